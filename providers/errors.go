@@ -1,0 +1,86 @@
+package providers
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Class is what kind of trouble a provider met; it decides whether the platform may try again.
+type Class string
+
+// The classes, as they appear in a job's error code.
+const (
+	NotFound     Class = "sandbox_not_found"
+	Lost         Class = "sandbox_lost"
+	Paused       Class = "sandbox_paused"
+	ImageMissing Class = "image_not_found"
+	FileNotFound Class = "file_not_found"
+	NotAFile     Class = "not_a_file"
+	NotADir      Class = "not_a_directory"
+	FileExists   Class = "file_exists"
+	FileDenied   Class = "permission_denied"
+	InvalidPath  Class = "invalid_path"
+	NoSpace      Class = "no_space"
+	TooLarge     Class = "too_large"
+	NoCommand    Class = "command_not_found"
+	NoDir        Class = "cwd_not_found"
+	NoUser       Class = "user_not_available"
+	Invalid      Class = "invalid_argument"
+	Unavailable  Class = "provider_unavailable" // no answer; the outcome is unknown
+	Busy         Class = "sandbox_busy"         // its state is changing
+	Capacity     Class = "no_capacity"
+	NotSupported Class = "unsupported_operation"
+	Internal     Class = "provider_error"
+)
+
+// Error is the only error type that leaves a provider.
+type Error struct {
+	Class   Class
+	Message string // for the user: what is wrong and what to do
+	Err     error  // for the log
+}
+
+// Errorf makes an Error; a %w among args becomes its cause.
+func Errorf(c Class, format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	return &Error{Class: c, Message: err.Error(), Err: errors.Unwrap(err)}
+}
+
+func (e *Error) Error() string { return string(e.Class) + ": " + e.Message }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Is makes errors.Is compare classes, so errors.Is(err, ErrNotFound) works for every not-found.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && t.Class == e.Class
+}
+
+// Retryable says whether the platform may run the operation again by itself.
+func (e *Error) Retryable() bool {
+	switch e.Class {
+	case Unavailable, Busy, Capacity, Internal:
+		return true
+	default:
+		return false
+	}
+}
+
+// Sentinels for errors.Is.
+var (
+	ErrNotFound     = &Error{Class: NotFound, Message: "the sandbox does not exist"}
+	ErrLost         = &Error{Class: Lost, Message: "the sandbox died"}
+	ErrPaused       = &Error{Class: Paused, Message: "the sandbox is paused; resume it first"}
+	ErrFileNotFound = &Error{Class: FileNotFound, Message: "no such file"}
+	ErrInvalidPath  = &Error{Class: InvalidPath, Message: "the path leaves the sandbox"}
+	ErrTooLarge     = &Error{Class: TooLarge, Message: "the file is too large"}
+)
+
+// AsError returns err as an *Error, wrapping what is not one as Internal.
+func AsError(err error) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &Error{Class: Internal, Message: "the provider failed", Err: err}
+}

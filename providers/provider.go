@@ -1,0 +1,177 @@
+// Package providers is the contract between Sandyard and whatever runs sandboxes: Docker on this machine,
+// or a cloud service. It holds the interfaces, the values that cross them and the errors a backend may answer with.
+package providers
+
+import (
+	"context"
+	"time"
+)
+
+// Provider makes, finds and removes sandboxes on one backend. All methods may be called concurrently.
+//
+// The caller has written a row for a sandbox before it calls Create, and every resource a provider makes carries
+// the sandbox's id and the fleet's name, so that List finds what a lost answer would otherwise leak.
+type Provider interface {
+	// Capabilities says what this backend can do. It never touches the network.
+	Capabilities() Capabilities
+	// Create makes the sandbox spec.ID and returns once it takes commands. Called again with the same id it adopts
+	// what the first call left, in whatever state, so a retried create never makes two.
+	Create(ctx context.Context, spec Spec) (Instance, error)
+	// Open connects to a running sandbox. It answers ErrNotFound when the resource is gone and ErrPaused when it is paused.
+	// Several calls for one id share a connection.
+	Open(ctx context.Context, id string) (Sandbox, error)
+	// Delete removes the sandbox in any state with all that belongs to it. An absent sandbox is a success.
+	Delete(ctx context.Context, id string) error
+	// List returns every resource of this fleet on the backend, including half-made ones.
+	List(ctx context.Context) ([]Instance, error)
+	// Close lets go of every connection; sandboxes and their commands go on running.
+	Close() error
+}
+
+// Pauser freezes a sandbox so that its processes keep their memory but use no CPU. Both calls are idempotent.
+type Pauser interface {
+	Pause(ctx context.Context, id string) error
+	Resume(ctx context.Context, id string) error
+}
+
+// Sandbox is the inside of one running sandbox.
+type Sandbox interface {
+	Commands
+	Files
+}
+
+// Commands runs programs in a sandbox. A command is named by its caller, and a name is started at most once in a
+// sandbox's life.
+type Commands interface {
+	// Run starts cmd, or attaches to it when its name was started before, and waits for its end. The clock of
+	// cmd.Timeout runs here; when it fires the whole process tree is killed and the Result says TimedOut.
+	// A cancelled ctx only detaches: the command goes on and a later Run with the same name picks up its result.
+	Run(ctx context.Context, cmd Command) (Result, error)
+	// Kill ends the named command with its whole process tree: TERM, a grace, then KILL. Run then returns.
+	// An unknown or finished name is a success.
+	Kill(ctx context.Context, name string) error
+	// Forget drops the kept output of a finished command. The name itself stays taken.
+	Forget(ctx context.Context, name string) error
+}
+
+// Files reads and changes files with the rights of the sandbox's user. Relative paths start at the work directory;
+// a path that leaves the sandbox's roots, through ".." or a symbolic link, answers ErrInvalidPath.
+type Files interface {
+	// ReadFile returns the bytes of a regular file, or ErrTooLarge when it holds more than max.
+	ReadFile(ctx context.Context, path string, max int64) ([]byte, error)
+	// WriteFile replaces a file in one step, making parent directories. Mode 0 means 0644.
+	WriteFile(ctx context.Context, path string, data []byte, mode uint32) (FileInfo, error)
+	Stat(ctx context.Context, path string) (FileInfo, error)
+	// ListDir lists a directory, depth levels deep (1 = its direct entries), sorted by path.
+	ListDir(ctx context.Context, path string, depth int) ([]FileInfo, error)
+	// MakeDir makes a directory with its parents; an existing directory is a success.
+	MakeDir(ctx context.Context, path string) (FileInfo, error)
+	// Move renames a file or directory, replacing a file that is in the way.
+	Move(ctx context.Context, from, to string) (FileInfo, error)
+	// Remove deletes a file or a whole directory. A missing path answers ErrFileNotFound.
+	Remove(ctx context.Context, path string) error
+}
+
+// Spec is what a sandbox is made from.
+type Spec struct {
+	ID        string            // ours, ^[a-z0-9]+$; names the resource on the backend
+	Image     string            // an image the backend already holds
+	Env       map[string]string // for every command
+	WorkDir   string            // absolute; empty = /workspace
+	Resources Resources
+	Network   bool // false = no network but loopback
+	Labels    map[string]string
+}
+
+// Resources limits one sandbox. Zero means the provider's default.
+type Resources struct {
+	CPUs     float64 // cores
+	MemoryMB int64   // memory and swap together
+	DiskMB   int64   // writable work directory
+	Pids     int64
+}
+
+// State is what a backend says of a sandbox.
+type State string
+
+// The states a backend reports.
+const (
+	StateRunning State = "running"
+	StatePaused  State = "paused"
+	StateStopped State = "stopped" // made but not running: half-made, exited or killed
+)
+
+// Instance is one resource on a backend.
+type Instance struct {
+	ID        string // our sandbox id
+	Ref       string // the backend's own id
+	State     State
+	CreatedAt time.Time
+}
+
+// Command is a program to run. Exactly one of Shell and Argv is set.
+type Command struct {
+	Name      string   // unique in the sandbox: the job's id
+	Shell     string   // run by bash -c, or sh -c where there is no bash
+	Argv      []string // run as it is, looked up in PATH
+	Env       map[string]string
+	Dir       string // empty = the work directory
+	User      string // empty = the sandbox's user
+	Stdin     []byte // then end of file
+	Timeout   time.Duration
+	MaxOutput int64 // bytes kept of stdout and of stderr each
+}
+
+// Result is how a command ended. A program that fails is a Result, not an error.
+type Result struct {
+	ExitCode    int    // 128+n when signal n ended it
+	Signal      string // "SIGKILL" and so on; empty when the program exited by itself
+	TimedOut    bool
+	OOMKilled   bool // the kernel killed something in the sandbox for lack of memory meanwhile
+	Stdout      []byte
+	Stderr      []byte
+	StdoutBytes int64 // written by the program, also beyond what was kept
+	StderrBytes int64
+	Duration    time.Duration // from start to end inside the sandbox
+}
+
+// Truncated says whether the program wrote more than was kept.
+func (r Result) Truncated() bool {
+	return r.StdoutBytes > int64(len(r.Stdout)) || r.StderrBytes > int64(len(r.Stderr))
+}
+
+// FileInfo describes one path.
+type FileInfo struct {
+	Name          string    `json:"name"`
+	Path          string    `json:"path" doc:"Absolute path in the sandbox"`
+	Type          string    `json:"type" enum:"file,directory,symlink,other"`
+	Size          int64     `json:"size" doc:"Bytes"`
+	Mode          string    `json:"mode" doc:"Permissions in octal, such as 0644"`
+	Owner         string    `json:"owner,omitempty"`
+	Group         string    `json:"group,omitempty"`
+	ModifiedAt    time.Time `json:"modified_at"`
+	SymlinkTarget string    `json:"symlink_target,omitempty"`
+}
+
+// Support says how a backend offers one operation.
+type Support string
+
+// The degrees of support.
+const (
+	Native      Support = "native"
+	Emulated    Support = "emulated"
+	Unsupported Support = "unsupported"
+)
+
+// Capabilities is the published document of what a provider can do.
+type Capabilities struct {
+	Provider    string  `json:"provider"`
+	Exec        Support `json:"exec"`
+	Files       Support `json:"files"`
+	PauseMemory Support `json:"pause_memory" doc:"Pause keeps processes and memory"`
+	SplitOutput Support `json:"split_output" doc:"stdout and stderr arrive apart"`
+	Stdin       Support `json:"stdin"`
+	Network     Support `json:"network"`
+	// PerNode says that a sandbox lives on the machine of one worker, so its jobs must run there.
+	PerNode bool `json:"per_node"`
+}
