@@ -1,0 +1,99 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	redisSocket = "redis.sock"
+	redisStop   = "TERM"
+)
+
+// Redis is a running private redis-server.
+type Redis struct {
+	keeper *keeper
+	place  place
+}
+
+// StartRedis starts a redis-server in dir and returns when it answers. It listens on a unix socket only, never evicts,
+// and appends to a log synced every second, so that the next start finds its data. One process at a time may run the
+// server of a directory; others get ErrInUse.
+func StartRedis(ctx context.Context, dir string, opts ...Option) (*Redis, error) {
+	o := collect(opts)
+	program, err := exec.LookPath("redis-server")
+	if err != nil {
+		return nil, fmt.Errorf("redis-server: %w: run apt-get install redis-server", ErrNotInstalled)
+	}
+	p, err := newPlace(dir, redisSocket, account{})
+	if err != nil {
+		return nil, err
+	}
+	r, err := bootRedis(ctx, p, program, o)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start redis: %w", err), p.release())
+	}
+	return r, nil
+}
+
+func bootRedis(ctx context.Context, p place, program string, o options) (*Redis, error) {
+	lock, err := p.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	r := &Redis{place: p}
+	if err := os.Remove(r.Addr()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("clear stale socket: %w", err)
+	}
+	r.keeper, err = startKeeper(p, lock, redisStop, filepath.Join(p.dir, "redis.log"), o.throwaway,
+		append([]string{program}, r.arguments(o)...)...)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.awaitPong(ctx); err != nil {
+		return nil, errors.Join(err, r.keeper.stop())
+	}
+	return r, nil
+}
+
+// Network is "unix".
+func (r *Redis) Network() string { return "unix" }
+
+// Addr is the path of the server's socket.
+func (r *Redis) Addr() string { return filepath.Join(r.place.sockets, redisSocket) }
+
+// URL is the server's address in the form redis.ParseURL takes.
+func (r *Redis) URL() string { return (&url.URL{Scheme: "unix", Path: r.Addr()}).String() }
+
+// Stop ends the server in order and returns when it is gone. Call it once.
+func (r *Redis) Stop() error {
+	if err := errors.Join(r.keeper.stop(), r.place.release()); err != nil {
+		return fmt.Errorf("stop redis: %w", err)
+	}
+	return nil
+}
+
+func (r *Redis) arguments(o options) []string {
+	appendOnly := "yes"
+	if o.throwaway {
+		appendOnly = "no"
+	}
+	return []string{
+		"--port", "0", "--unixsocket", r.Addr(), "--unixsocketperm", "700", "--dir", r.place.dir, "--daemonize", "no",
+		"--maxmemory-policy", "noeviction", "--appendonly", appendOnly, "--appendfsync", "everysec", "--save", "",
+	}
+}
+
+func (r *Redis) awaitPong(ctx context.Context) error {
+	client := redis.NewClient(&redis.Options{Network: r.Network(), Addr: r.Addr(), MaxRetries: -1, PoolSize: 1})
+	defer client.Close()
+	return r.keeper.await(ctx, func(ctx context.Context) error { return client.Ping(ctx).Err() })
+}

@@ -1,0 +1,70 @@
+package testenv_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"sandyard/dev/testenv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestDatabasesAreApart(t *testing.T) {
+	t.Parallel()
+	for i := range 4 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			conn, err := pgx.Connect(context.Background(), testenv.Database(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close(context.Background()) })
+			if _, err := conn.Exec(context.Background(), "create table things (id int)"); err != nil {
+				t.Fatalf("database is not empty: %v", err)
+			}
+		})
+	}
+}
+
+func TestDatabaseIsDroppedUnderOpenConnections(t *testing.T) {
+	t.Parallel()
+	var dsn string
+	t.Run("user", func(t *testing.T) {
+		dsn = testenv.Database(t)
+		if _, err := pgx.Connect(context.Background(), dsn); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if conn, err := pgx.Connect(context.Background(), dsn); err == nil {
+		conn.Close(context.Background())
+		t.Fatal("the database outlived its test")
+	}
+}
+
+func TestRedisIsPrivate(t *testing.T) {
+	t.Parallel()
+	first, second := client(t), client(t)
+	ctx := context.Background()
+	if err := first.Set(ctx, "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.FlushAll(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := first.Get(ctx, "k").Result(); err != nil || got != "v" {
+		t.Fatalf("got %q, %v after another test's FLUSHALL", got, err)
+	}
+}
+
+func client(t *testing.T) *redis.Client {
+	t.Helper()
+	network, addr, db := testenv.Redis(t)
+	c := redis.NewClient(&redis.Options{Network: network, Addr: addr, DB: db})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
