@@ -64,11 +64,19 @@ func TestPostgresListensOnAPrivateSocketOnly(t *testing.T) {
 
 func TestPostgresIgnoresALockFileWhosePidIsTakenByAnother(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(workDir(t), "postgres")
+	base := workDir(t)
+	dir := filepath.Join(base, "postgres")
 	stop(t, startPostgres(t, dir).Stop)
-	// The user's own test process stands for whatever has the dead server's pid now.
-	stale := filepath.Join(dir, "data", "postmaster.pid")
-	if err := os.WriteFile(stale, []byte("1\n"), 0o600); err != nil {
+
+	// PostgreSQL respects the recorded pid only of a process of its own user: another cluster's will do.
+	other := startPostgres(t, filepath.Join(base, "other"), dev.Throwaway())
+	defer stop(t, other.Stop)
+	lockFile, err := os.ReadFile(filepath.Join(base, "other", "data", "postmaster.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, _, _ := strings.Cut(string(lockFile), "\n")
+	if err := os.WriteFile(filepath.Join(dir, "data", "postmaster.pid"), []byte(pid+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	stop(t, startPostgres(t, dir).Stop)

@@ -1,15 +1,18 @@
 package dev
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-
-	"github.com/redis/go-redis/v9"
+	"strings"
+	"time"
 )
 
 const (
@@ -93,7 +96,28 @@ func (r *Redis) arguments(o options) []string {
 }
 
 func (r *Redis) awaitPong(ctx context.Context) error {
-	client := redis.NewClient(&redis.Options{Network: r.Network(), Addr: r.Addr(), MaxRetries: -1, PoolSize: 1})
-	defer client.Close()
-	return r.keeper.await(ctx, func(ctx context.Context) error { return client.Ping(ctx).Err() })
+	return r.keeper.await(ctx, r.ping)
+}
+
+// ping speaks the protocol itself: a client library's own retries would only blur when the server is up.
+func (r *Redis) ping(ctx context.Context) error {
+	conn, err := new(net.Dialer).DialContext(ctx, r.Network(), r.Addr())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
+		return err
+	}
+	answer, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil {
+		return err
+	}
+	if answer != "+PONG\r\n" {
+		return fmt.Errorf("server answers %q", strings.TrimSpace(answer)) // it is still loading its data
+	}
+	return nil
 }

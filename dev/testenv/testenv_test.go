@@ -14,18 +14,22 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestDatabasesAreApart(t *testing.T) {
+func TestDatabasesAreEmptyAndApart(t *testing.T) {
 	t.Parallel()
-	for i := range 4 {
+	for i := range 12 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			t.Parallel()
+			if i < 6 {
+				t.Parallel() // the others come first, one after the other, and use the same database again
+			}
 			conn, err := pgx.Connect(context.Background(), testenv.Database(t))
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { conn.Close(context.Background()) })
-			if _, err := conn.Exec(context.Background(), "create table things (id int)"); err != nil {
-				t.Fatalf("database is not empty: %v", err)
+			for _, statement := range []string{"create table things (id int)", "create schema other create table things (id int)"} {
+				if _, err := conn.Exec(context.Background(), statement); err != nil {
+					t.Fatalf("database is not empty: %v", err)
+				}
 			}
 		})
 	}
