@@ -1,0 +1,188 @@
+package models
+
+import (
+	"maps"
+	"slices"
+
+	"gorm.io/gorm/clause"
+)
+
+// admitSandboxes lets new sandboxes in, tenant by tenant under the tenant's row lock, so that neither a quota nor a
+// key can be taken twice.
+func (b *batch) admitSandboxes() error {
+	news := map[string][]*submission{}
+	for _, p := range b.open() {
+		if p.New != nil {
+			news[p.TenantID] = append(news[p.TenantID], p)
+		}
+	}
+	for _, tenant := range slices.Sorted(maps.Keys(news)) {
+		if err := b.admitTenant(tenant, news[tenant]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *batch) admitTenant(id string, subs []*submission) error {
+	var t Tenant
+	if err := b.tx.Clauses(clause.Locking{Strength: "UPDATE"}).Where("id = ?", id).Take(&t).Error; err != nil {
+		return err
+	}
+	var live int64
+	if err := b.tx.Model(&Sandbox{}).Where("tenant_id = ? AND ended_at IS NULL", id).Count(&live).Error; err != nil {
+		return err
+	}
+	for _, p := range subs {
+		switch found, err := b.findByKey(p); {
+		case err != nil:
+			return err
+		case found:
+			continue
+		case int(live) >= t.MaxSandboxes:
+			p.err = &LimitError{Limit: "max_sandboxes", Used: int(live), Max: t.MaxSandboxes}
+			continue
+		}
+		if err := b.insertSandbox(p); err != nil {
+			return err
+		}
+		live++
+	}
+	return nil
+}
+
+// findByKey turns a create into a get where the tenant has a live sandbox of that key.
+func (b *batch) findByKey(p *submission) (bool, error) {
+	if p.New.Key == nil {
+		return false, nil
+	}
+	var box Sandbox
+	res := b.tx.Where("tenant_id = ? AND key = ? AND ended_at IS NULL", p.TenantID, *p.New.Key).Limit(1).Find(&box)
+	if res.Error != nil || res.RowsAffected == 0 {
+		return false, res.Error
+	}
+	p.out = Submitted{Sandbox: box, Existing: true}
+	return true, b.tx.Where("sandbox_id = ? AND kind = 'create'", box.ID).Limit(1).Find(&p.out.Jobs).Error
+}
+
+func (b *batch) insertSandbox(p *submission) error {
+	box := *p.New
+	box.CreatedAt, box.LastActiveAt = b.now, b.now
+	if box.Labels == nil {
+		box.Labels = map[string]string{}
+	}
+	box.ExpiresAt = b.now.Add(p.Timeout)
+	return b.tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&box).Error
+}
+
+// lockSandboxes locks every sandbox of the group in one order and refuses what may not run on it.
+func (b *batch) lockSandboxes() error {
+	b.boxes = map[string]*Sandbox{}
+	var ids []string
+	for _, p := range b.open() {
+		ids = append(ids, p.SandboxID)
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	var boxes []Sandbox
+	err := b.tx.Clauses(clause.Locking{Strength: "UPDATE"}).Where("id IN ?", ids).Order("id").Find(&boxes).Error
+	for i := range boxes {
+		b.boxes[boxes[i].ID] = &boxes[i]
+	}
+	for _, p := range b.open() {
+		p.err = b.refusal(p)
+	}
+	return err
+}
+
+// refusal says why a submission may not go to its sandbox. Delete is welcome in every state.
+func (b *batch) refusal(p *submission) error {
+	box := b.boxes[p.SandboxID]
+	switch {
+	case box == nil || box.TenantID != p.TenantID:
+		return ErrNotFound
+	case p.Jobs[0].Kind == KindDelete:
+		return nil
+	case box.Ended() || box.Desired == DesiredDeleted:
+		return box.endedError()
+	}
+	return nil
+}
+
+// findBusy finds the sandboxes in which a job still waits or runs.
+func (b *batch) findBusy() error {
+	b.active, b.busy = map[string]bool{}, map[string]bool{}
+	if len(b.boxes) == 0 {
+		return nil
+	}
+	var found []struct {
+		SandboxID string
+		Ordered   bool
+	}
+	err := b.tx.Model(&Job{}).Select("sandbox_id, bool_or(NOT parallel) AS ordered").
+		Where("sandbox_id IN ? AND state IN ('queued', 'running')", slices.Collect(maps.Keys(b.boxes))).
+		Group("sandbox_id").Scan(&found).Error
+	for _, f := range found {
+		b.active[f.SandboxID], b.busy[f.SandboxID] = true, f.Ordered
+	}
+	return err
+}
+
+// guard asks each submission's condition.
+func (b *batch) guard() error {
+	for _, p := range b.open() {
+		if p.Only != nil && !p.Only(Situation{*b.boxes[p.SandboxID], b.active[p.SandboxID], b.now}) {
+			p.err = ErrNotDue
+		}
+	}
+	return nil
+}
+
+// place gives each job its number in the sandbox and decides whether it may run at once.
+func (b *batch) place() error {
+	for _, p := range b.open() {
+		box := b.boxes[p.SandboxID]
+		p.out.Jobs = slices.Clone(p.Jobs)
+		for i := range p.out.Jobs {
+			b.placeJob(&p.out.Jobs[i], box)
+		}
+		if p.Timeout > 0 && p.New == nil {
+			box.TimeoutMS, box.ExpiresAt = p.Timeout.Milliseconds(), b.now.Add(p.Timeout)
+			err := b.tx.Model(box).Select("timeout_ms", "expires_at").Updates(box).Error
+			if err != nil {
+				return err
+			}
+		}
+		if err := b.wish(p, box); err != nil {
+			return err
+		}
+		p.out.Sandbox = *box
+	}
+	return nil
+}
+
+func (b *batch) placeJob(j *Job, box *Sandbox) {
+	box.NextSeq++
+	j.Seq, j.QueuedAt, j.State = box.NextSeq, b.now, Queued
+	switch {
+	case j.Kind == KindDelete && box.EndedAt != nil: // nothing is left to do
+		j.State, j.StartedAt, j.FinishedAt, j.Parallel = Succeeded, &b.now, &b.now, true
+	case j.Parallel && box.State == SandboxCreating && j.Kind != KindDelete: // runs as soon as the sandbox does
+	case j.Parallel:
+		j.ReadyAt = &b.now
+	case !b.busy[box.ID]:
+		j.ReadyAt = &b.now
+		b.busy[box.ID] = true
+	}
+}
+
+// wish writes down what the submission wants the sandbox to become.
+func (b *batch) wish(p *submission, box *Sandbox) error {
+	wish, ok := map[string]string{KindDelete: DesiredDeleted, KindPause: DesiredPaused, KindResume: DesiredRunning}[p.Jobs[len(p.Jobs)-1].Kind]
+	if !ok || box.Desired == DesiredDeleted {
+		return nil
+	}
+	box.Desired = wish
+	return b.tx.Model(box).Update("desired", wish).Error
+}

@@ -1,0 +1,54 @@
+package models
+
+import (
+	"context"
+
+	"gorm.io/gorm"
+)
+
+// Cancel ends a queued job at once and asks a running one to stop; on a job that has ended it does nothing. It
+// returns the job as it then stands.
+func (s *Store) Cancel(ctx context.Context, tenant, id string) (Job, Finished, error) {
+	var j Job
+	var f Finished
+	err := s.tx(ctx, func(tx *gorm.DB) error {
+		f = Finished{}
+		if err := tx.Where("tenant_id = ? AND id = ?", tenant, id).Take(&j).Error; err != nil {
+			return notFound(err)
+		}
+		box, err := lockSandbox(tx, j.SandboxID)
+		if err != nil {
+			return err
+		}
+		if f, err = s.cancelLocked(tx, &box, j); err != nil {
+			return err
+		}
+		return tx.Where("id = ?", id).Take(&j).Error
+	})
+	return j, f, err
+}
+
+func (s *Store) cancelLocked(tx *gorm.DB, box *Sandbox, j Job) (Finished, error) {
+	why := JobError{Code: "cancelled", Message: "the job was cancelled before it started"}
+	res := tx.Model(&Job{}).Where("id = ? AND state = 'queued'", j.ID).
+		Updates(map[string]any{"state": Cancelled, "error": jsonOf(why), "finished_at": gorm.Expr("now()")})
+	if res.Error != nil {
+		return Finished{}, res.Error
+	}
+	if res.RowsAffected == 0 {
+		return Finished{}, tx.Model(&Job{}).Where("id = ? AND state = 'running' AND cancel_requested_at IS NULL", j.ID).
+			Update("cancel_requested_at", gorm.Expr("now()")).Error
+	}
+	if err := takeBackWish(tx, box, j.Kind); err != nil {
+		return Finished{}, err
+	}
+	return s.conclude(tx, box, []string{j.ID}, changeAfter(j.Kind, Cancelled, Change{}))
+}
+
+// takeBackWish undoes what the submission of a cancelled delete or pause wished for.
+func takeBackWish(tx *gorm.DB, box *Sandbox, kind string) error {
+	if kind != KindDelete && kind != KindPause || box.Ended() {
+		return nil
+	}
+	return tx.Model(box).Update("desired", DesiredRunning).Error
+}

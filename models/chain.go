@@ -1,0 +1,134 @@
+package models
+
+import (
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// Kinds of job that change what the tables say of a sandbox.
+const (
+	KindCreate = "create"
+	KindDelete = "delete"
+	KindPause  = "pause"
+	KindResume = "resume"
+)
+
+// What a sandbox is wished to be.
+const (
+	DesiredRunning = "running"
+	DesiredPaused  = "paused"
+	DesiredDeleted = "deleted"
+)
+
+// dispatchReady takes the tenant's jobs that may run, by priority and age, as far as its window has room, and marks
+// them as handed to Redis under a new generation. It is the only place that does.
+func dispatchReady(tx *gorm.DB, tenant string, window int) ([]Dispatch, error) {
+	var out []Dispatch
+	err := tx.Raw(`
+		WITH picked AS (
+			SELECT j.id, CASE WHEN s.node_id IS NULL THEN s.provider ELSE 'node-' || s.node_id END AS queue
+			FROM jobs j JOIN sandboxes s ON s.id = j.sandbox_id
+			WHERE j.tenant_id = @tenant AND j.state = 'queued' AND j.ready_at <= now() AND j.dispatched_at IS NULL
+			ORDER BY j.priority DESC, j.ready_at, j.id
+			LIMIT greatest(0, @window - (SELECT count(*) FROM jobs
+				WHERE tenant_id = @tenant AND state IN ('queued', 'running') AND dispatched_at IS NOT NULL))
+			FOR UPDATE OF j SKIP LOCKED)
+		UPDATE jobs SET dispatched_at = now(), generation = generation + 1, queue = picked.queue
+		FROM picked WHERE jobs.id = picked.id
+		RETURNING jobs.id, jobs.generation, jobs.queue, jobs.timeout_ms`,
+		map[string]any{"tenant": tenant, "window": window}).Scan(&out).Error
+	return out, err
+}
+
+// promote lets the oldest ordered job of a sandbox run, unless one runs or may run already. The caller holds the
+// sandbox's lock, and this is a statement of its own, so it sees every job that was committed before the lock was won.
+func promote(tx *gorm.DB, sandbox string) error {
+	return tx.Exec(`
+		UPDATE jobs SET ready_at = now()
+		WHERE id = (SELECT id FROM jobs WHERE sandbox_id = @id AND NOT parallel AND state IN ('queued', 'running')
+		            ORDER BY seq LIMIT 1)
+		  AND state = 'queued' AND ready_at IS NULL`, map[string]any{"id": sandbox}).Error
+}
+
+// settle follows up on jobs that have just ended: it writes their callbacks down and lets the next job run.
+func settle(tx *gorm.DB, sandbox string, ended []string) error {
+	if len(ended) == 0 {
+		return nil
+	}
+	if _, err := recordDeliveries(tx, ended); err != nil {
+		return err
+	}
+	return promote(tx, sandbox)
+}
+
+// endQueued ends the queued jobs of a locked sandbox, all but those of kind keep, and returns their ids.
+func endQueued(tx *gorm.DB, sandbox string, to JobState, why JobError, keep string) ([]string, error) {
+	var jobs []Job
+	err := tx.Model(&jobs).Clauses(clause.Returning{Columns: []clause.Column{{Name: "id"}}}).
+		Where("sandbox_id = ? AND state = 'queued' AND kind <> ?", sandbox, keep).
+		Updates(map[string]any{"state": to, "error": jsonOf(why), "finished_at": gorm.Expr("now()")}).Error
+	return jobIDs(jobs), err
+}
+
+// applyEnds carries out the End of each submission: no new work, queued jobs cancelled, running ones told to stop.
+func (b *batch) applyEnds() error {
+	for _, p := range b.open() {
+		box := b.boxes[p.SandboxID]
+		if p.End == nil || box.EndedAt != nil {
+			continue
+		}
+		ended, err := endNow(b.tx, box, *p.End)
+		if err != nil {
+			return err
+		}
+		p.ended = ended
+	}
+	return nil
+}
+
+func (b *batch) settleEnds() error {
+	for _, p := range b.open() {
+		if err := settle(b.tx, p.SandboxID, p.ended); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endNow turns a locked, live sandbox to deleting and returns the queued jobs it cancelled.
+func endNow(tx *gorm.DB, box *Sandbox, why End) ([]string, error) {
+	box.State, box.Desired = SandboxDeleting, DesiredDeleted
+	if box.EndReason == nil {
+		box.EndReason, box.EndActor = &why.Reason, &why.Actor
+	}
+	err := tx.Model(box).Select("state", "desired", "end_reason", "end_actor").Updates(box).Error
+	if err != nil {
+		return nil, err
+	}
+	err = tx.Exec(`UPDATE jobs SET cancel_requested_at = coalesce(cancel_requested_at, now()) WHERE id IN
+		(SELECT id FROM jobs WHERE sandbox_id = ? AND state = 'running' AND kind <> 'delete' ORDER BY id FOR UPDATE)`, box.ID).Error
+	if err != nil {
+		return nil, err
+	}
+	return endQueued(tx, box.ID, Cancelled, sandboxGone(*box), KindDelete)
+}
+
+func sandboxGone(box Sandbox) JobError {
+	e := box.endedError()
+	return JobError{Code: "sandbox_" + string(box.State), Message: e.Error() + "; it takes no more work, create another one"}
+}
+
+func jobIDs(jobs []Job) []string {
+	ids := make([]string, len(jobs))
+	for i, j := range jobs {
+		ids[i] = j.ID
+	}
+	return ids
+}
+
+// milliseconds is d as PostgreSQL's interval.
+func milliseconds(d time.Duration) any {
+	return gorm.Expr("? * interval '1 ms'", d.Milliseconds())
+}

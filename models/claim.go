@@ -1,0 +1,148 @@
+package models
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// Claim is a job that a worker has won, with the sandbox it is for.
+type Claim struct {
+	Job     Job
+	Sandbox Sandbox
+}
+
+// Claim makes node the owner of a queued job until the lease ends, under a new attempt. ErrStale means that there is
+// nothing to do: the job ended, runs elsewhere, was cancelled, or its sandbox went to another node.
+func (s *Store) Claim(ctx context.Context, id, node string, lease time.Duration) (Claim, error) {
+	var c Claim
+	res := s.db.WithContext(ctx).Raw(`
+		UPDATE jobs SET state = 'running', attempt = attempt + 1, node_id = @node, started_at = coalesce(started_at, now()),
+			lease_until = now() + @lease * interval '1 ms'
+		WHERE id = @id AND state = 'queued' AND ready_at IS NOT NULL AND cancel_requested_at IS NULL
+		  AND EXISTS (SELECT 1 FROM sandboxes s WHERE s.id = jobs.sandbox_id AND (s.node_id IS NULL OR s.node_id = @node))
+		RETURNING *`,
+		map[string]any{"id": id, "node": node, "lease": lease.Milliseconds()}).Scan(&c.Job)
+	if res.Error != nil {
+		return c, res.Error
+	}
+	if res.RowsAffected == 0 {
+		return c, ErrStale
+	}
+	err := s.db.WithContext(ctx).Where("id = ?", c.Job.SandboxID).Take(&c.Sandbox).Error
+	return c, err
+}
+
+// BeginCreate writes down that node is about to make the sandbox, before it exists.
+func (s *Store) BeginCreate(ctx context.Context, c *Claim, node string) error {
+	return s.begin(ctx, c, func(tx *gorm.DB, box *Sandbox) error {
+		if box.Ended() {
+			return box.endedError()
+		}
+		box.NodeID = &node
+		return tx.Model(box).Update("node_id", node).Error
+	})
+}
+
+// BeginDelete turns the sandbox to deleting and stops all other work in it. It returns the jobs that ended by that.
+func (s *Store) BeginDelete(ctx context.Context, c *Claim, why End) (ended []string, err error) {
+	err = s.begin(ctx, c, func(tx *gorm.DB, box *Sandbox) error {
+		if box.EndedAt != nil {
+			return nil
+		}
+		if ended, err = endNow(tx, box, why); err != nil {
+			return err
+		}
+		return settle(tx, box.ID, ended)
+	})
+	return ended, err
+}
+
+// begin runs f under the sandbox's lock if the claim still holds, and refreshes the claim's sandbox.
+func (s *Store) begin(ctx context.Context, c *Claim, f func(tx *gorm.DB, box *Sandbox) error) error {
+	return s.tx(ctx, func(tx *gorm.DB) error {
+		box, err := lockSandbox(tx, c.Job.SandboxID)
+		if err != nil {
+			return err
+		}
+		var n int64
+		err = tx.Model(&Job{}).Where("id = ? AND attempt = ? AND state = 'running'", c.Job.ID, c.Job.Attempt).Count(&n).Error
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return ErrStale
+		}
+		if err := f(tx, &box); err != nil {
+			return err
+		}
+		c.Sandbox = box
+		return nil
+	})
+}
+
+// Held names a job by its fence.
+type Held struct {
+	ID      string `json:"id"`
+	Attempt int    `json:"attempt"`
+}
+
+// Beat is what a heartbeat learns of one job that is still ours.
+type Beat struct {
+	ID      string
+	Attempt int
+	Cancel  bool // somebody asked for its end
+}
+
+// Heartbeat extends the lease of a node and of the jobs it runs. Jobs missing from the answer belong to others now.
+func (s *Store) Heartbeat(ctx context.Context, node string, held []Held, lease time.Duration) ([]Beat, error) {
+	db := s.db.WithContext(ctx)
+	err := db.Model(&Node{}).Where("id = ?", node).Update("lease_until", gorm.Expr("now() + ?", milliseconds(lease))).Error
+	if err != nil || len(held) == 0 {
+		return nil, err
+	}
+	var beats []Beat
+	err = db.Raw(`
+		WITH held AS (SELECT j.id FROM jobs j JOIN jsonb_to_recordset(CAST(@held AS jsonb)) AS h(id text, attempt int)
+				ON h.id = j.id AND h.attempt = j.attempt
+			WHERE j.state = 'running' ORDER BY j.id FOR UPDATE OF j)
+		UPDATE jobs SET lease_until = now() + @lease * interval '1 ms' FROM held WHERE jobs.id = held.id
+		RETURNING jobs.id, jobs.attempt, jobs.cancel_requested_at IS NOT NULL AS cancel`,
+		map[string]any{"held": string(must(json.Marshal(held))), "lease": lease.Milliseconds()}).Scan(&beats).Error
+	return beats, err
+}
+
+// Requeue gives a claimed job back, to run again after delay. ErrStale if it is not ours any more or was cancelled.
+func (s *Store) Requeue(ctx context.Context, h Held, delay time.Duration) error {
+	res := s.db.WithContext(ctx).Model(&Job{}).
+		Where("id = ? AND attempt = ? AND state = 'running' AND cancel_requested_at IS NULL", h.ID, h.Attempt).
+		Updates(map[string]any{"state": Queued, "ready_at": gorm.Expr("now() + ?", milliseconds(delay)),
+			"dispatched_at": nil, "node_id": nil, "lease_until": nil})
+	if res.Error == nil && res.RowsAffected == 0 {
+		return ErrStale
+	}
+	return res.Error
+}
+
+// DispatchReady hands over what may run of one tenant's jobs.
+func (s *Store) DispatchReady(ctx context.Context, tenant string) (out []Dispatch, err error) {
+	err = s.tx(ctx, func(tx *gorm.DB) error {
+		out, err = dispatchReady(tx, tenant, s.limits.Window)
+		return err
+	})
+	return out, err
+}
+
+func must(b []byte, err error) []byte {
+	if err != nil {
+		panic(err) // marshalling our own plain structs cannot fail
+	}
+	return b
+}
+
+func jsonOf(v any) clause.Expr {
+	return gorm.Expr("?::jsonb", string(must(json.Marshal(v))))
+}

@@ -1,0 +1,30 @@
+package models
+
+import "context"
+
+// DueTimeouts returns live sandboxes that have passed their expiry and are not ending yet.
+func (s *Store) DueTimeouts(ctx context.Context, limit int) ([]Sandbox, error) {
+	return s.sandboxesWhere(ctx, limit, `expires_at <= now() AND desired <> 'deleted'
+		AND (on_timeout = 'delete' OR state = 'running' AND desired = 'running')`, "expires_at")
+}
+
+// DueIdle returns running sandboxes that nobody has used for longer than their idle timeout.
+func (s *Store) DueIdle(ctx context.Context, limit int) ([]Sandbox, error) {
+	return s.sandboxesWhere(ctx, limit, `idle_timeout_ms > 0 AND state = 'running' AND desired = 'running'
+		AND last_active_at + idle_timeout_ms * interval '1 ms' <= now()
+		AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.sandbox_id = sandboxes.id AND j.state IN ('queued', 'running'))`,
+		"last_active_at")
+}
+
+// StuckDeletes returns sandboxes that are to go but have no job left that would do it.
+func (s *Store) StuckDeletes(ctx context.Context, limit int) ([]Sandbox, error) {
+	return s.sandboxesWhere(ctx, limit, `(state = 'deleting' OR desired = 'deleted')
+		AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.sandbox_id = sandboxes.id AND j.kind = 'delete'
+			AND (j.state IN ('queued', 'running') OR j.finished_at > now() - interval '10 s'))`, "created_at")
+}
+
+func (s *Store) sandboxesWhere(ctx context.Context, limit int, cond, order string) ([]Sandbox, error) {
+	var list []Sandbox
+	err := s.db.WithContext(ctx).Where("ended_at IS NULL AND " + cond).Order(order).Limit(limit).Find(&list).Error
+	return list, err
+}

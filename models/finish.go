@@ -1,0 +1,165 @@
+package models
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// Outcome is how one attempt of a job ended and what that means for its sandbox.
+type Outcome struct {
+	Held
+	SandboxID string
+	Kind      string
+	State     JobState
+	Result    any // becomes JSON; nil = none
+	Stdout    []byte
+	Stderr    []byte
+	Content   []byte
+	Error     *JobError
+	Provider  time.Duration // spent in the provider
+	Sandbox   Change
+}
+
+// Change is what a job's end makes of its sandbox.
+type Change struct {
+	To     SandboxState // empty = nothing
+	Ref    string       // the provider's id, with SandboxRunning after a create
+	Reason string       // with SandboxLost and SandboxFailed
+}
+
+// Finished is what followed from a job's end.
+type Finished struct {
+	Ended     []string // this job and those that ended with it
+	Dispatch  []Dispatch
+	Callbacks bool // a delivery was recorded
+}
+
+// Finish ends a job if the attempt still owns it, and in the same transaction changes its sandbox, lets the next job
+// run and records the callbacks. ErrStale: somebody else owns the job, drop the result.
+func (s *Store) Finish(ctx context.Context, o Outcome) (Finished, error) {
+	var f Finished
+	err := s.tx(ctx, func(tx *gorm.DB) error {
+		box, err := lockSandbox(tx, o.SandboxID)
+		if err != nil {
+			return err
+		}
+		if err := writeOutcome(tx, o); err != nil {
+			return err
+		}
+		f, err = s.conclude(tx, &box, []string{o.ID}, changeAfter(o.Kind, o.State, o.Sandbox))
+		return err
+	})
+	return f, err
+}
+
+func writeOutcome(tx *gorm.DB, o Outcome) error {
+	set := map[string]any{
+		"state": o.State, "stdout": o.Stdout, "stderr": o.Stderr, "content": o.Content,
+		"finished_at": gorm.Expr("now()"), "lease_until": nil, "provider_ms": o.Provider.Milliseconds(),
+	}
+	if o.Result != nil {
+		b, err := json.Marshal(o.Result)
+		if err != nil {
+			return err
+		}
+		set["result"] = gorm.Expr("?::jsonb", string(b))
+	}
+	if o.Error != nil {
+		set["error"] = jsonOf(o.Error)
+	}
+	res := tx.Model(&Job{}).Where("id = ? AND attempt = ? AND state = 'running'", o.ID, o.Attempt).Updates(set)
+	if res.Error == nil && res.RowsAffected == 0 {
+		return ErrStale
+	}
+	return res.Error
+}
+
+// changeAfter adds what a kind implies: a sandbox whose create did not succeed has failed.
+func changeAfter(kind string, state JobState, c Change) Change {
+	if kind == KindCreate && state != Succeeded && c.To == "" {
+		return Change{To: SandboxFailed, Reason: "create " + string(state)}
+	}
+	return c
+}
+
+// conclude does everything that follows from the end of jobs on a locked sandbox.
+func (s *Store) conclude(tx *gorm.DB, box *Sandbox, ended []string, c Change) (Finished, error) {
+	more, err := applyChange(tx, box, c)
+	if err != nil {
+		return Finished{}, err
+	}
+	f := Finished{Ended: append(ended, more...)}
+	if f.Callbacks, err = recordDeliveries(tx, f.Ended); err != nil {
+		return f, err
+	}
+	if err := promote(tx, box.ID); err != nil {
+		return f, err
+	}
+	f.Dispatch, err = dispatchReady(tx, box.TenantID, s.limits.Window)
+	return f, err
+}
+
+// applyChange moves a locked sandbox on and returns the queued jobs that ended with it.
+func applyChange(tx *gorm.DB, box *Sandbox, c Change) ([]string, error) {
+	now := gorm.Expr("now()")
+	set := map[string]any{"last_active_at": now}
+	if c.To != "" && box.EndedAt == nil {
+		set["state"], set["observed"], set["observed_at"] = c.To, c.To, now
+	}
+	switch {
+	case box.EndedAt != nil:
+		return nil, nil
+	case c.To == SandboxRunning:
+		return nil, resumed(tx, box, c, set)
+	case c.To == SandboxDeleted, c.To == SandboxFailed, c.To == SandboxLost:
+		return finalise(tx, box, c, set)
+	}
+	return nil, tx.Model(box).Updates(set).Error
+}
+
+// resumed starts the sandbox's clocks and releases the parallel jobs that waited for it to exist.
+func resumed(tx *gorm.DB, box *Sandbox, c Change, set map[string]any) error {
+	set["expires_at"] = gorm.Expr("now() + timeout_ms * interval '1 ms'")
+	set["started_at"] = gorm.Expr("coalesce(started_at, now())")
+	if c.Ref != "" {
+		set["provider_ref"] = c.Ref
+	}
+	if box.State == SandboxDeleting {
+		delete(set, "state")
+	}
+	if err := tx.Model(box).Updates(set).Error; err != nil {
+		return err
+	}
+	return tx.Exec(`UPDATE jobs SET ready_at = now()
+		WHERE sandbox_id = ? AND state = 'queued' AND parallel AND ready_at IS NULL`, box.ID).Error
+}
+
+// finalise ends the sandbox for good, with every job that still waits for it.
+func finalise(tx *gorm.DB, box *Sandbox, c Change, set map[string]any) ([]string, error) {
+	if box.EndReason == nil {
+		set["end_reason"], set["end_actor"] = c.Reason, "platform"
+		box.EndReason = &c.Reason
+	}
+	set["ended_at"] = gorm.Expr("now()")
+	if err := tx.Model(box).Updates(set).Error; err != nil {
+		return nil, err
+	}
+	box.State = c.To
+	gone, err := endQueued(tx, box.ID, Failed, sandboxGone(*box), KindDelete)
+	if err != nil {
+		return nil, err
+	}
+	moot, err := endQueuedDeletes(tx, box.ID)
+	return append(gone, moot...), err
+}
+
+// endQueuedDeletes ends deletes that wait for what is gone already: they have what they want.
+func endQueuedDeletes(tx *gorm.DB, sandbox string) ([]string, error) {
+	var ids []string
+	err := tx.Raw(`UPDATE jobs SET state = 'succeeded', started_at = now(), finished_at = now()
+		WHERE sandbox_id = ? AND state = 'queued' AND kind = 'delete' RETURNING id`, sandbox).Scan(&ids).Error
+	return ids, err
+}

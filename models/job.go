@@ -1,0 +1,118 @@
+package models
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// JobState is where a job stands. Terminal states never change.
+type JobState string
+
+// The states of a job. A program that exits 1 has succeeded as a job; failed means that the platform or the target
+// could not do it; lost means that nobody can know how it ended; expired means that its queue deadline passed.
+const (
+	Queued    JobState = "queued"
+	Running   JobState = "running"
+	Succeeded JobState = "succeeded"
+	Failed    JobState = "failed"
+	TimedOut  JobState = "timed_out"
+	Cancelled JobState = "cancelled"
+	Lost      JobState = "lost"
+	Expired   JobState = "expired"
+)
+
+// Terminal says whether the job has ended.
+func (s JobState) Terminal() bool { return s != Queued && s != Running }
+
+// JobError is why a job did not succeed.
+type JobError struct {
+	Code      string `json:"code" doc:"Stable name of the error, such as file_not_found"`
+	Message   string `json:"message" doc:"What went wrong and what to do"`
+	Retryable bool   `json:"retryable" doc:"Whether the same request may succeed later"`
+}
+
+// Job is one operation on a sandbox.
+type Job struct {
+	ID                string `gorm:"primaryKey"`
+	TenantID          string
+	SandboxID         string
+	Kind              string
+	State             JobState
+	Seq               int64
+	Parallel          bool
+	Priority          int
+	Actor             string
+	Args              json.RawMessage `gorm:"type:jsonb"`
+	Input             []byte
+	TimeoutMS         int64 `gorm:"column:timeout_ms"`
+	QueueDeadline     *time.Time
+	CallbackURL       *string
+	RetryOf           *string
+	MaxAttempts       int
+	ReadyAt           *time.Time
+	DispatchedAt      *time.Time
+	Queue             *string
+	Generation        int
+	Attempt           int
+	NodeID            *string
+	LeaseUntil        *time.Time
+	CancelRequestedAt *time.Time
+	Result            json.RawMessage `gorm:"type:jsonb"`
+	Stdout            []byte
+	Stderr            []byte
+	Content           []byte
+	Error             *JobError `gorm:"serializer:json"`
+	QueuedAt          time.Time `gorm:"default:now()"`
+	StartedAt         *time.Time
+	FinishedAt        *time.Time
+	ProviderMS        *int64 `gorm:"column:provider_ms"`
+}
+
+// Timeout is how long the job may run.
+func (j Job) Timeout() time.Duration { return time.Duration(j.TimeoutMS) * time.Millisecond }
+
+// Job returns a tenant's job, or ErrNotFound.
+func (s *Store) Job(ctx context.Context, tenant, id string) (Job, error) {
+	var j Job
+	err := s.db.WithContext(ctx).Where("tenant_id = ? AND id = ?", tenant, id).Take(&j).Error
+	return j, notFound(err)
+}
+
+// JobFilter selects jobs in List; empty fields match everything.
+type JobFilter struct {
+	Sandbox string
+	Kind    string
+	State   JobState
+	Before  string // the last id of the page before
+	Limit   int
+}
+
+// Jobs lists a tenant's jobs, newest first, without their bytes.
+func (s *Store) Jobs(ctx context.Context, tenant string, f JobFilter) ([]Job, error) {
+	q := s.db.WithContext(ctx).Omit("input", "stdout", "stderr", "content").Where("tenant_id = ?", tenant)
+	q = whereSet(q, "sandbox_id = ?", f.Sandbox)
+	q = whereSet(q, "kind = ?", f.Kind)
+	q = whereSet(q, "state = ?", string(f.State))
+	q = whereSet(q, "id < ?", f.Before)
+	var jobs []Job
+	err := q.Order("id DESC").Limit(f.Limit).Find(&jobs).Error
+	return jobs, err
+}
+
+func whereSet(q *gorm.DB, cond, value string) *gorm.DB {
+	if value == "" {
+		return q
+	}
+	return q.Where(cond, value)
+}
+
+func notFound(err error) error {
+	if errors.Is(err, gorm.ErrRecordNotFound) {
+		return ErrNotFound
+	}
+	return err
+}

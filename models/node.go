@@ -1,0 +1,86 @@
+package models
+
+import (
+	"context"
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// Node is a worker process. It holds sandboxes as long as its lease lasts.
+type Node struct {
+	ID         string `gorm:"primaryKey"`
+	Provider   string
+	Engine     string // where its sandboxes live, such as a Docker engine's id
+	Slots      int
+	LeaseUntil time.Time
+	StartedAt  time.Time `gorm:"default:now()"`
+}
+
+// Register makes a node known, with a first lease.
+func (s *Store) Register(ctx context.Context, n Node, lease time.Duration) error {
+	return s.db.WithContext(ctx).Exec(`INSERT INTO nodes (id, provider, engine, slots, lease_until)
+		VALUES (?, ?, ?, ?, now() + ?)`, n.ID, n.Provider, n.Engine, n.Slots, milliseconds(lease)).Error
+}
+
+// Retire ends a node's lease and those of its jobs, so that others need not wait for them.
+func (s *Store) Retire(ctx context.Context, node string) error {
+	return s.tx(ctx, func(tx *gorm.DB) error {
+		if err := tx.Model(&Node{}).Where("id = ?", node).Update("lease_until", gorm.Expr("now()")).Error; err != nil {
+			return err
+		}
+		return tx.Model(&Job{}).Where("node_id = ? AND state = 'running'", node).
+			Update("lease_until", gorm.Expr("now()")).Error
+	})
+}
+
+// Adopt gives node the live sandboxes of dead nodes on the same engine and sends their waiting jobs its way.
+func (s *Store) Adopt(ctx context.Context, node Node) (adopted []string, out []Dispatch, err error) {
+	err = s.tx(ctx, func(tx *gorm.DB) error {
+		var boxes []Sandbox
+		err := tx.Clauses(clause.Locking{Strength: "UPDATE", Options: "SKIP LOCKED"}).Select("id", "tenant_id").
+			Where(`ended_at IS NULL AND node_id IN
+				(SELECT id FROM nodes WHERE provider = ? AND engine = ? AND lease_until < now())`, node.Provider, node.Engine).
+			Order("id").Find(&boxes).Error
+		if err != nil || len(boxes) == 0 {
+			return err
+		}
+		adopted = nil
+		tenants := map[string]bool{}
+		for _, b := range boxes {
+			adopted, tenants[b.TenantID] = append(adopted, b.ID), true
+		}
+		if err := tx.Model(&Sandbox{}).Where("id IN ?", adopted).Update("node_id", node.ID).Error; err != nil {
+			return err
+		}
+		err = tx.Model(&Job{}).Where("sandbox_id IN ? AND state = 'queued'", adopted).Update("dispatched_at", nil).Error
+		if err != nil {
+			return err
+		}
+		out, err = s.dispatchTenants(tx, tenants)
+		return err
+	})
+	return adopted, out, err
+}
+
+func (s *Store) dispatchTenants(tx *gorm.DB, tenants map[string]bool) ([]Dispatch, error) {
+	var all []Dispatch
+	for t := range tenants {
+		out, err := dispatchReady(tx, t, s.limits.Window)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, out...)
+	}
+	return all, nil
+}
+
+// PruneNodes forgets nodes that died long ago and hold nothing, and returns their ids.
+func (s *Store) PruneNodes(ctx context.Context, age time.Duration) ([]string, error) {
+	var ids []string
+	err := s.db.WithContext(ctx).Raw(`DELETE FROM nodes n WHERE lease_until < now() - ?
+		AND NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.node_id = n.id AND s.ended_at IS NULL) RETURNING id`,
+		milliseconds(age)).Scan(&ids).Error
+	return ids, err
+}

@@ -1,0 +1,117 @@
+package models
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// SandboxState is what a sandbox is, as far as the platform knows.
+type SandboxState string
+
+// The states of a sandbox: creating → running ⇄ paused → deleting → deleted, and failed and lost.
+const (
+	SandboxCreating SandboxState = "creating"
+	SandboxRunning  SandboxState = "running"
+	SandboxPaused   SandboxState = "paused"
+	SandboxDeleting SandboxState = "deleting"
+	SandboxDeleted  SandboxState = "deleted"
+	SandboxFailed   SandboxState = "failed" // was never made
+	SandboxLost     SandboxState = "lost"   // died under us
+)
+
+// Sandbox is one place to run code in, from its wish to its end.
+type Sandbox struct {
+	ID            string `gorm:"primaryKey"`
+	TenantID      string
+	Key           *string
+	Provider      string
+	Template      *string
+	Image         string
+	NodeID        *string
+	ProviderRef   *string
+	State         SandboxState
+	Desired       string // running, paused or deleted
+	Observed      *string
+	ObservedAt    *time.Time
+	Spec          json.RawMessage   `gorm:"type:jsonb"`
+	Labels        map[string]string `gorm:"serializer:json;type:jsonb"`
+	NextSeq       int64
+	TimeoutMS     int64  `gorm:"column:timeout_ms"`
+	OnTimeout     string // delete or pause
+	IdleTimeoutMS int64  `gorm:"column:idle_timeout_ms"`
+	ExpiresAt     time.Time
+	LastActiveAt  time.Time
+	EndReason     *string
+	EndActor      *string
+	CreatedAt     time.Time `gorm:"autoCreateTime:false"`
+	StartedAt     *time.Time
+	EndedAt       *time.Time
+}
+
+// Ended says whether the sandbox takes no work any more.
+func (b Sandbox) Ended() bool {
+	return b.EndedAt != nil || b.State == SandboxDeleting
+}
+
+func (b Sandbox) endedError() *EndedError {
+	e := &EndedError{Sandbox: b.ID, State: b.State, EndedAt: b.EndedAt}
+	if b.EndReason != nil {
+		e.Reason = *b.EndReason
+	}
+	return e
+}
+
+// Sandbox returns a tenant's sandbox, or ErrNotFound.
+func (s *Store) Sandbox(ctx context.Context, tenant, id string) (Sandbox, error) {
+	var b Sandbox
+	err := s.db.WithContext(ctx).Where("tenant_id = ? AND id = ?", tenant, id).Take(&b).Error
+	return b, notFound(err)
+}
+
+// SandboxFilter selects sandboxes in List; empty fields match everything.
+type SandboxFilter struct {
+	State    SandboxState
+	Provider string
+	Key      string
+	Labels   map[string]string // all must match
+	Before   string            // the last id of the page before
+	Limit    int
+}
+
+// Sandboxes lists a tenant's sandboxes, newest first.
+func (s *Store) Sandboxes(ctx context.Context, tenant string, f SandboxFilter) ([]Sandbox, error) {
+	q := s.db.WithContext(ctx).Where("tenant_id = ?", tenant)
+	q = whereSet(q, "state = ?", string(f.State))
+	q = whereSet(q, "provider = ?", f.Provider)
+	q = whereSet(q, "key = ?", f.Key)
+	q = whereSet(q, "id < ?", f.Before)
+	if len(f.Labels) > 0 {
+		labels, err := json.Marshal(f.Labels)
+		if err != nil {
+			return nil, err
+		}
+		q = q.Where("labels @> ?::jsonb", string(labels))
+	}
+	var list []Sandbox
+	err := q.Order("id DESC").Limit(f.Limit).Find(&list).Error
+	return list, err
+}
+
+// LiveOnNode returns the ids of the sandboxes a node holds.
+func (s *Store) LiveOnNode(ctx context.Context, node string) ([]string, error) {
+	var ids []string
+	err := s.db.WithContext(ctx).Model(&Sandbox{}).
+		Where("node_id = ? AND ended_at IS NULL", node).Order("id").Pluck("id", &ids).Error
+	return ids, err
+}
+
+// lockSandbox takes the row lock that orders all changes to a sandbox and its jobs.
+func lockSandbox(tx *gorm.DB, id string) (Sandbox, error) {
+	var b Sandbox
+	err := tx.Clauses(clause.Locking{Strength: "UPDATE"}).Where("id = ?", id).Take(&b).Error
+	return b, notFound(err)
+}

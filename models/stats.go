@@ -1,0 +1,65 @@
+package models
+
+import "context"
+
+// QueueStat counts jobs of one kind in one state.
+type QueueStat struct {
+	Kind  string
+	State JobState
+	Count int
+}
+
+// Stats is what the tables say of the load right now.
+type Stats struct {
+	Jobs          []QueueStat // that have not ended
+	OldestReady   float64     // seconds that the oldest job which may run has waited
+	Sandboxes     map[SandboxState]int
+	Nodes         int // alive
+	DueDeliveries int
+}
+
+// Stats reads the load.
+func (s *Store) Stats(ctx context.Context) (Stats, error) {
+	var st Stats
+	db := s.db.WithContext(ctx)
+	err := db.Model(&Job{}).Select("kind, state, count(*) AS count").Where("state IN ('queued', 'running')").
+		Group("kind, state").Scan(&st.Jobs).Error
+	if err != nil {
+		return st, err
+	}
+	err = db.Raw(`SELECT coalesce(extract(epoch FROM now() - min(ready_at)), 0) FROM jobs
+		WHERE state = 'queued' AND ready_at <= now()`).Scan(&st.OldestReady).Error
+	if err != nil {
+		return st, err
+	}
+	if st.Sandboxes, err = s.sandboxStates(ctx); err != nil {
+		return st, err
+	}
+	if err = db.Raw(`SELECT count(*) FROM nodes WHERE lease_until > now()`).Scan(&st.Nodes).Error; err != nil {
+		return st, err
+	}
+	err = db.Raw(`SELECT count(*) FROM deliveries WHERE state = 'pending' AND next_attempt_at <= now()`).
+		Scan(&st.DueDeliveries).Error
+	return st, err
+}
+
+func (s *Store) sandboxStates(ctx context.Context) (map[SandboxState]int, error) {
+	var rows []struct {
+		State SandboxState
+		Count int
+	}
+	err := s.db.WithContext(ctx).Model(&Sandbox{}).Select("state, count(*) AS count").
+		Where("ended_at IS NULL").Group("state").Scan(&rows).Error
+	out := map[SandboxState]int{}
+	for _, r := range rows {
+		out[r.State] = r.Count
+	}
+	return out, err
+}
+
+// QueuedCount returns how many of a tenant's jobs wait.
+func (s *Store) QueuedCount(ctx context.Context, tenant string) (int, error) {
+	var n int64
+	err := s.db.WithContext(ctx).Model(&Job{}).Where("tenant_id = ? AND state = 'queued'", tenant).Count(&n).Error
+	return int(n), err
+}

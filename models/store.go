@@ -1,0 +1,117 @@
+// Package models is the truth: the tables in PostgreSQL, every query on them, and the legal changes of state.
+//
+// Each change of state is one conditional update that tells the caller whether it happened, and jobs are fenced by
+// their attempt. A transaction that touches a sandbox and its jobs locks the sandbox row first. No other package
+// sees GORM.
+package models
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+	"gorm.io/driver/postgres"
+	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// Store is a pool of connections to one Sandyard database. Its methods may be called concurrently.
+type Store struct {
+	db     *gorm.DB
+	pool   *sql.DB
+	submit *groupCommit
+	limits Limits
+}
+
+// Limits are the fleet-wide bounds that queries apply.
+type Limits struct {
+	// Window is how many jobs of one tenant may be in Redis or running at once; the others wait in PostgreSQL.
+	Window int
+}
+
+// Open connects to the database at dsn (a PostgreSQL URL or key=value string) with at most conns connections.
+func Open(ctx context.Context, dsn string, conns int, limits Limits) (*Store, error) {
+	db, err := gorm.Open(postgres.Open(dsn), &gorm.Config{
+		SkipDefaultTransaction: true,
+		PrepareStmt:            true,
+		Logger:                 logger.Discard,
+		NowFunc:                func() time.Time { return time.Now().UTC() },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	pool, err := db.DB()
+	if err != nil {
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	pool.SetMaxOpenConns(conns)
+	pool.SetMaxIdleConns(conns)
+	s := &Store{db: db, pool: pool, limits: limits}
+	s.submit = newGroupCommit(s.commitSubmissions)
+	return s, s.Ready(ctx)
+}
+
+// Close waits for the submissions under way and closes the connections.
+func (s *Store) Close() error {
+	s.submit.close()
+	return s.pool.Close()
+}
+
+// Ready says whether the database answers.
+func (s *Store) Ready(ctx context.Context) error {
+	if err := s.pool.PingContext(ctx); err != nil {
+		return fmt.Errorf("PostgreSQL does not answer: %w", err)
+	}
+	return nil
+}
+
+// Migrate brings the schema up to date. Several processes may call it at once; one does the work.
+func (s *Store) Migrate(ctx context.Context, log *slog.Logger) error {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return fmt.Errorf("read migrations: %w", err)
+	}
+	locker, err := lock.NewPostgresSessionLocker()
+	if err != nil {
+		return fmt.Errorf("prepare migration lock: %w", err)
+	}
+	p, err := goose.NewProvider(goose.DialectPostgres, s.pool, files, goose.WithSessionLocker(locker))
+	if err != nil {
+		return fmt.Errorf("prepare migrations: %w", err)
+	}
+	done, err := p.Up(ctx)
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	for _, m := range done {
+		log.InfoContext(ctx, "migration applied", "file", m.Source.Path, "took", m.Duration)
+	}
+	return nil
+}
+
+// tx runs f in a transaction, again when PostgreSQL chose it as the victim of a deadlock.
+func (s *Store) tx(ctx context.Context, f func(tx *gorm.DB) error) error {
+	for try := 0; ; try++ {
+		err := s.db.WithContext(ctx).Transaction(f)
+		if try == 3 || !isDeadlock(err) {
+			return err
+		}
+	}
+}
+
+func isDeadlock(err error) bool {
+	const deadlockDetected, serializationFailure = "40P01", "40001"
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == deadlockDetected || pg.Code == serializationFailure)
+}

@@ -1,0 +1,261 @@
+package models
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// Submission is what one request asks for: jobs on one sandbox that run in the order given, and with them the
+// sandbox itself where it is new. All of it is accepted or none.
+type Submission struct {
+	TenantID  string
+	SandboxID string
+	// New is the row of a sandbox that does not exist yet. If the tenant has a live sandbox with the same Key,
+	// that one is returned and nothing is made.
+	New  *Sandbox
+	Jobs []Job
+	// IdempotencyKey with Request, a digest of the request, makes a repeated submission return the first one's job.
+	IdempotencyKey string
+	Request        []byte
+	// End ends the sandbox before anything else that waits for it: queued jobs are cancelled, running ones told to stop.
+	End *End
+	// Timeout sets when the sandbox expires, counted from the commit.
+	Timeout time.Duration
+	// Only, where set, is asked under the sandbox's lock whether to go on; if not, Submit answers ErrNotDue.
+	Only func(Situation) bool
+}
+
+// Situation is what a guarded submission may look at.
+type Situation struct {
+	Sandbox Sandbox
+	Active  bool      // a job waits or runs
+	Now     time.Time // of the database
+}
+
+// End says why a sandbox ends and who wanted it.
+type End struct {
+	Reason string
+	Actor  string
+}
+
+// Submitted is what became of a Submission.
+type Submitted struct {
+	Sandbox  Sandbox
+	Jobs     []Job
+	Replayed bool       // an earlier request with the same idempotency key did this
+	Existing bool       // a live sandbox with this key stood already
+	Dispatch []Dispatch // to be sent to Redis now
+}
+
+// Dispatch names a task for Redis.
+type Dispatch struct {
+	JobID      string `gorm:"column:id"`
+	Generation int
+	Queue      string
+	TimeoutMS  int64 `gorm:"column:timeout_ms"`
+}
+
+// submission is a Submission on its way through a group commit.
+type submission struct {
+	Submission
+	out       Submitted
+	ended     []string // jobs that End cancelled
+	replay    *idempotencyKey
+	err       error
+	committed chan struct{}
+}
+
+type idempotencyKey struct {
+	TenantID string
+	Key      string
+	Request  []byte
+	JobID    string
+}
+
+// commitTimeout bounds one group's transaction.
+const commitTimeout = 15 * time.Second
+
+// Submit commits sub together with whatever else is being submitted. Errors: ErrNotFound for a sandbox that is not
+// the tenant's, *EndedError, *LimitError, ErrKeyReused.
+func (s *Store) Submit(ctx context.Context, sub Submission) (Submitted, error) {
+	p := &submission{Submission: sub, committed: make(chan struct{})}
+	s.submit.do(p)
+	if p.err == nil && p.replay != nil {
+		return s.replay(ctx, p)
+	}
+	return p.out, p.err
+}
+
+func (s *Store) replay(ctx context.Context, p *submission) (Submitted, error) {
+	if !slices.Equal(p.replay.Request, p.Request) {
+		return Submitted{}, ErrKeyReused
+	}
+	job, err := s.Job(ctx, p.TenantID, p.replay.JobID)
+	if err != nil {
+		return Submitted{}, err
+	}
+	box, err := s.Sandbox(ctx, p.TenantID, job.SandboxID)
+	return Submitted{Sandbox: box, Jobs: []Job{job}, Replayed: true}, err
+}
+
+// commitSubmissions commits a group, or, when something in it breaks the transaction, each submission by itself.
+func (s *Store) commitSubmissions(group []*submission) {
+	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
+	defer cancel()
+	err := s.commitGroup(ctx, group)
+	if err == nil || len(group) == 1 {
+		group[0].err = cmp.Or(group[0].err, err)
+		return
+	}
+	for _, p := range group {
+		if err := s.commitGroup(ctx, []*submission{p}); err != nil {
+			p.err = err
+		}
+	}
+}
+
+func (s *Store) commitGroup(ctx context.Context, group []*submission) error {
+	return s.tx(ctx, func(tx *gorm.DB) error {
+		b := &batch{tx: tx, group: group, window: s.limits.Window}
+		for _, p := range group {
+			p.out, p.ended, p.replay, p.err = Submitted{}, nil, nil, nil
+		}
+		for _, step := range []func() error{
+			b.readClock, b.claimKeys, b.admitSandboxes, b.lockSandboxes, b.findBusy, b.guard, b.applyEnds, b.place,
+			b.insert, b.releaseKeys, b.settleEnds, b.dispatch,
+		} {
+			if err := step(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// batch is the one transaction of a group.
+type batch struct {
+	tx     *gorm.DB
+	group  []*submission
+	window int
+	now    time.Time // of the database
+	boxes  map[string]*Sandbox
+	active map[string]bool // sandboxes with a job that has not ended
+	busy   map[string]bool // those with an ordered one
+}
+
+// open returns the submissions that are still to be carried out.
+func (b *batch) open() []*submission {
+	return slices.DeleteFunc(slices.Clone(b.group), func(p *submission) bool {
+		return p.err != nil || p.replay != nil || p.out.Existing
+	})
+}
+
+func (b *batch) readClock() error {
+	return b.tx.Raw("SELECT now()").Scan(&b.now).Error
+}
+
+// claimKeys takes the idempotency keys of the group; who finds his taken becomes a replay.
+func (b *batch) claimKeys() error {
+	keys := b.keys()
+	if len(keys) == 0 {
+		return nil
+	}
+	if err := b.tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&keys).Error; err != nil {
+		return err
+	}
+	for _, p := range b.open() {
+		if p.IdempotencyKey == "" {
+			continue
+		}
+		var owner idempotencyKey
+		err := b.tx.Where("tenant_id = ? AND key = ?", p.TenantID, p.IdempotencyKey).Take(&owner).Error
+		if err != nil {
+			return err
+		}
+		if owner.JobID != p.Jobs[0].ID {
+			p.replay = &owner
+		}
+	}
+	return nil
+}
+
+// keys returns the keys in one order for all groups, so that two of them cannot wait for each other.
+func (b *batch) keys() []idempotencyKey {
+	var keys []idempotencyKey
+	for _, p := range b.group {
+		if p.IdempotencyKey != "" {
+			keys = append(keys, idempotencyKey{p.TenantID, p.IdempotencyKey, p.Request, p.Jobs[0].ID})
+		}
+	}
+	slices.SortFunc(keys, func(x, y idempotencyKey) int {
+		return cmp.Or(cmp.Compare(x.TenantID, y.TenantID), cmp.Compare(x.Key, y.Key))
+	})
+	return keys
+}
+
+// releaseKeys gives back the keys of refused submissions: the same request may be made again.
+func (b *batch) releaseKeys() error {
+	for _, p := range b.group {
+		if p.IdempotencyKey == "" || p.err == nil && !p.out.Existing {
+			continue
+		}
+		err := b.tx.Where("tenant_id = ? AND key = ? AND job_id = ?", p.TenantID, p.IdempotencyKey, p.Jobs[0].ID).
+			Delete(&idempotencyKey{}).Error
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// insert writes the jobs and moves the sandboxes' sequence on. A row that stands already is our own, from a commit
+// whose answer was lost.
+func (b *batch) insert() error {
+	var jobs []Job
+	var next []string
+	for _, p := range b.open() {
+		jobs = append(jobs, p.out.Jobs...)
+		next = append(next, p.SandboxID)
+	}
+	if len(jobs) == 0 {
+		return nil
+	}
+	slices.Sort(next)
+	for _, id := range slices.Compact(next) {
+		err := b.tx.Exec("UPDATE sandboxes SET next_seq = ?, last_active_at = now() WHERE id = ?", b.boxes[id].NextSeq, id).Error
+		if err != nil {
+			return err
+		}
+	}
+	return b.tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&jobs).Error
+}
+
+// dispatch hands what may run to Redis, each task by the caller that submitted it.
+func (b *batch) dispatch() error {
+	owner := map[string]*submission{}
+	tenants := map[string]*submission{}
+	for _, p := range b.group {
+		if p.err == nil && p.replay == nil {
+			tenants[p.TenantID] = p
+		}
+		for _, j := range p.out.Jobs {
+			owner[j.ID] = p
+		}
+	}
+	for tenant, fallback := range tenants {
+		out, err := dispatchReady(b.tx, tenant, b.window)
+		if err != nil {
+			return err
+		}
+		for _, d := range out {
+			p := cmp.Or(owner[d.JobID], fallback)
+			p.out.Dispatch = append(p.out.Dispatch, d)
+		}
+	}
+	return nil
+}

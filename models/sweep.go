@@ -1,0 +1,123 @@
+package models
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// maxLosses is how often a job may lose its worker before it is given up as lost: it is likely what kills them.
+const maxLosses = 10
+
+// ExpiredLeases returns jobs that run on a worker which has stopped beating.
+func (s *Store) ExpiredLeases(ctx context.Context, limit int) ([]Job, error) {
+	return s.jobsWhere(ctx, limit, "state = 'running' AND lease_until < now()", "lease_until")
+}
+
+// PastDeadline returns queued jobs whose queue deadline has passed.
+func (s *Store) PastDeadline(ctx context.Context, limit int) ([]Job, error) {
+	return s.jobsWhere(ctx, limit, "state = 'queued' AND queue_deadline < now()", "queue_deadline")
+}
+
+func (s *Store) jobsWhere(ctx context.Context, limit int, cond, order string) ([]Job, error) {
+	var jobs []Job
+	err := s.db.WithContext(ctx).Select("id", "attempt", "sandbox_id", "kind").
+		Where(cond).Order(order).Limit(limit).Find(&jobs).Error
+	return jobs, err
+}
+
+// Recover takes a job from a worker whose lease has ended: back to the queue, or to its end where it was to be
+// cancelled or has killed too many workers.
+func (s *Store) Recover(ctx context.Context, j Job) (Finished, error) {
+	var f Finished
+	err := s.tx(ctx, func(tx *gorm.DB) error {
+		box, err := lockSandbox(tx, j.SandboxID)
+		if err != nil {
+			return err
+		}
+		var to JobState
+		err = tx.Raw(`
+			UPDATE jobs SET node_id = NULL, lease_until = NULL, dispatched_at = NULL, ready_at = now(),
+				state = CASE WHEN cancel_requested_at IS NOT NULL THEN 'cancelled' WHEN attempt >= @max THEN 'lost' ELSE 'queued' END,
+				finished_at = CASE WHEN cancel_requested_at IS NOT NULL OR attempt >= @max THEN now() END,
+				error = CASE WHEN cancel_requested_at IS NOT NULL THEN CAST(@cancelled AS jsonb) WHEN attempt >= @max THEN CAST(@lost AS jsonb) END
+			WHERE id = @id AND attempt = @attempt AND state = 'running' AND lease_until < now() RETURNING state`,
+			map[string]any{"id": j.ID, "attempt": j.Attempt, "max": maxLosses,
+				"cancelled": jsonText(JobError{Code: "cancelled", Message: "the job was cancelled while its worker was away"}),
+				"lost":      jsonText(JobError{Code: "worker_lost", Message: "every worker that ran this job died; its outcome is unknown"}),
+			}).Scan(&to).Error
+		if err != nil || to == "" {
+			return err
+		}
+		f, err = s.recovered(tx, &box, j, to)
+		return err
+	})
+	return f, err
+}
+
+func (s *Store) recovered(tx *gorm.DB, box *Sandbox, j Job, to JobState) (Finished, error) {
+	if to.Terminal() {
+		return s.conclude(tx, box, []string{j.ID}, changeAfter(j.Kind, to, Change{}))
+	}
+	out, err := dispatchReady(tx, box.TenantID, s.limits.Window)
+	return Finished{Dispatch: out}, err
+}
+
+// Expire ends a queued job whose queue deadline has passed.
+func (s *Store) Expire(ctx context.Context, j Job) (Finished, error) {
+	var f Finished
+	err := s.tx(ctx, func(tx *gorm.DB) error {
+		box, err := lockSandbox(tx, j.SandboxID)
+		if err != nil {
+			return err
+		}
+		why := JobError{Code: "queue_deadline", Message: "the job waited longer than its queue deadline", Retryable: true}
+		res := tx.Model(&Job{}).Where("id = ? AND state = 'queued' AND queue_deadline < now()", j.ID).
+			Updates(map[string]any{"state": Expired, "error": jsonOf(why), "finished_at": gorm.Expr("now()")})
+		if res.Error != nil || res.RowsAffected == 0 {
+			return res.Error
+		}
+		f, err = s.conclude(tx, &box, []string{j.ID}, changeAfter(j.Kind, Expired, Change{}))
+		return err
+	})
+	return f, err
+}
+
+// Dispatched returns what was handed to Redis at least age ago and has not been claimed since.
+func (s *Store) Dispatched(ctx context.Context, age time.Duration, limit int) ([]Dispatch, error) {
+	var out []Dispatch
+	err := s.db.WithContext(ctx).Model(&Job{}).Select("id", "generation", "queue", "timeout_ms").
+		Where("state = 'queued' AND dispatched_at < now() - ?", milliseconds(age)).
+		Order("dispatched_at").Limit(limit).Scan(&out).Error
+	return out, err
+}
+
+// Undispatch marks tasks that Redis does not hold any more as not handed over.
+func (s *Store) Undispatch(ctx context.Context, d []Dispatch) error {
+	for _, x := range d {
+		err := s.db.WithContext(ctx).Model(&Job{}).
+			Where("id = ? AND generation = ? AND state = 'queued'", x.JobID, x.Generation).Update("dispatched_at", nil).Error
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// UndispatchAll marks every queued job as not handed over: Redis has lost its data.
+func (s *Store) UndispatchAll(ctx context.Context) error {
+	return s.db.WithContext(ctx).Model(&Job{}).Where("state = 'queued' AND dispatched_at IS NOT NULL").
+		Update("dispatched_at", nil).Error
+}
+
+// Backlog returns the tenants that have jobs which may run and are not handed over.
+func (s *Store) Backlog(ctx context.Context) ([]string, error) {
+	var tenants []string
+	err := s.db.WithContext(ctx).Model(&Job{}).Distinct("tenant_id").
+		Where("state = 'queued' AND ready_at <= now() AND dispatched_at IS NULL").Pluck("tenant_id", &tenants).Error
+	return tenants, err
+}
+
+func jsonText(v JobError) string { return string(must(json.Marshal(v))) }

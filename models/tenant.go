@@ -1,0 +1,92 @@
+package models
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// Tenant owns sandboxes, jobs and keys.
+type Tenant struct {
+	ID           string `gorm:"primaryKey"`
+	Name         string
+	MaxSandboxes int
+	MaxQueued    int
+	CreatedAt    time.Time
+}
+
+// Scopes of a key.
+const (
+	ScopeSandboxes = "sandboxes" // everything under /v1
+	ScopeOperator  = "operator"  // the operators' pages
+)
+
+// APIKey lets its bearer act for a tenant. Only its hash is stored.
+type APIKey struct {
+	ID        string `gorm:"primaryKey"`
+	TenantID  string
+	Name      string
+	Hint      string
+	Hash      []byte
+	Scopes    []string `gorm:"serializer:json;type:jsonb"`
+	CreatedAt time.Time
+	RevokedAt *time.Time
+}
+
+// Bootstrap makes the first tenant and its first key, with every scope, if there is no tenant yet. The key's plain
+// text is returned this once; it is empty when the database was set up before.
+func (s *Store) Bootstrap(ctx context.Context) (key string, err error) {
+	err = s.tx(ctx, func(tx *gorm.DB) error {
+		t := Tenant{ID: "default", Name: "default", MaxSandboxes: 100, MaxQueued: 10000}
+		res := tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&t)
+		if res.Error != nil || res.RowsAffected == 0 {
+			return res.Error
+		}
+		key, err = createKey(tx, t.ID, "first key", []string{ScopeSandboxes, ScopeOperator})
+		return err
+	})
+	return key, err
+}
+
+// CreateKey makes another key for a tenant and returns its plain text, which is not kept.
+func (s *Store) CreateKey(ctx context.Context, tenant, name string, scopes []string) (string, error) {
+	return createKey(s.db.WithContext(ctx), tenant, name, scopes)
+}
+
+func createKey(tx *gorm.DB, tenant, name string, scopes []string) (string, error) {
+	secret := make([]byte, 20)
+	rand.Read(secret) // never fails
+	key := "sy_" + hex.EncodeToString(secret)
+	err := tx.Create(&APIKey{
+		ID: NewID("key_"), TenantID: tenant, Name: name, Hint: key[:7], Hash: hashKey(key), Scopes: scopes,
+	}).Error
+	return key, err
+}
+
+// Authenticate returns the key whose plain text this is. Errors: ErrNotFound, ErrRevoked.
+func (s *Store) Authenticate(ctx context.Context, plain string) (APIKey, error) {
+	var k APIKey
+	err := s.db.WithContext(ctx).Where("hash = ?", hashKey(plain)).Take(&k).Error
+	if err == nil && k.RevokedAt != nil {
+		return APIKey{}, ErrRevoked
+	}
+	return k, notFound(err)
+}
+
+// Tenant returns a tenant.
+func (s *Store) Tenant(ctx context.Context, id string) (Tenant, error) {
+	var t Tenant
+	err := s.db.WithContext(ctx).Where("id = ?", id).Take(&t).Error
+	return t, notFound(err)
+}
+
+// hashKey needs no salt or stretching: a key carries 160 random bits.
+func hashKey(plain string) []byte {
+	h := sha256.Sum256([]byte(plain))
+	return h[:]
+}
