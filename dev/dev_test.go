@@ -142,11 +142,11 @@ func TestADirectoryBehindAClosedOneStillWorks(t *testing.T) {
 	}
 	dir := filepath.Join(parent, "postgres")
 	first := startPostgres(t, dir)
-	real, err := filepath.EvalSymlinks(dir)
+	target, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(real) })
+	t.Cleanup(func() { os.RemoveAll(target) })
 	query(t, first.DSN(), "create table kept as select 42")
 	stop(t, first.Stop)
 	second := startPostgres(t, dir)

@@ -45,15 +45,15 @@ func newPlace(dir, socketName string, owner account) (place, error) {
 			return place{}, err
 		}
 	}
-	real, err := filepath.EvalSymlinks(dir)
+	home, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return place{}, fmt.Errorf("follow %s (remove it to start afresh): %w", dir, err)
 	}
-	if err := owner.own(real); err != nil {
+	if err := owner.own(home); err != nil {
 		return place{}, err
 	}
-	sockets, err := socketDir(real, socketName, owner)
-	return place{dir: real, sockets: sockets, owner: owner}, err
+	sockets, err := socketDir(home, socketName, owner)
+	return place{dir: home, sockets: sockets, owner: owner}, err
 }
 
 func makeDir(dir string, owner account) error {

@@ -1,0 +1,69 @@
+# Sandyard. `make` prints what there is.
+
+GOLANGCI_VERSION    := v2.15.0
+GOVULNCHECK_VERSION := v1.1.4
+
+TOOLS       := bin/tools
+GOLANGCI    := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
+GOVULNCHECK := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)
+ENGINE      := scripts/engine.sh
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build image run test bench lint fmt vuln generate compose-check compose-image compose-smoke clean
+
+help: ## Print this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Install what is missing on this machine (Debian packages, as root or through sudo)
+	@scripts/setup.sh
+
+build: ## Build the static programs into bin/
+	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
+
+image: setup ## Make the image sandboxes start from
+	@$(ENGINE) images/build.sh
+
+run: setup build ## Start everything on this machine and run one program in a sandbox (ONCE=1: then stop)
+	@PATH="$(CURDIR)/bin:$$PATH" $(ENGINE) sh -c 'images/build.sh && exec bin/sandyard dev $(if $(filter-out 0,$(ONCE)),--once)'
+
+test: setup-test build ## Run all tests, with the race detector, on real PostgreSQL, Redis and Docker (ARGS=...)
+	@$(ENGINE) scripts/test.sh $(ARGS)
+
+bench: setup build ## Run the benchmarks (JSON=file, BENCH=regexp)
+	@JSON='$(JSON)' BENCH='$(BENCH)' $(ENGINE) scripts/bench.sh
+
+lint: $(GOLANGCI) ## Check the code and its format
+	@go vet ./...
+	@$(GOLANGCI) run ./...
+
+fmt: $(GOLANGCI) ## Format the code
+	@$(GOLANGCI) fmt ./...
+
+vuln: $(GOVULNCHECK) ## Look for known vulnerabilities in what the code calls (STRICT=1: fail where that cannot be done)
+	@STRICT='$(or $(STRICT),0)' scripts/vuln.sh $(GOVULNCHECK)
+
+generate: ## Write the generated files again
+	@go generate ./...
+
+compose-check: setup-compose ## Check docker-compose.yml
+	@scripts/compose.sh check
+
+compose-image: build ## Make the image sandyard:dev from bin/, without a registry
+	@$(ENGINE) scripts/compose.sh image
+
+compose-smoke: setup-compose build ## Start the Compose topology, without a registry, and run a job on it (root)
+	@scripts/compose.sh smoke
+
+clean: ## Remove what was built; the data under .sandyard/ stays
+	@rm -rf bin
+
+.PHONY: setup-test setup-compose
+setup-test setup-compose: setup-%:
+	@scripts/setup.sh $*
+
+$(GOLANGCI): tool = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+$(GOVULNCHECK): tool = golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
+$(GOLANGCI) $(GOVULNCHECK):
+	@echo "building $(@F)"
+	@GOBIN='$(CURDIR)/$(TOOLS)' go install $(tool)
+	@mv '$(TOOLS)/$(firstword $(subst @, ,$(notdir $(tool))))' '$@'

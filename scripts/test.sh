@@ -1,0 +1,10 @@
+#!/bin/bash
+# Runs every test with the race detector against real PostgreSQL, Redis and Docker, each made for this run; `make test`
+# calls it with an engine that answers. Arguments go to go test in place of the defaults.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+images/build.sh
+[ $# -gt 0 ] || set -- -timeout=20m ./...
+export CGO_ENABLED=1 # the race detector's C part
+exec go test -race "$@"
