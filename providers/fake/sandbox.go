@@ -1,0 +1,169 @@
+package fake
+
+import (
+	"context"
+	"time"
+
+	"sandyard/providers"
+)
+
+// sandbox is one sandbox as a worker has it open.
+type sandbox struct {
+	p  *Provider
+	id string
+}
+
+// Run implements providers.Commands.
+func (s *sandbox) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+	var e *execution
+	err := s.inside(ctx, OpRun, func(b *box) error {
+		var err error
+		e, err = s.p.state.launch(b, cmd)
+		return err
+	})
+	if err != nil {
+		return providers.Result{}, err
+	}
+	return s.await(ctx, e, cmd.Timeout)
+}
+
+// await waits for the end of a command, or for its time to run out; time in which the sandbox is paused does not count.
+func (s *sandbox) await(ctx context.Context, e *execution, timeout time.Duration) (providers.Result, error) {
+	for {
+		var alarm <-chan time.Time
+		if timeout > 0 {
+			timer := time.NewTimer(max(timeout-e.ran(), 0))
+			defer timer.Stop()
+			alarm = timer.C
+		}
+		select {
+		case <-e.done:
+			return e.result(s.id)
+		case <-ctx.Done():
+			return providers.Result{}, detached(ctx.Err())
+		case <-s.p.ctx.Done():
+			return providers.Result{}, s.p.usable(ctx)
+		case <-alarm:
+			_, gate := e.box.paused()
+			select {
+			case <-gate:
+			case <-ctx.Done():
+			}
+			if e.ran() >= timeout {
+				e.timeOut()
+				timeout = 0
+			}
+		}
+	}
+}
+
+func (e *execution) ran() time.Duration {
+	total, _ := e.box.paused()
+	return time.Since(e.begun) - total
+}
+
+func (e *execution) timeOut() {
+	e.box.mu.Lock()
+	e.timed = true
+	e.box.mu.Unlock()
+	e.kill()
+}
+
+// result is the end of a command whose done is closed.
+func (e *execution) result(id string) (providers.Result, error) {
+	e.box.mu.Lock()
+	defer e.box.mu.Unlock()
+	if e.box.state == providers.StateStopped {
+		return providers.Result{}, providers.Errorf(providers.Lost, "sandbox %s died while the command ran", id)
+	}
+	res := e.res
+	res.TimedOut = e.timed && res.Signal == "SIGTERM"
+	if e.forgot {
+		res.Stdout, res.Stderr = nil, nil
+	}
+	return res, nil
+}
+
+// Kill implements providers.Commands.
+func (s *sandbox) Kill(ctx context.Context, name string) error {
+	return s.inside(ctx, OpKill, func(b *box) error {
+		if e := b.exec(name); e != nil {
+			e.kill()
+		}
+		return nil
+	})
+}
+
+// Forget implements providers.Commands.
+func (s *sandbox) Forget(ctx context.Context, name string) error {
+	return s.inside(ctx, OpForget, func(b *box) error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if e := b.execs[name]; e != nil {
+			e.forgot = true
+		}
+		return nil
+	})
+}
+
+func (b *box) exec(name string) *execution {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.execs[name]
+}
+
+// inside runs one call in a running sandbox, with the faults set for it.
+func (s *sandbox) inside(ctx context.Context, op Op, do func(*box) error) error {
+	return s.p.call(ctx, op, s.id, func() error {
+		b, err := s.p.state.running(s.id)
+		if err != nil {
+			return err
+		}
+		return do(b)
+	})
+}
+
+func (s *sandbox) file(ctx context.Context, do func(*tree) error) error {
+	return s.inside(ctx, OpFile, func(b *box) error { return do(b.files) })
+}
+
+// ReadFile implements providers.Files.
+func (s *sandbox) ReadFile(ctx context.Context, path string, limit int64) (data []byte, err error) {
+	err = s.file(ctx, func(t *tree) error { data, err = t.read(path, limit); return err })
+	return data, err
+}
+
+// WriteFile implements providers.Files.
+func (s *sandbox) WriteFile(ctx context.Context, path string, data []byte, mode uint32) (info providers.FileInfo, err error) {
+	err = s.file(ctx, func(t *tree) error { info, err = t.write(path, data, mode); return err })
+	return info, err
+}
+
+// Stat implements providers.Files.
+func (s *sandbox) Stat(ctx context.Context, path string) (info providers.FileInfo, err error) {
+	err = s.file(ctx, func(t *tree) error { info, err = t.stat(path); return err })
+	return info, err
+}
+
+// ListDir implements providers.Files.
+func (s *sandbox) ListDir(ctx context.Context, path string, depth int) (infos []providers.FileInfo, err error) {
+	err = s.file(ctx, func(t *tree) error { infos, err = t.list(path, depth); return err })
+	return infos, err
+}
+
+// MakeDir implements providers.Files.
+func (s *sandbox) MakeDir(ctx context.Context, path string) (info providers.FileInfo, err error) {
+	err = s.file(ctx, func(t *tree) error { info, err = t.makeDir(path); return err })
+	return info, err
+}
+
+// Move implements providers.Files.
+func (s *sandbox) Move(ctx context.Context, from, to string) (info providers.FileInfo, err error) {
+	err = s.file(ctx, func(t *tree) error { info, err = t.move(from, to); return err })
+	return info, err
+}
+
+// Remove implements providers.Files.
+func (s *sandbox) Remove(ctx context.Context, path string) error {
+	return s.file(ctx, func(t *tree) error { return t.remove(path) })
+}

@@ -1,0 +1,101 @@
+package providertest
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"sandyard/providers"
+)
+
+// ends checks that a command can be ended, with all that it started.
+func ends(t *testing.T, s *suite) {
+	t.Run("timeout", func(t *testing.T) {
+		t.Parallel()
+		r := s.room(t)
+		begin := time.Now()
+		res := run(t, r, providers.Command{Shell: s.Script.Print("so far", "") + "; " + s.Script.Sleep(5*time.Minute), Timeout: 500 * time.Millisecond})
+		if !res.TimedOut || string(res.Stdout) != "so far" {
+			t.Errorf("got %+v", res)
+		}
+		if took := time.Since(begin); took < 400*time.Millisecond || took > 30*time.Second {
+			t.Errorf("took %s", took)
+		}
+	})
+	t.Run("kill", func(t *testing.T) { t.Parallel(); kill(t, s) })
+	t.Run("nothing survives a timeout", func(t *testing.T) { t.Parallel(); s.needsSystem(t); nothingSurvives(t, s) })
+	t.Run("what a command leaves running stays", func(t *testing.T) {
+		t.Parallel()
+		s.needsSystem(t)
+		r := s.room(t)
+		shell(t, r, "setsid sleep 4321 >/dev/null 2>&1 </dev/null &")
+		if got := alive(t, r, "sleep 4321"); got != "sleep 4321" {
+			t.Errorf("the background process is %q", got)
+		}
+	})
+}
+
+func kill(t *testing.T, s *suite) {
+	r := s.room(t)
+	cmd := providers.Command{Name: newID(t), Shell: s.Script.Append("begun", "x") + "; " + s.Script.Sleep(5*time.Minute)}
+	type answer struct {
+		res providers.Result
+		err error
+	}
+	ended := make(chan answer, 1)
+	go func() {
+		res, err := r.Run(t.Context(), cmd)
+		ended <- answer{res, err}
+	}()
+	eventually(t, "the command has begun", func() bool { _, err := r.Stat(t.Context(), "begun"); return err == nil })
+	for _, name := range []string{cmd.Name, cmd.Name, newID(t)} {
+		if err := r.Kill(within(t), name); err != nil {
+			t.Errorf("kill: %v", err)
+		}
+	}
+	a := <-ended
+	if a.err != nil || a.res.TimedOut || a.res.ExitCode <= 128 || a.res.Signal == "" {
+		t.Errorf("a killed command answers %+v, %v", a.res, a.err)
+	}
+	shell(t, r, s.Script.Exit(0))
+}
+
+// nothingSurvives runs programs that do not want to end, each in a sandbox of its own.
+func nothingSurvives(t *testing.T, s *suite) {
+	for name, script := range map[string]string{
+		"ignores TERM":  `trap "" TERM; while :; do sleep 1234; done`,
+		"children":      `sleep 1234 | sleep 1234 | sleep 1234`,
+		"setsid":        `setsid sleep 1234 & sleep 1234`,
+		"double fork":   `(env -i setsid bash -c 'sleep 1234 & disown; sleep 1234' &) ; sleep 1234`,
+		"many":          `for i in $(seq 20); do setsid sleep 1234 & done; wait`,
+		"kills parents": `setsid bash -c 'kill -9 $PPID 2>/dev/null; sleep 1234' & sleep 1234`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := s.room(t)
+			res := run(t, r, providers.Command{Shell: script, Timeout: 700 * time.Millisecond})
+			if !res.TimedOut {
+				t.Errorf("got %+v", res)
+			}
+			if left := alive(t, r, "sleep 1234"); left != "" {
+				t.Errorf("left behind:\n%s", left)
+			}
+		})
+	}
+}
+
+// alive lists the command lines in the sandbox that begin with prefix.
+func alive(t *testing.T, box providers.Commands, prefix string) string {
+	t.Helper()
+	ctx, stop := context.WithTimeout(within(t), time.Minute)
+	defer stop()
+	res, err := box.Run(ctx, providers.Command{
+		Name: newID(t),
+		Argv: []string{"bash", "-c", `for f in /proc/[0-9]*/cmdline; do tr '\0' ' ' <"$f" 2>/dev/null; echo; done | grep "^$0" | sort -u`, prefix},
+	})
+	if err != nil {
+		t.Fatalf("list processes: %v", err)
+	}
+	return strings.TrimSpace(string(res.Stdout))
+}

@@ -1,0 +1,153 @@
+package providertest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"sandyard/providers"
+)
+
+func lifecycle(t *testing.T, s *suite) {
+	t.Run("create is listed and takes commands", func(t *testing.T) {
+		t.Parallel()
+		r := s.room(t)
+		if res := shell(t, r, s.Script.Print("up", "")); string(res.Stdout) != "up" {
+			t.Errorf("stdout %q, want up", res.Stdout)
+		}
+		found := listed(t, r.worker, r.id)
+		if len(found) != 1 || found[0].State != providers.StateRunning || found[0].Ref == "" || found[0].CreatedAt.IsZero() {
+			t.Errorf("listed as %+v, want it once, running, with a ref and a time", found)
+		}
+	})
+	t.Run("create again adopts", func(t *testing.T) {
+		t.Parallel()
+		r := s.room(t)
+		shell(t, r, s.Script.Append("mark", "x"))
+		for name, worker := range map[string]providers.Provider{"same worker": r.worker, "another worker": s.open(t)} {
+			again, err := worker.Create(within(t), providers.Spec{ID: r.id, Image: s.Image})
+			if err != nil || again.ID != r.id || again.State != providers.StateRunning {
+				t.Fatalf("%s: create again: %+v, %v", name, again, err)
+			}
+			if data, err := mustOpen(t, worker, r.id).ReadFile(within(t), "mark", 10); err != nil || string(data) != "x" {
+				t.Errorf("%s: adopted another sandbox: mark is %q, %v", name, data, err)
+			}
+		}
+		if found := listed(t, r.worker, r.id); len(found) != 1 {
+			t.Errorf("listed %d times, want once", len(found))
+		}
+	})
+	t.Run("concurrent creates make one", func(t *testing.T) { t.Parallel(); concurrentCreates(t, s) })
+	t.Run("cancelled create leaves what can be found", func(t *testing.T) { t.Parallel(); cancelledCreate(t, s) })
+	t.Run("delete twice", func(t *testing.T) {
+		t.Parallel()
+		r := s.room(t)
+		for range 2 {
+			if err := r.worker.Delete(within(t), r.id); err != nil {
+				t.Fatalf("delete: %v", err)
+			}
+		}
+		if found := listed(t, r.worker, r.id); len(found) != 0 {
+			t.Errorf("still listed after delete: %+v", found)
+		}
+	})
+	t.Run("delete what never was", func(t *testing.T) {
+		t.Parallel()
+		if err := s.open(t).Delete(within(t), newID(t)); err != nil {
+			t.Errorf("delete: %v", err)
+		}
+	})
+	t.Run("unknown image", func(t *testing.T) {
+		t.Parallel()
+		worker, id := s.open(t), newID(t)
+		s.deleteAfter(t, worker, id)
+		_, err := worker.Create(within(t), providers.Spec{ID: id, Image: "sandyard/" + id + ":none"})
+		wantClass(t, err, providers.ImageMissing)
+		if found := listed(t, worker, id); len(found) != 0 {
+			t.Errorf("left behind %+v", found)
+		}
+	})
+	t.Run("bad specs", func(t *testing.T) { t.Parallel(); badSpecs(t, s) })
+	t.Run("open what never was", func(t *testing.T) {
+		t.Parallel()
+		_, err := s.open(t).Open(within(t), newID(t))
+		wantClass(t, err, providers.NotFound)
+	})
+}
+
+func concurrentCreates(t *testing.T, s *suite) {
+	id := newID(t)
+	workers := []providers.Provider{s.open(t), s.open(t)}
+	s.deleteAfter(t, workers[0], id)
+	errs := make([]error, 6)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() { _, errs[i] = workers[i%2].Create(within(t), providers.Spec{ID: id, Image: s.Image}) })
+	}
+	wg.Wait()
+	// Two workers never get the same create at once for long: who lost the race may have to ask again.
+	for _, err := range errs {
+		if err != nil && !providers.AsError(err).Retryable() {
+			t.Errorf("create: %v", err)
+		}
+	}
+	if !slices.Contains(errs, nil) {
+		t.Errorf("no create succeeded: %v", errs)
+	}
+	if found := listed(t, workers[0], id); len(found) != 1 {
+		t.Errorf("listed %d times, want once", len(found))
+	}
+	shell(t, mustOpen(t, workers[0], id), s.Script.Exit(0))
+}
+
+func cancelledCreate(t *testing.T, s *suite) {
+	worker := s.open(t)
+	spec := providers.Spec{ID: newID(t), Image: s.Image}
+	s.deleteAfter(t, worker, spec.ID)
+	ctx, cancel := context.WithTimeout(within(t), 3*time.Millisecond)
+	defer cancel()
+	_, err := worker.Create(ctx, spec)
+	if err != nil && !providers.AsError(err).Retryable() {
+		t.Errorf("cancelled create answers %v, want a retryable error", err)
+	}
+	if _, err := worker.Create(within(t), spec); err != nil {
+		t.Fatalf("create again: %v", err)
+	}
+	if found := listed(t, worker, spec.ID); len(found) != 1 {
+		t.Errorf("listed %d times, want once", len(found))
+	}
+	shell(t, mustOpen(t, worker, spec.ID), s.Script.Exit(0))
+}
+
+func badSpecs(t *testing.T, s *suite) {
+	worker := s.open(t)
+	for name, spec := range map[string]providers.Spec{
+		"id with a slash":   {ID: "a/b", Image: s.Image},
+		"empty id":          {Image: s.Image},
+		"no image":          {ID: newID(t)},
+		"relative work dir": {ID: newID(t), Image: s.Image, WorkDir: "work"},
+		"env with NUL":      {ID: newID(t), Image: s.Image, Env: map[string]string{"A": "\x00"}},
+		"negative memory":   {ID: newID(t), Image: s.Image, Resources: providers.Resources{MemoryMB: -1}},
+	} {
+		_, err := worker.Create(within(t), spec)
+		if e := providers.AsError(err); err == nil || e.Class != providers.Invalid {
+			t.Errorf("%s: got %v, want class %s", name, err, providers.Invalid)
+		}
+	}
+	if s.caps.Network != providers.Unsupported {
+		return
+	}
+	_, err := worker.Create(within(t), providers.Spec{ID: newID(t), Image: s.Image, Network: true})
+	wantClass(t, err, providers.NotSupported)
+}
+
+func listed(t *testing.T, worker providers.Provider, id string) []providers.Instance {
+	t.Helper()
+	all, err := worker.List(within(t))
+	if err != nil {
+		t.Fatalf("list: %v", err)
+	}
+	return slices.DeleteFunc(all, func(i providers.Instance) bool { return i.ID != id })
+}
