@@ -37,7 +37,7 @@ func dispatchReady(tx *gorm.DB, tenant string, window int) ([]Dispatch, error) {
 			FOR UPDATE OF j SKIP LOCKED)
 		UPDATE jobs SET dispatched_at = now(), generation = generation + 1, queue = picked.queue
 		FROM picked WHERE jobs.id = picked.id
-		RETURNING jobs.id, jobs.generation, jobs.queue, jobs.timeout_ms`,
+		RETURNING jobs.id, jobs.kind, jobs.generation, jobs.queue, jobs.timeout_ms`,
 		map[string]any{"tenant": tenant, "window": window}).Scan(&out).Error
 	return out, err
 }
@@ -83,14 +83,14 @@ func (b *batch) applyEnds() error {
 		if err != nil {
 			return err
 		}
-		p.ended = ended
+		p.out.Ended = ended
 	}
 	return nil
 }
 
 func (b *batch) settleEnds() error {
 	for _, p := range b.open() {
-		if err := settle(b.tx, p.SandboxID, p.ended); err != nil {
+		if err := settle(b.tx, p.SandboxID, p.out.Ended); err != nil {
 			return err
 		}
 	}

@@ -98,14 +98,12 @@ type Beat struct {
 }
 
 // Heartbeat extends the lease of a node and of the jobs it runs. Jobs missing from the answer belong to others now.
-func (s *Store) Heartbeat(ctx context.Context, node string, held []Held, lease time.Duration) ([]Beat, error) {
-	db := s.db.WithContext(ctx)
-	err := db.Model(&Node{}).Where("id = ?", node).Update("lease_until", gorm.Expr("now() + ?", milliseconds(lease))).Error
-	if err != nil || len(held) == 0 {
+func (s *Store) Heartbeat(ctx context.Context, node Node, held []Held, lease time.Duration) ([]Beat, error) {
+	if err := s.Register(ctx, node, lease); err != nil || len(held) == 0 {
 		return nil, err
 	}
 	var beats []Beat
-	err = db.Raw(`
+	err := s.db.WithContext(ctx).Raw(`
 		WITH held AS (SELECT j.id FROM jobs j JOIN jsonb_to_recordset(CAST(@held AS jsonb)) AS h(id text, attempt int)
 				ON h.id = j.id AND h.attempt = j.attempt
 			WHERE j.state = 'running' ORDER BY j.id FOR UPDATE OF j)

@@ -51,21 +51,19 @@ func (s *Store) DispatchDeliveries(ctx context.Context, limit int) ([]DeliveryTa
 }
 
 // ClaimDelivery begins an attempt. If its worker dies, the delivery is due again after the given time.
-func (s *Store) ClaimDelivery(ctx context.Context, t DeliveryTask, within time.Duration) (Delivery, Job, error) {
+func (s *Store) ClaimDelivery(ctx context.Context, t DeliveryTask, within time.Duration) (Delivery, error) {
 	var d Delivery
-	var j Job
 	res := s.db.WithContext(ctx).Raw(`
 		UPDATE deliveries SET attempt = @attempt, dispatched_at = NULL, next_attempt_at = now() + @within * interval '1 ms'
 		WHERE id = @id AND attempt = @attempt - 1 AND state = 'pending' RETURNING *`,
 		map[string]any{"id": t.ID, "attempt": t.Attempt, "within": within.Milliseconds()}).Scan(&d)
 	if res.Error != nil {
-		return d, j, res.Error
+		return d, res.Error
 	}
 	if res.RowsAffected == 0 {
-		return d, j, ErrStale
+		return d, ErrStale
 	}
-	j, err := s.Job(ctx, d.TenantID, d.JobID)
-	return d, j, err
+	return d, nil
 }
 
 // DeliveryResult is how one attempt went.

@@ -4,7 +4,7 @@ import "context"
 
 // DueTimeouts returns live sandboxes that have passed their expiry and are not ending yet.
 func (s *Store) DueTimeouts(ctx context.Context, limit int) ([]Sandbox, error) {
-	return s.sandboxesWhere(ctx, limit, `expires_at <= now() AND desired <> 'deleted'
+	return s.sandboxesWhere(ctx, limit, `expires_at <= now() AND state IN ('creating', 'running', 'paused')
 		AND (on_timeout = 'delete' OR state = 'running' AND desired = 'running')`, "expires_at")
 }
 

@@ -35,6 +35,8 @@ type Finished struct {
 	Ended     []string // this job and those that ended with it
 	Dispatch  []Dispatch
 	Callbacks bool // a delivery was recorded
+	// SandboxEnded says that the sandbox is gone or going.
+	SandboxEnded bool
 }
 
 // Finish ends a job if the attempt still owns it, and in the same transaction changes its sandbox, lets the next job
@@ -91,7 +93,7 @@ func (s *Store) conclude(tx *gorm.DB, box *Sandbox, ended []string, c Change) (F
 	if err != nil {
 		return Finished{}, err
 	}
-	f := Finished{Ended: append(ended, more...)}
+	f := Finished{Ended: append(ended, more...), SandboxEnded: box.Ended()}
 	if f.Callbacks, err = recordDeliveries(tx, f.Ended); err != nil {
 		return f, err
 	}

@@ -18,10 +18,10 @@ type Node struct {
 	StartedAt  time.Time `gorm:"default:now()"`
 }
 
-// Register makes a node known, with a first lease.
+// Register makes a node known and extends its lease.
 func (s *Store) Register(ctx context.Context, n Node, lease time.Duration) error {
 	return s.db.WithContext(ctx).Exec(`INSERT INTO nodes (id, provider, engine, slots, lease_until)
-		VALUES (?, ?, ?, ?, now() + ?)`, n.ID, n.Provider, n.Engine, n.Slots, milliseconds(lease)).Error
+		VALUES (?, ?, ?, ?, now() + ?) ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until`, n.ID, n.Provider, n.Engine, n.Slots, milliseconds(lease)).Error
 }
 
 // Retire ends a node's lease and those of its jobs, so that others need not wait for them.

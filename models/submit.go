@@ -17,8 +17,9 @@ type Submission struct {
 	SandboxID string
 	// New is the row of a sandbox that does not exist yet. If the tenant has a live sandbox with the same Key,
 	// that one is returned and nothing is made.
-	New  *Sandbox
-	Jobs []Job
+	New    *Sandbox
+	Jobs   []Job
+	Answer int // index of the job that the request is about: IdempotencyKey stands for it
 	// IdempotencyKey with Request, a digest of the request, makes a repeated submission return the first one's job.
 	IdempotencyKey string
 	Request        []byte
@@ -50,11 +51,13 @@ type Submitted struct {
 	Replayed bool       // an earlier request with the same idempotency key did this
 	Existing bool       // a live sandbox with this key stood already
 	Dispatch []Dispatch // to be sent to Redis now
+	Ended    []string   // jobs that End has cancelled
 }
 
 // Dispatch names a task for Redis.
 type Dispatch struct {
 	JobID      string `gorm:"column:id"`
+	Kind       string
 	Generation int
 	Queue      string
 	TimeoutMS  int64 `gorm:"column:timeout_ms"`
@@ -64,11 +67,12 @@ type Dispatch struct {
 type submission struct {
 	Submission
 	out       Submitted
-	ended     []string // jobs that End cancelled
 	replay    *idempotencyKey
 	err       error
 	committed chan struct{}
 }
+
+func (p *submission) answer() string { return p.Jobs[p.Answer].ID }
 
 type idempotencyKey struct {
 	TenantID string
@@ -103,6 +107,11 @@ func (s *Store) replay(ctx context.Context, p *submission) (Submitted, error) {
 	return Submitted{Sandbox: box, Jobs: []Job{job}, Replayed: true}, err
 }
 
+// PruneKeys forgets idempotency keys older than age.
+func (s *Store) PruneKeys(ctx context.Context, age time.Duration) error {
+	return s.db.WithContext(ctx).Where("created_at < now() - ?", milliseconds(age)).Delete(&idempotencyKey{}).Error
+}
+
 // commitSubmissions commits a group, or, when something in it breaks the transaction, each submission by itself.
 func (s *Store) commitSubmissions(group []*submission) {
 	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
@@ -123,7 +132,7 @@ func (s *Store) commitGroup(ctx context.Context, group []*submission) error {
 	return s.tx(ctx, func(tx *gorm.DB) error {
 		b := &batch{tx: tx, group: group, window: s.limits.Window}
 		for _, p := range group {
-			p.out, p.ended, p.replay, p.err = Submitted{}, nil, nil, nil
+			p.out, p.replay, p.err = Submitted{}, nil, nil
 		}
 		for _, step := range []func() error{
 			b.readClock, b.claimKeys, b.admitSandboxes, b.lockSandboxes, b.findBusy, b.guard, b.applyEnds, b.place,
@@ -177,7 +186,7 @@ func (b *batch) claimKeys() error {
 		if err != nil {
 			return err
 		}
-		if owner.JobID != p.Jobs[0].ID {
+		if owner.JobID != p.answer() {
 			p.replay = &owner
 		}
 	}
@@ -189,7 +198,7 @@ func (b *batch) keys() []idempotencyKey {
 	var keys []idempotencyKey
 	for _, p := range b.group {
 		if p.IdempotencyKey != "" {
-			keys = append(keys, idempotencyKey{p.TenantID, p.IdempotencyKey, p.Request, p.Jobs[0].ID})
+			keys = append(keys, idempotencyKey{p.TenantID, p.IdempotencyKey, p.Request, p.answer()})
 		}
 	}
 	slices.SortFunc(keys, func(x, y idempotencyKey) int {
@@ -204,7 +213,7 @@ func (b *batch) releaseKeys() error {
 		if p.IdempotencyKey == "" || p.err == nil && !p.out.Existing {
 			continue
 		}
-		err := b.tx.Where("tenant_id = ? AND key = ? AND job_id = ?", p.TenantID, p.IdempotencyKey, p.Jobs[0].ID).
+		err := b.tx.Where("tenant_id = ? AND key = ? AND job_id = ?", p.TenantID, p.IdempotencyKey, p.answer()).
 			Delete(&idempotencyKey{}).Error
 		if err != nil {
 			return err

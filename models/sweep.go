@@ -88,7 +88,7 @@ func (s *Store) Expire(ctx context.Context, j Job) (Finished, error) {
 // Dispatched returns what was handed to Redis at least age ago and has not been claimed since.
 func (s *Store) Dispatched(ctx context.Context, age time.Duration, limit int) ([]Dispatch, error) {
 	var out []Dispatch
-	err := s.db.WithContext(ctx).Model(&Job{}).Select("id", "generation", "queue", "timeout_ms").
+	err := s.db.WithContext(ctx).Model(&Job{}).Select("id", "kind", "generation", "queue", "timeout_ms").
 		Where("state = 'queued' AND dispatched_at < now() - ?", milliseconds(age)).
 		Order("dispatched_at").Limit(limit).Scan(&out).Error
 	return out, err

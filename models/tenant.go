@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"time"
 
@@ -13,11 +14,12 @@ import (
 
 // Tenant owns sandboxes, jobs and keys.
 type Tenant struct {
-	ID           string `gorm:"primaryKey"`
-	Name         string
-	MaxSandboxes int
-	MaxQueued    int
-	CreatedAt    time.Time
+	ID            string `gorm:"primaryKey"`
+	Name          string
+	MaxSandboxes  int
+	MaxQueued     int
+	WebhookSecret string // whsec_ and base64, as Standard Webhooks writes it
+	CreatedAt     time.Time
 }
 
 // Scopes of a key.
@@ -42,7 +44,7 @@ type APIKey struct {
 // text is returned this once; it is empty when the database was set up before.
 func (s *Store) Bootstrap(ctx context.Context) (key string, err error) {
 	err = s.tx(ctx, func(tx *gorm.DB) error {
-		t := Tenant{ID: "default", Name: "default", MaxSandboxes: 100, MaxQueued: 10000}
+		t := Tenant{ID: "default", Name: "default", MaxSandboxes: 100, MaxQueued: 10000, WebhookSecret: newWebhookSecret()}
 		res := tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&t)
 		if res.Error != nil || res.RowsAffected == 0 {
 			return res.Error
@@ -83,6 +85,12 @@ func (s *Store) Tenant(ctx context.Context, id string) (Tenant, error) {
 	var t Tenant
 	err := s.db.WithContext(ctx).Where("id = ?", id).Take(&t).Error
 	return t, notFound(err)
+}
+
+func newWebhookSecret() string {
+	secret := make([]byte, 32)
+	rand.Read(secret) // never fails
+	return "whsec_" + base64.StdEncoding.EncodeToString(secret)
 }
 
 // hashKey needs no salt or stretching: a key carries 160 random bits.

@@ -1,10 +1,11 @@
 -- +goose Up
 CREATE TABLE tenants (
-    id            text PRIMARY KEY,
-    name          text        NOT NULL,
-    max_sandboxes int         NOT NULL DEFAULT 100,  -- live at once
-    max_queued    int         NOT NULL DEFAULT 10000, -- jobs waiting at once
-    created_at    timestamptz NOT NULL DEFAULT now()
+    id             text PRIMARY KEY,
+    name           text        NOT NULL,
+    max_sandboxes  int         NOT NULL DEFAULT 100,   -- live at once
+    max_queued     int         NOT NULL DEFAULT 10000, -- jobs waiting at once
+    webhook_secret text       NOT NULL, -- whsec_…, signs the tenant's callbacks
+    created_at     timestamptz NOT NULL DEFAULT now()
 );
 
 CREATE TABLE api_keys (
@@ -138,7 +139,7 @@ CREATE TABLE deliveries (
 );
 CREATE INDEX deliveries_due ON deliveries (next_attempt_at) WHERE state = 'pending';
 
--- One row per fact the fleet shares: the Redis epoch, the webhook signing secret.
+-- One row per fact the fleet shares, such as the Redis epoch.
 CREATE TABLE settings (
     name  text PRIMARY KEY,
     value text NOT NULL

@@ -1,0 +1,142 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+// Why an attempt lets go of its job before it has ended.
+var (
+	errFenced   = errors.New("the job belongs to another worker now")
+	errShutdown = errors.New("the worker is stopping")
+	errCancel   = errors.New("the job is to be cancelled")
+)
+
+// attempt is one try of this worker at a job.
+type attempt struct {
+	w       *Worker
+	job     models.Job
+	claim   models.Claim
+	log     *slog.Logger
+	began   time.Time
+	ctx     context.Context // ends when the attempt must let go; a field because the heart, too, ends it
+	abandon context.CancelCauseFunc
+
+	mu        sync.Mutex
+	finishing bool // its row may be terminal already: not seen by a heartbeat is no news
+	cancelled bool
+	killing   bool
+	kill      func(context.Context) error
+}
+
+// result is what a kind's run brings home when it did not fail.
+type result struct {
+	state    models.JobState // empty = succeeded
+	value    any             // becomes the job's result
+	err      *models.JobError
+	stdout   []byte
+	stderr   []byte
+	content  []byte
+	change   models.Change
+	settled  func(context.Context) error // when the end is committed
+	orphaned func(context.Context) error // when the sandbox had ended meanwhile
+}
+
+func (a *attempt) held() models.Held { return models.Held{ID: a.job.ID, Attempt: a.job.Attempt} }
+
+// fence makes the attempt let go of a job that is not ours any more.
+func (a *attempt) fence() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.finishing {
+		a.abandon(errFenced)
+	}
+}
+
+// open connects to the job's sandbox.
+func (a *attempt) open(ctx context.Context) (providers.Sandbox, error) {
+	return a.w.provider.Open(ctx, a.claim.Sandbox.ID)
+}
+
+// file runs f on the sandbox's files; what f returns becomes the job's result.
+func (a *attempt) file(ctx context.Context, f func(providers.Files) (any, error)) (result, error) {
+	sb, err := a.open(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	v, err := f(sb)
+	return result{value: v}, err
+}
+
+// onCancel makes f the way to cancel this attempt, instead of ending its context. f is called again at every
+// heartbeat until it has succeeded.
+func (a *attempt) onCancel(f func(context.Context) error) (stop func()) {
+	a.mu.Lock()
+	a.kill = f
+	asked := a.cancelled
+	a.mu.Unlock()
+	if asked {
+		a.requestCancel()
+	}
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.kill = nil
+	}
+}
+
+func (a *attempt) requestCancel() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.cancelled = true
+	if a.kill == nil {
+		if a.job.Kind != "exec" { // an exec that is not running yet is told when it is
+			a.abandon(errCancel)
+		}
+		return
+	}
+	if a.killing {
+		return
+	}
+	a.killing = true
+	kill := a.kill
+	go a.doKill(kill)
+}
+
+func (a *attempt) doKill(kill func(context.Context) error) {
+	err := kill(a.ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.killing = false
+	if err != nil && a.ctx.Err() == nil {
+		a.log.WarnContext(a.ctx, "kill failed, trying again at the next heartbeat", "error", err)
+	}
+}
+
+func (a *attempt) isCancelled() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.cancelled
+}
+
+// execute runs the job's kind within its time.
+func (a *attempt) execute() (result, error) {
+	args, err := argsOf(a.job)
+	if err != nil {
+		return result{}, err
+	}
+	limit := a.job.Timeout()
+	if a.job.Kind == "exec" {
+		limit += margin // the command has its own clock; this only catches a provider that hangs
+	}
+	ctx, cancel := context.WithTimeoutCause(a.ctx, limit, context.DeadlineExceeded)
+	defer cancel()
+	a.log.InfoContext(ctx, "job started")
+	return args.run(ctx, a)
+}

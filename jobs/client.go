@@ -1,0 +1,212 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"time"
+
+	"sandyard/models"
+)
+
+// ErrQueueFull says that a tenant has as many jobs waiting as it may.
+var ErrQueueFull = errors.New("the queue is full")
+
+// Client accepts jobs and tells how they stand. Its methods may be called concurrently.
+//
+// Errors of all that submit: *InvalidError, ErrQueueFull, and those of models.Store.Submit.
+type Client struct {
+	store   *models.Store
+	queue   *Queue
+	catalog Catalog
+	depth   *depthCache
+	log     *slog.Logger
+}
+
+// NewClient returns a client on store that hands jobs to queue.
+func NewClient(store *models.Store, queue *Queue, catalog Catalog, log *slog.Logger) *Client {
+	return &Client{store: store, queue: queue, catalog: catalog, depth: newDepthCache(store), log: log}
+}
+
+// Catalog says what sandboxes may be made from.
+func (c *Client) Catalog() Catalog { return c.catalog }
+
+// Create submits a sandbox's create job, or returns the tenant's live sandbox that has the wish's key.
+func (c *Client) Create(ctx context.Context, wish CreateSandbox, o Options) (models.Submitted, error) {
+	box, err := wish.sandbox(o.TenantID, c.catalog)
+	if err != nil {
+		return models.Submitted{}, err
+	}
+	return c.submit(ctx, c.newSandbox(box), []Args{&Create{}}, o)
+}
+
+// Run submits a sandbox, its files, one command and the sandbox's removal as one. The job of kind exec is the answer.
+func (c *Client) Run(ctx context.Context, r RunOnce, o Options) (models.Submitted, error) {
+	box, err := r.Sandbox.sandbox(o.TenantID, c.catalog)
+	if err != nil {
+		return models.Submitted{}, err
+	}
+	args := []Args{&Create{}}
+	for i := range r.Files {
+		args = append(args, &r.Files[i])
+	}
+	sub := c.newSandbox(box)
+	sub.Answer = len(args)
+	return c.submit(ctx, sub, append(args, &r.Exec, &Delete{Reason: "run finished"}), o)
+}
+
+func (c *Client) newSandbox(box *models.Sandbox) models.Submission {
+	return models.Submission{SandboxID: box.ID, New: box, Timeout: time.Duration(box.TimeoutMS) * time.Millisecond}
+}
+
+// Submit submits one job on an existing sandbox.
+func (c *Client) Submit(ctx context.Context, sandbox string, args Args, o Options) (models.Submitted, error) {
+	sub := models.Submission{SandboxID: sandbox}
+	if t, ok := args.(*SetTimeout); ok {
+		d, err := t.duration()
+		if err != nil {
+			return models.Submitted{}, err
+		}
+		sub.Timeout, o.Parallel = d, true
+	}
+	return c.submit(ctx, sub, []Args{args}, o)
+}
+
+// Delete submits the removal of a sandbox after its earlier jobs, or, with force, at once: jobs that wait are
+// cancelled and those that run are stopped.
+func (c *Client) Delete(ctx context.Context, sandbox string, force bool, o Options) (models.Submitted, error) {
+	sub := models.Submission{SandboxID: sandbox}
+	if force {
+		o.Parallel = true
+		sub.End = &models.End{Reason: "deleted", Actor: o.Actor}
+	}
+	return c.submit(ctx, sub, []Args{&Delete{}}, o)
+}
+
+func (c *Client) submit(ctx context.Context, sub models.Submission, args []Args, o Options) (models.Submitted, error) {
+	if err := o.check(); err != nil {
+		return models.Submitted{}, err
+	}
+	if err := c.depth.check(ctx, o.TenantID, args); err != nil {
+		return models.Submitted{}, err
+	}
+	for i, a := range args {
+		j, err := newJob(sub.SandboxID, a, o)
+		if err != nil {
+			return models.Submitted{}, err
+		}
+		if i != sub.Answer { // only the job that the request is about reports back
+			j.CallbackURL, j.QueueDeadline = nil, nil
+		}
+		sub.Jobs = append(sub.Jobs, j)
+	}
+	sub.TenantID, sub.IdempotencyKey, sub.Request = o.TenantID, o.IdempotencyKey, o.Request
+	return c.commit(ctx, sub)
+}
+
+// commit writes a submission down and wakes the queue. Once the commit is made nothing can undo the acceptance: what
+// Redis does not take now, the sweep sends later.
+func (c *Client) commit(ctx context.Context, sub models.Submission) (models.Submitted, error) {
+	out, err := c.store.Submit(ctx, sub)
+	if err != nil {
+		return out, err
+	}
+	c.queue.send(ctx, out.Dispatch)
+	c.queue.announce(ctx, out.Ended...)
+	if sub.End != nil {
+		c.queue.interrupt(ctx, sub.SandboxID)
+	}
+	return out, nil
+}
+
+func newJob(sandbox string, args Args, o Options) (models.Job, error) {
+	j := models.Job{ID: models.NewID("job_"), TenantID: o.TenantID, SandboxID: sandbox, Kind: args.Kind(),
+		Parallel: o.Parallel, Priority: o.Priority, Actor: o.Actor, MaxAttempts: maxAttempts(args)}
+	if err := args.Validate(); err != nil {
+		return j, err
+	}
+	timeout, err := timeoutOf(args)
+	if err != nil {
+		return j, err
+	}
+	j.TimeoutMS = timeout.Milliseconds()
+	if b, ok := args.(blobs); ok {
+		if j.Input, err = b.takeBlob(); err != nil {
+			return j, err
+		}
+	}
+	if j.Args, err = json.Marshal(args); err != nil {
+		return j, err
+	}
+	if o.CallbackURL != "" {
+		j.CallbackURL = &o.CallbackURL
+	}
+	if o.retryOf != "" {
+		j.RetryOf = &o.retryOf
+	}
+	if o.QueueDeadline > 0 {
+		t := time.Now().Add(o.QueueDeadline)
+		j.QueueDeadline = &t
+	}
+	return j, nil
+}
+
+// Cancel ends a queued job at once and stops a running one; on an ended job it does nothing.
+func (c *Client) Cancel(ctx context.Context, tenant, id string) (models.Job, error) {
+	j, f, err := c.store.Cancel(ctx, tenant, id)
+	if err != nil {
+		return j, err
+	}
+	c.queue.follow(ctx, f)
+	if !j.State.Terminal() {
+		c.queue.interrupt(ctx, id)
+	}
+	return j, nil
+}
+
+// Retry submits an ended job again, as a new one. Errors: models.ErrNotTerminal, and those of Submit.
+func (c *Client) Retry(ctx context.Context, id string, o Options) (models.Submitted, error) {
+	j, err := c.store.Job(ctx, o.TenantID, id)
+	if err != nil {
+		return models.Submitted{}, err
+	}
+	if !j.State.Terminal() {
+		return models.Submitted{}, models.ErrNotTerminal
+	}
+	args, err := argsOf(j)
+	if err != nil {
+		return models.Submitted{}, err
+	}
+	if j.Kind == models.KindCreate {
+		return models.Submitted{}, invalid("job", "a create is tried again by creating another sandbox")
+	}
+	o.Parallel, o.Priority, o.retryOf = j.Parallel, j.Priority, j.ID
+	if j.CallbackURL != nil {
+		o.CallbackURL = *j.CallbackURL
+	}
+	return c.retry(ctx, j, args, o)
+}
+
+// retry keeps the bytes of the first job, which its arguments do not hold any more.
+func (c *Client) retry(ctx context.Context, j models.Job, args Args, o Options) (models.Submitted, error) {
+	again, err := newJob(j.SandboxID, args, o)
+	if err != nil {
+		return models.Submitted{}, err
+	}
+	again.Input = j.Input
+	return c.commit(ctx, models.Submission{TenantID: o.TenantID, SandboxID: j.SandboxID, Jobs: []models.Job{again},
+		IdempotencyKey: o.IdempotencyKey, Request: o.Request})
+}
+
+// argsOf reads a stored job's arguments.
+func argsOf(j models.Job) (Args, error) {
+	args := kinds()[j.Kind]()
+	if err := json.Unmarshal(j.Args, args); err != nil {
+		return nil, err
+	}
+	if b, ok := args.(blobs); ok {
+		b.setBlob(j.Input)
+	}
+	return args, nil
+}

@@ -1,0 +1,148 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+// conclude ends the attempt: the job ends with it, runs again later, or is left to another worker.
+func (a *attempt) conclude(res result, err error) {
+	ctx := context.WithoutCancel(a.ctx)
+	switch cause := context.Cause(a.ctx); {
+	case errors.Is(err, models.ErrStale), errors.Is(cause, errFenced):
+		a.log.WarnContext(ctx, "result dropped", "error", errFenced)
+	case errors.Is(cause, errShutdown):
+		a.requeue(ctx, 0)
+	case err != nil && !a.isCancelled() && a.mayRetry(err):
+		a.log.WarnContext(ctx, "attempt failed, trying again", "error", err)
+		a.requeue(ctx, backoff(a.job.Attempt))
+	default:
+		a.finish(ctx, a.outcome(res, err), res)
+	}
+}
+
+// mayRetry says whether the error may pass and attempts are left.
+func (a *attempt) mayRetry(err error) bool {
+	var p *providers.Error
+	return a.job.Attempt < a.job.MaxAttempts && errors.As(err, &p) && p.Retryable()
+}
+
+// requeue gives the job back. A timer sends it again when it is due; if this worker does not live that long, the
+// sweep does.
+func (a *attempt) requeue(ctx context.Context, delay time.Duration) {
+	if err := a.w.store.Requeue(ctx, a.held(), delay); err != nil {
+		a.log.WarnContext(ctx, "job not given back, the sweep will find it", "error", err)
+		return
+	}
+	w, tenant := a.w, a.job.TenantID
+	time.AfterFunc(delay, func() {
+		if tasks, err := w.store.DispatchReady(ctx, tenant); err == nil {
+			w.queue.send(ctx, tasks)
+		}
+	})
+}
+
+// outcome turns what came back into the job's end.
+func (a *attempt) outcome(res result, err error) models.Outcome {
+	o := models.Outcome{Held: a.held(), SandboxID: a.job.SandboxID, Kind: a.job.Kind, State: models.Succeeded,
+		Result: res.value, Stdout: res.stdout, Stderr: res.stderr, Content: res.content, Error: res.err,
+		Provider: time.Since(a.began), Sandbox: res.change}
+	if res.state != "" {
+		o.State = res.state
+	}
+	if err != nil {
+		o.Result, o.Sandbox = nil, models.Change{}
+		o.State, o.Error, o.Sandbox = a.failure(err)
+	}
+	if a.isCancelled() && (err != nil || a.job.Kind == "exec") {
+		o.State = models.Cancelled
+		o.Error = &models.JobError{Code: "cancelled", Message: "the job was cancelled while it ran"}
+	}
+	return o
+}
+
+// failure is the end that an error means.
+func (a *attempt) failure(err error) (models.JobState, *models.JobError, models.Change) {
+	var ended *models.EndedError
+	switch {
+	case errors.As(err, &ended):
+		return models.Failed, &models.JobError{Code: "sandbox_" + string(ended.State), Message: ended.Error()}, models.Change{}
+	case errors.Is(err, context.DeadlineExceeded):
+		return models.TimedOut, &models.JobError{Code: "timeout", Retryable: true,
+			Message: fmt.Sprintf("the provider did not finish within %v", a.job.Timeout())}, models.Change{}
+	}
+	p := providers.AsError(err)
+	a.log.WarnContext(a.ctx, "job failed", "error", err)
+	why := &models.JobError{Code: string(p.Class), Message: p.Message, Retryable: p.Retryable()}
+	if errors.Is(p, providers.ErrNotFound) || errors.Is(p, providers.ErrLost) {
+		return a.sandboxLost(why)
+	}
+	return models.Failed, why, models.Change{}
+}
+
+// sandboxLost: of a command that was started nobody can say how it ended; a file call has simply failed.
+func (a *attempt) sandboxLost(why *models.JobError) (models.JobState, *models.JobError, models.Change) {
+	change := models.Change{To: models.SandboxLost, Reason: why.Message}
+	if a.job.Kind == models.KindCreate || a.job.Kind == models.KindDelete {
+		change = models.Change{}
+	}
+	if a.job.Kind == "exec" {
+		return models.Lost, why, change
+	}
+	return models.Failed, why, change
+}
+
+// finish writes the end down, trying for as long as the job is ours, and then does what follows from it.
+func (a *attempt) finish(ctx context.Context, o models.Outcome, res result) {
+	a.mu.Lock()
+	a.finishing = true
+	a.mu.Unlock()
+	f, err := a.commit(ctx, o)
+	if err != nil {
+		a.log.WarnContext(ctx, "result dropped", "error", err)
+		return
+	}
+	a.w.queue.follow(ctx, f)
+	a.w.metrics.observe(o, a.job)
+	a.log.InfoContext(ctx, "job finished", "state", o.State, "took", time.Since(a.began))
+	if f.Callbacks {
+		a.w.webhooks.dispatch(ctx)
+	}
+	a.followUp(ctx, f, res)
+}
+
+func (a *attempt) commit(ctx context.Context, o models.Outcome) (models.Finished, error) {
+	for wait := 50 * time.Millisecond; ; wait *= 2 {
+		f, err := a.w.store.Finish(ctx, o)
+		if err == nil || errors.Is(err, models.ErrStale) {
+			return f, err
+		}
+		a.log.WarnContext(ctx, "end not written, trying again", "error", err)
+		select {
+		case <-time.After(min(wait, time.Second)):
+		case <-a.ctx.Done():
+			return f, context.Cause(a.ctx)
+		}
+	}
+}
+
+func (a *attempt) followUp(ctx context.Context, f models.Finished, res result) {
+	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
+	defer cancel()
+	for _, step := range []struct {
+		do   func(context.Context) error
+		when bool
+	}{{res.settled, true}, {res.orphaned, f.SandboxEnded}} {
+		if step.do == nil || !step.when {
+			continue
+		}
+		if err := step.do(ctx); err != nil {
+			a.log.WarnContext(ctx, "follow-up failed", "error", err)
+		}
+	}
+}

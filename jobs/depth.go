@@ -1,0 +1,62 @@
+package jobs
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"sandyard/models"
+)
+
+// depthCache answers whether a tenant's queue is full from a count that is at most a second old: counting at every
+// submission would cost more than the submission.
+type depthCache struct {
+	store *models.Store
+	mu    sync.Mutex
+	known map[string]depth
+}
+
+type depth struct {
+	full bool
+	at   time.Time
+}
+
+func newDepthCache(store *models.Store) *depthCache {
+	return &depthCache{store: store, known: map[string]depth{}}
+}
+
+// check lets deletes pass in any case: they make room.
+func (d *depthCache) check(ctx context.Context, tenant string, args []Args) error {
+	if args[0].Kind() == models.KindDelete {
+		return nil
+	}
+	d.mu.Lock()
+	known := d.known[tenant]
+	d.mu.Unlock()
+	if time.Since(known.at) > time.Second {
+		var err error
+		if known, err = d.read(ctx, tenant); err != nil {
+			return err
+		}
+	}
+	if known.full {
+		return ErrQueueFull
+	}
+	return nil
+}
+
+func (d *depthCache) read(ctx context.Context, tenant string) (depth, error) {
+	t, err := d.store.Tenant(ctx, tenant)
+	if err != nil {
+		return depth{}, err
+	}
+	n, err := d.store.QueuedCount(ctx, tenant)
+	if err != nil {
+		return depth{}, err
+	}
+	now := depth{full: n >= t.MaxQueued, at: time.Now()}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.known[tenant] = now
+	return now, nil
+}

@@ -1,0 +1,78 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sync/errgroup"
+
+	"sandyard/models"
+)
+
+// dueBatch bounds how many sandboxes one tick ends; they are submitted together and share commits.
+const dueBatch = 1000
+
+// fireTimeouts deletes or pauses sandboxes whose time is up.
+func (s *Scheduler) fireTimeouts(ctx context.Context) error {
+	return s.fire(ctx, s.store.DueTimeouts, "timeout", func(x models.Situation) bool {
+		due := !x.Now.Before(x.Sandbox.ExpiresAt) && x.Sandbox.EndedAt == nil && x.Sandbox.State != models.SandboxDeleting
+		return due && (x.Sandbox.OnTimeout != "pause" || x.Sandbox.Desired == models.DesiredRunning)
+	})
+}
+
+// reapIdle deletes sandboxes that no job has used for their idle timeout.
+func (s *Scheduler) reapIdle(ctx context.Context) error {
+	return s.fire(ctx, s.store.DueIdle, "idle", func(x models.Situation) bool {
+		idle := x.Now.Sub(x.Sandbox.LastActiveAt).Milliseconds() >= x.Sandbox.IdleTimeoutMS
+		return idle && !x.Active && x.Sandbox.Desired == models.DesiredRunning && x.Sandbox.State == models.SandboxRunning
+	})
+}
+
+// resumeDeletes submits a new delete for sandboxes that are to go while the one before has given up.
+func (s *Scheduler) resumeDeletes(ctx context.Context) error {
+	return s.fire(ctx, s.store.StuckDeletes, "deleted", func(x models.Situation) bool {
+		return x.Sandbox.EndedAt == nil && !x.Active
+	})
+}
+
+// fire submits the end of every sandbox that find returns and for which still holds when its row is locked.
+func (s *Scheduler) fire(ctx context.Context, find func(context.Context, int) ([]models.Sandbox, error), reason string,
+	still func(models.Situation) bool,
+) error {
+	due, err := find(ctx, dueBatch)
+	if err != nil {
+		return err
+	}
+	var all errgroup.Group
+	all.SetLimit(128)
+	for _, box := range due {
+		all.Go(func() error {
+			err := s.client.end(ctx, box, reason, still)
+			if errors.Is(err, models.ErrNotDue) {
+				return nil
+			}
+			s.log.InfoContext(ctx, "sandbox is due", "sandbox_id", box.ID, "reason", reason, "error", err)
+			return err
+		})
+	}
+	return all.Wait()
+}
+
+// end submits the job that a due sandbox calls for. It stands outside the order of the sandbox's jobs: time waits for
+// none of them.
+func (c *Client) end(ctx context.Context, box models.Sandbox, reason string, still func(models.Situation) bool) error {
+	o := Options{TenantID: box.TenantID, Actor: "scheduler", Parallel: true}
+	sub := models.Submission{TenantID: box.TenantID, SandboxID: box.ID, Only: still}
+	var args Args = &Pause{}
+	if reason != "timeout" || box.OnTimeout != "pause" {
+		args = &Delete{Reason: reason}
+		sub.End = &models.End{Reason: reason, Actor: o.Actor}
+	}
+	j, err := newJob(box.ID, args, o)
+	if err != nil {
+		return err
+	}
+	sub.Jobs = []models.Job{j}
+	_, err = c.commit(ctx, sub)
+	return err
+}

@@ -1,0 +1,123 @@
+package jobs
+
+import (
+	"context"
+	"time"
+
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+// Output kept of one stream of a command.
+const (
+	defaultMaxOutput = 1 << 20
+	largestMaxOutput = 8 << 20
+)
+
+// Exec runs a command. A program that fails is a job that succeeds: look at the exit code.
+type Exec struct {
+	Command        string            `json:"command,omitempty" doc:"A line for bash -c (sh -c where there is no bash); or give argv"`
+	Argv           []string          `json:"argv,omitempty" doc:"A program and its arguments, run as they are; or give command"`
+	Env            map[string]string `json:"env,omitempty" doc:"Added to the sandbox's environment"`
+	Cwd            string            `json:"cwd,omitempty" doc:"Working directory; default is the sandbox's"`
+	User           string            `json:"user,omitempty" doc:"Commands run as the sandbox's own unprivileged user; naming another is an error"`
+	Stdin          string            `json:"stdin,omitempty" doc:"Written to the command's standard input, which then ends"`
+	StdinEncoding  string            `json:"stdin_encoding,omitempty" enum:"utf-8,base64" doc:"How stdin is written here; default utf-8"`
+	TimeoutSeconds float64           `json:"timeout_seconds,omitempty" doc:"Then the whole process tree is killed; default 300, at most 86400"`
+	MaxOutputBytes int64             `json:"max_output_bytes,omitempty" doc:"Kept of stdout and of stderr each; default 1 MiB, at most 8 MiB. The rest is read, counted and dropped"`
+
+	blob []byte
+}
+
+// ExecResult is what an exec's job says of its command, beside its output.
+type ExecResult struct {
+	ExitCode        int    `json:"exit_code" doc:"128+n when signal n ended the command"`
+	Signal          string `json:"signal,omitempty" doc:"What ended it, such as SIGKILL"`
+	TimedOut        bool   `json:"timed_out"`
+	OOMKilled       bool   `json:"oom_killed" doc:"The kernel killed a process in the sandbox for lack of memory meanwhile"`
+	StdoutBytes     int64  `json:"stdout_bytes" doc:"Written by the command, also beyond what was kept"`
+	StderrBytes     int64  `json:"stderr_bytes"`
+	StdoutTruncated bool   `json:"stdout_truncated"`
+	StderrTruncated bool   `json:"stderr_truncated"`
+	DurationMS      int64  `json:"duration_ms" doc:"From start to end inside the sandbox"`
+}
+
+// Kind implements Args.
+func (e *Exec) Kind() string { return "exec" }
+
+// Validate implements Args.
+func (e *Exec) Validate() error {
+	if (e.Command == "") == (len(e.Argv) == 0) {
+		return invalid("command", "give either command or argv")
+	}
+	if len(e.Argv) > 0 && e.Argv[0] == "" {
+		return invalid("argv", "the program's name is empty")
+	}
+	for _, a := range append([]string{e.Command, e.Cwd, e.User}, e.Argv...) {
+		if err := noNUL("command", a); err != nil {
+			return err
+		}
+	}
+	if len(e.Cwd) > maxPath {
+		return invalid("cwd", "is %d bytes long, at most %d are possible", len(e.Cwd), maxPath)
+	}
+	if e.MaxOutputBytes < 0 || e.MaxOutputBytes > largestMaxOutput {
+		return invalid("max_output_bytes", "must be between 1 and %d, not %d", largestMaxOutput, e.MaxOutputBytes)
+	}
+	return checkEnv("env", e.Env)
+}
+
+func (e *Exec) timeout() (time.Duration, error) {
+	return seconds("timeout_seconds", e.TimeoutSeconds, DefaultExecTimeout, 100*time.Millisecond)
+}
+
+func (e *Exec) takeBlob() ([]byte, error) {
+	b, err := decode("stdin", e.Stdin, e.StdinEncoding)
+	e.Stdin, e.StdinEncoding = "", ""
+	return b, err
+}
+
+func (e *Exec) setBlob(b []byte) { e.blob = b }
+
+// run attaches where an earlier attempt has started the command already. A cancel kills the command and so ends Run;
+// losing the job to another worker only detaches.
+func (e *Exec) run(ctx context.Context, a *attempt) (result, error) {
+	sb, err := a.open(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	stop := a.onCancel(func(ctx context.Context) error { return sb.Kill(ctx, a.job.ID) })
+	defer stop()
+	res, err := sb.Run(ctx, e.command(a.job))
+	if err != nil {
+		return result{}, err
+	}
+	out := result{value: execResult(res), stdout: res.Stdout, stderr: res.Stderr}
+	out.settled = func(ctx context.Context) error { return sb.Forget(ctx, a.job.ID) }
+	if res.TimedOut {
+		out.state = models.TimedOut
+		out.err = &models.JobError{Code: "timeout", Message: "the command ran into its timeout of " + a.job.Timeout().String() +
+			" and was killed with all its processes; raise timeout_seconds if it needs longer"}
+	}
+	return out, nil
+}
+
+func (e *Exec) command(j models.Job) providers.Command {
+	limit := e.MaxOutputBytes
+	if limit == 0 {
+		limit = defaultMaxOutput
+	}
+	return providers.Command{
+		Name: j.ID, Shell: e.Command, Argv: e.Argv, Env: e.Env, Dir: e.Cwd, User: e.User, Stdin: e.blob,
+		Timeout: j.Timeout(), MaxOutput: limit,
+	}
+}
+
+func execResult(r providers.Result) ExecResult {
+	return ExecResult{
+		ExitCode: r.ExitCode, Signal: r.Signal, TimedOut: r.TimedOut, OOMKilled: r.OOMKilled,
+		StdoutBytes: r.StdoutBytes, StderrBytes: r.StderrBytes,
+		StdoutTruncated: r.StdoutBytes > int64(len(r.Stdout)), StderrTruncated: r.StderrBytes > int64(len(r.Stderr)),
+		DurationMS: r.Duration.Milliseconds(),
+	}
+}

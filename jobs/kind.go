@@ -1,0 +1,151 @@
+// Package jobs is the queue's life: it turns requests into durable jobs, hands them to Redis through Asynq, runs them
+// on workers against a provider, and lets the scheduler's loops pick up whatever time or a crash left behind.
+//
+// PostgreSQL decides everything; a message in Redis only says where to look. See ARCHITECTURE.md for the life of a job.
+package jobs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+
+	"sandyard/models"
+)
+
+// Args are what one kind of job is given. A kind is a file in this package plus a line in kinds.
+type Args interface {
+	// Kind is the job's name in the API and in the tables.
+	Kind() string
+	// Validate says what is wrong with the arguments, as an *InvalidError.
+	Validate() error
+	// run carries the job out on a worker.
+	run(ctx context.Context, a *attempt) (result, error)
+}
+
+// blobs is implemented by arguments that carry bytes, which are stored beside their JSON.
+type blobs interface {
+	// takeBlob decodes the bytes and removes them from the arguments.
+	takeBlob() ([]byte, error)
+	setBlob([]byte)
+}
+
+// kinds lists every kind of job. The JSON of a job's arguments is decoded into what make returns.
+func kinds() map[string]func() Args {
+	return map[string]func() Args{
+		models.KindCreate: func() Args { return &Create{} },
+		models.KindDelete: func() Args { return &Delete{} },
+		models.KindPause:  func() Args { return &Pause{} },
+		models.KindResume: func() Args { return &Resume{} },
+		"timeout":         func() Args { return &SetTimeout{} },
+		"exec":            func() Args { return &Exec{} },
+		"write":           func() Args { return &Write{} },
+		"read":            func() Args { return &Read{} },
+		"list":            func() Args { return &List{} },
+		"stat":            func() Args { return &Stat{} },
+		"mkdir":           func() Args { return &MakeDir{} },
+		"move":            func() Args { return &Move{} },
+		"remove":          func() Args { return &Remove{} },
+	}
+}
+
+// SubmittableKinds names the kinds that a generic submission may use on an existing sandbox.
+func SubmittableKinds() []string {
+	var names []string
+	for name := range kinds() {
+		if name != models.KindCreate {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// DecodeArgs reads the JSON of a kind's arguments strictly: an unknown kind or field is an *InvalidError.
+func DecodeArgs(kind string, raw json.RawMessage) (Args, error) {
+	if !slices.Contains(SubmittableKinds(), kind) {
+		return nil, invalid("kind", "unknown kind %q; use one of %v", kind, SubmittableKinds())
+	}
+	args := kinds()[kind]()
+	if len(raw) == 0 {
+		raw = json.RawMessage("{}")
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(args); err != nil {
+		return nil, invalid("args", "%v", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, invalid("args", "more than one JSON value")
+	}
+	return args, nil
+}
+
+// InvalidError is a request that cannot be carried out as it stands.
+type InvalidError struct {
+	Field   string
+	Message string
+}
+
+func (e *InvalidError) Error() string { return e.Field + ": " + e.Message }
+
+func invalid(field, format string, args ...any) *InvalidError {
+	return &InvalidError{Field: field, Message: fmt.Sprintf(format, args...)}
+}
+
+// Bounds of what a request may ask for.
+const (
+	DefaultExecTimeout = 300 * time.Second
+	MaxTimeout         = 24 * time.Hour
+	maxPath            = 4096
+	maxEnv             = 128 << 10
+)
+
+// seconds turns a request's number of seconds into a duration between least and MaxTimeout; zero means def.
+func seconds(field string, v float64, def, least time.Duration) (time.Duration, error) {
+	if v == 0 {
+		return def, nil
+	}
+	if math.IsNaN(v) || v < least.Seconds() || v > MaxTimeout.Seconds() {
+		return 0, invalid(field, "must be between %g and %g seconds, not %g", least.Seconds(), MaxTimeout.Seconds(), v)
+	}
+	return time.Duration(v * float64(time.Second)), nil
+}
+
+func checkPath(field, path string) error {
+	switch {
+	case path == "":
+		return invalid(field, "is missing")
+	case len(path) > maxPath:
+		return invalid(field, "is %d bytes long, at most %d are possible", len(path), maxPath)
+	}
+	return noNUL(field, path)
+}
+
+func checkEnv(field string, env map[string]string) error {
+	size := 0
+	for name, value := range env {
+		if name == "" || bytes.ContainsAny([]byte(name), "=\x00") {
+			return invalid(field, "%q is not a variable's name", name)
+		}
+		if err := noNUL(field+"."+name, value); err != nil {
+			return err
+		}
+		size += len(name) + len(value)
+	}
+	if size > maxEnv {
+		return invalid(field, "is %d bytes in all, at most %d are possible", size, maxEnv)
+	}
+	return nil
+}
+
+func noNUL(field, s string) error {
+	if bytes.IndexByte([]byte(s), 0) >= 0 {
+		return invalid(field, "must not contain a NUL byte")
+	}
+	return nil
+}

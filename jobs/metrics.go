@@ -1,0 +1,86 @@
+package jobs
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sandyard/models"
+)
+
+// Metrics counts what a worker does.
+type Metrics struct {
+	duration *prometheus.HistogramVec
+	wait     *prometheus.HistogramVec
+}
+
+// NewMetrics registers a worker's metrics.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	buckets := []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800}
+	m := &Metrics{
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "sandyard_job_duration_seconds",
+			Help: "Time from the claim to the end of a job's last attempt.", Buckets: buckets}, []string{"kind", "outcome"}),
+		wait: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "sandyard_job_queue_seconds",
+			Help: "Time from a job's submission to its first claim.", Buckets: buckets}, []string{"kind"}),
+	}
+	reg.MustRegister(m.duration, m.wait)
+	return m
+}
+
+func (m *Metrics) observe(o models.Outcome, j models.Job) {
+	m.duration.WithLabelValues(o.Kind, string(o.State)).Observe(o.Provider.Seconds())
+	if j.StartedAt != nil {
+		m.wait.WithLabelValues(o.Kind).Observe(j.StartedAt.Sub(j.QueuedAt).Seconds())
+	}
+}
+
+// loadCollector reads the load from the tables whenever it is asked.
+type loadCollector struct {
+	store                                       *models.Store
+	jobs, oldest, sandboxes, nodes, due, failed *prometheus.Desc
+}
+
+// NewLoadCollector returns the metrics that only the database knows: queue depth, running jobs, sandboxes by state.
+func NewLoadCollector(store *models.Store) prometheus.Collector {
+	d := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return &loadCollector{store: store,
+		jobs:      d("sandyard_jobs", "Jobs that have not ended, by kind and state (queued is the queue's depth).", "kind", "state"),
+		oldest:    d("sandyard_oldest_ready_job_seconds", "How long the oldest job that may run has been waiting."),
+		sandboxes: d("sandyard_sandboxes", "Sandboxes that have not ended, by state.", "state"),
+		nodes:     d("sandyard_nodes", "Workers whose lease holds."),
+		due:       d("sandyard_webhooks_due", "Webhook deliveries that should have been attempted by now."),
+		failed:    d("sandyard_load_errors", "1 when the load could not be read."),
+	}
+}
+
+func (c *loadCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.jobs, c.oldest, c.sandboxes, c.nodes, c.due, c.failed} {
+		ch <- d
+	}
+}
+
+func (c *loadCollector) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	st, err := c.store.Stats(ctx)
+	if err != nil {
+		gauge(c.failed, 1)
+		return
+	}
+	gauge(c.failed, 0)
+	for _, q := range st.Jobs {
+		gauge(c.jobs, float64(q.Count), q.Kind, string(q.State))
+	}
+	for state, n := range st.Sandboxes {
+		gauge(c.sandboxes, float64(n), string(state))
+	}
+	gauge(c.oldest, st.OldestReady)
+	gauge(c.nodes, float64(st.Nodes))
+	gauge(c.due, float64(st.DueDeliveries))
+}

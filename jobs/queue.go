@@ -1,0 +1,156 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"sandyard/models"
+)
+
+// Channels of Redis pub/sub. A lost message costs time, never a job.
+const (
+	wakeChannel      = "sandyard:wake:"      // + queue: a task was added
+	doneChannel      = "sandyard:done:"      // + job id: it has ended
+	interruptChannel = "sandyard:interrupt:" // + job or sandbox id: look whether it is to stop
+	epochKey         = "sandyard:epoch"      // gone = Redis has lost its data
+)
+
+// webhookQueue carries deliveries, apart from the jobs so that a slow receiver cannot hold them up.
+const webhookQueue = "webhooks"
+
+// Queue is the way into Redis: it sends tasks and notices. Redis may be away; whatever is not sent is logged, and the
+// sweep sends it later.
+type Queue struct {
+	rdb    redis.UniversalClient
+	client *asynq.Client
+	log    *slog.Logger
+}
+
+// NewQueue returns a queue on rdb, which stays the caller's.
+func NewQueue(rdb redis.UniversalClient, log *slog.Logger) *Queue {
+	return &Queue{rdb: rdb, client: asynq.NewClientFromRedisClient(rdb), log: log}
+}
+
+// Ready says whether Redis answers.
+func (q *Queue) Ready(ctx context.Context) error {
+	if err := q.rdb.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("redis does not answer: %w", err)
+	}
+	return nil
+}
+
+// margin is how much later than us Asynq gives a task up. Its deadline frees the slot but stops nothing, so it must
+// never come first.
+const margin = 2 * time.Minute
+
+// send hands tasks to Redis and wakes the workers of their queues.
+func (q *Queue) send(ctx context.Context, tasks []models.Dispatch) {
+	ctx = context.WithoutCancel(ctx)
+	woken := map[string]bool{}
+	for _, d := range tasks {
+		timeout := (time.Duration(d.TimeoutMS)*time.Millisecond + margin).Round(time.Second)
+		if q.enqueue(ctx, asynq.NewTask(d.Kind, []byte(d.JobID)), d.Queue, taskID(d.JobID, d.Generation), timeout) {
+			woken[d.Queue] = true
+		}
+	}
+	for queue := range woken {
+		q.publish(ctx, wakeChannel+queue)
+	}
+}
+
+// sendDeliveries hands webhook attempts to Redis.
+func (q *Queue) sendDeliveries(ctx context.Context, tasks []models.DeliveryTask) {
+	ctx = context.WithoutCancel(ctx)
+	for _, d := range tasks {
+		id := taskID(d.ID, d.Attempt)
+		q.enqueue(ctx, asynq.NewTask("webhook", []byte(id)), webhookQueue, id, margin)
+	}
+	if len(tasks) > 0 {
+		q.publish(ctx, wakeChannel+webhookQueue)
+	}
+}
+
+// enqueue says whether Redis holds the task now. One of the same id stands there from a send whose answer was lost.
+// MaxRetry is 1 so that a task whose worker died ends as a no-op instead of in the archive.
+func (q *Queue) enqueue(ctx context.Context, t *asynq.Task, queue, id string, timeout time.Duration) bool {
+	_, err := q.client.EnqueueContext(ctx, t, asynq.Queue(queue), asynq.TaskID(id), asynq.MaxRetry(1), asynq.Timeout(timeout))
+	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
+		q.log.WarnContext(ctx, "task not sent, the sweep will send it", "task", id, "error", err)
+		return false
+	}
+	return true
+}
+
+func taskID(id string, generation int) string { return id + ":" + strconv.Itoa(generation) }
+
+func parseTaskID(s string) (string, int, error) {
+	id, generation, ok := strings.Cut(s, ":")
+	n, err := strconv.Atoi(generation)
+	if !ok || err != nil {
+		return "", 0, fmt.Errorf("malformed task id %q", s)
+	}
+	return id, n, nil
+}
+
+// announce tells waiting clients that jobs have ended.
+func (q *Queue) announce(ctx context.Context, ids ...string) {
+	for _, id := range ids {
+		q.publish(ctx, doneChannel+id)
+	}
+}
+
+// interrupt makes the worker that runs this job, or jobs of this sandbox, look whether it is to stop.
+func (q *Queue) interrupt(ctx context.Context, id string) {
+	q.publish(ctx, interruptChannel+id)
+}
+
+func (q *Queue) publish(ctx context.Context, channel string) {
+	if err := q.rdb.Publish(context.WithoutCancel(ctx), channel, "").Err(); err != nil {
+		q.log.WarnContext(ctx, "notice not sent", "channel", channel, "error", err)
+	}
+}
+
+// follow does what the end of jobs asks for: notices first, because somebody waits for them.
+func (q *Queue) follow(ctx context.Context, f models.Finished) {
+	q.announce(ctx, f.Ended...)
+	q.send(ctx, f.Dispatch)
+}
+
+// missing returns those tasks that Redis does not hold as waiting or running. It reads Asynq's keys directly, because
+// its Inspector fails for a queue whose registration was lost; a test pins their layout.
+func (q *Queue) missing(ctx context.Context, tasks []models.Dispatch) ([]models.Dispatch, error) {
+	states := make([]*redis.StringCmd, len(tasks))
+	_, err := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, d := range tasks {
+			states[i] = p.HGet(ctx, "asynq:{"+d.Queue+"}:t:"+taskID(d.JobID, d.Generation), "state")
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, err
+	}
+	var gone []models.Dispatch
+	for i, cmd := range states {
+		if s := cmd.Val(); s == "" || s == "archived" || s == "completed" {
+			gone = append(gone, tasks[i])
+		}
+	}
+	return gone, nil
+}
+
+// forget removes the queue of a node that is gone.
+func (q *Queue) forget(_ context.Context, queue string) error {
+	err := asynq.NewInspectorFromRedisClient(q.rdb).DeleteQueue(queue, true)
+	if errors.Is(err, asynq.ErrQueueNotFound) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,197 @@
+package jobs
+
+import (
+	"encoding/json"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"time"
+
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+// CreateSandbox is a wish for a sandbox.
+type CreateSandbox struct {
+	Template           string            `json:"template,omitempty" doc:"A named environment; default python. Or give image"`
+	Image              string            `json:"image,omitempty" doc:"A container image that the provider holds already"`
+	Provider           string            `json:"provider,omitempty" doc:"Default is the server's"`
+	Key                string            `json:"key,omitempty" maxLength:"256" doc:"Your own name for it: while a sandbox with this key lives, create returns that one"`
+	Labels             map[string]string `json:"labels,omitempty" doc:"For list filters"`
+	Env                map[string]string `json:"env,omitempty" doc:"For every command in it"`
+	CPUs               float64           `json:"cpus,omitempty" doc:"Cores; default 1"`
+	MemoryMB           int64             `json:"memory_mb,omitempty" doc:"Memory and swap; default 512"`
+	DiskMB             int64             `json:"disk_mb,omitempty" doc:"Size of the work directory, which counts towards memory; default 256"`
+	Pids               int64             `json:"pids,omitempty" doc:"Processes and threads; default 256"`
+	Network            bool              `json:"network,omitempty" doc:"Default false: no network at all"`
+	TimeoutSeconds     float64           `json:"timeout_seconds,omitempty" doc:"It ends that long after it started, whatever it does; default 3600, at most 86400"`
+	OnTimeout          string            `json:"on_timeout,omitempty" enum:"delete,pause" doc:"Default delete"`
+	IdleTimeoutSeconds float64           `json:"idle_timeout_seconds,omitempty" doc:"It is deleted when no job has run in it for that long; default 3600"`
+}
+
+// Defaults of a sandbox.
+const (
+	DefaultTimeout     = time.Hour
+	DefaultIdleTimeout = time.Hour
+)
+
+// RunOnce is a wish for one command in a sandbox of its own.
+type RunOnce struct {
+	Sandbox CreateSandbox
+	Files   []Write
+	Exec    Exec
+}
+
+// Options go with any submission.
+type Options struct {
+	Parallel        bool          // do not wait for earlier jobs of the sandbox
+	Priority        int           // -100 to 100, within the tenant
+	CallbackURL     string        // told when the job has ended
+	QueueDeadline   time.Duration // the job expires if it has not started by then; 0 = never
+	IdempotencyKey  string
+	Request         []byte // digest of the request, to go with the key
+	TenantID, Actor string
+	retryOf         string
+}
+
+// Check says what is wrong with the options.
+func (o Options) check() error {
+	if o.Priority < -100 || o.Priority > 100 {
+		return invalid("priority", "must be between -100 and 100, not %d", o.Priority)
+	}
+	if len(o.IdempotencyKey) > 255 {
+		return invalid("Idempotency-Key", "is longer than 255 characters")
+	}
+	if o.QueueDeadline < 0 || o.QueueDeadline > MaxTimeout {
+		return invalid("queue_deadline_seconds", "must be between 0 and %g", MaxTimeout.Seconds())
+	}
+	return checkCallback(o.CallbackURL)
+}
+
+// checkCallback refuses what can never be called. Where the name leads is decided when it is dialled.
+func checkCallback(raw string) error {
+	if raw == "" {
+		return nil
+	}
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		return invalid("callback_url", "must be an http or https URL")
+	case u.User != nil:
+		return invalid("callback_url", "must not carry a user name or password")
+	case len(raw) > 2048:
+		return invalid("callback_url", "is longer than 2048 characters")
+	}
+	return nil
+}
+
+// sandbox makes the row that c wishes for.
+func (c CreateSandbox) sandbox(tenant string, cfg Catalog) (*models.Sandbox, error) {
+	timeout, err := seconds("timeout_seconds", c.TimeoutSeconds, DefaultTimeout, time.Second)
+	if err != nil {
+		return nil, err
+	}
+	idle, err := seconds("idle_timeout_seconds", c.IdleTimeoutSeconds, DefaultIdleTimeout, time.Second)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	box := &models.Sandbox{ID: models.NewID("sb"), TenantID: tenant, State: models.SandboxCreating,
+		Desired: models.DesiredRunning, Labels: c.Labels, OnTimeout: orDelete(c.OnTimeout),
+		TimeoutMS: timeout.Milliseconds(), IdleTimeoutMS: idle.Milliseconds()}
+	if c.Key != "" {
+		box.Key = &c.Key
+	}
+	box.Spec, err = json.Marshal(sandboxSpec{Env: c.Env, Network: c.Network, Resources: providers.Resources{
+		CPUs: c.CPUs, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB, Pids: c.Pids}})
+	if err != nil {
+		return nil, err
+	}
+	return box, cfg.resolve(c, box)
+}
+
+func orDelete(s string) string {
+	if s == "" {
+		return "delete"
+	}
+	return s
+}
+
+func (c CreateSandbox) check() error {
+	r := func(field string, v, least, most float64) error {
+		if v != 0 && (v < least || v > most) {
+			return invalid(field, "must be between %g and %g, not %g", least, most, v)
+		}
+		return nil
+	}
+	for _, err := range []error{
+		r("cpus", c.CPUs, 0.1, 64), r("memory_mb", float64(c.MemoryMB), 64, 262144),
+		r("disk_mb", float64(c.DiskMB), 1, 262144), r("pids", float64(c.Pids), 32, 32768),
+		checkEnv("env", c.Env), checkLabels(c.Labels), noNUL("key", c.Key), noNUL("image", c.Image),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	if c.OnTimeout != "" && c.OnTimeout != "delete" && c.OnTimeout != "pause" {
+		return invalid("on_timeout", "must be delete or pause, not %q", c.OnTimeout)
+	}
+	return nil
+}
+
+func checkLabels(labels map[string]string) error {
+	name := regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$`)
+	if len(labels) > 64 {
+		return invalid("labels", "are %d, at most 64 are possible", len(labels))
+	}
+	for k, v := range labels {
+		if !name.MatchString(k) {
+			return invalid("labels", "%q is not a label's name: use letters, digits and ._/-, at most 63", k)
+		}
+		if len(v) > 256 {
+			return invalid("labels."+k, "is longer than 256 bytes")
+		}
+		if err := noNUL("labels."+k, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Catalog is what sandboxes may be made from.
+type Catalog struct {
+	Providers []string          // the first is the default
+	Templates map[string]string // name → image
+	Template  string            // the default's name
+}
+
+// resolve fills in provider, template and image, or says which of them is unknown.
+func (k Catalog) resolve(c CreateSandbox, box *models.Sandbox) error {
+	box.Provider = k.Providers[0]
+	if c.Provider != "" {
+		if !slices.Contains(k.Providers, c.Provider) {
+			return invalid("provider", "unknown provider %q; this server has %v", c.Provider, k.Providers)
+		}
+		box.Provider = c.Provider
+	}
+	if c.Image != "" {
+		if c.Template != "" {
+			return invalid("image", "give either template or image")
+		}
+		box.Image = c.Image
+		return nil
+	}
+	name := c.Template
+	if name == "" {
+		name = k.Template
+	}
+	image, ok := k.Templates[name]
+	if !ok {
+		return invalid("template", "unknown template %q; this server has %v", name, slices.Sorted(maps.Keys(k.Templates)))
+	}
+	box.Template, box.Image = &name, image
+	return nil
+}

@@ -1,0 +1,178 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+// Budgets of jobs that change a sandbox, apart from any time they wait in the queue.
+const (
+	createTimeout = 2 * time.Minute
+	deleteTimeout = time.Minute
+	fileTimeout   = time.Minute
+)
+
+// Create makes the sandbox that its row describes.
+type Create struct{}
+
+// sandboxSpec is the part of a sandbox's wish that only its provider reads.
+type sandboxSpec struct {
+	Env       map[string]string   `json:"env,omitempty"`
+	Resources providers.Resources `json:"resources"`
+	Network   bool                `json:"network"`
+}
+
+// Kind implements Args.
+func (*Create) Kind() string { return models.KindCreate }
+
+// Validate implements Args.
+func (*Create) Validate() error { return nil }
+
+func (*Create) run(ctx context.Context, a *attempt) (result, error) {
+	if err := a.w.store.BeginCreate(ctx, &a.claim, a.w.node.ID); err != nil {
+		return result{}, err
+	}
+	spec, err := providerSpec(a.claim.Sandbox)
+	if err != nil {
+		return result{}, err
+	}
+	made, err := a.w.provider.Create(ctx, spec)
+	if err != nil {
+		return result{}, a.undoCreate(ctx, err)
+	}
+	// A sandbox that was ended meanwhile has nobody left to remove it but us.
+	return result{
+		change: models.Change{To: models.SandboxRunning, Ref: made.Ref},
+		orphaned: func(ctx context.Context) error {
+			return a.w.provider.Delete(ctx, spec.ID)
+		},
+	}, nil
+}
+
+func providerSpec(box models.Sandbox) (providers.Spec, error) {
+	var s sandboxSpec
+	if err := json.Unmarshal(box.Spec, &s); err != nil {
+		return providers.Spec{}, fmt.Errorf("read the sandbox's spec: %w", err)
+	}
+	return providers.Spec{ID: box.ID, Image: box.Image, Env: s.Env, Resources: s.Resources, Network: s.Network}, nil
+}
+
+// undoCreate removes what a create that will not be tried again has left behind.
+func (a *attempt) undoCreate(ctx context.Context, cause error) error {
+	if a.mayRetry(cause) {
+		return cause
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
+	defer cancel()
+	if err := a.w.provider.Delete(ctx, a.claim.Sandbox.ID); err != nil {
+		a.log.WarnContext(ctx, "a failed create could not be undone", "error", err)
+	}
+	return cause
+}
+
+// Delete removes the sandbox with everything in it.
+type Delete struct {
+	Reason string `json:"reason,omitempty" doc:"Kept as the sandbox's end reason"`
+}
+
+// Kind implements Args.
+func (*Delete) Kind() string { return models.KindDelete }
+
+// Validate implements Args.
+func (d *Delete) Validate() error { return noNUL("reason", d.Reason) }
+
+func (d *Delete) run(ctx context.Context, a *attempt) (result, error) {
+	ended, err := a.w.store.BeginDelete(ctx, &a.claim, models.End{Reason: orDeleted(d.Reason), Actor: a.job.Actor})
+	if err != nil {
+		return result{}, err
+	}
+	a.w.queue.announce(ctx, ended...)
+	a.w.queue.interrupt(ctx, a.claim.Sandbox.ID)
+	err = a.w.provider.Delete(ctx, a.claim.Sandbox.ID)
+	return result{change: models.Change{To: models.SandboxDeleted, Reason: orDeleted(d.Reason)}}, err
+}
+
+func orDeleted(reason string) string {
+	if reason == "" {
+		return "deleted"
+	}
+	return reason
+}
+
+// Pause freezes the sandbox with its memory.
+type Pause struct{}
+
+// Kind implements Args.
+func (*Pause) Kind() string { return models.KindPause }
+
+// Validate implements Args.
+func (*Pause) Validate() error { return nil }
+
+func (*Pause) run(ctx context.Context, a *attempt) (result, error) {
+	p, err := a.pauser()
+	if err != nil {
+		return result{}, err
+	}
+	return result{change: models.Change{To: models.SandboxPaused}}, p.Pause(ctx, a.claim.Sandbox.ID)
+}
+
+// Resume thaws a paused sandbox; its timeout starts anew.
+type Resume struct{}
+
+// Kind implements Args.
+func (*Resume) Kind() string { return models.KindResume }
+
+// Validate implements Args.
+func (*Resume) Validate() error { return nil }
+
+func (*Resume) run(ctx context.Context, a *attempt) (result, error) {
+	p, err := a.pauser()
+	if err != nil {
+		return result{}, err
+	}
+	return result{change: models.Change{To: models.SandboxRunning}}, p.Resume(ctx, a.claim.Sandbox.ID)
+}
+
+func (a *attempt) pauser() (providers.Pauser, error) {
+	p, ok := a.w.provider.(providers.Pauser)
+	if !ok {
+		return nil, providers.Errorf(providers.NotSupported, "provider %s cannot pause a sandbox", a.claim.Sandbox.Provider)
+	}
+	return p, nil
+}
+
+// SetTimeout moves the time at which the sandbox ends, counted from the request. The new time holds from the moment
+// the job is accepted; the job's end only confirms it.
+type SetTimeout struct {
+	TimeoutSeconds float64 `json:"timeout_seconds" doc:"From now on; at most 86400"`
+}
+
+// SetTimeoutResult says when the sandbox ends now.
+type SetTimeoutResult struct {
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// Kind implements Args.
+func (*SetTimeout) Kind() string { return "timeout" }
+
+// Validate implements Args.
+func (s *SetTimeout) Validate() error {
+	if s.TimeoutSeconds == 0 {
+		return invalid("timeout_seconds", "is missing")
+	}
+	_, err := s.duration()
+	return err
+}
+
+func (s *SetTimeout) duration() (time.Duration, error) {
+	return seconds("timeout_seconds", s.TimeoutSeconds, 0, time.Second)
+}
+
+func (s *SetTimeout) run(_ context.Context, a *attempt) (result, error) {
+	return result{value: SetTimeoutResult{a.claim.Sandbox.ExpiresAt}}, nil
+}

@@ -1,0 +1,113 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"sandyard/models"
+)
+
+const (
+	// sweepBatch bounds one tick's work.
+	sweepBatch = 1000
+	// unclaimed is how long a task may lie in Redis before the sweep asks whether Redis still has it.
+	unclaimed    = 2 * time.Second
+	epochSetting = "redis_epoch"
+)
+
+// sweep makes good what crashes have left: jobs of dead workers, tasks that Redis lost, jobs past their deadline.
+func (s *Scheduler) sweep(ctx context.Context) error {
+	var errs []error
+	for _, step := range []func(context.Context) error{
+		s.recoverLeases, s.expireQueued, s.checkEpoch, s.resendMissing, s.dispatchBacklog,
+	} {
+		errs = append(errs, step(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Scheduler) recoverLeases(ctx context.Context) error {
+	return s.endEach(ctx, "job recovered from a silent worker", s.store.ExpiredLeases, s.store.Recover)
+}
+
+func (s *Scheduler) expireQueued(ctx context.Context) error {
+	return s.endEach(ctx, "job expired in the queue", s.store.PastDeadline, s.store.Expire)
+}
+
+func (s *Scheduler) endEach(ctx context.Context, what string, find func(context.Context, int) ([]models.Job, error),
+	end func(context.Context, models.Job) (models.Finished, error),
+) error {
+	found, err := find(ctx, sweepBatch)
+	if err != nil {
+		return err
+	}
+	for _, j := range found {
+		f, err := end(ctx, j)
+		if err != nil {
+			return err
+		}
+		s.log.WarnContext(ctx, what, "job_id", j.ID, "kind", j.Kind, "attempt", j.Attempt, "sandbox_id", j.SandboxID)
+		s.queue.follow(ctx, f)
+	}
+	return nil
+}
+
+// checkEpoch notices that Redis has lost its data, by a key that only a loss can remove, and then sends everything
+// anew at once.
+func (s *Scheduler) checkEpoch(ctx context.Context) error {
+	known, err := s.store.SettingOrSet(ctx, epochSetting, "none")
+	if err != nil {
+		return err
+	}
+	found, err := s.queue.rdb.Get(ctx, epochKey).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return err
+	}
+	if found == known {
+		return nil
+	}
+	if err := s.store.UndispatchAll(ctx); err != nil {
+		return err
+	}
+	if found == "" {
+		found = uuid.NewString()
+		if err := s.queue.rdb.SetNX(ctx, epochKey, found, 0).Err(); err != nil {
+			return err
+		}
+	}
+	s.log.WarnContext(ctx, "Redis is new or has lost its data, every waiting job is sent again")
+	_, err = s.store.SwapSetting(ctx, epochSetting, known, found)
+	return err
+}
+
+func (s *Scheduler) resendMissing(ctx context.Context) error {
+	sent, err := s.store.Dispatched(ctx, unclaimed, sweepBatch)
+	if err != nil || len(sent) == 0 {
+		return err
+	}
+	gone, err := s.queue.missing(ctx, sent)
+	if err != nil || len(gone) == 0 {
+		return err
+	}
+	s.log.WarnContext(ctx, "tasks missing in Redis are sent again", "count", len(gone))
+	return s.store.Undispatch(ctx, gone)
+}
+
+func (s *Scheduler) dispatchBacklog(ctx context.Context) error {
+	tenants, err := s.store.Backlog(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range tenants {
+		tasks, err := s.store.DispatchReady(ctx, t)
+		if err != nil {
+			return err
+		}
+		s.queue.send(ctx, tasks)
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package jobs
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sandyard/models"
+)
+
+// reread is how often a waiting client looks for itself, in case a notice was lost.
+const reread = time.Second
+
+// Waiters tells the clients of one process when the jobs they wait for have ended, over a single subscription.
+type Waiters struct {
+	store *models.Store
+	sub   *redis.PubSub
+	done  sync.WaitGroup
+	mu    sync.Mutex
+	of    map[string][]chan struct{}
+}
+
+// NewWaiters subscribes to the ends of all jobs.
+func NewWaiters(ctx context.Context, store *models.Store, rdb redis.UniversalClient) *Waiters {
+	w := &Waiters{store: store, sub: rdb.PSubscribe(ctx, doneChannel+"*"), of: map[string][]chan struct{}{}}
+	messages := w.sub.Channel(redis.WithChannelSize(4096))
+	w.done.Go(func() {
+		for m := range messages {
+			w.tell(strings.TrimPrefix(m.Channel, doneChannel))
+		}
+	})
+	return w
+}
+
+// Close ends the subscription; who still waits goes on by reading.
+func (w *Waiters) Close() error {
+	err := w.sub.Close()
+	w.done.Wait()
+	return err
+}
+
+// Wait returns the job once it has ended, or as it stands when limit or ctx is over. Giving up never touches the job.
+func (w *Waiters) Wait(ctx context.Context, tenant, id string, limit time.Duration) (models.Job, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	told := w.join(id)
+	defer w.leave(id, told)
+	tick := time.NewTicker(reread)
+	defer tick.Stop()
+	for {
+		j, err := w.store.Job(context.WithoutCancel(ctx), tenant, id)
+		if err != nil || j.State.Terminal() || ctx.Err() != nil {
+			return j, err
+		}
+		select {
+		case <-told:
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (w *Waiters) join(id string) chan struct{} {
+	c := make(chan struct{}, 1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.of[id] = append(w.of[id], c)
+	return c
+}
+
+func (w *Waiters) leave(id string, c chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	rest := w.of[id][:0]
+	for _, other := range w.of[id] {
+		if other != c {
+			rest = append(rest, other)
+		}
+	}
+	if w.of[id] = rest; len(rest) == 0 {
+		delete(w.of, id)
+	}
+}
+
+func (w *Waiters) tell(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.of[id] {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}

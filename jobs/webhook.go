@@ -1,0 +1,195 @@
+package jobs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/hibiken/asynq"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"sandyard/models"
+)
+
+const (
+	webhookSlots   = 8
+	webhookTimeout = 15 * time.Second
+	// webhookLost is when an attempt whose worker died is made again.
+	webhookLost = time.Minute
+)
+
+// webhookSchedule is how long to wait after each failed attempt; after the last the delivery has failed. Together
+// about three days.
+func webhookSchedule() []time.Duration {
+	return []time.Duration{
+		time.Second, 5 * time.Second, 30 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
+		10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+	}
+}
+
+// Webhooks makes the callbacks of jobs that have ended, as https://www.standardwebhooks.com says: signed, with one id
+// for all attempts of one event, retried until a 2xx answer.
+type Webhooks struct {
+	store *models.Store
+	queue *Queue
+	http  *http.Client
+	log   *slog.Logger
+}
+
+// NewWebhooks returns the sender. It never connects to loopback, private or otherwise special addresses, but for
+// those in allow.
+func NewWebhooks(store *models.Store, queue *Queue, allow []netip.Prefix, log *slog.Logger) *Webhooks {
+	return &Webhooks{store: store, queue: queue, http: guardedClient(allow), log: log}
+}
+
+// dispatch hands due deliveries to Redis.
+func (h *Webhooks) dispatch(ctx context.Context) {
+	tasks, err := h.store.DispatchDeliveries(ctx, 100)
+	if err != nil {
+		h.log.WarnContext(ctx, "deliveries not dispatched", "error", err)
+		return
+	}
+	h.queue.sendDeliveries(ctx, tasks)
+}
+
+// handle makes one attempt at a delivery.
+func (h *Webhooks) handle(ctx context.Context, t *asynq.Task) error {
+	id, attempt, err := parseTaskID(string(t.Payload()))
+	if err != nil {
+		return errors.Join(err, asynq.SkipRetry)
+	}
+	ctx = context.WithoutCancel(ctx)
+	d, err := h.store.ClaimDelivery(ctx, models.DeliveryTask{ID: id, Attempt: attempt}, webhookLost)
+	if errors.Is(err, models.ErrStale) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("claim delivery: %w", err)
+	}
+	r := h.attempt(ctx, d)
+	h.log.InfoContext(ctx, "webhook attempted", "delivery", d.ID, "job_id", d.JobID, "attempt", d.Attempt, "status", r.Status,
+		"error", r.Error)
+	if err := h.store.FinishDelivery(ctx, d, r); err != nil {
+		return fmt.Errorf("finish delivery: %w", err)
+	}
+	if r.Error != "" && !r.GiveUp && r.RetryIn < time.Minute {
+		time.AfterFunc(r.RetryIn, func() { h.dispatch(ctx) }) // the scheduler would be up to a second late
+	}
+	return nil
+}
+
+func (h *Webhooks) attempt(ctx context.Context, d models.Delivery) models.DeliveryResult {
+	status, wait, err := h.post(ctx, d)
+	if err == nil {
+		return models.DeliveryResult{Status: status}
+	}
+	r := models.DeliveryResult{Status: status, Error: err.Error(), GiveUp: status == http.StatusGone}
+	schedule := webhookSchedule()
+	if d.Attempt > len(schedule) {
+		r.GiveUp = true
+		return r
+	}
+	next := schedule[d.Attempt-1]
+	r.RetryIn = max(next, min(wait, 2*next)) + rand.N(next/5)
+	return r
+}
+
+// post sends the event and returns the answer's status and how long it asks to wait.
+func (h *Webhooks) post(ctx context.Context, d models.Delivery) (status int, wait time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, webhookTimeout)
+	defer cancel()
+	req, err := h.request(ctx, d)
+	if err != nil {
+		return 0, 0, err
+	}
+	resp, err := h.http.Do(req)
+	if err != nil {
+		return 0, 0, fmt.Errorf("no answer: %w", err)
+	}
+	defer resp.Body.Close()
+	_, _ = io.CopyN(io.Discard, resp.Body, 16<<10) // politeness only
+	if resp.StatusCode/100 != 2 {
+		after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+		return resp.StatusCode, time.Duration(after) * time.Second, fmt.Errorf("the receiver answered %s", resp.Status)
+	}
+	return resp.StatusCode, 0, nil
+}
+
+func (h *Webhooks) request(ctx context.Context, d models.Delivery) (*http.Request, error) {
+	body, err := h.event(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	tenant, err := h.store.Tenant(ctx, d.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	signer, err := standardwebhooks.NewWebhook(tenant.WebhookSecret)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	signature, err := signer.Sign(d.ID, now, body)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.URL, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "sandyard-webhooks")
+	req.Header.Set(standardwebhooks.HeaderWebhookID, d.ID)
+	req.Header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(now.Unix(), 10))
+	req.Header.Set(standardwebhooks.HeaderWebhookSignature, signature)
+	return req, nil
+}
+
+// Event is the body of a callback. It is thin: the result is fetched with the job.
+type Event struct {
+	Type      string    `json:"type"`
+	Timestamp time.Time `json:"timestamp"`
+	Data      EventData `json:"data"`
+}
+
+// EventData is the job that has ended.
+type EventData struct {
+	JobID      string           `json:"job_id"`
+	SandboxID  string           `json:"sandbox_id"`
+	Kind       string           `json:"kind"`
+	State      models.JobState  `json:"state"`
+	Attempt    int              `json:"attempt"`
+	ExitCode   *int             `json:"exit_code,omitempty"`
+	Error      *models.JobError `json:"error,omitempty"`
+	QueuedAt   time.Time        `json:"queued_at"`
+	StartedAt  *time.Time       `json:"started_at,omitempty"`
+	FinishedAt *time.Time       `json:"finished_at,omitempty"`
+	URL        string           `json:"url"` // path on this server
+}
+
+func (h *Webhooks) event(ctx context.Context, d models.Delivery) ([]byte, error) {
+	j, err := h.store.Job(ctx, d.TenantID, d.JobID)
+	if err != nil {
+		return nil, err
+	}
+	e := Event{Type: d.Event, Timestamp: d.CreatedAt.UTC(), Data: EventData{
+		JobID: j.ID, SandboxID: j.SandboxID, Kind: j.Kind, State: j.State, Attempt: j.Attempt, Error: j.Error,
+		QueuedAt: j.QueuedAt, StartedAt: j.StartedAt, FinishedAt: j.FinishedAt, URL: "/v1/jobs/" + j.ID}}
+	if j.Kind == "exec" && len(j.Result) > 0 {
+		var r ExecResult
+		if err := json.Unmarshal(j.Result, &r); err != nil {
+			return nil, err
+		}
+		e.Data.ExitCode = &r.ExitCode
+	}
+	return json.Marshal(e)
+}

@@ -1,0 +1,202 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+// WorkerConfig is what a worker is made of.
+type WorkerConfig struct {
+	Store    *models.Store
+	Redis    *redis.Options
+	Provider providers.Provider
+	Engine   string        // where the provider's sandboxes live; workers of one engine can stand in for each other
+	Slots    int           // jobs at once
+	Lease    time.Duration // how long a job or a sandbox waits for a worker that has gone silent
+	Grace    time.Duration // how long Stop waits for running jobs before it hands them over
+	Webhooks *Webhooks
+	Metrics  *Metrics
+	Log      *slog.Logger
+}
+
+// Worker runs jobs against one provider. It is a node: sandboxes that live on its engine are held by it.
+type Worker struct {
+	store    *models.Store
+	queue    *Queue
+	provider providers.Provider
+	node     models.Node
+	lease    time.Duration
+	grace    time.Duration
+	webhooks *Webhooks
+	metrics  *Metrics
+	log      *slog.Logger
+
+	slots   chan struct{}
+	servers []*server
+	rdb     redis.UniversalClient
+	kick    chan struct{} // heart, beat now
+	quit    chan struct{}
+	loops   sync.WaitGroup
+	mu      sync.Mutex
+	held    map[string]*attempt // by job id
+}
+
+// NewWorker makes a worker. Start sets it to work.
+func NewWorker(c WorkerConfig) *Worker {
+	rdb := redis.NewClient(c.Redis)
+	name := c.Provider.Capabilities().Provider
+	return &Worker{
+		store: c.Store, queue: NewQueue(rdb, c.Log), provider: c.Provider, rdb: rdb,
+		node:  models.Node{ID: models.NewID("n"), Provider: name, Engine: c.Engine, Slots: c.Slots},
+		lease: c.Lease, grace: c.Grace, webhooks: c.Webhooks, metrics: c.Metrics,
+		log:   c.Log.With("provider", name),
+		slots: make(chan struct{}, c.Slots), kick: make(chan struct{}, 1), quit: make(chan struct{}),
+		held: map[string]*attempt{},
+	}
+}
+
+// Start registers the node, adopts what dead nodes of its engine held, and takes jobs until Stop.
+func (w *Worker) Start(ctx context.Context) error {
+	if err := w.store.Register(ctx, w.node, w.lease); err != nil {
+		return fmt.Errorf("register node: %w", err)
+	}
+	w.log = w.log.With("node", w.node.ID)
+	w.loops.Go(w.beatLoop)
+	w.loops.Go(w.interruptLoop)
+	jobs := []string{"node-" + w.node.ID, w.node.Provider}
+	for _, s := range []*server{
+		w.newServer(ctx, jobs, cap(w.slots), asynq.HandlerFunc(w.handle)),
+		w.newServer(ctx, []string{webhookQueue}, webhookSlots, asynq.HandlerFunc(w.webhooks.handle)),
+	} {
+		w.servers = append(w.servers, s)
+		if err := s.asynq.Start(s.handler); err != nil {
+			return fmt.Errorf("start Asynq: %w", err)
+		}
+	}
+	w.log.InfoContext(ctx, "worker started", "slots", cap(w.slots), "engine", w.node.Engine)
+	return nil
+}
+
+// Stop takes no new jobs, gives the running ones their grace, hands the others to whoever comes next, and lets go of
+// the node's sandboxes. Commands go on running in them.
+func (w *Worker) Stop(ctx context.Context) {
+	for _, s := range w.servers {
+		s.quiet()
+	}
+	w.drain()
+	for _, s := range w.servers {
+		s.stop()
+	}
+	close(w.quit)
+	w.loops.Wait()
+	if err := w.store.Retire(ctx, w.node.ID); err != nil {
+		w.log.WarnContext(ctx, "node not retired, its lease will end by itself", "error", err)
+	}
+	if err := errors.Join(w.queue.forget(ctx, "node-"+w.node.ID), w.rdb.Close()); err != nil {
+		w.log.WarnContext(ctx, "queue not removed", "error", err)
+	}
+	w.log.InfoContext(ctx, "worker stopped")
+}
+
+// drain waits for the running jobs, and past the grace makes them detach.
+func (w *Worker) drain() {
+	deadline := time.NewTimer(w.grace)
+	defer deadline.Stop()
+	for range cap(w.slots) {
+		select {
+		case w.slots <- struct{}{}:
+		case <-deadline.C:
+			w.each(func(a *attempt) { a.abandon(errShutdown) })
+			deadline.Reset(time.Hour) // each of them ends now
+			w.slots <- struct{}{}
+		}
+	}
+}
+
+// handle is called by Asynq, whose deadlines are not ours: the job runs detached from its context, in a slot of our own.
+func (w *Worker) handle(ctx context.Context, t *asynq.Task) error {
+	select {
+	case w.slots <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-w.slots }()
+	return w.runJob(context.WithoutCancel(ctx), string(t.Payload()))
+}
+
+// runJob runs one attempt of a job. Its error is for Asynq only, and means that nothing was begun.
+func (w *Worker) runJob(ctx context.Context, id string) error {
+	claim, err := w.store.Claim(ctx, id, w.node.ID, w.lease)
+	if errors.Is(err, models.ErrStale) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("claim job: %w", err)
+	}
+	a := w.begin(ctx, claim)
+	defer w.end(a)
+	a.conclude(a.execute())
+	return nil
+}
+
+func (w *Worker) begin(ctx context.Context, c models.Claim) *attempt {
+	a := &attempt{w: w, job: c.Job, claim: c, began: time.Now(),
+		log: w.log.With("job_id", c.Job.ID, "kind", c.Job.Kind, "attempt", c.Job.Attempt, "sandbox_id", c.Job.SandboxID)}
+	a.ctx, a.abandon = context.WithCancelCause(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held[a.job.ID] = a
+	return a
+}
+
+func (w *Worker) end(a *attempt) {
+	a.abandon(nil)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held[a.job.ID] == a {
+		delete(w.held, a.job.ID)
+	}
+}
+
+func (w *Worker) each(f func(*attempt)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range w.held {
+		f(a)
+	}
+}
+
+// interruptLoop listens for requests to stop a job of ours, which are then read at a heartbeat.
+func (w *Worker) interruptLoop() {
+	sub := w.rdb.PSubscribe(context.Background(), interruptChannel+"*")
+	w.loops.Go(func() {
+		<-w.quit
+		_ = sub.Close() // ends the loop below
+	})
+	for m := range sub.Channel() {
+		id := strings.TrimPrefix(m.Channel, interruptChannel)
+		w.each(func(a *attempt) {
+			if a.job.ID == id || a.job.SandboxID == id {
+				w.beatNow()
+			}
+		})
+	}
+}
+
+func (w *Worker) beatNow() {
+	select {
+	case w.kick <- struct{}{}:
+	default:
+	}
+}
