@@ -25,6 +25,13 @@ func exec(t *testing.T, s *suite) {
 			t.Errorf("counted %d and %d bytes in %s, truncated %v", res.StdoutBytes, res.StderrBytes, res.Duration, res.Truncated())
 		}
 	})
+	t.Run("truncated", func(t *testing.T) {
+		t.Parallel()
+		res := run(t, r, providers.Command{Shell: say.Print("0123456789", "ab"), MaxOutput: 4})
+		if string(res.Stdout) != "0123" || string(res.Stderr) != "ab" || res.StdoutBytes != 10 || res.StderrBytes != 2 || !res.Truncated() {
+			t.Errorf("got %+v", res)
+		}
+	})
 	t.Run("environment", func(t *testing.T) {
 		t.Parallel()
 		for name, want := range map[string]string{"FROM_SPEC": "a b", "BOTH": "command", "MINE": "ü=1"} {
