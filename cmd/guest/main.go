@@ -1,0 +1,112 @@
+// Guest is the first process of every sandbox. "guest stdio" serves its worker over standard input and output.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"sandyard/guest"
+	"sandyard/guest/sup"
+)
+
+const (
+	processors  = 2
+	memoryLimit = 128 << 20 // soft; the spools may hold half of it
+)
+
+func main() {
+	if len(os.Args) < 2 {
+		usage()
+	}
+	switch os.Args[1] {
+	case "sup":
+		os.Exit(sup.Run())
+	case "stdio":
+		if err := stdio(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "guest:", err)
+			os.Exit(1)
+		}
+	case "version":
+		fmt.Println(version())
+	default:
+		usage()
+	}
+}
+
+func usage() {
+	fmt.Fprintln(os.Stderr, "usage: guest stdio [-workdir DIR] [-roots DIR,...] [-users NAME,...] | guest sup | guest version")
+	os.Exit(2)
+}
+
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
+}
+
+// stdio serves until standard input ends: nobody could reach the sandbox any more.
+func stdio(args []string) error {
+	o, err := options(args)
+	if err != nil {
+		return err
+	}
+	runtime.GOMAXPROCS(processors)
+	debug.SetMemoryLimit(memoryLimit)
+	g, err := guest.New(o)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	return g.ServeLink(os.Stdin, os.Stdout)
+}
+
+func options(args []string) (guest.Options, error) {
+	here, err := os.Getwd()
+	if err != nil {
+		return guest.Options{}, fmt.Errorf("find the work directory: %w", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return guest.Options{}, fmt.Errorf("find the program: %w", err)
+	}
+	flags := flag.NewFlagSet("guest stdio", flag.ExitOnError)
+	workDir := flags.String("workdir", here, "where commands start and relative paths begin")
+	roots := flags.String("roots", "/workspace,/tmp", "the directories that file calls may touch")
+	users := flags.String("users", "", "other names for the user that everything runs as")
+	if err := flags.Parse(args); err != nil {
+		return guest.Options{}, err
+	}
+	return guest.Options{
+		Supervisor: supervisor(self), Env: environment(), WorkDir: *workDir,
+		Roots: list(*roots), Users: list(*users), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	}, nil
+}
+
+// supervisor prefers the small program: it is started for every command.
+func supervisor(self string) []string {
+	small := filepath.Join(filepath.Dir(self), "sup")
+	if info, err := os.Stat(small); err == nil && info.Mode().IsRegular() {
+		return []string{small}
+	}
+	return []string{self, "sup"}
+}
+
+func environment() map[string]string {
+	env := map[string]string{}
+	for _, pair := range os.Environ() {
+		name, value, _ := strings.Cut(pair, "=")
+		env[name] = value
+	}
+	return env
+}
+
+func list(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
+}

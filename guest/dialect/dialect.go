@@ -1,0 +1,108 @@
+// Package dialect is what the guest and the worker say to each other beyond envd's own protocol: named commands,
+// their headers and reports, and the reasons behind an error.
+package dialect
+
+// Request headers of a process.Process/Start call.
+const (
+	// ExecHeader names the command. A name is started at most once in a guest's life; another Start attaches.
+	ExecHeader = "Sandyard-Exec"
+	// ShellHeader set to "1" says that the one argument is a script for bash -c, or sh -c without bash.
+	ShellHeader = "Sandyard-Shell"
+	// StdoutOffsetHeader and StderrOffsetHeader say how many bytes of each stream the caller already has.
+	StdoutOffsetHeader = "Sandyard-Stdout-Offset"
+	StderrOffsetHeader = "Sandyard-Stderr-Offset"
+	// MaxOutputHeader is how many bytes from the beginning of each stream are kept.
+	MaxOutputHeader = "Sandyard-Max-Output"
+)
+
+// AgeHeader of a Start answer is how long ago the command started, in milliseconds.
+const AgeHeader = "Sandyard-Age-Ms"
+
+// ReportTrailer of a Start answer holds the ExecInfo of the finished command as JSON.
+const ReportTrailer = "Sandyard-Report"
+
+// Headers of GET and POST /files.
+const (
+	// MaxBytesHeader is the largest file that a GET may answer with; a larger one is ReasonTooLarge.
+	MaxBytesHeader = "Sandyard-Max-Bytes"
+	// ModeHeader is the permissions of a written file in octal; 0644 without it.
+	ModeHeader = "Sandyard-Mode"
+)
+
+// ReasonHeader is one of the reasons, on an error answer (for a Connect stream: in the error's metadata).
+const ReasonHeader = "Sandyard-Reason"
+
+// The reasons.
+const (
+	ReasonFileNotFound = "file_not_found"
+	ReasonNotAFile     = "not_a_file"
+	ReasonNotADir      = "not_a_directory"
+	ReasonExists       = "file_exists"
+	ReasonDenied       = "permission_denied"
+	ReasonInvalidPath  = "invalid_path"
+	ReasonNoSpace      = "no_space"
+	ReasonTooLarge     = "too_large"
+	ReasonNoCommand    = "command_not_found"
+	ReasonNoDir        = "cwd_not_found"
+	ReasonNoUser       = "user_not_available"
+	ReasonInvalid      = "invalid_argument"
+	ReasonBusy         = "busy"
+	ReasonNoExec       = "exec_not_found"
+	ReasonUnsupported  = "unsupported"
+	ReasonInternal     = "internal"
+)
+
+// ExecInfo reports on one named command: the answer of GET /execs/{name}, an element of GET /execs and the report of
+// a finished Start.
+type ExecInfo struct {
+	Name        string `json:"name"`
+	Running     bool   `json:"running"`
+	Pid         int    `json:"pid"`
+	AgeMs       int64  `json:"age_ms"`           // since it started
+	ExitCode    int    `json:"exit_code"`        // 128+n when signal n ended it
+	Signal      int    `json:"signal,omitempty"` // the signal that ended it
+	KillReason  string `json:"kill_reason,omitempty"`
+	OOMKills    int64  `json:"oom_kills,omitempty"`
+	StdoutBytes int64  `json:"stdout_bytes"` // written by the command
+	StderrBytes int64  `json:"stderr_bytes"`
+	StdoutKept  int64  `json:"stdout_kept"`
+	StderrKept  int64  `json:"stderr_kept"`
+	DurationMs  int64  `json:"duration_ms"`
+}
+
+// FileEntry is one element of the answer of POST /files; envd's own fields are the first three.
+type FileEntry struct {
+	Path       string `json:"path"`
+	Name       string `json:"name"`
+	Type       string `json:"type"`
+	Size       int64  `json:"size"`
+	Mode       uint32 `json:"mode"`
+	Owner      string `json:"owner,omitempty"`
+	Group      string `json:"group,omitempty"`
+	ModifiedMs int64  `json:"modified_ms"`
+}
+
+// FileError is the body of a failed /files or /execs call, as envd writes it.
+type FileError struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+// Targets of a stream: its first three bytes are the target and a big-endian port.
+const (
+	TargetGuest byte = 'H' // the guest's HTTP handler; the port is 0
+	TargetPort  byte = 'P' // a TCP port on the sandbox's loopback; the guest answers PortOpen or PortClosed first
+)
+
+// Answers to a TargetPort stream.
+const (
+	PortOpen   byte = 1
+	PortClosed byte = 0
+)
+
+// The HTTP paths beside envd's own.
+const (
+	ExecsPath  = "/execs"
+	FilesPath  = "/files"
+	HealthPath = "/health"
+)

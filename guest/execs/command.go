@@ -1,0 +1,156 @@
+package execs
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"sandyard/guest/dialect"
+	"sandyard/guest/procs"
+)
+
+// Command is what to start.
+type Command struct {
+	Name      string // empty = a plain envd command
+	Tag       string // envd's own label
+	Shell     bool   // Argv is one script for the shell
+	Argv      []string
+	Env       map[string]string
+	Dir       string // empty = the work directory
+	Stdin     bool   // false = /dev/null
+	TTY       *Size
+	MaxOutput int64 // bytes kept of each stream of a named command; 0 = DefaultMaxOutput
+}
+
+// Size is that of a terminal, in characters.
+type Size struct{ Cols, Rows uint16 }
+
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+func withDefaults(env map[string]string) map[string]string {
+	env = maps.Clone(env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	if env["PATH"] == "" {
+		env["PATH"] = defaultPath
+	}
+	return env
+}
+
+// resolve turns the command into what the kernel runs, and finds what can be known to be wrong with it before.
+func (r *Registry) resolve(c Command) (procs.Spec, error) {
+	if err := check(c); err != nil {
+		return procs.Spec{}, err
+	}
+	env := maps.Clone(r.env)
+	maps.Copy(env, c.Env)
+	dir, err := r.directory(c.Dir)
+	if err != nil {
+		return procs.Spec{}, err
+	}
+	argv := c.Argv
+	if c.Shell {
+		argv = []string{shell(env["PATH"]), "-c", c.Argv[0]}
+	}
+	path, err := lookup(argv[0], dir, env["PATH"])
+	if err != nil {
+		return procs.Spec{}, err
+	}
+	return procs.Spec{Path: path, Dir: dir, TTY: c.TTY != nil, Argv: argv, Env: environ(env)}, nil
+}
+
+func check(c Command) error {
+	if c.Name != "" && !dialect.ValidName(c.Name) {
+		return dialect.Errorf(dialect.ReasonInvalid, "%q cannot name a command", c.Name)
+	}
+	if len(c.Argv) == 0 || c.Argv[0] == "" {
+		return dialect.Errorf(dialect.ReasonInvalid, "the command is empty")
+	}
+	if strings.ContainsRune(c.Dir, 0) || slices.ContainsFunc(c.Argv, hasNUL) {
+		return dialect.Errorf(dialect.ReasonInvalid, "the command holds a NUL byte")
+	}
+	for k, v := range c.Env {
+		if k == "" || strings.ContainsAny(k, "=\x00") || hasNUL(v) {
+			return dialect.Errorf(dialect.ReasonInvalid, "the environment variable %q is not valid", k)
+		}
+	}
+	return nil
+}
+
+func hasNUL(s string) bool { return strings.ContainsRune(s, 0) }
+
+func (r *Registry) directory(dir string) (string, error) {
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(r.workDir, dir)
+	}
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return "", dialect.Errorf(dialect.ReasonNoDir, "cwd '%s' may not be entered", dir)
+	case err != nil:
+		return "", dialect.Errorf(dialect.ReasonNoDir, "cwd '%s' does not exist", dir)
+	case !info.IsDir():
+		return "", dialect.Errorf(dialect.ReasonNoDir, "cwd '%s' is not a directory", dir)
+	}
+	return dir, nil
+}
+
+// shell is bash where the sandbox has it.
+func shell(path string) string {
+	if _, ok := search("bash", path); ok {
+		return "bash"
+	}
+	return "sh"
+}
+
+// lookup finds a program as a shell does: by path from dir, or else along PATH.
+func lookup(program, dir, path string) (string, error) {
+	if !strings.Contains(program, "/") {
+		if found, ok := search(program, path); ok {
+			return found, nil
+		}
+		return "", dialect.Errorf(dialect.ReasonNoCommand, "command '%s' not found", program)
+	}
+	found := program
+	if !filepath.IsAbs(program) {
+		found = filepath.Join(dir, program)
+	}
+	info, err := os.Stat(found)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return "", dialect.Errorf(dialect.ReasonDenied, "'%s' may not be run", program)
+	case err != nil:
+		return "", dialect.Errorf(dialect.ReasonNoCommand, "command '%s' not found", program)
+	case info.IsDir() || !executable(found):
+		return "", dialect.Errorf(dialect.ReasonDenied, "'%s' is not executable", program)
+	}
+	return found, nil
+}
+
+func search(program, path string) (string, bool) {
+	for _, dir := range filepath.SplitList(path) {
+		found := filepath.Join(dir, program)
+		if info, err := os.Stat(found); err == nil && info.Mode().IsRegular() && executable(found) {
+			return found, true
+		}
+	}
+	return "", false
+}
+
+func executable(path string) bool { return unix.Access(path, unix.X_OK) == nil }
+
+func environ(env map[string]string) []string {
+	list := make([]string, 0, len(env))
+	for k, v := range env {
+		list = append(list, k+"="+v)
+	}
+	slices.Sort(list)
+	return list
+}

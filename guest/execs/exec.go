@@ -1,0 +1,233 @@
+package execs
+
+import (
+	"context"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"sandyard/guest/dialect"
+	"sandyard/guest/procs"
+)
+
+// Exec is one command, running or finished.
+type Exec struct {
+	// Command is as it was asked for; Arguments says when its arguments can be seen.
+	Command Command
+
+	ready    chan struct{} // closed when it runs, or cannot
+	startErr error
+	started  time.Time
+	proc     *procs.Process // nil when its supervisor was killed at the start
+	stdin    *input
+	terminal *os.File
+	audience *audience
+	first    *listener // of a plain command, joined before its first byte
+
+	mu         sync.Mutex
+	changed    chan struct{} // closed and replaced when a spool has grown
+	spools     [2]spool
+	killReason string
+	info       dialect.ExecInfo // of a finished command
+
+	done chan struct{} // closed when it has ended and its output is in
+}
+
+func newExec(c Command, room *atomic.Int64) *Exec {
+	keep := c.MaxOutput
+	if keep <= 0 {
+		keep = DefaultMaxOutput
+	}
+	e := &Exec{
+		Command: c, started: time.Now(), stdin: &input{}, audience: newAudience(),
+		ready: make(chan struct{}), changed: make(chan struct{}), done: make(chan struct{}),
+	}
+	for i := range e.spools {
+		e.spools[i] = spool{keep: keep, room: room}
+	}
+	if c.Name == "" {
+		e.first = e.audience.join()
+	}
+	return e
+}
+
+// begin takes over the running process, before ready is closed.
+func (e *Exec) begin(p *procs.Process, files *pipes) {
+	e.proc, e.started = p, time.Now()
+	e.stdin.file = files.stdin
+	if files.tty {
+		e.terminal = files.out[0]
+	}
+}
+
+// follow collects the output and returns when the command has ended.
+func (e *Exec) follow(files *pipes, oomBefore int64) {
+	status := syscall.WaitStatus(syscall.SIGKILL)
+	if e.proc == nil {
+		files.closeOurs()
+	} else {
+		e.collect(files)
+		status = e.proc.Status()
+	}
+	e.finish(status, procs.OOMKills()-oomBefore)
+}
+
+// finish writes the report and lets everybody go.
+func (e *Exec) finish(status syscall.WaitStatus, oomKills int64) {
+	e.mu.Lock()
+	e.info = dialect.ExecInfo{
+		Name: e.Command.Name, Pid: e.Pid(), ExitCode: status.ExitStatus(),
+		KillReason: e.killReason, OOMKills: oomKills, DurationMs: since(e.started),
+		StdoutBytes: e.spools[Stdout].total, StderrBytes: e.spools[Stderr].total,
+	}
+	if status.Signaled() {
+		e.info.Signal = int(status.Signal())
+		e.info.ExitCode = 128 + e.info.Signal
+	}
+	e.Command.Argv, e.Command.Env = nil, nil
+	e.mu.Unlock()
+	close(e.audience.over)
+	close(e.done)
+}
+
+// Pid is the process id of the command, 0 when it could not be learnt.
+func (e *Exec) Pid() int {
+	if e.proc == nil {
+		return 0
+	}
+	return e.proc.Pid
+}
+
+// Arguments returns the command's arguments and environment while it runs.
+func (e *Exec) Arguments() ([]string, map[string]string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.Command.Argv, e.Command.Env
+}
+
+// Done is closed when the command has ended.
+func (e *Exec) Done() <-chan struct{} { return e.done }
+
+// Info reports on the command as it is now.
+func (e *Exec) Info() dialect.ExecInfo {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	info := e.info
+	select {
+	case <-e.done:
+	default:
+		info = dialect.ExecInfo{Name: e.Command.Name, Running: true, Pid: e.Pid(), DurationMs: since(e.started)}
+		info.StdoutBytes, info.StderrBytes = e.spools[Stdout].total, e.spools[Stderr].total
+	}
+	info.AgeMs = since(e.started)
+	info.StdoutKept, info.StderrKept = int64(len(e.spools[Stdout].head)), int64(len(e.spools[Stderr].head))
+	return info
+}
+
+// Kill ends the command with everything it started: TERM, the grace, KILL. The reason, if any, is kept with the
+// result. A finished command is left alone.
+func (e *Exec) Kill(grace time.Duration, reason string) {
+	select {
+	case <-e.done:
+		return
+	default:
+	}
+	e.mu.Lock()
+	if e.killReason == "" {
+		e.killReason = reason
+	}
+	e.mu.Unlock()
+	if e.proc != nil {
+		e.proc.Kill(grace)
+	}
+	<-e.done
+}
+
+// Signal sends a signal to the command's process group.
+func (e *Exec) Signal(s syscall.Signal) error {
+	if e.proc == nil {
+		return syscall.ESRCH
+	}
+	return e.proc.Signal(s)
+}
+
+// Resize sets the size of the command's terminal.
+func (e *Exec) Resize(size Size) error {
+	if e.terminal == nil {
+		return dialect.Errorf(dialect.ReasonInvalid, "the command has no terminal")
+	}
+	return resize(e.terminal, size)
+}
+
+// HasTerminal says whether the command runs on a terminal.
+func (e *Exec) HasTerminal() bool { return e.terminal != nil }
+
+// Age is how long ago the command started.
+func (e *Exec) Age() time.Duration { return time.Since(e.started) }
+
+// Follow emits the output until the command has ended and everything was emitted, emit fails or ctx ends. Of a named
+// command that is all kept output from the offsets on; of a plain one what is written from now on, for the first
+// caller from the beginning. The data may be kept.
+func (e *Exec) Follow(ctx context.Context, offsets [2]int64, emit func(Chunk) error) error {
+	if e.Command.Name == "" {
+		return e.audience.listen(ctx, e.listener(), emit)
+	}
+	for {
+		chunks, changed, over := e.news(&offsets)
+		for _, c := range chunks {
+			if err := emit(c); err != nil {
+				return err
+			}
+		}
+		if over {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-e.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (e *Exec) listener() *listener {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l := e.first; l != nil {
+		e.first = nil
+		return l
+	}
+	return e.audience.join()
+}
+
+// news returns what is kept beyond the offsets and moves them on.
+func (e *Exec) news(offsets *[2]int64) (chunks []Chunk, changed <-chan struct{}, over bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	select {
+	case <-e.done:
+		over = true // before the look at the spools: nothing is added any more
+	default:
+	}
+	for i := range e.spools {
+		for rest := e.spools[i].from(offsets[i]); len(rest) > 0; {
+			n := min(len(rest), readSize)
+			chunks = append(chunks, Chunk{Stream: Stream(i), Data: rest[:n:n]})
+			offsets[i] += int64(n)
+			rest = rest[n:]
+		}
+	}
+	return chunks, e.changed, over
+}
+
+// forget drops the kept output.
+func (e *Exec) forget() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.spools {
+		e.spools[i].drop()
+	}
+}

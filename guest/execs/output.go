@@ -1,0 +1,111 @@
+package execs
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// A background process may hold the command's output open; after the command's own end it is heard this long.
+	outputGrace = 200 * time.Millisecond
+	readSize    = 32 << 10
+	maxRest     = 1 << 20 // more than a pipe holds
+	idleSize    = 1 << 10 // for output that is read only to be thrown away
+)
+
+// collect reads the output until the command has ended and its output too, or the grace is over.
+func (e *Exec) collect(files *pipes) {
+	var pumps sync.WaitGroup
+	for i, f := range files.out {
+		if f != nil {
+			pumps.Go(func() { e.pump(Stream(i), f) })
+		}
+	}
+	heard := make(chan struct{})
+	go func() {
+		pumps.Wait()
+		close(heard)
+	}()
+	<-e.proc.Ended()
+	select {
+	case <-heard:
+	case <-time.After(outputGrace):
+	}
+	stopReading(files)
+	<-heard
+	e.stdin.abandon()
+}
+
+// stopReading makes every read of the output fail from now on.
+func stopReading(files *pipes) {
+	for _, f := range files.out {
+		_ = f.SetReadDeadline(time.Now())
+	}
+}
+
+// pump reads one stream to its end, or until stopReading. What background processes write after that is read and
+// dropped: closing the pipe instead would kill them with SIGPIPE.
+func (e *Exec) pump(stream Stream, f *os.File) {
+	buf := make([]byte, readSize)
+	for {
+		n, err := f.Read(buf)
+		if n > 0 {
+			e.add(stream, buf[:n])
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) && e.terminal == nil && f.SetReadDeadline(time.Time{}) == nil {
+			e.takeRest(stream, f, buf)
+			go discard(f) // ends with the processes that hold the other end
+			return
+		}
+		if err != nil {
+			_ = f.Close()
+			return
+		}
+	}
+}
+
+// takeRest reads what the command had written before the reading stopped.
+func (e *Exec) takeRest(stream Stream, f *os.File, buf []byte) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Read(func(fd uintptr) bool {
+		for left := maxRest; left > 0; {
+			n, err := syscall.Read(int(fd), buf)
+			if n <= 0 || err != nil {
+				break
+			}
+			e.add(stream, buf[:n])
+			left -= n
+		}
+		return true
+	})
+}
+
+func discard(f *os.File) {
+	defer f.Close()
+	buf := make([]byte, idleSize)
+	for {
+		if _, err := f.Read(buf); err != nil {
+			return
+		}
+	}
+}
+
+func (e *Exec) add(stream Stream, b []byte) {
+	if e.Command.Name == "" {
+		e.audience.send(Chunk{Stream: stream, Data: bytes.Clone(b)})
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.spools[stream].add(b) {
+		close(e.changed)
+		e.changed = make(chan struct{})
+	}
+}

@@ -1,0 +1,231 @@
+// Package execs keeps the commands of a sandbox: it starts them, collects their output while nobody may be listening,
+// and remembers how they ended.
+//
+// A named command belongs to nobody's connection. Its name starts it at most once, the beginning of its output is
+// kept until Forget, and whoever asks with the name again gets the same output from any offset. A command without a
+// name is envd's plain kind: its output goes to who listens, and it is forgotten when it ends.
+package execs
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"sandyard/guest/dialect"
+	"sandyard/guest/procs"
+)
+
+const (
+	// DefaultMaxOutput is how many bytes of each stream of a named command are kept when it does not say.
+	DefaultMaxOutput = 1 << 20
+	// maxKept bounds all kept output together, in bytes.
+	maxKept = 64 << 20
+	// maxLive bounds the commands that run at one time.
+	maxLive = 512
+	// maxFinished bounds the finished commands whose names are remembered; beyond it the oldest are forgotten.
+	maxFinished = 8192
+)
+
+// Registry holds the commands.
+type Registry struct {
+	host    *procs.Host
+	env     map[string]string
+	workDir string
+	room    atomic.Int64 // bytes of output that may still be kept
+
+	mu       sync.Mutex
+	named    map[string]*Exec
+	live     map[*Exec]struct{}
+	finished []string // names, oldest first
+}
+
+// NewRegistry makes a registry whose commands get env and start in workDir unless they say otherwise.
+func NewRegistry(host *procs.Host, env map[string]string, workDir string) *Registry {
+	r := &Registry{
+		host: host, env: withDefaults(env), workDir: workDir,
+		named: map[string]*Exec{}, live: map[*Exec]struct{}{},
+	}
+	r.room.Store(maxKept)
+	return r
+}
+
+// Start starts the command, or returns the one that has its name. An error means that nothing has run, and leaves
+// the name free.
+func (r *Registry) Start(c Command) (*Exec, error) {
+	e, fresh, err := r.reserve(c)
+	if err != nil {
+		return nil, err
+	}
+	if !fresh {
+		<-e.ready
+		return e, e.startErr
+	}
+	err = r.launch(e, c)
+	if err != nil {
+		r.release(e)
+		e.startErr = err
+	}
+	close(e.ready)
+	return e, err
+}
+
+// reserve returns the command with c's name, made now if there is none.
+func (r *Registry) reserve(c Command) (e *Exec, fresh bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.named[c.Name]; c.Name != "" && e != nil {
+		return e, false, nil
+	}
+	if len(r.live) >= maxLive {
+		return nil, false, dialect.Errorf(dialect.ReasonBusy, "%d commands are running; wait for one to end", maxLive)
+	}
+	e = newExec(c, &r.room)
+	r.live[e] = struct{}{}
+	if c.Name != "" {
+		r.named[c.Name] = e
+	}
+	return e, true, nil
+}
+
+// release takes back a command that was not started.
+func (r *Registry) release(e *Exec) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.live, e)
+	if e.Command.Name != "" {
+		delete(r.named, e.Command.Name)
+	}
+}
+
+func (r *Registry) launch(e *Exec, c Command) error {
+	spec, err := r.resolve(c)
+	if err != nil {
+		return err
+	}
+	files, err := openPipes(c)
+	if err != nil {
+		return dialect.Errorf(dialect.ReasonBusy, "open the command's pipes: %v", err)
+	}
+	oom := procs.OOMKills()
+	p, err := r.host.Start(spec, files.child)
+	files.closeChild()
+	if err != nil && !errors.Is(err, procs.ErrUnknownStart) {
+		files.closeOurs()
+		return startError(spec, err)
+	}
+	e.begin(p, files)
+	go func() { // ends with the command, which Host.Close ends
+		e.follow(files, oom)
+		r.settle(e)
+	}()
+	return nil
+}
+
+func startError(spec procs.Spec, err error) error {
+	var errno syscall.Errno
+	switch {
+	case errors.Is(err, procs.ErrNoProcess), errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM):
+		return dialect.Errorf(dialect.ReasonBusy, "%v", procs.ErrNoProcess)
+	case errors.Is(err, syscall.ENOEXEC):
+		return dialect.Errorf(dialect.ReasonInvalid, "'%s' is not a program that this machine can run", spec.Path)
+	case errors.Is(err, syscall.E2BIG):
+		return dialect.Errorf(dialect.ReasonInvalid, "the arguments and environment are too long")
+	case errors.Is(err, syscall.EACCES):
+		return dialect.Errorf(dialect.ReasonDenied, "'%s' may not be run", spec.Path)
+	case errors.Is(err, syscall.ENOENT):
+		return dialect.Errorf(dialect.ReasonNoCommand, "'%s', or the interpreter it names, does not exist", spec.Path)
+	case errors.As(err, &errno):
+		return dialect.Errorf(dialect.ReasonInvalid, "start '%s': %v", spec.Path, errno)
+	default:
+		return dialect.Errorf(dialect.ReasonInternal, "start '%s': %v", spec.Path, err)
+	}
+}
+
+// settle moves a command that has ended from the live to the finished ones.
+func (r *Registry) settle(e *Exec) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.live, e)
+	if e.Command.Name == "" {
+		return
+	}
+	r.finished = append(r.finished, e.Command.Name)
+	if len(r.finished) > maxFinished {
+		r.named[r.finished[0]].forget()
+		delete(r.named, r.finished[0])
+		r.finished = slices.Delete(r.finished, 0, 1)
+	}
+}
+
+// Named returns the command with this name, running or finished.
+func (r *Registry) Named(name string) (*Exec, error) {
+	r.mu.Lock()
+	e := r.named[name]
+	r.mu.Unlock()
+	if e == nil {
+		return nil, dialect.Errorf(dialect.ReasonNoExec, "no command is named '%s'", name)
+	}
+	<-e.ready
+	return e, e.startErr
+}
+
+// Find returns the running command that match accepts.
+func (r *Registry) Find(match func(*Exec) bool) (*Exec, bool) {
+	for _, e := range r.Live() {
+		if match(e) {
+			return e, true
+		}
+	}
+	return nil, false
+}
+
+// Live returns the running commands, oldest first.
+func (r *Registry) Live() []*Exec {
+	r.mu.Lock()
+	all := slices.Collect(maps.Keys(r.live))
+	r.mu.Unlock()
+	all = slices.DeleteFunc(all, func(e *Exec) bool {
+		<-e.ready
+		return e.startErr != nil
+	})
+	slices.SortFunc(all, func(a, b *Exec) int { return a.started.Compare(b.started) })
+	return all
+}
+
+// Infos reports on every named command, oldest first.
+func (r *Registry) Infos() []dialect.ExecInfo {
+	r.mu.Lock()
+	all := slices.Collect(maps.Values(r.named))
+	r.mu.Unlock()
+	infos := make([]dialect.ExecInfo, 0, len(all))
+	for _, e := range all {
+		<-e.ready
+		if e.startErr == nil {
+			infos = append(infos, e.Info())
+		}
+	}
+	slices.SortFunc(infos, func(a, b dialect.ExecInfo) int { return int(b.AgeMs - a.AgeMs) })
+	return infos
+}
+
+// Forget drops the kept output of a finished command; its name and result stay.
+func (r *Registry) Forget(name string) error {
+	e, err := r.Named(name)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-e.done:
+		e.forget()
+		return nil
+	default:
+		return dialect.Errorf(dialect.ReasonBusy, "the command '%s' is still running", name)
+	}
+}
+
+// since is a duration in whole milliseconds.
+func since(t time.Time) int64 { return time.Since(t).Milliseconds() }

@@ -1,0 +1,122 @@
+package files
+
+import (
+	"crypto/rand"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"sandyard/guest/dialect"
+)
+
+// Open opens a regular file for reading and answers ReasonTooLarge when it holds more than limit bytes; a negative
+// limit is none. The caller closes the file.
+func (t *Tree) Open(path string, limit int64) (*os.File, fs.FileInfo, error) {
+	type opened struct {
+		file *os.File
+		info fs.FileInfo
+	}
+	o, err := inRoot(t, path, true, func(root *os.Root, p place) (opened, error) {
+		// Without O_NONBLOCK opening a FIFO would wait for a writer.
+		f, err := root.OpenFile(p.rel, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			return opened{}, err
+		}
+		info, err := f.Stat()
+		if err == nil {
+			err = readable(info, path, limit)
+		}
+		if err != nil {
+			return opened{}, errors.Join(err, f.Close())
+		}
+		return opened{f, info}, nil
+	})
+	return o.file, o.info, err
+}
+
+func readable(info fs.FileInfo, path string, limit int64) error {
+	switch {
+	case info.IsDir():
+		return dialect.Errorf(dialect.ReasonNotAFile, "path '%s' is a directory", path)
+	case !info.Mode().IsRegular():
+		return dialect.Errorf(dialect.ReasonNotAFile, "path '%s' is not a regular file", path)
+	case limit >= 0 && info.Size() > limit:
+		return dialect.Errorf(dialect.ReasonTooLarge, "path '%s' holds %d bytes; the limit is %d", path, info.Size(), limit)
+	}
+	return nil
+}
+
+// Write replaces a file by what r holds, in one step and with its parents made. A size that is not negative is
+// compared with what came. The old file stays when anything fails.
+func (t *Tree) Write(path string, r io.Reader, size int64, mode fs.FileMode) (Entry, error) {
+	return inRoot(t, path, true, func(root *os.Root, p place) (Entry, error) {
+		if err := replaceable(root, p, path); err != nil {
+			return Entry{}, err
+		}
+		if err := root.MkdirAll(filepath.Dir(p.rel), 0o755); err != nil {
+			return Entry{}, err
+		}
+		temp := filepath.Join(filepath.Dir(p.rel), ".sandyard-"+rand.Text())
+		err := fill(root, temp, r, size, mode)
+		if err == nil {
+			err = root.Rename(temp, p.rel)
+		}
+		if err != nil {
+			_ = root.Remove(temp)
+			return Entry{}, err
+		}
+		return entryAt(root, p)
+	})
+}
+
+// replaceable refuses what a rename would not replace with a clear error, or should not.
+func replaceable(root *os.Root, p place, path string) error {
+	info, err := root.Lstat(p.rel)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.IsDir():
+		return dialect.Errorf(dialect.ReasonNotAFile, "path '%s' is a directory", path)
+	case !info.Mode().IsRegular():
+		return dialect.Errorf(dialect.ReasonNotAFile, "path '%s' is not a regular file", path)
+	}
+	return nil
+}
+
+func fill(root *os.Root, name string, r io.Reader, size int64, mode fs.FileMode) error {
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	from := &upload{r: r}
+	n, err := io.Copy(f, from)
+	if from.err != nil {
+		err = dialect.Errorf(dialect.ReasonInvalid, "the upload broke off after %d bytes: %v", n, from.err)
+	}
+	if err == nil && size >= 0 && n != size {
+		err = dialect.Errorf(dialect.ReasonInvalid, "%d bytes came instead of %d", n, size)
+	}
+	if err == nil {
+		err = f.Chmod(mode) // not through the umask
+	}
+	return errors.Join(err, f.Close())
+}
+
+// upload remembers whether it was the reading that failed.
+type upload struct {
+	r   io.Reader
+	err error
+}
+
+func (u *upload) Read(p []byte) (int, error) {
+	n, err := u.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		u.err = err
+	}
+	return n, err
+}

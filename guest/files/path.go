@@ -1,0 +1,177 @@
+// Package files is the guest's file service: it reads and changes files below the sandbox's roots and nowhere else.
+//
+// A path is first followed by name, so that a mistake gets a clear answer and links inside the roots work, and then
+// opened through os.Root, so that code in the sandbox which swaps a directory for a link meanwhile gains nothing.
+package files
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"sandyard/guest/dialect"
+)
+
+const (
+	maxPath  = 4095 // bytes, without the terminating NUL
+	maxName  = 255
+	maxLinks = 40 // followed on the way to one file, as the kernel does
+)
+
+// Tree is the part of the file system that is served.
+type Tree struct {
+	roots   []string
+	workDir string
+}
+
+// NewTree serves what is below roots, absolute paths; relative paths start at workDir.
+func NewTree(roots []string, workDir string) *Tree {
+	t := &Tree{workDir: filepath.Clean(workDir)}
+	for _, r := range roots {
+		t.roots = append(t.roots, filepath.Clean(r))
+	}
+	return t
+}
+
+// place is a path that was found to be inside a root.
+type place struct {
+	abs  string // for the user
+	root string
+	rel  string // below root; "." for the root itself
+}
+
+// locate resolves a path; with follow also when its last element is a link. The path need not exist.
+func (t *Tree) locate(path string, follow bool) (place, error) {
+	abs, err := t.absolute(path)
+	if err != nil {
+		return place{}, err
+	}
+	if _, inside := t.within(abs); !inside {
+		return place{}, t.outside(path)
+	}
+	resolved, err := resolve(abs, follow)
+	if err != nil {
+		return place{}, pathError(err, path)
+	}
+	p, inside := t.within(resolved)
+	if !inside {
+		return place{}, dialect.Errorf(dialect.ReasonInvalidPath, "path '%s' leads out of %s through a symbolic link", path, t.allowed())
+	}
+	return p, nil
+}
+
+func (t *Tree) absolute(path string) (string, error) {
+	switch {
+	case path == "":
+		return "", dialect.Errorf(dialect.ReasonInvalidPath, "the path is empty")
+	case strings.ContainsRune(path, 0):
+		return "", dialect.Errorf(dialect.ReasonInvalidPath, "the path holds a NUL byte")
+	case len(path) > maxPath:
+		return "", dialect.Errorf(dialect.ReasonInvalidPath, "the path is longer than %d bytes", maxPath)
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(t.workDir, path)
+	}
+	path = filepath.Clean(path)
+	for name := range strings.SplitSeq(path, "/") {
+		if len(name) > maxName {
+			return "", dialect.Errorf(dialect.ReasonInvalidPath, "a name in the path is longer than %d bytes", maxName)
+		}
+	}
+	return path, nil
+}
+
+func (t *Tree) within(abs string) (place, bool) {
+	for _, root := range t.roots {
+		rel, err := filepath.Rel(root, abs)
+		if err == nil && filepath.IsLocal(rel) {
+			return place{abs: abs, root: root, rel: rel}, true
+		}
+	}
+	return place{}, false
+}
+
+func (t *Tree) outside(path string) error {
+	return dialect.Errorf(dialect.ReasonInvalidPath, "path '%s' is outside of %s", path, t.allowed())
+}
+
+func (t *Tree) allowed() string { return strings.Join(t.roots, " and ") }
+
+// resolve follows the links in an absolute clean path. Elements that do not exist stay as they are.
+func resolve(path string, follow bool) (string, error) {
+	done, rest := "/", strings.TrimPrefix(path, "/")
+	for links := 0; rest != ""; {
+		name, after, more := strings.Cut(rest, "/")
+		next := filepath.Join(done, name)
+		target, isLink := "", false
+		if more || follow {
+			target, isLink = readLink(next)
+		}
+		if !isLink {
+			done, rest = next, after
+			continue
+		}
+		if links++; links > maxLinks {
+			return "", syscall.ELOOP
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(done, target)
+		}
+		done, rest = "/", strings.TrimPrefix(filepath.Join(target, after), "/")
+	}
+	return done, nil
+}
+
+func readLink(path string) (string, bool) {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().Type() != fs.ModeSymlink {
+		return "", false
+	}
+	target, err := os.Readlink(path)
+	return target, err == nil
+}
+
+// pathError gives an error of the file system its reason.
+func pathError(err error, path string) error {
+	var refused *dialect.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused):
+		return refused
+	case errors.Is(err, fs.ErrNotExist):
+		return dialect.Errorf(dialect.ReasonFileNotFound, "path '%s' does not exist", path)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return dialect.Errorf(dialect.ReasonDenied, "path '%s': permission denied", path)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return dialect.Errorf(dialect.ReasonNoSpace, "not enough disk space for '%s'", path)
+	case errors.Is(err, syscall.ENOTDIR):
+		return dialect.Errorf(dialect.ReasonNotADir, "a part of path '%s' is not a directory", path)
+	case errors.Is(err, syscall.EISDIR):
+		return dialect.Errorf(dialect.ReasonNotAFile, "path '%s' is a directory", path)
+	case errors.Is(err, fs.ErrExist), errors.Is(err, syscall.ENOTEMPTY):
+		return dialect.Errorf(dialect.ReasonExists, "path '%s' already exists", path)
+	case errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.EXDEV):
+		return dialect.Errorf(dialect.ReasonInvalidPath, "path '%s': %v", path, errno(err))
+	default:
+		return invalidOrInternal(err, path)
+	}
+}
+
+// invalidOrInternal tells a path that os.Root refuses, for which it has no exported error, from a broken disk.
+func invalidOrInternal(err error, path string) error {
+	var refusal *fs.PathError
+	if errno(err) == 0 && errors.As(err, &refusal) {
+		return dialect.Errorf(dialect.ReasonInvalidPath, "path '%s': %v", path, refusal.Err)
+	}
+	return dialect.Errorf(dialect.ReasonInternal, "path '%s': %v", path, err)
+}
+
+func errno(err error) syscall.Errno {
+	var e syscall.Errno
+	errors.As(err, &e)
+	return e
+}

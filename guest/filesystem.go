@@ -1,0 +1,79 @@
+package guest
+
+import (
+	"context"
+	"io/fs"
+
+	"sandyard/guest/envdpb/filesystem"
+	"sandyard/guest/envdpb/filesystem/filesystemconnect"
+	"sandyard/guest/files"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// filesystemService is envd's filesystem.Filesystem. Watching answers "unimplemented".
+type filesystemService struct {
+	filesystemconnect.UnimplementedFilesystemHandler
+
+	files *files.Tree
+}
+
+// Stat describes a path.
+func (s *filesystemService) Stat(_ context.Context, req *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error) {
+	e, err := s.files.Stat(req.Msg.GetPath())
+	return connect.NewResponse(&filesystem.StatResponse{Entry: entryInfo(e)}), connectError(err)
+}
+
+// MakeDir makes a directory with its parents.
+func (s *filesystemService) MakeDir(_ context.Context, req *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
+	e, err := s.files.MakeDir(req.Msg.GetPath())
+	return connect.NewResponse(&filesystem.MakeDirResponse{Entry: entryInfo(e)}), connectError(err)
+}
+
+// Move renames a file or directory.
+func (s *filesystemService) Move(_ context.Context, req *connect.Request[filesystem.MoveRequest]) (*connect.Response[filesystem.MoveResponse], error) {
+	e, err := s.files.Move(req.Msg.GetSource(), req.Msg.GetDestination())
+	return connect.NewResponse(&filesystem.MoveResponse{Entry: entryInfo(e)}), connectError(err)
+}
+
+// ListDir lists a directory.
+func (s *filesystemService) ListDir(_ context.Context, req *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error) {
+	entries, err := s.files.List(req.Msg.GetPath(), int(req.Msg.GetDepth()))
+	answer := &filesystem.ListDirResponse{Entries: make([]*filesystem.EntryInfo, 0, len(entries))}
+	for _, e := range entries {
+		answer.Entries = append(answer.Entries, entryInfo(e))
+	}
+	return connect.NewResponse(answer), connectError(err)
+}
+
+// Remove deletes a file or directory.
+func (s *filesystemService) Remove(_ context.Context, req *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error) {
+	err := s.files.Remove(req.Msg.GetPath())
+	return connect.NewResponse(&filesystem.RemoveResponse{}), connectError(err)
+}
+
+func entryInfo(e files.Entry) *filesystem.EntryInfo {
+	info := &filesystem.EntryInfo{
+		Name: e.Name, Path: e.Path, Type: entryType(e.Mode), Size: e.Size,
+		Mode: uint32(e.Mode.Perm()), Permissions: e.Mode.String(),
+		Owner: e.Owner, Group: e.Group, ModifiedTime: timestamppb.New(e.ModifiedAt),
+	}
+	if e.Target != "" {
+		info.SymlinkTarget = &e.Target
+	}
+	return info
+}
+
+func entryType(mode fs.FileMode) filesystem.FileType {
+	switch {
+	case mode.IsRegular():
+		return filesystem.FileType_FILE_TYPE_FILE
+	case mode.IsDir():
+		return filesystem.FileType_FILE_TYPE_DIRECTORY
+	case mode.Type() == fs.ModeSymlink:
+		return filesystem.FileType_FILE_TYPE_SYMLINK
+	default:
+		return filesystem.FileType_FILE_TYPE_UNSPECIFIED
+	}
+}

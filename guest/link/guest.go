@@ -1,0 +1,172 @@
+package link
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"sync"
+)
+
+// Serve is the guest's end: it reads hellos from r and runs handle, in a goroutine of its own, with each
+// conversation. A new conversation closes the one before it. Serve returns when r ends, nil at its regular end,
+// after every handle has returned.
+func Serve(r io.Reader, w io.Writer, handle func(io.ReadWriteCloser)) error {
+	g := &guestEnd{w: w, handle: handle}
+	err := g.read(newFrameReader(r))
+	g.finish(io.EOF)
+	g.handlers.Wait()
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return err
+}
+
+type guestEnd struct {
+	w        io.Writer
+	handle   func(io.ReadWriteCloser)
+	handlers sync.WaitGroup
+	nonce    []byte // of the current epoch
+
+	mu    sync.Mutex // orders writes and guards what follows
+	epoch uint32
+	out   []byte
+	cur   *conversation
+}
+
+func (g *guestEnd) read(r *frameReader) error {
+	for {
+		f, err := r.next()
+		switch {
+		case errors.Is(err, errGarbage):
+			g.tear()
+		case err != nil:
+			return err
+		case f.Kind == Hello:
+			g.hello(f.Payload)
+		case f.Kind == Data:
+			g.data(f)
+		}
+	}
+}
+
+// hello starts the next epoch. A worker repeats its hello until it is welcomed; the repetitions only repeat the answer.
+func (g *guestEnd) hello(nonce []byte) {
+	if g.current() == nil || !bytes.Equal(nonce, g.nonce) {
+		g.finish(ErrSuperseded)
+		g.nonce = bytes.Clone(nonce)
+		g.begin()
+	}
+	g.send(Frame{Kind: Welcome, Payload: nonce})
+}
+
+func (g *guestEnd) begin() {
+	c := &conversation{end: g}
+	c.in, c.feed = io.Pipe()
+	g.mu.Lock()
+	g.epoch++
+	c.epoch, g.cur = g.epoch, c
+	g.mu.Unlock()
+	g.handlers.Go(func() {
+		g.handle(c)
+		_ = c.Close()
+	})
+}
+
+func (g *guestEnd) current() *conversation {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.cur
+}
+
+// send writes one control frame of the current epoch. A stream that takes no more bytes is noticed by the reader.
+func (g *guestEnd) send(f Frame) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f.Epoch = g.epoch
+	_ = g.write(f)
+}
+
+func (g *guestEnd) write(f Frame) error {
+	g.out = appendFrame(g.out[:0], f)
+	_, err := g.w.Write(g.out)
+	return err
+}
+
+// data feeds the current conversation. Frames of other epochs are what a superseded worker still had to say.
+func (g *guestEnd) data(f Frame) {
+	c := g.current()
+	if c == nil || f.Epoch != c.epoch {
+		return
+	}
+	if f.Seq != c.received {
+		g.tear()
+		return
+	}
+	c.received++
+	_, _ = c.feed.Write(f.Payload) // fails only when the conversation is over
+}
+
+func (g *guestEnd) tear() {
+	if g.finish(ErrTorn) {
+		g.send(Frame{Kind: Reset})
+	}
+}
+
+// finish ends the current conversation, if there is one.
+func (g *guestEnd) finish(err error) bool {
+	g.mu.Lock()
+	c := g.cur
+	g.cur = nil
+	g.mu.Unlock()
+	if c != nil {
+		_ = c.feed.CloseWithError(err)
+	}
+	return c != nil
+}
+
+// conversation is one epoch as the guest's handler sees it.
+type conversation struct {
+	end      *guestEnd
+	epoch    uint32
+	in       *io.PipeReader
+	feed     *io.PipeWriter
+	received uint32
+	sent     uint32
+}
+
+func (c *conversation) Read(p []byte) (int, error) { return c.in.Read(p) }
+
+func (c *conversation) Write(p []byte) (int, error) {
+	done := 0
+	for done < len(p) {
+		chunk := p[done:min(len(p), done+MaxPayload)]
+		if err := c.writeFrame(chunk); err != nil {
+			return done, err
+		}
+		done += len(chunk)
+	}
+	return done, nil
+}
+
+func (c *conversation) writeFrame(chunk []byte) error {
+	c.end.mu.Lock()
+	defer c.end.mu.Unlock()
+	if c.end.cur != c {
+		return io.ErrClosedPipe
+	}
+	f := Frame{Kind: Data, Epoch: c.epoch, Seq: c.sent, Payload: chunk}
+	c.sent++
+	return c.end.write(f)
+}
+
+// Close ends the conversation and tells the worker so.
+func (c *conversation) Close() error {
+	c.end.mu.Lock()
+	defer c.end.mu.Unlock()
+	_ = c.in.CloseWithError(io.ErrClosedPipe)
+	if c.end.cur != c {
+		return nil
+	}
+	c.end.cur = nil
+	return c.end.write(Frame{Kind: Reset, Epoch: c.epoch})
+}

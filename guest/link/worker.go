@@ -1,0 +1,156 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// A worker repeats its hello after this long, doubling up to maxRepeat.
+const (
+	firstRepeat = 200 * time.Millisecond
+	maxRepeat   = 2 * time.Second
+)
+
+// Dial starts a conversation with the guest at the other end of rw and takes rw over: it closes rw when ctx ends
+// before the guest has answered, and Conn.Close closes it later. ctx has no meaning after Dial has returned.
+func Dial(ctx context.Context, rw io.ReadWriteCloser) (*Conn, error) {
+	c := &Conn{rw: rw, frames: newFrameReader(rw), nonce: []byte(rand.Text())}
+	stop := context.AfterFunc(ctx, func() { _ = rw.Close() })
+	defer stop()
+	welcomed := make(chan struct{})
+	var greeting sync.WaitGroup
+	greeting.Go(func() { c.greet(welcomed) })
+	err := c.awaitWelcome()
+	close(welcomed)
+	if err != nil {
+		_ = rw.Close()
+	}
+	greeting.Wait()
+	if err != nil {
+		return nil, errors.Join(context.Cause(ctx), fmt.Errorf("greet the guest: %w", err))
+	}
+	return c, nil
+}
+
+// Conn is one conversation as the worker sees it. Reads and writes may run concurrently with each other. After the
+// first error every read fails with it: ErrSuperseded, ErrTorn, ErrEnded or what the stream below said.
+type Conn struct {
+	rw     io.ReadWriteCloser
+	frames *frameReader
+	nonce  []byte
+	epoch  uint32
+
+	received uint32
+	rest     []byte // of the current data frame
+	readErr  error
+
+	wmu  sync.Mutex
+	sent uint32
+	out  []byte
+}
+
+// Epoch is the number of this conversation in the guest's life.
+func (c *Conn) Epoch() uint32 { return c.epoch }
+
+// greet says hello until welcomed is closed. From the second time on padding follows: when a worker before us died
+// in the middle of a frame, the guest takes what we say for the rest of that frame until it is full.
+func (c *Conn) greet(welcomed <-chan struct{}) {
+	hello := appendFrame(nil, Frame{Kind: Hello, Payload: c.nonce})
+	for wait := firstRepeat; ; wait = min(2*wait, maxRepeat) {
+		if c.writeRaw(hello) != nil {
+			return // the reader meets the same error
+		}
+		select {
+		case <-welcomed:
+			return
+		case <-time.After(wait):
+		}
+		if len(hello) < frameSize {
+			hello = appendFrame(hello, Frame{Kind: Pad, Payload: make([]byte, MaxPayload)})
+		}
+	}
+}
+
+func (c *Conn) writeRaw(b []byte) error {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	_, err := c.rw.Write(b)
+	return err
+}
+
+// awaitWelcome reads until our own welcome; everything before it belongs to other workers.
+func (c *Conn) awaitWelcome() error {
+	for {
+		f, err := c.frames.next()
+		if errors.Is(err, errGarbage) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if f.Kind == Welcome && bytes.Equal(f.Payload, c.nonce) {
+			c.epoch = f.Epoch
+			return nil
+		}
+	}
+}
+
+func (c *Conn) Read(p []byte) (int, error) {
+	for len(c.rest) == 0 && c.readErr == nil {
+		c.rest, c.readErr = c.nextData()
+	}
+	if len(c.rest) == 0 {
+		return 0, c.readErr
+	}
+	n := copy(p, c.rest)
+	c.rest = c.rest[n:]
+	return n, nil
+}
+
+// nextData returns the payload of the next data frame of our epoch, or nil for a frame that says nothing to us.
+func (c *Conn) nextData() ([]byte, error) {
+	f, err := c.frames.next()
+	switch {
+	case errors.Is(err, errGarbage):
+		return nil, ErrTorn
+	case err != nil:
+		return nil, err
+	case f.Epoch > c.epoch:
+		return nil, ErrSuperseded
+	case f.Epoch < c.epoch:
+		return nil, nil
+	case f.Kind == Reset:
+		return nil, ErrEnded
+	case f.Kind != Data:
+		return nil, nil
+	case f.Seq != c.received:
+		return nil, ErrTorn
+	}
+	c.received++
+	return f.Payload, nil
+}
+
+func (c *Conn) Write(p []byte) (int, error) {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	done := 0
+	for done < len(p) {
+		chunk := p[done:min(len(p), done+MaxPayload)]
+		c.out = appendFrame(c.out[:0], Frame{Kind: Data, Epoch: c.epoch, Seq: c.sent, Payload: chunk})
+		if _, err := c.rw.Write(c.out); err != nil {
+			return done, err
+		}
+		c.sent++
+		done += len(chunk)
+	}
+	return done, nil
+}
+
+// Close closes the stream below. The guest goes on and waits for the next hello.
+func (c *Conn) Close() error { return c.rw.Close() }

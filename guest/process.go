@@ -1,0 +1,239 @@
+package guest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"sandyard/guest/dialect"
+	"sandyard/guest/envdpb/process"
+	"sandyard/guest/execs"
+
+	"connectrpc.com/connect"
+)
+
+// keepaliveHeader is envd's: the seconds between keepalive events on a quiet stream.
+const keepaliveHeader = "Keepalive-Ping-Interval"
+
+// processService is envd's process.Process.
+type processService struct {
+	execs *execs.Registry
+}
+
+// Start runs a command and streams its events. A command without a name lives no longer than the request's deadline;
+// a named one only loses a listener.
+func (s *processService) Start(ctx context.Context, req *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
+	c, offsets, err := commandOf(req)
+	if err != nil {
+		return connectError(err)
+	}
+	e, err := s.execs.Start(c)
+	if err != nil {
+		return connectError(err)
+	}
+	stream.ResponseHeader().Set(dialect.AgeHeader, strconv.FormatInt(e.Age().Milliseconds(), 10))
+	err = events{req.Header(), stream.ResponseTrailer(), func(ev *process.ProcessEvent) error {
+		return stream.Send(&process.StartResponse{Event: ev})
+	}}.stream(ctx, e, offsets)
+	if c.Name == "" && context.Cause(ctx) == context.DeadlineExceeded {
+		e.Kill(0, "")
+		return connect.NewError(connect.CodeDeadlineExceeded, ctx.Err())
+	}
+	return err
+}
+
+// Connect streams the events of a running command: of a plain one from now on, of a named one from its beginning.
+func (s *processService) Connect(ctx context.Context, req *connect.Request[process.ConnectRequest], stream *connect.ServerStream[process.ConnectResponse]) error {
+	e, err := s.selected(req.Msg.GetProcess())
+	if err != nil {
+		return err
+	}
+	return events{req.Header(), stream.ResponseTrailer(), func(ev *process.ProcessEvent) error {
+		return stream.Send(&process.ConnectResponse{Event: ev})
+	}}.stream(ctx, e, [2]int64{})
+}
+
+// List answers with the running commands.
+func (s *processService) List(context.Context, *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error) {
+	answer := &process.ListResponse{}
+	for _, e := range s.execs.Live() {
+		argv, env := e.Arguments()
+		if len(argv) == 0 {
+			continue // it has just ended
+		}
+		config := &process.ProcessConfig{Cmd: argv[0], Args: argv[1:], Envs: env}
+		if e.Command.Dir != "" {
+			config.Cwd = &e.Command.Dir
+		}
+		info := &process.ProcessInfo{Config: config, Pid: uint32(e.Pid())}
+		if e.Command.Tag != "" {
+			info.Tag = &e.Command.Tag
+		}
+		answer.Processes = append(answer.Processes, info)
+	}
+	return connect.NewResponse(answer), nil
+}
+
+// selected finds the running command that envd's selector names.
+func (s *processService) selected(by *process.ProcessSelector) (*execs.Exec, error) {
+	if tag := by.GetTag(); tag != "" {
+		if e, ok := s.execs.Find(func(e *execs.Exec) bool { return e.Command.Tag == tag }); ok {
+			return e, nil
+		}
+		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("process with tag %s not found", tag))
+	}
+	pid := int(by.GetPid())
+	if e, ok := s.execs.Find(func(e *execs.Exec) bool { return e.Pid() == pid }); ok {
+		return e, nil
+	}
+	return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("process with pid %d not found", pid))
+}
+
+// commandOf reads a Start request with its headers.
+func commandOf(req *connect.Request[process.StartRequest]) (execs.Command, [2]int64, error) {
+	config := req.Msg.GetProcess()
+	c := execs.Command{
+		Name: req.Header().Get(dialect.ExecHeader), Tag: req.Msg.GetTag(),
+		Env: config.GetEnvs(), Dir: config.GetCwd(),
+		Stdin: req.Msg.Stdin == nil || req.Msg.GetStdin(),
+		Shell: req.Header().Get(dialect.ShellHeader) == "1",
+		Argv:  append([]string{config.GetCmd()}, config.GetArgs()...),
+	}
+	if c.Shell {
+		c.Argv = config.GetArgs()
+	}
+	if size := req.Msg.GetPty().GetSize(); size != nil {
+		c.TTY = &execs.Size{Cols: uint16(size.GetCols()), Rows: uint16(size.GetRows())}
+	}
+	var offsets [2]int64
+	for _, h := range []struct {
+		name string
+		to   *int64
+	}{
+		{dialect.MaxOutputHeader, &c.MaxOutput},
+		{dialect.StdoutOffsetHeader, &offsets[execs.Stdout]},
+		{dialect.StderrOffsetHeader, &offsets[execs.Stderr]},
+	} {
+		if err := readNumber(req.Header(), h.name, h.to); err != nil {
+			return c, offsets, err
+		}
+	}
+	return c, offsets, nil
+}
+
+// readNumber leaves *to as it is when the header is absent.
+func readNumber(h http.Header, name string, to *int64) error {
+	text := h.Get(name)
+	if text == "" {
+		return nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return dialect.Errorf(dialect.ReasonInvalid, "header %s: '%s' is not a number of bytes", name, text)
+	}
+	*to = n
+	return nil
+}
+
+// events writes a command's life to a stream.
+type events struct {
+	request http.Header
+	trailer http.Header
+	send    func(*process.ProcessEvent) error
+}
+
+func (s events) stream(ctx context.Context, e *execs.Exec, offsets [2]int64) error {
+	if err := s.send(startEvent(e)); err != nil {
+		return err
+	}
+	stop := s.keepAlive()
+	err := e.Follow(ctx, offsets, func(c execs.Chunk) error { return s.send(dataEvent(e, c)) })
+	stop()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-e.Done():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	info := e.Info()
+	report, err := json.Marshal(info)
+	if err != nil {
+		return err
+	}
+	s.trailer.Set(dialect.ReportTrailer, string(report))
+	return s.send(endEvent(info))
+}
+
+// keepAlive sends keepalive events when the request asks for them; the returned function ends that.
+func (s *events) keepAlive() (stop func()) {
+	seconds, err := strconv.Atoi(s.request.Get(keepaliveHeader))
+	if err != nil || seconds <= 0 {
+		return func() {}
+	}
+	var mu sync.Mutex
+	plain := s.send
+	s.send = func(ev *process.ProcessEvent) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return plain(ev)
+	}
+	send, done := s.send, make(chan struct{})
+	var beats sync.WaitGroup
+	beats.Go(func() {
+		tick := time.NewTicker(time.Duration(seconds) * time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				_ = send(&process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}})
+			}
+		}
+	})
+	return func() {
+		close(done)
+		beats.Wait()
+	}
+}
+
+func startEvent(e *execs.Exec) *process.ProcessEvent {
+	return &process.ProcessEvent{Event: &process.ProcessEvent_Start{
+		Start: &process.ProcessEvent_StartEvent{Pid: uint32(e.Pid())},
+	}}
+}
+
+func dataEvent(e *execs.Exec, c execs.Chunk) *process.ProcessEvent {
+	data := &process.ProcessEvent_DataEvent{}
+	switch {
+	case e.HasTerminal():
+		data.Output = &process.ProcessEvent_DataEvent_Pty{Pty: c.Data}
+	case c.Stream == execs.Stdout:
+		data.Output = &process.ProcessEvent_DataEvent_Stdout{Stdout: c.Data}
+	default:
+		data.Output = &process.ProcessEvent_DataEvent_Stderr{Stderr: c.Data}
+	}
+	return &process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: data}}
+}
+
+// endEvent describes the end in envd's words: an exit code, or -1 and the signal's name.
+func endEvent(info dialect.ExecInfo) *process.ProcessEvent {
+	end := &process.ProcessEvent_EndEvent{
+		ExitCode: int32(info.ExitCode), Exited: info.Signal == 0,
+		Status: fmt.Sprintf("exit status %d", info.ExitCode),
+	}
+	if info.Signal != 0 {
+		end.ExitCode = -1
+		end.Status = "signal: " + signalName(info.Signal)
+	}
+	if info.ExitCode != 0 {
+		end.Error = &end.Status
+	}
+	return &process.ProcessEvent{Event: &process.ProcessEvent_End{End: end}}
+}

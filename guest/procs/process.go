@@ -1,0 +1,114 @@
+package procs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"sandyard/guest/sup"
+)
+
+// Spec is the command to start; every field is set.
+type Spec = sup.Spec
+
+// Process is one started command.
+type Process struct {
+	// Pid is the command's process id, and the id of its session and process group.
+	Pid int
+
+	host   *Host
+	sup    *supervisor
+	ended  chan struct{}
+	status syscall.WaitStatus
+}
+
+// killedStatus is the wait status of a command whose supervisor could not report it.
+const killedStatus = syscall.WaitStatus(syscall.SIGKILL)
+
+// Start runs a command with these standard descriptors, which the caller still owns. ErrNoProcess and an errno (of
+// the program or its directory) mean that nothing has run.
+func (h *Host) Start(spec Spec, stdio [3]*os.File) (*Process, error) {
+	s, err := h.take()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.send(spec, stdio); err != nil {
+		// One that waited idle may have been killed; a fresh one has not had the time.
+		if s, err = h.fork(); err != nil {
+			return nil, err
+		}
+		if err := s.send(spec, stdio); err != nil {
+			return nil, errors.Join(fmt.Errorf("hand over the command: %w", err), s.socket.Close())
+		}
+	}
+	return h.begin(s)
+}
+
+// begin waits for the report of the start.
+func (h *Host) begin(s *supervisor) (*Process, error) {
+	_ = s.socket.SetReadDeadline(time.Now().Add(startPatience))
+	kind, value, err := s.report()
+	if err != nil {
+		_ = s.socket.Close()
+		h.destroy(s)
+		return nil, ErrUnknownStart
+	}
+	if kind == sup.Failed {
+		_ = s.socket.Close()
+		return nil, syscall.Errno(value)
+	}
+	_ = s.socket.SetReadDeadline(time.Time{})
+	p := &Process{Pid: int(value), host: h, sup: s, ended: make(chan struct{})}
+	h.loops.Go(p.follow)
+	return p, nil
+}
+
+// follow waits for the report of the end. Without one the supervisor was killed and its command, orphaned, must go too.
+func (p *Process) follow() {
+	kind, value, err := p.sup.report()
+	_ = p.sup.socket.Close()
+	if err != nil || kind != sup.Exited {
+		p.status = killedStatus
+		p.host.destroy(p.sup)
+	} else {
+		p.status = syscall.WaitStatus(value)
+	}
+	close(p.ended)
+}
+
+// Ended is closed when the command itself has ended; what it started in the background may go on.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
+// Gone is closed when nothing of the command is left.
+func (p *Process) Gone() <-chan struct{} { return p.sup.gone }
+
+// Status is how the command ended; it may be asked once Ended is closed.
+func (p *Process) Status() syscall.WaitStatus { return p.status }
+
+// Signal sends a signal to the command's process group.
+func (p *Process) Signal(s syscall.Signal) error {
+	select {
+	case <-p.ended:
+		return syscall.ESRCH
+	default:
+		return syscall.Kill(-p.Pid, s)
+	}
+}
+
+// Kill asks the process group to end, waits up to grace for the command to do so, and then kills everything the
+// command ever started. Nothing of it is left when Kill returns.
+func (p *Process) Kill(grace time.Duration) {
+	if grace > 0 && p.Signal(syscall.SIGTERM) == nil {
+		_ = p.Signal(syscall.SIGCONT) // a stopped process would not see it
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-p.ended:
+		case <-timer.C:
+		}
+	}
+	p.host.destroy(p.sup)
+	<-p.ended
+}

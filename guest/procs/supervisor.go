@@ -1,0 +1,151 @@
+package procs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"sandyard/guest/sup"
+)
+
+// A supervisor that says nothing for this long while it should start a command was stopped from inside the sandbox.
+const startPatience = 5 * time.Second
+
+var (
+	// ErrNoProcess says that the sandbox has no room for another process; nothing was started.
+	ErrNoProcess = errors.New("the sandbox has no room for another process")
+	// ErrUnknownStart says that the supervisor died while it started the command.
+	ErrUnknownStart = errors.New("the command's supervisor was killed while it started the command")
+)
+
+// supervisor is one process that runs sup.Run.
+type supervisor struct {
+	pid    int
+	socket *os.File
+	gone   chan struct{} // closed when the process was reaped
+}
+
+// fork starts a supervisor that waits for its command.
+func (h *Host) fork() (*supervisor, error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, errors.Join(err, ours.Close())
+	}
+	defer null.Close()
+	s := &supervisor{socket: ours, gone: make(chan struct{})}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.pid, err = syscall.ForkExec(h.command[0], h.command, &syscall.ProcAttr{
+		Dir: "/", Env: []string{"GOMAXPROCS=1", "GOGC=off"},
+		Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), theirs.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		_ = ours.Close()
+		return nil, startError(err)
+	}
+	h.sups[s.pid] = s
+	return s, nil
+}
+
+func startError(err error) error {
+	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM) {
+		return ErrNoProcess
+	}
+	return fmt.Errorf("start the supervisor: %w", err)
+}
+
+// socketPair returns our end, which the runtime polls, and a plain blocking one for the child.
+func socketPair() (ours, theirs *os.File, err error) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	if err := syscall.SetNonblock(fds[0], true); err != nil {
+		return nil, nil, errors.Join(err, syscall.Close(fds[0]), syscall.Close(fds[1]))
+	}
+	return os.NewFile(uintptr(fds[0]), "supervisor"), os.NewFile(uintptr(fds[1]), "guest"), nil
+}
+
+// take returns a supervisor without a command, started now if none was ready.
+func (h *Host) take() (*supervisor, error) {
+	h.mu.Lock()
+	s := h.idle
+	h.idle = nil
+	h.mu.Unlock()
+	h.wantIdle()
+	if s != nil {
+		return s, nil
+	}
+	return h.fork()
+}
+
+func (h *Host) wantIdle() {
+	select {
+	case h.refill <- struct{}{}:
+	default:
+	}
+}
+
+// refillLoop keeps one supervisor ready, which takes its start out of a command's latency.
+func (h *Host) refillLoop() {
+	for {
+		select {
+		case <-h.stop:
+			return
+		case <-h.refill:
+		}
+		s, err := h.fork()
+		if err != nil {
+			continue // the next command starts its own and meets the error
+		}
+		h.mu.Lock()
+		if _, alive := h.sups[s.pid]; alive && h.idle == nil {
+			h.idle = s
+			s = nil
+		}
+		h.mu.Unlock()
+		if s != nil {
+			_ = s.socket.Close() // ends it
+		}
+	}
+}
+
+// send hands over the command and its standard descriptors. An error means that it was not started.
+func (s *supervisor) send(spec sup.Spec, stdio [3]*os.File) error {
+	b := spec.Encode()
+	rights := syscall.UnixRights(int(stdio[0].Fd()), int(stdio[1].Fd()), int(stdio[2].Fd()))
+	raw, err := s.socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sendErr error
+	if err := raw.Write(func(fd uintptr) bool {
+		sendErr = syscall.Sendmsg(int(fd), b[:sup.HeadSize], rights, nil, syscall.MSG_NOSIGNAL)
+		return sendErr != syscall.EAGAIN
+	}); err != nil {
+		return err
+	}
+	if sendErr != nil {
+		return os.NewSyscallError("sendmsg", sendErr)
+	}
+	_, err = s.socket.Write(b[sup.HeadSize:])
+	return err
+}
+
+// report reads one report of the supervisor.
+func (s *supervisor) report() (kind byte, value uint32, err error) {
+	var b [sup.ReportSize]byte
+	if _, err := io.ReadFull(s.socket, b[:]); err != nil {
+		return 0, 0, err
+	}
+	return b[0], sup.Uint32(b[1:]), nil
+}

@@ -1,0 +1,144 @@
+package guest
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"sandyard/guest/dialect"
+	"sandyard/guest/link"
+)
+
+const (
+	targetPatience = 10 * time.Second // for a new stream to say where it leads
+	dialPatience   = 2 * time.Second
+)
+
+// ServeLink serves workers over a byte stream until r ends; commands go on between one worker and the next.
+func (g *Guest) ServeLink(r io.Reader, w io.Writer) error {
+	return link.Serve(r, w, g.converse)
+}
+
+// converse serves one worker until its conversation ends.
+func (g *Guest) converse(conn io.ReadWriteCloser) {
+	session, err := link.AcceptStreams(conn)
+	if err != nil {
+		g.log.Error("start the stream multiplexer", "error", err)
+		return
+	}
+	calls := newCalls(session.Addr())
+	server := &http.Server{Handler: g.http}
+	var work sync.WaitGroup
+	work.Go(func() { _ = server.Serve(calls) }) // ends with calls
+	for {
+		stream, err := session.Accept()
+		if err != nil {
+			break
+		}
+		work.Go(func() { g.route(stream, calls) })
+	}
+	_ = session.Close()
+	_ = server.Close()
+	work.Wait()
+}
+
+// route reads where a stream leads and hands it over.
+func (g *Guest) route(stream net.Conn, calls *calls) {
+	var target [3]byte
+	_ = stream.SetReadDeadline(time.Now().Add(targetPatience))
+	if _, err := io.ReadFull(stream, target[:]); err != nil {
+		_ = stream.Close()
+		return
+	}
+	_ = stream.SetReadDeadline(time.Time{})
+	switch target[0] {
+	case dialect.TargetGuest:
+		calls.hand(stream)
+	case dialect.TargetPort:
+		relay(stream, binary.BigEndian.Uint16(target[1:]))
+	default:
+		_ = stream.Close()
+	}
+}
+
+// relay connects a stream with a port on the sandbox's loopback.
+func relay(stream net.Conn, port uint16) {
+	defer stream.Close()
+	conn, err := dialLoopback(port)
+	if err != nil {
+		_, _ = stream.Write([]byte{dialect.PortClosed})
+		return
+	}
+	defer conn.Close()
+	if _, err := stream.Write([]byte{dialect.PortOpen}); err != nil {
+		return
+	}
+	var out sync.WaitGroup
+	out.Go(func() {
+		_, err := io.Copy(conn, stream)
+		if err != nil || conn.CloseWrite() != nil {
+			_ = conn.Close()
+		}
+	})
+	_, _ = io.Copy(stream, conn)
+	_ = stream.Close() // only our direction: the other may go on
+	out.Wait()
+}
+
+// dialLoopback tries IPv4 first: some servers listen on one of the two only.
+func dialLoopback(port uint16) (*net.TCPConn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), dialPatience)
+	defer cancel()
+	var errs error
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
+		if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
+			return tcp, nil
+		}
+		errs = errors.Join(errs, err)
+	}
+	return nil, fmt.Errorf("dial port %d: %w", port, errs)
+}
+
+// calls is the listener of the HTTP server: streams that were routed to it.
+type calls struct {
+	addr   net.Addr
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newCalls(addr net.Addr) *calls {
+	return &calls{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+func (c *calls) hand(conn net.Conn) {
+	select {
+	case c.conns <- conn:
+	case <-c.closed:
+		_ = conn.Close()
+	}
+}
+
+func (c *calls) Accept() (net.Conn, error) {
+	select {
+	case conn := <-c.conns:
+		return conn, nil
+	case <-c.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (c *calls) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return nil
+}
+
+func (c *calls) Addr() net.Addr { return c.addr }

@@ -1,0 +1,146 @@
+package sup
+
+import "syscall"
+
+const (
+	prSetDumpable       = 4
+	prSetChildSubreaper = 36
+)
+
+// The command and its children are the kernel's first choice when memory runs out; the supervisor and the guest are
+// its last.
+const childOOMScore = "500"
+
+// Run is the whole supervisor: it waits for one Spec on SocketFD, runs it, reports how it started and ended, and
+// returns when the command and everything it left behind are gone. It returns the exit code for the process.
+func Run() int {
+	oom := openOOMScore() // before the next line makes /proc/self unwritable
+	prctl(prSetDumpable, 0)
+	prctl(prSetChildSubreaper, 1)
+	spec, files, ok := receive()
+	if !ok {
+		return 0 // the guest no longer wants us
+	}
+	pid, err := start(spec, files, oom)
+	for _, fd := range files {
+		_ = syscall.Close(int(fd)) // else the command's pipes would stay open for as long as we live
+	}
+	if err != nil {
+		report(Failed, uint32(errno(err)))
+		return 1
+	}
+	report(Started, uint32(pid))
+	reap(pid)
+	return 0
+}
+
+func prctl(option, value uintptr) { _, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, option, value, 0) }
+
+func openOOMScore() int {
+	fd, err := syscall.Open("/proc/self/oom_score_adj", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return -1
+	}
+	return fd
+}
+
+// receive reads the head with its descriptors, then the body.
+func receive() (Spec, []uintptr, bool) {
+	syscall.CloseOnExec(SocketFD)
+	head := make([]byte, HeadSize)
+	control := make([]byte, syscall.CmsgSpace(3*4))
+	n, cn, _, _, err := syscall.Recvmsg(SocketFD, head, control, syscall.MSG_CMSG_CLOEXEC|syscall.MSG_WAITALL)
+	if err != nil || n != HeadSize {
+		return Spec{}, nil, false
+	}
+	files := descriptors(control[:cn])
+	body := make([]byte, Uint32(head))
+	if len(files) != 3 || !readFull(body) {
+		return Spec{}, nil, false
+	}
+	return decode(body), files, true
+}
+
+func descriptors(control []byte) []uintptr {
+	messages, err := syscall.ParseSocketControlMessage(control)
+	if err != nil || len(messages) != 1 {
+		return nil
+	}
+	fds, err := syscall.ParseUnixRights(&messages[0])
+	if err != nil {
+		return nil
+	}
+	files := make([]uintptr, 0, len(fds))
+	for _, fd := range fds {
+		files = append(files, uintptr(fd))
+	}
+	return files
+}
+
+func readFull(b []byte) bool {
+	for len(b) > 0 {
+		n, err := syscall.Read(SocketFD, b)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
+			return false
+		}
+		b = b[n:]
+	}
+	return true
+}
+
+func start(spec Spec, files []uintptr, oom int) (int, error) {
+	own := raiseOOMScore(oom)
+	pid, err := syscall.ForkExec(spec.Path, spec.Argv, &syscall.ProcAttr{
+		Dir: spec.Dir, Env: spec.Env, Files: files,
+		Sys: &syscall.SysProcAttr{Setsid: true, Setctty: spec.TTY},
+	})
+	restoreOOMScore(oom, own)
+	return pid, err
+}
+
+// raiseOOMScore sets the score that the child inherits and returns ours.
+func raiseOOMScore(fd int) []byte {
+	own := make([]byte, 16)
+	n, err := syscall.Pread(fd, own, 0)
+	if err != nil {
+		return nil
+	}
+	_, _ = syscall.Pwrite(fd, []byte(childOOMScore), 0)
+	return own[:n]
+}
+
+func restoreOOMScore(fd int, own []byte) {
+	if own != nil {
+		_, _ = syscall.Pwrite(fd, own, 0)
+	}
+	_ = syscall.Close(fd)
+}
+
+// reap waits for the command and, after it, for everything that was left to us.
+func reap(command int) {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, 0, nil)
+		if err == syscall.ECHILD {
+			return
+		}
+		if err == nil && pid == command {
+			report(Exited, uint32(status))
+		}
+	}
+}
+
+func report(kind byte, value uint32) {
+	b := appendUint32([]byte{kind}, value)
+	_, _ = syscall.Write(SocketFD, b) // a guest that is gone takes us along
+}
+
+func errno(err error) syscall.Errno {
+	if e, ok := err.(syscall.Errno); ok { //nolint:errorlint // ForkExec answers with a bare Errno; errors is not imported
+		return e
+	}
+	return syscall.EIO
+}

@@ -1,0 +1,36 @@
+package guest
+
+import (
+	"net/http"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+
+	"sandyard/guest/dialect"
+)
+
+// checkUser refuses requests for another user than the sandbox's own, which envd's clients name by basic
+// authentication and in the query of file calls.
+func checkUser(names []string, next http.Handler) http.Handler {
+	names = append(ownNames(), names...)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, _, given := r.BasicAuth()
+		if r.URL.Path == dialect.FilesPath && r.URL.Query().Has("username") {
+			name, given = r.URL.Query().Get("username"), true
+		}
+		if given && name != "" && !slices.Contains(names, name) {
+			writeError(w, dialect.Errorf(dialect.ReasonNoUser, "invalid username: '%s'; everything here runs as '%s'", name, names[len(names)-1]))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func ownNames() []string {
+	names := []string{strconv.Itoa(os.Getuid())}
+	if u, err := user.LookupId(names[0]); err == nil {
+		names = append(names, u.Username)
+	}
+	return names
+}

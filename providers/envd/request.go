@@ -1,0 +1,77 @@
+package envd
+
+import (
+	"cmp"
+	"maps"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"sandyard/guest/dialect"
+	"sandyard/guest/envdpb/process"
+	"sandyard/providers"
+
+	"connectrpc.com/connect"
+)
+
+// DefaultMaxOutput is what is kept of each stream of a command that does not say, in bytes.
+const DefaultMaxOutput = 1 << 20
+
+// startRequest turns a command into envd's request, or says what is wrong with it.
+func (s *Sandbox) startRequest(cmd providers.Command) (*connect.Request[process.StartRequest], error) {
+	env := maps.Clone(s.o.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, cmd.Env)
+	if err := s.check(cmd, env); err != nil {
+		return nil, err
+	}
+	stdin := len(cmd.Stdin) > 0
+	config := &process.ProcessConfig{Envs: env}
+	if dir := cmp.Or(cmd.Dir, s.o.WorkDir); dir != "" {
+		config.Cwd = &dir
+	}
+	req := connect.NewRequest(&process.StartRequest{Process: config, Stdin: &stdin})
+	req.Header().Set(dialect.ExecHeader, cmd.Name)
+	req.Header().Set(dialect.MaxOutputHeader, strconv.FormatInt(maxOutput(cmd), 10))
+	if cmd.Shell != "" {
+		config.Args = []string{cmd.Shell}
+		req.Header().Set(dialect.ShellHeader, "1")
+	} else {
+		config.Cmd, config.Args = cmd.Argv[0], cmd.Argv[1:]
+	}
+	return req, nil
+}
+
+func maxOutput(cmd providers.Command) int64 {
+	if cmd.MaxOutput <= 0 {
+		return DefaultMaxOutput
+	}
+	return cmd.MaxOutput
+}
+
+func (s *Sandbox) check(cmd providers.Command, env map[string]string) error {
+	switch {
+	case !dialect.ValidName(cmd.Name):
+		return providers.Errorf(providers.Invalid, "the command's name %q is not valid", cmd.Name)
+	case (cmd.Shell == "") == (len(cmd.Argv) == 0):
+		return providers.Errorf(providers.Invalid, "give either a shell line or an argument list")
+	case cmd.User != "" && cmd.User != s.o.User:
+		return providers.Errorf(providers.NoUser, "user '%s' is not available; commands in this sandbox run as '%s'", cmd.User, s.o.User)
+	}
+	for _, text := range append([]string{cmd.Shell, cmd.Dir}, cmd.Argv...) {
+		if !plain(text) {
+			return providers.Errorf(providers.Invalid, "the command holds a NUL byte or is not UTF-8")
+		}
+	}
+	for k, v := range env {
+		if k == "" || strings.Contains(k, "=") || !plain(k) || !plain(v) {
+			return providers.Errorf(providers.Invalid, "the environment variable %q is not valid", k)
+		}
+	}
+	return nil
+}
+
+// plain says whether text can be an argument: the protocol carries UTF-8 and the kernel no NUL.
+func plain(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }

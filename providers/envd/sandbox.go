@@ -1,0 +1,198 @@
+// Package envd is the worker's view of a sandbox that runs Sandyard's guest: providers.Sandbox over envd's protocol
+// with named commands. It reaches the guest over a raw byte stream (Attach) or over plain HTTP (New).
+//
+// The guest runs next to hostile code and may itself be hostile: everything it says is bounded here again.
+package envd
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"sandyard/guest/dialect"
+	"sandyard/guest/envdpb/filesystem/filesystemconnect"
+	"sandyard/guest/envdpb/process/processconnect"
+	"sandyard/guest/link"
+	"sandyard/providers"
+
+	"connectrpc.com/connect"
+	"github.com/hashicorp/yamux"
+)
+
+const (
+	maxMessage   = 8 << 20  // bytes of one message of the guest
+	maxHeader    = 64 << 10 // bytes of one answer's headers
+	idleConns    = 32
+	idlePatience = time.Minute
+)
+
+// Options says how a sandbox is used.
+type Options struct {
+	Env     map[string]string // for every command
+	WorkDir string            // where commands start; empty = the guest's own
+	User    string            // the name of the sandbox's user, for commands that ask for it by name
+	Log     *slog.Logger      // nil logs nothing
+}
+
+// Sandbox is one sandbox. It implements providers.Sandbox.
+type Sandbox struct {
+	o       Options
+	base    string
+	http    *http.Client
+	process processconnect.ProcessClient
+	files   filesystemconnect.FilesystemClient
+
+	session *yamux.Session // nil over plain HTTP
+	done    chan struct{}
+	once    sync.Once
+}
+
+var _ providers.Sandbox = (*Sandbox)(nil)
+
+// Attach greets the guest at the other end of rw, an attached container's standard streams, and takes rw over. From
+// then on every other worker that was attached to the same guest is superseded.
+func Attach(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Sandbox, error) {
+	conn, err := link.Dial(ctx, rw)
+	if err != nil {
+		return nil, providers.Errorf(providers.Unavailable, "the sandbox does not answer: %w", err)
+	}
+	session, err := link.OpenStreams(conn)
+	if err != nil {
+		return nil, providers.Errorf(providers.Internal, "start the stream multiplexer: %w", errors.Join(err, conn.Close()))
+	}
+	s := &Sandbox{o: o, session: session, done: make(chan struct{})}
+	s.connect(&http.Client{Transport: &http.Transport{
+		DialContext:            func(context.Context, string, string) (net.Conn, error) { return s.open(dialect.TargetGuest, 0) },
+		DisableCompression:     true,
+		MaxIdleConns:           idleConns,
+		MaxIdleConnsPerHost:    idleConns,
+		IdleConnTimeout:        idlePatience,
+		MaxResponseHeaderBytes: maxHeader,
+	}}, "http://guest")
+	go func() {
+		<-session.CloseChan()
+		s.end()
+	}()
+	return s, nil
+}
+
+// New uses a guest that serves plain HTTP at baseURL.
+func New(hc *http.Client, baseURL string, o Options) *Sandbox {
+	s := &Sandbox{o: o, done: make(chan struct{})}
+	s.connect(hc, baseURL)
+	return s
+}
+
+func (s *Sandbox) connect(hc *http.Client, baseURL string) {
+	if s.o.Log == nil {
+		s.o.Log = slog.New(slog.DiscardHandler)
+	}
+	s.http, s.base = hc, baseURL
+	options := []connect.ClientOption{
+		connect.WithReadMaxBytes(maxMessage),
+		connect.WithAcceptCompression("gzip", nil, nil), // a small answer must not become a large one
+	}
+	s.process = processconnect.NewProcessClient(hc, baseURL, options...)
+	s.files = filesystemconnect.NewFilesystemClient(hc, baseURL, options...)
+}
+
+// Ping says whether the guest answers. It waits for as long as ctx allows.
+func (s *Sandbox) Ping(ctx context.Context) error {
+	answer, err := s.do(ctx, http.MethodGet, dialect.HealthPath, nil, nil)
+	if err != nil {
+		return err
+	}
+	return answer.Body.Close()
+}
+
+// Done is closed when the link is dead: closed, cut, torn or taken over by another worker.
+func (s *Sandbox) Done() <-chan struct{} { return s.done }
+
+// Close lets the sandbox go. Its commands go on.
+func (s *Sandbox) Close() error {
+	s.end()
+	if s.session == nil {
+		return nil
+	}
+	return s.session.Close()
+}
+
+func (s *Sandbox) end() {
+	s.once.Do(func() {
+		close(s.done)
+		s.http.CloseIdleConnections()
+	})
+}
+
+// DialPort connects to a TCP port on the sandbox's loopback. A port that nobody listens on is providers.Invalid.
+func (s *Sandbox) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
+	if s.session == nil {
+		return nil, providers.Errorf(providers.NotSupported, "ports are reached only through an attached guest")
+	}
+	conn, err := s.open(dialect.TargetPort, port)
+	if err != nil {
+		return nil, s.unavailable(err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })
+	var answer [1]byte
+	_, err = io.ReadFull(conn, answer[:])
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, s.unavailable(errors.Join(err, conn.Close()))
+	}
+	if answer[0] != dialect.PortOpen {
+		return nil, providers.Errorf(providers.Invalid, "nothing listens on port %d of the sandbox: %w", port, errors.Join(net.ErrClosed, conn.Close()))
+	}
+	return conn, nil
+}
+
+// open opens a stream to a target.
+func (s *Sandbox) open(target byte, port uint16) (net.Conn, error) {
+	stream, err := s.session.Open()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := stream.Write(binary.BigEndian.AppendUint16([]byte{target}, port)); err != nil {
+		return nil, errors.Join(err, stream.Close())
+	}
+	return stream, nil
+}
+
+// unavailable is an answer that did not come.
+func (s *Sandbox) unavailable(err error) error {
+	select {
+	case <-s.done:
+		return providers.Errorf(providers.Unavailable, "the connection to the sandbox was lost: %w", err)
+	default:
+		return providers.Errorf(providers.Unavailable, "the sandbox does not answer: %w", err)
+	}
+}
+
+// do makes one plain HTTP call; an answer other than 2xx is an error. The caller closes the body.
+func (s *Sandbox) do(ctx context.Context, method, target string, body io.Reader, prepare func(*http.Request)) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.base+target, body)
+	if err != nil {
+		return nil, fmt.Errorf("make the request: %w", err)
+	}
+	if prepare != nil {
+		prepare(req)
+	}
+	answer, err := s.http.Do(req)
+	if err != nil {
+		return nil, s.unavailable(err)
+	}
+	if answer.StatusCode/100 != 2 {
+		defer answer.Body.Close()
+		return nil, httpError(answer)
+	}
+	return answer, nil
+}
