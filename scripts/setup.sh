@@ -56,28 +56,32 @@ find_root() {
 	return 1
 }
 
-# Only the programs are wanted of PostgreSQL and Redis, not their system services: Sandyard starts private ones.
+# Only the programs are wanted of PostgreSQL and Redis, not their system services: Sandyard starts private ones. The
+# engine's service is wanted where systemd runs; elsewhere engine.sh starts one when there is need.
 hold_services() {
 	policy=/usr/sbin/policy-rc.d
 	[ ! -e $policy ] || return 0
+	local allowed=nothing
+	[ ! -d /run/systemd/system ] || allowed='docker* | containerd*'
 	trap '"${as_root[@]}" rm -f $policy' EXIT
 	# shellcheck disable=SC2016 # $1 is for the policy to read
-	printf '#!/bin/sh\ncase "$1" in postgresql* | redis*) exit 101 ;; esac\n' |
-		"${as_root[@]}" tee $policy >/dev/null
+	printf '#!/bin/sh\ncase "$1" in %s) exit 0 ;; esac\nexit 101\n' "$allowed" | "${as_root[@]}" tee $policy >/dev/null
 	"${as_root[@]}" chmod 755 $policy
 }
 
-apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 "$@"; }
+apt() {
+	"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 "$@"
+}
 
 install() {
-	local command="apt-get update && apt-get install --no-install-recommends $*"
+	local command="apt-get update && apt-get install --no-install-recommends $*" report
 	has apt-get || die "missing: $*. Install what gives these Debian packages on this system, then run this again"
 	find_root || die "missing: $*. Run this as root, then try again:
     $command"
 	say "installing $*"
 	hold_services
-	apt update
-	apt install --no-install-recommends "$@" >/dev/null
+	report=$( (apt update && apt install --no-install-recommends --yes "$@") 2>&1) || die "$command
+$report"
 	say "installed $*"
 }
 
