@@ -3,7 +3,7 @@
 # local: from programs already in bin/, with no registry needed (make compose-image).
 FROM scratch AS local
 COPY bin/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-COPY bin/api bin/worker bin/scheduler bin/sandyard bin/guest /
+COPY bin/ /
 USER 65532:65532
 CMD ["/sandyard", "version"]
 

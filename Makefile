@@ -19,6 +19,7 @@ setup: ## Install what is missing on this machine (Debian packages, as root or t
 
 build: ## Build the static programs into bin/
 	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
+	@mv bin/guest-sup bin/sup # the name the guest looks for at its side
 
 image: setup ## Make the image sandboxes start from
 	@$(ENGINE) images/build.sh
