@@ -1,9 +1,14 @@
 package envd_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
-	"slices"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -56,18 +61,289 @@ func TestRunReportsHowTheCommandEnded(t *testing.T) {
 	}
 }
 
-func TestExecLatency(t *testing.T) {
-	s := newEngine(t).sandbox(envd.Options{})
-	const n = 200
-	times := make([]time.Duration, 0, n)
-	for i := range n {
-		start := time.Now()
-		run(t, s, providers.Command{Name: "latency-" + strings.Repeat("i", i%9) + time.Now().Format("150405.000000000"), Argv: []string{"true"}})
-		times = append(times, time.Since(start))
+func class(t *testing.T, err error) providers.Class {
+	t.Helper()
+	var e *providers.Error
+	if !errors.As(err, &e) {
+		t.Fatalf("got %v, want a providers.Error", err)
 	}
-	slices.Sort(times)
-	t.Logf("exec of true: p50 %v, p99 %v", times[n/2], times[n*99/100])
+	return e.Class
 }
 
-var _ = errors.Is
-var _ context.Context
+func TestRunRefusesWhatCannotStart(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	s := e.sandbox(envd.Options{User: "sandbox"})
+	must(t, os.WriteFile(filepath.Join(e.workDir, "plain"), []byte("#!/bin/sh\n"), 0o644))
+	must(t, os.WriteFile(filepath.Join(e.workDir, "nonsense"), []byte{0x7f, 1, 2, 3}, 0o755))
+	must(t, os.WriteFile(filepath.Join(e.workDir, "orphan"), []byte("#!/no/such/interpreter\n"), 0o755))
+	for _, c := range []struct {
+		name string
+		cmd  providers.Command
+		want providers.Class
+		text string
+	}{
+		{"missing", providers.Command{Argv: []string{"no-such-program"}}, providers.NoCommand, "'no-such-program' not found"},
+		{"missing-path", providers.Command{Argv: []string{"./absent"}}, providers.NoCommand, "'./absent' not found"},
+		{"interpreter", providers.Command{Argv: []string{"./orphan"}}, providers.NoCommand, "interpreter"},
+		{"not-executable", providers.Command{Argv: []string{"./plain"}}, providers.FileDenied, "not executable"},
+		{"directory", providers.Command{Argv: []string{"/tmp"}}, providers.FileDenied, "not executable"},
+		{"format", providers.Command{Argv: []string{"./nonsense"}}, providers.Invalid, "not a program"},
+		{"cwd", providers.Command{Argv: []string{"true"}, Dir: "/nope"}, providers.NoDir, "cwd '/nope' does not exist"},
+		{"cwd-file", providers.Command{Argv: []string{"true"}, Dir: "plain"}, providers.NoDir, "is not a directory"},
+		{"user", providers.Command{Argv: []string{"true"}, User: "root"}, providers.NoUser, "'root' is not available"},
+		{"nul", providers.Command{Argv: []string{"echo", "a\x00b"}}, providers.Invalid, "NUL"},
+		{"env-nul", providers.Command{Argv: []string{"true"}, Env: map[string]string{"A": "\x00"}}, providers.Invalid, "environment"},
+		{"env-name", providers.Command{Argv: []string{"true"}, Env: map[string]string{"A=B": "x"}}, providers.Invalid, "environment"},
+		{"not/a/name", providers.Command{Argv: []string{"true"}}, providers.Invalid, "name"},
+		{"both", providers.Command{Argv: []string{"true"}, Shell: "true"}, providers.Invalid, "either"},
+		{"neither", providers.Command{}, providers.Invalid, "either"},
+		{"too-long", providers.Command{Argv: []string{"true", strings.Repeat("x", 200<<10)}}, providers.Invalid, "too long"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.cmd.Name = c.name
+			_, err := s.Run(deadline(t, 10*time.Second), c.cmd)
+			if got := class(t, err); got != c.want || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	t.Run("the name stays free", func(t *testing.T) {
+		t.Parallel()
+		_, err := s.Run(deadline(t, 10*time.Second), providers.Command{Name: "again", Argv: []string{"./later"}})
+		if class(t, err) != providers.NoCommand {
+			t.Fatal(err)
+		}
+		must(t, os.WriteFile(filepath.Join(e.workDir, "later"), []byte("#!/bin/sh\necho ok\n"), 0o755))
+		if r := run(t, s, providers.Command{Name: "again", Argv: []string{"./later"}}); string(r.Stdout) != "ok\n" {
+			t.Errorf("got %q", r.Stdout)
+		}
+	})
+}
+
+func TestANameIsStartedOnce(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	s := e.sandbox(envd.Options{})
+	cmd := providers.Command{Name: "once", Shell: "echo started >> log; sleep 0.3; echo done; exit 3"}
+	results := make(chan providers.Result, 8)
+	for range cap(results) {
+		go func() {
+			r, err := s.Run(deadline(t, 20*time.Second), cmd)
+			if err != nil {
+				t.Error(err)
+			}
+			results <- r
+		}()
+	}
+	for range cap(results) {
+		if r := <-results; r.ExitCode != 3 || string(r.Stdout) != "done\n" {
+			t.Errorf("got %+v", r)
+		}
+	}
+	if log, err := os.ReadFile(filepath.Join(e.workDir, "log")); err != nil || string(log) != "started\n" {
+		t.Errorf("the command left %q, %v", log, err)
+	}
+}
+
+func TestForgetDropsTheOutputAndKeepsTheName(t *testing.T) {
+	t.Parallel()
+	s := newEngine(t).sandbox(envd.Options{})
+	ctx := deadline(t, 20*time.Second)
+	cmd := providers.Command{Name: "f", Shell: "echo one; exit 4"}
+	run(t, s, cmd)
+	must(t, s.Forget(ctx, "f"))
+	must(t, s.Forget(ctx, "f"))
+	must(t, s.Forget(ctx, "never-seen"))
+	r := run(t, s, cmd)
+	if r.ExitCode != 4 || len(r.Stdout) != 0 || r.StdoutBytes != 4 || !r.Truncated() {
+		t.Errorf("after Forget: %+v", r)
+	}
+	list, err := s.Execs(ctx)
+	must(t, err)
+	if len(list) != 1 || list[0].Name != "f" || list[0].Running || list[0].StdoutKept != 0 {
+		t.Errorf("got %+v", list)
+	}
+}
+
+func TestOutputIsCappedAndCounted(t *testing.T) {
+	t.Parallel()
+	s := newEngine(t).sandbox(envd.Options{})
+	const gib = 1 << 30
+	start := time.Now()
+	r := run(t, s, providers.Command{Name: "big", Shell: "head -c 1073741824 /dev/zero; head -c 3000 /dev/zero >&2", MaxOutput: 5000})
+	t.Logf("1 GiB of output: %v", time.Since(start))
+	if len(r.Stdout) != 5000 || r.StdoutBytes != gib || len(r.Stderr) != 3000 || r.StderrBytes != 3000 || !r.Truncated() {
+		t.Errorf("kept %d of %d and %d of %d", len(r.Stdout), r.StdoutBytes, len(r.Stderr), r.StderrBytes)
+	}
+}
+
+func TestLargeInputAndOutputArriveWhole(t *testing.T) {
+	t.Parallel()
+	s := newEngine(t).sandbox(envd.Options{})
+	in := make([]byte, 20<<20)
+	for i := range in {
+		in[i] = byte(i * i >> 3)
+	}
+	r := run(t, s, providers.Command{Name: "cat", Argv: []string{"cat"}, Stdin: in, MaxOutput: 32 << 20})
+	if sha256.Sum256(r.Stdout) != sha256.Sum256(in) {
+		t.Errorf("got %d bytes of %d", len(r.Stdout), len(in))
+	}
+	r = run(t, s, providers.Command{Name: "deaf", Shell: "exec <&-; echo ok", Stdin: in})
+	if string(r.Stdout) != "ok\n" {
+		t.Errorf("a command that does not read its input: %+v", r)
+	}
+}
+
+func TestKeptOutputIsBoundedInTotal(t *testing.T) {
+	t.Parallel()
+	s := newEngine(t).sandbox(envd.Options{})
+	kept := int64(0)
+	for i := range 10 {
+		r := run(t, s, providers.Command{Name: fmt.Sprint("k", i), Shell: "head -c 10000000 /dev/zero", MaxOutput: 16 << 20})
+		if r.StdoutBytes != 10_000_000 {
+			t.Fatalf("counted %d", r.StdoutBytes)
+		}
+		kept += int64(len(r.Stdout))
+	}
+	if kept > 64<<20 || kept < 60_000_000 {
+		t.Errorf("kept %d bytes", kept)
+	}
+	must(t, s.Forget(deadline(t, 5*time.Second), "k0"))
+	if r := run(t, s, providers.Command{Name: "after", Shell: "echo room again"}); r.Truncated() {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestTimeoutKillsEverything(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{
+		"ignores-term":  `trap "" TERM; echo $$ > pids; while :; do sleep 0.05; done`,
+		"children":      `sleep 1000 & echo $! > pids; sleep 1000 | cat & wait`,
+		"setsid":        `setsid sleep 1000 & echo $! > pids; wait`,
+		"double-fork":   `(setsid env -i sh -c 'sleep 1000 & echo $! > pids' &) ; sleep 1000`,
+		"stopped":       `sleep 1000 & kill -STOP $!; echo $! > pids; kill -STOP $$`,
+		"kills-own-sup": `(setsid sleep 1000 & echo $! > pids); while [ ! -s pids ]; do sleep 0.01; done; kill -9 $PPID; sleep 1000`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEngine(t)
+			s := e.sandbox(envd.Options{})
+			keeper := "sleep 1000 >/dev/null 2>&1 & echo $! > keeper"
+			run(t, s, providers.Command{Name: "keeper", Shell: keeper})
+			r := run(t, s, providers.Command{Name: "victim", Shell: script, Timeout: 500 * time.Millisecond})
+			if name != "kills-own-sup" && (!r.TimedOut || r.Signal == "") {
+				t.Errorf("got %+v", r)
+			}
+			left := run(t, s, providers.Command{Name: "look", Shell: "for p in $(cat pids); do grep State /proc/$p/status; done 2>/dev/null; true"})
+			if strings.Contains(string(left.Stdout), "State") {
+				t.Errorf("left over: %s", left.Stdout)
+			}
+			alive := run(t, s, providers.Command{Name: "alive", Shell: "kill -0 $(cat keeper)"})
+			if alive.ExitCode != 0 {
+				t.Errorf("the background process of another command is gone: %s", alive.Stderr)
+			}
+		})
+	}
+}
+
+func TestTimeoutWithoutOthersUsesOneSignal(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	s := e.sandbox(envd.Options{})
+	r := run(t, s, providers.Command{Name: "bomb", Shell: "f() { sleep 1 & sleep 1 & f; }; trap '' TERM; for i in 1 2 3; do (while :; do setsid sleep 1000 & sleep 0.01; done) & done; wait", Timeout: 400 * time.Millisecond})
+	if !r.TimedOut {
+		t.Errorf("got %+v", r)
+	}
+	left := run(t, s, providers.Command{Name: "look", Shell: "ls -d /proc/[0-9]* | wc -l"})
+	// The guest, its supervisors and the look itself.
+	if n, err := strconv.Atoi(strings.TrimSpace(string(left.Stdout))); err != nil || n > 8 {
+		t.Errorf("%d processes are left, %v", n, err)
+	}
+}
+
+func TestKillEndsWithinItsGrace(t *testing.T) {
+	t.Parallel()
+	s := newEngine(t).sandbox(envd.Options{})
+	ctx := deadline(t, 20*time.Second)
+	results := make(chan providers.Result, 1)
+	go func() {
+		r, err := s.Run(ctx, providers.Command{Name: "polite", Shell: `trap "echo bye; exit 9" TERM; echo up > up; while :; do sleep 0.02; done`})
+		if err != nil {
+			t.Error(err)
+		}
+		results <- r
+	}()
+	eventually(t, "the command is up", func() bool {
+		_, err := s.Stat(ctx, "up")
+		return err == nil
+	})
+	must(t, s.Kill(ctx, "polite"))
+	if r := <-results; r.ExitCode != 9 || string(r.Stdout) != "bye\n" || r.TimedOut {
+		t.Errorf("got %+v", r)
+	}
+	must(t, s.Kill(ctx, "polite"))
+	must(t, s.Kill(ctx, "unknown"))
+}
+
+func TestBackgroundProcessMayHoldTheOutput(t *testing.T) {
+	t.Parallel()
+	s := newEngine(t).sandbox(envd.Options{})
+	start := time.Now()
+	r := run(t, s, providers.Command{Name: "bg", Shell: "(while :; do echo tick; sleep 0.02; done) & echo $! > pid; echo main"})
+	if took := time.Since(start); took > 5*time.Second || !bytes.Contains(r.Stdout, []byte("main\n")) {
+		t.Errorf("took %v, got %+v", took, r)
+	}
+	again := run(t, s, providers.Command{Name: "still", Shell: "sleep 0.2; kill -0 $(cat pid)"})
+	if again.ExitCode != 0 {
+		t.Errorf("writing to its output killed the background process: %s", again.Stderr)
+	}
+}
+
+func TestOrphansAreReaped(t *testing.T) {
+	t.Parallel()
+	s := newEngine(t).sandbox(envd.Options{})
+	run(t, s, providers.Command{Name: "orphans", Shell: "for i in $(seq 50); do (setsid sh -c 'sleep 0.1 & exit' &); done"})
+	looks := 0
+	eventually(t, "no zombies", func() bool {
+		looks++
+		r := run(t, s, providers.Command{Name: fmt.Sprint("z", looks), Shell: "cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') [ZS] ' ; cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z '"})
+		return strings.HasSuffix(string(r.Stdout), "\n0\n")
+	})
+}
+
+func TestTheGuestIsShielded(t *testing.T) {
+	t.Parallel()
+	s := newEngine(t).sandbox(envd.Options{})
+	r := run(t, s, providers.Command{Name: "attack", Shell: "kill -9 1; kill -STOP 1; kill -9 -1; echo not reached"})
+	t.Logf("after kill -9 -1: %+v", r)
+	if r := run(t, s, providers.Command{Name: "next", Shell: "cat /proc/self/oom_score_adj; readlink /proc/self/fd/3 /proc/self/fd/4; true"}); string(r.Stdout) != "500\n" {
+		t.Errorf("got %q, want the OOM score 500 and no descriptor of ours", r.Stdout)
+	}
+}
+
+func TestRunOverPlainStreamsDetachesOnCancel(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	s := e.sandbox(envd.Options{})
+	cmd := providers.Command{Name: "detached", Shell: "echo first; until [ -e go ]; do sleep 0.02; done; echo second; exit 5"}
+	ctx, cancel := context.WithCancel(context.Background())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := s.Run(ctx, cmd)
+		failed <- err
+	}()
+	eventually(t, "it runs", func() bool {
+		list, err := s.Execs(deadline(t, 5*time.Second))
+		return err == nil && len(list) == 1 && list[0].StdoutBytes == 6
+	})
+	cancel()
+	if err := <-failed; class(t, err) != providers.Unavailable || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	must(t, os.WriteFile(filepath.Join(e.workDir, "go"), nil, 0o644))
+	if r := run(t, s, cmd); string(r.Stdout) != "first\nsecond\n" || r.ExitCode != 5 {
+		t.Errorf("got %+v", r)
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -153,6 +154,19 @@ func (s *Sandbox) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 		return nil, providers.Errorf(providers.Invalid, "nothing listens on port %d of the sandbox: %w", port, errors.Join(net.ErrClosed, conn.Close()))
 	}
 	return conn, nil
+}
+
+// DialContext is DialPort as http.Transport wants it: of the address only the port counts.
+func (s *Sandbox) DialContext(ctx context.Context, _, addr string) (net.Conn, error) {
+	_, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, providers.Errorf(providers.Invalid, "address '%s': %w", addr, err)
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return nil, providers.Errorf(providers.Invalid, "port '%s': %w", text, err)
+	}
+	return s.DialPort(ctx, uint16(port))
 }
 
 // open opens a stream to a target.
