@@ -25,7 +25,7 @@ image: setup ## Make the image sandboxes start from
 	@$(ENGINE) images/build.sh
 
 run: setup build ## Start everything on this machine and run one program in a sandbox (ONCE=1: then stop)
-	@PATH="$(CURDIR)/bin:$$PATH" $(ENGINE) sh -c 'images/build.sh && exec bin/sandyard dev $(if $(filter-out 0,$(ONCE)),--once)'
+	@exec $(ENGINE) sh -c 'images/build.sh && exec bin/sandyard dev $(if $(filter-out 0,$(ONCE)),--once)'
 
 test: setup-test build ## Run all tests, with the race detector, on real PostgreSQL, Redis and Docker (ARGS=...)
 	@$(ENGINE) scripts/test.sh $(ARGS)
