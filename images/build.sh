@@ -11,7 +11,7 @@ cd "$(dirname "$0")"
 
 name=sandyard/python
 base=${BASE:-python:3.12-slim}
-packages=base-files,base-passwd,libc-bin,dash,bash,coreutils,grep,sed,findutils,diffutils,tar,gzip,mawk,ca-certificates,python3,python3-pip,python3-venv,git
+packages=base-files,base-passwd,libc-bin,dash,bash,coreutils,grep,sed,findutils,diffutils,tar,gzip,mawk,util-linux,procps,debianutils,patch,ca-certificates,python3,python3-pip,python3-venv,git
 
 die() { echo "image: $*" >&2; exit 1; }
 

@@ -17,7 +17,7 @@ func ends(t *testing.T, s *suite) {
 		begin := time.Now()
 		res := run(t, r, providers.Command{Shell: s.Script.Print("so far", "") + "; " + s.Script.Sleep(5*time.Minute), Timeout: 500 * time.Millisecond})
 		if !res.TimedOut || string(res.Stdout) != "so far" {
-			t.Errorf("got %+v", res)
+			t.Errorf("got %s", show(res))
 		}
 		if took := time.Since(begin); took < 400*time.Millisecond || took > 30*time.Second {
 			t.Errorf("took %s", took)
@@ -25,6 +25,19 @@ func ends(t *testing.T, s *suite) {
 	})
 	t.Run("kill", func(t *testing.T) { t.Parallel(); kill(t, s) })
 	t.Run("nothing survives a timeout", func(t *testing.T) { t.Parallel(); s.needsSystem(t); nothingSurvives(t, s) })
+	t.Run("a command that kills its keeper", func(t *testing.T) {
+		t.Parallel()
+		s.needsSystem(t)
+		r := s.room(t)
+		// Whatever this run answers, the sandbox must go on and must be rid of the command.
+		_, err := r.Run(within(t), providers.Command{Name: newID(t), Shell: `kill -9 $PPID; setsid sleep 1234 & sleep 1234`, Timeout: time.Second})
+		if err != nil {
+			t.Logf("run: %v", err)
+		}
+		if left := alive(t, r, "sleep 1234"); left != "" {
+			t.Errorf("left behind:\n%s", left)
+		}
+	})
 	t.Run("what a command leaves running stays", func(t *testing.T) {
 		t.Parallel()
 		s.needsSystem(t)
@@ -56,7 +69,7 @@ func kill(t *testing.T, s *suite) {
 	}
 	a := <-ended
 	if a.err != nil || a.res.TimedOut || a.res.ExitCode <= 128 || a.res.Signal == "" {
-		t.Errorf("a killed command answers %+v, %v", a.res, a.err)
+		t.Errorf("a killed command answers %s, %v", show(a.res), a.err)
 	}
 	shell(t, r, s.Script.Exit(0))
 }
@@ -64,19 +77,19 @@ func kill(t *testing.T, s *suite) {
 // nothingSurvives runs programs that do not want to end, each in a sandbox of its own.
 func nothingSurvives(t *testing.T, s *suite) {
 	for name, script := range map[string]string{
-		"ignores TERM":  `trap "" TERM; while :; do sleep 1234; done`,
-		"children":      `sleep 1234 | sleep 1234 | sleep 1234`,
-		"setsid":        `setsid sleep 1234 & sleep 1234`,
-		"double fork":   `(env -i setsid bash -c 'sleep 1234 & disown; sleep 1234' &) ; sleep 1234`,
-		"many":          `for i in $(seq 20); do setsid sleep 1234 & done; wait`,
-		"kills parents": `setsid bash -c 'kill -9 $PPID 2>/dev/null; sleep 1234' & sleep 1234`,
+		"ignores TERM":     `trap "" TERM; while :; do sleep 1234; done`,
+		"children":         `sleep 1234 | sleep 1234 | sleep 1234`,
+		"setsid":           `setsid sleep 1234 & sleep 1234`,
+		"double fork":      `(env -i setsid bash -c 'sleep 1234 & disown; sleep 1234' &) ; sleep 1234`,
+		"many":             `for i in $(seq 20); do setsid sleep 1234 & done; wait`,
+		"stops its keeper": `kill -STOP $PPID; setsid sleep 1234 & sleep 1234`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := s.room(t)
 			res := run(t, r, providers.Command{Shell: script, Timeout: 700 * time.Millisecond})
 			if !res.TimedOut {
-				t.Errorf("got %+v", res)
+				t.Errorf("got %s", show(res))
 			}
 			if left := alive(t, r, "sleep 1234"); left != "" {
 				t.Errorf("left behind:\n%s", left)

@@ -19,7 +19,7 @@ func exec(t *testing.T, s *suite) {
 		t.Parallel()
 		res := shell(t, r, say.Print("out", "err")+"; "+say.Exit(3))
 		if string(res.Stdout) != "out" || string(res.Stderr) != "err" || res.ExitCode != 3 || res.Signal != "" || res.TimedOut || res.OOMKilled {
-			t.Errorf("got %+v", res)
+			t.Errorf("got %s", show(res))
 		}
 		if res.StdoutBytes != 3 || res.StderrBytes != 3 || res.Truncated() || res.Duration <= 0 {
 			t.Errorf("counted %d and %d bytes in %s, truncated %v", res.StdoutBytes, res.StderrBytes, res.Duration, res.Truncated())
@@ -29,7 +29,7 @@ func exec(t *testing.T, s *suite) {
 		t.Parallel()
 		res := run(t, r, providers.Command{Shell: say.Print("0123456789", "ab"), MaxOutput: 4})
 		if string(res.Stdout) != "0123" || string(res.Stderr) != "ab" || res.StdoutBytes != 10 || res.StderrBytes != 2 || !res.Truncated() {
-			t.Errorf("got %+v", res)
+			t.Errorf("got %s", show(res))
 		}
 	})
 	t.Run("environment", func(t *testing.T) {
@@ -59,10 +59,10 @@ func exec(t *testing.T, s *suite) {
 		t.Parallel()
 		s.needsSystem(t)
 		if res := shell(t, r, "kill -KILL $$"); res.ExitCode != 137 || res.Signal != "SIGKILL" || res.TimedOut {
-			t.Errorf("got %+v", res)
+			t.Errorf("got %s", show(res))
 		}
 		if res := shell(t, r, "kill -SEGV $$"); res.ExitCode != 139 || res.Signal != "SIGSEGV" {
-			t.Errorf("got %+v", res)
+			t.Errorf("got %s", show(res))
 		}
 	})
 	t.Run("much output", func(t *testing.T) { t.Parallel(); s.needsSystem(t); muchOutput(t, r) })

@@ -16,7 +16,7 @@ func names(t *testing.T, s *suite) {
 		cmd := providers.Command{Name: newID(t), Shell: s.Script.Append("once", "x") + "; " + s.Script.Print("done", "") + "; " + s.Script.Exit(5)}
 		for range 3 {
 			if res := run(t, r, cmd); string(res.Stdout) != "done" || res.ExitCode != 5 {
-				t.Errorf("got %+v", res)
+				t.Errorf("got %s", show(res))
 			}
 		}
 		wantFile(t, r, "once", "x")
@@ -57,7 +57,7 @@ func cancelledRun(t *testing.T, s *suite, r room) {
 	}
 	res := run(t, r, cmd)
 	if string(res.Stdout) != "beginend" || res.ExitCode != 7 {
-		t.Errorf("after the detour got %+v", res)
+		t.Errorf("after the detour got %s", show(res))
 	}
 	wantFile(t, r, "detached", "a")
 }
@@ -77,7 +77,7 @@ func concurrentRuns(t *testing.T, s *suite, r room) {
 	}
 	for range 5 {
 		if a := <-answers; a.err != nil || string(a.res.Stdout) != "same" {
-			t.Errorf("got %+v, %v", a.res, a.err)
+			t.Errorf("got %s, %v", show(a.res), a.err)
 		}
 	}
 	wantFile(t, r, "shared", "x")
@@ -98,7 +98,7 @@ func takeOver(t *testing.T, s *suite) {
 	second := mustOpen(t, s.open(t), r.id)
 	res := run(t, second, cmd)
 	if string(res.Stdout) != "begin end" || string(res.Stderr) != "late" || res.ExitCode != 0 {
-		t.Errorf("the second worker got %+v", res)
+		t.Errorf("the second worker got %s", show(res))
 	}
 	// The first may have been put out, which it then says in a way that can be tried again.
 	if err := <-first; err != nil && !providers.AsError(err).Retryable() {

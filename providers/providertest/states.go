@@ -83,7 +83,7 @@ func pauseKeeps(t *testing.T, s *suite) {
 	}
 	box := mustOpen(t, r.worker, r.id)
 	if res := run(t, box, cmd); string(res.Stdout) != "kept" || res.ExitCode != 0 {
-		t.Errorf("after resume got %+v", res)
+		t.Errorf("after resume got %s", show(res))
 	}
 	wantFile(t, box, "after", "x")
 }
@@ -138,10 +138,10 @@ func hostile(t *testing.T, s *suite) {
 		res := run(t, r, providers.Command{Shell: `python3 -c 'x=[]
 while True: x.append(bytearray(8<<20))'`, Timeout: time.Minute})
 		if !res.OOMKilled || res.TimedOut || res.ExitCode == 0 {
-			t.Errorf("got %+v, want it killed for lack of memory", res)
+			t.Errorf("got %s, want it killed for lack of memory", show(res))
 		}
 		if res := shell(t, r, "echo on"); string(res.Stdout) != "on\n" || res.OOMKilled {
-			t.Errorf("afterwards got %+v", res)
+			t.Errorf("afterwards got %s", show(res))
 		}
 	})
 	t.Run("fork bomb", func(t *testing.T) {
@@ -150,10 +150,10 @@ while True: x.append(bytearray(8<<20))'`, Timeout: time.Minute})
 		r := s.roomWith(t, providers.Spec{Resources: providers.Resources{Pids: 96}})
 		res := run(t, r, providers.Command{Shell: `f() { f | f & }; f; sleep 1000`, Timeout: 2 * time.Second})
 		if !res.TimedOut && res.ExitCode == 0 {
-			t.Errorf("got %+v", res)
+			t.Errorf("got %s", show(res))
 		}
 		if res := shell(t, r, "echo on"); string(res.Stdout) != "on\n" {
-			t.Errorf("afterwards got %+v", res)
+			t.Errorf("afterwards got %s", show(res))
 		}
 	})
 	t.Run("no network but loopback", func(t *testing.T) {

@@ -22,7 +22,7 @@ type Options struct {
 	Image string
 	// Script writes the few commands that every case can be told in.
 	Script Script
-	// System says that sandboxes are real systems with bash, coreutils and python3.
+	// System says that sandboxes are real systems with bash, coreutils, setsid and python3.
 	System bool
 	// Limits says that memory, disk and processes are really limited.
 	Limits bool
@@ -175,6 +175,11 @@ func run(t *testing.T, box providers.Commands, cmd providers.Command) providers.
 		t.Fatalf("run %.80q %.80q: %v", cmd.Shell, cmd.Argv, err)
 	}
 	return res
+}
+
+func show(r providers.Result) string {
+	return fmt.Sprintf("exit code %d signal %q timed out %v oom %v stdout %d %.200q stderr %d %.200q",
+		r.ExitCode, r.Signal, r.TimedOut, r.OOMKilled, r.StdoutBytes, r.Stdout, r.StderrBytes, r.Stderr)
 }
 
 // wantClass fails unless err is of one of the classes.

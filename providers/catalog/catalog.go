@@ -1,0 +1,37 @@
+// Package catalog opens a provider by its name. A new provider is a folder beside this one and a line here.
+package catalog
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"sandyard/providers"
+	"sandyard/providers/docker"
+)
+
+// Config holds what each provider needs; only the part of the one that is opened is looked at.
+type Config struct {
+	Docker docker.Config
+}
+
+type opener func(context.Context, Config) (providers.Provider, error)
+
+func openers() map[string]opener {
+	return map[string]opener{
+		"docker": func(ctx context.Context, c Config) (providers.Provider, error) { return docker.New(ctx, c.Docker) },
+	}
+}
+
+// Names lists what Open knows, sorted.
+func Names() []string { return slices.Sorted(maps.Keys(openers())) }
+
+// Open opens the named provider.
+func Open(ctx context.Context, name string, cfg Config) (providers.Provider, error) {
+	open, ok := openers()[name]
+	if !ok {
+		return nil, providers.Errorf(providers.Invalid, "no provider %q; there are: %s", name, strings.Join(Names(), ", "))
+	}
+	return open(ctx, cfg)
+}

@@ -1,0 +1,33 @@
+package catalog_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"sandyard/providers"
+	"sandyard/providers/catalog"
+	"sandyard/providers/docker"
+)
+
+func TestUnknownNameSaysWhichThereAre(t *testing.T) {
+	t.Parallel()
+	_, err := catalog.Open(t.Context(), "dokcer", catalog.Config{})
+	e := providers.AsError(err)
+	if e.Class != providers.Invalid || !strings.Contains(e.Message, "docker") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestConfigReachesItsProvider(t *testing.T) {
+	t.Parallel()
+	if !slices.Contains(catalog.Names(), "docker") {
+		t.Fatalf("names: %v", catalog.Names())
+	}
+	_, err := catalog.Open(t.Context(), "docker", catalog.Config{Docker: docker.Config{Fleet: "f", GuestPath: t.TempDir()}})
+	var e *providers.Error
+	if !errors.As(err, &e) || !strings.Contains(e.Message, "guest") {
+		t.Errorf("got %v, want a complaint about the missing guest", err)
+	}
+}

@@ -1,0 +1,216 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/mount"
+
+	"sandyard/providers"
+)
+
+const (
+	// createTimeout bounds a create that nobody waits for any more.
+	createTimeout = 2 * time.Minute
+	removeTimeout = 30 * time.Second
+	// greeting is how long a new container's guest may take to answer, on a host busy with other starts.
+	greeting = 15 * time.Second
+)
+
+// Ensure answers nil when the engine holds the image. It pulls a missing one where the configuration allows that, so
+// it belongs to the start of a worker and not into a job.
+func (p *Provider) Ensure(ctx context.Context, name string) error {
+	_, err := p.api.ImageInspect(ctx, name)
+	if !errdefs.IsNotFound(err) {
+		return translate(err, "look for the image")
+	}
+	if !p.cfg.Pull {
+		return imageMissing(name)
+	}
+	if err := p.pull(ctx, name); err != nil {
+		return translate(err, "pull image "+name)
+	}
+	return nil
+}
+
+func (p *Provider) pull(ctx context.Context, name string) error {
+	progress, err := p.api.ImagePull(ctx, name, image.PullOptions{})
+	if err != nil {
+		return err
+	}
+	defer progress.Close()
+	return drainPull(progress)
+}
+
+func imageMissing(name string) error {
+	return providers.Errorf(providers.ImageMissing, "the docker engine holds no image %.200q; run make image for the default one, or docker pull or build it there", name)
+}
+
+// Create implements providers.Provider. A cancelled ctx ends the wait but not a create the engine has begun: that one
+// finishes under its deterministic name, where the next Create or Delete finds it.
+func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.Instance, error) {
+	spec, err := p.complete(spec)
+	if err != nil {
+		return providers.Instance{}, err
+	}
+	unlock, err := p.locks.acquire(ctx, spec.ID)
+	if err != nil {
+		return providers.Instance{}, err
+	}
+	select {
+	case p.starts <- struct{}{}:
+	case <-ctx.Done():
+		unlock()
+		return providers.Instance{}, translate(ctx.Err(), "wait for a free start")
+	}
+	return p.createDetached(ctx, spec, func() { <-p.starts; unlock() })
+}
+
+type created struct {
+	instance providers.Instance
+	err      error
+}
+
+func (p *Provider) createDetached(ctx context.Context, spec providers.Spec, release func()) (providers.Instance, error) {
+	done := make(chan created, 1)
+	p.work.Go(func() {
+		defer release()
+		own, stop := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
+		defer stop()
+		instance, err := p.create(own, spec)
+		done <- created{instance, err}
+	})
+	select {
+	case c := <-done:
+		return c.instance, c.err
+	case <-ctx.Done():
+		return providers.Instance{}, translate(ctx.Err(), "wait for the new sandbox")
+	}
+}
+
+// create makes the container, or takes the one that already has its name.
+func (p *Provider) create(ctx context.Context, spec providers.Spec) (providers.Instance, error) {
+	if err := p.makeContainer(ctx, spec); err != nil && !errdefs.IsConflict(err) {
+		return providers.Instance{}, translate(err, "create the container")
+	}
+	found, err := p.inspect(ctx, spec.ID)
+	if err != nil {
+		return providers.Instance{}, err
+	}
+	switch found.status {
+	case statusCreated:
+		made, err := p.start(ctx, spec, found)
+		if errors.Is(err, errCannotRun) {
+			// Somebody may have pruned the guest's volume since this process filled it.
+			p.guest.forget()
+			return p.recreate(ctx, spec, found)
+		}
+		return made, err
+	case statusRunning:
+		if _, err := p.link(ctx, found); err != nil {
+			return providers.Instance{}, err
+		}
+		return found.instance(), nil
+	case statusPaused:
+		return found.instance(), nil
+	case statusGone:
+		return p.recreate(ctx, spec, found)
+	default:
+		return providers.Instance{}, providers.Errorf(providers.Busy, "the sandbox is %s; try again", found.status)
+	}
+}
+
+// recreate replaces what an earlier attempt left dead.
+func (p *Provider) recreate(ctx context.Context, spec providers.Spec, dead resource) (providers.Instance, error) {
+	if err := p.remove(ctx, dead.ref); err != nil {
+		return providers.Instance{}, err
+	}
+	if err := p.makeContainer(ctx, spec); err != nil {
+		return providers.Instance{}, translate(err, "create the container")
+	}
+	found, err := p.inspect(ctx, spec.ID)
+	if err != nil {
+		return providers.Instance{}, err
+	}
+	return p.start(ctx, spec, found)
+}
+
+func (p *Provider) makeContainer(ctx context.Context, spec providers.Spec) error {
+	held, err := p.api.ImageInspect(ctx, spec.Image)
+	if errdefs.IsNotFound(err) {
+		return imageMissing(spec.Image)
+	}
+	if err != nil {
+		return err
+	}
+	if err := p.guest.ensure(ctx, p.api, spec.Image); err != nil {
+		return err
+	}
+	filter, err := seccompProfile()
+	if err != nil {
+		return err
+	}
+	host := p.hostConfig(spec, filter)
+	if held.Config != nil {
+		host.Mounts = append(host.Mounts, coverVolumes(held.Config.Volumes, spec.WorkDir)...)
+	}
+	_, err = p.api.ContainerCreate(ctx, p.containerConfig(spec), host, nil, nil, containerName(spec.ID))
+	return err
+}
+
+// coverVolumes puts small memory file systems where an image declares volumes; the engine would otherwise make
+// volumes without a limit on the host's disk.
+func coverVolumes(declared map[string]struct{}, workDir string) []mount.Mount {
+	var covers []mount.Mount
+	for dir := range declared {
+		if dir == workDir || dir == "/tmp" {
+			continue
+		}
+		covers = append(covers, mount.Mount{
+			Type:         mount.TypeTmpfs,
+			Target:       dir,
+			TmpfsOptions: &mount.TmpfsOptions{SizeBytes: 16 << 20, Mode: 0o1777},
+		})
+	}
+	return covers
+}
+
+// start attaches first, so that not a byte of the guest is missed, and begins the conversation.
+func (p *Provider) start(ctx context.Context, spec providers.Spec, made resource) (providers.Instance, error) {
+	if err := p.startAndGreet(ctx, made); err != nil {
+		p.cfg.Logger.WarnContext(ctx, "sandbox did not start", "sandbox_id", spec.ID, "error", err)
+		discard(ctx, p.api, made.ref)
+		return providers.Instance{}, err
+	}
+	p.cfg.Logger.InfoContext(ctx, "sandbox started", "sandbox_id", spec.ID, "image", spec.Image)
+	instance := made.instance()
+	instance.State = providers.StateRunning
+	return instance, nil
+}
+
+func (p *Provider) startAndGreet(ctx context.Context, made resource) error {
+	raw, err := p.attach(ctx, made.ref)
+	if err != nil {
+		return err
+	}
+	if err := p.api.ContainerStart(ctx, made.ref, container.StartOptions{}); err != nil {
+		_ = raw.Close()
+		return startError(err)
+	}
+	return p.greet(ctx, made, raw, greeting)
+}
+
+// errCannotRun is a container whose first process the engine cannot start: the guest is not there, or not for this
+// machine.
+var errCannotRun = errors.New("the guest cannot run")
+
+func startError(err error) error {
+	if errdefs.IsInvalidArgument(err) || errdefs.IsNotFound(err) {
+		return providers.Errorf(providers.Internal, "could not start the container: %w", errors.Join(errCannotRun, err))
+	}
+	return translate(err, "start the container")
+}

@@ -1,0 +1,144 @@
+// Package docker runs sandboxes as containers of one Docker engine. It is the only package that knows Docker.
+//
+// Every container has the guest as its first process, reached over the container's own standard input and output, so
+// a sandbox needs no network, no port and no mounted socket. The guest is worked by package envd; this package makes,
+// finds, watches and removes the containers around it.
+package docker
+
+import (
+	"context"
+	"io/fs"
+	"log/slog"
+	"runtime"
+	"sync"
+
+	"github.com/docker/docker/client"
+
+	"sandyard/providers"
+)
+
+// Config says which engine to use and how its containers are made.
+type Config struct {
+	// Host is the engine's address, such as unix:///var/run/docker.sock. Empty = DOCKER_HOST's default.
+	Host string
+	// Fleet names the installation. Only containers that carry it are ever listed, adopted or removed.
+	Fleet string
+	// GuestPath is the static guest binary on this machine, or a directory that holds it under the name "guest". Its
+	// supervisor, "sup", is taken from the same directory where there is one.
+	GuestPath string
+	// Guest is used instead of GuestPath where the programs are embedded; it holds the same files at its root.
+	Guest fs.FS
+	// Runtime is the engine's OCI runtime, such as runsc. Empty = the engine's default.
+	Runtime string
+	// StartConcurrency limits starts in flight; more than the engine has cores only queues inside it. 0 = our cores.
+	StartConcurrency int
+	// Pull lets Ensure fetch a missing image. Nothing else ever pulls.
+	Pull bool
+	// Defaults fill what a Spec leaves at zero.
+	Defaults providers.Resources
+	Logger   *slog.Logger
+}
+
+// Provider is a Docker engine as a sandbox provider. It implements providers.Provider and providers.Pauser.
+type Provider struct {
+	cfg    Config
+	api    *client.Client
+	guest  *guestVolume
+	starts chan struct{} // one token per start in flight
+	locks  locks
+	links  links
+	pauses pauses
+	// work counts goroutines that outlive the call which began them; Close waits for them.
+	work   sync.WaitGroup
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+}
+
+var (
+	_ providers.Provider = (*Provider)(nil)
+	_ providers.Pauser   = (*Provider)(nil)
+)
+
+// New connects to the engine. It answers a providers.Unavailable error where none listens.
+func New(ctx context.Context, cfg Config) (*Provider, error) {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	guest, err := newGuestVolume(cfg)
+	if err != nil {
+		return nil, err
+	}
+	api, err := connect(ctx, cfg.Host)
+	if err != nil {
+		return nil, err
+	}
+	p := &Provider{cfg: cfg, api: api, guest: guest, starts: make(chan struct{}, cfg.StartConcurrency)}
+	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	return p, nil
+}
+
+func (c Config) complete() (Config, error) {
+	if c.Fleet == "" {
+		return c, providers.Errorf(providers.Invalid, "the docker provider needs a fleet name")
+	}
+	if c.StartConcurrency <= 0 {
+		c.StartConcurrency = runtime.NumCPU()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	c.Defaults = withDefaults(c.Defaults, standard)
+	c.Defaults.DiskMB = min(c.Defaults.DiskMB, c.Defaults.MemoryMB/2)
+	return c, nil
+}
+
+func connect(ctx context.Context, host string) (*client.Client, error) {
+	opts := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
+	if host != "" {
+		opts = append(opts, client.WithHost(host))
+	}
+	api, err := client.NewClientWithOpts(opts...)
+	if err != nil {
+		return nil, providers.Errorf(providers.Invalid, "docker address: %w", err)
+	}
+	if _, err := api.Ping(ctx); err != nil {
+		_ = api.Close()
+		return nil, translate(err, "reach the docker engine")
+	}
+	return api, nil
+}
+
+// Capabilities implements providers.Provider.
+func (p *Provider) Capabilities() providers.Capabilities {
+	return providers.Capabilities{
+		Provider:    "docker",
+		Exec:        providers.Native,
+		Files:       providers.Native,
+		PauseMemory: providers.Native,
+		SplitOutput: providers.Native,
+		Stdin:       providers.Native,
+		Network:     providers.Unsupported,
+		PerNode:     true,
+	}
+}
+
+// EngineID is the engine's own identity: two workers with the same answer share their sandboxes.
+func (p *Provider) EngineID(ctx context.Context) (string, error) {
+	info, err := p.api.Info(ctx)
+	if err != nil {
+		return "", translate(err, "ask the docker engine")
+	}
+	return info.ID, nil
+}
+
+// Close lets go of every sandbox and waits for creates in flight, which finish what they began.
+func (p *Provider) Close() error {
+	p.cancel()
+	p.links.closeAll()
+	p.work.Wait()
+	return p.api.Close()
+}
+
+// GuestVolume names the engine's volume that holds this release's guest. It may be removed when no sandbox uses it.
+func (p *Provider) GuestVolume() string { return p.guest.name() }

@@ -1,0 +1,199 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+	"github.com/docker/docker/client"
+
+	"sandyard/providers"
+)
+
+const (
+	// complete is written last, so a volume that holds it holds all of the guest.
+	completeFile = "complete"
+	fillTimeout  = time.Minute
+	fillPoll     = 50 * time.Millisecond
+)
+
+// guestVolume is the guest's files in a read-only volume of the engine, named by their content, so that workers of
+// different releases share an engine. It is filled by copying into a container that never starts, which also works
+// on an engine far away.
+type guestVolume struct {
+	sum     string // of the content
+	archive []byte
+	mu      sync.Mutex
+	filled  bool
+}
+
+func newGuestVolume(cfg Config) (*guestVolume, error) {
+	files, err := guestFiles(cfg)
+	if err != nil {
+		return nil, err
+	}
+	archive, err := pack(files)
+	if err != nil {
+		return nil, providers.Errorf(providers.Invalid, "read the guest: %w", err)
+	}
+	sum := sha256.Sum256(archive)
+	return &guestVolume{sum: hex.EncodeToString(sum[:8]), archive: archive}, nil
+}
+
+// The guest's programs. The supervisor is started for every command, so there may be a smaller program for it; the
+// guest looks for it at its side and does without.
+const (
+	guestBinary      = "guest"
+	supervisorBinary = "sup"
+)
+
+func guestFiles(cfg Config) (map[string][]byte, error) {
+	root, name := cfg.Guest, guestBinary
+	if root == nil {
+		info, err := os.Stat(cfg.GuestPath)
+		switch {
+		case err != nil:
+			return nil, providers.Errorf(providers.Invalid, "no guest binary (run make build): %w", err)
+		case info.IsDir():
+			root = os.DirFS(cfg.GuestPath)
+		default:
+			root, name = os.DirFS(filepath.Dir(cfg.GuestPath)), filepath.Base(cfg.GuestPath)
+		}
+	}
+	binary, err := fs.ReadFile(root, name)
+	if err != nil {
+		return nil, providers.Errorf(providers.Invalid, "no guest binary (run make build): %w", err)
+	}
+	files := map[string][]byte{guestBinary: binary, completeFile: nil}
+	small, err := fs.ReadFile(root, supervisorBinary)
+	if err == nil {
+		files[supervisorBinary] = small
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, providers.Errorf(providers.Invalid, "read the guest's supervisor: %w", err)
+	}
+	return files, nil
+}
+
+// pack makes the same archive from the same files, whatever their times.
+func pack(files map[string][]byte) ([]byte, error) {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, name := range []string{supervisorBinary, guestBinary, completeFile} {
+		content, present := files[name]
+		if !present {
+			continue
+		}
+		header := &tar.Header{Name: name, Mode: 0o555, Size: int64(len(content)), Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}
+		if err := w.WriteHeader(header); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(content); err != nil {
+			return nil, err
+		}
+	}
+	return out.Bytes(), w.Close()
+}
+
+func (g *guestVolume) name() string { return "sandyard-guest-" + g.sum }
+
+func (g *guestVolume) mount(readOnly bool) mount.Mount {
+	return mount.Mount{
+		Type:     mount.TypeVolume,
+		Source:   g.name(),
+		Target:   guestDir,
+		ReadOnly: readOnly,
+		VolumeOptions: &mount.VolumeOptions{
+			NoCopy: true,
+			Labels: map[string]string{labelGuest: g.sum},
+		},
+	}
+}
+
+// ensure fills the volume unless this process already saw it filled. image is any image the engine holds.
+func (g *guestVolume) ensure(ctx context.Context, api *client.Client, image string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.filled {
+		return nil
+	}
+	ctx, stop := context.WithTimeout(ctx, fillTimeout)
+	defer stop()
+	filler, err := g.claim(ctx, api, image)
+	if err != nil {
+		return translate(err, "prepare the guest volume")
+	}
+	defer discard(ctx, api, filler)
+	if err := g.fill(ctx, api, filler); err != nil {
+		return translate(err, "fill the guest volume")
+	}
+	g.filled = true
+	return nil
+}
+
+// forget makes the next ensure look again: somebody may have pruned the volume, which the engine then makes anew, empty.
+func (g *guestVolume) forget() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.filled = false
+}
+
+// claim makes the container through which the volume is filled. Its name is the lock between workers: who finds it
+// taken waits until it is gone.
+func (g *guestVolume) claim(ctx context.Context, api *client.Client, image string) (string, error) {
+	name := g.name() + "-fill"
+	config := &container.Config{Image: image, Entrypoint: []string{"/never"}, Labels: map[string]string{labelGuest: g.sum}}
+	host := &container.HostConfig{NetworkMode: "none", LogConfig: container.LogConfig{Type: "none"}, Mounts: []mount.Mount{g.mount(false)}}
+	for {
+		made, err := api.ContainerCreate(ctx, config, host, nil, nil, name)
+		if err == nil {
+			return made.ID, nil
+		}
+		if !errdefs.IsConflict(err) {
+			return "", err
+		}
+		discardStale(ctx, api, name)
+		select {
+		case <-time.After(fillPoll):
+		case <-ctx.Done():
+			return "", fmt.Errorf("another worker holds %s: %w", name, ctx.Err())
+		}
+	}
+}
+
+// discardStale removes the filler of a worker that died while it filled.
+func discardStale(ctx context.Context, api *client.Client, name string) {
+	found, err := api.ContainerInspect(ctx, name)
+	if err != nil {
+		return
+	}
+	made, err := time.Parse(time.RFC3339Nano, found.Created)
+	if err == nil && time.Since(made) > fillTimeout {
+		discard(ctx, api, found.ID)
+	}
+}
+
+func discard(ctx context.Context, api *client.Client, id string) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+	defer stop()
+	_ = api.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+}
+
+func (g *guestVolume) fill(ctx context.Context, api *client.Client, filler string) error {
+	_, err := api.ContainerStatPath(ctx, filler, guestDir+"/"+completeFile)
+	if err == nil || !errdefs.IsNotFound(err) {
+		return err
+	}
+	return api.CopyToContainer(ctx, filler, guestDir, bytes.NewReader(g.archive), container.CopyToContainerOptions{})
+}

@@ -1,0 +1,95 @@
+package docker_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// attempts are calls a sandbox must not get through, as Python expressions of their result.
+const attempts = `
+import ctypes, os, errno
+libc = ctypes.CDLL(None, use_errno=True)
+def call(name, *args):
+    ctypes.set_errno(0)
+    result = libc.syscall(*[ctypes.c_long(a) for a in args])
+    print(name, errno.errorcode.get(ctypes.get_errno(), "none") if result < 0 else "allowed")
+call("vsock", 41, 40, 1, 0)
+call("alg", 41, 38, 5, 0)
+call("packet", 41, 17, 3, 0)
+call("can", 41, 29, 3, 1)
+call("unix", 41, 1, 1, 0)
+call("inet", 41, 2, 1, 0)
+call("io_uring", 425, 4, 0)
+call("ptrace", 101, 16, 1, 0, 0)
+call("vm_readv", 310, 1, 0, 0, 0, 0, 0)
+call("prlimit_other", 302, 1, 7, 0, 0)
+call("prlimit_self", 302, 0, 7, 0, 0)
+call("unshare_user", 272, 0x10000000)
+call("mount", 165, 0, 0, 0, 0, 0)
+call("bpf", 321, 0, 0, 0)
+call("keyctl", 250, 0, 0, 0)
+call("kexec", 246, 0, 0, 0, 0)
+`
+
+func TestSeccomp(t *testing.T) {
+	t.Parallel()
+	p := newYard(t).open(t)
+	_, box := create(t, p)
+	got := shell(t, box, "python3 - <<'END'"+attempts+"END")
+	want := `vsock EPERM
+alg EPERM
+packet EPERM
+can EPERM
+unix allowed
+inet allowed
+io_uring EPERM
+ptrace EPERM
+vm_readv EPERM
+prlimit_other EPERM
+prlimit_self allowed
+unshare_user EPERM
+mount EPERM
+bpf EPERM
+keyctl EPERM
+kexec EPERM`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestConfinement(t *testing.T) {
+	t.Parallel()
+	p := newYard(t).open(t)
+	_, box := create(t, p)
+	for script, want := range map[string]string{
+		`id -u; id -g`: "1000\n1000",
+		`grep -E '^(CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\t'`:                                      "CapBnd:0000000000000000\nCapAmb:0000000000000000\nNoNewPrivs:1\nSeccomp:2\nCapEff:0000000000000000",
+		`touch /etc/x 2>&1 | grep -o 'Read-only.*'`:                                                                                 "Read-only file system",
+		`touch /.sandyard/x 2>&1 | grep -o 'Read-only.*'`:                                                                           "Read-only file system",
+		`cat /proc/1/environ 2>&1 | grep -o 'Permission denied'`:                                                                    "Permission denied",
+		`(: >/proc/1/fd/1) 2>&1 | grep -o 'Permission denied'`:                                                                      "Permission denied",
+		`(exec 3<>/proc/1/mem) 2>&1 | grep -o 'Permission denied'`:                                                                  "Permission denied",
+		`for f in /proc/sysrq-trigger /proc/sys/kernel/core_pattern /sys/fs/cgroup/*; do [ -w "$f" ] && echo "$f"; done; echo none`: "none",
+		`ulimit -c; ulimit -Hn`:                                       "0\n4096",
+		`kill -9 1; kill -STOP 1; echo lives`:                         "lives",
+		`df -k --output=size,itotal /workspace | tail -1 | tr -s ' '`: "262144 102400",
+		`cat /proc/1/comm`:                                            "guest",
+	} {
+		got := shell(t, box, script)
+		if sorted(got) != sorted(want) {
+			t.Errorf("%s\ngot  %q\nwant %q", script, got, want)
+		}
+	}
+}
+
+func sorted(lines string) string {
+	all := strings.Split(strings.TrimSpace(lines), "\n")
+	for i := range all {
+		for j := i + 1; j < len(all); j++ {
+			if all[j] < all[i] {
+				all[i], all[j] = all[j], all[i]
+			}
+		}
+	}
+	return strings.Join(all, "\n")
+}

@@ -1,0 +1,118 @@
+package docker
+
+import (
+	"context"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+
+	"sandyard/providers"
+)
+
+const removePoll = 20 * time.Millisecond
+
+// Pause implements providers.Pauser. The link is let go of: nobody answers on it, and whoever waits on it must not
+// take that for a death.
+func (p *Provider) Pause(ctx context.Context, id string) error {
+	return p.change(ctx, id, func(found resource) error {
+		if found.status != statusPaused {
+			if err := found.usable(); err != nil {
+				return err
+			}
+			if err := p.settle(ctx, id, statusPaused, p.api.ContainerPause(ctx, found.ref)); err != nil {
+				return err
+			}
+		}
+		p.pauses.begin(id)
+		p.links.drop(id, nil)
+		return nil
+	})
+}
+
+// Resume implements providers.Pauser.
+func (p *Provider) Resume(ctx context.Context, id string) error {
+	return p.change(ctx, id, func(found resource) error {
+		if found.status == statusPaused {
+			if err := p.settle(ctx, id, statusRunning, p.api.ContainerUnpause(ctx, found.ref)); err != nil {
+				return err
+			}
+		} else if err := found.usable(); err != nil {
+			return err
+		}
+		p.pauses.end(id)
+		return nil
+	})
+}
+
+func (p *Provider) change(ctx context.Context, id string, do func(resource) error) error {
+	unlock, err := p.locks.acquire(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	found, err := p.inspect(ctx, id)
+	if err != nil {
+		return err
+	}
+	return do(found)
+}
+
+// settle forgives an error when the container is in the wanted state all the same: another worker was faster, or the
+// engine answers a repeated call with an error of its own (20.10 says 500 to a second unpause).
+func (p *Provider) settle(ctx context.Context, id string, want status, err error) error {
+	if err == nil {
+		return nil
+	}
+	now, inspectErr := p.inspect(ctx, id)
+	switch {
+	case inspectErr != nil:
+		return inspectErr
+	case now.status == want:
+		return nil
+	case now.status == statusGone:
+		return now.usable()
+	default:
+		return translate(err, "change the sandbox to "+string(want))
+	}
+}
+
+// Delete implements providers.Provider.
+func (p *Provider) Delete(ctx context.Context, id string) error {
+	unlock, err := p.locks.acquire(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	found, err := p.inspect(ctx, id)
+	if err == nil {
+		err = p.remove(ctx, found.ref)
+	}
+	if err != nil && providers.AsError(err).Class != providers.NotFound {
+		return err
+	}
+	p.links.drop(id, nil)
+	p.pauses.forget(id)
+	p.cfg.Logger.InfoContext(ctx, "sandbox removed", "sandbox_id", id)
+	return nil
+}
+
+// remove kills and removes a container and returns once it is gone, also when somebody else is removing it.
+func (p *Provider) remove(ctx context.Context, ref string) error {
+	ctx, stop := context.WithTimeout(ctx, removeTimeout)
+	defer stop()
+	for {
+		err := p.api.ContainerRemove(ctx, ref, container.RemoveOptions{Force: true, RemoveVolumes: true})
+		if err == nil || errdefs.IsNotFound(err) {
+			return nil
+		}
+		if !errdefs.IsConflict(err) {
+			return translate(err, "remove the container")
+		}
+		select {
+		case <-time.After(removePoll):
+		case <-ctx.Done():
+			return translate(err, "remove the container")
+		}
+	}
+}

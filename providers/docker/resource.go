@@ -1,0 +1,118 @@
+package docker
+
+import (
+	"context"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+
+	"sandyard/providers"
+)
+
+// status is the engine's word for a container's state, with all its ends as one.
+type status string
+
+const (
+	statusCreated status = "created"
+	statusRunning status = "running"
+	statusPaused  status = "paused"
+	statusGone    status = "exited"
+)
+
+// resource is what the engine says of one container of ours.
+type resource struct {
+	id        string // the sandbox's
+	ref       string
+	status    status
+	oom       bool
+	createdAt time.Time
+}
+
+func (r resource) instance() providers.Instance {
+	return providers.Instance{ID: r.id, Ref: r.ref, State: stateOf(r.status), CreatedAt: r.createdAt}
+}
+
+func stateOf(s status) providers.State {
+	switch s {
+	case statusRunning:
+		return providers.StateRunning
+	case statusPaused:
+		return providers.StatePaused
+	default:
+		return providers.StateStopped
+	}
+}
+
+func statusOf(engine string) status {
+	switch engine {
+	case "dead":
+		return statusGone
+	default:
+		return status(engine)
+	}
+}
+
+// inspect asks for the container of sandbox id. A container of that name that is not of this fleet is not ours to touch.
+func (p *Provider) inspect(ctx context.Context, id string) (resource, error) {
+	if !validID.MatchString(id) {
+		return resource{}, providers.ErrNotFound
+	}
+	found, err := p.api.ContainerInspect(ctx, containerName(id))
+	if err != nil {
+		if e := translate(err, "inspect the container"); classOf(err) != providers.NotFound {
+			return resource{}, e
+		}
+		return resource{}, providers.Errorf(providers.NotFound, "the sandbox does not exist: %w", err)
+	}
+	if found.Config.Labels[labelFleet] != p.cfg.Fleet || found.Config.Labels[labelSandbox] != id {
+		return resource{}, providers.Errorf(providers.NotFound, "container %s belongs to somebody else", containerName(id))
+	}
+	// A time the engine writes in another form only loses the date, not the sandbox.
+	made, _ := time.Parse(time.RFC3339Nano, found.Created)
+	return resource{
+		id:        id,
+		ref:       found.ID,
+		status:    statusOf(found.State.Status),
+		oom:       found.State.OOMKilled,
+		createdAt: made,
+	}, nil
+}
+
+// usable answers nil for a running sandbox and says of any other what is wrong.
+func (r resource) usable() error {
+	switch r.status {
+	case statusRunning:
+		return nil
+	case statusPaused:
+		return providers.ErrPaused
+	case statusGone:
+		if r.oom {
+			return providers.Errorf(providers.Lost, "the sandbox died: it ran out of memory")
+		}
+		return providers.ErrLost
+	default:
+		return providers.Errorf(providers.Busy, "the sandbox is %s; try again", r.status)
+	}
+}
+
+// List implements providers.Provider.
+func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
+	found, err := p.api.ContainerList(ctx, container.ListOptions{
+		All:     true,
+		Filters: filters.NewArgs(filters.Arg("label", labelFleet+"="+p.cfg.Fleet)),
+	})
+	if err != nil {
+		return nil, translate(err, "list the containers")
+	}
+	instances := make([]providers.Instance, 0, len(found))
+	for _, c := range found {
+		instances = append(instances, providers.Instance{
+			ID:        c.Labels[labelSandbox],
+			Ref:       c.ID,
+			State:     stateOf(statusOf(c.State)),
+			CreatedAt: time.Unix(c.Created, 0),
+		})
+	}
+	return instances, nil
+}
