@@ -26,7 +26,7 @@ func main() {
 	}
 	switch os.Args[1] {
 	case "sup":
-		os.Exit(sup.Run())
+		sup.Run()
 	case "stdio":
 		if err := stdio(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, "guest:", err)
@@ -89,7 +89,7 @@ func options(args []string) (guest.Options, error) {
 	}, nil
 }
 
-// supervisor prefers the small program: it is started for every command.
+// supervisor prefers the small program.
 func supervisor(self string) []string {
 	small := filepath.Join(filepath.Dir(self), "sup")
 	if info, err := os.Stat(small); err == nil && info.Mode().IsRegular() {

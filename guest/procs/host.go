@@ -7,8 +7,10 @@ package procs
 
 import (
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -21,9 +23,10 @@ type Host struct {
 	log     *slog.Logger
 	init    bool // we are process 1, so kill(-1) reaches the sandbox and nothing else
 
-	mu   sync.Mutex // held over fork, so that no child is reaped before it is known
-	sups map[int]*supervisor
-	idle *supervisor // started ahead of the next command
+	mu      sync.Mutex // held over fork, so that no child is reaped before it is known
+	sups    map[int]*supervisor
+	idle    []*supervisor // ready for a command
+	closing bool
 
 	refill chan struct{}
 	stop   chan struct{}
@@ -49,25 +52,28 @@ func NewHost(command []string, log *slog.Logger) (*Host, error) {
 	}
 	h.loops.Go(h.reapLoop)
 	h.loops.Go(h.refillLoop)
+	h.wantIdle()
 	return h, nil
 }
 
 // Close kills every command with all it started, and returns when they are gone.
 func (h *Host) Close() {
-	h.mu.Lock()
-	live := make([]*supervisor, 0, len(h.sups))
-	for _, s := range h.sups {
-		if s == h.idle {
-			_ = s.socket.Close() // ends it
-		}
-		live = append(live, s)
-	}
-	h.mu.Unlock()
-	for _, s := range live {
-		h.destroy(s)
+	for _, s := range h.closeIdle() {
+		h.destroy(s, s.gone)
 	}
 	close(h.stop)
 	h.loops.Wait()
+}
+
+// closeIdle lets the idle supervisors go, now and from now on, and returns all.
+func (h *Host) closeIdle() []*supervisor {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closing = true
+	for _, s := range h.idle {
+		_ = s.socket.Close() // ends it
+	}
+	return slices.Collect(maps.Values(h.sups))
 }
 
 // reapLoop waits for every child, known or not.
@@ -96,9 +102,7 @@ func (h *Host) reapOne() bool {
 	if s := h.sups[pid]; s != nil {
 		delete(h.sups, pid)
 		close(s.gone)
-		if h.idle == s {
-			h.idle = nil
-		}
+		h.idle = slices.DeleteFunc(h.idle, func(other *supervisor) bool { return other == s })
 	}
 	return true
 }

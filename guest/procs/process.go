@@ -22,6 +22,8 @@ type Process struct {
 	sup    *supervisor
 	ended  chan struct{}
 	status syscall.WaitStatus
+	clear  chan struct{}
+	killed bool // guarded by host.mu; its supervisor is not used again
 }
 
 // killedStatus is the wait status of a command whose supervisor could not report it.
@@ -50,39 +52,53 @@ func (h *Host) Start(spec Spec, stdio [3]*os.File) (*Process, error) {
 func (h *Host) begin(s *supervisor) (*Process, error) {
 	_ = s.socket.SetReadDeadline(time.Now().Add(startPatience))
 	kind, value, err := s.report()
-	if err != nil {
+	_ = s.socket.SetReadDeadline(time.Time{})
+	switch {
+	case err != nil:
 		_ = s.socket.Close()
-		h.destroy(s)
+		h.destroy(s, s.gone)
 		return nil, ErrUnknownStart
-	}
-	if kind == sup.Failed {
-		_ = s.socket.Close()
+	case kind == sup.Failed:
+		h.keep(s)
 		return nil, syscall.Errno(value)
 	}
-	_ = s.socket.SetReadDeadline(time.Time{})
-	p := &Process{Pid: int(value), host: h, sup: s, ended: make(chan struct{})}
+	p := &Process{Pid: int(value), host: h, sup: s, ended: make(chan struct{}), clear: make(chan struct{})}
 	h.loops.Go(p.follow)
 	return p, nil
 }
 
-// follow waits for the report of the end. Without one the supervisor was killed and its command, orphaned, must go too.
+// follow waits until nothing of the command is left. Without a report of its end the supervisor was killed, and the
+// command, orphaned, must go too.
 func (p *Process) follow() {
+	defer close(p.clear)
 	kind, value, err := p.sup.report()
-	_ = p.sup.socket.Close()
 	if err != nil || kind != sup.Exited {
+		_ = p.sup.socket.Close()
 		p.status = killedStatus
-		p.host.destroy(p.sup)
-	} else {
-		p.status = syscall.WaitStatus(value)
+		p.host.destroy(p.sup, p.sup.gone)
+		close(p.ended)
+		return
 	}
+	p.status = syscall.WaitStatus(value)
 	close(p.ended)
+	if kind, _, err := p.sup.report(); err == nil && kind == sup.Free && p.unused() {
+		p.host.keep(p.sup)
+	} else {
+		_ = p.sup.socket.Close()
+	}
+}
+
+// unused says that no Kill of this command still looks at its supervisor, and from now on none will.
+func (p *Process) unused() bool {
+	p.host.mu.Lock()
+	defer p.host.mu.Unlock()
+	free := !p.killed
+	p.killed = true
+	return free
 }
 
 // Ended is closed when the command itself has ended; what it started in the background may go on.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
-
-// Gone is closed when nothing of the command is left.
-func (p *Process) Gone() <-chan struct{} { return p.sup.gone }
 
 // Status is how the command ended; it may be asked once Ended is closed.
 func (p *Process) Status() syscall.WaitStatus { return p.status }
@@ -109,6 +125,8 @@ func (p *Process) Kill(grace time.Duration) {
 		case <-timer.C:
 		}
 	}
-	p.host.destroy(p.sup)
-	<-p.ended
+	if p.unused() {
+		p.host.destroy(p.sup, p.clear)
+	}
+	<-p.clear
 }

@@ -11,8 +11,15 @@ import (
 	"sandyard/guest/sup"
 )
 
-// A supervisor that says nothing for this long while it should start a command was stopped from inside the sandbox.
-const startPatience = 5 * time.Second
+const (
+	// A supervisor that says nothing for this long while it should start a command was stopped from inside the sandbox.
+	startPatience = 5 * time.Second
+	// maxIdle supervisors stay ready. Each is three threads and half a megabyte.
+	maxIdle = 3
+	// A supervisor collects no garbage; after this many bytes of commands it is replaced.
+	maxTaken   = 1 << 20
+	takenByAny = 4 << 10
+)
 
 var (
 	// ErrNoProcess says that the sandbox has no room for another process; nothing was started.
@@ -25,6 +32,7 @@ var (
 type supervisor struct {
 	pid    int
 	socket *os.File
+	taken  int           // bytes of all its commands
 	gone   chan struct{} // closed when the process was reaped
 }
 
@@ -78,10 +86,14 @@ func socketPair() (ours, theirs *os.File, err error) {
 // take returns a supervisor without a command, started now if none was ready.
 func (h *Host) take() (*supervisor, error) {
 	h.mu.Lock()
-	s := h.idle
-	h.idle = nil
+	var s *supervisor
+	if n := len(h.idle); n > 0 {
+		s, h.idle = h.idle[n-1], h.idle[:n-1]
+	}
+	if len(h.idle) == 0 {
+		h.wantIdle()
+	}
 	h.mu.Unlock()
-	h.wantIdle()
 	if s != nil {
 		return s, nil
 	}
@@ -103,25 +115,27 @@ func (h *Host) refillLoop() {
 			return
 		case <-h.refill:
 		}
-		s, err := h.fork()
-		if err != nil {
-			continue // the next command starts its own and meets the error
-		}
-		h.mu.Lock()
-		if _, alive := h.sups[s.pid]; alive && h.idle == nil {
-			h.idle = s
-			s = nil
-		}
-		h.mu.Unlock()
-		if s != nil {
-			_ = s.socket.Close() // ends it
+		if s, err := h.fork(); err == nil { // else the next command starts its own and meets the error
+			h.keep(s)
 		}
 	}
+}
+
+// keep makes a supervisor without a command ready for the next one, or lets it go.
+func (h *Host) keep(s *supervisor) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sups[s.pid] == s && !h.closing && len(h.idle) < maxIdle && s.taken < maxTaken {
+		h.idle = append(h.idle, s)
+		return
+	}
+	_ = s.socket.Close() // ends it
 }
 
 // send hands over the command and its standard descriptors. An error means that it was not started.
 func (s *supervisor) send(spec sup.Spec, stdio [3]*os.File) error {
 	b := spec.Encode()
+	s.taken += len(b) + takenByAny
 	rights := syscall.UnixRights(int(stdio[0].Fd()), int(stdio[1].Fd()), int(stdio[2].Fd()))
 	raw, err := s.socket.SyscallConn()
 	if err != nil {

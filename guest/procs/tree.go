@@ -3,6 +3,7 @@ package procs
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -16,12 +17,13 @@ const (
 	deathPoll     = 2 * time.Millisecond
 )
 
-// destroy kills the supervisor's tree and all strays and returns when they are gone.
+// destroy kills the supervisor's tree and all strays and returns when they are gone, which the supervisor's end or
+// the closing of clear says.
 //
 // With no other supervisor alive one kill(-1) from process 1 does it, which no fork escapes. Otherwise the tree is
 // stopped, process by process, until a look at all processes finds no new one, and then killed: a stopped process
 // cannot fork, and its children stay below the supervisor.
-func (h *Host) destroy(s *supervisor) {
+func (h *Host) destroy(s *supervisor, clear <-chan struct{}) {
 	if h.onlyOne(s) || !h.stopTree(s) {
 		h.killAll()
 	}
@@ -32,12 +34,12 @@ func (h *Host) destroy(s *supervisor) {
 			h.killAll()
 		}
 		select {
-		case <-s.gone:
+		case <-clear:
 		case <-time.After(deathPoll):
 		}
 		h.stopTree(s)
 	}
-	h.endSupervisor(s)
+	h.endSupervisor(s, clear)
 }
 
 // onlyOne says whether s is the only supervisor with a command and kill(-1) is ours to use.
@@ -48,7 +50,7 @@ func (h *Host) onlyOne(s *supervisor) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, other := range h.sups {
-		if other != s && other != h.idle {
+		if other != s && !slices.Contains(h.idle, other) {
 			return false
 		}
 	}
@@ -86,9 +88,11 @@ func (h *Host) stopTree(s *supervisor) bool {
 	return true
 }
 
-// endSupervisor lets the supervisor, whose children are dead, end by itself and helps when it does not.
-func (h *Host) endSupervisor(s *supervisor) {
+// endSupervisor lets the supervisor, whose children are dead, notice that itself and kills it when it does not.
+func (h *Host) endSupervisor(s *supervisor, clear <-chan struct{}) {
 	select {
+	case <-clear:
+		return
 	case <-s.gone:
 		return
 	case <-time.After(walkPatience):
@@ -110,10 +114,14 @@ func (h *Host) tree(s *supervisor) []int {
 	parents := livingProcesses()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	sup := s.pid
+	if h.sups[sup] != s {
+		sup = -1 // it is gone, and its number may be another's
+	}
 	verdict := map[int]bool{}
 	var members []int
 	for pid := range parents {
-		if h.sups[pid] == nil && h.belongs(pid, s.pid, parents, verdict) {
+		if h.sups[pid] == nil && h.belongs(pid, sup, parents, verdict) {
 			members = append(members, pid)
 		}
 	}

@@ -11,27 +11,34 @@ const (
 // its last.
 const childOOMScore = "500"
 
-// Run is the whole supervisor: it waits for one Spec on SocketFD, runs it, reports how it started and ended, and
-// returns when the command and everything it left behind are gone. It returns the exit code for the process.
-func Run() int {
+// Run is the whole supervisor: it takes one command after the other from SocketFD, each when everything that the one
+// before left behind is gone, and returns when the guest closes the socket.
+func Run() {
 	oom := openOOMScore() // before the next line makes /proc/self unwritable
 	prctl(prSetDumpable, 0)
 	prctl(prSetChildSubreaper, 1)
-	spec, files, ok := receive()
-	if !ok {
-		return 0 // the guest no longer wants us
+	syscall.CloseOnExec(SocketFD)
+	for {
+		spec, files, ok := receive()
+		if !ok {
+			return
+		}
+		supervise(spec, files, oom)
 	}
+}
+
+func supervise(spec Spec, files []uintptr, oom int) {
 	pid, err := start(spec, files, oom)
 	for _, fd := range files {
 		_ = syscall.Close(int(fd)) // else the command's pipes would stay open for as long as we live
 	}
 	if err != nil {
 		report(Failed, uint32(errno(err)))
-		return 1
+		return
 	}
 	report(Started, uint32(pid))
 	reap(pid)
-	return 0
+	report(Free, 0)
 }
 
 func prctl(option, value uintptr) { _, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, option, value, 0) }
@@ -46,7 +53,6 @@ func openOOMScore() int {
 
 // receive reads the head with its descriptors, then the body.
 func receive() (Spec, []uintptr, bool) {
-	syscall.CloseOnExec(SocketFD)
 	head := make([]byte, HeadSize)
 	control := make([]byte, syscall.CmsgSpace(3*4))
 	n, cn, _, _, err := syscall.Recvmsg(SocketFD, head, control, syscall.MSG_CMSG_CLOEXEC|syscall.MSG_WAITALL)
@@ -116,7 +122,6 @@ func restoreOOMScore(fd int, own []byte) {
 	if own != nil {
 		_, _ = syscall.Pwrite(fd, own, 0)
 	}
-	_ = syscall.Close(fd)
 }
 
 // reap waits for the command and, after it, for everything that was left to us.

@@ -1,7 +1,8 @@
 // Package sup is the supervisor between the guest and one command. It is a child subreaper, so whatever the command
 // starts, however often it forks and detaches, stays below it in the process tree and can be found and killed.
 //
-// It imports syscall alone: a supervisor is started for every command, and a small program starts faster.
+// It imports syscall alone, because a small program starts faster. A command waits less than for its own start when a
+// supervisor is ready for it, so one that has become free takes another command.
 package sup
 
 // SocketFD is the supervisor's end of the stream socket pair to the guest.
@@ -10,8 +11,9 @@ const SocketFD = 3
 // The reports that a supervisor sends, each followed by a 32-bit little-endian value.
 const (
 	Started byte = 'S' // the process id of the command
-	Failed  byte = 'F' // the errno for which it could not be started; the last report
+	Failed  byte = 'F' // the errno for which it could not be started; the last report on it
 	Exited  byte = 'X' // its wait status
+	Free    byte = 'E' // nothing of it is left and the next command may come; the value is 0
 )
 
 // ReportSize is the length of a report in bytes.

@@ -27,26 +27,27 @@ const (
 )
 
 // ReadFile is providers.Files.ReadFile.
-func (s *Sandbox) ReadFile(ctx context.Context, path string, max int64) ([]byte, error) {
+func (s *Sandbox) ReadFile(ctx context.Context, path string, limit int64) ([]byte, error) {
 	answer, err := s.do(ctx, http.MethodGet, filesURL(path), nil, func(r *http.Request) {
-		r.Header.Set(dialect.MaxBytesHeader, strconv.FormatInt(max, 10))
+		r.Header.Set(dialect.MaxBytesHeader, strconv.FormatInt(limit, 10))
 	})
 	if err != nil {
 		return nil, err
 	}
 	defer answer.Body.Close()
-	tooLarge := providers.Errorf(providers.TooLarge, "path '%s' holds more than %d bytes", path, max)
-	if answer.ContentLength > max {
+	tooLarge := providers.Errorf(providers.TooLarge, "path '%s' holds more than %d bytes", path, limit)
+	if answer.ContentLength > limit {
 		return nil, tooLarge
 	}
-	data, err := io.ReadAll(io.LimitReader(answer.Body, max+1))
-	if err != nil {
+	var data bytes.Buffer
+	data.Grow(int(max(answer.ContentLength, 0)) + bytes.MinRead)
+	if _, err := data.ReadFrom(io.LimitReader(answer.Body, limit+1)); err != nil {
 		return nil, s.unavailable(err)
 	}
-	if int64(len(data)) > max {
+	if int64(data.Len()) > limit {
 		return nil, tooLarge
 	}
-	return data, nil
+	return data.Bytes(), nil
 }
 
 func filesURL(path string) string {
