@@ -23,24 +23,23 @@ import (
 // MaxPayload is the most that one frame carries, in bytes.
 const MaxPayload = 1<<16 - 1
 
-// Kind says what a frame is for.
-type Kind uint8
+// kind says what a frame is for.
+type kind uint8
 
-// The kinds of frames.
 const (
-	Hello   Kind = 1 + iota // worker to guest: start an epoch; the payload is the nonce
-	Welcome                 // guest to worker: the epoch has started; the payload is the nonce of its hello
-	Data                    // a piece of the conversation
-	Reset                   // guest to worker: the epoch is over
-	Pad                     // nothing; pushes a torn frame out of the reader
+	hello   kind = 1 + iota // worker to guest: start an epoch; the payload is the nonce
+	welcome                 // guest to worker: the epoch has started; the payload is the nonce of its hello
+	data                    // a piece of the conversation
+	reset                   // guest to worker: the epoch is over
+	pad                     // nothing; pushes a torn frame out of the reader
 )
 
-// Frame is one unit on the wire.
-type Frame struct {
-	Kind    Kind
-	Epoch   uint32
-	Seq     uint32 // counts the data frames of one direction in one epoch, from 0
-	Payload []byte
+// frame is one unit on the wire.
+type frame struct {
+	kind    kind
+	epoch   uint32
+	seq     uint32 // counts the data frames of one direction in one epoch, from 0
+	payload []byte
 }
 
 // On the wire, big-endian: magic 4, kind 1, version 1, payload length 2, epoch 4, seq 4, CRC-32C of all that and of
@@ -60,15 +59,15 @@ func magic() []byte { return []byte{0xf5, 'S', 'y', 0x1a} }
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // appendFrame encodes f behind b. The payload must not exceed MaxPayload.
-func appendFrame(b []byte, f Frame) []byte {
+func appendFrame(b []byte, f frame) []byte {
 	start := len(b)
 	b = append(b, magic()...)
-	b = append(b, byte(f.Kind), version)
-	b = binary.BigEndian.AppendUint16(b, uint16(len(f.Payload)))
-	b = binary.BigEndian.AppendUint32(b, f.Epoch)
-	b = binary.BigEndian.AppendUint32(b, f.Seq)
-	b = binary.BigEndian.AppendUint32(b, checksum(b[start:], f.Payload))
-	return append(b, f.Payload...)
+	b = append(b, byte(f.kind), version)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(f.payload)))
+	b = binary.BigEndian.AppendUint32(b, f.epoch)
+	b = binary.BigEndian.AppendUint32(b, f.seq)
+	b = binary.BigEndian.AppendUint32(b, checksum(b[start:], f.payload))
+	return append(b, f.payload...)
 }
 
 func checksum(header, payload []byte) uint32 {
@@ -86,28 +85,28 @@ func newFrameReader(r io.Reader) *frameReader {
 
 // next returns the next intact frame; its payload is valid until the following call. It answers errGarbage each time
 // it had to skip bytes, so that an epoch can end at once instead of waiting for a frame that shows the gap.
-func (r *frameReader) next() (Frame, error) {
+func (r *frameReader) next() (frame, error) {
 	header, err := r.r.Peek(headerSize)
 	if err != nil {
-		return Frame{}, err
+		return frame{}, err
 	}
 	if !bytes.HasPrefix(header, magic()) || header[5] != version {
-		return Frame{}, r.skip()
+		return frame{}, r.skip()
 	}
 	size := headerSize + int(binary.BigEndian.Uint16(header[6:]))
 	raw, err := r.r.Peek(size)
 	if err != nil {
-		return Frame{}, err
+		return frame{}, err
 	}
 	if binary.BigEndian.Uint32(raw[crcOffset:]) != checksum(raw[:crcOffset], raw[headerSize:]) {
-		return Frame{}, r.skip()
+		return frame{}, r.skip()
 	}
 	_, err = r.r.Discard(size) // only moves the read position: raw stays as it is until the next Peek
-	return Frame{
-		Kind:    Kind(raw[4]),
-		Epoch:   binary.BigEndian.Uint32(raw[8:]),
-		Seq:     binary.BigEndian.Uint32(raw[12:]),
-		Payload: raw[headerSize:],
+	return frame{
+		kind:    kind(raw[4]),
+		epoch:   binary.BigEndian.Uint32(raw[8:]),
+		seq:     binary.BigEndian.Uint32(raw[12:]),
+		payload: raw[headerSize:],
 	}, err
 }
 

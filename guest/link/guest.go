@@ -41,9 +41,9 @@ func (g *guestEnd) read(r *frameReader) error {
 			g.tear()
 		case err != nil:
 			return err
-		case f.Kind == Hello:
-			g.hello(f.Payload)
-		case f.Kind == Data:
+		case f.kind == hello:
+			g.hello(f.payload)
+		case f.kind == data:
 			g.data(f)
 		}
 	}
@@ -56,7 +56,7 @@ func (g *guestEnd) hello(nonce []byte) {
 		g.nonce = bytes.Clone(nonce)
 		g.begin()
 	}
-	g.send(Frame{Kind: Welcome, Payload: nonce})
+	g.send(frame{kind: welcome, payload: nonce})
 }
 
 func (g *guestEnd) begin() {
@@ -79,36 +79,36 @@ func (g *guestEnd) current() *conversation {
 }
 
 // send writes one control frame of the current epoch. A stream that takes no more bytes is noticed by the reader.
-func (g *guestEnd) send(f Frame) {
+func (g *guestEnd) send(f frame) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	f.Epoch = g.epoch
+	f.epoch = g.epoch
 	_ = g.write(f)
 }
 
-func (g *guestEnd) write(f Frame) error {
+func (g *guestEnd) write(f frame) error {
 	g.out = appendFrame(g.out[:0], f)
 	_, err := g.w.Write(g.out)
 	return err
 }
 
 // data feeds the current conversation. Frames of other epochs are what a superseded worker still had to say.
-func (g *guestEnd) data(f Frame) {
+func (g *guestEnd) data(f frame) {
 	c := g.current()
-	if c == nil || f.Epoch != c.epoch {
+	if c == nil || f.epoch != c.epoch {
 		return
 	}
-	if f.Seq != c.received {
+	if f.seq != c.received {
 		g.tear()
 		return
 	}
 	c.received++
-	_, _ = c.feed.Write(f.Payload) // fails only when the conversation is over
+	_, _ = c.feed.Write(f.payload) // fails only when the conversation is over
 }
 
 func (g *guestEnd) tear() {
 	if g.finish(ErrTorn) {
-		g.send(Frame{Kind: Reset})
+		g.send(frame{kind: reset})
 	}
 }
 
@@ -154,7 +154,7 @@ func (c *conversation) writeFrame(chunk []byte) error {
 	if c.end.cur != c {
 		return io.ErrClosedPipe
 	}
-	f := Frame{Kind: Data, Epoch: c.epoch, Seq: c.sent, Payload: chunk}
+	f := frame{kind: data, epoch: c.epoch, seq: c.sent, payload: chunk}
 	c.sent++
 	return c.end.write(f)
 }
@@ -168,5 +168,5 @@ func (c *conversation) Close() error {
 		return nil
 	}
 	c.end.cur = nil
-	return c.end.write(Frame{Kind: Reset, Epoch: c.epoch})
+	return c.end.write(frame{kind: reset, epoch: c.epoch})
 }

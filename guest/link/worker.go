@@ -61,9 +61,9 @@ func (c *Conn) Epoch() uint32 { return c.epoch }
 // greet says hello until welcomed is closed. From the second time on padding follows: when a worker before us died
 // in the middle of a frame, the guest takes what we say for the rest of that frame until it is full.
 func (c *Conn) greet(welcomed <-chan struct{}) {
-	hello := appendFrame(nil, Frame{Kind: Hello, Payload: c.nonce})
+	greeting := appendFrame(nil, frame{kind: hello, payload: c.nonce})
 	for wait := firstRepeat; ; wait = min(2*wait, maxRepeat) {
-		if c.writeRaw(hello) != nil {
+		if c.writeRaw(greeting) != nil {
 			return // the reader meets the same error
 		}
 		select {
@@ -71,8 +71,8 @@ func (c *Conn) greet(welcomed <-chan struct{}) {
 			return
 		case <-time.After(wait):
 		}
-		if len(hello) < frameSize {
-			hello = appendFrame(hello, Frame{Kind: Pad, Payload: make([]byte, MaxPayload)})
+		if len(greeting) < frameSize {
+			greeting = appendFrame(greeting, frame{kind: pad, payload: make([]byte, MaxPayload)})
 		}
 	}
 }
@@ -94,8 +94,8 @@ func (c *Conn) awaitWelcome() error {
 		if err != nil {
 			return err
 		}
-		if f.Kind == Welcome && bytes.Equal(f.Payload, c.nonce) {
-			c.epoch = f.Epoch
+		if f.kind == welcome && bytes.Equal(f.payload, c.nonce) {
+			c.epoch = f.epoch
 			return nil
 		}
 	}
@@ -121,19 +121,19 @@ func (c *Conn) nextData() ([]byte, error) {
 		return nil, ErrTorn
 	case err != nil:
 		return nil, err
-	case f.Epoch > c.epoch:
+	case f.epoch > c.epoch:
 		return nil, ErrSuperseded
-	case f.Epoch < c.epoch:
+	case f.epoch < c.epoch:
 		return nil, nil
-	case f.Kind == Reset:
+	case f.kind == reset:
 		return nil, ErrEnded
-	case f.Kind != Data:
+	case f.kind != data:
 		return nil, nil
-	case f.Seq != c.received:
+	case f.seq != c.received:
 		return nil, ErrTorn
 	}
 	c.received++
-	return f.Payload, nil
+	return f.payload, nil
 }
 
 func (c *Conn) Write(p []byte) (int, error) {
@@ -142,7 +142,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	done := 0
 	for done < len(p) {
 		chunk := p[done:min(len(p), done+MaxPayload)]
-		c.out = appendFrame(c.out[:0], Frame{Kind: Data, Epoch: c.epoch, Seq: c.sent, Payload: chunk})
+		c.out = appendFrame(c.out[:0], frame{kind: data, epoch: c.epoch, seq: c.sent, payload: chunk})
 		if _, err := c.rw.Write(c.out); err != nil {
 			return done, err
 		}
