@@ -35,12 +35,16 @@ const (
 )
 
 // standard is what a sandbox gets where neither its spec nor the configuration says otherwise.
-var standard = providers.Resources{CPUs: 1, MemoryMB: 512, DiskMB: 256, Pids: 256}
+func standard() providers.Resources {
+	return providers.Resources{CPUs: 1, MemoryMB: 512, DiskMB: 256, Pids: 256}
+}
 
 var validID = regexp.MustCompile(`^[a-z0-9]{1,64}$`)
 
 // systemDirs are where a work directory would hide what the system or the guest needs.
-var systemDirs = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr", "/var", guestDir}
+func systemDirs() []string {
+	return []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr", "/var", guestDir}
+}
 
 func containerName(id string) string { return "sandyard-" + id }
 
@@ -85,7 +89,7 @@ func (p *Provider) complete(spec providers.Spec) (providers.Spec, error) {
 }
 
 func checkWorkDir(dir string) error {
-	inSystem := slices.ContainsFunc(systemDirs, func(s string) bool { return dir == s || strings.HasPrefix(dir, s+"/") })
+	inSystem := slices.ContainsFunc(systemDirs(), func(s string) bool { return dir == s || strings.HasPrefix(dir, s+"/") })
 	if !path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/" || inSystem || strings.ContainsAny(dir, "\x00:,") {
 		return providers.Errorf(providers.Invalid, "work directory %.200q: give an absolute, clean path outside the system's directories, such as /workspace", dir)
 	}

@@ -49,9 +49,7 @@ type Provider struct {
 	links  links
 	pauses pauses
 	// work counts goroutines that outlive the call which began them; Close waits for them.
-	work   sync.WaitGroup
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
+	work sync.WaitGroup
 }
 
 var (
@@ -73,9 +71,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{cfg: cfg, api: api, guest: guest, starts: make(chan struct{}, cfg.StartConcurrency)}
-	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	return p, nil
+	return &Provider{cfg: cfg, api: api, guest: guest, starts: make(chan struct{}, cfg.StartConcurrency)}, nil
 }
 
 func (c Config) complete() (Config, error) {
@@ -88,7 +84,7 @@ func (c Config) complete() (Config, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	c.Defaults = withDefaults(c.Defaults, standard)
+	c.Defaults = withDefaults(c.Defaults, standard())
 	c.Defaults.DiskMB = min(c.Defaults.DiskMB, c.Defaults.MemoryMB/2)
 	return c, nil
 }
@@ -134,7 +130,6 @@ func (p *Provider) EngineID(ctx context.Context) (string, error) {
 
 // Close lets go of every sandbox and waits for creates in flight, which finish what they began.
 func (p *Provider) Close() error {
-	p.cancel()
 	p.links.closeAll()
 	p.work.Wait()
 	return p.api.Close()

@@ -11,12 +11,15 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
+	dockerimage "github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/client"
 	"go.uber.org/goleak"
 
@@ -54,6 +57,8 @@ func removeUnusedGuests() {
 }
 
 // guest builds the guest once per run of the tests; they prove nothing about a binary that lies around.
+//
+//nolint:gochecknoglobals // the one value all tests share, and a build is slow
 var guest = sync.OnceValues(func() (fstest.MapFS, error) {
 	dir, err := os.MkdirTemp("", "sandyard-guest")
 	if err != nil {
@@ -99,7 +104,10 @@ func newYard(t testing.TB) *yard {
 		t.Fatal(err)
 	}
 	y := &yard{fleet: "test-" + rand.Text(), api: api}
-	t.Cleanup(func() { y.clear(t) })
+	t.Cleanup(func() {
+		y.clear(t)
+		_ = api.Close()
+	})
 	if _, err := api.ImageInspect(t.Context(), image); err != nil {
 		t.Fatalf("no image %s; run make image first: %v", image, err)
 	}
@@ -119,7 +127,6 @@ func (y *yard) clear(t testing.TB) {
 			t.Errorf("remove %v: %v", c.Names, err)
 		}
 	}
-	_ = y.api.Close()
 }
 
 func (y *yard) open(t testing.TB) *docker.Provider {
@@ -238,21 +245,29 @@ func TestOtherFleetsAreLeftAlone(t *testing.T) {
 
 func TestDeleteWaitsForACancelledCreate(t *testing.T) {
 	t.Parallel()
-	p := newYard(t).open(t)
 	for _, after := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 60 * time.Millisecond} {
-		id := newID()
-		ctx, cancel := context.WithTimeout(t.Context(), after)
-		_, err := p.Create(ctx, providers.Spec{ID: id, Image: image})
-		cancel()
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("create answers %v", err)
-		}
-		if err := p.Delete(t.Context(), id); err != nil {
-			t.Errorf("delete: %v", err)
-		}
-		if found, err := p.List(t.Context()); err != nil || len(found) != 0 {
-			t.Errorf("cancelled after %s, left %+v, %v", after, found, err)
-		}
+		t.Run(after.String(), func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t)
+			p := y.open(t)
+			id := newID()
+			ctx, cancel := context.WithTimeout(t.Context(), after)
+			defer cancel()
+			_, err := p.Create(ctx, providers.Spec{ID: id, Image: image})
+			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("create answers %v", err)
+			}
+			if err := p.Delete(t.Context(), id); err != nil {
+				t.Errorf("delete: %v", err)
+			}
+			// Closing waits for what is still under way.
+			if err := p.Close(); err != nil {
+				t.Errorf("close: %v", err)
+			}
+			if found, err := y.open(t).List(t.Context()); err != nil || len(found) != 0 {
+				t.Errorf("left %+v, %v", found, err)
+			}
+		})
 	}
 }
 
@@ -421,5 +436,114 @@ func TestPrunedGuestVolumeIsFilledAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		y.removeVolumes(t, p)
+	}
+}
+
+func TestPausedTimeDoesNotCount(t *testing.T) {
+	t.Parallel()
+	p := newYard(t).open(t)
+	id, box := create(t, p)
+	type answer struct {
+		res providers.Result
+		err error
+	}
+	ended := make(chan answer, 1)
+	cmd := providers.Command{Name: "job", Shell: "for i in $(seq 10); do echo $i >>begun; sleep 0.1; done; echo end", Timeout: 4 * time.Second}
+	go func() {
+		res, err := box.Run(t.Context(), cmd)
+		ended <- answer{res, err}
+	}()
+	await(t, func() bool { _, err := box.Stat(t.Context(), "begun"); return err == nil })
+	if err := p.Pause(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case a := <-ended:
+		t.Fatalf("the run ended with the pause: %+v, %v", a.res, a.err)
+	case <-time.After(cmd.Timeout + time.Second):
+	}
+	if err := p.Resume(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-ended; a.err != nil || a.res.TimedOut || string(a.res.Stdout) != "end\n" {
+		t.Errorf("got %+v, %v; want its whole output", a.res, a.err)
+	}
+}
+
+func TestHungGuestIsEnded(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	p := y.open(t)
+	id, box := create(t, p)
+	found, err := y.api.ContainerInspect(t.Context(), "sandyard-"+id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Nothing inside the sandbox can stop its first process, so it takes root on the engine's own machine.
+	if err := syscall.Kill(found.State.Pid, syscall.SIGSTOP); err != nil {
+		t.Skipf("skipped: cannot stop process %d of the engine's machine: %v", found.State.Pid, err)
+	}
+	_, err = box.Run(t.Context(), providers.Command{Name: "job", Shell: "true", Timeout: time.Minute})
+	if !errors.Is(err, providers.ErrLost) {
+		t.Errorf("run under a hung guest answers %v, want ErrLost", err)
+	}
+	now, err := y.api.ContainerInspect(t.Context(), "sandyard-"+id)
+	if err != nil || now.State.Running {
+		t.Errorf("the container runs on: %+v, %v", now.State, err)
+	}
+}
+
+func TestWorkDirectory(t *testing.T) {
+	t.Parallel()
+	p := newYard(t).open(t)
+	id := newID()
+	if _, err := p.Create(t.Context(), providers.Spec{ID: id, Image: image, WorkDir: "/data/my work"}); err != nil {
+		t.Fatal(err)
+	}
+	box := open(t, p, id)
+	if info, err := box.WriteFile(t.Context(), "sub/f", []byte("x"), 0); err != nil || info.Path != "/data/my work/sub/f" {
+		t.Errorf("write: %+v, %v", info, err)
+	}
+	if got := shell(t, box, `pwd; echo "$HOME"; cat sub/f`); got != "/data/my work\n/data/my work\nx" {
+		t.Errorf("got %q", got)
+	}
+	for _, dir := range []string{"/", "/usr", "/proc/x", "/tmp", "/.sandyard", "/a/../etc", "/a:b", "rel"} {
+		if _, err := p.Create(t.Context(), providers.Spec{ID: newID(), Image: image, WorkDir: dir}); classOf(err) != providers.Invalid {
+			t.Errorf("work directory %q: %v, want class %s", dir, err, providers.Invalid)
+		}
+	}
+}
+
+func TestVolumesOfAnImageAreBounded(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	p := y.open(t)
+	model, _ := create(t, p)
+	name := "sandyard-test:" + strings.ToLower(rand.Text())
+	_, err := y.api.ContainerCommit(t.Context(), "sandyard-"+model, container.CommitOptions{Reference: name, Changes: []string{"VOLUME /data", "VOLUME /workspace"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		y.clear(t)
+		if _, err := y.api.ImageRemove(context.Background(), name, dockerimage.RemoveOptions{Force: true}); err != nil {
+			t.Errorf("remove the image: %v", err)
+		}
+	})
+	id := newID()
+	if _, err := p.Create(t.Context(), providers.Spec{ID: id, Image: name}); err != nil {
+		t.Fatal(err)
+	}
+	if got := shell(t, open(t, p, id), `stat -f -c %T /data /workspace; echo x >/data/f && cat /data/f`); got != "tmpfs\ntmpfs\nx" {
+		t.Errorf("got %q", got)
+	}
+	found, err := y.api.ContainerInspect(t.Context(), "sandyard-"+id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range found.Mounts {
+		if m.Type == mount.TypeVolume && m.Name != p.GuestVolume() {
+			t.Errorf("the engine made volume %s for %s", m.Name, m.Destination)
+		}
 	}
 }

@@ -20,8 +20,10 @@ call("can", 41, 29, 3, 1)
 call("unix", 41, 1, 1, 0)
 call("inet", 41, 2, 1, 0)
 call("io_uring", 425, 4, 0)
-call("ptrace", 101, 16, 1, 0, 0)
-call("vm_readv", 310, 1, 0, 0, 0, 0, 0)
+call("ptrace_init", 101, 16, 1, 0, 0)
+call("ptrace_me", 101, 0, 0, 0, 0)
+call("vm_readv_init", 310, 1, 0, 0, 0, 0, 0)
+call("vm_readv_self", 310, os.getpid(), 0, 0, 0, 0, 0)
 call("prlimit_other", 302, 1, 7, 0, 0)
 call("prlimit_self", 302, 0, 7, 0, 0)
 call("unshare_user", 272, 0x10000000)
@@ -43,8 +45,10 @@ can EPERM
 unix allowed
 inet allowed
 io_uring EPERM
-ptrace EPERM
-vm_readv EPERM
+ptrace_init EPERM
+ptrace_me EPERM
+vm_readv_init EPERM
+vm_readv_self EPERM
 prlimit_other EPERM
 prlimit_self allowed
 unshare_user EPERM

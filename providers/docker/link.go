@@ -198,12 +198,13 @@ func (p *Provider) greet(ctx context.Context, found resource, raw *stream, patie
 		l.close()
 		return providers.Errorf(providers.Unavailable, "the provider is closing")
 	}
-	p.work.Go(func() { p.watch(l) })
+	// The watch lives as long as the link, which closing the provider ends.
+	p.work.Go(func() { p.watch(context.WithoutCancel(ctx), l) })
 	return nil
 }
 
 // watch forgets a link that ended, and questions one that is quiet.
-func (p *Provider) watch(l *link) {
+func (p *Provider) watch(ctx context.Context, l *link) {
 	defer p.links.drop(l.id, l)
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -211,10 +212,8 @@ func (p *Provider) watch(l *link) {
 		select {
 		case <-l.inside.Done():
 			return
-		case <-p.ctx.Done():
-			return
 		case <-tick.C:
-			if !l.answers(p.ctx, silence) && !p.excused(l) {
+			if !l.answers(ctx, silence) && !l.ended() && !p.excused(ctx, l) {
 				return
 			}
 		}
@@ -223,8 +222,8 @@ func (p *Provider) watch(l *link) {
 
 // excused decides over a link whose guest is silent. True means leave it, because the engine cannot be asked.
 // Otherwise the link is done with, and a guest that stays silent over a new one loses its container.
-func (p *Provider) excused(l *link) bool {
-	ctx, stop := context.WithTimeout(p.ctx, removeTimeout)
+func (p *Provider) excused(ctx context.Context, l *link) bool {
+	ctx, stop := context.WithTimeout(ctx, removeTimeout)
 	defer stop()
 	err := p.change(ctx, l.id, func(found resource) error {
 		p.links.drop(l.id, l)

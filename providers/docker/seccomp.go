@@ -19,8 +19,9 @@ func seccompProfile() (string, error) {
 		// 32-bit calls would pass every rule on arguments below by the back door of socketcall.
 		profile.ArchMap[i].SubArches = nil
 	}
+	without := withheld()
 	for _, call := range profile.Syscalls {
-		call.Names = slices.DeleteFunc(call.Names, func(name string) bool { return slices.Contains(withheld, name) })
+		call.Names = slices.DeleteFunc(call.Names, func(name string) bool { return slices.Contains(without, name) })
 	}
 	profile.Syscalls = slices.DeleteFunc(profile.Syscalls, func(s *seccomp.Syscall) bool { return len(s.Names) == 0 })
 	profile.Syscalls = append(profile.Syscalls, allowWhen("prlimit64", 0))
@@ -36,9 +37,11 @@ func seccompProfile() (string, error) {
 
 // withheld are calls of the default profile that a sandbox does not get, or gets back only for some arguments:
 // prlimit64 on others would let a program starve the guest, and tracing reaches into other processes.
-var withheld = []string{
-	"prlimit64", "ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "process_madvise",
-	"socket", "socketcall", "io_uring_setup", "io_uring_enter", "io_uring_register",
+func withheld() []string {
+	return []string{
+		"prlimit64", "ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "process_madvise",
+		"socket", "socketcall", "io_uring_setup", "io_uring_enter", "io_uring_register",
+	}
 }
 
 // allowWhen allows a call whose first argument is value.

@@ -14,6 +14,7 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 
 	"sandyard/providers"
 )
@@ -30,8 +31,8 @@ type Options struct {
 type Provider struct {
 	state   *State
 	perNode bool
-	ctx     context.Context // ends with Close
-	cancel  context.CancelFunc
+	closed  chan struct{}
+	once    sync.Once
 }
 
 var (
@@ -44,9 +45,7 @@ func New(o Options) *Provider {
 	if o.State == nil {
 		o.State = NewState()
 	}
-	p := &Provider{state: o.State, perNode: o.PerNode}
-	p.ctx, p.cancel = context.WithCancel(context.Background())
-	return p
+	return &Provider{state: o.State, perNode: o.PerNode, closed: make(chan struct{})}
 }
 
 // State is the backend, to be asked and broken by tests.
@@ -71,7 +70,7 @@ func (p *Provider) EngineID(context.Context) (string, error) { return p.state.id
 
 // Close makes calls in flight return. Sandboxes and their commands go on.
 func (p *Provider) Close() error {
-	p.cancel()
+	p.once.Do(func() { close(p.closed) })
 	return nil
 }
 
@@ -182,8 +181,10 @@ func (p *Provider) call(ctx context.Context, op Op, id string, do func() error) 
 }
 
 func (p *Provider) usable(ctx context.Context) error {
-	if p.ctx.Err() != nil {
+	select {
+	case <-p.closed:
 		return providers.Errorf(providers.Unavailable, "the provider is closed")
+	default:
 	}
 	if err := ctx.Err(); err != nil {
 		return detached(err)

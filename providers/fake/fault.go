@@ -68,7 +68,7 @@ func (p *Provider) suffer(ctx context.Context, f Fault) error {
 		select {
 		case <-ctx.Done():
 			return detached(ctx.Err())
-		case <-p.ctx.Done():
+		case <-p.closed:
 			return p.usable(ctx)
 		}
 	}

@@ -41,7 +41,7 @@ func (s *sandbox) await(ctx context.Context, e *execution, timeout time.Duration
 			return e.result(s.id)
 		case <-ctx.Done():
 			return providers.Result{}, detached(ctx.Err())
-		case <-s.p.ctx.Done():
+		case <-s.p.closed:
 			return providers.Result{}, s.p.usable(ctx)
 		case <-alarm:
 			_, gate := e.box.paused()

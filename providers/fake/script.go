@@ -51,23 +51,27 @@ type step struct {
 //	fake:cat           copy stdin to stdout
 //	fake:append P T    append T to the file P
 //	fake:crash         end the whole sandbox
-var verbs = map[string]func(*execution, string) error{
-	"stdout": func(e *execution, arg string) error { return e.out.write([]byte(arg)) },
-	"stderr": func(e *execution, arg string) error { return e.errs.write([]byte(arg)) },
-	"fill":   (*execution).fill,
-	"sleep":  (*execution).sleep,
-	"exit":   (*execution).exit,
-	"signal": (*execution).signal,
-	"oom":    (*execution).oom,
-	"env":    func(e *execution, arg string) error { return e.out.write([]byte(e.env[arg])) },
-	"pwd":    func(e *execution, _ string) error { return e.out.write([]byte(e.dir)) },
-	"cat":    func(e *execution, _ string) error { return e.out.write(e.cmd.Stdin) },
-	"append": (*execution).append,
-	"crash":  func(e *execution, _ string) error { e.box.end(); e.stopped = true; return nil },
+func verbs() map[string]func(*execution, string) error {
+	return map[string]func(*execution, string) error{
+		"stdout": func(e *execution, arg string) error { return e.out.write([]byte(arg)) },
+		"stderr": func(e *execution, arg string) error { return e.errs.write([]byte(arg)) },
+		"fill":   (*execution).fill,
+		"sleep":  (*execution).sleep,
+		"exit":   (*execution).exit,
+		"signal": (*execution).signal,
+		"oom":    (*execution).oom,
+		"env":    func(e *execution, arg string) error { return e.out.write([]byte(e.env[arg])) },
+		"pwd":    func(e *execution, _ string) error { return e.out.write([]byte(e.dir)) },
+		"cat":    func(e *execution, _ string) error { return e.out.write(e.cmd.Stdin) },
+		"append": (*execution).append,
+		"crash":  func(e *execution, _ string) error { e.box.end(); e.stopped = true; return nil },
+	}
 }
 
-var signals = map[string]int{
-	"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGABRT": 6, "SIGKILL": 9, "SIGSEGV": 11, "SIGPIPE": 13, "SIGTERM": 15,
+func signalNumber(name string) int {
+	return map[string]int{
+		"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGABRT": 6, "SIGKILL": 9, "SIGSEGV": 11, "SIGPIPE": 13, "SIGTERM": 15,
+	}[name]
 }
 
 // parse reads a command before anything of it runs, so that a bad one has no effect.
@@ -84,9 +88,10 @@ func parse(cmd providers.Command) ([]step, error) {
 		text = strings.Join(cmd.Argv, " ")
 	}
 	var steps []step
+	known := verbs()
 	for _, statement := range strings.Split(text, "; ") {
 		verb, arg, _ := strings.Cut(strings.TrimPrefix(statement, "fake:"), " ")
-		if verbs[verb] == nil {
+		if known[verb] == nil {
 			return nil, providers.Errorf(providers.NoCommand, "%s: command not found", verb)
 		}
 		steps = append(steps, step{verb, arg})
@@ -148,8 +153,9 @@ func (s *State) countStart(name string) {
 func (e *execution) run() {
 	defer close(e.done)
 	defer e.kill()
+	does := verbs()
 	for _, st := range e.steps {
-		if err := verbs[st.verb](e, st.arg); err != nil {
+		if err := does[st.verb](e, st.arg); err != nil {
 			_ = e.errs.write([]byte(err.Error() + "\n"))
 			e.res.ExitCode, e.stopped = 1, true
 		}
@@ -204,7 +210,7 @@ func (e *execution) exit(arg string) error {
 }
 
 func (e *execution) signal(name string) error {
-	e.res.Signal, e.res.ExitCode, e.stopped = name, 128+signals[name], true
+	e.res.Signal, e.res.ExitCode, e.stopped = name, 128+signalNumber(name), true
 	return nil
 }
 

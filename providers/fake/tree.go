@@ -30,8 +30,8 @@ type node struct {
 
 func newTree(workDir string) *tree {
 	t := &tree{workDir: workDir, nodes: make(map[string]*node)}
-	t.parents(workDir + "/x")
-	t.parents("/tmp/x")
+	t.makeParents(workDir + "/x")
+	t.makeParents("/tmp/x")
 	return t
 }
 
@@ -89,10 +89,14 @@ func (t *tree) parents(full string) error {
 			return providers.Errorf(providers.NotADir, "%s is a file", dir)
 		}
 	}
+	t.makeParents(full)
+	return nil
+}
+
+func (t *tree) makeParents(full string) {
 	for dir := path.Dir(full); dir != "/" && t.nodes[dir] == nil; dir = path.Dir(dir) {
 		t.nodes[dir] = &node{dir: true, mode: 0o755, changed: time.Now()}
 	}
-	return nil
 }
 
 func (t *tree) read(name string, limit int64) (data []byte, err error) {
