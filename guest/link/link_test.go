@@ -146,20 +146,33 @@ func TestGarbageCostsTheConversationNotTheLink(t *testing.T) {
 
 func TestTheGuestEndsATornConversation(t *testing.T) {
 	t.Parallel()
-	ended := make(chan error, 1)
-	raw := serve(t, func(c io.ReadWriteCloser) {
-		_, err := io.Copy(io.Discard, c)
-		ended <- err
-	})
-	c := dial(t, raw)
-	if _, err := raw.Write([]byte("these bytes belong to no frame, and there are enough of them")); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-ended; !errors.Is(err, ErrTorn) {
-		t.Errorf("the guest's handler got %v", err)
-	}
-	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, ErrEnded) {
-		t.Errorf("the worker got %v", err)
+	for name, torn := range map[string][]byte{
+		"noise": []byte("these bytes belong to no frame, and there are enough of them"),
+		"gap":   appendFrame(nil, frame{kind: data, epoch: 1, seq: 1, payload: []byte("the second without the first")}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ended := make(chan error, 1)
+			raw := serve(t, func(c io.ReadWriteCloser) {
+				_, err := io.Copy(io.Discard, c)
+				ended <- err
+			})
+			c := dial(t, raw)
+			if _, err := raw.Write(torn); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-ended:
+				if !errors.Is(err, ErrTorn) {
+					t.Errorf("the guest's handler got %v", err)
+				}
+			case <-time.After(5 * time.Second):
+				t.Fatal("the conversation goes on")
+			}
+			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, ErrEnded) {
+				t.Errorf("the worker got %v", err)
+			}
+		})
 	}
 }
 
