@@ -34,7 +34,11 @@ func (*Create) Kind() string { return models.KindCreate }
 func (*Create) Validate() error { return nil }
 
 func (*Create) run(ctx context.Context, a *attempt) (result, error) {
-	if err := a.w.store.BeginCreate(ctx, &a.claim, a.w.node.ID); err != nil {
+	holder := ""
+	if a.w.provider.Capabilities().PerNode {
+		holder = a.w.node.ID
+	}
+	if err := a.w.store.BeginCreate(ctx, &a.claim, holder); err != nil {
 		return result{}, err
 	}
 	spec, err := providerSpec(a.claim.Sandbox)

@@ -19,8 +19,7 @@ type server struct {
 }
 
 func (w *Worker) newServer(ctx context.Context, queues []string, slots int, h asynq.Handler) *server {
-	opts := *w.rdb.(*redis.Client).Options()
-	rdb := redis.NewClient(&opts)
+	rdb := NewRedis(w.redis)
 	weights := map[string]int{}
 	for _, q := range queues {
 		weights[q] = 1

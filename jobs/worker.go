@@ -44,9 +44,11 @@ type Worker struct {
 
 	slots   chan struct{}
 	servers []*server
-	rdb     redis.UniversalClient
+	redis   *redis.Options
+	rdb     *redis.Client
 	kick    chan struct{} // heart, beat now
 	quit    chan struct{}
+	stopped sync.Once
 	loops   sync.WaitGroup
 	mu      sync.Mutex
 	held    map[string]*attempt // by job id
@@ -54,10 +56,10 @@ type Worker struct {
 
 // NewWorker makes a worker. Start sets it to work.
 func NewWorker(c WorkerConfig) *Worker {
-	rdb := redis.NewClient(c.Redis)
+	rdb := NewRedis(c.Redis)
 	name := c.Provider.Capabilities().Provider
 	return &Worker{
-		store: c.Store, queue: NewQueue(rdb, c.Log), provider: c.Provider, rdb: rdb,
+		store: c.Store, queue: NewQueue(rdb, c.Log), provider: c.Provider, rdb: rdb, redis: c.Redis,
 		node:  models.Node{ID: models.NewID("n"), Provider: name, Engine: c.Engine, Slots: c.Slots},
 		lease: c.Lease, grace: c.Grace, webhooks: c.Webhooks, metrics: c.Metrics,
 		log:   c.Log.With("provider", name),
@@ -91,6 +93,10 @@ func (w *Worker) Start(ctx context.Context) error {
 // Stop takes no new jobs, gives the running ones their grace, hands the others to whoever comes next, and lets go of
 // the node's sandboxes. Commands go on running in them.
 func (w *Worker) Stop(ctx context.Context) {
+	w.stopped.Do(func() { w.stop(ctx) })
+}
+
+func (w *Worker) stop(ctx context.Context) {
 	for _, s := range w.servers {
 		s.quiet()
 	}

@@ -36,11 +36,15 @@ func (s *Store) Claim(ctx context.Context, id, node string, lease time.Duration)
 	return c, err
 }
 
-// BeginCreate writes down that node is about to make the sandbox, before it exists.
+// BeginCreate writes down that node is about to make the sandbox, before it exists. Node is empty where sandboxes do
+// not live on nodes.
 func (s *Store) BeginCreate(ctx context.Context, c *Claim, node string) error {
 	return s.begin(ctx, c, func(tx *gorm.DB, box *Sandbox) error {
 		if box.Ended() {
 			return box.endedError()
+		}
+		if node == "" {
+			return nil
 		}
 		box.NodeID = &node
 		return tx.Model(box).Update("node_id", node).Error

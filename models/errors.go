@@ -1,9 +1,15 @@
 package models
 
 import (
+	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // What a query answers when the row does not allow it.
@@ -42,4 +48,21 @@ type LimitError struct {
 
 func (e *LimitError) Error() string {
 	return fmt.Sprintf("limit %s reached: %d of %d in use", e.Limit, e.Used, e.Max)
+}
+
+// IsUnavailable says whether err means that the database could not be asked, not that it refused: the same call may
+// succeed later.
+func IsUnavailable(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		switch pg.Code[:min(2, len(pg.Code))] {
+		case "08", "53", "57": // connection, resources, operator intervention
+			return true
+		}
+		return false
+	}
+	var connect *pgconn.ConnectError
+	var network net.Error
+	return errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, driver.ErrBadConn) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded)
 }

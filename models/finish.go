@@ -48,6 +48,9 @@ func (s *Store) Finish(ctx context.Context, o Outcome) (Finished, error) {
 		if err != nil {
 			return err
 		}
+		if err := preferCancel(tx, &o); err != nil {
+			return err
+		}
 		if err := writeOutcome(tx, o); err != nil {
 			return err
 		}
@@ -55,6 +58,20 @@ func (s *Store) Finish(ctx context.Context, o Outcome) (Finished, error) {
 		return err
 	})
 	return f, err
+}
+
+// preferCancel calls a job cancelled that failed after somebody had asked for its end: a forced delete, say, takes the
+// sandbox away before the worker has read the request.
+func preferCancel(tx *gorm.DB, o *Outcome) error {
+	if o.State != Failed && o.State != Lost {
+		return nil
+	}
+	var asked bool
+	err := tx.Model(&Job{}).Select("cancel_requested_at IS NOT NULL").Where("id = ?", o.ID).Scan(&asked).Error
+	if asked {
+		o.State, o.Error = Cancelled, &JobError{Code: "cancelled", Message: "the job was cancelled while it ran"}
+	}
+	return err
 }
 
 func writeOutcome(tx *gorm.DB, o Outcome) error {

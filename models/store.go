@@ -44,7 +44,6 @@ type Limits struct {
 func Open(ctx context.Context, dsn string, conns int, limits Limits) (*Store, error) {
 	db, err := gorm.Open(postgres.Open(dsn), &gorm.Config{
 		SkipDefaultTransaction: true,
-		PrepareStmt:            true,
 		Logger:                 logger.Discard,
 		NowFunc:                func() time.Time { return time.Now().UTC() },
 	})

@@ -1,0 +1,124 @@
+package jobs_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"sandyard/jobs"
+	"sandyard/models"
+)
+
+func TestRedisLosesEverything(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	const running, queued = 10, 100
+	boxes := make([]string, running)
+	var all []string
+	for i := range boxes {
+		boxes[i], _ = r.create(jobs.CreateSandbox{})
+	}
+	for i := range running {
+		all = append(all, r.exec(boxes[i], "fake:sleep 300ms; fake:append log first,"))
+	}
+	for i := range queued {
+		all = append(all, r.exec(boxes[i%running], fmt.Sprintf("fake:append log %d,", i)))
+	}
+	r.worker(20)
+	r.eventually("ten commands run", func() bool {
+		n := 0
+		for _, id := range all[:running] {
+			n += r.state.Starts(id)
+		}
+		return n == running
+	})
+	r.must(r.rdb.FlushAll(t.Context()).Err())
+	for _, id := range all {
+		if j := r.wait(id); j.State != models.Succeeded {
+			t.Fatalf("job ended %s: %+v", j.State, j.Error)
+		}
+		if n := r.state.Starts(id); n != 1 {
+			t.Fatalf("a command was started %d times", n)
+		}
+	}
+}
+
+func TestJobsAreAcceptedWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	r.must(r.rdb.Do(t.Context(), "CLIENT", "PAUSE", "1000", "ALL").Err()) // every command hangs for a second
+	_, created := r.create(jobs.CreateSandbox{})
+	r.worker(2)
+	if j := r.wait(created); j.State != models.Succeeded {
+		t.Fatalf("create: %s %+v", j.State, j.Error)
+	}
+}
+
+func TestStoppedWorkerHandsItsCommandOver(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	first := r.worker(2)
+	box, created := r.create(jobs.CreateSandbox{})
+	r.wait(created)
+	exec := r.exec(box, "fake:stdout a; fake:sleep 8s; fake:stdout b")
+	r.eventually("the command runs", func() bool { return r.state.Starts(exec) == 1 })
+	holder := *r.sandbox(box).NodeID
+	r.worker(2)
+	first.Stop(t.Context()) // its grace is shorter than the command
+	j := r.wait(exec)
+	if j.State != models.Succeeded || string(j.Stdout) != "ab" {
+		t.Fatalf("exec: %s, stdout %q, %+v", j.State, j.Stdout, j.Error)
+	}
+	if n := r.state.Starts(exec); n != 1 {
+		t.Fatalf("the command was started %d times", n)
+	}
+	if now := *r.sandbox(box).NodeID; now == holder {
+		t.Fatal("the sandbox was not adopted")
+	}
+}
+
+func TestIdleAndTimeout(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(4)
+	r.scheduler()
+	r.scheduler() // two are harmless
+	idle, _ := r.create(jobs.CreateSandbox{IdleTimeoutSeconds: 1})
+	timed, _ := r.create(jobs.CreateSandbox{TimeoutSeconds: 1})
+	paused, _ := r.create(jobs.CreateSandbox{TimeoutSeconds: 1, OnTimeout: "pause"})
+	busy := r.exec(idle, "fake:sleep 2s; fake:stdout done") // longer than the idle timeout: a running job is activity
+	hung := r.exec(timed, "fake:sleep 1h")
+	if j := r.wait(busy); j.State != models.Succeeded {
+		t.Errorf("exec in the idle sandbox: %s %+v", j.State, j.Error)
+	}
+	if j := r.wait(hung); j.State != models.Cancelled {
+		t.Errorf("exec in the timed sandbox: %s %+v", j.State, j.Error)
+	}
+	r.eventually("all three have got what is due", func() bool {
+		return r.sandbox(idle).State == models.SandboxDeleted && r.sandbox(timed).State == models.SandboxDeleted &&
+			r.sandbox(paused).State == models.SandboxPaused
+	})
+	for box, reason := range map[string]string{idle: "idle", timed: "timeout"} {
+		if b := r.sandbox(box); *b.EndReason != reason || *b.EndActor != "scheduler" {
+			t.Errorf("ended for %s by %s, want %s by the scheduler", *b.EndReason, *b.EndActor, reason)
+		}
+	}
+}
+
+func TestExtendedTimeoutHolds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(4)
+	box, created := r.create(jobs.CreateSandbox{TimeoutSeconds: 2})
+	r.wait(created)
+	before := r.sandbox(box).ExpiresAt
+	if j := r.wait(r.submit(box, &jobs.SetTimeout{TimeoutSeconds: 600}, options())); j.State != models.Succeeded {
+		t.Fatalf("set timeout: %s %+v", j.State, j.Error)
+	}
+	if after := r.sandbox(box).ExpiresAt; after.Sub(before) < 9*time.Minute {
+		t.Fatalf("expires %v, was %v", after, before)
+	}
+}

@@ -1,0 +1,26 @@
+package jobs
+
+import (
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// ParseRedis reads a redis://, rediss:// or unix:// URL.
+func ParseRedis(url string) (*redis.Options, error) {
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, fmt.Errorf("REDIS_URL must be redis://host:port/db, rediss:// or unix:///path: %w", err)
+	}
+	return o, nil
+}
+
+// NewRedis returns a client of its own. Maintenance notices are a feature of one vendor's cloud that others answer
+// with an error.
+func NewRedis(o *redis.Options) *redis.Client {
+	own := *o
+	own.PushNotificationProcessor = nil
+	own.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return redis.NewClient(&own)
+}

@@ -1,0 +1,148 @@
+package jobs_test
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"sandyard/dev/testenv"
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers/fake"
+)
+
+// rig is a whole queue on servers of its own, with the fake provider behind it.
+type rig struct {
+	t       *testing.T
+	store   *models.Store
+	redis   *redis.Options
+	rdb     *redis.Client
+	queue   *jobs.Queue
+	client  *jobs.Client
+	waiters *jobs.Waiters
+	hooks   *jobs.Webhooks
+	state   *fake.State
+	log     *slog.Logger
+}
+
+const tenant = "default"
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	network, addr, db := testenv.Redis(t)
+	r := &rig{t: t, redis: &redis.Options{Network: network, Addr: addr, DB: db}, state: fake.NewState(),
+		log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	r.rdb = jobs.NewRedis(r.redis)
+	var err error
+	r.store, err = models.Open(t.Context(), testenv.Database(t), 16, models.Limits{Window: 64})
+	r.must(err)
+	r.must(r.store.Migrate(t.Context(), r.log))
+	_, err = r.store.Bootstrap(t.Context())
+	r.must(err)
+	r.queue = jobs.NewQueue(r.rdb, r.log)
+	r.client = jobs.NewClient(r.store, r.queue, jobs.Catalog{Providers: []string{"fake"}, Template: "python",
+		Templates: map[string]string{"python": "fake"}}, r.log)
+	r.waiters = jobs.NewWaiters(t.Context(), r.store, r.rdb)
+	r.hooks = jobs.NewWebhooks(r.store, r.queue, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, r.log)
+	t.Cleanup(func() {
+		r.must(r.waiters.Close())
+		r.must(r.rdb.Close())
+		r.must(r.store.Close())
+	})
+	return r
+}
+
+func (r *rig) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// worker starts another worker on the rig's backend.
+func (r *rig) worker(slots int) *jobs.Worker {
+	r.t.Helper()
+	p := fake.New(fake.Options{State: r.state, PerNode: true})
+	w := jobs.NewWorker(jobs.WorkerConfig{Store: r.store, Redis: r.redis, Provider: p, Engine: "engine", Slots: slots,
+		Lease: 3 * time.Second, Grace: 5 * time.Second, Webhooks: r.hooks, Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: r.log})
+	r.must(w.Start(r.t.Context()))
+	r.t.Cleanup(func() {
+		w.Stop(context.Background())
+		r.must(p.Close())
+	})
+	return w
+}
+
+func (r *rig) scheduler() {
+	s := jobs.NewScheduler(r.store, r.client, r.queue, r.hooks, r.log)
+	s.Start(r.t.Context())
+	r.t.Cleanup(s.Stop)
+}
+
+func options() jobs.Options { return jobs.Options{TenantID: tenant, Actor: "test"} }
+
+// create submits a sandbox and returns its id and its create job's.
+func (r *rig) create(wish jobs.CreateSandbox) (sandbox, job string) {
+	r.t.Helper()
+	out, err := r.client.Create(r.t.Context(), wish, options())
+	r.must(err)
+	return out.Sandbox.ID, out.Jobs[0].ID
+}
+
+func (r *rig) submit(sandbox string, args jobs.Args, o jobs.Options) string {
+	r.t.Helper()
+	out, err := r.client.Submit(r.t.Context(), sandbox, args, o)
+	r.must(err)
+	return out.Jobs[0].ID
+}
+
+func (r *rig) exec(sandbox, script string) string {
+	r.t.Helper()
+	return r.submit(sandbox, &jobs.Exec{Command: script}, options())
+}
+
+// wait returns the job when it has ended.
+func (r *rig) wait(job string) models.Job {
+	r.t.Helper()
+	j, err := r.waiters.Wait(r.t.Context(), tenant, job, 30*time.Second)
+	r.must(err)
+	if !j.State.Terminal() {
+		r.t.Fatalf("job %s (%s) is still %s after 30 s", j.ID, j.Kind, j.State)
+	}
+	return j
+}
+
+// eventually waits for a condition that no notice tells of.
+func (r *rig) eventually(what string, ok func() bool) {
+	r.t.Helper()
+	deadline := time.NewTimer(30 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			r.t.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}
+
+func (r *rig) sandbox(id string) models.Sandbox {
+	r.t.Helper()
+	b, err := r.store.Sandbox(r.t.Context(), tenant, id)
+	r.must(err)
+	return b
+}
+
+func (r *rig) job(id string) models.Job {
+	r.t.Helper()
+	j, err := r.store.Job(r.t.Context(), tenant, id)
+	r.must(err)
+	return j
+}
