@@ -14,7 +14,4 @@ func NewMonitor(root string, o *redis.Options) *asynqmon.HTTPHandler {
 type monitorRedis struct{ options *redis.Options }
 
 // MakeRedisClient implements asynq.RedisConnOpt.
-func (m monitorRedis) MakeRedisClient() any {
-	o := *m.options
-	return redis.NewClient(&o)
-}
+func (m monitorRedis) MakeRedisClient() any { return NewRedis(m.options) }

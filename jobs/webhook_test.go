@@ -1,0 +1,160 @@
+package jobs_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"sandyard/jobs"
+	"sandyard/models"
+)
+
+// receiver answers callbacks from a list of statuses, then with 204, and keeps what came.
+type receiver struct {
+	*httptest.Server
+	mu       sync.Mutex
+	statuses []int
+	got      []call
+}
+
+type call struct {
+	header http.Header
+	body   []byte
+}
+
+func newReceiver(t *testing.T, statuses ...int) *receiver {
+	r := &receiver{statuses: statuses}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.got = append(r.got, call{req.Header, body})
+		if n := len(r.got); n <= len(r.statuses) {
+			w.Header().Set("Location", r.URL)
+			w.WriteHeader(r.statuses[n-1])
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *receiver) calls() []call {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]call(nil), r.got...)
+}
+
+func TestCallbackIsRetriedUnderOneIDAndVerifies(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(4)
+	r.scheduler()
+	to := newReceiver(t, http.StatusInternalServerError, http.StatusFound) // a redirect is a failure, too
+	o := options()
+	o.CallbackURL = to.URL
+	box, _ := r.create(jobs.CreateSandbox{})
+	job := r.submit(box, &jobs.Exec{Command: "fake:exit 7"}, o)
+	r.eventually("three calls", func() bool { return len(to.calls()) == 3 })
+	r.eventually("delivered", func() bool { return r.delivery(job).State == "delivered" })
+
+	owner, err := r.store.Tenant(t.Context(), tenant)
+	r.must(err)
+	verifier, err := standardwebhooks.NewWebhook(owner.WebhookSecret)
+	r.must(err)
+	calls := to.calls()
+	for i, c := range calls {
+		if id := c.header.Get("webhook-id"); id != calls[0].header.Get("webhook-id") {
+			t.Errorf("call %d has the id %s, the first %s", i+1, id, calls[0].header.Get("webhook-id"))
+		}
+		r.must(verifier.Verify(c.body, c.header))
+	}
+	var e jobs.Event
+	r.must(json.Unmarshal(calls[2].body, &e))
+	if e.Type != "job.succeeded" || e.Data.JobID != job || e.Data.ExitCode == nil || *e.Data.ExitCode != 7 {
+		t.Errorf("event: %s", calls[2].body)
+	}
+	if d := r.delivery(job); d.Attempt != 3 {
+		t.Errorf("delivered at attempt %d", d.Attempt)
+	}
+}
+
+func TestGoneReceiverIsNotAskedAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(4)
+	to := newReceiver(t, http.StatusGone)
+	o := options()
+	o.CallbackURL = to.URL
+	out, err := r.client.Create(t.Context(), jobs.CreateSandbox{}, o)
+	r.must(err)
+	r.eventually("given up", func() bool { return r.delivery(out.Jobs[0].ID).State == "failed" })
+}
+
+func TestCallbackOfACancelledJob(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	to := newReceiver(t)
+	o := options()
+	o.CallbackURL = to.URL
+	box, _ := r.create(jobs.CreateSandbox{})
+	job := r.submit(box, &jobs.Exec{Command: "fake:exit 0"}, o)
+	_, err := r.client.Cancel(t.Context(), tenant, job)
+	r.must(err)
+	r.worker(2)
+	r.eventually("delivered", func() bool { return r.delivery(job).State == "delivered" })
+	if d := r.delivery(job); d.Event != "job."+string(models.Cancelled) {
+		t.Errorf("event %s", d.Event)
+	}
+}
+
+func TestCallbackNeverReachesSpecialAddresses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.hooks = jobs.NewWebhooks(r.store, r.queue, nil, r.log) // nothing is allowed
+	r.worker(4)
+	to := newReceiver(t)
+	for _, url := range []string{to.URL, fmt.Sprintf("http://localhost:%s/", port(to.URL)), "http://[::ffff:127.0.0.1]:1/"} {
+		o := options()
+		o.CallbackURL = url
+		out, err := r.client.Create(t.Context(), jobs.CreateSandbox{}, o)
+		r.must(err)
+		r.eventually("refused", func() bool {
+			d := r.delivery(out.Jobs[0].ID)
+			return d.LastError != nil && *d.LastError != ""
+		})
+	}
+	if n := len(to.calls()); n != 0 {
+		t.Fatalf("the receiver on loopback was called %d times", n)
+	}
+}
+
+func port(url string) string {
+	for i := len(url) - 1; ; i-- {
+		if url[i] == ':' {
+			return url[i+1:]
+		}
+	}
+}
+
+// delivery returns a job's callback, or an empty one while there is none.
+func (r *rig) delivery(job string) models.Delivery {
+	r.t.Helper()
+	list, err := r.store.Deliveries(r.t.Context(), tenant, job)
+	r.must(err)
+	if len(list) == 0 {
+		return models.Delivery{}
+	}
+	return list[0]
+}
