@@ -1,0 +1,76 @@
+#!/bin/bash
+# Starts docker-compose.yml with three workers on the engine of DOCKER_HOST, and checks that every service becomes healthy,
+# that programs run through the API, also after a worker was killed, and that the end leaves no container. compose.sh
+# smoke sets the stage: call that.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+base=http://127.0.0.1:8080
+patience=120
+services="postgres redis api worker scheduler"
+
+say() { echo "compose: $*"; }
+die() {
+	echo "compose: $*" >&2
+	compose logs --tail 40 >&2 || true
+	exit 1
+}
+
+compose() {
+	if docker compose version >/dev/null 2>&1; then docker compose "$@"; else docker-compose "$@"; fi
+}
+
+health() { compose ps -q $services | xargs docker inspect -f '{{.State.Health.Status}}' | sort | uniq -c | xargs; }
+
+await_healthy() {
+	local i
+	for ((i = 0; i < patience; i++)); do
+		[ "$(health)" != "$1 healthy" ] || return 0
+		sleep 1
+	done
+	die "not healthy within $patience s: $(health)"
+}
+
+# run_program runs one Python program in a sandbox and prints what it wrote.
+run_program() {
+	curl --silent --show-error --fail-with-body --max-time 90 "$base/v1/run" -H "Authorization: Bearer $key" \
+		-H 'Content-Type: application/json' -d "{\"argv\": [\"python3\", \"-c\", \"print($1)\"]}"
+}
+
+expect() {
+	local answer
+	answer=$(run_program "$1") || die "run $1: $answer"
+	grep -qF "\"stdout\":\"$2\\n\"" <<<"$answer" || die "run $1: expected $2 in: $answer"
+}
+
+many() {
+	local i pids=()
+	for i in $(seq "$1"); do
+		expect "$i * $i" "$((i * i))" &
+		pids+=($!)
+	done
+	for i in "${pids[@]}"; do wait "$i" || die "one of $1 runs went wrong"; done
+	say "$1 programs ran at once"
+}
+
+finish() {
+	compose down --volumes --timeout 60 >/dev/null 2>&1
+	local left
+	left=$(docker ps --all --format '{{.Names}} {{.Status}}')
+	[ -z "$left" ] || { echo "compose: containers were left: $left" >&2; return 1; }
+	say "everything is stopped and nothing was left"
+}
+
+compose up --detach --no-build --scale worker=3 >/dev/null 2>&1 || die "docker compose up ended with an error"
+await_healthy 7
+say "seven containers are healthy, three of them workers"
+curl --silent --show-error --fail "$base/readyz" >/dev/null || die "/readyz is not green"
+key=$(compose logs migrate | grep -oE 'sy_[A-Za-z0-9_-]+' | head -n 1)
+[ -n "$key" ] || die "migrate printed no API key"
+expect '6 * 7' 42
+say "a program ran in a sandbox and its output came back"
+many 6
+docker kill "$(compose ps -q worker | head -n 1)" >/dev/null
+many 4
+say "that was with one worker killed"
+finish
