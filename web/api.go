@@ -1,0 +1,100 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humafiber"
+)
+
+// Tags group the operations of the reference page.
+const (
+	tagSandboxes = "sandboxes"
+	tagWork      = "work"
+	tagJobs      = "jobs"
+	tagServer    = "server"
+)
+
+// Names of security schemes.
+const (
+	bearerAuth = "bearer"
+	headerAuth = "header"
+)
+
+func (s *Server) newAPI() huma.API {
+	return humafiber.New(s.app, huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info:    &huma.Info{Title: "Sandyard", Version: s.version, Description: introduction},
+			Servers: []*huma.Server{{URL: "/"}},
+			Components: &huma.Components{
+				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
+				SecuritySchemes: map[string]*huma.SecurityScheme{
+					bearerAuth: {Type: "http", Scheme: "bearer", Description: "An API key"},
+					headerAuth: {Type: "apiKey", In: "header", Name: "X-API-Key", Description: "An API key"},
+				},
+			},
+			Tags: []*huma.Tag{
+				{Name: tagSandboxes, Description: "Places to run code in"},
+				{Name: tagWork, Description: "Commands and files inside a sandbox"},
+				{Name: tagJobs, Description: "What was asked for and what became of it"},
+				{Name: tagServer, Description: "What this server offers and how it is"},
+			},
+		},
+		Formats:       map[string]huma.Format{"application/json": jsonFormat(), "json": jsonFormat()},
+		DefaultFormat: "application/json",
+		Transformers:  []huma.Transformer{s.namedProblem},
+	})
+}
+
+const introduction = "Runs untrusted code in sandboxes. Every change is a durable job: the answer 202 means that it is " +
+	"written down and will be carried out, in the order of submission within one sandbox. Ask for the job, wait for it " +
+	"with `wait=30s`, or have a `callback_url` called at its end. A program that exits 1 is a job that succeeds: look at " +
+	"`result.exit_code`. Errors are problem documents (RFC 9457) with a stable `code`."
+
+// operation describes one operation that needs an API key.
+func operation(id, method, path, tag, summary string) huma.Operation {
+	return huma.Operation{
+		OperationID: id, Method: method, Path: path, Tags: []string{tag}, Summary: summary,
+		Security: []map[string][]string{{bearerAuth: {}}, {headerAuth: {}}},
+		// The server has read the body already, within bounds of its own.
+		MaxBodyBytes: -1, BodyReadTimeout: -1,
+	}
+}
+
+// register adds an operation whose handler's errors go through problemOf.
+func register[I, O any](s *Server, op huma.Operation, handle func(context.Context, *I) (*O, error)) {
+	if op.Responses == nil {
+		op.Responses = map[string]*huma.Response{}
+	}
+	op.Responses["default"] = s.response("Error", "application/problem+json", reflect.TypeFor[Problem]())
+	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := handle(ctx, in)
+		if err != nil {
+			return nil, s.report(ctx, requestOf(ctx), err)
+		}
+		return out, nil
+	})
+}
+
+func (s *Server) response(description, media string, t reflect.Type) *huma.Response {
+	schema := s.api.OpenAPI().Components.Schemas.Schema(t, true, t.Name())
+	return &huma.Response{Description: description, Content: map[string]*huma.MediaType{media: {Schema: schema}}}
+}
+
+// write adds an operation that submits a job: 202 when it is accepted, 200 when it has ended already.
+func write[I any](s *Server, op huma.Operation, handle func(context.Context, *I) (*acceptedOutput, error)) {
+	op.DefaultStatus = http.StatusAccepted
+	op.Responses = map[string]*huma.Response{
+		"202": s.response("Accepted: it will be carried out", "application/json", reflect.TypeFor[Accepted]()),
+		"200": s.response("It has ended within the wait, or an earlier request did the same", "application/json", reflect.TypeFor[Accepted]()),
+	}
+	register(s, op, handle)
+}
+
+// output is an answer that is nothing but its body.
+type output[T any] struct {
+	Body T
+}

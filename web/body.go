@@ -1,0 +1,131 @@
+package web
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/gofiber/fiber/v2"
+)
+
+// checkBody refuses bodies that are no JSON that PostgreSQL can hold, before anything reads them, and takes their
+// digest where the request is to be recognised again.
+func (s *Server) checkBody(c *fiber.Ctx) error {
+	if len(c.Request().Header.ContentEncoding()) > 0 {
+		return newProblem(fiber.StatusUnsupportedMediaType, "unsupported_content_encoding",
+			"the body must not be compressed; send it without Content-Encoding")
+	}
+	body := c.Request().Body()
+	if len(body) > 0 {
+		if err := checkJSON(body); err != nil {
+			return err
+		}
+	}
+	if c.Get("Idempotency-Key") != "" {
+		requestOf(c.Context()).digest = digest(c.Method(), c.Path(), body)
+	}
+	return c.Next()
+}
+
+func digest(method, path string, body []byte) []byte {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s %s\n", method, path)
+	h.Write(body)
+	return h.Sum(nil)
+}
+
+func checkJSON(body []byte) error {
+	if !utf8.Valid(body) {
+		return newProblem(fiber.StatusBadRequest, "invalid_utf8",
+			"the body is not UTF-8; send bytes that are no text as base64, with the field's encoding set to base64")
+	}
+	if !json.Valid(body) {
+		return syntaxProblem(body)
+	}
+	if !bytes.Contains(body, []byte(`\u0000`)) {
+		return nil
+	}
+	var v any
+	if err := json.Unmarshal(body, &v); err != nil {
+		return nil // a number out of range, which the decoder reports
+	}
+	if at := findNUL(v, "body"); at != "" {
+		return invalidAt(at, "must not contain a NUL character")
+	}
+	return nil
+}
+
+// syntaxProblem says where the JSON breaks off or goes wrong.
+func syntaxProblem(body []byte) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	var err error
+	var v json.RawMessage
+	if err = d.Decode(&v); err == nil {
+		return newProblem(fiber.StatusBadRequest, "invalid_json",
+			fmt.Sprintf("the body holds more than one JSON value; the first ends at byte %d", d.InputOffset()))
+	}
+	at := int64(len(body))
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		at = syntax.Offset
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = errors.New("the body ends in the middle of a value")
+	}
+	before := body[:min(at, int64(len(body)))]
+	line := 1 + bytes.Count(before, []byte("\n"))
+	return newProblem(fiber.StatusBadRequest, "invalid_json",
+		fmt.Sprintf("the body is not JSON: %v (line %d, byte %d)", err, line, at))
+}
+
+// findNUL returns where the first string with a NUL stands. The fields that carry bytes may have them.
+func findNUL(v any, at string) string {
+	switch v := v.(type) {
+	case string:
+		if strings.Contains(v, "\x00") {
+			return at
+		}
+	case []any:
+		for i, x := range v {
+			if found := findNUL(x, at+"["+strconv.Itoa(i)+"]"); found != "" {
+				return found
+			}
+		}
+	case map[string]any:
+		for name, x := range v {
+			if strings.Contains(name, "\x00") {
+				return at
+			}
+			_, text := x.(string)
+			if text && (name == "content" || name == "stdin") {
+				continue
+			}
+			if found := findNUL(x, at+"."+name); found != "" {
+				return found
+			}
+		}
+	}
+	return ""
+}
+
+// jsonFormat reads and writes bodies. Its errors speak of the request, not of Go.
+func jsonFormat() huma.Format {
+	return huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: func(data []byte, v any) error {
+		err := json.Unmarshal(data, v)
+		var mismatch *json.UnmarshalTypeError
+		if !errors.As(err, &mismatch) {
+			return err
+		}
+		if mismatch.Field == "" {
+			return fmt.Errorf("%s is out of range", mismatch.Value)
+		}
+		return fmt.Errorf("%s: %s does not fit", mismatch.Field, mismatch.Value)
+	}}
+}

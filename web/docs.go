@@ -1,0 +1,57 @@
+package web
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/compress"
+)
+
+// The reference page and its renderer, which needs no other host.
+//
+//go:embed docs/index.html docs/redoc.standalone.js
+var docs embed.FS
+
+// docsPolicy lets the page load nothing from elsewhere.
+const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; img-src 'self' data:; " +
+	"connect-src 'self'; font-src 'self' data:; worker-src blob:; base-uri 'none'; frame-ancestors 'none'"
+
+// addDocs publishes the API's description as it now stands; it comes after every other operation.
+func (s *Server) addDocs() error {
+	api := s.api.OpenAPI()
+	for _, unused := range []string{"ErrorModel", "ErrorDetail"} { // huma's own, in whose place Problem stands
+		delete(api.Components.Schemas.Map(), unused)
+	}
+	document, err := json.Marshal(api)
+	if err != nil {
+		return fmt.Errorf("write the OpenAPI document: %w", err)
+	}
+	yaml, err := api.YAML()
+	if err != nil {
+		return fmt.Errorf("write the OpenAPI document: %w", err)
+	}
+	page, err := docs.ReadFile("docs/index.html")
+	if err != nil {
+		return fmt.Errorf("read the reference page: %w", err)
+	}
+	renderer, err := docs.ReadFile("docs/redoc.standalone.js")
+	if err != nil {
+		return fmt.Errorf("read the reference page: %w", err)
+	}
+	s.publish("/openapi.json", "application/json", "no-cache", document)
+	s.publish("/openapi.yaml", "application/yaml", "no-cache", yaml)
+	s.publish("/docs", fiber.MIMETextHTMLCharsetUTF8, "no-cache", page)
+	s.publish("/docs/redoc.standalone.js", "text/javascript; charset=utf-8", "max-age=86400", renderer)
+	return nil
+}
+
+func (s *Server) publish(path, media, caching string, content []byte) {
+	s.app.Get(path, compress.New(), func(c *fiber.Ctx) error {
+		c.Set(fiber.HeaderContentType, media)
+		c.Set(fiber.HeaderCacheControl, caching)
+		c.Set(fiber.HeaderContentSecurityPolicy, docsPolicy)
+		return c.Send(content)
+	})
+}

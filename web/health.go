@@ -1,0 +1,60 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// probePatience is how long a part may take to answer before it counts as down.
+const probePatience = 2 * time.Second
+
+// Health says that the process answers.
+type Health struct {
+	Status  string `json:"status"`
+	Version string `json:"version"`
+}
+
+// Readiness says which parts that the server needs answer.
+type Readiness struct {
+	Status     string `json:"status" enum:"ok,unavailable"`
+	PostgreSQL string `json:"postgresql" enum:"ok,down"`
+	Redis      string `json:"redis" enum:"ok,down"`
+}
+
+type readinessOutput struct {
+	Status int
+	Body   Readiness
+}
+
+func (s *Server) addHealth() {
+	alive := operation("get-health", http.MethodGet, "/healthz", tagServer, "Say that the process is alive")
+	alive.Security = nil
+	register(s, alive, func(context.Context, *struct{}) (*output[Health], error) {
+		return &output[Health]{Health{"ok", s.version}}, nil
+	})
+	ready := operation("get-readiness", http.MethodGet, "/readyz", tagServer, "Say whether the server can do its work; 503 if not")
+	ready.Security = nil
+	register(s, ready, s.readiness)
+}
+
+func (s *Server) readiness(ctx context.Context, _ *struct{}) (*readinessOutput, error) {
+	redis := make(chan string, 1)
+	go func() { redis <- s.probe(ctx, s.queue.Ready) }()
+	out := &readinessOutput{http.StatusOK, Readiness{"ok", s.probe(ctx, s.store.Ready), <-redis}}
+	if out.Body.PostgreSQL != "ok" || out.Body.Redis != "ok" {
+		out.Status, out.Body.Status = http.StatusServiceUnavailable, "unavailable"
+	}
+	return out, nil
+}
+
+// probe keeps the cause for the log: anybody may ask.
+func (s *Server) probe(ctx context.Context, ready func(context.Context) error) string {
+	ctx, cancel := context.WithTimeout(ctx, probePatience)
+	defer cancel()
+	if err := ready(ctx); err != nil {
+		s.log.WarnContext(ctx, "not ready", "error", err)
+		return "down"
+	}
+	return "ok"
+}

@@ -1,0 +1,254 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"sandyard/jobs"
+	"sandyard/models"
+)
+
+// JobBody is the body of a submission of any kind.
+type JobBody struct {
+	SandboxID string         `json:"sandbox_id"`
+	Kind      string         `json:"kind" doc:"Such as exec, write, read, pause, delete"`
+	Args      map[string]any `json:"args,omitempty" doc:"The kind's own fields, as its own operation takes them"`
+	Submit
+}
+
+type submitJobInput struct {
+	SubmitParams
+	Body JobBody
+}
+
+type jobInput struct {
+	ID string `path:"id"`
+}
+
+// FieldsParam leaves out what a client does not need.
+type FieldsParam struct {
+	Fields []string `query:"fields" doc:"Only these fields of a job, such as state,result"`
+}
+
+type getJobInput struct {
+	jobInput
+	WaitParam
+	FieldsParam
+}
+
+type retryInput struct {
+	SubmitParams
+	ID   string `path:"id"`
+	Body *struct{}
+}
+
+type listJobsInput struct {
+	SandboxID string `query:"sandbox_id"`
+	Kind      string `query:"kind"`
+	State     string `query:"state" enum:"queued,running,succeeded,failed,timed_out,cancelled,lost,expired"`
+	FieldsParam
+	PageParams
+}
+
+// JobPage is one page of a list of jobs.
+type JobPage struct {
+	Jobs       []Job  `json:"jobs"`
+	NextCursor string `json:"next_cursor,omitempty" doc:"Absent on the last page"`
+}
+
+// Delivery is the document of one callback.
+type Delivery struct {
+	ID            string     `json:"id" doc:"The header webhook-id of every attempt"`
+	JobID         string     `json:"job_id"`
+	Event         string     `json:"event"`
+	URL           string     `json:"url"`
+	State         string     `json:"state" enum:"pending,delivered,failed"`
+	Attempts      int        `json:"attempts"`
+	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
+	LastStatus    *int       `json:"last_status,omitempty" doc:"HTTP status of the last attempt's answer"`
+	LastError     *string    `json:"last_error,omitempty"`
+	CreatedAt     time.Time  `json:"created_at"`
+	DeliveredAt   *time.Time `json:"delivered_at,omitempty"`
+}
+
+// DeliveryList is the callbacks of a job.
+type DeliveryList struct {
+	Deliveries []Delivery `json:"deliveries"`
+}
+
+func (s *Server) addJobs() {
+	write(s, operation("submit-job", http.MethodPost, "/v1/jobs", tagJobs, "Submit a job of any kind on a sandbox"), s.submitJob)
+	register(s, s.projected("list-jobs", "/v1/jobs", "List jobs, newest first, without their bytes", reflect.TypeFor[JobPage]()), s.listJobs)
+	register(s, s.projected("get-job", "/v1/jobs/{id}", "Get a job, or wait for its end", reflect.TypeFor[Job]()), s.getJob)
+	register(s, operation("cancel-job", http.MethodPost, "/v1/jobs/{id}/cancel", tagJobs,
+		"Cancel a job: one that waits ends at once, one that runs is stopped"), s.cancelJob)
+	write(s, operation("retry-job", http.MethodPost, "/v1/jobs/{id}/retry", tagJobs, "Submit an ended job again, as a new one"), s.retryJob)
+	register(s, operation("list-deliveries", http.MethodGet, "/v1/jobs/{id}/deliveries", tagJobs, "List the callbacks of a job"), s.listDeliveries)
+}
+
+// projected describes an operation whose answer is a T of which fields may be left out.
+func (s *Server) projected(id, path, summary string, t reflect.Type) huma.Operation {
+	op := operation(id, http.MethodGet, path, tagJobs, summary)
+	op.Responses = map[string]*huma.Response{"200": s.response("OK", "application/json", t)}
+	return op
+}
+
+func (s *Server) submitJob(ctx context.Context, in *submitJobInput) (*acceptedOutput, error) {
+	raw, err := json.Marshal(in.Body.Args)
+	if err != nil {
+		return nil, err
+	}
+	if in.Body.Args == nil {
+		raw = nil
+	}
+	args, err := jobs.DecodeArgs(in.Body.Kind, raw)
+	if err != nil {
+		return nil, err
+	}
+	return s.submit(ctx, in.SubmitParams, in.Body.Submit, func(o jobs.Options) (models.Submitted, error) {
+		return s.jobs.Submit(ctx, in.Body.SandboxID, args, o)
+	})
+}
+
+func (s *Server) getJob(ctx context.Context, in *getJobInput) (*output[any], error) {
+	wait, err := in.duration(0)
+	if err != nil {
+		return nil, err
+	}
+	if err := in.check(); err != nil {
+		return nil, err
+	}
+	var j models.Job
+	if wait > 0 {
+		j, err = s.poll(ctx, in.ID, wait)
+	} else {
+		j, err = s.store.Job(ctx, requestOf(ctx).tenant, in.ID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	doc, err := in.project(jobDoc(j))
+	return &output[any]{doc}, err
+}
+
+func (s *Server) listJobs(ctx context.Context, in *listJobsInput) (*output[any], error) {
+	if err := in.check(); err != nil {
+		return nil, err
+	}
+	if kinds := append(jobs.SubmittableKinds(), models.KindCreate); in.Kind != "" && !slices.Contains(kinds, in.Kind) {
+		return nil, invalidAt("query.kind", fmt.Sprintf("must be one of %v", kinds))
+	}
+	list, err := s.store.Jobs(ctx, requestOf(ctx).tenant, models.JobFilter{
+		Sandbox: in.SandboxID, Kind: in.Kind, State: models.JobState(in.State), Before: in.Cursor, Limit: in.Limit + 1,
+	})
+	if err != nil {
+		return nil, err
+	}
+	page := struct {
+		Jobs       []any  `json:"jobs"`
+		NextCursor string `json:"next_cursor,omitempty"`
+	}{Jobs: []any{}}
+	if len(list) > in.Limit {
+		list = list[:in.Limit]
+		page.NextCursor = list[in.Limit-1].ID
+	}
+	for _, j := range list {
+		doc, err := in.project(jobSummary(j))
+		if err != nil {
+			return nil, err
+		}
+		page.Jobs = append(page.Jobs, doc)
+	}
+	return &output[any]{page}, nil
+}
+
+func (s *Server) cancelJob(ctx context.Context, in *jobInput) (*output[Job], error) {
+	j, err := s.jobs.Cancel(ctx, requestOf(ctx).tenant, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &output[Job]{jobDoc(j)}, nil
+}
+
+func (s *Server) retryJob(ctx context.Context, in *retryInput) (*acceptedOutput, error) {
+	return s.submit(ctx, in.SubmitParams, Submit{}, func(o jobs.Options) (models.Submitted, error) {
+		return s.jobs.Retry(ctx, in.ID, o)
+	})
+}
+
+func (s *Server) listDeliveries(ctx context.Context, in *jobInput) (*output[DeliveryList], error) {
+	tenant := requestOf(ctx).tenant
+	if _, err := s.store.Job(ctx, tenant, in.ID); err != nil {
+		return nil, err
+	}
+	list, err := s.store.Deliveries(ctx, tenant, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	docs := []Delivery{}
+	for _, d := range list {
+		docs = append(docs, deliveryDoc(d))
+	}
+	return &output[DeliveryList]{DeliveryList{docs}}, nil
+}
+
+func deliveryDoc(d models.Delivery) Delivery {
+	doc := Delivery{ID: d.ID, JobID: d.JobID, Event: d.Event, URL: d.URL, State: d.State, Attempts: d.Attempt,
+		LastStatus: d.LastStatus, LastError: d.LastError, CreatedAt: d.CreatedAt, DeliveredAt: d.DeliveredAt}
+	if d.State == "pending" {
+		doc.NextAttemptAt = &d.NextAttemptAt
+	}
+	return doc
+}
+
+// check refuses names that no job has.
+func (p FieldsParam) check() error {
+	if len(p.Fields) == 0 {
+		return nil
+	}
+	known := fieldNames(reflect.TypeFor[Job]())
+	for _, f := range p.Fields {
+		if !slices.Contains(known, f) {
+			return invalidAt("query.fields", fmt.Sprintf("has %q; the fields are %s", f, strings.Join(known, ", ")))
+		}
+	}
+	return nil
+}
+
+// project leaves of the document what was asked for.
+func (p FieldsParam) project(doc Job) (any, error) {
+	if len(p.Fields) == 0 {
+		return doc, nil
+	}
+	raw, err := json.Marshal(doc)
+	if err != nil {
+		return nil, err
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &all); err != nil {
+		return nil, err
+	}
+	for name := range all {
+		if !slices.Contains(p.Fields, name) {
+			delete(all, name)
+		}
+	}
+	return all, nil
+}
+
+func fieldNames(t reflect.Type) []string {
+	var names []string
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
+}

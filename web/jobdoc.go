@@ -1,0 +1,118 @@
+package web
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"reflect"
+	"time"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+// Job is the document of a job. What is not known yet is absent.
+type Job struct {
+	ID                string           `json:"id"`
+	Kind              string           `json:"kind"`
+	State             string           `json:"state" enum:"queued,running,succeeded,failed,timed_out,cancelled,lost,expired" doc:"A program that exits 1 has succeeded as a job; failed means that the platform or the target could not do it"`
+	SandboxID         string           `json:"sandbox_id"`
+	Parallel          bool             `json:"parallel"`
+	Priority          int              `json:"priority"`
+	Attempt           int              `json:"attempt" doc:"How often it was started"`
+	MaxAttempts       int              `json:"max_attempts"`
+	Error             *models.JobError `json:"error,omitempty" doc:"Why it did not succeed"`
+	Result            JobResult        `json:"result,omitempty"`
+	Stdout            *string          `json:"stdout,omitempty" doc:"What an exec's command wrote; not in lists"`
+	StdoutEncoding    string           `json:"stdout_encoding,omitempty" enum:"utf-8,base64" doc:"base64 where the bytes are no UTF-8"`
+	Stderr            *string          `json:"stderr,omitempty"`
+	StderrEncoding    string           `json:"stderr_encoding,omitempty" enum:"utf-8,base64"`
+	Content           *string          `json:"content,omitempty" doc:"The bytes that a read has read; not in lists"`
+	ContentEncoding   string           `json:"content_encoding,omitempty" enum:"utf-8,base64"`
+	Timings           Timings          `json:"timings"`
+	RetryOf           *string          `json:"retry_of,omitempty" doc:"The job that this one tries again"`
+	CallbackURL       *string          `json:"callback_url,omitempty"`
+	QueueDeadline     *time.Time       `json:"queue_deadline,omitempty"`
+	CancelRequestedAt *time.Time       `json:"cancel_requested_at,omitempty"`
+}
+
+// Timings say where a job's time went.
+type Timings struct {
+	QueuedAt   time.Time  `json:"queued_at"`
+	StartedAt  *time.Time `json:"started_at,omitempty"`
+	FinishedAt *time.Time `json:"finished_at,omitempty"`
+	QueueMS    *int64     `json:"queue_ms,omitempty" doc:"From submission to start"`
+	RunMS      *int64     `json:"run_ms,omitempty" doc:"From start to end"`
+	ProviderMS *int64     `json:"provider_ms,omitempty" doc:"Of which the provider took"`
+}
+
+// JobResult is what a job's kind says of its outcome, as it was stored.
+type JobResult json.RawMessage
+
+// MarshalJSON implements json.Marshaler.
+func (r JobResult) MarshalJSON() ([]byte, error) { return json.RawMessage(r).MarshalJSON() }
+
+// Schema implements huma.SchemaProvider.
+func (JobResult) Schema(r huma.Registry) *huma.Schema {
+	of := func(t reflect.Type) *huma.Schema { return r.Schema(t, true, t.Name()) }
+	return &huma.Schema{
+		Description: "By kind: of exec, read, list, timeout; write, stat, mkdir and move describe the file",
+		AnyOf: []*huma.Schema{
+			of(reflect.TypeFor[jobs.ExecResult]()), of(reflect.TypeFor[jobs.ReadResult]()),
+			of(reflect.TypeFor[jobs.ListResult]()), of(reflect.TypeFor[jobs.SetTimeoutResult]()),
+			of(reflect.TypeFor[providers.FileInfo]()),
+		},
+	}
+}
+
+// jobSummary is a job's document without its bytes, as lists have it.
+func jobSummary(j models.Job) Job {
+	doc := Job{
+		ID: j.ID, Kind: j.Kind, State: string(j.State), SandboxID: j.SandboxID, Parallel: j.Parallel, Priority: j.Priority,
+		Attempt: j.Attempt, MaxAttempts: j.MaxAttempts, Error: j.Error, RetryOf: j.RetryOf, CallbackURL: j.CallbackURL,
+		QueueDeadline: j.QueueDeadline, CancelRequestedAt: j.CancelRequestedAt,
+		Timings: Timings{QueuedAt: j.QueuedAt, StartedAt: j.StartedAt, FinishedAt: j.FinishedAt, ProviderMS: j.ProviderMS},
+	}
+	if len(j.Result) > 0 && string(j.Result) != "null" {
+		doc.Result = JobResult(j.Result)
+	}
+	if j.StartedAt != nil {
+		doc.Timings.QueueMS = milliseconds(j.QueuedAt, *j.StartedAt)
+		if j.FinishedAt != nil {
+			doc.Timings.RunMS = milliseconds(*j.StartedAt, *j.FinishedAt)
+		}
+	}
+	return doc
+}
+
+func jobDoc(j models.Job) Job {
+	doc := jobSummary(j)
+	if doc.Result == nil {
+		return doc
+	}
+	switch j.Kind {
+	case "exec":
+		doc.Stdout, doc.StdoutEncoding = encode(j.Stdout)
+		doc.Stderr, doc.StderrEncoding = encode(j.Stderr)
+	case "read":
+		doc.Content, doc.ContentEncoding = encode(j.Content)
+	}
+	return doc
+}
+
+// encode writes bytes as text where they are text, and exactly in any case.
+func encode(b []byte) (*string, string) {
+	text, encoding := string(b), "utf-8"
+	if !utf8.Valid(b) {
+		text, encoding = base64.StdEncoding.EncodeToString(b), "base64"
+	}
+	return &text, encoding
+}
+
+func milliseconds(from, to time.Time) *int64 {
+	ms := to.Sub(from).Milliseconds()
+	return &ms
+}

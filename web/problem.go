@@ -1,0 +1,214 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
+
+	"sandyard/jobs"
+	"sandyard/models"
+)
+
+// Problem is the body of every error (RFC 9457).
+type Problem struct {
+	Type       string       `json:"type" doc:"urn:sandyard:problem: and the code"`
+	Title      string       `json:"title" doc:"The status in words"`
+	Status     int          `json:"status" doc:"The HTTP status"`
+	Detail     string       `json:"detail" doc:"What is wrong and what to do"`
+	Code       string       `json:"code" doc:"Stable name of the error" example:"invalid_request"`
+	Errors     []FieldError `json:"errors,omitempty" doc:"What is wrong with the request, field by field"`
+	RequestID  string       `json:"request_id" doc:"Names the request in the server's log"`
+	RetryAfter int          `json:"retry_after,omitempty" doc:"Seconds after which it is worth trying again; also the header Retry-After"`
+	Limit      string       `json:"limit,omitempty" doc:"The limit that was met"`
+	Used       *int         `json:"used,omitempty"`
+	Max        *int         `json:"max,omitempty"`
+	State      string       `json:"state,omitempty" doc:"The state of the sandbox that takes no more work"`
+	EndReason  string       `json:"end_reason,omitempty"`
+	EndedAt    *time.Time   `json:"ended_at,omitempty"`
+}
+
+// FieldError is one thing that is wrong with a request.
+type FieldError struct {
+	Location string `json:"location" doc:"Such as body.timeout_seconds or query.wait"`
+	Message  string `json:"message"`
+}
+
+// Error implements error.
+func (p *Problem) Error() string { return p.Detail }
+
+// GetStatus makes huma answer with the problem's status.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// ContentType makes huma name the media type of RFC 9457.
+func (p *Problem) ContentType(string) string { return "application/problem+json" }
+
+func (p *Problem) setHeaders(c *fiber.Ctx) {
+	if p.RetryAfter > 0 {
+		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(p.RetryAfter))
+	}
+}
+
+func newProblem(status int, code, detail string) *Problem {
+	return &Problem{Type: "urn:sandyard:problem:" + code, Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
+}
+
+func invalidAt(location, message string) *Problem {
+	p := newProblem(fiber.StatusUnprocessableEntity, "invalid_request", location+" "+message)
+	p.Errors = []FieldError{{location, message}}
+	return p
+}
+
+func unauthorized(missing bool) *Problem {
+	detail := "the API key is unknown or revoked; ask your operator for a valid one"
+	if missing {
+		detail = "no API key; send one as Authorization: Bearer sy_… or as X-API-Key"
+	}
+	return newProblem(fiber.StatusUnauthorized, "unauthorized", detail)
+}
+
+func forbidden(scope string) *Problem {
+	return newProblem(fiber.StatusForbidden, "scope_missing", "this API key lacks the scope "+scope+"; use one that has it")
+}
+
+// problemOf is the one place where errors become answers. What it does not know is nobody's business outside.
+func (s *Server) problemOf(err error) *Problem {
+	var (
+		problem *Problem
+		ended   *models.EndedError
+		limit   *models.LimitError
+		invalid *jobs.InvalidError
+		route   *fiber.Error
+	)
+	switch {
+	case errors.As(err, &problem):
+		known := *problem
+		return &known
+	case errors.As(err, &invalid):
+		return invalidAt(location(invalid.Field), invalid.Message)
+	case errors.As(err, &ended):
+		return endedProblem(ended)
+	case errors.As(err, &limit):
+		return limitProblem(limit)
+	case errors.As(err, &route):
+		return s.routeProblem(route)
+	case errors.Is(err, models.ErrNotFound):
+		return newProblem(fiber.StatusNotFound, "not_found", "there is no such sandbox or job; check the id and whose API key this is")
+	case errors.Is(err, models.ErrKeyReused):
+		return newProblem(fiber.StatusUnprocessableEntity, "idempotency_key_reused",
+			"this Idempotency-Key came with a different request before; use a new key for a new request")
+	case errors.Is(err, models.ErrNotTerminal):
+		return newProblem(fiber.StatusConflict, "job_not_ended", "the job has not ended; wait for its end or cancel it first")
+	case errors.Is(err, jobs.ErrQueueFull):
+		return retryLater(newProblem(fiber.StatusServiceUnavailable, "queue_full",
+			"as many jobs wait as may; try again when some of them have run"), 2)
+	case models.IsUnavailable(err):
+		return retryLater(newProblem(fiber.StatusServiceUnavailable, "database_unavailable",
+			"the database does not answer; nothing was accepted; try again"), 2)
+	}
+	return newProblem(fiber.StatusInternalServerError, "internal_error",
+		"something went wrong here; quote the request_id to your operator, who finds the cause in the log")
+}
+
+func retryLater(p *Problem, seconds int) *Problem {
+	p.RetryAfter = seconds
+	return p
+}
+
+func location(field string) string {
+	if field == "Idempotency-Key" {
+		return "header." + field
+	}
+	return "body." + field
+}
+
+func endedProblem(e *models.EndedError) *Problem {
+	p := newProblem(fiber.StatusGone, "sandbox_ended",
+		fmt.Sprintf("sandbox %s is %s and takes no more work; create another one", e.Sandbox, e.State))
+	p.State, p.EndReason, p.EndedAt = string(e.State), e.Reason, e.EndedAt
+	return p
+}
+
+func limitProblem(e *models.LimitError) *Problem {
+	p := newProblem(fiber.StatusTooManyRequests, "limit_reached",
+		fmt.Sprintf("%s is reached: %d of %d in use; delete a sandbox or ask your operator for more", e.Limit, e.Used, e.Max))
+	p.Limit, p.Used, p.Max = e.Limit, &e.Used, &e.Max
+	return retryLater(p, 5)
+}
+
+// routeProblem speaks for Fiber, which knows only a status.
+func (s *Server) routeProblem(e *fiber.Error) *Problem {
+	switch e.Code {
+	case fiber.StatusNotFound:
+		return newProblem(e.Code, "route_not_found", "there is nothing at this path; /docs lists what there is")
+	case fiber.StatusMethodNotAllowed:
+		return newProblem(e.Code, "method_not_allowed", "this path takes other methods; the header Allow names them")
+	case fiber.StatusRequestEntityTooLarge:
+		p := newProblem(e.Code, "body_too_large", fmt.Sprintf("the body is larger than %d bytes, of which base64 fills "+
+			"four for every three of content; send large content in several requests", s.maxBody))
+		p.Limit, p.Max = "max_body_bytes", &s.maxBody
+		return p
+	case fiber.StatusRequestHeaderFieldsTooLarge:
+		return newProblem(e.Code, "headers_too_large", "the request's path and headers are larger than 16 KiB; make them shorter")
+	case fiber.StatusRequestTimeout:
+		return newProblem(e.Code, "request_timeout", "the request did not arrive within a minute; send it again")
+	}
+	return newProblem(fiber.StatusBadRequest, "malformed_request", "this is not a well-formed HTTP request")
+}
+
+// report names the problem for the log and the client, and keeps for the log what the client must not see.
+func (s *Server) report(ctx context.Context, r *request, err error) *Problem {
+	p := s.problemOf(err)
+	p.RequestID, r.problem = r.id, p
+	if p.Status >= fiber.StatusInternalServerError {
+		s.log.ErrorContext(ctx, "request failed", "request_id", r.id, "code", p.Code, "error", err)
+	}
+	return p
+}
+
+// writeError answers with the problem that err is. Fiber calls it directly for what never became a request.
+func (s *Server) writeError(c *fiber.Ctx, err error) error {
+	r := requestOf(c.Context())
+	if r.id == "" {
+		r.id = uuid.NewString()
+		c.Set(fiber.HeaderXRequestID, r.id)
+	}
+	p := s.report(c.Context(), r, err)
+	p.setHeaders(c)
+	return c.Status(p.Status).JSON(p, p.ContentType(""))
+}
+
+// namedProblem turns what huma has found wrong into a Problem.
+func (s *Server) namedProblem(ctx huma.Context, _ string, v any) (any, error) {
+	m, ok := v.(*huma.ErrorModel)
+	if !ok {
+		return v, nil
+	}
+	return s.report(ctx.Context(), requestOf(ctx.Context()), humaProblem(m)), nil
+}
+
+func humaProblem(m *huma.ErrorModel) error {
+	switch {
+	case m.Status == fiber.StatusUnsupportedMediaType:
+		return newProblem(m.Status, "unsupported_media_type", "the body must be JSON; send Content-Type: application/json")
+	case m.Status >= fiber.StatusInternalServerError:
+		return errors.New(m.Detail)
+	case len(m.Errors) == 0:
+		return newProblem(m.Status, "body_missing", "this request needs a JSON object as its body")
+	}
+	p := newProblem(fiber.StatusUnprocessableEntity, "invalid_request", "")
+	var parts []string
+	for _, e := range m.Errors {
+		p.Errors = append(p.Errors, FieldError{e.Location, e.Message})
+		parts = append(parts, strings.TrimSpace(e.Location+" "+e.Message))
+	}
+	p.Detail = "the request cannot be carried out as it stands: " + strings.Join(parts, "; ")
+	return p
+}

@@ -1,0 +1,111 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
+)
+
+// request is what is known of a request beside its content.
+type request struct {
+	id      string
+	tenant  string
+	key     string   // the id of its API key: the actor
+	digest  []byte   // of method, path and body, where an Idempotency-Key came along
+	problem *Problem // what it was answered with, if that was an error
+}
+
+type requestKey struct{}
+
+// requestOf returns the request that a handler works for.
+func requestOf(ctx context.Context) *request {
+	r, ok := ctx.Value(requestKey{}).(*request)
+	if !ok {
+		return &request{}
+	}
+	return r
+}
+
+// serve surrounds every request: it gives it an id, turns errors and panics into problem documents and writes one log
+// line, in which neither bodies nor keys appear.
+func (s *Server) serve(c *fiber.Ctx) error {
+	began := time.Now()
+	r := &request{id: requestID(c.Get(fiber.HeaderXRequestID))}
+	c.Locals(requestKey{}, r)
+	c.Set(fiber.HeaderXRequestID, r.id)
+	if err := s.next(c); err != nil {
+		if err := s.writeError(c, err); err != nil {
+			return err
+		}
+	}
+	if r.problem != nil {
+		c.Status(r.problem.Status) // huma may have chosen another one before the problem was named
+		r.problem.setHeaders(c)
+	}
+	s.logRequest(c, r, time.Since(began))
+	return nil
+}
+
+func (s *Server) next(c *fiber.Ctx) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	if err := checkURL(c); err != nil {
+		return err
+	}
+	return c.Next()
+}
+
+func (s *Server) logRequest(c *fiber.Ctx, r *request, took time.Duration) {
+	attrs := []slog.Attr{
+		slog.String("method", c.Method()), slog.String("route", c.Route().Path),
+		slog.Int("status", c.Response().StatusCode()), slog.Duration("duration", took),
+		slog.String("request_id", r.id), slog.String("tenant", r.tenant),
+	}
+	if r.problem != nil {
+		attrs = append(attrs, slog.String("code", r.problem.Code))
+	}
+	s.log.LogAttrs(c.Context(), slog.LevelInfo, "request", attrs...)
+}
+
+// requestID takes the caller's id over if it is fit for a header and a log.
+func requestID(given string) string {
+	if given == "" || len(given) > 128 {
+		return uuid.NewString()
+	}
+	for i := range len(given) {
+		if given[i] <= ' ' || given[i] > '~' {
+			return uuid.NewString()
+		}
+	}
+	return given
+}
+
+// checkURL refuses text that PostgreSQL cannot take.
+func checkURL(c *fiber.Ctx) error {
+	bad := !storable(c.Request().RequestURI())
+	c.Request().URI().QueryArgs().VisitAll(func(name, value []byte) {
+		bad = bad || !storable(name) || !storable(value)
+	})
+	if bad || !storable(c.Request().URI().Path()) {
+		return invalidAt("url", "must be UTF-8 without NUL")
+	}
+	return nil
+}
+
+func storable(b []byte) bool {
+	for _, x := range b {
+		if x == 0 {
+			return false
+		}
+	}
+	return utf8.Valid(b)
+}

@@ -1,0 +1,196 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+// Sandbox is the document of a sandbox. Its environment stays inside.
+type Sandbox struct {
+	ID                 string            `json:"id"`
+	Key                *string           `json:"key,omitempty" doc:"Your own name for it"`
+	State              string            `json:"state" enum:"creating,running,paused,deleting,deleted,failed,lost"`
+	Desired            string            `json:"desired" enum:"running,paused,deleted" doc:"What it was last asked to be"`
+	Observed           *string           `json:"observed,omitempty" doc:"What its provider last said of it"`
+	ObservedAt         *time.Time        `json:"observed_at,omitempty"`
+	Provider           string            `json:"provider"`
+	Template           *string           `json:"template,omitempty"`
+	Image              string            `json:"image"`
+	Labels             map[string]string `json:"labels"`
+	Node               *string           `json:"node,omitempty" doc:"The worker that holds it"`
+	Resources          Resources         `json:"resources"`
+	Network            bool              `json:"network"`
+	TimeoutSeconds     float64           `json:"timeout_seconds"`
+	OnTimeout          string            `json:"on_timeout" enum:"delete,pause"`
+	IdleTimeoutSeconds float64           `json:"idle_timeout_seconds"`
+	ExpiresAt          time.Time         `json:"expires_at"`
+	LastActiveAt       time.Time         `json:"last_active_at"`
+	CreatedAt          time.Time         `json:"created_at"`
+	StartedAt          *time.Time        `json:"started_at,omitempty"`
+	EndedAt            *time.Time        `json:"ended_at,omitempty"`
+	EndReason          *string           `json:"end_reason,omitempty"`
+	EndActor           *string           `json:"end_actor,omitempty" doc:"The API key or the part of the server that ended it"`
+}
+
+// Resources are a sandbox's limits; what is absent is the provider's default.
+type Resources struct {
+	CPUs     float64 `json:"cpus,omitempty"`
+	MemoryMB int64   `json:"memory_mb,omitempty"`
+	DiskMB   int64   `json:"disk_mb,omitempty"`
+	Pids     int64   `json:"pids,omitempty"`
+}
+
+func sandboxDoc(b models.Sandbox) Sandbox {
+	var spec struct {
+		Resources providers.Resources `json:"resources"`
+		Network   bool                `json:"network"`
+	}
+	_ = json.Unmarshal(b.Spec, &spec) // what it cannot read stays at its default
+	doc := Sandbox{
+		ID: b.ID, Key: b.Key, State: string(b.State), Desired: b.Desired, Observed: b.Observed, ObservedAt: b.ObservedAt,
+		Provider: b.Provider, Template: b.Template, Image: b.Image, Labels: b.Labels, Node: b.NodeID,
+		Resources: Resources(spec.Resources), Network: spec.Network,
+		TimeoutSeconds: float64(b.TimeoutMS) / 1000, OnTimeout: b.OnTimeout, IdleTimeoutSeconds: float64(b.IdleTimeoutMS) / 1000,
+		ExpiresAt: b.ExpiresAt, LastActiveAt: b.LastActiveAt, CreatedAt: b.CreatedAt, StartedAt: b.StartedAt,
+		EndedAt: b.EndedAt, EndReason: b.EndReason, EndActor: b.EndActor,
+	}
+	if doc.Labels == nil {
+		doc.Labels = map[string]string{}
+	}
+	return doc
+}
+
+// CreateBody is the body of a create.
+type CreateBody struct {
+	jobs.CreateSandbox
+	Submit
+}
+
+// TimeoutBody is the body of a change of timeout.
+type TimeoutBody struct {
+	jobs.SetTimeout
+	Submit
+}
+
+type createInput struct {
+	SubmitParams
+	Body CreateBody
+}
+
+type sandboxInput struct {
+	ID string `path:"id"`
+}
+
+// changeInput is a write on one sandbox that has no arguments of its own.
+type changeInput struct {
+	SubmitParams
+	ID   string `path:"id"`
+	Body *Submit
+}
+
+type deleteInput struct {
+	WaitParam
+	ID    string `path:"id"`
+	Force bool   `query:"force" doc:"At once: jobs that wait are cancelled and those that run are stopped. Otherwise after the sandbox's earlier jobs"`
+}
+
+type listSandboxesInput struct {
+	State    string   `query:"state" enum:"creating,running,paused,deleting,deleted,failed,lost"`
+	Provider string   `query:"provider"`
+	Key      string   `query:"key"`
+	Label    []string `query:"label,explode" doc:"name=value or name:value; several must all match"`
+	PageParams
+}
+
+// SandboxPage is one page of a list of sandboxes.
+type SandboxPage struct {
+	Sandboxes  []Sandbox `json:"sandboxes"`
+	NextCursor string    `json:"next_cursor,omitempty" doc:"Absent on the last page"`
+}
+
+func (s *Server) addSandboxes() {
+	write(s, operation("create-sandbox", http.MethodPost, "/v1/sandboxes", tagSandboxes, "Create a sandbox"), s.createSandbox)
+	register(s, operation("list-sandboxes", http.MethodGet, "/v1/sandboxes", tagSandboxes, "List sandboxes, newest first"), s.listSandboxes)
+	register(s, operation("get-sandbox", http.MethodGet, "/v1/sandboxes/{id}", tagSandboxes, "Get a sandbox"), s.getSandbox)
+	write(s, operation("delete-sandbox", http.MethodDelete, "/v1/sandboxes/{id}", tagSandboxes, "Delete a sandbox, in any state"), s.deleteSandbox)
+	write(s, operation("pause-sandbox", http.MethodPost, "/v1/sandboxes/{id}/pause", tagSandboxes, "Pause a sandbox with its memory"),
+		s.change(func() jobs.Args { return &jobs.Pause{} }))
+	write(s, operation("resume-sandbox", http.MethodPost, "/v1/sandboxes/{id}/resume", tagSandboxes, "Resume a paused sandbox"),
+		s.change(func() jobs.Args { return &jobs.Resume{} }))
+	work(s, operation("set-timeout", http.MethodPost, "/v1/sandboxes/{id}/timeout", tagSandboxes, "Set when a sandbox ends"),
+		func(b *TimeoutBody) (jobs.Args, Submit) { return &b.SetTimeout, b.Submit })
+}
+
+func (s *Server) createSandbox(ctx context.Context, in *createInput) (*acceptedOutput, error) {
+	return s.submit(ctx, in.SubmitParams, in.Body.Submit, func(o jobs.Options) (models.Submitted, error) {
+		return s.jobs.Create(ctx, in.Body.CreateSandbox, o)
+	})
+}
+
+func (s *Server) getSandbox(ctx context.Context, in *sandboxInput) (*output[Sandbox], error) {
+	box, err := s.store.Sandbox(ctx, requestOf(ctx).tenant, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &output[Sandbox]{sandboxDoc(box)}, nil
+}
+
+func (s *Server) deleteSandbox(ctx context.Context, in *deleteInput) (*acceptedOutput, error) {
+	return s.submit(ctx, SubmitParams{WaitParam: in.WaitParam}, Submit{}, func(o jobs.Options) (models.Submitted, error) {
+		return s.jobs.Delete(ctx, in.ID, in.Force, o)
+	})
+}
+
+func (s *Server) change(args func() jobs.Args) func(context.Context, *changeInput) (*acceptedOutput, error) {
+	return func(ctx context.Context, in *changeInput) (*acceptedOutput, error) {
+		var fields Submit
+		if in.Body != nil {
+			fields = *in.Body
+		}
+		return s.submit(ctx, in.SubmitParams, fields, func(o jobs.Options) (models.Submitted, error) {
+			return s.jobs.Submit(ctx, in.ID, args(), o)
+		})
+	}
+}
+
+func (s *Server) listSandboxes(ctx context.Context, in *listSandboxesInput) (*output[SandboxPage], error) {
+	labels, err := parseLabels(in.Label)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.store.Sandboxes(ctx, requestOf(ctx).tenant, models.SandboxFilter{
+		State: models.SandboxState(in.State), Provider: in.Provider, Key: in.Key, Labels: labels,
+		Before: in.Cursor, Limit: in.Limit + 1,
+	})
+	if err != nil {
+		return nil, err
+	}
+	page := SandboxPage{Sandboxes: []Sandbox{}}
+	if len(list) > in.Limit {
+		list = list[:in.Limit]
+		page.NextCursor = list[in.Limit-1].ID
+	}
+	for _, b := range list {
+		page.Sandboxes = append(page.Sandboxes, sandboxDoc(b))
+	}
+	return &output[SandboxPage]{page}, nil
+}
+
+func parseLabels(given []string) (map[string]string, error) {
+	labels := map[string]string{}
+	for _, pair := range given {
+		i := strings.IndexAny(pair, "=:")
+		if i < 1 {
+			return nil, invalidAt("query.label", "must be name=value or name:value")
+		}
+		labels[pair[:i]] = pair[i+1:]
+	}
+	return labels, nil
+}

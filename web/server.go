@@ -1,0 +1,148 @@
+// Package web is everything HTTP of the API process: the /v1 API with its OpenAPI document and reference page, the
+// health checks, and the operators' pages.
+//
+// A request is authenticated, checked and turned into a durable job by package jobs; the answer says how the job
+// stands. Nothing is kept here between two requests but a short-lived cache of API keys.
+package web
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/gofiber/fiber/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+// DefaultMaxBody is how many bytes a request's body may hold where Config does not say.
+const DefaultMaxBody = 16 << 20
+
+// Config is what a Server stands on. All of it stays the caller's.
+type Config struct {
+	Store         *models.Store
+	Jobs          *jobs.Client
+	Waiters       *jobs.Waiters
+	Queue         *jobs.Queue
+	Redis         *redis.Options // for the monitor, which opens connections of its own
+	Metrics       prometheus.Gatherer
+	PublicMetrics bool // /metrics needs no key
+	Capabilities  []providers.Capabilities
+	MaxBody       int // bytes; 0 = DefaultMaxBody
+	Version       string
+	Log           *slog.Logger
+}
+
+// Server answers HTTP requests. Listen may be called for several listeners, Shutdown once.
+type Server struct {
+	store   *models.Store
+	jobs    *jobs.Client
+	waiters *jobs.Waiters
+	queue   *jobs.Queue
+	caps    []providers.Capabilities
+	version string
+	maxBody int
+	log     *slog.Logger
+
+	app     *fiber.App
+	api     huma.API
+	keys    *keyCache
+	closers []func() error
+	quit    context.CancelFunc
+	onQuit  func(func()) (stop func() bool) // calls it when Shutdown begins
+
+	mu        sync.Mutex
+	closed    bool
+	listeners []net.Listener
+}
+
+// New returns a server that answers once it listens.
+func New(c Config) (*Server, error) {
+	life, quit := context.WithCancel(context.Background())
+	s := &Server{
+		store: c.Store, jobs: c.Jobs, waiters: c.Waiters, queue: c.Queue, caps: c.Capabilities, version: c.Version,
+		maxBody: c.MaxBody, log: c.Log, keys: newKeyCache(c.Store), quit: quit,
+		onQuit: func(f func()) func() bool { return context.AfterFunc(life, f) },
+	}
+	if s.maxBody <= 0 {
+		s.maxBody = DefaultMaxBody
+	}
+	s.app = s.newApp()
+	s.app.Use(s.serve)
+	s.app.Use("/v1", s.needKey(models.ScopeSandboxes), s.checkBody)
+	s.api = s.newAPI()
+	s.addHealth()
+	s.addSandboxes()
+	s.addExec()
+	s.addFiles()
+	s.addJobs()
+	s.addRun()
+	s.addCatalog()
+	s.addOperator(c)
+	return s, s.addDocs()
+}
+
+func (s *Server) newApp() *fiber.App {
+	return fiber.New(fiber.Config{
+		AppName:               "sandyard",
+		BodyLimit:             s.maxBody,
+		CaseSensitive:         true,
+		DisableStartupMessage: true,
+		ErrorHandler:          s.writeError,
+		IdleTimeout:           2 * time.Minute,
+		Immutable:             true, // strings of a request go on into rows and maps
+		ReadBufferSize:        16 << 10,
+		ReadTimeout:           time.Minute,
+		WriteTimeout:          time.Minute,
+	})
+}
+
+// Listen answers what arrives at l until Shutdown, and closes l.
+func (s *Server) Listen(l net.Listener) error {
+	if !s.admit(l) {
+		return l.Close()
+	}
+	err := s.app.Listener(l)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+func (s *Server) admit(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.listeners = append(s.listeners, l)
+	}
+	return !s.closed
+}
+
+// Shutdown takes no new connections, answers the clients that wait for a job at once with how it stands, and returns
+// when the last request is answered or ctx is over.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	listeners := s.listeners
+	s.mu.Unlock()
+	s.quit()
+	err := s.app.ShutdownWithContext(ctx)
+	for _, l := range listeners {
+		_ = l.Close() // it is closed already, unless its Listen was only about to begin
+	}
+	for _, c := range s.closers {
+		err = errors.Join(err, c())
+	}
+	return err
+}

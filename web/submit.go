@@ -1,0 +1,153 @@
+package web
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"sandyard/jobs"
+	"sandyard/models"
+)
+
+// maxWait bounds a long poll.
+const maxWait = 120 * time.Second
+
+// SubmitParams come with every request that submits a job.
+type SubmitParams struct {
+	IdempotencyKey string `header:"Idempotency-Key" doc:"Your own name for this request, at most 255 characters: sent again with the same content, it is answered with the first one's job"`
+	WaitParam
+}
+
+// WaitParam makes a request a long poll.
+type WaitParam struct {
+	Wait string `query:"wait" doc:"How long to wait for the job's end, such as 30s or 30, at most 120s. The job does not mind: it goes on when the wait or the connection is over" example:"30s"`
+}
+
+// Submit holds the fields that every submission may have beside its own.
+type Submit struct {
+	Parallel             bool    `json:"parallel,omitempty" doc:"Do not wait for earlier jobs of the sandbox"`
+	Priority             int     `json:"priority,omitempty" minimum:"-100" maximum:"100" doc:"Among your own jobs; higher goes first"`
+	CallbackURL          string  `json:"callback_url,omitempty" doc:"Called at the job's end, signed as Standard Webhooks says; GET /v1/webhooks/secret has the secret"`
+	QueueDeadlineSeconds float64 `json:"queue_deadline_seconds,omitempty" minimum:"0" maximum:"86400" doc:"The job expires if it has not started by then; 0 = never"`
+}
+
+// Accepted is the answer to what submits a job.
+type Accepted struct {
+	Job      Job      `json:"job"`
+	Sandbox  *Sandbox `json:"sandbox,omitempty"`
+	Existing bool     `json:"existing,omitempty" doc:"A live sandbox with this key stood already; nothing was made"`
+}
+
+type acceptedOutput struct {
+	Status   int
+	Location string `header:"Location" doc:"The job"`
+	Replayed string `header:"Idempotent-Replayed" doc:"true when an earlier request with this Idempotency-Key did it"`
+	Body     Accepted
+}
+
+// options are what goes with the submission that ctx's request makes.
+func (p SubmitParams) options(ctx context.Context, f Submit) (jobs.Options, error) {
+	r := requestOf(ctx)
+	if !storable([]byte(p.IdempotencyKey)) {
+		return jobs.Options{}, invalidAt("header.Idempotency-Key", "must be UTF-8 without NUL")
+	}
+	return jobs.Options{
+		Parallel: f.Parallel, Priority: f.Priority, CallbackURL: f.CallbackURL,
+		QueueDeadline:  time.Duration(f.QueueDeadlineSeconds * float64(time.Second)),
+		IdempotencyKey: p.IdempotencyKey, Request: r.digest, TenantID: r.tenant, Actor: r.key,
+	}, nil
+}
+
+// submit checks the request's parameters before do makes the submission, then waits as asked.
+func (s *Server) submit(ctx context.Context, p SubmitParams, f Submit,
+	do func(jobs.Options) (models.Submitted, error),
+) (*acceptedOutput, error) {
+	wait, err := p.duration(0)
+	if err != nil {
+		return nil, err
+	}
+	return s.submitAndWait(ctx, p, f, wait, do)
+}
+
+func (s *Server) submitAndWait(ctx context.Context, p SubmitParams, f Submit, wait time.Duration,
+	do func(jobs.Options) (models.Submitted, error),
+) (*acceptedOutput, error) {
+	o, err := p.options(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	done, err := do(o)
+	if err != nil {
+		return nil, err
+	}
+	return s.accepted(ctx, done, wait), nil
+}
+
+// accepted answers a submission. From here on nothing may turn it into an error: the job is written down.
+func (s *Server) accepted(ctx context.Context, done models.Submitted, wait time.Duration) *acceptedOutput {
+	job, box := answer(done), done.Sandbox
+	if wait > 0 && !job.State.Terminal() {
+		job, box = s.waitFor(ctx, job, box, wait)
+	}
+	out := &acceptedOutput{Status: http.StatusAccepted, Location: "/v1/jobs/" + job.ID}
+	if done.Replayed || done.Existing || job.State.Terminal() {
+		out.Status = http.StatusOK
+	}
+	if done.Replayed {
+		out.Replayed = "true"
+	}
+	doc := sandboxDoc(box)
+	out.Body = Accepted{Job: jobDoc(job), Sandbox: &doc, Existing: done.Existing}
+	return out
+}
+
+// answer picks the job that a request is about: of several, the command between its sandbox's create and delete.
+func answer(done models.Submitted) models.Job {
+	for _, j := range done.Jobs {
+		if j.Kind == "exec" {
+			return j
+		}
+	}
+	if len(done.Jobs) == 0 { // a sandbox that stood already, from before its create job was pruned
+		return models.Job{SandboxID: done.Sandbox.ID, Kind: models.KindCreate, State: models.Succeeded}
+	}
+	return done.Jobs[0]
+}
+
+// waitFor returns job and sandbox as they stand at the job's end or after the wait.
+func (s *Server) waitFor(ctx context.Context, job models.Job, box models.Sandbox, wait time.Duration) (models.Job, models.Sandbox) {
+	now, err := s.poll(ctx, job.ID, wait)
+	if err != nil {
+		s.log.WarnContext(ctx, "wait broken off", "job_id", job.ID, "error", err)
+		return job, box
+	}
+	if after, err := s.store.Sandbox(ctx, job.TenantID, box.ID); err == nil {
+		box = after
+	}
+	return now, box
+}
+
+// poll waits for a job of the request's tenant, but not longer than the server lives.
+func (s *Server) poll(ctx context.Context, job string, wait time.Duration) (models.Job, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer s.onQuit(cancel)()
+	return s.waiters.Wait(ctx, requestOf(ctx).tenant, job, wait)
+}
+
+// duration reads the wait, whose default is def.
+func (p WaitParam) duration(def time.Duration) (time.Duration, error) {
+	if p.Wait == "" {
+		return def, nil
+	}
+	d, err := time.ParseDuration(p.Wait)
+	if seconds, plain := strconv.ParseFloat(p.Wait, 64); plain == nil && math.Abs(seconds) < 1e6 {
+		d, err = time.Duration(seconds*float64(time.Second)), nil
+	}
+	if err != nil || d < 0 || d > maxWait {
+		return 0, invalidAt("query.wait", "must be a time between 0 and 120s, such as 30s")
+	}
+	return d, nil
+}
