@@ -90,13 +90,16 @@ unpack() {
 
 # seal writes into the labels what the image really holds, as found by running it.
 seal() {
-	local version=$1 made
+	local version=$1 made old
+	old=$(engine image inspect -f '{{.Id}}' "$name:default" 2>/dev/null || true)
 	made=$(engine create --network none "$name:building")
 	engine commit -c "LABEL sandyard.python=\"$version\" sandyard.origin=\"$origin\" sandyard.recipe=\"$(recipe)\"" \
 		"$made" "$name:$version" >/dev/null
 	engine rm "$made" >/dev/null
 	engine tag "$name:$version" "$name:default"
 	engine rmi "$name:building" >/dev/null
+	# The one it replaces stays only while a sandbox still uses it.
+	[ -z "$old" ] || engine rmi "$old" >/dev/null 2>&1 || true
 }
 
 say() { echo "image: $name:default holds Python $(label "$name:default" sandyard.python), made from $(label "$name:default" sandyard.origin)"; }

@@ -128,7 +128,7 @@ func (p *Provider) EngineID(ctx context.Context) (string, error) {
 	return info.ID, nil
 }
 
-// Close lets go of every sandbox and waits for creates in flight, which finish what they began.
+// Close lets go of every sandbox and waits for creates in flight, which undo what they began.
 func (p *Provider) Close() error {
 	p.links.closeAll()
 	p.work.Wait()

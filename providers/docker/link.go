@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -14,7 +15,7 @@ import (
 const (
 	// silence is how long a guest may leave a question unanswered.
 	silence = 2 * time.Second
-	// quick is how long Open trusts an existing link before it asks the engine.
+	// quick is how long an existing link gets to prove itself, or its end, before the engine is asked.
 	quick = 300 * time.Millisecond
 	// watchEvery is the time between questions to a guest nobody else talks to.
 	watchEvery = 5 * time.Second
@@ -25,6 +26,7 @@ type link struct {
 	id     string
 	inside *envd.Sandbox
 	raw    *stream
+	letGo  atomic.Bool // ended by this process
 }
 
 func (l *link) ended() bool {
@@ -36,9 +38,30 @@ func (l *link) ended() bool {
 	}
 }
 
+// takenOver says that the link ended although neither we nor the engine ended it: the guest now talks to another
+// worker. To take it back would only be answered in kind.
+func (l *link) takenOver() bool { return !l.letGo.Load() && !l.raw.torn.Load() }
+
 func (l *link) close() {
+	if !l.ended() {
+		l.letGo.Store(true)
+	}
 	_ = l.inside.Close()
 	_ = l.raw.Close()
+}
+
+// ends waits a moment for the end of a link on which a call just failed: the failure comes a little before it.
+func (l *link) ends(ctx context.Context) bool {
+	timer := time.NewTimer(quick)
+	defer timer.Stop()
+	select {
+	case <-l.inside.Done():
+		return true
+	case <-timer.C:
+		return false
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func (l *link) answers(ctx context.Context, within time.Duration) bool {

@@ -47,12 +47,12 @@ func via[T any](ctx context.Context, s *sandbox, repeat bool, call func(*envd.Sa
 			return none, err
 		}
 		value, err := call(l.inside)
-		if err == nil || ctx.Err() != nil || !l.ended() {
+		if err == nil || providers.AsError(err).Class != providers.Unavailable || !l.ends(ctx) {
 			return value, err
 		}
+		takenOver := l.takenOver()
 		s.p.links.drop(s.id, l)
-		// The limit also ends a quarrel with another worker that took the sandbox over.
-		if !repeat || n == attempts {
+		if !repeat || n == attempts || takenOver {
 			return value, s.p.explain(ctx, s.id, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/docker/docker/api/types"
 
@@ -20,6 +21,8 @@ type stream struct {
 	attached types.HijackedResponse
 	left     uint32 // bytes of the current stdout frame not yet read
 	once     sync.Once
+	shut     atomic.Bool // closed from our side
+	torn     atomic.Bool // ended from the other side before that
 
 	mu    sync.Mutex
 	words []byte
@@ -28,7 +31,7 @@ type stream struct {
 func (s *stream) Read(p []byte) (int, error) {
 	for s.left == 0 {
 		if err := s.next(); err != nil {
-			return 0, err
+			return 0, s.note(err)
 		}
 	}
 	if uint32(min(len(p), 1<<30)) > s.left {
@@ -36,7 +39,15 @@ func (s *stream) Read(p []byte) (int, error) {
 	}
 	n, err := s.attached.Reader.Read(p)
 	s.left -= uint32(n)
-	return n, err
+	return n, s.note(err)
+}
+
+// note remembers that the other side ended the stream.
+func (s *stream) note(err error) error {
+	if err != nil && !s.shut.Load() {
+		s.torn.Store(true)
+	}
+	return err
 }
 
 // next reads one frame header, and the whole frame unless it is standard output.
@@ -58,12 +69,18 @@ func (s *stream) next() error {
 	}
 }
 
-func (s *stream) Write(p []byte) (int, error) { return s.attached.Conn.Write(p) }
+func (s *stream) Write(p []byte) (int, error) {
+	n, err := s.attached.Conn.Write(p)
+	return n, s.note(err)
+}
 
 // Close detaches. The guest keeps its input open for the next who attaches.
 func (s *stream) Close() error {
 	var err error
-	s.once.Do(func() { err = s.attached.Conn.Close() })
+	s.once.Do(func() {
+		s.shut.Store(true)
+		err = s.attached.Conn.Close()
+	})
 	return err
 }
 

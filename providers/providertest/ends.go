@@ -25,19 +25,7 @@ func ends(t *testing.T, s *suite) {
 	})
 	t.Run("kill", func(t *testing.T) { t.Parallel(); kill(t, s) })
 	t.Run("nothing survives a timeout", func(t *testing.T) { t.Parallel(); s.needsSystem(t); nothingSurvives(t, s) })
-	t.Run("a command that kills its keeper", func(t *testing.T) {
-		t.Parallel()
-		s.needsSystem(t)
-		r := s.room(t)
-		// Whatever this run answers, the sandbox must go on and must be rid of the command.
-		_, err := r.Run(within(t), providers.Command{Name: newID(t), Shell: `kill -9 $PPID; setsid sleep 1234 & sleep 1234`, Timeout: time.Second})
-		if err != nil {
-			t.Logf("run: %v", err)
-		}
-		if left := alive(t, r, "sleep 1234"); left != "" {
-			t.Errorf("left behind:\n%s", left)
-		}
-	})
+	t.Run("a command turns on its keeper", func(t *testing.T) { t.Parallel(); s.needsSystem(t); turnsOnKeeper(t, s) })
 	t.Run("what a command leaves running stays", func(t *testing.T) {
 		t.Parallel()
 		s.needsSystem(t)
@@ -75,12 +63,11 @@ func kill(t *testing.T, s *suite) {
 // nothingSurvives runs programs that do not want to end, each in a sandbox of its own.
 func nothingSurvives(t *testing.T, s *suite) {
 	for name, script := range map[string]string{
-		"ignores TERM":     `trap "" TERM; while :; do sleep 1234; done`,
-		"children":         `sleep 1234 | sleep 1234 | sleep 1234`,
-		"setsid":           `setsid sleep 1234 & sleep 1234`,
-		"double fork":      `(env -i setsid bash -c 'sleep 1234 & disown; sleep 1234' &) ; sleep 1234`,
-		"many":             `for i in $(seq 20); do setsid sleep 1234 & done; wait`,
-		"stops its keeper": `kill -STOP $PPID; setsid sleep 1234 & sleep 1234`,
+		"ignores TERM": `trap "" TERM; while :; do sleep 1234; done`,
+		"children":     `sleep 1234 | sleep 1234 | sleep 1234`,
+		"setsid":       `setsid sleep 1234 & sleep 1234`,
+		"double fork":  `(env -i setsid bash -c 'sleep 1234 & disown; sleep 1234' &) ; sleep 1234`,
+		"many":         `for i in $(seq 20); do setsid sleep 1234 & done; wait`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -89,6 +76,23 @@ func nothingSurvives(t *testing.T, s *suite) {
 			if !res.TimedOut {
 				t.Errorf("got %s", show(res))
 			}
+			if left := alive(t, r, "sleep 1234"); left != "" {
+				t.Errorf("left behind:\n%s", left)
+			}
+		})
+	}
+}
+
+// turnsOnKeeper runs commands that attack whatever process of the provider's started them. What such a run answers is
+// open; the sandbox must go on and be rid of the command.
+func turnsOnKeeper(t *testing.T, s *suite) {
+	for _, signal := range []string{"KILL", "STOP"} {
+		t.Run(signal, func(t *testing.T) {
+			t.Parallel()
+			r := s.room(t)
+			script := "kill -" + signal + " $PPID; setsid sleep 1234 & sleep 1234"
+			res, err := r.Run(within(t), providers.Command{Name: newID(t), Shell: script, Timeout: time.Second})
+			t.Logf("run: %s, %v", show(res), err)
 			if left := alive(t, r, "sleep 1234"); left != "" {
 				t.Errorf("left behind:\n%s", left)
 			}
