@@ -35,15 +35,24 @@ func (s *processService) Start(ctx context.Context, req *connect.Request[process
 	if err != nil {
 		return connectError(err)
 	}
+	if at, limited := ctx.Deadline(); limited && c.Name == "" {
+		go expire(e, at)
+	}
 	stream.ResponseHeader().Set(dialect.AgeHeader, strconv.FormatInt(e.Age().Milliseconds(), 10))
-	err = events{req.Header(), stream.ResponseTrailer(), func(ev *process.ProcessEvent) error {
+	return events{req.Header(), stream.ResponseTrailer(), func(ev *process.ProcessEvent) error {
 		return stream.Send(&process.StartResponse{Event: ev})
 	}}.stream(ctx, e, offsets)
-	if c.Name == "" && context.Cause(ctx) == context.DeadlineExceeded {
+}
+
+// expire kills a plain command at its deadline, also when its client has left before. It ends with the command.
+func expire(e *execs.Exec, at time.Time) {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-e.Done():
+	case <-timer.C:
 		e.Kill(0, "")
-		return connect.NewError(connect.CodeDeadlineExceeded, ctx.Err())
 	}
-	return err
 }
 
 // Connect streams the events of a running command: of a plain one from now on, of a named one from its beginning.

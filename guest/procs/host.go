@@ -6,6 +6,7 @@
 package procs
 
 import (
+	"errors"
 	"log/slog"
 	"maps"
 	"os"
@@ -28,13 +29,15 @@ type Host struct {
 	idle    []*supervisor // ready for a command
 	closing bool
 
+	unshield func()
+
 	refill chan struct{}
 	stop   chan struct{}
 	loops  sync.WaitGroup
 }
 
-// NewHost takes the process over: it becomes unreadable to other processes of the same user, adopts and reaps
-// orphans, and starts the threads it will need, since it could not in a sandbox that is full of processes.
+// NewHost takes the process over: it becomes unreadable to other processes of the same user and deaf to their
+// signals, adopts and reaps orphans, and starts the threads it will need, since it could not in a sandbox that is full of processes.
 // command is the command line of a program that calls sup.Run.
 func NewHost(command []string, log *slog.Logger) (*Host, error) {
 	for _, option := range []struct {
@@ -48,7 +51,7 @@ func NewHost(command []string, log *slog.Logger) (*Host, error) {
 	startThreads(spareThreads)
 	h := &Host{
 		command: command, log: log, init: os.Getpid() == 1,
-		sups: map[int]*supervisor{}, refill: make(chan struct{}, 1), stop: make(chan struct{}),
+		unshield: shield(), sups: map[int]*supervisor{}, refill: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	h.loops.Go(h.reapLoop)
 	h.loops.Go(h.refillLoop)
@@ -63,6 +66,7 @@ func (h *Host) Close() {
 	}
 	close(h.stop)
 	h.loops.Wait()
+	h.unshield()
 }
 
 // closeIdle lets the idle supervisors go, now and from now on, and returns all.
@@ -97,7 +101,7 @@ func (h *Host) reapOne() bool {
 	defer h.mu.Unlock()
 	pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 	if err != nil || pid <= 0 {
-		return err == syscall.EINTR
+		return errors.Is(err, syscall.EINTR)
 	}
 	if s := h.sups[pid]; s != nil {
 		delete(h.sups, pid)

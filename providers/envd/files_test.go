@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -91,79 +92,103 @@ func TestDirectories(t *testing.T) {
 	}
 }
 
-func TestFileErrors(t *testing.T) {
-	t.Parallel()
-	e := newEngine(t)
-	s := e.sandbox(envd.Options{})
+// fileCalls are all calls that take a path.
+func fileCalls(t *testing.T, s *envd.Sandbox) map[string]func(string) error {
+	t.Helper()
 	ctx := deadline(t, 30*time.Second)
+	return map[string]func(string) error{
+		"read":      func(path string) error { _, err := s.ReadFile(ctx, path, 3); return err },
+		"write":     func(path string) error { _, err := s.WriteFile(ctx, path, []byte("x"), 0); return err },
+		"list":      func(path string) error { _, err := s.ListDir(ctx, path, 1); return err },
+		"stat":      func(path string) error { _, err := s.Stat(ctx, path); return err },
+		"mkdir":     func(path string) error { _, err := s.MakeDir(ctx, path); return err },
+		"remove":    func(path string) error { return s.Remove(ctx, path) },
+		"move to":   func(path string) error { _, err := s.Move(ctx, "real", path); return err },
+		"move from": func(path string) error { _, err := s.Move(ctx, path, "elsewhere"); return err },
+	}
+}
+
+// furnish fills a work directory with links in and out, and returns the directory outside.
+func furnish(t *testing.T, e *engine) string {
+	t.Helper()
 	outside := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(outside, "secret"), []byte("secret"), 0o644))
 	for link, to := range map[string]string{
 		"out": outside, "passwd": "/etc/passwd", "dangling": filepath.Join(outside, "new"), "up": "../..",
-		"loop": "loop", "inside": filepath.Join(e.workDir, "real"), "relative": "real", "self": "out/../x",
+		"loop": "loop", "inside": filepath.Join(e.workDir, "real"), "relative": "real",
 	} {
 		must(t, os.Symlink(to, filepath.Join(e.workDir, link)))
 	}
 	must(t, os.WriteFile(filepath.Join(e.workDir, "real"), []byte("real"), 0o644))
 	must(t, os.Mkdir(filepath.Join(e.workDir, "dir"), 0o755))
-	r := run(t, s, providers.Command{Name: "fifo", Shell: "mkfifo fifo"})
-	if r.ExitCode != 0 {
-		t.Fatal(string(r.Stderr))
-	}
-	read := func(path string) error { _, err := s.ReadFile(ctx, path, 3); return err }
-	write := func(path string) error { _, err := s.WriteFile(ctx, path, []byte("x"), 0); return err }
-	list := func(path string) error { _, err := s.ListDir(ctx, path, 1); return err }
-	stat := func(path string) error { _, err := s.Stat(ctx, path); return err }
-	mkdir := func(path string) error { _, err := s.MakeDir(ctx, path); return err }
-	remove := func(path string) error { return s.Remove(ctx, path) }
-	moveTo := func(path string) error { _, err := s.Move(ctx, "real", path); return err }
-	moveFrom := func(path string) error { _, err := s.Move(ctx, path, "elsewhere"); return err }
-	every := map[string]func(string) error{
-		"read": read, "write": write, "list": list, "stat": stat, "mkdir": mkdir, "remove": remove, "move to": moveTo, "move from": moveFrom,
-	}
+	must(t, syscall.Mkfifo(filepath.Join(e.workDir, "fifo"), 0o644))
+	return outside
+}
+
+func TestEveryCallRefusesAPathThatLeaves(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	outside := furnish(t, e)
+	calls := fileCalls(t, e.sandbox(envd.Options{}))
 	for _, path := range []string{
 		"", "../x", "/etc/hosts", "a/../../x", "/", "nul\x00byte", strings.Repeat("n", 256),
 		strings.Repeat("long/", 900), "out/secret", "out/new", "up/x", "loop/x", "not\xffutf8/\x00",
 	} {
-		for name, call := range every {
+		for name, call := range calls {
 			if err := call(path); class(t, err) != providers.InvalidPath {
 				t.Errorf("%s %.40q: got %v", name, path, err)
 			}
 		}
 	}
+	if left, err := os.ReadDir(outside); err != nil || len(left) != 1 {
+		t.Errorf("outside holds %v, %v", left, err)
+	}
+}
+
+func TestFileErrorsHaveTheirClass(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	furnish(t, e)
+	calls := fileCalls(t, e.sandbox(envd.Options{}))
 	for _, c := range []struct {
-		name string
-		call func(string) error
-		path string
-		want providers.Class
+		call, path string
+		want       providers.Class
 	}{
-		{"read", read, "passwd", providers.InvalidPath},
-		{"read", read, "dangling", providers.InvalidPath},
-		{"write", write, "passwd", providers.InvalidPath},
-		{"write", write, "dangling", providers.InvalidPath},
-		{"write", write, "loop", providers.InvalidPath},
-		{"mkdir", mkdir, "dangling", providers.InvalidPath},
-		{"list", list, "out", providers.InvalidPath},
-		{"remove", remove, ".", providers.InvalidPath},
-		{"read", read, "absent", providers.FileNotFound},
-		{"list", list, "absent", providers.FileNotFound},
-		{"stat", stat, "absent/x", providers.FileNotFound},
-		{"remove", remove, "absent", providers.FileNotFound},
-		{"move from", moveFrom, "absent", providers.FileNotFound},
-		{"read", read, "dir", providers.NotAFile},
-		{"write", write, "dir", providers.NotAFile},
-		{"read", read, "fifo", providers.NotAFile},
-		{"write", write, "fifo", providers.NotAFile},
-		{"list", list, "real", providers.NotADir},
-		{"write", write, "real/below", providers.NotADir},
-		{"mkdir", mkdir, "real", providers.NotADir},
-		{"read", read, "real", providers.TooLarge},
-		{"move to", moveTo, "dir", providers.FileExists},
+		{"read", "passwd", providers.InvalidPath},
+		{"read", "dangling", providers.InvalidPath},
+		{"write", "passwd", providers.InvalidPath},
+		{"write", "dangling", providers.InvalidPath},
+		{"write", "loop", providers.InvalidPath},
+		{"mkdir", "dangling", providers.InvalidPath},
+		{"list", "out", providers.InvalidPath},
+		{"remove", ".", providers.InvalidPath},
+		{"read", "absent", providers.FileNotFound},
+		{"list", "absent", providers.FileNotFound},
+		{"stat", "absent/x", providers.FileNotFound},
+		{"remove", "absent", providers.FileNotFound},
+		{"move from", "absent", providers.FileNotFound},
+		{"read", "dir", providers.NotAFile},
+		{"write", "dir", providers.NotAFile},
+		{"read", "fifo", providers.NotAFile},
+		{"write", "fifo", providers.NotAFile},
+		{"list", "real", providers.NotADir},
+		{"write", "real/below", providers.NotADir},
+		{"mkdir", "real", providers.NotADir},
+		{"read", "real", providers.TooLarge},
+		{"move to", "dir", providers.FileExists},
 	} {
-		if err := c.call(c.path); class(t, err) != c.want {
-			t.Errorf("%s %q: got %v, want %s", c.name, c.path, err, c.want)
+		if err := calls[c.call](c.path); class(t, err) != c.want {
+			t.Errorf("%s %q: got %v, want %s", c.call, c.path, err, c.want)
 		}
 	}
+}
+
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	outside := furnish(t, e)
+	s := e.sandbox(envd.Options{})
+	ctx := deadline(t, 30*time.Second)
 	for _, link := range []string{"inside", "relative"} {
 		if b, err := s.ReadFile(ctx, link, 10); err != nil || string(b) != "real" {
 			t.Errorf("%s: %q, %v", link, b, err)
@@ -171,6 +196,11 @@ func TestFileErrors(t *testing.T) {
 	}
 	if info, err := s.Stat(ctx, "passwd"); err != nil || info.Type != "symlink" || info.SymlinkTarget != "/etc/passwd" {
 		t.Errorf("stat of a link: %+v, %v", info, err)
+	}
+	_, err := s.WriteFile(ctx, "relative", []byte("through the link"), 0)
+	must(t, err)
+	if b, err := os.ReadFile(filepath.Join(e.workDir, "real")); err != nil || string(b) != "through the link" {
+		t.Errorf("got %q, %v", b, err)
 	}
 	must(t, s.Remove(ctx, "out"))
 	if _, err := os.Stat(filepath.Join(outside, "secret")); err != nil {

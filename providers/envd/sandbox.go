@@ -69,20 +69,27 @@ func Attach(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Sandbox, er
 		return nil, providers.Errorf(providers.Internal, "start the stream multiplexer: %w", errors.Join(err, conn.Close()))
 	}
 	s := &Sandbox{o: o, session: session, done: make(chan struct{})}
-	s.connect(&http.Client{Transport: &http.Transport{
-		DialContext:            func(context.Context, string, string) (net.Conn, error) { return s.open(dialect.TargetGuest, 0) },
-		DisableCompression:     true,
-		MaxIdleConns:           idleConns,
-		MaxIdleConnsPerHost:    idleConns,
-		IdleConnTimeout:        idlePatience,
-		MaxResponseHeaderBytes: maxHeader,
-	}}, "http://guest")
+	s.connect(&http.Client{Transport: s.transport(), CheckRedirect: noRedirect}, "http://guest")
 	go func() {
 		<-session.CloseChan()
 		s.end()
 	}()
 	return s, nil
 }
+
+func (s *Sandbox) transport() *http.Transport {
+	return &http.Transport{
+		DialContext:            func(context.Context, string, string) (net.Conn, error) { return s.open(dialect.TargetGuest, 0) },
+		DisableCompression:     true,
+		MaxIdleConns:           idleConns,
+		MaxIdleConnsPerHost:    idleConns,
+		IdleConnTimeout:        idlePatience,
+		MaxResponseHeaderBytes: maxHeader,
+	}
+}
+
+// noRedirect makes a redirect an answer like any other: a guest has nowhere to send us.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // New uses a guest that serves plain HTTP at baseURL.
 func New(hc *http.Client, baseURL string, o Options) *Sandbox {
@@ -103,6 +110,9 @@ func (s *Sandbox) connect(hc *http.Client, baseURL string) {
 	s.process = processconnect.NewProcessClient(hc, baseURL, options...)
 	s.files = filesystemconnect.NewFilesystemClient(hc, baseURL, options...)
 }
+
+// HTTP returns what speaks envd's protocol with the guest: a client, and the URL that all requests must begin with.
+func (s *Sandbox) HTTP() (client *http.Client, baseURL string) { return s.http, s.base }
 
 // Ping says whether the guest answers. It waits for as long as ctx allows.
 func (s *Sandbox) Ping(ctx context.Context) error {

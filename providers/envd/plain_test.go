@@ -1,0 +1,293 @@
+package envd_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"sandyard/guest/envdpb/filesystem"
+	"sandyard/guest/envdpb/filesystem/filesystemconnect"
+	"sandyard/guest/envdpb/process"
+	"sandyard/guest/envdpb/process/processconnect"
+	"sandyard/providers"
+	"sandyard/providers/envd"
+
+	"connectrpc.com/connect"
+)
+
+// These tests speak envd's own protocol, as E2B's clients do, without names for commands.
+
+func plainClient(s *envd.Sandbox) processconnect.ProcessClient {
+	hc, base := s.HTTP()
+	return processconnect.NewProcessClient(hc, base, connect.WithProtoJSON())
+}
+
+func shellRequest(script string) *process.StartRequest {
+	return &process.StartRequest{Process: &process.ProcessConfig{Cmd: "/bin/sh", Args: []string{"-c", script}}}
+}
+
+// outcome is what a stream of events told.
+type outcome struct {
+	pid            uint32
+	stdout, stderr string
+	pty            string
+	keepalives     int
+	end            *process.ProcessEvent_EndEvent
+}
+
+func (o *outcome) take(event *process.ProcessEvent) {
+	switch e := event.GetEvent().(type) {
+	case *process.ProcessEvent_Start:
+		o.pid = e.Start.GetPid()
+	case *process.ProcessEvent_Data:
+		o.stdout += string(e.Data.GetStdout())
+		o.stderr += string(e.Data.GetStderr())
+		o.pty += string(e.Data.GetPty())
+	case *process.ProcessEvent_Keepalive:
+		o.keepalives++
+	case *process.ProcessEvent_End:
+		o.end = e.End
+	}
+}
+
+func startPlain(t *testing.T, ctx context.Context, c processconnect.ProcessClient, req *process.StartRequest) (*connect.ServerStreamForClient[process.StartResponse], *outcome) {
+	t.Helper()
+	stream, err := c.Start(ctx, connect.NewRequest(req))
+	must(t, err)
+	t.Cleanup(func() { _ = stream.Close() })
+	o := &outcome{}
+	if !stream.Receive() {
+		t.Fatal(stream.Err())
+	}
+	o.take(stream.Msg().GetEvent())
+	return stream, o
+}
+
+func finishPlain(t *testing.T, stream *connect.ServerStreamForClient[process.StartResponse], o *outcome) {
+	t.Helper()
+	for stream.Receive() {
+		o.take(stream.Msg().GetEvent())
+	}
+	must(t, stream.Err())
+	if o.end == nil {
+		t.Fatal("no end event")
+	}
+}
+
+func byPid(pid uint32) *process.ProcessSelector {
+	return &process.ProcessSelector{Selector: &process.ProcessSelector_Pid{Pid: pid}}
+}
+
+func TestPlainCommands(t *testing.T) {
+	t.Parallel()
+	c := plainClient(newEngine(t).sandbox(envd.Options{}))
+	for script, want := range map[string]string{
+		"echo out; echo err >&2; exit 7": `out "out\n" err "err\n" code 7 exited true status "exit status 7"`,
+		"true":                           `out "" err "" code 0 exited true status "exit status 0"`,
+		"kill -9 $$":                     `out "" err "" code -1 exited false status "signal: killed"`,
+		"head -c 3000000 /dev/zero | tr '\\0' x | wc -c; sleep 0.1 &": `out "3000000\n" err "" code 0 exited true status "exit status 0"`,
+	} {
+		stream, o := startPlain(t, deadline(t, 20*time.Second), c, shellRequest(script))
+		finishPlain(t, stream, o)
+		got := fmt.Sprintf("out %q err %q code %d exited %v status %q", o.stdout, o.stderr, o.end.GetExitCode(), o.end.GetExited(), o.end.GetStatus())
+		if got != want || o.pid == 0 {
+			t.Errorf("%s: got %s, want %s", script, got, want)
+		}
+	}
+}
+
+func TestPlainErrors(t *testing.T) {
+	t.Parallel()
+	c := plainClient(newEngine(t).sandbox(envd.Options{}))
+	ctx := deadline(t, 20*time.Second)
+	nowhere := shellRequest("true")
+	nowhere.Process.Cwd = new("/nope")
+	for text, req := range map[string]*process.StartRequest{
+		"invalid_argument: cwd '/nope' does not exist": nowhere,
+		"not_found: command 'nope' not found":          {Process: &process.ProcessConfig{Cmd: "nope"}},
+	} {
+		stream, err := c.Start(ctx, connect.NewRequest(req))
+		must(t, err)
+		if stream.Receive() || stream.Err().Error() != text {
+			t.Errorf("got %v, want %s", stream.Err(), text)
+		}
+		must(t, stream.Close())
+	}
+	_, err := c.SendSignal(ctx, connect.NewRequest(&process.SendSignalRequest{Process: byPid(99999), Signal: process.Signal_SIGNAL_SIGKILL}))
+	if connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPlainInputSignalsAndList(t *testing.T) {
+	t.Parallel()
+	c := plainClient(newEngine(t).sandbox(envd.Options{}))
+	ctx := deadline(t, 20*time.Second)
+	req := shellRequest("cat; echo eof; exec sleep 1000")
+	req.Tag = new("mine")
+	stream, o := startPlain(t, ctx, c, req)
+	for _, part := range []string{"one ", "two\n"} {
+		_, err := c.SendInput(ctx, connect.NewRequest(&process.SendInputRequest{
+			Process: byPid(o.pid), Input: &process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: []byte(part)}},
+		}))
+		must(t, err)
+	}
+	_, err := c.CloseStdin(ctx, connect.NewRequest(&process.CloseStdinRequest{Process: byPid(o.pid)}))
+	must(t, err)
+	for !strings.HasSuffix(o.stdout, "eof\n") && stream.Receive() {
+		o.take(stream.Msg().GetEvent())
+	}
+	if o.stdout != "one two\neof\n" {
+		t.Errorf("got %q", o.stdout)
+	}
+	list, err := c.List(ctx, connect.NewRequest(&process.ListRequest{}))
+	must(t, err)
+	if p := list.Msg.GetProcesses(); len(p) != 1 || p[0].GetPid() != o.pid || p[0].GetTag() != "mine" || p[0].GetConfig().GetCmd() != "/bin/sh" {
+		t.Errorf("got %v", p)
+	}
+	tag := &process.ProcessSelector{Selector: &process.ProcessSelector_Tag{Tag: "mine"}}
+	_, err = c.SendSignal(ctx, connect.NewRequest(&process.SendSignalRequest{Process: tag, Signal: process.Signal_SIGNAL_SIGTERM}))
+	must(t, err)
+	finishPlain(t, stream, o)
+	if o.end.GetStatus() != "signal: terminated" {
+		t.Errorf("got %v", o.end)
+	}
+}
+
+func TestAPlainCommandOutlivesItsClientButNotItsDeadline(t *testing.T) {
+	t.Parallel()
+	s := newEngine(t).sandbox(envd.Options{})
+	c := plainClient(s)
+	ctx, cancel := context.WithCancel(context.Background())
+	_, left := startPlain(t, ctx, c, shellRequest("sleep 1000"))
+	cancel()
+	short, cancelShort := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancelShort()
+	stream, _ := startPlain(t, short, c, shellRequest("sleep 1000"))
+	for stream.Receive() {
+	}
+	if connect.CodeOf(stream.Err()) != connect.CodeDeadlineExceeded {
+		t.Errorf("got %v", stream.Err())
+	}
+	eventually(t, "only the one without a deadline runs", func() bool {
+		list, err := c.List(deadline(t, 5*time.Second), connect.NewRequest(&process.ListRequest{}))
+		must(t, err)
+		p := list.Msg.GetProcesses()
+		return len(p) == 1 && p[0].GetPid() == left.pid
+	})
+	again, err := c.Connect(deadline(t, 20*time.Second), connect.NewRequest(&process.ConnectRequest{Process: byPid(left.pid)}))
+	must(t, err)
+	defer again.Close()
+	o := &outcome{}
+	for again.Receive() {
+		if o.take(again.Msg().GetEvent()); o.end == nil && o.pid == left.pid {
+			_, err := c.SendSignal(deadline(t, 5*time.Second), connect.NewRequest(&process.SendSignalRequest{Process: byPid(left.pid), Signal: process.Signal_SIGNAL_SIGKILL}))
+			must(t, err)
+		}
+	}
+	if o.end.GetStatus() != "signal: killed" {
+		t.Errorf("got %v, %v", o.end, again.Err())
+	}
+}
+
+func TestTerminal(t *testing.T) {
+	t.Parallel()
+	c := plainClient(newEngine(t).sandbox(envd.Options{}))
+	ctx := deadline(t, 20*time.Second)
+	req := shellRequest("test -t 0 && test -t 1 && stty size; read line; stty size; echo got $line")
+	req.Pty = &process.PTY{Size: &process.PTY_Size{Cols: 77, Rows: 33}}
+	stream, o := startPlain(t, ctx, c, req)
+	for !strings.Contains(o.pty, "33 77") && stream.Receive() {
+		o.take(stream.Msg().GetEvent())
+	}
+	_, err := c.Update(ctx, connect.NewRequest(&process.UpdateRequest{Process: byPid(o.pid), Pty: &process.PTY{Size: &process.PTY_Size{Cols: 10, Rows: 5}}}))
+	must(t, err)
+	_, err = c.SendInput(ctx, connect.NewRequest(&process.SendInputRequest{
+		Process: byPid(o.pid), Input: &process.ProcessInput{Input: &process.ProcessInput_Pty{Pty: []byte("hello\r")}},
+	}))
+	must(t, err)
+	finishPlain(t, stream, o)
+	if !strings.Contains(o.pty, "5 10\r\n") || !strings.Contains(o.pty, "got hello\r\n") || o.end.GetExitCode() != 0 {
+		t.Errorf("got %q, %v", o.pty, o.end)
+	}
+}
+
+func TestKeepalive(t *testing.T) {
+	t.Parallel()
+	c := plainClient(newEngine(t).sandbox(envd.Options{}))
+	req := connect.NewRequest(shellRequest("sleep 1.5"))
+	req.Header().Set("Keepalive-Ping-Interval", "1")
+	stream, err := c.Start(deadline(t, 20*time.Second), req)
+	must(t, err)
+	defer stream.Close()
+	o := &outcome{}
+	finishPlain(t, stream, o)
+	if o.keepalives == 0 {
+		t.Error("no keepalive came")
+	}
+}
+
+func TestPlainFiles(t *testing.T) {
+	t.Parallel()
+	s := newEngine(t).sandbox(envd.Options{})
+	hc, base := s.HTTP()
+	var body bytes.Buffer
+	form := multipart.NewWriter(&body)
+	for _, name := range []string{"one.txt", "deep/two.txt"} {
+		part, err := form.CreateFormFile("file", name)
+		must(t, err)
+		_, err = io.WriteString(part, "content of "+name)
+		must(t, err)
+	}
+	must(t, form.Close())
+	answer, err := hc.Post(base+"/files?username=root", form.FormDataContentType(), &body)
+	must(t, err)
+	text, err := io.ReadAll(answer.Body)
+	must(t, err)
+	must(t, answer.Body.Close())
+	if answer.StatusCode != http.StatusOK || !strings.Contains(string(text), `"name":"two.txt"`) {
+		t.Fatalf("got %d %s", answer.StatusCode, text)
+	}
+	if b, err := s.ReadFile(deadline(t, 5*time.Second), "deep/two.txt", 100); err != nil || string(b) != "content of deep/two.txt" {
+		t.Errorf("got %q, %v", b, err)
+	}
+	for target, want := range map[string]string{
+		"/files?path=nope":                    "404 path 'nope' does not exist",
+		"/files?path=deep":                    "400 path 'deep' is a directory",
+		"/files?path=one.txt&username=nobody": "401 invalid username: 'nobody'",
+	} {
+		answer, err := hc.Get(base + target)
+		must(t, err)
+		text, err := io.ReadAll(answer.Body)
+		must(t, err)
+		must(t, answer.Body.Close())
+		status, message, _ := strings.Cut(want, " ")
+		if fmt.Sprint(answer.StatusCode) != status || !strings.Contains(string(text), message) {
+			t.Errorf("%s: got %d %s", target, answer.StatusCode, text)
+		}
+	}
+	watch := filesystemconnect.NewFilesystemClient(hc, base)
+	_, err = watch.CreateWatcher(deadline(t, 5*time.Second), connect.NewRequest(&filesystem.CreateWatcherRequest{Path: "."}))
+	if connect.CodeOf(err) != connect.CodeUnimplemented {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestNewSpeaksOverPlainHTTP(t *testing.T) {
+	t.Parallel()
+	hc, base := newEngine(t).sandbox(envd.Options{}).HTTP()
+	s := envd.New(hc, base, envd.Options{Env: map[string]string{"A": "b"}})
+	if r := run(t, s, providers.Command{Name: "x", Shell: "echo $A"}); string(r.Stdout) != "b\n" {
+		t.Errorf("got %+v", r)
+	}
+	_, err := s.DialPort(deadline(t, 5*time.Second), 80)
+	if class(t, err) != providers.NotSupported {
+		t.Errorf("got %v", err)
+	}
+}
