@@ -3,6 +3,8 @@
 GOLANGCI_VERSION    := v2.15.0
 GOVULNCHECK_VERSION := v1.1.4
 
+BUILD       := -trimpath -ldflags '-s -w'
+PROGRAMS    := ./cmd/api ./cmd/worker ./cmd/scheduler ./cmd/guest ./cmd/sandyard
 TOOLS       := bin/tools
 GOLANGCI    := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
 GOVULNCHECK := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)
@@ -18,8 +20,8 @@ setup: ## Install what is missing on this machine (Debian packages, as root or t
 	@scripts/setup.sh
 
 build: ## Build the static programs into bin/
-	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/ ./cmd/...
-	@mv bin/guest-sup bin/sup # the name the guest looks for at its side
+	@CGO_ENABLED=0 go build $(BUILD) -o bin/ $(PROGRAMS)
+	@CGO_ENABLED=0 go build $(BUILD) -o bin/sup ./cmd/guest-sup
 
 image: setup ## Make the image sandboxes start from
 	@$(ENGINE) images/build.sh
