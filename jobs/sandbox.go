@@ -34,11 +34,7 @@ func (*Create) Kind() string { return models.KindCreate }
 func (*Create) Validate() error { return nil }
 
 func (*Create) run(ctx context.Context, a *attempt) (result, error) {
-	holder := ""
-	if a.w.provider.Capabilities().PerNode {
-		holder = a.w.node.ID
-	}
-	if err := a.w.store.BeginCreate(ctx, &a.claim, holder); err != nil {
+	if err := a.takeSandbox(ctx); err != nil {
 		return result{}, err
 	}
 	spec, err := providerSpec(a.claim.Sandbox)
@@ -56,6 +52,27 @@ func (*Create) run(ctx context.Context, a *attempt) (result, error) {
 			return a.w.provider.Delete(ctx, spec.ID)
 		},
 	}, nil
+}
+
+// takeSandbox writes down that this node makes the sandbox, if it has room for another. Without room the job goes back
+// to the provider's queue, where a node that has some may take it.
+func (a *attempt) takeSandbox(ctx context.Context) error {
+	if !a.w.provider.Capabilities().PerNode {
+		return a.w.store.BeginCreate(ctx, &a.claim, "")
+	}
+	a.w.admit.Lock()
+	defer a.w.admit.Unlock()
+	if a.claim.Sandbox.NodeID == nil && a.w.room > 0 {
+		held, err := a.w.store.CountOnNode(ctx, a.w.node.ID)
+		if err != nil {
+			return err
+		}
+		if held >= a.w.room {
+			return providers.Errorf(providers.Capacity, "the worker holds %d sandboxes, its maximum; delete some, "+
+				"raise MAX_SANDBOXES or start another worker", held)
+		}
+	}
+	return a.w.store.BeginCreate(ctx, &a.claim, a.w.node.ID)
 }
 
 func providerSpec(box models.Sandbox) (providers.Spec, error) {

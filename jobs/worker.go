@@ -21,13 +21,15 @@ type WorkerConfig struct {
 	Store    *models.Store
 	Redis    *redis.Options
 	Provider providers.Provider
-	Engine   string        // where the provider's sandboxes live; workers of one engine can stand in for each other
-	Slots    int           // jobs at once
-	Lease    time.Duration // how long a job or a sandbox waits for a worker that has gone silent
-	Grace    time.Duration // how long Stop waits for running jobs before it hands them over
-	Webhooks *Webhooks
-	Metrics  *Metrics
-	Log      *slog.Logger
+	Engine   string // where the provider's sandboxes live; workers of one engine can stand in for each other
+	Slots    int    // jobs at once
+	// MaxSandboxes is how many sandboxes the node holds at once; 0 = no limit.
+	MaxSandboxes int
+	Lease        time.Duration // how long a job or a sandbox waits for a worker that has gone silent
+	Grace        time.Duration // how long Stop waits for running jobs before it hands them over
+	Webhooks     *Webhooks
+	Metrics      *Metrics
+	Log          *slog.Logger
 }
 
 // Worker runs jobs against one provider. It is a node: sandboxes that live on its engine are held by it.
@@ -36,6 +38,8 @@ type Worker struct {
 	queue    *Queue
 	provider providers.Provider
 	node     models.Node
+	room     int        // for sandboxes; 0 = no limit
+	admit    sync.Mutex // held from counting sandboxes to taking one more
 	lease    time.Duration
 	grace    time.Duration
 	webhooks *Webhooks
@@ -61,6 +65,7 @@ func NewWorker(c WorkerConfig) *Worker {
 	return &Worker{
 		store: c.Store, queue: NewQueue(rdb, c.Log), provider: c.Provider, rdb: rdb, redis: c.Redis,
 		node:  models.Node{ID: models.NewID("n"), Provider: name, Engine: c.Engine, Slots: c.Slots},
+		room:  c.MaxSandboxes,
 		lease: c.Lease, grace: c.Grace, webhooks: c.Webhooks, metrics: c.Metrics,
 		log:   c.Log.With("provider", name),
 		slots: make(chan struct{}, c.Slots), kick: make(chan struct{}, 1), quit: make(chan struct{}),

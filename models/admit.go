@@ -117,14 +117,15 @@ func (b *batch) findBusy() error {
 		return nil
 	}
 	var found []struct {
-		SandboxID string
-		Ordered   bool
+		ID              string
+		Active, Ordered bool
 	}
-	err := b.tx.Model(&Job{}).Select("sandbox_id, bool_or(NOT parallel) AS ordered").
-		Where("sandbox_id IN ? AND state IN ('queued', 'running')", slices.Collect(maps.Keys(b.boxes))).
-		Group("sandbox_id").Scan(&found).Error
+	err := b.tx.Raw(`
+		SELECT id, EXISTS (SELECT FROM jobs WHERE sandbox_id = s.id AND state IN ('queued', 'running')) AS active,
+			EXISTS (SELECT FROM jobs WHERE sandbox_id = s.id AND state IN ('queued', 'running') AND NOT parallel) AS ordered
+		FROM sandboxes s WHERE id IN ?`, slices.Collect(maps.Keys(b.boxes))).Scan(&found).Error
 	for _, f := range found {
-		b.active[f.SandboxID], b.busy[f.SandboxID] = true, f.Ordered
+		b.active[f.ID], b.busy[f.ID] = f.Active, f.Ordered
 	}
 	return err
 }

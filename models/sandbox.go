@@ -101,12 +101,16 @@ func (s *Store) Sandboxes(ctx context.Context, tenant string, f SandboxFilter) (
 	return list, err
 }
 
-// LiveOnNode returns the ids of the sandboxes a node holds.
-func (s *Store) LiveOnNode(ctx context.Context, node string) ([]string, error) {
-	var ids []string
-	err := s.db.WithContext(ctx).Model(&Sandbox{}).
-		Where("node_id = ? AND ended_at IS NULL", node).Order("id").Pluck("id", &ids).Error
-	return ids, err
+// CountOnNode returns how many live sandboxes a node holds.
+func (s *Store) CountOnNode(ctx context.Context, node string) (int, error) {
+	var n int64
+	err := s.db.WithContext(ctx).Model(&Sandbox{}).Where("node_id = ? AND ended_at IS NULL", node).Count(&n).Error
+	return int(n), err
+}
+
+// LiveSandboxes returns sandboxes of all tenants that have not ended.
+func (s *Store) LiveSandboxes(ctx context.Context, limit int) ([]Sandbox, error) {
+	return s.sandboxesWhere(ctx, limit, "true", "id")
 }
 
 // lockSandbox takes the row lock that orders all changes to a sandbox and its jobs.

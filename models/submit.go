@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -235,13 +236,22 @@ func (b *batch) insert() error {
 		return nil
 	}
 	slices.Sort(next)
-	for _, id := range slices.Compact(next) {
-		err := b.tx.Exec("UPDATE sandboxes SET next_seq = ?, last_active_at = now() WHERE id = ?", b.boxes[id].NextSeq, id).Error
-		if err != nil {
-			return err
-		}
+	if err := b.advance(slices.Compact(next)); err != nil {
+		return err
 	}
 	return b.tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&jobs).Error
+}
+
+// advance moves the sequence of the sandboxes on, in one statement for all.
+func (b *batch) advance(ids []string) error {
+	var args []any
+	for _, id := range ids {
+		args = append(args, id, b.boxes[id].NextSeq)
+	}
+	values := strings.Repeat(", (?, ?::bigint)", len(ids))[2:]
+	return b.tx.Exec(`
+		UPDATE sandboxes SET next_seq = v.seq, last_active_at = now()
+		FROM (VALUES `+values+`) AS v (id, seq) WHERE sandboxes.id = v.id`, args...).Error
 }
 
 // dispatch hands what may run to Redis, each task by the caller that submitted it.

@@ -35,3 +35,8 @@ func Open(ctx context.Context, name string, cfg Config) (providers.Provider, err
 	}
 	return open(ctx, cfg)
 }
+
+// Capabilities says what each provider can do, without opening any.
+func Capabilities() []providers.Capabilities {
+	return []providers.Capabilities{(*docker.Provider)(nil).Capabilities()}
+}

@@ -1,0 +1,19 @@
+// Command api accepts jobs over HTTP and tells how they stand.
+package main
+
+import (
+	"log/slog"
+	"os"
+
+	"sandyard/service"
+)
+
+func main() {
+	os.Exit(service.Program[service.API]{
+		Name:   "api",
+		About:  "accepts jobs over HTTP and tells how they stand",
+		Level:  func(c service.API) slog.Level { return c.LogLevel },
+		Run:    service.RunAPI,
+		Health: func(c service.API) string { return c.Addr },
+	}.Main(os.Args[1:]))
+}

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"sandyard/models"
+	"sandyard/service"
+)
+
+// storeOnly configures the subcommands that only talk to the database.
+type storeOnly struct{ service.Common }
+
+// Validate needs no Redis.
+func (c storeOnly) Validate() error {
+	if c.DatabaseURL == "" {
+		return fmt.Errorf("DATABASE_URL is missing: set it to your PostgreSQL, such as postgres://user:password@host/sandyard")
+	}
+	return nil
+}
+
+func parseScopes(args []string) ([]string, error) {
+	if len(args) == 0 {
+		return []string{models.ScopeSandboxes}, nil
+	}
+	known := []string{models.ScopeSandboxes, models.ScopeOperator}
+	for _, a := range args {
+		if !slices.Contains(known, a) {
+			return nil, fmt.Errorf("unknown scope %q; there are %v", a, known)
+		}
+	}
+	return args, nil
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"sandyard/dev"
+	"sandyard/service"
+)
+
+// devStack is the whole system in one process, with its servers as children.
+type devStack struct {
+	dir      string
+	postgres *dev.Postgres
+	redis    *dev.Redis
+	parts    *service.Parts
+	listener net.Listener
+	key      string
+	log      *slog.Logger
+	logFile  *os.File
+	worker   service.Worker
+	stop     context.CancelFunc
+	running  *errgroup.Group
+}
+
+// runDev runs everything on this machine: its own PostgreSQL and Redis in dir, and API, worker and scheduler in this
+// process. It runs one program in a sandbox, then stays until ctx ends, and leaves no sandbox behind.
+func runDev(ctx context.Context, args []string) error {
+	f := flag.NewFlagSet("sandyard dev", flag.ContinueOnError)
+	once := f.Bool("once", false, "stop after the first program")
+	dir := f.String("dir", ".sandyard", "where the data lives")
+	addr := f.String("addr", "127.0.0.1:8080", "where the API listens; the next free port if this one is taken")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	began := time.Now()
+	d, err := startDev(ctx, *dir, *addr)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("Sandyard is up after %v.\n", time.Since(began).Round(time.Millisecond))
+	err = d.tryOut(ctx)
+	if err == nil && !*once {
+		d.greet()
+		err = d.wait(ctx)
+	}
+	return errors.Join(err, d.shutdown())
+}
+
+func startDev(ctx context.Context, dir, addr string) (d *devStack, err error) {
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
+	if err = os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	d = &devStack{dir: dir}
+	for _, step := range []func(context.Context) error{
+		d.openLog, d.startServers, d.configure, d.migrate, d.readKey,
+		func(context.Context) error { d.listener, err = listenNear(addr); return err },
+		d.startProcesses, d.awaitReady,
+	} {
+		if err = step(ctx); err != nil {
+			return nil, errors.Join(err, d.shutdown())
+		}
+	}
+	return d, nil
+}
+
+func (d *devStack) openLog(context.Context) (err error) {
+	d.logFile, err = os.OpenFile(filepath.Join(d.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	d.log = service.NewLogger(d.logFile, slog.LevelInfo)
+	return nil
+}
+
+func (d *devStack) startServers(ctx context.Context) error {
+	var g errgroup.Group
+	g.Go(func() (err error) {
+		d.postgres, err = dev.StartPostgres(ctx, filepath.Join(d.dir, "postgres"))
+		return err
+	})
+	g.Go(func() (err error) {
+		d.redis, err = dev.StartRedis(ctx, filepath.Join(d.dir, "redis"))
+		return err
+	})
+	return g.Wait()
+}
+
+// configure fills in what dev mode knows better than the environment.
+func (d *devStack) configure(ctx context.Context) error {
+	for name, value := range map[string]string{"DATABASE_URL": d.postgres.DSN(), "REDIS_URL": d.redis.URL(), "HEALTH_ADDR": ""} {
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
+	}
+	var err error
+	if d.worker, err = service.Load[service.Worker](); err != nil {
+		return err
+	}
+	if os.Getenv("SANDYARD_FLEET") == "" {
+		d.worker.Fleet = fleetOf(d.dir)
+	}
+	d.worker.Grace = 0 // whoever presses Ctrl-C does not want to wait; commands are given up with their sandboxes
+	d.parts, err = service.Connect(ctx, d.worker.Common, d.log)
+	return err
+}
+
+// fleetOf is the same for every start in dir, so that a start after a crash finds what the one before left.
+func fleetOf(dir string) string {
+	h := fnv.New64a()
+	h.Write([]byte(dir))
+	return fmt.Sprintf("dev-%x", h.Sum64())
+}
+
+func (d *devStack) migrate(ctx context.Context) error { return d.parts.Store.Migrate(ctx, d.log) }
+
+// readKey keeps the first key in dir: on a developer's own machine, losing it is worse than storing it.
+func (d *devStack) readKey(ctx context.Context) error {
+	path := filepath.Join(d.dir, "key")
+	key, err := d.parts.Store.Bootstrap(ctx)
+	if err != nil {
+		return err
+	}
+	if key != "" {
+		d.key = key
+		return os.WriteFile(path, []byte(key+"\n"), 0o600)
+	}
+	b, err := os.ReadFile(path)
+	d.key = strings.TrimSpace(string(b))
+	if errors.Is(err, os.ErrNotExist) {
+		d.key, err = d.parts.Store.CreateKey(ctx, "default", "dev", []string{"sandboxes", "operator"})
+		return errors.Join(err, os.WriteFile(path, []byte(d.key+"\n"), 0o600))
+	}
+	return err
+}
+
+// listenNear listens at addr or, if that is taken, at any free port of its host.
+func listenNear(addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if err == nil {
+		return l, nil
+	}
+	host, _, splitErr := net.SplitHostPort(addr)
+	if splitErr != nil {
+		return nil, err
+	}
+	return net.Listen("tcp", net.JoinHostPort(host, "0"))
+}
+
+func (d *devStack) startProcesses(context.Context) error {
+	ctx, stop := context.WithCancel(context.Background())
+	d.stop = stop
+	g, ctx := errgroup.WithContext(ctx)
+	d.running = g
+	reg := service.NewRegistry()
+	api, err := service.Load[service.API]()
+	if err != nil {
+		return err
+	}
+	g.Go(func() error { return service.ServeAPI(ctx, api, d.parts, d.listener, reg, d.log) })
+	g.Go(func() error { return service.Work(ctx, d.worker, d.parts, reg, d.log) })
+	g.Go(func() error {
+		service.Schedule(ctx, service.Scheduler{Common: d.worker.Common, Sandboxes: d.worker.Sandboxes, Callbacks: d.worker.Callbacks},
+			d.parts, d.log)
+		return nil
+	})
+	return nil
+}
+
+// wait returns when ctx ends or one of the processes does.
+func (d *devStack) wait(ctx context.Context) error {
+	ended := make(chan error, 1)
+	go func() { ended <- d.running.Wait() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		fmt.Println("\nStopping: removing sandboxes.")
+		return nil
+	}
+}

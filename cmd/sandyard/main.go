@@ -1,0 +1,104 @@
+// Command sandyard is the operator's tool: it runs the whole system on one machine, migrates the database and makes keys.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"sandyard/service"
+)
+
+// command is one subcommand.
+type command struct {
+	name, args, about string
+	run               func(ctx context.Context, args []string) error
+}
+
+func commands() []command {
+	return []command{
+		{"dev", "[--once] [--dir DIR] [--addr ADDR]", "run everything on this machine and try it", runDev},
+		{"migrate", "", "bring the database of DATABASE_URL up to date", runMigrate},
+		{"key", "NAME [SCOPE...]", "make another API key (scopes: sandboxes, operator; default sandboxes)", runKey},
+		{"version", "", "print the version", runVersion},
+	}
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(dispatch(ctx, os.Args[1:]))
+}
+
+func dispatch(ctx context.Context, args []string) int {
+	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
+		help(os.Stdout)
+		return 0
+	}
+	for _, c := range commands() {
+		if c.name != args[0] {
+			continue
+		}
+		if err := c.run(ctx, args[1:]); err != nil {
+			fmt.Fprintf(os.Stderr, "sandyard %s: %v\n", c.name, err)
+			return 1
+		}
+		return 0
+	}
+	fmt.Fprintf(os.Stderr, "sandyard: unknown command %q\n\n", args[0])
+	help(os.Stderr)
+	return 2
+}
+
+func help(w io.Writer) {
+	fmt.Fprint(w, "Sandyard runs untrusted code for AI agents: every sandbox operation is a durable job.\n\nUsage:\n")
+	for _, c := range commands() {
+		fmt.Fprintf(w, "  sandyard %-8s %-36s %s\n", c.name, c.args, c.about)
+	}
+	fmt.Fprint(w, "\nsandyard dev also reads the variables of worker --help; the others read:\n")
+	service.PrintVariables(w, service.Common{})
+}
+
+func runVersion(context.Context, []string) error {
+	fmt.Println("sandyard", service.Version)
+	return nil
+}
+
+func runMigrate(ctx context.Context, _ []string) error {
+	return withStore(ctx, func(p *service.Parts, log *slog.Logger) error { return p.Store.Migrate(ctx, log) })
+}
+
+func runKey(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("give the key a name, such as: sandyard key ci")
+	}
+	scopes, err := parseScopes(args[1:])
+	if err != nil {
+		return err
+	}
+	return withStore(ctx, func(p *service.Parts, _ *slog.Logger) error {
+		key, err := p.Store.CreateKey(ctx, "default", args[0], scopes)
+		if err == nil {
+			fmt.Println("New API key, shown only now:", key)
+		}
+		return err
+	})
+}
+
+func withStore(ctx context.Context, f func(*service.Parts, *slog.Logger) error) error {
+	c, err := service.Load[storeOnly]()
+	if err != nil {
+		return err
+	}
+	log := service.NewLogger(os.Stderr, c.LogLevel)
+	p, err := service.Connect(ctx, c.Common, log)
+	if err != nil {
+		return err
+	}
+	defer p.Close(log)
+	return f(p, log)
+}

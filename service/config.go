@@ -1,0 +1,134 @@
+// Package service wires the processes: it turns the environment into the parts of an API, a worker or a scheduler,
+// runs them until the context ends, and takes them down in order.
+package service
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"sandyard/jobs"
+	"sandyard/providers/catalog"
+)
+
+// Common is what every process needs to know. Field tags name the variables; README lists them all.
+type Common struct {
+	DatabaseURL  string     `env:"DATABASE_URL" doc:"PostgreSQL, as a URL or key=value string"`
+	DatabaseConn int        `env:"DATABASE_CONNECTIONS" envDefault:"20" doc:"connections to PostgreSQL per process, at most"`
+	RedisURL     string     `env:"REDIS_URL" doc:"Redis 6.2 or newer: redis://, rediss:// or unix://"`
+	LogLevel     slog.Level `env:"LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+	Window       int        `env:"TENANT_WINDOW" envDefault:"256" doc:"jobs of one tenant that may be in Redis or running at once; a small multiple of the fleet's slots"`
+}
+
+func (c Common) validate() error {
+	var errs []error
+	if c.DatabaseURL == "" {
+		errs = append(errs, errors.New("DATABASE_URL is missing: set it to your PostgreSQL, such as postgres://user:password@host/sandyard"))
+	}
+	if c.RedisURL == "" {
+		errs = append(errs, errors.New("REDIS_URL is missing: set it to your Redis, such as redis://host:6379"))
+	} else if _, err := jobs.ParseRedis(c.RedisURL); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, positive("DATABASE_CONNECTIONS", c.DatabaseConn), positive("TENANT_WINDOW", c.Window))...)
+}
+
+func positive(name string, n int) error {
+	if n < 1 {
+		return fmt.Errorf("%s is %d, it must be at least 1", name, n)
+	}
+	return nil
+}
+
+// Sandboxes is what the API offers and the worker makes.
+type Sandboxes struct {
+	Provider  string            `env:"SANDBOX_PROVIDER" envDefault:"docker" doc:"what runs sandboxes"`
+	Templates map[string]string `env:"SANDBOX_TEMPLATES" envDefault:"python=sandyard/python:default" envKeyValSeparator:"=" doc:"template=image, comma-separated"`
+	Template  string            `env:"SANDBOX_TEMPLATE" envDefault:"python" doc:"the template of sandboxes that name none"`
+}
+
+func (s Sandboxes) validate() error {
+	if _, ok := s.Templates[s.Template]; !ok {
+		return fmt.Errorf("SANDBOX_TEMPLATE is %q, which SANDBOX_TEMPLATES does not name", s.Template)
+	}
+	for _, name := range catalog.Names() {
+		if name == s.Provider {
+			return nil
+		}
+	}
+	return fmt.Errorf("SANDBOX_PROVIDER is %q; there are %v", s.Provider, catalog.Names())
+}
+
+func (s Sandboxes) catalog() jobs.Catalog {
+	return jobs.Catalog{Providers: []string{s.Provider}, Templates: s.Templates, Template: s.Template}
+}
+
+// API configures cmd/api.
+type API struct {
+	Common
+	Sandboxes
+	Addr          string `env:"LISTEN_ADDR" envDefault:":8080" doc:"where the API listens"`
+	MaxBody       int    `env:"MAX_BODY_BYTES" envDefault:"16777216" doc:"largest request body"`
+	PublicMetrics bool   `env:"PUBLIC_METRICS" envDefault:"false" doc:"/metrics of the API needs no key"`
+}
+
+// Validate says everything that is wrong.
+func (c API) Validate() error {
+	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), positive("MAX_BODY_BYTES", c.MaxBody))
+}
+
+// Callbacks configures whom webhooks may reach.
+type Callbacks struct {
+	Allow []netip.Prefix `env:"WEBHOOK_ALLOW_CIDRS" doc:"loopback, private and other special addresses that webhooks may reach, comma-separated CIDRs; default none"`
+}
+
+// Worker configures cmd/worker.
+type Worker struct {
+	Common
+	Sandboxes
+	Callbacks
+	Health       string        `env:"HEALTH_ADDR" envDefault:":8081" doc:"where a worker or scheduler answers /healthz, /readyz and /metrics"`
+	Fleet        string        `env:"SANDYARD_FLEET" envDefault:"sandyard" doc:"names this installation on an engine that others use, too"`
+	DockerHost   string        `env:"DOCKER_HOST" doc:"the Docker engine; default its usual socket"`
+	Runtime      string        `env:"SANDBOX_RUNTIME" doc:"OCI runtime of sandboxes, such as runsc; default the engine's"`
+	Pull         bool          `env:"SANDBOX_PULL" envDefault:"false" doc:"fetch missing template images when a worker starts; jobs never do"`
+	Guest        string        `env:"GUEST_PATH" doc:"directory of the programs guest and sup; default the worker's own"`
+	Slots        int           `env:"WORKER_SLOTS" envDefault:"64" doc:"jobs that a worker runs at once"`
+	MaxSandboxes int           `env:"MAX_SANDBOXES" envDefault:"100" doc:"sandboxes that a worker holds at once"`
+	Lease        time.Duration `env:"LEASE" envDefault:"10s" doc:"how long jobs and sandboxes wait for a worker that has gone silent"`
+	Grace        time.Duration `env:"DRAIN_GRACE" envDefault:"20s" doc:"how long a stopping worker lets jobs finish before it hands them over"`
+}
+
+// Validate says everything that is wrong.
+func (c Worker) Validate() error {
+	var lease error
+	if c.Lease < time.Second {
+		lease = fmt.Errorf("LEASE is %v, it must be at least 1s", c.Lease)
+	}
+	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), lease, positive("WORKER_SLOTS", c.Slots),
+		positive("MAX_SANDBOXES", c.MaxSandboxes))
+}
+
+// guest is where the guest's programs lie.
+func (c Worker) guest() (string, error) {
+	if c.Guest != "" {
+		return c.Guest, nil
+	}
+	self, err := os.Executable()
+	return filepath.Dir(self), err
+}
+
+// Scheduler configures cmd/scheduler.
+type Scheduler struct {
+	Common
+	Sandboxes
+	Callbacks
+	Health string `env:"HEALTH_ADDR" envDefault:":8081" doc:"where a worker or scheduler answers /healthz, /readyz and /metrics"`
+}
+
+// Validate says everything that is wrong.
+func (c Scheduler) Validate() error { return errors.Join(c.Common.validate(), c.Sandboxes.validate()) }

@@ -1,0 +1,69 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sandyard/jobs"
+	"sandyard/models"
+)
+
+// Version of this build, as the API reports it.
+const Version = "0.1.0"
+
+// Parts are what all processes stand on.
+type Parts struct {
+	Store *models.Store
+	Queue *jobs.Queue
+	redis *redis.Options
+	rdb   *redis.Client
+}
+
+// patience is how long a starting process waits for PostgreSQL and Redis.
+const patience = 30 * time.Second
+
+// Connect opens PostgreSQL and waits for it; Redis may come later, nothing is lost without it.
+func Connect(ctx context.Context, c Common, log *slog.Logger) (*Parts, error) {
+	opts, err := jobs.ParseRedis(c.RedisURL)
+	if err != nil {
+		return nil, err
+	}
+	store, err := openStore(ctx, c, log)
+	if err != nil {
+		return nil, err
+	}
+	p := &Parts{Store: store, redis: opts, rdb: jobs.NewRedis(opts)}
+	p.Queue = jobs.NewQueue(p.rdb, log)
+	return p, nil
+}
+
+func openStore(ctx context.Context, c Common, log *slog.Logger) (*models.Store, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		store, err := models.Open(ctx, c.DatabaseURL, c.DatabaseConn, models.Limits{Window: c.Window})
+		if err == nil {
+			return store, nil
+		}
+		log.WarnContext(ctx, "PostgreSQL does not answer yet", "error", err)
+		select {
+		case <-time.After(500 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("gave up after %v: %w", patience, err)
+		}
+	}
+}
+
+// Close closes the connections.
+func (p *Parts) Close(log *slog.Logger) {
+	if err := p.rdb.Close(); err != nil {
+		log.Warn("close Redis", "error", err)
+	}
+	if err := p.Store.Close(); err != nil {
+		log.Warn("close PostgreSQL", "error", err)
+	}
+}

@@ -1,0 +1,33 @@
+package service
+
+import (
+	"context"
+	"log/slog"
+
+	"sandyard/jobs"
+)
+
+// RunScheduler runs a scheduler process until ctx ends.
+func RunScheduler(ctx context.Context, c Scheduler, log *slog.Logger) error {
+	p, err := Connect(ctx, c.Common, log)
+	if err != nil {
+		return err
+	}
+	defer p.Close(log)
+	stop, err := serveHealth(c.Health, p, NewRegistry(), log)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	Schedule(ctx, c, p, log)
+	return nil
+}
+
+// Schedule runs the loops until ctx ends.
+func Schedule(ctx context.Context, c Scheduler, p *Parts, log *slog.Logger) {
+	client := jobs.NewClient(p.Store, p.Queue, c.catalog(), log)
+	s := jobs.NewScheduler(p.Store, client, p.Queue, jobs.NewWebhooks(p.Store, p.Queue, c.Allow, log), log)
+	s.Start(ctx)
+	<-ctx.Done()
+	s.Stop()
+}

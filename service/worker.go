@@ -1,0 +1,94 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sandyard/jobs"
+	"sandyard/providers"
+	"sandyard/providers/catalog"
+	"sandyard/providers/docker"
+)
+
+// RunWorker runs a worker process until ctx ends.
+func RunWorker(ctx context.Context, c Worker, log *slog.Logger) error {
+	p, err := Connect(ctx, c.Common, log)
+	if err != nil {
+		return err
+	}
+	defer p.Close(log)
+	reg := NewRegistry()
+	stop, err := serveHealth(c.Health, p, reg, log)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return Work(ctx, c, p, reg, log)
+}
+
+// Work opens the provider and takes jobs until ctx ends.
+func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log *slog.Logger) error {
+	backend, err := openProvider(ctx, c, log)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := backend.Close(); err != nil {
+			log.Warn("close provider", "error", err)
+		}
+	}()
+	engine, err := prepare(ctx, backend, c, log)
+	if err != nil {
+		return err
+	}
+	w := jobs.NewWorker(jobs.WorkerConfig{
+		Store: p.Store, Redis: p.redis, Provider: backend, Engine: engine, Slots: c.Slots, MaxSandboxes: c.MaxSandboxes,
+		Lease: c.Lease, Grace: c.Grace, Webhooks: jobs.NewWebhooks(p.Store, p.Queue, c.Allow, log),
+		Metrics: jobs.NewMetrics(reg), Log: log,
+	})
+	if err := w.Start(ctx); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	w.Stop(context.WithoutCancel(ctx))
+	return nil
+}
+
+func openProvider(ctx context.Context, c Worker, log *slog.Logger) (providers.Provider, error) {
+	guest, err := c.guest()
+	if err != nil {
+		return nil, fmt.Errorf("find the guest: %w", err)
+	}
+	p, err := catalog.Open(ctx, c.Provider, catalog.Config{Docker: docker.Config{
+		Host: c.DockerHost, Fleet: c.Fleet, GuestPath: guest, Runtime: c.Runtime, Pull: c.Pull, Logger: log,
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("open provider %s: %w", c.Provider, err)
+	}
+	return p, nil
+}
+
+// prepare asks a provider whose sandboxes live on an engine which one that is, and sees to the templates' images: a
+// job never waits for a download.
+func prepare(ctx context.Context, p providers.Provider, c Worker, log *slog.Logger) (engine string, err error) {
+	if e, ok := p.(interface {
+		EngineID(ctx context.Context) (string, error)
+	}); ok {
+		if engine, err = e.EngineID(ctx); err != nil {
+			return "", err
+		}
+	}
+	if e, ok := p.(interface {
+		Ensure(ctx context.Context, image string) error
+	}); ok {
+		for template, image := range c.Templates {
+			if err := e.Ensure(ctx, image); err != nil {
+				log.WarnContext(ctx, "template has no image here, its sandboxes will fail", "template", template, "error", err)
+			}
+		}
+	}
+	return engine, nil
+}
