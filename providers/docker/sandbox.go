@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"net"
 
 	"sandyard/providers"
 	"sandyard/providers/envd"
@@ -129,6 +130,11 @@ func (s *sandbox) Move(ctx context.Context, from, to string) (providers.FileInfo
 // Remove is not repeated, for the same reason as Move.
 func (s *sandbox) Remove(ctx context.Context, path string) error {
 	return s.do(ctx, false, func(in *envd.Sandbox) error { return in.Remove(ctx, path) })
+}
+
+// DialPort connects to a TCP port that a program in the sandbox listens on, over the link: it takes no network.
+func (s *sandbox) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
+	return via(ctx, s, true, func(in *envd.Sandbox) (net.Conn, error) { return in.DialPort(ctx, port) })
 }
 
 func (s *sandbox) do(ctx context.Context, repeat bool, call func(*envd.Sandbox) error) error {

@@ -1,0 +1,229 @@
+package docker_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/client"
+	"go.uber.org/goleak"
+
+	"sandyard/providers"
+	"sandyard/providers/docker"
+)
+
+const image = "sandyard/python:default"
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		removeUnusedGuests()
+		os.Exit(code)
+	}))
+}
+
+// removeUnusedGuests removes the volume of the guest that was built for this run, unless somebody else uses it.
+func removeUnusedGuests() {
+	files, err := guest()
+	if err != nil {
+		return
+	}
+	p, err := docker.New(context.Background(), docker.Config{Fleet: "test", Guest: files})
+	if err != nil {
+		return
+	}
+	defer p.Close()
+	api, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		return
+	}
+	defer api.Close()
+	_ = api.VolumeRemove(context.Background(), p.GuestVolume(), false)
+}
+
+// guest builds the guest once per run of the tests; they prove nothing about a binary that lies around.
+//
+//nolint:gochecknoglobals // the one value all tests share, and a build is slow
+var guest = sync.OnceValues(func() (fstest.MapFS, error) {
+	dir, err := os.MkdirTemp("", "sandyard-guest")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	files := make(fstest.MapFS)
+	for name, from := range map[string]string{"guest": "sandyard/cmd/guest", "sup": "sandyard/cmd/guest-sup"} {
+		path := filepath.Join(dir, name)
+		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", path, from)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			return nil, errors.New(string(out))
+		}
+		binary, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		files[name] = &fstest.MapFile{Data: binary}
+	}
+	return files, nil
+})
+
+func guestFiles(t testing.TB) fstest.MapFS {
+	t.Helper()
+	files, err := guest()
+	if err != nil {
+		t.Fatalf("build the guest: %v", err)
+	}
+	return maps.Clone(files)
+}
+
+// yard is a fleet of one test, of which nothing remains after it.
+type yard struct {
+	fleet string
+	api   *client.Client
+}
+
+func newYard(t testing.TB) *yard {
+	t.Helper()
+	api, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	y := &yard{fleet: "test-" + rand.Text(), api: api}
+	t.Cleanup(func() {
+		y.clear(t)
+		_ = api.Close()
+	})
+	if _, err := api.ImageInspect(t.Context(), image); err != nil {
+		t.Fatalf("no image %s; run make image first: %v", image, err)
+	}
+	return y
+}
+
+func (y *yard) clear(t testing.TB) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	found, err := y.api.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", "sandyard.fleet="+y.fleet))})
+	if err != nil {
+		t.Errorf("list: %v", err)
+	}
+	for _, c := range found {
+		if err := y.api.ContainerRemove(ctx, c.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
+			t.Errorf("remove %v: %v", c.Names, err)
+		}
+	}
+}
+
+func (y *yard) open(t testing.TB) *docker.Provider {
+	t.Helper()
+	return y.openWith(t, docker.Config{Guest: guestFiles(t)})
+}
+
+func (y *yard) openWith(t testing.TB, cfg docker.Config) *docker.Provider {
+	t.Helper()
+	cfg.Fleet = y.fleet
+	p, err := docker.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return p
+}
+
+func newID() string { return "t" + strings.ToLower(rand.Text()) }
+
+func create(t testing.TB, p *docker.Provider) (string, providers.Sandbox) {
+	t.Helper()
+	id := newID()
+	if _, err := p.Create(t.Context(), providers.Spec{ID: id, Image: image}); err != nil {
+		t.Fatalf("create: %v", err)
+	}
+	return id, open(t, p, id)
+}
+
+func open(t testing.TB, p *docker.Provider, id string) providers.Sandbox {
+	t.Helper()
+	box, err := p.Open(t.Context(), id)
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	return box
+}
+
+func shell(t *testing.T, box providers.Commands, script string) string {
+	t.Helper()
+	res, err := box.Run(t.Context(), providers.Command{Name: newID(), Shell: script, Timeout: time.Minute})
+	if err != nil {
+		t.Fatalf("run %q: %v", script, err)
+	}
+	return strings.TrimSpace(string(res.Stdout) + string(res.Stderr))
+}
+
+func classOf(err error) providers.Class {
+	if err == nil {
+		return ""
+	}
+	return providers.AsError(err).Class
+}
+
+func await(t *testing.T, reached func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !reached() {
+		if time.Now().After(deadline) {
+			t.Fatal("not reached in time")
+		}
+		<-tick.C
+	}
+}
+
+// copyContainer makes, and does not start, a container like the sandbox model's for the sandbox id.
+func (y *yard) copyContainer(t *testing.T, model, id string, entrypoint []string) {
+	t.Helper()
+	like, err := y.api.ContainerInspect(t.Context(), "sandyard-"+model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	like.Config.Labels["sandyard.sandbox"] = id
+	like.Config.Hostname = ""
+	if entrypoint != nil {
+		like.Config.Entrypoint = entrypoint
+	}
+	if _, err := y.api.ContainerCreate(t.Context(), like.Config, like.HostConfig, nil, nil, "sandyard-"+id); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ownGuest is the guest with bytes after its end, which change nothing but the name of its volume.
+func ownGuest(t testing.TB) fstest.MapFS {
+	t.Helper()
+	files := guestFiles(t)
+	own := append(bytes.Clone(files["guest"].Data), rand.Text()...)
+	files["guest"] = &fstest.MapFile{Data: own}
+	return files
+}
+
+// removeVolumes removes the guest volume of p, after its containers.
+func (y *yard) removeVolumes(t *testing.T, p *docker.Provider) {
+	t.Helper()
+	if err := y.api.VolumeRemove(context.Background(), p.GuestVolume(), true); err != nil {
+		t.Errorf("remove volume: %v", err)
+	}
+}
