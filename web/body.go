@@ -9,6 +9,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -123,9 +124,15 @@ func jsonFormat() huma.Format {
 		if !errors.As(err, &mismatch) {
 			return err
 		}
-		if mismatch.Field == "" {
-			return fmt.Errorf("%s is out of range", mismatch.Value)
-		}
-		return fmt.Errorf("%s: %s does not fit", mismatch.Field, mismatch.Value)
+		return errors.New(strings.TrimSpace(fieldOf(mismatch) + " " + mismatch.Value + " is out of range"))
 	}}
+}
+
+// fieldOf drops the names of embedded Go types, which are the only ones in upper case.
+func fieldOf(e *json.UnmarshalTypeError) string {
+	field := e.Field
+	for field != "" && unicode.IsUpper(rune(field[0])) {
+		_, field, _ = strings.Cut(field, ".")
+	}
+	return field
 }
