@@ -7,11 +7,14 @@ cd "$(dirname "$0")/.."
 
 base=http://127.0.0.1:8080
 patience=120
+errors=$(mktemp)
+trap 'rm -f "$errors"' EXIT
 services="postgres redis api worker scheduler"
 
 say() { echo "compose: $*"; }
 die() {
 	echo "compose: $*" >&2
+	cat "$errors" >&2
 	compose logs --tail 40 >&2 || true
 	exit 1
 }
@@ -29,6 +32,10 @@ await_healthy() {
 		sleep 1
 	done
 	die "not healthy within $patience s: $(health)"
+}
+
+new_key() {
+	compose run --rm --no-deps -T migrate /sandyard key smoke 2>"$errors" | grep -oE 'sy_[A-Za-z0-9_-]+'
 }
 
 # run_program runs one Python program in a sandbox and prints what it wrote.
@@ -61,12 +68,11 @@ finish() {
 	say "everything is stopped and nothing was left"
 }
 
-compose up --detach --no-build --scale worker=3 >/dev/null 2>&1 || die "docker compose up ended with an error"
+compose up --detach --no-build --scale worker=3 >/dev/null 2>"$errors" || die "docker compose up ended with an error"
 await_healthy 7
 say "seven containers are healthy, three of them workers"
 curl --silent --show-error --fail "$base/readyz" >/dev/null || die "/readyz is not green"
-key=$(compose logs migrate | grep -oE 'sy_[A-Za-z0-9_-]+' | head -n 1)
-[ -n "$key" ] || die "migrate printed no API key"
+key=$(new_key) || die "no API key could be made"
 expect '6 * 7' 42
 say "a program ran in a sandbox and its output came back"
 many 6

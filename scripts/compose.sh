@@ -26,7 +26,9 @@ check() {
 
 image() {
 	cp /etc/ssl/certs/ca-certificates.crt bin/ca-certificates.crt
-	docker build --quiet --network none --target local --tag sandyard:dev . >/dev/null
+	DOCKER_BUILDKIT=${DOCKER_BUILDKIT:-0} docker build --quiet --network none --target local --tag sandyard:dev . >/dev/null 2>bin/image.log ||
+		{ cat bin/image.log >&2; die "docker build ended with an error"; }
+	rm bin/image.log
 	say "made sandyard:dev from bin/"
 }
 
