@@ -25,14 +25,13 @@ type attempt struct {
 	claim   models.Claim
 	log     *slog.Logger
 	began   time.Time
-	ctx     context.Context // ends when the attempt must let go; a field because the heart, too, ends it
-	abandon context.CancelCauseFunc
+	abandon context.CancelCauseFunc // ends the attempt's context: it must let go
 
 	mu        sync.Mutex
 	finishing bool // its row may be terminal already: not seen by a heartbeat is no news
 	cancelled bool
 	killing   bool
-	kill      func(context.Context) error
+	kill      func() error
 }
 
 // result is what a kind's run brings home when it did not fail.
@@ -76,7 +75,7 @@ func (a *attempt) file(ctx context.Context, f func(providers.Files) (any, error)
 
 // onCancel makes f the way to cancel this attempt, instead of ending its context. f is called again at every
 // heartbeat until it has succeeded.
-func (a *attempt) onCancel(f func(context.Context) error) (stop func()) {
+func (a *attempt) onCancel(f func() error) (stop func()) {
 	a.mu.Lock()
 	a.kill = f
 	asked := a.cancelled
@@ -109,13 +108,13 @@ func (a *attempt) requestCancel() {
 	go a.doKill(kill)
 }
 
-func (a *attempt) doKill(kill func(context.Context) error) {
-	err := kill(a.ctx)
+func (a *attempt) doKill(kill func() error) {
+	err := kill()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.killing = false
-	if err != nil && a.ctx.Err() == nil {
-		a.log.WarnContext(a.ctx, "kill failed, trying again at the next heartbeat", "error", err)
+	if err != nil {
+		a.log.Warn("kill failed, trying again at the next heartbeat", "error", err)
 	}
 }
 
@@ -126,7 +125,7 @@ func (a *attempt) isCancelled() bool {
 }
 
 // execute runs the job's kind within its time.
-func (a *attempt) execute() (result, error) {
+func (a *attempt) execute(ctx context.Context) (result, error) {
 	args, err := argsOf(a.job)
 	if err != nil {
 		return result{}, err
@@ -135,7 +134,7 @@ func (a *attempt) execute() (result, error) {
 	if a.job.Kind == "exec" {
 		limit += margin // the command has its own clock; this only catches a provider that hangs
 	}
-	ctx, cancel := context.WithTimeoutCause(a.ctx, limit, context.DeadlineExceeded)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	a.log.InfoContext(ctx, "job started")
 	return args.run(ctx, a)

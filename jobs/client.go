@@ -121,8 +121,10 @@ func (c *Client) commit(ctx context.Context, sub models.Submission) (models.Subm
 }
 
 func newJob(sandbox string, args Args, o Options) (models.Job, error) {
-	j := models.Job{ID: models.NewID("job_"), TenantID: o.TenantID, SandboxID: sandbox, Kind: args.Kind(),
-		Parallel: o.Parallel, Priority: o.Priority, Actor: o.Actor, MaxAttempts: maxAttempts(args)}
+	j := models.Job{
+		ID: models.NewID("job_"), TenantID: o.TenantID, SandboxID: sandbox, Kind: args.Kind(),
+		Parallel: o.Parallel, Priority: o.Priority, Actor: o.Actor, MaxAttempts: maxAttempts(args),
+	}
 	if err := args.Validate(); err != nil {
 		return j, err
 	}
@@ -195,8 +197,10 @@ func (c *Client) retry(ctx context.Context, j models.Job, args Args, o Options) 
 		return models.Submitted{}, err
 	}
 	again.Input = j.Input
-	return c.commit(ctx, models.Submission{TenantID: o.TenantID, SandboxID: j.SandboxID, Jobs: []models.Job{again},
-		IdempotencyKey: o.IdempotencyKey, Request: o.Request})
+	return c.commit(ctx, models.Submission{
+		TenantID: o.TenantID, SandboxID: j.SandboxID, Jobs: []models.Job{again},
+		IdempotencyKey: o.IdempotencyKey, Request: o.Request,
+	})
 }
 
 // argsOf reads a stored job's arguments.

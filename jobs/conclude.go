@@ -11,9 +11,10 @@ import (
 )
 
 // conclude ends the attempt: the job ends with it, runs again later, or is left to another worker.
-func (a *attempt) conclude(res result, err error) {
-	ctx := context.WithoutCancel(a.ctx)
-	switch cause := context.Cause(a.ctx); {
+func (a *attempt) conclude(ctx context.Context, res result, err error) {
+	owned := ctx
+	ctx = context.WithoutCancel(ctx)
+	switch cause := context.Cause(owned); {
 	case errors.Is(err, models.ErrStale), errors.Is(cause, errFenced):
 		a.log.WarnContext(ctx, "result dropped", "error", errFenced)
 	case errors.Is(cause, errShutdown):
@@ -22,7 +23,7 @@ func (a *attempt) conclude(res result, err error) {
 		a.log.WarnContext(ctx, "attempt failed, trying again", "error", err)
 		a.requeue(ctx, backoff(a.job.Attempt))
 	default:
-		a.finish(ctx, a.outcome(res, err), res)
+		a.finish(owned, a.outcome(res, err), res)
 	}
 }
 
@@ -49,9 +50,11 @@ func (a *attempt) requeue(ctx context.Context, delay time.Duration) {
 
 // outcome turns what came back into the job's end.
 func (a *attempt) outcome(res result, err error) models.Outcome {
-	o := models.Outcome{Held: a.held(), SandboxID: a.job.SandboxID, Kind: a.job.Kind, State: models.Succeeded,
+	o := models.Outcome{
+		Held: a.held(), SandboxID: a.job.SandboxID, Kind: a.job.Kind, State: models.Succeeded,
 		Result: res.value, Stdout: res.stdout, Stderr: res.stderr, Content: res.content, Error: res.err,
-		Provider: time.Since(a.began), Sandbox: res.change}
+		Provider: time.Since(a.began), Sandbox: res.change,
+	}
 	if res.state != "" {
 		o.State = res.state
 	}
@@ -73,11 +76,13 @@ func (a *attempt) failure(err error) (models.JobState, *models.JobError, models.
 	case errors.As(err, &ended):
 		return models.Failed, &models.JobError{Code: "sandbox_" + string(ended.State), Message: ended.Error()}, models.Change{}
 	case errors.Is(err, context.DeadlineExceeded):
-		return models.TimedOut, &models.JobError{Code: "timeout", Retryable: true,
-			Message: fmt.Sprintf("the provider did not finish within %v", a.job.Timeout())}, models.Change{}
+		return models.TimedOut, &models.JobError{
+			Code: "timeout", Retryable: true,
+			Message: fmt.Sprintf("the provider did not finish within %v", a.job.Timeout()),
+		}, models.Change{}
 	}
 	p := providers.AsError(err)
-	a.log.WarnContext(a.ctx, "job failed", "error", err)
+	a.log.Warn("job failed", "error", err)
 	why := &models.JobError{Code: string(p.Class), Message: p.Message, Retryable: p.Retryable()}
 	if errors.Is(p, providers.ErrNotFound) || errors.Is(p, providers.ErrLost) {
 		return a.sandboxLost(why)
@@ -98,11 +103,12 @@ func (a *attempt) sandboxLost(why *models.JobError) (models.JobState, *models.Jo
 }
 
 // finish writes the end down, trying for as long as the job is ours, and then does what follows from it.
-func (a *attempt) finish(ctx context.Context, o models.Outcome, res result) {
+func (a *attempt) finish(owned context.Context, o models.Outcome, res result) {
 	a.mu.Lock()
 	a.finishing = true
 	a.mu.Unlock()
-	f, err := a.commit(ctx, o)
+	f, err := a.commit(owned, o)
+	ctx := context.WithoutCancel(owned)
 	if err != nil {
 		a.log.WarnContext(ctx, "result dropped", "error", err)
 		return
@@ -116,7 +122,8 @@ func (a *attempt) finish(ctx context.Context, o models.Outcome, res result) {
 	a.followUp(ctx, f, res)
 }
 
-func (a *attempt) commit(ctx context.Context, o models.Outcome) (models.Finished, error) {
+func (a *attempt) commit(owned context.Context, o models.Outcome) (models.Finished, error) {
+	ctx := context.WithoutCancel(owned) // a cancel ends the job, not the writing of its end
 	for wait := 50 * time.Millisecond; ; wait *= 2 {
 		f, err := a.w.store.Finish(ctx, o)
 		if err == nil || errors.Is(err, models.ErrStale) {
@@ -125,8 +132,8 @@ func (a *attempt) commit(ctx context.Context, o models.Outcome) (models.Finished
 		a.log.WarnContext(ctx, "end not written, trying again", "error", err)
 		select {
 		case <-time.After(min(wait, time.Second)):
-		case <-a.ctx.Done():
-			return f, context.Cause(a.ctx)
+		case <-owned.Done():
+			return f, context.Cause(owned)
 		}
 	}
 }

@@ -86,7 +86,7 @@ func (e *Exec) run(ctx context.Context, a *attempt) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	stop := a.onCancel(func(ctx context.Context) error { return sb.Kill(ctx, a.job.ID) })
+	stop := a.onCancel(func() error { return sb.Kill(ctx, a.job.ID) })
 	defer stop()
 	res, err := sb.Run(ctx, e.command(a.job))
 	if err != nil {

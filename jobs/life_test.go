@@ -215,8 +215,10 @@ func TestRunOnceRemovesItsSandbox(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.worker(4)
-	out, err := r.client.Run(t.Context(), jobs.RunOnce{Files: []jobs.Write{{Path: "a", Content: "x"}, {Path: "b", Content: "y"}},
-		Exec: jobs.Exec{Command: "fake:stdout ran"}}, options())
+	out, err := r.client.Run(t.Context(), jobs.RunOnce{
+		Files: []jobs.Write{{Path: "a", Content: "x"}, {Path: "b", Content: "y"}},
+		Exec:  jobs.Exec{Command: "fake:stdout ran"},
+	}, options())
 	r.must(err)
 	var kinds []string
 	for _, j := range out.Jobs {

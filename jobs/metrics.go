@@ -19,10 +19,14 @@ type Metrics struct {
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	buckets := []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800}
 	m := &Metrics{
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "sandyard_job_duration_seconds",
-			Help: "Time from the claim to the end of a job's last attempt.", Buckets: buckets}, []string{"kind", "outcome"}),
-		wait: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "sandyard_job_queue_seconds",
-			Help: "Time from a job's submission to its first claim.", Buckets: buckets}, []string{"kind"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "sandyard_job_duration_seconds",
+			Help: "Time from the claim to the end of a job's last attempt.", Buckets: buckets,
+		}, []string{"kind", "outcome"}),
+		wait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "sandyard_job_queue_seconds",
+			Help: "Time from a job's submission to its first claim.", Buckets: buckets,
+		}, []string{"kind"}),
 	}
 	reg.MustRegister(m.duration, m.wait)
 	return m
@@ -46,7 +50,8 @@ func NewLoadCollector(store *models.Store) prometheus.Collector {
 	d := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
-	return &loadCollector{store: store,
+	return &loadCollector{
+		store:     store,
 		jobs:      d("sandyard_jobs", "Jobs that have not ended, by kind and state (queued is the queue's depth).", "kind", "state"),
 		oldest:    d("sandyard_oldest_ready_job_seconds", "How long the oldest job that may run has been waiting."),
 		sandboxes: d("sandyard_sandboxes", "Sandboxes that have not ended, by state.", "state"),

@@ -99,14 +99,17 @@ func (c CreateSandbox) sandbox(tenant string, cfg Catalog) (*models.Sandbox, err
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	box := &models.Sandbox{ID: models.NewID("sb"), TenantID: tenant, State: models.SandboxCreating,
+	box := &models.Sandbox{
+		ID: models.NewID("sb"), TenantID: tenant, State: models.SandboxCreating,
 		Desired: models.DesiredRunning, Labels: c.Labels, OnTimeout: orDelete(c.OnTimeout),
-		TimeoutMS: timeout.Milliseconds(), IdleTimeoutMS: idle.Milliseconds()}
+		TimeoutMS: timeout.Milliseconds(), IdleTimeoutMS: idle.Milliseconds(),
+	}
 	if c.Key != "" {
 		box.Key = &c.Key
 	}
 	box.Spec, err = json.Marshal(sandboxSpec{Env: c.Env, Network: c.Network, Resources: providers.Resources{
-		CPUs: c.CPUs, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB, Pids: c.Pids}})
+		CPUs: c.CPUs, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB, Pids: c.Pids,
+	}})
 	if err != nil {
 		return nil, err
 	}

@@ -35,8 +35,10 @@ const tenant = "default"
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	network, addr, db := testenv.Redis(t)
-	r := &rig{t: t, redis: &redis.Options{Network: network, Addr: addr, DB: db}, state: fake.NewState(),
-		log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	r := &rig{
+		t: t, redis: &redis.Options{Network: network, Addr: addr, DB: db}, state: fake.NewState(),
+		log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
 	r.rdb = jobs.NewRedis(r.redis)
 	var err error
 	r.store, err = models.Open(t.Context(), testenv.Database(t), 16, models.Limits{Window: 64})
@@ -45,8 +47,10 @@ func newRig(t *testing.T) *rig {
 	_, err = r.store.Bootstrap(t.Context())
 	r.must(err)
 	r.queue = jobs.NewQueue(r.rdb, r.log)
-	r.client = jobs.NewClient(r.store, r.queue, jobs.Catalog{Providers: []string{"fake"}, Template: "python",
-		Templates: map[string]string{"python": "fake"}}, r.log)
+	r.client = jobs.NewClient(r.store, r.queue, jobs.Catalog{
+		Providers: []string{"fake"}, Template: "python",
+		Templates: map[string]string{"python": "fake"},
+	}, r.log)
 	r.waiters = jobs.NewWaiters(t.Context(), r.store, r.rdb)
 	r.hooks = jobs.NewWebhooks(r.store, r.queue, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, r.log)
 	t.Cleanup(func() {
@@ -68,8 +72,10 @@ func (r *rig) must(err error) {
 func (r *rig) worker(slots int) *jobs.Worker {
 	r.t.Helper()
 	p := fake.New(fake.Options{State: r.state, PerNode: true})
-	w := jobs.NewWorker(jobs.WorkerConfig{Store: r.store, Redis: r.redis, Provider: p, Engine: "engine", Slots: slots,
-		Lease: 3 * time.Second, Grace: 5 * time.Second, Webhooks: r.hooks, Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: r.log})
+	w := jobs.NewWorker(jobs.WorkerConfig{
+		Store: r.store, Redis: r.redis, Provider: p, Engine: "engine", Slots: slots,
+		Lease: 3 * time.Second, Grace: 5 * time.Second, Webhooks: r.hooks, Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: r.log,
+	})
 	r.must(w.Start(r.t.Context()))
 	r.t.Cleanup(func() {
 		w.Stop(context.Background())

@@ -34,8 +34,10 @@ func TestGateKnowsAsynqsDequeue(t *testing.T) {
 		holding <- struct{}{}
 	}
 	ran := make(chan string, 1)
-	srv := asynq.NewServerFromRedisClient(own, asynq.Config{Queues: map[string]int{"a": 1, "b": 1}, Concurrency: 1,
-		TaskCheckInterval: time.Millisecond, Logger: asynqLog{log}})
+	srv := asynq.NewServerFromRedisClient(own, asynq.Config{
+		Queues: map[string]int{"a": 1, "b": 1}, Concurrency: 1,
+		TaskCheckInterval: time.Millisecond, Logger: asynqLog{log},
+	})
 	err := srv.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
 		ran <- string(t.Payload())
 		return nil

@@ -183,7 +183,8 @@ func (h *Webhooks) event(ctx context.Context, d models.Delivery) ([]byte, error)
 	}
 	e := Event{Type: d.Event, Timestamp: d.CreatedAt.UTC(), Data: EventData{
 		JobID: j.ID, SandboxID: j.SandboxID, Kind: j.Kind, State: j.State, Attempt: j.Attempt, Error: j.Error,
-		QueuedAt: j.QueuedAt, StartedAt: j.StartedAt, FinishedAt: j.FinishedAt, URL: "/v1/jobs/" + j.ID}}
+		QueuedAt: j.QueuedAt, StartedAt: j.StartedAt, FinishedAt: j.FinishedAt, URL: "/v1/jobs/" + j.ID,
+	}}
 	if j.Kind == "exec" && len(j.Result) > 0 {
 		var r ExecResult
 		if err := json.Unmarshal(j.Result, &r); err != nil {

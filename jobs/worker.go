@@ -155,20 +155,24 @@ func (w *Worker) runJob(ctx context.Context, id string) error {
 	if err != nil {
 		return fmt.Errorf("claim job: %w", err)
 	}
-	a := w.begin(ctx, claim)
+	ctx, a := w.begin(ctx, claim)
 	defer w.end(a)
-	a.conclude(a.execute())
+	res, err := a.execute(ctx)
+	a.conclude(ctx, res, err)
 	return nil
 }
 
-func (w *Worker) begin(ctx context.Context, c models.Claim) *attempt {
-	a := &attempt{w: w, job: c.Job, claim: c, began: time.Now(),
-		log: w.log.With("job_id", c.Job.ID, "kind", c.Job.Kind, "attempt", c.Job.Attempt, "sandbox_id", c.Job.SandboxID)}
-	a.ctx, a.abandon = context.WithCancelCause(ctx)
+// begin holds a job; the context it returns ends when the job must be let go.
+func (w *Worker) begin(ctx context.Context, c models.Claim) (context.Context, *attempt) {
+	a := &attempt{
+		w: w, job: c.Job, claim: c, began: time.Now(),
+		log: w.log.With("job_id", c.Job.ID, "kind", c.Job.Kind, "attempt", c.Job.Attempt, "sandbox_id", c.Job.SandboxID),
+	}
+	ctx, a.abandon = context.WithCancelCause(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.held[a.job.ID] = a
-	return a
+	return ctx, a
 }
 
 func (w *Worker) end(a *attempt) {

@@ -121,8 +121,10 @@ func (s *Store) Heartbeat(ctx context.Context, node Node, held []Held, lease tim
 func (s *Store) Requeue(ctx context.Context, h Held, delay time.Duration) error {
 	res := s.db.WithContext(ctx).Model(&Job{}).
 		Where("id = ? AND attempt = ? AND state = 'running' AND cancel_requested_at IS NULL", h.ID, h.Attempt).
-		Updates(map[string]any{"state": Queued, "ready_at": gorm.Expr("now() + ?", milliseconds(delay)),
-			"dispatched_at": nil, "node_id": nil, "lease_until": nil})
+		Updates(map[string]any{
+			"state": Queued, "ready_at": gorm.Expr("now() + ?", milliseconds(delay)),
+			"dispatched_at": nil, "node_id": nil, "lease_until": nil,
+		})
 	if res.Error == nil && res.RowsAffected == 0 {
 		return ErrStale
 	}

@@ -38,14 +38,18 @@ func open(t *testing.T, window int) *models.Store {
 }
 
 func newJob(kind, sandbox string) models.Job {
-	return models.Job{ID: models.NewID("job_"), TenantID: "default", SandboxID: sandbox, Kind: kind, Actor: "test",
-		Args: json.RawMessage(`{}`), TimeoutMS: 1000, MaxAttempts: 5}
+	return models.Job{
+		ID: models.NewID("job_"), TenantID: "default", SandboxID: sandbox, Kind: kind, Actor: "test",
+		Args: json.RawMessage(`{}`), TimeoutMS: 1000, MaxAttempts: 5,
+	}
 }
 
 func newSandbox() *models.Sandbox {
-	return &models.Sandbox{ID: models.NewID("sb"), TenantID: "default", Provider: "fake", Image: "image",
+	return &models.Sandbox{
+		ID: models.NewID("sb"), TenantID: "default", Provider: "fake", Image: "image",
 		State: models.SandboxCreating, Desired: models.DesiredRunning, Spec: json.RawMessage(`{}`),
-		TimeoutMS: 60_000, OnTimeout: "delete"}
+		TimeoutMS: 60_000, OnTimeout: "delete",
+	}
 }
 
 // create submits a sandbox with its create job and the further jobs.
@@ -77,8 +81,10 @@ func finish(t *testing.T, s *models.Store, d models.Dispatch, to models.SandboxS
 }
 
 func outcome(j models.Job, state models.JobState, to models.SandboxState) models.Outcome {
-	return models.Outcome{Held: models.Held{ID: j.ID, Attempt: j.Attempt}, SandboxID: j.SandboxID, Kind: j.Kind,
-		State: state, Sandbox: models.Change{To: to}}
+	return models.Outcome{
+		Held: models.Held{ID: j.ID, Attempt: j.Attempt}, SandboxID: j.SandboxID, Kind: j.Kind,
+		State: state, Sandbox: models.Change{To: to},
+	}
 }
 
 func state(t *testing.T, s *models.Store, id string) models.JobState {
@@ -164,8 +170,10 @@ func TestFailedCreateEndsWhatWaits(t *testing.T) {
 	if got := state(t, s, out.Jobs[2].ID); got != models.Succeeded {
 		t.Fatalf("the waiting delete is %s", got)
 	}
-	_, err = s.Submit(t.Context(), models.Submission{TenantID: "default", SandboxID: out.Sandbox.ID,
-		Jobs: []models.Job{newJob("exec", out.Sandbox.ID)}})
+	_, err = s.Submit(t.Context(), models.Submission{
+		TenantID: "default", SandboxID: out.Sandbox.ID,
+		Jobs: []models.Job{newJob("exec", out.Sandbox.ID)},
+	})
 	var ended *models.EndedError
 	if !errors.As(err, &ended) || ended.State != models.SandboxFailed {
 		t.Fatalf("submit to the failed sandbox: %v", err)
@@ -196,8 +204,10 @@ func TestIdempotencyKey(t *testing.T) {
 	s := open(t, 100)
 	submit := func(request string) (models.Submitted, error) {
 		box := newSandbox()
-		return s.Submit(context.Background(), models.Submission{TenantID: "default", SandboxID: box.ID, New: box,
-			Jobs: []models.Job{newJob(models.KindCreate, box.ID)}, IdempotencyKey: "k", Request: []byte(request)})
+		return s.Submit(context.Background(), models.Submission{
+			TenantID: "default", SandboxID: box.ID, New: box,
+			Jobs: []models.Job{newJob(models.KindCreate, box.ID)}, IdempotencyKey: "k", Request: []byte(request),
+		})
 	}
 	var mu sync.Mutex
 	ids := map[string]bool{}
@@ -234,8 +244,10 @@ func TestForcedEndCancelsWhatWaitsAndRuns(t *testing.T) {
 	}
 	del := newJob(models.KindDelete, out.Sandbox.ID)
 	del.Parallel = true
-	ended, err := s.Submit(t.Context(), models.Submission{TenantID: "default", SandboxID: out.Sandbox.ID,
-		Jobs: []models.Job{del}, End: &models.End{Reason: "forced", Actor: "test"}})
+	ended, err := s.Submit(t.Context(), models.Submission{
+		TenantID: "default", SandboxID: out.Sandbox.ID,
+		Jobs: []models.Job{del}, End: &models.End{Reason: "forced", Actor: "test"},
+	})
 	if err != nil || len(ended.Dispatch) != 1 || ended.Dispatch[0].JobID != del.ID {
 		t.Fatalf("submit: %+v, %v", ended, err)
 	}
@@ -257,8 +269,10 @@ func TestQuotaHoldsUnderConcurrentCreates(t *testing.T) {
 	for range 120 {
 		all.Go(func() {
 			box := newSandbox()
-			_, err := s.Submit(context.Background(), models.Submission{TenantID: "default", SandboxID: box.ID, New: box,
-				Jobs: []models.Job{newJob(models.KindCreate, box.ID)}})
+			_, err := s.Submit(context.Background(), models.Submission{
+				TenantID: "default", SandboxID: box.ID, New: box,
+				Jobs: []models.Job{newJob(models.KindCreate, box.ID)},
+			})
 			var limit *models.LimitError
 			mu.Lock()
 			defer mu.Unlock()
@@ -285,8 +299,10 @@ func TestConcurrentSubmitsKeepOneOrder(t *testing.T) {
 	var all sync.WaitGroup
 	for range 50 {
 		all.Go(func() {
-			_, err := s.Submit(context.Background(), models.Submission{TenantID: "default", SandboxID: box.ID,
-				Jobs: []models.Job{newJob("exec", box.ID)}})
+			_, err := s.Submit(context.Background(), models.Submission{
+				TenantID: "default", SandboxID: box.ID,
+				Jobs: []models.Job{newJob("exec", box.ID)},
+			})
 			if err != nil {
 				t.Error(err)
 			}
@@ -326,11 +342,13 @@ func TestDueTimeoutFiresOnce(t *testing.T) {
 		all.Go(func() {
 			del := newJob(models.KindDelete, box.ID)
 			del.Parallel = true
-			_, err := s.Submit(context.Background(), models.Submission{TenantID: "default", SandboxID: box.ID,
+			_, err := s.Submit(context.Background(), models.Submission{
+				TenantID: "default", SandboxID: box.ID,
 				Jobs: []models.Job{del}, End: &models.End{Reason: "timeout", Actor: fmt.Sprint("scheduler ", i)},
 				Only: func(x models.Situation) bool {
 					return x.Sandbox.Desired != models.DesiredDeleted && !x.Now.Before(x.Sandbox.ExpiresAt)
-				}})
+				},
+			})
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {

@@ -44,7 +44,8 @@ func (s *Store) Recover(ctx context.Context, j Job) (Finished, error) {
 				finished_at = CASE WHEN cancel_requested_at IS NOT NULL OR attempt >= @max THEN now() END,
 				error = CASE WHEN cancel_requested_at IS NOT NULL THEN CAST(@cancelled AS jsonb) WHEN attempt >= @max THEN CAST(@lost AS jsonb) END
 			WHERE id = @id AND attempt = @attempt AND state = 'running' AND lease_until < now() RETURNING state`,
-			map[string]any{"id": j.ID, "attempt": j.Attempt, "max": maxLosses,
+			map[string]any{
+				"id": j.ID, "attempt": j.Attempt, "max": maxLosses,
 				"cancelled": jsonText(JobError{Code: "cancelled", Message: "the job was cancelled while its worker was away"}),
 				"lost":      jsonText(JobError{Code: "worker_lost", Message: "every worker that ran this job died; its outcome is unknown"}),
 			}).Scan(&to).Error

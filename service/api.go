@@ -50,7 +50,7 @@ func NewRegistry() *prometheus.Registry {
 func ServeAPI(ctx context.Context, c API, p *Parts, l net.Listener, reg *prometheus.Registry, log *slog.Logger) error {
 	reg.MustRegister(jobs.NewLoadCollector(p.Store))
 	waiters := jobs.NewWaiters(ctx, p.Store, p.rdb)
-	srv, err := web.New(web.Config{
+	srv, err := web.New(web.Config{ //nolint:contextcheck // its handlers take their request's context
 		Store: p.Store, Jobs: jobs.NewClient(p.Store, p.Queue, c.catalog(), log), Waiters: waiters, Queue: p.Queue,
 		Redis: p.redis, Metrics: reg, PublicMetrics: c.PublicMetrics, Capabilities: catalog.Capabilities(),
 		MaxBody: c.MaxBody, Version: Version, Log: log,

@@ -55,7 +55,7 @@ func runDev(ctx context.Context, args []string) error {
 		d.greet()
 		err = d.wait(ctx)
 	}
-	return errors.Join(err, d.shutdown())
+	return errors.Join(err, d.shutdown(ctx))
 }
 
 func startDev(ctx context.Context, dir, addr string) (d *devStack, err error) {
@@ -72,7 +72,7 @@ func startDev(ctx context.Context, dir, addr string) (d *devStack, err error) {
 		d.startProcesses, d.awaitReady,
 	} {
 		if err = step(ctx); err != nil {
-			return nil, errors.Join(err, d.shutdown())
+			return nil, errors.Join(err, d.shutdown(ctx))
 		}
 	}
 	return d, nil
@@ -161,8 +161,8 @@ func listenNear(addr string) (net.Listener, error) {
 	return net.Listen("tcp", net.JoinHostPort(host, "0"))
 }
 
-func (d *devStack) startProcesses(context.Context) error {
-	ctx, stop := context.WithCancel(context.Background())
+func (d *devStack) startProcesses(ctx context.Context) error {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // they outlive Ctrl-C until the sandboxes are removed
 	d.stop = stop
 	g, ctx := errgroup.WithContext(ctx)
 	d.running = g

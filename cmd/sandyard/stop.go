@@ -14,10 +14,10 @@ import (
 const clearTime = 30 * time.Second
 
 // shutdown takes down what was started, in order; it may be called after a start that failed half way.
-func (d *devStack) shutdown() error {
+func (d *devStack) shutdown(ctx context.Context) error {
 	var errs []error
 	if d.running != nil {
-		errs = append(errs, d.clear())
+		errs = append(errs, d.clear(context.WithoutCancel(ctx)))
 		d.stop()
 		errs = append(errs, d.running.Wait())
 	}
@@ -37,8 +37,8 @@ func (d *devStack) shutdown() error {
 }
 
 // clear removes every live sandbox, as their owner would.
-func (d *devStack) clear() error {
-	ctx, cancel := context.WithTimeout(context.Background(), clearTime)
+func (d *devStack) clear(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, clearTime)
 	defer cancel()
 	client := jobs.NewClient(d.parts.Store, d.parts.Queue, jobs.Catalog{}, d.log)
 	o := jobs.Options{TenantID: "default", Actor: "sandyard dev"}
