@@ -28,8 +28,8 @@ const (
 	defaultWorkDir = "/workspace"
 	guestDir       = "/.sandyard"
 	minMemoryMB    = 32
-	// guestPids are the guest's own threads, which count towards the limit of processes.
-	guestPids = 24
+	// guestPids are the guest's own threads and those of its idle supervisors, which count towards the limit of processes.
+	guestPids = 40
 	// nearMemory is what the programs of a sandbox are left when its work directory is full.
 	nearMemory = 16
 )
