@@ -162,8 +162,10 @@ func settings(o options) []string {
 		"-c", "wal_level=minimal", "-c", "max_wal_senders=0",
 	}
 	if o.throwaway {
-		args = append(args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off",
-			"-c", "max_connections=500")
+		args = append(args, "-c", "max_connections=500")
+	}
+	if o.careless() {
+		args = append(args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
 	}
 	return args
 }

@@ -86,7 +86,7 @@ func (r *Redis) Stop() error {
 
 func (r *Redis) arguments(o options) []string {
 	appendOnly := "yes"
-	if o.throwaway {
+	if o.careless() {
 		appendOnly = "no"
 	}
 	return []string{

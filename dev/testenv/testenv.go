@@ -1,6 +1,9 @@
 // Package testenv gives tests real servers of their own: one throwaway PostgreSQL cluster per test process, with a
 // fresh database for each test, and a throwaway redis-server for each test that asks. They listen on unix sockets, so
 // any number of test runs share a machine. They end with the test process, however it ends, and run no goroutine in it.
+//
+// What tests write is never synced to disk. Benchmarks get servers that are as careful as in production: PostgreSQL
+// syncs each commit, Redis its log every second.
 package testenv
 
 import (
@@ -18,8 +21,13 @@ import (
 
 const patience = time.Minute
 
-// shared starts the process's cluster at its first call. Tests of a process have no other place to meet.
-var shared = sync.OnceValues(startCluster) //nolint:gochecknoglobals // one cluster per test process is the point
+// shared and synced start the process's clusters at their first call. Tests of a process have no other place to meet.
+//
+//nolint:gochecknoglobals // one cluster per test process is the point
+var (
+	shared = sync.OnceValues(func() (*cluster, error) { return startCluster(dev.Throwaway()) })
+	synced = sync.OnceValues(func() (*cluster, error) { return startCluster(dev.Throwaway(), dev.Synced()) })
+)
 
 // Database makes an empty database for the test alone and returns its connection URL. When the test ends, connections
 // still open are ended and the database is gone.
@@ -27,7 +35,11 @@ func Database(t testing.TB) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	c, err := shared()
+	start := shared
+	if isBenchmark(t) {
+		start = synced
+	}
+	c, err := start()
 	if err != nil {
 		t.Fatalf("start the test's PostgreSQL: %v", err)
 	}
@@ -51,7 +63,11 @@ func Redis(t testing.TB) (network, addr string, db int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	server, err := dev.StartRedis(ctx, tempDir(), dev.Throwaway())
+	opts := []dev.Option{dev.Throwaway()}
+	if isBenchmark(t) {
+		opts = append(opts, dev.Synced())
+	}
+	server, err := dev.StartRedis(ctx, tempDir(), opts...)
 	if err != nil {
 		t.Fatalf("start the test's Redis: %v", err)
 	}
@@ -63,10 +79,15 @@ func Redis(t testing.TB) (network, addr string, db int) {
 	return server.Network(), server.Addr(), 0
 }
 
-func startCluster() (*cluster, error) {
+func isBenchmark(t testing.TB) bool {
+	_, yes := t.(*testing.B)
+	return yes
+}
+
+func startCluster(opts ...dev.Option) (*cluster, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	server, err := dev.StartPostgres(ctx, tempDir(), dev.Throwaway())
+	server, err := dev.StartPostgres(ctx, tempDir(), opts...)
 	if err != nil {
 		return nil, err
 	}

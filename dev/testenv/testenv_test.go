@@ -65,10 +65,44 @@ func TestRedisIsPrivate(t *testing.T) {
 	}
 }
 
-func client(t *testing.T) *redis.Client {
+func client(t testing.TB) *redis.Client {
 	t.Helper()
 	network, addr, db := testenv.Redis(t)
 	c := redis.NewClient(&redis.Options{Network: network, Addr: addr, DB: db})
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// TestBenchmarksWriteToDisk asks the servers themselves: figures from servers that sync nothing would be lies.
+func TestBenchmarksWriteToDisk(t *testing.T) {
+	settings := func(t testing.TB) string {
+		ctx := context.Background()
+		conn, err := pgx.Connect(ctx, testenv.Database(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(ctx)
+		var fsync, commit string
+		err = conn.QueryRow(ctx, "select current_setting('fsync'), current_setting('synchronous_commit')").Scan(&fsync, &commit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		aof, err := client(t).ConfigGet(ctx, "appendonly").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(fsync, " ", commit, " ", aof["appendonly"])
+	}
+	if got := settings(t); got != "off off no" {
+		t.Errorf("a test has %s", got)
+	}
+	var got string
+	testing.Benchmark(func(b *testing.B) {
+		if b.N == 1 {
+			got = settings(b)
+		}
+	})
+	if got != "on on yes" {
+		t.Errorf("a benchmark has %s", got)
+	}
 }
