@@ -197,10 +197,16 @@ func (c *Client) retry(ctx context.Context, j models.Job, args Args, o Options) 
 		return models.Submitted{}, err
 	}
 	again.Input = j.Input
-	return c.commit(ctx, models.Submission{
+	sub := models.Submission{
 		TenantID: o.TenantID, SandboxID: j.SandboxID, Jobs: []models.Job{again},
 		IdempotencyKey: o.IdempotencyKey, Request: o.Request,
-	})
+	}
+	if t, ok := args.(*SetTimeout); ok {
+		if sub.Timeout, err = t.duration(); err != nil {
+			return models.Submitted{}, err
+		}
+	}
+	return c.commit(ctx, sub)
 }
 
 // argsOf reads a stored job's arguments.

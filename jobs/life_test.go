@@ -196,10 +196,10 @@ func TestForcedDeleteDoesNotWait(t *testing.T) {
 func TestDeadSandboxEndsItsJobs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.worker(4)
 	box, _ := r.create(jobs.CreateSandbox{})
 	exec := r.exec(box, "fake:crash; fake:sleep 1h")
 	behind := r.exec(box, "fake:stdout never")
+	r.worker(4)
 	if j := r.wait(exec); j.State != models.Lost {
 		t.Errorf("the exec in it: %s %+v", j.State, j.Error)
 	}

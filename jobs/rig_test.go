@@ -18,7 +18,7 @@ import (
 
 // rig is a whole queue on servers of its own, with the fake provider behind it.
 type rig struct {
-	t       *testing.T
+	t       testing.TB
 	store   *models.Store
 	redis   *redis.Options
 	rdb     *redis.Client
@@ -32,7 +32,7 @@ type rig struct {
 
 const tenant = "default"
 
-func newRig(t *testing.T) *rig {
+func newRig(t testing.TB) *rig {
 	t.Helper()
 	network, addr, db := testenv.Redis(t)
 	r := &rig{

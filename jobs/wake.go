@@ -10,8 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// maxIdle is how long an idle worker trusts that it would be woken. A lost wake-up costs at most this.
-const maxIdle = time.Second
+const (
+	// maxIdle is how long an idle worker trusts that it would be woken. A lost wake-up costs at most this.
+	maxIdle = time.Second
+	// redisAway is how long to leave a Redis alone that did not answer.
+	redisAway = 250 * time.Millisecond
+)
 
 // gate lets an Asynq server sleep until there is work. Asynq only polls, which costs either half a second a job or a
 // core; so while all of a server's queues are empty, this hook on its Redis client holds the next dequeue back until
@@ -79,22 +83,25 @@ func (g *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return next(ctx, cmd)
 		}
 		if g.empty >= g.queues {
-			g.wait()
+			g.held()
+			g.wait(maxIdle)
 			g.empty = 0
 		}
 		err := next(ctx, cmd)
-		if errors.Is(err, redis.Nil) {
+		switch {
+		case errors.Is(err, redis.Nil):
 			g.empty++
-		} else {
+		case err != nil:
+			g.wait(redisAway) // Asynq would ask again at once, for as long as Redis is away
+		default:
 			g.empty = 0
 		}
 		return err
 	}
 }
 
-func (g *gate) wait() {
-	g.held()
-	t := time.NewTimer(maxIdle)
+func (g *gate) wait(limit time.Duration) {
+	t := time.NewTimer(limit)
 	defer t.Stop()
 	select {
 	case <-g.wake:

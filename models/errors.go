@@ -53,6 +53,10 @@ func (e *LimitError) Error() string {
 // IsUnavailable says whether err means that the database could not be asked, not that it refused: the same call may
 // succeed later.
 func IsUnavailable(err error) bool {
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) {
+		return true
+	}
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		switch pg.Code[:min(2, len(pg.Code))] {
@@ -61,8 +65,7 @@ func IsUnavailable(err error) bool {
 		}
 		return false
 	}
-	var connect *pgconn.ConnectError
 	var network net.Error
-	return errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, driver.ErrBadConn) ||
-		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded)
+	return errors.As(err, &network) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded)
 }
