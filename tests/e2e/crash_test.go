@@ -1,0 +1,133 @@
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestKilledWorkersCommandGoesOn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	box := r.created(object{}).ID
+	j := r.start(box, "echo start >> log; echo begun; sleep 3; echo done")
+	eventually(t, 30*time.Second, "the command runs", func() bool {
+		return r.end(r.submit("/v1/sandboxes/"+box+"/files/read", object{"path": "log", "parallel": true}).Job).Content == "start\n"
+	})
+	r.worker.kill()
+	killed := time.Now()
+	r.startWorker()
+	j = r.end(j).succeeded(t)
+	if j.Stdout != "begun\ndone\n" || j.Result.ExitCode != 0 || j.Attempt != 2 {
+		t.Errorf("the command whose worker was killed: %s", j)
+	}
+	if took := j.Timings.FinishedAt.Sub(killed); took > lease+3*time.Second {
+		t.Errorf("it ended %v after the worker's death, want %v at most", took, lease+3*time.Second)
+	} else {
+		t.Logf("the command of a killed worker ended %v after its death", took.Round(time.Millisecond))
+	}
+	if log := r.file(box, "read", object{"path": "log"}); log.Content != "start\n" {
+		t.Errorf("the command ran more than once: %q", log.Content)
+	}
+	r.clean()
+}
+
+func TestStoppedWorkerUnderLoad(t *testing.T) {
+	t.Parallel()
+	const grace = 2 * time.Second
+	r := newRig(t, "DRAIN_GRACE", grace.String())
+	const boxes, each = 6, 5
+	var all []job
+	var homes []string
+	for range boxes {
+		homes = append(homes, r.create(object{}).ID)
+	}
+	for n := range each {
+		for i, box := range homes { // some end within the grace, some do not
+			all = append(all, r.start(box, fmt.Sprintf("echo %d >> log; sleep %d; echo %d", n, (i+n)%4, n)))
+		}
+	}
+	eventually(t, time.Minute, "the worker is busy", func() bool { return r.count("running") >= 4 && r.count("succeeded") > boxes })
+	began := time.Now()
+	first := r.worker
+	r.startWorker()
+	first.stop()
+	if took := time.Since(began); took > grace+5*time.Second {
+		t.Errorf("the worker took %v to stop, its grace is %v", took, grace)
+	}
+	handedOver := 0
+	for i, j := range all {
+		j = r.end(j).succeeded(t)
+		if j.Stdout != fmt.Sprintln(i/boxes) {
+			t.Errorf("a command's output: %s", j)
+		}
+		if j.Attempt > 1 {
+			handedOver++
+		}
+	}
+	if handedOver == 0 {
+		t.Error("no command outlived its worker, so nothing was tested")
+	}
+	for _, box := range homes {
+		if log := r.file(box, "read", object{"path": "log"}); log.Content != "0\n1\n2\n3\n4\n" {
+			t.Errorf("commands of a sandbox were started as %q", log.Content)
+		}
+	}
+	r.clean()
+}
+
+func TestCancelKillsTheTree(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	box := r.created(object{}).ID
+	tree := r.start(box, "(trap '' TERM; sleep 1001; sleep 1001) & setsid sleep 1002 & nohup sleep 1003 >/dev/null 2>&1 & sleep 1004")
+	sleepers := func() string {
+		return r.exec(box, "ps -eo args | grep -c '^sleep 100'", object{"parallel": true}).Stdout
+	}
+	eventually(t, 30*time.Second, "the tree has grown", func() bool { return sleepers() == "4\n" })
+	r.call("POST", "/v1/jobs/"+tree.ID+"/cancel", nil).want(t, 200)
+	if j := r.end(tree); j.State != "cancelled" {
+		t.Errorf("the cancelled exec: %s", j)
+	}
+	if left := sleepers(); left != "0\n" {
+		t.Errorf("processes of the cancelled command still run: %s", left)
+	}
+	if j := r.exec(box, "echo on"); j.Stdout != "on\n" {
+		t.Errorf("the sandbox after the cancel: %s", j)
+	}
+	r.clean()
+}
+
+func TestForcedDelete(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	busy := r.created(object{}).ID
+	running, waiting := r.start(busy, "sleep 1000"), r.start(busy, "echo never")
+	eventually(t, 30*time.Second, "the command runs", func() bool { return r.job(running.ID).State == "running" })
+	var young []sandbox
+	for range 3 {
+		young = append(young, r.create(object{}))
+	}
+	eventually(t, 30*time.Second, "a sandbox is being made", func() bool {
+		return strings.Contains(r.call("GET", "/v1/jobs?kind=create&state=running&fields=id", nil).raw, `"id"`)
+	})
+	var deletes []job
+	for _, b := range append(young, sandbox{ID: busy}) {
+		var out accepted
+		decode(t, r.call("DELETE", "/v1/sandboxes/"+b.ID+"?force=true", nil).want(t, 202).raw, &out)
+		deletes = append(deletes, out.Job)
+	}
+	for _, j := range deletes {
+		r.end(j).succeeded(t)
+	}
+	for _, j := range []job{running, waiting} {
+		if j = r.end(j); j.State != "cancelled" || j.Stdout != "" {
+			t.Errorf("an exec of a sandbox that was deleted by force: %s", j)
+		}
+	}
+	for _, b := range young {
+		eventually(t, 30*time.Second, "a sandbox deleted while it was made is gone", func() bool { return r.sandbox(b.ID).State == "deleted" })
+	}
+	eventually(t, 30*time.Second, "no container is left", func() bool { return len(r.engine.containers(t)) == 0 })
+}

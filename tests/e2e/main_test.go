@@ -1,0 +1,78 @@
+// Package e2e_test starts the programs as a deployment does, API, worker and scheduler as processes on a real
+// PostgreSQL, Redis and Docker engine, and drives them through HTTP only, while the processes and servers are killed
+// and started again.
+package e2e_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if dir := programs.dir; dir != "" {
+		os.RemoveAll(dir)
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			os.Stderr.WriteString(err.Error() + "\n")
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// builder makes the programs once per run of the tests: they prove nothing about binaries that lie around.
+type builder struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+//nolint:gochecknoglobals // the one thing that all tests share, and a build is slow
+var programs builder
+
+// program returns the path of a freshly built program.
+func program(t testing.TB, name string) string {
+	t.Helper()
+	programs.once.Do(programs.build)
+	if programs.err != nil {
+		t.Fatalf("build the programs: %v", programs.err)
+	}
+	return filepath.Join(programs.dir, name)
+}
+
+func (b *builder) build() {
+	if b.dir, b.err = os.MkdirTemp("", "sandyard-e2e-bin-"); b.err != nil {
+		return
+	}
+	b.err = b.compile(b.dir, "./cmd/api", "./cmd/worker", "./cmd/scheduler", "./cmd/guest", "./cmd/sandyard")
+	if b.err == nil {
+		b.err = b.compile(filepath.Join(b.dir, "sup"), "./cmd/guest-sup")
+	}
+}
+
+// compile builds as make build does, but for the commit's name: it would make every commit's guest another one.
+func (b *builder) compile(to string, packages ...string) error {
+	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", to}, packages...)
+	cmd := exec.Command("go", args...)
+	cmd.Dir = filepath.Join("..", "..")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return &buildError{string(out), err}
+	}
+	return nil
+}
+
+type buildError struct {
+	output string
+	err    error
+}
+
+func (e *buildError) Error() string { return e.err.Error() + "\n" + e.output }
