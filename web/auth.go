@@ -65,11 +65,8 @@ func (k *keyCache) find(ctx context.Context, plain string) (models.APIKey, error
 // needKey lets requests pass whose API key has the scope.
 func (s *Server) needKey(scope string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		plain := bearer(c)
-		if plain == "" {
-			c.Set(fiber.HeaderWWWAuthenticate, `Bearer realm="sandyard"`)
-		}
-		return s.authorize(c, plain, scope)
+		c.Set(fiber.HeaderWWWAuthenticate, `Bearer realm="sandyard"`)
+		return s.authorize(c, bearer(c), scope)
 	}
 }
 
@@ -85,8 +82,9 @@ func (s *Server) needLogin(scope string) fiber.Handler {
 	}
 }
 
+// authorize keeps the challenge that the caller has set only where there is no valid key.
 func (s *Server) authorize(c *fiber.Ctx, plain, scope string) error {
-	key, err := s.keys.find(c.Context(), plain)
+	key, err := s.keys.find(c.UserContext(), plain)
 	switch {
 	case errors.Is(err, models.ErrNotFound), errors.Is(err, models.ErrRevoked):
 		return unauthorized(plain == "")
@@ -94,7 +92,7 @@ func (s *Server) authorize(c *fiber.Ctx, plain, scope string) error {
 		return err
 	}
 	c.Response().Header.Del(fiber.HeaderWWWAuthenticate)
-	r := requestOf(c.Context())
+	r := requestOf(c.UserContext())
 	r.tenant, r.key = key.TenantID, key.ID
 	if !slices.Contains(key.Scopes, scope) {
 		return forbidden(scope)

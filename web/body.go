@@ -30,7 +30,7 @@ func (s *Server) checkBody(c *fiber.Ctx) error {
 		}
 	}
 	if c.Get("Idempotency-Key") != "" {
-		requestOf(c.Context()).digest = digest(c.Method(), c.Path(), body)
+		requestOf(c.UserContext()).digest = digest(c.Method(), c.Path(), body)
 	}
 	return c.Next()
 }

@@ -39,7 +39,7 @@ type FieldsParam struct {
 }
 
 type getJobInput struct {
-	jobInput
+	ID string `path:"id"`
 	WaitParam
 	FieldsParam
 }

@@ -175,13 +175,16 @@ func (s *Server) report(ctx context.Context, r *request, err error) *Problem {
 
 // writeError answers with the problem that err is. Fiber calls it directly for what never became a request.
 func (s *Server) writeError(c *fiber.Ctx, err error) error {
-	r := requestOf(c.Context())
+	r := requestOf(c.UserContext())
 	if r.id == "" {
 		r.id = uuid.NewString()
 		c.Set(fiber.HeaderXRequestID, r.id)
 	}
-	p := s.report(c.Context(), r, err)
+	p := s.report(c.UserContext(), r, err)
 	p.setHeaders(c)
+	if p.Status == fiber.StatusRequestEntityTooLarge {
+		lingerAfter(c.Context().Conn())
+	}
 	return c.Status(p.Status).JSON(p, p.ContentType(""))
 }
 

@@ -37,7 +37,8 @@ func requestOf(ctx context.Context) *request {
 func (s *Server) serve(c *fiber.Ctx) error {
 	began := time.Now()
 	r := &request{id: requestID(c.Get(fiber.HeaderXRequestID))}
-	c.Locals(requestKey{}, r)
+	// Not Fiber's own context, which belongs to the connection and races with Shutdown.
+	c.SetUserContext(context.WithValue(context.Background(), requestKey{}, r))
 	c.Set(fiber.HeaderXRequestID, r.id)
 	if err := s.next(c); err != nil {
 		if err := s.writeError(c, err); err != nil {
@@ -55,7 +56,7 @@ func (s *Server) serve(c *fiber.Ctx) error {
 func (s *Server) next(c *fiber.Ctx) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			err = panicked(p)
 		}
 	}()
 	if err := checkURL(c); err != nil {
@@ -63,6 +64,9 @@ func (s *Server) next(c *fiber.Ctx) (err error) {
 	}
 	return c.Next()
 }
+
+// panicked is called while the stack of the panic still stands.
+func panicked(p any) error { return fmt.Errorf("panic: %v\n%s", p, debug.Stack()) }
 
 func (s *Server) logRequest(c *fiber.Ctx, r *request, took time.Duration) {
 	attrs := []slog.Attr{
@@ -73,7 +77,7 @@ func (s *Server) logRequest(c *fiber.Ctx, r *request, took time.Duration) {
 	if r.problem != nil {
 		attrs = append(attrs, slog.String("code", r.problem.Code))
 	}
-	s.log.LogAttrs(c.Context(), slog.LevelInfo, "request", attrs...)
+	s.log.LogAttrs(c.UserContext(), slog.LevelInfo, "request", attrs...)
 }
 
 // requestID takes the caller's id over if it is fit for a header and a log.

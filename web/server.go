@@ -111,7 +111,7 @@ func (s *Server) Listen(l net.Listener) error {
 	if !s.admit(l) {
 		return l.Close()
 	}
-	err := s.app.Listener(l)
+	err := s.app.Listener(lingering{l})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || errors.Is(err, http.ErrServerClosed) {

@@ -1,0 +1,146 @@
+package web_test
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"sandyard/web"
+)
+
+func TestOpenAPIDocument(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := r.call("GET", "/openapi.json", nil, "Authorization", "").want(t, 200)
+	var doc struct {
+		OpenAPI    string
+		Paths      map[string]map[string]map[string]any
+		Components struct{ Schemas map[string]any }
+	}
+	check(t, json.Unmarshal([]byte(a.raw), &doc))
+	if !strings.HasPrefix(doc.OpenAPI, "3.1.") {
+		t.Errorf("version %s", doc.OpenAPI)
+	}
+	seen := map[any]bool{}
+	for path, operations := range doc.Paths {
+		for method, op := range operations {
+			if op["summary"] == nil || op["operationId"] == nil || seen[op["operationId"]] || op["tags"] == nil {
+				t.Errorf("%s %s is not described: %v", method, path, op)
+			}
+			seen[op["operationId"]] = true
+			if strings.HasPrefix(path, "/v1/") == (op["security"] == nil) {
+				t.Errorf("%s %s: security is %v", method, path, op["security"])
+			}
+			if responses := op["responses"].(map[string]any); responses["default"] == nil {
+				t.Errorf("%s %s says nothing about errors", method, path)
+			}
+		}
+	}
+	for _, ref := range regexp.MustCompile(`"#/components/schemas/([^"]+)"`).FindAllStringSubmatch(a.raw, -1) {
+		if doc.Components.Schemas[ref[1]] == nil {
+			t.Errorf("a reference leads nowhere: %s", ref[1])
+		}
+	}
+	for _, want := range []string{"/v1/sandboxes", "/v1/sandboxes/{id}/exec", "/v1/sandboxes/{id}/files/read", "/v1/jobs/{id}/deliveries",
+		"/v1/run", "/v1/providers", "/v1/templates", "/v1/webhooks/secret", "/healthz", "/readyz"} {
+		if doc.Paths[want] == nil {
+			t.Errorf("%s is not described", want)
+		}
+	}
+	if yaml := r.call("GET", "/openapi.yaml", nil).want(t, 200); !strings.Contains(yaml.raw, "openapi: 3.1.") {
+		t.Errorf("unexpected YAML: %.200s", yaml.raw)
+	}
+}
+
+// TestDescribedOperationsExist calls every operation of the document without a key: a route that is missing would
+// answer 404, one that needs no key 200.
+func TestDescribedOperationsExist(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var doc struct {
+		Paths map[string]map[string]any
+	}
+	check(t, json.Unmarshal([]byte(r.call("GET", "/openapi.json", nil).raw), &doc))
+	for path, operations := range doc.Paths {
+		for method := range operations {
+			url := strings.ReplaceAll(path, "{id}", "x")
+			a := r.call(strings.ToUpper(method), url, nil)
+			if a.text("code") == "route_not_found" || a.status == 405 || a.status >= 500 {
+				t.Errorf("%s %s: %s", method, path, a.raw)
+			}
+			if strings.HasPrefix(path, "/v1/") {
+				r.call(strings.ToUpper(method), url, nil, "Authorization", "").problem(t, 401, "unauthorized")
+			}
+		}
+	}
+}
+
+func TestReferencePageNeedsNoOtherHost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	page := r.call("GET", "/docs", nil, "Authorization", "").want(t, 200)
+	policy := page.header.Get("Content-Security-Policy")
+	if !strings.HasPrefix(policy, "default-src 'none'") || strings.Contains(policy, "http") || strings.Contains(policy, "*") {
+		t.Errorf("the page may load from elsewhere: %s", policy)
+	}
+	links := regexp.MustCompile(`(?:src|href|spec-url)="([^"]+)"`).FindAllStringSubmatch(page.raw, -1)
+	if len(links) < 2 {
+		t.Errorf("the page loads nothing: %s", page.raw)
+	}
+	for _, link := range links {
+		if !strings.HasPrefix(link[1], "/") || strings.HasPrefix(link[1], "//") {
+			t.Errorf("the page loads %s", link[1])
+			continue
+		}
+		r.call("GET", link[1], nil, "Authorization", "").want(t, 200)
+	}
+}
+
+func TestCatalog(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	if a := r.call("GET", "/v1/templates", nil).want(t, 200); !strings.Contains(a.raw, `{"name":"python","image":"fake-python","default":true}`) {
+		t.Errorf("unexpected templates: %s", a.raw)
+	}
+	if a := r.call("GET", "/v1/providers", nil).want(t, 200); !strings.Contains(a.raw, `"provider":"fake","exec":"native"`) {
+		t.Errorf("unexpected providers: %s", a.raw)
+	}
+	if a := r.call("GET", "/v1/webhooks/secret", nil).want(t, 200); !strings.HasPrefix(a.text("secret"), "whsec_") {
+		t.Errorf("unexpected secret: %s", a.raw)
+	}
+}
+
+func TestRequestIDs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	if a := r.call("GET", "/healthz", nil, "X-Request-ID", "mine-1"); a.header.Get("X-Request-ID") != "mine-1" {
+		t.Errorf("not kept: %v", a.header)
+	}
+	if !strings.Contains(r.log.String(), `"request_id":"mine-1"`) || !strings.Contains(r.log.String(), `"route":"/healthz"`) {
+		t.Errorf("not logged: %s", r.log)
+	}
+	for _, bad := range []string{"", "a b", strings.Repeat("x", 129)} {
+		if got := r.call("GET", "/healthz", nil, "X-Request-ID", bad).header.Get("X-Request-ID"); len(got) != 36 {
+			t.Errorf("%q became %q", bad, got)
+		}
+	}
+}
+
+type brokenGatherer struct{}
+
+func (brokenGatherer) Gather() ([]*dto.MetricFamily, error) { panic("the secret is 42") }
+
+func TestPanicIsToldOnlyToTheLog(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *web.Config) { c.Metrics, c.PublicMetrics = brokenGatherer{}, true })
+	a := r.call("GET", "/metrics", nil).problem(t, 500, "internal_error")
+	if strings.Contains(a.raw, "42") || strings.Contains(a.raw, "goroutine") {
+		t.Errorf("the cause is shown: %s", a.raw)
+	}
+	if log := r.log.String(); !strings.Contains(log, "the secret is 42") || !strings.Contains(log, a.text("request_id")) {
+		t.Errorf("the cause is not logged: %s", log)
+	}
+}
