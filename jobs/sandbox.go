@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -83,10 +84,12 @@ func providerSpec(box models.Sandbox) (providers.Spec, error) {
 	return providers.Spec{ID: box.ID, Image: box.Image, Env: s.Env, Resources: s.Resources, Network: s.Network}, nil
 }
 
-// undoCreate removes what a create that will not be tried again has left behind.
+// undoCreate removes what a create that will not be tried again has left behind: a provider may well finish one that
+// was cancelled.
 func (a *attempt) undoCreate(ctx context.Context, cause error) error {
-	if a.mayRetry(cause) {
-		return cause
+	why := context.Cause(ctx)
+	if errors.Is(why, errFenced) || errors.Is(why, errShutdown) || a.mayRetry(cause) && !a.isCancelled() {
+		return cause // the next attempt adopts it
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
 	defer cancel()
