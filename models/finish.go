@@ -123,6 +123,9 @@ func (s *Store) conclude(tx *gorm.DB, box *Sandbox, ended []string, c Change) (F
 
 // applyChange moves a locked sandbox on and returns the queued jobs that ended with it.
 func applyChange(tx *gorm.DB, box *Sandbox, c Change) ([]string, error) {
+	if box.State == SandboxDeleting && c.To != SandboxDeleted && c.To != SandboxRunning {
+		c = Change{} // only its delete ends it: until then something of it may be left
+	}
 	now := gorm.Expr("now()")
 	set := map[string]any{"last_active_at": now}
 	if c.To != "" && box.EndedAt == nil {
