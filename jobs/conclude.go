@@ -72,10 +72,11 @@ func (a *attempt) outcome(res result, err error) models.Outcome {
 // failure is the end that an error means.
 func (a *attempt) failure(err error) (models.JobState, *models.JobError, models.Change) {
 	var ended *models.EndedError
+	var known *providers.Error
 	switch {
 	case errors.As(err, &ended):
 		return models.Failed, &models.JobError{Code: "sandbox_" + string(ended.State), Message: ended.Error()}, models.Change{}
-	case errors.Is(err, context.DeadlineExceeded):
+	case !errors.As(err, &known) && errors.Is(err, context.DeadlineExceeded):
 		return models.TimedOut, &models.JobError{
 			Code: "timeout", Retryable: true,
 			Message: fmt.Sprintf("the provider did not finish within %v", a.job.Timeout()),
@@ -112,6 +113,9 @@ func (a *attempt) finish(owned context.Context, o models.Outcome, res result) {
 	if err != nil {
 		a.log.WarnContext(ctx, "result dropped", "error", err)
 		return
+	}
+	if o.Sandbox.To == models.SandboxLost { // what died may have left a body
+		res.orphaned = func(ctx context.Context) error { return a.w.provider.Delete(ctx, a.job.SandboxID) }
 	}
 	a.w.queue.follow(ctx, f)
 	a.w.metrics.observe(o, a.job)

@@ -93,9 +93,7 @@ func TestParallelJobsDoNotWaitForEachOther(t *testing.T) {
 	if j := r.wait(quick); string(j.Stdout) != "quick" {
 		t.Fatalf("parallel exec: %s %+v", j.State, j.Error)
 	}
-	if j := r.job(slow); j.State != models.Running {
-		t.Fatalf("the slow exec is %s", j.State)
-	}
+	r.eventually("the slow exec runs", func() bool { return r.job(slow).State == models.Running })
 	if _, err := r.client.Cancel(t.Context(), tenant, slow); err != nil {
 		t.Fatal(err)
 	}
@@ -286,4 +284,62 @@ func TestRetryMakesANewJobWithTheSameBytes(t *testing.T) {
 	if j.ID == first || string(j.Stdout) != "bytes" || *j.RetryOf != first {
 		t.Fatalf("retry: %s, stdout %q, of %v", j.State, j.Stdout, j.RetryOf)
 	}
+}
+
+func TestCancelledCreateLeavesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(2)
+	r.state.Inject(fake.Fault{Op: fake.OpCreate, After: true, Hang: true}) // it is made, but nobody is told
+	box, created := r.create(jobs.CreateSandbox{})
+	r.eventually("the create runs", func() bool { return r.state.Calls(fake.OpCreate) == 1 })
+	if _, err := r.client.Cancel(t.Context(), tenant, created); err != nil {
+		t.Fatal(err)
+	}
+	if j := r.wait(created); j.State != models.Cancelled {
+		t.Fatalf("create: %s %+v", j.State, j.Error)
+	}
+	if b := r.sandbox(box); b.State != models.SandboxFailed {
+		t.Fatalf("sandbox: %s", b.State)
+	}
+	r.noResources()
+}
+
+func TestCreateThatEndsAfterItsSandboxLeavesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(4)
+	r.state.Inject(fake.Fault{Op: fake.OpCreate, After: true, Delay: 500 * time.Millisecond})
+	box, created := r.create(jobs.CreateSandbox{})
+	r.eventually("the create runs", func() bool { return r.state.Calls(fake.OpCreate) == 1 })
+	out, err := r.client.Delete(t.Context(), box, true, options())
+	r.must(err)
+	r.wait(out.Jobs[0].ID)
+	r.wait(created)
+	if b := r.sandbox(box); b.State != models.SandboxDeleted {
+		t.Fatalf("sandbox: %s", b.State)
+	}
+	r.noResources()
+}
+
+func TestLostSandboxIsRemoved(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(2)
+	box, _ := r.create(jobs.CreateSandbox{})
+	if j := r.wait(r.exec(box, "fake:crash")); j.State != models.Lost {
+		t.Fatalf("exec: %s %+v", j.State, j.Error)
+	}
+	r.noResources()
+}
+
+// noResources waits until the backend is empty: what follows a job's end may come a moment after it.
+func (r *rig) noResources() {
+	r.t.Helper()
+	p := fake.New(fake.Options{State: r.state})
+	r.eventually("nothing is left on the backend", func() bool {
+		left, err := p.List(r.t.Context())
+		r.must(err)
+		return len(left) == 0
+	})
 }

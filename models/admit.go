@@ -86,7 +86,7 @@ func (b *batch) lockSandboxes() error {
 		return nil
 	}
 	var boxes []Sandbox
-	err := b.tx.Clauses(clause.Locking{Strength: "UPDATE"}).Where("id IN ?", ids).Order("id").Find(&boxes).Error
+	err := b.tx.Clauses(clause.Locking{Strength: "UPDATE"}).Where("id = ANY (?::text[])", idArray(ids)).Order("id").Find(&boxes).Error
 	for i := range boxes {
 		b.boxes[boxes[i].ID] = &boxes[i]
 	}
@@ -120,10 +120,12 @@ func (b *batch) findBusy() error {
 		ID              string
 		Active, Ordered bool
 	}
+	// A scalar subquery is looked up in the index for each sandbox; EXISTS may be hashed over all of the jobs.
 	err := b.tx.Raw(`
-		SELECT id, EXISTS (SELECT FROM jobs WHERE sandbox_id = s.id AND state IN ('queued', 'running')) AS active,
-			EXISTS (SELECT FROM jobs WHERE sandbox_id = s.id AND state IN ('queued', 'running') AND NOT parallel) AS ordered
-		FROM sandboxes s WHERE id IN ?`, slices.Collect(maps.Keys(b.boxes))).Scan(&found).Error
+		SELECT id,
+			(SELECT true FROM jobs WHERE sandbox_id = s.id AND state IN ('queued', 'running') LIMIT 1) AS active,
+			(SELECT true FROM jobs WHERE sandbox_id = s.id AND state IN ('queued', 'running') AND NOT parallel LIMIT 1) AS ordered
+		FROM sandboxes s WHERE id = ANY (?::text[])`, idArray(slices.Collect(maps.Keys(b.boxes)))).Scan(&found).Error
 	for _, f := range found {
 		b.active[f.ID], b.busy[f.ID] = f.Active, f.Ordered
 	}

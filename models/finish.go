@@ -169,7 +169,8 @@ func finalise(tx *gorm.DB, box *Sandbox, c Change, set map[string]any) ([]string
 	if err := tx.Model(box).Updates(set).Error; err != nil {
 		return nil, err
 	}
-	box.State = c.To
+	now := time.Now()
+	box.State, box.EndedAt = c.To, &now
 	gone, err := endQueued(tx, box.ID, Failed, sandboxGone(*box), KindDelete)
 	if err != nil {
 		return nil, err

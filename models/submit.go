@@ -3,6 +3,7 @@ package models
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -88,12 +89,18 @@ const commitTimeout = 15 * time.Second
 // Submit commits sub together with whatever else is being submitted. Errors: ErrNotFound for a sandbox that is not
 // the tenant's, *EndedError, *LimitError, ErrKeyReused.
 func (s *Store) Submit(ctx context.Context, sub Submission) (Submitted, error) {
-	p := &submission{Submission: sub, committed: make(chan struct{})}
-	s.submit.do(p)
-	if p.err == nil && p.replay != nil {
-		return s.replay(ctx, p)
+	for try := 0; ; try++ {
+		p := &submission{Submission: sub, committed: make(chan struct{})}
+		s.submit.do(p)
+		if p.err != nil || p.replay == nil {
+			return p.out, p.err
+		}
+		out, err := s.replay(ctx, p)
+		if try == 3 || !errors.Is(err, ErrNotFound) {
+			return out, err
+		}
+		// Whoever had the key was refused in the same moment and has given it back.
 	}
-	return p.out, p.err
 }
 
 func (s *Store) replay(ctx context.Context, p *submission) (Submitted, error) {
