@@ -132,11 +132,17 @@ func (b *batch) findBusy() error {
 	return err
 }
 
-// guard asks each submission's condition.
+// guard asks each submission's condition. Of several on one sandbox only the first that holds goes on: the others were
+// asked about what it is about to change.
 func (b *batch) guard() error {
+	passed := map[string]bool{}
 	for _, p := range b.open() {
-		if p.Only != nil && !p.Only(Situation{*b.boxes[p.SandboxID], b.active[p.SandboxID], b.now}) {
+		switch {
+		case p.Only == nil:
+		case passed[p.SandboxID], !p.Only(Situation{*b.boxes[p.SandboxID], b.active[p.SandboxID], b.now}):
 			p.err = ErrNotDue
+		default:
+			passed[p.SandboxID] = true
 		}
 	}
 	return nil
