@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,8 +15,10 @@ import (
 	"github.com/valyala/fasthttp"
 	"gorm.io/driver/postgres"
 	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
 
 	"sandyard/dev/testenv"
+	"sandyard/dev/versus"
 )
 
 // benchSandboxes is over how many sandboxes the submissions spread.
@@ -27,52 +26,41 @@ const benchSandboxes = 64
 
 // BenchmarkSubmit measures what a client waits for the answer to POST …/exec. Nothing works the jobs off, so all but a
 // tenant's window of them stay in PostgreSQL. The baselines are a Fiber route that only enqueues in Asynq with its
-// defaults (nothing durable, no key, no check of the body), and one that also inserts a row with GORM per request.
-// The clients share the machine with everything they measure.
+// defaults (nothing but Redis knows of the job, no key, no check of the body), and one that also inserts a row with
+// GORM. The clients share the machine with everything they measure.
 func BenchmarkSubmit(b *testing.B) {
-	servers := []struct {
+	baselines := []struct {
 		name  string
 		start func(*testing.B) func(i int) *fasthttp.Request
-	}{{"sandyard", benchSandyard}, {"asynq", benchAsynq}, {"asynq+gorm", benchAsynqGORM}}
+	}{{"asynq", benchAsynq}, {"asynq and gorm", benchAsynqGORM}}
 	for _, clients := range []int{1, 16, 64} {
-		for _, server := range servers {
-			b.Run(fmt.Sprintf("%s/clients=%d", server.name, clients), func(b *testing.B) {
-				measure(b, clients, server.start(b))
-			})
-		}
-	}
-}
-
-func measure(b *testing.B, clients int, request func(int) *fasthttp.Request) {
-	took := make([]time.Duration, b.N)
-	var next, refused atomic.Int64
-	var working sync.WaitGroup
-	client := &fasthttp.Client{MaxConnsPerHost: clients}
-	defer client.CloseIdleConnections()
-	b.ResetTimer()
-	for range clients {
-		working.Go(func() {
-			res := fasthttp.AcquireResponse()
-			for i := next.Add(1) - 1; i < int64(b.N); i = next.Add(1) - 1 {
-				req := request(int(i))
-				began := time.Now()
-				if err := client.Do(req, res); err != nil || res.StatusCode() != fiber.StatusAccepted {
-					refused.Add(1)
-				}
-				took[i] = time.Since(began)
-				fasthttp.ReleaseRequest(req)
+		b.Run(fmt.Sprintf("%d clients", clients), func(b *testing.B) {
+			for _, baseline := range baselines {
+				b.Run("vs "+baseline.name, func(b *testing.B) {
+					client := &fasthttp.Client{MaxConnsPerHost: clients}
+					defer client.CloseIdleConnections()
+					load := versus.Load{Callers: clients, Rounds: 3, Turn: time.Second}
+					load.Run(b, "requests/s", accepted(client, benchSandyard(b)), accepted(client, baseline.start(b)))
+				})
 			}
 		})
 	}
-	working.Wait()
-	b.StopTimer()
-	if n := refused.Load(); n > 0 {
-		b.Fatalf("%d of %d requests were not accepted", n, b.N)
+}
+
+// accepted sends a request and wants 202.
+func accepted(client *fasthttp.Client, request func(int) *fasthttp.Request) func(int) error {
+	return func(i int) error {
+		req, res := request(i), fasthttp.AcquireResponse()
+		defer fasthttp.ReleaseRequest(req)
+		defer fasthttp.ReleaseResponse(res)
+		if err := client.Do(req, res); err != nil {
+			return err
+		}
+		if res.StatusCode() != fiber.StatusAccepted {
+			return fmt.Errorf("status %d: %s", res.StatusCode(), res.Body())
+		}
+		return nil
 	}
-	slices.Sort(took)
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "req/s")
-	b.ReportMetric(float64(took[b.N/2].Microseconds())/1000, "p50-ms")
-	b.ReportMetric(float64(took[b.N*99/100].Microseconds())/1000, "p99-ms")
 }
 
 const benchBody = `{"command":"python3 main.py --input data.csv","cwd":"/workspace","env":{"MODE":"fast"},"timeout_seconds":60}`
@@ -110,7 +98,7 @@ func benchAsynqGORM(b *testing.B) func(int) *fasthttp.Request {
 		ID, State, Args string
 		CreatedAt       time.Time
 	}
-	db := must(gorm.Open(postgres.Open(testenv.Database(b))))(b)
+	db := must(gorm.Open(postgres.Open(testenv.Database(b)), &gorm.Config{Logger: logger.Discard}))(b)
 	pool := must(db.DB())(b)
 	pool.SetMaxOpenConns(16)
 	pool.SetMaxIdleConns(16)

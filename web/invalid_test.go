@@ -3,6 +3,7 @@ package web_test
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -11,20 +12,17 @@ import (
 	"sandyard/web"
 )
 
-func TestBadRequestsWriteNothing(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	id := r.sandbox(map[string]any{})
-	before := r.rows()
-	create, exec, run, job := "/v1/sandboxes", "/v1/sandboxes/"+id+"/exec", "/v1/run", "/v1/jobs"
-	files := "/v1/sandboxes/" + id + "/files/"
-	long := strings.Repeat("x", 5000)
-	for name, c := range map[string]struct {
-		path, body string
-		status     int
-		code       string
-		at         string // part of the detail
-	}{
+type badRequest struct {
+	path, body string
+	status     int
+	code       string
+	at         string // part of the detail
+}
+
+// badBodies are about JSON and about what every submission may have.
+func badBodies(id string) map[string]badRequest {
+	exec := "/v1/sandboxes/" + id + "/exec"
+	return map[string]badRequest{
 		"no body":               {exec, ``, 400, "body_missing", "JSON object"},
 		"half a body":           {exec, `{"command":`, 400, "invalid_json", "byte 11"},
 		"line of the mistake":   {exec, "{\n\"command\": nope}", 400, "invalid_json", "line 2"},
@@ -59,6 +57,15 @@ func TestBadRequestsWriteNothing(t *testing.T) {
 		"unknown sandbox":       {"/v1/sandboxes/sb0/exec", `{"command":"x"}`, 404, "not_found", ""},
 		"path":                  {"/v1/sandboxes/%00/exec", `{"command":"x"}`, 422, "invalid_request", "url"},
 		"path, not UTF-8":       {"/v1/sandboxes/%ff/exec", `{"command":"x"}`, 422, "invalid_request", "url"},
+	}
+}
+
+// badWishes are about the fields of each operation.
+func badWishes(id string) map[string]badRequest {
+	create, run, job := "/v1/sandboxes", "/v1/run", "/v1/jobs"
+	files := "/v1/sandboxes/" + id + "/files/"
+	long := strings.Repeat("x", 5000)
+	return map[string]badRequest{
 		"template":              {create, `{"template":"cobol"}`, 422, "invalid_request", "python"},
 		"template and image":    {create, `{"template":"python","image":"fake"}`, 422, "invalid_request", "body.image"},
 		"provider":              {create, `{"provider":"mars"}`, 422, "invalid_request", "body.provider"},
@@ -83,7 +90,17 @@ func TestBadRequestsWriteNothing(t *testing.T) {
 		"args' type":            {job, `{"sandbox_id":"` + id + `","kind":"exec","args":[]}`, 422, "invalid_request", "body.args"},
 		"timeout":               {"/v1/sandboxes/" + id + "/timeout", `{"timeout_seconds":0.5}`, 422, "invalid_request", "timeout_seconds"},
 		"pause":                 {"/v1/sandboxes/" + id + "/pause", `{"hard":true}`, 422, "invalid_request", "body.hard"},
-	} {
+	}
+}
+
+func TestBadRequestsWriteNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.sandbox(map[string]any{})
+	before := r.rows()
+	all := badBodies(id)
+	maps.Copy(all, badWishes(id))
+	for name, c := range all {
 		t.Run(name, func(t *testing.T) {
 			a := r.call("POST", c.path, c.body).problem(t, c.status, c.code)
 			if !strings.Contains(a.text("detail"), c.at) {
