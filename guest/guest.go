@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"sandyard/guest/dialect"
 	"sandyard/guest/envdpb/filesystem/filesystemconnect"
@@ -27,7 +28,9 @@ type Options struct {
 	WorkDir    string            // where commands start and relative paths begin
 	Roots      []string          // the directories that file calls may touch
 	Users      []string          // other names for the user that everything runs as
-	Log        *slog.Logger
+	// Unclaimed is how long the guest lives without a request until its sandbox is claimed. 0 = it has its owner.
+	Unclaimed time.Duration
+	Log       *slog.Logger
 }
 
 // Guest serves one sandbox.
@@ -35,6 +38,7 @@ type Guest struct {
 	host  *procs.Host
 	execs *execs.Registry
 	files *files.Tree
+	claim *claim
 	log   *slog.Logger
 	http  http.Handler
 }
@@ -49,13 +53,20 @@ func New(o Options) (*Guest, error) {
 		host: host, log: o.Log,
 		execs: execs.NewRegistry(host, o.Env, o.WorkDir),
 		files: files.NewTree(o.Roots, o.WorkDir),
+		claim: newClaim(o.Unclaimed),
 	}
 	g.http = checkUser(o.Users, g.routes())
+	if o.Unclaimed > 0 {
+		g.http = g.claim.watch(g.http)
+	}
 	return g, nil
 }
 
 // Handler is the guest's HTTP side: envd's services and files, and the named commands.
 func (g *Guest) Handler() http.Handler { return g.http }
+
+// Abandoned is closed when nobody has claimed the sandbox in time; its process should then end.
+func (g *Guest) Abandoned() <-chan struct{} { return g.claim.abandoned }
 
 // Close kills every command.
 func (g *Guest) Close() { g.host.Close() }
@@ -71,6 +82,7 @@ func (g *Guest) routes() http.Handler {
 	mux.HandleFunc("GET "+dialect.HealthPath, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	})
+	mux.HandleFunc("POST "+dialect.ClaimPath, g.claimSandbox)
 	mux.HandleFunc("GET "+dialect.FilesPath, g.download)
 	mux.HandleFunc("POST "+dialect.FilesPath, g.upload)
 	mux.HandleFunc("GET "+dialect.ExecsPath, g.listExecs)

@@ -40,7 +40,7 @@ func main() {
 }
 
 func usage() {
-	fmt.Fprintln(os.Stderr, "usage: guest stdio [-workdir DIR] [-roots DIR,...] [-users NAME,...] | guest sup | guest version")
+	fmt.Fprintln(os.Stderr, "usage: guest stdio [-workdir DIR] [-roots DIR,...] [-users NAME,...] [-unclaimed DURATION] | guest sup | guest version")
 	os.Exit(2)
 }
 
@@ -51,7 +51,7 @@ func version() string {
 	return "unknown"
 }
 
-// stdio serves until standard input ends: nobody could reach the sandbox any more.
+// stdio serves until standard input ends and nobody could reach the sandbox any more, or nobody has claimed it.
 func stdio(args []string) error {
 	o, err := options(args)
 	if err != nil {
@@ -64,7 +64,14 @@ func stdio(args []string) error {
 		return err
 	}
 	defer g.Close()
-	return g.ServeLink(os.Stdin, os.Stdout)
+	served := make(chan error, 1)
+	go func() { served <- g.ServeLink(os.Stdin, os.Stdout) }() // ends with the process
+	select {
+	case err := <-served:
+		return err
+	case <-g.Abandoned():
+		return nil
+	}
 }
 
 func options(args []string) (guest.Options, error) {
@@ -80,12 +87,13 @@ func options(args []string) (guest.Options, error) {
 	workDir := flags.String("workdir", here, "where commands start and relative paths begin")
 	roots := flags.String("roots", "/workspace,/tmp", "the directories that file calls may touch")
 	users := flags.String("users", "", "other names for the user that everything runs as")
+	unclaimed := flags.Duration("unclaimed", 0, "wait for an owner, but no longer than this without a request")
 	if err := flags.Parse(args); err != nil {
 		return guest.Options{}, err
 	}
 	return guest.Options{
 		Supervisor: supervisor(self), Env: environment(), WorkDir: *workDir,
-		Roots: list(*roots), Users: list(*users), Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Roots: list(*roots), Users: list(*users), Unclaimed: *unclaimed, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}, nil
 }
 

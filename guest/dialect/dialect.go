@@ -70,6 +70,11 @@ type ExecInfo struct {
 	DurationMs  int64  `json:"duration_ms"`
 }
 
+// Claim is the body of POST /claim: what its owner's sandbox has that one in waiting has not.
+type Claim struct {
+	Env map[string]string `json:"env"` // of every command from now on, beside what it has
+}
+
 // FileEntry is one element of the answer of POST /files; envd's own fields are the first three.
 type FileEntry struct {
 	Path       string `json:"path"`
@@ -102,6 +107,7 @@ const (
 
 // The HTTP paths beside envd's own.
 const (
+	ClaimPath  = "/claim"
 	ExecsPath  = "/execs"
 	FilesPath  = "/files"
 	HealthPath = "/health"

@@ -49,7 +49,7 @@ func (r *Registry) resolve(c Command) (procs.Spec, error) {
 	if err := check(c); err != nil {
 		return procs.Spec{}, err
 	}
-	env := maps.Clone(r.env)
+	env := r.environment()
 	maps.Copy(env, c.Env)
 	dir, err := r.directory(c.Dir)
 	if err != nil {
@@ -76,7 +76,11 @@ func check(c Command) error {
 	if strings.ContainsRune(c.Dir, 0) || slices.ContainsFunc(c.Argv, hasNUL) {
 		return dialect.Errorf(dialect.ReasonInvalid, "the command holds a NUL byte")
 	}
-	for k, v := range c.Env {
+	return checkEnv(c.Env)
+}
+
+func checkEnv(env map[string]string) error {
+	for k, v := range env {
 		if k == "" || strings.ContainsAny(k, "=\x00") || hasNUL(v) {
 			return dialect.Errorf(dialect.ReasonInvalid, "the environment variable %q is not valid", k)
 		}

@@ -33,11 +33,11 @@ const (
 // Registry holds the commands.
 type Registry struct {
 	host    *procs.Host
-	env     map[string]string
 	workDir string
 	room    atomic.Int64 // bytes of output that may still be kept
 
 	mu       sync.Mutex
+	env      map[string]string // never changed, only replaced
 	named    map[string]*Exec
 	live     map[*Exec]struct{}
 	finished []string // names, oldest first
@@ -51,6 +51,26 @@ func NewRegistry(host *procs.Host, env map[string]string, workDir string) *Regis
 	}
 	r.room.Store(maxKept)
 	return r
+}
+
+// AddEnv gives env to every command that starts from now on, in place of what has the same name.
+func (r *Registry) AddEnv(env map[string]string) error {
+	if err := checkEnv(env); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := maps.Clone(r.env)
+	maps.Copy(all, env)
+	r.env = withDefaults(all)
+	return nil
+}
+
+// environment is a copy of what every command gets.
+func (r *Registry) environment() map[string]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.env)
 }
 
 // Start starts the command, or returns the one that has its name. An error means that nothing has run, and leaves

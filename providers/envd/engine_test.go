@@ -70,17 +70,21 @@ const attachPiece = 32 << 10
 
 func newEngine(t *testing.T) *engine {
 	t.Helper()
-	return startEngine(t, exec.Command("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", filepath.Join(testBinaries, "guest")))
+	return startEngine(t, guestAsProcess1())
 }
 
-// startEngine adds the guest's arguments to cmd.
-func startEngine(t *testing.T, cmd *exec.Cmd) *engine {
+func guestAsProcess1() *exec.Cmd {
+	return exec.Command("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", filepath.Join(testBinaries, "guest"))
+}
+
+// startEngine adds the guest's arguments to cmd, and then args.
+func startEngine(t *testing.T, cmd *exec.Cmd, args ...string) *engine {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("a process namespace of its own needs root")
 	}
 	work := t.TempDir()
-	cmd.Args = append(cmd.Args, "stdio", "-workdir", work, "-roots", work)
+	cmd.Args = append(append(cmd.Args, "stdio", "-workdir", work, "-roots", work), args...)
 	cmd.Dir, cmd.Stderr = work, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := cmd.StdinPipe()
