@@ -14,14 +14,16 @@ type Node struct {
 	Provider   string
 	Engine     string // where its sandboxes live, such as a Docker engine's id
 	Slots      int
+	Gateway    string // URL of its gateway; empty = it has none
 	LeaseUntil time.Time
 	StartedAt  time.Time `gorm:"default:now()"`
 }
 
 // Register makes a node known and extends its lease.
 func (s *Store) Register(ctx context.Context, n Node, lease time.Duration) error {
-	return s.db.WithContext(ctx).Exec(`INSERT INTO nodes (id, provider, engine, slots, lease_until)
-		VALUES (?, ?, ?, ?, now() + ?) ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until`, n.ID, n.Provider, n.Engine, n.Slots, milliseconds(lease)).Error
+	return s.db.WithContext(ctx).Exec(`INSERT INTO nodes (id, provider, engine, slots, gateway, lease_until)
+		VALUES (?, ?, ?, ?, ?, now() + ?) ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until`,
+		n.ID, n.Provider, n.Engine, n.Slots, n.Gateway, milliseconds(lease)).Error
 }
 
 // Retire ends a node's lease and those of its jobs, so that others need not wait for them.
