@@ -17,10 +17,11 @@ func ParseRedis(url string) (*redis.Options, error) {
 }
 
 // NewRedis returns a client of its own. Maintenance notices are a feature of one vendor's cloud that others answer
-// with an error.
+// with an error. A dial is not repeated within a call: without Redis, a submission would wait for it in vain.
 func NewRedis(o *redis.Options) *redis.Client {
 	own := *o
 	own.PushNotificationProcessor = nil
 	own.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	own.DialerRetries = 1
 	return redis.NewClient(&own)
 }
