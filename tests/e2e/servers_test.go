@@ -81,8 +81,10 @@ func TestRedisGoesAndComes(t *testing.T) {
 	began := time.Now()
 	exec := r.start(box, "echo ran >> log; echo ran")
 	young := r.submit("/v1/sandboxes", object{})
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("two submissions without Redis took %v", took)
+	} else {
+		t.Logf("two submissions without Redis took %v", took)
 	}
 	if j := r.job(exec.ID); j.State != "queued" {
 		t.Errorf("without Redis: %s", j)
