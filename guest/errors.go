@@ -40,7 +40,7 @@ func connectCode(reason string) connect.Code {
 		return connect.CodeAlreadyExists
 	case dialect.ReasonNoSpace, dialect.ReasonTooLarge, dialect.ReasonBusy:
 		return connect.CodeResourceExhausted
-	case dialect.ReasonNoUser:
+	case dialect.ReasonNoUser, dialect.ReasonNoAccess:
 		return connect.CodeUnauthenticated
 	case dialect.ReasonUnsupported:
 		return connect.CodeUnimplemented
@@ -71,7 +71,7 @@ func httpStatus(reason string) int {
 		return http.StatusInsufficientStorage
 	case dialect.ReasonTooLarge:
 		return http.StatusRequestEntityTooLarge
-	case dialect.ReasonNoUser:
+	case dialect.ReasonNoUser, dialect.ReasonNoAccess:
 		return http.StatusUnauthorized
 	case dialect.ReasonInternal:
 		return http.StatusInternalServerError

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io/fs"
 
+	"sandyard/guest/dialect"
 	"sandyard/guest/envdpb/filesystem"
 	"sandyard/guest/envdpb/filesystem/filesystemconnect"
 	"sandyard/guest/files"
@@ -16,7 +17,8 @@ import (
 type filesystemService struct {
 	filesystemconnect.UnimplementedFilesystemHandler
 
-	files *files.Tree
+	files   *files.Tree
+	lenient bool // answer as envd does: that a directory exists is an error, that a path to remove does not exist is none
 }
 
 // Stat describes a path.
@@ -27,7 +29,11 @@ func (s *filesystemService) Stat(_ context.Context, req *connect.Request[filesys
 
 // MakeDir makes a directory with its parents.
 func (s *filesystemService) MakeDir(_ context.Context, req *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
-	e, err := s.files.MakeDir(req.Msg.GetPath())
+	path := req.Msg.GetPath()
+	if found, err := s.files.Stat(path); s.lenient && err == nil && found.Mode.IsDir() {
+		return nil, connectError(dialect.Errorf(dialect.ReasonExists, "directory already exists: %s", found.Path))
+	}
+	e, err := s.files.MakeDir(path)
 	return connect.NewResponse(&filesystem.MakeDirResponse{Entry: entryInfo(e)}), connectError(err)
 }
 
@@ -50,6 +56,9 @@ func (s *filesystemService) ListDir(_ context.Context, req *connect.Request[file
 // Remove deletes a file or directory.
 func (s *filesystemService) Remove(_ context.Context, req *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error) {
 	err := s.files.Remove(req.Msg.GetPath())
+	if s.lenient && err != nil && refusal(err).Reason == dialect.ReasonFileNotFound {
+		err = nil
+	}
 	return connect.NewResponse(&filesystem.RemoveResponse{}), connectError(err)
 }
 

@@ -33,14 +33,19 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Guest serves one sandbox.
+// Guest serves one sandbox. The worker that holds it can make every call. Outsiders, to whom a worker passes streams,
+// have envd's calls alone, and need the access token once there is one.
 type Guest struct {
-	host  *procs.Host
-	execs *execs.Registry
-	files *files.Tree
-	claim *claim
-	log   *slog.Logger
-	http  http.Handler
+	host    *procs.Host
+	execs   *execs.Registry
+	files   *files.Tree
+	claim   *claim
+	birth   birth
+	access  access
+	users   []string // names of the one user
+	log     *slog.Logger
+	worker  http.Handler
+	outside http.Handler
 }
 
 // New takes over the process: see procs.NewHost.
@@ -50,20 +55,18 @@ func New(o Options) (*Guest, error) {
 		return nil, fmt.Errorf("take over the process: %w", err)
 	}
 	g := &Guest{
-		host: host, log: o.Log,
+		host: host, log: o.Log, users: append(ownNames(), o.Users...),
 		execs: execs.NewRegistry(host, o.Env, o.WorkDir),
 		files: files.NewTree(o.Roots, o.WorkDir),
 		claim: newClaim(o.Unclaimed),
 	}
-	g.http = checkUser(o.Users, g.routes())
+	g.worker = checkUser(g.users, g.workerRoutes())
+	g.outside = g.access.guard(checkUser(g.users, g.envdRoutes(true)))
 	if o.Unclaimed > 0 {
-		g.http = g.claim.watch(g.http)
+		g.worker = g.claim.watch(g.worker)
 	}
 	return g, nil
 }
-
-// Handler is the guest's HTTP side: envd's services and files, and the named commands.
-func (g *Guest) Handler() http.Handler { return g.http }
 
 // Abandoned is closed when nobody has claimed the sandbox in time; its process should then end.
 func (g *Guest) Abandoned() <-chan struct{} { return g.claim.abandoned }
@@ -71,24 +74,33 @@ func (g *Guest) Abandoned() <-chan struct{} { return g.claim.abandoned }
 // Close kills every command.
 func (g *Guest) Close() { g.host.Close() }
 
-func (g *Guest) routes() http.Handler {
+// workerRoutes are envd's calls and our own.
+func (g *Guest) workerRoutes() http.Handler {
+	mux := g.envdRoutes(false)
+	mux.HandleFunc("POST "+dialect.ClaimPath, g.claimSandbox)
+	mux.HandleFunc("POST "+dialect.InitPath, g.initSandbox)
+	mux.HandleFunc("GET "+dialect.ExecsPath, g.listExecs)
+	mux.HandleFunc("GET "+dialect.ExecsPath+"/{name}", g.showExec)
+	mux.HandleFunc("DELETE "+dialect.ExecsPath+"/{name}", g.forgetExec)
+	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/kill", g.killExec)
+	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/stdin", g.writeStdin)
+	return mux
+}
+
+// envdRoutes are envd's calls; lenient says that they answer as envd's do where the worker wants to know more.
+func (g *Guest) envdRoutes(lenient bool) *http.ServeMux {
 	options := []connect.HandlerOption{
 		connect.WithReadMaxBytes(maxMessage),
 		connect.WithCompression("gzip", nil, nil), // both ends are on one machine
 	}
 	mux := http.NewServeMux()
 	mux.Handle(processconnect.NewProcessHandler(&processService{execs: g.execs}, options...))
-	mux.Handle(filesystemconnect.NewFilesystemHandler(&filesystemService{files: g.files}, options...))
+	mux.Handle(filesystemconnect.NewFilesystemHandler(&filesystemService{files: g.files, lenient: lenient}, options...))
 	mux.HandleFunc("GET "+dialect.HealthPath, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	})
-	mux.HandleFunc("POST "+dialect.ClaimPath, g.claimSandbox)
+	mux.HandleFunc("GET "+dialect.EnvsPath, g.envs)
 	mux.HandleFunc("GET "+dialect.FilesPath, g.download)
 	mux.HandleFunc("POST "+dialect.FilesPath, g.upload)
-	mux.HandleFunc("GET "+dialect.ExecsPath, g.listExecs)
-	mux.HandleFunc("GET "+dialect.ExecsPath+"/{name}", g.showExec)
-	mux.HandleFunc("DELETE "+dialect.ExecsPath+"/{name}", g.forgetExec)
-	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/kill", g.killExec)
-	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/stdin", g.writeStdin)
 	return mux
 }

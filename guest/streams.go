@@ -33,24 +33,23 @@ func (g *Guest) converse(conn io.ReadWriteCloser) {
 		g.log.Error("start the stream multiplexer", "error", err)
 		return
 	}
-	calls := newCalls(session.Addr())
-	server := &http.Server{Handler: g.http}
 	var work sync.WaitGroup
-	work.Go(func() { _ = server.Serve(calls) }) // ends with calls
+	worker, outside := serve(&work, g.worker, session.Addr()), serve(&work, g.outside, session.Addr())
 	for {
 		stream, err := session.Accept()
 		if err != nil {
 			break
 		}
-		work.Go(func() { g.route(stream, calls) })
+		work.Go(func() { route(stream, worker, outside) })
 	}
 	_ = session.Close()
-	_ = server.Close()
+	worker.stop()
+	outside.stop()
 	work.Wait()
 }
 
 // route reads where a stream leads and hands it over.
-func (g *Guest) route(stream net.Conn, calls *calls) {
+func route(stream net.Conn, worker, outside *calls) {
 	var target [3]byte
 	_ = stream.SetReadDeadline(time.Now().Add(targetPatience))
 	if _, err := io.ReadFull(stream, target[:]); err != nil {
@@ -60,7 +59,9 @@ func (g *Guest) route(stream net.Conn, calls *calls) {
 	_ = stream.SetReadDeadline(time.Time{})
 	switch target[0] {
 	case dialect.TargetGuest:
-		calls.hand(stream)
+		worker.hand(stream)
+	case dialect.TargetEnvd:
+		outside.hand(stream)
 	case dialect.TargetPort:
 		relay(stream, binary.BigEndian.Uint16(target[1:]))
 	default:
@@ -107,17 +108,24 @@ func dialLoopback(port uint16) (*net.TCPConn, error) {
 	return nil, fmt.Errorf("dial port %d: %w", port, errs)
 }
 
-// calls is the listener of the HTTP server: streams that were routed to it.
+// calls is an HTTP server and its listener: it serves the streams that are handed to it.
 type calls struct {
+	server *http.Server
 	addr   net.Addr
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
 }
 
-func newCalls(addr net.Addr) *calls {
-	return &calls{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
+// serve runs a server as part of work, until stop.
+func serve(work *sync.WaitGroup, handler http.Handler, addr net.Addr) *calls {
+	c := &calls{server: &http.Server{Handler: handler}, addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
+	work.Go(func() { _ = c.server.Serve(c) })
+	return c
 }
+
+// stop ends the server with all that it serves.
+func (c *calls) stop() { _ = c.server.Close() }
 
 func (c *calls) hand(conn net.Conn) {
 	select {

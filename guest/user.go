@@ -13,18 +13,21 @@ import (
 // checkUser refuses requests for another user than the sandbox's own, which envd's clients name by basic
 // authentication and in the query of file calls.
 func checkUser(names []string, next http.Handler) http.Handler {
-	names = append(ownNames(), names...)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, _, given := r.BasicAuth()
 		if r.URL.Path == dialect.FilesPath && r.URL.Query().Has("username") {
 			name, given = r.URL.Query().Get("username"), true
 		}
 		if given && name != "" && !slices.Contains(names, name) {
-			writeError(w, dialect.Errorf(dialect.ReasonNoUser, "invalid username: '%s'; everything here runs as '%s'", name, names[len(names)-1]))
+			writeError(w, noUser(name, names))
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+func noUser(name string, names []string) error {
+	return dialect.Errorf(dialect.ReasonNoUser, "invalid username: '%s'; everything here runs as '%s'", name, names[len(names)-1])
 }
 
 func ownNames() []string {

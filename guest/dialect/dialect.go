@@ -2,6 +2,8 @@
 // their headers and reports, and the reasons behind an error.
 package dialect
 
+import "time"
+
 // Request headers of a process.Process/Start call.
 const (
 	// ExecHeader names the command. A name is started at most once in a guest's life; another Start attaches.
@@ -49,6 +51,7 @@ const (
 	ReasonBusy         = "busy"
 	ReasonNoExec       = "exec_not_found"
 	ReasonUnsupported  = "unsupported"
+	ReasonNoAccess     = "access_denied"
 	ReasonInternal     = "internal"
 )
 
@@ -75,6 +78,15 @@ type Claim struct {
 	Env map[string]string `json:"env"` // of every command from now on, beside what it has
 }
 
+// Init is the body of POST /init: what the sandbox's calls go by from now on. What is left out stays as it is.
+type Init struct {
+	EnvVars        map[string]string `json:"envVars,omitempty"`        // of every later command, beside what it has
+	AccessToken    *string           `json:"accessToken,omitempty"`    // that outsiders need; empty = none
+	Timestamp      *time.Time        `json:"timestamp,omitempty"`      // an init older than the last one changes nothing
+	DefaultUser    string            `json:"defaultUser,omitempty"`    // a name of the sandbox's user
+	DefaultWorkdir string            `json:"defaultWorkdir,omitempty"` // absolute
+}
+
 // FileEntry is one element of the answer of POST /files; envd's own fields are the first three.
 type FileEntry struct {
 	Path       string `json:"path"`
@@ -96,6 +108,7 @@ type FileError struct {
 // Targets of a stream: its first three bytes are the target and a big-endian port.
 const (
 	TargetGuest byte = 'H' // the guest's HTTP handler; the port is 0
+	TargetEnvd  byte = 'E' // envd's calls alone, behind the access token: for whoever is not the worker; the port is 0
 	TargetPort  byte = 'P' // a TCP port on the sandbox's loopback; the guest answers PortOpen or PortClosed first
 )
 
@@ -105,10 +118,26 @@ const (
 	PortClosed byte = 0
 )
 
-// The HTTP paths beside envd's own.
+// EnvdVersion is the release of envd up to which the guest has all that E2B's clients ask the version for.
+const EnvdVersion = "0.6.13"
+
 const (
-	ClaimPath  = "/claim"
-	ExecsPath  = "/execs"
+	// AccessTokenHeader is envd's, for outsiders.
+	AccessTokenHeader = "X-Access-Token"
+	// HeaderPrefix begins the names of our own headers. What outsiders send under it is dropped.
+	HeaderPrefix = "Sandyard-"
+)
+
+// The HTTP paths of calls that only the worker can make.
+const (
+	ClaimPath = "/claim"
+	ExecsPath = "/execs"
+	InitPath  = "/init"
+)
+
+// The HTTP paths of envd's calls.
+const (
+	EnvsPath   = "/envs"
 	FilesPath  = "/files"
 	HealthPath = "/health"
 )

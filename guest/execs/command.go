@@ -49,9 +49,9 @@ func (r *Registry) resolve(c Command) (procs.Spec, error) {
 	if err := check(c); err != nil {
 		return procs.Spec{}, err
 	}
-	env := r.environment()
+	env, workDir := r.Defaults()
 	maps.Copy(env, c.Env)
-	dir, err := r.directory(c.Dir)
+	dir, err := directory(c.Dir, workDir)
 	if err != nil {
 		return procs.Spec{}, err
 	}
@@ -90,9 +90,9 @@ func checkEnv(env map[string]string) error {
 
 func hasNUL(s string) bool { return strings.ContainsRune(s, 0) }
 
-func (r *Registry) directory(dir string) (string, error) {
+func directory(dir, workDir string) (string, error) {
 	if !filepath.IsAbs(dir) {
-		dir = filepath.Join(r.workDir, dir)
+		dir = filepath.Join(workDir, dir)
 	}
 	info, err := os.Stat(dir)
 	switch {

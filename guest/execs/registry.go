@@ -32,11 +32,11 @@ const (
 
 // Registry holds the commands.
 type Registry struct {
-	host    *procs.Host
-	workDir string
-	room    atomic.Int64 // bytes of output that may still be kept
+	host *procs.Host
+	room atomic.Int64 // bytes of output that may still be kept
 
 	mu       sync.Mutex
+	workDir  string
 	env      map[string]string // never changed, only replaced
 	named    map[string]*Exec
 	live     map[*Exec]struct{}
@@ -66,11 +66,18 @@ func (r *Registry) AddEnv(env map[string]string) error {
 	return nil
 }
 
-// environment is a copy of what every command gets.
-func (r *Registry) environment() map[string]string {
+// SetWorkDir changes where commands start that do not say: at an absolute path.
+func (r *Registry) SetWorkDir(dir string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return maps.Clone(r.env)
+	r.workDir = dir
+}
+
+// Defaults returns the environment of a command that asks for nothing, a copy, and where it starts.
+func (r *Registry) Defaults() (env map[string]string, workDir string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.env), r.workDir
 }
 
 // Start starts the command, or returns the one that has its name. An error means that nothing has run, and leaves

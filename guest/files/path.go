@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"sandyard/guest/dialect"
@@ -24,16 +25,23 @@ const (
 // Tree is the part of the file system that is served.
 type Tree struct {
 	roots   []string
-	workDir string
+	workDir atomic.Pointer[string]
 }
 
 // NewTree serves what is below roots, absolute paths; relative paths start at workDir.
 func NewTree(roots []string, workDir string) *Tree {
-	t := &Tree{workDir: filepath.Clean(workDir)}
+	t := &Tree{}
+	t.SetWorkDir(workDir)
 	for _, r := range roots {
 		t.roots = append(t.roots, filepath.Clean(r))
 	}
 	return t
+}
+
+// SetWorkDir changes where relative paths start: at an absolute path.
+func (t *Tree) SetWorkDir(dir string) {
+	dir = filepath.Clean(dir)
+	t.workDir.Store(&dir)
 }
 
 // place is a path that was found to be inside a root.
@@ -73,7 +81,7 @@ func (t *Tree) absolute(path string) (string, error) {
 		return "", dialect.Errorf(dialect.ReasonInvalidPath, "the path is longer than %d bytes", maxPath)
 	}
 	if !filepath.IsAbs(path) {
-		path = filepath.Join(t.workDir, path)
+		path = filepath.Join(*t.workDir.Load(), path)
 	}
 	path = filepath.Clean(path)
 	for name := range strings.SplitSeq(path, "/") {

@@ -46,7 +46,7 @@ func classOf(reason string) (providers.Class, bool) {
 		return providers.NoDir, true
 	case dialect.ReasonNoUser:
 		return providers.NoUser, true
-	case dialect.ReasonInvalid, dialect.ReasonNoExec:
+	case dialect.ReasonInvalid, dialect.ReasonNoExec, dialect.ReasonNoAccess:
 		return providers.Invalid, true
 	case dialect.ReasonBusy:
 		return providers.Busy, true

@@ -1,0 +1,89 @@
+package guest
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"sandyard/guest/dialect"
+)
+
+// access is the secret that outsiders must know, from the moment that the sandbox is told one.
+type access struct {
+	token atomic.Pointer[string]
+}
+
+func (a *access) set(token string) { a.token.Store(&token) }
+
+// guard lets in who knows the token, has a signed URL of a file, or only asks for the guest's health. Our own headers
+// are dropped: a named command belongs to a job.
+func (a *access) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := a.admit(r, time.Now()); err != nil {
+			writeError(w, err)
+			return
+		}
+		for name := range r.Header {
+			if strings.HasPrefix(name, dialect.HeaderPrefix) {
+				delete(r.Header, name)
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (a *access) admit(r *http.Request, now time.Time) error {
+	token := a.token.Load()
+	if token == nil || *token == "" || r.URL.Path == dialect.HealthPath {
+		return nil
+	}
+	given := r.Header.Get(dialect.AccessTokenHeader)
+	switch {
+	case given != "" && same(given, *token):
+		return nil
+	case given != "":
+		return dialect.Errorf(dialect.ReasonNoAccess, "the access token in header %s is not this sandbox's", dialect.AccessTokenHeader)
+	case r.URL.Path == dialect.FilesPath && r.Method == http.MethodGet:
+		return checkSignature(r.URL.Query(), "read", *token, now)
+	case r.URL.Path == dialect.FilesPath && r.Method == http.MethodPost:
+		return checkSignature(r.URL.Query(), "write", *token, now)
+	default:
+		return dialect.Errorf(dialect.ReasonNoAccess, "send the sandbox's access token in header %s", dialect.AccessTokenHeader)
+	}
+}
+
+func same(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// checkSignature verifies envd's signed URLs: the hash of path, operation, user, token and, if there is one, the end.
+func checkSignature(q url.Values, operation, token string, now time.Time) error {
+	signature := q.Get("signature")
+	if signature == "" {
+		return dialect.Errorf(dialect.ReasonNoAccess, "send the sandbox's access token in header %s, or use a signed URL", dialect.AccessTokenHeader)
+	}
+	signed := []string{q.Get("path"), operation, q.Get("username"), token}
+	expires := q.Get("signature_expiration")
+	if expires != "" {
+		signed = append(signed, expires)
+	}
+	hash := sha256.Sum256([]byte(strings.Join(signed, ":")))
+	if !same(signature, "v1_"+base64.RawStdEncoding.EncodeToString(hash[:])) {
+		return dialect.Errorf(dialect.ReasonNoAccess, "the signature is not valid")
+	}
+	if expires == "" {
+		return nil
+	}
+	end, err := strconv.ParseInt(expires, 10, 64)
+	if err != nil || end < now.Unix() {
+		return dialect.Errorf(dialect.ReasonNoAccess, "the signature has expired")
+	}
+	return nil
+}

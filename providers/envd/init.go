@@ -1,0 +1,28 @@
+package envd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"sandyard/guest/dialect"
+)
+
+// Init is what a sandbox's calls go by; what is left out stays as it is.
+type Init = dialect.Init
+
+// Init tells the guest what its calls go by from now on, outsiders' calls included. It changes all that in names or,
+// with an error, nothing; a guest that has taken a later one ignores it.
+func (s *Sandbox) Init(ctx context.Context, in Init) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return fmt.Errorf("write the init: %w", err)
+	}
+	answer, err := s.do(ctx, http.MethodPost, dialect.InitPath, bytes.NewReader(body), nil)
+	if err != nil {
+		return err
+	}
+	return answer.Body.Close()
+}
