@@ -30,10 +30,8 @@ func (d *depthCache) check(ctx context.Context, tenant string, args []Args) erro
 	if args[0].Kind() == models.KindDelete {
 		return nil
 	}
-	d.mu.Lock()
-	known := d.known[tenant]
-	d.mu.Unlock()
-	if time.Since(known.at) > time.Second {
+	known, due := d.look(tenant)
+	if due {
 		var err error
 		if known, err = d.read(ctx, tenant); err != nil {
 			return err
@@ -43,6 +41,17 @@ func (d *depthCache) check(ctx context.Context, tenant string, args []Args) erro
 		return ErrQueueFull
 	}
 	return nil
+}
+
+// look returns what is known, and whether the caller is the one who has to count again.
+func (d *depthCache) look(tenant string) (known depth, due bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	known = d.known[tenant]
+	if due = time.Since(known.at) > time.Second; due {
+		d.known[tenant] = depth{full: known.full, at: time.Now()} // the others go by the last count meanwhile
+	}
+	return known, due
 }
 
 func (d *depthCache) read(ctx context.Context, tenant string) (depth, error) {

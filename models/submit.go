@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -228,37 +227,6 @@ func (b *batch) releaseKeys() error {
 		}
 	}
 	return nil
-}
-
-// insert writes the jobs and moves the sandboxes' sequence on. A row that stands already is our own, from a commit
-// whose answer was lost.
-func (b *batch) insert() error {
-	var jobs []Job
-	var next []string
-	for _, p := range b.open() {
-		jobs = append(jobs, p.out.Jobs...)
-		next = append(next, p.SandboxID)
-	}
-	if len(jobs) == 0 {
-		return nil
-	}
-	slices.Sort(next)
-	if err := b.advance(slices.Compact(next)); err != nil {
-		return err
-	}
-	return b.tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&jobs).Error
-}
-
-// advance moves the sequence of the sandboxes on, in one statement for all.
-func (b *batch) advance(ids []string) error {
-	var args []any
-	for _, id := range ids {
-		args = append(args, id, b.boxes[id].NextSeq)
-	}
-	values := strings.Repeat(", (?, ?::bigint)", len(ids))[2:]
-	return b.tx.Exec(`
-		UPDATE sandboxes SET next_seq = v.seq, last_active_at = now()
-		FROM (VALUES `+values+`) AS v (id, seq) WHERE sandboxes.id = v.id`, args...).Error
 }
 
 // dispatch hands what may run to Redis, each task by the caller that submitted it.
