@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -9,8 +10,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"net/http"
 )
 
 func TestDevOnceAndAgain(t *testing.T) {
@@ -33,8 +32,10 @@ func TestDevOnceAndAgain(t *testing.T) {
 
 	again := startProcess(t, home, env, "sandyard", "dev", "--addr", "127.0.0.1:0")
 	url := strings.Fields(again.line(&again.stdout, "API        "))[0]
-	c := &caller{t: t, url: func() string { return strings.TrimSuffix(url, "/v1") }, key: again.line(&again.stdout, "API key    "),
-		http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}}
+	c := &caller{
+		t: t, url: func() string { return strings.TrimSuffix(url, "/v1") }, key: again.line(&again.stdout, "API key    "),
+		http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute},
+	}
 	key, err := os.ReadFile(filepath.Join(home, ".sandyard", "key"))
 	if err != nil || strings.TrimSpace(string(key)) != c.key {
 		t.Errorf("the key of the first start is %q, of the second %q, %v", key, c.key, err)

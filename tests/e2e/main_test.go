@@ -4,20 +4,23 @@
 package e2e_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/docker/docker/client"
 	"go.uber.org/goleak"
+
+	"sandyard/providers/docker"
 )
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if dir := programs.dir; dir != "" {
-		os.RemoveAll(dir)
-	}
+	programs.remove()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			os.Stderr.WriteString(err.Error() + "\n")
@@ -36,6 +39,25 @@ type builder struct {
 
 //nolint:gochecknoglobals // the one thing that all tests share, and a build is slow
 var programs builder
+
+// remove deletes the programs, and the guest's volume unless somebody else uses it.
+func (b *builder) remove() {
+	if b.dir == "" {
+		return
+	}
+	defer os.RemoveAll(b.dir)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	p, err := docker.New(ctx, docker.Config{Fleet: "e2e", GuestPath: b.dir})
+	if err != nil {
+		return
+	}
+	defer p.Close()
+	if api, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()); err == nil {
+		_ = api.VolumeRemove(ctx, p.GuestVolume(), false)
+		_ = api.Close()
+	}
+}
 
 // program returns the path of a freshly built program.
 func program(t testing.TB, name string) string {

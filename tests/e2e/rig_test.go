@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"os"
@@ -64,7 +63,8 @@ func prepare(t *testing.T, settings ...string) *rig {
 	}
 	// Connections are not kept: the API's processes come and go.
 	r.caller = &caller{t: t, url: func() string { return "http://" + r.address }, http: &http.Client{
-		Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}}
+		Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute,
+	}}
 	t.Cleanup(r.leftovers)
 	return r
 }
@@ -177,8 +177,10 @@ func (e *engine) list(t testing.TB) []container.Summary {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	found, err := e.api.ContainerList(ctx, container.ListOptions{All: true,
-		Filters: filters.NewArgs(filters.Arg("label", "sandyard.fleet="+e.fleet))})
+	found, err := e.api.ContainerList(ctx, container.ListOptions{
+		All:     true,
+		Filters: filters.NewArgs(filters.Arg("label", "sandyard.fleet="+e.fleet)),
+	})
 	if err != nil {
 		t.Fatalf("list containers: %v", err)
 	}
@@ -193,13 +195,4 @@ func (e *engine) clear(t testing.TB) {
 			t.Errorf("remove a container left behind: %v", err)
 		}
 	}
-}
-
-// jsonOf is for bodies that must hold exactly these bytes.
-func jsonOf(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	return string(b)
 }

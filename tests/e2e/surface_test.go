@@ -13,8 +13,10 @@ import (
 func TestSandboxes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	made := r.submit("/v1/sandboxes?wait=60s", object{"template": "python", "key": "first", "labels": object{"team": "a", "n": "1"},
-		"env": object{"GREETING": "hello"}, "memory_mb": 128, "timeout_seconds": 600})
+	made := r.submit("/v1/sandboxes?wait=60s", object{
+		"template": "python", "key": "first", "labels": object{"team": "a", "n": "1"},
+		"env": object{"GREETING": "hello"}, "memory_mb": 128, "timeout_seconds": 600,
+	})
 	made.Job.succeeded(t)
 	box := made.Sandbox
 	if box.State != "running" || box.Key != "first" || box.Template != "python" || box.Image != image || box.Labels["team"] != "a" {
@@ -122,8 +124,10 @@ func TestExec(t *testing.T) {
 		"user":     {body: object{"command": "id -u"}, stdout: "1000\n"},
 		"signal":   {body: object{"command": "kill -SEGV $$"}, want: result{ExitCode: 139, Signal: "SIGSEGV"}},
 		"python":   {body: object{"argv": []string{"python3", "-c", "print(2**64)"}}, stdout: "18446744073709551616\n"},
-		"timeout": {body: object{"command": "echo begun; sleep 60", "timeout_seconds": 1}, stdout: "begun\n",
-			want: result{ExitCode: 143, Signal: "SIGTERM", TimedOut: true}, state: "timed_out"},
+		"timeout": {
+			body: object{"command": "echo begun; sleep 60", "timeout_seconds": 1}, stdout: "begun\n",
+			want: result{ExitCode: 143, Signal: "SIGTERM", TimedOut: true}, state: "timed_out",
+		},
 		"truncated": {body: object{"command": "printf 123456789", "max_output_bytes": 4}, want: result{StdoutTruncated: true}},
 	} {
 		j := r.end(r.submit("/v1/sandboxes/"+box+"/exec", c.body).Job)
