@@ -131,9 +131,11 @@ func TestBadHeadersAndQueries(t *testing.T) {
 	r.call("GET", "/nowhere", nil).problem(t, 404, "route_not_found")
 	r.call("GET", "/v1/nowhere", nil).problem(t, 404, "route_not_found")
 	r.call("GET", "/v1/sandboxes/"+strings.Repeat("x", 20000), nil).problem(t, 431, "headers_too_large")
-	for _, query := range []string{"sandboxes?limit=0", "sandboxes?limit=101", "sandboxes?limit=x", "sandboxes?cursor=x", "sandboxes?state=odd",
+	for _, query := range []string{
+		"sandboxes?limit=0", "sandboxes?limit=101", "sandboxes?limit=x", "sandboxes?cursor=x", "sandboxes?state=odd",
 		"sandboxes?label=x", "sandboxes?key=%00", "sandboxes?key=%ff", "jobs?state=odd", "jobs?kind=odd", "jobs?fields=odd",
-		"jobs?cursor=%27", "jobs/job_0?wait=999", "jobs/job_0?fields=odd"} {
+		"jobs?cursor=%27", "jobs/job_0?wait=999", "jobs/job_0?fields=odd",
+	} {
 		r.call("GET", "/v1/"+query, nil).problem(t, 422, "invalid_request")
 	}
 	if rows := r.rows(); rows != "0 sandboxes, 0 jobs" {
@@ -153,7 +155,10 @@ func TestOversizedBody(t *testing.T) {
 	}
 	req := must(http.NewRequest("POST", r.url+"/v1/sandboxes", io.LimitReader(endless{}, 8<<20)))(t) // chunked
 	req.Header.Set("Authorization", "Bearer "+r.key)
-	res := must(r.client.Do(req))(t)
+	res, err := r.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer res.Body.Close()
 	if res.StatusCode != 413 {
 		t.Errorf("chunked: %d", res.StatusCode)

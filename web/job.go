@@ -201,8 +201,10 @@ func (s *Server) listDeliveries(ctx context.Context, in *jobInput) (*output[Deli
 }
 
 func deliveryDoc(d models.Delivery) Delivery {
-	doc := Delivery{ID: d.ID, JobID: d.JobID, Event: d.Event, URL: d.URL, State: d.State, Attempts: d.Attempt,
-		LastStatus: d.LastStatus, LastError: d.LastError, CreatedAt: d.CreatedAt, DeliveredAt: d.DeliveredAt}
+	doc := Delivery{
+		ID: d.ID, JobID: d.JobID, Event: d.Event, URL: d.URL, State: d.State, Attempts: d.Attempt,
+		LastStatus: d.LastStatus, LastError: d.LastError, CreatedAt: d.CreatedAt, DeliveredAt: d.DeliveredAt,
+	}
 	if d.State == "pending" {
 		doc.NextAttemptAt = &d.NextAttemptAt
 	}

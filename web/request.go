@@ -96,9 +96,9 @@ func requestID(given string) string {
 // checkURL refuses text that PostgreSQL cannot take.
 func checkURL(c *fiber.Ctx) error {
 	bad := !storable(c.Request().RequestURI())
-	c.Request().URI().QueryArgs().VisitAll(func(name, value []byte) {
+	for name, value := range c.Request().URI().QueryArgs().All() {
 		bad = bad || !storable(name) || !storable(value)
-	})
+	}
 	if bad || !storable(c.Request().URI().Path()) {
 		return invalidAt("url", "must be UTF-8 without NUL")
 	}
