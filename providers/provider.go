@@ -174,4 +174,6 @@ type Capabilities struct {
 	Network     Support `json:"network"`
 	// PerNode says that a sandbox lives on the machine of one worker, so its jobs must run there.
 	PerNode bool `json:"per_node"`
+	// Warning is what to know before trusting the backend with something. Empty = nothing.
+	Warning string `json:"warning,omitempty" doc:"What to know before trusting this backend with something"`
 }

@@ -1,0 +1,10 @@
+// Keeper holds one sandbox of the local provider, which starts it. It is of no use by itself.
+package main
+
+import (
+	"os"
+
+	"sandyard/providers/local/keeper"
+)
+
+func main() { os.Exit(keeper.Main(os.Args[1:])) }

@@ -1,0 +1,127 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"sandyard/providers"
+	"sandyard/providers/local/cgroup"
+	"sandyard/providers/local/keeper"
+)
+
+// status is where a sandbox is in its life.
+type status string
+
+const (
+	statusHalfMade status = "half made" // nobody has spoken with its guest yet
+	statusRunning  status = "running"
+	statusPaused   status = "paused"
+	statusGone     status = "ended"
+)
+
+// readyFile is there once the guest has answered for the first time.
+const readyFile = "ready"
+
+// box is what the machine holds of one sandbox.
+type box struct {
+	id        string
+	dir       string
+	group     cgroup.Group
+	status    status
+	createdAt time.Time
+}
+
+func (b box) instance() providers.Instance {
+	state := providers.StateStopped
+	switch b.status {
+	case statusRunning:
+		state = providers.StateRunning
+	case statusPaused:
+		state = providers.StatePaused
+	case statusHalfMade, statusGone:
+	}
+	return providers.Instance{ID: b.id, Ref: b.dir, State: state, CreatedAt: b.createdAt}
+}
+
+// usable answers nil for a running sandbox and says of any other what is wrong.
+func (b box) usable() error {
+	switch b.status {
+	case statusRunning:
+		return nil
+	case statusPaused:
+		return providers.ErrPaused
+	case statusGone:
+		return providers.ErrLost
+	case statusHalfMade:
+	}
+	return providers.Errorf(providers.Busy, "the sandbox is %s; try again", b.status)
+}
+
+// inspect looks at what there is of sandbox id.
+func (p *Provider) inspect(id string) (box, error) {
+	if !validID.MatchString(id) {
+		return box{}, providers.ErrNotFound
+	}
+	b := box{id: id, dir: filepath.Join(p.fleetDir(), id), group: p.groups.Group(p.groupName(id))}
+	info, err := os.Stat(filepath.Join(b.dir, lockFile)) // made with the sandbox and never written to
+	if errors.Is(err, fs.ErrNotExist) {
+		return box{}, providers.ErrNotFound
+	}
+	if err != nil {
+		return box{}, providers.Errorf(providers.Internal, "look at the sandbox: %w", err)
+	}
+	b.createdAt = info.ModTime()
+	b.status, err = b.look()
+	if err != nil {
+		return box{}, providers.Errorf(providers.Internal, "look at the sandbox: %w", err)
+	}
+	return b, nil
+}
+
+func (b box) look() (status, error) {
+	if _, err := os.Stat(filepath.Join(b.dir, readyFile)); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return statusHalfMade, nil
+		}
+		return "", err
+	}
+	if _, alive := keeper.Alive(b.dir); !alive {
+		return statusGone, nil
+	}
+	frozen, err := b.group.Frozen()
+	if frozen {
+		return statusPaused, err
+	}
+	return statusRunning, err
+}
+
+// lastWords is what the keeper wrote down of the guest's end, for the log.
+func (b box) lastWords() string {
+	text, _ := os.ReadFile(filepath.Join(b.dir, keeper.EndFile))
+	return string(text)
+}
+
+// List implements providers.Provider.
+func (p *Provider) List(context.Context) ([]providers.Instance, error) {
+	p.children.reap()
+	entries, err := os.ReadDir(p.fleetDir())
+	if err != nil {
+		return nil, providers.Errorf(providers.Unavailable, "list the sandboxes: %w", err)
+	}
+	instances := []providers.Instance{}
+	for _, entry := range entries {
+		b, err := p.inspect(entry.Name())
+		if errors.Is(err, providers.ErrNotFound) {
+			continue // removed meanwhile, or not a sandbox's
+		}
+		if err != nil {
+			return nil, err
+		}
+		instances = append(instances, b.instance())
+	}
+	return instances, nil
+}

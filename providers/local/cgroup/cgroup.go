@@ -1,0 +1,290 @@
+// Package cgroup limits, freezes and ends all processes of one sandbox through control groups, of either version.
+//
+// Where the memory, cpu, pids and freezer controllers have hierarchies of their own (version 1), a group is a directory
+// in each; in the unified hierarchy (version 2) it is a single one.
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Root is where the system mounts its control groups.
+const Root = "/sys/fs/cgroup"
+
+const poll = 2 * time.Millisecond
+
+// Limits of a group. Zero means no limit.
+type Limits struct {
+	Memory int64   // bytes, swap included
+	CPUs   float64 // cores
+	Pids   int64   // processes and threads
+}
+
+// Hierarchy is the system's control groups.
+type Hierarchy struct {
+	root    string
+	unified bool
+}
+
+// Find looks at what the system has. It answers an error that says what is missing.
+func Find() (Hierarchy, error) {
+	h := Hierarchy{root: Root}
+	if controllers, err := os.ReadFile(filepath.Join(Root, "cgroup.controllers")); err == nil {
+		h.unified = true
+		return h, h.enable(strings.Fields(string(controllers)))
+	}
+	for _, c := range separate() {
+		if _, err := os.Stat(filepath.Join(Root, c, "cgroup.procs")); err != nil {
+			return h, fmt.Errorf("no control group hierarchy at %s: %w", filepath.Join(Root, c), err)
+		}
+	}
+	return h, nil
+}
+
+// separate are the version 1 controllers that a sandbox needs.
+func separate() []string { return []string{"memory", "cpu", "pids", "freezer"} }
+
+// enable hands the controllers down to the groups below the root. The freezer is always there.
+func (h Hierarchy) enable(have []string) error {
+	file := filepath.Join(h.root, "cgroup.subtree_control")
+	enabled, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	for _, c := range []string{"memory", "cpu", "pids"} {
+		if !slices.Contains(have, c) {
+			return fmt.Errorf("the system has no %s controller in %s", c, h.root)
+		}
+		if slices.Contains(strings.Fields(string(enabled)), c) {
+			continue
+		}
+		if err := write(file, "+"+c); err != nil {
+			return fmt.Errorf("enable the %s controller: %w", c, err)
+		}
+	}
+	return nil
+}
+
+// Group is the control group of one sandbox, whether it exists or not.
+type Group struct {
+	h    Hierarchy
+	name string
+}
+
+// Group names a group directly below the root.
+func (h Hierarchy) Group(name string) Group { return Group{h: h, name: name} }
+
+func (g Group) dirs() []string {
+	if g.h.unified {
+		return []string{filepath.Join(g.h.root, g.name)}
+	}
+	var all []string
+	for _, c := range separate() {
+		all = append(all, g.dir(c))
+	}
+	return all
+}
+
+// dir is where the files of a controller are.
+func (g Group) dir(controller string) string {
+	if g.h.unified {
+		return filepath.Join(g.h.root, g.name)
+	}
+	return filepath.Join(g.h.root, controller, g.name)
+}
+
+// Make makes the group with its limits; one that exists gets the limits.
+func (g Group) Make(l Limits) error {
+	for _, dir := range g.dirs() {
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	for _, s := range g.settings(l) {
+		err := write(s.file, s.value)
+		if s.optional && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type setting struct {
+	file, value string
+	optional    bool // kernels without swap accounting have no such file
+}
+
+// period is the time, in microseconds, in which a share of the processors is counted.
+const period = 100_000
+
+func (g Group) settings(l Limits) []setting {
+	var all []setting
+	add := func(controller, file, value string, optional bool) {
+		all = append(all, setting{filepath.Join(g.dir(controller), file), value, optional})
+	}
+	memory, pids, quota := strconv.FormatInt(l.Memory, 10), strconv.FormatInt(l.Pids, 10), strconv.FormatInt(int64(l.CPUs*period), 10)
+	if l.Memory > 0 && g.h.unified {
+		add("memory", "memory.max", memory, false)
+		add("memory", "memory.swap.max", "0", true)
+	} else if l.Memory > 0 {
+		add("memory", "memory.limit_in_bytes", memory, false)
+		add("memory", "memory.memsw.limit_in_bytes", memory, true)
+	}
+	if l.Pids > 0 {
+		add("pids", "pids.max", pids, false)
+	}
+	if l.CPUs > 0 && g.h.unified {
+		add("cpu", "cpu.max", quota+" "+strconv.Itoa(period), false)
+	} else if l.CPUs > 0 {
+		add("cpu", "cpu.cfs_period_us", strconv.Itoa(period), false)
+		add("cpu", "cpu.cfs_quota_us", quota, false)
+	}
+	return all
+}
+
+// Entrances are the files into which a process id is written to put that process into the group.
+func (g Group) Entrances() []string {
+	var all []string
+	for _, dir := range g.dirs() {
+		all = append(all, filepath.Join(dir, "cgroup.procs"))
+	}
+	return all
+}
+
+// Views maps the group's directories to where a program inside expects its own group.
+func (g Group) Views() map[string]string {
+	if g.h.unified {
+		return map[string]string{g.dir(""): Root}
+	}
+	views := map[string]string{}
+	for _, c := range separate() {
+		views[g.dir(c)] = filepath.Join(Root, c)
+	}
+	return views
+}
+
+// Freeze stops every process of the group and returns when all stand still.
+func (g Group) Freeze(ctx context.Context) error {
+	if err := g.setFrozen(true); err != nil {
+		return err
+	}
+	return wait(ctx, "freeze the processes", func() (bool, error) {
+		frozen, err := g.Frozen()
+		if err == nil && !frozen && !g.h.unified {
+			err = g.setFrozen(true) // a fork may have slipped through; version 1 looks again only when it is told to
+		}
+		return frozen, err
+	})
+}
+
+// Thaw lets the processes of the group go on.
+func (g Group) Thaw(ctx context.Context) error {
+	if err := g.setFrozen(false); err != nil {
+		return err
+	}
+	return wait(ctx, "thaw the processes", func() (bool, error) {
+		frozen, err := g.Frozen()
+		return !frozen, err
+	})
+}
+
+func (g Group) setFrozen(on bool) error {
+	if g.h.unified {
+		return write(filepath.Join(g.dir(""), "cgroup.freeze"), map[bool]string{true: "1", false: "0"}[on])
+	}
+	return write(filepath.Join(g.dir("freezer"), "freezer.state"), map[bool]string{true: "FROZEN", false: "THAWED"}[on])
+}
+
+// Frozen says whether every process of the group stands still. A group that does not exist is not frozen.
+func (g Group) Frozen() (bool, error) {
+	file, want := filepath.Join(g.dir("freezer"), "freezer.state"), "FROZEN"
+	if g.h.unified {
+		file, want = filepath.Join(g.dir(""), "cgroup.events"), "frozen 1"
+	}
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return slices.Contains(strings.Split(string(text), "\n"), want), err
+}
+
+// Kill ends every process of the group, frozen or not, and returns when none is left.
+func (g Group) Kill(ctx context.Context) error {
+	return wait(ctx, "end the processes", func() (bool, error) {
+		pids, err := g.pids()
+		if len(pids) == 0 || err != nil {
+			return err == nil, err
+		}
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone already
+		}
+		return false, g.setFrozen(false) // the frozen do not die before they thaw
+	})
+}
+
+func (g Group) pids() ([]int, error) {
+	text, err := os.ReadFile(filepath.Join(g.dir("freezer"), "cgroup.procs"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var pids []int
+	for _, line := range strings.Fields(string(text)) {
+		if pid, err := strconv.Atoi(line); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, err
+}
+
+// Remove removes the group. Its processes must be dead; the kernel may take a moment to let go of them.
+func (g Group) Remove(ctx context.Context) error {
+	for _, dir := range g.dirs() {
+		err := wait(ctx, "remove the control group", func() (bool, error) {
+			err := syscall.Rmdir(dir)
+			if errors.Is(err, syscall.EBUSY) {
+				return false, nil
+			}
+			return true, err
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// wait asks until the answer is yes, an error, or ctx ends.
+func wait(ctx context.Context, what string, done func() (bool, error)) error {
+	for {
+		if ok, err := done(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-time.After(poll):
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", what, ctx.Err())
+		}
+	}
+}
+
+func write(file, value string) error {
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,181 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sandyard/providers"
+	"sandyard/providers/local/cgroup"
+	"sandyard/providers/local/keeper"
+)
+
+const (
+	// createTimeout bounds a create that nobody waits for any more.
+	createTimeout = time.Minute
+	removeTimeout = 30 * time.Second
+	// greeting is how long a new guest may take to answer, on a machine busy with other starts.
+	greeting = 15 * time.Second
+)
+
+// Create implements providers.Provider. A cancelled ctx ends the wait but not a create that has begun: that one
+// finishes in the sandbox's directory, where the next Create or Delete finds it.
+func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.Instance, error) {
+	spec, err := p.complete(spec)
+	if err != nil {
+		return providers.Instance{}, err
+	}
+	img, err := p.image(spec.Image)
+	if err != nil {
+		return providers.Instance{}, err
+	}
+	unlock, err := p.lock(ctx, spec.ID, true)
+	if err != nil {
+		return providers.Instance{}, err
+	}
+	type created struct {
+		instance providers.Instance
+		err      error
+	}
+	done := make(chan created, 1)
+	p.work.Go(func() {
+		defer unlock()
+		own, stop := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
+		defer stop()
+		instance, err := p.create(own, spec, img)
+		done <- created{instance, err}
+	})
+	select {
+	case c := <-done:
+		return c.instance, c.err
+	case <-ctx.Done():
+		return providers.Instance{}, providers.Errorf(providers.Unavailable, "wait for the new sandbox: %w", ctx.Err())
+	}
+}
+
+// create makes the sandbox, or takes the one there is. The caller holds its lock and has made its directory.
+func (p *Provider) create(ctx context.Context, spec providers.Spec, img image) (providers.Instance, error) {
+	b, err := p.inspect(spec.ID)
+	if err != nil {
+		return providers.Instance{}, err
+	}
+	switch b.status {
+	case statusPaused:
+		return b.instance(), nil
+	case statusRunning:
+		_, err := p.link(ctx, b)
+		return b.instance(), err
+	case statusHalfMade, statusGone: // start again from nothing
+	}
+	if err := p.end(ctx, b); err != nil {
+		return providers.Instance{}, err
+	}
+	select {
+	case p.starts <- struct{}{}:
+		defer func() { <-p.starts }()
+	case <-ctx.Done():
+		return providers.Instance{}, providers.Errorf(providers.Busy, "wait for other sandboxes to start: %w", ctx.Err())
+	}
+	if err := p.start(ctx, b, spec, img); err != nil {
+		p.cfg.Logger.WarnContext(ctx, "sandbox did not start", "sandbox_id", spec.ID, "error", err)
+		return providers.Instance{}, errors.Join(err, p.remove(ctx, b))
+	}
+	p.cfg.Logger.InfoContext(ctx, "sandbox started", "sandbox_id", spec.ID, "image", spec.Image)
+	b.status = statusRunning
+	return b.instance(), nil
+}
+
+func (p *Provider) start(ctx context.Context, b box, spec providers.Spec, img image) error {
+	if err := prepareBox(b); err != nil {
+		return providers.Errorf(providers.Internal, "prepare the sandbox's directory: %w", err)
+	}
+	limits := cgroup.Limits{Memory: spec.Resources.MemoryMB << 20, CPUs: spec.Resources.CPUs, Pids: spec.Resources.Pids + guestPids}
+	if err := b.group.Make(limits); err != nil {
+		return providers.Errorf(providers.Internal, "make the sandbox's control group: %w", err)
+	}
+	if err := p.startKeeper(ctx, p.plan(b, spec, img)); err != nil {
+		return err
+	}
+	if err := p.greet(ctx, b, greeting); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, readyFile), nil, 0o600); err != nil {
+		return providers.Errorf(providers.Internal, "note that the sandbox is ready: %w", err)
+	}
+	return nil
+}
+
+// prepareBox leaves of an earlier attempt nothing but the lock.
+func prepareBox(b box) error {
+	for _, name := range []string{readyFile, keeper.AliveFile, keeper.SocketFile, keeper.EndFile} {
+		if err := os.RemoveAll(filepath.Join(b.dir, name)); err != nil {
+			return err
+		}
+	}
+	return os.MkdirAll(filepath.Join(b.dir, keeper.RootDir), 0o700)
+}
+
+// startKeeper returns when the guest runs. The keeper has a session of its own: signals for this process are not for it.
+func (p *Provider) startKeeper(ctx context.Context, plan keeper.Plan) error {
+	text, err := json.Marshal(plan)
+	if err != nil {
+		return providers.Errorf(providers.Internal, "write the keeper's plan: %w", err)
+	}
+	answers, answer, err := os.Pipe()
+	if err != nil {
+		return providers.Errorf(providers.Internal, "start the keeper: %w", err)
+	}
+	defer answers.Close()
+	stop := context.AfterFunc(ctx, func() { _ = answers.Close() })
+	defer stop()
+	cmd, err := p.launch(text, answer)
+	_ = answer.Close()
+	if err != nil {
+		return providers.Errorf(providers.Internal, "start the keeper: %w", err)
+	}
+	p.children.adopt(cmd.Process)
+	said, err := io.ReadAll(io.LimitReader(answers, 4<<10))
+	if err != nil {
+		return providers.Errorf(providers.Unavailable, "wait for the keeper: %w", errors.Join(ctx.Err(), err))
+	}
+	if string(said) != keeper.Ready {
+		return providers.Errorf(providers.Internal, "the sandbox did not start: %s", strings.TrimSpace(string(said)))
+	}
+	return nil
+}
+
+// launch hands the plan over in a file, which nobody has to stand by for.
+func (p *Provider) launch(plan []byte, answer *os.File) (*exec.Cmd, error) {
+	file, err := memoryFile(plan)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	cmd := exec.Command(filepath.Join(p.programs.dir, keeper.KeeperProgram))
+	cmd.Env, cmd.Dir = []string{}, "/"
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = file, answer, answer
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd, cmd.Start()
+}
+
+// memoryFile is a file with content that has no name and is gone with its last descriptor.
+func memoryFile(content []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("plan", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "plan")
+	if _, err := f.WriteAt(content, 0); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}

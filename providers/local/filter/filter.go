@@ -1,0 +1,127 @@
+// Package filter is the list of system calls that a program in a sandbox may make, as a program for the kernel.
+//
+// The list is that of Docker's current default profile for a process without capabilities, made narrower. It is
+// compiled here, without the C library that engines use for it.
+package filter
+
+import (
+	"fmt"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// Instruction is one step of a filter.
+type Instruction = unix.SockFilter
+
+// Places in the kernel's struct seccomp_data. Both halves of an argument are read apart: low first, as all machines
+// with a table here have it.
+const (
+	offNumber = 0
+	offArch   = 4
+	offArgs   = 16
+)
+
+// foreign is where the numbers of another call table begin on x86-64: x32's, with which a filter could be passed by.
+const foreign = 0x40000000
+
+// Compile makes the filter for this machine. A call without a rule fails with EPERM.
+func Compile() ([]Instruction, error) {
+	m, err := thisMachine()
+	if err != nil {
+		return nil, err
+	}
+	program := []Instruction{
+		load(offArch), jump(unix.BPF_JEQ, m.audit, 1, 0), result(unix.SECCOMP_RET_KILL_PROCESS),
+		load(offNumber), jump(unix.BPF_JGE, foreign, 0, 1), deny(unix.EPERM),
+	}
+	for _, rule := range rules() {
+		for _, name := range rule.Names {
+			number, known := m.calls[name]
+			if !known {
+				continue // a call of other machines
+			}
+			block, err := compile(number, rule)
+			if err != nil {
+				return nil, fmt.Errorf("rule of %s: %w", name, err)
+			}
+			program = append(program, block...)
+		}
+	}
+	return append(program, deny(unix.EPERM)), nil
+}
+
+// compile makes the steps of one call: they answer when the rule fits, and else fall through with the call's number
+// loaded.
+func compile(number uint32, rule specs.LinuxSyscall) ([]Instruction, error) {
+	answer, err := action(rule)
+	if err != nil {
+		return nil, err
+	}
+	var body []Instruction
+	for _, arg := range rule.Args {
+		mask, want := ^uint64(0), arg.Value
+		switch arg.Op {
+		case specs.OpEqualTo:
+		case specs.OpMaskedEqual:
+			mask, want = arg.Value, arg.ValueTwo
+		default:
+			return nil, fmt.Errorf("comparison %s", arg.Op)
+		}
+		at := offArgs + 8*uint32(arg.Index)
+		body = append(body, compare(at, uint32(mask), uint32(want))...)
+		body = append(body, compare(at+4, uint32(mask>>32), uint32(want>>32))...)
+	}
+	body = append(body, answer)
+	if len(rule.Args) > 0 {
+		body = append(body, load(offNumber))
+		leave(body, len(body)-1)
+	}
+	return append([]Instruction{jump(unix.BPF_JEQ, number, 0, uint8(len(body)))}, body...), nil
+}
+
+// compare goes on when the masked half at offset is want; leave says where to otherwise.
+func compare(offset, mask, want uint32) []Instruction {
+	return []Instruction{
+		load(offset),
+		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: mask},
+		jump(unix.BPF_JEQ, want, 0, 0),
+	}
+}
+
+// leave makes every comparison in body that fails go on at index to.
+func leave(body []Instruction, to int) {
+	for i := range body {
+		if body[i].Code == unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K {
+			body[i].Jf = uint8(to - i - 1)
+		}
+	}
+}
+
+func action(rule specs.LinuxSyscall) (Instruction, error) {
+	switch rule.Action {
+	case specs.ActAllow:
+		return result(unix.SECCOMP_RET_ALLOW), nil
+	case specs.ActErrno:
+		errno := uint32(unix.EPERM)
+		if rule.ErrnoRet != nil {
+			errno = uint32(*rule.ErrnoRet)
+		}
+		return result(unix.SECCOMP_RET_ERRNO | errno), nil
+	default:
+		return Instruction{}, fmt.Errorf("action %s", rule.Action)
+	}
+}
+
+func load(offset uint32) Instruction {
+	return Instruction{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
+}
+
+// jump skips yes steps where the comparison with k holds, and no steps where not.
+func jump(comparison uint16, k uint32, yes, no uint8) Instruction {
+	return Instruction{Code: unix.BPF_JMP | comparison | unix.BPF_K, Jt: yes, Jf: no, K: k}
+}
+
+func deny(errno unix.Errno) Instruction { return result(unix.SECCOMP_RET_ERRNO | uint32(errno)) }
+
+func result(value uint32) Instruction { return Instruction{Code: unix.BPF_RET | unix.BPF_K, K: value} }

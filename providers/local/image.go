@@ -1,0 +1,43 @@
+package local
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sandyard/providers"
+)
+
+// image is an unpacked image: images/NAME/tree is its root file system and images/NAME/env its environment, one
+// NAME=VALUE a line. In NAME '%', '/' and ':' are written %25, %2F and %3A. images/NAME may be a link to another name.
+type image struct {
+	tree string
+	env  map[string]string
+}
+
+func (p *Provider) image(name string) (image, error) {
+	file := strings.NewReplacer("%", "%25", "/", "%2F", ":", "%3A").Replace(name)
+	dir, err := filepath.EvalSymlinks(filepath.Join(p.cfg.Dir, "images", file))
+	if errors.Is(err, fs.ErrNotExist) || file == "." || file == ".." {
+		return image{}, providers.Errorf(providers.ImageMissing, "there is no image %.200q in %s; run make tree for the default one", name, filepath.Join(p.cfg.Dir, "images"))
+	}
+	if err != nil {
+		return image{}, providers.Errorf(providers.Unavailable, "look for the image: %w", err)
+	}
+	img := image{tree: filepath.Join(dir, "tree"), env: map[string]string{}}
+	if _, err := os.Stat(img.tree); err != nil {
+		return image{}, providers.Errorf(providers.ImageMissing, "image %.200q has no tree; make it anew: %w", name, err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "env"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return image{}, providers.Errorf(providers.Unavailable, "read the image's environment: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "="); ok {
+			img.env[name] = value
+		}
+	}
+	return img, nil
+}

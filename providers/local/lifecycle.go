@@ -1,0 +1,143 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"sandyard/providers"
+	"sandyard/providers/local/keeper"
+)
+
+const (
+	endPoll = time.Millisecond
+	// keeperPatience is how long a keeper may take to notice that its guest is dead.
+	keeperPatience = 500 * time.Millisecond
+)
+
+// Pause implements providers.Pauser. The link is let go of: nobody answers on it, and whoever waits on it must not
+// take that for a death.
+func (p *Provider) Pause(ctx context.Context, id string) error {
+	return p.change(ctx, id, func(b box) error {
+		if b.status != statusPaused {
+			if err := b.usable(); err != nil {
+				return err
+			}
+			if err := p.freeze(ctx, b); err != nil {
+				return err
+			}
+		}
+		p.pauses.begin(id)
+		p.links.drop(id, nil)
+		return nil
+	})
+}
+
+// freeze does not leave a sandbox half frozen behind.
+func (p *Provider) freeze(ctx context.Context, b box) error {
+	err := b.group.Freeze(ctx)
+	if err == nil {
+		return nil
+	}
+	undo, stop := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+	defer stop()
+	return providers.Errorf(providers.Unavailable, "pause the sandbox: %w", errors.Join(err, b.group.Thaw(undo)))
+}
+
+// Resume implements providers.Pauser.
+func (p *Provider) Resume(ctx context.Context, id string) error {
+	return p.change(ctx, id, func(b box) error {
+		if b.status == statusPaused {
+			if err := b.group.Thaw(ctx); err != nil {
+				return providers.Errorf(providers.Unavailable, "resume the sandbox: %w", err)
+			}
+		} else if err := b.usable(); err != nil {
+			return err
+		}
+		p.pauses.end(id)
+		return nil
+	})
+}
+
+// change does something with a sandbox while nobody else does.
+func (p *Provider) change(ctx context.Context, id string, do func(box) error) error {
+	if !validID.MatchString(id) {
+		return providers.ErrNotFound
+	}
+	unlock, err := p.lock(ctx, id, false)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	b, err := p.inspect(id)
+	if err != nil {
+		return err
+	}
+	return do(b)
+}
+
+// Delete implements providers.Provider.
+func (p *Provider) Delete(ctx context.Context, id string) error {
+	err := p.change(ctx, id, func(b box) error { return p.remove(ctx, b) })
+	if err != nil && !errors.Is(err, providers.ErrNotFound) {
+		return err
+	}
+	p.links.drop(id, nil)
+	p.pauses.forget(id)
+	p.cfg.Logger.InfoContext(ctx, "sandbox removed", "sandbox_id", id)
+	return nil
+}
+
+// remove leaves nothing of the sandbox, whatever state it is in.
+func (p *Provider) remove(ctx context.Context, b box) error {
+	if err := p.end(ctx, b); err != nil {
+		return err
+	}
+	if err := p.removeDir(b); err != nil {
+		return providers.Errorf(providers.Internal, "remove the sandbox's directory: %w", err)
+	}
+	return nil
+}
+
+// end kills the sandbox's processes and removes its control group. Its mounts end with its processes.
+func (p *Provider) end(ctx context.Context, b box) error {
+	ctx, stop := context.WithTimeout(ctx, removeTimeout)
+	defer stop()
+	p.links.drop(b.id, nil)
+	// The keeper ends with its guest; one that has none yet would start it behind our back, so the group is looked at
+	// again when the keeper is gone.
+	for _, step := range []func(context.Context) error{
+		b.group.Kill, func(ctx context.Context) error { return endKeeper(ctx, b) }, b.group.Kill, b.group.Remove,
+	} {
+		if err := step(ctx); err != nil {
+			return providers.Errorf(providers.Unavailable, "end the sandbox: %w", err)
+		}
+	}
+	p.children.reap()
+	return nil
+}
+
+// endKeeper waits for the end of the keeper, and brings it about where it does not come by itself. A keeper that lives
+// but has not said who it is will in a moment.
+func endKeeper(ctx context.Context, b box) error {
+	patience := keeperPatience
+	if b.status == statusHalfMade {
+		patience = 0
+	}
+	for begun := time.Now(); ; {
+		pid, alive := keeper.Alive(b.dir)
+		if !alive {
+			return nil
+		}
+		if pid > 0 && time.Since(begun) >= patience {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		select {
+		case <-time.After(endPoll):
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the keeper: %w", ctx.Err())
+		}
+	}
+}

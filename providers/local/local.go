@@ -1,0 +1,153 @@
+// Package local runs sandboxes as processes of this machine, in namespaces, under control groups and a filter of
+// system calls, without any engine. It is there for development, for tests and for code that is trusted to begin with:
+// it shares the kernel like any container, and it has not had the years of attacks that engines have. It is not the
+// boundary for production.
+//
+// Every sandbox has the same guest as in a container, worked by package envd. A small process per sandbox, the keeper,
+// holds the guest's standard input and output, so that its commands survive the worker. All that belongs to a sandbox
+// is a directory, a control group and the processes in it; any worker with the same data directory finds them.
+package local
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"sandyard/providers"
+	"sandyard/providers/local/cgroup"
+	"sandyard/providers/local/filter"
+)
+
+// Warning is what everybody who chooses this provider should read.
+const Warning = "local sandboxes share this machine's kernel and are not the boundary for production: use them for development, tests and trusted code"
+
+// Config says where sandboxes live and what they are made from.
+type Config struct {
+	// Dir holds images, the guest's programs and the sandboxes' own directories. All workers that share it, on one
+	// machine, share the sandboxes.
+	Dir string
+	// Fleet names the installation. Only sandboxes that carry it are ever listed, adopted or removed.
+	Fleet string
+	// GuestPath is the directory of the programs "guest", "sup" and "keeper".
+	GuestPath string
+	// StartConcurrency limits starts in flight. 0 = the number of cores.
+	StartConcurrency int
+	// Defaults fill what a Spec leaves at zero.
+	Defaults providers.Resources
+	Logger   *slog.Logger
+}
+
+// Provider is this machine as a sandbox provider. It implements providers.Provider and providers.Pauser.
+type Provider struct {
+	cfg      Config
+	groups   cgroup.Hierarchy
+	programs *programs
+	filter   []unix.SockFilter
+	starts   chan struct{} // one token per start in flight
+	children children
+	links    links
+	pauses   pauses
+	// work counts goroutines that outlive the call which began them; Close waits for them.
+	work sync.WaitGroup
+}
+
+var (
+	_ providers.Provider = (*Provider)(nil)
+	_ providers.Pauser   = (*Provider)(nil)
+)
+
+// New prepares the machine. It answers a providers.Unavailable error that says what is missing where sandboxes cannot
+// be made here.
+func New(ctx context.Context, cfg Config) (*Provider, error) {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	if err := Probe(); err != nil {
+		return nil, err
+	}
+	p := &Provider{cfg: cfg, starts: make(chan struct{}, cfg.StartConcurrency)}
+	if p.groups, err = cgroup.Find(); err != nil {
+		return nil, providers.Errorf(providers.Unavailable, "find the control groups: %w", err)
+	}
+	if p.filter, err = filter.Compile(); err != nil {
+		return nil, providers.Errorf(providers.Unavailable, "make the filter of system calls: %w", err)
+	}
+	if err := p.prepareDir(); err != nil {
+		return nil, providers.Errorf(providers.Unavailable, "prepare %s: %w", cfg.Dir, err)
+	}
+	if p.programs, err = openPrograms(cfg.Dir, cfg.GuestPath); err != nil {
+		return nil, err
+	}
+	cfg.Logger.WarnContext(ctx, "NOT A PRODUCTION BOUNDARY: "+Warning, "provider", "local", "dir", cfg.Dir)
+	return p, nil
+}
+
+func (c Config) complete() (Config, error) {
+	if c.Fleet == "" {
+		return c, providers.Errorf(providers.Invalid, "the local provider needs a fleet name")
+	}
+	if c.Dir == "" {
+		return c, providers.Errorf(providers.Invalid, "the local provider needs a data directory")
+	}
+	dir, err := filepath.Abs(c.Dir)
+	if err != nil {
+		return c, providers.Errorf(providers.Invalid, "data directory: %w", err)
+	}
+	c.Dir = dir
+	if c.StartConcurrency <= 0 {
+		c.StartConcurrency = runtime.NumCPU()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	c.Defaults = withDefaults(c.Defaults, standard())
+	c.Defaults.DiskMB = min(c.Defaults.DiskMB, c.Defaults.MemoryMB/2)
+	return c, nil
+}
+
+// Capabilities implements providers.Provider.
+func (p *Provider) Capabilities() providers.Capabilities {
+	return providers.Capabilities{
+		Provider:    "local",
+		Exec:        providers.Native,
+		Files:       providers.Native,
+		PauseMemory: providers.Native,
+		SplitOutput: providers.Native,
+		Stdin:       providers.Native,
+		Network:     providers.Unsupported,
+		PerNode:     true,
+		Warning:     Warning,
+	}
+}
+
+// EngineID is the data directory's own identity: two workers with the same answer share their sandboxes.
+func (p *Provider) EngineID(context.Context) (string, error) {
+	id, err := readID(filepath.Join(p.cfg.Dir, "id"))
+	if err != nil {
+		return "", providers.Errorf(providers.Unavailable, "read the data directory's identity: %w", err)
+	}
+	return id, nil
+}
+
+// Ensure answers nil when the data directory holds the image.
+func (p *Provider) Ensure(_ context.Context, image string) error {
+	_, err := p.image(image)
+	return err
+}
+
+// Close lets go of every sandbox and waits for creates in flight.
+func (p *Provider) Close() error {
+	p.links.closeAll()
+	p.work.Wait()
+	p.children.reap()
+	if err := p.programs.Close(); err != nil {
+		return fmt.Errorf("close the programs: %w", err)
+	}
+	return nil
+}

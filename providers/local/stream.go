@@ -1,0 +1,42 @@
+package local
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+// stream is a connection to the keeper, and so to the guest's standard input and output. It remembers who ended it.
+type stream struct {
+	conn *net.UnixConn
+	once sync.Once
+	shut atomic.Bool // closed from our side
+	torn atomic.Bool // ended from the other side before that
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	n, err := s.conn.Read(p)
+	return n, s.note(err)
+}
+
+func (s *stream) Write(p []byte) (int, error) {
+	n, err := s.conn.Write(p)
+	return n, s.note(err)
+}
+
+func (s *stream) note(err error) error {
+	if err != nil && !s.shut.Load() {
+		s.torn.Store(true)
+	}
+	return err
+}
+
+// Close detaches. The keeper keeps the guest's input open for the next who attaches.
+func (s *stream) Close() error {
+	var err error
+	s.once.Do(func() {
+		s.shut.Store(true)
+		err = s.conn.Close()
+	})
+	return err
+}
