@@ -254,5 +254,5 @@ func (r *Registry) Forget(name string) error {
 	}
 }
 
-// since is a duration in whole milliseconds.
-func since(t time.Time) int64 { return time.Since(t).Milliseconds() }
+// since is a duration in milliseconds, rounded up: nothing takes no time at all.
+func since(t time.Time) int64 { return (time.Since(t) + time.Millisecond - 1).Milliseconds() }
