@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -84,6 +85,65 @@ func TestStoppedWorkerUnderLoad(t *testing.T) {
 		if log := r.file(box, "read", object{"path": "log"}); log.Content != "0\n1\n2\n3\n4\n" {
 			t.Errorf("commands of a sandbox were started as %q", log.Content)
 		}
+	}
+	r.clean()
+}
+
+func TestEverythingKilledUnderLoad(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const old, young, each = 4, 4, 5
+	var homes []string
+	var all []job
+	load := func(box string) {
+		for n := range each {
+			all = append(all, r.start(box, fmt.Sprintf("echo %d >> log; sleep 0.5; echo %d", n, n)))
+		}
+		homes = append(homes, box)
+	}
+	for range old {
+		load(r.created(object{"memory_mb": 64}).ID)
+	}
+	again := func() accepted {
+		return r.submit("/v1/sandboxes/"+homes[0]+"/exec", object{"command": "echo last >> log"}, "Idempotency-Key", "last")
+	}
+	last := again().Job
+	for range young {
+		load(r.create(object{"memory_mb": 64}).ID)
+	}
+	eventually(t, 30*time.Second, "commands run and sandboxes are made", func() bool {
+		return r.count("running") > old && strings.Contains(r.call("GET", "/v1/jobs?kind=create&state=running&fields=id", nil).raw, `"id"`)
+	})
+	r.each(func(p *process) { p.signal(syscall.SIGKILL) })
+	r.each(func(p *process) { p.await(10 * time.Second) })
+	r.startAPI()
+	r.startWorker()
+	r.scheduler = r.start1("scheduler")
+	if repeated := again().Job; repeated.ID != last.ID {
+		t.Errorf("a client that did not hear of its job %s and asked again got %s", last.ID, repeated.ID)
+	}
+	attempts := 0
+	for i, j := range all {
+		if j = r.end(j).succeeded(t); j.Stdout != fmt.Sprintln(i%each) {
+			t.Errorf("a command's output: %s", j)
+		}
+		attempts += j.Attempt
+	}
+	if attempts == len(all) {
+		t.Error("no command outlived its worker, so little was tested")
+	}
+	r.end(last).succeeded(t)
+	for i, box := range homes {
+		want := "0\n1\n2\n3\n4\n"
+		if i == 0 {
+			want += "last\n"
+		}
+		if log := r.file(box, "read", object{"path": "log"}); log.Content != want {
+			t.Errorf("commands of a sandbox were started as %q, want %q", log.Content, want)
+		}
+	}
+	if found := r.engine.containers(t); len(found) != old+young {
+		t.Errorf("%d sandboxes are %d containers: %v", old+young, len(found), found)
 	}
 	r.clean()
 }

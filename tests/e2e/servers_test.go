@@ -114,6 +114,7 @@ func TestPostgreSQLGoesAndComes(t *testing.T) {
 		return r.end(r.submit("/v1/sandboxes/"+box+"/files/read", object{"path": "log", "parallel": true}).Job).Content == "begun\n"
 	})
 	check(t, server.Stop())
+	down := time.Now()
 	for path, body := range map[string]any{
 		"/v1/sandboxes": object{}, "/v1/sandboxes/" + box + "/exec": object{"command": "true"}, "/v1/jobs/" + slow.ID + "/cancel": nil,
 	} {
@@ -122,6 +123,7 @@ func TestPostgreSQLGoesAndComes(t *testing.T) {
 	r.call("GET", "/v1/jobs/"+slow.ID, nil).problem(t, 503, "database_unavailable")
 	r.call("GET", "/readyz", nil).want(t, 503)
 	r.call("GET", "/healthz", nil).want(t, 200)
+	eventually(t, 2*lease, "a lease is over, so the worker has let go of its job", func() bool { return time.Since(down) > lease+lease/3 })
 	server = startPostgres(t, dir)
 	t.Cleanup(func() { check(t, server.Stop()) })
 	eventually(t, 30*time.Second, "ready again", func() bool { return r.call("GET", "/readyz", nil).status == 200 })
