@@ -28,6 +28,16 @@ type CreateSandbox struct {
 	TimeoutSeconds     float64           `json:"timeout_seconds,omitempty" doc:"It ends that long after it started, whatever it does; default 3600, at most 86400"`
 	OnTimeout          string            `json:"on_timeout,omitempty" enum:"delete,pause" doc:"Default delete"`
 	IdleTimeoutSeconds float64           `json:"idle_timeout_seconds,omitempty" doc:"It is deleted when no job has run in it for that long; default 3600"`
+
+	// Foreign is what other APIs than our own may ask for.
+	Foreign Foreign `json:"-"`
+}
+
+// Foreign widens a wish by what the APIs of others know.
+type Foreign struct {
+	Metadata  map[string]string // labels with any names
+	NeverIdle bool
+	Public    bool // its ports need no token
 }
 
 // Defaults of a sandbox.
@@ -107,13 +117,40 @@ func (c CreateSandbox) sandbox(tenant string, cfg Catalog) (*models.Sandbox, err
 	if c.Key != "" {
 		box.Key = &c.Key
 	}
-	box.Spec, err = json.Marshal(sandboxSpec{Env: c.Env, Network: c.Network, Resources: providers.Resources{
+	c.Foreign.apply(box)
+	box.Spec, err = json.Marshal(sandboxSpec{Env: c.Env, Network: c.Network, Public: c.Foreign.Public, Resources: providers.Resources{
 		CPUs: c.CPUs, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB, Pids: c.Pids,
 	}})
 	if err != nil {
 		return nil, err
 	}
 	return box, cfg.resolve(c, box)
+}
+
+func (f Foreign) apply(box *models.Sandbox) {
+	if f.Metadata != nil {
+		box.Labels = f.Metadata
+	}
+	if f.NeverIdle {
+		box.IdleTimeoutMS = 0
+	}
+}
+
+// maxMetadata bounds the metadata of one sandbox, in bytes.
+const maxMetadata = 16 << 10
+
+func (f Foreign) check() error {
+	size := 0
+	for k, v := range f.Metadata {
+		if err := noNUL("metadata", k+v); err != nil {
+			return err
+		}
+		size += len(k) + len(v)
+	}
+	if size > maxMetadata {
+		return invalid("metadata", "is %d bytes in all, at most %d are possible", size, maxMetadata)
+	}
+	return nil
 }
 
 func orDelete(s string) string {
@@ -133,7 +170,7 @@ func (c CreateSandbox) check() error {
 	for _, err := range []error{
 		r("cpus", c.CPUs, 0.1, 64), r("memory_mb", float64(c.MemoryMB), 64, 262144),
 		r("disk_mb", float64(c.DiskMB), 1, 262144), r("pids", float64(c.Pids), 32, 32768),
-		checkEnv("env", c.Env), checkLabels(c.Labels), noNUL("key", c.Key), noNUL("image", c.Image),
+		checkEnv("env", c.Env), checkLabels(c.Labels), c.Foreign.check(), noNUL("key", c.Key), noNUL("image", c.Image),
 	} {
 		if err != nil {
 			return err

@@ -26,6 +26,7 @@ type sandboxSpec struct {
 	Env       map[string]string   `json:"env,omitempty"`
 	Resources providers.Resources `json:"resources"`
 	Network   bool                `json:"network"`
+	Public    bool                `json:"public,omitempty"` // for the edge: the ports need no token
 }
 
 // Kind implements Args.

@@ -23,6 +23,7 @@ type WorkerConfig struct {
 	Provider providers.Provider
 	Engine   string // where the provider's sandboxes live; workers of one engine can stand in for each other
 	Slots    int    // jobs at once
+	Gateway  string // URL at which the node's gateway is reached; empty = it has none
 	// MaxSandboxes is how many sandboxes the node holds at once; 0 = no limit.
 	MaxSandboxes int
 	Lease        time.Duration // how long a job or a sandbox waits for a worker that has gone silent
@@ -64,7 +65,7 @@ func NewWorker(c WorkerConfig) *Worker {
 	name := c.Provider.Capabilities().Provider
 	return &Worker{
 		store: c.Store, queue: NewQueue(rdb, c.Log), provider: c.Provider, rdb: rdb, redis: c.Redis,
-		node:  models.Node{ID: models.NewID("n"), Provider: name, Engine: c.Engine, Slots: c.Slots},
+		node:  models.Node{ID: models.NewID("n"), Provider: name, Engine: c.Engine, Slots: c.Slots, Gateway: c.Gateway},
 		room:  c.MaxSandboxes,
 		lease: c.Lease, grace: c.Grace, webhooks: c.Webhooks, metrics: c.Metrics,
 		log:   c.Log.With("provider", name),
@@ -72,6 +73,9 @@ func NewWorker(c WorkerConfig) *Worker {
 		held: map[string]*attempt{},
 	}
 }
+
+// Node is the id under which the worker holds sandboxes.
+func (w *Worker) Node() string { return w.node.ID }
 
 // Start registers the node, adopts what dead nodes of its engine held, and takes jobs until Stop.
 func (w *Worker) Start(ctx context.Context) error {

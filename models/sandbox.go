@@ -75,6 +75,7 @@ func (s *Store) Sandbox(ctx context.Context, tenant, id string) (Sandbox, error)
 // SandboxFilter selects sandboxes in List; empty fields match everything.
 type SandboxFilter struct {
 	State    SandboxState
+	States   []SandboxState // any of them
 	Provider string
 	Key      string
 	Labels   map[string]string // all must match
@@ -84,21 +85,39 @@ type SandboxFilter struct {
 
 // Sandboxes lists a tenant's sandboxes, newest first.
 func (s *Store) Sandboxes(ctx context.Context, tenant string, f SandboxFilter) ([]Sandbox, error) {
+	q, err := s.filtered(ctx, tenant, f)
+	if err != nil {
+		return nil, err
+	}
+	var list []Sandbox
+	err = whereSet(q, "id < ?", f.Before).Order("id DESC").Limit(f.Limit).Find(&list).Error
+	return list, err
+}
+
+// CountSandboxes returns how many sandboxes a list without pages would have.
+func (s *Store) CountSandboxes(ctx context.Context, tenant string, f SandboxFilter) (int, error) {
+	q, err := s.filtered(ctx, tenant, f)
+	if err != nil {
+		return 0, err
+	}
+	var n int64
+	err = q.Model(&Sandbox{}).Count(&n).Error
+	return int(n), err
+}
+
+func (s *Store) filtered(ctx context.Context, tenant string, f SandboxFilter) (*gorm.DB, error) {
 	q := s.db.WithContext(ctx).Where("tenant_id = ?", tenant)
 	q = whereSet(q, "state = ?", string(f.State))
 	q = whereSet(q, "provider = ?", f.Provider)
 	q = whereSet(q, "key = ?", f.Key)
-	q = whereSet(q, "id < ?", f.Before)
-	if len(f.Labels) > 0 {
-		labels, err := json.Marshal(f.Labels)
-		if err != nil {
-			return nil, err
-		}
-		q = q.Where("labels @> ?::jsonb", string(labels))
+	if len(f.States) > 0 {
+		q = q.Where("state IN ?", f.States)
 	}
-	var list []Sandbox
-	err := q.Order("id DESC").Limit(f.Limit).Find(&list).Error
-	return list, err
+	if len(f.Labels) == 0 {
+		return q, nil
+	}
+	labels, err := json.Marshal(f.Labels)
+	return q.Where("labels @> ?::jsonb", string(labels)), err
 }
 
 // CountOnNode returns how many live sandboxes a node holds.

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -49,7 +50,7 @@ func (s *Store) Bootstrap(ctx context.Context) (key string, err error) {
 		if res.Error != nil || res.RowsAffected == 0 {
 			return res.Error
 		}
-		key, err = createKey(tx, t.ID, "first key", []string{ScopeSandboxes, ScopeOperator})
+		key, err = createKey(tx, keyPrefix, t.ID, "first key", []string{ScopeSandboxes, ScopeOperator})
 		return err
 	})
 	return key, err
@@ -57,15 +58,31 @@ func (s *Store) Bootstrap(ctx context.Context) (key string, err error) {
 
 // CreateKey makes another key for a tenant and returns its plain text, which is not kept.
 func (s *Store) CreateKey(ctx context.Context, tenant, name string, scopes []string) (string, error) {
-	return createKey(s.db.WithContext(ctx), tenant, name, scopes)
+	return createKey(s.db.WithContext(ctx), keyPrefix, tenant, name, scopes)
 }
 
-func createKey(tx *gorm.DB, tenant, name string, scopes []string) (string, error) {
+// CreateE2BKey is CreateKey for a key that E2B's clients take for one of theirs.
+func (s *Store) CreateE2BKey(ctx context.Context, tenant, name string, scopes []string) (string, error) {
+	return createKey(s.db.WithContext(ctx), e2bKeyPrefix, tenant, name, scopes)
+}
+
+// How keys begin.
+const (
+	keyPrefix    = "sy_"
+	e2bKeyPrefix = "e2b_"
+)
+
+// IsKey says whether text looks like an API key.
+func IsKey(text string) bool {
+	return strings.HasPrefix(text, keyPrefix) || strings.HasPrefix(text, e2bKeyPrefix)
+}
+
+func createKey(tx *gorm.DB, prefix, tenant, name string, scopes []string) (string, error) {
 	secret := make([]byte, 20)
 	rand.Read(secret) // never fails
-	key := "sy_" + hex.EncodeToString(secret)
+	key := prefix + hex.EncodeToString(secret)
 	err := tx.Create(&APIKey{
-		ID: NewID("key_"), TenantID: tenant, Name: name, Hint: key[:7], Hash: hashKey(key), Scopes: scopes,
+		ID: NewID("key_"), TenantID: tenant, Name: name, Hint: key[:len(prefix)+4], Hash: hashKey(key), Scopes: scopes,
 	}).Error
 	return key, err
 }

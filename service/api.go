@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +16,7 @@ import (
 	"sandyard/jobs"
 	"sandyard/providers/catalog"
 	"sandyard/web"
+	"sandyard/web/edge"
 )
 
 // httpGrace is how long requests under way may take to end.
@@ -32,11 +34,30 @@ func RunAPI(ctx context.Context, c API, log *slog.Logger) error {
 	} else if key != "" {
 		fmt.Fprintln(os.Stdout, "First API key, shown only now:", key)
 	}
-	l, err := net.Listen("tcp", c.Addr)
+	doors, err := c.listen()
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return err
 	}
-	return ServeAPI(ctx, c, p, l, NewRegistry(), log)
+	return ServeAPI(ctx, c, p, doors, NewRegistry(), log)
+}
+
+// Doors are the listeners of an API process.
+type Doors struct {
+	API  net.Listener
+	Edge net.Listener // nil = there is none
+}
+
+func (c API) listen() (d Doors, err error) {
+	if d.API, err = net.Listen("tcp", c.Addr); err != nil {
+		return d, fmt.Errorf("listen: %w", err)
+	}
+	if c.Edge == "" {
+		return d, nil
+	}
+	if d.Edge, err = net.Listen("tcp", c.Edge); err != nil {
+		return d, errors.Join(fmt.Errorf("listen for the edge: %w", err), d.API.Close())
+	}
+	return d, nil
 }
 
 // NewRegistry returns the metrics of a process, with those of its runtime.
@@ -46,26 +67,58 @@ func NewRegistry() *prometheus.Registry {
 	return reg
 }
 
-// ServeAPI answers at l until ctx ends.
-func ServeAPI(ctx context.Context, c API, p *Parts, l net.Listener, reg *prometheus.Registry, log *slog.Logger) error {
+// ServeAPI answers at the doors until ctx ends.
+func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus.Registry, log *slog.Logger) error {
+	signer, err := p.signer(ctx)
+	if err != nil {
+		return errors.Join(err, doors.close())
+	}
 	reg.MustRegister(jobs.NewLoadCollector(p.Store))
 	waiters := jobs.NewWaiters(ctx, p.Store, p.rdb)
 	srv, err := web.New(web.Config{ //nolint:contextcheck // its handlers take their request's context
 		Store: p.Store, Jobs: jobs.NewClient(p.Store, p.Queue, c.catalog(), log), Waiters: waiters, Queue: p.Queue,
 		Redis: p.redis, Metrics: reg, PublicMetrics: c.PublicMetrics, Capabilities: catalog.Capabilities(),
-		MaxBody: c.MaxBody, Version: Version, Log: log,
+		MaxBody: c.MaxBody, Version: Version, E2B: &web.E2B{Signer: signer, Domain: c.Domain}, Log: log,
 	})
 	if err != nil {
-		return errors.Join(err, l.Close(), waiters.Close())
+		return errors.Join(err, doors.close(), waiters.Close())
 	}
-	log.InfoContext(ctx, "API listens", "addr", l.Addr().String())
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Listen(l) }()
+	ended := make(chan error, 2)
+	stopEdge := doors.serveEdge(ctx, edge.Config{Store: p.Store, Signer: signer, Log: log}, ended)
+	log.InfoContext(ctx, "API listens", "addr", doors.API.Addr().String())
+	go func() { ended <- srv.Listen(doors.API) }()
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpGrace)
 	defer cancel()
+	stopEdge()
 	return errors.Join(err, srv.Shutdown(grace), waiters.Close())
+}
+
+func (d Doors) close() error {
+	if d.Edge == nil {
+		return d.API.Close()
+	}
+	return errors.Join(d.API.Close(), d.Edge.Close())
+}
+
+// serveEdge passes traffic on until stop is called. An end that nobody asked for is told.
+func (d Doors) serveEdge(ctx context.Context, c edge.Config, ended chan<- error) (stop func()) {
+	if d.Edge == nil {
+		return func() {}
+	}
+	c.Log.InfoContext(ctx, "edge listens", "addr", d.Edge.Addr().String())
+	ctx, cancel := context.WithCancel(ctx)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := edge.New(c).Serve(ctx, d.Edge); err != nil {
+			ended <- fmt.Errorf("edge: %w", err)
+		}
+	})
+	return func() {
+		cancel()
+		serving.Wait()
+	}
 }

@@ -74,6 +74,8 @@ type API struct {
 	Addr          string `env:"LISTEN_ADDR" envDefault:":8080" doc:"where the API listens"`
 	MaxBody       int    `env:"MAX_BODY_BYTES" envDefault:"16777216" doc:"largest request body"`
 	PublicMetrics bool   `env:"PUBLIC_METRICS" envDefault:"false" doc:"/metrics of the API needs no key"`
+	Edge          string `env:"EDGE_ADDR" envDefault:":8090" doc:"where the API listens for traffic to the inside of sandboxes; empty = nowhere"`
+	Domain        string `env:"EDGE_DOMAIN" envDefault:"localhost:8090" doc:"where clients reach that: a sandbox's port is at {port}-{sandbox}.{domain}"`
 }
 
 // Validate says everything that is wrong.
@@ -97,6 +99,8 @@ type Worker struct {
 	Runtime      string        `env:"SANDBOX_RUNTIME" doc:"OCI runtime of sandboxes, such as runsc; default the engine's"`
 	Pull         bool          `env:"SANDBOX_PULL" envDefault:"false" doc:"fetch missing template images when a worker starts; jobs never do"`
 	Guest        string        `env:"GUEST_PATH" doc:"directory of the programs guest and sup; default the worker's own"`
+	Gateway      string        `env:"GATEWAY_ADDR" envDefault:":0" doc:"where a worker takes traffic to the inside of its sandboxes from the API's edge; port 0 = any free one, empty = nowhere"`
+	GatewayURL   string        `env:"GATEWAY_URL" doc:"where the API's edge reaches that, such as http://worker-3:8082; default this host's name and the port"`
 	Slots        int           `env:"WORKER_SLOTS" envDefault:"64" doc:"jobs that a worker runs at once"`
 	MaxSandboxes int           `env:"MAX_SANDBOXES" envDefault:"100" doc:"sandboxes that a worker holds at once"`
 	Lease        time.Duration `env:"LEASE" envDefault:"10s" doc:"how long jobs and sandboxes wait for a worker that has gone silent"`

@@ -10,6 +10,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/passes"
 )
 
 // Version of this build, as the API reports it.
@@ -56,6 +57,15 @@ func openStore(ctx context.Context, c Common, log *slog.Logger) (*models.Store, 
 			return nil, fmt.Errorf("gave up after %v: %w", patience, err)
 		}
 	}
+}
+
+// signer makes and checks the tokens of this installation; the first process that asks makes its secret.
+func (p *Parts) signer(ctx context.Context) (*passes.Signer, error) {
+	secret, err := p.Store.SettingOrSet(ctx, "pass_secret", passes.NewSecret())
+	if err != nil {
+		return nil, fmt.Errorf("read the secret of passes: %w", err)
+	}
+	return passes.New(secret), nil
 }
 
 // Close closes the connections.

@@ -44,11 +44,20 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	if err != nil {
 		return err
 	}
+	d, err := c.openDoor()
+	if err != nil {
+		return err
+	}
 	w := jobs.NewWorker(jobs.WorkerConfig{
 		Store: p.Store, Redis: p.redis, Provider: backend, Engine: engine, Slots: c.Slots, MaxSandboxes: c.MaxSandboxes,
-		Lease: c.Lease, Grace: c.Grace, Webhooks: jobs.NewWebhooks(p.Store, p.Queue, c.Allow, log),
+		Gateway: d.url, Lease: c.Lease, Grace: c.Grace, Webhooks: jobs.NewWebhooks(p.Store, p.Queue, c.Allow, log),
 		Metrics: jobs.NewMetrics(reg), Log: log,
 	})
+	closeDoor, err := d.serve(ctx, p, backend, w.Node(), log)
+	if err != nil {
+		return err
+	}
+	defer closeDoor()
 	if err := w.Start(ctx); err != nil {
 		return err
 	}

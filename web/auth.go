@@ -39,7 +39,7 @@ func newKeyCache(store *models.Store) *keyCache {
 
 // find answers like models.Store.Authenticate.
 func (k *keyCache) find(ctx context.Context, plain string) (models.APIKey, error) {
-	if !strings.HasPrefix(plain, "sy_") {
+	if !models.IsKey(plain) {
 		return models.APIKey{}, models.ErrNotFound
 	}
 	hash := sha256.Sum256([]byte(plain))

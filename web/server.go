@@ -39,6 +39,7 @@ type Config struct {
 	Capabilities  []providers.Capabilities
 	MaxBody       int // bytes; 0 = DefaultMaxBody
 	Version       string
+	E2B           *E2B // nil = no routes for E2B's clients
 	Log           *slog.Logger
 }
 
@@ -88,6 +89,9 @@ func New(c Config) (*Server, error) {
 	s.addRun()
 	s.addCatalog()
 	s.addOperator(c)
+	if c.E2B != nil {
+		s.addE2B(*c.E2B)
+	}
 	return s, s.addDocs()
 }
 

@@ -38,7 +38,7 @@ type finishedJob struct {
 	Sandbox struct{ ID string }
 }
 
-func (d *devStack) url() string { return "http://" + d.listener.Addr().String() }
+func (d *devStack) url() string { return "http://" + d.doors.API.Addr().String() }
 
 // awaitReady waits until the API takes jobs.
 func (d *devStack) awaitReady(ctx context.Context) error {
@@ -125,6 +125,9 @@ Try:
   curl -s '%[1]s/v1/run?wait=60s' -H 'Authorization: Bearer %[2]s' \
     -H 'Content-Type: application/json' -d '{"command": "echo hello; uname -a"}'
 
+E2B's clients work with:
+  export E2B_API_URL=%[1]s E2B_SANDBOX_URL=http://%[4]s E2B_API_KEY=%[2]s
+
 Ctrl-C stops everything and removes the sandboxes.
-`, d.url(), d.key, d.dir)
+`, d.url(), d.key, d.dir, d.doors.Edge.Addr())
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,7 +26,7 @@ type devStack struct {
 	postgres *dev.Postgres
 	redis    *dev.Redis
 	parts    *service.Parts
-	listener net.Listener
+	doors    service.Doors
 	key      string
 	log      *slog.Logger
 	logFile  *os.File
@@ -68,7 +69,8 @@ func startDev(ctx context.Context, dir, addr string) (d *devStack, err error) {
 	d = &devStack{dir: dir}
 	for _, step := range []func(context.Context) error{
 		d.openLog, d.startServers, d.configure, d.migrate, d.readKey,
-		func(context.Context) error { d.listener, err = listenNear(addr); return err },
+		func(context.Context) error { d.doors.API, err = listenNear(addr); return err },
+		func(context.Context) error { d.doors.Edge, err = listenNear(edgeNear(addr)); return err },
 		d.startProcesses, d.awaitReady,
 	} {
 		if err = step(ctx); err != nil {
@@ -102,7 +104,7 @@ func (d *devStack) startServers(ctx context.Context) error {
 
 // configure fills in what dev mode knows better than the environment.
 func (d *devStack) configure(ctx context.Context) error {
-	for name, value := range map[string]string{"DATABASE_URL": d.postgres.DSN(), "REDIS_URL": d.redis.URL(), "HEALTH_ADDR": ""} {
+	for name, value := range map[string]string{"DATABASE_URL": d.postgres.DSN(), "REDIS_URL": d.redis.URL(), "HEALTH_ADDR": "", "GATEWAY_ADDR": "127.0.0.1:0"} {
 		if err := os.Setenv(name, value); err != nil {
 			return err
 		}
@@ -161,6 +163,22 @@ func listenNear(addr string) (net.Listener, error) {
 	return net.Listen("tcp", net.JoinHostPort(host, "0"))
 }
 
+// edgeNear puts the edge ten ports above the API.
+func edgeNear(addr string) string {
+	host, text, _ := net.SplitHostPort(addr) // of what was listened at already
+	port, err := strconv.Atoi(text)
+	if err != nil || port == 0 {
+		return net.JoinHostPort(host, "0")
+	}
+	return net.JoinHostPort(host, strconv.Itoa(port+10))
+}
+
+// domain is where the ports of sandboxes are reached; browsers take every name below localhost for this machine.
+func (d *devStack) domain() string {
+	_, port, _ := net.SplitHostPort(d.doors.Edge.Addr().String()) // what net says, net can read
+	return net.JoinHostPort("localhost", port)
+}
+
 func (d *devStack) startProcesses(ctx context.Context) error {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // they outlive Ctrl-C until the sandboxes are removed
 	d.stop = stop
@@ -171,7 +189,8 @@ func (d *devStack) startProcesses(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g.Go(func() error { return service.ServeAPI(ctx, api, d.parts, d.listener, reg, d.log) })
+	api.Domain = d.domain()
+	g.Go(func() error { return service.ServeAPI(ctx, api, d.parts, d.doors, reg, d.log) })
 	g.Go(func() error { return service.Work(ctx, d.worker, d.parts, reg, d.log) })
 	g.Go(func() error {
 		service.Schedule(ctx, service.Scheduler{Common: d.worker.Common, Sandboxes: d.worker.Sandboxes, Callbacks: d.worker.Callbacks},

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -23,7 +24,7 @@ func commands() []command {
 	return []command{
 		{"dev", "[--once] [--dir DIR] [--addr ADDR]", "run everything on this machine and try it", runDev},
 		{"migrate", "", "bring the database of DATABASE_URL up to date", runMigrate},
-		{"key", "NAME [SCOPE...]", "make another API key (scopes: sandboxes, operator; default sandboxes)", runKey},
+		{"key", "[--e2b] NAME [SCOPE...]", "make another API key (scopes: sandboxes, operator; default sandboxes)", runKey},
 		{"version", "", "print the version", runVersion},
 	}
 }
@@ -73,7 +74,12 @@ func runMigrate(ctx context.Context, _ []string) error {
 }
 
 func runKey(ctx context.Context, args []string) error {
-	if len(args) == 0 {
+	f := flag.NewFlagSet("sandyard key", flag.ContinueOnError)
+	e2b := f.Bool("e2b", false, "in the form that E2B's clients expect")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if args = f.Args(); len(args) == 0 {
 		return fmt.Errorf("give the key a name, such as: sandyard key ci")
 	}
 	scopes, err := parseScopes(args[1:])
@@ -81,7 +87,11 @@ func runKey(ctx context.Context, args []string) error {
 		return err
 	}
 	return withStore(ctx, func(p *service.Parts, _ *slog.Logger) error {
-		key, err := p.Store.CreateKey(ctx, "default", args[0], scopes)
+		create := p.Store.CreateKey
+		if *e2b {
+			create = p.Store.CreateE2BKey
+		}
+		key, err := create(ctx, "default", args[0], scopes)
 		if err == nil {
 			fmt.Println("New API key, shown only now:", key)
 		}

@@ -1,0 +1,196 @@
+// Package gateway is the HTTP door of a worker: it passes requests on to the sandboxes that its node holds, over the
+// streams of their guests, so that a sandbox without a network can be reached all the same.
+//
+// A request comes from the edge of the API with a pass that names sandbox and port. Its bytes are not looked at: bodies
+// stream both ways at once, and an upgraded connection, such as a WebSocket, is carried as it is.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strconv"
+	"time"
+
+	"sandyard/passes"
+	"sandyard/providers"
+)
+
+// PassHeader carries the edge's pass. It never reaches a sandbox.
+const PassHeader = "Sandyard-Pass"
+
+// GuestPort is the port at which every sandbox has its guest, as E2B's clients know it.
+const GuestPort = 49983
+
+const (
+	headerPatience = 10 * time.Second
+	dialPatience   = 15 * time.Second
+	keepGuest      = 30 * time.Second // an unused stream to a guest
+	maxHeader      = 64 << 10
+	// keepEdge is how long an unused connection of the edge stays open: longer than the edge keeps it.
+	keepEdge = 2 * time.Minute
+)
+
+// Dialer is the inside of a sandbox that streams can be opened to.
+type Dialer interface {
+	// DialGuest opens a stream to the guest's own HTTP handler.
+	DialGuest(ctx context.Context) (net.Conn, error)
+	// DialPort connects to a TCP port on the sandbox's loopback. A port that nobody listens on is providers.Invalid.
+	DialPort(ctx context.Context, port uint16) (net.Conn, error)
+}
+
+// Config is what a Gateway stands on.
+type Config struct {
+	Provider providers.Provider
+	Signer   *passes.Signer
+	// Holds says whether this node holds a sandbox. Opening another node's would take it away from that one.
+	Holds func(ctx context.Context, sandbox string) (bool, error)
+	Log   *slog.Logger
+}
+
+// Gateway is an http.Handler.
+type Gateway struct {
+	Config
+	guests  *http.Transport
+	ports   *http.Transport
+	forward *httputil.ReverseProxy
+}
+
+// New returns the gateway of a worker.
+func New(c Config) *Gateway {
+	g := &Gateway{Config: c}
+	g.guests = g.transport()
+	// The server behind a port may close an unused connection at any time, and a request that meets that is lost.
+	g.ports = g.transport()
+	g.ports.DisableKeepAlives = true
+	g.forward = &httputil.ReverseProxy{
+		Rewrite: rewrite, Transport: g, FlushInterval: -1, ErrorHandler: g.explain,
+		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
+	}
+	return g
+}
+
+func (g *Gateway) transport() *http.Transport {
+	return &http.Transport{
+		DialContext:            g.dial,
+		DisableCompression:     true,
+		MaxIdleConnsPerHost:    32,
+		IdleConnTimeout:        keepGuest,
+		MaxResponseHeaderBytes: maxHeader,
+	}
+}
+
+// Serve answers at l until the function it returns is called, which cuts what still streams. The end of ctx alone does
+// not end it: a worker that drains is still reached.
+func (g *Gateway) Serve(ctx context.Context, l net.Listener) (stop func()) {
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	srv := &http.Server{
+		BaseContext: func(net.Listener) context.Context { return life }, // upgraded connections outlive Close
+		Handler:     g, ReadHeaderTimeout: headerPatience, IdleTimeout: keepEdge, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(g.Log.Handler(), slog.LevelDebug),
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			g.Log.Error("gateway's listener ended", "error", err)
+		}
+	}()
+	return func() {
+		end()
+		_ = srv.Close()
+		<-done
+		g.guests.CloseIdleConnections()
+		g.ports.CloseIdleConnections()
+	}
+}
+
+// ServeHTTP implements http.Handler.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	sandbox, port, ok := g.Signer.ReadGateway(r.Header.Get(PassHeader), time.Now())
+	if !ok {
+		writeError(w, http.StatusForbidden, refusal{Message: "this gateway serves only the edge of its own installation"})
+		return
+	}
+	r.Header.Del(PassHeader)
+	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 has it always
+	g.forward.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), targetKey{}, target{sandbox, port})))
+}
+
+type targetKey struct{}
+
+// target is where a request goes.
+type target struct {
+	sandbox string
+	port    uint16
+}
+
+func targetOf(ctx context.Context) target {
+	t, _ := ctx.Value(targetKey{}).(target)
+	return t
+}
+
+// rewrite keeps everything but the address: the host is that of the first request, and the edge has written down for
+// whom it forwards.
+func rewrite(p *httputil.ProxyRequest) {
+	t := targetOf(p.In.Context())
+	p.Out.URL.Scheme, p.Out.URL.Host = "http", net.JoinHostPort(t.sandbox, strconv.Itoa(int(t.port)))
+	p.Out.URL.RawQuery = p.In.URL.RawQuery
+	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if v, ok := p.In.Header[name]; ok {
+			p.Out.Header[name] = v
+		}
+	}
+}
+
+// RoundTrip implements http.RoundTripper.
+func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
+	if targetOf(r.Context()).port == GuestPort {
+		return g.guests.RoundTrip(r)
+	}
+	return g.ports.RoundTrip(r)
+}
+
+// dial opens a stream to the sandbox and port of addr.
+func (g *Gateway) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	defer cancel()
+	sandbox, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return nil, err
+	}
+	inside, err := g.open(ctx, sandbox)
+	if err != nil {
+		return nil, err
+	}
+	if port == GuestPort {
+		return inside.DialGuest(ctx)
+	}
+	return inside.DialPort(ctx, uint16(port))
+}
+
+func (g *Gateway) open(ctx context.Context, sandbox string) (Dialer, error) {
+	held, err := g.Holds(ctx, sandbox)
+	if err != nil {
+		return nil, err
+	}
+	if !held {
+		return nil, providers.ErrNotFound
+	}
+	box, err := g.Provider.Open(ctx, sandbox)
+	if err != nil {
+		return nil, err
+	}
+	inside, ok := box.(Dialer)
+	if !ok {
+		return nil, providers.Errorf(providers.NotSupported, "sandboxes of this provider cannot be reached by streams")
+	}
+	return inside, nil
+}

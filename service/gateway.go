@@ -1,0 +1,65 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+
+	"sandyard/gateway"
+	"sandyard/providers"
+)
+
+// door is a worker's gateway before it serves.
+type door struct {
+	listener net.Listener
+	url      string // empty = there is none
+}
+
+func (c Worker) openDoor() (door, error) {
+	if c.Gateway == "" {
+		return door{}, nil
+	}
+	l, err := net.Listen("tcp", c.Gateway)
+	if err != nil {
+		return door{}, fmt.Errorf("listen for the gateway: %w", err)
+	}
+	d := door{listener: l, url: c.GatewayURL}
+	if d.url == "" {
+		d.url, err = reachable(l.Addr().String())
+	}
+	return d, err
+}
+
+// reachable makes a URL of a listener's address. One that means every address of the host gets the host's name.
+func reachable(addr string) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", err
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		if host, err = os.Hostname(); err != nil {
+			return "", err
+		}
+	}
+	return (&url.URL{Scheme: "http", Host: net.JoinHostPort(host, port)}).String(), nil
+}
+
+// serve passes traffic on to the sandboxes that node holds, until stop is called.
+func (d door) serve(ctx context.Context, p *Parts, backend providers.Provider, node string, log *slog.Logger) (stop func(), err error) {
+	if d.listener == nil {
+		return func() {}, nil
+	}
+	signer, err := p.signer(ctx)
+	if err != nil {
+		return nil, errors.Join(err, d.listener.Close())
+	}
+	log.InfoContext(ctx, "gateway listens", "url", d.url)
+	return gateway.New(gateway.Config{
+		Provider: backend, Signer: signer, Log: log,
+		Holds: func(ctx context.Context, sandbox string) (bool, error) { return p.Store.Holds(ctx, node, sandbox) },
+	}).Serve(ctx, d.listener), nil
+}

@@ -1,0 +1,45 @@
+package edge
+
+import (
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// Headers that name sandbox and port where the host does not, as E2B's clients send them.
+const (
+	idHeader   = "E2b-Sandbox-Id"
+	portHeader = "E2b-Sandbox-Port"
+)
+
+// destination finds out where a request wants to go. A host {port}-{id}.{domain} comes before headers: a page behind it
+// must not reach another sandbox by naming it.
+func destination(r *http.Request) (id string, port uint16, ok bool) {
+	if id, port, ok = fromHost(r.Host); ok {
+		return id, port, true
+	}
+	id = r.Header.Get(idHeader)
+	port, ok = parsePort(r.Header.Get(portHeader))
+	return id, port, ok && validID(id)
+}
+
+func fromHost(host string) (id string, port uint16, ok bool) {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	label, _, _ := strings.Cut(host, ".")
+	text, id, _ := strings.Cut(label, "-")
+	port, ok = parsePort(text)
+	id = strings.ToLower(id)
+	return id, port, ok && validID(id)
+}
+
+func parsePort(text string) (uint16, bool) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return uint16(n), err == nil && n > 0
+}
+
+func validID(id string) bool {
+	return len(id) <= 64 && id != "" && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
+}

@@ -1,0 +1,151 @@
+// Package edge is the second door of the API process: it passes HTTP requests on to the inside of sandboxes, whether they
+// come for a port's preview or from a client that speaks E2B's envd protocol with the guest.
+//
+// It finds the sandbox by the request's host or headers, checks that the caller may go there, and hands the stream to
+// the gateway of the sandbox's node. What flows is never looked at. Traffic counts as use of the sandbox.
+package edge
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+	"time"
+
+	"sandyard/gateway"
+	"sandyard/models"
+	"sandyard/passes"
+)
+
+const (
+	headerPatience = 10 * time.Second
+	dialPatience   = 5 * time.Second
+	passLife       = time.Minute
+	keepClient     = 2 * time.Minute  // an unused connection of a client
+	keepGateway    = 30 * time.Second // an unused connection to a gateway
+	maxHeader      = 64 << 10
+)
+
+// Config is what an Edge stands on.
+type Config struct {
+	Store  *models.Store
+	Signer *passes.Signer
+	Log    *slog.Logger
+}
+
+// Edge is an http.Handler.
+type Edge struct {
+	store    *models.Store
+	signer   *passes.Signer
+	log      *slog.Logger
+	routes   *routes
+	activity *activity
+	upstream *http.Transport
+	forward  *httputil.ReverseProxy
+}
+
+// New returns an edge, which counts activity while it serves.
+func New(c Config) *Edge {
+	e := &Edge{
+		store: c.Store, signer: c.Signer, log: c.Log, routes: newRoutes(c.Store),
+		activity: newActivity(c.Store, c.Log),
+		upstream: &http.Transport{
+			DialContext:        (&net.Dialer{Timeout: dialPatience}).DialContext,
+			DisableCompression: true, MaxIdleConnsPerHost: 256, IdleConnTimeout: keepGateway, MaxResponseHeaderBytes: maxHeader,
+		},
+	}
+	e.forward = &httputil.ReverseProxy{
+		Rewrite: e.rewrite, Transport: e.upstream, FlushInterval: -1, ErrorHandler: e.explain,
+		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
+	}
+	return e
+}
+
+// Serve answers at l until ctx ends; streams are cut then.
+func (e *Edge) Serve(ctx context.Context, l net.Listener) error {
+	srv := &http.Server{
+		BaseContext: func(net.Listener) context.Context { return ctx }, // upgraded connections outlive Close
+		Handler:     e, ReadHeaderTimeout: headerPatience, IdleTimeout: keepClient, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
+	}
+	var closing sync.WaitGroup
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
+	closing.Go(e.activity.run)
+	err := srv.Serve(l)
+	stop()
+	e.activity.stop()
+	closing.Wait()
+	e.upstream.CloseIdleConnections()
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// visit is a request that may go on.
+type visit struct {
+	route models.Route
+	port  uint16
+}
+
+type visitKey struct{}
+
+func visitOf(ctx context.Context) visit {
+	v, _ := ctx.Value(visitKey{}).(visit)
+	return v
+}
+
+// ServeHTTP implements http.Handler.
+func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 has it always
+	id, port, ok := destination(r)
+	if !ok {
+		refuse(w, http.StatusBadRequest, "name the sandbox and its port, by the host {port}-{id}.{domain} or by the headers "+
+			idHeader+" and "+portHeader)
+		return
+	}
+	route, err := e.routes.find(r.Context(), id)
+	switch {
+	case errors.Is(err, models.ErrNotFound):
+		gateway.NotFound(w, id)
+		return
+	case err != nil:
+		e.log.WarnContext(r.Context(), "route not found out", "sandbox_id", id, "error", err)
+		refuse(w, http.StatusServiceUnavailable, "the database does not answer; try again")
+		return
+	}
+	if !e.enter(w, r, route, port) {
+		return
+	}
+	if route.State != models.SandboxRunning || route.Gateway == "" {
+		gateway.NotFound(w, id)
+		return
+	}
+	defer e.activity.visit(id)()
+	e.forward.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitKey{}, visit{route, port})))
+}
+
+// rewrite turns the request to the sandbox's gateway. Host, path and query stay as the caller wrote them.
+func (e *Edge) rewrite(p *httputil.ProxyRequest) {
+	v := visitOf(p.In.Context())
+	if to, err := url.Parse(v.route.Gateway); err == nil {
+		p.Out.URL.Scheme, p.Out.URL.Host = to.Scheme, to.Host
+	}
+	p.Out.URL.RawQuery = p.In.URL.RawQuery
+	p.SetXForwarded()
+	p.Out.Header.Set(gateway.PassHeader, e.signer.Gateway(v.route.SandboxID, v.port, time.Now().Add(passLife)))
+}
+
+// explain answers for a gateway that cannot be reached. The sandbox may have moved: it is looked up anew next time.
+func (e *Edge) explain(w http.ResponseWriter, r *http.Request, err error) {
+	v := visitOf(r.Context())
+	e.routes.forget(v.route.SandboxID)
+	if r.Context().Err() == nil {
+		e.log.WarnContext(r.Context(), "gateway not reached", "sandbox_id", v.route.SandboxID, "gateway", v.route.Gateway, "error", err)
+	}
+	refuse(w, http.StatusBadGateway, "the sandbox's worker did not answer; try again")
+}
