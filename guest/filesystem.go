@@ -3,22 +3,21 @@ package guest
 import (
 	"context"
 	"io/fs"
+	"strings"
 
 	"sandyard/guest/dialect"
 	"sandyard/guest/envdpb/filesystem"
-	"sandyard/guest/envdpb/filesystem/filesystemconnect"
 	"sandyard/guest/files"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// filesystemService is envd's filesystem.Filesystem. Watching answers "unimplemented".
+// filesystemService is envd's filesystem.Filesystem.
 type filesystemService struct {
-	filesystemconnect.UnimplementedFilesystemHandler
-
-	files   *files.Tree
-	lenient bool // answer as envd does: that a directory exists is an error, that a path to remove does not exist is none
+	files    *files.Tree
+	watchers *watchers
+	lenient  bool // answer as envd does: that a directory exists is an error, that a path to remove does not exist is none
 }
 
 // Stat describes a path.
@@ -64,15 +63,18 @@ func (s *filesystemService) Remove(_ context.Context, req *connect.Request[files
 
 func entryInfo(e files.Entry) *filesystem.EntryInfo {
 	info := &filesystem.EntryInfo{
-		Name: e.Name, Path: e.Path, Type: entryType(e.Mode), Size: e.Size,
+		Name: valid(e.Name), Path: valid(e.Path), Type: entryType(e.Mode), Size: e.Size,
 		Mode: uint32(e.Mode.Perm()), Permissions: e.Mode.String(),
 		Owner: e.Owner, Group: e.Group, ModifiedTime: timestamppb.New(e.ModifiedAt),
 	}
 	if e.Target != "" {
-		info.SymlinkTarget = &e.Target
+		info.SymlinkTarget = new(valid(e.Target))
 	}
 	return info
 }
+
+// valid replaces what the protocol cannot carry: a name may hold any bytes, and one such must not hide all others.
+func valid(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
 func entryType(mode fs.FileMode) filesystem.FileType {
 	switch {

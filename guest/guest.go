@@ -39,6 +39,7 @@ type Guest struct {
 	host    *procs.Host
 	execs   *execs.Registry
 	files   *files.Tree
+	watch   *watchers
 	claim   *claim
 	birth   birth
 	access  access
@@ -60,6 +61,7 @@ func New(o Options) (*Guest, error) {
 		files: files.NewTree(o.Roots, o.WorkDir),
 		claim: newClaim(o.Unclaimed),
 	}
+	g.watch = newWatchers(g.files)
 	g.worker = checkUser(g.users, g.workerRoutes())
 	g.outside = g.access.guard(checkUser(g.users, g.envdRoutes(true)))
 	if o.Unclaimed > 0 {
@@ -71,8 +73,11 @@ func New(o Options) (*Guest, error) {
 // Abandoned is closed when nobody has claimed the sandbox in time; its process should then end.
 func (g *Guest) Abandoned() <-chan struct{} { return g.claim.abandoned }
 
-// Close kills every command.
-func (g *Guest) Close() { g.host.Close() }
+// Close kills every command and ends every watcher.
+func (g *Guest) Close() {
+	g.watch.close()
+	g.host.Close()
+}
 
 // workerRoutes are envd's calls and our own.
 func (g *Guest) workerRoutes() http.Handler {
@@ -95,7 +100,7 @@ func (g *Guest) envdRoutes(lenient bool) *http.ServeMux {
 	}
 	mux := http.NewServeMux()
 	mux.Handle(processconnect.NewProcessHandler(&processService{execs: g.execs}, options...))
-	mux.Handle(filesystemconnect.NewFilesystemHandler(&filesystemService{files: g.files, lenient: lenient}, options...))
+	mux.Handle(filesystemconnect.NewFilesystemHandler(&filesystemService{files: g.files, watchers: g.watch, lenient: lenient}, options...))
 	mux.HandleFunc("GET "+dialect.HealthPath, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	})

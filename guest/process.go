@@ -19,6 +19,15 @@ import (
 // keepaliveHeader is envd's: the seconds between keepalive events on a quiet stream.
 const keepaliveHeader = "Keepalive-Ping-Interval"
 
+// keepaliveOf is the time between keepalive events that a request asks for, 0 for none.
+func keepaliveOf(h http.Header) time.Duration {
+	seconds, err := strconv.ParseUint(h.Get(keepaliveHeader), 10, 16)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
+}
+
 // processService is envd's process.Process.
 type processService struct {
 	execs *execs.Registry
@@ -181,8 +190,8 @@ func (s events) stream(ctx context.Context, e *execs.Exec, offsets [2]int64) err
 
 // keepAlive sends keepalive events when the request asks for them; the returned function ends that.
 func (s *events) keepAlive() (stop func()) {
-	seconds, err := strconv.Atoi(s.request.Get(keepaliveHeader))
-	if err != nil || seconds <= 0 {
+	interval := keepaliveOf(s.request)
+	if interval == 0 {
 		return func() {}
 	}
 	var mu sync.Mutex
@@ -195,7 +204,7 @@ func (s *events) keepAlive() (stop func()) {
 	send, done := s.send, make(chan struct{})
 	var beats sync.WaitGroup
 	beats.Go(func() {
-		tick := time.NewTicker(time.Duration(seconds) * time.Second)
+		tick := time.NewTicker(interval)
 		defer tick.Stop()
 		for {
 			select {

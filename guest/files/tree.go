@@ -155,3 +155,24 @@ func inRoot[T any](t *Tree, path string, follow bool, f func(*os.Root, place) (T
 	}
 	return result, nil
 }
+
+// Directory returns an opened root that holds the directory path, and the directory's place below it. The caller
+// closes the root.
+func (t *Tree) Directory(path string) (root *os.Root, rel, abs string, err error) {
+	p, err := t.locate(path, true)
+	if err != nil {
+		return nil, "", "", err
+	}
+	root, err = os.OpenRoot(p.root)
+	if err != nil {
+		return nil, "", "", pathError(err, path)
+	}
+	info, err := root.Stat(p.rel)
+	if err == nil && !info.IsDir() {
+		err = dialect.Errorf(dialect.ReasonNotADir, "path '%s' is not a directory", path)
+	}
+	if err != nil {
+		return nil, "", "", errors.Join(pathError(err, path), root.Close())
+	}
+	return root, p.rel, p.abs, nil
+}

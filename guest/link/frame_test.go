@@ -80,7 +80,9 @@ func FuzzFrameReader(f *testing.F) {
 	for _, seed := range [][]byte{
 		nil, whole, whole[:3], whole[:headerSize-1], whole[:headerSize], whole[:headerSize+9], longest[:headerSize+9],
 		append(bytes.Clone(whole[:200]), whole...), append([]byte("noise"), whole...), magic(),
-		bytes.Repeat(magic(), 9), bytes.Repeat(longest[:headerSize], 5), {0xf5}, []byte("HTTP/1.1 200 OK\r\n\r\n"),
+		bytes.Repeat(magic(), 9), bytes.Repeat(longest[:headerSize], 5),
+		{0xf5},
+		[]byte("HTTP/1.1 200 OK\r\n\r\n"),
 	} {
 		f.Add(seed)
 	}

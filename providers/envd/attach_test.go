@@ -38,7 +38,7 @@ func (m *mortal) Write(p []byte) (int, error) {
 	}
 	_, _ = m.client.Write(p[:m.left])
 	m.left = 0
-	_ = m.client.Close()
+	_ = m.Close()
 	return 0, io.ErrClosedPipe
 }
 

@@ -20,7 +20,7 @@ import (
 )
 
 // testBinaries is where TestMain puts the guest and its supervisor.
-var testBinaries string
+var testBinaries string //nolint:gochecknoglobals // TestMain has no other way to tell the tests
 
 func TestMain(m *testing.M) {
 	os.Exit(runTests(m))

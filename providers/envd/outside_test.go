@@ -111,7 +111,7 @@ func TestOutsidersDoNotReachTheWorkersCalls(t *testing.T) {
 		}
 	}
 	c := processconnect.NewProcessClient(hc, "http://guest", connect.WithProtoJSON())
-	stream, o := startPlain(t, deadline(t, 20*time.Second), c, shellRequest("echo plain"))
+	stream, o := startPlain(deadline(t, 20*time.Second), t, c, shellRequest("echo plain"))
 	finishPlain(t, stream, o)
 	if o.stdout != "plain\n" {
 		t.Errorf("a named command was reached: %q", o.stdout)

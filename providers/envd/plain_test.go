@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/guest/envdpb/filesystem"
-	"sandyard/guest/envdpb/filesystem/filesystemconnect"
 	"sandyard/guest/envdpb/process"
 	"sandyard/guest/envdpb/process/processconnect"
 	"sandyard/providers"
@@ -56,7 +54,7 @@ func (o *outcome) take(event *process.ProcessEvent) {
 	}
 }
 
-func startPlain(t *testing.T, ctx context.Context, c processconnect.ProcessClient, req *process.StartRequest) (*connect.ServerStreamForClient[process.StartResponse], *outcome) {
+func startPlain(ctx context.Context, t *testing.T, c processconnect.ProcessClient, req *process.StartRequest) (*connect.ServerStreamForClient[process.StartResponse], *outcome) {
 	t.Helper()
 	stream, err := c.Start(ctx, connect.NewRequest(req))
 	must(t, err)
@@ -93,7 +91,7 @@ func TestPlainCommands(t *testing.T) {
 		"kill -9 $$":                     `out "" err "" code -1 exited false status "signal: killed"`,
 		"head -c 3000000 /dev/zero | tr '\\0' x | wc -c; sleep 0.1 &": `out "3000000\n" err "" code 0 exited true status "exit status 0"`,
 	} {
-		stream, o := startPlain(t, deadline(t, 20*time.Second), c, shellRequest(script))
+		stream, o := startPlain(deadline(t, 20*time.Second), t, c, shellRequest(script))
 		finishPlain(t, stream, o)
 		got := fmt.Sprintf("out %q err %q code %d exited %v status %q", o.stdout, o.stderr, o.end.GetExitCode(), o.end.GetExited(), o.end.GetStatus())
 		if got != want || o.pid == 0 {
@@ -131,7 +129,7 @@ func TestPlainInputSignalsAndList(t *testing.T) {
 	ctx := deadline(t, 20*time.Second)
 	req := shellRequest("cat; echo eof; exec sleep 1000")
 	req.Tag = new("mine")
-	stream, o := startPlain(t, ctx, c, req)
+	stream, o := startPlain(ctx, t, c, req)
 	for _, part := range []string{"one ", "two\n"} {
 		_, err := c.SendInput(ctx, connect.NewRequest(&process.SendInputRequest{
 			Process: byPid(o.pid), Input: &process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: []byte(part)}},
@@ -165,11 +163,11 @@ func TestAPlainCommandOutlivesItsClientButNotItsDeadline(t *testing.T) {
 	s := newEngine(t).sandbox(envd.Options{})
 	c := plainClient(s)
 	ctx, cancel := context.WithCancel(context.Background())
-	_, left := startPlain(t, ctx, c, shellRequest("sleep 1000"))
+	_, left := startPlain(ctx, t, c, shellRequest("sleep 1000"))
 	cancel()
 	short, cancelShort := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancelShort()
-	stream, _ := startPlain(t, short, c, shellRequest("sleep 1000"))
+	stream, _ := startPlain(short, t, c, shellRequest("sleep 1000"))
 	for stream.Receive() {
 	}
 	if connect.CodeOf(stream.Err()) != connect.CodeDeadlineExceeded {
@@ -202,7 +200,7 @@ func TestTerminal(t *testing.T) {
 	ctx := deadline(t, 20*time.Second)
 	req := shellRequest("test -t 0 && test -t 1 && stty size; read line; stty size; echo got $line")
 	req.Pty = &process.PTY{Size: &process.PTY_Size{Cols: 77, Rows: 33}}
-	stream, o := startPlain(t, ctx, c, req)
+	stream, o := startPlain(ctx, t, c, req)
 	for !strings.Contains(o.pty, "33 77") && stream.Receive() {
 		o.take(stream.Msg().GetEvent())
 	}
@@ -271,11 +269,6 @@ func TestPlainFiles(t *testing.T) {
 		if fmt.Sprint(answer.StatusCode) != status || !strings.Contains(string(text), message) {
 			t.Errorf("%s: got %d %s", target, answer.StatusCode, text)
 		}
-	}
-	watch := filesystemconnect.NewFilesystemClient(hc, base)
-	_, err = watch.CreateWatcher(deadline(t, 5*time.Second), connect.NewRequest(&filesystem.CreateWatcherRequest{Path: "."}))
-	if connect.CodeOf(err) != connect.CodeUnimplemented {
-		t.Errorf("got %v", err)
 	}
 }
 
