@@ -4,14 +4,14 @@ GOLANGCI_VERSION    := v2.15.0
 GOVULNCHECK_VERSION := v1.1.4
 
 BUILD       := -trimpath -ldflags '-s -w'
-PROGRAMS    := ./cmd/api ./cmd/worker ./cmd/scheduler ./cmd/guest ./cmd/sandyard
+PROGRAMS    := ./cmd/api ./cmd/worker ./cmd/scheduler ./cmd/guest ./cmd/keeper ./cmd/sandyard
 TOOLS       := bin/tools
 GOLANGCI    := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
 GOVULNCHECK := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)
 ENGINE      := scripts/engine.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build image run test bench lint fmt vuln generate compose-check compose-image compose-smoke clean
+.PHONY: help setup build image tree run test bench lint fmt vuln generate compose-check compose-image compose-smoke clean
 
 help: ## Print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,8 +26,11 @@ build: ## Build the static programs into bin/
 image: setup ## Make the image sandboxes start from
 	@$(ENGINE) images/build.sh
 
+tree: setup ## Unpack that image for the local provider, which needs no engine (root)
+	@images/tree.sh
+
 run: setup build ## Start everything on this machine and run one program in a sandbox (ONCE=1: then stop)
-	@exec $(ENGINE) sh -c 'images/build.sh && exec bin/sandyard dev $(if $(filter-out 0,$(ONCE)),--once)'
+	@ONCE='$(ONCE)' exec scripts/run.sh
 
 test: setup-test build ## Run all tests, with the race detector, on real PostgreSQL, Redis and Docker (ARGS=...)
 	@$(ENGINE) scripts/test.sh $(ARGS)

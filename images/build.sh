@@ -11,9 +11,11 @@ cd "$(dirname "$0")"
 
 name=sandyard/python
 base=${BASE:-python:3.12-slim}
-packages=base-files,base-passwd,libc-bin,dash,bash,coreutils,grep,sed,findutils,diffutils,tar,gzip,mawk,util-linux,procps,debianutils,patch,ca-certificates,python3,python3-pip,python3-venv,git
 
 die() { echo "image: $*" >&2; exit 1; }
+
+# shellcheck source=images/debian.sh
+. ./debian.sh
 
 engine() { $sudo docker "$@"; }
 
@@ -24,8 +26,6 @@ find_docker() {
 	sudo="sudo -n"
 	engine version >/dev/null 2>&1 || die "no Docker engine answers; start it (dockerd) or set DOCKER_HOST"
 }
-
-recipe() { cat build.sh rootfs.sh | sha256sum | cut -c1-16; }
 
 label() { engine image inspect -f "{{index .Config.Labels \"$2\"}}" "$1" 2>/dev/null; }
 
@@ -60,32 +60,13 @@ add_user() {
 from_packages() {
 	type -P mmdebstrap >/dev/null ||
 		die "the registry does not answer and mmdebstrap is missing; install it (apt-get install mmdebstrap) or run where $base can be pulled"
-	local suite sources=()
-	suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
-	[ -n "$suite" ] || die "this system is not Debian or a derivative; run where $base can be pulled"
-	for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources; do
-		[ -s "$file" ] && sources+=("$file")
-	done
 	work=$(mktemp -d)
 	trap 'rm -rf "$work"' EXIT
 	chmod 755 "$work"
-	unpack "$suite" "${sources[@]}" >"$work/log" 2>&1 || { tail -n 20 "$work/log" >&2; die "mmdebstrap ended with an error"; }
-	engine import -c 'WORKDIR /workspace' -c 'USER 1000:1000' -c 'CMD ["python3"]' \
-		-c 'ENV PATH=/usr/local/bin:/usr/bin:/bin HOME=/workspace LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1' \
+	debian_tar "$work/root.tar"
+	engine import -c 'WORKDIR /workspace' -c 'USER 1000:1000' -c 'CMD ["python3"]' -c "ENV ${environment[*]}" \
 		- "$name:building" <"$work/root.tar" >/dev/null
-	origin="debian $suite packages"
-}
-
-# The extract variant only unpacks: no maintainer scripts, no dpkg database, a third of the time and the size.
-unpack() {
-	local suite=$1
-	shift
-	mmdebstrap --quiet --variant=extract --include="$packages" \
-		--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
-		--aptopt='Apt::Install-Recommends "false"' --aptopt='Acquire::Languages "none"' \
-		--skip=cleanup/apt --skip=check/empty \
-		--extract-hook="bash '$PWD/rootfs.sh' \"\$1\"" \
-		"$suite" "$work/root.tar" "$@"
+	origin="debian $(debian_suite) packages"
 }
 
 # seal writes into the labels what the image really holds, as found by running it.

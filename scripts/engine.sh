@@ -1,11 +1,11 @@
 #!/bin/bash
 # Runs a command with a Docker engine that answers.
 #
-#   scripts/engine.sh COMMAND...
+#   scripts/engine.sh [--or OTHER] COMMAND...
 #
 # An engine that answers, DOCKER_HOST's or the system's, is used as it is. Otherwise root gets one: the system's service
 # where systemd runs, else a dockerd of our own, which ends with the last command that uses it. It has no bridge and
-# touches no firewall, as sandboxes have no network.
+# touches no firewall, as sandboxes have no network. Where there can be none, it runs OTHER instead, split at blanks.
 set -euo pipefail
 
 log=.sandyard/dockerd.log
@@ -97,7 +97,23 @@ if [ "${1:-}" = --keep ]; then
 	keep
 	exit
 fi
-type -P docker >/dev/null || die "the docker command is missing: run make setup"
+other=
+if [ "${1:-}" = --or ]; then
+	other=$2
+	shift 2
+fi
+
+reach() {
+	type -P docker >/dev/null || die "the docker command is missing: run make setup"
+	answers || begin
+}
+
 hold
-answers || begin
+if [ -z "$other" ] || [ -n "${DOCKER_HOST:-}" ]; then
+	reach
+elif ! (reach); then
+	exec 9>&-
+	# shellcheck disable=SC2086 # a program with its arguments
+	exec $other
+fi
 exec "$@"

@@ -22,7 +22,7 @@ missing() {
 	[ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
 	has_postgres || echo postgresql
 	has redis-server || echo redis-server
-	engine_answers || { has dockerd && has docker; } || echo docker.io
+	[ "${SANDBOX_PROVIDER:-}" = local ] || engine_answers || { has dockerd && has docker; } || echo docker.io
 	has_image || has mmdebstrap || echo mmdebstrap
 	case ${1:-run} in
 	test) has_cgo || echo gcc libc6-dev ;;
@@ -89,4 +89,4 @@ need_go
 mapfile -t packages < <(missing "${1:-run}" | tr ' ' '\n')
 [ ${#packages[@]} = 0 ] || install "${packages[@]}"
 # From Debian 13 on the client is a package of its own.
-has docker || install docker-cli
+[ "${SANDBOX_PROVIDER:-}" = local ] || has docker || install docker-cli

@@ -1,0 +1,37 @@
+# shellcheck shell=bash
+# Sourced by build.sh and tree.sh: the root of a sandbox, unpacked from this machine's own Debian packages. They stand
+# in this directory and define die.
+
+packages=base-files,base-passwd,libc-bin,dash,bash,coreutils,grep,sed,findutils,diffutils,tar,gzip,mawk,util-linux,procps,debianutils,patch,ca-certificates,python3,python3-pip,python3-venv,git
+# shellcheck disable=SC2034 # for those who source this
+environment=(PATH=/usr/local/bin:/usr/bin:/bin HOME=/workspace LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1)
+
+# recipe is the same as long as nothing that decides over the content has changed.
+recipe() { cat build.sh debian.sh rootfs.sh | sha256sum | cut -c1-16; }
+
+# debian_suite says which release this machine is.
+debian_suite() { (. /etc/os-release && echo "${VERSION_CODENAME:-}"); }
+
+# debian_tar writes the root to the file $1.
+debian_tar() {
+	local suite sources=() log
+	suite=$(debian_suite)
+	[ -n "$suite" ] || die "this system is not Debian or a derivative"
+	for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources; do
+		[ -s "$file" ] && sources+=("$file")
+	done
+	log=$1.log
+	unpack "$suite" "$1" "${sources[@]}" >"$log" 2>&1 || { tail -n 20 "$log" >&2; die "mmdebstrap ended with an error"; }
+}
+
+# The extract variant only unpacks: no maintainer scripts, no dpkg database, a third of the time and the size.
+unpack() {
+	local suite=$1 to=$2
+	shift 2
+	mmdebstrap --quiet --variant=extract --include="$packages" \
+		--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
+		--aptopt='Apt::Install-Recommends "false"' --aptopt='Acquire::Languages "none"' \
+		--skip=cleanup/apt --skip=check/empty \
+		--extract-hook="bash '$PWD/rootfs.sh' \"\$1\"" \
+		"$suite" "$to" "$@"
+}
