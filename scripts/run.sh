@@ -15,7 +15,7 @@ containers() {
 }
 
 processes() {
-	echo "run: NO DOCKER ENGINE: sandboxes are processes of this machine in namespaces. This is not a production boundary." >&2
+	echo "run: LOCAL SANDBOXES: processes of this machine in namespaces, no containers. NOT A PRODUCTION BOUNDARY." >&2
 	images/tree.sh
 	SANDBOX_PROVIDER=local exec "${dev[@]}"
 }

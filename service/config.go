@@ -46,7 +46,7 @@ func positive(name string, n int) error {
 
 // Sandboxes is what the API offers and the worker makes.
 type Sandboxes struct {
-	Provider  string            `env:"SANDBOX_PROVIDER" envDefault:"docker" doc:"what runs sandboxes"`
+	Provider  string            `env:"SANDBOX_PROVIDER" envDefault:"docker" doc:"what runs sandboxes: docker, or local, which is for development and trusted code"`
 	Templates map[string]string `env:"SANDBOX_TEMPLATES" envDefault:"python=sandyard/python:default" envKeyValSeparator:"=" doc:"template=image, comma-separated"`
 	Template  string            `env:"SANDBOX_TEMPLATE" envDefault:"python" doc:"the template of sandboxes that name none"`
 }
@@ -98,7 +98,8 @@ type Worker struct {
 	DockerHost   string        `env:"DOCKER_HOST" doc:"the Docker engine; default its usual socket"`
 	Runtime      string        `env:"SANDBOX_RUNTIME" doc:"OCI runtime of sandboxes, such as runsc; default the engine's"`
 	Pull         bool          `env:"SANDBOX_PULL" envDefault:"false" doc:"fetch missing template images when a worker starts; jobs never do"`
-	Guest        string        `env:"GUEST_PATH" doc:"directory of the programs guest and sup; default the worker's own"`
+	Guest        string        `env:"GUEST_PATH" doc:"directory of the programs guest, sup and keeper; default the worker's own"`
+	LocalDir     string        `env:"LOCAL_DIR" envDefault:".sandyard/local" doc:"where the provider local keeps its images and sandboxes"`
 	Gateway      string        `env:"GATEWAY_ADDR" envDefault:":0" doc:"where a worker takes traffic to the inside of its sandboxes from the API's edge; port 0 = any free one, empty = nowhere"`
 	GatewayURL   string        `env:"GATEWAY_URL" doc:"where the API's edge reaches that, such as http://worker-3:8082; default this host's name and the port"`
 	Slots        int           `env:"WORKER_SLOTS" envDefault:"64" doc:"jobs that a worker runs at once"`

@@ -11,6 +11,7 @@ import (
 	"sandyard/providers"
 	"sandyard/providers/catalog"
 	"sandyard/providers/docker"
+	"sandyard/providers/local"
 )
 
 // RunWorker runs a worker process until ctx ends.
@@ -71,9 +72,10 @@ func openProvider(ctx context.Context, c Worker, log *slog.Logger) (providers.Pr
 	if err != nil {
 		return nil, fmt.Errorf("find the guest: %w", err)
 	}
-	p, err := catalog.Open(ctx, c.Provider, catalog.Config{Docker: docker.Config{
-		Host: c.DockerHost, Fleet: c.Fleet, GuestPath: guest, Runtime: c.Runtime, Pull: c.Pull, Logger: log,
-	}})
+	p, err := catalog.Open(ctx, c.Provider, catalog.Config{
+		Docker: docker.Config{Host: c.DockerHost, Fleet: c.Fleet, GuestPath: guest, Runtime: c.Runtime, Pull: c.Pull, Logger: log},
+		Local:  local.Config{Dir: c.LocalDir, Fleet: c.Fleet, GuestPath: guest, Logger: log},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("open provider %s: %w", c.Provider, err)
 	}

@@ -9,11 +9,13 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/docker"
+	"sandyard/providers/local"
 )
 
 // Config holds what each provider needs; only the part of the one that is opened is looked at.
 type Config struct {
 	Docker docker.Config
+	Local  local.Config
 }
 
 type opener func(context.Context, Config) (providers.Provider, error)
@@ -21,6 +23,7 @@ type opener func(context.Context, Config) (providers.Provider, error)
 func openers() map[string]opener {
 	return map[string]opener{
 		"docker": func(ctx context.Context, c Config) (providers.Provider, error) { return docker.New(ctx, c.Docker) },
+		"local":  func(ctx context.Context, c Config) (providers.Provider, error) { return local.New(ctx, c.Local) },
 	}
 }
 
@@ -38,5 +41,5 @@ func Open(ctx context.Context, name string, cfg Config) (providers.Provider, err
 
 // Capabilities says what each provider can do, without opening any.
 func Capabilities() []providers.Capabilities {
-	return []providers.Capabilities{(*docker.Provider)(nil).Capabilities()}
+	return []providers.Capabilities{(*docker.Provider)(nil).Capabilities(), (*local.Provider)(nil).Capabilities()}
 }

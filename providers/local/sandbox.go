@@ -141,3 +141,8 @@ func (s *sandbox) do(ctx context.Context, repeat bool, call func(*envd.Sandbox) 
 	_, err := via(ctx, s, repeat, func(in *envd.Sandbox) (struct{}, error) { return struct{}{}, call(in) })
 	return err
 }
+
+// DialGuest opens a stream to the guest's own HTTP handler.
+func (s *sandbox) DialGuest(ctx context.Context) (net.Conn, error) {
+	return via(ctx, s, true, func(in *envd.Sandbox) (net.Conn, error) { return in.DialGuest(ctx) })
+}

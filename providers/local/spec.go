@@ -19,7 +19,7 @@ const (
 	// guestPids are the guest's own threads and those of its idle supervisors, which count towards the limit of processes.
 	guestPids = 40
 	// nearMemory is what the programs of a sandbox are left when its work directory is full.
-	nearMemory = 16
+	nearMemory                                = 16
 	workDirFiles, tempFiles, tempMB, sharedMB = 100 << 10, 10 << 10, 64, 16
 )
 
