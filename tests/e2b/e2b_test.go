@@ -1,0 +1,199 @@
+//go:build e2b
+
+package e2b
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sandyard/dev/testenv"
+	"sandyard/models"
+	"sandyard/service"
+)
+
+// patience bounds one suite.
+const patience = 4 * time.Minute
+
+func TestNode(t *testing.T) {
+	t.Parallel()
+	newStack(t).drive("node", "suite.mjs", "js/suite.mjs")
+}
+
+func TestPython(t *testing.T) {
+	t.Parallel()
+	newStack(t).drive("venv/bin/python", "suite.py", "python/suite.py")
+}
+
+// stack is an installation for one client.
+type stack struct {
+	t    *testing.T
+	api  net.Listener
+	edge net.Listener
+	key  string
+	log  *lockedLog
+}
+
+func newStack(t *testing.T) *stack {
+	t.Helper()
+	s := &stack{t: t, api: listen(t), edge: listen(t), log: &lockedLog{}}
+	log := slog.New(slog.NewJSONHandler(s.log, nil))
+	_, socket, _ := testenv.Redis(t)
+	common := service.Common{
+		DatabaseURL: testenv.Database(t), DatabaseConn: 10, RedisURL: (&url.URL{Scheme: "unix", Path: socket}).String(), Window: 64,
+	}
+	parts, err := service.Connect(t.Context(), common, log)
+	check(t, err)
+	t.Cleanup(func() { parts.Close(log) })
+	check(t, parts.Store.Migrate(t.Context(), log))
+	_, err = parts.Store.Bootstrap(t.Context())
+	check(t, err)
+	s.key, err = parts.Store.CreateE2BKey(t.Context(), "default", "suite", []string{models.ScopeSandboxes})
+	check(t, err)
+	s.run(common, parts, log)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log of the installation:\n%s", s.log)
+		}
+	})
+	return s
+}
+
+// run starts the processes; the end of the test stops them, in order.
+func (s *stack) run(common service.Common, parts *service.Parts, log *slog.Logger) {
+	boxes := service.Sandboxes{Provider: "docker", Templates: map[string]string{"python": "sandyard/python:default"}, Template: "python"}
+	_, port, err := net.SplitHostPort(s.edge.Addr().String())
+	check(s.t, err)
+	api := service.API{Common: common, Sandboxes: boxes, Domain: "localhost:" + port, MaxBody: 1 << 20}
+	worker := service.Worker{
+		Common: common, Sandboxes: boxes, Fleet: "e2b-" + strings.ToLower(rand.Text()[:12]), Guest: guest(s.t),
+		Gateway: "127.0.0.1:0", Slots: 16, MaxSandboxes: 50, Lease: 10 * time.Second,
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	start := func(f func() error) {
+		running.Go(func() {
+			if err := f(); err != nil {
+				s.t.Error(err)
+			}
+		})
+	}
+	registry := service.NewRegistry()
+	start(func() error {
+		return service.ServeAPI(ctx, api, parts, service.Doors{API: s.api, Edge: s.edge}, registry, log)
+	})
+	start(func() error { return service.Work(ctx, worker, parts, registry, log) })
+	start(func() error {
+		service.Schedule(ctx, service.Scheduler{Common: common, Sandboxes: boxes}, parts, log)
+		return nil
+	})
+	s.t.Cleanup(func() {
+		stop()
+		running.Wait()
+	})
+	s.t.Cleanup(func() { s.emptied(parts) })
+}
+
+// emptied waits until the last sandbox has ended. Whatever a failed suite leaves has a timeout of its own.
+func (s *stack) emptied(parts *service.Parts) {
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		live, err := parts.Store.LiveSandboxes(context.Background(), 100)
+		if err != nil || len(live) == 0 {
+			check(s.t, err)
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			s.t.Errorf("%d sandboxes live on after the suite, the first is %s: %s", len(live), live[0].ID, live[0].State)
+			return
+		}
+	}
+}
+
+// drive runs a suite from the directory where the clients are installed.
+func (s *stack) drive(program, name, suite string) {
+	s.t.Helper()
+	dir := os.Getenv("E2B_CLIENTS")
+	if dir == "" {
+		s.t.Fatal("E2B_CLIENTS is not set to the directory with the clients: run make e2b")
+	}
+	text, err := os.ReadFile(suite)
+	check(s.t, err)
+	check(s.t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
+	if path := filepath.Join(dir, program); strings.Contains(program, "/") {
+		program = path
+	}
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, name)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "E2B_API_KEY="+s.key, "E2B_API_URL=http://"+s.api.Addr().String(),
+		"E2B_SANDBOX_URL=http://"+s.edge.Addr().String())
+	out, err := cmd.CombinedOutput()
+	s.t.Logf("%s\n%s", name, out)
+	if err != nil {
+		s.t.Errorf("%s: %v", name, err)
+	}
+}
+
+// guest builds the programs that go into every sandbox.
+func guest(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, from := range map[string]string{"guest": "./cmd/guest", "sup": "./cmd/guest-sup"} {
+		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", filepath.Join(dir, name), from)
+		cmd.Dir = filepath.Join("..", "..")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("build %s: %v\n%s", name, err, out)
+		}
+	}
+	return dir
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	return l
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lockedLog keeps what is logged.
+type lockedLog struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}

@@ -1,0 +1,404 @@
+// Drives a Sandyard server with E2B's own client. The environment says where it is: E2B_API_URL, E2B_SANDBOX_URL and
+// E2B_API_KEY. Every case prints one line; the exit code says whether all went well.
+import assert from 'node:assert/strict'
+import { createHash, randomBytes } from 'node:crypto'
+import http from 'node:http'
+import net from 'node:net'
+import { CommandExitError, FileType, Sandbox } from 'e2b'
+
+const edge = new URL(process.env.E2B_SANDBOX_URL)
+const cases = []
+const test = (name, run) => cases.push({ name, run })
+
+// patience bounds one case: a suite that hangs says nothing.
+const patience = 60_000
+
+async function runAll() {
+  const only = process.argv[2]
+  let failed = 0
+  for (const { name, run } of cases.filter((c) => !only || c.name.includes(only))) {
+    const began = Date.now()
+    let timer
+    const limit = new Promise((_, reject) => {
+      timer = setTimeout(() => reject(new Error(`not done after ${patience} ms`)), patience)
+    })
+    try {
+      await Promise.race([run(), limit])
+      console.log(`ok   ${name} (${Date.now() - began} ms)`)
+    } catch (error) {
+      failed++
+      console.log(`FAIL ${name}: ${error?.stack ?? error}`)
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+  return failed
+}
+
+let sandbox
+
+test('create', async () => {
+  sandbox = await Sandbox.create({ timeoutMs: 300_000, metadata: { suite: 'js', 'a key': 'a/ä=&value' }, envs: { GREETING: 'hello' } })
+  assert.match(sandbox.sandboxId, /^[a-z0-9]+$/)
+  assert.equal(await sandbox.isRunning(), true)
+})
+
+test('command: output, streams apart, environment, directory', async () => {
+  const out = []
+  const done = await sandbox.commands.run('echo $GREETING; echo $EXTRA; pwd; echo problem >&2', {
+    envs: { EXTRA: 'more' }, cwd: '/tmp', onStdout: (text) => { out.push(text) },
+  })
+  assert.equal(done.stdout, 'hello\nmore\n/tmp\n')
+  assert.equal(done.stderr, 'problem\n')
+  assert.equal(out.join(''), done.stdout)
+})
+
+test('command: a failure is an error with its exit code', async () => {
+  await assert.rejects(sandbox.commands.run('echo partial; exit 7'), (error) => {
+    assert.ok(error instanceof CommandExitError)
+    assert.equal(error.exitCode, 7)
+    assert.equal(error.stdout, 'partial\n')
+    return true
+  })
+})
+
+test('command: as the sandbox\'s user, and as nobody else', async () => {
+  const { stdout } = await sandbox.commands.run('id -u')
+  assert.equal(stdout, '1000\n')
+  await assert.rejects(sandbox.commands.run('id -u', { user: 'root' }))
+})
+
+test('command: timeout', async () => {
+  const began = Date.now()
+  await assert.rejects(sandbox.commands.run('sleep 30', { timeoutMs: 700 }), /timed out|deadline/i)
+  assert.ok(Date.now() - began < 10_000)
+})
+
+test('command: in the background, with input, listed, killed', async () => {
+  const cat = await sandbox.commands.run('cat', { background: true, stdin: true })
+  await sandbox.commands.sendStdin(cat.pid, 'line\n')
+  await sandbox.commands.closeStdin(cat.pid)
+  assert.equal((await cat.wait()).stdout, 'line\n')
+
+  const sleep = await sandbox.commands.run('sleep 300', { background: true })
+  assert.ok((await sandbox.commands.list()).some((p) => p.pid === sleep.pid))
+  assert.equal(await sandbox.commands.kill(sleep.pid), true)
+  await assert.rejects(sleep.wait())
+  assert.equal(await sandbox.commands.kill(sleep.pid), false)
+})
+
+test('command: joined by a second client', async () => {
+  const first = await sandbox.commands.run('read word; echo got $word', { background: true, stdin: true })
+  await first.disconnect()
+  const other = await Sandbox.connect(sandbox.sandboxId)
+  const again = await other.commands.connect(first.pid)
+  await other.commands.sendStdin(first.pid, 'it\n')
+  assert.match((await again.wait()).stdout, /got it/)
+})
+
+test('command: a megabyte and more of output', async () => {
+  const { stdout } = await sandbox.commands.run('head -c 5000000 /dev/zero | tr "\\0" x')
+  assert.equal(stdout.length, 5_000_000)
+})
+
+test('commands: fifty at once', async () => {
+  const all = await Promise.all(Array.from({ length: 50 }, (_, i) => sandbox.commands.run(`echo ${i}`)))
+  all.forEach((done, i) => assert.equal(done.stdout, `${i}\n`))
+})
+
+test('files: text, list, info, exists, rename, remove', async () => {
+  const written = await sandbox.files.write('dir/a.txt', 'grüße\n')
+  assert.equal(written.name, 'a.txt')
+  assert.equal(await sandbox.files.read('dir/a.txt'), 'grüße\n')
+  assert.equal(await sandbox.files.exists('dir/a.txt'), true)
+  assert.equal(await sandbox.files.exists('dir/b.txt'), false)
+  const [entry] = await sandbox.files.list('dir')
+  assert.deepEqual([entry.name, entry.type, entry.path], ['a.txt', FileType.FILE, written.path])
+  const info = await sandbox.files.getInfo('dir/a.txt')
+  assert.equal(info.size, 8)
+  await sandbox.files.rename('dir/a.txt', 'dir/b.txt')
+  assert.equal(await sandbox.files.exists('dir/a.txt'), false)
+  await sandbox.files.makeDir('dir/deeper/still')
+  assert.equal((await sandbox.files.list('dir', { depth: 3 })).length, 3)
+  await sandbox.files.remove('dir')
+  assert.equal(await sandbox.files.exists('dir'), false)
+  await assert.rejects(sandbox.files.read('dir/b.txt'), /not found|does not exist/i)
+})
+
+test('files: several at once', async () => {
+  const files = Array.from({ length: 5 }, (_, i) => ({ path: `many/${i}.txt`, data: `content ${i}` }))
+  assert.equal((await sandbox.files.write(files)).length, 5)
+  assert.equal(await sandbox.files.read('many/4.txt'), 'content 4')
+})
+
+test('files: every byte value', async () => {
+  const bytes = new Uint8Array(Buffer.concat([Buffer.from(Array.from({ length: 256 }, (_, i) => i)), randomBytes(1 << 16)]))
+  await sandbox.files.write('bytes.bin', bytes.buffer)
+  assert.deepEqual(await sandbox.files.read('bytes.bin', { format: 'bytes' }), bytes)
+})
+
+test('files: 100 MB, up and down', async () => {
+  const bytes = Buffer.alloc(100_000_000, randomBytes(4096))
+  const digest = createHash('sha256').update(bytes).digest('hex')
+  await sandbox.files.write('large.bin', new Blob([bytes]))
+  const { stdout } = await sandbox.commands.run('sha256sum large.bin')
+  assert.equal(stdout.slice(0, 64), digest)
+  const hash = createHash('sha256')
+  for await (const part of await sandbox.files.read('large.bin', { format: 'stream' })) hash.update(part)
+  assert.equal(hash.digest('hex'), digest)
+  await sandbox.files.remove('large.bin')
+})
+
+// signed asks the edge for what a signed URL of the client leads to: in a deployment its host is the edge's.
+function signed(url, options = {}) {
+  const { pathname, search } = new URL(url)
+  return fetch(new URL(pathname + search, edge), {
+    ...options, headers: { ...options.headers, 'E2b-Sandbox-Id': sandbox.sandboxId, 'E2b-Sandbox-Port': '49983' },
+  })
+}
+
+test('files: signed URLs', async () => {
+  const form = new FormData()
+  form.append('file', new Blob(['through a URL']), 'signed.txt')
+  const up = await signed(await sandbox.uploadUrl('/workspace/signed.txt'), { method: 'POST', body: form })
+  assert.equal(up.status, 200)
+  const url = await sandbox.downloadUrl('/workspace/signed.txt', { useSignatureExpiration: 60 })
+  assert.equal(await (await signed(url)).text(), 'through a URL')
+  assert.equal((await signed(url.replace('signed.txt', 'other.txt'))).status, 401)
+  assert.equal((await signed(await sandbox.downloadUrl('/workspace/signed.txt', { useSignatureExpiration: -5 }))).status, 401)
+})
+
+test('terminal', async () => {
+  let seen = ''
+  const terminal = await sandbox.pty.create({ cols: 91, rows: 33, onData: (data) => { seen += new TextDecoder().decode(data) } })
+  await sandbox.pty.sendInput(terminal.pid, new TextEncoder().encode('stty size\n'))
+  await until(() => seen.includes('33 91'))
+  await sandbox.pty.resize(terminal.pid, { cols: 70, rows: 20 })
+  await sandbox.pty.sendInput(terminal.pid, new TextEncoder().encode('stty size; exit 3\n'))
+  await assert.rejects(terminal.wait(), (error) => error.exitCode === 3)
+  assert.ok(seen.includes('20 70'), seen)
+})
+
+async function until(ok) {
+  const deadline = Date.now() + 20_000
+  while (!ok()) {
+    assert.ok(Date.now() < deadline, 'waited in vain')
+    await new Promise((resolve) => setTimeout(resolve, 20))
+  }
+}
+
+// server is a program for the sandbox: HTTP on the port given, with streamed answers, echoes and an upgrade to frames.
+const server = `
+import http.server, socketserver, sys, time
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+    def log_message(self, *args): pass
+    def do_GET(self):
+        if self.headers.get('Upgrade'):
+            self.send_response(101)
+            self.send_header('Upgrade', self.headers['Upgrade'])
+            self.send_header('Connection', 'Upgrade')
+            self.end_headers()
+            while data := self.connection.recv(65536): self.connection.sendall(data.upper())
+            self.close_connection = True
+            return
+        if self.path == '/slow':
+            self.send_response(200)
+            self.send_header('Transfer-Encoding', 'chunked')
+            self.end_headers()
+            for i in range(3):
+                self.wfile.write(b'2\\r\\n%d\\n\\r\\n' % i); self.wfile.flush()
+                time.sleep(0.4)
+            self.wfile.write(b'0\\r\\n\\r\\n')
+            return
+        body = (self.path + ' ' + str(self.headers.get('Host')) + ' ' + str(self.headers.get('E2b-Traffic-Access-Token'))).encode()
+        self.send_response(200); self.send_header('Content-Length', str(len(body))); self.end_headers(); self.wfile.write(body)
+    def do_POST(self):
+        n = int(self.headers['Content-Length'])
+        self.send_response(200); self.send_header('Content-Length', str(n)); self.end_headers()
+        while n:
+            data = self.rfile.read(min(n, 65536)); self.wfile.write(data); n -= len(data)
+class Server(socketserver.ThreadingMixIn, http.server.HTTPServer): daemon_threads = True
+Server(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()
+`
+
+function visit(path, { port = 8000, token = sandbox.trafficAccessToken, host, ...options } = {}) {
+  const headers = host ? { Host: host } : { 'E2b-Sandbox-Id': sandbox.sandboxId, 'E2b-Sandbox-Port': String(port) }
+  if (token) headers['e2b-traffic-access-token'] = token
+  return new Promise((resolve, reject) => {
+    const request = http.request(new URL(path, edge), { ...options, headers: { ...headers, ...options.headers } })
+    request.on('error', reject)
+    request.on('upgrade', (response, socket) => resolve({ status: response.statusCode, socket }))
+    request.on('response', (response) => {
+      const parts = []
+      response.on('data', (data) => parts.push({ at: Date.now(), data }))
+      response.on('error', reject)
+      response.on('end', () => resolve({
+        status: response.statusCode, headers: response.headers, parts, body: Buffer.concat(parts.map((p) => p.data)),
+      }))
+    })
+    request.end(options.body)
+  })
+}
+
+test('port: nothing listens', async () => {
+  const answer = await visit('/', { port: 8999 })
+  assert.equal(answer.status, 502)
+  assert.deepEqual(JSON.parse(answer.body), {
+    sandboxId: sandbox.sandboxId, message: 'The sandbox is running but port is not open', port: 8999, code: 502,
+  })
+})
+
+test('port: HTTP by header and by host, private without its token', async () => {
+  await sandbox.files.write('server.py', server)
+  await sandbox.commands.run('python3 server.py 8000', { background: true, timeoutMs: 0 })
+  for (let answer; answer?.status !== 200;) {
+    answer = await visit('/a?b=c')
+    if (answer.status === 200) assert.equal(answer.body.toString(), `/a?b=c ${edge.host} None`)
+  }
+  const host = sandbox.getHost(8000)
+  assert.match(host, new RegExp(`^8000-${sandbox.sandboxId}\\.`))
+  assert.equal((await visit('/x', { host })).body.toString(), `/x ${host} None`)
+  assert.equal((await visit('/', { token: '' })).status, 403)
+  assert.equal((await visit('/', { token: 'ta_wrong' })).status, 403)
+})
+
+test('port: a browser trades its token for a cookie', async () => {
+  const query = `sandyard_token=${sandbox.trafficAccessToken}`
+  const first = await visit(`/page?${query}&q=1`, { token: '', headers: { Accept: 'text/html' } })
+  assert.deepEqual([first.status, first.headers.location], [303, '/page?q=1'])
+  const [cookie] = first.headers['set-cookie'][0].split(';')
+  assert.equal((await visit('/page', { token: '', headers: { Cookie: cookie } })).status, 200)
+})
+
+test('port: answers stream', async () => {
+  const answer = await visit('/slow')
+  assert.equal(answer.body.toString(), '0\n1\n2\n')
+  assert.ok(answer.parts.at(-1).at - answer.parts[0].at > 500, 'the answer came in one piece')
+})
+
+test('port: a large body both ways at once', async () => {
+  const body = randomBytes(20_000_000)
+  const answer = await visit('/', { method: 'POST', body, headers: { 'Content-Length': body.length } })
+  assert.ok(answer.body.equals(body))
+})
+
+test('port: an upgraded connection', async () => {
+  const { status, socket } = await visit('/', { headers: { Connection: 'Upgrade', Upgrade: 'websocket' } })
+  assert.equal(status, 101)
+  let seen = ''
+  socket.on('data', (data) => { seen += data })
+  for (const word of ['one ', 'two ', 'three']) socket.write(word)
+  await until(() => seen === 'ONE TWO THREE')
+  socket.destroy()
+})
+
+test('guest: without its token', async () => {
+  for (const headers of [{}, { 'X-Access-Token': 'ea_wrong' }]) {
+    const answer = await visit('/files?path=server.py', { port: 49983, headers })
+    assert.equal(answer.status, 401)
+  }
+  assert.equal((await visit('/execs', { port: 49983 })).status, 404)
+})
+
+test('edge: a sandbox that is not there', async () => {
+  const answer = await visit('/', { headers: { 'E2b-Sandbox-Id': 'sbnone' } })
+  assert.equal(answer.status, 502)
+  assert.deepEqual(JSON.parse(answer.body), { sandboxId: 'sbnone', message: 'The sandbox was not found', code: 502 })
+})
+
+test('edge: a client that leaves does not disturb others', async () => {
+  await Promise.all(Array.from({ length: 10 }, () => new Promise((resolve, reject) => {
+    const socket = net.connect(Number(edge.port), edge.hostname, () => {
+      socket.write(`GET /slow HTTP/1.1\r\nHost: ${sandbox.getHost(8000)}\r\ne2b-traffic-access-token: ${sandbox.trafficAccessToken}\r\n\r\n`)
+      socket.once('data', () => { socket.destroy(); resolve() })
+    })
+    socket.on('error', reject)
+  })))
+  assert.equal((await visit('/still')).status, 200)
+})
+
+test('pause keeps the memory, connect resumes', async () => {
+  const counter = await sandbox.commands.run('i=0; while read line; do i=$((i+1)); echo $i; done', { background: true, stdin: true, timeoutMs: 0 })
+  await sandbox.commands.sendStdin(counter.pid, 'x\nx\n')
+  await until(() => counter.stdout === '1\n2\n')
+  await counter.disconnect()
+  assert.equal(await sandbox.pause(), true)
+  assert.equal(await sandbox.pause(), false)
+  assert.equal(await sandbox.isRunning(), false)
+  assert.equal((await Sandbox.getInfo(sandbox.sandboxId)).state, 'paused')
+  const resumed = await Sandbox.connect(sandbox.sandboxId, { timeoutMs: 300_000 })
+  assert.equal(await resumed.isRunning(), true)
+  const again = await resumed.commands.connect(counter.pid)
+  await resumed.commands.sendStdin(counter.pid, 'x\n')
+  await resumed.commands.closeStdin(counter.pid)
+  assert.equal((await again.wait()).stdout.split('\n').at(-2), '3')
+})
+
+test('info and timeout', async () => {
+  const info = await sandbox.getInfo()
+  assert.deepEqual([info.state, info.metadata.suite, info.metadata['a key']], ['running', 'js', 'a/ä=&value'])
+  await sandbox.setTimeout(600_000)
+  const longer = await sandbox.getInfo()
+  assert.ok(Math.abs(longer.endAt - Date.now() - 600_000) < 15_000, String(longer.endAt))
+  await Sandbox.connect(sandbox.sandboxId, { timeoutMs: 1_000 })
+  assert.ok((await sandbox.getInfo()).endAt - Date.now() > 500_000, 'connect has shortened the time')
+})
+
+test('list: pages, metadata, states', async () => {
+  const mark = randomBytes(6).toString('hex')
+  const made = await Promise.all([1, 2, 3].map((n) => Sandbox.create({ timeoutMs: 120_000, metadata: { mark, n: String(n) } })))
+  try {
+    const pages = Sandbox.list({ limit: 2, query: { metadata: { mark } } })
+    const first = await pages.nextItems()
+    assert.deepEqual([first.length, pages.hasNext], [2, true])
+    const rest = await pages.nextItems()
+    assert.deepEqual([rest.length, pages.hasNext], [1, false])
+    assert.deepEqual([...first, ...rest].map((s) => s.sandboxId).sort(), made.map((s) => s.sandboxId).sort())
+    await made[0].pause()
+    const paused = await Sandbox.list({ query: { metadata: { mark }, state: ['paused'] } }).nextItems()
+    assert.deepEqual(paused.map((s) => s.sandboxId), [made[0].sandboxId])
+  } finally {
+    await Promise.all(made.map((s) => s.kill()))
+  }
+  assert.deepEqual(await Sandbox.list({ query: { metadata: { mark } } }).nextItems(), [])
+})
+
+test('public ports on request', async () => {
+  const open = await Sandbox.create({ timeoutMs: 60_000, network: { allowPublicTraffic: true } })
+  try {
+    const answer = await visit('/', { token: '', port: 8999, headers: { 'E2b-Sandbox-Id': open.sandboxId } })
+    assert.equal(answer.status, 502)
+  } finally {
+    await open.kill()
+  }
+})
+
+test('timeout ends the sandbox', async () => {
+  const short = await Sandbox.create({ timeoutMs: 2_000 })
+  const deadline = Date.now() + 20_000
+  while (await short.isRunning()) {
+    assert.ok(Date.now() < deadline, 'it runs on')
+    await new Promise((resolve) => setTimeout(resolve, 200))
+  }
+  await assert.rejects(short.commands.run('true'))
+})
+
+test('errors', async () => {
+  await assert.rejects(Sandbox.create('no-such-template'), /not found/)
+  await assert.rejects(Sandbox.create({ timeoutMs: 100 * 3_600_000 }), /timeout/i)
+  await assert.rejects(Sandbox.create({ apiKey: 'e2b_' + '0'.repeat(40) }), /key/i)
+  await assert.rejects(Sandbox.connect('sbnone'), /not found|no such sandbox/i)
+  assert.equal(await Sandbox.kill('sbnone'), false)
+})
+
+test('kill', async () => {
+  assert.equal(await sandbox.kill(), true)
+  assert.equal(await sandbox.isRunning(), false)
+  assert.equal(await Sandbox.kill(sandbox.sandboxId), false)
+  await assert.rejects(sandbox.commands.run('true'))
+})
+
+const failed = await runAll()
+console.log(failed ? `${failed} of ${cases.length} failed` : `all ${cases.length} cases passed`)
+process.exit(failed ? 1 : 0)
