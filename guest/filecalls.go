@@ -1,6 +1,8 @@
 package guest
 
 import (
+	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -8,13 +10,19 @@ import (
 	"mime/multipart"
 	"net/http"
 	"path"
+	"slices"
 	"strconv"
+	"strings"
 
 	"sandyard/guest/dialect"
 	"sandyard/guest/files"
 )
 
-const defaultMode = fs.FileMode(0o644)
+const (
+	defaultMode    = fs.FileMode(0o644)
+	metadataHeader = "X-Metadata-" // envd's; the name goes on with the key
+	maxSources     = 1000          // of one composed file
+)
 
 // download is GET /files: the bytes of a regular file, ranges included.
 func (g *Guest) download(w http.ResponseWriter, r *http.Request) {
@@ -32,29 +40,71 @@ func (g *Guest) download(w http.ResponseWriter, r *http.Request) {
 	defer f.Close()
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Disposition", mime.FormatMediaType("inline", map[string]string{"filename": path.Base(name)}))
-	http.ServeContent(w, r, "", info.ModTime(), f)
+	w.Header().Set("Vary", "Accept-Encoding")
+	switch coding := codingFor(r.Header); {
+	case coding == gzipCoding && r.Method == http.MethodGet:
+		sendCompressed(w, f)
+	case coding == "":
+		writeJSON(w, http.StatusNotAcceptable, dialect.FileError{Code: http.StatusNotAcceptable, Message: "no acceptable encoding found, supported: identity, gzip"})
+	default:
+		http.ServeContent(w, r, "", info.ModTime(), f)
+	}
 }
 
 // upload is POST /files: one raw body for the path of the query, or the "file" parts of a form.
 func (g *Guest) upload(w http.ResponseWriter, r *http.Request) {
-	mode, err := modeOf(r.Header)
+	c, err := contentOf(r)
 	if err != nil {
 		writeError(w, err)
 		return
 	}
 	target := r.URL.Query().Get("path")
 	var written []files.Entry
-	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "multipart/form-data" {
-		written, err = g.uploadForm(r, target, mode)
+	if kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "multipart/form-data" {
+		written, err = g.uploadForm(multipart.NewReader(c.Body, params["boundary"]), target, c)
 	} else {
 		written = make([]files.Entry, 1)
-		written[0], err = g.files.Write(target, r.Body, r.ContentLength, mode)
+		written[0], err = g.files.Write(target, c)
 	}
 	if err != nil {
 		writeError(w, err)
 		return
 	}
 	writeJSON(w, http.StatusOK, fileEntries(written))
+}
+
+// contentOf reads what the headers of an upload say.
+func contentOf(r *http.Request) (files.Content, error) {
+	c := files.Content{Body: r.Body, Size: r.ContentLength}
+	var err error
+	if c.Mode, err = modeOf(r.Header); err != nil {
+		return c, err
+	}
+	if c.Metadata, err = metadataOf(r.Header); err != nil {
+		return c, err
+	}
+	switch coding := r.Header.Get("Content-Encoding"); coding {
+	case "", identityCoding:
+	case gzipCoding:
+		c.Size = -1
+		if c.Body, err = gzip.NewReader(r.Body); err != nil {
+			return c, dialect.Errorf(dialect.ReasonInvalid, "the body is not gzip: %v", err)
+		}
+	default:
+		return c, dialect.Errorf(dialect.ReasonInvalid, "the content encoding '%s' is not supported", coding)
+	}
+	return c, nil
+}
+
+// metadataOf reads the file's metadata: the headers X-Metadata-<key>, of each the first.
+func metadataOf(h http.Header) (map[string]string, error) {
+	found := map[string]string{}
+	for name, values := range h {
+		if key, ok := strings.CutPrefix(name, metadataHeader); ok {
+			found[strings.ToLower(key)] = values[0]
+		}
+	}
+	return found, files.CheckMetadata(found)
 }
 
 func modeOf(h http.Header) (fs.FileMode, error) {
@@ -69,12 +119,9 @@ func modeOf(h http.Header) (fs.FileMode, error) {
 	return fs.FileMode(mode), nil
 }
 
-// uploadForm writes each part called "file" to target or, without one, to the part's own file name.
-func (g *Guest) uploadForm(r *http.Request, target string, mode fs.FileMode) ([]files.Entry, error) {
-	form, err := r.MultipartReader()
-	if err != nil {
-		return nil, dialect.Errorf(dialect.ReasonInvalid, "the form cannot be read: %v", err)
-	}
+// uploadForm writes each part called "file" to target or, without one, to the part's own file name; all of them with
+// the mode and metadata of c.
+func (g *Guest) uploadForm(form *multipart.Reader, target string, c files.Content) ([]files.Entry, error) {
 	var written []files.Entry
 	for {
 		part, err := form.NextPart()
@@ -82,12 +129,13 @@ func (g *Guest) uploadForm(r *http.Request, target string, mode fs.FileMode) ([]
 			return written, nil
 		}
 		if err != nil {
-			return written, dialect.Errorf(dialect.ReasonInvalid, "the form breaks off: %v", err)
+			return written, dialect.Errorf(dialect.ReasonInvalid, "the form cannot be read: %v", err)
 		}
 		if part.FormName() != "file" {
 			continue
 		}
-		e, err := g.files.Write(partPath(part, target), part, -1, mode)
+		c.Body, c.Size = part, -1
+		e, err := g.files.Write(partPath(part, target), c)
 		if err != nil {
 			return written, err
 		}
@@ -112,8 +160,35 @@ func fileEntries(written []files.Entry) []dialect.FileEntry {
 	for _, e := range written {
 		list = append(list, dialect.FileEntry{
 			Path: e.Path, Name: e.Name, Type: "file", Size: e.Size, Mode: uint32(e.Mode.Perm()),
-			Owner: e.Owner, Group: e.Group, ModifiedMs: e.ModifiedAt.UnixMilli(),
+			Owner: e.Owner, Group: e.Group, ModifiedMs: e.ModifiedAt.UnixMilli(), Metadata: e.Metadata,
 		})
 	}
 	return list
+}
+
+// compose is POST /files/compose: files become one, in their order.
+func (g *Guest) compose(w http.ResponseWriter, r *http.Request) {
+	var wish struct {
+		Sources     []string `json:"source_paths"`
+		Destination string   `json:"destination"`
+		Username    string   `json:"username"`
+	}
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxMessage)).Decode(&wish)
+	switch {
+	case err != nil:
+		err = dialect.Errorf(dialect.ReasonInvalid, "the body cannot be read: %v", err)
+	case len(wish.Sources) == 0 || len(wish.Sources) > maxSources:
+		err = dialect.Errorf(dialect.ReasonInvalid, "source_paths names 1 to %d files", maxSources)
+	case wish.Username != "" && !slices.Contains(g.users, wish.Username):
+		err = noUser(wish.Username, g.users)
+	}
+	var made files.Entry
+	if err == nil {
+		made, err = g.files.Compose(wish.Sources, wish.Destination)
+	}
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, fileEntries([]files.Entry{made})[0])
 }

@@ -65,7 +65,7 @@ func entryInfo(e files.Entry) *filesystem.EntryInfo {
 	info := &filesystem.EntryInfo{
 		Name: valid(e.Name), Path: valid(e.Path), Type: entryType(e.Mode), Size: e.Size,
 		Mode: uint32(e.Mode.Perm()), Permissions: e.Mode.String(),
-		Owner: e.Owner, Group: e.Group, ModifiedTime: timestamppb.New(e.ModifiedAt),
+		Owner: valid(e.Owner), Group: valid(e.Group), ModifiedTime: timestamppb.New(e.ModifiedAt), Metadata: e.Metadata,
 	}
 	if e.Target != "" {
 		info.SymlinkTarget = new(valid(e.Target))

@@ -14,6 +14,7 @@ import (
 	"sandyard/guest/execs"
 	"sandyard/guest/files"
 	"sandyard/guest/procs"
+	"sandyard/guest/usage"
 
 	"connectrpc.com/connect"
 )
@@ -40,6 +41,7 @@ type Guest struct {
 	execs   *execs.Registry
 	files   *files.Tree
 	watch   *watchers
+	meter   usage.Meter
 	claim   *claim
 	birth   birth
 	access  access
@@ -107,5 +109,7 @@ func (g *Guest) envdRoutes(lenient bool) *http.ServeMux {
 	mux.HandleFunc("GET "+dialect.EnvsPath, g.envs)
 	mux.HandleFunc("GET "+dialect.FilesPath, g.download)
 	mux.HandleFunc("POST "+dialect.FilesPath, g.upload)
+	mux.HandleFunc("POST "+dialect.ComposePath, g.compose)
+	mux.HandleFunc("GET "+dialect.MetricsPath, g.showMetrics)
 	return mux
 }

@@ -97,6 +97,8 @@ type FileEntry struct {
 	Owner      string `json:"owner,omitempty"`
 	Group      string `json:"group,omitempty"`
 	ModifiedMs int64  `json:"modified_ms"`
+
+	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
 // FileError is the body of a failed /files or /execs call, as envd writes it.
@@ -137,7 +139,9 @@ const (
 
 // The HTTP paths of envd's calls.
 const (
-	EnvsPath   = "/envs"
-	FilesPath  = "/files"
-	HealthPath = "/health"
+	ComposePath = "/files/compose"
+	EnvsPath    = "/envs"
+	FilesPath   = "/files"
+	HealthPath  = "/health"
+	MetricsPath = "/metrics"
 )

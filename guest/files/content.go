@@ -49,9 +49,17 @@ func readable(info fs.FileInfo, path string, limit int64) error {
 	return nil
 }
 
-// Write replaces a file by what r holds, in one step and with its parents made. A size that is not negative is
-// compared with what came. The old file stays when anything fails.
-func (t *Tree) Write(path string, r io.Reader, size int64, mode fs.FileMode) (Entry, error) {
+// Content is what a file is made of.
+type Content struct {
+	Body     io.Reader
+	Size     int64 // of what the body holds; negative = unknown
+	Mode     fs.FileMode
+	Metadata map[string]string // see CheckMetadata
+}
+
+// Write replaces a file with its metadata, in one step and with its parents made. The old file stays when anything
+// fails.
+func (t *Tree) Write(path string, c Content) (Entry, error) {
 	return inRoot(t, path, true, func(root *os.Root, p place) (Entry, error) {
 		if err := replaceable(root, p, path); err != nil {
 			return Entry{}, err
@@ -60,7 +68,7 @@ func (t *Tree) Write(path string, r io.Reader, size int64, mode fs.FileMode) (En
 			return Entry{}, err
 		}
 		temp := filepath.Join(filepath.Dir(p.rel), ".sandyard-"+rand.Text())
-		err := fill(root, temp, r, size, mode)
+		err := fill(root, temp, c)
 		if err == nil {
 			err = root.Rename(temp, p.rel)
 		}
@@ -88,23 +96,34 @@ func replaceable(root *os.Root, p place, path string) error {
 	return nil
 }
 
-func fill(root *os.Root, name string, r io.Reader, size int64, mode fs.FileMode) error {
+func fill(root *os.Root, name string, c Content) error {
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	from := &upload{r: r}
-	n, err := io.Copy(f, from)
-	if from.err != nil {
-		err = dialect.Errorf(dialect.ReasonInvalid, "the upload broke off after %d bytes: %v", n, from.err)
-	}
-	if err == nil && size >= 0 && n != size {
-		err = dialect.Errorf(dialect.ReasonInvalid, "%d bytes came instead of %d", n, size)
+	err = copyAll(f, c)
+	if err == nil {
+		err = setMetadata(f, c.Metadata)
 	}
 	if err == nil {
-		err = f.Chmod(mode) // not through the umask
+		err = f.Chmod(c.Mode) // not through the umask
 	}
 	return errors.Join(err, f.Close())
+}
+
+func copyAll(to io.Writer, c Content) error {
+	from := &upload{r: c.Body}
+	n, err := io.Copy(to, from)
+	var refused *dialect.Error
+	switch {
+	case errors.As(from.err, &refused):
+		return refused
+	case from.err != nil:
+		return dialect.Errorf(dialect.ReasonInvalid, "the upload broke off after %d bytes: %v", n, from.err)
+	case err == nil && c.Size >= 0 && n != c.Size:
+		return dialect.Errorf(dialect.ReasonInvalid, "%d bytes came instead of %d", n, c.Size)
+	}
+	return err
 }
 
 // upload remembers whether it was the reading that failed.

@@ -22,19 +22,23 @@ type Entry struct {
 	Group      string
 	ModifiedAt time.Time
 	Target     string // of a symbolic link
+	Metadata   map[string]string
 }
 
-func entryAt(root *os.Root, p place) (Entry, error) { return newNames().entry(root, p) }
+func entryAt(root *os.Root, p place) (Entry, error) { return newDescriber().entry(root, p) }
 
-// names remembers who has which number, for the length of one call.
-type names struct {
+// describer describes entries, for the length of one call: it remembers who has which number.
+type describer struct {
 	users  map[uint32]string
 	groups map[uint32]string
+	room   int // for metadata, in bytes
 }
 
-func newNames() *names { return &names{users: map[uint32]string{}, groups: map[uint32]string{}} }
+func newDescriber() *describer {
+	return &describer{users: map[uint32]string{}, groups: map[uint32]string{}, room: maxListed}
+}
 
-func (n *names) entry(root *os.Root, p place) (Entry, error) {
+func (d *describer) entry(root *os.Root, p place) (Entry, error) {
 	info, err := root.Lstat(p.rel)
 	if err != nil {
 		return Entry{}, err
@@ -44,34 +48,35 @@ func (n *names) entry(root *os.Root, p place) (Entry, error) {
 		Mode: info.Mode(), Size: info.Size(), ModifiedAt: info.ModTime(),
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		e.Owner, e.Group = n.user(st.Uid), n.group(st.Gid)
+		e.Owner, e.Group = d.user(st.Uid), d.group(st.Gid)
 	}
+	e.Metadata = d.metadata(filepath.Join(p.root, p.rel), info.Mode())
 	if info.Mode().Type() == fs.ModeSymlink {
 		e.Target, err = root.Readlink(p.rel)
 	}
 	return e, err
 }
 
-func (n *names) user(id uint32) string {
-	name, known := n.users[id]
+func (d *describer) user(id uint32) string {
+	name, known := d.users[id]
 	if !known {
 		name = strconv.FormatUint(uint64(id), 10)
 		if u, err := user.LookupId(name); err == nil {
 			name = u.Username
 		}
-		n.users[id] = name
+		d.users[id] = name
 	}
 	return name
 }
 
-func (n *names) group(id uint32) string {
-	name, known := n.groups[id]
+func (d *describer) group(id uint32) string {
+	name, known := d.groups[id]
 	if !known {
 		name = strconv.FormatUint(uint64(id), 10)
 		if g, err := user.LookupGroupId(name); err == nil {
 			name = g.Name
 		}
-		n.groups[id] = name
+		d.groups[id] = name
 	}
 	return name
 }

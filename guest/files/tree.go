@@ -82,7 +82,7 @@ func (t *Tree) List(path string, depth int) ([]Entry, error) {
 		if !info.IsDir() {
 			return nil, dialect.Errorf(dialect.ReasonNotADir, "path '%s' is not a directory", path)
 		}
-		l := lister{root: root, names: newNames()}
+		l := lister{root: root, describe: newDescriber()}
 		err = l.list(p, max(depth, 1))
 		slices.SortFunc(l.entries, func(a, b Entry) int { return cmp.Compare(a.Path, b.Path) })
 		return l.entries, err
@@ -90,9 +90,9 @@ func (t *Tree) List(path string, depth int) ([]Entry, error) {
 }
 
 type lister struct {
-	root    *os.Root
-	names   *names
-	entries []Entry
+	root     *os.Root
+	describe *describer
+	entries  []Entry
 }
 
 func (l *lister) list(dir place, depth int) error {
@@ -102,7 +102,7 @@ func (l *lister) list(dir place, depth int) error {
 	}
 	for _, child := range children {
 		p := place{abs: filepath.Join(dir.abs, child.Name()), root: dir.root, rel: filepath.Join(dir.rel, child.Name())}
-		entry, err := l.names.entry(l.root, p)
+		entry, err := l.describe.entry(l.root, p)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed meanwhile
 		}
