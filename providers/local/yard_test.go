@@ -18,7 +18,12 @@ import (
 	"sandyard/providers/local"
 )
 
-const image = "sandyard/python:default"
+const (
+	image = "sandyard/python:default"
+	// Where images/tree.sh unpacks it.
+	images    = "../../.sandyard/local/images"
+	imageFile = "sandyard%2Fpython%3Adefault"
+)
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
@@ -52,12 +57,18 @@ type yard struct{ dir, fleet string }
 
 func newYard(t testing.TB) *yard {
 	t.Helper()
-	images, err := filepath.Abs("../../.sandyard/local/images")
+	if err := local.Probe(); err != nil && os.Geteuid() != 0 {
+		t.Skipf("skipped: %v", err)
+	}
+	made, err := filepath.Abs(images)
 	if err != nil {
 		t.Fatal(err)
 	}
 	y := &yard{dir: t.TempDir(), fleet: "test-" + rand.Text()}
-	if err := os.Symlink(images, filepath.Join(y.dir, "images")); err != nil {
+	if err := os.Mkdir(filepath.Join(y.dir, "images"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(made, imageFile), filepath.Join(y.dir, "images", imageFile)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { y.clear(t) })
@@ -114,11 +125,17 @@ func (y *yard) processes(t testing.TB) []string {
 
 func (y *yard) open(t testing.TB) *local.Provider {
 	t.Helper()
+	return y.openWith(t, local.Config{})
+}
+
+func (y *yard) openWith(t testing.TB, cfg local.Config) *local.Provider {
+	t.Helper()
 	dir, err := programs()
 	if err != nil {
 		t.Fatalf("build the guest: %v", err)
 	}
-	p, err := local.New(t.Context(), local.Config{Dir: y.dir, Fleet: y.fleet, GuestPath: dir})
+	cfg.Dir, cfg.Fleet, cfg.GuestPath = y.dir, y.fleet, dir
+	p, err := local.New(context.WithoutCancel(t.Context()), cfg)
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
@@ -131,6 +148,16 @@ func (y *yard) open(t testing.TB) *local.Provider {
 		t.Fatalf("no image; run make tree first: %v", err)
 	}
 	return p
+}
+
+// addImage makes an image that holds nothing, and returns its tree.
+func (y *yard) addImage(t *testing.T, name string) string {
+	t.Helper()
+	tree := filepath.Join(y.dir, "images", name, "tree")
+	if err := os.MkdirAll(tree, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return tree
 }
 
 func newID() string { return "t" + strings.ToLower(rand.Text()) }

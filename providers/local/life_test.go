@@ -1,0 +1,344 @@
+package local_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sandyard/providers"
+	"sandyard/providers/local"
+	"sandyard/providers/local/keeper"
+)
+
+// dir is where the sandbox's files are, as List tells it.
+func dirOf(t *testing.T, p *local.Provider, id string) string {
+	t.Helper()
+	found, err := p.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, box := range found {
+		if box.ID == id {
+			return box.Ref
+		}
+	}
+	t.Fatalf("sandbox %s is not listed", id)
+	return ""
+}
+
+func keeperOf(t *testing.T, dir string) int {
+	t.Helper()
+	pid, alive := keeper.Alive(dir)
+	if !alive || pid == 0 {
+		t.Fatalf("no keeper in %s", dir)
+	}
+	return pid
+}
+
+// guestOf is the only child of the keeper.
+func guestOf(t *testing.T, keeper int) int {
+	t.Helper()
+	children, err := filepath.Glob("/proc/" + strconv.Itoa(keeper) + "/task/*/children")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range children {
+		text, err := os.ReadFile(file)
+		if pid, numberErr := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && numberErr == nil {
+			return pid
+		}
+	}
+	t.Fatalf("keeper %d has no child", keeper)
+	return 0
+}
+
+func TestDeleteWaitsForACancelledCreate(t *testing.T) {
+	t.Parallel()
+	for _, after := range []time.Duration{time.Microsecond, time.Millisecond, 4 * time.Millisecond, 12 * time.Millisecond} {
+		t.Run(after.String(), func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t)
+			p := y.open(t)
+			id := newID()
+			ctx, cancel := context.WithTimeout(t.Context(), after)
+			defer cancel()
+			_, err := p.Create(ctx, providers.Spec{ID: id, Image: image})
+			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("create answers %v", err)
+			}
+			if err := p.Delete(t.Context(), id); err != nil {
+				t.Errorf("delete: %v", err)
+			}
+			if left := y.left(t); len(left) != 0 {
+				t.Errorf("left %v", left)
+			}
+		})
+	}
+}
+
+func TestNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]func(t *testing.T, p *local.Provider, id string, box providers.Sandbox){
+		"running": func(t *testing.T, _ *local.Provider, _ string, box providers.Sandbox) {
+			shell(t, box, "setsid sleep 1000 >/dev/null 2>&1 </dev/null &")
+		},
+		"paused": func(t *testing.T, p *local.Provider, id string, _ providers.Sandbox) {
+			if err := p.Pause(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"guest killed": func(t *testing.T, p *local.Provider, id string, _ providers.Sandbox) {
+			kill(t, guestOf(t, keeperOf(t, dirOf(t, p, id))))
+		},
+		"keeper killed": func(t *testing.T, p *local.Provider, id string, _ providers.Sandbox) {
+			kill(t, keeperOf(t, dirOf(t, p, id)))
+		},
+		"keeper stopped": func(t *testing.T, p *local.Provider, id string, _ providers.Sandbox) {
+			if err := syscall.Kill(keeperOf(t, dirOf(t, p, id)), syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"paused and keeper killed": func(t *testing.T, p *local.Provider, id string, _ providers.Sandbox) {
+			if err := p.Pause(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+			kill(t, keeperOf(t, dirOf(t, p, id)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t)
+			p := y.open(t)
+			id, box := create(t, p)
+			if groups := groupsOf(t, id); len(groups) == 0 {
+				t.Fatal("a living sandbox has no control group")
+			}
+			before(t, p, id, box)
+			if err := p.Delete(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+			if left := append(y.left(t), groupsOf(t, id)...); len(left) != 0 {
+				t.Errorf("left %v", left)
+			}
+			mounts, err := os.ReadFile("/proc/self/mountinfo")
+			if err != nil || strings.Contains(string(mounts), y.dir) {
+				t.Errorf("mounts are left, or %v", err)
+			}
+		})
+	}
+}
+
+func kill(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func groupsOf(t *testing.T, id string) []string {
+	t.Helper()
+	var found []string
+	for _, pattern := range []string{"/sys/fs/cgroup/sandyard-*-" + id, "/sys/fs/cgroup/*/sandyard-*-" + id} {
+		dirs, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, dirs...)
+	}
+	return found
+}
+
+func TestSandboxKilledBehindOurBack(t *testing.T) {
+	t.Parallel()
+	for name, victim := range map[string]func(t *testing.T, keeper int) int{
+		"keeper": func(_ *testing.T, keeper int) int { return keeper },
+		"guest":  guestOf,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newYard(t).open(t)
+			id, box := create(t, p)
+			ended := make(chan error, 1)
+			go func() {
+				_, err := box.Run(t.Context(), providers.Command{Name: "long", Shell: "touch begun; sleep 600"})
+				ended <- err
+			}()
+			await(t, func() bool { _, err := box.Stat(t.Context(), "begun"); return err == nil })
+			kill(t, victim(t, keeperOf(t, dirOf(t, p, id))))
+			if err := <-ended; !errors.Is(err, providers.ErrLost) {
+				t.Errorf("the command's run answers %v, want ErrLost", err)
+			}
+			if _, err := p.Open(t.Context(), id); !errors.Is(err, providers.ErrLost) {
+				t.Errorf("open answers %v, want ErrLost", err)
+			}
+			if found, err := p.List(t.Context()); err != nil || len(found) != 1 || found[0].State != providers.StateStopped {
+				t.Errorf("listed %+v, %v; want it stopped", found, err)
+			}
+			if _, err := p.Create(t.Context(), providers.Spec{ID: id, Image: image}); err != nil {
+				t.Fatalf("create anew: %v", err)
+			}
+			if got := shell(t, open(t, p, id), "ls; echo new"); got != "new" {
+				t.Errorf("the new sandbox holds %q", got)
+			}
+		})
+	}
+}
+
+func TestHalfMadeSandboxIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	first, p := y.open(t), y.open(t)
+	id, box := create(t, first)
+	shell(t, box, "touch old")
+	// What a worker leaves that dies just before the guest's first answer.
+	if err := os.Remove(filepath.Join(dirOf(t, p, id), "ready")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Open(t.Context(), id); classOf(err) != providers.Busy {
+		t.Errorf("open of a half-made sandbox answers %v", err)
+	}
+	if found, err := p.List(t.Context()); err != nil || len(found) != 1 || found[0].State != providers.StateStopped {
+		t.Errorf("listed %+v, %v; want it stopped", found, err)
+	}
+	made, err := p.Create(t.Context(), providers.Spec{ID: id, Image: image})
+	if err != nil || made.State != providers.StateRunning {
+		t.Fatalf("create: %+v, %v", made, err)
+	}
+	if got := shell(t, open(t, p, id), "ls"); got != "" {
+		t.Errorf("the new sandbox holds %q", got)
+	}
+}
+
+// TestHungGuestIsEnded stops the first process from outside, where alone that can be done.
+func TestHungGuestIsEnded(t *testing.T) {
+	t.Parallel()
+	p := newYard(t).open(t)
+	id, box := create(t, p)
+	if err := syscall.Kill(guestOf(t, keeperOf(t, dirOf(t, p, id))), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	_, err := box.Run(t.Context(), providers.Command{Name: "job", Shell: "true", Timeout: time.Minute})
+	if !errors.Is(err, providers.ErrLost) {
+		t.Errorf("run under a hung guest answers %v, want ErrLost", err)
+	}
+	if found, err := p.List(t.Context()); err != nil || len(found) != 1 || found[0].State != providers.StateStopped {
+		t.Errorf("listed %+v, %v; want it stopped", found, err)
+	}
+}
+
+func TestPausedTimeDoesNotCount(t *testing.T) {
+	t.Parallel()
+	p := newYard(t).open(t)
+	id, box := create(t, p)
+	type answer struct {
+		res providers.Result
+		err error
+	}
+	ended := make(chan answer, 1)
+	cmd := providers.Command{Name: "job", Shell: "for i in $(seq 10); do echo $i >>begun; sleep 0.1; done; echo end", Timeout: 4 * time.Second}
+	go func() {
+		res, err := box.Run(t.Context(), cmd)
+		ended <- answer{res, err}
+	}()
+	await(t, func() bool { _, err := box.Stat(t.Context(), "begun"); return err == nil })
+	if err := p.Pause(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case a := <-ended:
+		t.Fatalf("the run ended with the pause: %+v, %v", a.res, a.err)
+	case <-time.After(cmd.Timeout + time.Second):
+	}
+	if err := p.Resume(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-ended; a.err != nil || a.res.TimedOut || string(a.res.Stdout) != "end\n" {
+		t.Errorf("got %+v, %v; want its whole output", a.res, a.err)
+	}
+}
+
+// TestExecSurvivesItsWorker kills a whole worker process in the middle of a command, with all its process group.
+func TestExecSurvivesItsWorker(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	p := y.open(t)
+	id := newID()
+	worker := y.startWorker(t, id)
+	box := open(t, p, id)
+	await(t, func() bool { _, err := box.Stat(t.Context(), "begun"); return err == nil })
+	if err := syscall.Kill(-worker.Process.Pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = worker.Wait()
+	if _, err := box.WriteFile(t.Context(), "go", nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	res, err := box.Run(t.Context(), providers.Command{Name: workersCommand, Shell: "echo started twice"})
+	if err != nil || string(res.Stdout) != "begin end" || res.ExitCode != 7 {
+		t.Errorf("got %q, exit code %d, %v", res.Stdout, res.ExitCode, err)
+	}
+}
+
+// A worker of its own is this test program with these variables set.
+const (
+	workerVar      = "LOCAL_TEST_WORKER"
+	workersCommand = "job"
+)
+
+// startWorker runs a process that makes the sandbox and runs a command in it, and returns when it has begun to.
+func (y *yard) startWorker(t *testing.T, id string) *exec.Cmd {
+	t.Helper()
+	dir, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestBeAWorker$")
+	cmd.Env = append(os.Environ(), workerVar+"="+strings.Join([]string{y.dir, y.fleet, dir, id}, "|"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || line != "made\n" {
+		t.Fatalf("the worker says %q, %v", line, err)
+	}
+	return cmd
+}
+
+// TestBeAWorker is no test but the process that TestExecSurvivesItsWorker starts.
+func TestBeAWorker(t *testing.T) {
+	task := strings.Split(os.Getenv(workerVar), "|")
+	if len(task) != 4 {
+		t.Skip("skipped: it does its work in a process of its own")
+	}
+	p, err := local.New(t.Context(), local.Config{Dir: task[0], Fleet: task[1], GuestPath: task[2]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Create(t.Context(), providers.Spec{ID: task[3], Image: image}); err != nil {
+		t.Fatal(err)
+	}
+	box := open(t, p, task[3])
+	ended := make(chan error, 1)
+	go func() {
+		_, err := box.Run(t.Context(), providers.Command{
+			Name: workersCommand, Shell: "printf 'begin '; touch begun; until [ -e go ]; do sleep 0.05; done; printf end; exit 7",
+		})
+		ended <- err
+	}()
+	await(t, func() bool { _, err := box.Stat(t.Context(), "begun"); return err == nil })
+	_, _ = os.Stdout.WriteString("made\n")
+	t.Fatalf("nobody killed this worker: %v", <-ended)
+}
