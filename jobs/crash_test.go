@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"sandyard/jobs"
 	"sandyard/models"
 )
@@ -41,6 +43,29 @@ func TestRedisLosesEverything(t *testing.T) {
 		if n := r.state.Starts(id); n != 1 {
 			t.Fatalf("a command was started %d times", n)
 		}
+	}
+}
+
+func TestTaskTakenByADeadWorkerIsSentAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	// Its first sweep sends everything anew, as after a loss, which is not meant here.
+	r.eventually("the first sweep", func() bool { return r.rdb.Exists(t.Context(), "sandyard:epoch").Val() == 1 })
+	_, created := r.create(jobs.CreateSandbox{})
+	const queue = "asynq:{fake}:"
+	task := created + ":1"
+	// What Asynq does when a worker fetches a task; the worker dies before it claims the job.
+	taken, err := r.rdb.LMove(t.Context(), queue+"pending", queue+"active", "RIGHT", "LEFT").Result()
+	r.must(err)
+	if taken != task {
+		t.Fatalf("the queue held %q, want %q", taken, task)
+	}
+	r.must(r.rdb.HSet(t.Context(), queue+"t:"+task, "state", "active").Err())
+	r.must(r.rdb.ZAdd(t.Context(), queue+"lease", redis.Z{Score: float64(time.Now().Add(time.Minute).Unix()), Member: task}).Err())
+	r.worker(2)
+	if j := r.wait(created); j.State != models.Succeeded || j.Attempt != 1 {
+		t.Fatalf("create: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)
 	}
 }
 

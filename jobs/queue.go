@@ -124,8 +124,9 @@ func (q *Queue) follow(ctx context.Context, f models.Finished) {
 	q.send(ctx, f.Dispatch)
 }
 
-// missing returns those tasks that Redis does not hold as waiting or running. It reads Asynq's keys directly, because
-// its Inspector fails for a queue whose registration was lost; a test pins their layout.
+// missing returns those tasks, all sent a while ago and not claimed, that nobody will come back to: Redis does not hold
+// them any more, or has handed them to a worker, which would have claimed them at once if it lived. It reads Asynq's keys
+// directly, because its Inspector fails for a queue whose registration was lost; a test pins their layout.
 func (q *Queue) missing(ctx context.Context, tasks []models.Dispatch) ([]models.Dispatch, error) {
 	states := make([]*redis.StringCmd, len(tasks))
 	_, err := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -139,7 +140,9 @@ func (q *Queue) missing(ctx context.Context, tasks []models.Dispatch) ([]models.
 	}
 	var gone []models.Dispatch
 	for i, cmd := range states {
-		if s := cmd.Val(); s == "" || s == "archived" || s == "completed" {
+		switch cmd.Val() {
+		case "pending", "scheduled", "retry":
+		default:
 			gone = append(gone, tasks[i])
 		}
 	}
