@@ -3,6 +3,7 @@ package models
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"gorm.io/gorm/clause"
 )
@@ -31,6 +32,9 @@ func (b *batch) admitTenant(id string, subs []*submission) error {
 	}
 	var live int64
 	if err := b.tx.Model(&Sandbox{}).Where("tenant_id = ? AND ended_at IS NULL", id).Count(&live).Error; err != nil {
+		return err
+	}
+	if err := b.readClock(); err != nil {
 		return err
 	}
 	for _, p := range subs {
@@ -110,7 +114,7 @@ func (b *batch) refusal(p *submission) error {
 	return nil
 }
 
-// findBusy finds the sandboxes in which a job still waits or runs.
+// findBusy finds the sandboxes in which a job still waits or runs, and asks for the time on the way.
 func (b *batch) findBusy() error {
 	b.active, b.busy = map[string]bool{}, map[string]bool{}
 	if len(b.boxes) == 0 {
@@ -119,15 +123,16 @@ func (b *batch) findBusy() error {
 	var found []struct {
 		ID              string
 		Active, Ordered bool
+		Now             time.Time
 	}
 	// A scalar subquery is looked up in the index for each sandbox; EXISTS may be hashed over all of the jobs.
 	err := b.tx.Raw(`
-		SELECT id,
+		SELECT id, now() AS now,
 			(SELECT true FROM jobs WHERE sandbox_id = s.id AND state IN ('queued', 'running') LIMIT 1) AS active,
 			(SELECT true FROM jobs WHERE sandbox_id = s.id AND state IN ('queued', 'running') AND NOT parallel LIMIT 1) AS ordered
 		FROM sandboxes s WHERE id = ANY (?::text[])`, idArray(slices.Collect(maps.Keys(b.boxes)))).Scan(&found).Error
 	for _, f := range found {
-		b.active[f.ID], b.busy[f.ID] = f.Active, f.Ordered
+		b.active[f.ID], b.busy[f.ID], b.now = f.Active, f.Ordered, f.Now
 	}
 	return err
 }

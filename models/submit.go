@@ -142,7 +142,7 @@ func (s *Store) commitGroup(ctx context.Context, group []*submission) error {
 			p.out, p.replay, p.err = Submitted{}, nil, nil
 		}
 		for _, step := range []func() error{
-			b.readClock, b.claimKeys, b.admitSandboxes, b.lockSandboxes, b.findBusy, b.guard, b.applyEnds, b.place,
+			b.claimKeys, b.admitSandboxes, b.lockSandboxes, b.findBusy, b.guard, b.applyEnds, b.place,
 			b.insert, b.releaseKeys, b.settleEnds, b.dispatch,
 		} {
 			if err := step(); err != nil {

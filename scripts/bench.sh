@@ -1,14 +1,12 @@
 #!/bin/bash
-# Runs the benchmarks; `make bench` calls it with an engine that answers.
+# Runs the benchmarks, each beside its baseline, and prints a table of them; `make bench` calls it with an engine that
+# answers.
 #
-#   JSON=file  also writes the results as go test's JSON events     BENCH=regexp  only these (default: all)
+#   JSON=file  also writes the table as a JSON array     BENCH=regexp  only these (default: all)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 images/build.sh
-bench=(go test -run '^$' -bench "${BENCH:-.}" -benchmem -timeout 30m)
-if [ -z "${JSON:-}" ]; then
-	exec "${bench[@]}" ./...
-fi
-"${bench[@]}" -json ./... >"$JSON"
-echo "bench: results are in $JSON"
+[ "$(id -u)" != 0 ] || images/tree.sh
+go test -run '^$' -bench "${BENCH:-.}" -benchtime 1x -timeout 20m ./jobs ./providers/docker ./web |
+	go run ./tests/benchtable ${JSON:+-json "$JSON"}

@@ -1,0 +1,276 @@
+package web_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+	"github.com/docker/docker/client"
+	"github.com/docker/docker/pkg/stdcopy"
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/valyala/fasthttp"
+
+	"sandyard/dev/versus"
+	"sandyard/jobs"
+	"sandyard/providers/docker"
+	"sandyard/web"
+)
+
+// BenchmarkSandbox measures whole requests, over HTTP, through queue and worker, into a real container and back. The
+// baseline does the same with a container like the sandbox's through the Engine API: no queue, no record, nothing that
+// survives its caller.
+func BenchmarkSandbox(b *testing.B) {
+	y := newDockerYard(b)
+	box, warm := y.box(), y.container()
+	b.Run("exec true/vs docker exec", func(b *testing.B) {
+		versus.Latency(b, versus.Turns{Rounds: 40, Ours: 5, Base: 2},
+			versus.Timed(func() error { return y.exec(box, "") }), versus.Timed(func() error { return y.dockerExec(warm) }))
+	})
+	b.Run("exec true/16 clients/vs docker exec", func(b *testing.B) {
+		versus.Load{Callers: 16, Rounds: 3, Turn: 2 * time.Second}.Run(b, "execs/s",
+			func(int) error { return y.exec(box, `,"parallel":true`) }, func(int) error { return y.dockerExec(warm) })
+	})
+	b.Run("write 1 KiB/vs docker copy", func(b *testing.B) {
+		versus.Latency(b, versus.Turns{Rounds: 20, Ours: 5, Base: 2},
+			versus.Timed(func() error { return y.write(box) }), versus.Timed(func() error { return y.copyTo(warm) }))
+	})
+	b.Run("read 1 KiB/vs docker copy", func(b *testing.B) {
+		check(b, errors.Join(y.write(box), y.copyTo(warm)))
+		versus.Latency(b, versus.Turns{Rounds: 20, Ours: 5, Base: 2},
+			versus.Timed(func() error { return y.read(box) }), versus.Timed(func() error { return y.copyFrom(warm) }))
+	})
+	b.Run("create/vs docker run", func(b *testing.B) {
+		versus.Latency(b, versus.Turns{Rounds: 8, Ours: 1, Base: 1}, y.createAndDelete, y.runAndRemove)
+	})
+}
+
+const benchImage = "sandyard/python:default"
+
+// dockerYard is an API on a worker with a Docker provider, and the engine that both ways use.
+type dockerYard struct {
+	*rig
+	b      *testing.B
+	engine *client.Client
+	model  container.InspectResponse // of a sandbox
+	http   *fasthttp.Client
+}
+
+func newDockerYard(b *testing.B) *dockerYard {
+	y := &dockerYard{b: b, http: &fasthttp.Client{MaxConnsPerHost: 64}}
+	y.rig = newRig(b, func(c *web.Config) {
+		c.Jobs = jobs.NewClient(c.Store, c.Queue, jobs.Catalog{Providers: []string{"docker"}, Template: "python",
+			Templates: map[string]string{"python": benchImage}}, c.Log)
+	})
+	y.engine = must(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(b)
+	b.Cleanup(func() { y.engine.Close() })
+	y.workOnDocker()
+	b.Cleanup(y.http.CloseIdleConnections)
+	y.model = must(y.engine.ContainerInspect(b.Context(), "sandyard-"+y.box()))(b)
+	return y
+}
+
+func (y *dockerYard) workOnDocker() {
+	log := slog.New(slog.DiscardHandler)
+	p := must(docker.New(context.Background(), docker.Config{Fleet: "bench-" + uuid.NewString(), GuestPath: buildGuest(y.b)}))(y.b)
+	y.b.Cleanup(func() {
+		_ = y.engine.VolumeRemove(context.Background(), p.GuestVolume(), false) // another installation may use the same guest
+		check(y.b, p.Close())
+	})
+	w := jobs.NewWorker(jobs.WorkerConfig{
+		Store: y.store, Redis: y.redis, Provider: p, Engine: "here", Slots: 64, Lease: 10 * time.Second, Grace: 5 * time.Second,
+		Webhooks: jobs.NewWebhooks(y.store, y.queue, nil, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
+	})
+	check(y.b, w.Start(context.Background()))
+	y.b.Cleanup(func() { w.Stop(context.Background()) })
+}
+
+// buildGuest makes the guest from the source as it is, not from what was built some time ago.
+func buildGuest(b *testing.B) string {
+	dir := b.TempDir()
+	for name, from := range map[string]string{"guest": "sandyard/cmd/guest", "sup": "sandyard/cmd/guest-sup"} {
+		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", filepath.Join(dir, name), from)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			b.Fatalf("build the guest: %v: %s", err, out)
+		}
+	}
+	return dir
+}
+
+// box creates a sandbox that is deleted when the benchmark ends.
+func (y *dockerYard) box() string {
+	id := must(y.create())(y.b)
+	y.b.Cleanup(func() { check(y.b, y.remove(id)) })
+	return id
+}
+
+func (y *dockerYard) create() (string, error) {
+	var a answer
+	body, err := y.ask("POST", "/v1/sandboxes?wait=60s", `{}`, "succeeded")
+	if err == nil {
+		err = json.Unmarshal(body, &a.body)
+	}
+	return a.text("sandbox.id"), err
+}
+
+func (y *dockerYard) remove(id string) error {
+	_, err := y.ask("DELETE", "/v1/sandboxes/"+id+"?wait=60s", "", "succeeded")
+	return err
+}
+
+func (y *dockerYard) createAndDelete() (time.Duration, error) {
+	began := time.Now()
+	id, err := y.create()
+	took := time.Since(began)
+	if err != nil {
+		return took, err
+	}
+	return took, y.remove(id)
+}
+
+func (y *dockerYard) exec(box, more string) error {
+	_, err := y.ask("POST", "/v1/sandboxes/"+box+"/exec?wait=30s", `{"argv":["true"]`+more+`}`, `"exit_code":0`)
+	return err
+}
+
+func (y *dockerYard) write(box string) error {
+	_, err := y.ask("POST", "/v1/sandboxes/"+box+"/files/write?wait=30s",
+		`{"path":"bench.txt","content":"`+string(oneKiB())+`"}`, `"size":1024`)
+	return err
+}
+
+func (y *dockerYard) read(box string) error {
+	_, err := y.ask("POST", "/v1/sandboxes/"+box+"/files/read?wait=30s", `{"path":"bench.txt"}`, string(oneKiB()))
+	return err
+}
+
+func oneKiB() []byte { return bytes.Repeat([]byte("0123456789abcdef"), 64) }
+
+// ask makes a request whose answer must be about a finished job and hold want.
+func (y *dockerYard) ask(method, path, body, want string) ([]byte, error) {
+	req, res := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+	defer fasthttp.ReleaseRequest(req)
+	defer fasthttp.ReleaseResponse(res)
+	req.SetRequestURI(y.url + path)
+	req.Header.SetMethod(method)
+	req.Header.Set("Authorization", "Bearer "+y.key)
+	if body != "" {
+		req.Header.SetContentType("application/json")
+		req.SetBodyString(body)
+	}
+	if err := y.http.Do(req, res); err != nil {
+		return nil, err
+	}
+	answer := bytes.Clone(res.Body())
+	if res.StatusCode() != 200 || !bytes.Contains(answer, []byte(want)) {
+		return nil, fmt.Errorf("%s %s: %d %s", method, path, res.StatusCode(), answer)
+	}
+	return answer, nil
+}
+
+// container starts one like a sandbox's, but with sleep in place of the guest. Its work directory is a volume of the
+// same size in memory: Docker's copy does not reach into a tmpfs mount.
+func (y *dockerYard) container() string {
+	id := must(y.start())(y.b)
+	y.b.Cleanup(func() { check(y.b, y.drop(id)) })
+	return id
+}
+
+func (y *dockerYard) start() (string, error) {
+	ctx := context.Background()
+	config, host := *y.model.Config, *y.model.HostConfig
+	config.Hostname, config.Entrypoint, config.Cmd, config.OpenStdin = "", []string{"sleep", "infinity"}, nil, false
+	host.Tmpfs = map[string]string{"/tmp": host.Tmpfs["/tmp"]}
+	host.Mounts = []mount.Mount{{Type: mount.TypeVolume, Target: config.WorkingDir, VolumeOptions: &mount.VolumeOptions{
+		DriverConfig: &mount.Driver{Name: "local", Options: map[string]string{"type": "tmpfs", "device": "tmpfs", "o": "size=256m,uid=1000,gid=1000"}},
+	}}}
+	c, err := y.engine.ContainerCreate(ctx, &config, &host, nil, nil, "")
+	if err != nil {
+		return "", err
+	}
+	return c.ID, y.engine.ContainerStart(ctx, c.ID, container.StartOptions{})
+}
+
+func (y *dockerYard) drop(id string) error {
+	return y.engine.ContainerRemove(context.Background(), id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+}
+
+func (y *dockerYard) runAndRemove() (time.Duration, error) {
+	began := time.Now()
+	id, err := y.start()
+	took := time.Since(began)
+	if id == "" {
+		return took, err
+	}
+	return took, errors.Join(err, y.drop(id))
+}
+
+// dockerExec runs true and reads its output and exit code.
+func (y *dockerYard) dockerExec(id string) error {
+	ctx := context.Background()
+	made, err := y.engine.ContainerExecCreate(ctx, id, container.ExecOptions{Cmd: []string{"true"}, AttachStdout: true, AttachStderr: true})
+	if err != nil {
+		return err
+	}
+	attached, err := y.engine.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
+	if err != nil {
+		return err
+	}
+	defer attached.Close()
+	if _, err := stdcopy.StdCopy(io.Discard, io.Discard, attached.Reader); err != nil {
+		return err
+	}
+	ended, err := y.engine.ContainerExecInspect(ctx, made.ID)
+	if err == nil && (ended.Running || ended.ExitCode != 0) {
+		err = fmt.Errorf("docker exec: %+v", ended)
+	}
+	return err
+}
+
+func (y *dockerYard) copyTo(id string) error {
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	content := oneKiB()
+	err := w.WriteHeader(&tar.Header{Name: "bench.txt", Mode: 0o644, Size: int64(len(content)), Uid: 1000, Gid: 1000})
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(content); err != nil {
+		return err
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return y.engine.CopyToContainer(context.Background(), id, y.model.Config.WorkingDir, &buf, container.CopyToContainerOptions{})
+}
+
+func (y *dockerYard) copyFrom(id string) error {
+	body, _, err := y.engine.CopyFromContainer(context.Background(), id, y.model.Config.WorkingDir+"/bench.txt")
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	r := tar.NewReader(body)
+	if _, err := r.Next(); err != nil {
+		return err
+	}
+	got, err := io.ReadAll(r)
+	if err == nil && !strings.Contains(string(got), string(oneKiB())) {
+		err = fmt.Errorf("read %d other bytes", len(got))
+	}
+	return err
+}
