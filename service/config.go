@@ -44,6 +44,13 @@ func positive(name string, n int) error {
 	return nil
 }
 
+func notNegative(name string, n int) error {
+	if n < 0 {
+		return fmt.Errorf("%s is %d, it must not be negative", name, n)
+	}
+	return nil
+}
+
 // Sandboxes is what the API offers and the worker makes.
 type Sandboxes struct {
 	Provider  string            `env:"SANDBOX_PROVIDER" envDefault:"docker" doc:"what runs sandboxes: docker, or local, which is for development and trusted code"`
@@ -104,6 +111,8 @@ type Worker struct {
 	GatewayURL   string        `env:"GATEWAY_URL" doc:"where the API's edge reaches that, such as http://worker-3:8082; default this host's name and the port"`
 	Slots        int           `env:"WORKER_SLOTS" envDefault:"64" doc:"jobs that a worker runs at once"`
 	MaxSandboxes int           `env:"MAX_SANDBOXES" envDefault:"100" doc:"sandboxes that a worker holds at once"`
+	PoolSize     int           `env:"POOL_SIZE" envDefault:"4" doc:"started containers of each template that wait for sandboxes on a worker; 0 = none"`
+	PoolMax      int           `env:"POOL_MAX" envDefault:"16" doc:"how many may wait when as many sandboxes were made within the last minute"`
 	Lease        time.Duration `env:"LEASE" envDefault:"10s" doc:"how long jobs and sandboxes wait for a worker that has gone silent"`
 	Grace        time.Duration `env:"DRAIN_GRACE" envDefault:"20s" doc:"how long a stopping worker lets jobs finish before it hands them over"`
 }
@@ -115,7 +124,7 @@ func (c Worker) Validate() error {
 		lease = fmt.Errorf("LEASE is %v, it must be at least 1s", c.Lease)
 	}
 	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), lease, positive("WORKER_SLOTS", c.Slots),
-		positive("MAX_SANDBOXES", c.MaxSandboxes))
+		positive("MAX_SANDBOXES", c.MaxSandboxes), notNegative("POOL_SIZE", c.PoolSize), notNegative("POOL_MAX", c.PoolMax))
 }
 
 // guest is where the guest's programs lie.

@@ -73,8 +73,11 @@ func openProvider(ctx context.Context, c Worker, log *slog.Logger) (providers.Pr
 		return nil, fmt.Errorf("find the guest: %w", err)
 	}
 	p, err := catalog.Open(ctx, c.Provider, catalog.Config{
-		Docker: docker.Config{Host: c.DockerHost, Fleet: c.Fleet, GuestPath: guest, Runtime: c.Runtime, Pull: c.Pull, Logger: log},
-		Local:  local.Config{Dir: c.LocalDir, Fleet: c.Fleet, GuestPath: guest, Logger: log},
+		Docker: docker.Config{
+			Host: c.DockerHost, Fleet: c.Fleet, GuestPath: guest, Runtime: c.Runtime, Pull: c.Pull, Logger: log,
+			Pool: docker.Pool{Size: c.PoolSize, Max: c.PoolMax},
+		},
+		Local: local.Config{Dir: c.LocalDir, Fleet: c.Fleet, GuestPath: guest, Logger: log},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open provider %s: %w", c.Provider, err)

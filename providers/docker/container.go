@@ -20,6 +20,8 @@ const (
 	labelFleet   = "sandyard.fleet"
 	labelSandbox = "sandyard.sandbox"
 	labelGuest   = "sandyard.guest"
+	// labelPool is on what was made for the pool, also when it has become a sandbox: its name says which.
+	labelPool = "sandyard.pool"
 )
 
 const (
@@ -47,6 +49,20 @@ func systemDirs() []string {
 }
 
 func containerName(id string) string { return "sandyard-" + id }
+
+// memberName is no container name of any sandbox, for ids hold no dash.
+func memberName(random string) string { return "sandyard-pool-" + random }
+
+// sandboxOf finds the sandbox's id in the names of a container; while one is renamed it may have two.
+func sandboxOf(names []string) (id string, ok bool) {
+	for _, name := range names {
+		id, ours := strings.CutPrefix(name, "/"+containerName(""))
+		if ours && validID.MatchString(id) {
+			return id, true
+		}
+	}
+	return "", false
+}
 
 func withDefaults(r, d providers.Resources) providers.Resources {
 	if r.CPUs == 0 {
@@ -153,9 +169,6 @@ func environ(spec providers.Spec) []string {
 }
 
 func (p *Provider) hostConfig(spec providers.Spec, seccomp string) *container.HostConfig {
-	r := spec.Resources
-	memory := r.MemoryMB << 20
-	pids := r.Pids + guestPids
 	return &container.HostConfig{
 		NetworkMode:    "none",
 		ReadonlyRootfs: true,
@@ -168,20 +181,31 @@ func (p *Provider) hostConfig(spec providers.Spec, seccomp string) *container.Ho
 		// Every byte between the guest and us passes the container's output; a log driver would store it all.
 		LogConfig:     container.LogConfig{Type: "none"},
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
-		Tmpfs: map[string]string{
-			spec.WorkDir: fmt.Sprintf("rw,exec,nosuid,nodev,size=%dm,nr_inodes=100k,uid=1000,gid=1000,mode=0755", r.DiskMB),
-			"/tmp":       fmt.Sprintf("rw,exec,nosuid,nodev,size=%dm,nr_inodes=10k,mode=1777", min(64, r.MemoryMB/4)),
-		},
-		Mounts: []mount.Mount{p.guest.mount(true)},
-		Resources: container.Resources{
-			Memory:     memory,
-			MemorySwap: memory,
-			NanoCPUs:   int64(r.CPUs * 1e9),
-			PidsLimit:  &pids,
-			Ulimits: []*units.Ulimit{
-				{Name: "core"},
-				{Name: "nofile", Soft: 1024, Hard: 4096},
-			},
+		Tmpfs:         tmpfs(spec),
+		Mounts:        []mount.Mount{p.guest.mount(true)},
+		Resources:     limits(spec.Resources),
+	}
+}
+
+// tmpfs is where the sandbox may write. It cannot be changed later.
+func tmpfs(spec providers.Spec) map[string]string {
+	r := spec.Resources
+	return map[string]string{
+		spec.WorkDir: fmt.Sprintf("rw,exec,nosuid,nodev,size=%dm,nr_inodes=100k,uid=1000,gid=1000,mode=0755", r.DiskMB),
+		"/tmp":       fmt.Sprintf("rw,exec,nosuid,nodev,size=%dm,nr_inodes=10k,mode=1777", min(64, r.MemoryMB/4)),
+	}
+}
+
+func limits(r providers.Resources) container.Resources {
+	memory, pids := r.MemoryMB<<20, r.Pids+guestPids
+	return container.Resources{
+		Memory:     memory,
+		MemorySwap: memory,
+		NanoCPUs:   int64(r.CPUs * 1e9),
+		PidsLimit:  &pids,
+		Ulimits: []*units.Ulimit{
+			{Name: "core"},
+			{Name: "nofile", Soft: 1024, Hard: 4096},
 		},
 	}
 }

@@ -22,18 +22,19 @@ const (
 )
 
 // Ensure answers nil when the engine holds the image. It pulls a missing one where the configuration allows that, so
-// it belongs to the start of a worker and not into a job.
+// it belongs to the start of a worker and not into a job. From then on the pool has containers of the image waiting.
 func (p *Provider) Ensure(ctx context.Context, name string) error {
 	_, err := p.api.ImageInspect(ctx, name)
-	if !errdefs.IsNotFound(err) {
-		return translate(err, "look for the image")
+	if errdefs.IsNotFound(err) {
+		if !p.cfg.Pull {
+			return imageMissing(name)
+		}
+		err = p.pull(ctx, name)
 	}
-	if !p.cfg.Pull {
-		return imageMissing(name)
+	if err != nil {
+		return translate(err, "provide image "+name)
 	}
-	if err := p.pull(ctx, name); err != nil {
-		return translate(err, "pull image "+name)
-	}
+	p.pool.stock(name)
 	return nil
 }
 
@@ -61,13 +62,19 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.I
 	if err != nil {
 		return providers.Instance{}, err
 	}
-	select {
-	case p.starts <- struct{}{}:
-	case <-ctx.Done():
-		unlock()
-		return providers.Instance{}, translate(ctx.Err(), "wait for a free start")
-	}
-	return p.createDetached(ctx, spec, func() { <-p.starts; unlock() })
+	return p.detached(ctx, unlock, func(own context.Context) (providers.Instance, error) {
+		defer p.pool.begin()()
+		if made, ok := p.fromPool(own, spec); ok {
+			return made, nil
+		}
+		select {
+		case p.starts <- struct{}{}:
+		case <-ctx.Done(): // nothing has begun
+			return providers.Instance{}, translate(ctx.Err(), "wait for a free start")
+		}
+		defer func() { <-p.starts }()
+		return p.create(own, spec)
+	})
 }
 
 type created struct {
@@ -75,13 +82,14 @@ type created struct {
 	err      error
 }
 
-func (p *Provider) createDetached(ctx context.Context, spec providers.Spec, release func()) (providers.Instance, error) {
+// detached waits for work no longer than for ctx; work goes on without, and release follows it.
+func (p *Provider) detached(ctx context.Context, release func(), work func(context.Context) (providers.Instance, error)) (providers.Instance, error) {
 	done := make(chan created, 1)
 	p.work.Go(func() {
 		defer release()
 		own, stop := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
 		defer stop()
-		instance, err := p.create(own, spec)
+		instance, err := work(own)
 		done <- created{instance, err}
 	})
 	select {
@@ -94,7 +102,7 @@ func (p *Provider) createDetached(ctx context.Context, spec providers.Spec, rele
 
 // create makes the container, or takes the one that already has its name.
 func (p *Provider) create(ctx context.Context, spec providers.Spec) (providers.Instance, error) {
-	if err := p.makeContainer(ctx, spec); err != nil && !errdefs.IsConflict(err) {
+	if err := p.makeSandbox(ctx, spec); err != nil && !errdefs.IsConflict(err) {
 		return providers.Instance{}, translate(err, "create the container")
 	}
 	found, err := p.inspect(ctx, spec.ID)
@@ -111,10 +119,7 @@ func (p *Provider) create(ctx context.Context, spec providers.Spec) (providers.I
 		}
 		return made, err
 	case statusRunning:
-		if _, err := p.link(ctx, found); err != nil {
-			return providers.Instance{}, err
-		}
-		return found.instance(), nil
+		return p.join(ctx, spec, found)
 	case statusPaused:
 		return found.instance(), nil
 	case statusGone:
@@ -124,12 +129,25 @@ func (p *Provider) create(ctx context.Context, spec providers.Spec) (providers.I
 	}
 }
 
+// join adopts a running container. One that comes from a pool may have got its name and no more, so it is claimed, which
+// changes nothing about one that was.
+func (p *Provider) join(ctx context.Context, spec providers.Spec, found resource) (providers.Instance, error) {
+	l, err := p.link(ctx, found)
+	if err == nil && found.pooled {
+		err = l.inside.Claim(ctx, spec.Env)
+	}
+	if err != nil {
+		return providers.Instance{}, err
+	}
+	return found.instance(), nil
+}
+
 // recreate replaces what an earlier attempt left dead.
 func (p *Provider) recreate(ctx context.Context, spec providers.Spec, dead resource) (providers.Instance, error) {
 	if err := p.remove(ctx, dead.ref); err != nil {
 		return providers.Instance{}, err
 	}
-	if err := p.makeContainer(ctx, spec); err != nil {
+	if err := p.makeSandbox(ctx, spec); err != nil {
 		return providers.Instance{}, translate(err, "create the container")
 	}
 	found, err := p.inspect(ctx, spec.ID)
@@ -139,27 +157,33 @@ func (p *Provider) recreate(ctx context.Context, spec providers.Spec, dead resou
 	return p.start(ctx, spec, found)
 }
 
-func (p *Provider) makeContainer(ctx context.Context, spec providers.Spec) error {
+func (p *Provider) makeSandbox(ctx context.Context, spec providers.Spec) error {
+	_, err := p.makeContainer(ctx, containerName(spec.ID), p.containerConfig(spec), spec)
+	return err
+}
+
+// makeContainer makes a container as spec wants it and returns the engine's id of it.
+func (p *Provider) makeContainer(ctx context.Context, name string, config *container.Config, spec providers.Spec) (string, error) {
 	held, err := p.api.ImageInspect(ctx, spec.Image)
 	if errdefs.IsNotFound(err) {
-		return imageMissing(spec.Image)
+		return "", imageMissing(spec.Image)
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := p.guest.ensure(ctx, p.api, spec.Image); err != nil {
-		return err
+		return "", err
 	}
 	filter, err := seccompProfile()
 	if err != nil {
-		return err
+		return "", err
 	}
 	host := p.hostConfig(spec, filter)
 	if held.Config != nil {
 		host.Mounts = append(host.Mounts, coverVolumes(held.Config.Volumes, spec.WorkDir)...)
 	}
-	_, err = p.api.ContainerCreate(ctx, p.containerConfig(spec), host, nil, nil, containerName(spec.ID))
-	return err
+	made, err := p.api.ContainerCreate(ctx, config, host, nil, nil, name)
+	return made.ID, err
 }
 
 // coverVolumes puts small memory file systems where an image declares volumes; the engine would otherwise make

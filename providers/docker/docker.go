@@ -36,7 +36,9 @@ type Config struct {
 	Pull bool
 	// Defaults fill what a Spec leaves at zero.
 	Defaults providers.Resources
-	Logger   *slog.Logger
+	// Pool lets containers wait for sandboxes.
+	Pool   Pool
+	Logger *slog.Logger
 }
 
 // Provider is a Docker engine as a sandbox provider. It implements providers.Provider and providers.Pauser.
@@ -48,6 +50,8 @@ type Provider struct {
 	locks  locks
 	links  links
 	pauses pauses
+	pool   *pool
+	cancel context.CancelFunc // ends the pool's upkeep
 	// work counts goroutines that outlive the call which began them; Close waits for them.
 	work sync.WaitGroup
 }
@@ -71,7 +75,19 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Provider{cfg: cfg, api: api, guest: guest, starts: make(chan struct{}, cfg.StartConcurrency)}, nil
+	p := &Provider{cfg: cfg, api: api, guest: guest, starts: make(chan struct{}, cfg.StartConcurrency), pool: newPool(cfg.Pool)}
+	p.keepPool(ctx)
+	return p, nil
+}
+
+// keepPool begins the upkeep of the pool, which ends with Close.
+func (p *Provider) keepPool(ctx context.Context) {
+	ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if p.cfg.Pool.Size <= 0 {
+		return
+	}
+	p.work.Go(func() { p.refill(ctx) })
+	p.work.Go(func() { p.tend(ctx) })
 }
 
 func (c Config) complete() (Config, error) {
@@ -98,10 +114,12 @@ func connect(ctx context.Context, host string) (*client.Client, error) {
 	if err != nil {
 		return nil, providers.Errorf(providers.Invalid, "docker address: %w", err)
 	}
-	if _, err := api.Ping(ctx); err != nil {
+	answer, err := api.Ping(ctx)
+	if err != nil {
 		_ = api.Close()
 		return nil, translate(err, "reach the docker engine")
 	}
+	api.NegotiateAPIVersionPing(answer) // now, because the client's calls race for it
 	return api, nil
 }
 
@@ -128,9 +146,17 @@ func (p *Provider) EngineID(ctx context.Context) (string, error) {
 	return info.ID, nil
 }
 
-// Close lets go of every sandbox and waits for creates in flight, which undo what they began.
+// Waiting is how many started containers wait for sandboxes.
+func (p *Provider) Waiting() int { return len(p.pool.all()) }
+
+// Close lets go of every sandbox, waits for creates in flight, which undo what they began, and removes the pool.
 func (p *Provider) Close() error {
+	p.cancel()
+	waiting := p.pool.close()
 	p.links.closeAll()
+	for _, m := range waiting {
+		p.work.Go(func() { p.retire(context.Background(), m) })
+	}
 	p.work.Wait()
 	return p.api.Close()
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 
@@ -25,6 +26,26 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
 	providertest.Run(t, func(t *testing.T) providers.Provider { t.Helper(); return y.open(t) }, providertest.Options{
+		Image:  image,
+		Script: providertest.Bash(),
+		System: true,
+		Limits: true,
+	})
+}
+
+func TestConformanceWithPool(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	shared := y.openPool(t, docker.Pool{Size: 2})
+	var opened sync.Map
+	providertest.Run(t, func(t *testing.T) providers.Provider {
+		t.Helper()
+		if _, again := opened.LoadOrStore(t.Name(), true); again {
+			return y.open(t) // only the first worker of a case makes sandboxes
+		}
+		await(t, func() bool { return shared.Waiting() > 0 })
+		return shared
+	}, providertest.Options{
 		Image:  image,
 		Script: providertest.Bash(),
 		System: true,

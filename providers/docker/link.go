@@ -206,17 +206,31 @@ func (p *Provider) attach(ctx context.Context, ref string) (*stream, error) {
 
 // greet begins the conversation over raw, which it owns from here, and keeps the link.
 func (p *Provider) greet(ctx context.Context, found resource, raw *stream, patience time.Duration) error {
+	inside, err := p.converse(ctx, raw, patience)
+	if err != nil {
+		return err
+	}
+	return p.hold(ctx, found.id, inside, raw)
+}
+
+// converse begins the conversation over raw, which it closes when that fails.
+func (p *Provider) converse(ctx context.Context, raw *stream, patience time.Duration) (*envd.Sandbox, error) {
 	waiting, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	inside, err := envd.Attach(waiting, raw, envd.Options{User: userName, Log: p.cfg.Logger})
 	if err != nil {
 		_ = raw.Close()
 		if waiting.Err() != nil && ctx.Err() == nil {
-			return providers.Errorf(providers.Lost, "the sandbox's guest did not answer within %s (%q): %w", patience, raw.lastWords(), err)
+			return nil, providers.Errorf(providers.Lost, "the sandbox's guest did not answer within %s (%q): %w", patience, raw.lastWords(), err)
 		}
-		return providers.Errorf(providers.AsError(err).Class, "greet the sandbox's guest (%q): %w", raw.lastWords(), err)
+		return nil, providers.Errorf(providers.AsError(err).Class, "greet the sandbox's guest (%q): %w", raw.lastWords(), err)
 	}
-	l := &link{id: found.id, inside: inside, raw: raw}
+	return inside, nil
+}
+
+// hold keeps a conversation as the link of sandbox id.
+func (p *Provider) hold(ctx context.Context, id string, inside *envd.Sandbox, raw *stream) error {
+	l := &link{id: id, inside: inside, raw: raw}
 	if !p.links.put(l) {
 		l.close()
 		return providers.Errorf(providers.Unavailable, "the provider is closing")

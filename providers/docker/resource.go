@@ -26,6 +26,7 @@ type resource struct {
 	ref       string
 	status    status
 	oom       bool
+	pooled    bool // made before it was the sandbox's
 	createdAt time.Time
 }
 
@@ -65,7 +66,8 @@ func (p *Provider) inspect(ctx context.Context, id string) (resource, error) {
 		}
 		return resource{}, providers.Errorf(providers.NotFound, "the sandbox does not exist: %w", err)
 	}
-	if found.Config.Labels[labelFleet] != p.cfg.Fleet || found.Config.Labels[labelSandbox] != id {
+	_, pooled := found.Config.Labels[labelPool]
+	if found.Config.Labels[labelFleet] != p.cfg.Fleet || !pooled && found.Config.Labels[labelSandbox] != id {
 		return resource{}, providers.Errorf(providers.NotFound, "container %s belongs to somebody else", containerName(id))
 	}
 	// A time the engine writes in another form only loses the date, not the sandbox.
@@ -75,6 +77,7 @@ func (p *Provider) inspect(ctx context.Context, id string) (resource, error) {
 		ref:       found.ID,
 		status:    statusOf(found.State.Status),
 		oom:       found.State.OOMKilled,
+		pooled:    pooled,
 		createdAt: made,
 	}, nil
 }
@@ -96,7 +99,7 @@ func (r resource) usable() error {
 	}
 }
 
-// List implements providers.Provider.
+// List implements providers.Provider. What waits in a pool is no sandbox yet; the pools see to it themselves.
 func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
 	found, err := p.api.ContainerList(ctx, container.ListOptions{
 		All:     true,
@@ -107,8 +110,14 @@ func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
 	}
 	instances := make([]providers.Instance, 0, len(found))
 	for _, c := range found {
+		id := c.Labels[labelSandbox]
+		if _, pooled := c.Labels[labelPool]; pooled {
+			if id, pooled = sandboxOf(c.Names); !pooled {
+				continue
+			}
+		}
 		instances = append(instances, providers.Instance{
-			ID:        c.Labels[labelSandbox],
+			ID:        id,
 			Ref:       c.ID,
 			State:     stateOf(statusOf(c.State)),
 			CreatedAt: time.Unix(c.Created, 0),

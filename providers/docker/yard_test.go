@@ -165,7 +165,7 @@ func open(t testing.TB, p *docker.Provider, id string) providers.Sandbox {
 	return box
 }
 
-func shell(t *testing.T, box providers.Commands, script string) string {
+func shell(t testing.TB, box providers.Commands, script string) string {
 	t.Helper()
 	res, err := box.Run(t.Context(), providers.Command{Name: newID(), Shell: script, Timeout: time.Minute})
 	if err != nil {
@@ -181,7 +181,7 @@ func classOf(err error) providers.Class {
 	return providers.AsError(err).Class
 }
 
-func await(t *testing.T, reached func() bool) {
+func await(t testing.TB, reached func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	tick := time.NewTicker(20 * time.Millisecond)

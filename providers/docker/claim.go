@@ -1,0 +1,110 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+
+	"sandyard/providers"
+)
+
+// errStale is a member made from what its image's name no longer means, or one that has waited too long.
+var errStale = errors.New("the pool container is stale")
+
+// fromPool makes a member of the pool the sandbox of spec. It answers false where there is none to be had, or when
+// the sandbox has a container already; create then sees to it.
+func (p *Provider) fromPool(ctx context.Context, spec providers.Spec) (providers.Instance, bool) {
+	if len(spec.Labels) > 0 || !maps.Equal(tmpfs(spec), tmpfs(p.memberSpec(spec.Image))) {
+		return providers.Instance{}, false
+	}
+	p.pool.ask(spec.Image)
+	for m := p.pool.take(spec.Image); m != nil; m = p.pool.take(spec.Image) {
+		err := p.adopt(ctx, m, spec)
+		switch {
+		case err == nil:
+			return p.claim(ctx, m, spec)
+		case errdefs.IsConflict(err) && p.keeps(m, spec):
+			return providers.Instance{}, false
+		}
+		p.cfg.Logger.WarnContext(ctx, "pool container is not used", "container", m.name, "error", err)
+		p.retire(ctx, m)
+		if ctx.Err() != nil || errdefs.IsConflict(err) {
+			break
+		}
+	}
+	return providers.Instance{}, false
+}
+
+// adopt checks the member, fits its limits and gives it the sandbox's name, in this order: with the name it is the
+// sandbox, whatever becomes of this worker, and without it the member ends by itself when its worker does.
+func (p *Provider) adopt(ctx context.Context, m *member, spec providers.Spec) error {
+	if err := p.fresh(ctx, m); err != nil {
+		return err
+	}
+	if changes, any := limitChanges(p.cfg.Defaults, spec.Resources); any {
+		if _, err := p.api.ContainerUpdate(ctx, m.ref, container.UpdateConfig{Resources: changes}); err != nil {
+			return translate(err, "set the limits")
+		}
+	}
+	return p.api.ContainerRename(ctx, m.ref, containerName(spec.ID))
+}
+
+// fresh speaks to the member, which keeps it alive, and checks that it still is what it was made as.
+func (p *Provider) fresh(ctx context.Context, m *member) error {
+	if err := m.answers(ctx); err != nil {
+		return err
+	}
+	held, err := p.api.ImageInspect(ctx, m.image)
+	if err != nil {
+		return translate(err, "look for the image")
+	}
+	if held.ID != m.imageID || time.Since(m.madeAt) > memberAge {
+		return errStale
+	}
+	return nil
+}
+
+func (m *member) answers(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, silence)
+	defer stop()
+	return m.inside.Ping(ctx)
+}
+
+// keeps returns a member whose sandbox turned out to have a container to the pool, if nothing was changed about it.
+func (p *Provider) keeps(m *member, spec providers.Spec) bool {
+	_, changed := limitChanges(p.cfg.Defaults, spec.Resources)
+	return !changed && p.pool.put(m)
+}
+
+// claim completes a sandbox that has just got its name. When it fails, create goes on from there as after a crash.
+func (p *Provider) claim(ctx context.Context, m *member, spec providers.Spec) (providers.Instance, bool) {
+	if err := m.inside.Claim(ctx, spec.Env); err != nil {
+		p.cfg.Logger.WarnContext(ctx, "pool container did not take its sandbox", "sandbox_id", spec.ID, "error", err)
+		m.letGo()
+		return providers.Instance{}, false
+	}
+	if err := p.hold(ctx, spec.ID, m.inside, m.raw); err != nil {
+		return providers.Instance{}, false
+	}
+	p.cfg.Logger.InfoContext(ctx, "sandbox started", "sandbox_id", spec.ID, "image", spec.Image, "pool", true)
+	return providers.Instance{ID: spec.ID, Ref: m.ref, State: providers.StateRunning, CreatedAt: m.madeAt}, true
+}
+
+// limitChanges is what to update where want differs from have. Memory and swap only change together.
+func limitChanges(have, want providers.Resources) (changes container.Resources, any bool) {
+	all := limits(want)
+	if want.MemoryMB != have.MemoryMB {
+		changes.Memory, changes.MemorySwap, any = all.Memory, all.MemorySwap, true
+	}
+	if want.CPUs != have.CPUs {
+		changes.NanoCPUs, any = all.NanoCPUs, true
+	}
+	if want.Pids != have.Pids {
+		changes.PidsLimit, any = all.PidsLimit, true
+	}
+	return changes, any
+}

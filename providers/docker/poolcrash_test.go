@@ -1,0 +1,109 @@
+package docker_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"sandyard/providers"
+	"sandyard/providers/docker"
+)
+
+// brief is how long members outlive their worker in these tests.
+const brief = 6 * time.Second
+
+// doomed opens a provider with a full pool whose worker will die.
+func (y *yard) doomed(t *testing.T, size int) (*docker.Provider, *proxy) {
+	t.Helper()
+	x := newProxy(t, y.api.DaemonHost())
+	p := y.fillPool(t, image, docker.Config{Host: x.host, Guest: guestFiles(t), Pool: docker.Pool{Size: size, Patience: brief}})
+	return p, x
+}
+
+func TestWorkerDiesWhileItClaims(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		at     cutPoint
+		adopts bool // the next worker finds the sandbox
+	}{{"before the name", before, false}, {"with the name", after, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t)
+			p, x := y.doomed(t, 1)
+			members := y.waiting(t)
+			x.cutAt(func(r *http.Request) cutPoint {
+				if strings.HasSuffix(r.URL.Path, "/rename") {
+					return c.at
+				}
+				return never
+			})
+			spec := providers.Spec{ID: newID(), Image: image, Env: map[string]string{"WHO": "me"}}
+			if _, err := p.Create(t.Context(), spec); err == nil || !providers.AsError(err).Retryable() {
+				t.Fatalf("the dying worker's create answers %v", err)
+			}
+			next := y.open(t)
+			made, err := next.Create(t.Context(), spec)
+			if _, adopted := members[made.Ref]; err != nil || adopted != c.adopts {
+				t.Errorf("the next worker's create: %+v, %v; adopts %v", made, err, adopted)
+			}
+			if got := shell(t, open(t, next, spec.ID), `echo "$WHO"`); got != "me" {
+				t.Errorf("got %q", got)
+			}
+			if found, err := next.List(t.Context()); err != nil || len(found) != 1 || found[0].ID != spec.ID {
+				t.Errorf("listed %+v, %v", found, err)
+			}
+			await(t, func() bool { return !hasRunning(y.waiting(t)) })
+			if got := shell(t, open(t, next, spec.ID), `echo "$WHO"`); got != "me" {
+				t.Errorf("when the pool is gone, got %q", got)
+			}
+		})
+	}
+}
+
+func TestPoolOfADeadWorkerIsSwept(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	_, x := y.doomed(t, 2)
+	old := y.waiting(t)
+	if len(old) != 2 {
+		t.Fatalf("waiting: %v", old)
+	}
+	x.cut()
+	await(t, func() bool { return !hasRunning(y.waiting(t)) })
+	y.openPool(t, docker.Pool{Size: 1})
+	await(t, func() bool {
+		now := y.waiting(t)
+		for ref := range old {
+			if _, left := now[ref]; left {
+				return false
+			}
+		}
+		return len(now) == 1
+	})
+}
+
+func TestMembersOutwaitTheirPatience(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	y.fillPool(t, image, docker.Config{Guest: guestFiles(t), Pool: docker.Pool{Size: 1, Patience: brief}})
+	members := y.waiting(t)
+	deadline := time.NewTimer(brief + brief/2)
+	defer deadline.Stop()
+	<-deadline.C // what this test is about
+	for ref, state := range y.waiting(t) {
+		if _, same := members[ref]; !same || state != "running" {
+			t.Errorf("%s is %s; waiting before: %v", ref, state, members)
+		}
+	}
+}
+
+func hasRunning(states map[string]string) bool {
+	for _, s := range states {
+		if s == "running" {
+			return true
+		}
+	}
+	return false
+}
