@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"testing"
@@ -134,8 +135,7 @@ func benchBare(b *testing.B, handle func(*fiber.Ctx, *asynq.Client) error) func(
 	done := make(chan error, 1)
 	go func() { done <- app.Listener(l) }()
 	b.Cleanup(func() {
-		check(b, app.Shutdown())
-		<-done
+		check(b, errors.Join(app.Shutdown(), <-done))
 	})
 	url := "http://" + l.Addr().String() + "/exec"
 	return func(int) *fasthttp.Request { return benchRequest(url, "none") }

@@ -72,8 +72,10 @@ type dockerYard struct {
 func newDockerYard(b *testing.B) *dockerYard {
 	y := &dockerYard{b: b, http: &fasthttp.Client{MaxConnsPerHost: 64}}
 	y.rig = newRig(b, func(c *web.Config) {
-		c.Jobs = jobs.NewClient(c.Store, c.Queue, jobs.Catalog{Providers: []string{"docker"}, Template: "python",
-			Templates: map[string]string{"python": benchImage}}, c.Log)
+		c.Jobs = jobs.NewClient(c.Store, c.Queue, jobs.Catalog{
+			Providers: []string{"docker"}, Template: "python",
+			Templates: map[string]string{"python": benchImage},
+		}, c.Log)
 	})
 	y.engine = must(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(b)
 	b.Cleanup(func() { y.engine.Close() })

@@ -81,8 +81,10 @@ func comparisons(line string) ([]row, error) {
 }
 
 func compare(name, baseline, unit string, values map[string]float64) row {
-	r := row{Name: spoken(name), Unit: unit, Baseline: spoken(baseline),
-		P50: values["ours-p50-"+unit], BaselineP50: values["base-p50-"+unit]}
+	r := row{
+		Name: spoken(name), Unit: unit, Baseline: spoken(baseline),
+		P50: values["ours-p50-"+unit], BaselineP50: values["base-p50-"+unit],
+	}
 	r.Ratio = r.BaselineP50 / r.P50
 	if r.isRate() {
 		r.Ratio = 1 / r.Ratio

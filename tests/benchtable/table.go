@@ -22,8 +22,10 @@ func table(w io.Writer, rows []row) error {
 		{"---", "---", "---:", "---:", "---", "---:", "---:", "---:"},
 	}
 	for _, r := range rows {
-		cells = append(cells, []string{r.Name, r.Unit, short(r.P50), optional(r.P99), r.Baseline, short(r.BaselineP50),
-			optional(r.BaselineP99), short(r.Ratio)})
+		cells = append(cells, []string{
+			r.Name, r.Unit, short(r.P50), optional(r.P99), r.Baseline, short(r.BaselineP50),
+			optional(r.BaselineP99), short(r.Ratio),
+		})
 	}
 	widths := make([]int, len(cells[0]))
 	for _, line := range cells {
