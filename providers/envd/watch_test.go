@@ -197,3 +197,23 @@ func TestAWatcherThatIsAskedTooSeldomEnds(t *testing.T) {
 		t.Errorf("%d events of %d were told", told, files)
 	}
 }
+
+// In a sandbox the guest runs as nobody in particular, and is shielded from processes of the same user.
+func TestAGuestWithoutRightsWatches(t *testing.T) {
+	t.Parallel()
+	unprivileged := guestAsProcess1()
+	unprivileged.Args = slices.Insert(unprivileged.Args, 1, "--setgid", "1000", "--setuid", "1000")
+	must(t, os.Chmod(testBinaries, 0o755))
+	e := startEngine(t, unprivileged)
+	must(t, os.Chmod(filepath.Dir(e.workDir), 0o755))
+	must(t, os.Chown(e.workDir, 1000, 1000))
+	stream := watchStream(deadline(t, 20*time.Second), t, watchClient(t, e), connect.NewRequest(&filesystem.WatchDirRequest{Path: ".", Recursive: true}))
+	must(t, os.Mkdir(filepath.Join(e.workDir, "d"), 0o755))
+	if !stream.Receive() || stream.Msg().GetFilesystem().GetName() != "d" {
+		t.Fatalf("got %v, %v", stream.Msg(), stream.Err())
+	}
+	must(t, os.Mkdir(filepath.Join(e.workDir, "d/e"), 0o755))
+	if !stream.Receive() || stream.Msg().GetFilesystem().GetName() != "d/e" {
+		t.Fatalf("got %v, %v", stream.Msg(), stream.Err())
+	}
+}
