@@ -42,6 +42,7 @@ type Guest struct {
 	files   *files.Tree
 	watch   *watchers
 	meter   usage.Meter
+	rest    *rest
 	claim   *claim
 	birth   birth
 	access  access
@@ -61,11 +62,12 @@ func New(o Options) (*Guest, error) {
 		host: host, log: o.Log, users: append(ownNames(), o.Users...),
 		execs: execs.NewRegistry(host, o.Env, o.WorkDir),
 		files: files.NewTree(o.Roots, o.WorkDir),
-		claim: newClaim(o.Unclaimed),
+		claim: newClaim(o.Unclaimed), rest: newRest(),
 	}
 	g.watch = newWatchers(g.files)
 	g.worker = checkUser(g.users, g.workerRoutes())
 	g.outside = g.access.guard(checkUser(g.users, g.envdRoutes(true)))
+	g.worker, g.outside = g.rest.watch(g.worker), g.rest.watch(g.outside)
 	if o.Unclaimed > 0 {
 		g.worker = g.claim.watch(g.worker)
 	}
@@ -77,6 +79,7 @@ func (g *Guest) Abandoned() <-chan struct{} { return g.claim.abandoned }
 
 // Close kills every command and ends every watcher.
 func (g *Guest) Close() {
+	g.rest.close()
 	g.watch.close()
 	g.host.Close()
 }

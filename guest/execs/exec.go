@@ -23,8 +23,8 @@ type Exec struct {
 	proc     *procs.Process // nil when its supervisor was killed at the start
 	stdin    *input
 	terminal *os.File
-	audience *audience
-	first    *listener // of a plain command, joined before its first byte
+	audience *audience // of a plain command
+	first    *listener // joined before its first byte
 
 	mu         sync.Mutex
 	changed    chan struct{} // closed and replaced when a spool has grown
@@ -41,13 +41,14 @@ func newExec(c Command, room *atomic.Int64) *Exec {
 		keep = DefaultMaxOutput
 	}
 	e := &Exec{
-		Command: c, started: time.Now(), stdin: &input{}, audience: newAudience(),
+		Command: c, started: time.Now(), stdin: &input{},
 		ready: make(chan struct{}), changed: make(chan struct{}), done: make(chan struct{}),
 	}
 	for i := range e.spools {
 		e.spools[i] = spool{keep: keep, room: room}
 	}
 	if c.Name == "" {
+		e.audience = newAudience()
 		e.first = e.audience.join()
 	}
 	return e
@@ -88,7 +89,9 @@ func (e *Exec) finish(status syscall.WaitStatus, oomKills int64) {
 	}
 	e.Command.Argv, e.Command.Env = nil, nil
 	e.mu.Unlock()
-	close(e.audience.over)
+	if e.audience != nil {
+		close(e.audience.over)
+	}
 	close(e.done)
 }
 

@@ -1,0 +1,47 @@
+package envd_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"sandyard/providers"
+	"sandyard/providers/envd"
+)
+
+// ownMemory is what the guest does not share with the guests of other sandboxes, in KiB.
+func (e *engine) ownMemory() int {
+	e.t.Helper()
+	unshare := e.cmd.Process.Pid
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", unshare, unshare))
+	must(e.t, err)
+	status, err := os.ReadFile("/proc/" + strings.TrimSpace(string(children)) + "/status")
+	must(e.t, err)
+	_, rest, _ := bytes.Cut(status, []byte("RssAnon:"))
+	kib := 0
+	_, err = fmt.Sscan(string(rest), &kib)
+	must(e.t, err)
+	return kib
+}
+
+func TestAGuestThatRestsIsSmall(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	s := e.sandbox(envd.Options{})
+	for i := range 100 {
+		name := fmt.Sprint("x", i)
+		run(t, s, providers.Command{Name: name, Shell: "head -c 500000 /dev/zero"})
+		must(t, s.Forget(deadline(t, 10*time.Second), name))
+	}
+	for i := range 4 {
+		path := fmt.Sprint("f", i)
+		_, err := s.WriteFile(deadline(t, 10*time.Second), path, make([]byte, 4<<20), 0)
+		must(t, err)
+		_, err = s.ReadFile(deadline(t, 10*time.Second), path, 4<<20)
+		must(t, err)
+	}
+	eventually(t, "the guest's own memory is below 8 MiB", func() bool { return e.ownMemory() < 8<<10 })
+}
