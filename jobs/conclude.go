@@ -152,7 +152,8 @@ func (a *attempt) followUp(ctx context.Context, f models.Finished, res result) {
 		if step.do == nil || !step.when {
 			continue
 		}
-		if err := step.do(ctx); err != nil {
+		err := step.do(ctx)
+		if err != nil && !errors.Is(err, providers.ErrNotFound) && !errors.Is(err, providers.ErrLost) { // nothing to tidy up
 			a.log.WarnContext(ctx, "follow-up failed", "error", err)
 		}
 	}

@@ -1,7 +1,9 @@
 package jobs
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -24,4 +26,15 @@ func NewRedis(o *redis.Options) *redis.Client {
 	own.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	own.DialerRetries = 1
 	return redis.NewClient(&own)
+}
+
+// LogRedis sends what the Redis client has to say by itself to log, for the whole process. It repeats what failed calls
+// report anyway, so it is for debugging only.
+func LogRedis(log *slog.Logger) { redis.SetLogger(redisLog{log}) }
+
+type redisLog struct{ log *slog.Logger }
+
+// Printf implements the client's logger.
+func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
+	l.log.DebugContext(ctx, "redis", "message", fmt.Sprintf(format, v...))
 }

@@ -2,12 +2,15 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
+
+	"sandyard/jobs"
 )
 
 // Program is a process of the system with its configuration C.
@@ -36,11 +39,13 @@ func (p Program[C]) Main(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	log := NewLogger(os.Stderr, p.Level(c))
-	if err := p.Run(ctx, c, log); err != nil {
-		log.Error(p.Name+" ends", "error", err)
-		return 1
+	jobs.LogRedis(log)
+	err = p.Run(ctx, c, log)
+	if err == nil || ctx.Err() != nil && errors.Is(err, context.Canceled) { // stopped, perhaps while it was starting
+		return 0
 	}
-	return 0
+	log.Error(p.Name+" ends", "error", err)
+	return 1
 }
 
 func exitCode(ok bool) int {

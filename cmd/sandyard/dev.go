@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sandyard/dev"
+	"sandyard/jobs"
 	"sandyard/service"
 )
 
@@ -86,6 +87,7 @@ func (d *devStack) openLog(context.Context) (err error) {
 		return err
 	}
 	d.log = service.NewLogger(d.logFile, slog.LevelInfo)
+	jobs.LogRedis(d.log)
 	return nil
 }
 
