@@ -3,7 +3,7 @@
 GOLANGCI_VERSION    := v2.15.0
 GOVULNCHECK_VERSION := v1.1.4
 
-BUILD       := -trimpath -ldflags '-s -w'
+BUILD       := -buildvcs=false -trimpath -ldflags '-s -w'
 PROGRAMS    := ./cmd/api ./cmd/worker ./cmd/scheduler ./cmd/guest ./cmd/keeper ./cmd/sandyard
 TOOLS       := bin/tools
 GOLANGCI    := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
