@@ -34,7 +34,7 @@ import (
 // baseline does the same with a container like the sandbox's through the Engine API: no queue, no record, nothing that
 // survives its caller.
 func BenchmarkSandbox(b *testing.B) {
-	y := newDockerYard(b)
+	y := newDockerYard(b, docker.Pool{})
 	box, warm := y.box(), y.container()
 	b.Run("exec true/vs docker exec", func(b *testing.B) {
 		versus.Latency(b, versus.Turns{Rounds: 40, Ours: 5, Base: 2},
@@ -63,13 +63,14 @@ const benchImage = "sandyard/python:default"
 // dockerYard is an API on a worker with a Docker provider, and the engine that both ways use.
 type dockerYard struct {
 	*rig
-	b      *testing.B
-	engine *client.Client
-	model  container.InspectResponse // of a sandbox
-	http   *fasthttp.Client
+	b        *testing.B
+	engine   *client.Client
+	provider *docker.Provider
+	model    container.InspectResponse // of a sandbox
+	http     *fasthttp.Client
 }
 
-func newDockerYard(b *testing.B) *dockerYard {
+func newDockerYard(b *testing.B, pool docker.Pool) *dockerYard {
 	y := &dockerYard{b: b, http: &fasthttp.Client{MaxConnsPerHost: 64}}
 	y.rig = newRig(b, func(c *web.Config) {
 		c.Jobs = jobs.NewClient(c.Store, c.Queue, jobs.Catalog{
@@ -79,19 +80,21 @@ func newDockerYard(b *testing.B) *dockerYard {
 	})
 	y.engine = must(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(b)
 	b.Cleanup(func() { y.engine.Close() })
-	y.workOnDocker()
+	y.workOnDocker(pool)
 	b.Cleanup(y.http.CloseIdleConnections)
 	y.model = must(y.engine.ContainerInspect(b.Context(), "sandyard-"+y.box()))(b)
 	return y
 }
 
-func (y *dockerYard) workOnDocker() {
+func (y *dockerYard) workOnDocker(pool docker.Pool) {
 	log := slog.New(slog.DiscardHandler)
-	p := must(docker.New(context.Background(), docker.Config{Fleet: "bench-" + uuid.NewString(), GuestPath: buildGuest(y.b)}))(y.b)
+	p := must(docker.New(context.Background(), docker.Config{Fleet: "bench-" + uuid.NewString(), GuestPath: buildGuest(y.b), Pool: pool}))(y.b)
+	y.provider = p
 	y.b.Cleanup(func() {
 		_ = y.engine.VolumeRemove(context.Background(), p.GuestVolume(), false) // another installation may use the same guest
 		check(y.b, p.Close())
 	})
+	check(y.b, p.Ensure(context.Background(), benchImage))
 	w := jobs.NewWorker(jobs.WorkerConfig{
 		Store: y.store, Redis: y.redis, Provider: p, Engine: "here", Slots: 64, Lease: 10 * time.Second, Grace: 5 * time.Second,
 		Webhooks: jobs.NewWebhooks(y.store, y.queue, nil, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
