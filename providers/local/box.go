@@ -66,7 +66,7 @@ func (p *Provider) inspect(id string) (box, error) {
 	if !validID.MatchString(id) {
 		return box{}, providers.ErrNotFound
 	}
-	b := box{id: id, dir: filepath.Join(p.fleetDir(), id), group: p.groups.Group(p.groupName(id))}
+	b := box{id: id, dir: filepath.Join(p.fleetDir(), id), group: cgroup.Group{Hierarchy: p.groups, Name: p.groupName(id)}}
 	info, err := os.Stat(filepath.Join(b.dir, lockFile)) // made with the sandbox and never written to
 	if errors.Is(err, fs.ErrNotExist) {
 		return box{}, providers.ErrNotFound

@@ -161,7 +161,7 @@ func (p *Provider) launch(plan []byte, answer *os.File) (*exec.Cmd, error) {
 	}
 	defer file.Close()
 	cmd := exec.Command(filepath.Join(p.programs.dir, keeper.KeeperProgram))
-	cmd.Env, cmd.Dir = []string{}, "/"
+	cmd.Env, cmd.Dir = []string{"GOMAXPROCS=2", "GOGC=25"}, "/" // there are many keepers, and they have little to do
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = file, answer, answer
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd, cmd.Start()

@@ -16,8 +16,6 @@ import (
 	"runtime"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"sandyard/providers"
 	"sandyard/providers/local/cgroup"
 	"sandyard/providers/local/filter"
@@ -47,7 +45,7 @@ type Provider struct {
 	cfg      Config
 	groups   cgroup.Hierarchy
 	programs *programs
-	filter   []unix.SockFilter
+	filter   []byte
 	starts   chan struct{} // one token per start in flight
 	children children
 	links    links

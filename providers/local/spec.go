@@ -113,7 +113,7 @@ func (p *Provider) plan(b box, spec providers.Spec, img image) keeper.Plan {
 		Env: environ(spec, img.env), UID: userID, GID: userID,
 		WorkDirMB: spec.Resources.DiskMB, WorkDirFiles: workDirFiles,
 		TempMB: min(tempMB, spec.Resources.MemoryMB/4), TempFiles: tempFiles, SharedMB: sharedMB,
-		Groups: b.group.Entrances(), GroupViews: b.group.Views(), Filter: p.filter,
+		Group: b.group, Filter: p.filter,
 	}
 }
 

@@ -30,40 +30,37 @@ type Limits struct {
 	Pids   int64   // processes and threads
 }
 
-// Hierarchy is the system's control groups.
+// Hierarchy is what the system's control groups are like.
 type Hierarchy struct {
-	root    string
-	unified bool
+	Unified bool // version 2
 }
 
-// Find looks at what the system has. It answers an error that says what is missing.
+// Find looks at what the system has, and makes it ready for groups. It answers an error that says what is missing.
 func Find() (Hierarchy, error) {
-	h := Hierarchy{root: Root}
 	if controllers, err := os.ReadFile(filepath.Join(Root, "cgroup.controllers")); err == nil {
-		h.unified = true
-		return h, h.enable(strings.Fields(string(controllers)))
+		return Hierarchy{Unified: true}, enable(strings.Fields(string(controllers)))
 	}
 	for _, c := range separate() {
 		if _, err := os.Stat(filepath.Join(Root, c, "cgroup.procs")); err != nil {
-			return h, fmt.Errorf("no control group hierarchy at %s: %w", filepath.Join(Root, c), err)
+			return Hierarchy{}, fmt.Errorf("no control group hierarchy at %s: %w", filepath.Join(Root, c), err)
 		}
 	}
-	return h, nil
+	return Hierarchy{}, nil
 }
 
 // separate are the version 1 controllers that a sandbox needs.
 func separate() []string { return []string{"memory", "cpu", "pids", "freezer"} }
 
 // enable hands the controllers down to the groups below the root. The freezer is always there.
-func (h Hierarchy) enable(have []string) error {
-	file := filepath.Join(h.root, "cgroup.subtree_control")
+func enable(have []string) error {
+	file := filepath.Join(Root, "cgroup.subtree_control")
 	enabled, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
 	for _, c := range []string{"memory", "cpu", "pids"} {
 		if !slices.Contains(have, c) {
-			return fmt.Errorf("the system has no %s controller in %s", c, h.root)
+			return fmt.Errorf("the system has no %s controller in %s", c, Root)
 		}
 		if slices.Contains(strings.Fields(string(enabled)), c) {
 			continue
@@ -75,18 +72,15 @@ func (h Hierarchy) enable(have []string) error {
 	return nil
 }
 
-// Group is the control group of one sandbox, whether it exists or not.
+// Group is the control group of one sandbox, directly below the root, whether it exists or not.
 type Group struct {
-	h    Hierarchy
-	name string
+	Hierarchy
+	Name string
 }
 
-// Group names a group directly below the root.
-func (h Hierarchy) Group(name string) Group { return Group{h: h, name: name} }
-
 func (g Group) dirs() []string {
-	if g.h.unified {
-		return []string{filepath.Join(g.h.root, g.name)}
+	if g.Unified {
+		return []string{filepath.Join(Root, g.Name)}
 	}
 	var all []string
 	for _, c := range separate() {
@@ -97,10 +91,10 @@ func (g Group) dirs() []string {
 
 // dir is where the files of a controller are.
 func (g Group) dir(controller string) string {
-	if g.h.unified {
-		return filepath.Join(g.h.root, g.name)
+	if g.Unified {
+		return filepath.Join(Root, g.Name)
 	}
-	return filepath.Join(g.h.root, controller, g.name)
+	return filepath.Join(Root, controller, g.Name)
 }
 
 // Make makes the group with its limits; one that exists gets the limits.
@@ -136,7 +130,7 @@ func (g Group) settings(l Limits) []setting {
 		all = append(all, setting{filepath.Join(g.dir(controller), file), value, optional})
 	}
 	memory, pids, quota := strconv.FormatInt(l.Memory, 10), strconv.FormatInt(l.Pids, 10), strconv.FormatInt(int64(l.CPUs*period), 10)
-	if l.Memory > 0 && g.h.unified {
+	if l.Memory > 0 && g.Unified {
 		add("memory", "memory.max", memory, false)
 		add("memory", "memory.swap.max", "0", true)
 	} else if l.Memory > 0 {
@@ -146,7 +140,7 @@ func (g Group) settings(l Limits) []setting {
 	if l.Pids > 0 {
 		add("pids", "pids.max", pids, false)
 	}
-	if l.CPUs > 0 && g.h.unified {
+	if l.CPUs > 0 && g.Unified {
 		add("cpu", "cpu.max", quota+" "+strconv.Itoa(period), false)
 	} else if l.CPUs > 0 {
 		add("cpu", "cpu.cfs_period_us", strconv.Itoa(period), false)
@@ -155,18 +149,9 @@ func (g Group) settings(l Limits) []setting {
 	return all
 }
 
-// Entrances are the files into which a process id is written to put that process into the group.
-func (g Group) Entrances() []string {
-	var all []string
-	for _, dir := range g.dirs() {
-		all = append(all, filepath.Join(dir, "cgroup.procs"))
-	}
-	return all
-}
-
 // Views maps the group's directories to where a program inside expects its own group.
 func (g Group) Views() map[string]string {
-	if g.h.unified {
+	if g.Unified {
 		return map[string]string{g.dir(""): Root}
 	}
 	views := map[string]string{}
@@ -183,7 +168,7 @@ func (g Group) Freeze(ctx context.Context) error {
 	}
 	return wait(ctx, "freeze the processes", func() (bool, error) {
 		frozen, err := g.Frozen()
-		if err == nil && !frozen && !g.h.unified {
+		if err == nil && !frozen && !g.Unified {
 			err = g.setFrozen(true) // a fork may have slipped through; version 1 looks again only when it is told to
 		}
 		return frozen, err
@@ -202,7 +187,7 @@ func (g Group) Thaw(ctx context.Context) error {
 }
 
 func (g Group) setFrozen(on bool) error {
-	if g.h.unified {
+	if g.Unified {
 		return write(filepath.Join(g.dir(""), "cgroup.freeze"), map[bool]string{true: "1", false: "0"}[on])
 	}
 	return write(filepath.Join(g.dir("freezer"), "freezer.state"), map[bool]string{true: "FROZEN", false: "THAWED"}[on])
@@ -211,7 +196,7 @@ func (g Group) setFrozen(on bool) error {
 // Frozen says whether every process of the group stands still. A group that does not exist is not frozen.
 func (g Group) Frozen() (bool, error) {
 	file, want := filepath.Join(g.dir("freezer"), "freezer.state"), "FROZEN"
-	if g.h.unified {
+	if g.Unified {
 		file, want = filepath.Join(g.dir(""), "cgroup.events"), "frozen 1"
 	}
 	text, err := os.ReadFile(file)

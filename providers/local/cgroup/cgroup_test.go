@@ -5,7 +5,7 @@ import (
 	"crypto/rand"
 	"os"
 	"os/exec"
-	"strconv"
+	"runtime"
 	"testing"
 
 	"sandyard/providers/local/cgroup"
@@ -20,7 +20,7 @@ func newGroup(t *testing.T) cgroup.Group {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := h.Group("sandyard-test-" + rand.Text())
+	g := cgroup.Group{Hierarchy: h, Name: "sandyard-test-" + rand.Text()}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
 		if err := g.Kill(ctx); err != nil {
@@ -33,26 +33,29 @@ func newGroup(t *testing.T) cgroup.Group {
 	return g
 }
 
-// enter starts a shell that goes on with script once it is in the group.
-func enter(t *testing.T, g cgroup.Group, script string) *exec.Cmd {
+// start starts a script in the group.
+func start(t *testing.T, g cgroup.Group, script string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command("sh", "-c", "read go; "+script)
-	start, err := cmd.StdinPipe()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before := ownGroups(t)
+	cmd := exec.Command("sh", "-c", script)
+	if err := g.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	if after := ownGroups(t); after != before {
+		t.Errorf("the starter has moved from\n%s to\n%s", before, after)
+	}
+	return cmd
+}
+
+func ownGroups(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("/proc/thread-self/cgroup")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	for _, entrance := range g.Entrances() {
-		if err := os.WriteFile(entrance, []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := start.Write([]byte("go\n")); err != nil {
-		t.Fatal(err)
-	}
-	return cmd
+	return string(text)
 }
 
 func TestFreezeAndKill(t *testing.T) {
@@ -66,7 +69,7 @@ func TestFreezeAndKill(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := enter(t, g, "exec sleep 1000")
+	cmd := start(t, g, "exec sleep 1000")
 	for range 2 {
 		if err := g.Freeze(t.Context()); err != nil {
 			t.Fatal(err)
@@ -104,11 +107,11 @@ func TestFreezeAndKill(t *testing.T) {
 func TestLimitOfProcesses(t *testing.T) {
 	t.Parallel()
 	g := newGroup(t)
-	if err := g.Make(cgroup.Limits{Pids: 1}); err != nil {
+	if err := g.Make(cgroup.Limits{Pids: 2}); err != nil {
 		t.Fatal(err)
 	}
-	if err := enter(t, g, "sleep 0 & wait $!").Wait(); err == nil {
-		t.Error("a second process was started")
+	if err := start(t, g, "sleep 60 & sleep 60 & exit 0").Wait(); err == nil {
+		t.Error("a third process was started")
 	}
 }
 
@@ -118,7 +121,7 @@ func TestLimitOfMemory(t *testing.T) {
 	if err := g.Make(cgroup.Limits{Memory: 16 << 20}); err != nil {
 		t.Fatal(err)
 	}
-	if err := enter(t, g, "head -c 64m /dev/zero | exec tail >/dev/null").Wait(); err == nil {
+	if err := start(t, g, "head -c 64m /dev/zero | exec tail >/dev/null").Wait(); err == nil {
 		t.Error("64 MiB fit into 16")
 	}
 }

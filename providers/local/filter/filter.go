@@ -5,14 +5,15 @@
 package filter
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
-// Instruction is one step of a filter.
-type Instruction = unix.SockFilter
+// instruction is one step of a filter.
+type instruction = unix.SockFilter
 
 // Places in the kernel's struct seccomp_data. Both halves of an argument are read apart: low first, as all machines
 // with a table here have it.
@@ -25,13 +26,28 @@ const (
 // foreign is where the numbers of another call table begin on x86-64: x32's, with which a filter could be passed by.
 const foreign = 0x40000000
 
-// Compile makes the filter for this machine. A call without a rule fails with EPERM.
-func Compile() ([]Instruction, error) {
+// Compile makes the filter for this machine, as the bytes of an array of the kernel's struct sock_filter. A call
+// without a rule fails with EPERM.
+func Compile() ([]byte, error) {
+	program, err := program()
+	if err != nil {
+		return nil, err
+	}
+	var text []byte
+	for _, i := range program {
+		text = binary.NativeEndian.AppendUint16(text, i.Code)
+		text = append(text, i.Jt, i.Jf)
+		text = binary.NativeEndian.AppendUint32(text, i.K)
+	}
+	return text, nil
+}
+
+func program() ([]instruction, error) {
 	m, err := thisMachine()
 	if err != nil {
 		return nil, err
 	}
-	program := []Instruction{
+	program := []instruction{
 		load(offArch), jump(unix.BPF_JEQ, m.audit, 1, 0), result(unix.SECCOMP_RET_KILL_PROCESS),
 		load(offNumber), jump(unix.BPF_JGE, foreign, 0, 1), deny(unix.EPERM),
 	}
@@ -53,12 +69,12 @@ func Compile() ([]Instruction, error) {
 
 // compile makes the steps of one call: they answer when the rule fits, and else fall through with the call's number
 // loaded.
-func compile(number uint32, rule specs.LinuxSyscall) ([]Instruction, error) {
+func compile(number uint32, rule specs.LinuxSyscall) ([]instruction, error) {
 	answer, err := action(rule)
 	if err != nil {
 		return nil, err
 	}
-	var body []Instruction
+	var body []instruction
 	for _, arg := range rule.Args {
 		mask, want := ^uint64(0), arg.Value
 		switch arg.Op {
@@ -77,12 +93,12 @@ func compile(number uint32, rule specs.LinuxSyscall) ([]Instruction, error) {
 		body = append(body, load(offNumber))
 		leave(body, len(body)-1)
 	}
-	return append([]Instruction{jump(unix.BPF_JEQ, number, 0, uint8(len(body)))}, body...), nil
+	return append([]instruction{jump(unix.BPF_JEQ, number, 0, uint8(len(body)))}, body...), nil
 }
 
 // compare goes on when the masked half at offset is want; leave says where to otherwise.
-func compare(offset, mask, want uint32) []Instruction {
-	return []Instruction{
+func compare(offset, mask, want uint32) []instruction {
+	return []instruction{
 		load(offset),
 		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: mask},
 		jump(unix.BPF_JEQ, want, 0, 0),
@@ -90,7 +106,7 @@ func compare(offset, mask, want uint32) []Instruction {
 }
 
 // leave makes every comparison in body that fails go on at index to.
-func leave(body []Instruction, to int) {
+func leave(body []instruction, to int) {
 	for i := range body {
 		if body[i].Code == unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K {
 			body[i].Jf = uint8(to - i - 1)
@@ -98,7 +114,7 @@ func leave(body []Instruction, to int) {
 	}
 }
 
-func action(rule specs.LinuxSyscall) (Instruction, error) {
+func action(rule specs.LinuxSyscall) (instruction, error) {
 	switch rule.Action {
 	case specs.ActAllow:
 		return result(unix.SECCOMP_RET_ALLOW), nil
@@ -109,19 +125,19 @@ func action(rule specs.LinuxSyscall) (Instruction, error) {
 		}
 		return result(unix.SECCOMP_RET_ERRNO | errno), nil
 	default:
-		return Instruction{}, fmt.Errorf("action %s", rule.Action)
+		return instruction{}, fmt.Errorf("action %s", rule.Action)
 	}
 }
 
-func load(offset uint32) Instruction {
-	return Instruction{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
+func load(offset uint32) instruction {
+	return instruction{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 }
 
 // jump skips yes steps where the comparison with k holds, and no steps where not.
-func jump(comparison uint16, k uint32, yes, no uint8) Instruction {
-	return Instruction{Code: unix.BPF_JMP | comparison | unix.BPF_K, Jt: yes, Jf: no, K: k}
+func jump(comparison uint16, k uint32, yes, no uint8) instruction {
+	return instruction{Code: unix.BPF_JMP | comparison | unix.BPF_K, Jt: yes, Jf: no, K: k}
 }
 
-func deny(errno unix.Errno) Instruction { return result(unix.SECCOMP_RET_ERRNO | uint32(errno)) }
+func deny(errno unix.Errno) instruction { return result(unix.SECCOMP_RET_ERRNO | uint32(errno)) }
 
-func result(value uint32) Instruction { return Instruction{Code: unix.BPF_RET | unix.BPF_K, K: value} }
+func result(value uint32) instruction { return instruction{Code: unix.BPF_RET | unix.BPF_K, K: value} }

@@ -16,12 +16,12 @@ func statusFile() *os.File { return os.NewFile(statusFD, "status") }
 func inside() error {
 	runtime.LockOSThread() // some of what follows is per thread, and the thread that becomes the guest must have it
 	unix.CloseOnExec(statusFD)
-	plan, err := readPlan(os.NewFile(planFD, "plan"))
+	plan, _, err := readPlan(os.NewFile(planFD, "plan"))
 	if err != nil {
 		return err
 	}
 	unix.CloseOnExec(planFD)
-	// Only now are we in our control groups, which shall look like the roots of their hierarchies.
+	// Not a part of our making: that would show the control groups of the keeper as the roots.
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("unshare the control groups: %w", err)
 	}
@@ -93,11 +93,14 @@ func dropRights(plan Plan) error {
 	return installFilter(plan.Filter)
 }
 
-func installFilter(program []unix.SockFilter) error {
-	if len(program) == 0 {
+func installFilter(program []byte) error {
+	if len(program) < unix.SizeofSockFilter {
 		return errors.New("the filter of system calls is empty")
 	}
-	f := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	f := unix.SockFprog{
+		Len:    uint16(len(program) / unix.SizeofSockFilter),
+		Filter: (*unix.SockFilter)(unsafe.Pointer(&program[0])),
+	}
 	if _, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&f))); errno != 0 {
 		return fmt.Errorf("install the filter of system calls: %w", errno)
 	}

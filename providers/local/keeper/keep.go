@@ -1,7 +1,6 @@
 package keeper
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,11 +9,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"sandyard/providers/local/cgroup"
 )
 
 // Descriptors of the first process beyond the standard ones.
@@ -27,9 +27,7 @@ const (
 func keep() error {
 	// The death of the guest is tied to that of this thread.
 	runtime.LockOSThread()
-	runtime.GOMAXPROCS(2)
-	debug.SetGCPercent(20) // there are many of us, and the only garbage is at the start
-	plan, err := readPlan(os.Stdin)
+	plan, text, err := readPlan(os.Stdin)
 	if err != nil {
 		return err
 	}
@@ -48,7 +46,7 @@ func keep() error {
 		return err
 	}
 	defer socket.Close()
-	g, err := start(plan)
+	g, err := start(plan.Group, text)
 	if err != nil {
 		return err
 	}
@@ -59,8 +57,8 @@ func keep() error {
 	go func() { words <- lastWords(g.stderr) }()
 	r.spread(g.stdout)
 	end := g.cmd.Wait()
-	text := fmt.Sprintf("guest: %v: %s\n", end, <-words)
-	return os.WriteFile(filepath.Join(plan.Dir, EndFile), []byte(text), 0o600)
+	report := fmt.Sprintf("guest: %v: %s\n", end, <-words)
+	return os.WriteFile(filepath.Join(plan.Dir, EndFile), []byte(report), 0o600)
 }
 
 // declareAlive takes the lock that is the sign of our life and says who we are.
@@ -154,13 +152,13 @@ type guest struct {
 }
 
 // start returns when the guest runs, or says why it does not.
-func start(plan Plan) (*guest, error) {
+func start(group cgroup.Group, plan []byte) (*guest, error) {
 	pipes, err := openPipes()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command("/proc/self/exe", "inside")
-	cmd.Env = []string{}
+	cmd.Env = []string{"GOMAXPROCS=1", "GOGC=off"} // it is gone in a moment
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = pipes.theirs[0], pipes.theirs[1], pipes.theirs[2]
 	cmd.ExtraFiles = []*os.File{pipes.theirs[planFD], pipes.theirs[statusFD]}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -168,28 +166,23 @@ func start(plan Plan) (*guest, error) {
 		Setsid:     true,
 		Pdeathsig:  syscall.SIGKILL,
 	}
-	err = cmd.Start()
+	err = group.Start(cmd)
 	for _, f := range pipes.theirs {
 		_ = f.Close()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make the namespaces: %w", err)
 	}
-	if err := build(plan, cmd.Process.Pid, pipes); err != nil {
+	if err := build(plan, pipes); err != nil {
 		_ = cmd.Process.Kill()
 		return nil, errors.Join(err, cmd.Wait())
 	}
 	return &guest{cmd: cmd, stdin: pipes.ours[0], stdout: pipes.ours[1], stderr: pipes.ours[2]}, nil
 }
 
-// build lets the first process begin, within its limits, and waits until it has become the guest.
-func build(plan Plan, pid int, pipes pipes) error {
-	for _, entrance := range plan.Groups {
-		if err := os.WriteFile(entrance, []byte(strconv.Itoa(pid)), 0); err != nil {
-			return fmt.Errorf("put the sandbox under its limits: %w", err)
-		}
-	}
-	err := json.NewEncoder(pipes.ours[planFD]).Encode(plan)
+// build tells the first process what to do and waits until it has become the guest.
+func build(plan []byte, pipes pipes) error {
+	_, err := pipes.ours[planFD].Write(plan)
 	if err = errors.Join(err, pipes.ours[planFD].Close()); err != nil {
 		return fmt.Errorf("hand over the plan: %w", err)
 	}

@@ -11,7 +11,7 @@ import (
 	"io"
 	"os"
 
-	"golang.org/x/sys/unix"
+	"sandyard/providers/local/cgroup"
 )
 
 // Names of the files in a sandbox's directory.
@@ -47,17 +47,19 @@ type Plan struct {
 	TempMB, TempFiles       int64
 	SharedMB                int64
 
-	Groups     []string          // the control groups' files for process ids
-	GroupViews map[string]string // their directories → where the sandbox sees them
-	Filter     []unix.SockFilter // the system calls that it may make
+	Group  cgroup.Group // with the limits in force
+	Filter []byte       // the system calls that it may make, as an array of struct sock_filter
 }
 
-func readPlan(r io.Reader) (Plan, error) {
-	var p Plan
-	if err := json.NewDecoder(r).Decode(&p); err != nil {
-		return p, fmt.Errorf("read the plan: %w", err)
+// readPlan also returns the plan's text.
+func readPlan(r io.Reader) (p Plan, text []byte, err error) {
+	if text, err = io.ReadAll(r); err == nil {
+		err = json.Unmarshal(text, &p)
 	}
-	return p, nil
+	if err != nil {
+		return p, nil, fmt.Errorf("read the plan: %w", err)
+	}
+	return p, text, nil
 }
 
 // Ready is what a keeper writes to its standard output when the guest runs; anything else is why it does not.

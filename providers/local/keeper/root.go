@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"sandyard/providers/local/cgroup"
 )
 
 // Directories below the place where the root is built.
@@ -78,11 +80,12 @@ func (p Plan) mounts() []mounting {
 		{"proc", "/proc", "proc", hidden, ""},
 		{"sysfs", "/sys", "sysfs", hidden | unix.MS_RDONLY, ""},
 	}
-	if !slices.Contains(slices.Collect(maps.Values(p.GroupViews)), "/sys/fs/cgroup") {
-		all = append(all, mounting{"tmpfs", "/sys/fs/cgroup", "tmpfs", hidden, "size=64k,mode=0755"})
+	if !p.Group.Unified {
+		all = append(all, mounting{"tmpfs", cgroup.Root, "tmpfs", hidden, "size=64k,mode=0755"})
 	}
-	for _, source := range slices.Sorted(maps.Keys(p.GroupViews)) {
-		all = append(all, mounting{source, p.GroupViews[source], "", unix.MS_BIND | unix.MS_RDONLY | hidden, ""})
+	views := p.Group.Views()
+	for _, source := range slices.Sorted(maps.Keys(views)) {
+		all = append(all, mounting{source, views[source], "", unix.MS_BIND | unix.MS_RDONLY | hidden, ""})
 	}
 	return append(
 		all,

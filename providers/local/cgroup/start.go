@@ -1,0 +1,101 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Start starts cmd as a member of the group from its first moment on. The caller has locked its goroutine to its thread,
+// which is the parent that cmd sees.
+//
+// Putting a process into a group after it has started makes the kernel wait, for some 10 ms, until no processor forks.
+// So in version 2 it is started there, and in version 1 this thread alone, for which nobody waits, goes there and back.
+func (g Group) Start(cmd *exec.Cmd) error {
+	if g.Unified {
+		return g.startInto(cmd)
+	}
+	home, err := ownGroups()
+	if err != nil {
+		return err
+	}
+	err = g.enter()
+	if err == nil {
+		err = cmd.Start()
+	}
+	// Staying would count us among the sandbox, and freeze and kill us with it.
+	if homeErr := home.enter(); homeErr != nil {
+		if err == nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+		return errors.Join(err, fmt.Errorf("leave the sandbox's control group: %w", homeErr))
+	}
+	return err
+}
+
+func (g Group) startInto(cmd *exec.Cmd) error {
+	dir, err := os.Open(g.dir(""))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
+	return cmd.Start()
+}
+
+func (g Group) enter() error {
+	var all places
+	for _, c := range separate() {
+		all = append(all, g.dir(c))
+	}
+	return all.enter()
+}
+
+// places are directories of version 1, one per hierarchy.
+type places []string
+
+// enter puts the calling thread there.
+func (p places) enter() error {
+	for _, dir := range p {
+		if err := write(filepath.Join(dir, "tasks"), "0"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ownGroups is where the calling thread is. Where the hierarchies are mounted from below that place, as in a container,
+// their tops are.
+func ownGroups() (places, error) {
+	text, err := os.ReadFile("/proc/thread-self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	var all places
+	for line := range strings.Lines(string(text)) {
+		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(fields) != 3 {
+			continue
+		}
+		for _, c := range strings.Split(fields[1], ",") {
+			if !slices.Contains(separate(), c) {
+				continue
+			}
+			dir := filepath.Join(Root, c, fields[2])
+			if _, err := os.Stat(dir); err != nil {
+				dir = filepath.Join(Root, c)
+			}
+			all = append(all, dir)
+		}
+	}
+	return all, nil
+}
