@@ -100,9 +100,15 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 		return r.call(method, path, body, "Authorization", "Bearer "+other)
 	}
 	for _, c := range [][2]string{
-		{"GET", "/v1/sandboxes/" + id}, {"DELETE", "/v1/sandboxes/" + id}, {"DELETE", "/v1/sandboxes/" + id + "?force=true"},
-		{"POST", "/v1/sandboxes/" + id + "/pause"}, {"GET", "/v1/jobs/" + job}, {"GET", "/v1/jobs/" + job + "?wait=5s"},
-		{"POST", "/v1/jobs/" + job + "/cancel"}, {"POST", "/v1/jobs/" + job + "/retry"}, {"GET", "/v1/jobs/" + job + "/deliveries"},
+		{"GET", "/v1/sandboxes/" + id},
+		{"DELETE", "/v1/sandboxes/" + id},
+		{"DELETE", "/v1/sandboxes/" + id + "?force=true"},
+		{"POST", "/v1/sandboxes/" + id + "/pause"},
+		{"GET", "/v1/jobs/" + job},
+		{"GET", "/v1/jobs/" + job + "?wait=5s"},
+		{"POST", "/v1/jobs/" + job + "/cancel"},
+		{"POST", "/v1/jobs/" + job + "/retry"},
+		{"GET", "/v1/jobs/" + job + "/deliveries"},
 	} {
 		foreign := as(c[0], c[1], nil).problem(t, 404, "not_found")
 		unknown := as(c[0], strings.NewReplacer(id, "sb00000000000000000000000000", job, "job_00000000000000000000000000").Replace(c[1]), nil)

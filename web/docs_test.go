@@ -44,8 +44,10 @@ func TestOpenAPIDocument(t *testing.T) {
 			t.Errorf("a reference leads nowhere: %s", ref[1])
 		}
 	}
-	for _, want := range []string{"/v1/sandboxes", "/v1/sandboxes/{id}/exec", "/v1/sandboxes/{id}/files/read", "/v1/jobs/{id}/deliveries",
-		"/v1/run", "/v1/providers", "/v1/templates", "/v1/webhooks/secret", "/healthz", "/readyz"} {
+	for _, want := range []string{
+		"/v1/sandboxes", "/v1/sandboxes/{id}/exec", "/v1/sandboxes/{id}/files/read", "/v1/jobs/{id}/deliveries",
+		"/v1/run", "/v1/providers", "/v1/templates", "/v1/webhooks/secret", "/healthz", "/readyz",
+	} {
 		if doc.Paths[want] == nil {
 			t.Errorf("%s is not described", want)
 		}
