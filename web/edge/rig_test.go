@@ -1,0 +1,281 @@
+package edge_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"sandyard/dev/testenv"
+	"sandyard/gateway"
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/passes"
+	"sandyard/providers"
+	"sandyard/providers/fake"
+	"sandyard/web/edge"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is an edge, and a worker with its gateway, on a provider whose sandboxes are servers of this process.
+type rig struct {
+	t       *testing.T
+	store   *models.Store
+	jobs    *jobs.Client
+	signer  *passes.Signer
+	url     string // of the edge
+	gateway string // its URL
+	worker  *jobs.Worker
+	stop    func() // the edge
+	inside  inside
+	client  *http.Client
+}
+
+// inside is what is in every sandbox: a guest and what listens at port 8000.
+type inside struct {
+	guest, app *httptest.Server
+}
+
+// reachable gives the fake provider's sandboxes an inside.
+type reachable struct {
+	*fake.Provider
+	inside
+}
+
+type reachableBox struct {
+	providers.Sandbox
+	inside
+}
+
+func (p reachable) Open(ctx context.Context, id string) (providers.Sandbox, error) {
+	box, err := p.Provider.Open(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return reachableBox{box, p.inside}, nil
+}
+
+func (b reachableBox) DialGuest(ctx context.Context) (net.Conn, error) { return dial(ctx, b.guest) }
+
+func (b reachableBox) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
+	if port != 8000 {
+		return nil, providers.Errorf(providers.Invalid, "nothing listens on port %d", port)
+	}
+	return dial(ctx, b.app)
+}
+
+func dial(ctx context.Context, s *httptest.Server) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "tcp", s.Listener.Addr().String())
+}
+
+// mirror answers with what it was sent: the request line, the host and the headers, one a line, and then the body as it
+// comes. It upgrades connections, and then sends back in capitals what it reads.
+func mirror(name string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "" {
+			upgrade(w, r)
+			return
+		}
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		fmt.Fprintf(w, "%s %s %s\nHost: %s\n", name, r.Method, r.URL.RequestURI(), r.Host)
+		_ = r.Header.Write(w) // the test reads what arrives
+		fmt.Fprintln(w)
+		http.NewResponseController(w).Flush()
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := r.Body.Read(buf)
+			if _, lost := w.Write(buf[:n]); lost != nil || err != nil {
+				return
+			}
+			http.NewResponseController(w).Flush()
+		}
+	})
+}
+
+func upgrade(w http.ResponseWriter, r *http.Request) {
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
+	lines := bufio.NewScanner(buffered)
+	for lines.Scan() {
+		fmt.Fprintln(conn, strings.ToUpper(lines.Text()))
+	}
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	ctx, log := context.Background(), slog.New(slog.DiscardHandler)
+	r := &rig{t: t, signer: passes.New("secret"), client: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	r.client.Transport = &http.Transport{}
+	r.inside = inside{httptest.NewServer(mirror("guest")), httptest.NewServer(mirror("app"))}
+	t.Cleanup(r.inside.guest.Close)
+	t.Cleanup(r.inside.app.Close)
+	t.Cleanup(r.client.CloseIdleConnections)
+	var err error
+	r.store, err = models.Open(ctx, testenv.Database(t), 8, models.Limits{Window: 64})
+	check(t, err)
+	t.Cleanup(func() { r.store.Close() })
+	check(t, r.store.Migrate(ctx, log))
+	_, err = r.store.Bootstrap(ctx)
+	check(t, err)
+	r.work(ctx, log)
+	r.serve(ctx, log)
+	return r
+}
+
+func (r *rig) work(ctx context.Context, log *slog.Logger) {
+	network, addr, db := testenv.Redis(r.t) //nolint:contextcheck // it belongs to the test
+	options := &redis.Options{Network: network, Addr: addr, DB: db}
+	rdb := jobs.NewRedis(options)
+	r.t.Cleanup(func() { rdb.Close() })
+	queue := jobs.NewQueue(rdb, log)
+	catalog := jobs.Catalog{Providers: []string{"fake"}, Templates: map[string]string{"python": "fake-python"}, Template: "python"}
+	r.jobs = jobs.NewClient(r.store, queue, catalog, log)
+	l := listen(r.t)
+	r.gateway = "http://" + l.Addr().String()
+	provider := reachable{fake.New(fake.Options{PerNode: true}), r.inside}
+	r.worker = jobs.NewWorker(jobs.WorkerConfig{
+		Store: r.store, Redis: options, Provider: provider, Engine: "here", Slots: 8, Gateway: r.gateway, Lease: 10 * time.Second,
+		Grace: 5 * time.Second, Webhooks: jobs.NewWebhooks(r.store, queue, nil, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
+	})
+	r.t.Cleanup(gateway.New(gateway.Config{
+		Provider: provider, Signer: r.signer, Log: log,
+		Holds: func(ctx context.Context, box string) (bool, error) { return r.store.Holds(ctx, r.worker.Node(), box) },
+	}).Serve(ctx, l))
+	check(r.t, r.worker.Start(ctx))
+	r.t.Cleanup(func() { r.worker.Stop(ctx) })
+}
+
+func (r *rig) serve(ctx context.Context, log *slog.Logger) {
+	l := listen(r.t)
+	r.url = "http://" + l.Addr().String()
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- edge.New(edge.Config{Store: r.store, Signer: r.signer, Log: log}).Serve(ctx, l) }()
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			r.t.Errorf("edge: %v", err)
+		}
+	})
+	r.t.Cleanup(r.stop)
+}
+
+// sandbox makes a running one.
+func (r *rig) sandbox(f jobs.Foreign) string {
+	r.t.Helper()
+	o := jobs.Options{TenantID: "default", Actor: "test"}
+	done, err := r.jobs.Create(r.t.Context(), jobs.CreateSandbox{Foreign: f}, o)
+	check(r.t, err)
+	r.await(done.Sandbox.ID, models.SandboxRunning)
+	return done.Sandbox.ID
+}
+
+// change submits a job and waits until the sandbox is what it makes of it.
+func (r *rig) change(id string, args jobs.Args, to models.SandboxState) {
+	r.t.Helper()
+	_, err := r.jobs.Submit(r.t.Context(), id, args, jobs.Options{TenantID: "default", Actor: "test"})
+	check(r.t, err)
+	r.await(id, to)
+}
+
+func (r *rig) await(id string, state models.SandboxState) {
+	r.t.Helper()
+	deadline := time.NewTimer(20 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		box, err := r.store.Sandbox(r.t.Context(), "default", id)
+		check(r.t, err)
+		if box.State == state {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			r.t.Fatalf("sandbox %s is %s, not %s", id, box.State, state)
+		}
+	}
+}
+
+// to makes a request to a port of a sandbox with headers (name, value, …).
+func (r *rig) to(id string, port int, method, path string, headers ...string) *http.Request {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, r.url+path, http.NoBody)
+	check(r.t, err)
+	req.Header.Set("E2b-Sandbox-Id", id)
+	req.Header.Set("E2b-Sandbox-Port", strconv.Itoa(port))
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	return req
+}
+
+// answer is what came back.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (r *rig) send(req *http.Request) answer {
+	r.t.Helper()
+	res, err := r.client.Do(req)
+	check(r.t, err)
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	check(r.t, err)
+	return answer{res.StatusCode, res.Header, string(body)}
+}
+
+func (a answer) want(t *testing.T, status int, part string) {
+	t.Helper()
+	if a.status != status || !strings.Contains(a.body, part) {
+		t.Errorf("answered %d %q, want %d with %q", a.status, a.body, status, part)
+	}
+}
+
+// connect opens a connection to the edge.
+func (r *rig) connect() net.Conn {
+	r.t.Helper()
+	u, err := url.Parse(r.url)
+	check(r.t, err)
+	conn, err := net.Dial("tcp", u.Host)
+	check(r.t, err)
+	r.t.Cleanup(func() { conn.Close() })
+	check(r.t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+	return conn
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	return l
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
