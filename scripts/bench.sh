@@ -8,5 +8,5 @@ cd "$(dirname "$0")/.."
 
 images/build.sh
 [ "$(id -u)" != 0 ] || images/tree.sh
-go test -run '^$' -bench "${BENCH:-.}" -benchtime 1x -timeout 20m ./jobs ./providers/docker ./web |
+go test -run '^$' -bench "${BENCH:-.}" -benchtime 1x -timeout 20m ./jobs ./providers/docker ./providers/local ./web |
 	go run ./tests/benchtable ${JSON:+-json "$JSON"}

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	endPoll = time.Millisecond
+	endPoll = 200 * time.Microsecond
 	// keeperPatience is how long a keeper may take to notice that its guest is dead.
 	keeperPatience = 500 * time.Millisecond
 )

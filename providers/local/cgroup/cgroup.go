@@ -21,7 +21,8 @@ import (
 // Root is where the system mounts its control groups.
 const Root = "/sys/fs/cgroup"
 
-const poll = 2 * time.Millisecond
+// What is waited for is mostly there at once, or else takes its time.
+const firstPoll, lastPoll = 100 * time.Microsecond, 5 * time.Millisecond
 
 // Limits of a group. Zero means no limit.
 type Limits struct {
@@ -253,12 +254,12 @@ func (g Group) Remove(ctx context.Context) error {
 
 // wait asks until the answer is yes, an error, or ctx ends.
 func wait(ctx context.Context, what string, done func() (bool, error)) error {
-	for {
+	for pause := firstPoll; ; pause = min(2*pause, lastPoll) {
 		if ok, err := done(); ok || err != nil {
 			return err
 		}
 		select {
-		case <-time.After(poll):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return fmt.Errorf("%s: %w", what, ctx.Err())
 		}
