@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -11,8 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"sandyard/providers"
 	"sandyard/providers/local/cgroup"
@@ -98,11 +97,7 @@ func (p *Provider) start(ctx context.Context, b box, spec providers.Spec, img im
 	if err := prepareBox(b); err != nil {
 		return providers.Errorf(providers.Internal, "prepare the sandbox's directory: %w", err)
 	}
-	limits := cgroup.Limits{Memory: spec.Resources.MemoryMB << 20, CPUs: spec.Resources.CPUs, Pids: spec.Resources.Pids + guestPids}
-	if err := b.group.Make(limits); err != nil {
-		return providers.Errorf(providers.Internal, "make the sandbox's control group: %w", err)
-	}
-	if err := p.startKeeper(ctx, p.plan(b, spec, img)); err != nil {
+	if err := p.startKeeper(ctx, b, spec.Resources, p.plan(b, spec, img)); err != nil {
 		return err
 	}
 	if err := p.greet(ctx, b, greeting); err != nil {
@@ -124,26 +119,60 @@ func prepareBox(b box) error {
 	return os.MkdirAll(filepath.Join(b.dir, keeper.RootDir), 0o700)
 }
 
-// startKeeper returns when the guest runs. The keeper has a session of its own: signals for this process are not for it.
-func (p *Provider) startKeeper(ctx context.Context, plan keeper.Plan) error {
+// startKeeper returns when the guest runs. The control group is made while the keeper's program is loaded.
+func (p *Provider) startKeeper(ctx context.Context, b box, r providers.Resources, plan keeper.Plan) error {
 	text, err := json.Marshal(plan)
 	if err != nil {
 		return providers.Errorf(providers.Internal, "write the keeper's plan: %w", err)
 	}
-	answers, answer, err := os.Pipe()
+	k, err := p.launch()
 	if err != nil {
 		return providers.Errorf(providers.Internal, "start the keeper: %w", err)
 	}
-	defer answers.Close()
-	stop := context.AfterFunc(ctx, func() { _ = answers.Close() })
+	defer k.answer.Close()
+	stop := context.AfterFunc(ctx, func() { _ = k.answer.Close() })
 	defer stop()
-	cmd, err := p.launch(text, answer)
-	_ = answer.Close()
+	err = b.group.Make(cgroup.Limits{Memory: r.MemoryMB << 20, CPUs: r.CPUs, Pids: r.Pids + guestPids})
 	if err != nil {
-		return providers.Errorf(providers.Internal, "start the keeper: %w", err)
+		err = fmt.Errorf("make the control group: %w", err)
+	} else {
+		_, err = k.plan.Write(text)
+	}
+	// Without a plan it ends.
+	if err = errors.Join(err, k.plan.Close()); err != nil {
+		return providers.Errorf(providers.Internal, "start the sandbox: %w", err)
+	}
+	return k.awaitReady(ctx)
+}
+
+// launched is a keeper that waits for its plan.
+type launched struct{ plan, answer *os.File }
+
+// launch starts a keeper. It has a session of its own: signals for this process are not for it.
+func (p *Provider) launch() (l launched, err error) {
+	planEnd, plan, err := os.Pipe()
+	if err != nil {
+		return l, err
+	}
+	defer planEnd.Close()
+	answer, answerEnd, err := os.Pipe()
+	if err != nil {
+		return l, errors.Join(err, plan.Close())
+	}
+	defer answerEnd.Close()
+	cmd := exec.Command(filepath.Join(p.programs.dir, keeper.KeeperProgram))
+	cmd.Env, cmd.Dir = []string{"GOMAXPROCS=2", "GOGC=25"}, "/" // there are many keepers, and they have little to do
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = planEnd, answerEnd, answerEnd
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return l, errors.Join(err, plan.Close(), answer.Close())
 	}
 	p.children.adopt(cmd.Process)
-	said, err := io.ReadAll(io.LimitReader(answers, 4<<10))
+	return launched{plan: plan, answer: answer}, nil
+}
+
+func (l launched) awaitReady(ctx context.Context) error {
+	said, err := io.ReadAll(io.LimitReader(l.answer, 4<<10))
 	if err != nil {
 		return providers.Errorf(providers.Unavailable, "wait for the keeper: %w", errors.Join(ctx.Err(), err))
 	}
@@ -151,31 +180,4 @@ func (p *Provider) startKeeper(ctx context.Context, plan keeper.Plan) error {
 		return providers.Errorf(providers.Internal, "the sandbox did not start: %s", strings.TrimSpace(string(said)))
 	}
 	return nil
-}
-
-// launch hands the plan over in a file, which nobody has to stand by for.
-func (p *Provider) launch(plan []byte, answer *os.File) (*exec.Cmd, error) {
-	file, err := memoryFile(plan)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	cmd := exec.Command(filepath.Join(p.programs.dir, keeper.KeeperProgram))
-	cmd.Env, cmd.Dir = []string{"GOMAXPROCS=2", "GOGC=25"}, "/" // there are many keepers, and they have little to do
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = file, answer, answer
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	return cmd, cmd.Start()
-}
-
-// memoryFile is a file with content that has no name and is gone with its last descriptor.
-func memoryFile(content []byte) (*os.File, error) {
-	fd, err := unix.MemfdCreate("plan", unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, err
-	}
-	f := os.NewFile(uintptr(fd), "plan")
-	if _, err := f.WriteAt(content, 0); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
 }
