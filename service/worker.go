@@ -41,6 +41,7 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 			log.Warn("close provider", "error", err)
 		}
 	}()
+	countPool(reg, backend)
 	engine, err := prepare(ctx, backend, c, log)
 	if err != nil {
 		return err
@@ -83,6 +84,15 @@ func openProvider(ctx context.Context, c Worker, log *slog.Logger) (providers.Pr
 		return nil, fmt.Errorf("open provider %s: %w", c.Provider, err)
 	}
 	return p, nil
+}
+
+// countPool shows the pool of a provider that has one.
+func countPool(reg *prometheus.Registry, p providers.Provider) {
+	if pool, ok := p.(interface{ Waiting() int }); ok {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "sandyard_pool_waiting", Help: "Started containers that wait for sandboxes.",
+		}, func() float64 { return float64(pool.Waiting()) }))
+	}
 }
 
 // prepare asks a provider whose sandboxes live on an engine which one that is, and sees to the templates' images: a

@@ -83,11 +83,10 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 // keepPool begins the upkeep of the pool, which ends with Close.
 func (p *Provider) keepPool(ctx context.Context) {
 	ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	if p.cfg.Pool.Size <= 0 {
-		return
+	if p.cfg.Pool.Size > 0 {
+		p.work.Go(func() { p.refill(ctx) })
 	}
-	p.work.Go(func() { p.refill(ctx) })
-	p.work.Go(func() { p.tend(ctx) })
+	p.work.Go(func() { p.tend(ctx) }) // the sweep is for others' pools, too
 }
 
 func (c Config) complete() (Config, error) {
@@ -158,6 +157,11 @@ func (p *Provider) Close() error {
 		p.work.Go(func() { p.retire(context.Background(), m) })
 	}
 	p.work.Wait()
+	if p.cfg.Pool.Size > 0 {
+		ctx, stop := context.WithTimeout(context.Background(), removeTimeout)
+		defer stop()
+		p.sweep(ctx)
+	}
 	return p.api.Close()
 }
 
