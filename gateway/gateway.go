@@ -28,8 +28,11 @@ const GuestPort = 49983
 const (
 	headerPatience = 10 * time.Second
 	dialPatience   = 15 * time.Second
-	keepGuest      = 30 * time.Second // an unused stream to a guest
-	maxHeader      = 64 << 10
+	// Unused streams to a guest are few and short-lived: opening one costs little, but when a link ends, every stream
+	// that somebody reads spins in yamux until it is told, and many of them hold that up for seconds.
+	keepGuest  = 5 * time.Second
+	keepGuests = 4
+	maxHeader  = 64 << 10
 	// keepEdge is how long an unused connection of the edge stays open: longer than the edge keeps it.
 	keepEdge = 2 * time.Minute
 )
@@ -77,7 +80,7 @@ func (g *Gateway) transport() *http.Transport {
 	return &http.Transport{
 		DialContext:            g.dial,
 		DisableCompression:     true,
-		MaxIdleConnsPerHost:    32,
+		MaxIdleConnsPerHost:    keepGuests,
 		IdleConnTimeout:        keepGuest,
 		MaxResponseHeaderBytes: maxHeader,
 	}
