@@ -11,7 +11,7 @@ import (
 )
 
 // envdVersion is the version of E2B's envd whose features the guest has; clients choose by it.
-const envdVersion = "0.5.7"
+const envdVersion = "0.6.13"
 
 // What a sandbox has that was made without limits of its own.
 const (

@@ -120,8 +120,12 @@ const (
 	PortClosed byte = 0
 )
 
-// EnvdVersion is the release of envd up to which the guest has all that E2B's clients ask the version for.
-const EnvdVersion = "0.6.13"
+// The names of files that the guest is writing begin with these, before they get their own; those that watch are told
+// of the file's own name only.
+const (
+	TempNew     = ".sandyard-new-"
+	TempReplace = ".sandyard-replace-" // a file of that name exists
+)
 
 const (
 	// AccessTokenHeader is envd's, for outsiders.

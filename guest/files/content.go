@@ -61,14 +61,15 @@ type Content struct {
 // fails.
 func (t *Tree) Write(path string, c Content) (Entry, error) {
 	return inRoot(t, path, true, func(root *os.Root, p place) (Entry, error) {
-		if err := replaceable(root, p, path); err != nil {
+		prefix, err := replaceable(root, p, path)
+		if err != nil {
 			return Entry{}, err
 		}
 		if err := root.MkdirAll(filepath.Dir(p.rel), 0o755); err != nil {
 			return Entry{}, err
 		}
-		temp := filepath.Join(filepath.Dir(p.rel), ".sandyard-"+rand.Text())
-		err := fill(root, temp, c)
+		temp := filepath.Join(filepath.Dir(p.rel), prefix+rand.Text())
+		err = fill(root, temp, c)
 		if err == nil {
 			err = root.Rename(temp, p.rel)
 		}
@@ -80,20 +81,21 @@ func (t *Tree) Write(path string, c Content) (Entry, error) {
 	})
 }
 
-// replaceable refuses what a rename would not replace with a clear error, or should not.
-func replaceable(root *os.Root, p place, path string) error {
+// replaceable refuses what a rename would not replace with a clear error, or should not. Else it answers with the
+// beginning of a temporary name.
+func replaceable(root *os.Root, p place, path string) (prefix string, err error) {
 	info, err := root.Lstat(p.rel)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil
+		return dialect.TempNew, nil
 	case err != nil:
-		return err
+		return "", err
 	case info.IsDir():
-		return dialect.Errorf(dialect.ReasonNotAFile, "path '%s' is a directory", path)
+		return "", dialect.Errorf(dialect.ReasonNotAFile, "path '%s' is a directory", path)
 	case !info.Mode().IsRegular():
-		return dialect.Errorf(dialect.ReasonNotAFile, "path '%s' is not a regular file", path)
+		return "", dialect.Errorf(dialect.ReasonNotAFile, "path '%s' is not a regular file", path)
 	}
-	return nil
+	return dialect.TempReplace, nil
 }
 
 func fill(root *os.Root, name string, c Content) error {

@@ -21,9 +21,10 @@ const maxKernelEvent = unix.SizeofInotifyEvent + unix.NAME_MAX + 1
 
 // kernelEvent is struct inotify_event.
 type kernelEvent struct {
-	wd   int
-	mask uint32
-	name string // of the entry; empty for the directory itself
+	wd     int
+	mask   uint32
+	cookie uint32 // the same in both events of a rename
+	name   string // of the entry; empty for the directory itself
 }
 
 // parse reads the first event of raw, which the kernel wrote, and returns what follows it.
@@ -35,9 +36,10 @@ func parse(raw []byte) (kernelEvent, []byte) {
 	rest := raw[unix.SizeofInotifyEvent:]
 	name, _, _ := bytes.Cut(rest[:min(size, len(rest))], []byte{0})
 	return kernelEvent{
-		wd:   int(int32(binary.NativeEndian.Uint32(raw))),
-		mask: binary.NativeEndian.Uint32(raw[4:]),
-		name: string(name),
+		wd:     int(int32(binary.NativeEndian.Uint32(raw))),
+		mask:   binary.NativeEndian.Uint32(raw[4:]),
+		cookie: binary.NativeEndian.Uint32(raw[8:]),
+		name:   string(name),
 	}, rest[min(size, len(rest)):]
 }
 

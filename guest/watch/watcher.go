@@ -61,6 +61,7 @@ type Watcher struct {
 	names     map[int]string // of the watched directories by their watch descriptor
 	announced map[string]struct{}
 	scanned   int
+	landing   landing
 	buffer    []byte
 	end       error // what Next answers from now on
 }
@@ -155,6 +156,9 @@ func (w *Watcher) take(k kernelEvent, before map[string]struct{}, emit func(Even
 		return w.takeOwn(k, dir, emit)
 	}
 	name := path.Join(dir, k.name)
+	if w.takeLanding(k, name, before, emit) {
+		return nil
+	}
 	_, old := before[name]
 	switch {
 	case k.mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0 && old:
@@ -176,6 +180,34 @@ func (w *Watcher) take(k kernelEvent, before map[string]struct{}, emit func(Even
 		emit(Event{name, Attributes})
 	}
 	return nil
+}
+
+// landing is the renaming of a file that the guest has written to the file's own name: the second half is still to come.
+type landing struct {
+	cookie uint32
+	isNew  bool
+}
+
+// takeLanding tells of a file that the guest writes as if it were written in its place. It answers false for other events.
+func (w *Watcher) takeLanding(k kernelEvent, name string, before map[string]struct{}, emit func(Event)) bool {
+	switch {
+	case temporary(k.name):
+		if k.mask&unix.IN_MOVED_FROM != 0 {
+			w.landing = landing{k.cookie, strings.HasPrefix(k.name, dialect.TempNew)}
+		}
+		return true
+	case k.mask&unix.IN_MOVED_TO == 0 || k.cookie == 0 || k.cookie != w.landing.cookie:
+		return false
+	}
+	if _, old := before[name]; w.landing.isNew && !old {
+		emit(Event{name, Created})
+	}
+	emit(Event{name, Written})
+	return true
+}
+
+func temporary(name string) bool {
+	return strings.HasPrefix(name, dialect.TempNew) || strings.HasPrefix(name, dialect.TempReplace)
 }
 
 // takeOwn handles what happened to a watched directory itself. Of all but the outermost its parent tells as well.
@@ -249,6 +281,9 @@ func (w *Watcher) scan(f *os.File, dir string, emit func(Event)) error {
 		return nil // empty, or gone
 	}
 	for _, e := range entries {
+		if temporary(e.Name()) {
+			continue
+		}
 		name := path.Join(dir, e.Name())
 		w.announced[name] = struct{}{}
 		emit(Event{name, Created})

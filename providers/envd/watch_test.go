@@ -75,6 +75,26 @@ func TestWatchDir(t *testing.T) {
 	}
 }
 
+func TestAFileCallIsToldAsOneWrite(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	s := e.sandbox(envd.Options{})
+	c := filesystemconnect.NewFilesystemClient(outsider(t, s), "http://guest")
+	stream := watchStream(deadline(t, 20*time.Second), t, c, connect.NewRequest(&filesystem.WatchDirRequest{Path: ".", Recursive: true}))
+	for range 2 {
+		_, err := s.WriteFile(deadline(t, 5*time.Second), "f", []byte("text"), 0)
+		must(t, err)
+	}
+	must(t, os.Mkdir(filepath.Join(e.workDir, "last"), 0o755))
+	var got []string
+	for !slices.Contains(got, "create last") && stream.Receive() {
+		got = append(got, eventWord(stream.Msg().GetFilesystem()))
+	}
+	if want := "create f,write f,write f,create last"; strings.Join(got, ",") != want {
+		t.Errorf("got %q, %v", got, stream.Err())
+	}
+}
+
 func TestWatchErrors(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)

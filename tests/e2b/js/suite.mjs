@@ -157,6 +157,28 @@ function signed(url, options = {}) {
   })
 }
 
+test('files: metadata, compressed', async () => {
+  const written = await sandbox.files.write('meta.txt', 'small '.repeat(1000), { metadata: { Author: 'some one' }, gzip: true })
+  assert.deepEqual(written.metadata, { author: 'some one' })
+  assert.deepEqual((await sandbox.files.getInfo('meta.txt')).metadata, { author: 'some one' })
+  assert.equal(await sandbox.files.read('meta.txt', { gzip: true }), 'small '.repeat(1000))
+})
+
+test('files: watched', async () => {
+  await sandbox.files.makeDir('watched')
+  assert.equal(await sandbox.files.makeDir('watched'), false)
+  const events = []
+  const watcher = await sandbox.files.watchDir('watched', (event) => events.push(event), { recursive: true, includeEntry: true })
+  await sandbox.files.write('watched/deep/f.txt', 'text')
+  await sandbox.commands.run('mv watched/deep/f.txt watched/g.txt; rm watched/g.txt')
+  const seen = () => events.map((event) => `${event.type} ${event.name}`)
+  await until(() => seen().includes('remove g.txt'))
+  for (const want of ['create deep', 'create deep/f.txt', 'rename deep/f.txt', 'create g.txt']) assert.ok(seen().includes(want), `${want} in ${seen()}`)
+  assert.equal(events.find((event) => event.name === 'deep').entry.type, FileType.DIR)
+  await watcher.stop()
+  await assert.rejects(sandbox.files.watchDir('absent', () => {}), /not found|does not exist/i)
+})
+
 test('files: signed URLs', async () => {
   const form = new FormData()
   form.append('file', new Blob(['through a URL']), 'signed.txt')

@@ -116,6 +116,22 @@ def files():
 
 
 @case
+def files_watched_by_polling():
+    f = s.sandbox.files
+    f.make_dir("watched")
+    watcher = f.watch_dir("watched", include_entry=True)
+    f.write("watched/f.txt", "text", metadata={"author": "some one"})
+    seen = []
+    deadline = time.monotonic() + 20
+    while len(seen) < 2 and time.monotonic() < deadline:
+        seen += watcher.get_new_events()
+    assert [(e.type.value, e.name) for e in seen] == [("create", "f.txt"), ("write", "f.txt")], seen
+    assert seen[1].entry.metadata == {"author": "some one"}, seen
+    watcher.stop()
+    raises(NotFoundException, f.watch_dir, "absent")
+
+
+@case
 def files_of_every_byte():
     data = bytes(range(256)) * 1000
     s.sandbox.files.write("bytes.bin", data)
