@@ -24,9 +24,9 @@ install_clients() {
 	rm -rf "$clients"
 	mkdir -p "$clients"
 	cp "$suite"/js/package.json "$suite"/js/package-lock.json "$clients"/
-	(cd "$clients" && npm ci --no-audit --no-fund --ignore-scripts) >"$clients/log" 2>&1 ||
+	(cd "$clients" && npm ci --no-audit --no-fund --ignore-scripts --fetch-retries=1 --fetch-timeout=20000) >"$clients/log" 2>&1 ||
 		give_up "npm could not install the client (see $clients/log)"
-	{ python3 -m venv "$clients/venv" && "$clients/venv/bin/pip" install --quiet --requirement "$suite/python/requirements.txt"; } \
+	{ python3 -m venv "$clients/venv" && "$clients/venv/bin/pip" install --quiet --retries 1 --timeout 20 --requirement "$suite/python/requirements.txt"; } \
 		>>"$clients/log" 2>&1 || give_up "pip could not install the client (see $clients/log)"
 	echo "$wanted" >"$clients/installed"
 }
