@@ -71,8 +71,9 @@ func (p *Provider) create(ctx context.Context, spec providers.Spec, img image) (
 	case statusPaused:
 		return b.instance(), nil
 	case statusRunning:
-		_, err := p.link(ctx, b)
-		return b.instance(), err
+		if _, err := p.link(ctx, b); !errors.Is(err, providers.ErrLost) {
+			return b.instance(), err
+		}
 	case statusHalfMade, statusGone: // start again from nothing
 	}
 	if err := p.end(ctx, b); err != nil {

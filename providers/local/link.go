@@ -172,6 +172,9 @@ func (p *Provider) link(ctx context.Context, b box) (*link, error) {
 
 // giveUp kills a sandbox whose guest did not answer, unless there is a better reason.
 func (p *Provider) giveUp(ctx context.Context, b box, cause error) error {
+	if providers.AsError(cause).Class != providers.Lost {
+		awaitEnd(ctx, b)
+	}
 	now, err := p.inspect(b.id)
 	if err != nil {
 		return err
@@ -187,6 +190,22 @@ func (p *Provider) giveUp(ctx context.Context, b box, cause error) error {
 		return err
 	}
 	return providers.Errorf(providers.Lost, "the sandbox stopped answering and was ended")
+}
+
+// awaitEnd waits a moment for the end of a keeper that hangs up on us: its socket goes a little before it.
+func awaitEnd(ctx context.Context, b box) {
+	ctx, stop := context.WithTimeout(ctx, silence)
+	defer stop()
+	for {
+		if _, alive := keeper.Alive(b.dir); !alive {
+			return
+		}
+		select {
+		case <-time.After(endPoll):
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // attach connects to the keeper.

@@ -76,7 +76,7 @@ func dropRights(plan Plan) error {
 			return fmt.Errorf("drop capability %d: %w", c, err)
 		}
 	}
-	if err := errors.Join(unix.Setgroups(nil), unix.Setresgid(plan.GID, plan.GID, plan.GID), unix.Setresuid(plan.UID, plan.UID, plan.UID)); err != nil {
+	if err := becomeUser(uintptr(plan.UID), uintptr(plan.GID)); err != nil {
 		return fmt.Errorf("become the sandbox's user: %w", err)
 	}
 	header, none := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
@@ -91,6 +91,21 @@ func dropRights(plan Plan) error {
 		return fmt.Errorf("forbid new privileges: %w", err)
 	}
 	return installFilter(plan.Filter)
+}
+
+// becomeUser changes this thread alone: no other outlives the start of the guest, and Go's own calls would interrupt
+// each of them, three times over.
+func becomeUser(uid, gid uintptr) error {
+	for _, call := range [][4]uintptr{
+		{unix.SYS_SETGROUPS, 0, 0, 0},
+		{unix.SYS_SETRESGID, gid, gid, gid},
+		{unix.SYS_SETRESUID, uid, uid, uid},
+	} {
+		if _, _, errno := unix.RawSyscall(call[0], call[1], call[2], call[3]); errno != 0 {
+			return errno
+		}
+	}
+	return nil
 }
 
 func installFilter(program []byte) error {
