@@ -87,7 +87,7 @@ func (p *Provider) claim(ctx context.Context, m *member, spec providers.Spec) (p
 		m.letGo()
 		return providers.Instance{}, false
 	}
-	if err := p.hold(ctx, spec.ID, m.inside, m.raw); err != nil {
+	if err := p.guests.Hold(ctx, spec.ID, m.inside, m.raw); err != nil {
 		return providers.Instance{}, false
 	}
 	p.cfg.Logger.InfoContext(ctx, "sandbox started", "sandbox_id", spec.ID, "image", spec.Image, "pool", true)

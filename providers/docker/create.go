@@ -132,9 +132,9 @@ func (p *Provider) create(ctx context.Context, spec providers.Spec) (providers.I
 // join adopts a running container. One that comes from a pool may have got its name and no more, so it is claimed, which
 // changes nothing about one that was.
 func (p *Provider) join(ctx context.Context, spec providers.Spec, found resource) (providers.Instance, error) {
-	l, err := p.link(ctx, found)
+	l, err := p.guests.Link(ctx, found)
 	if err == nil && found.pooled {
-		err = l.inside.Claim(ctx, spec.Env)
+		err = l.Inside.Claim(ctx, spec.Env)
 	}
 	if err != nil {
 		return providers.Instance{}, err
@@ -225,7 +225,7 @@ func (p *Provider) startAndGreet(ctx context.Context, made resource) error {
 		_ = raw.Close()
 		return startError(err)
 	}
-	return p.greet(ctx, made, raw, greeting)
+	return p.guests.Greet(ctx, made.id, raw, greeting)
 }
 
 // errCannotRun is a container whose first process the engine cannot start: the guest is not there, or not for this

@@ -15,6 +15,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"sandyard/providers"
+	"sandyard/providers/held"
 )
 
 // Config says which engine to use and how its containers are made.
@@ -48,8 +49,7 @@ type Provider struct {
 	guest  *guestVolume
 	starts chan struct{} // one token per start in flight
 	locks  locks
-	links  links
-	pauses pauses
+	guests *held.Guests[resource]
 	pool   *pool
 	cancel context.CancelFunc // ends the pool's upkeep
 	// work counts goroutines that outlive the call which began them; Close waits for them.
@@ -76,6 +76,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{cfg: cfg, api: api, guest: guest, starts: make(chan struct{}, cfg.StartConcurrency), pool: newPool(cfg.Pool)}
+	p.guests = held.New(backend{p}, userName, cfg.Logger)
 	p.keepPool(ctx)
 	return p, nil
 }
@@ -152,7 +153,7 @@ func (p *Provider) Waiting() int { return len(p.pool.all()) }
 func (p *Provider) Close() error {
 	p.cancel()
 	waiting := p.pool.close()
-	p.links.closeAll()
+	p.guests.Close()
 	for _, m := range waiting {
 		p.work.Go(func() { p.retire(context.Background(), m) })
 	}

@@ -12,20 +12,18 @@ import (
 
 const removePoll = 20 * time.Millisecond
 
-// Pause implements providers.Pauser. The link is let go of: nobody answers on it, and whoever waits on it must not
-// take that for a death.
+// Pause implements providers.Pauser.
 func (p *Provider) Pause(ctx context.Context, id string) error {
 	return p.change(ctx, id, func(found resource) error {
 		if found.status != statusPaused {
-			if err := found.usable(); err != nil {
+			if err := found.Usable(); err != nil {
 				return err
 			}
 			if err := p.settle(ctx, id, statusPaused, p.api.ContainerPause(ctx, found.ref)); err != nil {
 				return err
 			}
 		}
-		p.pauses.begin(id)
-		p.links.drop(id, nil)
+		p.guests.Paused(id)
 		return nil
 	})
 }
@@ -37,10 +35,10 @@ func (p *Provider) Resume(ctx context.Context, id string) error {
 			if err := p.settle(ctx, id, statusRunning, p.api.ContainerUnpause(ctx, found.ref)); err != nil {
 				return err
 			}
-		} else if err := found.usable(); err != nil {
+		} else if err := found.Usable(); err != nil {
 			return err
 		}
-		p.pauses.end(id)
+		p.guests.Resumed(id)
 		return nil
 	})
 }
@@ -71,7 +69,7 @@ func (p *Provider) settle(ctx context.Context, id string, want status, err error
 	case now.status == want:
 		return nil
 	case now.status == statusGone:
-		return now.usable()
+		return now.Usable()
 	default:
 		return translate(err, "change the sandbox to "+string(want))
 	}
@@ -91,8 +89,7 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 	if err != nil && providers.AsError(err).Class != providers.NotFound {
 		return err
 	}
-	p.links.drop(id, nil)
-	p.pauses.forget(id)
+	p.guests.Forget(id)
 	p.cfg.Logger.InfoContext(ctx, "sandbox removed", "sandbox_id", id)
 	return nil
 }

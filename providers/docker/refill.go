@@ -81,7 +81,7 @@ func (p *Provider) startMember(ctx context.Context, m *member) (*member, error) 
 		p.guest.forget() // as create does
 		return nil, startError(err)
 	}
-	m.inside, err = p.converse(ctx, m.raw, greeting)
+	m.inside, err = p.guests.Converse(ctx, m.raw, greeting)
 	return m, err
 }
 

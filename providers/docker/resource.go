@@ -82,8 +82,11 @@ func (p *Provider) inspect(ctx context.Context, id string) (resource, error) {
 	}, nil
 }
 
-// usable answers nil for a running sandbox and says of any other what is wrong.
-func (r resource) usable() error {
+// SandboxID implements held.Body.
+func (r resource) SandboxID() string { return r.id }
+
+// Usable implements held.Body: nil for a running sandbox, and of any other what is wrong.
+func (r resource) Usable() error {
 	switch r.status {
 	case statusRunning:
 		return nil

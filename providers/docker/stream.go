@@ -84,8 +84,11 @@ func (s *stream) Close() error {
 	return err
 }
 
-// lastWords is the end of what the guest wrote to its standard error.
-func (s *stream) lastWords() string {
+// Torn says that the other side ended the stream before we did.
+func (s *stream) Torn() bool { return s.torn.Load() }
+
+// LastWords is the end of what the guest wrote to its standard error.
+func (s *stream) LastWords() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return string(s.words)

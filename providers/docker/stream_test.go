@@ -33,8 +33,8 @@ func TestStreamKeepsOutputApart(t *testing.T) {
 		if want := "a" + strings.Repeat("b", 100) + "c"; err != nil || string(got) != want {
 			t.Errorf("%s: got %q, %v; want %q", name, got, err, want)
 		}
-		if s.lastWords() != "oops!" {
-			t.Errorf("%s: last words %q", name, s.lastWords())
+		if s.LastWords() != "oops!" {
+			t.Errorf("%s: last words %q", name, s.LastWords())
 		}
 	}
 }
@@ -45,7 +45,7 @@ func TestStreamBoundsLastWords(t *testing.T) {
 	if _, err := io.ReadAll(s); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.lastWords(); len(got) != maxWords || !strings.HasSuffix(got, "end") {
+	if got := s.LastWords(); len(got) != maxWords || !strings.HasSuffix(got, "end") {
 		t.Errorf("kept %d bytes", len(got))
 	}
 }

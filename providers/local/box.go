@@ -47,8 +47,11 @@ func (b box) instance() providers.Instance {
 	return providers.Instance{ID: b.id, Ref: b.dir, State: state, CreatedAt: b.createdAt}
 }
 
-// usable answers nil for a running sandbox and says of any other what is wrong.
-func (b box) usable() error {
+// SandboxID implements held.Body.
+func (b box) SandboxID() string { return b.id }
+
+// Usable implements held.Body: nil for a running sandbox, and of any other what is wrong.
+func (b box) Usable() error {
 	switch b.status {
 	case statusRunning:
 		return nil
@@ -97,12 +100,6 @@ func (b box) look() (status, error) {
 		return statusPaused, err
 	}
 	return statusRunning, err
-}
-
-// lastWords is what the keeper wrote down of the guest's end, for the log.
-func (b box) lastWords() string {
-	text, _ := os.ReadFile(filepath.Join(b.dir, keeper.EndFile))
-	return string(text)
 }
 
 // List implements providers.Provider.

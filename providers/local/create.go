@@ -71,7 +71,7 @@ func (p *Provider) create(ctx context.Context, spec providers.Spec, img image) (
 	case statusPaused:
 		return b.instance(), nil
 	case statusRunning:
-		if _, err := p.link(ctx, b); !errors.Is(err, providers.ErrLost) {
+		if _, err := p.guests.Link(ctx, b); !errors.Is(err, providers.ErrLost) {
 			return b.instance(), err
 		}
 	case statusHalfMade, statusGone: // start again from nothing
@@ -101,7 +101,11 @@ func (p *Provider) start(ctx context.Context, b box, spec providers.Spec, img im
 	if err := p.startKeeper(ctx, b, spec.Resources, p.plan(b, spec, img)); err != nil {
 		return err
 	}
-	if err := p.greet(ctx, b, greeting); err != nil {
+	raw, err := attach(b)
+	if err != nil {
+		return err
+	}
+	if err := p.guests.Greet(ctx, b.id, raw, greeting); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(b.dir, readyFile), nil, 0o600); err != nil {

@@ -17,20 +17,18 @@ const (
 	keeperPatience = 500 * time.Millisecond
 )
 
-// Pause implements providers.Pauser. The link is let go of: nobody answers on it, and whoever waits on it must not
-// take that for a death.
+// Pause implements providers.Pauser.
 func (p *Provider) Pause(ctx context.Context, id string) error {
 	return p.change(ctx, id, func(b box) error {
 		if b.status != statusPaused {
-			if err := b.usable(); err != nil {
+			if err := b.Usable(); err != nil {
 				return err
 			}
 			if err := p.freeze(ctx, b); err != nil {
 				return err
 			}
 		}
-		p.pauses.begin(id)
-		p.links.drop(id, nil)
+		p.guests.Paused(id)
 		return nil
 	})
 }
@@ -53,10 +51,10 @@ func (p *Provider) Resume(ctx context.Context, id string) error {
 			if err := b.group.Thaw(ctx); err != nil {
 				return providers.Errorf(providers.Unavailable, "resume the sandbox: %w", err)
 			}
-		} else if err := b.usable(); err != nil {
+		} else if err := b.Usable(); err != nil {
 			return err
 		}
-		p.pauses.end(id)
+		p.guests.Resumed(id)
 		return nil
 	})
 }
@@ -84,8 +82,7 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 	if err != nil && !errors.Is(err, providers.ErrNotFound) {
 		return err
 	}
-	p.links.drop(id, nil)
-	p.pauses.forget(id)
+	p.guests.Forget(id)
 	p.cfg.Logger.InfoContext(ctx, "sandbox removed", "sandbox_id", id)
 	return nil
 }
@@ -105,7 +102,7 @@ func (p *Provider) remove(ctx context.Context, b box) error {
 func (p *Provider) end(ctx context.Context, b box) error {
 	ctx, stop := context.WithTimeout(ctx, removeTimeout)
 	defer stop()
-	p.links.drop(b.id, nil)
+	p.guests.Drop(b.id)
 	// The keeper ends with its guest; one that has none yet would start it behind our back, so the group is looked at
 	// again when the keeper is gone.
 	for _, step := range []func(context.Context) error{

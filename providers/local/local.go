@@ -17,6 +17,7 @@ import (
 	"sync"
 
 	"sandyard/providers"
+	"sandyard/providers/held"
 	"sandyard/providers/local/cgroup"
 	"sandyard/providers/local/filter"
 )
@@ -48,8 +49,7 @@ type Provider struct {
 	filter   []byte
 	starts   chan struct{} // one token per start in flight
 	children children
-	links    links
-	pauses   pauses
+	guests   *held.Guests[box]
 	// work counts goroutines that outlive the call which began them; Close waits for them.
 	work sync.WaitGroup
 }
@@ -70,6 +70,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{cfg: cfg, starts: make(chan struct{}, cfg.StartConcurrency)}
+	p.guests = held.New(backend{p}, userName, cfg.Logger)
 	if p.groups, err = cgroup.Find(); err != nil {
 		return nil, providers.Errorf(providers.Unavailable, "find the control groups: %w", err)
 	}
@@ -141,7 +142,7 @@ func (p *Provider) Ensure(_ context.Context, image string) error {
 
 // Close lets go of every sandbox and waits for creates in flight.
 func (p *Provider) Close() error {
-	p.links.closeAll()
+	p.guests.Close()
 	p.work.Wait()
 	p.children.reap()
 	if err := p.programs.Close(); err != nil {

@@ -2,12 +2,17 @@ package local
 
 import (
 	"net"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
+
+	"sandyard/providers/local/keeper"
 )
 
 // stream is a connection to the keeper, and so to the guest's standard input and output. It remembers who ended it.
 type stream struct {
+	of   box
 	conn *net.UnixConn
 	once sync.Once
 	shut atomic.Bool // closed from our side
@@ -29,6 +34,15 @@ func (s *stream) note(err error) error {
 		s.torn.Store(true)
 	}
 	return err
+}
+
+// Torn says that the other side ended the stream before we did.
+func (s *stream) Torn() bool { return s.torn.Load() }
+
+// LastWords is what the keeper wrote down of the guest's end.
+func (s *stream) LastWords() string {
+	text, _ := os.ReadFile(filepath.Join(s.of.dir, keeper.EndFile))
+	return string(text)
 }
 
 // Close detaches. The keeper keeps the guest's input open for the next who attaches.

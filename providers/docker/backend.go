@@ -1,0 +1,66 @@
+package docker
+
+import (
+	"context"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+
+	"sandyard/providers"
+	"sandyard/providers/held"
+)
+
+// silence is how long a guest may leave a question unanswered.
+const silence = 2 * time.Second
+
+// backend is what held.Guests needs of the engine.
+type backend struct{ p *Provider }
+
+var _ held.Backend[resource] = backend{}
+
+// Open implements providers.Provider.
+func (p *Provider) Open(ctx context.Context, id string) (providers.Sandbox, error) {
+	s, err := p.guests.Open(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Change implements held.Backend.
+func (b backend) Change(ctx context.Context, id string, do func(resource) error) error {
+	return b.p.change(ctx, id, do)
+}
+
+// Inspect implements held.Backend.
+func (b backend) Inspect(ctx context.Context, id string) (resource, error) {
+	return b.p.inspect(ctx, id)
+}
+
+// Attach implements held.Backend.
+func (b backend) Attach(ctx context.Context, r resource) (held.Stream, error) {
+	raw, err := b.p.attach(ctx, r.ref)
+	if err != nil {
+		return nil, err
+	}
+	return raw, nil
+}
+
+// Settle implements held.Backend: the engine knows of an end at once.
+func (backend) Settle(context.Context, resource) {}
+
+// End implements held.Backend. What is left of the container tells the next who asks that it died.
+func (b backend) End(ctx context.Context, r resource) error {
+	if err := b.p.api.ContainerKill(ctx, r.ref, "KILL"); err != nil {
+		return translate(err, "kill a sandbox that does not answer")
+	}
+	return nil
+}
+
+func (p *Provider) attach(ctx context.Context, ref string) (*stream, error) {
+	attached, err := p.api.ContainerAttach(ctx, ref, container.AttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+	if err != nil {
+		return nil, translate(err, "attach to the container")
+	}
+	return &stream{attached: attached}, nil
+}

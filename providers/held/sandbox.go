@@ -1,0 +1,143 @@
+package held
+
+import (
+	"context"
+	"net"
+
+	"sandyard/providers"
+	"sandyard/providers/envd"
+)
+
+// attempts is how often one call is begun over a new link when the link ends under it.
+const attempts = 3
+
+// Sandbox is one running sandbox to a caller. The link under it may be replaced between and during calls.
+type Sandbox[B Body] struct {
+	g  *Guests[B]
+	id string
+}
+
+// Open returns the running sandbox id, with a link that has just answered.
+func (g *Guests[B]) Open(ctx context.Context, id string) (*Sandbox[B], error) {
+	if l := g.links.get(id); l != nil && l.answers(ctx, quick) {
+		return &Sandbox[B]{g, id}, nil
+	}
+	err := g.backend.Change(ctx, id, func(b B) error {
+		if err := b.Usable(); err != nil {
+			return err
+		}
+		if l := g.links.get(id); l != nil && !l.answers(ctx, silence) && ctx.Err() == nil {
+			g.links.drop(id, l)
+		}
+		_, err := g.Link(ctx, b)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Sandbox[B]{g, id}, nil
+}
+
+// via runs one call over the sandbox's link. When the link ends under it, the backend is asked why: a clean end of the
+// stream alone proves nothing. A call that may be repeated is then begun again over a new link.
+func via[T any, B Body](ctx context.Context, s *Sandbox[B], repeat bool, call func(*envd.Sandbox) (T, error)) (T, error) {
+	for n := 1; ; n++ {
+		l, err := s.g.reach(ctx, s.id)
+		if err != nil {
+			var none T
+			return none, err
+		}
+		value, err := call(l.Inside)
+		if err == nil || providers.AsError(err).Class != providers.Unavailable || !l.ends(ctx) {
+			return value, err
+		}
+		takenOver := l.takenOver()
+		s.g.links.drop(s.id, l)
+		if !repeat || n == attempts || takenOver {
+			return value, s.g.explain(ctx, s.id, err)
+		}
+	}
+}
+
+// Run implements providers.Commands. A pause in between through this worker does not count towards cmd.Timeout: the
+// link ends with the pause, and the command is joined again, with that much more time, when the sandbox goes on.
+func (s *Sandbox[B]) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+	limit, before, begun := cmd.Timeout, s.g.pauses.total(s.id), false
+	for {
+		if limit > 0 {
+			cmd.Timeout = limit + s.g.pauses.total(s.id) - before
+		}
+		res, err := via(ctx, s, true, func(in *envd.Sandbox) (providers.Result, error) {
+			begun = true
+			return in.Run(ctx, cmd)
+		})
+		paused := err != nil && providers.AsError(err).Class == providers.Paused
+		if !paused || !begun || !s.g.pauses.await(ctx, s.id) {
+			return res, err
+		}
+	}
+}
+
+// Kill implements providers.Commands.
+func (s *Sandbox[B]) Kill(ctx context.Context, name string) error {
+	return s.do(ctx, true, func(in *envd.Sandbox) error { return in.Kill(ctx, name) })
+}
+
+// Forget implements providers.Commands.
+func (s *Sandbox[B]) Forget(ctx context.Context, name string) error {
+	return s.do(ctx, true, func(in *envd.Sandbox) error { return in.Forget(ctx, name) })
+}
+
+// ReadFile implements providers.Files.
+func (s *Sandbox[B]) ReadFile(ctx context.Context, path string, limit int64) ([]byte, error) {
+	return via(ctx, s, true, func(in *envd.Sandbox) ([]byte, error) { return in.ReadFile(ctx, path, limit) })
+}
+
+// WriteFile implements providers.Files.
+func (s *Sandbox[B]) WriteFile(ctx context.Context, path string, data []byte, mode uint32) (providers.FileInfo, error) {
+	return via(ctx, s, true, func(in *envd.Sandbox) (providers.FileInfo, error) {
+		return in.WriteFile(ctx, path, data, mode)
+	})
+}
+
+// Stat implements providers.Files.
+func (s *Sandbox[B]) Stat(ctx context.Context, path string) (providers.FileInfo, error) {
+	return via(ctx, s, true, func(in *envd.Sandbox) (providers.FileInfo, error) { return in.Stat(ctx, path) })
+}
+
+// ListDir implements providers.Files.
+func (s *Sandbox[B]) ListDir(ctx context.Context, path string, depth int) ([]providers.FileInfo, error) {
+	return via(ctx, s, true, func(in *envd.Sandbox) ([]providers.FileInfo, error) {
+		return in.ListDir(ctx, path, depth)
+	})
+}
+
+// MakeDir implements providers.Files.
+func (s *Sandbox[B]) MakeDir(ctx context.Context, path string) (providers.FileInfo, error) {
+	return via(ctx, s, true, func(in *envd.Sandbox) (providers.FileInfo, error) { return in.MakeDir(ctx, path) })
+}
+
+// Move implements providers.Files. It is not repeated: after a first one that happened, a second finds nothing to move.
+func (s *Sandbox[B]) Move(ctx context.Context, from, to string) (providers.FileInfo, error) {
+	return via(ctx, s, false, func(in *envd.Sandbox) (providers.FileInfo, error) { return in.Move(ctx, from, to) })
+}
+
+// Remove implements providers.Files. It is not repeated, for the same reason as Move.
+func (s *Sandbox[B]) Remove(ctx context.Context, path string) error {
+	return s.do(ctx, false, func(in *envd.Sandbox) error { return in.Remove(ctx, path) })
+}
+
+// DialPort connects to a TCP port that a program in the sandbox listens on, over the link: it takes no network.
+func (s *Sandbox[B]) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
+	return via(ctx, s, true, func(in *envd.Sandbox) (net.Conn, error) { return in.DialPort(ctx, port) })
+}
+
+// DialGuest opens a stream to the guest's own HTTP handler.
+func (s *Sandbox[B]) DialGuest(ctx context.Context) (net.Conn, error) {
+	return via(ctx, s, true, func(in *envd.Sandbox) (net.Conn, error) { return in.DialGuest(ctx) })
+}
+
+func (s *Sandbox[B]) do(ctx context.Context, repeat bool, call func(*envd.Sandbox) error) error {
+	_, err := via(ctx, s, repeat, func(in *envd.Sandbox) (struct{}, error) { return struct{}{}, call(in) })
+	return err
+}

@@ -1,0 +1,79 @@
+package local
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"time"
+
+	"sandyard/providers"
+	"sandyard/providers/held"
+	"sandyard/providers/local/keeper"
+)
+
+// settleTime is how long the end of a keeper may take to show.
+const settleTime = 2 * time.Second
+
+// backend is what held.Guests needs of this machine.
+type backend struct{ p *Provider }
+
+var _ held.Backend[box] = backend{}
+
+// Open implements providers.Provider.
+func (p *Provider) Open(ctx context.Context, id string) (providers.Sandbox, error) {
+	s, err := p.guests.Open(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Change implements held.Backend.
+func (k backend) Change(ctx context.Context, id string, do func(box) error) error {
+	return k.p.change(ctx, id, do)
+}
+
+// Inspect implements held.Backend.
+func (k backend) Inspect(_ context.Context, id string) (box, error) { return k.p.inspect(id) }
+
+// Attach implements held.Backend.
+func (k backend) Attach(_ context.Context, b box) (held.Stream, error) {
+	raw, err := attach(b)
+	if err != nil {
+		return nil, err
+	}
+	return raw, nil
+}
+
+// Settle implements held.Backend: the socket of a keeper goes a little before the keeper does.
+func (k backend) Settle(ctx context.Context, b box) {
+	ctx, stop := context.WithTimeout(ctx, settleTime)
+	defer stop()
+	for {
+		if _, alive := keeper.Alive(b.dir); !alive {
+			return
+		}
+		select {
+		case <-time.After(endPoll):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// End implements held.Backend.
+func (k backend) End(ctx context.Context, b box) error { return k.p.end(ctx, b) }
+
+// attach connects to the keeper.
+func attach(b box) (*stream, error) {
+	var conn *net.UnixConn
+	err := keeper.WithShortPath(b.dir, func(short string) error {
+		var err error
+		conn, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(short, keeper.SocketFile), Net: "unix"})
+		return err
+	})
+	if err != nil {
+		return nil, providers.Errorf(providers.Unavailable, "attach to the sandbox: %w", err)
+	}
+	return &stream{conn: conn, of: b}, nil
+}
