@@ -22,7 +22,6 @@ var (
 type attempt struct {
 	w       *Worker
 	job     models.Job
-	claim   models.Claim
 	log     *slog.Logger
 	began   time.Time
 	abandon context.CancelCauseFunc // ends the attempt's context: it must let go
@@ -60,7 +59,7 @@ func (a *attempt) fence() {
 
 // open connects to the job's sandbox.
 func (a *attempt) open(ctx context.Context) (providers.Sandbox, error) {
-	return a.w.provider.Open(ctx, a.claim.Sandbox.ID)
+	return a.w.provider.Open(ctx, a.job.SandboxID)
 }
 
 // file runs f on the sandbox's files; what f returns becomes the job's result.

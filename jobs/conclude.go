@@ -53,7 +53,7 @@ func (a *attempt) outcome(res result, err error) models.Outcome {
 	o := models.Outcome{
 		Held: a.held(), SandboxID: a.job.SandboxID, Kind: a.job.Kind, State: models.Succeeded,
 		Result: res.value, Stdout: res.stdout, Stderr: res.stderr, Content: res.content, Error: res.err,
-		Provider: time.Since(a.began), Sandbox: res.change,
+		Provider: time.Since(a.began), Sandbox: res.change, Callback: a.job.CallbackURL != nil,
 	}
 	if res.state != "" {
 		o.State = res.state

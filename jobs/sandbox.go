@@ -36,10 +36,11 @@ func (*Create) Kind() string { return models.KindCreate }
 func (*Create) Validate() error { return nil }
 
 func (*Create) run(ctx context.Context, a *attempt) (result, error) {
-	if err := a.takeSandbox(ctx); err != nil {
+	box, err := a.takeSandbox(ctx)
+	if err != nil {
 		return result{}, err
 	}
-	spec, err := providerSpec(a.claim.Sandbox)
+	spec, err := providerSpec(box)
 	if err != nil {
 		return result{}, err
 	}
@@ -58,23 +59,19 @@ func (*Create) run(ctx context.Context, a *attempt) (result, error) {
 
 // takeSandbox writes down that this node makes the sandbox, if it has room for another. Without room the job goes back
 // to the provider's queue, where a node that has some may take it.
-func (a *attempt) takeSandbox(ctx context.Context) error {
+func (a *attempt) takeSandbox(ctx context.Context) (models.Sandbox, error) {
 	if !a.w.provider.Capabilities().PerNode {
-		return a.w.store.BeginCreate(ctx, &a.claim, "")
+		return a.w.store.BeginCreate(ctx, a.job, models.Holder{})
 	}
 	a.w.admit.Lock()
 	defer a.w.admit.Unlock()
-	if a.claim.Sandbox.NodeID == nil && a.w.room > 0 {
-		held, err := a.w.store.CountOnNode(ctx, a.w.node.ID)
-		if err != nil {
-			return err
-		}
-		if held >= a.w.room {
-			return providers.Errorf(providers.Capacity, "the worker holds %d sandboxes, its maximum; delete some, "+
-				"raise MAX_SANDBOXES or start another worker", held)
-		}
+	box, err := a.w.store.BeginCreate(ctx, a.job, models.Holder{Node: a.w.node.ID, Room: a.w.room})
+	var full *models.LimitError
+	if errors.As(err, &full) {
+		err = providers.Errorf(providers.Capacity, "the worker holds %d sandboxes, its maximum; delete some, "+
+			"raise MAX_SANDBOXES or start another worker", full.Used)
 	}
-	return a.w.store.BeginCreate(ctx, &a.claim, a.w.node.ID)
+	return box, err
 }
 
 func providerSpec(box models.Sandbox) (providers.Spec, error) {
@@ -94,7 +91,7 @@ func (a *attempt) undoCreate(ctx context.Context, cause error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
 	defer cancel()
-	if err := a.w.provider.Delete(ctx, a.claim.Sandbox.ID); err != nil {
+	if err := a.w.provider.Delete(ctx, a.job.SandboxID); err != nil {
 		a.log.WarnContext(ctx, "a failed create could not be undone", "error", err)
 	}
 	return cause
@@ -112,13 +109,13 @@ func (*Delete) Kind() string { return models.KindDelete }
 func (d *Delete) Validate() error { return noNUL("reason", d.Reason) }
 
 func (d *Delete) run(ctx context.Context, a *attempt) (result, error) {
-	ended, err := a.w.store.BeginDelete(ctx, &a.claim, models.End{Reason: orDeleted(d.Reason), Actor: a.job.Actor})
+	ended, err := a.w.store.BeginDelete(ctx, a.job, models.End{Reason: orDeleted(d.Reason), Actor: a.job.Actor})
 	if err != nil {
 		return result{}, err
 	}
 	a.w.queue.announce(ctx, ended...)
-	a.w.queue.interrupt(ctx, a.claim.Sandbox.ID)
-	err = a.w.provider.Delete(ctx, a.claim.Sandbox.ID)
+	a.w.queue.interrupt(ctx, a.job.SandboxID)
+	err = a.w.provider.Delete(ctx, a.job.SandboxID)
 	return result{change: models.Change{To: models.SandboxDeleted, Reason: orDeleted(d.Reason)}}, err
 }
 
@@ -143,7 +140,7 @@ func (*Pause) run(ctx context.Context, a *attempt) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	return result{change: models.Change{To: models.SandboxPaused}}, p.Pause(ctx, a.claim.Sandbox.ID)
+	return result{change: models.Change{To: models.SandboxPaused}}, p.Pause(ctx, a.job.SandboxID)
 }
 
 // Resume thaws a paused sandbox; its timeout starts anew.
@@ -160,13 +157,13 @@ func (*Resume) run(ctx context.Context, a *attempt) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	return result{change: models.Change{To: models.SandboxRunning}}, p.Resume(ctx, a.claim.Sandbox.ID)
+	return result{change: models.Change{To: models.SandboxRunning}}, p.Resume(ctx, a.job.SandboxID)
 }
 
 func (a *attempt) pauser() (providers.Pauser, error) {
 	p, ok := a.w.provider.(providers.Pauser)
 	if !ok {
-		return nil, providers.Errorf(providers.NotSupported, "provider %s cannot pause a sandbox", a.claim.Sandbox.Provider)
+		return nil, providers.Errorf(providers.NotSupported, "provider %s cannot pause a sandbox", a.w.node.Provider)
 	}
 	return p, nil
 }
@@ -198,6 +195,7 @@ func (s *SetTimeout) duration() (time.Duration, error) {
 	return seconds("timeout_seconds", s.TimeoutSeconds, 0, time.Second)
 }
 
-func (s *SetTimeout) run(_ context.Context, a *attempt) (result, error) {
-	return result{value: SetTimeoutResult{a.claim.Sandbox.ExpiresAt}}, nil
+func (s *SetTimeout) run(ctx context.Context, a *attempt) (result, error) {
+	box, err := a.w.store.Sandbox(ctx, a.job.TenantID, a.job.SandboxID)
+	return result{value: SetTimeoutResult{box.ExpiresAt}}, err
 }

@@ -152,14 +152,14 @@ func (w *Worker) handle(ctx context.Context, t *asynq.Task) error {
 
 // runJob runs one attempt of a job. Its error is for Asynq only, and means that nothing was begun.
 func (w *Worker) runJob(ctx context.Context, id string) error {
-	claim, err := w.store.Claim(ctx, id, w.node.ID, w.lease)
+	job, err := w.store.Claim(ctx, id, w.node.ID, w.lease)
 	if errors.Is(err, models.ErrStale) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("claim job: %w", err)
 	}
-	ctx, a := w.begin(ctx, claim)
+	ctx, a := w.begin(ctx, job)
 	defer w.end(a)
 	res, err := a.execute(ctx)
 	a.conclude(ctx, res, err)
@@ -167,10 +167,10 @@ func (w *Worker) runJob(ctx context.Context, id string) error {
 }
 
 // begin holds a job; the context it returns ends when the job must be let go.
-func (w *Worker) begin(ctx context.Context, c models.Claim) (context.Context, *attempt) {
+func (w *Worker) begin(ctx context.Context, j models.Job) (context.Context, *attempt) {
 	a := &attempt{
-		w: w, job: c.Job, claim: c, began: time.Now(),
-		log: w.log.With("job_id", c.Job.ID, "kind", c.Job.Kind, "attempt", c.Job.Attempt, "sandbox_id", c.Job.SandboxID),
+		w: w, job: j, began: time.Now(),
+		log: w.log.With("job_id", j.ID, "kind", j.Kind, "attempt", j.Attempt, "sandbox_id", j.SandboxID),
 	}
 	ctx, a.abandon = context.WithCancelCause(ctx)
 	w.mu.Lock()

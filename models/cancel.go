@@ -42,7 +42,7 @@ func (s *Store) cancelLocked(tx *gorm.DB, box *Sandbox, j Job) (Finished, error)
 	if err := takeBackWish(tx, box, j.Kind); err != nil {
 		return Finished{}, err
 	}
-	return s.conclude(tx, box, []string{j.ID}, changeAfter(j.Kind, Cancelled, Change{}))
+	return s.conclude(tx, box, []string{j.ID}, changeAfter(j.Kind, Cancelled, Change{}), true)
 }
 
 // takeBackWish undoes what the submission of a cancelled delete or pause wished for.

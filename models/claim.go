@@ -9,51 +9,62 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// Claim is a job that a worker has won, with the sandbox it is for.
-type Claim struct {
-	Job     Job
-	Sandbox Sandbox
-}
-
 // Claim makes node the owner of a queued job until the lease ends, under a new attempt. ErrStale means that there is
 // nothing to do: the job ended, runs elsewhere, was cancelled, or its sandbox went to another node.
-func (s *Store) Claim(ctx context.Context, id, node string, lease time.Duration) (Claim, error) {
-	var c Claim
+func (s *Store) Claim(ctx context.Context, id, node string, lease time.Duration) (Job, error) {
+	var j Job
 	res := s.db.WithContext(ctx).Raw(`
 		UPDATE jobs SET state = 'running', attempt = attempt + 1, node_id = @node, started_at = coalesce(started_at, now()),
 			lease_until = now() + @lease * interval '1 ms'
 		WHERE id = @id AND state = 'queued' AND ready_at IS NOT NULL AND cancel_requested_at IS NULL
 		  AND EXISTS (SELECT 1 FROM sandboxes s WHERE s.id = jobs.sandbox_id AND (s.node_id IS NULL OR s.node_id = @node))
 		RETURNING *`,
-		map[string]any{"id": id, "node": node, "lease": lease.Milliseconds()}).Scan(&c.Job)
-	if res.Error != nil {
-		return c, res.Error
+		map[string]any{"id": id, "node": node, "lease": lease.Milliseconds()}).Scan(&j)
+	if res.Error == nil && res.RowsAffected == 0 {
+		return j, ErrStale
 	}
-	if res.RowsAffected == 0 {
-		return c, ErrStale
-	}
-	err := s.db.WithContext(ctx).Where("id = ?", c.Job.SandboxID).Take(&c.Sandbox).Error
-	return c, err
+	return j, res.Error
 }
 
-// BeginCreate writes down that node is about to make the sandbox, before it exists. Node is empty where sandboxes do
-// not live on nodes.
-func (s *Store) BeginCreate(ctx context.Context, c *Claim, node string) error {
-	return s.begin(ctx, c, func(tx *gorm.DB, box *Sandbox) error {
-		if box.Ended() {
+// Holder is the node that is to hold a sandbox, where sandboxes live on nodes, and how many it may hold; 0 = any number.
+type Holder struct {
+	Node string
+	Room int
+}
+
+// BeginCreate writes down that a node is about to make the sandbox, before it exists. A node without room gets a
+// *LimitError. A sandbox that it holds already, from an earlier attempt, takes no more room.
+func (s *Store) BeginCreate(ctx context.Context, j Job, h Holder) (Sandbox, error) {
+	return s.begin(ctx, j, func(tx *gorm.DB, box *Sandbox) error {
+		switch {
+		case box.Ended():
 			return box.endedError()
-		}
-		if node == "" {
+		case h.Node == "" || box.NodeID != nil && *box.NodeID == h.Node:
 			return nil
 		}
-		box.NodeID = &node
-		return tx.Model(box).Update("node_id", node).Error
+		if err := checkRoom(tx, h); err != nil {
+			return err
+		}
+		box.NodeID = &h.Node
+		return tx.Model(box).Update("node_id", h.Node).Error
 	})
 }
 
+func checkRoom(tx *gorm.DB, h Holder) error {
+	if h.Room == 0 {
+		return nil
+	}
+	var held int64
+	err := tx.Model(&Sandbox{}).Where("node_id = ? AND ended_at IS NULL", h.Node).Count(&held).Error
+	if err == nil && int(held) >= h.Room {
+		return &LimitError{Limit: "max_sandboxes of the worker", Used: int(held), Max: h.Room}
+	}
+	return err
+}
+
 // BeginDelete turns the sandbox to deleting and stops all other work in it. It returns the jobs that ended by that.
-func (s *Store) BeginDelete(ctx context.Context, c *Claim, why End) (ended []string, err error) {
-	err = s.begin(ctx, c, func(tx *gorm.DB, box *Sandbox) error {
+func (s *Store) BeginDelete(ctx context.Context, j Job, why End) (ended []string, err error) {
+	_, err = s.begin(ctx, j, func(tx *gorm.DB, box *Sandbox) error {
 		if box.EndedAt != nil {
 			return nil
 		}
@@ -65,27 +76,23 @@ func (s *Store) BeginDelete(ctx context.Context, c *Claim, why End) (ended []str
 	return ended, err
 }
 
-// begin runs f under the sandbox's lock if the claim still holds, and refreshes the claim's sandbox.
-func (s *Store) begin(ctx context.Context, c *Claim, f func(tx *gorm.DB, box *Sandbox) error) error {
-	return s.tx(ctx, func(tx *gorm.DB) error {
-		box, err := lockSandbox(tx, c.Job.SandboxID)
-		if err != nil {
+// begin runs f under the sandbox's lock if the attempt still owns the job, and returns the sandbox as f leaves it.
+func (s *Store) begin(ctx context.Context, j Job, f func(tx *gorm.DB, box *Sandbox) error) (box Sandbox, err error) {
+	err = s.tx(ctx, func(tx *gorm.DB) error {
+		if box, err = lockSandbox(tx, j.SandboxID); err != nil {
 			return err
 		}
 		var n int64
-		err = tx.Model(&Job{}).Where("id = ? AND attempt = ? AND state = 'running'", c.Job.ID, c.Job.Attempt).Count(&n).Error
+		err := tx.Model(&Job{}).Where("id = ? AND attempt = ? AND state = 'running'", j.ID, j.Attempt).Count(&n).Error
 		if err != nil {
 			return err
 		}
 		if n == 0 {
 			return ErrStale
 		}
-		if err := f(tx, &box); err != nil {
-			return err
-		}
-		c.Sandbox = box
-		return nil
+		return f(tx, &box)
 	})
+	return box, err
 }
 
 // Held names a job by its fence.

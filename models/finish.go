@@ -21,6 +21,7 @@ type Outcome struct {
 	Error     *JobError
 	Provider  time.Duration // spent in the provider
 	Sandbox   Change
+	Callback  bool // the job has one
 }
 
 // Change is what a job's end makes of its sandbox.
@@ -54,7 +55,7 @@ func (s *Store) Finish(ctx context.Context, o Outcome) (Finished, error) {
 		if err := writeOutcome(tx, o); err != nil {
 			return err
 		}
-		f, err = s.conclude(tx, &box, []string{o.ID}, changeAfter(o.Kind, o.State, o.Sandbox))
+		f, err = s.conclude(tx, &box, []string{o.ID}, changeAfter(o.Kind, o.State, o.Sandbox), o.Callback)
 		return err
 	})
 	return f, err
@@ -104,15 +105,18 @@ func changeAfter(kind string, state JobState, c Change) Change {
 	return c
 }
 
-// conclude does everything that follows from the end of jobs on a locked sandbox.
-func (s *Store) conclude(tx *gorm.DB, box *Sandbox, ended []string, c Change) (Finished, error) {
+// conclude does everything that follows from the end of jobs on a locked sandbox. Callback says that one of them may
+// have a callback.
+func (s *Store) conclude(tx *gorm.DB, box *Sandbox, ended []string, c Change, callback bool) (Finished, error) {
 	more, err := applyChange(tx, box, c)
 	if err != nil {
 		return Finished{}, err
 	}
 	f := Finished{Ended: append(ended, more...), SandboxEnded: box.Ended()}
-	if f.Callbacks, err = recordDeliveries(tx, f.Ended); err != nil {
-		return f, err
+	if callback || len(more) > 0 {
+		if f.Callbacks, err = recordDeliveries(tx, f.Ended); err != nil {
+			return f, err
+		}
 	}
 	if err := promote(tx, box.ID); err != nil {
 		return f, err

@@ -120,13 +120,6 @@ func (s *Store) filtered(ctx context.Context, tenant string, f SandboxFilter) (*
 	return q.Where("labels @> ?::jsonb", string(labels)), err
 }
 
-// CountOnNode returns how many live sandboxes a node holds.
-func (s *Store) CountOnNode(ctx context.Context, node string) (int, error) {
-	var n int64
-	err := s.db.WithContext(ctx).Model(&Sandbox{}).Where("node_id = ? AND ended_at IS NULL", node).Count(&n).Error
-	return int(n), err
-}
-
 // LiveSandboxes returns sandboxes of all tenants that have not ended.
 func (s *Store) LiveSandboxes(ctx context.Context, limit int) ([]Sandbox, error) {
 	return s.sandboxesWhere(ctx, limit, "true", "id")

@@ -73,7 +73,7 @@ func finish(t *testing.T, s *models.Store, d models.Dispatch, to models.SandboxS
 	if err != nil {
 		t.Fatalf("claim %s: %v", d.JobID, err)
 	}
-	f, err := s.Finish(t.Context(), outcome(c.Job, models.Succeeded, to))
+	f, err := s.Finish(t.Context(), outcome(c, models.Succeeded, to))
 	if err != nil {
 		t.Fatalf("finish %s: %v", d.JobID, err)
 	}
@@ -139,14 +139,14 @@ func TestClaimIsWonOnceAndFenced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Finish(t.Context(), outcome(first.Job, models.Failed, "")); !errors.Is(err, models.ErrStale) {
+	if _, err := s.Finish(t.Context(), outcome(first, models.Failed, "")); !errors.Is(err, models.ErrStale) {
 		t.Fatalf("the fenced attempt finished: %v", err)
 	}
-	beats, err := s.Heartbeat(t.Context(), models.Node{ID: "a"}, []models.Held{{ID: d.JobID, Attempt: first.Job.Attempt}}, lease)
+	beats, err := s.Heartbeat(t.Context(), models.Node{ID: "a"}, []models.Held{{ID: d.JobID, Attempt: first.Attempt}}, lease)
 	if err != nil || len(beats) != 0 {
 		t.Fatalf("the fenced attempt's heartbeat: %+v, %v", beats, err)
 	}
-	if _, err := s.Finish(t.Context(), outcome(second.Job, models.Succeeded, models.SandboxRunning)); err != nil {
+	if _, err := s.Finish(t.Context(), outcome(second, models.Succeeded, models.SandboxRunning)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -159,7 +159,7 @@ func TestFailedCreateEndsWhatWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := s.Finish(t.Context(), outcome(c.Job, models.Failed, ""))
+	f, err := s.Finish(t.Context(), outcome(c, models.Failed, ""))
 	if err != nil || len(f.Ended) != 3 {
 		t.Fatalf("finish: %+v, %v", f, err)
 	}
@@ -254,7 +254,7 @@ func TestForcedEndCancelsWhatWaitsAndRuns(t *testing.T) {
 	if got := state(t, s, out.Jobs[2].ID); got != models.Cancelled {
 		t.Fatalf("the waiting exec is %s", got)
 	}
-	beats, err := s.Heartbeat(t.Context(), models.Node{ID: "node"}, []models.Held{{ID: running.Job.ID, Attempt: 1}}, lease)
+	beats, err := s.Heartbeat(t.Context(), models.Node{ID: "node"}, []models.Held{{ID: running.ID, Attempt: 1}}, lease)
 	if err != nil || len(beats) != 1 || !beats[0].Cancel {
 		t.Fatalf("the running exec's heartbeat: %+v, %v", beats, err)
 	}

@@ -60,7 +60,7 @@ func (s *Store) Recover(ctx context.Context, j Job) (Finished, error) {
 
 func (s *Store) recovered(tx *gorm.DB, box *Sandbox, j Job, to JobState) (Finished, error) {
 	if to.Terminal() {
-		return s.conclude(tx, box, []string{j.ID}, changeAfter(j.Kind, to, Change{}))
+		return s.conclude(tx, box, []string{j.ID}, changeAfter(j.Kind, to, Change{}), true)
 	}
 	out, err := dispatchReady(tx, box.TenantID, s.limits.Window)
 	return Finished{Dispatch: out}, err
@@ -80,7 +80,7 @@ func (s *Store) Expire(ctx context.Context, j Job) (Finished, error) {
 		if res.Error != nil || res.RowsAffected == 0 {
 			return res.Error
 		}
-		f, err = s.conclude(tx, &box, []string{j.ID}, changeAfter(j.Kind, Expired, Change{}))
+		f, err = s.conclude(tx, &box, []string{j.ID}, changeAfter(j.Kind, Expired, Change{}), true)
 		return err
 	})
 	return f, err

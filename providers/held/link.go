@@ -15,6 +15,8 @@ const (
 	silence = 2 * time.Second
 	// quick is how long an existing link gets to prove itself, or its end, before the backend is asked.
 	quick = 300 * time.Millisecond
+	// freshFor is how long the last answer of a guest counts as a sign of life.
+	freshFor = time.Second
 	// watchEvery is the time between questions to a guest nobody else talks to.
 	watchEvery = 5 * time.Second
 	// endTime bounds what is done about a guest that fell silent while nobody talked to it.
@@ -26,7 +28,8 @@ type Link struct {
 	Inside *envd.Sandbox
 	id     string
 	raw    Stream
-	letGo  atomic.Bool // ended by this process
+	letGo  atomic.Bool  // ended by this process
+	heard  atomic.Int64 // when the guest last answered a call, in Unix nanoseconds
 }
 
 func (l *Link) ended() bool {
@@ -64,10 +67,19 @@ func (l *Link) ends(ctx context.Context) bool {
 	}
 }
 
+// fresh says that the guest answered a moment ago, so that there is no need to ask it whether it lives.
+func (l *Link) fresh() bool {
+	return !l.ended() && time.Since(time.Unix(0, l.heard.Load())) < freshFor
+}
+
 func (l *Link) answers(ctx context.Context, within time.Duration) bool {
 	ctx, stop := context.WithTimeout(ctx, within)
 	defer stop()
-	return l.Inside.Ping(ctx) == nil
+	if l.Inside.Ping(ctx) != nil {
+		return false
+	}
+	l.heard.Store(time.Now().UnixNano())
+	return true
 }
 
 // links holds the one link of every sandbox this process talks to.

@@ -3,6 +3,7 @@ package held
 import (
 	"context"
 	"net"
+	"time"
 
 	"sandyard/providers"
 	"sandyard/providers/envd"
@@ -17,9 +18,9 @@ type Sandbox[B Body] struct {
 	id string
 }
 
-// Open returns the running sandbox id, with a link that has just answered.
+// Open returns the running sandbox id, with a link that has answered within the last second.
 func (g *Guests[B]) Open(ctx context.Context, id string) (*Sandbox[B], error) {
-	if l := g.links.get(id); l != nil && l.answers(ctx, quick) {
+	if l := g.links.get(id); l != nil && (l.fresh() || l.answers(ctx, quick)) {
 		return &Sandbox[B]{g, id}, nil
 	}
 	err := g.backend.Change(ctx, id, func(b B) error {
@@ -48,6 +49,9 @@ func via[T any, B Body](ctx context.Context, s *Sandbox[B], repeat bool, call fu
 			return none, err
 		}
 		value, err := call(l.Inside)
+		if err == nil {
+			l.heard.Store(time.Now().UnixNano())
+		}
 		if err == nil || providers.AsError(err).Class != providers.Unavailable || !l.ends(ctx) {
 			return value, err
 		}
