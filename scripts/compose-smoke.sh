@@ -7,6 +7,8 @@ cd "$(dirname "$0")/.."
 
 base=http://127.0.0.1:8080
 patience=120
+pool=2
+export POOL_SIZE=$pool POOL_MAX=$pool
 errors=$(mktemp)
 trap 'rm -f "$errors"' EXIT
 services="postgres redis api worker scheduler"
@@ -60,6 +62,16 @@ many() {
 	say "$1 programs ran at once"
 }
 
+# await_sweep waits until the two workers that are left have removed the pool of the one that was killed.
+await_sweep() {
+	local i
+	for ((i = 0; i < patience; i++)); do
+		[ "$(docker ps --all --quiet --filter name=sandyard-pool- | wc -l)" -gt $((2 * pool)) ] || return 0
+		sleep 1
+	done
+	die "the killed worker's pool is still there after $patience s"
+}
+
 finish() {
 	compose down --volumes --timeout 60 >/dev/null 2>&1
 	local left
@@ -79,4 +91,6 @@ many 6
 docker kill "$(compose ps -q worker | head -n 1)" >/dev/null
 many 4
 say "that was with one worker killed"
+await_sweep
+say "the others removed its pool"
 finish
