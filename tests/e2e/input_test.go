@@ -227,12 +227,12 @@ func TestBadCommands(t *testing.T) {
 		}
 	}
 	imageless := r.submit("/v1/sandboxes", object{"image": "no/such:image"})
-	behind := r.start(imageless.Sandbox.ID, "true")
 	if j := r.end(imageless.Job); j.State != "failed" || j.code() != "image_not_found" || j.Attempt != 1 {
 		t.Errorf("a sandbox of no image: %s", j)
 	}
-	if j := r.end(behind); j.State != "failed" || j.code() != "sandbox_failed" {
-		t.Errorf("the job behind it: %s", j)
+	behind := r.submit("/v1/run?wait=0s", object{"image": "no/such:image", "command": "true"}) // all its jobs in one commit
+	if j := r.end(behind.Job); j.State != "failed" || j.code() != "sandbox_failed" {
+		t.Errorf("a command behind a failed create: %s", j)
 	}
 	if b := r.sandbox(imageless.Sandbox.ID); b.State != "failed" {
 		t.Errorf("its sandbox: %+v", b)
