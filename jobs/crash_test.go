@@ -112,10 +112,10 @@ func TestIdleAndTimeout(t *testing.T) {
 	r.scheduler()
 	r.scheduler() // two are harmless
 	idle, _ := r.create(jobs.CreateSandbox{IdleTimeoutSeconds: 1})
-	timed, _ := r.create(jobs.CreateSandbox{TimeoutSeconds: 1})
-	paused, _ := r.create(jobs.CreateSandbox{TimeoutSeconds: 1, OnTimeout: "pause"})
 	busy := r.exec(idle, "fake:sleep 2s; fake:stdout done") // longer than the idle timeout: a running job is activity
+	timed, _ := r.create(jobs.CreateSandbox{TimeoutSeconds: 1})
 	hung := r.exec(timed, "fake:sleep 1h")
+	paused, _ := r.create(jobs.CreateSandbox{TimeoutSeconds: 1, OnTimeout: "pause"})
 	if j := r.wait(busy); j.State != models.Succeeded {
 		t.Errorf("exec in the idle sandbox: %s %+v", j.State, j.Error)
 	}

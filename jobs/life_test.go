@@ -155,10 +155,10 @@ func TestErrorsThatPassAreTriedAgain(t *testing.T) {
 func TestFailedCreateLeavesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.worker(2)
 	r.state.Inject(fake.Fault{Op: fake.OpCreate, After: true, Err: providers.Errorf(providers.Invalid, "no such thing")})
 	box, created := r.create(jobs.CreateSandbox{})
 	exec := r.exec(box, "fake:stdout x")
+	r.worker(2)
 	if j := r.wait(created); j.State != models.Failed || j.Error.Code != string(providers.Invalid) {
 		t.Fatalf("create: %s %+v", j.State, j.Error)
 	}
