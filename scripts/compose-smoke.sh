@@ -7,8 +7,7 @@ cd "$(dirname "$0")/.."
 
 base=http://127.0.0.1:8080
 patience=120
-pool=2
-export POOL_SIZE=$pool POOL_MAX=$pool
+export POOL_SIZE=2 POOL_MAX=2
 errors=$(mktemp)
 trap 'rm -f "$errors"' EXIT
 services="postgres redis api worker scheduler"
@@ -62,19 +61,37 @@ many() {
 	say "$1 programs ran at once"
 }
 
-# await_sweep waits until the two workers that are left have removed the pool of the one that was killed.
-await_sweep() {
-	local i
+# waiting is how many pool containers the living workers say they hold; it fails where one does not answer.
+waiting() {
+	local sum=0 ip n
+	for ip in $(compose ps -q worker | xargs docker inspect \
+		-f '{{if .State.Running}}{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}{{end}}'); do
+		n=$(curl --silent --fail --max-time 5 "http://$ip:8081/metrics" | awk '$1 == "sandyard_pool_waiting" { print $2 }') || return 1
+		[ -n "$n" ] || return 1
+		sum=$((sum + n))
+	done
+	echo "$sum"
+}
+
+members() { docker ps --all --quiet --filter name=sandyard-pool- | wc -l; }
+
+# await_owners waits until every pool container has a living worker that hands it out, and there are some.
+await_owners() {
+	local i held there
 	for ((i = 0; i < patience; i++)); do
-		[ "$(docker ps --all --quiet --filter name=sandyard-pool- | wc -l)" -gt $((2 * pool)) ] || return 0
+		held=$(waiting) && there=$(members) || held=
+		[ -z "$held" ] || [ "$held" = 0 ] || [ "$held" != "$there" ] || return 0
 		sleep 1
 	done
-	die "the killed worker's pool is still there after $patience s"
+	die "$1: after $patience s workers hold ${held:-an unknown number} of $there pool containers"
 }
 
 finish() {
-	compose down --volumes --timeout 60 >/dev/null 2>&1
 	local left
+	compose stop --timeout 60 worker >/dev/null 2>&1
+	left=$(docker ps --all --filter label=sandyard.fleet --format '{{.Names}} {{.Status}}')
+	[ -z "$left" ] || die "workers have stopped and left: $left"
+	compose down --volumes --timeout 60 >/dev/null 2>&1
 	left=$(docker ps --all --format '{{.Names}} {{.Status}}')
 	[ -z "$left" ] || { echo "compose: containers were left: $left" >&2; return 1; }
 	say "everything is stopped and nothing was left"
@@ -88,9 +105,10 @@ key=$(new_key) || die "no API key could be made"
 expect '6 * 7' 42
 say "a program ran in a sandbox and its output came back"
 many 6
+await_owners "three workers run"
 docker kill "$(compose ps -q worker | head -n 1)" >/dev/null
 many 4
 say "that was with one worker killed"
-await_sweep
+await_owners "one worker was killed"
 say "the others removed its pool"
 finish
