@@ -11,6 +11,7 @@ import (
 	"github.com/docker/docker/api/types/mount"
 
 	"sandyard/providers"
+	"sandyard/providers/confine"
 )
 
 const (
@@ -191,7 +192,7 @@ func (p *Provider) makeContainer(ctx context.Context, name string, config *conta
 func coverVolumes(declared map[string]struct{}, workDir string) []mount.Mount {
 	var covers []mount.Mount
 	for dir := range declared {
-		if dir == workDir || dir == "/tmp" {
+		if dir == workDir || dir == confine.TempDir {
 			continue
 		}
 		covers = append(covers, mount.Mount{

@@ -15,6 +15,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"sandyard/providers"
+	"sandyard/providers/confine"
 	"sandyard/providers/held"
 )
 
@@ -76,7 +77,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{cfg: cfg, api: api, guest: guest, starts: make(chan struct{}, cfg.StartConcurrency), pool: newPool(cfg.Pool)}
-	p.guests = held.New(backend{p}, userName, cfg.Logger)
+	p.guests = held.New(backend{p}, confine.UserName, cfg.Logger)
 	p.keepPool(ctx)
 	return p, nil
 }
@@ -100,8 +101,7 @@ func (c Config) complete() (Config, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	c.Defaults = withDefaults(c.Defaults, standard())
-	c.Defaults.DiskMB = min(c.Defaults.DiskMB, c.Defaults.MemoryMB/2)
+	c.Defaults = confine.Defaults(c.Defaults)
 	return c, nil
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"sandyard/providers"
+	"sandyard/providers/confine"
 )
 
 const (
@@ -112,7 +113,7 @@ func (g *guestVolume) mount(readOnly bool) mount.Mount {
 	return mount.Mount{
 		Type:     mount.TypeVolume,
 		Source:   g.name(),
-		Target:   guestDir,
+		Target:   confine.GuestDir,
 		ReadOnly: readOnly,
 		VolumeOptions: &mount.VolumeOptions{
 			NoCopy: true,
@@ -191,9 +192,9 @@ func discard(ctx context.Context, api *client.Client, id string) {
 }
 
 func (g *guestVolume) fill(ctx context.Context, api *client.Client, filler string) error {
-	_, err := api.ContainerStatPath(ctx, filler, guestDir+"/"+completeFile)
+	_, err := api.ContainerStatPath(ctx, filler, confine.GuestDir+"/"+completeFile)
 	if err == nil || !errdefs.IsNotFound(err) {
 		return err
 	}
-	return api.CopyToContainer(ctx, filler, guestDir, bytes.NewReader(g.archive), container.CopyToContainerOptions{})
+	return api.CopyToContainer(ctx, filler, confine.GuestDir, bytes.NewReader(g.archive), container.CopyToContainerOptions{})
 }

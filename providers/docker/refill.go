@@ -9,6 +9,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"sandyard/providers"
+	"sandyard/providers/confine"
 )
 
 // refill is the one maker of pool members: one at a time costs running sandboxes nothing that can be measured.
@@ -95,7 +96,7 @@ func (p *Provider) retire(ctx context.Context, m *member) {
 
 // memberSpec is what a member is made from: a sandbox that leaves everything open.
 func (p *Provider) memberSpec(image string) providers.Spec {
-	return providers.Spec{Image: image, WorkDir: defaultWorkDir, Resources: p.cfg.Defaults}
+	return providers.Spec{Image: image, WorkDir: confine.WorkDir, Resources: p.cfg.Defaults}
 }
 
 // memberConfig leaves out the sandbox's id, which the name will carry: labels are for ever.

@@ -8,6 +8,7 @@ import (
 	"github.com/docker/docker/api/types/filters"
 
 	"sandyard/providers"
+	"sandyard/providers/confine"
 )
 
 // status is the engine's word for a container's state, with all its ends as one.
@@ -56,7 +57,7 @@ func statusOf(engine string) status {
 
 // inspect asks for the container of sandbox id. A container of that name that is not of this fleet is not ours to touch.
 func (p *Provider) inspect(ctx context.Context, id string) (resource, error) {
-	if !validID.MatchString(id) {
+	if !confine.ValidID(id) {
 		return resource{}, providers.ErrNotFound
 	}
 	found, err := p.api.ContainerInspect(ctx, containerName(id))

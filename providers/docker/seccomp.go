@@ -2,53 +2,16 @@ package docker
 
 import (
 	"encoding/json"
-	"slices"
-
-	"github.com/moby/profiles/seccomp"
-	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"sandyard/providers"
+	"sandyard/providers/confine"
 )
 
-// seccompProfile is Docker's current default filter, made narrower: the engine's built-in one may be years old (that
-// of 20.10 lets AF_VSOCK and io_uring through), and a sandbox needs less than a service does.
+// seccompProfile is the list of system calls as the engine takes it.
 func seccompProfile() (string, error) {
-	profile := seccomp.DefaultProfile()
-	for i := range profile.ArchMap {
-		// 32-bit calls would pass every rule on arguments below by the back door of socketcall.
-		profile.ArchMap[i].SubArches = nil
-	}
-	without := withheld()
-	for _, call := range profile.Syscalls {
-		call.Names = slices.DeleteFunc(call.Names, func(name string) bool { return slices.Contains(without, name) })
-	}
-	profile.Syscalls = slices.DeleteFunc(profile.Syscalls, func(s *seccomp.Syscall) bool { return len(s.Names) == 0 })
-	profile.Syscalls = append(profile.Syscalls, allowWhen("prlimit64", 0))
-	for _, family := range []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK} {
-		profile.Syscalls = append(profile.Syscalls, allowWhen("socket", family))
-	}
-	text, err := json.Marshal(profile)
+	text, err := json.Marshal(confine.Calls())
 	if err != nil {
 		return "", providers.Errorf(providers.Internal, "seccomp profile: %w", err)
 	}
 	return string(text), nil
-}
-
-// withheld are calls of the default profile that a sandbox does not get, or gets back only for some arguments:
-// prlimit64 on others would let a program starve the guest, and tracing reaches into other processes.
-func withheld() []string {
-	return []string{
-		"prlimit64", "ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "process_madvise",
-		"socket", "socketcall", "io_uring_setup", "io_uring_enter", "io_uring_register",
-	}
-}
-
-// allowWhen allows a call whose first argument is value.
-func allowWhen(name string, value uint64) *seccomp.Syscall {
-	return &seccomp.Syscall{LinuxSyscall: specs.LinuxSyscall{
-		Names:  []string{name},
-		Action: specs.ActAllow,
-		Args:   []specs.LinuxSeccompArg{{Index: 0, Value: value, Op: specs.OpEqualTo}},
-	}}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sandyard/providers"
+	"sandyard/providers/confine"
 	"sandyard/providers/local/cgroup"
 	"sandyard/providers/local/keeper"
 )
@@ -66,7 +67,7 @@ func (b box) Usable() error {
 
 // inspect looks at what there is of sandbox id.
 func (p *Provider) inspect(id string) (box, error) {
-	if !validID.MatchString(id) {
+	if !confine.ValidID(id) {
 		return box{}, providers.ErrNotFound
 	}
 	b := box{id: id, dir: filepath.Join(p.fleetDir(), id), group: cgroup.Group{Hierarchy: p.groups, Name: p.groupName(id)}}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"sandyard/providers"
+	"sandyard/providers/confine"
 	"sandyard/providers/local/cgroup"
 	"sandyard/providers/local/keeper"
 )
@@ -137,7 +138,7 @@ func (p *Provider) startKeeper(ctx context.Context, b box, r providers.Resources
 	defer k.answer.Close()
 	stop := context.AfterFunc(ctx, func() { _ = k.answer.Close() })
 	defer stop()
-	err = b.group.Make(cgroup.Limits{Memory: r.MemoryMB << 20, CPUs: r.CPUs, Pids: r.Pids + guestPids})
+	err = b.group.Make(cgroup.Limits{Memory: r.MemoryMB << 20, CPUs: r.CPUs, Pids: r.Pids + confine.GuestPids})
 	if err != nil {
 		err = fmt.Errorf("make the control group: %w", err)
 	} else {

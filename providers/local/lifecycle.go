@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sandyard/providers"
+	"sandyard/providers/confine"
 	"sandyard/providers/local/keeper"
 )
 
@@ -61,7 +62,7 @@ func (p *Provider) Resume(ctx context.Context, id string) error {
 
 // change does something with a sandbox while nobody else does.
 func (p *Provider) change(ctx context.Context, id string, do func(box) error) error {
-	if !validID.MatchString(id) {
+	if !confine.ValidID(id) {
 		return providers.ErrNotFound
 	}
 	unlock, err := p.lock(ctx, id, false)

@@ -17,6 +17,7 @@ import (
 	"sync"
 
 	"sandyard/providers"
+	"sandyard/providers/confine"
 	"sandyard/providers/held"
 	"sandyard/providers/local/cgroup"
 	"sandyard/providers/local/filter"
@@ -70,7 +71,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{cfg: cfg, starts: make(chan struct{}, cfg.StartConcurrency)}
-	p.guests = held.New(backend{p}, userName, cfg.Logger)
+	p.guests = held.New(backend{p}, confine.UserName, cfg.Logger)
 	if p.groups, err = cgroup.Find(); err != nil {
 		return nil, providers.Errorf(providers.Unavailable, "find the control groups: %w", err)
 	}
@@ -105,8 +106,7 @@ func (c Config) complete() (Config, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	c.Defaults = withDefaults(c.Defaults, standard())
-	c.Defaults.DiskMB = min(c.Defaults.DiskMB, c.Defaults.MemoryMB/2)
+	c.Defaults = confine.Defaults(c.Defaults)
 	return c, nil
 }
 

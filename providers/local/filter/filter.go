@@ -1,6 +1,4 @@
-// Package filter is the list of system calls that a program in a sandbox may make, as a program for the kernel.
-//
-// The list is that of Docker's current default profile for a process without capabilities, made narrower. It is
+// Package filter is the list of system calls that a program in a sandbox may make, as a program for the kernel. It is
 // compiled here, without the C library that engines use for it.
 package filter
 

@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"sandyard/providers/confine"
 )
 
 func statusFile() *os.File { return os.NewFile(statusFD, "status") }
@@ -61,7 +63,7 @@ func limitSelf() error {
 	for _, l := range []struct {
 		what      int
 		soft, max uint64
-	}{{unix.RLIMIT_CORE, 0, 0}, {unix.RLIMIT_NOFILE, 1024, 4096}} {
+	}{{unix.RLIMIT_CORE, 0, 0}, {unix.RLIMIT_NOFILE, confine.OpenFiles, confine.MaxOpenFiles}} {
 		if err := unix.Setrlimit(l.what, &unix.Rlimit{Cur: l.soft, Max: l.max}); err != nil {
 			return fmt.Errorf("limit resource %d: %w", l.what, err)
 		}

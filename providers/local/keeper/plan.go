@@ -29,9 +29,6 @@ const (
 	KeeperProgram     = "keeper"
 )
 
-// GuestDir is where the sandbox sees its own programs.
-const GuestDir = "/.sandyard"
-
 // Plan is all that a keeper needs to know. It reads one, as JSON, from its standard input.
 type Plan struct {
 	Dir      string // of the sandbox, where the files above are

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sandyard/providers/confine"
 	"sandyard/providers/local/cgroup"
 )
 
@@ -98,7 +99,7 @@ func (p Plan) mounts() []mounting {
 			"tmpfs", p.WorkDir, "tmpfs", unix.MS_NOSUID | unix.MS_NODEV,
 			fmt.Sprintf("size=%dm,nr_inodes=%d,uid=%d,gid=%d,mode=0755", p.WorkDirMB, p.WorkDirFiles, p.UID, p.GID),
 		},
-		mounting{p.Programs, GuestDir, "", unix.MS_BIND | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV, ""},
+		mounting{p.Programs, confine.GuestDir, "", unix.MS_BIND | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV, ""},
 	)
 }
 

@@ -1,0 +1,147 @@
+// Package confine is what every provider that runs sandboxes on a machine of ours confines them by: the system calls
+// they may make, the limits they live under, and what a spec may ask for. Providers bring it about, each by its own
+// means; what holds a sandbox is decided here alone.
+package confine
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"sandyard/providers"
+)
+
+// The user of every sandbox, whatever its image says.
+const (
+	UserID   = 1000
+	UserName = "sandbox" // what commands may call that user
+)
+
+// Directories of every sandbox.
+const (
+	WorkDir  = "/workspace" // where a spec names none
+	TempDir  = "/tmp"
+	GuestDir = "/.sandyard" // where it sees its own programs
+)
+
+// Limits that a spec does not set.
+const (
+	// GuestPids are the guest's own threads and those of its idle supervisors, which count towards the limit of processes.
+	GuestPids = 40
+	// OpenFiles is how many files a process may have open, unless it raises that as far as MaxOpenFiles.
+	OpenFiles = 1024
+	// MaxOpenFiles is the hard limit.
+	MaxOpenFiles = 4096
+	// WorkDirFiles is how many files the work directory holds.
+	WorkDirFiles = 100 << 10
+	// TempFiles is how many the directory for temporary files holds.
+	TempFiles = 10 << 10
+	// SharedMB is the size of /dev/shm.
+	SharedMB = 16
+)
+
+const (
+	minMemoryMB = 32
+	minPids     = 32
+	minCPUs     = 0.01
+	maxTempMB   = 64
+	// nearMemory is what the programs of a sandbox are left when its work directory is full.
+	nearMemory = 16
+)
+
+// TempMB is the size of the directory for temporary files.
+func TempMB(r providers.Resources) int64 { return min(maxTempMB, r.MemoryMB/4) }
+
+// Standard is what a sandbox gets where neither its spec nor the configuration says otherwise.
+func Standard() providers.Resources {
+	return providers.Resources{CPUs: 1, MemoryMB: 512, DiskMB: 256, Pids: 256}
+}
+
+// Defaults completes what an operator has configured.
+func Defaults(configured providers.Resources) providers.Resources {
+	r := WithDefaults(configured, Standard())
+	r.DiskMB = min(r.DiskMB, r.MemoryMB/2)
+	return r
+}
+
+// WithDefaults fills what r leaves at zero from d.
+func WithDefaults(r, d providers.Resources) providers.Resources {
+	if r.CPUs == 0 {
+		r.CPUs = d.CPUs
+	}
+	if r.MemoryMB == 0 {
+		r.MemoryMB = d.MemoryMB
+	}
+	if r.Pids == 0 {
+		r.Pids = d.Pids
+	}
+	if r.DiskMB == 0 {
+		r.DiskMB = min(d.DiskMB, r.MemoryMB/2)
+	}
+	return r
+}
+
+// ValidID says whether id may name a sandbox, and with it a container or a directory.
+func ValidID(id string) bool {
+	return id != "" && len(id) <= 64 && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
+}
+
+// Complete fills what spec leaves open and refuses what cannot be confined.
+func Complete(spec providers.Spec, defaults providers.Resources) (providers.Spec, error) {
+	if !ValidID(spec.ID) {
+		return spec, providers.Errorf(providers.Invalid, "sandbox id %.80q: letters a-z and digits only, at most 64", spec.ID)
+	}
+	if spec.Image == "" {
+		return spec, providers.Errorf(providers.Invalid, "the sandbox needs an image")
+	}
+	if spec.WorkDir == "" {
+		spec.WorkDir = WorkDir
+	}
+	if err := checkWorkDir(spec.WorkDir); err != nil {
+		return spec, err
+	}
+	if err := checkEnv(spec.Env); err != nil {
+		return spec, err
+	}
+	spec.Resources = WithDefaults(spec.Resources, defaults)
+	return spec, checkResources(spec.Resources)
+}
+
+// systemDirs are where a work directory would hide what the system or the guest needs.
+func systemDirs() []string {
+	return []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", TempDir, "/usr", "/var", GuestDir}
+}
+
+func checkWorkDir(dir string) error {
+	inSystem := slices.ContainsFunc(systemDirs(), func(s string) bool { return dir == s || strings.HasPrefix(dir, s+"/") })
+	if !path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/" || inSystem || strings.ContainsAny(dir, "\x00:,") {
+		return providers.Errorf(providers.Invalid, "work directory %.200q: give an absolute, clean path outside the system's directories, such as /workspace", dir)
+	}
+	return nil
+}
+
+func checkEnv(env map[string]string) error {
+	for name, value := range env {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
+			return providers.Errorf(providers.Invalid, "environment variable %.80q: a name holds no '=' and neither holds NUL", name)
+		}
+	}
+	return nil
+}
+
+func checkResources(r providers.Resources) error {
+	switch {
+	case r.CPUs < 0 || r.MemoryMB < 0 || r.DiskMB < 0 || r.Pids < 0:
+		return providers.Errorf(providers.Invalid, "resources must not be negative")
+	case r.MemoryMB < minMemoryMB:
+		return providers.Errorf(providers.Invalid, "memory of %d MB: at least %d MB are needed", r.MemoryMB, minMemoryMB)
+	case r.DiskMB > r.MemoryMB-nearMemory:
+		return providers.Errorf(providers.Invalid, "disk of %d MB: the work directory is held in the sandbox's %d MB of memory; ask for at most %d MB or for more memory", r.DiskMB, r.MemoryMB, r.MemoryMB-nearMemory)
+	case r.Pids < minPids:
+		return providers.Errorf(providers.Invalid, "limit of %d processes: at least %d are needed", r.Pids, minPids)
+	case r.CPUs < minCPUs:
+		return providers.Errorf(providers.Invalid, "share of %g processors: at least %g is needed", r.CPUs, minCPUs)
+	default:
+		return nil
+	}
+}
