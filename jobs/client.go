@@ -154,9 +154,9 @@ func newJob(sandbox string, args Args, o Options) (models.Job, error) {
 	return j, nil
 }
 
-// Cancel ends a queued job at once and stops a running one; on an ended job it does nothing.
-func (c *Client) Cancel(ctx context.Context, tenant, id string) (models.Job, error) {
-	j, f, err := c.store.Cancel(ctx, tenant, id)
+// Cancel ends a queued job at once and stops a running one, on behalf of actor; on an ended job it does nothing.
+func (c *Client) Cancel(ctx context.Context, tenant, id, actor string) (models.Job, error) {
+	j, f, err := c.store.Cancel(ctx, tenant, id, actor)
 	if err != nil {
 		return j, err
 	}

@@ -18,10 +18,10 @@ func (a *attempt) conclude(ctx context.Context, res result, err error) {
 	case errors.Is(err, models.ErrStale), errors.Is(cause, errFenced):
 		a.log.WarnContext(ctx, "result dropped", "error", errFenced)
 	case errors.Is(cause, errShutdown):
-		a.requeue(ctx, 0)
+		a.requeue(ctx, 0, errShutdown)
 	case err != nil && !a.isCancelled() && a.mayRetry(err):
 		a.log.WarnContext(ctx, "attempt failed, trying again", "error", err)
-		a.requeue(ctx, backoff(a.job.Attempt))
+		a.requeue(ctx, backoff(a.job.Attempt), err)
 	default:
 		a.finish(owned, a.outcome(res, err), res)
 	}
@@ -35,8 +35,8 @@ func (a *attempt) mayRetry(err error) bool {
 
 // requeue gives the job back. A timer sends it again when it is due; if this worker does not live that long, the
 // sweep does.
-func (a *attempt) requeue(ctx context.Context, delay time.Duration) {
-	if err := a.w.store.Requeue(ctx, a.held(), delay); err != nil {
+func (a *attempt) requeue(ctx context.Context, delay time.Duration, why error) {
+	if err := a.w.store.Requeue(ctx, a.held(), delay, reasonOf(why)); err != nil {
 		a.log.WarnContext(ctx, "job not given back, the sweep will find it", "error", err)
 		return
 	}
@@ -46,6 +46,14 @@ func (a *attempt) requeue(ctx context.Context, delay time.Duration) {
 			w.queue.send(ctx, tasks)
 		}
 	})
+}
+
+// reasonOf is what users may know of an error: the text of one that no provider has worded stays in the log.
+func reasonOf(err error) string {
+	if errors.Is(err, errShutdown) {
+		return "its worker is stopping"
+	}
+	return providers.AsError(err).Message
 }
 
 // outcome turns what came back into the job's end.

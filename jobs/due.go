@@ -63,7 +63,7 @@ func (s *Scheduler) fire(ctx context.Context, find func(context.Context, int) ([
 func (c *Client) end(ctx context.Context, box models.Sandbox, reason string, still func(models.Situation) bool) error {
 	o := Options{TenantID: box.TenantID, Actor: "scheduler", Parallel: true}
 	sub := models.Submission{TenantID: box.TenantID, SandboxID: box.ID, Only: still}
-	var args Args = &Pause{}
+	var args Args = &Pause{Reason: reason}
 	if reason != "timeout" || box.OnTimeout != "pause" {
 		args = &Delete{Reason: reason}
 		sub.End = &models.End{Reason: reason, Actor: o.Actor}

@@ -94,7 +94,7 @@ func TestParallelJobsDoNotWaitForEachOther(t *testing.T) {
 		t.Fatalf("parallel exec: %s %+v", j.State, j.Error)
 	}
 	r.eventually("the slow exec runs", func() bool { return r.job(slow).State == models.Running })
-	if _, err := r.client.Cancel(t.Context(), tenant, slow); err != nil {
+	if _, err := r.client.Cancel(t.Context(), tenant, slow, "test"); err != nil {
 		t.Fatal(err)
 	}
 	if j := r.wait(slow); j.State != models.Cancelled {
@@ -107,7 +107,7 @@ func TestCancelledQueuedJobNeverRuns(t *testing.T) {
 	r := newRig(t)
 	box, _ := r.create(jobs.CreateSandbox{})
 	exec := r.exec(box, "fake:append log x")
-	j, err := r.client.Cancel(t.Context(), tenant, exec)
+	j, err := r.client.Cancel(t.Context(), tenant, exec, "test")
 	if err != nil || j.State != models.Cancelled {
 		t.Fatalf("cancel: %s, %v", j.State, err)
 	}
@@ -293,7 +293,7 @@ func TestCancelledCreateLeavesNothing(t *testing.T) {
 	r.state.Inject(fake.Fault{Op: fake.OpCreate, After: true, Hang: true}) // it is made, but nobody is told
 	box, created := r.create(jobs.CreateSandbox{})
 	r.eventually("the create runs", func() bool { return r.state.Calls(fake.OpCreate) == 1 })
-	if _, err := r.client.Cancel(t.Context(), tenant, created); err != nil {
+	if _, err := r.client.Cancel(t.Context(), tenant, created, "test"); err != nil {
 		t.Fatal(err)
 	}
 	if j := r.wait(created); j.State != models.Cancelled {

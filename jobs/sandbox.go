@@ -127,13 +127,15 @@ func orDeleted(reason string) string {
 }
 
 // Pause freezes the sandbox with its memory.
-type Pause struct{}
+type Pause struct {
+	Reason string `json:"reason,omitempty" doc:"Kept in the sandbox's events"`
+}
 
 // Kind implements Args.
 func (*Pause) Kind() string { return models.KindPause }
 
 // Validate implements Args.
-func (*Pause) Validate() error { return nil }
+func (p *Pause) Validate() error { return noNUL("reason", p.Reason) }
 
 func (*Pause) run(ctx context.Context, a *attempt) (result, error) {
 	p, err := a.pauser()

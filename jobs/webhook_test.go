@@ -110,7 +110,7 @@ func TestCallbackOfACancelledJob(t *testing.T) {
 	o.CallbackURL = to.URL
 	box, _ := r.create(jobs.CreateSandbox{})
 	job := r.submit(box, &jobs.Exec{Command: "fake:exit 0"}, o)
-	_, err := r.client.Cancel(t.Context(), tenant, job)
+	_, err := r.client.Cancel(t.Context(), tenant, job, "test")
 	r.must(err)
 	r.worker(2)
 	r.eventually("delivered", func() bool { return r.delivery(job).State == "delivered" })

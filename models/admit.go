@@ -76,6 +76,7 @@ func (b *batch) insertSandbox(p *submission) error {
 		box.Labels = map[string]string{}
 	}
 	box.ExpiresAt = b.now.Add(p.Timeout)
+	box.ChangedBy = p.actor()
 	return b.tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&box).Error
 }
 
@@ -163,7 +164,8 @@ func (b *batch) place() error {
 		}
 		if p.Timeout > 0 && p.New == nil {
 			box.TimeoutMS, box.ExpiresAt = p.Timeout.Milliseconds(), b.now.Add(p.Timeout)
-			err := b.tx.Model(box).Select("timeout_ms", "expires_at").Updates(box).Error
+			box.ChangedBy = p.actor()
+			err := b.tx.Model(box).Select("timeout_ms", "expires_at", "changed_by").Updates(box).Error
 			if err != nil {
 				return err
 			}

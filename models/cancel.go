@@ -6,9 +6,9 @@ import (
 	"gorm.io/gorm"
 )
 
-// Cancel ends a queued job at once and asks a running one to stop; on a job that has ended it does nothing. It
-// returns the job as it then stands.
-func (s *Store) Cancel(ctx context.Context, tenant, id string) (Job, Finished, error) {
+// Cancel ends a queued job at once and asks a running one to stop, on behalf of actor; on a job that has ended it does
+// nothing. It returns the job as it then stands.
+func (s *Store) Cancel(ctx context.Context, tenant, id, actor string) (Job, Finished, error) {
 	var j Job
 	var f Finished
 	err := s.tx(ctx, func(tx *gorm.DB) error {
@@ -20,7 +20,7 @@ func (s *Store) Cancel(ctx context.Context, tenant, id string) (Job, Finished, e
 		if err != nil {
 			return err
 		}
-		if f, err = s.cancelLocked(tx, &box, j); err != nil {
+		if f, err = s.cancelLocked(tx, &box, j, actor); err != nil {
 			return err
 		}
 		return tx.Where("id = ?", id).Take(&j).Error
@@ -28,16 +28,16 @@ func (s *Store) Cancel(ctx context.Context, tenant, id string) (Job, Finished, e
 	return j, f, err
 }
 
-func (s *Store) cancelLocked(tx *gorm.DB, box *Sandbox, j Job) (Finished, error) {
+func (s *Store) cancelLocked(tx *gorm.DB, box *Sandbox, j Job, actor string) (Finished, error) {
 	why := JobError{Code: "cancelled", Message: "the job was cancelled before it started"}
 	res := tx.Model(&Job{}).Where("id = ? AND state = 'queued'", j.ID).
-		Updates(map[string]any{"state": Cancelled, "error": jsonOf(why), "finished_at": gorm.Expr("now()")})
+		Updates(map[string]any{"state": Cancelled, "error": jsonOf(why), "finished_at": gorm.Expr("now()"), "cancelled_by": actor})
 	if res.Error != nil {
 		return Finished{}, res.Error
 	}
 	if res.RowsAffected == 0 {
 		return Finished{}, tx.Model(&Job{}).Where("id = ? AND state = 'running' AND cancel_requested_at IS NULL", j.ID).
-			Update("cancel_requested_at", gorm.Expr("now()")).Error
+			Updates(map[string]any{"cancel_requested_at": gorm.Expr("now()"), "cancelled_by": actor}).Error
 	}
 	if err := takeBackWish(tx, box, j.Kind); err != nil {
 		return Finished{}, err

@@ -63,12 +63,13 @@ func settle(tx *gorm.DB, sandbox string, ended []string) error {
 	return promote(tx, sandbox)
 }
 
-// endQueued ends the queued jobs of a locked sandbox, all but those of kind keep, and returns their ids.
-func endQueued(tx *gorm.DB, sandbox string, to JobState, why JobError, keep string) ([]string, error) {
+// endQueued ends the queued jobs of a locked sandbox, all but those of kind keep, and returns their ids. Where they are
+// cancelled, actor says by whom.
+func endQueued(tx *gorm.DB, sandbox string, to JobState, why JobError, actor *string, keep string) ([]string, error) {
 	var jobs []Job
 	err := tx.Model(&jobs).Clauses(clause.Returning{Columns: []clause.Column{{Name: "id"}}}).
 		Where("sandbox_id = ? AND state = 'queued' AND kind <> ?", sandbox, keep).
-		Updates(map[string]any{"state": to, "error": jsonOf(why), "finished_at": gorm.Expr("now()")}).Error
+		Updates(map[string]any{"state": to, "error": jsonOf(why), "finished_at": gorm.Expr("now()"), "cancelled_by": actor}).Error
 	return jobIDs(jobs), err
 }
 
@@ -103,16 +104,19 @@ func endNow(tx *gorm.DB, box *Sandbox, why End) ([]string, error) {
 	if box.EndReason == nil {
 		box.EndReason, box.EndActor = &why.Reason, &why.Actor
 	}
-	err := tx.Model(box).Select("state", "desired", "end_reason", "end_actor").Updates(box).Error
+	box.ChangedBy = why.Actor
+	err := tx.Model(box).Select("state", "desired", "end_reason", "end_actor", "changed_by").Updates(box).Error
 	if err != nil {
 		return nil, err
 	}
-	err = tx.Exec(`UPDATE jobs SET cancel_requested_at = coalesce(cancel_requested_at, now()) WHERE id IN
-		(SELECT id FROM jobs WHERE sandbox_id = ? AND state = 'running' AND kind <> 'delete' ORDER BY id FOR UPDATE)`, box.ID).Error
+	err = tx.Exec(`UPDATE jobs SET cancel_requested_at = coalesce(cancel_requested_at, now()),
+			cancelled_by = coalesce(cancelled_by, @actor)
+		WHERE id IN (SELECT id FROM jobs WHERE sandbox_id = @id AND state = 'running' AND kind <> 'delete' ORDER BY id FOR UPDATE)`,
+		map[string]any{"id": box.ID, "actor": why.Actor}).Error
 	if err != nil {
 		return nil, err
 	}
-	return endQueued(tx, box.ID, Cancelled, sandboxGone(*box), KindDelete)
+	return endQueued(tx, box.ID, Cancelled, sandboxGone(*box), &why.Actor, KindDelete)
 }
 
 func sandboxGone(box Sandbox) JobError {

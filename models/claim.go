@@ -124,13 +124,14 @@ func (s *Store) Heartbeat(ctx context.Context, node Node, held []Held, lease tim
 	return beats, err
 }
 
-// Requeue gives a claimed job back, to run again after delay. ErrStale if it is not ours any more or was cancelled.
-func (s *Store) Requeue(ctx context.Context, h Held, delay time.Duration) error {
+// Requeue gives a claimed job back for the reason given, to run again after delay. ErrStale if it is not ours any more
+// or was cancelled.
+func (s *Store) Requeue(ctx context.Context, h Held, delay time.Duration, reason string) error {
 	res := s.db.WithContext(ctx).Model(&Job{}).
 		Where("id = ? AND attempt = ? AND state = 'running' AND cancel_requested_at IS NULL", h.ID, h.Attempt).
 		Updates(map[string]any{
 			"state": Queued, "ready_at": gorm.Expr("now() + ?", milliseconds(delay)),
-			"dispatched_at": nil, "node_id": nil, "lease_until": nil,
+			"dispatched_at": nil, "node_id": nil, "lease_until": nil, "requeue_reason": reason,
 		})
 	if res.Error == nil && res.RowsAffected == 0 {
 		return ErrStale

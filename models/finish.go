@@ -108,7 +108,7 @@ func changeAfter(kind string, state JobState, c Change) Change {
 // conclude does everything that follows from the end of jobs on a locked sandbox. Callback says that one of them may
 // have a callback.
 func (s *Store) conclude(tx *gorm.DB, box *Sandbox, ended []string, c Change, callback bool) (Finished, error) {
-	more, err := applyChange(tx, box, c)
+	more, err := applyChange(tx, box, ended[0], c)
 	if err != nil {
 		return Finished{}, err
 	}
@@ -125,8 +125,8 @@ func (s *Store) conclude(tx *gorm.DB, box *Sandbox, ended []string, c Change, ca
 	return f, err
 }
 
-// applyChange moves a locked sandbox on and returns the queued jobs that ended with it.
-func applyChange(tx *gorm.DB, box *Sandbox, c Change) ([]string, error) {
+// applyChange moves a locked sandbox on, as its job says, and returns the queued jobs that ended with it.
+func applyChange(tx *gorm.DB, box *Sandbox, job string, c Change) ([]string, error) {
 	if box.State == SandboxDeleting && c.To != SandboxDeleted && c.To != SandboxRunning {
 		c = Change{} // only its delete ends it: until then something of it may be left
 	}
@@ -134,6 +134,7 @@ func applyChange(tx *gorm.DB, box *Sandbox, c Change) ([]string, error) {
 	set := map[string]any{"last_active_at": now}
 	if c.To != "" && box.EndedAt == nil {
 		set["state"], set["observed"], set["observed_at"] = c.To, c.To, now
+		set["changed_job"], set["changed_by"] = job, gorm.Expr("coalesce((SELECT actor FROM jobs WHERE id = ?), 'platform')", job)
 	}
 	switch {
 	case box.EndedAt != nil:
@@ -175,7 +176,7 @@ func finalise(tx *gorm.DB, box *Sandbox, c Change, set map[string]any) ([]string
 	}
 	now := time.Now()
 	box.State, box.EndedAt = c.To, &now
-	gone, err := endQueued(tx, box.ID, Failed, sandboxGone(*box), KindDelete)
+	gone, err := endQueued(tx, box.ID, Failed, sandboxGone(*box), nil, KindDelete)
 	if err != nil {
 		return nil, err
 	}

@@ -61,6 +61,8 @@ type Job struct {
 	NodeID            *string
 	LeaseUntil        *time.Time
 	CancelRequestedAt *time.Time
+	CancelledBy       *string
+	RequeueReason     *string
 	Result            json.RawMessage `gorm:"type:jsonb"`
 	Stdout            []byte
 	Stderr            []byte

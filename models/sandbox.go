@@ -47,6 +47,8 @@ type Sandbox struct {
 	LastActiveAt  time.Time
 	EndReason     *string
 	EndActor      *string
+	ChangedBy     string // who brought its state about
+	ChangedJob    *string
 	CreatedAt     time.Time `gorm:"autoCreateTime:false"`
 	StartedAt     *time.Time
 	EndedAt       *time.Time

@@ -85,7 +85,7 @@ func (s *Store) Migrate(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("prepare migration lock: %w", err)
 	}
-	p, err := goose.NewProvider(goose.DialectPostgres, s.pool, files, goose.WithSessionLocker(locker))
+	p, err := goose.NewProvider(goose.DialectPostgres, s.pool, files, goose.WithSessionLocker(locker), goose.WithAllowOutofOrder(true))
 	if err != nil {
 		return fmt.Errorf("prepare migrations: %w", err)
 	}

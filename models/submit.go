@@ -75,6 +75,8 @@ type submission struct {
 
 func (p *submission) answer() string { return p.Jobs[p.Answer].ID }
 
+func (p *submission) actor() string { return p.Jobs[p.Answer].Actor }
+
 type idempotencyKey struct {
 	TenantID string
 	Key      string

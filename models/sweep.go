@@ -39,7 +39,7 @@ func (s *Store) Recover(ctx context.Context, j Job) (Finished, error) {
 		}
 		var to JobState
 		err = tx.Raw(`
-			UPDATE jobs SET node_id = NULL, lease_until = NULL, dispatched_at = NULL, ready_at = now(),
+			UPDATE jobs SET requeue_reason = 'its worker has gone silent', node_id = NULL, lease_until = NULL, dispatched_at = NULL, ready_at = now(),
 				state = CASE WHEN cancel_requested_at IS NOT NULL THEN 'cancelled' WHEN attempt >= @max THEN 'lost' ELSE 'queued' END,
 				finished_at = CASE WHEN cancel_requested_at IS NOT NULL OR attempt >= @max THEN now() END,
 				error = CASE WHEN cancel_requested_at IS NOT NULL THEN CAST(@cancelled AS jsonb) WHEN attempt >= @max THEN CAST(@lost AS jsonb) END

@@ -171,7 +171,7 @@ func (s *Server) listJobs(ctx context.Context, in *listJobsInput) (*output[any],
 }
 
 func (s *Server) cancelJob(ctx context.Context, in *jobInput) (*output[Job], error) {
-	j, err := s.jobs.Cancel(ctx, requestOf(ctx).tenant, in.ID)
+	j, err := s.jobs.Cancel(ctx, requestOf(ctx).tenant, in.ID, requestOf(ctx).key)
 	if err != nil {
 		return nil, err
 	}

@@ -86,6 +86,7 @@ func New(c Config) (*Server, error) {
 	s.addExec()
 	s.addFiles()
 	s.addJobs()
+	s.addEvents()
 	s.addRun()
 	s.addCatalog()
 	s.addOperator(c)

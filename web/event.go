@@ -1,0 +1,108 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"sandyard/models"
+)
+
+// Event is the document of something that happened.
+type Event struct {
+	ID        int64        `json:"id" doc:"Grows with time"`
+	At        time.Time    `json:"at"`
+	Event     string       `json:"event" doc:"What happened, such as sandbox.running, sandbox.adopted, job.requeued or job.failed" example:"sandbox.lost"`
+	SandboxID string       `json:"sandbox_id"`
+	JobID     *string      `json:"job_id,omitempty" doc:"The job that it is about, or that brought it about"`
+	Actor     string       `json:"actor" doc:"Who did it: the id of an API key, scheduler, platform or worker:<node>"`
+	Reason    *string      `json:"reason,omitempty" doc:"Why"`
+	Detail    *EventDetail `json:"detail,omitempty"`
+}
+
+// EventDetail is what more is known of an event. What does not belong to it is absent.
+type EventDetail struct {
+	Kind      string     `json:"kind,omitempty" doc:"The job's kind"`
+	Attempt   int        `json:"attempt,omitempty" doc:"The job's attempt"`
+	Error     string     `json:"error,omitempty" doc:"The job's error code"`
+	ExitCode  *int       `json:"exit_code,omitempty"`
+	RetryOf   string     `json:"retry_of,omitempty"`
+	From      string     `json:"from,omitempty" doc:"The sandbox's state or node before"`
+	Node      string     `json:"node,omitempty" doc:"The worker that holds the sandbox or ran the job"`
+	Provider  string     `json:"provider,omitempty"`
+	Template  string     `json:"template,omitempty"`
+	Image     string     `json:"image,omitempty"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+}
+
+// EventPage is one page of events.
+type EventPage struct {
+	Events     []Event `json:"events"`
+	NextCursor string  `json:"next_cursor,omitempty" doc:"Absent on the last page"`
+}
+
+type eventsInput struct {
+	ID     string `path:"id"`
+	Cursor string `query:"cursor" pattern:"^[0-9]{1,18}$" patternDescription:"a next_cursor" doc:"The next_cursor of the page before"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"50"`
+}
+
+func (s *Server) addEvents() {
+	register(s, operation("list-sandbox-events", http.MethodGet, "/v1/sandboxes/{id}/events", tagSandboxes,
+		"List what happened to a sandbox and its jobs, newest first"), s.sandboxEvents)
+	register(s, operation("list-job-history", http.MethodGet, "/v1/jobs/{id}/history", tagJobs,
+		"List what happened to a job, newest first"), s.jobHistory)
+}
+
+func (s *Server) sandboxEvents(ctx context.Context, in *eventsInput) (*output[EventPage], error) {
+	return s.events(ctx, in, models.EventFilter{Sandbox: in.ID}, func(tenant string) error {
+		_, err := s.store.Sandbox(ctx, tenant, in.ID)
+		return err
+	})
+}
+
+func (s *Server) jobHistory(ctx context.Context, in *eventsInput) (*output[EventPage], error) {
+	return s.events(ctx, in, models.EventFilter{Job: in.ID}, func(tenant string) error {
+		_, err := s.store.Job(ctx, tenant, in.ID)
+		return err
+	})
+}
+
+// events answers with a page. Events may outlive the row they tell of, so exists is asked only where there are none.
+func (s *Server) events(ctx context.Context, in *eventsInput, f models.EventFilter, exists func(tenant string) error) (*output[EventPage], error) {
+	f.Limit = in.Limit + 1
+	if in.Cursor != "" {
+		var err error
+		if f.Before, err = strconv.ParseInt(in.Cursor, 10, 64); err != nil {
+			return nil, invalidAt("query.cursor", "must be a next_cursor")
+		}
+	}
+	tenant := requestOf(ctx).tenant
+	list, err := s.store.Events(ctx, tenant, f)
+	if err == nil && len(list) == 0 {
+		err = exists(tenant)
+	}
+	if err != nil {
+		return nil, err
+	}
+	page := EventPage{Events: []Event{}}
+	if len(list) > in.Limit {
+		list = list[:in.Limit]
+		page.NextCursor = strconv.FormatInt(list[in.Limit-1].ID, 10)
+	}
+	for _, e := range list {
+		page.Events = append(page.Events, eventDoc(e))
+	}
+	return &output[EventPage]{page}, nil
+}
+
+func eventDoc(e models.Event) Event {
+	doc := Event{ID: e.ID, At: e.At, Event: e.Event, SandboxID: e.SandboxID, JobID: e.JobID, Actor: e.Actor, Reason: e.Reason}
+	var d EventDetail
+	if json.Unmarshal(e.Detail, &d) == nil && d != (EventDetail{}) {
+		doc.Detail = &d
+	}
+	return doc
+}
