@@ -4,45 +4,93 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 
 	"sandyard/providers"
 )
 
-// refusal is the body of an answer that did not come from the sandbox, as E2B's clients expect it.
-type refusal struct {
+// ReasonHeader says why an answer did not come from the sandbox. No answer of a program in a sandbox has it.
+const ReasonHeader = "Sandyard-Reason"
+
+// Reasons why a request does not reach a sandbox.
+const (
+	NotFound    = "sandbox_not_found"   // it does not exist, or not any more
+	Paused      = "sandbox_paused"      // and is not to be resumed by traffic
+	NotReady    = "sandbox_not_ready"   // it is being created
+	PortClosed  = "port_closed"         // nothing listens there
+	Unreachable = "gateway_unreachable" // the worker that holds it cannot be reached or does not answer
+	NoAnswer    = "sandbox_no_answer"   // it was reached and did not answer
+	Unsupported = "unsupported_operation"
+	Forbidden   = "forbidden"
+)
+
+// Refusal is the body of an answer that did not come from the sandbox, as E2B's clients expect it.
+type Refusal struct {
 	Sandbox string `json:"sandboxId,omitempty"`
 	Message string `json:"message"`
 	Port    uint16 `json:"port,omitempty"`
 	Code    int    `json:"code"`
 }
 
-func writeError(w http.ResponseWriter, status int, r refusal) {
+// Refuse answers in place of a sandbox. What Refusal does not say follows from the reason.
+func Refuse(w http.ResponseWriter, status int, reason string, r Refusal) {
 	r.Code = status
+	if r.Message == "" {
+		r.Message = messages()[reason]
+	}
 	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set(ReasonHeader, reason)
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(r) // a caller that is gone needs no answer
 }
 
-// NotFound answers for a sandbox that does not run.
-func NotFound(w http.ResponseWriter, sandbox string) {
-	writeError(w, http.StatusBadGateway, refusal{Sandbox: sandbox, Message: "The sandbox was not found"})
+func messages() map[string]string {
+	return map[string]string{
+		NotFound:    "The sandbox was not found",
+		Paused:      "The sandbox is paused; resume it first",
+		NotReady:    "The sandbox is being created; try again when it runs",
+		PortClosed:  "The sandbox is running but port is not open",
+		Unreachable: "The sandbox's worker cannot be reached or does not answer; try again",
+		NoAnswer:    "The sandbox did not answer; try again",
+		Forbidden:   "this gateway serves only the edge of its own installation",
+	}
 }
 
 // explain answers for a request that did not reach the sandbox.
 func (g *Gateway) explain(w http.ResponseWriter, r *http.Request, err error) {
 	t := targetOf(r.Context())
-	var refused *providers.Error
+	var known *providers.Error
+	why := Refusal{Sandbox: t.sandbox}
 	switch {
 	case r.Context().Err() != nil: // the caller is gone
 		w.WriteHeader(http.StatusBadGateway)
-	case errors.Is(err, providers.ErrNotFound), errors.Is(err, providers.ErrLost), errors.Is(err, providers.ErrPaused):
-		NotFound(w, t.sandbox)
-	case errors.As(err, &refused) && refused.Class == providers.Invalid:
-		writeError(w, http.StatusBadGateway, refusal{Sandbox: t.sandbox, Port: t.port, Message: "The sandbox is running but port is not open"})
-	case errors.As(err, &refused) && refused.Class == providers.NotSupported:
-		writeError(w, http.StatusNotImplemented, refusal{Sandbox: t.sandbox, Message: refused.Message})
+	case errors.Is(err, providers.ErrNotFound), errors.Is(err, providers.ErrLost):
+		Refuse(w, http.StatusBadGateway, NotFound, why)
+	case errors.Is(err, providers.ErrPaused):
+		Refuse(w, http.StatusBadGateway, Paused, why)
+	case errors.As(err, &known) && known.Class == providers.Invalid:
+		why.Port = t.port
+		Refuse(w, http.StatusBadGateway, PortClosed, why)
+	case errors.As(err, &known) && known.Class == providers.NotSupported:
+		why.Message = known.Message
+		Refuse(w, http.StatusNotImplemented, Unsupported, why)
 	default:
 		g.Log.WarnContext(r.Context(), "request not passed on", "sandbox_id", t.sandbox, "port", t.port, "error", err)
-		writeError(w, http.StatusBadGateway, refusal{Sandbox: t.sandbox, Port: t.port, Message: "The sandbox did not answer; try again"})
+		why.Port = t.port
+		Refuse(w, http.StatusBadGateway, NoAnswer, why)
 	}
+}
+
+// ours begins the names of headers that no program in a sandbox may send.
+const ours = "Sandyard-"
+
+// clean takes from a sandbox's answer what would pass for ours.
+func clean(res *http.Response) error {
+	for name := range res.Header {
+		if strings.HasPrefix(name, ours) {
+			res.Header.Del(name)
+		}
+	}
+	return nil
 }

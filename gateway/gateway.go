@@ -70,7 +70,7 @@ func New(c Config) *Gateway {
 	g.ports = g.transport()
 	g.ports.DisableKeepAlives = true
 	g.forward = &httputil.ReverseProxy{
-		Rewrite: rewrite, Transport: g, FlushInterval: -1, ErrorHandler: g.explain,
+		Rewrite: rewrite, Transport: g, FlushInterval: -1, ErrorHandler: g.explain, ModifyResponse: clean,
 		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
 	}
 	return g
@@ -90,15 +90,11 @@ func (g *Gateway) transport() *http.Transport {
 // not end it: a worker that drains is still reached.
 func (g *Gateway) Serve(ctx context.Context, l net.Listener) (stop func()) {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	srv := &http.Server{
-		BaseContext: func(net.Listener) context.Context { return life }, // upgraded connections outlive Close
-		Handler:     g, ReadHeaderTimeout: headerPatience, IdleTimeout: keepEdge, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(g.Log.Handler(), slog.LevelDebug),
-	}
+	srv := &http.Server{IdleTimeout: keepEdge}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := Serve(life, srv, l, g, g.Log); !errors.Is(err, http.ErrServerClosed) {
 			g.Log.Error("gateway's listener ended", "error", err)
 		}
 	}()
@@ -115,11 +111,10 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) (stop func()) {
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	sandbox, port, ok := g.Signer.ReadGateway(r.Header.Get(PassHeader), time.Now())
 	if !ok {
-		writeError(w, http.StatusForbidden, refusal{Message: "this gateway serves only the edge of its own installation"})
+		Refuse(w, http.StatusForbidden, Forbidden, Refusal{})
 		return
 	}
 	r.Header.Del(PassHeader)
-	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 has it always
 	g.forward.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), targetKey{}, target{sandbox, port})))
 }
 
@@ -161,6 +156,14 @@ func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 func (g *Gateway) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()
+	conn, err := g.enter(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	return Deaf(conn), nil
+}
+
+func (g *Gateway) enter(ctx context.Context, addr string) (net.Conn, error) {
 	sandbox, text, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err

@@ -83,10 +83,12 @@ func relay(stream net.Conn, port uint16) {
 	}
 	var out sync.WaitGroup
 	out.Go(func() {
-		_, err := io.Copy(conn, stream)
-		if err != nil || conn.CloseWrite() != nil {
-			_ = conn.Close()
+		if _, err := io.Copy(conn, stream); err == nil && conn.CloseWrite() == nil {
+			return
 		}
+		// A program that takes no more may have answered already; its answer is read until we hang up.
+		_, _ = io.Copy(io.Discard, stream)
+		_ = conn.Close()
 	})
 	_, _ = io.Copy(stream, conn)
 	_ = stream.Close() // only our direction: the other may go on

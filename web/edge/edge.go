@@ -22,12 +22,11 @@ import (
 )
 
 const (
-	headerPatience = 10 * time.Second
-	dialPatience   = 5 * time.Second
-	passLife       = time.Minute
-	keepClient     = 2 * time.Minute  // an unused connection of a client
-	keepGateway    = 30 * time.Second // an unused connection to a gateway
-	maxHeader      = 64 << 10
+	dialPatience = 5 * time.Second
+	passLife     = time.Minute
+	keepClient   = 2 * time.Minute  // an unused connection of a client
+	keepGateway  = 30 * time.Second // an unused connection to a gateway
+	maxHeader    = 64 << 10
 )
 
 // Config is what an Edge stands on.
@@ -44,6 +43,7 @@ type Edge struct {
 	log      *slog.Logger
 	routes   *routes
 	activity *activity
+	gateways *gateways
 	upstream *http.Transport
 	forward  *httputil.ReverseProxy
 }
@@ -52,11 +52,11 @@ type Edge struct {
 func New(c Config) *Edge {
 	e := &Edge{
 		store: c.Store, signer: c.Signer, log: c.Log, routes: newRoutes(c.Store),
-		activity: newActivity(c.Store, c.Log),
-		upstream: &http.Transport{
-			DialContext:        (&net.Dialer{Timeout: dialPatience}).DialContext,
-			DisableCompression: true, MaxIdleConnsPerHost: 256, IdleConnTimeout: keepGateway, MaxResponseHeaderBytes: maxHeader,
-		},
+		activity: newActivity(c.Store, c.Log), gateways: newGateways(c.Log),
+	}
+	e.upstream = &http.Transport{
+		DialContext: e.gateways.dial, DisableCompression: true, MaxIdleConnsPerHost: 256, IdleConnTimeout: keepGateway,
+		MaxResponseHeaderBytes: maxHeader,
 	}
 	e.forward = &httputil.ReverseProxy{
 		Rewrite: e.rewrite, Transport: e.upstream, FlushInterval: -1, ErrorHandler: e.explain,
@@ -67,17 +67,16 @@ func New(c Config) *Edge {
 
 // Serve answers at l until ctx ends; streams are cut then.
 func (e *Edge) Serve(ctx context.Context, l net.Listener) error {
-	srv := &http.Server{
-		BaseContext: func(net.Listener) context.Context { return ctx }, // upgraded connections outlive Close
-		Handler:     e, ReadHeaderTimeout: headerPatience, IdleTimeout: keepClient, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
-	}
+	srv := &http.Server{IdleTimeout: keepClient}
 	var closing sync.WaitGroup
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	closing.Go(e.activity.run)
-	err := srv.Serve(l)
+	watching, rest := context.WithCancel(context.WithoutCancel(ctx))
+	closing.Go(func() { e.gateways.watch(watching) })
+	err := gateway.Serve(ctx, srv, l, e, e.log)
 	stop()
 	e.activity.stop()
+	rest()
 	closing.Wait()
 	e.upstream.CloseIdleConnections()
 	if errors.Is(err, http.ErrServerClosed) {
@@ -101,7 +100,6 @@ func visitOf(ctx context.Context) visit {
 
 // ServeHTTP implements http.Handler.
 func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 has it always
 	id, port, ok := destination(r)
 	if !ok {
 		refuse(w, http.StatusBadRequest, "name the sandbox and its port, by the host {port}-{id}.{domain} or by the headers "+
@@ -111,7 +109,7 @@ func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	route, err := e.routes.find(r.Context(), id)
 	switch {
 	case errors.Is(err, models.ErrNotFound):
-		gateway.NotFound(w, id)
+		gateway.Refuse(w, http.StatusBadGateway, gateway.NotFound, gateway.Refusal{Sandbox: id})
 		return
 	case err != nil:
 		e.log.WarnContext(r.Context(), "route not found out", "sandbox_id", id, "error", err)
@@ -121,8 +119,8 @@ func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !e.enter(w, r, route, port) {
 		return
 	}
-	if route.State != models.SandboxRunning || route.Gateway == "" {
-		gateway.NotFound(w, id)
+	if why := closedBecause(route); why != "" {
+		gateway.Refuse(w, http.StatusBadGateway, why, gateway.Refusal{Sandbox: id})
 		return
 	}
 	defer e.activity.visit(id)()
@@ -147,5 +145,20 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() == nil {
 		e.log.WarnContext(r.Context(), "gateway not reached", "sandbox_id", v.route.SandboxID, "gateway", v.route.Gateway, "error", err)
 	}
-	refuse(w, http.StatusBadGateway, "the sandbox's worker did not answer; try again")
+	gateway.Refuse(w, http.StatusBadGateway, gateway.Unreachable, gateway.Refusal{Sandbox: v.route.SandboxID})
+}
+
+// closedBecause says why a sandbox takes no traffic now; empty = it does.
+func closedBecause(r models.Route) string {
+	switch {
+	case r.State == models.SandboxPaused:
+		return gateway.Paused
+	case r.State == models.SandboxCreating:
+		return gateway.NotReady
+	case r.State != models.SandboxRunning:
+		return gateway.NotFound
+	case r.Gateway == "":
+		return gateway.Unreachable
+	}
+	return ""
 }

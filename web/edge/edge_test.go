@@ -50,7 +50,7 @@ func TestOnlyRunningSandboxesAreReached(t *testing.T) {
 	r.send(r.to(id, gateway.GuestPort, "GET", "/health")).want(t, 200, "guest GET /health")
 
 	r.change(id, &jobs.Pause{}, models.SandboxPaused)
-	r.eventually(id, 8000, 502, gone)
+	r.eventually(id, 8000, 502, `{"sandboxId":"`+id+`","message":"The sandbox is paused; resume it first","code":502}`)
 	r.change(id, &jobs.Resume{}, models.SandboxRunning)
 	r.send(r.to(id, 8000, "GET", "/")).want(t, 200, "app GET /")
 	r.change(id, &jobs.Delete{}, models.SandboxDeleted)
@@ -209,7 +209,7 @@ func TestUpgradedConnection(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.sandbox(jobs.Foreign{Public: true})
-	conn := r.connect()
+	conn := r.connect(t)
 	fmt.Fprintf(conn, "GET /socket HTTP/1.1\r\nHost: 8000-%s.localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", id)
 	answers := bufio.NewReader(conn)
 	res, err := http.ReadResponse(answers, nil)

@@ -87,8 +87,20 @@ func dial(ctx context.Context, s *httptest.Server) (net.Conn, error) {
 // comes. It upgrades connections, and then sends back in capitals what it reads.
 func mirror(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Upgrade") != "" {
+		switch {
+		case r.Header.Get("Upgrade") != "":
 			upgrade(w, r)
+			return
+		case r.URL.Path == "/early":
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+			fmt.Fprintln(w, "too large")
+			return
+		case r.URL.Path == "/hang-up":
+			hangUp(w)
+			return
+		case r.URL.Path == "/count":
+			n, err := io.Copy(io.Discard, r.Body)
+			fmt.Fprintln(w, n, err)
 			return
 		}
 		_ = http.NewResponseController(w).EnableFullDuplex()
@@ -107,6 +119,16 @@ func mirror(name string) http.Handler {
 	})
 }
 
+// hangUp answers at once and takes nothing more.
+func hangUp(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "HTTP/1.1 413 Too Large\r\nContent-Length: 10\r\n\r\ntoo large\n")
+}
+
 func upgrade(w http.ResponseWriter, r *http.Request) {
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -118,11 +140,22 @@ func upgrade(w http.ResponseWriter, r *http.Request) {
 	for lines.Scan() {
 		fmt.Fprintln(conn, strings.ToUpper(lines.Text()))
 	}
+	fmt.Fprintln(conn, "bye")
+}
+
+// panics is a log in which none may be told: net/http survives those of its handlers and of its own.
+type panics struct{ t *testing.T }
+
+func (p panics) Write(line []byte) (int, error) {
+	if strings.Contains(string(line), "panic") {
+		p.t.Errorf("%s", line)
+	}
+	return len(line), nil
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	ctx, log := context.Background(), slog.New(slog.DiscardHandler)
+	ctx, log := context.Background(), slog.New(slog.NewTextHandler(panics{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	r := &rig{t: t, signer: passes.New("secret"), client: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 	r.client.Transport = &http.Transport{}
 	r.inside = inside{httptest.NewServer(mirror("guest")), httptest.NewServer(mirror("app"))}
@@ -255,14 +288,14 @@ func (a answer) want(t *testing.T, status int, part string) {
 }
 
 // connect opens a connection to the edge.
-func (r *rig) connect() net.Conn {
-	r.t.Helper()
+func (r *rig) connect(t *testing.T) net.Conn {
+	t.Helper()
 	u, err := url.Parse(r.url)
-	check(r.t, err)
+	check(t, err)
 	conn, err := net.Dial("tcp", u.Host)
-	check(r.t, err)
-	r.t.Cleanup(func() { conn.Close() })
-	check(r.t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+	check(t, err)
+	t.Cleanup(func() { conn.Close() })
+	check(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 	return conn
 }
 

@@ -1,0 +1,159 @@
+package gateway
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Bounds of what is read and thrown away for a caller that was answered and goes on sending.
+const (
+	lingerTime  = 5 * time.Second
+	lingerBytes = 256 << 20
+)
+
+// Serve answers at l with h, whose answers may come while their requests still arrive, and says how that ended. The
+// end of life cuts upgraded connections, which Close leaves alone.
+func Serve(life context.Context, srv *http.Server, l net.Listener, h http.Handler, log *slog.Logger) error {
+	srv.Handler = early(h)
+	srv.BaseContext = func(net.Listener) context.Context { return life }
+	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, lingerKey{}, c) }
+	srv.ReadHeaderTimeout, srv.MaxHeaderBytes = headerPatience, maxHeader
+	srv.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
+	return srv.Serve(lingering{l})
+}
+
+// early lets next answer a request whose body still arrives. net/http can do so, but then reads on for the rest, and
+// when it finds the end it loses track of who reads the connection and panics; a chunked rest it would even take for
+// the next request. So such an answer is the last of its connection, and nobody reads when the handler has returned.
+func early(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor != 1 || r.Body == nil || r.Body == http.NoBody {
+			next.ServeHTTP(w, r)
+			return
+		}
+		control := http.NewResponseController(w)
+		_ = control.EnableFullDuplex() // HTTP/1 has it
+		body := &arrival{ReadCloser: r.Body}
+		r.Body = body
+		conn, _ := r.Context().Value(lingerKey{}).(*lingerConn)
+		answer := &earlyAnswer{ResponseWriter: w, body: body, conn: conn}
+		defer answer.end(control)
+		next.ServeHTTP(answer, r)
+	})
+}
+
+// arrival is a request's body on its way.
+type arrival struct {
+	io.ReadCloser
+	mu    sync.Mutex // held while somebody reads
+	whole atomic.Bool
+	gone  atomic.Bool // the handler has returned
+}
+
+// Read implements io.Reader.
+func (b *arrival) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone.Load() {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.whole.Store(true)
+	}
+	return n, err
+}
+
+// Close leaves the rest of the body to the end of the handler.
+func (b *arrival) Close() error { return nil }
+
+// earlyAnswer is an answer that may be ahead of its request.
+type earlyAnswer struct {
+	http.ResponseWriter
+	body    *arrival
+	conn    *lingerConn // nil = not ours
+	decided bool
+}
+
+// Unwrap is for http.ResponseController.
+func (a *earlyAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *earlyAnswer) WriteHeader(status int) {
+	if status >= http.StatusOK {
+		a.decide()
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *earlyAnswer) Write(p []byte) (int, error) {
+	a.decide()
+	return a.ResponseWriter.Write(p)
+}
+
+// decide makes the connection end with an answer that comes before the whole request has.
+func (a *earlyAnswer) decide() {
+	if a.decided || a.body.whole.Load() {
+		a.decided = true
+		return
+	}
+	a.decided = true
+	a.Header().Set("Connection", "close")
+	if a.conn != nil {
+		a.conn.linger.Store(true)
+	}
+}
+
+// end waits until nobody reads the body any more.
+func (a *earlyAnswer) end(control *http.ResponseController) {
+	a.decide()
+	if a.body.whole.Load() {
+		return
+	}
+	a.body.gone.Store(true)
+	_ = control.SetReadDeadline(time.Unix(1, 0)) // wakes who waits for more
+	a.body.mu.Lock()
+	defer a.body.mu.Unlock() // only to have waited
+}
+
+type lingerKey struct{}
+
+// lingering is a listener whose connections can close so that the last answer arrives: one that is closed with unread
+// bytes is reset, and a caller that still sends would see the reset, not the answer.
+type lingering struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l lingering) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &lingerConn{Conn: c}, nil
+}
+
+type lingerConn struct {
+	net.Conn
+	linger atomic.Bool
+}
+
+// Close implements net.Conn.
+func (c *lingerConn) Close() error {
+	if c.linger.Swap(false) && c.CloseWrite() == nil && c.SetReadDeadline(time.Now().Add(lingerTime)) == nil {
+		_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
+	}
+	return c.Conn.Close()
+}
+
+// CloseWrite tells the other side that nothing more will come.
+func (c *lingerConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Conn.Close()
+}
