@@ -29,25 +29,35 @@ func NewClient(store *models.Store, queue *Queue, catalog Catalog, log *slog.Log
 	return &Client{store: store, queue: queue, catalog: catalog, depth: newDepthCache(store), log: log}
 }
 
-// Catalog says what sandboxes may be made from.
+// Catalog says what the configuration offers.
 func (c *Client) Catalog() Catalog { return c.catalog }
+
+// wish returns the row of the sandbox that is wished for, and the job that makes it.
+func (c *Client) wish(ctx context.Context, wish CreateSandbox, tenant string) (*models.Sandbox, *Create, error) {
+	from, err := c.resolve(ctx, wish, tenant)
+	if err != nil {
+		return nil, nil, err
+	}
+	box, err := wish.sandbox(tenant, from)
+	return box, &Create{ReadySeconds: patience(from.template.Definition).Seconds()}, err
+}
 
 // Create submits a sandbox's create job, or returns the tenant's live sandbox that has the wish's key.
 func (c *Client) Create(ctx context.Context, wish CreateSandbox, o Options) (models.Submitted, error) {
-	box, err := wish.sandbox(o.TenantID, c.catalog)
+	box, create, err := c.wish(ctx, wish, o.TenantID)
 	if err != nil {
 		return models.Submitted{}, err
 	}
-	return c.submit(ctx, c.newSandbox(box), []Args{&Create{}}, o)
+	return c.submit(ctx, c.newSandbox(box), []Args{create}, o)
 }
 
 // Run submits a sandbox, its files, one command and the sandbox's removal as one. The job of kind exec is the answer.
 func (c *Client) Run(ctx context.Context, r RunOnce, o Options) (models.Submitted, error) {
-	box, err := r.Sandbox.sandbox(o.TenantID, c.catalog)
+	box, create, err := c.wish(ctx, r.Sandbox, o.TenantID)
 	if err != nil {
 		return models.Submitted{}, err
 	}
-	args := []Args{&Create{}}
+	args := []Args{create}
 	for i := range r.Files {
 		args = append(args, &r.Files[i])
 	}

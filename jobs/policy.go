@@ -13,7 +13,7 @@ func timeoutOf(args Args) (time.Duration, error) {
 	case *Exec:
 		return a.timeout()
 	case *Create:
-		return createTimeout, nil
+		return createTimeout + time.Duration(a.ReadySeconds*float64(time.Second)), nil
 	case *Delete:
 		return deleteTimeout, nil
 	default:

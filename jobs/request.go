@@ -2,10 +2,8 @@ package jobs
 
 import (
 	"encoding/json"
-	"maps"
 	"net/url"
 	"regexp"
-	"slices"
 	"time"
 
 	"sandyard/models"
@@ -96,8 +94,8 @@ func checkCallback(raw string) error {
 	return nil
 }
 
-// sandbox makes the row that c wishes for.
-func (c CreateSandbox) sandbox(tenant string, cfg Catalog) (*models.Sandbox, error) {
+// sandbox makes the row that c wishes for from what it resolves to.
+func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, error) {
 	timeout, err := seconds("timeout_seconds", c.TimeoutSeconds, DefaultTimeout, time.Second)
 	if err != nil {
 		return nil, err
@@ -118,13 +116,14 @@ func (c CreateSandbox) sandbox(tenant string, cfg Catalog) (*models.Sandbox, err
 		box.Key = &c.Key
 	}
 	c.Foreign.apply(box)
-	box.Spec, err = json.Marshal(sandboxSpec{Env: c.Env, Network: c.Network, Public: c.Foreign.Public, Resources: providers.Resources{
+	spec := sandboxSpec{Env: c.Env, Network: c.Network, Public: c.Foreign.Public, Resources: providers.Resources{
 		CPUs: c.CPUs, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB, Pids: c.Pids,
-	}})
-	if err != nil {
+	}}
+	if err := from.apply(box, &spec); err != nil {
 		return nil, err
 	}
-	return box, cfg.resolve(c, box)
+	box.Spec, err = json.Marshal(spec)
+	return box, err
 }
 
 func (f Foreign) apply(box *models.Sandbox) {
@@ -198,40 +197,5 @@ func checkLabels(labels map[string]string) error {
 			return err
 		}
 	}
-	return nil
-}
-
-// Catalog is what sandboxes may be made from.
-type Catalog struct {
-	Providers []string          // the first is the default
-	Templates map[string]string // name → image
-	Template  string            // the default's name
-}
-
-// resolve fills in provider, template and image, or says which of them is unknown.
-func (k Catalog) resolve(c CreateSandbox, box *models.Sandbox) error {
-	box.Provider = k.Providers[0]
-	if c.Provider != "" {
-		if !slices.Contains(k.Providers, c.Provider) {
-			return invalid("provider", "unknown provider %q; this server has %v", c.Provider, k.Providers)
-		}
-		box.Provider = c.Provider
-	}
-	if c.Image != "" {
-		if c.Template != "" {
-			return invalid("image", "give either template or image")
-		}
-		box.Image = c.Image
-		return nil
-	}
-	name := c.Template
-	if name == "" {
-		name = k.Template
-	}
-	image, ok := k.Templates[name]
-	if !ok {
-		return invalid("template", "unknown template %q; this server has %v", name, slices.Sorted(maps.Keys(k.Templates)))
-	}
-	box.Template, box.Image = &name, image
 	return nil
 }

@@ -54,6 +54,7 @@ func newRig(t testing.TB) *rig {
 	r.waiters = jobs.NewWaiters(t.Context(), r.store, r.rdb)
 	r.hooks = jobs.NewWebhooks(r.store, r.queue, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, r.log)
 	t.Cleanup(func() {
+		r.state.Close()
 		r.must(r.waiters.Close())
 		r.must(r.rdb.Close())
 		r.must(r.store.Close())

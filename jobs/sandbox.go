@@ -19,14 +19,18 @@ const (
 )
 
 // Create makes the sandbox that its row describes.
-type Create struct{}
+type Create struct {
+	// ReadySeconds is how long its template's programs may take to be ready.
+	ReadySeconds float64 `json:"ready_seconds,omitempty"`
+}
 
-// sandboxSpec is the part of a sandbox's wish that only its provider reads.
+// sandboxSpec is the part of a sandbox's wish that its columns do not hold.
 type sandboxSpec struct {
 	Env       map[string]string   `json:"env,omitempty"`
 	Resources providers.Resources `json:"resources"`
 	Network   bool                `json:"network"`
 	Public    bool                `json:"public,omitempty"` // for the edge: the ports need no token
+	fromTemplate
 }
 
 // Kind implements Args.
@@ -45,6 +49,9 @@ func (*Create) run(ctx context.Context, a *attempt) (result, error) {
 		return result{}, err
 	}
 	made, err := a.w.provider.Create(ctx, spec)
+	if err == nil {
+		err = a.startUp(ctx, box)
+	}
 	if err != nil {
 		return result{}, a.undoCreate(ctx, err)
 	}
@@ -75,11 +82,17 @@ func (a *attempt) takeSandbox(ctx context.Context) (models.Sandbox, error) {
 }
 
 func providerSpec(box models.Sandbox) (providers.Spec, error) {
-	var s sandboxSpec
+	s, err := specOf(box)
+	return providers.Spec{
+		ID: box.ID, Image: box.Image, Env: s.Env, WorkDir: s.WorkDir, Runtime: s.Runtime, Resources: s.Resources, Network: s.Network,
+	}, err
+}
+
+func specOf(box models.Sandbox) (s sandboxSpec, err error) {
 	if err := json.Unmarshal(box.Spec, &s); err != nil {
-		return providers.Spec{}, fmt.Errorf("read the sandbox's spec: %w", err)
+		return s, fmt.Errorf("read the sandbox's spec: %w", err)
 	}
-	return providers.Spec{ID: box.ID, Image: box.Image, Env: s.Env, Resources: s.Resources, Network: s.Network}, nil
+	return s, nil
 }
 
 // undoCreate removes what a create that will not be tried again has left behind: a provider may well finish one that

@@ -29,6 +29,7 @@ const (
 	Unavailable  Class = "provider_unavailable" // no answer; the outcome is unknown
 	Busy         Class = "sandbox_busy"         // its state is changing
 	Capacity     Class = "no_capacity"
+	NotReady     Class = "template_not_ready" // the programs of a new sandbox did not come up
 	NotSupported Class = "unsupported_operation"
 	Internal     Class = "provider_error"
 )

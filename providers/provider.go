@@ -54,6 +54,13 @@ type Commands interface {
 	Forget(ctx context.Context, name string) error
 }
 
+// Starter is implemented by sandboxes that can start a command without waiting for its end.
+type Starter interface {
+	// Start returns when cmd runs, or its name was started before. Its timeout and standard input do not count; a later
+	// Run with the same name waits for its end.
+	Start(ctx context.Context, cmd Command) error
+}
+
 // Files reads and changes files with the rights of the sandbox's user. Relative paths start at the work directory;
 // a path that leaves the sandbox's roots, through ".." or a symbolic link, answers ErrInvalidPath.
 type Files interface {
@@ -78,6 +85,7 @@ type Spec struct {
 	Image     string            // an image the backend already holds
 	Env       map[string]string // for every command
 	WorkDir   string            // absolute; empty = /workspace
+	Runtime   string            // the engine's OCI runtime; empty = the provider's default
 	Resources Resources
 	Network   bool // false = no network but loopback
 	Labels    map[string]string

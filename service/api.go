@@ -73,6 +73,9 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 	if err != nil {
 		return errors.Join(err, doors.close())
 	}
+	if err := p.Store.Declare(ctx, c.catalog().Declared()); err != nil {
+		return errors.Join(fmt.Errorf("declare the templates: %w", err), doors.close())
+	}
 	reg.MustRegister(jobs.NewLoadCollector(p.Store))
 	waiters := jobs.NewWaiters(ctx, p.Store, p.rdb)
 	srv, err := web.New(web.Config{ //nolint:contextcheck // its handlers take their request's context

@@ -54,7 +54,7 @@ func notNegative(name string, n int) error {
 // Sandboxes is what the API offers and the worker makes.
 type Sandboxes struct {
 	Provider  string            `env:"SANDBOX_PROVIDER" envDefault:"docker" doc:"what runs sandboxes: docker, or local, which is for development and trusted code"`
-	Templates map[string]string `env:"SANDBOX_TEMPLATES" envDefault:"python=sandyard/python:default" envKeyValSeparator:"=" doc:"template=image, comma-separated"`
+	Templates map[string]string `env:"SANDBOX_TEMPLATES" envDefault:"python=sandyard/python:default,base=sandyard/base:default,node=sandyard/node:default,data-science=sandyard/data-science:default,code-server=sandyard/code-server:default,browser=sandyard/browser:default" envKeyValSeparator:"=" doc:"shared templates that always exist: name=image, comma-separated"`
 	Template  string            `env:"SANDBOX_TEMPLATE" envDefault:"python" doc:"the template of sandboxes that name none"`
 }
 

@@ -14,6 +14,7 @@ const (
 	tagSandboxes = "sandboxes"
 	tagWork      = "work"
 	tagJobs      = "jobs"
+	tagTemplates = "templates"
 	tagServer    = "server"
 )
 
@@ -40,6 +41,7 @@ func (s *Server) newAPI() huma.API {
 				{Name: tagSandboxes, Description: "Places to run code in"},
 				{Name: tagWork, Description: "Commands and files inside a sandbox"},
 				{Name: tagJobs, Description: "What was asked for and what became of it"},
+				{Name: tagTemplates, Description: "Named environments that sandboxes are made from"},
 				{Name: tagServer, Description: "What this server offers and how it is"},
 			},
 		},

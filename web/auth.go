@@ -93,7 +93,7 @@ func (s *Server) authorize(c *fiber.Ctx, plain, scope string) error {
 	}
 	c.Response().Header.Del(fiber.HeaderWWWAuthenticate)
 	r := requestOf(c.UserContext())
-	r.tenant, r.key = key.TenantID, key.ID
+	r.tenant, r.key, r.scopes = key.TenantID, key.ID, key.Scopes
 	if !slices.Contains(key.Scopes, scope) {
 		return forbidden(scope)
 	}

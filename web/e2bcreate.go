@@ -53,7 +53,7 @@ func (b e2bCreate) unsupported() error {
 }
 
 // wish says in our terms what the body asks for.
-func (e *e2b) wish(b e2bCreate) (jobs.CreateSandbox, error) {
+func (e *e2b) wish(ctx context.Context, b e2bCreate) (jobs.CreateSandbox, error) {
 	w := jobs.CreateSandbox{
 		Template: b.TemplateID, Env: b.EnvVars, TimeoutSeconds: e2bTimeout,
 		Foreign: jobs.Foreign{Metadata: b.Metadata, NeverIdle: true, Public: b.Network != nil && b.Network.AllowPublicTraffic},
@@ -67,14 +67,24 @@ func (e *e2b) wish(b e2bCreate) (jobs.CreateSandbox, error) {
 	if b.AutoPause {
 		w.OnTimeout = "pause"
 	}
-	if _, known := e.jobs.Catalog().Templates[w.Template]; known {
-		return w, nil
+	return w, e.chooseTemplate(ctx, &w)
+}
+
+// chooseTemplate takes E2B's base for the default template, unless the tenant has one of its own by that name.
+func (e *e2b) chooseTemplate(ctx context.Context, w *jobs.CreateSandbox) error {
+	missing := newProblem(http.StatusNotFound, "not_found", fmt.Sprintf("template '%s' not found", w.Template))
+	if w.Template == "" {
+		return missing
 	}
-	if w.Template != e2bBase {
-		return w, newProblem(http.StatusNotFound, "not_found", fmt.Sprintf("template '%s' not found", w.Template))
+	t, err := e.jobs.Template(ctx, requestOf(ctx).tenant, w.Template)
+	switch {
+	case w.Template == e2bBase && (errors.Is(err, models.ErrNotFound) || err == nil && t.TenantID == nil):
+		w.Template = ""
+		return nil
+	case errors.Is(err, models.ErrNotFound):
+		return missing
 	}
-	w.Template = ""
-	return w, nil
+	return err
 }
 
 func (e *e2b) create(c *fiber.Ctx) error {
@@ -83,7 +93,7 @@ func (e *e2b) create(c *fiber.Ctx) error {
 	if err := e.read(c, &body); err != nil {
 		return err
 	}
-	wish, err := e.wish(body)
+	wish, err := e.wish(ctx, body)
 	if err != nil {
 		return err
 	}

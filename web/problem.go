@@ -100,7 +100,12 @@ func (s *Server) problemOf(err error) *Problem {
 	case errors.As(err, &route):
 		return s.routeProblem(route)
 	case errors.Is(err, models.ErrNotFound):
-		return newProblem(fiber.StatusNotFound, "not_found", "there is no such sandbox or job; check the id and whose API key this is")
+		return newProblem(fiber.StatusNotFound, "not_found", "there is no such sandbox, job or template; check the id and whose API key this is")
+	case errors.Is(err, models.ErrExists):
+		return newProblem(fiber.StatusConflict, "name_taken", "there is a template of this name; change it with PUT or choose another name")
+	case errors.Is(err, models.ErrDeclared):
+		return newProblem(fiber.StatusConflict, "template_declared",
+			"the server's configuration declares this template; take it out of SANDBOX_TEMPLATES first, or change it with PUT")
 	case errors.Is(err, models.ErrKeyReused):
 		return newProblem(fiber.StatusUnprocessableEntity, "idempotency_key_reused",
 			"this Idempotency-Key came with a different request before; use a new key for a new request")

@@ -17,6 +17,7 @@ type request struct {
 	id      string
 	tenant  string
 	key     string   // the id of its API key: the actor
+	scopes  []string // of that key
 	digest  []byte   // of method, path and body, where an Idempotency-Key came along
 	problem *Problem // what it was answered with, if that was an error
 }

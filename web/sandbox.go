@@ -27,6 +27,9 @@ type Sandbox struct {
 	Node               *string           `json:"node,omitempty" doc:"The worker that holds it"`
 	Resources          Resources         `json:"resources"`
 	Network            bool              `json:"network"`
+	Ports              []int             `json:"ports,omitempty" doc:"Where its template's programs listen"`
+	MCPURL             string            `json:"mcp_url,omitempty" doc:"Its template's MCP server, with the token that lets you in; whoever has the URL is let in"`
+	VSCodeURL          string            `json:"vscode_url,omitempty" doc:"Its template's editor, with the token that lets you in; whoever has the URL is let in"`
 	TimeoutSeconds     float64           `json:"timeout_seconds"`
 	OnTimeout          string            `json:"on_timeout" enum:"delete,pause"`
 	IdleTimeoutSeconds float64           `json:"idle_timeout_seconds"`
@@ -47,22 +50,29 @@ type Resources struct {
 	Pids     int64   `json:"pids,omitempty"`
 }
 
-func sandboxDoc(b models.Sandbox) Sandbox {
+func (s *Server) sandboxDoc(b models.Sandbox) Sandbox {
 	var spec struct {
-		Resources providers.Resources `json:"resources"`
-		Network   bool                `json:"network"`
+		Resources  providers.Resources `json:"resources"`
+		Network    bool                `json:"network"`
+		Public     bool                `json:"public"`
+		Ports      []int               `json:"ports"`
+		MCPPort    int                 `json:"mcp_port"`
+		VSCodePort int                 `json:"vscode_port"`
 	}
 	_ = json.Unmarshal(b.Spec, &spec) // what it cannot read stays at its default
 	doc := Sandbox{
 		ID: b.ID, Key: b.Key, State: string(b.State), Desired: b.Desired, Observed: b.Observed, ObservedAt: b.ObservedAt,
 		Provider: b.Provider, Template: b.Template, Image: b.Image, Labels: b.Labels, Node: b.NodeID,
-		Resources: Resources(spec.Resources), Network: spec.Network,
+		Resources: Resources(spec.Resources), Network: spec.Network, Ports: spec.Ports,
 		TimeoutSeconds: float64(b.TimeoutMS) / 1000, OnTimeout: b.OnTimeout, IdleTimeoutSeconds: float64(b.IdleTimeoutMS) / 1000,
 		ExpiresAt: b.ExpiresAt, LastActiveAt: b.LastActiveAt, CreatedAt: b.CreatedAt, StartedAt: b.StartedAt,
 		EndedAt: b.EndedAt, EndReason: b.EndReason, EndActor: b.EndActor,
 	}
 	if doc.Labels == nil {
 		doc.Labels = map[string]string{}
+	}
+	if !b.Ended() {
+		doc.MCPURL, doc.VSCodeURL = s.portURL(b.ID, spec.MCPPort, spec.Public), s.portURL(b.ID, spec.VSCodePort, spec.Public)
 	}
 	return doc
 }
@@ -139,7 +149,7 @@ func (s *Server) getSandbox(ctx context.Context, in *sandboxInput) (*output[Sand
 	if err != nil {
 		return nil, err
 	}
-	return &output[Sandbox]{sandboxDoc(box)}, nil
+	return &output[Sandbox]{s.sandboxDoc(box)}, nil
 }
 
 func (s *Server) deleteSandbox(ctx context.Context, in *deleteInput) (*acceptedOutput, error) {
@@ -178,7 +188,7 @@ func (s *Server) listSandboxes(ctx context.Context, in *listSandboxesInput) (*ou
 		page.NextCursor = list[in.Limit-1].ID
 	}
 	for _, b := range list {
-		page.Sandboxes = append(page.Sandboxes, sandboxDoc(b))
+		page.Sandboxes = append(page.Sandboxes, s.sandboxDoc(b))
 	}
 	return &output[SandboxPage]{page}, nil
 }

@@ -50,6 +50,7 @@ type Server struct {
 	waiters *jobs.Waiters
 	queue   *jobs.Queue
 	caps    []providers.Capabilities
+	edge    *E2B // how the inside of sandboxes is reached; nil = it is not
 	version string
 	maxBody int
 	log     *slog.Logger
@@ -70,7 +71,7 @@ type Server struct {
 func New(c Config) (*Server, error) {
 	life, quit := context.WithCancel(context.Background())
 	s := &Server{
-		store: c.Store, jobs: c.Jobs, waiters: c.Waiters, queue: c.Queue, caps: c.Capabilities, version: c.Version,
+		store: c.Store, jobs: c.Jobs, waiters: c.Waiters, queue: c.Queue, caps: c.Capabilities, edge: c.E2B, version: c.Version,
 		maxBody: c.MaxBody, log: c.Log, keys: newKeyCache(c.Store), quit: quit,
 		onQuit: func(f func()) func() bool { return context.AfterFunc(life, f) },
 	}
@@ -89,6 +90,7 @@ func New(c Config) (*Server, error) {
 	s.addEvents()
 	s.addRun()
 	s.addCatalog()
+	s.addTemplates()
 	s.addOperator(c)
 	if c.E2B != nil {
 		s.addE2B(*c.E2B)

@@ -98,7 +98,7 @@ func (s *Server) accepted(ctx context.Context, done models.Submitted, wait time.
 	if done.Replayed {
 		out.Replayed = "true"
 	}
-	doc := sandboxDoc(box)
+	doc := s.sandboxDoc(box)
 	out.Body = Accepted{Job: jobDoc(job), Sandbox: &doc, Existing: done.Existing}
 	return out
 }

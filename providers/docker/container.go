@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -85,7 +86,7 @@ func (p *Provider) hostConfig(spec providers.Spec, seccomp string) *container.Ho
 		ReadonlyRootfs: true,
 		CapDrop:        []string{"ALL"},
 		SecurityOpt:    []string{"no-new-privileges", "seccomp=" + seccomp},
-		Runtime:        p.cfg.Runtime,
+		Runtime:        cmp.Or(spec.Runtime, p.cfg.Runtime),
 		CgroupnsMode:   container.CgroupnsModePrivate,
 		IpcMode:        container.IPCModePrivate,
 		ShmSize:        confine.SharedMB << 20,

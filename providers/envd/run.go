@@ -52,6 +52,31 @@ func (s *Sandbox) Run(ctx context.Context, cmd providers.Command) (providers.Res
 	return r.follow(ctx, stream)
 }
 
+// Start is providers.Starter.Start: it lets go of the command once the guest says that it runs.
+func (s *Sandbox) Start(ctx context.Context, cmd providers.Command) error {
+	req, err := s.startRequest(cmd)
+	if err != nil {
+		return err
+	}
+	ctx, letGo := context.WithCancel(ctx)
+	defer letGo()
+	stream, err := s.process.Start(ctx, req)
+	if err != nil {
+		return s.callError(err)
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		switch stream.Msg().GetEvent().GetEvent().(type) {
+		case *process.ProcessEvent_Start, *process.ProcessEvent_End:
+			return nil
+		}
+	}
+	if err := stream.Err(); err != nil {
+		return s.callError(err)
+	}
+	return s.callError(io.ErrUnexpectedEOF)
+}
+
 // Kill is providers.Commands.Kill; it returns when nothing of the command is left.
 func (s *Sandbox) Kill(ctx context.Context, name string) error {
 	return s.kill(ctx, name, "kill")

@@ -27,6 +27,14 @@ func (s *sandbox) Run(ctx context.Context, cmd providers.Command) (providers.Res
 	return s.await(ctx, e, cmd.Timeout)
 }
 
+// Start implements providers.Starter.
+func (s *sandbox) Start(ctx context.Context, cmd providers.Command) error {
+	return s.inside(ctx, OpRun, func(b *box) error {
+		_, err := s.p.state.launch(b, cmd)
+		return err
+	})
+}
+
 // await waits for the end of a command, or for its time to run out; time in which the sandbox is paused does not count.
 func (s *sandbox) await(ctx context.Context, e *execution, timeout time.Duration) (providers.Result, error) {
 	for {

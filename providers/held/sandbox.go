@@ -131,6 +131,11 @@ func (s *Sandbox[B]) Remove(ctx context.Context, path string) error {
 	return s.do(ctx, false, func(in *envd.Sandbox) error { return in.Remove(ctx, path) })
 }
 
+// Start implements providers.Starter.
+func (s *Sandbox[B]) Start(ctx context.Context, cmd providers.Command) error {
+	return s.do(ctx, true, func(in *envd.Sandbox) error { return in.Start(ctx, cmd) })
+}
+
 // DialPort connects to a TCP port that a program in the sandbox listens on, over the link: it takes no network.
 func (s *Sandbox[B]) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 	return via(ctx, s, true, func(in *envd.Sandbox) (net.Conn, error) { return in.DialPort(ctx, port) })

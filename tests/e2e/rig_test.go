@@ -50,6 +50,7 @@ func prepare(t *testing.T, settings ...string) *rig {
 		"PATH": os.Getenv("PATH"), "HOME": os.Getenv("HOME"), "DOCKER_HOST": os.Getenv("DOCKER_HOST"),
 		"LISTEN_ADDR": "127.0.0.1:0", "HEALTH_ADDR": "127.0.0.1:0", "EDGE_ADDR": "127.0.0.1:0", "GATEWAY_ADDR": "127.0.0.1:0", "LEASE": lease.String(), "POOL_SIZE": "0", "WEBHOOK_ALLOW_CIDRS": "127.0.0.0/8",
 	}}
+	r.settings["SANDBOX_TEMPLATES"] = "python=" + image
 	r.settings["SANDYARD_FLEET"] = r.engine.fleet
 	for i := 0; i+1 < len(settings); i += 2 {
 		r.settings[settings[i]] = settings[i+1]

@@ -1,0 +1,51 @@
+package jobs
+
+import "sandyard/models"
+
+// builtin is what the templates that Sandyard has recipes for are beside their images (images/README.md). A name that
+// it does not know is a plain image.
+func builtin(name string) models.Definition {
+	few := &models.PoolSize{Min: 1, Max: 8}
+	switch name {
+	case "python":
+		return models.Definition{Description: "Python with pip and venv, git"}
+	case "base":
+		return models.Definition{Description: "A shell and the usual small programs", Pool: few}
+	case "node":
+		return models.Definition{Description: "Node.js with npm, git", Pool: few}
+	case "data-science":
+		return models.Definition{
+			Description: "Python with NumPy, pandas, SciPy and Matplotlib", Pool: few,
+			Env:       map[string]string{"MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/matplotlib"},
+			Resources: models.Bounds{MemoryMB: 2048, DiskMB: 512},
+		}
+	case "code-server":
+		return codeServer()
+	case "browser":
+		return browser()
+	}
+	return models.Definition{}
+}
+
+func codeServer() models.Definition {
+	return models.Definition{
+		Description:  "VS Code in the browser, on port 9000",
+		StartCommand: "exec code-server --bind-addr 127.0.0.1:9000 --auth none --disable-telemetry --disable-update-check --user-data-dir /tmp/code-server .",
+		Ready:        &models.Probe{HTTP: &models.HTTPProbe{Port: 9000, Path: "/healthz"}, TimeoutSeconds: 120},
+		Ports:        []int{9000}, VSCodePort: 9000,
+		Resources: models.Bounds{CPUs: 2, MemoryMB: 2048, DiskMB: 512, Pids: 512},
+		Pool:      &models.PoolSize{Min: 0, Max: 4},
+	}
+}
+
+func browser() models.Definition {
+	return models.Definition{
+		Description:  "Chromium on a virtual screen, with Playwright; the screen is shown by noVNC on port 6080",
+		StartCommand: "exec sandyard-desktop",
+		Ready:        &models.Probe{HTTP: &models.HTTPProbe{Port: 6080, Path: "/vnc.html"}, TimeoutSeconds: 120},
+		Ports:        []int{5900, 6080},
+		Env:          map[string]string{"DISPLAY": ":99"},
+		Resources:    models.Bounds{CPUs: 2, MemoryMB: 2048, DiskMB: 512, Pids: 512},
+		Pool:         &models.PoolSize{Min: 0, Max: 4},
+	}
+}

@@ -1,0 +1,113 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"sandyard/models"
+)
+
+// Catalog is what the configuration says sandboxes may be made from.
+type Catalog struct {
+	Providers []string          // the first is the default
+	Templates map[string]string // name → image of the templates that the configuration declares
+	Template  string            // the default's name
+}
+
+// Declared returns the templates that the configuration declares, in full.
+func (k Catalog) Declared() []models.Template {
+	var all []models.Template
+	for _, name := range slices.Sorted(maps.Keys(k.Templates)) {
+		all = append(all, models.Template{Name: name, Image: k.Templates[name], Definition: builtin(name)})
+	}
+	return all
+}
+
+// source is what a wish for a sandbox resolves to.
+type source struct {
+	provider string
+	image    string
+	template models.Template // without a name where the wish names an image
+}
+
+// resolve finds provider, template and image of a wish, or says which of them is unknown.
+func (c *Client) resolve(ctx context.Context, wish CreateSandbox, tenant string) (source, error) {
+	from := source{provider: c.catalog.Providers[0], image: wish.Image}
+	if wish.Provider != "" {
+		if !slices.Contains(c.catalog.Providers, wish.Provider) {
+			return from, invalid("provider", "unknown provider %q; this server has %v", wish.Provider, c.catalog.Providers)
+		}
+		from.provider = wish.Provider
+	}
+	if wish.Image != "" {
+		if wish.Template != "" {
+			return from, invalid("image", "give either template or image")
+		}
+		return from, nil
+	}
+	t, err := c.Template(ctx, tenant, wish.Template)
+	if errors.Is(err, models.ErrNotFound) {
+		return from, c.unknownTemplate(ctx, tenant, wish.Template)
+	}
+	from.template, from.image = t, t.Image
+	return from, err
+}
+
+func (c *Client) unknownTemplate(ctx context.Context, tenant, name string) error {
+	all, err := c.Templates(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, t := range all {
+		names = append(names, t.Name)
+	}
+	return invalid("template", "unknown template %q; this server has %v", name, names)
+}
+
+// apply completes a sandbox with what its template gives.
+func (f source) apply(box *models.Sandbox, spec *sandboxSpec) error {
+	box.Provider, box.Image = f.provider, f.image
+	t := f.template
+	if t.Name == "" {
+		return nil
+	}
+	d := t.Definition
+	box.Template = &t.Name
+	env := maps.Clone(d.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, spec.Env)
+	spec.Env = env
+	spec.fromTemplate = fromTemplate{
+		WorkDir: d.WorkDir, Runtime: d.Runtime, Start: d.StartCommand, Ready: d.Ready, Ports: d.Ports,
+		MCPPort: d.MCPPort, VSCodePort: d.VSCodePort,
+	}
+	if t.BuildID != nil {
+		spec.Build = *t.BuildID
+	}
+	r := &spec.Resources
+	for _, err := range []error{
+		within("cpus", &r.CPUs, d.Resources.CPUs, d.Maximum.CPUs), within("memory_mb", &r.MemoryMB, d.Resources.MemoryMB, d.Maximum.MemoryMB),
+		within("disk_mb", &r.DiskMB, d.Resources.DiskMB, d.Maximum.DiskMB), within("pids", &r.Pids, d.Resources.Pids, d.Maximum.Pids),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	return checkEnv("env", spec.Env)
+}
+
+// within fills an open limit with the template's own and refuses one above its maximum.
+func within[N int64 | float64](field string, v *N, own, most N) error {
+	if *v == 0 {
+		*v = own
+	}
+	if most > 0 && *v > most {
+		return invalid(field, "is %v, and the template allows at most %v", *v, most)
+	}
+	return nil
+}

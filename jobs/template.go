@@ -1,0 +1,164 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"sandyard/models"
+)
+
+// fromTemplate is what a sandbox has from its template, as it was when the sandbox was wished for.
+type fromTemplate struct {
+	WorkDir    string        `json:"work_dir,omitempty"`
+	Runtime    string        `json:"runtime,omitempty"`
+	Start      string        `json:"start_command,omitempty"`
+	Ready      *models.Probe `json:"ready,omitempty"`
+	Ports      []int         `json:"ports,omitempty"`
+	MCPPort    int           `json:"mcp_port,omitempty"`
+	VSCodePort int           `json:"vscode_port,omitempty"`
+	Build      string        `json:"build,omitempty"` // that the image came from
+}
+
+// Template returns the template that a tenant means by name; no name means the default one. What the configuration
+// declares counts also where its row is missing. Error: models.ErrNotFound.
+func (c *Client) Template(ctx context.Context, tenant, name string) (models.Template, error) {
+	if name == "" {
+		name = c.catalog.Template
+	}
+	t, err := c.store.Template(ctx, tenant, name)
+	if !errors.Is(err, models.ErrNotFound) {
+		return t, err
+	}
+	for _, d := range c.catalog.Declared() {
+		if d.Name == name {
+			return d, nil
+		}
+	}
+	return t, err
+}
+
+// Templates lists what a tenant may make sandboxes from, by name.
+func (c *Client) Templates(ctx context.Context, tenant string) ([]models.Template, error) {
+	all, err := c.store.Templates(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range c.catalog.Declared() {
+		if !slices.ContainsFunc(all, func(t models.Template) bool { return t.Name == d.Name }) {
+			all = append(all, d)
+		}
+	}
+	slices.SortFunc(all, func(x, y models.Template) int { return strings.Compare(x.Name, y.Name) })
+	return all, nil
+}
+
+// CheckTemplate says what is wrong with a template, as an *InvalidError.
+func CheckTemplate(t models.Template) error {
+	if !regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`).MatchString(t.Name) {
+		return invalid("name", "%q is not a template's name: use lower-case letters, digits and ._-, at most 63", t.Name)
+	}
+	if t.Image == "" || strings.ContainsAny(t.Image, " \t\n\x00") || len(t.Image) > 512 {
+		return invalid("image", "%q is not an image's name", t.Image)
+	}
+	d := t.Definition
+	for _, err := range []error{
+		noNUL("start_command", d.StartCommand), noNUL("description", d.Description), noNUL("runtime", d.Runtime),
+		checkEnv("env", d.Env), checkWorkDir(d.WorkDir), checkPorts(d), checkProbe(d.Ready), checkLimits(d), checkPool(d.Pool),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkWorkDir(dir string) error {
+	if dir != "" && (!path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/" || strings.ContainsAny(dir, "\x00:,")) {
+		return invalid("work_dir", "must be an absolute, clean path, such as /workspace")
+	}
+	return nil
+}
+
+func checkPorts(d models.Definition) error {
+	for field, ports := range map[string][]int{"ports": d.Ports, "mcp_port": {d.MCPPort}, "vscode_port": {d.VSCodePort}} {
+		for _, port := range ports {
+			if port < 0 || port > 65535 || port == 0 && field == "ports" {
+				return invalid(field, "%d is not a port", port)
+			}
+		}
+	}
+	return nil
+}
+
+func checkLimits(d models.Definition) error {
+	for field, l := range map[string]models.Bounds{"resources": d.Resources, "maximum": d.Maximum} {
+		c := CreateSandbox{CPUs: l.CPUs, MemoryMB: l.MemoryMB, DiskMB: l.DiskMB, Pids: l.Pids}
+		if err := c.check(); err != nil {
+			return invalid(field, "%v", err)
+		}
+	}
+	r, m := d.Resources, d.Maximum
+	for field, over := range map[string]bool{
+		"cpus": m.CPUs > 0 && r.CPUs > m.CPUs, "memory_mb": m.MemoryMB > 0 && r.MemoryMB > m.MemoryMB,
+		"disk_mb": m.DiskMB > 0 && r.DiskMB > m.DiskMB, "pids": m.Pids > 0 && r.Pids > m.Pids,
+	} {
+		if over {
+			return invalid("resources."+field, "is more than the template's own maximum")
+		}
+	}
+	return nil
+}
+
+func checkPool(p *models.PoolSize) error {
+	if p != nil && (p.Min < 0 || p.Max < 0 || p.Min > 1000 || p.Max > 1000) {
+		return invalid("pool", "sizes must be between 0 and 1000")
+	}
+	return nil
+}
+
+// Bounds of the wait for a new sandbox's programs.
+const (
+	defaultPatience = time.Minute
+	maxPatience     = 10 * time.Minute
+)
+
+func checkProbe(p *models.Probe) error {
+	if p == nil {
+		return nil
+	}
+	ways := 0
+	for _, set := range []bool{p.HTTP != nil, p.TCP != nil, p.Command != ""} {
+		if set {
+			ways++
+		}
+	}
+	switch {
+	case ways != 1:
+		return invalid("ready", "give exactly one of http, tcp and command")
+	case p.TimeoutSeconds < 0 || p.TimeoutSeconds > maxPatience.Seconds():
+		return invalid("ready.timeout_seconds", "must be between 0 and %g", maxPatience.Seconds())
+	case p.TCP != nil && (p.TCP.Port < 1 || p.TCP.Port > 65535):
+		return invalid("ready.tcp.port", "%d is not a port", p.TCP.Port)
+	case p.HTTP != nil && (p.HTTP.Port < 1 || p.HTTP.Port > 65535):
+		return invalid("ready.http.port", "%d is not a port", p.HTTP.Port)
+	case p.HTTP != nil && p.HTTP.Path != "" && (p.HTTP.Path[0] != '/' || strings.ContainsAny(p.HTTP.Path, " \r\n\x00")):
+		return invalid("ready.http.path", "must begin with / and hold no blanks")
+	}
+	return noNUL("ready.command", p.Command)
+}
+
+// patience is how long the programs of a new sandbox may take; 0 where there are none to wait for.
+func patience(d models.Definition) time.Duration {
+	switch {
+	case d.Ready == nil && d.StartCommand == "":
+		return 0
+	case d.Ready == nil || d.Ready.TimeoutSeconds == 0:
+		return defaultPatience
+	}
+	return time.Duration(d.Ready.TimeoutSeconds * float64(time.Second))
+}

@@ -1,0 +1,50 @@
+package models
+
+// Definition is what a template gives to sandboxes beside its image.
+type Definition struct {
+	Description  string            `json:"description,omitempty" maxLength:"1000"`
+	StartCommand string            `json:"start_command,omitempty" maxLength:"65536" doc:"A line for bash -c that every new sandbox runs in the background, with the sandbox's environment"`
+	Ready        *Probe            `json:"ready,omitempty" doc:"When a new sandbox counts as made; without it, as soon as the start command runs"`
+	Ports        []int             `json:"ports,omitempty" maxItems:"64" doc:"Ports that its programs listen on, for people to know"`
+	MCPPort      int               `json:"mcp_port,omitempty" minimum:"0" maximum:"65535" doc:"Where an MCP server listens; sandboxes then have an mcp_url"`
+	VSCodePort   int               `json:"vscode_port,omitempty" minimum:"0" maximum:"65535" doc:"Where an editor such as code-server listens; sandboxes then have a vscode_url"`
+	Env          map[string]string `json:"env,omitempty" doc:"For every command; a sandbox's own variables win"`
+	WorkDir      string            `json:"work_dir,omitempty" maxLength:"512" doc:"Absolute; default /workspace. It begins empty: what the image holds there is hidden"`
+	Runtime      string            `json:"runtime,omitempty" maxLength:"64" doc:"OCI runtime of the engine, such as runsc; default the worker's"`
+	Resources    Bounds            `json:"resources,omitempty" doc:"What a sandbox gets that asks for nothing"`
+	Maximum      Bounds            `json:"maximum,omitempty" doc:"What a sandbox may ask for at most"`
+	Pool         *PoolSize         `json:"pool,omitempty" doc:"Started containers that wait for sandboxes, on all workers of an engine together; default POOL_SIZE and POOL_MAX of the workers for shared templates, none for a tenant's own"`
+}
+
+// Bounds limit what a sandbox uses; 0 leaves a limit open.
+type Bounds struct {
+	CPUs     float64 `json:"cpus,omitempty" minimum:"0" maximum:"64" doc:"Cores"`
+	MemoryMB int64   `json:"memory_mb,omitempty" minimum:"0" maximum:"262144" doc:"Memory and swap"`
+	DiskMB   int64   `json:"disk_mb,omitempty" minimum:"0" maximum:"262144" doc:"Size of the work directory, which counts towards memory"`
+	Pids     int64   `json:"pids,omitempty" minimum:"0" maximum:"32768" doc:"Processes and threads"`
+}
+
+// Probe says when the programs of a new sandbox are ready. Exactly one of HTTP, TCP and Command is set.
+type Probe struct {
+	HTTP           *HTTPProbe `json:"http,omitempty" doc:"A GET that must be answered with a status from 200 to 399"`
+	TCP            *TCPProbe  `json:"tcp,omitempty" doc:"A port that must take a connection"`
+	Command        string     `json:"command,omitempty" maxLength:"65536" doc:"A line for bash -c that must exit 0"`
+	TimeoutSeconds float64    `json:"timeout_seconds,omitempty" minimum:"0" maximum:"600" doc:"The create fails if it is not ready by then; default 60"`
+}
+
+// HTTPProbe is a GET on a port of the sandbox.
+type HTTPProbe struct {
+	Port int    `json:"port" minimum:"1" maximum:"65535"`
+	Path string `json:"path,omitempty" maxLength:"2048" doc:"Default /"`
+}
+
+// TCPProbe is a connection to a port of the sandbox.
+type TCPProbe struct {
+	Port int `json:"port" minimum:"1" maximum:"65535"`
+}
+
+// PoolSize is how many started containers of a template wait.
+type PoolSize struct {
+	Min int `json:"min,omitempty" minimum:"0" maximum:"1000" doc:"Always"`
+	Max int `json:"max,omitempty" minimum:"0" maximum:"1000" doc:"When as many sandboxes were made within the last minute; at least min"`
+}

@@ -1,0 +1,150 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"sandyard/jobs"
+	"sandyard/models"
+)
+
+// Template is the document of a named environment.
+type Template struct {
+	Name     string `json:"name"`
+	Image    string `json:"image"`
+	Default  bool   `json:"default" doc:"Taken where a request names neither template nor image"`
+	Shared   bool   `json:"shared" doc:"Every tenant's; your own of the same name hides it"`
+	Declared bool   `json:"declared" doc:"By the server's configuration, which makes it again when it is deleted"`
+	Version  int    `json:"version" doc:"Counts the changes; a sandbox keeps what it was made from"`
+	models.Definition
+	UpdatedAt *time.Time `json:"updated_at,omitempty"`
+}
+
+// TemplateList is what sandboxes may be made from.
+type TemplateList struct {
+	Templates []Template `json:"templates"`
+}
+
+// TemplateBody says what a template is to be.
+type TemplateBody struct {
+	Image  string `json:"image" maxLength:"512" doc:"A container image that the workers' engines hold"`
+	Shared bool   `json:"shared,omitempty" doc:"For all tenants; takes a key with the scope operator"`
+	models.Definition
+}
+
+// NewTemplate is the body that makes a template.
+type NewTemplate struct {
+	Name string `json:"name" maxLength:"63" doc:"Lower-case letters, digits and ._-"`
+	TemplateBody
+}
+
+type newTemplateInput struct{ Body NewTemplate }
+
+type putTemplateInput struct {
+	Name string `path:"name"`
+	Body TemplateBody
+}
+
+type templateInput struct {
+	Name string `path:"name"`
+}
+
+type deleteTemplateInput struct {
+	Name   string `path:"name"`
+	Shared bool   `query:"shared" doc:"The shared one; takes a key with the scope operator"`
+}
+
+// DeletedTemplate says what a template has left behind.
+type DeletedTemplate struct {
+	Name      string `json:"name"`
+	Sandboxes int    `json:"sandboxes" doc:"Live ones that were made from it; they go on"`
+}
+
+func (s *Server) addTemplates() {
+	register(s, operation("list-templates", http.MethodGet, "/v1/templates", tagTemplates, "List the templates"), s.listTemplates)
+	register(s, operation("get-template", http.MethodGet, "/v1/templates/{name}", tagTemplates, "Get a template"), s.getTemplate)
+	create := operation("create-template", http.MethodPost, "/v1/templates", tagTemplates, "Create a template")
+	create.DefaultStatus = http.StatusCreated
+	register(s, create, s.createTemplate)
+	put := operation("put-template", http.MethodPut, "/v1/templates/{name}", tagTemplates, "Create or replace a template")
+	put.Description = "The whole template is replaced. Sandboxes that are made afterwards have what it says now; those that " +
+		"run keep what they were made from."
+	register(s, put, s.putTemplate)
+	register(s, operation("delete-template", http.MethodDelete, "/v1/templates/{name}", tagTemplates, "Delete a template"), s.deleteTemplate)
+}
+
+func (s *Server) templateDoc(t models.Template) Template {
+	doc := Template{
+		Name: t.Name, Image: t.Image, Shared: t.TenantID == nil, Declared: t.Declared != nil || t.ID == "", Version: t.Version,
+		Default: t.Name == s.jobs.Catalog().Template, Definition: t.Definition,
+	}
+	if !t.UpdatedAt.IsZero() {
+		doc.UpdatedAt = &t.UpdatedAt
+	}
+	return doc
+}
+
+func (s *Server) listTemplates(ctx context.Context, _ *struct{}) (*output[TemplateList], error) {
+	all, err := s.jobs.Templates(ctx, requestOf(ctx).tenant)
+	list := TemplateList{Templates: []Template{}}
+	for _, t := range all {
+		list.Templates = append(list.Templates, s.templateDoc(t))
+	}
+	return &output[TemplateList]{list}, err
+}
+
+func (s *Server) getTemplate(ctx context.Context, in *templateInput) (*output[Template], error) {
+	t, err := s.jobs.Template(ctx, requestOf(ctx).tenant, in.Name)
+	return &output[Template]{s.templateDoc(t)}, err
+}
+
+// owner is whose templates a request may change.
+func owner(ctx context.Context, shared bool) (models.Owner, error) {
+	r := requestOf(ctx)
+	if !shared {
+		return models.Owner{Tenant: r.tenant}, nil
+	}
+	if !slices.Contains(r.scopes, models.ScopeOperator) {
+		return models.Owner{}, forbidden(models.ScopeOperator)
+	}
+	return models.Owner{}, nil
+}
+
+func (b TemplateBody) template(name string) (models.Template, error) {
+	t := models.Template{Name: name, Image: b.Image, Definition: b.Definition}
+	return t, jobs.CheckTemplate(t)
+}
+
+func (s *Server) createTemplate(ctx context.Context, in *newTemplateInput) (*output[Template], error) {
+	return s.writeTemplate(ctx, in.Body.Name, in.Body.TemplateBody, s.store.CreateTemplate)
+}
+
+func (s *Server) putTemplate(ctx context.Context, in *putTemplateInput) (*output[Template], error) {
+	return s.writeTemplate(ctx, in.Name, in.Body, s.store.PutTemplate)
+}
+
+func (s *Server) writeTemplate(ctx context.Context, name string, body TemplateBody,
+	write func(context.Context, models.Owner, models.Template) (models.Template, error),
+) (*output[Template], error) {
+	o, err := owner(ctx, body.Shared)
+	if err != nil {
+		return nil, err
+	}
+	t, err := body.template(name)
+	if err != nil {
+		return nil, err
+	}
+	t, err = write(ctx, o, t)
+	return &output[Template]{s.templateDoc(t)}, err
+}
+
+func (s *Server) deleteTemplate(ctx context.Context, in *deleteTemplateInput) (*output[DeletedTemplate], error) {
+	o, err := owner(ctx, in.Shared)
+	if err != nil {
+		return nil, err
+	}
+	inUse, err := s.store.DeleteTemplate(ctx, o, in.Name)
+	return &output[DeletedTemplate]{DeletedTemplate{in.Name, inUse}}, err
+}

@@ -1,0 +1,189 @@
+package web_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"sandyard/models"
+	"sandyard/passes"
+	"sandyard/web"
+)
+
+type object = map[string]any
+
+func TestTemplateIsKeptAndReplaced(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	body := object{
+		"name": "mine", "image": "fake-mine", "start_command": "fake:sleep 1h", "ports": []int{8000}, "env": object{"A": "1"},
+		"work_dir": "/data", "runtime": "runsc", "resources": object{"memory_mb": 256}, "maximum": object{"memory_mb": 512},
+		"ready": object{"tcp": object{"port": 8000}, "timeout_seconds": 5}, "pool": object{"min": 1, "max": 2},
+	}
+	made := r.call("POST", "/v1/templates", body).want(t, 201)
+	r.call("POST", "/v1/templates", body).problem(t, 409, "name_taken")
+	got := r.call("GET", "/v1/templates/mine", nil).want(t, 200)
+	for path, want := range map[string]any{
+		"image": "fake-mine", "start_command": "fake:sleep 1h", "env.A": "1", "work_dir": "/data", "runtime": "runsc", "pool.max": 2.0,
+		"resources.memory_mb": 256.0, "ready.tcp.port": 8000.0, "version": 1.0, "shared": false, "default": false, "declared": false,
+	} {
+		if got.get(path) != want || made.get(path) != want {
+			t.Errorf("%s is %v and was made as %v, want %v", path, got.get(path), made.get(path), want)
+		}
+	}
+	put := r.call("PUT", "/v1/templates/mine", object{"image": "fake-two"}).want(t, 200)
+	if put.get("version") != 2.0 || put.get("image") != "fake-two" || put.get("start_command") != nil {
+		t.Errorf("replaced: %s", put.raw)
+	}
+	if names := templateNames(r); names != "mine node python" {
+		t.Errorf("listed: %s", names)
+	}
+	r.call("DELETE", "/v1/templates/mine", nil).want(t, 200)
+	r.call("GET", "/v1/templates/mine", nil).problem(t, 404, "not_found")
+	r.call("DELETE", "/v1/templates/mine", nil).problem(t, 404, "not_found")
+}
+
+func templateNames(r *rig) string {
+	r.t.Helper()
+	var names []string
+	for _, item := range r.call("GET", "/v1/templates", nil).want(r.t, 200).get("templates").([]any) {
+		names = append(names, item.(map[string]any)["name"].(string))
+	}
+	return strings.Join(names, " ")
+}
+
+func TestTemplateHoldsForNewSandboxes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.work()
+	r.call("PUT", "/v1/templates/mine", object{"image": "fake-one", "env": object{"A": "template", "B": "template"}}).want(t, 200)
+	old := r.call("POST", "/v1/sandboxes?wait=60s", object{"template": "mine", "env": object{"B": "own"}}).want(t, 200)
+	r.call("PUT", "/v1/templates/mine", object{
+		"image": "fake-two", "resources": object{"memory_mb": 256, "cpus": 2}, "maximum": object{"memory_mb": 300},
+	}).want(t, 200)
+	box := r.call("POST", "/v1/sandboxes?wait=60s", object{"template": "mine"}).want(t, 200)
+	if box.get("sandbox.image") != "fake-two" || box.get("sandbox.resources.memory_mb") != 256.0 || box.get("sandbox.resources.cpus") != 2.0 {
+		t.Errorf("the new sandbox: %s", box.raw)
+	}
+	if now := r.call("GET", "/v1/sandboxes/"+old.text("sandbox.id"), nil); now.get("image") != "fake-one" || now.get("state") != "running" {
+		t.Errorf("the old sandbox: %s", now.raw)
+	}
+	env := r.call("POST", "/v1/sandboxes/"+old.text("sandbox.id")+"/exec?wait=60s", object{"command": "fake:env A; fake:env B"}).want(t, 200)
+	if got := env.text("job.stdout"); got != "templateown" {
+		t.Errorf("its environment: %q", got)
+	}
+	r.call("POST", "/v1/sandboxes", object{"template": "mine", "memory_mb": 400}).problem(t, 422, "invalid_request")
+	if a := r.call("POST", "/v1/sandboxes", object{"template": "other"}).problem(t, 422, "invalid_request"); !strings.Contains(a.text("detail"), "[mine node python]") {
+		t.Errorf("detail: %s", a.raw)
+	}
+	if gone := r.call("DELETE", "/v1/templates/mine", nil).want(t, 200); gone.get("sandboxes") != 2.0 {
+		t.Errorf("deleted: %s", gone.raw)
+	}
+	if now := r.call("GET", "/v1/sandboxes/"+old.text("sandbox.id"), nil); now.get("state") != "running" {
+		t.Errorf("without its template: %s", now.raw)
+	}
+}
+
+func TestSharedTemplatesAreTheOperators(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	user := must(r.store.CreateKey(context.Background(), "default", "user", []string{models.ScopeSandboxes}))(t)
+	r.sql(`INSERT INTO tenants (id, name, webhook_secret) VALUES ('other', 'other', 'whsec_x')`)
+	other := must(r.store.CreateKey(context.Background(), "other", "other", []string{models.ScopeSandboxes}))(t)
+	shared := object{"image": "fake-shared", "shared": true}
+	r.call("PUT", "/v1/templates/tools", shared, "Authorization", "Bearer "+user).problem(t, 403, "scope_missing")
+	r.call("PUT", "/v1/templates/tools", shared).want(t, 200)
+	r.call("PUT", "/v1/templates/tools", object{"image": "fake-mine"}, "Authorization", "Bearer "+user).want(t, 200)
+	r.call("PUT", "/v1/templates/private", object{"image": "fake-mine"}, "Authorization", "Bearer "+user).want(t, 200)
+	if a := r.call("GET", "/v1/templates/tools", nil).want(t, 200); a.get("image") != "fake-mine" || a.get("shared") != false {
+		t.Errorf("a tenant's own does not hide the shared one: %s", a.raw)
+	}
+	if a := r.call("GET", "/v1/templates/tools", nil, "Authorization", "Bearer "+other).want(t, 200); a.get("image") != "fake-shared" {
+		t.Errorf("another tenant sees %s", a.raw)
+	}
+	r.call("GET", "/v1/templates/private", nil, "Authorization", "Bearer "+other).problem(t, 404, "not_found")
+	r.call("POST", "/v1/sandboxes", object{"template": "private"}, "Authorization", "Bearer "+other).problem(t, 422, "invalid_request")
+	r.call("DELETE", "/v1/templates/tools?shared=true", nil, "Authorization", "Bearer "+other).problem(t, 403, "scope_missing")
+	r.call("DELETE", "/v1/templates/tools?shared=true", nil).want(t, 200)
+	if a := r.call("GET", "/v1/templates/tools", nil).want(t, 200); a.get("image") != "fake-mine" {
+		t.Errorf("the tenant's own went too: %s", a.raw)
+	}
+}
+
+func TestDeclaredTemplates(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ctx := context.Background()
+	declare := func(image string) {
+		t.Helper()
+		check(t, r.store.Declare(ctx, []models.Template{{Name: "python", Image: image}}))
+	}
+	image := func() any { return r.call("GET", "/v1/templates/python", nil).want(t, 200).get("image") }
+	declare("fake-1")
+	declare("fake-1")
+	if image() != "fake-1" {
+		t.Errorf("declared: %v", image())
+	}
+	r.call("PUT", "/v1/templates/python", object{"image": "fake-changed", "shared": true}).want(t, 200)
+	declare("fake-1")
+	if image() != "fake-changed" {
+		t.Errorf("a restart has undone the operator's change: %v", image())
+	}
+	declare("fake-2")
+	if image() != "fake-2" {
+		t.Errorf("the changed configuration is not heard: %v", image())
+	}
+	r.call("DELETE", "/v1/templates/python?shared=true", nil).problem(t, 409, "template_declared")
+	check(t, r.store.Declare(ctx, nil))
+	r.call("DELETE", "/v1/templates/python?shared=true", nil).want(t, 200)
+}
+
+func TestInvalidTemplates(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, bad := range []object{
+		{"image": ""},
+		{"image": "two words"},
+		{"image": "i", "work_dir": "rel"},
+		{"image": "i", "ports": []int{0}},
+		{"image": "i", "mcp_port": 70000},
+		{"image": "i", "env": object{"A=B": "c"}},
+		{"image": "i", "ready": object{}},
+		{"image": "i", "ready": object{"command": "x", "tcp": object{"port": 1}}},
+		{"image": "i", "ready": object{"command": "x", "timeout_seconds": 1e6}},
+		{"image": "i", "ready": object{"http": object{"port": 80, "path": "x"}}},
+		{"image": "i", "resources": object{"memory_mb": 512}, "maximum": object{"memory_mb": 256}},
+		{"image": "i", "resources": object{"memory_mb": 1}},
+		{"image": "i", "pool": object{"min": -1}},
+		{"image": "i", "start_command": "a\x00b"},
+		{"image": "i", "colour": "red"},
+	} {
+		r.call("PUT", "/v1/templates/bad", bad).problem(t, 422, "invalid_request")
+	}
+	r.call("PUT", "/v1/templates/Bad", object{"image": "i"}).problem(t, 422, "invalid_request")
+	if names := templateNames(r); names != "node python" {
+		t.Errorf("listed: %s", names)
+	}
+}
+
+func TestSandboxesSayWhereTheirToolsAre(t *testing.T) {
+	t.Parallel()
+	signer := passes.New("secret")
+	r := newRig(t, func(c *web.Config) { c.E2B = &web.E2B{Signer: signer, Domain: "boxes.test"} })
+	r.work()
+	r.call("PUT", "/v1/templates/tools", object{"image": "fake", "mcp_port": 6060, "vscode_port": 9000, "ports": []int{6060, 9000}}).want(t, 200)
+	box := r.call("POST", "/v1/sandboxes?wait=60s", object{"template": "tools"}).want(t, 200)
+	id := box.text("sandbox.id")
+	for path, port := range map[string]string{"sandbox.mcp_url": "6060", "sandbox.vscode_url": "9000"} {
+		if want := "http://" + port + "-" + id + ".boxes.test/?sandyard_token=" + signer.Traffic(id); box.text(path) != want {
+			t.Errorf("%s is %q, want %q", path, box.text(path), want)
+		}
+	}
+	if plain := r.call("POST", "/v1/sandboxes", object{}).want(t, 202); plain.get("sandbox.mcp_url") != nil || plain.get("sandbox.vscode_url") != nil {
+		t.Errorf("a sandbox without tools: %s", plain.raw)
+	}
+	r.call("DELETE", "/v1/sandboxes/"+id+"?wait=60s", nil).want(t, 200)
+	if gone := r.call("GET", "/v1/sandboxes/"+id, nil).want(t, 200); gone.get("mcp_url") != nil {
+		t.Errorf("a sandbox that is gone: %s", gone.raw)
+	}
+}
