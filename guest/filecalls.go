@@ -155,15 +155,32 @@ func partPath(part *multipart.Part, target string) string {
 	return params["filename"]
 }
 
-func fileEntries(written []files.Entry) []dialect.FileEntry {
-	list := make([]dialect.FileEntry, 0, len(written))
-	for _, e := range written {
-		list = append(list, dialect.FileEntry{
-			Path: e.Path, Name: e.Name, Type: "file", Size: e.Size, Mode: uint32(e.Mode.Perm()),
-			Owner: e.Owner, Group: e.Group, ModifiedMs: e.ModifiedAt.UnixMilli(), Metadata: e.Metadata,
-		})
+func fileEntries(list []files.Entry) []dialect.FileEntry {
+	entries := make([]dialect.FileEntry, 0, len(list))
+	for _, e := range list {
+		entries = append(entries, fileEntry(e))
 	}
-	return list
+	return entries
+}
+
+func fileEntry(e files.Entry) dialect.FileEntry {
+	return dialect.FileEntry{
+		Path: e.Path, Name: e.Name, Type: typeName(e.Mode), Size: e.Size, Mode: uint32(e.Mode.Perm()),
+		Owner: e.Owner, Group: e.Group, ModifiedMs: e.ModifiedAt.UnixMilli(), Target: e.Target, Metadata: e.Metadata,
+	}
+}
+
+func typeName(mode fs.FileMode) string {
+	switch {
+	case mode.IsRegular():
+		return "file"
+	case mode.IsDir():
+		return "directory"
+	case mode.Type() == fs.ModeSymlink:
+		return "symlink"
+	default:
+		return "other"
+	}
 }
 
 // compose is POST /files/compose: files become one, in their order.
@@ -190,5 +207,5 @@ func (g *Guest) compose(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, fileEntries([]files.Entry{made})[0])
+	writeJSON(w, http.StatusOK, fileEntry(made))
 }

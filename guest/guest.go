@@ -94,6 +94,7 @@ func (g *Guest) workerRoutes() http.Handler {
 	mux.HandleFunc("DELETE "+dialect.ExecsPath+"/{name}", g.forgetExec)
 	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/kill", g.killExec)
 	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/stdin", g.writeStdin)
+	g.toolRoutes(mux)
 	return mux
 }
 

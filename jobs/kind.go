@@ -50,6 +50,11 @@ func kinds() map[string]func() Args {
 		"mkdir":           func() Args { return &MakeDir{} },
 		"move":            func() Args { return &Move{} },
 		"remove":          func() Args { return &Remove{} },
+		"edit":            func() Args { return &Edit{} },
+		"glob":            func() Args { return &Glob{} },
+		"grep":            func() Args { return &Grep{} },
+		"write-many":      func() Args { return &WriteMany{} },
+		"read-many":       func() Args { return &ReadMany{} },
 	}
 }
 

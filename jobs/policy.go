@@ -22,7 +22,7 @@ func timeoutOf(args Args) (time.Duration, error) {
 }
 
 // maxAttempts is how often the platform tries a kind on errors that may pass. Every kind is safe to try again: a create
-// adopts, a file call overwrites, an exec attaches to what was started.
+// adopts, a file call overwrites, an exec attaches to what was started, and an edit is known by its job.
 func maxAttempts(args Args) int {
 	if args.Kind() == models.KindDelete {
 		return 20 // about eight minutes; then the scheduler begins again

@@ -21,6 +21,8 @@ const (
 	FileDenied   Class = "permission_denied"
 	InvalidPath  Class = "invalid_path"
 	NoSpace      Class = "no_space"
+	NoMatch      Class = "text_not_found"
+	Ambiguous    Class = "text_ambiguous"
 	TooLarge     Class = "too_large"
 	NoCommand    Class = "command_not_found"
 	NoDir        Class = "cwd_not_found"

@@ -176,6 +176,7 @@ type Capabilities struct {
 	Provider    string  `json:"provider"`
 	Exec        Support `json:"exec"`
 	Files       Support `json:"files"`
+	FileTools   Support `json:"file_tools" doc:"Edit, glob, grep and batches of files; emulated: a round trip per file and directory"`
 	PauseMemory Support `json:"pause_memory" doc:"Pause keeps processes and memory"`
 	SplitOutput Support `json:"split_output" doc:"stdout and stderr arrive apart"`
 	Stdin       Support `json:"stdin"`

@@ -105,7 +105,7 @@ func findNUL(v any, at string) string {
 				return at
 			}
 			_, text := x.(string)
-			if text && (name == "content" || name == "stdin") {
+			if text && (name == "content" || name == "stdin" || name == "old_string" || name == "new_string") {
 				continue
 			}
 			if found := findNUL(x, at+"."+name); found != "" {

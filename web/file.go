@@ -45,6 +45,31 @@ type (
 		jobs.Remove
 		Submit
 	}
+	// EditBody is the body of an edit.
+	EditBody struct {
+		jobs.Edit
+		Submit
+	}
+	// GlobBody is the body of a glob.
+	GlobBody struct {
+		jobs.Glob
+		Submit
+	}
+	// GrepBody is the body of a grep.
+	GrepBody struct {
+		jobs.Grep
+		Submit
+	}
+	// WriteManyBody is the body of a write of many files.
+	WriteManyBody struct {
+		jobs.WriteMany
+		Submit
+	}
+	// ReadManyBody is the body of a read of many files.
+	ReadManyBody struct {
+		jobs.ReadMany
+		Submit
+	}
 )
 
 func (s *Server) addFiles() {
@@ -65,4 +90,14 @@ func (s *Server) addFiles() {
 		func(b *MoveBody) (jobs.Args, Submit) { return &b.Move, b.Submit })
 	work(s, op("remove", "Delete a file or a whole directory"),
 		func(b *RemoveBody) (jobs.Args, Submit) { return &b.Remove, b.Submit })
+	work(s, op("edit", "Replace text in a file: all edits are made, in one step, or none"),
+		func(b *EditBody) (jobs.Args, Submit) { return &b.Edit, b.Submit })
+	work(s, op("glob", "Find files by a pattern of their paths"),
+		func(b *GlobBody) (jobs.Args, Submit) { return &b.Glob, b.Submit })
+	work(s, op("grep", "Find lines in files"),
+		func(b *GrepBody) (jobs.Args, Submit) { return &b.Grep, b.Submit })
+	work(s, op("write-many", "Write many files; each has its own outcome"),
+		func(b *WriteManyBody) (jobs.Args, Submit) { return &b.WriteMany, b.Submit })
+	work(s, op("read-many", "Read many files; each has its own outcome, with its bytes"),
+		func(b *ReadManyBody) (jobs.Args, Submit) { return &b.ReadMany, b.Submit })
 }

@@ -59,10 +59,12 @@ func (r JobResult) MarshalJSON() ([]byte, error) { return json.RawMessage(r).Mar
 func (JobResult) Schema(r huma.Registry) *huma.Schema {
 	of := func(t reflect.Type) *huma.Schema { return r.Schema(t, true, t.Name()) }
 	return &huma.Schema{
-		Description: "By kind: of exec, read, list, timeout; write, stat, mkdir and move describe the file",
+		Description: "By kind: of exec, read, list, timeout, edit, glob, grep, write-many, read-many; write, stat, mkdir and move describe the file",
 		AnyOf: []*huma.Schema{
 			of(reflect.TypeFor[jobs.ExecResult]()), of(reflect.TypeFor[jobs.ReadResult]()),
 			of(reflect.TypeFor[jobs.ListResult]()), of(reflect.TypeFor[jobs.SetTimeoutResult]()),
+			of(reflect.TypeFor[jobs.EditResult]()), of(reflect.TypeFor[jobs.GlobResult]()), of(reflect.TypeFor[jobs.GrepResult]()),
+			of(reflect.TypeFor[jobs.WriteManyResult]()), of(reflect.TypeFor[jobs.ReadManyResult]()),
 			of(reflect.TypeFor[providers.FileInfo]()),
 		},
 	}
@@ -99,8 +101,24 @@ func jobDoc(j models.Job) Job {
 		doc.Stderr, doc.StderrEncoding = encode(j.Stderr)
 	case "read":
 		doc.Content, doc.ContentEncoding = encode(j.Content)
+	case "read-many":
+		doc.Result = withContent(doc.Result, j.Content)
 	}
 	return doc
+}
+
+// withContent puts the bytes that a read of many files has read into its result.
+func withContent(stored JobResult, content []byte) JobResult {
+	var read jobs.ReadManyResult
+	if json.Unmarshal(stored, &read) != nil {
+		return stored
+	}
+	read.SplitContent(content, encode)
+	raw, err := json.Marshal(read)
+	if err != nil {
+		return stored
+	}
+	return raw
 }
 
 // encode writes bytes as text where they are text, and exactly in any case.

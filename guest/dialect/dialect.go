@@ -52,6 +52,8 @@ const (
 	ReasonNoExec       = "exec_not_found"
 	ReasonUnsupported  = "unsupported"
 	ReasonNoAccess     = "access_denied"
+	ReasonNoMatch      = "text_not_found"
+	ReasonAmbiguous    = "text_ambiguous"
 	ReasonInternal     = "internal"
 )
 
@@ -87,7 +89,7 @@ type Init struct {
 	DefaultWorkdir string            `json:"defaultWorkdir,omitempty"` // absolute
 }
 
-// FileEntry is one element of the answer of POST /files; envd's own fields are the first three.
+// FileEntry describes a path; of the answer of POST /files it is one element. Envd's own fields are the first three.
 type FileEntry struct {
 	Path       string `json:"path"`
 	Name       string `json:"name"`
@@ -97,6 +99,7 @@ type FileEntry struct {
 	Owner      string `json:"owner,omitempty"`
 	Group      string `json:"group,omitempty"`
 	ModifiedMs int64  `json:"modified_ms"`
+	Target     string `json:"target,omitempty"` // of a symbolic link
 
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
@@ -139,6 +142,12 @@ const (
 	ClaimPath = "/claim"
 	ExecsPath = "/execs"
 	InitPath  = "/init"
+
+	EditPath      = "/files/edit"
+	GlobPath      = "/files/glob"
+	GrepPath      = "/files/grep"
+	ReadManyPath  = "/files/read-many"
+	WriteManyPath = "/files/write-many"
 )
 
 // The HTTP paths of envd's calls.

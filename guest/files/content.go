@@ -20,21 +20,34 @@ func (t *Tree) Open(path string, limit int64) (*os.File, fs.FileInfo, error) {
 		info fs.FileInfo
 	}
 	o, err := inRoot(t, path, true, func(root *os.Root, p place) (opened, error) {
-		// Without O_NONBLOCK opening a FIFO would wait for a writer.
-		f, err := root.OpenFile(p.rel, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		f, err := openRegular(root, p.rel, path, limit)
 		if err != nil {
 			return opened{}, err
 		}
 		info, err := f.Stat()
-		if err == nil {
-			err = readable(info, path, limit)
-		}
 		if err != nil {
 			return opened{}, errors.Join(err, f.Close())
 		}
 		return opened{f, info}, nil
 	})
 	return o.file, o.info, err
+}
+
+// openRegular opens a regular file that holds at most limit bytes; a negative limit is none.
+func openRegular(root *os.Root, rel, path string, limit int64) (*os.File, error) {
+	// Without O_NONBLOCK opening a FIFO would wait for a writer.
+	f, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil {
+		err = readable(info, path, limit)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 func readable(info fs.FileInfo, path string, limit int64) error {
@@ -68,17 +81,25 @@ func (t *Tree) Write(path string, c Content) (Entry, error) {
 		if err := root.MkdirAll(filepath.Dir(p.rel), 0o755); err != nil {
 			return Entry{}, err
 		}
-		temp := filepath.Join(filepath.Dir(p.rel), prefix+rand.Text())
-		err = fill(root, temp, c)
-		if err == nil {
-			err = root.Rename(temp, p.rel)
-		}
-		if err != nil {
-			_ = root.Remove(temp)
-			return Entry{}, err
-		}
-		return entryAt(root, p)
+		return exchange(root, p, prefix, c, func() error { return nil })
 	})
+}
+
+// exchange puts a new file in the place of what is there, if ready agrees when it is written.
+func exchange(root *os.Root, p place, prefix string, c Content, ready func() error) (Entry, error) {
+	temp := filepath.Join(filepath.Dir(p.rel), prefix+rand.Text())
+	err := fill(root, temp, c)
+	if err == nil {
+		err = ready()
+	}
+	if err == nil {
+		err = root.Rename(temp, p.rel)
+	}
+	if err != nil {
+		_ = root.Remove(temp)
+		return Entry{}, err
+	}
+	return entryAt(root, p)
 }
 
 // replaceable refuses what a rename would not replace with a clear error, or should not. Else it answers with the

@@ -26,6 +26,7 @@ const (
 type Tree struct {
 	roots   []string
 	workDir atomic.Pointer[string]
+	editor  editor
 }
 
 // NewTree serves what is below roots, absolute paths; relative paths start at workDir.

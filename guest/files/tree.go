@@ -121,7 +121,7 @@ func (l *lister) list(dir place, depth int) error {
 }
 
 func (l *lister) read(dir place) ([]os.DirEntry, error) {
-	f, err := l.root.Open(dir.rel)
+	f, err := openDir(l.root, dir.rel)
 	if err != nil {
 		return nil, err
 	}

@@ -72,6 +72,20 @@ func useAll(t *testing.T, tree *files.Tree, path, other string) {
 	refused(t, err)
 	_, err = tree.Compose([]string{path, "dir/file"}, other)
 	refused(t, err)
+	_, err = tree.Edit(dialect.EditRequest{Path: path, Edits: []dialect.Edit{{Old: []byte("s"), New: []byte("x"), All: true}}})
+	refused(t, err)
+	found, err := tree.Glob(t.Context(), dialect.GlobRequest{Path: ".", Pattern: path, Hidden: true, Limit: 100})
+	refused(t, err)
+	for _, e := range found.Entries {
+		if strings.Contains(e.Path, "outside") {
+			t.Errorf("%q finds %s", path, e.Path)
+		}
+	}
+	lines, err := tree.Grep(t.Context(), dialect.GrepRequest{Path: path, Pattern: "secret", Include: other, Hidden: true, Limit: 100})
+	refused(t, err)
+	if len(lines.Matches) > 0 {
+		t.Errorf("%q, %q read %+v", path, other, lines.Matches)
+	}
 	refused(t, tree.Remove(other))
 	refused(t, tree.Remove(path))
 }

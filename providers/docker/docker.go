@@ -129,6 +129,7 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		Provider:    "docker",
 		Exec:        providers.Native,
 		Files:       providers.Native,
+		FileTools:   providers.Native,
 		PauseMemory: providers.Native,
 		SplitOutput: providers.Native,
 		Stdin:       providers.Native,

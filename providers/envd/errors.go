@@ -52,6 +52,10 @@ func classOf(reason string) (providers.Class, bool) {
 		return providers.Busy, true
 	case dialect.ReasonUnsupported:
 		return providers.NotSupported, true
+	case dialect.ReasonNoMatch:
+		return providers.NoMatch, true
+	case dialect.ReasonAmbiguous:
+		return providers.Ambiguous, true
 	case dialect.ReasonInternal:
 		return providers.Internal, true
 	default:

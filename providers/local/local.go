@@ -116,6 +116,7 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		Provider:    "local",
 		Exec:        providers.Native,
 		Files:       providers.Native,
+		FileTools:   providers.Native,
 		PauseMemory: providers.Native,
 		SplitOutput: providers.Native,
 		Stdin:       providers.Native,

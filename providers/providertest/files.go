@@ -3,6 +3,7 @@ package providertest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -229,9 +230,37 @@ func refuses(t *testing.T, r room, path string) {
 		"make":      func(ctx context.Context) error { _, err := r.MakeDir(ctx, path+"/x"); return err },
 		"move from": func(ctx context.Context) error { _, err := r.Move(ctx, path, "here"); return err },
 		"remove":    func(ctx context.Context) error { return r.Remove(ctx, path) },
+		"edit": func(ctx context.Context) error {
+			_, err := toolsOf(r).Edit(ctx, providers.Edit{Path: path, Edits: []providers.Replacement{replace("root", "x")}})
+			return err
+		},
+		"glob": func(ctx context.Context) error {
+			_, err := toolsOf(r).Glob(ctx, providers.Glob{Path: path, Pattern: "*", Limit: 10})
+			return err
+		},
+		"grep": func(ctx context.Context) error {
+			_, err := toolsOf(r).Grep(ctx, providers.Grep{Path: path, Pattern: "root", Limit: 10})
+			return err
+		},
+		"read many": func(ctx context.Context) error {
+			read, err := toolsOf(r).ReadFiles(ctx, []string{path}, 1000)
+			return errors.Join(err, outcome(read))
+		},
+		"write many": func(ctx context.Context) error {
+			written, err := toolsOf(r).WriteFiles(ctx, []providers.FileWrite{{Path: path, Data: []byte("x")}})
+			return errors.Join(err, outcome(written))
+		},
 	} {
 		if err := call(ctx); err == nil || providers.AsError(err).Class != providers.InvalidPath {
 			t.Errorf("%s: got %v, want class %s", name, err, providers.InvalidPath)
 		}
 	}
+}
+
+// outcome is what became of the one file of a batch.
+func outcome(all []providers.FileOutcome) error {
+	if len(all) != 1 {
+		return fmt.Errorf("%d outcomes", len(all))
+	}
+	return asError(all[0].Err)
 }

@@ -75,6 +75,7 @@ func Run(t *testing.T, open func(t *testing.T) providers.Provider, o Options) {
 		{"ends", ends},
 		{"files", files},
 		{"paths", paths},
+		{"tools", tools},
 		{"pause", pause},
 		{"gone", gone},
 		{"hostile", hostile},

@@ -1,0 +1,169 @@
+package guest
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"net/textproto"
+	"net/url"
+
+	"sandyard/guest/dialect"
+	"sandyard/guest/files"
+)
+
+// maxBatch is how many files one call reads or writes.
+const maxBatch = 1000
+
+// toolRoutes are calls that do in one round trip what takes many of envd's.
+func (g *Guest) toolRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("POST "+dialect.EditPath, g.edit)
+	mux.HandleFunc("POST "+dialect.GlobPath, g.glob)
+	mux.HandleFunc("POST "+dialect.GrepPath, g.grep)
+	mux.HandleFunc("POST "+dialect.ReadManyPath, g.readMany)
+	mux.HandleFunc("POST "+dialect.WriteManyPath, g.writeMany)
+}
+
+// wish reads the body of a call; it answers false when that was refused.
+func wish[T any](w http.ResponseWriter, r *http.Request, to *T) bool {
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxMessage)).Decode(to)
+	if err != nil {
+		writeError(w, dialect.Errorf(dialect.ReasonInvalid, "the body cannot be read: %v", err))
+	}
+	return err == nil
+}
+
+func (g *Guest) edit(w http.ResponseWriter, r *http.Request) {
+	var in dialect.EditRequest
+	if !wish(w, r, &in) {
+		return
+	}
+	edited, err := g.files.Edit(in)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, dialect.EditReply{File: fileEntry(edited.Entry), Replaced: edited.Replaced})
+}
+
+func (g *Guest) glob(w http.ResponseWriter, r *http.Request) {
+	var in dialect.GlobRequest
+	if !wish(w, r, &in) {
+		return
+	}
+	found, err := g.files.Glob(r.Context(), in)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, dialect.GlobReply{
+		Entries: fileEntries(found.Entries), Unreadable: found.Unreadable, Truncated: found.Truncated,
+	})
+}
+
+func (g *Guest) grep(w http.ResponseWriter, r *http.Request) {
+	var in dialect.GrepRequest
+	if !wish(w, r, &in) {
+		return
+	}
+	in.Context = min(in.Context, files.MaxContext)
+	found, err := g.files.Grep(r.Context(), in)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, found)
+}
+
+// readMany answers with the files one after the other, so that it holds none of them. A file that cannot be read has
+// an error in its place.
+func (g *Guest) readMany(w http.ResponseWriter, r *http.Request) {
+	var in dialect.ReadManyRequest
+	if !wish(w, r, &in) {
+		return
+	}
+	if len(in.Paths) > maxBatch {
+		writeError(w, dialect.Errorf(dialect.ReasonInvalid, "%d files are too many for one call; read at most %d", len(in.Paths), maxBatch))
+		return
+	}
+	answer := multipart.NewWriter(w)
+	w.Header().Set("Content-Type", mime.FormatMediaType("multipart/mixed", map[string]string{"boundary": answer.Boundary()}))
+	room := in.MaxBytes
+	for _, path := range in.Paths {
+		if err := g.sendPart(answer, path, &room); err != nil {
+			panic(http.ErrAbortHandler) // the only way left to say that bytes are missing
+		}
+	}
+	_ = answer.Close() // a caller that is gone needs no answer
+}
+
+// sendPart answers an error only when the caller can hear no more.
+func (g *Guest) sendPart(answer *multipart.Writer, escaped string, room *int64) error {
+	path, err := url.QueryUnescape(escaped)
+	if err != nil {
+		return err
+	}
+	f, info, err := g.files.Open(path, *room)
+	if err != nil {
+		e := refusal(err)
+		part, err := answer.CreatePart(textproto.MIMEHeader{dialect.ReasonHeader: {e.Reason}})
+		if err == nil {
+			_, err = io.WriteString(part, e.Message)
+		}
+		return err
+	}
+	defer f.Close()
+	part, err := answer.CreatePart(textproto.MIMEHeader{})
+	if err != nil {
+		return err
+	}
+	size := info.Size() // it may be growing
+	n, err := io.Copy(part, io.LimitReader(f, size))
+	*room -= n
+	return err
+}
+
+// writeMany writes each part to a file of its own and answers for each what became of it.
+func (g *Guest) writeMany(w http.ResponseWriter, r *http.Request) {
+	_, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || params["boundary"] == "" {
+		writeError(w, dialect.Errorf(dialect.ReasonInvalid, "the body must be multipart/mixed"))
+		return
+	}
+	written := []dialect.WrittenFile{}
+	for parts := multipart.NewReader(r.Body, params["boundary"]); ; {
+		part, err := parts.NextRawPart()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil && len(written) == maxBatch {
+			err = dialect.Errorf(dialect.ReasonInvalid, "these are too many files for one call; write at most %d", maxBatch)
+		}
+		if err != nil {
+			writeError(w, dialect.Errorf(dialect.ReasonInvalid, "the body cannot be read: %v", err))
+			return
+		}
+		written = append(written, g.writePart(part))
+	}
+	writeJSON(w, http.StatusOK, written)
+}
+
+func (g *Guest) writePart(part *multipart.Part) dialect.WrittenFile {
+	path, err := url.QueryUnescape(part.Header.Get(dialect.PathHeader))
+	c := files.Content{Body: part, Size: -1}
+	if err == nil {
+		c.Mode, err = modeOf(http.Header(part.Header))
+	}
+	var e files.Entry
+	if err == nil {
+		e, err = g.files.Write(path, c)
+	}
+	if err != nil {
+		refused := refusal(err)
+		return dialect.WrittenFile{Reason: refused.Reason, Message: refused.Message}
+	}
+	entry := fileEntry(e)
+	return dialect.WrittenFile{File: &entry}
+}

@@ -1,0 +1,184 @@
+package jobs
+
+import (
+	"context"
+
+	"sandyard/models"
+	"sandyard/providers"
+	"sandyard/providers/emulated"
+)
+
+// WriteMany writes files, each as write does. One that cannot be written does not keep the others from it.
+type WriteMany struct {
+	Files []Write `json:"files" minItems:"1" maxItems:"1000"`
+
+	pieces [][]byte // the files' bytes, when they are not written in Files any more
+}
+
+// WriteManyResult is what became of the files, in their order.
+type WriteManyResult struct {
+	Files  []WrittenFile `json:"files"`
+	Failed int           `json:"failed" doc:"How many have an error"`
+}
+
+// WrittenFile is a file of a batch, or why it was not written.
+type WrittenFile struct {
+	Path  string              `json:"path" doc:"As it was given"`
+	File  *providers.FileInfo `json:"file,omitempty"`
+	Error *models.JobError    `json:"error,omitempty"`
+}
+
+// Kind implements Args.
+func (w *WriteMany) Kind() string { return "write-many" }
+
+// Validate implements Args. A path that is wrong is an error of its file alone.
+func (w *WriteMany) Validate() error {
+	if len(w.Files) == 0 || len(w.Files) > providers.MaxBatch {
+		return invalid("files", "must be 1 to %d, not %d", providers.MaxBatch, len(w.Files))
+	}
+	for _, f := range w.Files {
+		if _, err := parseMode(f.Mode); err != nil {
+			return invalid("files.mode", "%q is not a file mode such as 0644", f.Mode)
+		}
+		if err := noNUL("files.path", f.Path); err != nil {
+			return err
+		}
+	}
+	_, err := w.bytes()
+	return err
+}
+
+func (w *WriteMany) bytes() ([][]byte, error) {
+	if w.pieces != nil {
+		return w.pieces, nil
+	}
+	var pieces [][]byte
+	for _, f := range w.Files {
+		b, err := decode("files.content", f.Content, f.Encoding)
+		if err != nil {
+			return nil, err
+		}
+		pieces = append(pieces, b)
+	}
+	return pieces, nil
+}
+
+func (w *WriteMany) takeBlob() ([]byte, error) {
+	pieces, err := w.bytes()
+	for i := range w.Files {
+		w.Files[i].Content, w.Files[i].Encoding = "", ""
+	}
+	return pack(pieces), err
+}
+
+func (w *WriteMany) setBlob(b []byte) { w.pieces = unpack(b, len(w.Files)) }
+
+func (w *WriteMany) run(ctx context.Context, a *attempt) (result, error) {
+	pieces, err := w.bytes()
+	if err != nil {
+		return result{}, err
+	}
+	files := make([]providers.FileWrite, len(w.Files))
+	for i, f := range w.Files {
+		mode, err := parseMode(f.Mode)
+		if err != nil {
+			return result{}, err
+		}
+		files[i] = providers.FileWrite{Path: f.Path, Data: pieces[i], Mode: mode}
+	}
+	return a.tools(ctx, func(t providers.FileTools) (any, error) {
+		outcomes, err := t.WriteFiles(ctx, files)
+		if err != nil {
+			return nil, err
+		}
+		var res WriteManyResult
+		for i, o := range outcomes {
+			written := WrittenFile{Path: files[i].Path, Error: fileError(o.Err)}
+			if o.Err == nil {
+				written.File = &o.File
+			} else {
+				res.Failed++
+			}
+			res.Files = append(res.Files, written)
+		}
+		return res, nil
+	})
+}
+
+// ReadMany reads files. One that cannot be read does not keep the others from it.
+type ReadMany struct {
+	Paths []string `json:"paths" minItems:"1" maxItems:"1000"`
+}
+
+// ReadManyResult is what became of the paths, in their order. The job's document holds the files' bytes, too.
+type ReadManyResult struct {
+	Files  []ReadFile `json:"files"`
+	Failed int        `json:"failed" doc:"How many have an error"`
+}
+
+// ReadFile is a file of a batch, or why it was not read. Together the files may hold 16 MiB; those for which there is
+// no room left have the error too_large.
+type ReadFile struct {
+	Path            string           `json:"path" doc:"As it was given"`
+	Size            int              `json:"size" doc:"Bytes"`
+	Content         *string          `json:"content,omitempty" doc:"Not in lists"`
+	ContentEncoding string           `json:"content_encoding,omitempty" enum:"utf-8,base64" doc:"base64 where the bytes are no UTF-8"`
+	Error           *models.JobError `json:"error,omitempty"`
+}
+
+// Kind implements Args.
+func (r *ReadMany) Kind() string { return "read-many" }
+
+// Validate implements Args.
+func (r *ReadMany) Validate() error {
+	if len(r.Paths) == 0 || len(r.Paths) > providers.MaxBatch {
+		return invalid("paths", "must be 1 to %d, not %d", providers.MaxBatch, len(r.Paths))
+	}
+	for _, path := range r.Paths {
+		if err := noNUL("paths", path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run leaves the bytes of the files to the job's content, one file behind the other.
+func (r *ReadMany) run(ctx context.Context, a *attempt) (result, error) {
+	sb, err := a.open(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	outcomes, err := emulated.Tools(sb).ReadFiles(ctx, r.Paths, maxRead)
+	if err != nil {
+		return result{}, err
+	}
+	var res ReadManyResult
+	var content []byte
+	for i, o := range outcomes {
+		read := ReadFile{Path: r.Paths[i], Size: len(o.Data), Error: fileError(o.Err)}
+		if o.Err != nil {
+			res.Failed++
+		}
+		res.Files, content = append(res.Files, read), append(content, o.Data...)
+	}
+	return result{value: res, content: content}, nil
+}
+
+// SplitContent gives each file of the result its bytes out of the job's content.
+func (r *ReadManyResult) SplitContent(content []byte, encode func([]byte) (*string, string)) {
+	for i := range r.Files {
+		f := &r.Files[i]
+		if f.Error != nil || f.Size > len(content) {
+			continue
+		}
+		f.Content, f.ContentEncoding = encode(content[:f.Size])
+		content = content[f.Size:]
+	}
+}
+
+func fileError(err *providers.Error) *models.JobError {
+	if err == nil {
+		return nil
+	}
+	return &models.JobError{Code: string(err.Class), Message: err.Message, Retryable: err.Retryable()}
+}

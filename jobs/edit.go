@@ -1,0 +1,109 @@
+package jobs
+
+import (
+	"context"
+
+	"sandyard/providers"
+)
+
+// Bounds of one edit.
+const (
+	maxEdits     = 100
+	maxEditBytes = 4 << 20
+)
+
+// Edit replaces pieces of one file, all of them or none.
+type Edit struct {
+	Path  string        `json:"path"`
+	Edits []Replacement `json:"edits" minItems:"1" maxItems:"100" doc:"Made one after the other, each in what the one before has left. If one cannot be made the file stays as it is"`
+
+	pieces [][]byte // old and new of each edit, when they are not written in Edits any more
+}
+
+// Replacement is one change of an edit.
+type Replacement struct {
+	OldString  string `json:"old_string,omitempty" doc:"What to replace, exactly as it stands in the file"`
+	NewString  string `json:"new_string,omitempty" doc:"What to put in its place; default nothing"`
+	Encoding   string `json:"encoding,omitempty" enum:"utf-8,base64" doc:"How both are written here; default utf-8"`
+	Count      int    `json:"count,omitempty" minimum:"0" doc:"How often old_string must occur; default once. None is the error text_not_found, another number text_ambiguous"`
+	ReplaceAll bool   `json:"replace_all,omitempty" doc:"Replace all that occur, at least one, in place of count"`
+}
+
+// EditResult is the file after its edits.
+type EditResult struct {
+	File     providers.FileInfo `json:"file"`
+	Replaced []int              `json:"replaced" doc:"How often each edit replaced"`
+}
+
+// Kind implements Args.
+func (e *Edit) Kind() string { return "edit" }
+
+// Validate implements Args.
+func (e *Edit) Validate() error {
+	if len(e.Edits) == 0 || len(e.Edits) > maxEdits {
+		return invalid("edits", "must be 1 to %d, not %d", maxEdits, len(e.Edits))
+	}
+	pieces, err := e.bytes()
+	if err != nil {
+		return err
+	}
+	size := 0
+	for i, r := range e.Edits {
+		size += len(pieces[2*i]) + len(pieces[2*i+1])
+		switch {
+		case len(pieces[2*i]) == 0:
+			return invalid("edits.old_string", "is empty; use write to make or fill a file")
+		case r.Count < 0 || r.ReplaceAll && r.Count > 0:
+			return invalid("edits.count", "must be a positive number, and not stand beside replace_all")
+		}
+	}
+	if size > maxEditBytes {
+		return invalid("edits", "hold %d bytes, at most %d are possible; write the file instead", size, maxEditBytes)
+	}
+	return checkPath("path", e.Path)
+}
+
+func (e *Edit) bytes() ([][]byte, error) {
+	if e.pieces != nil {
+		return e.pieces, nil
+	}
+	var pieces [][]byte
+	for _, r := range e.Edits {
+		before, err := decode("edits.old_string", r.OldString, r.Encoding)
+		if err != nil {
+			return nil, err
+		}
+		after, err := decode("edits.new_string", r.NewString, r.Encoding)
+		if err != nil {
+			return nil, err
+		}
+		pieces = append(pieces, before, after)
+	}
+	return pieces, nil
+}
+
+func (e *Edit) takeBlob() ([]byte, error) {
+	pieces, err := e.bytes()
+	for i := range e.Edits {
+		e.Edits[i].OldString, e.Edits[i].NewString, e.Edits[i].Encoding = "", "", ""
+	}
+	return pack(pieces), err
+}
+
+func (e *Edit) setBlob(b []byte) { e.pieces = unpack(b, 2*len(e.Edits)) }
+
+// run names the edit after its job, so that another attempt does not make it twice.
+func (e *Edit) run(ctx context.Context, a *attempt) (result, error) {
+	pieces, err := e.bytes()
+	if err != nil {
+		return result{}, err
+	}
+	wish := providers.Edit{Name: a.job.ID, Path: e.Path}
+	for i, r := range e.Edits {
+		wish.Edits = append(wish.Edits, providers.Replacement{Old: pieces[2*i], New: pieces[2*i+1], Count: r.Count, All: r.ReplaceAll})
+	}
+	return a.tools(ctx, func(t providers.FileTools) (any, error) {
+		edited, err := t.Edit(ctx, wish)
+		return EditResult(edited), err
+	})
+}

@@ -1,0 +1,95 @@
+package jobs_test
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers"
+	"sandyard/providers/fake"
+)
+
+func doubled() *jobs.Edit {
+	return &jobs.Edit{Path: "f", Edits: []jobs.Replacement{{OldString: "a", NewString: "aa"}}}
+}
+
+func TestAnEditWhoseAnswerIsLostIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(4)
+	r.scheduler()
+	for before := 1; before < 5; before++ { // so many of the calls that the fake provider makes of an edit are answered
+		box, _ := r.create(jobs.CreateSandbox{})
+		r.wait(r.submit(box, &jobs.Write{Path: "f", Content: "a"}, options()))
+		r.state.Inject(fake.Fault{Op: fake.OpFile, Sandbox: box, Times: before})
+		r.state.Inject(fake.Fault{Op: fake.OpFile, Sandbox: box, After: true, Err: providers.Errorf(providers.Unavailable, "lost")})
+		j := r.wait(r.submit(box, doubled(), options()))
+		var res jobs.EditResult
+		r.must(json.Unmarshal(j.Result, &res))
+		if j.State != models.Succeeded || j.Attempt != 2 || !slices.Equal(res.Replaced, []int{1}) {
+			t.Errorf("after %d calls: %s after %d attempts: %+v %+v", before, j.State, j.Attempt, res, j.Error)
+		}
+		if j := r.wait(r.submit(box, &jobs.Read{Path: "f"}, options())); string(j.Content) != "aa" {
+			t.Errorf("after %d calls: the file holds %q", before, j.Content)
+		}
+	}
+}
+
+func TestFileToolsKeepTheirBytesForARetry(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(4)
+	r.scheduler()
+	box, _ := r.create(jobs.CreateSandbox{})
+	many := r.submit(box, &jobs.WriteMany{Files: []jobs.Write{{Path: "x", Content: "AP8=", Encoding: "base64"}, {Path: "f", Content: "a", Mode: "0600"}}}, options())
+	edited := r.submit(box, doubled(), options())
+	if j := r.wait(edited); j.State != models.Succeeded {
+		t.Fatalf("%s: %+v", j.State, j.Error)
+	}
+	again := func(job string) {
+		out, err := r.client.Retry(t.Context(), job, options())
+		r.must(err)
+		if j := r.wait(out.Jobs[0].ID); j.State != models.Succeeded {
+			t.Fatalf("the retry of %s ended %s: %+v", j.Kind, j.State, j.Error)
+		}
+	}
+	again(many)
+	again(edited)
+	j := r.wait(r.submit(box, &jobs.ReadMany{Paths: []string{"f", "none", "x"}}, options()))
+	var res jobs.ReadManyResult
+	r.must(json.Unmarshal(j.Result, &res))
+	if string(j.Content) != "aa\x00\xff" || res.Failed != 1 || len(res.Files) != 3 || res.Files[1].Error == nil || res.Files[1].Error.Code != "file_not_found" {
+		t.Errorf("%q, %+v", j.Content, res)
+	}
+}
+
+func TestFileToolsSayWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	box, _ := r.create(jobs.CreateSandbox{})
+	for name, args := range map[string]jobs.Args{
+		"no edit":       &jobs.Edit{Path: "f"},
+		"empty text":    &jobs.Edit{Path: "f", Edits: []jobs.Replacement{{NewString: "a"}}},
+		"both":          &jobs.Edit{Path: "f", Edits: []jobs.Replacement{{OldString: "a", Count: 1, ReplaceAll: true}}},
+		"no base64":     &jobs.Edit{Path: "f", Edits: []jobs.Replacement{{OldString: "!", Encoding: "base64"}}},
+		"no path":       &jobs.Edit{Edits: []jobs.Replacement{{OldString: "a"}}},
+		"too much":      &jobs.Edit{Path: "f", Edits: []jobs.Replacement{{OldString: "a", NewString: string(make([]byte, 5<<20))}}},
+		"no pattern":    &jobs.Glob{},
+		"limit":         &jobs.Glob{Pattern: "*", Limit: 100_000},
+		"no expression": &jobs.Grep{},
+		"context":       &jobs.Grep{Pattern: "a", Context: 21},
+		"nothing":       &jobs.WriteMany{},
+		"mode":          &jobs.WriteMany{Files: []jobs.Write{{Path: "f", Mode: "rw"}}},
+		"bytes":         &jobs.WriteMany{Files: []jobs.Write{{Path: "f", Content: "!", Encoding: "base64"}}},
+		"no paths":      &jobs.ReadMany{},
+		"too many":      &jobs.ReadMany{Paths: make([]string, 1001)},
+	} {
+		_, err := r.client.Submit(t.Context(), box, args, options())
+		if invalid := (*jobs.InvalidError)(nil); !errors.As(err, &invalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
