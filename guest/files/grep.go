@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// MaxMatches is how many lines one Grep answers with at most; MaxContext how many it shows around each.
+	// MaxMatches is how many lines one Grep answers with at most.
 	MaxMatches = 10_000
+	// MaxContext is how many lines it shows before and after each.
 	MaxContext = 50
 	// maxSearched is how much of one file is searched, in bytes.
 	maxSearched = 256 << 20

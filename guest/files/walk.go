@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,6 +23,7 @@ const (
 	maxPending     = 8 << 20   // bytes of what was read of directories and not looked at yet
 	pendingCost    = 96        // of one such, beside its name
 	readAtOnce     = 512       // entries
+	maxDepth       = 200       // directories below the root: to open one costs as many steps
 )
 
 // errEnough ends a walk that has found what it may.
@@ -71,8 +73,8 @@ func (w *walk) take(dir place, steps []step) error {
 	for _, s := range steps {
 		w.pending -= len(s.name) + pendingCost
 		p := dir.join(s.name)
-		if len(p.abs) > maxPath {
-			w.truncated = true // no call could name it
+		if len(p.abs) > maxPath || strings.Count(p.rel, "/") > maxDepth {
+			w.truncated = true
 			continue
 		}
 		err := w.one(p, s)
