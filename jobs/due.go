@@ -12,29 +12,6 @@ import (
 // dueBatch bounds how many sandboxes one tick ends; they are submitted together and share commits.
 const dueBatch = 1000
 
-// fireTimeouts deletes or pauses sandboxes whose time is up.
-func (s *Scheduler) fireTimeouts(ctx context.Context) error {
-	return s.fire(ctx, s.store.DueTimeouts, "timeout", func(x models.Situation) bool {
-		due := !x.Now.Before(x.Sandbox.ExpiresAt) && x.Sandbox.EndedAt == nil && x.Sandbox.State != models.SandboxDeleting
-		return due && (x.Sandbox.OnTimeout != "pause" || x.Sandbox.Desired == models.DesiredRunning)
-	})
-}
-
-// reapIdle deletes sandboxes that no job has used for their idle timeout.
-func (s *Scheduler) reapIdle(ctx context.Context) error {
-	return s.fire(ctx, s.store.DueIdle, "idle", func(x models.Situation) bool {
-		idle := x.Now.Sub(x.Sandbox.LastActiveAt).Milliseconds() >= x.Sandbox.IdleTimeoutMS
-		return idle && !x.Active && x.Sandbox.Desired == models.DesiredRunning && x.Sandbox.State == models.SandboxRunning
-	})
-}
-
-// resumeDeletes submits a new delete for sandboxes that are to go while the one before has given up.
-func (s *Scheduler) resumeDeletes(ctx context.Context) error {
-	return s.fire(ctx, s.store.StuckDeletes, "deleted", func(x models.Situation) bool {
-		return x.Sandbox.EndedAt == nil && !x.Active
-	})
-}
-
 // fire submits the end of every sandbox that find returns and for which still holds when its row is locked.
 func (s *Scheduler) fire(ctx context.Context, find func(context.Context, int) ([]models.Sandbox, error), reason string,
 	still func(models.Situation) bool,

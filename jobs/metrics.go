@@ -11,8 +11,9 @@ import (
 
 // Metrics counts what a worker does.
 type Metrics struct {
-	duration *prometheus.HistogramVec
-	wait     *prometheus.HistogramVec
+	duration   *prometheus.HistogramVec
+	wait       *prometheus.HistogramVec
+	reconciled *prometheus.CounterVec
 }
 
 // NewMetrics registers a worker's metrics.
@@ -27,8 +28,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "sandyard_job_queue_seconds",
 			Help: "Time from a job's submission to its first claim.", Buckets: buckets,
 		}, []string{"kind"}),
+		reconciled: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandyard_reconciled_total",
+			Help: "Differences between an engine and the tables that were made good: orphan resources removed, sandboxes lost, states repaired.",
+		}, []string{"what"}),
 	}
-	reg.MustRegister(m.duration, m.wait)
+	for _, what := range kindsOfDifference() {
+		m.reconciled.WithLabelValues(what)
+	}
+	reg.MustRegister(m.duration, m.wait, m.reconciled)
 	return m
 }
 

@@ -70,13 +70,23 @@ func (r *rig) must(err error) {
 }
 
 // worker starts another worker on the rig's backend.
-func (r *rig) worker(slots int) *jobs.Worker {
+func (r *rig) worker(slots int, change ...func(*jobs.WorkerConfig)) *jobs.Worker {
 	r.t.Helper()
-	p := fake.New(fake.Options{State: r.state, PerNode: true})
-	w := jobs.NewWorker(jobs.WorkerConfig{
+	return r.workerOn(r.state, slots, change...)
+}
+
+// workerOn starts a worker on some backend, which is an engine of its own unless change says otherwise.
+func (r *rig) workerOn(state *fake.State, slots int, change ...func(*jobs.WorkerConfig)) *jobs.Worker {
+	r.t.Helper()
+	p := fake.New(fake.Options{State: state, PerNode: true})
+	c := jobs.WorkerConfig{
 		Store: r.store, Redis: r.redis, Provider: p, Engine: "engine", Slots: slots,
-		Lease: 3 * time.Second, Grace: 5 * time.Second, Webhooks: r.hooks, Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: r.log,
-	})
+		Lease: 10 * time.Second, Grace: 5 * time.Second, Webhooks: r.hooks, Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: r.log,
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	w := jobs.NewWorker(c)
 	r.must(w.Start(r.t.Context()))
 	r.t.Cleanup(func() {
 		w.Stop(context.Background())
@@ -85,10 +95,15 @@ func (r *rig) worker(slots int) *jobs.Worker {
 	return w
 }
 
-func (r *rig) scheduler() {
-	s := jobs.NewScheduler(r.store, r.client, r.queue, r.hooks, r.log)
+func (r *rig) scheduler(change ...func(*jobs.SchedulerConfig)) *jobs.Scheduler {
+	c := jobs.SchedulerConfig{Store: r.store, Client: r.client, Queue: r.queue, Webhooks: r.hooks, Log: r.log}
+	for _, f := range change {
+		f(&c)
+	}
+	s := jobs.NewScheduler(c)
 	s.Start(r.t.Context())
 	r.t.Cleanup(s.Stop)
+	return s
 }
 
 func options() jobs.Options { return jobs.Options{TenantID: tenant, Actor: "test"} }

@@ -9,26 +9,49 @@ import (
 	"sandyard/models"
 )
 
-// Scheduler turns what time or a crash has left into ordinary jobs. Any number may run: every step is a conditional
-// change that only one of them can make.
+// SchedulerConfig is what a scheduler is made of.
+type SchedulerConfig struct {
+	Store    *models.Store
+	Client   *Client
+	Queue    *Queue
+	Webhooks *Webhooks
+	// LostAfter is how long sandboxes wait for a worker to come back to their engine; 0 = DefaultLostAfter.
+	LostAfter time.Duration
+	Log       *slog.Logger
+}
+
+// DefaultLostAfter is long enough to restart a machine.
+const DefaultLostAfter = 5 * time.Minute
+
+// Scheduler turns what time or a crash has left into ordinary jobs. Any number may run: one leads, and two at once are
+// harmless, because every step is a conditional change that only one of them can make.
 type Scheduler struct {
-	store    *models.Store
-	client   *Client
-	queue    *Queue
-	webhooks *Webhooks
-	log      *slog.Logger
-	quit     context.CancelFunc
-	loops    sync.WaitGroup
+	store     *models.Store
+	client    *Client
+	queue     *Queue
+	webhooks  *Webhooks
+	lostAfter time.Duration
+	log       *slog.Logger
+	leader    *leader
+	quit      func()
+	loops     sync.WaitGroup
 }
 
 // NewScheduler makes a scheduler. Start sets it to work.
-func NewScheduler(store *models.Store, client *Client, queue *Queue, webhooks *Webhooks, log *slog.Logger) *Scheduler {
-	return &Scheduler{store: store, client: client, queue: queue, webhooks: webhooks, log: log}
+func NewScheduler(c SchedulerConfig) *Scheduler {
+	if c.LostAfter == 0 {
+		c.LostAfter = DefaultLostAfter
+	}
+	return &Scheduler{
+		store: c.Store, client: c.Client, queue: c.Queue, webhooks: c.Webhooks, lostAfter: c.LostAfter, log: c.Log,
+		leader: newLeader(c.Store, "scheduler", leaderLease, c.Log),
+	}
 }
 
-// Start begins the loops.
+// Start begins the loops, which rest while another scheduler leads.
 func (s *Scheduler) Start(ctx context.Context) {
-	ctx, s.quit = context.WithCancel(context.WithoutCancel(ctx))
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	leading, resign := context.WithCancel(context.WithoutCancel(ctx))
 	for _, l := range []struct {
 		name  string
 		every time.Duration
@@ -38,24 +61,30 @@ func (s *Scheduler) Start(ctx context.Context) {
 		{"timeouts", 250 * time.Millisecond, s.fireTimeouts},
 		{"idle", 500 * time.Millisecond, s.reapIdle},
 		{"deletes", 5 * time.Second, s.resumeDeletes},
+		{"lost", time.Second, s.endLost},
 		{"webhooks", time.Second, s.dispatchWebhooks},
 		{"housekeeping", time.Minute, s.keepHouse},
 	} {
 		s.loops.Go(func() { s.loop(ctx, l.name, l.every, l.tick) })
 	}
+	var lead sync.WaitGroup
+	lead.Go(func() { s.leader.loop(leading) })
+	s.quit = sync.OnceFunc(func() { // the lease goes when the loops have ended
+		stop()
+		s.loops.Wait()
+		resign()
+		lead.Wait()
+	})
 	s.log.InfoContext(ctx, "scheduler started")
 }
 
-// Stop ends the loops after the tick they are in.
-func (s *Scheduler) Stop() {
-	s.quit()
-	s.loops.Wait()
-}
+// Stop ends the loops after the tick they are in and lets another scheduler lead.
+func (s *Scheduler) Stop() { s.quit() }
 
 func (s *Scheduler) loop(ctx context.Context, name string, every time.Duration, tick func(context.Context) error) {
 	t := time.NewTicker(every)
 	defer t.Stop()
-	for {
+	for s.leader.await(ctx) {
 		if err := tick(ctx); err != nil && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "loop failed, trying again", "loop", name, "error", err)
 		}
@@ -70,19 +99,4 @@ func (s *Scheduler) loop(ctx context.Context, name string, every time.Duration, 
 func (s *Scheduler) dispatchWebhooks(ctx context.Context) error {
 	s.webhooks.dispatch(ctx)
 	return nil
-}
-
-// keepHouse forgets what nobody needs any more.
-func (s *Scheduler) keepHouse(ctx context.Context) error {
-	const nodeAge, keyAge = time.Minute, 24 * time.Hour
-	nodes, err := s.store.PruneNodes(ctx, nodeAge)
-	if err != nil {
-		return err
-	}
-	for _, n := range nodes {
-		if err := s.queue.forget(ctx, "node-"+n); err != nil {
-			return err
-		}
-	}
-	return s.store.PruneKeys(ctx, keyAge)
 }

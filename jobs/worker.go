@@ -28,9 +28,13 @@ type WorkerConfig struct {
 	MaxSandboxes int
 	Lease        time.Duration // how long a job or a sandbox waits for a worker that has gone silent
 	Grace        time.Duration // how long Stop waits for running jobs before it hands them over
-	Webhooks     *Webhooks
-	Metrics      *Metrics
-	Log          *slog.Logger
+	// Reconcile is the time between comparisons of the engine with the tables; 0 = never.
+	Reconcile time.Duration
+	// ReconcileGrace is how long a difference that may pass by itself is left alone.
+	ReconcileGrace time.Duration
+	Webhooks       *Webhooks
+	Metrics        *Metrics
+	Log            *slog.Logger
 }
 
 // Worker runs jobs against one provider. It is a node: sandboxes that live on its engine are held by it.
@@ -47,23 +51,24 @@ type Worker struct {
 	metrics  *Metrics
 	log      *slog.Logger
 
-	slots   chan struct{}
-	servers []*server
-	redis   *redis.Options
-	rdb     *redis.Client
-	kick    chan struct{} // heart, beat now
-	quit    chan struct{}
-	stopped sync.Once
-	loops   sync.WaitGroup
-	mu      sync.Mutex
-	held    map[string]*attempt // by job id
+	slots      chan struct{}
+	servers    []*server
+	redis      *redis.Options
+	rdb        *redis.Client
+	reconciler *reconciler   // nil = none
+	kick       chan struct{} // heart, beat now
+	quit       chan struct{}
+	stopped    sync.Once
+	loops      sync.WaitGroup
+	mu         sync.Mutex
+	held       map[string]*attempt // by job id
 }
 
 // NewWorker makes a worker. Start sets it to work.
 func NewWorker(c WorkerConfig) *Worker {
 	rdb := NewRedis(c.Redis)
 	name := c.Provider.Capabilities().Provider
-	return &Worker{
+	w := &Worker{
 		store: c.Store, queue: NewQueue(rdb, c.Log), provider: c.Provider, rdb: rdb, redis: c.Redis,
 		node:  models.Node{ID: models.NewID("n"), Provider: name, Engine: c.Engine, Slots: c.Slots, Gateway: c.Gateway},
 		room:  c.MaxSandboxes,
@@ -72,6 +77,10 @@ func NewWorker(c WorkerConfig) *Worker {
 		slots: make(chan struct{}, c.Slots), kick: make(chan struct{}, 1), quit: make(chan struct{}),
 		held: map[string]*attempt{},
 	}
+	if c.Reconcile > 0 {
+		w.reconciler = w.newReconciler(c.Reconcile, c.ReconcileGrace)
+	}
+	return w
 }
 
 // Node is the id under which the worker holds sandboxes.
@@ -85,6 +94,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	w.log = w.log.With("node", w.node.ID)
 	w.loops.Go(w.beatLoop)
 	w.loops.Go(w.interruptLoop)
+	w.reconcile(ctx)
 	jobs := []string{"node-" + w.node.ID, w.node.Provider}
 	for _, s := range []*server{
 		w.newServer(ctx, jobs, cap(w.slots), asynq.HandlerFunc(w.handle)),
@@ -97,6 +107,20 @@ func (w *Worker) Start(ctx context.Context) error {
 	}
 	w.log.InfoContext(ctx, "worker started", "slots", cap(w.slots), "engine", w.node.Engine)
 	return nil
+}
+
+// reconcile keeps the engine and the tables alike until the worker stops.
+func (w *Worker) reconcile(ctx context.Context) {
+	if w.reconciler == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	w.loops.Go(func() {
+		<-w.quit
+		cancel()
+	})
+	w.loops.Go(func() { w.reconciler.lead.loop(ctx) })
+	w.loops.Go(func() { w.reconciler.loop(ctx) })
 }
 
 // Stop takes no new jobs, gives the running ones their grace, hands the others to whoever comes next, and lets go of

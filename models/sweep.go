@@ -29,7 +29,7 @@ func (s *Store) jobsWhere(ctx context.Context, limit int, cond, order string) ([
 }
 
 // Recover takes a job from a worker whose lease has ended: back to the queue, or to its end where it was to be
-// cancelled or has killed too many workers.
+// cancelled, has killed too many workers or has lost its sandbox.
 func (s *Store) Recover(ctx context.Context, j Job) (Finished, error) {
 	var f Finished
 	err := s.tx(ctx, func(tx *gorm.DB) error {
@@ -40,14 +40,15 @@ func (s *Store) Recover(ctx context.Context, j Job) (Finished, error) {
 		var to JobState
 		err = tx.Raw(`
 			UPDATE jobs SET requeue_reason = 'its worker has gone silent', node_id = NULL, lease_until = NULL, dispatched_at = NULL, ready_at = now(),
-				state = CASE WHEN cancel_requested_at IS NOT NULL THEN 'cancelled' WHEN attempt >= @max THEN 'lost' ELSE 'queued' END,
-				finished_at = CASE WHEN cancel_requested_at IS NOT NULL OR attempt >= @max THEN now() END,
-				error = CASE WHEN cancel_requested_at IS NOT NULL THEN CAST(@cancelled AS jsonb) WHEN attempt >= @max THEN CAST(@lost AS jsonb) END
+				state = CASE WHEN cancel_requested_at IS NOT NULL THEN 'cancelled' WHEN attempt >= @max OR @ended THEN 'lost' ELSE 'queued' END,
+				finished_at = CASE WHEN cancel_requested_at IS NOT NULL OR attempt >= @max OR @ended THEN now() END,
+				error = CASE WHEN cancel_requested_at IS NOT NULL THEN CAST(@cancelled AS jsonb)
+					WHEN attempt >= @max OR @ended THEN CAST(@lost AS jsonb) END
 			WHERE id = @id AND attempt = @attempt AND state = 'running' AND lease_until < now() RETURNING state`,
 			map[string]any{
-				"id": j.ID, "attempt": j.Attempt, "max": maxLosses,
+				"id": j.ID, "attempt": j.Attempt, "max": maxLosses, "ended": box.EndedAt != nil && j.Kind != KindDelete,
 				"cancelled": jsonText(JobError{Code: "cancelled", Message: "the job was cancelled while its worker was away"}),
-				"lost":      jsonText(JobError{Code: "worker_lost", Message: "every worker that ran this job died; its outcome is unknown"}),
+				"lost":      jsonText(whyLost(box)),
 			}).Scan(&to).Error
 		if err != nil || to == "" {
 			return err
@@ -56,6 +57,13 @@ func (s *Store) Recover(ctx context.Context, j Job) (Finished, error) {
 		return err
 	})
 	return f, err
+}
+
+func whyLost(box Sandbox) JobError {
+	if box.EndedAt != nil {
+		return sandboxGone(box)
+	}
+	return JobError{Code: "worker_lost", Message: "every worker that ran this job died; its outcome is unknown"}
 }
 
 func (s *Store) recovered(tx *gorm.DB, box *Sandbox, j Job, to JobState) (Finished, error) {

@@ -101,7 +101,7 @@ type Worker struct {
 	Sandboxes
 	Callbacks
 	Health       string        `env:"HEALTH_ADDR" envDefault:":8081" doc:"where a worker or scheduler answers /healthz, /readyz and /metrics"`
-	Fleet        string        `env:"SANDYARD_FLEET" envDefault:"sandyard" doc:"names this installation on an engine that others use, too"`
+	Fleet        string        `env:"SANDYARD_FLEET" envDefault:"sandyard" doc:"names this installation on its engines; a worker removes what carries the name and is not in its database"`
 	DockerHost   string        `env:"DOCKER_HOST" doc:"the Docker engine; default its usual socket"`
 	Runtime      string        `env:"SANDBOX_RUNTIME" doc:"OCI runtime of sandboxes, such as runsc; default the engine's"`
 	Pull         bool          `env:"SANDBOX_PULL" envDefault:"false" doc:"fetch missing template images when a worker starts; jobs never do"`
@@ -114,16 +114,15 @@ type Worker struct {
 	PoolSize     int           `env:"POOL_SIZE" envDefault:"4" doc:"started containers of each template that wait for sandboxes on a worker; 0 = none"`
 	PoolMax      int           `env:"POOL_MAX" envDefault:"16" doc:"how many may wait when as many sandboxes were made within the last minute"`
 	Lease        time.Duration `env:"LEASE" envDefault:"10s" doc:"how long jobs and sandboxes wait for a worker that has gone silent"`
+	Reconcile    time.Duration `env:"RECONCILE_EVERY" envDefault:"15s" doc:"how often a worker compares its engine with the database"`
+	Patience     time.Duration `env:"RECONCILE_GRACE" envDefault:"1m" doc:"how long a container without a sandbox, or a sandbox without a container, is left alone"`
 	Grace        time.Duration `env:"DRAIN_GRACE" envDefault:"20s" doc:"how long a stopping worker lets jobs finish before it hands them over"`
 }
 
 // Validate says everything that is wrong.
 func (c Worker) Validate() error {
-	var lease error
-	if c.Lease < time.Second {
-		lease = fmt.Errorf("LEASE is %v, it must be at least 1s", c.Lease)
-	}
-	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), lease, positive("WORKER_SLOTS", c.Slots),
+	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), atLeast("LEASE", c.Lease, time.Second),
+		atLeast("RECONCILE_EVERY", c.Reconcile, 100*time.Millisecond), atLeast("RECONCILE_GRACE", c.Patience, 0), positive("WORKER_SLOTS", c.Slots),
 		positive("MAX_SANDBOXES", c.MaxSandboxes), notNegative("POOL_SIZE", c.PoolSize), notNegative("POOL_MAX", c.PoolMax))
 }
 
@@ -141,8 +140,18 @@ type Scheduler struct {
 	Common
 	Sandboxes
 	Callbacks
-	Health string `env:"HEALTH_ADDR" envDefault:":8081" doc:"where a worker or scheduler answers /healthz, /readyz and /metrics"`
+	Health    string        `env:"HEALTH_ADDR" envDefault:":8081" doc:"where a worker or scheduler answers /healthz, /readyz and /metrics"`
+	LostAfter time.Duration `env:"LOST_AFTER" envDefault:"5m" doc:"how long sandboxes wait for a worker to come back to their engine before they are lost"`
 }
 
 // Validate says everything that is wrong.
-func (c Scheduler) Validate() error { return errors.Join(c.Common.validate(), c.Sandboxes.validate()) }
+func (c Scheduler) Validate() error {
+	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), atLeast("LOST_AFTER", c.LostAfter, time.Second))
+}
+
+func atLeast(name string, d, least time.Duration) error {
+	if d < least {
+		return fmt.Errorf("%s is %v, it must be at least %v", name, d, least)
+	}
+	return nil
+}

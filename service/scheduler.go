@@ -26,7 +26,10 @@ func RunScheduler(ctx context.Context, c Scheduler, log *slog.Logger) error {
 // Schedule runs the loops until ctx ends.
 func Schedule(ctx context.Context, c Scheduler, p *Parts, log *slog.Logger) {
 	client := jobs.NewClient(p.Store, p.Queue, c.catalog(), log)
-	s := jobs.NewScheduler(p.Store, client, p.Queue, jobs.NewWebhooks(p.Store, p.Queue, c.Allow, log), log)
+	s := jobs.NewScheduler(jobs.SchedulerConfig{
+		Store: p.Store, Client: client, Queue: p.Queue, Webhooks: jobs.NewWebhooks(p.Store, p.Queue, c.Allow, log),
+		LostAfter: c.LostAfter, Log: log,
+	})
 	s.Start(ctx)
 	<-ctx.Done()
 	s.Stop()

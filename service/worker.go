@@ -52,7 +52,8 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	}
 	w := jobs.NewWorker(jobs.WorkerConfig{
 		Store: p.Store, Redis: p.redis, Provider: backend, Engine: engine, Slots: c.Slots, MaxSandboxes: c.MaxSandboxes,
-		Gateway: d.url, Lease: c.Lease, Grace: c.Grace, Webhooks: jobs.NewWebhooks(p.Store, p.Queue, c.Allow, log),
+		Gateway: d.url, Lease: c.Lease, Grace: c.Grace,
+		Reconcile: c.Reconcile, ReconcileGrace: c.Patience, Webhooks: jobs.NewWebhooks(p.Store, p.Queue, c.Allow, log),
 		Metrics: jobs.NewMetrics(reg), Log: log,
 	})
 	closeDoor, err := d.serve(ctx, p, backend, w.Node(), log)

@@ -1,0 +1,21 @@
+package jobs
+
+import (
+	"context"
+	"time"
+)
+
+// keepHouse forgets what nobody needs any more.
+func (s *Scheduler) keepHouse(ctx context.Context) error {
+	const nodeAge, keyAge = time.Minute, 24 * time.Hour
+	nodes, err := s.store.PruneNodes(ctx, nodeAge)
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		if err := s.queue.forget(ctx, "node-"+n); err != nil {
+			return err
+		}
+	}
+	return s.store.PruneKeys(ctx, keyAge)
+}

@@ -1,0 +1,115 @@
+package jobs
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"sandyard/models"
+)
+
+const (
+	// leaderLease is how long the work waits for a leader that has died; one that stops gives the lease back.
+	leaderLease = 5 * time.Second
+	leaderBeat  = time.Second
+)
+
+// leader lets one of any number of processes do some work. Two that believe it for a moment are harmless, for each step
+// of the work is a conditional change of its own; the lease saves the others the questions.
+type leader struct {
+	store        *models.Store
+	name, holder string
+	lease        time.Duration
+	log          *slog.Logger
+
+	mu    sync.Mutex
+	until time.Time     // we lead until then
+	won   chan struct{} // closed while we lead
+}
+
+func newLeader(store *models.Store, name string, lease time.Duration, log *slog.Logger) *leader {
+	return &leader{store: store, name: name, holder: models.NewID("l"), lease: lease, log: log, won: make(chan struct{})}
+}
+
+// loop takes the lease, and takes it again, until ctx ends; then it gives it back.
+func (l *leader) loop(ctx context.Context) {
+	beat := time.NewTicker(leaderBeat)
+	defer beat.Stop()
+	for {
+		l.try(ctx)
+		select {
+		case <-beat.C:
+		case <-ctx.Done():
+			l.resign(context.WithoutCancel(ctx))
+			return
+		}
+	}
+}
+
+func (l *leader) try(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, l.lease)
+	defer cancel()
+	asked := time.Now() // the lease began after that
+	ours, err := l.store.TakeLease(ctx, l.name, l.holder, l.lease)
+	switch {
+	case err != nil:
+		l.log.WarnContext(ctx, "lease not renewed", "lease", l.name, "error", err)
+	case ours:
+		l.lead(asked.Add(l.lease))
+	default:
+		l.lead(time.Time{})
+	}
+}
+
+// lead notes until when we lead.
+func (l *leader) lead(until time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was, is := !l.until.IsZero(), !until.IsZero()
+	l.until = until
+	switch {
+	case is && !was:
+		close(l.won)
+		l.log.Info("this process leads", "lease", l.name)
+	case was && !is:
+		l.won = make(chan struct{})
+		l.log.Info("another process leads", "lease", l.name)
+	}
+}
+
+// leads says whether we lead now, and what to wait on where we do not.
+func (l *leader) leads() (bool, <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.until.IsZero() && time.Now().After(l.until) { // the database was away, or this process was stopped
+		l.until, l.won = time.Time{}, make(chan struct{})
+	}
+	return !l.until.IsZero(), l.won
+}
+
+// await returns true as soon as we lead, and false when ctx has ended.
+func (l *leader) await(ctx context.Context) bool {
+	for {
+		ours, won := l.leads()
+		if ctx.Err() != nil {
+			return false
+		}
+		if ours {
+			return true
+		}
+		select {
+		case <-won:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func (l *leader) resign(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, l.lease)
+	defer cancel()
+	if err := l.store.DropLease(ctx, l.name, l.holder); err != nil {
+		l.log.WarnContext(ctx, "lease not given back, it will end by itself", "lease", l.name, "error", err)
+	}
+}

@@ -1,0 +1,190 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+// reconciler compares what a provider has with what the tables say it should have, and makes good the difference. It
+// exists because no clean-up is certain: a create may be finished after its caller has died, a container may be killed
+// or removed behind our back, an engine may come back with what was given up for lost.
+//
+// One worker of an engine does it at a time. Each step is conditional, so that two at once are harmless.
+type reconciler struct {
+	w     *Worker
+	every time.Duration
+	grace time.Duration
+	lead  *leader
+	// since is when a difference was first seen, by the sandbox's id. Clocks of engines are not believed.
+	since map[string]time.Time
+}
+
+// reconcileTimeout bounds one comparison.
+const reconcileTimeout = 2 * time.Minute
+
+func (w *Worker) newReconciler(every, grace time.Duration) *reconciler {
+	name := "reconcile/" + w.node.Provider + "/" + w.node.Engine
+	return &reconciler{
+		w: w, every: every, grace: grace, lead: newLeader(w.store, name, leaderLease, w.log), since: map[string]time.Time{},
+	}
+}
+
+// loop compares until ctx ends.
+func (r *reconciler) loop(ctx context.Context) {
+	t := time.NewTicker(r.every)
+	defer t.Stop()
+	for r.lead.await(ctx) {
+		if err := r.compare(ctx); err != nil && ctx.Err() == nil {
+			// An engine that does not answer proves nothing about its sandboxes.
+			r.w.log.WarnContext(ctx, "not reconciled, trying again", "error", err)
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// differences are what one comparison has found.
+type differences struct {
+	orphans []string                       // resources without a sandbox
+	lost    map[string]string              // sandboxes without a living resource, and why
+	changed map[string]models.SandboxState // sandboxes whose resource is in another state
+	bodies  map[string]bool                // of the lost: something is left to remove
+}
+
+func (r *reconciler) compare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
+	defer cancel()
+	// In this order: a row that was there before the list must be in it, and a resource in the list had its row before it.
+	rows, err := r.w.store.OnEngine(ctx, r.w.node)
+	if err != nil {
+		return err
+	}
+	found, err := r.w.provider.List(ctx)
+	if err != nil {
+		return err
+	}
+	d, err := r.differ(ctx, rows, found)
+	if err != nil {
+		return err
+	}
+	was := map[string]models.SandboxState{}
+	for _, b := range rows {
+		was[b.ID] = b.State
+	}
+	return errors.Join(r.removeOrphans(ctx, d), r.lose(ctx, d), r.observe(ctx, d, was))
+}
+
+// differ finds what is different, and of what may pass what has been so for longer than the grace.
+func (r *reconciler) differ(ctx context.Context, rows []models.Sandbox, found []providers.Instance) (differences, error) {
+	d := differences{lost: map[string]string{}, changed: map[string]models.SandboxState{}, bodies: map[string]bool{}}
+	there := map[string]providers.Instance{}
+	ids := make([]string, 0, len(found))
+	for _, i := range found {
+		there[i.ID] = i
+		ids = append(ids, i.ID)
+	}
+	unwanted, err := r.w.store.Unwanted(ctx, r.w.node, ids)
+	if err != nil {
+		return d, err
+	}
+	seen := map[string]bool{}
+	for _, id := range unwanted {
+		seen[id] = true
+		if r.lasts(id) {
+			d.orphans = append(d.orphans, id)
+		}
+	}
+	for _, b := range rows {
+		i, ok := there[b.ID]
+		switch {
+		case !ok:
+			seen[b.ID] = true
+			if r.lasts(b.ID) {
+				d.lost[b.ID] = "it was removed behind our back"
+			}
+		case i.State == providers.StateStopped:
+			d.lost[b.ID], d.bodies[b.ID] = "it died or was killed behind our back", true
+		case string(i.State) != string(b.State):
+			seen[b.ID] = true
+			if r.lasts(b.ID) {
+				d.changed[b.ID] = models.SandboxState(i.State)
+			}
+		}
+	}
+	for id := range r.since {
+		if !seen[id] {
+			delete(r.since, id)
+		}
+	}
+	return d, nil
+}
+
+// lasts says whether a difference has lasted for the grace.
+func (r *reconciler) lasts(id string) bool {
+	first, known := r.since[id]
+	if !known {
+		r.since[id] = time.Now()
+		return r.grace == 0
+	}
+	return time.Since(first) >= r.grace
+}
+
+func (r *reconciler) removeOrphans(ctx context.Context, d differences) error {
+	var errs []error
+	for _, id := range d.orphans {
+		if err := r.w.provider.Delete(ctx, id); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		delete(r.since, id)
+		r.note(ctx, "orphan", id, "resource without a sandbox removed")
+	}
+	return errors.Join(errs...)
+}
+
+func (r *reconciler) lose(ctx context.Context, d differences) error {
+	var errs []error
+	for id, reason := range d.lost {
+		f, err := r.w.store.Lose(ctx, id, r.w.node, reason)
+		if errors.Is(err, models.ErrNotDue) {
+			continue
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		r.note(ctx, "lost", id, "sandbox lost: "+reason)
+		r.w.queue.follow(ctx, f)
+		if d.bodies[id] {
+			errs = append(errs, r.w.provider.Delete(ctx, id))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *reconciler) observe(ctx context.Context, d differences, was map[string]models.SandboxState) error {
+	var errs []error
+	for id, seen := range d.changed {
+		changed, err := r.w.store.Observe(ctx, id, was[id], seen)
+		errs = append(errs, err)
+		if changed {
+			r.note(ctx, "repaired", id, "sandbox is "+string(seen)+", which nobody had asked for")
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *reconciler) note(ctx context.Context, what, sandbox, message string) {
+	r.w.metrics.reconciled.WithLabelValues(what).Inc()
+	r.w.log.WarnContext(ctx, "reconciled", "what", what, "sandbox_id", sandbox, "message", message)
+}
+
+// kindsOfDifference are the values of the metric's label, all of which are shown from the start.
+func kindsOfDifference() []string { return []string{"orphan", "lost", "repaired"} }

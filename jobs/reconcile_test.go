@@ -1,0 +1,185 @@
+package jobs_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers"
+	"sandyard/providers/fake"
+)
+
+// reconciling makes a worker compare often, and forgive for the given time only.
+func reconciling(grace time.Duration) func(*jobs.WorkerConfig) {
+	return func(c *jobs.WorkerConfig) { c.Reconcile, c.ReconcileGrace = 50*time.Millisecond, grace }
+}
+
+// plant makes a resource on a backend that no job has asked for.
+func (r *rig) plant(state *fake.State, id string) {
+	r.t.Helper()
+	_, err := fake.New(fake.Options{State: state}).Create(r.t.Context(), providers.Spec{ID: id, Image: "fake"})
+	r.must(err)
+}
+
+// has says whether a backend has a resource.
+func (r *rig) has(state *fake.State, id string) bool {
+	r.t.Helper()
+	list, err := fake.New(fake.Options{State: state}).List(r.t.Context())
+	r.must(err)
+	for _, i := range list {
+		if i.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// happened says whether a sandbox has had an event, with its reason.
+func (r *rig) happened(sandbox, event string) (reason string, ok bool) {
+	r.t.Helper()
+	list, err := r.store.Events(r.t.Context(), tenant, models.EventFilter{Sandbox: sandbox, Limit: 1000})
+	r.must(err)
+	for _, e := range list {
+		if e.Event == event {
+			if e.Reason != nil {
+				reason = *e.Reason
+			}
+			return reason, true
+		}
+	}
+	return "", false
+}
+
+func TestReconcileRemovesWhatNoSandboxHas(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	reg := prometheus.NewRegistry()
+	r.plant(r.state, "neverheardof")
+	r.worker(4, reconciling(200*time.Millisecond), func(c *jobs.WorkerConfig) { c.Metrics = jobs.NewMetrics(reg) })
+	kept, created := r.create(jobs.CreateSandbox{})
+	gone, _ := r.create(jobs.CreateSandbox{})
+	r.wait(created)
+	out, err := r.client.Delete(t.Context(), gone, false, options())
+	r.must(err)
+	r.wait(out.Jobs[0].ID)
+	r.plant(r.state, gone) // as a create that its engine finished after the delete
+	r.eventually("the orphans are removed", func() bool { return !r.has(r.state, "neverheardof") && !r.has(r.state, gone) })
+	if !r.has(r.state, kept) || r.sandbox(kept).State != models.SandboxRunning {
+		t.Errorf("the living sandbox is %s", r.sandbox(kept).State)
+	}
+	r.eventually("both are counted", func() bool { return counted(t, reg, "orphan") == 2 })
+	if n := counted(t, reg, "lost"); n != 0 {
+		t.Errorf("%v sandboxes were counted as lost", n)
+	}
+}
+
+func counted(t *testing.T, reg *prometheus.Registry, what string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "sandyard_reconciled_total" && m.GetLabel()[0].GetValue() == what {
+				return value(m)
+			}
+		}
+	}
+	t.Fatalf("nothing counts %s", what)
+	return 0
+}
+
+func value(m *dto.Metric) float64 { return m.GetCounter().GetValue() }
+
+func TestReconcileNoticesTheDeadAndTheVanished(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	r.worker(4, reconciling(200*time.Millisecond))
+	killed, made := r.create(jobs.CreateSandbox{})
+	removed, made2 := r.create(jobs.CreateSandbox{})
+	paused, _ := r.create(jobs.CreateSandbox{})
+	kept, made3 := r.create(jobs.CreateSandbox{})
+	for _, id := range []string{made, made2, made3, r.submit(paused, &jobs.Pause{}, options())} {
+		r.wait(id)
+	}
+	r.state.Crash(killed)
+	r.state.Vanish(removed)
+	r.state.Crash(paused)
+	for box, why := range map[string]string{
+		killed: "it died or was killed behind our back", removed: "it was removed behind our back", paused: "it died or was killed behind our back",
+	} {
+		r.eventually("the loss is noticed", func() bool { return r.sandbox(box).State == models.SandboxLost })
+		if reason, ok := r.happened(box, "sandbox.lost"); !ok || reason != why {
+			t.Errorf("the event says %q, want %q", reason, why)
+		}
+	}
+	r.eventually("no body is left", func() bool { return !r.has(r.state, killed) && !r.has(r.state, paused) })
+	if b := r.sandbox(kept); b.State != models.SandboxRunning {
+		t.Errorf("the living sandbox is %s", b.State)
+	}
+}
+
+func TestReconcileSeesWhatIsPausedBehindItsBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	r.worker(4, reconciling(0))
+	box, created := r.create(jobs.CreateSandbox{})
+	r.wait(created)
+	r.must(fake.New(fake.Options{State: r.state}).Pause(t.Context(), box))
+	r.eventually("the row says so", func() bool { return r.sandbox(box).State == models.SandboxPaused })
+	if j := r.wait(r.submit(box, &jobs.Resume{}, options())); j.State != models.Succeeded {
+		t.Errorf("resume: %s %+v", j.State, j.Error)
+	}
+	if b := r.sandbox(box); b.State != models.SandboxRunning || *b.Observed != "running" {
+		t.Errorf("the resumed sandbox is %s, observed %s", b.State, *b.Observed)
+	}
+}
+
+// TestAnEngineThatIsAwayProvesNothing: while the engine does not answer nothing is lost; when it is back without its
+// containers, as after a restart that kills them, everything is; what a dead node's engine holds is another matter.
+func TestAnEngineThatIsAwayProvesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	r.worker(4, reconciling(0))
+	survivor, created := r.create(jobs.CreateSandbox{})
+	victim, created2 := r.create(jobs.CreateSandbox{})
+	r.wait(created)
+	r.wait(created2)
+	before := r.state.Calls(fake.OpList)
+	r.state.Inject(fake.Fault{Op: fake.OpList, Times: 10, Err: providers.Errorf(providers.Unavailable, "the engine restarts")})
+	r.eventually("the engine is away", func() bool { return r.state.Calls(fake.OpList) >= before+4 })
+	for _, box := range []string{survivor, victim} {
+		if b := r.sandbox(box); b.State != models.SandboxRunning {
+			t.Errorf("while the engine is away the sandbox is %s", b.State)
+		}
+	}
+	r.state.Crash(victim)
+	r.eventually("the engine is back and the victim found dead", func() bool { return r.sandbox(victim).State == models.SandboxLost })
+	if j := r.wait(r.exec(survivor, "fake:stdout alive")); string(j.Stdout) != "alive" {
+		t.Errorf("the survivor's exec: %s %+v", j.State, j.Error)
+	}
+}
+
+func TestOneWorkerOfAnEngineReconciles(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	first := r.worker(2, reconciling(0))
+	box, created := r.create(jobs.CreateSandbox{})
+	r.wait(created)
+	r.eventually("the first compares", func() bool { return r.state.Calls(fake.OpList) > 0 })
+	r.worker(2, reconciling(0))
+	first.Stop(t.Context()) // its lease goes with it
+	r.eventually("the sandbox is adopted", func() bool { return *r.sandbox(box).NodeID != first.Node() })
+	r.state.Vanish(box)
+	r.eventually("the second has taken over", func() bool { return r.sandbox(box).State == models.SandboxLost })
+}
