@@ -109,13 +109,13 @@ func TestIdleAndTimeout(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.worker(4)
-	r.scheduler()
-	r.scheduler() // two are harmless
 	idle, _ := r.create(jobs.CreateSandbox{IdleTimeoutSeconds: 1})
 	busy := r.exec(idle, "fake:sleep 2s; fake:stdout done") // longer than the idle timeout: a running job is activity
 	timed, _ := r.create(jobs.CreateSandbox{TimeoutSeconds: 1})
 	hung := r.exec(timed, "fake:sleep 1h")
 	paused, _ := r.create(jobs.CreateSandbox{TimeoutSeconds: 1, OnTimeout: "pause"})
+	r.scheduler() // not before everything is submitted: the timeouts are short
+	r.scheduler() // two are harmless
 	if j := r.wait(busy); j.State != models.Succeeded {
 		t.Errorf("exec in the idle sandbox: %s %+v", j.State, j.Error)
 	}
