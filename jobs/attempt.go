@@ -42,6 +42,7 @@ type result struct {
 	stderr   []byte
 	content  []byte
 	change   models.Change
+	grant    *models.PortGrant
 	settled  func(context.Context) error // when the end is committed
 	orphaned func(context.Context) error // when the sandbox had ended meanwhile
 }

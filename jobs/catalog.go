@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"sandyard/models"
+	"sandyard/passes"
 )
 
 // Catalog is what the configuration says sandboxes may be made from.
@@ -14,6 +15,7 @@ type Catalog struct {
 	Providers []string          // the first is the default
 	Templates map[string]string // name → image of the templates that the configuration declares
 	Template  string            // the default's name
+	Edge      passes.Address    // where the ports of sandboxes are reached
 }
 
 // Declared returns the templates that the configuration declares, in full.

@@ -80,7 +80,16 @@ func (c *Client) Submit(ctx context.Context, sandbox string, args Args, o Option
 		}
 		sub.Timeout, o.Parallel = d, true
 	}
-	return c.submit(ctx, sub, []Args{args}, o)
+	if p, ok := args.(*Port); ok {
+		if err := c.addressed(ctx, sandbox, p, o); err != nil {
+			return models.Submitted{}, err
+		}
+	}
+	out, err := c.submit(ctx, sub, []Args{args}, o)
+	if err == nil {
+		c.resumeFor(ctx, out.Sandbox, args)
+	}
+	return out, err
 }
 
 // Delete submits the removal of a sandbox after its earlier jobs, or, with force, at once: jobs that wait are

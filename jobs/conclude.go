@@ -22,6 +22,9 @@ func (a *attempt) conclude(ctx context.Context, res result, err error) {
 	case err != nil && !a.isCancelled() && a.mayRetry(err):
 		a.log.WarnContext(ctx, "attempt failed, trying again", "error", err)
 		a.requeue(ctx, backoff(a.job.Attempt), err)
+	case err != nil && !a.isCancelled() && a.awaitsResume(ctx, err):
+		a.log.InfoContext(ctx, "sandbox is paused and being resumed, trying again")
+		a.requeue(ctx, min(backoff(a.job.Attempt), resumeLook), err)
 	default:
 		a.finish(owned, a.outcome(res, err), res)
 	}
@@ -61,13 +64,13 @@ func (a *attempt) outcome(res result, err error) models.Outcome {
 	o := models.Outcome{
 		Held: a.held(), SandboxID: a.job.SandboxID, Kind: a.job.Kind, State: models.Succeeded,
 		Result: res.value, Stdout: res.stdout, Stderr: res.stderr, Content: res.content, Error: res.err,
-		Provider: time.Since(a.began), Sandbox: res.change, Callback: a.job.CallbackURL != nil,
+		Provider: time.Since(a.began), Sandbox: res.change, Callback: a.job.CallbackURL != nil, Grant: res.grant,
 	}
 	if res.state != "" {
 		o.State = res.state
 	}
 	if err != nil {
-		o.Result, o.Sandbox = nil, models.Change{}
+		o.Result, o.Grant = nil, nil
 		o.State, o.Error, o.Sandbox = a.failure(err)
 	}
 	if a.isCancelled() && (err != nil || a.job.Kind == "exec") {

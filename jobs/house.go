@@ -17,5 +17,8 @@ func (s *Scheduler) keepHouse(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := s.store.PruneGrants(ctx, keyAge); err != nil {
+		return err
+	}
 	return s.store.PruneKeys(ctx, keyAge)
 }

@@ -55,6 +55,7 @@ func kinds() map[string]func() Args {
 		"grep":            func() Args { return &Grep{} },
 		"write-many":      func() Args { return &WriteMany{} },
 		"read-many":       func() Args { return &ReadMany{} },
+		"port":            func() Args { return &Port{} },
 	}
 }
 

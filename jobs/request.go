@@ -25,6 +25,7 @@ type CreateSandbox struct {
 	Network            bool              `json:"network,omitempty" doc:"Default false: no network at all"`
 	TimeoutSeconds     float64           `json:"timeout_seconds,omitempty" doc:"It ends that long after it started, whatever it does; default 3600, at most 86400"`
 	OnTimeout          string            `json:"on_timeout,omitempty" enum:"delete,pause" doc:"Default delete"`
+	AutoResume         bool              `json:"auto_resume,omitempty" doc:"When it is paused, traffic to its ports and jobs that need it running resume it"`
 	IdleTimeoutSeconds float64           `json:"idle_timeout_seconds,omitempty" doc:"It is deleted when no job has run in it for that long; default 3600"`
 
 	// Foreign is what other APIs than our own may ask for.
@@ -110,7 +111,7 @@ func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, err
 	box := &models.Sandbox{
 		ID: models.NewID("sb"), TenantID: tenant, State: models.SandboxCreating,
 		Desired: models.DesiredRunning, Labels: c.Labels, OnTimeout: orDelete(c.OnTimeout),
-		TimeoutMS: timeout.Milliseconds(), IdleTimeoutMS: idle.Milliseconds(),
+		TimeoutMS: timeout.Milliseconds(), IdleTimeoutMS: idle.Milliseconds(), AutoResume: c.AutoResume,
 	}
 	if c.Key != "" {
 		box.Key = &c.Key

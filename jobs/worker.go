@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sandyard/models"
+	"sandyard/passes"
 	"sandyard/providers"
 )
 
@@ -21,9 +22,10 @@ type WorkerConfig struct {
 	Store    *models.Store
 	Redis    *redis.Options
 	Provider providers.Provider
-	Engine   string // where the provider's sandboxes live; workers of one engine can stand in for each other
-	Slots    int    // jobs at once
-	Gateway  string // URL at which the node's gateway is reached; empty = it has none
+	Engine   string         // where the provider's sandboxes live; workers of one engine can stand in for each other
+	Slots    int            // jobs at once
+	Gateway  string         // URL at which the node's gateway is reached; empty = it has none
+	Signer   *passes.Signer // of the tokens of ports; nil = the worker lets nobody to one
 	// MaxSandboxes is how many sandboxes the node holds at once; 0 = no limit.
 	MaxSandboxes int
 	Lease        time.Duration // how long a job or a sandbox waits for a worker that has gone silent
@@ -49,6 +51,7 @@ type Worker struct {
 	grace    time.Duration
 	webhooks *Webhooks
 	metrics  *Metrics
+	signer   *passes.Signer
 	log      *slog.Logger
 
 	slots      chan struct{}
@@ -72,7 +75,7 @@ func NewWorker(c WorkerConfig) *Worker {
 		store: c.Store, queue: NewQueue(rdb, c.Log), provider: c.Provider, rdb: rdb, redis: c.Redis,
 		node:  models.Node{ID: models.NewID("n"), Provider: name, Engine: c.Engine, Slots: c.Slots, Gateway: c.Gateway},
 		room:  c.MaxSandboxes,
-		lease: c.Lease, grace: c.Grace, webhooks: c.Webhooks, metrics: c.Metrics,
+		lease: c.Lease, grace: c.Grace, webhooks: c.Webhooks, metrics: c.Metrics, signer: c.Signer,
 		log:   c.Log.With("provider", name),
 		slots: make(chan struct{}, c.Slots), kick: make(chan struct{}, 1), quit: make(chan struct{}),
 		held: map[string]*attempt{},

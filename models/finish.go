@@ -21,7 +21,8 @@ type Outcome struct {
 	Error     *JobError
 	Provider  time.Duration // spent in the provider
 	Sandbox   Change
-	Callback  bool // the job has one
+	Callback  bool       // the job has one
+	Grant     *PortGrant // what a port job has granted
 }
 
 // Change is what a job's end makes of its sandbox.
@@ -53,6 +54,9 @@ func (s *Store) Finish(ctx context.Context, o Outcome) (Finished, error) {
 			return err
 		}
 		if err := writeOutcome(tx, o); err != nil {
+			return err
+		}
+		if err := writeGrant(tx, o.Grant); err != nil {
 			return err
 		}
 		f, err = s.conclude(tx, &box, []string{o.ID}, changeAfter(o.Kind, o.State, o.Sandbox), o.Callback)

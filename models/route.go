@@ -6,26 +6,49 @@ import (
 	"gorm.io/gorm/clause"
 )
 
-// Route is how the inside of a sandbox is reached.
+// Route is how the inside of a sandbox is reached, and by whom.
 type Route struct {
-	SandboxID string
-	TenantID  string
-	State     SandboxState
-	Gateway   string // URL of its node's gateway; empty = it cannot be reached
-	Public    bool   // its ports need no token
+	SandboxID  string
+	TenantID   string
+	State      SandboxState
+	Gateway    string       // URL of its node's gateway; empty = it cannot be reached
+	SilentMS   int64        `gorm:"column:silent_ms"` // since the end of the node's lease; negative = it holds
+	Public     bool         // its ports need no token
+	AutoResume bool         // traffic resumes it
+	IdleMS     int64        `gorm:"column:idle_ms"` // its idle timeout; 0 = never
+	Grants     []RouteGrant `gorm:"serializer:json"`
+}
+
+// RouteGrant is a grant that holds.
+type RouteGrant struct {
+	ID     string `json:"id"`
+	Port   uint16 `json:"port"`
+	Public bool   `json:"public"`
 }
 
 // Route returns how a sandbox of any tenant is reached, or ErrNotFound.
 func (s *Store) Route(ctx context.Context, id string) (Route, error) {
-	var r Route
-	res := s.db.WithContext(ctx).Raw(`
-		SELECT s.id AS sandbox_id, s.tenant_id, s.state, coalesce(n.gateway, '') AS gateway,
-			coalesce((s.spec->>'public')::boolean, false) AS public
-		FROM sandboxes s LEFT JOIN nodes n ON n.id = s.node_id WHERE s.id = ?`, id).Scan(&r)
-	if res.Error == nil && res.RowsAffected == 0 {
-		return r, ErrNotFound
+	found, err := s.Routes(ctx, []string{id})
+	if err == nil && len(found) == 0 {
+		return Route{}, ErrNotFound
 	}
-	return r, res.Error
+	if err != nil {
+		return Route{}, err
+	}
+	return found[0], nil
+}
+
+// Routes returns how sandboxes of any tenants are reached, as far as they exist.
+func (s *Store) Routes(ctx context.Context, ids []string) ([]Route, error) {
+	var all []Route
+	err := s.db.WithContext(ctx).Raw(`
+		SELECT s.id AS sandbox_id, s.tenant_id, s.state, s.auto_resume, s.idle_timeout_ms AS idle_ms, coalesce(n.gateway, '') AS gateway,
+			coalesce((extract(epoch FROM now() - n.lease_until) * 1000)::bigint, 0) AS silent_ms,
+			coalesce((s.spec->>'public')::boolean, false) AS public,
+			(SELECT coalesce(json_agg(json_build_object('id', g.id, 'port', g.port, 'public', g.public)), '[]') FROM port_grants g
+				WHERE g.sandbox_id = s.id AND g.revoked_at IS NULL AND g.expires_at > now()) AS grants
+		FROM sandboxes s LEFT JOIN nodes n ON n.id = s.node_id WHERE s.id = ANY (?::text[])`, idArray(ids)).Scan(&all).Error
+	return all, err
 }
 
 // Holds says whether a node holds a sandbox that has not ended.

@@ -43,6 +43,7 @@ type Sandbox struct {
 	TimeoutMS     int64  `gorm:"column:timeout_ms"`
 	OnTimeout     string // delete or pause
 	IdleTimeoutMS int64  `gorm:"column:idle_timeout_ms"`
+	AutoResume    bool   // traffic and jobs that find it paused resume it
 	ExpiresAt     time.Time
 	LastActiveAt  time.Time
 	EndReason     *string

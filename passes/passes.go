@@ -57,6 +57,19 @@ func (s *Signer) IsTraffic(sandbox, token string) bool {
 	return s.same(strings.TrimPrefix(token, "ta_"), "traffic", sandbox)
 }
 
+// Port returns the token of one grant of a port. It is good for as long as the grant's row is.
+func (s *Signer) Port(sandbox, grant string) string {
+	return portPrefix + grant + "_" + s.sign("port", sandbox, grant)
+}
+
+// ReadPort returns the grant whose token this is, if it is one of the sandbox's.
+func (s *Signer) ReadPort(sandbox, token string) (grant string, ok bool) {
+	grant, signature, _ := strings.Cut(strings.TrimPrefix(token, portPrefix), "_")
+	return grant, s.same(signature, "port", sandbox, grant)
+}
+
+const portPrefix = "pt_"
+
 // Gateway returns a pass for one port of a sandbox at its node's gateway.
 func (s *Signer) Gateway(sandbox string, port uint16, until time.Time) string {
 	p, end := strconv.Itoa(int(port)), strconv.FormatInt(until.Unix(), 10)

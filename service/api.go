@@ -78,16 +78,21 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 	}
 	reg.MustRegister(jobs.NewLoadCollector(p.Store))
 	waiters := jobs.NewWaiters(ctx, p.Store, p.rdb)
+	offer := c.catalog()
+	if doors.Edge != nil {
+		offer.Edge = c.edge()
+	}
+	client := jobs.NewClient(p.Store, p.Queue, offer, log)
 	srv, err := web.New(web.Config{ //nolint:contextcheck // its handlers take their request's context
-		Store: p.Store, Jobs: jobs.NewClient(p.Store, p.Queue, c.catalog(), log), Waiters: waiters, Queue: p.Queue,
+		Store: p.Store, Jobs: client, Waiters: waiters, Queue: p.Queue,
 		Redis: p.redis, Metrics: reg, PublicMetrics: c.PublicMetrics, Capabilities: catalog.Capabilities(),
-		MaxBody: c.MaxBody, Version: Version, E2B: &web.E2B{Signer: signer, Domain: c.Domain}, Log: log,
+		MaxBody: c.MaxBody, Version: Version, E2B: &web.E2B{Signer: signer, Domain: c.Domain, Scheme: c.Scheme}, Log: log,
 	})
 	if err != nil {
 		return errors.Join(err, doors.close(), waiters.Close())
 	}
 	ended := make(chan error, 2)
-	stopEdge := doors.serveEdge(ctx, edge.Config{Store: p.Store, Signer: signer, Log: log}, ended)
+	stopEdge := doors.serveEdge(ctx, edge.Config{Store: p.Store, Signer: signer, Resume: client.Resume, Log: log}, ended)
 	log.InfoContext(ctx, "API listens", "addr", doors.API.Addr().String())
 	go func() { ended <- srv.Listen(doors.API) }()
 	select {

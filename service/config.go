@@ -3,6 +3,7 @@
 package service
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"sandyard/jobs"
+	"sandyard/passes"
 	"sandyard/providers/catalog"
 )
 
@@ -82,12 +84,22 @@ type API struct {
 	MaxBody       int    `env:"MAX_BODY_BYTES" envDefault:"16777216" doc:"largest request body"`
 	PublicMetrics bool   `env:"PUBLIC_METRICS" envDefault:"false" doc:"/metrics of the API needs no key"`
 	Edge          string `env:"EDGE_ADDR" envDefault:":8090" doc:"where the API listens for traffic to the inside of sandboxes; empty = nowhere"`
+	Scheme        string `env:"EDGE_SCHEME" envDefault:"http" doc:"http, or https where a proxy with TLS stands before the edge"`
 	Domain        string `env:"EDGE_DOMAIN" envDefault:"localhost:8090" doc:"where clients reach that: a sandbox's port is at {port}-{sandbox}.{domain}"`
 }
 
 // Validate says everything that is wrong.
 func (c API) Validate() error {
-	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), positive("MAX_BODY_BYTES", c.MaxBody))
+	var scheme error
+	if c.Scheme != "http" && c.Scheme != "https" {
+		scheme = fmt.Errorf("EDGE_SCHEME is %q, it must be http or https", c.Scheme)
+	}
+	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), scheme, positive("MAX_BODY_BYTES", c.MaxBody))
+}
+
+// edge is where clients reach the ports of sandboxes.
+func (c API) edge() passes.Address {
+	return passes.Address{Scheme: cmp.Or(c.Scheme, "http"), Domain: c.Domain}
 }
 
 // Callbacks configures whom webhooks may reach.

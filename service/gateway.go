@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -10,6 +9,7 @@ import (
 	"os"
 
 	"sandyard/gateway"
+	"sandyard/passes"
 	"sandyard/providers"
 )
 
@@ -17,17 +17,22 @@ import (
 type door struct {
 	listener net.Listener
 	url      string // empty = there is none
+	signer   *passes.Signer
 }
 
-func (c Worker) openDoor() (door, error) {
+func (c Worker) openDoor(ctx context.Context, p *Parts) (door, error) {
 	if c.Gateway == "" {
 		return door{}, nil
+	}
+	signer, err := p.signer(ctx)
+	if err != nil {
+		return door{}, err
 	}
 	l, err := net.Listen("tcp", c.Gateway)
 	if err != nil {
 		return door{}, fmt.Errorf("listen for the gateway: %w", err)
 	}
-	d := door{listener: l, url: c.GatewayURL}
+	d := door{listener: l, url: c.GatewayURL, signer: signer}
 	if d.url == "" {
 		d.url, err = reachable(l.Addr().String())
 	}
@@ -49,17 +54,13 @@ func reachable(addr string) (string, error) {
 }
 
 // serve passes traffic on to the sandboxes that node holds, until stop is called.
-func (d door) serve(ctx context.Context, p *Parts, backend providers.Provider, node string, log *slog.Logger) (stop func(), err error) {
+func (d door) serve(ctx context.Context, p *Parts, backend providers.Provider, node string, log *slog.Logger) (stop func()) {
 	if d.listener == nil {
-		return func() {}, nil
-	}
-	signer, err := p.signer(ctx)
-	if err != nil {
-		return nil, errors.Join(err, d.listener.Close())
+		return func() {}
 	}
 	log.InfoContext(ctx, "gateway listens", "url", d.url)
 	return gateway.New(gateway.Config{
-		Provider: backend, Signer: signer, Log: log,
+		Provider: backend, Signer: d.signer, Log: log,
 		Holds: func(ctx context.Context, sandbox string) (bool, error) { return p.Store.Holds(ctx, node, sandbox) },
-	}).Serve(ctx, d.listener), nil
+	}).Serve(ctx, d.listener)
 }

@@ -46,21 +46,17 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	if err != nil {
 		return err
 	}
-	d, err := c.openDoor()
+	d, err := c.openDoor(ctx, p)
 	if err != nil {
 		return err
 	}
 	w := jobs.NewWorker(jobs.WorkerConfig{
 		Store: p.Store, Redis: p.redis, Provider: backend, Engine: engine, Slots: c.Slots, MaxSandboxes: c.MaxSandboxes,
-		Gateway: d.url, Lease: c.Lease, Grace: c.Grace,
+		Gateway: d.url, Signer: d.signer, Lease: c.Lease, Grace: c.Grace,
 		Reconcile: c.Reconcile, ReconcileGrace: c.Patience, Webhooks: jobs.NewWebhooks(p.Store, p.Queue, c.Allow, log),
 		Metrics: jobs.NewMetrics(reg), Log: log,
 	})
-	closeDoor, err := d.serve(ctx, p, backend, w.Node(), log)
-	if err != nil {
-		return err
-	}
-	defer closeDoor()
+	defer d.serve(ctx, p, backend, w.Node(), log)()
 	if err := w.Start(ctx); err != nil {
 		return err
 	}

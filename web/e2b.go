@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,6 +22,11 @@ type E2B struct {
 	Signer *passes.Signer
 	// Domain is where the edge is reached: a port of a sandbox is at {port}-{id}.{domain}.
 	Domain string
+	Scheme string // of the URLs of ports; empty = http
+}
+
+func (c *E2B) address() passes.Address {
+	return passes.Address{Scheme: cmp.Or(c.Scheme, "http"), Domain: c.Domain}
 }
 
 // e2bPatience is how long a request waits for its job.

@@ -34,7 +34,7 @@ func TestE2BLife(t *testing.T) {
 	r, signer := newE2B(t)
 	made := r.call("POST", "/v2/sandboxes", map[string]any{
 		"templateID": "base", "timeout": 300, "metadata": map[string]string{"a key": "ä&=", "": "empty"},
-		"envVars": map[string]string{"A": "b"}, "secure": true, "allow_internet_access": true, "autoPause": true,
+		"envVars": map[string]string{"A": "b"}, "secure": true, "allow_internet_access": true, "autoPause": true, "autoResume": map[string]any{"enabled": true},
 	}).want(t, 201)
 	id := made.text("sandboxID")
 	for field, want := range map[string]any{
@@ -49,7 +49,8 @@ func TestE2BLife(t *testing.T) {
 		t.Errorf("as an ordinary sandbox: %s", native.raw)
 	}
 	detail := r.call("GET", "/sandboxes/"+id, nil).want(t, 200)
-	if detail.get("metadata.a key") != "ä&=" || detail.get("state") != "running" || detail.get("lifecycle.onTimeout") != "pause" {
+	if detail.get("metadata.a key") != "ä&=" || detail.get("state") != "running" || detail.get("lifecycle.onTimeout") != "pause" ||
+		detail.get("lifecycle.autoResume") != true || native.get("auto_resume") != true {
 		t.Errorf("detail: %s", detail.raw)
 	}
 	r.call("POST", "/sandboxes/"+id+"/resume", map[string]any{"timeout": 60}).refused(t, 409, "running already")
@@ -99,7 +100,6 @@ func TestE2BRefusals(t *testing.T) {
 	create(base("timeout", 86401)).refused(t, 400, "86400")
 	create(base("metadata", map[string]string{"a": strings.Repeat("x", 20000)})).refused(t, 400, "metadata")
 	create(`{"templateID": "base", "metadata": {"a": "\u0000"}}`).refused(t, 400, "")
-	create(base("autoResume", map[string]any{"enabled": true})).refused(t, 400, "autoResume")
 	create(base("volumeMounts", []any{map[string]any{"name": "v", "path": "/v"}})).refused(t, 400, "volumeMounts")
 	r.call("GET", "/sandboxes/sbnone", nil).refused(t, 404, "")
 	r.call("GET", "/v2/sandboxes?state=unknown", nil).refused(t, 400, "state")

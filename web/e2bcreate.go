@@ -40,7 +40,6 @@ type e2bCreate struct {
 
 func (b e2bCreate) unsupported() error {
 	for what, asked := range map[string]bool{
-		"autoResume":            b.AutoResume != nil && b.AutoResume.Enabled,
 		"autoPauseMemory false": b.AutoPause && b.AutoPauseMemory != nil && !*b.AutoPauseMemory,
 		"volumeMounts":          len(b.VolumeMounts) > 0,
 		"mcp":                   len(b.MCP) > 0 && string(b.MCP) != "null",
@@ -55,7 +54,7 @@ func (b e2bCreate) unsupported() error {
 // wish says in our terms what the body asks for.
 func (e *e2b) wish(ctx context.Context, b e2bCreate) (jobs.CreateSandbox, error) {
 	w := jobs.CreateSandbox{
-		Template: b.TemplateID, Env: b.EnvVars, TimeoutSeconds: e2bTimeout,
+		Template: b.TemplateID, Env: b.EnvVars, TimeoutSeconds: e2bTimeout, AutoResume: b.AutoResume != nil && b.AutoResume.Enabled,
 		Foreign: jobs.Foreign{Metadata: b.Metadata, NeverIdle: true, Public: b.Network != nil && b.Network.AllowPublicTraffic},
 	}
 	if err := b.unsupported(); err != nil {

@@ -127,7 +127,7 @@ func (e *e2b) listed(b models.Sandbox) e2bListed {
 func (e *e2b) detail(b models.Sandbox) e2bDetail {
 	d := e2bDetail{
 		e2bListed: e.listed(b), EnvdAccessToken: e.signer.Access(b.ID), Domain: e.domainOf(),
-		Lifecycle: e2bLifecycle{OnTimeout: "kill"}, Network: e2bNetwork{AllowPublicTraffic: e2bSpecOf(b).Public},
+		Lifecycle: e2bLifecycle{OnTimeout: "kill", AutoResume: b.AutoResume}, Network: e2bNetwork{AllowPublicTraffic: e2bSpecOf(b).Public},
 	}
 	if b.OnTimeout == "pause" {
 		d.Lifecycle.OnTimeout = "pause"

@@ -32,6 +32,7 @@ type Sandbox struct {
 	VSCodeURL          string            `json:"vscode_url,omitempty" doc:"Its template's editor, with the token that lets you in; whoever has the URL is let in"`
 	TimeoutSeconds     float64           `json:"timeout_seconds"`
 	OnTimeout          string            `json:"on_timeout" enum:"delete,pause"`
+	AutoResume         bool              `json:"auto_resume" doc:"When it is paused, traffic and jobs resume it"`
 	IdleTimeoutSeconds float64           `json:"idle_timeout_seconds"`
 	ExpiresAt          time.Time         `json:"expires_at"`
 	LastActiveAt       time.Time         `json:"last_active_at"`
@@ -64,7 +65,7 @@ func (s *Server) sandboxDoc(b models.Sandbox) Sandbox {
 		ID: b.ID, Key: b.Key, State: string(b.State), Desired: b.Desired, Observed: b.Observed, ObservedAt: b.ObservedAt,
 		Provider: b.Provider, Template: b.Template, Image: b.Image, Labels: b.Labels, Node: b.NodeID,
 		Resources: Resources(spec.Resources), Network: spec.Network, Ports: spec.Ports,
-		TimeoutSeconds: float64(b.TimeoutMS) / 1000, OnTimeout: b.OnTimeout, IdleTimeoutSeconds: float64(b.IdleTimeoutMS) / 1000,
+		TimeoutSeconds: float64(b.TimeoutMS) / 1000, OnTimeout: b.OnTimeout, AutoResume: b.AutoResume, IdleTimeoutSeconds: float64(b.IdleTimeoutMS) / 1000,
 		ExpiresAt: b.ExpiresAt, LastActiveAt: b.LastActiveAt, CreatedAt: b.CreatedAt, StartedAt: b.StartedAt,
 		EndedAt: b.EndedAt, EndReason: b.EndReason, EndActor: b.EndActor,
 	}

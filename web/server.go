@@ -86,6 +86,7 @@ func New(c Config) (*Server, error) {
 	s.addSandboxes()
 	s.addExec()
 	s.addFiles()
+	s.addPorts()
 	s.addJobs()
 	s.addEvents()
 	s.addRun()

@@ -10,8 +10,10 @@ import (
 )
 
 const (
-	// touchEvery is how often traffic is written down as use of its sandboxes, however much of it there is.
-	touchEvery   = 5 * time.Second
+	// However much traffic there is, it is written down as use of its sandbox at most once in a quarter of the
+	// sandbox's idle timeout, between these bounds.
+	touchLeast   = 250 * time.Millisecond
+	touchMost    = 5 * time.Second
 	touchTimeout = 10 * time.Second
 )
 
@@ -22,40 +24,51 @@ type activity struct {
 	quit  chan struct{}
 	once  sync.Once
 	mu    sync.Mutex
-	open  map[string]int      // requests under way
-	seen  map[string]struct{} // since the last time they were written down
+	uses  map[string]*use
+}
+
+// use is the traffic of one sandbox.
+type use struct {
+	open  int  // requests under way
+	fresh bool // there was some since it was written down
+	every time.Duration
+	last  time.Time // when it was written down
 }
 
 func newActivity(store *models.Store, log *slog.Logger) *activity {
-	return &activity{store: store, log: log, quit: make(chan struct{}), open: map[string]int{}, seen: map[string]struct{}{}}
+	return &activity{store: store, log: log, quit: make(chan struct{}), uses: map[string]*use{}}
 }
 
 // visit counts a request from now until the function it returns is called.
-func (a *activity) visit(id string) (leave func()) {
+func (a *activity) visit(route models.Route) (leave func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.open[id]++
-	a.seen[id] = struct{}{}
+	u := a.uses[route.SandboxID]
+	if u == nil {
+		u = &use{}
+		a.uses[route.SandboxID] = u
+	}
+	u.open, u.fresh, u.every = u.open+1, true, touchMost
+	if route.IdleMS > 0 {
+		u.every = min(max(time.Duration(route.IdleMS)*time.Millisecond/4, touchLeast), touchMost)
+	}
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.seen[id] = struct{}{}
-		if a.open[id]--; a.open[id] == 0 {
-			delete(a.open, id)
-		}
+		u.open, u.fresh = u.open-1, true
 	}
 }
 
 // run writes activity down until stop, and once more then.
 func (a *activity) run() {
-	tick := time.NewTicker(touchEvery)
+	tick := time.NewTicker(touchLeast)
 	defer tick.Stop()
 	for {
 		select {
-		case <-tick.C:
-			a.write()
+		case now := <-tick.C:
+			a.write(a.take(now, false))
 		case <-a.quit:
-			a.write()
+			a.write(a.take(time.Now(), true))
 			return
 		}
 	}
@@ -63,8 +76,7 @@ func (a *activity) run() {
 
 func (a *activity) stop() { a.once.Do(func() { close(a.quit) }) }
 
-func (a *activity) write() {
-	ids := a.take()
+func (a *activity) write(ids []string) {
 	if len(ids) == 0 {
 		return
 	}
@@ -75,17 +87,23 @@ func (a *activity) write() {
 	}
 }
 
-// take returns the sandboxes with traffic since the last call.
-func (a *activity) take() []string {
+// take returns the sandboxes whose traffic is to be written down now, or at the end all that have some, and forgets
+// those that have none any more. A stream that stays open is activity all the time.
+func (a *activity) take(now time.Time, end bool) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	ids := make([]string, 0, len(a.seen))
-	for id := range a.seen {
-		ids = append(ids, id)
-	}
-	clear(a.seen)
-	for id := range a.open {
-		a.seen[id] = struct{}{} // a stream that stays open is activity the next time, too
+	var ids []string
+	for id, u := range a.uses {
+		if now.Sub(u.last) < u.every && !end {
+			continue
+		}
+		switch {
+		case u.fresh || u.open > 0:
+			ids = append(ids, id)
+			u.fresh, u.last = false, now
+		default:
+			delete(a.uses, id)
+		}
 	}
 	return ids
 }

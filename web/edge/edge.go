@@ -33,6 +33,8 @@ const (
 type Config struct {
 	Store  *models.Store
 	Signer *passes.Signer
+	// Resume asks for the resume of a paused sandbox that traffic may resume; nil = nobody is asked.
+	Resume func(ctx context.Context, tenant, sandbox string) error
 	Log    *slog.Logger
 }
 
@@ -43,6 +45,8 @@ type Edge struct {
 	log      *slog.Logger
 	routes   *routes
 	activity *activity
+	visits   *visits
+	waking   *waking
 	gateways *gateways
 	upstream *http.Transport
 	forward  *httputil.ReverseProxy
@@ -52,14 +56,14 @@ type Edge struct {
 func New(c Config) *Edge {
 	e := &Edge{
 		store: c.Store, signer: c.Signer, log: c.Log, routes: newRoutes(c.Store),
-		activity: newActivity(c.Store, c.Log), gateways: newGateways(c.Log),
+		activity: newActivity(c.Store, c.Log), visits: newVisits(c.Store, c.Log), waking: newWaking(c), gateways: newGateways(c.Log),
 	}
 	e.upstream = &http.Transport{
 		DialContext: e.gateways.dial, DisableCompression: true, MaxIdleConnsPerHost: 256, IdleConnTimeout: keepGateway,
 		MaxResponseHeaderBytes: maxHeader,
 	}
 	e.forward = &httputil.ReverseProxy{
-		Rewrite: e.rewrite, Transport: e.upstream, FlushInterval: -1, ErrorHandler: e.explain,
+		Rewrite: e.rewrite, Transport: e.upstream, FlushInterval: -1, ErrorHandler: e.explain, ModifyResponse: answered,
 		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
 	}
 	return e
@@ -73,29 +77,18 @@ func (e *Edge) Serve(ctx context.Context, l net.Listener) error {
 	closing.Go(e.activity.run)
 	watching, rest := context.WithCancel(context.WithoutCancel(ctx))
 	closing.Go(func() { e.gateways.watch(watching) })
+	closing.Go(func() { e.visits.watch(watching) })
 	err := gateway.Serve(ctx, srv, l, e, e.log)
 	stop()
 	e.activity.stop()
 	rest()
 	closing.Wait()
+	e.waking.stop()
 	e.upstream.CloseIdleConnections()
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
 	return err
-}
-
-// visit is a request that may go on.
-type visit struct {
-	route models.Route
-	port  uint16
-}
-
-type visitKey struct{}
-
-func visitOf(ctx context.Context) visit {
-	v, _ := ctx.Value(visitKey{}).(visit)
-	return v
 }
 
 // ServeHTTP implements http.Handler.
@@ -107,24 +100,44 @@ func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	route, err := e.routes.find(r.Context(), id)
-	switch {
-	case errors.Is(err, models.ErrNotFound):
-		gateway.Refuse(w, http.StatusBadGateway, gateway.NotFound, gateway.Refusal{Sandbox: id})
-		return
-	case err != nil:
-		e.log.WarnContext(r.Context(), "route not found out", "sandbox_id", id, "error", err)
-		refuse(w, http.StatusServiceUnavailable, "the database does not answer; try again")
+	if err != nil {
+		e.lost(w, r, id, err)
 		return
 	}
-	if !e.enter(w, r, route, port) {
+	by, ok := e.enter(w, r, route, port)
+	if !ok {
 		return
+	}
+	if e.waking.wakes(r, route, port) {
+		if route, err = e.waking.wake(r.Context(), route); err != nil {
+			e.lost(w, r, id, err)
+			return
+		}
 	}
 	if why := closedBecause(route); why != "" {
 		gateway.Refuse(w, http.StatusBadGateway, why, gateway.Refusal{Sandbox: id})
 		return
 	}
-	defer e.activity.visit(id)()
-	e.forward.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitKey{}, visit{route, port})))
+	defer e.activity.visit(route)()
+	r, leave := e.visits.begin(r, &visit{route: route, port: port, by: by})
+	defer leave()
+	e.forward.ServeHTTP(w, r)
+}
+
+// lost answers for a sandbox to which no way was found.
+func (e *Edge) lost(w http.ResponseWriter, r *http.Request, id string, err error) {
+	switch {
+	case errors.Is(err, models.ErrNotFound):
+		gateway.Refuse(w, http.StatusBadGateway, gateway.NotFound, gateway.Refusal{Sandbox: id})
+		return
+	case errors.Is(err, errAsleep):
+		gateway.Refuse(w, http.StatusBadGateway, gateway.Paused, gateway.Refusal{
+			Sandbox: id, Message: "The sandbox is paused and was not resumed in time; try again",
+		})
+	default:
+		refuse(w, http.StatusServiceUnavailable, "the database does not answer; try again")
+	}
+	e.log.WarnContext(r.Context(), "route not found out", "sandbox_id", id, "error", err)
 }
 
 // rewrite turns the request to the sandbox's gateway. Host, path and query stay as the caller wrote them.
@@ -138,11 +151,24 @@ func (e *Edge) rewrite(p *httputil.ProxyRequest) {
 	p.Out.Header.Set(gateway.PassHeader, e.signer.Gateway(v.route.SandboxID, v.port, time.Now().Add(passLife)))
 }
 
-// explain answers for a gateway that cannot be reached. The sandbox may have moved: it is looked up anew next time.
+// answered notes that the answer has begun: from now on it may take as long as it likes.
+func answered(res *http.Response) error {
+	visitOf(res.Request.Context()).answered.Store(true)
+	return nil
+}
+
+// explain answers for a visit that was ended or a gateway that cannot be reached. The sandbox may have moved: it is
+// looked up anew next time.
 func (e *Edge) explain(w http.ResponseWriter, r *http.Request, err error) {
 	v := visitOf(r.Context())
 	e.routes.forget(v.route.SandboxID)
-	if r.Context().Err() == nil {
+	if errors.Is(context.Cause(r.Context()), errRevoked) {
+		gateway.Refuse(w, http.StatusForbidden, gateway.Forbidden, gateway.Refusal{
+			Sandbox: v.route.SandboxID, Port: v.port, Message: "the token has expired or was revoked",
+		})
+		return
+	}
+	if r.Context().Err() == nil || errors.Is(context.Cause(r.Context()), errSilent) {
 		e.log.WarnContext(r.Context(), "gateway not reached", "sandbox_id", v.route.SandboxID, "gateway", v.route.Gateway, "error", err)
 	}
 	gateway.Refuse(w, http.StatusBadGateway, gateway.Unreachable, gateway.Refusal{Sandbox: v.route.SandboxID})

@@ -79,7 +79,7 @@ func TestPortsArePrivate(t *testing.T) {
 	id, other := r.sandbox(jobs.Foreign{}), r.sandbox(jobs.Foreign{})
 	token := r.signer.Traffic(id)
 	for name, headers := range map[string][]string{
-		"none": nil, "wrong": {"E2b-Traffic-Access-Token", "ta_x"}, "another sandbox's": {"E2b-Traffic-Access-Token", r.signer.Traffic(other)},
+		"none": nil, "another in our header": {"X-Sandyard-Token", r.signer.Port(id, "pgnone")}, "wrong": {"E2b-Traffic-Access-Token", "ta_x"}, "another sandbox's": {"E2b-Traffic-Access-Token", r.signer.Traffic(other)},
 		"the guest's": {"E2b-Traffic-Access-Token", r.signer.Access(id)}, "wrong cookie": {"Cookie", "sandyard_token=x"},
 	} {
 		if a := r.send(r.to(id, 8000, "GET", "/", headers...)); a.status != 403 {

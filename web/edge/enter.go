@@ -9,13 +9,14 @@ import (
 
 	"sandyard/gateway"
 	"sandyard/models"
+	"sandyard/passes"
 )
 
-// Where the token of a private port may come: E2B's header, a query parameter of the first request of a browser, and
-// the cookie that answers it.
+// Where the token of a private port may come: our header, E2B's, a query parameter of the first request of a browser,
+// and the cookie that answers it.
 const (
+	tokenHeader   = "X-Sandyard-Token"
 	trafficHeader = "E2b-Traffic-Access-Token"
-	tokenParam    = "sandyard_token"
 	tokenCookie   = "sandyard_token"
 	accessHeader  = "X-Access-Token"
 )
@@ -37,7 +38,7 @@ func refuse(w http.ResponseWriter, status int, message string) {
 
 // enter checks that the caller may go to the port, and takes from the request what is not for the sandbox to see. If it
 // answers false, the request has been answered.
-func (e *Edge) enter(w http.ResponseWriter, r *http.Request, route models.Route, port uint16) bool {
+func (e *Edge) enter(w http.ResponseWriter, r *http.Request, route models.Route, port uint16) (right, bool) {
 	for name := range r.Header {
 		if strings.HasPrefix(name, ours) {
 			r.Header.Del(name)
@@ -46,9 +47,9 @@ func (e *Edge) enter(w http.ResponseWriter, r *http.Request, route models.Route,
 	r.Header.Del(idHeader)
 	r.Header.Del(portHeader)
 	if port == gateway.GuestPort {
-		return e.enterGuest(w, r, route.SandboxID)
+		return right{}, e.enterGuest(w, r, route.SandboxID)
 	}
-	return e.enterPort(w, r, route)
+	return e.enterPort(w, r, route, port)
 }
 
 // enterGuest asks for the sandbox's access token, or the signature of a file's URL that was made with it.
@@ -58,7 +59,7 @@ func (e *Edge) enterGuest(w http.ResponseWriter, r *http.Request, id string) boo
 	switch {
 	case !outsiders(r):
 		refuse(w, http.StatusNotFound, "there is nothing at this path")
-	case r.URL.Path == "/health", e.signer.IsAccess(id, token):
+	case r.URL.Path == healthPath, e.signer.IsAccess(id, token):
 		return true
 	case token == "" && r.URL.Path == "/files" && r.URL.Query().Has("signature"):
 		if why := checkSignature(r, e.signer.Access(id), time.Now()); why != "" {
@@ -72,53 +73,83 @@ func (e *Edge) enterGuest(w http.ResponseWriter, r *http.Request, id string) boo
 	return false
 }
 
+// healthPath of the guest is open to all.
+const healthPath = "/health"
+
 // outsiders says whether a path of the guest is one for callers from outside: those of envd's protocol, but not the
 // worker's own.
 func outsiders(r *http.Request) bool {
-	return slices.Contains([]string{"/health", "/files", "/metrics", "/envs"}, r.URL.Path) ||
+	return slices.Contains([]string{healthPath, "/files", "/metrics", "/envs"}, r.URL.Path) ||
 		strings.HasPrefix(r.URL.Path, "/process.Process/") || strings.HasPrefix(r.URL.Path, "/filesystem.Filesystem/")
 }
 
-// enterPort asks for the sandbox's traffic token, unless its ports are public. A browser that brings it in the URL gets
-// it as a cookie of that host, and the URL without it.
-func (e *Edge) enterPort(w http.ResponseWriter, r *http.Request, route models.Route) bool {
-	query := r.URL.Query()
-	given := []string{r.Header.Get(trafficHeader), query.Get(tokenParam), takeCookie(r)}
-	r.Header.Del(trafficHeader)
-	if query.Has(tokenParam) {
-		query.Del(tokenParam)
-		r.URL.RawQuery = query.Encode()
+// enterPort asks for a token of the port, or of all ports of the sandbox, unless the port is public. A browser that
+// brings it in the URL gets it as a cookie of that host, and the URL without it.
+func (e *Edge) enterPort(w http.ResponseWriter, r *http.Request, route models.Route, port uint16) (right, bool) {
+	inURL, others := takeTokens(r)
+	by, ok := e.rightBy(inURL, route, port)
+	if ok {
+		return by, !e.trade(w, r, inURL)
 	}
-	if !route.Public && !slices.ContainsFunc(given, func(t string) bool { return e.signer.IsTraffic(route.SandboxID, t) }) {
-		refuse(w, http.StatusForbidden, "the ports of this sandbox are private: send its traffic token as the header "+
-			trafficHeader+" or, in a browser, as ?"+tokenParam+"=")
-		return false
-	}
-	if given[1] == "" || !e.signer.IsTraffic(route.SandboxID, given[1]) {
-		return true
-	}
-	http.SetCookie(w, &http.Cookie{
-		Name: tokenCookie, Value: given[1], Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: r.TLS != nil,
-	})
-	if r.Method != http.MethodGet || !strings.Contains(r.Header.Get("Accept"), "text/html") {
-		return true
-	}
-	http.Redirect(w, r, "/"+strings.TrimLeft(r.URL.RequestURI(), "/"), http.StatusSeeOther) // never to another host
-	return false
-}
-
-// takeCookie returns the token cookie and leaves the request with the others.
-func takeCookie(r *http.Request) (token string) {
-	c, err := r.Cookie(tokenCookie)
-	if err != nil {
-		return ""
-	}
-	all := r.Cookies()
-	r.Header.Del("Cookie")
-	for _, other := range all {
-		if other.Name != tokenCookie {
-			r.AddCookie(other)
+	for _, token := range others {
+		if by, ok := e.rightBy(token, route, port); ok {
+			return by, true
 		}
 	}
-	return c.Value
+	if by = (right{public: true}); by.holds(route, port) {
+		return by, true
+	}
+	gateway.Refuse(w, http.StatusForbidden, gateway.Forbidden, gateway.Refusal{Sandbox: route.SandboxID, Port: port, Message: forbidden(inURL, others)})
+	return right{}, false
+}
+
+// forbidden says what is missing.
+func forbidden(inURL string, others []string) string {
+	if inURL == "" && len(others) == 0 {
+		return "this port is private: send its token as the header " + tokenHeader + " or, in a browser, as ?" + passes.TokenParam +
+			"=; POST /v1/sandboxes/{id}/ports makes one"
+	}
+	return "the token is not one of this port, has expired or was revoked; POST /v1/sandboxes/{id}/ports makes another"
+}
+
+// trade turns the token of a URL into a cookie. If it answers true, the request has been answered: a page is loaded
+// again without the token.
+func (e *Edge) trade(w http.ResponseWriter, r *http.Request, token string) bool {
+	http.SetCookie(w, &http.Cookie{
+		Name: tokenCookie, Value: token, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: r.TLS != nil,
+	})
+	if r.Method != http.MethodGet || !strings.Contains(r.Header.Get("Accept"), "text/html") {
+		return false
+	}
+	http.Redirect(w, r, "/"+strings.TrimLeft(r.URL.RequestURI(), "/"), http.StatusSeeOther) // never to another host
+	return true
+}
+
+// takeTokens returns the tokens that came along and leaves the request without them. A page of another sandbox can set
+// a cookie of ours for its parent domain, so all of the name count.
+func takeTokens(r *http.Request) (inURL string, others []string) {
+	for _, name := range []string{tokenHeader, trafficHeader} {
+		if token := r.Header.Get(name); token != "" {
+			others = append(others, token)
+		}
+		r.Header.Del(name)
+	}
+	if query := r.URL.Query(); query.Has(passes.TokenParam) {
+		inURL = query.Get(passes.TokenParam)
+		query.Del(passes.TokenParam)
+		r.URL.RawQuery = query.Encode()
+	}
+	cookies := r.Cookies()
+	if !slices.ContainsFunc(cookies, func(c *http.Cookie) bool { return c.Name == tokenCookie }) {
+		return inURL, others
+	}
+	r.Header.Del("Cookie")
+	for _, c := range cookies {
+		if c.Name == tokenCookie {
+			others = append(others, c.Value)
+		} else {
+			r.AddCookie(c)
+		}
+	}
+	return inURL, others
 }

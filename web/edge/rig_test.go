@@ -36,12 +36,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type rig struct {
 	t       *testing.T
 	store   *models.Store
+	redis   *redis.Options
+	queue   *jobs.Queue
 	jobs    *jobs.Client
 	signer  *passes.Signer
 	url     string // of the edge
 	gateway string // its URL
 	worker  *jobs.Worker
 	stop    func() // the edge
+	log     *slog.Logger
 	inside  inside
 	client  *http.Client
 }
@@ -155,6 +158,14 @@ func (p panics) Write(line []byte) (int, error) {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
+	r := newIdleRig(t)
+	r.work(context.Background(), r.log)
+	return r
+}
+
+// newIdleRig is a rig without a worker.
+func newIdleRig(t *testing.T) *rig {
+	t.Helper()
 	ctx, log := context.Background(), slog.New(slog.NewTextHandler(panics{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	r := &rig{t: t, signer: passes.New("secret"), client: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 	r.client.Transport = &http.Transport{}
@@ -169,25 +180,32 @@ func newRig(t *testing.T) *rig {
 	check(t, r.store.Migrate(ctx, log))
 	_, err = r.store.Bootstrap(ctx)
 	check(t, err)
-	r.work(ctx, log)
+	r.log = log
+	r.queueUp(log)
 	r.serve(ctx, log)
 	return r
 }
 
-func (r *rig) work(ctx context.Context, log *slog.Logger) {
-	network, addr, db := testenv.Redis(r.t) //nolint:contextcheck // it belongs to the test
-	options := &redis.Options{Network: network, Addr: addr, DB: db}
-	rdb := jobs.NewRedis(options)
+// queueUp makes what submits jobs.
+func (r *rig) queueUp(log *slog.Logger) {
+	network, addr, db := testenv.Redis(r.t)
+	r.redis = &redis.Options{Network: network, Addr: addr, DB: db}
+	rdb := jobs.NewRedis(r.redis)
 	r.t.Cleanup(func() { rdb.Close() })
-	queue := jobs.NewQueue(rdb, log)
-	catalog := jobs.Catalog{Providers: []string{"fake"}, Templates: map[string]string{"python": "fake-python"}, Template: "python"}
-	r.jobs = jobs.NewClient(r.store, queue, catalog, log)
+	r.queue = jobs.NewQueue(rdb, log)
+	r.jobs = jobs.NewClient(r.store, r.queue, jobs.Catalog{
+		Providers: []string{"fake"}, Templates: map[string]string{"python": "fake-python"}, Template: "python",
+		Edge: passes.Address{Scheme: "http", Domain: "sandboxes.example:8090"},
+	}, log)
+}
+
+func (r *rig) work(ctx context.Context, log *slog.Logger) {
 	l := listen(r.t)
 	r.gateway = "http://" + l.Addr().String()
 	provider := reachable{fake.New(fake.Options{PerNode: true}), r.inside}
 	r.worker = jobs.NewWorker(jobs.WorkerConfig{
-		Store: r.store, Redis: options, Provider: provider, Engine: "here", Slots: 8, Gateway: r.gateway, Lease: 10 * time.Second,
-		Grace: 5 * time.Second, Webhooks: jobs.NewWebhooks(r.store, queue, nil, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
+		Store: r.store, Redis: r.redis, Provider: provider, Signer: r.signer, Engine: "here", Slots: 8, Gateway: r.gateway, Lease: 10 * time.Second,
+		Grace: 5 * time.Second, Webhooks: jobs.NewWebhooks(r.store, r.queue, nil, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	r.t.Cleanup(gateway.New(gateway.Config{
 		Provider: provider, Signer: r.signer, Log: log,
@@ -202,7 +220,9 @@ func (r *rig) serve(ctx context.Context, log *slog.Logger) {
 	r.url = "http://" + l.Addr().String()
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- edge.New(edge.Config{Store: r.store, Signer: r.signer, Log: log}).Serve(ctx, l) }()
+	go func() {
+		ended <- edge.New(edge.Config{Store: r.store, Signer: r.signer, Resume: r.jobs.Resume, Log: log}).Serve(ctx, l)
+	}()
 	r.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -215,39 +235,67 @@ func (r *rig) serve(ctx context.Context, log *slog.Logger) {
 // sandbox makes a running one.
 func (r *rig) sandbox(f jobs.Foreign) string {
 	r.t.Helper()
-	o := jobs.Options{TenantID: "default", Actor: "test"}
-	done, err := r.jobs.Create(r.t.Context(), jobs.CreateSandbox{Foreign: f}, o)
+	return r.create(jobs.CreateSandbox{Foreign: f})
+}
+
+func (r *rig) create(wish jobs.CreateSandbox) string {
+	r.t.Helper()
+	done, err := r.jobs.Create(r.t.Context(), wish, asTest())
 	check(r.t, err)
 	r.await(done.Sandbox.ID, models.SandboxRunning)
 	return done.Sandbox.ID
 }
 
+func asTest() jobs.Options { return jobs.Options{TenantID: "default", Actor: "test"} }
+
+// finish submits a job and waits for its success.
+func (r *rig) finish(id string, args jobs.Args) models.Job {
+	r.t.Helper()
+	done, err := r.jobs.Submit(r.t.Context(), id, args, asTest())
+	check(r.t, err)
+	var j models.Job
+	r.eventuallyTrue("the job has ended", func() bool {
+		j, err = r.store.Job(r.t.Context(), "default", done.Jobs[0].ID)
+		check(r.t, err)
+		return j.State.Terminal()
+	})
+	if j.State != models.Succeeded {
+		r.t.Fatalf("%s ended %s: %+v", j.Kind, j.State, j.Error)
+	}
+	return j
+}
+
+// eventuallyTrue waits until ok holds.
+func (r *rig) eventuallyTrue(what string, ok func() bool) {
+	r.t.Helper()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			r.t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
 // change submits a job and waits until the sandbox is what it makes of it.
 func (r *rig) change(id string, args jobs.Args, to models.SandboxState) {
 	r.t.Helper()
-	_, err := r.jobs.Submit(r.t.Context(), id, args, jobs.Options{TenantID: "default", Actor: "test"})
+	_, err := r.jobs.Submit(r.t.Context(), id, args, asTest())
 	check(r.t, err)
 	r.await(id, to)
 }
 
 func (r *rig) await(id string, state models.SandboxState) {
 	r.t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	r.eventuallyTrue("sandbox "+id+" is "+string(state), func() bool {
 		box, err := r.store.Sandbox(r.t.Context(), "default", id)
 		check(r.t, err)
-		if box.State == state {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			r.t.Fatalf("sandbox %s is %s, not %s", id, box.State, state)
-		}
-	}
+		return box.State == state
+	})
 }
 
 // to makes a request to a port of a sandbox with headers (name, value, …).

@@ -31,7 +31,7 @@ func newRoutes(store *models.Store) *routes {
 }
 
 // find answers like models.Store.Route. Only sandboxes that run are remembered: for the others the next request may
-// well be meant to see the change.
+// well be meant to see the change. Nor are those that traffic resumes: it must not miss a pause.
 func (k *routes) find(ctx context.Context, id string) (models.Route, error) {
 	k.mu.Lock()
 	found, ok := k.known[id]
@@ -40,7 +40,7 @@ func (k *routes) find(ctx context.Context, id string) (models.Route, error) {
 		return found.route, nil
 	}
 	r, err := k.store.Route(ctx, id)
-	if err != nil || r.State != models.SandboxRunning {
+	if err != nil || r.State != models.SandboxRunning || r.AutoResume {
 		k.forget(id)
 		return r, err
 	}

@@ -1,0 +1,71 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+const (
+	// resumeAttempts is how often a job looks whether the sandbox that it has found paused goes on by now.
+	resumeAttempts = 10
+	resumeLook     = time.Second // between two looks, at most
+)
+
+// Resume asks for the resume of a sandbox that is paused and has auto_resume. Of many who ask at once one submits the
+// job; for the others, and where there is nothing to resume, it does nothing.
+func (c *Client) Resume(ctx context.Context, tenant, sandbox string) error {
+	return resume(ctx, c.store, c.queue, tenant, sandbox)
+}
+
+// resume submits the job outside the order of the sandbox's jobs: what is frozen in it may be one of them.
+func resume(ctx context.Context, store *models.Store, queue *Queue, tenant, sandbox string) error {
+	j, err := newJob(sandbox, &Resume{}, Options{TenantID: tenant, Actor: "auto_resume", Parallel: true})
+	if err != nil {
+		return err
+	}
+	out, err := store.Submit(ctx, models.Submission{
+		TenantID: tenant, SandboxID: sandbox, Jobs: []models.Job{j}, Only: mayResume,
+	})
+	if err != nil && !errors.Is(err, models.ErrNotDue) {
+		return err
+	}
+	queue.send(ctx, out.Dispatch)
+	return nil
+}
+
+// mayResume says no while a resume that was asked for may still come.
+func mayResume(x models.Situation) bool {
+	b := x.Sandbox
+	return b.AutoResume && b.State == models.SandboxPaused && (b.Desired == models.DesiredPaused || !x.Active)
+}
+
+// resumeFor resumes the sandbox that a job was submitted to. Where that fails, the job itself asks again.
+func (c *Client) resumeFor(ctx context.Context, box models.Sandbox, args Args) {
+	leaves := []string{models.KindDelete, models.KindPause, models.KindResume, (&SetTimeout{}).Kind()}
+	if !box.AutoResume || box.Desired != models.DesiredPaused || slices.Contains(leaves, args.Kind()) {
+		return
+	}
+	if err := c.Resume(ctx, box.TenantID, box.ID); err != nil {
+		c.log.WarnContext(ctx, "resume not submitted, the job will ask for it", "sandbox_id", box.ID, "error", err)
+	}
+}
+
+// awaitsResume says whether the attempt failed only because its sandbox is paused, and has asked for its resume.
+func (a *attempt) awaitsResume(ctx context.Context, cause error) bool {
+	if !errors.Is(cause, providers.ErrPaused) || a.job.Attempt >= resumeAttempts {
+		return false
+	}
+	box, err := a.w.store.Sandbox(ctx, a.job.TenantID, a.job.SandboxID)
+	if err != nil || !box.AutoResume || box.Ended() {
+		return false
+	}
+	if err := resume(ctx, a.w.store, a.w.queue, a.job.TenantID, a.job.SandboxID); err != nil {
+		a.log.WarnContext(ctx, "resume not submitted", "error", err)
+	}
+	return true
+}

@@ -1,0 +1,62 @@
+package models
+
+import (
+	"context"
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// PortGrant lets traffic from outside to one port of a sandbox, until it expires or is revoked.
+type PortGrant struct {
+	ID        string `gorm:"primaryKey"`
+	TenantID  string
+	SandboxID string
+	Port      uint16
+	Public    bool // needs no token
+	CreatedAt time.Time
+	ExpiresAt time.Time
+	RevokedAt *time.Time
+}
+
+// writeGrant writes down what a job has granted. A row that stands already is our own.
+func writeGrant(tx *gorm.DB, g *PortGrant) error {
+	if g == nil {
+		return nil
+	}
+	return tx.Clauses(clause.OnConflict{DoNothing: true}).Create(g).Error
+}
+
+// liveGrants is what still holds of the grants of a tenant's sandbox. What is found or changed goes into list.
+func (s *Store) liveGrants(ctx context.Context, list *[]PortGrant, tenant, sandbox string) *gorm.DB {
+	return s.db.WithContext(ctx).Model(list).
+		Where("tenant_id = ? AND sandbox_id = ? AND revoked_at IS NULL AND expires_at > now()", tenant, sandbox)
+}
+
+// PortGrants lists the grants of a tenant's sandbox that hold now, by port and age.
+func (s *Store) PortGrants(ctx context.Context, tenant, sandbox string) ([]PortGrant, error) {
+	var list []PortGrant
+	err := s.liveGrants(ctx, &list, tenant, sandbox).Order("port, id").Find(&list).Error
+	return list, err
+}
+
+// CountPortGrants returns how many grants a tenant's sandbox has.
+func (s *Store) CountPortGrants(ctx context.Context, tenant, sandbox string) (int, error) {
+	var n int64
+	err := s.liveGrants(ctx, &[]PortGrant{}, tenant, sandbox).Count(&n).Error
+	return int(n), err
+}
+
+// RevokePort revokes the grants of one port, or one of them where an id is given, and returns those it has revoked.
+func (s *Store) RevokePort(ctx context.Context, tenant, sandbox string, port uint16, id string) ([]PortGrant, error) {
+	var revoked []PortGrant
+	err := whereSet(s.liveGrants(ctx, &revoked, tenant, sandbox).Where("port = ?", port), "id = ?", id).
+		Clauses(clause.Returning{}).Update("revoked_at", gorm.Expr("now()")).Error
+	return revoked, err
+}
+
+// PruneGrants forgets grants that have not held for longer than age.
+func (s *Store) PruneGrants(ctx context.Context, age time.Duration) error {
+	return s.db.WithContext(ctx).Where("expires_at < now() - ?", milliseconds(age)).Delete(&PortGrant{}).Error
+}

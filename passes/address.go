@@ -1,0 +1,40 @@
+package passes
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+)
+
+// TokenParam is the query parameter in which a URL carries the token of a port that is not public.
+const TokenParam = "sandyard_token"
+
+// Address is where the edge is reached from outside. Empty = nowhere.
+type Address struct {
+	Scheme string // http or https
+	Domain string // of the hosts {port}-{sandbox}.{domain}; may end with a port
+}
+
+// IsZero says whether there is no edge.
+func (a Address) IsZero() bool { return a.Domain == "" }
+
+// String is the address as a URL.
+func (a Address) String() string { return (&url.URL{Scheme: a.Scheme, Host: a.Domain}).String() }
+
+// ParseAddress reads what String has written.
+func ParseAddress(text string) (Address, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme == "" || u.Host == "" {
+		return Address{}, fmt.Errorf("%q is no address of an edge", text)
+	}
+	return Address{u.Scheme, u.Host}, nil
+}
+
+// URL is where a port of a sandbox is reached, with a token in it unless that is empty.
+func (a Address) URL(sandbox string, port uint16, token string) string {
+	u := url.URL{Scheme: a.Scheme, Host: strconv.Itoa(int(port)) + "-" + sandbox + "." + a.Domain, Path: "/"}
+	if token != "" {
+		u.RawQuery = url.Values{TokenParam: {token}}.Encode()
+	}
+	return u.String()
+}

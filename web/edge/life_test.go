@@ -1,0 +1,153 @@
+package edge_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"sandyard/gateway"
+	"sandyard/jobs"
+	"sandyard/models"
+)
+
+// TestTrafficResumes: a hundred requests to a paused sandbox are one resume, and so is a command.
+func TestTrafficResumes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.create(jobs.CreateSandbox{AutoResume: true, Foreign: jobs.Foreign{Public: true}})
+	r.change(id, &jobs.Pause{}, models.SandboxPaused)
+	r.send(r.to(id, gateway.GuestPort, "GET", "/health")).want(t, 502, "The sandbox is paused")
+	r.resumes(id, 0)
+	var all sync.WaitGroup
+	for range 100 {
+		req := r.to(id, 8000, "GET", "/")
+		all.Go(func() {
+			res, err := r.client.Do(req)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer res.Body.Close()
+			if res.StatusCode != http.StatusOK {
+				t.Errorf("answered %s, %s", res.Status, res.Header.Get(gateway.ReasonHeader))
+			}
+		})
+	}
+	all.Wait()
+	r.resumes(id, 1)
+
+	r.change(id, &jobs.Pause{}, models.SandboxPaused)
+	if j := r.finish(id, &jobs.Exec{Command: "fake:stdout hello"}); string(j.Stdout) != "hello" {
+		t.Errorf("the command wrote %q", j.Stdout)
+	}
+	r.resumes(id, 2)
+	r.change(id, &jobs.Pause{}, models.SandboxPaused)
+	r.finish(id, &jobs.Write{Path: "a", Content: "b"})
+	r.resumes(id, 3)
+	r.change(id, &jobs.Delete{}, models.SandboxDeleted)
+}
+
+// TestPausedStaysPaused: without auto_resume a command fails and says why.
+func TestPausedStaysPaused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.sandbox(jobs.Foreign{Public: true})
+	r.change(id, &jobs.Pause{}, models.SandboxPaused)
+	done, err := r.jobs.Submit(t.Context(), id, &jobs.Exec{Command: "fake:stdout hello"}, asTest())
+	check(t, err)
+	var j models.Job
+	r.eventuallyTrue("the command has ended", func() bool {
+		j, err = r.store.Job(t.Context(), "default", done.Jobs[0].ID)
+		check(t, err)
+		return j.State.Terminal()
+	})
+	if j.State != models.Failed || j.Error == nil || j.Error.Code != "sandbox_paused" {
+		t.Errorf("it ended %s, %+v", j.State, j.Error)
+	}
+	r.resumes(id, 0)
+}
+
+func (r *rig) resumes(id string, want int) {
+	r.t.Helper()
+	list, err := r.store.Jobs(r.t.Context(), "default", models.JobFilter{Sandbox: id, Kind: models.KindResume, Limit: 100})
+	check(r.t, err)
+	if len(list) != want {
+		r.t.Errorf("there were %d resumes, want %d", len(list), want)
+	}
+}
+
+// TestTrafficKeepsASandbox: an open stream is use, also where the idle timeout is short.
+func TestTrafficKeepsASandbox(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	scheduler := jobs.NewScheduler(jobs.SchedulerConfig{
+		Store: r.store, Client: r.jobs, Queue: r.queue, Webhooks: jobs.NewWebhooks(r.store, r.queue, nil, r.log), Log: r.log,
+	})
+	wish := jobs.CreateSandbox{IdleTimeoutSeconds: 10, Foreign: jobs.Foreign{Public: true}}
+	used, unused := r.create(wish), r.create(wish)
+	_, answers := r.socket(used, "")
+	scheduler.Start(t.Context())
+	defer scheduler.Stop()
+	r.await(unused, models.SandboxDeleted)
+	box, err := r.store.Sandbox(t.Context(), "default", used)
+	check(t, err)
+	if box.State != models.SandboxRunning {
+		t.Errorf("the used sandbox is %s", box.State)
+	}
+	if answers.Buffered() > 0 {
+		t.Error("the stream said something unasked")
+	}
+}
+
+// TestSilentWorkerIsGivenUp: its gateway takes requests and never answers, and its lease is over.
+func TestSilentWorkerIsGivenUp(t *testing.T) {
+	t.Parallel()
+	r := newIdleRig(t)
+	l := listen(t)
+	defer l.Close()
+	go swallow(l)
+	check(t, r.store.Register(t.Context(), models.Node{ID: "nsilent", Provider: "fake", Gateway: "http://" + l.Addr().String()}, time.Second))
+	done, err := r.jobs.Create(t.Context(), jobs.CreateSandbox{Foreign: jobs.Foreign{Public: true}}, asTest())
+	check(t, err)
+	r.made(done.Jobs[0].ID, "nsilent")
+	a := r.send(r.to(done.Sandbox.ID, 8000, "GET", "/"))
+	a.want(t, 502, "cannot be reached or does not answer")
+	if a.header.Get(gateway.ReasonHeader) != gateway.Unreachable {
+		t.Errorf("the reason is %q", a.header.Get(gateway.ReasonHeader))
+	}
+}
+
+// made carries a create out in a node's name.
+func (r *rig) made(job, node string) {
+	r.t.Helper()
+	ctx := context.Background()
+	j, err := r.store.Claim(ctx, job, node, time.Minute)
+	check(r.t, err)
+	_, err = r.store.BeginCreate(ctx, j, models.Holder{Node: node})
+	check(r.t, err)
+	_, err = r.store.Finish(ctx, models.Outcome{
+		Held: models.Held{ID: j.ID, Attempt: j.Attempt}, SandboxID: j.SandboxID, Kind: j.Kind, State: models.Succeeded,
+		Sandbox: models.Change{To: models.SandboxRunning},
+	})
+	check(r.t, err)
+}
+
+// swallow takes every connection and says nothing.
+func swallow(l net.Listener) {
+	var open []net.Conn
+	defer func() {
+		for _, c := range open {
+			c.Close()
+		}
+	}()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		open = append(open, c)
+	}
+}

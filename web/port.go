@@ -1,0 +1,113 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"sandyard/jobs"
+	"sandyard/models"
+)
+
+// PortBody is the body of a grant of a port.
+type PortBody struct {
+	jobs.Port
+	Submit
+}
+
+// PortGrant lets traffic from outside to one port of a sandbox.
+type PortGrant struct {
+	ID        string    `json:"id"`
+	Port      uint16    `json:"port"`
+	URL       string    `json:"url,omitempty" doc:"With the token in it, unless the port is public"`
+	Token     string    `json:"token,omitempty" doc:"Absent where the port is public"`
+	Public    bool      `json:"public"`
+	CreatedAt time.Time `json:"created_at"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// PortList is the grants of a sandbox that hold.
+type PortList struct {
+	Ports []PortGrant `json:"ports"`
+}
+
+// Revoked names the grants that hold no more.
+type Revoked struct {
+	Revoked []string `json:"revoked" doc:"Ids of grants; streams that they let in end within seconds"`
+}
+
+type portInput struct {
+	ID   string `path:"id"`
+	Port int    `path:"port" minimum:"1" maximum:"65535"`
+}
+
+type grantInput struct {
+	portInput
+	Grant string `path:"grant"`
+}
+
+func (s *Server) addPorts() {
+	open := operation("open-port", http.MethodPost, "/v1/sandboxes/{id}/ports", tagWork, "Let traffic to a port")
+	open.Description = "The job's result holds the URL at which the port is reached from outside, by HTTP and WebSockets. It is " +
+		"private unless `public` is asked for: the token goes in the URL (a browser trades it for a cookie), in the cookie " +
+		"`sandyard_token` or in the header `X-Sandyard-Token`. Nothing needs to listen at the port yet."
+	work(s, open, func(b *PortBody) (jobs.Args, Submit) { return &b.Port, b.Submit })
+	register(s, operation("list-ports", http.MethodGet, "/v1/sandboxes/{id}/ports", tagWork, "List the ports that traffic is let to"), s.listPorts)
+	register(s, operation("close-port", http.MethodDelete, "/v1/sandboxes/{id}/ports/{port}", tagWork, "Revoke all grants of a port, at once"),
+		func(ctx context.Context, in *portInput) (*output[Revoked], error) { return s.revoke(ctx, *in, "") })
+	register(s, operation("revoke-grant", http.MethodDelete, "/v1/sandboxes/{id}/ports/{port}/{grant}", tagWork, "Revoke one grant of a port, at once"),
+		func(ctx context.Context, in *grantInput) (*output[Revoked], error) {
+			return s.revoke(ctx, in.portInput, in.Grant)
+		})
+}
+
+func (s *Server) listPorts(ctx context.Context, in *sandboxInput) (*output[PortList], error) {
+	tenant := requestOf(ctx).tenant
+	if _, err := s.store.Sandbox(ctx, tenant, in.ID); err != nil {
+		return nil, err
+	}
+	grants, err := s.store.PortGrants(ctx, tenant, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	list := PortList{Ports: []PortGrant{}}
+	for _, g := range grants {
+		list.Ports = append(list.Ports, s.portDoc(g))
+	}
+	return &output[PortList]{list}, nil
+}
+
+func (s *Server) portDoc(g models.PortGrant) PortGrant {
+	doc := PortGrant{ID: g.ID, Port: g.Port, Public: g.Public, CreatedAt: g.CreatedAt, ExpiresAt: g.ExpiresAt}
+	if s.edge == nil {
+		return doc
+	}
+	if !g.Public {
+		doc.Token = s.edge.Signer.Port(g.SandboxID, g.ID)
+	}
+	if s.edge.Domain != "" {
+		doc.URL = s.edge.address().URL(g.SandboxID, g.Port, doc.Token)
+	}
+	return doc
+}
+
+// revoke answers with what it has revoked. That a port has no grant any more is what was wanted; a grant that is named
+// and unknown is a mistake.
+func (s *Server) revoke(ctx context.Context, in portInput, grant string) (*output[Revoked], error) {
+	tenant := requestOf(ctx).tenant
+	if _, err := s.store.Sandbox(ctx, tenant, in.ID); err != nil {
+		return nil, err
+	}
+	gone, err := s.store.RevokePort(ctx, tenant, in.ID, uint16(in.Port), grant)
+	if err != nil {
+		return nil, err
+	}
+	if len(gone) == 0 && grant != "" {
+		return nil, newProblem(http.StatusNotFound, "grant_not_found", "there is no such grant of this port, or it holds no more; GET …/ports lists those that do")
+	}
+	out := Revoked{Revoked: []string{}}
+	for _, g := range gone {
+		out.Revoked = append(out.Revoked, g.ID)
+	}
+	return &output[Revoked]{out}, nil
+}
