@@ -172,9 +172,16 @@ func pathError(err error, path string) error {
 
 // invalidOrInternal tells a path that os.Root refuses, for which it has no exported error, from a broken disk.
 func invalidOrInternal(err error, path string) error {
-	var refusal *fs.PathError
-	if errno(err) == 0 && errors.As(err, &refusal) {
-		return dialect.Errorf(dialect.ReasonInvalidPath, "path '%s': %v", path, refusal.Err)
+	if errno(err) != 0 {
+		return dialect.Errorf(dialect.ReasonInternal, "path '%s': %v", path, err)
+	}
+	var one *fs.PathError
+	var two *os.LinkError // of a rename
+	switch {
+	case errors.As(err, &one):
+		return dialect.Errorf(dialect.ReasonInvalidPath, "path '%s': %v", path, one.Err)
+	case errors.As(err, &two):
+		return dialect.Errorf(dialect.ReasonInvalidPath, "path '%s': %v", path, two.Err)
 	}
 	return dialect.Errorf(dialect.ReasonInternal, "path '%s': %v", path, err)
 }
