@@ -1,18 +1,28 @@
 #!/bin/bash
-# Makes the image sandboxes start from: sandyard/python:<version>, also tagged sandyard/python:default.
+# Makes the image that a template's sandboxes start from: sandyard/TEMPLATE:<version>, also tagged sandyard/TEMPLATE:default.
 #
-# Where the registry answers it stands on python:3.12-slim; elsewhere it is made from this machine's Debian packages
-# and holds the Python of that release. The labels of the image and the last line printed say which.
+# Where the registry answers, python, node and base stand on their official images; elsewhere, and the others always, are
+# made from this machine's Debian packages and hold the versions of that release. The labels of the image and the last line
+# printed say which.
 #
-#   PULL=0    never ask the registry          BASE=name  another base image than python:3.12-slim
+#   TEMPLATE=name   base, python (the default), node, data-science or code-server
+#   PULL=0    never ask the registry          BASE=name  another base image than the official one
 #   FORCE=1   rebuild although nothing changed
 set -euo pipefail
 cd "$(dirname "$0")"
 
-name=sandyard/python
-base=${BASE:-python:3.12-slim}
+template=${TEMPLATE:-python}
+name=sandyard/$template
 
 die() { echo "image: $*" >&2; exit 1; }
+
+case $template in
+python) base=${BASE:-python:3.12-slim} command=python3 ;;
+node) base=${BASE:-node:22-slim} command=node ;;
+base) base=${BASE:-debian:12-slim} command=bash ;;
+code-server) base=${BASE:-} command=code-server ;;
+*) base=${BASE:-} command=python3 ;;
+esac
 
 # shellcheck source=images/debian.sh
 . ./debian.sh
@@ -29,14 +39,16 @@ find_docker() {
 
 label() { engine image inspect -f "{{index .Config.Labels \"$2\"}}" "$1" 2>/dev/null; }
 
-python_of() {
-	engine run --rm --network none --log-driver none --attach stdout --entrypoint python3 "$1" \
-		-c 'import platform; print(platform.python_version())'
+# version_of runs what the image is for.
+version_of() {
+	local found
+	found=$(engine run --rm --network none --log-driver none --attach stdout --entrypoint "$command" "$1" --version | head -n 1)
+	sed -E 's/^[^0-9]*([0-9][0-9.]*).*/\1/' <<<"$found"
 }
 
 # from_registry pulls the base and adds the sandbox's user. A slow or absent registry only costs the wait.
 from_registry() {
-	[ "${PULL:-1}" != 0 ] || return 1
+	[ "${PULL:-1}" != 0 ] && [ -n "$base" ] || return 1
 	echo "image: asking the registry for $base (PULL=0 skips this)"
 	timeout 120 $sudo docker pull -q "$base" >/dev/null 2>&1 || return 1
 	add_user
@@ -51,7 +63,7 @@ add_user() {
 		}
 		mkdir -p /workspace && chown 1000:1000 /workspace')
 	engine start --attach "$made" >/dev/null
-	engine commit -c 'WORKDIR /workspace' -c 'USER 1000:1000' -c 'CMD ["python3"]' \
+	engine commit -c 'WORKDIR /workspace' -c 'USER 1000:1000' -c 'CMD ["'"$command"'"]' \
 		-c 'ENV HOME=/workspace LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1' "$made" "$name:building" >/dev/null
 	engine rm -f "$made" >/dev/null
 	origin=$base
@@ -59,22 +71,39 @@ add_user() {
 
 from_packages() {
 	type -P mmdebstrap >/dev/null ||
-		die "the registry does not answer and mmdebstrap is missing; install it (apt-get install mmdebstrap) or run where $base can be pulled"
+		die "no registry answers and mmdebstrap is missing; install it (apt-get install mmdebstrap) or run where ${base:-a base image} can be pulled"
 	work=$(mktemp -d)
 	trap 'rm -rf "$work"' EXIT
 	chmod 755 "$work"
 	debian_tar "$work/root.tar"
-	engine import -c 'WORKDIR /workspace' -c 'USER 1000:1000' -c 'CMD ["python3"]' -c "ENV ${environment[*]}" \
+	[ "$template" != code-server ] || add_code_server "$work"
+	engine import -c 'WORKDIR /workspace' -c 'USER 1000:1000' -c 'CMD ["'"$command"'"]' -c "ENV ${environment[*]}" \
 		- "$name:building" <"$work/root.tar" >/dev/null
 	origin="debian $(debian_suite) packages"
 }
+
+# add_code_server adds the program from npm, with the Node.js that it is made for; its own installation, which would
+# compile modules that few need, does not run.
+add_code_server() {
+	type -P npm >/dev/null || die "code-server comes from npm, which is missing; elsewhere take codercom/code-server for SANDBOX_TEMPLATES"
+	local to=$1/extra/opt/code-server
+	mkdir -p "$to" "$1/extra/usr/local/bin"
+	npm install --prefix "$to" --ignore-scripts --no-audit --no-fund --loglevel error code-server@4.139.1 node-linux-"$(node_machine)"@24 ||
+		die "npm could not fetch code-server; elsewhere take codercom/code-server for SANDBOX_TEMPLATES"
+	printf '#!/bin/sh\nexec /opt/code-server/node_modules/node-linux-%s/bin/node /opt/code-server/node_modules/code-server "$@"\n' \
+		"$(node_machine)" >"$1/extra/usr/local/bin/code-server"
+	chmod 755 "$1/extra/usr/local/bin/code-server"
+	tar -C "$1/extra" --owner 0 --group 0 -rf "$1/root.tar" ./opt ./usr/local/bin/code-server
+}
+
+node_machine() { case $(uname -m) in x86_64) echo x64 ;; aarch64) echo arm64 ;; *) die "code-server has no Node.js for $(uname -m)" ;; esac; }
 
 # seal writes into the labels what the image really holds, as found by running it.
 seal() {
 	local version=$1 made old
 	old=$(engine image inspect -f '{{.Id}}' "$name:default" 2>/dev/null || true)
 	made=$(engine create --network none "$name:building")
-	engine commit -c "LABEL sandyard.python=\"$version\" sandyard.origin=\"$origin\" sandyard.recipe=\"$(recipe)\"" \
+	engine commit -c "LABEL sandyard.version=\"$version\" sandyard.$command=\"$version\" sandyard.origin=\"$origin\" sandyard.recipe=\"$(recipe)\"" \
 		"$made" "$name:$version" >/dev/null
 	engine rm "$made" >/dev/null
 	engine tag "$name:$version" "$name:default"
@@ -83,7 +112,7 @@ seal() {
 	[ -z "$old" ] || engine rmi "$old" >/dev/null 2>&1 || true
 }
 
-say() { echo "image: $name:default holds Python $(label "$name:default" sandyard.python), made from $(label "$name:default" sandyard.origin)"; }
+say() { echo "image: $name:default holds $command $(label "$name:default" sandyard.version), made from $(label "$name:default" sandyard.origin)"; }
 
 find_docker
 if [ "${FORCE:-0}" != 1 ] && [ "$(label "$name:default" sandyard.recipe)" = "$(recipe)" ]; then
@@ -91,5 +120,5 @@ if [ "${FORCE:-0}" != 1 ] && [ "$(label "$name:default" sandyard.recipe)" = "$(r
 	exit 0
 fi
 from_registry || from_packages
-seal "$(python_of "$name:building")"
+seal "$(version_of "$name:building")"
 say

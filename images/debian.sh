@@ -2,7 +2,22 @@
 # Sourced by build.sh and tree.sh: the root of a sandbox, unpacked from this machine's own Debian packages. They stand
 # in this directory and define die.
 
-packages=base-files,base-passwd,libc-bin,dash,bash,coreutils,grep,sed,findutils,diffutils,tar,gzip,mawk,util-linux,procps,debianutils,patch,ca-certificates,python3,python3-pip,python3-venv,git
+common=base-files,base-passwd,libc-bin,dash,bash,coreutils,grep,sed,findutils,diffutils,tar,gzip,mawk,util-linux,procps,debianutils,patch,ca-certificates
+
+# packages_of lists what the image of a template holds. Debian's npm is four hundred packages, and a sandbox without a
+# network has little use of it.
+packages_of() {
+	local python=python3,python3-pip,python3-venv
+	case $1 in
+	base) echo "$common" ;;
+	python) echo "$common,$python,git" ;;
+	node) echo "$common,nodejs,git" ;;
+	data-science) echo "$common,$python,git,python3-numpy,python3-pandas,python3-scipy,python3-matplotlib" ;;
+	code-server) echo "$common,$python,git,libstdc++6,libatomic1" ;;
+	*) return 1 ;;
+	esac
+}
+packages=$(packages_of "${template:-python}") || die "no recipe for the template $template; there are base, python, node, data-science and code-server"
 # shellcheck disable=SC2034 # for those who source this
 environment=(PATH=/usr/local/bin:/usr/bin:/bin HOME=/workspace LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1)
 
