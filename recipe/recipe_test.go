@@ -1,0 +1,169 @@
+package recipe_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"sandyard/providers"
+	"sandyard/recipe"
+)
+
+// context makes a tar of files, whose names hold their types: a name that ends in @ is a link.
+func context(t *testing.T, names ...string) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, name := range names {
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(name))}
+		if link, is := strings.CutSuffix(name, "@"); is {
+			h = &tar.Header{Typeflag: tar.TypeSymlink, Name: link, Linkname: "/etc/passwd"}
+		}
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeReg {
+			if _, err := w.Write([]byte(name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+// files lists the regular files in a step's tar, as name=content, with owner and mode where those are not usual.
+func files(t *testing.T, archive []byte) []string {
+	t.Helper()
+	var found []string
+	for r := tar.NewReader(bytes.NewReader(archive)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeDir {
+			continue
+		}
+		data, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entry := h.Name + "=" + string(data)
+		if h.Uid != 0 || h.Mode != 0o644 {
+			entry += fmt.Sprintf(" %d:%d %o", h.Uid, h.Gid, h.Mode)
+		}
+		found = append(found, entry)
+	}
+}
+
+func TestDockerfile(t *testing.T) {
+	t.Parallel()
+	r := recipe.Recipe{Dockerfile: `# syntax=anything
+ARG TAG=12
+FROM debian:$TAG AS one
+ENV A=1 B="two words" PATH=/opt/bin:$PATH
+ARG NAME=world
+RUN echo hello \
+    # a comment among the lines
+    $NAME
+WORKDIR /opt/app
+COPY --chown=1000:1000 --chmod=755 src/*.py ./
+COPY src/sub lib/
+RUN ["python3", "-m", "compileall", "."]
+USER 1000
+LABEL team=$A
+CMD ["sleep"]
+EXPOSE 80
+`}
+	if from, err := r.Base(); err != nil || from != "debian:12" {
+		t.Errorf("base %q, %v", from, err)
+	}
+	plan, err := r.Plan(providers.ImageConfig{Env: map[string]string{"PATH": "/bin"}}, context(t, "src/a.py", "src/b.py", "src/c.txt", "src/sub/d", "src/sub/e/f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(plan.Steps) != 5 {
+		t.Fatalf("steps: %+v", plan.Steps)
+	}
+	hello := plan.Steps[0]
+	if !slices.Equal(hello.Argv, []string{"/bin/sh", "-c", "echo hello $NAME"}) || hello.User != "0:0" || hello.Dir != "/" || hello.Text != "RUN echo hello $NAME" {
+		t.Errorf("the first step: %+v", hello)
+	}
+	if e := hello.Env; e["A"] != "1" || e["B"] != "two words" || e["PATH"] != "/opt/bin:/bin" || e["NAME"] != "world" {
+		t.Errorf("its environment: %v", e)
+	}
+	if got := files(t, plan.Steps[2].Files); !slices.Equal(got, []string{"opt/app/a.py=src/a.py 1000:1000 755", "opt/app/b.py=src/b.py 1000:1000 755"}) {
+		t.Errorf("copied: %q", got)
+	}
+	if got := files(t, plan.Steps[3].Files); !slices.Equal(got, []string{"opt/app/lib/d=src/sub/d", "opt/app/lib/e/f=src/sub/e/f"}) {
+		t.Errorf("copied: %q", got)
+	}
+	if last := plan.Steps[4]; !slices.Equal(last.Argv, []string{"python3", "-m", "compileall", "."}) || last.Dir != "/opt/app" {
+		t.Errorf("the last step: %+v", last)
+	}
+	if c := plan.Config; c.User != "1000" || c.WorkDir != "/opt/app" || c.Env["NAME"] != "" || plan.Labels["team"] != "1" {
+		t.Errorf("the result: %+v, %v", c, plan.Labels)
+	}
+}
+
+func TestScript(t *testing.T) {
+	t.Parallel()
+	plan, err := recipe.Recipe{Script: "cp tool /usr/local/bin/", From: "base"}.Plan(providers.ImageConfig{User: "1000:1000"}, context(t, "tool"))
+	if err != nil || len(plan.Steps) != 1 || plan.Config.User != "1000:1000" {
+		t.Fatalf("%+v, %v", plan, err)
+	}
+	if got := files(t, plan.Steps[0].Files); plan.Steps[0].Dir != "/tmp/build" || !slices.Equal(got, []string{"tmp/build/tool=tool"}) {
+		t.Errorf("in %s it finds %q", plan.Steps[0].Dir, got)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for text, says := range map[string]string{
+		"":                                     "exactly one",
+		"RUN x":                                "must be FROM",
+		"FROM scratch":                         "scratch",
+		"FROM a\nFROM b":                       "several stages",
+		"FROM --platform=linux/arm64 a":        "no options",
+		"FROM a\nRUN --mount=type=bind x":      "--mount",
+		"FROM a\nRUN <<EOF\necho\nEOF":         "here-document",
+		"FROM a\nCOPY --from=b /x /y":          "--from",
+		"FROM a\nCOPY missing /y":              "not among the files",
+		"FROM a\nCOPY ../../etc/passwd /y":     "not among the files",
+		"FROM a\nADD https://example.test/ /y": "no network",
+		"FROM a\nLABEL sandyard.fleet=x":       "platform",
+		"FROM a\nENV \"A":                      "quote",
+		"FROM a\nONBUILD RUN x":                "ONBUILD",
+		"FROM a\nRUN":                          "says nothing",
+	} {
+		err := recipe.Recipe{Dockerfile: text}.Check(context(t, "file"))
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v, want %q", text, err, says)
+		}
+	}
+	for name, says := range map[string]string{"../x": "leads out", "a/../../x": "leads out", "link@": "neither a file"} {
+		if err := (recipe.Recipe{Script: "x"}).Check(context(t, name)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("a context with %s: %v", name, err)
+		}
+	}
+	if err := (recipe.Recipe{Script: "x", Image: "y"}).Check(nil); err == nil {
+		t.Error("two ways at once are taken")
+	}
+}
+
+func FuzzDockerfile(f *testing.F) {
+	f.Add("FROM a\nRUN x \\\n y\nENV A=${B:-c} D='e'\nCOPY [\"a\", \"b\"]")
+	f.Fuzz(func(_ *testing.T, text string) {
+		_ = recipe.Recipe{Dockerfile: text}.Check(nil) // must come to an end
+	})
+}
