@@ -12,7 +12,7 @@ func builtin(name string) models.Definition {
 	case "base":
 		return models.Definition{Description: "A shell and the usual small programs", Pool: few}
 	case "node":
-		return models.Definition{Description: "Node.js with npm, git", Pool: few}
+		return models.Definition{Description: "Node.js, git", Pool: few}
 	case "data-science":
 		return models.Definition{
 			Description: "Python with NumPy, pandas, SciPy and Matplotlib", Pool: few,

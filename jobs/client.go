@@ -39,7 +39,11 @@ func (c *Client) wish(ctx context.Context, wish CreateSandbox, tenant string) (*
 		return nil, nil, err
 	}
 	box, err := wish.sandbox(tenant, from)
-	return box, &Create{ReadySeconds: patience(from.template.Definition).Seconds()}, err
+	create := &Create{ReadySeconds: patience(from.template.Definition).Seconds()}
+	if from.template.BuildID != nil {
+		create.ReadySeconds += defaultBuildTimeout.Seconds() // the engine that gets it may have to build the image first
+	}
+	return box, create, err
 }
 
 // Create submits a sandbox's create job, or returns the tenant's live sandbox that has the wish's key.
@@ -120,6 +124,9 @@ func (c *Client) submit(ctx context.Context, sub models.Submission, args []Args,
 		}
 		sub.Jobs = append(sub.Jobs, j)
 	}
+	if sub.Build != nil {
+		sub.Build.JobID = sub.Jobs[0].ID
+	}
 	sub.TenantID, sub.IdempotencyKey, sub.Request = o.TenantID, o.IdempotencyKey, o.Request
 	return c.commit(ctx, sub)
 }
@@ -199,8 +206,8 @@ func (c *Client) Retry(ctx context.Context, id string, o Options) (models.Submit
 	if err != nil {
 		return models.Submitted{}, err
 	}
-	if j.Kind == models.KindCreate {
-		return models.Submitted{}, invalid("job", "a create is tried again by creating another sandbox")
+	if j.Kind == models.KindCreate || j.Kind == models.KindBuild {
+		return models.Submitted{}, invalid("job", "a %s is tried again by submitting another one", j.Kind)
 	}
 	o.Parallel, o.Priority, o.retryOf = j.Parallel, j.Priority, j.ID
 	if j.CallbackURL != nil {

@@ -38,6 +38,7 @@ type blobs interface {
 func kinds() map[string]func() Args {
 	return map[string]func() Args{
 		models.KindCreate: func() Args { return &Create{} },
+		models.KindBuild:  func() Args { return &Build{} },
 		models.KindDelete: func() Args { return &Delete{} },
 		models.KindPause:  func() Args { return &Pause{} },
 		models.KindResume: func() Args { return &Resume{} },
@@ -63,7 +64,7 @@ func kinds() map[string]func() Args {
 func SubmittableKinds() []string {
 	var names []string
 	for name := range kinds() {
-		if name != models.KindCreate {
+		if name != models.KindCreate && name != models.KindBuild {
 			names = append(names, name)
 		}
 	}

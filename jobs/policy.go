@@ -14,6 +14,8 @@ func timeoutOf(args Args) (time.Duration, error) {
 		return a.timeout()
 	case *Create:
 		return createTimeout + time.Duration(a.ReadySeconds*float64(time.Second)), nil
+	case *Build:
+		return a.timeout(), nil
 	case *Delete:
 		return deleteTimeout, nil
 	default:

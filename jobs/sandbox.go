@@ -49,6 +49,11 @@ func (*Create) run(ctx context.Context, a *attempt) (result, error) {
 		return result{}, err
 	}
 	made, err := a.w.provider.Create(ctx, spec)
+	if build, ok := buildOf(box); ok && errors.Is(err, providers.ErrImageMissing) {
+		if err = a.w.buildHere(ctx, box, build); err == nil {
+			made, err = a.w.provider.Create(ctx, spec)
+		}
+	}
 	if err == nil {
 		err = a.startUp(ctx, box)
 	}
@@ -62,6 +67,12 @@ func (*Create) run(ctx context.Context, a *attempt) (result, error) {
 			return a.w.provider.Delete(ctx, spec.ID)
 		},
 	}, nil
+}
+
+// buildOf returns the build that a sandbox's image came from.
+func buildOf(box models.Sandbox) (string, bool) {
+	s, err := specOf(box)
+	return s.Build, err == nil && s.Build != ""
 }
 
 // takeSandbox writes down that this node makes the sandbox, if it has room for another. Without room the job goes back

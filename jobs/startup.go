@@ -28,9 +28,16 @@ const (
 // startUp runs the template's start command in a new sandbox and waits until its programs are ready.
 func (a *attempt) startUp(ctx context.Context, box models.Sandbox) error {
 	s, err := specOf(box)
-	limit := patience(models.Definition{StartCommand: s.Start, Ready: s.Ready})
-	if err != nil || limit == 0 {
+	if err != nil {
 		return err
+	}
+	return a.comeUp(ctx, s)
+}
+
+func (a *attempt) comeUp(ctx context.Context, s sandboxSpec) error {
+	limit := patience(models.Definition{StartCommand: s.Start, Ready: s.Ready})
+	if limit == 0 {
+		return nil
 	}
 	sb, err := a.open(ctx)
 	if err != nil {

@@ -28,6 +28,7 @@ type WorkerConfig struct {
 	Signer   *passes.Signer // of the tokens of ports; nil = the worker lets nobody to one
 	// MaxSandboxes is how many sandboxes the node holds at once; 0 = no limit.
 	MaxSandboxes int
+	Pool         PoolSizes
 	Lease        time.Duration // how long a job or a sandbox waits for a worker that has gone silent
 	Grace        time.Duration // how long Stop waits for running jobs before it hands them over
 	// Reconcile is the time between comparisons of the engine with the tables; 0 = never.
@@ -45,7 +46,9 @@ type Worker struct {
 	queue    *Queue
 	provider providers.Provider
 	node     models.Node
-	room     int        // for sandboxes; 0 = no limit
+	room     int // for sandboxes; 0 = no limit
+	pool     PoolSizes
+	building sync.Mutex // of images that were built on another engine
 	admit    sync.Mutex // held from counting sandboxes to taking one more
 	lease    time.Duration
 	grace    time.Duration
@@ -73,8 +76,8 @@ func NewWorker(c WorkerConfig) *Worker {
 	name := c.Provider.Capabilities().Provider
 	w := &Worker{
 		store: c.Store, queue: NewQueue(rdb, c.Log), provider: c.Provider, rdb: rdb, redis: c.Redis,
-		node:  models.Node{ID: models.NewID("n"), Provider: name, Engine: c.Engine, Slots: c.Slots, Gateway: c.Gateway},
-		room:  c.MaxSandboxes,
+		node: models.Node{ID: models.NewID("n"), Provider: name, Engine: c.Engine, Slots: c.Slots, Gateway: c.Gateway},
+		room: c.MaxSandboxes, pool: c.Pool,
 		lease: c.Lease, grace: c.Grace, webhooks: c.Webhooks, metrics: c.Metrics, signer: c.Signer,
 		log:   c.Log.With("provider", name),
 		slots: make(chan struct{}, c.Slots), kick: make(chan struct{}, 1), quit: make(chan struct{}),
@@ -98,6 +101,12 @@ func (w *Worker) Start(ctx context.Context) error {
 	w.loops.Go(w.beatLoop)
 	w.loops.Go(w.interruptLoop)
 	w.reconcile(ctx)
+	if pool, ok := w.provider.(providers.Pooler); ok {
+		w.loops.Go(func() { w.stockLoop(ctx, pool) })
+	}
+	if builder, ok := w.provider.(providers.Builder); ok {
+		w.loops.Go(func() { w.pruneLoop(ctx, builder) })
+	}
 	jobs := []string{"node-" + w.node.ID, w.node.Provider}
 	for _, s := range []*server{
 		w.newServer(ctx, jobs, cap(w.slots), asynq.HandlerFunc(w.handle)),

@@ -77,7 +77,11 @@ func (b *batch) insertSandbox(p *submission) error {
 	}
 	box.ExpiresAt = b.now.Add(p.Timeout)
 	box.ChangedBy = p.actor()
-	return b.tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&box).Error
+	err := b.tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&box).Error
+	if err != nil || p.Build == nil {
+		return err
+	}
+	return b.tx.Clauses(clause.OnConflict{DoNothing: true}).Create(p.Build).Error
 }
 
 // lockSandboxes locks every sandbox of the group in one order and refuses what may not run on it.

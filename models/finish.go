@@ -103,8 +103,8 @@ func writeOutcome(tx *gorm.DB, o Outcome) error {
 
 // changeAfter adds what a kind implies: a sandbox whose create did not succeed has failed.
 func changeAfter(kind string, state JobState, c Change) Change {
-	if kind == KindCreate && state != Succeeded && c.To == "" {
-		return Change{To: SandboxFailed, Reason: "create " + string(state)}
+	if (kind == KindCreate || kind == KindBuild) && state != Succeeded && c.To == "" {
+		return Change{To: SandboxFailed, Reason: kind + " " + string(state)}
 	}
 	return c
 }

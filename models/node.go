@@ -26,6 +26,15 @@ func (s *Store) Register(ctx context.Context, n Node, lease time.Duration) error
 		n.ID, n.Provider, n.Engine, n.Slots, n.Gateway, milliseconds(lease)).Error
 }
 
+// Rank says which of the live nodes of its engine a node is, from 0 on, and how many there are.
+func (s *Store) Rank(ctx context.Context, n Node) (rank, nodes int, err error) {
+	var r struct{ Before, Others int }
+	err = s.db.WithContext(ctx).Raw(`SELECT count(*) FILTER (WHERE id < @id) AS before, count(*) AS others FROM nodes
+		WHERE provider = @provider AND engine = @engine AND id <> @id AND lease_until > now()`,
+		map[string]any{"id": n.ID, "provider": n.Provider, "engine": n.Engine}).Scan(&r).Error
+	return r.Before, r.Others + 1, err
+}
+
 // Retire ends a node's lease and those of its jobs, so that others need not wait for them.
 func (s *Store) Retire(ctx context.Context, node string) error {
 	return s.tx(ctx, func(tx *gorm.DB) error {

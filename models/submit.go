@@ -19,6 +19,7 @@ type Submission struct {
 	// New is the row of a sandbox that does not exist yet. If the tenant has a live sandbox with the same Key,
 	// that one is returned and nothing is made.
 	New    *Sandbox
+	Build  *Build // what the new sandbox is to build
 	Jobs   []Job
 	Answer int // index of the job that the request is about: IdempotencyKey stands for it
 	// IdempotencyKey with Request, a digest of the request, makes a repeated submission return the first one's job.

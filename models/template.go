@@ -49,6 +49,13 @@ func (s *Store) Template(ctx context.Context, tenant, name string) (Template, er
 	return t, notFound(err)
 }
 
+// TemplateOf returns the owner's template of that name, or ErrNotFound.
+func (s *Store) TemplateOf(ctx context.Context, o Owner, name string) (Template, error) {
+	var t Template
+	err := o.in(s.db.WithContext(ctx)).Where("name = ?", name).Take(&t).Error
+	return t, notFound(err)
+}
+
 // Templates lists what a tenant may make sandboxes from, by name.
 func (s *Store) Templates(ctx context.Context, tenant string) ([]Template, error) {
 	var list []Template
@@ -80,8 +87,10 @@ func (s *Store) PutTemplate(ctx context.Context, o Owner, t Template) (Template,
 	t.ID, t.TenantID, t.Version = NewID("tpl_"), o.column(), 1
 	err := s.db.WithContext(ctx).Clauses(clause.Returning{}, clause.OnConflict{
 		Columns: []clause.Column{{Name: "coalesce(tenant_id, '')", Raw: true}, {Name: "name"}},
-		DoUpdates: append(clause.AssignmentColumns([]string{"image", "definition", "build_id"}),
-			clause.Assignments(map[string]any{"version": gorm.Expr("templates.version + 1"), "updated_at": gorm.Expr("now()")})...),
+		DoUpdates: append(clause.AssignmentColumns([]string{"image", "definition"}), clause.Assignments(map[string]any{
+			"version": gorm.Expr("templates.version + 1"), "updated_at": gorm.Expr("now()"),
+			"build_id": gorm.Expr("CASE WHEN templates.image = excluded.image THEN templates.build_id END"),
+		})...),
 	}).Create(&t).Error
 	return t, err
 }

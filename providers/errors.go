@@ -32,6 +32,7 @@ const (
 	Busy         Class = "sandbox_busy"         // its state is changing
 	Capacity     Class = "no_capacity"
 	NotReady     Class = "template_not_ready" // the programs of a new sandbox did not come up
+	BuildFailed  Class = "build_failed"
 	NotSupported Class = "unsupported_operation"
 	Internal     Class = "provider_error"
 )
@@ -76,6 +77,7 @@ var (
 	ErrPaused       = &Error{Class: Paused, Message: "the sandbox is paused; resume it first"}
 	ErrFileNotFound = &Error{Class: FileNotFound, Message: "no such file"}
 	ErrInvalidPath  = &Error{Class: InvalidPath, Message: "the path leaves the sandbox"}
+	ErrImageMissing = &Error{Class: ImageMissing, Message: "the provider does not hold the image"}
 	ErrTooLarge     = &Error{Class: TooLarge, Message: "the file is too large"}
 )
 

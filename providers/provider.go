@@ -34,6 +34,20 @@ type Pauser interface {
 	Resume(ctx context.Context, id string) error
 }
 
+// Pooler is implemented by providers that keep started sandboxes waiting, so that a create need not wait for a start.
+type Pooler interface {
+	// Stock says what is to wait from now on; whatever else waits is removed.
+	Stock(ctx context.Context, classes []PoolClass)
+}
+
+// PoolClass is a kind of sandbox that waits. The environment and what else can be changed later is given to it when it is
+// taken.
+type PoolClass struct {
+	Spec Spec // without an id
+	Min  int  // wait always
+	Max  int  // wait when as many were made within the last minute
+}
+
 // Sandbox is the inside of one running sandbox.
 type Sandbox interface {
 	Commands

@@ -123,8 +123,8 @@ type Worker struct {
 	GatewayURL   string        `env:"GATEWAY_URL" doc:"where the API's edge reaches that, such as http://worker-3:8082; default this host's name and the port"`
 	Slots        int           `env:"WORKER_SLOTS" envDefault:"64" doc:"jobs that a worker runs at once"`
 	MaxSandboxes int           `env:"MAX_SANDBOXES" envDefault:"100" doc:"sandboxes that a worker holds at once"`
-	PoolSize     int           `env:"POOL_SIZE" envDefault:"4" doc:"started containers of each template that wait for sandboxes on a worker; 0 = none"`
-	PoolMax      int           `env:"POOL_MAX" envDefault:"16" doc:"how many may wait when as many sandboxes were made within the last minute"`
+	PoolSize     int           `env:"POOL_SIZE" envDefault:"4" doc:"started containers that wait for sandboxes, of each shared template that does not say and on all workers of an engine together; 0 = this worker keeps none"`
+	PoolMax      int           `env:"POOL_MAX" envDefault:"16" doc:"how many of them may wait when as many sandboxes were made within the last minute"`
 	Lease        time.Duration `env:"LEASE" envDefault:"10s" doc:"how long jobs and sandboxes wait for a worker that has gone silent"`
 	Reconcile    time.Duration `env:"RECONCILE_EVERY" envDefault:"15s" doc:"how often a worker compares its engine with the database"`
 	Patience     time.Duration `env:"RECONCILE_GRACE" envDefault:"1m" doc:"how long a container without a sandbox, or a sandbox without a container, is left alone"`

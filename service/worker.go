@@ -52,7 +52,7 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	}
 	w := jobs.NewWorker(jobs.WorkerConfig{
 		Store: p.Store, Redis: p.redis, Provider: backend, Engine: engine, Slots: c.Slots, MaxSandboxes: c.MaxSandboxes,
-		Gateway: d.url, Signer: d.signer, Lease: c.Lease, Grace: c.Grace,
+		Pool: jobs.PoolSizes{Min: c.PoolSize, Max: c.PoolMax}, Gateway: d.url, Signer: d.signer, Lease: c.Lease, Grace: c.Grace,
 		Reconcile: c.Reconcile, ReconcileGrace: c.Patience, Webhooks: jobs.NewWebhooks(p.Store, p.Queue, c.Allow, log),
 		Metrics: jobs.NewMetrics(reg), Log: log,
 	})
@@ -107,7 +107,7 @@ func prepare(ctx context.Context, p providers.Provider, c Worker, log *slog.Logg
 	}); ok {
 		for template, image := range c.Templates {
 			if err := e.Ensure(ctx, image); err != nil {
-				log.WarnContext(ctx, "template has no image here, its sandboxes will fail", "template", template, "error", err)
+				log.InfoContext(ctx, "template has no image here, its sandboxes will fail", "template", template, "error", err)
 			}
 		}
 	}

@@ -92,6 +92,7 @@ func New(c Config) (*Server, error) {
 	s.addRun()
 	s.addCatalog()
 	s.addTemplates()
+	s.addBuilds()
 	s.addOperator(c)
 	if c.E2B != nil {
 		s.addE2B(*c.E2B)

@@ -3,7 +3,6 @@ package docker
 import (
 	"context"
 	"errors"
-	"maps"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -18,11 +17,12 @@ var errStale = errors.New("the pool container is stale")
 // fromPool makes a member of the pool the sandbox of spec. It answers false where there is none to be had, or when
 // the sandbox has a container already; create then sees to it.
 func (p *Provider) fromPool(ctx context.Context, spec providers.Spec) (providers.Instance, bool) {
-	if len(spec.Labels) > 0 || !maps.Equal(tmpfs(spec), tmpfs(p.memberSpec(spec.Image))) {
+	if len(spec.Labels) > 0 {
 		return providers.Instance{}, false
 	}
-	p.pool.ask(spec.Image)
-	for m := p.pool.take(spec.Image); m != nil; m = p.pool.take(spec.Image) {
+	key := classKey(spec)
+	p.pool.ask(key)
+	for m := p.pool.take(key); m != nil; m = p.pool.take(key) {
 		err := p.adopt(ctx, m, spec)
 		switch {
 		case err == nil:
@@ -45,7 +45,7 @@ func (p *Provider) adopt(ctx context.Context, m *member, spec providers.Spec) er
 	if err := p.fresh(ctx, m); err != nil {
 		return err
 	}
-	if changes, any := limitChanges(p.cfg.Defaults, spec.Resources); any {
+	if changes, any := limitChanges(m.spec.Resources, spec.Resources); any {
 		if _, err := p.api.ContainerUpdate(ctx, m.ref, container.UpdateConfig{Resources: changes}); err != nil {
 			return translate(err, "set the limits")
 		}
@@ -58,7 +58,7 @@ func (p *Provider) fresh(ctx context.Context, m *member) error {
 	if err := m.answers(ctx); err != nil {
 		return err
 	}
-	held, err := p.api.ImageInspect(ctx, m.image)
+	held, err := p.api.ImageInspect(ctx, m.spec.Image)
 	if err != nil {
 		return translate(err, "look for the image")
 	}
@@ -76,7 +76,7 @@ func (m *member) answers(ctx context.Context) error {
 
 // keeps returns a member whose sandbox turned out to have a container to the pool, if nothing was changed about it.
 func (p *Provider) keeps(m *member, spec providers.Spec) bool {
-	_, changed := limitChanges(p.cfg.Defaults, spec.Resources)
+	_, changed := limitChanges(m.spec.Resources, spec.Resources)
 	return !changed && p.pool.put(m)
 }
 

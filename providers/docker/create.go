@@ -35,7 +35,7 @@ func (p *Provider) Ensure(ctx context.Context, name string) error {
 	if err != nil {
 		return translate(err, "provide image "+name)
 	}
-	p.pool.stock(name)
+	p.pool.stock(providers.PoolClass{Spec: p.memberSpec(name), Min: p.cfg.Pool.Size, Max: p.pool.cfg.Max})
 	return nil
 }
 
@@ -165,6 +165,13 @@ func (p *Provider) makeSandbox(ctx context.Context, spec providers.Spec) error {
 
 // makeContainer makes a container as spec wants it and returns the engine's id of it.
 func (p *Provider) makeContainer(ctx context.Context, name string, config *container.Config, spec providers.Spec) (string, error) {
+	return p.makeContainerWith(ctx, name, config, spec, func(*container.HostConfig) {})
+}
+
+// makeContainerWith is makeContainer with changes to what the engine is asked for beside the program.
+func (p *Provider) makeContainerWith(ctx context.Context, name string, config *container.Config, spec providers.Spec,
+	change func(*container.HostConfig),
+) (string, error) {
 	held, err := p.api.ImageInspect(ctx, spec.Image)
 	if errdefs.IsNotFound(err) {
 		return "", imageMissing(spec.Image)
@@ -183,6 +190,7 @@ func (p *Provider) makeContainer(ctx context.Context, name string, config *conta
 	if held.Config != nil {
 		host.Mounts = append(host.Mounts, coverVolumes(held.Config.Volumes, spec.WorkDir)...)
 	}
+	change(host)
 	made, err := p.api.ContainerCreate(ctx, config, host, nil, nil, name)
 	return made.ID, err
 }

@@ -1,10 +1,13 @@
 package docker
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
+	"sandyard/providers"
 	"sandyard/providers/envd"
 )
 
@@ -18,15 +21,16 @@ const (
 	memberAge = time.Hour
 	// demandWindow is the time whose creates the pool is made ready for.
 	demandWindow = time.Minute
-	// refillPause is the rest after a container that could not be made.
-	refillPause = 10 * time.Second
+	// refillPause is the rest after a container that could not be made; it doubles up to longestPause.
+	refillPause  = 10 * time.Second
+	longestPause = 5 * time.Minute
 )
 
 // Pool says how many started containers wait, each with a guest that has answered, for sandboxes to become.
 type Pool struct {
-	// Size is how many wait of each image that Ensure was called for. 0 = no pool.
+	// Size is how many wait of each image that Ensure was called for, until Stock says what is to wait. 0 = no pool.
 	Size int
-	// Max is how many may wait of an image of which as many sandboxes were made within the last minute.
+	// Max is how many of them may wait when as many sandboxes were made within the last minute.
 	Max int
 	// Patience is how long containers in waiting live on when their worker has died. 0 = half a minute.
 	Patience time.Duration
@@ -40,7 +44,7 @@ func (c Pool) complete() Pool {
 	return c
 }
 
-// pool keeps the members that wait, by image. Every member is taken by one caller, who owns it from then on.
+// pool keeps the members that wait, by class. Every member is taken by one caller, who owns it from then on.
 type pool struct {
 	cfg  Pool
 	wake chan struct{} // asks the refiller to look
@@ -51,22 +55,34 @@ type pool struct {
 	closed  bool
 }
 
-// shelf holds the members made from one image.
+// shelf holds the members of one class.
 type shelf struct {
-	idle   []*member   // oldest first
-	asked  []time.Time // creates within the demand window
-	restTo time.Time   // no refill before
+	class    providers.PoolClass
+	idle     []*member   // oldest first
+	asked    []time.Time // creates within the demand window
+	restTo   time.Time   // no refill before
+	failures int         // to make a member, one after the other
 }
 
 // member is a started container that is nobody's sandbox yet.
 type member struct {
-	image   string // as it was asked for
-	imageID string // what that meant when the container was made
+	key     string         // of its class
+	spec    providers.Spec // what it was made from
+	imageID string         // what the image's name meant then
 	name    string
 	ref     string
 	madeAt  time.Time
 	inside  *envd.Sandbox
 	raw     *stream
+}
+
+// classKey is the same for specs whose containers differ in nothing but what can be changed about one that runs.
+func classKey(spec providers.Spec) string {
+	fixed := []any{spec.Image, spec.Runtime, spec.WorkDir, spec.Network, tmpfs(spec)}
+	if spec.Runtime != "" { // not every runtime lets them be changed
+		fixed = append(fixed, spec.Resources)
+	}
+	return fmt.Sprintf("%q", fixed)
 }
 
 func (m *member) letGo() {
@@ -78,14 +94,40 @@ func newPool(cfg Pool) *pool {
 	return &pool{cfg: cfg.complete(), wake: make(chan struct{}, 1), shelves: make(map[string]*shelf)}
 }
 
-// stock makes the pool hold members of image from now on.
-func (l *pool) stock(image string) {
+// stock makes the pool hold members of one more class from now on.
+func (l *pool) stock(c providers.PoolClass) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.cfg.Size > 0 && !l.closed && l.shelves[image] == nil {
-		l.shelves[image] = &shelf{}
+	if key := classKey(c.Spec); l.cfg.Size > 0 && !l.closed && l.shelves[key] == nil {
+		l.shelves[key] = &shelf{class: c}
 	}
 	l.kick()
+}
+
+// restock makes the pool hold members of these classes and no others. It returns those that have no place any more.
+func (l *pool) restock(classes []providers.PoolClass) (gone []*member) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cfg.Size <= 0 || l.closed {
+		return nil
+	}
+	wanted := make(map[string]*shelf)
+	for _, c := range classes {
+		key := classKey(c.Spec)
+		s := cmp.Or(wanted[key], l.shelves[key], &shelf{})
+		if wanted[key] != nil { // templates that differ in nothing that matters here share their members
+			c.Min, c.Max = max(c.Min, s.class.Min), max(c.Max, s.class.Max)
+		}
+		s.class, wanted[key] = c, s
+	}
+	for key, s := range l.shelves {
+		if wanted[key] == nil {
+			gone = append(gone, s.idle...)
+		}
+	}
+	l.shelves = wanted
+	l.kick()
+	return gone
 }
 
 func (l *pool) kick() {
@@ -95,20 +137,20 @@ func (l *pool) kick() {
 	}
 }
 
-// ask notes that a sandbox of image is wanted.
-func (l *pool) ask(image string) {
+// ask notes that a sandbox of the class is wanted.
+func (l *pool) ask(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if s := l.shelves[image]; s != nil {
-		s.asked = append(s.asked[max(0, len(s.asked)-l.cfg.Max):], time.Now())
+	if s := l.shelves[key]; s != nil {
+		s.asked = append(s.asked[max(0, len(s.asked)-s.class.Max):], time.Now())
 	}
 }
 
-// take removes the oldest member of image from the pool and returns it, or nil where there is none.
-func (l *pool) take(image string) *member {
+// take removes the oldest member of the class from the pool and returns it, or nil where there is none.
+func (l *pool) take(key string) *member {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.shelves[image]
+	s := l.shelves[key]
 	if s == nil || len(s.idle) == 0 {
 		return nil
 	}
@@ -117,15 +159,15 @@ func (l *pool) take(image string) *member {
 	return m
 }
 
-// put adds a member. It answers false when the pool is closed.
+// put adds a member. It answers false when the pool has no place for it any more.
 func (l *pool) put(m *member) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	s := l.shelves[m.key]
+	if l.closed || s == nil {
 		return false
 	}
-	s := l.shelves[m.image]
-	s.idle = append(s.idle, m)
+	s.idle, s.failures = append(s.idle, m), 0
 	return true
 }
 
@@ -133,7 +175,7 @@ func (l *pool) put(m *member) bool {
 func (l *pool) drop(m *member) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.shelves[m.image]
+	s := l.shelves[m.key]
 	if s == nil {
 		return false
 	}
@@ -145,34 +187,36 @@ func (l *pool) drop(m *member) bool {
 	return true
 }
 
-// lacking names the image that lacks most members, if this is a time to make one: creates that wait come first.
-func (l *pool) lacking() (image string, ok bool) {
+// lacking returns what to make the next member from, of the class that lacks most of them, if this is a time to make
+// one: creates that wait come first.
+func (l *pool) lacking() (spec providers.Spec, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.busy > 0 || l.closed {
-		return "", false
+		return spec, false
 	}
 	most := 0
-	for name, s := range l.shelves {
-		if lack := l.target(s) - len(s.idle); lack > most && time.Now().After(s.restTo) {
-			image, most = name, lack
+	for _, s := range l.shelves {
+		if lack := s.target() - len(s.idle); lack > most && time.Now().After(s.restTo) {
+			spec, most = s.class.Spec, lack
 		}
 	}
-	return image, most > 0
+	return spec, most > 0
 }
 
-// target is how many members s should hold. The caller holds the lock.
-func (l *pool) target(s *shelf) int {
+// target is how many members s should hold. The caller holds the pool's lock.
+func (s *shelf) target() int {
 	s.asked = slices.DeleteFunc(s.asked, func(at time.Time) bool { return time.Since(at) > demandWindow })
-	return min(max(len(s.asked), l.cfg.Size), l.cfg.Max)
+	return max(min(len(s.asked), s.class.Max), s.class.Min)
 }
 
-// rest keeps the refiller from image for a while.
-func (l *pool) rest(image string) {
+// rest keeps the refiller from a class for a while.
+func (l *pool) rest(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if s := l.shelves[image]; s != nil {
-		s.restTo = time.Now().Add(refillPause)
+	if s := l.shelves[key]; s != nil {
+		s.restTo = time.Now().Add(min(refillPause<<min(s.failures, 10), longestPause))
+		s.failures++
 	}
 }
 
@@ -182,7 +226,7 @@ func (l *pool) surplus() []*member {
 	defer l.mu.Unlock()
 	var over []*member
 	for _, s := range l.shelves {
-		n := max(0, len(s.idle)-l.target(s))
+		n := max(0, len(s.idle)-s.target())
 		over = append(over, s.idle[:n]...)
 		s.idle = slices.Delete(s.idle, 0, n)
 	}

@@ -34,7 +34,7 @@ func TestWorkerDiesWhileItClaims(t *testing.T) {
 			p, x := y.doomed(t, 1)
 			members := y.waiting(t)
 			x.cutAt(func(r *http.Request) cutPoint {
-				if strings.HasSuffix(r.URL.Path, "/rename") {
+				if strings.HasSuffix(r.URL.Path, "/rename") && !strings.HasPrefix(r.URL.Query().Get("name"), "sandyard-pool-") {
 					return c.at
 				}
 				return never

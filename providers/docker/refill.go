@@ -3,67 +3,118 @@ package docker
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 
 	"sandyard/providers"
 	"sandyard/providers/confine"
 )
 
-// refill is the one maker of pool members: one at a time costs running sandboxes nothing that can be measured.
+// refillRetry is how long to wait while another worker refills on the same engine.
+const refillRetry = 250 * time.Millisecond
+
+// refill is the one maker of pool members: one at a time on the whole engine costs running sandboxes nothing that can be
+// measured.
 func (p *Provider) refill(ctx context.Context) {
+	retry := time.NewTimer(time.Hour)
+	defer retry.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.pool.wake:
+		case <-retry.C:
 		}
-		for ctx.Err() == nil && p.refillOne(ctx) {
+		again := true
+		for again && ctx.Err() == nil {
+			var taken bool
+			if again, taken = p.refillOne(ctx); taken {
+				retry.Reset(refillRetry)
+			}
 		}
 	}
 }
 
 // refillOne makes a member where one is lacking. It never waits for a start: creates that take all of them wake it
-// when they are done.
-func (p *Provider) refillOne(ctx context.Context) bool {
-	image, lacking := p.pool.lacking()
+// when they are done. Taken says that another worker is making one.
+func (p *Provider) refillOne(ctx context.Context) (again, taken bool) {
+	spec, lacking := p.pool.lacking()
 	if !lacking {
-		return false
+		return false, false
 	}
 	select {
 	case p.starts <- struct{}{}:
 	default:
-		return false
+		return false, false
 	}
 	defer func() { <-p.starts }()
 	// A create that was begun is finished, or it could not be undone.
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
 	defer stop()
-	m, err := p.makeMember(ctx, image)
+	m, err := p.makeMember(ctx, spec)
+	if errdefs.IsConflict(err) {
+		p.freeRefill(ctx)
+		return false, true
+	}
 	if err != nil {
-		p.pool.rest(image)
-		p.cfg.Logger.WarnContext(ctx, "pool is not refilled", "image", image, "error", err)
-		return true
+		p.pool.rest(classKey(spec))
+		p.cfg.Logger.WarnContext(ctx, "pool is not refilled", "image", spec.Image, "error", err)
+		return true, false
 	}
 	if !p.pool.put(m) {
 		p.retire(ctx, m)
 	}
-	return true
+	return true, false
 }
 
-func (p *Provider) makeMember(ctx context.Context, image string) (*member, error) {
-	spec := p.memberSpec(image)
-	name := memberName(strings.ToLower(rand.Text()))
-	ref, err := p.makeContainer(ctx, name, p.memberConfig(spec), spec)
+// refillName is what a member is called while it is made. Names are unique on an engine, so no two workers of the fleet
+// make one at once.
+func (p *Provider) refillName() string {
+	sum := sha256.Sum256([]byte(p.cfg.Fleet))
+	return "sandyard-refill-" + hex.EncodeToString(sum[:6])
+}
+
+// freeRefill removes what a worker has left that died while it made a member.
+func (p *Provider) freeRefill(ctx context.Context) {
+	found, err := p.api.ContainerInspect(ctx, p.refillName())
+	if err != nil {
+		return
+	}
+	made, err := time.Parse(time.RFC3339Nano, found.Created)
+	dead := statusOf(found.State.Status) == statusGone || err == nil && time.Since(made) > createTimeout+greeting
+	if !dead || found.Config.Labels[labelFleet] != p.cfg.Fleet {
+		return
+	}
+	if err := p.remove(ctx, found.ID); err != nil {
+		p.cfg.Logger.WarnContext(ctx, "half-made pool container is left", "container", found.ID, "error", err)
+	}
+}
+
+// makeMember makes one under the refiller's name, which it gives back at the end. A conflict comes back as it is.
+func (p *Provider) makeMember(ctx context.Context, spec providers.Spec) (*member, error) {
+	ref, err := p.makeContainer(ctx, p.refillName(), p.memberConfig(spec), spec)
+	if errdefs.IsConflict(err) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, translate(err, "create a pool container")
 	}
-	m, err := p.startMember(ctx, &member{image: image, name: name, ref: ref, madeAt: time.Now()})
+	m, err := p.startMember(ctx, &member{
+		key: classKey(spec), spec: spec, name: memberName(strings.ToLower(rand.Text())), ref: ref, madeAt: time.Now(),
+	})
 	if err != nil {
 		discard(ctx, p.api, ref)
 		return nil, err
+	}
+	if err := p.api.ContainerRename(ctx, ref, m.name); err != nil {
+		m.letGo()
+		discard(ctx, p.api, ref)
+		return nil, translate(err, "name a pool container")
 	}
 	return m, nil
 }

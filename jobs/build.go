@@ -1,0 +1,265 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"sandyard/models"
+	"sandyard/providers"
+	"sandyard/recipe"
+)
+
+// Budgets of a build.
+const (
+	defaultBuildTimeout = 10 * time.Minute
+	maxBuildTimeout     = time.Hour
+	buildWait           = 24 * time.Hour // its sandbox's life, which counts from the submission
+)
+
+// Build makes an image for a template. It runs in a sandbox of its own, which is gone when it ends.
+type Build struct {
+	BuildID        string  `json:"build_id"`
+	TimeoutSeconds float64 `json:"timeout_seconds"`
+}
+
+// BuildResult is what a build's job says of it.
+type BuildResult struct {
+	BuildID  string `json:"build_id"`
+	Template string `json:"template"`
+	Image    string `json:"image" doc:"What sandboxes of the template are made from now"`
+}
+
+// NewBuild is a wish for an image.
+type NewBuild struct {
+	Template       string
+	Shared         bool
+	Recipe         recipe.Recipe
+	Files          []byte // a tar
+	Resources      providers.Resources
+	TimeoutSeconds float64
+}
+
+// Kind implements Args.
+func (*Build) Kind() string { return models.KindBuild }
+
+// Validate implements Args.
+func (*Build) Validate() error { return nil }
+
+func (b *Build) timeout() time.Duration {
+	return time.Duration(b.TimeoutSeconds * float64(time.Second))
+}
+
+// imageOf names what a build makes. It is another name for every build, so no pool can mistake one for the next.
+func imageOf(build string) string { return "sandyard/build:" + build }
+
+// Build submits the making of an image. The template has it when the build has succeeded, and its old one until then.
+func (c *Client) Build(ctx context.Context, n NewBuild, o Options) (models.Submitted, error) {
+	timeout, err := seconds("timeout_seconds", n.TimeoutSeconds, defaultBuildTimeout, time.Second)
+	if err != nil {
+		return models.Submitted{}, err
+	}
+	if timeout > maxBuildTimeout {
+		return models.Submitted{}, invalid("timeout_seconds", "must be at most %g", maxBuildTimeout.Seconds())
+	}
+	if n.Recipe.Script != "" && n.Recipe.From == "" {
+		t, err := c.Template(ctx, o.TenantID, "")
+		if err != nil {
+			return models.Submitted{}, err
+		}
+		n.Recipe.From = t.Image
+	}
+	from, err := n.check()
+	if err != nil {
+		return models.Submitted{}, err
+	}
+	box, row, err := c.buildRows(n, from, o.TenantID)
+	if err != nil {
+		return models.Submitted{}, err
+	}
+	sub := models.Submission{SandboxID: box.ID, New: box, Build: row, Timeout: buildWait}
+	return c.submit(ctx, sub, []Args{&Build{BuildID: row.ID, TimeoutSeconds: timeout.Seconds()}}, o)
+}
+
+// check says what is wrong with the wish, and else what it stands on.
+func (n NewBuild) check() (from string, err error) {
+	if err := CheckTemplate(models.Template{Name: n.Template, Image: "any"}); err != nil {
+		return "", err
+	}
+	limits := CreateSandbox{CPUs: n.Resources.CPUs, MemoryMB: n.Resources.MemoryMB, DiskMB: n.Resources.DiskMB, Pids: n.Resources.Pids}
+	if err := limits.check(); err != nil {
+		return "", err
+	}
+	var bad *recipe.Error
+	if err := n.Recipe.Check(n.Files); errors.As(err, &bad) {
+		return "", invalid("recipe", "%v", bad)
+	} else if err != nil {
+		return "", err
+	}
+	return n.Recipe.Base()
+}
+
+// buildRows are the sandbox that the build runs in, and the build.
+func (c *Client) buildRows(n NewBuild, from, tenant string) (*models.Sandbox, *models.Build, error) {
+	r := n.Resources
+	if r.MemoryMB == 0 {
+		r.MemoryMB = 1024
+	}
+	if r.DiskMB == 0 {
+		r.DiskMB = 4096
+	}
+	if r.CPUs == 0 {
+		r.CPUs = 1
+	}
+	if r.Pids == 0 {
+		r.Pids = 512
+	}
+	spec, err := json.Marshal(sandboxSpec{Resources: r})
+	if err != nil {
+		return nil, nil, err
+	}
+	text, err := json.Marshal(n.Recipe)
+	if err != nil {
+		return nil, nil, err
+	}
+	box := &models.Sandbox{
+		ID: models.NewID("sb"), TenantID: tenant, Provider: c.catalog.Providers[0], Template: &n.Template, Image: from,
+		State: models.SandboxCreating, Desired: models.DesiredRunning, Spec: spec, OnTimeout: "delete", TimeoutMS: buildWait.Milliseconds(),
+	}
+	b := &models.Build{
+		ID: models.NewID("bld_"), TenantID: tenant, Shared: n.Shared, Template: n.Template, SandboxID: box.ID, Recipe: text, Files: n.Files,
+		Image: from,
+	}
+	if n.Recipe.Image == "" {
+		b.Image = imageOf(b.ID)
+	}
+	box.Labels = map[string]string{"sandyard.build": b.ID}
+	return box, b, nil
+}
+
+func (b *Build) run(ctx context.Context, a *attempt) (result, error) {
+	row, err := a.w.store.Build(ctx, b.BuildID)
+	if err != nil {
+		return result{}, err
+	}
+	done := result{
+		value:  BuildResult{BuildID: row.ID, Template: row.Template, Image: row.Image},
+		change: models.Change{To: models.SandboxDeleted, Reason: "build finished"},
+	}
+	if row.FinishedAt != nil { // by an attempt that died before it could say so
+		return done, a.w.provider.Delete(ctx, a.job.SandboxID)
+	}
+	box, err := a.takeSandbox(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	log := a.openBuildLog(ctx, row.ID)
+	defer log.close()
+	if err := a.build(ctx, row, box, log); err != nil {
+		fmt.Fprintf(log, "Not built: %v\n", buildWords(ctx, err))
+		return result{}, a.undoCreate(ctx, err)
+	}
+	fmt.Fprintf(log, "Built: %s\n", row.Image)
+	log.flush()
+	return done, a.w.store.FinishBuild(ctx, a.held(), row)
+}
+
+func buildWords(ctx context.Context, err error) string {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause.Error()
+	}
+	return providers.AsError(err).Message
+}
+
+// build makes the image and sees that a sandbox comes up from it.
+func (a *attempt) build(ctx context.Context, row models.Build, box models.Sandbox, log *buildLog) error {
+	if a.job.Attempt > 1 {
+		fmt.Fprintf(log, "Attempt %d begins anew.\n", a.job.Attempt)
+	}
+	if err := a.w.makeImage(ctx, row, box, log); err != nil {
+		return err
+	}
+	fmt.Fprintln(log, "Trying the image: a sandbox is started from it.")
+	d, err := a.definition(ctx, row)
+	if err != nil {
+		return err
+	}
+	spec := providers.Spec{ID: box.ID, Image: row.Image, WorkDir: d.WorkDir, Runtime: d.Runtime, Env: d.Env, Resources: providers.Resources{
+		CPUs: d.Resources.CPUs, MemoryMB: d.Resources.MemoryMB, DiskMB: d.Resources.DiskMB, Pids: d.Resources.Pids,
+	}}
+	if _, err := a.w.provider.Create(ctx, spec); err != nil {
+		return err
+	}
+	if err := a.comeUp(ctx, sandboxSpec{fromTemplate: fromTemplate{Start: d.StartCommand, Ready: d.Ready}}); err != nil {
+		return err
+	}
+	return a.w.provider.Delete(ctx, box.ID)
+}
+
+// definition is what the template gives beside its image. There may be no such template yet.
+func (a *attempt) definition(ctx context.Context, row models.Build) (models.Definition, error) {
+	t, err := a.w.store.TemplateOf(ctx, row.Owner(), row.Template)
+	if errors.Is(err, models.ErrNotFound) {
+		return models.Definition{}, nil
+	}
+	return t.Definition, err
+}
+
+// makeImage carries the recipe out on this worker's engine, in place of the sandbox box.
+func (w *Worker) makeImage(ctx context.Context, row models.Build, box models.Sandbox, log *buildLog) error {
+	builder, ok := w.provider.(providers.Builder)
+	if !ok {
+		return providers.Errorf(providers.NotSupported, "provider %s cannot build images; build it elsewhere and give its name to a template", w.node.Provider)
+	}
+	var r recipe.Recipe
+	if err := json.Unmarshal(row.Recipe, &r); err != nil {
+		return fmt.Errorf("read the recipe: %w", err)
+	}
+	from, err := r.Base()
+	if err != nil {
+		return providers.Errorf(providers.BuildFailed, "%w", err)
+	}
+	on, err := builder.Image(ctx, from)
+	if err != nil || r.Image != "" {
+		return err
+	}
+	plan, err := r.Plan(on, row.Files)
+	if err != nil {
+		return providers.Errorf(providers.BuildFailed, "%w", err)
+	}
+	s, err := specOf(box)
+	if err != nil {
+		return err
+	}
+	err = builder.Build(ctx, providers.Build{
+		ID: box.ID, Image: row.Image, From: from, Steps: plan.Steps, Config: plan.Config, Labels: plan.Labels, Resources: s.Resources,
+	}, log)
+	if gone := providers.AsError(err).Class; err != nil && (gone == providers.Lost || gone == providers.NotFound) {
+		return providers.Errorf(providers.Unavailable, "the build's container is gone: %w", err)
+	}
+	return err
+}
+
+// buildHere makes the image of a build on this worker's engine, which is not the one that it was built on first.
+func (w *Worker) buildHere(ctx context.Context, box models.Sandbox, build string) error {
+	w.building.Lock() // whoever comes second finds the image
+	defer w.building.Unlock()
+	row, err := w.store.Build(ctx, build)
+	if err != nil || !row.Shared && row.TenantID != box.TenantID {
+		return providers.ErrImageMissing
+	}
+	if builder, ok := w.provider.(providers.Builder); ok {
+		if _, err := builder.Image(ctx, row.Image); err == nil {
+			return nil
+		}
+	}
+	w.log.InfoContext(ctx, "image of a build is made on this engine, too", "build_id", build, "sandbox_id", box.ID)
+	as := box
+	as.Spec, err = json.Marshal(sandboxSpec{Resources: providers.Resources{CPUs: 1, MemoryMB: 1024, DiskMB: 4096, Pids: 512}})
+	if err != nil {
+		return err
+	}
+	return w.makeImage(ctx, row, as, nil)
+}

@@ -1,0 +1,199 @@
+package jobs_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers"
+	"sandyard/providers/fake"
+	"sandyard/recipe"
+)
+
+// builder is the fake provider with images that it remembers.
+type builder struct {
+	*fake.Provider
+	engine *images
+}
+
+type images struct {
+	mu     sync.Mutex
+	held   []string
+	builds int
+	fails  int           // so many builds fail in a way that may pass
+	hold   chan struct{} // builds wait for its end
+}
+
+func (b *builder) Image(_ context.Context, name string) (providers.ImageConfig, error) {
+	b.engine.mu.Lock()
+	defer b.engine.mu.Unlock()
+	if !slices.Contains(b.engine.held, name) {
+		return providers.ImageConfig{}, providers.ErrImageMissing
+	}
+	return providers.ImageConfig{}, nil
+}
+
+func (b *builder) Build(ctx context.Context, build providers.Build, log io.Writer) error {
+	fmt.Fprintln(log, "building on", build.From)
+	b.engine.mu.Lock()
+	b.engine.builds++
+	fails := b.engine.fails > 0
+	b.engine.fails--
+	hold := b.engine.hold
+	b.engine.mu.Unlock()
+	if fails {
+		return providers.Errorf(providers.Unavailable, "the engine is away")
+	}
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			return providers.Errorf(providers.Unavailable, "given up: %w", ctx.Err())
+		}
+	}
+	b.engine.mu.Lock()
+	defer b.engine.mu.Unlock()
+	b.engine.held = append(b.engine.held, build.Image)
+	return nil
+}
+
+// Create makes sandboxes of every image that was built, as the fake provider does of those it likes.
+func (b *builder) Create(ctx context.Context, spec providers.Spec) (providers.Instance, error) {
+	if _, err := b.Image(ctx, spec.Image); err != nil {
+		return providers.Instance{}, err
+	}
+	spec.Image = "fake"
+	return b.Provider.Create(ctx, spec)
+}
+
+func (b *builder) Built(context.Context) ([]string, error) {
+	b.engine.mu.Lock()
+	defer b.engine.mu.Unlock()
+	return append([]string{"sandyard/build:bld_of_another_installation"}, b.engine.held...), nil
+}
+
+func (b *builder) RemoveImage(_ context.Context, name string) error {
+	b.engine.mu.Lock()
+	defer b.engine.mu.Unlock()
+	b.engine.held = slices.DeleteFunc(b.engine.held, func(held string) bool { return held == name })
+	return nil
+}
+
+func (r *rig) builder(e *images) (*builder, *jobs.Worker) {
+	r.t.Helper()
+	p := &builder{Provider: fake.New(fake.Options{State: r.state, PerNode: true}), engine: e}
+	w := jobs.NewWorker(jobs.WorkerConfig{
+		Store: r.store, Redis: r.redis, Provider: p, Engine: rText(e), Slots: 4,
+		Lease: 3 * time.Second, Grace: 5 * time.Second, Webhooks: r.hooks, Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: r.log,
+	})
+	r.must(w.Start(r.t.Context()))
+	r.t.Cleanup(func() {
+		w.Stop(context.Background())
+		r.must(p.Close())
+	})
+	return p, w
+}
+
+func rText(e *images) string { return fmt.Sprintf("%p", e) }
+
+func (r *rig) build(script string) models.Submitted {
+	r.t.Helper()
+	out, err := r.client.Build(r.t.Context(), jobs.NewBuild{Template: "t", Recipe: recipe.Recipe{Script: script, From: "fake"}}, options())
+	r.must(err)
+	return out
+}
+
+func (r *rig) image() string {
+	r.t.Helper()
+	t, err := r.store.Template(r.t.Context(), tenant, "t")
+	r.must(err)
+	return t.Image
+}
+
+func TestBuildIsTriedAgainAndPruned(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	e := &images{held: []string{"fake"}, fails: 1}
+	p, _ := r.builder(e)
+	first := r.build("one")
+	if j := r.wait(first.Jobs[0].ID); j.State != models.Succeeded || j.Attempt != 2 {
+		t.Fatalf("the build ended %s in attempt %d: %+v", j.State, j.Attempt, j.Error)
+	}
+	old := r.image()
+	box, created := r.create(jobs.CreateSandbox{Template: "t"})
+	if j := r.wait(created); j.State != models.Succeeded {
+		t.Fatalf("create: %+v", j.Error)
+	}
+	if b := r.sandbox(first.Sandbox.ID); b.State != models.SandboxDeleted {
+		t.Errorf("the build's sandbox is %s", b.State)
+	}
+	if j := r.wait(r.build("two").Jobs[0].ID); j.State != models.Succeeded || r.image() == old {
+		t.Fatalf("the second build: %s %+v", j.State, j.Error)
+	}
+	prune := func(want ...string) {
+		t.Helper()
+		r.must(jobs.PruneImages(t.Context(), r.store, p))
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if !slices.Equal(e.held, want) {
+			t.Errorf("held are %v, want %v", e.held, want)
+		}
+	}
+	prune("fake", old, r.image())
+	gone, err := r.client.Delete(t.Context(), box, false, options())
+	r.must(err)
+	r.wait(gone.Jobs[0].ID)
+	prune("fake", r.image())
+}
+
+func TestBuildIsCancelled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	e := &images{held: []string{"fake"}, hold: make(chan struct{})}
+	r.builder(e)
+	out := r.build("slow")
+	r.eventually("it builds", func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.builds == 1
+	})
+	_, err := r.client.Cancel(t.Context(), tenant, out.Jobs[0].ID, "test")
+	r.must(err)
+	if j := r.wait(out.Jobs[0].ID); j.State != models.Cancelled {
+		t.Errorf("it ended %s: %+v", j.State, j.Error)
+	}
+	if b := r.sandbox(out.Sandbox.ID); b.State != models.SandboxFailed {
+		t.Errorf("its sandbox is %s", b.State)
+	}
+	if _, err := r.store.Template(t.Context(), tenant, "t"); err == nil {
+		t.Error("there is a template all the same")
+	}
+}
+
+func TestBuiltImageIsMadeOnEveryEngineThatNeedsIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	here, there := &images{held: []string{"fake"}}, &images{held: []string{"fake"}}
+	_, first := r.builder(here)
+	if j := r.wait(r.build("one").Jobs[0].ID); j.State != models.Succeeded {
+		t.Fatalf("the build: %+v", j.Error)
+	}
+	first.Stop(context.Background())
+	r.builder(there)
+	for range 2 {
+		if _, created := r.create(jobs.CreateSandbox{Template: "t"}); r.wait(created).State != models.Succeeded {
+			t.Fatalf("create: %+v", r.job(created).Error)
+		}
+	}
+	if here.builds != 1 || there.builds != 1 {
+		t.Errorf("built %d times on the first engine and %d times on the second", here.builds, there.builds)
+	}
+}

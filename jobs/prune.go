@@ -1,0 +1,53 @@
+package jobs
+
+import (
+	"context"
+	"time"
+
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+// pruneEvery is the time between looks for images of old builds.
+const pruneEvery = time.Minute
+
+// pruneLoop removes from this worker's engine the images of builds that nobody needs any more.
+func (w *Worker) pruneLoop(ctx context.Context, builder providers.Builder) {
+	tick := time.NewTicker(pruneEvery)
+	defer tick.Stop()
+	for {
+		w.prune(context.WithoutCancel(ctx), builder)
+		select {
+		case <-tick.C:
+		case <-w.quit:
+			return
+		}
+	}
+}
+
+func (w *Worker) prune(ctx context.Context, builder providers.Builder) {
+	ctx, cancel := context.WithTimeout(ctx, pruneEvery)
+	defer cancel()
+	if err := PruneImages(ctx, w.store, builder); err != nil {
+		w.log.WarnContext(ctx, "images of old builds not removed, trying again", "error", err)
+	}
+}
+
+// PruneImages removes those images of the provider's fleet whose builds are known in store and which neither a template
+// nor a live sandbox has. What it does not know, another installation may.
+func PruneImages(ctx context.Context, store *models.Store, builder providers.Builder) error {
+	images, err := builder.Built(ctx)
+	if err != nil || len(images) == 0 {
+		return err
+	}
+	unused, err := store.UnusedImages(ctx, images)
+	if err != nil {
+		return err
+	}
+	for _, image := range unused {
+		if err := builder.RemoveImage(ctx, image); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package jobs
+
+import (
+	"context"
+	"time"
+
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+// stockEvery is how soon a changed template is seen by the pools. A sandbox is never made from the old one: what waits
+// is taken by what a template says when the sandbox is wished for.
+const stockEvery = 3 * time.Second
+
+// PoolSizes are how many sandboxes wait of each shared template that does not say, on all workers of an engine together.
+type PoolSizes struct{ Min, Max int }
+
+// stockLoop keeps the provider's pool at what the templates ask for.
+func (w *Worker) stockLoop(ctx context.Context, pool providers.Pooler) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	w.loops.Go(func() {
+		<-w.quit
+		cancel()
+	})
+	tick := time.NewTicker(stockEvery)
+	defer tick.Stop()
+	for {
+		if err := w.stock(ctx, pool); err != nil && ctx.Err() == nil {
+			w.log.WarnContext(ctx, "pool not stocked, trying again", "error", err)
+		}
+		select {
+		case <-tick.C:
+		case <-w.quit:
+			return
+		}
+	}
+}
+
+// stock gives the provider this worker's part of the pool: together the workers of an engine hold what one alone would.
+func (w *Worker) stock(ctx context.Context, pool providers.Pooler) error {
+	all, err := w.store.AllTemplates(ctx)
+	if err != nil {
+		return err
+	}
+	rank, workers, err := w.store.Rank(ctx, w.node)
+	if err != nil {
+		return err
+	}
+	var classes []providers.PoolClass
+	for _, t := range all {
+		size := w.poolSize(t)
+		if size.Max == 0 {
+			continue
+		}
+		d := t.Definition
+		classes = append(classes, providers.PoolClass{
+			Spec: providers.Spec{
+				Image: t.Image, WorkDir: d.WorkDir, Runtime: d.Runtime,
+				Resources: providers.Resources{
+					CPUs: d.Resources.CPUs, MemoryMB: d.Resources.MemoryMB, DiskMB: d.Resources.DiskMB, Pids: d.Resources.Pids,
+				},
+			},
+			Min: part(size.Min, rank, workers), Max: part(size.Max, rank, workers),
+		})
+	}
+	pool.Stock(ctx, classes)
+	return nil
+}
+
+func (w *Worker) poolSize(t models.Template) models.PoolSize {
+	switch p := t.Definition.Pool; {
+	case p != nil:
+		return models.PoolSize{Min: p.Min, Max: max(p.Min, p.Max)}
+	case t.TenantID == nil:
+		return models.PoolSize{Min: w.pool.Min, Max: max(w.pool.Min, w.pool.Max)}
+	}
+	return models.PoolSize{}
+}
+
+// part is the share of n that falls to one of several workers; all shares add up to n.
+func part(n, rank, workers int) int {
+	if rank < n%workers {
+		return n/workers + 1
+	}
+	return n / workers
+}

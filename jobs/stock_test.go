@@ -1,0 +1,87 @@
+package jobs_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers"
+	"sandyard/providers/fake"
+)
+
+// pooled is the fake provider with a pool that only remembers what it is to hold.
+type pooled struct {
+	*fake.Provider
+	mu      sync.Mutex
+	classes map[string]providers.PoolClass // by image
+}
+
+func (p *pooled) Stock(_ context.Context, classes []providers.PoolClass) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.classes = map[string]providers.PoolClass{}
+	for _, c := range classes {
+		p.classes[c.Spec.Image] = c
+	}
+}
+
+func (p *pooled) class(image string) providers.PoolClass {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.classes[image]
+}
+
+func (r *rig) pooledWorker() (*pooled, *jobs.Worker) {
+	r.t.Helper()
+	p := &pooled{Provider: fake.New(fake.Options{State: r.state, PerNode: true})}
+	w := jobs.NewWorker(jobs.WorkerConfig{
+		Store: r.store, Redis: r.redis, Provider: p, Engine: "engine", Slots: 2, Pool: jobs.PoolSizes{Min: 4, Max: 16},
+		Lease: 3 * time.Second, Grace: 5 * time.Second, Webhooks: r.hooks, Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: r.log,
+	})
+	r.must(w.Start(r.t.Context()))
+	r.t.Cleanup(func() {
+		w.Stop(context.Background())
+		r.must(p.Close())
+	})
+	return p, w
+}
+
+func TestPoolIsDividedAmongTheWorkersOfAnEngine(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.template(models.Definition{Pool: &models.PoolSize{Min: 3, Max: 5}, WorkDir: "/data", Resources: models.Bounds{MemoryMB: 256}})
+	a, _ := r.pooledWorker()
+	b, second := r.pooledWorker()
+	r.eventually("together they hold what one would", func() bool {
+		x, y := a.class("fake"), b.class("fake")
+		return x.Min+y.Min == 3 && x.Max+y.Max == 5 && x.Min > 0 && y.Min > 0
+	})
+	if c := a.class("fake"); c.Spec.WorkDir != "/data" || c.Spec.Resources.MemoryMB != 256 {
+		t.Errorf("the class: %+v", c)
+	}
+	second.Stop(context.Background())
+	r.eventually("who stays holds all", func() bool { return a.class("fake").Min == 3 && a.class("fake").Max == 5 })
+}
+
+func TestPoolFollowsTheTemplates(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.must(r.store.Declare(t.Context(), []models.Template{{Name: "python", Image: "fake-one"}}))
+	r.template(models.Definition{})
+	p, _ := r.pooledWorker()
+	r.eventually("the shared template has the configured size", func() bool {
+		c := p.class("fake-one")
+		return c.Min == 4 && c.Max == 16
+	})
+	if c := p.class("fake"); c.Max != 0 {
+		t.Errorf("a tenant's own template has a pool that nobody asked for: %+v", c)
+	}
+	_, err := r.store.PutTemplate(t.Context(), models.Owner{}, models.Template{Name: "python", Image: "fake-two"})
+	r.must(err)
+	r.eventually("the pool is of the new image", func() bool { return p.class("fake-two").Min == 4 && p.class("fake-one").Max == 0 })
+}

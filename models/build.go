@@ -1,0 +1,115 @@
+package models
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// KindBuild is the kind of job that makes an image.
+const KindBuild = "build"
+
+// Build makes an image for a template. Its job says how it stands.
+type Build struct {
+	ID         string `gorm:"primaryKey"`
+	TenantID   string
+	Shared     bool
+	Template   string
+	SandboxID  string
+	JobID      string
+	Recipe     json.RawMessage `gorm:"type:jsonb"`
+	Files      []byte
+	Image      string
+	FinishedAt *time.Time
+	CreatedAt  time.Time `gorm:"autoCreateTime:false;default:now()"`
+}
+
+// Owner is whose template the build is for.
+func (b Build) Owner() Owner {
+	if b.Shared {
+		return Owner{}
+	}
+	return Owner{Tenant: b.TenantID}
+}
+
+// Build returns a build by its id alone, or ErrNotFound.
+func (s *Store) Build(ctx context.Context, id string) (Build, error) {
+	var b Build
+	err := s.db.WithContext(ctx).Where("id = ?", id).Take(&b).Error
+	return b, notFound(err)
+}
+
+// BuildOfJob returns the build that a job carries out, or ErrNotFound.
+func (s *Store) BuildOfJob(ctx context.Context, job string) (Build, error) {
+	var b Build
+	err := s.db.WithContext(ctx).Where("job_id = ?", job).Take(&b).Error
+	return b, notFound(err)
+}
+
+// Builds lists a tenant's builds of a template, newest first, without their files.
+func (s *Store) Builds(ctx context.Context, tenant, template, before string, limit int) ([]Build, error) {
+	var list []Build
+	q := s.db.WithContext(ctx).Omit("files").Where("tenant_id = ? AND template = ?", tenant, template)
+	err := whereSet(q, "id < ?", before).Order("id DESC").Limit(limit).Find(&list).Error
+	return list, err
+}
+
+// FinishBuild gives the template its new image, if the attempt still owns the build's job. A template that does not exist
+// yet is made; one that a later build has reached already keeps that one's image.
+func (s *Store) FinishBuild(ctx context.Context, h Held, b Build) error {
+	return s.tx(ctx, func(tx *gorm.DB) error {
+		var owned []string
+		err := tx.Raw(`SELECT id FROM jobs WHERE id = ? AND attempt = ? AND state = 'running' FOR UPDATE`, h.ID, h.Attempt).Scan(&owned).Error
+		if err != nil {
+			return err
+		}
+		if len(owned) == 0 {
+			return ErrStale
+		}
+		if err := tx.Model(&Build{}).Where("id = ?", b.ID).Update("finished_at", gorm.Expr("now()")).Error; err != nil {
+			return err
+		}
+		t := Template{ID: NewID("tpl_"), TenantID: b.Owner().column(), Name: b.Template, Image: b.Image, BuildID: &b.ID, Version: 1}
+		return tx.Clauses(clause.OnConflict{
+			Columns: []clause.Column{{Name: "coalesce(tenant_id, '')", Raw: true}, {Name: "name"}},
+			Where:   clause.Where{Exprs: []clause.Expression{clause.Expr{SQL: "coalesce(templates.build_id, '') < excluded.build_id"}}},
+			DoUpdates: append(clause.AssignmentColumns([]string{"image", "build_id"}),
+				clause.Assignments(map[string]any{"version": gorm.Expr("templates.version + 1"), "updated_at": gorm.Expr("now()")})...),
+		}).Create(&t).Error
+	})
+}
+
+// UnusedImages returns those of the images that builds known here have made and nobody needs any more: no template has
+// them, no live sandbox stands on them, and their build is over.
+func (s *Store) UnusedImages(ctx context.Context, images []string) ([]string, error) {
+	var unused []string
+	err := s.db.WithContext(ctx).Raw(`SELECT b.image FROM builds b WHERE b.image = ANY (?::text[])
+		AND NOT EXISTS (SELECT 1 FROM templates t WHERE t.image = b.image)
+		AND NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.image = b.image AND s.ended_at IS NULL)
+		AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = b.job_id AND j.state IN ('queued', 'running'))`,
+		idArray(images)).Scan(&unused).Error
+	return unused, err
+}
+
+// LogChunk is a piece of a build's log.
+type LogChunk struct {
+	Seq  int64
+	Data []byte
+}
+
+// AppendBuildLog adds to a build's log, as long as the attempt owns its job.
+func (s *Store) AppendBuildLog(ctx context.Context, h Held, build string, data []byte) error {
+	return s.db.WithContext(ctx).Exec(`INSERT INTO build_logs (build_id, data) SELECT ?, ?
+		WHERE EXISTS (SELECT 1 FROM jobs WHERE id = ? AND attempt = ? AND state = 'running')`,
+		build, data, h.ID, h.Attempt).Error
+}
+
+// BuildLog returns a build's log after a piece of it.
+func (s *Store) BuildLog(ctx context.Context, build string, after int64) ([]LogChunk, error) {
+	var chunks []LogChunk
+	err := s.db.WithContext(ctx).Table("build_logs").Where("build_id = ? AND seq > ?", build, after).Order("seq").Find(&chunks).Error
+	return chunks, err
+}

@@ -1,0 +1,323 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/pkg/stdcopy"
+
+	"sandyard/providers"
+	"sandyard/providers/confine"
+)
+
+// labelBuild is on the images that builds have made; its value is the image's name.
+const labelBuild = "sandyard.build"
+
+const (
+	// buildLife is when the container of a build ends whose worker has died and which nobody has removed.
+	buildLife = 2 * time.Hour
+	// sizeEvery is the time between looks at what a build has written.
+	sizeEvery = 2 * time.Second
+	// tailBytes of a failing step's output come with the error.
+	tailBytes = 2 << 10
+)
+
+var _ providers.Builder = (*Provider)(nil)
+
+// Image implements providers.Builder.
+func (p *Provider) Image(ctx context.Context, name string) (providers.ImageConfig, error) {
+	found, err := p.api.ImageInspect(ctx, name)
+	if errdefs.IsNotFound(err) && p.cfg.Pull {
+		if err = p.pull(ctx, name); err == nil {
+			found, err = p.api.ImageInspect(ctx, name)
+		}
+	}
+	if errdefs.IsNotFound(err) {
+		return providers.ImageConfig{}, imageMissing(name)
+	}
+	if err != nil {
+		return providers.ImageConfig{}, translate(err, "look for the image")
+	}
+	c := providers.ImageConfig{Env: map[string]string{}}
+	if found.Config != nil {
+		c.WorkDir, c.User = found.Config.WorkingDir, found.Config.User
+		for _, pair := range found.Config.Env {
+			name, value, _ := strings.Cut(pair, "=")
+			c.Env[name] = value
+		}
+	}
+	return c, nil
+}
+
+// Build implements providers.Builder. The container has the name of the sandbox that it stands in for, so Delete and List
+// know what a dead worker has left of it.
+func (p *Provider) Build(ctx context.Context, b providers.Build, log io.Writer) error {
+	unlock, err := p.locks.acquire(ctx, b.ID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := p.clearBuild(ctx, b.ID); err != nil {
+		return err
+	}
+	select {
+	case p.starts <- struct{}{}:
+		defer func() { <-p.starts }()
+	case <-ctx.Done():
+		return translate(ctx.Err(), "wait for a free start")
+	}
+	own, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer func() {
+		if err := p.clearBuild(context.WithoutCancel(ctx), b.ID); err != nil {
+			p.cfg.Logger.WarnContext(ctx, "container of a build is left", "sandbox_id", b.ID, "error", err)
+		}
+	}()
+	ref, err := p.startBuild(ctx, b)
+	if err != nil {
+		return err
+	}
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		p.watchSize(own, ref, b.Resources.DiskMB, cancel)
+	}()
+	err = p.runSteps(own, ref, b, log)
+	if err == nil {
+		err = p.commit(own, ref, b)
+	}
+	if cause := context.Cause(own); cause != nil && ctx.Err() == nil {
+		err = cause // what watchSize has found
+	}
+	cancel(nil)
+	<-watched
+	return err
+}
+
+// clearBuild removes the container that stands in for a sandbox, if there is one.
+func (p *Provider) clearBuild(ctx context.Context, id string) error {
+	found, err := p.inspect(ctx, id)
+	if err == nil {
+		err = p.remove(ctx, found.ref)
+	}
+	if err != nil && providers.AsError(err).Class != providers.NotFound {
+		return err
+	}
+	return nil
+}
+
+// startBuild starts a container in which root may change the image's files, and nothing else: there is no network, the
+// capabilities are those that installing files takes, and limits and system calls are a sandbox's.
+func (p *Provider) startBuild(ctx context.Context, b providers.Build) (string, error) {
+	spec := providers.Spec{ID: b.ID, Image: b.From, WorkDir: "/workspace", Resources: b.Resources}
+	config := p.containerConfig(spec)
+	config.User, config.WorkingDir, config.Env = "0:0", "/", nil
+	// Nobody speaks to this guest: it reaps what the steps leave, and it ends.
+	config.Entrypoint = []string{confine.GuestDir + "/" + guestBinary, "stdio", "-workdir", "/", "-roots", confine.TempDir, "-unclaimed", buildLife.String()}
+	ref, err := p.makeContainerWith(ctx, containerName(b.ID), config, spec, func(h *container.HostConfig) {
+		h.ReadonlyRootfs, h.Tmpfs = false, nil
+		h.CapAdd = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID"}
+	})
+	if err != nil {
+		return "", translate(err, "create the build's container")
+	}
+	if err := p.api.ContainerStart(ctx, ref, container.StartOptions{}); err != nil {
+		p.guest.forget() // as create does
+		return "", startError(err)
+	}
+	return ref, nil
+}
+
+// watchSize ends a build that writes more than it may.
+func (p *Provider) watchSize(ctx context.Context, ref string, limitMB int64, end context.CancelCauseFunc) {
+	tick := time.NewTicker(sizeEvery)
+	defer tick.Stop()
+	for limitMB > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if over, err := p.oversized(ctx, ref, limitMB); err == nil && over {
+			end(tooLarge(limitMB))
+			return
+		}
+	}
+}
+
+func tooLarge(limitMB int64) error {
+	return providers.Errorf(providers.BuildFailed, "the build writes more than the %d MB it may add to the image; let it fetch and keep less, or ask for more disk_mb", limitMB)
+}
+
+func (p *Provider) oversized(ctx context.Context, ref string, limitMB int64) (bool, error) {
+	found, _, err := p.api.ContainerInspectWithRaw(ctx, ref, true)
+	if err != nil || found.SizeRw == nil {
+		return false, err
+	}
+	return *found.SizeRw > limitMB<<20, nil
+}
+
+func (p *Provider) runSteps(ctx context.Context, ref string, b providers.Build, log io.Writer) error {
+	for n, s := range b.Steps {
+		fmt.Fprintf(log, "Step %d/%d : %s\n", n+1, len(b.Steps), s.Text)
+		if len(s.Files) > 0 {
+			if err := p.api.CopyToContainer(ctx, ref, "/", bytes.NewReader(s.Files), container.CopyToContainerOptions{}); err != nil {
+				return stepFailed(n, b, s, "the files could not be copied: "+err.Error(), "")
+			}
+		}
+		if len(s.Argv) == 0 {
+			continue
+		}
+		last := &tail{to: log}
+		code, err := p.runStep(ctx, ref, s, last)
+		if err != nil {
+			return err
+		}
+		if code != 0 {
+			return stepFailed(n, b, s, fmt.Sprintf("it ended with exit code %d", code), last.String())
+		}
+	}
+	return nil
+}
+
+func stepFailed(n int, b providers.Build, s providers.Step, why, output string) error {
+	text := fmt.Sprintf("step %d of %d failed (%.300s): %s", n+1, len(b.Steps), s.Text, why)
+	if output != "" {
+		text += "; its last output: " + output
+	}
+	return providers.Errorf(providers.BuildFailed, "%s", text)
+}
+
+// runStep runs one program in the build's container and returns its exit code. When ctx ends, so does the container,
+// and the program with it.
+func (p *Provider) runStep(ctx context.Context, ref string, s providers.Step, log io.Writer) (int, error) {
+	var env []string
+	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
+		env = append(env, name+"="+s.Env[name])
+	}
+	made, err := p.api.ContainerExecCreate(ctx, ref, container.ExecOptions{
+		User: s.User, WorkingDir: s.Dir, Env: env, Cmd: s.Argv, AttachStdout: true, AttachStderr: true,
+	})
+	if err != nil {
+		return 0, buildError(err, "prepare a step")
+	}
+	attached, err := p.api.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
+	if err != nil {
+		return 0, buildError(err, "run a step")
+	}
+	defer attached.Close()
+	stop := context.AfterFunc(ctx, attached.Close)
+	defer stop()
+	if _, err := stdcopy.StdCopy(log, log, attached.Reader); err != nil && ctx.Err() == nil {
+		return 0, buildError(err, "read a step's output")
+	}
+	if ctx.Err() != nil {
+		return 0, translate(ctx.Err(), "finish a step")
+	}
+	return p.exitCode(ctx, made.ID)
+}
+
+// exitCode asks how an exec ended whose output has. The engine may be a moment behind.
+func (p *Provider) exitCode(ctx context.Context, exec string) (int, error) {
+	for {
+		ended, err := p.api.ContainerExecInspect(ctx, exec)
+		if err != nil {
+			return 0, buildError(err, "ask how a step ended")
+		}
+		if !ended.Running {
+			return ended.ExitCode, nil
+		}
+		select {
+		case <-time.After(removePoll):
+		case <-ctx.Done():
+			return 0, translate(ctx.Err(), "wait for a step's end")
+		}
+	}
+}
+
+// buildError is translate for a container that is no sandbox: that it is gone says nothing about one.
+func buildError(err error, doing string) error {
+	e := providers.AsError(translate(err, doing))
+	if e.Class == providers.NotFound || e.Class == providers.Busy {
+		return providers.Errorf(providers.Unavailable, "the build's container is gone: %w", err)
+	}
+	return e
+}
+
+// commit makes the image of what the steps have left.
+func (p *Provider) commit(ctx context.Context, ref string, b providers.Build) error {
+	if over, err := p.oversized(ctx, ref, b.Resources.DiskMB); err != nil || over && b.Resources.DiskMB > 0 {
+		return errors.Join(err, tooLarge(b.Resources.DiskMB))
+	}
+	base, err := p.api.ImageInspect(ctx, b.From)
+	if err != nil {
+		return buildError(err, "look for the base image")
+	}
+	config := &container.Config{User: b.Config.User, WorkingDir: b.Config.WorkDir, Entrypoint: []string{"/bin/sh"}, Labels: map[string]string{}}
+	if base.Config != nil && len(base.Config.Entrypoint) > 0 {
+		config.Entrypoint = base.Config.Entrypoint
+	}
+	maps.Copy(config.Labels, b.Labels)
+	// What the container's own labels were for ends here.
+	config.Labels[labelFleet], config.Labels[labelBuild], config.Labels[labelSandbox] = p.cfg.Fleet, b.Image, ""
+	for _, name := range slices.Sorted(maps.Keys(b.Config.Env)) {
+		config.Env = append(config.Env, name+"="+b.Config.Env[name])
+	}
+	_, err = p.api.ContainerCommit(ctx, ref, container.CommitOptions{Reference: b.Image, Pause: true, Config: config})
+	if err != nil {
+		return buildError(err, "keep the image")
+	}
+	return nil
+}
+
+// Built implements providers.Builder.
+func (p *Provider) Built(ctx context.Context) ([]string, error) {
+	found, err := p.api.ImageList(ctx, image.ListOptions{Filters: filters.NewArgs(
+		filters.Arg("label", labelFleet+"="+p.cfg.Fleet), filters.Arg("label", labelBuild))})
+	if err != nil {
+		return nil, translate(err, "list the images")
+	}
+	var names []string
+	for _, i := range found {
+		if name := i.Labels[labelBuild]; slices.Contains(i.RepoTags, name) { // not what was made on top of one
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// RemoveImage implements providers.Builder.
+func (p *Provider) RemoveImage(ctx context.Context, name string) error {
+	_, err := p.api.ImageRemove(ctx, name, image.RemoveOptions{PruneChildren: true})
+	if err == nil || errdefs.IsNotFound(err) || errdefs.IsConflict(err) {
+		return nil
+	}
+	return translate(err, "remove the image")
+}
+
+// tail passes on what is written and keeps the end of it.
+type tail struct {
+	to   io.Writer
+	kept []byte
+}
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.kept = append(t.kept, b...)
+	t.kept = t.kept[max(0, len(t.kept)-tailBytes):]
+	return t.to.Write(b)
+}
+
+func (t *tail) String() string {
+	return strings.ReplaceAll(strings.ToValidUTF8(strings.TrimSpace(string(t.kept)), "\uFFFD"), "\x00", "")
+}

@@ -1,0 +1,155 @@
+package docker_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	dockerimage "github.com/docker/docker/api/types/image"
+
+	"sandyard/providers"
+	"sandyard/providers/docker"
+)
+
+// building is a build on the test's image, whose result goes with the test.
+func (y *yard) building(t *testing.T, script string) providers.Build {
+	t.Helper()
+	name := "sandyard-test:" + strings.ToLower(rand.Text())
+	t.Cleanup(func() {
+		y.clear(t)
+		_, _ = y.api.ImageRemove(context.Background(), name, dockerimage.RemoveOptions{Force: true}) // most are never made
+	})
+	return providers.Build{
+		ID: newID(), Image: name, From: image, Resources: providers.Resources{CPUs: 1, MemoryMB: 256, DiskMB: 64, Pids: 64},
+		Config: providers.ImageConfig{Env: map[string]string{"MADE": "here"}, User: "1000:1000", WorkDir: "/workspace"},
+		Steps: []providers.Step{
+			{Text: "first", Argv: []string{"sh", "-c", "mkdir -p /opt && echo one >/opt/one"}, User: "0:0", Dir: "/"},
+			{Text: "second", Argv: []string{"sh", "-c", script}, User: "0:0", Dir: "/opt", Env: map[string]string{"NAME": "value"}},
+		},
+	}
+}
+
+func TestBuild(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	p := y.open(t)
+	b := y.building(t, `id -u; pwd; echo "$NAME"; chown 1000:1000 one; ls /sys/class/net; grep CapEff /proc/self/status`)
+	var log bytes.Buffer
+	if err := p.Build(t.Context(), b, &log); err != nil {
+		t.Fatalf("%v: %s", err, log.String())
+	}
+	// CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID and SETUID, and nothing else.
+	want := "Step 1/2 : first\nStep 2/2 : second\n0\n/opt\nvalue\nlo\nCapEff:\t00000000000000fb\n"
+	if got := log.String(); got != want {
+		t.Errorf("log %q, want %q", got, want)
+	}
+	id := newID()
+	if _, err := p.Create(t.Context(), providers.Spec{ID: id, Image: b.Image}); err != nil {
+		t.Fatal(err)
+	}
+	if got := shell(t, open(t, p, id), `cat /opt/one; stat -c %u /opt/one; echo "$MADE"; id -u`); got != "one\n1000\nhere\n1000" {
+		t.Errorf("a sandbox of it says %q", got)
+	}
+	if found, err := p.List(t.Context()); err != nil || len(found) != 1 || found[0].ID != id {
+		t.Errorf("listed %+v, %v", found, err)
+	}
+	if names, err := p.Built(t.Context()); err != nil || len(names) != 1 || names[0] != b.Image {
+		t.Errorf("built %v, %v", names, err)
+	}
+	if names, err := newYard(t).open(t).Built(t.Context()); err != nil || len(names) != 0 {
+		t.Errorf("another fleet's are %v, %v", names, err)
+	}
+	if err := p.RemoveImage(t.Context(), b.Image); err != nil {
+		t.Errorf("remove in use: %v", err)
+	}
+	if got := shell(t, open(t, p, id), "cat /opt/one"); got != "one" {
+		t.Errorf("the sandbox that uses it says %q", got)
+	}
+}
+
+func TestBuildThatFails(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	p := y.open(t)
+	for script, says := range map[string]string{
+		"echo no such package >&2; exit 7":                              "step 2 of 2 failed (second): it ended with exit code 7; its last output: no such package",
+		"head -c 100000000 /dev/zero >/opt/big; sleep 60":               "more than the 64 MB",
+		"head -c 100000000 /dev/zero >/opt/big":                         "more than the 64 MB",
+		"mount -t tmpfs none /mnt && exit 0; echo refused >&2; exit 1":  "refused",
+		"for i in $(seq 200); do sleep 60 & done; echo unlimited; true": "exit code",
+	} {
+		b := y.building(t, script)
+		err := p.Build(t.Context(), b, &bytes.Buffer{})
+		if classOf(err) != providers.BuildFailed || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want %q", script, err, says)
+		}
+		if _, err := p.Image(t.Context(), b.Image); classOf(err) != providers.ImageMissing {
+			t.Errorf("%s: there is an image all the same: %v", script, err)
+		}
+	}
+	y.nothingLeft(t)
+}
+
+func TestBuildThatIsCancelled(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	p := y.open(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	b := y.building(t, "echo running; sleep 3600")
+	log := writer(func(text string) {
+		if strings.Contains(text, "running") {
+			cancel()
+		}
+	})
+	if err := p.Build(ctx, b, log); err == nil || ctx.Err() == nil {
+		t.Errorf("the build ended %v", err)
+	}
+	y.nothingLeft(t)
+}
+
+// TestBuildBeginsAnew after a worker that died in the middle of it.
+func TestBuildBeginsAnew(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	x := newProxy(t, y.api.DaemonHost())
+	dying := y.openWith(t, docker.Config{Host: x.host, Guest: guestFiles(t)})
+	b := y.building(t, "echo two >/opt/two")
+	log := writer(func(text string) {
+		if strings.Contains(text, "second") {
+			x.cut()
+		}
+	})
+	if err := dying.Build(t.Context(), b, log); err == nil {
+		t.Fatal("the build has not noticed")
+	}
+	p := y.open(t)
+	if found, err := p.List(t.Context()); err != nil || len(found) != 1 || found[0].ID != b.ID {
+		t.Fatalf("left by the dead worker: %+v, %v", found, err)
+	}
+	if err := p.Build(t.Context(), b, &bytes.Buffer{}); err != nil {
+		t.Fatal(err)
+	}
+	y.nothingLeft(t)
+}
+
+func (y *yard) nothingLeft(t *testing.T) {
+	t.Helper()
+	found, err := y.api.ContainerList(context.Background(), container.ListOptions{
+		All: true, Filters: filters.NewArgs(filters.Arg("label", "sandyard.fleet="+y.fleet)),
+	})
+	if err != nil || len(found) != 0 {
+		t.Errorf("left: %+v, %v", found, err)
+	}
+}
+
+type writer func(text string)
+
+func (w writer) Write(b []byte) (int, error) {
+	w(string(b))
+	return len(b), nil
+}

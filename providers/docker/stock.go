@@ -1,0 +1,47 @@
+package docker
+
+import (
+	"context"
+
+	"github.com/containerd/errdefs"
+
+	"sandyard/providers"
+)
+
+var _ providers.Pooler = (*Provider)(nil)
+
+// Stock implements providers.Pooler. Classes that this engine cannot serve, most often because it does not hold their
+// image, are left out until it can.
+func (p *Provider) Stock(ctx context.Context, classes []providers.PoolClass) {
+	if p.cfg.Pool.Size <= 0 {
+		return
+	}
+	var wanted []providers.PoolClass
+	for _, c := range classes {
+		if full, ok := p.serves(ctx, c); ok {
+			wanted = append(wanted, full)
+		}
+	}
+	for _, m := range p.pool.restock(wanted) {
+		p.cfg.Logger.InfoContext(ctx, "pool container is not wanted any more", "container", m.name, "image", m.spec.Image)
+		p.work.Go(func() { p.retire(ctx, m) })
+	}
+}
+
+// serves completes a class as Create completes the specs that are to match it.
+func (p *Provider) serves(ctx context.Context, c providers.PoolClass) (providers.PoolClass, bool) {
+	c.Spec.ID, c.Spec.Env, c.Spec.Labels = "member", nil, nil
+	full, err := p.complete(c.Spec)
+	if err != nil {
+		p.cfg.Logger.WarnContext(ctx, "template has no pool here", "image", c.Spec.Image, "error", err)
+		return c, false
+	}
+	full.ID = ""
+	c.Spec, c.Max = full, max(c.Min, c.Max)
+	_, err = p.api.ImageInspect(ctx, full.Image)
+	if err != nil && !errdefs.IsNotFound(err) && ctx.Err() == nil {
+		p.cfg.Logger.WarnContext(ctx, "image not looked for", "image", full.Image, "error", err)
+		return c, true // it stands where it stood; a refill finds out
+	}
+	return c, err == nil
+}
