@@ -76,6 +76,7 @@ func Run(t *testing.T, open func(t *testing.T) providers.Provider, o Options) {
 		{"files", files},
 		{"paths", paths},
 		{"tools", tools},
+		{"tricks", tricks},
 		{"pause", pause},
 		{"gone", gone},
 		{"hostile", hostile},

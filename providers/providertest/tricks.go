@@ -1,0 +1,238 @@
+package providertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"sandyard/providers"
+)
+
+// tricks attacks the file calls from inside: whoever wrote the code in a sandbox also laid out its files.
+func tricks(t *testing.T, s *suite) {
+	if s.caps.Files == providers.Unsupported {
+		t.Skip("skipped: the provider declares files unsupported")
+	}
+	s.needsSystem(t)
+	t.Run("a directory that becomes a link and back", func(t *testing.T) { t.Parallel(); swapped(t, s) })
+	t.Run("hard links", func(t *testing.T) { t.Parallel(); hardLinks(t, s) })
+	t.Run("what is no file, and odd names", func(t *testing.T) { t.Parallel(); oddities(t, s) })
+	t.Run("a crowd of files", func(t *testing.T) { t.Parallel(); crowd(t, s) })
+}
+
+// outside is a directory that the sandbox's user can write to and that is below no root.
+const outside = "/dev/shm/outside"
+
+const swapper = `mkdir ` + outside + ` && printf secret >` + outside + `/f && printf x >` + outside + `/only-outside || exit 9
+mkdir d && printf inside >d/f && ln -s ` + outside + ` evil
+setsid python3 -c '
+import ctypes, os
+libc, here, exchange = ctypes.CDLL(None, use_errno=True), -100, 2
+open("begun", "w").close()
+while not os.path.exists("stop"):
+    if libc.renameat2(here, b"d", here, b"evil", exchange) == 0: continue
+    try: # a kernel without exchange
+        os.rename("d", "real"); os.rename("evil", "d"); os.rename("d", "evil"); os.rename("real", "d")
+    except OSError: pass
+open("stopped", "w").close()' >/dev/null 2>&1 </dev/null &`
+
+// swapped makes every call through a directory that is a link to the outside half of the time.
+func swapped(t *testing.T, s *suite) {
+	const rounds = 12
+	r := s.room(t)
+	if res := shell(t, r, swapper); res.ExitCode != 0 {
+		t.Fatalf("the attack did not begin: %s", show(res))
+	}
+	eventually(t, "the attack runs", func() bool { _, err := r.Stat(t.Context(), "begun"); return err == nil })
+	ctx := within(t)
+	for range rounds {
+		for name, call := range callsThrough(r, "d") {
+			told, err := call(ctx)
+			if strings.Contains(told, "secret") || strings.Contains(told, "only-outside") {
+				t.Errorf("%s read what is outside: %q", name, told)
+			}
+			if err != nil && !harmless(err) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	mustWrite(t, r, "stop", "")
+	eventually(t, "the attack has ended", func() bool {
+		_, err := r.Stat(t.Context(), "stopped")
+		if err != nil && !harmless(err) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	if res := shell(t, r, "cd "+outside+"; ls -A; cat *"); string(res.Stdout) != "f\nonly-outside\nsecretx" {
+		t.Errorf("what is outside has changed: %s", show(res))
+	}
+}
+
+// harmless says whether an error is one that a path may have which is something else at every moment.
+func harmless(err error) bool {
+	for _, c := range []providers.Class{
+		providers.InvalidPath, providers.FileNotFound, providers.NotADir, providers.NotAFile, providers.FileExists,
+		providers.FileDenied, providers.Busy, providers.NoMatch,
+	} {
+		if errors.Is(err, &providers.Error{Class: c}) {
+			return true
+		}
+	}
+	return false
+}
+
+// callsThrough makes each file call on what is in a directory, and answers with all that it told.
+func callsThrough(r room, dir string) map[string]func(context.Context) (string, error) {
+	tell := func(v any, err error) (string, error) { return fmt.Sprintf("%s", v), err }
+	return map[string]func(context.Context) (string, error){
+		"read":   func(ctx context.Context) (string, error) { return tell(r.ReadFile(ctx, dir+"/f", 1000)) },
+		"write":  func(ctx context.Context) (string, error) { return tell(r.WriteFile(ctx, dir+"/new", []byte("n"), 0)) },
+		"stat":   func(ctx context.Context) (string, error) { return tell(r.Stat(ctx, dir+"/only-outside")) },
+		"list":   func(ctx context.Context) (string, error) { return tell(r.ListDir(ctx, dir, 2)) },
+		"mkdir":  func(ctx context.Context) (string, error) { return tell(r.MakeDir(ctx, dir+"/made")) },
+		"move":   func(ctx context.Context) (string, error) { return tell(r.Move(ctx, dir+"/new", dir+"/moved")) },
+		"remove": func(ctx context.Context) (string, error) { return tell("", r.Remove(ctx, dir+"/only-outside")) },
+		"edit": func(ctx context.Context) (string, error) {
+			return tell(toolsOf(r).Edit(ctx, providers.Edit{Path: dir + "/f", Edits: []providers.Replacement{replace("secret", "broken")}}))
+		},
+		"glob": func(ctx context.Context) (string, error) {
+			return tell(toolsOf(r).Glob(ctx, providers.Glob{Path: ".", Pattern: dir + "/**", Hidden: true, Limit: 100}))
+		},
+		"grep": func(ctx context.Context) (string, error) {
+			return tell(toolsOf(r).Grep(ctx, providers.Grep{Path: ".", Pattern: ".", Include: "**/f", Limit: 100}))
+		},
+		"read many": func(ctx context.Context) (string, error) {
+			read, err := toolsOf(r).ReadFiles(ctx, []string{dir + "/f"}, 1000)
+			return tell(read, errors.Join(err, outcome(read)))
+		},
+		"write many": func(ctx context.Context) (string, error) {
+			written, err := toolsOf(r).WriteFiles(ctx, []providers.FileWrite{{Path: dir + "/f2", Data: []byte("n")}})
+			return tell(written, errors.Join(err, outcome(written)))
+		},
+	}
+}
+
+// hardLinks checks that a call changes the name it was given and no other name of the same file.
+func hardLinks(t *testing.T, s *suite) {
+	r := s.room(t)
+	shell(t, r, "printf one >a; ln a b; ln a c; ln a e; mkdir d; ln a d/f")
+	mustWrite(t, r, "a", "two")
+	if _, err := toolsOf(r).Edit(within(t), providers.Edit{Path: "c", Edits: []providers.Replacement{replace("one", "three")}}); err != nil {
+		t.Error(err)
+	}
+	written, err := toolsOf(r).WriteFiles(within(t), []providers.FileWrite{{Path: "e", Data: []byte("four")}})
+	if err := errors.Join(err, outcome(written)); err != nil {
+		t.Error(err)
+	}
+	for path, want := range map[string]string{"a": "two", "b": "one", "c": "three", "e": "four", "d/f": "one"} {
+		wantFile(t, r, path, want)
+	}
+	if _, err := r.Move(within(t), "a", "b"); err != nil {
+		t.Error(err)
+	}
+	if err := r.Remove(within(t), "b"); err != nil {
+		t.Error(err)
+	}
+	wantFile(t, r, "d/f", "one")
+	if res := shell(t, r, "ln /etc/passwd stolen || ln -L /proc/1/exe stolen"); res.ExitCode == 0 {
+		t.Errorf("a file from outside was linked into the work directory: %s", show(res))
+	}
+}
+
+const oddScript = `mkfifo pipe; ln -s loop loop; ln -s . here; ln -s .. up; ln -s /etc out; mkdir sub; printf 'a needle\n' >sub/plain
+truncate -s 1T sparse 2>/dev/null; mkdir closed; printf 'needle' >closed/f; chmod 000 closed; printf needle >unreadable; chmod 000 unreadable
+python3 -c '
+import os, socket
+socket.socket(socket.AF_UNIX).bind("socket")
+for name in (b"new\nline", b"\xff\xfe bytes", b"n" * 255, b"[*]?{,}", b"-rf"):
+    with open(name, "w") as f: f.write("needle\n")
+os.mkdir("deep"); os.chdir("deep")
+for _ in range(3000): os.mkdir("d"); os.chdir("d")'`
+
+func oddities(t *testing.T, s *suite) {
+	r := s.room(t)
+	if res := shell(t, r, oddScript); res.ExitCode != 0 {
+		t.Fatalf("not laid out: %s", show(res))
+	}
+	tools := toolsOf(r)
+	found, err := tools.Grep(within(t), providers.Grep{Path: ".", Pattern: "needle", Limit: 100})
+	if err != nil || len(found.Matches) != 6 || found.Unreadable < 2 {
+		t.Errorf("grep: %+v, %v", found, err)
+	}
+	globbed, err := tools.Glob(within(t), providers.Glob{Path: ".", Pattern: "**", Hidden: true, Limit: 10_000})
+	if err != nil || !globbed.Truncated || len(globbed.Entries) < 200 {
+		t.Errorf("glob: %d entries, truncated %v, %v", len(globbed.Entries), globbed.Truncated, err)
+	}
+	for _, pattern := range []string{"new\nline", `\[\*\]\?\{,\}`, "-rf", "pipe", "loop", "up"} {
+		if found, err := tools.Glob(within(t), providers.Glob{Path: ".", Pattern: pattern, Limit: 10}); err != nil || len(found.Entries) != 1 {
+			t.Errorf("glob %q: %+v, %v", pattern, found, err)
+		}
+	}
+	for _, path := range []string{"pipe", "socket"} {
+		_, err = tools.Grep(within(t), providers.Grep{Path: path, Pattern: "x", Limit: 1})
+		wantClass(t, err, providers.NotAFile, providers.InvalidPath, providers.Internal)
+		_, err = tools.Edit(within(t), providers.Edit{Path: path, Edits: []providers.Replacement{replace("a", "b")}})
+		wantClass(t, err, providers.NotAFile, providers.InvalidPath, providers.Internal)
+		_, err = r.WriteFile(within(t), path, []byte("x"), 0)
+		wantClass(t, err, providers.NotAFile)
+		_, err = r.ListDir(within(t), path, 1)
+		wantClass(t, err, providers.NotADir)
+	}
+	read, err := tools.ReadFiles(within(t), []string{"pipe", "loop", "out/passwd", "new\nline", "\xff\xfe bytes"}, 1000)
+	if err != nil || string(read[3].Data) != "needle\n" || string(read[4].Data) != "needle\n" || read[0].Err == nil || read[1].Err == nil || read[2].Err == nil {
+		t.Errorf("read many: %+v, %v", read, err)
+	}
+	if err := r.Remove(within(t), "deep"); err != nil {
+		t.Errorf("remove a deep directory: %v", err)
+	}
+}
+
+// crowd searches among very many files, after which the guest must not have grown.
+func crowd(t *testing.T, s *suite) {
+	const many = 50_000
+	r := s.room(t)
+	res := shell(t, r, fmt.Sprintf(`mkdir crowd; python3 -c 'for i in range(%d): open(f"crowd/f{i:05}.txt", "w").write("needle" if i == 49000 else "")'`, many))
+	if res.ExitCode != 0 {
+		t.Fatalf("not laid out: %s", show(res))
+	}
+	tools := toolsOf(r)
+	all, err := tools.Glob(within(t), providers.Glob{Path: ".", Pattern: "**/*.txt", Limit: 10_000})
+	if err != nil || !all.Truncated || len(all.Entries) < 1000 || all.Entries[999].Name != "f00999.txt" {
+		t.Errorf("%d entries, truncated %v, %v", len(all.Entries), all.Truncated, err)
+	}
+	last, err := tools.Glob(within(t), providers.Glob{Path: "crowd", Pattern: "f4999?.txt", Limit: 100})
+	if err != nil || last.Truncated || len(last.Entries) != 10 || last.Entries[9].Name != "f49999.txt" {
+		t.Errorf("%+v, %v", last, err)
+	}
+	found, err := tools.Grep(within(t), providers.Grep{Path: ".", Pattern: "needle", Include: "f49*", Limit: 10})
+	if err != nil || found.Truncated || len(found.Matches) != 1 || found.Searched != 1000 {
+		t.Errorf("%+v, %v", found, err)
+	}
+	if _, err := r.ListDir(within(t), "crowd", 1); err == nil || providers.AsError(err).Class != providers.TooLarge {
+		t.Errorf("list: %v", err)
+	}
+	eventually(t, "the guest's own memory is below 10 MiB", func() bool { return ownMemory(t, r) < 10<<10 })
+}
+
+// ownMemory is what the first process of the sandbox shares with nobody, in KiB.
+func ownMemory(t *testing.T, r room) int {
+	t.Helper()
+	text, err := r.Run(within(t), providers.Command{Name: newID(t), Argv: []string{"grep", "-h", "RssAnon", "/proc/1/status"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(text.Stdout))
+	if len(fields) < 2 {
+		t.Logf("the kernel of this sandbox does not say what the guest holds: %s", show(text))
+		return 0
+	}
+	kib, err := strconv.Atoi(fields[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kib
+}
