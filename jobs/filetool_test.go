@@ -29,7 +29,7 @@ func TestAnEditWhoseAnswerIsLostIsMadeOnce(t *testing.T) {
 		j := r.wait(r.submit(box, doubled(), options()))
 		var res jobs.EditResult
 		r.must(json.Unmarshal(j.Result, &res))
-		if j.State != models.Succeeded || j.Attempt != 2 || !slices.Equal(res.Replaced, []int{1}) {
+		if j.State != models.Succeeded || j.Attempt < 2 || !slices.Equal(res.Replaced, []int{1}) {
 			t.Errorf("after %d calls: %s after %d attempts: %+v %+v", before, j.State, j.Attempt, res, j.Error)
 		}
 		if j := r.wait(r.submit(box, &jobs.Read{Path: "f"}, options())); string(j.Content) != "aa" {
