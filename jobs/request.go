@@ -12,21 +12,23 @@ import (
 
 // CreateSandbox is a wish for a sandbox.
 type CreateSandbox struct {
-	Template           string            `json:"template,omitempty" doc:"A named environment; default python. Or give image"`
-	Image              string            `json:"image,omitempty" doc:"A container image that the provider holds already"`
-	Provider           string            `json:"provider,omitempty" doc:"Default is the server's"`
-	Key                string            `json:"key,omitempty" maxLength:"256" doc:"Your own name for it: while a sandbox with this key lives, create returns that one"`
-	Labels             map[string]string `json:"labels,omitempty" doc:"For list filters"`
-	Env                map[string]string `json:"env,omitempty" doc:"For every command in it"`
-	CPUs               float64           `json:"cpus,omitempty" doc:"Cores; default 1"`
-	MemoryMB           int64             `json:"memory_mb,omitempty" doc:"Memory and swap; default 512"`
-	DiskMB             int64             `json:"disk_mb,omitempty" doc:"Size of the work directory, which counts towards memory; default 256"`
-	Pids               int64             `json:"pids,omitempty" doc:"Processes and threads; default 256"`
-	Network            bool              `json:"network,omitempty" doc:"Default false: no network at all"`
-	TimeoutSeconds     float64           `json:"timeout_seconds,omitempty" doc:"It ends that long after it started, whatever it does; default 3600, at most 86400"`
-	OnTimeout          string            `json:"on_timeout,omitempty" enum:"delete,pause" doc:"Default delete"`
-	AutoResume         bool              `json:"auto_resume,omitempty" doc:"When it is paused, traffic to its ports and jobs that need it running resume it"`
-	IdleTimeoutSeconds float64           `json:"idle_timeout_seconds,omitempty" doc:"It is deleted when no job has run in it for that long; default 3600"`
+	Template             string            `json:"template,omitempty" doc:"A named environment; default python. Or give image"`
+	Image                string            `json:"image,omitempty" doc:"A container image that the provider holds already"`
+	Provider             string            `json:"provider,omitempty" doc:"Default is the server's"`
+	Key                  string            `json:"key,omitempty" maxLength:"256" doc:"Your own name for it: while a sandbox with this key lives, create returns that one"`
+	Labels               map[string]string `json:"labels,omitempty" doc:"For list filters"`
+	Env                  map[string]string `json:"env,omitempty" doc:"For every command in it"`
+	CPUs                 float64           `json:"cpus,omitempty" doc:"Cores; default 1"`
+	MemoryMB             int64             `json:"memory_mb,omitempty" doc:"Memory and swap; default 512"`
+	DiskMB               int64             `json:"disk_mb,omitempty" doc:"Size of the work directory, which counts towards memory; default 256"`
+	Pids                 int64             `json:"pids,omitempty" doc:"Processes and threads; default 256"`
+	Network              bool              `json:"network,omitempty" doc:"Default false: no network at all"`
+	TimeoutSeconds       float64           `json:"timeout_seconds,omitempty" doc:"It ends that long after it started, whatever it does; default 3600, at most 86400"`
+	OnTimeout            string            `json:"on_timeout,omitempty" enum:"delete,pause" doc:"Default delete"`
+	AutoResume           bool              `json:"auto_resume,omitempty" doc:"When it is paused, traffic to its ports and jobs that need it running resume it"`
+	IdleTimeoutSeconds   float64           `json:"idle_timeout_seconds,omitempty" doc:"It is deleted when no job has run in it for that long; default 3600"`
+	MaxLifetimeSeconds   float64           `json:"max_lifetime_seconds,omitempty" minimum:"0" maximum:"31536000" doc:"It is deleted that long after its first start, however often its timeout is set anew or it is paused; 0 = no limit"`
+	PausedTimeoutSeconds float64           `json:"paused_timeout_seconds,omitempty" minimum:"0" maximum:"31536000" doc:"It is deleted when it has been paused for that long; 0 = never"`
 
 	// Foreign is what other APIs than our own may ask for.
 	Foreign Foreign `json:"-"`
@@ -43,6 +45,8 @@ type Foreign struct {
 const (
 	DefaultTimeout     = time.Hour
 	DefaultIdleTimeout = time.Hour
+
+	year = 365 * 24 * time.Hour
 )
 
 // RunOnce is a wish for one command in a sandbox of its own.
@@ -112,6 +116,7 @@ func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, err
 		ID: models.NewID("sb"), TenantID: tenant, State: models.SandboxCreating,
 		Desired: models.DesiredRunning, Labels: c.Labels, OnTimeout: orDelete(c.OnTimeout),
 		TimeoutMS: timeout.Milliseconds(), IdleTimeoutMS: idle.Milliseconds(), AutoResume: c.AutoResume,
+		MaxLifetimeMS: int64(c.MaxLifetimeSeconds * 1000), PausedTimeoutMS: int64(c.PausedTimeoutSeconds * 1000),
 	}
 	if c.Key != "" {
 		box.Key = &c.Key
@@ -169,6 +174,7 @@ func (c CreateSandbox) check() error {
 	}
 	for _, err := range []error{
 		r("cpus", c.CPUs, 0.1, 64), r("memory_mb", float64(c.MemoryMB), 64, 262144),
+		r("max_lifetime_seconds", c.MaxLifetimeSeconds, 1, year.Seconds()), r("paused_timeout_seconds", c.PausedTimeoutSeconds, 1, year.Seconds()),
 		r("disk_mb", float64(c.DiskMB), 1, 262144), r("pids", float64(c.Pids), 32, 32768),
 		checkEnv("env", c.Env), checkLabels(c.Labels), c.Foreign.check(), noNUL("key", c.Key), noNUL("image", c.Image),
 	} {

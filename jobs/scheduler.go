@@ -17,6 +17,7 @@ type SchedulerConfig struct {
 	Webhooks *Webhooks
 	// LostAfter is how long sandboxes wait for a worker to come back to their engine; 0 = DefaultLostAfter.
 	LostAfter time.Duration
+	Retention Retention
 	Log       *slog.Logger
 }
 
@@ -31,6 +32,7 @@ type Scheduler struct {
 	queue     *Queue
 	webhooks  *Webhooks
 	lostAfter time.Duration
+	retention Retention
 	log       *slog.Logger
 	leader    *leader
 	quit      func()
@@ -43,7 +45,8 @@ func NewScheduler(c SchedulerConfig) *Scheduler {
 		c.LostAfter = DefaultLostAfter
 	}
 	return &Scheduler{
-		store: c.Store, client: c.Client, queue: c.Queue, webhooks: c.Webhooks, lostAfter: c.LostAfter, log: c.Log,
+		store: c.Store, client: c.Client, queue: c.Queue, webhooks: c.Webhooks, lostAfter: c.LostAfter,
+		retention: c.Retention, log: c.Log,
 		leader: newLeader(c.Store, "scheduler", leaderLease, c.Log),
 	}
 }
@@ -60,10 +63,13 @@ func (s *Scheduler) Start(ctx context.Context) {
 		{"sweep", time.Second, s.sweep},
 		{"timeouts", 250 * time.Millisecond, s.fireTimeouts},
 		{"idle", 500 * time.Millisecond, s.reapIdle},
+		{"lifetimes", time.Second, s.endLifetimes},
+		{"paused", time.Second, s.reapPaused},
 		{"deletes", 5 * time.Second, s.resumeDeletes},
 		{"lost", time.Second, s.endLost},
 		{"webhooks", time.Second, s.dispatchWebhooks},
 		{"housekeeping", time.Minute, s.keepHouse},
+		{"retention", time.Minute, s.retain},
 	} {
 		s.loops.Go(func() { s.loop(ctx, l.name, l.every, l.tick) })
 	}

@@ -2,10 +2,13 @@ package models
 
 import "context"
 
+// overdue selects sandboxes that have passed their expiry and are not ending yet.
+const overdue = `expires_at <= now() AND state IN ('creating', 'running', 'paused')
+	AND (on_timeout = 'delete' OR state = 'running' AND desired = 'running')`
+
 // DueTimeouts returns live sandboxes that have passed their expiry and are not ending yet.
 func (s *Store) DueTimeouts(ctx context.Context, limit int) ([]Sandbox, error) {
-	return s.sandboxesWhere(ctx, limit, `expires_at <= now() AND state IN ('creating', 'running', 'paused')
-		AND (on_timeout = 'delete' OR state = 'running' AND desired = 'running')`, "expires_at")
+	return s.sandboxesWhere(ctx, limit, overdue, "expires_at")
 }
 
 // DueIdle returns running sandboxes that nobody has used for longer than their idle timeout.
@@ -14,6 +17,19 @@ func (s *Store) DueIdle(ctx context.Context, limit int) ([]Sandbox, error) {
 		AND last_active_at + idle_timeout_ms * interval '1 ms' <= now()
 		AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.sandbox_id = sandboxes.id AND j.state IN ('queued', 'running'))`,
 		"last_active_at")
+}
+
+// DueLifetimes returns live sandboxes that have lived as long as they may.
+func (s *Store) DueLifetimes(ctx context.Context, limit int) ([]Sandbox, error) {
+	return s.sandboxesWhere(ctx, limit, `max_lifetime_ms > 0 AND state IN ('running', 'paused')
+		AND started_at + max_lifetime_ms * interval '1 ms' <= now()`, "started_at")
+}
+
+// DuePaused returns sandboxes that have been paused for longer than they may.
+func (s *Store) DuePaused(ctx context.Context, limit int) ([]Sandbox, error) {
+	return s.sandboxesWhere(ctx, limit, `paused_timeout_ms > 0 AND state = 'paused' AND desired = 'paused'
+		AND paused_at + paused_timeout_ms * interval '1 ms' <= now()
+		AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.sandbox_id = sandboxes.id AND j.state IN ('queued', 'running'))`, "paused_at")
 }
 
 // StuckDeletes returns sandboxes that are to go but have no job left that would do it.

@@ -140,6 +140,9 @@ func applyChange(tx *gorm.DB, box *Sandbox, job string, c Change) ([]string, err
 		set["state"], set["observed"], set["observed_at"] = c.To, c.To, now
 		set["changed_job"], set["changed_by"] = job, gorm.Expr("coalesce((SELECT actor FROM jobs WHERE id = ?), 'platform')", job)
 	}
+	if c.To == SandboxPaused && box.State != SandboxPaused {
+		set["paused_at"] = now
+	}
 	switch {
 	case box.EndedAt != nil:
 		return nil, nil

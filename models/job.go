@@ -62,6 +62,7 @@ type Job struct {
 	LeaseUntil        *time.Time
 	CancelRequestedAt *time.Time
 	CancelledBy       *string
+	OutputDroppedAt   *time.Time
 	RequeueReason     *string
 	Result            json.RawMessage `gorm:"type:jsonb"`
 	Stdout            []byte

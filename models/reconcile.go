@@ -54,7 +54,7 @@ func without(all, some []string) []string {
 // it behind our back. It answers whether it did; while a job is under way that one will know better.
 func (s *Store) Observe(ctx context.Context, id string, was, seen SandboxState) (bool, error) {
 	res := s.db.WithContext(ctx).Exec(`UPDATE sandboxes SET state = @seen, desired = @seen, observed = @seen, observed_at = now(),
-			changed_by = 'platform', changed_job = NULL
+			paused_at = CASE WHEN @seen = 'paused' THEN now() ELSE paused_at END, changed_by = 'platform', changed_job = NULL
 		WHERE id = @id AND state = @was AND state <> @seen AND desired <> 'deleted' AND ended_at IS NULL
 		  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.sandbox_id = sandboxes.id AND j.state IN ('queued', 'running'))`,
 		map[string]any{"id": id, "was": was, "seen": seen})

@@ -25,39 +25,51 @@ const (
 
 // Sandbox is one place to run code in, from its wish to its end.
 type Sandbox struct {
-	ID            string `gorm:"primaryKey"`
-	TenantID      string
-	Key           *string
-	Provider      string
-	Template      *string
-	Image         string
-	NodeID        *string
-	ProviderRef   *string
-	State         SandboxState
-	Desired       string // running, paused or deleted
-	Observed      *string
-	ObservedAt    *time.Time
-	Spec          json.RawMessage   `gorm:"type:jsonb"`
-	Labels        map[string]string `gorm:"serializer:json;type:jsonb"`
-	NextSeq       int64
-	TimeoutMS     int64  `gorm:"column:timeout_ms"`
-	OnTimeout     string // delete or pause
-	IdleTimeoutMS int64  `gorm:"column:idle_timeout_ms"`
-	AutoResume    bool   // traffic and jobs that find it paused resume it
-	ExpiresAt     time.Time
-	LastActiveAt  time.Time
-	EndReason     *string
-	EndActor      *string
-	ChangedBy     string // who brought its state about
-	ChangedJob    *string
-	CreatedAt     time.Time `gorm:"autoCreateTime:false"`
-	StartedAt     *time.Time
-	EndedAt       *time.Time
+	ID              string `gorm:"primaryKey"`
+	TenantID        string
+	Key             *string
+	Provider        string
+	Template        *string
+	Image           string
+	NodeID          *string
+	ProviderRef     *string
+	State           SandboxState
+	Desired         string // running, paused or deleted
+	Observed        *string
+	ObservedAt      *time.Time
+	Spec            json.RawMessage   `gorm:"type:jsonb"`
+	Labels          map[string]string `gorm:"serializer:json;type:jsonb"`
+	NextSeq         int64
+	TimeoutMS       int64  `gorm:"column:timeout_ms"`
+	OnTimeout       string // delete or pause
+	IdleTimeoutMS   int64  `gorm:"column:idle_timeout_ms"`
+	AutoResume      bool   // traffic and jobs that find it paused resume it
+	ExpiresAt       time.Time
+	LastActiveAt    time.Time
+	EndReason       *string
+	EndActor        *string
+	MaxLifetimeMS   int64 `gorm:"column:max_lifetime_ms"`   // 0 = no limit
+	PausedTimeoutMS int64 `gorm:"column:paused_timeout_ms"` // 0 = never
+	PausedAt        *time.Time
+	ChangedBy       string // who brought its state about
+	ChangedJob      *string
+	CreatedAt       time.Time `gorm:"autoCreateTime:false"`
+	StartedAt       *time.Time
+	EndedAt         *time.Time
 }
 
 // Ended says whether the sandbox takes no work any more.
 func (b Sandbox) Ended() bool {
 	return b.EndedAt != nil || b.State == SandboxDeleting
+}
+
+// DiesAt is when the sandbox has lived as long as it may; nil = that is not limited, or it has not started.
+func (b Sandbox) DiesAt() *time.Time {
+	if b.MaxLifetimeMS == 0 || b.StartedAt == nil {
+		return nil
+	}
+	t := b.StartedAt.Add(time.Duration(b.MaxLifetimeMS) * time.Millisecond)
+	return &t
 }
 
 func (b Sandbox) endedError() *EndedError {

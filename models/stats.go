@@ -16,6 +16,7 @@ type Stats struct {
 	Sandboxes     map[SandboxState]int
 	Nodes         int // alive
 	DueDeliveries int
+	TimeoutLag    float64 // seconds that the most overdue sandbox has waited for its timeout to be fired
 }
 
 // Stats reads the load.
@@ -36,6 +37,11 @@ func (s *Store) Stats(ctx context.Context) (Stats, error) {
 		return st, err
 	}
 	if err = db.Raw(`SELECT count(*) FROM nodes WHERE lease_until > now()`).Scan(&st.Nodes).Error; err != nil {
+		return st, err
+	}
+	err = db.Raw(`SELECT coalesce(extract(epoch FROM now() - min(expires_at)), 0) FROM sandboxes
+		WHERE ended_at IS NULL AND ` + overdue).Scan(&st.TimeoutLag).Error
+	if err != nil {
 		return st, err
 	}
 	err = db.Raw(`SELECT count(*) FROM deliveries WHERE state = 'pending' AND next_attempt_at <= now()`).

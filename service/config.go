@@ -153,12 +153,24 @@ type Scheduler struct {
 	Sandboxes
 	Callbacks
 	Health    string        `env:"HEALTH_ADDR" envDefault:":8081" doc:"where a worker or scheduler answers /healthz, /readyz and /metrics"`
+	Retention time.Duration `env:"RETENTION" envDefault:"720h" doc:"how long ended jobs with their deliveries, and events are kept; 0 = for ever"`
+	Output    time.Duration `env:"OUTPUT_RETENTION" envDefault:"168h" doc:"how long the output of ended jobs is kept; 0 = as long as they are"`
 	LostAfter time.Duration `env:"LOST_AFTER" envDefault:"5m" doc:"how long sandboxes wait for a worker to come back to their engine before they are lost"`
 }
 
 // Validate says everything that is wrong.
 func (c Scheduler) Validate() error {
-	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), atLeast("LOST_AFTER", c.LostAfter, time.Second))
+	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), atLeast("LOST_AFTER", c.LostAfter, time.Second),
+		noneOrLong("RETENTION", c.Retention), noneOrLong("OUTPUT_RETENTION", c.Output))
+}
+
+// noneOrLong refuses to forget jobs while a repeated request may still be answered with them.
+func noneOrLong(name string, d time.Duration) error {
+	const least = 25 * time.Hour
+	if d == 0 {
+		return nil
+	}
+	return atLeast(name, d, least)
 }
 
 func atLeast(name string, d, least time.Duration) error {

@@ -28,7 +28,7 @@ func Schedule(ctx context.Context, c Scheduler, p *Parts, log *slog.Logger) {
 	client := jobs.NewClient(p.Store, p.Queue, c.catalog(), log)
 	s := jobs.NewScheduler(jobs.SchedulerConfig{
 		Store: p.Store, Client: client, Queue: p.Queue, Webhooks: jobs.NewWebhooks(p.Store, p.Queue, c.Allow, log),
-		LostAfter: c.LostAfter, Log: log,
+		LostAfter: c.LostAfter, Retention: jobs.Retention{History: c.Retention, Output: c.Output}, Log: log,
 	})
 	s.Start(ctx)
 	<-ctx.Done()

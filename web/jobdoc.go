@@ -37,6 +37,7 @@ type Job struct {
 	CallbackURL       *string          `json:"callback_url,omitempty"`
 	QueueDeadline     *time.Time       `json:"queue_deadline,omitempty"`
 	CancelRequestedAt *time.Time       `json:"cancel_requested_at,omitempty"`
+	OutputDroppedAt   *time.Time       `json:"output_dropped_at,omitempty" doc:"When the server forgot what it wrote and read, after its time of retention"`
 }
 
 // Timings say where a job's time went.
@@ -75,7 +76,7 @@ func jobSummary(j models.Job) Job {
 	doc := Job{
 		ID: j.ID, Kind: j.Kind, State: string(j.State), SandboxID: j.SandboxID, Parallel: j.Parallel, Priority: j.Priority,
 		Attempt: j.Attempt, MaxAttempts: j.MaxAttempts, Error: j.Error, RetryOf: j.RetryOf, CallbackURL: j.CallbackURL,
-		QueueDeadline: j.QueueDeadline, CancelRequestedAt: j.CancelRequestedAt,
+		QueueDeadline: j.QueueDeadline, CancelRequestedAt: j.CancelRequestedAt, OutputDroppedAt: j.OutputDroppedAt,
 		Timings: Timings{QueuedAt: j.QueuedAt, StartedAt: j.StartedAt, FinishedAt: j.FinishedAt, ProviderMS: j.ProviderMS},
 	}
 	if len(j.Result) > 0 && string(j.Result) != "null" {

@@ -14,33 +14,37 @@ import (
 
 // Sandbox is the document of a sandbox. Its environment stays inside.
 type Sandbox struct {
-	ID                 string            `json:"id"`
-	Key                *string           `json:"key,omitempty" doc:"Your own name for it"`
-	State              string            `json:"state" enum:"creating,running,paused,deleting,deleted,failed,lost"`
-	Desired            string            `json:"desired" enum:"running,paused,deleted" doc:"What it was last asked to be"`
-	Observed           *string           `json:"observed,omitempty" doc:"What its provider last said of it"`
-	ObservedAt         *time.Time        `json:"observed_at,omitempty"`
-	Provider           string            `json:"provider"`
-	Template           *string           `json:"template,omitempty"`
-	Image              string            `json:"image"`
-	Labels             map[string]string `json:"labels"`
-	Node               *string           `json:"node,omitempty" doc:"The worker that holds it"`
-	Resources          Resources         `json:"resources"`
-	Network            bool              `json:"network"`
-	Ports              []int             `json:"ports,omitempty" doc:"Where its template's programs listen"`
-	MCPURL             string            `json:"mcp_url,omitempty" doc:"Its template's MCP server, with the token that lets you in; whoever has the URL is let in"`
-	VSCodeURL          string            `json:"vscode_url,omitempty" doc:"Its template's editor, with the token that lets you in; whoever has the URL is let in"`
-	TimeoutSeconds     float64           `json:"timeout_seconds"`
-	OnTimeout          string            `json:"on_timeout" enum:"delete,pause"`
-	AutoResume         bool              `json:"auto_resume" doc:"When it is paused, traffic and jobs resume it"`
-	IdleTimeoutSeconds float64           `json:"idle_timeout_seconds"`
-	ExpiresAt          time.Time         `json:"expires_at"`
-	LastActiveAt       time.Time         `json:"last_active_at"`
-	CreatedAt          time.Time         `json:"created_at"`
-	StartedAt          *time.Time        `json:"started_at,omitempty"`
-	EndedAt            *time.Time        `json:"ended_at,omitempty"`
-	EndReason          *string           `json:"end_reason,omitempty"`
-	EndActor           *string           `json:"end_actor,omitempty" doc:"The API key or the part of the server that ended it"`
+	ID                   string            `json:"id"`
+	Key                  *string           `json:"key,omitempty" doc:"Your own name for it"`
+	State                string            `json:"state" enum:"creating,running,paused,deleting,deleted,failed,lost"`
+	Desired              string            `json:"desired" enum:"running,paused,deleted" doc:"What it was last asked to be"`
+	Observed             *string           `json:"observed,omitempty" doc:"What its provider last said of it"`
+	ObservedAt           *time.Time        `json:"observed_at,omitempty"`
+	Provider             string            `json:"provider"`
+	Template             *string           `json:"template,omitempty"`
+	Image                string            `json:"image"`
+	Labels               map[string]string `json:"labels"`
+	Node                 *string           `json:"node,omitempty" doc:"The worker that holds it"`
+	Resources            Resources         `json:"resources"`
+	Network              bool              `json:"network"`
+	Ports                []int             `json:"ports,omitempty" doc:"Where its template's programs listen"`
+	MCPURL               string            `json:"mcp_url,omitempty" doc:"Its template's MCP server, with the token that lets you in; whoever has the URL is let in"`
+	VSCodeURL            string            `json:"vscode_url,omitempty" doc:"Its template's editor, with the token that lets you in; whoever has the URL is let in"`
+	TimeoutSeconds       float64           `json:"timeout_seconds"`
+	OnTimeout            string            `json:"on_timeout" enum:"delete,pause"`
+	AutoResume           bool              `json:"auto_resume" doc:"When it is paused, traffic and jobs resume it"`
+	IdleTimeoutSeconds   float64           `json:"idle_timeout_seconds"`
+	MaxLifetimeSeconds   float64           `json:"max_lifetime_seconds,omitempty"`
+	PausedTimeoutSeconds float64           `json:"paused_timeout_seconds,omitempty"`
+	DiesAt               *time.Time        `json:"dies_at,omitempty" doc:"When its max_lifetime_seconds are over"`
+	PausedAt             *time.Time        `json:"paused_at,omitempty"`
+	ExpiresAt            time.Time         `json:"expires_at"`
+	LastActiveAt         time.Time         `json:"last_active_at"`
+	CreatedAt            time.Time         `json:"created_at"`
+	StartedAt            *time.Time        `json:"started_at,omitempty"`
+	EndedAt              *time.Time        `json:"ended_at,omitempty"`
+	EndReason            *string           `json:"end_reason,omitempty"`
+	EndActor             *string           `json:"end_actor,omitempty" doc:"The API key or the part of the server that ended it"`
 }
 
 // Resources are a sandbox's limits; what is absent is the provider's default.
@@ -66,8 +70,12 @@ func (s *Server) sandboxDoc(b models.Sandbox) Sandbox {
 		Provider: b.Provider, Template: b.Template, Image: b.Image, Labels: b.Labels, Node: b.NodeID,
 		Resources: Resources(spec.Resources), Network: spec.Network, Ports: spec.Ports,
 		TimeoutSeconds: float64(b.TimeoutMS) / 1000, OnTimeout: b.OnTimeout, AutoResume: b.AutoResume, IdleTimeoutSeconds: float64(b.IdleTimeoutMS) / 1000,
+		MaxLifetimeSeconds: float64(b.MaxLifetimeMS) / 1000, PausedTimeoutSeconds: float64(b.PausedTimeoutMS) / 1000, DiesAt: b.DiesAt(),
 		ExpiresAt: b.ExpiresAt, LastActiveAt: b.LastActiveAt, CreatedAt: b.CreatedAt, StartedAt: b.StartedAt,
 		EndedAt: b.EndedAt, EndReason: b.EndReason, EndActor: b.EndActor,
+	}
+	if b.State == models.SandboxPaused {
+		doc.PausedAt = b.PausedAt
 	}
 	if doc.Labels == nil {
 		doc.Labels = map[string]string{}
