@@ -20,6 +20,7 @@ import (
 type rig struct {
 	t       testing.TB
 	store   *models.Store
+	dsn     string
 	redis   *redis.Options
 	rdb     *redis.Client
 	queue   *jobs.Queue
@@ -36,12 +37,12 @@ func newRig(t testing.TB) *rig {
 	t.Helper()
 	network, addr, db := testenv.Redis(t)
 	r := &rig{
-		t: t, redis: &redis.Options{Network: network, Addr: addr, DB: db}, state: fake.NewState(),
+		t: t, dsn: testenv.Database(t), redis: &redis.Options{Network: network, Addr: addr, DB: db}, state: fake.NewState(),
 		log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 	r.rdb = jobs.NewRedis(r.redis)
 	var err error
-	r.store, err = models.Open(t.Context(), testenv.Database(t), 16, models.Limits{Window: 64})
+	r.store, err = models.Open(t.Context(), r.dsn, 16, models.Limits{Window: 64})
 	r.must(err)
 	r.must(r.store.Migrate(t.Context(), r.log))
 	_, err = r.store.Bootstrap(t.Context())
