@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// row is one comparison. Figures are in Unit; a rate has no P99. Ratio says how many times better we are than the
+// row is one comparison. Figures are in Unit; not everything has a P99. Ratio says how many times better we are than the
 // baseline: more per second, or less to wait for.
 type row struct {
 	Name        string   `json:"name"`
@@ -22,7 +22,10 @@ type row struct {
 	Ratio       float64  `json:"ratio"`
 }
 
-func (r row) isRate() bool { return strings.HasSuffix(r.Unit, "/s") }
+// moreIsBetter says whether a figure is not something to wait for or to pay.
+func (r row) moreIsBetter() bool {
+	return strings.HasSuffix(r.Unit, "/s") || strings.HasPrefix(r.Unit, "%")
+}
 
 // read returns the comparisons in in, in their order, and writes all other lines to rest. A failed run is an error.
 func read(in io.Reader, rest io.Writer) ([]row, error) {
@@ -82,17 +85,23 @@ func comparisons(line string) ([]row, error) {
 
 func compare(name, baseline, unit string, values map[string]float64) row {
 	r := row{
-		Name: spoken(name), Unit: unit, Baseline: spoken(baseline),
+		Name: spoken(name), Unit: strings.ReplaceAll(unit, "_", " "), Baseline: spoken(baseline),
 		P50: values["ours-p50-"+unit], BaselineP50: values["base-p50-"+unit],
 	}
 	r.Ratio = r.BaselineP50 / r.P50
-	if r.isRate() {
+	if r.moreIsBetter() {
 		r.Ratio = 1 / r.Ratio
-		return r
 	}
-	ours, base := values["ours-p99-"+unit], values["base-p99-"+unit]
-	r.P99, r.BaselineP99 = &ours, &base
+	r.P99, r.BaselineP99 = optionalOf(values, "ours-p99-"+unit), optionalOf(values, "base-p99-"+unit)
 	return r
+}
+
+// optionalOf is nil for what was not reported: rates, memory, and baselines that were measured elsewhere.
+func optionalOf(values map[string]float64, name string) *float64 {
+	if v, reported := values[name]; reported {
+		return &v
+	}
+	return nil
 }
 
 // spoken undoes what Go makes of a benchmark's name.
