@@ -206,7 +206,7 @@ func eventually(t *testing.T, what string, check func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for give := time.After(10 * time.Second); ; {
+	for give := time.After(30 * time.Second); ; {
 		if check() {
 			return
 		}
