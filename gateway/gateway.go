@@ -60,11 +60,13 @@ type Gateway struct {
 	guests  *http.Transport
 	ports   *http.Transport
 	forward *httputil.ReverseProxy
+	inside  http.Handler
 }
 
 // New returns the gateway of a worker.
 func New(c Config) *Gateway {
 	g := &Gateway{Config: c}
+	g.inside = g.insideRoutes()
 	g.guests = g.transport()
 	// The server behind a port may close an unused connection at any time, and a request that meets that is lost.
 	g.ports = g.transport()
@@ -115,7 +117,12 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r.Header.Del(PassHeader)
-	g.forward.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), targetKey{}, target{sandbox, port})))
+	r = r.WithContext(context.WithValue(r.Context(), targetKey{}, target{sandbox, port}))
+	if port == InsidePort {
+		g.inside.ServeHTTP(w, r)
+		return
+	}
+	g.forward.ServeHTTP(w, r)
 }
 
 type targetKey struct{}
@@ -172,7 +179,7 @@ func (g *Gateway) enter(ctx context.Context, addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	inside, err := g.open(ctx, sandbox)
+	inside, err := g.dialer(ctx, sandbox)
 	if err != nil {
 		return nil, err
 	}
@@ -182,15 +189,8 @@ func (g *Gateway) enter(ctx context.Context, addr string) (net.Conn, error) {
 	return inside.DialPort(ctx, uint16(port))
 }
 
-func (g *Gateway) open(ctx context.Context, sandbox string) (Dialer, error) {
-	held, err := g.Holds(ctx, sandbox)
-	if err != nil {
-		return nil, err
-	}
-	if !held {
-		return nil, providers.ErrNotFound
-	}
-	box, err := g.Provider.Open(ctx, sandbox)
+func (g *Gateway) dialer(ctx context.Context, sandbox string) (Dialer, error) {
+	box, err := g.open(ctx, sandbox)
 	if err != nil {
 		return nil, err
 	}
@@ -199,4 +199,15 @@ func (g *Gateway) open(ctx context.Context, sandbox string) (Dialer, error) {
 		return nil, providers.Errorf(providers.NotSupported, "sandboxes of this provider cannot be reached by streams")
 	}
 	return inside, nil
+}
+
+func (g *Gateway) open(ctx context.Context, sandbox string) (providers.Sandbox, error) {
+	held, err := g.Holds(ctx, sandbox)
+	if err != nil {
+		return nil, err
+	}
+	if !held {
+		return nil, providers.ErrNotFound
+	}
+	return g.Provider.Open(ctx, sandbox)
 }

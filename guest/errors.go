@@ -65,7 +65,7 @@ func httpStatus(reason string) int {
 		return http.StatusNotFound
 	case dialect.ReasonDenied:
 		return http.StatusForbidden
-	case dialect.ReasonExists, dialect.ReasonBusy:
+	case dialect.ReasonExists, dialect.ReasonBusy, dialect.ReasonTooMany, dialect.ReasonEnded:
 		return http.StatusConflict
 	case dialect.ReasonNoSpace:
 		return http.StatusInsufficientStorage

@@ -24,7 +24,9 @@ func (g *Guest) showExec(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, e.Info())
+	ctx, cancel := waiting(r)
+	defer cancel()
+	writeJSON(w, http.StatusOK, e.Await(ctx))
 }
 
 func (g *Guest) forgetExec(w http.ResponseWriter, r *http.Request) {

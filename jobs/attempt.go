@@ -36,6 +36,7 @@ type attempt struct {
 // result is what a kind's run brings home when it did not fail.
 type result struct {
 	state    models.JobState // empty = succeeded
+	detached bool            // what was started goes on, so that it is too late for a cancel
 	value    any             // becomes the job's result
 	err      *models.JobError
 	stdout   []byte
@@ -131,8 +132,8 @@ func (a *attempt) execute(ctx context.Context) (result, error) {
 		return result{}, err
 	}
 	limit := a.job.Timeout()
-	if a.job.Kind == "exec" {
-		limit += margin // the command has its own clock; this only catches a provider that hangs
+	if a.job.Kind == "exec" || a.job.Kind == models.KindExecWait {
+		limit += margin // they have their own clock; this only catches a provider that hangs
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -61,6 +61,9 @@ func (c *Client) Run(ctx context.Context, r RunOnce, o Options) (models.Submitte
 	if err != nil {
 		return models.Submitted{}, err
 	}
+	if r.Exec.Background {
+		return models.Submitted{}, invalid("background", "is not possible here: the sandbox ends with the command; create one, and run it there")
+	}
 	args := []Args{create}
 	for i := range r.Files {
 		args = append(args, &r.Files[i])
@@ -83,6 +86,9 @@ func (c *Client) Submit(ctx context.Context, sandbox string, args Args, o Option
 			return models.Submitted{}, err
 		}
 		sub.Timeout, o.Parallel = d, true
+	}
+	if models.LaneOf(args.Kind()) != "" {
+		o.Parallel = true // the exec itself stands outside the order, too
 	}
 	if p, ok := args.(*Port); ok {
 		if err := c.addressed(ctx, sandbox, p, o); err != nil {

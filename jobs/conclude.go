@@ -73,7 +73,7 @@ func (a *attempt) outcome(res result, err error) models.Outcome {
 		o.Result, o.Grant = nil, nil
 		o.State, o.Error, o.Sandbox = a.failure(err)
 	}
-	if a.isCancelled() && (err != nil || a.job.Kind == "exec") {
+	if a.isCancelled() && (err != nil || a.job.Kind == "exec" && !res.detached) {
 		o.State = models.Cancelled
 		o.Error = &models.JobError{Code: "cancelled", Message: "the job was cancelled while it ran"}
 	}
@@ -108,7 +108,7 @@ func (a *attempt) sandboxLost(why *models.JobError) (models.JobState, *models.Jo
 	if a.job.Kind == models.KindCreate || a.job.Kind == models.KindDelete {
 		change = models.Change{}
 	}
-	if a.job.Kind == "exec" {
+	if a.job.Kind == "exec" || a.job.Kind == models.KindExecWait {
 		return models.Lost, why, change
 	}
 	return models.Failed, why, change
@@ -139,6 +139,7 @@ func (a *attempt) finish(owned context.Context, o models.Outcome, res result) {
 
 func (a *attempt) commit(owned context.Context, o models.Outcome) (models.Finished, error) {
 	ctx := context.WithoutCancel(owned) // a cancel ends the job, not the writing of its end
+	defer a.w.endings.take(a.job.SandboxID)()
 	for wait := 50 * time.Millisecond; ; wait *= 2 {
 		f, err := a.w.store.Finish(ctx, o)
 		if err == nil || errors.Is(err, models.ErrStale) {

@@ -24,7 +24,9 @@ type Exec struct {
 	Stdin          string            `json:"stdin,omitempty" doc:"Written to the command's standard input, which then ends"`
 	StdinEncoding  string            `json:"stdin_encoding,omitempty" enum:"utf-8,base64" doc:"How stdin is written here; default utf-8"`
 	TimeoutSeconds float64           `json:"timeout_seconds,omitempty" doc:"Then the whole process tree is killed; default 300, at most 86400"`
-	MaxOutputBytes int64             `json:"max_output_bytes,omitempty" doc:"Kept of stdout and of stderr each; default 1 MiB, at most 8 MiB. The rest is read, counted and dropped"`
+	MaxOutputBytes int64             `json:"max_output_bytes,omitempty" doc:"Kept of stdout and of stderr each; default 1 MiB, at most 8 MiB. The rest is read, counted and dropped: of a background exec what came first, else what came last"`
+	Background     bool              `json:"background,omitempty" doc:"The job ends as soon as the command has started, and the command goes on: see /v1/sandboxes/{id}/execs. It ends with the sandbox at the latest; timeout_seconds has no default then"`
+	StdinOpen      bool              `json:"stdin_open,omitempty" doc:"Of a background exec: its standard input stays open behind stdin, for POST …/stdin"`
 
 	blob []byte
 }
@@ -61,14 +63,22 @@ func (e *Exec) Validate() error {
 	if len(e.Cwd) > maxPath {
 		return invalid("cwd", "is %d bytes long, at most %d are possible", len(e.Cwd), maxPath)
 	}
+	if e.StdinOpen && !e.Background {
+		return invalid("stdin_open", "is for background execs; set background, or give all input as stdin")
+	}
 	if e.MaxOutputBytes < 0 || e.MaxOutputBytes > largestMaxOutput {
 		return invalid("max_output_bytes", "must be between 1 and %d, not %d", largestMaxOutput, e.MaxOutputBytes)
 	}
 	return checkEnv("env", e.Env)
 }
 
+// timeout is the command's; 0 = none.
 func (e *Exec) timeout() (time.Duration, error) {
-	return seconds("timeout_seconds", e.TimeoutSeconds, DefaultExecTimeout, 100*time.Millisecond)
+	def := DefaultExecTimeout
+	if e.Background {
+		def = 0
+	}
+	return seconds("timeout_seconds", e.TimeoutSeconds, def, 100*time.Millisecond)
 }
 
 func (e *Exec) takeBlob() ([]byte, error) {
@@ -82,6 +92,9 @@ func (e *Exec) setBlob(b []byte) { e.blob = b }
 // run attaches where an earlier attempt has started the command already. A cancel kills the command and so ends Run;
 // losing the job to another worker only detaches.
 func (e *Exec) run(ctx context.Context, a *attempt) (result, error) {
+	if e.Background {
+		return e.launch(ctx, a)
+	}
 	sb, err := a.open(ctx)
 	if err != nil {
 		return result{}, err

@@ -13,7 +13,7 @@ func (s *Scheduler) keepHouse(ctx context.Context) error {
 		return err
 	}
 	for _, n := range nodes {
-		if err := s.queue.forget(ctx, "node-"+n); err != nil {
+		if err := s.queue.forgetNode(ctx, n); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,11 @@ import (
 func timeoutOf(args Args) (time.Duration, error) {
 	switch a := args.(type) {
 	case *Exec:
+		if d, err := a.timeout(); err != nil || !a.Background {
+			return d, err
+		}
+		return launchTimeout, nil
+	case *ExecWait:
 		return a.timeout()
 	case *Create:
 		return createTimeout + time.Duration(a.ReadySeconds*float64(time.Second)), nil

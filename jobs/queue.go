@@ -149,8 +149,17 @@ func (q *Queue) missing(ctx context.Context, tasks []models.Dispatch) ([]models.
 	return gone, nil
 }
 
-// forget removes the queue of a node that is gone.
-func (q *Queue) forget(_ context.Context, queue string) error {
+// forgetNode removes the queues of a node that is gone.
+func (q *Queue) forgetNode(_ context.Context, node string) error {
+	queue := "node-" + node
+	err := q.forget(queue)
+	for lane := range models.Lanes() {
+		err = errors.Join(err, q.forget(lane.Queue(queue)))
+	}
+	return err
+}
+
+func (q *Queue) forget(queue string) error {
 	err := asynq.NewInspectorFromRedisClient(q.rdb).DeleteQueue(queue, true)
 	if errors.Is(err, asynq.ErrQueueNotFound) {
 		return nil

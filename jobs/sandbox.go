@@ -16,6 +16,7 @@ const (
 	createTimeout = 2 * time.Minute
 	deleteTimeout = time.Minute
 	fileTimeout   = time.Minute
+	launchTimeout = time.Minute
 )
 
 // Create makes the sandbox that its row describes.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -58,12 +60,16 @@ type Worker struct {
 	log      *slog.Logger
 
 	slots      chan struct{}
+	lanes      map[models.Lane]chan struct{} // their slots
+	watches    watches
+	endings    endings
 	servers    []*server
 	redis      *redis.Options
 	rdb        *redis.Client
 	reconciler *reconciler   // nil = none
 	kick       chan struct{} // heart, beat now
 	quit       chan struct{}
+	endLife    context.CancelFunc
 	stopped    sync.Once
 	loops      sync.WaitGroup
 	mu         sync.Mutex
@@ -81,13 +87,24 @@ func NewWorker(c WorkerConfig) *Worker {
 		lease: c.Lease, grace: c.Grace, webhooks: c.Webhooks, metrics: c.Metrics, signer: c.Signer,
 		log:   c.Log.With("provider", name),
 		slots: make(chan struct{}, c.Slots), kick: make(chan struct{}, 1), quit: make(chan struct{}),
+		lanes: map[models.Lane]chan struct{}{
+			models.LaneWait: make(chan struct{}, waitSlots), models.LaneControl: make(chan struct{}, controlSlots),
+		},
 		held: map[string]*attempt{},
 	}
 	if c.Reconcile > 0 {
 		w.reconciler = w.newReconciler(c.Reconcile, c.ReconcileGrace)
 	}
+	life, end := context.WithCancel(context.Background())
+	w.endLife, w.watches.onQuit = end, func(f func()) func() bool { return context.AfterFunc(life, f) }
 	return w
 }
+
+// Slots of a worker's lanes. A wait costs next to nothing; a control is over soon.
+const (
+	waitSlots    = 1024
+	controlSlots = 64
+)
 
 // Node is the id under which the worker holds sandboxes.
 func (w *Worker) Node() string { return w.node.ID }
@@ -108,10 +125,14 @@ func (w *Worker) Start(ctx context.Context) error {
 		w.loops.Go(func() { w.pruneLoop(ctx, builder) })
 	}
 	jobs := []string{"node-" + w.node.ID, w.node.Provider}
-	for _, s := range []*server{
-		w.newServer(ctx, jobs, cap(w.slots), asynq.HandlerFunc(w.handle)),
+	servers := []*server{
+		w.newServer(ctx, jobs, cap(w.slots), w.handler(w.slots)),
 		w.newServer(ctx, []string{webhookQueue}, webhookSlots, asynq.HandlerFunc(w.webhooks.handle)),
-	} {
+	}
+	for lane, slots := range w.lanes {
+		servers = append(servers, w.newServer(ctx, []string{lane.Queue(jobs[0]), lane.Queue(jobs[1])}, cap(slots), w.handler(slots)))
+	}
+	for _, s := range servers {
 		w.servers = append(w.servers, s)
 		if err := s.asynq.Start(s.handler); err != nil {
 			return fmt.Errorf("start Asynq: %w", err)
@@ -145,16 +166,22 @@ func (w *Worker) stop(ctx context.Context) {
 	for _, s := range w.servers {
 		s.quiet()
 	}
+	w.each(func(a *attempt) {
+		if a.job.Kind == models.KindExecWait { // nobody is helped by the grace
+			a.abandon(errShutdown)
+		}
+	})
 	w.drain()
 	for _, s := range w.servers {
 		s.stop()
 	}
 	close(w.quit)
+	w.endLife()
 	w.loops.Wait()
 	if err := w.store.Retire(ctx, w.node.ID); err != nil {
 		w.log.WarnContext(ctx, "node not retired, its lease will end by itself", "error", err)
 	}
-	if err := errors.Join(w.queue.forget(ctx, "node-"+w.node.ID), w.rdb.Close()); err != nil {
+	if err := errors.Join(w.queue.forgetNode(ctx, w.node.ID), w.rdb.Close()); err != nil {
 		w.log.WarnContext(ctx, "queue not removed", "error", err)
 	}
 	w.log.InfoContext(ctx, "worker stopped")
@@ -164,26 +191,30 @@ func (w *Worker) stop(ctx context.Context) {
 func (w *Worker) drain() {
 	deadline := time.NewTimer(w.grace)
 	defer deadline.Stop()
-	for range cap(w.slots) {
-		select {
-		case w.slots <- struct{}{}:
-		case <-deadline.C:
-			w.each(func(a *attempt) { a.abandon(errShutdown) })
-			deadline.Reset(time.Hour) // each of them ends now
-			w.slots <- struct{}{}
+	for _, slots := range append(slices.Collect(maps.Values(w.lanes)), w.slots) {
+		for range cap(slots) {
+			select {
+			case slots <- struct{}{}:
+			case <-deadline.C:
+				w.each(func(a *attempt) { a.abandon(errShutdown) })
+				deadline.Reset(time.Hour) // each of them ends now
+				slots <- struct{}{}
+			}
 		}
 	}
 }
 
-// handle is called by Asynq, whose deadlines are not ours: the job runs detached from its context, in a slot of our own.
-func (w *Worker) handle(ctx context.Context, t *asynq.Task) error {
-	select {
-	case w.slots <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	defer func() { <-w.slots }()
-	return w.runJob(context.WithoutCancel(ctx), string(t.Payload()))
+// handler is called by Asynq, whose deadlines are not ours: the job runs detached from its context, in a slot of our own.
+func (w *Worker) handler(slots chan struct{}) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		defer func() { <-slots }()
+		return w.runJob(context.WithoutCancel(ctx), string(t.Payload()))
+	})
 }
 
 // runJob runs one attempt of a job. Its error is for Asynq only, and means that nothing was begun.

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"slices"
 	"time"
 
 	"gorm.io/gorm"
@@ -15,6 +16,14 @@ const (
 	KindResume = "resume"
 )
 
+// Kinds of job that act on a background exec.
+const (
+	KindExecWait   = "exec_wait"
+	KindExecStdin  = "exec_stdin"
+	KindExecSignal = "exec_signal"
+	KindExecDelete = "exec_delete"
+)
+
 // What a sandbox is wished to be.
 const (
 	DesiredRunning = "running"
@@ -22,23 +31,63 @@ const (
 	DesiredDeleted = "deleted"
 )
 
+// Lane is where jobs of a kind queue and run apart from the others, so that neither ever waits for the other: a queue, a
+// share of the tenant's window and slots of the worker of its own. The ordinary lane has no name.
+type Lane string
+
+// The lanes beside the ordinary one.
+const (
+	LaneWait    Lane = "wait"    // for the end of an exec: long, and nothing to do meanwhile
+	LaneControl Lane = "control" // over a background exec: short, and wanted at once
+)
+
+// Lanes are those beside the ordinary one, with their kinds.
+func Lanes() map[Lane][]string {
+	return map[Lane][]string{
+		LaneWait:    {KindExecWait},
+		LaneControl: {KindExecStdin, KindExecSignal, KindExecDelete},
+	}
+}
+
+// LaneOf is the lane of a kind.
+func LaneOf(kind string) Lane {
+	for lane, kinds := range Lanes() {
+		if slices.Contains(kinds, kind) {
+			return lane
+		}
+	}
+	return ""
+}
+
+// Queue is a lane's queue beside an ordinary one.
+func (l Lane) Queue(ordinary string) string { return ordinary + "-" + string(l) }
+
 // dispatchReady takes the tenant's jobs that may run, by priority and age, as far as its window has room, and marks
 // them as handed to Redis under a new generation. It is the only place that does.
 func dispatchReady(tx *gorm.DB, tenant string, window int) ([]Dispatch, error) {
+	const flight = `
+		(SELECT count(*) FROM jobs WHERE tenant_id = @tenant AND state IN ('queued', 'running') AND dispatched_at IS NOT NULL AND `
+	pick := func(suffix, kinds string) string {
+		return `(SELECT j.id, CASE WHEN s.node_id IS NULL THEN s.provider ELSE 'node-' || s.node_id END || '` + suffix + `' AS queue
+			FROM jobs j JOIN sandboxes s ON s.id = j.sandbox_id
+			WHERE j.tenant_id = @tenant AND j.state = 'queued' AND j.ready_at <= now() AND j.dispatched_at IS NULL AND j.` + kinds + `
+			ORDER BY j.priority DESC, j.ready_at, j.id
+			LIMIT greatest(0, @window - ` + flight + kinds + `)) FOR UPDATE OF j SKIP LOCKED)`
+	}
+	const waits, controls = "kind = ANY (CAST(@waits AS text[]))", "kind = ANY (CAST(@controls AS text[]))"
 	var out []Dispatch
 	err := tx.Raw(`
-		WITH picked AS (
-			SELECT j.id, CASE WHEN s.node_id IS NULL THEN s.provider ELSE 'node-' || s.node_id END AS queue
-			FROM jobs j JOIN sandboxes s ON s.id = j.sandbox_id
-			WHERE j.tenant_id = @tenant AND j.state = 'queued' AND j.ready_at <= now() AND j.dispatched_at IS NULL
-			ORDER BY j.priority DESC, j.ready_at, j.id
-			LIMIT greatest(0, @window - (SELECT count(*) FROM jobs
-				WHERE tenant_id = @tenant AND state IN ('queued', 'running') AND dispatched_at IS NOT NULL))
-			FOR UPDATE OF j SKIP LOCKED)
+		WITH ordinary AS `+pick("", "kind <> ALL (CAST(@waits AS text[]) || CAST(@controls AS text[]))")+`,
+			waits AS `+pick(LaneWait.Queue(""), waits)+`,
+			controls AS `+pick(LaneControl.Queue(""), controls)+`
 		UPDATE jobs SET dispatched_at = now(), generation = generation + 1, queue = picked.queue
-		FROM picked WHERE jobs.id = picked.id
+		FROM (SELECT * FROM ordinary UNION ALL SELECT * FROM waits UNION ALL SELECT * FROM controls) picked
+		WHERE jobs.id = picked.id
 		RETURNING jobs.id, jobs.kind, jobs.generation, jobs.queue, jobs.timeout_ms`,
-		map[string]any{"tenant": tenant, "window": window}).Scan(&out).Error
+		map[string]any{
+			"tenant": tenant, "window": window,
+			"waits": idArray(Lanes()[LaneWait]), "controls": idArray(Lanes()[LaneControl]),
+		}).Scan(&out).Error
 	return out, err
 }
 

@@ -28,6 +28,9 @@ const (
 	NoDir        Class = "cwd_not_found"
 	NoUser       Class = "user_not_available"
 	Invalid      Class = "invalid_argument"
+	NoExec       Class = "exec_not_found"
+	ExecEnded    Class = "exec_ended"
+	TooManyExecs Class = "too_many_execs"
 	Unavailable  Class = "provider_unavailable" // no answer; the outcome is unknown
 	Busy         Class = "sandbox_busy"         // its state is changing
 	Capacity     Class = "no_capacity"
@@ -78,6 +81,7 @@ var (
 	ErrFileNotFound = &Error{Class: FileNotFound, Message: "no such file"}
 	ErrInvalidPath  = &Error{Class: InvalidPath, Message: "the path leaves the sandbox"}
 	ErrImageMissing = &Error{Class: ImageMissing, Message: "the provider does not hold the image"}
+	ErrNoExec       = &Error{Class: NoExec, Message: "no such command in the sandbox"}
 	ErrTooLarge     = &Error{Class: TooLarge, Message: "the file is too large"}
 )
 

@@ -142,6 +142,10 @@ type Command struct {
 	Stdin     []byte // then end of file
 	Timeout   time.Duration
 	MaxOutput int64 // bytes kept of stdout and of stderr each
+
+	// For Background.Launch alone:
+	StdinOpen bool // standard input stays open behind Stdin
+	Report    bool // descriptor 3 is a third output
 }
 
 // Result is how a command ended. A program that fails is a Result, not an error.

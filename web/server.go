@@ -21,6 +21,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/passes"
 	"sandyard/providers"
 )
 
@@ -37,7 +38,8 @@ type Config struct {
 	Metrics       prometheus.Gatherer
 	PublicMetrics bool // /metrics needs no key
 	Capabilities  []providers.Capabilities
-	MaxBody       int // bytes; 0 = DefaultMaxBody
+	MaxBody       int            // bytes; 0 = DefaultMaxBody
+	Signer        *passes.Signer // nil = nothing is asked of the inside of sandboxes
 	Version       string
 	E2B           *E2B // nil = no routes for E2B's clients
 	Log           *slog.Logger
@@ -49,6 +51,7 @@ type Server struct {
 	jobs    *jobs.Client
 	waiters *jobs.Waiters
 	queue   *jobs.Queue
+	insides *insides
 	caps    []providers.Capabilities
 	edge    *E2B // how the inside of sandboxes is reached; nil = it is not
 	version string
@@ -72,9 +75,11 @@ func New(c Config) (*Server, error) {
 	life, quit := context.WithCancel(context.Background())
 	s := &Server{
 		store: c.Store, jobs: c.Jobs, waiters: c.Waiters, queue: c.Queue, caps: c.Capabilities, edge: c.E2B, version: c.Version,
+		insides: newInsides(c.Store, c.Signer),
 		maxBody: c.MaxBody, log: c.Log, keys: newKeyCache(c.Store), quit: quit,
 		onQuit: func(f func()) func() bool { return context.AfterFunc(life, f) },
 	}
+	s.closers = append(s.closers, s.insides.close)
 	if s.maxBody <= 0 {
 		s.maxBody = DefaultMaxBody
 	}
@@ -85,6 +90,7 @@ func New(c Config) (*Server, error) {
 	s.addHealth()
 	s.addSandboxes()
 	s.addExec()
+	s.addBackground()
 	s.addFiles()
 	s.addPorts()
 	s.addJobs()

@@ -73,6 +73,9 @@ type ExecInfo struct {
 	StdoutKept  int64  `json:"stdout_kept"`
 	StderrKept  int64  `json:"stderr_kept"`
 	DurationMs  int64  `json:"duration_ms"`
+
+	Background bool `json:"background,omitempty"` // started by a Launch
+	Forgotten  bool `json:"forgotten,omitempty"`  // its output is dropped
 }
 
 // Claim is the body of POST /claim: what its owner's sandbox has that one in waiting has not.

@@ -20,6 +20,8 @@ type Stream int
 const (
 	Stdout Stream = iota
 	Stderr
+	Report // descriptor 3, of a command that asked for it
+	streams
 )
 
 // listenerBuffer is how many chunks a listener may lag behind before the command has to wait for it.

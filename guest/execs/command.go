@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,6 +27,11 @@ type Command struct {
 	Stdin     bool   // false = /dev/null
 	TTY       *Size
 	MaxOutput int64 // bytes kept of each stream of a named command; 0 = DefaultMaxOutput
+
+	// Background makes a named command one whose last output is kept, not its first.
+	Background bool
+	Report     bool          // descriptor 3 is a third output
+	Timeout    time.Duration // of a background command, after which it is killed; 0 = none
 }
 
 // Size is that of a terminal, in characters.

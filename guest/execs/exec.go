@@ -23,12 +23,15 @@ type Exec struct {
 	proc     *procs.Process // nil when its supervisor was killed at the start
 	stdin    *input
 	terminal *os.File
-	audience *audience // of a plain command
-	first    *listener // joined before its first byte
+	reclaim  func(int64) // of a background command: makes room for its output
+	audience *audience   // of a plain command
+	first    *listener   // joined before its first byte
 
 	mu         sync.Mutex
 	changed    chan struct{} // closed and replaced when a spool has grown
-	spools     [2]spool
+	spools     [streams]spool
+	forgotten  bool
+	signals    recent // ids of signals that were sent
 	killReason string
 	info       dialect.ExecInfo // of a finished command
 
@@ -41,11 +44,11 @@ func newExec(c Command, room *atomic.Int64) *Exec {
 		keep = DefaultMaxOutput
 	}
 	e := &Exec{
-		Command: c, started: time.Now(), stdin: &input{},
+		Command: c, started: time.Now(), stdin: newInput(),
 		ready: make(chan struct{}), changed: make(chan struct{}), done: make(chan struct{}),
 	}
 	for i := range e.spools {
-		e.spools[i] = spool{keep: keep, room: room}
+		e.spools[i] = spool{keep: keep, room: room, last: c.Background}
 	}
 	if c.Name == "" {
 		e.audience = newAudience()
@@ -81,7 +84,6 @@ func (e *Exec) finish(status syscall.WaitStatus, oomKills int64) {
 	e.info = dialect.ExecInfo{
 		Name: e.Command.Name, Pid: e.Pid(), ExitCode: status.ExitStatus(),
 		KillReason: e.killReason, OOMKills: oomKills, DurationMs: since(e.started),
-		StdoutBytes: e.spools[Stdout].total, StderrBytes: e.spools[Stderr].total,
 	}
 	if status.Signaled() {
 		e.info.Signal = int(status.Signal())
@@ -122,10 +124,10 @@ func (e *Exec) Info() dialect.ExecInfo {
 	case <-e.done:
 	default:
 		info = dialect.ExecInfo{Name: e.Command.Name, Running: true, Pid: e.Pid(), DurationMs: since(e.started)}
-		info.StdoutBytes, info.StderrBytes = e.spools[Stdout].total, e.spools[Stderr].total
 	}
-	info.AgeMs = since(e.started)
-	info.StdoutKept, info.StderrKept = int64(len(e.spools[Stdout].head)), int64(len(e.spools[Stderr].head))
+	info.StdoutBytes, info.StderrBytes = e.spools[Stdout].total, e.spools[Stderr].total
+	info.AgeMs, info.Background, info.Forgotten = since(e.started), e.Command.Background, e.forgotten
+	info.StdoutKept, info.StderrKept = int64(len(e.spools[Stdout].kept)), int64(len(e.spools[Stderr].kept))
 	return info
 }
 
@@ -215,8 +217,9 @@ func (e *Exec) news(offsets *[2]int64) (chunks []Chunk, changed <-chan struct{},
 		over = true // before the look at the spools: nothing is added any more
 	default:
 	}
-	for i := range e.spools {
-		for rest := e.spools[i].from(offsets[i]); len(rest) > 0; {
+	for i := range offsets {
+		var rest []byte
+		for rest, offsets[i] = e.spools[i].from(offsets[i]); len(rest) > 0; {
 			n := min(len(rest), readSize)
 			chunks = append(chunks, Chunk{Stream: Stream(i), Data: rest[:n:n]})
 			offsets[i] += int64(n)
@@ -230,6 +233,7 @@ func (e *Exec) news(offsets *[2]int64) (chunks []Chunk, changed <-chan struct{},
 func (e *Exec) forget() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.forgotten = true
 	for i := range e.spools {
 		e.spools[i].drop()
 	}

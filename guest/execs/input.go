@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 
@@ -17,18 +16,40 @@ import (
 type input struct {
 	file *os.File // nil without; set before the command is ready
 
-	mu     sync.Mutex
+	mu     chan struct{} // a lock that whoever waits for it can give up: its holder may write to a full pipe
 	taken  int64
 	closed bool
+	feeds  map[string]*feed
+	fed    recent // the ids in feeds
 }
+
+func newInput() *input { return &input{mu: make(chan struct{}, 1), feeds: map[string]*feed{}} }
+
+func (in *input) lock(ctx context.Context) error {
+	select {
+	case in.mu <- struct{}{}: // also where ctx is over
+		return nil
+	default:
+	}
+	select {
+	case in.mu <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (in *input) unlock() { <-in.mu }
 
 // WriteStdin writes what r holds, whose first byte is the one at offset of the whole input; bytes that were taken
 // before are skipped. With eof the input ends behind it. A command that has closed its input, or has ended, takes
 // everything.
 func (e *Exec) WriteStdin(ctx context.Context, offset int64, r io.Reader, eof bool) error {
 	in := e.stdin
-	in.mu.Lock()
-	defer in.mu.Unlock()
+	if err := in.lock(ctx); err != nil {
+		return err
+	}
+	defer in.unlock()
 	if in.file == nil {
 		return dialect.Errorf(dialect.ReasonInvalid, "the command was started without standard input")
 	}
@@ -50,8 +71,10 @@ func (e *Exec) WriteStdin(ctx context.Context, offset int64, r io.Reader, eof bo
 // AppendStdin writes b behind everything that was written before, as envd's SendInput does.
 func (e *Exec) AppendStdin(ctx context.Context, r io.Reader) error {
 	in := e.stdin
-	in.mu.Lock()
-	defer in.mu.Unlock()
+	if err := in.lock(ctx); err != nil {
+		return err
+	}
+	defer in.unlock()
 	if in.file == nil {
 		return dialect.Errorf(dialect.ReasonInvalid, "the command was started without standard input")
 	}
@@ -60,8 +83,8 @@ func (e *Exec) AppendStdin(ctx context.Context, r io.Reader) error {
 
 // CloseStdin ends the command's input.
 func (e *Exec) CloseStdin() {
-	e.stdin.mu.Lock()
-	defer e.stdin.mu.Unlock()
+	_ = e.stdin.lock(context.Background()) // which never ends
+	defer e.stdin.unlock()
 	e.stdin.shut()
 }
 
@@ -103,8 +126,8 @@ func (in *input) abandon() {
 	if in.file != nil {
 		_ = in.file.Close()
 	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
+	_ = in.lock(context.Background()) // which never ends
+	defer in.unlock()
 	in.closed = true
 }
 

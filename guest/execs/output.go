@@ -43,7 +43,7 @@ func (e *Exec) collect(files *pipes) {
 // stopReading makes every read of the output fail from now on.
 func stopReading(files *pipes) {
 	for _, f := range files.out {
-		_ = f.SetReadDeadline(time.Now())
+		_ = f.SetReadDeadline(time.Now()) // a nil file only answers with an error
 	}
 }
 
@@ -101,6 +101,9 @@ func (e *Exec) add(stream Stream, b []byte) {
 	if e.Command.Name == "" {
 		e.audience.send(Chunk{Stream: stream, Data: bytes.Clone(b)})
 		return
+	}
+	if e.reclaim != nil {
+		e.reclaim(int64(len(b)))
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 // pipes are the standard descriptors of one command. Ours are polled by the runtime, so that a close or a deadline
 // ends a read; the command's are plain.
 type pipes struct {
-	child [3]*os.File
+	child [4]*os.File
 	stdin *os.File // nil without
-	out   [2]*os.File
+	out   [streams]*os.File
 	tty   bool // stdin and out[0] are one terminal
 }
 
@@ -23,7 +23,7 @@ func openPipes(c Command) (*pipes, error) {
 	if c.TTY != nil {
 		err = p.openTerminal(*c.TTY)
 	} else {
-		err = p.openPlain(c.Stdin)
+		err = p.openPlain(c)
 	}
 	if err != nil {
 		p.closeChild()
@@ -33,18 +33,26 @@ func openPipes(c Command) (*pipes, error) {
 	return p, nil
 }
 
-func (p *pipes) openPlain(stdin bool) (err error) {
-	if stdin {
+func (p *pipes) openPlain(c Command) (err error) {
+	if c.Stdin {
 		p.child[0], p.stdin, err = pipe(false)
 	} else {
 		p.child[0], err = os.OpenFile(os.DevNull, os.O_RDONLY, 0)
 	}
 	for i := range p.out {
-		if err == nil {
+		if err == nil && (i != int(Report) || c.Report) {
 			p.out[i], p.child[1+i], err = pipe(true)
 		}
 	}
 	return err
+}
+
+// forChild are the descriptors that the command gets, from 0 on.
+func (p *pipes) forChild() []*os.File {
+	if p.child[len(p.child)-1] == nil {
+		return p.child[:len(p.child)-1]
+	}
+	return p.child[:]
 }
 
 // pipe returns both ends; the one that is ours does not block.
@@ -77,7 +85,7 @@ func (p *pipes) openTerminal(size Size) error {
 	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
 		return os.NewSyscallError("unlock the terminal", err)
 	}
-	for i := range p.child {
+	for i := range p.child[:3] {
 		p.child[i], err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
 		if err != nil {
 			return err

@@ -28,12 +28,18 @@ const (
 	maxLive = 512
 	// maxFinished bounds the finished commands whose names are remembered; beyond it the oldest are forgotten.
 	maxFinished = 8192
+	// maxBackground bounds the background commands that run at one time.
+	maxBackground = 64
+	// maxKeptBehind bounds the kept output of all background commands together, in bytes. That of foreground ones is
+	// never cut for it.
+	maxKeptBehind = 32 << 20
 )
 
 // Registry holds the commands.
 type Registry struct {
-	host *procs.Host
-	room atomic.Int64 // bytes of output that may still be kept
+	host   *procs.Host
+	room   atomic.Int64 // bytes of output that may still be kept
+	behind atomic.Int64 // the same for background commands
 
 	mu       sync.Mutex
 	workDir  string
@@ -41,6 +47,7 @@ type Registry struct {
 	named    map[string]*Exec
 	live     map[*Exec]struct{}
 	finished []string // names, oldest first
+	ended    []*Exec  // of those the background ones whose output may be kept
 }
 
 // NewRegistry makes a registry whose commands get env and start in workDir unless they say otherwise.
@@ -50,6 +57,7 @@ func NewRegistry(host *procs.Host, env map[string]string, workDir string) *Regis
 		named: map[string]*Exec{}, live: map[*Exec]struct{}{},
 	}
 	r.room.Store(maxKept)
+	r.behind.Store(maxKeptBehind)
 	return r
 }
 
@@ -110,7 +118,15 @@ func (r *Registry) reserve(c Command) (e *Exec, fresh bool, err error) {
 	if len(r.live) >= maxLive {
 		return nil, false, dialect.Errorf(dialect.ReasonBusy, "%d commands are running; wait for one to end", maxLive)
 	}
-	e = newExec(c, &r.room)
+	if c.Background {
+		if err := r.admit(); err != nil {
+			return nil, false, err
+		}
+		e = newExec(c, &r.behind)
+		e.reclaim = r.makeRoom
+	} else {
+		e = newExec(c, &r.room)
+	}
 	r.live[e] = struct{}{}
 	if c.Name != "" {
 		r.named[c.Name] = e
@@ -138,13 +154,16 @@ func (r *Registry) launch(e *Exec, c Command) error {
 		return dialect.Errorf(dialect.ReasonBusy, "open the command's pipes: %v", err)
 	}
 	oom := procs.OOMKills()
-	p, err := r.host.Start(spec, files.child)
+	p, err := r.host.Start(spec, files.forChild())
 	files.closeChild()
 	if err != nil && !errors.Is(err, procs.ErrUnknownStart) {
 		files.closeOurs()
 		return startError(spec, err)
 	}
 	e.begin(p, files)
+	if c.Timeout > 0 {
+		go e.expire(c.Timeout)
+	}
 	go func() { // ends with the command, which Host.Close ends
 		e.follow(files, oom)
 		r.settle(e)
@@ -179,6 +198,9 @@ func (r *Registry) settle(e *Exec) {
 	delete(r.live, e)
 	if e.Command.Name == "" {
 		return
+	}
+	if e.Command.Background {
+		r.retain(e)
 	}
 	r.finished = append(r.finished, e.Command.Name)
 	if len(r.finished) > maxFinished {

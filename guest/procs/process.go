@@ -29,9 +29,9 @@ type Process struct {
 // killedStatus is the wait status of a command whose supervisor could not report it.
 const killedStatus = syscall.WaitStatus(syscall.SIGKILL)
 
-// Start runs a command with these standard descriptors, which the caller still owns. ErrNoProcess and an errno (of
+// Start runs a command with these descriptors, three or four from 0 on, which the caller still owns. ErrNoProcess and an errno (of
 // the program or its directory) mean that nothing has run.
-func (h *Host) Start(spec Spec, stdio [3]*os.File) (*Process, error) {
+func (h *Host) Start(spec Spec, stdio []*os.File) (*Process, error) {
 	s, err := h.take()
 	if err != nil {
 		return nil, err

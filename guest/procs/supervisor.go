@@ -132,11 +132,15 @@ func (h *Host) keep(s *supervisor) {
 	_ = s.socket.Close() // ends it
 }
 
-// send hands over the command and its standard descriptors. An error means that it was not started.
-func (s *supervisor) send(spec sup.Spec, stdio [3]*os.File) error {
+// send hands over the command and its descriptors. An error means that it was not started.
+func (s *supervisor) send(spec sup.Spec, stdio []*os.File) error {
 	b := spec.Encode()
 	s.taken += len(b) + takenByAny
-	rights := syscall.UnixRights(int(stdio[0].Fd()), int(stdio[1].Fd()), int(stdio[2].Fd()))
+	fds := make([]int, len(stdio))
+	for i, f := range stdio {
+		fds[i] = int(f.Fd())
+	}
+	rights := syscall.UnixRights(fds...)
 	raw, err := s.socket.SyscallConn()
 	if err != nil {
 		return err

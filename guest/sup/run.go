@@ -54,14 +54,14 @@ func openOOMScore() int {
 // receive reads the head with its descriptors, then the body.
 func receive() (Spec, []uintptr, bool) {
 	head := make([]byte, HeadSize)
-	control := make([]byte, syscall.CmsgSpace(3*4))
+	control := make([]byte, syscall.CmsgSpace(4*4))
 	n, cn, _, _, err := syscall.Recvmsg(SocketFD, head, control, syscall.MSG_CMSG_CLOEXEC|syscall.MSG_WAITALL)
 	if err != nil || n != HeadSize {
 		return Spec{}, nil, false
 	}
 	files := descriptors(control[:cn])
 	body := make([]byte, Uint32(head))
-	if len(files) != 3 || !readFull(body) {
+	if len(files) < 3 || !readFull(body) {
 		return Spec{}, nil, false
 	}
 	return decode(body), files, true

@@ -19,8 +19,8 @@ const (
 // ReportSize is the length of a report in bytes.
 const ReportSize = 5
 
-// HeadSize is the length of what the guest sends first, together with the three standard descriptors: the size of
-// the Spec that follows.
+// HeadSize is the length of what the guest sends first, together with the descriptors that the command gets: the three
+// standard ones, and perhaps a fourth. It is the size of the Spec that follows.
 const HeadSize = 4
 
 // Spec is the command to run. No string may hold a NUL byte.

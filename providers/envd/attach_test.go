@@ -64,7 +64,7 @@ func TestAnotherWorkerTakesOver(t *testing.T) {
 				lost <- err
 			}()
 			eventually(t, "it runs", func() bool {
-				list, err := first.Execs(deadline(t, 5*time.Second))
+				list, err := first.ExecInfos(deadline(t, 5*time.Second))
 				return err == nil && len(list) == 1 && list[0].StdoutBytes == 12
 			})
 			stream.dieAfter(cut)
@@ -136,7 +136,7 @@ func TestTimeoutSurvivesTheTakeover(t *testing.T) {
 	start := time.Now()
 	go func() { _, _ = first.Run(deadline(t, 20*time.Second), cmd) }()
 	eventually(t, "it runs", func() bool {
-		list, err := first.Execs(deadline(t, 5*time.Second))
+		list, err := first.ExecInfos(deadline(t, 5*time.Second))
 		return err == nil && len(list) == 1
 	})
 	second := e.sandbox(envd.Options{})

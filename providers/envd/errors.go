@@ -46,8 +46,14 @@ func classOf(reason string) (providers.Class, bool) {
 		return providers.NoDir, true
 	case dialect.ReasonNoUser:
 		return providers.NoUser, true
-	case dialect.ReasonInvalid, dialect.ReasonNoExec, dialect.ReasonNoAccess:
+	case dialect.ReasonInvalid, dialect.ReasonNoAccess:
 		return providers.Invalid, true
+	case dialect.ReasonNoExec:
+		return providers.NoExec, true
+	case dialect.ReasonEnded:
+		return providers.ExecEnded, true
+	case dialect.ReasonTooMany:
+		return providers.TooManyExecs, true
 	case dialect.ReasonBusy:
 		return providers.Busy, true
 	case dialect.ReasonUnsupported:

@@ -147,7 +147,7 @@ func checkCalls(t *testing.T, s *envd.Sandbox) {
 	checkError(t, "remove", s.Remove(ctx, "f"))
 	checkError(t, "kill", s.Kill(ctx, "x"))
 	checkError(t, "forget", s.Forget(ctx, "x"))
-	_, err = s.Execs(ctx)
+	_, err = s.ExecInfos(ctx)
 	checkError(t, "execs", err)
 	checkError(t, "init", s.Init(ctx, envd.Init{}))
 	checkError(t, "claim", s.Claim(ctx, nil))

@@ -116,7 +116,7 @@ func TestOutsidersDoNotReachTheWorkersCalls(t *testing.T) {
 	if o.stdout != "plain\n" {
 		t.Errorf("a named command was reached: %q", o.stdout)
 	}
-	list, err := s.Execs(deadline(t, 5*time.Second))
+	list, err := s.ExecInfos(deadline(t, 5*time.Second))
 	if err != nil || len(list) != 1 {
 		t.Errorf("got %v, %v", list, err)
 	}

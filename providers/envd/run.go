@@ -94,8 +94,8 @@ func (s *Sandbox) Forget(ctx context.Context, name string) error {
 	return s.execCall(ctx, http.MethodDelete, name, "", nil)
 }
 
-// Execs lists the named commands that the guest knows, running and finished.
-func (s *Sandbox) Execs(ctx context.Context) ([]dialect.ExecInfo, error) {
+// ExecInfos lists the named commands that the guest knows, running and finished.
+func (s *Sandbox) ExecInfos(ctx context.Context) ([]dialect.ExecInfo, error) {
 	answer, err := s.do(ctx, http.MethodGet, dialect.ExecsPath, nil, nil)
 	if err != nil {
 		return nil, err

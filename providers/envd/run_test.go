@@ -166,7 +166,7 @@ func TestForgetDropsTheOutputAndKeepsTheName(t *testing.T) {
 	if r.ExitCode != 4 || len(r.Stdout) != 0 || r.StdoutBytes != 4 || !r.Truncated() {
 		t.Errorf("after Forget: %+v", r)
 	}
-	list, err := s.Execs(ctx)
+	list, err := s.ExecInfos(ctx)
 	must(t, err)
 	if len(list) != 1 || list[0].Name != "f" || list[0].Running || list[0].StdoutKept != 0 {
 		t.Errorf("got %+v", list)
@@ -280,7 +280,7 @@ func TestRunOverPlainStreamsDetachesOnCancel(t *testing.T) {
 		failed <- err
 	}()
 	eventually(t, "it runs", func() bool {
-		list, err := s.Execs(deadline(t, 5*time.Second))
+		list, err := s.ExecInfos(deadline(t, 5*time.Second))
 		return err == nil && len(list) == 1 && list[0].StdoutBytes == 6
 	})
 	cancel()

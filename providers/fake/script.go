@@ -2,6 +2,7 @@ package fake
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"maps"
 	"path"
@@ -32,6 +33,12 @@ type execution struct {
 	out     capped
 	errs    capped
 	stopped bool
+
+	behind    bool            // launched; it and what follows are guarded by box.mu
+	signalled string          // the signal that kill stands for
+	input     []byte          // fed and not read yet
+	inputOver bool            //
+	fed       map[string]bool // by id
 }
 
 type step struct {
@@ -49,20 +56,22 @@ type step struct {
 //	fake:env NAME      print an environment variable
 //	fake:pwd           print the directory
 //	fake:cat           copy stdin to stdout
+//	fake:input         copy what is fed to stdout, until its end
 //	fake:append P T    append T to the file P
 //	fake:crash         end the whole sandbox
 func verbs() map[string]func(*execution, string) error {
 	return map[string]func(*execution, string) error{
-		"stdout": func(e *execution, arg string) error { return e.out.write([]byte(arg)) },
-		"stderr": func(e *execution, arg string) error { return e.errs.write([]byte(arg)) },
+		"stdout": func(e *execution, arg string) error { return e.print(&e.out, []byte(arg)) },
+		"stderr": func(e *execution, arg string) error { return e.print(&e.errs, []byte(arg)) },
 		"fill":   (*execution).fill,
 		"sleep":  (*execution).sleep,
 		"exit":   (*execution).exit,
 		"signal": (*execution).signal,
 		"oom":    (*execution).oom,
-		"env":    func(e *execution, arg string) error { return e.out.write([]byte(e.env[arg])) },
-		"pwd":    func(e *execution, _ string) error { return e.out.write([]byte(e.dir)) },
-		"cat":    func(e *execution, _ string) error { return e.out.write(e.cmd.Stdin) },
+		"env":    func(e *execution, arg string) error { return e.print(&e.out, []byte(e.env[arg])) },
+		"pwd":    func(e *execution, _ string) error { return e.print(&e.out, []byte(e.dir)) },
+		"cat":    func(e *execution, _ string) error { return e.print(&e.out, e.cmd.Stdin) },
+		"input":  (*execution).copyInput,
 		"append": (*execution).append,
 		"crash":  func(e *execution, _ string) error { e.box.end(); e.stopped = true; return nil },
 	}
@@ -156,14 +165,14 @@ func (e *execution) run() {
 	does := verbs()
 	for _, st := range e.steps {
 		if err := does[st.verb](e, st.arg); err != nil {
-			_ = e.errs.write([]byte(err.Error() + "\n"))
+			_ = e.print(&e.errs, []byte(err.Error()+"\n"))
 			e.res.ExitCode, e.stopped = 1, true
 		}
 		if e.stopped {
 			break
 		}
 		if e.ctx.Err() != nil {
-			_ = e.signal("SIGTERM")
+			_ = e.signal(e.ender())
 			break
 		}
 	}
@@ -171,6 +180,13 @@ func (e *execution) run() {
 	e.res.Duration = max(time.Since(e.begun)-total, time.Nanosecond)
 	e.res.Stdout, e.res.StdoutBytes = e.out.kept, e.out.total
 	e.res.Stderr, e.res.StderrBytes = e.errs.kept, e.errs.total
+}
+
+// ender is the signal that a killed command ends by.
+func (e *execution) ender() string {
+	e.box.mu.Lock()
+	defer e.box.mu.Unlock()
+	return cmp.Or(e.signalled, "SIGTERM")
 }
 
 func (e *execution) sleep(arg string) error {
@@ -200,7 +216,7 @@ func (e *execution) fill(arg string) error {
 	if err != nil {
 		return err
 	}
-	return e.out.write(bytes.Repeat([]byte("x"), n))
+	return e.print(&e.out, bytes.Repeat([]byte("x"), n))
 }
 
 func (e *execution) exit(arg string) error {

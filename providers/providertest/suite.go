@@ -73,6 +73,7 @@ func Run(t *testing.T, open func(t *testing.T) providers.Provider, o Options) {
 		{"exec", exec},
 		{"names", names},
 		{"ends", ends},
+		{"background", background},
 		{"files", files},
 		{"paths", paths},
 		{"tools", tools},

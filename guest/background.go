@@ -1,0 +1,137 @@
+package guest
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sandyard/guest/dialect"
+	"sandyard/guest/execs"
+)
+
+const (
+	maxWait   = 5 * time.Minute // of one call; whoever wants more asks again
+	maxOutput = 4 << 20         // bytes of one answer
+)
+
+// launchExec starts a background command, or finds the one that has its name.
+func (g *Guest) launchExec(w http.ResponseWriter, r *http.Request) {
+	var l dialect.Launch
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxMessage)).Decode(&l); err != nil {
+		writeError(w, dialect.Errorf(dialect.ReasonInvalid, "read the command: %v", err))
+		return
+	}
+	c := execs.Command{
+		Name: r.PathValue("name"), Argv: l.Argv, Env: l.Env, Dir: l.Dir, Stdin: l.Stdin, Report: l.Report,
+		MaxOutput: l.MaxOutput, Timeout: time.Duration(l.TimeoutMs) * time.Millisecond, Background: true,
+	}
+	if l.Shell != "" {
+		c.Shell, c.Argv = true, []string{l.Shell}
+	}
+	e, err := g.execs.Start(c)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, e.Info())
+}
+
+// readOutput answers with bytes of one stream and, in a header, how the command is.
+func (g *Guest) readOutput(w http.ResponseWriter, r *http.Request) {
+	e, err := g.execs.Named(r.PathValue("name"))
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	stream, offset, limit := int64(0), int64(0), int64(maxOutput)
+	for name, to := range map[string]*int64{"stream": &stream, "offset": &offset, "max": &limit} {
+		if err := readParameter(r, name, to); err != nil {
+			writeError(w, err)
+			return
+		}
+	}
+	if stream > int64(execs.Report) {
+		writeError(w, dialect.Errorf(dialect.ReasonInvalid, "there is no stream %d", stream))
+		return
+	}
+	ctx, cancel := waiting(r)
+	defer cancel()
+	b, begin, info := e.Read(ctx, execs.Stream(stream), offset, int(min(limit, maxOutput)))
+	report, err := json.Marshal(info)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	w.Header().Set(dialect.OffsetHeader, strconv.FormatInt(begin, 10))
+	w.Header().Set(dialect.InfoHeader, string(report))
+	w.Header().Set("Content-Type", "application/octet-stream")
+	_, _ = w.Write(b) // a caller that is gone needs no answer
+}
+
+// feedExec appends the body to a command's input.
+func (g *Guest) feedExec(w http.ResponseWriter, r *http.Request) {
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessage))
+	if err != nil {
+		writeError(w, dialect.Errorf(dialect.ReasonInvalid, "read the input: %v", err))
+		return
+	}
+	e, err := g.execs.Named(r.PathValue("name"))
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	ctx, cancel := waiting(r)
+	defer cancel()
+	fed, err := e.Feed(ctx, r.URL.Query().Get("id"), data, r.URL.Query().Get("eof") == "1")
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, fed)
+}
+
+// signalExec sends a signal, by its name such as SIGINT.
+func (g *Guest) signalExec(w http.ResponseWriter, r *http.Request) {
+	name := r.URL.Query().Get("signal")
+	number := unix.SignalNum(name)
+	e, err := g.execs.Named(r.PathValue("name"))
+	if err == nil && number == 0 {
+		err = dialect.Errorf(dialect.ReasonInvalid, "'%s' is no signal", name)
+	}
+	if err == nil {
+		err = e.SignalOnce(r.URL.Query().Get("id"), number)
+	}
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// waiting is the request's context for as long as its parameter wait_ms allows.
+func waiting(r *http.Request) (context.Context, context.CancelFunc) {
+	ms, err := strconv.ParseUint(r.URL.Query().Get("wait_ms"), 10, 32)
+	if err != nil {
+		ms = 0
+	}
+	return context.WithTimeout(r.Context(), min(time.Duration(ms)*time.Millisecond, maxWait))
+}
+
+// readParameter leaves *to as it is when the parameter is absent.
+func readParameter(r *http.Request, name string, to *int64) error {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return dialect.Errorf(dialect.ReasonInvalid, "%s '%s' is not a number", name, text)
+	}
+	*to = n
+	return nil
+}

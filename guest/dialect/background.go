@@ -1,0 +1,40 @@
+package dialect
+
+// The calls about commands that run in the background, below ExecsPath and the command's name:
+//
+//	POST ""         starts it: Launch → ExecInfo. A name that was started before answers with what it is now
+//	GET  ""         ExecInfo at its end, or after the parameter wait_ms
+//	GET  "/output"  bytes of the stream (0, 1 or 2) from offset on, at most max; waits wait_ms for the first of them
+//	POST "/feed"    appends the body to its input: → Fed. The parameter id makes a repeated call harmless
+//	POST "/signal"  sends the signal of that name to its process group; the parameter id as above
+
+// Launch is a command to start in the background. It has no listener: the end of its output is kept.
+type Launch struct {
+	Shell     string            `json:"shell,omitempty"` // or Argv
+	Argv      []string          `json:"argv,omitempty"`
+	Env       map[string]string `json:"env,omitempty"`
+	Dir       string            `json:"dir,omitempty"`
+	Stdin     bool              `json:"stdin,omitempty"`      // false = /dev/null
+	Report    bool              `json:"report,omitempty"`     // descriptor 3 is a third output
+	MaxOutput int64             `json:"max_output,omitempty"` // bytes kept of each stream
+	TimeoutMs int64             `json:"timeout_ms,omitempty"` // 0 = none
+}
+
+// Fed says what became of an input, and how much the command had written when its first byte came.
+type Fed struct {
+	Bytes  int64    `json:"bytes"`
+	AgeMs  int64    `json:"age_ms"` // since the first call with this id
+	Before [3]int64 `json:"before"` // of stdout, stderr and the report
+}
+
+// Headers of an answer with output.
+const (
+	OffsetHeader = "Sandyard-Offset" // of the body's first byte: later than asked for where older ones are not kept
+	InfoHeader   = "Sandyard-Info"   // ExecInfo as JSON
+)
+
+// Reasons of these calls.
+const (
+	ReasonTooMany = "too_many_execs"
+	ReasonEnded   = "exec_ended"
+)

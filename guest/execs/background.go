@@ -1,0 +1,220 @@
+package execs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"sandyard/guest/dialect"
+)
+
+const (
+	// maxEnded bounds the background commands whose end and output are kept until somebody forgets them.
+	maxEnded = 256
+	// maxRecent is how many calls on one command are remembered, so that they can be repeated without harm.
+	maxRecent = 64
+	// timeoutReason is the kill reason of a command whose time was over.
+	timeoutReason = "timeout"
+)
+
+// admit says whether another background command may start. The caller holds the lock.
+func (r *Registry) admit() error {
+	n := 0
+	for e := range r.live {
+		if e.Command.Background {
+			n++
+		}
+	}
+	if n >= maxBackground {
+		return dialect.Errorf(dialect.ReasonTooMany, "%d background commands and code contexts run in this sandbox, as many as may; "+
+			"delete one, or wait for one to end", n)
+	}
+	return nil
+}
+
+// retain keeps the output of a background command that has ended, in place of the oldest. The caller holds the lock.
+func (r *Registry) retain(e *Exec) {
+	r.ended = append(r.ended, e)
+	if len(r.ended) > maxEnded {
+		r.ended[0].forget()
+		r.ended = slices.Delete(r.ended, 0, 1)
+	}
+}
+
+// makeRoom drops the output of background commands that have ended, the oldest first, until n bytes more can be kept.
+func (r *Registry) makeRoom(n int64) {
+	if r.behind.Load() >= n {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.ended {
+		if r.behind.Load() >= n {
+			return
+		}
+		e.dropOutput()
+	}
+}
+
+func (e *Exec) dropOutput() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.spools {
+		e.spools[i].drop()
+	}
+}
+
+// expire kills the command when its time is over. It ends with the command.
+func (e *Exec) expire(limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-e.done:
+	case <-timer.C:
+		e.Kill(killGrace, timeoutReason)
+	}
+}
+
+const killGrace = 2 * time.Second
+
+// Await reports on the command at its end, or as it is when ctx ends.
+func (e *Exec) Await(ctx context.Context) dialect.ExecInfo {
+	select {
+	case <-e.done:
+	case <-ctx.Done():
+	}
+	return e.Info()
+}
+
+// Read returns at most limit bytes of a stream from offset on, and where they begin: later than asked for where older
+// ones are not kept. It waits for the first of them until the command or ctx ends.
+func (e *Exec) Read(ctx context.Context, stream Stream, offset int64, limit int) (b []byte, begin int64, info dialect.ExecInfo) {
+	for {
+		over := e.over() || ctx.Err() != nil // before the look at the output: of one that has ended nothing is added any more
+		e.mu.Lock()
+		rest, at := e.spools[stream].from(offset)
+		changed := e.changed
+		e.mu.Unlock()
+		if len(rest) > 0 || over {
+			return rest[:min(len(rest), limit)], at, e.Info()
+		}
+		select {
+		case <-changed:
+		case <-e.done:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// feed is one input on its way into the command.
+type feed struct {
+	since  time.Time
+	before [streams]int64
+	taken  int64
+}
+
+// Feed appends data to the command's input, and with eof ends it. A call that is repeated with the same id goes on
+// where the one before was broken off.
+func (e *Exec) Feed(ctx context.Context, id string, data []byte, eof bool) (dialect.Fed, error) {
+	in := e.stdin
+	if err := in.lock(ctx); err != nil {
+		return dialect.Fed{}, dialect.Errorf(dialect.ReasonBusy, "an earlier input is still being written")
+	}
+	defer in.unlock()
+	f, known := in.feeds[id]
+	if !known {
+		if err := e.takesInput(); err != nil {
+			return dialect.Fed{}, err
+		}
+		f = &feed{since: time.Now(), before: e.totals()}
+		in.feeds[id] = f
+		if old := in.fed.add(id); old != "" {
+			delete(in.feeds, old)
+		}
+	}
+	if err := in.write(ctx, f, data); err != nil {
+		return dialect.Fed{}, err
+	}
+	if eof {
+		in.shut()
+	}
+	return dialect.Fed{Bytes: f.taken, AgeMs: since(f.since), Before: f.before}, nil
+}
+
+func (e *Exec) takesInput() error {
+	switch {
+	case e.stdin.file == nil:
+		return dialect.Errorf(dialect.ReasonInvalid, "the command was started without standard input")
+	case e.over():
+		return dialect.Errorf(dialect.ReasonEnded, "the command has ended")
+	case e.stdin.closed:
+		return dialect.Errorf(dialect.ReasonInvalid, "the command's input has ended")
+	}
+	return nil
+}
+
+func (e *Exec) over() bool {
+	select {
+	case <-e.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (e *Exec) totals() (n [streams]int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.spools {
+		n[i] = e.spools[i].total
+	}
+	return n
+}
+
+// write puts what the feed still lacks of data into the pipe. A command that has closed its input takes everything.
+func (in *input) write(ctx context.Context, f *feed, data []byte) error {
+	if f.taken >= int64(len(data)) {
+		return nil
+	}
+	before := in.taken
+	err := in.copy(ctx, bytes.NewReader(data[f.taken:]))
+	f.taken += in.taken - before
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return dialect.Errorf(dialect.ReasonBusy, "the command does not read its input: it has taken %d of %d bytes", f.taken, len(data))
+	}
+	return err
+}
+
+// SignalOnce sends a signal to the command's process group, unless one of this id was sent before.
+func (e *Exec) SignalOnce(id string, s syscall.Signal) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.signals.has(id) {
+		return nil
+	}
+	if err := e.Signal(s); errors.Is(err, syscall.ESRCH) {
+		return dialect.Errorf(dialect.ReasonEnded, "the command has ended")
+	} else if err != nil {
+		return err
+	}
+	e.signals.add(id)
+	return nil
+}
+
+// recent is the last ids of something.
+type recent []string
+
+func (r recent) has(id string) bool { return slices.Contains(r, id) }
+
+// add remembers id and returns the one that it forgets for that, if any.
+func (r *recent) add(id string) (old string) {
+	if *r = append(*r, id); len(*r) > maxRecent {
+		old = (*r)[0]
+		*r = slices.Delete(*r, 0, 1)
+	}
+	return old
+}

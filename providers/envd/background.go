@@ -1,0 +1,179 @@
+package envd
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"sandyard/guest/dialect"
+	"sandyard/providers"
+)
+
+const (
+	maxPiece = 4 << 20 // bytes of output in one answer
+	// longestWait is how long one call waits in the guest; who wants more calls again.
+	longestWait = 2 * time.Minute
+	// feedWait is how long a command has to read an input whose Wait is 0.
+	feedWait = 5 * time.Second
+)
+
+var _ providers.Background = (*Sandbox)(nil)
+
+// Launch is providers.Background.Launch.
+func (s *Sandbox) Launch(ctx context.Context, cmd providers.Command) (providers.Exec, error) {
+	req, err := s.startRequest(cmd) // for its checks and defaults
+	if err != nil {
+		return providers.Exec{}, err
+	}
+	config := req.Msg.GetProcess()
+	body, err := json.Marshal(dialect.Launch{
+		Shell: cmd.Shell, Argv: cmd.Argv, Env: config.GetEnvs(), Dir: config.GetCwd(), Report: cmd.Report,
+		Stdin: cmd.StdinOpen || len(cmd.Stdin) > 0, MaxOutput: maxOutput(cmd), TimeoutMs: cmd.Timeout.Milliseconds(),
+	})
+	if err != nil {
+		return providers.Exec{}, err
+	}
+	var info dialect.ExecInfo
+	if err := s.execJSON(ctx, http.MethodPost, cmd.Name, "", body, &info); err != nil || len(cmd.Stdin) == 0 {
+		return execOf(info), err
+	}
+	_, err = s.Feed(ctx, cmd.Name, providers.Input{ID: "launch", Data: cmd.Stdin, EOF: !cmd.StdinOpen, Wait: killGrace})
+	if providers.AsError(err).Class == providers.ExecEnded {
+		err = nil
+	}
+	return execOf(info), err
+}
+
+// Execs is providers.Background.Execs.
+func (s *Sandbox) Execs(ctx context.Context) ([]providers.Exec, error) {
+	infos, err := s.ExecInfos(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []providers.Exec
+	for _, i := range infos {
+		if i.Background && !i.Forgotten && dialect.ValidName(i.Name) {
+			list = append(list, execOf(i))
+		}
+	}
+	slices.SortStableFunc(list, func(a, b providers.Exec) int { return cmp.Compare(b.AgeMS, a.AgeMS) })
+	return list, nil
+}
+
+// Exec is providers.Background.Exec.
+func (s *Sandbox) Exec(ctx context.Context, name string, wait time.Duration) (providers.Exec, error) {
+	var info dialect.ExecInfo
+	err := s.execJSON(ctx, http.MethodGet, name, "?"+waitQuery(wait).Encode(), nil, &info)
+	if err == nil && info.Forgotten && info.Background {
+		return providers.Exec{}, providers.ErrNoExec
+	}
+	return execOf(info), err
+}
+
+// Output is providers.Background.Output.
+func (s *Sandbox) Output(ctx context.Context, name string, q providers.OutputQuery) (providers.Output, error) {
+	limit := maxPiece
+	if q.Max > 0 {
+		limit = min(q.Max, limit)
+	}
+	query := waitQuery(q.Wait)
+	query.Set("stream", strconv.Itoa(int(q.Stream)))
+	query.Set("offset", strconv.FormatInt(q.Offset, 10))
+	query.Set("max", strconv.Itoa(limit))
+	if !dialect.ValidName(name) {
+		return providers.Output{}, providers.ErrNoExec
+	}
+	answer, err := s.do(ctx, http.MethodGet, dialect.ExecsPath+"/"+name+"/output?"+query.Encode(), nil, nil)
+	if err != nil {
+		return providers.Output{}, err
+	}
+	defer answer.Body.Close()
+	return s.outputOf(answer, q, limit)
+}
+
+func (s *Sandbox) outputOf(answer *http.Response, q providers.OutputQuery, limit int) (providers.Output, error) {
+	var info dialect.ExecInfo
+	begin, err := strconv.ParseInt(answer.Header.Get(dialect.OffsetHeader), 10, 64)
+	if err != nil || begin < q.Offset || json.Unmarshal([]byte(answer.Header.Get(dialect.InfoHeader)), &info) != nil {
+		return providers.Output{}, providers.Errorf(providers.Internal, "the sandbox did not say what output it has")
+	}
+	if info.Forgotten && info.Background {
+		return providers.Output{}, providers.ErrNoExec
+	}
+	b, err := io.ReadAll(io.LimitReader(answer.Body, int64(limit)))
+	if err != nil {
+		return providers.Output{}, s.unavailable(err)
+	}
+	return providers.Output{Exec: execOf(info), Begin: begin, Data: b}, nil
+}
+
+// Feed is providers.Background.Feed.
+func (s *Sandbox) Feed(ctx context.Context, name string, in providers.Input) (providers.Fed, error) {
+	query := waitQuery(cmp.Or(in.Wait, feedWait))
+	query.Set("id", in.ID)
+	if in.EOF {
+		query.Set("eof", "1")
+	}
+	var fed dialect.Fed
+	err := s.execJSON(ctx, http.MethodPost, name, "/feed?"+query.Encode(), in.Data, &fed)
+	return providers.Fed{Age: milliseconds(fed.AgeMs), Before: fed.Before}, err
+}
+
+// Signal is providers.Background.Signal.
+func (s *Sandbox) Signal(ctx context.Context, name, id, signal string) error {
+	query := url.Values{"id": {id}, "signal": {signal}}
+	return s.execJSON(ctx, http.MethodPost, name, "/signal?"+query.Encode(), nil, nil)
+}
+
+// execJSON makes a call about one command and decodes its answer.
+func (s *Sandbox) execJSON(ctx context.Context, method, name, rest string, body []byte, into any) error {
+	if !dialect.ValidName(name) {
+		return providers.ErrNoExec
+	}
+	answer, err := s.do(ctx, method, dialect.ExecsPath+"/"+name+rest, bytes.NewReader(body), nil)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if into == nil {
+		return nil
+	}
+	if err := json.NewDecoder(io.LimitReader(answer.Body, maxReport)).Decode(into); err != nil {
+		return s.unavailable(err)
+	}
+	return nil
+}
+
+func waitQuery(wait time.Duration) url.Values {
+	if wait <= 0 {
+		return url.Values{}
+	}
+	return url.Values{"wait_ms": {strconv.FormatInt(min(wait, longestWait).Milliseconds(), 10)}}
+}
+
+// execOf bounds what a guest says of a command.
+func execOf(i dialect.ExecInfo) providers.Exec {
+	e := providers.Exec{
+		ID: i.Name, Running: i.Running, Pid: i.Pid, TimedOut: i.KillReason == reasonTimeout, OOMKilled: i.OOMKills > 0,
+		StdoutBytes: max(i.StdoutBytes, 0), StderrBytes: max(i.StderrBytes, 0),
+		AgeMS: milliseconds(i.AgeMs).Milliseconds(), DurationMS: milliseconds(i.DurationMs).Milliseconds(),
+	}
+	if code := i.ExitCode & 0xff; !i.Running {
+		e.ExitCode = &code
+	}
+	if i.Signal > 0 {
+		e.Signal = signalName(i.Signal)
+	}
+	return e
+}
+
+func milliseconds(n int64) time.Duration {
+	return time.Duration(min(max(n, 0), 1<<40)) * time.Millisecond
+}

@@ -1,0 +1,223 @@
+package fake
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"sandyard/providers"
+)
+
+// OpBackground is every call of providers.Background.
+const OpBackground Op = "background"
+
+// lookEvery is how often a call that waits for output looks for it.
+const lookEvery = 5 * time.Millisecond
+
+// Launch implements providers.Background.
+func (s *sandbox) Launch(ctx context.Context, cmd providers.Command) (info providers.Exec, err error) {
+	err = s.inside(ctx, OpBackground, func(b *box) error {
+		e, err := s.p.state.launch(b, cmd)
+		if err != nil {
+			return err
+		}
+		b.mu.Lock()
+		e.behind = true
+		b.mu.Unlock()
+		if cmd.Timeout > 0 {
+			s.p.state.working.Go(func() { e.expire(cmd.Timeout) })
+		}
+		info = e.info()
+		return nil
+	})
+	return info, err
+}
+
+func (e *execution) expire(limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		e.timeOut()
+	case <-e.done:
+	case <-e.box.over:
+	}
+}
+
+// Execs implements providers.Background.
+func (s *sandbox) Execs(ctx context.Context) (list []providers.Exec, err error) {
+	err = s.inside(ctx, OpBackground, func(b *box) error {
+		b.mu.Lock()
+		var found []*execution
+		for _, e := range b.execs {
+			if e.behind && !e.forgot {
+				found = append(found, e)
+			}
+		}
+		b.mu.Unlock()
+		slices.SortFunc(found, func(a, b *execution) int { return a.begun.Compare(b.begun) })
+		for _, e := range found {
+			list = append(list, e.info())
+		}
+		return nil
+	})
+	return list, err
+}
+
+// Exec implements providers.Background.
+func (s *sandbox) Exec(ctx context.Context, name string, wait time.Duration) (info providers.Exec, err error) {
+	err = s.command(ctx, name, func(e *execution) error {
+		return s.until(ctx, e, wait, func() bool { info = e.info(); return !info.Running })
+	})
+	return info, err
+}
+
+// Output implements providers.Background.
+func (s *sandbox) Output(ctx context.Context, name string, q providers.OutputQuery) (out providers.Output, err error) {
+	err = s.command(ctx, name, func(e *execution) error {
+		return s.until(ctx, e, q.Wait, func() bool {
+			out.Exec = e.info() // before the output: of one that has ended nothing is added
+			out.Data, out.Begin = e.output(q), q.Offset
+			return len(out.Data) > 0 || !out.Exec.Running
+		})
+	})
+	return out, err
+}
+
+func (e *execution) output(q providers.OutputQuery) []byte {
+	e.box.mu.Lock()
+	defer e.box.mu.Unlock()
+	kept := e.out.kept
+	if q.Stream == providers.Stderr {
+		kept = e.errs.kept
+	}
+	rest := kept[min(q.Offset, int64(len(kept))):]
+	if q.Max > 0 && len(rest) > q.Max {
+		rest = rest[:q.Max]
+	}
+	return slices.Clone(rest)
+}
+
+// Feed implements providers.Background.
+func (s *sandbox) Feed(ctx context.Context, name string, in providers.Input) (fed providers.Fed, err error) {
+	err = s.command(ctx, name, func(e *execution) error {
+		over := !e.info().Running
+		e.box.mu.Lock()
+		defer e.box.mu.Unlock()
+		switch {
+		case e.fed[in.ID]:
+			return nil
+		case over:
+			return providers.Errorf(providers.ExecEnded, "the command has ended")
+		case !e.cmd.StdinOpen || e.inputOver:
+			return providers.Errorf(providers.Invalid, "the command takes no input")
+		}
+		if e.fed == nil {
+			e.fed = map[string]bool{}
+		}
+		e.fed[in.ID], e.inputOver = true, in.EOF
+		e.input = append(e.input, in.Data...)
+		return nil
+	})
+	return fed, err
+}
+
+// Signal implements providers.Background: every signal ends the command.
+func (s *sandbox) Signal(ctx context.Context, name, _, signal string) error {
+	return s.command(ctx, name, func(e *execution) error {
+		if !e.info().Running {
+			return providers.Errorf(providers.ExecEnded, "the command has ended")
+		}
+		e.box.mu.Lock()
+		e.signalled = signal
+		e.box.mu.Unlock()
+		e.kill()
+		return nil
+	})
+}
+
+func (s *sandbox) command(ctx context.Context, name string, do func(*execution) error) error {
+	return s.inside(ctx, OpBackground, func(b *box) error {
+		b.mu.Lock()
+		e := b.execs[name]
+		if e != nil && e.forgot {
+			e = nil
+		}
+		b.mu.Unlock()
+		if e == nil {
+			return providers.ErrNoExec
+		}
+		return do(e)
+	})
+}
+
+// until asks again until what is waited for has come, or the wait is over.
+func (s *sandbox) until(ctx context.Context, e *execution, wait time.Duration, come func() bool) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for !come() {
+		select {
+		case <-e.done:
+			come()
+			return nil
+		case <-tick.C:
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+			return detached(ctx.Err())
+		case <-s.p.closed:
+			return s.p.usable(ctx)
+		case <-e.box.over:
+			return providers.ErrLost
+		}
+	}
+	return nil
+}
+
+func (e *execution) info() providers.Exec {
+	e.box.mu.Lock()
+	defer e.box.mu.Unlock()
+	i := providers.Exec{
+		ID: e.cmd.Name, Running: true, Pid: 1, StdoutBytes: e.out.total, StderrBytes: e.errs.total,
+		AgeMS: time.Since(e.begun).Milliseconds(), DurationMS: time.Since(e.begun).Milliseconds(),
+	}
+	select {
+	case <-e.done:
+		i.Running, i.ExitCode, i.Signal, i.OOMKilled = false, &e.res.ExitCode, e.res.Signal, e.res.OOMKilled
+		i.TimedOut, i.DurationMS = e.timed, e.res.Duration.Milliseconds()
+	default:
+	}
+	return i
+}
+
+// copyInput is fake:input: it copies what is fed to stdout, until the input ends.
+func (e *execution) copyInput(string) error {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		e.box.mu.Lock()
+		got, over := e.input, e.inputOver
+		e.input = nil
+		e.box.mu.Unlock()
+		if err := e.print(&e.out, got); err != nil || over {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-e.ctx.Done():
+			return nil
+		case <-e.box.over:
+			e.stopped = true
+			return nil
+		}
+	}
+}
+
+// print writes to an output that others may be reading.
+func (e *execution) print(to *capped, b []byte) error {
+	e.box.mu.Lock()
+	defer e.box.mu.Unlock()
+	return to.write(b)
+}

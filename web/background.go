@@ -1,0 +1,209 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"unicode/utf8"
+
+	"sandyard/gateway"
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+// ExecList is the background execs of a sandbox.
+type ExecList struct {
+	Execs []providers.Exec `json:"execs" doc:"Oldest first; those that have ended until they are deleted, at most the last 256"`
+}
+
+// ExecOutput is a piece of an exec's output.
+type ExecOutput struct {
+	Stream     string         `json:"stream" enum:"stdout,stderr"`
+	Offset     int64          `json:"offset" doc:"Of the first byte of data: later than asked for where older bytes are not kept any more"`
+	NextOffset int64          `json:"next_offset" doc:"Where to go on"`
+	Data       string         `json:"data"`
+	Encoding   string         `json:"encoding" enum:"utf-8,base64" doc:"base64 where the bytes are no UTF-8"`
+	EOF        bool           `json:"eof" doc:"The exec has ended and nothing comes behind data"`
+	Exec       providers.Exec `json:"exec" doc:"How it stands"`
+}
+
+// ExecParam names an exec of a sandbox.
+type ExecParam struct {
+	ID   string `path:"id"`
+	Exec string `path:"exec" maxLength:"64" pattern:"^job_[0-9a-v]+$" patternDescription:"the id of the job that started the exec"`
+}
+
+type showExecInput struct {
+	ExecParam
+	Wait string `query:"wait" doc:"How long to wait for the exec's end, such as 30s or 30, at most 120s" example:"30s"`
+}
+
+type outputInput struct {
+	ExecParam
+	Stream   string `query:"stream" enum:"stdout,stderr" default:"stdout"`
+	Offset   int64  `query:"offset" minimum:"0" doc:"From which byte of the stream on; next_offset of the answer before"`
+	MaxBytes int    `query:"max_bytes" minimum:"0" maximum:"4194304" doc:"At most; default 1 MiB"`
+	Wait     string `query:"wait" doc:"How long to wait for the first byte, such as 30s or 30, at most 120s: with it, and next_offset, output is followed as it comes" example:"30s"`
+}
+
+// execWrite is a write on one exec whose body is a B.
+type execWrite[B any] struct {
+	SubmitParams
+	ExecParam
+	Body B
+}
+
+// StdinBody is the body of an input.
+type StdinBody struct {
+	Data     string `json:"data,omitempty" doc:"Appended to what was written before. Of two that are submitted without waiting for the first, either may come first"`
+	Encoding string `json:"encoding,omitempty" enum:"utf-8,base64" doc:"How data is written here; default utf-8"`
+	EOF      bool   `json:"eof,omitempty" doc:"The input ends behind data"`
+	Submit
+}
+
+// SignalBody is the body of a signal.
+type SignalBody struct {
+	Signal string `json:"signal" doc:"Such as SIGINT, SIGTERM or SIGUSR1; it goes to the command's process group"`
+	Submit
+}
+
+// WaitBody is the body of a wait.
+type WaitBody struct {
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" doc:"How long to wait; the job ends timed_out then, and the exec goes on; default 300, at most 86400"`
+	Submit
+}
+
+type deleteExecInput struct {
+	WaitParam
+	ExecParam
+}
+
+const execPath = "/v1/sandboxes/{id}/execs/{exec}"
+
+func (s *Server) addBackground() {
+	register(s, operation("list-execs", http.MethodGet, "/v1/sandboxes/{id}/execs", tagWork, "List the background execs of a sandbox"), s.listExecs)
+	register(s, operation("get-exec", http.MethodGet, execPath, tagWork, "Get an exec, or wait for its end"), s.getExec)
+	register(s, operation("get-exec-output", http.MethodGet, execPath+"/output", tagWork, "Read an exec's output from an offset, or follow it"), s.getOutput)
+	onExec(s, "exec-stdin", "/stdin", "Write to the standard input of a background exec", func(r jobs.ExecRef, b *StdinBody) (jobs.Args, Submit) {
+		return &jobs.ExecStdin{ExecRef: r, Data: b.Data, Encoding: b.Encoding, EOF: b.EOF}, b.Submit
+	})
+	onExec(s, "signal-exec", "/signal", "Send a signal to an exec", func(r jobs.ExecRef, b *SignalBody) (jobs.Args, Submit) {
+		return &jobs.ExecSignal{ExecRef: r, Signal: b.Signal}, b.Submit
+	})
+	onExec(s, "wait-exec", "/wait", "Wait for the end of an exec by a job, such as one with a callback", func(r jobs.ExecRef, b *WaitBody) (jobs.Args, Submit) {
+		return &jobs.ExecWait{ExecRef: r, TimeoutSeconds: b.TimeoutSeconds}, b.Submit
+	})
+	write(s, operation("delete-exec", http.MethodDelete, execPath, tagWork, "Kill an exec with all its processes, and drop its output"), s.deleteExec)
+}
+
+// onExec adds an operation that submits a job on one exec, whatever else the sandbox is doing.
+func onExec[B any](s *Server, id, path, summary string, parts func(jobs.ExecRef, *B) (jobs.Args, Submit)) {
+	write(s, operation(id, http.MethodPost, execPath+path, tagWork, summary), func(ctx context.Context, in *execWrite[B]) (*acceptedOutput, error) {
+		args, fields := parts(jobs.ExecRef{ExecID: in.Exec}, &in.Body)
+		return s.submit(ctx, in.SubmitParams, fields, func(o jobs.Options) (models.Submitted, error) {
+			return s.jobs.Submit(ctx, in.ID, args, o)
+		})
+	})
+}
+
+func (s *Server) deleteExec(ctx context.Context, in *deleteExecInput) (*acceptedOutput, error) {
+	return s.submit(ctx, SubmitParams{WaitParam: in.WaitParam}, Submit{}, func(o jobs.Options) (models.Submitted, error) {
+		return s.jobs.Submit(ctx, in.ID, &jobs.ExecDelete{ExecRef: jobs.ExecRef{ExecID: in.Exec}}, o)
+	})
+}
+
+func (s *Server) listExecs(ctx context.Context, in *sandboxInput) (*output[ExecList], error) {
+	list, err := insideJSON[[]providers.Exec](ctx, s, in.ID, "/execs", 0)
+	if err != nil {
+		return nil, err
+	}
+	return &output[ExecList]{ExecList{append([]providers.Exec{}, list...)}}, nil
+}
+
+func (s *Server) getExec(ctx context.Context, in *showExecInput) (*output[providers.Exec], error) {
+	wait, err := WaitParam{in.Wait}.duration(0)
+	if err != nil {
+		return nil, err
+	}
+	e, err := insideJSON[providers.Exec](ctx, s, in.ID, "/execs/"+in.Exec, wait)
+	if err != nil {
+		return nil, err
+	}
+	return &output[providers.Exec]{e}, nil
+}
+
+func (s *Server) getOutput(ctx context.Context, in *outputInput) (*output[ExecOutput], error) {
+	wait, err := WaitParam{in.Wait}.duration(0)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := s.asking(ctx, wait)
+	defer cancel()
+	answer, err := s.insides.ask(ctx, requestOf(ctx).tenant, in.ID, "/execs/"+in.Exec+"/output", in.query(), wait)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	doc := ExecOutput{Stream: in.Stream}
+	data, err := io.ReadAll(io.LimitReader(answer.Body, maxInsideBody))
+	if err == nil {
+		err = json.Unmarshal([]byte(answer.Header.Get(gateway.ExecHeader)), &doc.Exec)
+	}
+	if err == nil {
+		doc.Offset, err = strconv.ParseInt(answer.Header.Get(gateway.BeginHeader), 10, 64)
+	}
+	if err != nil {
+		return nil, unreachable("the worker's answer was cut off")
+	}
+	doc.fill(data)
+	return &output[ExecOutput]{doc}, nil
+}
+
+// defaultPiece is how many bytes of output one answer holds at most.
+const defaultPiece = 1 << 20
+
+func (in *outputInput) query() url.Values {
+	stream, limit := providers.Stdout, in.MaxBytes
+	if in.Stream == "stderr" {
+		stream = providers.Stderr
+	}
+	if limit == 0 {
+		limit = defaultPiece
+	}
+	return url.Values{
+		"stream": {strconv.Itoa(int(stream))}, "offset": {strconv.FormatInt(in.Offset, 10)}, "max": {strconv.Itoa(limit)},
+	}
+}
+
+// fill puts the bytes into the document. A letter whose last bytes have not come yet is left to the next answer.
+func (o *ExecOutput) fill(data []byte) {
+	total := o.Exec.StdoutBytes
+	if o.Stream == "stderr" {
+		total = o.Exec.StderrBytes
+	}
+	if end := o.Offset + int64(len(data)); o.Exec.Running || end < total {
+		if whole := wholeText(data); whole > 0 {
+			data = data[:whole]
+		}
+	}
+	text, encoding := encode(data)
+	o.Data, o.Encoding, o.NextOffset = *text, encoding, o.Offset+int64(len(data))
+	o.EOF = !o.Exec.Running && (len(data) == 0 || o.NextOffset >= total)
+}
+
+// wholeText is the length of b without a letter that is cut off at its end.
+func wholeText(b []byte) int {
+	for n := len(b) - 1; n >= max(0, len(b)-utf8.UTFMax); n-- {
+		if utf8.RuneStart(b[n]) {
+			if utf8.FullRune(b[n:]) {
+				return len(b)
+			}
+			return n
+		}
+	}
+	return len(b)
+}

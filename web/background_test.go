@@ -1,0 +1,113 @@
+package web_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sandyard/gateway"
+	"sandyard/jobs"
+	"sandyard/passes"
+	"sandyard/web"
+)
+
+// newRigWithGateway is a rig whose worker can be asked about the inside of its sandboxes.
+func newRigWithGateway(t *testing.T) *rig {
+	t.Helper()
+	signer := passes.New("secret")
+	r := newRig(t, func(c *web.Config) { c.Signer = signer })
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	w := jobs.NewWorker(jobs.WorkerConfig{
+		Store: r.store, Redis: r.redis, Provider: r.provider, Engine: "here", Slots: 8, Lease: 10 * time.Second, Grace: time.Second,
+		Gateway: "http://" + l.Addr().String(), Webhooks: jobs.NewWebhooks(r.store, r.queue, nil, slog.New(slog.DiscardHandler)),
+		Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
+	})
+	stop := gateway.New(gateway.Config{
+		Provider: r.provider, Signer: signer, Log: slog.New(slog.DiscardHandler),
+		Holds: func(ctx context.Context, id string) (bool, error) { return r.store.Holds(ctx, w.Node(), id) },
+	}).Serve(t.Context(), l)
+	t.Cleanup(stop)
+	check(t, w.Start(context.Background()))
+	t.Cleanup(func() { w.Stop(context.Background()) })
+	return r
+}
+
+func TestBackgroundExecs(t *testing.T) {
+	t.Parallel()
+	r := newRigWithGateway(t)
+	box := "/v1/sandboxes/" + r.sandbox(map[string]any{})
+	a := r.call("POST", box+"/exec?wait=30s", map[string]any{
+		"command": "fake:stdout hello; fake:input; fake:exit 3", "background": true, "stdin_open": true,
+	}).want(t, 200)
+	id := a.text("job.result.exec_id")
+	if a.text("job.state") != "succeeded" || id != a.text("job.id") || a.get("job.stdout") != nil {
+		t.Fatalf("start: %s", a.raw)
+	}
+	exec := box + "/execs/" + id
+	if a := r.call("GET", box+"/execs", nil).want(t, 200); !strings.Contains(a.raw, `"id":"`+id+`","running":true`) {
+		t.Errorf("list: %s", a.raw)
+	}
+	if a := r.call("GET", exec+"?wait=0.1s", nil).want(t, 200); a.get("running") != true || a.get("exit_code") != nil {
+		t.Errorf("get: %s", a.raw)
+	}
+	if a := r.call("GET", exec+"/output?wait=30s", nil).want(t, 200); a.text("data") != "hello" || a.get("next_offset") != 5.0 || a.get("eof") != false {
+		t.Errorf("output: %s", a.raw)
+	}
+	// The letter comes in two pieces; the first one's bytes must not be torn.
+	followed := make(chan answer, 1)
+	go func() {
+		a, _ := r.try("GET", exec+"/output?offset=5&wait=60s", nil)
+		followed <- a
+	}()
+	for _, part := range []string{"YcM=", "qSE="} {
+		r.call("POST", exec+"/stdin?wait=30s", map[string]any{"data": part, "encoding": "base64"}).want(t, 200)
+	}
+	first := <-followed
+	if text := first.text("data"); first.text("encoding") != "utf-8" || !strings.HasPrefix("aé!", text) || text == "" {
+		t.Errorf("followed: %s", first.raw)
+	}
+	if a := r.call("GET", exec+"/output?offset=6&wait=30s&max_bytes=10", nil).want(t, 200); a.text("data") != "é!" {
+		t.Errorf("the rest: %s", a.raw)
+	}
+	waiting := r.call("POST", exec+"/wait", map[string]any{"timeout_seconds": 60}).want(t, 202).text("job.id")
+	r.call("POST", exec+"/stdin?wait=30s", map[string]any{"eof": true}).want(t, 200)
+	if a := r.call("GET", "/v1/jobs/"+waiting+"?wait=30s", nil).want(t, 200); a.get("result.exit_code") != 3.0 || a.text("state") != "succeeded" {
+		t.Errorf("wait: %s", a.raw)
+	}
+	if a := r.call("GET", exec+"/output?offset=9&wait=30s", nil).want(t, 200); a.get("eof") != true || a.get("exec.exit_code") != 3.0 {
+		t.Errorf("at the end: %s", a.raw)
+	}
+	if a := r.call("POST", exec+"/signal?wait=30s", map[string]any{"signal": "SIGTERM"}).want(t, 200); a.text("job.error.code") != "exec_ended" {
+		t.Errorf("signal: %s", a.raw)
+	}
+	if a := r.call("DELETE", exec+"?wait=30s", nil).want(t, 200); a.text("job.state") != "succeeded" {
+		t.Errorf("delete: %s", a.raw)
+	}
+	r.call("GET", exec, nil).problem(t, 404, "exec_not_found")
+	r.call("GET", exec+"/output", nil).problem(t, 404, "exec_not_found")
+	if a := r.call("GET", box+"/execs", nil).want(t, 200); a.raw != `{"execs":[]}`+"\n" && a.raw != `{"execs":[]}` {
+		t.Errorf("list: %s", a.raw)
+	}
+	r.call("GET", box+"/execs/nothing", nil).problem(t, 422, "invalid_request")
+	r.call("GET", exec+"/output?wait=1h", nil).problem(t, 422, "invalid_request")
+	r.call("GET", "/v1/sandboxes/sbnone/execs", nil).problem(t, 404, "not_found")
+	r.call("POST", box+"/pause?wait=30s", nil).want(t, 200)
+	r.call("GET", box+"/execs", nil).problem(t, 409, "sandbox_paused")
+	r.call("DELETE", box+"?wait=30s", nil).want(t, 200)
+	r.call("GET", box+"/execs", nil).problem(t, 410, "sandbox_ended")
+}
+
+func TestExecsOfOthersAndWithoutGateway(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *web.Config) { c.Signer = passes.New("secret") })
+	id := r.sandbox(map[string]any{})
+	r.call("GET", "/v1/sandboxes/"+id+"/execs", nil).problem(t, 409, "sandbox_not_running")
+	r.work()
+	eventually(t, "the sandbox runs", func() bool { return r.call("GET", "/v1/sandboxes/"+id, nil).text("state") == "running" })
+	r.call("GET", "/v1/sandboxes/"+id+"/execs", nil).problem(t, 503, "sandbox_unreachable")
+}

@@ -1,0 +1,139 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"sandyard/gateway"
+	"sandyard/models"
+	"sandyard/passes"
+	"sandyard/providers"
+)
+
+const (
+	insidePass    = 5 * time.Minute // longer than any wait
+	insideDial    = 5 * time.Second
+	insideSlack   = 30 * time.Second // what an answer may take beyond the wait that it was asked for
+	maxInsideBody = 32 << 20         // bytes
+	keepInside    = 30 * time.Second
+)
+
+// insides asks the workers what goes on inside their sandboxes. Such a question is no job: nothing changes, and who
+// waits for an answer holds none of a worker's slots.
+type insides struct {
+	store  *models.Store
+	signer *passes.Signer
+	client *http.Client
+}
+
+func newInsides(store *models.Store, signer *passes.Signer) *insides {
+	return &insides{store: store, signer: signer, client: &http.Client{Transport: &http.Transport{
+		DialContext: (&net.Dialer{Timeout: insideDial}).DialContext, DisableCompression: true,
+		MaxIdleConnsPerHost: 64, IdleConnTimeout: keepInside, MaxResponseHeaderBytes: 64 << 10,
+	}}}
+}
+
+func (i *insides) close() error {
+	i.client.CloseIdleConnections()
+	return nil
+}
+
+// ask sends a question about a tenant's sandbox to the worker that holds it. The caller closes the answer's body.
+func (i *insides) ask(ctx context.Context, tenant, sandbox, path string, query url.Values, wait time.Duration) (*http.Response, error) {
+	door, err := i.find(ctx, tenant, sandbox)
+	if err != nil {
+		return nil, err
+	}
+	if wait > 0 {
+		query.Set("wait_ms", strconv.FormatInt(wait.Milliseconds(), 10))
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, door+path+"?"+query.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set(gateway.PassHeader, i.signer.Gateway(sandbox, gateway.InsidePort, time.Now().Add(insidePass)))
+	answer, err := i.client.Do(req)
+	if err != nil {
+		return nil, unreachable(fmt.Sprintf("the worker that holds the sandbox does not answer: %v", errors.Unwrap(err)))
+	}
+	if answer.StatusCode != http.StatusOK {
+		defer answer.Body.Close()
+		return nil, refused(answer)
+	}
+	return answer, nil
+}
+
+// find returns the URL of the gateway of a running sandbox.
+func (i *insides) find(ctx context.Context, tenant, sandbox string) (string, error) {
+	box, err := i.store.Sandbox(ctx, tenant, sandbox)
+	switch {
+	case err != nil:
+		return "", err
+	case box.Ended():
+		e := &models.EndedError{Sandbox: box.ID, State: box.State, EndedAt: box.EndedAt}
+		if box.EndReason != nil {
+			e.Reason = *box.EndReason
+		}
+		return "", e
+	case box.State == models.SandboxPaused:
+		return "", newProblem(http.StatusConflict, "sandbox_paused", "the sandbox is paused; resume it first")
+	case box.State != models.SandboxRunning:
+		return "", newProblem(http.StatusConflict, "sandbox_not_running", "the sandbox is still being made; wait for its create job")
+	}
+	route, err := i.store.Route(ctx, sandbox)
+	if err == nil && (route.Gateway == "" || i.signer == nil) {
+		err = unreachable("its worker has no gateway; the operator sets GATEWAY_ADDR")
+	}
+	return route.Gateway, err
+}
+
+func unreachable(why string) *Problem {
+	return retryLater(newProblem(http.StatusServiceUnavailable, "sandbox_unreachable", why+"; nothing is lost, try again"), 2)
+}
+
+// refused turns what a gateway says instead of an answer into a problem.
+func refused(answer *http.Response) error {
+	var e gateway.InsideError
+	if json.NewDecoder(io.LimitReader(answer.Body, 64<<10)).Decode(&e) != nil || e.Class == "" {
+		return unreachable("the worker that holds the sandbox answered " + answer.Status)
+	}
+	switch e.Class {
+	case providers.NoExec:
+		return newProblem(http.StatusNotFound, string(e.Class), "the sandbox knows no such exec: it was deleted, is another sandbox's, or never started")
+	case providers.Paused:
+		return newProblem(http.StatusConflict, string(e.Class), e.Message)
+	case providers.NotSupported:
+		return newProblem(http.StatusNotImplemented, string(e.Class), e.Message)
+	}
+	return unreachable(e.Message)
+}
+
+// insideJSON asks and decodes the answer.
+func insideJSON[T any](ctx context.Context, s *Server, sandbox, path string, wait time.Duration) (v T, err error) {
+	ctx, cancel := s.asking(ctx, wait)
+	defer cancel()
+	answer, err := s.insides.ask(ctx, requestOf(ctx).tenant, sandbox, path, url.Values{}, wait)
+	if err != nil {
+		return v, err
+	}
+	defer answer.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(answer.Body, maxInsideBody)).Decode(&v); err != nil {
+		return v, unreachable("the worker's answer was cut off")
+	}
+	return v, nil
+}
+
+// asking bounds a question by its wait, and by the server's life.
+func (s *Server) asking(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, wait+insideSlack)
+	stop := s.onQuit(cancel)
+	return ctx, func() { stop(); cancel() }
+}
