@@ -104,7 +104,7 @@ func TestReferencePageNeedsNoOtherHost(t *testing.T) {
 func TestCatalog(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	if a := r.call("GET", "/v1/templates", nil).want(t, 200); !strings.Contains(a.raw, `{"name":"python","image":"fake-python","default":true}`) {
+	if a := r.call("GET", "/v1/templates", nil).want(t, 200); !strings.Contains(a.raw, `{"name":"python","image":"fake-python","default":true,"shared":true,"declared":true,`) {
 		t.Errorf("unexpected templates: %s", a.raw)
 	}
 	if a := r.call("GET", "/v1/providers", nil).want(t, 200); !strings.Contains(a.raw, `"provider":"fake","exec":"native"`) {
