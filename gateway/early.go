@@ -20,7 +20,7 @@ const (
 // Serve answers at l with h, whose answers may come while their requests still arrive, and says how that ended. The
 // end of life cuts upgraded connections, which Close leaves alone.
 func Serve(life context.Context, srv *http.Server, l net.Listener, h http.Handler, log *slog.Logger) error {
-	srv.Handler = early(h)
+	srv.Handler = Early(h)
 	srv.BaseContext = func(net.Listener) context.Context { return life }
 	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, lingerKey{}, c) }
 	srv.ReadHeaderTimeout, srv.MaxHeaderBytes = headerPatience, maxHeader
@@ -28,10 +28,10 @@ func Serve(life context.Context, srv *http.Server, l net.Listener, h http.Handle
 	return srv.Serve(lingering{l})
 }
 
-// early lets next answer a request whose body still arrives. net/http can do so, but then reads on for the rest, and
+// Early lets next answer a request whose body still arrives. net/http can do so, but then reads on for the rest, and
 // when it finds the end it loses track of who reads the connection and panics; a chunked rest it would even take for
 // the next request. So such an answer is the last of its connection, and nobody reads when the handler has returned.
-func early(next http.Handler) http.Handler {
+func Early(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor != 1 || r.Body == nil || r.Body == http.NoBody {
 			next.ServeHTTP(w, r)

@@ -24,13 +24,17 @@ const (
 // maxInsideWait bounds how long one request waits for something to happen.
 const maxInsideWait = 2 * time.Minute
 
-// insideRoutes answer questions about execs, which the API's process passes on for users: no job, and no slot of the
-// worker, is held while somebody waits for output.
+// insideRoutes answer questions about execs, and stream files, which the API's process passes on for users: no job, and
+// no slot of the worker, is held while somebody waits for output or for bytes.
 func (g *Gateway) insideRoutes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /execs", g.listExecs)
 	mux.HandleFunc("GET /execs/{id}", g.showExec)
 	mux.HandleFunc("GET /execs/{id}/output", g.readOutput)
+	mux.HandleFunc("GET /files/raw", g.readFile)
+	mux.HandleFunc("PUT /files/raw", g.writeFile)
+	mux.HandleFunc("GET /files/tree", g.readTree)
+	mux.HandleFunc("PUT /files/tree", g.writeTree)
 	return mux
 }
 

@@ -38,6 +38,11 @@ func (g *Guest) download(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer f.Close()
+	describe(w.Header(), info)
+	if r.Header.Get(dialect.AboutHeader) == "1" {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Disposition", mime.FormatMediaType("inline", map[string]string{"filename": path.Base(name)}))
 	w.Header().Set("Vary", "Accept-Encoding")
@@ -49,6 +54,12 @@ func (g *Guest) download(w http.ResponseWriter, r *http.Request) {
 	default:
 		http.ServeContent(w, r, "", info.ModTime(), f)
 	}
+}
+
+func describe(h http.Header, info fs.FileInfo) {
+	h.Set(dialect.SizeHeader, strconv.FormatInt(info.Size(), 10))
+	h.Set(dialect.ModifiedHeader, strconv.FormatInt(info.ModTime().UnixNano(), 10))
+	h.Set(dialect.ModeHeader, strconv.FormatUint(uint64(info.Mode().Perm()), 8))
 }
 
 // upload is POST /files: one raw body for the path of the query, or the "file" parts of a form.

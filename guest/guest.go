@@ -89,6 +89,8 @@ func (g *Guest) workerRoutes() http.Handler {
 	mux := g.envdRoutes(false)
 	mux.HandleFunc("POST "+dialect.ClaimPath, g.claimSandbox)
 	mux.HandleFunc("POST "+dialect.InitPath, g.initSandbox)
+	mux.HandleFunc("GET "+dialect.TreePath, g.packTree)
+	mux.HandleFunc("POST "+dialect.TreePath, g.unpackTree)
 	mux.HandleFunc("GET "+dialect.ExecsPath, g.listExecs)
 	mux.HandleFunc("GET "+dialect.ExecsPath+"/{name}", g.showExec)
 	mux.HandleFunc("DELETE "+dialect.ExecsPath+"/{name}", g.forgetExec)

@@ -24,6 +24,7 @@ const (
 	NoMatch      Class = "text_not_found"
 	Ambiguous    Class = "text_ambiguous"
 	TooLarge     Class = "too_large"
+	BadArchive   Class = "invalid_archive"
 	NoCommand    Class = "command_not_found"
 	NoDir        Class = "cwd_not_found"
 	NoUser       Class = "user_not_available"
@@ -82,6 +83,7 @@ var (
 	ErrInvalidPath  = &Error{Class: InvalidPath, Message: "the path leaves the sandbox"}
 	ErrImageMissing = &Error{Class: ImageMissing, Message: "the provider does not hold the image"}
 	ErrNoExec       = &Error{Class: NoExec, Message: "no such command in the sandbox"}
+	ErrArchive      = &Error{Class: BadArchive, Message: "the archive cannot be unpacked"}
 	ErrTooLarge     = &Error{Class: TooLarge, Message: "the file is too large"}
 )
 

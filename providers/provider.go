@@ -4,6 +4,7 @@ package providers
 
 import (
 	"context"
+	"io"
 	"time"
 )
 
@@ -52,6 +53,7 @@ type PoolClass struct {
 type Sandbox interface {
 	Commands
 	Files
+	Streams
 }
 
 // Commands runs programs in a sandbox. A command is named by its caller, and a name is started at most once in a
@@ -91,6 +93,42 @@ type Files interface {
 	Move(ctx context.Context, from, to string) (FileInfo, error)
 	// Remove deletes a file or a whole directory. A missing path answers ErrFileNotFound.
 	Remove(ctx context.Context, path string) error
+}
+
+// Streams moves files and directories of any size; nothing of them is held in memory. Paths are those of Files. A call's
+// ctx lasts for the whole transfer, and its end breaks it off.
+type Streams interface {
+	// OpenFile reads a regular file from offset on, length bytes of it, or all there are for a negative length. Length 0
+	// only tells what it is. What is missing at the end shows as an error of Read.
+	OpenFile(ctx context.Context, path string, offset, length int64) (FileStream, error)
+	// SaveFile is WriteFile with what r holds: size bytes, or as many as come for a negative size. When r fails, or
+	// anything else, the old file stays.
+	SaveFile(ctx context.Context, path string, r io.Reader, size int64, mode uint32) (FileInfo, error)
+	// OpenTree reads what is below a directory as a tar archive, compressed if zip says so. Symbolic links are told, not
+	// followed; what is neither file, directory nor link is left out.
+	OpenTree(ctx context.Context, path string, zip bool) (io.ReadCloser, error)
+	// SaveTree unpacks a tar archive, plain or compressed with gzip, into a directory, which is made where there is none.
+	// An entry that leads out of the directory, goes through a symbolic link or is a device answers ErrArchive and names
+	// the entry; those before it stay. Setuid, setgid and sticky bits are taken away.
+	SaveTree(ctx context.Context, path string, r io.Reader) (TreeReport, error)
+}
+
+// FileStream is the content of a file and what the file is. Its reader closes it.
+type FileStream struct {
+	io.ReadCloser
+
+	Size       int64 // of the whole file
+	Mode       uint32
+	ModifiedAt time.Time
+}
+
+// TreeReport is what an archive was unpacked into.
+type TreeReport struct {
+	Files       int      `json:"files"`
+	Directories int      `json:"directories"`
+	Links       int      `json:"links" doc:"Symbolic and hard links"`
+	Bytes       int64    `json:"bytes" doc:"What the files hold"`
+	Stripped    []string `json:"stripped,omitempty" doc:"The first hundred entries that lost a setuid, setgid or sticky bit"`
 }
 
 // Spec is what a sandbox is made from.

@@ -83,16 +83,17 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 		offer.Edge = c.edge()
 	}
 	client := jobs.NewClient(p.Store, p.Queue, offer, log)
+	way := edge.New(edge.Config{Store: p.Store, Signer: signer, Resume: client.Resume, Log: log})
 	srv, err := web.New(web.Config{ //nolint:contextcheck // its handlers take their request's context
 		Store: p.Store, Jobs: client, Waiters: waiters, Queue: p.Queue,
 		Redis: p.redis, Metrics: reg, PublicMetrics: c.PublicMetrics, Capabilities: catalog.Capabilities(),
-		MaxBody: c.MaxBody, Version: Version, Signer: signer, E2B: &web.E2B{Signer: signer, Domain: c.Domain, Scheme: c.Scheme}, Log: log,
+		MaxBody: c.MaxBody, Version: Version, Signer: signer, E2B: &web.E2B{Signer: signer, Domain: c.Domain, Scheme: c.Scheme}, Inside: way, Log: log,
 	})
 	if err != nil {
 		return errors.Join(err, doors.close(), waiters.Close())
 	}
 	ended := make(chan error, 2)
-	stopEdge := doors.serveEdge(ctx, edge.Config{Store: p.Store, Signer: signer, Resume: client.Resume, Log: log}, ended)
+	stopEdge := doors.serveEdge(ctx, way, log, ended)
 	log.InfoContext(ctx, "API listens", "addr", doors.API.Addr().String())
 	go func() { ended <- srv.Listen(doors.API) }()
 	select {
@@ -102,6 +103,7 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpGrace)
 	defer cancel()
 	stopEdge()
+	defer way.Close()
 	return errors.Join(err, srv.Shutdown(grace), waiters.Close())
 }
 
@@ -113,15 +115,14 @@ func (d Doors) close() error {
 }
 
 // serveEdge passes traffic on until stop is called. An end that nobody asked for is told.
-func (d Doors) serveEdge(ctx context.Context, c edge.Config, ended chan<- error) (stop func()) {
-	if d.Edge == nil {
-		return func() {}
+func (d Doors) serveEdge(ctx context.Context, way *edge.Edge, log *slog.Logger, ended chan<- error) (stop func()) {
+	if d.Edge != nil {
+		log.InfoContext(ctx, "edge listens", "addr", d.Edge.Addr().String())
 	}
-	c.Log.InfoContext(ctx, "edge listens", "addr", d.Edge.Addr().String())
 	ctx, cancel := context.WithCancel(ctx)
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		if err := edge.New(c).Serve(ctx, d.Edge); err != nil {
+		if err := way.Serve(ctx, d.Edge); err != nil {
 			ended <- fmt.Errorf("edge: %w", err)
 		}
 	})

@@ -1,7 +1,9 @@
 package web
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"reflect"
 
@@ -25,7 +27,7 @@ const (
 )
 
 func (s *Server) newAPI() huma.API {
-	return humafiber.New(s.app, huma.Config{
+	api := humafiber.New(s.app, huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
 			Info:    &huma.Info{Title: "Sandyard", Version: s.version, Description: introduction},
@@ -49,7 +51,22 @@ func (s *Server) newAPI() huma.API {
 		DefaultFormat: "application/json",
 		Transformers:  []huma.Transformer{s.namedProblem},
 	})
+	api.UseMiddleware(func(ctx huma.Context, next func(huma.Context)) { next(taken{ctx}) })
+	return api
 }
+
+// taken is a request whose body takeBody has read. Huma's own way of reading it expects a stream, where Fiber has some.
+type taken struct{ ofHuma }
+
+type ofHuma = huma.Context // by another name than that of its own method
+
+// BodyReader implements huma.Context.
+func (t taken) BodyReader() io.Reader {
+	return bytes.NewReader(humafiber.Unwrap(t.ofHuma).Request().Body())
+}
+
+// Unwrap is for humafiber.
+func (t taken) Unwrap() huma.Context { return t.ofHuma }
 
 const introduction = "Runs untrusted code in sandboxes. Every change is a durable job: the answer 202 means that it is " +
 	"written down and will be carried out, in the order of submission within one sandbox. Ask for the job, wait for it " +

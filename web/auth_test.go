@@ -101,6 +101,8 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 	}
 	for _, c := range [][2]string{
 		{"GET", "/v1/sandboxes/" + id},
+		{"GET", "/v1/sandboxes/" + id + "/files/raw?path=f"},
+		{"PUT", "/v1/sandboxes/" + id + "/files/tree?path=f"},
 		{"DELETE", "/v1/sandboxes/" + id},
 		{"DELETE", "/v1/sandboxes/" + id + "?force=true"},
 		{"POST", "/v1/sandboxes/" + id + "/pause"},

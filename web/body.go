@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strconv"
 	"strings"
 	"unicode"
@@ -15,6 +16,50 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/gofiber/fiber/v2"
 )
+
+// takeBody reads the body, within bounds, for the handlers that want it whole.
+func (s *Server) takeBody(c *fiber.Ctx) error {
+	req := c.Request()
+	stream := c.Context().RequestBodyStream()
+	switch length := req.Header.ContentLength(); {
+	case stream == nil:
+	case length > s.maxBody:
+		return fiber.ErrRequestEntityTooLarge
+	case length >= 0:
+		body := make([]byte, length)
+		if _, err := io.ReadFull(stream, body); err != nil {
+			return incomplete(err)
+		}
+		req.SetBodyRaw(body)
+	default:
+		body, err := io.ReadAll(io.LimitReader(stream, int64(s.maxBody)+1))
+		if err != nil {
+			return incomplete(err)
+		}
+		if len(body) > s.maxBody {
+			return fiber.ErrRequestEntityTooLarge
+		}
+		req.SetBodyRaw(body)
+	}
+	return c.Next()
+}
+
+// incomplete is the error of a body that did not arrive.
+func incomplete(err error) error {
+	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
+		return fiber.ErrRequestTimeout
+	}
+	return fiber.ErrBadRequest
+}
+
+// leaveBody ends the connection of a request whose body nobody has read: what is left of it must not be taken for the
+// next request. The client gets the time to read the answer.
+func leaveBody(c *fiber.Ctx) {
+	if c.Context().RequestBodyStream() != nil {
+		c.Context().SetConnectionClose()
+		lingerAfter(c.Context().Conn())
+	}
+}
 
 // checkBody refuses bodies that are no JSON that PostgreSQL can hold, before anything reads them, and takes their
 // digest where the request is to be recognised again.

@@ -15,6 +15,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/providers"
 )
 
 // Problem is the body of every error (RFC 9457).
@@ -50,10 +51,15 @@ func (p *Problem) GetStatus() int { return p.Status }
 // ContentType makes huma name the media type of RFC 9457.
 func (p *Problem) ContentType(string) string { return "application/problem+json" }
 
-func (p *Problem) setHeaders(c *fiber.Ctx) {
+func (p *Problem) setHeaders(set func(name, value string)) {
 	if p.RetryAfter > 0 {
-		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(p.RetryAfter))
+		set(fiber.HeaderRetryAfter, strconv.Itoa(p.RetryAfter))
 	}
+}
+
+// set is c.Set for what is not Fiber's.
+func set(c *fiber.Ctx) func(name, value string) {
+	return func(name, value string) { c.Set(name, value) }
 }
 
 func newProblem(status int, code, detail string) *Problem {
@@ -86,6 +92,7 @@ func (s *Server) problemOf(err error) *Problem {
 		limit   *models.LimitError
 		invalid *jobs.InvalidError
 		route   *fiber.Error
+		inside  *providers.Error
 	)
 	switch {
 	case errors.As(err, &problem):
@@ -99,6 +106,8 @@ func (s *Server) problemOf(err error) *Problem {
 		return limitProblem(limit)
 	case errors.As(err, &route):
 		return s.routeProblem(route)
+	case errors.As(err, &inside):
+		return insideProblem(inside)
 	case errors.Is(err, models.ErrNotFound):
 		return newProblem(fiber.StatusNotFound, "not_found", "there is no such sandbox, job or template; check the id and whose API key this is")
 	case errors.Is(err, models.ErrExists):
@@ -186,7 +195,7 @@ func (s *Server) writeError(c *fiber.Ctx, err error) error {
 		c.Set(fiber.HeaderXRequestID, r.id)
 	}
 	p := s.report(c.UserContext(), r, err)
-	p.setHeaders(c)
+	p.setHeaders(set(c))
 	if p.Status == fiber.StatusRequestEntityTooLarge {
 		lingerAfter(c.Context().Conn())
 	}

@@ -46,10 +46,14 @@ func (s *Server) serve(c *fiber.Ctx) error {
 			return err
 		}
 	}
+	if c.Context().Hijacked() {
+		return nil // the bridge goes on with it
+	}
 	if r.problem != nil {
 		c.Status(r.problem.Status) // huma may have chosen another one before the problem was named
-		r.problem.setHeaders(c)
+		r.problem.setHeaders(set(c))
 	}
+	leaveBody(c)
 	s.logRequest(c, r, time.Since(began))
 	return nil
 }

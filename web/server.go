@@ -41,7 +41,8 @@ type Config struct {
 	MaxBody       int            // bytes; 0 = DefaultMaxBody
 	Signer        *passes.Signer // nil = nothing is asked of the inside of sandboxes
 	Version       string
-	E2B           *E2B // nil = no routes for E2B's clients
+	E2B           *E2B   // nil = no routes for E2B's clients
+	Inside        Inside // the way into sandboxes; nil = there is none
 	Log           *slog.Logger
 }
 
@@ -61,6 +62,8 @@ type Server struct {
 	app     *fiber.App
 	api     huma.API
 	keys    *keyCache
+	inside  Inside
+	bridge  *bridge
 	closers []func() error
 	quit    context.CancelFunc
 	onQuit  func(func()) (stop func() bool) // calls it when Shutdown begins
@@ -76,15 +79,18 @@ func New(c Config) (*Server, error) {
 	s := &Server{
 		store: c.Store, jobs: c.Jobs, waiters: c.Waiters, queue: c.Queue, caps: c.Capabilities, edge: c.E2B, version: c.Version,
 		insides: newInsides(c.Store, c.Signer),
-		maxBody: c.MaxBody, log: c.Log, keys: newKeyCache(c.Store), quit: quit,
+		maxBody: c.MaxBody, log: c.Log, keys: newKeyCache(c.Store), inside: c.Inside, quit: quit,
 		onQuit: func(f func()) func() bool { return context.AfterFunc(life, f) },
 	}
 	s.closers = append(s.closers, s.insides.close)
 	if s.maxBody <= 0 {
 		s.maxBody = DefaultMaxBody
 	}
+	s.bridge = newBridge(c.Log)
 	s.app = s.newApp()
 	s.app.Use(s.serve)
+	s.addRawFiles()
+	s.app.Use(s.takeBody)
 	s.app.Use("/v1", s.needKey(models.ScopeSandboxes), s.checkBody)
 	s.api = s.newAPI()
 	s.addHealth()
@@ -93,6 +99,7 @@ func New(c Config) (*Server, error) {
 	s.addBackground()
 	s.addFiles()
 	s.addPorts()
+	s.describeRawFiles()
 	s.addJobs()
 	s.addEvents()
 	s.addRun()
@@ -112,12 +119,15 @@ func (s *Server) newApp() *fiber.App {
 		BodyLimit:             s.maxBody,
 		CaseSensitive:         true,
 		DisableStartupMessage: true,
-		ErrorHandler:          s.writeError,
-		IdleTimeout:           2 * time.Minute,
-		Immutable:             true, // strings of a request go on into rows and maps
-		ReadBufferSize:        16 << 10,
-		ReadTimeout:           time.Minute,
-		WriteTimeout:          time.Minute,
+		// Bodies are taken by takeBody, within BodyLimit, or go on to a sandbox as they come. Forms would be written to disk.
+		StreamRequestBody:            true,
+		DisablePreParseMultipartForm: true,
+		ErrorHandler:                 s.writeError,
+		IdleTimeout:                  2 * time.Minute,
+		Immutable:                    true, // strings of a request go on into rows and maps
+		ReadBufferSize:               16 << 10,
+		ReadTimeout:                  time.Minute,
+		WriteTimeout:                 time.Minute,
 	})
 }
 
@@ -153,6 +163,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Unlock()
 	s.quit()
 	err := s.app.ShutdownWithContext(ctx)
+	s.bridge.close(ctx)
 	for _, l := range listeners {
 		_ = l.Close() // it is closed already, unless its Listen was only about to begin
 	}

@@ -27,8 +27,13 @@ const ReportTrailer = "Sandyard-Report"
 const (
 	// MaxBytesHeader is the largest file that a GET may answer with; a larger one is ReasonTooLarge.
 	MaxBytesHeader = "Sandyard-Max-Bytes"
-	// ModeHeader is the permissions of a written file in octal; 0644 without it.
+	// ModeHeader is the permissions of a written file in octal, 0644 without it; of a file that is read in the answer.
 	ModeHeader = "Sandyard-Mode"
+	// SizeHeader and ModifiedHeader of an answer are the file's whole size and when it was changed, in Unix nanoseconds.
+	SizeHeader     = "Sandyard-Size"
+	ModifiedHeader = "Sandyard-Modified"
+	// AboutHeader set to "1" asks a GET for the headers alone: the answer is 204.
+	AboutHeader = "Sandyard-About"
 )
 
 // ReasonHeader is one of the reasons, on an error answer (for a Connect stream: in the error's metadata).
@@ -44,6 +49,7 @@ const (
 	ReasonInvalidPath  = "invalid_path"
 	ReasonNoSpace      = "no_space"
 	ReasonTooLarge     = "too_large"
+	ReasonArchive      = "invalid_archive"
 	ReasonNoCommand    = "command_not_found"
 	ReasonNoDir        = "cwd_not_found"
 	ReasonNoUser       = "user_not_available"
@@ -76,6 +82,15 @@ type ExecInfo struct {
 
 	Background bool `json:"background,omitempty"` // started by a Launch
 	Forgotten  bool `json:"forgotten,omitempty"`  // its output is dropped
+}
+
+// TreeReport is the answer of POST /tree.
+type TreeReport struct {
+	Files       int      `json:"files"`
+	Directories int      `json:"directories"`
+	Links       int      `json:"links"`
+	Bytes       int64    `json:"bytes"`
+	Stripped    []string `json:"stripped,omitempty"`
 }
 
 // Claim is the body of POST /claim: what its owner's sandbox has that one in waiting has not.
@@ -151,6 +166,7 @@ const (
 	GrepPath      = "/files/grep"
 	ReadManyPath  = "/files/read-many"
 	WriteManyPath = "/files/write-many"
+	TreePath      = "/tree"
 )
 
 // The HTTP paths of envd's calls.

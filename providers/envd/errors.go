@@ -40,6 +40,8 @@ func classOf(reason string) (providers.Class, bool) {
 		return providers.NoSpace, true
 	case dialect.ReasonTooLarge:
 		return providers.TooLarge, true
+	case dialect.ReasonArchive:
+		return providers.BadArchive, true
 	case dialect.ReasonNoCommand:
 		return providers.NoCommand, true
 	case dialect.ReasonNoDir:

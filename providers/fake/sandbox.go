@@ -2,6 +2,7 @@ package fake
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"sandyard/providers"
@@ -174,4 +175,31 @@ func (s *sandbox) Move(ctx context.Context, from, to string) (info providers.Fil
 // Remove implements providers.Files.
 func (s *sandbox) Remove(ctx context.Context, path string) error {
 	return s.file(ctx, func(t *tree) error { return t.remove(path) })
+}
+
+// OpenFile implements providers.Streams.
+func (s *sandbox) OpenFile(ctx context.Context, path string, offset, length int64) (f providers.FileStream, err error) {
+	err = s.file(ctx, func(t *tree) error { f, err = t.open(path, offset, length); return err })
+	return f, err
+}
+
+// SaveFile implements providers.Streams.
+func (s *sandbox) SaveFile(ctx context.Context, path string, r io.Reader, size int64, mode uint32) (info providers.FileInfo, err error) {
+	data, err := io.ReadAll(r)
+	if err != nil || size >= 0 && int64(len(data)) != size {
+		return info, providers.Errorf(providers.Invalid, "the upload broke off after %d bytes: %w", len(data), err)
+	}
+	return s.WriteFile(ctx, path, data, mode)
+}
+
+// OpenTree implements providers.Streams.
+func (s *sandbox) OpenTree(ctx context.Context, path string, zip bool) (archive io.ReadCloser, err error) {
+	err = s.file(ctx, func(t *tree) error { archive, err = t.pack(path, zip); return err })
+	return archive, err
+}
+
+// SaveTree implements providers.Streams.
+func (s *sandbox) SaveTree(ctx context.Context, path string, r io.Reader) (report providers.TreeReport, err error) {
+	err = s.file(ctx, func(t *tree) error { report, err = t.unpack(path, r); return err })
+	return report, err
 }

@@ -2,6 +2,7 @@ package held
 
 import (
 	"context"
+	"io"
 	"net"
 	"time"
 
@@ -134,6 +135,30 @@ func (s *Sandbox[B]) Remove(ctx context.Context, path string) error {
 // Start implements providers.Starter.
 func (s *Sandbox[B]) Start(ctx context.Context, cmd providers.Command) error {
 	return s.do(ctx, true, func(in *envd.Sandbox) error { return in.Start(ctx, cmd) })
+}
+
+// OpenFile implements providers.Streams.
+func (s *Sandbox[B]) OpenFile(ctx context.Context, path string, offset, length int64) (providers.FileStream, error) {
+	return via(ctx, s, true, func(in *envd.Sandbox) (providers.FileStream, error) {
+		return in.OpenFile(ctx, path, offset, length)
+	})
+}
+
+// SaveFile implements providers.Streams. It is not repeated: what r held is gone.
+func (s *Sandbox[B]) SaveFile(ctx context.Context, path string, r io.Reader, size int64, mode uint32) (providers.FileInfo, error) {
+	return via(ctx, s, false, func(in *envd.Sandbox) (providers.FileInfo, error) {
+		return in.SaveFile(ctx, path, r, size, mode)
+	})
+}
+
+// OpenTree implements providers.Streams.
+func (s *Sandbox[B]) OpenTree(ctx context.Context, path string, zip bool) (io.ReadCloser, error) {
+	return via(ctx, s, true, func(in *envd.Sandbox) (io.ReadCloser, error) { return in.OpenTree(ctx, path, zip) })
+}
+
+// SaveTree implements providers.Streams. It is not repeated, for the same reason as SaveFile.
+func (s *Sandbox[B]) SaveTree(ctx context.Context, path string, r io.Reader) (providers.TreeReport, error) {
+	return via(ctx, s, false, func(in *envd.Sandbox) (providers.TreeReport, error) { return in.SaveTree(ctx, path, r) })
 }
 
 // DialPort connects to a TCP port that a program in the sandbox listens on, over the link: it takes no network.

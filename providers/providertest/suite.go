@@ -78,6 +78,8 @@ func Run(t *testing.T, open func(t *testing.T) providers.Provider, o Options) {
 		{"paths", paths},
 		{"tools", tools},
 		{"tricks", tricks},
+		{"streams", streams},
+		{"trees", trees},
 		{"pause", pause},
 		{"gone", gone},
 		{"hostile", hostile},

@@ -50,6 +50,7 @@ type Edge struct {
 	gateways *gateways
 	upstream *http.Transport
 	forward  *httputil.ReverseProxy
+	inward   *httputil.ReverseProxy
 }
 
 // New returns an edge, which counts activity while it serves.
@@ -66,29 +67,40 @@ func New(c Config) *Edge {
 		Rewrite: e.rewrite, Transport: e.upstream, FlushInterval: -1, ErrorHandler: e.explain, ModifyResponse: answered,
 		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
 	}
+	e.inward = e.newInward()
 	return e
 }
 
-// Serve answers at l until ctx ends; streams are cut then.
+// Serve answers at l until ctx ends; streams are cut then. With no listener it only counts what goes through Inside.
 func (e *Edge) Serve(ctx context.Context, l net.Listener) error {
-	srv := &http.Server{IdleTimeout: keepClient}
 	var closing sync.WaitGroup
-	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	closing.Go(e.activity.run)
 	watching, rest := context.WithCancel(context.WithoutCancel(ctx))
 	closing.Go(func() { e.gateways.watch(watching) })
 	closing.Go(func() { e.visits.watch(watching) })
-	err := gateway.Serve(ctx, srv, l, e, e.log)
-	stop()
+	err := e.listen(ctx, l)
 	e.activity.stop()
 	rest()
 	closing.Wait()
 	e.waking.stop()
-	e.upstream.CloseIdleConnections()
-	if errors.Is(err, http.ErrServerClosed) {
+	e.Close()
+	return err
+}
+
+// Close gives up the connections to gateways that are not in use.
+func (e *Edge) Close() { e.upstream.CloseIdleConnections() }
+
+func (e *Edge) listen(ctx context.Context, l net.Listener) error {
+	if l == nil {
+		<-ctx.Done()
 		return nil
 	}
-	return err
+	srv := &http.Server{IdleTimeout: keepClient}
+	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
+	if err := gateway.Serve(ctx, srv, l, e, e.log); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }
 
 // ServeHTTP implements http.Handler.

@@ -1,0 +1,126 @@
+package envd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"sandyard/guest/dialect"
+	"sandyard/providers"
+)
+
+// maxStripped bounds what a guest may say in an answer to SaveTree.
+const maxStripped = 100
+
+// OpenFile is providers.Streams.OpenFile.
+func (s *Sandbox) OpenFile(ctx context.Context, path string, offset, length int64) (providers.FileStream, error) {
+	answer, err := s.do(ctx, http.MethodGet, filesURL(path), nil, func(r *http.Request) {
+		switch {
+		case length == 0:
+			r.Header.Set(dialect.AboutHeader, "1")
+		case length > 0:
+			r.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", offset, offset+length-1))
+		case offset > 0:
+			r.Header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
+		}
+	})
+	if err != nil {
+		return providers.FileStream{}, err
+	}
+	f, err := streamOf(answer)
+	partial := answer.StatusCode == http.StatusPartialContent
+	if err == nil && length != 0 && partial != (offset > 0 || length > 0) {
+		err = providers.Errorf(providers.Internal, "the sandbox answered with another part of '%s' than was asked for", path)
+	}
+	if err != nil {
+		_ = answer.Body.Close()
+		return providers.FileStream{}, err
+	}
+	return f, nil
+}
+
+// streamOf reads the headers of a file.
+func streamOf(answer *http.Response) (providers.FileStream, error) {
+	size, err := strconv.ParseInt(answer.Header.Get(dialect.SizeHeader), 10, 64)
+	if err != nil || size < 0 {
+		return providers.FileStream{}, providers.Errorf(providers.Internal, "the sandbox does not tell how large the file is")
+	}
+	changed, err := strconv.ParseInt(answer.Header.Get(dialect.ModifiedHeader), 10, 64)
+	if err != nil {
+		return providers.FileStream{}, providers.Errorf(providers.Internal, "the sandbox does not tell when the file was changed")
+	}
+	mode, err := strconv.ParseUint(answer.Header.Get(dialect.ModeHeader), 8, 32)
+	if err != nil {
+		return providers.FileStream{}, providers.Errorf(providers.Internal, "the sandbox does not tell the file's mode")
+	}
+	return providers.FileStream{
+		ReadCloser: answer.Body, Size: size, Mode: uint32(mode) & 0o777, ModifiedAt: time.Unix(0, changed).UTC(),
+	}, nil
+}
+
+// SaveFile is providers.Streams.SaveFile.
+func (s *Sandbox) SaveFile(ctx context.Context, path string, r io.Reader, size int64, mode uint32) (providers.FileInfo, error) {
+	if path == "" {
+		return providers.FileInfo{}, providers.Errorf(providers.InvalidPath, "the path is empty")
+	}
+	body := &counted{r: r, want: size}
+	answer, err := s.do(ctx, http.MethodPost, filesURL(path), body, func(req *http.Request) {
+		req.Header.Set("Content-Type", "application/octet-stream")
+		if req.ContentLength = size; size == 0 {
+			req.Body = http.NoBody
+		}
+		if mode != 0 {
+			req.Header.Set(dialect.ModeHeader, strconv.FormatUint(uint64(mode), 8))
+		}
+	})
+	if err != nil {
+		return providers.FileInfo{}, body.explain(err)
+	}
+	defer answer.Body.Close()
+	var written []dialect.FileEntry
+	err = json.NewDecoder(io.LimitReader(answer.Body, maxFileReply)).Decode(&written)
+	if err != nil || len(written) != 1 || written[0].Size != body.read() {
+		return providers.FileInfo{}, providers.Errorf(providers.Internal, "the sandbox did not confirm all bytes of '%s': %w", path, err)
+	}
+	return uploaded(written[0]), nil
+}
+
+// OpenTree is providers.Streams.OpenTree.
+func (s *Sandbox) OpenTree(ctx context.Context, path string, zip bool) (io.ReadCloser, error) {
+	query := url.Values{"path": {path}}
+	if zip {
+		query.Set("gzip", "1")
+	}
+	answer, err := s.do(ctx, http.MethodGet, dialect.TreePath+"?"+query.Encode(), nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return answer.Body, nil
+}
+
+// SaveTree is providers.Streams.SaveTree.
+func (s *Sandbox) SaveTree(ctx context.Context, path string, r io.Reader) (providers.TreeReport, error) {
+	body := &counted{r: r, want: -1}
+	answer, err := s.do(ctx, http.MethodPost, dialect.TreePath+"?"+url.Values{"path": {path}}.Encode(), body, func(req *http.Request) {
+		req.ContentLength = -1
+		req.Header.Set("Content-Type", "application/x-tar")
+	})
+	if err != nil {
+		return providers.TreeReport{}, body.explain(err)
+	}
+	defer answer.Body.Close()
+	var made dialect.TreeReport
+	err = json.NewDecoder(io.LimitReader(answer.Body, maxMessage)).Decode(&made)
+	if err != nil || made.Files < 0 || made.Directories < 0 || made.Links < 0 || made.Bytes < 0 || len(made.Stripped) > maxStripped {
+		return providers.TreeReport{}, providers.Errorf(providers.Internal, "the sandbox did not confirm the archive: %w", err)
+	}
+	for i := range made.Stripped {
+		made.Stripped[i] = clean(made.Stripped[i])
+	}
+	return providers.TreeReport(made), nil
+}

@@ -1,0 +1,246 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+)
+
+const (
+	// maxPrefetched is what fasthttp reads of a body before its handler is called.
+	maxPrefetched = 8 << 10
+	// sendPatience is how long a client may take nothing of an answer.
+	sendPatience = 2 * time.Minute
+	// crossingHeaders is how long net/http may take for a head that is in memory.
+	crossingHeaders = time.Minute
+)
+
+// bridge serves single requests of Fiber's by net/http, which streams both ways, upgrades connections, and notices when
+// a client is gone. The connection ends with the request.
+type bridge struct {
+	server *http.Server
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+	cut    context.CancelFunc
+	open   sync.WaitGroup
+}
+
+func newBridge(log *slog.Logger) *bridge {
+	life, cut := context.WithCancel(context.Background())
+	b := &bridge{conns: make(chan net.Conn), closed: make(chan struct{}), cut: cut}
+	b.server = &http.Server{
+		Handler:           http.HandlerFunc(serveCrossed),
+		BaseContext:       func(net.Listener) context.Context { return life },
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, crossedKey{}, c) },
+		ReadHeaderTimeout: crossingHeaders,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	b.server.SetKeepAlivesEnabled(false)
+	b.open.Go(func() { _ = b.server.Serve(b) }) // it ends with close
+	return b
+}
+
+// close waits for the requests under way until ctx ends, and then cuts them.
+func (b *bridge) close(ctx context.Context) {
+	_ = b.server.Shutdown(ctx) // what it left is cut
+	b.cut()
+	_ = b.server.Close()
+	b.open.Wait()
+}
+
+// Accept implements net.Listener.
+func (b *bridge) Accept() (net.Conn, error) {
+	select {
+	case c := <-b.conns:
+		return c, nil
+	case <-b.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (b *bridge) Close() error {
+	b.once.Do(func() { close(b.closed) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (b *bridge) Addr() net.Addr { return &net.TCPAddr{} }
+
+// carry serves a crossed connection to its end.
+func (b *bridge) carry(c *crossed) {
+	b.open.Add(1)
+	defer b.open.Done()
+	select {
+	case b.conns <- c:
+		<-c.done
+	case <-b.closed:
+	}
+}
+
+// crossed is a connection whose one request net/http serves.
+type crossed struct {
+	net.Conn
+
+	request *request
+	route   string
+	handle  http.HandlerFunc
+	log     func(status int, sent int64, took time.Duration)
+
+	reading sync.Mutex
+	from    io.Reader
+	ended   bool
+	once    sync.Once
+	done    chan struct{}
+}
+
+type crossedKey struct{}
+
+// cross hands the request over to handle, at path and with the named headers of the original. Nothing of it may be used
+// afterwards.
+func (s *Server) cross(c *fiber.Ctx, path string, headers []string, handle http.HandlerFunc) error {
+	head, err := s.crossingHead(c, path, headers)
+	if err != nil {
+		return err
+	}
+	r, method, route := requestOf(c.UserContext()), c.Method(), c.Route().Path
+	over := &crossed{request: r, route: route, handle: handle, from: bytes.NewReader(head), done: make(chan struct{})}
+	over.log = func(status int, sent int64, took time.Duration) { s.logCrossed(method, route, r, status, sent, took) }
+	raw := c.Context().Conn()
+	c.Context().HijackSetNoResponse(true)
+	c.Context().Hijack(func(conn net.Conn) {
+		over.Conn, over.from = raw, io.MultiReader(over.from, conn)
+		s.bridge.carry(over)
+	})
+	return nil
+}
+
+// crossingHead is the request as net/http is to read it, up to where the connection goes on.
+func (s *Server) crossingHead(c *fiber.Ctx, path string, headers []string) ([]byte, error) {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s %s?%s HTTP/1.1\r\nHost: sandyard\r\n", c.Method(), path, c.Request().URI().QueryString())
+	for _, name := range headers {
+		for _, value := range c.Request().Header.PeekAll(name) {
+			fmt.Fprintf(&b, "%s: %s\r\n", name, value)
+		}
+	}
+	stream, length := c.Context().RequestBodyStream(), c.Request().Header.ContentLength()
+	switch {
+	case stream == nil:
+		b.WriteString("\r\n")
+	case length >= 0:
+		fmt.Fprintf(&b, "Content-Length: %d\r\n\r\n", length)
+		if _, err := io.CopyN(&b, stream, int64(min(length, maxPrefetched, s.maxBody))); err != nil {
+			return nil, incomplete(err)
+		}
+	default:
+		b.WriteString("Transfer-Encoding: chunked\r\n\r\n")
+	}
+	return b.Bytes(), nil
+}
+
+// Read implements net.Conn.
+func (c *crossed) Read(p []byte) (int, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	if c.ended {
+		return 0, net.ErrClosed
+	}
+	return c.from.Read(p)
+}
+
+// Write implements net.Conn.
+func (c *crossed) Write(p []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(sendPatience)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+// CloseWrite ends the answer while the client may still send.
+func (c *crossed) CloseWrite() error {
+	if l, ok := c.Conn.(*lingerConn); ok {
+		if half, ok := l.Conn.(interface{ CloseWrite() error }); ok {
+			return half.CloseWrite()
+		}
+	}
+	return errors.ErrUnsupported
+}
+
+// Close implements net.Conn. It returns when nobody reads any more: Fiber uses the reader's memory again.
+func (c *crossed) Close() error {
+	err := net.ErrClosed
+	c.once.Do(func() {
+		err = c.Conn.Close()
+		c.reading.Lock()
+		c.ended = true
+		c.reading.Unlock()
+		close(c.done)
+	})
+	return err
+}
+
+// serveCrossed is the one handler of net/http.
+func serveCrossed(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	c, ok := r.Context().Value(crossedKey{}).(*crossed)
+	if !ok {
+		return
+	}
+	told := &told{ResponseWriter: w, status: http.StatusOK}
+	defer func() {
+		if p := recover(); p != nil {
+			c.log(0, told.sent, time.Since(began))
+			panic(p)
+		}
+		c.log(told.status, told.sent, time.Since(began))
+	}()
+	w.Header().Set(fiber.HeaderXRequestID, c.request.id)
+	c.handle(told, r.WithContext(context.WithValue(r.Context(), requestKey{}, c.request)))
+}
+
+// told is an answer whose status and length are written down.
+type told struct {
+	http.ResponseWriter
+
+	status int
+	sent   int64
+}
+
+// Unwrap is for http.ResponseController.
+func (t *told) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (t *told) WriteHeader(status int) {
+	t.status = status
+	t.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (t *told) Write(p []byte) (int, error) {
+	n, err := t.ResponseWriter.Write(p)
+	t.sent += int64(n)
+	return n, err
+}
+
+// logCrossed is the log line of a request that has crossed. Status 0 is that of an answer that was broken off.
+func (s *Server) logCrossed(method, route string, r *request, status int, sent int64, took time.Duration) {
+	attrs := []slog.Attr{
+		slog.String("method", method), slog.String("route", route), slog.Int("status", status), slog.Duration("duration", took),
+		slog.Int64("sent", sent), slog.String("request_id", r.id), slog.String("tenant", r.tenant),
+	}
+	if r.problem != nil {
+		attrs = append(attrs, slog.String("code", r.problem.Code))
+	}
+	s.log.LogAttrs(context.Background(), slog.LevelInfo, "request", attrs...)
+}

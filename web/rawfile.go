@@ -1,0 +1,171 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/gofiber/fiber/v2"
+
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+// Inside is the way into sandboxes.
+type Inside interface {
+	// Inside passes a request on to the gateway of the sandbox's node, where its path is known. What does not come about
+	// is told to refuse, as a *providers.Error or one of the database.
+	Inside(w http.ResponseWriter, r *http.Request, sandbox string, refuse func(http.ResponseWriter, *http.Request, error))
+}
+
+// addRawFiles adds what streams files. It comes before all that wants a request whole.
+func (s *Server) addRawFiles() {
+	for path, methods := range map[string][]string{"/files/raw": {fiber.MethodGet, fiber.MethodPut}, "/files/tree": {fiber.MethodGet, fiber.MethodPut}} {
+		for _, method := range methods {
+			if method == fiber.MethodGet {
+				s.app.Head("/v1/sandboxes/:id"+path, s.needKey(models.ScopeSandboxes), s.crossInside(path))
+			}
+			s.app.Add(method, "/v1/sandboxes/:id"+path, s.needKey(models.ScopeSandboxes), s.crossInside(path))
+		}
+	}
+}
+
+// fileHeaders are the headers of a request for a file that reach the gateway.
+func fileHeaders() []string {
+	return []string{"Range", "If-Range", "If-Match", "If-None-Match", "If-Modified-Since", "If-Unmodified-Since"}
+}
+
+// crossInside passes requests on to a route of the gateway of the sandbox's node.
+func (s *Server) crossInside(path string) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		id := c.Params("id")
+		if err := s.checkInside(c.UserContext(), id); err != nil {
+			return err
+		}
+		if coding := c.Get(fiber.HeaderContentEncoding); coding != "" {
+			return newProblem(fiber.StatusUnsupportedMediaType, "unsupported_content_encoding",
+				"send the bytes as they are to be kept, without Content-Encoding; an archive may be compressed with gzip all the same")
+		}
+		conn := c.Context().Conn()
+		return s.cross(c, path, fileHeaders(), func(w http.ResponseWriter, r *http.Request) {
+			s.inside.Inside(w, r, id, func(w http.ResponseWriter, r *http.Request, err error) {
+				lingerAfter(conn) // the client may still send
+				s.refuseInside(w, r, err)
+			})
+		})
+	}
+}
+
+// checkInside says why a sandbox of the request's tenant cannot be reached; nil = it can.
+func (s *Server) checkInside(ctx context.Context, id string) error {
+	box, err := s.store.Sandbox(ctx, requestOf(ctx).tenant, id)
+	if err != nil {
+		return err
+	}
+	if s.inside == nil {
+		return newProblem(fiber.StatusNotImplemented, string(providers.NotSupported), "this server reaches sandboxes through jobs alone")
+	}
+	switch box.State {
+	case models.SandboxRunning:
+		return nil
+	case models.SandboxPaused:
+		return newProblem(fiber.StatusConflict, string(providers.Paused), "the sandbox is paused; resume it first")
+	case models.SandboxCreating:
+		return retryLater(newProblem(fiber.StatusConflict, "sandbox_creating",
+			"the sandbox is still being made; wait for the end of its create job"), 1)
+	default:
+		ended := &models.EndedError{Sandbox: box.ID, State: box.State, EndedAt: box.EndedAt}
+		if box.EndReason != nil {
+			ended.Reason = *box.EndReason
+		}
+		return ended
+	}
+}
+
+// refuseInside answers a request that has crossed with a problem document.
+func (s *Server) refuseInside(w http.ResponseWriter, r *http.Request, err error) {
+	ctx := r.Context()
+	if ctx.Err() != nil {
+		panic(http.ErrAbortHandler) // the client is gone, or this server is ending
+	}
+	p := s.report(ctx, requestOf(ctx), err)
+	w.Header().Set("Content-Type", p.ContentType(""))
+	p.setHeaders(w.Header().Set)
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // a client that is gone needs no answer
+}
+
+// insideProblem is the answer to an error of a call that is no job.
+func insideProblem(e *providers.Error) *Problem {
+	status, known := map[providers.Class]int{
+		providers.FileNotFound: fiber.StatusNotFound, providers.NoCommand: fiber.StatusNotFound,
+		providers.Paused: fiber.StatusConflict, providers.FileExists: fiber.StatusConflict,
+		providers.NotAFile: fiber.StatusConflict, providers.NotADir: fiber.StatusConflict,
+		providers.FileDenied: fiber.StatusForbidden, providers.NoSpace: fiber.StatusInsufficientStorage,
+		providers.TooLarge:    fiber.StatusRequestEntityTooLarge,
+		providers.InvalidPath: fiber.StatusUnprocessableEntity, providers.Invalid: fiber.StatusUnprocessableEntity,
+		providers.BadArchive: fiber.StatusUnprocessableEntity, providers.NoDir: fiber.StatusUnprocessableEntity,
+		providers.Busy: fiber.StatusServiceUnavailable, providers.NotSupported: fiber.StatusNotImplemented,
+		"range_not_satisfiable": fiber.StatusRequestedRangeNotSatisfiable, "precondition_failed": fiber.StatusPreconditionFailed,
+	}[e.Class]
+	if !known {
+		status = fiber.StatusBadGateway
+	}
+	p := newProblem(status, string(e.Class), e.Message)
+	switch status {
+	case fiber.StatusServiceUnavailable, fiber.StatusBadGateway:
+		p = retryLater(p, 1)
+	}
+	return p
+}
+
+// describeRawFiles writes down in the API's description what addRawFiles has added to Fiber.
+func (s *Server) describeRawFiles() {
+	path := query("path", "Relative paths start at the work directory", true)
+	content := map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary"}}}
+	archive := map[string]*huma.MediaType{
+		"application/x-tar": {Schema: &huma.Schema{Type: "string", Format: "binary"}},
+		"application/gzip":  {Schema: &huma.Schema{Type: "string", Format: "binary"}},
+	}
+	op := operation("download-file", http.MethodGet, "/v1/sandboxes/{id}/files/raw", tagWork, "Download a file of any size")
+	op.Description = "At once, beside the sandbox's jobs. Ranges, HEAD, ETag and Last-Modified work as everywhere. An answer that breaks off " +
+		"ends the connection before its Content-Length is reached."
+	op.Parameters = []*huma.Param{path}
+	s.describe(op, "The file", content)
+
+	op = operation("upload-file", http.MethodPut, "/v1/sandboxes/{id}/files/raw", tagWork, "Upload a file of any size")
+	op.Description = "At once, beside the sandbox's jobs. The body is the file, as long as it may be. The file is replaced in one step, " +
+		"and its parent directories are made; an upload that breaks off leaves the old one."
+	op.Parameters = []*huma.Param{path, query("mode", "Permissions in octal; default 0644", false)}
+	op.RequestBody = &huma.RequestBody{Required: true, Content: content}
+	s.describe(op, "What was written", s.response("", "application/json", reflect.TypeFor[providers.FileInfo]()).Content)
+
+	op = operation("download-tree", http.MethodGet, "/v1/sandboxes/{id}/files/tree", tagWork, "Download a directory as a tar archive")
+	op.Description = "At once, beside the sandbox's jobs. It holds files, directories and symbolic links, which are not followed."
+	op.Parameters = []*huma.Param{path, query("gzip", "1 = compressed", false)}
+	s.describe(op, "The archive", archive)
+
+	op = operation("upload-tree", http.MethodPut, "/v1/sandboxes/{id}/files/tree", tagWork, "Unpack a tar archive into a directory")
+	op.Description = "At once, beside the sandbox's jobs. The body is a tar archive, plain or compressed with gzip. The directory is made where " +
+		"there is none. Entries that lead out of it, go through a symbolic link or are devices are refused by name (`invalid_archive`); what came " +
+		"before such an entry stays. Setuid, setgid and sticky bits are taken away, and the answer names the entries."
+	op.Parameters = []*huma.Param{path}
+	op.RequestBody = &huma.RequestBody{Required: true, Content: archive}
+	s.describe(op, "What was unpacked", s.response("", "application/json", reflect.TypeFor[providers.TreeReport]()).Content)
+}
+
+func query(name, doc string, required bool) *huma.Param {
+	return &huma.Param{Name: name, In: "query", Description: doc, Required: required, Schema: &huma.Schema{Type: "string"}}
+}
+
+// describe adds an operation on a sandbox that huma does not serve.
+func (s *Server) describe(op huma.Operation, description string, content map[string]*huma.MediaType) {
+	op.Parameters = append([]*huma.Param{{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}}}, op.Parameters...)
+	op.Responses = map[string]*huma.Response{
+		"200":     {Description: description, Content: content},
+		"default": s.response("Error", "application/problem+json", reflect.TypeFor[Problem]()),
+	}
+	s.api.OpenAPI().AddOperation(&op)
+}
