@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -16,6 +17,7 @@ type Catalog struct {
 	Templates map[string]string // name → image of the templates that the configuration declares
 	Template  string            // the default's name
 	Edge      passes.Address    // where the ports of sandboxes are reached
+	Runtimes  []string          // what requests and templates may name
 }
 
 // Declared returns the templates that the configuration declares, in full.
@@ -31,17 +33,21 @@ func (k Catalog) Declared() []models.Template {
 type source struct {
 	provider string
 	image    string
+	runtime  string          // empty = the template's
 	template models.Template // without a name where the wish names an image
 }
 
 // resolve finds provider, template and image of a wish, or says which of them is unknown.
 func (c *Client) resolve(ctx context.Context, wish CreateSandbox, tenant string) (source, error) {
-	from := source{provider: c.catalog.Providers[0], image: wish.Image}
+	from := source{provider: c.catalog.Providers[0], image: wish.Image, runtime: wish.Runtime}
 	if wish.Provider != "" {
 		if !slices.Contains(c.catalog.Providers, wish.Provider) {
 			return from, invalid("provider", "unknown provider %q; this server has %v", wish.Provider, c.catalog.Providers)
 		}
 		from.provider = wish.Provider
+	}
+	if err := c.catalog.checkRuntime("runtime", wish.Runtime); err != nil {
+		return from, err
 	}
 	if wish.Image != "" {
 		if wish.Template != "" {
@@ -53,8 +59,11 @@ func (c *Client) resolve(ctx context.Context, wish CreateSandbox, tenant string)
 	if errors.Is(err, models.ErrNotFound) {
 		return from, c.unknownTemplate(ctx, tenant, wish.Template)
 	}
+	if err != nil {
+		return from, err
+	}
 	from.template, from.image = t, t.Image
-	return from, err
+	return from, c.catalog.checkRuntime("template", t.Definition.Runtime)
 }
 
 func (c *Client) unknownTemplate(ctx context.Context, tenant, name string) error {
@@ -71,7 +80,7 @@ func (c *Client) unknownTemplate(ctx context.Context, tenant, name string) error
 
 // apply completes a sandbox with what its template gives.
 func (f source) apply(box *models.Sandbox, spec *sandboxSpec) error {
-	box.Provider, box.Image = f.provider, f.image
+	box.Provider, box.Image, spec.Runtime = f.provider, f.image, f.runtime
 	t := f.template
 	if t.Name == "" {
 		return nil
@@ -85,7 +94,7 @@ func (f source) apply(box *models.Sandbox, spec *sandboxSpec) error {
 	maps.Copy(env, spec.Env)
 	spec.Env = env
 	spec.fromTemplate = fromTemplate{
-		WorkDir: d.WorkDir, Runtime: d.Runtime, Start: d.StartCommand, Ready: d.Ready, Ports: d.Ports,
+		WorkDir: d.WorkDir, Runtime: cmp.Or(f.runtime, d.Runtime), Start: d.StartCommand, Ready: d.Ready, Ports: d.Ports,
 		MCPPort: d.MCPPort, VSCodePort: d.VSCodePort,
 	}
 	if t.BuildID != nil {

@@ -23,6 +23,7 @@ type CreateSandbox struct {
 	DiskMB               int64             `json:"disk_mb,omitempty" doc:"Size of the work directory, which counts towards memory; default 256"`
 	Pids                 int64             `json:"pids,omitempty" doc:"Processes and threads; default 256"`
 	Network              bool              `json:"network,omitempty" doc:"Default false: no network at all"`
+	Runtime              string            `json:"runtime,omitempty" maxLength:"64" doc:"OCI runtime that it runs under, such as runsc (gVisor, a kernel of its own); one that the server offers. Default is the template's, else the server's"`
 	TimeoutSeconds       float64           `json:"timeout_seconds,omitempty" doc:"It ends that long after it started, whatever it does; default 3600, at most 86400"`
 	OnTimeout            string            `json:"on_timeout,omitempty" enum:"delete,pause" doc:"Default delete"`
 	AutoResume           bool              `json:"auto_resume,omitempty" doc:"When it is paused, traffic to its ports and jobs that need it running resume it"`

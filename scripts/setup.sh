@@ -25,7 +25,10 @@ missing() {
 	[ "${SANDBOX_PROVIDER:-}" = local ] || engine_answers || { has dockerd && has docker; } || echo docker.io
 	has_image || has mmdebstrap || echo mmdebstrap
 	case ${1:-run} in
-	test) has_cgo || echo gcc libc6-dev ;;
+	test)
+		has_cgo || echo gcc libc6-dev
+		has runsc || echo runsc
+		;;
 	compose)
 		has ip || echo iproute2
 		has iptables || echo iptables

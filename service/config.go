@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"sandyard/jobs"
@@ -58,6 +59,8 @@ type Sandboxes struct {
 	Provider  string            `env:"SANDBOX_PROVIDER" envDefault:"docker" doc:"what runs sandboxes: docker, or local, which is for development and trusted code"`
 	Templates map[string]string `env:"SANDBOX_TEMPLATES" envDefault:"python=sandyard/python:default,base=sandyard/base:default,node=sandyard/node:default,data-science=sandyard/data-science:default,code-server=sandyard/code-server:default,browser=sandyard/browser:default" envKeyValSeparator:"=" doc:"shared templates that always exist: name=image, comma-separated"`
 	Template  string            `env:"SANDBOX_TEMPLATE" envDefault:"python" doc:"the template of sandboxes that name none"`
+	Runtime   string            `env:"SANDBOX_RUNTIME" doc:"OCI runtime of sandboxes that name none, such as runsc; default the engine's"`
+	Runtimes  []string          `env:"SANDBOX_RUNTIMES" doc:"OCI runtimes that requests and templates may name, comma-separated; SANDBOX_RUNTIME is always one"`
 }
 
 func (s Sandboxes) validate() error {
@@ -73,7 +76,14 @@ func (s Sandboxes) validate() error {
 }
 
 func (s Sandboxes) catalog() jobs.Catalog {
-	return jobs.Catalog{Providers: []string{s.Provider}, Templates: s.Templates, Template: s.Template}
+	return jobs.Catalog{Providers: []string{s.Provider}, Templates: s.Templates, Template: s.Template, Runtimes: s.offered()}
+}
+
+// offered are the runtimes that may be named.
+func (s Sandboxes) offered() []string {
+	all := append([]string{s.Runtime}, s.Runtimes...)
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(name string) bool { return name == "" })
 }
 
 // API configures cmd/api.
@@ -115,7 +125,6 @@ type Worker struct {
 	Health       string        `env:"HEALTH_ADDR" envDefault:":8081" doc:"where a worker or scheduler answers /healthz, /readyz and /metrics"`
 	Fleet        string        `env:"SANDYARD_FLEET" envDefault:"sandyard" doc:"names this installation on its engines; a worker removes what carries the name and is not in its database"`
 	DockerHost   string        `env:"DOCKER_HOST" doc:"the Docker engine; default its usual socket"`
-	Runtime      string        `env:"SANDBOX_RUNTIME" doc:"OCI runtime of sandboxes, such as runsc; default the engine's"`
 	Pull         bool          `env:"SANDBOX_PULL" envDefault:"false" doc:"fetch missing template images when a worker starts; jobs never do"`
 	Guest        string        `env:"GUEST_PATH" doc:"directory of the programs guest, sup and keeper; default the worker's own"`
 	LocalDir     string        `env:"LOCAL_DIR" envDefault:".sandyard/local" doc:"where the provider local keeps its images and sandboxes"`

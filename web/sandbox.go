@@ -30,6 +30,7 @@ type Sandbox struct {
 	Ports                []int             `json:"ports,omitempty" doc:"Where its template's programs listen"`
 	MCPURL               string            `json:"mcp_url,omitempty" doc:"Its template's MCP server, with the token that lets you in; whoever has the URL is let in"`
 	VSCodeURL            string            `json:"vscode_url,omitempty" doc:"Its template's editor, with the token that lets you in; whoever has the URL is let in"`
+	Runtime              string            `json:"runtime,omitempty" doc:"OCI runtime; absent = the server's default"`
 	TimeoutSeconds       float64           `json:"timeout_seconds"`
 	OnTimeout            string            `json:"on_timeout" enum:"delete,pause"`
 	AutoResume           bool              `json:"auto_resume" doc:"When it is paused, traffic and jobs resume it"`
@@ -59,6 +60,7 @@ func (s *Server) sandboxDoc(b models.Sandbox) Sandbox {
 	var spec struct {
 		Resources  providers.Resources `json:"resources"`
 		Network    bool                `json:"network"`
+		Runtime    string              `json:"runtime"`
 		Public     bool                `json:"public"`
 		Ports      []int               `json:"ports"`
 		MCPPort    int                 `json:"mcp_port"`
@@ -68,7 +70,7 @@ func (s *Server) sandboxDoc(b models.Sandbox) Sandbox {
 	doc := Sandbox{
 		ID: b.ID, Key: b.Key, State: string(b.State), Desired: b.Desired, Observed: b.Observed, ObservedAt: b.ObservedAt,
 		Provider: b.Provider, Template: b.Template, Image: b.Image, Labels: b.Labels, Node: b.NodeID,
-		Resources: Resources(spec.Resources), Network: spec.Network, Ports: spec.Ports,
+		Resources: Resources(spec.Resources), Network: spec.Network, Runtime: spec.Runtime, Ports: spec.Ports,
 		TimeoutSeconds: float64(b.TimeoutMS) / 1000, OnTimeout: b.OnTimeout, AutoResume: b.AutoResume, IdleTimeoutSeconds: float64(b.IdleTimeoutMS) / 1000,
 		MaxLifetimeSeconds: float64(b.MaxLifetimeMS) / 1000, PausedTimeoutSeconds: float64(b.PausedTimeoutMS) / 1000, DiesAt: b.DiesAt(),
 		ExpiresAt: b.ExpiresAt, LastActiveAt: b.LastActiveAt, CreatedAt: b.CreatedAt, StartedAt: b.StartedAt,

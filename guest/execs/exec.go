@@ -33,6 +33,7 @@ type Exec struct {
 	forgotten  bool
 	signals    recent // ids of signals that were sent
 	killReason string
+	killed     chan struct{}    // made by the first Kill, and closed when nothing of the command is left
 	info       dialect.ExecInfo // of a finished command
 
 	done chan struct{} // closed when it has ended and its output is in
@@ -74,8 +75,19 @@ func (e *Exec) follow(files *pipes, oomBefore int64) {
 	} else {
 		e.collect(files)
 		status = e.proc.Status()
+		e.awaitKill()
 	}
 	e.finish(status, procs.OOMKills()-oomBefore)
+}
+
+// awaitKill returns when a kill that is under way has found all that the command started: it is only over then.
+func (e *Exec) awaitKill() {
+	e.mu.Lock()
+	killed := e.killed
+	e.mu.Unlock()
+	if killed != nil {
+		<-killed
+	}
 }
 
 // finish writes the report and lets everybody go.
@@ -140,12 +152,16 @@ func (e *Exec) Kill(grace time.Duration, reason string) {
 	default:
 	}
 	e.mu.Lock()
-	if e.killReason == "" {
-		e.killReason = reason
+	first := e.killed == nil
+	if first {
+		e.killed, e.killReason = make(chan struct{}), reason
 	}
 	e.mu.Unlock()
 	if e.proc != nil {
 		e.proc.Kill(grace)
+	}
+	if first {
+		close(e.killed)
 	}
 	<-e.done
 }

@@ -28,6 +28,7 @@ type Host struct {
 	sups    map[int]*supervisor
 	idle    []*supervisor // ready for a command
 	closing bool
+	orphans bool // fall to us instead of their supervisors
 
 	unshield func()
 
@@ -40,13 +41,12 @@ type Host struct {
 // signals, adopts and reaps orphans, and starts the threads it will need, since it could not in a sandbox that is full of processes.
 // command is the command line of a program that calls sup.Run.
 func NewHost(command []string, log *slog.Logger) (*Host, error) {
-	for _, option := range []struct {
-		name  int
-		value uintptr
-	}{{unix.PR_SET_DUMPABLE, 0}, {unix.PR_SET_CHILD_SUBREAPER, 1}} {
-		if err := unix.Prctl(option.name, option.value, 0, 0, 0); err != nil {
-			return nil, os.NewSyscallError("prctl", err)
-		}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return nil, os.NewSyscallError("prctl", err)
+	}
+	// Process 1 adopts orphans without being asked, and gVisor takes the question for a mistake.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil && os.Getpid() != 1 {
+		return nil, os.NewSyscallError("prctl", err)
 	}
 	startThreads(spareThreads)
 	h := &Host{

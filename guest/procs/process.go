@@ -20,6 +20,7 @@ type Process struct {
 
 	host   *Host
 	sup    *supervisor
+	spared map[int]bool
 	ended  chan struct{}
 	status syscall.WaitStatus
 	clear  chan struct{}
@@ -36,11 +37,14 @@ func (h *Host) Start(spec Spec, stdio []*os.File) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
+	spared := h.straysNow()
+	s.spared = spared
 	if err := s.send(spec, stdio); err != nil {
 		// One that waited idle may have been killed; a fresh one has not had the time.
 		if s, err = h.fork(); err != nil {
 			return nil, err
 		}
+		s.spared = spared
 		if err := s.send(spec, stdio); err != nil {
 			return nil, errors.Join(fmt.Errorf("hand over the command: %w", err), s.socket.Close())
 		}
@@ -62,7 +66,10 @@ func (h *Host) begin(s *supervisor) (*Process, error) {
 		h.keep(s)
 		return nil, syscall.Errno(value)
 	}
-	p := &Process{Pid: int(value), host: h, sup: s, ended: make(chan struct{}), clear: make(chan struct{})}
+	if kind == sup.StartedAlone {
+		h.expectOrphans()
+	}
+	p := &Process{Pid: int(value), host: h, sup: s, spared: s.spared, ended: make(chan struct{}), clear: make(chan struct{})}
 	h.loops.Go(p.follow)
 	return p, nil
 }
@@ -129,4 +136,5 @@ func (p *Process) Kill(grace time.Duration) {
 		p.host.destroy(p.sup, p.clear)
 	}
 	<-p.clear
+	p.host.destroyStrays(p.spared)
 }

@@ -34,6 +34,8 @@ type supervisor struct {
 	socket *os.File
 	taken  int           // bytes of all its commands
 	gone   chan struct{} // closed when the process was reaped
+	// spared are orphans that there were before its command. Set while the supervisor takes no command.
+	spared map[int]bool
 }
 
 // fork starts a supervisor that waits for its command.

@@ -20,15 +20,15 @@ const (
 // destroy kills the supervisor's tree and all strays and returns when they are gone, which the supervisor's end or
 // the closing of clear says.
 //
-// With no other supervisor alive one kill(-1) from process 1 does it, which no fork escapes. Otherwise the tree is
+// With no other supervisor alive and nobody to spare one kill(-1) from process 1 does it, which no fork escapes. Otherwise the tree is
 // stopped, process by process, until a look at all processes finds no new one, and then killed: a stopped process
 // cannot fork, and its children stay below the supervisor.
 func (h *Host) destroy(s *supervisor, clear <-chan struct{}) {
-	if h.onlyOne(s) || !h.stopTree(s) {
+	if !h.killAlone(s) && !h.stopTree(s) {
 		h.killAll()
 	}
 	give := time.Now().Add(deathPatience)
-	escalate := time.Now().Add(walkPatience)
+	escalate := time.Now().Add(h.walkPatience())
 	for len(h.tree(s)) > 0 && time.Now().Before(give) {
 		if time.Now().After(escalate) {
 			h.killAll()
@@ -42,9 +42,10 @@ func (h *Host) destroy(s *supervisor, clear <-chan struct{}) {
 	h.endSupervisor(s, clear)
 }
 
-// onlyOne says whether s is the only supervisor with a command and kill(-1) is ours to use.
-func (h *Host) onlyOne(s *supervisor) bool {
-	if !h.init {
+// killAlone kills every process but ours if s is the only supervisor with a command and nothing is to be spared. No
+// other command begins meanwhile: it would be killed with this one.
+func (h *Host) killAlone(s *supervisor) bool {
+	if !h.init || len(s.spared) > 0 {
 		return false
 	}
 	h.mu.Lock()
@@ -54,6 +55,7 @@ func (h *Host) onlyOne(s *supervisor) bool {
 			return false
 		}
 	}
+	h.killAll()
 	return true
 }
 
@@ -68,7 +70,7 @@ func (h *Host) killAll() {
 // stopTree stops and kills what is below s, and the strays. It answers false when processes appear faster than it
 // can stop them.
 func (h *Host) stopTree(s *supervisor) bool {
-	deadline := time.Now().Add(walkPatience)
+	deadline := time.Now().Add(h.walkPatience())
 	stopped := map[int]bool{}
 	for grew := true; grew; {
 		grew = false
@@ -119,6 +121,9 @@ func (h *Host) tree(s *supervisor) []int {
 		sup = -1 // it is gone, and its number may be another's
 	}
 	verdict := map[int]bool{}
+	for pid := range s.spared {
+		verdict[pid] = false
+	}
 	var members []int
 	for pid := range parents {
 		if h.sups[pid] == nil && h.belongs(pid, sup, parents, verdict) {

@@ -16,18 +16,18 @@ const childOOMScore = "500"
 func Run() {
 	oom := openOOMScore() // before the next line makes /proc/self unwritable
 	prctl(prSetDumpable, 0)
-	prctl(prSetChildSubreaper, 1)
+	adopts := prctl(prSetChildSubreaper, 1)
 	syscall.CloseOnExec(SocketFD)
 	for {
 		spec, files, ok := receive()
 		if !ok {
 			return
 		}
-		supervise(spec, files, oom)
+		supervise(spec, files, oom, adopts)
 	}
 }
 
-func supervise(spec Spec, files []uintptr, oom int) {
+func supervise(spec Spec, files []uintptr, oom int, adopts bool) {
 	pid, err := start(spec, files, oom)
 	for _, fd := range files {
 		_ = syscall.Close(int(fd)) // else the command's pipes would stay open for as long as we live
@@ -36,12 +36,19 @@ func supervise(spec Spec, files []uintptr, oom int) {
 		report(Failed, uint32(errno(err)))
 		return
 	}
-	report(Started, uint32(pid))
+	kind := Started
+	if !adopts {
+		kind = StartedAlone
+	}
+	report(kind, uint32(pid))
 	reap(pid)
 	report(Free, 0)
 }
 
-func prctl(option, value uintptr) { _, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, option, value, 0) }
+func prctl(option, value uintptr) bool {
+	_, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, option, value, 0)
+	return errno == 0
+}
 
 func openOOMScore() int {
 	fd, err := syscall.Open("/proc/self/oom_score_adj", syscall.O_RDWR|syscall.O_CLOEXEC, 0)

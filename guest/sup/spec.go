@@ -11,9 +11,12 @@ const SocketFD = 3
 // The reports that a supervisor sends, each followed by a 32-bit little-endian value.
 const (
 	Started byte = 'S' // the process id of the command
-	Failed  byte = 'F' // the errno for which it could not be started; the last report on it
-	Exited  byte = 'X' // its wait status
-	Free    byte = 'E' // nothing of it is left and the next command may come; the value is 0
+	// StartedAlone is Started by a supervisor that may not adopt orphans, on a kernel that gives all to process 1.
+	StartedAlone byte = 'A'
+
+	Failed byte = 'F' // the errno for which it could not be started; the last report on it
+	Exited byte = 'X' // its wait status
+	Free   byte = 'E' // nothing of it is left and the next command may come; the value is 0
 )
 
 // ReportSize is the length of a report in bytes.

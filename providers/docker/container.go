@@ -2,6 +2,7 @@ package docker
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -41,11 +42,16 @@ func sandboxOf(names []string) (id string, ok bool) {
 }
 
 // complete fills what spec leaves open and refuses what this provider cannot do.
-func (p *Provider) complete(spec providers.Spec) (providers.Spec, error) {
+func (p *Provider) complete(ctx context.Context, spec providers.Spec) (providers.Spec, error) {
 	if spec.Network {
 		return spec, providers.Errorf(providers.NotSupported, "the docker provider gives sandboxes no network; create it with network off")
 	}
-	return confine.Complete(spec, p.cfg.Defaults)
+	spec, err := confine.Complete(spec, p.cfg.Defaults)
+	if err != nil {
+		return spec, err
+	}
+	spec.Runtime = cmp.Or(spec.Runtime, p.cfg.Runtime)
+	return spec, p.checkRuntime(ctx, spec.Runtime)
 }
 
 func (p *Provider) containerConfig(spec providers.Spec) *container.Config {
@@ -86,7 +92,7 @@ func (p *Provider) hostConfig(spec providers.Spec, seccomp string) *container.Ho
 		ReadonlyRootfs: true,
 		CapDrop:        []string{"ALL"},
 		SecurityOpt:    []string{"no-new-privileges", "seccomp=" + seccomp},
-		Runtime:        cmp.Or(spec.Runtime, p.cfg.Runtime),
+		Runtime:        spec.Runtime,
 		CgroupnsMode:   container.CgroupnsModePrivate,
 		IpcMode:        container.IPCModePrivate,
 		ShmSize:        confine.SharedMB << 20,
@@ -95,7 +101,7 @@ func (p *Provider) hostConfig(spec providers.Spec, seccomp string) *container.Ho
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		Tmpfs:         tmpfs(spec),
 		Mounts:        []mount.Mount{p.guest.mount(true)},
-		Resources:     limits(spec.Resources),
+		Resources:     p.limits(spec),
 	}
 }
 
@@ -107,6 +113,15 @@ func tmpfs(spec providers.Spec) map[string]string {
 			r.DiskMB, confine.WorkDirFiles, confine.UserID, confine.UserID),
 		confine.TempDir: fmt.Sprintf("rw,exec,nosuid,nodev,size=%dm,nr_inodes=%d,mode=1777", confine.TempMB(r), confine.TempFiles),
 	}
+}
+
+// limits are what the spec asks for, in the engine's words.
+func (p *Provider) limits(spec providers.Spec) container.Resources {
+	all := limits(spec.Resources)
+	if p.isGVisor(spec.Runtime) {
+		fitGVisor(&all)
+	}
+	return all
 }
 
 func limits(r providers.Resources) container.Resources {

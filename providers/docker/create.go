@@ -55,7 +55,7 @@ func imageMissing(name string) error {
 // Create implements providers.Provider. A cancelled ctx ends the wait but not a create the engine has begun: that one
 // finishes under its deterministic name, where the next Create or Delete finds it.
 func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.Instance, error) {
-	spec, err := p.complete(spec)
+	spec, err := p.complete(ctx, spec)
 	if err != nil {
 		return providers.Instance{}, err
 	}

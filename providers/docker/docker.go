@@ -30,7 +30,7 @@ type Config struct {
 	GuestPath string
 	// Guest is used instead of GuestPath where the programs are embedded; it holds the same files at its root.
 	Guest fs.FS
-	// Runtime is the engine's OCI runtime, such as runsc. Empty = the engine's default.
+	// Runtime is the engine's OCI runtime of sandboxes that name none, such as runsc. Empty = the engine's default.
 	Runtime string
 	// StartConcurrency limits starts in flight; more than the engine has cores only queues inside it. 0 = our cores.
 	StartConcurrency int
@@ -45,14 +45,15 @@ type Config struct {
 
 // Provider is a Docker engine as a sandbox provider. It implements providers.Provider and providers.Pauser.
 type Provider struct {
-	cfg    Config
-	api    *client.Client
-	guest  *guestVolume
-	starts chan struct{} // one token per start in flight
-	locks  locks
-	guests *held.Guests[resource]
-	pool   *pool
-	cancel context.CancelFunc // ends the pool's upkeep
+	cfg      Config
+	api      *client.Client
+	runtimes runtimes
+	guest    *guestVolume
+	starts   chan struct{} // one token per start in flight
+	locks    locks
+	guests   *held.Guests[resource]
+	pool     *pool
+	cancel   context.CancelFunc // ends the pool's upkeep
 	// work counts goroutines that outlive the call which began them; Close waits for them.
 	work sync.WaitGroup
 }
@@ -77,6 +78,10 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{cfg: cfg, api: api, guest: guest, starts: make(chan struct{}, cfg.StartConcurrency), pool: newPool(cfg.Pool)}
+	if err := p.checkRuntime(ctx, cfg.Runtime); err != nil {
+		_ = api.Close()
+		return nil, err
+	}
 	p.guests = held.New(backend{p}, confine.UserName, cfg.Logger)
 	p.keepPool(ctx)
 	return p, nil

@@ -33,6 +33,16 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	providertest.Hostile(t, func(t *testing.T) providers.Provider { t.Helper(); return y.open(t) }, providertest.Options{
+		Image:  image,
+		System: true,
+		Limits: true,
+	})
+}
+
 func TestConformanceWithPool(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)

@@ -5,62 +5,6 @@ import (
 	"testing"
 )
 
-// attempts are calls a sandbox must not get through, as Python expressions of their result.
-const attempts = `
-import ctypes, os, errno
-libc = ctypes.CDLL(None, use_errno=True)
-def call(name, *args):
-    ctypes.set_errno(0)
-    result = libc.syscall(*[ctypes.c_long(a) for a in args])
-    print(name, errno.errorcode.get(ctypes.get_errno(), "none") if result < 0 else "allowed")
-call("vsock", 41, 40, 1, 0)
-call("alg", 41, 38, 5, 0)
-call("packet", 41, 17, 3, 0)
-call("can", 41, 29, 3, 1)
-call("unix", 41, 1, 1, 0)
-call("inet", 41, 2, 1, 0)
-call("io_uring", 425, 4, 0)
-call("ptrace_init", 101, 16, 1, 0, 0)
-call("ptrace_me", 101, 0, 0, 0, 0)
-call("vm_readv_init", 310, 1, 0, 0, 0, 0, 0)
-call("vm_readv_self", 310, os.getpid(), 0, 0, 0, 0, 0)
-call("prlimit_other", 302, 1, 7, 0, 0)
-call("prlimit_self", 302, 0, 7, 0, 0)
-call("unshare_user", 272, 0x10000000)
-call("mount", 165, 0, 0, 0, 0, 0)
-call("bpf", 321, 0, 0, 0)
-call("keyctl", 250, 0, 0, 0)
-call("kexec", 246, 0, 0, 0, 0)
-`
-
-func TestSeccomp(t *testing.T) {
-	t.Parallel()
-	p := newYard(t).open(t)
-	_, box := create(t, p)
-	got := shell(t, box, "python3 - <<'END'"+attempts+"END")
-	want := `vsock EPERM
-alg EPERM
-packet EPERM
-can EPERM
-unix allowed
-inet allowed
-io_uring EPERM
-ptrace_init EPERM
-ptrace_me EPERM
-vm_readv_init EPERM
-vm_readv_self EPERM
-prlimit_other EPERM
-prlimit_self allowed
-unshare_user EPERM
-mount EPERM
-bpf EPERM
-keyctl EPERM
-kexec EPERM`
-	if got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}
-
 func TestConfinement(t *testing.T) {
 	t.Parallel()
 	p := newYard(t).open(t)

@@ -147,7 +147,7 @@ func (p *Provider) retire(ctx context.Context, m *member) {
 
 // memberSpec is what a member is made from: a sandbox that leaves everything open.
 func (p *Provider) memberSpec(image string) providers.Spec {
-	return providers.Spec{Image: image, WorkDir: confine.WorkDir, Resources: p.cfg.Defaults}
+	return providers.Spec{Image: image, WorkDir: confine.WorkDir, Runtime: p.cfg.Runtime, Resources: p.cfg.Defaults}
 }
 
 // memberConfig leaves out the sandbox's id, which the name will carry: labels are for ever.

@@ -31,7 +31,7 @@ func (p *Provider) Stock(ctx context.Context, classes []providers.PoolClass) {
 // serves completes a class as Create completes the specs that are to match it.
 func (p *Provider) serves(ctx context.Context, c providers.PoolClass) (providers.PoolClass, bool) {
 	c.Spec.ID, c.Spec.Env, c.Spec.Labels = "member", nil, nil
-	full, err := p.complete(c.Spec)
+	full, err := p.complete(ctx, c.Spec)
 	if err != nil {
 		p.cfg.Logger.WarnContext(ctx, "template has no pool here", "image", c.Spec.Image, "error", err)
 		return c, false

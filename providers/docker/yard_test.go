@@ -29,6 +29,11 @@ const image = "sandyard/python:default"
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		removeUnusedGuests()
+		if gvisorStarted.Load() {
+			if e, err := gvisor(); err == nil {
+				e.Close()
+			}
+		}
 		os.Exit(code)
 	}))
 }
@@ -90,16 +95,26 @@ func guestFiles(t testing.TB) fstest.MapFS {
 // yard is a fleet of one test, of which nothing remains after it.
 type yard struct {
 	fleet string
+	host  string // of the engine; empty = the machine's
 	api   *client.Client
 }
 
 func newYard(t testing.TB) *yard {
 	t.Helper()
-	api, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	return newYardAt(t, "")
+}
+
+func newYardAt(t testing.TB, host string) *yard {
+	t.Helper()
+	options := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
+	if host != "" {
+		options = append(options, client.WithHost(host))
+	}
+	api, err := client.NewClientWithOpts(options...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	y := &yard{fleet: "test-" + rand.Text(), api: api}
+	y := &yard{fleet: "test-" + rand.Text(), host: host, api: api}
 	t.Cleanup(func() {
 		y.clear(t)
 		_ = api.Close()
@@ -133,6 +148,9 @@ func (y *yard) open(t testing.TB) *docker.Provider {
 func (y *yard) openWith(t testing.TB, cfg docker.Config) *docker.Provider {
 	t.Helper()
 	cfg.Fleet = y.fleet
+	if cfg.Host == "" {
+		cfg.Host = y.host
+	}
 	p, err := docker.New(t.Context(), cfg)
 	if err != nil {
 		t.Fatalf("open: %v", err)

@@ -29,6 +29,16 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	providertest.Hostile(t, func(t *testing.T) providers.Provider { t.Helper(); return y.open(t) }, providertest.Options{
+		Image:  image,
+		System: true,
+		Limits: true,
+	})
+}
+
 func TestEngine(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)

@@ -14,6 +14,9 @@ func (p *Provider) complete(spec providers.Spec) (providers.Spec, error) {
 	if spec.Network {
 		return spec, providers.Errorf(providers.NotSupported, "the local provider gives sandboxes no network; create it with network off")
 	}
+	if spec.Runtime != "" {
+		return spec, providers.Errorf(providers.NotSupported, "the local provider has no runtime %.80q; create the sandbox without one, or have it made by the docker provider", spec.Runtime)
+	}
 	return confine.Complete(spec, p.cfg.Defaults)
 }
 

@@ -26,6 +26,8 @@ type Options struct {
 	System bool
 	// Limits says that memory, disk and processes are really limited.
 	Limits bool
+	// OwnKernel says that sandboxes have a kernel of their own, which ends with its memory or its process 1.
+	OwnKernel bool
 }
 
 // Script writes commands in the language the provider's sandboxes understand. Each returns a statement, and statements
@@ -82,7 +84,6 @@ func Run(t *testing.T, open func(t *testing.T) providers.Provider, o Options) {
 		{"trees", trees},
 		{"pause", pause},
 		{"gone", gone},
-		{"hostile", hostile},
 	}
 	for _, g := range groups {
 		t.Run(g.name, func(t *testing.T) {

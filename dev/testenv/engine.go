@@ -1,0 +1,159 @@
+package testenv
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// EngineOptions say how an engine differs from one out of the box.
+type EngineOptions struct {
+	// LiveRestore lets containers live on while the engine is away.
+	LiveRestore bool
+	// Runtimes are further OCI runtimes: name → program and its arguments.
+	Runtimes map[string][]string
+}
+
+// Engine is a Docker engine of the caller's own. It has no network but containers' loopback, touches no firewall, and
+// all it keeps is in a temporary directory. It ends with this process, however that ends.
+type Engine struct {
+	Host  string // its address
+	dir   string
+	cmd   *exec.Cmd
+	leash *os.File
+}
+
+// engineScript holds one engine. The end of its standard input, which the kernel closes with the last process of ours,
+// is the order to end the engine with all that it made; a signal's name before it, to end no more than the engine.
+const engineScript = `dir=$1
+shift
+"$@" </dev/null >>"$dir/log" 2>&1 &
+server=$!
+word=$(cat)
+[ -n "$word" ] || docker -H "unix://$dir/docker.sock" ps -aq | xargs -r docker -H "unix://$dir/docker.sock" rm -f
+kill -s "${word:-TERM}" "$server"
+wait "$server"
+[ -z "$word" ] || exit 0
+umount "$dir/data"
+rm -rf "$dir"`
+
+// StartEngine needs root, dockerd and docker.
+func StartEngine(o EngineOptions) (*Engine, error) {
+	dir, err := os.MkdirTemp("", "sandyard-engine-")
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{Host: "unix://" + filepath.Join(dir, "docker.sock"), dir: dir}
+	if err := e.configure(o); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	if err := e.start(); err != nil {
+		e.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *Engine) configure(o EngineOptions) error {
+	type runtime struct {
+		Path string   `json:"path"`
+		Args []string `json:"runtimeArgs,omitempty"`
+	}
+	runtimes := map[string]runtime{}
+	for name, command := range o.Runtimes {
+		runtimes[name] = runtime{command[0], command[1:]}
+	}
+	text, err := json.Marshal(map[string]any{"live-restore": o.LiveRestore, "runtimes": runtimes})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(e.dir, "daemon.json"), text, 0o600)
+}
+
+func (e *Engine) start() error {
+	stdin, leash, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer stdin.Close()
+	e.cmd = exec.Command("/bin/sh", "-c", engineScript, "engine", e.dir,
+		"dockerd", "--host", e.Host, "--config-file", filepath.Join(e.dir, "daemon.json"),
+		"--bridge=none", "--iptables=false", "--ip-forward=false",
+		"--containerd-namespace", filepath.Base(e.dir), "--containerd-plugins-namespace", filepath.Base(e.dir)+"-plugins",
+		"--data-root", filepath.Join(e.dir, "data"), "--exec-root", filepath.Join(e.dir, "exec"), "--pidfile", filepath.Join(e.dir, "pid"))
+	e.cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	e.cmd.Stdin, e.cmd.SysProcAttr = stdin, &syscall.SysProcAttr{Setsid: true}
+	if err := e.cmd.Start(); err != nil {
+		return errors.Join(err, leash.Close())
+	}
+	e.leash = leash
+	return e.await()
+}
+
+// await returns when the engine answers.
+func (e *Engine) await() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(e.dir, "docker.sock"))
+	}}
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ping(ctx, transport)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			log, _ := os.ReadFile(filepath.Join(e.dir, "log"))
+			return fmt.Errorf("the engine does not answer (%w): %s", err, log[max(0, len(log)-2000):])
+		}
+	}
+}
+
+func ping(ctx context.Context, transport http.RoundTripper) error {
+	ask, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://docker/_ping", nil)
+	if err != nil {
+		return err
+	}
+	answer, err := transport.RoundTrip(ask)
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusOK {
+		err = errors.New(answer.Status)
+	}
+	return errors.Join(err, answer.Body.Close())
+}
+
+// Restart ends the engine, calls meanwhile while there is none, and starts it again.
+func (e *Engine) Restart(meanwhile func()) error {
+	if _, err := e.leash.WriteString("TERM"); err != nil {
+		return err
+	}
+	if err := errors.Join(e.leash.Close(), e.cmd.Wait()); err != nil {
+		return fmt.Errorf("stop the engine: %w", err)
+	}
+	meanwhile()
+	return e.start()
+}
+
+// Close ends the engine with all its containers, and removes all it kept.
+func (e *Engine) Close() {
+	if e.leash == nil {
+		_ = os.RemoveAll(e.dir)
+		return
+	}
+	_ = e.leash.Close()
+	_ = e.cmd.Wait()
+}

@@ -1,0 +1,62 @@
+package procs
+
+import (
+	"os"
+	"time"
+)
+
+// Where the kernel lets nobody but process 1 adopt orphans, as gVisor's of 2022 does, what a command has detached is
+// a stray like those whose supervisor was killed. Which command's it was cannot be told any more, only whose not: what
+// was a stray before a command began is spared when that one is killed.
+
+// expectOrphans notes that the kernel is such a one.
+func (h *Host) expectOrphans() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.orphans = true
+}
+
+func (h *Host) expectsOrphans() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.orphans
+}
+
+// walkPatience is how long a walk over all processes may take; on such a kernel everything takes a few times longer.
+func (h *Host) walkPatience() time.Duration {
+	if h.expectsOrphans() {
+		return 4 * walkPatience
+	}
+	return walkPatience
+}
+
+// straysNow returns the strays that there are, with all below them, where a command's orphans become such.
+func (h *Host) straysNow() map[int]bool {
+	if !h.expectsOrphans() {
+		return nil
+	}
+	now := map[int]bool{}
+	for _, pid := range h.tree(nobody()) {
+		now[pid] = true
+	}
+	return now
+}
+
+// destroyStrays kills the strays that are not spared, where a command's orphans become such.
+func (h *Host) destroyStrays(spared map[int]bool) {
+	if !h.expectsOrphans() {
+		return
+	}
+	s := nobody()
+	s.spared = spared
+	if len(h.tree(s)) > 0 {
+		h.destroy(s, s.gone)
+	}
+}
+
+// nobody is a supervisor that has never been, below whom there is nothing: only strays are its.
+func nobody() *supervisor {
+	gone := make(chan struct{})
+	close(gone)
+	return &supervisor{pid: -os.Getpid(), gone: gone}
+}

@@ -1,0 +1,16 @@
+package jobs
+
+import "slices"
+
+// checkRuntime refuses a runtime that the server does not offer: a weaker one than the default is the operator's to
+// allow.
+func (k Catalog) checkRuntime(field, name string) error {
+	switch {
+	case name == "" || slices.Contains(k.Runtimes, name):
+		return nil
+	case len(k.Runtimes) == 0:
+		return invalid(field, "this server offers no choice of runtimes, so leave it out; its operator can name some in SANDBOX_RUNTIMES")
+	default:
+		return invalid(field, "unknown runtime %.80q; this server offers %v", name, k.Runtimes)
+	}
+}

@@ -1,0 +1,80 @@
+package docker
+
+import (
+	"context"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/system"
+	"github.com/docker/go-units"
+
+	"sandyard/providers"
+)
+
+// runtimes are the OCI runtimes that the engine knows, as far as it was asked: name → program.
+type runtimes struct {
+	mu    sync.Mutex
+	known map[string]string
+}
+
+func (r *runtimes) program(name string) (string, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	program, ok := r.known[name]
+	return program, ok
+}
+
+// learn replaces what is known and returns the names that may be chosen.
+func (r *runtimes) learn(engine map[string]system.RuntimeWithStatus) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.known = map[string]string{}
+	for name, runtime := range engine {
+		if !isShim(name) {
+			r.known[name] = runtime.Path
+		}
+	}
+	return slices.Sorted(maps.Keys(r.known))
+}
+
+// isShim says whether name is that of a shim of containerd, which engines from 23 on take without being told of it.
+func isShim(name string) bool { return strings.HasPrefix(name, "io.containerd.") }
+
+// checkRuntime refuses a runtime that the engine does not know, which it would only say when the container starts. The
+// engine is asked about every unknown one, for its configuration can be loaded anew.
+func (p *Provider) checkRuntime(ctx context.Context, name string) error {
+	if _, known := p.runtimes.program(name); name == "" || known || isShim(name) {
+		return nil
+	}
+	info, err := p.api.Info(ctx)
+	if err != nil {
+		return translate(err, "ask the docker engine for its runtimes")
+	}
+	if known := p.runtimes.learn(info.Runtimes); !slices.Contains(known, name) {
+		return providers.Errorf(providers.Invalid, "the docker engine has no runtime %.80q, it has %s; name one of these, or install it "+
+			"and add it to \"runtimes\" in the engine's daemon.json", name, strings.Join(known, ", "))
+	}
+	return nil
+}
+
+// isGVisor says whether sandboxes under the runtime have gVisor's kernel.
+func (p *Provider) isGVisor(runtime string) bool {
+	program, _ := p.runtimes.program(runtime)
+	return path.Base(program) == "runsc" || strings.HasPrefix(runtime, "io.containerd.runsc.")
+}
+
+// Threads of the machine that gVisor takes: for every process of the sandbox up to eleven were seen, and some of its own.
+const threadsPerProcess, threadsOfKernel = 16, 512
+
+// fitGVisor makes limits of processes that count the sandbox's own: the control group sees the threads of gVisor's
+// kernel, which dies when it cannot start another. Its kernel counts the processes of a user, of which there is one.
+func fitGVisor(r *container.Resources) {
+	own := *r.PidsLimit
+	threads := own*threadsPerProcess + threadsOfKernel
+	r.PidsLimit = &threads
+	r.Ulimits = append(r.Ulimits, &units.Ulimit{Name: "nproc", Soft: own, Hard: own})
+}

@@ -1,0 +1,102 @@
+package providertest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"sandyard/providers"
+)
+
+// Hostile runs, in real sandboxes of the provider that open returns, the programs that a sandbox is there for. Each must
+// get nowhere, and leave a sandbox that goes on or has ended cleanly, with other sandboxes and the machine untouched.
+func Hostile(t *testing.T, open func(t *testing.T) providers.Provider, o Options) {
+	t.Helper()
+	s := &suite{Options: o, open: open, caps: open(t).Capabilities()}
+	for _, attack := range []struct {
+		name string
+		run  func(*testing.T, *suite)
+	}{
+		{"fork bomb", forkBomb},
+		{"processes are counted", processesAreCounted},
+		{"memory hog", memoryHog},
+		{"disk filler", diskFiller},
+		{"filler of temporary files", tempFiller},
+		{"filler of inodes", inodeFiller},
+		{"open files", fileHoarder},
+		{"much output", gibibyteOfOutput},
+		{"processor hog", processorHog},
+		{"system calls", systemCalls},
+		{"the machine's files", machinesFiles},
+		{"becoming root", becomingRoot},
+		{"network", noNetwork},
+		{"links", links},
+		{"links that change", flippingLinks},
+		{"beset guest", besetGuest},
+		{"killed guest", killedGuest},
+		{"false guest", falseGuest},
+		{"neighbours", neighbours},
+	} {
+		t.Run(attack.name, func(t *testing.T) {
+			t.Parallel()
+			attack.run(t, s)
+		})
+	}
+}
+
+// python is a command that runs a program, with args in sys.argv.
+func python(program string, args ...string) providers.Command {
+	return providers.Command{Argv: append([]string{"python3", "-c", program}, args...), Timeout: 5 * time.Minute}
+}
+
+// goesOn fails unless the sandbox takes commands and files.
+func goesOn(t *testing.T, r room) {
+	t.Helper()
+	if res := shell(t, r, "echo on"); string(res.Stdout) != "on\n" || res.OOMKilled {
+		t.Errorf("afterwards got %s", show(res))
+	}
+	if _, err := r.Stat(within(t), "."); err != nil {
+		t.Errorf("afterwards stat: %v", err)
+	}
+}
+
+// endsCleanly fails unless the sandbox is told to have died, can be removed, and was not ended for something else.
+func endsCleanly(t *testing.T, r room, err error, why string) {
+	t.Helper()
+	if !errors.Is(err, providers.ErrLost) || !strings.Contains(err.Error(), why) {
+		t.Errorf("the command answers %v; want ErrLost that speaks of %q", err, why)
+	}
+	if _, err := r.worker.Open(within(t), r.id); !errors.Is(err, providers.ErrLost) {
+		t.Errorf("open answers %v, want ErrLost", err)
+	}
+	if err := r.worker.Delete(within(t), r.id); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+}
+
+// said are the lines that a program printed, as "name rest".
+func said(res providers.Result) map[string]string {
+	lines := map[string]string{}
+	for line := range strings.Lines(string(res.Stdout)) {
+		name, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		lines[name] = rest
+	}
+	return lines
+}
+
+// until runs cmd beside the test, and returns when ready is true of the sandbox. The answer comes when it ends.
+func until(t *testing.T, r room, cmd providers.Command, ready func() bool) <-chan error {
+	t.Helper()
+	cmd.Name = newID(t)
+	ended := make(chan error, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(stop)
+	go func() {
+		_, err := r.Run(ctx, cmd)
+		ended <- err
+	}()
+	eventually(t, "the program is at work", ready)
+	return ended
+}

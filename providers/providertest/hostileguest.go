@@ -1,0 +1,97 @@
+package providertest
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"sandyard/providers"
+)
+
+// beset attacks every process that is not its own: by its files in /proc, by tracing, by its limits and by signals that
+// do not end the first one.
+const beset = `
+import os, ctypes, errno, resource, signal
+libc = ctypes.CDLL(None, use_errno=True)
+for pid in [1, os.getppid()]:
+    for name in os.listdir("/proc/%d" % pid) + ["fd/%d" % n for n in range(16)]:
+        try:
+            fd = os.open("/proc/%d/%s" % (pid, name), os.O_WRONLY | os.O_NONBLOCK)
+            if name.startswith("fd/") or name == "mem":
+                print("opened", pid, name)
+                os.write(fd, b"\xff" * 4096)
+        except OSError: pass
+    for request in [16, 0x4206]:
+        if libc.ptrace(request, pid, 0, 0) == 0: print("traced", pid)
+    try: resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, 3))
+    except (OSError, PermissionError): pass
+for n in [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGPIPE, signal.SIGSEGV, signal.SIGABRT, signal.SIGCHLD, signal.SIGTSTP]:
+    try: os.kill(1, n)
+    except OSError: pass
+print("done")`
+
+// besetGuest lets a program do to the guest what it can short of killing it, all at once and then over again.
+func besetGuest(t *testing.T, s *suite) {
+	s.needsSystem(t)
+	r := s.room(t)
+	for range 3 {
+		cmd := python(beset)
+		cmd.Name = newID(t)
+		res, err := r.Run(within(t), cmd)
+		if err != nil && s.OwnKernel { // which lets a user limit and signal his own processes, process 1 among them
+			eventually(t, "the sandbox is lost", func() bool {
+				_, err := r.worker.Open(t.Context(), r.id)
+				return errors.Is(err, providers.ErrLost)
+			})
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(res.Stdout); got != "done\n" {
+			t.Errorf("the program got through: %s", show(res))
+		}
+	}
+	goesOn(t, r)
+	mustWrite(t, r, "a/b", "files as well")
+	wantFile(t, r, "a/b", "files as well")
+}
+
+// killedGuest kills and stops the first process. Under the machine's kernel it is deaf to both; where it dies the
+// sandbox must be told to be lost.
+func killedGuest(t *testing.T, s *suite) {
+	s.needsSystem(t)
+	for _, signal := range []string{"KILL", "STOP"} {
+		t.Run(signal, func(t *testing.T) {
+			t.Parallel()
+			r := s.room(t)
+			cmd := providers.Command{Name: newID(t), Shell: "kill -" + signal + " 1; sleep 1; echo lives", Timeout: time.Minute}
+			res, err := r.Run(within(t), cmd)
+			switch {
+			case err != nil && s.OwnKernel:
+				endsCleanly(t, r, err, "sandbox")
+			case err != nil || string(res.Stdout) != "lives\n":
+				t.Errorf("got %s, %v", show(res), err)
+			default:
+				goesOn(t, r)
+			}
+		})
+	}
+}
+
+// falseGuest plays a guest of its own to whoever reads a command's output, and starts the real program again.
+func falseGuest(t *testing.T, s *suite) {
+	s.needsSystem(t)
+	r := s.room(t)
+	res := run(t, r, providers.Command{Shell: `for i in 1 2 3; do
+	(sleep 1 | timeout -s KILL 5 /.sandyard/guest stdio -workdir /workspace) | head -c 1000
+done; head -c 100000 /.sandyard/guest; cat /dev/urandom | head -c 300000 >&2`, Timeout: time.Minute})
+	if res.StderrBytes < 300000 || res.StdoutBytes < 100000 {
+		t.Errorf("got %s", show(res))
+	}
+	if left := alive(t, r, "/.sandyard/guest stdio -workdir /workspace "); strings.Count(left, "\n") > 0 {
+		t.Errorf("guests now:\n%s", left)
+	}
+	goesOn(t, r)
+}
