@@ -46,6 +46,7 @@ type Guest struct {
 	claim   *claim
 	birth   birth
 	access  access
+	outward outward
 	users   []string // names of the one user
 	log     *slog.Logger
 	worker  http.Handler
@@ -65,6 +66,7 @@ func New(o Options) (*Guest, error) {
 		claim: newClaim(o.Unclaimed), rest: newRest(),
 	}
 	g.watch = newWatchers(g.files)
+	g.outward.came = make(chan struct{})
 	g.worker = checkUser(g.users, g.workerRoutes())
 	g.outside = g.access.guard(checkUser(g.users, g.envdRoutes(true)))
 	g.worker, g.outside = g.rest.watch(g.worker), g.rest.watch(g.outside)
@@ -79,6 +81,7 @@ func (g *Guest) Abandoned() <-chan struct{} { return g.claim.abandoned }
 
 // Close kills every command and ends every watcher.
 func (g *Guest) Close() {
+	g.outward.shut()
 	g.rest.close()
 	g.watch.close()
 	g.host.Close()
@@ -91,6 +94,7 @@ func (g *Guest) workerRoutes() http.Handler {
 	mux.HandleFunc("POST "+dialect.InitPath, g.initSandbox)
 	mux.HandleFunc("GET "+dialect.TreePath, g.packTree)
 	mux.HandleFunc("POST "+dialect.TreePath, g.unpackTree)
+	mux.HandleFunc("PUT "+dialect.NetworkPath, g.setNetwork)
 	mux.HandleFunc("GET "+dialect.ExecsPath, g.listExecs)
 	mux.HandleFunc("GET "+dialect.ExecsPath+"/{name}", g.showExec)
 	mux.HandleFunc("DELETE "+dialect.ExecsPath+"/{name}", g.forgetExec)

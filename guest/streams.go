@@ -33,6 +33,8 @@ func (g *Guest) converse(conn io.ReadWriteCloser) {
 		g.log.Error("start the stream multiplexer", "error", err)
 		return
 	}
+	g.outward.attach(session)
+	defer g.outward.detach(session)
 	var work sync.WaitGroup
 	worker, outside := serve(&work, g.worker, session.Addr()), serve(&work, g.outside, session.Addr())
 	for {

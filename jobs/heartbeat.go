@@ -62,6 +62,9 @@ func (w *Worker) adopt(ctx context.Context) {
 		w.log.InfoContext(ctx, "sandbox adopted from a dead node", "sandbox_id", id)
 	}
 	w.queue.send(ctx, tasks)
+	if len(ids) > 0 {
+		w.tendNetworks()
+	}
 }
 
 func keys(m map[models.Held]*attempt) []models.Held {

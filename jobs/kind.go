@@ -43,6 +43,7 @@ func kinds() map[string]func() Args {
 		models.KindPause:  func() Args { return &Pause{} },
 		models.KindResume: func() Args { return &Resume{} },
 		"timeout":         func() Args { return &SetTimeout{} },
+		"egress":          func() Args { return &SetEgress{} },
 		"exec":            func() Args { return &Exec{} },
 		"exec_wait":       func() Args { return &ExecWait{} },
 		"exec_stdin":      func() Args { return &ExecStdin{} },

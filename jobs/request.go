@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"time"
 
+	"sandyard/egress"
 	"sandyard/models"
 	"sandyard/providers"
 )
@@ -22,7 +23,8 @@ type CreateSandbox struct {
 	MemoryMB             int64             `json:"memory_mb,omitempty" doc:"Memory and swap; default 512"`
 	DiskMB               int64             `json:"disk_mb,omitempty" doc:"Size of the work directory, which counts towards memory; default 256"`
 	Pids                 int64             `json:"pids,omitempty" doc:"Processes and threads; default 256"`
-	Network              bool              `json:"network,omitempty" doc:"Default false: no network at all"`
+	Network              bool              `json:"network,omitempty" doc:"Every public address may be reached, as with egress.allow [\"*\"]. Default false: no network at all"`
+	Egress               *egress.Policy    `json:"egress,omitempty" doc:"What may be reached of the outside, through a proxy that programs find in HTTP_PROXY and the like. Private and special addresses are closed in any case, unless the operator opens them"`
 	Runtime              string            `json:"runtime,omitempty" maxLength:"64" doc:"OCI runtime that it runs under, such as runsc (gVisor, a kernel of its own); one that the server offers. Default is the template's, else the server's"`
 	TimeoutSeconds       float64           `json:"timeout_seconds,omitempty" doc:"It ends that long after it started, whatever it does; default 3600, at most 86400"`
 	OnTimeout            string            `json:"on_timeout,omitempty" enum:"delete,pause" doc:"Default delete"`
@@ -123,7 +125,10 @@ func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, err
 		box.Key = &c.Key
 	}
 	c.Foreign.apply(box)
-	spec := sandboxSpec{Env: c.Env, Network: c.Network, Public: c.Foreign.Public, Resources: providers.Resources{
+	if box.Egress, err = c.egress(); err != nil {
+		return nil, err
+	}
+	spec := sandboxSpec{Env: c.Env, Public: c.Foreign.Public, Resources: providers.Resources{
 		CPUs: c.CPUs, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB, Pids: c.Pids,
 	}}
 	if err := from.apply(box, &spec); err != nil {

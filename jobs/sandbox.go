@@ -29,7 +29,6 @@ type Create struct {
 type sandboxSpec struct {
 	Env       map[string]string   `json:"env,omitempty"`
 	Resources providers.Resources `json:"resources"`
-	Network   bool                `json:"network"`
 	Public    bool                `json:"public,omitempty"` // for the edge: the ports need no token
 	fromTemplate
 }
@@ -54,6 +53,9 @@ func (*Create) run(ctx context.Context, a *attempt) (result, error) {
 		if err = a.w.buildHere(ctx, box, build); err == nil {
 			made, err = a.w.provider.Create(ctx, spec)
 		}
+	}
+	if err == nil {
+		err = a.offerNetwork(ctx, box) // which the start command may need
 	}
 	if err == nil {
 		err = a.startUp(ctx, box)
@@ -96,7 +98,7 @@ func (a *attempt) takeSandbox(ctx context.Context) (models.Sandbox, error) {
 func providerSpec(box models.Sandbox) (providers.Spec, error) {
 	s, err := specOf(box)
 	return providers.Spec{
-		ID: box.ID, Image: box.Image, Env: s.Env, WorkDir: s.WorkDir, Runtime: s.Runtime, Resources: s.Resources, Network: s.Network,
+		ID: box.ID, Image: box.Image, Env: s.Env, WorkDir: s.WorkDir, Runtime: s.Runtime, Resources: s.Resources,
 	}, err
 }
 
@@ -184,7 +186,10 @@ func (*Resume) run(ctx context.Context, a *attempt) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	return result{change: models.Change{To: models.SandboxRunning}}, p.Resume(ctx, a.job.SandboxID)
+	return result{
+		change:  models.Change{To: models.SandboxRunning},
+		settled: func(context.Context) error { a.w.tendNetworks(); return nil },
+	}, p.Resume(ctx, a.job.SandboxID)
 }
 
 func (a *attempt) pauser() (providers.Pauser, error) {

@@ -33,6 +33,7 @@ type WorkerConfig struct {
 	Pool         PoolSizes
 	Lease        time.Duration // how long a job or a sandbox waits for a worker that has gone silent
 	Grace        time.Duration // how long Stop waits for running jobs before it hands them over
+	Egress       Egress        // nil = sandboxes reach nothing, whatever their policies say
 	// Reconcile is the time between comparisons of the engine with the tables; 0 = never.
 	Reconcile time.Duration
 	// ReconcileGrace is how long a difference that may pass by itself is left alone.
@@ -54,6 +55,9 @@ type Worker struct {
 	admit    sync.Mutex // held from counting sandboxes to taking one more
 	lease    time.Duration
 	grace    time.Duration
+	egress   Egress
+	networks chan struct{} // look after them now
+	policies sync.Mutex    // held from a look at the rows of policies until they hold
 	webhooks *Webhooks
 	metrics  *Metrics
 	signer   *passes.Signer
@@ -79,12 +83,15 @@ type Worker struct {
 // NewWorker makes a worker. Start sets it to work.
 func NewWorker(c WorkerConfig) *Worker {
 	rdb := NewRedis(c.Redis)
+	if c.Egress == nil {
+		c.Egress = noEgress{}
+	}
 	name := c.Provider.Capabilities().Provider
 	w := &Worker{
 		store: c.Store, queue: NewQueue(rdb, c.Log), provider: c.Provider, rdb: rdb, redis: c.Redis,
 		node: models.Node{ID: models.NewID("n"), Provider: name, Engine: c.Engine, Slots: c.Slots, Gateway: c.Gateway},
 		room: c.MaxSandboxes, pool: c.Pool,
-		lease: c.Lease, grace: c.Grace, webhooks: c.Webhooks, metrics: c.Metrics, signer: c.Signer,
+		lease: c.Lease, grace: c.Grace, egress: c.Egress, networks: make(chan struct{}, 1), webhooks: c.Webhooks, metrics: c.Metrics, signer: c.Signer,
 		log:   c.Log.With("provider", name),
 		slots: make(chan struct{}, c.Slots), kick: make(chan struct{}, 1), quit: make(chan struct{}),
 		lanes: map[models.Lane]chan struct{}{
@@ -118,6 +125,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	w.loops.Go(w.beatLoop)
 	w.loops.Go(w.interruptLoop)
 	w.reconcile(ctx)
+	w.loops.Go(w.networkLoop)
 	if pool, ok := w.provider.(providers.Pooler); ok {
 		w.loops.Go(func() { w.stockLoop(ctx, pool) })
 	}

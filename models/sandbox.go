@@ -38,6 +38,7 @@ type Sandbox struct {
 	Observed        *string
 	ObservedAt      *time.Time
 	Spec            json.RawMessage   `gorm:"type:jsonb"`
+	Egress          json.RawMessage   `gorm:"type:jsonb"` // where it may connect to; nil = nowhere
 	Labels          map[string]string `gorm:"serializer:json;type:jsonb"`
 	NextSeq         int64
 	TimeoutMS       int64  `gorm:"column:timeout_ms"`

@@ -5,6 +5,7 @@ package providers
 import (
 	"context"
 	"io"
+	"net"
 	"time"
 )
 
@@ -47,6 +48,18 @@ type PoolClass struct {
 	Spec Spec // without an id
 	Min  int  // wait always
 	Max  int  // wait when as many were made within the last minute
+}
+
+// Networker is a Sandbox whose programs can be offered a way to the outside. Where it leads is for the provider's
+// Outbound to say. The call is idempotent, and holds for commands that start after it.
+type Networker interface {
+	SetNetwork(ctx context.Context, on bool) error
+}
+
+// Outbound makes the connections that sandboxes ask for. A provider is given it by its worker.
+type Outbound interface {
+	// Serve serves the streams of one sandbox until next fails, which is when its link ends, and cuts what is left.
+	Serve(sandbox string, next func() (net.Conn, error))
 }
 
 // Sandbox is the inside of one running sandbox.
@@ -139,7 +152,6 @@ type Spec struct {
 	WorkDir   string            // absolute; empty = /workspace
 	Runtime   string            // the engine's OCI runtime; empty = the provider's default
 	Resources Resources
-	Network   bool // false = no network but loopback
 	Labels    map[string]string
 }
 
@@ -236,7 +248,7 @@ type Capabilities struct {
 	PauseMemory Support `json:"pause_memory" doc:"Pause keeps processes and memory"`
 	SplitOutput Support `json:"split_output" doc:"stdout and stderr arrive apart"`
 	Stdin       Support `json:"stdin"`
-	Network     Support `json:"network"`
+	Network     Support `json:"network" doc:"emulated: connections to the outside go through a proxy, see egress"`
 	// PerNode says that a sandbox lives on the machine of one worker, so its jobs must run there.
 	PerNode bool `json:"per_node"`
 	// Warning is what to know before trusting the backend with something. Empty = nothing.

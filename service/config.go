@@ -95,6 +95,7 @@ type API struct {
 	PublicMetrics bool   `env:"PUBLIC_METRICS" envDefault:"false" doc:"/metrics of the API needs no key"`
 	Edge          string `env:"EDGE_ADDR" envDefault:":8090" doc:"where the API listens for traffic to the inside of sandboxes; empty = nowhere"`
 	Scheme        string `env:"EDGE_SCHEME" envDefault:"http" doc:"http, or https where a proxy with TLS stands before the edge"`
+	Internet      bool   `env:"E2B_INTERNET" envDefault:"true" doc:"sandboxes of E2B's clients may reach every public address unless they say allowInternetAccess false, as those clients expect"`
 	Domain        string `env:"EDGE_DOMAIN" envDefault:"localhost:8090" doc:"where clients reach that: a sandbox's port is at {port}-{sandbox}.{domain}"`
 }
 
@@ -117,11 +118,29 @@ type Callbacks struct {
 	Allow []netip.Prefix `env:"WEBHOOK_ALLOW_CIDRS" doc:"loopback, private and other special addresses that webhooks may reach, comma-separated CIDRs; default none"`
 }
 
+// Egress configures what sandboxes may reach whose policies let them.
+type Egress struct {
+	EgressAllow       []netip.Prefix `env:"EGRESS_ALLOW_CIDRS" doc:"loopback, private and other special addresses that sandboxes may reach whose egress.allow names them, comma-separated CIDRs; default none"`
+	EgressDeny        []netip.Prefix `env:"EGRESS_DENY_CIDRS" doc:"public addresses that no sandbox may reach, such as your own, comma-separated CIDRs"`
+	EgressConnections int            `env:"EGRESS_CONNECTIONS" envDefault:"128" doc:"connections to the outside that one sandbox may have at once"`
+	EgressRate        int            `env:"EGRESS_BYTES_PER_SECOND" envDefault:"0" doc:"what one sandbox may send to and receive from the outside; 0 = no limit"`
+	EgressIdle        time.Duration  `env:"EGRESS_IDLE_TIMEOUT" envDefault:"10m" doc:"how long a connection to the outside may be silent"`
+}
+
+func (c Egress) validate() error {
+	var idle error
+	if c.EgressIdle < time.Second {
+		idle = fmt.Errorf("EGRESS_IDLE_TIMEOUT is %v, it must be at least 1s", c.EgressIdle)
+	}
+	return errors.Join(positive("EGRESS_CONNECTIONS", c.EgressConnections), notNegative("EGRESS_BYTES_PER_SECOND", c.EgressRate), idle)
+}
+
 // Worker configures cmd/worker.
 type Worker struct {
 	Common
 	Sandboxes
 	Callbacks
+	Egress
 	Health       string        `env:"HEALTH_ADDR" envDefault:":8081" doc:"where a worker or scheduler answers /healthz, /readyz and /metrics"`
 	Fleet        string        `env:"SANDYARD_FLEET" envDefault:"sandyard" doc:"names this installation on its engines; a worker removes what carries the name and is not in its database"`
 	DockerHost   string        `env:"DOCKER_HOST" doc:"the Docker engine; default its usual socket"`
@@ -142,7 +161,7 @@ type Worker struct {
 
 // Validate says everything that is wrong.
 func (c Worker) Validate() error {
-	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), atLeast("LEASE", c.Lease, time.Second),
+	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), c.Egress.validate(), atLeast("LEASE", c.Lease, time.Second),
 		atLeast("RECONCILE_EVERY", c.Reconcile, 100*time.Millisecond), atLeast("RECONCILE_GRACE", c.Patience, 0), positive("WORKER_SLOTS", c.Slots),
 		positive("MAX_SANDBOXES", c.MaxSandboxes), notNegative("POOL_SIZE", c.PoolSize), notNegative("POOL_MAX", c.PoolMax))
 }

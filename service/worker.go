@@ -32,7 +32,9 @@ func RunWorker(ctx context.Context, c Worker, log *slog.Logger) error {
 
 // Work opens the provider and takes jobs until ctx ends.
 func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log *slog.Logger) error {
-	backend, err := openProvider(ctx, c, log)
+	outside := newEgress(c.Egress, p, log)
+	countEgress(reg, outside)
+	backend, err := openProvider(ctx, c, outside, log)
 	if err != nil {
 		return err
 	}
@@ -52,7 +54,7 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	}
 	w := jobs.NewWorker(jobs.WorkerConfig{
 		Store: p.Store, Redis: p.redis, Provider: backend, Engine: engine, Slots: c.Slots, MaxSandboxes: c.MaxSandboxes,
-		Pool: jobs.PoolSizes{Min: c.PoolSize, Max: c.PoolMax}, Gateway: d.url, Signer: d.signer, Lease: c.Lease, Grace: c.Grace,
+		Pool: jobs.PoolSizes{Min: c.PoolSize, Max: c.PoolMax}, Gateway: d.url, Signer: d.signer, Egress: outside, Lease: c.Lease, Grace: c.Grace,
 		Reconcile: c.Reconcile, ReconcileGrace: c.Patience, Webhooks: jobs.NewWebhooks(p.Store, p.Queue, c.Allow, log),
 		Metrics: jobs.NewMetrics(reg), Log: log,
 	})
@@ -65,17 +67,17 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	return nil
 }
 
-func openProvider(ctx context.Context, c Worker, log *slog.Logger) (providers.Provider, error) {
+func openProvider(ctx context.Context, c Worker, outside providers.Outbound, log *slog.Logger) (providers.Provider, error) {
 	guest, err := c.guest()
 	if err != nil {
 		return nil, fmt.Errorf("find the guest: %w", err)
 	}
 	p, err := catalog.Open(ctx, c.Provider, catalog.Config{
 		Docker: docker.Config{
-			Host: c.DockerHost, Fleet: c.Fleet, GuestPath: guest, Runtime: c.Runtime, Pull: c.Pull, Logger: log,
+			Host: c.DockerHost, Fleet: c.Fleet, GuestPath: guest, Runtime: c.Runtime, Pull: c.Pull, Outbound: outside, Logger: log,
 			Pool: docker.Pool{Size: c.PoolSize, Max: c.PoolMax},
 		},
-		Local: local.Config{Dir: c.LocalDir, Fleet: c.Fleet, GuestPath: guest, Logger: log},
+		Local: local.Config{Dir: c.LocalDir, Fleet: c.Fleet, GuestPath: guest, Outbound: outside, Logger: log},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open provider %s: %w", c.Provider, err)

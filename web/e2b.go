@@ -23,6 +23,8 @@ type E2B struct {
 	// Domain is where the edge is reached: a port of a sandbox is at {port}-{id}.{domain}.
 	Domain string
 	Scheme string // of the URLs of ports; empty = http
+	// NoInternet keeps sandboxes from the internet that only ask for all of it, as these clients do unless told otherwise.
+	NoInternet bool
 }
 
 func (c *E2B) address() passes.Address {
@@ -33,7 +35,7 @@ func (c *E2B) address() passes.Address {
 const e2bPatience = 55 * time.Second
 
 func (s *Server) addE2B(c E2B) {
-	e := &e2b{Server: s, signer: c.Signer, domain: c.Domain}
+	e := &e2b{Server: s, signer: c.Signer, domain: c.Domain, noInternet: c.NoInternet}
 	for _, base := range []string{"/sandboxes", "/v2/sandboxes"} {
 		s.app.Use(base, e.serve)
 		s.app.Post(base, e.create)
@@ -46,6 +48,7 @@ func (s *Server) addE2B(c E2B) {
 	s.app.Post("/sandboxes/:id/pause", e.pause)
 	s.app.Post("/sandboxes/:id/resume", e.resume)
 	s.app.Post("/sandboxes/:id/timeout", e.setTimeout)
+	s.app.Put("/sandboxes/:id/network", e.setNetwork)
 	s.app.Post("/sandboxes/:id/refreshes", e.refresh)
 	s.app.Get("/sandboxes/:id/metrics", e.metrics)
 	s.app.Get("/sandboxes/:id/logs", e.logsV1)
@@ -55,8 +58,9 @@ func (s *Server) addE2B(c E2B) {
 // e2b is the Server as E2B's clients see it.
 type e2b struct {
 	*Server
-	signer *passes.Signer
-	domain string
+	signer     *passes.Signer
+	domain     string
+	noInternet bool
 }
 
 // e2bError is the body of E2B's errors.

@@ -19,8 +19,7 @@ const e2bBase = "base"
 // e2bTimeout is how long a sandbox lives that says nothing about it, in seconds.
 const e2bTimeout = 15
 
-// e2bCreate is the body of a create. What no server without E2B's cloud can do is refused, not ignored; only the
-// wish for internet access is taken as nobody's, because clients send it unasked.
+// e2bCreate is the body of a create. What no server without E2B's cloud can do is refused, not ignored.
 type e2bCreate struct {
 	TemplateID string            `json:"templateID"`
 	Timeout    *float64          `json:"timeout"`
@@ -31,8 +30,10 @@ type e2bCreate struct {
 		Enabled bool `json:"enabled"`
 	} `json:"autoResume"`
 	AutoPauseMemory *bool `json:"autoPauseMemory"`
-	Network         *struct {
+	Internet        *bool `json:"allow_internet_access"`
+	Network         struct {
 		AllowPublicTraffic bool `json:"allowPublicTraffic"`
+		e2bEgress
 	} `json:"network"`
 	VolumeMounts []json.RawMessage `json:"volumeMounts"`
 	MCP          json.RawMessage   `json:"mcp"`
@@ -48,18 +49,20 @@ func (b e2bCreate) unsupported() error {
 			return newProblem(http.StatusBadRequest, "unsupported_operation", what+" is not supported here")
 		}
 	}
-	return nil
+	return b.Network.unsupported()
 }
 
 // wish says in our terms what the body asks for.
 func (e *e2b) wish(ctx context.Context, b e2bCreate) (jobs.CreateSandbox, error) {
 	w := jobs.CreateSandbox{
 		Template: b.TemplateID, Env: b.EnvVars, TimeoutSeconds: e2bTimeout, AutoResume: b.AutoResume != nil && b.AutoResume.Enabled,
-		Foreign: jobs.Foreign{Metadata: b.Metadata, NeverIdle: true, Public: b.Network != nil && b.Network.AllowPublicTraffic},
+		Foreign: jobs.Foreign{Metadata: b.Metadata, NeverIdle: true, Public: b.Network.AllowPublicTraffic},
 	}
 	if err := b.unsupported(); err != nil {
 		return w, err
 	}
+	policy := e.egress(b.Network.e2bEgress, b.Internet)
+	w.Egress = &policy
 	if b.Timeout != nil {
 		w.TimeoutSeconds = max(*b.Timeout, 1)
 	}

@@ -64,7 +64,9 @@ type e2bLifecycle struct {
 }
 
 type e2bNetwork struct {
-	AllowPublicTraffic bool `json:"allowPublicTraffic"`
+	AllowPublicTraffic bool     `json:"allowPublicTraffic"`
+	AllowOut           []string `json:"allowOut,omitempty"`
+	DenyOut            []string `json:"denyOut,omitempty"`
 }
 
 // e2bSpec is what these documents show of a sandbox's wish.
@@ -129,6 +131,7 @@ func (e *e2b) detail(b models.Sandbox) e2bDetail {
 		e2bListed: e.listed(b), EnvdAccessToken: e.signer.Access(b.ID), Domain: e.domainOf(),
 		Lifecycle: e2bLifecycle{OnTimeout: "kill", AutoResume: b.AutoResume}, Network: e2bNetwork{AllowPublicTraffic: e2bSpecOf(b).Public},
 	}
+	d.Internet, d.Network.AllowOut, d.Network.DenyOut = e2bEgressOf(b)
 	if b.OnTimeout == "pause" {
 		d.Lifecycle.OnTimeout = "pause"
 	}

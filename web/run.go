@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"sandyard/egress"
 	"sandyard/jobs"
 	"sandyard/models"
 )
@@ -22,7 +23,8 @@ type RunBody struct {
 	MemoryMB int64             `json:"memory_mb,omitempty" doc:"Memory and swap; default 512"`
 	DiskMB   int64             `json:"disk_mb,omitempty" doc:"Size of the work directory; default 256"`
 	Pids     int64             `json:"pids,omitempty" doc:"Processes and threads; default 256"`
-	Network  bool              `json:"network,omitempty" doc:"Default false: no network at all"`
+	Network  bool              `json:"network,omitempty" doc:"Every public address may be reached. Default false: no network at all"`
+	Egress   *egress.Policy    `json:"egress,omitempty" doc:"What may be reached of the outside"`
 	Files    []jobs.Write      `json:"files,omitempty" maxItems:"100" doc:"Written before the command starts"`
 	jobs.Exec
 	Submit
@@ -56,7 +58,7 @@ func (b RunBody) sandbox() jobs.CreateSandbox {
 	command := max(b.TimeoutSeconds, jobs.DefaultExecTimeout.Seconds())
 	return jobs.CreateSandbox{
 		Template: b.Template, Image: b.Image, Provider: b.Provider, Labels: b.Labels, CPUs: b.CPUs, MemoryMB: b.MemoryMB,
-		DiskMB: b.DiskMB, Pids: b.Pids, Network: b.Network,
+		DiskMB: b.DiskMB, Pids: b.Pids, Network: b.Network, Egress: b.Egress,
 		TimeoutSeconds: min(max(command+600, jobs.DefaultTimeout.Seconds()), jobs.MaxTimeout.Seconds()),
 	}
 }

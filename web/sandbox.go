@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"sandyard/egress"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
@@ -26,7 +27,8 @@ type Sandbox struct {
 	Labels               map[string]string `json:"labels"`
 	Node                 *string           `json:"node,omitempty" doc:"The worker that holds it"`
 	Resources            Resources         `json:"resources"`
-	Network              bool              `json:"network"`
+	Network              bool              `json:"network" doc:"It may connect to somewhere"`
+	Egress               *egress.Policy    `json:"egress,omitempty" doc:"Where it may connect to; absent = nowhere"`
 	Ports                []int             `json:"ports,omitempty" doc:"Where its template's programs listen"`
 	MCPURL               string            `json:"mcp_url,omitempty" doc:"Its template's MCP server, with the token that lets you in; whoever has the URL is let in"`
 	VSCodeURL            string            `json:"vscode_url,omitempty" doc:"Its template's editor, with the token that lets you in; whoever has the URL is let in"`
@@ -59,7 +61,6 @@ type Resources struct {
 func (s *Server) sandboxDoc(b models.Sandbox) Sandbox {
 	var spec struct {
 		Resources  providers.Resources `json:"resources"`
-		Network    bool                `json:"network"`
 		Runtime    string              `json:"runtime"`
 		Public     bool                `json:"public"`
 		Ports      []int               `json:"ports"`
@@ -70,7 +71,7 @@ func (s *Server) sandboxDoc(b models.Sandbox) Sandbox {
 	doc := Sandbox{
 		ID: b.ID, Key: b.Key, State: string(b.State), Desired: b.Desired, Observed: b.Observed, ObservedAt: b.ObservedAt,
 		Provider: b.Provider, Template: b.Template, Image: b.Image, Labels: b.Labels, Node: b.NodeID,
-		Resources: Resources(spec.Resources), Network: spec.Network, Runtime: spec.Runtime, Ports: spec.Ports,
+		Resources: Resources(spec.Resources), Network: len(b.Egress) > 0, Egress: egressDoc(b), Runtime: spec.Runtime, Ports: spec.Ports,
 		TimeoutSeconds: float64(b.TimeoutMS) / 1000, OnTimeout: b.OnTimeout, AutoResume: b.AutoResume, IdleTimeoutSeconds: float64(b.IdleTimeoutMS) / 1000,
 		MaxLifetimeSeconds: float64(b.MaxLifetimeMS) / 1000, PausedTimeoutSeconds: float64(b.PausedTimeoutMS) / 1000, DiesAt: b.DiesAt(),
 		ExpiresAt: b.ExpiresAt, LastActiveAt: b.LastActiveAt, CreatedAt: b.CreatedAt, StartedAt: b.StartedAt,
@@ -147,6 +148,7 @@ func (s *Server) addSandboxes() {
 		s.change(func() jobs.Args { return &jobs.Resume{} }))
 	work(s, operation("set-timeout", http.MethodPost, "/v1/sandboxes/{id}/timeout", tagSandboxes, "Set when a sandbox ends"),
 		func(b *TimeoutBody) (jobs.Args, Submit) { return &b.SetTimeout, b.Submit })
+	s.addEgress()
 }
 
 func (s *Server) createSandbox(ctx context.Context, in *createInput) (*acceptedOutput, error) {

@@ -107,6 +107,14 @@ type Init struct {
 	DefaultWorkdir string            `json:"defaultWorkdir,omitempty"` // absolute
 }
 
+// Network is the body of PUT /network: whether programs are offered a proxy to the outside from now on.
+type Network struct {
+	On bool `json:"on"`
+}
+
+// ProxyPort is the port on the sandbox's loopback where the proxy listens, unless a program has taken it.
+const ProxyPort = 49982
+
 // FileEntry describes a path; of the answer of POST /files it is one element. Envd's own fields are the first three.
 type FileEntry struct {
 	Path       string `json:"path"`
@@ -160,6 +168,8 @@ const (
 	ClaimPath = "/claim"
 	ExecsPath = "/execs"
 	InitPath  = "/init"
+	// NetworkPath takes a PUT of Network.
+	NetworkPath = "/network"
 
 	EditPath      = "/files/edit"
 	GlobPath      = "/files/glob"

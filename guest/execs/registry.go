@@ -44,6 +44,7 @@ type Registry struct {
 	mu       sync.Mutex
 	workDir  string
 	env      map[string]string // never changed, only replaced
+	floor    map[string]string // likewise; of commands whose environment says nothing else
 	named    map[string]*Exec
 	live     map[*Exec]struct{}
 	finished []string // names, oldest first
@@ -74,6 +75,14 @@ func (r *Registry) AddEnv(env map[string]string) error {
 	return nil
 }
 
+// SetFloor gives env to every command that starts from now on, unless its environment has the name already. It takes
+// the place of an earlier one.
+func (r *Registry) SetFloor(env map[string]string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.floor = maps.Clone(env)
+}
+
 // SetWorkDir changes where commands start that do not say: at an absolute path.
 func (r *Registry) SetWorkDir(dir string) {
 	r.mu.Lock()
@@ -85,7 +94,12 @@ func (r *Registry) SetWorkDir(dir string) {
 func (r *Registry) Defaults() (env map[string]string, workDir string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return maps.Clone(r.env), r.workDir
+	env = maps.Clone(r.floor)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, r.env)
+	return env, r.workDir
 }
 
 // Start starts the command, or returns the one that has its name. An error means that nothing has run, and leaves

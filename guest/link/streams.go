@@ -2,6 +2,8 @@ package link
 
 import (
 	"io"
+	"net"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/yamux"
@@ -16,15 +18,84 @@ const (
 	closePatience = 30 * time.Second
 )
 
-// AcceptStreams is the guest's side of the multiplexer: it only accepts.
-func AcceptStreams(conn io.ReadWriteCloser) (*yamux.Session, error) {
-	return yamux.Server(&joined{ReadWriteCloser: conn}, muxConfig())
+// AcceptStreams is the guest's side of the multiplexer.
+func AcceptStreams(conn io.ReadWriteCloser) (*Streams, error) { return newStreams(conn, yamux.Server) }
+
+// OpenStreams is the worker's side. Of the streams that a hostile guest opens a backlog waits until they are accepted,
+// each with no more than a window of bytes, and the others are turned away.
+func OpenStreams(conn io.ReadWriteCloser) (*Streams, error) { return newStreams(conn, yamux.Client) }
+
+// Streams is the multiplexer over one conversation. It lets go of those that read from a stream before it ends: left to
+// itself, yamux makes all of them spin from the moment that it begins to end, for as long as they keep it from ending.
+type Streams struct {
+	mux *yamux.Session
+
+	mu    sync.Mutex
+	open  map[*yamux.Stream]struct{} // nil once it ends
+	ended bool
 }
 
-// OpenStreams is the worker's side: it only opens. Of the streams that a hostile guest opens a backlog waits for ever,
-// each with no more than a window of bytes, and the others are turned away.
-func OpenStreams(conn io.ReadWriteCloser) (*yamux.Session, error) {
-	return yamux.Client(&joined{ReadWriteCloser: conn}, muxConfig())
+func newStreams(conn io.ReadWriteCloser, start func(io.ReadWriteCloser, *yamux.Config) (*yamux.Session, error)) (*Streams, error) {
+	s := &Streams{open: map[*yamux.Stream]struct{}{}}
+	mux, err := start(&joined{ReadWriteCloser: conn, ending: s.letGo}, muxConfig())
+	s.mux = mux
+	return s, err
+}
+
+// Open opens a stream.
+func (s *Streams) Open() (net.Conn, error) { return s.hold(s.mux.OpenStream()) }
+
+// Accept returns the next stream that the other side has opened.
+func (s *Streams) Accept() (net.Conn, error) { return s.hold(s.mux.AcceptStream()) }
+
+// Addr names the multiplexer's end.
+func (s *Streams) Addr() net.Addr { return s.mux.Addr() }
+
+// Done is closed when the multiplexer has ended.
+func (s *Streams) Done() <-chan struct{} { return s.mux.CloseChan() }
+
+// Close ends all streams and closes the conversation.
+func (s *Streams) Close() error {
+	s.letGo()
+	return s.mux.Close()
+}
+
+func (s *Streams) hold(stream *yamux.Stream, err error) (net.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		_ = stream.SetReadDeadline(time.Unix(1, 0))
+	} else {
+		s.open[stream] = struct{}{}
+	}
+	return &heldStream{stream, s}, nil
+}
+
+// letGo makes all that read from a stream return.
+func (s *Streams) letGo() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for stream := range s.open {
+		_ = stream.SetReadDeadline(time.Unix(1, 0))
+	}
+	s.open, s.ended = nil, true
+}
+
+// heldStream is a stream until its Close, which ends our direction.
+type heldStream struct {
+	*yamux.Stream
+
+	of *Streams
+}
+
+func (h *heldStream) Close() error {
+	h.of.mu.Lock()
+	delete(h.of.open, h.Stream)
+	h.of.mu.Unlock()
+	return h.Stream.Close()
 }
 
 func muxConfig() *yamux.Config {
@@ -42,11 +113,20 @@ func muxConfig() *yamux.Config {
 // muxHeader is the length of yamux's header; the header of a data message is written apart from its body.
 const muxHeader = 12
 
-// joined sends a data header together with its body: one frame instead of two.
+// joined sends a data header together with its body: one frame instead of two. It tells of its end before yamux hears.
 type joined struct {
 	io.ReadWriteCloser
 
+	ending  func()
 	pending []byte
+}
+
+func (j *joined) Read(p []byte) (int, error) {
+	n, err := j.ReadWriteCloser.Read(p)
+	if err != nil {
+		j.ending()
+	}
+	return n, err
 }
 
 func (j *joined) Write(p []byte) (int, error) {

@@ -43,9 +43,6 @@ func sandboxOf(names []string) (id string, ok bool) {
 
 // complete fills what spec leaves open and refuses what this provider cannot do.
 func (p *Provider) complete(ctx context.Context, spec providers.Spec) (providers.Spec, error) {
-	if spec.Network {
-		return spec, providers.Errorf(providers.NotSupported, "the docker provider gives sandboxes no network; create it with network off")
-	}
 	spec, err := confine.Complete(spec, p.cfg.Defaults)
 	if err != nil {
 		return spec, err

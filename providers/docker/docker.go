@@ -39,8 +39,10 @@ type Config struct {
 	// Defaults fill what a Spec leaves at zero.
 	Defaults providers.Resources
 	// Pool lets containers wait for sandboxes.
-	Pool   Pool
-	Logger *slog.Logger
+	Pool Pool
+	// Outbound makes the connections that sandboxes ask for. Nil = they get none.
+	Outbound providers.Outbound
+	Logger   *slog.Logger
 }
 
 // Provider is a Docker engine as a sandbox provider. It implements providers.Provider and providers.Pauser.
@@ -82,7 +84,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		_ = api.Close()
 		return nil, err
 	}
-	p.guests = held.New(backend{p}, confine.UserName, cfg.Logger)
+	p.guests = held.New(backend{p}, confine.UserName, cfg.Outbound, cfg.Logger)
 	p.keepPool(ctx)
 	return p, nil
 }
@@ -138,7 +140,7 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		PauseMemory: providers.Native,
 		SplitOutput: providers.Native,
 		Stdin:       providers.Native,
-		Network:     providers.Unsupported,
+		Network:     providers.Emulated,
 		PerNode:     true,
 	}
 }

@@ -24,7 +24,6 @@ import (
 	"sandyard/providers"
 
 	"connectrpc.com/connect"
-	"github.com/hashicorp/yamux"
 )
 
 const (
@@ -50,7 +49,7 @@ type Sandbox struct {
 	process processconnect.ProcessClient
 	files   filesystemconnect.FilesystemClient
 
-	session *yamux.Session // nil over plain HTTP
+	session *link.Streams // nil over plain HTTP
 	done    chan struct{}
 	once    sync.Once
 }
@@ -71,7 +70,7 @@ func Attach(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Sandbox, er
 	s := &Sandbox{o: o, session: session, done: make(chan struct{})}
 	s.connect(&http.Client{Transport: s.transport(), CheckRedirect: noRedirect}, "http://guest")
 	go func() {
-		<-session.CloseChan()
+		<-session.Done()
 		s.end()
 	}()
 	return s, nil

@@ -61,7 +61,7 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		PauseMemory: providers.Native,
 		SplitOutput: providers.Native,
 		Stdin:       providers.Native,
-		Network:     providers.Unsupported,
+		Network:     providers.Emulated,
 		PerNode:     p.perNode,
 	}
 }
@@ -83,8 +83,6 @@ func check(spec providers.Spec) error {
 		return providers.Errorf(providers.Invalid, "sandbox id %q: letters a-z and digits only", spec.ID)
 	case spec.Image == "":
 		return providers.Errorf(providers.Invalid, "the sandbox needs an image")
-	case spec.Network:
-		return providers.Errorf(providers.NotSupported, "the fake provider gives sandboxes no network")
 	case spec.WorkDir != "" && (!path.IsAbs(spec.WorkDir) || path.Clean(spec.WorkDir) != spec.WorkDir):
 		return providers.Errorf(providers.Invalid, "work directory %q: give an absolute path", spec.WorkDir)
 	case spec.Resources.MemoryMB < 0 || spec.Resources.CPUs < 0 || spec.Resources.DiskMB < 0 || spec.Resources.Pids < 0:

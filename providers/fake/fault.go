@@ -24,6 +24,8 @@ const (
 	OpKill   Op = "kill"
 	OpForget Op = "forget"
 	OpFile   Op = "file"
+	// OpNetwork is SetNetwork.
+	OpNetwork Op = "network"
 )
 
 // Fault is something that goes wrong in the next Times calls of one operation.

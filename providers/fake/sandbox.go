@@ -115,6 +115,16 @@ func (s *sandbox) Forget(ctx context.Context, name string) error {
 	})
 }
 
+// SetNetwork implements providers.Networker. Nothing leads anywhere in memory.
+func (s *sandbox) SetNetwork(ctx context.Context, on bool) error {
+	return s.inside(ctx, OpNetwork, func(b *box) error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.online = on
+		return nil
+	})
+}
+
 func (b *box) exec(name string) *execution {
 	b.mu.Lock()
 	defer b.mu.Unlock()

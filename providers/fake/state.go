@@ -40,6 +40,19 @@ func (s *State) Starts(name string) int {
 	return s.starts[name]
 }
 
+// Online says whether the programs of a sandbox are offered a network.
+func (s *State) Online(id string) bool {
+	s.mu.Lock()
+	b := s.boxes[id]
+	s.mu.Unlock()
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.online
+}
+
 // Calls says how often an operation was asked for.
 func (s *State) Calls(op Op) int {
 	s.mu.Lock()
@@ -145,6 +158,7 @@ type box struct {
 	frozen time.Time     // since when it is paused
 	slept  time.Duration // how long it was paused before
 	execs  map[string]*execution
+	online bool // its programs are offered a network
 }
 
 func newBox(spec providers.Spec) *box {

@@ -49,15 +49,17 @@ type Backend[B Body] interface {
 type Guests[B Body] struct {
 	backend Backend[B]
 	user    string
+	out     providers.Outbound
 	log     *slog.Logger
 	links   links
 	pauses  pauses
 	watches sync.WaitGroup
 }
 
-// New returns an empty set. User is what commands may call the sandboxes' user.
-func New[B Body](backend Backend[B], user string, log *slog.Logger) *Guests[B] {
-	return &Guests[B]{backend: backend, user: user, log: log}
+// New returns an empty set. User is what commands may call the sandboxes' user; out serves the connections that the
+// sandboxes ask for, where it is not nil.
+func New[B Body](backend Backend[B], user string, out providers.Outbound, log *slog.Logger) *Guests[B] {
+	return &Guests[B]{backend: backend, user: user, out: out, log: log}
 }
 
 // Close lets go of every guest. None can be held afterwards.
@@ -114,6 +116,9 @@ func (g *Guests[B]) Hold(ctx context.Context, id string, inside *envd.Sandbox, r
 	l := &Link{Inside: inside, id: id, raw: raw}
 	held := g.links.put(l, func() {
 		g.watches.Go(func() { g.watch(context.WithoutCancel(ctx), l) }) // for as long as the link, which Close ends
+		if g.out != nil {
+			g.watches.Go(func() { g.out.Serve(id, inside.AcceptStream) }) // likewise
+		}
 	})
 	if !held {
 		l.close()

@@ -171,6 +171,11 @@ func (s *Sandbox[B]) DialGuest(ctx context.Context) (net.Conn, error) {
 	return via(ctx, s, true, func(in *envd.Sandbox) (net.Conn, error) { return in.DialGuest(ctx) })
 }
 
+// SetNetwork implements providers.Networker.
+func (s *Sandbox[B]) SetNetwork(ctx context.Context, on bool) error {
+	return s.do(ctx, true, func(in *envd.Sandbox) error { return in.SetNetwork(ctx, on) })
+}
+
 func (s *Sandbox[B]) do(ctx context.Context, repeat bool, call func(*envd.Sandbox) error) error {
 	_, err := via(ctx, s, repeat, func(in *envd.Sandbox) (struct{}, error) { return struct{}{}, call(in) })
 	return err

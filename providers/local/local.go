@@ -39,6 +39,8 @@ type Config struct {
 	StartConcurrency int
 	// Defaults fill what a Spec leaves at zero.
 	Defaults providers.Resources
+	// Outbound makes the connections that sandboxes ask for. Nil = they get none.
+	Outbound providers.Outbound
 	Logger   *slog.Logger
 }
 
@@ -71,7 +73,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{cfg: cfg, starts: make(chan struct{}, cfg.StartConcurrency)}
-	p.guests = held.New(backend{p}, confine.UserName, cfg.Logger)
+	p.guests = held.New(backend{p}, confine.UserName, cfg.Outbound, cfg.Logger)
 	if p.groups, err = cgroup.Find(); err != nil {
 		return nil, providers.Errorf(providers.Unavailable, "find the control groups: %w", err)
 	}
@@ -120,7 +122,7 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		PauseMemory: providers.Native,
 		SplitOutput: providers.Native,
 		Stdin:       providers.Native,
-		Network:     providers.Unsupported,
+		Network:     providers.Emulated,
 		PerNode:     true,
 		Warning:     Warning,
 	}

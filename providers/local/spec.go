@@ -11,9 +11,6 @@ import (
 
 // complete fills what spec leaves open and refuses what this provider cannot do.
 func (p *Provider) complete(spec providers.Spec) (providers.Spec, error) {
-	if spec.Network {
-		return spec, providers.Errorf(providers.NotSupported, "the local provider gives sandboxes no network; create it with network off")
-	}
 	if spec.Runtime != "" {
 		return spec, providers.Errorf(providers.NotSupported, "the local provider has no runtime %.80q; create the sandbox without one, or have it made by the docker provider", spec.Runtime)
 	}

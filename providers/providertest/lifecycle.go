@@ -136,11 +136,6 @@ func badSpecs(t *testing.T, s *suite) {
 			t.Errorf("%s: got %v, want class %s", name, err, providers.Invalid)
 		}
 	}
-	if s.caps.Network != providers.Unsupported {
-		return
-	}
-	_, err := worker.Create(within(t), providers.Spec{ID: newID(t), Image: s.Image, Network: true})
-	wantClass(t, err, providers.NotSupported)
 }
 
 func listed(t *testing.T, worker providers.Provider, id string) []providers.Instance {

@@ -1,0 +1,83 @@
+// Package guard says which addresses this machine may be made to connect to by strangers: by whoever names a webhook,
+// and by the code in sandboxes. What counts is always the address that is dialled, after all resolving.
+package guard
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+)
+
+// Rules decide over addresses. The zero value lets only public addresses through that are not this machine's own.
+type Rules struct {
+	// Allow exempts what the operator trusts strangers with: loopback, private or other special addresses.
+	Allow []netip.Prefix
+	// Deny refuses public addresses, too. It comes after Allow.
+	Deny []netip.Prefix
+}
+
+// RefusedError says why an address must not be dialled.
+type RefusedError struct {
+	IP  netip.Addr
+	Why string
+}
+
+func (e *RefusedError) Error() string { return fmt.Sprintf("%v is %s", e.IP, e.Why) }
+
+// Check answers a *RefusedError for an address that strangers must not reach.
+func (r Rules) Check(ip netip.Addr) error {
+	ip = Plain(ip)
+	switch {
+	case !ip.IsValid():
+		return &RefusedError{ip, "no address"}
+	case r.Allows(ip):
+		return nil
+	case within(specialAddresses(), ip):
+		return &RefusedError{ip, "not a public address"}
+	case within(r.Deny, ip):
+		return &RefusedError{ip, "closed by the operator"}
+	}
+	return checkOwn(ip)
+}
+
+// Allows says whether the operator has exempted an address.
+func (r Rules) Allows(ip netip.Addr) bool { return within(r.Allow, Plain(ip)) }
+
+// Plain is the address that a connection to ip reaches: without its zone, and IPv4 where IPv6 only wraps it.
+func Plain(ip netip.Addr) netip.Addr { return ip.Unmap().WithZone("") }
+
+func within(prefixes []netip.Prefix, ip netip.Addr) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(ip) })
+}
+
+// checkOwn refuses the public addresses of this machine itself: behind them are the services that listen on all of its
+// interfaces.
+func checkOwn(ip netip.Addr) error {
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return fmt.Errorf("list this machine's addresses: %w", err)
+	}
+	for _, a := range own {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && Plain(p.Addr()) == ip {
+			return &RefusedError{ip, "an address of the host"}
+		}
+	}
+	return nil
+}
+
+// specialAddresses are those that lead anywhere but to a public host, from IANA's special-purpose registries, with
+// the IPv6 ranges that wrap IPv4 ones.
+func specialAddresses() []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range []string{
+		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+		"192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
+		"224.0.0.0/4", "240.0.0.0/4",
+		"::/128", "::1/128", "::/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16",
+		"3fff::/20", "5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
+	} {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}

@@ -1,0 +1,83 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+
+	"sandyard/guest/tunnel"
+)
+
+// VerdictHeader of an answer that is the proxy's own says why: denied, unreachable or unavailable.
+const VerdictHeader = "Sandyard-Egress"
+
+func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.Method == http.MethodConnect:
+		s.connect(w, r)
+	case r.URL.Scheme == "http" && r.URL.Host != "":
+		s.forward().ServeHTTP(w, r)
+	case r.URL.Scheme == "https":
+		http.Error(w, "this proxy reaches https through CONNECT", http.StatusBadRequest)
+	default:
+		http.Error(w, "this is the sandbox's proxy to the outside: use it through HTTP_PROXY and HTTPS_PROXY", http.StatusBadRequest)
+	}
+}
+
+// forward passes plain HTTP requests on. Where they go is the URL's host, which is also the Host that they carry.
+func (s *Server) forward() http.Handler {
+	return &httputil.ReverseProxy{
+		Rewrite:   func(p *httputil.ProxyRequest) { p.Out.Header.Del("Proxy-Authorization") },
+		Transport: s.transport, FlushInterval: -1,
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { refuse(w, err) },
+		ErrorLog:     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+}
+
+func (s *Server) connect(w http.ResponseWriter, r *http.Request) {
+	t, err := s.dial(r.Context(), r.Host)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	raw, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		_ = t.Close()
+		refuse(w, err)
+		return
+	}
+	c, ok := raw.(*counted)
+	if !ok {
+		_ = t.Close()
+		_ = raw.Close()
+		return
+	}
+	if _, err := io.WriteString(c.Conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		_ = t.Close()
+		_ = c.Close()
+		return
+	}
+	early := make([]byte, buffered.Reader.Buffered())
+	_, _ = buffered.Read(early) // what is buffered does not fail
+	s.join(c, t, early)
+}
+
+// refuse tells the program why there is no connection.
+func refuse(w http.ResponseWriter, err error) {
+	status, verdict := http.StatusBadGateway, "unreachable"
+	var refused *tunnel.RefusedError
+	if errors.As(err, &refused) {
+		switch refused.Answer {
+		case tunnel.Denied:
+			status, verdict = http.StatusForbidden, "denied"
+		case tunnel.Unavailable:
+			status, verdict = http.StatusServiceUnavailable, "unavailable"
+		case tunnel.Open, tunnel.Unreachable:
+		}
+		err = refused
+	}
+	w.Header().Set(VerdictHeader, verdict)
+	http.Error(w, err.Error(), status)
+}

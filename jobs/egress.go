@@ -1,0 +1,115 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"sandyard/egress"
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+// SetEgress changes where the sandbox may connect to. Its place in the sandbox's order counts: what was submitted
+// before it still runs under the old policy. Connections that the new one does not allow are cut.
+type SetEgress struct {
+	egress.Policy
+}
+
+// SetEgressResult is the policy that holds from now on.
+type SetEgressResult struct {
+	Egress egress.Policy `json:"egress"`
+}
+
+// Kind implements Args.
+func (*SetEgress) Kind() string { return "egress" }
+
+// Validate implements Args.
+func (s *SetEgress) Validate() error { return checkPolicy("", s.Policy) }
+
+func (s *SetEgress) run(ctx context.Context, a *attempt) (result, error) {
+	inside, err := a.networker(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	text, err := policyText(s.Policy)
+	if err != nil {
+		return result{}, err
+	}
+	if err := a.w.setEgress(ctx, a.job, text, s.Policy); err != nil {
+		return result{}, err
+	}
+	return result{value: SetEgressResult{s.Policy}}, inside.SetNetwork(ctx, !s.Off())
+}
+
+// offerNetwork lets the programs of a new sandbox find the way out that it was created with.
+func (a *attempt) offerNetwork(ctx context.Context, box models.Sandbox) error {
+	if len(box.Egress) == 0 {
+		return nil
+	}
+	inside, err := a.networker(ctx)
+	if err != nil {
+		return err
+	}
+	return inside.SetNetwork(ctx, true)
+}
+
+func (a *attempt) networker(ctx context.Context) (providers.Networker, error) {
+	sb, err := a.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	inside, ok := sb.(providers.Networker)
+	if !ok {
+		return nil, providers.Errorf(providers.NotSupported, "provider %s gives sandboxes no network; create them without", a.w.node.Provider)
+	}
+	return inside, nil
+}
+
+// egress is the policy that c wishes for, as it is stored.
+func (c CreateSandbox) egress() (json.RawMessage, error) {
+	var p egress.Policy
+	if c.Egress != nil {
+		p = *c.Egress
+	}
+	if c.Network && len(p.Allow) > 0 {
+		return nil, invalid("network", "is the same as egress.allow [\"*\"]; give one of them")
+	}
+	if c.Network {
+		p.Allow = egress.Public().Allow
+	}
+	if err := checkPolicy("egress.", p); err != nil {
+		return nil, err
+	}
+	return policyText(p)
+}
+
+func checkPolicy(at string, p egress.Policy) error {
+	_, err := p.Compile()
+	var entry *egress.EntryError
+	if errors.As(err, &entry) {
+		return invalid(at+entry.Field, "%s", entry.Message)
+	}
+	return err
+}
+
+// policyText is nil for a policy that allows nothing.
+func policyText(p egress.Policy) (json.RawMessage, error) {
+	if p.Off() {
+		return nil, nil
+	}
+	return json.Marshal(p)
+}
+
+// PolicyOf reads a sandbox's stored policy.
+func PolicyOf(text json.RawMessage) (egress.Policy, error) {
+	var p egress.Policy
+	if len(text) == 0 {
+		return p, nil
+	}
+	if err := json.Unmarshal(text, &p); err != nil {
+		return p, fmt.Errorf("read the egress policy: %w", err)
+	}
+	return p, nil
+}

@@ -1,0 +1,34 @@
+package envd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+
+	"sandyard/guest/dialect"
+	"sandyard/providers"
+)
+
+// SetNetwork makes the guest offer programs a proxy to the outside, or no more. What they ask for comes to AcceptStream.
+func (s *Sandbox) SetNetwork(ctx context.Context, on bool) error {
+	body, err := json.Marshal(dialect.Network{On: on})
+	if err != nil {
+		return fmt.Errorf("write the network: %w", err)
+	}
+	answer, err := s.do(ctx, http.MethodPut, dialect.NetworkPath, bytes.NewReader(body), nil)
+	if err != nil {
+		return err
+	}
+	return answer.Body.Close()
+}
+
+// AcceptStream returns the next stream that the guest opens, to ask for a connection over it (package tunnel).
+func (s *Sandbox) AcceptStream() (net.Conn, error) {
+	if s.session == nil {
+		return nil, providers.Errorf(providers.NotSupported, "streams come only from an attached guest")
+	}
+	return s.session.Accept()
+}

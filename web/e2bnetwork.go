@@ -1,0 +1,101 @@
+package web
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	"github.com/gofiber/fiber/v2"
+
+	"sandyard/egress"
+	"sandyard/jobs"
+	"sandyard/models"
+)
+
+// e2bEgress is what E2B's documents say about traffic to the outside.
+type e2bEgress struct {
+	AllowOut    []string                   `json:"allowOut"`
+	DenyOut     []string                   `json:"denyOut"`
+	EgressProxy json.RawMessage            `json:"egressProxy"`
+	Rules       map[string]json.RawMessage `json:"rules"`
+}
+
+func (n e2bEgress) unsupported() error {
+	what := ""
+	if len(n.EgressProxy) > 0 && string(n.EgressProxy) != "null" {
+		what = "egressProxy"
+	} else if len(n.Rules) > 0 {
+		what = "rules"
+	}
+	if what == "" {
+		return nil
+	}
+	return newProblem(http.StatusBadRequest, "unsupported_operation", "network."+what+" is not supported here")
+}
+
+// egress says in our terms what a body asks for. To E2B a sandbox has the internet that says nothing, what is allowed
+// by name wins over what is denied, and to deny all IPv4 is to deny all.
+func (e *e2b) egress(n e2bEgress, internet *bool) egress.Policy {
+	p := egress.Policy{Allow: slices.Clone(n.AllowOut), Deny: slices.Clone(n.DenyOut), AllowFirst: true}
+	if (internet == nil || *internet) && !e.noInternet {
+		p.Allow = append(p.Allow, egress.All)
+	}
+	for i, d := range p.Deny {
+		if d == "0.0.0.0/0" {
+			p.Deny[i] = egress.All
+		}
+	}
+	if p.Off() {
+		return egress.Policy{}
+	}
+	return p
+}
+
+// e2bEgressOf is a sandbox's policy in E2B's terms.
+func e2bEgressOf(b models.Sandbox) (internet bool, allow, deny []string) {
+	p := egressDoc(b)
+	if p == nil {
+		return false, nil, nil
+	}
+	for _, entry := range p.Allow {
+		if entry == egress.All {
+			internet = true
+		} else {
+			allow = append(allow, entry)
+		}
+	}
+	for _, entry := range p.Deny {
+		if entry == egress.All {
+			entry = "0.0.0.0/0"
+		}
+		deny = append(deny, entry)
+	}
+	return internet, allow, deny
+}
+
+// setNetwork replaces the policy of a running sandbox; what the body leaves out is as if the sandbox were made without.
+func (e *e2b) setNetwork(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	var body struct {
+		e2bEgress
+		Internet *bool `json:"allow_internet_access"`
+	}
+	if err := e.read(c, &body); err != nil {
+		return err
+	}
+	if err := body.unsupported(); err != nil {
+		return err
+	}
+	box, err := e.live(c)
+	if err != nil {
+		return err
+	}
+	if e2bPaused(box) {
+		return newProblem(http.StatusConflict, "sandbox_paused", "the sandbox is paused; resume it first")
+	}
+	done, err := e.jobs.Submit(ctx, box.ID, &jobs.SetEgress{Policy: e.egress(body.e2bEgress, body.Internet)}, e.options(ctx))
+	if _, err := e.carryOut(ctx, done, err); err != nil {
+		return err
+	}
+	return c.SendStatus(http.StatusNoContent)
+}
