@@ -54,18 +54,26 @@ func TestPolicies(t *testing.T) {
 			"www.example.com:80=1.1.1.1", "example.org:443=1.1.1.1", "a.example.org:80=1.1.1.1", "notexample.org:443=1.1.1.1",
 			"example.com.evil.net:80=1.1.1.1", "1.1.1.1:80", "example.com:80=127.0.0.1", "example.com:80=10.8.0.1",
 		}},
-		{policy: Policy{Allow: []string{"inside.org", "10.9.3.0/24"}}, yes: []string{"inside.org:80=10.9.1.1", "10.9.3.4:80"},
-			no: []string{"10.9.4.4:80", "inside.org:80=10.8.1.1", "other.org:80=10.9.3.4"}},
-		{policy: Policy{Allow: []string{"198.51.100.7:8080", "[2606:4700::/32]:443", "8.8.0.0/16"}}, yes: []string{"[2606:4700:1::5]:443", "8.8.4.4:53"},
-			no: []string{"[2606:4700:1::5]:80", "8.9.0.1:53", "198.51.100.7:8080", "name.org:443=8.8.8.8"}},
+		{
+			policy: Policy{Allow: []string{"inside.org", "10.9.3.0/24"}}, yes: []string{"inside.org:80=10.9.1.1", "10.9.3.4:80"},
+			no: []string{"10.9.4.4:80", "inside.org:80=10.8.1.1", "other.org:80=10.9.3.4"},
+		},
+		{
+			policy: Policy{Allow: []string{"198.51.100.7:8080", "[2606:4700::/32]:443", "8.8.0.0/16"}}, yes: []string{"[2606:4700:1::5]:443", "8.8.4.4:53"},
+			no: []string{"[2606:4700:1::5]:80", "8.9.0.1:53", "198.51.100.7:8080", "name.org:443=8.8.8.8"},
+		},
 		{policy: Policy{Allow: []string{"0.0.0.0/0"}}, yes: []string{"1.1.1.1:80", "x.org:80=1.1.1.1"}, no: []string{"[2606:4700::1]:80", "127.0.0.1:80", "10.9.3.4:80"}},
-		{policy: Policy{Allow: []string{"*"}, Deny: []string{"*.evil.com", "8.8.8.0/24", "*:25"}}, yes: []string{"evil.com:80=1.1.1.1", "8.8.4.4:53"},
-			no: []string{"a.evil.com:80=1.1.1.1", "8.8.8.8:53", "dns.org:53=8.8.8.8", "mail.org:25=1.1.1.1"}},
+		{
+			policy: Policy{Allow: []string{"*"}, Deny: []string{"*.evil.com", "8.8.8.0/24", "*:25"}}, yes: []string{"evil.com:80=1.1.1.1", "8.8.4.4:53"},
+			no: []string{"a.evil.com:80=1.1.1.1", "8.8.8.8:53", "dns.org:53=8.8.8.8", "mail.org:25=1.1.1.1"},
+		},
 		{policy: Policy{Allow: []string{"*", "8.8.8.8", "api.org"}, Deny: []string{"8.8.8.0/24"}, AllowFirst: true}, yes: []string{
 			"8.8.8.8:53", "api.org:443=8.8.8.9", "1.1.1.1:80",
 		}, no: []string{"8.8.8.9:53", "dns.org:53=8.8.8.9"}},
-		{policy: Policy{Allow: []string{"*", "8.8.8.8", "api.org"}, Deny: []string{"*"}, AllowFirst: true},
-			yes: []string{"8.8.8.8:53", "api.org:443=1.1.1.1"}, no: []string{"1.1.1.1:80", "dns.org:53=8.8.4.4", "api.org:443=127.0.0.1"}},
+		{
+			policy: Policy{Allow: []string{"*", "8.8.8.8", "api.org"}, Deny: []string{"*"}, AllowFirst: true},
+			yes:    []string{"8.8.8.8:53", "api.org:443=1.1.1.1"}, no: []string{"1.1.1.1:80", "dns.org:53=8.8.4.4", "api.org:443=127.0.0.1"},
+		},
 	} {
 		r := rulesOf(t, c.policy)
 		check := func(texts []string, want bool) {

@@ -200,6 +200,7 @@ func TestUpgradesPass(t *testing.T) {
 	if err != nil || answer.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("got %v, %v", answer, err)
 	}
+	defer answer.Body.Close()
 	_, _ = io.WriteString(conn, "echo this\n")
 	if line, err := in.ReadString('\n'); line != "echo this\n" {
 		t.Errorf("got %q, %v", line, err)

@@ -74,7 +74,7 @@ func (r *Rules) address(t target, named bool, ip netip.Addr, rules guard.Rules) 
 	switch {
 	case !exact && !match(r.allow, t.port, is):
 		return notAllowed(t.String())
-	case match(r.deny, t.port, is) && !(exact && r.allowFirst):
+	case match(r.deny, t.port, is) && (!exact || !r.allowFirst):
 		return denied(t.String())
 	}
 	if !exact {

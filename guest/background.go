@@ -59,7 +59,7 @@ func (g *Guest) readOutput(w http.ResponseWriter, r *http.Request) {
 		writeError(w, dialect.Errorf(dialect.ReasonInvalid, "there is no stream %d", stream))
 		return
 	}
-	ctx, cancel := waiting(r)
+	ctx, cancel := waiting(r.Context(), r)
 	defer cancel()
 	b, begin, info := e.Read(ctx, execs.Stream(stream), offset, int(min(limit, maxOutput)))
 	report, err := json.Marshal(info)
@@ -85,7 +85,7 @@ func (g *Guest) feedExec(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	ctx, cancel := waiting(r)
+	ctx, cancel := waiting(r.Context(), r)
 	defer cancel()
 	fed, err := e.Feed(ctx, r.URL.Query().Get("id"), data, r.URL.Query().Get("eof") == "1")
 	if err != nil {
@@ -114,12 +114,12 @@ func (g *Guest) signalExec(w http.ResponseWriter, r *http.Request) {
 }
 
 // waiting is the request's context for as long as its parameter wait_ms allows.
-func waiting(r *http.Request) (context.Context, context.CancelFunc) {
+func waiting(ctx context.Context, r *http.Request) (context.Context, context.CancelFunc) {
 	ms, err := strconv.ParseUint(r.URL.Query().Get("wait_ms"), 10, 32)
 	if err != nil {
 		ms = 0
 	}
-	return context.WithTimeout(r.Context(), min(time.Duration(ms)*time.Millisecond, maxWait))
+	return context.WithTimeout(ctx, min(time.Duration(ms)*time.Millisecond, maxWait))
 }
 
 // readParameter leaves *to as it is when the parameter is absent.

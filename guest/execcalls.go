@@ -24,7 +24,7 @@ func (g *Guest) showExec(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	ctx, cancel := waiting(r)
+	ctx, cancel := waiting(r.Context(), r)
 	defer cancel()
 	writeJSON(w, http.StatusOK, e.Await(ctx))
 }

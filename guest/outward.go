@@ -92,25 +92,25 @@ func unavailable(why string) error {
 }
 
 // open offers the proxy, and returns where it listens.
-func (o *outward) open(log *slog.Logger) (string, error) {
+func (o *outward) open(ctx context.Context, log *slog.Logger) (string, error) {
 	o.turn.Lock()
 	defer o.turn.Unlock()
 	if o.proxy == nil {
-		l, err := listen()
+		l, err := listen(ctx)
 		if err != nil {
 			return "", fmt.Errorf("listen for the sandbox's programs: %w", err)
 		}
 		o.proxy = l
-		o.serving.Go(func() { _ = proxy.New(o.dial, log).Serve(l) })
+		o.serving.Go(func() { _ = proxy.New(o.dial, log).Serve(l) }) //nolint:contextcheck // it outlives the call
 	}
 	return o.proxy.Addr().String(), nil
 }
 
 // listen prefers the port that programs may know.
-func listen() (net.Listener, error) {
+func listen(ctx context.Context) (net.Listener, error) {
 	var any net.ListenConfig
 	for _, port := range []int{dialect.ProxyPort, 0} {
-		if l, err := any.Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil || port == 0 {
+		if l, err := any.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil || port == 0 {
 			return l, err
 		}
 	}
@@ -138,7 +138,7 @@ func (g *Guest) setNetwork(w http.ResponseWriter, r *http.Request) {
 	if !wish.On {
 		g.execs.SetFloor(nil)
 		g.outward.shut()
-	} else if addr, err := g.outward.open(g.log); err != nil {
+	} else if addr, err := g.outward.open(r.Context(), g.log); err != nil {
 		writeError(w, err)
 		return
 	} else {

@@ -39,6 +39,9 @@ func (in *input) lock(ctx context.Context) error {
 	}
 }
 
+// seize is lock without an end to the wait.
+func (in *input) seize() { in.mu <- struct{}{} }
+
 func (in *input) unlock() { <-in.mu }
 
 // WriteStdin writes what r holds, whose first byte is the one at offset of the whole input; bytes that were taken
@@ -83,7 +86,7 @@ func (e *Exec) AppendStdin(ctx context.Context, r io.Reader) error {
 
 // CloseStdin ends the command's input.
 func (e *Exec) CloseStdin() {
-	_ = e.stdin.lock(context.Background()) // which never ends
+	e.stdin.seize()
 	defer e.stdin.unlock()
 	e.stdin.shut()
 }
@@ -126,7 +129,7 @@ func (in *input) abandon() {
 	if in.file != nil {
 		_ = in.file.Close()
 	}
-	_ = in.lock(context.Background()) // which never ends
+	in.seize()
 	defer in.unlock()
 	in.closed = true
 }

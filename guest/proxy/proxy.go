@@ -19,9 +19,10 @@ const (
 	// maxConns is how many programs are served at once; the others wait until one is done.
 	maxConns = 256
 	// patience is how long a program may take to say what it wants.
-	patience  = 15 * time.Second
-	idle      = time.Minute
-	maxHeader = 64 << 10
+	patience    = 15 * time.Second
+	acceptPause = 100 * time.Millisecond // after a connection that could not be taken
+	idle        = time.Minute
+	maxHeader   = 64 << 10
 )
 
 // Dial asks the worker for a connection to host:port. A *tunnel.RefusedError says why there is none.
@@ -78,7 +79,7 @@ func (s *Server) accept(l net.Listener) error {
 		}
 		if err != nil { // such as too many open files, which pass
 			<-room
-			time.Sleep(100 * time.Millisecond)
+			<-time.After(acceptPause)
 			continue
 		}
 		c := &counted{Conn: conn, done: sync.OnceFunc(func() { <-room })}

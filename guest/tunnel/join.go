@@ -47,7 +47,7 @@ func pump(to io.Writer, from io.Reader, passed func(int) error) error {
 				return err
 			}
 		}
-		if err == io.EOF { //nolint:errorlint // readers return it bare, and a wrapped one is a break
+		if err == io.EOF { // readers return it bare, and a wrapped one is a break
 			return nil
 		}
 		if err != nil {

@@ -196,6 +196,6 @@ func (c *Conn) CloseWrite() error {
 
 // Close ends the connection. Without a CloseWrite before it the other end sees it broken off.
 func (c *Conn) Close() error {
-	_ = c.Conn.SetDeadline(time.Now()) // whoever waits in it is let go at once
+	_ = c.SetDeadline(time.Now()) // whoever waits in it is let go at once
 	return c.Conn.Close()
 }

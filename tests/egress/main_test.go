@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 // outside starts this program again in namespaces of its own. Those of a process cannot be changed for all its threads.
 func outside() int {
 	if os.Getuid() != 0 {
-		fmt.Println("skipped: tests/egress needs root, to make a network namespace that nothing leaves")
+		say("skipped: tests/egress needs root, to make a network namespace that nothing leaves")
 		return 0
 	}
 	runtime.LockOSThread() // the child dies with the thread that started it, which is the main one
@@ -53,18 +53,20 @@ func outside() int {
 	case errors.As(err, &ended):
 		return max(ended.ExitCode(), 1)
 	case errors.Is(err, syscall.EPERM):
-		fmt.Println("skipped: tests/egress cannot make a network namespace here:", err)
+		say("skipped: tests/egress cannot make a network namespace here: " + err.Error())
 		return 0
 	case err != nil:
-		fmt.Println("start the tests in a namespace:", err)
+		say("start the tests in a namespace: " + err.Error())
 		return 1
 	}
 	return 0
 }
 
+func say(text string) { _, _ = os.Stdout.WriteString(text + "\n") }
+
 func inside(m *testing.M) int {
 	if err := arrange(); err != nil {
-		fmt.Println("arrange the namespace:", err)
+		say("arrange the namespace: " + err.Error())
 		return 1
 	}
 	defer programs.remove()
