@@ -5,7 +5,7 @@
 # made from this machine's Debian packages and hold the versions of that release. The labels of the image and the last line
 # printed say which.
 #
-#   TEMPLATE=name   base, python (the default), node, data-science or code-server
+#   TEMPLATE=name   base, python (the default), node or data-science
 #   PULL=0    never ask the registry          BASE=name  another base image than the official one
 #   FORCE=1   rebuild although nothing changed
 set -euo pipefail
@@ -20,7 +20,6 @@ case $template in
 python) base=${BASE:-python:3.12-slim} command=python3 ;;
 node) base=${BASE:-node:22-slim} command=node ;;
 base) base=${BASE:-debian:12-slim} command=bash ;;
-code-server) base=${BASE:-} command=code-server ;;
 *) base=${BASE:-} command=python3 ;;
 esac
 
@@ -76,27 +75,10 @@ from_packages() {
 	trap 'rm -rf "$work"' EXIT
 	chmod 755 "$work"
 	debian_tar "$work/root.tar"
-	[ "$template" != code-server ] || add_code_server "$work"
 	engine import -c 'WORKDIR /workspace' -c 'USER 1000:1000' -c 'CMD ["'"$command"'"]' -c "ENV ${environment[*]}" \
 		- "$name:building" <"$work/root.tar" >/dev/null
 	origin="debian $(debian_suite) packages"
 }
-
-# add_code_server adds the program from npm, with the Node.js that it is made for; its own installation, which would
-# compile modules that few need, does not run.
-add_code_server() {
-	type -P npm >/dev/null || die "code-server comes from npm, which is missing; elsewhere take codercom/code-server for SANDBOX_TEMPLATES"
-	local to=$1/extra/opt/code-server
-	mkdir -p "$to" "$1/extra/usr/local/bin"
-	npm install --prefix "$to" --ignore-scripts --no-audit --no-fund --loglevel error code-server@4.139.1 node-linux-"$(node_machine)"@24 ||
-		die "npm could not fetch code-server; elsewhere take codercom/code-server for SANDBOX_TEMPLATES"
-	printf '#!/bin/sh\nexec /opt/code-server/node_modules/node-linux-%s/bin/node /opt/code-server/node_modules/code-server "$@"\n' \
-		"$(node_machine)" >"$1/extra/usr/local/bin/code-server"
-	chmod 755 "$1/extra/usr/local/bin/code-server"
-	tar -C "$1/extra" --owner 0 --group 0 -rf "$1/root.tar" ./opt ./usr/local/bin/code-server
-}
-
-node_machine() { case $(uname -m) in x86_64) echo x64 ;; aarch64) echo arm64 ;; *) die "code-server has no Node.js for $(uname -m)" ;; esac; }
 
 # seal writes into the labels what the image really holds, as found by running it.
 seal() {

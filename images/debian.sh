@@ -13,11 +13,10 @@ packages_of() {
 	python) echo "$common,$python,git" ;;
 	node) echo "$common,nodejs,git" ;;
 	data-science) echo "$common,$python,git,python3-numpy,python3-pandas,python3-scipy,python3-matplotlib" ;;
-	code-server) echo "$common,$python,git,libstdc++6,libatomic1" ;;
 	*) return 1 ;;
 	esac
 }
-packages=$(packages_of "${template:-python}") || die "no recipe for the template $template; there are base, python, node, data-science and code-server"
+packages=$(packages_of "${template:-python}") || die "no recipe for the template $template; there are base, python, node and data-science"
 # shellcheck disable=SC2034 # for those who source this
 environment=(PATH=/usr/local/bin:/usr/bin:/bin HOME=/workspace LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1)
 
