@@ -19,12 +19,18 @@ ln -sf python3 "$root/usr/bin/python"
 install -d "$root/etc/ssl/certs"
 find "$root/usr/share/ca-certificates" -name '*.crt' -exec cat {} + >"$root/etc/ssl/certs/ca-certificates.crt"
 
-for dir in doc man info locale i18n lintian bug zoneinfo common-licenses gitweb bash-completion git-core/contrib; do
+unused=zoneinfo
+[ ! -d "$root/usr/lib/python3/dist-packages/pandas" ] || unused= # which knows time zones from there
+for dir in doc man info locale i18n lintian bug $unused common-licenses gitweb bash-completion git-core/contrib; do
 	rm -rf "$root/usr/share/$dir"
 done
 rm -rf "$root"/var/lib/{apt,dpkg}/* "$root"/var/cache/* "$root"/var/log/* \
 	"$root"/usr/lib/*/gconv "$root"/usr/lib/python3*/{test,idlelib,turtledemo,lib2to3/tests}
 
+# Debian's alternatives are set up by maintainer scripts, too: these libraries are found where they lie.
+for dir in "$root"/usr/lib/*/blas "$root"/usr/lib/*/lapack; do
+	[ ! -d "$dir" ] || echo "${dir#"$root"}" >>"$root/etc/ld.so.conf.d/alternatives.conf"
+done
 ldconfig -r "$root"
 
 # The root is read-only in a sandbox, so Python could never keep what it compiles: import asyncio takes a
