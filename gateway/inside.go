@@ -35,6 +35,7 @@ func (g *Gateway) insideRoutes() http.Handler {
 	mux.HandleFunc("PUT /files/raw", g.writeFile)
 	mux.HandleFunc("GET /files/tree", g.readTree)
 	mux.HandleFunc("PUT /files/tree", g.writeTree)
+	mux.HandleFunc("GET /files/watch", g.watchFiles)
 	return mux
 }
 

@@ -23,6 +23,8 @@ import (
 	"sandyard/gateway"
 	"sandyard/jobs"
 	"sandyard/passes"
+	"sandyard/providers"
+	"sandyard/providers/fake"
 	"sandyard/web"
 	"sandyard/web/edge"
 )
@@ -49,6 +51,12 @@ func (c counted) Inside(w http.ResponseWriter, r *http.Request, id string, refus
 
 func newInsideRig(t *testing.T, change ...func(*web.Config)) *insideRig {
 	t.Helper()
+	return newInsideRigOn(t, func(p *fake.Provider) providers.Provider { return p }, change...)
+}
+
+// newInsideRigOn makes a rig whose gateway sees sandboxes as within makes them of the fake provider's.
+func newInsideRigOn(t *testing.T, within func(*fake.Provider) providers.Provider, change ...func(*web.Config)) *insideRig {
+	t.Helper()
 	log, signer := slog.New(slog.DiscardHandler), passes.New("secret")
 	ctx, cancel := context.WithCancel(context.Background())
 	var way *edge.Edge
@@ -69,7 +77,7 @@ func newInsideRig(t *testing.T, change ...func(*web.Config)) *insideRig {
 		Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	r.stopGateway = gateway.New(gateway.Config{
-		Provider: r.provider, Signer: signer, Log: log,
+		Provider: within(r.provider), Signer: signer, Log: log,
 		Holds: func(ctx context.Context, box string) (bool, error) { return r.store.Holds(ctx, w.Node(), box) },
 	}).Serve(ctx, l)
 	t.Cleanup(r.stopGateway)

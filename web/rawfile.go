@@ -20,15 +20,27 @@ type Inside interface {
 	Inside(w http.ResponseWriter, r *http.Request, sandbox string, refuse func(http.ResponseWriter, *http.Request, error))
 }
 
+const watchPath = "/files/watch"
+
 // addRawFiles adds what streams files. It comes before all that wants a request whole.
 func (s *Server) addRawFiles() {
-	for path, methods := range map[string][]string{"/files/raw": {fiber.MethodGet, fiber.MethodPut}, "/files/tree": {fiber.MethodGet, fiber.MethodPut}} {
+	for path, methods := range map[string][]string{"/files/raw": {fiber.MethodGet, fiber.MethodPut}, "/files/tree": {fiber.MethodGet, fiber.MethodPut}, watchPath: {fiber.MethodGet}} {
 		for _, method := range methods {
 			if method == fiber.MethodGet {
 				s.app.Head("/v1/sandboxes/:id"+path, s.needKey(models.ScopeSandboxes), s.crossInside(path))
 			}
 			s.app.Add(method, "/v1/sandboxes/:id"+path, s.needKey(models.ScopeSandboxes), s.crossInside(path))
 		}
+	}
+}
+
+// untilQuit is a handler whose requests end when the server begins to.
+func (s *Server) untilQuit(handle http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer s.onQuit(cancel)()
+		handle(w, r.WithContext(ctx))
 	}
 }
 
@@ -49,12 +61,16 @@ func (s *Server) crossInside(path string) fiber.Handler {
 				"send the bytes as they are to be kept, without Content-Encoding; an archive may be compressed with gzip all the same")
 		}
 		conn := c.Context().Conn()
-		return s.cross(c, path, fileHeaders(), func(w http.ResponseWriter, r *http.Request) {
+		handle := func(w http.ResponseWriter, r *http.Request) {
 			s.inside.Inside(w, r, id, func(w http.ResponseWriter, r *http.Request, err error) {
 				lingerAfter(conn) // the client may still send
 				s.refuseInside(w, r, err)
 			})
-		})
+		}
+		if path == watchPath {
+			handle = s.untilQuit(handle)
+		}
+		return s.cross(c, path, fileHeaders(), handle)
 	}
 }
 
@@ -141,6 +157,12 @@ func (s *Server) describeRawFiles() {
 	op.Parameters = []*huma.Param{path, query("mode", "Permissions in octal; default 0644", false)}
 	op.RequestBody = &huma.RequestBody{Required: true, Content: content}
 	s.describe(op, "What was written", s.response("", "application/json", reflect.TypeFor[providers.FileInfo]()).Content)
+
+	op = operation("watch-files", http.MethodGet, "/v1/sandboxes/{id}/files/watch", tagWork, "Watch a directory")
+	op.Description = "Server-sent events, until you go: `ready` once the watch stands, `change` with `op` and `name` for each change. Nothing is left out " +
+		"silently: where changes were lost the last event is `overflow`, after any other end `end`, each with `code` and `detail`; look at the directory and watch again."
+	op.Parameters = []*huma.Param{path, query("recursive", "true = with everything below", false)}
+	s.describe(op, "The events", map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: "string"}}})
 
 	op = operation("download-tree", http.MethodGet, "/v1/sandboxes/{id}/files/tree", tagWork, "Download a directory as a tar archive")
 	op.Description = "At once, beside the sandbox's jobs. It holds files, directories and symbolic links, which are not followed."

@@ -180,3 +180,8 @@ func (s *Sandbox[B]) do(ctx context.Context, repeat bool, call func(*envd.Sandbo
 	_, err := via(ctx, s, repeat, func(in *envd.Sandbox) (struct{}, error) { return struct{}{}, call(in) })
 	return err
 }
+
+// Watch implements providers.Watcher. It is not repeated: between two watches things happen unseen.
+func (s *Sandbox[B]) Watch(ctx context.Context, path string, recursive bool, tell func(providers.FileEvent) error) error {
+	return s.do(ctx, false, func(in *envd.Sandbox) error { return in.Watch(ctx, path, recursive, tell) })
+}

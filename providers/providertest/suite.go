@@ -82,6 +82,7 @@ func Run(t *testing.T, open func(t *testing.T) providers.Provider, o Options) {
 		{"tricks", tricks},
 		{"streams", streams},
 		{"trees", trees},
+		{"watch", watch},
 		{"pause", pause},
 		{"gone", gone},
 	}
