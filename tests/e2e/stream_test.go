@@ -18,13 +18,13 @@ func TestGibibyteIsNotHeldInMemory(t *testing.T) {
 	box := r.created(object{"memory_mb": 2560, "disk_mb": 1536}).ID
 	url := r.url() + "/v1/sandboxes/" + box + "/files/raw?path=large"
 	began := time.Now()
-	up := r.transfer(http.MethodPut, url, io.LimitReader(zeros{}, size), size)
+	up := r.transfer(http.MethodPut, url, io.LimitReader(zeros{}, size), size) //nolint:bodyclose // closed at the end of the test
 	if up.StatusCode != http.StatusOK {
 		b, _ := io.ReadAll(up.Body)
 		t.Fatalf("upload: %s: %s", up.Status, b)
 	}
 	uploaded := time.Since(began)
-	down := r.transfer(http.MethodGet, url, nil, 0)
+	down := r.transfer(http.MethodGet, url, nil, 0) //nolint:bodyclose // closed at the end of the test
 	n, err := io.Copy(io.Discard, down.Body)
 	if err != nil || n != size {
 		t.Errorf("%d bytes came back: %v", n, err)
