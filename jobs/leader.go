@@ -11,8 +11,8 @@ import (
 
 const (
 	// leaderLease is how long the work waits for a leader that has died; one that stops gives the lease back.
-	leaderLease = 5 * time.Second
-	leaderBeat  = time.Second
+	leaderLease = 1500 * time.Millisecond
+	leaderBeat  = 500 * time.Millisecond
 )
 
 // leader lets one of any number of processes do some work. Two that believe it for a moment are harmless, for each step

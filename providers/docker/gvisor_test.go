@@ -16,8 +16,6 @@ import (
 
 	"sandyard/dev/testenv"
 	"sandyard/providers"
-	"sandyard/providers/docker"
-	"sandyard/providers/providertest"
 )
 
 // gvisor starts the engine that the tests of gVisor share: the one of the machine need not know runsc. Its network and
@@ -83,28 +81,6 @@ func newGVisorYard(t testing.TB) *yard {
 		t.Fatalf("start an engine with gVisor: %v", err)
 	}
 	return newYardAt(t, e.Host)
-}
-
-func underGVisor(t *testing.T) (open func(*testing.T) providers.Provider, o providertest.Options) {
-	t.Helper()
-	y := newGVisorYard(t)
-	open = func(t *testing.T) providers.Provider {
-		t.Helper()
-		return y.openWith(t, docker.Config{Guest: guestFiles(t), Runtime: "runsc"})
-	}
-	return open, providertest.Options{Image: image, Script: providertest.Bash(), System: true, Limits: true, OwnKernel: true}
-}
-
-func TestConformanceUnderGVisor(t *testing.T) {
-	t.Parallel()
-	open, o := underGVisor(t)
-	providertest.Run(t, open, o)
-}
-
-func TestHostileUnderGVisor(t *testing.T) {
-	t.Parallel()
-	open, o := underGVisor(t)
-	providertest.Hostile(t, open, o)
 }
 
 func TestRuntime(t *testing.T) {
