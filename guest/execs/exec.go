@@ -67,7 +67,7 @@ func (e *Exec) begin(p *procs.Process, files *pipes) {
 	}
 }
 
-// follow collects the output and returns when the command has ended.
+// follow collects the output, returns when the command has ended and leaves its report.
 func (e *Exec) follow(files *pipes, oomBefore int64) {
 	status := syscall.WaitStatus(syscall.SIGKILL)
 	if e.proc == nil {
@@ -77,7 +77,7 @@ func (e *Exec) follow(files *pipes, oomBefore int64) {
 		status = e.proc.Status()
 		e.awaitKill()
 	}
-	e.finish(status, procs.OOMKills()-oomBefore)
+	e.report(status, procs.OOMKills()-oomBefore)
 }
 
 // awaitKill returns when a kill that is under way has found all that the command started: it is only over then.
@@ -90,8 +90,7 @@ func (e *Exec) awaitKill() {
 	}
 }
 
-// finish writes the report and lets everybody go.
-func (e *Exec) finish(status syscall.WaitStatus, oomKills int64) {
+func (e *Exec) report(status syscall.WaitStatus, oomKills int64) {
 	e.mu.Lock()
 	e.info = dialect.ExecInfo{
 		Name: e.Command.Name, Pid: e.Pid(), ExitCode: status.ExitStatus(),
@@ -103,6 +102,10 @@ func (e *Exec) finish(status syscall.WaitStatus, oomKills int64) {
 	}
 	e.Command.Argv, e.Command.Env = nil, nil
 	e.mu.Unlock()
+}
+
+// end lets everybody go who waits for the command.
+func (e *Exec) end() {
 	if e.audience != nil {
 		close(e.audience.over)
 	}

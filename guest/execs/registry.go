@@ -180,7 +180,8 @@ func (r *Registry) launch(e *Exec, c Command) error {
 	}
 	go func() { // ends with the command, which Host.Close ends
 		e.follow(files, oom)
-		r.settle(e)
+		r.settle(e) // first: who has heard of the end finds it among the running ones no more
+		e.end()
 	}()
 	return nil
 }

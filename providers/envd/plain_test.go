@@ -8,6 +8,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -283,4 +284,38 @@ func TestNewSpeaksOverPlainHTTP(t *testing.T) {
 	if class(t, err) != providers.NotSupported {
 		t.Errorf("got %v", err)
 	}
+}
+
+// A client that has heard of the end and signals the pid must not be told that it reached anything.
+func TestAnEndedCommandIsNotFoundByItsPid(t *testing.T) {
+	t.Parallel()
+	c := plainClient(newEngine(t).sandbox(envd.Options{}))
+	ctx := deadline(t, time.Minute)
+	var clients sync.WaitGroup
+	for range 16 {
+		clients.Go(func() {
+			for range 100 {
+				if err := signalAtTheEnd(ctx, c); connect.CodeOf(err) != connect.CodeNotFound {
+					t.Errorf("got %v, want not found", err)
+					return
+				}
+			}
+		})
+	}
+	clients.Wait()
+}
+
+// signalAtTheEnd signals a command as soon as its end is told.
+func signalAtTheEnd(ctx context.Context, c processconnect.ProcessClient) error {
+	stream, err := c.Start(ctx, connect.NewRequest(shellRequest("true")))
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	var o outcome
+	for o.end == nil && stream.Receive() {
+		o.take(stream.Msg().GetEvent())
+	}
+	_, err = c.SendSignal(ctx, connect.NewRequest(&process.SendSignalRequest{Process: byPid(o.pid), Signal: process.Signal_SIGNAL_SIGKILL}))
+	return err
 }
