@@ -89,10 +89,12 @@ type dockerYard struct {
 func newDockerYard(b *testing.B, pool docker.Pool) *dockerYard {
 	y := &dockerYard{b: b, http: &fasthttp.Client{MaxConnsPerHost: 64}}
 	y.rig = newRig(b, func(c *web.Config) {
-		c.Jobs = jobs.NewClient(c.Store, c.Queue, jobs.Catalog{
+		catalog := jobs.Catalog{
 			Providers: []string{"docker"}, Template: "python",
 			Templates: map[string]string{"python": benchImage},
-		}, c.Log)
+		}
+		check(b, c.Store.Declare(b.Context(), catalog.Declared()))
+		c.Jobs = jobs.NewClient(c.Store, c.Queue, catalog, c.Log)
 	})
 	y.engine = must(client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()))(b)
 	b.Cleanup(func() { y.engine.Close() })
@@ -112,7 +114,8 @@ func (y *dockerYard) workOnDocker(pool docker.Pool) {
 	})
 	check(y.b, p.Ensure(context.Background(), benchImage))
 	w := jobs.NewWorker(jobs.WorkerConfig{
-		Store: y.store, Redis: y.redis, Provider: p, Engine: "here", Slots: 64, Lease: 10 * time.Second, Grace: 5 * time.Second,
+		Store: y.store, Redis: y.redis, Provider: p, Engine: "here", Slots: 64,
+		Pool: jobs.PoolSizes{Min: pool.Size, Max: pool.Max}, Lease: 10 * time.Second, Grace: 5 * time.Second,
 		Webhooks: jobs.NewWebhooks(y.store, y.queue, nil, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	check(y.b, w.Start(context.Background()))
