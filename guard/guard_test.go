@@ -6,8 +6,12 @@ import (
 	"net/netip"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"sandyard/guard"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestSpecialAddressesAreRefused(t *testing.T) {
 	t.Parallel()

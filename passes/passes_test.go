@@ -5,8 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"sandyard/passes"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestTokensOpenOneThing(t *testing.T) {
 	t.Parallel()

@@ -10,9 +10,13 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"sandyard/providers"
 	"sandyard/recipe"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // context makes a tar of files, whose names hold their types: a name that ends in @ is a link.
 func context(t *testing.T, names ...string) []byte {

@@ -26,16 +26,7 @@ import (
 	"sandyard/web"
 )
 
-// TestMain lets goroutines of fasthttp live, which end by themselves some seconds later, or never.
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
-		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*Client).mCleaner"),
-		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*HostClient).connsCleaner"),
-		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*TCPDialer).tcpAddrsClean"),
-		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp/stackless.funcWorker"),
-		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testenv.Lasting()...) }
 
 // rig is an API process on real servers, without a worker until work is called.
 type rig struct {

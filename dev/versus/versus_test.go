@@ -4,11 +4,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"sandyard/dev/versus"
 )
@@ -19,7 +20,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.benchtime", "1x"); err != nil {
 		panic(err)
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 // metrics runs f as a benchmark and says what it reported.

@@ -7,9 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"sandyard/guest/dialect"
 	"sandyard/guest/files"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // FuzzPaths checks that no path, and no links on its way, lead a call out of the roots, and that every refusal has a
 // reason of the caller's.

@@ -6,10 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"sandyard/providers"
 	"sandyard/providers/catalog"
 	"sandyard/providers/docker"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestUnknownNameSaysWhichThereAre(t *testing.T) {
 	t.Parallel()

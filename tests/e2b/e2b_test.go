@@ -20,7 +20,11 @@ import (
 	"sandyard/dev/testenv"
 	"sandyard/models"
 	"sandyard/service"
+
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testenv.Lasting()...) }
 
 // patience bounds one suite.
 const patience = 4 * time.Minute

@@ -14,7 +14,10 @@ import (
 	"syscall"
 	"testing"
 
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"sandyard/dev/testenv"
 )
 
 // What a process of this program is for.
@@ -70,7 +73,14 @@ func inside(m *testing.M) int {
 		return 1
 	}
 	defer programs.remove()
-	return m.Run()
+	if code := m.Run(); code != 0 {
+		return code
+	}
+	if err := goleak.Find(testenv.Lasting()...); err != nil {
+		say(err.Error())
+		return 1
+	}
+	return 0
 }
 
 // arrange gives the namespace its internet: all addresses are of this machine, without being those of an interface.

@@ -13,7 +13,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const module = "sandyard/"
 

@@ -8,8 +8,12 @@ import (
 	"runtime"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"sandyard/providers/local/cgroup"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func newGroup(t *testing.T) cgroup.Group {
 	t.Helper()
