@@ -179,7 +179,7 @@ func (a answer) want(t testing.TB, status ...int) answer {
 			return a
 		}
 	}
-	t.Fatalf("%s: status %d, want %v: %s", a.to, a.status, status, a.raw)
+	t.Fatalf("%s: status %d, want %v: %.2000s", a.to, a.status, status, a.raw)
 	return a
 }
 

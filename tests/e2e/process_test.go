@@ -26,7 +26,13 @@ type process struct {
 // when the test fails.
 func startProcess(t testing.TB, dir string, env []string, name string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, cmd: exec.Command(program(t, name), args...), done: make(chan struct{})}
+	return startCommand(t, dir, env, name, exec.Command(program(t, name), args...))
+}
+
+// startCommand is startProcess of a program that is started in another way.
+func startCommand(t testing.TB, dir string, env []string, name string, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, name: name, cmd: cmd, done: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Env = dir, env
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}

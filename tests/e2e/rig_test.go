@@ -28,6 +28,7 @@ type rig struct {
 	*caller
 	engine    *engine
 	settings  map[string]string // environment of the programs
+	hosts     map[string]*host  // of the programs that run on another
 	api       *process
 	worker    *process
 	scheduler *process
@@ -93,7 +94,12 @@ func (r *rig) startAPI() {
 	r.address = entry.Addr
 }
 
-func (r *rig) start1(name string) *process { return startProcess(r.t, "", r.env(), name) }
+func (r *rig) start1(name string) *process {
+	if h := r.hosts[name]; h != nil {
+		return startCommand(r.t, "", r.env(), name, h.command(program(r.t, name)))
+	}
+	return startProcess(r.t, "", r.env(), name)
+}
 
 // startWorker starts another worker, which from now on is the rig's.
 func (r *rig) startWorker() {
