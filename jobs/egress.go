@@ -67,22 +67,32 @@ func (a *attempt) networker(ctx context.Context) (providers.Networker, error) {
 	return inside, nil
 }
 
-// egress is the policy that c wishes for, as it is stored.
-func (c CreateSandbox) egress() (json.RawMessage, error) {
-	var p egress.Policy
-	if c.Egress != nil {
-		p = *c.Egress
+// egress is the policy that c wishes for, as it is stored. Of one that says nothing the template decides.
+func (c CreateSandbox) egress(template *models.EgressRules) (json.RawMessage, error) {
+	p, err := c.policy(template)
+	if err == nil {
+		err = checkPolicy("egress.", p)
 	}
-	if c.Network && len(p.Allow) > 0 {
-		return nil, invalid("network", "is the same as egress.allow [\"*\"]; give one of them")
-	}
-	if c.Network {
-		p.Allow = egress.Public().Allow
-	}
-	if err := checkPolicy("egress.", p); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return policyText(p)
+}
+
+func (c CreateSandbox) policy(template *models.EgressRules) (egress.Policy, error) {
+	switch {
+	case c.Network && c.Egress != nil && len(c.Egress.Allow) > 0:
+		return egress.Policy{}, invalid("network", "is the same as egress.allow [\"*\"]; give one of them")
+	case c.Network && c.Egress != nil:
+		return egress.Policy{Allow: egress.Public().Allow, Deny: c.Egress.Deny, AllowFirst: c.Egress.AllowFirst}, nil
+	case c.Network:
+		return egress.Public(), nil
+	case c.Egress != nil:
+		return *c.Egress, nil
+	case template != nil:
+		return egress.Policy{Allow: template.Allow, Deny: template.Deny}, nil
+	}
+	return c.Foreign.Egress, nil
 }
 
 func checkPolicy(at string, p egress.Policy) error {

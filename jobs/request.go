@@ -41,7 +41,8 @@ type CreateSandbox struct {
 type Foreign struct {
 	Metadata  map[string]string // labels with any names
 	NeverIdle bool
-	Public    bool // its ports need no token
+	Public    bool          // its ports need no token
+	Egress    egress.Policy // where neither the wish nor its template says anything
 }
 
 // Defaults of a sandbox.
@@ -125,7 +126,7 @@ func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, err
 		box.Key = &c.Key
 	}
 	c.Foreign.apply(box)
-	if box.Egress, err = c.egress(); err != nil {
+	if box.Egress, err = c.egress(from.template.Definition.Egress); err != nil {
 		return nil, err
 	}
 	spec := sandboxSpec{Env: c.Env, Public: c.Foreign.Public, Resources: providers.Resources{

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"sandyard/egress"
 	"sandyard/models"
 )
 
@@ -68,7 +69,7 @@ func CheckTemplate(t models.Template) error {
 	d := t.Definition
 	for _, err := range []error{
 		noNUL("start_command", d.StartCommand), noNUL("description", d.Description), noNUL("runtime", d.Runtime),
-		checkEnv("env", d.Env), checkWorkDir(d.WorkDir), checkPorts(d), checkProbe(d.Ready), checkLimits(d), checkPool(d.Pool),
+		checkEnv("env", d.Env), checkWorkDir(d.WorkDir), checkPorts(d), checkProbe(d.Ready), checkLimits(d), checkPool(d.Pool), checkEgress(d.Egress),
 	} {
 		if err != nil {
 			return err
@@ -112,6 +113,13 @@ func checkLimits(d models.Definition) error {
 		}
 	}
 	return nil
+}
+
+func checkEgress(r *models.EgressRules) error {
+	if r == nil {
+		return nil
+	}
+	return checkPolicy("egress.", egress.Policy{Allow: r.Allow, Deny: r.Deny})
 }
 
 func checkPool(p *models.PoolSize) error {

@@ -13,7 +13,14 @@ type Definition struct {
 	Runtime      string            `json:"runtime,omitempty" maxLength:"64" doc:"OCI runtime of the engine, such as runsc; default the worker's"`
 	Resources    Bounds            `json:"resources,omitempty" doc:"What a sandbox gets that asks for nothing"`
 	Maximum      Bounds            `json:"maximum,omitempty" doc:"What a sandbox may ask for at most"`
+	Egress       *EgressRules      `json:"egress,omitempty" doc:"What sandboxes that say nothing of it may reach of the outside; by default nothing"`
 	Pool         *PoolSize         `json:"pool,omitempty" doc:"Started containers that wait for sandboxes, on all workers of an engine together; default POOL_SIZE and POOL_MAX of the workers for shared templates, none for a tenant's own"`
+}
+
+// EgressRules are where sandboxes may connect to, in the words of package egress.
+type EgressRules struct {
+	Allow []string `json:"allow,omitempty" doc:"As in the egress of a new sandbox"`
+	Deny  []string `json:"deny,omitempty"`
 }
 
 // Bounds limit what a sandbox uses; 0 leaves a limit open.

@@ -61,8 +61,11 @@ func (e *e2b) wish(ctx context.Context, b e2bCreate) (jobs.CreateSandbox, error)
 	if err := b.unsupported(); err != nil {
 		return w, err
 	}
-	policy := e.egress(b.Network.e2bEgress, b.Internet)
-	w.Egress = &policy
+	if policy := e.egress(b.Network.e2bEgress, b.Internet); b.Network.silent() && b.Internet == nil {
+		w.Foreign.Egress = policy // the template's own comes first
+	} else {
+		w.Egress = &policy
+	}
 	if b.Timeout != nil {
 		w.TimeoutSeconds = max(*b.Timeout, 1)
 	}

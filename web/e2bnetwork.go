@@ -20,6 +20,8 @@ type e2bEgress struct {
 	Rules       map[string]json.RawMessage `json:"rules"`
 }
 
+func (n e2bEgress) silent() bool { return len(n.AllowOut) == 0 && len(n.DenyOut) == 0 }
+
 func (n e2bEgress) unsupported() error {
 	what := ""
 	if len(n.EgressProxy) > 0 && string(n.EgressProxy) != "null" {

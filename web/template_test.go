@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -185,5 +186,35 @@ func TestSandboxesSayWhereTheirToolsAre(t *testing.T) {
 	r.call("DELETE", "/v1/sandboxes/"+id+"?wait=60s", nil).want(t, 200)
 	if gone := r.call("GET", "/v1/sandboxes/"+id, nil).want(t, 200); gone.get("mcp_url") != nil {
 		t.Errorf("a sandbox that is gone: %s", gone.raw)
+	}
+}
+
+func TestTemplateSaysWhatItsSandboxesReach(t *testing.T) {
+	t.Parallel()
+	r, _ := newE2B(t)
+	r.call("PUT", "/v1/templates/pip", object{"image": "fake-pip", "egress": object{"allow": []string{"pypi.org:443"}, "deny": []string{"*.pypi.org"}}}).want(t, 200)
+	r.call("PUT", "/v1/templates/bad", object{"image": "fake-pip", "egress": object{"allow": []string{"http://pypi.org"}}}).problem(t, 422, "invalid_request")
+	allowed := func(id string) string {
+		t.Helper()
+		return fmt.Sprint(r.call("GET", "/v1/sandboxes/"+id+"/egress", nil).want(t, 200).get("egress"))
+	}
+	for want, body := range map[string]object{
+		"map[allow:[pypi.org:443] deny:[*.pypi.org]]": {"template": "pip"},
+		"map[allow:[example.com]]":                    {"template": "pip", "egress": object{"allow": []string{"example.com"}}},
+		"map[allow:[*]]":                              {"template": "pip", "network": true},
+		"map[]":                                       {"template": "pip", "egress": object{}},
+	} {
+		if got := allowed(r.call("POST", "/v1/sandboxes", body).want(t, 202).text("sandbox.id")); got != want {
+			t.Errorf("%v may reach %s, want %s", body, got, want)
+		}
+	}
+	for want, body := range map[string]object{
+		"map[allow:[pypi.org:443] deny:[*.pypi.org]]": {"templateID": "pip"},
+		"map[allow:[*] allow_first:true]":             {"templateID": "pip", "allow_internet_access": true},
+		"map[]":                                       {"templateID": "pip", "allow_internet_access": false},
+	} {
+		if got := allowed(r.call("POST", "/v2/sandboxes", body).want(t, 201).text("sandboxID")); got != want {
+			t.Errorf("of E2B's client %v may reach %s, want %s", body, got, want)
+		}
 	}
 }
