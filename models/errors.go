@@ -2,6 +2,7 @@ package models
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -54,7 +55,7 @@ func (e *LimitError) Error() string {
 // succeed later.
 func IsUnavailable(err error) bool {
 	var connect *pgconn.ConnectError
-	if errors.As(err, &connect) {
+	if errors.As(err, &connect) || errors.Is(err, ErrUncertain) {
 		return true
 	}
 	var pg *pgconn.PgError
@@ -67,5 +68,6 @@ func IsUnavailable(err error) bool {
 	}
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded)
+		errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded) || pgconn.SafeToRetry(err) ||
+		errors.Is(err, sql.ErrConnDone) || errors.Is(err, sql.ErrTxDone) // the connection was lost a statement before
 }

@@ -15,7 +15,9 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 	"gorm.io/driver/postgres"
@@ -42,7 +44,9 @@ type Limits struct {
 
 // Open connects to the database at dsn (a PostgreSQL URL or key=value string) with at most conns connections.
 func Open(ctx context.Context, dsn string, conns int, limits Limits) (*Store, error) {
-	db, err := gorm.Open(postgres.Open(dsn), &gorm.Config{
+	db, err := gorm.Open(postgres.New(postgres.Config{
+		DSN: dsn, OptionOpenDB: []stdlib.OptionOpenDB{stdlib.OptionAfterConnect(endIdleTransactions)},
+	}), &gorm.Config{
 		SkipDefaultTransaction: true,
 		Logger:                 logger.Discard,
 		NowFunc:                func() time.Time { return time.Now().UTC() },
@@ -59,6 +63,13 @@ func Open(ctx context.Context, dsn string, conns int, limits Limits) (*Store, er
 	s := &Store{db: db, pool: pool, limits: limits}
 	s.submit = newGroupCommit(s.commitSubmissions)
 	return s, s.Ready(ctx)
+}
+
+// endIdleTransactions makes the server end a transaction whose process was stopped or cut off in the middle, for others
+// wait for its locks. Ours never rest between two statements.
+func endIdleTransactions(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, "SET idle_in_transaction_session_timeout = '15s'")
+	return err
 }
 
 // Close waits for the submissions under way and closes the connections.
@@ -99,10 +110,19 @@ func (s *Store) Migrate(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// tx runs f in a transaction, again when PostgreSQL chose it as the victim of a deadlock.
+// tx runs f in a transaction, again when PostgreSQL chose it as the victim of a deadlock. ErrUncertain: the commit was
+// not answered.
 func (s *Store) tx(ctx context.Context, f func(tx *gorm.DB) error) error {
 	for try := 0; ; try++ {
-		err := s.db.WithContext(ctx).Transaction(f)
+		asked := false
+		err := s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+			err := f(tx)
+			asked = err == nil
+			return err
+		})
+		if asked {
+			err = uncertain(err)
+		}
 		if try == 3 || !isDeadlock(err) {
 			return err
 		}

@@ -89,7 +89,8 @@ type idempotencyKey struct {
 const commitTimeout = 15 * time.Second
 
 // Submit commits sub together with whatever else is being submitted. Errors: ErrNotFound for a sandbox that is not
-// the tenant's, *EndedError, *LimitError, ErrKeyReused.
+// the tenant's, *EndedError, *LimitError, ErrKeyReused, ErrUncertain. After all others nothing was accepted, also where
+// the database broke off: an answer that was lost is looked for.
 func (s *Store) Submit(ctx context.Context, sub Submission) (Submitted, error) {
 	for try := 0; ; try++ {
 		p := &submission{Submission: sub, committed: make(chan struct{})}
@@ -98,6 +99,9 @@ func (s *Store) Submit(ctx context.Context, sub Submission) (Submitted, error) {
 			return p.out, p.err
 		}
 		out, err := s.replay(ctx, p)
+		if IsUnavailable(err) {
+			err = uncertain(err) // something stands under the key, and cannot be read
+		}
 		if try == 3 || !errors.Is(err, ErrNotFound) {
 			return out, err
 		}
@@ -126,14 +130,18 @@ func (s *Store) PruneKeys(ctx context.Context, age time.Duration) error {
 func (s *Store) commitSubmissions(group []*submission) {
 	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
 	defer cancel()
-	err := s.commitGroup(ctx, group)
-	if err == nil || len(group) == 1 {
-		group[0].err = cmp.Or(group[0].err, err)
-		return
-	}
-	for _, p := range group {
-		if err := s.commitGroup(ctx, []*submission{p}); err != nil {
+	err := s.commitSurely(ctx, group)
+	switch {
+	case err == nil:
+	case len(group) == 1, IsUnavailable(err), errors.Is(err, ErrUncertain):
+		for _, p := range group {
 			p.err = err
+		}
+	default:
+		for _, p := range group {
+			if err := s.commitSurely(ctx, []*submission{p}); err != nil {
+				p.err = err
+			}
 		}
 	}
 }

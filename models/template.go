@@ -78,7 +78,7 @@ func (s *Store) CreateTemplate(ctx context.Context, o Owner, t Template) (Templa
 	if res.Error == nil && res.RowsAffected == 0 {
 		return t, ErrExists
 	}
-	return t, res.Error
+	return t, uncertain(res.Error)
 }
 
 // PutTemplate makes the owner's template of that name what t says, whether it stood before or not. Sandboxes that were
@@ -92,7 +92,7 @@ func (s *Store) PutTemplate(ctx context.Context, o Owner, t Template) (Template,
 			"build_id": gorm.Expr("CASE WHEN templates.image = excluded.image THEN templates.build_id END"),
 		})...),
 	}).Create(&t).Error
-	return t, err
+	return t, uncertain(err)
 }
 
 // DeleteTemplate removes the owner's template of that name and says how many live sandboxes were made from it, which go

@@ -123,6 +123,10 @@ func (s *Server) problemOf(err error) *Problem {
 	case errors.Is(err, jobs.ErrQueueFull):
 		return retryLater(newProblem(fiber.StatusServiceUnavailable, "queue_full",
 			"as many jobs wait as may; try again when some of them have run"), 2)
+	case errors.Is(err, models.ErrUncertain):
+		return retryLater(newProblem(fiber.StatusServiceUnavailable, "outcome_unknown",
+			"the database broke off, and it is unknown whether this was accepted; send it again with the same Idempotency-Key, "+
+				"which never does it twice; without one, look first whether it was done"), 2)
 	case models.IsUnavailable(err):
 		return retryLater(newProblem(fiber.StatusServiceUnavailable, "database_unavailable",
 			"the database does not answer; nothing was accepted; try again"), 2)

@@ -47,8 +47,13 @@ type rig struct {
 
 func newRig(t testing.TB, change ...func(*web.Config)) *rig {
 	t.Helper()
+	return newRigOn(t, testenv.Database(t), change...)
+}
+
+func newRigOn(t testing.TB, dsn string, change ...func(*web.Config)) *rig {
+	t.Helper()
 	ctx := context.Background()
-	r := &rig{t: t, dsn: testenv.Database(t), log: &logBook{}, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	r := &rig{t: t, dsn: dsn, log: &logBook{}, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 	network, addr, db := testenv.Redis(t)
 	r.redis = &redis.Options{Network: network, Addr: addr, DB: db}
 	r.rdb = jobs.NewRedis(r.redis)

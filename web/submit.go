@@ -16,7 +16,7 @@ const maxWait = 120 * time.Second
 
 // SubmitParams come with every request that submits a job.
 type SubmitParams struct {
-	IdempotencyKey string `header:"Idempotency-Key" doc:"Your own name for this request, at most 255 characters: sent again with the same content, it is answered with the first one's job"`
+	IdempotencyKey string `header:"Idempotency-Key" doc:"Your own name for this request, at most 255 characters: sent again with the same content, as after a lost answer or a 503, it is answered with the first one's job"`
 	WaitParam
 }
 

@@ -3,11 +3,16 @@ package web_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"sandyard/dev/testenv"
+	"sandyard/dev/wire"
 )
 
 func (r *rig) sql(statement string, args ...any) {
@@ -215,6 +220,47 @@ func TestDatabaseDown(t *testing.T) {
 	}
 	r.call("POST", "/v1/sandboxes", `{}`).problem(t, 503, "database_unavailable")
 	r.call("GET", "/healthz", nil).want(t, 200)
+}
+
+// TestDatabaseBreaksOffASubmission: what was accepted is told so, and what nobody can know, too.
+func TestDatabaseBreaksOffASubmission(t *testing.T) {
+	t.Parallel()
+	proxy, dsn := wire.Postgres(t, testenv.Database(t))
+	r := newRigOn(t, dsn)
+	var left atomic.Int64
+	var after wire.Fault // of the calls behind the one that broke
+	proxy.On(func(c wire.Call) wire.Fault {
+		switch {
+		case left.Load() == 0:
+			return wire.None
+		case c.Text != "commit":
+			return wire.None
+		case left.Add(-1) == 0 && after != wire.None:
+			proxy.On(func(wire.Call) wire.Fault { return after })
+		}
+		return wire.CutAfter
+	})
+	for i := range 3 {
+		left.Store(1)
+		r.call("POST", "/v1/sandboxes", `{}`).want(t, 202)
+		if rows := r.rows(); rows != fmt.Sprintf("%d sandboxes, %d jobs", i+1, i+1) {
+			t.Errorf("written down: %s", rows)
+		}
+	}
+	after = wire.CutBefore
+	left.Store(1)
+	a := r.call("POST", "/v1/sandboxes", `{}`, "Idempotency-Key", "k").problem(t, 503, "outcome_unknown")
+	if a.header.Get("Retry-After") == "" || !strings.Contains(a.text("detail"), "Idempotency-Key") {
+		t.Errorf("the answer does not help: %s", a.raw)
+	}
+	proxy.On(nil)
+	again := r.call("POST", "/v1/sandboxes", `{}`, "Idempotency-Key", "k").want(t, 200)
+	if again.header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("the key was not taken: %s", again.raw)
+	}
+	if rows := r.rows(); rows != "4 sandboxes, 4 jobs" {
+		t.Errorf("written down: %s", rows)
+	}
 }
 
 // lockOut makes the rig's database refuse everybody.

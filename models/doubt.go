@@ -1,0 +1,107 @@
+package models
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// ErrUncertain says that the database did not answer whether a change was made, and could not be asked afterwards.
+var ErrUncertain = errors.New("it is unknown whether the change was made")
+
+const (
+	// doubtTimeout bounds the search for what became of a commit that was not answered.
+	doubtTimeout = 5 * time.Second
+	// submitRetry is how long to wait before a submission that the database did not take is tried again; it doubles.
+	submitRetry   = 50 * time.Millisecond
+	submitRetries = 4
+)
+
+// uncertain marks the error of a commit, or of a write without a transaction, that may have been made all the same.
+// pgconn.SafeToRetry is not asked: it vouches for a simple query, such as COMMIT, whose connection broke after it was sent.
+func uncertain(err error) error {
+	var pg *pgconn.PgError
+	var connect *pgconn.ConnectError
+	switch {
+	case err == nil, errors.Is(err, ErrUncertain), errors.Is(err, pgx.ErrTxCommitRollback), errors.As(err, &connect):
+		return err
+	case errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR": // worse ones end the session, before or after the effect
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUncertain, err)
+}
+
+// commitSurely commits a group, again where the database was away for a moment, and finds out what became of a commit
+// that was not answered. After any error but ErrUncertain nothing was accepted.
+func (s *Store) commitSurely(ctx context.Context, group []*submission) error {
+	wait := submitRetry
+	for try := 0; ; try++ {
+		err := s.commitGroup(ctx, group)
+		if errors.Is(err, ErrUncertain) {
+			err = s.clearUp(ctx, group, err)
+		}
+		if err == nil || !IsUnavailable(err) || errors.Is(err, ErrUncertain) || try == submitRetries {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return err
+		}
+		wait *= 2
+	}
+}
+
+// clearUp asks on other connections whether the group was committed, until somebody knows. The group shares one
+// transaction, so one of its jobs speaks for all.
+func (s *Store) clearUp(ctx context.Context, group []*submission, doubt error) error {
+	i := slices.IndexFunc(group, func(p *submission) bool { return len(p.out.Jobs) > 0 && p.err == nil && !p.out.Existing })
+	if i < 0 {
+		return nil // nothing was to be written
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), doubtTimeout)
+	defer cancel()
+	for {
+		made, err := s.wasMade(ctx, group[i])
+		switch {
+		case err == nil && made:
+			return nil
+		case err == nil:
+			return fmt.Errorf("%w: not committed: %s", driver.ErrBadConn, doubt.Error())
+		}
+		select {
+		case <-time.After(2 * submitRetry):
+		case <-ctx.Done():
+			return doubt
+		}
+	}
+}
+
+// wasMade says whether a submission stands in the tables. It takes the lock that the submission had taken, and so waits
+// for the end of a transaction whose connection has broken and which the server does not know of yet.
+func (s *Store) wasMade(ctx context.Context, p *submission) (made bool, err error) {
+	err = s.tx(ctx, func(tx *gorm.DB) error {
+		lock := tx.Clauses(clause.Locking{Strength: "UPDATE"}).Select("id")
+		if p.New != nil {
+			lock = lock.Where("id = ?", p.TenantID).Limit(1).Find(&Tenant{})
+		} else {
+			lock = lock.Where("id = ?", p.SandboxID).Limit(1).Find(&Sandbox{})
+		}
+		if lock.Error != nil {
+			return lock.Error
+		}
+		var n int64
+		err := tx.Model(&Job{}).Where("id = ?", p.answer()).Count(&n).Error
+		made = n > 0
+		return err
+	})
+	return made, err
+}
