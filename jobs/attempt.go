@@ -138,5 +138,28 @@ func (a *attempt) execute(ctx context.Context) (result, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	a.log.InfoContext(ctx, "job started")
-	return args.run(ctx, a)
+	return a.persist(ctx, args)
+}
+
+// persist runs the kind, again for as long as our own database is away, which says nothing about the job. That is as
+// safe as a further attempt, and costs none.
+func (a *attempt) persist(ctx context.Context, args Args) (result, error) {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		res, err := args.run(ctx, a)
+		if !isOurs(err) || ctx.Err() != nil {
+			return res, err
+		}
+		a.log.WarnContext(ctx, "database away, trying again", "error", err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return res, err
+		}
+	}
+}
+
+// isOurs says whether an error is our database's, not the provider's.
+func isOurs(err error) bool {
+	var inside *providers.Error
+	return err != nil && !errors.As(err, &inside) && models.IsUnavailable(err)
 }

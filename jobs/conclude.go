@@ -33,7 +33,7 @@ func (a *attempt) conclude(ctx context.Context, res result, err error) {
 // mayRetry says whether the error may pass and attempts are left.
 func (a *attempt) mayRetry(err error) bool {
 	var p *providers.Error
-	return a.job.Attempt < a.job.MaxAttempts && errors.As(err, &p) && p.Retryable()
+	return a.job.Attempt < a.job.MaxAttempts && (errors.As(err, &p) && p.Retryable() || isOurs(err))
 }
 
 // requeue gives the job back. A timer sends it again when it is due; if this worker does not live that long, the
@@ -92,6 +92,11 @@ func (a *attempt) failure(err error) (models.JobState, *models.JobError, models.
 			Code: "timeout", Retryable: true,
 			Message: fmt.Sprintf("the provider did not finish within %v", a.job.Timeout()),
 		}, models.Change{}
+	case isOurs(err):
+		return models.Failed, &models.JobError{
+			Code: "database_unavailable", Retryable: true,
+			Message: "the platform's database broke off in each of the job's attempts; submit it again",
+		}, models.Change{}
 	}
 	p := providers.AsError(err)
 	a.log.Warn("job failed", "error", err)
@@ -140,10 +145,18 @@ func (a *attempt) finish(owned context.Context, o models.Outcome, res result) {
 func (a *attempt) commit(owned context.Context, o models.Outcome) (models.Finished, error) {
 	ctx := context.WithoutCancel(owned) // a cancel ends the job, not the writing of its end
 	defer a.w.endings.take(a.job.SandboxID)()
+	unsure := false
 	for wait := 50 * time.Millisecond; ; wait *= 2 {
 		f, err := a.w.store.Finish(ctx, o)
+		if unsure && errors.Is(err, models.ErrStale) {
+			f, err = a.w.store.FinishedBy(ctx, o.Held, a.w.node.ID) // an earlier try may have been more than that
+		}
 		if err == nil || errors.Is(err, models.ErrStale) {
 			return f, err
+		}
+		unsure = unsure || errors.Is(err, models.ErrUncertain)
+		if models.IsRefused(err) {
+			o = unstorable(o)
 		}
 		a.log.WarnContext(ctx, "end not written, trying again", "error", err)
 		select {
@@ -152,6 +165,13 @@ func (a *attempt) commit(owned context.Context, o models.Outcome) (models.Finish
 			return f, context.Cause(owned)
 		}
 	}
+}
+
+// unstorable is the end of a job whose result the database does not take, for ever.
+func unstorable(o models.Outcome) models.Outcome {
+	o.State, o.Result, o.Grant = models.Failed, nil, nil
+	o.Error = &models.JobError{Code: "result_not_storable", Message: "the job ran, but its result holds what the database cannot store, such as a NUL character"}
+	return o
 }
 
 func (a *attempt) followUp(ctx context.Context, f models.Finished, res result) {

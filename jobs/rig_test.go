@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sandyard/dev/testenv"
+	"sandyard/dev/wire"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers/fake"
@@ -61,6 +62,20 @@ func newRig(t testing.TB) *rig {
 		r.must(r.store.Close())
 	})
 	return r
+}
+
+// wire returns a store for a worker whose connections to PostgreSQL can be broken. The rig's own go on.
+func (r *rig) wire() (*wire.Proxy, func(*jobs.WorkerConfig)) {
+	r.t.Helper()
+	proxy, dsn := wire.Postgres(r.t, r.dsn)
+	store, err := models.Open(r.t.Context(), dsn, 8, models.Limits{Window: 64})
+	r.must(err)
+	r.t.Cleanup(func() {
+		proxy.On(nil)
+		proxy.Back()
+		r.must(store.Close())
+	})
+	return proxy, func(c *jobs.WorkerConfig) { c.Store = store }
 }
 
 func (r *rig) must(err error) {

@@ -221,7 +221,12 @@ func (w *Worker) handler(slots chan struct{}) asynq.Handler {
 			return context.Cause(ctx)
 		}
 		defer func() { <-slots }()
-		return w.runJob(context.WithoutCancel(ctx), string(t.Payload()))
+		err := w.runJob(context.WithoutCancel(ctx), string(t.Payload()))
+		if retried, _ := asynq.GetRetryCount(ctx); err != nil && retried > 0 {
+			w.log.WarnContext(ctx, "task dropped, the sweep will send another", "job_id", string(t.Payload()), "error", err)
+			return asynq.RevokeTask // Asynq's archive would keep it for nothing
+		}
+		return err
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -49,6 +50,13 @@ type LimitError struct {
 
 func (e *LimitError) Error() string {
 	return fmt.Sprintf("limit %s reached: %d of %d in use", e.Limit, e.Used, e.Max)
+}
+
+// IsRefused says whether err means that the database will never take these values.
+func IsRefused(err error) bool {
+	const dataException = "22"
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && strings.HasPrefix(pg.Code, dataException)
 }
 
 // IsUnavailable says whether err means that the database could not be asked, not that it refused: the same call may

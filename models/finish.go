@@ -65,6 +65,18 @@ func (s *Store) Finish(ctx context.Context, o Outcome) (Finished, error) {
 	return f, err
 }
 
+// FinishedBy tells what followed from an end that this attempt has written without being answered, as far as nobody else
+// sees to it. ErrStale: it has not, and the job is somebody else's.
+func (s *Store) FinishedBy(ctx context.Context, h Held, node string) (Finished, error) {
+	var box Sandbox
+	res := s.db.WithContext(ctx).Raw(`SELECT s.* FROM sandboxes s JOIN jobs j ON j.sandbox_id = s.id
+		WHERE j.id = ? AND j.attempt = ? AND j.node_id = ? AND j.finished_at IS NOT NULL`, h.ID, h.Attempt, node).Scan(&box)
+	if res.Error == nil && res.RowsAffected == 0 {
+		return Finished{}, ErrStale
+	}
+	return Finished{Ended: []string{h.ID}, Callbacks: true, SandboxEnded: box.Ended()}, res.Error
+}
+
 // preferCancel calls a job cancelled that failed after somebody had asked for its end: a forced delete, say, takes the
 // sandbox away before the worker has read the request.
 func preferCancel(tx *gorm.DB, o *Outcome) error {

@@ -1,0 +1,117 @@
+package jobs_test
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sandyard/dev/wire"
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers/fake"
+)
+
+// outage breaks the next calls behind the one whose text holds what. Heartbeats are spared, so that the lease lives.
+func outage(proxy *wire.Proxy, what string, calls int64) (left *atomic.Int64) {
+	begun := new(atomic.Bool)
+	left = new(atomic.Int64)
+	left.Store(calls)
+	proxy.On(func(c wire.Call) wire.Fault {
+		switch {
+		case strings.Contains(c.Text, "INTO nodes"), strings.Contains(c.Text, "held"), strings.HasPrefix(c.Text, "prepare"):
+		case begun.Load():
+			if left.Add(-1) >= 0 {
+				return wire.CutBefore
+			}
+		case strings.Contains(c.Text, what):
+			begun.Store(true)
+		}
+		return wire.None
+	})
+	return left
+}
+
+const claiming = "attempt = attempt + 1"
+
+// TestDatabaseAwayInsideARunningJob: it says nothing about the job, whatever the kind, and costs no attempt.
+func TestDatabaseAwayInsideARunningJob(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	proxy, wired := r.wire()
+	r.worker(4, wired)
+	box, created := "", ""
+	for _, job := range []func() string{
+		func() string { box, created = r.create(jobs.CreateSandbox{}); return created },
+		func() string { return r.submit(box, &jobs.SetTimeout{TimeoutSeconds: 600}, options()) },
+		func() string { return r.exec(box, "fake:append log x") },
+		func() string { return r.submit(box, &jobs.Write{Path: "a", Content: "b"}, options()) },
+		func() string { return r.submit(box, &jobs.Pause{}, options()) },
+		func() string { return r.submit(box, &jobs.Resume{}, options()) },
+		func() string { return r.submit(box, &jobs.Delete{}, options()) },
+	} {
+		left := outage(proxy, claiming, 5)
+		id := job()
+		j := r.wait(id)
+		if j.State != models.Succeeded || j.Attempt != 1 {
+			t.Errorf("%s: %s at attempt %d, %+v", j.Kind, j.State, j.Attempt, j.Error)
+		}
+		if n := r.state.Starts(id); n > 1 {
+			t.Errorf("%s: started %d times", j.Kind, n)
+		}
+		if left.Load() > 0 {
+			t.Errorf("%s: the outage did not meet it", j.Kind)
+		}
+	}
+}
+
+// TestDatabaseAwayLongerThanALease: the job is another attempt's then, which attaches to the command.
+func TestDatabaseAwayLongerThanALease(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	proxy, wired := r.wire()
+	r.worker(2, wired, func(c *jobs.WorkerConfig) { c.Lease = time.Second })
+	box, created := r.create(jobs.CreateSandbox{})
+	r.wait(created)
+	exec := r.exec(box, "fake:stdout a; fake:sleep 500ms; fake:append log x; fake:stdout b")
+	r.eventually("the command runs", func() bool { return r.state.Starts(exec) == 1 })
+	proxy.Away()
+	r.eventually("the lease is over", func() bool { return r.job(exec).State == models.Queued })
+	proxy.Back()
+	if j := r.wait(exec); j.State != models.Succeeded || string(j.Stdout) != "ab" {
+		t.Errorf("exec: %s, stdout %q, %+v", j.State, j.Stdout, j.Error)
+	}
+	if n := r.state.Starts(exec); n != 1 {
+		t.Errorf("the command was started %d times", n)
+	}
+	if got := r.wait(r.submit(box, &jobs.Read{Path: "log"}, options())); string(got.Content) != "x" {
+		t.Errorf("the command's trace is %q", got.Content)
+	}
+}
+
+// TestEndWrittenWithoutAnAnswerIsFollowedUp: what the end asks for is done, though nobody said that it was written.
+func TestEndWrittenWithoutAnAnswerIsFollowedUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	proxy, wired := r.wire()
+	r.worker(2, wired)
+	box, created := r.create(jobs.CreateSandbox{})
+	r.wait(created)
+	forgotten := r.state.Calls(fake.OpForget)
+	var finishing, cut atomic.Bool
+	proxy.On(func(c wire.Call) wire.Fault {
+		if strings.Contains(c.Text, `"provider_ms"`) && strings.HasPrefix(c.Text, "UPDATE") {
+			finishing.Store(true)
+		}
+		if c.Text == "commit" && finishing.Load() && !cut.Swap(true) {
+			return wire.CutAfter
+		}
+		return wire.None
+	})
+	exec := r.exec(box, "fake:stdout x")
+	if j := r.wait(exec); j.State != models.Succeeded || j.Attempt != 1 || !cut.Load() {
+		t.Fatalf("exec: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)
+	}
+	r.eventually("the command's output is dropped in the sandbox", func() bool { return r.state.Calls(fake.OpForget) == forgotten+1 })
+}
