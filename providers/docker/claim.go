@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -29,6 +30,10 @@ func (p *Provider) fromPool(ctx context.Context, spec providers.Spec) (providers
 			return p.claim(ctx, m, spec)
 		case errdefs.IsConflict(err) && p.keeps(m, spec):
 			return providers.Instance{}, false
+		case errors.Is(err, errUnnamed):
+			p.cfg.Logger.WarnContext(ctx, "pool container may have become the sandbox", "sandbox_id", spec.ID, "container", m.name, "error", err)
+			m.letGo()
+			return providers.Instance{}, false
 		}
 		p.cfg.Logger.WarnContext(ctx, "pool container is not used", "container", m.name, "error", err)
 		p.retire(ctx, m)
@@ -50,7 +55,24 @@ func (p *Provider) adopt(ctx context.Context, m *member, spec providers.Spec) er
 			return translate(err, "set the limits")
 		}
 	}
-	return p.api.ContainerRename(ctx, m.ref, containerName(spec.ID))
+	return p.rename(ctx, m, spec.ID)
+}
+
+// errUnnamed is a renaming of which the engine did not say whether it was made. The member is left alone: it may be the
+// sandbox of another worker by now, and if it is nobody's it ends by itself.
+var errUnnamed = errors.New("the engine did not answer")
+
+// rename gives the member the sandbox's name. A conflict comes back as it is.
+func (p *Provider) rename(ctx context.Context, m *member, id string) error {
+	err := p.api.ContainerRename(ctx, m.ref, containerName(id))
+	if err == nil || errdefs.IsConflict(err) {
+		return err
+	}
+	found, lost := p.inspect(ctx, id)
+	if lost == nil && found.ref == m.ref {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errUnnamed, err)
 }
 
 // fresh speaks to the member, which keeps it alive, and checks that it still is what it was made as.

@@ -103,10 +103,7 @@ func (p *Provider) detached(ctx context.Context, release func(), work func(conte
 
 // create makes the container, or takes the one that already has its name.
 func (p *Provider) create(ctx context.Context, spec providers.Spec) (providers.Instance, error) {
-	if err := p.makeSandbox(ctx, spec); err != nil && !errdefs.IsConflict(err) {
-		return providers.Instance{}, translate(err, "create the container")
-	}
-	found, err := p.inspect(ctx, spec.ID)
+	found, err := p.named(ctx, spec)
 	if err != nil {
 		return providers.Instance{}, err
 	}
@@ -130,6 +127,30 @@ func (p *Provider) create(ctx context.Context, spec providers.Spec) (providers.I
 	}
 }
 
+// named returns the container that has the sandbox's name, made just now where none had it. A name may be taken and
+// nobody there to be found: its container is being removed, or the engine takes a renaming back. It is free soon.
+func (p *Provider) named(ctx context.Context, spec providers.Spec) (resource, error) {
+	patience := time.NewTimer(removeTimeout)
+	defer patience.Stop()
+	for {
+		made := p.makeSandbox(ctx, spec)
+		if made != nil && !errdefs.IsConflict(made) {
+			return resource{}, translate(made, "create the container")
+		}
+		found, err := p.inspect(ctx, spec.ID)
+		if made == nil || !errors.Is(err, providers.ErrNotFound) || errors.Is(err, errForeign) {
+			return found, err
+		}
+		select {
+		case <-time.After(removePoll):
+		case <-patience.C:
+			return resource{}, providers.Errorf(providers.Busy, "the sandbox's name is taken and has no container; try again: %w", made)
+		case <-ctx.Done():
+			return resource{}, translate(ctx.Err(), "wait for the sandbox's name")
+		}
+	}
+}
+
 // join adopts a running container. One that comes from a pool may have got its name and no more, so it is claimed, which
 // changes nothing about one that was.
 func (p *Provider) join(ctx context.Context, spec providers.Spec, found resource) (providers.Instance, error) {
@@ -148,12 +169,12 @@ func (p *Provider) recreate(ctx context.Context, spec providers.Spec, dead resou
 	if err := p.remove(ctx, dead.ref); err != nil {
 		return providers.Instance{}, err
 	}
-	if err := p.makeSandbox(ctx, spec); err != nil {
-		return providers.Instance{}, translate(err, "create the container")
-	}
-	found, err := p.inspect(ctx, spec.ID)
+	found, err := p.named(ctx, spec)
 	if err != nil {
 		return providers.Instance{}, err
+	}
+	if found.status == statusRunning { // another worker was faster
+		return p.join(ctx, spec, found)
 	}
 	return p.start(ctx, spec, found)
 }

@@ -21,6 +21,7 @@ type proxy struct {
 	mu    sync.Mutex
 	conns map[net.Conn]struct{} // nil when cut
 	at    func(*http.Request) cutPoint
+	stand func(w http.ResponseWriter, r *http.Request, engine http.Handler) bool
 }
 
 // cutPoint says when a request cuts the provider off.
@@ -70,6 +71,13 @@ func (x *proxy) cutAt(point func(*http.Request) cutPoint) {
 	x.at = point
 }
 
+// standIn makes answer speak for the engine, which it may ask. Where it says false, the request goes its way.
+func (x *proxy) standIn(answer func(w http.ResponseWriter, r *http.Request, engine http.Handler) bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.stand = answer
+}
+
 func (x *proxy) handler(forward http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x.mu.Lock()
@@ -77,7 +85,11 @@ func (x *proxy) handler(forward http.Handler) http.Handler {
 		if x.at != nil {
 			point = x.at(r)
 		}
+		stand := x.stand
 		x.mu.Unlock()
+		if stand != nil && stand(w, r, forward) {
+			return
+		}
 		if point == before {
 			x.cut()
 			return

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -20,6 +21,9 @@ const (
 	statusPaused  status = "paused"
 	statusGone    status = "exited"
 )
+
+// errForeign is a container that has a sandbox's name and is not of this fleet.
+var errForeign = errors.New("it belongs to somebody else")
 
 // resource is what the engine says of one container of ours.
 type resource struct {
@@ -69,7 +73,7 @@ func (p *Provider) inspect(ctx context.Context, id string) (resource, error) {
 	}
 	_, pooled := found.Config.Labels[labelPool]
 	if found.Config.Labels[labelFleet] != p.cfg.Fleet || !pooled && found.Config.Labels[labelSandbox] != id {
-		return resource{}, providers.Errorf(providers.NotFound, "container %s belongs to somebody else", containerName(id))
+		return resource{}, providers.Errorf(providers.NotFound, "container %s: %w", containerName(id), errForeign)
 	}
 	// A time the engine writes in another form only loses the date, not the sandbox.
 	made, _ := time.Parse(time.RFC3339Nano, found.Created)
