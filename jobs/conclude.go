@@ -19,6 +19,8 @@ func (a *attempt) conclude(ctx context.Context, res result, err error) {
 		a.log.WarnContext(ctx, "result dropped", "error", errFenced)
 	case errors.Is(cause, errShutdown):
 		a.requeue(ctx, 0, errShutdown)
+	case errors.As(err, new(*models.PlacedError)) && !a.isCancelled():
+		a.requeue(ctx, 0, err)
 	case err != nil && !a.isCancelled() && a.mayRetry(err):
 		a.log.WarnContext(ctx, "attempt failed, trying again", "error", err)
 		a.requeue(ctx, backoff(a.job.Attempt), err)
@@ -55,6 +57,10 @@ func (a *attempt) requeue(ctx context.Context, delay time.Duration, why error) {
 func reasonOf(err error) string {
 	if errors.Is(err, errShutdown) {
 		return "its worker is stopping"
+	}
+	var placed *models.PlacedError
+	if errors.As(err, &placed) {
+		return placed.Error()
 	}
 	return providers.AsError(err).Message
 }

@@ -33,11 +33,12 @@ func (w *Worker) beat() bool {
 	defer cancel()
 	held := map[models.Held]*attempt{}
 	w.each(func(a *attempt) { held[a.held()] = a })
-	beats, err := w.store.Heartbeat(ctx, w.node, keys(held), w.lease)
+	wanted, beats, err := w.store.Heartbeat(ctx, w.node, keys(held), w.lease)
 	if err != nil {
 		w.log.WarnContext(ctx, "heartbeat failed", "error", err)
 		return false
 	}
+	w.obey(ctx, wanted)
 	for _, b := range beats {
 		h := models.Held{ID: b.ID, Attempt: b.Attempt}
 		if b.Cancel {
@@ -48,9 +49,33 @@ func (w *Worker) beat() bool {
 	for _, a := range held {
 		a.fence()
 	}
-	w.adopt(ctx)
+	if w.mayAdopt(ctx, wanted) {
+		w.adopt(ctx)
+	}
 	return true
 }
+
+// obey carries out what operators want of this node. That it takes no new sandboxes is seen where they are placed.
+func (w *Worker) obey(ctx context.Context, wanted models.Wanted) {
+	if w.draining.Swap(wanted.Draining) != wanted.Draining {
+		w.log.InfoContext(ctx, "drained or not any more, as an operator wants", "draining", wanted.Draining, "leaving", wanted.Leaving)
+	}
+	if wanted.Leaving {
+		w.leave.Do(func() { close(w.leaving) })
+	}
+}
+
+// mayAdopt leaves the sandboxes of dead nodes to others, if there are any, while this one is drained.
+func (w *Worker) mayAdopt(ctx context.Context, wanted models.Wanted) bool {
+	if !wanted.Draining {
+		return true
+	}
+	_, nodes, err := w.store.Rank(ctx, w.node)
+	return err == nil && nodes == 1 && !wanted.Leaving
+}
+
+// Leaving is closed when an operator wants the worker to stop.
+func (w *Worker) Leaving() <-chan struct{} { return w.leaving }
 
 func (w *Worker) adopt(ctx context.Context) {
 	ids, tasks, err := w.store.Adopt(ctx, w.node)

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -78,21 +79,31 @@ func buildOf(box models.Sandbox) (string, bool) {
 	return s.Build, err == nil && s.Build != ""
 }
 
-// takeSandbox writes down that this node makes the sandbox, if it has room for another. Without room the job goes back
-// to the provider's queue, where a node that has some may take it.
+// takeSandbox writes down that this node makes the sandbox. Where another has more room, the sandbox is that one's and
+// the job goes there.
 func (a *attempt) takeSandbox(ctx context.Context) (models.Sandbox, error) {
-	if !a.w.provider.Capabilities().PerNode {
-		return a.w.store.BeginCreate(ctx, a.job, models.Holder{})
+	h := models.Holder{}
+	if a.w.provider.Capabilities().PerNode {
+		h = models.Holder{Node: a.w.node.ID, Provider: a.w.node.Provider, Need: a.w.need}
 	}
-	a.w.admit.Lock()
-	defer a.w.admit.Unlock()
-	box, err := a.w.store.BeginCreate(ctx, a.job, models.Holder{Node: a.w.node.ID, Room: a.w.room})
-	var full *models.LimitError
+	box, err := a.w.store.BeginCreate(ctx, a.job, h)
+	var full *models.RoomError
 	if errors.As(err, &full) {
-		err = providers.Errorf(providers.Capacity, "the worker holds %d sandboxes, its maximum; delete some, "+
-			"raise MAX_SANDBOXES or start another worker", full.Used)
+		err = providers.Errorf(providers.Capacity, "none of %d workers has room for the sandbox (%d are being drained); delete some, "+
+			"raise MAX_SANDBOXES, MAX_CPUS or MAX_MEMORY_MB, or start another worker", full.Nodes, full.Draining)
 	}
 	return box, err
+}
+
+// need is what a sandbox takes of the node's room.
+func (w *Worker) need(box models.Sandbox) (models.Need, error) {
+	s, err := specOf(box)
+	n := models.Need{CPUs: s.Resources.CPUs, MemoryMB: s.Resources.MemoryMB}
+	if p, ok := w.provider.(providers.Defaulter); ok {
+		d := p.Defaults()
+		n = models.Need{CPUs: cmp.Or(n.CPUs, d.CPUs), MemoryMB: cmp.Or(n.MemoryMB, d.MemoryMB)}
+	}
+	return n, err
 }
 
 func providerSpec(box models.Sandbox) (providers.Spec, error) {

@@ -38,7 +38,12 @@ func (w *Worker) stockLoop(ctx context.Context, pool providers.Pooler) {
 }
 
 // stock gives the provider this worker's part of the pool: together the workers of an engine hold what one alone would.
+// One that is drained has none.
 func (w *Worker) stock(ctx context.Context, pool providers.Pooler) error {
+	if w.draining.Load() {
+		pool.Stock(ctx, nil)
+		return nil
+	}
 	all, err := w.store.AllTemplates(ctx)
 	if err != nil {
 		return err

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -28,12 +30,11 @@ type WorkerConfig struct {
 	Slots    int            // jobs at once
 	Gateway  string         // URL at which the node's gateway is reached; empty = it has none
 	Signer   *passes.Signer // of the tokens of ports; nil = the worker lets nobody to one
-	// MaxSandboxes is how many sandboxes the node holds at once; 0 = no limit.
-	MaxSandboxes int
-	Pool         PoolSizes
-	Lease        time.Duration // how long a job or a sandbox waits for a worker that has gone silent
-	Grace        time.Duration // how long Stop waits for running jobs before it hands them over
-	Egress       Egress        // nil = sandboxes reach nothing, whatever their policies say
+	Room     Room
+	Pool     PoolSizes
+	Lease    time.Duration // how long a job or a sandbox waits for a worker that has gone silent
+	Grace    time.Duration // how long Stop waits for running jobs before it hands them over
+	Egress   Egress        // nil = sandboxes reach nothing, whatever their policies say
 	// Reconcile is the time between comparisons of the engine with the tables; 0 = never.
 	Reconcile time.Duration
 	// ReconcileGrace is how long a difference that may pass by itself is left alone.
@@ -43,16 +44,24 @@ type WorkerConfig struct {
 	Log            *slog.Logger
 }
 
+// Room is how many sandboxes a node holds at once, and what they may take together; 0 = no limit.
+type Room struct {
+	Sandboxes int
+	CPUs      float64
+	MemoryMB  int64
+}
+
 // Worker runs jobs against one provider. It is a node: sandboxes that live on its engine are held by it.
 type Worker struct {
 	store    *models.Store
 	queue    *Queue
 	provider providers.Provider
 	node     models.Node
-	room     int // for sandboxes; 0 = no limit
 	pool     PoolSizes
-	building sync.Mutex // of images that were built on another engine
-	admit    sync.Mutex // held from counting sandboxes to taking one more
+	building sync.Mutex    // of images that were built on another engine
+	draining atomic.Bool   // it is given no new sandboxes
+	leaving  chan struct{} // closed when it is to stop
+	leave    sync.Once
 	lease    time.Duration
 	grace    time.Duration
 	egress   Egress
@@ -89,8 +98,11 @@ func NewWorker(c WorkerConfig) *Worker {
 	name := c.Provider.Capabilities().Provider
 	w := &Worker{
 		store: c.Store, queue: NewQueue(rdb, c.Log), provider: c.Provider, rdb: rdb, redis: c.Redis,
-		node: models.Node{ID: models.NewID("n"), Provider: name, Engine: c.Engine, Slots: c.Slots, Gateway: c.Gateway},
-		room: c.MaxSandboxes, pool: c.Pool,
+		node: models.Node{
+			ID: models.NewID("n"), Provider: name, Engine: c.Engine, Slots: c.Slots, Gateway: c.Gateway, Host: host(),
+			MaxSandboxes: c.Room.Sandboxes, MaxCPUs: c.Room.CPUs, MaxMemoryMB: c.Room.MemoryMB,
+		},
+		pool: c.Pool, leaving: make(chan struct{}),
 		lease: c.Lease, grace: c.Grace, egress: c.Egress, networks: make(chan struct{}, 1), webhooks: c.Webhooks, metrics: c.Metrics, signer: c.Signer,
 		log:   c.Log.With("provider", name),
 		slots: make(chan struct{}, c.Slots), kick: make(chan struct{}, 1), quit: make(chan struct{}),
@@ -107,6 +119,15 @@ func NewWorker(c WorkerConfig) *Worker {
 	return w
 }
 
+// host is the machine's name, for people.
+func host() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
 // Slots of a worker's lanes. A wait costs next to nothing; a control is over soon.
 const (
 	waitSlots    = 1024
@@ -118,7 +139,7 @@ func (w *Worker) Node() string { return w.node.ID }
 
 // Start registers the node, adopts what dead nodes of its engine held, and takes jobs until Stop.
 func (w *Worker) Start(ctx context.Context) error {
-	if err := w.store.Register(ctx, w.node, w.lease); err != nil {
+	if _, err := w.store.Register(ctx, w.node, w.lease); err != nil {
 		return fmt.Errorf("register node: %w", err)
 	}
 	w.log = w.log.With("node", w.node.ID)

@@ -26,40 +26,41 @@ func (s *Store) Claim(ctx context.Context, id, node string, lease time.Duration)
 	return j, res.Error
 }
 
-// Holder is the node that is to hold a sandbox, where sandboxes live on nodes, and how many it may hold; 0 = any number.
-type Holder struct {
-	Node string
-	Room int
-}
-
-// BeginCreate writes down that a node is about to make the sandbox, before it exists. A node without room gets a
-// *LimitError. A sandbox that it holds already, from an earlier attempt, takes no more room.
+// BeginCreate writes down that a node is about to make the sandbox, before it exists. A sandbox that it holds already,
+// from an earlier attempt or because it was placed there, takes no more room. The errors of a node that does not get it
+// are *PlacedError, when another was given it and the job is to be given back, and *RoomError.
 func (s *Store) BeginCreate(ctx context.Context, j Job, h Holder) (Sandbox, error) {
-	return s.begin(ctx, j, func(tx *gorm.DB, box *Sandbox) error {
+	var elsewhere *PlacedError
+	box, err := s.begin(ctx, j, func(tx *gorm.DB, box *Sandbox) error {
 		switch {
 		case box.Ended():
 			return box.endedError()
 		case h.Node == "" || box.NodeID != nil && *box.NodeID == h.Node:
 			return nil
 		}
-		if err := checkRoom(tx, h); err != nil {
+		elsewhere = nil
+		var need Need
+		var err error
+		if h.Need != nil {
+			need, err = h.Need(*box)
+		}
+		if err != nil {
 			return err
 		}
-		box.NodeID = &h.Node
-		return tx.Model(box).Update("node_id", h.Node).Error
+		node, err := place(tx, h, need)
+		if err != nil {
+			return err
+		}
+		if node != h.Node {
+			elsewhere = &PlacedError{Node: node}
+		}
+		box.NodeID, box.CPUs, box.MemoryMB = &node, need.CPUs, need.MemoryMB
+		return tx.Model(box).Select("node_id", "cpus", "memory_mb").Updates(box).Error
 	})
-}
-
-func checkRoom(tx *gorm.DB, h Holder) error {
-	if h.Room == 0 {
-		return nil
+	if err == nil && elsewhere != nil {
+		err = elsewhere
 	}
-	var held int64
-	err := tx.Model(&Sandbox{}).Where("node_id = ? AND ended_at IS NULL", h.Node).Count(&held).Error
-	if err == nil && int(held) >= h.Room {
-		return &LimitError{Limit: "max_sandboxes of the worker", Used: int(held), Max: h.Room}
-	}
-	return err
+	return box, err
 }
 
 // BeginDelete turns the sandbox to deleting and stops all other work in it. It returns the jobs that ended by that.
@@ -109,19 +110,20 @@ type Beat struct {
 }
 
 // Heartbeat extends the lease of a node and of the jobs it runs. Jobs missing from the answer belong to others now.
-func (s *Store) Heartbeat(ctx context.Context, node Node, held []Held, lease time.Duration) ([]Beat, error) {
-	if err := s.Register(ctx, node, lease); err != nil || len(held) == 0 {
-		return nil, err
+func (s *Store) Heartbeat(ctx context.Context, node Node, held []Held, lease time.Duration) (Wanted, []Beat, error) {
+	wanted, err := s.Register(ctx, node, lease)
+	if err != nil || len(held) == 0 {
+		return wanted, nil, err
 	}
 	var beats []Beat
-	err := s.db.WithContext(ctx).Raw(`
+	err = s.db.WithContext(ctx).Raw(`
 		WITH held AS (SELECT j.id FROM jobs j JOIN jsonb_to_recordset(CAST(@held AS jsonb)) AS h(id text, attempt int)
 				ON h.id = j.id AND h.attempt = j.attempt
 			WHERE j.state = 'running' ORDER BY j.id FOR UPDATE OF j)
 		UPDATE jobs SET lease_until = now() + @lease * interval '1 ms' FROM held WHERE jobs.id = held.id
 		RETURNING jobs.id, jobs.attempt, jobs.cancel_requested_at IS NOT NULL AS cancel`,
 		map[string]any{"held": string(must(json.Marshal(held))), "lease": lease.Milliseconds()}).Scan(&beats).Error
-	return beats, err
+	return wanted, beats, err
 }
 
 // Requeue gives a claimed job back for the reason given, to run again after delay. ErrStale if it is not ours any more

@@ -15,22 +15,40 @@ type Node struct {
 	Engine     string // where its sandboxes live, such as a Docker engine's id
 	Slots      int
 	Gateway    string // URL of its gateway; empty = it has none
+	Host       string // the machine's name
 	LeaseUntil time.Time
 	StartedAt  time.Time `gorm:"default:now()"`
+
+	// What its sandboxes may be and take, together; 0 = no limit.
+	MaxSandboxes int
+	MaxCPUs      float64 `gorm:"column:max_cpus"`
+	MaxMemoryMB  int64   `gorm:"column:max_memory_mb"`
+
+	DrainingAt *time.Time // it takes no new sandboxes
+	Leaving    bool       // its process is to end
 }
 
-// Register makes a node known and extends its lease.
-func (s *Store) Register(ctx context.Context, n Node, lease time.Duration) error {
-	return s.db.WithContext(ctx).Exec(`INSERT INTO nodes (id, provider, engine, slots, gateway, lease_until)
-		VALUES (?, ?, ?, ?, ?, now() + ?) ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until`,
-		n.ID, n.Provider, n.Engine, n.Slots, n.Gateway, milliseconds(lease)).Error
+// Register makes a node known, extends its lease, and returns what operators want of it.
+func (s *Store) Register(ctx context.Context, n Node, lease time.Duration) (Wanted, error) {
+	var w Wanted
+	err := s.db.WithContext(ctx).Raw(`INSERT INTO nodes (id, provider, engine, slots, gateway, host, max_sandboxes, max_cpus, max_memory_mb, lease_until)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, now() + ?) ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until
+		RETURNING draining_at IS NOT NULL AS draining, leaving`,
+		n.ID, n.Provider, n.Engine, n.Slots, n.Gateway, n.Host, n.MaxSandboxes, n.MaxCPUs, n.MaxMemoryMB, milliseconds(lease)).Scan(&w).Error
+	return w, err
 }
 
-// Rank says which of the live nodes of its engine a node is, from 0 on, and how many there are.
+// Wanted is what operators want of a node.
+type Wanted struct {
+	Draining bool // takes no new sandboxes
+	Leaving  bool // its process ends
+}
+
+// Rank says which of the live nodes of its engine that are not drained a node is, from 0 on, and how many there are.
 func (s *Store) Rank(ctx context.Context, n Node) (rank, nodes int, err error) {
 	var r struct{ Before, Others int }
 	err = s.db.WithContext(ctx).Raw(`SELECT count(*) FILTER (WHERE id < @id) AS before, count(*) AS others FROM nodes
-		WHERE provider = @provider AND engine = @engine AND id <> @id AND lease_until > now()`,
+		WHERE provider = @provider AND engine = @engine AND id <> @id AND lease_until > now() AND draining_at IS NULL`,
 		map[string]any{"id": n.ID, "provider": n.Provider, "engine": n.Engine}).Scan(&r).Error
 	return r.Before, r.Others + 1, err
 }

@@ -32,6 +32,8 @@ type Sandbox struct {
 	Template        *string
 	Image           string
 	NodeID          *string
+	CPUs            float64 `gorm:"column:cpus"` // what it takes of its node's room, like MemoryMB
+	MemoryMB        int64   `gorm:"column:memory_mb"`
 	ProviderRef     *string
 	State           SandboxState
 	Desired         string // running, paused or deleted

@@ -142,7 +142,7 @@ func TestClaimIsWonOnceAndFenced(t *testing.T) {
 	if _, err := s.Finish(t.Context(), outcome(first, models.Failed, "")); !errors.Is(err, models.ErrStale) {
 		t.Fatalf("the fenced attempt finished: %v", err)
 	}
-	beats, err := s.Heartbeat(t.Context(), models.Node{ID: "a"}, []models.Held{{ID: d.JobID, Attempt: first.Attempt}}, lease)
+	_, beats, err := s.Heartbeat(t.Context(), models.Node{ID: "a"}, []models.Held{{ID: d.JobID, Attempt: first.Attempt}}, lease)
 	if err != nil || len(beats) != 0 {
 		t.Fatalf("the fenced attempt's heartbeat: %+v, %v", beats, err)
 	}
@@ -254,7 +254,7 @@ func TestForcedEndCancelsWhatWaitsAndRuns(t *testing.T) {
 	if got := state(t, s, out.Jobs[2].ID); got != models.Cancelled {
 		t.Fatalf("the waiting exec is %s", got)
 	}
-	beats, err := s.Heartbeat(t.Context(), models.Node{ID: "node"}, []models.Held{{ID: running.ID, Attempt: 1}}, lease)
+	_, beats, err := s.Heartbeat(t.Context(), models.Node{ID: "node"}, []models.Held{{ID: running.ID, Attempt: 1}}, lease)
 	if err != nil || len(beats) != 1 || !beats[0].Cancel {
 		t.Fatalf("the running exec's heartbeat: %+v, %v", beats, err)
 	}

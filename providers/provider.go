@@ -36,6 +36,9 @@ type Pauser interface {
 	Resume(ctx context.Context, id string) error
 }
 
+// Defaulter is implemented by providers that give sandboxes resources of their own where a Spec leaves them at zero.
+type Defaulter interface{ Defaults() Resources }
+
 // Pooler is implemented by providers that keep started sandboxes waiting, so that a create need not wait for a start.
 type Pooler interface {
 	// Stock says what is to wait from now on; whatever else waits is removed.

@@ -47,9 +47,9 @@ func positive(name string, n int) error {
 	return nil
 }
 
-func notNegative(name string, n int) error {
+func notNegative[N int | float64](name string, n N) error {
 	if n < 0 {
-		return fmt.Errorf("%s is %d, it must not be negative", name, n)
+		return fmt.Errorf("%s is %v, it must not be negative", name, n)
 	}
 	return nil
 }
@@ -151,6 +151,8 @@ type Worker struct {
 	GatewayURL   string        `env:"GATEWAY_URL" doc:"where the API's edge reaches that, such as http://worker-3:8082; default this host's name and the port"`
 	Slots        int           `env:"WORKER_SLOTS" envDefault:"64" doc:"jobs that a worker runs at once"`
 	MaxSandboxes int           `env:"MAX_SANDBOXES" envDefault:"100" doc:"sandboxes that a worker holds at once"`
+	MaxCPUs      float64       `env:"MAX_CPUS" envDefault:"0" doc:"cores that the sandboxes of a worker may have together; 0 = no limit"`
+	MaxMemoryMB  int           `env:"MAX_MEMORY_MB" envDefault:"0" doc:"memory that the sandboxes of a worker may have together; 0 = no limit"`
 	PoolSize     int           `env:"POOL_SIZE" envDefault:"4" doc:"started containers that wait for sandboxes, of each shared template that does not say and on all workers of an engine together; 0 = this worker keeps none"`
 	PoolMax      int           `env:"POOL_MAX" envDefault:"16" doc:"how many of them may wait when as many sandboxes were made within the last minute"`
 	Lease        time.Duration `env:"LEASE" envDefault:"10s" doc:"how long jobs and sandboxes wait for a worker that has gone silent"`
@@ -163,7 +165,7 @@ type Worker struct {
 func (c Worker) Validate() error {
 	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), c.Egress.validate(), atLeast("LEASE", c.Lease, time.Second),
 		atLeast("RECONCILE_EVERY", c.Reconcile, 100*time.Millisecond), atLeast("RECONCILE_GRACE", c.Patience, 0), positive("WORKER_SLOTS", c.Slots),
-		positive("MAX_SANDBOXES", c.MaxSandboxes), notNegative("POOL_SIZE", c.PoolSize), notNegative("POOL_MAX", c.PoolMax))
+		positive("MAX_SANDBOXES", c.MaxSandboxes), notNegative("MAX_CPUS", c.MaxCPUs), notNegative("MAX_MEMORY_MB", c.MaxMemoryMB), notNegative("POOL_SIZE", c.PoolSize), notNegative("POOL_MAX", c.PoolMax))
 }
 
 // guest is where the guest's programs lie.

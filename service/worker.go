@@ -53,7 +53,8 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 		return err
 	}
 	w := jobs.NewWorker(jobs.WorkerConfig{ //nolint:contextcheck // its life is from Start to Stop
-		Store: p.Store, Redis: p.redis, Provider: backend, Engine: engine, Slots: c.Slots, MaxSandboxes: c.MaxSandboxes,
+		Store: p.Store, Redis: p.redis, Provider: backend, Engine: engine, Slots: c.Slots,
+		Room: jobs.Room{Sandboxes: c.MaxSandboxes, CPUs: c.MaxCPUs, MemoryMB: int64(c.MaxMemoryMB)},
 		Pool: jobs.PoolSizes{Min: c.PoolSize, Max: c.PoolMax}, Gateway: d.url, Signer: d.signer, Egress: outside, Lease: c.Lease, Grace: c.Grace,
 		Reconcile: c.Reconcile, ReconcileGrace: c.Patience, Webhooks: jobs.NewWebhooks(p.Store, p.Queue, c.Allow, log),
 		Metrics: jobs.NewMetrics(reg), Log: log,
@@ -62,7 +63,11 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	if err := w.Start(ctx); err != nil {
 		return err
 	}
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+	case <-w.Leaving():
+		log.InfoContext(ctx, "an operator wants this worker to stop")
+	}
 	w.Stop(context.WithoutCancel(ctx))
 	return nil
 }

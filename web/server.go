@@ -105,6 +105,7 @@ func New(c Config) (*Server, error) {
 	s.addRun()
 	s.addCatalog()
 	s.addTemplates()
+	s.addNodes()
 	s.addBuilds()
 	s.addOperator(c)
 	if c.E2B != nil {

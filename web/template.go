@@ -3,7 +3,6 @@ package web
 import (
 	"context"
 	"net/http"
-	"slices"
 	"time"
 
 	"sandyard/jobs"
@@ -102,14 +101,10 @@ func (s *Server) getTemplate(ctx context.Context, in *templateInput) (*output[Te
 
 // owner is whose templates a request may change.
 func owner(ctx context.Context, shared bool) (models.Owner, error) {
-	r := requestOf(ctx)
 	if !shared {
-		return models.Owner{Tenant: r.tenant}, nil
+		return models.Owner{Tenant: requestOf(ctx).tenant}, nil
 	}
-	if !slices.Contains(r.scopes, models.ScopeOperator) {
-		return models.Owner{}, forbidden(models.ScopeOperator)
-	}
-	return models.Owner{}, nil
+	return models.Owner{}, operatorOnly(ctx)
 }
 
 func (b TemplateBody) template(name string) (models.Template, error) {

@@ -1,4 +1,5 @@
-// Command sandyard is the operator's tool: it runs the whole system on one machine, migrates the database and makes keys.
+// Command sandyard is the operator's tool: it runs the whole system on one machine, migrates the database, makes keys and
+// drains workers.
 package main
 
 import (
@@ -25,6 +26,7 @@ func commands() []command {
 		{"dev", "[--once] [--dir DIR] [--addr ADDR]", "run everything on this machine and try it", runDev},
 		{"migrate", "", "bring the database of DATABASE_URL up to date", runMigrate},
 		{"key", "[--e2b] NAME [SCOPE...]", "make another API key (scopes: sandboxes, operator; default sandboxes)", runKey},
+		{"node", "list | drain [--leave] [--wait] ID | undrain ID", "see the workers, give one no new sandboxes, end it", runNode},
 		{"version", "", "print the version", runVersion},
 	}
 }
@@ -58,7 +60,7 @@ func dispatch(ctx context.Context, args []string) int {
 func help(w io.Writer) {
 	fmt.Fprint(w, "Sandyard runs untrusted code for AI agents: every sandbox operation is a durable job.\n\nUsage:\n")
 	for _, c := range commands() {
-		fmt.Fprintf(w, "  sandyard %-8s %-36s %s\n", c.name, c.args, c.about)
+		fmt.Fprintf(w, "  sandyard %-8s %-48s %s\n", c.name, c.args, c.about)
 	}
 	fmt.Fprint(w, "\nsandyard dev also reads the variables of worker --help; the others read:\n")
 	service.PrintVariables(w, service.Common{})

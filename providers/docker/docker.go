@@ -130,6 +130,9 @@ func connect(ctx context.Context, host string) (*client.Client, error) {
 	return api, nil
 }
 
+// Defaults implements providers.Defaulter.
+func (p *Provider) Defaults() providers.Resources { return p.cfg.Defaults }
+
 // Capabilities implements providers.Provider.
 func (p *Provider) Capabilities() providers.Capabilities {
 	return providers.Capabilities{

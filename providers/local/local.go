@@ -112,6 +112,9 @@ func (c Config) complete() (Config, error) {
 	return c, nil
 }
 
+// Defaults implements providers.Defaulter.
+func (p *Provider) Defaults() providers.Resources { return p.cfg.Defaults }
+
 // Capabilities implements providers.Provider.
 func (p *Provider) Capabilities() providers.Capabilities {
 	return providers.Capabilities{

@@ -109,7 +109,8 @@ func TestSilentWorkerIsGivenUp(t *testing.T) {
 	l := listen(t)
 	defer l.Close()
 	go swallow(l)
-	check(t, r.store.Register(t.Context(), models.Node{ID: "nsilent", Provider: "fake", Gateway: "http://" + l.Addr().String()}, time.Second))
+	_, err := r.store.Register(t.Context(), models.Node{ID: "nsilent", Provider: "fake", Gateway: "http://" + l.Addr().String()}, time.Second)
+	check(t, err)
 	done, err := r.jobs.Create(t.Context(), jobs.CreateSandbox{Foreign: jobs.Foreign{Public: true}}, asTest())
 	check(t, err)
 	r.made(done.Jobs[0].ID, "nsilent")
@@ -126,7 +127,7 @@ func (r *rig) made(job, node string) {
 	ctx := context.Background()
 	j, err := r.store.Claim(ctx, job, node, time.Minute)
 	check(r.t, err)
-	_, err = r.store.BeginCreate(ctx, j, models.Holder{Node: node})
+	_, err = r.store.BeginCreate(ctx, j, models.Holder{Node: node, Provider: "fake"})
 	check(r.t, err)
 	_, err = r.store.Finish(ctx, models.Outcome{
 		Held: models.Held{ID: j.ID, Attempt: j.Attempt}, SandboxID: j.SandboxID, Kind: j.Kind, State: models.Succeeded,

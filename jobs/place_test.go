@@ -1,0 +1,150 @@
+package jobs_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers/fake"
+)
+
+// onEngine is a worker on an engine of its own.
+func (r *rig) onEngine(name string, room jobs.Room) *jobs.Worker {
+	r.t.Helper()
+	state := fake.NewState()
+	r.t.Cleanup(state.Close)
+	return r.workerOn(state, 4, func(c *jobs.WorkerConfig) { c.Engine, c.Room = name, room })
+}
+
+// held counts the live sandboxes by node.
+func (r *rig) held() map[string]int {
+	r.t.Helper()
+	all, err := r.store.Nodes(r.t.Context())
+	r.must(err)
+	held := map[string]int{}
+	for _, n := range all {
+		held[n.ID] = n.Sandboxes
+	}
+	return held
+}
+
+func TestSandboxesGoWhereThereIsRoom(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		small, large jobs.Room
+		wish         jobs.CreateSandbox
+	}{
+		"by number": {small: jobs.Room{Sandboxes: 2}, large: jobs.Room{Sandboxes: 4}},
+		"by memory": {small: jobs.Room{MemoryMB: 250}, large: jobs.Room{MemoryMB: 400}, wish: jobs.CreateSandbox{MemoryMB: 100}},
+		"by cores":  {small: jobs.Room{CPUs: 1}, large: jobs.Room{CPUs: 2, Sandboxes: 100}, wish: jobs.CreateSandbox{CPUs: 0.5}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			small, large := r.onEngine("small", c.small), r.onEngine("large", c.large)
+			var boxes, made []string
+			for range 6 {
+				box, job := r.create(c.wish)
+				boxes, made = append(boxes, box), append(made, job)
+			}
+			for _, job := range made {
+				if j := r.wait(job); j.State != models.Succeeded {
+					t.Fatalf("a create ended %s: %+v", j.State, j.Error)
+				}
+			}
+			if held := r.held(); held[small.Node()] != 2 || held[large.Node()] != 4 {
+				t.Errorf("held %v, want 2 by %s and 4 by %s", held, small.Node(), large.Node())
+			}
+			_, late := r.create(c.wish)
+			r.eventually("the one too many is told that there is no room", func() bool { return strings.Contains(r.whyRequeued(late), "none of 2 workers has room") })
+			r.wait(r.submit(boxes[0], &jobs.Delete{}, options()))
+			if j := r.wait(late); j.State != models.Succeeded {
+				t.Errorf("with room again it ended %s: %+v", j.State, j.Error)
+			}
+		})
+	}
+}
+
+// whyRequeued is why the job was last given back.
+func (r *rig) whyRequeued(job string) string {
+	r.t.Helper()
+	events, err := r.store.Events(r.t.Context(), tenant, models.EventFilter{Job: job, Limit: 100})
+	r.must(err)
+	for _, e := range events {
+		if e.Event == "job.requeued" && e.Reason != nil {
+			return *e.Reason
+		}
+	}
+	return ""
+}
+
+// Nodes that are alike are filled alike: none is left empty while another is a quarter fuller.
+func TestSandboxesSpread(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	first := r.onEngine("first", jobs.Room{Sandboxes: 8})
+	var made []string
+	for range 4 {
+		_, job := r.create(jobs.CreateSandbox{})
+		made = append(made, job)
+	}
+	for _, job := range made {
+		r.wait(job)
+	}
+	second := r.onEngine("second", jobs.Room{Sandboxes: 8})
+	for range 4 {
+		_, job := r.create(jobs.CreateSandbox{})
+		r.wait(job)
+	}
+	if held := r.held(); held[second.Node()] < 2 || held[first.Node()]+held[second.Node()] != 8 {
+		t.Errorf("held %v: the second, %s, was left empty", held, second.Node())
+	}
+}
+
+func TestDrainedNodeTakesNoNewSandboxes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	drained := r.onEngine("drained", jobs.Room{Sandboxes: 10})
+	old, _ := r.create(jobs.CreateSandbox{})
+	r.wait(r.exec(old, "fake:stdout before"))
+	r.must(r.store.Drain(t.Context(), drained.Node(), false))
+	_, waiting := r.create(jobs.CreateSandbox{})
+	r.eventually("a create waits", func() bool { return strings.Contains(r.whyRequeued(waiting), "1 are being drained") })
+	other := r.onEngine("other", jobs.Room{Sandboxes: 10})
+	if j := r.wait(waiting); j.State != models.Succeeded {
+		t.Fatalf("it ended %s: %+v", j.State, j.Error)
+	}
+	for range 3 {
+		_, job := r.create(jobs.CreateSandbox{})
+		r.wait(job)
+	}
+	if j := r.wait(r.exec(old, "fake:stdout after")); string(j.Stdout) != "after" {
+		t.Errorf("in the drained node's sandbox: %s %+v", j.State, j.Error)
+	}
+	if held := r.held(); fmt.Sprint(held[drained.Node()], held[other.Node()]) != "1 4" {
+		t.Errorf("held %v by %s (drained) and %s", held, drained.Node(), other.Node())
+	}
+	r.must(r.store.Drain(t.Context(), other.Node(), false))
+	r.must(r.store.Undrain(t.Context(), drained.Node()))
+	_, job := r.create(jobs.CreateSandbox{})
+	r.wait(job)
+	if held := r.held(); held[drained.Node()] != 2 {
+		t.Errorf("not drained any more it holds %v", held)
+	}
+	if err := r.store.Drain(t.Context(), "nobody", true); err == nil {
+		t.Error("nobody can be drained")
+	}
+}
+
+func TestLeavingIsToldOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := r.onEngine("engine", jobs.Room{})
+	r.must(r.store.Drain(t.Context(), w.Node(), true))
+	<-w.Leaving()
+	if err := r.store.Undrain(t.Context(), w.Node()); err == nil {
+		t.Error("who leaves cannot stay")
+	}
+}

@@ -1,0 +1,131 @@
+package models
+
+import "gorm.io/gorm"
+
+// Need is what a sandbox takes of its node's room.
+type Need struct {
+	CPUs     float64 // cores
+	MemoryMB int64
+}
+
+// Holder is a node that is about to hold a sandbox. The zero value is that of providers whose sandboxes live on none.
+type Holder struct {
+	Node     string
+	Provider string
+	Need     func(Sandbox) (Need, error) // nil = nothing that counts
+}
+
+// PlacedError says that another node has been given the sandbox.
+type PlacedError struct{ Node string }
+
+func (e *PlacedError) Error() string { return "worker " + e.Node + " has more room for the sandbox" }
+
+// RoomError says that no node takes the sandbox.
+type RoomError struct {
+	Nodes    int // that are alive
+	Draining int // of these, those that take no new sandboxes
+}
+
+func (e *RoomError) Error() string { return "no node has room for the sandbox" }
+
+// aside is how much fuller than the emptiest node, as a share of what it may hold, a node may be that takes a sandbox
+// all the same: it saves a trip through the queue.
+const aside = 0.25
+
+// place says which node of the provider is to hold a sandbox: h's own, unless it has no room, is drained or is much
+// fuller than another. One transaction at a time places sandboxes of a provider. Its errors are *PlacedError, when it
+// is another, and *RoomError.
+func place(tx *gorm.DB, h Holder, need Need) (node string, err error) {
+	if err := tx.Exec("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", "place:"+h.Provider).Error; err != nil {
+		return "", err
+	}
+	loads, err := nodeLoads(tx, h.Provider)
+	if err != nil {
+		return "", err
+	}
+	return choose(loads, h.Node, need)
+}
+
+func choose(loads []NodeLoad, self string, need Need) (string, error) {
+	var own, best *NodeLoad
+	full := &RoomError{}
+	for i := range loads {
+		l := &loads[i]
+		if !l.Live {
+			continue
+		}
+		full.Nodes++
+		if l.DrainingAt != nil {
+			full.Draining++
+			continue
+		}
+		if !l.fits(need) {
+			continue
+		}
+		if l.ID == self {
+			own = l
+		}
+		if best == nil || l.share() < best.share() {
+			best = l
+		}
+	}
+	switch {
+	case best == nil:
+		return "", full
+	case own != nil && own.share() <= best.share()+aside:
+		return own.ID, nil
+	}
+	return best.ID, nil
+}
+
+// NodeLoad is a node with what it holds.
+type NodeLoad struct {
+	Node
+	Live      bool // its lease has not ended
+	Sandboxes int
+	CPUs      float64 // of its sandboxes, together
+	MemoryMB  int64   // likewise
+	Running   int     // jobs
+}
+
+// State is live, draining, leaving or dead.
+func (l NodeLoad) State() string {
+	switch {
+	case !l.Live:
+		return "dead"
+	case l.Leaving:
+		return "leaving"
+	case l.DrainingAt != nil:
+		return "draining"
+	}
+	return "live"
+}
+
+func (l NodeLoad) fits(n Need) bool {
+	return (l.MaxSandboxes == 0 || l.Sandboxes < l.MaxSandboxes) && (l.MaxCPUs == 0 || l.CPUs+n.CPUs <= l.MaxCPUs) &&
+		(l.MaxMemoryMB == 0 || l.MemoryMB+n.MemoryMB <= l.MaxMemoryMB)
+}
+
+// share is how full the node is, from 0 to 1, by what is scarcest.
+func (l NodeLoad) share() (most float64) {
+	for _, use := range []struct{ used, limit float64 }{
+		{float64(l.Sandboxes), float64(l.MaxSandboxes)}, {l.CPUs, l.MaxCPUs}, {float64(l.MemoryMB), float64(l.MaxMemoryMB)},
+	} {
+		if use.limit > 0 {
+			most = max(most, use.used/use.limit)
+		}
+	}
+	return most
+}
+
+// nodeLoads reads the nodes of a provider, or of all where it is empty, the oldest first.
+func nodeLoads(tx *gorm.DB, provider string) ([]NodeLoad, error) {
+	var loads []NodeLoad
+	err := tx.Raw(`
+		SELECT n.*, n.lease_until > now() AS live, s.*,
+			(SELECT count(*) FROM jobs j WHERE j.node_id = n.id AND j.state = 'running') AS running
+		FROM nodes n, LATERAL (SELECT count(*) AS sandboxes, coalesce(sum(cpus), 0) AS cpus, coalesce(sum(memory_mb), 0) AS memory_mb
+			FROM sandboxes WHERE node_id = n.id AND ended_at IS NULL) s
+		WHERE @provider IN ('', n.provider) ORDER BY n.started_at, n.id`, map[string]any{"provider": provider}).Scan(&loads).Error
+	return loads, err
+}
