@@ -133,7 +133,7 @@ func (c *Client) submit(ctx context.Context, sub models.Submission, args []Args,
 	if sub.Build != nil {
 		sub.Build.JobID = sub.Jobs[0].ID
 	}
-	sub.TenantID, sub.IdempotencyKey, sub.Request = o.TenantID, o.IdempotencyKey, o.Request
+	sub.TenantID, sub.IdempotencyKey, sub.Request, sub.Run = o.TenantID, o.IdempotencyKey, o.Request, o.run
 	return c.commit(ctx, sub)
 }
 

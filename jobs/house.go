@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// keptRuns is how much history of a schedule is kept at most.
+const keptRuns = 200
+
 // keepHouse forgets what nobody needs any more.
 func (s *Scheduler) keepHouse(ctx context.Context) error {
 	const nodeAge, keyAge = time.Minute, 24 * time.Hour
@@ -18,6 +21,9 @@ func (s *Scheduler) keepHouse(ctx context.Context) error {
 		}
 	}
 	if err := s.store.PruneGrants(ctx, keyAge); err != nil {
+		return err
+	}
+	if err := s.store.PruneRuns(ctx, s.retention.History, keptRuns); err != nil {
 		return err
 	}
 	return s.store.PruneKeys(ctx, keyAge)

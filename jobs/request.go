@@ -70,6 +70,7 @@ type Options struct {
 	Request         []byte // digest of the request, to go with the key
 	TenantID, Actor string
 	retryOf         string
+	run             *models.ScheduleRun // that the jobs are for
 }
 
 // Check says what is wrong with the options.

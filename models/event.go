@@ -14,18 +14,21 @@ type Event struct {
 	TenantID  string
 	SandboxID string
 	JobID     *string // the job that it is about, or that brought it about
-	Event     string  // such as sandbox.running or job.failed
-	Actor     string  // an API key's id, scheduler, platform or worker:<node>
-	Reason    *string
-	Detail    json.RawMessage `gorm:"type:jsonb"`
+	// ScheduleID is the schedule that it is about; then SandboxID is the sandbox that it works on, or empty.
+	ScheduleID *string
+	Event      string // such as sandbox.running or job.failed
+	Actor      string // an API key's id, scheduler, platform or worker:<node>
+	Reason     *string
+	Detail     json.RawMessage `gorm:"type:jsonb"`
 }
 
 // EventFilter selects events; empty fields match everything.
 type EventFilter struct {
-	Sandbox string
-	Job     string
-	Before  int64 // the last id of the page before; 0 = from the newest
-	Limit   int
+	Sandbox  string
+	Job      string
+	Schedule string
+	Before   int64 // the last id of the page before; 0 = from the newest
+	Limit    int
 }
 
 // Events lists what happened to a tenant's sandbox or job, newest first. They outlive what they tell of.
@@ -33,6 +36,7 @@ func (s *Store) Events(ctx context.Context, tenant string, f EventFilter) ([]Eve
 	q := s.db.WithContext(ctx).Where("tenant_id = ?", tenant)
 	q = whereSet(q, "sandbox_id = ?", f.Sandbox)
 	q = whereSet(q, "job_id = ?", f.Job)
+	q = whereSet(q, "schedule_id = ?", f.Schedule)
 	if f.Before > 0 {
 		q = q.Where("id < ?", f.Before)
 	}

@@ -29,6 +29,8 @@ type Submission struct {
 	End *End
 	// Timeout sets when the sandbox expires, counted from the commit.
 	Timeout time.Duration
+	// Run, where set, is the run of a schedule that the jobs are for: they are its jobs, or they are none (ErrNotDue).
+	Run *ScheduleRun
 	// Only, where set, is asked under the sandbox's lock whether to go on; if not, Submit answers ErrNotDue.
 	Only func(Situation) bool
 }
@@ -153,8 +155,8 @@ func (s *Store) commitGroup(ctx context.Context, group []*submission) error {
 			p.out, p.replay, p.err = Submitted{}, nil, nil
 		}
 		for _, step := range []func() error{
-			b.claimKeys, b.admitSandboxes, b.lockSandboxes, b.findBusy, b.guard, b.applyEnds, b.place,
-			b.insert, b.releaseKeys, b.settleEnds, b.dispatch,
+			b.claimKeys, b.claimRuns, b.admitSandboxes, b.lockSandboxes, b.findBusy, b.guard, b.applyEnds, b.place,
+			b.insert, b.releaseKeys, b.releaseRuns, b.settleEnds, b.dispatch,
 		} {
 			if err := step(); err != nil {
 				return err

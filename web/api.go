@@ -17,6 +17,7 @@ const (
 	tagWork      = "work"
 	tagJobs      = "jobs"
 	tagTemplates = "templates"
+	tagSchedules = "schedules"
 	tagServer    = "server"
 )
 
@@ -44,6 +45,7 @@ func (s *Server) newAPI() huma.API {
 				{Name: tagWork, Description: "Commands and files inside a sandbox"},
 				{Name: tagJobs, Description: "What was asked for and what became of it"},
 				{Name: tagTemplates, Description: "Named environments that sandboxes are made from"},
+				{Name: tagSchedules, Description: "Jobs that are submitted again and again"},
 				{Name: tagServer, Description: "What this server offers and how it is"},
 			},
 		},

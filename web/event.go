@@ -12,14 +12,15 @@ import (
 
 // Event is the document of something that happened.
 type Event struct {
-	ID        int64        `json:"id" doc:"Grows with time"`
-	At        time.Time    `json:"at"`
-	Event     string       `json:"event" doc:"What happened, such as sandbox.running, sandbox.adopted, job.requeued or job.failed" example:"sandbox.lost"`
-	SandboxID string       `json:"sandbox_id"`
-	JobID     *string      `json:"job_id,omitempty" doc:"The job that it is about, or that brought it about"`
-	Actor     string       `json:"actor" doc:"Who did it: the id of an API key, scheduler, platform or worker:<node>"`
-	Reason    *string      `json:"reason,omitempty" doc:"Why"`
-	Detail    *EventDetail `json:"detail,omitempty"`
+	ID         int64        `json:"id" doc:"Grows with time"`
+	At         time.Time    `json:"at"`
+	Event      string       `json:"event" doc:"What happened, such as sandbox.running, sandbox.adopted, job.requeued, job.failed or schedule.disabled" example:"sandbox.lost"`
+	SandboxID  string       `json:"sandbox_id,omitempty" doc:"Absent where a schedule makes a sandbox of its own each time"`
+	ScheduleID *string      `json:"schedule_id,omitempty" doc:"The schedule that it is about"`
+	JobID      *string      `json:"job_id,omitempty" doc:"The job that it is about, or that brought it about"`
+	Actor      string       `json:"actor" doc:"Who did it: the id of an API key, scheduler, platform or worker:<node>"`
+	Reason     *string      `json:"reason,omitempty" doc:"Why"`
+	Detail     *EventDetail `json:"detail,omitempty"`
 }
 
 // EventDetail is what more is known of an event. What does not belong to it is absent.
@@ -99,7 +100,7 @@ func (s *Server) events(ctx context.Context, in *eventsInput, f models.EventFilt
 }
 
 func eventDoc(e models.Event) Event {
-	doc := Event{ID: e.ID, At: e.At, Event: e.Event, SandboxID: e.SandboxID, JobID: e.JobID, Actor: e.Actor, Reason: e.Reason}
+	doc := Event{ID: e.ID, At: e.At, Event: e.Event, SandboxID: e.SandboxID, ScheduleID: e.ScheduleID, JobID: e.JobID, Actor: e.Actor, Reason: e.Reason}
 	var d EventDetail
 	if json.Unmarshal(e.Detail, &d) == nil && d != (EventDetail{}) {
 		doc.Detail = &d

@@ -109,9 +109,13 @@ func (s *Server) problemOf(err error) *Problem {
 	case errors.As(err, &inside):
 		return insideProblem(inside)
 	case errors.Is(err, models.ErrNotFound):
-		return newProblem(fiber.StatusNotFound, "not_found", "there is no such sandbox, job or template; check the id and whose API key this is")
+		return newProblem(fiber.StatusNotFound, "not_found", "there is no such sandbox, job, template or schedule; check the id and whose API key this is")
 	case errors.Is(err, models.ErrExists):
 		return newProblem(fiber.StatusConflict, "name_taken", "there is a template of this name; change it with PUT or choose another name")
+	case errors.Is(err, models.ErrScheduleExists):
+		return newProblem(fiber.StatusConflict, "name_taken", "you have a schedule of this name; change it with PATCH or choose another name")
+	case errors.Is(err, models.ErrStale):
+		return retryLater(newProblem(fiber.StatusConflict, "changed_meanwhile", "somebody else changes this again and again; try again"), 1)
 	case errors.Is(err, models.ErrDeclared):
 		return newProblem(fiber.StatusConflict, "template_declared",
 			"the server's configuration declares this template; take it out of SANDBOX_TEMPLATES first, or change it with PUT")
@@ -156,7 +160,7 @@ func endedProblem(e *models.EndedError) *Problem {
 
 func limitProblem(e *models.LimitError) *Problem {
 	p := newProblem(fiber.StatusTooManyRequests, "limit_reached",
-		fmt.Sprintf("%s is reached: %d of %d in use; delete a sandbox or ask your operator for more", e.Limit, e.Used, e.Max))
+		fmt.Sprintf("%s is reached: %d of %d in use; delete one or ask your operator for more", e.Limit, e.Used, e.Max))
 	p.Limit, p.Used, p.Max = e.Limit, &e.Used, &e.Max
 	return retryLater(p, 5)
 }

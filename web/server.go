@@ -106,6 +106,7 @@ func New(c Config) (*Server, error) {
 	s.addCatalog()
 	s.addTemplates()
 	s.addNodes()
+	s.addSchedules()
 	s.addBuilds()
 	s.addOperator(c)
 	if c.E2B != nil {

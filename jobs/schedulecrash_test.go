@@ -1,0 +1,124 @@
+package jobs_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sandyard/jobs"
+	"sandyard/models"
+)
+
+// failing makes a third of all writes to the table fail, so that their transactions are rolled back: what a crash in
+// their middle leaves. It holds until heal is called.
+func (r *rig) failing(when, table string) (heal func()) {
+	r.t.Helper()
+	r.sql("CREATE SEQUENCE IF NOT EXISTS faults")
+	r.sql(`CREATE OR REPLACE FUNCTION fail_sometimes() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			IF nextval('faults') % 3 = 1 THEN RAISE EXCEPTION 'a fault of the test'; END IF;
+			RETURN NULL;
+		END $$`)
+	name := "faults_" + when + "_" + table
+	r.sql(fmt.Sprintf("CREATE TRIGGER %s AFTER %s ON %s FOR EACH STATEMENT EXECUTE FUNCTION fail_sometimes()", name, when, table))
+	return func() { r.sql(fmt.Sprintf("DROP TRIGGER %s ON %s", name, table)) }
+}
+
+// mutiny lets every scheduler lead at once, until the test ends.
+func (r *rig) mutiny() {
+	conn, err := pgx.Connect(r.t.Context(), r.dsn)
+	r.must(err)
+	ctx, stop := context.WithCancel(context.WithoutCancel(r.t.Context()))
+	var done sync.WaitGroup
+	done.Go(func() {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			_, _ = conn.Exec(ctx, "DELETE FROM leases") // the next one tries again
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+		_ = conn.Close(context.WithoutCancel(ctx))
+	})
+	r.t.Cleanup(func() { stop(); done.Wait() })
+}
+
+// TestEachTickFiresOnce lets two schedulers lead at once while transactions fail at every step from the due time to the
+// job: no due time may have two jobs, none may have none.
+func TestEachTickFiresOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.quota(1000)
+	const schedules, ticks = 8, 6
+	var ids []string
+	for range schedules {
+		ids = append(ids, r.schedule(jobs.Action{Run: &jobs.OneShot{Exec: jobs.Exec{Command: "fake:exit 0"}}}, func(s *models.Schedule) {
+			s.Missed, s.MaxCatchUp = models.MissedRunAll, 100
+		}))
+	}
+	r.due((ticks-1)*time.Hour+time.Minute, ids...)
+	heal := []func(){
+		r.failing("INSERT", "schedule_runs"), r.failing("UPDATE", "schedules"), r.failing("UPDATE", "schedule_runs"),
+		r.failing("INSERT", "jobs"), r.failing("INSERT", "sandboxes"),
+	}
+	r.mutiny()
+	r.scheduler()
+	r.scheduler()
+	r.worker(8)
+	for _, id := range ids {
+		r.eventually("all have fired", func() bool { return len(r.runs(id)) == ticks })
+	}
+	for _, f := range heal {
+		f()
+	}
+	seen := map[string]bool{}
+	for _, id := range ids {
+		want := make([]string, ticks)
+		for i := range want {
+			want[i] = "succeeded"
+		}
+		for _, x := range r.wantRuns(id, want...) {
+			if seen[*x.JobID] {
+				t.Errorf("job %s is that of two runs", *x.JobID)
+			}
+			seen[*x.JobID] = true
+		}
+	}
+	r.eventually("every sandbox is gone", func() bool {
+		n, err := r.store.CountSandboxes(t.Context(), tenant, models.SandboxFilter{State: models.SandboxDeleted})
+		r.must(err)
+		return n == schedules*ticks
+	})
+	execs, err := r.store.Jobs(t.Context(), tenant, models.JobFilter{Kind: "exec", Limit: 1000})
+	r.must(err)
+	if len(execs) != schedules*ticks {
+		t.Errorf("%d times were due, and %d commands were submitted", schedules*ticks, len(execs))
+	}
+}
+
+// TestASchedulerDiesBetweenTickAndJob has the due time written down by one that dies then, and submitted by the next.
+func TestASchedulerDiesBetweenTickAndJob(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(2)
+	id := r.schedule(execIn(r.readied(), "fake:exit 0"))
+	r.due(time.Second, id)
+	heal := r.failing("INSERT", "jobs")
+	r.sql(`CREATE OR REPLACE FUNCTION fail_sometimes() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN RAISE EXCEPTION 'always'; END $$`)
+	first := r.scheduler()
+	r.eventually("the tick is written down", func() bool { return len(r.runs(id)) == 1 })
+	first.Stop()
+	if x := r.runs(id)[0]; x.State != models.RunPending || x.JobID != nil {
+		t.Errorf("without a job the run is %+v", x)
+	}
+	heal()
+	r.scheduler()
+	r.wantRuns(id, "succeeded")
+}

@@ -1,0 +1,95 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"sandyard/models"
+)
+
+const (
+	// pendingRuns bounds one tick's work; runs are submitted together and share commits.
+	pendingRuns = 1000
+	// runAttempts is how often a run is submitted that a limit keeps from it: for about a minute.
+	runAttempts = 6
+)
+
+// submitRuns submits the runs of schedules whose turn it is.
+func (s *Scheduler) submitRuns(ctx context.Context) error {
+	if err := s.replaceRuns(ctx); err != nil {
+		return err
+	}
+	runs, err := s.store.PendingRuns(ctx, pendingRuns)
+	if err != nil {
+		return err
+	}
+	var all errgroup.Group
+	all.SetLimit(64)
+	for _, r := range runs {
+		all.Go(func() error { return s.submitRun(ctx, r) })
+	}
+	return all.Wait()
+}
+
+// replaceRuns cancels what is in the way of runs that are to replace it.
+func (s *Scheduler) replaceRuns(ctx context.Context) error {
+	inTheWay, err := s.store.ReplaceRuns(ctx, pendingRuns)
+	for _, j := range inTheWay {
+		_, err := s.client.Cancel(ctx, j.TenantID, j.JobID, "scheduler")
+		if err != nil && !errors.Is(err, models.ErrNotFound) {
+			return err
+		}
+	}
+	return err
+}
+
+func (s *Scheduler) submitRun(ctx context.Context, r models.ScheduleRun) error {
+	c, err := s.store.Schedule(ctx, r.TenantID, r.ScheduleID)
+	if errors.Is(err, models.ErrNotFound) {
+		return nil // deleted meanwhile, with its runs
+	}
+	if err != nil {
+		return err
+	}
+	out, err := s.client.perform(ctx, c, r, Options{Actor: scheduleActor + c.ID})
+	switch {
+	case err == nil && out.Existing:
+		return s.store.EndRun(ctx, r.ID, models.RunSkipped, "a sandbox with this key lives already")
+	case err == nil:
+		s.log.InfoContext(ctx, "schedule fired", "schedule_id", c.ID, "due_at", r.DueAt, "sandbox_id", out.Sandbox.ID)
+		return nil
+	case errors.Is(err, models.ErrNotDue): // another scheduler has submitted it, or it was skipped
+		return nil
+	}
+	return s.refused(ctx, c, r, err)
+}
+
+// refused tells what can never succeed from what may later.
+func (s *Scheduler) refused(ctx context.Context, c models.Schedule, r models.ScheduleRun, cause error) error {
+	var (
+		ended *models.EndedError
+		wrong *InvalidError
+		limit *models.LimitError
+	)
+	switch {
+	case errors.Is(cause, models.ErrNotFound), errors.As(cause, &ended), errors.As(cause, &wrong):
+		why := cause.Error()
+		if errors.Is(cause, models.ErrNotFound) {
+			why = "its sandbox is gone"
+		}
+		s.log.WarnContext(ctx, "schedule disabled", "schedule_id", c.ID, "reason", why)
+		if err := s.store.EndRun(ctx, r.ID, models.RunFailed, why); err != nil {
+			return err
+		}
+		return s.store.DisableSchedule(ctx, c.ID, why)
+	case errors.As(cause, &limit), errors.Is(cause, ErrQueueFull):
+		if r.Attempts+1 >= runAttempts {
+			return s.store.EndRun(ctx, r.ID, models.RunFailed, cause.Error())
+		}
+		return s.store.DelayRun(ctx, r.ID, cause.Error(), time.Second<<r.Attempts)
+	}
+	return cause
+}

@@ -1,0 +1,100 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"sandyard/models"
+)
+
+// dueSchedules bounds one transaction.
+const dueSchedules = 500
+
+// fireSchedules writes down the runs of all schedules that are due.
+func (s *Scheduler) fireSchedules(ctx context.Context) error {
+	n := dueSchedules
+	for n == dueSchedules && ctx.Err() == nil {
+		var err error
+		if n, err = s.store.FireSchedules(ctx, dueSchedules, planTick); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// planTick decides what becomes of all the times at which a schedule has been due by now.
+func planTick(d models.DueSchedule) models.Tick {
+	times, err := timetableOf(d.Schedule)
+	if err != nil {
+		return models.Tick{Last: *d.NextDue, Disable: err.Error()}
+	}
+	due, next, n := dueTimes(times, *d.NextDue, d.Now, d.MaxCatchUp+1)
+	newest := due[len(due)-1]
+	t := models.Tick{Last: newest, Next: &next}
+	if next.IsZero() {
+		t.Next, t.Disable = nil, "it is never due again"
+	}
+	p := planner{d: d, tick: &t}
+	runs := 1
+	switch {
+	case n == largestTickBatch: // after an immense outage, which is looked at in pieces
+		runs = 0
+	case d.Missed == models.MissedRunAll:
+		runs = min(n, d.MaxCatchUp)
+	case d.Missed == models.MissedSkip && d.Now.Sub(newest) > missedAfter:
+		runs = 0
+	}
+	if n > runs {
+		p.skip(due[len(due)-1-runs], n-runs, "missed: no scheduler was there")
+	}
+	p.run(due[len(due)-runs:])
+	return t
+}
+
+// dueTimes returns the newest due times from first until now, at most keep of all the n that there are, and the one after
+// them. It looks at so many times and no more; then the next one lies in the past.
+func dueTimes(times timetable, first, now time.Time, keep int) (due []time.Time, next time.Time, n int) {
+	for next = first; !next.IsZero() && !next.After(now) && n < largestTickBatch; n++ {
+		if due = append(due, next); len(due) > keep {
+			due = due[1:]
+		}
+		next = times.next(next)
+	}
+	return due, next, n
+}
+
+// planner adds runs to a schedule's tick.
+type planner struct {
+	d    models.DueSchedule
+	tick *models.Tick
+}
+
+func (p planner) add(due time.Time, state string, ticks int, reason string) {
+	r := models.ScheduleRun{
+		ID: models.NewID("run_"), TenantID: p.d.TenantID, ScheduleID: p.d.ID, DueAt: due, State: state, Ticks: ticks,
+		RetryAt: p.d.Now, CreatedAt: p.d.Now,
+	}
+	if state == models.RunSkipped {
+		r.Reason, r.EndedAt = &reason, &p.d.Now
+	}
+	p.tick.Runs = append(p.tick.Runs, r)
+}
+
+func (p planner) skip(due time.Time, ticks int, reason string) {
+	p.add(due, models.RunSkipped, ticks, reason)
+}
+
+// run lets due times run. Several are caught up with, one after the other, whatever the policy for overlaps is.
+func (p planner) run(due []time.Time) {
+	for i, t := range due {
+		switch {
+		case len(due) == 1 && p.d.Overlap == models.OverlapSkip && p.d.Busy:
+			p.skip(t, 1, "an earlier run has not ended")
+		case p.d.Waiting+i >= maxWaitingRuns:
+			p.skip(t, 1, fmt.Sprintf("%d runs wait already", maxWaitingRuns))
+		default:
+			p.add(t, models.RunPending, 1, "")
+		}
+	}
+}
