@@ -79,3 +79,10 @@ func IsUnavailable(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded) || pgconn.SafeToRetry(err) ||
 		errors.Is(err, sql.ErrConnDone) || errors.Is(err, sql.ErrTxDone) // the connection was lost a statement before
 }
+
+// IsLockedOut says whether err means that the database answers and knows no such user, password or database: waiting
+// does not help.
+func IsLockedOut(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "28") || strings.HasPrefix(pg.Code, "3D"))
+}

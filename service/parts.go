@@ -33,7 +33,7 @@ func Connect(ctx context.Context, c Common, log *slog.Logger) (*Parts, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := openStore(ctx, c, log)
+	store, err := OpenStore(ctx, c, log)
 	if err != nil {
 		return nil, err
 	}
@@ -42,13 +42,17 @@ func Connect(ctx context.Context, c Common, log *slog.Logger) (*Parts, error) {
 	return p, nil
 }
 
-func openStore(ctx context.Context, c Common, log *slog.Logger) (*models.Store, error) {
+// OpenStore opens PostgreSQL, and waits for it as long as a start may take.
+func OpenStore(ctx context.Context, c Common, log *slog.Logger) (*models.Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		store, err := models.Open(ctx, c.DatabaseURL, c.DatabaseConn, models.Limits{Window: c.Window})
 		if err == nil {
 			return store, nil
+		}
+		if models.IsLockedOut(err) {
+			return nil, fmt.Errorf("DATABASE_URL is not let in: %w", err)
 		}
 		log.WarnContext(ctx, "PostgreSQL does not answer yet", "error", err)
 		select {

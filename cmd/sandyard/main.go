@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"sandyard/models"
 	"sandyard/service"
 )
 
@@ -72,7 +74,7 @@ func runVersion(context.Context, []string) error {
 }
 
 func runMigrate(ctx context.Context, _ []string) error {
-	return withStore(ctx, func(p *service.Parts, log *slog.Logger) error { return p.Store.Migrate(ctx, log) })
+	return withStore(ctx, func(store *models.Store, log *slog.Logger) error { return store.Migrate(ctx, log) })
 }
 
 func runKey(ctx context.Context, args []string) error {
@@ -88,10 +90,10 @@ func runKey(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return withStore(ctx, func(p *service.Parts, _ *slog.Logger) error {
-		create := p.Store.CreateKey
+	return withStore(ctx, func(store *models.Store, _ *slog.Logger) error {
+		create := store.CreateKey
 		if *e2b {
-			create = p.Store.CreateE2BKey
+			create = store.CreateE2BKey
 		}
 		key, err := create(ctx, "default", args[0], scopes)
 		if err == nil {
@@ -101,16 +103,15 @@ func runKey(ctx context.Context, args []string) error {
 	})
 }
 
-func withStore(ctx context.Context, f func(*service.Parts, *slog.Logger) error) error {
+func withStore(ctx context.Context, f func(*models.Store, *slog.Logger) error) error {
 	c, err := service.Load[storeOnly]()
 	if err != nil {
 		return err
 	}
 	log := service.NewLogger(os.Stderr, c.LogLevel)
-	p, err := service.Connect(ctx, c.Common, log)
+	store, err := service.OpenStore(ctx, c.Common, log)
 	if err != nil {
 		return err
 	}
-	defer p.Close(log)
-	return f(p, log)
+	return errors.Join(f(store, log), store.Close())
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"sandyard/models"
-	"sandyard/service"
 )
 
 const nodeUsage = "say what to do: sandyard node list, sandyard node drain [--leave] [--wait] ID or sandyard node undrain ID"
@@ -27,19 +26,19 @@ func runNode(ctx context.Context, args []string) error {
 	if err := f.Parse(args[1:]); err != nil {
 		return err
 	}
-	return withStore(ctx, func(p *service.Parts, _ *slog.Logger) error {
+	return withStore(ctx, func(store *models.Store, _ *slog.Logger) error {
 		switch id := f.Arg(0); {
 		case f.NArg() > 1: // options come first
 		case args[0] == "list" && id == "":
-			return listNodes(ctx, p.Store, os.Stdout)
+			return listNodes(ctx, store, os.Stdout)
 		case args[0] == "drain" && id != "":
-			err := told(id, p.Store.Drain(ctx, id, *leave))
+			err := told(id, store.Drain(ctx, id, *leave))
 			if err == nil && *wait {
-				err = awaitDrained(ctx, p.Store, id, os.Stdout)
+				err = awaitDrained(ctx, store, id, os.Stdout)
 			}
 			return err
 		case args[0] == "undrain" && id != "":
-			return told(id, p.Store.Undrain(ctx, id))
+			return told(id, store.Undrain(ctx, id))
 		}
 		return errors.New(nodeUsage)
 	})
