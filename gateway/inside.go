@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
 	"sandyard/providers"
+	"sandyard/providers/cells"
 )
 
 // InsidePort in a pass leads to no port but to what the worker itself knows of a sandbox's inside. No caller from
@@ -31,6 +33,7 @@ func (g *Gateway) insideRoutes() http.Handler {
 	mux.HandleFunc("GET /execs", g.listExecs)
 	mux.HandleFunc("GET /execs/{id}", g.showExec)
 	mux.HandleFunc("GET /execs/{id}/output", g.readOutput)
+	mux.HandleFunc("GET /contexts", g.listContexts)
 	mux.HandleFunc("GET /files/raw", g.readFile)
 	mux.HandleFunc("PUT /files/raw", g.writeFile)
 	mux.HandleFunc("GET /files/tree", g.readTree)
@@ -46,6 +49,23 @@ func (g *Gateway) listExecs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	list, err := b.Execs(r.Context())
+	if err != nil {
+		g.refuseInside(w, r, err)
+		return
+	}
+	writeInside(w, slices.DeleteFunc(list, func(e providers.Exec) bool { return cells.IsContext(e.ID) }))
+}
+
+func (g *Gateway) listContexts(w http.ResponseWriter, r *http.Request) {
+	box, err := g.open(r.Context(), targetOf(r.Context()).sandbox)
+	var in cells.Box
+	if err == nil {
+		in, err = cells.In(box)
+	}
+	var list []cells.Context
+	if err == nil {
+		list, err = cells.List(r.Context(), in)
+	}
 	if err != nil {
 		g.refuseInside(w, r, err)
 		return

@@ -87,7 +87,22 @@ func (g *Guest) feedExec(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := waiting(r.Context(), r)
 	defer cancel()
-	fed, err := e.Feed(ctx, r.URL.Query().Get("id"), data, r.URL.Query().Get("eof") == "1")
+	q := r.URL.Query()
+	fed, err := e.Feed(ctx, execs.Input{ID: q.Get("id"), Data: data, EOF: q.Get("eof") == "1", Fresh: q.Get("fresh") == "1"})
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, fed)
+}
+
+// settleExec takes in what a command has written, as the output of one of its inputs.
+func (g *Guest) settleExec(w http.ResponseWriter, r *http.Request) {
+	var fed dialect.Fed
+	e, err := g.execs.Named(r.PathValue("name"))
+	if err == nil {
+		fed, err = e.Settle(r.Context(), r.URL.Query().Get("id"))
+	}
 	if err != nil {
 		writeError(w, err)
 		return

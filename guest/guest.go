@@ -101,6 +101,7 @@ func (g *Guest) workerRoutes() http.Handler {
 	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}", g.launchExec)
 	mux.HandleFunc("GET "+dialect.ExecsPath+"/{name}/output", g.readOutput)
 	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/feed", g.feedExec)
+	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/settle", g.settleExec)
 	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/signal", g.signalExec)
 	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/kill", g.killExec)
 	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/stdin", g.writeStdin)

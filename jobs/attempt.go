@@ -96,7 +96,7 @@ func (a *attempt) requestCancel() {
 	defer a.mu.Unlock()
 	a.cancelled = true
 	if a.kill == nil {
-		if a.job.Kind != "exec" { // an exec that is not running yet is told when it is
+		if !isProgram(a.job.Kind) { // a program that is not running yet is told when it is
 			a.abandon(errCancel)
 		}
 		return
@@ -132,7 +132,7 @@ func (a *attempt) execute(ctx context.Context) (result, error) {
 		return result{}, err
 	}
 	limit := a.job.Timeout()
-	if a.job.Kind == "exec" || a.job.Kind == models.KindExecWait {
+	if isProgram(a.job.Kind) || a.job.Kind == models.KindExecWait {
 		limit += margin // they have their own clock; this only catches a provider that hangs
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)

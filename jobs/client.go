@@ -55,14 +55,16 @@ func (c *Client) Create(ctx context.Context, wish CreateSandbox, o Options) (mod
 	return c.submit(ctx, c.newSandbox(box), []Args{create}, o)
 }
 
-// Run submits a sandbox, its files, one command and the sandbox's removal as one. The job of kind exec is the answer.
+// Run submits a sandbox, its files, one command or piece of code and the sandbox's removal as one. The job of the command
+// or code is the answer.
 func (c *Client) Run(ctx context.Context, r RunOnce, o Options) (models.Submitted, error) {
 	box, create, err := c.wish(ctx, r.Sandbox, o.TenantID)
 	if err != nil {
 		return models.Submitted{}, err
 	}
-	if r.Exec.Background {
-		return models.Submitted{}, invalid("background", "is not possible here: the sandbox ends with the command; create one, and run it there")
+	work, err := r.work()
+	if err != nil {
+		return models.Submitted{}, err
 	}
 	args := []Args{create}
 	for i := range r.Files {
@@ -70,7 +72,7 @@ func (c *Client) Run(ctx context.Context, r RunOnce, o Options) (models.Submitte
 	}
 	sub := c.newSandbox(box)
 	sub.Answer = len(args)
-	return c.submit(ctx, sub, append(args, &r.Exec, &Delete{Reason: "run finished"}), o)
+	return c.submit(ctx, sub, append(args, work, &Delete{Reason: "run finished"}), o)
 }
 
 func (c *Client) newSandbox(box *models.Sandbox) models.Submission {

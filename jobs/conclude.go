@@ -79,7 +79,7 @@ func (a *attempt) outcome(res result, err error) models.Outcome {
 		o.Result, o.Grant = nil, nil
 		o.State, o.Error, o.Sandbox = a.failure(err)
 	}
-	if a.isCancelled() && (err != nil || a.job.Kind == "exec" && !res.detached) {
+	if a.isCancelled() && (err != nil || isProgram(a.job.Kind) && !res.detached) {
 		o.State = models.Cancelled
 		o.Error = &models.JobError{Code: "cancelled", Message: "the job was cancelled while it ran"}
 	}
@@ -119,7 +119,7 @@ func (a *attempt) sandboxLost(why *models.JobError) (models.JobState, *models.Jo
 	if a.job.Kind == models.KindCreate || a.job.Kind == models.KindDelete {
 		change = models.Change{}
 	}
-	if a.job.Kind == "exec" || a.job.Kind == models.KindExecWait {
+	if isProgram(a.job.Kind) || a.job.Kind == models.KindExecWait {
 		return models.Lost, why, change
 	}
 	return models.Failed, why, change

@@ -37,33 +37,39 @@ type blobs interface {
 // kinds lists every kind of job. The JSON of a job's arguments is decoded into what make returns.
 func kinds() map[string]func() Args {
 	return map[string]func() Args{
-		models.KindCreate: func() Args { return &Create{} },
-		models.KindBuild:  func() Args { return &Build{} },
-		models.KindDelete: func() Args { return &Delete{} },
-		models.KindPause:  func() Args { return &Pause{} },
-		models.KindResume: func() Args { return &Resume{} },
-		"timeout":         func() Args { return &SetTimeout{} },
-		"egress":          func() Args { return &SetEgress{} },
-		"exec":            func() Args { return &Exec{} },
-		"exec_wait":       func() Args { return &ExecWait{} },
-		"exec_stdin":      func() Args { return &ExecStdin{} },
-		"exec_signal":     func() Args { return &ExecSignal{} },
-		"exec_delete":     func() Args { return &ExecDelete{} },
-		"write":           func() Args { return &Write{} },
-		"read":            func() Args { return &Read{} },
-		"list":            func() Args { return &List{} },
-		"stat":            func() Args { return &Stat{} },
-		"mkdir":           func() Args { return &MakeDir{} },
-		"move":            func() Args { return &Move{} },
-		"remove":          func() Args { return &Remove{} },
-		"edit":            func() Args { return &Edit{} },
-		"glob":            func() Args { return &Glob{} },
-		"grep":            func() Args { return &Grep{} },
-		"write-many":      func() Args { return &WriteMany{} },
-		"read-many":       func() Args { return &ReadMany{} },
-		"port":            func() Args { return &Port{} },
+		models.KindCreate:     func() Args { return &Create{} },
+		models.KindBuild:      func() Args { return &Build{} },
+		models.KindDelete:     func() Args { return &Delete{} },
+		models.KindPause:      func() Args { return &Pause{} },
+		models.KindResume:     func() Args { return &Resume{} },
+		"timeout":             func() Args { return &SetTimeout{} },
+		"egress":              func() Args { return &SetEgress{} },
+		"exec":                func() Args { return &Exec{} },
+		models.KindCode:       func() Args { return &Code{} },
+		models.KindCodeDelete: func() Args { return &DeleteContext{} },
+		"exec_wait":           func() Args { return &ExecWait{} },
+		"exec_stdin":          func() Args { return &ExecStdin{} },
+		"exec_signal":         func() Args { return &ExecSignal{} },
+		"exec_delete":         func() Args { return &ExecDelete{} },
+		"write":               func() Args { return &Write{} },
+		"read":                func() Args { return &Read{} },
+		"list":                func() Args { return &List{} },
+		"stat":                func() Args { return &Stat{} },
+		"mkdir":               func() Args { return &MakeDir{} },
+		"move":                func() Args { return &Move{} },
+		"remove":              func() Args { return &Remove{} },
+		"edit":                func() Args { return &Edit{} },
+		"glob":                func() Args { return &Glob{} },
+		"grep":                func() Args { return &Grep{} },
+		"write-many":          func() Args { return &WriteMany{} },
+		"read-many":           func() Args { return &ReadMany{} },
+		"port":                func() Args { return &Port{} },
 	}
 }
+
+// isProgram says whether jobs of this kind run users' programs, which have clocks of their own and are killed when they
+// are cancelled.
+func isProgram(kind string) bool { return kind == "exec" || kind == models.KindCode }
 
 // SubmittableKinds names the kinds that a generic submission may use on an existing sandbox.
 func SubmittableKinds() []string {

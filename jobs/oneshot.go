@@ -2,7 +2,7 @@ package jobs
 
 import "sandyard/egress"
 
-// OneShot is a wish for one command in a sandbox of its own, as requests and schedules write it.
+// OneShot is a wish for one command, or one piece of code, in a sandbox of its own, as requests and schedules write it.
 type OneShot struct {
 	Template string            `json:"template,omitempty" doc:"A named environment; default python. Or give image"`
 	Image    string            `json:"image,omitempty" doc:"A container image that the provider holds already"`
@@ -14,16 +14,41 @@ type OneShot struct {
 	Pids     int64             `json:"pids,omitempty" doc:"Processes and threads; default 256"`
 	Network  bool              `json:"network,omitempty" doc:"Every public address may be reached. Default false: no network at all"`
 	Egress   *egress.Policy    `json:"egress,omitempty" doc:"What may be reached of the outside"`
+	Runtime  string            `json:"runtime,omitempty" maxLength:"64" doc:"OCI runtime that it runs under, such as runsc"`
 	Files    []Write           `json:"files,omitempty" maxItems:"100" doc:"Written before the command starts"`
+	Language string            `json:"language,omitempty" enum:"python,javascript,bash" doc:"Run code, in place of a command; the result is that of a cell"`
+	Code     string            `json:"code,omitempty" doc:"In that language; goes with env, cwd, timeout_seconds and max_output_bytes"`
 	Exec
 }
 
 // RunOnce is the wish with a sandbox that outlives its command.
 func (o OneShot) RunOnce() RunOnce {
 	command := max(o.TimeoutSeconds, DefaultExecTimeout.Seconds())
-	return RunOnce{Files: o.Files, Exec: o.Exec, Sandbox: CreateSandbox{
+	return RunOnce{Files: o.Files, Exec: o.Exec, Code: o.cell(), Sandbox: CreateSandbox{
 		Template: o.Template, Image: o.Image, Provider: o.Provider, Labels: o.Labels, CPUs: o.CPUs, MemoryMB: o.MemoryMB,
-		DiskMB: o.DiskMB, Pids: o.Pids, Network: o.Network, Egress: o.Egress,
+		DiskMB: o.DiskMB, Pids: o.Pids, Network: o.Network, Egress: o.Egress, Runtime: o.Runtime,
 		TimeoutSeconds: min(max(command+600, DefaultTimeout.Seconds()), MaxTimeout.Seconds()),
 	}}
+}
+
+// cell is the code to run in place of a command; nil = none.
+func (o OneShot) cell() *Code {
+	if o.Language == "" && o.Code == "" {
+		return nil
+	}
+	return &Code{Language: o.Language, Code: o.Code, Env: o.Env, Cwd: o.Cwd, TimeoutSeconds: o.TimeoutSeconds, MaxOutputBytes: o.MaxOutputBytes}
+}
+
+// work is what the sandbox is made for.
+func (r *RunOnce) work() (Args, error) {
+	e := &r.Exec
+	switch {
+	case e.Background:
+		return nil, invalid("background", "is not possible here: the sandbox ends with the command; create one, and run it there")
+	case r.Code == nil:
+		return e, nil
+	case e.Command != "" || len(e.Argv) > 0 || e.User != "" || len(e.Stdin)+len(e.blob) > 0 || e.StdinOpen:
+		return nil, invalid("code", "goes with language, env, cwd, timeout_seconds and max_output_bytes; leave out what is for commands, or give a command alone")
+	}
+	return r.Code, nil
 }

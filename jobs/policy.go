@@ -17,6 +17,8 @@ func timeoutOf(args Args) (time.Duration, error) {
 		return launchTimeout, nil
 	case *ExecWait:
 		return a.timeout()
+	case *Code:
+		return a.timeout()
 	case *Create:
 		return createTimeout + time.Duration(a.ReadySeconds*float64(time.Second)), nil
 	case *Build:
@@ -29,7 +31,7 @@ func timeoutOf(args Args) (time.Duration, error) {
 }
 
 // maxAttempts is how often the platform tries a kind on errors that may pass. Every kind is safe to try again: a create
-// adopts, a file call overwrites, an exec attaches to what was started, and an edit is known by its job.
+// adopts, a file call overwrites, an exec or a cell attaches to what was started, and an edit is known by its job.
 func maxAttempts(args Args) int {
 	if args.Kind() == models.KindDelete {
 		return 20 // about eight minutes; then the scheduler begins again

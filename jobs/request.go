@@ -53,11 +53,12 @@ const (
 	year = 365 * 24 * time.Hour
 )
 
-// RunOnce is a wish for one command in a sandbox of its own.
+// RunOnce is a wish for one command, or one piece of code, in a sandbox of its own.
 type RunOnce struct {
 	Sandbox CreateSandbox
 	Files   []Write
 	Exec    Exec
+	Code    *Code // in place of Exec
 }
 
 // Options go with any submission.

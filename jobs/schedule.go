@@ -179,10 +179,11 @@ func (c *Client) checkSchedule(ctx context.Context, s *models.Schedule) error {
 		wish = *a.Create
 	} else {
 		once := a.Run.RunOnce()
-		if once.Exec.Background {
-			return invalid("run.background", "is not possible here: the sandbox ends with the command")
+		work, err := once.work()
+		if err != nil {
+			return err
 		}
-		wish, args = once.Sandbox, append(args, &once.Exec)
+		wish, args = once.Sandbox, append(args, work)
 		for i := range once.Files {
 			args = append(args, &once.Files[i])
 		}

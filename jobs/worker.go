@@ -76,6 +76,7 @@ type Worker struct {
 	lanes      map[models.Lane]chan struct{} // their slots
 	watches    watches
 	endings    endings
+	contexts   turns // of code in sandboxes
 	servers    []*server
 	redis      *redis.Options
 	rdb        *redis.Client

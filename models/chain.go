@@ -24,6 +24,12 @@ const (
 	KindExecDelete = "exec_delete"
 )
 
+// Kinds of job about code that runs in a context, which keeps its state.
+const (
+	KindCode       = "code"
+	KindCodeDelete = "code_delete"
+)
+
 // What a sandbox is wished to be.
 const (
 	DesiredRunning = "running"
@@ -38,14 +44,14 @@ type Lane string
 // The lanes beside the ordinary one.
 const (
 	LaneWait    Lane = "wait"    // for the end of an exec: long, and nothing to do meanwhile
-	LaneControl Lane = "control" // over a background exec: short, and wanted at once
+	LaneControl Lane = "control" // over a background exec or a code context: short, and wanted at once
 )
 
 // Lanes are those beside the ordinary one, with their kinds.
 func Lanes() map[Lane][]string {
 	return map[Lane][]string{
 		LaneWait:    {KindExecWait},
-		LaneControl: {KindExecStdin, KindExecSignal, KindExecDelete},
+		LaneControl: {KindExecStdin, KindExecSignal, KindExecDelete, KindCodeDelete},
 	}
 }
 

@@ -22,6 +22,9 @@ type Background interface {
 	// write a byte twice. A command that has ended answers ExecEnded, unless it has taken this input before; one that does
 	// not read answers Busy.
 	Feed(ctx context.Context, name string, in Input) (Fed, error)
+	// Settle takes in all output that the command has written by now; of the input of this id, which was Fresh, that is
+	// the end. An id that is not known any more answers ErrNoExec.
+	Settle(ctx context.Context, name, id string) (Fed, error)
 	// Signal sends a signal such as SIGINT to the command's process group, once for each id. A command that has ended
 	// answers ExecEnded.
 	Signal(ctx context.Context, name, id, signal string) error
@@ -71,12 +74,15 @@ type Output struct {
 type Input struct {
 	ID   string // names the call
 	Data []byte
-	EOF  bool          // the input ends behind Data
-	Wait time.Duration // for a command that does not read; 0 = some seconds
+	EOF  bool // the input ends behind Data
+	// Fresh drops the output that was written before, back to that of a fresh input which was not settled.
+	Fresh bool
+	Wait  time.Duration // for a command that does not read; 0 = some seconds
 }
 
-// Fed is what a Feed did.
+// Fed is what a Feed or a Settle did.
 type Fed struct {
 	Age    time.Duration // since the first call with this ID
 	Before [3]int64      // what the command had written of each stream by then
+	After  [3]int64      // the same when it was settled
 }

@@ -26,7 +26,7 @@ type Job struct {
 	MaxAttempts       int              `json:"max_attempts"`
 	Error             *models.JobError `json:"error,omitempty" doc:"Why it did not succeed"`
 	Result            JobResult        `json:"result,omitempty"`
-	Stdout            *string          `json:"stdout,omitempty" doc:"What an exec's command wrote; not in lists"`
+	Stdout            *string          `json:"stdout,omitempty" doc:"What an exec's command, or a cell, wrote; not in lists"`
 	StdoutEncoding    string           `json:"stdout_encoding,omitempty" enum:"utf-8,base64" doc:"base64 where the bytes are no UTF-8"`
 	Stderr            *string          `json:"stderr,omitempty"`
 	StderrEncoding    string           `json:"stderr_encoding,omitempty" enum:"utf-8,base64"`
@@ -60,9 +60,9 @@ func (r JobResult) MarshalJSON() ([]byte, error) { return json.RawMessage(r).Mar
 func (JobResult) Schema(r huma.Registry) *huma.Schema {
 	of := func(t reflect.Type) *huma.Schema { return r.Schema(t, true, t.Name()) }
 	return &huma.Schema{
-		Description: "By kind: of exec (two of them: a background one has a result of its own), exec_wait, read, list, build, timeout, egress, port, edit, glob, grep, write-many, read-many; write, stat, mkdir and move describe the file",
+		Description: "By kind: of exec (two of them: a background one has a result of its own), code, exec_wait, read, list, build, timeout, egress, port, edit, glob, grep, write-many, read-many; write, stat, mkdir and move describe the file",
 		AnyOf: []*huma.Schema{
-			of(reflect.TypeFor[jobs.ExecResult]()), of(reflect.TypeFor[jobs.ReadResult]()),
+			of(reflect.TypeFor[jobs.ExecResult]()), of(reflect.TypeFor[jobs.CodeResult]()), of(reflect.TypeFor[jobs.ReadResult]()),
 			of(reflect.TypeFor[jobs.BackgroundResult]()), of(reflect.TypeFor[providers.Exec]()),
 			of(reflect.TypeFor[jobs.ListResult]()), of(reflect.TypeFor[jobs.BuildResult]()), of(reflect.TypeFor[jobs.SetTimeoutResult]()), of(reflect.TypeFor[jobs.SetEgressResult]()), of(reflect.TypeFor[jobs.PortResult]()),
 			of(reflect.TypeFor[jobs.EditResult]()), of(reflect.TypeFor[jobs.GlobResult]()), of(reflect.TypeFor[jobs.GrepResult]()),
@@ -104,12 +104,29 @@ func jobDoc(j models.Job) Job {
 		}
 		doc.Stdout, doc.StdoutEncoding = encode(j.Stdout)
 		doc.Stderr, doc.StderrEncoding = encode(j.Stderr)
+	case models.KindCode:
+		doc.Stdout, doc.StdoutEncoding = encode(j.Stdout)
+		doc.Stderr, doc.StderrEncoding = encode(j.Stderr)
+		doc.Result = withShown(doc.Result, j.Content)
 	case "read":
 		doc.Content, doc.ContentEncoding = encode(j.Content)
 	case "read-many":
 		doc.Result = withContent(doc.Result, j.Content)
 	}
 	return doc
+}
+
+// withShown puts what a cell has shown into its result.
+func withShown(stored JobResult, shown []byte) JobResult {
+	var res jobs.CodeResult
+	if json.Unmarshal(stored, &res) != nil || len(shown) == 0 || json.Unmarshal(shown, &res.Results) != nil {
+		return stored
+	}
+	raw, err := json.Marshal(res)
+	if err != nil {
+		return stored
+	}
+	return raw
 }
 
 // withContent puts the bytes that a read of many files has read into its result.

@@ -12,7 +12,7 @@ import (
 // How long a run waits for its command where the request does not say.
 const runWait = 60 * time.Second
 
-// RunBody is the body of a run: what the sandbox is made from, the files to put into it, and the command.
+// RunBody is the body of a run: what the sandbox is made from, the files to put into it, and the command or code.
 type RunBody struct {
 	jobs.OneShot
 	Submit
@@ -24,9 +24,9 @@ type runInput struct {
 }
 
 func (s *Server) addRun() {
-	op := operation("run", http.MethodPost, "/v1/run", tagWork, "Run one command in a sandbox of its own")
-	op.Description = "Creates a sandbox, writes the files, runs the command and deletes the sandbox. The answer's job is " +
-		"the command's; the request waits 60 s for it unless `wait` says otherwise."
+	op := operation("run", http.MethodPost, "/v1/run", tagWork, "Run one command, or one piece of code, in a sandbox of its own")
+	op.Description = "Creates a sandbox, writes the files, runs the command or code and deletes the sandbox. The answer's job is " +
+		"that of the command or code; the request waits 60 s for it unless `wait` says otherwise."
 	write(s, op, s.run)
 }
 

@@ -97,6 +97,7 @@ func New(c Config) (*Server, error) {
 	s.addSandboxes()
 	s.addExec()
 	s.addBackground()
+	s.addCode()
 	s.addFiles()
 	s.addPorts()
 	s.describeRawFiles()

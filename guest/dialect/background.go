@@ -5,7 +5,9 @@ package dialect
 //	POST ""         starts it: Launch → ExecInfo. A name that was started before answers with what it is now
 //	GET  ""         ExecInfo at its end, or after the parameter wait_ms
 //	GET  "/output"  bytes of the stream (0, 1 or 2) from offset on, at most max; waits wait_ms for the first of them
-//	POST "/feed"    appends the body to its input: → Fed. The parameter id makes a repeated call harmless
+//	POST "/feed"    appends the body to its input: → Fed. The parameter id makes a repeated call harmless. With fresh=1
+//	                the output before it is dropped, back to that of an input which is not settled
+//	POST "/settle"  takes in what the command has written by now, and ends the output of the input of that id: → Fed
 //	POST "/signal"  sends the signal of that name to its process group; the parameter id as above
 
 // Launch is a command to start in the background. It has no listener: the end of its output is kept.
@@ -20,11 +22,13 @@ type Launch struct {
 	TimeoutMs int64             `json:"timeout_ms,omitempty"` // 0 = none
 }
 
-// Fed says what became of an input, and how much the command had written when its first byte came.
+// Fed says what became of an input, and how much the command had written when its first byte came, and when it was
+// settled.
 type Fed struct {
 	Bytes  int64    `json:"bytes"`
 	AgeMs  int64    `json:"age_ms"` // since the first call with this id
 	Before [3]int64 `json:"before"` // of stdout, stderr and the report
+	After  [3]int64 `json:"after"`
 }
 
 // Headers of an answer with output.

@@ -1,10 +1,8 @@
 package execs
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"os"
 	"slices"
 	"syscall"
 	"time"
@@ -108,85 +106,6 @@ func (e *Exec) Read(ctx context.Context, stream Stream, offset int64, limit int)
 		case <-ctx.Done():
 		}
 	}
-}
-
-// feed is one input on its way into the command.
-type feed struct {
-	since  time.Time
-	before [streams]int64
-	taken  int64
-}
-
-// Feed appends data to the command's input, and with eof ends it. A call that is repeated with the same id goes on
-// where the one before was broken off.
-func (e *Exec) Feed(ctx context.Context, id string, data []byte, eof bool) (dialect.Fed, error) {
-	in := e.stdin
-	if err := in.lock(ctx); err != nil {
-		return dialect.Fed{}, dialect.Errorf(dialect.ReasonBusy, "an earlier input is still being written")
-	}
-	defer in.unlock()
-	f, known := in.feeds[id]
-	if !known {
-		if err := e.takesInput(); err != nil {
-			return dialect.Fed{}, err
-		}
-		f = &feed{since: time.Now(), before: e.totals()}
-		in.feeds[id] = f
-		if old := in.fed.add(id); old != "" {
-			delete(in.feeds, old)
-		}
-	}
-	if err := in.write(ctx, f, data); err != nil {
-		return dialect.Fed{}, err
-	}
-	if eof {
-		in.shut()
-	}
-	return dialect.Fed{Bytes: f.taken, AgeMs: since(f.since), Before: f.before}, nil
-}
-
-func (e *Exec) takesInput() error {
-	switch {
-	case e.stdin.file == nil:
-		return dialect.Errorf(dialect.ReasonInvalid, "the command was started without standard input")
-	case e.over():
-		return dialect.Errorf(dialect.ReasonEnded, "the command has ended")
-	case e.stdin.closed:
-		return dialect.Errorf(dialect.ReasonInvalid, "the command's input has ended")
-	}
-	return nil
-}
-
-func (e *Exec) over() bool {
-	select {
-	case <-e.done:
-		return true
-	default:
-		return false
-	}
-}
-
-func (e *Exec) totals() (n [streams]int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for i := range e.spools {
-		n[i] = e.spools[i].total
-	}
-	return n
-}
-
-// write puts what the feed still lacks of data into the pipe. A command that has closed its input takes everything.
-func (in *input) write(ctx context.Context, f *feed, data []byte) error {
-	if f.taken >= int64(len(data)) {
-		return nil
-	}
-	before := in.taken
-	err := in.copy(ctx, bytes.NewReader(data[f.taken:]))
-	f.taken += in.taken - before
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return dialect.Errorf(dialect.ReasonBusy, "the command does not read its input: it has taken %d of %d bytes", f.taken, len(data))
-	}
-	return err
 }
 
 // SignalOnce sends a signal to the command's process group, unless one of this id was sent before.

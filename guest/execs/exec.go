@@ -23,6 +23,8 @@ type Exec struct {
 	proc     *procs.Process // nil when its supervisor was killed at the start
 	stdin    *input
 	terminal *os.File
+	outputs  [streams]*os.File // that we read
+	taking   [streams]sync.Mutex
 	reclaim  func(int64) // of a background command: makes room for its output
 	audience *audience   // of a plain command
 	first    *listener   // joined before its first byte
@@ -61,7 +63,7 @@ func newExec(c Command, room *atomic.Int64) *Exec {
 // begin takes over the running process, before ready is closed.
 func (e *Exec) begin(p *procs.Process, files *pipes) {
 	e.proc, e.started = p, time.Now()
-	e.stdin.file = files.stdin
+	e.stdin.file, e.outputs = files.stdin, files.out
 	if files.tty {
 		e.terminal = files.out[0]
 	}

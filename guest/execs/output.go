@@ -3,6 +3,7 @@ package execs
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"sync"
 	"syscall"
@@ -47,15 +48,74 @@ func stopReading(files *pipes) {
 	}
 }
 
+// takeIn reads what the command has written by now.
+func (e *Exec) takeIn() {
+	for i, f := range e.outputs {
+		if f == nil {
+			continue
+		}
+		raw, err := f.SyscallConn()
+		if err != nil {
+			continue
+		}
+		buf := make([]byte, readSize)
+		_ = raw.Control(func(fd uintptr) { // of a closed file there is no more to read
+			e.takeWhole(Stream(i), int(fd), buf)
+		})
+	}
+}
+
+// takeWhole reads what the pipe holds.
+func (e *Exec) takeWhole(stream Stream, fd int, buf []byte) {
+	for left := maxRest; left > 0; {
+		n, err := e.take(stream, fd, buf)
+		if n <= 0 || err != nil {
+			break
+		}
+		left -= n
+	}
+}
+
+// take makes one read, which is counted before anybody can make another.
+func (e *Exec) take(stream Stream, fd int, buf []byte) (int, error) {
+	e.taking[stream].Lock()
+	defer e.taking[stream].Unlock()
+	n, err := syscall.Read(fd, buf)
+	if n > 0 {
+		e.add(stream, buf[:n])
+	}
+	return n, err
+}
+
+// next waits for the next bytes and takes them; nothing is io.EOF.
+func (e *Exec) next(stream Stream, f *os.File, buf []byte) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var n int
+	var readErr error
+	err = raw.Read(func(fd uintptr) bool {
+		n, readErr = e.take(stream, int(fd), buf)
+		return !errors.Is(readErr, syscall.EAGAIN)
+	})
+	switch {
+	case err != nil:
+		return err
+	case n > 0 || errors.Is(readErr, syscall.EINTR):
+		return nil
+	case readErr != nil:
+		return readErr
+	}
+	return io.EOF
+}
+
 // pump reads one stream to its end, or until stopReading. What background processes write after that is read and
 // dropped: closing the pipe instead would kill them with SIGPIPE.
 func (e *Exec) pump(stream Stream, f *os.File) {
 	buf := make([]byte, readSize)
 	for {
-		n, err := f.Read(buf)
-		if n > 0 {
-			e.add(stream, buf[:n])
-		}
+		err := e.next(stream, f, buf)
 		if errors.Is(err, os.ErrDeadlineExceeded) && e.terminal == nil && f.SetReadDeadline(time.Time{}) == nil {
 			e.takeRest(stream, f, buf)
 			go discard(f) // ends with the processes that hold the other end
@@ -75,14 +135,7 @@ func (e *Exec) takeRest(stream Stream, f *os.File, buf []byte) {
 		return
 	}
 	_ = raw.Read(func(fd uintptr) bool {
-		for left := maxRest; left > 0; {
-			n, err := syscall.Read(int(fd), buf)
-			if n <= 0 || err != nil {
-				break
-			}
-			e.add(stream, buf[:n])
-			left -= n
-		}
+		e.takeWhole(stream, int(fd), buf)
 		return true
 	})
 }

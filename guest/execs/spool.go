@@ -59,6 +59,12 @@ func (s *spool) cut(n int64) int64 {
 	return n
 }
 
+// trim gives up what was written before offset.
+func (s *spool) trim(offset int64) {
+	first := s.total - int64(len(s.kept))
+	s.cut(min(offset-first, int64(len(s.kept))))
+}
+
 // from returns what is kept from offset on, and where that begins: later than asked for where older bytes are gone.
 func (s *spool) from(offset int64) (rest []byte, begin int64) {
 	first := int64(0)

@@ -121,9 +121,23 @@ func (s *Sandbox) Feed(ctx context.Context, name string, in providers.Input) (pr
 	if in.EOF {
 		query.Set("eof", "1")
 	}
+	if in.Fresh {
+		query.Set("fresh", "1")
+	}
 	var fed dialect.Fed
 	err := s.execJSON(ctx, http.MethodPost, name, "/feed?"+query.Encode(), in.Data, &fed)
-	return providers.Fed{Age: milliseconds(fed.AgeMs), Before: fed.Before}, err
+	return fedOf(fed), err
+}
+
+// Settle is providers.Background.Settle.
+func (s *Sandbox) Settle(ctx context.Context, name, id string) (providers.Fed, error) {
+	var fed dialect.Fed
+	err := s.execJSON(ctx, http.MethodPost, name, "/settle?"+url.Values{"id": {id}}.Encode(), nil, &fed)
+	return fedOf(fed), err
+}
+
+func fedOf(f dialect.Fed) providers.Fed {
+	return providers.Fed{Age: milliseconds(f.AgeMs), Before: f.Before, After: f.After}
 }
 
 // Signal is providers.Background.Signal.

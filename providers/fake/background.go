@@ -122,6 +122,20 @@ func (s *sandbox) Feed(ctx context.Context, name string, in providers.Input) (fe
 	return fed, err
 }
 
+// Settle implements providers.Background.
+func (s *sandbox) Settle(ctx context.Context, name, id string) (fed providers.Fed, err error) {
+	err = s.command(ctx, name, func(e *execution) error {
+		e.box.mu.Lock()
+		defer e.box.mu.Unlock()
+		if !e.fed[id] {
+			return providers.ErrNoExec
+		}
+		fed.After = [3]int64{e.out.total, e.errs.total}
+		return nil
+	})
+	return fed, err
+}
+
 // Signal implements providers.Background: every signal ends the command.
 func (s *sandbox) Signal(ctx context.Context, name, _, signal string) error {
 	return s.command(ctx, name, func(e *execution) error {

@@ -33,6 +33,11 @@ func (s *Sandbox[B]) Feed(ctx context.Context, name string, input providers.Inpu
 	return via(ctx, s, true, func(in *envd.Sandbox) (providers.Fed, error) { return in.Feed(ctx, name, input) })
 }
 
+// Settle implements providers.Background.
+func (s *Sandbox[B]) Settle(ctx context.Context, name, id string) (providers.Fed, error) {
+	return via(ctx, s, true, func(in *envd.Sandbox) (providers.Fed, error) { return in.Settle(ctx, name, id) })
+}
+
 // Signal implements providers.Background.
 func (s *Sandbox[B]) Signal(ctx context.Context, name, id, signal string) error {
 	return s.do(ctx, true, func(in *envd.Sandbox) error { return in.Signal(ctx, name, id, signal) })

@@ -62,7 +62,15 @@ type result struct {
 	Size            int64
 	Mode            string
 	Entries         []struct{ Name, Type string }
-	ExpiresAt       time.Time `json:"expires_at"`
+	Context         string
+	ExecutionCount  int  `json:"execution_count"`
+	StateLost       bool `json:"state_lost"`
+	Error           *struct{ Name, Value, Traceback string }
+	Results         []struct {
+		Main bool
+		Data map[string]any
+	}
+	ExpiresAt time.Time `json:"expires_at"`
 }
 
 func (j job) ended() bool { return j.State != "queued" && j.State != "running" }

@@ -1,0 +1,206 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"sandyard/models"
+	"sandyard/providers/cells"
+)
+
+// maxCode bounds the code of one cell, in bytes.
+const maxCode = 1 << 20
+
+// Code runs a piece of code, a cell, in a context that keeps its state for the next one. Code that fails is a job that
+// succeeds: look at the error.
+type Code struct {
+	Language       string            `json:"language" enum:"python,javascript,bash"`
+	Code           string            `json:"code"`
+	Context        string            `json:"context,omitempty" maxLength:"32" pattern:"^[a-z0-9][a-z0-9_-]*$" patternDescription:"small letters, digits, _ and -" doc:"Which interpreter; started when it is first named. Default is one per language, which has the language's name. Cells of one context run one after the other, also parallel ones"`
+	Env            map[string]string `json:"env,omitempty" doc:"Environment while the cell runs"`
+	Cwd            string            `json:"cwd,omitempty" doc:"The context goes there first, and stays there. Default: where the last cell has left it, at first the work directory"`
+	TimeoutSeconds float64           `json:"timeout_seconds,omitempty" doc:"Then the cell is interrupted as by Ctrl-C, which keeps the context, and after five seconds more the context is killed; default 300, at most 86400"`
+	MaxOutputBytes int64             `json:"max_output_bytes,omitempty" doc:"Kept of stdout and of stderr each, the end of it; default 1 MiB, at most 4 MiB"`
+}
+
+// largestCodeOutput is less than a context keeps.
+const largestCodeOutput = 4 << 20
+
+// CodeResult is what a cell's job says of it, beside its output.
+type CodeResult struct {
+	Language         string         `json:"language" enum:"python,javascript,bash"`
+	Context          string         `json:"context" doc:"Name it in a later cell to go on there"`
+	ExecutionCount   int            `json:"execution_count" doc:"Of cells in the context, with this one"`
+	Results          []cells.Result `json:"results" doc:"What the cell showed: what it displayed or drew, and the value of its last expression; at most 100 and 4 MiB"`
+	ResultsTruncated bool           `json:"results_truncated" doc:"It showed more"`
+	Error            *cells.Error   `json:"error" doc:"null when it ran to its end"`
+	ExitCode         *int           `json:"exit_code,omitempty" doc:"Of the last command of a bash cell; also of a context that ended under the cell"`
+	StateLost        bool           `json:"state_lost" doc:"The context has ended with all that was kept in it; the next cell starts it anew"`
+	TimedOut         bool           `json:"timed_out"`
+	StdoutBytes      int64          `json:"stdout_bytes" doc:"Written by the cell, also what is not kept"`
+	StderrBytes      int64          `json:"stderr_bytes"`
+	StdoutTruncated  bool           `json:"stdout_truncated"`
+	StderrTruncated  bool           `json:"stderr_truncated"`
+	DurationMS       int64          `json:"duration_ms"`
+}
+
+// Kind implements Args.
+func (*Code) Kind() string { return models.KindCode }
+
+// Validate implements Args.
+func (c *Code) Validate() error {
+	switch {
+	case !slices.Contains(cells.Languages(), c.Language):
+		return invalid("language", "%q is not possible; use one of %v", c.Language, cells.Languages())
+	case c.Code == "":
+		return invalid("code", "is missing")
+	case len(c.Code) > maxCode:
+		return invalid("code", "is %d bytes long, at most %d are possible; write it to a file and import that", len(c.Code), maxCode)
+	case c.Context != "" && !cells.ValidContext(c.Context):
+		return invalid("context", "%q is no name: use up to 32 small letters, digits, _ and -, the first a letter or digit", c.Context)
+	case c.Context != c.Language && slices.Contains(cells.Languages(), c.Context):
+		return invalid("context", "%q is the default context of another language; choose another name", c.Context)
+	case len(c.Cwd) > maxPath:
+		return invalid("cwd", "is %d bytes long, at most %d are possible", len(c.Cwd), maxPath)
+	case c.MaxOutputBytes < 0 || c.MaxOutputBytes > largestCodeOutput:
+		return invalid("max_output_bytes", "must be between 1 and %d, not %d", largestCodeOutput, c.MaxOutputBytes)
+	}
+	return errors.Join(noNUL("code", c.Code), noNUL("cwd", c.Cwd), checkEnv("env", c.Env))
+}
+
+func (c *Code) timeout() (time.Duration, error) {
+	return seconds("timeout_seconds", c.TimeoutSeconds, DefaultExecTimeout, 100*time.Millisecond)
+}
+
+func (c *Code) context() string { return cmp.Or(c.Context, c.Language) }
+
+// run joins the cell where an earlier attempt has begun it. A cancel interrupts the cell and so ends it; losing the job
+// to another worker only detaches.
+func (c *Code) run(ctx context.Context, a *attempt) (result, error) {
+	box, err := a.codeBox(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	stop, interrupt := context.WithCancel(context.Background())
+	defer interrupt()
+	defer a.onCancel(func() error { interrupt(); return nil })()
+	giveBack, err := c.turn(ctx, a, stop.Done())
+	if err != nil {
+		return result{}, err
+	}
+	if giveBack == nil {
+		return c.late(a), nil
+	}
+	defer giveBack()
+	o, err := cells.Run(ctx, box, c.cell(a.job), stop.Done())
+	if err != nil {
+		return result{}, err
+	}
+	shown, err := json.Marshal(o.Results)
+	if err != nil {
+		return result{}, err
+	}
+	out := result{value: c.result(o), stdout: o.Stdout, stderr: o.Stderr, content: shown}
+	if o.TimedOut {
+		out.state, out.err = models.TimedOut, codeTimeout(a.job.Timeout(), o.StateLost)
+	}
+	return out, nil
+}
+
+// turn waits for the cells that came before in the context, as long as the cell itself may take; nil = it was too long.
+func (c *Code) turn(ctx context.Context, a *attempt, stop <-chan struct{}) (func(), error) {
+	waiting, cancel := context.WithTimeout(ctx, a.job.Timeout())
+	defer cancel()
+	stopped := false
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-stop:
+			stopped = true
+			cancel()
+		case <-waiting.Done():
+		}
+	})
+	giveBack, err := a.w.contexts.take(waiting, a.job.SandboxID+"/"+c.context())
+	cancel()
+	watch.Wait()
+	switch {
+	case err == nil:
+		return giveBack, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case stopped:
+		return nil, errCancel
+	}
+	return nil, nil
+}
+
+func (c *Code) late(a *attempt) result {
+	return result{state: models.TimedOut, err: &models.JobError{Code: "timeout", Message: fmt.Sprintf(
+		"earlier cells of context %q were still running after %v, so this one was not begun; raise timeout_seconds or use another context",
+		c.context(), a.job.Timeout())}}
+}
+
+func codeTimeout(limit time.Duration, lost bool) *models.JobError {
+	what := "was interrupted; its context goes on with what it kept"
+	if lost {
+		what = "did not stop when it was interrupted, so its context was killed and what was kept there is lost"
+	}
+	return &models.JobError{Code: "timeout", Message: fmt.Sprintf("the cell ran into its timeout of %v and %s; raise timeout_seconds if it needs longer", limit, what)}
+}
+
+func (c *Code) cell(j models.Job) cells.Cell {
+	return cells.Cell{
+		ID: j.ID, Language: c.Language, Context: c.Context, Code: c.Code, Env: c.Env, Dir: c.Cwd, Timeout: j.Timeout(),
+		MaxOutput: cmp.Or(c.MaxOutputBytes, defaultMaxOutput), Again: j.Attempt > 1,
+	}
+}
+
+func (c *Code) result(o cells.Outcome) CodeResult {
+	return CodeResult{
+		Language: c.Language, Context: c.context(), ExecutionCount: o.Count, Results: []cells.Result{}, ResultsTruncated: o.Cut,
+		Error: o.Error, ExitCode: o.ExitCode, StateLost: o.StateLost, TimedOut: o.TimedOut,
+		StdoutBytes: o.StdoutBytes, StderrBytes: o.StderrBytes,
+		StdoutTruncated: o.StdoutBytes > int64(len(o.Stdout)), StderrTruncated: o.StderrBytes > int64(len(o.Stderr)),
+		DurationMS: o.Duration.Milliseconds(),
+	}
+}
+
+// codeBox connects to the job's sandbox for code.
+func (a *attempt) codeBox(ctx context.Context) (cells.Box, error) {
+	sb, err := a.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return cells.In(sb)
+}
+
+// DeleteContext ends a context with all its processes and what is kept in it. The next cell starts it anew.
+type DeleteContext struct {
+	Context string `json:"context"`
+}
+
+// Kind implements Args.
+func (*DeleteContext) Kind() string { return models.KindCodeDelete }
+
+// Validate implements Args.
+func (d *DeleteContext) Validate() error {
+	if !cells.ValidContext(d.Context) {
+		return invalid("context", "%q is no context's name", d.Context)
+	}
+	return nil
+}
+
+func (d *DeleteContext) run(ctx context.Context, a *attempt) (result, error) {
+	box, err := a.codeBox(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	return result{}, cells.Delete(ctx, box, d.Context)
+}

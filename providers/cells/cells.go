@@ -1,0 +1,101 @@
+// Package cells runs pieces of code one after the other in interpreters that keep what the pieces leave behind. A
+// context is such an interpreter: a background command of the sandbox whose program, a driver, reads cells from its
+// standard input and tells of them on descriptor 3.
+package cells
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"sandyard/providers"
+)
+
+// Box is what of a sandbox a cell needs.
+type Box interface {
+	providers.Commands
+	providers.Background
+}
+
+// Cell is a piece of code.
+type Cell struct {
+	ID       string // names it: in one sandbox an ID is run at most once
+	Language string // one of Languages
+	Context  string // empty = the language's own
+	Code     string
+	Env      map[string]string // while it runs
+	Dir      string            // where the context goes before; empty = it stays where it is
+	Timeout  time.Duration     // then the cell is interrupted
+	// MaxOutput is how many bytes of stdout and of stderr each are wanted, the last ones.
+	MaxOutput int64
+	// Again says that an earlier attempt may have given the cell to a context.
+	Again bool
+}
+
+// Outcome is how a cell ended. Code that fails is an Outcome, not an error.
+type Outcome struct {
+	Results     []Result
+	Cut         bool   // there were more results, or larger ones, than are kept
+	Error       *Error // nil = it ran to its end
+	ExitCode    *int   // of bash
+	Count       int    // of cells in the context, with this one
+	StateLost   bool   // the context is gone; the next cell starts another
+	TimedOut    bool
+	Stdout      []byte
+	Stderr      []byte
+	StdoutBytes int64 // written, also what is not in Stdout
+	StderrBytes int64
+	Duration    time.Duration
+}
+
+// Result is something that a cell shows.
+type Result struct {
+	Main bool                       `json:"main,omitempty" doc:"It is the value of the last expression"`
+	Data map[string]json.RawMessage `json:"data" doc:"By media type, such as text/plain, text/html, image/png (base64) or application/json (as it is)"`
+}
+
+// Error is why a cell did not run to its end.
+type Error struct {
+	Name      string `json:"name" doc:"Of the exception, such as ZeroDivisionError; OutOfMemory, ContextDied or ContextKilled when its context is gone"`
+	Value     string `json:"value"`
+	Traceback string `json:"traceback,omitempty"`
+}
+
+// Names of errors that are not the cell's own.
+const (
+	OutOfMemory   = "OutOfMemory"
+	ContextDied   = "ContextDied"
+	ContextKilled = "ContextKilled"
+)
+
+// Run runs the cell, or joins it where an earlier attempt has begun it, and waits for its end. When stop is closed the
+// cell is interrupted. A cancelled ctx only detaches. Cells of one context must be run one at a time.
+func Run(ctx context.Context, box Box, c Cell, stop <-chan struct{}) (Outcome, error) {
+	l, err := c.language()
+	if err != nil {
+		return Outcome{}, err
+	}
+	name, fed, err := enter(ctx, box, c, l)
+	if err != nil {
+		return Outcome{}, err
+	}
+	f := &follower{box: box, cell: c, context: name, fed: fed, begun: time.Now().Add(-fed.Age), report: report{id: c.ID}}
+	if err := f.follow(ctx, stop); err != nil {
+		return Outcome{}, err
+	}
+	if f.missing() {
+		return Outcome{}, l.missing()
+	}
+	return f.outcome(ctx)
+}
+
+// isClass says whether err is of one of the classes.
+func isClass(err error, classes ...providers.Class) bool {
+	for _, c := range classes {
+		if errors.Is(err, &providers.Error{Class: c}) {
+			return true
+		}
+	}
+	return false
+}

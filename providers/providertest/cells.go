@@ -1,0 +1,440 @@
+package providertest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"sandyard/providers"
+	"sandyard/providers/cells"
+)
+
+// notebook runs cells in one sandbox.
+type notebook struct {
+	t    *testing.T
+	box  cells.Box
+	room room
+}
+
+func (s *suite) notebook(t *testing.T) notebook {
+	t.Helper()
+	s.needsSystem(t)
+	r := s.room(t)
+	box, err := cells.In(r.Sandbox)
+	if err != nil {
+		t.Skipf("skipped: %v", err)
+	}
+	return notebook{t, box, r}
+}
+
+// on is the notebook in another test.
+func (n notebook) on(t *testing.T) notebook {
+	n.t = t
+	return n
+}
+
+func (n notebook) cell(lang, context, code string) cells.Cell {
+	return cells.Cell{
+		ID: newID(n.t), Language: lang, Context: context, Code: code, Timeout: time.Minute, MaxOutput: 1 << 20,
+	}
+}
+
+// run runs a cell and fails the test on an error of the platform.
+func (n notebook) run(c cells.Cell, stop <-chan struct{}) cells.Outcome {
+	n.t.Helper()
+	o, err := cells.Run(within(n.t), n.box, c, stop)
+	if err != nil {
+		n.t.Fatalf("cell %.80q: %v", c.Code, err)
+	}
+	return o
+}
+
+func (n notebook) do(lang, context, code string) cells.Outcome {
+	n.t.Helper()
+	return n.run(n.cell(lang, context, code), nil)
+}
+
+// wants fails unless the cell printed out and its value is shown as text.
+func (n notebook) wants(o cells.Outcome, out, value string) {
+	n.t.Helper()
+	if string(o.Stdout) != out || mainText(o) != value || o.Error != nil || o.StateLost {
+		n.t.Errorf("got %s\nwant stdout %q and the value %q", tell(o), out, value)
+	}
+}
+
+// fails checks the error that a cell ended with.
+func (n notebook) fails(o cells.Outcome, name, part string) {
+	n.t.Helper()
+	if o.Error == nil || o.Error.Name != name || !strings.Contains(o.Error.Value+o.Error.Traceback, part) {
+		n.t.Errorf("got %s\nwant %s with %q", tell(o), name, part)
+	}
+}
+
+func mainText(o cells.Outcome) string {
+	for _, r := range o.Results {
+		if r.Main {
+			return unquote(r.Data["text/plain"])
+		}
+	}
+	return ""
+}
+
+func unquote(raw json.RawMessage) (s string) {
+	if json.Unmarshal(raw, &s) != nil {
+		return string(raw)
+	}
+	return s
+}
+
+func tell(o cells.Outcome) string {
+	code := "none"
+	if o.ExitCode != nil {
+		code = fmt.Sprint(*o.ExitCode)
+	}
+	var shown []string
+	for _, r := range o.Results {
+		shown = append(shown, fmt.Sprintf("%.300s", r.Data))
+	}
+	return fmt.Sprintf("error %+v exit code %s state lost %v timed out %v cut %v count %d\nstdout %d %.300q\nstderr %d %.300q\nresults %s",
+		o.Error, code, o.StateLost, o.TimedOut, o.Cut, o.Count, o.StdoutBytes, o.Stdout, o.StderrBytes, o.Stderr, shown)
+}
+
+// code checks cells of Python and bash, and what holds for those of all languages.
+func code(t *testing.T, s *suite) {
+	n := s.notebook(t)
+	for name, check := range map[string]func(*testing.T, notebook){
+		"python": pythonCells, "python rich": pythonRich, "python errors": pythonErrors, "python ends": pythonEnds,
+		"bash": bashCells, "bash exits": bashExits, "interrupt": interruptedCells, "killed": killedCells, "once": cellsRunOnce,
+		"contexts": contexts, "output": cellOutput, "fakes": fakedCells,
+	} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); check(t, n.on(t)) })
+	}
+	t.Run("another worker", func(t *testing.T) { t.Parallel(); cellTakenOver(t, s, s.notebook(t)) })
+	t.Run("no interpreter", func(t *testing.T) {
+		t.Parallel()
+		_, err := cells.Run(within(t), n.box, n.on(t).cell(cells.JavaScript, "", "1"), nil)
+		if wantClass(t, err, providers.NoCommand); err != nil && !strings.Contains(err.Error(), "node") {
+			t.Errorf("it does not name what is missing: %v", err)
+		}
+	})
+}
+
+func pythonCells(t *testing.T, n notebook) {
+	py := func(code string) cells.Outcome { t.Helper(); return n.do(cells.Python, "py", code) }
+	n.wants(py("import math\nx = 20\ndef double(n):\n    return 2 * n\nprint('hello')"), "hello\n", "")
+	n.wants(py("double(x) + math.floor(2.5)"), "", "42")
+	n.wants(py("_ + 1;"), "", "")
+	n.wants(py("import os\nos.mkdir('below'); os.chdir('below')"), "", "")
+	n.wants(py("os.path.basename(os.getcwd())"), "", "'below'")
+	n.wants(py("import asyncio\nasync def later():\n    await asyncio.sleep(0.01)\n    return 'late'\nawait later()"), "", "'late'")
+	n.wants(py("for i in range(2): print(i)\nNone"), "0\n1\n", "")
+	n.wants(py("class A:\n    pass\nimport pickle\ntype(pickle.loads(pickle.dumps(A()))).__name__"), "", "'A'")
+	c := n.cell(cells.Python, "py", "import subprocess\nsubprocess.run('echo $WORD $PWD; echo wrong >&2', shell=True).returncode")
+	c.Env, c.Dir = map[string]string{"WORD": "here"}, "/tmp"
+	o := n.run(c, nil)
+	n.wants(o, "here /tmp\n", "0")
+	if string(o.Stderr) != "wrong\n" || o.Count != 9 {
+		t.Errorf("got %s", tell(o))
+	}
+	n.wants(py("os.environ.get('WORD', 'none'), os.getcwd()"), "", "('none', '/tmp')")
+}
+
+func pythonRich(t *testing.T, n notebook) {
+	o := n.do(cells.Python, "rich", `
+class Page:
+    def __repr__(self): return "a page"
+    def _repr_html_(self): return "<b>bold</b>"
+    def _repr_png_(self): return b"\x89PNG"
+display(Page(), {"a": [1, 2]})
+Page()`)
+	if len(o.Results) != 3 {
+		t.Fatalf("got %s", tell(o))
+	}
+	page, list, last := o.Results[0], o.Results[1], o.Results[2]
+	if page.Main || unquote(page.Data["text/html"]) != "<b>bold</b>" || unquote(page.Data["image/png"]) != "iVBORw==" || unquote(page.Data["text/plain"]) != "a page" {
+		t.Errorf("a page is shown as %s", page.Data)
+	}
+	if string(list.Data["application/json"]) != `{"a": [1, 2]}` || !last.Main {
+		t.Errorf("got %s", tell(o))
+	}
+	o = n.do(cells.Python, "rich", "for i in range(1000): display(i)")
+	if len(o.Results) != 100 || !o.Cut || o.Error != nil {
+		t.Errorf("of 1000 results there are %d; %v", len(o.Results), o.Cut)
+	}
+	o = n.do(cells.Python, "rich", "class Big:\n    def _repr_html_(self): return 'x' * (9 << 20)\nBig()")
+	if len(o.Results) != 1 || !o.Cut || o.Results[0].Data["text/html"] != nil || !strings.Contains(mainText(o), "Big object") {
+		t.Errorf("of 9 MiB there are %d results, cut %v", len(o.Results), o.Cut)
+	}
+	o = n.do(cells.Python, "rich", "class Large:\n    def _repr_html_(self): return 'x' * (3 << 20)\nLarge()")
+	if len(o.Results) != 1 || o.Cut || len(unquote(o.Results[0].Data["text/html"])) != 3<<20 {
+		t.Errorf("of 3 MiB there are %d results, cut %v", len(o.Results), o.Cut)
+	}
+}
+
+func pythonErrors(t *testing.T, n notebook) {
+	py := func(code string) cells.Outcome { t.Helper(); return n.do(cells.Python, "err", code) }
+	o := py("kept = 1\ndef f():\n    return 1 / 0\nprint('before')\nf()")
+	n.fails(o, "ZeroDivisionError", "    return 1 / 0")
+	if string(o.Stdout) != "before\n" || strings.Contains(o.Error.Traceback, `"sandyard"`) || o.Error.Value != "division by zero" {
+		t.Errorf("got %s", tell(o))
+	}
+	n.fails(py("def f(:\n  pass"), "SyntaxError", "line 1")
+	n.fails(py("class Own(Exception): pass\nraise Own('mine')"), "Own", "mine")
+	n.fails(py("import sys\nsys.exit(3)"), "SystemExit", "3")
+	n.wants(py("sys.exit()"), "", "")
+	n.fails(py("input()"), "EOFError", "")
+	n.fails(py("class R:\n    def __repr__(self): raise ValueError('no repr')\nR()"), "ValueError", "no repr")
+	n.fails(py("def g(): return g()\ng()"), "RecursionError", "")
+	n.fails(py("import os\nos.chdir('/nowhere')"), "FileNotFoundError", "nowhere")
+	o = py("if os.fork() == 0:\n    print('child')\nelse:\n    os.wait()\n    print('parent')")
+	n.wants(o, "child\nparent\n", "")
+	n.wants(py("kept"), "", "1")
+}
+
+func pythonEnds(t *testing.T, n notebook) {
+	n.wants(n.do(cells.Python, "end", "x = 1"), "", "")
+	o := n.do(cells.Python, "end", "import os\nprint('last words', flush=True)\nos._exit(7)")
+	n.fails(o, cells.ContextDied, "exit code 7")
+	if !o.StateLost || string(o.Stdout) != "last words\n" {
+		t.Errorf("got %s", tell(o))
+	}
+	o = n.do(cells.Python, "end", "x")
+	if n.fails(o, "NameError", "x"); o.StateLost || o.Count != 1 {
+		t.Errorf("a fresh context: %s", tell(o))
+	}
+	o = n.do(cells.Python, "end", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
+	n.fails(o, cells.ContextDied, "SIGSEGV")
+	n.wants(n.do(cells.Python, "end", "1"), "", "1")
+}
+
+func bashCells(t *testing.T, n notebook) {
+	sh := func(code string) cells.Outcome { t.Helper(); return n.do(cells.Bash, "sh", code) }
+	n.wants(sh("word=it\\'s; list=(a 'b c'); greet() { echo \"hi $1\"; }\nmkdir -p sh; cd sh; export OUT=side"), "", "")
+	n.wants(sh("greet \"$word\"; echo \"${list[1]} ${PWD##*/} $(printenv OUT)\""), "hi it's\nb c sh side\n", "")
+	o := sh("echo wrong >&2; (exit 3)")
+	if o.ExitCode == nil || *o.ExitCode != 3 || string(o.Stderr) != "wrong\n" || o.Count != 3 || o.Error != nil {
+		t.Errorf("got %s", tell(o))
+	}
+	o = sh("if then")
+	if o.ExitCode == nil || *o.ExitCode == 0 || !strings.Contains(string(o.Stderr), "syntax error") {
+		t.Errorf("a syntax error: %s", tell(o))
+	}
+	n.wants(sh("cat; read line || echo none"), "none\n", "")
+	n.wants(sh("echo here; continue; echo not reached"), "here\n", "")
+	n.wants(sh("echo here; break 9; echo not reached"), "here\n", "")
+	n.wants(sh("set -o pipefail; shopt -s extglob"), "", "")
+	n.wants(sh("[[ aab == +(a)b ]] && shopt -o pipefail | tr -d '\\t '"), "pipefailon\n", "")
+	c := n.cell(cells.Bash, "sh", "echo \"$word $PWD\"; word=changed")
+	c.Env, c.Dir = map[string]string{"word": "given", "i": "1"}, "/tmp"
+	n.wants(n.run(c, nil), "given /tmp\n", "")
+	n.wants(sh("echo \"$word $PWD ${i-unset}\""), "it's /tmp unset\n", "")
+	c = n.cell(cells.Bash, "sh", "echo not run")
+	c.Dir = "/nowhere"
+	if o = n.run(c, nil); *o.ExitCode == 0 || len(o.Stdout) > 0 || !strings.Contains(string(o.Stderr), "/nowhere") {
+		t.Errorf("a directory that is not there: %s", tell(o))
+	}
+}
+
+func bashExits(t *testing.T, n notebook) {
+	sh := func(code string) cells.Outcome { t.Helper(); return n.do(cells.Bash, "exits", code) }
+	exits := func(o cells.Outcome, code int, out string) {
+		t.Helper()
+		if o.ExitCode == nil || *o.ExitCode != code || o.StateLost || string(o.Stdout) != out {
+			t.Errorf("got %s\nwant exit code %d, stdout %q", tell(o), code, out)
+		}
+	}
+	exits(sh("shopt -s extglob\ncode='my own'; state=2; i=3; declare -A map=([k]='v w'); f() { case $1 in +(x)) echo xs ;; esac; }; alias ll='echo aliased'; cd /tmp; umask 027"), 0, "")
+	for range 3 {
+		exits(sh("f() { case $1 in +(x)) echo xs ;; esac; echo \"$code\"; exit 4; }; f xx; echo not reached"), 4, "xs\nmy own\n")
+	}
+	exits(sh("echo \"$code $state $i ${map[k]} $PWD $(umask)\""), 0, "my own 2 3 v w /tmp 0027\n")
+	exits(sh("set -eu; echo strict"), 0, "strict\n")
+	exits(sh("echo before; false; echo after"), 1, "before\n")
+	exits(sh("echo $-; echo $nothing_of_this_name 2>&1"), 1, "ehuBc\n")
+	if o := sh("echo $nothing_of_this_name"); !strings.Contains(string(o.Stderr), "bash: line 1: nothing_of_this_name: unbound") {
+		t.Errorf("got %s", tell(o))
+	}
+	exits(sh("set +eu; readonly fixed=1; fixed=2; echo after"), 1, "")
+	exits(sh("echo $fixed $code"), 0, "1 my own\n")
+}
+
+// interruptedCells checks that what is stopped in time keeps its context.
+func interruptedCells(t *testing.T, n notebook) {
+	for lang, codes := range map[string][3]string{
+		cells.Python: {"x = 5", "import time\nwhile True: time.sleep(0.01)", "print(x)"},
+		cells.Bash:   {"x=5", "while :; do sleep 0.01; done", "echo $x"},
+	} {
+		t.Run(lang, func(t *testing.T) {
+			t.Parallel()
+			n := n.on(t)
+			context := "int-" + lang
+			n.do(lang, context, codes[0])
+			c := n.cell(lang, context, codes[1])
+			c.Timeout = 300 * time.Millisecond
+			o := n.run(c, nil)
+			interrupted := o.Error != nil && o.Error.Name == "KeyboardInterrupt" || o.ExitCode != nil && *o.ExitCode == 130
+			if !o.TimedOut || o.StateLost || !interrupted {
+				t.Errorf("timed out: %s", tell(o))
+			}
+			stop := make(chan struct{})
+			time.AfterFunc(100*time.Millisecond, func() { close(stop) })
+			if o = n.run(n.cell(lang, context, codes[1]), stop); o.TimedOut || o.StateLost {
+				t.Errorf("stopped: %s", tell(o))
+			}
+			n.wants(n.do(lang, context, codes[2]), "5\n", "")
+		})
+	}
+	t.Run("async", func(t *testing.T) {
+		t.Parallel()
+		n := n.on(t)
+		c := n.cell(cells.Python, "async", "import asyncio\ny = 6\nawait asyncio.sleep(1000)")
+		c.Timeout = 2 * time.Second
+		n.fails(n.run(c, nil), "KeyboardInterrupt", "")
+		n.wants(n.do(cells.Python, "async", "await asyncio.sleep(0)\ny"), "", "6")
+	})
+}
+
+// killedCells checks that what does not stop is killed with its context.
+func killedCells(t *testing.T, n notebook) {
+	c := n.cell(cells.Python, "deaf", "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf', flush=True)\nwhile True: time.sleep(1)")
+	c.Timeout = 2 * time.Second
+	o := n.run(c, nil)
+	if n.fails(o, cells.ContextKilled, "lost"); !o.TimedOut || !o.StateLost || string(o.Stdout) != "deaf\n" {
+		t.Errorf("got %s", tell(o))
+	}
+	n.wants(n.do(cells.Python, "deaf", "2"), "", "2")
+}
+
+// cellsRunOnce checks what happens to attempts after the first.
+func cellsRunOnce(t *testing.T, n notebook) {
+	for name, ending := range map[string]string{"done": "print('once')", "dead": "print('once', flush=True); os._exit(1)"} {
+		c := n.cell(cells.Python, "once-"+name, "import os\nopen('"+name+"', 'a').write('x')\n"+ending)
+		first := n.run(c, nil)
+		c.Again = true
+		again := n.run(c, nil)
+		if tell(again) != tell(first) || string(again.Stdout) != "once\n" {
+			t.Errorf("%s: the first attempt got\n%s\nthe second\n%s", name, tell(first), tell(again))
+		}
+		wantFile(t, n.room, name, "x")
+		n.wants(n.do(cells.Python, "once-"+name, "'next'"), "", "'next'")
+	}
+}
+
+func contexts(t *testing.T, n notebook) {
+	n.do(cells.Python, "ctx-a", "x = 'a'")
+	n.do(cells.Python, "ctx-b", "x = 'b'")
+	n.do(cells.Python, "", "x = 'default'")
+	n.wants(n.do(cells.Python, "ctx-a", "x"), "", "'a'")
+	n.wants(n.do(cells.Python, "python", "x"), "", "'default'")
+	_, err := cells.Run(within(t), n.box, n.cell(cells.Bash, "ctx-a", "true"), nil)
+	wantClass(t, err, providers.Invalid)
+	named := func(name string) (lang string) {
+		list, err := cells.List(within(t), n.box)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range list {
+			if c.Name == name && c.Pid > 0 {
+				lang += c.Language
+			}
+		}
+		return lang
+	}
+	if named("ctx-a") != cells.Python || named("ctx-b") != cells.Python || named(cells.Python) != cells.Python {
+		t.Error("the contexts that run are not listed once each")
+	}
+	for range 2 {
+		if err := cells.Delete(within(t), n.box, "ctx-a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if named("ctx-a") != "" || named("ctx-b") == "" {
+		t.Error("the wrong context was deleted")
+	}
+	n.fails(n.do(cells.Python, "ctx-a", "x"), "NameError", "x")
+	stuck := make(chan cells.Outcome, 1)
+	c := n.cell(cells.Python, "ctx-c", "open('begun', 'w')\nimport time\ntime.sleep(1000)")
+	go func() {
+		o, _ := cells.Run(context.WithoutCancel(t.Context()), n.box, c, nil)
+		stuck <- o
+	}()
+	eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "begun"); return err == nil })
+	n.wants(n.do(cells.Python, "ctx-b", "x"), "", "'b'") // beside it
+	if err := cells.Delete(within(t), n.box, "ctx-c"); err != nil {
+		t.Fatal(err)
+	}
+	if o := <-stuck; o.Error == nil || o.Error.Name != cells.ContextDied || !o.StateLost {
+		t.Errorf("a cell whose context is deleted: %s", tell(o))
+	}
+}
+
+func cellOutput(t *testing.T, n notebook) {
+	c := n.cell(cells.Python, "much", "for i in range(2_000_000): print(i)")
+	c.MaxOutput = 1000
+	o := n.run(c, nil)
+	if len(o.Stdout) != 1000 || !strings.HasSuffix(string(o.Stdout), "\n1999999\n") || o.StdoutBytes != 14_888_890 {
+		t.Errorf("got %d bytes of %d: %.100q", len(o.Stdout), o.StdoutBytes, o.Stdout)
+	}
+	for i := range 20 { // no output is lost, nor told of the wrong cell
+		n.wants(n.do(cells.Python, "much", fmt.Sprintf("import os\nos.system('echo %d')\nprint('x' * %d)", i, i*1000)),
+			fmt.Sprintf("%d\n%s\n", i, strings.Repeat("x", i*1000)), "")
+	}
+}
+
+// fakedCells checks what code that writes a report of its own can do: nothing to others.
+func fakedCells(t *testing.T, n notebook) {
+	o := n.do(cells.Python, "fake", `
+import os
+for fd in range(3, 1024):
+    try:
+        if os.readlink("/proc/self/fd/%d" % fd).startswith("pipe:"):
+            os.write(fd, b'nonsense {{{\n{"id": 7}\n[]\n\x00\xff\n{"type":"done","id":"another"}\n' + b"x" * (1 << 20) + b"\n")
+    except OSError:
+        pass
+print("through")`)
+	if o.StateLost && o.Error == nil || len(o.Results) > 0 {
+		t.Errorf("got %s", tell(o))
+	}
+	o = n.do(cells.Python, "fake2", "import os\nos.closerange(3, 1024)")
+	n.fails(o, cells.ContextDied, "")
+	n.wants(n.do(cells.Python, "fake2", "3"), "", "3")
+}
+
+// cellTakenOver checks that a cell goes on when its worker dies, and is joined by another.
+func cellTakenOver(t *testing.T, s *suite, n notebook) {
+	c := n.cell(cells.Python, "over", "import os, time\nprint('begun', flush=True)\nopen('over', 'a').write('x')\n"+
+		"while not os.path.exists('go'): time.sleep(0.02)\n'over'")
+	ctx, die := context.WithCancel(within(t))
+	left := make(chan error, 1)
+	go func() {
+		_, err := cells.Run(ctx, n.box, c, nil)
+		left <- err
+	}()
+	eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "over"); return err == nil })
+	die()
+	if err := <-left; err == nil {
+		t.Error("the first worker got a result")
+	}
+	taken := mustOpen(t, s.open(t), n.room.id)
+	other, err := cells.In(taken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan cells.Outcome, 1)
+	c.Again = true
+	go func() {
+		o, err := cells.Run(within(t), other, c, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- o
+	}()
+	if _, err := taken.WriteFile(within(t), "go", nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	n.wants(<-got, "begun\n", "'over'")
+	wantFile(t, taken, "over", "x")
+}
