@@ -43,7 +43,7 @@ func (g *Guest) launchExec(w http.ResponseWriter, r *http.Request) {
 
 // readOutput answers with bytes of one stream and, in a header, how the command is.
 func (g *Guest) readOutput(w http.ResponseWriter, r *http.Request) {
-	e, err := g.execs.Named(r.PathValue("name"))
+	e, err := g.execs.Output(r.Context(), r.PathValue("name"))
 	if err != nil {
 		writeError(w, err)
 		return

@@ -19,7 +19,7 @@ func (g *Guest) listExecs(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (g *Guest) showExec(w http.ResponseWriter, r *http.Request) {
-	e, err := g.execs.Named(r.PathValue("name"))
+	e, err := g.execs.Output(r.Context(), r.PathValue("name"))
 	if err != nil {
 		writeError(w, err)
 		return

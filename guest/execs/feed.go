@@ -95,9 +95,21 @@ func (e *Exec) Settle(ctx context.Context, id string) (dialect.Fed, error) {
 	}
 	if !f.settled {
 		e.takeIn()
-		f.settled, f.after = true, e.totals()
+		e.settle(f)
 	}
 	return f.report(), nil
+}
+
+// settle writes down where the feed's output ends, and wakes who reads it.
+func (e *Exec) settle(f *feed) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.spools {
+		f.after[i] = e.spools[i].total
+	}
+	f.settled = true
+	close(e.changed)
+	e.changed = make(chan struct{})
 }
 
 func (e *Exec) takesInput() error {

@@ -108,7 +108,7 @@ func code(t *testing.T, s *suite) {
 	for name, check := range map[string]func(*testing.T, notebook){
 		"python": pythonCells, "python rich": pythonRich, "python errors": pythonErrors, "python ends": pythonEnds,
 		"bash": bashCells, "bash exits": bashExits, "interrupt": interruptedCells, "killed": killedCells, "once": cellsRunOnce,
-		"contexts": contexts, "output": cellOutput, "fakes": fakedCells,
+		"contexts": contexts, "output": cellOutput, "live": cellsLive, "fakes": fakedCells,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); check(t, n.on(t)) })
 	}
@@ -382,6 +382,48 @@ func cellOutput(t *testing.T, n notebook) {
 		n.wants(n.do(cells.Python, "much", fmt.Sprintf("import os\nos.system('echo %d')\nprint('x' * %d)", i, i*1000)),
 			fmt.Sprintf("%d\n%s\n", i, strings.Repeat("x", i*1000)), "")
 	}
+}
+
+// cellsLive checks that a cell's output can be followed under its own name.
+func cellsLive(t *testing.T, n notebook) {
+	n.wants(n.do(cells.Python, "live", "print('before')"), "before\n", "")
+	c := n.cell(cells.Python, "live", "import os, time\nprint('begun', flush=True)\nwhile not os.path.exists('go-on'): time.sleep(0.02)\nprint('end')")
+	got := make(chan cells.Outcome, 1)
+	go func() {
+		o, err := cells.Run(within(t), n.box, c, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- o
+	}()
+	eventually(t, "the cell is known", func() bool { _, err := n.box.Exec(t.Context(), c.ID, 0); return err == nil })
+	if text, e := output(t, n.box, c.ID, providers.Stdout, 6); text != "begun\n" || !e.Running || e.ID != c.ID || e.StdoutBytes != 6 {
+		t.Errorf("while it runs: %q %+v", text, e)
+	}
+	ended := make(chan providers.Exec, 1)
+	go func() {
+		e, err := n.box.Exec(within(t), c.ID, time.Minute)
+		if err != nil {
+			t.Error(err)
+		}
+		ended <- e
+	}()
+	if _, err := n.room.WriteFile(within(t), "go-on", nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	n.wants(<-got, "begun\nend\n", "")
+	if e := <-ended; e.Running {
+		t.Errorf("at its end: %+v", e)
+	}
+	if text, e := output(t, n.box, c.ID, providers.Stdout, 10); text != "begun\nend\n" || e.Running {
+		t.Errorf("after its end: %q %+v", text, e)
+	}
+	n.wants(n.do(cells.Python, "live", "print('next')"), "next\n", "")
+	if text, e := output(t, n.box, c.ID, providers.Stdout, 1); text != "" || e.StdoutBytes != 10 {
+		t.Errorf("after the next cell: %q %+v", text, e)
+	}
+	_, err := n.box.Output(within(t), newID(t), providers.OutputQuery{})
+	wantClass(t, err, providers.NoExec)
 }
 
 // fakedCells checks what code that writes a report of its own can do: nothing to others.

@@ -106,6 +106,14 @@ func TestKilledWorkersCellRunsOnce(t *testing.T) {
 	eventually(t, time.Minute, "the cell runs", func() bool {
 		return r.end(r.submit("/v1/sandboxes/"+box+"/files/read", object{"path": "log", "parallel": true}).Job).Content == "x"
 	})
+	var out struct {
+		Data string
+		EOF  bool
+	}
+	decode(t, r.call("GET", "/v1/sandboxes/"+box+"/execs/"+j.ID+"/output?wait=30s", nil).want(t, 200).raw, &out)
+	if out.Data != "begun\n" || out.EOF {
+		t.Errorf("the output of a cell that runs: %+v", out)
+	}
 	r.worker.kill()
 	r.startWorker()
 	r.end(r.submit("/v1/sandboxes/"+box+"/files/write", object{"path": "go", "content": "", "parallel": true}).Job).succeeded(t)
