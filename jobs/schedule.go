@@ -180,8 +180,8 @@ func (c *Client) checkSchedule(ctx context.Context, s *models.Schedule) error {
 	} else {
 		once := a.Run.RunOnce()
 		work, err := once.work()
-		if err != nil {
-			return err
+		if wrong := (*InvalidError)(nil); errors.As(err, &wrong) {
+			return invalid("run."+wrong.Field, "%s", wrong.Message)
 		}
 		wish, args = once.Sandbox, append(args, work)
 		for i := range once.Files {
