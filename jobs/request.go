@@ -28,6 +28,7 @@ type CreateSandbox struct {
 	Runtime              string            `json:"runtime,omitempty" maxLength:"64" doc:"OCI runtime that it runs under, such as runsc (gVisor, a kernel of its own); one that the server offers. Default is the template's, else the server's"`
 	TimeoutSeconds       float64           `json:"timeout_seconds,omitempty" doc:"It ends that long after it started, whatever it does; default 3600, at most 86400"`
 	OnTimeout            string            `json:"on_timeout,omitempty" enum:"delete,pause" doc:"Default delete"`
+	OnLost               string            `json:"on_lost,omitempty" enum:"recreate" doc:"recreate: when it is lost, a new sandbox with the same key and settings takes its place, empty; what waited for the lost one ends. Not after five in a row that lived less than ten minutes"`
 	AutoResume           bool              `json:"auto_resume,omitempty" doc:"When it is paused, traffic to its ports and jobs that need it running resume it"`
 	IdleTimeoutSeconds   float64           `json:"idle_timeout_seconds,omitempty" doc:"It is deleted when no job has run in it for that long; default 3600"`
 	MaxLifetimeSeconds   float64           `json:"max_lifetime_seconds,omitempty" minimum:"0" maximum:"31536000" doc:"It is deleted that long after its first start, however often its timeout is set anew or it is paused; 0 = no limit"`
@@ -120,7 +121,7 @@ func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, err
 	}
 	box := &models.Sandbox{
 		ID: models.NewID("sb"), TenantID: tenant, State: models.SandboxCreating,
-		Desired: models.DesiredRunning, Labels: c.Labels, OnTimeout: orDelete(c.OnTimeout),
+		Desired: models.DesiredRunning, Labels: c.Labels, OnTimeout: orDelete(c.OnTimeout), OnLost: c.OnLost,
 		TimeoutMS: timeout.Milliseconds(), IdleTimeoutMS: idle.Milliseconds(), AutoResume: c.AutoResume,
 		MaxLifetimeMS: int64(c.MaxLifetimeSeconds * 1000), PausedTimeoutMS: int64(c.PausedTimeoutSeconds * 1000),
 	}
@@ -190,6 +191,9 @@ func (c CreateSandbox) check() error {
 		if err != nil {
 			return err
 		}
+	}
+	if c.OnLost != "" && c.OnLost != models.OnLostRecreate {
+		return invalid("on_lost", "must be recreate or be left out, not %q", c.OnLost)
 	}
 	if c.OnTimeout != "" && c.OnTimeout != "delete" && c.OnTimeout != "pause" {
 		return invalid("on_timeout", "must be delete or pause, not %q", c.OnTimeout)

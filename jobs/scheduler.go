@@ -67,6 +67,7 @@ func (s *Scheduler) Start(ctx context.Context) {
 		{"paused", time.Second, s.reapPaused},
 		{"deletes", 5 * time.Second, s.resumeDeletes},
 		{"lost", time.Second, s.endLost},
+		{"recreate", 500 * time.Millisecond, s.recreate},
 		{"schedules", 250 * time.Millisecond, s.fireSchedules},
 		{"schedule runs", 250 * time.Millisecond, s.submitRuns},
 		{"schedule ends", time.Second, s.settleRuns},

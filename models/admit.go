@@ -42,9 +42,18 @@ func (b *batch) admitTenant(id string, subs []*submission) error {
 		case err != nil:
 			return err
 		case found:
+			if err := b.takePlace(p, p.out.Sandbox.ID); err != nil {
+				return err
+			}
 			continue
 		case int(live) >= t.MaxSandboxes:
 			p.err = &LimitError{Limit: "max_sandboxes", Used: int(live), Max: t.MaxSandboxes}
+			continue
+		}
+		if err := b.takePlace(p, p.New.ID); err != nil {
+			return err
+		}
+		if p.err != nil {
 			continue
 		}
 		if err := b.insertSandbox(p); err != nil {

@@ -35,10 +35,16 @@ type EndedError struct {
 	State   SandboxState
 	Reason  string
 	EndedAt *time.Time
+	// ReplacedBy is the sandbox that has taken its place, if any.
+	ReplacedBy string
 }
 
 func (e *EndedError) Error() string {
-	return fmt.Sprintf("sandbox %s is %s (%s)", e.Sandbox, e.State, e.Reason)
+	text := fmt.Sprintf("sandbox %s is %s (%s)", e.Sandbox, e.State, e.Reason)
+	if e.ReplacedBy != "" {
+		text += "; sandbox " + e.ReplacedBy + " has taken its place"
+	}
+	return text
 }
 
 // LimitError says which limit a tenant met.

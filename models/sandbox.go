@@ -45,6 +45,7 @@ type Sandbox struct {
 	NextSeq         int64
 	TimeoutMS       int64  `gorm:"column:timeout_ms"`
 	OnTimeout       string // delete or pause
+	OnLost          string // OnLostRecreate, or empty
 	IdleTimeoutMS   int64  `gorm:"column:idle_timeout_ms"`
 	AutoResume      bool   // traffic and jobs that find it paused resume it
 	ExpiresAt       time.Time
@@ -54,6 +55,9 @@ type Sandbox struct {
 	MaxLifetimeMS   int64 `gorm:"column:max_lifetime_ms"`   // 0 = no limit
 	PausedTimeoutMS int64 `gorm:"column:paused_timeout_ms"` // 0 = never
 	PausedAt        *time.Time
+	Replaces        *string // the lost sandbox in whose place it is
+	ReplacedBy      *string
+	Recreations     int    // how many in a row were lost soon after their start
 	ChangedBy       string // who brought its state about
 	ChangedJob      *string
 	CreatedAt       time.Time `gorm:"autoCreateTime:false"`
@@ -79,6 +83,9 @@ func (b Sandbox) endedError() *EndedError {
 	e := &EndedError{Sandbox: b.ID, State: b.State, EndedAt: b.EndedAt}
 	if b.EndReason != nil {
 		e.Reason = *b.EndReason
+	}
+	if b.ReplacedBy != nil {
+		e.ReplacedBy = *b.ReplacedBy
 	}
 	return e
 }

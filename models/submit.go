@@ -17,7 +17,7 @@ type Submission struct {
 	TenantID  string
 	SandboxID string
 	// New is the row of a sandbox that does not exist yet. If the tenant has a live sandbox with the same Key,
-	// that one is returned and nothing is made.
+	// that one is returned and nothing is made. One that replaces a lost sandbox is not made twice (ErrNotDue).
 	New    *Sandbox
 	Build  *Build // what the new sandbox is to build
 	Jobs   []Job

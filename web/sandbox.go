@@ -35,6 +35,9 @@ type Sandbox struct {
 	Runtime              string            `json:"runtime,omitempty" doc:"OCI runtime; absent = the server's default"`
 	TimeoutSeconds       float64           `json:"timeout_seconds"`
 	OnTimeout            string            `json:"on_timeout" enum:"delete,pause"`
+	OnLost               string            `json:"on_lost,omitempty" enum:"recreate"`
+	Replaces             *string           `json:"replaces,omitempty" doc:"The lost sandbox whose place it has taken"`
+	ReplacedBy           *string           `json:"replaced_by,omitempty" doc:"The sandbox that has taken its place"`
 	AutoResume           bool              `json:"auto_resume" doc:"When it is paused, traffic and jobs resume it"`
 	IdleTimeoutSeconds   float64           `json:"idle_timeout_seconds"`
 	MaxLifetimeSeconds   float64           `json:"max_lifetime_seconds,omitempty"`
@@ -72,7 +75,7 @@ func (s *Server) sandboxDoc(b models.Sandbox) Sandbox {
 		ID: b.ID, Key: b.Key, State: string(b.State), Desired: b.Desired, Observed: b.Observed, ObservedAt: b.ObservedAt,
 		Provider: b.Provider, Template: b.Template, Image: b.Image, Labels: b.Labels, Node: b.NodeID,
 		Resources: Resources(spec.Resources), Network: len(b.Egress) > 0, Egress: egressDoc(b), Runtime: spec.Runtime, Ports: spec.Ports,
-		TimeoutSeconds: float64(b.TimeoutMS) / 1000, OnTimeout: b.OnTimeout, AutoResume: b.AutoResume, IdleTimeoutSeconds: float64(b.IdleTimeoutMS) / 1000,
+		TimeoutSeconds: float64(b.TimeoutMS) / 1000, OnTimeout: b.OnTimeout, OnLost: b.OnLost, Replaces: b.Replaces, ReplacedBy: b.ReplacedBy, AutoResume: b.AutoResume, IdleTimeoutSeconds: float64(b.IdleTimeoutMS) / 1000,
 		MaxLifetimeSeconds: float64(b.MaxLifetimeMS) / 1000, PausedTimeoutSeconds: float64(b.PausedTimeoutMS) / 1000, DiesAt: b.DiesAt(),
 		ExpiresAt: b.ExpiresAt, LastActiveAt: b.LastActiveAt, CreatedAt: b.CreatedAt, StartedAt: b.StartedAt,
 		EndedAt: b.EndedAt, EndReason: b.EndReason, EndActor: b.EndActor,
