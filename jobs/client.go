@@ -104,6 +104,15 @@ func (c *Client) Submit(ctx context.Context, sandbox string, args Args, o Option
 	return out, err
 }
 
+// KeepAlive sets the sandbox's timeout anew, from now on, as long as it was; like every job it counts as activity.
+func (c *Client) KeepAlive(ctx context.Context, sandbox string, o Options) (models.Submitted, error) {
+	box, err := c.store.Sandbox(ctx, o.TenantID, sandbox)
+	if err != nil {
+		return models.Submitted{}, err
+	}
+	return c.Submit(ctx, sandbox, &SetTimeout{TimeoutSeconds: float64(box.TimeoutMS) / 1000}, o)
+}
+
 // Delete submits the removal of a sandbox after its earlier jobs, or, with force, at once: jobs that wait are
 // cancelled and those that run are stopped.
 func (c *Client) Delete(ctx context.Context, sandbox string, force bool, o Options) (models.Submitted, error) {

@@ -126,6 +126,11 @@ func TestGenericJobs(t *testing.T) {
 	if a := r.call("POST", "/v1/sandboxes/"+id+"/resume?wait=20s", nil).want(t, 200); a.text("sandbox.state") != "running" {
 		t.Errorf("not resumed: %s", a.raw)
 	}
+	before := r.call("GET", "/v1/sandboxes/"+id, nil).text("expires_at")
+	if a := r.call("POST", "/v1/sandboxes/"+id+"/keepalive?wait=20s", nil).want(t, 200); a.text("sandbox.expires_at") <= before {
+		t.Errorf("kept alive it ends at %s, before at %s: %s", a.get("sandbox.expires_at"), before, a.raw)
+	}
+	r.call("POST", "/v1/sandboxes/sbnone/keepalive", nil).problem(t, 404, "not_found")
 	if a := r.call("POST", "/v1/sandboxes/"+id+"/timeout?wait=20s", `{"timeout_seconds":7200}`).want(t, 200); a.get("sandbox.timeout_seconds") != 7200.0 || a.text("job.result.expires_at") == "" {
 		t.Errorf("timeout not set: %s", a.raw)
 	}

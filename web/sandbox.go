@@ -120,6 +120,13 @@ type changeInput struct {
 	Body *Submit
 }
 
+func (in *changeInput) fields() Submit {
+	if in.Body == nil {
+		return Submit{}
+	}
+	return *in.Body
+}
+
 type deleteInput struct {
 	WaitParam
 	ID    string `path:"id"`
@@ -151,6 +158,8 @@ func (s *Server) addSandboxes() {
 		s.change(func() jobs.Args { return &jobs.Resume{} }))
 	work(s, operation("set-timeout", http.MethodPost, "/v1/sandboxes/{id}/timeout", tagSandboxes, "Set when a sandbox ends"),
 		func(b *TimeoutBody) (jobs.Args, Submit) { return &b.SetTimeout, b.Submit })
+	write(s, operation("keep-alive", http.MethodPost, "/v1/sandboxes/{id}/keepalive", tagSandboxes, "Begin a sandbox's timeout anew, which also counts as activity"),
+		s.keepAlive)
 	s.addEgress()
 }
 
@@ -176,14 +185,16 @@ func (s *Server) deleteSandbox(ctx context.Context, in *deleteInput) (*acceptedO
 
 func (s *Server) change(args func() jobs.Args) func(context.Context, *changeInput) (*acceptedOutput, error) {
 	return func(ctx context.Context, in *changeInput) (*acceptedOutput, error) {
-		var fields Submit
-		if in.Body != nil {
-			fields = *in.Body
-		}
-		return s.submit(ctx, in.SubmitParams, fields, func(o jobs.Options) (models.Submitted, error) {
+		return s.submit(ctx, in.SubmitParams, in.fields(), func(o jobs.Options) (models.Submitted, error) {
 			return s.jobs.Submit(ctx, in.ID, args(), o)
 		})
 	}
+}
+
+func (s *Server) keepAlive(ctx context.Context, in *changeInput) (*acceptedOutput, error) {
+	return s.submit(ctx, in.SubmitParams, in.fields(), func(o jobs.Options) (models.Submitted, error) {
+		return s.jobs.KeepAlive(ctx, in.ID, o)
+	})
 }
 
 func (s *Server) listSandboxes(ctx context.Context, in *listSandboxesInput) (*output[SandboxPage], error) {
