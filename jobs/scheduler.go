@@ -71,6 +71,7 @@ func (s *Scheduler) Start(ctx context.Context) {
 		{"schedules", 250 * time.Millisecond, s.fireSchedules},
 		{"schedule runs", 250 * time.Millisecond, s.submitRuns},
 		{"schedule ends", time.Second, s.settleRuns},
+		{"usage", 5 * time.Second, s.foldUsage},
 		{"webhooks", time.Second, s.dispatchWebhooks},
 		{"housekeeping", time.Minute, s.keepHouse},
 		{"retention", time.Minute, s.retain},

@@ -241,14 +241,15 @@ func (b *batch) claimRuns() error {
 }
 
 func (b *batch) claimRun(p *submission) (int64, error) {
-	if p.Run.Manual {
+	if p.Run.Manual { // one that stands already is our own, from a commit whose answer was lost
 		res := b.tx.Exec(`INSERT INTO schedule_runs (id, tenant_id, schedule_id, due_at, manual, state, job_id, sandbox_id)
-			SELECT ?, tenant_id, id, now(), true, 'submitted', ?, ? FROM schedules WHERE id = ? AND tenant_id = ?`,
+			SELECT ?, tenant_id, id, now(), true, 'submitted', ?, ? FROM schedules WHERE id = ? AND tenant_id = ?
+			ON CONFLICT (id) DO UPDATE SET job_id = excluded.job_id`,
 			p.Run.ID, p.answer(), p.SandboxID, p.Run.ScheduleID, p.TenantID)
 		return res.RowsAffected, res.Error
 	}
 	res := b.tx.Exec(`UPDATE schedule_runs SET state = 'submitted', reason = NULL, job_id = ?, sandbox_id = ?
-		WHERE id = ? AND state = 'pending'`, p.answer(), p.SandboxID, p.Run.ID)
+		WHERE id = ? AND (state = 'pending' OR job_id = ?)`, p.answer(), p.SandboxID, p.Run.ID, p.answer())
 	return res.RowsAffected, res.Error
 }
 

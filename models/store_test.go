@@ -19,7 +19,12 @@ const lease = 30 * time.Second
 // open returns a migrated store on a database of its own, with the first tenant in it.
 func open(t *testing.T, window int) *models.Store {
 	t.Helper()
-	s, err := models.Open(t.Context(), testenv.Database(t), 8, models.Limits{Window: window})
+	return openAt(t, testenv.Database(t), window)
+}
+
+func openAt(t *testing.T, dsn string, window int) *models.Store {
+	t.Helper()
+	s, err := models.Open(t.Context(), dsn, 8, models.Limits{Window: window})
 	if err != nil {
 		t.Fatal(err)
 	}

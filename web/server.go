@@ -108,6 +108,7 @@ func New(c Config) (*Server, error) {
 	s.addTemplates()
 	s.addNodes()
 	s.addSchedules()
+	s.addUsage()
 	s.addBuilds()
 	s.addOperator(c)
 	if c.E2B != nil {

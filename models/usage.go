@@ -1,0 +1,152 @@
+package models
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// UsageDimensions are what usage can be told apart by, in the order in which rows are sorted.
+func UsageDimensions() []string {
+	return []string{"hour", "day", "tenant", "user", "template", "provider"}
+}
+
+// UsageQuery asks what was used in the hours that begin at From or later and before To.
+type UsageQuery struct {
+	Tenant string // empty = all of them
+	From   time.Time
+	To     time.Time
+	By     []string // some of UsageDimensions
+	After  []string // the Key of the last row of the page before
+	Limit  int
+}
+
+// Usage is what was used in one group. A dimension that does not tell groups apart is empty.
+type Usage struct {
+	Start    string // of the hour or day, as RFC 3339 writes it
+	Tenant   string
+	User     string
+	Template string
+	Provider string
+
+	RunningSeconds   float64 // of sandboxes
+	PausedSeconds    float64
+	CPUSeconds       float64 // allocated while they ran
+	MemoryGiBSeconds float64 `gorm:"column:memory_gib_seconds"` // allocated while they ran or were paused
+	Sent             int64   // bytes to the outside
+	Received         int64
+	Jobs             json.RawMessage // []JobUsage
+}
+
+// Key names a group among all.
+func (u Usage) Key() []string { return []string{u.Start, u.Tenant, u.User, u.Template, u.Provider} }
+
+// JobUsage counts jobs of one kind with one outcome.
+type JobUsage struct {
+	Kind        string  `json:"kind"`
+	Outcome     string  `json:"outcome" doc:"The state in which they ended"`
+	Count       int64   `json:"count"`
+	RunSeconds  float64 `json:"run_seconds" doc:"From their starts to their ends"`
+	ExecSeconds float64 `json:"exec_seconds" doc:"Of commands, measured inside their sandboxes"`
+}
+
+// Usage tells what was used, up to this moment: it adds what the fold has not added yet, in one statement, so that
+// nothing is counted twice or left out.
+func (s *Store) Usage(ctx context.Context, q UsageQuery) ([]Usage, error) {
+	after := slices.Clone(q.After)
+	if len(after) != len(Usage{}.Key()) {
+		after = nil
+	}
+	args := map[string]any{"tenant": q.Tenant, "from": q.From, "to": q.To, "limit": q.Limit}
+	where, page := "hour >= @from AND hour < @to", ""
+	if q.Tenant != "" {
+		where += " AND tenant_id = @tenant"
+	}
+	if after != nil {
+		page = "WHERE (start, tenant, usr, template, provider) > (@a0, @a1, @a2, @a3, @a4)"
+		for i, v := range after {
+			args[fmt.Sprintf("a%d", i)] = v
+		}
+	}
+	var rows []Usage
+	err := s.db.WithContext(ctx).Raw(`
+		SELECT start, tenant, usr AS "user", template, provider,
+			sum(running_ms) / 1000 AS running_seconds, sum(paused_ms) / 1000 AS paused_seconds, sum(cpu_ms) / 1000 AS cpu_seconds,
+			sum(memory_mbms) / 1024000 AS memory_gib_seconds, sum(sent) AS sent, sum(received) AS received,
+			coalesce(jsonb_agg(jsonb_build_object('kind', kind, 'outcome', outcome, 'count', jobs, 'run_seconds', run_ms / 1000,
+				'exec_seconds', exec_ms / 1000) ORDER BY kind, outcome) FILTER (WHERE kind <> ''), '[]') AS jobs
+		FROM (SELECT `+dimensions(q.By)+`, kind, outcome, sum(running_ms) AS running_ms, sum(paused_ms) AS paused_ms, sum(cpu_ms) AS cpu_ms,
+				sum(memory_mbms) AS memory_mbms, sum(sent)::bigint AS sent, sum(received)::bigint AS received, sum(jobs)::bigint AS jobs,
+				sum(run_ms) AS run_ms, sum(exec_ms) AS exec_ms
+			FROM usage_parts WHERE `+where+` GROUP BY 1, 2, 3, 4, 5, 6, 7) parts
+		`+page+` GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5 LIMIT @limit`, args).Scan(&rows).Error
+	return rows, err
+}
+
+// dimensions are the five columns by which rows are grouped.
+func dimensions(by []string) string {
+	column := func(name, expression, alias string) string {
+		if slices.Contains(by, name) {
+			return expression + " AS " + alias
+		}
+		return "'' AS " + alias
+	}
+	const iso = `'YYYY-MM-DD"T"HH24:MI:SS"Z"'`
+	start := column("hour", "to_char(hour AT TIME ZONE 'UTC', "+iso+")", "start")
+	if slices.Contains(by, "day") && !slices.Contains(by, "hour") {
+		start = column("day", "to_char(date_trunc('day', hour, 'UTC') AT TIME ZONE 'UTC', "+iso+")", "start")
+	}
+	return strings.Join([]string{
+		start, column("tenant", "tenant_id", "tenant"), column("user", "user_id", "usr"),
+		column("template", "template", "template"), column("provider", "provider", "provider"),
+	}, ", ")
+}
+
+// addUsage adds parts to the hours, whichever of them stand already. Hours are locked in one order, so that two folds
+// cannot wait for each other.
+const addUsage = `
+	INSERT INTO usage_hours AS u SELECT tenant_id, hour, user_id, template, provider, kind, outcome, sum(running_ms), sum(paused_ms), sum(cpu_ms),
+		sum(memory_mbms), sum(sent), sum(received), sum(jobs), sum(run_ms), sum(exec_ms)
+	FROM parts GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1, 2, 3, 4, 5, 6, 7
+	ON CONFLICT (tenant_id, hour, user_id, template, provider, kind, outcome) DO UPDATE SET
+		running_ms = u.running_ms + excluded.running_ms, paused_ms = u.paused_ms + excluded.paused_ms, cpu_ms = u.cpu_ms + excluded.cpu_ms,
+		memory_mbms = u.memory_mbms + excluded.memory_mbms, sent = u.sent + excluded.sent, received = u.received + excluded.received,
+		jobs = u.jobs + excluded.jobs, run_ms = u.run_ms + excluded.run_ms, exec_ms = u.exec_ms + excluded.exec_ms`
+
+// FoldFacts adds what jobs and connections have used to the hours, and forgets it where it was. It says whether there
+// may be more.
+func (s *Store) FoldFacts(ctx context.Context, limit int) (more bool, err error) {
+	var n int
+	err = s.tx(ctx, func(tx *gorm.DB) error {
+		return tx.Raw(`
+			WITH facts AS (DELETE FROM usage_facts WHERE ctid = ANY (ARRAY(SELECT ctid FROM usage_facts LIMIT @limit FOR UPDATE SKIP LOCKED)) RETURNING *),
+			parts AS (SELECT p.* FROM facts, usage_of_fact(ROW (facts.*)::usage_facts) p),
+			added AS (`+addUsage+`)
+			SELECT count(*) FROM facts`, map[string]any{"limit": limit}).Scan(&n).Error
+	})
+	return n == limit, err
+}
+
+// FoldSpans adds the time of sandboxes to the hours: of spans that have ended, which it forgets, and of those that last
+// the hours that are over. It says whether there may be more.
+func (s *Store) FoldSpans(ctx context.Context, limit int) (more bool, err error) {
+	var n int
+	err = s.tx(ctx, func(tx *gorm.DB) error {
+		// A transaction that ends a span may have begun in the hour before: the last hour is over when none can have.
+		return tx.Raw(`
+			WITH edge AS (SELECT date_trunc('hour', now() - interval '5 minutes', 'UTC') AS hour),
+			picked AS (SELECT s AS span, s.id, s.ended_at, coalesce(s.ended_at, edge.hour) AS until FROM usage_spans s, edge
+				WHERE s.ended_at IS NOT NULL OR s.started_at < edge.hour ORDER BY s.id LIMIT @limit FOR UPDATE OF s SKIP LOCKED),
+			gone AS (DELETE FROM usage_spans s USING picked WHERE s.id = picked.id AND picked.ended_at IS NOT NULL),
+			moved AS (UPDATE usage_spans s SET started_at = picked.until FROM picked WHERE s.id = picked.id AND picked.ended_at IS NULL),
+			parts AS (SELECT p.* FROM picked, usage_of_span(picked.span, picked.until) p),
+			added AS (`+addUsage+`)
+			SELECT count(*) FROM picked`, map[string]any{"limit": limit}).Scan(&n).Error
+	})
+	return n == limit, err
+}
