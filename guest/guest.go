@@ -100,6 +100,8 @@ func (g *Guest) workerRoutes() http.Handler {
 	mux.HandleFunc("DELETE "+dialect.ExecsPath+"/{name}", g.forgetExec)
 	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}", g.launchExec)
 	mux.HandleFunc("GET "+dialect.ExecsPath+"/{name}/output", g.readOutput)
+	mux.HandleFunc("GET "+dialect.ExecsPath+"/{name}/tail", g.tailExec)
+	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/resize", g.resizeExec)
 	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/feed", g.feedExec)
 	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/settle", g.settleExec)
 	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/signal", g.signalExec)

@@ -20,12 +20,12 @@ type BackgroundResult struct {
 
 // ExecRef names a background exec.
 type ExecRef struct {
-	ExecID string `json:"exec_id" doc:"The id of the job that started the exec"`
+	ExecID string `json:"exec_id" doc:"The id of the job that started the exec, or term_ and the name of a terminal"`
 }
 
-// name is the command's name in the sandbox. Other names than those of jobs are none of the users' business.
+// name is the command's name in the sandbox. Other names than those of jobs and terminals are none of the users' business.
 func (r ExecRef) name() (string, error) {
-	if !strings.HasPrefix(r.ExecID, "job_") || len(r.ExecID) > 64 || strings.ContainsAny(r.ExecID, "/?#%\x00") {
+	if !strings.HasPrefix(r.ExecID, "job_") && !strings.HasPrefix(r.ExecID, "term_") || len(r.ExecID) > 64 || strings.ContainsAny(r.ExecID, "/?#%\x00") {
 		return "", invalid("exec_id", "%q is no exec; give the id of the job that started it", r.ExecID)
 	}
 	return r.ExecID, nil

@@ -32,8 +32,9 @@ type Background interface {
 
 // Exec is a command as it stands.
 type Exec struct {
-	ID          string `json:"id" doc:"The id of the job that started it"`
+	ID          string `json:"id" doc:"The id of the job that started it; of a terminal term_ and its name"`
 	Running     bool   `json:"running"`
+	Terminal    bool   `json:"terminal,omitempty" doc:"It runs on a terminal"`
 	Pid         int    `json:"pid,omitempty" doc:"Inside the sandbox"`
 	ExitCode    *int   `json:"exit_code,omitempty" doc:"Once it has ended; 128+n when signal n ended it"`
 	Signal      string `json:"signal,omitempty" doc:"What ended it, such as SIGKILL"`

@@ -197,8 +197,10 @@ type Command struct {
 	MaxOutput int64 // bytes kept of stdout and of stderr each
 
 	// For Background.Launch alone:
-	StdinOpen bool // standard input stays open behind Stdin
-	Report    bool // descriptor 3 is a third output
+	StdinOpen bool          // standard input stays open behind Stdin
+	Report    bool          // descriptor 3 is a third output
+	Terminal  *TerminalSize // it runs on a terminal, whose output is its stdout; for Terminals alone
+	Anew      bool          // one of that name that has ended makes room for it; for Terminals alone
 }
 
 // Result is how a command ended. A program that fails is a Result, not an error.

@@ -34,7 +34,7 @@ type ExecOutput struct {
 // ExecParam names an exec of a sandbox.
 type ExecParam struct {
 	ID   string `path:"id"`
-	Exec string `path:"exec" maxLength:"64" pattern:"^job_[0-9a-v]+$" patternDescription:"the id of the job that started the exec" doc:"The id of the job that started the exec; reading also takes that of a cell, whose output is then followed until the next cell of its context begins"`
+	Exec string `path:"exec" maxLength:"64" pattern:"^(job_[0-9a-v]+|term_[a-z0-9][a-z0-9_-]*)$" patternDescription:"the id of the job that started the exec, or of a terminal term_ and its name" doc:"The id of the job that started the exec, or of a terminal term_ and its name; reading also takes that of a cell, whose output is then followed until the next cell of its context begins"`
 }
 
 type showExecInput struct {

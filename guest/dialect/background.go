@@ -9,6 +9,9 @@ package dialect
 //	                the output before it is dropped, back to that of an input which is not settled
 //	POST "/settle"  takes in what the command has written by now, and ends the output of the input of that id: → Fed
 //	POST "/signal"  sends the signal of that name to its process group; the parameter id as above
+//	GET  "/tail"    streams what is kept of its stdout from offset on, and then what comes. For as long as the call lasts
+//	                the command waits for its reader. It ends with the command, or where bytes are missing
+//	POST "/resize"  gives its terminal a size: the parameters cols and rows
 
 // Launch is a command to start in the background. It has no listener: the end of its output is kept.
 type Launch struct {
@@ -20,6 +23,14 @@ type Launch struct {
 	Report    bool              `json:"report,omitempty"`     // descriptor 3 is a third output
 	MaxOutput int64             `json:"max_output,omitempty"` // bytes kept of each stream
 	TimeoutMs int64             `json:"timeout_ms,omitempty"` // 0 = none
+	Terminal  *Size             `json:"terminal,omitempty"`   // it runs on a terminal, in place of pipes
+	Anew      bool              `json:"anew,omitempty"`       // one of that name that has ended makes room
+}
+
+// Size is that of a terminal, in characters.
+type Size struct {
+	Cols uint16 `json:"cols"`
+	Rows uint16 `json:"rows"`
 }
 
 // Fed says what became of an input, and how much the command had written when its first byte came, and when it was

@@ -82,6 +82,7 @@ type ExecInfo struct {
 
 	Background bool `json:"background,omitempty"` // started by a Launch
 	Forgotten  bool `json:"forgotten,omitempty"`  // its output is dropped
+	Terminal   bool `json:"terminal,omitempty"`   // it runs on one
 }
 
 // TreeReport is the answer of POST /tree.

@@ -20,18 +20,32 @@ const (
 )
 
 // admit says whether another background command may start. The caller holds the lock.
-func (r *Registry) admit() error {
-	n := 0
+func (r *Registry) admit(c Command) error {
+	n, terminals := 0, 0
 	for e := range r.live {
-		if e.Command.Background {
-			n++
+		if !e.Command.Background {
+			continue
+		}
+		if n++; e.Command.TTY != nil {
+			terminals++
 		}
 	}
-	if n >= maxBackground {
+	switch {
+	case n >= maxBackground:
 		return dialect.Errorf(dialect.ReasonTooMany, "%d background commands and code contexts run in this sandbox, as many as may; "+
 			"delete one, or wait for one to end", n)
+	case c.TTY != nil && terminals >= maxTerminals:
+		return dialect.Errorf(dialect.ReasonTooMany, "%d terminals run in this sandbox, as many as may; delete one, or end its shell", terminals)
 	}
 	return nil
+}
+
+// vacate frees the name of a background command that has ended. The caller holds the lock.
+func (r *Registry) vacate(e *Exec) {
+	e.forget()
+	delete(r.named, e.Command.Name)
+	r.finished = slices.DeleteFunc(r.finished, func(name string) bool { return name == e.Command.Name })
+	r.ended = slices.DeleteFunc(r.ended, func(other *Exec) bool { return other == e })
 }
 
 // retain keeps the output of a background command that has ended, in place of the oldest. The caller holds the lock.

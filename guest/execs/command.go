@@ -32,6 +32,7 @@ type Command struct {
 	Background bool
 	Report     bool          // descriptor 3 is a third output
 	Timeout    time.Duration // of a background command, after which it is killed; 0 = none
+	Anew       bool          // a background command of that name that has ended makes room for this one
 }
 
 // Size is that of a terminal, in characters.

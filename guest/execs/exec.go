@@ -31,6 +31,8 @@ type Exec struct {
 
 	mu         sync.Mutex
 	changed    chan struct{} // closed and replaced when a spool has grown
+	tails      map[*tail]struct{}
+	moved      chan struct{} // one that reads a tail has gone on, or left
 	spools     [streams]spool
 	forgotten  bool
 	signals    recent // ids of signals that were sent
@@ -49,6 +51,7 @@ func newExec(c Command, room *atomic.Int64) *Exec {
 	e := &Exec{
 		Command: c, started: time.Now(), stdin: newInput(),
 		ready: make(chan struct{}), changed: make(chan struct{}), done: make(chan struct{}),
+		tails: map[*tail]struct{}{}, moved: make(chan struct{}, 1),
 	}
 	for i := range e.spools {
 		e.spools[i] = spool{keep: keep, room: room, last: c.Background}
@@ -144,6 +147,7 @@ func (e *Exec) Info() dialect.ExecInfo {
 	}
 	info.StdoutBytes, info.StderrBytes = e.spools[Stdout].total, e.spools[Stderr].total
 	info.AgeMs, info.Background, info.Forgotten = since(e.started), e.Command.Background, e.forgotten
+	info.Terminal = e.Command.TTY != nil
 	info.StdoutKept, info.StderrKept = int64(len(e.spools[Stdout].kept)), int64(len(e.spools[Stderr].kept))
 	return info
 }

@@ -116,6 +116,7 @@ func (e *Exec) pump(stream Stream, f *os.File) {
 	buf := make([]byte, readSize)
 	for {
 		err := e.next(stream, f, buf)
+		e.pace(stream)
 		if errors.Is(err, os.ErrDeadlineExceeded) && e.terminal == nil && f.SetReadDeadline(time.Time{}) == nil {
 			e.takeRest(stream, f, buf)
 			go discard(f) // ends with the processes that hold the other end

@@ -30,6 +30,8 @@ const (
 	maxFinished = 8192
 	// maxBackground bounds the background commands that run at one time.
 	maxBackground = 64
+	// maxTerminals bounds those of them that run on terminals.
+	maxTerminals = 16
 	// maxKeptBehind bounds the kept output of all background commands together, in bytes. That of foreground ones is
 	// never cut for it.
 	maxKeptBehind = 32 << 20
@@ -127,13 +129,16 @@ func (r *Registry) reserve(c Command) (e *Exec, fresh bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e := r.named[c.Name]; c.Name != "" && e != nil {
-		return e, false, nil
+		if !c.Anew || !e.Command.Background || !e.over() {
+			return e, false, nil
+		}
+		r.vacate(e)
 	}
 	if len(r.live) >= maxLive {
 		return nil, false, dialect.Errorf(dialect.ReasonBusy, "%d commands are running; wait for one to end", maxLive)
 	}
 	if c.Background {
-		if err := r.admit(); err != nil {
+		if err := r.admit(c); err != nil {
 			return nil, false, err
 		}
 		e = newExec(c, &r.behind)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -33,15 +34,23 @@ func (s *Sandbox) Launch(ctx context.Context, cmd providers.Command) (providers.
 		return providers.Exec{}, err
 	}
 	config := req.Msg.GetProcess()
-	body, err := json.Marshal(dialect.Launch{
-		Shell: cmd.Shell, Argv: cmd.Argv, Env: config.GetEnvs(), Dir: config.GetCwd(), Report: cmd.Report,
+	launch := dialect.Launch{
+		Shell: cmd.Shell, Argv: cmd.Argv, Env: config.GetEnvs(), Dir: config.GetCwd(), Report: cmd.Report, Anew: cmd.Anew,
 		Stdin: cmd.StdinOpen || len(cmd.Stdin) > 0, MaxOutput: maxOutput(cmd), TimeoutMs: cmd.Timeout.Milliseconds(),
-	})
+	}
+	if cmd.Terminal != nil {
+		launch.Terminal = &dialect.Size{Cols: cmd.Terminal.Cols, Rows: cmd.Terminal.Rows}
+	}
+	body, err := json.Marshal(launch)
 	if err != nil {
 		return providers.Exec{}, err
 	}
 	var info dialect.ExecInfo
-	if err := s.execJSON(ctx, http.MethodPost, cmd.Name, "", body, &info); err != nil || len(cmd.Stdin) == 0 {
+	err = s.execJSON(ctx, http.MethodPost, cmd.Name, "", body, &info)
+	if err == nil && cmd.Terminal != nil && !info.Terminal { // a guest of an earlier release
+		err = errors.Join(providers.Errorf(providers.NotSupported, "this sandbox has no terminals, make a new one"), s.Kill(ctx, cmd.Name))
+	}
+	if err != nil || len(cmd.Stdin) == 0 {
 		return execOf(info), err
 	}
 	_, err = s.Feed(ctx, cmd.Name, providers.Input{ID: "launch", Data: cmd.Stdin, EOF: !cmd.StdinOpen, Wait: killGrace})
@@ -175,7 +184,7 @@ func waitQuery(wait time.Duration) url.Values {
 // execOf bounds what a guest says of a command.
 func execOf(i dialect.ExecInfo) providers.Exec {
 	e := providers.Exec{
-		ID: i.Name, Running: i.Running, Pid: i.Pid, TimedOut: i.KillReason == reasonTimeout, OOMKilled: i.OOMKills > 0,
+		ID: i.Name, Running: i.Running, Terminal: i.Terminal, Pid: i.Pid, TimedOut: i.KillReason == reasonTimeout, OOMKilled: i.OOMKills > 0,
 		StdoutBytes: max(i.StdoutBytes, 0), StderrBytes: max(i.StderrBytes, 0),
 		AgeMS: milliseconds(i.AgeMs).Milliseconds(), DurationMS: milliseconds(i.DurationMs).Milliseconds(),
 	}

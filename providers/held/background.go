@@ -8,9 +8,9 @@ import (
 	"sandyard/providers/envd"
 )
 
-// Launch implements providers.Background.
+// Launch implements providers.Background. One that may start anew is not repeated: the first may have ended already.
 func (s *Sandbox[B]) Launch(ctx context.Context, cmd providers.Command) (providers.Exec, error) {
-	return via(ctx, s, true, func(in *envd.Sandbox) (providers.Exec, error) { return in.Launch(ctx, cmd) })
+	return via(ctx, s, !cmd.Anew, func(in *envd.Sandbox) (providers.Exec, error) { return in.Launch(ctx, cmd) })
 }
 
 // Execs implements providers.Background.

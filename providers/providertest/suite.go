@@ -77,6 +77,7 @@ func Run(t *testing.T, open func(t *testing.T) providers.Provider, o Options) {
 		{"ends", ends},
 		{"background", background},
 		{"code", code},
+		{"terminals", terminals},
 		{"files", files},
 		{"paths", paths},
 		{"tools", tools},

@@ -1,0 +1,99 @@
+package execs
+
+import "context"
+
+// maxLag is how far one who reads a tail may lag behind before the command has to wait for him, in bytes.
+const maxLag = 64 << 10
+
+// tail is somebody who reads a command's output as it comes.
+type tail struct{ at int64 }
+
+// Tail emits what is kept of the command's stdout from offset on, and then what comes, until the command has ended and
+// all is emitted, emit fails or ctx ends. It says first where that begins: later than asked for where older bytes are
+// not kept, earlier where there are not so many. Where bytes are missing later it ends. The command does not write on
+// while somebody lags far behind.
+func (e *Exec) Tail(ctx context.Context, offset int64, begin func(at int64) error, emit func([]byte) error) error {
+	t := e.join(offset)
+	defer e.leave(t)
+	if err := begin(t.at); err != nil {
+		return err
+	}
+	for {
+		over := e.over() // before the look at the output: of one that has ended nothing is added any more
+		e.mu.Lock()
+		rest, at := e.spools[Stdout].from(t.at)
+		changed := e.changed
+		e.mu.Unlock()
+		switch {
+		case at != t.at || over && len(rest) == 0:
+			return nil
+		case len(rest) > 0:
+			rest = rest[:min(len(rest), readSize)]
+			if err := emit(rest); err != nil {
+				return err
+			}
+			e.advance(t, len(rest))
+			continue
+		}
+		select {
+		case <-changed:
+		case <-e.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (e *Exec) join(offset int64) *tail {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t := &tail{}
+	_, t.at = e.spools[Stdout].from(min(offset, e.spools[Stdout].total))
+	e.tails[t] = struct{}{}
+	return t
+}
+
+func (e *Exec) leave(t *tail) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.tails, t)
+	e.move()
+}
+
+func (e *Exec) advance(t *tail, n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t.at += int64(n)
+	e.move()
+}
+
+// move wakes the pump.
+func (e *Exec) move() {
+	select {
+	case e.moved <- struct{}{}:
+	default:
+	}
+}
+
+// pace returns when nobody who reads the tail of a stream lags far behind, or the command has ended: what is left of
+// its output then is short.
+func (e *Exec) pace(stream Stream) {
+	for stream == Stdout && e.lags() {
+		select {
+		case <-e.moved:
+		case <-e.proc.Ended():
+			return
+		}
+	}
+}
+
+func (e *Exec) lags() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for t := range e.tails {
+		if e.spools[Stdout].total-t.at > maxLag {
+			return true
+		}
+	}
+	return false
+}

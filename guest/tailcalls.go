@@ -1,0 +1,76 @@
+package guest
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"sandyard/guest/dialect"
+	"sandyard/guest/execs"
+)
+
+// tailExec streams a command's output for as long as somebody reads it. A stream that is whole has come to the
+// command's end, or to where bytes are missing.
+func (g *Guest) tailExec(w http.ResponseWriter, r *http.Request) {
+	offset := int64(0)
+	e, err := g.execs.Named(r.PathValue("name"))
+	if err == nil {
+		err = readParameter(r, "offset", &offset)
+	}
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	control := http.NewResponseController(w)
+	begin := func(at int64) error {
+		w.Header().Set(dialect.OffsetHeader, strconv.FormatInt(at, 10))
+		w.Header().Set("Content-Type", "application/octet-stream")
+		w.WriteHeader(http.StatusOK)
+		return control.Flush()
+	}
+	// A reader that is gone would leave a write waiting, and the command with it.
+	defer context.AfterFunc(r.Context(), func() { _ = control.SetWriteDeadline(time.Unix(1, 0)) })()
+	err = e.Tail(r.Context(), offset, begin, func(b []byte) error {
+		if _, err := w.Write(b); err != nil {
+			return err
+		}
+		return control.Flush()
+	})
+	if err != nil {
+		panic(http.ErrAbortHandler) // the only way left to say that this was not all
+	}
+}
+
+// resizeExec sets the size of a command's terminal.
+func (g *Guest) resizeExec(w http.ResponseWriter, r *http.Request) {
+	cols, rows := int64(0), int64(0)
+	e, err := g.execs.Named(r.PathValue("name"))
+	if err == nil {
+		err = readParameter(r, "cols", &cols)
+	}
+	if err == nil {
+		err = readParameter(r, "rows", &rows)
+	}
+	if err == nil {
+		err = resize(e, cols, rows)
+	}
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func resize(e *execs.Exec, cols, rows int64) error {
+	if cols < 1 || cols > math.MaxUint16 || rows < 1 || rows > math.MaxUint16 {
+		return dialect.Errorf(dialect.ReasonInvalid, "a terminal has no size of %d columns and %d rows", cols, rows)
+	}
+	select {
+	case <-e.Done():
+		return dialect.Errorf(dialect.ReasonEnded, "the command has ended")
+	default:
+		return e.Resize(execs.Size{Cols: uint16(cols), Rows: uint16(rows)})
+	}
+}
