@@ -61,6 +61,8 @@ type Gateway struct {
 	ports   *http.Transport
 	forward *httputil.ReverseProxy
 	inside  http.Handler
+
+	terminals terminals
 }
 
 // New returns the gateway of a worker.
@@ -104,6 +106,7 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) (stop func()) {
 		end()
 		_ = srv.Close()
 		<-done
+		g.terminals.open.Wait() // they say good-bye
 		g.guests.CloseIdleConnections()
 		g.ports.CloseIdleConnections()
 	}

@@ -39,6 +39,7 @@ func (g *Gateway) insideRoutes() http.Handler {
 	mux.HandleFunc("GET /files/tree", g.readTree)
 	mux.HandleFunc("PUT /files/tree", g.writeTree)
 	mux.HandleFunc("GET /files/watch", g.watchFiles)
+	mux.HandleFunc("GET /terminal", g.openTerminal)
 	return mux
 }
 

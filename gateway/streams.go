@@ -88,6 +88,11 @@ func NotReached(err error) error {
 	return providers.Errorf(providers.Unavailable, "the sandbox's worker did not answer; try again: %w", err)
 }
 
+// Asleep is the *providers.Error of a paused sandbox that was to be resumed and was not.
+func Asleep() error {
+	return providers.Errorf(providers.Paused, "the sandbox is paused and was not resumed in time; try again")
+}
+
 // Absent is the *providers.Error of a sandbox that no gateway holds.
 func Absent() error {
 	return providers.Errorf(providers.Unavailable, "no worker holds the sandbox at the moment; try again")

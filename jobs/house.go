@@ -26,5 +26,8 @@ func (s *Scheduler) keepHouse(ctx context.Context) error {
 	if err := s.store.PruneRuns(ctx, s.retention.History, keptRuns); err != nil {
 		return err
 	}
+	if err := s.store.PruneTickets(ctx, keyAge); err != nil {
+		return err
+	}
 	return s.store.PruneKeys(ctx, keyAge)
 }

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -231,6 +232,14 @@ func (t *told) Write(p []byte) (int, error) {
 	n, err := t.ResponseWriter.Write(p)
 	t.sent += int64(n)
 	return n, err
+}
+
+// Hijack implements http.Hijacker: the answer is an upgrade. When the worker has hung up, the client's half that is
+// left leads nowhere, so the connection has no halves.
+func (t *told) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	t.status = http.StatusSwitchingProtocols
+	conn, buffered, err := http.NewResponseController(t.ResponseWriter).Hijack()
+	return struct{ net.Conn }{conn}, buffered, err
 }
 
 // logCrossed is the log line of a request that has crossed. Status 0 is that of an answer that was broken off.

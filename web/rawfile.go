@@ -87,6 +87,9 @@ func (s *Server) checkInside(ctx context.Context, id string) error {
 	case models.SandboxRunning:
 		return nil
 	case models.SandboxPaused:
+		if box.AutoResume {
+			return nil // the way in resumes it
+		}
 		return newProblem(fiber.StatusConflict, string(providers.Paused), "the sandbox is paused; resume it first")
 	case models.SandboxCreating:
 		return retryLater(newProblem(fiber.StatusConflict, "sandbox_creating",
@@ -123,7 +126,9 @@ func insideProblem(e *providers.Error) *Problem {
 		providers.TooLarge:    fiber.StatusRequestEntityTooLarge,
 		providers.InvalidPath: fiber.StatusUnprocessableEntity, providers.Invalid: fiber.StatusUnprocessableEntity,
 		providers.BadArchive: fiber.StatusUnprocessableEntity, providers.NoDir: fiber.StatusUnprocessableEntity,
-		providers.Busy: fiber.StatusServiceUnavailable, providers.NotSupported: fiber.StatusNotImplemented,
+		providers.NoExec: fiber.StatusNotFound, providers.ExecEnded: fiber.StatusConflict, providers.NoUser: fiber.StatusUnprocessableEntity,
+		providers.TooManyExecs: fiber.StatusTooManyRequests,
+		providers.Busy:         fiber.StatusServiceUnavailable, providers.NotSupported: fiber.StatusNotImplemented,
 		"range_not_satisfiable": fiber.StatusRequestedRangeNotSatisfiable, "precondition_failed": fiber.StatusPreconditionFailed,
 	}[e.Class]
 	if !known {

@@ -73,7 +73,7 @@ func (b *builder) build() {
 	if b.dir, b.err = os.MkdirTemp("", "sandyard-e2e-bin-"); b.err != nil {
 		return
 	}
-	b.err = b.compile(b.dir, "./cmd/api", "./cmd/worker", "./cmd/scheduler", "./cmd/guest", "./cmd/sandyard")
+	b.err = b.compile(b.dir, "./cmd/api", "./cmd/worker", "./cmd/scheduler", "./cmd/guest", "./cmd/keeper", "./cmd/sandyard")
 	if b.err == nil {
 		b.err = b.compile(filepath.Join(b.dir, "sup"), "./cmd/guest-sup")
 	}

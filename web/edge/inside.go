@@ -16,9 +16,14 @@ import (
 type Refuse func(w http.ResponseWriter, r *http.Request, err error)
 
 // Inside passes a request on to the routes of the sandbox's gateway that lead to its files, for a caller who may go
-// there. The path is one of the gateway's. It counts as use of the sandbox.
+// there. The path is one of the gateway's. It counts as use of the sandbox, and resumes one that is paused and may be.
 func (e *Edge) Inside(w http.ResponseWriter, r *http.Request, id string, refuse func(http.ResponseWriter, *http.Request, error)) {
 	route, err := e.routes.find(r.Context(), id)
+	if err == nil && e.waking.wakesInside(route) {
+		if route, err = e.waking.wake(r.Context(), route); errors.Is(err, errAsleep) {
+			err = gateway.Asleep()
+		}
+	}
 	if err == nil && (route.State != models.SandboxRunning || route.Gateway == "") {
 		err = gateway.Absent()
 	}

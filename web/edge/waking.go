@@ -52,7 +52,12 @@ func (w *waking) stop() {
 // wakes says whether a request resumes its sandbox. One that asks after its health only asks.
 func (w *waking) wakes(r *http.Request, route models.Route, port uint16) bool {
 	asks := port == gateway.GuestPort && r.URL.Path == healthPath
-	return route.State == models.SandboxPaused && route.AutoResume && w.resume != nil && !asks
+	return w.wakesInside(route) && !asks
+}
+
+// wakesInside says whether a call to the inside of a sandbox resumes it.
+func (w *waking) wakesInside(route models.Route) bool {
+	return route.State == models.SandboxPaused && route.AutoResume && w.resume != nil
 }
 
 // wake returns how the sandbox is reached once it runs.

@@ -1,0 +1,288 @@
+package web
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"net/url"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/gofiber/fiber/v2"
+
+	"sandyard/gateway"
+	"sandyard/models"
+)
+
+const (
+	ticketLife      = time.Minute
+	ticketProtocol  = "sandyard.ticket." // begins the WebSocket subprotocol that holds a ticket
+	protocolHeader  = "Sec-WebSocket-Protocol"
+	maxTerminalSize = 1000
+	maxTerminalText = 8 << 10 // bytes of a command or a directory
+)
+
+// terminalName is what a terminal may be called.
+var terminalName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,31}$`)
+
+// TicketBody is the body of a request for a ticket.
+type TicketBody struct {
+	Name   string `json:"name,omitempty" pattern:"^[a-z0-9][a-z0-9_-]{0,31}$" patternDescription:"up to 32 of a-z, 0-9, _ and -" doc:"The terminal that it opens; default a new one"`
+	Origin string `json:"origin,omitempty" maxLength:"256" doc:"Of the page that will use it, such as https://app.example; default pages of this server, and programs" example:"https://app.example"`
+}
+
+// Ticket opens one terminal once.
+type Ticket struct {
+	Ticket    string    `json:"ticket"`
+	Name      string    `json:"name" doc:"Of the terminal that it opens"`
+	Path      string    `json:"path" doc:"Where to connect, with the ticket in it"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+type ticketInput struct {
+	ID   string `path:"id"`
+	Body TicketBody
+}
+
+// addTerminal adds what becomes a WebSocket. It comes before all that wants an API key or a request whole.
+func (s *Server) addTerminal() {
+	s.app.Get("/v1/sandboxes/:id/terminal", s.upgradeOnly, s.admitToTerminal, s.openTerminal)
+}
+
+// upgradeOnly refuses what is no handshake, before a ticket is used up for it.
+func (s *Server) upgradeOnly(c *fiber.Ctx) error {
+	if holdsToken(c.Get(fiber.HeaderConnection), "upgrade") && holdsToken(c.Get(fiber.HeaderUpgrade), "websocket") &&
+		c.Get("Sec-WebSocket-Version") == "13" && len(c.Get("Sec-WebSocket-Key")) == 24 {
+		return c.Next()
+	}
+	c.Set(fiber.HeaderUpgrade, "websocket")
+	c.Set("Sec-WebSocket-Version", "13")
+	return newProblem(fiber.StatusUpgradeRequired, "websocket_required", "a terminal is a WebSocket (version 13): connect to this URL with a client for those")
+}
+
+func holdsToken(header, token string) bool {
+	for part := range strings.SplitSeq(header, ",") {
+		if strings.EqualFold(strings.TrimSpace(part), token) {
+			return true
+		}
+	}
+	return false
+}
+
+// admitToTerminal lets pass who brings an API key or a ticket, and no page that was not meant. Browsers send no API key
+// by themselves, but a page must not get in with a key that it has found either.
+func (s *Server) admitToTerminal(c *fiber.Ctx) error {
+	origin := strings.ToLower(c.Get(fiber.HeaderOrigin))
+	own := origin == "" || ownOrigin(origin, c.Hostname())
+	plain, protocols := ticketOf(c)
+	c.Request().Header.Del(protocolHeader)
+	if protocols != "" {
+		c.Request().Header.Set(protocolHeader, protocols)
+	}
+	if plain != "" {
+		return s.useTicket(c, plain, models.TicketUse{Sandbox: c.Params("id"), Terminal: c.Query("name"), Origin: origin, Own: own})
+	}
+	if !own {
+		return newProblem(fiber.StatusForbidden, "origin_forbidden",
+			"pages of "+origin+" need a ticket that names this origin: POST …/terminal/tickets makes one")
+	}
+	return s.needKey(models.ScopeSandboxes)(c)
+}
+
+func ownOrigin(origin, host string) bool {
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host)
+}
+
+// ticketOf finds the ticket of a request, and the subprotocols that are left without it.
+func ticketOf(c *fiber.Ctx) (ticket, protocols string) {
+	ticket = c.Query("ticket")
+	var rest []string
+	for part := range strings.SplitSeq(c.Get(protocolHeader), ",") {
+		part = strings.TrimSpace(part)
+		if plain, ok := strings.CutPrefix(part, ticketProtocol); ok {
+			ticket = plain
+		} else if part != "" {
+			rest = append(rest, part)
+		}
+	}
+	return ticket, strings.Join(rest, ", ")
+}
+
+func (s *Server) useTicket(c *fiber.Ctx, plain string, use models.TicketUse) error {
+	t, err := s.store.UseTicket(c.UserContext(), plain, use)
+	if err != nil {
+		return ticketProblem(err)
+	}
+	r := requestOf(c.UserContext())
+	r.tenant, r.key, r.scopes = t.TenantID, t.KeyID, []string{models.ScopeSandboxes}
+	c.Request().URI().QueryArgs().Set("name", t.Terminal)
+	return c.Next()
+}
+
+func ticketProblem(err error) error {
+	const another = "; POST …/terminal/tickets makes another"
+	switch {
+	case errors.Is(err, models.ErrNotFound), errors.Is(err, models.ErrRevoked):
+		return newProblem(fiber.StatusUnauthorized, "ticket_unknown", "there is no such ticket, or the API key that made it was revoked"+another)
+	case errors.Is(err, models.ErrTicketUsed):
+		return newProblem(fiber.StatusForbidden, "ticket_used", "the ticket was used before, and lets in once only"+another)
+	case errors.Is(err, models.ErrTicketExpired):
+		return newProblem(fiber.StatusForbidden, "ticket_expired", "the ticket has expired"+another)
+	case errors.Is(err, models.ErrTicketForeign):
+		return newProblem(fiber.StatusForbidden, "ticket_of_another", "the ticket opens another sandbox's or another terminal"+another)
+	case errors.Is(err, models.ErrTicketOrigin):
+		return newProblem(fiber.StatusForbidden, "origin_forbidden", "the ticket is not for pages of this origin; name the page's own as origin"+another)
+	}
+	return err
+}
+
+// openTerminal passes the handshake on to the gateway of the sandbox's node.
+func (s *Server) openTerminal(c *fiber.Ctx) error {
+	ask, err := terminalQuery(c)
+	if err != nil {
+		return err
+	}
+	id := c.Params("id")
+	if err := s.checkInside(c.UserContext(), id); err != nil {
+		return err
+	}
+	c.Request().URI().SetQueryString(ask.Encode()) // without the ticket
+	headers := []string{fiber.HeaderConnection, fiber.HeaderUpgrade, "Sec-WebSocket-Key", "Sec-WebSocket-Version", protocolHeader}
+	return s.cross(c, "/terminal", headers, s.untilQuit(func(w http.ResponseWriter, r *http.Request) {
+		s.inside.Inside(w, r, id, s.refuseInside)
+	}))
+}
+
+// terminalQuery checks what the client wants, and writes it down for the gateway.
+func terminalQuery(c *fiber.Ctx) (url.Values, error) {
+	ask := url.Values{}
+	name := c.Query("name")
+	if name == "" {
+		name = newTerminalName()
+	}
+	if !terminalName.MatchString(name) {
+		return nil, invalidAt("query.name", "must be up to 32 of a-z, 0-9, _ and -")
+	}
+	ask.Set("exec", gateway.TerminalPrefix+name)
+	for param, bounds := range map[string][2]int64{"cols": {1, maxTerminalSize}, "rows": {1, maxTerminalSize}, "offset": {0, 1 << 53}} {
+		text := c.Query(param)
+		if text == "" {
+			continue
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < bounds[0] || n > bounds[1] {
+			return nil, invalidAt("query."+param, "must be a number between "+strconv.FormatInt(bounds[0], 10)+" and "+strconv.FormatInt(bounds[1], 10))
+		}
+		ask.Set(param, strconv.FormatInt(n, 10))
+	}
+	for _, param := range []string{"command", "cwd", "user"} {
+		text := c.Query(param)
+		if len(text) > maxTerminalText {
+			return nil, invalidAt("query."+param, "is too long")
+		}
+		if text != "" {
+			ask.Set(param, text)
+		}
+	}
+	return ask, nil
+}
+
+func newTerminalName() string { return strings.ToLower(rand.Text()[:16]) }
+
+func (s *Server) issueTicket(ctx context.Context, in *ticketInput) (*output[Ticket], error) {
+	r := requestOf(ctx)
+	box, err := s.store.Sandbox(ctx, r.tenant, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if box.Ended() {
+		return nil, s.checkInside(ctx, in.ID)
+	}
+	origin, err := cleanOrigin(in.Body.Origin)
+	if err != nil {
+		return nil, err
+	}
+	name := in.Body.Name
+	if name == "" {
+		name = newTerminalName()
+	}
+	plain, t, err := s.store.IssueTicket(ctx, models.TerminalTicket{
+		TenantID: r.tenant, KeyID: r.key, SandboxID: box.ID, Terminal: name, Origin: origin,
+	}, ticketLife)
+	if limit := (*models.LimitError)(nil); errors.As(err, &limit) {
+		p := limitProblem(limit)
+		p.Detail = "too many tickets of this sandbox wait to be used; they expire within a minute"
+		return nil, p
+	}
+	if err != nil {
+		return nil, err
+	}
+	path := "/v1/sandboxes/" + box.ID + "/terminal?" + url.Values{"ticket": {plain}}.Encode()
+	return &output[Ticket]{Ticket{Ticket: plain, Name: t.Terminal, Path: path, ExpiresAt: t.ExpiresAt}}, nil
+}
+
+// cleanOrigin is an origin as browsers write it.
+func cleanOrigin(text string) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	u, err := url.Parse(strings.ToLower(text))
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		return "", invalidAt("body.origin", "must be a scheme and a host, such as https://app.example")
+	}
+	host := u.Host
+	if port := u.Port(); u.Scheme == "http" && port == "80" || u.Scheme == "https" && port == "443" {
+		host = strings.TrimSuffix(host, ":"+port)
+	}
+	return u.Scheme + "://" + host, nil
+}
+
+// addTickets adds the route for tickets, and describes that of terminals, which Fiber alone serves.
+func (s *Server) addTickets() {
+	op := operation("make-terminal-ticket", http.MethodPost, "/v1/sandboxes/{id}/terminal/tickets", tagWork, "Make a ticket that opens a terminal once")
+	op.Description = "For pages in browsers, which cannot send an API key with a WebSocket. It holds for a minute, lets one connection in, and " +
+		"goes in the parameter `ticket` or as the subprotocol `sandyard.ticket.` and the ticket, beside `" + gateway.TerminalProtocol + "`. The " +
+		"connection must come from a page of the ticket's `origin`."
+	op.DefaultStatus = http.StatusCreated
+	register(s, op, s.issueTicket)
+	s.describeTerminal()
+}
+
+const terminalStory = "A WebSocket to a shell on a terminal. The shell lives in the sandbox: it outlives connections, this server and its workers, and " +
+	"belongs to its `name`; it is in the list of execs as `term_` and the name, and is deleted there. A connection with the name of one that runs joins it and " +
+	"begins with the last 256 KiB that it wrote; several may be connected. With `offset` the output goes on there, and nothing is started.\n\n" +
+	"Binary messages are bytes, of what is typed and of what the terminal shows. Text messages are JSON: `{\"type\":\"resize\",\"cols\":132,\"rows\":50}` from you; from the server " +
+	"first `ready` (`terminal`, `exec_id`, `pid`, `joined`, `offset` of the next byte), `exit` (`exit_code`, `signal`) at the end, `skipped` " +
+	"(`offset`) where bytes are not kept any more, and `error` (`code`, `detail`). A program waits for clients that read slowly, which answers to pings show; one that takes nothing for two " +
+	"minutes is cut off. A message holds 1 MiB at most.\n\n" +
+	"Close codes: 1000 the command has ended; 1001 and 1012 connect again, with the name and your offset (as after a connection that broke); " +
+	"1009 a message was too large; 1011 something failed; 4404 the sandbox is gone; 4409 it was paused; 4410 the terminal was deleted.\n\n" +
+	"An open connection is activity of the sandbox. It resumes a paused one that has `auto_resume`. A handshake that names an `Origin` is refused " +
+	"unless the page is one of this server or the ticket names it."
+
+func (s *Server) describeTerminal() {
+	op := operation("open-terminal", http.MethodGet, "/v1/sandboxes/{id}/terminal", tagWork, "Open a terminal, or join it")
+	op.Description = terminalStory
+	op.Parameters = []*huma.Param{
+		{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
+		query("name", "Of the terminal: up to 32 of a-z, 0-9, _ and -; default a new one", false),
+		query("cols", "Its width in characters; default 80", false),
+		query("rows", "Its height in characters; default 24", false),
+		query("command", "A line for the shell that is run instead of an interactive one", false),
+		query("cwd", "Where it starts; default the work directory", false),
+		query("user", "As on exec", false),
+		query("offset", "Join only, and show the output from this byte on", false),
+		query("ticket", "In place of an API key", false),
+	}
+	op.Responses = map[string]*huma.Response{
+		"101":     {Description: "The terminal, as a WebSocket"},
+		"default": s.response("Error", "application/problem+json", reflect.TypeFor[Problem]()),
+	}
+	s.api.OpenAPI().AddOperation(&op)
+}
