@@ -108,12 +108,14 @@ func (f *follower) look(ctx context.Context, stop <-chan struct{}, offset int64)
 // due is when the cell must be stopped, or killed.
 func (f *follower) due() time.Time {
 	switch {
-	case f.killed || f.cell.Timeout <= 0:
+	case f.killed:
 		return time.Now().Add(look)
 	case !f.report.begun:
 		return f.begun.Add(startLimit)
 	case !f.interrupted.IsZero():
 		return f.interrupted.Add(min(time.Duration(f.signals)*again, grace))
+	case f.cell.Timeout <= 0:
+		return time.Now().Add(look)
 	}
 	return f.begun.Add(f.cell.Timeout)
 }
@@ -201,8 +203,11 @@ func (f *follower) outcome(ctx context.Context) (Outcome, error) {
 		return o, nil
 	}
 	fed, err := f.box.Settle(ctx, f.context, f.cell.ID)
+	if isClass(err, providers.NoExec) && f.dead != nil { // it has died before it was given the cell
+		fed.After, err = [3]int64{f.dead.StdoutBytes, f.dead.StderrBytes}, nil
+	}
 	if err != nil {
-		return o, ignore(err, providers.NoExec) // it was never fed, or is forgotten
+		return o, ignore(err, providers.NoExec)
 	}
 	before := f.fed.Before
 	o.StdoutBytes, o.StderrBytes = max(0, fed.After[0]-before[0]), max(0, fed.After[1]-before[1])

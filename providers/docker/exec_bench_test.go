@@ -11,6 +11,7 @@ import (
 
 	"sandyard/dev/versus"
 	"sandyard/providers"
+	"sandyard/providers/cells"
 )
 
 // BenchmarkProvider measures the provider alone, without queue and records, beside the Engine API.
@@ -23,6 +24,19 @@ func BenchmarkProvider(b *testing.B) {
 			_, err := box.Run(context.Background(), providers.Command{Name: name, Argv: []string{"true"}, Timeout: time.Minute})
 			return err
 		}), versus.Timed(func() error { return y.exec("sandyard-"+id, "true") }))
+	})
+	b.Run("python cell/vs docker exec python3", func(b *testing.B) { // which keeps no state
+		y := newYard(b)
+		id, box := create(b, y.open(b))
+		notebook, err := cells.In(box)
+		if err != nil {
+			b.Fatal(err)
+		}
+		versus.Latency(b, versus.Turns{Rounds: 20, Ours: 5, Base: 2}, versus.Timed(func() error {
+			c := cells.Cell{ID: newID(), Language: cells.Python, Code: "1 + 1", Timeout: time.Minute, MaxOutput: 1 << 20}
+			_, err := cells.Run(context.Background(), notebook, c, nil)
+			return err
+		}), versus.Timed(func() error { return y.exec("sandyard-"+id, "python3", "-c", "1 + 1") }))
 	})
 }
 

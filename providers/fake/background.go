@@ -87,10 +87,7 @@ func (s *sandbox) Output(ctx context.Context, name string, q providers.OutputQue
 func (e *execution) output(q providers.OutputQuery) []byte {
 	e.box.mu.Lock()
 	defer e.box.mu.Unlock()
-	kept := e.out.kept
-	if q.Stream == providers.Stderr {
-		kept = e.errs.kept
-	}
+	kept := map[providers.Stream][]byte{providers.Stdout: e.out.kept, providers.Stderr: e.errs.kept, providers.Report: e.report.kept}[q.Stream]
 	rest := kept[min(q.Offset, int64(len(kept))):]
 	if q.Max > 0 && len(rest) > q.Max {
 		rest = rest[:q.Max]
@@ -104,8 +101,10 @@ func (s *sandbox) Feed(ctx context.Context, name string, in providers.Input) (fe
 		over := !e.info().Running
 		e.box.mu.Lock()
 		defer e.box.mu.Unlock()
+		known, again := e.fed[in.ID]
 		switch {
-		case e.fed[in.ID]:
+		case again:
+			fed = known.told()
 			return nil
 		case over:
 			return providers.Errorf(providers.ExecEnded, "the command has ended")
@@ -113,9 +112,10 @@ func (s *sandbox) Feed(ctx context.Context, name string, in providers.Input) (fe
 			return providers.Errorf(providers.Invalid, "the command takes no input")
 		}
 		if e.fed == nil {
-			e.fed = map[string]bool{}
+			e.fed = map[string]fedAt{}
 		}
-		e.fed[in.ID], e.inputOver = true, in.EOF
+		e.fed[in.ID], e.inputOver = fedAt{time.Now(), e.totals()}, in.EOF
+		fed = e.fed[in.ID].told()
 		e.input = append(e.input, in.Data...)
 		return nil
 	})
@@ -127,10 +127,12 @@ func (s *sandbox) Settle(ctx context.Context, name, id string) (fed providers.Fe
 	err = s.command(ctx, name, func(e *execution) error {
 		e.box.mu.Lock()
 		defer e.box.mu.Unlock()
-		if !e.fed[id] {
+		at, known := e.fed[id]
+		if !known {
 			return providers.ErrNoExec
 		}
-		fed.After = [3]int64{e.out.total, e.errs.total}
+		fed = at.told()
+		fed.After = e.totals()
 		return nil
 	})
 	return fed, err

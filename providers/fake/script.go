@@ -34,11 +34,12 @@ type execution struct {
 	errs    capped
 	stopped bool
 
-	behind    bool            // launched; it and what follows are guarded by box.mu
-	signalled string          // the signal that kill stands for
-	input     []byte          // fed and not read yet
-	inputOver bool            //
-	fed       map[string]bool // by id
+	behind    bool   // launched; it and what follows are guarded by box.mu
+	signalled string // the signal that kill stands for
+	input     []byte // fed and not read yet
+	inputOver bool
+	fed       map[string]fedAt // by id
+	report    capped
 }
 
 type step struct {
@@ -59,21 +60,23 @@ type step struct {
 //	fake:input         copy what is fed to stdout, until its end
 //	fake:append P T    append T to the file P
 //	fake:crash         end the whole sandbox
+//	python3            read cells of code and run each as statements of this language
 func verbs() map[string]func(*execution, string) error {
 	return map[string]func(*execution, string) error{
-		"stdout": func(e *execution, arg string) error { return e.print(&e.out, []byte(arg)) },
-		"stderr": func(e *execution, arg string) error { return e.print(&e.errs, []byte(arg)) },
-		"fill":   (*execution).fill,
-		"sleep":  (*execution).sleep,
-		"exit":   (*execution).exit,
-		"signal": (*execution).signal,
-		"oom":    (*execution).oom,
-		"env":    func(e *execution, arg string) error { return e.print(&e.out, []byte(e.env[arg])) },
-		"pwd":    func(e *execution, _ string) error { return e.print(&e.out, []byte(e.dir)) },
-		"cat":    func(e *execution, _ string) error { return e.print(&e.out, e.cmd.Stdin) },
-		"input":  (*execution).copyInput,
-		"append": (*execution).append,
-		"crash":  func(e *execution, _ string) error { e.box.end(); e.stopped = true; return nil },
+		"stdout":  func(e *execution, arg string) error { return e.print(&e.out, []byte(arg)) },
+		"stderr":  func(e *execution, arg string) error { return e.print(&e.errs, []byte(arg)) },
+		"fill":    (*execution).fill,
+		"sleep":   (*execution).sleep,
+		"exit":    (*execution).exit,
+		"signal":  (*execution).signal,
+		"oom":     (*execution).oom,
+		"env":     func(e *execution, arg string) error { return e.print(&e.out, []byte(e.env[arg])) },
+		"pwd":     func(e *execution, _ string) error { return e.print(&e.out, []byte(e.dir)) },
+		"cat":     func(e *execution, _ string) error { return e.print(&e.out, e.cmd.Stdin) },
+		"input":   (*execution).copyInput,
+		"append":  (*execution).append,
+		"python3": (*execution).runCells,
+		"crash":   func(e *execution, _ string) error { e.box.end(); e.stopped = true; return nil },
 	}
 }
 
@@ -148,7 +151,7 @@ func newExecution(b *box, cmd providers.Command, dir string, steps []step) *exec
 	if limit <= 0 {
 		limit = defaultOutput
 	}
-	e.out.limit, e.errs.limit = limit, limit
+	e.out.limit, e.errs.limit, e.report.limit = limit, limit, limit
 	e.ctx, e.kill = context.WithCancel(context.Background())
 	return e
 }

@@ -21,8 +21,13 @@ type notebook struct {
 
 func (s *suite) notebook(t *testing.T) notebook {
 	t.Helper()
+	return s.notebookIn(t, 1024) // many contexts run in it
+}
+
+func (s *suite) notebookIn(t *testing.T, megabytes int64) notebook {
+	t.Helper()
 	s.needsSystem(t)
-	r := s.room(t)
+	r := s.roomWith(t, providers.Spec{Resources: providers.Resources{MemoryMB: megabytes}})
 	box, err := cells.In(r.Sandbox)
 	if err != nil {
 		t.Skipf("skipped: %v", err)
@@ -108,11 +113,13 @@ func code(t *testing.T, s *suite) {
 	for name, check := range map[string]func(*testing.T, notebook){
 		"python": pythonCells, "python rich": pythonRich, "python errors": pythonErrors, "python ends": pythonEnds,
 		"bash": bashCells, "bash exits": bashExits, "interrupt": interruptedCells, "killed": killedCells, "once": cellsRunOnce,
-		"contexts": contexts, "output": cellOutput, "live": cellsLive, "fakes": fakedCells,
+		"contexts": contexts, "output": cellOutput, "live": cellsLive, "long": longCells, "fakes": fakedCells,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); check(t, n.on(t)) })
 	}
 	t.Run("another worker", func(t *testing.T) { t.Parallel(); cellTakenOver(t, s, s.notebook(t)) })
+	t.Run("out of memory", func(t *testing.T) { t.Parallel(); hungryCell(t, s) })
+	t.Run("paused", func(t *testing.T) { t.Parallel(); pausedCell(t, s) })
 	t.Run("no interpreter", func(t *testing.T) {
 		t.Parallel()
 		_, err := cells.Run(within(t), n.box, n.on(t).cell(cells.JavaScript, "", "1"), nil)
@@ -181,7 +188,10 @@ func pythonErrors(t *testing.T, n notebook) {
 	if string(o.Stdout) != "before\n" || strings.Contains(o.Error.Traceback, `"sandyard"`) || o.Error.Value != "division by zero" {
 		t.Errorf("got %s", tell(o))
 	}
-	n.fails(py("def f(:\n  pass"), "SyntaxError", "line 1")
+	o = py("def f(:\n  pass")
+	if n.fails(o, "SyntaxError", "line 1"); strings.Contains(o.Error.Traceback, "ast.py") || !strings.Contains(o.Error.Traceback, "def f(:") {
+		t.Errorf("got %s", tell(o))
+	}
 	n.fails(py("class Own(Exception): pass\nraise Own('mine')"), "Own", "mine")
 	n.fails(py("import sys\nsys.exit(3)"), "SystemExit", "3")
 	n.wants(py("sys.exit()"), "", "")
@@ -300,7 +310,7 @@ func interruptedCells(t *testing.T, n notebook) {
 // killedCells checks that what does not stop is killed with its context.
 func killedCells(t *testing.T, n notebook) {
 	c := n.cell(cells.Python, "deaf", "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf', flush=True)\nwhile True: time.sleep(1)")
-	c.Timeout = 2 * time.Second
+	c.Timeout = 4 * time.Second
 	o := n.run(c, nil)
 	if n.fails(o, cells.ContextKilled, "lost"); !o.TimedOut || !o.StateLost || string(o.Stdout) != "deaf\n" {
 		t.Errorf("got %s", tell(o))
@@ -372,16 +382,65 @@ func contexts(t *testing.T, n notebook) {
 }
 
 func cellOutput(t *testing.T, n notebook) {
-	c := n.cell(cells.Python, "much", "for i in range(2_000_000): print(i)")
+	c := n.cell(cells.Python, "much", "for i in range(100_000): print(str(i).rjust(99))")
 	c.MaxOutput = 1000
 	o := n.run(c, nil)
-	if len(o.Stdout) != 1000 || !strings.HasSuffix(string(o.Stdout), "\n1999999\n") || o.StdoutBytes != 14_888_890 {
+	if len(o.Stdout) != 1000 || !strings.HasSuffix(string(o.Stdout), " 99999\n") || o.StdoutBytes != 10_000_000 {
 		t.Errorf("got %d bytes of %d: %.100q", len(o.Stdout), o.StdoutBytes, o.Stdout)
 	}
 	for i := range 20 { // no output is lost, nor told of the wrong cell
 		n.wants(n.do(cells.Python, "much", fmt.Sprintf("import os\nos.system('echo %d')\nprint('x' * %d)", i, i*1000)),
 			fmt.Sprintf("%d\n%s\n", i, strings.Repeat("x", i*1000)), "")
 	}
+}
+
+// longCells checks code that fills the pipe to a driver many times over.
+func longCells(t *testing.T, n notebook) {
+	text := strings.Repeat("0123456789abcde\n", 20_000)
+	n.wants(n.do(cells.Python, "long", "len('''"+text+"''')"), "", "320000")
+	n.wants(n.do(cells.Bash, "long-sh", "text='"+text+"'\necho ${#text}"), "320000\n", "")
+}
+
+// hungryCell checks a cell that takes more memory than the sandbox has: the sandbox lives on.
+func hungryCell(t *testing.T, s *suite) {
+	s.needsLimits(t)
+	if s.OwnKernel {
+		t.Skip("skipped: such a sandbox ends with its memory")
+	}
+	n := s.notebookIn(t, 128)
+	o := n.do(cells.Python, "", "x = [b'x' * (1 << 20) for i in range(1000)]")
+	if n.fails(o, cells.OutOfMemory, "lack of memory"); !o.StateLost {
+		t.Errorf("got %s", tell(o))
+	}
+	n.wants(n.do(cells.Python, "", "'lives'"), "", "'lives'")
+}
+
+// pausedCell checks that a pause stops a cell and its clock.
+func pausedCell(t *testing.T, s *suite) {
+	n := s.notebook(t)
+	pauser, ok := n.room.worker.(providers.Pauser)
+	if !ok {
+		t.Skip("skipped: the provider cannot pause")
+	}
+	got := make(chan cells.Outcome, 1)
+	c := n.cell(cells.Python, "", "import os, time\nopen('begun', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.02)\n'woken'")
+	go func() {
+		o, err := cells.Run(within(t), n.box, c, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- o
+	}()
+	eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "begun"); return err == nil })
+	for _, do := range []func(context.Context, string) error{pauser.Pause, pauser.Resume} {
+		if err := do(within(t), n.room.id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := mustOpen(t, n.room.worker, n.room.id).WriteFile(within(t), "go", nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	n.wants(<-got, "", "'woken'")
 }
 
 // cellsLive checks that a cell's output can be followed under its own name.

@@ -1,0 +1,164 @@
+package jobs_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers"
+	"sandyard/providers/cells"
+	"sandyard/providers/fake"
+)
+
+// cell submits code for the default context of Python, which the fake provider reads as its own language.
+func (r *rig) cell(box, code string, change ...func(*jobs.Code, *jobs.Options)) string {
+	r.t.Helper()
+	c, o := &jobs.Code{Language: cells.Python, Code: code}, options()
+	for _, f := range change {
+		f(c, &o)
+	}
+	return r.submit(box, c, o)
+}
+
+func (r *rig) codeResult(j models.Job) (res jobs.CodeResult) {
+	r.t.Helper()
+	r.must(json.Unmarshal(j.Result, &res))
+	return res
+}
+
+func (r *rig) content(box, path string) string {
+	r.t.Helper()
+	return string(r.wait(r.submit(box, &jobs.Read{Path: path}, options())).Content)
+}
+
+// TestCellRunsOnceWhateverCallFails loses each call about a cell in turn, before and after its effect.
+func TestCellRunsOnceWhateverCallFails(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(4)
+	r.scheduler()
+	away := providers.Errorf(providers.Unavailable, "away")
+	for _, after := range []bool{false, true} {
+		for k := range 8 {
+			box, created := r.create(jobs.CreateSandbox{})
+			r.wait(created)
+			if k > 0 {
+				r.state.Inject(fake.Fault{Op: fake.OpBackground, Sandbox: box, Times: k})
+			}
+			r.state.Inject(fake.Fault{Op: fake.OpBackground, Sandbox: box, After: after, Err: away})
+			j := r.wait(r.cell(box, "fake:append log x; fake:stdout out"))
+			res := r.codeResult(j)
+			if j.State != models.Succeeded || res.Error != nil || res.ExecutionCount != 1 || string(j.Stdout) != "out" {
+				t.Errorf("call %d, after %v: %s %+v %s %q", k, after, j.State, j.Error, j.Result, j.Stdout)
+			}
+			if log := r.content(box, "log"); log != "x" {
+				t.Errorf("call %d, after %v: the cell ran as %q", k, after, log)
+			}
+			if k == 0 && j.Attempt < 2 {
+				t.Error("the fault has struck nothing")
+			}
+		}
+	}
+}
+
+func TestCellsOfOneContextWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(8)
+	r.scheduler()
+	box, _ := r.create(jobs.CreateSandbox{})
+	parallel := func(_ *jobs.Code, o *jobs.Options) { o.Parallel = true }
+	r.wait(r.cell(box, "fake:stdout first"))
+	var all []string
+	for i := range 8 {
+		all = append(all, r.cell(box, fmt.Sprintf("fake:stdout %d; fake:sleep 20ms; fake:stdout %d", i, i), parallel))
+	}
+	for i, id := range all {
+		if j := r.wait(id); string(j.Stdout) != strings.Repeat(fmt.Sprint(i), 2) || j.State != models.Succeeded {
+			t.Errorf("cell %d: %s %+v wrote %q", i, j.State, j.Error, j.Stdout)
+		}
+	}
+	long := r.cell(box, "fake:append log x; fake:sleep 1h", parallel)
+	r.eventually("the long cell runs", func() bool { return r.content(box, "log") == "x" })
+	late := r.cell(box, "fake:stdout late", parallel, func(c *jobs.Code, _ *jobs.Options) { c.TimeoutSeconds = 0.2 })
+	if j := r.wait(late); j.State != models.TimedOut || !strings.Contains(j.Error.Message, "earlier cells") {
+		t.Errorf("a cell that had no turn: %s %+v", j.State, j.Error)
+	}
+	other := r.cell(box, "fake:stdout beside", parallel, func(c *jobs.Code, _ *jobs.Options) { c.Context = "other" })
+	if j := r.wait(other); string(j.Stdout) != "beside" {
+		t.Errorf("a cell of another context: %s %+v", j.State, j.Error)
+	}
+	waits := r.cell(box, "fake:stdout never", parallel)
+	r.eventually("the cell waits for its turn", func() bool { return r.job(waits).State == models.Running })
+	for _, id := range []string{waits, long} {
+		_, err := r.client.Cancel(t.Context(), tenant, id, "test")
+		r.must(err)
+		if j := r.wait(id); j.State != models.Cancelled {
+			t.Errorf("cancelled: %s %+v", j.State, j.Error)
+		}
+	}
+}
+
+func TestEndsOfCells(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(2)
+	r.scheduler()
+	box, _ := r.create(jobs.CreateSandbox{})
+	r.wait(r.cell(box, "fake:stdout one"))
+	j := r.wait(r.cell(box, "fake:stdout two; fake:exit 3"))
+	if res := r.codeResult(j); j.State != models.Succeeded || res.Error == nil || res.Error.Name != cells.ContextDied || !res.StateLost || string(j.Stdout) != "two" || *res.ExitCode != 3 {
+		t.Errorf("a context that ends: %s %s", j.State, j.Result)
+	}
+	j = r.wait(r.cell(box, "fake:oom"))
+	if res := r.codeResult(j); res.Error == nil || res.Error.Name != cells.OutOfMemory || res.ExecutionCount != 1 {
+		t.Errorf("a context without memory: %s %s", j.State, j.Result)
+	}
+	j = r.wait(r.cell(box, "fake:nothing"))
+	if res := r.codeResult(j); res.Error == nil || res.Error.Name != "ScriptError" || res.StateLost || j.State != models.Succeeded {
+		t.Errorf("code that fails: %s %s", j.State, j.Result)
+	}
+	j = r.wait(r.cell(box, "fake:sleep 1h", func(c *jobs.Code, _ *jobs.Options) { c.TimeoutSeconds = 0.2 }))
+	if res := r.codeResult(j); j.State != models.TimedOut || !res.TimedOut || !res.StateLost || j.Error == nil || j.Error.Code != "timeout" {
+		t.Errorf("a timeout: %s %s %+v", j.State, j.Result, j.Error)
+	}
+	j = r.wait(r.cell(box, "fake:stdout 1", func(c *jobs.Code, _ *jobs.Options) { c.Language = cells.Bash }))
+	if j.State != models.Failed || j.Error.Code != string(providers.NoCommand) {
+		t.Errorf("no interpreter: %s %+v", j.State, j.Error)
+	}
+	if j = r.wait(r.submit(box, &jobs.DeleteContext{Context: cells.Python}, options())); j.State != models.Succeeded {
+		t.Errorf("delete: %s %+v", j.State, j.Error)
+	}
+	if j = r.wait(r.cell(box, "fake:crash")); j.State != models.Lost {
+		t.Errorf("a sandbox that dies under a cell: %s %+v", j.State, j.Error)
+	}
+	if box := r.sandbox(box); box.State != models.SandboxLost {
+		t.Errorf("the sandbox is %s", box.State)
+	}
+}
+
+// TestCellOutlivesItsWorker: the second worker joins the cell that the first has begun.
+func TestCellOutlivesItsWorker(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	first := r.worker(2, func(c *jobs.WorkerConfig) { c.Grace = time.Millisecond })
+	r.scheduler()
+	box, _ := r.create(jobs.CreateSandbox{})
+	id := r.cell(box, "fake:append log x; fake:stdout a; fake:sleep 2s; fake:stdout b")
+	r.eventually("the cell runs", func() bool {
+		return r.state.Starts("code.python.python."+id) == 1 && r.job(id).State == models.Running
+	})
+	r.worker(2)
+	first.Stop(t.Context())
+	j := r.wait(id)
+	if res := r.codeResult(j); j.State != models.Succeeded || string(j.Stdout) != "ab" || res.ExecutionCount != 1 || j.Attempt < 2 {
+		t.Errorf("got %s at attempt %d %s %q", j.State, j.Attempt, j.Result, j.Stdout)
+	}
+	if log := r.content(box, "log"); log != "x" {
+		t.Errorf("it ran as %q", log)
+	}
+}
