@@ -44,23 +44,26 @@ func TestCellRunsOnceWhateverCallFails(t *testing.T) {
 	away := providers.Errorf(providers.Unavailable, "away")
 	for _, after := range []bool{false, true} {
 		for k := range 8 {
-			box, created := r.create(jobs.CreateSandbox{})
-			r.wait(created)
-			if k > 0 {
-				r.state.Inject(fake.Fault{Op: fake.OpBackground, Sandbox: box, Times: k})
-			}
-			r.state.Inject(fake.Fault{Op: fake.OpBackground, Sandbox: box, After: after, Err: away})
-			j := r.wait(r.cell(box, "fake:append log x; fake:stdout out"))
-			res := r.codeResult(j)
-			if j.State != models.Succeeded || res.Error != nil || res.ExecutionCount != 1 || string(j.Stdout) != "out" {
-				t.Errorf("call %d, after %v: %s %+v %s %q", k, after, j.State, j.Error, j.Result, j.Stdout)
-			}
-			if log := r.content(box, "log"); log != "x" {
-				t.Errorf("call %d, after %v: the cell ran as %q", k, after, log)
-			}
-			if k == 0 && j.Attempt < 2 {
-				t.Error("the fault has struck nothing")
-			}
+			t.Run(fmt.Sprintf("call %d, after %v", k, after), func(t *testing.T) {
+				t.Parallel()
+				box, created := r.create(jobs.CreateSandbox{})
+				r.wait(created)
+				if k > 0 {
+					r.state.Inject(fake.Fault{Op: fake.OpBackground, Sandbox: box, Times: k})
+				}
+				r.state.Inject(fake.Fault{Op: fake.OpBackground, Sandbox: box, After: after, Err: away})
+				j := r.wait(r.cell(box, "fake:append log x; fake:stdout out"))
+				res := r.codeResult(j)
+				if j.State != models.Succeeded || res.Error != nil || res.ExecutionCount != 1 || string(j.Stdout) != "out" {
+					t.Errorf("%s %+v %s %q", j.State, j.Error, j.Result, j.Stdout)
+				}
+				if log := r.content(box, "log"); log != "x" {
+					t.Errorf("the cell ran as %q", log)
+				}
+				if k == 0 && j.Attempt < 2 {
+					t.Error("the fault has struck nothing")
+				}
+			})
 		}
 	}
 }

@@ -185,12 +185,14 @@ func (h *Webhooks) event(ctx context.Context, d models.Delivery) ([]byte, error)
 		JobID: j.ID, SandboxID: j.SandboxID, Kind: j.Kind, State: j.State, Attempt: j.Attempt, Error: j.Error,
 		QueuedAt: j.QueuedAt, StartedAt: j.StartedAt, FinishedAt: j.FinishedAt, URL: "/v1/jobs/" + j.ID,
 	}}
-	if j.Kind == "exec" && len(j.Result) > 0 {
-		var r ExecResult
+	if isProgram(j.Kind) && len(j.Result) > 0 {
+		var r struct {
+			ExitCode *int `json:"exit_code"`
+		}
 		if err := json.Unmarshal(j.Result, &r); err != nil {
 			return nil, err
 		}
-		e.Data.ExitCode = &r.ExitCode
+		e.Data.ExitCode = r.ExitCode
 	}
 	return json.Marshal(e)
 }

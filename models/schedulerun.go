@@ -174,7 +174,7 @@ func (s *Store) SettleRuns(ctx context.Context, limit int) (int, error) {
 		err := tx.Raw(`
 			WITH ended AS (
 				SELECT r.id, coalesce(j.state, 'lost') AS state, coalesce(j.finished_at, now()) AS at, j.error->>'message' AS reason,
-					CASE WHEN j.kind IN ('exec', 'exec_wait') THEN CAST(j.result->>'exit_code' AS int) END AS exit_code
+					CASE WHEN j.kind IN ('exec', 'exec_wait', 'code') THEN CAST(j.result->>'exit_code' AS int) END AS exit_code
 				FROM schedule_runs r LEFT JOIN jobs j ON j.id = r.job_id
 				WHERE r.state = 'submitted' AND (j.id IS NULL OR j.finished_at IS NOT NULL)
 				ORDER BY r.schedule_id, r.due_at, r.id LIMIT ? FOR UPDATE OF r SKIP LOCKED),

@@ -249,6 +249,7 @@ type Capabilities struct {
 	Provider    string  `json:"provider"`
 	Exec        Support `json:"exec"`
 	Files       Support `json:"files"`
+	Code        Support `json:"code" doc:"Code cells and background execs; the languages are those that a template has"`
 	FileTools   Support `json:"file_tools" doc:"Edit, glob, grep and batches of files; emulated: a round trip per file and directory"`
 	PauseMemory Support `json:"pause_memory" doc:"Pause keeps processes and memory"`
 	SplitOutput Support `json:"split_output" doc:"stdout and stderr arrive apart"`

@@ -139,6 +139,7 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		Provider:    "docker",
 		Exec:        providers.Native,
 		Files:       providers.Native,
+		Code:        providers.Native,
 		FileTools:   providers.Native,
 		PauseMemory: providers.Native,
 		SplitOutput: providers.Native,

@@ -57,6 +57,7 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		Provider:    "fake",
 		Exec:        providers.Native,
 		Files:       providers.Native,
+		Code:        providers.Native,
 		FileTools:   providers.Emulated,
 		PauseMemory: providers.Native,
 		SplitOutput: providers.Native,

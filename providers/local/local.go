@@ -121,6 +121,7 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		Provider:    "local",
 		Exec:        providers.Native,
 		Files:       providers.Native,
+		Code:        providers.Native,
 		FileTools:   providers.Native,
 		PauseMemory: providers.Native,
 		SplitOutput: providers.Native,

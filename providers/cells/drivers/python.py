@@ -100,6 +100,7 @@ class Driver:
             finally:
                 self.cell = None
         except BaseException as e:  # whatever it is, the context goes on
+            self.cell = None
             error = self.explain(e)
         if os.getpid() != self.pid:  # a child that the cell has forked
             self.flush()
@@ -144,7 +145,7 @@ class Driver:
     def wait(self, coroutine):
         if self.loop is None or self.loop.is_closed():
             self.loop = asyncio.new_event_loop()
-            asyncio.set_event_loop(self.loop)
+        asyncio.set_event_loop(self.loop)
         task = self.loop.create_task(coroutine)
         try:
             return self.loop.run_until_complete(task)
@@ -270,8 +271,9 @@ def put(data, kind, made):
         made = base64.b64encode(made).decode()
     if kind == "application/json" or kind.endswith("+json"):
         try:
-            made = json.loads(made) if isinstance(made, str) else json.loads(json.dumps(made))
-        except (TypeError, ValueError):
+            made = json.loads(made) if isinstance(made, str) else made
+            made = json.loads(json.dumps(made, allow_nan=False))
+        except (TypeError, ValueError, RecursionError):
             return
     elif not isinstance(made, str):
         made = str(made)
