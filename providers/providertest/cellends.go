@@ -1,0 +1,282 @@
+package providertest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"sandyard/providers"
+	"sandyard/providers/cells"
+)
+
+// interruptedCells checks that what is stopped in time keeps its context.
+func interruptedCells(t *testing.T, n notebook) {
+	for lang, codes := range map[string][3]string{
+		cells.Python: {"x = 5", "import time\nwhile True: time.sleep(0.01)", "print(x)"},
+		cells.Bash:   {"x=5", "while :; do sleep 0.01; done", "echo $x"},
+	} {
+		t.Run(lang, func(t *testing.T) {
+			t.Parallel()
+			n := n.on(t)
+			context := "int-" + lang
+			n.do(lang, context, codes[0])
+			c := n.cell(lang, context, codes[1])
+			c.Timeout = 300 * time.Millisecond
+			o := n.run(c, nil)
+			interrupted := o.Error != nil && o.Error.Name == "KeyboardInterrupt" || o.ExitCode != nil && *o.ExitCode == 130
+			if !o.TimedOut || o.StateLost || !interrupted {
+				t.Errorf("timed out: %s", tell(o))
+			}
+			stop := make(chan struct{})
+			time.AfterFunc(100*time.Millisecond, func() { close(stop) })
+			if o = n.run(n.cell(lang, context, codes[1]), stop); o.TimedOut || o.StateLost {
+				t.Errorf("stopped: %s", tell(o))
+			}
+			n.wants(n.do(lang, context, codes[2]), "5\n", "")
+		})
+	}
+	t.Run("async", func(t *testing.T) {
+		t.Parallel()
+		n := n.on(t)
+		c := n.cell(cells.Python, "async", "import asyncio\ny = 6\nawait asyncio.sleep(1000)")
+		c.Timeout = 2 * time.Second
+		n.fails(n.run(c, nil), "KeyboardInterrupt", "")
+		n.wants(n.do(cells.Python, "async", "await asyncio.sleep(0)\ny"), "", "6")
+	})
+}
+
+// killedCells checks that what does not stop is killed with its context.
+func killedCells(t *testing.T, n notebook) {
+	c := n.cell(cells.Python, "deaf", "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf', flush=True)\nwhile True: time.sleep(1)")
+	c.Timeout = 4 * time.Second
+	o := n.run(c, nil)
+	if n.fails(o, cells.ContextKilled, "lost"); !o.TimedOut || !o.StateLost || string(o.Stdout) != "deaf\n" {
+		t.Errorf("got %s", tell(o))
+	}
+	n.wants(n.do(cells.Python, "deaf", "2"), "", "2")
+}
+
+// cellsRunOnce checks what happens to attempts after the first.
+func cellsRunOnce(t *testing.T, n notebook) {
+	for name, ending := range map[string]string{"done": "print('once')", "dead": "print('once', flush=True); os._exit(1)"} {
+		n.do(cells.Python, "once-"+name, "'started for another'")
+		c := n.cell(cells.Python, "once-"+name, "import os\nopen('"+name+"', 'a').write('x')\n"+ending)
+		first := n.run(c, nil)
+		c.Again = true
+		again := n.run(c, nil)
+		if tell(again) != tell(first) || string(again.Stdout) != "once\n" {
+			t.Errorf("%s: the first attempt got\n%s\nthe second\n%s", name, tell(first), tell(again))
+		}
+		wantFile(t, n.room, name, "x")
+		n.wants(n.do(cells.Python, "once-"+name, "'next'"), "", "'next'")
+	}
+}
+
+func contexts(t *testing.T, n notebook) {
+	n.do(cells.Python, "ctx-a", "x = 'a'")
+	n.do(cells.Python, "ctx-b", "x = 'b'")
+	n.do(cells.Python, "", "x = 'default'")
+	n.wants(n.do(cells.Python, "ctx-a", "x"), "", "'a'")
+	n.wants(n.do(cells.Python, "python", "x"), "", "'default'")
+	_, err := cells.Run(within(t), n.box, n.cell(cells.Bash, "ctx-a", "true"), nil)
+	wantClass(t, err, providers.Invalid)
+	named := func(name string) (lang string) {
+		list, err := cells.List(within(t), n.box)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range list {
+			if c.Name == name && c.Pid > 0 {
+				lang += c.Language
+			}
+		}
+		return lang
+	}
+	if named("ctx-a") != cells.Python || named("ctx-b") != cells.Python || named(cells.Python) != cells.Python {
+		t.Error("the contexts that run are not listed once each")
+	}
+	for range 2 {
+		if err := cells.Delete(within(t), n.box, "ctx-a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if named("ctx-a") != "" || named("ctx-b") == "" {
+		t.Error("the wrong context was deleted")
+	}
+	n.fails(n.do(cells.Python, "ctx-a", "x"), "NameError", "x")
+	stuck := make(chan cells.Outcome, 1)
+	c := n.cell(cells.Python, "ctx-c", "open('begun', 'w')\nimport time\ntime.sleep(1000)")
+	go func() {
+		o, _ := cells.Run(context.WithoutCancel(t.Context()), n.box, c, nil)
+		stuck <- o
+	}()
+	eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "begun"); return err == nil })
+	n.wants(n.do(cells.Python, "ctx-b", "x"), "", "'b'") // beside it
+	if err := cells.Delete(within(t), n.box, "ctx-c"); err != nil {
+		t.Fatal(err)
+	}
+	if o := <-stuck; o.Error == nil || o.Error.Name != cells.ContextDied || !o.StateLost {
+		t.Errorf("a cell whose context is deleted: %s", tell(o))
+	}
+}
+
+func cellOutput(t *testing.T, n notebook) {
+	c := n.cell(cells.Python, "much", "for i in range(100_000): print(str(i).rjust(99))")
+	c.MaxOutput = 1000
+	o := n.run(c, nil)
+	if len(o.Stdout) != 1000 || !strings.HasSuffix(string(o.Stdout), " 99999\n") || o.StdoutBytes != 10_000_000 {
+		t.Errorf("got %d bytes of %d: %.100q", len(o.Stdout), o.StdoutBytes, o.Stdout)
+	}
+	for i := range 20 { // no output is lost, nor told of the wrong cell
+		n.wants(n.do(cells.Python, "much", fmt.Sprintf("import os\nos.system('echo %d')\nprint('x' * %d)", i, i*1000)),
+			fmt.Sprintf("%d\n%s\n", i, strings.Repeat("x", i*1000)), "")
+	}
+}
+
+// longCells checks code that fills the pipe to a driver many times over.
+func longCells(t *testing.T, n notebook) {
+	text := strings.Repeat("0123456789abcde\n", 20_000)
+	n.wants(n.do(cells.Python, "long", "len('''"+text+"''')"), "", "320000")
+	n.wants(n.do(cells.Bash, "long-sh", "text='"+text+"'\necho ${#text}"), "320000\n", "")
+}
+
+// hungryCell checks a cell that takes more memory than the sandbox has: the sandbox lives on.
+func hungryCell(t *testing.T, s *suite) {
+	s.needsLimits(t)
+	if s.OwnKernel {
+		t.Skip("skipped: such a sandbox ends with its memory")
+	}
+	n := s.notebookIn(t, 128)
+	o := n.do(cells.Python, "", "x = [b'x' * (1 << 20) for i in range(1000)]")
+	if n.fails(o, cells.OutOfMemory, "lack of memory"); !o.StateLost {
+		t.Errorf("got %s", tell(o))
+	}
+	n.wants(n.do(cells.Python, "", "'lives'"), "", "'lives'")
+}
+
+// pausedCell checks that a pause stops a cell and its clock.
+func pausedCell(t *testing.T, s *suite) {
+	n := s.notebook(t)
+	pauser, ok := n.room.worker.(providers.Pauser)
+	if !ok {
+		t.Skip("skipped: the provider cannot pause")
+	}
+	got := make(chan cells.Outcome, 1)
+	c := n.cell(cells.Python, "", "import os, time\nopen('begun', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.02)\n'woken'")
+	go func() {
+		o, err := cells.Run(within(t), n.box, c, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- o
+	}()
+	eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "begun"); return err == nil })
+	for _, do := range []func(context.Context, string) error{pauser.Pause, pauser.Resume} {
+		if err := do(within(t), n.room.id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := mustOpen(t, n.room.worker, n.room.id).WriteFile(within(t), "go", nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	n.wants(<-got, "", "'woken'")
+}
+
+// cellsLive checks that a cell's output can be followed under its own name.
+func cellsLive(t *testing.T, n notebook) {
+	n.wants(n.do(cells.Python, "live", "print('before')"), "before\n", "")
+	c := n.cell(cells.Python, "live", "import os, time\nprint('begun', flush=True)\nwhile not os.path.exists('go-on'): time.sleep(0.02)\nprint('end')")
+	got := make(chan cells.Outcome, 1)
+	go func() {
+		o, err := cells.Run(within(t), n.box, c, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- o
+	}()
+	eventually(t, "the cell is known", func() bool { _, err := n.box.Exec(t.Context(), c.ID, 0); return err == nil })
+	if text, e := output(t, n.box, c.ID, providers.Stdout, 6); text != "begun\n" || !e.Running || e.ID != c.ID || e.StdoutBytes != 6 {
+		t.Errorf("while it runs: %q %+v", text, e)
+	}
+	ended := make(chan providers.Exec, 1)
+	go func() {
+		e, err := n.box.Exec(within(t), c.ID, time.Minute)
+		if err != nil {
+			t.Error(err)
+		}
+		ended <- e
+	}()
+	if _, err := n.room.WriteFile(within(t), "go-on", nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	n.wants(<-got, "begun\nend\n", "")
+	if e := <-ended; e.Running {
+		t.Errorf("at its end: %+v", e)
+	}
+	if text, e := output(t, n.box, c.ID, providers.Stdout, 10); text != "begun\nend\n" || e.Running {
+		t.Errorf("after its end: %q %+v", text, e)
+	}
+	n.wants(n.do(cells.Python, "live", "print('next')"), "next\n", "")
+	if text, e := output(t, n.box, c.ID, providers.Stdout, 1); text != "" || e.StdoutBytes != 10 {
+		t.Errorf("after the next cell: %q %+v", text, e)
+	}
+	_, err := n.box.Output(within(t), newID(t), providers.OutputQuery{})
+	wantClass(t, err, providers.NoExec)
+}
+
+// fakedCells checks what code that writes a report of its own can do: nothing to others.
+func fakedCells(t *testing.T, n notebook) {
+	o := n.do(cells.Python, "fake", `
+import os
+for fd in range(3, 1024):
+    try:
+        if os.readlink("/proc/self/fd/%d" % fd).startswith("pipe:"):
+            os.write(fd, b'nonsense {{{\n{"id": 7}\n[]\n\x00\xff\n{"type":"done","id":"another"}\n' + b"x" * (1 << 20) + b"\n")
+    except OSError:
+        pass
+print("through")`)
+	if o.StateLost && o.Error == nil || len(o.Results) > 0 {
+		t.Errorf("got %s", tell(o))
+	}
+	o = n.do(cells.Python, "fake2", "import os\nos.closerange(3, 1024)")
+	n.fails(o, cells.ContextDied, "")
+	n.wants(n.do(cells.Python, "fake2", "3"), "", "3")
+}
+
+// cellTakenOver checks that a cell goes on when its worker dies, and is joined by another.
+func cellTakenOver(t *testing.T, s *suite, n notebook) {
+	c := n.cell(cells.Python, "over", "import os, time\nprint('begun', flush=True)\nopen('over', 'a').write('x')\n"+
+		"while not os.path.exists('go'): time.sleep(0.02)\n'over'")
+	ctx, die := context.WithCancel(within(t))
+	left := make(chan error, 1)
+	go func() {
+		_, err := cells.Run(ctx, n.box, c, nil)
+		left <- err
+	}()
+	eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "over"); return err == nil })
+	die()
+	if err := <-left; err == nil {
+		t.Error("the first worker got a result")
+	}
+	taken := mustOpen(t, s.open(t), n.room.id)
+	other, err := cells.In(taken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan cells.Outcome, 1)
+	c.Again = true
+	go func() {
+		o, err := cells.Run(within(t), other, c, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- o
+	}()
+	if _, err := taken.WriteFile(within(t), "go", nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	n.wants(<-got, "begun\n", "'over'")
+	wantFile(t, taken, "over", "x")
+}
