@@ -33,7 +33,7 @@ func (w *Worker) beat() bool {
 	defer cancel()
 	held := map[models.Held]*attempt{}
 	w.each(func(a *attempt) { held[a.held()] = a })
-	wanted, beats, err := w.store.Heartbeat(ctx, w.node, keys(held), w.lease)
+	wanted, beats, err := w.store.Heartbeat(ctx, w.self(), keys(held), w.lease)
 	if err != nil {
 		w.log.WarnContext(ctx, "heartbeat failed", "error", err)
 		return false

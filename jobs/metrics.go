@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +15,7 @@ type Metrics struct {
 	duration   *prometheus.HistogramVec
 	wait       *prometheus.HistogramVec
 	reconciled *prometheus.CounterVec
+	diskFree   prometheus.Gauge
 }
 
 // NewMetrics registers a worker's metrics.
@@ -28,6 +30,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "sandyard_job_queue_seconds",
 			Help: "Time from a job's submission to its first claim.", Buckets: buckets,
 		}, []string{"kind"}),
+		diskFree: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "sandyard_disk_free_bytes", Help: "Free space of what sandboxes and images lie on; NaN where that is not known.",
+		}),
 		reconciled: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandyard_reconciled_total",
 			Help: "Differences between an engine and the tables that were made good: orphan resources removed, sandboxes lost, states repaired.",
@@ -36,7 +41,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	for _, what := range kindsOfDifference() {
 		m.reconciled.WithLabelValues(what)
 	}
-	reg.MustRegister(m.duration, m.wait, m.reconciled)
+	m.diskFree.Set(math.NaN())
+	reg.MustRegister(m.duration, m.wait, m.reconciled, m.diskFree)
 	return m
 }
 

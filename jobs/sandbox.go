@@ -89,8 +89,12 @@ func (a *attempt) takeSandbox(ctx context.Context) (models.Sandbox, error) {
 	box, err := a.w.store.BeginCreate(ctx, a.job, h)
 	var full *models.RoomError
 	if errors.As(err, &full) {
-		err = providers.Errorf(providers.Capacity, "none of %d workers has room for the sandbox (%d are being drained); delete some, "+
-			"raise MAX_SANDBOXES, MAX_CPUS or MAX_MEMORY_MB, or start another worker", full.Nodes, full.Draining)
+		class := providers.Capacity
+		if full.DiskLow > 0 && full.DiskLow+full.Draining == full.Nodes {
+			class = providers.DiskFull
+		}
+		err = providers.Errorf(class, "none of %d workers has room for the sandbox (%d are being drained, the disks of %d are nearly full); "+
+			"delete some, raise MAX_SANDBOXES, MAX_CPUS or MAX_MEMORY_MB, free disk space, or start another worker", full.Nodes, full.Draining, full.DiskLow)
 	}
 	return box, err
 }

@@ -38,9 +38,9 @@ func (w *Worker) stockLoop(ctx context.Context, pool providers.Pooler) {
 }
 
 // stock gives the provider this worker's part of the pool: together the workers of an engine hold what one alone would.
-// One that is drained has none.
+// One that is drained, or whose disk is nearly full, has none.
 func (w *Worker) stock(ctx context.Context, pool providers.Pooler) error {
-	if w.draining.Load() {
+	if d := w.disk.Load(); w.draining.Load() || d != nil && d.Low {
 		pool.Stock(ctx, nil)
 		return nil
 	}

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,10 +32,14 @@ type WorkerConfig struct {
 	Gateway  string         // URL at which the node's gateway is reached; empty = it has none
 	Signer   *passes.Signer // of the tokens of ports; nil = the worker lets nobody to one
 	Room     Room
-	Pool     PoolSizes
-	Lease    time.Duration // how long a job or a sandbox waits for a worker that has gone silent
-	Grace    time.Duration // how long Stop waits for running jobs before it hands them over
-	Egress   Egress        // nil = sandboxes reach nothing, whatever their policies say
+	// DiskReserve is how much of its disk a node leaves free of new sandboxes, in bytes; 0 = it does not look. DiskEvery is
+	// how often it does.
+	DiskReserve int64
+	DiskEvery   time.Duration
+	Pool        PoolSizes
+	Lease       time.Duration // how long a job or a sandbox waits for a worker that has gone silent
+	Grace       time.Duration // how long Stop waits for running jobs before it hands them over
+	Egress      Egress        // nil = sandboxes reach nothing, whatever their policies say
 	// Reconcile is the time between comparisons of the engine with the tables; 0 = never.
 	Reconcile time.Duration
 	// ReconcileGrace is how long a difference that may pass by itself is left alone.
@@ -58,19 +63,23 @@ type Worker struct {
 	provider providers.Provider
 	node     models.Node
 	pool     PoolSizes
-	building sync.Mutex    // of images that were built on another engine
-	draining atomic.Bool   // it is given no new sandboxes
-	leaving  chan struct{} // closed when it is to stop
+	building sync.Mutex                  // of images that were built on another engine
+	disk     atomic.Pointer[models.Disk] // nil = not known
+	draining atomic.Bool                 // it is given no new sandboxes
+	leaving  chan struct{}               // closed when it is to stop
 	leave    sync.Once
-	lease    time.Duration
-	grace    time.Duration
-	egress   Egress
-	networks chan struct{} // look after them now
-	policies sync.Mutex    // held from a look at the rows of policies until they hold
-	webhooks *Webhooks
-	metrics  *Metrics
-	signer   *passes.Signer
-	log      *slog.Logger
+
+	diskReserve int64 // bytes
+	diskEvery   time.Duration
+	lease       time.Duration
+	grace       time.Duration
+	egress      Egress
+	networks    chan struct{} // look after them now
+	policies    sync.Mutex    // held from a look at the rows of policies until they hold
+	webhooks    *Webhooks
+	metrics     *Metrics
+	signer      *passes.Signer
+	log         *slog.Logger
 
 	slots      chan struct{}
 	lanes      map[models.Lane]chan struct{} // their slots
@@ -103,6 +112,7 @@ func NewWorker(c WorkerConfig) *Worker {
 			ID: models.NewID("n"), Provider: name, Engine: c.Engine, Slots: c.Slots, Gateway: c.Gateway, Host: host(),
 			MaxSandboxes: c.Room.Sandboxes, MaxCPUs: c.Room.CPUs, MaxMemoryMB: c.Room.MemoryMB,
 		},
+		diskReserve: c.DiskReserve, diskEvery: c.DiskEvery,
 		pool: c.Pool, leaving: make(chan struct{}),
 		lease: c.Lease, grace: c.Grace, egress: c.Egress, networks: make(chan struct{}, 1), webhooks: c.Webhooks, metrics: c.Metrics, signer: c.Signer,
 		log:   c.Log.With("provider", name),
@@ -150,6 +160,9 @@ func (w *Worker) Start(ctx context.Context) error {
 	w.loops.Go(w.networkLoop)
 	if pool, ok := w.provider.(providers.Pooler); ok {
 		w.loops.Go(func() { w.stockLoop(ctx, pool) })
+	}
+	if disk, ok := w.provider.(providers.DiskReporter); ok && w.diskReserve > 0 {
+		w.loops.Go(func() { w.diskLoop(ctx, disk, cmp.Or(w.diskEvery, diskEvery)) })
 	}
 	if builder, ok := w.provider.(providers.Builder); ok {
 		w.loops.Go(func() { w.pruneLoop(ctx, builder) })

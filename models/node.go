@@ -24,17 +24,25 @@ type Node struct {
 	MaxCPUs      float64 `gorm:"column:max_cpus"`
 	MaxMemoryMB  int64   `gorm:"column:max_memory_mb"`
 
+	Disk       Disk       `gorm:"embedded"`
 	DrainingAt *time.Time // it takes no new sandboxes
 	Leaving    bool       // its process is to end
+}
+
+// Disk is what a node's sandboxes and images lie on.
+type Disk struct {
+	FreeMB int64 `gorm:"column:disk_free_mb"` // 0 = not known
+	Low    bool  `gorm:"column:disk_low"`     // too little for new sandboxes
 }
 
 // Register makes a node known, extends its lease, and returns what operators want of it.
 func (s *Store) Register(ctx context.Context, n Node, lease time.Duration) (Wanted, error) {
 	var w Wanted
-	err := s.db.WithContext(ctx).Raw(`INSERT INTO nodes (id, provider, engine, slots, gateway, host, max_sandboxes, max_cpus, max_memory_mb, lease_until)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, now() + ?) ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until
+	err := s.db.WithContext(ctx).Raw(`INSERT INTO nodes (id, provider, engine, slots, gateway, host, max_sandboxes, max_cpus, max_memory_mb, disk_free_mb, disk_low, lease_until)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, now() + ?)
+		ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, disk_free_mb = excluded.disk_free_mb, disk_low = excluded.disk_low
 		RETURNING draining_at IS NOT NULL AS draining, leaving`,
-		n.ID, n.Provider, n.Engine, n.Slots, n.Gateway, n.Host, n.MaxSandboxes, n.MaxCPUs, n.MaxMemoryMB, milliseconds(lease)).Scan(&w).Error
+		n.ID, n.Provider, n.Engine, n.Slots, n.Gateway, n.Host, n.MaxSandboxes, n.MaxCPUs, n.MaxMemoryMB, n.Disk.FreeMB, n.Disk.Low, milliseconds(lease)).Scan(&w).Error
 	return w, err
 }
 

@@ -23,7 +23,8 @@ func (e *PlacedError) Error() string { return "worker " + e.Node + " has more ro
 // RoomError says that no node takes the sandbox.
 type RoomError struct {
 	Nodes    int // that are alive
-	Draining int // of these, those that take no new sandboxes
+	Draining int // of these, those that operators drain
+	DiskLow  int // of these, others whose disks are nearly full
 }
 
 func (e *RoomError) Error() string { return "no node has room for the sandbox" }
@@ -57,6 +58,10 @@ func choose(loads []NodeLoad, self string, need Need) (string, error) {
 		full.Nodes++
 		if l.DrainingAt != nil {
 			full.Draining++
+			continue
+		}
+		if l.Disk.Low {
+			full.DiskLow++
 			continue
 		}
 		if !l.fits(need) {

@@ -35,6 +35,7 @@ const (
 	Unavailable  Class = "provider_unavailable" // no answer; the outcome is unknown
 	Busy         Class = "sandbox_busy"         // its state is changing
 	Capacity     Class = "no_capacity"
+	DiskFull     Class = "disk_full"          // of the machine, not of the sandbox, which is NoSpace
 	NotReady     Class = "template_not_ready" // the programs of a new sandbox did not come up
 	BuildFailed  Class = "build_failed"
 	NotSupported Class = "unsupported_operation"
@@ -67,7 +68,7 @@ func (e *Error) Is(target error) bool {
 // Retryable says whether the platform may run the operation again by itself.
 func (e *Error) Retryable() bool {
 	switch e.Class {
-	case Unavailable, Busy, Capacity, Internal:
+	case Unavailable, Busy, Capacity, DiskFull, Internal:
 		return true
 	default:
 		return false

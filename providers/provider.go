@@ -39,6 +39,12 @@ type Pauser interface {
 // Defaulter is implemented by providers that give sandboxes resources of their own where a Spec leaves them at zero.
 type Defaulter interface{ Defaults() Resources }
 
+// DiskReporter is implemented by providers that know the disk of their sandboxes and images.
+type DiskReporter interface {
+	// DiskFree returns how much of it is free for the platform, in bytes. Error: NotSupported where that cannot be known.
+	DiskFree(ctx context.Context) (int64, error)
+}
+
 // Pooler is implemented by providers that keep started sandboxes waiting, so that a create need not wait for a start.
 type Pooler interface {
 	// Stock says what is to wait from now on; whatever else waits is removed.

@@ -153,6 +153,7 @@ type Worker struct {
 	MaxSandboxes int           `env:"MAX_SANDBOXES" envDefault:"100" doc:"sandboxes that a worker holds at once"`
 	MaxCPUs      float64       `env:"MAX_CPUS" envDefault:"0" doc:"cores that the sandboxes of a worker may have together; 0 = no limit"`
 	MaxMemoryMB  int           `env:"MAX_MEMORY_MB" envDefault:"0" doc:"memory that the sandboxes of a worker may have together; 0 = no limit"`
+	DiskReserve  int           `env:"DISK_RESERVE_MB" envDefault:"1024" doc:"a worker whose engine has less disk space than this gets no new sandboxes; 0 = it does not look"`
 	PoolSize     int           `env:"POOL_SIZE" envDefault:"4" doc:"started containers that wait for sandboxes, of each shared template that does not say and on all workers of an engine together; 0 = this worker keeps none"`
 	PoolMax      int           `env:"POOL_MAX" envDefault:"16" doc:"how many of them may wait when as many sandboxes were made within the last minute"`
 	Lease        time.Duration `env:"LEASE" envDefault:"10s" doc:"how long jobs and sandboxes wait for a worker that has gone silent"`
@@ -165,7 +166,7 @@ type Worker struct {
 func (c Worker) Validate() error {
 	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), c.Egress.validate(), atLeast("LEASE", c.Lease, time.Second),
 		atLeast("RECONCILE_EVERY", c.Reconcile, 100*time.Millisecond), atLeast("RECONCILE_GRACE", c.Patience, 0), positive("WORKER_SLOTS", c.Slots),
-		positive("MAX_SANDBOXES", c.MaxSandboxes), notNegative("MAX_CPUS", c.MaxCPUs), notNegative("MAX_MEMORY_MB", c.MaxMemoryMB), notNegative("POOL_SIZE", c.PoolSize), notNegative("POOL_MAX", c.PoolMax))
+		positive("MAX_SANDBOXES", c.MaxSandboxes), notNegative("MAX_CPUS", c.MaxCPUs), notNegative("MAX_MEMORY_MB", c.MaxMemoryMB), notNegative("DISK_RESERVE_MB", c.DiskReserve), notNegative("POOL_SIZE", c.PoolSize), notNegative("POOL_MAX", c.PoolMax))
 }
 
 // guest is where the guest's programs lie.

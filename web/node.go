@@ -20,6 +20,8 @@ type Node struct {
 	StartedAt  time.Time  `json:"started_at"`
 	SeenUntil  time.Time  `json:"lease_until" doc:"When it counts as dead if it says nothing"`
 	DrainingAt *time.Time `json:"draining_at,omitempty"`
+	DiskFreeMB int64      `json:"disk_free_mb,omitempty" doc:"Of what its sandboxes and images lie on; absent where that is not known"`
+	DiskLow    bool       `json:"disk_low,omitempty" doc:"It is given no new sandboxes until there is more"`
 	Slots      int        `json:"slots" doc:"Jobs that it runs at once"`
 	Running    int        `json:"running" doc:"Jobs that it runs now, waits included"`
 	Used       NodeRoom   `json:"used" doc:"By its live sandboxes, paused ones included"`
@@ -70,7 +72,7 @@ func (s *Server) listNodes(ctx context.Context, _ *struct{}) (*output[NodeList],
 func nodeDoc(n models.NodeLoad) Node {
 	return Node{
 		ID: n.ID, Host: n.Host, Provider: n.Provider, Engine: n.Engine, State: n.State(), StartedAt: n.StartedAt, SeenUntil: n.LeaseUntil,
-		DrainingAt: n.DrainingAt, Slots: n.Slots, Running: n.Running, Used: NodeRoom{n.Sandboxes, n.CPUs, n.MemoryMB},
+		DrainingAt: n.DrainingAt, DiskFreeMB: n.Disk.FreeMB, DiskLow: n.Disk.Low, Slots: n.Slots, Running: n.Running, Used: NodeRoom{n.Sandboxes, n.CPUs, n.MemoryMB},
 		Room: NodeRoom{n.MaxSandboxes, n.MaxCPUs, n.MaxMemoryMB},
 	}
 }

@@ -57,10 +57,10 @@ func listNodes(ctx context.Context, store *models.Store, to io.Writer) error {
 		return err
 	}
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ID\tHOST\tPROVIDER\tSTATE\tSANDBOXES\tCPUS\tMEMORY MB\tJOBS\tSTARTED")
+	fmt.Fprintln(w, "ID\tHOST\tPROVIDER\tSTATE\tSANDBOXES\tCPUS\tMEMORY MB\tDISK FREE\tJOBS\tSTARTED")
 	for _, n := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d of %d\t%s\n", n.ID, n.Host, n.Provider, n.State(), of(n.Sandboxes, n.MaxSandboxes),
-			of(n.CPUs, n.MaxCPUs), of(n.MemoryMB, n.MaxMemoryMB), n.Running, n.Slots, n.StartedAt.UTC().Format(time.RFC3339))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d of %d\t%s\n", n.ID, n.Host, n.Provider, n.State(), of(n.Sandboxes, n.MaxSandboxes),
+			of(n.CPUs, n.MaxCPUs), of(n.MemoryMB, n.MaxMemoryMB), diskOf(n), n.Running, n.Slots, n.StartedAt.UTC().Format(time.RFC3339))
 	}
 	return w.Flush()
 }
@@ -71,6 +71,16 @@ func of[N int | int64 | float64](used, limit N) string {
 		return fmt.Sprint(used)
 	}
 	return fmt.Sprintf("%v of %v", used, limit)
+}
+
+func diskOf(n models.NodeLoad) string {
+	switch {
+	case n.Disk.FreeMB == 0:
+		return "unknown"
+	case n.Disk.Low:
+		return fmt.Sprintf("%d MB, too little", n.Disk.FreeMB)
+	}
+	return fmt.Sprintf("%d MB", n.Disk.FreeMB)
 }
 
 // awaitDrained says how many sandboxes a node holds, whenever that changes, until there are none.

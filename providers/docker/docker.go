@@ -10,9 +10,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"runtime"
+	"strings"
 	"sync"
 
 	"github.com/docker/docker/client"
+	"golang.org/x/sys/unix"
 
 	"sandyard/providers"
 	"sandyard/providers/confine"
@@ -156,6 +158,23 @@ func (p *Provider) EngineID(ctx context.Context) (string, error) {
 		return "", translate(err, "ask the docker engine")
 	}
 	return info.ID, nil
+}
+
+// DiskFree implements providers.DiskReporter, for an engine on this machine whose directory can be seen from here.
+func (p *Provider) DiskFree(ctx context.Context) (int64, error) {
+	unknown := providers.Errorf(providers.NotSupported, "the engine's directory is not to be seen from here")
+	if !strings.HasPrefix(p.api.DaemonHost(), "unix://") {
+		return 0, unknown
+	}
+	info, err := p.api.Info(ctx)
+	if err != nil {
+		return 0, translate(err, "ask the docker engine")
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(info.DockerRootDir, &fs); err != nil {
+		return 0, unknown
+	}
+	return int64(fs.Bavail) * fs.Bsize, nil
 }
 
 // Waiting is how many started containers wait for sandboxes.

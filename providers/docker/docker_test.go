@@ -72,6 +72,9 @@ func TestEngine(t *testing.T) {
 	if errA != nil || errB != nil || idA == "" || idA != idB {
 		t.Errorf("two workers see the engine as %q (%v) and %q (%v)", idA, errA, idB, errB)
 	}
+	if free, err := a.DiskFree(t.Context()); err != nil || free <= 0 {
+		t.Errorf("of its disk %d bytes are free: %v", free, err)
+	}
 	if err := a.Ensure(t.Context(), image); err != nil {
 		t.Errorf("ensure: %v", err)
 	}

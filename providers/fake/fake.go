@@ -67,6 +67,13 @@ func (p *Provider) Capabilities() providers.Capabilities {
 	}
 }
 
+// DiskFree implements providers.DiskReporter.
+func (p *Provider) DiskFree(context.Context) (int64, error) {
+	p.state.mu.Lock()
+	defer p.state.mu.Unlock()
+	return p.state.free, nil
+}
+
 // EngineID is the same for all providers over one State.
 func (p *Provider) EngineID(context.Context) (string, error) { return p.state.id, nil }
 

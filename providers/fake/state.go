@@ -19,6 +19,7 @@ type State struct {
 	scripted map[string]bool
 	calls    map[Op]int
 	starts   map[string]int // by command name
+	free     int64          // of the disk, in bytes
 	working  sync.WaitGroup
 }
 
@@ -31,6 +32,13 @@ func NewState() *State {
 		calls:    make(map[Op]int),
 		starts:   make(map[string]int),
 	}
+}
+
+// SetDiskFree sets what DiskFree says, in bytes.
+func (s *State) SetDiskFree(free int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free = free
 }
 
 // Starts says how often a command of this name was really started, over all sandboxes.

@@ -16,6 +16,8 @@ import (
 	"runtime"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"sandyard/providers"
 	"sandyard/providers/confine"
 	"sandyard/providers/held"
@@ -114,6 +116,15 @@ func (c Config) complete() (Config, error) {
 
 // Defaults implements providers.Defaulter.
 func (p *Provider) Defaults() providers.Resources { return p.cfg.Defaults }
+
+// DiskFree implements providers.DiskReporter.
+func (p *Provider) DiskFree(context.Context) (int64, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(p.cfg.Dir, &fs); err != nil {
+		return 0, providers.Errorf(providers.Unavailable, "ask for the free space of %s: %w", p.cfg.Dir, err)
+	}
+	return int64(fs.Bavail) * fs.Bsize, nil
+}
 
 // Capabilities implements providers.Provider.
 func (p *Provider) Capabilities() providers.Capabilities {

@@ -73,6 +73,9 @@ func TestItSaysWhatItIsNot(t *testing.T) {
 	if p.Capabilities().Warning == "" {
 		t.Error("the capabilities hold no warning")
 	}
+	if free, err := p.DiskFree(t.Context()); err != nil || free <= 0 {
+		t.Errorf("of its disk %d bytes are free: %v", free, err)
+	}
 }
 
 func TestOtherFleetsAreLeftAlone(t *testing.T) {

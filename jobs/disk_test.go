@@ -1,0 +1,53 @@
+package jobs_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"sandyard/jobs"
+	"sandyard/models"
+)
+
+// TestFullDisk: a node whose disk is nearly full gets no new sandboxes, serves those that it has, and comes back when
+// there is space again.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.state.SetDiskFree(10 << 30)
+	r.worker(4, func(c *jobs.WorkerConfig) { c.DiskReserve, c.DiskEvery = 1<<30, 10*time.Millisecond })
+	low := func() bool {
+		nodes, err := r.store.Nodes(t.Context())
+		r.must(err)
+		return nodes[0].Disk.Low
+	}
+	box, made := r.create(jobs.CreateSandbox{})
+	r.wait(made)
+	r.state.SetDiskFree(1<<30 - 1)
+	r.eventually("the node says that its disk is full", low)
+	_, waiting := r.create(jobs.CreateSandbox{})
+	r.eventually("a create waits for space", func() bool { return strings.Contains(r.whyRequeued(waiting), "disks of 1 are nearly full") })
+	if j := r.wait(r.exec(box, "fake:stdout still")); string(j.Stdout) != "still" {
+		t.Errorf("in the sandbox that it has: %s %v", j.State, j.Error)
+	}
+	r.state.SetDiskFree(2 << 30)
+	r.eventually("there is space again", func() bool { return !low() })
+	if j := r.wait(waiting); j.State != models.Succeeded {
+		t.Errorf("the create ended %s: %v", j.State, j.Error)
+	}
+}
+
+func TestFullDiskIsItsOwnError(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(4, func(c *jobs.WorkerConfig) { c.DiskReserve, c.DiskEvery = 1<<30, 10*time.Millisecond })
+	r.eventually("the node says that its disk is full", func() bool {
+		nodes, err := r.store.Nodes(t.Context())
+		r.must(err)
+		return nodes[0].Disk.Low
+	})
+	_, made := r.create(jobs.CreateSandbox{})
+	if j := r.wait(made); j.State != models.Failed || j.Error.Code != "disk_full" {
+		t.Errorf("the create ended %s: %+v", j.State, j.Error)
+	}
+}
