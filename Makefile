@@ -11,7 +11,7 @@ GOVULNCHECK := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)
 ENGINE      := scripts/engine.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build image tree run test gvisor e2b bench lint fmt vuln generate compose-check compose-image compose-smoke clean
+.PHONY: help setup build image tree run test chaos gvisor e2b bench lint fmt vuln generate compose-check compose-image compose-smoke clean
 
 help: ## Print this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ run: setup build ## Start everything on this machine and run one program in a sa
 test: setup-test build ## Run all tests, with the race detector, on real PostgreSQL, Redis and Docker (ARGS=...)
 	@$(ENGINE) scripts/test.sh $(ARGS)
 
+chaos: setup-test ## Kill, stop and cut off everything under load, then ask what became of every job (SEED=n: as before, LENGTH=2m; root)
+	@SEED='$(SEED)' LENGTH='$(LENGTH)' $(ENGINE) scripts/chaos.sh
+
 gvisor: setup-test build ## Run the provider's suite and the hostile one under gVisor (root)
 	@$(ENGINE) scripts/test.sh -tags gvisor -timeout=20m -run UnderGVisor ./providers/docker
 
@@ -47,6 +50,7 @@ bench: setup build ## Run the benchmarks (JSON=file, BENCH=regexp)
 lint: $(GOLANGCI) ## Check the code and its format
 	@go vet ./...
 	@$(GOLANGCI) run ./...
+	@$(GOLANGCI) run --build-tags chaos ./tests/chaos
 
 fmt: $(GOLANGCI) ## Format the code
 	@$(GOLANGCI) fmt ./...

@@ -150,19 +150,41 @@ func (q *Queue) missing(ctx context.Context, tasks []models.Dispatch) ([]models.
 }
 
 // forgetNode removes the queues of a node that is gone.
-func (q *Queue) forgetNode(_ context.Context, node string) error {
+func (q *Queue) forgetNode(ctx context.Context, node string) error {
 	queue := "node-" + node
-	err := q.forget(queue)
+	err := q.forget(ctx, queue)
 	for lane := range models.Lanes() {
-		err = errors.Join(err, q.forget(lane.Queue(queue)))
+		err = errors.Join(err, q.forget(ctx, lane.Queue(queue)))
 	}
 	return err
 }
 
-func (q *Queue) forget(queue string) error {
-	err := asynq.NewInspectorFromRedisClient(q.rdb).DeleteQueue(queue, true)
-	if errors.Is(err, asynq.ErrQueueNotFound) {
-		return nil
+// forget removes a queue with whatever is in it. Asynq's Inspector would refuse where a worker was killed with a task in
+// hand, and would not find the queue at all after Redis has lost its data. A test pins the layout.
+func (q *Queue) forget(ctx context.Context, queue string) error {
+	prefix := "asynq:{" + queue + "}:"
+	keys := []string{prefix + "lease", prefix + "paused"}
+	for _, state := range []string{"pending", "active"} {
+		ids, err := q.rdb.LRange(ctx, prefix+state, 0, -1).Result()
+		if err != nil {
+			return err
+		}
+		keys = append(append(keys, prefix+state), prefixed(prefix+"t:", ids)...)
 	}
-	return err
+	for _, state := range []string{"scheduled", "retry", "archived", "completed"} {
+		ids, err := q.rdb.ZRange(ctx, prefix+state, 0, -1).Result()
+		if err != nil {
+			return err
+		}
+		keys = append(append(keys, prefix+state), prefixed(prefix+"t:", ids)...)
+	}
+	return errors.Join(q.rdb.Del(ctx, keys...).Err(), q.rdb.SRem(ctx, "asynq:queues", queue).Err())
+}
+
+func prefixed(prefix string, names []string) []string {
+	out := make([]string, len(names))
+	for i, n := range names {
+		out[i] = prefix + n
+	}
+	return out
 }

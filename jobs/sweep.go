@@ -31,6 +31,9 @@ func (s *Scheduler) sweep(ctx context.Context) error {
 }
 
 func (s *Scheduler) recoverLeases(ctx context.Context) error {
+	if !sweeps {
+		return nil
+	}
 	return s.endEach(ctx, "job recovered from a silent worker", s.store.ExpiredLeases, s.store.Recover)
 }
 

@@ -187,7 +187,7 @@ func (w *Worker) Start(ctx context.Context) error {
 
 // reconcile keeps the engine and the tables alike until the worker stops.
 func (w *Worker) reconcile(ctx context.Context) {
-	if w.reconciler == nil {
+	if w.reconciler == nil || !reconciles {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))

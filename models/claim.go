@@ -84,7 +84,7 @@ func (s *Store) begin(ctx context.Context, j Job, f func(tx *gorm.DB, box *Sandb
 			return err
 		}
 		var n int64
-		err := tx.Model(&Job{}).Where("id = ? AND attempt = ? AND state = 'running'", j.ID, j.Attempt).Count(&n).Error
+		err := tx.Model(&Job{}).Where("id = ? AND "+fence+" AND state = 'running'", j.ID, j.Attempt).Count(&n).Error
 		if err != nil {
 			return err
 		}
@@ -117,11 +117,11 @@ func (s *Store) Heartbeat(ctx context.Context, node Node, held []Held, lease tim
 	}
 	var beats []Beat
 	err = s.db.WithContext(ctx).Raw(`
-		WITH held AS (SELECT j.id FROM jobs j JOIN jsonb_to_recordset(CAST(@held AS jsonb)) AS h(id text, attempt int)
-				ON h.id = j.id AND h.attempt = j.attempt
+		WITH held AS (SELECT j.id, h.attempt FROM jobs j JOIN jsonb_to_recordset(CAST(@held AS jsonb)) AS h(id text, attempt int)
+				ON h.id = j.id AND `+fenceHeld+`
 			WHERE j.state = 'running' ORDER BY j.id FOR UPDATE OF j)
 		UPDATE jobs SET lease_until = now() + @lease * interval '1 ms' FROM held WHERE jobs.id = held.id
-		RETURNING jobs.id, jobs.attempt, jobs.cancel_requested_at IS NOT NULL AS cancel`,
+		RETURNING jobs.id, held.attempt, jobs.cancel_requested_at IS NOT NULL AS cancel`,
 		map[string]any{"held": string(must(json.Marshal(held))), "lease": lease.Milliseconds()}).Scan(&beats).Error
 	return wanted, beats, err
 }
@@ -130,7 +130,7 @@ func (s *Store) Heartbeat(ctx context.Context, node Node, held []Held, lease tim
 // or was cancelled.
 func (s *Store) Requeue(ctx context.Context, h Held, delay time.Duration, reason string) error {
 	res := s.db.WithContext(ctx).Model(&Job{}).
-		Where("id = ? AND attempt = ? AND state = 'running' AND cancel_requested_at IS NULL", h.ID, h.Attempt).
+		Where("id = ? AND "+fence+" AND state = 'running' AND cancel_requested_at IS NULL", h.ID, h.Attempt).
 		Updates(map[string]any{
 			"state": Queued, "ready_at": gorm.Expr("now() + ?", milliseconds(delay)),
 			"dispatched_at": nil, "node_id": nil, "lease_until": nil, "requeue_reason": reason,

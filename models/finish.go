@@ -106,7 +106,7 @@ func writeOutcome(tx *gorm.DB, o Outcome) error {
 	if o.Error != nil {
 		set["error"] = jsonOf(o.Error)
 	}
-	res := tx.Model(&Job{}).Where("id = ? AND attempt = ? AND state = 'running'", o.ID, o.Attempt).Updates(set)
+	res := tx.Model(&Job{}).Where("id = ? AND "+fence+" AND state = 'running'", o.ID, o.Attempt).Updates(set)
 	if res.Error == nil && res.RowsAffected == 0 {
 		return ErrStale
 	}

@@ -113,11 +113,19 @@ func (s *Store) dispatchTenants(tx *gorm.DB, tenants map[string]bool) ([]Dispatc
 	return all, nil
 }
 
-// PruneNodes forgets nodes that died long ago and hold nothing, and returns their ids.
-func (s *Store) PruneNodes(ctx context.Context, age time.Duration) ([]string, error) {
+// DeadNodes returns nodes that died long ago and hold nothing.
+func (s *Store) DeadNodes(ctx context.Context, age time.Duration) ([]string, error) {
 	var ids []string
-	err := s.db.WithContext(ctx).Raw(`DELETE FROM nodes n WHERE lease_until < now() - ?
-		AND NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.node_id = n.id AND s.ended_at IS NULL) RETURNING id`,
-		milliseconds(age)).Scan(&ids).Error
+	err := s.deadNodes(ctx, age).Pluck("id", &ids).Error
 	return ids, err
+}
+
+// PruneNodes forgets those of the nodes that are still dead.
+func (s *Store) PruneNodes(ctx context.Context, ids []string, age time.Duration) error {
+	return s.deadNodes(ctx, age).Where("id IN ?", ids).Delete(&Node{}).Error
+}
+
+func (s *Store) deadNodes(ctx context.Context, age time.Duration) *gorm.DB {
+	return s.db.WithContext(ctx).Model(&Node{}).Where("lease_until < now() - ?", milliseconds(age)).
+		Where("NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.node_id = nodes.id AND s.ended_at IS NULL)")
 }

@@ -1,0 +1,238 @@
+//go:build chaos
+
+package chaos
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// What a run is made of; make chaos sets them.
+//
+//nolint:gochecknoglobals // flags of a test binary
+var (
+	seedFlag     = flag.Uint64("seed", 0, "the number that makes the plan; 0 = a new one")
+	lengthFlag   = flag.Duration("length", 2*time.Minute, "how long there are faults")
+	providerFlag = flag.String("provider", "docker", "docker or local")
+	clientsFlag  = flag.Int("clients", 6, "how many clients there are")
+)
+
+// TestChaos is the soak.
+func TestChaos(t *testing.T) {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano()) % 1_000_000
+	}
+	r := &run{t: t, seed: seed, length: *lengthFlag, provider: *providerFlag, bin: build(t, ""), patience: 3 * time.Minute}
+	r.logf("seed %d: make chaos SEED=%d LENGTH=%v PROVIDER=%s does the same again", seed, seed, r.length, r.provider)
+	findings, err := r.do(t.Context())
+	if err != nil {
+		t.Errorf("the soak could not be finished: %v", err)
+	}
+	shown := map[string]int{}
+	for _, f := range findings {
+		if shown[f.check]++; shown[f.check] <= 10 {
+			t.Errorf("BROKEN: %s: %s", f.check, f.text)
+		}
+	}
+	for check, n := range shown {
+		t.Errorf("%d times broken: %s", n, check)
+	}
+	if t.Failed() {
+		t.Errorf("seed %d; the logs of the processes are in %s", seed, filepath.Join(r.sys.dir, "logs"))
+		return
+	}
+	if err := os.RemoveAll(r.sys.dir); err != nil {
+		t.Error(err)
+	}
+}
+
+// build makes the programs as make build does, or without one of the safeties.
+func build(t *testing.T, without string) string {
+	t.Helper()
+	dir, flags, tags := t.TempDir(), "-s -w", ""
+	if without != "" {
+		tags = "chaosproof"
+		for _, where := range []string{"models", "jobs", "guest/execs"} {
+			flags += " -X sandyard/" + where + ".lacking=" + without
+		}
+	}
+	for out, packages := range map[string][]string{
+		dir + "/":                 {"./cmd/api", "./cmd/worker", "./cmd/scheduler", "./cmd/guest", "./cmd/keeper", "./cmd/sandyard"},
+		filepath.Join(dir, "sup"): {"./cmd/guest-sup"},
+	} {
+		args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-tags", tags, "-o", out}, packages...)
+		cmd := exec.Command("go", args...)
+		cmd.Dir, cmd.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("build the programs: %v\n%s", err, text)
+		}
+	}
+	return dir
+}
+
+// inflicted is a fault that was done.
+type inflicted struct {
+	fault
+	hit          string
+	began, ended time.Time
+}
+
+// run is one soak.
+type run struct {
+	t        *testing.T
+	seed     uint64
+	length   time.Duration
+	provider string
+	bin      string
+	patience time.Duration // until every job must have ended
+	brief    bool          // nobody minds what is left
+
+	sys     *system
+	began   time.Time
+	mu      sync.Mutex
+	faults  []inflicted
+	quietIn time.Duration
+}
+
+func (r *run) logf(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "chaos: "+format+"\n", args...)
+}
+
+// do works off load and plan, waits until all is quiet, and judges.
+func (r *run) do(ctx context.Context) (found []finding, err error) {
+	ctx, cancel := context.WithTimeout(ctx, r.length+10*time.Minute)
+	defer cancel()
+	if r.sys, err = startSystem(ctx, r.bin, r.provider, r.seed%3 != 0); err != nil {
+		return nil, err
+	}
+	defer r.sys.close()
+	h := startHooks()
+	defer h.server.Close()
+	clients := newClients(r.sys, r.seed, h.server.URL, *clientsFlag)
+	r.began = time.Now()
+	if err := errors.Join(r.storm(ctx, clients)...); err != nil {
+		return nil, err
+	}
+	t := &trial{clients: clients, hooks: h, faults: r.faults}
+	r.logf("%5.1fs the last fault is made good", time.Since(r.began).Seconds())
+	r.quiet(ctx, t)
+	r.logf("%5.1fs every job has ended", time.Since(r.began).Seconds())
+	r.agree(ctx, t)
+	r.logf("%5.1fs rows and resources agree", time.Since(r.began).Seconds())
+	if err := r.lookAround(ctx, clients); err != nil {
+		return t.findings, err
+	}
+	r.quiet(ctx, t)
+	if err := r.collect(ctx, t); err != nil {
+		return t.findings, err
+	}
+	t.judge()
+	if !r.brief {
+		r.tidy(ctx, t)
+	}
+	r.report(t)
+	return t.findings, nil
+}
+
+// storm lets clients and faults loose on the system until both are through.
+func (r *run) storm(ctx context.Context, clients []*client) []error {
+	load, over := context.WithTimeout(ctx, r.length)
+	defer over()
+	var all sync.WaitGroup
+	errs := make([]error, len(clients)+1)
+	for i, c := range clients {
+		all.Go(func() { errs[i] = c.work(ctx, load) })
+	}
+	all.Go(func() { errs[len(clients)] = r.afflict(ctx) })
+	all.Wait()
+	return errs
+}
+
+// afflict carries the plan out.
+func (r *run) afflict(ctx context.Context) error {
+	var all sync.WaitGroup
+	var errs []error
+	for _, f := range newPlan(r.seed, r.length, allKinds(r.provider)) {
+		select {
+		case <-time.After(time.Until(r.began.Add(f.at))):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		all.Go(func() {
+			began := time.Now()
+			hit, err := r.sys.inflict(ctx, f)
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.faults = append(r.faults, inflicted{f, hit, began, time.Now()})
+			r.logf("%v: %s", f, hit)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%v: %w", f, err))
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// quiet waits until every job has ended.
+func (r *run) quiet(ctx context.Context, t *trial) {
+	began := time.Now()
+	err := eventually(ctx, r.patience, "every job has ended", func() (bool, string) {
+		h, err := readHistory(ctx, r.sys.postgres.DSN())
+		if err != nil {
+			return false, err.Error()
+		}
+		t.h = h
+		left := h.unfinished()
+		return len(left) == 0, fmt.Sprintf("%d have not", len(left))
+	})
+	if err != nil {
+		t.find(checkEnds, "%v", err)
+	}
+	r.quietIn = max(r.quietIn, time.Since(began))
+}
+
+// lookAround reads what is left in the sandboxes that were left alone.
+func (r *run) lookAround(ctx context.Context, clients []*client) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for _, c := range clients {
+		for _, b := range c.boxes {
+			if b.gone {
+				continue
+			}
+			if err := c.look(ctx, b); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// collect fetches every job as its client sees it.
+func (r *run) collect(ctx context.Context, t *trial) error {
+	var all sync.WaitGroup
+	errs := make([]error, len(t.clients))
+	for i, c := range t.clients {
+		all.Go(func() {
+			for _, o := range c.ops {
+				if id := t.jobOf(o); id != "" && errs[i] == nil {
+					o.end, errs[i] = c.job(ctx, id, "")
+				}
+			}
+		})
+	}
+	all.Wait()
+	var err error
+	t.finished, err = logLines(filepath.Join(r.sys.dir, "logs"), "job finished")
+	return errors.Join(append(errs, err)...)
+}

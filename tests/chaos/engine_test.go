@@ -1,0 +1,108 @@
+//go:build chaos
+
+package chaos
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	"sandyard/dev/testenv"
+)
+
+const (
+	fleet = "chaos"
+	image = "sandyard/python:default"
+)
+
+// engine is the Docker engine of this run alone, so that it can be restarted.
+type engine struct {
+	*testenv.Engine
+}
+
+func startEngine(liveRestore bool) (*engine, error) {
+	own, err := testenv.StartEngine(testenv.EngineOptions{LiveRestore: liveRestore})
+	if err != nil {
+		return nil, err
+	}
+	e := &engine{own}
+	load := exec.Command("sh", "-c", "docker save "+image+" | docker -H "+own.Host+" load")
+	if out, err := load.CombinedOutput(); err != nil {
+		own.Close()
+		return nil, fmt.Errorf("load %s, which make image makes: %w: %s", image, err, out)
+	}
+	return e, nil
+}
+
+func (e *engine) socket() string { return strings.TrimPrefix(e.Host, "unix://") }
+
+func (e *engine) docker(args ...string) ([]string, error) {
+	out, err := exec.Command("docker", append([]string{"-H", e.Host}, args...)...).CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("docker %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return strings.Fields(string(out)), nil
+}
+
+// resources lists what the engine has of the fleet, as name=state.
+func (e *engine) resources() ([]string, error) {
+	return e.docker("ps", "-a", "--filter", "label=sandyard.fleet="+fleet, "--format", "{{.Names}}={{.State}}")
+}
+
+// sandboxes tells in which state each sandbox's container is.
+func (e *engine) sandboxes() (map[string]string, error) {
+	all, err := e.resources()
+	states := map[string]string{}
+	for _, one := range all {
+		name, state, _ := strings.Cut(one, "=")
+		if id := strings.TrimPrefix(name, "sandyard-"); !strings.Contains(id, "-") {
+			states[id] = state
+		}
+	}
+	return states, err
+}
+
+// killSandbox kills the container of one of the sandboxes.
+func (e *engine) killSandbox(target int) (string, error) {
+	all, err := e.docker("ps", "--filter", "label=sandyard.fleet="+fleet, "--format", "{{.Names}}")
+	if err != nil || len(all) == 0 {
+		return "nothing", err
+	}
+	name := all[target%len(all)]
+	if _, err := e.docker("kill", name); err != nil { // it has just ended by itself
+		return "nothing", nil
+	}
+	return name, nil
+}
+
+// plant leaves a container that carries the fleet's name and belongs to no sandbox.
+func (e *engine) plant(target int) (string, error) {
+	id := fmt.Sprintf("sborphan%d", target)
+	_, err := e.docker("run", "-d", "--network=none", "--label=sandyard.fleet="+fleet, "--label=sandyard.sandbox="+id,
+		"--name=sandyard-"+id, "--entrypoint=sleep", image, "1000")
+	return id, err
+}
+
+// restart ends the engine and starts it again after a while.
+func (e *engine) restart(down time.Duration) error {
+	return e.Restart(func() { <-time.After(down) })
+}
+
+// strays are the networks and volumes that nothing should have left.
+func (e *engine) strays() ([]string, error) {
+	networks, err := e.docker("network", "ls", "--filter", "name=sandyard", "--format", "network/{{.Name}}")
+	if err != nil {
+		return nil, err
+	}
+	volumes, err := e.docker("volume", "ls", "--filter", "dangling=true", "--format", "volume/{{.Name}}")
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range volumes {
+		if !strings.HasPrefix(v, "volume/sandyard-guest-") { // the guest's program, one for all sandboxes
+			networks = append(networks, v)
+		}
+	}
+	return networks, nil
+}

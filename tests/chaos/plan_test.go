@@ -1,0 +1,120 @@
+//go:build chaos
+
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// faultKind is what is done to the system, in the words of the reports.
+type faultKind string
+
+const (
+	killWorker      faultKind = "worker killed"
+	stopWorker      faultKind = "worker stopped"
+	killScheduler   faultKind = "scheduler killed"
+	stopScheduler   faultKind = "scheduler stopped"
+	killAPI         faultKind = "API killed"
+	stopAPI         faultKind = "API stopped"
+	flushRedis      faultKind = "Redis flushed"
+	restartRedis    faultKind = "Redis restarted empty"
+	restartPostgres faultKind = "PostgreSQL restarted"
+	crashPostgres   faultKind = "PostgreSQL killed"
+	cutWire         faultKind = "connections cut"
+	holdWire        faultKind = "connections silent"
+	killSandbox     faultKind = "sandbox killed behind our back"
+	plantOrphan     faultKind = "resource of nobody planted"
+	restartEngine   faultKind = "engine restarted"
+)
+
+// fault is one line of the plan.
+type fault struct {
+	at     time.Duration // after the start
+	lasts  time.Duration // until it is made good
+	kind   faultKind
+	target int    // which of several processes or sandboxes
+	server string // at whose end connections break
+}
+
+func (f fault) String() string {
+	s := fmt.Sprintf("%6.1fs %s", f.at.Seconds(), f.kind)
+	if f.server != "" {
+		s += " to " + f.server
+	}
+	return s + fmt.Sprintf(" (%d) for %.1fs", f.target, f.lasts.Seconds())
+}
+
+// How many of each process there are.
+const (
+	apis       = 2
+	workers    = 3
+	schedulers = 2
+	processes  = apis + workers + schedulers
+)
+
+// lease is that of the workers. Stops that outlast it are what a fence is for.
+const lease = 4 * time.Second
+
+// newPlan deals the kinds like cards, so that each has its turn before any comes again; what is dearest for the others
+// comes once a deck.
+func newPlan(seed uint64, length time.Duration, kinds []faultKind) []fault {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	var plan []fault
+	var deck []faultKind
+	for at := 2 * time.Second; ; at += time.Duration(800+rng.IntN(2400)) * time.Millisecond {
+		if at >= length {
+			return plan
+		}
+		if len(deck) == 0 {
+			deck = shuffled(rng, kinds)
+		}
+		f := fault{at: at, kind: deck[0], target: rng.IntN(1000)}
+		deck = deck[1:]
+		f.lasts = lasting(rng, f.kind)
+		if f.kind == cutWire || f.kind == holdWire {
+			f.server = wired()[rng.IntN(len(wired()))]
+		}
+		plan = append(plan, f)
+	}
+}
+
+func shuffled(rng *rand.Rand, kinds []faultKind) []faultKind {
+	deck := append([]faultKind{}, kinds...)
+	rng.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+	return deck
+}
+
+func lasting(rng *rand.Rand, kind faultKind) time.Duration {
+	between := func(least, most time.Duration) time.Duration {
+		return least + time.Duration(rng.Int64N(int64(most-least)))
+	}
+	switch kind {
+	case stopWorker:
+		return between(lease/4, 3*lease)
+	case holdWire:
+		return between(time.Second, 2*lease)
+	case stopScheduler, stopAPI:
+		return between(time.Second, 6*time.Second)
+	case restartPostgres, crashPostgres, restartRedis:
+		return between(100*time.Millisecond, 3*time.Second)
+	default:
+		return between(0, 1500*time.Millisecond)
+	}
+}
+
+// wired are the servers that processes reach by a wire of ours.
+func wired() []string { return []string{"redis", "postgres", "docker"} }
+
+// allKinds is the deck. What touches an engine is only for the provider that has one.
+func allKinds(provider string) []faultKind {
+	kinds := []faultKind{
+		killWorker, killWorker, killWorker, stopWorker, stopWorker, stopWorker, killScheduler, stopScheduler, killAPI, stopAPI,
+		flushRedis, restartRedis, restartPostgres, crashPostgres, cutWire, cutWire, holdWire, holdWire,
+	}
+	if provider == "docker" {
+		kinds = append(kinds, killSandbox, killSandbox, plantOrphan, restartEngine)
+	}
+	return kinds
+}

@@ -1,0 +1,48 @@
+//go:build chaos
+
+package chaos
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// proofLength is how long each of the crippled systems is afflicted: long enough for every kind of fault.
+const proofLength = time.Minute
+
+// TestProof runs the soak on programs that lack one safety each, which it must find out.
+func TestProof(t *testing.T) {
+	for _, safety := range []struct{ name, check string }{
+		{"fence", checkFence}, {"sweep", checkEnds}, {"reconcile", checkRows}, {"spool", checkEffect},
+	} {
+		t.Run(safety.name, func(t *testing.T) {
+			seed := *seedFlag
+			if seed == 0 {
+				seed = 1
+			}
+			r := &run{t: t, seed: seed, length: proofLength, provider: "docker", bin: build(t, safety.name), patience: 40 * time.Second, brief: true}
+			found, err := r.do(t.Context())
+			if r.sys != nil {
+				defer os.RemoveAll(r.sys.dir)
+			}
+			if err != nil && len(found) == 0 {
+				t.Fatalf("without %s the soak could not be finished: %v", safety.name, err)
+			}
+			byCheck := map[string]int{}
+			example := ""
+			for _, f := range found {
+				if byCheck[f.check]++; f.check == safety.check && example == "" {
+					example = f.text
+				}
+			}
+			t.Logf("without %s: %s", safety.name, counts(byCheck))
+			if example == "" {
+				t.Fatalf("without %s nothing broke of %q: %v", safety.name, safety.check, errors.Join(err))
+			}
+			t.Logf("such as: %s", strings.TrimSpace(example))
+		})
+	}
+}
