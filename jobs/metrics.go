@@ -55,8 +55,8 @@ func (m *Metrics) observe(o models.Outcome, j models.Job) {
 
 // loadCollector reads the load from the tables whenever it is asked.
 type loadCollector struct {
-	store                                            *models.Store
-	jobs, oldest, sandboxes, nodes, due, lag, failed *prometheus.Desc
+	store                                                  *models.Store
+	jobs, oldest, sandboxes, nodes, due, lag, late, failed *prometheus.Desc
 }
 
 // NewLoadCollector returns the metrics that only the database knows: queue depth, running jobs, sandboxes by state.
@@ -72,12 +72,13 @@ func NewLoadCollector(store *models.Store) prometheus.Collector {
 		nodes:     d("sandyard_nodes", "Workers whose lease holds."),
 		due:       d("sandyard_webhooks_due", "Webhook deliveries that should have been attempted by now."),
 		lag:       d("sandyard_timeout_lag_seconds", "How long the most overdue sandbox has waited for its timeout to be fired."),
+		late:      d("sandyard_schedule_lag_seconds", "How long the most overdue schedule has waited to be fired."),
 		failed:    d("sandyard_load_errors", "1 when the load could not be read."),
 	}
 }
 
 func (c *loadCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.jobs, c.oldest, c.sandboxes, c.nodes, c.due, c.lag, c.failed} {
+	for _, d := range []*prometheus.Desc{c.jobs, c.oldest, c.sandboxes, c.nodes, c.due, c.lag, c.late, c.failed} {
 		ch <- d
 	}
 }
@@ -104,4 +105,5 @@ func (c *loadCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.nodes, float64(st.Nodes))
 	gauge(c.due, float64(st.DueDeliveries))
 	gauge(c.lag, st.TimeoutLag)
+	gauge(c.late, st.ScheduleLag)
 }

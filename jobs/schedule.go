@@ -52,7 +52,7 @@ const (
 	scheduleActor    = "schedule:"
 	maxWaitingRuns   = 100
 	missedAfter      = time.Minute
-	largestTickBatch = 100_000
+	largestTickBatch = 10_000
 )
 
 // SetAction makes a schedule submit a, with these options.

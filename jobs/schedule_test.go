@@ -287,3 +287,42 @@ func TestALimitDelaysARun(t *testing.T) {
 		t.Errorf("a limit makes of the schedule %+v", s)
 	}
 }
+
+// fireSchedulesAtOnce makes that many schedules due before there is a scheduler, and says how long it takes until each has
+// its job.
+func (r *rig) fireSchedulesAtOnce(many int) time.Duration {
+	r.t.Helper()
+	r.quota(2 * many)
+	r.sql("UPDATE tenants SET max_schedules = $1", many)
+	for range many {
+		r.schedule(jobs.Action{Run: &jobs.OneShot{Exec: jobs.Exec{Command: "fake:exit 0"}}})
+	}
+	r.sql("UPDATE schedules SET next_due = now()")
+	if st, err := r.store.Stats(r.t.Context()); err != nil || st.ScheduleLag <= 0 {
+		r.t.Errorf("nobody fires, and the lag is %v, %v", st.ScheduleLag, err)
+	}
+	began := time.Now()
+	r.scheduler()
+	r.eventually("all are fired", func() bool {
+		n, err := r.store.CountSandboxes(r.t.Context(), tenant, models.SandboxFilter{})
+		r.must(err)
+		return n == many
+	})
+	return time.Since(began)
+}
+
+func TestSchedulesAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	t.Logf("50 schedules were fired within %v", r.fireSchedulesAtOnce(50).Round(time.Millisecond))
+	if st, err := r.store.Stats(t.Context()); err != nil || st.ScheduleLag != 0 {
+		t.Errorf("all are fired, and the lag is %v, %v", st.ScheduleLag, err)
+	}
+}
+
+// BenchmarkThousandSchedulesAtOnce measures how long a thousand schedules that are due at once wait for their jobs.
+func BenchmarkThousandSchedulesAtOnce(b *testing.B) {
+	for b.Loop() {
+		b.ReportMetric(newRig(b).fireSchedulesAtOnce(1000).Seconds(), "s-to-fire")
+	}
+}

@@ -19,6 +19,9 @@ const (
 
 // submitRuns submits the runs of schedules whose turn it is.
 func (s *Scheduler) submitRuns(ctx context.Context) error {
+	if any, err := s.store.AnyPendingRun(ctx); err != nil || !any {
+		return err
+	}
 	if err := s.replaceRuns(ctx); err != nil {
 		return err
 	}

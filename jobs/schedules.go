@@ -9,7 +9,7 @@ import (
 )
 
 // dueSchedules bounds one transaction.
-const dueSchedules = 500
+const dueSchedules = 200
 
 // fireSchedules writes down the runs of all schedules that are due.
 func (s *Scheduler) fireSchedules(ctx context.Context) error {

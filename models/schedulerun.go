@@ -1,7 +1,9 @@
 package models
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"gorm.io/gorm"
@@ -107,6 +109,12 @@ func writeTicks(tx *gorm.DB, due []DueSchedule, plan func(DueSchedule) Tick) err
 		FROM unnest($1::text[], $2::timestamptz[], $3::timestamptz[], $4::text[]) AS v (id, last, next, why)
 		WHERE schedules.id = v.id`, ids, last, next, why)
 	return err
+}
+
+// AnyPendingRun says whether a run waits: nearly always none does, and then there is nothing else to ask.
+func (s *Store) AnyPendingRun(ctx context.Context) (any bool, err error) {
+	err = s.db.WithContext(ctx).Raw("SELECT EXISTS (SELECT 1 FROM schedule_runs WHERE state = 'pending')").Scan(&any).Error
+	return any, err
 }
 
 // PendingRuns returns runs that may be submitted now: their time has come, and none that was due earlier still waits or
@@ -225,32 +233,64 @@ func (s *Store) PruneRuns(ctx context.Context, age time.Duration, keep int) erro
 
 // claimRuns gives the runs of the group their jobs. Who finds his taken, skipped or gone is not due.
 func (b *batch) claimRuns() error {
-	for _, p := range b.open() {
-		if p.Run == nil {
-			continue
-		}
-		n, err := b.claimRun(p)
-		if err != nil {
+	waiting := slices.DeleteFunc(b.open(), func(p *submission) bool { return p.Run == nil || p.Run.Manual })
+	if len(waiting) > 0 {
+		if err := b.takeRuns(waiting); err != nil {
 			return err
 		}
-		if n == 0 {
-			p.err = ErrNotDue
+	}
+	for _, p := range b.open() {
+		if p.Run != nil && p.Run.Manual {
+			if err := b.addRun(p); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-func (b *batch) claimRun(p *submission) (int64, error) {
-	if p.Run.Manual { // one that stands already is our own, from a commit whose answer was lost
-		res := b.tx.Exec(`INSERT INTO schedule_runs (id, tenant_id, schedule_id, due_at, manual, state, job_id, sandbox_id)
-			SELECT ?, tenant_id, id, now(), true, 'submitted', ?, ? FROM schedules WHERE id = ? AND tenant_id = ?
-			ON CONFLICT (id) DO UPDATE SET job_id = excluded.job_id`,
-			p.Run.ID, p.answer(), p.SandboxID, p.Run.ScheduleID, p.TenantID)
-		return res.RowsAffected, res.Error
+// takeRuns locks the runs in one order. One that has our job already has it from a commit whose answer was lost.
+func (b *batch) takeRuns(subs []*submission) error {
+	slices.SortFunc(subs, func(x, y *submission) int { return cmp.Compare(x.Run.ID, y.Run.ID) })
+	// Past GORM, which would spread the slices.
+	rows, err := b.tx.Statement.ConnPool.QueryContext(b.tx.Statement.Context, `
+		WITH locked AS (
+			SELECT r.id, v.job, v.sandbox FROM schedule_runs r JOIN unnest($1::text[], $2::text[], $3::text[]) AS v (id, job, sandbox) ON v.id = r.id
+			WHERE r.state = 'pending' OR r.job_id = v.job ORDER BY r.id FOR UPDATE OF r)
+		UPDATE schedule_runs r SET state = 'submitted', reason = NULL, job_id = locked.job, sandbox_id = locked.sandbox
+		FROM locked WHERE r.id = locked.id RETURNING r.job_id`,
+		column(subs, func(p *submission) string { return p.Run.ID }), column(subs, (*submission).answer),
+		column(subs, func(p *submission) string { return p.SandboxID }))
+	if err != nil {
+		return err
 	}
-	res := b.tx.Exec(`UPDATE schedule_runs SET state = 'submitted', reason = NULL, job_id = ?, sandbox_id = ?
-		WHERE id = ? AND (state = 'pending' OR job_id = ?)`, p.answer(), p.SandboxID, p.Run.ID, p.answer())
-	return res.RowsAffected, res.Error
+	defer rows.Close()
+	taken := map[string]bool{}
+	for rows.Next() {
+		var job string
+		if err := rows.Scan(&job); err != nil {
+			return err
+		}
+		taken[job] = true
+	}
+	for _, p := range subs {
+		if !taken[p.answer()] {
+			p.err = ErrNotDue
+		}
+	}
+	return rows.Err()
+}
+
+// addRun writes down a run that was asked for, which stands already where the answer to its commit was lost.
+func (b *batch) addRun(p *submission) error {
+	res := b.tx.Exec(`INSERT INTO schedule_runs (id, tenant_id, schedule_id, due_at, manual, state, job_id, sandbox_id)
+		SELECT ?, tenant_id, id, now(), true, 'submitted', ?, ? FROM schedules WHERE id = ? AND tenant_id = ?
+		ON CONFLICT (id) DO UPDATE SET job_id = excluded.job_id`,
+		p.Run.ID, p.answer(), p.SandboxID, p.Run.ScheduleID, p.TenantID)
+	if res.Error == nil && res.RowsAffected == 0 {
+		p.err = ErrNotDue
+	}
+	return res.Error
 }
 
 // releaseRuns takes the jobs of refused submissions from their runs again.

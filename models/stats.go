@@ -17,6 +17,7 @@ type Stats struct {
 	Nodes         int // alive
 	DueDeliveries int
 	TimeoutLag    float64 // seconds that the most overdue sandbox has waited for its timeout to be fired
+	ScheduleLag   float64 // seconds that the most overdue schedule has waited to be fired
 }
 
 // Stats reads the load.
@@ -41,6 +42,11 @@ func (s *Store) Stats(ctx context.Context) (Stats, error) {
 	}
 	err = db.Raw(`SELECT coalesce(extract(epoch FROM now() - min(expires_at)), 0) FROM sandboxes
 		WHERE ended_at IS NULL AND ` + overdue).Scan(&st.TimeoutLag).Error
+	if err != nil {
+		return st, err
+	}
+	err = db.Raw(`SELECT coalesce(extract(epoch FROM now() - min(next_due)), 0) FROM schedules
+		WHERE state = 'active' AND next_due <= now()`).Scan(&st.ScheduleLag).Error
 	if err != nil {
 		return st, err
 	}

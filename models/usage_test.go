@@ -312,3 +312,26 @@ func TestPagesOfUsage(t *testing.T) {
 		t.Errorf("the pages hold %v", users)
 	}
 }
+
+// TestUsageOfAReplacement looks that the time of a sandbox which takes a lost one's place is counted for the same user.
+func TestUsageOfAReplacement(t *testing.T) {
+	t.Parallel()
+	s, db := openBeside(t)
+	lost := newSandbox()
+	create(t, s, lost)
+	exec(t, db, "UPDATE sandboxes SET state = 'lost', ended_at = now(), usage_user = 'ann'")
+	again := newSandbox()
+	again.Replaces = &lost.ID
+	create(t, s, again)
+	exec(t, db, "UPDATE sandboxes SET state = 'running' WHERE id = $1", again.ID)
+	exec(t, db, "UPDATE sandboxes SET state = 'creating' WHERE id = $1", again.ID)
+	exec(t, db, "UPDATE usage_spans SET ended_at = NULL") // a span that nothing has ended
+	exec(t, db, "UPDATE sandboxes SET state = 'running' WHERE id = $1", again.ID)
+	if rows := usage(t, s, "user"); len(rows) != 1 || rows[0].User != "ann" {
+		t.Errorf("usage is %+v", rows)
+	}
+	var open int
+	if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM usage_spans WHERE ended_at IS NULL").Scan(&open); err != nil || open != 1 {
+		t.Errorf("%d spans last, %v", open, err)
+	}
+}

@@ -18,7 +18,7 @@ type Event struct {
 	SandboxID  string       `json:"sandbox_id,omitempty" doc:"Absent where a schedule makes a sandbox of its own each time"`
 	ScheduleID *string      `json:"schedule_id,omitempty" doc:"The schedule that it is about"`
 	JobID      *string      `json:"job_id,omitempty" doc:"The job that it is about, or that brought it about"`
-	Actor      string       `json:"actor" doc:"Who did it: the id of an API key, scheduler, platform or worker:<node>"`
+	Actor      string       `json:"actor" doc:"Who did it: the id of an API key, schedule:<id>, scheduler, platform or worker:<node>"`
 	Reason     *string      `json:"reason,omitempty" doc:"Why"`
 	Detail     *EventDetail `json:"detail,omitempty"`
 }
