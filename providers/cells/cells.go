@@ -80,7 +80,7 @@ func Run(ctx context.Context, box Box, c Cell, stop <-chan struct{}) (Outcome, e
 	if err != nil {
 		return Outcome{}, err
 	}
-	f := &follower{box: box, cell: c, context: name, fed: fed, begun: time.Now().Add(-fed.Age), report: report{id: c.ID}}
+	f := &follower{box: box, cell: c, once: l.once, context: name, fed: fed, begun: time.Now().Add(-fed.Age), report: report{id: c.ID}}
 	if err := f.follow(ctx, stop); err != nil {
 		return Outcome{}, err
 	}

@@ -20,6 +20,8 @@ const (
 	startLimit = time.Minute
 	// pausedStep is how often a paused sandbox is asked again.
 	pausedStep = 2 * time.Second
+	// maxReport is how much may be told of one cell, in bytes: many times of what is kept.
+	maxReport = 64 << 20
 	// notFound is the exit code of a driver whose interpreter is missing.
 	notFound = 127
 )
@@ -28,6 +30,7 @@ const (
 type follower struct {
 	box     Box
 	cell    Cell
+	once    bool   // it is interrupted once
 	context string // the command that it is
 	fed     providers.Fed
 	begun   time.Time // of the cell; at first of its context's start
@@ -39,6 +42,7 @@ type follower struct {
 	interrupted time.Time
 	signals     int
 	killed      bool
+	flooded     bool // more was told of it than a driver tells
 }
 
 // follow returns when the cell is done, or its context has ended.
@@ -67,7 +71,12 @@ func (f *follower) follow(ctx context.Context, stop <-chan struct{}) error {
 			f.dead = &out.Exec
 			return nil
 		}
-		if err := f.press(ctx, stop); err != nil {
+		if f.flooded = offset-f.fed.Before[providers.Report] > maxReport; f.flooded && !f.killed {
+			err = f.kill(ctx)
+		} else {
+			err = f.press(ctx, stop)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -113,6 +122,9 @@ func (f *follower) due() time.Time {
 	case !f.report.begun:
 		return f.begun.Add(startLimit)
 	case !f.interrupted.IsZero():
+		if f.once {
+			return f.interrupted.Add(grace)
+		}
 		return f.interrupted.Add(min(time.Duration(f.signals)*again, grace))
 	case f.cell.Timeout <= 0:
 		return time.Now().Add(look)
@@ -142,6 +154,8 @@ func (f *follower) press(ctx context.Context, stop <-chan struct{}) error {
 		return nil
 	case since >= grace:
 		return f.kill(ctx)
+	case f.signals > 0 && f.once:
+		return nil
 	case since >= time.Duration(f.signals)*again:
 		f.signals++
 		id := f.cell.ID + ".int" + strconv.Itoa(f.signals)
@@ -242,6 +256,8 @@ func (f *follower) death() *Error {
 	switch d := f.dead; {
 	case f.killed && !f.report.begun:
 		e.Name, e.Value = ContextKilled, fmt.Sprintf("the context did not start within %v, so it was killed; try again", startLimit)
+	case f.flooded:
+		e.Name, e.Value = ContextKilled, fmt.Sprintf("the cell wrote more than %d MiB to its driver's report, so its context was killed; %s", maxReport>>20, lost)
 	case f.killed:
 		e.Name, e.Value = ContextKilled, fmt.Sprintf("the cell did not stop within %v when it was interrupted, so its context was killed; %s", grace, lost)
 	case f.forgotten:

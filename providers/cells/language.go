@@ -37,6 +37,7 @@ type language struct {
 	argv    []string // starts the driver
 	driver  string   // what its standard input begins with
 	encode  func(Cell) ([]byte, error)
+	once    bool // an interrupt must not be repeated: a bash that is just beginning anew would end by it
 }
 
 // Each driver's first act is to take descriptors 0 and 3 away from where cells would meet them.
@@ -72,7 +73,7 @@ func languageOf(name string) (language, bool) {
 		l.program, l.driver = "node", nodeDriver
 		l.argv = []string{"sh", "-c", nodeBoot, strconv.Itoa(len(l.driver))}
 	case Bash:
-		l.program, l.driver, l.encode = "bash", bashDriver+"\x00", bashFields
+		l.program, l.driver, l.encode, l.once = "bash", bashDriver+"\x00", bashFields, true
 		l.argv = []string{"bash", "-c", bashBoot, "bash"}
 	}
 	return l, l.program != ""

@@ -240,6 +240,17 @@ print("through")`)
 	if o.StateLost && o.Error == nil || len(o.Results) > 0 {
 		t.Errorf("got %s", tell(o))
 	}
+	o = n.do(cells.Python, "flood", `
+import os
+for fd in range(3, 1024):
+    try:
+        while os.readlink("/proc/self/fd/%d" % fd).startswith("pipe:"):
+            os.write(fd, b"nothing\n" * 8192)
+    except OSError:
+        pass`)
+	if n.fails(o, cells.ContextKilled, "64 MiB"); !o.StateLost || o.TimedOut {
+		t.Errorf("got %s", tell(o))
+	}
 	o = n.do(cells.Python, "fake2", "import os\nos.closerange(3, 1024)")
 	n.fails(o, cells.ContextDied, "")
 	n.wants(n.do(cells.Python, "fake2", "3"), "", "3")
