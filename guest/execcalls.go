@@ -2,6 +2,7 @@ package guest
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,8 +15,13 @@ const (
 	maxGrace     = 5 * time.Minute
 )
 
-func (g *Guest) listExecs(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, g.execs.Infos())
+// listExecs lists named commands; with background=1 those that run in the background and were not forgotten.
+func (g *Guest) listExecs(w http.ResponseWriter, r *http.Request) {
+	list := g.execs.Infos()
+	if r.URL.Query().Get("background") == "1" {
+		list = slices.DeleteFunc(list, func(i dialect.ExecInfo) bool { return !i.Background || i.Forgotten })
+	}
+	writeJSON(w, http.StatusOK, list)
 }
 
 func (g *Guest) showExec(w http.ResponseWriter, r *http.Request) {

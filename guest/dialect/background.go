@@ -2,6 +2,7 @@ package dialect
 
 // The calls about commands that run in the background, below ExecsPath and the command's name:
 //
+//	GET ExecsPath?background=1 lists them, but for those that were forgotten
 //	POST ""         starts it: Launch → ExecInfo. A name that was started before answers with what it is now
 //	GET  ""         ExecInfo at its end, or after the parameter wait_ms
 //	GET  "/output"  bytes of the stream (0, 1 or 2) from offset on, at most max; waits wait_ms for the first of them

@@ -62,7 +62,7 @@ func (s *Sandbox) Launch(ctx context.Context, cmd providers.Command) (providers.
 
 // Execs is providers.Background.Execs.
 func (s *Sandbox) Execs(ctx context.Context) ([]providers.Exec, error) {
-	infos, err := s.ExecInfos(ctx)
+	infos, err := s.execInfos(ctx, "?background=1")
 	if err != nil {
 		return nil, err
 	}

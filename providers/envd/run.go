@@ -96,7 +96,11 @@ func (s *Sandbox) Forget(ctx context.Context, name string) error {
 
 // ExecInfos lists the named commands that the guest knows, running and finished.
 func (s *Sandbox) ExecInfos(ctx context.Context) ([]dialect.ExecInfo, error) {
-	answer, err := s.do(ctx, http.MethodGet, dialect.ExecsPath, nil, nil)
+	return s.execInfos(ctx, "")
+}
+
+func (s *Sandbox) execInfos(ctx context.Context, query string) ([]dialect.ExecInfo, error) {
+	answer, err := s.do(ctx, http.MethodGet, dialect.ExecsPath+query, nil, nil)
 	if err != nil {
 		return nil, err
 	}
