@@ -5,7 +5,7 @@
 # made from this machine's Debian packages and hold the versions of that release. The labels of the image and the last line
 # printed say which.
 #
-#   TEMPLATE=name   base, python (the default), node or data-science
+#   TEMPLATE=name   base, python (the default), node, data-science or browser
 #   PULL=0    never ask the registry          BASE=name  another base image than the official one
 #   FORCE=1   rebuild although nothing changed
 set -euo pipefail
@@ -20,6 +20,7 @@ case $template in
 python) base=${BASE:-python:3.12-slim} command=python3 ;;
 node) base=${BASE:-node:22-slim} command=node ;;
 base) base=${BASE:-debian:12-slim} command=bash ;;
+browser) base=${BASE:-} command=chromium ;;
 *) base=${BASE:-} command=python3 ;;
 esac
 

@@ -13,15 +13,16 @@ packages_of() {
 	python) echo "$common,$python,git" ;;
 	node) echo "$common,nodejs,git" ;;
 	data-science) echo "$common,$python,git,python3-numpy,python3-pandas,python3-scipy,python3-matplotlib" ;;
+	browser) echo "$common,$python,chromium,xvfb,x11vnc,novnc,websockify,openbox,xauth,x11-xkb-utils,xkb-data,fonts-dejavu-core,fonts-liberation,fontconfig" ;;
 	*) return 1 ;;
 	esac
 }
-packages=$(packages_of "${template:-python}") || die "no recipe for the template $template; there are base, python, node and data-science"
+packages=$(packages_of "${template:-python}") || die "no recipe for the template $template; there are base, python, node, data-science and browser"
 # shellcheck disable=SC2034 # for those who source this
 environment=(PATH=/usr/local/bin:/usr/bin:/bin HOME=/workspace LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1)
 
 # recipe is the same as long as nothing that decides over the content has changed.
-recipe() { cat build.sh debian.sh rootfs.sh | sha256sum | cut -c1-16; }
+recipe() { cat build.sh debian.sh rootfs.sh "${template:-python}"/* 2>/dev/null | sha256sum | cut -c1-16; }
 
 # debian_suite says which release this machine is.
 debian_suite() { (. /etc/os-release && echo "${VERSION_CODENAME:-}"); }
@@ -40,12 +41,13 @@ debian_tar() {
 
 # The extract variant only unpacks: no maintainer scripts, no dpkg database, a third of the time and the size.
 unpack() {
-	local suite=$1 to=$2
+	local suite=$1 to=$2 own=()
 	shift 2
+	[ ! -f "$template/rootfs.sh" ] || own=(--extract-hook="bash '$PWD/$template/rootfs.sh' \"\$1\"")
 	mmdebstrap --quiet --variant=extract --include="$packages" \
 		--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
 		--aptopt='Apt::Install-Recommends "false"' --aptopt='Acquire::Languages "none"' \
 		--skip=cleanup/apt --skip=check/empty \
-		--extract-hook="bash '$PWD/rootfs.sh' \"\$1\"" \
+		--extract-hook="bash '$PWD/rootfs.sh' \"\$1\"" "${own[@]}" \
 		"$suite" "$to" "$@"
 }

@@ -44,7 +44,7 @@ func browser() models.Definition {
 		StartCommand: "exec sandyard-desktop",
 		Ready:        &models.Probe{HTTP: &models.HTTPProbe{Port: 6080, Path: "/vnc.html"}, TimeoutSeconds: 120},
 		Ports:        []int{5900, 6080},
-		Env:          map[string]string{"DISPLAY": ":99"},
+		Env:          map[string]string{"DISPLAY": ":99", "PLAYWRIGHT_BROWSERS_PATH": "/opt/playwright"},
 		Resources:    models.Bounds{CPUs: 2, MemoryMB: 2048, DiskMB: 512, Pids: 512},
 		Pool:         &models.PoolSize{Min: 0, Max: 4},
 	}
