@@ -11,12 +11,6 @@ import (
 	"time"
 )
 
-// Bounds of what is read and thrown away for a caller that was answered and goes on sending.
-const (
-	lingerTime  = 5 * time.Second
-	lingerBytes = 256 << 20
-)
-
 // Serve answers at l with h, whose answers may come while their requests still arrive, and says how that ended. The
 // end of life cuts upgraded connections, which Close leaves alone.
 func Serve(life context.Context, srv *http.Server, l net.Listener, h http.Handler, log *slog.Logger) error {
@@ -25,7 +19,7 @@ func Serve(life context.Context, srv *http.Server, l net.Listener, h http.Handle
 	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, lingerKey{}, c) }
 	srv.ReadHeaderTimeout, srv.MaxHeaderBytes = headerPatience, maxHeader
 	srv.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
-	return srv.Serve(lingering{l})
+	return srv.Serve(Lingering(l))
 }
 
 // Early lets next answer a request whose body still arrives. net/http can do so, but then reads on for the rest, and
@@ -123,37 +117,3 @@ func (a *earlyAnswer) end(control *http.ResponseController) {
 }
 
 type lingerKey struct{}
-
-// lingering is a listener whose connections can close so that the last answer arrives: one that is closed with unread
-// bytes is reset, and a caller that still sends would see the reset, not the answer.
-type lingering struct{ net.Listener }
-
-// Accept implements net.Listener.
-func (l lingering) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return &lingerConn{Conn: c}, nil
-}
-
-type lingerConn struct {
-	net.Conn
-	linger atomic.Bool
-}
-
-// Close implements net.Conn.
-func (c *lingerConn) Close() error {
-	if c.linger.Swap(false) && c.CloseWrite() == nil && c.SetReadDeadline(time.Now().Add(lingerTime)) == nil {
-		_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
-	}
-	return c.Conn.Close()
-}
-
-// CloseWrite tells the other side that nothing more will come.
-func (c *lingerConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return c.Conn.Close()
-}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/gofiber/fiber/v2"
+
+	"sandyard/gateway"
 )
 
 // takeBody reads the body, within bounds, for the handlers that want it whole.
@@ -57,7 +59,7 @@ func incomplete(err error) error {
 func leaveBody(c *fiber.Ctx) {
 	if c.Context().RequestBodyStream() != nil {
 		c.Context().SetConnectionClose()
-		lingerAfter(c.Context().Conn())
+		gateway.LingerAfter(c.Context().Conn())
 	}
 }
 

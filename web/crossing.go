@@ -170,10 +170,8 @@ func (c *crossed) Write(p []byte) (int, error) {
 
 // CloseWrite ends the answer while the client may still send.
 func (c *crossed) CloseWrite() error {
-	if l, ok := c.Conn.(*lingerConn); ok {
-		if half, ok := l.Conn.(interface{ CloseWrite() error }); ok {
-			return half.CloseWrite()
-		}
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
 	}
 	return errors.ErrUnsupported
 }

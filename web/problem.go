@@ -13,6 +13,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 
+	"sandyard/gateway"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
@@ -205,7 +206,7 @@ func (s *Server) writeError(c *fiber.Ctx, err error) error {
 	p := s.report(c.UserContext(), r, err)
 	p.setHeaders(set(c))
 	if p.Status == fiber.StatusRequestEntityTooLarge {
-		lingerAfter(c.Context().Conn())
+		gateway.LingerAfter(c.Context().Conn())
 	}
 	return c.Status(p.Status).JSON(p, p.ContentType(""))
 }

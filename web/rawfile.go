@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/gofiber/fiber/v2"
 
+	"sandyard/gateway"
 	"sandyard/models"
 	"sandyard/providers"
 )
@@ -63,7 +64,7 @@ func (s *Server) crossInside(path string) fiber.Handler {
 		conn := c.Context().Conn()
 		handle := func(w http.ResponseWriter, r *http.Request) {
 			s.inside.Inside(w, r, id, func(w http.ResponseWriter, r *http.Request, err error) {
-				lingerAfter(conn) // the client may still send
+				gateway.LingerAfter(conn) // the client may still send
 				s.refuseInside(w, r, err)
 			})
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"sandyard/gateway"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/passes"
@@ -142,7 +143,7 @@ func (s *Server) Listen(l net.Listener) error {
 	if !s.admit(l) {
 		return l.Close()
 	}
-	err := s.app.Listener(lingering{l})
+	err := s.app.Listener(gateway.Lingering(l))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || errors.Is(err, http.ErrServerClosed) {
