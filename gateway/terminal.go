@@ -20,8 +20,9 @@ const TerminalProtocol = "sandyard.terminal"
 const (
 	// maxTerminalClients bounds the connections to the terminals of one sandbox.
 	maxTerminalClients = 64
-	// terminalKeep is how much of a terminal's output is kept for those who come back, in bytes.
-	terminalKeep = 256 << 10
+	// terminalKeep is how much of a terminal's output is kept for those who come back, in bytes: more than can be on its way
+	// to a client when the connection breaks.
+	terminalKeep = 512 << 10
 	// defaultShell is the shell that the image has.
 	defaultShell = `[ -n "$LANG" ] || export LANG=C.UTF-8; exec "$(command -v bash || command -v sh)"`
 )

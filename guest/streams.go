@@ -36,7 +36,7 @@ func (g *Guest) converse(conn io.ReadWriteCloser) {
 	g.outward.attach(session)
 	defer g.outward.detach(session)
 	var work sync.WaitGroup
-	worker, outside := serve(&work, g.worker, session.Addr()), serve(&work, g.outside, session.Addr())
+	worker, outside := serve(&work, g.worker, session), serve(&work, g.outside, session)
 	for {
 		stream, err := session.Accept()
 		if err != nil {
@@ -122,8 +122,10 @@ type calls struct {
 }
 
 // serve runs a server as part of work, until stop.
-func serve(work *sync.WaitGroup, handler http.Handler, addr net.Addr) *calls {
-	c := &calls{server: &http.Server{Handler: handler}, addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
+func serve(work *sync.WaitGroup, handler http.Handler, session *link.Streams) *calls {
+	c := &calls{server: &http.Server{Handler: handler}, addr: session.Addr(), conns: make(chan net.Conn), closed: make(chan struct{})}
+	life := context.WithValue(context.Background(), overKey{}, session.Done())
+	c.server.BaseContext = func(net.Listener) context.Context { return life }
 	work.Go(func() { _ = c.server.Serve(c) })
 	return c
 }

@@ -37,9 +37,32 @@ func (g *Guest) tailExec(w http.ResponseWriter, r *http.Request) {
 			return err
 		}
 		return control.Flush()
-	})
+	}, cutOff)
 	if err != nil {
 		panic(http.ErrAbortHandler) // the only way left to say that this was not all
+	}
+}
+
+// overKey is the key of the channel that is closed when the conversation with the worker has ended.
+type overKey struct{}
+
+// cutPatience is how long it may take until a stream that broke off with its conversation can be told from one that
+// was closed.
+const cutPatience = time.Second
+
+// cutOff says whether a request's stream broke off with the whole conversation.
+func cutOff(ctx context.Context) bool {
+	over, ok := ctx.Value(overKey{}).(<-chan struct{})
+	if !ok {
+		return false
+	}
+	timer := time.NewTimer(cutPatience)
+	defer timer.Stop()
+	select {
+	case <-over:
+		return true
+	case <-timer.C:
+		return false
 	}
 }
 

@@ -66,7 +66,7 @@ func newInsideRigOn(t *testing.T, within func(*fake.Provider) providers.Provider
 		check(t, <-ended)
 	})
 	r := &insideRig{open: open, rig: newRig(t, append(change, func(c *web.Config) {
-		way = edge.New(edge.Config{Store: c.Store, Signer: signer, Log: log})
+		way = edge.New(edge.Config{Store: c.Store, Signer: signer, Resume: c.Jobs.Resume, Log: log})
 		c.Inside = counted{way, open}
 	})...)}
 	go func() { ended <- way.Serve(ctx, nil) }()

@@ -256,7 +256,7 @@ func (s *Server) addTickets() {
 
 const terminalStory = "A WebSocket to a shell on a terminal. The shell lives in the sandbox: it outlives connections, this server and its workers, and " +
 	"belongs to its `name`; it is in the list of execs as `term_` and the name, and is deleted there. A connection with the name of one that runs joins it and " +
-	"begins with the last 256 KiB that it wrote; several may be connected. With `offset` the output goes on there, and nothing is started.\n\n" +
+	"begins with the last 512 KiB that it wrote; several may be connected. With `offset` the output goes on there, and nothing is started.\n\n" +
 	"Binary messages are bytes, of what is typed and of what the terminal shows. Text messages are JSON: `{\"type\":\"resize\",\"cols\":132,\"rows\":50}` from you; from the server " +
 	"first `ready` (`terminal`, `exec_id`, `pid`, `joined`, `offset` of the next byte), `exit` (`exit_code`, `signal`) at the end, `skipped` " +
 	"(`offset`) where bytes are not kept any more, and `error` (`code`, `detail`). A program waits for clients that read slowly, which answers to pings show; one that takes nothing for two " +

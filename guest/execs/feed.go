@@ -44,6 +44,9 @@ func (e *Exec) Feed(ctx context.Context, i Input) (dialect.Fed, error) {
 		if err := e.takesInput(); err != nil {
 			return dialect.Fed{}, err
 		}
+		if i.EOF && e.terminal != nil {
+			return dialect.Fed{}, dialect.Errorf(dialect.ReasonInvalid, "the input of a terminal has no end: send the byte 0x04 instead, as Ctrl-D does")
+		}
 		f = e.newFeed(i)
 	}
 	if err := in.write(ctx, f, i.Data); err != nil {

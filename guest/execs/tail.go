@@ -1,23 +1,42 @@
 package execs
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
-// maxLag is how far one who reads a tail may lag behind before the command has to wait for him, in bytes.
-const maxLag = 64 << 10
+const (
+	// maxLag is how far one who reads a tail may lag behind before the command has to wait for him, in bytes.
+	maxLag = 64 << 10
+	// returnPatience is how long the command waits for the next reader where the last one was lost with his worker.
+	returnPatience = 30 * time.Second
+)
 
 // tail is somebody who reads a command's output as it comes.
-type tail struct{ at int64 }
+type tail struct {
+	at   int64
+	lost bool // he may come back
+}
 
 // Tail emits what is kept of the command's stdout from offset on, and then what comes, until the command has ended and
 // all is emitted, emit fails or ctx ends. It says first where that begins: later than asked for where older bytes are
 // not kept, earlier where there are not so many. Where bytes are missing later it ends. The command does not write on
-// while somebody lags far behind.
-func (e *Exec) Tail(ctx context.Context, offset int64, begin func(at int64) error, emit func([]byte) error) error {
+// while somebody lags far behind; of one who was broken off lost says whether he may come back.
+func (e *Exec) Tail(ctx context.Context, offset int64, begin func(at int64) error, emit func([]byte) error, lost func(context.Context) bool) error {
 	t := e.join(offset)
-	defer e.leave(t)
-	if err := begin(t.at); err != nil {
-		return err
+	err := begin(t.at)
+	if err == nil {
+		err = e.read(ctx, t, emit)
 	}
+	if err != nil && lost(ctx) {
+		e.expect(t)
+	} else {
+		e.leave(t)
+	}
+	return err
+}
+
+func (e *Exec) read(ctx context.Context, t *tail, emit func([]byte) error) error {
 	for {
 		over := e.over() // before the look at the output: of one that has ended nothing is added any more
 		e.mu.Lock()
@@ -44,13 +63,28 @@ func (e *Exec) Tail(ctx context.Context, offset int64, begin func(at int64) erro
 	}
 }
 
+// join adds a reader, who takes the place of those that were lost.
 func (e *Exec) join(offset int64) *tail {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t := &tail{}
 	_, t.at = e.spools[Stdout].from(min(offset, e.spools[Stdout].total))
+	for old := range e.tails {
+		if old.lost {
+			delete(e.tails, old)
+		}
+	}
 	e.tails[t] = struct{}{}
+	e.move()
 	return t
+}
+
+// expect keeps the place of a reader who was lost, for a while.
+func (e *Exec) expect(t *tail) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t.lost = true
+	time.AfterFunc(returnPatience, func() { e.leave(t) })
 }
 
 func (e *Exec) leave(t *tail) {

@@ -24,6 +24,7 @@ func terminals(t *testing.T, s *suite) {
 	t.Run("without a reader it goes on", func(t *testing.T) { t.Parallel(); terminalAlone(t, in) })
 	t.Run("anew", func(t *testing.T) { t.Parallel(); terminalAnew(t, in) })
 	t.Run("another worker goes on", func(t *testing.T) { t.Parallel(); terminalTakeOver(t, s) })
+	t.Run("between two workers nothing is lost", func(t *testing.T) { t.Parallel(); terminalLosesNothing(t, s) })
 	t.Run("not too many", func(t *testing.T) { t.Parallel(); tooManyTerminals(t, s) })
 	t.Run("refused", func(t *testing.T) {
 		t.Parallel()
@@ -38,7 +39,7 @@ func terminals(t *testing.T, s *suite) {
 func onTerminal(t *testing.T, in providers.Terminals, shell string) string {
 	t.Helper()
 	e := launch(t, in, providers.Command{
-		Name: newID(t), Shell: shell, MaxOutput: 256 << 10, Terminal: &providers.TerminalSize{Cols: 80, Rows: 24},
+		Name: newID(t), Shell: shell, MaxOutput: 512 << 10, Terminal: &providers.TerminalSize{Cols: 80, Rows: 24},
 	})
 	if !e.Terminal || !e.Running {
 		t.Fatalf("launched: %+v", e)
@@ -106,6 +107,8 @@ func terminalShell(t *testing.T, in providers.Terminals) {
 	s.until("> ")
 	typeIn(t, in, name, "echo \"got $?\"\r")
 	s.until("got 130\r\n> ")
+	_, err := in.Feed(within(t), name, providers.Input{ID: newID(t), Data: []byte("x"), EOF: true})
+	wantClass(t, err, providers.Invalid)
 	typeIn(t, in, name, "\x04")
 	if rest, err := io.ReadAll(s.from); err != nil {
 		t.Errorf("behind %q: %v", rest, err)
@@ -122,7 +125,7 @@ func terminalShell(t *testing.T, in providers.Terminals) {
 
 // terminalSlowReader reads late, and gets everything: meanwhile the command has waited.
 func terminalSlowReader(t *testing.T, in providers.Terminals) {
-	const lines = 1 << 20 // of 8 bytes with the terminal's line end: 8 MiB, of which 256 KiB could be kept
+	const lines = 1 << 20 // of 8 bytes with the terminal's line end: 8 MiB, of which 512 KiB could be kept
 	name := onTerminal(t, in, fmt.Sprintf("read go; yes 012345 | head -n %d; echo THE-END", lines))
 	s := tailOf(t, in, name, 0)
 	typeIn(t, in, name, "\r")
@@ -166,7 +169,7 @@ func terminalAlone(t *testing.T, in providers.Terminals) {
 	}
 	late := tailOf(t, in, name, 16)
 	rest, err := io.ReadAll(late.from)
-	if err != nil || len(rest) != 256<<10 || late.from.Begin != e.StdoutBytes-256<<10 || !bytes.HasSuffix(rest, []byte("\nTHE-END\r\n")) {
+	if err != nil || len(rest) != 512<<10 || late.from.Begin != e.StdoutBytes-512<<10 || !bytes.HasSuffix(rest, []byte("\nTHE-END\r\n")) {
 		t.Errorf("%d bytes from %d on, ending %q, %v", len(rest), late.from.Begin, rest[max(0, len(rest)-20):], err)
 	}
 }
@@ -215,6 +218,39 @@ func terminalTakeOver(t *testing.T, s *suite) {
 	}
 	typeIn(t, second, name, "echo $kept\r")
 	after.until("this\r\n> ")
+}
+
+// terminalLosesNothing takes a sandbox over while its terminal waits for a reader. The next reader goes on where the first
+// had got, although much more is written than is kept.
+func terminalLosesNothing(t *testing.T, s *suite) {
+	const lines = 1 << 18 // 2 MiB
+	r := s.room(t)
+	first := r.Sandbox.(providers.Terminals)
+	name := onTerminal(t, first, fmt.Sprintf("stty -echo; read go; yes 012345 | head -n %d; echo THE-END", lines))
+	before := tailOf(t, first, name, 0)
+	typeIn(t, first, name, "\r")
+	got := len(before.until("012345\r\n"))
+	second := mustOpen(t, s.open(t), r.id).(providers.Terminals)
+	if _, err := second.Exec(within(t), name, time.Second); err != nil { // over the new link, with time to write on
+		t.Fatal(err)
+	}
+	after := tailOf(t, second, name, int64(got))
+	rest, err := io.ReadAll(after.from)
+	if n := bytes.Count(rest, []byte("012345\r\n")); err != nil || after.from.Begin != int64(got) || n != lines-1 {
+		t.Errorf("%d lines came from byte %d on, not %d from %d on: %v", n, after.from.Begin, lines-1, got, err)
+	}
+	name = onTerminal(t, second, "yes 012345 | head -n 100000; sleep 600")
+	left := tailOf(t, second, name, 0)
+	if err := left.from.Close(); err != nil { // one who leaves in order holds nobody up
+		t.Fatal(err)
+	}
+	eventually(t, "it goes on", func() bool {
+		e, err := second.Exec(within(t), name, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e.StdoutBytes == 800_000
+	})
 }
 
 func tooManyTerminals(t *testing.T, s *suite) {

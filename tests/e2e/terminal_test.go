@@ -81,6 +81,7 @@ func (r *rig) terminals(t *testing.T) {
 	s = r.comesBack(t, box, s)
 	idle := r.keepsAwake(t)
 	r.slowReader(t, box)
+	r.pastes(t, box)
 	idle()
 	s.typeIn("exit 7\r")
 	if m := s.message("exit"); m.ExitCode == nil || *m.ExitCode != 7 {
@@ -186,6 +187,29 @@ func (r *rig) slowReader(t *testing.T, box string) {
 	if used := max(r.api.peak(), r.worker.peak()); used > 100<<10 {
 		t.Errorf("for a client that does not read a process took %d KiB", used)
 	}
+}
+
+// pastes sends much more at once than fits anywhere on the way, while all of it comes back.
+func (r *rig) pastes(t *testing.T, box string) {
+	t.Helper()
+	const line, lines = "0123456789abcdef0123456789abcdef", 16 << 10
+	s := r.terminal(box, url.Values{"name": {"paste"}, "command": {fmt.Sprintf("stty -echo; echo rea''dy; head -n %d; echo THE-END", lines)}})
+	s.until("ready\r\n")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	sent := make(chan error, 1)
+	go func() {
+		var err error
+		for n := 0; n < lines && err == nil; n += lines / 16 { // of 32 KiB each
+			err = s.conn.Write(ctx, websocket.MessageBinary, []byte(strings.Repeat(line+"\r", lines/16)))
+		}
+		sent <- err
+	}()
+	if n := strings.Count(s.until("THE-END"), line+"\r\n"); n != lines {
+		t.Errorf("%d lines came back, not %d", n, lines)
+	}
+	check(t, <-sent)
+	s.closed(websocket.StatusNormalClosure)
 }
 
 // terminalsEnd checks how open terminals end with their sandbox, and who is let in.
