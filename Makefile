@@ -11,7 +11,7 @@ GOVULNCHECK := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)
 ENGINE      := scripts/engine.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build image tree run test chaos gvisor e2b bench lint fmt vuln generate compose-check compose-image compose-smoke clean
+.PHONY: help setup build image tree run test chaos gvisor faults e2b bench lint fmt vuln generate compose-check compose-image compose-smoke clean
 
 help: ## Print this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ chaos: setup-test ## Kill, stop and cut off everything under load, then ask what
 
 gvisor: setup-test build ## Run the provider's suite and the hostile one under gVisor (root)
 	@$(ENGINE) scripts/test.sh -tags gvisor -timeout=20m -run UnderGVisor ./providers/docker
+
+faults: setup-test ## Fail every call of a run of each kind of job, before and after its effect (SEED=n: that sample; ONLY=a failure's name; HANG=1: with silence)
+	@scripts/faults.sh '$(SEED)' '$(ONLY)' '$(HANG)'
 
 e2b: setup-test ## Run E2B's own clients, npm and PyPI e2b, against Sandyard (STRICT=1: fail where they cannot be installed)
 	@STRICT='$(or $(STRICT),0)' $(ENGINE) scripts/e2b.sh $(ARGS)

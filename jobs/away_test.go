@@ -9,6 +9,7 @@ import (
 	"sandyard/dev/wire"
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/providers"
 	"sandyard/providers/fake"
 )
 
@@ -114,4 +115,51 @@ func TestEndWrittenWithoutAnAnswerIsFollowedUp(t *testing.T) {
 		t.Fatalf("exec: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)
 	}
 	r.eventually("the command's output is dropped in the sandbox", func() bool { return r.state.Calls(fake.OpForget) == forgotten+1 })
+}
+
+// TestClaimIsNotAnswered: the worker asks again, and need not wait for the lease that it was given without knowing. Of a
+// connection that falls silent it gives the claim up with the lease it asked for.
+func TestClaimIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		f     wire.Fault
+		lease time.Duration
+	}{"cut before": {wire.CutBefore, time.Hour}, "cut after": {wire.CutAfter, time.Hour}, "silent before": {wire.Hang, 2 * time.Second}, "silent after": {wire.HangAfter, 2 * time.Second}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.scheduler()
+			proxy, wired := r.wire()
+			r.worker(1, wired, func(w *jobs.WorkerConfig) { w.Lease = c.lease })
+			var struck atomic.Bool
+			proxy.On(func(call wire.Call) wire.Fault {
+				if strings.Contains(call.Text, claiming) && !strings.HasPrefix(call.Text, "prepare") && !struck.Swap(true) {
+					return c.f
+				}
+				return wire.None
+			})
+			_, created := r.create(jobs.CreateSandbox{})
+			if j := r.wait(created); j.State != models.Succeeded || !struck.Load() {
+				t.Errorf("create: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)
+			}
+		})
+	}
+}
+
+// TestFileGoneByAnUnansweredAttempt: what the first attempt has moved or removed is no file_not_found of the second.
+func TestFileGoneByAnUnansweredAttempt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(2)
+	box, _ := r.create(jobs.CreateSandbox{})
+	r.wait(r.submit(box, &jobs.Write{Path: "a", Content: "x"}, options()))
+	for _, args := range []jobs.Args{&jobs.Move{From: "a", To: "b"}, &jobs.Remove{Path: "b"}} {
+		r.state.Inject(fake.Fault{Op: fake.OpFile, After: true, Err: providers.Errorf(providers.Unavailable, "away")})
+		if j := r.wait(r.submit(box, args, options())); j.State != models.Succeeded || j.Attempt != 2 {
+			t.Errorf("%s: %s at attempt %d, %+v", j.Kind, j.State, j.Attempt, j.Error)
+		}
+		if j := r.wait(r.submit(box, args, options())); j.State != models.Failed || j.Error.Code != "file_not_found" {
+			t.Errorf("%s of what was never there: %s, %+v", j.Kind, j.State, j.Error)
+		}
+	}
 }

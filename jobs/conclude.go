@@ -41,7 +41,9 @@ func (a *attempt) mayRetry(err error) bool {
 // requeue gives the job back. A timer sends it again when it is due; if this worker does not live that long, the
 // sweep does.
 func (a *attempt) requeue(ctx context.Context, delay time.Duration, why error) {
-	if err := a.w.store.Requeue(ctx, a.held(), delay, reasonOf(why)); err != nil {
+	giving, cancel := context.WithTimeout(ctx, a.w.lease)
+	defer cancel()
+	if err := a.w.store.Requeue(giving, a.held(), delay, reasonOf(why)); err != nil {
 		a.log.WarnContext(ctx, "job not given back, the sweep will find it", "error", err)
 		return
 	}

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"strconv"
 
 	"sandyard/providers"
@@ -172,7 +173,20 @@ func (m *Move) Validate() error {
 }
 
 func (m *Move) run(ctx context.Context, a *attempt) (result, error) {
-	return a.file(ctx, func(f providers.Files) (any, error) { return f.Move(ctx, m.From, m.To) })
+	return a.file(ctx, func(f providers.Files) (any, error) {
+		info, err := f.Move(ctx, m.From, m.To)
+		if a.mayHaveDone(err) {
+			if there, lost := f.Stat(ctx, m.To); lost == nil {
+				return there, nil
+			}
+		}
+		return info, err
+	})
+}
+
+// mayHaveDone says whether a file is only missing because an earlier attempt, which was not answered, took it away.
+func (a *attempt) mayHaveDone(err error) bool {
+	return a.job.Attempt > 1 && errors.Is(err, providers.ErrFileNotFound)
 }
 
 // Remove deletes a file or a whole directory.
@@ -187,7 +201,13 @@ func (r *Remove) Kind() string { return "remove" }
 func (r *Remove) Validate() error { return checkPath("path", r.Path) }
 
 func (r *Remove) run(ctx context.Context, a *attempt) (result, error) {
-	return a.file(ctx, func(f providers.Files) (any, error) { return nil, f.Remove(ctx, r.Path) })
+	return a.file(ctx, func(f providers.Files) (any, error) {
+		err := f.Remove(ctx, r.Path)
+		if a.mayHaveDone(err) {
+			return nil, nil
+		}
+		return nil, err
+	})
 }
 
 // decode turns a string of a request into the bytes it stands for.

@@ -19,13 +19,17 @@ func ParseRedis(url string) (*redis.Options, error) {
 }
 
 // NewRedis returns a client of its own. Maintenance notices are a feature of one vendor's cloud that others answer
-// with an error. A dial is not repeated within a call: without Redis, a submission would wait for it in vain.
-func NewRedis(o *redis.Options) *redis.Client {
+// with an error. Each hook is asked to make every call. A dial is not repeated within a call: without Redis, a submission would wait for it in vain.
+func NewRedis(o *redis.Options, hooks ...redis.Hook) *redis.Client {
 	own := *o
 	own.PushNotificationProcessor = nil
 	own.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	own.DialerRetries = 1
-	return redis.NewClient(&own)
+	rdb := redis.NewClient(&own)
+	for _, h := range hooks {
+		rdb.AddHook(h)
+	}
+	return rdb
 }
 
 // LogRedis sends what the Redis client has to say by itself to log, for the whole process. It repeats what failed calls

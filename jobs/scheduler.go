@@ -96,7 +96,7 @@ func (s *Scheduler) loop(ctx context.Context, name string, every time.Duration, 
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for s.leader.await(ctx) {
-		if err := tick(ctx); err != nil && ctx.Err() == nil {
+		if err := bounded(ctx, tick); err != nil && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "loop failed, trying again", "loop", name, "error", err)
 		}
 		select {
@@ -105,6 +105,15 @@ func (s *Scheduler) loop(ctx context.Context, name string, every time.Duration, 
 			return
 		}
 	}
+}
+
+// tickTimeout keeps a loop alive whose question is never answered: the connection it was asked on may lead nowhere.
+const tickTimeout = time.Minute
+
+func bounded(ctx context.Context, tick func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, tickTimeout)
+	defer cancel()
+	return tick(ctx)
 }
 
 func (s *Scheduler) dispatchWebhooks(ctx context.Context) error {

@@ -19,7 +19,7 @@ type server struct {
 }
 
 func (w *Worker) newServer(ctx context.Context, queues []string, slots int, h asynq.Handler) *server {
-	rdb := NewRedis(w.redis)
+	rdb := w.newRedis()
 	weights := map[string]int{}
 	for _, q := range queues {
 		weights[q] = 1

@@ -40,6 +40,8 @@ type WorkerConfig struct {
 	Lease       time.Duration // how long a job or a sandbox waits for a worker that has gone silent
 	Grace       time.Duration // how long Stop waits for running jobs before it hands them over
 	Egress      Egress        // nil = sandboxes reach nothing, whatever their policies say
+	// RedisHooks are asked to make each of the worker's calls to Redis.
+	RedisHooks []redis.Hook
 	// Reconcile is the time between comparisons of the engine with the tables; 0 = never.
 	Reconcile time.Duration
 	// ReconcileGrace is how long a difference that may pass by itself is left alone.
@@ -87,7 +89,7 @@ type Worker struct {
 	endings    endings
 	contexts   turns // of code in sandboxes
 	servers    []*server
-	redis      *redis.Options
+	newRedis   func() *redis.Client
 	rdb        *redis.Client
 	reconciler *reconciler   // nil = none
 	kick       chan struct{} // heart, beat now
@@ -101,13 +103,14 @@ type Worker struct {
 
 // NewWorker makes a worker. Start sets it to work.
 func NewWorker(c WorkerConfig) *Worker {
-	rdb := NewRedis(c.Redis)
+	rdb := NewRedis(c.Redis, c.RedisHooks...)
 	if c.Egress == nil {
 		c.Egress = noEgress{}
 	}
 	name := c.Provider.Capabilities().Provider
 	w := &Worker{
-		store: c.Store, queue: NewQueue(rdb, c.Log), provider: c.Provider, rdb: rdb, redis: c.Redis,
+		store: c.Store, queue: NewQueue(rdb, c.Log), provider: c.Provider, rdb: rdb,
+		newRedis: func() *redis.Client { return NewRedis(c.Redis, c.RedisHooks...) },
 		node: models.Node{
 			ID: models.NewID("n"), Provider: name, Engine: c.Engine, Slots: c.Slots, Gateway: c.Gateway, Host: host(),
 			MaxSandboxes: c.Room.Sandboxes, MaxCPUs: c.Room.CPUs, MaxMemoryMB: c.Room.MemoryMB,
@@ -256,8 +259,9 @@ func (w *Worker) handler(slots chan struct{}) asynq.Handler {
 			return context.Cause(ctx)
 		}
 		defer func() { <-slots }()
-		err := w.runJob(context.WithoutCancel(ctx), string(t.Payload()))
-		if retried, _ := asynq.GetRetryCount(ctx); err != nil && retried > 0 {
+		retried, _ := asynq.GetRetryCount(ctx)
+		err := w.runJob(context.WithoutCancel(ctx), string(t.Payload()), retried > 0)
+		if err != nil && retried > 0 {
 			w.log.WarnContext(ctx, "task dropped, the sweep will send another", "job_id", string(t.Payload()), "error", err)
 			return asynq.RevokeTask // Asynq's archive would keep it for nothing
 		}
@@ -265,9 +269,10 @@ func (w *Worker) handler(slots chan struct{}) asynq.Handler {
 	})
 }
 
-// runJob runs one attempt of a job. Its error is for Asynq only, and means that nothing was begun.
-func (w *Worker) runJob(ctx context.Context, id string) error {
-	job, err := w.store.Claim(ctx, id, w.node.ID, w.lease)
+// runJob runs one attempt of a job. Its error is for Asynq only, and means that nothing was begun; Asynq calls again
+// then.
+func (w *Worker) runJob(ctx context.Context, id string, again bool) error {
+	job, err := w.claim(ctx, id, again)
 	if errors.Is(err, models.ErrStale) {
 		return nil
 	}
@@ -281,6 +286,16 @@ func (w *Worker) runJob(ctx context.Context, id string) error {
 	return nil
 }
 
+// claim gives up with the lease that it asks for. What an earlier claim has taken without being told is taken again.
+func (w *Worker) claim(ctx context.Context, id string, again bool) (models.Job, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.lease)
+	defer cancel()
+	if again && !w.holds(id) {
+		return w.store.ClaimAgain(ctx, id, w.node.ID, w.lease)
+	}
+	return w.store.Claim(ctx, id, w.node.ID, w.lease)
+}
+
 // begin holds a job; the context it returns ends when the job must be let go.
 func (w *Worker) begin(ctx context.Context, j models.Job) (context.Context, *attempt) {
 	a := &attempt{
@@ -292,6 +307,12 @@ func (w *Worker) begin(ctx context.Context, j models.Job) (context.Context, *att
 	defer w.mu.Unlock()
 	w.held[a.job.ID] = a
 	return ctx, a
+}
+
+func (w *Worker) holds(id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.held[id] != nil
 }
 
 func (w *Worker) end(a *attempt) {

@@ -12,14 +12,25 @@ import (
 // Claim makes node the owner of a queued job until the lease ends, under a new attempt. ErrStale means that there is
 // nothing to do: the job ended, runs elsewhere, was cancelled, or its sandbox went to another node.
 func (s *Store) Claim(ctx context.Context, id, node string, lease time.Duration) (Job, error) {
+	return s.claim(ctx, id, node, lease, false)
+}
+
+// ClaimAgain is Claim for a node that was not answered the last time: it also takes a job that it owns already, which it
+// must not run.
+func (s *Store) ClaimAgain(ctx context.Context, id, node string, lease time.Duration) (Job, error) {
+	return s.claim(ctx, id, node, lease, true)
+}
+
+func (s *Store) claim(ctx context.Context, id, node string, lease time.Duration, again bool) (Job, error) {
 	var j Job
 	res := s.db.WithContext(ctx).Raw(`
 		UPDATE jobs SET state = 'running', attempt = attempt + 1, node_id = @node, started_at = coalesce(started_at, now()),
 			lease_until = now() + @lease * interval '1 ms'
-		WHERE id = @id AND state = 'queued' AND ready_at IS NOT NULL AND cancel_requested_at IS NULL
+		WHERE id = @id AND (state = 'queued' AND ready_at IS NOT NULL OR @again AND state = 'running' AND node_id = @node)
+		  AND cancel_requested_at IS NULL
 		  AND EXISTS (SELECT 1 FROM sandboxes s WHERE s.id = jobs.sandbox_id AND (s.node_id IS NULL OR s.node_id = @node))
 		RETURNING *`,
-		map[string]any{"id": id, "node": node, "lease": lease.Milliseconds()}).Scan(&j)
+		map[string]any{"id": id, "node": node, "lease": lease.Milliseconds(), "again": again}).Scan(&j)
 	if res.Error == nil && res.RowsAffected == 0 {
 		return j, ErrStale
 	}

@@ -42,8 +42,9 @@ type Limits struct {
 	Window int
 }
 
-// Open connects to the database at dsn (a PostgreSQL URL or key=value string) with at most conns connections.
-func Open(ctx context.Context, dsn string, conns int, limits Limits) (*Store, error) {
+// Open connects to the database at dsn (a PostgreSQL URL or key=value string) with at most conns connections. Each tap is
+// asked to make every call.
+func Open(ctx context.Context, dsn string, conns int, limits Limits, taps ...Tap) (*Store, error) {
 	db, err := gorm.Open(postgres.New(postgres.Config{
 		DSN: dsn, OptionOpenDB: []stdlib.OptionOpenDB{stdlib.OptionAfterConnect(endIdleTransactions)},
 	}), &gorm.Config{
@@ -60,6 +61,11 @@ func Open(ctx context.Context, dsn string, conns int, limits Limits) (*Store, er
 	}
 	pool.SetMaxOpenConns(conns)
 	pool.SetMaxIdleConns(conns)
+	if len(taps) > 0 {
+		if err := db.Use(tapping{chain(taps)}); err != nil {
+			return nil, fmt.Errorf("tap the database: %w", err)
+		}
+	}
 	s := &Store{db: db, pool: pool, limits: limits}
 	s.submit = newGroupCommit(s.commitSubmissions)
 	return s, s.Ready(ctx)
@@ -111,22 +117,32 @@ func (s *Store) Migrate(ctx context.Context, log *slog.Logger) error {
 }
 
 // tx runs f in a transaction, again when PostgreSQL chose it as the victim of a deadlock. ErrUncertain: the commit was
-// not answered.
+// not answered. A try that takes too long is given up: the server may have stopped answering.
 func (s *Store) tx(ctx context.Context, f func(tx *gorm.DB) error) error {
 	for try := 0; ; try++ {
-		asked := false
-		err := s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			err := f(tx)
-			asked = err == nil
-			return err
-		})
-		if asked {
-			err = uncertain(err)
-		}
+		err := s.tryTx(ctx, f)
 		if try == 3 || !isDeadlock(err) {
 			return err
 		}
 	}
+}
+
+// txTimeout bounds one transaction.
+const txTimeout = 15 * time.Second
+
+func (s *Store) tryTx(ctx context.Context, f func(tx *gorm.DB) error) error {
+	ctx, cancel := context.WithTimeout(ctx, txTimeout)
+	defer cancel()
+	asked := false
+	err := s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		err := f(tx)
+		asked = err == nil
+		return err
+	})
+	if asked {
+		err = uncertain(err)
+	}
+	return err
 }
 
 func isDeadlock(err error) bool {

@@ -139,14 +139,24 @@ func (s *sandbox) Settle(ctx context.Context, name, id string) (fed providers.Fe
 }
 
 // Signal implements providers.Background: every signal ends the command.
-func (s *sandbox) Signal(ctx context.Context, name, _, signal string) error {
+func (s *sandbox) Signal(ctx context.Context, name, id, signal string) error {
 	return s.command(ctx, name, func(e *execution) error {
-		if !e.info().Running {
+		running := e.info().Running
+		e.box.mu.Lock()
+		again := e.heard[id]
+		if running && !again {
+			if e.heard == nil {
+				e.heard = map[string]bool{}
+			}
+			e.heard[id], e.signalled = true, signal
+		}
+		e.box.mu.Unlock()
+		switch {
+		case again:
+			return nil
+		case !running:
 			return providers.Errorf(providers.ExecEnded, "the command has ended")
 		}
-		e.box.mu.Lock()
-		e.signalled = signal
-		e.box.mu.Unlock()
 		e.kill()
 		return nil
 	})

@@ -52,10 +52,23 @@ func (s *State) Inject(f Fault) {
 	s.faults = append(s.faults, &f)
 }
 
+// OnCall makes decide say of every call whether a fault strikes it, before those that Inject has set. It must not ask the
+// State.
+func (s *State) OnCall(decide func(op Op, sandbox string) (Fault, bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onCall = decide
+}
+
 func (s *State) takeFault(op Op, id string) (Fault, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls[op]++
+	if s.onCall != nil {
+		if f, ok := s.onCall(op, id); ok {
+			return f, true
+		}
+	}
 	for _, f := range s.faults {
 		if f.Op == op && f.Times > 0 && (f.Sandbox == "" || f.Sandbox == id) {
 			f.Times--

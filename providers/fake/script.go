@@ -39,6 +39,7 @@ type execution struct {
 	input     []byte // fed and not read yet
 	inputOver bool
 	fed       map[string]fedAt // by id
+	heard     map[string]bool  // signals, by id
 	report    capped
 }
 

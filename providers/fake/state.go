@@ -16,6 +16,7 @@ type State struct {
 	mu       sync.Mutex
 	boxes    map[string]*box
 	faults   []*Fault
+	onCall   func(Op, string) (Fault, bool)
 	scripted map[string]bool
 	calls    map[Op]int
 	starts   map[string]int // by command name
@@ -140,6 +141,9 @@ func (s *State) remove(id string) {
 		b.end()
 	}
 }
+
+// List is what a provider lists, past all faults.
+func (s *State) List() []providers.Instance { return s.list() }
 
 func (s *State) list() []providers.Instance {
 	s.mu.Lock()

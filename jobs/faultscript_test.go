@@ -1,0 +1,131 @@
+package jobs_test
+
+import (
+	"strings"
+
+	"sandyard/egress"
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+// script is one run: what is made ready without faults, what is asked for while one call fails, and how it must end.
+type script struct {
+	name  string
+	ready func(*run)
+	act   func(*run)
+	want  models.JobState // of the jobs that act submits; empty = succeeded
+}
+
+// scripts are the runs, at least one of each kind of job.
+func scripts() []script {
+	all := []script{
+		{name: "create", act: func(u *run) { u.create(jobs.CreateSandbox{}) }},
+		{name: "run", act: (*run).runOnce},
+		{name: "exec", ready: ready, act: args(func(*run) jobs.Args { return &jobs.Exec{Command: "fake:append log x; fake:stdout out; fake:exit 3"} })},
+		{name: "cancel", ready: readyRunning, act: (*run).cancel, want: models.Cancelled},
+		{name: "delete", ready: ready, act: func(u *run) { u.remove(false) }},
+		{name: "forced delete", ready: ready, act: func(u *run) { u.remove(true) }},
+		{name: "expiry", ready: ready, act: (*run).expire},
+		{name: "resume", ready: readyPaused, act: args(func(*run) jobs.Args { return &jobs.Resume{} })},
+		{name: "auto resume", ready: readyAsleep, act: args(func(*run) jobs.Args { return &jobs.Read{Path: "a"} })},
+	}
+	for name, make := range map[string]func(*run) jobs.Args{
+		"background":  func(*run) jobs.Args { return &jobs.Exec{Command: "fake:append log x; fake:sleep 1h", Background: true} },
+		"exec_wait":   func(u *run) jobs.Args { return &jobs.ExecWait{ExecRef: ref(u.over)} },
+		"exec_stdin":  func(u *run) jobs.Args { return &jobs.ExecStdin{ExecRef: ref(u.goes), Data: "x"} },
+		"exec_signal": func(u *run) jobs.Args { return &jobs.ExecSignal{ExecRef: ref(u.goes), Signal: "INT"} },
+		"exec_delete": func(u *run) jobs.Args { return &jobs.ExecDelete{ExecRef: ref(u.goes)} },
+		"write":       func(*run) jobs.Args { return &jobs.Write{Path: "b", Content: "c"} },
+		"write-many":  func(*run) jobs.Args { return &jobs.WriteMany{Files: []jobs.Write{{Path: "b"}, {Path: "c"}}} },
+		"read":        func(*run) jobs.Args { return &jobs.Read{Path: "a"} },
+		"read-many":   func(*run) jobs.Args { return &jobs.ReadMany{Paths: []string{"a"}} },
+		"list":        func(*run) jobs.Args { return &jobs.List{} },
+		"stat":        func(*run) jobs.Args { return &jobs.Stat{Path: "a"} },
+		"mkdir":       func(*run) jobs.Args { return &jobs.MakeDir{Path: "d"} },
+		"move":        func(*run) jobs.Args { return &jobs.Move{From: "a", To: "b"} },
+		"remove":      func(*run) jobs.Args { return &jobs.Remove{Path: "a"} },
+		"edit": func(*run) jobs.Args {
+			return &jobs.Edit{Path: "a", Edits: []jobs.Replacement{{OldString: "1", NewString: "11"}}}
+		},
+		"glob":    func(*run) jobs.Args { return &jobs.Glob{Pattern: "*"} },
+		"grep":    func(*run) jobs.Args { return &jobs.Grep{Pattern: "1"} },
+		"pause":   func(*run) jobs.Args { return &jobs.Pause{} },
+		"timeout": func(*run) jobs.Args { return &jobs.SetTimeout{TimeoutSeconds: 600} },
+		"egress":  func(*run) jobs.Args { return &jobs.SetEgress{Policy: egress.Policy{Allow: []string{"example.com"}}} },
+	} {
+		s := script{name: name, ready: readyWithFile, act: args(make)}
+		if strings.HasPrefix(name, "exec_") {
+			s.ready = readyWithExecs
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func args(make func(*run) jobs.Args) func(*run) {
+	return func(u *run) { u.submit(make(u)) }
+}
+
+func ready(u *run) { u.readyAs(jobs.CreateSandbox{}) }
+
+// readyWithExecs also starts a command that goes on and one that is over.
+func readyWithExecs(u *run) {
+	ready(u)
+	u.goes, u.over = u.r.background(u.box, "fake:input"), u.r.background(u.box, "fake:exit 4")
+}
+
+func readyWithFile(u *run) {
+	ready(u)
+	u.r.wait(u.r.submit(u.box, &jobs.Write{Path: "a", Content: "1 2 3"}, options()))
+}
+
+func readyPaused(u *run) {
+	ready(u)
+	u.r.wait(u.r.submit(u.box, &jobs.Pause{}, options()))
+}
+
+// readyAsleep is a sandbox that resumes by itself when a job finds it paused.
+func readyAsleep(u *run) {
+	u.readyAs(jobs.CreateSandbox{AutoResume: true})
+	u.r.wait(u.r.submit(u.box, &jobs.Write{Path: "a", Content: "1"}, options()))
+	u.r.wait(u.r.submit(u.box, &jobs.Pause{}, options()))
+}
+
+func readyRunning(u *run) {
+	ready(u)
+	u.goes = u.r.exec(u.box, "fake:append log x; fake:sleep 1h")
+	u.r.eventually("the command runs", func() bool { return u.r.state.Starts(u.goes) == 1 })
+}
+
+// runOnce is a submission of several jobs.
+func (u *run) runOnce() {
+	u.insist(func(o jobs.Options) (models.Submitted, error) {
+		return u.r.acts.Run(u.r.t.Context(), jobs.RunOnce{
+			Files: []jobs.Write{{Path: "in", Content: "x"}}, Exec: jobs.Exec{Command: "fake:append log x; fake:stdout out"},
+		}, o)
+	})
+}
+
+func (u *run) cancel() {
+	u.jobs = append(u.jobs, u.goes)
+	u.again(func() error {
+		_, err := u.r.acts.Cancel(u.r.t.Context(), tenant, u.goes, "test")
+		return err
+	})
+}
+
+func (u *run) remove(force bool) {
+	u.insist(func(o jobs.Options) (models.Submitted, error) {
+		return u.r.acts.Delete(u.r.t.Context(), u.box, force, o)
+	})
+}
+
+// expire waits for the scheduler to end the sandbox.
+func (u *run) expire() {
+	u.r.submit(u.box, &jobs.SetTimeout{TimeoutSeconds: 1}, options())
+	u.r.eventually("the sandbox has ended", func() bool { return u.r.sandbox(u.box).EndedAt != nil })
+}
+
+// states that rows and provider may agree on.
+func same(row models.SandboxState, found providers.State) bool { return string(row) == string(found) }

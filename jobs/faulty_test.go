@@ -1,0 +1,252 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
+
+	"sandyard/dev/wire"
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers"
+	"sandyard/providers/fake"
+)
+
+// layer is where a call fails.
+type layer string
+
+const (
+	inPostgres layer = "postgres" // as GORM sees it
+	inRedis    layer = "redis"    // as go-redis sees it
+	inProvider layer = "provider"
+	onWire     layer = "wire" // the connection to PostgreSQL
+)
+
+func layers() []layer { return []layer{inPostgres, inRedis, inProvider, onWire} }
+
+// fault is one call that goes wrong: the k-th of its layer, before or after it has had its effect.
+type fault struct {
+	layer layer
+	k     int
+	after bool
+	hang  bool // on the wire only: instead of an error there is silence
+}
+
+func (f fault) String() string {
+	when := map[bool]string{false: "before", true: "after"}[f.after]
+	if f.hang {
+		when += ",silent"
+	}
+	return fmt.Sprintf("%s/%d/%s", f.layer, f.k, when)
+}
+
+// switchboard counts the calls of a scripted run and makes one of them fail.
+type switchboard struct {
+	mu    sync.Mutex
+	armed bool
+	f     fault
+	calls map[layer]int
+	hit   string // the call that failed
+}
+
+// arm begins a run.
+func (s *switchboard) arm(f fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.armed, s.f, s.calls, s.hit = true, f, map[layer]int{}, ""
+}
+
+// disarm ends the run and returns how many calls each layer has seen and which one failed.
+func (s *switchboard) disarm() (calls map[layer]int, hit string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.armed = false
+	return s.calls, s.hit
+}
+
+// strike counts a call and says whether it is to fail.
+func (s *switchboard) strike(l layer, call string) (fault, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.armed {
+		return fault{}, false
+	}
+	s.calls[l]++
+	if l != s.f.layer || s.calls[l] != s.f.k {
+		return fault{}, false
+	}
+	s.hit = strings.Join(strings.Fields(call), " ")
+	return s.f, true
+}
+
+var errCut = fmt.Errorf("injected: %w", io.ErrUnexpectedEOF)
+
+// around makes a call with the fault that is set for it.
+func (s *switchboard) around(l layer, call string, do func() error) error {
+	f, struck := s.strike(l, call)
+	switch {
+	case !struck:
+		return do()
+	case f.after:
+		return errors.Join(do(), errCut)
+	}
+	return errCut
+}
+
+// inBackground says whether the caller is a loop that runs whether there is work or not: its calls would make k mean
+// another call in each run.
+func inBackground() bool {
+	var pcs [64]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	for {
+		f, more := frames.Next()
+		for _, loop := range []string{
+			"beatLoop", "networkLoop", "stockLoop", "(*leader)", "(*reconciler)", "(*Scheduler).loop", "(*heartbeater)", "(*janitor)", "(*forwarder)",
+			"(*recoverer)", "(*subscriber)", "(*aggregator)", "(*healthchecker)", "(*syncer)", "interruptLoop", "(*Waiters)", "(*gate)",
+		} {
+			if strings.Contains(f.Function, loop) {
+				return true
+			}
+		}
+		if !more {
+			return false
+		}
+	}
+}
+
+// tap is the models.Tap of the stores that take part.
+func (s *switchboard) tap(_ context.Context, statement string, do func() error) error {
+	if inBackground() {
+		return do()
+	}
+	return s.around(inPostgres, statement, do)
+}
+
+// DialHook implements redis.Hook.
+func (s *switchboard) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+// ProcessHook implements redis.Hook.
+func (s *switchboard) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if inBackground() || idle(cmd) {
+			return next(ctx, cmd)
+		}
+		err := s.around(inRedis, cmd.String(), func() error { return next(ctx, cmd) })
+		if errors.Is(err, errCut) {
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (s *switchboard) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if inBackground() {
+			return next(ctx, cmds)
+		}
+		return s.around(inRedis, "pipeline", func() error { return next(ctx, cmds) })
+	}
+}
+
+// idle says whether a command only looks whether there is work.
+func idle(cmd redis.Cmder) bool {
+	switch cmd.Name() {
+	case "smembers", "exists", "subscribe", "psubscribe", "hello", "client", "ping":
+		return true
+	}
+	return false
+}
+
+// onCall is the wire's decision.
+func (s *switchboard) onCall(c wire.Call) wire.Fault {
+	for _, noise := range []string{"INTO nodes", "FROM nodes", "leases", "egress_", "egress IS", "WITH held", "rollback", "deallocate", "-- ping"} {
+		if c.Text == "" || strings.Contains(c.Text, noise) {
+			return wire.None
+		}
+	}
+	f, struck := s.strike(onWire, c.Text)
+	switch {
+	case !struck:
+		return wire.None
+	case f.hang && f.after:
+		return wire.HangAfter
+	case f.hang:
+		return wire.Hang
+	case f.after:
+		return wire.CutAfter
+	}
+	return wire.CutBefore
+}
+
+// onProvider makes the k-th call of the provider fail, as its own fault layer does it.
+func (s *switchboard) onProvider(op fake.Op, _ string) (fake.Fault, bool) {
+	if op == fake.OpList {
+		return fake.Fault{}, false
+	}
+	f, struck := s.strike(inProvider, string(op))
+	return fake.Fault{After: f.after, Err: providers.Errorf(providers.Unavailable, "injected: away")}, struck
+}
+
+// faultRig is a rig whose client, worker and scheduler are driven over what the switchboard breaks. The rig's own calls,
+// which prepare and look, go past it.
+type faultRig struct {
+	*rig
+	board *switchboard
+	acts  *jobs.Client
+	queue *jobs.Queue
+	conn  *pgx.Conn
+}
+
+func newFaultRig(t testing.TB) *faultRig {
+	t.Helper()
+	r := &faultRig{rig: newRig(t), board: &switchboard{}}
+	var err error
+	r.conn, err = pgx.Connect(t.Context(), r.dsn)
+	r.must(err)
+	t.Cleanup(func() { r.must(r.conn.Close(context.Background())) })
+	r.state.OnCall(r.board.onProvider)
+	store := func(wired bool) *models.Store {
+		dsn := r.dsn
+		if wired {
+			var proxy *wire.Proxy
+			proxy, dsn = wire.Postgres(t, r.dsn)
+			proxy.On(r.board.onCall)
+			t.Cleanup(func() { proxy.On(nil) })
+		}
+		s, err := models.Open(t.Context(), dsn, 8, models.Limits{Window: 64}, r.board.tap)
+		r.must(err)
+		t.Cleanup(func() { r.must(s.Close()) })
+		return s
+	}
+	acting := store(true)
+	rdb := jobs.NewRedis(r.redis, r.board)
+	t.Cleanup(func() { r.must(rdb.Close()) })
+	r.queue = jobs.NewQueue(rdb, r.log)
+	r.acts = jobs.NewClient(acting, r.queue, r.client.Catalog(), r.log)
+	r.workerOn(r.state, 8, func(c *jobs.WorkerConfig) {
+		c.Store, c.RedisHooks, c.Lease, c.Grace = acting, []redis.Hook{r.board}, faultLease, time.Second
+		c.Reconcile, c.ReconcileGrace = 500*time.Millisecond, time.Second
+		c.Webhooks = jobs.NewWebhooks(acting, r.queue, nil, r.log)
+	})
+	due := store(false)
+	r.scheduler(func(c *jobs.SchedulerConfig) {
+		c.Store, c.Queue, c.Client = due, r.queue, jobs.NewClient(due, r.queue, r.client.Catalog(), r.log)
+	})
+	return r
+}
+
+// faultLease is long enough for a busy machine. After some faults a job waits for its end.
+const faultLease = 10 * time.Second

@@ -1,0 +1,112 @@
+package models
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+
+	"gorm.io/gorm"
+)
+
+// Tap makes one call to the database by calling do, and may do something else instead of that, before or after it. What
+// it returns is what the caller is told. Statement is the text of the call's SQL, or BEGIN or COMMIT.
+type Tap func(ctx context.Context, statement string, do func() error) error
+
+// chain makes one tap of several, the first of which is asked first.
+func chain(taps []Tap) Tap {
+	return func(ctx context.Context, statement string, do func() error) error {
+		for _, t := range slices.Backward(taps) {
+			inner := do
+			do = func() error { return t(ctx, statement, inner) }
+		}
+		return do()
+	}
+}
+
+// tapping is GORM's plugin that puts a tap around the connections.
+type tapping struct{ tap Tap }
+
+// Name implements gorm.Plugin.
+func (tapping) Name() string { return "sandyard:tap" }
+
+// Initialize implements gorm.Plugin.
+func (t tapping) Initialize(db *gorm.DB) error {
+	pool, ok := db.ConnPool.(*sql.DB)
+	if !ok {
+		return errors.New("the database is tapped already")
+	}
+	db.ConnPool = tappedPool{tapped{pool, t.tap}, pool}
+	db.Statement.ConnPool = db.ConnPool
+	return nil
+}
+
+// tapped are the calls of a pool or a transaction.
+type tapped struct {
+	gorm.ConnPool
+	tap Tap
+}
+
+// ExecContext implements gorm.ConnPool.
+func (t tapped) ExecContext(ctx context.Context, query string, args ...any) (res sql.Result, err error) {
+	err = t.tap(ctx, query, func() error {
+		res, err = t.ConnPool.ExecContext(ctx, query, args...)
+		return err
+	})
+	return res, err
+}
+
+// QueryContext implements gorm.ConnPool. An answer that the tap takes away is read first, for with the last row the
+// server has carried the statement out.
+func (t tapped) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	var rows *sql.Rows
+	err := t.tap(ctx, query, func() (err error) {
+		rows, err = t.ConnPool.QueryContext(ctx, query, args...) //nolint:sqlclosecheck,rowserrcheck // the caller's, or read to the end below
+		return err
+	})
+	if err != nil && rows != nil {
+		for rows.Next() {
+			continue
+		}
+		return nil, errors.Join(err, rows.Err(), rows.Close())
+	}
+	return rows, err
+}
+
+// tappedPool begins tapped transactions.
+type tappedPool struct {
+	tapped
+	pool *sql.DB
+}
+
+// GetDBConn implements gorm.GetDBConnector.
+func (p tappedPool) GetDBConn() (*sql.DB, error) { return p.pool, nil }
+
+// BeginTx implements gorm.ConnPoolBeginner.
+func (p tappedPool) BeginTx(ctx context.Context, opts *sql.TxOptions) (gorm.ConnPool, error) {
+	var tx *sql.Tx
+	err := p.tap(ctx, "BEGIN", func() (err error) {
+		tx, err = p.pool.BeginTx(ctx, opts)
+		return err
+	})
+	if err != nil && tx != nil {
+		return nil, errors.Join(err, tx.Rollback())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &tappedTx{tapped{tx, p.tap}, ctx, tx}, nil
+}
+
+// tappedTx ends a transaction.
+type tappedTx struct {
+	tapped
+	ctx context.Context // GORM commits without one
+	tx  *sql.Tx
+}
+
+// Commit implements gorm.TxCommitter.
+func (t *tappedTx) Commit() error { return t.tap(t.ctx, "COMMIT", t.tx.Commit) }
+
+// Rollback implements gorm.TxCommitter.
+func (t *tappedTx) Rollback() error { return t.tx.Rollback() }
