@@ -19,10 +19,9 @@ import (
 //
 //nolint:gochecknoglobals // flags of a test binary
 var (
-	seedFlag     = flag.Uint64("seed", 0, "the number that makes the plan; 0 = a new one")
-	lengthFlag   = flag.Duration("length", 2*time.Minute, "how long there are faults")
-	providerFlag = flag.String("provider", "docker", "docker or local")
-	clientsFlag  = flag.Int("clients", 6, "how many clients there are")
+	seedFlag    = flag.Uint64("seed", 0, "the number that makes the plan; 0 = a new one")
+	lengthFlag  = flag.Duration("length", 2*time.Minute, "how long there are faults")
+	clientsFlag = flag.Int("clients", 6, "how many clients there are")
 )
 
 // TestChaos is the soak.
@@ -31,8 +30,8 @@ func TestChaos(t *testing.T) {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano()) % 1_000_000
 	}
-	r := &run{t: t, seed: seed, length: *lengthFlag, provider: *providerFlag, bin: build(t, ""), patience: 3 * time.Minute}
-	r.logf("seed %d: make chaos SEED=%d LENGTH=%v PROVIDER=%s does the same again", seed, seed, r.length, r.provider)
+	r := &run{t: t, seed: seed, length: *lengthFlag, bin: build(t, ""), patience: 3 * time.Minute}
+	r.logf("seed %d: make chaos SEED=%d LENGTH=%v does the same again", seed, seed, r.length)
 	findings, err := r.do(t.Context())
 	if err != nil {
 		t.Errorf("the soak could not be finished: %v", err)
@@ -91,8 +90,8 @@ type run struct {
 	t        *testing.T
 	seed     uint64
 	length   time.Duration
-	provider string
 	bin      string
+	kinds    []faultKind   // nil = all there are
 	patience time.Duration // until every job must have ended
 	brief    bool          // nobody minds what is left
 
@@ -111,7 +110,7 @@ func (r *run) logf(format string, args ...any) {
 func (r *run) do(ctx context.Context) (found []finding, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.length+10*time.Minute)
 	defer cancel()
-	if r.sys, err = startSystem(ctx, r.bin, r.provider, r.seed%3 != 0); err != nil {
+	if r.sys, err = startSystem(ctx, r.bin, r.seed%3 != 0); err != nil {
 		return nil, err
 	}
 	defer r.sys.close()
@@ -161,7 +160,11 @@ func (r *run) storm(ctx context.Context, clients []*client) []error {
 func (r *run) afflict(ctx context.Context) error {
 	var all sync.WaitGroup
 	var errs []error
-	for _, f := range newPlan(r.seed, r.length, allKinds(r.provider)) {
+	kinds := r.kinds
+	if kinds == nil {
+		kinds = allKinds()
+	}
+	for _, f := range newPlan(r.seed, r.length, kinds) {
 		select {
 		case <-time.After(time.Until(r.began.Add(f.at))):
 		case <-ctx.Done():

@@ -22,9 +22,6 @@ const settling = time.Minute
 
 // agree waits until the engine has exactly what the rows say.
 func (r *run) agree(ctx context.Context, t *trial) {
-	if r.sys.engine == nil {
-		return
-	}
 	err := eventually(ctx, settling, "rows and containers agree", func() (bool, string) {
 		h, err := readHistory(ctx, r.sys.postgres.DSN())
 		if err != nil {
@@ -75,10 +72,8 @@ func (r *run) tidy(ctx context.Context, t *trial) {
 	if err := r.sys.stopProcesses(); err != nil {
 		t.find(checkLeft, "%v", err)
 	}
-	if r.sys.engine != nil {
-		if err := r.clearedEngine(ctx); err != nil {
-			t.find(checkLeft, "on the engine: %v", err)
-		}
+	if err := r.clearedEngine(ctx); err != nil {
+		t.find(checkLeft, "on the engine: %v", err)
 	}
 	if left := running(r.sys.bin); len(left) > 0 {
 		t.find(checkLeft, "processes: %v", left)

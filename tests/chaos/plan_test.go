@@ -107,14 +107,11 @@ func lasting(rng *rand.Rand, kind faultKind) time.Duration {
 // wired are the servers that processes reach by a wire of ours.
 func wired() []string { return []string{"redis", "postgres", "docker"} }
 
-// allKinds is the deck. What touches an engine is only for the provider that has one.
-func allKinds(provider string) []faultKind {
-	kinds := []faultKind{
+// allKinds is the deck.
+func allKinds() []faultKind {
+	return []faultKind{
 		killWorker, killWorker, killWorker, stopWorker, stopWorker, stopWorker, killScheduler, stopScheduler, killAPI, stopAPI,
 		flushRedis, restartRedis, restartPostgres, crashPostgres, cutWire, cutWire, holdWire, holdWire,
+		killSandbox, killSandbox, plantOrphan, restartEngine,
 	}
-	if provider == "docker" {
-		kinds = append(kinds, killSandbox, killSandbox, plantOrphan, restartEngine)
-	}
-	return kinds
 }

@@ -24,8 +24,7 @@ import (
 type system struct {
 	dir       string
 	bin       string // directory of the programs
-	provider  string
-	engine    *engine // nil = the provider needs none
+	engine    *engine
 	key       string
 	processes []*process // apis, then workers, then schedulers
 	wires     []map[string]*wire
@@ -37,12 +36,12 @@ type system struct {
 	engines   sync.Mutex // held while the engine is away
 }
 
-func startSystem(ctx context.Context, bin, provider string, liveRestore bool) (s *system, err error) {
+func startSystem(ctx context.Context, bin string, liveRestore bool) (s *system, err error) {
 	dir, err := os.MkdirTemp("", "sandyard-chaos-")
 	if err != nil {
 		return nil, err
 	}
-	s = &system{dir: dir, bin: bin, provider: provider}
+	s = &system{dir: dir, bin: bin}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -57,10 +56,8 @@ func startSystem(ctx context.Context, bin, provider string, liveRestore bool) (s
 	if s.redis, err = startRedis(ctx, dir); err != nil {
 		return nil, err
 	}
-	if provider == "docker" {
-		if s.engine, err = startEngine(liveRestore); err != nil { //nolint:contextcheck // it has a deadline of its own
-			return nil, err
-		}
+	if s.engine, err = startEngine(liveRestore); err != nil { //nolint:contextcheck // it has a deadline of its own
+		return nil, err
 	}
 	return s, s.startProcesses(ctx)
 }
@@ -124,9 +121,7 @@ func (s *system) addProcess(i int) error {
 	ends := map[string][2]string{
 		"postgres": {filepath.Join(at, socket), filepath.Join(postgres.Host, socket)},
 		"redis":    {filepath.Join(at, "redis.sock"), s.redis.Addr()},
-	}
-	if s.engine != nil {
-		ends["docker"] = [2]string{filepath.Join(at, "docker.sock"), s.engine.socket()}
+		"docker":   {filepath.Join(at, "docker.sock"), s.engine.socket()},
 	}
 	wires := map[string]*wire{}
 	s.wires = append(s.wires, wires)
@@ -149,8 +144,8 @@ func (s *system) env(wires string) []string {
 		"DOCKER_HOST=unix://" + filepath.Join(wires, "docker.sock"),
 		"LISTEN_ADDR=127.0.0.1:0", "HEALTH_ADDR=127.0.0.1:0", "EDGE_ADDR=127.0.0.1:0", "GATEWAY_ADDR=127.0.0.1:0",
 		"LEASE=" + lease.String(), "RECONCILE_EVERY=1s", "RECONCILE_GRACE=5s", "DRAIN_GRACE=5s", "POOL_SIZE=2", "POOL_MAX=2",
-		"WEBHOOK_ALLOW_CIDRS=127.0.0.0/8", "SANDBOX_PROVIDER=" + s.provider, "SANDBOX_TEMPLATES=python=" + image,
-		"SANDYARD_FLEET=" + fleet, "LOCAL_DIR=" + filepath.Join(s.dir, "local"), "WORKER_SLOTS=32",
+		"WEBHOOK_ALLOW_CIDRS=127.0.0.0/8", "SANDBOX_TEMPLATES=python=" + image,
+		"SANDYARD_FLEET=" + fleet, "WORKER_SLOTS=32",
 	}
 }
 
@@ -316,9 +311,6 @@ func (s *system) sever(f fault) (string, error) {
 	}
 	_, name := nameOf(i)
 	w := s.wires[i][f.server]
-	if w == nil {
-		return "nothing", nil
-	}
 	if f.kind == cutWire {
 		w.cut()
 		return name, nil
