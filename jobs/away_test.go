@@ -163,3 +163,18 @@ func TestFileGoneByAnUnansweredAttempt(t *testing.T) {
 		}
 	}
 }
+
+// TestProviderAsksToBeLeftAlone: its Retry-After is heeded, where it is longer than our own backoff.
+func TestProviderAsksToBeLeftAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(2)
+	_, created := r.create(jobs.CreateSandbox{Image: "fake:rate-limited 1500ms"})
+	j := r.wait(created)
+	if j.State != models.Succeeded || j.Attempt != 2 {
+		t.Fatalf("create: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)
+	}
+	if took := j.FinishedAt.Sub(*j.StartedAt); took < 1500*time.Millisecond {
+		t.Errorf("it was tried again after %v", took)
+	}
+}

@@ -23,7 +23,7 @@ func (a *attempt) conclude(ctx context.Context, res result, err error) {
 		a.requeue(ctx, 0, err)
 	case err != nil && !a.isCancelled() && a.mayRetry(err):
 		a.log.WarnContext(ctx, "attempt failed, trying again", "error", err)
-		a.requeue(ctx, backoff(a.job.Attempt), err)
+		a.requeue(ctx, max(backoff(a.job.Attempt), askedFor(err)), err)
 	case err != nil && !a.isCancelled() && a.awaitsResume(ctx, err):
 		a.log.InfoContext(ctx, "sandbox is paused and being resumed, trying again")
 		a.requeue(ctx, min(backoff(a.job.Attempt), resumeLook), err)
@@ -36,6 +36,18 @@ func (a *attempt) conclude(ctx context.Context, res result, err error) {
 func (a *attempt) mayRetry(err error) bool {
 	var p *providers.Error
 	return a.job.Attempt < a.job.MaxAttempts && (errors.As(err, &p) && p.Retryable() || isOurs(err))
+}
+
+// longestRest bounds what a provider may ask for.
+const longestRest = 5 * time.Minute
+
+// askedFor is how long the provider wants to be left alone.
+func askedFor(err error) time.Duration {
+	var p *providers.Error
+	if !errors.As(err, &p) {
+		return 0
+	}
+	return min(p.RetryAfter, longestRest)
 }
 
 // requeue gives the job back. A timer sends it again when it is due; if this worker does not live that long, the

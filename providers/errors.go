@@ -3,6 +3,7 @@ package providers
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Class is what kind of trouble a provider met; it decides whether the platform may try again.
@@ -35,6 +36,7 @@ const (
 	Unavailable  Class = "provider_unavailable" // no answer; the outcome is unknown
 	Busy         Class = "sandbox_busy"         // its state is changing
 	Capacity     Class = "no_capacity"
+	RateLimited  Class = "rate_limited"       // the provider wants fewer calls; see Error.RetryAfter
 	DiskFull     Class = "disk_full"          // of the machine, not of the sandbox, which is NoSpace
 	NotReady     Class = "template_not_ready" // the programs of a new sandbox did not come up
 	BuildFailed  Class = "build_failed"
@@ -47,6 +49,8 @@ type Error struct {
 	Class   Class
 	Message string // for the user: what is wrong and what to do
 	Err     error  // for the log
+	// RetryAfter is how long the provider wants to be left alone; 0 = it does not say.
+	RetryAfter time.Duration
 }
 
 // Errorf makes an Error; a %w among args becomes its cause.
@@ -68,7 +72,7 @@ func (e *Error) Is(target error) bool {
 // Retryable says whether the platform may run the operation again by itself.
 func (e *Error) Retryable() bool {
 	switch e.Class {
-	case Unavailable, Busy, Capacity, DiskFull, Internal:
+	case Unavailable, Busy, Capacity, RateLimited, DiskFull, Internal:
 		return true
 	default:
 		return false

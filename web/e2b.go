@@ -116,7 +116,7 @@ func e2bFailure(job models.Job) error {
 		why = *job.Error
 	}
 	switch providers.Class(why.Code) {
-	case providers.Capacity, providers.Unavailable:
+	case providers.Capacity, providers.RateLimited, providers.Unavailable:
 		return newProblem(http.StatusServiceUnavailable, why.Code, why.Message)
 	case providers.NotFound, providers.Lost:
 		return newProblem(http.StatusNotFound, why.Code, why.Message)

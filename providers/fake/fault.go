@@ -103,6 +103,7 @@ func (p *Provider) suffer(ctx context.Context, f Fault) error {
 //	fake:unavailable N  the first N creates answer provider_unavailable and make nothing
 //	fake:lost-answer N  the first N creates make the sandbox and answer provider_unavailable
 //	fake:capacity N     the first N creates answer no_capacity
+//	fake:rate-limited D the first create answers rate_limited and asks to be left alone for D
 //	fake:invalid        every create answers invalid_argument
 //	fake:hang N         the first N creates never answer
 //	fake:slow D         the first create takes D
@@ -144,6 +145,12 @@ func createFault(verb, arg string) (Fault, error) {
 		return Fault{Times: n, After: true, Err: providers.Errorf(providers.Unavailable, "scripted: the answer was lost")}, nil
 	case "capacity":
 		return Fault{Times: n, Err: providers.Errorf(providers.Capacity, "scripted: no capacity")}, nil
+	case "rate-limited":
+		d, err := time.ParseDuration(arg)
+		if err != nil {
+			return Fault{}, providers.Errorf(providers.Invalid, "image script: %w", err)
+		}
+		return Fault{Err: &providers.Error{Class: providers.RateLimited, Message: "scripted: too many calls", RetryAfter: d}}, nil
 	case "invalid":
 		return Fault{Times: 1 << 30, Err: providers.Errorf(providers.Invalid, "scripted: invalid")}, nil
 	case "hang":
