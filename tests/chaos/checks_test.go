@@ -271,7 +271,7 @@ func (t *trial) reruns() {
 		j, lost := t.h.jobs[id], 0
 		for _, e := range t.h.events[id] {
 			switch {
-			case e.Event != "requeued":
+			case e.Event != "requeued", strings.HasPrefix(e.Reason, "the sandbox is paused"): // that waits for its resume
 			case t.faultsBetween(e.At.Add(-recovery), e.At) == 0:
 				t.find(checkRerun, "tried again with no fault about: %s", t.h.tell(id))
 			case strings.HasPrefix(e.Reason, "its worker"):
