@@ -17,12 +17,18 @@ packages_of() {
 	*) return 1 ;;
 	esac
 }
-packages=$(packages_of "${template:-python}") || die "no recipe for the template $template; there are base, python, node, data-science and browser"
+own_dir=${template:-python} # of a template that has more than packages
+packages=$(packages_of "$own_dir") || die "no recipe for the template $own_dir; there are base, python, node, data-science and browser"
 # shellcheck disable=SC2034 # for those who source this
 environment=(PATH=/usr/local/bin:/usr/bin:/bin HOME=/workspace LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1)
 
 # recipe is the same as long as nothing that decides over the content has changed.
-recipe() { cat build.sh debian.sh rootfs.sh "${template:-python}"/* 2>/dev/null | sha256sum | cut -c1-16; }
+recipe() {
+	{
+		cat build.sh debian.sh rootfs.sh
+		[ ! -d "$own_dir" ] || cat "$own_dir"/*
+	} | sha256sum | cut -c1-16
+}
 
 # debian_suite says which release this machine is.
 debian_suite() { (. /etc/os-release && echo "${VERSION_CODENAME:-}"); }
@@ -43,7 +49,7 @@ debian_tar() {
 unpack() {
 	local suite=$1 to=$2 own=()
 	shift 2
-	[ ! -f "$template/rootfs.sh" ] || own=(--extract-hook="bash '$PWD/$template/rootfs.sh' \"\$1\"")
+	[ ! -d "$own_dir" ] || own=(--extract-hook="bash '$PWD/$own_dir/rootfs.sh' \"\$1\"")
 	mmdebstrap --quiet --variant=extract --include="$packages" \
 		--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
 		--aptopt='Apt::Install-Recommends "false"' --aptopt='Acquire::Languages "none"' \
