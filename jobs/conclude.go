@@ -35,7 +35,10 @@ func (a *attempt) conclude(ctx context.Context, res result, err error) {
 // mayRetry says whether the error may pass and attempts are left.
 func (a *attempt) mayRetry(err error) bool {
 	var p *providers.Error
-	return a.job.Attempt < a.job.MaxAttempts && (errors.As(err, &p) && p.Retryable() || isOurs(err))
+	if errors.As(err, &p) {
+		return p.Retryable() && a.job.Attempt < attemptsFor(a.job, p)
+	}
+	return isOurs(err) && a.job.Attempt < a.job.MaxAttempts
 }
 
 // longestRest bounds what a provider may ask for.

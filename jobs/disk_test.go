@@ -47,6 +47,7 @@ func TestFullDiskIsItsOwnError(t *testing.T) {
 		return nodes[0].Disk.Low
 	})
 	_, made := r.create(jobs.CreateSandbox{})
+	r.sql(`UPDATE jobs SET max_attempts = 1`) // it would be tried for most of a minute
 	if j := r.wait(made); j.State != models.Failed || j.Error.Code != "disk_full" {
 		t.Errorf("the create ended %s: %+v", j.State, j.Error)
 	}

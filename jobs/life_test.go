@@ -343,3 +343,19 @@ func (r *rig) noResources() {
 		return len(left) == 0
 	})
 }
+
+// TestAnAbsentProviderIsWaitedFor: an engine that is away for longer than six attempts take costs no job.
+func TestAnAbsentProviderIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(2)
+	r.state.Inject(fake.Fault{Op: fake.OpCreate, Times: 7, Err: providers.Errorf(providers.Unavailable, "the engine restarts")})
+	r.state.Inject(fake.Fault{Op: fake.OpFile, Times: 100, Err: providers.Errorf(providers.Internal, "broken")})
+	box, created := r.create(jobs.CreateSandbox{})
+	if j := r.wait(created); j.State != models.Succeeded || j.Attempt != 8 {
+		t.Errorf("create: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)
+	}
+	if j := r.wait(r.submit(box, &jobs.Stat{Path: "x"}, options())); j.State != models.Failed || j.Attempt != 6 {
+		t.Errorf("what is broken: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"sandyard/models"
+	"sandyard/providers"
 )
 
 // timeoutOf is how long a kind may run, apart from its wait in the queue.
@@ -36,7 +37,19 @@ func maxAttempts(args Args) int {
 	if args.Kind() == models.KindDelete {
 		return 20 // about eight minutes; then the scheduler begins again
 	}
-	return 6
+	return 10 // most of a minute: an engine that restarts is back by then
+}
+
+// maxFaults is how often one is tried that fails although its provider is there and has room: about three seconds.
+const maxFaults = 6
+
+// attemptsFor is how many attempts a job may have on such an error.
+func attemptsFor(j models.Job, err *providers.Error) int {
+	switch {
+	case j.Kind == models.KindDelete, err.Class == providers.Unavailable, err.Class == providers.Capacity, err.Class == providers.DiskFull:
+		return j.MaxAttempts
+	}
+	return min(j.MaxAttempts, maxFaults)
 }
 
 // backoff is how long to wait before attempt n+1: 100 ms doubling to 30 s, spread by a quarter.
