@@ -178,3 +178,29 @@ func TestProviderAsksToBeLeftAlone(t *testing.T) {
 		t.Errorf("it was tried again after %v", took)
 	}
 }
+
+// TestDatabaseAwayWhenAJobFindsItsSandboxPaused: whether it resumes by itself is not known then, so the job asks again.
+func TestDatabaseAwayWhenAJobFindsItsSandboxPaused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	box, _ := r.create(jobs.CreateSandbox{AutoResume: true})
+	r.submit(box, &jobs.Write{Path: "a", Content: "x"}, options())
+	r.submit(box, &jobs.Pause{}, options())
+	read := r.submit(box, &jobs.Read{Path: "a"}, options()) // when it was submitted nothing was paused that could be resumed
+	proxy, wired := r.wire()
+	var struck atomic.Bool
+	proxy.On(func(c wire.Call) wire.Fault {
+		asks := strings.HasPrefix(c.Text, `SELECT * FROM "sandboxes" WHERE tenant_id`)
+		if asks && !struck.Swap(true) {
+			return wire.CutBefore
+		}
+		return wire.None
+	})
+	r.worker(2, wired)
+	if j := r.wait(read); j.State != models.Succeeded || string(j.Content) != "x" {
+		t.Errorf("read: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)
+	}
+	if !struck.Load() {
+		t.Error("the outage did not meet it")
+	}
+}

@@ -61,6 +61,9 @@ func (a *attempt) awaitsResume(ctx context.Context, cause error) bool {
 		return false
 	}
 	box, err := a.w.store.Sandbox(ctx, a.job.TenantID, a.job.SandboxID)
+	if isOurs(err) {
+		return true // nobody knows whether it resumes by itself: the next attempt asks again
+	}
 	if err != nil || !box.AutoResume || box.Ended() {
 		return false
 	}
