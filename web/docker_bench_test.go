@@ -87,7 +87,7 @@ type dockerYard struct {
 }
 
 func newDockerYard(b *testing.B, pool docker.Pool) *dockerYard {
-	y := &dockerYard{b: b, http: &fasthttp.Client{MaxConnsPerHost: 64}}
+	y := &dockerYard{b: b, http: &fasthttp.Client{MaxConnsPerHost: 256}}
 	y.rig = newRig(b, func(c *web.Config) {
 		catalog := jobs.Catalog{
 			Providers: []string{"docker"}, Template: "python",
