@@ -46,7 +46,7 @@ func (w *Worker) lookAtDisk(ctx context.Context, disk providers.DiskReporter) {
 	if now.Low {
 		w.log.ErrorContext(ctx, "disk is nearly full: no new sandboxes here until there is more space", "free_mb", now.FreeMB, "reserve_mb", w.diskReserve>>20)
 		if builder, ok := w.provider.(providers.Builder); ok {
-			w.prune(ctx, builder)
+			w.prune(context.WithoutCancel(ctx), builder)
 		}
 	} else if was != nil {
 		w.log.InfoContext(ctx, "disk has space again", "free_mb", now.FreeMB)

@@ -16,11 +16,13 @@ func (s *Scheduler) recreate(ctx context.Context) error {
 	var errs []error
 	for _, box := range lost {
 		made, err := s.client.replace(ctx, box)
-		if errors.Is(err, models.ErrNotDue) {
-			continue
+		var limit *models.LimitError
+		switch {
+		case err == nil:
+			s.log.WarnContext(ctx, "lost sandbox is made again", "sandbox_id", box.ID, "by", made.Sandbox.ID)
+		case !errors.Is(err, models.ErrNotDue) && !errors.As(err, &limit): // one beyond its tenant's limit is tried in silence
+			errs = append(errs, err)
 		}
-		s.log.WarnContext(ctx, "lost sandbox is made again", "sandbox_id", box.ID, "by", made.Sandbox.ID, "error", err)
-		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
