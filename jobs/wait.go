@@ -14,6 +14,9 @@ import (
 // reread is how often a waiting client looks for itself, in case a notice was lost.
 const reread = time.Second
 
+// newborn is how long a new job is only listened for; one that ended before that could be heard is found after it.
+const newborn = 25 * time.Millisecond
+
 // Waiters tells the clients of one process when the jobs they wait for have ended, over a single subscription.
 type Waiters struct {
 	store *models.Store
@@ -44,22 +47,40 @@ func (w *Waiters) Close() error {
 
 // Wait returns the job once it has ended, or as it stands when limit or ctx is over. Giving up never touches the job.
 func (w *Waiters) Wait(ctx context.Context, tenant, id string, limit time.Duration) (models.Job, error) {
+	return w.wait(ctx, tenant, id, limit, 0)
+}
+
+// WaitNew is Wait for a job that was submitted this instant. It is not looked at at once: its end is likely still to be
+// told.
+func (w *Waiters) WaitNew(ctx context.Context, tenant, id string, limit time.Duration) (models.Job, error) {
+	return w.wait(ctx, tenant, id, limit, newborn)
+}
+
+func (w *Waiters) wait(ctx context.Context, tenant, id string, limit, first time.Duration) (models.Job, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	told := w.join(id)
 	defer w.leave(id, told)
-	tick := time.NewTicker(reread)
-	defer tick.Stop()
+	if first > 0 {
+		listen(ctx, told, first)
+	}
 	for {
 		j, err := w.store.Job(context.WithoutCancel(ctx), tenant, id)
 		if err != nil || j.State.Terminal() || ctx.Err() != nil {
 			return j, err
 		}
-		select {
-		case <-told:
-		case <-tick.C:
-		case <-ctx.Done():
-		}
+		listen(ctx, told, reread)
+	}
+}
+
+// listen returns when it is told, after most, or when ctx is over.
+func listen(ctx context.Context, told <-chan struct{}, most time.Duration) {
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case <-told:
+	case <-t.C:
+	case <-ctx.Done():
 	}
 }
 

@@ -16,7 +16,7 @@ func (s *Store) Cancel(ctx context.Context, tenant, id, actor string) (Job, Fini
 		if err := tx.Where("tenant_id = ? AND id = ?", tenant, id).Take(&j).Error; err != nil {
 			return notFound(err)
 		}
-		box, err := lockSandbox(tx, j.SandboxID)
+		box, err := lockActive(tx, j.SandboxID)
 		if err != nil {
 			return err
 		}

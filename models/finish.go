@@ -46,7 +46,7 @@ type Finished struct {
 func (s *Store) Finish(ctx context.Context, o Outcome) (Finished, error) {
 	var f Finished
 	err := s.tx(ctx, func(tx *gorm.DB) error {
-		box, err := lockSandbox(tx, o.SandboxID)
+		box, err := lockActive(tx, o.SandboxID)
 		if err != nil {
 			return err
 		}
@@ -147,7 +147,7 @@ func applyChange(tx *gorm.DB, box *Sandbox, job string, c Change) ([]string, err
 		c = Change{} // only its delete ends it: until then something of it may be left
 	}
 	now := gorm.Expr("now()")
-	set := map[string]any{"last_active_at": now}
+	set := map[string]any{}
 	if c.To != "" && box.EndedAt == nil {
 		set["state"], set["observed"], set["observed_at"] = c.To, c.To, now
 		set["changed_job"], set["changed_by"] = job, gorm.Expr("coalesce((SELECT actor FROM jobs WHERE id = ?), 'platform')", job)
@@ -162,6 +162,8 @@ func applyChange(tx *gorm.DB, box *Sandbox, job string, c Change) ([]string, err
 		return nil, resumed(tx, box, c, set)
 	case c.To == SandboxDeleted, c.To == SandboxFailed, c.To == SandboxLost:
 		return finalise(tx, box, c, set)
+	case len(set) == 0:
+		return nil, nil
 	}
 	return nil, tx.Model(box).Updates(set).Error
 }

@@ -156,3 +156,13 @@ func lockSandbox(tx *gorm.DB, id string) (Sandbox, error) {
 	err := tx.Clauses(clause.Locking{Strength: "UPDATE"}).Where("id = ?", id).Take(&b).Error
 	return b, notFound(err)
 }
+
+// lockActive is lockSandbox for who ends a job, which counts as activity.
+func lockActive(tx *gorm.DB, id string) (Sandbox, error) {
+	var b Sandbox
+	res := tx.Model(&b).Clauses(clause.Returning{}).Where("id = ?", id).Update("last_active_at", gorm.Expr("now()"))
+	if res.Error == nil && res.RowsAffected == 0 {
+		return b, ErrNotFound
+	}
+	return b, res.Error
+}

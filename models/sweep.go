@@ -33,7 +33,7 @@ func (s *Store) jobsWhere(ctx context.Context, limit int, cond, order string) ([
 func (s *Store) Recover(ctx context.Context, j Job) (Finished, error) {
 	var f Finished
 	err := s.tx(ctx, func(tx *gorm.DB) error {
-		box, err := lockSandbox(tx, j.SandboxID)
+		box, err := lockActive(tx, j.SandboxID)
 		if err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (s *Store) recovered(tx *gorm.DB, box *Sandbox, j Job, to JobState) (Finish
 func (s *Store) Expire(ctx context.Context, j Job) (Finished, error) {
 	var f Finished
 	err := s.tx(ctx, func(tx *gorm.DB) error {
-		box, err := lockSandbox(tx, j.SandboxID)
+		box, err := lockActive(tx, j.SandboxID)
 		if err != nil {
 			return err
 		}

@@ -96,7 +96,7 @@ func (e *e2b) carryOut(ctx context.Context, done models.Submitted, err error) (m
 	if err != nil {
 		return models.Sandbox{}, err
 	}
-	job, err := e.poll(ctx, answer(done).ID, e2bPatience)
+	job, err := e.poll(ctx, e.waiters.WaitNew, answer(done).ID, e2bPatience)
 	switch {
 	case err != nil:
 		return models.Sandbox{}, err

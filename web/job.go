@@ -128,7 +128,7 @@ func (s *Server) getJob(ctx context.Context, in *getJobInput) (*output[any], err
 	}
 	var j models.Job
 	if wait > 0 {
-		j, err = s.poll(ctx, in.ID, wait)
+		j, err = s.poll(ctx, s.waiters.Wait, in.ID, wait)
 	} else {
 		j, err = s.store.Job(ctx, requestOf(ctx).tenant, in.ID)
 	}

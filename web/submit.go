@@ -118,7 +118,7 @@ func answer(done models.Submitted) models.Job {
 
 // waitFor returns job and sandbox as they stand at the job's end or after the wait.
 func (s *Server) waitFor(ctx context.Context, job models.Job, box models.Sandbox, wait time.Duration) (models.Job, models.Sandbox) {
-	now, err := s.poll(ctx, job.ID, wait)
+	now, err := s.poll(ctx, s.waiters.WaitNew, job.ID, wait)
 	if err != nil {
 		s.log.WarnContext(ctx, "wait broken off", "job_id", job.ID, "error", err)
 		return job, box
@@ -129,12 +129,15 @@ func (s *Server) waitFor(ctx context.Context, job models.Job, box models.Sandbox
 	return now, box
 }
 
+// waiting is one of the ways to wait that jobs.Waiters has.
+type waiting func(ctx context.Context, tenant, job string, limit time.Duration) (models.Job, error)
+
 // poll waits for a job of the request's tenant, but not longer than the server lives.
-func (s *Server) poll(ctx context.Context, job string, wait time.Duration) (models.Job, error) {
+func (s *Server) poll(ctx context.Context, waitFor waiting, job string, wait time.Duration) (models.Job, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer s.onQuit(cancel)()
-	return s.waiters.Wait(ctx, requestOf(ctx).tenant, job, wait)
+	return waitFor(ctx, requestOf(ctx).tenant, job, wait)
 }
 
 // duration reads the wait, whose default is def.
