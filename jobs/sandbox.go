@@ -157,6 +157,9 @@ func (d *Delete) run(ctx context.Context, a *attempt) (result, error) {
 	}
 	a.w.queue.announce(ctx, ended...)
 	a.w.queue.interrupt(ctx, a.job.SandboxID)
+	if err := a.measureLast(ctx); err != nil {
+		return result{}, err
+	}
 	err = a.w.provider.Delete(ctx, a.job.SandboxID)
 	return result{change: models.Change{To: models.SandboxDeleted, Reason: orDeleted(d.Reason)}}, err
 }

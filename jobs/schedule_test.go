@@ -326,3 +326,31 @@ func BenchmarkThousandSchedulesAtOnce(b *testing.B) {
 		b.ReportMetric(newRig(b).fireSchedulesAtOnce(1000).Seconds(), "s-to-fire")
 	}
 }
+
+// TestSchedulesOutliveTheirKeys: a schedule is the tenant's, so revoking the key that made it does not end it.
+func TestSchedulesOutliveTheirKeys(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(4)
+	box := r.readied()
+	plain, err := r.store.CreateKey(t.Context(), tenant, "old", []string{models.ScopeSandboxes})
+	r.must(err)
+	key, err := r.store.Authenticate(t.Context(), plain)
+	r.must(err)
+	id := r.schedule(execIn(box, "fake:exit 0"), func(s *models.Schedule) { s.CreatedBy = key.ID })
+	r.sql("UPDATE api_keys SET revoked_at = now() WHERE id = $1", key.ID)
+	if _, err := r.store.Authenticate(t.Context(), plain); !errors.Is(err, models.ErrRevoked) {
+		t.Fatalf("the key is not revoked: %v", err)
+	}
+	r.due(time.Second, id)
+	r.scheduler()
+	r.wantRuns(id, "succeeded")
+	list, err := r.store.Schedules(t.Context(), tenant, models.ScheduleFilter{CreatedBy: key.ID, Limit: 2})
+	r.must(err)
+	if others, err := r.store.Schedules(t.Context(), tenant, models.ScheduleFilter{CreatedBy: "key_other", Limit: 2}); len(list) != 1 || len(others) != 0 {
+		t.Errorf("%d schedules of the key and %d of another, %v", len(list), len(others), err)
+	}
+	if s := r.readSchedule(id); s.State != models.ScheduleActive || s.CreatedBy != key.ID {
+		t.Errorf("the schedule is %+v", s)
+	}
+}

@@ -36,6 +36,7 @@ type WorkerConfig struct {
 	// how often it does.
 	DiskReserve int64
 	DiskEvery   time.Duration
+	MeterEvery  time.Duration // between readings of what sandboxes have used; 0 = half a minute
 	Pool        PoolSizes
 	Lease       time.Duration // how long a job or a sandbox waits for a worker that has gone silent
 	Grace       time.Duration // how long Stop waits for running jobs before it hands them over
@@ -73,6 +74,7 @@ type Worker struct {
 
 	diskReserve int64 // bytes
 	diskEvery   time.Duration
+	meterEvery  time.Duration
 	lease       time.Duration
 	grace       time.Duration
 	egress      Egress
@@ -115,7 +117,7 @@ func NewWorker(c WorkerConfig) *Worker {
 			ID: models.NewID("n"), Provider: name, Engine: c.Engine, Slots: c.Slots, Gateway: c.Gateway, Host: host(),
 			MaxSandboxes: c.Room.Sandboxes, MaxCPUs: c.Room.CPUs, MaxMemoryMB: c.Room.MemoryMB,
 		},
-		diskReserve: c.DiskReserve, diskEvery: c.DiskEvery,
+		diskReserve: c.DiskReserve, diskEvery: c.DiskEvery, meterEvery: cmp.Or(c.MeterEvery, meterEvery),
 		pool: c.Pool, leaving: make(chan struct{}),
 		lease: c.Lease, grace: c.Grace, egress: c.Egress, networks: make(chan struct{}, 1), webhooks: c.Webhooks, metrics: c.Metrics, signer: c.Signer,
 		log:   c.Log.With("provider", name),
@@ -166,6 +168,9 @@ func (w *Worker) Start(ctx context.Context) error {
 	}
 	if disk, ok := w.provider.(providers.DiskReporter); ok && w.diskReserve > 0 {
 		w.loops.Go(func() { w.diskLoop(ctx, disk, cmp.Or(w.diskEvery, diskEvery)) })
+	}
+	if meter, ok := w.provider.(providers.Meter); ok {
+		w.loops.Go(func() { w.meterLoop(ctx, meter, w.meterEvery) })
 	}
 	if builder, ok := w.provider.(providers.Builder); ok {
 		w.loops.Go(func() { w.pruneLoop(ctx, builder) })

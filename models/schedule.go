@@ -187,11 +187,12 @@ func (s *Store) Schedule(ctx context.Context, tenant, id string) (Schedule, erro
 
 // ScheduleFilter selects schedules; empty fields match everything.
 type ScheduleFilter struct {
-	State   string
-	Sandbox string
-	Name    string
-	Before  string // the last id of the page before
-	Limit   int
+	State     string
+	Sandbox   string
+	Name      string
+	CreatedBy string
+	Before    string // the last id of the page before
+	Limit     int
 }
 
 // Schedules lists a tenant's schedules, newest first, without their actions.
@@ -200,6 +201,7 @@ func (s *Store) Schedules(ctx context.Context, tenant string, f ScheduleFilter) 
 	q = whereSet(q, "state = ?", f.State)
 	q = whereSet(q, "sandbox_id = ?", f.Sandbox)
 	q = whereSet(q, "name = ?", f.Name)
+	q = whereSet(q, "created_by = ?", f.CreatedBy)
 	q = whereSet(q, "id < ?", f.Before)
 	var list []Schedule
 	err := q.Order("id DESC").Limit(f.Limit).Find(&list).Error

@@ -38,6 +38,9 @@ type Usage struct {
 	PausedSeconds    float64
 	CPUSeconds       float64 // allocated while they ran
 	MemoryGiBSeconds float64 `gorm:"column:memory_gib_seconds"` // allocated while they ran or were paused
+	CPUUsedSeconds   float64 `gorm:"column:cpu_used_seconds"`   // measured, like what follows
+	MemoryUsed       float64 `gorm:"column:memory_used"`        // gibibytes times seconds
+	MemoryPeakMB     float64 `gorm:"column:memory_peak_mb"`     // of any one sandbox
 	Sent             int64   // bytes to the outside
 	Received         int64
 	Jobs             json.RawMessage // []JobUsage
@@ -52,7 +55,7 @@ type JobUsage struct {
 	Outcome     string  `json:"outcome" doc:"The state in which they ended"`
 	Count       int64   `json:"count"`
 	RunSeconds  float64 `json:"run_seconds" doc:"From their starts to their ends"`
-	ExecSeconds float64 `json:"exec_seconds" doc:"Of commands, measured inside their sandboxes"`
+	ExecSeconds float64 `json:"exec_seconds" doc:"Of commands and cells, measured inside their sandboxes"`
 }
 
 // Usage tells what was used, up to this moment: it adds what the fold has not added yet, in one statement, so that
@@ -77,11 +80,13 @@ func (s *Store) Usage(ctx context.Context, q UsageQuery) ([]Usage, error) {
 	err := s.db.WithContext(ctx).Raw(`
 		SELECT start, tenant, usr AS "user", template, provider,
 			sum(running_ms) / 1000 AS running_seconds, sum(paused_ms) / 1000 AS paused_seconds, sum(cpu_ms) / 1000 AS cpu_seconds,
-			sum(memory_mbms) / 1024000 AS memory_gib_seconds, sum(sent) AS sent, sum(received) AS received,
+			sum(memory_mbms) / 1024000 AS memory_gib_seconds, sum(cpu_used_ms) / 1000 AS cpu_used_seconds,
+			sum(memory_used_mbms) / 1024000 AS memory_used, max(memory_peak_mb) AS memory_peak_mb, sum(sent) AS sent, sum(received) AS received,
 			coalesce(jsonb_agg(jsonb_build_object('kind', kind, 'outcome', outcome, 'count', jobs, 'run_seconds', run_ms / 1000,
 				'exec_seconds', exec_ms / 1000) ORDER BY kind, outcome) FILTER (WHERE kind <> ''), '[]') AS jobs
 		FROM (SELECT `+dimensions(q.By)+`, kind, outcome, sum(running_ms) AS running_ms, sum(paused_ms) AS paused_ms, sum(cpu_ms) AS cpu_ms,
-				sum(memory_mbms) AS memory_mbms, sum(sent)::bigint AS sent, sum(received)::bigint AS received, sum(jobs)::bigint AS jobs,
+				sum(memory_mbms) AS memory_mbms, sum(cpu_used_ms) AS cpu_used_ms, sum(memory_used_mbms) AS memory_used_mbms,
+				max(memory_peak_mb) AS memory_peak_mb, sum(sent)::bigint AS sent, sum(received)::bigint AS received, sum(jobs)::bigint AS jobs,
 				sum(run_ms) AS run_ms, sum(exec_ms) AS exec_ms
 			FROM usage_parts WHERE `+where+` GROUP BY 1, 2, 3, 4, 5, 6, 7) parts
 		`+page+` GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5 LIMIT @limit`, args).Scan(&rows).Error
@@ -111,12 +116,14 @@ func dimensions(by []string) string {
 // cannot wait for each other.
 const addUsage = `
 	INSERT INTO usage_hours AS u SELECT tenant_id, hour, user_id, template, provider, kind, outcome, sum(running_ms), sum(paused_ms), sum(cpu_ms),
-		sum(memory_mbms), sum(sent), sum(received), sum(jobs), sum(run_ms), sum(exec_ms)
+		sum(memory_mbms), sum(sent), sum(received), sum(jobs), sum(run_ms), sum(exec_ms), sum(cpu_used_ms), sum(memory_used_mbms), max(memory_peak_mb)
 	FROM parts GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1, 2, 3, 4, 5, 6, 7
 	ON CONFLICT (tenant_id, hour, user_id, template, provider, kind, outcome) DO UPDATE SET
 		running_ms = u.running_ms + excluded.running_ms, paused_ms = u.paused_ms + excluded.paused_ms, cpu_ms = u.cpu_ms + excluded.cpu_ms,
 		memory_mbms = u.memory_mbms + excluded.memory_mbms, sent = u.sent + excluded.sent, received = u.received + excluded.received,
-		jobs = u.jobs + excluded.jobs, run_ms = u.run_ms + excluded.run_ms, exec_ms = u.exec_ms + excluded.exec_ms`
+		jobs = u.jobs + excluded.jobs, run_ms = u.run_ms + excluded.run_ms, exec_ms = u.exec_ms + excluded.exec_ms,
+		cpu_used_ms = u.cpu_used_ms + excluded.cpu_used_ms, memory_used_mbms = u.memory_used_mbms + excluded.memory_used_mbms,
+		memory_peak_mb = greatest(u.memory_peak_mb, excluded.memory_peak_mb)`
 
 // FoldFacts adds what jobs and connections have used to the hours, and forgets it where it was. It says whether there
 // may be more.

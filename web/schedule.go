@@ -38,7 +38,7 @@ type Schedule struct {
 	NextDue             *time.Time `json:"next_due,omitempty" doc:"Absent unless it is active"`
 	LastDue             *time.Time `json:"last_due,omitempty"`
 	ConsecutiveFailures int        `json:"consecutive_failures" doc:"Runs since the last good one that were not submitted, whose job did not succeed, or whose command exited other than 0"`
-	CreatedBy           string     `json:"created_by" doc:"The id of an API key"`
+	CreatedBy           string     `json:"created_by" doc:"The id of an API key. The schedule is the tenant's and goes on when that is revoked"`
 	CreatedAt           time.Time  `json:"created_at"`
 	UpdatedAt           time.Time  `json:"updated_at"`
 }
@@ -110,6 +110,7 @@ type listSchedulesInput struct {
 	State     string `query:"state" enum:"active,paused,disabled"`
 	SandboxID string `query:"sandbox_id"`
 	Name      string `query:"name"`
+	CreatedBy string `query:"created_by" doc:"The id of an API key; revoking it does not end them"`
 	PageParams
 }
 
@@ -245,7 +246,7 @@ func (s *Server) getSchedule(ctx context.Context, in *scheduleInput) (*output[Sc
 
 func (s *Server) listSchedules(ctx context.Context, in *listSchedulesInput) (*output[SchedulePage], error) {
 	list, err := s.store.Schedules(ctx, requestOf(ctx).tenant, models.ScheduleFilter{
-		State: in.State, Sandbox: in.SandboxID, Name: in.Name, Before: in.Cursor, Limit: in.Limit + 1,
+		State: in.State, Sandbox: in.SandboxID, Name: in.Name, CreatedBy: in.CreatedBy, Before: in.Cursor, Limit: in.Limit + 1,
 	})
 	if err != nil {
 		return nil, err

@@ -25,9 +25,12 @@ type Usage struct {
 	PausedSeconds    float64           `json:"paused_seconds"`
 	CPUSeconds       float64           `json:"cpu_seconds" doc:"Cores that were allocated to sandboxes while they ran, times that time"`
 	MemoryGiBSeconds float64           `json:"memory_gib_seconds" doc:"Memory that was allocated to sandboxes while they ran or were paused, times that time"`
+	CPUUsedSeconds   float64           `json:"cpu_used_seconds" doc:"Processor time that the sandboxes' processes have really taken, also those in the background; read every half minute and at the end, and counted in the hour of the reading"`
+	MemoryUsed       float64           `json:"memory_used_gib_seconds" doc:"Memory that sandboxes have really held, page cache excepted, times that time; read as often"`
+	MemoryPeakMiB    float64           `json:"memory_peak_mib" doc:"The most memory that any one of the sandboxes has held, page cache included where the kernel keeps no other peak"`
 	SentBytes        int64             `json:"sent_bytes" doc:"To the outside"`
 	ReceivedBytes    int64             `json:"received_bytes"`
-	ExecSeconds      float64           `json:"exec_seconds" doc:"Of commands, measured inside their sandboxes; background ones excepted"`
+	ExecSeconds      float64           `json:"exec_seconds" doc:"Of commands and cells of code, measured inside their sandboxes; background ones excepted"`
 	JobCount         int64             `json:"job_count" doc:"Jobs that have ended"`
 	Jobs             []models.JobUsage `json:"jobs" doc:"The same by kind and outcome"`
 }
@@ -125,7 +128,8 @@ func joined(list []string) (all string) {
 func usageDoc(u models.Usage, by []string) (Usage, error) {
 	doc := Usage{
 		Start: u.Start, Tenant: u.Tenant, RunningSeconds: u.RunningSeconds, PausedSeconds: u.PausedSeconds, CPUSeconds: u.CPUSeconds,
-		MemoryGiBSeconds: u.MemoryGiBSeconds, SentBytes: u.Sent, ReceivedBytes: u.Received,
+		MemoryGiBSeconds: u.MemoryGiBSeconds, CPUUsedSeconds: u.CPUUsedSeconds, MemoryUsed: u.MemoryUsed, MemoryPeakMiB: u.MemoryPeakMB,
+		SentBytes: u.Sent, ReceivedBytes: u.Received,
 	}
 	for name, field := range map[string]struct {
 		to   **string

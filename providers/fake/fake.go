@@ -74,6 +74,19 @@ func (p *Provider) DiskFree(context.Context) (int64, error) {
 	return p.state.free, nil
 }
 
+// Measure implements providers.Meter.
+func (p *Provider) Measure(_ context.Context, boxes []providers.Instance) []providers.Used {
+	p.state.mu.Lock()
+	defer p.state.mu.Unlock()
+	var all []providers.Used
+	for _, b := range boxes {
+		if u, ok := p.state.used[b.ID]; ok && p.state.boxes[b.ID] != nil {
+			all = append(all, u)
+		}
+	}
+	return all
+}
+
 // EngineID is the same for all providers over one State.
 func (p *Provider) EngineID(context.Context) (string, error) { return p.state.id, nil }
 

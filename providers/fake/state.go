@@ -21,6 +21,7 @@ type State struct {
 	calls    map[Op]int
 	starts   map[string]int // by command name
 	free     int64          // of the disk, in bytes
+	used     map[string]providers.Used
 	working  sync.WaitGroup
 }
 
@@ -32,6 +33,7 @@ func NewState() *State {
 		scripted: make(map[string]bool),
 		calls:    make(map[Op]int),
 		starts:   make(map[string]int),
+		used:     make(map[string]providers.Used),
 	}
 }
 
@@ -40,6 +42,14 @@ func (s *State) SetDiskFree(free int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free = free
+}
+
+// SetUsed sets what a sandbox has used; unset, that is not known.
+func (s *State) SetUsed(id string, u providers.Used) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u.ID = id
+	s.used[id] = u
 }
 
 // Starts says how often a command of this name was really started, over all sandboxes.

@@ -1,0 +1,99 @@
+package jobs_test
+
+import (
+	"encoding/json"
+	"maps"
+	"math"
+	"testing"
+	"time"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+// usedCPU is the processor time that the tenant's sandboxes have taken, in seconds.
+func (r *rig) usedCPU() float64 {
+	r.t.Helper()
+	rows, err := r.store.Usage(r.t.Context(), models.UsageQuery{
+		Tenant: tenant, From: time.Now().Add(-2 * time.Hour), To: time.Now().Add(2 * time.Hour), Limit: 10,
+	})
+	r.must(err)
+	if len(rows) == 0 {
+		return 0
+	}
+	return rows[0].CPUUsedSeconds
+}
+
+func (r *rig) wantCPU(seconds float64) {
+	r.t.Helper()
+	r.eventually("processor time is counted", func() bool { return math.Abs(r.usedCPU()-seconds) < 1e-6 })
+}
+
+// TestUsageIsMeasured has a sandbox measured by its worker, by the next one, which adopts it, and at its end.
+func TestUsageIsMeasured(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	often := func(c *jobs.WorkerConfig) { c.MeterEvery = 10 * time.Millisecond }
+	first := r.worker(4, often)
+	box := r.readied()
+	r.state.SetUsed(box, providers.Used{CPU: 1500 * time.Millisecond, Memory: 1 << 20})
+	r.wantCPU(1.5)
+	r.wait(r.submit(box, &jobs.Pause{}, options()))
+	r.state.SetUsed(box, providers.Used{CPU: 1600 * time.Millisecond, Memory: 1 << 20})
+	r.wantCPU(1.6)
+	r.wait(r.submit(box, &jobs.Resume{}, options()))
+
+	first.Stop(t.Context())
+	second := r.worker(4, often)
+	r.state.SetUsed(box, providers.Used{CPU: 2 * time.Second, Memory: 1 << 20})
+	r.wantCPU(2)
+	second.Stop(t.Context())
+
+	r.worker(4) // whose first reading would come much later
+	r.state.SetUsed(box, providers.Used{CPU: 2500 * time.Millisecond, Memory: 1 << 20})
+	out, err := r.client.Delete(t.Context(), box, false, options())
+	r.must(err)
+	r.wait(out.Jobs[0].ID)
+	r.wantCPU(2.5)
+}
+
+// TestCellsCountAsPrograms compares the time in programs with what their results say.
+func TestCellsCountAsPrograms(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(4)
+	box := r.readied()
+	want := map[string]float64{"code": 0, "exec": 0, "create": 0}
+	for _, j := range []models.Job{r.wait(r.cell(box, "fake:sleep 200ms")), r.wait(r.exec(box, "fake:sleep 200ms"))} {
+		var res struct {
+			MS float64 `json:"duration_ms"`
+		}
+		r.must(json.Unmarshal(j.Result, &res))
+		if want[j.Kind] = res.MS / 1000; res.MS < 100 {
+			t.Fatalf("the result of the %s is %s", j.Kind, j.Result)
+		}
+	}
+	rows, err := r.store.Usage(t.Context(), models.UsageQuery{
+		Tenant: tenant, From: time.Now().Add(-2 * time.Hour), To: time.Now().Add(2 * time.Hour), Limit: 10,
+	})
+	r.must(err)
+	if got := execSeconds(t, rows[0]); !maps.Equal(got, want) {
+		t.Errorf("the seconds in programs are %v, want %v", got, want)
+	}
+}
+
+// execSeconds are the seconds in programs by kind of job.
+func execSeconds(t *testing.T, u models.Usage) map[string]float64 {
+	t.Helper()
+	var list []models.JobUsage
+	if err := json.Unmarshal(u.Jobs, &list); err != nil {
+		t.Fatal(err)
+	}
+	seconds := map[string]float64{}
+	for _, j := range list {
+		seconds[j.Kind] += j.ExecSeconds
+	}
+	return seconds
+}
