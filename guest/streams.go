@@ -27,7 +27,7 @@ func (g *Guest) ServeLink(r io.Reader, w io.Writer) error {
 }
 
 // converse serves one worker until its conversation ends.
-func (g *Guest) converse(conn io.ReadWriteCloser) {
+func (g *Guest) converse(conn link.Carrier) {
 	session, err := link.AcceptStreams(conn)
 	if err != nil {
 		g.log.Error("start the stream multiplexer", "error", err)

@@ -69,6 +69,22 @@ func BenchmarkSandbox(b *testing.B) {
 		}), versus.Timed(func() error { return y.copyFrom(warm, "large", data) }))
 		check(b, inside.Remove(b.Context(), "large"))
 	})
+	b.Run("write 100 MiB, provider alone/vs cat over attach", func(b *testing.B) {
+		inside, data := must(y.provider.Open(b.Context(), box))(b), bytes.Repeat(oneKiB(), 100<<10)
+		versus.Latency(b, versus.Turns{Rounds: 4, Ours: 1, Base: 1}, versus.Timed(func() error {
+			_, err := inside.WriteFile(b.Context(), "large", data, 0)
+			return err
+		}), func() (time.Duration, error) { return y.attachWrite(data) })
+	})
+	b.Run("read 100 MiB, provider alone/vs cat over attach", func(b *testing.B) {
+		inside, data := must(y.provider.Open(b.Context(), box))(b), bytes.Repeat(oneKiB(), 100<<10)
+		must(inside.WriteFile(b.Context(), "large", data, 0))(b)
+		versus.Latency(b, versus.Turns{Rounds: 4, Ours: 1, Base: 1}, versus.Timed(func() error {
+			_, err := inside.ReadFile(b.Context(), "large", int64(len(data)))
+			return err
+		}), func() (time.Duration, error) { return y.attachRead(len(data)) })
+		check(b, inside.Remove(b.Context(), "large"))
+	})
 	b.Run("create/vs docker run", func(b *testing.B) {
 		versus.Latency(b, versus.Turns{Rounds: 8, Ours: 1, Base: 1}, y.createAndDelete, y.runAndRemove)
 	})

@@ -134,9 +134,13 @@ func fill(root *os.Root, name string, c Content) error {
 	return errors.Join(err, f.Close())
 }
 
+// copyBuffer is what is written at once of a file that is larger.
+const copyBuffer = 256 << 10
+
 func copyAll(to io.Writer, c Content) error {
 	from := &upload{r: c.Body}
-	n, err := io.Copy(to, from)
+	// An *os.File would read for itself, by 32 KiB.
+	n, err := io.CopyBuffer(struct{ io.Writer }{to}, from, make([]byte, bufferFor(c.Size)))
 	var refused *dialect.Error
 	switch {
 	case errors.As(from.err, &refused):
@@ -147,6 +151,13 @@ func copyAll(to io.Writer, c Content) error {
 		return dialect.Errorf(dialect.ReasonInvalid, "%d bytes came instead of %d", n, c.Size)
 	}
 	return err
+}
+
+func bufferFor(size int64) int64 {
+	if size < 0 {
+		return copyBuffer / 8
+	}
+	return min(size+1, copyBuffer)
 }
 
 // upload remembers whether it was the reading that failed.

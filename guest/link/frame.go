@@ -39,6 +39,7 @@ type frame struct {
 	kind    kind
 	epoch   uint32
 	seq     uint32 // counts the data frames of one direction in one epoch, from 0
+	lead    []byte // what goes before the payload, as a part of it; empty in what was read
 	payload []byte
 }
 
@@ -49,6 +50,8 @@ const (
 	crcOffset  = 16
 	version    = 1
 	frameSize  = headerSize + MaxPayload
+	// piece is what a frame carries of something longer: with its header it fills buffers of 64 and of 32 KiB.
+	piece = 64<<10 - headerSize
 )
 
 // errGarbage says that bytes were skipped; reading on finds the next frame.
@@ -58,16 +61,35 @@ func magic() []byte { return []byte{0xf5, 'S', 'y', 0x1a} }
 
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
-// appendFrame encodes f behind b. The payload must not exceed MaxPayload.
+// appendFrame encodes f behind b. The payload with its lead must not exceed MaxPayload.
 func appendFrame(b []byte, f frame) []byte {
 	start := len(b)
 	b = append(b, magic()...)
 	b = append(b, byte(f.kind), version)
-	b = binary.BigEndian.AppendUint16(b, uint16(len(f.payload)))
+	b = binary.BigEndian.AppendUint16(b, uint16(len(f.lead)+len(f.payload)))
 	b = binary.BigEndian.AppendUint32(b, f.epoch)
 	b = binary.BigEndian.AppendUint32(b, f.seq)
-	b = binary.BigEndian.AppendUint32(b, checksum(b[start:], f.payload))
-	return append(b, f.payload...)
+	b = append(b, 0, 0, 0, 0)
+	b = append(b, f.lead...)
+	b = append(b, f.payload...)
+	whole := b[start:]
+	binary.BigEndian.PutUint32(whole[crcOffset:], checksum(whole[:crcOffset], whole[headerSize:]))
+	return b
+}
+
+// pieces calls send with what of lead and p together fits into one frame, one after the other, and returns how much of
+// p was sent.
+func pieces(lead, p []byte, send func(lead, p []byte) error) (int, error) {
+	done := 0
+	for done < len(p) {
+		chunk := p[done:min(len(p), done+piece-len(lead))]
+		if err := send(lead, chunk); err != nil {
+			return done, err
+		}
+		done += len(chunk)
+		lead = nil
+	}
+	return done, nil
 }
 
 func checksum(header, payload []byte) uint32 {

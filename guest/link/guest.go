@@ -10,7 +10,7 @@ import (
 // Serve is the guest's end: it reads hellos from r and runs handle, in a goroutine of its own, with each
 // conversation. A new conversation closes the one before it. Serve returns when r ends, nil at its regular end,
 // after every handle has returned.
-func Serve(r io.Reader, w io.Writer, handle func(io.ReadWriteCloser)) error {
+func Serve(r io.Reader, w io.Writer, handle func(Carrier)) error {
 	g := &guestEnd{w: w, handle: handle}
 	err := g.read(newFrameReader(r))
 	g.finish(io.EOF)
@@ -23,7 +23,7 @@ func Serve(r io.Reader, w io.Writer, handle func(io.ReadWriteCloser)) error {
 
 type guestEnd struct {
 	w        io.Writer
-	handle   func(io.ReadWriteCloser)
+	handle   func(Carrier)
 	handlers sync.WaitGroup
 	nonce    []byte // of the current epoch
 
@@ -136,25 +136,18 @@ type conversation struct {
 
 func (c *conversation) Read(p []byte) (int, error) { return c.in.Read(p) }
 
-func (c *conversation) Write(p []byte) (int, error) {
-	done := 0
-	for done < len(p) {
-		chunk := p[done:min(len(p), done+MaxPayload)]
-		if err := c.writeFrame(chunk); err != nil {
-			return done, err
-		}
-		done += len(chunk)
-	}
-	return done, nil
-}
+func (c *conversation) Write(p []byte) (int, error) { return c.WriteAfter(nil, p) }
 
-func (c *conversation) writeFrame(chunk []byte) error {
+// WriteAfter implements leader.
+func (c *conversation) WriteAfter(lead, p []byte) (int, error) { return pieces(lead, p, c.writeFrame) }
+
+func (c *conversation) writeFrame(lead, chunk []byte) error {
 	c.end.mu.Lock()
 	defer c.end.mu.Unlock()
 	if c.end.cur != c {
 		return io.ErrClosedPipe
 	}
-	f := frame{kind: data, epoch: c.epoch, seq: c.sent, payload: chunk}
+	f := frame{kind: data, epoch: c.epoch, seq: c.sent, lead: lead, payload: chunk}
 	c.sent++
 	return c.end.write(f)
 }

@@ -49,7 +49,7 @@ func stream(t *testing.T) (worker, guest duplex) {
 }
 
 // serve runs a guest until the test ends and returns the worker's end of its stream.
-func serve(t *testing.T, handle func(io.ReadWriteCloser)) duplex {
+func serve(t *testing.T, handle func(Carrier)) duplex {
 	t.Helper()
 	worker, guest := stream(t)
 	var served sync.WaitGroup
@@ -65,7 +65,7 @@ func serve(t *testing.T, handle func(io.ReadWriteCloser)) duplex {
 	return worker
 }
 
-func echo(c io.ReadWriteCloser) { _, _ = io.Copy(c, c) }
+func echo(c Carrier) { _, _ = io.Copy(c, c) }
 
 // shared is a stream that stays open when a conversation over it is closed, as others are attached to it too.
 func shared(d duplex) duplex {
@@ -153,7 +153,7 @@ func TestTheGuestEndsATornConversation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ended := make(chan error, 1)
-			raw := serve(t, func(c io.ReadWriteCloser) {
+			raw := serve(t, func(c Carrier) {
 				_, err := io.Copy(io.Discard, c)
 				ended <- err
 			})

@@ -136,20 +136,22 @@ func (c *Conn) nextData() ([]byte, error) {
 	return f.payload, nil
 }
 
-func (c *Conn) Write(p []byte) (int, error) {
+func (c *Conn) Write(p []byte) (int, error) { return c.WriteAfter(nil, p) }
+
+// WriteAfter implements leader.
+func (c *Conn) WriteAfter(lead, p []byte) (int, error) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	done := 0
-	for done < len(p) {
-		chunk := p[done:min(len(p), done+MaxPayload)]
-		c.out = appendFrame(c.out[:0], frame{kind: data, epoch: c.epoch, seq: c.sent, payload: chunk})
-		if _, err := c.rw.Write(c.out); err != nil {
-			return done, err
-		}
-		c.sent++
-		done += len(chunk)
+	return pieces(lead, p, c.writeFrame)
+}
+
+func (c *Conn) writeFrame(lead, chunk []byte) error {
+	c.out = appendFrame(c.out[:0], frame{kind: data, epoch: c.epoch, seq: c.sent, lead: lead, payload: chunk})
+	if _, err := c.rw.Write(c.out); err != nil {
+		return err
 	}
-	return done, nil
+	c.sent++
+	return nil
 }
 
 // Close closes the stream below. The guest goes on and waits for the next hello.

@@ -62,5 +62,5 @@ func (p *Provider) attach(ctx context.Context, ref string) (*stream, error) {
 	if err != nil {
 		return nil, translate(err, "attach to the container")
 	}
-	return &stream{attached: attached}, nil
+	return newStream(attached), nil
 }

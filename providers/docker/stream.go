@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"bufio"
 	"encoding/binary"
 	"io"
 	"sync"
@@ -19,13 +20,21 @@ const maxWords = 4 << 10
 // which the peer chooses.
 type stream struct {
 	attached types.HijackedResponse
-	left     uint32 // bytes of the current stdout frame not yet read
+	in       *bufio.Reader // of what is attached
+	left     uint32        // bytes of the current stdout frame not yet read
 	once     sync.Once
 	shut     atomic.Bool // closed from our side
 	torn     atomic.Bool // ended from the other side before that
 
 	mu    sync.Mutex
 	words []byte
+}
+
+// inputBuffer holds two of the frames that an engine makes of much output.
+const inputBuffer = 64 << 10
+
+func newStream(attached types.HijackedResponse) *stream {
+	return &stream{attached: attached, in: bufio.NewReaderSize(attached.Reader, inputBuffer)}
 }
 
 func (s *stream) Read(p []byte) (int, error) {
@@ -37,7 +46,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	if uint32(min(len(p), 1<<30)) > s.left {
 		p = p[:s.left]
 	}
-	n, err := s.attached.Reader.Read(p)
+	n, err := s.in.Read(p)
 	s.left -= uint32(n)
 	return n, s.note(err)
 }
@@ -53,7 +62,7 @@ func (s *stream) note(err error) error {
 // next reads one frame header, and the whole frame unless it is standard output.
 func (s *stream) next() error {
 	var header [8]byte
-	if _, err := io.ReadFull(s.attached.Reader, header[:]); err != nil {
+	if _, err := io.ReadFull(s.in, header[:]); err != nil {
 		return err
 	}
 	size := binary.BigEndian.Uint32(header[4:])
@@ -62,7 +71,7 @@ func (s *stream) next() error {
 		s.left = size
 		return nil
 	case 2:
-		_, err := io.CopyN(words{s}, s.attached.Reader, int64(size))
+		_, err := io.CopyN(words{s}, s.in, int64(size))
 		return err
 	default:
 		return providers.Errorf(providers.Internal, "the engine sent a frame of stream %d", header[0])

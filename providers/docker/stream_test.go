@@ -21,7 +21,7 @@ func frame(kind byte, payload string) []byte {
 
 func over(r io.Reader) *stream {
 	conn, _ := net.Pipe()
-	return &stream{attached: types.HijackedResponse{Conn: conn, Reader: bufio.NewReaderSize(r, 16)}}
+	return newStream(types.HijackedResponse{Conn: conn, Reader: bufio.NewReaderSize(r, 16)})
 }
 
 func TestStreamKeepsOutputApart(t *testing.T) {
