@@ -159,7 +159,7 @@ func (b *Build) run(ctx context.Context, a *attempt) (result, error) {
 	defer log.close()
 	if err := a.build(ctx, row, box, log); err != nil {
 		fmt.Fprintf(log, "Not built: %v\n", buildWords(ctx, err))
-		return result{}, a.undoCreate(ctx, err)
+		return result{settled: func(ctx context.Context) error { return a.w.provider.Delete(ctx, box.ID) }}, err
 	}
 	fmt.Fprintf(log, "Built: %s\n", row.Image)
 	log.flush()

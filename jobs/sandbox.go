@@ -61,16 +61,13 @@ func (*Create) run(ctx context.Context, a *attempt) (result, error) {
 	if err == nil {
 		err = a.startUp(ctx, box)
 	}
+	remove := func(ctx context.Context) error { return a.w.provider.Delete(ctx, spec.ID) }
 	if err != nil {
-		return result{}, a.undoCreate(ctx, err)
+		// Not before the end is committed: until then it may be another attempt's sandbox by now.
+		return result{settled: remove}, err
 	}
 	// A sandbox that was ended meanwhile has nobody left to remove it but us.
-	return result{
-		change: models.Change{To: models.SandboxRunning, Ref: made.Ref},
-		orphaned: func(ctx context.Context) error {
-			return a.w.provider.Delete(ctx, spec.ID)
-		},
-	}, nil
+	return result{change: models.Change{To: models.SandboxRunning, Ref: made.Ref}, orphaned: remove}, nil
 }
 
 // buildOf returns the build that a sandbox's image came from.
@@ -122,21 +119,6 @@ func specOf(box models.Sandbox) (s sandboxSpec, err error) {
 		return s, fmt.Errorf("read the sandbox's spec: %w", err)
 	}
 	return s, nil
-}
-
-// undoCreate removes what a create that will not be tried again has left behind: a provider may well finish one that
-// was cancelled.
-func (a *attempt) undoCreate(ctx context.Context, cause error) error {
-	why := context.Cause(ctx)
-	if errors.Is(why, errFenced) || errors.Is(why, errShutdown) || a.mayRetry(cause) && !a.isCancelled() {
-		return cause // the next attempt adopts it
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
-	defer cancel()
-	if err := a.w.provider.Delete(ctx, a.job.SandboxID); err != nil {
-		a.log.WarnContext(ctx, "a failed create could not be undone", "error", err)
-	}
-	return cause
 }
 
 // Delete removes the sandbox with everything in it.

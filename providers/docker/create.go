@@ -116,12 +116,20 @@ func (p *Provider) create(ctx context.Context, spec providers.Spec) (providers.I
 			return p.recreate(ctx, spec, found)
 		}
 		return made, err
+	case statusGone:
+		return p.recreate(ctx, spec, found)
+	default:
+		return p.takeUp(ctx, spec, found)
+	}
+}
+
+// takeUp adopts a container that another attempt has started.
+func (p *Provider) takeUp(ctx context.Context, spec providers.Spec, found resource) (providers.Instance, error) {
+	switch found.status {
 	case statusRunning:
 		return p.join(ctx, spec, found)
 	case statusPaused:
 		return found.instance(), nil
-	case statusGone:
-		return p.recreate(ctx, spec, found)
 	default:
 		return providers.Instance{}, providers.Errorf(providers.Busy, "the sandbox is %s; try again", found.status)
 	}
@@ -164,19 +172,19 @@ func (p *Provider) join(ctx context.Context, spec providers.Spec, found resource
 	return found.instance(), nil
 }
 
-// recreate replaces what an earlier attempt left dead.
+// recreate replaces what an earlier attempt left dead. Another worker may be faster at each step.
 func (p *Provider) recreate(ctx context.Context, spec providers.Spec, dead resource) (providers.Instance, error) {
-	if err := p.remove(ctx, dead.ref); err != nil {
+	if err := p.removeIdle(ctx, dead.ref); err != nil {
 		return providers.Instance{}, err
 	}
 	found, err := p.named(ctx, spec)
 	if err != nil {
 		return providers.Instance{}, err
 	}
-	if found.status == statusRunning { // another worker was faster
-		return p.join(ctx, spec, found)
+	if found.status == statusCreated {
+		return p.start(ctx, spec, found)
 	}
-	return p.start(ctx, spec, found)
+	return p.takeUp(ctx, spec, found)
 }
 
 func (p *Provider) makeSandbox(ctx context.Context, spec providers.Spec) error {
@@ -233,29 +241,40 @@ func coverVolumes(declared map[string]struct{}, workDir string) []mount.Mount {
 	return covers
 }
 
-// start attaches first, so that not a byte of the guest is missed, and begins the conversation.
+// start attaches first, so that not a byte of the guest is missed, and begins the conversation. Another worker may start
+// the same container at the same time: what runs is never removed here, whoever has started it, and a guest that did not
+// greet is asked again as one that somebody else has started.
 func (p *Provider) start(ctx context.Context, spec providers.Spec, made resource) (providers.Instance, error) {
-	if err := p.startAndGreet(ctx, made); err != nil {
+	raw, err := p.launch(ctx, made)
+	if err != nil {
 		p.cfg.Logger.WarnContext(ctx, "sandbox did not start", "sandbox_id", spec.ID, "error", err)
-		discard(ctx, p.api, made.ref)
+		p.discardIdle(ctx, made.ref)
 		return providers.Instance{}, err
 	}
+	made.status = statusRunning
+	if err := p.guests.Greet(ctx, made.id, raw, greeting); err != nil {
+		p.cfg.Logger.WarnContext(ctx, "sandbox's guest did not greet", "sandbox_id", spec.ID, "error", err)
+		joined, err := p.join(ctx, spec, made)
+		if err != nil {
+			p.discardIdle(ctx, made.ref)
+		}
+		return joined, err
+	}
 	p.cfg.Logger.InfoContext(ctx, "sandbox started", "sandbox_id", spec.ID, "image", spec.Image)
-	instance := made.instance()
-	instance.State = providers.StateRunning
-	return instance, nil
+	return made.instance(), nil
 }
 
-func (p *Provider) startAndGreet(ctx context.Context, made resource) error {
+// launch returns the attachment to a container that it has started.
+func (p *Provider) launch(ctx context.Context, made resource) (*stream, error) {
 	raw, err := p.attach(ctx, made.ref)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := p.api.ContainerStart(ctx, made.ref, container.StartOptions{}); err != nil {
 		_ = raw.Close()
-		return startError(err)
+		return nil, startError(err)
 	}
-	return p.guests.Greet(ctx, made.id, raw, greeting)
+	return raw, nil
 }
 
 // errCannotRun is a container whose first process the engine cannot start: the guest is not there, or not for this

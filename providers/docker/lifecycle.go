@@ -96,14 +96,34 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 
 // remove kills and removes a container and returns once it is gone, also when somebody else is removing it.
 func (p *Provider) remove(ctx context.Context, ref string) error {
+	return p.removeWith(ctx, ref, container.RemoveOptions{Force: true, RemoveVolumes: true}, func() bool { return false })
+}
+
+// removeIdle removes a container that does not run. One that runs by now stays, which is no error: the engine decides.
+func (p *Provider) removeIdle(ctx context.Context, ref string) error {
+	return p.removeWith(ctx, ref, container.RemoveOptions{RemoveVolumes: true}, func() bool {
+		now, err := p.api.ContainerInspect(ctx, ref)
+		return err == nil && now.State.Running // also while it is paused
+	})
+}
+
+// discardIdle is removeIdle for what nobody waits for.
+func (p *Provider) discardIdle(ctx context.Context, ref string) {
+	if err := p.removeIdle(context.WithoutCancel(ctx), ref); err != nil {
+		p.cfg.Logger.WarnContext(ctx, "container is left", "container", ref, "error", err)
+	}
+}
+
+// removeWith repeats what meets a conflict, until keep wants the container to stay.
+func (p *Provider) removeWith(ctx context.Context, ref string, how container.RemoveOptions, keep func() bool) error {
 	ctx, stop := context.WithTimeout(ctx, removeTimeout)
 	defer stop()
 	for {
-		err := p.api.ContainerRemove(ctx, ref, container.RemoveOptions{Force: true, RemoveVolumes: true})
-		if err == nil || errdefs.IsNotFound(err) {
+		err := p.api.ContainerRemove(ctx, ref, how)
+		switch {
+		case err == nil, errdefs.IsNotFound(err), errdefs.IsConflict(err) && keep():
 			return nil
-		}
-		if !errdefs.IsConflict(err) {
+		case !errdefs.IsConflict(err):
 			return translate(err, "remove the container")
 		}
 		select {

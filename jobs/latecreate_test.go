@@ -1,0 +1,50 @@
+package jobs_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers"
+	"sandyard/providers/fake"
+)
+
+// lateProvider fails its first create for good, once it is let go.
+type lateProvider struct {
+	providers.Provider
+	struck atomic.Bool
+	let    chan struct{}
+}
+
+func (p *lateProvider) Create(ctx context.Context, spec providers.Spec) (providers.Instance, error) {
+	if p.struck.Swap(true) {
+		return p.Provider.Create(ctx, spec)
+	}
+	<-p.let
+	return providers.Instance{}, providers.Errorf(providers.Invalid, "not like this")
+}
+
+// TestFailedCreateLeavesAnothersSandboxAlone: an attempt loses its job without knowing, the next one makes the sandbox,
+// and then the first fails for good: it may not undo what it takes for its own.
+func TestFailedCreateLeavesAnothersSandboxAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	inner := fake.New(fake.Options{State: r.state, PerNode: true})
+	late := &lateProvider{Provider: inner, let: make(chan struct{})}
+	w := r.worker(2, func(c *jobs.WorkerConfig) { c.Provider = late })
+	box, created := r.create(jobs.CreateSandbox{})
+	r.eventually("the create is under way", late.struck.Load)
+	r.sql("UPDATE jobs SET lease_until = now() - interval '1 second' WHERE id = $1", created)
+	if j := r.wait(created); j.State != models.Succeeded || j.Attempt != 2 {
+		t.Fatalf("the create ended %s at attempt %d: %+v", j.State, j.Attempt, j.Error)
+	}
+	close(late.let)
+	w.Stop(t.Context()) // which waits for the first attempt
+	if b := r.sandbox(box); !r.has(r.state, box) || b.State != models.SandboxRunning {
+		t.Errorf("the sandbox is %s, and is there: %v", b.State, r.has(r.state, box))
+	}
+	r.must(inner.Close())
+}
