@@ -57,7 +57,9 @@ type Provider struct {
 	locks    locks
 	guests   *held.Guests[resource]
 	pool     *pool
-	cancel   context.CancelFunc // ends the pool's upkeep
+	// refilling is the refiller's alone.
+	refilling sighting
+	cancel    context.CancelFunc // ends the pool's upkeep
 	// work counts goroutines that outlive the call which began them; Close waits for them.
 	work sync.WaitGroup
 }
@@ -126,7 +128,7 @@ func connect(ctx context.Context, host string) (*client.Client, error) {
 	answer, err := api.Ping(ctx)
 	if err != nil {
 		_ = api.Close()
-		return nil, translate(err, "reach the docker engine")
+		return nil, providers.Errorf(classOf(err), "could not reach the docker engine: %w", err) // operators may know where
 	}
 	api.NegotiateAPIVersionPing(answer) // now, because the client's calls race for it
 	return api, nil

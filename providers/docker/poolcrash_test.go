@@ -3,6 +3,7 @@ package docker_test
 import (
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,6 +83,32 @@ func TestPoolOfADeadWorkerIsSwept(t *testing.T) {
 		}
 		return len(now) == 1
 	})
+}
+
+// TestWorkerDiesWhileItRefills: the name under which a member is made is free again soon, and another worker refills.
+func TestWorkerDiesWhileItRefills(t *testing.T) {
+	t.Parallel()
+	for name, at := range map[string]cutPoint{"before the start": before, "after the start": after} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			y := newYard(t)
+			x := newProxy(t, y.api.DaemonHost())
+			var died atomic.Bool
+			x.cutAt(func(r *http.Request) cutPoint {
+				if !strings.HasSuffix(r.URL.Path, "/start") {
+					return never
+				}
+				died.Store(true)
+				return at
+			})
+			cfg := docker.Config{Host: x.host, Guest: guestFiles(t), Pool: docker.Pool{Size: 1, Patience: brief}}
+			if err := y.openWith(t, cfg).Ensure(t.Context(), image); err != nil {
+				t.Fatal(err)
+			}
+			await(t, died.Load)
+			y.openPool(t, docker.Pool{Size: 1, Patience: brief})
+		})
+	}
 }
 
 func TestMembersOutwaitTheirPatience(t *testing.T) {

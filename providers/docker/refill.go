@@ -79,19 +79,31 @@ func (p *Provider) refillName() string {
 	return "sandyard-refill-" + hex.EncodeToString(sum[:6])
 }
 
-// freeRefill removes what a worker has left that died while it made a member.
+// sighting is a container that has had the refiller's name since this worker first saw it there.
+type sighting struct {
+	ref   string
+	since time.Time
+}
+
+// freeRefill removes what a worker has left that died while it made a member. Between making and starting a container a
+// refiller does next to nothing, so one that is not started in half of its patience has nobody to start it; a started
+// one ends itself. The time counts by this worker's clock.
 func (p *Provider) freeRefill(ctx context.Context) {
 	found, err := p.api.ContainerInspect(ctx, p.refillName())
-	if err != nil {
+	if err != nil || found.Config.Labels[labelFleet] != p.cfg.Fleet {
 		return
 	}
-	made, err := time.Parse(time.RFC3339Nano, found.Created)
-	dead := statusOf(found.State.Status) == statusGone || err == nil && time.Since(made) > createTimeout+greeting
-	if !dead || found.Config.Labels[labelFleet] != p.cfg.Fleet {
-		return
+	if p.refilling.ref != found.ID {
+		p.refilling = sighting{found.ID, time.Now()}
 	}
-	if err := p.remove(ctx, found.ID); err != nil {
-		p.cfg.Logger.WarnContext(ctx, "half-made pool container is left", "container", found.ID, "error", err)
+	seen := time.Since(p.refilling.since)
+	switch s := statusOf(found.State.Status); {
+	case s == statusGone, s == statusCreated && seen > p.pool.cfg.Patience/2:
+		p.discardIdle(ctx, found.ID)
+	case seen > createTimeout+greeting: // its guest hangs, and nobody may still want it
+		if err := p.remove(ctx, found.ID); err != nil {
+			p.cfg.Logger.WarnContext(ctx, "half-made pool container is left", "container", found.ID, "error", err)
+		}
 	}
 }
 
