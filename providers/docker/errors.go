@@ -3,8 +3,10 @@ package docker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"syscall"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/client"
@@ -20,7 +22,33 @@ func translate(err error, doing string) error {
 	if e := (*providers.Error)(nil); errors.As(err, &e) {
 		return e
 	}
-	return providers.Errorf(classOf(err), "could not %s: %w", doing, err)
+	return &providers.Error{Class: classOf(err), Message: "could not " + doing + ": " + wording(err), Err: err}
+}
+
+// wording is what users may read of an error. Those of the way to the engine name its address, which is none of theirs.
+func wording(err error) string {
+	var network net.Error
+	switch onTheWay := errors.As(err, &network) || client.IsErrConnectionFailed(err); {
+	case errors.Is(err, context.Canceled):
+		return "it was given up"
+	case errors.Is(err, context.DeadlineExceeded), network != nil && network.Timeout():
+		return "the docker engine did not answer in time"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return "the docker engine broke off"
+	case onTheWay:
+		return "the docker engine cannot be reached"
+	default:
+		return err.Error()
+	}
+}
+
+// unaddressed is an error of a connection without the connection's addresses.
+func unaddressed(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return fmt.Errorf("%s: %w", op.Op, op.Err)
+	}
+	return err
 }
 
 func classOf(err error) providers.Class {

@@ -51,12 +51,12 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, s.note(err)
 }
 
-// note remembers that the other side ended the stream.
+// note remembers that the other side ended the stream. What it returns may be shown to users.
 func (s *stream) note(err error) error {
 	if err != nil && !s.shut.Load() {
 		s.torn.Store(true)
 	}
-	return err
+	return unaddressed(err)
 }
 
 // next reads one frame header, and the whole frame unless it is standard output.

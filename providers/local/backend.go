@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"net"
 	"path/filepath"
 	"time"
@@ -72,6 +73,10 @@ func attach(b box) (*stream, error) {
 		conn, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(short, keeper.SocketFile), Net: "unix"})
 		return err
 	})
+	var where *net.OpError
+	if errors.As(err, &where) {
+		err = where.Err // users need not know the socket
+	}
 	if err != nil {
 		return nil, providers.Errorf(providers.Unavailable, "attach to the sandbox: %w", err)
 	}
