@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"sandyard/jobs"
 	"sandyard/models"
@@ -146,5 +147,94 @@ func TestLeavingIsToldOnce(t *testing.T) {
 	<-w.Leaving()
 	if err := r.store.Undrain(t.Context(), w.Node()); err == nil {
 		t.Error("who leaves cannot stay")
+	}
+}
+
+// TestDrainOutlivesTheProcess: what an operator has drained is so until he says otherwise, however its process ended, and
+// nobody else is.
+func TestDrainOutlivesTheProcess(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*rig, *jobs.Worker){
+		"stopped": func(r *rig, w *jobs.Worker) { w.Stop(r.t.Context()) },
+		"killed": func(r *rig, w *jobs.Worker) { // its lease is as a kill leaves it
+			w.Stop(r.t.Context())
+			r.sql("UPDATE nodes SET lease_until = now() + interval '3 seconds' WHERE id = $1", w.Node())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			old, sibling := r.onEngine("engine", jobs.Room{}), r.onEngine("engine", jobs.Room{})
+			r.must(r.store.Drain(t.Context(), old.Node(), false))
+			end(r, old)
+			again := r.onEngine("engine", jobs.Room{})
+			if s := r.nodeState(again.Node()); s != "draining" {
+				t.Errorf("started again it is %s", s)
+			}
+			_, created := r.create(jobs.CreateSandbox{})
+			r.wait(created)
+			if held := r.held(); held[sibling.Node()] != 1 {
+				t.Errorf("the sandbox went to the drained node: %v", held)
+			}
+			r.eventually("the mark is handed on", func() bool {
+				nodes, err := r.store.Nodes(t.Context())
+				r.must(err)
+				marks := map[string]bool{}
+				for _, n := range nodes {
+					marks[n.ID] = n.DrainingAt != nil
+				}
+				return marks[again.Node()] && !marks[old.Node()] && !marks[sibling.Node()]
+			})
+			another := r.onEngine("engine", jobs.Room{})
+			r.eventually("one has inherited it, and no other", func() bool { return r.nodeState(another.Node()) == "live" })
+			r.must(r.store.Undrain(t.Context(), again.Node()))
+			if s := r.nodeState(again.Node()); s != "live" {
+				t.Errorf("undrained it is %s", s)
+			}
+			again.Stop(t.Context())
+			if s := r.nodeState(r.onEngine("engine", jobs.Room{}).Node()); s != "live" {
+				t.Errorf("started once more it is %s", s)
+			}
+		})
+	}
+}
+
+func (r *rig) nodeState(id string) string {
+	r.t.Helper()
+	nodes, err := r.store.Nodes(r.t.Context())
+	r.must(err)
+	for _, n := range nodes {
+		if n.ID == id {
+			return n.State()
+		}
+	}
+	return "unknown"
+}
+
+// TestDeadNodeCanBeUndrained: the mark is kept while the process is away, and may be taken away meanwhile; who was told to
+// leave has no heir.
+func TestDeadNodeCanBeUndrained(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	w := r.onEngine("engine", jobs.Room{})
+	r.must(r.store.Drain(t.Context(), w.Node(), false))
+	w.Stop(t.Context())
+	r.sql("UPDATE nodes SET lease_until = now() - interval '1 day'")
+	dead, err := r.store.DeadNodes(t.Context(), time.Minute)
+	r.must(err)
+	if len(dead) != 0 {
+		t.Errorf("the drained node is to be forgotten: %v", dead)
+	}
+	r.must(r.store.Undrain(t.Context(), w.Node()))
+	next := r.onEngine("engine", jobs.Room{})
+	if s := r.nodeState(next.Node()); s != "live" {
+		t.Errorf("after undrain it is %s", s)
+	}
+	r.must(r.store.Drain(t.Context(), next.Node(), true))
+	<-next.Leaving()
+	next.Stop(t.Context())
+	if s := r.nodeState(r.onEngine("engine", jobs.Room{}).Node()); s != "live" {
+		t.Errorf("the successor of one that left is %s", s)
 	}
 }

@@ -155,10 +155,12 @@ func (w *Worker) Node() string { return w.node.ID }
 
 // Start registers the node, adopts what dead nodes of its engine held, and takes jobs until Stop.
 func (w *Worker) Start(ctx context.Context) error {
-	if _, err := w.store.Register(ctx, w.node, w.lease); err != nil {
+	wanted, err := w.store.Register(ctx, w.node, w.lease)
+	if err != nil {
 		return fmt.Errorf("register node: %w", err)
 	}
 	w.log = w.log.With("node", w.node.ID)
+	w.obey(ctx, wanted)
 	w.loops.Go(w.beatLoop)
 	w.loops.Go(w.interruptLoop)
 	w.reconcile(ctx)

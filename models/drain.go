@@ -2,34 +2,53 @@ package models
 
 import (
 	"context"
+	"time"
 
 	"gorm.io/gorm"
 )
 
-// Nodes lists all nodes that are known, the oldest first; dead ones stay for a minute, or as long as they hold sandboxes.
+// drainsKept is how long a dead node is remembered because it was drained.
+const drainsKept = 30 * 24 * time.Hour
+
+// isHeir says of a row of nodes whether it may be a drained node whose process was started again: it runs on the same
+// machine for the same engine, and began after the other was drained and heard of for the last time. Who is told to leave has no heir.
+const isHeir = `(nodes.draining_at IS NULL AND EXISTS (SELECT 1 FROM nodes o WHERE ` + isFormer + `))`
+
+const isFormer = `o.id <> nodes.id AND o.provider = nodes.provider AND o.engine = nodes.engine AND o.host = nodes.host AND o.host <> ''
+	AND o.draining_at < nodes.started_at AND o.beat_at < nodes.started_at AND NOT o.leaving`
+
+// Nodes lists all nodes that are known, the oldest first; dead ones stay for a minute, as long as they hold sandboxes, or
+// as long as they are drained.
 func (s *Store) Nodes(ctx context.Context) ([]NodeLoad, error) {
 	return nodeLoads(s.db.WithContext(ctx), "")
 }
 
-// Drain makes a node take no new sandboxes, and with leave also makes its process end. ErrNotFound if there is no such
-// node alive.
+// Drain makes a node take no new sandboxes until Undrain, also when its process is started again. With leave its process
+// is to end, and the mark with it. ErrNotFound if there is no such node alive.
 func (s *Store) Drain(ctx context.Context, node string, leave bool) error {
 	return s.tellNode(ctx, node, map[string]any{
 		"draining_at": gorm.Expr("coalesce(draining_at, now())"), "leaving": gorm.Expr("leaving OR ?", leave),
-	})
+	}, "lease_until > now()")
 }
 
-// Undrain lets a node take new sandboxes again. ErrNotFound if there is no such node alive, or it is leaving.
+// Undrain lets a node, or what its process is started as next, take new sandboxes again. ErrNotFound if there is no such
+// node alive or drained, or it is leaving.
 func (s *Store) Undrain(ctx context.Context, node string) error {
-	return s.tellNode(ctx, node, map[string]any{"draining_at": nil}, "NOT leaving")
+	return s.tellNode(ctx, node, map[string]any{"draining_at": nil}, "(lease_until > now() OR draining_at IS NOT NULL) AND NOT leaving")
 }
 
-func (s *Store) tellNode(ctx context.Context, node string, what map[string]any, only ...string) error {
-	q := s.db.WithContext(ctx).Model(&Node{}).Where("id = ? AND lease_until > now()", node)
-	for _, condition := range only {
-		q = q.Where(condition)
-	}
-	res := q.Updates(what)
+// inheritDrain gives a node the mark of one dead node that it may have been. Each mark has one heir; while it is not sure
+// that the other is dead there is none yet.
+func (s *Store) inheritDrain(ctx context.Context, node string) error {
+	return s.db.WithContext(ctx).Exec(`WITH former AS (
+			SELECT o.id, o.draining_at FROM nodes o, nodes WHERE nodes.id = @id AND `+isFormer+` AND o.lease_until <= now()
+			ORDER BY o.beat_at LIMIT 1 FOR UPDATE OF o SKIP LOCKED
+		), taken AS (UPDATE nodes SET draining_at = NULL FROM former WHERE nodes.id = former.id)
+		UPDATE nodes SET draining_at = former.draining_at FROM former WHERE nodes.id = @id`, map[string]any{"id": node}).Error
+}
+
+func (s *Store) tellNode(ctx context.Context, node string, what map[string]any, only string) error {
+	res := s.db.WithContext(ctx).Model(&Node{}).Where("id = ?", node).Where(only).Updates(what)
 	if res.Error == nil && res.RowsAffected == 0 {
 		return ErrNotFound
 	}

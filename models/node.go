@@ -27,6 +27,7 @@ type Node struct {
 	Disk       Disk       `gorm:"embedded"`
 	DrainingAt *time.Time // it takes no new sandboxes
 	Leaving    bool       // its process is to end
+	BeatAt     *time.Time // when it was last heard of
 }
 
 // Disk is what a node's sandboxes and images lie on.
@@ -38,11 +39,14 @@ type Disk struct {
 // Register makes a node known, extends its lease, and returns what operators want of it.
 func (s *Store) Register(ctx context.Context, n Node, lease time.Duration) (Wanted, error) {
 	var w Wanted
-	err := s.db.WithContext(ctx).Raw(`INSERT INTO nodes (id, provider, engine, slots, gateway, host, max_sandboxes, max_cpus, max_memory_mb, disk_free_mb, disk_low, lease_until)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, now() + ?)
-		ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, disk_free_mb = excluded.disk_free_mb, disk_low = excluded.disk_low
-		RETURNING draining_at IS NOT NULL AS draining, leaving`,
+	err := s.db.WithContext(ctx).Raw(`INSERT INTO nodes (id, provider, engine, slots, gateway, host, max_sandboxes, max_cpus, max_memory_mb, disk_free_mb, disk_low, beat_at, lease_until)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, now(), now() + ?)
+		ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, beat_at = excluded.beat_at, disk_free_mb = excluded.disk_free_mb, disk_low = excluded.disk_low
+		RETURNING draining_at IS NOT NULL AS draining, leaving, `+isHeir+` AS heir`,
 		n.ID, n.Provider, n.Engine, n.Slots, n.Gateway, n.Host, n.MaxSandboxes, n.MaxCPUs, n.MaxMemoryMB, n.Disk.FreeMB, n.Disk.Low, milliseconds(lease)).Scan(&w).Error
+	if err == nil && w.Heir {
+		w.Draining, err = true, s.inheritDrain(ctx, n.ID)
+	}
 	return w, err
 }
 
@@ -50,6 +54,7 @@ func (s *Store) Register(ctx context.Context, n Node, lease time.Duration) (Want
 type Wanted struct {
 	Draining bool // takes no new sandboxes
 	Leaving  bool // its process ends
+	Heir     bool // it may be a drained node that was started again
 }
 
 // Rank says which of the live nodes of its engine that are not drained a node is, from 0 on, and how many there are.
@@ -127,5 +132,6 @@ func (s *Store) PruneNodes(ctx context.Context, ids []string, age time.Duration)
 
 func (s *Store) deadNodes(ctx context.Context, age time.Duration) *gorm.DB {
 	return s.db.WithContext(ctx).Model(&Node{}).Where("lease_until < now() - ?", milliseconds(age)).
+		Where("draining_at IS NULL OR leaving OR lease_until < now() - ?", milliseconds(drainsKept)).
 		Where("NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.node_id = nodes.id AND s.ended_at IS NULL)")
 }

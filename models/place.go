@@ -56,7 +56,7 @@ func choose(loads []NodeLoad, self string, need Need) (string, error) {
 			continue
 		}
 		full.Nodes++
-		if l.DrainingAt != nil {
+		if l.DrainingAt != nil || l.Heir {
 			full.Draining++
 			continue
 		}
@@ -87,6 +87,7 @@ func choose(loads []NodeLoad, self string, need Need) (string, error) {
 type NodeLoad struct {
 	Node
 	Live      bool // its lease has not ended
+	Heir      bool // it may be a drained node that was started again: see Wanted
 	Sandboxes int
 	CPUs      float64 // of its sandboxes, together
 	MemoryMB  int64   // likewise
@@ -100,7 +101,7 @@ func (l NodeLoad) State() string {
 		return "dead"
 	case l.Leaving:
 		return "leaving"
-	case l.DrainingAt != nil:
+	case l.DrainingAt != nil, l.Heir:
 		return "draining"
 	}
 	return "live"
@@ -127,10 +128,10 @@ func (l NodeLoad) share() (most float64) {
 func nodeLoads(tx *gorm.DB, provider string) ([]NodeLoad, error) {
 	var loads []NodeLoad
 	err := tx.Raw(`
-		SELECT n.*, n.lease_until > now() AS live, s.*,
-			(SELECT count(*) FROM jobs j WHERE j.node_id = n.id AND j.state = 'running') AS running
-		FROM nodes n, LATERAL (SELECT count(*) AS sandboxes, coalesce(sum(cpus), 0) AS cpus, coalesce(sum(memory_mb), 0) AS memory_mb
-			FROM sandboxes WHERE node_id = n.id AND ended_at IS NULL) s
-		WHERE @provider IN ('', n.provider) ORDER BY n.started_at, n.id`, map[string]any{"provider": provider}).Scan(&loads).Error
+		SELECT nodes.*, nodes.lease_until > now() AS live, s.*, `+isHeir+` AS heir,
+			(SELECT count(*) FROM jobs j WHERE j.node_id = nodes.id AND j.state = 'running') AS running
+		FROM nodes, LATERAL (SELECT count(*) AS sandboxes, coalesce(sum(cpus), 0) AS cpus, coalesce(sum(memory_mb), 0) AS memory_mb
+			FROM sandboxes WHERE node_id = nodes.id AND ended_at IS NULL) s
+		WHERE @provider IN ('', nodes.provider) ORDER BY nodes.started_at, nodes.id`, map[string]any{"provider": provider}).Scan(&loads).Error
 	return loads, err
 }

@@ -52,7 +52,8 @@ type drainInput struct {
 func (s *Server) addNodes() {
 	register(s, operation("list-nodes", http.MethodGet, "/v1/nodes", tagServer, "List the workers with what they hold (scope operator)"), s.listNodes)
 	drain := operation("drain-node", http.MethodPost, "/v1/nodes/{id}/drain", tagServer, "Give a worker no new sandboxes (scope operator)")
-	drain.Description = "It goes on with those that it holds. New ones go to other workers; while there is none with room, they wait."
+	drain.Description = "It goes on with those that it holds. New ones go to other workers; while there is none with room, they wait. " +
+		"The drain lasts until it is undone, also when the worker is started again on the same host; with leave it ends with the process."
 	register(s, drain, s.drainNode)
 	register(s, operation("undrain-node", http.MethodPost, "/v1/nodes/{id}/undrain", tagServer, "Give a worker new sandboxes again (scope operator)"), s.undrainNode)
 }
