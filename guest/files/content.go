@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"sandyard/guest/beneath"
 	"sandyard/guest/dialect"
 )
 
@@ -19,7 +20,7 @@ func (t *Tree) Open(path string, limit int64) (*os.File, fs.FileInfo, error) {
 		file *os.File
 		info fs.FileInfo
 	}
-	o, err := inRoot(t, path, true, func(root *os.Root, p place) (opened, error) {
+	o, err := inRoot(t, path, true, func(root *beneath.Root, p place) (opened, error) {
 		f, err := openRegular(root, p.rel, path, limit)
 		if err != nil {
 			return opened{}, err
@@ -34,7 +35,7 @@ func (t *Tree) Open(path string, limit int64) (*os.File, fs.FileInfo, error) {
 }
 
 // openRegular opens a regular file that holds at most limit bytes; a negative limit is none.
-func openRegular(root *os.Root, rel, path string, limit int64) (*os.File, error) {
+func openRegular(root *beneath.Root, rel, path string, limit int64) (*os.File, error) {
 	// Without O_NONBLOCK opening a FIFO would wait for a writer.
 	f, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -73,7 +74,7 @@ type Content struct {
 // Write replaces a file with its metadata, in one step and with its parents made. The old file stays when anything
 // fails.
 func (t *Tree) Write(path string, c Content) (Entry, error) {
-	return inRoot(t, path, true, func(root *os.Root, p place) (Entry, error) {
+	return inRoot(t, path, true, func(root *beneath.Root, p place) (Entry, error) {
 		prefix, err := replaceable(root, p, path)
 		if err != nil {
 			return Entry{}, err
@@ -86,7 +87,7 @@ func (t *Tree) Write(path string, c Content) (Entry, error) {
 }
 
 // exchange puts a new file in the place of what is there, if ready agrees when it is written.
-func exchange(root *os.Root, p place, prefix string, c Content, ready func() error) (Entry, error) {
+func exchange(root *beneath.Root, p place, prefix string, c Content, ready func() error) (Entry, error) {
 	temp := filepath.Join(filepath.Dir(p.rel), prefix+rand.Text())
 	err := fill(root, temp, c)
 	if err == nil {
@@ -104,7 +105,7 @@ func exchange(root *os.Root, p place, prefix string, c Content, ready func() err
 
 // replaceable refuses what a rename would not replace with a clear error, or should not. Else it answers with the
 // beginning of a temporary name.
-func replaceable(root *os.Root, p place, path string) (prefix string, err error) {
+func replaceable(root *beneath.Root, p place, path string) (prefix string, err error) {
 	info, err := root.Lstat(p.rel)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -119,7 +120,7 @@ func replaceable(root *os.Root, p place, path string) (prefix string, err error)
 	return dialect.TempReplace, nil
 }
 
-func fill(root *os.Root, name string, c Content) error {
+func fill(root *beneath.Root, name string, c Content) error {
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err

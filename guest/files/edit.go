@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"sandyard/guest/beneath"
 	"sandyard/guest/dialect"
 	"sandyard/guest/text"
 )
@@ -36,7 +37,7 @@ func (t *Tree) Edit(r dialect.EditRequest) (Edited, error) {
 	if edited, made := t.editor.made[r.Name]; made {
 		return edited, nil
 	}
-	edited, err := inRoot(t, r.Path, true, func(root *os.Root, p place) (Edited, error) { return editAt(root, p, r) })
+	edited, err := inRoot(t, r.Path, true, func(root *beneath.Root, p place) (Edited, error) { return editAt(root, p, r) })
 	if err == nil {
 		t.editor.remember(r.Name, edited)
 	}
@@ -57,7 +58,7 @@ func (e *editor) remember(name string, edited Edited) {
 	e.made[name], e.names = edited, append(e.names, name)
 }
 
-func editAt(root *os.Root, p place, r dialect.EditRequest) (Edited, error) {
+func editAt(root *beneath.Root, p place, r dialect.EditRequest) (Edited, error) {
 	f, err := openRegular(root, p.rel, r.Path, text.MaxEdited)
 	if err != nil {
 		return Edited{}, err
@@ -84,7 +85,7 @@ func editAt(root *os.Root, p place, r dialect.EditRequest) (Edited, error) {
 }
 
 // unchanged refuses to replace what is not any more what was read.
-func unchanged(root *os.Root, p place, before fs.FileInfo, size int64) error {
+func unchanged(root *beneath.Root, p place, before fs.FileInfo, size int64) error {
 	now, err := root.Lstat(p.rel)
 	if err != nil {
 		return err

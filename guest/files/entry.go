@@ -4,12 +4,13 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"os"
 	"os/user"
 	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
+
+	"sandyard/guest/beneath"
 )
 
 // Entry describes one path.
@@ -25,7 +26,7 @@ type Entry struct {
 	Metadata   map[string]string
 }
 
-func entryAt(root *os.Root, p place) (Entry, error) { return newDescriber().entry(root, p) }
+func entryAt(root *beneath.Root, p place) (Entry, error) { return newDescriber().entry(root, p) }
 
 // describer describes entries, for the length of one call: it remembers who has which number.
 type describer struct {
@@ -38,7 +39,7 @@ func newDescriber() *describer {
 	return &describer{users: map[uint32]string{}, groups: map[uint32]string{}, room: maxListed}
 }
 
-func (d *describer) entry(root *os.Root, p place) (Entry, error) {
+func (d *describer) entry(root *beneath.Root, p place) (Entry, error) {
 	info, err := root.Lstat(p.rel)
 	if err != nil {
 		return Entry{}, err

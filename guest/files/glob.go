@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 
+	"sandyard/guest/beneath"
 	"sandyard/guest/dialect"
 )
 
@@ -31,7 +31,7 @@ func (t *Tree) Glob(ctx context.Context, r dialect.GlobRequest) (Globbed, error)
 	if err != nil || !exists {
 		return Globbed{}, err
 	}
-	return inRoot(t, dir, true, func(root *os.Root, p place) (Globbed, error) {
+	return inRoot(t, dir, true, func(root *beneath.Root, p place) (Globbed, error) {
 		var g Globbed
 		describe, room := newDescriber(), maxAnswer
 		describe.room = 0 // for metadata, which nobody reads here

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
+	"sandyard/guest/beneath"
 	"sandyard/guest/dialect"
 	"sandyard/guest/text"
 )
@@ -39,7 +39,7 @@ func (t *Tree) Grep(ctx context.Context, r dialect.GrepRequest) (dialect.GrepRep
 	if err != nil || !exists {
 		return dialect.GrepReply{}, err
 	}
-	return inRoot(t, dir, true, func(root *os.Root, p place) (dialect.GrepReply, error) {
+	return inRoot(t, dir, true, func(root *beneath.Root, p place) (dialect.GrepReply, error) {
 		w := newWalk(ctx, root, pattern, r.Hidden)
 		g := newGrep(w, search, r.Limit)
 		w.found = g.file

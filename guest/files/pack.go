@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"sandyard/guest/beneath"
 	"sandyard/guest/dialect"
 )
 
@@ -20,8 +21,8 @@ const packBatch = 256
 // Pack writes what is below a directory as a tar archive: directories, regular files, and symbolic links as they are,
 // never followed. What is neither is left out, and so is what is removed meanwhile. Owners are not told.
 func (t *Tree) Pack(path string, to io.Writer) error {
-	_, err := inRoot(t, path, true, func(root *os.Root, p place) (struct{}, error) {
-		dir, err := openDirectory(root, p.rel)
+	_, err := inRoot(t, path, true, func(root *beneath.Root, p place) (struct{}, error) {
+		dir, err := root.OpenRoot(p.rel)
 		if err != nil {
 			return struct{}{}, err
 		}
@@ -35,20 +36,8 @@ func (t *Tree) Pack(path string, to io.Writer) error {
 	return err
 }
 
-// openDirectory says of what is no directory that it is none.
-func openDirectory(root *os.Root, rel string) (*os.Root, error) {
-	info, err := root.Stat(rel)
-	if err != nil {
-		return nil, err
-	}
-	if !info.IsDir() {
-		return nil, syscall.ENOTDIR
-	}
-	return root.OpenRoot(rel)
-}
-
 type packer struct {
-	root    *os.Root
+	root    *beneath.Root
 	out     *tar.Writer
 	waiting []string // directories that were told but not looked into
 }
@@ -66,7 +55,7 @@ func (k *packer) all() error {
 
 // directory holds no more than one directory open: how deep they are nested is the sandbox's choice.
 func (k *packer) directory(dir string) error {
-	f, err := k.root.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	f, err := k.root.OpenDir(dir)
 	if gone(err) && dir != "." {
 		return nil
 	}
@@ -135,7 +124,7 @@ func (k *packer) told(name string) error {
 }
 
 func (k *packer) file(name string) error {
-	f, err := k.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	f, err := k.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}

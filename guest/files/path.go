@@ -1,7 +1,7 @@
 // Package files is the guest's file service: it reads and changes files below the sandbox's roots and nowhere else.
 //
 // A path is first followed by name, so that a mistake gets a clear answer and links inside the roots work, and then
-// opened through os.Root, so that code in the sandbox which swaps a directory for a link meanwhile gains nothing.
+// opened through a [beneath.Root], so that code in the sandbox which swaps a directory for a link meanwhile gains nothing.
 package files
 
 import (
@@ -166,24 +166,8 @@ func pathError(err error, path string) error {
 	case errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.EXDEV):
 		return dialect.Errorf(dialect.ReasonInvalidPath, "path '%s': %v", path, errno(err))
 	default:
-		return invalidOrInternal(err, path)
-	}
-}
-
-// invalidOrInternal tells a path that os.Root refuses, for which it has no exported error, from a broken disk.
-func invalidOrInternal(err error, path string) error {
-	if errno(err) != 0 {
 		return dialect.Errorf(dialect.ReasonInternal, "path '%s': %v", path, err)
 	}
-	var one *fs.PathError
-	var two *os.LinkError // of a rename
-	switch {
-	case errors.As(err, &one):
-		return dialect.Errorf(dialect.ReasonInvalidPath, "path '%s': %v", path, one.Err)
-	case errors.As(err, &two):
-		return dialect.Errorf(dialect.ReasonInvalidPath, "path '%s': %v", path, two.Err)
-	}
-	return dialect.Errorf(dialect.ReasonInternal, "path '%s': %v", path, err)
 }
 
 func errno(err error) syscall.Errno {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"sandyard/guest/beneath"
 	"sandyard/guest/dialect"
 )
 
@@ -16,12 +17,12 @@ const MaxEntries = 10_000
 
 // Stat describes a path. Of a symbolic link it describes the link.
 func (t *Tree) Stat(path string) (Entry, error) {
-	return inRoot(t, path, false, func(root *os.Root, p place) (Entry, error) { return entryAt(root, p) })
+	return inRoot(t, path, false, func(root *beneath.Root, p place) (Entry, error) { return entryAt(root, p) })
 }
 
 // MakeDir makes a directory with its parents. An existing directory is a success.
 func (t *Tree) MakeDir(path string) (Entry, error) {
-	return inRoot(t, path, true, func(root *os.Root, p place) (Entry, error) {
+	return inRoot(t, path, true, func(root *beneath.Root, p place) (Entry, error) {
 		if info, err := root.Lstat(p.rel); err == nil && !info.IsDir() {
 			return Entry{}, dialect.Errorf(dialect.ReasonNotADir, "path '%s' exists and is not a directory", path)
 		}
@@ -34,7 +35,7 @@ func (t *Tree) MakeDir(path string) (Entry, error) {
 
 // Remove deletes a file, a link or a directory with all it holds.
 func (t *Tree) Remove(path string) error {
-	_, err := inRoot(t, path, false, func(root *os.Root, p place) (struct{}, error) {
+	_, err := inRoot(t, path, false, func(root *beneath.Root, p place) (struct{}, error) {
 		if p.rel == "." {
 			return struct{}{}, dialect.Errorf(dialect.ReasonInvalidPath, "'%s' itself cannot be removed", p.abs)
 		}
@@ -52,7 +53,7 @@ func (t *Tree) Move(from, to string) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	return inRoot(t, from, false, func(root *os.Root, source place) (Entry, error) {
+	return inRoot(t, from, false, func(root *beneath.Root, source place) (Entry, error) {
 		if source.rel == "." || target.rel == "." {
 			return Entry{}, dialect.Errorf(dialect.ReasonInvalidPath, "'%s' itself cannot be moved or replaced", source.root)
 		}
@@ -74,8 +75,8 @@ func (t *Tree) Move(from, to string) (Entry, error) {
 
 // List lists a directory depth levels deep, sorted by path. Links are listed, not followed.
 func (t *Tree) List(path string, depth int) ([]Entry, error) {
-	return inRoot(t, path, true, func(root *os.Root, p place) ([]Entry, error) {
-		info, err := root.Stat(p.rel)
+	return inRoot(t, path, true, func(root *beneath.Root, p place) ([]Entry, error) {
+		info, err := root.Lstat(p.rel)
 		if err != nil {
 			return nil, err
 		}
@@ -90,7 +91,7 @@ func (t *Tree) List(path string, depth int) ([]Entry, error) {
 }
 
 type lister struct {
-	root     *os.Root
+	root     *beneath.Root
 	describe *describer
 	entries  []Entry
 }
@@ -121,7 +122,7 @@ func (l *lister) list(dir place, depth int) error {
 }
 
 func (l *lister) read(dir place) ([]os.DirEntry, error) {
-	f, err := openDir(l.root, dir.rel)
+	f, err := l.root.OpenDir(dir.rel)
 	if err != nil {
 		return nil, err
 	}
@@ -138,13 +139,13 @@ func (l *lister) read(dir place) ([]os.DirEntry, error) {
 }
 
 // inRoot runs f with the opened root of path and gives its error a reason.
-func inRoot[T any](t *Tree, path string, follow bool, f func(*os.Root, place) (T, error)) (T, error) {
+func inRoot[T any](t *Tree, path string, follow bool, f func(*beneath.Root, place) (T, error)) (T, error) {
 	var none T
 	p, err := t.locate(path, follow)
 	if err != nil {
 		return none, err
 	}
-	root, err := os.OpenRoot(p.root)
+	root, err := beneath.Open(p.root)
 	if err != nil {
 		return none, pathError(err, path)
 	}
@@ -158,16 +159,16 @@ func inRoot[T any](t *Tree, path string, follow bool, f func(*os.Root, place) (T
 
 // Directory returns an opened root that holds the directory path, and the directory's place below it. The caller
 // closes the root.
-func (t *Tree) Directory(path string) (root *os.Root, rel, abs string, err error) {
+func (t *Tree) Directory(path string) (root *beneath.Root, rel, abs string, err error) {
 	p, err := t.locate(path, true)
 	if err != nil {
 		return nil, "", "", err
 	}
-	root, err = os.OpenRoot(p.root)
+	root, err = beneath.Open(p.root)
 	if err != nil {
 		return nil, "", "", pathError(err, path)
 	}
-	info, err := root.Stat(p.rel)
+	info, err := root.Lstat(p.rel)
 	if err == nil && !info.IsDir() {
 		err = dialect.Errorf(dialect.ReasonNotADir, "path '%s' is not a directory", path)
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"sandyard/guest/beneath"
 	"sandyard/guest/dialect"
 )
 
@@ -36,11 +37,11 @@ type Unpacked struct {
 // is none. Nothing is made outside of it, and nothing through a symbolic link. An entry that would be something else
 // than a file, a directory or a link is refused. Each file is replaced in one step; an error leaves what came before it.
 func (t *Tree) Unpack(path string, from io.Reader) (Unpacked, error) {
-	return inRoot(t, path, true, func(root *os.Root, p place) (Unpacked, error) {
+	return inRoot(t, path, true, func(root *beneath.Root, p place) (Unpacked, error) {
 		if err := root.MkdirAll(p.rel, 0o755); err != nil {
 			return Unpacked{}, err
 		}
-		dir, err := openDirectory(root, p.rel)
+		dir, err := root.OpenRoot(p.rel)
 		if err != nil {
 			return Unpacked{}, err
 		}
@@ -52,7 +53,7 @@ func (t *Tree) Unpack(path string, from io.Reader) (Unpacked, error) {
 }
 
 type unpacker struct {
-	root   *os.Root
+	root   *beneath.Root
 	source *upload
 	in     *tar.Reader
 	made   Unpacked
@@ -242,7 +243,7 @@ func (u *unpacker) settle() error {
 }
 
 func (u *unpacker) setMode(name string, mode fs.FileMode) error {
-	f, err := u.root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	f, err := u.root.OpenDir(name)
 	if err != nil {
 		return err
 	}
@@ -255,7 +256,7 @@ func (u *unpacker) file(h *tar.Header, name string) error {
 			return err
 		}
 		u.made.Files++
-		return u.root.Chtimes(temp, h.ModTime, h.ModTime)
+		return u.root.SetTimes(temp, h.ModTime, h.ModTime)
 	})
 }
 

@@ -5,13 +5,12 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
+	"sandyard/guest/beneath"
 	"sandyard/guest/dialect"
 	"sandyard/guest/text"
 )
@@ -33,7 +32,7 @@ var errEnough = errors.New("enough was found")
 // circles, and lists a directory before it opens what is in it, so it holds one descriptor at a time.
 type walk struct {
 	ctx     context.Context
-	root    *os.Root
+	root    *beneath.Root
 	pattern *text.Pattern
 	hidden  bool
 	found   func(p place, kind fs.FileMode) error
@@ -53,7 +52,7 @@ type step struct {
 	below text.State
 }
 
-func newWalk(ctx context.Context, root *os.Root, pattern *text.Pattern, hidden bool) *walk {
+func newWalk(ctx context.Context, root *beneath.Root, pattern *text.Pattern, hidden bool) *walk {
 	return &walk{ctx: ctx, root: root, pattern: pattern, hidden: hidden, deadline: time.Now().Add(searchPatience)}
 }
 
@@ -107,7 +106,7 @@ func (w *walk) passes(err error) bool {
 
 // read lists what is to be done in a directory.
 func (w *walk) read(dir place, state text.State) ([]step, error) {
-	f, err := openDir(w.root, dir.rel)
+	f, err := w.root.OpenDir(dir.rel)
 	if err != nil {
 		return nil, err
 	}
@@ -165,11 +164,6 @@ func (w *walk) goOn(visited int) error {
 	return nil
 }
 
-// openDir opens nothing but a directory: what was one a moment ago may be a FIFO now, which would wait for a writer.
-func openDir(root *os.Root, rel string) (*os.File, error) {
-	return root.OpenFile(rel, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
-}
-
 func (p place) join(name string) place {
 	return place{abs: filepath.Join(p.abs, name), root: p.root, rel: filepath.Join(p.rel, name)}
 }
@@ -199,5 +193,5 @@ func (t *Tree) begin(path, glob string) (dir string, pattern *text.Pattern, exis
 
 // stat describes what a path leads to.
 func (t *Tree) stat(path string) (fs.FileInfo, error) {
-	return inRoot(t, path, true, func(root *os.Root, p place) (fs.FileInfo, error) { return root.Lstat(p.rel) })
+	return inRoot(t, path, true, func(root *beneath.Root, p place) (fs.FileInfo, error) { return root.Lstat(p.rel) })
 }

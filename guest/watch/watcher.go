@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"sandyard/guest/beneath"
 	"sandyard/guest/dialect"
 
 	"golang.org/x/sys/unix"
@@ -54,7 +55,7 @@ type Options struct {
 // Watcher watches one directory. One goroutine at a time may call Next.
 type Watcher struct {
 	// root is one that holds the directory: an open directory would not tell that it was removed.
-	root      *os.Root
+	root      *beneath.Root
 	dir       string
 	o         Options
 	inotify   *os.File
@@ -67,7 +68,7 @@ type Watcher struct {
 }
 
 // Open watches the directory dir below root, and takes root over.
-func Open(root *os.Root, dir string, o Options) (*Watcher, error) {
+func Open(root *beneath.Root, dir string, o Options) (*Watcher, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, errors.Join(kernelError(err), root.Close())
@@ -233,7 +234,7 @@ func (w *Watcher) add(dir string, emit func(Event)) error {
 	if len(w.names) >= maxDirs {
 		return dialect.Errorf(dialect.ReasonTooLarge, "more than %d directories cannot be watched at one time", maxDirs)
 	}
-	f, err := w.root.Open(path.Join(w.dir, dir))
+	f, err := w.root.OpenDir(path.Join(w.dir, dir))
 	if err != nil {
 		return w.unwatchable(dir, err)
 	}

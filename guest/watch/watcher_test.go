@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/guest/beneath"
 	"sandyard/guest/dialect"
 	"sandyard/guest/watch"
 
@@ -42,7 +43,7 @@ func newBox(t *testing.T, recursive bool, prepare ...string) *box {
 	for _, dir := range prepare {
 		b.mkdir(dir)
 	}
-	root, err := os.OpenRoot(parent)
+	root, err := beneath.Open(parent)
 	must(t, err)
 	b.w, err = watch.Open(root, "watched", watch.Options{Recursive: recursive})
 	must(t, err)
@@ -226,7 +227,7 @@ func TestLimits(t *testing.T) {
 	for i := range 4200 {
 		must(t, os.Mkdir(b.path(fmt.Sprint(i)), 0o755))
 	}
-	root, err := os.OpenRoot(b.dir)
+	root, err := beneath.Open(b.dir)
 	must(t, err)
 	if _, err := watch.Open(root, ".", watch.Options{Recursive: true}); reason(err) != dialect.ReasonTooLarge {
 		t.Errorf("opened too large a tree: %v", err)

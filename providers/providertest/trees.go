@@ -184,10 +184,10 @@ func rights(t *testing.T, r room) {
 	if err != nil || fmt.Sprint(made.Stripped) != "[closed/suid closed/deeper/sgid sticky]" {
 		t.Errorf("save: %+v, %v", made, err)
 	}
-	got := shell(t, r, "cd rights && stat -c '%n %a' closed closed/suid closed/deeper closed/deeper/sgid sticky secret; chmod -R u+w .")
+	got := shell(t, r, "cd rights && find closed closed/suid closed/deeper closed/deeper/sgid sticky secret -maxdepth 0 -printf '%p %m\\n'; chmod -R u+w .")
 	want := "closed 500\nclosed/suid 755\nclosed/deeper 555\nclosed/deeper/sgid 711\nsticky 777\nsecret 600\n"
 	if string(got.Stdout) != want {
-		t.Errorf("got %s", got.Stdout)
+		t.Errorf("got %s", show(got))
 	}
 }
 
