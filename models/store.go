@@ -68,7 +68,10 @@ func Open(ctx context.Context, dsn string, conns int, limits Limits, taps ...Tap
 	}
 	s := &Store{db: db, pool: pool, limits: limits}
 	s.submit = newGroupCommit(s.commitSubmissions)
-	return s, s.Ready(ctx)
+	if err := s.Ready(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
 }
 
 // endIdleTransactions makes the server end a transaction whose process was stopped or cut off in the middle, for others

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -24,9 +23,6 @@ type Parts struct {
 	rdb   *redis.Client
 }
 
-// patience is how long a starting process waits for PostgreSQL and Redis.
-const patience = 30 * time.Second
-
 // Connect opens PostgreSQL and waits for it; Redis may come later, nothing is lost without it.
 func Connect(ctx context.Context, c Common, log *slog.Logger) (*Parts, error) {
 	opts, err := jobs.ParseRedis(c.RedisURL)
@@ -44,23 +40,15 @@ func Connect(ctx context.Context, c Common, log *slog.Logger) (*Parts, error) {
 
 // OpenStore opens PostgreSQL, and waits for it as long as a start may take.
 func OpenStore(ctx context.Context, c Common, log *slog.Logger) (*models.Store, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
-		store, err := models.Open(ctx, c.DatabaseURL, c.DatabaseConn, models.Limits{Window: c.Window})
-		if err == nil {
-			return store, nil
-		}
-		if models.IsLockedOut(err) {
-			return nil, fmt.Errorf("DATABASE_URL is not let in: %w", err)
-		}
-		log.WarnContext(ctx, "PostgreSQL does not answer yet", "error", err)
-		select {
-		case <-time.After(500 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, fmt.Errorf("gave up after %v: %w", patience, err)
-		}
+	store, err := await(ctx, log, "PostgreSQL", models.IsLockedOut, func(ctx context.Context) (*models.Store, error) {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		return models.Open(ctx, c.DatabaseURL, c.DatabaseConn, models.Limits{Window: c.Window})
+	})
+	if err != nil && models.IsLockedOut(err) {
+		err = fmt.Errorf("DATABASE_URL is not let in: %w", err)
 	}
+	return store, err
 }
 
 // signer makes and checks the tokens of this installation; the first process that asks makes its secret.

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -34,7 +35,9 @@ func RunWorker(ctx context.Context, c Worker, log *slog.Logger) error {
 func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log *slog.Logger) error {
 	outside := newEgress(c.Egress, p, log)
 	countEgress(reg, outside)
-	backend, err := openProvider(ctx, c, outside, log)
+	backend, err := await(ctx, log, "provider "+c.Provider, notAway, func(ctx context.Context) (providers.Provider, error) {
+		return openProvider(ctx, c, outside, log)
+	})
 	if err != nil {
 		return err
 	}
@@ -44,10 +47,13 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 		}
 	}()
 	countPool(reg, backend)
-	engine, err := prepare(ctx, backend, c, log)
+	engine, err := await(ctx, log, "provider "+c.Provider, notAway, func(ctx context.Context) (string, error) {
+		return engineOf(ctx, backend)
+	})
 	if err != nil {
 		return err
 	}
+	ensureImages(ctx, backend, c, log)
 	d, err := c.openDoor(ctx, p)
 	if err != nil {
 		return err
@@ -99,24 +105,30 @@ func countPool(reg *prometheus.Registry, p providers.Provider) {
 	}
 }
 
-// prepare asks a provider whose sandboxes live on an engine which one that is, and sees to the templates' images: a
-// job never waits for a download.
-func prepare(ctx context.Context, p providers.Provider, c Worker, log *slog.Logger) (engine string, err error) {
+// notAway says that waiting for a provider will not help.
+func notAway(err error) bool { return !errors.Is(err, &providers.Error{Class: providers.Unavailable}) }
+
+// engineOf names the engine that a provider's sandboxes live on, where they live on one.
+func engineOf(ctx context.Context, p providers.Provider) (string, error) {
 	if e, ok := p.(interface {
 		EngineID(ctx context.Context) (string, error)
 	}); ok {
-		if engine, err = e.EngineID(ctx); err != nil {
-			return "", err
-		}
+		return e.EngineID(ctx)
 	}
-	if e, ok := p.(interface {
+	return "", nil
+}
+
+// ensureImages sees to the templates' images: a job never waits for a download.
+func ensureImages(ctx context.Context, p providers.Provider, c Worker, log *slog.Logger) {
+	e, ok := p.(interface {
 		Ensure(ctx context.Context, image string) error
-	}); ok {
-		for template, image := range c.Templates {
-			if err := e.Ensure(ctx, image); err != nil {
-				log.InfoContext(ctx, "template has no image here, its sandboxes will fail", "template", template, "error", err)
-			}
+	})
+	if !ok {
+		return
+	}
+	for template, image := range c.Templates {
+		if err := e.Ensure(ctx, image); err != nil {
+			log.InfoContext(ctx, "template has no image here, its sandboxes will fail", "template", template, "error", err)
 		}
 	}
-	return engine, nil
 }

@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -32,7 +34,8 @@ type Engine struct {
 }
 
 // engineScript holds one engine. The end of its standard input, which the kernel closes with the last process of ours,
-// is the order to end the engine with all that it made; a signal's name before it, to end no more than the engine.
+// is the order to end the engine with all that it made, also shims that it has forgotten; a signal's name before it, to
+// end no more than the engine.
 const engineScript = `dir=$1
 shift
 "$@" </dev/null >>"$dir/log" 2>&1 &
@@ -42,6 +45,9 @@ word=$(cat)
 kill -s "${word:-TERM}" "$server"
 wait "$server"
 [ -z "$word" ] || exit 0
+for process in /proc/[0-9]*; do
+	tr '\0' ' ' 2>/dev/null <"$process/cmdline" | grep -q -- "-namespace ${dir##*/} " && kill -9 "${process##*/}"
+done
 umount "$dir/data"
 rm -rf "$dir"`
 
@@ -137,8 +143,28 @@ func ping(ctx context.Context, transport http.RoundTripper) error {
 }
 
 // Restart ends the engine, calls meanwhile while there is none, and starts it again.
-func (e *Engine) Restart(meanwhile func()) error {
-	if _, err := e.leash.WriteString("TERM"); err != nil {
+func (e *Engine) Restart(meanwhile func()) error { return e.bounce("TERM", meanwhile) }
+
+// Crash is Restart for an engine that has no time to end, and neither has its containerd.
+func (e *Engine) Crash(meanwhile func()) error {
+	file := filepath.Join(e.dir, "exec", "containerd", "containerd.pid")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	containerd, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return err
+	}
+	return e.bounce("KILL", func() {
+		_ = syscall.Kill(containerd, syscall.SIGKILL) // unless it was quicker
+		_ = os.Remove(file)                           // where nobody reaps the dead, they pass for running
+		meanwhile()
+	})
+}
+
+func (e *Engine) bounce(signal string, meanwhile func()) error {
+	if _, err := e.leash.WriteString(signal); err != nil {
 		return err
 	}
 	if err := errors.Join(e.leash.Close(), e.cmd.Wait()); err != nil {

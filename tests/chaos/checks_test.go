@@ -135,7 +135,7 @@ func (t *trial) fenced() {
 
 func (t *trial) results() {
 	t.each(func(o *op) {
-		if !o.end.ended() || o.end.State != "succeeded" || t.h.jobs[o.job].Kind != "exec" || o.what == "background" {
+		if !o.end.ended() || o.end.State != "succeeded" || o.stdout == "" && o.exit == 0 || o.what == "background" {
 			return
 		}
 		if o.end.Stdout != o.stdout || o.end.Result.ExitCode != o.exit {

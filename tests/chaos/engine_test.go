@@ -84,9 +84,13 @@ func (e *engine) plant(target int) (string, error) {
 	return id, err
 }
 
-// restart ends the engine and starts it again after a while.
-func (e *engine) restart(down time.Duration) error {
-	return e.Restart(func() { <-time.After(down) })
+// restart ends the engine, or kills it, and starts it again after a while.
+func (e *engine) restart(f fault) error {
+	again := e.Restart
+	if f.kind == crashEngine {
+		again = e.Crash
+	}
+	return again(func() { <-time.After(f.lasts) })
 }
 
 // strays are the networks and volumes that nothing should have left.

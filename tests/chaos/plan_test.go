@@ -27,6 +27,7 @@ const (
 	killSandbox     faultKind = "sandbox killed behind our back"
 	plantOrphan     faultKind = "resource of nobody planted"
 	restartEngine   faultKind = "engine restarted"
+	crashEngine     faultKind = "engine killed"
 )
 
 // fault is one line of the plan.
@@ -112,6 +113,6 @@ func allKinds() []faultKind {
 	return []faultKind{
 		killWorker, killWorker, killWorker, stopWorker, stopWorker, stopWorker, killScheduler, stopScheduler, killAPI, stopAPI,
 		flushRedis, restartRedis, restartPostgres, crashPostgres, cutWire, cutWire, holdWire, holdWire,
-		killSandbox, killSandbox, plantOrphan, restartEngine,
+		killSandbox, killSandbox, plantOrphan, restartEngine, crashEngine,
 	}
 }

@@ -16,8 +16,10 @@ func (c *client) one(ctx context.Context, b *box) (*op, error) {
 	n := *c.count
 	c.book.Unlock()
 	switch p := c.rng.IntN(100); {
-	case p < 38:
+	case p < 33:
 		return c.command(ctx, b, n)
+	case p < 38:
+		return c.cell(ctx, b, n)
 	case p < 70:
 		return c.files(ctx, b, n)
 	case p < 82:
@@ -53,6 +55,19 @@ func (c *client) command(ctx context.Context, b *box, n int) (*op, error) {
 	}
 	args["command"] = fmt.Sprintf("echo %d >> %s; %s %s", n, o.file, pause, end)
 	return c.onJob(ctx, b, o, "exec", args)
+}
+
+// cell runs code that leaves the line n behind, in an interpreter that may have a state or be new.
+func (c *client) cell(ctx context.Context, b *box, n int) (*op, error) {
+	o := &op{n: n, what: "cell", file: "log", stdout: fmt.Sprintf("out %d\n", n)}
+	code := fmt.Sprintf("echo %d >> ~/log; sleep %d; echo out %d", n, c.rng.IntN(3), n)
+	language := "bash"
+	if c.rng.IntN(2) == 0 {
+		language = "python"
+		code = fmt.Sprintf("import os, time\nwith open(os.path.expanduser('~/log'), 'a') as f: f.write('%d\\n')\ntime.sleep(%d)\nprint('out', %d)",
+			n, c.rng.IntN(3), n)
+	}
+	return c.onJob(ctx, b, o, "code", object{"language": language, "code": code})
 }
 
 // files calls one of the file tools.

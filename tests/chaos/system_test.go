@@ -334,7 +334,7 @@ func (s *system) strike(f fault) (string, error) {
 	case plantOrphan:
 		return s.engine.plant(f.target)
 	default:
-		return "", s.engine.restart(f.lasts)
+		return "", s.engine.restart(f)
 	}
 }
 
