@@ -39,8 +39,8 @@ const (
 
 // Dialer is the inside of a sandbox that streams can be opened to.
 type Dialer interface {
-	// DialGuest opens a stream to the guest's own HTTP handler.
-	DialGuest(ctx context.Context) (net.Conn, error)
+	// DialGuest opens a stream to the guest's own HTTP handler, which from then on asks every call for the token.
+	DialGuest(ctx context.Context, token string) (net.Conn, error)
 	// DialPort connects to a TCP port on the sandbox's loopback. A port that nobody listens on is providers.Invalid.
 	DialPort(ctx context.Context, port uint16) (net.Conn, error)
 }
@@ -187,7 +187,7 @@ func (g *Gateway) enter(ctx context.Context, addr string) (net.Conn, error) {
 		return nil, err
 	}
 	if port == GuestPort {
-		return inside.DialGuest(ctx)
+		return inside.DialGuest(ctx, g.Signer.Access(sandbox))
 	}
 	return inside.DialPort(ctx, uint16(port))
 }

@@ -49,7 +49,7 @@ func (a *access) admit(r *http.Request, now time.Time) error {
 		return nil
 	case given != "":
 		return dialect.Errorf(dialect.ReasonNoAccess, "the access token in header %s is not this sandbox's", dialect.AccessTokenHeader)
-	case r.URL.Path == dialect.FilesPath && r.Method == http.MethodGet:
+	case r.URL.Path == dialect.FilesPath && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		return checkSignature(r.URL.Query(), "read", *token, now)
 	case r.URL.Path == dialect.FilesPath && r.Method == http.MethodPost:
 		return checkSignature(r.URL.Query(), "write", *token, now)

@@ -3,20 +3,45 @@ package envd
 import (
 	"context"
 	"net"
+	"sync"
 
 	"sandyard/guest/dialect"
 	"sandyard/providers"
 )
 
-// DialGuest opens a stream to the guest's HTTP handler for outsiders: envd's own calls, behind the access token of
-// Init. What is sent over it cannot reach the calls of a worker.
-func (s *Sandbox) DialGuest(context.Context) (net.Conn, error) {
+// outsiders is the access token that the guest was told over this link.
+type outsiders struct {
+	mu    sync.Mutex
+	token string
+}
+
+// DialGuest opens a stream to the guest's HTTP handler for outsiders: envd's own calls, each of which must come with the
+// token. The guest is told the token before the first stream is opened, and remembers it when this link has ended; an
+// empty one leaves it with what it has. What is sent over the stream cannot reach the calls of a worker.
+func (s *Sandbox) DialGuest(ctx context.Context, token string) (net.Conn, error) {
 	if s.session == nil {
 		return nil, providers.Errorf(providers.NotSupported, "streams to the guest lead only through an attached one")
+	}
+	if err := s.demand(ctx, token); err != nil {
+		return nil, err
 	}
 	conn, err := s.open(dialect.TargetEnvd, 0)
 	if err != nil {
 		return nil, s.unavailable(err)
 	}
 	return conn, nil
+}
+
+// demand makes the guest ask outsiders for the token.
+func (s *Sandbox) demand(ctx context.Context, token string) error {
+	s.outside.mu.Lock()
+	defer s.outside.mu.Unlock()
+	if token == "" || token == s.outside.token {
+		return nil
+	}
+	if err := s.Init(ctx, Init{AccessToken: &token}); err != nil {
+		return err
+	}
+	s.outside.token = token
+	return nil
 }

@@ -40,7 +40,7 @@ func (w withHeaders) RoundTrip(r *http.Request) (*http.Response, error) {
 // outsider is a client that a gateway has let in.
 func outsider(t *testing.T, s *envd.Sandbox, headers ...string) *http.Client {
 	t.Helper()
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return s.DialGuest(ctx) }}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return s.DialGuest(ctx, "") }}
 	t.Cleanup(transport.CloseIdleConnections)
 	h := http.Header{}
 	for i := 0; i < len(headers); i += 2 {
@@ -93,6 +93,27 @@ func TestOutsidersNeedTheAccessToken(t *testing.T) {
 	}
 	if _, err := s.ReadFile(ctx, "f", 100); err != nil {
 		t.Errorf("the worker needs no token: %v", err)
+	}
+}
+
+func TestNobodyIsLetInBeforeTheGuestKnowsTheToken(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	first := e.sandbox(envd.Options{})
+	conn, err := first.DialGuest(deadline(t, 20*time.Second), "secret")
+	must(t, err)
+	must(t, conn.Close())
+	for _, name := range []string{"this link", "another worker's"} {
+		s := first
+		if name != "this link" {
+			s = e.sandbox(envd.Options{}) // which has told the guest nothing
+		}
+		if code, text := ask(t, outsider(t, s), "GET", "/envs", ""); code != 401 {
+			t.Errorf("%s, no token: %d %s", name, code, text)
+		}
+		if code, text := ask(t, outsider(t, s, "X-Access-Token", "secret"), "GET", "/envs", ""); code != 200 {
+			t.Errorf("%s, the token: %d %s", name, code, text)
+		}
 	}
 }
 

@@ -50,6 +50,7 @@ type Sandbox struct {
 	files   filesystemconnect.FilesystemClient
 
 	session *link.Streams // nil over plain HTTP
+	outside outsiders
 	done    chan struct{}
 	once    sync.Once
 }

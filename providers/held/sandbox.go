@@ -166,9 +166,9 @@ func (s *Sandbox[B]) DialPort(ctx context.Context, port uint16) (net.Conn, error
 	return via(ctx, s, true, func(in *envd.Sandbox) (net.Conn, error) { return in.DialPort(ctx, port) })
 }
 
-// DialGuest opens a stream to the guest's own HTTP handler.
-func (s *Sandbox[B]) DialGuest(ctx context.Context) (net.Conn, error) {
-	return via(ctx, s, true, func(in *envd.Sandbox) (net.Conn, error) { return in.DialGuest(ctx) })
+// DialGuest opens a stream to the guest's own HTTP handler, which asks each call for the token.
+func (s *Sandbox[B]) DialGuest(ctx context.Context, token string) (net.Conn, error) {
+	return via(ctx, s, true, func(in *envd.Sandbox) (net.Conn, error) { return in.DialGuest(ctx, token) })
 }
 
 // SetNetwork implements providers.Networker.

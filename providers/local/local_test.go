@@ -137,7 +137,6 @@ func TestDialPort(t *testing.T) {
 	_, box := create(t, newYard(t).open(t))
 	dialer, ok := box.(interface {
 		DialPort(ctx context.Context, port uint16) (net.Conn, error)
-		DialGuest(ctx context.Context) (net.Conn, error)
 	})
 	if !ok {
 		t.Fatal("the sandbox reaches no ports")

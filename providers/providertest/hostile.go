@@ -37,6 +37,7 @@ func Hostile(t *testing.T, open func(t *testing.T) providers.Provider, o Options
 		{"beset guest", besetGuest},
 		{"killed guest", killedGuest},
 		{"false guest", falseGuest},
+		{"the guest's calls", guestsCalls},
 		{"neighbours", neighbours},
 	} {
 		t.Run(attack.name, func(t *testing.T) {

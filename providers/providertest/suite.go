@@ -85,6 +85,7 @@ func Run(t *testing.T, open func(t *testing.T) providers.Provider, o Options) {
 		{"streams", streams},
 		{"trees", trees},
 		{"watch", watch},
+		{"outsiders", outsiders},
 		{"pause", pause},
 		{"gone", gone},
 	}

@@ -132,7 +132,8 @@ func TestGuestNeedsItsToken(t *testing.T) {
 	}
 	good := guest("/process.Process/Start", "X-Access-Token", r.signer.Access(id), "Sandyard-Exec", "job_1", "Sandyard-Pass", "x", "Authorization", "Basic dXNlcjo=")
 	good.want(t, 200, "Authorization: Basic dXNlcjo=")
-	for _, hidden := range []string{"Sandyard", "E2b-Sandbox", r.signer.Access(id)} {
+	good.want(t, 200, "X-Access-Token: "+r.signer.Access(id)) // which the guest checks once more
+	for _, hidden := range []string{"Sandyard", "E2b-Sandbox"} {
 		if strings.Contains(good.body, hidden) {
 			t.Errorf("the guest sees %s: %s", hidden, good.body)
 		}

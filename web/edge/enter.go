@@ -52,10 +52,10 @@ func (e *Edge) enter(w http.ResponseWriter, r *http.Request, route models.Route,
 	return e.enterPort(w, r, route, port)
 }
 
-// enterGuest asks for the sandbox's access token, or the signature of a file's URL that was made with it.
+// enterGuest asks for the sandbox's access token, or the signature of a file's URL that was made with it. Both go on to the
+// guest, which asks again: a request that has come to another sandbox than the one it was let in for gets nowhere.
 func (e *Edge) enterGuest(w http.ResponseWriter, r *http.Request, id string) bool {
 	token := r.Header.Get(accessHeader)
-	r.Header.Del(accessHeader)
 	switch {
 	case !outsiders(r):
 		refuse(w, http.StatusNotFound, "there is nothing at this path")

@@ -73,7 +73,9 @@ func (p reachable) Open(ctx context.Context, id string) (providers.Sandbox, erro
 	return reachableBox{box, p.inside}, nil
 }
 
-func (b reachableBox) DialGuest(ctx context.Context) (net.Conn, error) { return dial(ctx, b.guest) }
+func (b reachableBox) DialGuest(ctx context.Context, _ string) (net.Conn, error) {
+	return dial(ctx, b.guest)
+}
 
 func (b reachableBox) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 	if port != 8000 {
