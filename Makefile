@@ -44,7 +44,7 @@ chaos-proof: setup-test ## Switch the fence, the sweep, reconciling and the spoo
 gvisor: setup-test build ## Run the provider's suite and the hostile one under gVisor (root)
 	@$(ENGINE) scripts/test.sh -tags gvisor -timeout=20m -run UnderGVisor ./providers/docker
 
-faults: setup-test ## Fail every call of a run of each kind of job, before and after its effect (SEED=n: that sample; ONLY=a failure's name; HANG=1: with silence)
+faults: setup-test ## Fail every call of a run of each kind of job, before and after its effect (SEED=n: that sample; ONLY=a failure's or a run's name; HANG=1: with silence)
 	@scripts/faults.sh '$(SEED)' '$(ONLY)' '$(HANG)'
 
 e2b: setup-test ## Run E2B's own clients, npm and PyPI e2b, against Sandyard (STRICT=1: fail where they cannot be installed)

@@ -22,6 +22,9 @@ type run struct {
 	box        string
 	goes, over string   // background execs
 	jobs       []string // that the script has submitted
+	schedule   string
+	used       models.Usage // before
+	tickets    int          // that let in
 }
 
 func (u *run) readyAs(wish jobs.CreateSandbox) {
@@ -80,7 +83,7 @@ func (r *faultRig) play(s script, f fault, key string) (calls map[layer]int, hit
 	if s.ready != nil {
 		s.ready(u)
 	}
-	r.board.arm(f)
+	r.board.arm(f, s.loops)
 	s.act(u)
 	want := s.want
 	if want == "" {
@@ -93,6 +96,9 @@ func (r *faultRig) play(s script, f fault, key string) (calls map[layer]int, hit
 	}
 	r.agree(u.box)
 	calls, hit = r.board.disarm()
+	if s.check != nil {
+		s.check(u)
+	}
 	u.tidyUp()
 	return calls, hit
 }
@@ -167,7 +173,7 @@ var (
 	faultSeed = flag.Uint64("faults.seed", 0, "choose the faults of a sample; 0 = by the clock")
 	faultHang = flag.Bool("faults.hang", false, "also connections that fall silent, which takes a quarter of a minute each")
 	faultAll  = flag.Bool("faults.all", false, "every call of every kind instead of a sample")
-	faultOnly = flag.String("faults.only", "", "the one to play, as a failure names it, such as exec/postgres/7/after")
+	faultOnly = flag.String("faults.only", "", "the one to play, as a failure names it, such as exec/postgres/7/after, or all of one run, such as exec")
 )
 
 // sampled is how many scripts a sample plays, each without a fault and with one.
@@ -183,7 +189,7 @@ func TestEveryCallMayFail(t *testing.T) {
 	}
 	t.Logf("seed %d; this sample again by: make faults SEED=%d", seed, seed)
 	todo := slices.DeleteFunc(scripts(), func(s script) bool {
-		return *faultOnly != "" && !strings.HasPrefix(*faultOnly, s.name+"/")
+		return *faultOnly != "" && !strings.HasPrefix(*faultOnly+"/", s.name+"/")
 	})
 	rng := rand.New(rand.NewPCG(seed, seed))
 	slices.SortFunc(todo, func(a, b script) int { return strings.Compare(a.name, b.name) })
@@ -211,7 +217,7 @@ func (r *faultRig) playAll(s script, draw *rand.Rand) {
 	n := 0
 	play := func(f fault) (calls map[layer]int) {
 		n++
-		if only := *faultOnly; only != "" && f.k > 0 && only != s.name+"/"+f.String() {
+		if only := *faultOnly; only != "" && f.k > 0 && only != s.name && only != s.name+"/"+f.String() {
 			return nil
 		}
 		began, whole := time.Now(), false

@@ -15,6 +15,8 @@ type script struct {
 	ready func(*run)
 	act   func(*run)
 	want  models.JobState // of the jobs that act submits; empty = succeeded
+	check func(*run)      // what else must hold
+	loops []string        // whose calls may fail, too
 }
 
 // scripts are the runs, at least one of each kind of job.
@@ -30,6 +32,7 @@ func scripts() []script {
 		{name: "resume", ready: readyPaused, act: args(func(*run) jobs.Args { return &jobs.Resume{} })},
 		{name: "auto resume", ready: readyAsleep, act: args(func(*run) jobs.Args { return &jobs.Read{Path: "a"} })},
 	}
+	all = append(all, otherScripts()...)
 	for name, make := range map[string]func(*run) jobs.Args{
 		"background":  func(*run) jobs.Args { return &jobs.Exec{Command: "fake:append log x; fake:sleep 1h", Background: true} },
 		"exec_wait":   func(u *run) jobs.Args { return &jobs.ExecWait{ExecRef: ref(u.over)} },

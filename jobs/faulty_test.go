@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"sandyard/dev/wire"
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/passes"
 	"sandyard/providers"
 	"sandyard/providers/fake"
 )
@@ -54,16 +56,24 @@ func (f fault) String() string {
 type switchboard struct {
 	mu    sync.Mutex
 	armed bool
+	loops []string // functions whose calls count although a loop makes them
 	f     fault
 	calls map[layer]int
 	hit   string // the call that failed
 }
 
 // arm begins a run.
-func (s *switchboard) arm(f fault) {
+func (s *switchboard) arm(f fault, loops []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.armed, s.f, s.calls, s.hit = true, f, map[layer]int{}, ""
+	s.armed, s.f, s.loops, s.calls, s.hit = true, f, loops, map[layer]int{}, ""
+}
+
+// counted are the functions whose calls count although a loop makes them.
+func (s *switchboard) counted() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.loops
 }
 
 // disarm ends the run and returns how many calls each layer has seen and which one failed.
@@ -104,14 +114,18 @@ func (s *switchboard) around(l layer, call string, do func() error) error {
 }
 
 // inBackground says whether the caller is a loop that runs whether there is work or not: its calls would make k mean
-// another call in each run.
-func inBackground() bool {
+// another call in each run. A script may want some of them all the same.
+func (s *switchboard) inBackground() bool {
+	wanted := s.counted()
 	var pcs [64]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
 	for {
 		f, more := frames.Next()
+		if slices.ContainsFunc(wanted, func(name string) bool { return strings.HasSuffix(f.Function, name) }) {
+			return false
+		}
 		for _, loop := range []string{
-			"beatLoop", "networkLoop", "stockLoop", "(*leader)", "(*reconciler)", "(*Scheduler).loop", "(*heartbeater)", "(*janitor)", "(*forwarder)",
+			"beatLoop", "networkLoop", "stockLoop", "pruneLoop", "(*leader)", "(*reconciler)", "(*Scheduler).loop", "(*heartbeater)", "(*janitor)", "(*forwarder)",
 			"(*recoverer)", "(*subscriber)", "(*aggregator)", "(*healthchecker)", "(*syncer)", "interruptLoop", "(*Waiters)", "(*gate)",
 		} {
 			if strings.Contains(f.Function, loop) {
@@ -126,7 +140,7 @@ func inBackground() bool {
 
 // tap is the models.Tap of the stores that take part.
 func (s *switchboard) tap(_ context.Context, statement string, do func() error) error {
-	if inBackground() {
+	if s.inBackground() {
 		return do()
 	}
 	return s.around(inPostgres, statement, do)
@@ -140,7 +154,7 @@ func (s *switchboard) DialHook(next redis.DialHook) redis.DialHook {
 // ProcessHook implements redis.Hook.
 func (s *switchboard) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if inBackground() || idle(cmd) {
+		if s.inBackground() || idle(cmd) {
 			return next(ctx, cmd)
 		}
 		err := s.around(inRedis, cmd.String(), func() error { return next(ctx, cmd) })
@@ -154,7 +168,7 @@ func (s *switchboard) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // ProcessPipelineHook implements redis.Hook.
 func (s *switchboard) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if inBackground() {
+		if s.inBackground() {
 			return next(ctx, cmds)
 		}
 		return s.around(inRedis, "pipeline", func() error { return next(ctx, cmds) })
@@ -172,7 +186,7 @@ func idle(cmd redis.Cmder) bool {
 
 // onCall is the wire's decision.
 func (s *switchboard) onCall(c wire.Call) wire.Fault {
-	for _, noise := range []string{"INTO nodes", "FROM nodes", "leases", "egress_", "egress IS", "WITH held", "rollback", "deallocate", "-- ping"} {
+	for _, noise := range []string{"INTO nodes", "FROM nodes", "leases", "egress_", "egress IS", "WITH held", "b.image FROM builds", "rollback", "deallocate", "-- ping"} {
 		if c.Text == "" || strings.Contains(c.Text, noise) {
 			return wire.None
 		}
@@ -200,14 +214,36 @@ func (s *switchboard) onProvider(op fake.Op, _ string) (fake.Fault, bool) {
 	return fake.Fault{After: f.after, Err: providers.Errorf(providers.Unavailable, "injected: away")}, struck
 }
 
+// breakable is a provider whose builds may fail like its other calls.
+type breakable struct {
+	*builder
+
+	board *switchboard
+}
+
+// Build implements providers.Builder.
+func (b *breakable) Build(ctx context.Context, build providers.Build, log io.Writer) error {
+	fault, struck := b.board.onProvider("build", "")
+	if struck && !fault.After {
+		return fault.Err
+	}
+	err := b.builder.Build(ctx, build, log)
+	if struck {
+		return fault.Err
+	}
+	return err
+}
+
 // faultRig is a rig whose client, worker and scheduler are driven over what the switchboard breaks. The rig's own calls,
 // which prepare and look, go past it.
 type faultRig struct {
 	*rig
-	board *switchboard
-	acts  *jobs.Client
-	queue *jobs.Queue
-	conn  *pgx.Conn
+	board  *switchboard
+	acting *models.Store
+	acts   *jobs.Client
+	queue  *jobs.Queue
+	conn   *pgx.Conn
+	images *images
 }
 
 func newFaultRig(t testing.TB) *faultRig {
@@ -232,13 +268,19 @@ func newFaultRig(t testing.TB) *faultRig {
 		return s
 	}
 	acting := store(true)
+	r.acting, r.images = acting, &images{held: []string{"fake"}}
 	rdb := jobs.NewRedis(r.redis, r.board)
 	t.Cleanup(func() { r.must(rdb.Close()) })
 	r.queue = jobs.NewQueue(rdb, r.log)
-	r.acts = jobs.NewClient(acting, r.queue, r.client.Catalog(), r.log)
+	catalog := r.client.Catalog()
+	catalog.Edge = passes.Address{Scheme: "http", Domain: "edge"}
+	r.acts = jobs.NewClient(acting, r.queue, catalog, r.log)
+	provider := &breakable{&builder{Provider: fake.New(fake.Options{State: r.state, PerNode: true}), engine: r.images}, r.board}
+	t.Cleanup(func() { r.must(provider.Close()) })
 	r.workerOn(r.state, 8, func(c *jobs.WorkerConfig) {
 		c.Store, c.RedisHooks, c.Lease, c.Grace = acting, []redis.Hook{r.board}, faultLease, time.Second
 		c.Reconcile, c.ReconcileGrace = 500*time.Millisecond, time.Second
+		c.Provider, c.Signer = provider, passes.New("secret")
 		c.Webhooks = jobs.NewWebhooks(acting, r.queue, nil, r.log)
 	})
 	due := store(false)

@@ -26,6 +26,8 @@ const (
 	OpFile   Op = "file"
 	// OpNetwork is SetNetwork.
 	OpNetwork Op = "network"
+	// OpPort is DialPort.
+	OpPort Op = "port"
 )
 
 // Fault is something that goes wrong in the next Times calls of one operation.

@@ -3,6 +3,7 @@ package fake
 import (
 	"context"
 	"io"
+	"net"
 	"time"
 
 	"sandyard/providers"
@@ -122,6 +123,13 @@ func (s *sandbox) SetNetwork(ctx context.Context, on bool) error {
 		defer b.mu.Unlock()
 		b.online = on
 		return nil
+	})
+}
+
+// DialPort is what ports are reached by. Nothing listens on any.
+func (s *sandbox) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
+	return nil, s.inside(ctx, OpPort, func(*box) error {
+		return providers.Errorf(providers.Invalid, "nothing listens on port %d of the sandbox", port)
 	})
 }
 

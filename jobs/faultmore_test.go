@@ -1,0 +1,200 @@
+package jobs_test
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers/cells"
+	"sandyard/recipe"
+)
+
+// otherScripts are runs of what is more, or something else, than a job in a sandbox.
+func otherScripts() []script {
+	code := func(*run) jobs.Args {
+		return &jobs.Code{Language: cells.Python, Code: "fake:append log x; fake:stdout out"}
+	}
+	return []script{
+		{name: "build", act: (*run).build, check: (*run).isBuilt},
+		{name: "port", ready: ready, act: args(openPort), check: func(u *run) { u.hasGrants(1) }},
+		{name: "port revoked", ready: readyWithPort, act: (*run).revoke, check: func(u *run) { u.hasGrants(0) }},
+		{name: "code", ready: ready, act: args(code), check: (*run).ranOnce},
+		{name: "code again", ready: readyWithContext, act: args(code), check: (*run).ranOnce},
+		{name: "code context deleted", ready: readyWithContext, act: args(func(*run) jobs.Args { return &jobs.DeleteContext{Context: cells.Python} })},
+		{name: "schedule", ready: readyWithSchedule, act: (*run).fallDue, check: (*run).firedOnce, loops: []string{
+			"(*Store).FireSchedules", "(*Scheduler).submitRuns", "(*Store).SettleRuns",
+		}},
+		{name: "ticket", ready: ready, act: (*run).enter, check: (*run).enteredOnce},
+		{name: "usage", ready: readyToCount, act: (*run).use, check: (*run).isCounted, loops: []string{
+			"(*Store).FoldFacts", "(*Store).FoldSpans",
+		}},
+	}
+}
+
+// build makes an image, and the template that has it.
+func (u *run) build() {
+	u.insist(func(o jobs.Options) (models.Submitted, error) {
+		return u.r.acts.Build(u.r.t.Context(), jobs.NewBuild{Template: u.template(), Recipe: recipe.Recipe{Script: "make", From: "fake"}}, o)
+	})
+}
+
+func (u *run) template() string { return "made-" + u.key[len("build-"):] }
+
+func (u *run) isBuilt() {
+	r := u.r
+	t, err := r.store.Template(r.t.Context(), tenant, u.template())
+	r.must(err)
+	r.images.mu.Lock()
+	defer r.images.mu.Unlock()
+	if t.Version != 1 || !slices.Contains(r.images.held, t.Image) {
+		r.t.Errorf("the template is at version %d with image %s; the engine holds %v", t.Version, t.Image, r.images.held)
+	}
+	if n := r.count("SELECT count(*) FROM builds WHERE template = $1 AND finished_at IS NOT NULL", u.template()); n != 1 {
+		r.t.Errorf("%d builds were finished", n)
+	}
+}
+
+func openPort(*run) jobs.Args { return &jobs.Port{Port: 8000} }
+
+func readyWithPort(u *run) {
+	ready(u)
+	out, err := jobs.NewClient(u.r.store, u.r.rig.queue, u.r.acts.Catalog(), u.r.log).Submit(u.r.t.Context(), u.box, openPort(u), options())
+	u.r.must(err)
+	u.r.wait(out.Jobs[0].ID)
+	u.hasGrants(1)
+}
+
+func (u *run) hasGrants(want int) {
+	grants, err := u.r.store.PortGrants(u.r.t.Context(), tenant, u.box)
+	u.r.must(err)
+	if all := u.r.count("SELECT count(*) FROM port_grants WHERE sandbox_id = $1", u.box); len(grants) != want || all != 1 {
+		u.r.t.Errorf("%d of %d grants hold", len(grants), all)
+	}
+}
+
+func (u *run) revoke() {
+	u.again(func() error {
+		_, err := u.r.acting.RevokePort(u.r.t.Context(), tenant, u.box, 8000, "")
+		return err
+	})
+}
+
+func readyWithContext(u *run) {
+	ready(u)
+	u.r.wait(u.r.cell(u.box, "fake:stdout first"))
+}
+
+func (u *run) ranOnce() {
+	if log := u.r.content(u.box, "log"); log != "x" {
+		u.r.t.Errorf("the cell ran as %q", log)
+	}
+}
+
+func readyWithSchedule(u *run) {
+	ready(u)
+	u.schedule = u.r.schedule(execIn(u.box, "fake:append log x; fake:exit 3"))
+}
+
+// fallDue makes the schedule due and waits until its run has ended. It has no second one before an hour is over.
+func (u *run) fallDue() {
+	u.r.due(time.Second, u.schedule)
+	u.r.eventually("the run has ended", func() bool {
+		runs := u.r.runs(u.schedule)
+		return len(runs) > 0 && runs[0].EndedAt != nil
+	})
+}
+
+func (u *run) firedOnce() {
+	runs := u.r.runs(u.schedule)
+	if len(runs) != 1 || runs[0].State != "succeeded" {
+		u.r.t.Errorf("the runs are %v", statesOf(runs))
+	}
+	if n := u.r.count("SELECT count(*) FROM jobs WHERE sandbox_id = $1 AND kind = 'exec'", u.box); n != 1 {
+		u.r.t.Errorf("%d jobs were submitted", n)
+	}
+	u.ranOnce()
+	_, err := u.r.store.DeleteSchedule(u.r.t.Context(), tenant, u.schedule, "test")
+	u.r.must(err)
+}
+
+// enter asks for tickets until one lets in. One that was used up without an answer is lost.
+func (u *run) enter() {
+	for u.tickets == 0 {
+		ticket := u.ticket()
+		use := func(s *models.Store) error {
+			_, err := s.UseTicket(u.r.t.Context(), ticket, models.TicketUse{Sandbox: u.box, Own: true})
+			return err
+		}
+		u.again(func() error {
+			err := use(u.r.acting)
+			if err == nil {
+				u.tickets++
+			}
+			if errors.Is(err, models.ErrTicketUsed) {
+				return nil
+			}
+			return err
+		})
+		if err := use(u.r.store); !errors.Is(err, models.ErrTicketUsed) {
+			u.r.t.Errorf("a used ticket answers %v", err)
+		}
+	}
+}
+
+func (u *run) ticket() (plain string) {
+	var key string
+	u.r.must(u.r.conn.QueryRow(u.r.t.Context(), "SELECT id FROM api_keys LIMIT 1").Scan(&key))
+	t := models.TerminalTicket{TenantID: tenant, KeyID: key, SandboxID: u.box, Terminal: "main"}
+	u.again(func() (err error) {
+		plain, _, err = u.r.acting.IssueTicket(u.r.t.Context(), t, time.Minute)
+		return err
+	})
+	return plain
+}
+
+func (u *run) enteredOnce() {
+	if used := u.r.count("SELECT count(*) FROM terminal_tickets WHERE sandbox_id = $1 AND used_at IS NOT NULL", u.box); u.tickets > used || used > 2 {
+		u.r.t.Errorf("%d tickets were used up to be let in %d times", used, u.tickets)
+	}
+}
+
+// usage is what all sandboxes have used up to now.
+func (r *faultRig) usage() (all models.Usage) {
+	rows, err := r.store.Usage(r.t.Context(), models.UsageQuery{
+		Tenant: tenant, From: time.Now().Add(-24 * time.Hour), To: time.Now().Add(time.Hour), By: []string{"hour"}, Limit: 100,
+	})
+	r.must(err)
+	for _, row := range rows {
+		all.RunningSeconds += row.RunningSeconds
+	}
+	return all
+}
+
+// readyToCount begins while no sandbox lives.
+func readyToCount(u *run) {
+	u.used = u.r.usage()
+	ready(u)
+}
+
+// use runs a command, ends the sandbox and waits until the hours have it all.
+func (u *run) use() {
+	u.submit(&jobs.Exec{Command: "fake:append log x"})
+	u.r.wait(u.jobs[0])
+	out, err := u.r.client.Delete(u.r.t.Context(), u.box, true, options())
+	u.r.must(err)
+	u.r.wait(out.Jobs[0].ID)
+	u.r.eventually("all is folded", func() bool { return u.r.unfolded() == 0 })
+}
+
+func (u *run) isCounted() {
+	if got, want := u.r.usage().RunningSeconds-u.used.RunningSeconds, u.r.lived(u.box, "running"); want == 0 || math.Abs(got-want) > 1e-5 {
+		u.r.t.Errorf("%g s are counted, and it ran %g s", got, want)
+	}
+	counted := u.r.count("SELECT coalesce(sum(jobs), 0)::bigint FROM usage_parts WHERE tenant_id = $1", tenant)
+	if ended := u.r.count("SELECT count(*) FROM jobs WHERE finished_at IS NOT NULL"); counted != ended {
+		u.r.t.Errorf("%d jobs are counted, and %d have ended", counted, ended)
+	}
+}
