@@ -1,6 +1,7 @@
 package models_test
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -36,30 +37,41 @@ func steps() []string {
 	return []string{
 		"exec", "exec", "exec", "pause", "resume", "delete",
 		"claim", "claim", "claim", "claim", "claim", "succeed", "succeed", "succeed", "fail", "fail", "fail", "stale",
-		"requeue", "cancel", "cancel", "recover", "begin delete",
+		"requeue", "cancel", "cancel", "recover", "recover", "begin delete", "force", "keyed", "keyed", "late", "expire", "expire",
+		models.KindExecWait, models.KindExecSignal,
+		"beat", "retire", "adopt", "drain", "undrain", "place", "place", "lose", "recreate",
 	}
 }
 
-// machine is a few sandboxes in the database and what should be known of them.
+// machine is a tenant with a few sandboxes and nodes in the database and what should be known of them.
 type machine struct {
-	t     *testing.T
-	s     *models.Store
-	boxes []*modelBox
+	t      *testing.T
+	s      *models.Store
+	look   *pgx.Conn // past the store
+	tenant string    // also the name of its sandboxes' provider
+	boxes  []*modelBox
+	nodes  []*modelNode
+	keys   map[string]modelKey // of idempotency
 }
 
 // modelBox is a sandbox as this test thinks of it.
 type modelBox struct {
-	id      string
-	state   models.SandboxState
-	desired string
-	ended   bool // for good
-	jobs    []*modelJob
+	id          string
+	state       models.SandboxState
+	desired     string
+	node        string // that holds it
+	ended       bool   // for good
+	replaced    bool   // another has taken its place
+	recreations int
+	jobs        []*modelJob
 }
 
 type modelJob struct {
 	models.Job
 	ready, expired, asked bool // expired: its lease has ended; asked: to stop
+	late                  bool // its queue deadline has passed
 	claimed               models.Job
+	node                  string // that has claimed it last
 }
 
 func (b *modelBox) closed() bool { return b.ended || b.state == models.SandboxDeleting }
@@ -133,11 +145,14 @@ func (m *machine) play(x step) error {
 	if i := slices.IndexFunc(b.jobs, func(j *modelJob) bool { return !j.State.Terminal() }); x.oldest && i >= 0 {
 		j = b.jobs[i]
 	}
+	if other := m.others()[x.do]; other != nil {
+		return other(b, j, x)
+	}
 	switch x.do {
-	case "exec", models.KindPause, models.KindResume, models.KindDelete:
-		return m.submit(b, x.do, x.flag)
+	case "exec", models.KindPause, models.KindResume, models.KindDelete, models.KindExecWait, models.KindExecSignal:
+		return m.submit(b, models.Submission{}, m.job(x.do, b, x.flag))
 	case "claim":
-		return m.claim(b, j, x.flag)
+		return m.claim(b, j, x)
 	case "succeed":
 		return m.finish(b, j, j.claimed.Attempt, models.Succeeded)
 	case "fail":
@@ -154,52 +169,65 @@ func (m *machine) play(x step) error {
 	return m.beginDelete(b, j)
 }
 
-func (m *machine) submit(b *modelBox, kind string, parallel bool) error {
-	job := newJob(kind, b.id)
-	job.Parallel = parallel
-	_, err := m.s.Submit(m.t.Context(), models.Submission{TenantID: "default", SandboxID: b.id, Jobs: []models.Job{job}})
-	var ended *models.EndedError
-	if refused := kind != models.KindDelete && (b.closed() || b.desired == models.DesiredDeleted); refused {
-		if !errors.As(err, &ended) {
-			return fmt.Errorf("a sandbox that ends takes a %s: %w", kind, err)
+// job is one to submit.
+func (m *machine) job(kind string, b *modelBox, parallel bool) models.Job {
+	j := newJob(kind, b.id)
+	j.TenantID, j.Parallel = m.tenant, parallel
+	return j
+}
+
+// submit submits one job with what else sub says.
+func (m *machine) submit(b *modelBox, sub models.Submission, job models.Job) error {
+	sub.TenantID, sub.SandboxID, sub.Jobs = m.tenant, b.id, []models.Job{job}
+	_, err := m.s.Submit(m.t.Context(), sub)
+	if job.Kind != models.KindDelete && (b.closed() || b.desired == models.DesiredDeleted) {
+		if ended := (*models.EndedError)(nil); !errors.As(err, &ended) {
+			return fmt.Errorf("a sandbox that ends takes a %s: %w", job.Kind, err)
 		}
 		return nil
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		b.add(job)
 	}
-	j := &modelJob{Job: job}
+	return err
+}
+
+// add is what becomes of an accepted job.
+func (b *modelBox) add(job models.Job) {
+	j := &modelJob{Job: job, late: job.QueueDeadline != nil}
 	j.State = models.Queued
 	b.jobs = append(b.jobs, j)
 	switch {
-	case kind == models.KindDelete && b.ended:
+	case job.Kind == models.KindDelete && b.ended:
 		j.State, j.Parallel = models.Succeeded, true
-	case parallel:
-		j.ready = b.state != models.SandboxCreating || kind == models.KindDelete
+	case job.Parallel:
+		j.ready = b.state != models.SandboxCreating || job.Kind == models.KindDelete
 	default:
 		b.promote()
 	}
 	wish, ok := map[string]string{
 		models.KindDelete: models.DesiredDeleted, models.KindPause: models.DesiredPaused, models.KindResume: models.DesiredRunning,
-	}[kind]
+	}[job.Kind]
 	if ok && b.desired != models.DesiredDeleted {
 		b.desired = wish
 	}
-	return nil
 }
 
-// claim takes the job, with short under a lease that ends at once.
-func (m *machine) claim(_ *modelBox, j *modelJob, short bool) error {
-	span := lease
-	if short {
+// claim takes the job for the node that holds the sandbox, or else for any, with short under a lease that ends at once.
+func (m *machine) claim(b *modelBox, j *modelJob, x step) error {
+	span, node := lease, m.nodes[x.job%len(m.nodes)].id
+	if x.flag {
 		span = -time.Second
 	}
-	got, err := m.s.Claim(m.t.Context(), j.ID, "node", span)
-	if j.State != models.Queued || !j.ready {
+	if x.oldest && b.node != "" {
+		node = b.node
+	}
+	got, err := m.s.Claim(m.t.Context(), j.ID, node, span)
+	if j.State != models.Queued || !j.ready || b.node != "" && b.node != node {
 		return wantStale(err)
 	}
 	if err == nil {
-		j.State, j.claimed, j.expired = models.Running, got, short
+		j.State, j.claimed, j.expired, j.node = models.Running, got, x.flag, node
 		if j.Attempt++; got.Attempt != j.Attempt {
 			return fmt.Errorf("attempt %d, want %d", got.Attempt, j.Attempt)
 		}
@@ -238,11 +266,11 @@ func (m *machine) requeue(j *modelJob) error {
 		return wantStale(err)
 	}
 	j.State, j.ready, j.expired = models.Queued, true, false
-	return err
+	return errors.Join(err, m.dispatch())
 }
 
 func (m *machine) cancel(b *modelBox, j *modelJob) error {
-	_, _, err := m.s.Cancel(m.t.Context(), "default", j.ID, "test")
+	_, _, err := m.s.Cancel(m.t.Context(), m.tenant, j.ID, "test")
 	switch j.State {
 	case models.Running:
 		j.asked = true
@@ -281,6 +309,12 @@ func (m *machine) beginDelete(b *modelBox, j *modelJob) error {
 	if b.ended {
 		return err
 	}
+	b.endNow()
+	return errors.Join(err, m.dispatch())
+}
+
+// endNow is a forced end: what waits is cancelled and what runs is asked to stop.
+func (b *modelBox) endNow() {
 	b.state, b.desired = models.SandboxDeleting, models.DesiredDeleted
 	ended := 0
 	for _, other := range b.jobs {
@@ -294,20 +328,22 @@ func (m *machine) beginDelete(b *modelBox, j *modelJob) error {
 	if b.endQueued(models.Cancelled); ended > 0 {
 		b.promote()
 	}
-	return err
 }
 
 // compare says where the database differs from the model.
 func (m *machine) compare() error {
 	for _, b := range m.boxes {
-		box, err := m.s.Sandbox(m.t.Context(), "default", b.id)
+		box, err := m.s.Sandbox(m.t.Context(), m.tenant, b.id)
 		if err != nil {
 			return err
+		}
+		if node := value(box.NodeID); node != b.node {
+			return fmt.Errorf("sandbox is held by %q, want %q", node, b.node)
 		}
 		if box.State != b.state || box.Desired != b.desired || (box.EndedAt != nil) != b.ended {
 			return fmt.Errorf("sandbox is %s, desired %s, ended %v; want %s, %s, %v", box.State, box.Desired, box.EndedAt != nil, b.state, b.desired, b.ended)
 		}
-		rows, err := m.s.Jobs(m.t.Context(), "default", models.JobFilter{Sandbox: b.id, Limit: 1000})
+		rows, err := m.s.Jobs(m.t.Context(), m.tenant, models.JobFilter{Sandbox: b.id, Limit: 1000})
 		if err != nil || len(rows) != len(b.jobs) {
 			return fmt.Errorf("%d jobs, want %d: %w", len(rows), len(b.jobs), err)
 		}
@@ -318,14 +354,14 @@ func (m *machine) compare() error {
 			}
 		}
 	}
-	return nil
+	return errors.Join(m.compareDue(), m.compareWindow(), m.compareNodes())
 }
 
 // told says where a job's end was written down more than once or not at all.
 func (m *machine) told() error {
 	for _, b := range m.boxes {
 		for _, j := range b.jobs {
-			events, err := m.s.Events(m.t.Context(), "default", models.EventFilter{Job: j.ID, Limit: 1000})
+			events, err := m.s.Events(m.t.Context(), m.tenant, models.EventFilter{Job: j.ID, Limit: 1000})
 			if err != nil {
 				return err
 			}
@@ -344,13 +380,8 @@ func (m *machine) told() error {
 }
 
 // playAll plays the steps on new sandboxes and returns how many went well and what was wrong with the next.
-func playAll(t *testing.T, s *models.Store, all []step) (int, error) {
-	m := &machine{t: t, s: s}
-	for range 2 {
-		out := create(t, s, newSandbox())
-		first := &modelJob{Job: out.Jobs[0], ready: true}
-		m.boxes = append(m.boxes, &modelBox{id: out.Sandbox.ID, state: models.SandboxCreating, desired: models.DesiredRunning, jobs: []*modelJob{first}})
-	}
+func playAll(t *testing.T, s *models.Store, look *pgx.Conn, all []step) (int, error) {
+	m := newMachine(t, s, look)
 	for i, x := range all {
 		if err := m.play(x); err != nil {
 			return i, err
@@ -363,10 +394,10 @@ func playAll(t *testing.T, s *models.Store, all []step) (int, error) {
 }
 
 // shrink leaves out what the failure does not need.
-func shrink(t *testing.T, s *models.Store, all []step) []step {
+func shrink(t *testing.T, s *models.Store, look *pgx.Conn, all []step) []step {
 	for i := len(all) - 1; i >= 0; i-- {
 		fewer := append(append([]step{}, all[:i]...), all[i+1:]...)
-		if _, err := playAll(t, s, fewer); err != nil {
+		if _, err := playAll(t, s, look, fewer); err != nil {
 			all = fewer
 		}
 	}
@@ -379,35 +410,30 @@ var machineSeed = flag.Uint64("machine.seed", 0, "the random steps to play; 0 = 
 // TestStoreIsTheStateMachine plays random calls on the store and on a model in memory, and compares them after each.
 func TestStoreIsTheStateMachine(t *testing.T) {
 	t.Parallel()
-	const runs, length = 30, 30
+	const runs, length = 20, 40
 	seed := *machineSeed
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano() % 1e9)
 	}
 	dsn := testenv.Database(t)
-	s := openAt(t, dsn, 100_000)
+	s := openAt(t, dsn, machineWindow)
 	conn, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Exec(t.Context(), "UPDATE tenants SET max_sandboxes = 100000"); err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	rng, words := rand.New(rand.NewPCG(seed, seed)), steps()
 	for range runs {
 		var all []step
 		for range length {
 			all = append(all, step{words[rng.IntN(len(words))], rng.IntN(2), rng.IntN(8), rng.IntN(3) > 0, rng.IntN(3) == 0})
 		}
-		n, err := playAll(t, s, all)
+		n, err := playAll(t, s, conn, all)
 		if err == nil {
 			continue
 		}
-		least := shrink(t, s, all[:min(n+1, len(all))])
-		_, why := playAll(t, s, least)
+		least := shrink(t, s, conn, all[:min(n+1, len(all))])
+		_, why := playAll(t, s, conn, least)
 		t.Fatalf("%v\nwith the steps %v\nafter shrinking: %v\nagain by: go test ./models -run TestStoreIsTheStateMachine -args -machine.seed=%d", err, least, why, seed)
 	}
 }
