@@ -138,20 +138,24 @@ func TestBuildIsTriedAgainAndPruned(t *testing.T) {
 	if j := r.wait(r.build("two").Jobs[0].ID); j.State != models.Succeeded || r.image() == old {
 		t.Fatalf("the second build: %s %+v", j.State, j.Error)
 	}
-	prune := func(want ...string) {
+	prune := func(removed int, want ...string) {
 		t.Helper()
-		r.must(jobs.PruneImages(t.Context(), r.store, p))
+		n, err := jobs.PruneImages(t.Context(), r.store, p)
+		r.must(err)
+		if n != removed {
+			t.Errorf("%d images are counted, want %d", n, removed)
+		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if !slices.Equal(e.held, want) {
 			t.Errorf("held are %v, want %v", e.held, want)
 		}
 	}
-	prune("fake", old, r.image())
+	prune(0, "fake", old, r.image())
 	gone, err := r.client.Delete(t.Context(), box, false, options())
 	r.must(err)
 	r.wait(gone.Jobs[0].ID)
-	prune("fake", r.image())
+	prune(1, "fake", r.image())
 }
 
 func TestBuildIsCancelled(t *testing.T) {

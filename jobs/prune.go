@@ -28,26 +28,29 @@ func (w *Worker) pruneLoop(ctx context.Context, builder providers.Builder) {
 func (w *Worker) prune(ctx context.Context, builder providers.Builder) {
 	ctx, cancel := context.WithTimeout(ctx, pruneEvery)
 	defer cancel()
-	if err := PruneImages(ctx, w.store, builder); err != nil {
+	n, err := PruneImages(ctx, w.store, builder)
+	w.metrics.reconciled.WithLabelValues("image").Add(float64(n))
+	if err != nil {
 		w.log.WarnContext(ctx, "images of old builds not removed, trying again", "error", err)
 	}
 }
 
 // PruneImages removes those images of the provider's fleet whose builds are known in store and which neither a template
-// nor a live sandbox has. What it does not know, another installation may.
-func PruneImages(ctx context.Context, store *models.Store, builder providers.Builder) error {
+// nor a live sandbox has, and says how many. What it does not know, another installation may.
+func PruneImages(ctx context.Context, store *models.Store, builder providers.Builder) (removed int, err error) {
 	images, err := builder.Built(ctx)
 	if err != nil || len(images) == 0 {
-		return err
+		return 0, err
 	}
 	unused, err := store.UnusedImages(ctx, images)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, image := range unused {
 		if err := builder.RemoveImage(ctx, image); err != nil {
-			return err
+			return removed, err
 		}
+		removed++
 	}
-	return nil
+	return removed, nil
 }

@@ -78,7 +78,20 @@ func (r *reconciler) compare(ctx context.Context) error {
 	for _, b := range rows {
 		was[b.ID] = b.State
 	}
-	return errors.Join(r.removeOrphans(ctx, d), r.lose(ctx, d), r.observe(ctx, d, was))
+	return errors.Join(r.removeOrphans(ctx, d), r.lose(ctx, d), r.observe(ctx, d, was), r.sweep(ctx))
+}
+
+// sweep lets the provider remove what is no sandbox's.
+func (r *reconciler) sweep(ctx context.Context) error {
+	s, ok := r.w.provider.(providers.Sweeper)
+	if !ok {
+		return nil
+	}
+	removed, err := s.Sweep(ctx)
+	for sort, n := range removed {
+		r.w.metrics.reconciled.WithLabelValues(sort).Add(float64(n))
+	}
+	return err
 }
 
 // differ finds what is different, and of what may pass what has been so for longer than the grace.
@@ -187,4 +200,6 @@ func (r *reconciler) note(ctx context.Context, what, sandbox, message string) {
 }
 
 // kindsOfDifference are the values of the metric's label, all of which are shown from the start.
-func kindsOfDifference() []string { return []string{"orphan", "lost", "repaired"} }
+func kindsOfDifference() []string {
+	return []string{"orphan", "lost", "repaired", "image", "pool", "volume", "filler"}
+}

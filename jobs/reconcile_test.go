@@ -1,6 +1,8 @@
 package jobs_test
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,6 +98,39 @@ func counted(t *testing.T, reg *prometheus.Registry, what string) float64 {
 }
 
 func value(m *dto.Metric) float64 { return m.GetCounter().GetValue() }
+
+// sweeping is a provider that removes more than sandboxes.
+type sweeping struct {
+	*fake.Provider
+
+	sweeps atomic.Int64
+}
+
+func (s *sweeping) Sweep(context.Context) (map[string]int, error) {
+	if s.sweeps.Add(1) == 1 {
+		return map[string]int{"volume": 2, "pool": 1, "filler": 0}, nil
+	}
+	return nil, providers.Errorf(providers.Unavailable, "the engine is away")
+}
+
+// TestReconcileCountsWhatIsSwept, once, and a sweep that fails keeps nothing else from being compared.
+func TestReconcileCountsWhatIsSwept(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	reg := prometheus.NewRegistry()
+	p := &sweeping{Provider: fake.New(fake.Options{State: r.state, PerNode: true})}
+	r.worker(2, reconciling(0), func(c *jobs.WorkerConfig) { c.Provider, c.Metrics = p, jobs.NewMetrics(reg) })
+	t.Cleanup(func() { r.must(p.Close()) })
+	r.eventually("it sweeps again", func() bool { return p.sweeps.Load() > 2 })
+	r.plant(r.state, "neverheardof")
+	r.eventually("the orphan is removed", func() bool { return !r.has(r.state, "neverheardof") })
+	for sort, want := range map[string]float64{"volume": 2, "pool": 1, "filler": 0, "image": 0} {
+		if n := counted(t, reg, sort); n != want {
+			t.Errorf("%v of %s are counted, want %v", n, sort, want)
+		}
+	}
+}
 
 func TestReconcileNoticesTheDeadAndTheVanished(t *testing.T) {
 	t.Parallel()

@@ -51,6 +51,14 @@ type Pooler interface {
 	Stock(ctx context.Context, classes []PoolClass)
 }
 
+// Sweeper is implemented by providers whose backend keeps more than sandboxes and images, of which workers that died or
+// older releases may leave something.
+type Sweeper interface {
+	// Sweep removes what nobody needs any more and nobody else will remove, and says how much of each sort that was, with
+	// what the provider has removed by itself since the last call. Calls follow one another.
+	Sweep(ctx context.Context) (map[string]int, error)
+}
+
 // PoolClass is a kind of sandbox that waits. The environment and what else can be changed later is given to it when it is
 // taken.
 type PoolClass struct {

@@ -6,12 +6,15 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"io/fs"
 	"log/slog"
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/docker/docker/client"
 	"golang.org/x/sys/unix"
@@ -42,6 +45,8 @@ type Config struct {
 	Defaults providers.Resources
 	// Pool lets containers wait for sandboxes.
 	Pool Pool
+	// GuestGrace is how long no container may have used the guest of another release before it is removed. 0 = an hour.
+	GuestGrace time.Duration
 	// Outbound makes the connections that sandboxes ask for. Nil = they get none.
 	Outbound providers.Outbound
 	Logger   *slog.Logger
@@ -59,7 +64,10 @@ type Provider struct {
 	pool     *pool
 	// refilling is the refiller's alone.
 	refilling sighting
-	cancel    context.CancelFunc // ends the pool's upkeep
+	// leftovers are Sweep's alone.
+	leftovers    sightings
+	sweptMembers atomic.Int64       // since the last Sweep
+	cancel       context.CancelFunc // ends the pool's upkeep
 	// work counts goroutines that outlive the call which began them; Close waits for them.
 	work sync.WaitGroup
 }
@@ -83,7 +91,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{cfg: cfg, api: api, guest: guest, starts: make(chan struct{}, cfg.StartConcurrency), pool: newPool(cfg.Pool)}
+	p := &Provider{cfg: cfg, api: api, guest: guest, starts: make(chan struct{}, cfg.StartConcurrency), pool: newPool(cfg.Pool), leftovers: sightings{}}
 	if err := p.checkRuntime(ctx, cfg.Runtime); err != nil {
 		_ = api.Close()
 		return nil, err
@@ -112,6 +120,7 @@ func (c Config) complete() (Config, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	c.GuestGrace = cmp.Or(c.GuestGrace, time.Hour)
 	c.Defaults = confine.Defaults(c.Defaults)
 	return c, nil
 }

@@ -35,6 +35,7 @@ const (
 // on an engine far away.
 type guestVolume struct {
 	sum     string // of the content
+	fleet   string // that removes it again, if it has made it
 	archive []byte
 	mu      sync.Mutex
 	filled  bool
@@ -50,7 +51,7 @@ func newGuestVolume(cfg Config) (*guestVolume, error) {
 		return nil, providers.Errorf(providers.Invalid, "read the guest: %w", err)
 	}
 	sum := sha256.Sum256(archive)
-	return &guestVolume{sum: hex.EncodeToString(sum[:8]), archive: archive}, nil
+	return &guestVolume{sum: hex.EncodeToString(sum[:8]), fleet: cfg.Fleet, archive: archive}, nil
 }
 
 // The guest's programs. The supervisor is started for every command, so there may be a smaller program for it; the
@@ -107,7 +108,12 @@ func pack(files map[string][]byte) ([]byte, error) {
 	return out.Bytes(), w.Close()
 }
 
-func (g *guestVolume) name() string { return "sandyard-guest-" + g.sum }
+const (
+	guestVolumePrefix = "sandyard-guest-"
+	fillerSuffix      = "-fill"
+)
+
+func (g *guestVolume) name() string { return guestVolumePrefix + g.sum }
 
 func (g *guestVolume) mount(readOnly bool) mount.Mount {
 	return mount.Mount{
@@ -117,9 +123,13 @@ func (g *guestVolume) mount(readOnly bool) mount.Mount {
 		ReadOnly: readOnly,
 		VolumeOptions: &mount.VolumeOptions{
 			NoCopy: true,
-			Labels: map[string]string{labelGuest: g.sum},
+			Labels: g.labels(),
 		},
 	}
+}
+
+func (g *guestVolume) labels() map[string]string {
+	return map[string]string{labelGuest: g.sum, labelFleet: g.fleet}
 }
 
 // ensure fills the volume unless this process already saw it filled. image is any image the engine holds.
@@ -153,8 +163,8 @@ func (g *guestVolume) forget() {
 // claim makes the container through which the volume is filled. Its name is the lock between workers: who finds it
 // taken waits until it is gone.
 func (g *guestVolume) claim(ctx context.Context, api *client.Client, image string) (string, error) {
-	name := g.name() + "-fill"
-	config := &container.Config{Image: image, Entrypoint: []string{"/never"}, Labels: map[string]string{labelGuest: g.sum}}
+	name := g.name() + fillerSuffix
+	config := &container.Config{Image: image, Entrypoint: []string{"/never"}, Labels: g.labels()}
 	host := &container.HostConfig{NetworkMode: "none", LogConfig: container.LogConfig{Type: "none"}, Mounts: []mount.Mount{g.mount(false)}}
 	for {
 		made, err := api.ContainerCreate(ctx, config, host, nil, nil, name)

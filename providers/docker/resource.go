@@ -118,11 +118,9 @@ func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
 	}
 	instances := make([]providers.Instance, 0, len(found))
 	for _, c := range found {
-		id := c.Labels[labelSandbox]
-		if _, pooled := c.Labels[labelPool]; pooled {
-			if id, pooled = sandboxOf(c.Names); !pooled {
-				continue
-			}
+		id, named := sandboxOf(c.Names)
+		if _, pooled := c.Labels[labelPool]; !named || !pooled && id != c.Labels[labelSandbox] {
+			continue // a member that waits, or what somebody has started from an image that we built
 		}
 		instances = append(instances, providers.Instance{
 			ID:        id,

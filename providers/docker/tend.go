@@ -65,7 +65,9 @@ func (p *Provider) sweep(ctx context.Context) {
 		}
 		if err := p.remove(ctx, c.ID); err != nil {
 			p.cfg.Logger.WarnContext(ctx, "pool container of a dead worker is left", "container", c.ID, "error", err)
+			continue
 		}
+		p.sweptMembers.Add(1)
 	}
 }
 

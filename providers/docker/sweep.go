@@ -1,0 +1,98 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/volume"
+
+	"sandyard/providers"
+)
+
+var _ providers.Sweeper = (*Provider)(nil)
+
+// sightings is when leftovers were first seen without interruption, by name.
+type sightings map[string]time.Time
+
+// lasts says whether a leftover has been one for so long.
+func (s sightings) lasts(name string, grace time.Duration) bool {
+	first, known := s[name]
+	if !known {
+		s[name] = time.Now()
+	}
+	return known && time.Since(first) >= grace
+}
+
+// keep forgets those that are leftovers no more.
+func (s sightings) keep(seen map[string]bool) {
+	for name := range s {
+		if !seen[name] {
+			delete(s, name)
+		}
+	}
+}
+
+// Sweep implements providers.Sweeper: guests of other releases that no container has used for a while, what workers have
+// left that died while they filled one, and members of dead workers' pools, all of this fleet. There are no networks of
+// ours to remove.
+func (p *Provider) Sweep(ctx context.Context) (map[string]int, error) {
+	seen := map[string]bool{}
+	fillers, err := p.sweepFillers(ctx, seen)
+	volumes, err2 := p.sweepGuests(ctx, seen)
+	p.leftovers.keep(seen)
+	return map[string]int{"filler": fillers, "volume": volumes, "pool": int(p.sweptMembers.Swap(0))}, errors.Join(err, err2)
+}
+
+// sweepFillers removes containers that keep others from filling a guest's volume for longer than that takes.
+func (p *Provider) sweepFillers(ctx context.Context, seen map[string]bool) (removed int, err error) {
+	found, err := p.api.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(
+		filters.Arg("label", labelFleet+"="+p.cfg.Fleet), filters.Arg("name", "^/"+guestVolumePrefix+"[0-9a-f]+"+fillerSuffix+"$"),
+		filters.Arg("status", "created"))})
+	if err != nil {
+		return 0, translate(err, "list what fills guests")
+	}
+	for _, c := range found {
+		seen[c.ID] = true
+		if !p.leftovers.lasts(c.ID, min(fillTimeout, p.cfg.GuestGrace)) {
+			continue
+		}
+		if err := p.removeIdle(ctx, c.ID); err != nil {
+			return removed, err
+		}
+		removed++
+	}
+	return removed, nil
+}
+
+// sweepGuests removes the volumes of other guests that nothing uses. One that is wanted again is filled again.
+func (p *Provider) sweepGuests(ctx context.Context, seen map[string]bool) (removed int, err error) {
+	found, err := p.api.VolumeList(ctx, volume.ListOptions{Filters: filters.NewArgs(
+		filters.Arg("label", labelFleet+"="+p.cfg.Fleet), filters.Arg("dangling", "true"))})
+	if err != nil {
+		return 0, translate(err, "list the volumes")
+	}
+	for _, v := range found.Volumes {
+		sum, ours := strings.CutPrefix(v.Name, guestVolumePrefix)
+		if !ours || sum == p.guest.sum || v.Labels[labelGuest] != sum {
+			continue
+		}
+		seen[v.Name] = true
+		if !p.leftovers.lasts(v.Name, p.cfg.GuestGrace) {
+			continue
+		}
+		err := p.api.VolumeRemove(ctx, v.Name, false)
+		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // gone, or in use by now
+			return removed, translate(err, "remove a guest's volume")
+		}
+		if err == nil {
+			p.cfg.Logger.InfoContext(ctx, "guest of another release is removed", "volume", v.Name)
+			removed++
+		}
+	}
+	return removed, nil
+}

@@ -1,0 +1,173 @@
+package docker_test
+
+import (
+	"context"
+	"crypto/rand"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	dockerimage "github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/volume"
+
+	"sandyard/providers"
+	"sandyard/providers/docker"
+)
+
+// swept adds up what Sweep counts.
+func swept(t *testing.T, p *docker.Provider, sum map[string]int) {
+	t.Helper()
+	removed, err := p.Sweep(t.Context())
+	if err != nil {
+		t.Fatalf("sweep: %v", err)
+	}
+	for sort, n := range removed {
+		sum[sort] += n
+	}
+}
+
+// release opens a provider of another release, makes a sandbox with it and removes it.
+func (y *yard) release(t *testing.T) *docker.Provider {
+	t.Helper()
+	p := y.openWith(t, docker.Config{Guest: ownGuest(t)})
+	id, _ := create(t, p)
+	if err := p.Delete(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (y *yard) hasVolume(t *testing.T, p *docker.Provider) bool {
+	t.Helper()
+	found, err := y.api.VolumeList(t.Context(), volume.ListOptions{Filters: filters.NewArgs(filters.Arg("name", p.GuestVolume()))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(found.Volumes, func(v *volume.Volume) bool { return v.Name == p.GuestVolume() })
+}
+
+// TestGuestsOfOldReleasesAreSwept: the guest of a release that nothing uses any more goes after its grace; one that is
+// used, the sweeper's own and another fleet's stay.
+func TestGuestsOfOldReleasesAreSwept(t *testing.T) {
+	t.Parallel()
+	y, foreign := newYard(t), newYard(t)
+	old, used, theirs := y.release(t), y.release(t), foreign.release(t)
+	t.Cleanup(func() {
+		y.clear(t)
+		y.removeVolumes(t, used)
+		foreign.removeVolumes(t, theirs)
+	})
+	create(t, used)
+	slow := y.openWith(t, docker.Config{Guest: guestFiles(t)}) // with the grace of every day
+	p := y.openWith(t, docker.Config{Guest: ownGuest(t), GuestGrace: time.Second})
+	t.Cleanup(func() { y.removeVolumes(t, p) })
+	id, _ := create(t, p)
+	if err := p.Delete(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	swept(t, p, count)
+	if !y.hasVolume(t, old) {
+		t.Error("the old guest is removed at once")
+	}
+	await(t, func() bool {
+		swept(t, slow, map[string]int{})
+		swept(t, p, count)
+		return !y.hasVolume(t, old)
+	})
+	for name, keeper := range map[string]*docker.Provider{"a sandbox's": used, "another fleet's": theirs, "the sweeper's": p} {
+		if !y.hasVolume(t, keeper) {
+			t.Errorf("%s guest is removed", name)
+		}
+	}
+	if count["volume"] != 1 {
+		t.Errorf("counted %v, want one volume", count)
+	}
+}
+
+// TestWorkerDiesWhileItFillsAGuest: the container through which it was to be filled goes, and with it the lock that it was.
+func TestWorkerDiesWhileItFillsAGuest(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	p := y.openWith(t, docker.Config{Guest: ownGuest(t), GuestGrace: time.Second})
+	name := p.GuestVolume() + "-fill"
+	labels := map[string]string{"sandyard.fleet": y.fleet}
+	_, err := y.api.ContainerCreate(t.Context(), &container.Config{Image: image, Entrypoint: []string{"/never"}, Labels: labels}, nil, nil, nil, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	await(t, func() bool { swept(t, p, count); return count["filler"] == 1 })
+	create(t, p)
+	t.Cleanup(func() { y.clear(t); y.removeVolumes(t, p) })
+}
+
+// TestSweepCountsDeadPools: what the pool's own sweep removes of dead workers' members is told.
+func TestSweepCountsDeadPools(t *testing.T) {
+	t.Parallel()
+	y, foreign := newYard(t), newYard(t)
+	_, x := y.doomed(t, 2)
+	_, theirs := foreign.doomed(t, 1)
+	x.cut()
+	theirs.cut()
+	await(t, func() bool { return !hasRunning(y.waiting(t)) && !hasRunning(foreign.waiting(t)) })
+	p := y.open(t)
+	count := map[string]int{}
+	await(t, func() bool { swept(t, p, count); return len(y.waiting(t)) == 0 })
+	await(t, func() bool { swept(t, p, count); return count["pool"] == 2 })
+	if left := foreign.waiting(t); len(left) != 1 {
+		t.Errorf("of the other fleet's pool %v are left", left)
+	}
+}
+
+// TestListKnowsOnlyWhatItHasMade: neither another fleet's container, nor one that somebody has started from an image that
+// a build of this fleet has made, which has its labels, is a sandbox, and none of them is removed.
+func TestListKnowsOnlyWhatItHasMade(t *testing.T) {
+	t.Parallel()
+	y, foreign := newYard(t), newYard(t)
+	p := y.open(t)
+	mine, _ := create(t, p)
+	theirs, _ := create(t, foreign.open(t))
+	built := "sandyard-test:" + strings.ToLower(rand.Text())
+	_, err := y.api.ContainerCommit(t.Context(), "sandyard-"+mine, container.CommitOptions{Reference: built, Changes: []string{
+		"LABEL sandyard.fleet=" + y.fleet + " sandyard.build=" + built + ` sandyard.sandbox=""`,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		y.clear(t)
+		if _, err := y.api.ImageRemove(context.Background(), built, dockerimage.RemoveOptions{Force: true}); err != nil {
+			t.Error(err)
+		}
+	})
+	byHand, err := y.api.ContainerCreate(t.Context(), &container.Config{Image: built}, nil, nil, nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := p.List(t.Context())
+	if err != nil || len(found) != 1 || found[0].ID != mine {
+		t.Errorf("listed %+v, %v; want only %s", found, err, mine)
+	}
+	if images, err := p.Built(t.Context()); err != nil || !slices.Equal(images, []string{built}) {
+		t.Errorf("built %v, %v", images, err)
+	}
+	if images, err := foreign.open(t).Built(t.Context()); err != nil || len(images) != 0 {
+		t.Errorf("the other fleet has built %v, %v", images, err)
+	}
+	if err := p.Delete(t.Context(), theirs); err != nil {
+		t.Errorf("delete of another fleet's sandbox: %v", err)
+	}
+	swept(t, p, map[string]int{})
+	for _, ref := range []string{"sandyard-" + theirs, byHand.ID} {
+		if _, err := y.api.ContainerInspect(t.Context(), ref); err != nil {
+			t.Errorf("%s: %v", ref, err)
+		}
+	}
+	if _, err := p.Create(t.Context(), providers.Spec{ID: theirs, Image: image}); err == nil {
+		t.Error("another fleet's sandbox is taken")
+	}
+}
