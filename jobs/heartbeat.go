@@ -89,6 +89,7 @@ func (w *Worker) adopt(ctx context.Context) {
 	w.queue.send(ctx, tasks)
 	if len(ids) > 0 {
 		w.tendNetworks()
+		w.loops.Go(func() { w.dropSpools(context.WithoutCancel(ctx), ids) })
 	}
 }
 

@@ -35,7 +35,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 		reconciled: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandyard_reconciled_total",
-			Help: "Differences between an engine and the tables that were made good: orphan resources removed, sandboxes lost, states repaired, and images, pool containers and guest volumes removed that nobody needs.",
+			Help: "Differences between an engine and the tables that were made good: orphan resources removed, sandboxes lost, states repaired, and images, pool containers, guest volumes and outputs removed that nobody needs.",
 		}, []string{"what"}),
 	}
 	for _, what := range kindsOfDifference() {

@@ -201,5 +201,5 @@ func (r *reconciler) note(ctx context.Context, what, sandbox, message string) {
 
 // kindsOfDifference are the values of the metric's label, all of which are shown from the start.
 func kindsOfDifference() []string {
-	return []string{"orphan", "lost", "repaired", "image", "pool", "volume", "filler"}
+	return []string{"orphan", "lost", "repaired", "image", "pool", "volume", "filler", "spool"}
 }

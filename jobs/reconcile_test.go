@@ -218,3 +218,33 @@ func TestOneWorkerOfAnEngineReconciles(t *testing.T) {
 	r.state.Vanish(box)
 	r.eventually("the second has taken over", func() bool { return r.sandbox(box).State == models.SandboxLost })
 }
+
+// TestSpoolsOfDeadWorkersAreDropped: a worker writes a command's end down and dies before it drops the output in the
+// sandbox; whoever adopts the sandbox does it, and leaves background commands alone.
+func TestSpoolsOfDeadWorkersAreDropped(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	reg := prometheus.NewRegistry()
+	first := r.worker(4)
+	box, _ := r.create(jobs.CreateSandbox{})
+	behind := r.background(box, "fake:stdout kept")
+	r.wait(r.submit(box, &jobs.ExecWait{ExecRef: ref(behind)}, options()))
+	before := r.state.Calls(fake.OpForget)
+	r.state.Inject(fake.Fault{Op: fake.OpForget, Err: providers.Errorf(providers.Unavailable, "dead")})
+	done := r.exec(box, "fake:stdout out")
+	r.wait(done)
+	r.eventually("the output is not dropped", func() bool { return r.state.Calls(fake.OpForget) == before+1 })
+	first.Stop(t.Context()) // its lease goes with it
+	r.worker(4, func(c *jobs.WorkerConfig) { c.Metrics = jobs.NewMetrics(reg) })
+	r.eventually("the next worker drops it", func() bool { return counted(t, reg, "spool") == 1 })
+	if n := r.state.Calls(fake.OpForget); n != before+2 {
+		t.Errorf("%d outputs were dropped", n-before)
+	}
+	sb, err := fake.New(fake.Options{State: r.state}).Open(t.Context(), box)
+	r.must(err)
+	out, err := sb.(providers.Background).Output(t.Context(), behind, providers.OutputQuery{})
+	if err != nil || string(out.Data) != "kept" {
+		t.Errorf("the background command's output is %q, %v", out.Data, err)
+	}
+}

@@ -106,6 +106,16 @@ func (s *Store) Adopt(ctx context.Context, node Node) (adopted []string, out []D
 	return adopted, out, err
 }
 
+// LastExecs returns those commands in the sandboxes, of none that runs in the background, whose ends nodes have written
+// that died soon after.
+func (s *Store) LastExecs(ctx context.Context, sandboxes []string) ([]Job, error) {
+	var list []Job
+	err := s.db.WithContext(ctx).Raw(`SELECT j.id, j.sandbox_id FROM nodes n JOIN jobs j ON j.node_id = n.id AND j.finished_at > n.beat_at - interval '1 minute'
+		WHERE n.lease_until < now() AND j.sandbox_id = ANY (?::text[]) AND j.kind = 'exec' AND j.args->'background' IS DISTINCT FROM 'true'::jsonb`,
+		idArray(sandboxes)).Scan(&list).Error
+	return list, err
+}
+
 func (s *Store) dispatchTenants(tx *gorm.DB, tenants map[string]bool) ([]Dispatch, error) {
 	var all []Dispatch
 	for t := range tenants {
