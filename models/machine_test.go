@@ -39,7 +39,7 @@ func steps() []string {
 		"claim", "claim", "claim", "claim", "claim", "succeed", "succeed", "succeed", "fail", "fail", "fail", "stale",
 		"requeue", "cancel", "cancel", "recover", "recover", "begin delete", "force", "keyed", "keyed", "late", "expire", "expire",
 		models.KindExecWait, models.KindExecSignal,
-		"beat", "retire", "adopt", "drain", "undrain", "place", "place", "lose", "recreate",
+		"beat", "retire", "adopt", "drain", "undrain", "place", "place", "lose", "lose", "recreate",
 	}
 }
 

@@ -32,7 +32,7 @@ type modelKey struct {
 	job     string
 }
 
-// newMachine makes a tenant with two nodes and two sandboxes.
+// newMachine makes a tenant with two nodes and two sandboxes, one of which runs already.
 func newMachine(t *testing.T, s *models.Store, look *pgx.Conn) *machine {
 	m := &machine{t: t, s: s, look: look, tenant: models.NewID("t"), keys: map[string]modelKey{}}
 	_, err := look.Exec(t.Context(), "INSERT INTO tenants (id, name, max_sandboxes, webhook_secret) VALUES ($1, $1, 1000, 'whsec_')", m.tenant)
@@ -50,6 +50,10 @@ func newMachine(t *testing.T, s *models.Store, look *pgx.Conn) *machine {
 		if err := m.create(box); err != nil {
 			t.Fatal(err)
 		}
+	}
+	b := m.boxes[1]
+	if err := errors.Join(m.claim(b, b.jobs[0], step{}), m.finish(b, b.jobs[0], 1, models.Succeeded)); err != nil {
+		t.Fatal(err)
 	}
 	return m
 }
