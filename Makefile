@@ -11,7 +11,7 @@ GOVULNCHECK := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)
 ENGINE      := scripts/engine.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build image tree run test chaos chaos-proof gvisor faults e2b bench lint fmt vuln generate compose-check compose-image compose-smoke clean
+.PHONY: help setup build image tree run test chaos chaos-proof soak soak-proof gvisor faults e2b bench lint fmt vuln generate compose-check compose-image compose-smoke clean
 
 help: ## Print this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,12 @@ chaos: setup-test ## Kill, stop and cut off everything under load, then ask what
 
 chaos-proof: setup-test ## Switch the fence, the sweep, reconciling and the spools off, one at a time, and see the soak find it out (root)
 	@RUN='TestProof$$' SEED='$(SEED)' $(ENGINE) scripts/chaos.sh
+
+soak: setup-test ## Ten minutes of steady load without faults: nothing may grow (LENGTH=10m; root)
+	@RUN='TestSoak$$' LENGTH='$(or $(LENGTH),10m)' $(ENGINE) scripts/chaos.sh
+
+soak-proof: setup-test ## See the soak find out workers that keep a goroutine and a file of every job (root)
+	@RUN='TestFlatness$$|TestSoakFindsLeaks$$' $(ENGINE) scripts/chaos.sh
 
 gvisor: setup-test build ## Run the provider's suite and the hostile one under gVisor (root)
 	@$(ENGINE) scripts/test.sh -tags gvisor -timeout=20m -run UnderGVisor ./providers/docker

@@ -7,7 +7,7 @@ import (
 
 // Retention says how long what has ended is kept; zero keeps it for ever.
 type Retention struct {
-	History time.Duration // jobs with their deliveries, and events
+	History time.Duration // sandboxes, builds and jobs that have ended, with their deliveries, and events
 	Output  time.Duration // what jobs have written and read
 }
 
@@ -23,6 +23,8 @@ func (s *Scheduler) retain(ctx context.Context) error {
 	}{
 		{"outputs", s.retention.Output, s.store.PruneOutputs},
 		{"jobs", s.retention.History, s.store.PruneJobs},
+		{"sandboxes", s.retention.History, s.store.PruneSandboxes},
+		{"builds", s.retention.History, s.store.PruneBuilds},
 		{"events", s.retention.History, s.store.PruneEvents},
 	} {
 		if p.age == 0 {

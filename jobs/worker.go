@@ -324,6 +324,7 @@ func (w *Worker) holds(id string) bool {
 
 func (w *Worker) end(a *attempt) {
 	a.abandon(nil)
+	leak()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.held[a.job.ID] == a {

@@ -29,6 +29,33 @@ func (s *Store) PruneOutputs(ctx context.Context, age time.Duration, limit int) 
 	return int(res.RowsAffected), res.Error
 }
 
+// PruneSandboxes forgets sandboxes that ended longer than age ago, with all that is kept of them, and says how many. Those
+// with jobs that are not forgotten yet, or with usage that is not in the hours yet, are kept.
+func (s *Store) PruneSandboxes(ctx context.Context, age time.Duration, limit int) (int, error) {
+	res := s.db.WithContext(ctx).Exec(`
+		DELETE FROM sandboxes WHERE id IN (
+			SELECT id FROM sandboxes s WHERE ended_at < now() - @age * interval '1 ms'
+			  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.sandbox_id = s.id)
+			  AND NOT EXISTS (SELECT 1 FROM usage_facts f WHERE f.sandbox_id = s.id)
+			ORDER BY ended_at LIMIT @limit FOR UPDATE SKIP LOCKED)`,
+		map[string]any{"age": age.Milliseconds(), "limit": limit})
+	return int(res.RowsAffected), res.Error
+}
+
+// PruneBuilds forgets builds that began longer than age ago, with their files and logs, and says how many. Those whose jobs are
+// not forgotten yet are kept, and those whose image somebody may still need, as it is made again from them on other engines.
+func (s *Store) PruneBuilds(ctx context.Context, age time.Duration, limit int) (int, error) {
+	res := s.db.WithContext(ctx).Exec(`
+		DELETE FROM builds WHERE id IN (
+			SELECT id FROM builds b WHERE created_at < now() - @age * interval '1 ms'
+			  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = b.job_id)
+			  AND NOT EXISTS (SELECT 1 FROM templates t WHERE t.image = b.image)
+			  AND NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.image = b.image AND s.ended_at IS NULL)
+			ORDER BY id LIMIT @limit FOR UPDATE SKIP LOCKED)`,
+		map[string]any{"age": age.Milliseconds(), "limit": limit})
+	return int(res.RowsAffected), res.Error
+}
+
 // PruneEvents forgets events older than age, and says how many. Their ids grow with time, so the oldest come first.
 func (s *Store) PruneEvents(ctx context.Context, age time.Duration, limit int) (int, error) {
 	res := s.db.WithContext(ctx).Exec(`DELETE FROM events WHERE id IN (SELECT id FROM events ORDER BY id LIMIT @limit)

@@ -153,6 +153,20 @@ func TestUsageIsWhatTheEventsSay(t *testing.T) {
 	if n, err := s.Jobs(t.Context(), "default", models.JobFilter{Limit: 1}); err != nil || len(n) > 0 {
 		t.Fatalf("jobs are left: %v, %v", n, err)
 	}
+	if n, err := s.PruneSandboxes(t.Context(), time.Hour, 1000); err != nil || n > 0 {
+		t.Fatalf("%d sandboxes are forgotten too early, %v", n, err)
+	}
+	ended := "SELECT count(*) FROM sandboxes WHERE ended_at IS NOT NULL"
+	var want, left int
+	if err := db.QueryRowContext(t.Context(), ended).Scan(&want); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.PruneSandboxes(t.Context(), 0, 1000); err != nil || n != want || n == 0 {
+		t.Fatalf("%d of %d sandboxes are forgotten, %v", n, want, err)
+	}
+	if err := db.QueryRowContext(t.Context(), ended).Scan(&left); err != nil || left > 0 {
+		t.Fatalf("%d ended sandboxes are left, %v", left, err)
+	}
 	if u := total(t, s); u.RunningSeconds == 0 || string(u.Jobs) == "[]" {
 		t.Errorf("after the retention nothing is known any more: %+v", u)
 	}

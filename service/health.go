@@ -65,6 +65,7 @@ func serveHealth(addr string, parts *Parts, metrics prometheus.Gatherer, log *sl
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: healthTimeout}
+	log.Info("health checks and metrics are served", "addr", l.Addr().String())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
