@@ -45,7 +45,7 @@ soak: setup-test ## Ten minutes of steady load without faults: nothing may grow 
 	@RUN='TestSoak$$' LENGTH='$(or $(LENGTH),10m)' $(ENGINE) scripts/chaos.sh
 
 soak-proof: setup-test ## See the soak find out workers that keep a goroutine and a file of every job (root)
-	@RUN='TestFlatness$$|TestSoakFindsLeaks$$' $(ENGINE) scripts/chaos.sh
+	@RUN='TestFlatness$$|TestRowsGoWithTheLoad$$|TestSoakFindsLeaks$$' $(ENGINE) scripts/chaos.sh
 
 gvisor: setup-test build ## Run the provider's suite and the hostile one under gVisor (root)
 	@$(ENGINE) scripts/test.sh -tags gvisor -timeout=20m -run UnderGVisor ./providers/docker

@@ -51,7 +51,9 @@ type Config struct {
 	Signer   *passes.Signer
 	// Holds says whether this node holds a sandbox. Opening another node's would take it away from that one.
 	Holds func(ctx context.Context, sandbox string) (bool, error)
-	Log   *slog.Logger
+	// Now is the time by which passes are judged, the same for all processes; nil = this machine's.
+	Now func(ctx context.Context) time.Time
+	Log *slog.Logger
 }
 
 // Gateway is an http.Handler.
@@ -67,6 +69,9 @@ type Gateway struct {
 
 // New returns the gateway of a worker.
 func New(c Config) *Gateway {
+	if c.Now == nil {
+		c.Now = func(context.Context) time.Time { return time.Now() }
+	}
 	g := &Gateway{Config: c}
 	g.inside = g.insideRoutes()
 	g.guests = g.transport()
@@ -114,7 +119,7 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) (stop func()) {
 
 // ServeHTTP implements http.Handler.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	sandbox, port, ok := g.Signer.ReadGateway(r.Header.Get(PassHeader), time.Now())
+	sandbox, port, ok := g.Signer.ReadGateway(r.Header.Get(PassHeader), g.Now(r.Context()))
 	if !ok {
 		Refuse(w, http.StatusForbidden, Forbidden, Refusal{})
 		return

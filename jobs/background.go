@@ -96,7 +96,7 @@ func (x *ExecWait) run(ctx context.Context, a *attempt) (result, error) {
 	}
 	left := a.job.Timeout()
 	if a.job.StartedAt != nil { // by an earlier attempt
-		left -= max(0, time.Since(*a.job.StartedAt))
+		left -= max(0, a.w.store.Now(ctx).Sub(*a.job.StartedAt))
 	}
 	e, err := a.w.watches.end(ctx, a.w.provider, a.job.SandboxID, name, left)
 	out := result{value: e}

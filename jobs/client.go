@@ -137,7 +137,7 @@ func (c *Client) submit(ctx context.Context, sub models.Submission, args []Args,
 			return models.Submitted{}, err
 		}
 		if i != sub.Answer { // only the job that the request is about reports back
-			j.CallbackURL, j.QueueDeadline = nil, nil
+			j.CallbackURL, j.ExpireIn = nil, 0
 		}
 		sub.Jobs = append(sub.Jobs, j)
 	}
@@ -190,10 +190,7 @@ func newJob(sandbox string, args Args, o Options) (models.Job, error) {
 	if o.retryOf != "" {
 		j.RetryOf = &o.retryOf
 	}
-	if o.QueueDeadline > 0 {
-		t := time.Now().Add(o.QueueDeadline)
-		j.QueueDeadline = &t
-	}
+	j.ExpireIn = o.QueueDeadline
 	return j, nil
 }
 

@@ -1,6 +1,7 @@
 package jobs_test
 
 import (
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -88,4 +89,36 @@ func TestHistoryIsForgotten(t *testing.T) {
 	if b := r.sandbox(box); b.State != models.SandboxRunning {
 		t.Errorf("the sandbox is %s", b.State)
 	}
+}
+
+// TestHousekeepingWithTheUsualRetention: a month in milliseconds is more than four bytes hold.
+func TestHousekeepingWithTheUsualRetention(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(2)
+	box := r.readied()
+	schedule := r.schedule(execIn(box, "fake:exit 0"))
+	o := options()
+	o.IdempotencyKey, o.Request = "once", []byte("request")
+	r.wait(r.submit(box, &jobs.Exec{Command: "fake:exit 0"}, o))
+	_, err := r.client.RunSchedule(t.Context(), schedule, options())
+	r.must(err)
+	r.sql("UPDATE idempotency_keys SET created_at = created_at - interval '2 days'")
+	r.sql("UPDATE schedule_runs SET state = 'succeeded', ended_at = now() - interval '2 months'")
+	r.scheduler(func(c *jobs.SchedulerConfig) {
+		c.Retention = jobs.Retention{History: 720 * time.Hour, Output: 168 * time.Hour}
+	})
+	r.eventually("the run is forgotten", func() bool { return len(r.runs(schedule)) == 0 })
+	r.eventually("the key is forgotten", func() bool {
+		j := r.submit(box, &jobs.Exec{Command: "fake:exit 1"}, o)
+		return string(r.wait(j).Result) != "" && exitCode(r, j) == 1
+	})
+}
+
+func exitCode(r *rig, job string) int {
+	var res struct {
+		Code int `json:"exit_code"`
+	}
+	r.must(json.Unmarshal(r.job(job).Result, &res))
+	return res.Code
 }

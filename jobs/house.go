@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -20,17 +21,7 @@ func (s *Scheduler) keepHouse(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := s.store.PruneNodes(ctx, nodes, nodeAge); err != nil {
-		return err
-	}
-	if err := s.store.PruneGrants(ctx, keyAge); err != nil {
-		return err
-	}
-	if err := s.store.PruneRuns(ctx, s.retention.History, keptRuns); err != nil {
-		return err
-	}
-	if err := s.store.PruneTickets(ctx, keyAge); err != nil {
-		return err
-	}
-	return s.store.PruneKeys(ctx, keyAge)
+	return errors.Join( // none keeps the others from their work
+		s.store.PruneNodes(ctx, nodes, nodeAge), s.store.PruneGrants(ctx, keyAge), s.store.PruneRuns(ctx, s.retention.History, keptRuns),
+		s.store.PruneTickets(ctx, keyAge), s.store.PruneKeys(ctx, keyAge))
 }

@@ -116,19 +116,22 @@ func (w *Worker) connectNetwork(ctx context.Context, b models.Sandbox) {
 func (w *Worker) reportNetworks() {
 	ctx, cancel := context.WithTimeout(context.Background(), networkPatience)
 	defer cancel()
-	err := w.egress.Report(func(used []egress.Usage) error { return w.store.AddEgressUse(ctx, uses(used)) })
+	err := w.egress.Report(func(used []egress.Usage) error {
+		return w.store.AddEgressUse(ctx, uses(used, w.store.Now(ctx).Sub(time.Now())))
+	})
 	if err != nil {
 		w.log.WarnContext(ctx, "use of the network not written, trying again", "error", err)
 	}
 }
 
-func uses(used []egress.Usage) []models.EgressUse {
+// uses turns reports to rows; ahead is how much later it is in the database than here.
+func uses(used []egress.Usage, ahead time.Duration) []models.EgressUse {
 	out := make([]models.EgressUse, 0, len(used))
 	for _, u := range used {
 		row := models.EgressUse{SandboxID: u.Sandbox, Connections: u.Connections, Denied: u.Denied, Sent: u.Sent, Received: u.Received}
 		for _, d := range u.Denials {
 			row.Denials = append(row.Denials, models.EgressDenial{
-				SandboxID: u.Sandbox, Target: d.Target, Reason: d.Reason, Count: d.Count, FirstAt: d.First, LastAt: d.Last,
+				SandboxID: u.Sandbox, Target: d.Target, Reason: d.Reason, Count: d.Count, FirstAt: d.First.Add(ahead), LastAt: d.Last.Add(ahead),
 			})
 		}
 		out = append(out, row)

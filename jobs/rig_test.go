@@ -36,9 +36,15 @@ const tenant = "default"
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
+	return newRigOn(t, testenv.Database(t))
+}
+
+// newRigOn is a rig on an empty database.
+func newRigOn(t testing.TB, dsn string) *rig {
+	t.Helper()
 	network, addr, db := testenv.Redis(t)
 	r := &rig{
-		t: t, dsn: testenv.Database(t), redis: &redis.Options{Network: network, Addr: addr, DB: db}, state: fake.NewState(),
+		t: t, dsn: dsn, redis: &redis.Options{Network: network, Addr: addr, DB: db}, state: fake.NewState(),
 		log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 	r.rdb = jobs.NewRedis(r.redis)

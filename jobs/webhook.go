@@ -137,7 +137,7 @@ func (h *Webhooks) request(ctx context.Context, d models.Delivery) (*http.Reques
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
+	now := h.store.Now(ctx) // receivers refuse what is far from their time
 	signature, err := signer.Sign(d.ID, now, body)
 	if err != nil {
 		return nil, err

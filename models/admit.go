@@ -197,6 +197,10 @@ func (b *batch) place() error {
 func (b *batch) placeJob(j *Job, box *Sandbox) {
 	box.NextSeq++
 	j.Seq, j.QueuedAt, j.State = box.NextSeq, b.now, Queued
+	if j.ExpireIn > 0 {
+		at := b.now.Add(j.ExpireIn)
+		j.QueueDeadline = &at
+	}
 	switch {
 	case j.Kind == KindDelete && box.EndedAt != nil: // nothing is left to do
 		j.State, j.StartedAt, j.FinishedAt, j.Parallel = Succeeded, &b.now, &b.now, true

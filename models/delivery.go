@@ -19,7 +19,7 @@ type Delivery struct {
 	NextAttemptAt time.Time
 	LastStatus    *int
 	LastError     *string
-	CreatedAt     time.Time
+	CreatedAt     time.Time `gorm:"autoCreateTime:false;default:now()"`
 	DeliveredAt   *time.Time
 }
 

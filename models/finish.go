@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 )
 
 // Outcome is how one attempt of a job ended and what that means for its sandbox.
@@ -192,11 +193,10 @@ func finalise(tx *gorm.DB, box *Sandbox, c Change, set map[string]any) ([]string
 		box.EndReason = &c.Reason
 	}
 	set["ended_at"] = gorm.Expr("now()")
-	if err := tx.Model(box).Updates(set).Error; err != nil {
+	if err := tx.Model(box).Clauses(clause.Returning{Columns: []clause.Column{{Name: "ended_at"}}}).Updates(set).Error; err != nil {
 		return nil, err
 	}
-	now := time.Now()
-	box.State, box.EndedAt = c.To, &now
+	box.State = c.To
 	gone, err := endQueued(tx, box.ID, Failed, sandboxGone(*box), nil, KindDelete)
 	if err != nil {
 		return nil, err

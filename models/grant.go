@@ -14,8 +14,8 @@ type PortGrant struct {
 	TenantID  string
 	SandboxID string
 	Port      uint16
-	Public    bool // needs no token
-	CreatedAt time.Time
+	Public    bool      // needs no token
+	CreatedAt time.Time `gorm:"autoCreateTime:false;default:now()"`
 	ExpiresAt time.Time
 	RevokedAt *time.Time
 }

@@ -50,6 +50,7 @@ type Job struct {
 	Input             []byte
 	TimeoutMS         int64 `gorm:"column:timeout_ms"`
 	QueueDeadline     *time.Time
+	ExpireIn          time.Duration `gorm:"-"` // of a new job: its queue deadline from now on; 0 = it has none
 	CallbackURL       *string
 	RetryOf           *string
 	MaxAttempts       int

@@ -227,7 +227,7 @@ func (s *Store) PruneRuns(ctx context.Context, age time.Duration, keep int) erro
 			SELECT s.id, (SELECT k.id FROM schedule_runs k WHERE k.schedule_id = s.id ORDER BY k.id DESC OFFSET @keep LIMIT 1) AS last
 			FROM schedules s) old
 		WHERE r.schedule_id = old.id AND r.ended_at IS NOT NULL
-		  AND (r.id <= old.last OR @age > 0 AND r.ended_at < now() - @age * interval '1 ms')`,
+		  AND (r.id <= old.last OR CAST(@age AS bigint) > 0 AND r.ended_at < now() - @age * interval '1 ms')`,
 		map[string]any{"age": age.Milliseconds(), "keep": keep}).Error
 }
 

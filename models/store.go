@@ -34,6 +34,7 @@ type Store struct {
 	pool   *sql.DB
 	submit *groupCommit
 	limits Limits
+	clock  clock
 }
 
 // Limits are the fleet-wide bounds that queries apply.
@@ -50,7 +51,6 @@ func Open(ctx context.Context, dsn string, conns int, limits Limits, taps ...Tap
 	}), &gorm.Config{
 		SkipDefaultTransaction: true,
 		Logger:                 logger.Discard,
-		NowFunc:                func() time.Time { return time.Now().UTC() },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
@@ -71,6 +71,7 @@ func Open(ctx context.Context, dsn string, conns int, limits Limits, taps ...Tap
 	if err := s.Ready(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	s.Now(ctx)
 	return s, nil
 }
 

@@ -19,8 +19,8 @@ type Tenant struct {
 	Name          string
 	MaxSandboxes  int
 	MaxQueued     int
-	WebhookSecret string // whsec_ and base64, as Standard Webhooks writes it
-	CreatedAt     time.Time
+	WebhookSecret string    // whsec_ and base64, as Standard Webhooks writes it
+	CreatedAt     time.Time `gorm:"autoCreateTime:false;default:now()"`
 }
 
 // Scopes of a key.
@@ -36,8 +36,8 @@ type APIKey struct {
 	Name      string
 	Hint      string
 	Hash      []byte
-	Scopes    []string `gorm:"serializer:json;type:jsonb"`
-	CreatedAt time.Time
+	Scopes    []string  `gorm:"serializer:json;type:jsonb"`
+	CreatedAt time.Time `gorm:"autoCreateTime:false;default:now()"`
 	RevokedAt *time.Time
 }
 

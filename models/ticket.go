@@ -17,8 +17,8 @@ type TerminalTicket struct {
 	KeyID     string // of the API key that asked for it; a ticket does not outlive it
 	SandboxID string
 	Terminal  string
-	Origin    string // of the page that may use it; empty = one of this server's own, or none
-	CreatedAt time.Time
+	Origin    string    // of the page that may use it; empty = one of this server's own, or none
+	CreatedAt time.Time `gorm:"autoCreateTime:false;default:now()"`
 	ExpiresAt time.Time
 	UsedAt    *time.Time
 }

@@ -60,7 +60,7 @@ func (d door) serve(ctx context.Context, p *Parts, backend providers.Provider, n
 	}
 	log.InfoContext(ctx, "gateway listens", "url", d.url)
 	return gateway.New(gateway.Config{
-		Provider: backend, Signer: d.signer, Log: log,
+		Provider: backend, Signer: d.signer, Log: log, Now: p.Store.Now,
 		Holds: func(ctx context.Context, sandbox string) (bool, error) { return p.Store.Holds(ctx, node, sandbox) },
 	}).Serve(ctx, d.listener)
 }

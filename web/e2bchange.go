@@ -3,7 +3,6 @@ package web
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -159,7 +158,7 @@ func (e *e2b) refresh(c *fiber.Ctx) error {
 
 // extend moves a sandbox's end, but never closer.
 func (e *e2b) extend(ctx context.Context, box models.Sandbox, seconds float64) error {
-	if time.Until(box.ExpiresAt).Seconds() >= seconds {
+	if box.ExpiresAt.Sub(e.store.Now(ctx)).Seconds() >= seconds {
 		return nil
 	}
 	return e.expireIn(ctx, box, seconds)

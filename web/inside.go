@@ -59,7 +59,7 @@ func (i *insides) ask(ctx context.Context, tenant, sandbox, path string, query u
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set(gateway.PassHeader, i.signer.Gateway(sandbox, gateway.InsidePort, time.Now().Add(insidePass)))
+	req.Header.Set(gateway.PassHeader, i.signer.Gateway(sandbox, gateway.InsidePort, i.store.Now(ctx).Add(insidePass)))
 	answer, err := i.client.Do(req)
 	if err != nil {
 		return nil, unreachable(fmt.Sprintf("the worker that holds the sandbox does not answer: %v", errors.Unwrap(err)))

@@ -77,7 +77,7 @@ func newInsideRigOn(t *testing.T, within func(*fake.Provider) providers.Provider
 		Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	r.stopGateway = gateway.New(gateway.Config{
-		Provider: within(r.provider), Signer: signer, Log: log,
+		Provider: within(r.provider), Signer: signer, Log: log, Now: r.store.Now,
 		Holds: func(ctx context.Context, box string) (bool, error) { return r.store.Holds(ctx, w.Node(), box) },
 	}).Serve(ctx, l)
 	t.Cleanup(r.stopGateway)

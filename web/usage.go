@@ -60,7 +60,7 @@ func (s *Server) addUsage() {
 }
 
 func (s *Server) usage(ctx context.Context, in *usageInput) (*output[UsagePage], error) {
-	q, err := in.query(ctx)
+	q, err := in.query(ctx, s.store.Now(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,8 @@ func (s *Server) usage(ctx context.Context, in *usageInput) (*output[UsagePage],
 	return &output[UsagePage]{page}, nil
 }
 
-func (in *usageInput) query(ctx context.Context) (models.UsageQuery, error) {
+// query reads the question; now is the database's.
+func (in *usageInput) query(ctx context.Context, now time.Time) (models.UsageQuery, error) {
 	r := requestOf(ctx)
 	q := models.UsageQuery{Tenant: r.tenant, From: in.From.UTC(), To: in.To.UTC(), By: in.GroupBy, Limit: in.Limit + 1}
 	if in.AllTenants {
@@ -97,7 +98,7 @@ func (in *usageInput) query(ctx context.Context) (models.UsageQuery, error) {
 		q.Tenant = ""
 	}
 	if in.To.IsZero() {
-		q.To = time.Now().UTC()
+		q.To = now
 	}
 	if whole := q.To.Truncate(time.Hour); whole.Before(q.To) {
 		q.To = whole.Add(time.Hour)

@@ -190,7 +190,7 @@ func discardStale(ctx context.Context, api *client.Client, name string) {
 		return
 	}
 	made, err := time.Parse(time.RFC3339Nano, found.Created)
-	if err == nil && time.Since(made) > fillTimeout {
+	if err == nil && engineNow(ctx, api).Sub(made) > fillTimeout {
 		discard(ctx, api, found.ID)
 	}
 }

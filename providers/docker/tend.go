@@ -7,6 +7,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/client"
 )
 
 // sweepEvery is the time between looks for what dead workers have left of their pools.
@@ -59,8 +60,9 @@ func (p *Provider) sweep(ctx context.Context) {
 		p.cfg.Logger.WarnContext(ctx, "pool is not swept", "error", err)
 		return
 	}
+	now := sync.OnceValue(func() time.Time { return engineNow(ctx, p.api) })
 	for _, c := range found {
-		if _, isSandbox := sandboxOf(c.Names); isSandbox || !lost(c) || ctx.Err() != nil {
+		if _, isSandbox := sandboxOf(c.Names); isSandbox || !lost(c, now) || ctx.Err() != nil {
 			continue
 		}
 		if err := p.remove(ctx, c.ID); err != nil {
@@ -71,8 +73,8 @@ func (p *Provider) sweep(ctx context.Context) {
 	}
 }
 
-func lost(c container.Summary) bool {
-	age := time.Since(time.Unix(c.Created, 0))
+func lost(c container.Summary, now func() time.Time) bool {
+	age := now().Sub(time.Unix(c.Created, 0))
 	switch statusOf(c.State) {
 	case statusGone:
 		return true
@@ -81,4 +83,14 @@ func lost(c container.Summary) bool {
 	default:
 		return age > 2*memberAge
 	}
+}
+
+// engineNow is the time by the engine's clock, by which it tells when containers were made.
+func engineNow(ctx context.Context, api *client.Client) time.Time {
+	info, err := api.Info(ctx)
+	if err != nil {
+		return time.Time{} // then nothing is old
+	}
+	now, _ := time.Parse(time.RFC3339Nano, info.SystemTime) // zero as well
+	return now
 }

@@ -185,7 +185,7 @@ func (s *system) postgresFigures(ctx context.Context, l ledger) error {
 		if err != nil {
 			return err
 		}
-		l.add("rows: "+table, "", n, 60, 0.4)
+		l.add(rowsOf+table, "", n, 60, 0.4)
 	}
 	return nil
 }

@@ -7,8 +7,10 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"text/tabwriter"
+	"time"
 )
 
 // series are the values of one figure, at equal distances in time.
@@ -34,6 +36,27 @@ func (l ledger) add(name, unit string, value, slack, part float64) {
 
 // late is the second half: before it a system warms up.
 func (s *series) late() []float64 { return s.values[len(s.values)/2:] }
+
+const (
+	loadFigure = "load: submissions within 150 s"
+	loadWindow = 150 * time.Second // at least as long as a row is kept, with the minute until it is looked for
+	rowsOf     = "rows: "
+)
+
+// judged is a figure as it is judged: rows come and go with the load, which other users of the machine change, so that
+// they are told for the same load at all times.
+func (l ledger) judged(name string) *series {
+	s, load := l[name], l[loadFigure]
+	if load == nil || !strings.HasPrefix(name, rowsOf) {
+		return s
+	}
+	usual, same := median(load.late()), *s
+	same.values = make([]float64, len(s.values))
+	for i, v := range s.values {
+		same.values[i] = v * usual / max(1, load.values[i])
+	}
+	return &same
+}
 
 // growth is what the figure gains over the second half by the median of the slopes between all pairs of its values, which
 // single outliers and the teeth of a saw do not move.
@@ -64,7 +87,7 @@ func median(values []float64) float64 {
 func (l ledger) leaking() []string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(l)) {
-		if l[name].leaks() {
+		if l.judged(name).leaks() {
 			all = append(all, name)
 		}
 	}
@@ -76,19 +99,33 @@ func (l ledger) print(to io.Writer) {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "figure\tunit\tbegin\tmiddle\tend\tgrowth\tallowed\t\t")
 	for _, name := range slices.Sorted(maps.Keys(l)) {
-		s := l[name]
+		s, j := l[name], l.judged(name)
 		n, tenth := len(s.values), max(1, len(s.values)/10)
-		allowed, verdict := fmt.Sprintf("%.1f", s.allowed()), "flat"
+		allowed, verdict := fmt.Sprintf("%.1f", j.allowed()), "flat"
 		switch {
 		case s.allowed() == 0:
 			allowed, verdict = "", ""
-		case s.leaks():
+		case j.leaks():
 			verdict = "GROWS"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%.1f\t%.1f\t%.1f\t%+.1f\t%s\t%s\t\n", name, s.unit,
-			median(s.values[:tenth]), median(s.values[n/2-tenth/2:n/2-tenth/2+tenth]), median(s.values[n-tenth:]), s.growth(), allowed, verdict)
+			median(s.values[:tenth]), median(s.values[n/2-tenth/2:n/2-tenth/2+tenth]), median(s.values[n-tenth:]), j.growth(), allowed, verdict)
 	}
 	_ = w.Flush() // to the screen
+}
+
+// TestRowsGoWithTheLoad judges rows that follow the load, and rows that do not.
+func TestRowsGoWithTheLoad(t *testing.T) {
+	l := ledger{}
+	for i := range 100 {
+		load := 100 + float64(i*10)
+		l.add(loadFigure, "", load, 0, 0)
+		l.add(rowsOf+"kept for a while", "", load, 60, 0.4)
+		l.add(rowsOf+"kept for ever", "", load*float64(i), 60, 0.4)
+	}
+	if got := l.leaking(); len(got) != 1 || got[0] != rowsOf+"kept for ever" {
+		t.Errorf("leaking are %v", got)
+	}
 }
 
 // TestFlatness judges figures that are made up.

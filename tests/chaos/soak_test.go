@@ -29,7 +29,7 @@ func TestSoak(t *testing.T) {
 		t.Errorf("BROKEN: %s: %s", f.check, f.text)
 	}
 	for _, name := range l.leaking() {
-		t.Errorf("GROWS: %s, by %.1f in the second half", name, l[name].growth())
+		t.Errorf("GROWS: %s, by %.1f in the second half", name, l.judged(name).growth())
 	}
 	if t.Failed() {
 		t.Errorf("the logs of the processes are in %s", filepath.Join(r.sys.dir, "logs"))
@@ -93,7 +93,13 @@ func (r *run) steady(ctx context.Context, clients []*client, l ledger) error {
 		all.Go(func() { errs[i] = c.work(ctx, load) })
 	}
 	all.Go(func() {
-		errs[len(clients)] = each(load, max(time.Second, r.length/120), func() error { return r.sys.figures(ctx, l) })
+		every := max(time.Second, r.length/120)
+		var sent []float64
+		errs[len(clients)] = each(load, every, func() error {
+			sent = append(sent, clients[0].counted())
+			l.add(loadFigure, "", sent[len(sent)-1]-sent[max(0, len(sent)-1-int(loadWindow/every))], 0, 0)
+			return r.sys.figures(ctx, l)
+		})
 	})
 	all.Go(func() {
 		errs[len(clients)+1] = each(load, 10*time.Second, func() error { return r.sys.growOld(ctx) })
@@ -105,6 +111,13 @@ func (r *run) steady(ctx context.Context, clients []*client, l ledger) error {
 	}
 	r.logf("%d submissions of %d clients in %v", done, len(clients), r.length)
 	return errors.Join(errs...)
+}
+
+// counted is how many operations all clients have begun.
+func (c *client) counted() float64 {
+	c.book.Lock()
+	defer c.book.Unlock()
+	return float64(*c.count)
 }
 
 // each calls f again and again until ctx ends.

@@ -160,7 +160,7 @@ func (e *Edge) rewrite(p *httputil.ProxyRequest) {
 	}
 	p.Out.URL.RawQuery = p.In.URL.RawQuery
 	p.SetXForwarded()
-	p.Out.Header.Set(gateway.PassHeader, e.signer.Gateway(v.route.SandboxID, v.port, time.Now().Add(passLife)))
+	p.Out.Header.Set(gateway.PassHeader, e.signer.Gateway(v.route.SandboxID, v.port, e.store.Now(p.In.Context()).Add(passLife)))
 }
 
 // answered notes that the answer has begun: from now on it may take as long as it likes.

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"sandyard/gateway"
 	"sandyard/models"
@@ -62,7 +61,7 @@ func (e *Edge) enterGuest(w http.ResponseWriter, r *http.Request, id string) boo
 	case r.URL.Path == healthPath, e.signer.IsAccess(id, token):
 		return true
 	case token == "" && r.URL.Path == "/files" && r.URL.Query().Has("signature"):
-		if why := checkSignature(r, e.signer.Access(id), time.Now()); why != "" {
+		if why := checkSignature(r, e.signer.Access(id), e.store.Now(r.Context())); why != "" {
 			refuse(w, http.StatusUnauthorized, why)
 			return false
 		}

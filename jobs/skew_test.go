@@ -1,0 +1,147 @@
+package jobs_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"sandyard/dev/testenv"
+	"sandyard/jobs"
+	"sandyard/models"
+)
+
+// skewed is a database whose clock is ahead of all processes', or behind.
+func skewed(t *testing.T, by time.Duration) string {
+	t.Helper()
+	dsn := testenv.Database(t)
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	var name string
+	if err := conn.QueryRow(t.Context(), "SELECT current_database()").Scan(&name); err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{
+		"CREATE SCHEMA skew",
+		"CREATE FUNCTION skew.now() RETURNS timestamptz LANGUAGE sql STABLE AS $$ SELECT pg_catalog.now() + interval '" + strconv.Itoa(int(by.Seconds())) + " seconds' $$",
+		"ALTER DATABASE " + name + " SET search_path = public, skew, pg_catalog",
+	} {
+		if _, err := conn.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dsn
+}
+
+// TestTheDatabasesClockRules works on a database whose clock is an hour ahead of the API's, the workers' and the scheduler's,
+// and on one that is an hour behind. Everything happens in its time, and neither too early nor never.
+func TestTheDatabasesClockRules(t *testing.T) {
+	t.Parallel()
+	for name, by := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRigOn(t, skewed(t, by))
+			r.scheduler()
+			r.worker(8, func(c *jobs.WorkerConfig) { c.Lease = 3 * time.Second })
+			if off := r.store.Now(t.Context()).Sub(time.Now()) - by; off.Abs() > time.Minute {
+				t.Fatalf("the database's clock is taken for %v wrong", off)
+			}
+			t.Run("lives", func(t *testing.T) { t.Parallel(); r.at(t).lives() })
+			t.Run("jobs", func(t *testing.T) { t.Parallel(); r.at(t).deadlines() })
+			t.Run("schedules", func(t *testing.T) { t.Parallel(); r.at(t).dueTimes() })
+			t.Run("webhooks", func(t *testing.T) { t.Parallel(); r.at(t).stamps(by) })
+		})
+	}
+}
+
+// at is the rig for a part of its test.
+func (r *rig) at(t *testing.T) *rig {
+	part := *r
+	part.t = t
+	return &part
+}
+
+// lives looks that a sandbox ends by its timeout and by its idleness, and one that has time left does not.
+func (r *rig) lives() {
+	lasting := r.readied()
+	began := time.Now()
+	brief, _ := r.create(jobs.CreateSandbox{TimeoutSeconds: 2})
+	idle, _ := r.create(jobs.CreateSandbox{IdleTimeoutSeconds: 2})
+	for _, box := range []string{brief, idle} {
+		r.eventually("it has ended", func() bool { return r.sandbox(box).EndedAt != nil })
+		if lived := r.sandbox(box).EndedAt.Sub(*r.sandbox(box).StartedAt); lived < time.Second || time.Since(began) < 2*time.Second {
+			r.t.Errorf("sandbox %s lived for %v", box, lived)
+		}
+	}
+	if j := r.wait(r.exec(lasting, "fake:stdout lives")); string(j.Stdout) != "lives" {
+		r.t.Errorf("the sandbox that lasts: %s %+v", j.State, j.Error)
+	}
+}
+
+// deadlines looks at the times of jobs: a lease that is kept, a queue deadline, the timeouts of a command and of a wait.
+func (r *rig) deadlines() {
+	box := r.readied()
+	behind := options()
+	behind.Parallel = true
+	started := r.wait(r.submit(box, &jobs.Exec{Command: "fake:sleep 1h", Background: true}, behind))
+	waits := r.submit(box, &jobs.ExecWait{ExecRef: jobs.ExecRef{ExecID: started.ID}, TimeoutSeconds: 2}, behind)
+	long := r.exec(box, "fake:sleep 8s") // longer than two leases
+	soon, late := options(), options()
+	soon.QueueDeadline, late.QueueDeadline = 2*time.Second, time.Hour/2
+	expires, stays := r.submit(box, &jobs.Exec{Command: "fake:exit 0"}, soon), r.submit(box, &jobs.Exec{Command: "fake:exit 0"}, late)
+	timed := r.submit(box, &jobs.Exec{Command: "fake:sleep 1h", TimeoutSeconds: 1}, options())
+	for id, want := range map[string]models.JobState{
+		expires: models.Expired, long: models.Succeeded, stays: models.Succeeded, timed: models.TimedOut, waits: models.TimedOut,
+	} {
+		if j := r.wait(id); j.State != want || j.Attempt > 1 {
+			r.t.Errorf("%s ended %s at attempt %d, want %s: %+v", j.Kind, j.State, j.Attempt, want, j.Error)
+		}
+	}
+	if j := r.job(waits); j.FinishedAt.Sub(*j.StartedAt) < time.Second {
+		r.t.Errorf("the wait was given up after %v", j.FinishedAt.Sub(*j.StartedAt))
+	}
+}
+
+// dueTimes looks at a schedule that is due now and one that is in an hour.
+func (r *rig) dueTimes() {
+	box := r.readied()
+	now, later := r.schedule(execIn(box, "fake:exit 0")), r.schedule(execIn(box, "fake:exit 0"))
+	r.sql("UPDATE schedules SET next_due = now() + interval '1 second' WHERE id = $1", now)
+	r.wantRuns(now, "succeeded")
+	if runs := r.runs(later); len(runs) > 0 {
+		r.t.Errorf("a schedule that is due in an hour has the runs %+v", runs)
+	}
+}
+
+// stamps looks at the time in a webhook, which receivers compare with theirs.
+func (r *rig) stamps(by time.Duration) {
+	got := make(chan time.Duration, 1)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		if at, err := strconv.ParseInt(req.Header.Get("Webhook-Timestamp"), 10, 64); err == nil {
+			got <- time.Until(time.Unix(at, 0))
+		}
+	}))
+	defer receiver.Close()
+	o := options()
+	o.CallbackURL = receiver.URL
+	box := r.readied()
+	j := r.wait(r.submit(box, &jobs.Exec{Command: "fake:exit 0"}, o))
+	if !json.Valid(j.Result) {
+		r.t.Errorf("the job has the result %s", j.Result)
+	}
+	select {
+	case off := <-got:
+		if (off - by).Abs() > 3*time.Minute {
+			r.t.Errorf("the webhook says a time that is %v wrong", off-by)
+		}
+	case <-time.After(time.Minute):
+		r.t.Error("no webhook has come")
+	}
+}
