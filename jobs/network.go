@@ -117,7 +117,7 @@ func (w *Worker) reportNetworks() {
 	ctx, cancel := context.WithTimeout(context.Background(), networkPatience)
 	defer cancel()
 	err := w.egress.Report(func(used []egress.Usage) error {
-		return w.store.AddEgressUse(ctx, uses(used, w.store.Now(ctx).Sub(time.Now())))
+		return w.store.AddEgressUse(ctx, uses(used, w.store.Ahead(ctx)))
 	})
 	if err != nil {
 		w.log.WarnContext(ctx, "use of the network not written, trying again", "error", err)

@@ -30,6 +30,12 @@ func (s *Store) Now(ctx context.Context) time.Time {
 	return s.clock.now(time.Now())
 }
 
+// Ahead is how much later it is in the database than here.
+func (s *Store) Ahead(ctx context.Context) time.Duration {
+	here := time.Now()
+	return s.Now(ctx).Sub(here)
+}
+
 // setClock asks the database. An answer is taken for one of the middle of the time that it took.
 func (s *Store) setClock(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, clockPatience)
