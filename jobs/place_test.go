@@ -238,3 +238,25 @@ func TestDeadNodeCanBeUndrained(t *testing.T) {
 		t.Errorf("the successor of one that left is %s", s)
 	}
 }
+
+// TestHeirCanBeUndrained, also while it is not known whether it is one.
+func TestHeirCanBeUndrained(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	old := r.onEngine("engine", jobs.Room{})
+	r.must(r.store.Drain(t.Context(), old.Node(), false))
+	old.Stop(t.Context())
+	r.sql("UPDATE nodes SET lease_until = now() + interval '1 hour' WHERE id = $1", old.Node()) // nobody knows that it is dead
+	heir := r.onEngine("engine", jobs.Room{})
+	if s := r.nodeState(heir.Node()); s != "draining" {
+		t.Errorf("the heir is %s", s)
+	}
+	r.must(r.store.Undrain(t.Context(), heir.Node()))
+	if s := r.nodeState(heir.Node()); s != "live" {
+		t.Errorf("undrained it is %s", s)
+	}
+	r.sql("UPDATE nodes SET lease_until = now() WHERE id = $1", old.Node())
+	if s := r.nodeState(r.onEngine("engine", jobs.Room{}).Node()); s != "live" {
+		t.Errorf("the next one is %s", s)
+	}
+}

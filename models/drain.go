@@ -34,6 +34,11 @@ func (s *Store) Drain(ctx context.Context, node string, leave bool) error {
 // Undrain lets a node, or what its process is started as next, take new sandboxes again. ErrNotFound if there is no such
 // node alive or drained, or it is leaving.
 func (s *Store) Undrain(ctx context.Context, node string) error {
+	// One that has yet to learn whether it inherits a mark is not to.
+	err := s.db.WithContext(ctx).Exec(`UPDATE nodes o SET draining_at = NULL FROM nodes WHERE nodes.id = ? AND nodes.draining_at IS NULL AND `+isFormer, node).Error
+	if err != nil {
+		return err
+	}
 	return s.tellNode(ctx, node, map[string]any{"draining_at": nil}, "(lease_until > now() OR draining_at IS NOT NULL) AND NOT leaving")
 }
 
