@@ -191,7 +191,8 @@ func (p *Provider) DiskFree(ctx context.Context) (int64, error) {
 // Waiting is how many started containers wait for sandboxes.
 func (p *Provider) Waiting() int { return len(p.pool.all()) }
 
-// Close lets go of every sandbox, waits for creates in flight, which undo what they began, and removes the pool.
+// Close lets go of every sandbox, waits for creates in flight, whose containers are left to the next attempt where they run
+// already, and removes the pool.
 func (p *Provider) Close() error {
 	p.cancel()
 	waiting := p.pool.close()
