@@ -21,7 +21,7 @@ import (
 type step struct {
 	do       string
 	box, job int
-	oldest   bool // not that job but the oldest that has not ended
+	oldest   bool // not that sandbox but one that lives, and not that job but the oldest that has not ended
 	flag     bool
 }
 
@@ -39,7 +39,7 @@ func steps() []string {
 		"claim", "claim", "claim", "claim", "claim", "succeed", "succeed", "succeed", "fail", "fail", "fail", "stale",
 		"requeue", "cancel", "cancel", "recover", "recover", "begin delete", "force", "keyed", "keyed", "late", "expire", "expire",
 		models.KindExecWait, models.KindExecSignal,
-		"beat", "retire", "adopt", "drain", "undrain", "place", "place", "lose", "lose", "recreate",
+		"new", "new", "new", "beat", "beat", "retire", "adopt", "drain", "undrain", "place", "place", "place", "place", "lose", "lose", "lose", "recreate", "recreate", "recreate", "recreate",
 	}
 }
 
@@ -141,6 +141,9 @@ func (b *modelBox) end(j *modelJob, to models.JobState) {
 
 func (m *machine) play(x step) error {
 	b := m.boxes[x.box%len(m.boxes)]
+	if live := m.live(); x.oldest && len(live) > 0 {
+		b = live[x.box%len(live)]
+	}
 	j := b.jobs[x.job%len(b.jobs)]
 	if i := slices.IndexFunc(b.jobs, func(j *modelJob) bool { return !j.State.Terminal() }); x.oldest && i >= 0 {
 		j = b.jobs[i]
@@ -219,7 +222,7 @@ func (m *machine) claim(b *modelBox, j *modelJob, x step) error {
 	if x.flag {
 		span = -time.Second
 	}
-	if x.oldest && b.node != "" {
+	if b.node != "" && x.job%4 > 0 {
 		node = b.node
 	}
 	got, err := m.s.Claim(m.t.Context(), j.ID, node, span)
@@ -410,7 +413,7 @@ var machineSeed = flag.Uint64("machine.seed", 0, "the random steps to play; 0 = 
 // TestStoreIsTheStateMachine plays random calls on the store and on a model in memory, and compares them after each.
 func TestStoreIsTheStateMachine(t *testing.T) {
 	t.Parallel()
-	const runs, length = 20, 40
+	const runs, length = 30, 40
 	seed := *machineSeed
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano() % 1e9)
@@ -426,7 +429,7 @@ func TestStoreIsTheStateMachine(t *testing.T) {
 	for range runs {
 		var all []step
 		for range length {
-			all = append(all, step{words[rng.IntN(len(words))], rng.IntN(2), rng.IntN(8), rng.IntN(3) > 0, rng.IntN(3) == 0})
+			all = append(all, step{words[rng.IntN(len(words))], rng.IntN(8), rng.IntN(8), rng.IntN(3) > 0, rng.IntN(3) == 0})
 		}
 		n, err := playAll(t, s, conn, all)
 		if err == nil {

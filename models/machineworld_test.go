@@ -52,7 +52,7 @@ func newMachine(t *testing.T, s *models.Store, look *pgx.Conn) *machine {
 		}
 	}
 	b := m.boxes[1]
-	if err := errors.Join(m.claim(b, b.jobs[0], step{}), m.finish(b, b.jobs[0], 1, models.Succeeded)); err != nil {
+	if err := errors.Join(m.claim(b, b.jobs[0], step{}), m.place(b, m.nodes[0]), m.finish(b, b.jobs[0], 1, models.Succeeded)); err != nil {
 		t.Fatal(err)
 	}
 	return m
@@ -85,15 +85,40 @@ func (m *machine) others() map[string]func(*modelBox, *modelJob, step) error {
 		},
 		"late":     func(b *modelBox, _ *modelJob, x step) error { return m.late(b, x.flag) },
 		"expire":   func(b *modelBox, j *modelJob, _ step) error { return m.expire(b, j) },
-		"beat":     func(_ *modelBox, _ *modelJob, x step) error { return m.beat(m.node(x), x.flag) },
+		"new":      func(*modelBox, *modelJob, step) error { return m.another() },
+		"beat":     func(_ *modelBox, _ *modelJob, x step) error { return m.beat(m.node(x), x.flag, x.box > 5) },
 		"retire":   func(_ *modelBox, _ *modelJob, x step) error { return m.retire(m.node(x)) },
 		"adopt":    func(_ *modelBox, _ *modelJob, x step) error { return m.adopt(m.node(x)) },
 		"drain":    func(_ *modelBox, _ *modelJob, x step) error { return m.drain(m.node(x)) },
 		"undrain":  func(_ *modelBox, _ *modelJob, x step) error { return m.undrain(m.node(x)) },
-		"place":    func(b *modelBox, _ *modelJob, x step) error { return m.place(b, m.node(x)) },
+		"place":    func(b *modelBox, _ *modelJob, x step) error { return m.begin(b, m.node(x)) },
 		"lose":     func(b *modelBox, _ *modelJob, x step) error { return m.lose(b, x.flag) },
-		"recreate": func(b *modelBox, _ *modelJob, _ step) error { return m.recreate(b) },
+		"recreate": func(b *modelBox, _ *modelJob, x step) error { return m.recreate(m.aLost(b, x.oldest)) },
 	}
+}
+
+// live are the sandboxes that have not ended.
+func (m *machine) live() []*modelBox {
+	return slices.DeleteFunc(slices.Clone(m.boxes), func(b *modelBox) bool { return b.ended })
+}
+
+// another makes a sandbox, unless there are plenty.
+func (m *machine) another() error {
+	if len(m.live()) > 5 {
+		return nil
+	}
+	box := newSandbox()
+	box.OnLost = models.OnLostRecreate
+	return m.create(box)
+}
+
+// aLost is a sandbox that was lost, if one is wanted and there is one, or else b.
+func (m *machine) aLost(b *modelBox, wanted bool) *modelBox {
+	i := slices.IndexFunc(m.boxes, func(b *modelBox) bool { return b.state == models.SandboxLost })
+	if !wanted || i < 0 {
+		return b
+	}
+	return m.boxes[i]
 }
 
 func (m *machine) node(x step) *modelNode { return m.nodes[x.job%len(m.nodes)] }
@@ -159,8 +184,9 @@ func (m *machine) all() (all []*modelJob) {
 	return all
 }
 
-// beat is a node's heartbeat, with short for a lease that ends at once. It names whatever the node has ever claimed.
-func (m *machine) beat(n *modelNode, short bool) error {
+// beat is a node's heartbeat, with short for a lease that ends at once. It names whatever the node has ever claimed, or
+// of that only what it has lost.
+func (m *machine) beat(n *modelNode, short, stale bool) error {
 	span := lease
 	if short {
 		span = -time.Second
@@ -171,9 +197,11 @@ func (m *machine) beat(n *modelNode, short bool) error {
 		if j.node != n.id || j.claimed.Attempt == 0 {
 			continue
 		}
-		for attempt := range j.claimed.Attempt { // it may not know that it has lost the earlier ones
-			held = append(held, models.Held{ID: j.ID, Attempt: attempt + 1})
+		held = append(held, models.Held{ID: j.ID, Attempt: j.claimed.Attempt - 1})
+		if stale {
+			continue
 		}
+		held = append(held, models.Held{ID: j.ID, Attempt: j.claimed.Attempt})
 		if j.State == models.Running && j.Attempt == j.claimed.Attempt {
 			want[models.Beat{ID: j.ID, Attempt: j.Attempt, Cancel: j.asked}] = true
 			j.expired = short
@@ -255,6 +283,19 @@ func wantError(got, want error) error {
 		return fmt.Errorf("want %w, got %w", want, got)
 	}
 	return nil
+}
+
+// begin has the node take up the sandbox's create, if it can, and begin it.
+func (m *machine) begin(b *modelBox, n *modelNode) error {
+	if j := b.jobs[0]; j.State == models.Queued && b.node == "" {
+		got, err := m.s.Claim(m.t.Context(), j.ID, n.id, lease)
+		if err != nil {
+			return err
+		}
+		j.State, j.claimed, j.expired, j.node = models.Running, got, false, n.id
+		j.Attempt++
+	}
+	return m.place(b, n)
 }
 
 // place has the node begin the sandbox's create.
