@@ -2,7 +2,7 @@
 # Sourced by build.sh and tree.sh: the root of a sandbox, unpacked from this machine's own Debian packages. They stand
 # in this directory and define die.
 
-common=base-files,base-passwd,libc-bin,dash,bash,coreutils,grep,sed,findutils,diffutils,tar,gzip,mawk,util-linux,procps,debianutils,patch,ca-certificates
+common=base-files,base-passwd,libc-bin,dash,bash,coreutils,grep,sed,findutils,diffutils,tar,gzip,mawk,util-linux,procps,debianutils,patch,ca-certificates,curl
 
 # packages_of lists what the image of a template holds. Debian's npm is four hundred packages, and a sandbox without a
 # network has little use of it.
