@@ -2,12 +2,24 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httputil"
+	"strings"
+	"time"
 
 	"sandyard/guest/tunnel"
+)
+
+const (
+	// maxPhrase is the longest reason in a status line, in bytes.
+	maxPhrase = 250
+	// farewell is how long a refused program may take to read why. What it says meanwhile is not heard, up to a limit.
+	farewell     = time.Second
+	farewellSize = 64 << 10
 )
 
 // VerdictHeader of an answer that is the proxy's own says why: denied, unreachable or unavailable.
@@ -39,7 +51,7 @@ func (s *Server) forward() http.Handler {
 func (s *Server) connect(w http.ResponseWriter, r *http.Request) {
 	t, err := s.dial(r.Context(), r.Host)
 	if err != nil {
-		refuse(w, err)
+		refuseTunnel(w, err)
 		return
 	}
 	raw, buffered, err := http.NewResponseController(w).Hijack()
@@ -66,18 +78,55 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request) {
 
 // refuse tells the program why there is no connection.
 func refuse(w http.ResponseWriter, err error) {
-	status, verdict := http.StatusBadGateway, "unreachable"
-	var refused *tunnel.RefusedError
-	if errors.As(err, &refused) {
-		switch refused.Answer {
-		case tunnel.Denied:
-			status, verdict = http.StatusForbidden, "denied"
-		case tunnel.Unavailable:
-			status, verdict = http.StatusServiceUnavailable, "unavailable"
-		case tunnel.Open, tunnel.Unreachable:
-		}
-		err = refused
-	}
+	status, verdict, message := explain(err)
 	w.Header().Set(VerdictHeader, verdict)
-	http.Error(w, err.Error(), status)
+	http.Error(w, message, status)
+}
+
+// refuseTunnel says it in the status line, too: of an answer to CONNECT most clients show nothing else.
+func refuseTunnel(w http.ResponseWriter, err error) {
+	raw, _, hijackErr := http.NewResponseController(w).Hijack()
+	if hijackErr != nil {
+		refuse(w, err)
+		return
+	}
+	defer raw.Close()
+	status, verdict, message := explain(err)
+	_ = raw.SetDeadline(time.Now().Add(farewell))
+	_, err = fmt.Fprintf(raw, "HTTP/1.1 %d %s\r\n%s: %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n",
+		status, phrase(message), VerdictHeader, verdict, len(message)+1, message)
+	c, ok := raw.(*counted)
+	if err != nil || !ok {
+		return
+	}
+	if tcp, ok := c.Conn.(*net.TCPConn); ok && tcp.CloseWrite() == nil {
+		_, _ = io.CopyN(io.Discard, tcp, farewellSize) // a close before the program's last word would be a reset
+	}
+}
+
+// phrase makes one line of a message.
+func phrase(message string) string {
+	line := strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return ' '
+		}
+		return r
+	}, message)
+	return line[:min(len(line), maxPhrase)]
+}
+
+func explain(err error) (status int, verdict, message string) {
+	status, verdict = http.StatusBadGateway, "unreachable"
+	var refused *tunnel.RefusedError
+	if !errors.As(err, &refused) {
+		return status, verdict, err.Error()
+	}
+	switch refused.Answer {
+	case tunnel.Denied:
+		status, verdict = http.StatusForbidden, "denied"
+	case tunnel.Unavailable:
+		status, verdict = http.StatusServiceUnavailable, "unavailable"
+	case tunnel.Open, tunnel.Unreachable:
+	}
+	return status, verdict, refused.Message
 }

@@ -21,22 +21,29 @@ except Exception as e:
 `
 }
 
+// TestEgress shows the same on every provider whose guest is ours.
 func TestEgress(t *testing.T) {
 	t.Parallel()
-	r, w := newRig(t, "EGRESS_ALLOW_CIDRS", "10.77.0.0/16,203.0.113.0/24", "EGRESS_DENY_CIDRS", "93.184.99.0/24"), newWorld(t)
-	doomed := r.startWorker(t)
-	t.Run("with", func(t *testing.T) {
-		for name, test := range map[string]func(*testing.T, *rig, *world){
-			"off": testOff, "public": testPublic, "rules": testRules, "operator": testOperator, "attacks": testAttacks,
-			"rebinding": testRebinding, "change": testChange, "E2B": testE2B, "peers": testPeers, "once": testRunOnce,
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t, r, w)
+	for _, provider := range []string{"docker", "local"} {
+		t.Run(provider, func(t *testing.T) {
+			settings := append(onProvider(t, provider), "EGRESS_ALLOW_CIDRS", "10.77.0.0/16,203.0.113.0/24", "EGRESS_DENY_CIDRS", "93.184.99.0/24")
+			w, r := newWorld(t), newRig(t, settings...)
+			doomed := r.startWorker(t)
+			t.Run("with", func(t *testing.T) {
+				for name, test := range map[string]func(*testing.T, *rig, *world){
+					"off": testOff, "public": testPublic, "rules": testRules, "operator": testOperator, "attacks": testAttacks,
+					"rebinding": testRebinding, "change": testChange, "E2B": testE2B, "peers": testPeers, "once": testRunOnce,
+					"curl": testCurl, "hidden": testHidden, "python": testPython, "git": testGit, "environment": testEnvironment,
+				} {
+					t.Run(name, func(t *testing.T) {
+						t.Parallel()
+						test(t, r, w)
+					})
+				}
 			})
-		}
-	})
-	testTakeover(t, r, w, doomed)
+			testTakeover(t, r, w, doomed)
+		})
+	}
 }
 
 // testOff has a sandbox that was given nothing: it is offered nothing, and makes nothing of the port either.
@@ -329,5 +336,6 @@ while True:
 	if !strings.Contains(out, "at 93.184.10.1") || !strings.Contains(out, "HTTP 403") || w.at("93.184.10.2") != 0 {
 		t.Errorf("its last words: %s", out)
 	}
+	r.remove(t, id) // while there is a worker that can
 	next.end(syscall.SIGTERM)
 }

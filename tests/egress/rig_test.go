@@ -26,6 +26,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"sandyard/dev/testenv"
+	"sandyard/providers/local"
 	"sandyard/service"
 )
 
@@ -90,11 +91,31 @@ func runWorker() int {
 // rig is an installation in the namespace: an API in this process and workers as processes, on one engine.
 type rig struct {
 	url      string
+	edge     string // its door to the inside of sandboxes
 	key      string
 	settings map[string]string
 	engine   *client.Client
 	fleet    string
 	http     *http.Client
+}
+
+// onProvider are a rig's settings for a provider.
+func onProvider(t *testing.T, name string) []string {
+	t.Helper()
+	if name != "local" {
+		return nil
+	}
+	if err := local.Probe(); err != nil {
+		t.Skipf("skipped: %v", err)
+	}
+	dir := t.TempDir()
+	images, err := filepath.Abs("../../.sandyard/local/images")
+	check(t, err)
+	check(t, os.Symlink(images, filepath.Join(dir, "images")))
+	if _, err := os.Stat(filepath.Join(images, url.QueryEscape(image))); err != nil {
+		t.Fatalf("no image; run make tree first: %v", err)
+	}
+	return []string{"SANDBOX_PROVIDER", "local", "LOCAL_DIR", dir}
 }
 
 // newRig starts an installation. Settings (name, value, …) are added to the environment of its workers.
@@ -105,7 +126,7 @@ func newRig(t *testing.T, settings ...string) *rig {
 	r.settings = map[string]string{
 		"PATH": os.Getenv("PATH"), "HOME": os.Getenv("HOME"), "DOCKER_HOST": os.Getenv("DOCKER_HOST"), "GUEST_PATH": programs.path(t),
 		"DATABASE_URL": testenv.Database(t), "REDIS_URL": (&url.URL{Scheme: "unix", Path: redis}).String(),
-		"SANDYARD_FLEET": r.fleet, "HEALTH_ADDR": "127.0.0.1:0", "GATEWAY_ADDR": "", "POOL_SIZE": "0", "LEASE": "3s", roleVariable: roleWorker,
+		"SANDYARD_FLEET": r.fleet, "HEALTH_ADDR": "127.0.0.1:0", "GATEWAY_ADDR": "127.0.0.1:0", "POOL_SIZE": "0", "LEASE": "3s", roleVariable: roleWorker,
 	}
 	for i := 0; i+1 < len(settings); i += 2 {
 		r.settings[settings[i]] = settings[i+1]
@@ -152,7 +173,7 @@ func (r *rig) serve(t *testing.T) {
 	c := service.API{
 		Common:    service.Common{DatabaseURL: r.settings["DATABASE_URL"], DatabaseConn: 8, RedisURL: r.settings["REDIS_URL"], Window: 256},
 		Sandboxes: service.Sandboxes{Provider: "docker", Templates: map[string]string{"python": image}, Template: "python"},
-		MaxBody:   64 << 20, Internet: true,
+		MaxBody:   64 << 20, Internet: true, Domain: "edge.test", Scheme: "http",
 	}
 	if p := r.settings["SANDBOX_PROVIDER"]; p != "" {
 		c.Provider = p
@@ -165,9 +186,13 @@ func (r *rig) serve(t *testing.T) {
 	check(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
-	r.url = "http://" + l.Addr().String()
+	door, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	r.url, r.edge = "http://"+l.Addr().String(), "http://"+door.Addr().String()
 	served := make(chan error, 1)
-	go func() { served <- service.ServeAPI(ctx, c, parts, service.Doors{API: l}, service.NewRegistry(), log) }()
+	go func() {
+		served <- service.ServeAPI(ctx, c, parts, service.Doors{API: l, Edge: door}, service.NewRegistry(), log)
+	}()
 	schedule, stopSchedule := context.WithCancel(ctx)
 	scheduled := make(chan struct{})
 	go func() {
@@ -197,7 +222,7 @@ func (r *rig) startWorker(t *testing.T) *worker {
 	t.Helper()
 	w := &worker{cmd: exec.Command("/proc/self/exe"), log: &lockedBuffer{}, done: make(chan struct{})}
 	for name, value := range r.settings {
-		if value != "" || name == "GATEWAY_ADDR" {
+		if value != "" {
 			w.cmd.Env = append(w.cmd.Env, name+"="+value)
 		}
 	}
@@ -306,13 +331,14 @@ type document struct {
 		ID, State string
 		Network   bool
 	}
-	SandboxID     string
-	Detail        string
-	Connections   int64
-	Denied        int64
-	SentBytes     int64 `json:"sent_bytes"`
-	ReceivedBytes int64 `json:"received_bytes"`
-	Denials       []struct {
+	SandboxID       string
+	EnvdAccessToken string
+	Detail          string
+	Connections     int64
+	Denied          int64
+	SentBytes       int64 `json:"sent_bytes"`
+	ReceivedBytes   int64 `json:"received_bytes"`
+	Denials         []struct {
 		Target, Reason string
 		Count          int64
 	}

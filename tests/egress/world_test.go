@@ -2,8 +2,11 @@ package egress_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/netip"
@@ -17,8 +20,11 @@ const (
 	webPort    = "8000"
 )
 
-// world is the outside: a name server, and a web server behind every address there is. It remembers who was reached.
+// world is the outside: a name server, and web servers behind every address there is. It remembers who was reached.
 type world struct {
+	ca  *authority
+	git http.Handler // nil = there is none
+
 	mu      sync.Mutex
 	names   map[string][]netip.Addr // what a name leads to
 	later   map[string][]netip.Addr // and from the second time on, if that is something else
@@ -30,22 +36,50 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
+		ca: newAuthority(t), git: repositories(t),
 		names: map[string][]netip.Addr{}, later: map[string][]netip.Addr{}, asked: map[string]int{}, reached: map[netip.Addr]int{},
 	}
 	udp, err := net.ListenPacket("udp", net.JoinHostPort(nameServer, "53"))
 	check(t, err)
-	l, err := net.Listen("tcp", ":"+webPort)
-	check(t, err)
-	server := &http.Server{Handler: http.HandlerFunc(w.page), ConnContext: w.arrived}
 	var serving sync.WaitGroup
 	serving.Go(func() { w.answerNames(udp) })
-	serving.Go(func() { _ = server.Serve(l) })
+	sites := w.sites(t)
+	var servers []*http.Server
+	for _, port := range []string{webPort, "80", "443"} {
+		l, err := net.Listen("tcp", ":"+port)
+		check(t, err)
+		server := &http.Server{Handler: sites, ConnContext: w.arrived, ErrorLog: log.New(io.Discard, "", 0)}
+		servers = append(servers, server)
+		if port == "443" {
+			server.TLSConfig = &tls.Config{GetCertificate: w.ca.certify}
+			serving.Go(func() { _ = server.ServeTLS(l, "", "") })
+		} else {
+			serving.Go(func() { _ = server.Serve(l) })
+		}
+	}
 	t.Cleanup(func() {
 		_ = udp.Close()
-		_ = server.Close()
+		for _, s := range servers {
+			_ = s.Close()
+		}
 		serving.Wait()
 	})
 	return w
+}
+
+// sites are what all the web servers hold.
+func (w *world) sites(t *testing.T) http.Handler {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", w.page)
+	mux.HandleFunc("/sink", sink)
+	packages := index(t)
+	mux.Handle("/simple/", packages)
+	mux.Handle("/wheels/", packages)
+	if w.git != nil {
+		mux.Handle("/git/", w.git)
+	}
+	return mux
 }
 
 type reachedKey struct{}
