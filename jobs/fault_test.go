@@ -173,7 +173,7 @@ var (
 	faultSeed = flag.Uint64("faults.seed", 0, "choose the faults of a sample; 0 = by the clock")
 	faultHang = flag.Bool("faults.hang", false, "also connections that fall silent, which takes a quarter of a minute each")
 	faultAll  = flag.Bool("faults.all", false, "every call of every kind instead of a sample")
-	faultOnly = flag.String("faults.only", "", "the one to play, as a failure names it, such as exec/postgres/7/after, or all of one run, such as exec")
+	faultOnly = flag.String("faults.only", "", "the one to play, as a failure names it, such as exec/postgres/7/after, or all that begin so, such as exec or exec/redis")
 )
 
 // sampled is how many scripts a sample plays, each without a fault and with one.
@@ -217,7 +217,7 @@ func (r *faultRig) playAll(s script, draw *rand.Rand) {
 	n := 0
 	play := func(f fault) (calls map[layer]int) {
 		n++
-		if only := *faultOnly; only != "" && f.k > 0 && only != s.name && only != s.name+"/"+f.String() {
+		if only := *faultOnly; only != "" && f.k > 0 && !strings.HasPrefix(fmt.Sprintf("%s/%v/", s.name, f), only+"/") {
 			return nil
 		}
 		began, whole := time.Now(), false
