@@ -11,7 +11,7 @@ GOVULNCHECK := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)
 ENGINE      := scripts/engine.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build image tree run test chaos chaos-proof soak soak-proof gvisor faults e2b bench lint fmt vuln generate compose-check compose-image compose-smoke clean
+.PHONY: help setup build image tree run test chaos chaos-proof soak soak-proof idle gvisor faults e2b bench lint fmt vuln generate compose-check compose-image compose-smoke clean
 
 help: ## Print this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ soak: setup-test ## Ten minutes of steady load without faults: nothing may grow 
 
 soak-proof: setup-test ## See the soak find out workers that keep a goroutine and a file of every job (root)
 	@RUN='TestFlatness$$|TestRowsGoWithTheLoad$$|TestSoakFindsLeaks$$' $(ENGINE) scripts/chaos.sh
+
+idle: setup-test ## Print what a system costs that nobody uses, without sandboxes and with fifty (root)
+	@RUN='TestIdle$$' $(ENGINE) scripts/chaos.sh
 
 gvisor: setup-test build ## Run the provider's suite and the hostile one under gVisor (root)
 	@$(ENGINE) scripts/test.sh -tags gvisor -timeout=20m -run UnderGVisor ./providers/docker

@@ -26,6 +26,7 @@ type system struct {
 	bin       string // directory of the programs
 	engine    *engine
 	key       string
+	extra     []string   // of the processes' environment
 	processes []*process // apis, then workers, then schedulers
 	wires     []map[string]*wire
 
@@ -36,12 +37,12 @@ type system struct {
 	engines   sync.Mutex // held while the engine is away
 }
 
-func startSystem(ctx context.Context, bin string, liveRestore bool) (s *system, err error) {
+func startSystem(ctx context.Context, bin string, liveRestore bool, extra ...string) (s *system, err error) {
 	dir, err := os.MkdirTemp("", "sandyard-chaos-")
 	if err != nil {
 		return nil, err
 	}
-	s = &system{dir: dir, bin: bin}
+	s = &system{dir: dir, bin: bin, extra: extra}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -137,7 +138,7 @@ func (s *system) addProcess(i int) error {
 }
 
 func (s *system) env(wires string) []string {
-	return []string{
+	return append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
 		"DATABASE_URL=postgres://sandyard@/sandyard?sslmode=disable&host=" + wires,
 		"REDIS_URL=unix://" + filepath.Join(wires, "redis.sock"),
@@ -146,7 +147,7 @@ func (s *system) env(wires string) []string {
 		"LEASE=" + lease.String(), "RECONCILE_EVERY=1s", "RECONCILE_GRACE=5s", "DRAIN_GRACE=5s", "POOL_SIZE=2", "POOL_MAX=2",
 		"WEBHOOK_ALLOW_CIDRS=127.0.0.0/8", "SANDBOX_TEMPLATES=python=" + image,
 		"SANDYARD_FLEET=" + fleet, "WORKER_SLOTS=32",
-	}
+	}, s.extra...)
 }
 
 func (s *system) migrate() error {
@@ -225,7 +226,7 @@ func (s *system) inflict(ctx context.Context, f fault) (hit string, err error) {
 	case cutWire, holdWire:
 		return s.sever(f)
 	default:
-		return s.strike(f) //nolint:contextcheck // an engine has a deadline of its own
+		return s.strike(f)
 	}
 }
 
