@@ -141,18 +141,21 @@ func (p *Provider) named(ctx context.Context, spec providers.Spec) (resource, er
 	patience := time.NewTimer(removeTimeout)
 	defer patience.Stop()
 	for {
-		made := p.makeSandbox(ctx, spec)
-		if made != nil && !errdefs.IsConflict(made) {
-			return resource{}, translate(made, "create the container")
+		ref, taken := p.makeSandbox(ctx, spec)
+		if taken == nil { // there is nothing to ask the engine about what it has just made
+			return resource{id: spec.ID, ref: ref, status: statusCreated, createdAt: time.Now().UTC()}, nil
+		}
+		if !errdefs.IsConflict(taken) {
+			return resource{}, translate(taken, "create the container")
 		}
 		found, err := p.inspect(ctx, spec.ID)
-		if made == nil || !errors.Is(err, providers.ErrNotFound) || errors.Is(err, errForeign) {
+		if !errors.Is(err, providers.ErrNotFound) || errors.Is(err, errForeign) {
 			return found, err
 		}
 		select {
 		case <-time.After(removePoll):
 		case <-patience.C:
-			return resource{}, providers.Errorf(providers.Busy, "the sandbox's name is taken and has no container; try again: %w", made)
+			return resource{}, providers.Errorf(providers.Busy, "the sandbox's name is taken and has no container; try again: %w", taken)
 		case <-ctx.Done():
 			return resource{}, translate(ctx.Err(), "wait for the sandbox's name")
 		}
@@ -187,9 +190,8 @@ func (p *Provider) recreate(ctx context.Context, spec providers.Spec, dead resou
 	return p.takeUp(ctx, spec, found)
 }
 
-func (p *Provider) makeSandbox(ctx context.Context, spec providers.Spec) error {
-	_, err := p.makeContainer(ctx, containerName(spec.ID), p.containerConfig(spec), spec)
-	return err
+func (p *Provider) makeSandbox(ctx context.Context, spec providers.Spec) (ref string, err error) {
+	return p.makeContainer(ctx, containerName(spec.ID), p.containerConfig(spec), spec)
 }
 
 // makeContainer makes a container as spec wants it and returns the engine's id of it.
