@@ -50,8 +50,8 @@ soak-proof: setup-test ## See the soak find out workers that keep a goroutine an
 idle: setup-test ## Print what a system costs that nobody uses, without sandboxes and with fifty (root)
 	@RUN='TestIdle$$' $(ENGINE) scripts/chaos.sh
 
-gvisor: setup-test build ## Run the provider's suite and the hostile one under gVisor (root)
-	@$(ENGINE) scripts/test.sh -tags gvisor -timeout=20m -run UnderGVisor ./providers/docker
+gvisor: setup-test build ## Run the provider's suite, the hostile one and that of egress under gVisor (root)
+	@$(ENGINE) scripts/test.sh -tags gvisor -timeout=20m -run UnderGVisor ./providers/docker ./tests/egress
 
 faults: setup-test ## Fail every call of a run of each kind of job, before and after its effect (SEED=n: that sample; ONLY=a failure's or a run's name; HANG=1: with silence)
 	@scripts/faults.sh '$(SEED)' '$(ONLY)' '$(HANG)'

@@ -22,6 +22,7 @@ func TestSpecialAddressesAreRefused(t *testing.T) {
 		"::", "::1", "::127.0.0.1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:169.254.169.254", "64:ff9b::7f00:1",
 		"64:ff9b:1::a00:1", "100::1", "2001::1", "2001:db8::1", "2002:7f00:1::", "3fff::1", "5f00::1", "fc00::1",
 		"fd00:ec2::254", "fe80::1", "fe80::1%eth0", "fec0::1", "ff02::1",
+		"::ffff:0:a9fe:a9fe", "4000::1", "a000::1",
 	} {
 		var refused *guard.RefusedError
 		if err := (guard.Rules{}).Check(netip.MustParseAddr(ip)); !errors.As(err, &refused) {

@@ -140,8 +140,12 @@ func newRig(t *testing.T, settings ...string) *rig {
 
 func (r *rig) connectEngine(t *testing.T) {
 	t.Helper()
+	options := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
+	if host := r.settings["DOCKER_HOST"]; host != "" {
+		options = append(options, client.WithHost(host))
+	}
 	var err error
-	if r.engine, err = client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation()); err != nil {
+	if r.engine, err = client.NewClientWithOpts(options...); err != nil {
 		t.Fatalf("no Docker engine, run make test: %v", err)
 	}
 	if _, err := r.engine.ImageInspect(t.Context(), image); err != nil {
