@@ -6,6 +6,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -53,7 +54,10 @@ type Config struct {
 	Holds func(ctx context.Context, sandbox string) (bool, error)
 	// Now is the time by which passes are judged, the same for all processes; nil = this machine's.
 	Now func(ctx context.Context) time.Time
-	Log *slog.Logger
+	// TerminalPing is how often the client of a terminal is asked whether it is there, TerminalSilence how long it may
+	// neither take nor answer anything; 0 = half a minute and two minutes.
+	TerminalPing, TerminalSilence time.Duration
+	Log                           *slog.Logger
 }
 
 // Gateway is an http.Handler.
@@ -72,6 +76,7 @@ func New(c Config) *Gateway {
 	if c.Now == nil {
 		c.Now = func(context.Context) time.Time { return time.Now() }
 	}
+	c.TerminalPing, c.TerminalSilence = cmp.Or(c.TerminalPing, terminalPing), cmp.Or(c.TerminalSilence, terminalSilence)
 	g := &Gateway{Config: c}
 	g.inside = g.insideRoutes()
 	g.guests = g.transport()

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -74,10 +75,13 @@ func (g *Gateway) openTerminal(w http.ResponseWriter, r *http.Request) {
 		g.refuse(w, r, providers.Errorf(providers.NotSupported, "sandboxes of this provider have no terminals"))
 		return
 	}
-	t := &terminal{inside: inside, ask: askedTerminal(r), id: rand.Text()}
+	t := &terminal{inside: inside, ask: askedTerminal(r), id: rand.Text(), every: g.TerminalPing, silence: g.TerminalSilence}
 	err := t.find(r.Context())
+	// Of a connection that was taken over nobody but us ends the context.
+	life, end := context.WithCancel(r.Context())
+	defer end()
 	if err == nil {
-		t.from, err = inside.Tail(r.Context(), t.ask.exec, t.ask.offset)
+		t.from, err = inside.Tail(life, t.ask.exec, t.ask.offset)
 	}
 	if err != nil {
 		g.refuse(w, r, err)
@@ -92,7 +96,7 @@ func (g *Gateway) openTerminal(w http.ResponseWriter, r *http.Request) {
 		g.Log.DebugContext(r.Context(), "terminal's connection not upgraded", "sandbox_id", targetOf(r.Context()).sandbox, "error", err)
 		return
 	}
-	t.conn = conn
+	t.conn, t.endTail = conn, end
 	t.serve(r.Context())
 }
 
@@ -120,14 +124,17 @@ func askedTerminal(r *http.Request) terminalAsk {
 
 // terminal is one connection to one.
 type terminal struct {
-	inside providers.Terminals
-	ask    terminalAsk
+	inside  providers.Terminals
+	ask     terminalAsk
+	every   time.Duration // between two pings
+	silence time.Duration // for a client that neither takes nor answers anything
 
-	conn   *websocket.Conn
-	from   providers.Tail
-	at     int64 // how far the client has got
-	pid    int
-	joined bool // it was there before
+	conn    *websocket.Conn
+	from    providers.Tail
+	endTail context.CancelFunc // of the first one, which somebody may be reading that has nothing to say
+	at      int64              // how far the client has got
+	pid     int
+	joined  bool // it was there before
 
 	moves  atomic.Int64 // what came or went
 	typing atomic.Bool  // the command has not taken what came

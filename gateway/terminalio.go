@@ -73,6 +73,7 @@ func (t *terminal) serve(ctx context.Context) {
 	<-ending.Done()
 	t.bye(ctx, context.Cause(ending))
 	stop()
+	t.endTail()
 	_ = t.conn.CloseNow()
 	t.work.Wait()
 }
@@ -126,7 +127,7 @@ func (t *terminal) say(ctx context.Context, m TerminalMessage) error {
 
 // send waits for a client that does not read, but not for ever.
 func (t *terminal) send(ctx context.Context, kind websocket.MessageType, b []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, terminalSilence)
+	ctx, cancel := context.WithTimeout(ctx, t.silence)
 	defer cancel()
 	if t.conn.Write(ctx, kind, b) != nil {
 		return errLeft
@@ -194,7 +195,7 @@ func (t *terminal) taken(ctx context.Context) error {
 
 // ping returns when the client has answered. One who is silent for too long is gone, unless it is held up itself.
 func (t *terminal) ping(ctx context.Context) error {
-	asking, cancel := context.WithTimeout(ctx, terminalSilence)
+	asking, cancel := context.WithTimeout(ctx, t.silence)
 	defer cancel()
 	before := t.moves.Load()
 	err := t.conn.Ping(asking)
@@ -328,7 +329,7 @@ func (t *terminal) control(ctx context.Context, message io.Reader) error {
 // keepAlive notices a client that is gone without a word.
 func (t *terminal) keepAlive(ctx context.Context) error {
 	for {
-		if err := pause(ctx, terminalPing); err != nil {
+		if err := pause(ctx, t.every); err != nil {
 			return err
 		}
 		if err := t.ping(ctx); err != nil {

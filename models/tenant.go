@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,6 +96,27 @@ func (s *Store) Authenticate(ctx context.Context, plain string) (APIKey, error) 
 		return APIKey{}, ErrRevoked
 	}
 	return k, notFound(err)
+}
+
+// RevokeKey makes a key invalid from now on: one of a tenant, by its id or its plain text. Streams that it has opened end
+// within seconds. A key that was revoked before stays so. Error: ErrNotFound.
+func (s *Store) RevokeKey(ctx context.Context, tenant, key string) error {
+	res := s.db.WithContext(ctx).Model(&APIKey{}).Where("tenant_id = ? AND (id = ? OR hash = ?)", tenant, key, hashKey(key)).
+		Update("revoked_at", gorm.Expr("coalesce(revoked_at, now())"))
+	if res.Error == nil && res.RowsAffected == 0 {
+		return ErrNotFound
+	}
+	return res.Error
+}
+
+// RevokedKeys returns those of the ids that are no valid keys any more.
+func (s *Store) RevokedKeys(ctx context.Context, ids []string) ([]string, error) {
+	var valid []string
+	err := s.db.WithContext(ctx).Model(&APIKey{}).Where("id IN ? AND revoked_at IS NULL", ids).Pluck("id", &valid).Error
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return slices.Contains(valid, id) }), nil
 }
 
 // Tenant returns a tenant.

@@ -85,7 +85,7 @@ type deleteExecInput struct {
 const execPath = "/v1/sandboxes/{id}/execs/{exec}"
 
 func (s *Server) addBackground() {
-	register(s, operation("list-execs", http.MethodGet, "/v1/sandboxes/{id}/execs", tagWork, "List the background execs of a sandbox"), s.listExecs)
+	register(s, operation("list-execs", http.MethodGet, "/v1/sandboxes/{id}/execs", tagWork, "List the background execs of a sandbox, which is resumed if it is paused and has auto_resume"), s.listExecs)
 	register(s, operation("get-exec", http.MethodGet, execPath, tagWork, "Get an exec, or wait for its end"), s.getExec)
 	register(s, operation("get-exec-output", http.MethodGet, execPath+"/output", tagWork, "Read an exec's output from an offset, or follow it"), s.getOutput)
 	onExec(s, "exec-stdin", "/stdin", "Write to the standard input of a background exec", func(r jobs.ExecRef, b *StdinBody) (jobs.Args, Submit) {

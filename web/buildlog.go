@@ -68,6 +68,7 @@ func (s *Server) followBuild(ctx context.Context, c huma.Context, b models.Build
 		ctx, cancel := context.WithTimeout(ctx, buildLogStay)
 		defer cancel()
 		defer s.onQuit(cancel)()
+		defer s.open.enter(&keyStream{key: requestOf(ctx).key, end: cancel})()
 		fmt.Fprint(w, "retry: 100\n\n") // what cannot be written shows at the flush
 		for w.Flush() == nil && ctx.Err() == nil {
 			ended, err := s.writeEvents(ctx, w, b, &after)

@@ -115,7 +115,7 @@ func (s *Server) cross(c *fiber.Ctx, path string, headers []string, handle http.
 		return err
 	}
 	r, method, route := requestOf(c.UserContext()), c.Method(), c.Route().Path
-	over := &crossed{request: r, route: route, handle: handle, from: bytes.NewReader(head), done: make(chan struct{})}
+	over := &crossed{request: r, route: route, handle: s.open.while(handle), from: bytes.NewReader(head), done: make(chan struct{})}
 	over.log = func(status int, sent int64, took time.Duration) { s.logCrossed(method, route, r, status, sent, took) }
 	raw := c.Context().Conn()
 	c.Context().HijackSetNoResponse(true)

@@ -31,11 +31,12 @@ const (
 type insides struct {
 	store  *models.Store
 	signer *passes.Signer
+	way    Inside // nil = paused sandboxes are not resumed
 	client *http.Client
 }
 
-func newInsides(store *models.Store, signer *passes.Signer) *insides {
-	return &insides{store: store, signer: signer, client: &http.Client{Transport: &http.Transport{
+func newInsides(c Config) *insides {
+	return &insides{store: c.Store, signer: c.Signer, way: c.Inside, client: &http.Client{Transport: &http.Transport{
 		DialContext: (&net.Dialer{Timeout: insideDial}).DialContext, DisableCompression: true,
 		MaxIdleConnsPerHost: 64, IdleConnTimeout: keepInside, MaxResponseHeaderBytes: 64 << 10,
 	}}}
@@ -71,9 +72,21 @@ func (i *insides) ask(ctx context.Context, tenant, sandbox, path string, query u
 	return answer, nil
 }
 
+// awake returns the sandbox, resumed where that is to happen by itself.
+func (i *insides) awake(ctx context.Context, tenant, sandbox string) (models.Sandbox, error) {
+	box, err := i.store.Sandbox(ctx, tenant, sandbox)
+	if err != nil || box.State != models.SandboxPaused || !box.AutoResume || i.way == nil {
+		return box, err
+	}
+	if err := i.way.Wake(ctx, sandbox); err != nil {
+		return box, err
+	}
+	return i.store.Sandbox(ctx, tenant, sandbox)
+}
+
 // find returns the URL of the gateway of a running sandbox.
 func (i *insides) find(ctx context.Context, tenant, sandbox string) (string, error) {
-	box, err := i.store.Sandbox(ctx, tenant, sandbox)
+	box, err := i.awake(ctx, tenant, sandbox)
 	switch {
 	case err != nil:
 		return "", err

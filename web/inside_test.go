@@ -49,6 +49,8 @@ func (c counted) Inside(w http.ResponseWriter, r *http.Request, id string, refus
 	c.way.Inside(w, r, id, refuse)
 }
 
+func (c counted) Wake(ctx context.Context, id string) error { return c.way.Wake(ctx, id) }
+
 func newInsideRig(t *testing.T, change ...func(*web.Config)) *insideRig {
 	t.Helper()
 	return newInsideRigOn(t, func(p *fake.Provider) providers.Provider { return p }, change...)
@@ -56,6 +58,12 @@ func newInsideRig(t *testing.T, change ...func(*web.Config)) *insideRig {
 
 // newInsideRigOn makes a rig whose gateway sees sandboxes as within makes them of the fake provider's.
 func newInsideRigOn(t *testing.T, within func(*fake.Provider) providers.Provider, change ...func(*web.Config)) *insideRig {
+	t.Helper()
+	return newInsideRigBy(t, within, func(*gateway.Config) {}, change...)
+}
+
+// newInsideRigBy makes a rig whose gateway is set up as the test wants it.
+func newInsideRigBy(t *testing.T, within func(*fake.Provider) providers.Provider, set func(*gateway.Config), change ...func(*web.Config)) *insideRig {
 	t.Helper()
 	log, signer := slog.New(slog.DiscardHandler), passes.New("secret")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -67,7 +75,7 @@ func newInsideRigOn(t *testing.T, within func(*fake.Provider) providers.Provider
 	})
 	r := &insideRig{open: open, rig: newRig(t, append(change, func(c *web.Config) {
 		way = edge.New(edge.Config{Store: c.Store, Signer: signer, Resume: c.Jobs.Resume, Log: log})
-		c.Inside = counted{way, open}
+		c.Inside, c.Signer = counted{way, open}, signer
 	})...)}
 	go func() { ended <- way.Serve(ctx, nil) }()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -76,10 +84,12 @@ func newInsideRigOn(t *testing.T, within func(*fake.Provider) providers.Provider
 		Gateway: "http://" + l.Addr().String(), Webhooks: jobs.NewWebhooks(r.store, r.queue, nil, log),
 		Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
-	r.stopGateway = gateway.New(gateway.Config{
+	door := gateway.Config{
 		Provider: within(r.provider), Signer: signer, Log: log, Now: r.store.Now,
 		Holds: func(ctx context.Context, box string) (bool, error) { return r.store.Holds(ctx, w.Node(), box) },
-	}).Serve(ctx, l)
+	}
+	set(&door)
+	r.stopGateway = gateway.New(door).Serve(ctx, l)
 	t.Cleanup(r.stopGateway)
 	check(t, w.Start(context.Background()))
 	t.Cleanup(func() { w.Stop(context.Background()) })

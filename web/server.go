@@ -64,6 +64,7 @@ type Server struct {
 	api     huma.API
 	keys    *keyCache
 	inside  Inside
+	open    *openKeys
 	bridge  *bridge
 	closers []func() error
 	quit    context.CancelFunc
@@ -79,11 +80,11 @@ func New(c Config) (*Server, error) {
 	life, quit := context.WithCancel(context.Background())
 	s := &Server{
 		store: c.Store, jobs: c.Jobs, waiters: c.Waiters, queue: c.Queue, caps: c.Capabilities, edge: c.E2B, version: c.Version,
-		insides: newInsides(c.Store, c.Signer),
+		insides: newInsides(c), open: newOpenKeys(c.Store, c.Log),
 		maxBody: c.MaxBody, log: c.Log, keys: newKeyCache(c.Store), inside: c.Inside, quit: quit,
 		onQuit: func(f func()) func() bool { return context.AfterFunc(life, f) },
 	}
-	s.closers = append(s.closers, s.insides.close)
+	s.closers = append(s.closers, s.insides.close, s.open.close)
 	if s.maxBody <= 0 {
 		s.maxBody = DefaultMaxBody
 	}

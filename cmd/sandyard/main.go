@@ -27,7 +27,7 @@ func commands() []command {
 	return []command{
 		{"dev", "[--once] [--dir DIR] [--addr ADDR]", "run everything on this machine and try it", runDev},
 		{"migrate", "", "bring the database of DATABASE_URL up to date", runMigrate},
-		{"key", "[--e2b] NAME [SCOPE...]", "make another API key (scopes: sandboxes, operator; default sandboxes)", runKey},
+		{"key", "[--e2b] NAME [SCOPE...] | --revoke KEY", "make another API key (scopes: sandboxes, operator; default sandboxes), or end one, named by itself or its id", runKey},
 		{"node", "list | drain [--leave] [--wait] ID | undrain ID", "see the workers, give one no new sandboxes, end it", runNode},
 		{"version", "", "print the version", runVersion},
 	}
@@ -80,10 +80,14 @@ func runMigrate(ctx context.Context, _ []string) error {
 func runKey(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet("sandyard key", flag.ContinueOnError)
 	e2b := f.Bool("e2b", false, "in the form that E2B's clients expect")
+	revoke := f.Bool("revoke", false, "make a key invalid, with the terminals and streams that it has opened")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	if args = f.Args(); len(args) == 0 {
+	if args = f.Args(); *revoke {
+		return revokeKeys(ctx, args)
+	}
+	if len(args) == 0 {
 		return fmt.Errorf("give the key a name, such as: sandyard key ci")
 	}
 	scopes, err := parseScopes(args[1:])
@@ -100,6 +104,22 @@ func runKey(ctx context.Context, args []string) error {
 			fmt.Println("New API key, shown only now:", key)
 		}
 		return err
+	})
+}
+
+// revokeKeys makes keys invalid, each named by its plain text or its id.
+func revokeKeys(ctx context.Context, keys []string) error {
+	if len(keys) == 0 {
+		return fmt.Errorf("name the key by itself or its id, such as: sandyard key --revoke key_0123")
+	}
+	return withStore(ctx, func(store *models.Store, _ *slog.Logger) error {
+		for _, key := range keys {
+			if err := store.RevokeKey(ctx, "default", key); err != nil {
+				return fmt.Errorf("revoke %.12s…: %w", key, err)
+			}
+			fmt.Printf("Revoked %.12s…; its terminals and streams end within seconds\n", key)
+		}
+		return nil
 	})
 }
 

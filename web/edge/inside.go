@@ -36,6 +36,21 @@ func (e *Edge) Inside(w http.ResponseWriter, r *http.Request, id string, refuse 
 	gateway.Early(e.inward).ServeHTTP(w, r.WithContext(context.WithValue(ctx, refuseKey{}, Refuse(refuse))))
 }
 
+// Wake returns when a sandbox that is paused and has auto_resume is no longer paused; of others it asks nothing. The
+// error is a *providers.Error, or one of the database.
+func (e *Edge) Wake(ctx context.Context, id string) error {
+	route, err := e.store.Route(ctx, id)
+	if err != nil || !e.waking.wakesInside(route) {
+		return err
+	}
+	_, err = e.waking.wake(ctx, route)
+	e.routes.forget(id)
+	if errors.Is(err, errAsleep) || errors.Is(err, context.DeadlineExceeded) {
+		return gateway.Asleep()
+	}
+	return err
+}
+
 type refuseKey struct{}
 
 func (e *Edge) newInward() *httputil.ReverseProxy {
