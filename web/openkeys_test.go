@@ -161,6 +161,7 @@ func TestQuestionsWakeThePausedSandbox(t *testing.T) {
 			t.Errorf("after %s the sandbox is %s", route, a.raw)
 		}
 	}
+	r.call("DELETE", r.path("/execs/"+id, "wait=60s"), nil).want(t, 200)
 	r.box = r.running()
 	r.call("POST", r.path("/pause", "wait=60s"), nil).want(t, 200)
 	r.call("GET", r.path("/execs", ""), nil).problem(t, 409, "sandbox_paused")
