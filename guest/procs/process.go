@@ -54,9 +54,7 @@ func (h *Host) Start(spec Spec, stdio []*os.File) (*Process, error) {
 
 // begin waits for the report of the start.
 func (h *Host) begin(s *supervisor) (*Process, error) {
-	_ = s.socket.SetReadDeadline(time.Now().Add(startPatience))
-	kind, value, err := s.report()
-	_ = s.socket.SetReadDeadline(time.Time{})
+	kind, value, err := s.startReport()
 	switch {
 	case err != nil:
 		_ = s.socket.Close()

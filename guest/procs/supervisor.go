@@ -14,6 +14,8 @@ import (
 const (
 	// A supervisor that says nothing for this long while it should start a command was stopped from inside the sandbox.
 	startPatience = 5 * time.Second
+	// startStep is what a stop of everything, as by a pause, may take of that: time goes on meanwhile, the supervisor does not.
+	startStep = startPatience / 10
 	// maxIdle supervisors stay ready. Each is three threads and half a megabyte.
 	maxIdle = 3
 	// A supervisor collects no garbage; after this many bytes of commands it is replaced.
@@ -159,6 +161,18 @@ func (s *supervisor) send(spec sup.Spec, stdio []*os.File) error {
 	}
 	_, err = s.socket.Write(b[sup.HeadSize:])
 	return err
+}
+
+// startReport reads the report of a start.
+func (s *supervisor) startReport() (kind byte, value uint32, err error) {
+	defer func() { _ = s.socket.SetReadDeadline(time.Time{}) }()
+	for left := startPatience; left > 0; left -= startStep {
+		_ = s.socket.SetReadDeadline(time.Now().Add(startStep))
+		if kind, value, err = s.report(); !errors.Is(err, os.ErrDeadlineExceeded) {
+			return kind, value, err
+		}
+	}
+	return kind, value, err
 }
 
 // report reads one report of the supervisor.

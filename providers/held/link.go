@@ -13,6 +13,9 @@ import (
 const (
 	// silence is how long a guest may leave a question unanswered.
 	silence = 2 * time.Second
+	// lastChance is how long it may do so before its sandbox is ended: that cannot be taken back, and a guest on a machine
+	// with too much to do may only be slow.
+	lastChance = 15 * time.Second
 	// quick is how long an existing link gets to prove itself, or its end, before the backend is asked.
 	quick = 300 * time.Millisecond
 	// freshFor is how long the last answer of a guest counts as a sign of life.
@@ -166,9 +169,9 @@ func (g *Guests[B]) Link(ctx context.Context, b B) (*Link, error) {
 	if l := g.links.get(b.SandboxID()); l != nil {
 		return l, nil
 	}
-	err := g.attach(ctx, b)
+	err := g.attach(ctx, b, silence)
 	if err != nil && ctx.Err() == nil {
-		err = g.attach(ctx, b)
+		err = g.attach(ctx, b, lastChance)
 	}
 	if err == nil {
 		if l := g.links.get(b.SandboxID()); l != nil {
@@ -182,12 +185,12 @@ func (g *Guests[B]) Link(ctx context.Context, b B) (*Link, error) {
 	return nil, g.giveUp(ctx, b, err)
 }
 
-func (g *Guests[B]) attach(ctx context.Context, b B) error {
+func (g *Guests[B]) attach(ctx context.Context, b B, patience time.Duration) error {
 	raw, err := g.backend.Attach(ctx, b)
 	if err != nil {
 		return err
 	}
-	return g.Greet(ctx, b.SandboxID(), raw, silence)
+	return g.Greet(ctx, b.SandboxID(), raw, patience)
 }
 
 // giveUp ends a sandbox whose guest did not answer, unless the backend tells a better reason.

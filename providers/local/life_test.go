@@ -234,6 +234,31 @@ func TestHungGuestIsEnded(t *testing.T) {
 	}
 }
 
+// TestSlowGuestIsLeftAlone stops the first process for longer than a link outlives it, and for less than would cost it its
+// sandbox.
+func TestSlowGuestIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	p := newYard(t).open(t)
+	id, box := create(t, p)
+	guest := guestOf(t, keeperOf(t, dirOf(t, p, id)))
+	if err := syscall.Kill(guest, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer time.AfterFunc(13*time.Second, func() { _ = syscall.Kill(guest, syscall.SIGCONT) }).Stop()
+	cmd := providers.Command{Name: "job", Shell: "echo once | tee -a log", Timeout: time.Minute}
+	res, err := box.Run(t.Context(), cmd)
+	for errors.Is(err, &providers.Error{Class: providers.Unavailable}) { // a job asks again, by the same name
+		t.Logf("asked again: %v", err)
+		res, err = box.Run(t.Context(), cmd)
+	}
+	if err != nil || string(res.Stdout) != "once\n" {
+		t.Errorf("run under a slow guest answers %+v, %v", res, err)
+	}
+	if got := shell(t, box, "cat log"); got != "once" {
+		t.Errorf("it ran as %q", got)
+	}
+}
+
 func TestPausedTimeDoesNotCount(t *testing.T) {
 	t.Parallel()
 	p := newYard(t).open(t)
