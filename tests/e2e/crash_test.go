@@ -228,5 +228,6 @@ func TestCancelledCreateLeavesNothing(t *testing.T) {
 			t.Errorf("the sandbox of a cancelled create: %+v", b)
 		}
 	}
+	eventually(t, 30*time.Second, "what was half made is gone", func() bool { return len(r.engine.containers(t)) == 0 })
 	r.clean()
 }
