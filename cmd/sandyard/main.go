@@ -48,7 +48,10 @@ func dispatch(ctx context.Context, args []string) int {
 		if c.name != args[0] {
 			continue
 		}
-		if err := c.run(ctx, args[1:]); err != nil {
+		switch err := c.run(ctx, args[1:]); {
+		case errors.Is(err, flag.ErrHelp): // the flags have been listed
+			return 0
+		case err != nil:
 			fmt.Fprintf(os.Stderr, "sandyard %s: %v\n", c.name, err)
 			return 1
 		}
@@ -115,12 +118,20 @@ func revokeKeys(ctx context.Context, keys []string) error {
 	return withStore(ctx, func(store *models.Store, _ *slog.Logger) error {
 		for _, key := range keys {
 			if err := store.RevokeKey(ctx, "default", key); err != nil {
-				return fmt.Errorf("revoke %.12s…: %w", key, err)
+				return fmt.Errorf("revoke %s: %w", shown(key), err)
 			}
-			fmt.Printf("Revoked %.12s…; its terminals and streams end within seconds\n", key)
+			fmt.Printf("Revoked %s: within ten seconds requests with it are refused, and its terminals and streams have ended\n", shown(key))
 		}
 		return nil
 	})
+}
+
+// shown is how a key may stand on a screen: an id is no secret.
+func shown(key string) string {
+	if models.IsKey(key) {
+		return fmt.Sprintf("%.12s…", key)
+	}
+	return key
 }
 
 func withStore(ctx context.Context, f func(*models.Store, *slog.Logger) error) error {

@@ -80,8 +80,8 @@ func (r *rig) nodeOf(box string) string {
 	return ""
 }
 
-// operate runs the operator's tool to its end.
-func (r *rig) operate(args ...string) {
+// operate runs the operator's tool to its end and returns what it prints.
+func (r *rig) operate(args ...string) string {
 	r.t.Helper()
 	env := []string{"DATABASE_URL=" + r.settings["DATABASE_URL"]} // it needs no Redis
 	p := startProcess(r.t, "", env, "sandyard", args...)
@@ -89,4 +89,5 @@ func (r *rig) operate(args ...string) {
 	if p.err != nil {
 		r.t.Fatalf("sandyard %v: %v: %s", args, p.err, p.stderr.tail())
 	}
+	return p.stdout.String()
 }
