@@ -234,6 +234,7 @@ func (y *dockerYard) start() (string, error) {
 	ctx := context.Background()
 	config, host := *y.model.Config, *y.model.HostConfig
 	config.Hostname, config.Entrypoint, config.Cmd, config.OpenStdin = "", []string{"sleep", "infinity"}, nil, false
+	config.NetworkDisabled = false // as docker run --network none has it
 	host.Tmpfs = map[string]string{"/tmp": host.Tmpfs["/tmp"]}
 	host.Mounts = []mount.Mount{{Type: mount.TypeVolume, Target: config.WorkingDir, VolumeOptions: &mount.VolumeOptions{
 		DriverConfig: &mount.Driver{Name: "local", Options: map[string]string{"type": "tmpfs", "device": "tmpfs", "o": "size=256m,uid=1000,gid=1000"}},

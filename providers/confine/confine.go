@@ -24,6 +24,9 @@ const (
 	GuestDir = "/.sandyard" // where it sees its own programs
 )
 
+// Hosts is what /etc/hosts holds, in a sandbox whose only network is its own loopback.
+const Hosts = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+
 // Limits that a spec does not set.
 const (
 	// GuestPids are the guest's own threads and those of its idle supervisors, which count towards the limit of processes.

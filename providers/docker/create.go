@@ -111,8 +111,7 @@ func (p *Provider) create(ctx context.Context, spec providers.Spec) (providers.I
 	case statusCreated:
 		made, err := p.start(ctx, spec, found)
 		if errors.Is(err, errCannotRun) {
-			// Somebody may have pruned the guest's volume since this process filled it.
-			p.guest.forget()
+			p.guest.forget() // as when it cannot be made
 			return p.recreate(ctx, spec, found)
 		}
 		return made, err
@@ -201,6 +200,18 @@ func (p *Provider) makeContainer(ctx context.Context, name string, config *conta
 
 // makeContainerWith is makeContainer with changes to what the engine is asked for beside the program.
 func (p *Provider) makeContainerWith(ctx context.Context, name string, config *container.Config, spec providers.Spec,
+	change func(*container.HostConfig),
+) (string, error) {
+	ref, err := p.tryMake(ctx, name, config, spec, change)
+	if errdefs.IsInvalidArgument(err) {
+		// Somebody may have pruned the guest's volume since this process filled it.
+		p.guest.forget()
+		ref, err = p.tryMake(ctx, name, config, spec, change)
+	}
+	return ref, err
+}
+
+func (p *Provider) tryMake(ctx context.Context, name string, config *container.Config, spec providers.Spec,
 	change func(*container.HostConfig),
 ) (string, error) {
 	held, err := p.api.ImageInspect(ctx, spec.Image)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"sync"
 	"time"
@@ -38,7 +39,7 @@ type guestVolume struct {
 	fleet   string // that removes it again, if it has made it
 	archive []byte
 	mu      sync.Mutex
-	filled  bool
+	dir     string // where it is on the engine's machine, from when it is filled
 }
 
 func newGuestVolume(cfg Config) (*guestVolume, error) {
@@ -59,6 +60,8 @@ func newGuestVolume(cfg Config) (*guestVolume, error) {
 const (
 	guestBinary      = "guest"
 	supervisorBinary = "sup"
+	// hostsFile is what the engine would write for a container with a network of its own.
+	hostsFile = "hosts"
 )
 
 func guestFiles(cfg Config) (map[string][]byte, error) {
@@ -78,7 +81,7 @@ func guestFiles(cfg Config) (map[string][]byte, error) {
 	if err != nil {
 		return nil, providers.Errorf(providers.Invalid, "no guest binary (run make build): %w", err)
 	}
-	files := map[string][]byte{guestBinary: binary, completeFile: nil}
+	files := map[string][]byte{guestBinary: binary, hostsFile: []byte(confine.Hosts), completeFile: nil}
 	small, err := fs.ReadFile(root, supervisorBinary)
 	if err == nil {
 		files[supervisorBinary] = small
@@ -92,7 +95,7 @@ func guestFiles(cfg Config) (map[string][]byte, error) {
 func pack(files map[string][]byte) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
-	for _, name := range []string{supervisorBinary, guestBinary, completeFile} {
+	for _, name := range []string{supervisorBinary, guestBinary, hostsFile, completeFile} {
 		content, present := files[name]
 		if !present {
 			continue
@@ -128,6 +131,15 @@ func (g *guestVolume) mount(readOnly bool) mount.Mount {
 	}
 }
 
+// mounts are what a container gets of a volume that has been filled. The file is bound by its place on the engine's
+// machine, for not every engine mounts a part of a volume.
+func (g *guestVolume) mounts() []mount.Mount {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	hosts := mount.Mount{Type: mount.TypeBind, Source: path.Join(g.dir, hostsFile), Target: "/etc/hosts", ReadOnly: true}
+	return []mount.Mount{g.mount(true), hosts}
+}
+
 func (g *guestVolume) labels() map[string]string {
 	return map[string]string{labelGuest: g.sum, labelFleet: g.fleet}
 }
@@ -136,7 +148,7 @@ func (g *guestVolume) labels() map[string]string {
 func (g *guestVolume) ensure(ctx context.Context, api *client.Client, image string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.filled {
+	if g.dir != "" {
 		return nil
 	}
 	ctx, stop := context.WithTimeout(ctx, fillTimeout)
@@ -149,7 +161,11 @@ func (g *guestVolume) ensure(ctx context.Context, api *client.Client, image stri
 	if err := g.fill(ctx, api, filler); err != nil {
 		return translate(err, "fill the guest volume")
 	}
-	g.filled = true
+	volume, err := api.VolumeInspect(ctx, g.name())
+	if err != nil {
+		return translate(err, "find the guest volume")
+	}
+	g.dir = volume.Mountpoint
 	return nil
 }
 
@@ -157,15 +173,15 @@ func (g *guestVolume) ensure(ctx context.Context, api *client.Client, image stri
 func (g *guestVolume) forget() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.filled = false
+	g.dir = ""
 }
 
 // claim makes the container through which the volume is filled. Its name is the lock between workers: who finds it
 // taken waits until it is gone.
 func (g *guestVolume) claim(ctx context.Context, api *client.Client, image string) (string, error) {
 	name := g.name() + fillerSuffix
-	config := &container.Config{Image: image, Entrypoint: []string{"/never"}, Labels: g.labels()}
-	host := &container.HostConfig{NetworkMode: "none", LogConfig: container.LogConfig{Type: "none"}, Mounts: []mount.Mount{g.mount(false)}}
+	config := &container.Config{Image: image, Entrypoint: []string{"/never"}, NetworkDisabled: true, Labels: g.labels()}
+	host := &container.HostConfig{LogConfig: container.LogConfig{Type: "none"}, Mounts: []mount.Mount{g.mount(false)}}
 	for {
 		made, err := api.ContainerCreate(ctx, config, host, nil, nil, name)
 		if err == nil {

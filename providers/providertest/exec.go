@@ -44,6 +44,14 @@ func exec(t *testing.T, s *suite) {
 			t.Errorf("one command's environment reached another: %q", res.Stdout)
 		}
 	})
+	t.Run("localhost", func(t *testing.T) {
+		t.Parallel()
+		s.needsSystem(t)
+		code := "import socket; s = socket.create_server(('localhost', 0)); at = s.getsockname(); print(at[0], socket.create_connection(('localhost', at[1])).getpeername() == at)"
+		if res := run(t, r, providers.Command{Argv: []string{"python3", "-c", code}}); string(res.Stdout) != "127.0.0.1 True\n" {
+			t.Errorf("got %s", show(res))
+		}
+	})
 	t.Run("directory", func(t *testing.T) { t.Parallel(); directory(t, s, r) })
 	t.Run("stdin", func(t *testing.T) { t.Parallel(); stdin(t, s, r) })
 	t.Run("refusals", func(t *testing.T) { t.Parallel(); refusals(t, s, r) })

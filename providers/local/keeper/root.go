@@ -113,7 +113,7 @@ func makeSkeleton(dir string, mounts []mounting) error {
 	if err := os.MkdirAll(filepath.Join(dir, "etc"), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "etc/hosts"), []byte("127.0.0.1\tlocalhost\n::1\tlocalhost\n"), 0o644)
+	return os.WriteFile(filepath.Join(dir, "etc/hosts"), []byte(confine.Hosts), 0o644)
 }
 
 // mount mounts m below root. A bind mount takes its flags in a second step.
