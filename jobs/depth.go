@@ -55,15 +55,11 @@ func (d *depthCache) look(tenant string) (known depth, due bool) {
 }
 
 func (d *depthCache) read(ctx context.Context, tenant string) (depth, error) {
-	t, err := d.store.Tenant(ctx, tenant)
+	full, err := d.store.QueueFull(ctx, tenant)
 	if err != nil {
 		return depth{}, err
 	}
-	n, err := d.store.QueuedCount(ctx, tenant)
-	if err != nil {
-		return depth{}, err
-	}
-	now := depth{full: n >= t.MaxQueued, at: time.Now()}
+	now := depth{full: full, at: time.Now()}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.known[tenant] = now

@@ -31,13 +31,15 @@ func (b *batch) admitTenant(id string, subs []*submission) error {
 	if err := b.tx.Clauses(clause.Locking{Strength: "UPDATE"}).Where("id = ?", id).Take(&t).Error; err != nil {
 		return err
 	}
-	var live int64
-	if err := b.tx.Model(&Sandbox{}).Where("tenant_id = ? AND ended_at IS NULL", id).Count(&live).Error; err != nil {
+	var now struct {
+		Live int
+		Time time.Time
+	}
+	err := b.tx.Model(&Sandbox{}).Where("tenant_id = ? AND ended_at IS NULL", id).Select("count(*) AS live, now() AS time").Scan(&now).Error
+	if err != nil {
 		return err
 	}
-	if err := b.readClock(); err != nil {
-		return err
-	}
+	b.now = now.Time
 	for _, p := range subs {
 		switch found, err := b.findByKey(p); {
 		case err != nil:
@@ -47,8 +49,8 @@ func (b *batch) admitTenant(id string, subs []*submission) error {
 				return err
 			}
 			continue
-		case int(live) >= t.MaxSandboxes:
-			p.err = &LimitError{Limit: "max_sandboxes", Used: int(live), Max: t.MaxSandboxes}
+		case now.Live >= t.MaxSandboxes:
+			p.err = &LimitError{Limit: "max_sandboxes", Used: now.Live, Max: t.MaxSandboxes}
 			continue
 		}
 		if err := b.takePlace(p, p.New.ID); err != nil {
@@ -60,7 +62,7 @@ func (b *batch) admitTenant(id string, subs []*submission) error {
 		if err := b.insertSandbox(p); err != nil {
 			return err
 		}
-		live++
+		now.Live++
 	}
 	return nil
 }
@@ -87,32 +89,39 @@ func (b *batch) insertSandbox(p *submission) error {
 	}
 	box.ExpiresAt = b.now.Add(p.Timeout)
 	box.ChangedBy = p.actor()
-	err := b.tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&box).Error
-	if err != nil || p.Build == nil {
-		return err
+	res := b.tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&box)
+	if res.RowsAffected == 1 {
+		b.boxes[box.ID] = &box // nobody else has seen it: there is nothing to lock and nothing to read
+	}
+	if res.Error != nil || p.Build == nil {
+		return res.Error
 	}
 	return b.tx.Clauses(clause.OnConflict{DoNothing: true}).Create(p.Build).Error
 }
 
-// lockSandboxes locks every sandbox of the group in one order and refuses what may not run on it.
+// lockSandboxes locks every sandbox of the group that stood before, in one order, and refuses what may not run on it.
 func (b *batch) lockSandboxes() error {
-	b.boxes = map[string]*Sandbox{}
-	var ids []string
 	for _, p := range b.open() {
-		ids = append(ids, p.SandboxID)
+		if b.boxes[p.SandboxID] == nil {
+			b.standing = append(b.standing, p.SandboxID)
+		}
 	}
-	if len(ids) == 0 {
-		return nil
-	}
-	var boxes []Sandbox
-	err := b.tx.Clauses(clause.Locking{Strength: "UPDATE"}).Where("id = ANY (?::text[])", idArray(ids)).Order("id").Find(&boxes).Error
-	for i := range boxes {
-		b.boxes[boxes[i].ID] = &boxes[i]
+	slices.Sort(b.standing)
+	b.standing = slices.Compact(b.standing)
+	if len(b.standing) > 0 {
+		var boxes []Sandbox
+		err := b.tx.Clauses(clause.Locking{Strength: "UPDATE"}).Where("id = ANY (?::text[])", idArray(b.standing)).Order("id").Find(&boxes).Error
+		if err != nil {
+			return err
+		}
+		for i := range boxes {
+			b.boxes[boxes[i].ID] = &boxes[i]
+		}
 	}
 	for _, p := range b.open() {
 		p.err = b.refusal(p)
 	}
-	return err
+	return nil
 }
 
 // refusal says why a submission may not go to its sandbox. Delete is welcome in every state.
@@ -131,8 +140,7 @@ func (b *batch) refusal(p *submission) error {
 
 // findBusy finds the sandboxes in which a job still waits or runs, and asks for the time on the way.
 func (b *batch) findBusy() error {
-	b.active, b.busy = map[string]bool{}, map[string]bool{}
-	if len(b.boxes) == 0 {
+	if len(b.standing) == 0 {
 		return nil
 	}
 	var found []struct {
@@ -147,7 +155,7 @@ func (b *batch) findBusy() error {
 			(SELECT true FROM jobs WHERE sandbox_id = s.id AND state IN ('queued', 'running') LIMIT 1) AS active,
 			(SELECT true FROM jobs WHERE sandbox_id = s.id AND state IN ('queued', 'running') AND NOT parallel LIMIT 1) AS ordered
 		FROM jsonb_array_elements_text(CAST(? AS jsonb)) AS s (id)`,
-		string(must(json.Marshal(slices.Collect(maps.Keys(b.boxes)))))).Scan(&found).Error
+		string(must(json.Marshal(b.standing)))).Scan(&found).Error
 	for _, f := range found {
 		b.active[f.ID], b.busy[f.ID], b.now = f.Active, f.Ordered, f.Now
 	}

@@ -97,14 +97,22 @@ func dispatchReady(tx *gorm.DB, tenant string, window int) ([]Dispatch, error) {
 	return out, err
 }
 
+// oldestOrdered is the job of a sandbox whose turn it is.
+const oldestOrdered = `id = (SELECT id FROM jobs WHERE sandbox_id = @id AND NOT parallel AND state IN ('queued', 'running')
+	ORDER BY seq LIMIT 1)`
+
 // promote lets the oldest ordered job of a sandbox run, unless one runs or may run already. The caller holds the
 // sandbox's lock, and this is a statement of its own, so it sees every job that was committed before the lock was won.
-func promote(tx *gorm.DB, sandbox string) error {
-	return tx.Exec(`
-		UPDATE jobs SET ready_at = now()
-		WHERE id = (SELECT id FROM jobs WHERE sandbox_id = @id AND NOT parallel AND state IN ('queued', 'running')
-		            ORDER BY seq LIMIT 1)
-		  AND state = 'queued' AND ready_at IS NULL`, map[string]any{"id": sandbox}).Error
+func promote(tx *gorm.DB, sandbox string) error { return release(tx, sandbox, oldestOrdered) }
+
+// promoteAll is promote where the parallel jobs waited for the sandbox to run.
+func promoteAll(tx *gorm.DB, sandbox string) error {
+	return release(tx, sandbox, "sandbox_id = @id AND (parallel OR "+oldestOrdered+")")
+}
+
+func release(tx *gorm.DB, sandbox, which string) error {
+	return tx.Exec("UPDATE jobs SET ready_at = now() WHERE state = 'queued' AND ready_at IS NULL AND "+which,
+		map[string]any{"id": sandbox}).Error
 }
 
 // settle follows up on jobs that have just ended: it writes their callbacks down and lets the next job run.

@@ -88,19 +88,11 @@ func (s *Store) BeginDelete(ctx context.Context, j Job, why End) (ended []string
 	return ended, err
 }
 
-// begin runs f under the sandbox's lock if the attempt still owns the job, and returns the sandbox as f leaves it.
+// begin runs f under the sandbox's lock if the attempt still owned the job when it asked for that, and returns the sandbox as f leaves it.
 func (s *Store) begin(ctx context.Context, j Job, f func(tx *gorm.DB, box *Sandbox) error) (box Sandbox, err error) {
 	err = s.tx(ctx, func(tx *gorm.DB) error {
-		if box, err = lockSandbox(tx, j.SandboxID); err != nil {
+		if box, err = lockFor(tx, j); err != nil {
 			return err
-		}
-		var n int64
-		err := tx.Model(&Job{}).Where("id = ? AND "+fence+" AND state = 'running'", j.ID, j.Attempt).Count(&n).Error
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			return ErrStale
 		}
 		return f(tx, &box)
 	})

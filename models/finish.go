@@ -47,7 +47,11 @@ type Finished struct {
 func (s *Store) Finish(ctx context.Context, o Outcome) (Finished, error) {
 	var f Finished
 	err := s.tx(ctx, func(tx *gorm.DB) error {
-		box, err := lockActive(tx, o.SandboxID)
+		lock := lockActive
+		if o.Sandbox.To != "" {
+			lock = lockSandbox // the change itself marks it as active
+		}
+		box, err := lock(tx, o.SandboxID)
 		if err != nil {
 			return err
 		}
@@ -135,7 +139,11 @@ func (s *Store) conclude(tx *gorm.DB, box *Sandbox, ended []string, c Change, ca
 			return f, err
 		}
 	}
-	if err := promote(tx, box.ID); err != nil {
+	next := promote
+	if c.To == SandboxRunning {
+		next = promoteAll
+	}
+	if err := next(tx, box.ID); err != nil {
 		return f, err
 	}
 	f.Dispatch, err = dispatchReady(tx, box.TenantID, s.limits.Window)
@@ -150,7 +158,7 @@ func applyChange(tx *gorm.DB, box *Sandbox, job string, c Change) ([]string, err
 	now := gorm.Expr("now()")
 	set := map[string]any{}
 	if c.To != "" && box.EndedAt == nil {
-		set["state"], set["observed"], set["observed_at"] = c.To, c.To, now
+		set["state"], set["observed"], set["observed_at"], set["last_active_at"] = c.To, c.To, now, now
 		set["changed_job"], set["changed_by"] = job, gorm.Expr("coalesce((SELECT actor FROM jobs WHERE id = ?), 'platform')", job)
 	}
 	if c.To == SandboxPaused && box.State != SandboxPaused {
@@ -169,7 +177,7 @@ func applyChange(tx *gorm.DB, box *Sandbox, job string, c Change) ([]string, err
 	return nil, tx.Model(box).Updates(set).Error
 }
 
-// resumed starts the sandbox's clocks and releases the parallel jobs that waited for it to exist.
+// resumed starts the sandbox's clocks.
 func resumed(tx *gorm.DB, box *Sandbox, c Change, set map[string]any) error {
 	set["expires_at"] = gorm.Expr("now() + timeout_ms * interval '1 ms'")
 	set["started_at"] = gorm.Expr("coalesce(started_at, now())")
@@ -179,11 +187,7 @@ func resumed(tx *gorm.DB, box *Sandbox, c Change, set map[string]any) error {
 	if box.State == SandboxDeleting {
 		delete(set, "state")
 	}
-	if err := tx.Model(box).Updates(set).Error; err != nil {
-		return err
-	}
-	return tx.Exec(`UPDATE jobs SET ready_at = now()
-		WHERE sandbox_id = ? AND state = 'queued' AND parallel AND ready_at IS NULL`, box.ID).Error
+	return tx.Model(box).Updates(set).Error
 }
 
 // finalise ends the sandbox for good, with every job that still waits for it.

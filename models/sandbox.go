@@ -157,6 +157,25 @@ func lockSandbox(tx *gorm.DB, id string) (Sandbox, error) {
 	return b, notFound(err)
 }
 
+// lockFor is lockSandbox for an attempt at a job. ErrStale: the job is not its own any more.
+func lockFor(tx *gorm.DB, j Job) (Sandbox, error) {
+	var found struct {
+		Sandbox
+		Ours bool
+	}
+	res := tx.Raw(`SELECT *, EXISTS (SELECT 1 FROM jobs WHERE id = ? AND `+fence+` AND state = 'running') AS ours
+		FROM sandboxes WHERE id = ? FOR UPDATE`, j.ID, j.Attempt, j.SandboxID).Scan(&found)
+	switch {
+	case res.Error != nil:
+		return found.Sandbox, res.Error
+	case res.RowsAffected == 0:
+		return found.Sandbox, ErrNotFound
+	case !found.Ours:
+		return found.Sandbox, ErrStale
+	}
+	return found.Sandbox, nil
+}
+
 // lockActive is lockSandbox for who ends a job, which counts as activity.
 func lockActive(tx *gorm.DB, id string) (Sandbox, error) {
 	var b Sandbox

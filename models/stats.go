@@ -69,9 +69,12 @@ func (s *Store) sandboxStates(ctx context.Context) (map[SandboxState]int, error)
 	return out, err
 }
 
-// QueuedCount returns how many of a tenant's jobs wait.
-func (s *Store) QueuedCount(ctx context.Context, tenant string) (int, error) {
-	var n int64
-	err := s.db.WithContext(ctx).Model(&Job{}).Where("tenant_id = ? AND state = 'queued'", tenant).Count(&n).Error
-	return int(n), err
+// QueueFull says whether as many of a tenant's jobs wait as may. ErrNotFound: there is no such tenant.
+func (s *Store) QueueFull(ctx context.Context, tenant string) (full bool, err error) {
+	res := s.db.WithContext(ctx).Model(&Tenant{}).Where("id = ?", tenant).
+		Select("(SELECT count(*) FROM jobs WHERE tenant_id = tenants.id AND state = 'queued') >= max_queued").Scan(&full)
+	if res.Error == nil && res.RowsAffected == 0 {
+		return false, ErrNotFound
+	}
+	return full, res.Error
 }

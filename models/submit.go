@@ -150,7 +150,10 @@ func (s *Store) commitSubmissions(group []*submission) {
 
 func (s *Store) commitGroup(ctx context.Context, group []*submission) error {
 	return s.tx(ctx, func(tx *gorm.DB) error {
-		b := &batch{tx: tx, group: group, window: s.limits.Window}
+		b := &batch{
+			tx: tx, group: group, window: s.limits.Window,
+			boxes: map[string]*Sandbox{}, active: map[string]bool{}, busy: map[string]bool{},
+		}
 		for _, p := range group {
 			p.out, p.replay, p.err = Submitted{}, nil, nil
 		}
@@ -171,10 +174,12 @@ type batch struct {
 	tx     *gorm.DB
 	group  []*submission
 	window int
-	now    time.Time // of the database
-	boxes  map[string]*Sandbox
-	active map[string]bool // sandboxes with a job that has not ended
-	busy   map[string]bool // those with an ordered one
+	now    time.Time           // of the database
+	boxes  map[string]*Sandbox // of the group, each locked
+	active map[string]bool     // sandboxes with a job that has not ended
+	busy   map[string]bool     // those with an ordered one
+	// standing are the sandboxes that this transaction has not made.
+	standing []string
 }
 
 // open returns the submissions that are still to be carried out.
@@ -182,10 +187,6 @@ func (b *batch) open() []*submission {
 	return slices.DeleteFunc(slices.Clone(b.group), func(p *submission) bool {
 		return p.err != nil || p.replay != nil || p.out.Existing
 	})
-}
-
-func (b *batch) readClock() error {
-	return b.tx.Raw("SELECT now()").Scan(&b.now).Error
 }
 
 // claimKeys takes the idempotency keys of the group; who finds his taken becomes a replay.

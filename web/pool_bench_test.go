@@ -14,6 +14,9 @@ import (
 func BenchmarkPool(b *testing.B) {
 	pool := docker.Pool{Size: 2, Max: 2}
 	y := newDockerYard(b, pool)
+	for range 10 { // a server's life begins with plans that PostgreSQL makes anew, five times for each statement of a connection
+		must(y.createAndDelete())(b)
+	}
 	b.Run("create from the pool/vs docker run", func(b *testing.B) {
 		versus.Latency(b, versus.Turns{Rounds: 20, Ours: 1, Base: 1}, y.whenFull(pool.Size, y.createAndDelete), y.whenFull(pool.Size, y.runAndRemove))
 	})

@@ -75,12 +75,14 @@ func (p *Provider) rename(ctx context.Context, m *member, id string) error {
 	return fmt.Errorf("%w: %w", errUnnamed, err)
 }
 
-// fresh speaks to the member, which keeps it alive, and checks that it still is what it was made as.
+// fresh speaks to the member, which keeps it alive, and checks meanwhile that it still is what it was made as.
 func (p *Provider) fresh(ctx context.Context, m *member) error {
-	if err := m.answers(ctx); err != nil {
-		return err
-	}
+	answered := make(chan error, 1)
+	go func() { answered <- m.answers(ctx) }()
 	held, err := p.api.ImageInspect(ctx, m.spec.Image)
+	if silent := <-answered; silent != nil {
+		return silent
+	}
 	if err != nil {
 		return translate(err, "look for the image")
 	}
