@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -47,7 +48,8 @@ type Conn struct {
 	epoch  uint32
 
 	received uint32
-	rest     []byte // of the current data frame
+	heard    atomic.Int64 // when the last data frame came, in Unix nanoseconds
+	rest     []byte       // of the current data frame
 	readErr  error
 
 	wmu  sync.Mutex
@@ -133,8 +135,12 @@ func (c *Conn) nextData() ([]byte, error) {
 		return nil, ErrTorn
 	}
 	c.received++
+	c.heard.Store(time.Now().UnixNano())
 	return f.payload, nil
 }
+
+// Heard is when the guest last sent something.
+func (c *Conn) Heard() time.Time { return time.Unix(0, c.heard.Load()) }
 
 func (c *Conn) Write(p []byte) (int, error) { return c.WriteAfter(nil, p) }
 

@@ -49,7 +49,8 @@ type Sandbox struct {
 	process processconnect.ProcessClient
 	files   filesystemconnect.FilesystemClient
 
-	session *link.Streams // nil over plain HTTP
+	conn    *link.Conn // nil over plain HTTP, like session
+	session *link.Streams
 	outside outsiders
 	done    chan struct{}
 	once    sync.Once
@@ -68,7 +69,7 @@ func Attach(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Sandbox, er
 	if err != nil {
 		return nil, providers.Errorf(providers.Internal, "start the stream multiplexer: %w", errors.Join(err, conn.Close()))
 	}
-	s := &Sandbox{o: o, session: session, done: make(chan struct{})}
+	s := &Sandbox{o: o, conn: conn, session: session, done: make(chan struct{})}
 	s.connect(&http.Client{Transport: s.transport(), CheckRedirect: noRedirect}, "http://guest")
 	go func() {
 		<-session.Done()
@@ -122,6 +123,9 @@ func (s *Sandbox) Ping(ctx context.Context) error {
 	}
 	return answer.Body.Close()
 }
+
+// HeardSince says whether the guest has sent anything at all after t. Over plain HTTP that is not known.
+func (s *Sandbox) HeardSince(t time.Time) bool { return s.conn != nil && s.conn.Heard().After(t) }
 
 // Done is closed when the link is dead: closed, cut, torn or taken over by another worker.
 func (s *Sandbox) Done() <-chan struct{} { return s.done }

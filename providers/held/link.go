@@ -75,10 +75,13 @@ func (l *Link) fresh() bool {
 	return !l.ended() && time.Since(time.Unix(0, l.heard.Load())) < freshFor
 }
 
+// answers says whether the guest gives a sign of life. Where much is under way an answer may be late; whatever else comes
+// meanwhile does as well.
 func (l *Link) answers(ctx context.Context, within time.Duration) bool {
+	began := time.Now()
 	ctx, stop := context.WithTimeout(ctx, within)
 	defer stop()
-	if l.Inside.Ping(ctx) != nil {
+	if l.Inside.Ping(ctx) != nil && (l.ended() || !l.Inside.HeardSince(began)) {
 		return false
 	}
 	l.heard.Store(time.Now().UnixNano())

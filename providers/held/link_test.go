@@ -1,0 +1,105 @@
+package held_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sandyard/guest/link"
+	"sandyard/providers/held"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// body is a sandbox that runs.
+type body string
+
+func (b body) SandboxID() string { return string(b) }
+func (b body) Usable() error     { return nil }
+
+// backend attaches to guests that answer no call, and counts how often.
+type backend struct {
+	talks    bool // they send something all the time, though
+	attached atomic.Int32
+}
+
+func (b *backend) Change(_ context.Context, id string, do func(body) error) error {
+	return do(body(id))
+}
+
+func (b *backend) Inspect(_ context.Context, id string) (body, error) { return body(id), nil }
+func (b *backend) Settle(context.Context, body)                       {}
+func (b *backend) End(context.Context, body) error                    { return nil }
+
+func (b *backend) Attach(context.Context, body) (held.Stream, error) {
+	b.attached.Add(1)
+	ours, theirs := net.Pipe()
+	go func() {
+		_ = link.Serve(theirs, theirs, b.guest)
+		_ = theirs.Close()
+	}()
+	return stream{ours}, nil
+}
+
+// guest accepts streams, and says nothing over them.
+func (b *backend) guest(c link.Carrier) {
+	mux, err := link.AcceptStreams(c)
+	if err != nil {
+		return
+	}
+	defer mux.Close()
+	for b.talks {
+		one, err := mux.Open()
+		if err != nil {
+			return
+		}
+		_ = one.Close()
+		select {
+		case <-mux.Done():
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	<-mux.Done()
+}
+
+type stream struct{ io.ReadWriteCloser }
+
+func (stream) Torn() bool        { return false }
+func (stream) LastWords() string { return "" }
+
+// TestLinkThatCarriesBytesIsAlive opens a sandbox whose guest does not come to answer a call. Its link stays where the
+// guest sends something else meanwhile, and is made anew where it is silent.
+func TestLinkThatCarriesBytesIsAlive(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		talks bool
+		links int32
+	}{"busy": {true, 1}, "silent": {false, 2}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := &backend{talks: c.talks}
+			g := held.New(b, "user", nil, slog.New(slog.DiscardHandler))
+			defer g.Close()
+			raw, err := b.Attach(t.Context(), "box")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := g.Greet(t.Context(), "box", raw, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := g.Open(t.Context(), "box"); err != nil {
+				t.Fatal(err)
+			}
+			if got := b.attached.Load(); got != c.links {
+				t.Errorf("attached %d times, want %d", got, c.links)
+			}
+		})
+	}
+}
