@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -55,17 +54,14 @@ func (*Code) Kind() string { return models.KindCode }
 
 // Validate implements Args.
 func (c *Code) Validate() error {
+	if err := checkContext(c.Language, c.Context); err != nil {
+		return err
+	}
 	switch {
-	case !slices.Contains(cells.Languages(), c.Language):
-		return invalid("language", "%q is not possible; use one of %v", c.Language, cells.Languages())
 	case c.Code == "":
 		return invalid("code", "is missing")
 	case len(c.Code) > maxCode:
 		return invalid("code", "is %d bytes long, at most %d are possible; write it to a file and import that", len(c.Code), maxCode)
-	case c.Context != "" && !cells.ValidContext(c.Context):
-		return invalid("context", "%q is no name: use up to 32 small letters, digits, _ and -, the first a letter or digit", c.Context)
-	case c.Context != c.Language && slices.Contains(cells.Languages(), c.Context):
-		return invalid("context", "%q is the default context of another language; choose another name", c.Context)
 	case len(c.Cwd) > maxPath:
 		return invalid("cwd", "is %d bytes long, at most %d are possible", len(c.Cwd), maxPath)
 	case c.MaxOutputBytes < 0 || c.MaxOutputBytes > largestCodeOutput:
@@ -170,37 +166,4 @@ func (c *Code) result(o cells.Outcome) CodeResult {
 		StdoutTruncated: o.StdoutBytes > int64(len(o.Stdout)), StderrTruncated: o.StderrBytes > int64(len(o.Stderr)),
 		DurationMS: o.Duration.Milliseconds(),
 	}
-}
-
-// codeBox connects to the job's sandbox for code.
-func (a *attempt) codeBox(ctx context.Context) (cells.Box, error) {
-	sb, err := a.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return cells.In(sb)
-}
-
-// DeleteContext ends a context with all its processes and what is kept in it. The next cell starts it anew.
-type DeleteContext struct {
-	Context string `json:"context"`
-}
-
-// Kind implements Args.
-func (*DeleteContext) Kind() string { return models.KindCodeDelete }
-
-// Validate implements Args.
-func (d *DeleteContext) Validate() error {
-	if !cells.ValidContext(d.Context) {
-		return invalid("context", "%q is no context's name", d.Context)
-	}
-	return nil
-}
-
-func (d *DeleteContext) run(ctx context.Context, a *attempt) (result, error) {
-	box, err := a.codeBox(ctx)
-	if err != nil {
-		return result{}, err
-	}
-	return result{}, cells.Delete(ctx, box, d.Context)
 }

@@ -23,6 +23,7 @@ func otherScripts() []script {
 		{name: "port revoked", ready: readyWithPort, act: (*run).revoke, check: func(u *run) { u.hasGrants(0) }},
 		{name: "code", ready: ready, act: args(code), check: (*run).ranOnce},
 		{name: "code again", ready: readyWithContext, act: args(code), check: (*run).ranOnce},
+		{name: "code context", ready: ready, act: args(func(*run) jobs.Args { return &jobs.CreateContext{Language: cells.Python} }), check: (*run).startedOnce},
 		{name: "code context deleted", ready: readyWithContext, act: args(func(*run) jobs.Args { return &jobs.DeleteContext{Context: cells.Python} })},
 		{name: "schedule", ready: readyWithSchedule, act: (*run).fallDue, check: (*run).firedOnce, loops: []string{
 			"(*Store).FireSchedules", "(*Scheduler).submitRuns", "(*Store).SettleRuns",
@@ -90,6 +91,21 @@ func readyWithContext(u *run) {
 func (u *run) ranOnce() {
 	if log := u.r.content(u.box, "log"); log != "x" {
 		u.r.t.Errorf("the cell ran as %q", log)
+	}
+}
+
+// startedOnce looks that the context takes cells, and was started for the job that was to.
+func (u *run) startedOnce() {
+	r := u.r
+	var id string
+	r.must(r.conn.QueryRow(r.t.Context(), "SELECT id FROM jobs WHERE sandbox_id = $1 AND kind = 'code_create'", u.box).Scan(&id))
+	name := jobs.ContextOf(r.job(id))
+	if n := r.state.Starts("code." + name + ".python." + id); n != 1 {
+		r.t.Errorf("context %q was started %d times", name, n)
+	}
+	cell := r.wait(r.cell(u.box, "fake:stdout here", func(c *jobs.Code, _ *jobs.Options) { c.Context = name }))
+	if res := r.codeResult(cell); string(cell.Stdout) != "here" || res.ExecutionCount != 1 {
+		r.t.Errorf("a cell in it: %s %q", cell.Result, cell.Stdout)
 	}
 }
 

@@ -46,6 +46,7 @@ func kinds() map[string]func() Args {
 		"egress":              func() Args { return &SetEgress{} },
 		"exec":                func() Args { return &Exec{} },
 		models.KindCode:       func() Args { return &Code{} },
+		models.KindCodeCreate: func() Args { return &CreateContext{} },
 		models.KindCodeDelete: func() Args { return &DeleteContext{} },
 		"exec_wait":           func() Args { return &ExecWait{} },
 		"exec_stdin":          func() Args { return &ExecStdin{} },

@@ -20,6 +20,8 @@ func timeoutOf(args Args) (time.Duration, error) {
 		return a.timeout()
 	case *Code:
 		return a.timeout()
+	case *CreateContext:
+		return launchTimeout + fileTimeout, nil // an interpreter gets a minute to start
 	case *Create:
 		return createTimeout + time.Duration(a.ReadySeconds*float64(time.Second)), nil
 	case *Build:

@@ -27,6 +27,7 @@ const (
 // Kinds of job about code that runs in a context, which keeps its state.
 const (
 	KindCode       = "code"
+	KindCodeCreate = "code_create"
 	KindCodeDelete = "code_delete"
 )
 

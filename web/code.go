@@ -2,7 +2,12 @@ package web
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"sandyard/jobs"
 	"sandyard/models"
@@ -20,6 +25,29 @@ type ContextList struct {
 	Contexts []cells.Context `json:"contexts" doc:"Those that run, oldest first"`
 }
 
+// contextWait is how long the making of a context is waited for where the request does not say.
+const contextWait = 30 * time.Second
+
+// ContextBody is the body of a wish for a context.
+type ContextBody struct {
+	jobs.CreateContext
+	Submit
+}
+
+// AcceptedContext is the answer to one.
+type AcceptedContext struct {
+	Accepted
+
+	Context string `json:"context" doc:"The context's id, which stands before it runs: name it in a cell"`
+}
+
+type contextOutput struct {
+	Status   int
+	Location string `header:"Location" doc:"The job"`
+	Replayed string `header:"Idempotent-Replayed" doc:"true when an earlier request with this Idempotency-Key did it"`
+	Body     AcceptedContext
+}
+
 type deleteContextInput struct {
 	WaitParam
 	ID      string `path:"id"`
@@ -34,8 +62,51 @@ func (s *Server) addCode() {
 		"expression is among the results, in every form it has: text, HTML, a picture. Code that raises is a job that succeeds, with an `error`."
 	work(s, op, func(b *CodeBody) (jobs.Args, Submit) { return &b.Code, b.Submit })
 	register(s, operation("list-contexts", http.MethodGet, contextsPath, tagWork, "List the code contexts that run in a sandbox"), s.listContexts)
+	s.addCreateContext()
 	write(s, operation("delete-context", http.MethodDelete, contextsPath+"/{context}", tagWork,
 		"End a code context with all its processes; the next cell that names it starts it anew"), s.deleteContext)
+}
+
+func (s *Server) addCreateContext() {
+	op := operation("create-context", http.MethodPost, contextsPath, tagWork, "Start a code context")
+	op.Description = "An interpreter of its own, for cells that name its id, with an environment and a directory to begin in. It is made by a job, for whose " +
+		"end the request waits 30 s unless `wait` says otherwise. Cells may name contexts that nobody has made: they start them."
+	op.DefaultStatus = http.StatusCreated
+	body := reflect.TypeFor[AcceptedContext]()
+	op.Responses = map[string]*huma.Response{
+		"201": s.response("It takes cells", "application/json", body),
+		"202": s.response("Accepted: it will be started", "application/json", body),
+		"200": s.response("One of that id and language ran already, or an earlier request did the same, or the job has ended without starting it, and says why", "application/json", body),
+	}
+	register(s, op, s.createContext)
+}
+
+func (s *Server) createContext(ctx context.Context, in *workInput[ContextBody]) (*contextOutput, error) {
+	wait, err := in.duration(contextWait)
+	if err != nil {
+		return nil, err
+	}
+	name := ""
+	out, err := s.submitAndWait(ctx, in.SubmitParams, in.Body.Submit, wait, func(o jobs.Options) (models.Submitted, error) {
+		done, err := s.jobs.Submit(ctx, in.ID, &in.Body.CreateContext, o)
+		if err == nil {
+			name = jobs.ContextOf(answer(done))
+		}
+		return done, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if out.Status == http.StatusOK && out.Replayed == "" && started(out.Body.Job) {
+		out.Status = http.StatusCreated
+	}
+	return &contextOutput{out.Status, out.Location, out.Replayed, AcceptedContext{out.Body, name}}, nil
+}
+
+// started says whether a job has started the context that it was to start.
+func started(j Job) bool {
+	var made jobs.ContextResult
+	return j.State == string(models.Succeeded) && json.Unmarshal(j.Result, &made) == nil && !made.Existing
 }
 
 func (s *Server) listContexts(ctx context.Context, in *sandboxInput) (*output[ContextList], error) {

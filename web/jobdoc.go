@@ -60,9 +60,9 @@ func (r JobResult) MarshalJSON() ([]byte, error) { return json.RawMessage(r).Mar
 func (JobResult) Schema(r huma.Registry) *huma.Schema {
 	of := func(t reflect.Type) *huma.Schema { return r.Schema(t, true, t.Name()) }
 	return &huma.Schema{
-		Description: "By kind: of exec (two of them: a background one has a result of its own), code, exec_wait, read, list, build, timeout, egress, port, edit, glob, grep, write-many, read-many; write, stat, mkdir and move describe the file",
+		Description: "By kind: of exec (two of them: a background one has a result of its own), code, code_create, exec_wait, read, list, build, timeout, egress, port, edit, glob, grep, write-many, read-many; write, stat, mkdir and move describe the file",
 		AnyOf: []*huma.Schema{
-			of(reflect.TypeFor[jobs.ExecResult]()), of(reflect.TypeFor[jobs.CodeResult]()), of(reflect.TypeFor[jobs.ReadResult]()),
+			of(reflect.TypeFor[jobs.ExecResult]()), of(reflect.TypeFor[jobs.CodeResult]()), of(reflect.TypeFor[jobs.ContextResult]()), of(reflect.TypeFor[jobs.ReadResult]()),
 			of(reflect.TypeFor[jobs.BackgroundResult]()), of(reflect.TypeFor[providers.Exec]()),
 			of(reflect.TypeFor[jobs.ListResult]()), of(reflect.TypeFor[jobs.BuildResult]()), of(reflect.TypeFor[jobs.SetTimeoutResult]()), of(reflect.TypeFor[jobs.SetEgressResult]()), of(reflect.TypeFor[jobs.PortResult]()),
 			of(reflect.TypeFor[jobs.EditResult]()), of(reflect.TypeFor[jobs.GlobResult]()), of(reflect.TypeFor[jobs.GrepResult]()),

@@ -80,7 +80,7 @@ func enter(ctx context.Context, box Box, c Cell, l language) (string, providers.
 	mine := candidates(all, c)
 	for _, e := range mine {
 		if _, lang := partsOf(e.ID); lang != l.name && e.Running {
-			return "", providers.Fed{}, providers.Errorf(providers.Invalid, "context %q runs %s; choose another name for %s, or delete it first", c.context(), lang, l.name)
+			return "", providers.Fed{}, foreign(c.context(), lang, l.name)
 		}
 		fed, err := box.Feed(ctx, e.ID, in)
 		if err == nil || !isClass(err, providers.ExecEnded, providers.NoExec) {
@@ -97,6 +97,11 @@ func enter(ctx context.Context, box Box, c Cell, l language) (string, providers.
 		err = nil
 	}
 	return name, fed, err
+}
+
+// foreign says that a context runs another language.
+func foreign(name, runs, wanted string) error {
+	return providers.Errorf(providers.Invalid, "context %q runs %s; choose another name for %s, or delete it first", name, runs, wanted)
 }
 
 func (c Cell) context() string { return cmp.Or(c.Context, c.Language) }
@@ -121,14 +126,24 @@ func candidates(all []providers.Exec, c Cell) []providers.Exec {
 
 // start starts the context under a name that belongs to the cell, so that another attempt finds the same.
 func start(ctx context.Context, box Box, c Cell, l language) (string, error) {
-	name := prefix + c.context() + "." + l.name + "." + c.ID
-	_, err := box.Launch(ctx, providers.Command{
-		Name: name, Argv: l.argv, Stdin: []byte(l.driver), StdinOpen: true, Report: true, MaxOutput: maxKept,
-	})
+	cmd := command(c, l)
+	return cmd.Name, launch(ctx, box, cmd, l)
+}
+
+// command is the context that is started for a cell.
+func command(c Cell, l language) providers.Command {
+	return providers.Command{
+		Name: prefix + c.context() + "." + l.name + "." + c.ID,
+		Argv: l.argv, Stdin: []byte(l.driver), StdinOpen: true, Report: true, MaxOutput: maxKept,
+	}
+}
+
+func launch(ctx context.Context, box Box, cmd providers.Command, l language) error {
+	_, err := box.Launch(ctx, cmd)
 	if isClass(err, providers.NoCommand) {
 		err = l.missing()
 	}
-	return name, err
+	return err
 }
 
 // forgetOld drops the oldest of the contexts that have ended.

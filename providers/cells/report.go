@@ -17,7 +17,7 @@ const (
 // frame is a line of a driver's report.
 type frame struct {
 	ID       string                     `json:"id"`
-	Type     string                     `json:"type"` // begin, result, cut or done
+	Type     string                     `json:"type"` // ready, of the driver itself; begin, result, cut or done, of a cell
 	Count    int                        `json:"count"`
 	Main     bool                       `json:"main"`
 	Data     map[string]json.RawMessage `json:"data"`

@@ -21,6 +21,9 @@ func (e *execution) totals() [3]int64 { return [3]int64{e.out.total, e.errs.tota
 
 // runCells stands for the driver of code cells: the code of each is statements, and its state is how many there were.
 func (e *execution) runCells(string) error {
+	if err := e.tell(map[string]any{"type": "ready"}); err != nil {
+		return err
+	}
 	for count := 1; ; count++ {
 		line, over := e.readLine()
 		if over {

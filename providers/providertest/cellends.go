@@ -122,6 +122,63 @@ func contexts(t *testing.T, n notebook) {
 	}
 }
 
+// madeContexts checks contexts that are started before their first cell.
+func madeContexts(t *testing.T, n notebook) {
+	alone := func(context.Context) (func(), error) { return func() {}, nil }
+	create := func(w cells.Wish) (bool, error) {
+		t.Helper()
+		return cells.Create(within(t), n.box, w, alone)
+	}
+	for lang, code := range map[string]string{
+		cells.Python: "import os\nprint(os.environ['WORD'], os.getcwd())", cells.Bash: `echo "$WORD $PWD"`,
+	} {
+		w := cells.Wish{ID: newID(t), Language: lang, Context: "made-" + lang, Env: map[string]string{"WORD": "kept"}, Dir: "/tmp"}
+		for range 2 { // the second is another attempt at the first
+			if existing, err := create(w); existing || err != nil {
+				t.Errorf("%s: existing %v, %v", lang, existing, err)
+			}
+		}
+		for range 2 {
+			if o := n.do(lang, w.Context, code); string(o.Stdout) != "kept /tmp\n" || o.Error != nil || o.StateLost {
+				t.Errorf("%s: %s", lang, tell(o))
+			}
+		}
+		if existing, err := create(w); existing || err != nil { // also when cells have run in it
+			t.Errorf("%s: existing %v, %v", lang, existing, err)
+		}
+		w.ID = newID(t)
+		if existing, err := create(w); !existing || err != nil {
+			t.Errorf("%s, which runs: existing %v, %v", lang, existing, err)
+		}
+		if o := n.do(lang, w.Context, code); o.Count != 3 {
+			t.Errorf("the first context did not go on: %s", tell(o))
+		}
+	}
+	fails := func(class providers.Class, part string, w cells.Wish) {
+		t.Helper()
+		w.ID = newID(t)
+		_, err := create(w)
+		if wantClass(t, err, class); err != nil && !strings.Contains(err.Error(), part) {
+			t.Errorf("it does not say %q: %v", part, err)
+		}
+	}
+	fails(providers.Invalid, "made-bash", cells.Wish{Language: cells.Python, Context: "made-bash"})
+	fails(providers.NoDir, "/nowhere", cells.Wish{Language: cells.Python, Context: "nowhere", Dir: "/nowhere"})
+	fails(providers.NoCommand, "node", cells.Wish{Language: cells.JavaScript, Context: "node"})
+	fails(providers.NoContext, "encodings", cells.Wish{Language: cells.Python, Context: "homeless", Env: map[string]string{"PYTHONHOME": "/nowhere"}})
+	w := cells.Wish{ID: newID(t), Language: cells.Python, Context: "abandoned"}
+	_, err := create(w)
+	for range 2 {
+		if err == nil {
+			err = cells.Abandon(within(t), n.box, w)
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	n.fails(n.do(cells.Python, "abandoned", "WORD"), "NameError", "WORD")
+}
+
 func cellOutput(t *testing.T, n notebook) {
 	c := n.cell(cells.Python, "much", "for i in range(100_000): print(str(i).rjust(99))")
 	c.MaxOutput = 1000

@@ -114,7 +114,7 @@ func code(t *testing.T, s *suite) {
 	for name, check := range map[string]func(*testing.T, notebook){
 		"python": pythonCells, "python rich": pythonRich, "python errors": pythonErrors, "python ends": pythonEnds,
 		"bash": bashCells, "bash exits": bashExits, "interrupt": interruptedCells, "killed": killedCells, "once": cellsRunOnce,
-		"contexts": contexts, "output": cellOutput, "live": cellsLive, "long": longCells, "fakes": fakedCells,
+		"contexts": contexts, "made contexts": madeContexts, "output": cellOutput, "live": cellsLive, "long": longCells, "fakes": fakedCells,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); check(t, n.on(t)) })
 	}

@@ -1,6 +1,7 @@
 package providertest
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -14,10 +15,20 @@ func JavaScript(t *testing.T, open func(t *testing.T) providers.Provider, o Opti
 	t.Helper()
 	n := (&suite{Options: o, open: open, caps: open(t).Capabilities()}).notebook(t)
 	for name, check := range map[string]func(*testing.T, notebook){
-		"state": jsState, "results": jsResults, "errors": jsErrors, "ends": jsEnds,
+		"state": jsState, "results": jsResults, "errors": jsErrors, "ends": jsEnds, "made": jsMade,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); check(t, n.on(t)) })
 	}
+}
+
+// jsMade checks a context that is started before its first cell.
+func jsMade(t *testing.T, n notebook) {
+	w := cells.Wish{ID: newID(t), Language: cells.JavaScript, Context: "made", Env: map[string]string{"WORD": "kept"}, Dir: "/tmp"}
+	existing, err := cells.Create(within(t), n.box, w, func(context.Context) (func(), error) { return func() {}, nil })
+	if existing || err != nil {
+		t.Errorf("existing %v, %v", existing, err)
+	}
+	n.wants(n.do(cells.JavaScript, "made", "process.env.WORD + process.cwd()"), "", "'kept/tmp'")
 }
 
 func jsState(t *testing.T, n notebook) {

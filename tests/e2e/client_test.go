@@ -65,6 +65,7 @@ type result struct {
 	Context         string
 	ExecutionCount  int  `json:"execution_count"`
 	StateLost       bool `json:"state_lost"`
+	Existing        bool
 	Error           *struct{ Name, Value, Traceback string }
 	Results         []struct {
 		Main bool

@@ -70,6 +70,72 @@ func TestCodeKeepsItsState(t *testing.T) {
 	r.clean()
 }
 
+// TestMadeContexts starts contexts before their first cells, as clients do that keep one for each of their users.
+func TestMadeContexts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	box := r.created(object{}).ID
+	path := "/v1/sandboxes/" + box + "/code/contexts"
+	type made struct {
+		Context string
+		Job     job
+	}
+	create := func(status int, body object, key string) (m made) {
+		t.Helper()
+		decode(t, r.call("POST", path, body, "Idempotency-Key", key).want(t, status).raw, &m)
+		return m
+	}
+	here := object{"language": "bash", "cwd": "/tmp", "env": object{"WORD": "kept"}}
+	first := create(201, here, "one")
+	again := create(200, here, "one")
+	other := create(201, here, "two")
+	if first.Context == "" || again.Context != first.Context || again.Job.ID != first.Job.ID || other.Context == first.Context {
+		t.Errorf("made %+v, again %+v, another %+v", first, again, other)
+	}
+	in := func(m made) object { return object{"context": m.Context} }
+	r.end(r.cell(box, "bash", "own=1", in(first))).succeeded(t)
+	if j := r.end(r.cell(box, "bash", "echo $WORD $PWD $own", in(first))).succeeded(t); j.Stdout != "kept /tmp 1\n" || j.Result.ExecutionCount != 2 {
+		t.Errorf("in the first: %s", j)
+	}
+	if j := r.end(r.cell(box, "bash", "echo $WORD $PWD $own", in(other))).succeeded(t); j.Stdout != "kept /tmp\n" || j.Result.ExecutionCount != 1 {
+		t.Errorf("in the other: %s", j)
+	}
+	create(201, object{"language": "python", "context": "mine"}, "")
+	if j := create(200, object{"language": "python", "context": "mine"}, "").Job.succeeded(t); !j.Result.Existing {
+		t.Errorf("one that runs already: %s", j)
+	}
+	if j := create(200, object{"language": "javascript"}, "").Job; j.code() != "command_not_found" {
+		t.Errorf("a language that is not there: %s", j)
+	}
+	if j := create(200, object{"language": "bash", "context": "mine"}, "").Job; j.code() != "invalid_argument" {
+		t.Errorf("a context of another language: %s", j)
+	}
+	r.call("POST", path, object{"language": "bash", "context": "python"}).problem(t, 422, "invalid_request")
+	r.call("POST", path, object{"language": "cobol"}).problem(t, 422, "invalid_request")
+	r.call("POST", path, object{}).problem(t, 422, "invalid_request")
+	waits := r.call("POST", path+"?wait=0", object{"language": "python", "cwd": "/nowhere"}).want(t, 202)
+	var late made
+	if decode(t, waits.raw, &late); late.Context == "" || r.end(late.Job).code() != "cwd_not_found" {
+		t.Errorf("not waited for: %s", waits.raw)
+	}
+	names := func() (all string) {
+		var list struct{ Contexts []struct{ Name string } }
+		decode(t, r.call("GET", path, nil).want(t, 200).raw, &list)
+		for _, c := range list.Contexts {
+			all += c.Name + " "
+		}
+		return all
+	}
+	if got := names(); got != first.Context+" "+other.Context+" mine " {
+		t.Errorf("these run: %s", got)
+	}
+	r.call("DELETE", path+"/"+first.Context+"?wait=60s", nil).want(t, 200)
+	if got := names(); got != other.Context+" mine " {
+		t.Errorf("these run after one was deleted: %s", got)
+	}
+	r.clean()
+}
+
 func TestCellThatIsStoppedKeepsItsContext(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

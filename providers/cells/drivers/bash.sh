@@ -85,4 +85,5 @@ __sandyard_traps() {
 # All on one line, so that lines of cells are counted from 1. A cell that breaks out of the loops ends the shell, in the
 # way of exit.
 __sandyard_run='IFS= builtin read -r -d "" -u 6 __sandyard_code; eval "$__sandyard_code"; while :; do while __sandyard_next; do eval "$__sandyard_code"; { __sandyard_end "$?"; } 2>/dev/null; done; done'
+builtin printf '{"type":"ready"}\n' >&9
 __sandyard_anew 0

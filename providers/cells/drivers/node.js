@@ -289,6 +289,7 @@ globalThis.display = (...values) => values.forEach((v) => show(v, false));
 globalThis.module = { exports: {} };
 globalThis.exports = globalThis.module.exports;
 
+fs.writeSync(9, '{"type":"ready"}\n');
 let line = Promise.resolve();
 let rest = [];
 new net.Socket({ fd: 8, readable: true, writable: false }).on('data', (data) => {

@@ -65,6 +65,7 @@ class Driver:
         signal.signal(signal.SIGINT, self.interrupt)
 
     def serve(self):
+        os.write(self.report, b'{"type":"ready"}\n')
         for line in self.cells:
             cell = json.loads(line)
             if cell["id"] in self.seen:

@@ -1,0 +1,130 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"sandyard/models"
+	"sandyard/providers/cells"
+)
+
+// CreateContext starts an interpreter for cells before the first of them comes. One of that name and language that runs
+// already is left as it is.
+type CreateContext struct {
+	Language string            `json:"language" enum:"python,javascript,bash"`
+	Context  string            `json:"context,omitempty" maxLength:"32" pattern:"^[a-z0-9][a-z0-9_-]*$" patternDescription:"small letters, digits, _ and -" doc:"Its id, for cells to name. Default: a new one. The language's name is its default context"`
+	Cwd      string            `json:"cwd,omitempty" doc:"Where it begins; default the work directory"`
+	Env      map[string]string `json:"env,omitempty" doc:"Environment of all its cells"`
+}
+
+// ContextResult is what the job that started a context says of it.
+type ContextResult struct {
+	Context  string `json:"context" doc:"Its id: name it in a cell"`
+	Language string `json:"language" enum:"python,javascript,bash"`
+	Existing bool   `json:"existing" doc:"It ran already, and has the environment and the directory that it had"`
+}
+
+// ContextOf is the id of the context that a job starts, which stands from its submission; empty = it starts none.
+func ContextOf(j models.Job) string {
+	if args, err := argsOf(j); err == nil {
+		if c, ok := args.(*CreateContext); ok {
+			return c.context(j)
+		}
+	}
+	return ""
+}
+
+// context is the job's own where none is named, so that every attempt has the same.
+func (c *CreateContext) context(j models.Job) string {
+	if c.Context != "" {
+		return c.Context
+	}
+	return "ctx-" + strings.TrimPrefix(j.ID, "job_")
+}
+
+// Kind implements Args.
+func (*CreateContext) Kind() string { return models.KindCodeCreate }
+
+// Validate implements Args.
+func (c *CreateContext) Validate() error {
+	if len(c.Cwd) > maxPath {
+		return invalid("cwd", "is %d bytes long, at most %d are possible", len(c.Cwd), maxPath)
+	}
+	return errors.Join(checkContext(c.Language, c.Context), noNUL("cwd", c.Cwd), checkEnv("env", c.Env))
+}
+
+// checkContext looks at a cell's language and the name of its context, which may be empty.
+func checkContext(language, context string) error {
+	switch {
+	case !slices.Contains(cells.Languages(), language):
+		return invalid("language", "%q is not possible; use one of %v", language, cells.Languages())
+	case context != "" && !cells.ValidContext(context):
+		return invalid("context", "%q is no name: use up to 32 small letters, digits, _ and -, the first a letter or digit", context)
+	case context != language && slices.Contains(cells.Languages(), context):
+		return invalid("context", "%q is the default context of another language; choose another name", context)
+	}
+	return nil
+}
+
+// run finds the context that an earlier attempt has started. A cancel that comes before it runs ends it; one that comes
+// later comes too late.
+func (c *CreateContext) run(ctx context.Context, a *attempt) (result, error) {
+	box, err := a.codeBox(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	w := cells.Wish{ID: a.job.ID, Language: c.Language, Context: c.context(a.job), Env: c.Env, Dir: c.Cwd}
+	existing, err := cells.Create(ctx, box, w, func(ctx context.Context) (func(), error) {
+		return a.w.contexts.take(ctx, a.job.SandboxID+"/"+w.Context)
+	})
+	switch {
+	case a.isCancelled() && !existing:
+		return result{}, errors.Join(errCancel, endContext(ctx, box, w))
+	case err != nil:
+		return result{}, err
+	}
+	return result{value: ContextResult{Context: w.Context, Language: w.Language, Existing: existing}, detached: true}, nil
+}
+
+// endContext ends what a cancelled job has started.
+func endContext(ctx context.Context, box cells.Box, w cells.Wish) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	return cells.Abandon(ctx, box, w)
+}
+
+// codeBox connects to the job's sandbox for code.
+func (a *attempt) codeBox(ctx context.Context) (cells.Box, error) {
+	sb, err := a.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return cells.In(sb)
+}
+
+// DeleteContext ends a context with all its processes and what is kept in it. The next cell starts it anew.
+type DeleteContext struct {
+	Context string `json:"context"`
+}
+
+// Kind implements Args.
+func (*DeleteContext) Kind() string { return models.KindCodeDelete }
+
+// Validate implements Args.
+func (d *DeleteContext) Validate() error {
+	if !cells.ValidContext(d.Context) {
+		return invalid("context", "%q is no context's name", d.Context)
+	}
+	return nil
+}
+
+func (d *DeleteContext) run(ctx context.Context, a *attempt) (result, error) {
+	box, err := a.codeBox(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	return result{}, cells.Delete(ctx, box, d.Context)
+}
