@@ -58,7 +58,7 @@ func StartEngine(o EngineOptions) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{Host: "unix://" + filepath.Join(dir, "docker.sock"), dir: dir}
-	if err := e.configure(o); err != nil {
+	if err := e.Configure(o); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	if err := e.start(); err != nil {
@@ -68,7 +68,8 @@ func StartEngine(o EngineOptions) (*Engine, error) {
 	return e, nil
 }
 
-func (e *Engine) configure(o EngineOptions) error {
+// Configure says how the engine is to be from its next start on.
+func (e *Engine) Configure(o EngineOptions) error {
 	type runtime struct {
 		Path string   `json:"path"`
 		Args []string `json:"runtimeArgs,omitempty"`

@@ -65,6 +65,8 @@ func (p *Provider) containerConfig(spec providers.Spec) *container.Config {
 		Cmd:        []string{},
 		OpenStdin:  true,
 		Labels:     labels,
+		// The guest heeds no other: an engine that stops would wait for it in vain.
+		StopSignal: "SIGKILL",
 		// The runtime makes a network that has its own loopback and no more. The engine's part in that would take as long as
 		// all else about a start.
 		NetworkDisabled: true,

@@ -27,6 +27,7 @@ type sandbox struct {
 	ExpiresAt    time.Time `json:"expires_at"`
 	LastActiveAt time.Time `json:"last_active_at"`
 	EndReason    string    `json:"end_reason"`
+	ReplacedBy   string    `json:"replaced_by"`
 }
 
 // job is what the tests read of a job's document.

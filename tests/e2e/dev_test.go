@@ -15,7 +15,7 @@ import (
 func TestDevOnceAndAgain(t *testing.T) {
 	t.Parallel()
 	home := serverDir(t)
-	e := newEngine(t)
+	e := newEngine(t, "", image)
 	t.Cleanup(func() { e.clear(t) })
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "SANDYARD_FLEET=" + e.fleet}
 	if host := os.Getenv("DOCKER_HOST"); host != "" {

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"net/http"
@@ -47,15 +48,16 @@ func newRig(t *testing.T, settings ...string) *rig {
 // prepare makes the rig without its processes.
 func prepare(t *testing.T, settings ...string) *rig {
 	t.Helper()
-	r := &rig{engine: newEngine(t), settings: map[string]string{
+	r := &rig{settings: map[string]string{
 		"PATH": os.Getenv("PATH"), "HOME": os.Getenv("HOME"), "DOCKER_HOST": os.Getenv("DOCKER_HOST"),
 		"LISTEN_ADDR": "127.0.0.1:0", "HEALTH_ADDR": "127.0.0.1:0", "EDGE_ADDR": "127.0.0.1:0", "GATEWAY_ADDR": "127.0.0.1:0", "LEASE": lease.String(), "POOL_SIZE": "0", "WEBHOOK_ALLOW_CIDRS": "127.0.0.0/8",
 	}}
 	r.settings["SANDBOX_TEMPLATES"] = "python=" + image
-	r.settings["SANDYARD_FLEET"] = r.engine.fleet
 	for i := 0; i+1 < len(settings); i += 2 {
 		r.settings[settings[i]] = settings[i+1]
 	}
+	r.engine = newEngine(t, r.settings["DOCKER_HOST"], strings.TrimPrefix(r.settings["SANDBOX_TEMPLATES"], "python="))
+	r.settings["SANDYARD_FLEET"] = cmp.Or(r.settings["SANDYARD_FLEET"], r.engine.fleet)
 	if r.settings["DATABASE_URL"] == "" {
 		r.settings["DATABASE_URL"] = testenv.Database(t)
 	}
@@ -157,9 +159,14 @@ type engine struct {
 	api   *client.Client
 }
 
-func newEngine(t testing.TB) *engine {
+// newEngine connects to the engine at host, empty = the machine's.
+func newEngine(t testing.TB, host, image string) *engine {
 	t.Helper()
-	api, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	options := []client.Opt{client.FromEnv, client.WithAPIVersionNegotiation()}
+	if host != "" {
+		options = append(options, client.WithHost(host))
+	}
+	api, err := client.NewClientWithOpts(options...)
 	if err != nil {
 		t.Fatalf("no Docker engine, run make test: %v", err)
 	}
