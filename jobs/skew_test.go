@@ -8,37 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
 )
-
-// skewed is a database whose clock is ahead of all processes', or behind.
-func skewed(t *testing.T, by time.Duration) string {
-	t.Helper()
-	dsn := testenv.Database(t)
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
-	var name string
-	if err := conn.QueryRow(t.Context(), "SELECT current_database()").Scan(&name); err != nil {
-		t.Fatal(err)
-	}
-	for _, statement := range []string{
-		"CREATE SCHEMA skew",
-		"CREATE FUNCTION skew.now() RETURNS timestamptz LANGUAGE sql STABLE AS $$ SELECT pg_catalog.now() + interval '" + strconv.Itoa(int(by.Seconds())) + " seconds' $$",
-		"ALTER DATABASE " + name + " SET search_path = public, skew, pg_catalog",
-	} {
-		if _, err := conn.Exec(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dsn
-}
 
 // TestTheDatabasesClockRules works on a database whose clock is an hour ahead of the API's, the workers' and the scheduler's,
 // and on one that is an hour behind. Everything happens in its time, and neither too early nor never.
@@ -47,7 +20,7 @@ func TestTheDatabasesClockRules(t *testing.T) {
 	for name, by := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRigOn(t, skewed(t, by))
+			r := newRigOn(t, testenv.Skewed(t, by))
 			r.scheduler()
 			r.worker(8, func(c *jobs.WorkerConfig) { c.Lease = 5 * time.Second })
 			if off := r.store.Ahead(t.Context()) - by; off.Abs() > time.Minute {
