@@ -172,7 +172,14 @@ func (e *Exec) Kill(grace time.Duration, reason string) {
 	if first {
 		close(e.killed)
 	}
+	e.move() // what it wrote is not waited for
 	<-e.done
+}
+
+func (e *Exec) wasKilled() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.killed != nil
 }
 
 // Signal sends a signal to the command's process group.

@@ -110,17 +110,19 @@ func (e *Exec) next(stream Stream, f *os.File, buf []byte) error {
 	return io.EOF
 }
 
-// pump reads one stream to its end, or until stopReading. What background processes write after that is read and
-// dropped: closing the pipe instead would kill them with SIGPIPE.
+// pump reads one stream to its end, or until stopReading. What background processes write to a pipe after that is read
+// and dropped: closing it instead would kill them with SIGPIPE. A terminal is taken from them.
 func (e *Exec) pump(stream Stream, f *os.File) {
 	buf := make([]byte, readSize)
 	for {
 		err := e.next(stream, f, buf)
 		e.pace(stream)
-		if errors.Is(err, os.ErrDeadlineExceeded) && e.terminal == nil && f.SetReadDeadline(time.Time{}) == nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) && f.SetReadDeadline(time.Time{}) == nil {
 			e.takeRest(stream, f, buf)
-			go discard(f) // ends with the processes that hold the other end
-			return
+			if e.terminal == nil {
+				go discard(f) // ends with the processes that hold the other end
+				return
+			}
 		}
 		if err != nil {
 			_ = f.Close()
@@ -135,10 +137,25 @@ func (e *Exec) takeRest(stream Stream, f *os.File, buf []byte) {
 	if err != nil {
 		return
 	}
-	_ = raw.Read(func(fd uintptr) bool {
-		e.takeWhole(stream, int(fd), buf)
-		return true
-	})
+	for left := e.rest(); left > 0; {
+		var n int
+		var readErr error
+		err := raw.Control(func(fd uintptr) { n, readErr = e.take(stream, int(fd), buf) })
+		if n <= 0 || readErr != nil || err != nil {
+			return
+		}
+		left -= n
+		e.pace(stream)
+	}
+}
+
+// rest is how much of a stream that is no longer read may be the command's. gVisor's terminals hold whatever is written to
+// them; of a command that was killed nobody misses it.
+func (e *Exec) rest() int {
+	if e.wasKilled() {
+		return maxRest
+	}
+	return max(maxRest, e.held())
 }
 
 func discard(f *os.File) {

@@ -3,6 +3,8 @@ package execs
 import (
 	"context"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -109,16 +111,35 @@ func (e *Exec) move() {
 	}
 }
 
-// pace returns when nobody who reads the tail of a stream lags far behind, or the command has ended: what is left of
-// its output then is short.
+// pace returns when nobody who reads the tail of a stream lags far behind. For one whose command has ended it waits only
+// where much of its output is still on the way.
 func (e *Exec) pace(stream Stream) {
+	ended := e.proc.Ended()
 	for stream == Stdout && e.lags() {
 		select {
 		case <-e.moved:
-		case <-e.proc.Ended():
+		case <-ended:
+			ended = nil
+		}
+		if ended == nil && (e.wasKilled() || e.held() <= maxLag) {
 			return
 		}
 	}
+}
+
+// held is how much of the command's output its terminal holds. Linux lets a command wait that writes much more than is
+// read; gVisor's kernel of 2022 takes everything, so it is we who wait once the command has ended.
+func (e *Exec) held() int {
+	if e.terminal == nil {
+		return 0
+	}
+	raw, err := e.terminal.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	var n int
+	_ = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	return n
 }
 
 func (e *Exec) lags() bool {

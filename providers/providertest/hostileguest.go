@@ -109,8 +109,12 @@ func guestsCalls(t *testing.T, s *suite) {
 	r := s.room(t)
 	cmd := python(callGuest)
 	cmd.Name = newID(t)
-	if res := run(t, r, cmd); string(res.Stdout) != "done\n" {
-		t.Errorf("the program found a way: %s", show(res))
+	for line := range strings.Lines(string(run(t, r, cmd).Stdout)) {
+		// gVisor's kernel of 2022 lets a user open what his other processes have open. What a program makes of that is
+		// besetGuest's matter; calls it does not get.
+		if line != "done\n" && (!s.OwnKernel || !strings.HasPrefix(line, "opened ")) {
+			t.Errorf("the program found a way: it %s", line)
+		}
 	}
 	goesOn(t, r)
 }
