@@ -7,4 +7,4 @@ import (
 	"sandyard/providers/local/keeper"
 )
 
-func main() { os.Exit(keeper.Main(os.Args[1:])) }
+func main() { os.Exit(keeper.Main()) }

@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -99,7 +98,7 @@ func (p *Provider) start(ctx context.Context, b box, spec providers.Spec, img im
 	if err := prepareBox(b); err != nil {
 		return providers.Errorf(providers.Internal, "prepare the sandbox's directory: %w", err)
 	}
-	if err := p.startKeeper(ctx, b, spec.Resources, p.plan(b, spec, img)); err != nil {
+	if err := p.startKeeper(ctx, b, spec.Resources, p.order(b, spec, img)); err != nil {
 		return err
 	}
 	raw, err := attach(b)
@@ -126,11 +125,7 @@ func prepareBox(b box) error {
 }
 
 // startKeeper returns when the guest runs. The control group is made while the keeper's program is loaded.
-func (p *Provider) startKeeper(ctx context.Context, b box, r providers.Resources, plan keeper.Plan) error {
-	text, err := json.Marshal(plan)
-	if err != nil {
-		return providers.Errorf(providers.Internal, "write the keeper's plan: %w", err)
-	}
+func (p *Provider) startKeeper(ctx context.Context, b box, r providers.Resources, order keeper.Order) error {
 	k, err := p.launch()
 	if err != nil {
 		return providers.Errorf(providers.Internal, "start the keeper: %w", err)
@@ -142,39 +137,39 @@ func (p *Provider) startKeeper(ctx context.Context, b box, r providers.Resources
 	if err != nil {
 		err = fmt.Errorf("make the control group: %w", err)
 	} else {
-		_, err = k.plan.Write(text)
+		_, err = k.order.Write(order.Text())
 	}
-	// Without a plan it ends.
-	if err = errors.Join(err, k.plan.Close()); err != nil {
+	// Without an order it ends.
+	if err = errors.Join(err, k.order.Close()); err != nil {
 		return providers.Errorf(providers.Internal, "start the sandbox: %w", err)
 	}
 	return k.awaitReady(ctx)
 }
 
-// launched is a keeper that waits for its plan.
-type launched struct{ plan, answer *os.File }
+// launched is a keeper that waits for its order.
+type launched struct{ order, answer *os.File }
 
 // launch starts a keeper. It has a session of its own: signals for this process are not for it.
 func (p *Provider) launch() (l launched, err error) {
-	planEnd, plan, err := os.Pipe()
+	orderEnd, order, err := os.Pipe()
 	if err != nil {
 		return l, err
 	}
-	defer planEnd.Close()
+	defer orderEnd.Close()
 	answer, answerEnd, err := os.Pipe()
 	if err != nil {
-		return l, errors.Join(err, plan.Close())
+		return l, errors.Join(err, order.Close())
 	}
 	defer answerEnd.Close()
 	cmd := exec.Command(filepath.Join(p.programs.dir, keeper.KeeperProgram))
 	cmd.Env, cmd.Dir = []string{"GOMAXPROCS=2", "GOGC=25"}, "/" // there are many keepers, and they have little to do
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = planEnd, answerEnd, answerEnd
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = orderEnd, answerEnd, answerEnd
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return l, errors.Join(err, plan.Close(), answer.Close())
+		return l, errors.Join(err, order.Close(), answer.Close())
 	}
 	p.children.adopt(cmd.Process)
-	return launched{plan: plan, answer: answer}, nil
+	return launched{order: order, answer: answer}, nil
 }
 
 func (l launched) awaitReady(ctx context.Context) error {

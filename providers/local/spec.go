@@ -2,6 +2,7 @@ package local
 
 import (
 	"maps"
+	"path/filepath"
 	"slices"
 
 	"sandyard/providers"
@@ -17,19 +18,11 @@ func (p *Provider) complete(spec providers.Spec) (providers.Spec, error) {
 	return confine.Complete(spec, p.cfg.Defaults)
 }
 
-// plan is what the keeper of b is told.
-func (p *Provider) plan(b box, spec providers.Spec, img image) keeper.Plan {
-	return keeper.Plan{
-		Dir: b.dir, Image: img.tree, Programs: p.programs.dir, Hostname: spec.ID, WorkDir: spec.WorkDir,
-		Argv: []string{
-			confine.GuestDir + "/" + keeper.GuestProgram, "stdio",
-			"-workdir", spec.WorkDir, "-roots", spec.WorkDir + "," + confine.TempDir, "-users", confine.UserName,
-		},
-		Env: environ(spec, img.env), UID: confine.UserID, GID: confine.UserID,
-		WorkDirMB: spec.Resources.DiskMB, WorkDirFiles: confine.WorkDirFiles,
-		TempMB: confine.TempMB(spec.Resources), TempFiles: confine.TempFiles, SharedMB: confine.SharedMB,
-		Group: b.group, Filter: p.filter,
-	}
+// order is what the keeper of b is told.
+func (p *Provider) order(b box, spec providers.Spec, img image) keeper.Order {
+	s := start{spec: spec, image: img, programs: p.programs.dir, base: filepath.Join(b.dir, keeper.RootDir), group: b.group, filter: p.filter}
+	s.write()
+	return keeper.Order{Dir: b.dir, Image: img.tree, Programs: p.programs.dir, Group: b.group, Script: &s.Script}
 }
 
 // environ is the environment of the guest, which every command inherits: the image's, then the sandbox's own.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -44,7 +45,13 @@ func start(t *testing.T, g cgroup.Group, script string) *exec.Cmd {
 	defer runtime.UnlockOSThread()
 	before := ownGroups(t)
 	cmd := exec.Command("sh", "-c", script)
-	if err := g.Start(cmd); err != nil {
+	err := g.Start(func(group int) error {
+		if group >= 0 {
+			cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: group}
+		}
+		return cmd.Start()
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if after := ownGroups(t); after != before {

@@ -4,21 +4,22 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
-// Start starts cmd as a member of the group from its first moment on. The caller has locked its goroutine to its thread,
-// which is the parent that cmd sees.
+// Start lets do make a process that is a member of the group from its first moment on: do starts it in the group of
+// version 2 that the descriptor leads to, or, where that is negative, where it is called. The caller has locked its
+// goroutine to its thread, which is the parent that the process sees.
 //
 // Putting a process into a group after it has started makes the kernel wait, for some 10 ms, until no processor forks.
 // So in version 2 it is started there, and in version 1 this thread alone, for which nobody waits, goes there and back.
-func (g Group) Start(cmd *exec.Cmd) error {
+func (g Group) Start(do func(group int) error) error {
 	if g.Unified {
-		return g.startInto(cmd)
+		return g.startInto(do)
 	}
 	home, err := ownGroups()
 	if err != nil {
@@ -26,30 +27,22 @@ func (g Group) Start(cmd *exec.Cmd) error {
 	}
 	err = g.enter()
 	if err == nil {
-		err = cmd.Start()
+		err = do(-1)
 	}
 	// Staying would count us among the sandbox, and freeze and kill us with it.
 	if homeErr := home.enter(); homeErr != nil {
-		if err == nil {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
-		return errors.Join(err, fmt.Errorf("leave the sandbox's control group: %w", homeErr))
+		err = errors.Join(err, fmt.Errorf("leave the sandbox's control group: %w", homeErr))
 	}
 	return err
 }
 
-func (g Group) startInto(cmd *exec.Cmd) error {
-	dir, err := os.Open(g.dir(""))
+func (g Group) startInto(do func(group int) error) error {
+	dir, err := unix.Open(g.dir(""), unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return fmt.Errorf("open the control group: %w", err)
 	}
-	defer dir.Close()
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
-	return cmd.Start()
+	defer unix.Close(dir)
+	return do(dir)
 }
 
 func (g Group) enter() error {

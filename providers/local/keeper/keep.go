@@ -6,47 +6,47 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
-	"sandyard/providers/local/cgroup"
+	"sandyard/providers/local/script"
 )
 
-// Descriptors of the first process beyond the standard ones.
-const (
-	planFD   = 3
-	statusFD = 4 // closed by becoming the guest; an error is written to it
-)
+// Main is the keeper's main function. It returns when the guest has ended.
+func Main() int {
+	if err := keep(); err != nil {
+		_, _ = os.Stdout.WriteString(err.Error())
+		return 1
+	}
+	return 0
+}
 
-// keep is the keeper's life: it returns when the guest has ended.
 func keep() error {
 	// The death of the guest is tied to that of this thread.
 	runtime.LockOSThread()
-	plan, text, err := readPlan(os.Stdin)
+	o, err := readOrder(os.Stdin)
 	if err != nil {
 		return err
 	}
-	alive, err := declareAlive(plan.Dir)
+	alive, err := declareAlive(o.dir)
 	if err != nil {
 		return err
 	}
 	defer alive.Close()
-	used, err := hold(plan.Image, plan.Programs)
+	used, err := hold(o.image, o.programs)
 	if err != nil {
 		return err
 	}
 	defer used.Close()
-	socket, err := listen(plan.Dir)
+	socket, err := listen(o.dir)
 	if err != nil {
 		return err
 	}
 	defer socket.Close()
-	g, err := start(plan.Group, text)
+	g, err := start(o)
 	if err != nil {
 		return err
 	}
@@ -56,9 +56,12 @@ func keep() error {
 	words := make(chan string, 1)
 	go func() { words <- lastWords(g.stderr) }()
 	r.spread(g.stdout)
-	end := g.cmd.Wait()
+	end, err := g.Wait()
+	if err != nil {
+		return err
+	}
 	report := fmt.Sprintf("guest: %v: %s\n", end, <-words)
-	return os.WriteFile(filepath.Join(plan.Dir, EndFile), []byte(report), 0o600)
+	return os.WriteFile(filepath.Join(o.dir, EndFile), []byte(report), 0o600)
 }
 
 // declareAlive takes the lock that is the sign of our life and says who we are.
@@ -146,73 +149,62 @@ func WithShortPath(dir string, do func(short string) error) error {
 
 // guest is the first process of the sandbox, with our ends of its standard descriptors.
 type guest struct {
-	cmd            *exec.Cmd
-	stdin          *os.File
-	stdout, stderr *os.File
+	*script.Process
+	stdin, stdout, stderr *os.File
 }
 
+const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWNET
+
 // start returns when the guest runs, or says why it does not.
-func start(group cgroup.Group, plan []byte) (*guest, error) {
+func start(o order) (*guest, error) {
 	pipes, err := openPipes()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command("/proc/self/exe", "inside")
-	cmd.Env = []string{"GOMAXPROCS=1", "GOGC=off"} // it is gone in a moment
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = pipes.theirs[0], pipes.theirs[1], pipes.theirs[2]
-	cmd.ExtraFiles = []*os.File{pipes.theirs[planFD], pipes.theirs[statusFD]}
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWNET,
-		Setsid:     true,
-		Pdeathsig:  syscall.SIGKILL,
-	}
-	err = group.Start(cmd)
-	for _, f := range pipes.theirs {
-		_ = f.Close()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("make the namespaces: %w", err)
-	}
-	if err := build(plan, pipes); err != nil {
-		_ = cmd.Process.Kill()
-		return nil, errors.Join(err, cmd.Wait())
-	}
-	return &guest{cmd: cmd, stdin: pipes.ours[0], stdout: pipes.ours[1], stderr: pipes.ours[2]}, nil
-}
-
-// build tells the first process what to do and waits until it has become the guest.
-func build(plan []byte, pipes pipes) error {
-	_, err := pipes.ours[planFD].Write(plan)
-	if err = errors.Join(err, pipes.ours[planFD].Close()); err != nil {
-		return fmt.Errorf("hand over the plan: %w", err)
-	}
-	trouble, err := io.ReadAll(pipes.ours[statusFD])
-	if err != nil {
+	g := &guest{stdin: pipes.ours[0], stdout: pipes.ours[1], stderr: pipes.ours[2]}
+	err = o.group.Start(func(group int) error {
+		g.Process, err = o.calls.Start(pipes.theirs, script.Where{Namespaces: namespaces, Group: group})
 		return err
+	})
+	pipes.closeTheirs()
+	if g.Process == nil {
+		return nil, err
 	}
-	if len(trouble) > 0 {
-		return errors.New(string(trouble))
+	if err = errors.Join(err, g.Become()); err != nil {
+		_ = g.Kill()
+		_, waitErr := g.Wait()
+		return nil, errors.Join(err, waitErr)
 	}
-	return nil
+	return g, nil
 }
 
-// pipes are the first process's descriptors, by number, and our ends of them.
-type pipes struct{ ours, theirs [5]*os.File }
+// pipes are the guest's standard descriptors, by number, and our ends of them.
+type pipes struct {
+	ours   [3]*os.File
+	theirs [3]int
+}
 
-func openPipes() (pipes, error) {
-	var p pipes
+func openPipes() (p pipes, err error) {
 	for fd := range p.theirs {
-		r, w, err := os.Pipe()
-		if err != nil {
+		var ends [2]int
+		if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
 			return p, err
 		}
-		if fd == 0 || fd == planFD {
-			p.theirs[fd], p.ours[fd] = r, w
-		} else {
-			p.theirs[fd], p.ours[fd] = w, r
+		if fd == 0 {
+			ends[0], ends[1] = ends[1], ends[0]
 		}
+		if err := unix.SetNonblock(ends[0], true); err != nil {
+			return p, err
+		}
+		p.ours[fd], p.theirs[fd] = os.NewFile(uintptr(ends[0]), "guest"), ends[1]
 	}
 	return p, nil
+}
+
+func (p pipes) closeTheirs() {
+	for _, fd := range p.theirs {
+		_ = unix.Close(fd)
+	}
 }
 
 // sayReady tells the worker that started us, and lets go of everything that we share with it.
