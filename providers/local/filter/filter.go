@@ -3,8 +3,10 @@
 package filter
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -49,20 +51,69 @@ func program() ([]instruction, error) {
 		load(offArch), jump(unix.BPF_JEQ, m.audit, 1, 0), result(unix.SECCOMP_RET_KILL_PROCESS),
 		load(offNumber), jump(unix.BPF_JGE, foreign, 0, 1), deny(unix.EPERM),
 	}
+	blocks, err := blocks(m)
+	if err != nil {
+		return nil, err
+	}
+	for len(blocks) > 0 {
+		n := groupSize(blocks)
+		program = append(program, group(blocks[:n], blocks[n:])...)
+		blocks = blocks[n:]
+	}
+	return program, nil
+}
+
+// block is the steps of one call.
+type block struct {
+	number uint32
+	steps  []instruction
+}
+
+// blocks are those of all calls, by number. Of one call's, which stay in order, the first that fits answers.
+func blocks(m machine) ([]block, error) {
+	var all []block
 	for _, rule := range rules() {
 		for _, name := range rule.Names {
 			number, known := m.calls[name]
 			if !known {
 				continue // a call of other machines
 			}
-			block, err := compile(number, rule)
+			steps, err := compile(number, rule)
 			if err != nil {
 				return nil, fmt.Errorf("rule of %s: %w", name, err)
 			}
-			program = append(program, block...)
+			all = append(all, block{number, steps})
 		}
 	}
-	return append(program, deny(unix.EPERM)), nil
+	slices.SortStableFunc(all, func(a, b block) int { return cmp.Compare(a.number, b.number) })
+	return all, nil
+}
+
+// perGroup is how many blocks are looked through one by one. The kernel goes through the filter for every call there is
+// when it is installed, and at every call that depends on arguments.
+const perGroup = 20
+
+// groupSize does not part the blocks of one call.
+func groupSize(blocks []block) int {
+	n := min(perGroup, len(blocks))
+	for n < len(blocks) && blocks[n].number == blocks[n-1].number {
+		n++
+	}
+	return n
+}
+
+// group is passed over by calls whose blocks come later, and ends all others.
+func group(blocks, later []block) []instruction {
+	var steps []instruction
+	for _, b := range blocks {
+		steps = append(steps, b.steps...)
+	}
+	steps = append(steps, deny(unix.EPERM))
+	if len(later) == 0 {
+		return steps
+	}
+	over := instruction{Code: unix.BPF_JMP | unix.BPF_JA, K: uint32(len(steps))}
+	return append([]instruction{jump(unix.BPF_JGE, later[0].number, 0, 1), over}, steps...)
 }
 
 // compile makes the steps of one call: they answer when the rule fits, and else fall through with the call's number
