@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -81,7 +82,7 @@ func (p *programs) copy(files map[string][]byte) error {
 		return err
 	}
 	for name, binary := range files {
-		if err := os.WriteFile(filepath.Join(draft, name), binary, 0o555); err != nil {
+		if err := writeProgram(filepath.Join(draft, name), binary); err != nil {
 			return err
 		}
 	}
@@ -89,6 +90,14 @@ func (p *programs) copy(files map[string][]byte) error {
 		return err
 	}
 	return nil
+}
+
+// writeProgram lets nobody fork meanwhile: the child would hold the file open for writing for a moment, in which it cannot
+// be run.
+func writeProgram(file string, binary []byte) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(file, binary, 0o555)
 }
 
 func sweepPrograms(all string) {
