@@ -55,7 +55,6 @@ func NewHost(command []string, log *slog.Logger) (*Host, error) {
 	}
 	h.loops.Go(h.reapLoop)
 	h.loops.Go(h.refillLoop)
-	h.wantIdle()
 	return h, nil
 }
 

@@ -21,6 +21,9 @@ const (
 	// A supervisor collects no garbage; after this many bytes of commands it is replaced.
 	maxTaken   = 1 << 20
 	takenByAny = 4 << 10
+	// spareDelay is how long a command runs before a supervisor is started for the next one: most end sooner and give
+	// theirs back, and their own start is in need of the processor.
+	spareDelay = 20 * time.Millisecond
 )
 
 var (
@@ -113,15 +116,30 @@ func (h *Host) wantIdle() {
 
 // refillLoop keeps one supervisor ready, which takes its start out of a command's latency.
 func (h *Host) refillLoop() {
-	for {
+	for h.spare(); ; h.spare() {
 		select {
 		case <-h.stop:
 			return
 		case <-h.refill:
 		}
-		if s, err := h.fork(); err == nil { // else the next command starts its own and meets the error
-			h.keep(s)
+		select {
+		case <-h.stop:
+			return
+		case <-time.After(spareDelay):
 		}
+	}
+}
+
+// spare starts a supervisor where none is ready. Where it cannot, the next command starts its own and meets the error.
+func (h *Host) spare() {
+	h.mu.Lock()
+	ready := len(h.idle) > 0
+	h.mu.Unlock()
+	if ready {
+		return
+	}
+	if s, err := h.fork(); err == nil {
+		h.keep(s)
 	}
 }
 
