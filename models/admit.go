@@ -27,15 +27,7 @@ func (b *batch) admitSandboxes() error {
 }
 
 func (b *batch) admitTenant(id string, subs []*submission) error {
-	var t Tenant
-	if err := b.tx.Clauses(clause.Locking{Strength: "UPDATE"}).Where("id = ?", id).Take(&t).Error; err != nil {
-		return err
-	}
-	var now struct {
-		Live int
-		Time time.Time
-	}
-	err := b.tx.Model(&Sandbox{}).Where("tenant_id = ? AND ended_at IS NULL", id).Select("count(*) AS live, now() AS time").Scan(&now).Error
+	t, now, err := b.lockTenant(id)
 	if err != nil {
 		return err
 	}
@@ -65,6 +57,30 @@ func (b *batch) admitTenant(id string, subs []*submission) error {
 		now.Live++
 	}
 	return nil
+}
+
+// head says how many sandboxes a tenant has, and what time it is.
+type head struct {
+	Live int
+	Time time.Time
+}
+
+func (b *batch) lockTenant(id string) (t Tenant, now head, err error) {
+	lock := dry(b.tx).Clauses(clause.Locking{Strength: "UPDATE"}).Where("id = ?", id).Find(&Tenant{})
+	if err := later(lock, into(&t)); err != nil {
+		return t, now, err
+	}
+	live := dry(b.tx).Raw("SELECT count(*) AS live, now() AS time FROM sandboxes WHERE tenant_id = ? AND ended_at IS NULL", id)
+	if err := later(live, into(&now)); err != nil {
+		return t, now, err
+	}
+	if err := flush(b.tx); err != nil {
+		return t, now, err
+	}
+	if t.ID == "" {
+		return t, now, ErrNotFound
+	}
+	return t, now, nil
 }
 
 // findByKey turns a create into a get where the tenant has a live sandbox of that key.
@@ -106,20 +122,30 @@ func (b *batch) lockSandboxes() error {
 			b.standing = append(b.standing, p.SandboxID)
 		}
 	}
-	slices.Sort(b.standing)
-	b.standing = slices.Compact(b.standing)
 	if len(b.standing) > 0 {
-		var boxes []Sandbox
-		err := b.tx.Clauses(clause.Locking{Strength: "UPDATE"}).Where("id = ANY (?::text[])", idArray(b.standing)).Order("id").Find(&boxes).Error
-		if err != nil {
+		if err := b.readStanding(); err != nil {
 			return err
-		}
-		for i := range boxes {
-			b.boxes[boxes[i].ID] = &boxes[i]
 		}
 	}
 	for _, p := range b.open() {
 		p.err = b.refusal(p)
+	}
+	return nil
+}
+
+func (b *batch) readStanding() error {
+	slices.Sort(b.standing)
+	b.standing = slices.Compact(b.standing)
+	var boxes []Sandbox
+	lock := dry(b.tx).Clauses(clause.Locking{Strength: "UPDATE"}).Where("id = ANY (?::text[])", idArray(b.standing)).Order("id").Find(&[]Sandbox{})
+	if err := later(lock, into(&boxes)); err != nil {
+		return err
+	}
+	if err := b.findBusy(); err != nil {
+		return err
+	}
+	for i := range boxes {
+		b.boxes[boxes[i].ID] = &boxes[i]
 	}
 	return nil
 }
@@ -138,26 +164,30 @@ func (b *batch) refusal(p *submission) error {
 	return nil
 }
 
-// findBusy finds the sandboxes in which a job still waits or runs, and asks for the time on the way.
+// work says what a sandbox has to do.
+type work struct {
+	ID              string
+	Active, Ordered *bool
+	Now             time.Time
+}
+
+// findBusy finds the sandboxes in which a job still waits or runs, and asks for the time on the way. The locks, which came
+// before, make it final.
 func (b *batch) findBusy() error {
-	if len(b.standing) == 0 {
-		return nil
-	}
-	var found []struct {
-		ID              string
-		Active, Ordered bool
-		Now             time.Time
-	}
+	var found []work
 	// A scalar subquery is looked up in the index for each sandbox; EXISTS may be hashed over all of the jobs. An array in
 	// place of the document would have PostgreSQL make a new plan each time, which is dearer than the answer.
-	err := b.tx.Raw(`
+	err := later(dry(b.tx).Raw(`
 		SELECT id, now() AS now,
 			(SELECT true FROM jobs WHERE sandbox_id = s.id AND state IN ('queued', 'running') LIMIT 1) AS active,
 			(SELECT true FROM jobs WHERE sandbox_id = s.id AND state IN ('queued', 'running') AND NOT parallel LIMIT 1) AS ordered
 		FROM jsonb_array_elements_text(CAST(? AS jsonb)) AS s (id)`,
-		string(must(json.Marshal(b.standing)))).Scan(&found).Error
+		string(must(json.Marshal(b.standing)))), into(&found))
+	if err == nil {
+		err = flush(b.tx)
+	}
 	for _, f := range found {
-		b.active[f.ID], b.busy[f.ID], b.now = f.Active, f.Ordered, f.Now
+		b.active[f.ID], b.busy[f.ID], b.now = f.Active != nil, f.Ordered != nil, f.Now
 	}
 	return err
 }
@@ -189,7 +219,7 @@ func (b *batch) place() error {
 		if p.Timeout > 0 && p.New == nil {
 			box.TimeoutMS, box.ExpiresAt = p.Timeout.Milliseconds(), b.now.Add(p.Timeout)
 			box.ChangedBy = p.actor()
-			err := b.tx.Model(box).Select("timeout_ms", "expires_at", "changed_by").Updates(box).Error
+			err := later(dry(b.tx).Model(box).Select("timeout_ms", "expires_at", "changed_by").Updates(box), nil)
 			if err != nil {
 				return err
 			}
@@ -228,5 +258,5 @@ func (b *batch) wish(p *submission, box *Sandbox) error {
 		return nil
 	}
 	box.Desired = wish
-	return b.tx.Model(box).Update("desired", wish).Error
+	return later(dry(b.tx).Model(box).Update("desired", wish), nil)
 }

@@ -16,11 +16,11 @@ func (s *Store) Cancel(ctx context.Context, tenant, id, actor string) (Job, Fini
 		if err := tx.Where("tenant_id = ? AND id = ?", tenant, id).Take(&j).Error; err != nil {
 			return notFound(err)
 		}
-		box, err := lockActive(tx, j.SandboxID)
+		box, err := locked(tx, j.SandboxID, lockActive)
 		if err != nil {
 			return err
 		}
-		if f, err = s.cancelLocked(tx, &box, j, actor); err != nil {
+		if err := s.cancelLocked(tx, &box, j, actor, &f); err != nil {
 			return err
 		}
 		return tx.Where("id = ?", id).Take(&j).Error
@@ -28,21 +28,21 @@ func (s *Store) Cancel(ctx context.Context, tenant, id, actor string) (Job, Fini
 	return j, f, err
 }
 
-func (s *Store) cancelLocked(tx *gorm.DB, box *Sandbox, j Job, actor string) (Finished, error) {
+func (s *Store) cancelLocked(tx *gorm.DB, box *Sandbox, j Job, actor string, f *Finished) error {
 	why := JobError{Code: "cancelled", Message: "the job was cancelled before it started"}
 	res := tx.Model(&Job{}).Where("id = ? AND state = 'queued'", j.ID).
 		Updates(map[string]any{"state": Cancelled, "error": jsonOf(why), "finished_at": gorm.Expr("now()"), "cancelled_by": actor})
 	if res.Error != nil {
-		return Finished{}, res.Error
+		return res.Error
 	}
 	if res.RowsAffected == 0 {
-		return Finished{}, tx.Model(&Job{}).Where("id = ? AND state = 'running' AND cancel_requested_at IS NULL", j.ID).
+		return tx.Model(&Job{}).Where("id = ? AND state = 'running' AND cancel_requested_at IS NULL", j.ID).
 			Updates(map[string]any{"cancel_requested_at": gorm.Expr("now()"), "cancelled_by": actor}).Error
 	}
 	if err := takeBackWish(tx, box, j.Kind); err != nil {
-		return Finished{}, err
+		return err
 	}
-	return s.conclude(tx, box, []string{j.ID}, changeAfter(j.Kind, Cancelled, Change{}), true)
+	return s.conclude(tx, box, []string{j.ID}, changeAfter(j.Kind, Cancelled, Change{}), true, f)
 }
 
 // takeBackWish undoes what the submission of a cancelled delete or pause wished for.

@@ -70,8 +70,17 @@ func LaneOf(kind string) Lane {
 func (l Lane) Queue(ordinary string) string { return ordinary + "-" + string(l) }
 
 // dispatchReady takes the tenant's jobs that may run, by priority and age, as far as its window has room, and marks
-// them as handed to Redis under a new generation. It is the only place that does.
-func dispatchReady(tx *gorm.DB, tenant string, window int) ([]Dispatch, error) {
+// them as handed to Redis under a new generation.
+func dispatchReady(tx *gorm.DB, tenant string, window int) (out []Dispatch, err error) {
+	if err = dispatchLater(tx, tenant, window, into(&out)); err == nil {
+		err = flush(tx)
+	}
+	return out, err
+}
+
+// dispatchLater is dispatchReady, left to the transaction: read takes what it answers, of type Dispatch. It is the only place
+// that hands jobs over.
+func dispatchLater(tx *gorm.DB, tenant string, window int, read reader) error {
 	const flight = `
 		(SELECT count(*) FROM jobs WHERE tenant_id = @tenant AND state IN ('queued', 'running') AND dispatched_at IS NOT NULL AND `
 	pick := func(suffix, kinds string) string {
@@ -82,8 +91,7 @@ func dispatchReady(tx *gorm.DB, tenant string, window int) ([]Dispatch, error) {
 			LIMIT greatest(0, @window - ` + flight + kinds + `)) FOR UPDATE OF j SKIP LOCKED)`
 	}
 	const waits, controls = "kind = ANY (CAST(@waits AS text[]))", "kind = ANY (CAST(@controls AS text[]))"
-	var out []Dispatch
-	err := tx.Raw(`
+	return later(dry(tx).Raw(`
 		WITH ordinary AS `+pick("", "kind <> ALL (CAST(@waits AS text[]) || CAST(@controls AS text[]))")+`,
 			waits AS `+pick(LaneWait.Queue(""), waits)+`,
 			controls AS `+pick(LaneControl.Queue(""), controls)+`
@@ -94,8 +102,7 @@ func dispatchReady(tx *gorm.DB, tenant string, window int) ([]Dispatch, error) {
 		map[string]any{
 			"tenant": tenant, "window": window,
 			"waits": idArray(Lanes()[LaneWait]), "controls": idArray(Lanes()[LaneControl]),
-		}).Scan(&out).Error
-	return out, err
+		}), read)
 }
 
 // oldestOrdered is the job of a sandbox whose turn it is.
@@ -103,7 +110,8 @@ const oldestOrdered = `id = (SELECT id FROM jobs WHERE sandbox_id = @id AND NOT 
 	ORDER BY seq LIMIT 1)`
 
 // promote lets the oldest ordered job of a sandbox run, unless one runs or may run already. The caller holds the
-// sandbox's lock, and this is a statement of its own, so it sees every job that was committed before the lock was won.
+// sandbox's lock, and this is a statement of its own, so it sees every job that was committed before the lock was won. It is
+// left to the transaction.
 func promote(tx *gorm.DB, sandbox string) error { return release(tx, sandbox, oldestOrdered) }
 
 // promoteAll is promote where the parallel jobs waited for the sandbox to run.
@@ -112,8 +120,8 @@ func promoteAll(tx *gorm.DB, sandbox string) error {
 }
 
 func release(tx *gorm.DB, sandbox, which string) error {
-	return tx.Exec("UPDATE jobs SET ready_at = now() WHERE state = 'queued' AND ready_at IS NULL AND "+which,
-		map[string]any{"id": sandbox}).Error
+	return later(dry(tx).Exec("UPDATE jobs SET ready_at = now() WHERE state = 'queued' AND ready_at IS NULL AND "+which,
+		map[string]any{"id": sandbox}), nil)
 }
 
 // settle follows up on jobs that have just ended: it writes their callbacks down and lets the next job run.

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"time"
@@ -41,24 +42,26 @@ func (s *Store) claim(ctx context.Context, id, node string, lease time.Duration,
 // from an earlier attempt or because it was placed there, takes no more room. The errors of a node that does not get it
 // are *PlacedError, when another was given it and the job is to be given back, and *RoomError.
 func (s *Store) BeginCreate(ctx context.Context, j Job, h Holder) (Sandbox, error) {
-	var elsewhere *PlacedError
-	box, err := s.begin(ctx, j, func(tx *gorm.DB, box *Sandbox) error {
-		switch {
+	var elsewhere error
+	var loads []NodeLoad
+	look := func(tx *gorm.DB) error {
+		if h.Node == "" {
+			return nil
+		}
+		return lookForPlaces(tx, h.Provider, &loads)
+	}
+	box, err := s.begin(ctx, j, look, func(tx *gorm.DB, box *Sandbox) error {
+		switch elsewhere = nil; {
 		case box.Ended():
 			return box.endedError()
 		case h.Node == "" || box.NodeID != nil && *box.NodeID == h.Node:
 			return nil
 		}
-		elsewhere = nil
-		var need Need
-		var err error
-		if h.Need != nil {
-			need, err = h.Need(*box)
-		}
+		need, err := h.need(*box)
 		if err != nil {
 			return err
 		}
-		node, err := place(tx, h, need)
+		node, err := choose(loads, h.Node, need)
 		if err != nil {
 			return err
 		}
@@ -66,17 +69,14 @@ func (s *Store) BeginCreate(ctx context.Context, j Job, h Holder) (Sandbox, erro
 			elsewhere = &PlacedError{Node: node}
 		}
 		box.NodeID, box.CPUs, box.MemoryMB = &node, need.CPUs, need.MemoryMB
-		return tx.Model(box).Select("node_id", "cpus", "memory_mb").Updates(box).Error
+		return later(dry(tx).Model(box).Select("node_id", "cpus", "memory_mb").Updates(box), nil)
 	})
-	if err == nil && elsewhere != nil {
-		err = elsewhere
-	}
-	return box, err
+	return box, cmp.Or(err, elsewhere)
 }
 
 // BeginDelete turns the sandbox to deleting and stops all other work in it. It returns the jobs that ended by that.
 func (s *Store) BeginDelete(ctx context.Context, j Job, why End) (ended []string, err error) {
-	_, err = s.begin(ctx, j, func(tx *gorm.DB, box *Sandbox) error {
+	_, err = s.begin(ctx, j, nil, func(tx *gorm.DB, box *Sandbox) error {
 		if box.EndedAt != nil {
 			return nil
 		}
@@ -89,14 +89,24 @@ func (s *Store) BeginDelete(ctx context.Context, j Job, why End) (ended []string
 }
 
 // begin runs f under the sandbox's lock if the attempt still owned the job when it asked for that, and returns the sandbox as f leaves it.
-func (s *Store) begin(ctx context.Context, j Job, f func(tx *gorm.DB, box *Sandbox) error) (box Sandbox, err error) {
-	err = s.tx(ctx, func(tx *gorm.DB) error {
-		if box, err = lockFor(tx, j); err != nil {
+// Look, where it is not nil, is asked along.
+func (s *Store) begin(ctx context.Context, j Job, look func(*gorm.DB) error, f func(tx *gorm.DB, box *Sandbox) error) (Sandbox, error) {
+	var found owned
+	err := s.tx(ctx, func(tx *gorm.DB) error {
+		found = owned{}
+		err := lockFor(tx, j, &found)
+		if err == nil && look != nil {
+			err = look(tx)
+		}
+		if err == nil {
+			err = flush(tx)
+		}
+		if err = cmp.Or(err, found.err()); err != nil {
 			return err
 		}
-		return f(tx, &box)
+		return f(tx, &found.Sandbox)
 	})
-	return box, err
+	return found.Sandbox, err
 }
 
 // Held names a job by its fence.

@@ -73,7 +73,7 @@ func (s *Store) clearUp(ctx context.Context, group []*submission, doubt error) e
 		made, err := s.wasMade(ctx, group[i])
 		switch {
 		case err == nil && made:
-			return nil
+			return s.recall(ctx, group)
 		case err == nil:
 			return fmt.Errorf("%w: not committed: %s", driver.ErrBadConn, doubt.Error())
 		}
@@ -83,6 +83,19 @@ func (s *Store) clearUp(ctx context.Context, group []*submission, doubt error) e
 			return doubt
 		}
 	}
+}
+
+// recall reads what the answer to the commit would have said: which of the group's jobs were handed to Redis.
+func (s *Store) recall(ctx context.Context, group []*submission) error {
+	for _, p := range group {
+		p.out.Dispatch = nil
+		err := s.db.WithContext(ctx).Model(&Job{}).Where("id IN ? AND state = 'queued' AND dispatched_at IS NOT NULL", jobIDs(p.out.Jobs)).
+			Select("id", "kind", "generation", "queue", "timeout_ms").Scan(&p.out.Dispatch).Error
+		if err != nil {
+			return nil //nolint:nilerr // it was made; the sweep hands over what nobody claims
+		}
+	}
+	return nil
 }
 
 // wasMade says whether a submission stands in the tables. It takes the lock that the submission had taken, and so waits

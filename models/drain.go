@@ -20,7 +20,9 @@ const isFormer = `o.id <> nodes.id AND o.provider = nodes.provider AND o.engine 
 // Nodes lists all nodes that are known, the oldest first; dead ones stay for a minute, as long as they hold sandboxes, or
 // as long as they are drained.
 func (s *Store) Nodes(ctx context.Context) ([]NodeLoad, error) {
-	return nodeLoads(s.db.WithContext(ctx), "")
+	var loads []NodeLoad
+	err := nodeLoads(s.db.WithContext(ctx), "").Scan(&loads).Error
+	return loads, err
 }
 
 // Drain makes a node take no new sandboxes until Undrain, also when its process is started again. With leave its process

@@ -40,7 +40,7 @@ func (s *Store) Egress(ctx context.Context, sandbox string) (json.RawMessage, er
 
 // SetEgress changes a sandbox's policy if the attempt still owns the job.
 func (s *Store) SetEgress(ctx context.Context, j Job, policy json.RawMessage) error {
-	_, err := s.begin(ctx, j, func(tx *gorm.DB, box *Sandbox) error {
+	_, err := s.begin(ctx, j, nil, func(tx *gorm.DB, box *Sandbox) error {
 		if box.Ended() {
 			return box.endedError()
 		}

@@ -47,27 +47,43 @@ type Finished struct {
 func (s *Store) Finish(ctx context.Context, o Outcome) (Finished, error) {
 	var f Finished
 	err := s.tx(ctx, func(tx *gorm.DB) error {
-		lock := lockActive
-		if o.Sandbox.To != "" {
-			lock = lockSandbox // the change itself marks it as active
-		}
-		box, err := lock(tx, o.SandboxID)
+		box, err := lockAndWrite(tx, &o)
 		if err != nil {
-			return err
-		}
-		if err := preferCancel(tx, &o); err != nil {
-			return err
-		}
-		if err := writeOutcome(tx, o); err != nil {
 			return err
 		}
 		if err := writeGrant(tx, o.Grant); err != nil {
 			return err
 		}
-		f, err = s.conclude(tx, &box, []string{o.ID}, changeAfter(o.Kind, o.State, o.Sandbox), o.Callback)
-		return err
+		return s.conclude(tx, &box, []string{o.ID}, changeAfter(o.Kind, o.State, o.Sandbox), o.Callback, &f)
 	})
 	return f, err
+}
+
+// lockAndWrite locks the sandbox and writes the outcome, if the attempt still owns the job.
+func lockAndWrite(tx *gorm.DB, o *Outcome) (box Sandbox, err error) {
+	lock := lockActive
+	if o.Sandbox.To != "" {
+		lock = lockSandbox // the change itself marks it as active
+	}
+	if err := lock(tx, o.SandboxID, &box); err != nil {
+		return box, err
+	}
+	if err := preferCancel(tx, o); err != nil {
+		return box, err
+	}
+	var written int64
+	if err := writeOutcome(tx, *o, &written); err != nil {
+		return box, err
+	}
+	switch err := flush(tx); {
+	case err != nil:
+		return box, err
+	case box.ID == "":
+		return box, ErrNotFound
+	case written == 0:
+		return box, ErrStale
+	}
+	return box, nil
 }
 
 // FinishedBy tells what followed from an end that this attempt has written without being answered, as far as nobody else
@@ -96,7 +112,7 @@ func preferCancel(tx *gorm.DB, o *Outcome) error {
 	return err
 }
 
-func writeOutcome(tx *gorm.DB, o Outcome) error {
+func writeOutcome(tx *gorm.DB, o Outcome, written *int64) error {
 	set := map[string]any{
 		"state": o.State, "stdout": o.Stdout, "stderr": o.Stderr, "content": o.Content,
 		"finished_at": gorm.Expr("now()"), "lease_until": nil, "provider_ms": o.Provider.Milliseconds(),
@@ -111,11 +127,7 @@ func writeOutcome(tx *gorm.DB, o Outcome) error {
 	if o.Error != nil {
 		set["error"] = jsonOf(o.Error)
 	}
-	res := tx.Model(&Job{}).Where("id = ? AND "+fence+" AND state = 'running'", o.ID, o.Attempt).Updates(set)
-	if res.Error == nil && res.RowsAffected == 0 {
-		return ErrStale
-	}
-	return res.Error
+	return later(dry(tx).Model(&Job{}).Where("id = ? AND "+fence+" AND state = 'running'", o.ID, o.Attempt).Updates(set), count(written))
 }
 
 // changeAfter adds what a kind implies: a sandbox whose create did not succeed has failed.
@@ -126,17 +138,17 @@ func changeAfter(kind string, state JobState, c Change) Change {
 	return c
 }
 
-// conclude does everything that follows from the end of jobs on a locked sandbox. Callback says that one of them may
-// have a callback.
-func (s *Store) conclude(tx *gorm.DB, box *Sandbox, ended []string, c Change, callback bool) (Finished, error) {
+// conclude does everything that follows from the end of jobs on a locked sandbox, and tells f of it by the end of the
+// transaction. Callback says that one of them may have a callback.
+func (s *Store) conclude(tx *gorm.DB, box *Sandbox, ended []string, c Change, callback bool, f *Finished) error {
 	more, err := applyChange(tx, box, ended[0], c)
 	if err != nil {
-		return Finished{}, err
+		return err
 	}
-	f := Finished{Ended: append(ended, more...), SandboxEnded: box.Ended()}
+	*f = Finished{Ended: append(ended, more...), SandboxEnded: box.Ended()}
 	if callback || len(more) > 0 {
 		if f.Callbacks, err = recordDeliveries(tx, f.Ended); err != nil {
-			return f, err
+			return err
 		}
 	}
 	next := promote
@@ -144,10 +156,9 @@ func (s *Store) conclude(tx *gorm.DB, box *Sandbox, ended []string, c Change, ca
 		next = promoteAll
 	}
 	if err := next(tx, box.ID); err != nil {
-		return f, err
+		return err
 	}
-	f.Dispatch, err = dispatchReady(tx, box.TenantID, s.limits.Window)
-	return f, err
+	return dispatchLater(tx, box.TenantID, s.limits.Window, into(&f.Dispatch))
 }
 
 // applyChange moves a locked sandbox on, as its job says, and returns the queued jobs that ended with it.
@@ -174,7 +185,7 @@ func applyChange(tx *gorm.DB, box *Sandbox, job string, c Change) ([]string, err
 	case len(set) == 0:
 		return nil, nil
 	}
-	return nil, tx.Model(box).Updates(set).Error
+	return nil, later(dry(tx).Model(box).Updates(set), nil)
 }
 
 // resumed starts the sandbox's clocks.
@@ -187,7 +198,7 @@ func resumed(tx *gorm.DB, box *Sandbox, c Change, set map[string]any) error {
 	if box.State == SandboxDeleting {
 		delete(set, "state")
 	}
-	return tx.Model(box).Updates(set).Error
+	return later(dry(tx).Model(box).Updates(set), nil)
 }
 
 // finalise ends the sandbox for good, with every job that still waits for it.

@@ -24,7 +24,7 @@ func (b *batch) insert() error {
 	slices.SortFunc(boxes, func(x, y *Sandbox) int { return cmp.Compare(x.ID, y.ID) })
 	args := append(sequences(slices.Compact(boxes)), columns(jobs)...)
 	// Past GORM, which would spread the slices.
-	_, err := b.tx.Statement.ConnPool.ExecContext(b.tx.Statement.Context, `
+	return laterRaw(b.tx, `
 		WITH moved AS (
 			UPDATE sandboxes SET next_seq = v.seq, last_active_at = now()
 			FROM unnest($1::text[], $2::bigint[]) AS v (id, seq) WHERE sandboxes.id = v.id)
@@ -33,8 +33,7 @@ func (b *batch) insert() error {
 		SELECT * FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::boolean[], $10::int[],
 			$11::text[], $12::jsonb[], $13::bytea[], $14::bigint[], $15::timestamptz[], $16::text[], $17::text[], $18::int[],
 			$19::timestamptz[], $20::timestamptz[], $21::timestamptz[], $22::timestamptz[])
-		ON CONFLICT DO NOTHING`, args...)
-	return err
+		ON CONFLICT DO NOTHING`, args, nil)
 }
 
 // sequences are insert's parameters 1 and 2.

@@ -54,7 +54,7 @@ func (s *Store) LoseDeserted(ctx context.Context, id string, age time.Duration) 
 func (s *Store) lose(ctx context.Context, id, reason string, due func(*gorm.DB, Sandbox) (bool, error)) (Finished, error) {
 	var f Finished
 	err := s.tx(ctx, func(tx *gorm.DB) error {
-		box, err := lockSandbox(tx, id)
+		box, err := locked(tx, id, lockSandbox)
 		if err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func endSilent(tx *gorm.DB, sandbox string, why JobError) ([]string, error) {
 // make it.
 func (s *Store) Release(ctx context.Context, id string) (out []Dispatch, err error) {
 	err = s.tx(ctx, func(tx *gorm.DB) error {
-		box, err := lockSandbox(tx, id)
+		box, err := locked(tx, id, lockSandbox)
 		if err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func (s *Store) Stranded(ctx context.Context, limit int) ([]string, error) {
 func (s *Store) EndStranded(ctx context.Context, id string) (Finished, error) {
 	var f Finished
 	err := s.tx(ctx, func(tx *gorm.DB) error {
-		box, err := lockSandbox(tx, id)
+		box, err := locked(tx, id, lockSandbox)
 		if err != nil || box.EndedAt == nil {
 			return orNotDue(err)
 		}

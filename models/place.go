@@ -33,20 +33,24 @@ func (e *RoomError) Error() string { return "no node has room for the sandbox" }
 // all the same: it saves a trip through the queue.
 const aside = 0.25
 
-// place says which node of the provider is to hold a sandbox: h's own, unless it has no room, is drained or is much
-// fuller than another. One transaction at a time places sandboxes of a provider. Its errors are *PlacedError, when it
-// is another, and *RoomError.
-func place(tx *gorm.DB, h Holder, need Need) (node string, err error) {
-	if err := tx.Exec("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", "place:"+h.Provider).Error; err != nil {
-		return "", err
+func (h Holder) need(box Sandbox) (Need, error) {
+	if h.Need == nil {
+		return Need{}, nil
 	}
-	loads, err := nodeLoads(tx, h.Provider)
-	if err != nil {
-		return "", err
-	}
-	return choose(loads, h.Node, need)
+	return h.Need(box)
 }
 
+// lookForPlaces reads the nodes of a provider with the next flush. One transaction at a time places sandboxes of it.
+func lookForPlaces(tx *gorm.DB, provider string, loads *[]NodeLoad) error {
+	err := later(dry(tx).Raw("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", "place:"+provider), nil)
+	if err != nil {
+		return err
+	}
+	return later(nodeLoads(dry(tx), provider), into(loads))
+}
+
+// choose says which node is to hold a sandbox: self, unless it has no room, is drained or is much fuller than another. Its
+// error is a *RoomError.
 func choose(loads []NodeLoad, self string, need Need) (string, error) {
 	var own, best *NodeLoad
 	full := &RoomError{}
@@ -124,14 +128,12 @@ func (l NodeLoad) share() (most float64) {
 	return most
 }
 
-// nodeLoads reads the nodes of a provider, or of all where it is empty, the oldest first.
-func nodeLoads(tx *gorm.DB, provider string) ([]NodeLoad, error) {
-	var loads []NodeLoad
-	err := tx.Raw(`
+// nodeLoads asks for the nodes of a provider, or of all where it is empty, the oldest first.
+func nodeLoads(tx *gorm.DB, provider string) *gorm.DB {
+	return tx.Raw(`
 		SELECT nodes.*, nodes.lease_until > now() AS live, s.*, `+isHeir+` AS heir,
 			(SELECT count(*) FROM jobs j WHERE j.node_id = nodes.id AND j.state = 'running') AS running
 		FROM nodes, LATERAL (SELECT count(*) AS sandboxes, coalesce(sum(cpus), 0) AS cpus, coalesce(sum(memory_mb), 0) AS memory_mb
 			FROM sandboxes WHERE node_id = nodes.id AND ended_at IS NULL) s
-		WHERE @provider IN ('', nodes.provider) ORDER BY nodes.started_at, nodes.id`, map[string]any{"provider": provider}).Scan(&loads).Error
-	return loads, err
+		WHERE @provider IN ('', nodes.provider) ORDER BY nodes.started_at, nodes.id`, map[string]any{"provider": provider})
 }

@@ -150,38 +150,46 @@ func (s *Store) LiveSandboxes(ctx context.Context, limit int) ([]Sandbox, error)
 	return s.sandboxesWhere(ctx, limit, "true", "id")
 }
 
-// lockSandbox takes the row lock that orders all changes to a sandbox and its jobs.
-func lockSandbox(tx *gorm.DB, id string) (Sandbox, error) {
-	var b Sandbox
-	err := tx.Clauses(clause.Locking{Strength: "UPDATE"}).Where("id = ?", id).Take(&b).Error
-	return b, notFound(err)
+// lockSandbox takes the row lock that orders all changes to a sandbox and its jobs, with the next flush. A sandbox that does
+// not exist leaves box as it was.
+func lockSandbox(tx *gorm.DB, id string, box *Sandbox) error {
+	return later(dry(tx).Clauses(clause.Locking{Strength: "UPDATE"}).Where("id = ?", id).Find(box), into(box))
 }
 
-// lockFor is lockSandbox for an attempt at a job. ErrStale: the job is not its own any more.
-func lockFor(tx *gorm.DB, j Job) (Sandbox, error) {
-	var found struct {
-		Sandbox
-		Ours bool
-	}
-	res := tx.Raw(`SELECT *, EXISTS (SELECT 1 FROM jobs WHERE id = ? AND `+fence+` AND state = 'running') AS ours
-		FROM sandboxes WHERE id = ? FOR UPDATE`, j.ID, j.Attempt, j.SandboxID).Scan(&found)
+// lockFor is lockSandbox for an attempt at a job, of which it says whether it is still its own.
+func lockFor(tx *gorm.DB, j Job, found *owned) error {
+	return later(dry(tx).Raw(`SELECT *, EXISTS (SELECT 1 FROM jobs WHERE id = ? AND `+fence+` AND state = 'running') AS ours
+		FROM sandboxes WHERE id = ? FOR UPDATE`, j.ID, j.Attempt, j.SandboxID), into(found))
+}
+
+type owned struct {
+	Sandbox
+
+	Ours bool
+}
+
+func (o owned) err() error {
 	switch {
-	case res.Error != nil:
-		return found.Sandbox, res.Error
-	case res.RowsAffected == 0:
-		return found.Sandbox, ErrNotFound
-	case !found.Ours:
-		return found.Sandbox, ErrStale
+	case o.ID == "":
+		return ErrNotFound
+	case !o.Ours:
+		return ErrStale
 	}
-	return found.Sandbox, nil
+	return nil
 }
 
 // lockActive is lockSandbox for who ends a job, which counts as activity.
-func lockActive(tx *gorm.DB, id string) (Sandbox, error) {
-	var b Sandbox
-	res := tx.Model(&b).Clauses(clause.Returning{}).Where("id = ?", id).Update("last_active_at", gorm.Expr("now()"))
-	if res.Error == nil && res.RowsAffected == 0 {
-		return b, ErrNotFound
+func lockActive(tx *gorm.DB, id string, box *Sandbox) error {
+	return later(dry(tx).Model(box).Clauses(clause.Returning{}).Where("id = ?", id).Update("last_active_at", gorm.Expr("now()")), into(box))
+}
+
+// locked carries out a lock at once.
+func locked(tx *gorm.DB, id string, lock func(*gorm.DB, string, *Sandbox) error) (box Sandbox, err error) {
+	if err = lock(tx, id, &box); err == nil {
+		err = flush(tx)
 	}
-	return b, res.Error
+	if err == nil && box.ID == "" {
+		err = ErrNotFound
+	}
+	return box, err
 }

@@ -32,6 +32,7 @@ var migrations embed.FS
 type Store struct {
 	db     *gorm.DB
 	pool   *sql.DB
+	tap    Tap
 	submit *groupCommit
 	limits Limits
 	clock  clock
@@ -61,12 +62,11 @@ func Open(ctx context.Context, dsn string, conns int, limits Limits, taps ...Tap
 	}
 	pool.SetMaxOpenConns(conns)
 	pool.SetMaxIdleConns(conns)
-	if len(taps) > 0 {
-		if err := db.Use(tapping{chain(taps)}); err != nil {
-			return nil, fmt.Errorf("tap the database: %w", err)
-		}
+	tap := chain(taps)
+	if err := db.Use(tapping{tap}); err != nil {
+		return nil, fmt.Errorf("tap the database: %w", err)
 	}
-	s := &Store{db: db, pool: pool, limits: limits}
+	s := &Store{db: db, pool: pool, tap: tap, limits: limits}
 	s.submit = newGroupCommit(s.commitSubmissions)
 	if err := s.Ready(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -137,16 +137,19 @@ const txTimeout = 15 * time.Second
 func (s *Store) tryTx(ctx context.Context, f func(tx *gorm.DB) error) error {
 	ctx, cancel := context.WithTimeout(ctx, txTimeout)
 	defer cancel()
-	asked := false
-	err := s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		err := f(tx)
-		asked = err == nil
+	conn, err := s.pool.Conn(ctx)
+	if err != nil {
 		return err
-	})
-	if asked {
-		err = uncertain(err)
 	}
-	return err
+	defer conn.Close()
+	t := newTransaction(conn, s.tap)
+	defer t.rollback(ctx)
+	tx := s.db.Session(&gorm.Session{NewDB: true, Context: ctx})
+	tx.Statement.ConnPool = t
+	if err := f(tx); err != nil {
+		return err
+	}
+	return uncertain(t.commit(ctx))
 }
 
 func isDeadlock(err error) bool {

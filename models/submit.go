@@ -158,7 +158,7 @@ func (s *Store) commitGroup(ctx context.Context, group []*submission) error {
 			p.out, p.replay, p.err = Submitted{}, nil, nil
 		}
 		for _, step := range []func() error{
-			b.claimKeys, b.claimRuns, b.admitSandboxes, b.lockSandboxes, b.findBusy, b.guard, b.applyEnds, b.place,
+			b.claimKeys, b.claimRuns, b.admitSandboxes, b.lockSandboxes, b.guard, b.applyEnds, b.place,
 			b.insert, b.releaseKeys, b.releaseRuns, b.settleEnds, b.dispatch,
 		} {
 			if err := step(); err != nil {
@@ -256,13 +256,12 @@ func (b *batch) dispatch() error {
 		}
 	}
 	for tenant, fallback := range tenants {
-		out, err := dispatchReady(b.tx, tenant, b.window)
-		if err != nil {
-			return err
-		}
-		for _, d := range out {
+		err := dispatchLater(b.tx, tenant, b.window, each(func(d Dispatch) {
 			p := cmp.Or(owner[d.JobID], fallback)
 			p.out.Dispatch = append(p.out.Dispatch, d)
+		}))
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -33,7 +33,7 @@ func (s *Store) jobsWhere(ctx context.Context, limit int, cond, order string) ([
 func (s *Store) Recover(ctx context.Context, j Job) (Finished, error) {
 	var f Finished
 	err := s.tx(ctx, func(tx *gorm.DB) error {
-		box, err := lockActive(tx, j.SandboxID)
+		box, err := locked(tx, j.SandboxID, lockActive)
 		if err != nil {
 			return err
 		}
@@ -53,8 +53,7 @@ func (s *Store) Recover(ctx context.Context, j Job) (Finished, error) {
 		if err != nil || to == "" {
 			return err
 		}
-		f, err = s.recovered(tx, &box, j, to)
-		return err
+		return s.recovered(tx, &box, j, to, &f)
 	})
 	return f, err
 }
@@ -66,19 +65,18 @@ func whyLost(box Sandbox) JobError {
 	return JobError{Code: "worker_lost", Message: "every worker that ran this job died; its outcome is unknown"}
 }
 
-func (s *Store) recovered(tx *gorm.DB, box *Sandbox, j Job, to JobState) (Finished, error) {
+func (s *Store) recovered(tx *gorm.DB, box *Sandbox, j Job, to JobState, f *Finished) error {
 	if to.Terminal() {
-		return s.conclude(tx, box, []string{j.ID}, changeAfter(j.Kind, to, Change{}), true)
+		return s.conclude(tx, box, []string{j.ID}, changeAfter(j.Kind, to, Change{}), true, f)
 	}
-	out, err := dispatchReady(tx, box.TenantID, s.limits.Window)
-	return Finished{Dispatch: out}, err
+	return dispatchLater(tx, box.TenantID, s.limits.Window, into(&f.Dispatch))
 }
 
 // Expire ends a queued job whose queue deadline has passed.
 func (s *Store) Expire(ctx context.Context, j Job) (Finished, error) {
 	var f Finished
 	err := s.tx(ctx, func(tx *gorm.DB) error {
-		box, err := lockActive(tx, j.SandboxID)
+		box, err := locked(tx, j.SandboxID, lockActive)
 		if err != nil {
 			return err
 		}
@@ -88,8 +86,7 @@ func (s *Store) Expire(ctx context.Context, j Job) (Finished, error) {
 		if res.Error != nil || res.RowsAffected == 0 {
 			return res.Error
 		}
-		f, err = s.conclude(tx, &box, []string{j.ID}, changeAfter(j.Kind, Expired, Change{}), true)
-		return err
+		return s.conclude(tx, &box, []string{j.ID}, changeAfter(j.Kind, Expired, Change{}), true, &f)
 	})
 	return f, err
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // Tap makes one call to the database by calling do, and may do something else instead of that, before or after it. What
-// it returns is what the caller is told. Statement is the text of the call's SQL, or BEGIN or COMMIT.
+// it returns is what the caller is told. Statement is the text of the call's SQL: of all its statements, with a semicolon
+// between them.
 type Tap func(ctx context.Context, statement string, do func() error) error
 
 // chain makes one tap of several, the first of which is asked first.
@@ -73,7 +74,7 @@ func (t tapped) QueryContext(ctx context.Context, query string, args ...any) (*s
 	return rows, err
 }
 
-// tappedPool begins tapped transactions.
+// tappedPool is the pool behind a Store.
 type tappedPool struct {
 	tapped
 	pool *sql.DB
@@ -81,32 +82,3 @@ type tappedPool struct {
 
 // GetDBConn implements gorm.GetDBConnector.
 func (p tappedPool) GetDBConn() (*sql.DB, error) { return p.pool, nil }
-
-// BeginTx implements gorm.ConnPoolBeginner.
-func (p tappedPool) BeginTx(ctx context.Context, opts *sql.TxOptions) (gorm.ConnPool, error) {
-	var tx *sql.Tx
-	err := p.tap(ctx, "BEGIN", func() (err error) {
-		tx, err = p.pool.BeginTx(ctx, opts)
-		return err
-	})
-	if err != nil && tx != nil {
-		return nil, errors.Join(err, tx.Rollback())
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &tappedTx{tapped{tx, p.tap}, ctx, tx}, nil
-}
-
-// tappedTx ends a transaction.
-type tappedTx struct {
-	tapped
-	ctx context.Context // GORM commits without one
-	tx  *sql.Tx
-}
-
-// Commit implements gorm.TxCommitter.
-func (t *tappedTx) Commit() error { return t.tap(t.ctx, "COMMIT", t.tx.Commit) }
-
-// Rollback implements gorm.TxCommitter.
-func (t *tappedTx) Rollback() error { return t.tx.Rollback() }
