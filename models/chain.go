@@ -135,15 +135,16 @@ func settle(tx *gorm.DB, sandbox string, ended []string) error {
 	return promote(tx, sandbox)
 }
 
-// endQueued ends the queued jobs of a locked sandbox, all but those of kind keep, and returns their ids. Where they are
-// cancelled, actor says by whom.
-func endQueued(tx *gorm.DB, sandbox string, to JobState, why JobError, actor *string, keep string) ([]string, error) {
-	var jobs []Job
-	err := tx.Model(&jobs).Clauses(clause.Returning{Columns: []clause.Column{{Name: "id"}}}).
-		Where("sandbox_id = ? AND state = 'queued' AND kind <> ?", sandbox, keep).
-		Updates(map[string]any{"state": to, "error": jsonOf(why), "finished_at": gorm.Expr("now()"), "cancelled_by": actor}).Error
-	return jobIDs(jobs), err
+// endQueued ends the queued jobs of a locked sandbox but its deletes with the next flush, which adds their ids to ended.
+// Where they are cancelled, actor says by whom.
+func endQueued(tx *gorm.DB, sandbox string, to JobState, why JobError, actor *string, ended *[]string) error {
+	return later(dry(tx).Model(&Job{}).Clauses(clause.Returning{Columns: []clause.Column{{Name: "id"}}}).
+		Where("sandbox_id = ? AND state = 'queued' AND kind <> ?", sandbox, KindDelete).
+		Updates(map[string]any{"state": to, "error": jsonOf(why), "finished_at": gorm.Expr("now()"), "cancelled_by": actor}), ids(ended))
 }
+
+// ids reads the ids of jobs.
+func ids(all *[]string) reader { return each(func(j Job) { *all = append(*all, j.ID) }) }
 
 // applyEnds carries out the End of each submission: no new work, queued jobs cancelled, running ones told to stop.
 func (b *batch) applyEnds() error {
@@ -171,24 +172,27 @@ func (b *batch) settleEnds() error {
 }
 
 // endNow turns a locked, live sandbox to deleting and returns the queued jobs it cancelled.
-func endNow(tx *gorm.DB, box *Sandbox, why End) ([]string, error) {
+func endNow(tx *gorm.DB, box *Sandbox, why End) (ended []string, err error) {
 	box.State, box.Desired = SandboxDeleting, DesiredDeleted
 	if box.EndReason == nil {
 		box.EndReason, box.EndActor = &why.Reason, &why.Actor
 	}
 	box.ChangedBy = why.Actor
-	err := tx.Model(box).Select("state", "desired", "end_reason", "end_actor", "changed_by").Updates(box).Error
+	err = later(dry(tx).Model(box).Select("state", "desired", "end_reason", "end_actor", "changed_by").Updates(box), nil)
 	if err != nil {
 		return nil, err
 	}
-	err = tx.Exec(`UPDATE jobs SET cancel_requested_at = coalesce(cancel_requested_at, now()),
+	err = later(dry(tx).Exec(`UPDATE jobs SET cancel_requested_at = coalesce(cancel_requested_at, now()),
 			cancelled_by = coalesce(cancelled_by, @actor)
 		WHERE id IN (SELECT id FROM jobs WHERE sandbox_id = @id AND state = 'running' AND kind <> 'delete' ORDER BY id FOR UPDATE)`,
-		map[string]any{"id": box.ID, "actor": why.Actor}).Error
+		map[string]any{"id": box.ID, "actor": why.Actor}), nil)
 	if err != nil {
 		return nil, err
 	}
-	return endQueued(tx, box.ID, Cancelled, sandboxGone(*box), &why.Actor, KindDelete)
+	if err = endQueued(tx, box.ID, Cancelled, sandboxGone(*box), &why.Actor, &ended); err == nil {
+		err = flush(tx)
+	}
+	return ended, err
 }
 
 func sandboxGone(box Sandbox) JobError {

@@ -202,28 +202,32 @@ func resumed(tx *gorm.DB, box *Sandbox, c Change, set map[string]any) error {
 }
 
 // finalise ends the sandbox for good, with every job that still waits for it.
-func finalise(tx *gorm.DB, box *Sandbox, c Change, set map[string]any) ([]string, error) {
+func finalise(tx *gorm.DB, box *Sandbox, c Change, set map[string]any) (ended []string, err error) {
 	if box.EndReason == nil {
 		set["end_reason"], set["end_actor"] = c.Reason, "platform"
 		box.EndReason = &c.Reason
 	}
 	set["ended_at"] = gorm.Expr("now()")
-	if err := tx.Model(box).Clauses(clause.Returning{Columns: []clause.Column{{Name: "ended_at"}}}).Updates(set).Error; err != nil {
+	var now struct{ EndedAt *time.Time }
+	update := dry(tx).Model(box).Clauses(clause.Returning{Columns: []clause.Column{{Name: "ended_at"}}}).Updates(set)
+	if err = later(update, into(&now)); err != nil {
 		return nil, err
 	}
 	box.State = c.To
-	gone, err := endQueued(tx, box.ID, Failed, sandboxGone(*box), nil, KindDelete)
-	if err != nil {
-		return nil, err
-	}
-	moot, err := endQueuedDeletes(tx, box.ID)
-	return append(gone, moot...), err
+	ended, err = endAllQueued(tx, *box)
+	box.EndedAt = now.EndedAt
+	return ended, err
 }
 
-// endQueuedDeletes ends deletes that wait for what is gone already: they have what they want.
-func endQueuedDeletes(tx *gorm.DB, sandbox string) ([]string, error) {
-	var ids []string
-	err := tx.Raw(`UPDATE jobs SET state = 'succeeded', started_at = now(), finished_at = now()
-		WHERE sandbox_id = ? AND state = 'queued' AND kind = 'delete' RETURNING id`, sandbox).Scan(&ids).Error
-	return ids, err
+// endAllQueued ends the jobs that wait for what is gone, and returns their ids. Deletes among them have what they want.
+func endAllQueued(tx *gorm.DB, box Sandbox) (ended []string, err error) {
+	if err := endQueued(tx, box.ID, Failed, sandboxGone(box), nil, &ended); err != nil {
+		return nil, err
+	}
+	moot := dry(tx).Raw(`UPDATE jobs SET state = 'succeeded', started_at = now(), finished_at = now()
+		WHERE sandbox_id = ? AND state = 'queued' AND kind = 'delete' RETURNING id`, box.ID)
+	if err = later(moot, ids(&ended)); err == nil {
+		err = flush(tx)
+	}
+	return ended, err
 }

@@ -149,15 +149,9 @@ func (s *Store) EndStranded(ctx context.Context, id string) (Finished, error) {
 		if err != nil || box.EndedAt == nil {
 			return orNotDue(err)
 		}
-		gone, err := endQueued(tx, id, Failed, sandboxGone(box), nil, KindDelete)
-		if err != nil {
+		if f.Ended, err = endAllQueued(tx, box); err != nil {
 			return err
 		}
-		moot, err := endQueuedDeletes(tx, id)
-		if err != nil {
-			return err
-		}
-		f.Ended = append(gone, moot...)
 		if len(f.Ended) > 0 {
 			f.Callbacks, err = recordDeliveries(tx, f.Ended)
 		}

@@ -51,8 +51,7 @@ func openCounted(t *testing.T) (*models.Store, *trips) {
 	return s, c
 }
 
-// TestAJobIsFewTrips counts how often the database is asked on the way of a create and of a command: everything that
-// somebody waits for.
+// TestAJobIsFewTrips counts how often the database is asked on the way of a create, a command and a delete.
 func TestAJobIsFewTrips(t *testing.T) {
 	t.Parallel()
 	s, c := openCounted(t)
@@ -84,6 +83,19 @@ func TestAJobIsFewTrips(t *testing.T) {
 		}},
 		{"claim it", 1, func() (err error) { job, err = s.Claim(t.Context(), out.Jobs[0].ID, "node", lease); return err }},
 		{"finish it", 2, func() error { _, err := s.Finish(t.Context(), outcome(job, models.Succeeded, "")); return err }},
+		{"submit a delete", 2, func() (err error) {
+			out, err = s.Submit(t.Context(), models.Submission{TenantID: "default", SandboxID: box.ID, Jobs: []models.Job{newJob(models.KindDelete, box.ID)}})
+			return err
+		}},
+		{"claim it", 1, func() (err error) { job, err = s.Claim(t.Context(), out.Jobs[0].ID, "node", lease); return err }},
+		{"begin it", 3, func() error {
+			_, err := s.BeginDelete(t.Context(), job, models.End{Reason: "deleted", Actor: "test"})
+			return err
+		}},
+		{"finish it", 3, func() error {
+			_, err := s.Finish(t.Context(), outcome(job, models.Succeeded, models.SandboxDeleted))
+			return err
+		}},
 	} {
 		made := c.of(func() {
 			if err := step.do(); err != nil {
@@ -94,7 +106,7 @@ func TestAJobIsFewTrips(t *testing.T) {
 			t.Errorf("to %s the database is asked %d times, not %d:\n%s", step.name, len(made), step.most, strings.Join(made, "\n"))
 		}
 	}
-	if got, err := s.Sandbox(t.Context(), "default", box.ID); err != nil || got.State != models.SandboxRunning || *got.NodeID != "node" {
+	if got, err := s.Sandbox(t.Context(), "default", box.ID); err != nil || got.State != models.SandboxDeleted || got.EndedAt == nil || *got.NodeID != "node" {
 		t.Errorf("the sandbox is %+v, %v", got, err)
 	}
 }
