@@ -262,7 +262,7 @@ func (c *Client) RunSchedule(ctx context.Context, id string, o Options) (models.
 	if err != nil {
 		return models.Submitted{}, err
 	}
-	return c.perform(ctx, s, models.ScheduleRun{ID: models.NewID("run_"), ScheduleID: s.ID, Manual: true}, o)
+	return c.perform(ctx, s, models.ScheduleRun{ID: models.NewIDAt("run_", c.store.Now(ctx)), ScheduleID: s.ID, Manual: true}, o)
 }
 
 // perform submits the jobs of a run. The run takes them in the same transaction, so that it never has two, and none is

@@ -71,8 +71,9 @@ type planner struct {
 }
 
 func (p planner) add(due time.Time, state string, ticks int, reason string) {
+	after := time.Duration(len(p.tick.Runs)) * time.Microsecond // the ones before: histories go by ids
 	r := models.ScheduleRun{
-		ID: models.NewID("run_"), TenantID: p.d.TenantID, ScheduleID: p.d.ID, DueAt: due, State: state, Ticks: ticks,
+		ID: models.NewIDAt("run_", p.d.Now.Add(after)), TenantID: p.d.TenantID, ScheduleID: p.d.ID, DueAt: due, State: state, Ticks: ticks,
 		RetryAt: p.d.Now, CreatedAt: p.d.Now,
 	}
 	if state == models.RunSkipped {

@@ -88,6 +88,12 @@ func (r *rig) dueTimes() {
 	now, later := r.schedule(execIn(box, "fake:exit 0")), r.schedule(execIn(box, "fake:exit 0"))
 	r.sql("UPDATE schedules SET next_due = now() + interval '1 second' WHERE id = $1", now)
 	r.wantRuns(now, "succeeded")
+	ago, soon := r.store.Now(r.t.Context()).Add(-time.Minute), r.store.Now(r.t.Context()).Add(time.Minute)
+	for _, one := range r.runs(now) { // its history goes by ids, which several schedulers make
+		if one.ID < models.NewIDAt("run_", ago) || one.ID > models.NewIDAt("run_", soon) {
+			r.t.Errorf("the run %s is not from between %v and %v", one.ID, ago, soon)
+		}
+	}
 	if runs := r.runs(later); len(runs) > 0 {
 		r.t.Errorf("a schedule that is due in an hour has the runs %+v", runs)
 	}

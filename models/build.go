@@ -57,8 +57,13 @@ func (s *Store) Builds(ctx context.Context, tenant, template, before string, lim
 	return list, err
 }
 
+// noLaterBuild says that the template has the image of none that was submitted after the one that has come to its end.
+// Ids say little of that: they are made by the clocks of machines.
+const noLaterBuild = `NOT EXISTS (SELECT 1 FROM builds has, builds comes WHERE has.id = templates.build_id AND comes.id = excluded.build_id
+	AND (has.created_at, has.id) >= (comes.created_at, comes.id))`
+
 // FinishBuild gives the template its new image, if the attempt still owns the build's job. A template that does not exist
-// yet is made; one that a later build has reached already keeps that one's image.
+// yet is made; one that a later build, by the database's clock, has reached already keeps that one's image.
 func (s *Store) FinishBuild(ctx context.Context, h Held, b Build) error {
 	return s.tx(ctx, func(tx *gorm.DB) error {
 		var owned []string
@@ -75,7 +80,7 @@ func (s *Store) FinishBuild(ctx context.Context, h Held, b Build) error {
 		t := Template{ID: NewID("tpl_"), TenantID: b.Owner().column(), Name: b.Template, Image: b.Image, BuildID: &b.ID, Version: 1}
 		return tx.Clauses(clause.OnConflict{
 			Columns: []clause.Column{{Name: "coalesce(tenant_id, '')", Raw: true}, {Name: "name"}},
-			Where:   clause.Where{Exprs: []clause.Expression{clause.Expr{SQL: "coalesce(templates.build_id, '') < excluded.build_id"}}},
+			Where:   clause.Where{Exprs: []clause.Expression{clause.Expr{SQL: noLaterBuild}}},
 			DoUpdates: append(clause.AssignmentColumns([]string{"image", "build_id"}),
 				clause.Assignments(map[string]any{"version": gorm.Expr("templates.version + 1"), "updated_at": gorm.Expr("now()")})...),
 		}).Create(&t).Error

@@ -3,14 +3,31 @@ package models
 import (
 	"database/sql/driver"
 	"encoding/base32"
+	"encoding/binary"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 )
 
 // NewID returns prefix and 26 characters of [0-9a-v] that sort by time of creation (a UUID of version 7).
 func NewID(prefix string) string {
+	return written(prefix, uuid.Must(uuid.NewV7()))
+}
+
+// NewIDAt is NewID at a moment of the database's, for what must sort by time whichever machine has made it. Moments that
+// are a microsecond apart sort, too.
+func NewIDAt(prefix string, at time.Time) string {
 	id := uuid.Must(uuid.NewV7())
+	var ms [8]byte
+	binary.BigEndian.PutUint64(ms[:], uint64(at.UnixMilli())) //nolint:gosec // after 1970
+	copy(id[:6], ms[2:])
+	fraction := at.Nanosecond() % 1_000_000 << 12 / 1_000_000 // where version 7 has room for 12 bits of it
+	id[6], id[7] = 0x70|byte(fraction>>8), byte(fraction)
+	return written(prefix, id)
+}
+
+func written(prefix string, id uuid.UUID) string {
 	return prefix + strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(id[:]))
 }
 
