@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/volume"
 
 	"sandyard/providers"
@@ -37,15 +38,20 @@ func (s sightings) keep(seen map[string]bool) {
 	}
 }
 
+// namelessGrace is how long an image of a build may be without its name: for the moment in which the engine gives it one.
+const namelessGrace = 10 * time.Second
+
 // Sweep implements providers.Sweeper: guests of other releases that no container has used for a while, what workers have
-// left that died while they filled one, and members of dead workers' pools, all of this fleet. There are no networks of
-// ours to remove.
+// left that died while they filled one, images of builds that have lost their names to later attempts, and members of
+// dead workers' pools, all of this fleet. There are no networks of ours to remove.
 func (p *Provider) Sweep(ctx context.Context) (map[string]int, error) {
 	seen := map[string]bool{}
 	fillers, err := p.sweepFillers(ctx, seen)
 	volumes, err2 := p.sweepGuests(ctx, seen)
+	images, err3 := p.sweepImages(ctx, seen)
 	p.leftovers.keep(seen)
-	return map[string]int{"filler": fillers, "volume": volumes, "pool": int(p.sweptMembers.Swap(0))}, errors.Join(err, err2)
+	counts := map[string]int{"filler": fillers, "volume": volumes, "image": images, "pool": int(p.sweptMembers.Swap(0))}
+	return counts, errors.Join(err, err2, err3)
 }
 
 // sweepFillers removes containers that keep others from filling a guest's volume for longer than that takes.
@@ -91,6 +97,31 @@ func (p *Provider) sweepGuests(ctx context.Context, seen map[string]bool) (remov
 		}
 		if err == nil {
 			p.cfg.Logger.InfoContext(ctx, "guest of another release is removed", "volume", v.Name)
+			removed++
+		}
+	}
+	return removed, nil
+}
+
+// sweepImages removes what a build has made whose image was made again: the later one has the name, by which alone anybody
+// would ask for it. One that a container still uses stays until that is gone.
+func (p *Provider) sweepImages(ctx context.Context, seen map[string]bool) (removed int, err error) {
+	found, err := p.api.ImageList(ctx, image.ListOptions{Filters: filters.NewArgs(
+		filters.Arg("label", labelFleet+"="+p.cfg.Fleet), filters.Arg("label", labelBuild), filters.Arg("dangling", "true"))})
+	if err != nil {
+		return 0, translate(err, "list the images without a name")
+	}
+	for _, i := range found {
+		seen[i.ID] = true
+		if !p.leftovers.lasts(i.ID, min(namelessGrace, p.cfg.GuestGrace)) {
+			continue
+		}
+		_, err := p.api.ImageRemove(ctx, i.ID, image.RemoveOptions{PruneChildren: true})
+		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // gone, or in use
+			return removed, translate(err, "remove an image without a name")
+		}
+		if err == nil {
+			p.cfg.Logger.InfoContext(ctx, "image of a build that was made again is removed", "image", i.ID)
 			removed++
 		}
 	}

@@ -1,6 +1,7 @@
 package docker_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"slices"
@@ -103,6 +104,52 @@ func TestWorkerDiesWhileItFillsAGuest(t *testing.T) {
 	await(t, func() bool { swept(t, p, count); return count["filler"] == 1 })
 	create(t, p)
 	t.Cleanup(func() { y.clear(t); y.removeVolumes(t, p) })
+}
+
+// TestImagesThatLostTheirNamesAreSwept makes an image twice, as a build does whose first worker died after it. The first
+// one goes, but not while a sandbox of it lives; the second and another fleet's stay.
+func TestImagesThatLostTheirNamesAreSwept(t *testing.T) {
+	t.Parallel()
+	y, foreign := newYard(t), newYard(t)
+	p := y.openWith(t, docker.Config{Guest: guestFiles(t), GuestGrace: time.Second})
+	b := y.building(t, "true")
+	made := func(p *docker.Provider, b providers.Build) string {
+		if err := p.Build(t.Context(), b, &bytes.Buffer{}); err != nil {
+			t.Fatal(err)
+		}
+		is, err := y.api.ImageInspect(t.Context(), b.Image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return is.ID
+	}
+	lives := func(id string) bool { _, err := y.api.ImageInspect(t.Context(), id); return err == nil }
+	first, box := made(p, b), newID()
+	if _, err := p.Create(t.Context(), providers.Spec{ID: box, Image: b.Image}); err != nil {
+		t.Fatal(err)
+	}
+	second := made(p, b)
+	theirs, other := foreign.open(t), foreign.building(t, "true")
+	lost := made(theirs, other)
+	made(theirs, other)
+	t.Cleanup(func() {
+		foreign.clear(t)
+		_, _ = y.api.ImageRemove(context.Background(), lost, dockerimage.RemoveOptions{})
+	})
+	count := map[string]int{}
+	for began := time.Now(); time.Since(began) < 3*time.Second; <-time.After(100 * time.Millisecond) {
+		swept(t, p, count)
+	}
+	if !lives(first) || count["image"] != 0 {
+		t.Fatalf("an image is removed under its sandbox; counted %v", count)
+	}
+	if err := p.Delete(t.Context(), box); err != nil {
+		t.Fatal(err)
+	}
+	await(t, func() bool { swept(t, p, count); return !lives(first) })
+	if count["image"] != 1 || !lives(second) || !lives(lost) {
+		t.Errorf("counted %v; the second one stays: %v, another fleet's: %v", count, lives(second), lives(lost))
+	}
 }
 
 // TestSweepCountsDeadPools: what the pool's own sweep removes of dead workers' members is told.
