@@ -153,7 +153,8 @@ const (
 // Node is the id under which the worker holds sandboxes.
 func (w *Worker) Node() string { return w.node.ID }
 
-// Start registers the node, adopts what dead nodes of its engine held, and takes jobs until Stop.
+// Start registers the node, adopts what dead nodes of its engine held, and takes jobs until Stop. Where the database cannot
+// be asked, nothing has begun and it may be called again.
 func (w *Worker) Start(ctx context.Context) error {
 	wanted, err := w.store.Register(ctx, w.node, w.lease)
 	if err != nil {

@@ -69,11 +69,12 @@ func NewRegistry() *prometheus.Registry {
 
 // ServeAPI answers at the doors until ctx ends.
 func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus.Registry, log *slog.Logger) error {
-	signer, err := p.signer(ctx)
+	signer, err := p.signer(ctx, log)
 	if err != nil {
 		return errors.Join(err, doors.close())
 	}
-	if err := p.Store.Declare(ctx, c.catalog().Declared()); err != nil {
+	declared := c.catalog().Declared()
+	if _, err := ask(ctx, log, func(ctx context.Context) (struct{}, error) { return struct{}{}, p.Store.Declare(ctx, declared) }); err != nil {
 		return errors.Join(fmt.Errorf("declare the templates: %w", err), doors.close())
 	}
 	reg.MustRegister(jobs.NewLoadCollector(p.Store))

@@ -20,11 +20,11 @@ type door struct {
 	signer   *passes.Signer
 }
 
-func (c Worker) openDoor(ctx context.Context, p *Parts) (door, error) {
+func (c Worker) openDoor(ctx context.Context, p *Parts, log *slog.Logger) (door, error) {
 	if c.Gateway == "" {
 		return door{}, nil
 	}
-	signer, err := p.signer(ctx)
+	signer, err := p.signer(ctx, log)
 	if err != nil {
 		return door{}, err
 	}

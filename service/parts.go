@@ -52,8 +52,9 @@ func OpenStore(ctx context.Context, c Common, log *slog.Logger) (*models.Store, 
 }
 
 // signer makes and checks the tokens of this installation; the first process that asks makes its secret.
-func (p *Parts) signer(ctx context.Context) (*passes.Signer, error) {
-	secret, err := p.Store.SettingOrSet(ctx, "pass_secret", passes.NewSecret())
+func (p *Parts) signer(ctx context.Context, log *slog.Logger) (*passes.Signer, error) {
+	fresh := passes.NewSecret()
+	secret, err := ask(ctx, log, func(ctx context.Context) (string, error) { return p.Store.SettingOrSet(ctx, "pass_secret", fresh) })
 	if err != nil {
 		return nil, fmt.Errorf("read the secret of passes: %w", err)
 	}

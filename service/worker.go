@@ -54,7 +54,7 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 		return err
 	}
 	ensureImages(ctx, backend, c, log)
-	d, err := c.openDoor(ctx, p)
+	d, err := c.openDoor(ctx, p, log)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 		Metrics: jobs.NewMetrics(reg), Log: log,
 	})
 	defer d.serve(ctx, p, backend, w.Node(), log)()
-	if err := w.Start(ctx); err != nil {
+	if _, err := ask(ctx, log, func(ctx context.Context) (struct{}, error) { return struct{}{}, w.Start(ctx) }); err != nil {
 		return err
 	}
 	select {

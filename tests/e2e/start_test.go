@@ -1,0 +1,43 @@
+package e2e_test
+
+import (
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+
+	"sandyard/dev/wire"
+)
+
+// TestProcessesStartWhilePostgreSQLBreaksOff cuts the connection at what each of them first writes there.
+func TestProcessesStartWhilePostgreSQLBreaksOff(t *testing.T) {
+	t.Parallel()
+	r := prepare(t)
+	proxy, through := wire.Postgres(t, r.settings["DATABASE_URL"])
+	r.settings["DATABASE_URL"] = through
+	var mu sync.Mutex
+	left := map[string]wire.Fault{`INTO "settings"`: wire.CutBefore, `FROM "settings"`: wire.CutBefore, `INTO nodes`: wire.CutAfter, `INTO "templates"`: wire.CutAfter}
+	proxy.On(func(c wire.Call) wire.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		for what, fault := range left {
+			if strings.Contains(c.Text, what) {
+				delete(left, what)
+				return fault
+			}
+		}
+		return wire.None
+	})
+	r.startAll()
+	r.worker.line(&r.worker.stderr, `"msg":"worker started"`)
+	box := r.create(object{"memory_mb": 64}).ID
+	if got := r.exec(box, "echo there").Stdout; got != "there\n" {
+		t.Errorf("it says %q", got)
+	}
+	r.remove(box)
+	mu.Lock()
+	defer mu.Unlock()
+	for what := range maps.Keys(left) {
+		t.Errorf("no process has asked for %s", what)
+	}
+}
