@@ -9,6 +9,8 @@ TOOLS       := bin/tools
 GOLANGCI    := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
 GOVULNCHECK := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)
 ENGINE      := scripts/engine.sh
+# What the soaks need: PROVIDER=local needs no engine.
+SOAK        := PROVIDER='$(PROVIDER)' $(if $(filter local,$(PROVIDER)),,$(ENGINE)) scripts/chaos.sh
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build image tree run test chaos chaos-proof soak soak-proof idle gvisor faults e2b bench lint fmt vuln generate compose-check compose-image compose-smoke clean
@@ -35,14 +37,14 @@ run: setup build ## Start everything on this machine and run one program in a sa
 test: setup-test build ## Run all tests, with the race detector, on real PostgreSQL, Redis and Docker (ARGS=...)
 	@$(ENGINE) scripts/test.sh $(ARGS)
 
-chaos: setup-test ## Kill, stop and cut off everything under load, then ask what became of every job (SEED=n: as before, LENGTH=2m; root)
-	@SEED='$(SEED)' LENGTH='$(LENGTH)' $(ENGINE) scripts/chaos.sh
+chaos: setup-test ## Kill, stop and cut off everything under load, then ask what became of every job (SEED=n: as before, LENGTH=2m, PROVIDER=local; root)
+	@SEED='$(SEED)' LENGTH='$(LENGTH)' $(SOAK)
 
 chaos-proof: setup-test ## Switch the fence, the sweep, reconciling and the spools off, one at a time, and see the soak find it out (root)
 	@RUN='TestProof$$' SEED='$(SEED)' $(ENGINE) scripts/chaos.sh
 
-soak: setup-test ## Ten minutes of steady load without faults: nothing may grow (LENGTH=10m; root)
-	@RUN='TestSoak$$' LENGTH='$(or $(LENGTH),10m)' $(ENGINE) scripts/chaos.sh
+soak: setup-test ## Ten minutes of steady load without faults: nothing may grow (LENGTH=10m, PROVIDER=local; root)
+	@RUN='TestSoak$$' LENGTH='$(or $(LENGTH),10m)' $(SOAK)
 
 soak-proof: setup-test ## See the soak find out workers that keep a goroutine and a file of every job (root)
 	@RUN='TestFlatness$$|TestRowsGoWithTheLoad$$|TestSoakFindsLeaks$$' $(ENGINE) scripts/chaos.sh

@@ -19,9 +19,10 @@ import (
 //
 //nolint:gochecknoglobals // flags of a test binary
 var (
-	seedFlag    = flag.Uint64("seed", 0, "the number that makes the plan; 0 = a new one")
-	lengthFlag  = flag.Duration("length", 2*time.Minute, "how long there are faults")
-	clientsFlag = flag.Int("clients", 6, "how many clients there are")
+	seedFlag     = flag.Uint64("seed", 0, "the number that makes the plan; 0 = a new one")
+	lengthFlag   = flag.Duration("length", 2*time.Minute, "how long there are faults")
+	clientsFlag  = flag.Int("clients", 6, "how many clients there are")
+	providerFlag = flag.String("provider", onDocker, "what sandboxes live on: docker or local")
 )
 
 // TestChaos is the soak.
@@ -31,7 +32,7 @@ func TestChaos(t *testing.T) {
 		seed = uint64(time.Now().UnixNano()) % 1_000_000
 	}
 	r := &run{t: t, seed: seed, length: *lengthFlag, bin: build(t, ""), patience: 3 * time.Minute}
-	r.logf("seed %d: make chaos SEED=%d LENGTH=%v does the same again", seed, seed, r.length)
+	r.logf("seed %d: make chaos SEED=%d LENGTH=%v PROVIDER=%s does the same again", seed, seed, r.length, *providerFlag)
 	findings, err := r.do(t.Context())
 	if err != nil {
 		t.Errorf("the soak could not be finished: %v", err)
@@ -110,24 +111,29 @@ func (r *run) logf(format string, args ...any) {
 func (r *run) do(ctx context.Context) (found []finding, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.length+10*time.Minute)
 	defer cancel()
-	if r.sys, err = startSystem(ctx, r.bin, r.seed%3 != 0); err != nil {
+	if r.sys, err = startSystem(ctx, setup{bin: r.bin, provider: *providerFlag, liveRestore: r.seed%3 != 0, skewed: true}); err != nil {
 		return nil, err
 	}
 	defer r.sys.close()
 	h := startHooks()
 	defer h.server.Close()
-	clients := newClients(r.sys, r.seed, h.server.URL, *clientsFlag)
+	crowd := newCrowd
+	if r.brief {
+		crowd = newClients
+	}
+	clients := crowd(r.sys, r.seed, h.server.URL, *clientsFlag)
 	r.began = time.Now()
 	if err := errors.Join(r.storm(ctx, clients)...); err != nil {
 		return nil, err
 	}
 	t := &trial{clients: clients, hooks: h, faults: r.faults}
 	r.logf("%5.1fs the last fault is made good", time.Since(r.began).Seconds())
+	r.silence(ctx, t)
 	r.quiet(ctx, t)
 	r.logf("%5.1fs every job has ended", time.Since(r.began).Seconds())
 	r.agree(ctx, t)
 	r.logf("%5.1fs rows and resources agree", time.Since(r.began).Seconds())
-	if err := r.lookAround(ctx, clients); err != nil {
+	if err := errors.Join(r.lookAround(ctx, clients), r.askBuilt(ctx, t)); err != nil {
 		return t.findings, err
 	}
 	r.quiet(ctx, t)
@@ -162,9 +168,9 @@ func (r *run) afflict(ctx context.Context) error {
 	var errs []error
 	kinds := r.kinds
 	if kinds == nil {
-		kinds = allKinds()
+		kinds = append(usualKinds(), r.sys.host.deck()...)
 	}
-	for _, f := range newPlan(r.seed, r.length, kinds) {
+	for _, f := range newPlan(r.seed, r.length, kinds, r.sys.wired()) {
 		select {
 		case <-time.After(time.Until(r.began.Add(f.at))):
 		case <-ctx.Done():
@@ -195,7 +201,7 @@ func (r *run) quiet(ctx context.Context, t *trial) {
 			return false, err.Error()
 		}
 		t.h = h
-		left := h.unfinished()
+		left := append(h.unfinished(), h.openRuns()...)
 		return len(left) == 0, fmt.Sprintf("%d have not", len(left))
 	})
 	if err != nil {

@@ -39,6 +39,7 @@ type trial struct {
 	faults   []inflicted
 	finished []logLine // what workers say they have finished
 	hooks    *hooks
+	anchors  map[string]time.Time // from where the times of schedules counted
 	findings []finding
 }
 
@@ -66,6 +67,8 @@ func (t *trial) judge() {
 	t.reruns()
 	t.callbacks()
 	t.explained()
+	t.ticks()
+	t.built()
 }
 
 func (t *trial) endedOnce() {
@@ -119,7 +122,8 @@ func (t *trial) fenced() {
 	}
 	for _, id := range slices.Sorted(maps.Keys(t.h.jobs)) {
 		j := t.h.jobs[id]
-		if n := t.h.counted(id, isRunning); n != j.Attempt {
+		// A claim whose answer was lost is made again, by the same worker, and is no start of its own.
+		if n := t.h.counted(id, isRunning); n > j.Attempt || n < j.Attempt && t.faultsBetween(j.QueuedAt.Add(-recovery), t.endOf(j)) == 0 {
 			t.find(checkFence, "%d starts for %d attempts: %s", n, j.Attempt, t.h.tell(id))
 		}
 		if len(by[id]) > 1 {
@@ -155,7 +159,13 @@ func (t *trial) jobOf(o *op) string { return cmp.Or(o.job, t.h.keys[o.key]) }
 func (t *trial) effects() {
 	for _, b := range t.boxes() {
 		for _, look := range b.ops {
-			if look.what == "look" && look.end.State == "succeeded" {
+			switch {
+			case look.what != "look" || look.end.State != "succeeded":
+			case look.reads == ticksFile:
+				t.ticksIn(b, look)
+			case look.reads == typedFile:
+				t.typedIn(b, look)
+			default:
 				t.effectsIn(b, look)
 			}
 		}

@@ -20,14 +20,14 @@ import (
 // settling is how long reconciling may take: its grace, its turn, and a busy machine.
 const settling = time.Minute
 
-// agree waits until the engine has exactly what the rows say.
+// agree waits until the host has exactly what the rows say.
 func (r *run) agree(ctx context.Context, t *trial) {
-	err := eventually(ctx, settling, "rows and containers agree", func() (bool, string) {
+	err := eventually(ctx, settling, "rows and resources agree", func() (bool, string) {
 		h, err := readHistory(ctx, r.sys.postgres.DSN())
 		if err != nil {
 			return false, err.Error()
 		}
-		found, err := r.sys.engine.sandboxes()
+		found, err := r.sys.host.sandboxes()
 		if err != nil {
 			return false, err.Error()
 		}
@@ -39,19 +39,19 @@ func (r *run) agree(ctx context.Context, t *trial) {
 	}
 }
 
-// disagreements compares sandboxes by their rows with those by their containers.
+// disagreements compares sandboxes by their rows with what there is of them.
 func disagreements(rows, found map[string]string) []string {
 	var all []string
 	for id, state := range rows {
 		if is := found[id]; (state == "running" || state == "paused") && is != state {
-			all = append(all, fmt.Sprintf("%s is %s and its container %q", id, state, is))
+			all = append(all, fmt.Sprintf("%s is %s and its resource %q", id, state, is))
 		}
 	}
 	for id, state := range found {
 		switch rows[id] {
 		case "running", "paused":
 		default:
-			all = append(all, fmt.Sprintf("a container of %s is %s and its row %q", id, state, rows[id]))
+			all = append(all, fmt.Sprintf("what there is of %s is %s and its row %q", id, state, rows[id]))
 		}
 	}
 	slices.Sort(all)
@@ -63,6 +63,9 @@ func (r *run) tidy(ctx context.Context, t *trial) {
 	if err := r.removeAll(ctx, t); err != nil {
 		t.find(checkLeft, "%v", err)
 	}
+	if err := r.forgetBuilt(ctx, t); err != nil {
+		t.find(checkLeft, "%v", err)
+	}
 	if err := r.age(ctx); err != nil {
 		t.find(checkLeft, "%v", err)
 	}
@@ -72,22 +75,22 @@ func (r *run) tidy(ctx context.Context, t *trial) {
 	if err := r.sys.stopProcesses(); err != nil {
 		t.find(checkLeft, "%v", err)
 	}
-	if err := r.clearedEngine(ctx); err != nil {
-		t.find(checkLeft, "on the engine: %v", err)
+	if err := r.clearedHost(ctx); err != nil {
+		t.find(checkLeft, "of the sandboxes: %v", err)
 	}
 	if left := running(r.sys.bin); len(left) > 0 {
 		t.find(checkLeft, "processes: %v", left)
 	}
 }
 
-// clearedEngine answers an error if anything is left. The pool of a worker that was killed just before the end is an
+// clearedHost answers an error if anything is left. The pool of a worker that was killed just before the end is an
 // exception: the next worker removes it, when it is sure that nobody is still making it.
-func (r *run) clearedEngine(ctx context.Context) error {
-	strays, err := r.sys.engine.strays()
+func (r *run) clearedHost(ctx context.Context) error {
+	strays, err := r.sys.host.strays()
 	if err != nil || len(strays) > 0 {
 		return fmt.Errorf("%v %w", strays, err)
 	}
-	left, err := r.sys.engine.resources()
+	left, err := r.sys.host.resources()
 	if err != nil || len(left) == 0 {
 		return err
 	}
@@ -102,7 +105,7 @@ func (r *run) clearedEngine(ctx context.Context) error {
 		return err
 	}
 	err = eventually(ctx, 4*settling, "a worker has removed a dead one's pool", func() (bool, string) {
-		now, err := r.sys.engine.resources()
+		now, err := r.sys.host.resources()
 		now = slices.DeleteFunc(now, func(one string) bool { return !slices.Contains(names(left), name(one)) })
 		return err == nil && len(now) == 0, fmt.Sprint(now, err)
 	})
@@ -110,7 +113,7 @@ func (r *run) clearedEngine(ctx context.Context) error {
 	if err := errors.Join(err, next.await(time.Minute)); err != nil {
 		return err
 	}
-	if left, err = r.sys.engine.resources(); len(left) > 0 {
+	if left, err = r.sys.host.resources(); len(left) > 0 {
 		return fmt.Errorf("%v %w", left, err)
 	}
 	return err

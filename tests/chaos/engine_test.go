@@ -5,6 +5,7 @@ package chaos
 import (
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -36,6 +37,39 @@ func startEngine(liveRestore bool) (*engine, error) {
 }
 
 func (e *engine) socket() string { return strings.TrimPrefix(e.Host, "unix://") }
+
+func (e *engine) env(wires string) []string {
+	return []string{"DOCKER_HOST=unix://" + filepath.Join(wires, dockerSocket)}
+}
+
+func (e *engine) deck() []faultKind {
+	return []faultKind{killSandbox, killSandbox, plantOrphan, restartEngine, crashEngine}
+}
+
+func (e *engine) strike(f fault) (string, error) {
+	switch f.kind {
+	case killSandbox:
+		return e.killSandbox(f.target)
+	case plantOrphan:
+		return e.plant(f.target)
+	default:
+		return "", e.restart(f)
+	}
+}
+
+func (e *engine) figures(l ledger) error {
+	if pid := e.pid(); pid != "" {
+		l.add("engine: file descriptors", "", float64(len(links(pid))), 30, 0.2)
+	}
+	found, err := e.resources()
+	if err != nil {
+		return err
+	}
+	l.add("engine: containers", "", float64(len(found)), 12, 0.5)
+	built, err := e.images()
+	l.add("engine: images of builds", "", float64(len(built)), 12, 0.5) // those nobody needs go once a minute
+	return err
+}
 
 func (e *engine) docker(args ...string) ([]string, error) {
 	out, err := exec.Command("docker", append([]string{"-H", e.Host}, args...)...).CombinedOutput()
@@ -82,6 +116,11 @@ func (e *engine) plant(target int) (string, error) {
 	_, err := e.docker("run", "-d", "--network=none", "--label=sandyard.fleet="+fleet, "--label=sandyard.sandbox="+id,
 		"--name=sandyard-"+id, "--entrypoint=sleep", image, "1000")
 	return id, err
+}
+
+// images lists also those that have lost their names.
+func (e *engine) images() ([]string, error) {
+	return e.docker("images", "-a", "--filter", "label=sandyard.fleet="+fleet, "--format", "{{.Repository}}:{{.Tag}}@{{.ID}}")
 }
 
 // restart ends the engine, or kills it, and starts it again after a while.

@@ -23,14 +23,9 @@ func (s *system) figures(ctx context.Context, l ledger) error {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
-	if pid := s.engine.pid(); pid != "" {
-		l.add("engine: file descriptors", "", float64(len(links(pid))), 30, 0.2)
-	}
-	found, err := s.engine.resources()
-	if err != nil {
+	if err := s.host.figures(l); err != nil {
 		return err
 	}
-	l.add("engine: containers", "", float64(len(found)), 12, 0.5)
 	if err := s.redisFigures(ctx, l); err != nil {
 		return err
 	}

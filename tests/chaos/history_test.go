@@ -44,6 +44,11 @@ type history struct {
 	boxes  map[string]string     // sandbox → state
 	keys   map[string]string     // Idempotency-Key → job
 	calls  map[string]string     // job → state of its callback
+
+	schedules []scheduleRow
+	runs      map[string][]runRow // of each schedule, by their due times
+	builds    []buildRow          // oldest first
+	templates []templateRow
 }
 
 func readHistory(ctx context.Context, dsn string) (*history, error) {
@@ -76,8 +81,13 @@ func readHistory(ctx context.Context, dsn string) (*history, error) {
 	if h.calls, err = pairs(ctx, conn, `SELECT job_id AS name, state AS value FROM deliveries`); err != nil {
 		return nil, err
 	}
-	h.keys, err = pairs(ctx, conn, `SELECT key AS name, job_id AS value FROM idempotency_keys`)
-	return h, err
+	if h.keys, err = pairs(ctx, conn, `SELECT key AS name, job_id AS value FROM idempotency_keys`); err != nil {
+		return nil, err
+	}
+	if err := readSchedules(ctx, conn, h); err != nil {
+		return nil, err
+	}
+	return h, readBuilds(ctx, conn, h)
 }
 
 func rows[T any](ctx context.Context, conn *pgx.Conn, query string) ([]T, error) {

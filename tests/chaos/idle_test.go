@@ -38,7 +38,7 @@ func usual() []string {
 func TestIdle(t *testing.T) {
 	r := &run{t: t, bin: build(t, ""), began: time.Now()}
 	var err error
-	if r.sys, err = startSystem(t.Context(), r.bin, true, usual()...); err != nil {
+	if r.sys, err = startSystem(t.Context(), setup{bin: r.bin, provider: onDocker, liveRestore: true, extra: usual()}); err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(r.sys.dir)
@@ -143,7 +143,7 @@ func (s *system) idle(ctx context.Context) (idle, error) {
 	for name, group := range map[string][]int{
 		"API": {s.of("api", 0).pid()}, "worker": {s.of("worker", 0).pid()}, "scheduler": {s.of("scheduler", 0).pid()},
 		"PostgreSQL": withChildren(filepath.Join(s.dir, "postgres")), "Redis": withChildren(filepath.Join(s.dir, "redis")),
-		"engine": withChildren(filepath.Dir(s.engine.socket())),
+		"engine": withChildren(filepath.Dir(s.host.socket())),
 	} {
 		for _, pid := range group {
 			i.cpu[name] += processorMS(pid, name == "PostgreSQL")

@@ -22,6 +22,7 @@ type op struct {
 	file     string // where it appends the line n; empty = nowhere
 	reads    string // the file whose content is the job's
 	value    string // what a write leaves in its file
+	template string // that it builds, or that its sandbox is of
 	stdout   string // what a success writes
 	exit     int
 	callback bool
@@ -40,6 +41,8 @@ type box struct {
 	gone   bool // deleted by its client
 	forced bool // ... by force
 	behind string
+	files  []string // in which ops leave lines
+	typed  []typed  // into its terminal
 }
 
 // client is one user of the system. Its stream of operations follows from the seed.
@@ -47,7 +50,8 @@ type client struct {
 	*caller
 	number int
 	rng    *rand.Rand
-	hook   string // URL of the receiver of callbacks
+	hook   string                                // URL of the receiver of callbacks
+	work   func(ctx, load context.Context) error // until the load ends; what is begun then is finished under ctx
 	boxes  []*box
 	ops    []*op
 	book   *sync.Mutex // held while ops of all clients are counted
@@ -59,15 +63,29 @@ func newClients(s *system, seed uint64, hook string, n int) []*client {
 	var count int
 	var all []*client
 	for i := range n {
-		all = append(all, &client{
+		c := &client{
 			caller: newCaller(s), number: i, rng: rand.New(rand.NewPCG(seed, uint64(i)+1)), hook: hook, book: &book, count: &count,
-		})
+		}
+		c.work = c.usual
+		all = append(all, c)
 	}
 	return all
 }
 
-// work uses sandboxes, one after the other, until the load ends; what is begun then is finished under ctx.
-func (c *client) work(ctx, load context.Context) error {
+// newCrowd is newClients with some who use schedules, terminals and builds.
+func newCrowd(s *system, seed uint64, hook string, n int) []*client {
+	all := newClients(s, seed, hook, n+3)
+	all[n].work = all[n].clockwork
+	all[n+1].work = all[n+1].typist
+	all[n+2].work = all[n+2].builder
+	if s.provider != onDocker { // no other makes images
+		all = all[:n+2]
+	}
+	return all
+}
+
+// usual uses sandboxes, one after the other.
+func (c *client) usual(ctx, load context.Context) error {
 	for round := 0; load.Err() == nil; round++ {
 		b, err := c.create(ctx, round)
 		if err != nil {
@@ -126,7 +144,17 @@ func (c *client) create(ctx context.Context, round int) (*box, error) {
 	if c.rng.IntN(4) == 0 {
 		wish["env"] = object{"CLIENT": fmt.Sprint(c.number)}
 	}
-	b := &box{}
+	b, err := c.box(ctx, wish, "log", "plog", "bglog", "edits")
+	if err != nil || b == nil {
+		return nil, err
+	}
+	_, err = c.onJob(ctx, b, &op{what: "write", file: ""}, "write", object{"path": "edits", "content": "END\n"})
+	return b, err
+}
+
+// box makes a sandbox, in whose files ops will leave lines. It is nil where there is none.
+func (c *client) box(ctx context.Context, wish object, files ...string) (*box, error) {
+	b := &box{files: files}
 	o := &op{what: "create", box: b}
 	answer, err := c.submit(ctx, o, http.MethodPost, "/v1/sandboxes", wish)
 	if err != nil || o.job == "" {
@@ -134,8 +162,7 @@ func (c *client) create(ctx context.Context, round int) (*box, error) {
 	}
 	b.id = answer.Sandbox.ID
 	c.boxes = append(c.boxes, b)
-	_, err = c.onJob(ctx, b, &op{what: "write", file: ""}, "write", object{"path": "edits", "content": "END\n"})
-	return b, err
+	return b, nil
 }
 
 // part deletes the sandbox, by force or in order, or leaves it alone to be looked at in the end.
@@ -162,7 +189,7 @@ func (c *client) part(ctx context.Context, b *box, round int) error {
 
 // look reads, in order, all that the sandbox's ops have left.
 func (c *client) look(ctx context.Context, b *box) error {
-	for _, file := range []string{"log", "plog", "bglog", "edits"} {
+	for _, file := range b.files {
 		if _, err := c.onJob(ctx, b, &op{what: "look", reads: file}, "read", object{"path": file}); err != nil {
 			return err
 		}

@@ -28,6 +28,10 @@ const (
 	plantOrphan     faultKind = "resource of nobody planted"
 	restartEngine   faultKind = "engine restarted"
 	crashEngine     faultKind = "engine killed"
+
+	// Of sandboxes that are processes of this machine.
+	stopSandbox      faultKind = "sandbox stopped behind our back"
+	killAllSandboxes faultKind = "all sandboxes killed behind our back"
 )
 
 // fault is one line of the plan.
@@ -60,7 +64,7 @@ const lease = 4 * time.Second
 
 // newPlan deals the kinds like cards, so that each has its turn before any comes again; what is dearest for the others
 // comes once a deck.
-func newPlan(seed uint64, length time.Duration, kinds []faultKind) []fault {
+func newPlan(seed uint64, length time.Duration, kinds []faultKind, wired []string) []fault {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var plan []fault
 	var deck []faultKind
@@ -75,7 +79,7 @@ func newPlan(seed uint64, length time.Duration, kinds []faultKind) []fault {
 		deck = deck[1:]
 		f.lasts = lasting(rng, f.kind)
 		if f.kind == cutWire || f.kind == holdWire {
-			f.server = wired()[rng.IntN(len(wired()))]
+			f.server = wired[rng.IntN(len(wired))]
 		}
 		plan = append(plan, f)
 	}
@@ -96,7 +100,7 @@ func lasting(rng *rand.Rand, kind faultKind) time.Duration {
 		return between(lease/4, 3*lease)
 	case holdWire:
 		return between(time.Second, 2*lease)
-	case stopScheduler, stopAPI:
+	case stopScheduler, stopAPI, stopSandbox:
 		return between(time.Second, 6*time.Second)
 	case restartPostgres, crashPostgres, restartRedis:
 		return between(100*time.Millisecond, 3*time.Second)
@@ -105,14 +109,10 @@ func lasting(rng *rand.Rand, kind faultKind) time.Duration {
 	}
 }
 
-// wired are the servers that processes reach by a wire of ours.
-func wired() []string { return []string{"redis", "postgres", "docker"} }
-
-// allKinds is the deck.
-func allKinds() []faultKind {
+// usualKinds is the deck, without the faults of what sandboxes live on.
+func usualKinds() []faultKind {
 	return []faultKind{
 		killWorker, killWorker, killWorker, stopWorker, stopWorker, stopWorker, killScheduler, stopScheduler, killAPI, stopAPI,
 		flushRedis, restartRedis, restartPostgres, crashPostgres, cutWire, cutWire, holdWire, holdWire,
-		killSandbox, killSandbox, plantOrphan, restartEngine, crashEngine,
 	}
 }

@@ -21,7 +21,8 @@ type process struct {
 	path string
 	args []string
 	env  []string
-	log  string // file that all of them write
+	log  string        // file that all of them write
+	skew time.Duration // by which its clock is wrong
 
 	busy sync.Mutex // one fault at a time
 	mu   sync.Mutex
@@ -46,7 +47,7 @@ func (p *process) start() error {
 	cmd := exec.Command(p.path, p.args...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = p.env, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	if err := startSkewed(cmd, p.skew); err != nil {
 		return err
 	}
 	done := make(chan struct{})
@@ -122,6 +123,13 @@ func (p *process) address() string {
 		return ""
 	}
 	return entry.Addr
+}
+
+// clock is what time it was for the process when it wrote the first line of its log.
+func (p *process) clock() time.Time {
+	text, _, _ := strings.Cut(p.said(`"time":"`), `"`)
+	at, _ := time.Parse(time.RFC3339Nano, text) // the year 1 will be noticed
+	return at
 }
 
 // logLine is what the checks read of a log.

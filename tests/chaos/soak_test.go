@@ -65,18 +65,22 @@ func (r *run) soak(ctx context.Context) (ledger, []finding, error) {
 	defer cancel()
 	l, t := ledger{}, &trial{}
 	var err error
-	if r.sys, err = startSystem(ctx, r.bin, true); err != nil {
+	if r.sys, err = startSystem(ctx, setup{bin: r.bin, provider: *providerFlag, liveRestore: true}); err != nil {
 		return l, nil, err
 	}
 	defer r.sys.close()
 	t.hooks = startHooks()
 	defer t.hooks.server.Close()
-	t.clients = newClients(r.sys, r.seed, t.hooks.server.URL, *clientsFlag)
+	t.clients = newCrowd(r.sys, r.seed, t.hooks.server.URL, *clientsFlag)
 	r.began = time.Now()
 	err = r.steady(ctx, t.clients, l)
 	if err != nil || r.brief {
 		return l, nil, err
 	}
+	if lines, seen := answered(t.clients); seen <= lines/2 {
+		t.find(checkTerminals, "%d lines were typed, and of %d the answer was seen", lines, seen)
+	}
+	r.silence(ctx, t)
 	r.quiet(ctx, t)
 	r.agree(ctx, t)
 	r.tidy(ctx, t)
@@ -148,6 +152,7 @@ func (s *system) growOld(ctx context.Context) error {
 	}
 	for table, column := range map[string]string{
 		"sandboxes": "ended_at", "jobs": "finished_at", "events": "at", "idempotency_keys": "created_at", "port_grants": "expires_at",
+		"terminal_tickets": "expires_at", "schedule_runs": "ended_at", "builds": "created_at",
 	} {
 		old := column
 		if column == "expires_at" { // far ahead

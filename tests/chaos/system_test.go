@@ -20,13 +20,24 @@ import (
 	"sandyard/dev"
 )
 
+// dockerSocket is where a process finds its wire to the engine.
+const dockerSocket = "docker.sock"
+
+// setup is what systems differ in.
+type setup struct {
+	bin         string // directory of the programs
+	provider    string
+	liveRestore bool     // of an engine: it leaves its containers alone when it ends
+	skewed      bool     // the clocks of the processes are wrong
+	extra       []string // of the processes' environment
+}
+
 // system is a whole installation with servers and an engine of its own, in one directory.
 type system struct {
+	setup
 	dir       string
-	bin       string // directory of the programs
-	engine    *engine
+	host      host
 	key       string
-	extra     []string   // of the processes' environment
 	processes []*process // apis, then workers, then schedulers
 	wires     []map[string]*wire
 
@@ -34,15 +45,15 @@ type system struct {
 	redis     *dev.Redis
 	databases sync.Mutex // held while PostgreSQL is away
 	caches    sync.Mutex // held while Redis is away
-	engines   sync.Mutex // held while the engine is away
+	engines   sync.Mutex // held while the engine is away or is changed
 }
 
-func startSystem(ctx context.Context, bin string, liveRestore bool, extra ...string) (s *system, err error) {
+func startSystem(ctx context.Context, as setup) (s *system, err error) {
 	dir, err := os.MkdirTemp("", "sandyard-chaos-")
 	if err != nil {
 		return nil, err
 	}
-	s = &system{dir: dir, bin: bin, extra: extra}
+	s = &system{setup: as, dir: dir}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -57,7 +68,7 @@ func startSystem(ctx context.Context, bin string, liveRestore bool, extra ...str
 	if s.redis, err = startRedis(ctx, dir); err != nil {
 		return nil, err
 	}
-	if s.engine, err = startEngine(liveRestore); err != nil { //nolint:contextcheck // it has a deadline of its own
+	if s.host, err = startHost(as.provider, dir, as.liveRestore); err != nil { //nolint:contextcheck // it has a deadline of its own
 		return nil, err
 	}
 	return s, s.startProcesses(ctx)
@@ -93,7 +104,15 @@ func (s *system) startProcesses(ctx context.Context) error {
 			}
 		}
 	}
-	return s.awaitReady(ctx)
+	if err := s.awaitReady(ctx); err != nil {
+		return err
+	}
+	for _, p := range s.processes {
+		if off := time.Until(p.clock()) - p.skew; off.Abs() > 10*time.Minute {
+			return fmt.Errorf("the clock of %s is to be wrong by %v, and is by %v more", p.name, p.skew, off)
+		}
+	}
+	return nil
 }
 
 func nameOf(i int) (program, name string) {
@@ -122,7 +141,9 @@ func (s *system) addProcess(i int) error {
 	ends := map[string][2]string{
 		"postgres": {filepath.Join(at, socket), filepath.Join(postgres.Host, socket)},
 		"redis":    {filepath.Join(at, "redis.sock"), s.redis.Addr()},
-		"docker":   {filepath.Join(at, "docker.sock"), s.engine.socket()},
+	}
+	if to := s.host.socket(); to != "" {
+		ends["docker"] = [2]string{filepath.Join(at, dockerSocket), to}
 	}
 	wires := map[string]*wire{}
 	s.wires = append(s.wires, wires)
@@ -131,23 +152,25 @@ func (s *system) addProcess(i int) error {
 			return err
 		}
 	}
-	s.processes = append(s.processes, &process{
-		name: name, path: filepath.Join(s.bin, program), env: s.env(at), log: filepath.Join(s.dir, "logs", name+".log"),
-	})
+	p := &process{name: name, path: filepath.Join(s.bin, program), env: s.env(at), log: filepath.Join(s.dir, "logs", name+".log")}
+	if s.skewed && skewable {
+		p.skew = skews()[i%len(skews())]
+	}
+	s.processes = append(s.processes, p)
 	return nil
 }
 
 func (s *system) env(wires string) []string {
-	return append([]string{
+	all := []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
 		"DATABASE_URL=postgres://sandyard@/sandyard?sslmode=disable&host=" + wires,
 		"REDIS_URL=unix://" + filepath.Join(wires, "redis.sock"),
-		"DOCKER_HOST=unix://" + filepath.Join(wires, "docker.sock"),
 		"LISTEN_ADDR=127.0.0.1:0", "HEALTH_ADDR=127.0.0.1:0", "EDGE_ADDR=127.0.0.1:0", "GATEWAY_ADDR=127.0.0.1:0",
 		"LEASE=" + lease.String(), "RECONCILE_EVERY=1s", "RECONCILE_GRACE=5s", "DRAIN_GRACE=5s", "POOL_SIZE=2", "POOL_MAX=2",
 		"WEBHOOK_ALLOW_CIDRS=127.0.0.0/8", "SANDBOX_TEMPLATES=python=" + image,
 		"SANDYARD_FLEET=" + fleet, "WORKER_SLOTS=32",
-	}, s.extra...)
+	}
+	return append(append(all, s.host.env(wires)...), s.extra...)
 }
 
 func (s *system) migrate() error {
@@ -325,18 +348,19 @@ func (s *system) sever(f fault) (string, error) {
 	return name, nil
 }
 
-// strike is what is done to the engine.
+// strike is what is done to the sandboxes' host.
 func (s *system) strike(f fault) (string, error) {
 	s.engines.Lock()
 	defer s.engines.Unlock()
-	switch f.kind {
-	case killSandbox:
-		return s.engine.killSandbox(f.target)
-	case plantOrphan:
-		return s.engine.plant(f.target)
-	default:
-		return "", s.engine.restart(f)
+	return s.host.strike(f)
+}
+
+// wired are the servers that processes reach by a wire of ours.
+func (s *system) wired() []string {
+	if s.host.socket() == "" {
+		return []string{"redis", "postgres"}
 	}
+	return []string{"redis", "postgres", "docker"}
 }
 
 // stopProcesses asks all to end, as an operator does.
@@ -365,8 +389,8 @@ func (s *system) close() {
 			w.close()
 		}
 	}
-	if s.engine != nil {
-		s.engine.Close()
+	if s.host != nil {
+		s.host.Close()
 	}
 	if s.redis != nil {
 		_ = s.redis.Stop()
