@@ -3,12 +3,16 @@
 package docker_test
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
 
 	"sandyard/providers"
 	"sandyard/providers/docker"
@@ -85,4 +89,47 @@ func TestListingUnderGVisor(t *testing.T) {
 			t.Errorf("%s says %q, not %q", script, got, want)
 		}
 	}
+}
+
+// TestRemovalUnderGVisor removes a sandbox that is full of processes which fight for its share of the processors.
+func TestRemovalUnderGVisor(t *testing.T) {
+	t.Parallel()
+	y := newGVisorYard(t)
+	p := y.openWith(t, docker.Config{Guest: guestFiles(t), Runtime: "runsc"})
+	spec := providers.Spec{ID: newID(), Image: image, Resources: providers.Resources{CPUs: 0.5, Pids: 512, MemoryMB: 2048}}
+	if _, err := p.Create(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	box := open(t, p, spec.ID)
+	bomb := providers.Command{Name: newID(), Shell: "f() { f | f & }; f; sleep 600", Timeout: 10 * time.Minute}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := box.Run(t.Context(), bomb)
+		ended <- err
+	}()
+	await(t, func() bool { return y.processes(t, spec.ID) > 200 })
+	if err := p.Delete(t.Context(), spec.ID); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("the bomb's end is reported as if nothing had happened")
+	}
+	if _, err := y.api.ContainerInspect(t.Context(), "sandyard-"+spec.ID); !errdefs.IsNotFound(err) {
+		t.Errorf("the container is left: %v", err)
+	}
+}
+
+// processes is how many threads of the machine the container has.
+func (y *yard) processes(t *testing.T, id string) uint64 {
+	t.Helper()
+	answer, err := y.api.ContainerStatsOneShot(t.Context(), "sandyard-"+id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var stats container.StatsResponse
+	if err := json.NewDecoder(answer.Body).Decode(&stats); err != nil {
+		t.Fatal(err)
+	}
+	return stats.PidsStats.Current
 }

@@ -10,7 +10,12 @@ import (
 	"sandyard/providers"
 )
 
-const removePoll = 20 * time.Millisecond
+const (
+	removePoll = 20 * time.Millisecond
+	// gvisorPatience is how much longer than any other a container under gVisor may take to be removed. Together that is
+	// less than a job that deletes has.
+	gvisorPatience = 25 * time.Second
+)
 
 // Pause implements providers.Pauser.
 func (p *Provider) Pause(ctx context.Context, id string) error {
@@ -96,7 +101,35 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 
 // remove kills and removes a container and returns once it is gone, also when somebody else is removing it.
 func (p *Provider) remove(ctx context.Context, ref string) error {
+	err := p.removeNow(ctx, ref)
+	if err == nil || !p.endsSlowly(ctx, ref) {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, gvisorPatience)
+	defer stop()
+	for err != nil && providers.AsError(err).Retryable() {
+		select {
+		case <-time.After(removePoll):
+			err = p.removeNow(ctx, ref)
+		case <-ctx.Done():
+			return providers.Errorf(providers.Busy, "the sandbox's processes are still being ended; the docker engine goes on with that, try again: %w", err)
+		}
+	}
+	return err
+}
+
+func (p *Provider) removeNow(ctx context.Context, ref string) error {
 	return p.removeWith(ctx, ref, container.RemoveOptions{Force: true, RemoveVolumes: true}, func() bool { return false })
+}
+
+// endsSlowly says whether a container that is still there has gVisor's kernel. That ends its processes one after the other
+// and within the sandbox's share of the processors, so that many take it a while, whatever the engine answers meanwhile.
+func (p *Provider) endsSlowly(ctx context.Context, ref string) bool {
+	found, err := p.api.ContainerInspect(ctx, ref)
+	if err != nil {
+		return errdefs.IsNotFound(err) // the next look says that it is gone
+	}
+	return p.checkRuntime(ctx, found.HostConfig.Runtime) == nil && p.isGVisor(found.HostConfig.Runtime)
 }
 
 // removeIdle removes a container that does not run. One that runs by now stays, which is no error: the engine decides.

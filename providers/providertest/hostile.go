@@ -72,9 +72,7 @@ func endsCleanly(t *testing.T, r room, err error, why string) {
 	if _, err := r.worker.Open(within(t), r.id); !errors.Is(err, providers.ErrLost) {
 		t.Errorf("open answers %v, want ErrLost", err)
 	}
-	if err := r.worker.Delete(within(t), r.id); err != nil {
-		t.Errorf("delete: %v", err)
-	}
+	discard(t, r.worker, r.id)
 }
 
 // said are the lines that a program printed, as "name rest".

@@ -151,13 +151,22 @@ func (s *suite) roomWith(t *testing.T, spec providers.Spec) room {
 
 func (s *suite) deleteAfter(t *testing.T, worker providers.Provider, id string) {
 	t.Helper()
-	t.Cleanup(func() {
-		ctx, stop := context.WithTimeout(context.Background(), time.Minute)
-		defer stop()
-		if err := worker.Delete(ctx, id); err != nil {
-			t.Errorf("delete %s: %v", id, err)
-		}
-	})
+	t.Cleanup(func() { discard(t, worker, id) })
+}
+
+// discard deletes a sandbox as a job does: what may pass is tried again.
+func discard(t *testing.T, worker providers.Provider, id string) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer stop()
+	err := worker.Delete(ctx, id)
+	for err != nil && providers.AsError(err).Retryable() && ctx.Err() == nil {
+		time.Sleep(100 * time.Millisecond)
+		err = worker.Delete(ctx, id)
+	}
+	if err != nil {
+		t.Errorf("delete %s: %v", id, err)
+	}
 }
 
 func mustOpen(t *testing.T, worker providers.Provider, id string) providers.Sandbox {
