@@ -22,12 +22,18 @@ func (h *Host) expectsOrphans() bool {
 	return h.orphans
 }
 
-// walkPatience is how long a walk over all processes may take; on such a kernel everything takes a few times longer.
-func (h *Host) walkPatience() time.Duration {
+// walkPatience is how long a walk over all processes may take.
+func (h *Host) walkPatience() time.Duration { return h.patience(walkPatience) }
+
+// deathPatience is how long processes that were killed may take to be gone.
+func (h *Host) deathPatience() time.Duration { return h.patience(deathPatience) }
+
+// patience is longer on such a kernel, where everything takes a few times longer.
+func (h *Host) patience(elsewhere time.Duration) time.Duration {
 	if h.expectsOrphans() {
-		return 4 * walkPatience
+		return 4 * elsewhere
 	}
-	return walkPatience
+	return elsewhere
 }
 
 // straysNow returns the strays that there are, with all below them, where a command's orphans become such.

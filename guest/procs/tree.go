@@ -27,7 +27,7 @@ func (h *Host) destroy(s *supervisor, clear <-chan struct{}) {
 	if !h.killAlone(s) && !h.stopTree(s) {
 		h.killAll()
 	}
-	give := time.Now().Add(deathPatience)
+	give := time.Now().Add(h.deathPatience())
 	escalate := time.Now().Add(h.walkPatience())
 	for len(h.tree(s)) > 0 && time.Now().Before(give) {
 		if time.Now().After(escalate) {
@@ -106,7 +106,7 @@ func (h *Host) endSupervisor(s *supervisor, clear <-chan struct{}) {
 	h.mu.Unlock()
 	select {
 	case <-s.gone:
-	case <-time.After(deathPatience):
+	case <-time.After(h.deathPatience()):
 		h.log.Error("a supervisor does not die", "pid", s.pid)
 	}
 }

@@ -161,7 +161,7 @@ func discard(t *testing.T, worker providers.Provider, id string) {
 	defer stop()
 	err := worker.Delete(ctx, id)
 	for err != nil && providers.AsError(err).Retryable() && ctx.Err() == nil {
-		time.Sleep(100 * time.Millisecond)
+		<-time.After(100 * time.Millisecond)
 		err = worker.Delete(ctx, id)
 	}
 	if err != nil {
