@@ -62,9 +62,10 @@ func TestTemplateThatDoesNotComeUp(t *testing.T) {
 		if b := r.sandbox(box); b.State != models.SandboxFailed {
 			t.Errorf("%s: the sandbox is %s", name, b.State)
 		}
-		if left, err := backend.List(t.Context()); err != nil || len(left) != 0 {
-			t.Errorf("%s: left on the backend: %v, %v", name, left, err)
-		}
+		r.eventually(name+": what was half made goes after the job's end", func() bool {
+			left, err := backend.List(t.Context())
+			return err == nil && len(left) == 0
+		})
 	}
 }
 
