@@ -120,15 +120,35 @@ func (s *Store) Migrate(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// tx runs f in a transaction, again when PostgreSQL chose it as the victim of a deadlock. ErrUncertain: the commit was
-// not answered. A try that takes too long is given up: the server may have stopped answering.
+// tx runs f in a transaction, again when PostgreSQL chose it as the victim of a deadlock or a migration has come between.
+// ErrUncertain: the commit was not answered. A try that takes too long is given up: the server may have stopped answering.
 func (s *Store) tx(ctx context.Context, f func(tx *gorm.DB) error) error {
+	return replanned(func() error {
+		for try := 0; ; try++ {
+			err := s.tryTx(ctx, f)
+			if try == 3 || !isDeadlock(err) {
+				return err
+			}
+		}
+	})
+}
+
+// replanned does a thing again that met a statement prepared before a migration: PostgreSQL refuses it, and pgx prepares it
+// anew the next time. Every connection may hold such a one.
+func replanned(do func() error) error {
+	const mostConnections = 100
 	for try := 0; ; try++ {
-		err := s.tryTx(ctx, f)
-		if try == 3 || !isDeadlock(err) {
+		err := do()
+		if try == mostConnections || !isStalePlan(err) {
 			return err
 		}
 	}
+}
+
+func isStalePlan(err error) bool {
+	const featureNotSupported = "0A000"
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == featureNotSupported && pg.Routine == "RevalidateCachedQuery" // the message has languages
 }
 
 // txTimeout bounds one transaction.

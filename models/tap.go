@@ -77,7 +77,26 @@ func (t tapped) QueryContext(ctx context.Context, query string, args ...any) (*s
 // tappedPool is the pool behind a Store.
 type tappedPool struct {
 	tapped
+
 	pool *sql.DB
+}
+
+// ExecContext implements gorm.ConnPool.
+func (p tappedPool) ExecContext(ctx context.Context, query string, args ...any) (res sql.Result, err error) {
+	err = replanned(func() error {
+		res, err = p.tapped.ExecContext(ctx, query, args...)
+		return err
+	})
+	return res, err
+}
+
+// QueryContext implements gorm.ConnPool.
+func (p tappedPool) QueryContext(ctx context.Context, query string, args ...any) (rows *sql.Rows, err error) {
+	err = replanned(func() error {
+		rows, err = p.tapped.QueryContext(ctx, query, args...) //nolint:sqlclosecheck,rowserrcheck // the caller's
+		return err
+	})
+	return rows, err
 }
 
 // GetDBConn implements gorm.GetDBConnector.

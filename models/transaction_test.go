@@ -2,6 +2,7 @@ package models_test
 
 import (
 	"context"
+	"database/sql"
 	"strings"
 	"sync"
 	"testing"
@@ -133,5 +134,32 @@ func TestWhatFailsWithTheCommitIsUndone(t *testing.T) {
 	o.Sandbox.Ref = "ref"
 	if _, err := s.Finish(t.Context(), o); err != nil {
 		t.Errorf("on the same connections: %v", err)
+	}
+}
+
+// TestAMigrationUnderARunningStore adds columns while connections hold statements that were prepared before.
+func TestAMigrationUnderARunningStore(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t)
+	s := openAt(t, dsn, 100)
+	db, err := sql.Open("pgx", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	use := func() {
+		t.Helper()
+		out := create(t, s, newSandbox())
+		finish(t, s, out.Dispatch[0], models.SandboxRunning)
+		if got := state(t, s, out.Jobs[0].ID); got != models.Succeeded {
+			t.Errorf("the job is %s", got)
+		}
+	}
+	for _, table := range []string{"sandboxes", "jobs", "tenants"} {
+		use()
+		if _, err := db.ExecContext(t.Context(), "ALTER TABLE "+table+" ADD COLUMN later text"); err != nil {
+			t.Fatal(err)
+		}
+		use()
 	}
 }
