@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"sandyard/guest/dialect"
@@ -68,7 +69,7 @@ func New(o Options) (*Guest, error) {
 	g.watch = newWatchers(g.files)
 	g.outward.came = make(chan struct{})
 	g.worker = checkUser(g.users, g.workerRoutes())
-	g.outside = g.access.guard(checkUser(g.users, g.envdRoutes(true)))
+	g.outside = g.access.guard(checkUser(g.users, lazily(func() http.Handler { return g.envdRoutes(true) })))
 	g.worker, g.outside = g.rest.watch(g.worker), g.rest.watch(g.outside)
 	if o.Unclaimed > 0 {
 		g.worker = g.claim.watch(g.worker)
@@ -111,6 +112,12 @@ func (g *Guest) workerRoutes() http.Handler {
 	return mux
 }
 
+// lazily makes a handler when it is first needed: most sandboxes are never asked from outside.
+func lazily(build func() http.Handler) http.Handler {
+	handler := sync.OnceValue(build)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler().ServeHTTP(w, r) })
+}
+
 // envdRoutes are envd's calls; lenient says that they answer as envd's do where the worker wants to know more.
 func (g *Guest) envdRoutes(lenient bool) *http.ServeMux {
 	options := []connect.HandlerOption{
@@ -119,7 +126,10 @@ func (g *Guest) envdRoutes(lenient bool) *http.ServeMux {
 	}
 	mux := http.NewServeMux()
 	mux.Handle(processconnect.NewProcessHandler(&processService{execs: g.execs}, options...))
-	mux.Handle(filesystemconnect.NewFilesystemHandler(&filesystemService{files: g.files, watchers: g.watch, lenient: lenient}, options...))
+	mux.Handle("/"+filesystemconnect.FilesystemName+"/", lazily(func() http.Handler { // the first command is not kept waiting for it
+		_, handler := filesystemconnect.NewFilesystemHandler(&filesystemService{files: g.files, watchers: g.watch, lenient: lenient}, options...)
+		return handler
+	}))
 	mux.HandleFunc("GET "+dialect.HealthPath, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	})

@@ -16,7 +16,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"hash/crc32"
 	"io"
 )
 
@@ -59,8 +58,6 @@ var errGarbage = errors.New("bytes that belong to no frame")
 
 func magic() []byte { return []byte{0xf5, 'S', 'y', 0x1a} }
 
-func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
-
 // appendFrame encodes f behind b. The payload with its lead must not exceed MaxPayload.
 func appendFrame(b []byte, f frame) []byte {
 	start := len(b)
@@ -90,10 +87,6 @@ func pieces(lead, p []byte, send func(lead, p []byte) error) (int, error) {
 		lead = nil
 	}
 	return done, nil
-}
-
-func checksum(header, payload []byte) uint32 {
-	return crc32.Update(crc32.Checksum(header, castagnoli()), castagnoli(), payload)
 }
 
 // frameReader finds frames in a stream that may hold anything. Its memory is two frames, whatever arrives.

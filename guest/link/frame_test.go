@@ -3,9 +3,25 @@ package link
 import (
 	"bytes"
 	"errors"
+	"hash/crc32"
 	"io"
 	"testing"
 )
+
+// TestChecksum compares both ways of adding up with the library's.
+func TestChecksum(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{0, 1, 20, short - 1, short, short + 1, MaxPayload} {
+		whole := make([]byte, crcOffset+size)
+		for i := range whole {
+			whole[i] = byte(i*i + size)
+		}
+		want := crc32.Checksum(whole, crc32.MakeTable(crc32.Castagnoli))
+		if got := checksum(whole[:crcOffset], whole[crcOffset:]); got != want {
+			t.Errorf("%d bytes: %#x, want %#x", size, got, want)
+		}
+	}
+}
 
 // frames reads everything from r and returns the intact frames, with their payloads copied.
 func frames(t *testing.T, r io.Reader) []frame {
