@@ -93,7 +93,9 @@ func (g *Guests[B]) Greet(ctx context.Context, id string, raw Stream, patience t
 	if err != nil {
 		return err
 	}
-	return g.Hold(ctx, id, inside, raw)
+	l := &Link{Inside: inside, id: id, raw: raw}
+	l.heard.Store(time.Now().UnixNano()) // it has answered our hello
+	return g.hold(ctx, l)
 }
 
 // Converse begins a conversation over raw, which it closes when that fails.
@@ -113,11 +115,14 @@ func (g *Guests[B]) Converse(ctx context.Context, raw Stream, patience time.Dura
 
 // Hold keeps a conversation as the link of sandbox id.
 func (g *Guests[B]) Hold(ctx context.Context, id string, inside *envd.Sandbox, raw Stream) error {
-	l := &Link{Inside: inside, id: id, raw: raw}
+	return g.hold(ctx, &Link{Inside: inside, id: id, raw: raw})
+}
+
+func (g *Guests[B]) hold(ctx context.Context, l *Link) error {
 	held := g.links.put(l, func() {
 		g.watches.Go(func() { g.watch(context.WithoutCancel(ctx), l) }) // for as long as the link, which Close ends
 		if g.out != nil {
-			g.watches.Go(func() { g.out.Serve(id, inside.AcceptStream) }) // likewise
+			g.watches.Go(func() { g.out.Serve(l.id, l.Inside.AcceptStream) }) // likewise
 		}
 	})
 	if !held {

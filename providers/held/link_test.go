@@ -91,7 +91,11 @@ func TestLinkThatCarriesBytesIsAlive(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := g.Greet(t.Context(), "box", raw, time.Minute); err != nil {
+			inside, err := g.Converse(t.Context(), raw, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := g.Hold(t.Context(), "box", inside, raw); err != nil { // Greet takes the guest's welcome for a sign of life
 				t.Fatal(err)
 			}
 			if _, err := g.Open(t.Context(), "box"); err != nil {
