@@ -162,7 +162,7 @@ func (p *Provider) launch() (l launched, err error) {
 	}
 	defer answerEnd.Close()
 	cmd := exec.Command(filepath.Join(p.programs.dir, keeper.KeeperProgram))
-	cmd.Env, cmd.Dir = []string{"GOMAXPROCS=2", "GOGC=25"}, "/" // there are many keepers, and they have little to do
+	cmd.Env, cmd.Dir = []string{"GOMAXPROCS=1", "GOGC=25"}, "/" // there are many keepers, and they have little to do
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = orderEnd, answerEnd, answerEnd
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"syscall"
 	"time"
 
 	"sandyard/providers"
 	"sandyard/providers/confine"
-	"sandyard/providers/local/keeper"
 )
 
 const (
@@ -107,7 +105,8 @@ func (p *Provider) end(ctx context.Context, b box) error {
 	// The keeper ends with its guest; one that has none yet would start it behind our back, so the group is looked at
 	// again when the keeper is gone.
 	for _, step := range []func(context.Context) error{
-		b.group.Kill, func(ctx context.Context) error { return endKeeper(ctx, b) }, b.group.Kill, b.group.Remove,
+		func(context.Context) error { _, err := b.group.Strike(); return err },
+		func(ctx context.Context) error { return endKeeper(ctx, b) }, b.group.Kill, b.group.Remove,
 	} {
 		if err := step(ctx); err != nil {
 			return providers.Errorf(providers.Unavailable, "end the sandbox: %w", err)
@@ -117,25 +116,25 @@ func (p *Provider) end(ctx context.Context, b box) error {
 	return nil
 }
 
-// endKeeper waits for the end of the keeper, and brings it about where it does not come by itself. A keeper that lives
-// but has not said who it is will in a moment.
+// endKeeper waits for the end of the keeper, and brings it about where it does not come by itself.
 func endKeeper(ctx context.Context, b box) error {
 	patience := keeperPatience
 	if b.status == statusHalfMade {
 		patience = 0
 	}
-	for begun := time.Now(); ; {
-		pid, alive := keeper.Alive(b.dir)
-		if !alive {
-			return nil
-		}
-		if pid > 0 && time.Since(begun) >= patience {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-		select {
-		case <-time.After(endPoll):
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the keeper: %w", ctx.Err())
-		}
+	k, err := openKeeper(ctx, b)
+	if k == nil || err != nil {
+		return err
 	}
+	defer k.Close()
+	patient, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	if k.ended(patient) {
+		return nil
+	}
+	k.kill()
+	if !k.ended(ctx) {
+		return fmt.Errorf("wait for the keeper: %w", ctx.Err())
+	}
+	return nil
 }

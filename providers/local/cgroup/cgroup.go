@@ -211,16 +211,19 @@ func (g Group) Frozen() (bool, error) {
 
 // Kill ends every process of the group, frozen or not, and returns when none is left.
 func (g Group) Kill(ctx context.Context) error {
-	return wait(ctx, "end the processes", func() (bool, error) {
-		pids, err := g.pids()
-		if len(pids) == 0 || err != nil {
-			return err == nil, err
-		}
-		for _, pid := range pids {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone already
-		}
-		return false, g.setFrozen(false) // the frozen do not die before they thaw
-	})
+	return wait(ctx, "end the processes", g.Strike)
+}
+
+// Strike kills every process of the group, frozen or not, and answers whether there was none.
+func (g Group) Strike() (none bool, err error) {
+	pids, err := g.pids()
+	if len(pids) == 0 || err != nil {
+		return err == nil, err
+	}
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone already
+	}
+	return false, g.setFrozen(false) // the frozen do not die before they thaw
 }
 
 func (g Group) pids() ([]int, error) {

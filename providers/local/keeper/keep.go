@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -25,28 +24,24 @@ func Main() int {
 }
 
 func keep() error {
-	// The death of the guest is tied to that of this thread.
-	runtime.LockOSThread()
 	o, err := readOrder(os.Stdin)
 	if err != nil {
 		return err
 	}
-	alive, err := declareAlive(o.dir)
-	if err != nil {
+	if err := declareAlive(o.dir); err != nil {
 		return err
 	}
-	defer alive.Close()
-	used, err := hold(o.image, o.programs)
-	if err != nil {
-		return err
+	for _, dir := range []string{o.image, o.programs} {
+		if err := hold(dir); err != nil {
+			return err
+		}
 	}
-	defer used.Close()
 	socket, err := listen(o.dir)
 	if err != nil {
 		return err
 	}
 	defer socket.Close()
-	g, err := start(o)
+	g, err := startApart(o)
 	if err != nil {
 		return err
 	}
@@ -64,19 +59,19 @@ func keep() error {
 	return os.WriteFile(filepath.Join(o.dir, EndFile), []byte(report), 0o600)
 }
 
-// declareAlive takes the lock that is the sign of our life and says who we are.
-func declareAlive(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, AliveFile), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+// declareAlive takes the lock that is the sign of our life and says who we are. The lock ends with the process.
+func declareAlive(dir string) error {
+	f, err := unix.Open(filepath.Join(dir, AliveFile), unix.O_RDWR|unix.O_CREAT|unix.O_TRUNC|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("open the sign of life in %s: %w", dir, err)
 	}
-	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}); err != nil {
-		return nil, errors.Join(fmt.Errorf("another keeper holds %s: %w", dir, err), f.Close())
+	if err := unix.FcntlFlock(uintptr(f), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}); err != nil {
+		return fmt.Errorf("another keeper holds %s: %w", dir, err)
 	}
-	if _, err := f.WriteString(strconv.Itoa(os.Getpid())); err != nil {
-		return nil, errors.Join(err, f.Close())
+	if _, err := unix.Write(f, []byte(strconv.Itoa(os.Getpid()))); err != nil {
+		return fmt.Errorf("say who keeps %s: %w", dir, err)
 	}
-	return f, nil
+	return nil
 }
 
 // Alive says whether a keeper lives in dir, and its process id where it has written it down already.
@@ -96,45 +91,34 @@ func Alive(dir string) (pid int, alive bool) {
 	return pid, true
 }
 
-// holding are directories that nobody may remove meanwhile.
-type holding []*os.File
-
-// hold takes shared locks: whoever tidies up takes an exclusive one first.
-func hold(dirs ...string) (holding, error) {
-	var held holding
-	for _, dir := range dirs {
-		f, err := os.Open(dir)
-		if err != nil {
-			return nil, errors.Join(err, held.Close())
-		}
-		held = append(held, f)
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_SH); err != nil {
-			return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), held.Close())
-		}
+// hold takes a shared lock on a directory for as long as the process lives: whoever tidies up takes an exclusive one first.
+func hold(dir string) error {
+	f, err := unix.Open(dir, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		err = unix.Flock(f, unix.LOCK_SH)
 	}
-	return held, nil
+	if err != nil {
+		return fmt.Errorf("lock %s: %w", dir, err)
+	}
+	return nil
 }
 
-func (h holding) Close() error {
-	var all error
-	for _, f := range h {
-		all = errors.Join(all, f.Close())
-	}
-	return all
-}
-
-func listen(dir string) (*net.UnixListener, error) {
-	var l *net.UnixListener
-	err := WithShortPath(dir, func(short string) error {
-		var err error
-		l, err = net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(short, SocketFile), Net: "unix"})
-		return err
-	})
+// listen makes the socket for workers. Package net would be a third of the keeper's start.
+func listen(dir string) (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("listen for workers: %w", err)
 	}
-	l.SetUnlinkOnClose(false) // the name is short-lived; the directory is removed as a whole
-	return l, nil
+	err = WithShortPath(dir, func(short string) error {
+		return unix.Bind(fd, &unix.SockaddrUnix{Name: filepath.Join(short, SocketFile)})
+	})
+	if err == nil {
+		err = unix.Listen(fd, unix.SOMAXCONN)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen for workers: %w", err), unix.Close(fd))
+	}
+	return os.NewFile(uintptr(fd), SocketFile), nil
 }
 
 // WithShortPath calls do with another path of dir that is short enough for a socket's address, which holds 108 bytes.
@@ -154,6 +138,19 @@ type guest struct {
 }
 
 const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWNET
+
+// startApart starts the guest on a thread that does nothing else and stays: the guest dies with it.
+func startApart(o order) (g *guest, err error) {
+	started := make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		g, err = start(o)
+		close(started)
+		select {}
+	}()
+	<-started
+	return g, err
+}
 
 // start returns when the guest runs, or says why it does not.
 func start(o order) (*guest, error) {
@@ -210,14 +207,14 @@ func (p pipes) closeTheirs() {
 // sayReady tells the worker that started us, and lets go of everything that we share with it.
 func sayReady() {
 	_, _ = os.Stdout.WriteString(Ready)
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return
 	}
-	defer null.Close()
 	for fd := range 3 {
-		_ = unix.Dup3(int(null.Fd()), fd, 0)
+		_ = unix.Dup3(null, fd, 0)
 	}
+	_ = unix.Close(null)
 }
 
 // maxWords is how much of the guest's standard error is kept: the last words of one that crashed.

@@ -6,6 +6,7 @@
 package keeper
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -61,13 +62,18 @@ func (o Order) Text() []byte {
 	return o.Script.Append(text)
 }
 
+// usualOrder is more than most take, in bytes.
+const usualOrder = 32 << 10
+
 var errNoOrder = errors.New("there is no order, or only a part of one")
 
 func readOrder(r io.Reader) (o order, err error) {
-	text, err := io.ReadAll(r)
-	if err != nil {
+	var all bytes.Buffer
+	all.Grow(usualOrder)
+	if _, err := all.ReadFrom(r); err != nil {
 		return o, err
 	}
+	text := all.Bytes()
 	var unified string
 	for _, s := range []*string{&o.dir, &o.image, &o.programs, &o.group.Name, &unified} {
 		n, size := binary.Uvarint(text)

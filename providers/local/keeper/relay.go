@@ -1,11 +1,13 @@
 package keeper
 
 import (
+	"errors"
 	"io"
-	"net"
 	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -23,15 +25,15 @@ type relay struct {
 	input sync.Mutex // held over one write to stdin
 
 	mu      sync.Mutex
-	workers []*net.UnixConn // newest last
+	workers []*os.File // newest last
 }
 
 func newRelay(stdin *os.File) *relay { return &relay{stdin: stdin} }
 
 // accept lets workers in until the socket is closed.
-func (r *relay) accept(socket *net.UnixListener) {
+func (r *relay) accept(socket *os.File) {
 	for {
-		worker, err := socket.AcceptUnix()
+		worker, err := acceptOne(socket)
 		if err != nil {
 			return
 		}
@@ -40,7 +42,28 @@ func (r *relay) accept(socket *net.UnixListener) {
 	}
 }
 
-func (r *relay) join(worker *net.UnixConn) {
+func acceptOne(socket *os.File) (*os.File, error) {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var fd int
+	var acceptErr error
+	err = raw.Read(func(from uintptr) bool {
+		for {
+			fd, _, acceptErr = unix.Accept4(int(from), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+			if acceptErr != unix.EINTR && acceptErr != unix.ECONNABORTED {
+				return acceptErr != unix.EAGAIN
+			}
+		}
+	})
+	if err = errors.Join(err, acceptErr); err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "worker"), nil
+}
+
+func (r *relay) join(worker *os.File) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, elder := range r.workers {
@@ -49,7 +72,7 @@ func (r *relay) join(worker *net.UnixConn) {
 	r.workers = append(r.workers, worker)
 }
 
-func (r *relay) leave(worker *net.UnixConn) {
+func (r *relay) leave(worker *os.File) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, w := range r.workers {
@@ -61,7 +84,7 @@ func (r *relay) leave(worker *net.UnixConn) {
 }
 
 // listen passes on what a worker says until it goes.
-func (r *relay) listen(worker *net.UnixConn) {
+func (r *relay) listen(worker *os.File) {
 	defer r.leave(worker)
 	buf := make([]byte, bufferSize)
 	for {
@@ -99,7 +122,7 @@ func (r *relay) spread(stdout io.Reader) {
 }
 
 // audience is who hears the next words; all but the newest worker must take them at once.
-func (r *relay) audience() []*net.UnixConn {
+func (r *relay) audience() []*os.File {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, w := range r.workers {
@@ -109,5 +132,5 @@ func (r *relay) audience() []*net.UnixConn {
 		}
 		_ = w.SetWriteDeadline(deadline)
 	}
-	return append([]*net.UnixConn{}, r.workers...)
+	return append([]*os.File{}, r.workers...)
 }
