@@ -39,7 +39,7 @@ func show(t *testing.T, settings ...string) {
 		for name, test := range map[string]func(*testing.T, *rig, *world){
 			"off": testOff, "public": testPublic, "rules": testRules, "operator": testOperator, "attacks": testAttacks,
 			"rebinding": testRebinding, "change": testChange, "E2B": testE2B, "peers": testPeers, "once": testRunOnce,
-			"curl": testCurl, "hidden": testHidden, "python": testPython, "git": testGit, "environment": testEnvironment,
+			"curl": testCurl, "hidden": testHidden, "python": testPython, "git": testGit, "apt": testApt, "npm": testNpm, "environment": testEnvironment,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

@@ -76,6 +76,8 @@ func (w *world) sites(t *testing.T) http.Handler {
 	packages := index(t)
 	mux.Handle("/simple/", packages)
 	mux.Handle("/wheels/", packages)
+	mux.Handle("/apt/", debian(t))
+	mux.Handle("/npm/", registry(t))
 	if w.git != nil {
 		mux.Handle("/git/", w.git)
 	}
