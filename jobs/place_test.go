@@ -199,6 +199,50 @@ func TestDrainOutlivesTheProcess(t *testing.T) {
 	}
 }
 
+// TestDrainFindsTheNameAgain where the host's name is a new one, as that of a container is.
+func TestDrainFindsTheNameAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ old, again, state string }{
+		"the same":    {"yard", "yard", "draining"},
+		"another":     {"yard", "house", "live"},
+		"none":        {"", "", "live"},
+		"a host's":    {"yard", "", "live"},
+		"not by host": {"", "yard", "live"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			named := func(name string) *jobs.Worker {
+				return r.worker(4, func(c *jobs.WorkerConfig) { c.Name = name })
+			}
+			old := named(c.old)
+			r.must(r.store.Drain(t.Context(), old.Node(), false))
+			old.Stop(t.Context())
+			r.sql("UPDATE nodes SET host = 'another' WHERE id = $1", old.Node())
+			again := named(c.again)
+			if s := r.nodeState(again.Node()); s != c.state {
+				t.Errorf("started again it is %s, want %s", s, c.state)
+			}
+			if n := r.marks(); n != 1 {
+				t.Errorf("%d nodes are drained", n)
+			}
+		})
+	}
+}
+
+// marks counts the drained nodes.
+func (r *rig) marks() (n int) {
+	r.t.Helper()
+	nodes, err := r.store.Nodes(r.t.Context())
+	r.must(err)
+	for _, node := range nodes {
+		if node.DrainingAt != nil {
+			n++
+		}
+	}
+	return n
+}
+
 func (r *rig) nodeState(id string) string {
 	r.t.Helper()
 	nodes, err := r.store.Nodes(r.t.Context())

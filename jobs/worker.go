@@ -28,6 +28,7 @@ type WorkerConfig struct {
 	Redis    *redis.Options
 	Provider providers.Provider
 	Engine   string         // where the provider's sandboxes live; workers of one engine can stand in for each other
+	Name     string         // what the worker is known by when it is started again; empty = by its host
 	Slots    int            // jobs at once
 	Gateway  string         // URL at which the node's gateway is reached; empty = it has none
 	Signer   *passes.Signer // of the tokens of ports; nil = the worker lets nobody to one
@@ -114,7 +115,7 @@ func NewWorker(c WorkerConfig) *Worker {
 		store: c.Store, queue: NewQueue(rdb, c.Log), provider: c.Provider, rdb: rdb,
 		newRedis: func() *redis.Client { return NewRedis(c.Redis, c.RedisHooks...) },
 		node: models.Node{
-			ID: models.NewID("n"), Provider: name, Engine: c.Engine, Slots: c.Slots, Gateway: c.Gateway, Host: host(),
+			ID: models.NewID("n"), Provider: name, Engine: c.Engine, Slots: c.Slots, Gateway: c.Gateway, Host: host(), Name: c.Name,
 			MaxSandboxes: c.Room.Sandboxes, MaxCPUs: c.Room.CPUs, MaxMemoryMB: c.Room.MemoryMB,
 		},
 		diskReserve: c.DiskReserve, diskEvery: c.DiskEvery, meterEvery: cmp.Or(c.MeterEvery, meterEvery),

@@ -10,12 +10,12 @@ import (
 // drainsKept is how long a dead node is remembered because it was drained.
 const drainsKept = 30 * 24 * time.Hour
 
-// isHeir says of a row of nodes whether it may be a drained node whose process was started again: it runs on the same
-// machine for the same engine, and began after the other was drained and heard of for the last time. Who is told to leave has no heir.
+// isHeir says of a row of nodes whether it may be a drained node whose process was started again: it has the same name, or
+// runs on the same machine where it has none, for the same engine, and began after the other was drained and heard of for the last time. Who is told to leave has no heir.
 const isHeir = `(nodes.draining_at IS NULL AND EXISTS (SELECT 1 FROM nodes o WHERE ` + isFormer + `))`
 
-const isFormer = `o.id <> nodes.id AND o.provider = nodes.provider AND o.engine = nodes.engine AND o.host = nodes.host AND o.host <> ''
-	AND o.draining_at < nodes.started_at AND o.beat_at < nodes.started_at AND NOT o.leaving`
+const isFormer = `o.id <> nodes.id AND o.provider = nodes.provider AND o.engine = nodes.engine AND coalesce(nullif(o.name, ''), o.host) = coalesce(nullif(nodes.name, ''), nodes.host)
+	AND o.name || o.host <> '' AND o.draining_at < nodes.started_at AND o.beat_at < nodes.started_at AND NOT o.leaving`
 
 // Nodes lists all nodes that are known, the oldest first; dead ones stay for a minute, as long as they hold sandboxes, or
 // as long as they are drained.

@@ -16,6 +16,7 @@ type Node struct {
 	Slots      int
 	Gateway    string // URL of its gateway; empty = it has none
 	Host       string // the machine's name
+	Name       string // what it is known by when it is started again; empty = by its machine
 	LeaseUntil time.Time
 	StartedAt  time.Time `gorm:"default:now()"`
 
@@ -39,11 +40,11 @@ type Disk struct {
 // Register makes a node known, extends its lease, and returns what operators want of it.
 func (s *Store) Register(ctx context.Context, n Node, lease time.Duration) (Wanted, error) {
 	var w Wanted
-	err := s.db.WithContext(ctx).Raw(`INSERT INTO nodes (id, provider, engine, slots, gateway, host, max_sandboxes, max_cpus, max_memory_mb, disk_free_mb, disk_low, beat_at, lease_until)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, now(), now() + ?)
+	err := s.db.WithContext(ctx).Raw(`INSERT INTO nodes (id, provider, engine, slots, gateway, host, name, max_sandboxes, max_cpus, max_memory_mb, disk_free_mb, disk_low, beat_at, lease_until)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, now(), now() + ?)
 		ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, beat_at = excluded.beat_at, disk_free_mb = excluded.disk_free_mb, disk_low = excluded.disk_low
 		RETURNING draining_at IS NOT NULL AS draining, leaving, `+isHeir+` AS heir`,
-		n.ID, n.Provider, n.Engine, n.Slots, n.Gateway, n.Host, n.MaxSandboxes, n.MaxCPUs, n.MaxMemoryMB, n.Disk.FreeMB, n.Disk.Low, milliseconds(lease)).Scan(&w).Error
+		n.ID, n.Provider, n.Engine, n.Slots, n.Gateway, n.Host, n.Name, n.MaxSandboxes, n.MaxCPUs, n.MaxMemoryMB, n.Disk.FreeMB, n.Disk.Low, milliseconds(lease)).Scan(&w).Error
 	if err == nil && w.Heir {
 		w.Draining, err = true, s.inheritDrain(ctx, n.ID)
 	}

@@ -86,6 +86,30 @@ await_owners() {
 	die "$1: after $patience s workers hold ${held:-an unknown number} of $there pool containers"
 }
 
+nodes() { compose run --rm --no-deps -T migrate /sandyard node "$@" 2>"$errors"; }
+
+# await_drained waits until so many living workers are drained.
+await_drained() {
+	local i
+	for ((i = 0; i < patience; i++)); do
+		[ "$(nodes list | awk '$4 == "draining"' | wc -l)" != "$1" ] || return 0
+		sleep 1
+	done
+	die "not $1 drained: $(nodes list)"
+}
+
+# outlive_containers drains a worker and gives all of them new containers, which have new host names.
+outlive_containers() {
+	nodes drain "$(nodes list | awk '$4 == "live" { print $1; exit }')" >/dev/null || die "no worker could be drained"
+	compose up --detach --no-build --no-deps --force-recreate --scale worker=3 worker >/dev/null 2>"$errors" || die "workers were not made again"
+	await_healthy 7
+	await_drained 1
+	expect '7 * 7' 49
+	nodes undrain "$(nodes list | awk '$4 == "draining" { print $1; exit }')" >/dev/null || die "the worker could not be undrained"
+	await_drained 0
+	say "of three new containers of workers one was drained, as before"
+}
+
 finish() {
 	local left
 	compose stop --timeout 60 worker >/dev/null 2>&1
@@ -111,4 +135,5 @@ many 4
 say "that was with one worker killed"
 await_owners "one worker was killed"
 say "the others removed its pool"
+outlive_containers
 finish

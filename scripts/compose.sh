@@ -21,6 +21,7 @@ check() {
 	local services
 	services=$(compose config --services | sort | tr '\n' ' ')
 	[ "$services" = "api migrate postgres redis scheduler worker " ] || die "unexpected services: $services"
+	compose config | sed -n '/^  worker:/,/^  [a-z]/p' | grep -q 'NODE_NAME: compose' || die "workers have no NODE_NAME: a drain would not outlive their containers"
 	say "docker-compose.yml is valid: $services"
 }
 

@@ -149,6 +149,7 @@ type Worker struct {
 	LocalDir     string        `env:"LOCAL_DIR" envDefault:".sandyard/local" doc:"where the provider local keeps its images and sandboxes"`
 	Gateway      string        `env:"GATEWAY_ADDR" envDefault:":0" doc:"where a worker takes traffic to the inside of its sandboxes from the API's edge; port 0 = any free one, empty = nowhere"`
 	GatewayURL   string        `env:"GATEWAY_URL" doc:"where the API's edge reaches that, such as http://worker-3:8082; default this host's name and the port"`
+	Name         string        `env:"NODE_NAME" doc:"what a worker is known by when it is started again, for its drain; workers of one engine may share it; default its host's name"`
 	Slots        int           `env:"WORKER_SLOTS" envDefault:"64" doc:"jobs that a worker runs at once"`
 	MaxSandboxes int           `env:"MAX_SANDBOXES" envDefault:"100" doc:"sandboxes that a worker holds at once"`
 	MaxCPUs      float64       `env:"MAX_CPUS" envDefault:"0" doc:"cores that the sandboxes of a worker may have together; 0 = no limit"`

@@ -14,6 +14,7 @@ import (
 type Node struct {
 	ID         string     `json:"id"`
 	Host       string     `json:"host" doc:"Name of its machine"`
+	Name       string     `json:"name,omitempty" doc:"Its NODE_NAME, by which it is known when it is started again"`
 	Provider   string     `json:"provider"`
 	Engine     string     `json:"engine,omitempty" doc:"Where its sandboxes live; workers of one engine take over from each other"`
 	State      string     `json:"state" enum:"live,draining,leaving,dead" doc:"draining: it takes no new sandboxes; leaving: its process ends, too; dead: it has gone silent"`
@@ -72,7 +73,7 @@ func (s *Server) listNodes(ctx context.Context, _ *struct{}) (*output[NodeList],
 
 func nodeDoc(n models.NodeLoad) Node {
 	return Node{
-		ID: n.ID, Host: n.Host, Provider: n.Provider, Engine: n.Engine, State: n.State(), StartedAt: n.StartedAt, SeenUntil: n.LeaseUntil,
+		ID: n.ID, Host: n.Host, Name: n.Name, Provider: n.Provider, Engine: n.Engine, State: n.State(), StartedAt: n.StartedAt, SeenUntil: n.LeaseUntil,
 		DrainingAt: n.DrainingAt, DiskFreeMB: n.Disk.FreeMB, DiskLow: n.Disk.Low, Slots: n.Slots, Running: n.Running, Used: NodeRoom{n.Sandboxes, n.CPUs, n.MemoryMB},
 		Room: NodeRoom{n.MaxSandboxes, n.MaxCPUs, n.MaxMemoryMB},
 	}
