@@ -25,8 +25,9 @@ import (
 
 const (
 	killGrace = 2 * time.Second
-	// killPatience is how long a guest may take to kill a tree, the grace included; one that needs more is broken.
-	killPatience = 15 * time.Second
+	// killPatience is how long a guest may take to kill a tree, the grace included; one that needs more is broken. Under
+	// gVisor hundreds of processes take most of it.
+	killPatience = time.Minute
 	maxReport    = 64 << 10 // bytes
 	maxExecList  = 16 << 20 // bytes
 
