@@ -172,16 +172,26 @@ func (r *run) askBuilt(ctx context.Context, t *trial) error {
 
 // forgetBuilt deletes the templates, after which nobody needs their images any more, and waits until these are gone.
 func (r *run) forgetBuilt(ctx context.Context, t *trial) error {
+	if len(t.h.builds) == 0 {
+		return nil
+	}
 	for _, is := range t.h.templates {
 		status, text, _, err := t.clients[0].insist(ctx, http.MethodDelete, "/v1/templates/"+is.Name, "", nil)
 		if err != nil || status >= 300 && status != http.StatusNotFound {
 			return fmt.Errorf("delete template %s: status %d: %s %w", is.Name, status, text, err)
 		}
 	}
+	err := eventually(ctx, settling, "nothing is made from what was built", func() (bool, string) {
+		n, err := r.sys.host.users()
+		return err == nil && n == 0, fmt.Sprint(n, err)
+	})
+	if err != nil {
+		return err
+	}
 	// A worker looks for images of old builds when it starts, and then every minute.
 	p := r.sys.of("worker", 0)
 	p.signal(syscall.SIGTERM)
-	if err := errors.Join(p.await(time.Minute), p.start()); err != nil {
+	if err := errors.Join(p.await(time.Minute), p.start(), r.sys.awaitReady(ctx)); err != nil {
 		return err
 	}
 	return eventually(ctx, 2*settling, "images of old builds are removed", func() (bool, string) {

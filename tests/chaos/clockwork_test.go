@@ -167,12 +167,10 @@ func (t *trial) ticks() {
 
 // skipped looks whether a due time at which nothing ran is one that the policies pass over.
 func (t *trial) skipped(s scheduleRow, one runRow) {
-	together, ran := 0, 0 // what was decided about at once
+	instead := 0 // due times that were to run, of those that were decided about at once
 	for _, other := range t.h.runs[s.ID] {
 		if other.CreatedAt.Equal(one.CreatedAt) && other.DueAt.After(one.DueAt) {
-			if together++; other.State != "skipped" {
-				ran++
-			}
+			instead++
 		}
 	}
 	switch {
@@ -183,10 +181,10 @@ func (t *trial) skipped(s scheduleRow, one runRow) {
 		if by := map[string]string{"an earlier run has not ended": "skip", "a later run took its place": "cancel_running"}[one.Reason]; by != "" && by != s.Overlap || one.Reason == "" {
 			t.find(checkTicks, "%v has skipped %v: %s", s, one.DueAt, one.Reason)
 		}
-	case together == 0:
+	case instead == 0 && (s.Missed != "skip" || one.CreatedAt.Sub(one.DueAt) < time.Minute):
 		t.find(checkTicks, "%v has missed %v, and nothing ran instead: %s", s, one.DueAt, one.Reason)
-	case s.Missed == "run_all" && ran != s.MaxCatchUp:
-		t.find(checkTicks, "%v has missed %v, and caught up with %d", s, one.DueAt, ran)
+	case s.Missed == "run_all" && instead != s.MaxCatchUp:
+		t.find(checkTicks, "%v has missed %v, and caught up with %d", s, one.DueAt, instead)
 	}
 }
 

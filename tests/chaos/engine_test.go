@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -121,6 +122,12 @@ func (e *engine) plant(target int) (string, error) {
 // images lists also those that have lost their names.
 func (e *engine) images() ([]string, error) {
 	return e.docker("images", "-a", "--filter", "label=sandyard.fleet="+fleet, "--format", "{{.Repository}}:{{.Tag}}@{{.ID}}")
+}
+
+// users are members of the pool, too.
+func (e *engine) users() (int, error) {
+	all, err := e.docker("ps", "-a", "--filter", "label=sandyard.fleet="+fleet, "--format", "{{.Image}}")
+	return len(slices.DeleteFunc(all, func(image string) bool { return !strings.HasPrefix(image, "sandyard/build:") })), err
 }
 
 // restart ends the engine, or kills it, and starts it again after a while.

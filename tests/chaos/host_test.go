@@ -19,8 +19,9 @@ type host interface {
 	// resources lists what it has of the fleet; strays what nothing should have left.
 	resources() ([]string, error)
 	strays() ([]string, error)
-	// images lists those that builds have left.
+	// images lists those that builds have left, and users how many resources are made from these.
 	images() ([]string, error)
+	users() (int, error)
 	// figures reads its own into the ledger.
 	figures(l ledger) error
 	Close()

@@ -124,6 +124,7 @@ func (y *yard) resources() ([]string, error) {
 }
 
 func (y *yard) images() ([]string, error) { return nil, nil }
+func (y *yard) users() (int, error)       { return 0, nil }
 
 // strays are drafts of what is made in one step.
 func (y *yard) strays() ([]string, error) {
