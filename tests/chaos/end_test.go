@@ -60,23 +60,22 @@ func disagreements(rows, found map[string]string) []string {
 
 // tidy deletes every sandbox, ends the processes and looks for what is left.
 func (r *run) tidy(ctx context.Context, t *trial) {
-	if err := r.removeAll(ctx, t); err != nil {
-		t.find(checkLeft, "%v", err)
-	}
-	if err := r.forgetBuilt(ctx, t); err != nil {
-		t.find(checkLeft, "%v", err)
-	}
-	if err := r.age(ctx); err != nil {
-		t.find(checkLeft, "%v", err)
-	}
-	if err := eventually(ctx, 2*settling, "Redis has no tasks of ours", r.noTasks(ctx)); err != nil {
-		t.find(checkLeft, "%v", err)
-	}
-	if err := r.sys.stopProcesses(); err != nil {
-		t.find(checkLeft, "%v", err)
-	}
-	if err := r.clearedHost(ctx); err != nil {
-		t.find(checkLeft, "of the sandboxes: %v", err)
+	for _, step := range []struct {
+		what string
+		do   func() error
+	}{
+		{"all sandboxes are deleted", func() error { return r.removeAll(ctx, t) }},
+		{"what was built is removed", func() error { return r.forgetBuilt(ctx, t) }},
+		{"dead nodes are old", func() error { return r.age(ctx) }},
+		{"Redis has no tasks", func() error { return eventually(ctx, 2*settling, "Redis has no tasks of ours", r.noTasks(ctx)) }},
+		{"all processes have ended", r.sys.stopProcesses},
+		{"nothing is left of the sandboxes", func() error { return r.clearedHost(ctx) }},
+	} {
+		if err := step.do(); err != nil {
+			t.find(checkLeft, "%s: %v", step.what, err)
+			continue
+		}
+		r.logf("%5.1fs %s", time.Since(r.began).Seconds(), step.what)
 	}
 	if left := running(r.sys.bin); len(left) > 0 {
 		t.find(checkLeft, "processes: %v", left)
