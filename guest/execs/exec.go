@@ -270,3 +270,13 @@ func (e *Exec) forget() {
 		e.spools[i].drop()
 	}
 }
+
+// remains is a forgotten command without what it took to run it. Its channels are closed, and nothing is added any more.
+func (e *Exec) remains(stdin *input) *Exec {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return &Exec{
+		Command: e.Command, started: e.started, stdin: stdin, info: e.info, spools: e.spools, forgotten: true,
+		ready: e.done, done: e.done, changed: e.changed, moved: e.moved, tails: map[*tail]struct{}{},
+	}
+}

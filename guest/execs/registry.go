@@ -51,13 +51,14 @@ type Registry struct {
 	live     map[*Exec]struct{}
 	finished []string // names, oldest first
 	ended    []*Exec  // of those the background ones whose output may be kept
+	noInput  *input   // of all that had none and are forgotten
 }
 
 // NewRegistry makes a registry whose commands get env and start in workDir unless they say otherwise.
 func NewRegistry(host *procs.Host, env map[string]string, workDir string) *Registry {
 	r := &Registry{
 		host: host, env: withDefaults(env), workDir: workDir,
-		named: map[string]*Exec{}, live: map[*Exec]struct{}{},
+		named: map[string]*Exec{}, live: map[*Exec]struct{}{}, noInput: newInput(),
 	}
 	r.room.Store(maxKept)
 	r.behind.Store(maxKeptBehind)
@@ -290,9 +291,20 @@ func (r *Registry) Forget(name string) error {
 	select {
 	case <-e.done:
 		e.forget()
+		r.shrink(name, e)
 		return nil
 	default:
 		return dialect.Errorf(dialect.ReasonBusy, "the command '%s' is still running", name)
+	}
+}
+
+// shrink leaves of a forgotten foreground command without input or terminal what is still told of it: there may be
+// thousands.
+func (r *Registry) shrink(name string, e *Exec) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.named[name] == e && !e.Command.Background && e.stdin.file == nil && e.terminal == nil {
+		r.named[name] = e.remains(r.noInput)
 	}
 }
 

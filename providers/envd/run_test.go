@@ -159,6 +159,8 @@ func TestForgetDropsTheOutputAndKeepsTheName(t *testing.T) {
 	ctx := deadline(t, 20*time.Second)
 	cmd := providers.Command{Name: "f", Shell: "echo one; exit 4"}
 	run(t, s, cmd)
+	before, err := s.ExecInfos(ctx)
+	must(t, err)
 	must(t, s.Forget(ctx, "f"))
 	must(t, s.Forget(ctx, "f"))
 	must(t, s.Forget(ctx, "never-seen"))
@@ -169,7 +171,10 @@ func TestForgetDropsTheOutputAndKeepsTheName(t *testing.T) {
 	list, err := s.ExecInfos(ctx)
 	must(t, err)
 	if len(list) != 1 || list[0].Name != "f" || list[0].Running || list[0].StdoutKept != 0 {
-		t.Errorf("got %+v", list)
+		t.Fatalf("got %+v", list)
+	}
+	if was, is := before[0], list[0]; is.Pid != was.Pid || is.Pid == 0 || is.DurationMs != was.DurationMs || is.StdoutBytes != was.StdoutBytes || is.AgeMs < was.AgeMs {
+		t.Errorf("before Forget %+v, after it %+v", was, is)
 	}
 }
 
