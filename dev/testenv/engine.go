@@ -35,7 +35,8 @@ type Engine struct {
 
 // engineScript holds one engine. The end of its standard input, which the kernel closes with the last process of ours,
 // is the order to end the engine with all that it made, also shims that it has forgotten; a signal's name before it, to
-// end no more than the engine.
+// end no more than the engine. What the shims are looked for by must not be in the script's own command line, and each start
+// of the engine may have mounted its data upon itself.
 const engineScript = `dir=$1
 shift
 "$@" </dev/null >>"$dir/log" 2>&1 &
@@ -46,9 +47,9 @@ kill -s "${word:-TERM}" "$server"
 wait "$server"
 [ -z "$word" ] || exit 0
 for process in /proc/[0-9]*; do
-	tr '\0' ' ' 2>/dev/null <"$process/cmdline" | grep -q -- "-namespace ${dir##*/} " && kill -9 "${process##*/}"
+	tr '\0' ' ' 2>/dev/null <"$process/cmdline" | grep -q -- " -namespace ${dir##*/} " && kill -9 "${process##*/}"
 done
-umount "$dir/data"
+while umount "$dir/data" 2>/dev/null; do :; done
 rm -rf "$dir"`
 
 // StartEngine needs root, dockerd and docker.

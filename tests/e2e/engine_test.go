@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -174,7 +175,12 @@ func ownEngine(t *testing.T) *testenv.Engine {
 	}
 	own, err := testenv.StartEngine(testenv.EngineOptions{})
 	must(t, err)
-	t.Cleanup(own.Close)
+	t.Cleanup(func() {
+		own.Close()
+		if _, err := os.Stat(filepath.Dir(strings.TrimPrefix(own.Host, "unix://"))); err == nil {
+			t.Errorf("the engine at %s has left what it kept", own.Host)
+		}
+	})
 	made, err := exec.Command("docker", "create", "--network=none", image, "true").Output()
 	must(t, err)
 	id := strings.TrimSpace(string(made))
