@@ -62,6 +62,7 @@ func (a *attempt) requeue(ctx context.Context, delay time.Duration, why error) {
 		a.log.WarnContext(ctx, "job not given back, the sweep will find it", "error", err)
 		return
 	}
+	a.log.InfoContext(ctx, "job given back", "reason", reasonOf(why))
 	w, tenant := a.w, a.job.TenantID
 	time.AfterFunc(delay, func() {
 		if tasks, err := w.store.DispatchReady(ctx, tenant); err == nil {

@@ -95,6 +95,7 @@ type run struct {
 	kinds    []faultKind   // nil = all there are
 	patience time.Duration // until every job must have ended
 	brief    bool          // nobody minds what is left
+	long     bool          // commands are, too: see client
 
 	sys     *system
 	began   time.Time
@@ -122,6 +123,9 @@ func (r *run) do(ctx context.Context) (found []finding, err error) {
 		crowd = newClients
 	}
 	clients := crowd(r.sys, r.seed, h.server.URL, *clientsFlag)
+	for _, c := range clients {
+		c.long = r.long
+	}
 	r.began = time.Now()
 	if err := errors.Join(r.storm(ctx, clients)...); err != nil {
 		return nil, err
@@ -241,7 +245,8 @@ func (r *run) collect(ctx context.Context, t *trial) error {
 		})
 	}
 	all.Wait()
-	var err error
+	var err, err2 error
 	t.finished, err = logLines(filepath.Join(r.sys.dir, "logs"), "job finished")
-	return errors.Join(append(errs, err)...)
+	t.givenBack, err2 = logLines(filepath.Join(r.sys.dir, "logs"), "job given back")
+	return errors.Join(append(errs, err, err2)...)
 }

@@ -34,13 +34,14 @@ type finding struct{ check, text string }
 
 // trial is what the checks look at, and what they found.
 type trial struct {
-	h        *history
-	clients  []*client
-	faults   []inflicted
-	finished []logLine // what workers say they have finished
-	hooks    *hooks
-	anchors  map[string]time.Time // from where the times of schedules counted
-	findings []finding
+	h         *history
+	clients   []*client
+	faults    []inflicted
+	finished  []logLine // what workers say they have finished
+	givenBack []logLine // and what to have given back
+	hooks     *hooks
+	anchors   map[string]time.Time // from where the times of schedules counted
+	findings  []finding
 }
 
 func (t *trial) find(check, format string, args ...any) {
@@ -116,6 +117,11 @@ func (t *trial) accepted() {
 
 // fenced compares what the workers say they have written with what stands in the rows.
 func (t *trial) fenced() {
+	for _, l := range t.givenBack {
+		if t.h.takenAway(l.JobID, l.Attempt) {
+			t.find(checkFence, "attempt %d was taken from its silent worker, which has given the job back all the same: %s", l.Attempt, t.h.tell(l.JobID))
+		}
+	}
 	by := map[string][]logLine{}
 	for _, l := range t.finished {
 		by[l.JobID] = append(by[l.JobID], l)

@@ -150,6 +150,13 @@ func isEnd(event string) bool {
 	return false
 }
 
+// takenAway says whether the sweep has ended an attempt whose worker was silent.
+func (h *history) takenAway(id string, attempt int) bool {
+	return slices.ContainsFunc(h.events[id], func(e eventRow) bool {
+		return e.Event == "requeued" && e.Attempt == attempt && e.Reason == "its worker has gone silent"
+	})
+}
+
 // counted is how many of a job's events match.
 func (h *history) counted(id string, match func(string) bool) int {
 	n := 0

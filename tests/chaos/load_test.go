@@ -56,6 +56,7 @@ type client struct {
 	ops    []*op
 	book   *sync.Mutex // held while ops of all clients are counted
 	count  *int
+	long   bool // many commands take longer than a lease, and than a worker is stopped for
 }
 
 func newClients(s *system, seed uint64, hook string, n int) []*client {

@@ -18,18 +18,22 @@ func TestProof(t *testing.T) {
 	for _, safety := range []struct {
 		name, check string
 		kinds       []faultKind // the faults that it is there for
+		long        bool        // it is there for jobs that are still under way when a stopped worker goes on
 	}{
-		{"fence", checkFence, []faultKind{stopWorker}},
-		{"sweep", checkEnds, []faultKind{killWorker, killAPI}},
-		{"reconcile", checkRows, []faultKind{killSandbox, plantOrphan, killWorker}},
-		{"spool", checkEffect, []faultKind{killWorker, stopWorker}},
+		{"fence", checkFence, []faultKind{stopWorker}, true},
+		{"sweep", checkEnds, []faultKind{killWorker, killAPI}, false},
+		{"reconcile", checkRows, []faultKind{killSandbox, plantOrphan, killWorker}, false},
+		{"spool", checkEffect, []faultKind{killWorker, stopWorker}, false},
 	} {
 		t.Run(safety.name, func(t *testing.T) {
 			seed := *seedFlag
 			if seed == 0 {
 				seed = 1
 			}
-			r := &run{t: t, seed: seed, length: proofLength, bin: build(t, safety.name), kinds: safety.kinds, patience: 40 * time.Second, brief: true}
+			r := &run{
+				t: t, seed: seed, length: proofLength, bin: build(t, safety.name), kinds: safety.kinds, patience: 40 * time.Second,
+				brief: true, long: safety.long,
+			}
 			found, err := r.do(t.Context())
 			if r.sys != nil {
 				defer os.RemoveAll(r.sys.dir)

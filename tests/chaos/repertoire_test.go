@@ -45,6 +45,8 @@ func (c *client) command(ctx context.Context, b *box, n int) (*op, error) {
 		pause = "sleep 100;"
 	case p == 7:
 		o.what = "expires"
+	case p < 16 && c.long:
+		pause = fmt.Sprintf("sleep %d;", 2*int(lease.Seconds())+c.rng.IntN(10))
 	case p < 12:
 		pause = fmt.Sprintf("sleep %d;", c.rng.IntN(6))
 	}
