@@ -119,7 +119,7 @@ func (e *Exec) takesInput() error {
 	switch {
 	case e.stdin.file == nil:
 		return dialect.Errorf(dialect.ReasonInvalid, "the command was started without standard input")
-	case e.over():
+	case e.stdin.ended, e.over():
 		return dialect.Errorf(dialect.ReasonEnded, "the command has ended")
 	case e.stdin.closed:
 		return dialect.Errorf(dialect.ReasonInvalid, "the command's input has ended")

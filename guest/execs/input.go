@@ -19,6 +19,7 @@ type input struct {
 	mu     chan struct{} // a lock that whoever waits for it can give up: its holder may write to a full pipe
 	taken  int64
 	closed bool
+	ended  bool // the command has, which is told a little later
 	feeds  map[string]*feed
 	fed    recent // the ids in feeds
 }
@@ -131,7 +132,7 @@ func (in *input) abandon() {
 	}
 	in.seize()
 	defer in.unlock()
-	in.closed = true
+	in.closed, in.ended = true, true
 }
 
 func (in *input) shut() {

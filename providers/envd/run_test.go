@@ -297,3 +297,21 @@ func TestRunOverPlainStreamsDetachesOnCancel(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 }
+
+// TestInputOfACommandThatEnds feeds commands that are just ending: whoever feeds them is told that, and not that the input
+// has ended.
+func TestInputOfACommandThatEnds(t *testing.T) {
+	t.Parallel()
+	s := newEngine(t).sandbox(envd.Options{})
+	ctx := deadline(t, time.Minute)
+	for i := range 100 {
+		name := fmt.Sprint("short", i)
+		_, err := s.Launch(ctx, providers.Command{Name: name, Argv: []string{"true"}, StdinOpen: true})
+		for n := 0; err == nil; n++ {
+			_, err = s.Feed(ctx, name, providers.Input{ID: fmt.Sprint(n), Data: []byte("x")})
+		}
+		if class(t, err) != providers.ExecEnded {
+			t.Fatalf("input number %d: %v", i, err)
+		}
+	}
+}
