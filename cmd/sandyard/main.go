@@ -71,12 +71,30 @@ func help(w io.Writer) {
 	service.PrintVariables(w, service.Common{})
 }
 
-func runVersion(context.Context, []string) error {
+func runVersion(_ context.Context, args []string) error {
+	if err := nothing("version", args); err != nil {
+		return err
+	}
 	fmt.Println("sandyard", service.Version)
 	return nil
 }
 
-func runMigrate(ctx context.Context, _ []string) error {
+// nothing refuses what is given to a command that takes neither options nor names.
+func nothing(name string, args []string) error {
+	f := flag.NewFlagSet("sandyard "+name, flag.ContinueOnError)
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("%q is too much: it takes no arguments", f.Arg(0))
+	}
+	return nil
+}
+
+func runMigrate(ctx context.Context, args []string) error {
+	if err := nothing("migrate", args); err != nil {
+		return err
+	}
 	return withStore(ctx, func(store *models.Store, log *slog.Logger) error { return store.Migrate(ctx, log) })
 }
 

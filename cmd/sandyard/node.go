@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -19,6 +20,11 @@ const nodeUsage = "say what to do: sandyard node list, sandyard node drain [--le
 func runNode(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		return errors.New(nodeUsage)
+	}
+	if strings.HasPrefix(args[0], "-") { // what to do comes first
+		f := flag.NewFlagSet("sandyard node", flag.ContinueOnError)
+		f.Usage = func() { fmt.Fprintln(f.Output(), nodeUsage) }
+		return f.Parse(args)
 	}
 	f := flag.NewFlagSet("sandyard node "+args[0], flag.ContinueOnError)
 	leave := f.Bool("leave", false, "end the worker's process, too; its sandboxes go to another worker of its engine")

@@ -24,5 +24,21 @@ func TestKeyIsMadeAndRevoked(t *testing.T) {
 	}
 	eventually(t, time.Minute, "the revoked key is refused", func() bool { return with() == 401 })
 	r.call("GET", "/v1/sandboxes", nil).want(t, 200)
-	r.operate("key", "--help")
+}
+
+// TestHelpDoesNothing asks each command for help where nothing is configured, and gives one too much.
+func TestHelpDoesNothing(t *testing.T) {
+	t.Parallel()
+	for _, c := range [][]string{{"dev"}, {"migrate"}, {"key"}, {"node"}, {"node", "drain"}, {"version"}} {
+		p := startProcess(t, "", nil, "sandyard", append(c, "--help")...)
+		p.await(time.Minute)
+		if p.err != nil || p.stdout.String() != "" || !strings.Contains(p.stderr.tail(), "sandyard "+c[0]) {
+			t.Errorf("%v --help: %v, says %q and %q", c, p.err, p.stdout.String(), p.stderr.tail())
+		}
+	}
+	p := startProcess(t, "", nil, "sandyard", "migrate", "now")
+	p.await(time.Minute)
+	if p.err == nil || !strings.Contains(p.stderr.tail(), "takes no arguments") {
+		t.Errorf("migrate now: %v, %q", p.err, p.stderr.tail())
+	}
 }
