@@ -2,7 +2,6 @@ package guest
 
 import (
 	"net/http"
-	"runtime/debug"
 	"time"
 
 	"sandyard/guest/dialect"
@@ -17,7 +16,7 @@ type rest struct {
 	timer *time.Timer
 }
 
-func newRest() *rest { return &rest{timer: time.AfterFunc(restAfter, debug.FreeOSMemory)} }
+func newRest() *rest { return &rest{timer: time.AfterFunc(restAfter, giveBack)} }
 
 // watch puts the rest off at the beginning and the end of every call.
 func (r *rest) watch(next http.Handler) http.Handler {
