@@ -77,7 +77,7 @@ func (b *builder) Create(ctx context.Context, spec providers.Spec) (providers.In
 func (b *builder) Built(context.Context) ([]string, error) {
 	b.engine.mu.Lock()
 	defer b.engine.mu.Unlock()
-	return append([]string{"sandyard/build:bld_of_another_installation"}, b.engine.held...), nil
+	return slices.DeleteFunc(slices.Clone(b.engine.held), func(held string) bool { return held == "fake" }), nil
 }
 
 func (b *builder) RemoveImage(_ context.Context, name string) error {
@@ -155,6 +155,10 @@ func TestBuildIsTriedAgainAndPruned(t *testing.T) {
 	gone, err := r.client.Delete(t.Context(), box, false, options())
 	r.must(err)
 	r.wait(gone.Jobs[0].ID)
+	prune(1, "fake", r.image())
+	e.mu.Lock()
+	e.held = append(e.held, "sandyard/build:bld_that_is_forgotten") // while this engine was away
+	e.mu.Unlock()
 	prune(1, "fake", r.image())
 }
 

@@ -87,14 +87,15 @@ func (s *Store) FinishBuild(ctx context.Context, h Held, b Build) error {
 	})
 }
 
-// UnusedImages returns those of the images that builds known here have made and nobody needs any more: no template has
-// them, no live sandbox stands on them, and their build is over.
+// UnusedImages returns those of the images that builds have made and nobody needs any more: no template has them, no live
+// sandbox stands on them, and their build is over or forgotten.
 func (s *Store) UnusedImages(ctx context.Context, images []string) ([]string, error) {
 	var unused []string
-	err := s.db.WithContext(ctx).Raw(`SELECT b.image FROM builds b WHERE b.image = ANY (?::text[])
-		AND NOT EXISTS (SELECT 1 FROM templates t WHERE t.image = b.image)
-		AND NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.image = b.image AND s.ended_at IS NULL)
-		AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = b.job_id AND j.state IN ('queued', 'running'))`,
+	err := s.db.WithContext(ctx).Raw(`SELECT built.image FROM unnest(?::text[]) AS built (image)
+		WHERE NOT EXISTS (SELECT 1 FROM templates t WHERE t.image = built.image)
+		AND NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.image = built.image AND s.ended_at IS NULL)
+		AND NOT EXISTS (SELECT 1 FROM builds b JOIN jobs j ON j.id = b.job_id
+			WHERE b.image = built.image AND j.state IN ('queued', 'running'))`,
 		idArray(images)).Scan(&unused).Error
 	return unused, err
 }
