@@ -95,7 +95,7 @@ type run struct {
 	kinds    []faultKind   // nil = all there are
 	patience time.Duration // until every job must have ended
 	brief    bool          // nobody minds what is left
-	long     bool          // commands are, too: see client
+	long     bool          // faults last longer and come one after the other, and commands last, too: see inTurns and client
 
 	sys     *system
 	began   time.Time
@@ -174,7 +174,11 @@ func (r *run) afflict(ctx context.Context) error {
 	if kinds == nil {
 		kinds = append(usualKinds(), r.sys.host.deck()...)
 	}
-	for _, f := range newPlan(r.seed, r.length, kinds, r.sys.wired()) {
+	plan := newPlan(r.seed, r.length, kinds, r.sys.wired())
+	if r.long {
+		plan = inTurns(plan, r.length)
+	}
+	for _, f := range plan {
 		select {
 		case <-time.After(time.Until(r.began.Add(f.at))):
 		case <-ctx.Done():

@@ -85,6 +85,20 @@ func newPlan(seed uint64, length time.Duration, kinds []faultKind, wired []strin
 	}
 }
 
+// inTurns has the faults of a plan come one after the other, each until others have taken over what it hit and are at work
+// on it: who was stopped finds his jobs under way elsewhere.
+func inTurns(plan []fault, length time.Duration) []fault {
+	at := 2 * time.Second
+	for i := range plan {
+		if at >= length {
+			return plan[:i]
+		}
+		plan[i].at, plan[i].lasts = at, 2*lease+plan[i].lasts/3
+		at += plan[i].lasts + lease
+	}
+	return plan
+}
+
 func shuffled(rng *rand.Rand, kinds []faultKind) []faultKind {
 	deck := append([]faultKind{}, kinds...)
 	rng.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })

@@ -46,7 +46,7 @@ func (c *client) command(ctx context.Context, b *box, n int) (*op, error) {
 	case p == 7:
 		o.what = "expires"
 	case p < 16 && c.long:
-		pause = fmt.Sprintf("sleep %d;", 2*int(lease.Seconds())+c.rng.IntN(10))
+		pause = fmt.Sprintf("sleep %d;", 3*int(lease.Seconds())+c.rng.IntN(10))
 	case p < 12:
 		pause = fmt.Sprintf("sleep %d;", c.rng.IntN(6))
 	}
