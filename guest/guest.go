@@ -32,7 +32,9 @@ type Options struct {
 	Users      []string          // other names for the user that everything runs as
 	// Unclaimed is how long the guest lives without a request until its sandbox is claimed. 0 = it has its owner.
 	Unclaimed time.Duration
-	Log       *slog.Logger
+	// Linger is how long a stream that was closed waits for the other side to close it, too. 0 = link.Linger.
+	Linger time.Duration
+	Log    *slog.Logger
 }
 
 // Guest serves one sandbox. The worker that holds it can make every call. Outsiders, to whom a worker passes streams,
@@ -48,7 +50,8 @@ type Guest struct {
 	birth   birth
 	access  access
 	outward outward
-	users   []string // names of the one user
+	linger  time.Duration // of streams
+	users   []string      // names of the one user
 	log     *slog.Logger
 	worker  http.Handler
 	outside http.Handler
@@ -64,7 +67,7 @@ func New(o Options) (*Guest, error) {
 		host: host, log: o.Log, users: append(ownNames(), o.Users...),
 		execs: execs.NewRegistry(host, o.Env, o.WorkDir),
 		files: files.NewTree(o.Roots, o.WorkDir),
-		claim: newClaim(o.Unclaimed), rest: newRest(),
+		claim: newClaim(o.Unclaimed), rest: newRest(), linger: o.Linger,
 	}
 	g.watch = newWatchers(g.files)
 	g.outward.came = make(chan struct{})

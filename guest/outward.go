@@ -75,9 +75,9 @@ func (o *outward) stream(ctx context.Context) (net.Conn, error) {
 		if worker != nil {
 			stream, err := worker.Open()
 			if err != nil {
-				err = unavailable(err.Error())
+				return nil, unavailable(err.Error())
 			}
-			return stream, err
+			return stream, nil
 		}
 		select {
 		case <-came:

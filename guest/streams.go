@@ -28,7 +28,7 @@ func (g *Guest) ServeLink(r io.Reader, w io.Writer) error {
 
 // converse serves one worker until its conversation ends.
 func (g *Guest) converse(conn link.Carrier) {
-	session, err := link.AcceptStreams(conn)
+	session, err := link.AcceptStreams(conn, g.linger)
 	if err != nil {
 		g.log.Error("start the stream multiplexer", "error", err)
 		return
@@ -51,7 +51,7 @@ func (g *Guest) converse(conn link.Carrier) {
 }
 
 // route reads where a stream leads and hands it over.
-func route(stream net.Conn, worker, outside *calls) {
+func route(stream *link.Stream, worker, outside *calls) {
 	var target [3]byte
 	_ = stream.SetReadDeadline(time.Now().Add(targetPatience))
 	if _, err := io.ReadFull(stream, target[:]); err != nil {
@@ -69,32 +69,6 @@ func route(stream net.Conn, worker, outside *calls) {
 	default:
 		_ = stream.Close()
 	}
-}
-
-// relay connects a stream with a port on the sandbox's loopback.
-func relay(stream net.Conn, port uint16) {
-	defer stream.Close()
-	conn, err := dialLoopback(port)
-	if err != nil {
-		_, _ = stream.Write([]byte{dialect.PortClosed})
-		return
-	}
-	defer conn.Close()
-	if _, err := stream.Write([]byte{dialect.PortOpen}); err != nil {
-		return
-	}
-	var out sync.WaitGroup
-	out.Go(func() {
-		if _, err := io.Copy(conn, stream); err == nil && conn.CloseWrite() == nil {
-			return
-		}
-		// A program that takes no more may have answered already; its answer is read until we hang up.
-		_, _ = io.Copy(io.Discard, stream)
-		_ = conn.Close()
-	})
-	_, _ = io.Copy(stream, conn)
-	_ = stream.Close() // only our direction: the other may go on
-	out.Wait()
 }
 
 // dialLoopback tries IPv4 first: some servers listen on one of the two only.

@@ -41,7 +41,7 @@ func main() {
 }
 
 func usage() {
-	fmt.Fprintln(os.Stderr, "usage: guest stdio [-workdir DIR] [-roots DIR,...] [-users NAME,...] [-unclaimed DURATION] | guest sup | guest version")
+	fmt.Fprintln(os.Stderr, "usage: guest stdio [-workdir DIR] [-roots DIR,...] [-users NAME,...] [-unclaimed DURATION] [-linger DURATION] | guest sup | guest version")
 	os.Exit(2)
 }
 
@@ -90,12 +90,13 @@ func options(args []string) (guest.Options, error) {
 	roots := flags.String("roots", "/workspace,/tmp", "the directories that file calls may touch")
 	users := flags.String("users", "", "other names for the user that everything runs as")
 	unclaimed := flags.Duration("unclaimed", 0, "wait for an owner, but no longer than this without a request")
+	linger := flags.Duration("linger", 0, "how long a closed stream waits for the other side to close it, too; 0 = half a minute")
 	if err := flags.Parse(args); err != nil {
 		return guest.Options{}, err
 	}
 	return guest.Options{
 		Supervisor: supervisor(self), Env: environment(), WorkDir: *workDir,
-		Roots: list(*roots), Users: list(*users), Unclaimed: *unclaimed, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Roots: list(*roots), Users: list(*users), Unclaimed: *unclaimed, Linger: *linger, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}, nil
 }
 

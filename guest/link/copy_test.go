@@ -37,7 +37,7 @@ func (r *recorded) count(size int) (n int) {
 
 // echoStreams is a guest that sends back what comes over each stream.
 func echoStreams(c Carrier) {
-	session, err := AcceptStreams(c)
+	session, err := AcceptStreams(c, 0)
 	if err != nil {
 		return
 	}
@@ -51,6 +51,7 @@ func echoStreams(c Carrier) {
 		}
 		echoes.Go(func() {
 			_, _ = io.Copy(stream, stream)
+			_ = stream.CloseWrite()
 			_ = stream.Close()
 		})
 	}
@@ -59,7 +60,7 @@ func echoStreams(c Carrier) {
 func TestWhatIsCopiedIntoAStreamArrives(t *testing.T) {
 	t.Parallel()
 	wire := &recorded{ReadWriteCloser: serve(t, echoStreams)}
-	session, err := OpenStreams(dial(t, wire))
+	session, err := OpenStreams(dial(t, wire), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,10 +97,11 @@ func through(t *testing.T, session *Streams, r io.Reader) []byte {
 		if _, err := io.Copy(stream, r); err != nil {
 			t.Error(err)
 		}
-		if err := stream.Close(); err != nil {
+		if err := stream.CloseWrite(); err != nil {
 			t.Error(err)
 		}
 	})
+	defer stream.Close()
 	got, err := io.ReadAll(stream)
 	if err != nil {
 		t.Error(err)
@@ -109,7 +111,7 @@ func through(t *testing.T, session *Streams, r io.Reader) []byte {
 
 func TestACopyTellsWhatItsSourceSaid(t *testing.T) {
 	t.Parallel()
-	session, err := OpenStreams(dial(t, serve(t, echoStreams)))
+	session, err := OpenStreams(dial(t, serve(t, echoStreams)), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func FuzzWorker(f *testing.F) {
 		if err != nil {
 			t.Fatalf("the welcome was intact: %v", err)
 		}
-		session, err := OpenStreams(conn)
+		session, err := OpenStreams(conn, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

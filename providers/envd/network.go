@@ -30,5 +30,9 @@ func (s *Sandbox) AcceptStream() (net.Conn, error) {
 	if s.session == nil {
 		return nil, providers.Errorf(providers.NotSupported, "streams come only from an attached guest")
 	}
-	return s.session.Accept()
+	stream, err := s.session.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return stream, nil
 }

@@ -38,6 +38,7 @@ type Options struct {
 	Env     map[string]string // for every command
 	WorkDir string            // where commands start; empty = the guest's own
 	User    string            // the name of the sandbox's user, for commands that ask for it by name
+	Linger  time.Duration     // how long a closed stream waits for the guest to close it, too; 0 = link.Linger
 	Log     *slog.Logger      // nil logs nothing
 }
 
@@ -65,7 +66,7 @@ func Attach(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Sandbox, er
 	if err != nil {
 		return nil, providers.Errorf(providers.Unavailable, "the sandbox does not answer: %w", err)
 	}
-	session, err := link.OpenStreams(conn)
+	session, err := link.OpenStreams(conn, o.Linger)
 	if err != nil {
 		return nil, providers.Errorf(providers.Internal, "start the stream multiplexer: %w", errors.Join(err, conn.Close()))
 	}

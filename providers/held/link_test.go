@@ -49,7 +49,7 @@ func (b *backend) Attach(context.Context, body) (held.Stream, error) {
 
 // guest accepts streams, and says nothing over them.
 func (b *backend) guest(c link.Carrier) {
-	mux, err := link.AcceptStreams(c)
+	mux, err := link.AcceptStreams(c, 0)
 	if err != nil {
 		return
 	}
