@@ -233,6 +233,11 @@ func (w *Worker) makeImage(ctx context.Context, row models.Build, box models.San
 	if err != nil {
 		return err
 	}
+	done, err := w.builds.wait(ctx, box.TenantID, func() { fmt.Fprintln(log, "Waiting for other builds of this worker to end.") })
+	if err != nil {
+		return err
+	}
+	defer done()
 	err = builder.Build(ctx, providers.Build{
 		ID: box.ID, Image: row.Image, From: from, Steps: plan.Steps, Config: plan.Config, Labels: plan.Labels, Resources: s.Resources,
 	}, log)
@@ -244,8 +249,11 @@ func (w *Worker) makeImage(ctx context.Context, row models.Build, box models.San
 
 // buildHere makes the image of a build on this worker's engine, which is not the one that it was built on first.
 func (w *Worker) buildHere(ctx context.Context, box models.Sandbox, build string) error {
-	w.building.Lock() // whoever comes second finds the image
-	defer w.building.Unlock()
+	done, err := w.builds.once(ctx, build) // whoever comes second finds the image
+	if err != nil {
+		return err
+	}
+	defer done()
 	row, err := w.store.Build(ctx, build)
 	if err != nil || !row.Shared && row.TenantID != box.TenantID {
 		return providers.ErrImageMissing

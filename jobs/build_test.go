@@ -30,6 +30,7 @@ type images struct {
 	builds int
 	fails  int           // so many builds fail in a way that may pass
 	hold   chan struct{} // builds wait for its end
+	made   []providers.Build
 }
 
 func (b *builder) Image(_ context.Context, name string) (providers.ImageConfig, error) {
@@ -45,6 +46,7 @@ func (b *builder) Build(ctx context.Context, build providers.Build, log io.Write
 	fmt.Fprintln(log, "building on", build.From)
 	b.engine.mu.Lock()
 	b.engine.builds++
+	b.engine.made = append(b.engine.made, build)
 	fails := b.engine.fails > 0
 	b.engine.fails--
 	hold := b.engine.hold
@@ -87,13 +89,17 @@ func (b *builder) RemoveImage(_ context.Context, name string) error {
 	return nil
 }
 
-func (r *rig) builder(e *images) (*builder, *jobs.Worker) {
+func (r *rig) builder(e *images, change ...func(*jobs.WorkerConfig)) (*builder, *jobs.Worker) {
 	r.t.Helper()
 	p := &builder{Provider: fake.New(fake.Options{State: r.state, PerNode: true}), engine: e}
-	w := jobs.NewWorker(jobs.WorkerConfig{
+	c := jobs.WorkerConfig{
 		Store: r.store, Redis: r.redis, Provider: p, Engine: rText(e), Slots: 4,
 		Lease: 3 * time.Second, Grace: 5 * time.Second, Webhooks: r.hooks, Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: r.log,
-	})
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	w := jobs.NewWorker(c)
 	r.must(w.Start(r.t.Context()))
 	r.t.Cleanup(func() {
 		w.Stop(context.Background())
@@ -106,7 +112,14 @@ func rText(e *images) string { return fmt.Sprintf("%p", e) }
 
 func (r *rig) build(script string) models.Submitted {
 	r.t.Helper()
-	out, err := r.client.Build(r.t.Context(), jobs.NewBuild{Template: "t", Recipe: recipe.Recipe{Script: script, From: "fake"}}, options())
+	return r.buildAs(tenant, script)
+}
+
+func (r *rig) buildAs(tenant, script string) models.Submitted {
+	r.t.Helper()
+	o := options()
+	o.TenantID = tenant
+	out, err := r.client.Build(r.t.Context(), jobs.NewBuild{Template: "t", Recipe: recipe.Recipe{Script: script, From: "fake"}}, o)
 	r.must(err)
 	return out
 }

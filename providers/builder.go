@@ -7,8 +7,8 @@ import (
 
 // Builder is implemented by providers that can make images on their backend.
 type Builder interface {
-	// Image describes an image that the backend holds, or ErrImageMissing. It fetches a missing one where the
-	// configuration allows that.
+	// Image describes an image that the backend holds, or ErrImageMissing. It never fetches one: its name may be a
+	// stranger's, and would make the backend connect to wherever that says.
 	Image(ctx context.Context, name string) (ImageConfig, error)
 	// Build makes the image b.Image by running b's steps in a container that stands in for the sandbox b.ID; it is gone
 	// when Build returns, whatever happened. The steps run as root of that container, without a network, and nothing of

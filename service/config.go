@@ -157,6 +157,7 @@ type Worker struct {
 	DiskReserve  int           `env:"DISK_RESERVE_MB" envDefault:"1024" doc:"a worker whose engine has less disk space than this gets no new sandboxes; 0 = it does not look"`
 	PoolSize     int           `env:"POOL_SIZE" envDefault:"4" doc:"started containers that wait for sandboxes, of each shared template that does not say and on all workers of an engine together; 0 = this worker keeps none"`
 	PoolMax      int           `env:"POOL_MAX" envDefault:"16" doc:"how many of them may wait when as many sandboxes were made within the last minute"`
+	Builds       int           `env:"MAX_BUILDS" envDefault:"4" doc:"builds of templates that a worker runs at once; one tenant has half of them at most, others wait"`
 	Lease        time.Duration `env:"LEASE" envDefault:"10s" doc:"how long jobs and sandboxes wait for a worker that has gone silent"`
 	Reconcile    time.Duration `env:"RECONCILE_EVERY" envDefault:"15s" doc:"how often a worker compares its engine with the database"`
 	Patience     time.Duration `env:"RECONCILE_GRACE" envDefault:"1m" doc:"how long a container without a sandbox, or a sandbox without a container, is left alone"`
@@ -167,7 +168,7 @@ type Worker struct {
 func (c Worker) Validate() error {
 	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), c.Egress.validate(), atLeast("LEASE", c.Lease, time.Second),
 		atLeast("RECONCILE_EVERY", c.Reconcile, 100*time.Millisecond), atLeast("RECONCILE_GRACE", c.Patience, 0), positive("WORKER_SLOTS", c.Slots),
-		positive("MAX_SANDBOXES", c.MaxSandboxes), notNegative("MAX_CPUS", c.MaxCPUs), notNegative("MAX_MEMORY_MB", c.MaxMemoryMB), notNegative("DISK_RESERVE_MB", c.DiskReserve), notNegative("POOL_SIZE", c.PoolSize), notNegative("POOL_MAX", c.PoolMax))
+		positive("MAX_SANDBOXES", c.MaxSandboxes), positive("MAX_BUILDS", c.Builds), notNegative("MAX_CPUS", c.MaxCPUs), notNegative("MAX_MEMORY_MB", c.MaxMemoryMB), notNegative("DISK_RESERVE_MB", c.DiskReserve), notNegative("POOL_SIZE", c.PoolSize), notNegative("POOL_MAX", c.PoolMax))
 }
 
 // guest is where the guest's programs lie.

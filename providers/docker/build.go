@@ -38,11 +38,6 @@ var _ providers.Builder = (*Provider)(nil)
 // Image implements providers.Builder.
 func (p *Provider) Image(ctx context.Context, name string) (providers.ImageConfig, error) {
 	found, err := p.api.ImageInspect(ctx, name)
-	if errdefs.IsNotFound(err) && p.cfg.Pull {
-		if err = p.pull(ctx, name); err == nil {
-			found, err = p.api.ImageInspect(ctx, name)
-		}
-	}
 	if errdefs.IsNotFound(err) {
 		return providers.ImageConfig{}, imageMissing(name)
 	}
@@ -71,12 +66,6 @@ func (p *Provider) Build(ctx context.Context, b providers.Build, log io.Writer) 
 	if err := p.clearBuild(ctx, b.ID); err != nil {
 		return err
 	}
-	select {
-	case p.starts <- struct{}{}:
-		defer func() { <-p.starts }()
-	case <-ctx.Done():
-		return translate(ctx.Err(), "wait for a free start")
-	}
 	own, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer func() {
@@ -84,7 +73,7 @@ func (p *Provider) Build(ctx context.Context, b providers.Build, log io.Writer) 
 			p.cfg.Logger.WarnContext(ctx, "container of a build is left", "sandbox_id", b.ID, "error", err)
 		}
 	}()
-	ref, err := p.startBuild(ctx, b)
+	ref, err := p.launchBuild(ctx, b)
 	if err != nil {
 		return err
 	}
@@ -115,6 +104,18 @@ func (p *Provider) clearBuild(ctx context.Context, id string) error {
 		return err
 	}
 	return nil
+}
+
+// launchBuild is startBuild when there is a free start, which it gives back when the container runs: a build may take as
+// long as it likes, and others want to start.
+func (p *Provider) launchBuild(ctx context.Context, b providers.Build) (string, error) {
+	select {
+	case p.starts <- struct{}{}:
+		defer func() { <-p.starts }()
+	case <-ctx.Done():
+		return "", translate(ctx.Err(), "wait for a free start")
+	}
+	return p.startBuild(ctx, b)
 }
 
 // startBuild starts a container in which root may change the image's files, and nothing else: there is no network, the

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
@@ -135,6 +138,77 @@ func TestBuildBeginsAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	y.nothingLeft(t)
+}
+
+// TestBuildKeepsNobodyFromStarting: where the engine starts one container at a time, a build that does not end holds up
+// neither a create nor the pool.
+func TestBuildKeepsNobodyFromStarting(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	p := y.openWith(t, docker.Config{Guest: guestFiles(t), StartConcurrency: 1, Pool: docker.Pool{Size: 1}})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	runs, ended := make(chan struct{}), make(chan struct{})
+	b := y.building(t, "echo running; sleep 3600")
+	go func() {
+		defer close(ended)
+		_ = p.Build(ctx, b, writer(func(text string) {
+			if strings.Contains(text, "running") {
+				close(runs)
+			}
+		}))
+	}()
+	select {
+	case <-runs:
+	case <-ended:
+		t.Fatal("the build has ended")
+	}
+	soon, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	if _, err := p.Create(soon, providers.Spec{ID: newID(), Image: image}); err != nil {
+		t.Errorf("create beside the build: %v", err)
+	}
+	if err := p.Ensure(t.Context(), image); err != nil {
+		t.Fatal(err)
+	}
+	await(t, func() bool { return p.Waiting() == 1 })
+	select {
+	case <-ended:
+		t.Error("the build has ended meanwhile")
+	default:
+	}
+	cancel()
+	<-ended
+}
+
+// TestBuildsFetchNothing: where SANDBOX_PULL allows a worker to fetch images when it starts, the name that a build stands on
+// still makes the engine connect to nobody.
+func TestBuildsFetchNothing(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	x := newProxy(t, y.api.DaemonHost())
+	var pulls atomic.Int64
+	x.standIn(func(w http.ResponseWriter, r *http.Request, _ http.Handler) bool {
+		pull := strings.HasSuffix(r.URL.Path, "/images/create")
+		if pull {
+			pulls.Add(1)
+			w.WriteHeader(http.StatusNotFound)
+		}
+		return pull
+	})
+	p := y.openWith(t, docker.Config{Host: x.host, Guest: guestFiles(t), Pull: true})
+	const stranger = "127.0.0.1:1/x:latest"
+	if _, err := p.Image(t.Context(), stranger); classOf(err) != providers.ImageMissing || pulls.Load() != 0 {
+		t.Errorf("the image is looked for with %d pulls: %v", pulls.Load(), err)
+	}
+	b := y.building(t, "true")
+	b.From = stranger
+	if err := p.Build(t.Context(), b, &bytes.Buffer{}); classOf(err) != providers.ImageMissing || pulls.Load() != 0 {
+		t.Errorf("a build on it, with %d pulls: %v", pulls.Load(), err)
+	}
+	if err := p.Ensure(t.Context(), stranger); err == nil || pulls.Load() != 1 {
+		t.Errorf("when a worker starts there were %d pulls: %v", pulls.Load(), err)
+	}
 }
 
 func (y *yard) nothingLeft(t *testing.T) {
