@@ -29,28 +29,36 @@ func planTick(d models.DueSchedule) models.Tick {
 	if err != nil {
 		return models.Tick{Last: *d.NextDue, Disable: err.Error()}
 	}
-	due, next, n := dueTimes(times, *d.NextDue, d.Now, d.MaxCatchUp+1)
-	newest := due[len(due)-1]
-	t := models.Tick{Last: newest, Next: &next}
-	if next.IsZero() {
-		t.Next, t.Disable = nil, "it is never due again"
+	keep := 1
+	if d.Missed == models.MissedRunAll {
+		keep = d.MaxCatchUp
 	}
-	p := planner{d: d, tick: &t}
-	runs := 1
+	due, next, n := dueTimes(times, *d.NextDue, d.Now, keep+1)
+	p := planner{d: d, tick: &models.Tick{Next: &next}}
+	newest := due[len(due)-1]
 	switch {
-	case n == largestTickBatch: // after an immense outage, which is looked at in pieces
-		runs = 0
-	case d.Missed == models.MissedRunAll:
-		runs = min(n, d.MaxCatchUp)
-	case d.Missed == models.MissedSkip && d.Now.Sub(newest) > missedAfter:
+	case next.IsZero():
+		p.tick.Next, p.tick.Disable = nil, "it is never due again"
+	case !next.After(d.Now): // an immense outage is looked at in pieces; what may yet run is the next one's
+		kept := due[len(due)-keep]
+		p.tick.Last, p.tick.Next = due[len(due)-keep-1], &kept
+		p.skip(p.tick.Last, n-keep, missed)
+		return *p.tick
+	}
+	p.tick.Last = newest
+	runs := min(n, keep)
+	if d.Missed == models.MissedSkip && d.Now.Sub(newest) > missedAfter {
 		runs = 0
 	}
 	if n > runs {
-		p.skip(due[len(due)-1-runs], n-runs, "missed: no scheduler was there")
+		p.skip(due[len(due)-1-runs], n-runs, missed)
 	}
 	p.run(due[len(due)-runs:])
-	return t
+	return *p.tick
 }
+
+// missed is the reason why due times are skipped that passed while nobody could fire them.
+const missed = "missed: no scheduler was there"
 
 // dueTimes returns the newest due times from first until now, at most keep of all the n that there are, and the one after
 // them. It looks at so many times and no more; then the next one lies in the past.

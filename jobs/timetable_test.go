@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -158,6 +159,46 @@ func plan(s models.Schedule, ago time.Duration) (runs, skipped int, t models.Tic
 	return runs, skipped, t
 }
 
+// TestImmenseOutages: however many times are looked at together, all of them are accounted for, and the newest run.
+func TestImmenseOutages(t *testing.T) {
+	t.Parallel()
+	every := int64(10_000)
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	for missed, want := range map[string]int{models.MissedSkip: 1, models.MissedRunOnce: 1, models.MissedRunAll: 100} {
+		for _, times := range []int{9_999, 10_000, 10_001, 10_002, 10_050, 10_100, 10_101, 19_900, 20_000, 30_000, 100_000} {
+			first := now.Add(time.Duration(1-times) * 10 * time.Second)
+			s := models.Schedule{IntervalMS: &every, Anchor: first.Add(-10 * time.Second), NextDue: &first, Missed: missed, MaxCatchUp: 100}
+			runs, skipped, pieces := 0, 0, 0
+			var rows []time.Time
+			for next := &first; !next.After(now); pieces++ {
+				s.NextDue = next
+				tick := planTick(models.DueSchedule{Schedule: s, Now: now})
+				if !tick.Next.After(tick.Last) || tick.Disable != "" {
+					t.Fatalf("%s, %d times: after %v comes %v %s", missed, times, tick.Last, tick.Next, tick.Disable)
+				}
+				for _, r := range tick.Runs {
+					rows = append(rows, r.DueAt)
+					if r.State == models.RunPending {
+						runs++
+					} else {
+						skipped += r.Ticks
+					}
+				}
+				next = tick.Next
+			}
+			ascending := slices.IsSortedFunc(rows, func(a, b time.Time) int {
+				if a.Equal(b) {
+					return 1 // two rows for one due time
+				}
+				return a.Compare(b)
+			})
+			if runs != want || skipped != times-want || !ascending || !rows[len(rows)-1].Equal(now) {
+				t.Errorf("%s, %d times: %d run and %d are skipped in %d pieces, the last is %v, in order: %t", missed, times, runs, skipped, pieces, rows[len(rows)-1], ascending)
+			}
+		}
+	}
+}
+
 func TestMissedTimes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -173,7 +214,7 @@ func TestMissedTimes(t *testing.T) {
 		{models.MissedRunAll, 30 * time.Second, 4, 0},
 		{models.MissedRunAll, 40 * time.Second, 5, 0},
 		{models.MissedRunAll, 50 * time.Second, 5, 1},
-		{models.MissedRunAll, 30 * 24 * time.Hour, 0, largestTickBatch}, // the rest in the next piece
+		{models.MissedRunAll, 10_000 * 10 * time.Second, 0, largestTickBatch - 5}, // the rest in the next piece
 	} {
 		runs, skipped, tick := plan(models.Schedule{Missed: c.missed, MaxCatchUp: 5, Overlap: models.OverlapSkip}, c.ago)
 		if runs != c.runs || skipped != c.skipped {
