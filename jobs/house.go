@@ -3,25 +3,57 @@ package jobs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
-// keptRuns is how much history of a schedule is kept at most.
-const keptRuns = 200
+const (
+	// keptRuns is how much history of a schedule is kept at most.
+	keptRuns = 200
+	// schedulesAtOnce is how many histories one statement looks at.
+	schedulesAtOnce = 500
+)
 
 // keepHouse forgets what nobody needs any more.
 func (s *Scheduler) keepHouse(ctx context.Context) error {
-	const nodeAge, keyAge = time.Minute, 24 * time.Hour
+	const keyAge = 24 * time.Hour
+	return errors.Join( // none keeps the others from their work
+		s.forgetNodes(ctx), s.forgetRuns(ctx), s.forget(ctx, "grants of ports", keyAge, s.store.PruneGrants),
+		s.forget(ctx, "tickets", keyAge, s.store.PruneTickets), s.forget(ctx, "idempotency keys", keyAge, s.store.PruneKeys))
+}
+
+// forgetNodes forgets workers that died, with their queues, to which nothing else leads: one whose queues are left for now is
+// itself left.
+func (s *Scheduler) forgetNodes(ctx context.Context) error {
+	const nodeAge = time.Minute
 	nodes, err := s.store.DeadNodes(ctx, nodeAge)
 	if err != nil {
 		return err
 	}
-	for _, n := range nodes { // first: nothing else leads to its queues
-		if err := s.queue.forgetNode(ctx, n); err != nil {
-			return err
+	var clean []string
+	err = each(ctx, s.queue.Ready, nodes, func(node string) error {
+		if err := s.queue.forgetNode(ctx, node); err != nil {
+			return fmt.Errorf("queues of node %s: %w", node, err)
 		}
+		clean = append(clean, node)
+		return nil
+	})
+	return errors.Join(err, s.store.PruneNodes(ctx, clean, nodeAge))
+}
+
+// forgetRuns forgets what schedules have more than keptRuns of.
+func (s *Scheduler) forgetRuns(ctx context.Context) error {
+	var errs []error
+	for last := ""; ctx.Err() == nil; {
+		ids, err := s.store.ScheduleIDs(ctx, last, schedulesAtOnce)
+		if err != nil || len(ids) == 0 {
+			return errors.Join(append(errs, err)...)
+		}
+		_, err = inParts(ctx, pruneBatch, func(ctx context.Context, limit int) (int, error) {
+			return s.store.PruneHistories(ctx, ids, keptRuns, limit)
+		})
+		errs = append(errs, err)
+		last = ids[len(ids)-1]
 	}
-	return errors.Join( // none keeps the others from their work
-		s.store.PruneNodes(ctx, nodes, nodeAge), s.store.PruneGrants(ctx, keyAge), s.store.PruneRuns(ctx, s.retention.History, keptRuns),
-		s.store.PruneTickets(ctx, keyAge), s.store.PruneKeys(ctx, keyAge))
+	return errors.Join(errs...)
 }

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"sandyard/models"
 )
@@ -18,18 +19,15 @@ func (s *Scheduler) releaseDeserted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, box := range found {
+	return each(ctx, s.store.Ready, found, func(box models.Sandbox) error {
 		tasks, err := s.store.Release(ctx, box.ID)
-		if errors.Is(err, models.ErrNotDue) {
-			continue
-		}
 		if err != nil {
-			return err
+			return ofSandbox(box.ID, err)
 		}
 		s.log.WarnContext(ctx, "sandbox is to be made on another engine", "sandbox_id", box.ID, "node", *box.NodeID)
 		s.queue.send(ctx, tasks)
-	}
-	return nil
+		return nil
+	})
 }
 
 func (s *Scheduler) loseDeserted(ctx context.Context) error {
@@ -37,18 +35,15 @@ func (s *Scheduler) loseDeserted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, box := range found {
+	return each(ctx, s.store.Ready, found, func(box models.Sandbox) error {
 		f, err := s.store.LoseDeserted(ctx, box.ID, s.lostAfter)
-		if errors.Is(err, models.ErrNotDue) {
-			continue
-		}
 		if err != nil {
-			return err
+			return ofSandbox(box.ID, err)
 		}
 		s.log.WarnContext(ctx, "sandbox lost with its engine", "sandbox_id", box.ID, "node", *box.NodeID)
 		s.queue.follow(ctx, f)
-	}
-	return nil
+		return nil
+	})
 }
 
 func (s *Scheduler) endStranded(ctx context.Context) error {
@@ -56,12 +51,17 @@ func (s *Scheduler) endStranded(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, id := range found {
+	return each(ctx, s.store.Ready, found, func(id string) error {
 		f, err := s.store.EndStranded(ctx, id)
-		if err != nil && !errors.Is(err, models.ErrNotDue) {
-			return err
-		}
 		s.queue.follow(ctx, f)
+		return ofSandbox(id, err)
+	})
+}
+
+// ofSandbox says whose error it is. That another scheduler was quicker is none.
+func ofSandbox(id string, err error) error {
+	if err == nil || errors.Is(err, models.ErrNotDue) {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("sandbox %s: %w", id, err)
 }

@@ -13,18 +13,16 @@ func (s *Scheduler) recreate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, box := range lost {
+	return each(ctx, s.store.Ready, lost, func(box models.Sandbox) error {
 		made, err := s.client.replace(ctx, box)
-		var limit *models.LimitError
-		switch {
-		case err == nil:
-			s.log.WarnContext(ctx, "lost sandbox is made again", "sandbox_id", box.ID, "by", made.Sandbox.ID)
-		case !errors.Is(err, models.ErrNotDue) && !errors.As(err, &limit): // one beyond its tenant's limit is tried in silence
-			errs = append(errs, err)
+		if errors.As(err, new(*models.LimitError)) { // one beyond its tenant's limit is tried in silence
+			return nil
 		}
-	}
-	return errors.Join(errs...)
+		if err == nil {
+			s.log.WarnContext(ctx, "lost sandbox is made again", "sandbox_id", box.ID, "by", made.Sandbox.ID)
+		}
+		return ofSandbox(box.ID, err)
+	})
 }
 
 // replace submits a sandbox like the lost one. What was in that is gone.

@@ -35,6 +35,7 @@ type Scheduler struct {
 	retention Retention
 	log       *slog.Logger
 	leader    *leader
+	round     models.Round // the sweep's, through the tasks in Redis
 	quit      func()
 	loops     sync.WaitGroup
 }

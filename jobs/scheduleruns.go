@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,31 +23,32 @@ func (s *Scheduler) submitRuns(ctx context.Context) error {
 	if any, err := s.store.AnyPendingRun(ctx); err != nil || !any {
 		return err
 	}
-	if err := s.replaceRuns(ctx); err != nil {
-		return err
-	}
-	runs, err := s.store.PendingRuns(ctx, pendingRuns)
+	inTheWay, err := s.store.ReplaceRuns(ctx, pendingRuns)
 	if err != nil {
 		return err
+	}
+	cancelled := each(ctx, s.store.Ready, inTheWay, s.makeWay(ctx))
+	runs, err := s.store.PendingRuns(ctx, pendingRuns)
+	if err != nil {
+		return errors.Join(cancelled, err)
 	}
 	var all errgroup.Group
 	all.SetLimit(64)
 	for _, r := range runs {
 		all.Go(func() error { return s.submitRun(ctx, r) })
 	}
-	return all.Wait()
+	return errors.Join(cancelled, all.Wait())
 }
 
-// replaceRuns cancels what is in the way of runs that are to replace it.
-func (s *Scheduler) replaceRuns(ctx context.Context) error {
-	inTheWay, err := s.store.ReplaceRuns(ctx, pendingRuns)
-	for _, j := range inTheWay {
+// makeWay cancels a job that is in the way of a run that is to replace it.
+func (s *Scheduler) makeWay(ctx context.Context) func(models.JobToCancel) error {
+	return func(j models.JobToCancel) error {
 		_, err := s.client.Cancel(ctx, j.TenantID, j.JobID, "scheduler")
 		if err != nil && !errors.Is(err, models.ErrNotFound) {
-			return err
+			return fmt.Errorf("cancel job %s: %w", j.JobID, err)
 		}
+		return nil
 	}
-	return err
 }
 
 func (s *Scheduler) submitRun(ctx context.Context, r models.ScheduleRun) error {

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -48,15 +49,15 @@ func (s *Scheduler) endEach(ctx context.Context, what string, find func(context.
 	if err != nil {
 		return err
 	}
-	for _, j := range found {
+	return each(ctx, s.store.Ready, found, func(j models.Job) error {
 		f, err := end(ctx, j)
 		if err != nil {
-			return err
+			return fmt.Errorf("job %s: %w", j.ID, err)
 		}
 		s.log.WarnContext(ctx, what, "job_id", j.ID, "kind", j.Kind, "attempt", j.Attempt, "sandbox_id", j.SandboxID)
 		s.queue.follow(ctx, f)
-	}
-	return nil
+		return nil
+	})
 }
 
 // checkEpoch notices that Redis has lost its data, by a key that only a loss can remove, and then sends everything
@@ -87,17 +88,25 @@ func (s *Scheduler) checkEpoch(ctx context.Context) error {
 	return err
 }
 
+// resendMissing asks Redis for the next tasks of a round through all that it was given, for those which it holds stay where they
+// are in the table: nobody's tasks hide another's.
 func (s *Scheduler) resendMissing(ctx context.Context) error {
-	sent, err := s.store.Dispatched(ctx, unclaimed, sweepBatch)
-	if err != nil || len(sent) == 0 {
+	sent, next, err := s.store.Dispatched(ctx, s.round, unclaimed, sweepBatch)
+	if err != nil {
 		return err
 	}
 	gone, err := s.queue.missing(ctx, sent)
-	if err != nil || len(gone) == 0 {
+	if err != nil {
 		return err
 	}
-	s.log.WarnContext(ctx, "tasks missing in Redis are sent again", "count", len(gone))
-	return s.store.Undispatch(ctx, gone)
+	if len(gone) > 0 {
+		s.log.WarnContext(ctx, "tasks missing in Redis are sent again", "count", len(gone))
+	}
+	if err := s.store.Undispatch(ctx, gone); err != nil {
+		return err
+	}
+	s.round = next
+	return nil
 }
 
 func (s *Scheduler) dispatchBacklog(ctx context.Context) error {
@@ -105,12 +114,12 @@ func (s *Scheduler) dispatchBacklog(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, t := range tenants {
-		tasks, err := s.store.DispatchReady(ctx, t)
+	return each(ctx, s.store.Ready, tenants, func(tenant string) error {
+		tasks, err := s.store.DispatchReady(ctx, tenant)
 		if err != nil {
-			return err
+			return fmt.Errorf("jobs of tenant %s: %w", tenant, err)
 		}
 		s.queue.send(ctx, tasks)
-	}
-	return nil
+		return nil
+	})
 }

@@ -57,6 +57,6 @@ func (s *Store) RevokePort(ctx context.Context, tenant, sandbox string, port uin
 }
 
 // PruneGrants forgets grants that have not held for longer than age.
-func (s *Store) PruneGrants(ctx context.Context, age time.Duration) error {
-	return s.db.WithContext(ctx).Where("expires_at < now() - ?", milliseconds(age)).Delete(&PortGrant{}).Error
+func (s *Store) PruneGrants(ctx context.Context, age time.Duration, limit int) (int, error) {
+	return s.pruneOld(ctx, "port_grants", "expires_at", age, limit)
 }

@@ -17,7 +17,7 @@ type Meter struct {
 func (s *Store) Metered(ctx context.Context, node string) ([]Sandbox, error) {
 	var list []Sandbox
 	err := s.db.WithContext(ctx).Select("id", "provider_ref").
-		Where("node_id = ? AND state IN ('running', 'paused')", node).Order("id").Find(&list).Error
+		Where("node_id = ? AND ended_at IS NULL AND state IN ('running', 'paused')", node).Order("id").Find(&list).Error
 	return list, err
 }
 

@@ -2,8 +2,12 @@ package models
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
+
+// What follows finds its rows in a subquery each that PostgreSQL does not turn into a join: for one it may read whole tables,
+// a thousand rows at a time.
 
 // PruneJobs forgets jobs that ended longer than age ago, with their deliveries, and says how many. One whose callback
 // is still being tried is kept.
@@ -13,8 +17,8 @@ func (s *Store) PruneJobs(ctx context.Context, age time.Duration, limit int) (in
 			SELECT id FROM jobs j WHERE finished_at < now() - @age * interval '1 ms'
 			  AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.job_id = j.id AND d.state = 'pending')
 			ORDER BY finished_at LIMIT @limit FOR UPDATE SKIP LOCKED),
-		told AS (DELETE FROM deliveries USING old WHERE deliveries.job_id = old.id)
-		DELETE FROM jobs USING old WHERE jobs.id = old.id`,
+		told AS (DELETE FROM deliveries WHERE job_id = ANY (ARRAY(SELECT id FROM old)))
+		DELETE FROM jobs WHERE id = ANY (ARRAY(SELECT id FROM old))`,
 		map[string]any{"age": age.Milliseconds(), "limit": limit})
 	return int(res.RowsAffected), res.Error
 }
@@ -22,9 +26,9 @@ func (s *Store) PruneJobs(ctx context.Context, age time.Duration, limit int) (in
 // PruneOutputs drops what jobs that ended longer than age ago have written and read, and says of how many.
 func (s *Store) PruneOutputs(ctx context.Context, age time.Duration, limit int) (int, error) {
 	res := s.db.WithContext(ctx).Exec(`
-		UPDATE jobs SET stdout = NULL, stderr = NULL, content = NULL, output_dropped_at = now() WHERE id IN (
+		UPDATE jobs SET stdout = NULL, stderr = NULL, content = NULL, output_dropped_at = now() WHERE id = ANY (ARRAY(
 			SELECT id FROM jobs WHERE finished_at < now() - @age * interval '1 ms' AND coalesce(stdout, stderr, content) IS NOT NULL
-			ORDER BY finished_at LIMIT @limit FOR UPDATE SKIP LOCKED)`,
+			ORDER BY finished_at LIMIT @limit FOR UPDATE SKIP LOCKED))`,
 		map[string]any{"age": age.Milliseconds(), "limit": limit})
 	return int(res.RowsAffected), res.Error
 }
@@ -33,11 +37,11 @@ func (s *Store) PruneOutputs(ctx context.Context, age time.Duration, limit int) 
 // with jobs that are not forgotten yet, or with usage that is not in the hours yet, are kept.
 func (s *Store) PruneSandboxes(ctx context.Context, age time.Duration, limit int) (int, error) {
 	res := s.db.WithContext(ctx).Exec(`
-		DELETE FROM sandboxes WHERE id IN (
+		DELETE FROM sandboxes WHERE id = ANY (ARRAY(
 			SELECT id FROM sandboxes s WHERE ended_at < now() - @age * interval '1 ms'
-			  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.sandbox_id = s.id)
+			  AND (SELECT j.id FROM jobs j WHERE j.sandbox_id = s.id LIMIT 1) IS NULL
 			  AND NOT EXISTS (SELECT 1 FROM usage_facts f WHERE f.sandbox_id = s.id)
-			ORDER BY ended_at LIMIT @limit FOR UPDATE SKIP LOCKED)`,
+			ORDER BY ended_at LIMIT @limit FOR UPDATE SKIP LOCKED))`,
 		map[string]any{"age": age.Milliseconds(), "limit": limit})
 	return int(res.RowsAffected), res.Error
 }
@@ -46,19 +50,27 @@ func (s *Store) PruneSandboxes(ctx context.Context, age time.Duration, limit int
 // not forgotten yet are kept, and those whose image somebody may still need, as it is made again from them on other engines.
 func (s *Store) PruneBuilds(ctx context.Context, age time.Duration, limit int) (int, error) {
 	res := s.db.WithContext(ctx).Exec(`
-		DELETE FROM builds WHERE id IN (
+		DELETE FROM builds WHERE id = ANY (ARRAY(
 			SELECT id FROM builds b WHERE created_at < now() - @age * interval '1 ms'
-			  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = b.job_id)
+			  AND (SELECT j.id FROM jobs j WHERE j.id = b.job_id) IS NULL
 			  AND NOT EXISTS (SELECT 1 FROM templates t WHERE t.image = b.image)
 			  AND NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.image = b.image AND s.ended_at IS NULL)
-			ORDER BY id LIMIT @limit FOR UPDATE SKIP LOCKED)`,
+			ORDER BY created_at LIMIT @limit FOR UPDATE SKIP LOCKED))`,
 		map[string]any{"age": age.Milliseconds(), "limit": limit})
 	return int(res.RowsAffected), res.Error
 }
 
 // PruneEvents forgets events older than age, and says how many. Their ids grow with time, so the oldest come first.
 func (s *Store) PruneEvents(ctx context.Context, age time.Duration, limit int) (int, error) {
-	res := s.db.WithContext(ctx).Exec(`DELETE FROM events WHERE id IN (SELECT id FROM events ORDER BY id LIMIT @limit)
+	res := s.db.WithContext(ctx).Exec(`DELETE FROM events WHERE id = ANY (ARRAY(SELECT id FROM events ORDER BY id LIMIT @limit))
 		AND at < now() - @age * interval '1 ms'`, map[string]any{"age": age.Milliseconds(), "limit": limit})
+	return int(res.RowsAffected), res.Error
+}
+
+// pruneOld forgets rows of a table whose time is older than age, the oldest first, and says how many.
+func (s *Store) pruneOld(ctx context.Context, table, column string, age time.Duration, limit int) (int, error) {
+	res := s.db.WithContext(ctx).Exec(fmt.Sprintf(`DELETE FROM %[1]s WHERE ctid = ANY (ARRAY(
+		SELECT ctid FROM %[1]s WHERE %[2]s < now() - @age * interval '1 ms' ORDER BY %[2]s LIMIT @limit FOR UPDATE SKIP LOCKED))`, table, column),
+		map[string]any{"age": age.Milliseconds(), "limit": limit})
 	return int(res.RowsAffected), res.Error
 }

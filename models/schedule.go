@@ -208,6 +208,13 @@ func (s *Store) Schedules(ctx context.Context, tenant string, f ScheduleFilter) 
 	return list, err
 }
 
+// ScheduleIDs returns schedules of all tenants, those after the one given.
+func (s *Store) ScheduleIDs(ctx context.Context, after string, limit int) ([]string, error) {
+	var ids []string
+	err := s.db.WithContext(ctx).Model(&Schedule{}).Where("id > ?", after).Order("id").Limit(limit).Pluck("id", &ids).Error
+	return ids, err
+}
+
 // DisableSchedule ends an active schedule for the reason given: what it works on is gone.
 func (s *Store) DisableSchedule(ctx context.Context, id, reason string) error {
 	return s.tx(ctx, func(tx *gorm.DB) error {

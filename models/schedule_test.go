@@ -159,8 +159,11 @@ func TestOnlyTheLastRunsAreKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.PruneRuns(t.Context(), 0, 2); err != nil {
-		t.Fatal(err)
+	if n, err := s.PruneHistories(t.Context(), []string{c.ID}, 2, 1); n != 1 || err != nil {
+		t.Fatalf("%d of one are forgotten: %v", n, err)
+	}
+	if n, err := s.PruneHistories(t.Context(), []string{c.ID}, 2, 10); n != 1 || err != nil {
+		t.Fatalf("%d of the rest are forgotten: %v", n, err)
 	}
 	if list, err := s.ScheduleRuns(t.Context(), "default", c.ID, "", 10); err != nil || len(list) != 3 || list[2].State != models.RunPending {
 		t.Errorf("kept: %+v, %v", list, err)

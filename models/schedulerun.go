@@ -220,15 +220,20 @@ func countFailures(tx *gorm.DB, failures map[string]int, reset map[string]bool) 
 	return err
 }
 
-// PruneRuns forgets ended runs older than age (0 = none for that), and of every schedule all but the newest keep.
-func (s *Store) PruneRuns(ctx context.Context, age time.Duration, keep int) error {
-	return s.db.WithContext(ctx).Exec(`
-		DELETE FROM schedule_runs r USING (
-			SELECT s.id, (SELECT k.id FROM schedule_runs k WHERE k.schedule_id = s.id ORDER BY k.id DESC OFFSET @keep LIMIT 1) AS last
-			FROM schedules s) old
-		WHERE r.schedule_id = old.id AND r.ended_at IS NOT NULL
-		  AND (r.id <= old.last OR CAST(@age AS bigint) > 0 AND r.ended_at < now() - @age * interval '1 ms')`,
-		map[string]any{"age": age.Milliseconds(), "keep": keep}).Error
+// PruneRuns forgets runs that ended longer than age ago, and says how many.
+func (s *Store) PruneRuns(ctx context.Context, age time.Duration, limit int) (int, error) {
+	return s.pruneOld(ctx, "schedule_runs", "ended_at", age, limit)
+}
+
+// PruneHistories forgets ended runs of those of the schedules that have more than keep runs, the oldest, and says how many.
+func (s *Store) PruneHistories(ctx context.Context, schedules []string, keep, limit int) (int, error) {
+	res := s.db.WithContext(ctx).Exec(`DELETE FROM schedule_runs WHERE id = ANY (ARRAY(
+		SELECT old.id FROM unnest(CAST(@schedules AS text[])) AS s (id)
+		CROSS JOIN LATERAL (SELECT k.id FROM schedule_runs k WHERE k.schedule_id = s.id ORDER BY k.id DESC OFFSET @keep LIMIT 1) AS last
+		CROSS JOIN LATERAL (SELECT r.id FROM schedule_runs r WHERE r.schedule_id = s.id AND r.id <= last.id AND r.ended_at IS NOT NULL
+			ORDER BY r.id LIMIT @limit FOR UPDATE SKIP LOCKED) AS old LIMIT @limit))`,
+		map[string]any{"schedules": idArray(schedules), "keep": keep, "limit": limit})
+	return int(res.RowsAffected), res.Error
 }
 
 // claimRuns gives the runs of the group their jobs. Who finds his taken, skipped or gone is not due.

@@ -123,9 +123,9 @@ func (s *Store) replay(ctx context.Context, p *submission) (Submitted, error) {
 	return Submitted{Sandbox: box, Jobs: []Job{job}, Replayed: true}, err
 }
 
-// PruneKeys forgets idempotency keys older than age.
-func (s *Store) PruneKeys(ctx context.Context, age time.Duration) error {
-	return s.db.WithContext(ctx).Where("created_at < now() - ?", milliseconds(age)).Delete(&idempotencyKey{}).Error
+// PruneKeys forgets idempotency keys older than age, and says how many.
+func (s *Store) PruneKeys(ctx context.Context, age time.Duration, limit int) (int, error) {
+	return s.pruneOld(ctx, "idempotency_keys", "created_at", age, limit)
 }
 
 // commitSubmissions commits a group, or, when something in it breaks the transaction, each submission by itself.

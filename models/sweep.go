@@ -91,13 +91,40 @@ func (s *Store) Expire(ctx context.Context, j Job) (Finished, error) {
 	return f, err
 }
 
-// Dispatched returns what was handed to Redis at least age ago and has not been claimed since.
-func (s *Store) Dispatched(ctx context.Context, age time.Duration, limit int) ([]Dispatch, error) {
-	var out []Dispatch
-	err := s.db.WithContext(ctx).Model(&Job{}).Select("id", "kind", "generation", "queue", "timeout_ms").
-		Where("state = 'queued' AND dispatched_at < now() - ?", milliseconds(age)).
-		Order("dispatched_at").Limit(limit).Scan(&out).Error
-	return out, err
+// Round is how far a look at all tasks that were handed to Redis has come. The zero value begins one.
+type Round struct {
+	until time.Time // of no task that was handed over later; they are the next round's
+	at    time.Time // of the last task
+	id    string
+}
+
+// Dispatched returns what was handed to Redis at least age ago and has not been claimed since: the next of the round, and how far
+// the round has come with them. With fewer than limit it is over.
+func (s *Store) Dispatched(ctx context.Context, r Round, age time.Duration, limit int) ([]Dispatch, Round, error) {
+	if r.until.IsZero() {
+		r.until = s.Now(ctx)
+	}
+	var found []struct {
+		Dispatch
+
+		DispatchedAt time.Time
+	}
+	q := s.db.WithContext(ctx).Model(&Job{}).Select("id", "kind", "generation", "queue", "timeout_ms", "dispatched_at").
+		Where("state = 'queued' AND dispatched_at < least(now() - ?, ?)", milliseconds(age), r.until)
+	if r.id != "" {
+		q = q.Where("(dispatched_at, id) > (?, ?)", r.at, r.id)
+	}
+	if err := q.Order("dispatched_at, id").Limit(limit).Scan(&found).Error; err != nil {
+		return nil, r, err
+	}
+	out := make([]Dispatch, len(found))
+	for i, x := range found {
+		out[i], r.at, r.id = x.Dispatch, x.DispatchedAt, x.JobID
+	}
+	if len(found) < limit {
+		r = Round{}
+	}
+	return out, r, nil
 }
 
 // Undispatch marks tasks that Redis does not hold any more as not handed over.

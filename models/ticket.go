@@ -107,6 +107,6 @@ func (s *Store) whyNot(ctx context.Context, plain string, use TicketUse) error {
 }
 
 // PruneTickets forgets tickets that expired longer than age ago.
-func (s *Store) PruneTickets(ctx context.Context, age time.Duration) error {
-	return s.db.WithContext(ctx).Where("expires_at < now() - ?", milliseconds(age)).Delete(&TerminalTicket{}).Error
+func (s *Store) PruneTickets(ctx context.Context, age time.Duration, limit int) (int, error) {
+	return s.pruneOld(ctx, "terminal_tickets", "expires_at", age, limit)
 }
