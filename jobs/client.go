@@ -82,12 +82,11 @@ func (c *Client) newSandbox(box *models.Sandbox) models.Submission {
 // Submit submits one job on an existing sandbox.
 func (c *Client) Submit(ctx context.Context, sandbox string, args Args, o Options) (models.Submitted, error) {
 	sub := models.Submission{SandboxID: sandbox}
-	if t, ok := args.(*SetTimeout); ok {
-		d, err := t.duration()
-		if err != nil {
-			return models.Submitted{}, err
-		}
-		sub.Timeout, o.Parallel = d, true
+	if err := setTimeout(&sub, args); err != nil {
+		return models.Submitted{}, err
+	}
+	if _, ok := args.(*SetTimeout); ok {
+		o.Parallel = true
 	}
 	if models.LaneOf(args.Kind()) != "" {
 		o.Parallel = true // the exec itself stands outside the order, too
@@ -102,6 +101,19 @@ func (c *Client) Submit(ctx context.Context, sandbox string, args Args, o Option
 		c.resumeFor(ctx, out.Sandbox, args)
 	}
 	return out, err
+}
+
+// setTimeout writes down when the sandbox is to expire, where a job says so.
+func setTimeout(sub *models.Submission, args Args) (err error) {
+	switch t := args.(type) {
+	case *SetTimeout:
+		sub.OnlyLater = t.OnlyLater
+		sub.Timeout, err = t.duration()
+	case *Resume:
+		sub.OnlyLater = true
+		sub.Timeout, err = t.duration()
+	}
+	return err
 }
 
 // KeepAlive sets the sandbox's timeout anew, from now on, as long as it was; like every job it counts as activity.
@@ -241,10 +253,8 @@ func (c *Client) retry(ctx context.Context, j models.Job, args Args, o Options) 
 		TenantID: o.TenantID, SandboxID: j.SandboxID, Jobs: []models.Job{again},
 		IdempotencyKey: o.IdempotencyKey, Request: o.Request,
 	}
-	if t, ok := args.(*SetTimeout); ok {
-		if sub.Timeout, err = t.duration(); err != nil {
-			return models.Submitted{}, err
-		}
+	if err := setTimeout(&sub, args); err != nil {
+		return models.Submitted{}, err
 	}
 	return c.commit(ctx, sub)
 }

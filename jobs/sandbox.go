@@ -173,13 +173,22 @@ func (*Pause) run(ctx context.Context, a *attempt) (result, error) {
 }
 
 // Resume thaws a paused sandbox; its timeout starts anew.
-type Resume struct{}
+type Resume struct {
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" doc:"Its timeout from then on, at most 86400; of several resumes at once the longest counts. Absent: the timeout that it had"`
+}
 
 // Kind implements Args.
 func (*Resume) Kind() string { return models.KindResume }
 
 // Validate implements Args.
-func (*Resume) Validate() error { return nil }
+func (r *Resume) Validate() error {
+	_, err := r.duration()
+	return err
+}
+
+func (r *Resume) duration() (time.Duration, error) {
+	return seconds("timeout_seconds", r.TimeoutSeconds, 0, time.Second)
+}
 
 func (*Resume) run(ctx context.Context, a *attempt) (result, error) {
 	p, err := a.pauser()
@@ -204,6 +213,7 @@ func (a *attempt) pauser() (providers.Pauser, error) {
 // the job is accepted; the job's end only confirms it.
 type SetTimeout struct {
 	TimeoutSeconds float64 `json:"timeout_seconds" doc:"From now on; at most 86400"`
+	OnlyLater      bool    `json:"only_later,omitempty" doc:"A sandbox that ends later already stays as it is, so that of several requests at once none takes time from another"`
 }
 
 // SetTimeoutResult says when the sandbox ends now.

@@ -216,7 +216,7 @@ func (b *batch) place() error {
 		for i := range p.out.Jobs {
 			b.placeJob(&p.out.Jobs[i], box)
 		}
-		if p.Timeout > 0 && p.New == nil {
+		if p.moves(box, b.now) {
 			box.TimeoutMS, box.ExpiresAt = p.Timeout.Milliseconds(), b.now.Add(p.Timeout)
 			box.ChangedBy = p.actor()
 			err := later(dry(b.tx).Model(box).Select("timeout_ms", "expires_at", "changed_by").Updates(box), nil)
@@ -230,6 +230,19 @@ func (b *batch) place() error {
 		p.out.Sandbox = *box
 	}
 	return nil
+}
+
+// moves says whether the submission changes when a sandbox expires.
+func (p *submission) moves(box *Sandbox, now time.Time) bool {
+	switch {
+	case p.Timeout == 0 || p.New != nil:
+		return false
+	case !p.OnlyLater || box.Desired == DesiredPaused:
+		return true
+	case box.State == SandboxPaused:
+		return p.Timeout.Milliseconds() > box.TimeoutMS
+	}
+	return now.Add(p.Timeout).After(box.ExpiresAt)
 }
 
 func (b *batch) placeJob(j *Job, box *Sandbox) {

@@ -29,6 +29,9 @@ type Submission struct {
 	End *End
 	// Timeout sets when the sandbox expires, counted from the commit.
 	Timeout time.Duration
+	// OnlyLater lets a sandbox be that expires later than Timeout says. One that is paused expires that long after its
+	// resume, so Timeout holds there, unless a resume that is on its way has a longer one.
+	OnlyLater bool
 	// Run, where set, is the run of a schedule that the jobs are for: they are its jobs, or they are none (ErrNotDue).
 	Run *ScheduleRun
 	// Only, where set, is asked under the sandbox's lock whether to go on; if not, Submit answers ErrNotDue.
