@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
+	"math"
 	"net/http"
 	"time"
 
@@ -13,7 +13,6 @@ import (
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/passes"
-	"sandyard/providers"
 )
 
 // E2B lets E2B's clients work with Sandyard's sandboxes. Its routes follow E2B's OpenAPI document; what they make are
@@ -25,26 +24,37 @@ type E2B struct {
 	Scheme string // of the URLs of ports; empty = http
 	// NoInternet keeps sandboxes from the internet that only ask for all of it, as these clients do unless told otherwise.
 	NoInternet bool
+	// Patience is how long a request waits for its job; 0 = a little less than the minute after which these clients give up.
+	Patience time.Duration
 }
 
 func (c *E2B) address() passes.Address {
 	return passes.Address{Scheme: cmp.Or(c.Scheme, "http"), Domain: c.Domain}
 }
 
-// e2bPatience is how long a request waits for its job.
 const e2bPatience = 55 * time.Second
 
+// How long a sandbox lives that says nothing about it, in seconds, by the version of the route.
+const (
+	e2bTimeout   = 15
+	e2bTimeoutV2 = 300
+)
+
 func (s *Server) addE2B(c E2B) {
-	e := &e2b{Server: s, signer: c.Signer, domain: c.Domain, noInternet: c.NoInternet}
-	for _, base := range []string{"/sandboxes", "/v2/sandboxes"} {
-		s.app.Use(base, e.serve)
-		s.app.Post(base, e.create)
-		s.app.Post(base+"/:id/connect", e.connect)
+	e := &e2b{
+		Server: s, signer: c.Signer, domain: c.Domain, noInternet: c.NoInternet, patience: cmp.Or(c.Patience, e2bPatience),
 	}
+	for _, base := range append(e2bAbsent(), "/sandboxes", "/v2/sandboxes") {
+		s.app.Use(base, e.serve)
+	}
+	s.app.Post("/sandboxes", e.create(e2bTimeout))
+	s.app.Post("/v2/sandboxes", e.create(e2bTimeoutV2))
 	s.app.Get("/sandboxes", e.listRunning)
 	s.app.Get("/v2/sandboxes", e.list)
 	s.app.Get("/sandboxes/:id", e.get)
 	s.app.Delete("/sandboxes/:id", e.kill)
+	s.app.Post("/sandboxes/:id/connect", e.connect(0))
+	s.app.Post("/v2/sandboxes/:id/connect", e.connect(e2bTimeoutV2))
 	s.app.Post("/sandboxes/:id/pause", e.pause)
 	s.app.Post("/sandboxes/:id/resume", e.resume)
 	s.app.Post("/sandboxes/:id/timeout", e.setTimeout)
@@ -53,6 +63,13 @@ func (s *Server) addE2B(c E2B) {
 	s.app.Get("/sandboxes/:id/metrics", e.metrics)
 	s.app.Get("/sandboxes/:id/logs", e.logsV1)
 	s.app.Get("/v2/sandboxes/:id/logs", e.logs)
+	s.app.Post("/sandboxes/:id/snapshots", e.cannot("snapshots of sandboxes"))
+	s.app.Post("/sandboxes/:id/fork", e.cannot("forks of sandboxes"))
+}
+
+// e2bAbsent are the parts of E2B's API that are not here at all. Their clients are told so in E2B's words.
+func e2bAbsent() []string {
+	return []string{"/snapshots", "/templates", "/v2/templates", "/v3/templates", "/volumes", "/secrets"}
 }
 
 // e2b is the Server as E2B's clients see it.
@@ -61,34 +78,26 @@ type e2b struct {
 	signer     *passes.Signer
 	domain     string
 	noInternet bool
+	patience   time.Duration
 }
 
-// e2bError is the body of E2B's errors.
-type e2bError struct {
-	Code    int    `json:"code"`
-	Message string `json:"message"`
-}
-
-// serve asks for an API key and writes errors as E2B does.
-func (e *e2b) serve(c *fiber.Ctx) error {
-	err := e.authorize(c, bearer(c), models.ScopeSandboxes)
-	if err == nil {
-		return nil
+// options go with a request's one job. An Idempotency-Key stands for it, as on our own routes.
+func (e *e2b) options(c *fiber.Ctx) (jobs.Options, error) {
+	p := SubmitParams{IdempotencyKey: c.Get("Idempotency-Key")}
+	if p.IdempotencyKey != "" {
+		requestOf(c.UserContext()).digest = digest(c.Method(), c.Path(), c.Body())
 	}
-	p := e.report(c.UserContext(), requestOf(c.UserContext()), err)
-	switch p.Status {
-	case fiber.StatusGone:
-		p.Status = fiber.StatusNotFound
-	case fiber.StatusUnprocessableEntity:
-		p.Status = fiber.StatusBadRequest
-	}
-	return c.Status(p.Status).JSON(e2bError{p.Status, p.Detail})
+	return p.options(c.UserContext(), Submit{})
 }
 
-// options go with every job of a request.
-func (e *e2b) options(ctx context.Context) jobs.Options {
-	r := requestOf(ctx)
-	return jobs.Options{TenantID: r.tenant, Actor: r.key}
+// change submits a request's one job on its sandbox and waits for its end.
+func (e *e2b) change(c *fiber.Ctx, sandbox string, args jobs.Args) (models.Sandbox, error) {
+	o, err := e.options(c)
+	if err != nil {
+		return models.Sandbox{}, err
+	}
+	done, err := e.jobs.Submit(c.UserContext(), sandbox, args, o)
+	return e.carryOut(c.UserContext(), done, err)
 }
 
 // carryOut waits for the job that was submitted, and returns its sandbox afterwards.
@@ -96,34 +105,15 @@ func (e *e2b) carryOut(ctx context.Context, done models.Submitted, err error) (m
 	if err != nil {
 		return models.Sandbox{}, err
 	}
-	job, err := e.poll(ctx, e.waiters.WaitNew, answer(done).ID, e2bPatience)
-	switch {
-	case err != nil:
+	job, err := e.poll(ctx, e.waiters.WaitNew, answer(done).ID, e.patience)
+	if err != nil {
 		return models.Sandbox{}, err
-	case !job.State.Terminal():
-		return models.Sandbox{}, newProblem(http.StatusGatewayTimeout, "timeout",
-			fmt.Sprintf("job %s has not ended in time; it goes on", job.ID))
-	case job.State != models.Succeeded:
-		return models.Sandbox{}, e2bFailure(job)
 	}
-	return e.store.Sandbox(ctx, job.TenantID, job.SandboxID)
-}
-
-// e2bFailure is the answer that a failed job means.
-func e2bFailure(job models.Job) error {
-	why := models.JobError{Code: string(job.State), Message: fmt.Sprintf("job %s ended %s", job.ID, job.State)}
-	if job.Error != nil {
-		why = *job.Error
+	box, err := e.store.Sandbox(ctx, job.TenantID, job.SandboxID)
+	if err == nil && job.State != models.Succeeded {
+		err = e2bFailure(job, box)
 	}
-	switch providers.Class(why.Code) {
-	case providers.Capacity, providers.RateLimited, providers.Unavailable:
-		return newProblem(http.StatusServiceUnavailable, why.Code, why.Message)
-	case providers.NotFound, providers.Lost:
-		return newProblem(http.StatusNotFound, why.Code, why.Message)
-	case providers.Invalid:
-		return newProblem(http.StatusBadRequest, why.Code, why.Message)
-	}
-	return newProblem(http.StatusInternalServerError, why.Code, why.Message)
+	return box, err
 }
 
 // read decodes a body; an empty one leaves into as it is.
@@ -138,6 +128,20 @@ func (e *e2b) read(c *fiber.Ctx, into any) error {
 		return newProblem(http.StatusBadRequest, "malformed_request", "the body is not the JSON of this request: "+err.Error())
 	}
 	return nil
+}
+
+// e2bSeconds checks a number of seconds of a body; where it is missing, none stands for it, and 0 for none means that it
+// must not be missing. No sandbox lives shorter than a second.
+func e2bSeconds(field string, given *float64, none float64) (float64, error) {
+	switch {
+	case given == nil && none == 0:
+		return 0, newProblem(http.StatusBadRequest, "invalid_request", "body."+field+" is missing")
+	case given == nil:
+		return none, nil
+	case *given < 0 || math.IsNaN(*given):
+		return 0, newProblem(http.StatusBadRequest, "invalid_request", "body."+field+" must not be negative")
+	}
+	return max(*given, 1), nil
 }
 
 // live returns the sandbox of the path if it runs or is paused.

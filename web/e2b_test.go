@@ -24,7 +24,7 @@ func newE2B(t *testing.T) (*rig, *passes.Signer) {
 // refused checks that a is an error in E2B's shape.
 func (a answer) refused(t *testing.T, status int, part string) {
 	t.Helper()
-	if a.status != status || a.get("code") != float64(status) || !strings.Contains(a.text("message"), part) || len(a.body) != 2 {
+	if a.status != status || a.get("code") != float64(status) || !strings.Contains(a.text("message"), part) || a.text("error_code") == "" || len(a.body) != 3 {
 		t.Errorf("answered %d %s, want %d with %q", a.status, a.raw, status, part)
 	}
 }
@@ -73,15 +73,24 @@ func TestE2BLife(t *testing.T) {
 	r.call("GET", "/sandboxes/"+id+"/logs", nil).want(t, 200)
 	r.call("GET", "/sandboxes/"+id+"/metrics", nil).want(t, 200)
 	r.call("DELETE", "/sandboxes/"+id, nil).want(t, 204)
-	for _, call := range [][2]string{{"DELETE", ""}, {"GET", ""}, {"POST", "/pause"}, {"POST", "/connect"}, {"POST", "/timeout"}, {"GET", "/logs"}, {"GET", "/metrics"}} {
-		r.call(call[0], "/sandboxes/"+id+call[1], nil).refused(t, 404, "")
+	for _, call := range [][2]string{
+		{"DELETE", ""},
+		{"GET", ""},
+		{"POST", "/pause"},
+		{"POST", "/connect"},
+		{"POST", "/timeout"},
+		{"GET", "/logs"},
+		{"GET", "/metrics"},
+		{"POST", "/snapshots"},
+		{"POST", "/fork"},
+	} {
+		r.call(call[0], "/sandboxes/"+id+call[1], map[string]any{"timeout": 60}).refused(t, 404, "")
 	}
 }
 
 func (r *rig) endsIn(id string, seconds float64) {
 	r.t.Helper()
-	end, err := time.Parse(time.RFC3339, r.call("GET", "/sandboxes/"+id, nil).want(r.t, 200).text("endAt"))
-	check(r.t, err)
+	end := must(time.Parse(time.RFC3339, r.call("GET", "/sandboxes/"+id, nil).want(r.t, 200).text("endAt")))(r.t)
 	if left := time.Until(end).Seconds(); left > seconds || left < seconds-30 {
 		r.t.Errorf("it ends in %.0f s, want %.0f", left, seconds)
 	}
@@ -100,12 +109,28 @@ func TestE2BRefusals(t *testing.T) {
 	create(base("timeout", 86401)).refused(t, 400, "86400")
 	create(base("metadata", map[string]string{"a": strings.Repeat("x", 20000)})).refused(t, 400, "metadata")
 	create(`{"templateID": "base", "metadata": {"a": "\u0000"}}`).refused(t, 400, "")
-	create(base("volumeMounts", []any{map[string]any{"name": "v", "path": "/v"}})).refused(t, 400, "volumeMounts")
+	create(base("timeout", -1)).refused(t, 400, "timeout must not be negative")
+	for field, v := range map[string]any{
+		"volumeMounts": []any{map[string]any{"name": "v", "path": "/v"}}, "mcp": map[string]any{"browserbase": map[string]any{}},
+		"iam": map[string]any{"tokens": map[string]any{"aws": map[string]any{"audience": "a", "tokenType": "JWT-SVID"}}},
+	} {
+		create(base(field, v)).refused(t, 400, field+" is not supported")
+	}
+	for field, v := range map[string]any{
+		"maskRequestHost": "localhost:${PORT}", "httpsPorts": []int{8443}, "rules": map[string]any{"a.example": []any{}},
+		"egressProxy": map[string]any{"address": "a.example:1080"}, "dnsServers": []string{"192.0.2.1"},
+	} {
+		create(base("network", map[string]any{field: v})).refused(t, 400, "network."+field+" is not supported")
+	}
 	r.call("GET", "/sandboxes/sbnone", nil).refused(t, 404, "")
 	r.call("GET", "/v2/sandboxes?state=unknown", nil).refused(t, 400, "state")
 	r.call("GET", "/v2/sandboxes?limit=0", nil).refused(t, 400, "limit")
 	r.call("GET", "/v2/sandboxes?metadata=%25zz", nil).refused(t, 400, "metadata")
 	r.call("PUT", "/sandboxes/sbnone/network", map[string]any{}).refused(t, 404, "")
+	for _, path := range []string{"/snapshots", "/templates/base", "/v2/templates", "/v3/templates", "/volumes", "/secrets", "/sandboxes/sbnone/unheard-of"} {
+		r.call("GET", path, nil).refused(t, 501, "there is nothing at this path")
+		r.call("GET", path, nil, "Authorization", "", "X-API-Key", "").refused(t, 401, "no API key")
+	}
 	if rows := r.rows(); rows != "0 sandboxes, 0 jobs" {
 		t.Errorf("refused requests left %s", rows)
 	}

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/gofiber/fiber/v2"
@@ -25,7 +24,11 @@ func (e *e2b) kill(c *fiber.Ctx) error {
 	if box.Ended() {
 		return models.ErrNotFound
 	}
-	done, err := e.jobs.Delete(ctx, box.ID, true, e.options(ctx))
+	o, err := e.options(c)
+	if err != nil {
+		return err
+	}
+	done, err := e.jobs.Delete(ctx, box.ID, true, o)
 	if _, err := e.carryOut(ctx, done, err); err != nil {
 		return err
 	}
@@ -33,15 +36,18 @@ func (e *e2b) kill(c *fiber.Ctx) error {
 }
 
 func (e *e2b) pause(c *fiber.Ctx) error {
-	ctx := c.UserContext()
 	var body struct {
-		Memory *bool `json:"memory"`
+		Memory  *bool `json:"memory"`
+		Healthy bool  `json:"requireHealthyGuest"`
 	}
 	if err := e.read(c, &body); err != nil {
 		return err
 	}
-	if body.Memory != nil && !*body.Memory {
-		return newProblem(http.StatusBadRequest, "unsupported_operation", "a pause always keeps the memory here")
+	switch {
+	case body.Memory != nil && !*body.Memory:
+		return e2bUnsupported("a pause without memory")
+	case body.Healthy:
+		return e2bUnsupported("requireHealthyGuest")
 	}
 	box, err := e.live(c)
 	if err != nil {
@@ -50,8 +56,7 @@ func (e *e2b) pause(c *fiber.Ctx) error {
 	if e2bPaused(box) {
 		return newProblem(http.StatusConflict, "sandbox_paused", "the sandbox is paused already")
 	}
-	done, err := e.jobs.Submit(ctx, box.ID, &jobs.Pause{}, e.options(ctx))
-	if _, err := e.carryOut(ctx, done, err); err != nil {
+	if _, err := e.change(c, box.ID, &jobs.Pause{}); err != nil {
 		return err
 	}
 	return c.SendStatus(http.StatusNoContent)
@@ -64,58 +69,65 @@ func e2bPaused(b models.Sandbox) bool {
 
 // e2bTime is a body that says how long a sandbox is to live from now, in seconds.
 type e2bTime struct {
-	Timeout  *float64 `json:"timeout"`
-	Duration *float64 `json:"duration"`
+	Timeout   *float64 `json:"timeout"`
+	Duration  *float64 `json:"duration"`
+	Memory    *bool    `json:"memory"`
+	AutoPause *bool    `json:"autoPause"`
 }
 
-// connect resumes a paused sandbox, and makes a running one live at least as long as asked.
-func (e *e2b) connect(c *fiber.Ctx) error {
-	box, seconds, err := e.timed(c)
-	if err != nil {
-		return err
+// connect resumes a paused sandbox, and makes a running one live at least as long as asked; timeout, in seconds, is for
+// bodies that do not say.
+func (e *e2b) connect(timeout float64) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		box, body, err := e.timed(c, timeout)
+		if err != nil {
+			return err
+		}
+		if e2bPaused(box) {
+			return e.wake(c, box, body)
+		}
+		if err := e.expireIn(c, box, *body.Timeout, true); err != nil {
+			return err
+		}
+		return c.JSON(e.access(box))
 	}
-	if e2bPaused(box) {
-		return e.wake(c, box, seconds)
-	}
-	if err := e.extend(c.UserContext(), box, seconds); err != nil {
-		return err
-	}
-	return c.JSON(e.access(box))
 }
 
 // resume is what clients used before connect.
 func (e *e2b) resume(c *fiber.Ctx) error {
-	box, seconds, err := e.timed(c)
+	box, body, err := e.timed(c, e2bTimeout)
 	if err != nil {
 		return err
 	}
 	if !e2bPaused(box) {
 		return newProblem(http.StatusConflict, "sandbox_running", "the sandbox is running already")
 	}
-	return e.wake(c, box, seconds)
+	return e.wake(c, box, body)
 }
 
-func (e *e2b) timed(c *fiber.Ctx) (models.Sandbox, float64, error) {
-	body := e2bTime{}
+// timed reads a body with a timeout, and finds the sandbox. Where the body names none it is as timeout says; 0 = it must.
+func (e *e2b) timed(c *fiber.Ctx, timeout float64) (box models.Sandbox, body e2bTime, err error) {
 	if err := e.read(c, &body); err != nil {
-		return models.Sandbox{}, 0, err
+		return box, body, err
 	}
-	seconds := float64(e2bTimeout)
-	if body.Timeout != nil {
-		seconds = max(*body.Timeout, 1)
+	seconds, err := e2bSeconds("timeout", body.Timeout, timeout)
+	if err != nil {
+		return box, body, err
 	}
-	box, err := e.live(c)
-	return box, seconds, err
+	body.Timeout = &seconds
+	box, err = e.live(c)
+	return box, body, err
 }
 
-// wake sets the timeout first: the sandbox's clock starts with the resume.
-func (e *e2b) wake(c *fiber.Ctx, box models.Sandbox, seconds float64) error {
-	ctx := c.UserContext()
-	if err := e.expireIn(ctx, box, seconds); err != nil {
-		return err
+// wake resumes a sandbox, whose timeout starts with that. Of several who do so at once nobody takes time from another.
+func (e *e2b) wake(c *fiber.Ctx, box models.Sandbox, body e2bTime) error {
+	switch {
+	case body.Memory != nil && !*body.Memory:
+		return e2bUnsupported("a resume without memory")
+	case body.AutoPause != nil && *body.AutoPause != (box.OnTimeout == "pause"):
+		return e2bUnsupported("another autoPause than at the sandbox's creation")
 	}
-	done, err := e.jobs.Submit(ctx, box.ID, &jobs.Resume{}, e.options(ctx))
-	box, err = e.carryOut(ctx, done, err)
+	box, err := e.change(c, box.ID, &jobs.Resume{TimeoutSeconds: *body.Timeout})
 	if err != nil {
 		return err
 	}
@@ -124,48 +136,50 @@ func (e *e2b) wake(c *fiber.Ctx, box models.Sandbox, seconds float64) error {
 
 // setTimeout may also shorten a sandbox's life. Like E2B's it knows only running sandboxes.
 func (e *e2b) setTimeout(c *fiber.Ctx) error {
-	box, seconds, err := e.timed(c)
+	box, body, err := e.timed(c, 0)
 	if err != nil {
 		return err
 	}
 	if e2bPaused(box) {
 		return models.ErrNotFound
 	}
-	if err := e.expireIn(c.UserContext(), box, seconds); err != nil {
+	if err := e.expireIn(c, box, *body.Timeout, false); err != nil {
 		return err
 	}
 	return c.SendStatus(http.StatusNoContent)
 }
 
+// refresh makes a running sandbox live at least as long as asked.
 func (e *e2b) refresh(c *fiber.Ctx) error {
 	body := e2bTime{}
 	if err := e.read(c, &body); err != nil {
 		return err
 	}
-	seconds := float64(e2bRefresh)
-	if body.Duration != nil {
-		seconds = min(max(*body.Duration, 1), e2bMaxRefresh)
-	}
-	box, err := e.live(c)
+	seconds, err := e2bSeconds("duration", body.Duration, e2bRefresh)
 	if err != nil {
 		return err
 	}
-	if err := e.extend(c.UserContext(), box, seconds); err != nil {
+	if seconds > e2bMaxRefresh {
+		return newProblem(http.StatusBadRequest, "invalid_request", "body.duration must be at most 3600")
+	}
+	box, err := e.live(c)
+	if err == nil && e2bPaused(box) {
+		err = models.ErrNotFound
+	}
+	if err != nil {
+		return err
+	}
+	if err := e.expireIn(c, box, seconds, true); err != nil {
 		return err
 	}
 	return c.SendStatus(http.StatusNoContent)
 }
 
-// extend moves a sandbox's end, but never closer.
-func (e *e2b) extend(ctx context.Context, box models.Sandbox, seconds float64) error {
-	if box.ExpiresAt.Sub(e.store.Now(ctx)).Seconds() >= seconds {
-		return nil
+// expireIn sets a sandbox's end, or only moves it away, which holds as soon as the job is accepted.
+func (e *e2b) expireIn(c *fiber.Ctx, box models.Sandbox, seconds float64, onlyLater bool) error {
+	o, err := e.options(c)
+	if err == nil {
+		_, err = e.jobs.Submit(c.UserContext(), box.ID, &jobs.SetTimeout{TimeoutSeconds: seconds, OnlyLater: onlyLater}, o)
 	}
-	return e.expireIn(ctx, box, seconds)
-}
-
-// expireIn sets a sandbox's end, which holds as soon as the job is accepted.
-func (e *e2b) expireIn(ctx context.Context, box models.Sandbox, seconds float64) error {
-	_, err := e.jobs.Submit(ctx, box.ID, &jobs.SetTimeout{TimeoutSeconds: seconds}, e.options(ctx))
 	return err
 }

@@ -2,6 +2,8 @@ package web
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,9 +18,6 @@ import (
 // e2bBase is what E2B's clients call the template of sandboxes that name none.
 const e2bBase = "base"
 
-// e2bTimeout is how long a sandbox lives that says nothing about it, in seconds.
-const e2bTimeout = 15
-
 // e2bCreate is the body of a create. What no server without E2B's cloud can do is refused, not ignored.
 type e2bCreate struct {
 	TemplateID string            `json:"templateID"`
@@ -32,31 +31,42 @@ type e2bCreate struct {
 	AutoPauseMemory *bool `json:"autoPauseMemory"`
 	Internet        *bool `json:"allow_internet_access"`
 	Network         struct {
-		AllowPublicTraffic bool `json:"allowPublicTraffic"`
+		AllowPublicTraffic bool   `json:"allowPublicTraffic"`
+		MaskRequestHost    string `json:"maskRequestHost"`
+		HTTPSPorts         []int  `json:"httpsPorts"`
 		e2bEgress
 	} `json:"network"`
 	VolumeMounts []json.RawMessage `json:"volumeMounts"`
 	MCP          json.RawMessage   `json:"mcp"`
+	IAM          *struct {
+		Tokens map[string]json.RawMessage `json:"tokens"`
+	} `json:"iam"`
 }
 
 func (b e2bCreate) unsupported() error {
 	for what, asked := range map[string]bool{
-		"autoPauseMemory false": b.AutoPause && b.AutoPauseMemory != nil && !*b.AutoPauseMemory,
-		"volumeMounts":          len(b.VolumeMounts) > 0,
-		"mcp":                   len(b.MCP) > 0 && string(b.MCP) != "null",
+		"autoPauseMemory false":   b.AutoPause && b.AutoPauseMemory != nil && !*b.AutoPauseMemory,
+		"volumeMounts":            len(b.VolumeMounts) > 0,
+		"mcp":                     given(b.MCP),
+		"iam":                     b.IAM != nil && len(b.IAM.Tokens) > 0,
+		"network.maskRequestHost": b.Network.MaskRequestHost != "",
+		"network.httpsPorts":      len(b.Network.HTTPSPorts) > 0,
 	} {
 		if asked {
-			return newProblem(http.StatusBadRequest, "unsupported_operation", what+" is not supported here")
+			return e2bUnsupported(what)
 		}
 	}
 	return b.Network.unsupported()
 }
 
 // wish says in our terms what the body asks for.
-func (e *e2b) wish(ctx context.Context, b e2bCreate) (jobs.CreateSandbox, error) {
-	w := jobs.CreateSandbox{
-		Template: b.TemplateID, Env: b.EnvVars, TimeoutSeconds: e2bTimeout, AutoResume: b.AutoResume != nil && b.AutoResume.Enabled,
+func (e *e2b) wish(ctx context.Context, b e2bCreate, timeout float64) (w jobs.CreateSandbox, err error) {
+	w = jobs.CreateSandbox{
+		Template: b.TemplateID, Env: b.EnvVars, AutoResume: b.AutoResume != nil && b.AutoResume.Enabled,
 		Foreign: jobs.Foreign{Metadata: b.Metadata, NeverIdle: true, Public: b.Network.AllowPublicTraffic},
+	}
+	if w.TimeoutSeconds, err = e2bSeconds("timeout", b.Timeout, timeout); err != nil {
+		return w, err
 	}
 	if err := b.unsupported(); err != nil {
 		return w, err
@@ -66,54 +76,82 @@ func (e *e2b) wish(ctx context.Context, b e2bCreate) (jobs.CreateSandbox, error)
 	} else {
 		w.Egress = &policy
 	}
-	if b.Timeout != nil {
-		w.TimeoutSeconds = max(*b.Timeout, 1)
-	}
 	if b.AutoPause {
 		w.OnTimeout = "pause"
 	}
-	return w, e.chooseTemplate(ctx, &w)
+	w.Template, err = e.template(ctx, b.TemplateID)
+	return w, err
 }
 
-// chooseTemplate takes E2B's base for the default template, unless the tenant has one of its own by that name.
-func (e *e2b) chooseTemplate(ctx context.Context, w *jobs.CreateSandbox) error {
-	missing := newProblem(http.StatusNotFound, "not_found", fmt.Sprintf("template '%s' not found", w.Template))
-	if w.Template == "" {
-		return missing
+// template takes E2B's base for the default template, which has no name here, unless the tenant has one of its own by
+// that name.
+func (e *e2b) template(ctx context.Context, name string) (string, error) {
+	missing := newProblem(http.StatusNotFound, "not_found", fmt.Sprintf("template '%s' not found", name))
+	if name == "" {
+		return "", missing
 	}
-	t, err := e.jobs.Template(ctx, requestOf(ctx).tenant, w.Template)
+	t, err := e.jobs.Template(ctx, requestOf(ctx).tenant, name)
 	switch {
-	case w.Template == e2bBase && (errors.Is(err, models.ErrNotFound) || err == nil && t.TenantID == nil):
-		w.Template = ""
-		return nil
+	case name == e2bBase && (errors.Is(err, models.ErrNotFound) || err == nil && t.TenantID == nil):
+		return "", nil
 	case errors.Is(err, models.ErrNotFound):
-		return missing
+		return "", missing
 	}
-	return err
+	return name, err
 }
 
-func (e *e2b) create(c *fiber.Ctx) error {
-	ctx := c.UserContext()
-	var body e2bCreate
-	if err := e.read(c, &body); err != nil {
-		return err
+// create makes a sandbox that lives as long as timeout says, in seconds, where its body does not.
+func (e *e2b) create(timeout float64) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		ctx := c.UserContext()
+		var body e2bCreate
+		if err := e.read(c, &body); err != nil {
+			return err
+		}
+		wish, err := e.wish(ctx, body, timeout)
+		if err != nil {
+			return err
+		}
+		o, err := e.options(c)
+		if err != nil {
+			return err
+		}
+		if o.IdempotencyKey == "" {
+			o.QueueDeadline = e.patience * 9 / 10 // afterwards nobody waits for its end
+		}
+		done, err := e.submitCreate(ctx, wish, o)
+		box, err := e.carryOut(ctx, done, err)
+		if err != nil {
+			if o.IdempotencyKey == "" {
+				e.abandon(ctx, done)
+			}
+			return err
+		}
+		return c.Status(http.StatusCreated).JSON(e.access(box))
 	}
-	wish, err := e.wish(ctx, body)
-	if err != nil {
-		return err
+}
+
+// e2bTries bounds how many creates may fail under one Idempotency-Key.
+const e2bTries = 16
+
+// submitCreate submits the create, or finds the one of the same key. A create that has failed left nothing behind; its
+// clients try again under their key by themselves, so it is followed by another one, the same for all who come.
+func (e *e2b) submitCreate(ctx context.Context, wish jobs.CreateSandbox, o jobs.Options) (done models.Submitted, err error) {
+	for range e2bTries {
+		done, err = e.jobs.Create(ctx, wish, o)
+		var limit *models.LimitError
+		if errors.As(err, &limit) {
+			// Without Retry-After: clients would wait for it, though only the end of a sandbox helps.
+			return done, newProblem(http.StatusTooManyRequests, "limit_reached", fmt.Sprintf(
+				"you have reached the maximum number of concurrent sandboxes (%d); delete one or ask your operator for more", limit.Max))
+		}
+		if err != nil || !done.Replayed || !answer(done).State.Terminal() || answer(done).State == models.Succeeded {
+			return done, err
+		}
+		next := sha256.Sum256([]byte(o.IdempotencyKey + " " + answer(done).ID))
+		o.IdempotencyKey = hex.EncodeToString(next[:])
 	}
-	done, err := e.jobs.Create(ctx, wish, e.options(ctx))
-	var limit *models.LimitError
-	if errors.As(err, &limit) {
-		return newProblem(http.StatusTooManyRequests, "limit_reached", fmt.Sprintf(
-			"you have reached the maximum number of concurrent sandboxes (%d); delete one or ask your operator for more", limit.Max))
-	}
-	box, err := e.carryOut(ctx, done, err)
-	if err != nil {
-		e.abandon(ctx, done)
-		return err
-	}
-	return c.Status(http.StatusCreated).JSON(e.access(box))
+	return done, err
 }
 
 // abandon removes a sandbox whose id nobody will learn.
@@ -121,7 +159,8 @@ func (e *e2b) abandon(ctx context.Context, done models.Submitted) {
 	if done.Sandbox.ID == "" {
 		return
 	}
-	_, err := e.jobs.Delete(context.WithoutCancel(ctx), done.Sandbox.ID, true, e.options(ctx))
+	r := requestOf(ctx)
+	_, err := e.jobs.Delete(context.WithoutCancel(ctx), done.Sandbox.ID, true, jobs.Options{TenantID: r.tenant, Actor: r.key})
 	if err != nil {
 		e.log.WarnContext(ctx, "sandbox of a failed create not deleted, its timeout will end it", "sandbox_id", done.Sandbox.ID, "error", err)
 	}

@@ -16,6 +16,7 @@ import (
 type e2bEgress struct {
 	AllowOut    []string                   `json:"allowOut"`
 	DenyOut     []string                   `json:"denyOut"`
+	DNSServers  []string                   `json:"dnsServers"`
 	EgressProxy json.RawMessage            `json:"egressProxy"`
 	Rules       map[string]json.RawMessage `json:"rules"`
 }
@@ -23,17 +24,19 @@ type e2bEgress struct {
 func (n e2bEgress) silent() bool { return len(n.AllowOut) == 0 && len(n.DenyOut) == 0 }
 
 func (n e2bEgress) unsupported() error {
-	what := ""
-	if len(n.EgressProxy) > 0 && string(n.EgressProxy) != "null" {
-		what = "egressProxy"
-	} else if len(n.Rules) > 0 {
-		what = "rules"
+	switch {
+	case given(n.EgressProxy):
+		return e2bUnsupported("network.egressProxy")
+	case len(n.Rules) > 0:
+		return e2bUnsupported("network.rules")
+	case len(n.DNSServers) > 0:
+		return e2bUnsupported("network.dnsServers")
 	}
-	if what == "" {
-		return nil
-	}
-	return newProblem(http.StatusBadRequest, "unsupported_operation", "network."+what+" is not supported here")
+	return nil
 }
+
+// given says whether a body holds a value that is not null.
+func given(v json.RawMessage) bool { return len(v) > 0 && string(v) != "null" }
 
 // egress says in our terms what a body asks for. To E2B a sandbox has the internet that says nothing, what is allowed
 // by name wins over what is denied, and to deny all IPv4 is to deny all.
@@ -77,7 +80,6 @@ func e2bEgressOf(b models.Sandbox) (internet bool, allow, deny []string) {
 
 // setNetwork replaces the policy of a running sandbox; what the body leaves out is as if the sandbox were made without.
 func (e *e2b) setNetwork(c *fiber.Ctx) error {
-	ctx := c.UserContext()
 	var body struct {
 		e2bEgress
 		Internet *bool `json:"allow_internet_access"`
@@ -95,8 +97,7 @@ func (e *e2b) setNetwork(c *fiber.Ctx) error {
 	if e2bPaused(box) {
 		return newProblem(http.StatusConflict, "sandbox_paused", "the sandbox is paused; resume it first")
 	}
-	done, err := e.jobs.Submit(ctx, box.ID, &jobs.SetEgress{Policy: e.egress(body.e2bEgress, body.Internet)}, e.options(ctx))
-	if _, err := e.carryOut(ctx, done, err); err != nil {
+	if _, err := e.change(c, box.ID, &jobs.SetEgress{Policy: e.egress(body.e2bEgress, body.Internet)}); err != nil {
 		return err
 	}
 	return c.SendStatus(http.StatusNoContent)

@@ -49,7 +49,6 @@ type history struct {
 	runs      map[string][]runRow // of each schedule, by their due times
 	builds    []buildRow          // oldest first
 	templates []templateRow
-	mortals   []mortalRow
 }
 
 func readHistory(ctx context.Context, dsn string) (*history, error) {
@@ -86,9 +85,6 @@ func readHistory(ctx context.Context, dsn string) (*history, error) {
 		return nil, err
 	}
 	if err := readSchedules(ctx, conn, h); err != nil {
-		return nil, err
-	}
-	if err := readMortals(ctx, conn, h); err != nil {
 		return nil, err
 	}
 	return h, readBuilds(ctx, conn, h)

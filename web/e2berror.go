@@ -1,0 +1,117 @@
+package web
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+
+	"github.com/gofiber/fiber/v2"
+
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+// Error codes that E2B's clients know.
+const (
+	e2bNoCapacity   = "sandbox_capacity_unavailable"
+	e2bNotPlaced    = "sandbox_placement_timeout"
+	e2bNotMade      = "sandbox_create_failed"
+	e2bServerError  = "internal_server_error"
+	e2bKeyMismatch  = "idempotency_request_mismatch"
+	e2bUnknown      = "idempotency_outcome_unknown"
+	e2bRetrySeconds = 1
+)
+
+// e2bError is the body of E2B's errors.
+type e2bError struct {
+	Code      int    `json:"code"`
+	Message   string `json:"message"`
+	ErrorCode string `json:"error_code,omitempty"`
+}
+
+// serve asks for an API key and writes errors as E2B does.
+func (e *e2b) serve(c *fiber.Ctx) error {
+	err := e.authorize(c, bearer(c), models.ScopeSandboxes)
+	if err == nil {
+		return nil
+	}
+	p := e.report(c.UserContext(), requestOf(c.UserContext()), err)
+	switch {
+	case p.Code == "route_not_found": // 404 would mean the sandbox
+		p.Status = fiber.StatusNotImplemented
+	case p.Status == fiber.StatusGone:
+		p.Status = fiber.StatusNotFound
+	case p.Status == fiber.StatusUnprocessableEntity:
+		p.Status = fiber.StatusBadRequest
+	}
+	p.setHeaders(set(c))
+	if c.Get("Idempotency-Key") == "" && (p.Code == "outcome_unknown" || p.Code == e2bNotPlaced) {
+		c.Set("Should-Retry", "false") // some clients would by themselves, and get a second sandbox
+	}
+	return c.Status(p.Status).JSON(e2bError{p.Status, p.Detail, e2bCode(p.Code)})
+}
+
+// e2bCode is the name of an error where E2B has one of its own for it.
+func e2bCode(code string) string {
+	return cmp.Or(map[string]string{
+		"internal_error": e2bServerError, "idempotency_key_reused": e2bKeyMismatch, "outcome_unknown": e2bUnknown,
+	}[code], code)
+}
+
+// e2bFailure is the answer that a job means which has not succeeded.
+func e2bFailure(job models.Job, box models.Sandbox) error {
+	why := models.JobError{Code: string(job.State), Message: fmt.Sprintf("job %s ended %s", job.ID, job.State)}
+	if job.Error != nil {
+		why = *job.Error
+	}
+	create := job.Kind == models.KindCreate
+	switch {
+	case !job.State.Terminal():
+		return e2bLater(http.StatusGatewayTimeout, create, e2bNotPlaced, "timeout", fmt.Sprintf("job %s has not ended in time; it goes on", job.ID))
+	case job.State == models.Expired, job.State == models.TimedOut:
+		return e2bLater(http.StatusGatewayTimeout, create, e2bNotPlaced, why.Code, why.Message)
+	case job.State == models.Cancelled && create:
+		return newProblem(http.StatusConflict, why.Code, "the sandbox was removed while it was made")
+	case job.State == models.Cancelled && box.Ended():
+		return models.ErrNotFound
+	}
+	switch class := providers.Class(why.Code); class {
+	case providers.Capacity, providers.DiskFull, providers.RateLimited, providers.Unavailable:
+		return e2bLater(http.StatusServiceUnavailable, create, e2bNoCapacity, why.Code, why.Message)
+	case providers.Invalid:
+		return newProblem(http.StatusBadRequest, why.Code, why.Message)
+	case providers.NotSupported:
+		return newProblem(http.StatusNotImplemented, why.Code, why.Message)
+	case providers.NotFound, providers.Lost:
+		if !create {
+			return newProblem(http.StatusNotFound, why.Code, why.Message)
+		}
+	}
+	if create {
+		return newProblem(http.StatusInternalServerError, e2bNotMade, why.Message)
+	}
+	return newProblem(http.StatusInternalServerError, why.Code, why.Message)
+}
+
+// e2bLater is a failure that may pass, under the name that it has where a sandbox was to be made.
+func e2bLater(status int, create bool, name, code, detail string) error {
+	if create {
+		code = name
+	}
+	return retryLater(newProblem(status, code, detail), e2bRetrySeconds)
+}
+
+// e2bUnsupported refuses what was asked for and cannot be done here.
+func e2bUnsupported(what string) error {
+	return newProblem(http.StatusBadRequest, "unsupported_operation", what+" is not supported here")
+}
+
+// cannot answers for what E2B can do with a sandbox and this server cannot.
+func (e *e2b) cannot(what string) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		if _, err := e.live(c); err != nil {
+			return err
+		}
+		return newProblem(http.StatusNotImplemented, "unsupported_operation", "this server does not offer "+what)
+	}
+}
