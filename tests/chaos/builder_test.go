@@ -158,9 +158,11 @@ func (r *run) askBuilt(ctx context.Context, t *trial) error {
 		if err != nil || b == nil {
 			return errors.Join(err, fmt.Errorf("no sandbox of %s", is.Name))
 		}
-		o, err := c.onJob(ctx, b, &op{what: "asked in the end", template: is.Name}, "exec", object{"command": "cat /made"})
-		if err != nil {
-			return err
+		var o *op
+		for o == nil || o.unknown { // the client may be one that does not wait for its answer
+			if o, err = c.onJob(ctx, b, &op{what: "asked in the end", template: is.Name}, "exec", object{"command": "cat /made"}); err != nil {
+				return err
+			}
 		}
 		c.patient(ctx, o.job, time.Minute)
 		if j, err := c.job(ctx, o.job, ""); err != nil || j.State != "succeeded" {

@@ -130,9 +130,10 @@ func (r *run) do(ctx context.Context) (found []finding, err error) {
 	if err := errors.Join(r.storm(ctx, clients)...); err != nil {
 		return nil, err
 	}
-	t := &trial{clients: clients, hooks: h, faults: r.faults}
+	t := &trial{length: r.length, clients: clients, hooks: h, faults: r.faults}
 	r.logf("%5.1fs the last fault is made good", time.Since(r.began).Seconds())
 	r.silence(ctx, t)
+	r.perish(ctx, t)
 	r.quiet(ctx, t)
 	r.logf("%5.1fs every job has ended", time.Since(r.began).Seconds())
 	r.agree(ctx, t)
@@ -249,8 +250,10 @@ func (r *run) collect(ctx context.Context, t *trial) error {
 		})
 	}
 	all.Wait()
-	var err, err2 error
-	t.finished, err = logLines(filepath.Join(r.sys.dir, "logs"), "job finished")
-	t.givenBack, err2 = logLines(filepath.Join(r.sys.dir, "logs"), "job given back")
-	return errors.Join(append(errs, err, err2)...)
+	var err, err2, err3 error
+	logs := filepath.Join(r.sys.dir, "logs")
+	t.finished, err = logLines(logs, "job finished")
+	t.givenBack, err2 = logLines(logs, "job given back")
+	t.workers, err3 = nodesOf(logs)
+	return errors.Join(append(errs, err, err2, err3)...)
 }

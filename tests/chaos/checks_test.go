@@ -27,7 +27,11 @@ const (
 	checkLeft      = "nothing is left"
 	checkCallbacks = "callbacks came"
 	checkErrors    = "failures are explained"
+	checkTried     = "enough was tried"
 )
+
+// jobsPerSecond is what the clients get through at the least, also on a busy machine and with faults.
+const jobsPerSecond = 4
 
 // finding is a promise that was broken.
 type finding struct{ check, text string }
@@ -35,10 +39,12 @@ type finding struct{ check, text string }
 // trial is what the checks look at, and what they found.
 type trial struct {
 	h         *history
+	length    time.Duration // of the load
 	clients   []*client
-	faults    []inflicted
-	finished  []logLine // what workers say they have finished
-	givenBack []logLine // and what to have given back
+	faults    faults
+	workers   map[string]string // by their nodes' ids, the name of the process
+	finished  []logLine         // what workers say they have finished
+	givenBack []logLine         // and what to have given back
 	hooks     *hooks
 	anchors   map[string]time.Time // from where the times of schedules counted
 	findings  []finding
@@ -70,6 +76,27 @@ func (t *trial) judge() {
 	t.explained()
 	t.ticks()
 	t.built()
+	t.dues()
+	t.enough()
+}
+
+// enough refuses a run that has tried too little to prove anything.
+func (t *trial) enough() {
+	could, was := map[string]int{}, map[string]int{}
+	for _, j := range t.h.jobs {
+		could[j.Kind]++
+		if j.State == "succeeded" || j.State == "timed_out" {
+			was[j.Kind]++
+		}
+	}
+	for kind, n := range could {
+		if n >= 10 && was[kind] == 0 {
+			t.find(checkTried, "none of %d jobs of the kind %s was carried out", n, kind)
+		}
+	}
+	if least := int(t.length.Seconds() * jobsPerSecond); len(t.h.jobs) < least {
+		t.find(checkTried, "only %d jobs in %v, want %d", len(t.h.jobs), t.length, least)
+	}
 }
 
 func (t *trial) endedOnce() {
@@ -129,7 +156,7 @@ func (t *trial) fenced() {
 	for _, id := range slices.Sorted(maps.Keys(t.h.jobs)) {
 		j := t.h.jobs[id]
 		// A claim whose answer was lost is made again, by the same worker, and is no start of its own.
-		if n := t.h.counted(id, isRunning); n > j.Attempt || n < j.Attempt && t.faultsBetween(j.QueuedAt.Add(-recovery), t.endOf(j)) == 0 {
+		if n := t.h.counted(id, isRunning); n > j.Attempt || n < j.Attempt && t.faults.between(j.QueuedAt.Add(-recovery), t.endOf(j), anyFault) == 0 {
 			t.find(checkFence, "%d starts for %d attempts: %s", n, j.Attempt, t.h.tell(id))
 		}
 		if len(by[id]) > 1 {
@@ -286,28 +313,21 @@ func (t *trial) reruns() {
 	for _, id := range slices.Sorted(maps.Keys(t.h.jobs)) {
 		j, lost := t.h.jobs[id], 0
 		for _, e := range t.h.events[id] {
+			silent := strings.HasPrefix(e.Reason, "its worker")
 			switch {
 			case e.Event != "requeued", strings.HasPrefix(e.Reason, "the sandbox is paused"): // that waits for its resume
-			case t.faultsBetween(e.At.Add(-recovery), e.At) == 0:
+			case silent && t.faults.between(e.At.Add(-recovery), e.At, t.silences(e.Node)) == 0:
+				t.find(checkRerun, "taken from %s (%s), to which nothing had happened: %s", e.Node, t.workers[e.Node], t.h.tell(id))
+			case t.faults.between(e.At.Add(-recovery), e.At, disturbs) == 0:
 				t.find(checkRerun, "tried again with no fault about: %s", t.h.tell(id))
-			case strings.HasPrefix(e.Reason, "its worker"):
+			case silent:
 				lost++
 			}
 		}
-		if n := t.faultsBetween(j.QueuedAt.Add(-recovery), t.endOf(j)); lost > n {
+		if n := t.faults.between(j.QueuedAt.Add(-recovery), t.endOf(j), disturbs); lost > n {
 			t.find(checkRerun, "%d attempts were lost to %d faults: %s", lost, n, t.h.tell(id))
 		}
 	}
-}
-
-func (t *trial) faultsBetween(from, to time.Time) int {
-	n := 0
-	for _, f := range t.faults {
-		if f.began.Before(to) && f.ended.After(from) {
-			n++
-		}
-	}
-	return n
 }
 
 func (t *trial) endOf(j jobRow) time.Time {

@@ -49,6 +49,7 @@ type history struct {
 	runs      map[string][]runRow // of each schedule, by their due times
 	builds    []buildRow          // oldest first
 	templates []templateRow
+	mortals   []mortalRow
 }
 
 func readHistory(ctx context.Context, dsn string) (*history, error) {
@@ -85,6 +86,9 @@ func readHistory(ctx context.Context, dsn string) (*history, error) {
 		return nil, err
 	}
 	if err := readSchedules(ctx, conn, h); err != nil {
+		return nil, err
+	}
+	if err := readMortals(ctx, conn, h); err != nil {
 		return nil, err
 	}
 	return h, readBuilds(ctx, conn, h)

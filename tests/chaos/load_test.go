@@ -73,14 +73,15 @@ func newClients(s *system, seed uint64, hook string, n int) []*client {
 	return all
 }
 
-// newCrowd is newClients with some who use schedules, terminals and builds.
+// newCrowd is newClients with some who use schedules, terminals, sandboxes that end by themselves, and builds.
 func newCrowd(s *system, seed uint64, hook string, n int) []*client {
-	all := newClients(s, seed, hook, n+3)
+	all := newClients(s, seed, hook, n+4)
 	all[n].work = all[n].clockwork
 	all[n+1].work = all[n+1].typist
-	all[n+2].work = all[n+2].builder
+	all[n+2].work = all[n+2].mortal
+	all[n+3].work = all[n+3].builder
 	if s.provider != onDocker { // no other makes images
-		all = all[:n+2]
+		all = all[:n+3]
 	}
 	return all
 }

@@ -14,6 +14,7 @@ type faultKind string
 const (
 	killWorker      faultKind = "worker killed"
 	stopWorker      faultKind = "worker stopped"
+	endWorker       faultKind = "worker asked to end"
 	killScheduler   faultKind = "scheduler killed"
 	stopScheduler   faultKind = "scheduler stopped"
 	killAPI         faultKind = "API killed"
@@ -126,7 +127,7 @@ func lasting(rng *rand.Rand, kind faultKind) time.Duration {
 // usualKinds is the deck, without the faults of what sandboxes live on.
 func usualKinds() []faultKind {
 	return []faultKind{
-		killWorker, killWorker, killWorker, stopWorker, stopWorker, stopWorker, killScheduler, stopScheduler, killAPI, stopAPI,
+		killWorker, killWorker, killWorker, stopWorker, stopWorker, stopWorker, endWorker, killScheduler, stopScheduler, killAPI, stopAPI,
 		flushRedis, restartRedis, restartPostgres, crashPostgres, cutWire, cutWire, holdWire, holdWire,
 	}
 }

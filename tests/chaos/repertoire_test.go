@@ -61,6 +61,12 @@ func (c *client) command(ctx context.Context, b *box, n int) (*op, error) {
 
 // cell runs code that leaves the line n behind, in an interpreter that may have a state or be new.
 func (c *client) cell(ctx context.Context, b *box, n int) (*op, error) {
+	switch c.rng.IntN(10) {
+	case 0:
+		return c.onJob(ctx, b, &op{n: n, what: "code_create"}, "code_create", object{"language": "bash", "context": "other"})
+	case 1:
+		return c.onJob(ctx, b, &op{n: n, what: "code_delete"}, "code_delete", object{"context": "other"})
+	}
 	o := &op{n: n, what: "cell", file: "log", stdout: fmt.Sprintf("out %d\n", n)}
 	code := fmt.Sprintf("echo %d >> ~/log; sleep %d; echo out %d", n, c.rng.IntN(3), n)
 	language := "bash"
@@ -75,7 +81,7 @@ func (c *client) cell(ctx context.Context, b *box, n int) (*op, error) {
 // files calls one of the file tools.
 func (c *client) files(ctx context.Context, b *box, n int) (*op, error) {
 	path := fmt.Sprintf("f%d", c.rng.IntN(3))
-	switch c.rng.IntN(14) {
+	switch c.rng.IntN(15) {
 	case 0, 1:
 		return c.onJob(ctx, b, &op{n: n, what: "write", value: path + "=" + fmt.Sprint(n)}, "write", object{"path": path, "content": fmt.Sprint(n)})
 	case 2, 3, 4:
@@ -95,6 +101,8 @@ func (c *client) files(ctx context.Context, b *box, n int) (*op, error) {
 		files := []object{{"path": fmt.Sprintf("m%d", c.rng.IntN(3)), "content": fmt.Sprint(n)}, {"path": "many/b", "content": fmt.Sprint(n)}}
 		return c.onJob(ctx, b, &op{n: n, what: "write-many"}, "write-many", object{"files": files})
 	case 12:
+		return c.onJob(ctx, b, &op{n: n, what: "remove"}, "remove", object{"path": fmt.Sprintf("m%d", c.rng.IntN(3))})
+	case 13:
 		return c.onJob(ctx, b, &op{n: n, what: "read-many"}, "read-many", object{"paths": []string{"f0", "f1", "nothing"}})
 	default:
 		if c.rng.IntN(2) == 0 {

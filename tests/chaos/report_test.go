@@ -33,6 +33,11 @@ func (r *run) report(t *trial) {
 	r.logf("%d submissions, %d repeated, %d never answered, refused: %s", sent, tries, unknown, counts(refused))
 	lines, seen := answered(t.clients)
 	r.logf("%d lines typed, of %d the answer was seen; %d schedules, %d builds", lines, seen, len(t.h.schedules), len(t.h.builds))
+	reasons := map[string]int{}
+	for _, m := range t.h.mortals {
+		reasons[m.State+" "+m.Reason]++
+	}
+	r.logf("%d sandboxes were to end by themselves: %s", len(t.h.mortals), counts(reasons))
 	r.outcomes(t)
 	again, worst, slowest := 0, "", time.Duration(0)
 	for id, j := range t.h.jobs {

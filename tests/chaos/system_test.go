@@ -236,6 +236,8 @@ func (s *system) inflict(ctx context.Context, f fault) (hit string, err error) {
 		return s.kill(f, "api")
 	case stopWorker:
 		return s.stop(f, "worker")
+	case endWorker:
+		return s.end(f, "worker")
 	case stopScheduler:
 		return s.stop(f, "scheduler")
 	case stopAPI:
@@ -258,6 +260,19 @@ func (s *system) kill(f fault, program string) (string, error) {
 	p.busy.Lock()
 	defer p.busy.Unlock()
 	p.kill()
+	<-time.After(f.lasts)
+	return p.name, p.start()
+}
+
+// end is what a rolling restart does: the process has its grace, and must keep it whatever else is down.
+func (s *system) end(f fault, program string) (string, error) {
+	p := s.of(program, f.target)
+	p.busy.Lock()
+	defer p.busy.Unlock()
+	p.signal(syscall.SIGTERM)
+	if err := p.await(time.Minute); err != nil {
+		return p.name, fmt.Errorf("asked to end: %w", err)
+	}
 	<-time.After(f.lasts)
 	return p.name, p.start()
 }
