@@ -31,6 +31,69 @@ func TestSpecialAddressesAreRefused(t *testing.T) {
 	}
 }
 
+// TestMetadataIsRefused has the addresses at which clouds tell machines who they are, and give them keys.
+func TestMetadataIsRefused(t *testing.T) {
+	t.Parallel()
+	for ip, whose := range map[string]string{
+		"169.254.169.254":    "most clouds: instance metadata",
+		"169.254.170.2":      "AWS: credentials of ECS tasks",
+		"169.254.170.23":     "AWS: credentials of EKS pods",
+		"169.254.169.253":    "AWS: name server",
+		"169.254.169.123":    "AWS: time",
+		"fd00:ec2::254":      "AWS: instance metadata",
+		"fd00:ec2::23":       "AWS: credentials of EKS pods",
+		"fd00:ec2::253":      "AWS: name server",
+		"fd20:ce::254":       "Google: instance metadata",
+		"168.63.129.16":      "Azure: WireServer",
+		"100.100.100.200":    "Alibaba: instance metadata",
+		"100.100.2.136":      "Alibaba: name server",
+		"192.0.0.192":        "Oracle Classic: instance metadata",
+		"fd00:c1::a9fe:a9fe": "Oracle: instance metadata",
+		"169.254.0.23":       "Tencent: instance metadata",
+		"169.254.42.42":      "Scaleway: instance metadata",
+		"fd00:42::42":        "Scaleway: instance metadata",
+		"fd00:a9fe:a9fe::1":  "Linode: instance metadata",
+		"fe80::a9fe:a9fe":    "OpenStack: instance metadata",
+		"100.64.0.1":         "carriers and overlay networks",
+	} {
+		for _, form := range []string{ip, "::ffff:" + ip} {
+			at, err := netip.ParseAddr(form)
+			if err != nil {
+				continue // only IPv4 is wrapped
+			}
+			var refused *guard.RefusedError
+			if err := (guard.Rules{}).Check(at); !errors.As(err, &refused) {
+				t.Errorf("%s (%s) passes: %v", form, whose, err)
+			}
+		}
+	}
+}
+
+func TestTheInstallationIsRefused(t *testing.T) {
+	t.Parallel()
+	own := &guard.Addresses{}
+	rules := guard.Rules{Own: own}
+	database := netip.MustParseAddr("8.8.4.4")
+	if err := rules.Check(database); err != nil {
+		t.Errorf("before it is known: %v", err)
+	}
+	own.Set([]netip.Addr{netip.MustParseAddr("::ffff:8.8.4.4"), netip.MustParseAddr("2606:4700::5")})
+	for _, ip := range []string{"8.8.4.4", "::ffff:8.8.4.4", "2606:4700::5"} {
+		if err := rules.Check(netip.MustParseAddr(ip)); err == nil {
+			t.Errorf("%s passes", ip)
+		}
+	}
+	rules.Allow = []netip.Prefix{netip.MustParsePrefix("8.8.4.4/32")}
+	if err := rules.Check(database); err != nil {
+		t.Errorf("opened by the operator: %v", err)
+	}
+	rules.Allow = nil
+	own.Set(nil)
+	if err := rules.Check(database); err != nil {
+		t.Errorf("when it is none any more: %v", err)
+	}
+}
+
 func TestPublicAddressesPass(t *testing.T) {
 	t.Parallel()
 	for _, ip := range []string{"1.1.1.1", "8.8.8.8", "172.32.0.1", "100.128.0.1", "::ffff:8.8.8.8", "2606:4700::1111"} {

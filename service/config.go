@@ -121,7 +121,7 @@ type Callbacks struct {
 // Egress configures what sandboxes may reach whose policies let them.
 type Egress struct {
 	EgressAllow       []netip.Prefix `env:"EGRESS_ALLOW_CIDRS" doc:"loopback, private and other special addresses that sandboxes may reach whose egress.allow names them, comma-separated CIDRs; default none"`
-	EgressDeny        []netip.Prefix `env:"EGRESS_DENY_CIDRS" doc:"public addresses that no sandbox may reach, such as your own, comma-separated CIDRs"`
+	EgressDeny        []netip.Prefix `env:"EGRESS_DENY_CIDRS" doc:"public addresses that no sandbox may reach, such as those of your hosts behind NAT, comma-separated CIDRs"`
 	EgressConnections int            `env:"EGRESS_CONNECTIONS" envDefault:"128" doc:"connections to the outside that one sandbox may have at once"`
 	EgressRate        int            `env:"EGRESS_BYTES_PER_SECOND" envDefault:"0" doc:"what one sandbox may send to and receive from the outside; 0 = no limit"`
 	EgressIdle        time.Duration  `env:"EGRESS_IDLE_TIMEOUT" envDefault:"10m" doc:"how long a connection to the outside may be silent"`

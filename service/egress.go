@@ -11,10 +11,10 @@ import (
 	"sandyard/jobs"
 )
 
-// newEgress makes what connects a worker's sandboxes with the outside.
-func newEgress(c Egress, p *Parts, log *slog.Logger) *egress.Server {
+// newEgress makes what connects a worker's sandboxes with the outside, but never with what is in closed.
+func newEgress(c Egress, closed *guard.Addresses, p *Parts, log *slog.Logger) *egress.Server {
 	return egress.New(egress.Config{
-		Guard: guard.Rules{Allow: c.EgressAllow, Deny: c.EgressDeny},
+		Guard: guard.Rules{Allow: c.EgressAllow, Deny: c.EgressDeny, Own: closed},
 		Policy: func(ctx context.Context, sandbox string) (egress.Policy, error) {
 			text, err := p.Store.Egress(ctx, sandbox)
 			if err != nil {

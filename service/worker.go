@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sandyard/guard"
 	"sandyard/jobs"
 	"sandyard/providers"
 	"sandyard/providers/catalog"
@@ -33,7 +34,8 @@ func RunWorker(ctx context.Context, c Worker, log *slog.Logger) error {
 
 // Work opens the provider and takes jobs until ctx ends.
 func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log *slog.Logger) error {
-	outside := newEgress(c.Egress, p, log)
+	closed := &guard.Addresses{}
+	outside := newEgress(c.Egress, closed, p, log)
 	countEgress(reg, outside)
 	backend, err := await(ctx, log, "provider "+c.Provider, notAway, func(ctx context.Context) (providers.Provider, error) {
 		return openProvider(ctx, c, outside, log)
@@ -58,6 +60,11 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	if err != nil {
 		return err
 	}
+	installation, err := newOwn(c, d.url, p, closed, log)
+	if err != nil {
+		return err
+	}
+	defer installation.watch(ctx)()
 	w := jobs.NewWorker(jobs.WorkerConfig{ //nolint:contextcheck // its life is from Start to Stop
 		Store: p.Store, Redis: p.redis, Provider: backend, Engine: engine, Name: c.Name, Slots: c.Slots,
 		Room: jobs.Room{Sandboxes: c.MaxSandboxes, CPUs: c.MaxCPUs, MemoryMB: int64(c.MaxMemoryMB)}, DiskReserve: int64(c.DiskReserve) << 20,
