@@ -35,11 +35,12 @@ func show(t *testing.T, settings ...string) {
 	settings = append(settings, "EGRESS_ALLOW_CIDRS", "10.77.0.0/16,203.0.113.0/24", "EGRESS_DENY_CIDRS", "93.184.99.0/24")
 	w, r := newWorld(t), newRig(t, settings...)
 	doomed := r.startWorker(t)
+	requireSealed(t, r)
 	t.Run("with", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *rig, *world){
 			"off": testOff, "public": testPublic, "rules": testRules, "operator": testOperator, "attacks": testAttacks,
 			"rebinding": testRebinding, "change": testChange, "E2B": testE2B, "peers": testPeers, "once": testRunOnce,
-			"curl": testCurl, "hidden": testHidden, "python": testPython, "git": testGit, "apt": testApt, "npm": testNpm, "environment": testEnvironment,
+			"installation": testInstallation, "curl": testCurl, "hidden": testHidden, "python": testPython, "git": testGit, "apt": testApt, "npm": testNpm, "environment": testEnvironment,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -48,6 +49,16 @@ func show(t *testing.T, settings ...string) {
 		}
 	})
 	testTakeover(t, r, w, doomed)
+}
+
+// requireSealed ends the test before anything is sent if a sandbox has any interface but loopback: the engine need not be
+// in the tests' namespace.
+func requireSealed(t *testing.T, r *rig) {
+	t.Helper()
+	id := r.create(t, object{"network": true})
+	if out, _ := r.run(t, id, "tail -n +3 /proc/net/dev | tr -d ' ' | cut -d: -f1"); out != "lo\n" {
+		t.Fatalf("a sandbox has the interfaces %q; the tests would send packets there", out)
+	}
 }
 
 // testOff has a sandbox that was given nothing: it is offered nothing, and makes nothing of the port either.
@@ -143,22 +154,23 @@ func testOperator(t *testing.T, r *rig, w *world) {
 // testAttacks tries to get where no sandbox may, in all the ways that addresses can be written, with and without the
 // proxy. Behind every address a server would answer.
 func testAttacks(t *testing.T, r *rig, w *world) {
-	for i, ip := range []string{"127.0.0.5", "::1", "169.254.169.254", "10.1.2.3", "172.17.0.1", "192.168.5.5", "fd00:ec2::254"} {
+	for i, ip := range []string{"127.0.0.5", "::1", "169.254.169.254", "10.1.2.3", "172.17.0.1", "192.168.5.5", "fd00:ec2::254", "168.63.129.16"} {
 		w.name(fmt.Sprintf("trap%d.test", i), ip)
 	}
+	w.name("localhost", "127.0.0.1")
 	id := r.create(t, object{"network": true})
 	out := r.python(t, id, `
 import os, socket, urllib.parse
 proxy = urllib.parse.urlparse(os.environ["HTTP_PROXY"])
 hosts = ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::127.0.0.1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "2130706433",
   "0x7f000001", "0x7f.1", "0177.0.0.1", "127.1", "0", "0.0.0.0", "127.0.0.1.", "localhost", "169.254.169.254", "[fd00:ec2::254]", "100.100.100.200",
-  "10.0.0.1", "172.17.0.1", "192.168.0.1", "224.0.0.1", "255.255.255.255", "[fe80::1%25lo]", "[ff02::1]"] + ["trap%d.test" % i for i in range(7)]
-def ask(text):
+  "168.63.129.16", "192.0.0.192", "10.0.0.1", "172.17.0.1", "192.168.0.1", "224.0.0.1", "255.255.255.255", "[fe80::1%25lo]", "[ff02::1]"] + ["trap%d.test" % i for i in range(8)]
+def ask(text, enough=1 << 20):
     with socket.create_connection((proxy.hostname, proxy.port), timeout=60) as s:
-        s.sendall(text.encode("latin-1")); s.shutdown(socket.SHUT_WR)
+        s.sendall(text.encode("latin-1"))
         got = b""
         try:
-            while chunk := s.recv(4096): got += chunk
+            while len(got) < enough and (chunk := s.recv(4096)): got += chunk
         except ConnectionError: pass
         return got.decode("latin-1")
 def socks(host, port):
@@ -170,8 +182,13 @@ for h in hosts:
                      "GET http://%s:%d/ HTTP/1.1\r\nHost: good.test\r\nConnection: close\r\n\r\n" % (h, port)):
             got = ask(text)
             if " 200 " in got or "at " in got.split("\r\n\r\n")[-1][:3]: print("THROUGH", h, port, got)
-        got = ask(socks(h, port))
+            elif "Sandyard-Egress: denied" not in got: print("NOT REFUSED", h, port, got)
+        got = ask(socks(h, port), 4)
         if len(got) > 3 and got[3] == "\0": print("THROUGH SOCKS", h, port)
+        elif len(got) < 4 or got[3] != "\2": print("NOT REFUSED BY SOCKS", h, port, repr(got))
+# Somebody listens at all these ports of every address, so what refuses is not that nobody does.
+for port in (8000, 80, 5432, 6379, 2375):
+    if " 200 " not in ask("CONNECT 93.184.4.9:%d HTTP/1.1\r\nHost: good.test\r\n\r\nGET / HTTP/1.0\r\n\r\n" % port): print("NOBODY AT", port)
 # Without the proxy there is nothing at all.
 for host in ("93.184.4.1", "127.0.0.5", "169.254.169.254", "10.1.2.3", "2606:4700::1"):
     try:
@@ -193,6 +210,20 @@ print("done")
 		if ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsPrivate() && !strings.HasPrefix(ip.String(), "10.77.") {
 			t.Errorf("%v was reached", ip)
 		}
+	}
+}
+
+// testInstallation looks for what the installation itself stands on, at public addresses that the operator has not listed:
+// a host of DATABASE_URL, by name and address, and the worker's gateway.
+func testInstallation(t *testing.T, r *rig, w *world) {
+	id := r.create(t, object{"egress": object{"allow": []string{"*", ownHost, ownAddress, ownGateway}}})
+	at := func(host string) string { return get("http://" + host + ":" + webPort + "/") }
+	out := r.python(t, id, at(ownHost)+at(ownAddress)+at("[::ffff:"+ownAddress+"]")+at(ownGateway)+at("93.184.50.2"))
+	if strings.Count(out, "HTTP 403 denied") != 4 || strings.Count(out, "installation's own") != 4 || !strings.Contains(out, "at 93.184.50.2") {
+		t.Errorf("got %s", out)
+	}
+	if w.at(ownAddress) != 0 || w.at(ownGateway) != 0 {
+		t.Errorf("the database's host was reached %d times, the gateway %d times", w.at(ownAddress), w.at(ownGateway))
 	}
 }
 

@@ -125,8 +125,8 @@ func newRig(t *testing.T, settings ...string) *rig {
 	_, redis, _ := testenv.Redis(t)
 	r.settings = map[string]string{
 		"PATH": os.Getenv("PATH"), "HOME": os.Getenv("HOME"), "DOCKER_HOST": os.Getenv("DOCKER_HOST"), "GUEST_PATH": programs.path(t),
-		"DATABASE_URL": testenv.Database(t), "REDIS_URL": (&url.URL{Scheme: "unix", Path: redis}).String(),
-		"SANDYARD_FLEET": r.fleet, "HEALTH_ADDR": "127.0.0.1:0", "GATEWAY_ADDR": "127.0.0.1:0", "POOL_SIZE": "0", "LEASE": "3s", roleVariable: roleWorker,
+		"DATABASE_URL": withHost(t, testenv.Database(t), ownHost), "REDIS_URL": (&url.URL{Scheme: "unix", Path: redis}).String(),
+		"SANDYARD_FLEET": r.fleet, "HEALTH_ADDR": "127.0.0.1:0", "GATEWAY_ADDR": net.JoinHostPort(ownGateway, "0"), "POOL_SIZE": "0", "LEASE": "3s", roleVariable: roleWorker,
 	}
 	for i := 0; i+1 < len(settings); i += 2 {
 		r.settings[settings[i]] = settings[i+1]
@@ -136,6 +136,17 @@ func newRig(t *testing.T, settings ...string) *rig {
 	}
 	r.serve(t)
 	return r
+}
+
+// withHost adds a host to those of a database's URL, behind the one that answers.
+func withHost(t *testing.T, dsn, host string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	check(t, err)
+	query := u.Query()
+	query.Set("host", query.Get("host")+","+host)
+	u.RawQuery = query.Encode()
+	return u.String()
 }
 
 func (r *rig) connectEngine(t *testing.T) {

@@ -18,7 +18,13 @@ import (
 const (
 	nameServer = "9.9.9.9" // in the tests' namespace every address is of this machine
 	webPort    = "8000"
+	// What the installation itself stands on, at a public address.
+	ownHost, ownAddress = "postgres.own.test", "93.184.50.1"
+	ownGateway          = "93.184.51.1"
 )
+
+// ports are those at which every address answers, those of PostgreSQL, Redis and Docker among them.
+func ports() []string { return []string{webPort, "80", "443", "5432", "6379", "2375"} }
 
 // world is the outside: a name server, and web servers behind every address there is. It remembers who was reached.
 type world struct {
@@ -45,7 +51,7 @@ func newWorld(t *testing.T) *world {
 	serving.Go(func() { w.answerNames(udp) })
 	sites := w.sites(t)
 	var servers []*http.Server
-	for _, port := range []string{webPort, "80", "443"} {
+	for _, port := range ports() {
 		l, err := net.Listen("tcp", ":"+port)
 		check(t, err)
 		server := &http.Server{Handler: sites, ConnContext: w.arrived, ErrorLog: log.New(io.Discard, "", 0)}
@@ -57,6 +63,7 @@ func newWorld(t *testing.T) *world {
 			serving.Go(func() { _ = server.Serve(l) })
 		}
 	}
+	w.name(ownHost, ownAddress)
 	t.Cleanup(func() {
 		_ = udp.Close()
 		for _, s := range servers {
