@@ -50,6 +50,8 @@ func kernelError(err error) error {
 		return dialect.Errorf(dialect.ReasonBusy, "the sandbox's host has no more watches to give: %v", err)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
 		return dialect.Errorf(dialect.ReasonFileNotFound, "the directory to watch does not exist")
+	case errors.Is(err, unix.ELOOP):
+		return dialect.Errorf(dialect.ReasonInvalidPath, "the directory to watch is a symbolic link now; watch what it leads to")
 	case errors.Is(err, fs.ErrPermission):
 		return dialect.Errorf(dialect.ReasonDenied, "the directory to watch may not be read")
 	default:

@@ -53,6 +53,25 @@ func staysInside(t *testing.T, r room, path string) {
 		"move to":   func(ctx context.Context) error { _, err := r.Move(ctx, "mine", path+"/moved"); return err },
 		"move from": func(ctx context.Context) error { _, err := r.Move(ctx, path+"/x", "mine"); return err },
 		"remove":    func(ctx context.Context) error { return r.Remove(ctx, path+"/x") },
+		"open file": func(ctx context.Context) error { _, err := readAll(r.OpenFile(ctx, path, 0, -1)); return err },
+		"save file": func(ctx context.Context) error {
+			_, err := r.SaveFile(ctx, path+"/new", strings.NewReader("x"), 1, 0)
+			return err
+		},
+		"open tree": func(ctx context.Context) error { _, err := readAll(r.OpenTree(ctx, path, false)); return err },
+		"save tree": func(ctx context.Context) error { _, err := r.SaveTree(ctx, path, tarOf("new", "x")); return err },
+		"save tree below": func(ctx context.Context) error {
+			_, err := r.SaveTree(ctx, path+"/moved", tarOf("new", "x"))
+			return err
+		},
+		"watch": func(ctx context.Context) error {
+			w, ok := r.Sandbox.(providers.Watcher)
+			if !ok {
+				return errSeen
+			}
+			_, err := watchAWhile(ctx, w, path)
+			return err
+		},
 	} {
 		if err := call(ctx); err == nil {
 			t.Errorf("%s of %s succeeds", name, path)

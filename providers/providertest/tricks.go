@@ -1,12 +1,17 @@
 package providertest
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"sandyard/providers"
 )
@@ -33,6 +38,7 @@ import ctypes, os
 libc, here, exchange = ctypes.CDLL(None, use_errno=True), -100, 2
 open("begun", "w").close()
 while not os.path.exists("stop"):
+    with open("` + outside + `/only-outside", "r+") as f: f.write("x") # who watches it is told
     if libc.renameat2(here, b"d", here, b"evil", exchange) == 0: continue
     try: # a kernel without exchange
         os.rename("d", "real"); os.rename("evil", "d"); os.rename("d", "evil"); os.rename("real", "d")
@@ -88,7 +94,7 @@ func harmless(err error) bool {
 // callsThrough makes each file call on what is in a directory, and answers with all that it told.
 func callsThrough(r room, dir string) map[string]func(context.Context) (string, error) {
 	tell := func(v any, err error) (string, error) { return fmt.Sprintf("%s", v), err }
-	return map[string]func(context.Context) (string, error){
+	all := map[string]func(context.Context) (string, error){
 		"read":   func(ctx context.Context) (string, error) { return tell(r.ReadFile(ctx, dir+"/f", 1000)) },
 		"write":  func(ctx context.Context) (string, error) { return tell(r.WriteFile(ctx, dir+"/new", []byte("n"), 0)) },
 		"stat":   func(ctx context.Context) (string, error) { return tell(r.Stat(ctx, dir+"/only-outside")) },
@@ -114,6 +120,69 @@ func callsThrough(r room, dir string) map[string]func(context.Context) (string, 
 			return tell(written, errors.Join(err, outcome(written)))
 		},
 	}
+	maps.Copy(all, streamsThrough(r, dir))
+	return all
+}
+
+// streamsThrough are the calls that go on for as long as there is something to tell.
+func streamsThrough(r room, dir string) map[string]func(context.Context) (string, error) {
+	all := map[string]func(context.Context) (string, error){
+		"open file": func(ctx context.Context) (string, error) {
+			f, err := r.OpenFile(ctx, dir+"/f", 0, -1)
+			return readAll(f, err)
+		},
+		"save file": func(ctx context.Context) (string, error) {
+			info, err := r.SaveFile(ctx, dir+"/saved", strings.NewReader("n"), 1, 0)
+			return info.Name, err
+		},
+		"open tree": func(ctx context.Context) (string, error) { return readAll(r.OpenTree(ctx, dir, false)) },
+		"save tree": func(ctx context.Context) (string, error) {
+			told, err := r.SaveTree(ctx, dir, tarOf("packed", "n"))
+			return fmt.Sprintf("%+v", told), err
+		},
+	}
+	if w, ok := r.Sandbox.(providers.Watcher); ok {
+		all["watch"] = func(ctx context.Context) (string, error) { return watchAWhile(ctx, w, dir) }
+	}
+	return all
+}
+
+func readAll(f io.ReadCloser, err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(f)
+	return string(text), err
+}
+
+// tarOf is an archive of one small file.
+func tarOf(name, content string) io.Reader {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	_ = w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content)), Typeflag: tar.TypeReg}) // into memory
+	_, _ = io.WriteString(w, content)
+	_ = w.Close()
+	return &out
+}
+
+// watchAWhile answers with what a watch tells before its time is up.
+func watchAWhile(ctx context.Context, w providers.Watcher, dir string) (string, error) {
+	const while = 100 * time.Millisecond // from when it is ready
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var told strings.Builder
+	err := w.Watch(ctx, dir, false, func(e providers.FileEvent) error {
+		if e.Op == providers.FileReady {
+			time.AfterFunc(while, stop)
+		}
+		fmt.Fprintln(&told, e.Op, e.Name)
+		return nil
+	})
+	if ctx.Err() != nil {
+		err = nil
+	}
+	return told.String(), err
 }
 
 // hardLinks checks that a call changes the name it was given and no other name of the same file.
