@@ -75,6 +75,9 @@ func (c *Client) Build(ctx context.Context, n NewBuild, o Options) (models.Submi
 	if err != nil {
 		return models.Submitted{}, err
 	}
+	if err := c.checkBuildRuntime(ctx, n, o.TenantID); err != nil {
+		return models.Submitted{}, err
+	}
 	box, row, err := c.buildRows(n, from, o.TenantID)
 	if err != nil {
 		return models.Submitted{}, err
@@ -99,6 +102,22 @@ func (n NewBuild) check() (from string, err error) {
 		return "", err
 	}
 	return n.Recipe.Base()
+}
+
+// checkBuildRuntime refuses a build for a template whose runtime is not offered any more.
+func (c *Client) checkBuildRuntime(ctx context.Context, n NewBuild, tenant string) error {
+	o := models.Owner{Tenant: tenant}
+	if n.Shared {
+		o = models.Owner{}
+	}
+	t, err := c.store.TemplateOf(ctx, o, n.Template)
+	if errors.Is(err, models.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return c.catalog.checkRuntime("template", t.Definition.Runtime)
 }
 
 // buildRows are the sandbox that the build runs in, and the build.
@@ -178,12 +197,15 @@ func (a *attempt) build(ctx context.Context, row models.Build, box models.Sandbo
 	if a.job.Attempt > 1 {
 		fmt.Fprintf(log, "Attempt %d begins anew.\n", a.job.Attempt)
 	}
-	if err := a.w.makeImage(ctx, row, box, log); err != nil {
+	d, err := a.definition(ctx, row)
+	if err != nil {
+		return err
+	}
+	if err := a.w.makeImage(ctx, row, box, d.Runtime, log); err != nil {
 		return err
 	}
 	fmt.Fprintln(log, "Trying the image: a sandbox is started from it.")
-	d, err := a.definition(ctx, row)
-	if err != nil {
+	if d, err = a.definition(ctx, row); err != nil { // which may have changed meanwhile
 		return err
 	}
 	spec := providers.Spec{ID: box.ID, Image: row.Image, WorkDir: d.WorkDir, Runtime: d.Runtime, Env: d.Env, Resources: providers.Resources{
@@ -204,11 +226,15 @@ func (a *attempt) definition(ctx context.Context, row models.Build) (models.Defi
 	if errors.Is(err, models.ErrNotFound) {
 		return models.Definition{}, nil
 	}
+	if err == nil {
+		err = a.w.offers(t.Definition.Runtime)
+	}
 	return t.Definition, err
 }
 
-// makeImage carries the recipe out on this worker's engine, in place of the sandbox box.
-func (w *Worker) makeImage(ctx context.Context, row models.Build, box models.Sandbox, log *buildLog) error {
+// makeImage carries the recipe out on this worker's engine, in place of the sandbox box and under the runtime that sandboxes
+// of the image will have.
+func (w *Worker) makeImage(ctx context.Context, row models.Build, box models.Sandbox, runtime string, log *buildLog) error {
 	builder, ok := w.provider.(providers.Builder)
 	if !ok {
 		return providers.Errorf(providers.NotSupported, "provider %s cannot build images; build it elsewhere and give its name to a template", w.node.Provider)
@@ -240,6 +266,7 @@ func (w *Worker) makeImage(ctx context.Context, row models.Build, box models.San
 	defer done()
 	err = builder.Build(ctx, providers.Build{
 		ID: box.ID, Image: row.Image, From: from, Steps: plan.Steps, Config: plan.Config, Labels: plan.Labels, Resources: s.Resources,
+		Runtime: runtime,
 	}, log)
 	if gone := providers.AsError(err).Class; err != nil && (gone == providers.Lost || gone == providers.NotFound) {
 		return providers.Errorf(providers.Unavailable, "the build's container is gone: %w", err)
@@ -264,10 +291,14 @@ func (w *Worker) buildHere(ctx context.Context, box models.Sandbox, build string
 		}
 	}
 	w.log.InfoContext(ctx, "image of a build is made on this engine, too", "build_id", build, "sandbox_id", box.ID)
+	spec, err := specOf(box)
+	if err != nil {
+		return err
+	}
 	as := box
 	as.Spec, err = json.Marshal(sandboxSpec{Resources: providers.Resources{CPUs: 1, MemoryMB: 1024, DiskMB: 4096, Pids: 512}})
 	if err != nil {
 		return err
 	}
-	return w.makeImage(ctx, row, as, nil)
+	return w.makeImage(ctx, row, as, spec.Runtime, nil)
 }

@@ -1,6 +1,10 @@
 package jobs
 
-import "slices"
+import (
+	"slices"
+
+	"sandyard/providers"
+)
 
 // checkRuntime refuses a runtime that the server does not offer: a weaker one than the default is the operator's to
 // allow.
@@ -13,4 +17,13 @@ func (k Catalog) checkRuntime(field, name string) error {
 	default:
 		return invalid(field, "unknown runtime %.80q; this server offers %v", name, k.Runtimes)
 	}
+}
+
+// offers refuses a template's runtime that this worker's configuration does not name: it may have named it once.
+func (w *Worker) offers(runtime string) error {
+	if runtime == "" || slices.Contains(w.runtimes, runtime) {
+		return nil
+	}
+	return providers.Errorf(providers.Invalid, "the template names the runtime %.80q, which SANDBOX_RUNTIMES of this worker does not; give the template "+
+		"another one or none", runtime)
 }

@@ -55,7 +55,7 @@ func (w *Worker) stock(ctx context.Context, pool providers.Pooler) error {
 	var classes []providers.PoolClass
 	for _, t := range all {
 		size := w.poolSize(t)
-		if size.Max == 0 {
+		if size.Max == 0 || w.offers(t.Definition.Runtime) != nil {
 			continue
 		}
 		d := t.Definition

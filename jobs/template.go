@@ -58,7 +58,15 @@ func (c *Client) Templates(ctx context.Context, tenant string) ([]models.Templat
 	return all, nil
 }
 
-// CheckTemplate says what is wrong with a template, as an *InvalidError.
+// CheckTemplate says what is wrong with a template on this server, as an *InvalidError.
+func (c *Client) CheckTemplate(t models.Template) error {
+	if err := CheckTemplate(t); err != nil {
+		return err
+	}
+	return c.catalog.checkRuntime("runtime", t.Definition.Runtime)
+}
+
+// CheckTemplate says what is wrong with a template on any server, as an *InvalidError.
 func CheckTemplate(t models.Template) error {
 	if !regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`).MatchString(t.Name) {
 		return invalid("name", "%q is not a template's name: use lower-case letters, digits and ._-, at most 63", t.Name)

@@ -39,6 +39,7 @@ type WorkerConfig struct {
 	DiskEvery   time.Duration
 	MeterEvery  time.Duration // between readings of what sandboxes have used; 0 = half a minute
 	Pool        PoolSizes
+	Runtimes    []string      // that templates may name
 	Builds      int           // at once, of which one tenant may have half; 0 = 4
 	Lease       time.Duration // how long a job or a sandbox waits for a worker that has gone silent
 	Grace       time.Duration // how long Stop waits for running jobs before it hands them over
@@ -68,6 +69,7 @@ type Worker struct {
 	provider providers.Provider
 	node     models.Node
 	pool     PoolSizes
+	runtimes []string
 	builds   *buildTurns
 	disk     atomic.Pointer[models.Disk] // nil = not known
 	draining atomic.Bool                 // it is given no new sandboxes
@@ -120,7 +122,7 @@ func NewWorker(c WorkerConfig) *Worker {
 			MaxSandboxes: c.Room.Sandboxes, MaxCPUs: c.Room.CPUs, MaxMemoryMB: c.Room.MemoryMB,
 		},
 		diskReserve: c.DiskReserve, diskEvery: c.DiskEvery, meterEvery: cmp.Or(c.MeterEvery, meterEvery),
-		pool: c.Pool, builds: newBuildTurns(c.Builds), leaving: make(chan struct{}),
+		pool: c.Pool, runtimes: c.Runtimes, builds: newBuildTurns(c.Builds), leaving: make(chan struct{}),
 		lease: c.Lease, grace: c.Grace, egress: c.Egress, networks: make(chan struct{}, 1), webhooks: c.Webhooks, metrics: c.Metrics, signer: c.Signer,
 		log:   c.Log.With("provider", name),
 		slots: make(chan struct{}, c.Slots), kick: make(chan struct{}, 1), quit: make(chan struct{}),

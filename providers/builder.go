@@ -36,6 +36,7 @@ type Build struct {
 	Steps     []Step
 	Config    ImageConfig // of the result
 	Labels    map[string]string
+	Runtime   string    // as in a Spec
 	Resources Resources // while it runs; DiskMB = what it may add to the image
 }
 

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"sandyard/jobs"
 	"sandyard/models"
 )
 
@@ -107,11 +106,6 @@ func owner(ctx context.Context, shared bool) (models.Owner, error) {
 	return models.Owner{}, operatorOnly(ctx)
 }
 
-func (b TemplateBody) template(name string) (models.Template, error) {
-	t := models.Template{Name: name, Image: b.Image, Definition: b.Definition}
-	return t, jobs.CheckTemplate(t)
-}
-
 func (s *Server) createTemplate(ctx context.Context, in *newTemplateInput) (*output[Template], error) {
 	return s.writeTemplate(ctx, in.Body.Name, in.Body.TemplateBody, s.store.CreateTemplate)
 }
@@ -127,8 +121,8 @@ func (s *Server) writeTemplate(ctx context.Context, name string, body TemplateBo
 	if err != nil {
 		return nil, err
 	}
-	t, err := body.template(name)
-	if err != nil {
+	t := models.Template{Name: name, Image: body.Image, Definition: body.Definition}
+	if err := s.jobs.CheckTemplate(t); err != nil {
 		return nil, err
 	}
 	t, err = write(ctx, o, t)

@@ -15,7 +15,7 @@ type object = map[string]any
 
 func TestTemplateIsKeptAndReplaced(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newRig(t, offering("runsc"))
 	body := object{
 		"name": "mine", "image": "fake-mine", "start_command": "fake:sleep 1h", "ports": []int{8000}, "env": object{"A": "1"},
 		"work_dir": "/data", "runtime": "runsc", "resources": object{"memory_mb": 256}, "maximum": object{"memory_mb": 512},

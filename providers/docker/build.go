@@ -2,6 +2,7 @@ package docker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,7 +83,10 @@ func (p *Provider) Build(ctx context.Context, b providers.Build, log io.Writer) 
 		defer close(watched)
 		p.watchSize(own, ref, b.Resources.DiskMB, cancel)
 	}()
-	err = p.runSteps(own, ref, b, log)
+	err = p.keepsWrites(own, ref, b)
+	if err == nil {
+		err = p.runSteps(own, ref, b, log)
+	}
 	if err == nil {
 		err = p.commit(own, ref, b)
 	}
@@ -121,7 +125,10 @@ func (p *Provider) launchBuild(ctx context.Context, b providers.Build) (string, 
 // startBuild starts a container in which root may change the image's files, and nothing else: there is no network, the
 // capabilities are those that installing files takes, and limits and system calls are a sandbox's.
 func (p *Provider) startBuild(ctx context.Context, b providers.Build) (string, error) {
-	spec := providers.Spec{ID: b.ID, Image: b.From, WorkDir: "/workspace", Resources: b.Resources}
+	spec, err := p.complete(ctx, providers.Spec{ID: b.ID, Image: b.From, Runtime: b.Runtime, Resources: b.Resources})
+	if err != nil {
+		return "", err
+	}
 	config := p.containerConfig(spec)
 	config.User, config.WorkingDir, config.Env = "0:0", "/", nil
 	// Nobody speaks to this guest: it reaps what the steps leave, and it ends.
@@ -167,6 +174,30 @@ func (p *Provider) oversized(ctx context.Context, ref string, limitMB int64) (bo
 		return false, err
 	}
 	return *found.SizeRw > limitMB<<20, nil
+}
+
+// keepsWrites refuses a runtime of gVisor that holds what the steps write in its own memory or a file of its own, as releases
+// from 2023 on do by default: the engine would commit an image without any of it, and not say so.
+func (p *Provider) keepsWrites(ctx context.Context, ref string, b providers.Build) error {
+	if !p.isGVisor(cmp.Or(b.Runtime, p.cfg.Runtime)) {
+		return nil
+	}
+	const mark = "/.sandyard-build"
+	touch := providers.Step{Argv: []string{"/bin/sh", "-c", ": >" + mark}, User: "0:0", Dir: "/"}
+	if code, err := p.runStep(ctx, ref, touch, io.Discard); err != nil || code != 0 { // without a shell nothing is known
+		return err
+	}
+	_, err := p.api.ContainerStatPath(ctx, ref, mark)
+	if errdefs.IsNotFound(err) {
+		return providers.Errorf(providers.NotSupported, "the runtime keeps what a build writes to itself, so that nothing of it would come into the image; "+
+			`add "--overlay2=none" to runsc's "runtimeArgs" in the engine's daemon.json, or build for a template with another runtime`)
+	}
+	if err != nil {
+		return buildError(err, "look for what a step has written")
+	}
+	touch.Argv[2] = "rm " + mark
+	_, err = p.runStep(ctx, ref, touch, io.Discard)
+	return err
 }
 
 func (p *Provider) runSteps(ctx context.Context, ref string, b providers.Build, log io.Writer) error {

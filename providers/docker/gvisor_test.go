@@ -1,10 +1,13 @@
 package docker_test
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -16,6 +19,7 @@ import (
 
 	"sandyard/dev/testenv"
 	"sandyard/providers"
+	"sandyard/providers/docker"
 )
 
 // gvisor starts the engine that the tests of gVisor share: the one of the machine need not know runsc. Its network and
@@ -99,6 +103,77 @@ func TestRuntime(t *testing.T) {
 	if got, host := shell(t, plain, kernel), readHost(t, "/proc/version"); got != host {
 		t.Errorf("a sandbox without a runtime has the kernel %q, the machine %q", got, host)
 	}
+}
+
+// TestBuildUnderGVisor: steps run under the runtime that the configuration or the template says, and what they write and are
+// given comes into the image.
+func TestBuildUnderGVisor(t *testing.T) {
+	t.Parallel()
+	y := newGVisorYard(t)
+	host := readHost(t, "/proc/version")
+	for name, opened := range map[string]func() (*docker.Provider, string){
+		"configured": func() (*docker.Provider, string) {
+			return y.openWith(t, docker.Config{Guest: guestFiles(t), Runtime: "runsc"}), ""
+		},
+		"the template's": func() (*docker.Provider, string) { return y.open(t), "runsc" },
+	} {
+		p, runtime := opened()
+		b := y.building(t, `cat /proc/version >kernel; cat /srv/given >>one; cat one`)
+		b.Runtime, b.Resources.MemoryMB = runtime, 512
+		b.Steps[1].Files = tarOf(t, "srv/given", "two\n")
+		var log bytes.Buffer
+		if err := p.Build(t.Context(), b, &log); err != nil {
+			t.Errorf("%s: %v: %s", name, err, log.String())
+			continue
+		}
+		id := newID()
+		if _, err := p.Create(t.Context(), providers.Spec{ID: id, Image: b.Image}); err != nil {
+			t.Fatal(err)
+		}
+		got := shell(t, open(t, p, id), "cat /opt/one /opt/kernel; test -e /.sandyard-build && echo left; true")
+		if !strings.HasPrefix(got, "one\ntwo\n") || strings.Contains(got, host) || strings.Contains(got, "left") {
+			t.Errorf("%s: a sandbox of it says %q; the machine's kernel is %s", name, got, host)
+		}
+	}
+}
+
+// TestBuildOfARuntimeThatKeepsWrites: gVisor's later releases do, unless they are told not to.
+func TestBuildOfARuntimeThatKeepsWrites(t *testing.T) {
+	t.Parallel()
+	y := newGVisorYard(t)
+	x := newProxy(t, y.api.DaemonHost())
+	x.standIn(func(w http.ResponseWriter, r *http.Request, _ http.Handler) bool {
+		asks := r.Method == http.MethodHead && strings.HasSuffix(r.URL.Path, "/archive")
+		if asks {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		return asks
+	})
+	p := y.openWith(t, docker.Config{Host: x.host, Guest: guestFiles(t), Runtime: "runsc"})
+	b := y.building(t, "true")
+	err := p.Build(t.Context(), b, &bytes.Buffer{})
+	if classOf(err) != providers.NotSupported || !strings.Contains(err.Error(), "--overlay2=none") {
+		t.Errorf("the build: %v", err)
+	}
+	if _, err := p.Image(t.Context(), b.Image); classOf(err) != providers.ImageMissing {
+		t.Errorf("there is an image all the same: %v", err)
+	}
+}
+
+func tarOf(t *testing.T, name, text string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(text))}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
 }
 
 func readHost(t *testing.T, path string) string {
