@@ -94,7 +94,7 @@ type API struct {
 	MaxBody       int    `env:"MAX_BODY_BYTES" envDefault:"16777216" doc:"largest request body"`
 	PublicMetrics bool   `env:"PUBLIC_METRICS" envDefault:"false" doc:"/metrics of the API needs no key"`
 	Edge          string `env:"EDGE_ADDR" envDefault:":8090" doc:"where the API listens for traffic to the inside of sandboxes; empty = nowhere"`
-	Scheme        string `env:"EDGE_SCHEME" envDefault:"http" doc:"http, or https where a proxy with TLS stands before the edge"`
+	Scheme        string `env:"EDGE_SCHEME" envDefault:"http" doc:"http, or https where a proxy with TLS stands before the edge; cookies then travel over TLS alone"`
 	Internet      bool   `env:"E2B_INTERNET" envDefault:"true" doc:"sandboxes of E2B's clients may reach every public address unless they say allowInternetAccess false, as those clients expect"`
 	Domain        string `env:"EDGE_DOMAIN" envDefault:"localhost:8090" doc:"where clients reach that: a sandbox's port is at {port}-{sandbox}.{domain}"`
 }

@@ -35,6 +35,8 @@ type Config struct {
 	Signer *passes.Signer
 	// Resume asks for the resume of a paused sandbox that traffic may resume; nil = nobody is asked.
 	Resume func(ctx context.Context, tenant, sandbox string) error
+	// Secure says that browsers come over TLS, which a proxy before the edge ends.
+	Secure bool
 	Log    *slog.Logger
 }
 
@@ -42,6 +44,7 @@ type Config struct {
 type Edge struct {
 	store    *models.Store
 	signer   *passes.Signer
+	secure   bool
 	log      *slog.Logger
 	routes   *routes
 	activity *activity
@@ -56,7 +59,7 @@ type Edge struct {
 // New returns an edge, which counts activity while it serves.
 func New(c Config) *Edge {
 	e := &Edge{
-		store: c.Store, signer: c.Signer, log: c.Log, routes: newRoutes(c.Store),
+		store: c.Store, signer: c.Signer, secure: c.Secure, log: c.Log, routes: newRoutes(c.Store),
 		activity: newActivity(c.Store, c.Log), visits: newVisits(c.Store, c.Log), waking: newWaking(c), gateways: newGateways(c.Log),
 	}
 	e.upstream = &http.Transport{

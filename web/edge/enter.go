@@ -78,77 +78,62 @@ const healthPath = "/health"
 // outsiders says whether a path of the guest is one for callers from outside: those of envd's protocol, but not the
 // worker's own.
 func outsiders(r *http.Request) bool {
-	return slices.Contains([]string{healthPath, "/files", "/metrics", "/envs"}, r.URL.Path) ||
+	return slices.Contains([]string{healthPath, "/files", "/files/compose", "/metrics", "/envs"}, r.URL.Path) ||
 		strings.HasPrefix(r.URL.Path, "/process.Process/") || strings.HasPrefix(r.URL.Path, "/filesystem.Filesystem/")
 }
 
 // enterPort asks for a token of the port, or of all ports of the sandbox, unless the port is public. A browser that
 // brings it in the URL gets it as a cookie of that host, and the URL without it.
 func (e *Edge) enterPort(w http.ResponseWriter, r *http.Request, route models.Route, port uint16) (right, bool) {
-	inURL, others := takeTokens(r)
-	by, ok := e.rightBy(inURL, route, port)
+	came := takeTokens(r)
+	by, ok := e.rightBy(came.inURL, route, port)
 	if ok {
-		return by, !e.trade(w, r, inURL)
+		return by, !e.trade(w, r, came.inURL)
 	}
-	for _, token := range others {
-		if by, ok := e.rightBy(token, route, port); ok {
-			return by, true
-		}
+	if by, ok = e.rightByAny(came.inHeaders, route, port); ok {
+		return by, true
+	}
+	by, ok = e.rightByAny(came.inCookies, route, port)
+	foreign := ok && !e.meant(r)
+	if ok && !foreign {
+		return by, true
 	}
 	if by = (right{public: true}); by.holds(route, port) {
 		return by, true
 	}
-	gateway.Refuse(w, http.StatusForbidden, gateway.Forbidden, gateway.Refusal{Sandbox: route.SandboxID, Port: port, Message: forbidden(inURL, others)})
+	message := came.forbidden()
+	if foreign {
+		message = "the cookie is only for pages of this host; a page of another one, or a program, sends the token as the header " + tokenHeader
+	}
+	gateway.Refuse(w, http.StatusForbidden, gateway.Forbidden, gateway.Refusal{Sandbox: route.SandboxID, Port: port, Message: message})
 	return right{}, false
 }
 
+// tokens are those that came with a request. A page of another sandbox can set a cookie of ours for its parent domain,
+// so all of the name count.
+type tokens struct {
+	inURL                string
+	inHeaders, inCookies []string
+}
+
+// takeTokens returns the tokens that came along and leaves the request without them.
+func takeTokens(r *http.Request) (t tokens) {
+	for _, name := range []string{tokenHeader, trafficHeader} {
+		if token := r.Header.Get(name); token != "" {
+			t.inHeaders = append(t.inHeaders, token)
+		}
+		r.Header.Del(name)
+	}
+	t.inURL, r.URL.RawQuery = cutParam(r.URL.RawQuery, passes.TokenParam)
+	t.inCookies = cutCookies(r.Header, tokenCookie)
+	return t
+}
+
 // forbidden says what is missing.
-func forbidden(inURL string, others []string) string {
-	if inURL == "" && len(others) == 0 {
+func (t tokens) forbidden() string {
+	if t.inURL == "" && len(t.inHeaders)+len(t.inCookies) == 0 {
 		return "this port is private: send its token as the header " + tokenHeader + " or, in a browser, as ?" + passes.TokenParam +
 			"=; POST /v1/sandboxes/{id}/ports makes one"
 	}
 	return "the token is not one of this port, has expired or was revoked; POST /v1/sandboxes/{id}/ports makes another"
-}
-
-// trade turns the token of a URL into a cookie. If it answers true, the request has been answered: a page is loaded
-// again without the token.
-func (e *Edge) trade(w http.ResponseWriter, r *http.Request, token string) bool {
-	http.SetCookie(w, &http.Cookie{
-		Name: tokenCookie, Value: token, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: r.TLS != nil,
-	})
-	if r.Method != http.MethodGet || !strings.Contains(r.Header.Get("Accept"), "text/html") {
-		return false
-	}
-	http.Redirect(w, r, "/"+strings.TrimLeft(r.URL.RequestURI(), "/"), http.StatusSeeOther) // never to another host
-	return true
-}
-
-// takeTokens returns the tokens that came along and leaves the request without them. A page of another sandbox can set
-// a cookie of ours for its parent domain, so all of the name count.
-func takeTokens(r *http.Request) (inURL string, others []string) {
-	for _, name := range []string{tokenHeader, trafficHeader} {
-		if token := r.Header.Get(name); token != "" {
-			others = append(others, token)
-		}
-		r.Header.Del(name)
-	}
-	if query := r.URL.Query(); query.Has(passes.TokenParam) {
-		inURL = query.Get(passes.TokenParam)
-		query.Del(passes.TokenParam)
-		r.URL.RawQuery = query.Encode()
-	}
-	cookies := r.Cookies()
-	if !slices.ContainsFunc(cookies, func(c *http.Cookie) bool { return c.Name == tokenCookie }) {
-		return inURL, others
-	}
-	r.Header.Del("Cookie")
-	for _, c := range cookies {
-		if c.Name == tokenCookie {
-			others = append(others, c.Value)
-		} else {
-			r.AddCookie(c)
-		}
-	}
-	return inURL, others
 }

@@ -36,3 +36,13 @@ func (e *Edge) rightBy(token string, route models.Route, port uint16) (right, bo
 	by := right{grant: grant}
 	return by, ok && grant != "" && by.holds(route, port)
 }
+
+// rightByAny returns the right of the first token that has one.
+func (e *Edge) rightByAny(tokens []string, route models.Route, port uint16) (right, bool) {
+	for _, token := range tokens {
+		if by, ok := e.rightBy(token, route, port); ok {
+			return by, true
+		}
+	}
+	return right{}, false
+}
