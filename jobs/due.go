@@ -39,9 +39,12 @@ func (s *Scheduler) fire(ctx context.Context, find func(context.Context, int) ([
 // none of them.
 func (c *Client) end(ctx context.Context, box models.Sandbox, reason string, still func(models.Situation) bool) error {
 	o := Options{TenantID: box.TenantID, Actor: "scheduler", Parallel: true}
-	sub := models.Submission{TenantID: box.TenantID, SandboxID: box.ID, Only: still}
+	pause := pauses(box, reason)
+	sub := models.Submission{TenantID: box.TenantID, SandboxID: box.ID, Passive: true, Only: func(x models.Situation) bool {
+		return still(x) && pauses(x.Sandbox, reason) == pause // it may have been made meanwhile
+	}}
 	var args Args = &Pause{Reason: reason}
-	if reason != "timeout" || box.OnTimeout != "pause" {
+	if !pause {
 		args = &Delete{Reason: reason}
 		sub.End = &models.End{Reason: reason, Actor: o.Actor}
 	}
@@ -52,4 +55,9 @@ func (c *Client) end(ctx context.Context, box models.Sandbox, reason string, sti
 	sub.Jobs = []models.Job{j}
 	_, err = c.commit(ctx, sub)
 	return err
+}
+
+// pauses says whether a sandbox that is due for the reason is to be paused. One that is still to be made cannot be.
+func pauses(b models.Sandbox, reason string) bool {
+	return reason == "timeout" && b.OnTimeout == "pause" && b.State != models.SandboxCreating
 }

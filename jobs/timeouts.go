@@ -6,10 +6,14 @@ import (
 	"sandyard/models"
 )
 
-// fireTimeouts deletes or pauses sandboxes whose time is up.
+// fireTimeouts deletes or pauses sandboxes whose time is up. A pause that has failed is tried again after a rest.
 func (s *Scheduler) fireTimeouts(ctx context.Context) error {
 	return s.fire(ctx, s.store.DueTimeouts, "timeout", func(x models.Situation) bool {
-		due := !x.Now.Before(x.Sandbox.ExpiresAt) && x.Sandbox.EndedAt == nil && x.Sandbox.State != models.SandboxDeleting
-		return due && (x.Sandbox.OnTimeout != "pause" || x.Sandbox.Desired == models.DesiredRunning)
+		b := x.Sandbox
+		due := !x.Now.Before(b.ExpiresAt) && b.EndedAt == nil && b.State != models.SandboxDeleting
+		if !due || !pauses(b, "timeout") {
+			return due
+		}
+		return b.State == models.SandboxRunning && b.Desired == models.DesiredRunning && !b.PauseRests(x.Now)
 	})
 }

@@ -213,6 +213,9 @@ func (b *batch) place() error {
 	for _, p := range b.open() {
 		box := b.boxes[p.SandboxID]
 		p.out.Jobs = slices.Clone(p.Jobs)
+		if !p.Passive {
+			box.LastActiveAt = b.now
+		}
 		for i := range p.out.Jobs {
 			b.placeJob(&p.out.Jobs[i], box)
 		}
@@ -262,14 +265,4 @@ func (b *batch) placeJob(j *Job, box *Sandbox) {
 		j.ReadyAt = &b.now
 		b.busy[box.ID] = true
 	}
-}
-
-// wish writes down what the submission wants the sandbox to become.
-func (b *batch) wish(p *submission, box *Sandbox) error {
-	wish, ok := map[string]string{KindDelete: DesiredDeleted, KindPause: DesiredPaused, KindResume: DesiredRunning}[p.Jobs[len(p.Jobs)-1].Kind]
-	if !ok || box.Desired == DesiredDeleted {
-		return nil
-	}
-	box.Desired = wish
-	return later(dry(b.tx).Model(box).Update("desired", wish), nil)
 }

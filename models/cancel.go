@@ -39,16 +39,5 @@ func (s *Store) cancelLocked(tx *gorm.DB, box *Sandbox, j Job, actor string, f *
 		return tx.Model(&Job{}).Where("id = ? AND state = 'running' AND cancel_requested_at IS NULL", j.ID).
 			Updates(map[string]any{"cancel_requested_at": gorm.Expr("now()"), "cancelled_by": actor}).Error
 	}
-	if err := takeBackWish(tx, box, j.Kind); err != nil {
-		return err
-	}
 	return s.conclude(tx, box, []string{j.ID}, changeAfter(j.Kind, Cancelled, Change{}), true, f)
-}
-
-// takeBackWish undoes what the submission of a cancelled delete or pause wished for.
-func takeBackWish(tx *gorm.DB, box *Sandbox, kind string) error {
-	if kind != KindDelete && kind != KindPause || box.Ended() {
-		return nil
-	}
-	return tx.Model(box).Update("desired", DesiredRunning).Error
 }

@@ -2,9 +2,11 @@ package models
 
 import "context"
 
-// overdue selects sandboxes that have passed their expiry and are not ending yet.
+// overdue selects sandboxes that have passed their expiry and are not ending yet. One that is still to be made has nothing
+// that could be paused.
 const overdue = `expires_at <= now() AND state IN ('creating', 'running', 'paused')
-	AND (on_timeout = 'delete' OR state = 'running' AND desired = 'running')`
+	AND (on_timeout = 'delete' OR state = 'creating' OR state = 'running' AND desired = 'running'
+		AND (pause_failed_at IS NULL OR pause_failed_at <= now() - interval '10 s'))`
 
 // DueTimeouts returns live sandboxes that have passed their expiry and are not ending yet.
 func (s *Store) DueTimeouts(ctx context.Context, limit int) ([]Sandbox, error) {

@@ -31,6 +31,9 @@ type Change struct {
 	To     SandboxState // empty = nothing
 	Ref    string       // the provider's id, with SandboxRunning after a create
 	Reason string       // with SandboxLost and SandboxFailed
+
+	kind  string // of the job, and how it ended
+	state JobState
 }
 
 // Finished is what followed from a job's end.
@@ -62,8 +65,8 @@ func (s *Store) Finish(ctx context.Context, o Outcome) (Finished, error) {
 // lockAndWrite locks the sandbox and writes the outcome, if the attempt still owns the job.
 func lockAndWrite(tx *gorm.DB, o *Outcome) (box Sandbox, err error) {
 	lock := lockActive
-	if o.Sandbox.To != "" {
-		lock = lockSandbox // the change itself marks it as active
+	if o.Sandbox.To != "" || o.Kind == KindPause {
+		lock = lockSandbox // the change itself marks it as active, and a pause that failed is no use of it
 	}
 	if err := lock(tx, o.SandboxID, &box); err != nil {
 		return box, err
@@ -133,8 +136,9 @@ func writeOutcome(tx *gorm.DB, o Outcome, written *int64) error {
 // changeAfter adds what a kind implies: a sandbox whose create did not succeed has failed.
 func changeAfter(kind string, state JobState, c Change) Change {
 	if (kind == KindCreate || kind == KindBuild) && state != Succeeded && c.To == "" {
-		return Change{To: SandboxFailed, Reason: kind + " " + string(state)}
+		c = Change{To: SandboxFailed, Reason: kind + " " + string(state)}
 	}
+	c.kind, c.state = kind, state
 	return c
 }
 
@@ -143,6 +147,9 @@ func changeAfter(kind string, state JobState, c Change) Change {
 func (s *Store) conclude(tx *gorm.DB, box *Sandbox, ended []string, c Change, callback bool, f *Finished) error {
 	more, err := applyChange(tx, box, ended[0], c)
 	if err != nil {
+		return err
+	}
+	if err := settleWish(tx, box, c); err != nil {
 		return err
 	}
 	*f = Finished{Ended: append(ended, more...), SandboxEnded: box.Ended()}

@@ -26,25 +26,26 @@ func (b *batch) insert() error {
 	// Past GORM, which would spread the slices.
 	return laterRaw(b.tx, `
 		WITH moved AS (
-			UPDATE sandboxes SET next_seq = v.seq, last_active_at = now()
-			FROM unnest($1::text[], $2::bigint[]) AS v (id, seq) WHERE sandboxes.id = v.id)
+			UPDATE sandboxes SET next_seq = v.seq, last_active_at = v.active
+			FROM unnest($1::text[], $2::bigint[], $3::timestamptz[]) AS v (id, seq, active) WHERE sandboxes.id = v.id)
 		INSERT INTO jobs (id, tenant_id, sandbox_id, kind, state, seq, parallel, priority, actor, args, input, timeout_ms,
 			queue_deadline, callback_url, retry_of, max_attempts, ready_at, queued_at, started_at, finished_at)
-		SELECT * FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::boolean[], $10::int[],
-			$11::text[], $12::jsonb[], $13::bytea[], $14::bigint[], $15::timestamptz[], $16::text[], $17::text[], $18::int[],
-			$19::timestamptz[], $20::timestamptz[], $21::timestamptz[], $22::timestamptz[])
+		SELECT * FROM unnest($4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[], $10::boolean[], $11::int[],
+			$12::text[], $13::jsonb[], $14::bytea[], $15::bigint[], $16::timestamptz[], $17::text[], $18::text[], $19::int[],
+			$20::timestamptz[], $21::timestamptz[], $22::timestamptz[], $23::timestamptz[])
 		ON CONFLICT DO NOTHING`, args, nil)
 }
 
-// sequences are insert's parameters 1 and 2.
+// sequences are insert's parameters from 1 to 3.
 func sequences(boxes []*Sandbox) []any {
 	return []any{
 		column(boxes, func(x *Sandbox) string { return x.ID }),
 		column(boxes, func(x *Sandbox) int64 { return x.NextSeq }),
+		column(boxes, func(x *Sandbox) time.Time { return x.LastActiveAt }),
 	}
 }
 
-// columns are insert's parameters from 3 on, in the order of its columns.
+// columns are insert's parameters from 4 on, in the order of its columns.
 func columns(jobs []Job) []any {
 	return []any{
 		column(jobs, func(j Job) string { return j.ID }),

@@ -35,7 +35,7 @@ func (s step) String() string {
 
 func steps() []string {
 	return []string{
-		"exec", "exec", "exec", "pause", "resume", "delete",
+		"exec", "exec", "exec", "pause", "pause", "resume", "resume", "delete",
 		"claim", "claim", "claim", "claim", "claim", "succeed", "succeed", "succeed", "fail", "fail", "fail", "stale",
 		"requeue", "cancel", "cancel", "recover", "recover", "begin delete", "force", "keyed", "keyed", "late", "expire", "expire",
 		models.KindExecWait, models.KindExecSignal,
@@ -63,6 +63,8 @@ type modelBox struct {
 	ended       bool   // for good
 	replaced    bool   // another has taken its place
 	recreations int
+	pauses      bool // at its timeout
+	failed      bool // a pause of it has, and time asks for none for a while
 	jobs        []*modelJob
 }
 
@@ -137,6 +139,42 @@ func change(kind string, state models.JobState) models.SandboxState {
 func (b *modelBox) end(j *modelJob, to models.JobState) {
 	j.State = to
 	b.become(change(j.Kind, to))
+	b.settle(j)
+}
+
+// settle is what the end of a job that came with a wish leaves of it.
+func (b *modelBox) settle(j *modelJob) {
+	back := j.Kind == models.KindDelete && j.State == models.Cancelled
+	switch {
+	case wishes()[j.Kind] == "", j.Kind == models.KindDelete && !back, b.closed(), b.desired == models.DesiredDeleted && !back:
+		return
+	}
+	b.failed = b.failed || j.Kind == models.KindPause && j.State != models.Succeeded
+	b.desired = models.DesiredRunning
+	if b.state == models.SandboxPaused {
+		b.desired = models.DesiredPaused
+	}
+	for _, open := range b.jobs {
+		if wish := wishes()[open.Kind]; wish != "" && !open.State.Terminal() {
+			b.desired = wish
+		}
+	}
+}
+
+func wishes() map[string]string {
+	return map[string]string{
+		models.KindDelete: models.DesiredDeleted, models.KindPause: models.DesiredPaused, models.KindResume: models.DesiredRunning,
+	}
+}
+
+// stuck says that the sandbox is wished to be what it is not while no job is left that would make it so.
+func (b *modelBox) stuck() bool {
+	for _, j := range b.jobs {
+		if wishes()[j.Kind] != "" && !j.State.Terminal() {
+			return false
+		}
+	}
+	return !b.closed() && b.desired != models.DesiredDeleted && (b.desired == models.DesiredPaused) != (b.state == models.SandboxPaused)
 }
 
 func (m *machine) play(x step) error {
@@ -208,10 +246,7 @@ func (b *modelBox) add(job models.Job) {
 	default:
 		b.promote()
 	}
-	wish, ok := map[string]string{
-		models.KindDelete: models.DesiredDeleted, models.KindPause: models.DesiredPaused, models.KindResume: models.DesiredRunning,
-	}[job.Kind]
-	if ok && b.desired != models.DesiredDeleted {
+	if wish := wishes()[job.Kind]; wish != "" && b.desired != models.DesiredDeleted {
 		b.desired = wish
 	}
 }
@@ -278,9 +313,6 @@ func (m *machine) cancel(b *modelBox, j *modelJob) error {
 	case models.Running:
 		j.asked = true
 	case models.Queued:
-		if (j.Kind == models.KindDelete || j.Kind == models.KindPause) && !b.closed() {
-			b.desired = models.DesiredRunning
-		}
 		b.end(j, models.Cancelled)
 	default:
 	}
@@ -346,6 +378,9 @@ func (m *machine) compare() error {
 		if box.State != b.state || box.Desired != b.desired || (box.EndedAt != nil) != b.ended {
 			return fmt.Errorf("sandbox is %s, desired %s, ended %v; want %s, %s, %v", box.State, box.Desired, box.EndedAt != nil, b.state, b.desired, b.ended)
 		}
+		if b.stuck() {
+			return fmt.Errorf("sandbox is %s and desired %s, and nothing will change that", b.state, b.desired)
+		}
 		rows, err := m.s.Jobs(m.t.Context(), m.tenant, models.JobFilter{Sandbox: b.id, Limit: 1000})
 		if err != nil || len(rows) != len(b.jobs) {
 			return fmt.Errorf("%d jobs, want %d: %w", len(rows), len(b.jobs), err)
@@ -357,7 +392,7 @@ func (m *machine) compare() error {
 			}
 		}
 	}
-	return errors.Join(m.compareDue(), m.compareWindow(), m.compareNodes())
+	return errors.Join(m.compareDue(), m.compareClocks(), m.compareWindow(), m.compareNodes())
 }
 
 // told says where a job's end was written down more than once or not at all.

@@ -35,6 +35,7 @@ type modelKey struct {
 // newMachine makes a tenant with two nodes and two sandboxes, one of which runs already.
 func newMachine(t *testing.T, s *models.Store, look *pgx.Conn) *machine {
 	m := &machine{t: t, s: s, look: look, tenant: models.NewID("t"), keys: map[string]modelKey{}}
+	m.stopClocks()
 	_, err := look.Exec(t.Context(), "INSERT INTO tenants (id, name, max_sandboxes, webhook_secret) VALUES ($1, $1, 1000, 'whsec_')", m.tenant)
 	if err != nil {
 		t.Fatal(err)
@@ -45,9 +46,7 @@ func newMachine(t *testing.T, s *models.Store, look *pgx.Conn) *machine {
 		if _, err := s.Register(t.Context(), m.row(n), lease); err != nil {
 			t.Fatal(err)
 		}
-		box := newSandbox()
-		box.OnLost = models.OnLostRecreate
-		if err := m.create(box); err != nil {
+		if err := m.create(m.box()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -64,7 +63,7 @@ func (m *machine) row(n *modelNode) models.Node {
 
 func (m *machine) create(box *models.Sandbox) error {
 	box.TenantID, box.Provider = m.tenant, m.tenant
-	b := &modelBox{id: box.ID, state: models.SandboxCreating, desired: models.DesiredRunning, recreations: box.Recreations}
+	b := &modelBox{id: box.ID, state: models.SandboxCreating, desired: models.DesiredRunning, recreations: box.Recreations, pauses: box.OnTimeout == "pause"}
 	job := m.job(models.KindCreate, b, false)
 	_, err := m.s.Submit(m.t.Context(), models.Submission{
 		TenantID: m.tenant, SandboxID: box.ID, New: box, Timeout: time.Minute, Jobs: []models.Job{job},
@@ -107,9 +106,17 @@ func (m *machine) another() error {
 	if len(m.live()) > 5 {
 		return nil
 	}
+	return m.create(m.box())
+}
+
+// box is a row for a sandbox; every other one pauses at its timeout.
+func (m *machine) box() *models.Sandbox {
 	box := newSandbox()
-	box.OnLost = models.OnLostRecreate
-	return m.create(box)
+	box.OnLost, box.IdleTimeoutMS, box.PausedTimeoutMS = models.OnLostRecreate, 1, 1
+	if len(m.boxes)%2 == 0 {
+		box.OnTimeout = "pause"
+	}
+	return box
 }
 
 // aLost is a sandbox that was lost, if one is wanted and there is one, or else b.

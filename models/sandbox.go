@@ -55,7 +55,8 @@ type Sandbox struct {
 	MaxLifetimeMS   int64 `gorm:"column:max_lifetime_ms"`   // 0 = no limit
 	PausedTimeoutMS int64 `gorm:"column:paused_timeout_ms"` // 0 = never
 	PausedAt        *time.Time
-	Replaces        *string // the lost sandbox in whose place it is
+	PauseFailedAt   *time.Time // when a pause last ended that did not succeed
+	Replaces        *string    // the lost sandbox in whose place it is
 	ReplacedBy      *string
 	Recreations     int    // how many in a row were lost soon after their start
 	ChangedBy       string // who brought its state about

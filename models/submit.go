@@ -34,6 +34,8 @@ type Submission struct {
 	OnlyLater bool
 	// Run, where set, is the run of a schedule that the jobs are for: they are its jobs, or they are none (ErrNotDue).
 	Run *ScheduleRun
+	// Passive: it is no use of the sandbox, whose idle time goes on.
+	Passive bool
 	// Only, where set, is asked under the sandbox's lock whether to go on; if not, Submit answers ErrNotDue.
 	Only func(Situation) bool
 }

@@ -18,7 +18,7 @@ type Sandbox struct {
 	ID                   string            `json:"id"`
 	Key                  *string           `json:"key,omitempty" doc:"Your own name for it"`
 	State                string            `json:"state" enum:"creating,running,paused,deleting,deleted,failed,lost"`
-	Desired              string            `json:"desired" enum:"running,paused,deleted" doc:"What it was last asked to be"`
+	Desired              string            `json:"desired" enum:"running,paused,deleted" doc:"What it was last asked to be, as long as a job is to bring that about; deleted stays so until it is"`
 	Observed             *string           `json:"observed,omitempty" doc:"What its provider last said of it"`
 	ObservedAt           *time.Time        `json:"observed_at,omitempty"`
 	Provider             string            `json:"provider"`
