@@ -178,6 +178,27 @@ func TestReconcileSeesWhatIsPausedBehindItsBack(t *testing.T) {
 	}
 }
 
+// TestWhatIsResumedBehindItsBackLivesOn: its clocks start anew, as after a resume that somebody had asked for.
+func TestWhatIsResumedBehindItsBackLivesOn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	box, _ := r.create(jobs.CreateSandbox{IdleTimeoutSeconds: 3600, TimeoutSeconds: 3600})
+	paused := r.submit(box, &jobs.Pause{}, options())
+	r.worker(4, reconciling(0))
+	r.wait(paused)
+	r.sql("UPDATE sandboxes SET last_active_at = now() - interval '2 hours', expires_at = now() - interval '1 hour'")
+	r.must(fake.New(fake.Options{State: r.state}).Resume(t.Context(), box))
+	r.eventually("the row says so", func() bool { return r.sandbox(box).State == models.SandboxRunning })
+	idle, err := r.store.DueIdle(t.Context(), 1)
+	r.must(err)
+	late, err := r.store.DueTimeouts(t.Context(), 1)
+	r.must(err)
+	if len(idle) > 0 || len(late) > 0 {
+		b := r.sandbox(box)
+		t.Errorf("last active at %v, expires at %v: it would end at once", b.LastActiveAt, b.ExpiresAt)
+	}
+}
+
 // TestAnEngineThatIsAwayProvesNothing: while the engine does not answer nothing is lost; when it is back without its
 // containers, as after a restart that kills them, everything is; what a dead node's engine holds is another matter.
 func TestAnEngineThatIsAwayProvesNothing(t *testing.T) {

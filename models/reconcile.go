@@ -51,10 +51,12 @@ func without(all, some []string) []string {
 }
 
 // Observe writes down what a provider says of a sandbox where the row says something else: somebody paused or resumed
-// it behind our back. It answers whether it did; while a job is under way that one will know better.
+// it behind our back, and its clocks start as if a job had. It answers whether it did; while a job is under way that one will
+// know better.
 func (s *Store) Observe(ctx context.Context, id string, was, seen SandboxState) (bool, error) {
 	res := s.db.WithContext(ctx).Exec(`UPDATE sandboxes SET state = @seen, desired = @seen, observed = @seen, observed_at = now(),
-			paused_at = CASE WHEN @seen = 'paused' THEN now() ELSE paused_at END, changed_by = 'platform', changed_job = NULL
+			paused_at = CASE WHEN @seen = 'paused' THEN now() ELSE paused_at END, last_active_at = now(),
+			expires_at = CASE WHEN @seen = 'running' THEN now() + timeout_ms * interval '1 ms' ELSE expires_at END, changed_by = 'platform', changed_job = NULL
 		WHERE id = @id AND state = @was AND state <> @seen AND desired <> 'deleted' AND ended_at IS NULL
 		  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.sandbox_id = sandboxes.id AND j.state IN ('queued', 'running'))`,
 		map[string]any{"id": id, "was": was, "seen": seen})
