@@ -33,6 +33,9 @@ func TestSandboxesOfADeadEngineAreLost(t *testing.T) {
 		if j := r.wait(id); j.State != want || j.Error.Code != "sandbox_lost" {
 			t.Errorf("the %s ended %s %+v, want %s", j.Kind, j.State, j.Error, want)
 		}
+		if e := r.lastEvent(id); e.Event != "job."+string(want) || e.Actor != "platform" {
+			t.Errorf("of its end is told %s by %s: no worker did that", e.Event, e.Actor)
+		}
 	}
 	if reason, _ := r.happened(box, "sandbox.lost"); reason != "no worker is left on its engine" {
 		t.Errorf("the event says %q", reason)
@@ -42,6 +45,30 @@ func TestSandboxesOfADeadEngineAreLost(t *testing.T) {
 	}
 	r.worker(4, reconciling(100*time.Millisecond))
 	r.noResources()
+}
+
+// lastEvent is what was told last of a job.
+func (r *rig) lastEvent(job string) models.Event {
+	r.t.Helper()
+	list, err := r.store.Events(r.t.Context(), tenant, models.EventFilter{Job: job, Limit: 1})
+	r.must(err)
+	if len(list) == 0 {
+		r.t.Fatalf("nothing is told of job %s", job)
+	}
+	return list[0]
+}
+
+// TestJobsOfAnEndedSandboxAreEnded: the scheduler finds those that no worker is left for.
+func TestJobsOfAnEndedSandboxAreEnded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	box, created := r.create(jobs.CreateSandbox{})
+	r.sql("UPDATE jobs SET queued_at = now() - interval '1 hour'")
+	r.sql("UPDATE sandboxes SET state = 'lost', node_id = 'forgotten', ended_at = now() - interval '1 hour' WHERE id = $1", box)
+	r.scheduler()
+	if j := r.wait(created); j.State != models.Failed || j.Error.Code != "sandbox_lost" {
+		t.Errorf("the job ended %s: %+v", j.State, j.Error)
+	}
 }
 
 func TestACreateOnADeadEngineGoesToAnother(t *testing.T) {

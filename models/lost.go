@@ -101,10 +101,11 @@ func (s *Store) loseLocked(tx *gorm.DB, box *Sandbox, reason string) (Finished, 
 }
 
 // endSilent ends the jobs of a locked sandbox whose workers have gone silent, those that had been started before, and the
-// deletes that wait: nobody can say any more what became of them.
+// deletes that wait: nobody can say any more what became of them. It is not the workers who end them, and the rows do not
+// say so.
 func endSilent(tx *gorm.DB, sandbox string, why JobError) ([]string, error) {
 	var ids []string
-	err := tx.Raw(`UPDATE jobs SET state = 'lost', error = CAST(? AS jsonb), finished_at = now(), lease_until = NULL
+	err := tx.Raw(`UPDATE jobs SET state = 'lost', error = CAST(? AS jsonb), finished_at = now(), lease_until = NULL, node_id = NULL
 		WHERE sandbox_id = ? AND (state = 'running' AND lease_until < now() OR state = 'queued' AND (kind = 'delete' OR attempt > 0))
 		RETURNING id`, jsonText(why), sandbox).Scan(&ids).Error
 	return ids, err
@@ -132,12 +133,13 @@ func (s *Store) Release(ctx context.Context, id string) (out []Dispatch, err err
 	return out, err
 }
 
-// Stranded returns ended sandboxes that jobs still wait for: their worker died as it was giving them back.
+// Stranded returns ended sandboxes that jobs still wait for though no live worker is theirs: it died as it was giving them
+// back. The worker's own row may be gone by then.
 func (s *Store) Stranded(ctx context.Context, limit int) ([]string, error) {
 	var ids []string
 	err := s.db.WithContext(ctx).Raw(`SELECT DISTINCT s.id FROM jobs j JOIN sandboxes s ON s.id = j.sandbox_id
-		WHERE j.state = 'queued' AND s.ended_at < now() - interval '30 s' AND s.node_id IN
-			(SELECT id FROM nodes WHERE lease_until < now()) LIMIT ?`, limit).Scan(&ids).Error
+		WHERE j.state = 'queued' AND j.queued_at < now() - interval '30 s' AND s.ended_at < now() - interval '30 s'
+		  AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = s.node_id AND n.lease_until >= now()) LIMIT ?`, limit).Scan(&ids).Error
 	return ids, err
 }
 
