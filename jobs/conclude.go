@@ -56,7 +56,7 @@ func askedFor(err error) time.Duration {
 // requeue gives the job back. A timer sends it again when it is due; if this worker does not live that long, the
 // sweep does.
 func (a *attempt) requeue(ctx context.Context, delay time.Duration, why error) {
-	giving, cancel := context.WithTimeout(ctx, a.w.lease)
+	giving, cancel := a.w.finishing(ctx, a.w.lease)
 	defer cancel()
 	if err := a.w.store.Requeue(giving, a.held(), delay, reasonOf(why)); err != nil {
 		a.log.WarnContext(ctx, "job not given back, the sweep will find it", "error", err)
@@ -166,8 +166,12 @@ func (a *attempt) finish(owned context.Context, o models.Outcome, res result) {
 	a.followUp(ctx, f, res)
 }
 
+// longestCommit is more than a worker can be without its database and own the job.
+const longestCommit = time.Hour
+
 func (a *attempt) commit(owned context.Context, o models.Outcome) (models.Finished, error) {
-	ctx := context.WithoutCancel(owned) // a cancel ends the job, not the writing of its end
+	ctx, cancel := a.w.finishing(owned, longestCommit) // a cancel ends the job, not the writing of its end
+	defer cancel()
 	defer a.w.endings.take(a.job.SandboxID)()
 	unsure := false
 	for wait := 50 * time.Millisecond; ; wait *= 2 {
@@ -199,7 +203,7 @@ func unstorable(o models.Outcome) models.Outcome {
 }
 
 func (a *attempt) followUp(ctx context.Context, f models.Finished, res result) {
-	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
+	ctx, cancel := a.w.finishing(ctx, deleteTimeout)
 	defer cancel()
 	for _, step := range []struct {
 		do   func(context.Context) error

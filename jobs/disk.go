@@ -19,7 +19,7 @@ func (w *Worker) diskLoop(ctx context.Context, disk providers.DiskReporter, ever
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		w.lookAtDisk(context.WithoutCancel(ctx), disk)
+		w.lookAtDisk(ctx, disk)
 		select {
 		case <-tick.C:
 		case <-w.quit:
@@ -29,7 +29,7 @@ func (w *Worker) diskLoop(ctx context.Context, disk providers.DiskReporter, ever
 }
 
 func (w *Worker) lookAtDisk(ctx context.Context, disk providers.DiskReporter) {
-	ctx, cancel := context.WithTimeout(ctx, diskTimeout)
+	ctx, cancel := w.living(ctx, diskTimeout)
 	defer cancel()
 	free, err := disk.DiskFree(ctx)
 	if err != nil {
@@ -46,7 +46,7 @@ func (w *Worker) lookAtDisk(ctx context.Context, disk providers.DiskReporter) {
 	if now.Low {
 		w.log.ErrorContext(ctx, "disk is nearly full: no new sandboxes here until there is more space", "free_mb", now.FreeMB, "reserve_mb", w.diskReserve>>20)
 		if builder, ok := w.provider.(providers.Builder); ok {
-			w.prune(context.WithoutCancel(ctx), builder)
+			w.prune(ctx, builder)
 		}
 	} else if was != nil {
 		w.log.InfoContext(ctx, "disk has space again", "free_mb", now.FreeMB)

@@ -106,7 +106,7 @@ func (e *Exec) run(ctx context.Context, a *attempt) (result, error) {
 		return result{}, err
 	}
 	out := result{value: execResult(res), stdout: res.Stdout, stderr: res.Stderr}
-	out.settled = func(ctx context.Context) error { return sb.Forget(ctx, a.job.ID) }
+	out.settled = func(ctx context.Context) error { return a.w.forgetSpool(ctx, a.job, sb) }
 	if res.TimedOut {
 		out.state = models.TimedOut
 		out.err = &models.JobError{Code: "timeout", Message: "the command ran into its timeout of " + a.job.Timeout().String() +

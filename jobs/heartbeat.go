@@ -29,7 +29,7 @@ func (w *Worker) beatLoop() {
 }
 
 func (w *Worker) beat() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), w.lease/3)
+	ctx, cancel := w.living(context.Background(), w.lease/3)
 	defer cancel()
 	held := map[models.Held]*attempt{}
 	w.each(func(a *attempt) { held[a.held()] = a })

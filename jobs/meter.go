@@ -24,14 +24,14 @@ func (w *Worker) meterLoop(ctx context.Context, meter providers.Meter, every tim
 		case <-w.quit:
 			return
 		}
-		if err := w.measureAll(context.WithoutCancel(ctx), meter); err != nil {
+		if err := w.measureAll(ctx, meter); err != nil {
 			w.log.WarnContext(ctx, "use of sandboxes not written, the next reading holds it", "error", err)
 		}
 	}
 }
 
 func (w *Worker) measureAll(ctx context.Context, meter providers.Meter) error {
-	ctx, cancel := context.WithTimeout(ctx, meterTimeout)
+	ctx, cancel := w.living(ctx, meterTimeout)
 	defer cancel()
 	boxes, err := w.store.Metered(ctx, w.node.ID)
 	if err != nil || len(boxes) == 0 {

@@ -58,7 +58,7 @@ func (w *Worker) tendNetworks() {
 }
 
 func (w *Worker) connectNetworks() {
-	ctx, cancel := context.WithTimeout(context.Background(), networkPatience)
+	ctx, cancel := w.living(context.Background(), networkPatience)
 	defer cancel()
 	boxes, err := w.applyPolicies(ctx)
 	if err != nil {
@@ -114,7 +114,7 @@ func (w *Worker) connectNetwork(ctx context.Context, b models.Sandbox) {
 }
 
 func (w *Worker) reportNetworks() {
-	ctx, cancel := context.WithTimeout(context.Background(), networkPatience)
+	ctx, cancel := w.finishing(context.Background(), networkPatience)
 	defer cancel()
 	err := w.egress.Report(func(used []egress.Usage) error {
 		return w.store.AddEgressUse(ctx, uses(used, w.store.Ahead(ctx)))

@@ -16,7 +16,7 @@ func (w *Worker) pruneLoop(ctx context.Context, builder providers.Builder) {
 	tick := time.NewTicker(pruneEvery)
 	defer tick.Stop()
 	for {
-		w.prune(context.WithoutCancel(ctx), builder)
+		w.prune(ctx, builder)
 		select {
 		case <-tick.C:
 		case <-w.quit:
@@ -26,7 +26,7 @@ func (w *Worker) pruneLoop(ctx context.Context, builder providers.Builder) {
 }
 
 func (w *Worker) prune(ctx context.Context, builder providers.Builder) {
-	ctx, cancel := context.WithTimeout(ctx, pruneEvery)
+	ctx, cancel := w.living(ctx, pruneEvery)
 	defer cancel()
 	n, err := PruneImages(ctx, w.store, builder)
 	w.metrics.reconciled.WithLabelValues("image").Add(float64(n))

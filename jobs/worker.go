@@ -101,10 +101,15 @@ type Worker struct {
 	kick       chan struct{} // heart, beat now
 	quit       chan struct{}
 	endLife    context.CancelFunc
+	onLife     func(func()) func() bool // calls it when the loops are to end
+	hurry      context.CancelFunc
+	onHurry    func(func()) func() bool // calls it when nothing is waited for any more
+	spools     spools
 	stopped    sync.Once
 	loops      sync.WaitGroup
 	mu         sync.Mutex
 	held       map[string]*attempt // by job id
+	handsOver  bool                // the grace is over: what begins now is let go at once
 }
 
 // NewWorker makes a worker. Start sets it to work.
@@ -135,7 +140,10 @@ func NewWorker(c WorkerConfig) *Worker {
 		w.reconciler = w.newReconciler(c.Reconcile, c.ReconcileGrace)
 	}
 	life, end := context.WithCancel(context.Background())
-	w.endLife, w.watches.onQuit = end, func(f func()) func() bool { return context.AfterFunc(life, f) }
+	w.endLife, w.onLife = end, func(f func()) func() bool { return context.AfterFunc(life, f) }
+	patience, lose := context.WithCancel(context.Background())
+	w.hurry, w.onHurry = lose, func(f func()) func() bool { return context.AfterFunc(patience, f) }
+	w.watches.onQuit = w.onLife
 	return w
 }
 
@@ -170,6 +178,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	w.loops.Go(w.interruptLoop)
 	w.reconcile(ctx)
 	w.loops.Go(w.networkLoop)
+	w.loops.Go(w.spoolLoop)
 	if pool, ok := w.provider.(providers.Pooler); ok {
 		w.loops.Go(func() { w.stockLoop(ctx, pool) })
 	}
@@ -221,6 +230,7 @@ func (w *Worker) Stop(ctx context.Context) {
 }
 
 func (w *Worker) stop(ctx context.Context) {
+	defer w.hurry()
 	for _, s := range w.servers {
 		s.quiet()
 	}
@@ -230,12 +240,17 @@ func (w *Worker) stop(ctx context.Context) {
 		}
 	})
 	w.drain()
+	defer time.AfterFunc(stopPatience, w.hurry).Stop()
+	var servers sync.WaitGroup
 	for _, s := range w.servers {
-		s.stop()
+		servers.Go(s.stop)
 	}
+	servers.Wait()
 	close(w.quit)
 	w.endLife()
 	w.loops.Wait()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
+	defer cancel()
 	if err := w.store.Retire(ctx, w.node.ID); err != nil {
 		w.log.WarnContext(ctx, "node not retired, its lease will end by itself", "error", err)
 	}
@@ -245,21 +260,59 @@ func (w *Worker) stop(ctx context.Context) {
 	w.log.InfoContext(ctx, "worker stopped")
 }
 
+// stopPatience is how long a worker that stops waits, after the grace of its jobs, for an engine, a database or a Redis that does
+// not answer: for the jobs to let go, for the loops to end, and for its own farewell. What it leaves undone others find.
+const stopPatience = 3 * time.Second
+
 // drain waits for the running jobs, and past the grace makes them detach.
 func (w *Worker) drain() {
 	deadline := time.NewTimer(w.grace)
 	defer deadline.Stop()
+	handsOver := false
 	for _, slots := range append(slices.Collect(maps.Values(w.lanes)), w.slots) {
-		for range cap(slots) {
+		for taken := 0; taken < cap(slots); {
 			select {
 			case slots <- struct{}{}:
+				taken++
 			case <-deadline.C:
-				w.each(func(a *attempt) { a.abandon(errShutdown) })
-				deadline.Reset(time.Hour) // each of them ends now
-				slots <- struct{}{}
+				if handsOver {
+					w.log.Warn("jobs do not let go, they are left as after a crash")
+					return
+				}
+				handsOver = true
+				w.handOver()
+				defer time.AfterFunc(stopPatience, w.hurry).Stop()
+				deadline.Reset(2 * stopPatience)
 			}
 		}
 	}
+}
+
+// handOver makes all attempts let go of their jobs, also those that are about to begin.
+func (w *Worker) handOver() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.handsOver = true
+	for _, a := range w.held {
+		a.abandon(errShutdown)
+	}
+}
+
+// finishing is for what is still to be done for a job that has ended: it ends with its time, or when a worker that stops has no
+// more patience.
+func (w *Worker) finishing(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return until(ctx, limit, w.onHurry)
+}
+
+// living is for what loops do: it ends with its time, or with the worker.
+func (w *Worker) living(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return until(ctx, limit, w.onLife)
+}
+
+func until(ctx context.Context, limit time.Duration, on func(func()) func() bool) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	stop := on(cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 // handler is called by Asynq, whose deadlines are not ours: the job runs detached from its context, in a slot of our own.
@@ -318,6 +371,9 @@ func (w *Worker) begin(ctx context.Context, j models.Job) (context.Context, *att
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.held[a.job.ID] = a
+	if w.handsOver {
+		a.abandon(errShutdown)
+	}
 	return ctx, a
 }
 

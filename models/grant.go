@@ -56,7 +56,7 @@ func (s *Store) RevokePort(ctx context.Context, tenant, sandbox string, port uin
 	return revoked, err
 }
 
-// PruneGrants forgets grants that have not held for longer than age.
+// PruneGrants forgets grants that have not held for longer than age, and says how many.
 func (s *Store) PruneGrants(ctx context.Context, age time.Duration, limit int) (int, error) {
 	return s.pruneOld(ctx, "port_grants", "expires_at", age, limit)
 }

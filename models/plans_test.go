@@ -257,7 +257,11 @@ func ofWorkers() map[string]ask {
 			return err
 		},
 		"networked": func(ctx context.Context, s *models.Store) error { _, err := s.Networked(ctx, "n1"); return err },
-		"metered":   func(ctx context.Context, s *models.Store) error { _, err := s.Metered(ctx, "n1"); return err },
+		"holding": func(ctx context.Context, s *models.Store) error {
+			_, err := s.Holding(ctx, "n1", []string{"sb1"})
+			return err
+		},
+		"metered": func(ctx context.Context, s *models.Store) error { _, err := s.Metered(ctx, "n1"); return err },
 		"meters": func(ctx context.Context, s *models.Store) error {
 			return s.AddMeters(ctx, []models.Meter{{SandboxID: "sb1", CPUMS: 2}})
 		},

@@ -66,3 +66,12 @@ func (s *Store) Touch(ctx context.Context, ids []string) error {
 		Clauses(clause.Locking{Strength: "UPDATE", Options: "SKIP LOCKED"}).
 		Where("id IN ? AND ended_at IS NULL", ids)).UpdateColumn("last_active_at", clause.Expr{SQL: "now()"}).Error
 }
+
+// Holding returns those of the sandboxes that a node holds, or that no node has to hold, and that have not ended: their ids and
+// states.
+func (s *Store) Holding(ctx context.Context, node string, ids []string) ([]Sandbox, error) {
+	var list []Sandbox
+	err := s.db.WithContext(ctx).Select("id", "state").Where("id = ANY (?::text[])", idArray(ids)).
+		Where("ended_at IS NULL AND (node_id = ? OR node_id IS NULL)", node).Find(&list).Error
+	return list, err
+}

@@ -106,7 +106,7 @@ func (s *Store) whyNot(ctx context.Context, plain string, use TicketUse) error {
 	return ErrRevoked
 }
 
-// PruneTickets forgets tickets that expired longer than age ago.
+// PruneTickets forgets tickets that expired longer than age ago, and says how many.
 func (s *Store) PruneTickets(ctx context.Context, age time.Duration, limit int) (int, error) {
 	return s.pruneOld(ctx, "terminal_tickets", "expires_at", age, limit)
 }
