@@ -7,14 +7,15 @@ const (
 	prSetChildSubreaper = 36
 )
 
-// The command and its children are the kernel's first choice when memory runs out; the supervisor and the guest are
-// its last.
-const childOOMScore = "500"
+// The command and its children are the kernel's first choice when memory runs out, then supervisors, and the guest is its
+// last, with 0. Where the guest was given a floor (900), commands can make themselves supervisors' equals, but not its.
+const ownOOMScore, childOOMScore = "900", "950"
 
 // Run is the whole supervisor: it takes one command after the other from SocketFD, each when everything that the one
 // before left behind is gone, and returns when the guest closes the socket.
 func Run() {
 	oom := openOOMScore() // before the next line makes /proc/self unwritable
+	setOOMScore(oom, ownOOMScore)
 	prctl(prSetDumpable, 0)
 	adopts := prctl(prSetChildSubreaper, 1)
 	syscall.CloseOnExec(SocketFD)
@@ -51,7 +52,7 @@ func prctl(option, value uintptr) bool {
 }
 
 func openOOMScore() int {
-	fd, err := syscall.Open("/proc/self/oom_score_adj", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+	fd, err := syscall.Open("/proc/self/oom_score_adj", syscall.O_WRONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return -1
 	}
@@ -105,31 +106,16 @@ func readFull(b []byte) bool {
 }
 
 func start(spec Spec, files []uintptr, oom int) (int, error) {
-	own := raiseOOMScore(oom)
+	setOOMScore(oom, childOOMScore) // which the child inherits
 	pid, err := syscall.ForkExec(spec.Path, spec.Argv, &syscall.ProcAttr{
 		Dir: spec.Dir, Env: spec.Env, Files: files,
 		Sys: &syscall.SysProcAttr{Setsid: true, Setctty: spec.TTY},
 	})
-	restoreOOMScore(oom, own)
+	setOOMScore(oom, ownOOMScore)
 	return pid, err
 }
 
-// raiseOOMScore sets the score that the child inherits and returns ours.
-func raiseOOMScore(fd int) []byte {
-	own := make([]byte, 16)
-	n, err := syscall.Pread(fd, own, 0)
-	if err != nil {
-		return nil
-	}
-	_, _ = syscall.Pwrite(fd, []byte(childOOMScore), 0)
-	return own[:n]
-}
-
-func restoreOOMScore(fd int, own []byte) {
-	if own != nil {
-		_, _ = syscall.Pwrite(fd, own, 0)
-	}
-}
+func setOOMScore(fd int, score string) { _, _ = syscall.Pwrite(fd, []byte(score), 0) }
 
 // reap waits for the command and, after it, for everything that was left to us.
 func reap(command int) {

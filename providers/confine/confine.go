@@ -39,21 +39,41 @@ const (
 	WorkDirFiles = 100 << 10
 	// TempFiles is how many the directory for temporary files holds.
 	TempFiles = 10 << 10
-	// SharedMB is the size of /dev/shm.
-	SharedMB = 16
 )
 
 const (
 	minMemoryMB = 32
 	minPids     = 32
 	minCPUs     = 0.01
+	minTempMB   = 4
 	maxTempMB   = 64
-	// nearMemory is what the programs of a sandbox are left when its work directory is full.
+	maxSharedMB = 16
+	// nearMemory is what the programs of a sandbox are left when all that it may write to is full: nobody dies of files.
 	nearMemory = 16
 )
 
+// SharedMB is the size of /dev/shm.
+func SharedMB(r providers.Resources) int64 { return min(maxSharedMB, r.MemoryMB/8) }
+
 // TempMB is the size of the directory for temporary files.
-func TempMB(r providers.Resources) int64 { return min(maxTempMB, r.MemoryMB/4) }
+func TempMB(r providers.Resources) int64 {
+	return max(minTempMB, min(maxTempMB, r.MemoryMB/4, r.MemoryMB-r.DiskMB-SharedMB(r)-nearMemory))
+}
+
+// mostDiskMB is how large the work directory may be, which is held in memory beside all else.
+func mostDiskMB(r providers.Resources) int64 {
+	return max(0, r.MemoryMB-SharedMB(r)-minTempMB-nearMemory)
+}
+
+// OOMFloor is the score of supervisors when memory runs out, and the least that commands can give themselves, where it may
+// be set: then the guest, whose score is 0, is the kernel's last choice, however small the others make themselves.
+const OOMFloor = "900"
+
+// Sysctls are settings of the sandbox's own namespaces. Shared memory of System V goes with the last process that has it,
+// and little is kept in its message queues and semaphores: what belongs to no process is taken back by killing none.
+func Sysctls() map[string]string {
+	return map[string]string{"kernel.shm_rmid_forced": "1", "kernel.msgmni": "64", "kernel.sem": "250 16000 100 128"}
+}
 
 // Standard is what a sandbox gets where neither its spec nor the configuration says otherwise.
 func Standard() providers.Resources {
@@ -63,7 +83,7 @@ func Standard() providers.Resources {
 // Defaults completes what an operator has configured.
 func Defaults(configured providers.Resources) providers.Resources {
 	r := WithDefaults(configured, Standard())
-	r.DiskMB = min(r.DiskMB, r.MemoryMB/2)
+	r.DiskMB = min(r.DiskMB, r.MemoryMB/2, mostDiskMB(r))
 	return r
 }
 
@@ -79,7 +99,7 @@ func WithDefaults(r, d providers.Resources) providers.Resources {
 		r.Pids = d.Pids
 	}
 	if r.DiskMB == 0 {
-		r.DiskMB = min(d.DiskMB, r.MemoryMB/2)
+		r.DiskMB = min(d.DiskMB, r.MemoryMB/2, mostDiskMB(r))
 	}
 	return r
 }
@@ -138,8 +158,8 @@ func checkResources(r providers.Resources) error {
 		return providers.Errorf(providers.Invalid, "resources must not be negative")
 	case r.MemoryMB < minMemoryMB:
 		return providers.Errorf(providers.Invalid, "memory of %d MB: at least %d MB are needed", r.MemoryMB, minMemoryMB)
-	case r.DiskMB > r.MemoryMB-nearMemory:
-		return providers.Errorf(providers.Invalid, "disk of %d MB: the work directory is held in the sandbox's %d MB of memory; ask for at most %d MB or for more memory", r.DiskMB, r.MemoryMB, r.MemoryMB-nearMemory)
+	case r.DiskMB > mostDiskMB(r):
+		return providers.Errorf(providers.Invalid, "disk of %d MB: the work directory is held in the sandbox's %d MB of memory, with temporary files and programs; ask for at most %d MB or for more memory", r.DiskMB, r.MemoryMB, mostDiskMB(r))
 	case r.Pids < minPids:
 		return providers.Errorf(providers.Invalid, "limit of %d processes: at least %d are needed", r.Pids, minPids)
 	case r.CPUs < minCPUs:

@@ -44,6 +44,27 @@ func TestComplete(t *testing.T) {
 	}
 }
 
+// TestFilesFitIntoMemory has all that a sandbox may write to full at once, with room left for its programs.
+func TestFilesFitIntoMemory(t *testing.T) {
+	t.Parallel()
+	for memory := int64(32); memory <= 4096; memory++ {
+		for _, disk := range []int64{0, 1, memory / 4, memory - 40} {
+			spec, err := confine.Complete(providers.Spec{ID: "a1", Image: "i", Resources: providers.Resources{MemoryMB: memory, DiskMB: max(0, disk)}}, confine.Standard())
+			if err != nil {
+				if disk == 0 {
+					t.Errorf("%d MB with a disk by default: %v", memory, err)
+				}
+				continue
+			}
+			r := spec.Resources
+			temp, shared := confine.TempMB(r), confine.SharedMB(r)
+			if r.DiskMB < 1 || temp < 4 || shared < 4 || r.DiskMB+temp+shared+16 > memory {
+				t.Errorf("%d MB hold %d of disk, %d of temporary files and %d of shared memory", memory, r.DiskMB, temp, shared)
+			}
+		}
+	}
+}
+
 // TestCallsAreNarrow looks at the list itself; the hostile suite of providertest shows it in force.
 func TestCallsAreNarrow(t *testing.T) {
 	t.Parallel()

@@ -96,7 +96,8 @@ func (p *Provider) hostConfig(spec providers.Spec, seccomp string) *container.Ho
 		Runtime:        spec.Runtime,
 		CgroupnsMode:   container.CgroupnsModePrivate,
 		IpcMode:        container.IPCModePrivate,
-		ShmSize:        confine.SharedMB << 20,
+		ShmSize:        confine.SharedMB(spec.Resources) << 20,
+		Sysctls:        p.sysctls(spec),
 		// Every byte between the guest and us passes the container's output; a log driver would store it all.
 		LogConfig:     container.LogConfig{Type: "none"},
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
@@ -106,14 +107,26 @@ func (p *Provider) hostConfig(spec providers.Spec, seccomp string) *container.Ho
 	}
 }
 
+// sysctls are those of the sandbox's namespaces. gVisor's kernel has its own.
+func (p *Provider) sysctls(spec providers.Spec) map[string]string {
+	if p.isGVisor(spec.Runtime) {
+		return nil
+	}
+	return confine.Sysctls()
+}
+
 // tmpfs is where the sandbox may write. It cannot be changed later.
 func tmpfs(spec providers.Spec) map[string]string {
 	r := spec.Resources
 	return map[string]string{
 		spec.WorkDir: fmt.Sprintf("rw,exec,nosuid,nodev,size=%dm,nr_inodes=%d,uid=%d,gid=%d,mode=0755",
 			r.DiskMB, confine.WorkDirFiles, confine.UserID, confine.UserID),
-		confine.TempDir: fmt.Sprintf("rw,exec,nosuid,nodev,size=%dm,nr_inodes=%d,mode=1777", confine.TempMB(r), confine.TempFiles),
+		confine.TempDir: tempOptions(confine.TempMB(r) << 20),
 	}
+}
+
+func tempOptions(bytes int64) string {
+	return fmt.Sprintf("rw,exec,nosuid,nodev,size=%d,nr_inodes=%d,mode=1777", bytes, confine.TempFiles)
 }
 
 // limits are what the spec asks for, in the engine's words.

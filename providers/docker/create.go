@@ -230,7 +230,7 @@ func (p *Provider) tryMake(ctx context.Context, name string, config *container.C
 	}
 	host := p.hostConfig(spec, filter)
 	if held.Config != nil {
-		host.Mounts = append(host.Mounts, coverVolumes(held.Config.Volumes, spec.WorkDir)...)
+		coverVolumes(host, held.Config.Volumes, spec)
 	}
 	change(host)
 	made, err := p.api.ContainerCreate(ctx, config, host, nil, nil, name)
@@ -238,20 +238,25 @@ func (p *Provider) tryMake(ctx context.Context, name string, config *container.C
 }
 
 // coverVolumes puts small memory file systems where an image declares volumes; the engine would otherwise make
-// volumes without a limit on the host's disk.
-func coverVolumes(declared map[string]struct{}, workDir string) []mount.Mount {
-	var covers []mount.Mount
+// volumes without a limit on the host's disk. Together they get half of what there is for temporary files.
+func coverVolumes(host *container.HostConfig, declared map[string]struct{}, spec providers.Spec) {
+	var dirs []string
 	for dir := range declared {
-		if dir == workDir || dir == confine.TempDir {
-			continue
+		if dir != spec.WorkDir && dir != confine.TempDir {
+			dirs = append(dirs, dir)
 		}
-		covers = append(covers, mount.Mount{
-			Type:         mount.TypeTmpfs,
-			Target:       dir,
-			TmpfsOptions: &mount.TmpfsOptions{SizeBytes: 16 << 20, Mode: 0o1777},
+	}
+	if len(dirs) == 0 {
+		return
+	}
+	half := confine.TempMB(spec.Resources) << 20 / 2
+	host.Tmpfs[confine.TempDir] = tempOptions(half)
+	for _, dir := range dirs {
+		host.Mounts = append(host.Mounts, mount.Mount{
+			Type: mount.TypeTmpfs, Target: dir,
+			TmpfsOptions: &mount.TmpfsOptions{SizeBytes: half / int64(len(dirs)), Mode: 0o1777},
 		})
 	}
-	return covers
 }
 
 // start attaches first, so that not a byte of the guest is missed, and begins the conversation. Another worker may start

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sandyard/providers"
+	"sandyard/providers/confine"
 	"sandyard/providers/envd"
 )
 
@@ -78,7 +79,7 @@ type member struct {
 
 // classKey is the same for specs whose containers differ in nothing but what can be changed about one that runs.
 func classKey(spec providers.Spec) string {
-	fixed := []any{spec.Image, spec.Runtime, spec.WorkDir, tmpfs(spec)}
+	fixed := []any{spec.Image, spec.Runtime, spec.WorkDir, tmpfs(spec), confine.SharedMB(spec.Resources)}
 	if spec.Runtime != "" { // not every runtime lets them be changed
 		fixed = append(fixed, spec.Resources)
 	}

@@ -264,8 +264,8 @@ func TestTheGuestIsShielded(t *testing.T) {
 		t.Errorf("after killing its own supervisor: %+v", r)
 	}
 	r = run(t, s, providers.Command{Name: "next", Shell: "cat /proc/self/oom_score_adj; readlink /proc/self/fd/3 /proc/self/fd/4; true"})
-	if string(r.Stdout) != "500\n" {
-		t.Errorf("got %q, want the OOM score 500 and no descriptor of ours", r.Stdout)
+	if string(r.Stdout) != "950\n" {
+		t.Errorf("got %q, want the OOM score 950 and no descriptor of ours", r.Stdout)
 	}
 	r = run(t, s, providers.Command{Name: "pipe", Shell: "yes | head -n 1"})
 	if string(r.Stdout) != "y\n" {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"sandyard/providers"
@@ -33,6 +34,7 @@ type box struct {
 	dir       string
 	group     cgroup.Group
 	status    status
+	oom       bool // it is gone for lack of memory
 	createdAt time.Time
 }
 
@@ -59,6 +61,9 @@ func (b box) Usable() error {
 	case statusPaused:
 		return providers.ErrPaused
 	case statusGone:
+		if b.oom {
+			return providers.Errorf(providers.Lost, "the sandbox died: it ran out of memory")
+		}
 		return providers.ErrLost
 	case statusHalfMade:
 	}
@@ -82,6 +87,10 @@ func (p *Provider) inspect(id string) (box, error) {
 	b.status, err = b.look()
 	if err != nil {
 		return box{}, providers.Errorf(providers.Internal, "look at the sandbox: %w", err)
+	}
+	if b.status == statusGone {
+		end, _ := os.ReadFile(filepath.Join(b.dir, keeper.EndFile)) // a keeper that was killed has left none
+		b.oom = strings.HasPrefix(string(end), keeper.OutOfMemory)
 	}
 	return b, nil
 }

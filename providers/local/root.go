@@ -53,6 +53,8 @@ func (s *start) buildRoot() {
 		s.mount(m)
 	}
 	s.furnishDev()
+	s.setKernel()
+	s.setOOMFloor()
 	s.maskHost()
 	s.enter()
 }
@@ -84,7 +86,7 @@ func (s *start) mounts() []mounting {
 		mounting{"tmpfs", "/dev", "tmpfs", unix.MS_NOSUID | unix.MS_NOEXEC, "size=64k,mode=0755"},
 		mounting{"devpts", "/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620"},
 		mounting{"mqueue", "/dev/mqueue", "mqueue", hidden, ""},
-		mounting{"shm", "/dev/shm", "tmpfs", hidden, fmt.Sprintf("size=%dm,mode=1777", confine.SharedMB)},
+		mounting{"shm", "/dev/shm", "tmpfs", hidden, fmt.Sprintf("size=%dm,mode=1777", confine.SharedMB(r))},
 		mounting{"tmpfs", confine.TempDir, "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, fmt.Sprintf("size=%dm,nr_inodes=%d,mode=1777", confine.TempMB(r), confine.TempFiles)},
 		mounting{
 			"tmpfs", s.spec.WorkDir, "tmpfs", unix.MS_NOSUID | unix.MS_NODEV,
@@ -123,6 +125,14 @@ func (s *start) furnishDev() {
 		s.Do("make the link "+name, unix.SYS_SYMLINKAT, script.String(target), here, script.String("dev/"+name))
 	}
 	s.mount(mounting{"", "dev", "", unix.MS_REMOUNT | unix.MS_BIND | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NOEXEC, ""})
+}
+
+// setKernel sets what the sandbox's namespaces have settings of their own for.
+func (s *start) setKernel() {
+	settings := confine.Sysctls()
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		s.writeFile("proc/sys/"+strings.ReplaceAll(name, ".", "/"), settings[name])
+	}
 }
 
 // maskHost takes away what /proc and /sys tell and let change of the whole machine, as engines do. Not every kernel has

@@ -214,6 +214,25 @@ func (g Group) Kill(ctx context.Context) error {
 	return wait(ctx, "end the processes", g.Strike)
 }
 
+// OOMKills is how often the kernel has killed a process of the group for lack of memory; 0 where that is not known.
+func (g Group) OOMKills() int64 {
+	file := "memory.oom_control"
+	if g.Unified {
+		file = "memory.events"
+	}
+	text, err := os.ReadFile(filepath.Join(g.dir("memory"), file))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			n, _ := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
 // Strike kills every process of the group, frozen or not, and answers whether there was none.
 func (g Group) Strike() (none bool, err error) {
 	pids, err := g.pids()

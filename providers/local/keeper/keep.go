@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -56,7 +57,16 @@ func keep() error {
 		return err
 	}
 	report := fmt.Sprintf("guest: %v: %s\n", end, <-words)
+	if killed(end) && o.group.OOMKills() > 0 {
+		report = OutOfMemory + report
+	}
 	return os.WriteFile(filepath.Join(o.dir, EndFile), []byte(report), 0o600)
+}
+
+// killed says whether somebody has killed the guest: we with the sandbox, or the kernel.
+func killed(end *os.ProcessState) bool {
+	status, ok := end.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
 // declareAlive takes the lock that is the sign of our life and says who we are. The lock ends with the process.

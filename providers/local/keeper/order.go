@@ -19,7 +19,7 @@ import (
 const (
 	AliveFile  = "alive"      // locked for as long as the keeper lives; holds its process id
 	SocketFile = "guest.sock" // leads to the guest's standard input and output
-	EndFile    = "ended"      // how the guest ended, for the log
+	EndFile    = "ended"      // how the guest ended, for the log, behind OutOfMemory where that was why
 	RootDir    = "root"       // where the sandbox builds its root, seen by nobody else
 )
 
@@ -32,6 +32,9 @@ const (
 
 // Ready is what a keeper writes to its standard output when the guest runs; anything else is why it does not.
 const Ready = "ready\n"
+
+// OutOfMemory begins what is told of the end of a guest that died for lack of memory.
+const OutOfMemory = "out of memory: "
 
 // Order is all that a keeper needs to know. It reads one, as Text writes it, from its standard input.
 type Order struct {
