@@ -37,12 +37,17 @@ func (w *Worker) stockLoop(ctx context.Context, pool providers.Pooler) {
 	}
 }
 
-// stock gives the provider this worker's part of the pool: together the workers of an engine hold what one alone would.
+// stock gives the provider this worker's part of the pool: together the workers of an engine hold what one alone would, and
+// each no more than its node has room for beside its sandboxes.
 // One that is drained, or whose disk is nearly full, has none.
 func (w *Worker) stock(ctx context.Context, pool providers.Pooler) error {
 	if d := w.disk.Load(); w.draining.Load() || d != nil && d.Low {
-		pool.Stock(ctx, nil)
+		pool.Stock(ctx, nil, providers.AnyRoom())
 		return nil
+	}
+	load, err := w.store.Load(ctx, w.node.ID)
+	if err != nil {
+		return err
 	}
 	all, err := w.store.AllTemplates(ctx)
 	if err != nil {
@@ -69,8 +74,23 @@ func (w *Worker) stock(ctx context.Context, pool providers.Pooler) error {
 			Min: part(size.Min, rank, workers), Max: part(size.Max, rank, workers),
 		})
 	}
-	pool.Stock(ctx, classes)
+	pool.Stock(ctx, classes, roomBeside(w.node, load))
 	return nil
+}
+
+// roomBeside is what a node has left beside its sandboxes: what waits there never takes more, so it takes nothing from them.
+func roomBeside(n models.Node, held models.Load) providers.PoolRoom {
+	room := providers.AnyRoom()
+	if n.MaxSandboxes > 0 {
+		room.Members = max(0, n.MaxSandboxes-held.Sandboxes)
+	}
+	if n.MaxCPUs > 0 {
+		room.CPUs = max(0, n.MaxCPUs-held.CPUs)
+	}
+	if n.MaxMemoryMB > 0 {
+		room.MemoryMB = max(0, n.MaxMemoryMB-held.MemoryMB)
+	}
+	return room
 }
 
 func (w *Worker) poolSize(t models.Template) models.PoolSize {

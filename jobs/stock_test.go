@@ -19,11 +19,13 @@ type pooled struct {
 	*fake.Provider
 	mu      sync.Mutex
 	classes map[string]providers.PoolClass // by image
+	room    providers.PoolRoom
 }
 
-func (p *pooled) Stock(_ context.Context, classes []providers.PoolClass) {
+func (p *pooled) Stock(_ context.Context, classes []providers.PoolClass, room providers.PoolRoom) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.room = room
 	p.classes = map[string]providers.PoolClass{}
 	for _, c := range classes {
 		p.classes[c.Spec.Image] = c
@@ -36,13 +38,17 @@ func (p *pooled) class(image string) providers.PoolClass {
 	return p.classes[image]
 }
 
-func (r *rig) pooledWorker() (*pooled, *jobs.Worker) {
+func (r *rig) pooledWorker(change ...func(*jobs.WorkerConfig)) (*pooled, *jobs.Worker) {
 	r.t.Helper()
 	p := &pooled{Provider: fake.New(fake.Options{State: r.state, PerNode: true})}
-	w := jobs.NewWorker(jobs.WorkerConfig{
+	c := jobs.WorkerConfig{
 		Store: r.store, Redis: r.redis, Provider: p, Engine: "engine", Slots: 2, Pool: jobs.PoolSizes{Min: 4, Max: 16},
 		Lease: 3 * time.Second, Grace: 5 * time.Second, Webhooks: r.hooks, Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: r.log,
-	})
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	w := jobs.NewWorker(c)
 	r.must(w.Start(r.t.Context()))
 	r.t.Cleanup(func() {
 		w.Stop(context.Background())
@@ -84,4 +90,33 @@ func TestPoolFollowsTheTemplates(t *testing.T) {
 	_, err := r.store.PutTemplate(t.Context(), models.Owner{}, models.Template{Name: "python", Image: "fake-two"})
 	r.must(err)
 	r.eventually("the pool is of the new image", func() bool { return p.class("fake-two").Min == 4 && p.class("fake-one").Max == 0 })
+}
+
+// TestPoolHasTheRoomBesideSandboxes: what waits and what runs together stay within the limits of the node.
+func TestPoolHasTheRoomBesideSandboxes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.must(r.store.Declare(t.Context(), []models.Template{{Name: "python", Image: "fake"}}))
+	p, _ := r.pooledWorker(func(c *jobs.WorkerConfig) { c.Room = jobs.Room{Sandboxes: 3, MemoryMB: 1000} })
+	has := func(want providers.PoolRoom) func() bool {
+		return func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.room == want
+		}
+	}
+	r.eventually("an empty node is the pool's", has(providers.PoolRoom{Members: 3, CPUs: -1, MemoryMB: 1000}))
+	var boxes []string
+	for range 2 {
+		box, created := r.create(jobs.CreateSandbox{MemoryMB: 300})
+		if j := r.wait(created); j.State != models.Succeeded {
+			t.Fatalf("create: %+v", j.Error)
+		}
+		boxes = append(boxes, box)
+	}
+	r.eventually("sandboxes leave it the rest", has(providers.PoolRoom{Members: 1, CPUs: -1, MemoryMB: 400}))
+	gone, err := r.client.Delete(t.Context(), boxes[0], false, options())
+	r.must(err)
+	r.wait(gone.Jobs[0].ID)
+	r.eventually("and what ends leaves more", has(providers.PoolRoom{Members: 2, CPUs: -1, MemoryMB: 700}))
 }

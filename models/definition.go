@@ -14,7 +14,7 @@ type Definition struct {
 	Resources    Bounds            `json:"resources,omitempty" doc:"What a sandbox gets that asks for nothing"`
 	Maximum      Bounds            `json:"maximum,omitempty" doc:"What a sandbox may ask for at most"`
 	Egress       *EgressRules      `json:"egress,omitempty" doc:"What sandboxes that say nothing of it may reach of the outside; by default nothing"`
-	Pool         *PoolSize         `json:"pool,omitempty" doc:"Started containers that wait for sandboxes, on all workers of an engine together; default POOL_SIZE and POOL_MAX of the workers for shared templates, none for a tenant's own"`
+	Pool         *PoolSize         `json:"pool,omitempty" doc:"Started containers that wait for sandboxes, on all workers of an engine together, as far as their nodes have room; takes a key with the scope operator; default POOL_SIZE and POOL_MAX of the workers for shared templates, none for a tenant's own"`
 }
 
 // EgressRules are where sandboxes may connect to, in the words of package egress.

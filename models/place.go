@@ -1,6 +1,10 @@
 package models
 
-import "gorm.io/gorm"
+import (
+	"context"
+
+	"gorm.io/gorm"
+)
 
 // Need is what a sandbox takes of its node's room.
 type Need struct {
@@ -96,6 +100,21 @@ type NodeLoad struct {
 	CPUs      float64 // of its sandboxes, together
 	MemoryMB  int64   // likewise
 	Running   int     // jobs
+}
+
+// Load is what a node's live sandboxes are and take, together.
+type Load struct {
+	Sandboxes int
+	CPUs      float64
+	MemoryMB  int64
+}
+
+// Load says what a node holds.
+func (s *Store) Load(ctx context.Context, node string) (Load, error) {
+	var l Load
+	err := s.db.WithContext(ctx).Raw(`SELECT count(*) AS sandboxes, coalesce(sum(cpus), 0) AS cpus, coalesce(sum(memory_mb), 0) AS memory_mb
+		FROM sandboxes WHERE node_id = ? AND ended_at IS NULL`, node).Scan(&l).Error
+	return l, err
 }
 
 // State is live, draining, leaving or dead.

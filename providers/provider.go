@@ -47,8 +47,8 @@ type DiskReporter interface {
 
 // Pooler is implemented by providers that keep started sandboxes waiting, so that a create need not wait for a start.
 type Pooler interface {
-	// Stock says what is to wait from now on; whatever else waits is removed.
-	Stock(ctx context.Context, classes []PoolClass)
+	// Stock says what is to wait from now on, as far as room reaches; whatever else waits is removed.
+	Stock(ctx context.Context, classes []PoolClass, room PoolRoom)
 }
 
 // Sweeper is implemented by providers whose backend keeps more than sandboxes and images, of which workers that died or
@@ -65,6 +65,34 @@ type PoolClass struct {
 	Spec Spec // without an id
 	Min  int  // wait always
 	Max  int  // wait when as many were made within the last minute
+}
+
+// PoolRoom is what all that waits may be and take together. Where it does not reach for all classes, they have even shares of
+// it. A negative number is no limit.
+type PoolRoom struct {
+	Members  int
+	CPUs     float64
+	MemoryMB int64
+}
+
+// AnyRoom is no limit at all.
+func AnyRoom() PoolRoom { return PoolRoom{Members: -1, CPUs: -1, MemoryMB: -1} }
+
+// Take is what is left of the room beside one more member. It answers false where it does not reach.
+func (r PoolRoom) Take(member Resources) (PoolRoom, bool) {
+	if r.Members == 0 || r.CPUs >= 0 && member.CPUs > r.CPUs || r.MemoryMB >= 0 && member.MemoryMB > r.MemoryMB {
+		return r, false
+	}
+	if r.Members > 0 {
+		r.Members--
+	}
+	if r.CPUs >= 0 {
+		r.CPUs -= member.CPUs
+	}
+	if r.MemoryMB >= 0 {
+		r.MemoryMB -= member.MemoryMB
+	}
+	return r, true
 }
 
 // Networker is a Sandbox whose programs can be offered a way to the outside. Where it leads is for the provider's

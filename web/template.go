@@ -121,6 +121,11 @@ func (s *Server) writeTemplate(ctx context.Context, name string, body TemplateBo
 	if err != nil {
 		return nil, err
 	}
+	if body.Pool != nil { // it takes memory of the nodes that counts towards no tenant's quota
+		if err := operatorOnly(ctx); err != nil {
+			return nil, err
+		}
+	}
 	t := models.Template{Name: name, Image: body.Image, Definition: body.Definition}
 	if err := s.jobs.CheckTemplate(t); err != nil {
 		return nil, err

@@ -93,6 +93,9 @@ func TestSharedTemplatesAreTheOperators(t *testing.T) {
 	other := must(r.store.CreateKey(context.Background(), "other", "other", []string{models.ScopeSandboxes}))(t)
 	shared := object{"image": "fake-shared", "shared": true}
 	r.call("PUT", "/v1/templates/tools", shared, "Authorization", "Bearer "+user).problem(t, 403, "scope_missing")
+	pool := object{"name": "pooled", "image": "fake-mine", "pool": object{"min": 1}}
+	r.call("PUT", "/v1/templates/pooled", object{"image": "fake-mine", "pool": object{"min": 1}}, "Authorization", "Bearer "+user).problem(t, 403, "scope_missing")
+	r.call("POST", "/v1/templates", pool, "Authorization", "Bearer "+user).problem(t, 403, "scope_missing")
 	r.call("PUT", "/v1/templates/tools", shared).want(t, 200)
 	r.call("PUT", "/v1/templates/tools", object{"image": "fake-mine"}, "Authorization", "Bearer "+user).want(t, 200)
 	r.call("PUT", "/v1/templates/private", object{"image": "fake-mine"}, "Authorization", "Bearer "+user).want(t, 200)

@@ -52,6 +52,9 @@ type pool struct {
 
 	mu      sync.Mutex
 	shelves map[string]*shelf
+	order   []*shelf // all of them, as they take their turns
+	room    providers.PoolRoom
+	turns   int // of the refiller
 	busy    int // creates under way
 	closed  bool
 }
@@ -63,6 +66,7 @@ type shelf struct {
 	asked    []time.Time // creates within the demand window
 	restTo   time.Time   // no refill before
 	failures int         // to make a member, one after the other
+	turn     int         // of the refiller, when it was last this class's
 }
 
 // member is a started container that is nobody's sandbox yet.
@@ -92,7 +96,7 @@ func (m *member) letGo() {
 }
 
 func newPool(cfg Pool) *pool {
-	return &pool{cfg: cfg.complete(), wake: make(chan struct{}, 1), shelves: make(map[string]*shelf)}
+	return &pool{cfg: cfg.complete(), wake: make(chan struct{}, 1), shelves: make(map[string]*shelf), room: providers.AnyRoom()}
 }
 
 // stock makes the pool hold members of one more class from now on.
@@ -101,23 +105,28 @@ func (l *pool) stock(c providers.PoolClass) {
 	defer l.mu.Unlock()
 	if key := classKey(c.Spec); l.cfg.Size > 0 && !l.closed && l.shelves[key] == nil {
 		l.shelves[key] = &shelf{class: c}
+		l.order = append(l.order, l.shelves[key])
 	}
 	l.kick()
 }
 
-// restock makes the pool hold members of these classes and no others. It returns those that have no place any more.
-func (l *pool) restock(classes []providers.PoolClass) (gone []*member) {
+// restock makes the pool hold members of these classes and no others, as far as room reaches. It returns those whose class is
+// not wanted any more.
+func (l *pool) restock(classes []providers.PoolClass, room providers.PoolRoom) (gone []*member) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.cfg.Size <= 0 || l.closed {
 		return nil
 	}
 	wanted := make(map[string]*shelf)
+	l.order, l.room = nil, room
 	for _, c := range classes {
 		key := classKey(c.Spec)
 		s := cmp.Or(wanted[key], l.shelves[key], &shelf{})
 		if wanted[key] != nil { // templates that differ in nothing that matters here share their members
 			c.Min, c.Max = max(c.Min, s.class.Min), max(c.Max, s.class.Max)
+		} else {
+			l.order = append(l.order, s)
 		}
 		s.class, wanted[key] = c, s
 	}
@@ -188,24 +197,50 @@ func (l *pool) drop(m *member) bool {
 	return true
 }
 
-// lacking returns what to make the next member from, of the class that lacks most of them, if this is a time to make
-// one: creates that wait come first.
+// lacking returns what to make the next member from, if this is a time to make one: creates that wait come first. Classes
+// that lack some take turns.
 func (l *pool) lacking() (spec providers.Spec, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.busy > 0 || l.closed {
 		return spec, false
 	}
-	most := 0
-	for _, s := range l.shelves {
-		if lack := s.target() - len(s.idle); lack > most && time.Now().After(s.restTo) {
-			spec, most = s.class.Spec, lack
+	var next *shelf
+	share := l.shares()
+	for _, s := range l.order {
+		if len(s.idle) < share[s] && time.Now().After(s.restTo) && (next == nil || s.turn < next.turn) {
+			next = s
 		}
 	}
-	return spec, most > 0
+	if next == nil {
+		return spec, false
+	}
+	l.turns++
+	next.turn = l.turns
+	return next.class.Spec, true
 }
 
-// target is how many members s should hold. The caller holds the pool's lock.
+// shares divides the room among the classes: each gets one member after the other as long as it wants more and there is room
+// for it. The caller holds the pool's lock.
+func (l *pool) shares() map[*shelf]int {
+	left, share, want := l.room, map[*shelf]int{}, map[*shelf]int{}
+	for _, s := range l.order {
+		want[s] = s.target()
+	}
+	for gave := true; gave; {
+		gave = false
+		for _, s := range l.order {
+			rest, fits := left.Take(s.class.Spec.Resources)
+			if fits && share[s] < want[s] {
+				left, gave = rest, true
+				share[s]++
+			}
+		}
+	}
+	return share
+}
+
+// target is how many members s should hold, if there were room. The caller holds the pool's lock.
 func (s *shelf) target() int {
 	s.asked = slices.DeleteFunc(s.asked, func(at time.Time) bool { return time.Since(at) > demandWindow })
 	return max(min(len(s.asked), s.class.Max), s.class.Min)
@@ -221,13 +256,14 @@ func (l *pool) rest(key string) {
 	}
 }
 
-// surplus removes the members that recent demand no longer asks for.
+// surplus removes the members that recent demand no longer asks for, or for which there is no room any more.
 func (l *pool) surplus() []*member {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var over []*member
-	for _, s := range l.shelves {
-		n := max(0, len(s.idle)-s.target())
+	share := l.shares()
+	for _, s := range l.order {
+		n := max(0, len(s.idle)-share[s])
 		over = append(over, s.idle[:n]...)
 		s.idle = slices.Delete(s.idle, 0, n)
 	}
@@ -268,7 +304,7 @@ func (l *pool) close() []*member {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := l.members()
-	l.closed = true
+	l.closed, l.order = true, nil
 	clear(l.shelves)
 	return all
 }

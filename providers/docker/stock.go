@@ -12,7 +12,7 @@ var _ providers.Pooler = (*Provider)(nil)
 
 // Stock implements providers.Pooler. Classes that this engine cannot serve, most often because it does not hold their
 // image, are left out until it can.
-func (p *Provider) Stock(ctx context.Context, classes []providers.PoolClass) {
+func (p *Provider) Stock(ctx context.Context, classes []providers.PoolClass, room providers.PoolRoom) {
 	if p.cfg.Pool.Size <= 0 {
 		return
 	}
@@ -22,7 +22,7 @@ func (p *Provider) Stock(ctx context.Context, classes []providers.PoolClass) {
 			wanted = append(wanted, full)
 		}
 	}
-	for _, m := range p.pool.restock(wanted) {
+	for _, m := range p.pool.restock(wanted, room) {
 		p.cfg.Logger.InfoContext(ctx, "pool container is not wanted any more", "container", m.name, "image", m.spec.Image)
 		p.work.Go(func() { p.retire(ctx, m) })
 	}

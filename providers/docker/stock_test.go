@@ -3,10 +3,16 @@ package docker_test
 import (
 	"context"
 	"crypto/rand"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
 	dockerimage "github.com/docker/docker/api/types/image"
 
 	"sandyard/providers"
@@ -38,7 +44,7 @@ func TestPoolHoldsWhatTheTemplatesSay(t *testing.T) {
 			Image: image, WorkDir: "/data", Resources: providers.Resources{MemoryMB: 384, DiskMB: 64},
 		}}
 	}
-	p.Stock(t.Context(), []providers.PoolClass{class(one), class("sandyard/none:none")})
+	p.Stock(t.Context(), []providers.PoolClass{class(one), class("sandyard/none:none")}, providers.AnyRoom())
 	await(t, func() bool { return p.Waiting() == 1 })
 	made := func(image string) (string, bool) {
 		t.Helper()
@@ -61,7 +67,7 @@ func TestPoolHoldsWhatTheTemplatesSay(t *testing.T) {
 	}
 	await(t, func() bool { return p.Waiting() == 1 })
 	old := y.waiting(t)
-	p.Stock(t.Context(), []providers.PoolClass{class(two)})
+	p.Stock(t.Context(), []providers.PoolClass{class(two)}, providers.AnyRoom())
 	if ref, _ := made(two); len(old) != 1 || old[ref] != "" {
 		t.Errorf("%s is of the old image; those were %v", ref, old)
 	}
@@ -79,21 +85,98 @@ func TestPoolHoldsWhatTheTemplatesSay(t *testing.T) {
 	}
 }
 
+// TestWorkersOfOneEngineRefillInTurns: while one makes a member, another asks the engine for the name under which members are
+// made, is refused it, and makes none; later it does.
 func TestWorkersOfOneEngineRefillInTurns(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
-	var workers []*docker.Provider
-	for range 2 {
-		p := y.openWith(t, docker.Config{Guest: guestFiles(t), Pool: docker.Pool{Size: 1, Patience: 2 * time.Minute}})
-		if err := p.Ensure(t.Context(), image); err != nil {
-			t.Fatal(err)
+	cfg := docker.Config{Guest: guestFiles(t), Pool: docker.Pool{Size: 1, Patience: 2 * time.Minute}}
+	x := newProxy(t, y.api.DaemonHost())
+	t.Cleanup(func() { x.standIn(nil) })
+	makes, hold := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
+	t.Cleanup(release)
+	var once sync.Once
+	x.standIn(func(_ http.ResponseWriter, r *http.Request, _ http.Handler) bool {
+		if strings.HasSuffix(r.URL.Path, "/start") {
+			once.Do(func() {
+				close(makes)
+				<-hold
+			})
 		}
-		workers = append(workers, p)
+		return false
+	})
+	slow := cfg
+	slow.Host = x.host
+	first := y.openWith(t, slow)
+	if err := first.Ensure(t.Context(), image); err != nil {
+		t.Fatal(err)
 	}
-	for _, p := range workers { // one after the other, each in the time that one container may take
+	<-makes
+	watched := newProxy(t, y.api.DaemonHost())
+	t.Cleanup(func() { watched.standIn(nil) })
+	var refused, made atomic.Int64
+	watched.standIn(func(w http.ResponseWriter, r *http.Request, engine http.Handler) bool {
+		if !strings.HasSuffix(r.URL.Path, "/containers/create") || !strings.HasPrefix(r.URL.Query().Get("name"), "sandyard-refill-") {
+			return false
+		}
+		answer := httptest.NewRecorder()
+		engine.ServeHTTP(answer, r)
+		switch answer.Code {
+		case http.StatusConflict:
+			refused.Add(1)
+		case http.StatusCreated:
+			made.Add(1)
+		}
+		for name, values := range answer.Header() {
+			w.Header()[name] = values
+		}
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes())
+		return true
+	})
+	cfg.Host = watched.host
+	second := y.openWith(t, cfg)
+	if err := second.Ensure(t.Context(), image); err != nil {
+		t.Fatal(err)
+	}
+	await(t, func() bool { return refused.Load() > 1 || made.Load() > 0 })
+	if made.Load() > 0 || second.Waiting() > 0 {
+		t.Error("both make a member at once")
+	}
+	release()
+	for _, p := range []*docker.Provider{first, second} {
 		await(t, func() bool { return p.Waiting() == 1 })
 	}
-	if n := len(y.waiting(t)); n != 2 {
-		t.Errorf("%d wait", n)
+}
+
+// TestClassesShareTheRoom: one that asks for more than there is room for leaves the others theirs, and when there is less room
+// what waits goes.
+func TestClassesShareTheRoom(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	greedy, modest, late := y.tagged(t), y.tagged(t), y.tagged(t)
+	p := y.openWith(t, docker.Config{Guest: guestFiles(t), Pool: docker.Pool{Size: 1, Patience: brief}})
+	class := func(image string, least int) providers.PoolClass {
+		return providers.PoolClass{Min: least, Spec: providers.Spec{Image: image, Resources: providers.Resources{MemoryMB: 128, DiskMB: 64}}}
 	}
+	room := providers.PoolRoom{Members: -1, CPUs: -1, MemoryMB: 3*128 + 100}
+	p.Stock(t.Context(), []providers.PoolClass{class(greedy, 1000), class(modest, 1)}, room)
+	await(t, func() bool { return y.members(t, greedy) == 2 && y.members(t, modest) == 1 })
+	p.Stock(t.Context(), []providers.PoolClass{class(greedy, 1000), class(modest, 1), class(late, 1)}, room)
+	await(t, func() bool { return y.members(t, greedy) == 1 && y.members(t, modest) == 1 && y.members(t, late) == 1 })
+	room.Members = 1
+	p.Stock(t.Context(), []providers.PoolClass{class(greedy, 1000), class(modest, 1), class(late, 1)}, room)
+	await(t, func() bool { return len(y.waiting(t)) == 1 })
+}
+
+// members is how many containers of the image wait.
+func (y *yard) members(t *testing.T, image string) int {
+	t.Helper()
+	found, err := y.api.ContainerList(t.Context(), container.ListOptions{Filters: filters.NewArgs(
+		filters.Arg("label", "sandyard.fleet="+y.fleet), filters.Arg("label", "sandyard.pool="+image), filters.Arg("name", "^/sandyard-pool-"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(found)
 }
