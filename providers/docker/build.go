@@ -125,8 +125,8 @@ func (p *Provider) launchBuild(ctx context.Context, b providers.Build) (string, 
 // startBuild starts a container in which root may change the image's files, and nothing else: there is no network, the
 // capabilities are those that installing files takes, and limits and system calls are a sandbox's.
 func (p *Provider) startBuild(ctx context.Context, b providers.Build) (string, error) {
-	spec, err := p.complete(ctx, providers.Spec{ID: b.ID, Image: b.From, Runtime: b.Runtime, Resources: b.Resources})
-	if err != nil {
+	spec := providers.Spec{ID: b.ID, Image: b.From, WorkDir: confine.WorkDir, Runtime: cmp.Or(b.Runtime, p.cfg.Runtime), Resources: b.Resources}
+	if err := p.checkRuntime(ctx, spec.Runtime); err != nil {
 		return "", err
 	}
 	config := p.containerConfig(spec)
