@@ -34,6 +34,7 @@ func (g *Gateway) insideRoutes() http.Handler {
 	mux.HandleFunc("GET /execs/{id}", g.showExec)
 	mux.HandleFunc("GET /execs/{id}/output", g.readOutput)
 	mux.HandleFunc("GET /contexts", g.listContexts)
+	mux.HandleFunc("GET /gauge", g.gauge)
 	mux.HandleFunc("GET /files/raw", g.readFile)
 	mux.HandleFunc("PUT /files/raw", g.writeFile)
 	mux.HandleFunc("GET /files/tree", g.readTree)
@@ -72,6 +73,25 @@ func (g *Gateway) listContexts(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeInside(w, list)
+}
+
+// gauge says what the sandbox uses at this moment.
+func (g *Gateway) gauge(w http.ResponseWriter, r *http.Request) {
+	box, err := g.open(r.Context(), targetOf(r.Context()).sandbox)
+	var now providers.Gauged
+	if err == nil {
+		in, ok := box.(providers.Gauge)
+		if !ok {
+			err = providers.Errorf(providers.NotSupported, "sandboxes of this provider do not say what they use")
+		} else {
+			now, err = in.Gauge(r.Context())
+		}
+	}
+	if err != nil {
+		g.refuseInside(w, r, err)
+		return
+	}
+	writeInside(w, now)
 }
 
 func (g *Gateway) showExec(w http.ResponseWriter, r *http.Request) {

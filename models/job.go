@@ -107,6 +107,40 @@ func (s *Store) Jobs(ctx context.Context, tenant string, f JobFilter) ([]Job, er
 	return jobs, err
 }
 
+// EndFilter selects ends of a sandbox's jobs; empty fields match everything.
+type EndFilter struct {
+	From, Until time.Time // both included
+	Failed      bool      // not of those that succeeded
+	Text        string    // in the job's kind and state, which a space parts
+	Newest      bool      // first
+	Limit       int
+}
+
+// JobEnds lists the jobs of a tenant's sandbox that have ended, by the time of that and without their bytes.
+func (s *Store) JobEnds(ctx context.Context, tenant, sandbox string, f EndFilter) ([]Job, error) {
+	q := s.db.WithContext(ctx).Omit("input", "stdout", "stderr", "content").
+		Where("tenant_id = ? AND sandbox_id = ? AND finished_at IS NOT NULL", tenant, sandbox)
+	if !f.From.IsZero() {
+		q = q.Where("finished_at >= ?", f.From)
+	}
+	if !f.Until.IsZero() {
+		q = q.Where("finished_at <= ?", f.Until)
+	}
+	if f.Failed {
+		q = q.Where("state <> ?", Succeeded)
+	}
+	if f.Text != "" {
+		q = q.Where("strpos(kind || ' ' || state, ?) > 0", f.Text)
+	}
+	order := "finished_at, id"
+	if f.Newest {
+		order = "finished_at DESC, id DESC"
+	}
+	var jobs []Job
+	err := q.Order(order).Limit(f.Limit).Find(&jobs).Error
+	return jobs, err
+}
+
 func whereSet(q *gorm.DB, cond, value string) *gorm.DB {
 	if value == "" {
 		return q

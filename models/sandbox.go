@@ -105,8 +105,16 @@ type SandboxFilter struct {
 	Provider string
 	Key      string
 	Labels   map[string]string // all must match
+	Template string            // its name, or the image of sandboxes that have none
+	Since    time.Time         // those that started then or later
 	Before   string            // the last id of the page before
 	Limit    int
+}
+
+// Start is a sandbox's place in a list by the time of the first start.
+type Start struct {
+	At time.Time
+	ID string
 }
 
 // Sandboxes lists a tenant's sandboxes, newest first.
@@ -117,6 +125,28 @@ func (s *Store) Sandboxes(ctx context.Context, tenant string, f SandboxFilter) (
 	}
 	var list []Sandbox
 	err = whereSet(q, "id < ?", f.Before).Order("id DESC").Limit(f.Limit).Find(&list).Error
+	return list, err
+}
+
+// SandboxesByStart lists a tenant's sandboxes that have started and not ended, by the time of that: oldest or newest first,
+// behind the place after, or from the first one on where that is empty. Limit 0 means all, and Before nothing.
+func (s *Store) SandboxesByStart(ctx context.Context, tenant string, f SandboxFilter, oldest bool, after Start) ([]Sandbox, error) {
+	q, err := s.filtered(ctx, tenant, f)
+	if err != nil {
+		return nil, err
+	}
+	behind, order := "(started_at, id) < (?, ?)", "started_at DESC, id DESC"
+	if oldest {
+		behind, order = "(started_at, id) > (?, ?)", "started_at, id"
+	}
+	if after.ID != "" {
+		q = q.Where(behind, after.At, after.ID)
+	}
+	if f.Limit > 0 {
+		q = q.Limit(f.Limit)
+	}
+	var list []Sandbox
+	err = q.Where("started_at IS NOT NULL AND ended_at IS NULL").Order(order).Find(&list).Error
 	return list, err
 }
 
@@ -138,6 +168,12 @@ func (s *Store) filtered(ctx context.Context, tenant string, f SandboxFilter) (*
 	q = whereSet(q, "key = ?", f.Key)
 	if len(f.States) > 0 {
 		q = q.Where("state IN ?", f.States)
+	}
+	if f.Template != "" {
+		q = q.Where("coalesce(template, image) = ?", f.Template)
+	}
+	if !f.Since.IsZero() {
+		q = q.Where("started_at >= ?", f.Since)
 	}
 	if len(f.Labels) == 0 {
 		return q, nil

@@ -51,6 +51,7 @@ func (s *Server) addE2B(c E2B) {
 	s.app.Post("/v2/sandboxes", e.create(e2bTimeoutV2))
 	s.app.Get("/sandboxes", e.listRunning)
 	s.app.Get("/v2/sandboxes", e.list)
+	s.app.Get("/sandboxes/metrics", e.allMetrics)
 	s.app.Get("/sandboxes/:id", e.get)
 	s.app.Delete("/sandboxes/:id", e.kill)
 	s.app.Post("/sandboxes/:id/connect", e.connect(0))

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -14,11 +15,8 @@ import (
 	"sandyard/models"
 )
 
-// How many entries a list holds that does not say, and at most.
-const (
-	e2bPage   = 100
-	e2bMaxLog = 1000
-)
+// e2bPage is how many sandboxes a page holds that does not say, and at most.
+const e2bPage = 100
 
 func (e *e2b) get(c *fiber.Ctx) error {
 	box, err := e.live(c)
@@ -30,63 +28,121 @@ func (e *e2b) get(c *fiber.Ctx) error {
 
 // listRunning is the list without pages that older clients know.
 func (e *e2b) listRunning(c *fiber.Ctx) error {
-	f := models.SandboxFilter{States: []models.SandboxState{models.SandboxRunning}, Limit: e2bMaxLog}
+	f := models.SandboxFilter{States: []models.SandboxState{models.SandboxRunning}}
 	var err error
 	if f.Labels, err = e2bMetadata(c.Query("metadata")); err != nil {
 		return err
 	}
-	return e.writeList(c, f)
+	found, err := e.store.SandboxesByStart(c.UserContext(), requestOf(c.UserContext()).tenant, f, false, models.Start{})
+	if err != nil {
+		return err
+	}
+	return c.JSON(e.listedAll(found))
 }
 
-// list is a page: X-Next-Token leads to the next one, X-Total-Running counts all that run.
+// list is a page: X-Next-Token leads to the next one. X-Total-Running counts all that run, if such were asked for.
 func (e *e2b) list(c *fiber.Ctx) error {
-	f, err := e2bFilter(c)
+	ctx := c.UserContext()
+	q, err := e.listQuery(c)
 	if err != nil {
 		return err
 	}
-	running := f
-	running.States = []models.SandboxState{models.SandboxRunning}
-	n, err := e.store.CountSandboxes(c.UserContext(), requestOf(c.UserContext()).tenant, running)
-	if err != nil {
-		return err
+	if slices.Contains(q.States, models.SandboxRunning) {
+		running := q.SandboxFilter
+		running.States = []models.SandboxState{models.SandboxRunning}
+		n, err := e.store.CountSandboxes(ctx, requestOf(ctx).tenant, running)
+		if err != nil {
+			return err
+		}
+		c.Set("X-Total-Running", strconv.Itoa(n))
 	}
-	c.Set("X-Total-Running", strconv.Itoa(n))
-	return e.writeList(c, f)
-}
-
-func (e *e2b) writeList(c *fiber.Ctx, f models.SandboxFilter) error {
-	limit := f.Limit
-	f.Limit++
-	found, err := e.store.Sandboxes(c.UserContext(), requestOf(c.UserContext()).tenant, f)
+	limit := q.Limit
+	q.Limit++
+	found, err := e.store.SandboxesByStart(ctx, requestOf(ctx).tenant, q.SandboxFilter, q.oldest, q.after)
 	if err != nil {
 		return err
 	}
 	if len(found) > limit {
 		found = found[:limit]
-		c.Set("X-Next-Token", found[limit-1].ID)
+		c.Set("X-Next-Token", e2bToken(found[limit-1]))
 	}
+	return c.JSON(e.listedAll(found))
+}
+
+func (e *e2b) listedAll(found []models.Sandbox) []e2bListed {
 	docs := []e2bListed{}
 	for _, b := range found {
 		docs = append(docs, e.listed(b))
 	}
-	return c.JSON(docs)
+	return docs
 }
 
-func e2bFilter(c *fiber.Ctx) (f models.SandboxFilter, err error) {
-	f = models.SandboxFilter{Before: c.Query("nextToken"), Limit: e2bPage}
-	if f.Labels, err = e2bMetadata(c.Query("metadata")); err != nil {
-		return f, err
+// e2bQuery is what a page of the list is asked for by.
+type e2bQuery struct {
+	models.SandboxFilter
+	oldest bool // first
+	after  models.Start
+}
+
+func (e *e2b) listQuery(c *fiber.Ctx) (q e2bQuery, err error) {
+	q.Limit = e2bPage
+	if q.Labels, err = e2bMetadata(c.Query("metadata")); err != nil {
+		return q, err
 	}
-	if f.States, err = e2bStates(c); err != nil {
-		return f, err
+	if q.States, err = e2bStates(c); err != nil {
+		return q, err
 	}
-	if text := c.Query("limit"); text != "" {
-		f.Limit, err = strconv.Atoi(text)
-		if err != nil || f.Limit < 1 || f.Limit > e2bPage {
-			return f, newProblem(http.StatusBadRequest, "invalid_request", fmt.Sprintf("limit must be between 1 and %d", e2bPage))
+	if q.after, err = e2bPlace(c.Query("nextToken")); err != nil {
+		return q, err
+	}
+	if q.Limit, err = e2bNumber(c, "limit", e2bPage, 1, e2bPage); err != nil {
+		return q, err
+	}
+	if text := c.Query("startedAfter"); text != "" {
+		if q.Since, err = time.Parse(time.RFC3339, text); err != nil {
+			return q, e2bInvalid("startedAfter must be a time such as 2026-01-31T12:00:00Z")
 		}
 	}
-	return f, nil
+	order := c.Query("order", "desc")
+	if order != "asc" && order != "desc" {
+		return q, e2bInvalid("order must be asc or desc")
+	}
+	q.oldest = order == "asc"
+	q.Template, err = e.templateName(c.UserContext(), c.Query("template"))
+	return q, err
+}
+
+// templateName is what the sandboxes call their template that clients know as name.
+func (e *e2b) templateName(ctx context.Context, name string) (string, error) {
+	if name != e2bBase {
+		return name, nil
+	}
+	known, err := e.template(ctx, name)
+	if err == nil && known == "" {
+		known = e.jobs.Catalog().Template
+	}
+	return known, err
+}
+
+// e2bToken names the place behind a sandbox.
+func e2bToken(b models.Sandbox) string {
+	if b.StartedAt == nil {
+		return "" // which the list does not hold
+	}
+	return strconv.FormatInt(b.StartedAt.UnixMicro(), 10) + "_" + b.ID
+}
+
+// e2bPlace reads what e2bToken has written.
+func e2bPlace(token string) (s models.Start, err error) {
+	if token == "" {
+		return s, nil
+	}
+	at, id, _ := strings.Cut(token, "_")
+	micro, err := strconv.ParseInt(at, 10, 64)
+	if err != nil || id == "" {
+		return s, e2bInvalid("nextToken must be what X-Next-Token said")
+	}
+	return models.Start{At: time.UnixMicro(micro), ID: id}, nil
 }
 
 // e2bStates reads state=running,paused, in one or several parameters. Without it both are meant.
@@ -96,7 +152,7 @@ func e2bStates(c *fiber.Ctx) ([]models.SandboxState, error) {
 	for _, given := range c.Context().QueryArgs().PeekMulti("state") {
 		for _, name := range strings.Split(string(given), ",") {
 			if !slices.Contains(known, models.SandboxState(name)) {
-				return nil, newProblem(http.StatusBadRequest, "invalid_request", "state must be running or paused")
+				return nil, e2bInvalid("state must be running or paused")
 			}
 			states = append(states, models.SandboxState(name))
 		}
@@ -107,79 +163,45 @@ func e2bStates(c *fiber.Ctx) ([]models.SandboxState, error) {
 	return states, nil
 }
 
-// e2bMetadata reads a query string within a query parameter.
+// e2bMetadata reads a query string within a query parameter. Clients escape names and values once more before they make
+// the query string.
 func e2bMetadata(text string) (map[string]string, error) {
 	values, err := url.ParseQuery(text)
 	if err != nil {
-		return nil, newProblem(http.StatusBadRequest, "invalid_request", "metadata must be a query string: "+err.Error())
+		return nil, e2bInvalid("metadata must be a query string: " + err.Error())
 	}
 	m := map[string]string{}
 	for k, v := range values {
-		if !storable([]byte(k + v[0])) {
-			return nil, newProblem(http.StatusBadRequest, "invalid_request", "metadata must be UTF-8 without NUL")
+		name, value := unescaped(k), unescaped(v[0])
+		if !storable([]byte(name + value)) {
+			return nil, e2bInvalid("metadata must be UTF-8 without NUL")
 		}
-		m[k] = v[0]
+		m[name] = value
 	}
 	return m, nil
 }
 
-// metrics has no samples: nothing is recorded of a sandbox's use of its resources.
-func (e *e2b) metrics(c *fiber.Ctx) error {
-	if _, err := e.live(c); err != nil {
-		return err
+// unescaped leaves what is not escaped as it is.
+func unescaped(text string) string {
+	if plain, err := url.PathUnescape(text); err == nil {
+		return plain
 	}
-	return c.JSON([]struct{}{})
+	return text
 }
 
-// e2bLog is one entry of a sandbox's log.
-type e2bLog struct {
-	Timestamp time.Time         `json:"timestamp"`
-	Level     string            `json:"level"`
-	Message   string            `json:"message"`
-	Fields    map[string]string `json:"fields"`
+// e2bNumber reads a parameter, whose default is none.
+func e2bNumber(c *fiber.Ctx, name string, none, least, most int) (int, error) {
+	text := c.Query(name)
+	if text == "" {
+		return none, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > most {
+		return 0, e2bInvalid(fmt.Sprintf("%s must be a number between %d and %d", name, least, most))
+	}
+	return n, nil
 }
 
-// logs are the ends of the sandbox's jobs, oldest first. What programs write is not in any log.
-func (e *e2b) logs(c *fiber.Ctx) error {
-	entries, err := e.entries(c)
-	if err != nil {
-		return err
-	}
-	return c.JSON(fiber.Map{"logs": entries})
-}
-
-func (e *e2b) logsV1(c *fiber.Ctx) error {
-	entries, err := e.entries(c)
-	if err != nil {
-		return err
-	}
-	lines := []fiber.Map{}
-	for _, l := range entries {
-		lines = append(lines, fiber.Map{"timestamp": l.Timestamp, "line": l.Message})
-	}
-	return c.JSON(fiber.Map{"logs": lines, "logEntries": entries})
-}
-
-func (e *e2b) entries(c *fiber.Ctx) ([]e2bLog, error) {
-	box, err := e.live(c)
-	if err != nil {
-		return nil, err
-	}
-	found, err := e.store.Jobs(c.UserContext(), box.TenantID, models.JobFilter{Sandbox: box.ID, Limit: e2bMaxLog})
-	if err != nil {
-		return nil, err
-	}
-	slices.Reverse(found)
-	entries := []e2bLog{}
-	for _, j := range found {
-		if j.FinishedAt == nil {
-			continue
-		}
-		l := e2bLog{*j.FinishedAt, "info", fmt.Sprintf("%s %s", j.Kind, j.State), map[string]string{"job": j.ID}}
-		if j.State != models.Succeeded {
-			l.Level = "error"
-		}
-		entries = append(entries, l)
-	}
-	return entries, nil
+func e2bInvalid(message string) error {
+	return newProblem(http.StatusBadRequest, "invalid_request", message)
 }

@@ -22,6 +22,17 @@ func lifecycle(t *testing.T, s *suite) {
 			t.Errorf("listed as %+v, want it once, running, with a ref and a time", found)
 		}
 	})
+	t.Run("says what it uses", func(t *testing.T) {
+		t.Parallel()
+		gauge, ok := s.room(t).Sandbox.(providers.Gauge)
+		if !ok {
+			t.Skip("sandboxes of this provider do not say what they use")
+		}
+		g, err := gauge.Gauge(within(t))
+		if err != nil || g.CPUs < 1 || g.CPUPercent < 0 || g.MemUsed <= 0 || g.MemUsed > g.MemTotal || g.DiskTotal <= 0 || g.DiskUsed > g.DiskTotal {
+			t.Errorf("it says %+v, %v", g, err)
+		}
+	})
 	t.Run("create again adopts", func(t *testing.T) {
 		t.Parallel()
 		r := s.room(t)

@@ -1,0 +1,119 @@
+package web
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"sandyard/models"
+)
+
+// Bounds of what is asked of a log.
+const (
+	e2bMaxLog    = 1000
+	e2bMaxSearch = 256
+)
+
+// e2bLog is one entry of a sandbox's log.
+type e2bLog struct {
+	Timestamp time.Time         `json:"timestamp"`
+	Level     string            `json:"level"` // info, or error where the job did not succeed
+	Message   string            `json:"message"`
+	Fields    map[string]string `json:"fields"`
+}
+
+// logs are the ends of the sandbox's jobs, from cursor on, oldest first, or backwards from there. What programs write is
+// not in any log.
+func (e *e2b) logs(c *fiber.Ctx) error {
+	f, err := e2bLogQuery(c)
+	if err != nil {
+		return err
+	}
+	entries, err := e.entries(c, f)
+	if err != nil {
+		return err
+	}
+	return c.JSON(fiber.Map{"logs": entries})
+}
+
+// logsV1 are the logs that older clients know.
+func (e *e2b) logsV1(c *fiber.Ctx) error {
+	var f models.EndFilter
+	var err error
+	if f.From, err = e2bMoment(c, "start"); err != nil {
+		return err
+	}
+	if f.Limit, err = e2bNumber(c, "limit", e2bMaxLog, 0, math.MaxInt32); err != nil {
+		return err
+	}
+	f.Limit = min(f.Limit, e2bMaxLog)
+	entries, err := e.entries(c, f)
+	if err != nil {
+		return err
+	}
+	lines := []fiber.Map{}
+	for _, l := range entries {
+		lines = append(lines, fiber.Map{"timestamp": l.Timestamp, "line": l.Message})
+	}
+	return c.JSON(fiber.Map{"logs": lines, "logEntries": entries})
+}
+
+func e2bLogQuery(c *fiber.Ctx) (f models.EndFilter, err error) {
+	cursor, err := e2bMoment(c, "cursor")
+	if err != nil {
+		return f, err
+	}
+	if f.Limit, err = e2bNumber(c, "limit", e2bMaxLog, 0, e2bMaxLog); err != nil {
+		return f, err
+	}
+	direction, level := c.Query("direction", "forward"), c.Query("level", "debug")
+	switch f.Text = c.Query("search"); {
+	case direction != "forward" && direction != "backward":
+		return f, e2bInvalid("direction must be forward or backward")
+	case !slices.Contains([]string{"debug", "info", "warn", "error"}, level):
+		return f, e2bInvalid("level must be debug, info, warn or error")
+	case len(f.Text) > e2bMaxSearch:
+		return f, e2bInvalid(fmt.Sprintf("search must not be longer than %d bytes", e2bMaxSearch))
+	}
+	f.Failed = level == "warn" || level == "error"
+	if f.Newest = direction == "backward"; f.Newest {
+		if !cursor.IsZero() {
+			f.Until = cursor.Add(time.Millisecond - time.Microsecond) // clients round down
+		}
+	} else {
+		f.From = cursor
+	}
+	return f, nil
+}
+
+// e2bMoment reads a parameter in milliseconds since 1970; zero = it is not there.
+func e2bMoment(c *fiber.Ctx, name string) (t time.Time, err error) {
+	ms, err := e2bNumber(c, name, -1, 0, 1<<53)
+	if err != nil || ms < 0 {
+		return t, err
+	}
+	return time.UnixMilli(int64(ms)), nil
+}
+
+func (e *e2b) entries(c *fiber.Ctx, f models.EndFilter) ([]e2bLog, error) {
+	box, err := e.live(c)
+	if err != nil {
+		return nil, err
+	}
+	found, err := e.store.JobEnds(c.UserContext(), box.TenantID, box.ID, f)
+	if err != nil {
+		return nil, err
+	}
+	entries := []e2bLog{}
+	for _, j := range found {
+		l := e2bLog{*j.FinishedAt, "info", fmt.Sprintf("%s %s", j.Kind, j.State), map[string]string{"job": j.ID}}
+		if j.State != models.Succeeded {
+			l.Level = "error"
+		}
+		entries = append(entries, l)
+	}
+	return entries, nil
+}
