@@ -58,7 +58,7 @@ gvisor: setup-test build ## Run the provider's suite, the hostile one and that o
 faults: setup-test ## Fail every call of a run of each kind of job, before and after its effect (SEED=n: that sample; ONLY=a failure's or a run's name; HANG=1: with silence)
 	@scripts/faults.sh '$(SEED)' '$(ONLY)' '$(HANG)'
 
-e2b: setup-test ## Run E2B's own clients, npm and PyPI e2b, against Sandyard (STRICT=1: fail where they cannot be installed)
+e2b: setup-test setup-e2b ## Run E2B's own clients, npm and PyPI e2b, against Sandyard (STRICT=1: fail where they cannot be installed)
 	@STRICT='$(or $(STRICT),0)' $(ENGINE) scripts/e2b.sh $(ARGS)
 
 bench: setup build ## Run the benchmarks (JSON=file, BENCH=regexp)
@@ -90,8 +90,8 @@ compose-smoke: setup-compose build ## Start the Compose topology, without a regi
 clean: ## Remove what was built; the data under .sandyard/ stays
 	@rm -rf bin
 
-.PHONY: setup-test setup-compose
-setup-test setup-compose: setup-%:
+.PHONY: setup-test setup-compose setup-e2b
+setup-test setup-compose setup-e2b: setup-%:
 	@scripts/setup.sh $*
 
 $(GOLANGCI): tool = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)

@@ -4,6 +4,7 @@
 #
 #   scripts/setup.sh          what `make run` needs
 #   scripts/setup.sh test     and what the tests and the linters need
+#   scripts/setup.sh e2b      and what `make e2b` needs to install E2B's clients
 #   scripts/setup.sh compose  and what `make compose-check` and `make compose-smoke` need
 set -euo pipefail
 
@@ -29,6 +30,7 @@ missing() {
 		has_cgo || echo gcc libc6-dev
 		has runsc || echo runsc
 		;;
+	e2b) has_venv || echo python3 python3-venv ;;
 	compose)
 		has ip || echo iproute2
 		has iptables || echo iptables
@@ -38,6 +40,7 @@ missing() {
 	esac
 }
 
+has_venv() { has python3 && python3 -c 'import ensurepip, venv' 2>/dev/null; }
 has_compose() { docker compose version >/dev/null 2>&1 || has docker-compose; }
 
 need_go() {

@@ -27,7 +27,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testenv.Lasting()...) }
 
 // patience bounds one suite.
-const patience = 4 * time.Minute
+const patience = 6 * time.Minute
 
 func TestNode(t *testing.T) {
 	t.Parallel()

@@ -5,13 +5,14 @@ import { createHash, randomBytes } from 'node:crypto'
 import http from 'node:http'
 import net from 'node:net'
 import { CommandExitError, FileType, Sandbox } from 'e2b'
+import WebSocket from 'ws'
 
 const edge = new URL(process.env.E2B_SANDBOX_URL)
 const cases = []
 const test = (name, run) => cases.push({ name, run })
 
 // patience bounds one case: a suite that hangs says nothing.
-const patience = 60_000
+const patience = 120_000
 
 async function runAll() {
   const only = process.argv[2]
@@ -202,27 +203,23 @@ test('terminal', async () => {
 })
 
 async function until(ok) {
-  const deadline = Date.now() + 20_000
+  const deadline = Date.now() + 60_000
   while (!ok()) {
     assert.ok(Date.now() < deadline, 'waited in vain')
     await new Promise((resolve) => setTimeout(resolve, 20))
   }
 }
 
-// server is a program for the sandbox: HTTP on the port given, with streamed answers, echoes and an upgrade to frames.
+// server is a program for the sandbox: HTTP on the port given, with streamed answers, echoes and WebSockets, which say in
+// capitals what they are told.
 const server = `
-import http.server, socketserver, sys, time
+import base64, hashlib, http.server, socketserver, sys, time
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
     def log_message(self, *args): pass
     def do_GET(self):
         if self.headers.get('Upgrade'):
-            self.send_response(101)
-            self.send_header('Upgrade', self.headers['Upgrade'])
-            self.send_header('Connection', 'Upgrade')
-            self.end_headers()
-            while data := self.connection.recv(65536): self.connection.sendall(data.upper())
-            self.close_connection = True
+            self.websocket()
             return
         if self.path == '/slow':
             self.send_response(200)
@@ -235,6 +232,25 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         body = (self.path + ' ' + str(self.headers.get('Host')) + ' ' + str(self.headers.get('E2b-Traffic-Access-Token'))).encode()
         self.send_response(200); self.send_header('Content-Length', str(len(body))); self.end_headers(); self.wfile.write(body)
+    def websocket(self):
+        key = self.headers['Sec-WebSocket-Key'] + '258EAFA5-E914-47DA-95CA-C5AB0DC85B11'
+        self.send_response(101)
+        self.send_header('Upgrade', 'websocket')
+        self.send_header('Connection', 'Upgrade')
+        self.send_header('Sec-WebSocket-Accept', base64.b64encode(hashlib.sha1(key.encode()).digest()).decode())
+        self.end_headers()
+        self.close_connection = True
+        kind = 0
+        while kind != 8:
+            kind, n = self.rfile.read(2)
+            kind, n = kind & 15, n & 127
+            if n > 125: n = int.from_bytes(self.rfile.read(2 if n == 126 else 8), 'big')
+            mask, data = self.rfile.read(4), self.rfile.read(n)
+            data = (int.from_bytes(data, 'big') ^ int.from_bytes((mask * (n // 4 + 1))[:n], 'big')).to_bytes(n, 'big')
+            if kind == 1: data = data.upper()
+            if kind == 9: kind = 10
+            size = bytes([n]) if n < 126 else b'\\x7f' + n.to_bytes(8, 'big')
+            self.wfile.write(bytes([128 | kind]) + size + data)
     def do_POST(self):
         n = int(self.headers['Content-Length'])
         self.send_response(200); self.send_header('Content-Length', str(n)); self.end_headers()
@@ -250,7 +266,6 @@ function visit(path, { port = 8000, token = sandbox.trafficAccessToken, host, ..
   return new Promise((resolve, reject) => {
     const request = http.request(new URL(path, edge), { ...options, headers: { ...headers, ...options.headers } })
     request.on('error', reject)
-    request.on('upgrade', (response, socket) => resolve({ status: response.statusCode, socket }))
     request.on('response', (response) => {
       const parts = []
       response.on('data', (data) => parts.push({ at: Date.now(), data }))
@@ -305,14 +320,29 @@ test('port: a large body both ways at once', async () => {
   assert.ok(answer.body.equals(body))
 })
 
-test('port: an upgraded connection', async () => {
-  const { status, socket } = await visit('/', { headers: { Connection: 'Upgrade', Upgrade: 'websocket' } })
-  assert.equal(status, 101)
-  let seen = ''
-  socket.on('data', (data) => { seen += data })
-  for (const word of ['one ', 'two ', 'three']) socket.write(word)
-  await until(() => seen === 'ONE TWO THREE')
-  socket.destroy()
+test('port: WebSockets, by header and by host, private without the token', async () => {
+  const token = { 'e2b-traffic-access-token': sandbox.trafficAccessToken }
+  const ways = [{ 'E2b-Sandbox-Id': sandbox.sandboxId, 'E2b-Sandbox-Port': '8000' }, { Host: sandbox.getHost(8000) }]
+  for (const way of ways) {
+    const socket = new WebSocket(`ws://${edge.host}/socket`, { headers: { ...way, ...token } })
+    const heard = []
+    let pongs = 0
+    socket.on('message', (data, binary) => heard.push(binary ? data : data.toString()))
+    socket.on('pong', () => { pongs++ })
+    await new Promise((resolve, reject) => { socket.once('open', resolve); socket.once('error', reject) })
+    for (const word of ['one', 'two', 'grüße']) socket.send(word)
+    const bytes = randomBytes(300_000)
+    socket.send(bytes)
+    socket.ping()
+    await until(() => heard.length === 4 && pongs === 1)
+    assert.deepEqual(heard.slice(0, 3), ['ONE', 'TWO', 'GR\u00fc\u00dfE'])
+    assert.ok(heard[3].equals(bytes))
+    socket.close(1000, 'done')
+    assert.equal(await new Promise((resolve) => socket.once('close', resolve)), 1000)
+  }
+  const closed = new WebSocket(`ws://${edge.host}/socket`, { headers: ways[0] })
+  const refusal = await new Promise((resolve) => { closed.once('unexpected-response', (_, answer) => resolve(answer.statusCode)); closed.once('error', resolve) })
+  assert.equal(refusal, 403)
 })
 
 test('guest: without its token', async () => {
@@ -386,6 +416,100 @@ test('list: pages, metadata, states', async () => {
   assert.deepEqual(await Sandbox.list({ query: { metadata: { mark } } }).nextItems(), [])
 })
 
+// endsIn checks when a sandbox ends, in seconds from now.
+async function endsIn(id, seconds) {
+  const left = ((await Sandbox.getInfo(id)).endAt - Date.now()) / 1000
+  assert.ok(Math.abs(left - seconds) < 30, `it ends in ${left} s, not in ${seconds}`)
+}
+
+test('create and connect without a timeout', async () => {
+  const box = await Sandbox.create()
+  try {
+    await endsIn(box.sandboxId, 300)
+    await box.setTimeout(900_000)
+    await Sandbox.connect(box.sandboxId)
+    await endsIn(box.sandboxId, 900)
+    await box.pause()
+    const resumed = await Sandbox.connect(box.sandboxId)
+    await endsIn(box.sandboxId, 300)
+    assert.equal((await resumed.commands.run('echo on')).stdout, 'on\n')
+  } finally {
+    await box.kill()
+  }
+})
+
+test('list: metadata of any text, template, order, start, several states', async () => {
+  const mark = `50% + a/b=&ä ${randomBytes(6).toString('hex')}`
+  const made = []
+  try {
+    for (const template of ['base', 'python', 'base']) made.push(await Sandbox.create(template, { timeoutMs: 120_000, metadata: { mark } }))
+    await made[1].pause()
+    const all = async (query, order) => {
+      const found = []
+      for (const pages = Sandbox.list({ limit: 2, order, query: { metadata: { mark }, ...query } }); pages.hasNext;) found.push(...(await pages.nextItems()))
+      return found
+    }
+    const ids = async (query, order) => (await all(query, order)).map((s) => s.sandboxId)
+    const oldest = made.map((s) => s.sandboxId)
+    assert.deepEqual(await ids({}, 'asc'), oldest)
+    assert.deepEqual(await ids({}), oldest.toReversed())
+    assert.deepEqual(await ids({ state: ['running', 'paused'] }, 'asc'), oldest)
+    assert.deepEqual(await ids({ state: ['running'] }, 'asc'), [oldest[0], oldest[2]])
+    assert.deepEqual(await ids({ template: 'base' }, 'asc'), oldest)
+    assert.deepEqual(await ids({ template: 'no-such-template' }), [])
+    const [{ startedAt }] = (await all({}, 'asc')).slice(1)
+    assert.deepEqual(await ids({ startedAfter: startedAt }, 'asc'), oldest.slice(1))
+  } finally {
+    await Promise.all(made.map((s) => s.kill()))
+  }
+})
+
+test('metrics', async () => {
+  await sandbox.files.write('ballast', 'x'.repeat(10_000_000))
+  const [now] = await sandbox.getMetrics({ start: new Date(Date.now() - 3_600_000), end: new Date() })
+  assert.ok(now.memTotal >= 128 << 20 && now.memUsed > 0 && now.memUsed <= now.memTotal, JSON.stringify(now))
+  assert.ok(now.diskUsed >= 10_000_000 && now.diskUsed <= now.diskTotal, JSON.stringify(now))
+  assert.ok(now.cpuCount >= 1 && now.cpuUsedPct >= 0 && now.cpuUsedPct <= 100, JSON.stringify(now))
+  assert.ok(Math.abs(now.timestamp - Date.now()) < 60_000, String(now.timestamp))
+  assert.deepEqual(await sandbox.getMetrics({ end: new Date(Date.now() - 3_600_000) }), [])
+  await sandbox.files.remove('ballast')
+})
+
+test('lifecycle: a timeout pauses, traffic resumes', async () => {
+  const box = await Sandbox.create({ timeoutMs: 120_000, lifecycle: { onTimeout: 'pause', autoResume: true } })
+  try {
+    assert.deepEqual((await box.getInfo()).lifecycle, { onTimeout: 'pause', autoResume: true })
+    await box.commands.run('echo kept >/tmp/note')
+    await box.setTimeout(1_000)
+    const deadline = Date.now() + 60_000
+    while ((await Sandbox.getInfo(box.sandboxId)).state !== 'paused') {
+      assert.ok(Date.now() < deadline, 'it runs on')
+      await new Promise((resolve) => setTimeout(resolve, 200))
+    }
+    assert.equal((await Sandbox.getInfo(box.sandboxId)).state, 'paused')
+    await Sandbox.connect(box.sandboxId, { timeoutMs: 120_000 })
+    await box.pause()
+    assert.equal((await box.commands.run('cat /tmp/note')).stdout, 'kept\n') // which wakes it
+    assert.equal((await Sandbox.getInfo(box.sandboxId)).state, 'running')
+  } finally {
+    await box.kill()
+  }
+})
+
+test('what is not offered is refused, not ignored', async () => {
+  for (const refused of [
+    () => sandbox.createSnapshot(), () => sandbox.fork(), () => sandbox.pause({ keepMemory: false }), () => Sandbox.listSnapshots().nextItems(),
+    () => Sandbox.create({ network: { maskRequestHost: 'localhost:${PORT}' } }), () => Sandbox.create({ mcp: { browserbase: {} } }),
+    () => Sandbox.create({ lifecycle: { onTimeout: { action: 'pause', keepMemory: false } } }),
+  ]) {
+    await assert.rejects(refused, (error) => {
+      assert.match(error.message, /^(400|501): /)
+      return true
+    })
+  }
+  assert.equal(await sandbox.isRunning(), true)
+})
+
 test('public ports on request', async () => {
   const open = await Sandbox.create({ timeoutMs: 60_000, network: { allowPublicTraffic: true } })
   try {
@@ -398,7 +522,7 @@ test('public ports on request', async () => {
 
 test('timeout ends the sandbox', async () => {
   const short = await Sandbox.create({ timeoutMs: 2_000 })
-  const deadline = Date.now() + 20_000
+  const deadline = Date.now() + 60_000
   while (await short.isRunning()) {
     assert.ok(Date.now() < deadline, 'it runs on')
     await new Promise((resolve) => setTimeout(resolve, 200))

@@ -5,12 +5,16 @@ code says whether all went well.
 """
 
 import asyncio
+import datetime
 import hashlib
 import os
 import sys
 import time
 import traceback
+import urllib.parse
+import uuid
 
+import httpx
 from e2b import (
     AsyncSandbox,
     CommandExitException,
@@ -18,6 +22,7 @@ from e2b import (
     NotFoundException,
     PtySize,
     Sandbox,
+    SandboxException,
     SandboxQuery,
     SandboxState,
     TimeoutException,
@@ -67,6 +72,12 @@ def command():
 def command_that_fails():
     e = raises(CommandExitException, s.sandbox.commands.run, "echo partial; exit 7")
     assert (e.exit_code, e.stdout) == (7, "partial\n"), e
+
+
+@case
+def command_as_a_user():
+    assert s.sandbox.commands.run("id -u").stdout == "1000\n"
+    raises(Exception, s.sandbox.commands.run, "id -u", user="root")
 
 
 @case
@@ -122,7 +133,7 @@ def files_watched_by_polling():
     watcher = f.watch_dir("watched", include_entry=True)
     f.write("watched/f.txt", "text", metadata={"author": "some one"})
     seen = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(seen) < 2 and time.monotonic() < deadline:
         seen += watcher.get_new_events()
     assert [(e.type.value, e.name) for e in seen] == [("create", "f.txt"), ("write", "f.txt")], seen
@@ -140,7 +151,7 @@ def files_of_every_byte():
 
 @case
 def large_file():
-    data = os.urandom(1 << 16) * 320  # 20 MiB
+    data = os.urandom(50_000) * 2000  # 100 MB
     s.sandbox.files.write("large.bin", data)
     digest = hashlib.sha256()
     for part in s.sandbox.files.read("large.bin", format="stream"):
@@ -148,6 +159,43 @@ def large_file():
     assert digest.digest() == hashlib.sha256(data).digest()
     assert s.sandbox.commands.run("sha256sum large.bin").stdout[:64] == digest.hexdigest()
     s.sandbox.files.remove("large.bin")
+
+
+def through_the_edge(method, url, port=49983, **options):
+    """Asks the edge for what a URL of the client leads to: in a deployment its host is the edge's."""
+    parts = urllib.parse.urlsplit(url)
+    target = os.environ["E2B_SANDBOX_URL"] + parts.path + (f"?{parts.query}" if parts.query else "")
+    headers = {"E2b-Sandbox-Id": s.sandbox.sandbox_id, "E2b-Sandbox-Port": str(port), **options.pop("headers", {})}
+    return httpx.request(method, target, headers=headers, timeout=30, **options)
+
+
+@case
+def signed_urls():
+    f = s.sandbox
+    up = through_the_edge("POST", f.upload_url("/workspace/signed.txt"), files={"file": ("signed.txt", b"through a URL")})
+    assert up.status_code == 200, up.text
+    url = f.download_url("/workspace/signed.txt", use_signature_expiration=60)
+    assert through_the_edge("GET", url).text == "through a URL"
+    assert through_the_edge("GET", url, headers={"Range": "bytes=8-9"}).text == "a "
+    assert through_the_edge("GET", url.replace("signed.txt", "other.txt")).status_code == 401
+    late = f.download_url("/workspace/signed.txt", use_signature_expiration=-5)
+    assert through_the_edge("GET", late).status_code == 401
+
+
+@case
+def ports():
+    token = {"e2b-traffic-access-token": s.sandbox.traffic_access_token}
+    closed = through_the_edge("GET", "/", port=8999, headers=token)
+    assert (closed.status_code, closed.json()["port"]) == (502, 8999), closed.text
+    s.sandbox.files.write("site/page.txt", "served\n")
+    s.sandbox.commands.run("python3 -m http.server 8001 --bind 127.0.0.1 --directory site", background=True, timeout=0)
+    deadline = time.monotonic() + 60
+    while (page := through_the_edge("GET", "/page.txt", port=8001, headers=token)).status_code != 200:
+        assert time.monotonic() < deadline, page.text
+    assert page.text == "served\n"
+    by_host = httpx.get(os.environ["E2B_SANDBOX_URL"] + "/page.txt", headers={"Host": s.sandbox.get_host(8001), **token})
+    assert by_host.text == "served\n", by_host.text
+    assert through_the_edge("GET", "/page.txt", port=8001).status_code == 403
 
 
 @case
@@ -167,7 +215,7 @@ def terminal():
 
 
 async def until(ok):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not ok():
         assert time.monotonic() < deadline, "waited in vain"
         await asyncio.sleep(0.02)
@@ -204,6 +252,125 @@ def info_and_timeout():
     s.sandbox.set_timeout(600)
     left = s.sandbox.get_info().end_at.timestamp() - time.time()
     assert 585 < left < 615, left
+
+
+def ends_in(sandbox_id, seconds):
+    left = Sandbox.get_info(sandbox_id).end_at.timestamp() - time.time()
+    assert abs(left - seconds) < 30, left
+
+
+@case
+def create_and_connect_without_a_timeout():
+    box = Sandbox.create()
+    try:
+        ends_in(box.sandbox_id, 300)
+        box.set_timeout(900)
+        Sandbox.connect(box.sandbox_id)
+        ends_in(box.sandbox_id, 900)
+        box.pause()
+        resumed = Sandbox.connect(box.sandbox_id)
+        ends_in(box.sandbox_id, 300)
+        assert resumed.commands.run("echo on").stdout == "on\n"
+    finally:
+        box.kill()
+
+
+@case
+def create_repeated_under_its_key():
+    key = str(uuid.uuid4())
+    first = Sandbox.create(timeout=120, idempotency_key=key)
+    try:
+        assert Sandbox.create(timeout=120, idempotency_key=key).sandbox_id == first.sandbox_id
+        raises(Exception, Sandbox.create, timeout=121, idempotency_key=key)
+    finally:
+        first.kill()
+
+
+@case
+def timeout_ends_the_sandbox():
+    short = Sandbox.create(timeout=2)
+    deadline = time.monotonic() + 60
+    while short.is_running():
+        assert time.monotonic() < deadline, "it runs on"
+        time.sleep(0.2)
+    raises(Exception, short.commands.run, "true")
+    raises(NotFoundException, Sandbox.connect, short.sandbox_id)
+
+
+@case
+def timeout_pauses_and_traffic_resumes():
+    box = Sandbox.create(timeout=120, lifecycle={"on_timeout": "pause", "auto_resume": True})
+    try:
+        assert box.get_info().lifecycle == {"on_timeout": "pause", "auto_resume": True}, box.get_info()
+        box.commands.run("echo kept >/tmp/note")
+        box.set_timeout(1)
+        deadline = time.monotonic() + 60
+        while Sandbox.get_info(box.sandbox_id).state != SandboxState.PAUSED:
+            assert time.monotonic() < deadline, "it runs on"
+            time.sleep(0.2)
+        Sandbox.connect(box.sandbox_id, timeout=120)
+        box.pause()
+        assert box.commands.run("cat /tmp/note").stdout == "kept\n"  # which wakes it
+        assert Sandbox.get_info(box.sandbox_id).state == SandboxState.RUNNING
+    finally:
+        box.kill()
+
+
+@case
+def metrics():
+    hour = datetime.timedelta(hours=1)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    [m] = s.sandbox.get_metrics(start=now - hour, end=now)
+    assert 0 < m.mem_used <= m.mem_total and 0 <= m.disk_used <= m.disk_total and m.cpu_count >= 1, m
+    assert 0 <= m.cpu_used_pct <= 100, m
+    assert s.sandbox.get_metrics(end=now - hour) == []
+
+
+@case
+def what_is_not_offered():
+    refused = [
+        s.sandbox.create_snapshot,
+        s.sandbox.fork,
+        lambda: s.sandbox.pause(mode="filesystem"),
+        lambda: Sandbox.list_snapshots().next_items(),
+        lambda: Sandbox.create(network={"mask_request_host": "localhost:${PORT}"}),
+        lambda: Sandbox.create(lifecycle={"on_timeout": {"action": "pause", "mode": "filesystem"}}),
+    ]
+    for f in refused:
+        e = raises(SandboxException, f)
+        assert str(e).startswith(("400: ", "501: ")), e
+    assert s.sandbox.is_running()
+
+
+@case
+def list_by_template_order_and_start():
+    mark = f"50% + a/b=&ä {os.urandom(6).hex()}"
+    made = []
+    try:
+        for template in ["base", "python", "base"]:
+            made.append(Sandbox.create(template, timeout=120, metadata={"mark": mark}))
+        made[1].pause()
+
+        def found(order=None, **query):
+            pages, boxes = Sandbox.list(limit=2, order=order, query=SandboxQuery(metadata={"mark": mark}, **query)), []
+            while pages.has_next:
+                boxes += pages.next_items()
+            return boxes
+
+        def ids(*args, **query):
+            return [b.sandbox_id for b in found(*args, **query)]
+
+        oldest = [b.sandbox_id for b in made]
+        assert ids("asc") == oldest, ids("asc")
+        assert ids() == oldest[::-1], ids()
+        assert ids("asc", state=[SandboxState.RUNNING, SandboxState.PAUSED]) == oldest
+        assert ids("asc", state=[SandboxState.RUNNING]) == [oldest[0], oldest[2]]
+        assert ids("asc", template="base") == oldest
+        assert ids(template="no-such-template") == []
+        assert ids("asc", started_after=found("asc")[1].started_at) == oldest[1:]
+    finally:
+        for b in made:
+            b.kill()
 
 
 @case
