@@ -76,11 +76,12 @@ func (p *Port) run(ctx context.Context, a *attempt) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
+	until := a.job.StartedAt.Add(life)
 	grant := &models.PortGrant{
 		ID: grantOf(a.job.ID), TenantID: a.job.TenantID, SandboxID: a.job.SandboxID,
-		Port: uint16(p.Port), Public: p.Public, CreatedAt: *a.job.StartedAt, ExpiresAt: a.job.StartedAt.Add(life),
+		Port: uint16(p.Port), Public: p.Public, CreatedAt: *a.job.StartedAt, ExpiresAt: &until,
 	}
-	res := PortResult{ID: grant.ID, Port: grant.Port, Public: p.Public, Listening: listening, ExpiresAt: grant.ExpiresAt}
+	res := PortResult{ID: grant.ID, Port: grant.Port, Public: p.Public, Listening: listening, ExpiresAt: until}
 	if !p.Public {
 		res.Token = a.w.signer.Port(grant.SandboxID, grant.ID)
 	}

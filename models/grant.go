@@ -14,11 +14,20 @@ type PortGrant struct {
 	TenantID  string
 	SandboxID string
 	Port      uint16
-	Public    bool      // needs no token
-	CreatedAt time.Time `gorm:"autoCreateTime:false;default:now()"`
-	ExpiresAt time.Time
+	Public    bool       // needs no token
+	CreatedAt time.Time  `gorm:"autoCreateTime:false;default:now()"`
+	ExpiresAt *time.Time // nil = it ends with the sandbox
 	RevokedAt *time.Time
 }
+
+// Tools of a sandbox whose ports are granted with it, if its template serves them.
+const (
+	MCP    = "mcp"
+	VSCode = "vscode"
+)
+
+// ToolGrant names the grant of a tool's port. The database writes it with a sandbox whose ports are private.
+func ToolGrant(tool, sandbox string) string { return "pg" + tool + sandbox }
 
 // writeGrant writes down what a job has granted. A row that stands already is our own.
 func writeGrant(tx *gorm.DB, g *PortGrant) error {
@@ -31,7 +40,7 @@ func writeGrant(tx *gorm.DB, g *PortGrant) error {
 // liveGrants is what still holds of the grants of a tenant's sandbox. What is found or changed goes into list.
 func (s *Store) liveGrants(ctx context.Context, list *[]PortGrant, tenant, sandbox string) *gorm.DB {
 	return s.db.WithContext(ctx).Model(list).
-		Where("tenant_id = ? AND sandbox_id = ? AND revoked_at IS NULL AND expires_at > now()", tenant, sandbox)
+		Where("tenant_id = ? AND sandbox_id = ? AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())", tenant, sandbox)
 }
 
 // PortGrants lists the grants of a tenant's sandbox that hold now, by port and age.

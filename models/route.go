@@ -46,7 +46,7 @@ func (s *Store) Routes(ctx context.Context, ids []string) ([]Route, error) {
 			coalesce((extract(epoch FROM now() - n.lease_until) * 1000)::bigint, 0) AS silent_ms,
 			coalesce((s.spec->>'public')::boolean, false) AS public,
 			(SELECT coalesce(json_agg(json_build_object('id', g.id, 'port', g.port, 'public', g.public)), '[]') FROM port_grants g
-				WHERE g.sandbox_id = s.id AND g.revoked_at IS NULL AND g.expires_at > now()) AS grants
+				WHERE g.sandbox_id = s.id AND g.revoked_at IS NULL AND (g.expires_at IS NULL OR g.expires_at > now())) AS grants
 		FROM sandboxes s LEFT JOIN nodes n ON n.id = s.node_id WHERE s.id = ANY (?::text[])`, idArray(ids)).Scan(&all).Error
 	return all, err
 }

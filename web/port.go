@@ -17,13 +17,13 @@ type PortBody struct {
 
 // PortGrant lets traffic from outside to one port of a sandbox.
 type PortGrant struct {
-	ID        string    `json:"id"`
-	Port      uint16    `json:"port"`
-	URL       string    `json:"url,omitempty" doc:"With the token in it, unless the port is public"`
-	Token     string    `json:"token,omitempty" doc:"Absent where the port is public"`
-	Public    bool      `json:"public"`
-	CreatedAt time.Time `json:"created_at"`
-	ExpiresAt time.Time `json:"expires_at"`
+	ID        string     `json:"id"`
+	Port      uint16     `json:"port"`
+	URL       string     `json:"url,omitempty" doc:"With the token in it, unless the port is public"`
+	Token     string     `json:"token,omitempty" doc:"Absent where the port is public"`
+	Public    bool       `json:"public"`
+	CreatedAt time.Time  `json:"created_at"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"Absent: it ends with the sandbox, as those of mcp_url and vscode_url do"`
 }
 
 // PortList is the grants of a sandbox that hold.
@@ -63,14 +63,18 @@ func (s *Server) addPorts() {
 
 func (s *Server) listPorts(ctx context.Context, in *sandboxInput) (*output[PortList], error) {
 	tenant := requestOf(ctx).tenant
-	if _, err := s.store.Sandbox(ctx, tenant, in.ID); err != nil {
+	box, err := s.store.Sandbox(ctx, tenant, in.ID)
+	if err != nil {
 		return nil, err
+	}
+	list := PortList{Ports: []PortGrant{}}
+	if box.Ended() {
+		return &output[PortList]{list}, nil
 	}
 	grants, err := s.store.PortGrants(ctx, tenant, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	list := PortList{Ports: []PortGrant{}}
 	for _, g := range grants {
 		list.Ports = append(list.Ports, s.portDoc(g))
 	}

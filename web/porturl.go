@@ -1,14 +1,17 @@
 package web
 
-// portURL is where a port of a sandbox is reached through the edge, with the sandbox's token where its ports are
-// private. It is empty where there is no edge or no port.
-func (s *Server) portURL(sandbox string, port int, public bool) string {
+import "sandyard/models"
+
+// toolURL is where the port of a sandbox's tool is reached through the edge, with the token of its grant where the
+// sandbox's ports are private: it opens this port alone, until the grant is revoked or the sandbox ends. It is empty
+// where there is no edge or no such tool.
+func (s *Server) toolURL(sandbox, tool string, port int, public bool) string {
 	if s.edge == nil || s.edge.Domain == "" || port == 0 {
 		return ""
 	}
 	token := ""
 	if !public {
-		token = s.edge.Signer.Traffic(sandbox)
+		token = s.edge.Signer.Port(sandbox, models.ToolGrant(tool, sandbox))
 	}
 	return s.edge.address().URL(sandbox, uint16(port), token)
 }

@@ -178,16 +178,30 @@ func TestSandboxesSayWhereTheirToolsAre(t *testing.T) {
 	r.call("PUT", "/v1/templates/tools", object{"image": "fake", "mcp_port": 6060, "vscode_port": 9000, "ports": []int{6060, 9000}}).want(t, 200)
 	box := r.call("POST", "/v1/sandboxes?wait=60s", object{"template": "tools"}).want(t, 200)
 	id := box.text("sandbox.id")
-	for path, port := range map[string]string{"sandbox.mcp_url": "6060", "sandbox.vscode_url": "9000"} {
-		if want := "http://" + port + "-" + id + ".boxes.test/?sandyard_token=" + signer.Traffic(id); box.text(path) != want {
-			t.Errorf("%s is %q, want %q", path, box.text(path), want)
+	listed := func() map[string]string {
+		urls := map[string]string{}
+		ports, _ := r.call("GET", "/v1/sandboxes/"+id+"/ports", nil).want(t, 200).get("ports").([]any)
+		for _, p := range ports {
+			p, _ := p.(map[string]any)
+			urls[fmt.Sprint(p["port"])] = fmt.Sprint(p["url"], p["expires_at"])
 		}
+		return urls
+	}
+	urls := listed()
+	for path, port := range map[string]string{"sandbox.mcp_url": "6060", "sandbox.vscode_url": "9000"} {
+		want, got := "http://"+port+"-"+id+".boxes.test/?sandyard_token=pt_", box.text(path)
+		if !strings.HasPrefix(got, want) || strings.Contains(got, signer.Traffic(id)) || urls[port] != got+"<nil>" {
+			t.Errorf("%s is %q, listed as %q", path, got, urls[port])
+		}
+	}
+	if r.call("DELETE", "/v1/sandboxes/"+id+"/ports/9000", nil).want(t, 200); len(listed()) != 1 || listed()["6060"] == "" {
+		t.Errorf("after one was revoked there are %v", listed())
 	}
 	if plain := r.call("POST", "/v1/sandboxes", object{}).want(t, 202); plain.get("sandbox.mcp_url") != nil || plain.get("sandbox.vscode_url") != nil {
 		t.Errorf("a sandbox without tools: %s", plain.raw)
 	}
 	r.call("DELETE", "/v1/sandboxes/"+id+"?wait=60s", nil).want(t, 200)
-	if gone := r.call("GET", "/v1/sandboxes/"+id, nil).want(t, 200); gone.get("mcp_url") != nil {
+	if gone := r.call("GET", "/v1/sandboxes/"+id, nil).want(t, 200); gone.get("mcp_url") != nil || len(listed()) != 0 {
 		t.Errorf("a sandbox that is gone: %s", gone.raw)
 	}
 }

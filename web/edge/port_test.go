@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sandyard/jobs"
+	"sandyard/models"
 )
 
 // grant opens a port by a job.
@@ -148,4 +149,39 @@ func (r *rig) openEnded(id, token string) *http.Request {
 	r.t.Cleanup(func() { here.Close(); there.Close() })
 	req.Body, req.ContentLength = here, -1
 	return req
+}
+
+// TestToolsHaveGrantsOfTheirOwn: the URL of a template's tool opens one port of one sandbox, until it is revoked.
+func TestToolsHaveGrantsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	_, err := r.store.PutTemplate(t.Context(), models.Owner{Tenant: "default"}, models.Template{
+		Name: "tools", Image: "fake", Definition: models.Definition{MCPPort: 8001, VSCodePort: 8000},
+	})
+	check(t, err)
+	id, other := r.create(jobs.CreateSandbox{Template: "tools"}), r.create(jobs.CreateSandbox{Template: "tools"})
+	public := r.create(jobs.CreateSandbox{Template: "tools", Foreign: jobs.Foreign{Public: true}})
+	token := r.signer.Port(id, models.ToolGrant(models.VSCode, id))
+	r.send(r.to(id, 8000, "GET", "/", "X-Sandyard-Token", token)).want(t, 200, "app GET")
+	r.send(r.to(id, 8001, "GET", "/", "X-Sandyard-Token", token)).want(t, 403, "not one of this port")
+	r.send(r.to(other, 8000, "GET", "/", "X-Sandyard-Token", token)).want(t, 403, "not one of this port")
+	r.send(r.to(id, 8001, "GET", "/", "X-Sandyard-Token", r.signer.Port(id, models.ToolGrant(models.MCP, id)))).want(t, 502, "port is not open")
+	for sandbox, want := range map[string]int{id: 2, other: 2, public: 0} {
+		grants, err := r.store.PortGrants(t.Context(), "default", sandbox)
+		check(t, err)
+		if len(grants) != want || (want > 0 && grants[0].ExpiresAt != nil) {
+			t.Errorf("%s has the grants %+v", sandbox, grants)
+		}
+	}
+	_, ends := r.socket(id, token)
+	r.revoke(id, "", 1)
+	r.answers(403, id, 8000, "X-Sandyard-Token", token)
+	if rest, err := ends.ReadByte(); err == nil {
+		t.Errorf("the revoked WebSocket goes on with %q", rest)
+	}
+	_, err = r.store.PruneGrants(t.Context(), 0, 100)
+	check(t, err)
+	if left, err := r.store.CountPortGrants(t.Context(), "default", id); left != 1 || err != nil {
+		t.Errorf("of a living sandbox %d grants are left, %v", left, err)
+	}
 }
