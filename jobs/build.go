@@ -78,6 +78,9 @@ func (c *Client) Build(ctx context.Context, n NewBuild, o Options) (models.Submi
 	if err := c.checkBuildRuntime(ctx, n, o.TenantID); err != nil {
 		return models.Submitted{}, err
 	}
+	if n.Resources.DiskMB, err = c.catalog.buildDisk(n.Resources.DiskMB); err != nil {
+		return models.Submitted{}, err
+	}
 	box, row, err := c.buildRows(n, from, o.TenantID)
 	if err != nil {
 		return models.Submitted{}, err
@@ -125,9 +128,6 @@ func (c *Client) buildRows(n NewBuild, from, tenant string) (*models.Sandbox, *m
 	r := n.Resources
 	if r.MemoryMB == 0 {
 		r.MemoryMB = 1024
-	}
-	if r.DiskMB == 0 {
-		r.DiskMB = 4096
 	}
 	if r.CPUs == 0 {
 		r.CPUs = 1
@@ -296,7 +296,7 @@ func (w *Worker) buildHere(ctx context.Context, box models.Sandbox, build string
 		return err
 	}
 	as := box
-	as.Spec, err = json.Marshal(sandboxSpec{Resources: providers.Resources{CPUs: 1, MemoryMB: 1024, DiskMB: 4096, Pids: 512}})
+	as.Spec, err = json.Marshal(sandboxSpec{Resources: providers.Resources{CPUs: 1, MemoryMB: 1024, DiskMB: defaultBuildDiskMB, Pids: 512}})
 	if err != nil {
 		return err
 	}

@@ -1,11 +1,14 @@
 package jobs_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/providers"
+	"sandyard/recipe"
 )
 
 // TestBuildsOfOneTenantLeaveTurnsToOthers: one tenant's builds that do not end keep another's from nothing.
@@ -58,4 +61,25 @@ func (r *rig) buildLog(b models.Submitted) string {
 		text.Write(c.Data)
 	}
 	return text.String()
+}
+
+func TestBuildAsksForNoMoreDiskThanTheServerAllows(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.client = jobs.NewClient(r.store, r.queue, jobs.Catalog{
+		Providers: []string{"fake"}, Template: "python", Templates: map[string]string{"python": "fake"}, BuildDiskMB: 2048,
+	}, r.log)
+	wish := jobs.NewBuild{Template: "t", Recipe: recipe.Recipe{Script: "true", From: "fake"}, Resources: providers.Resources{DiskMB: 2049}}
+	var invalid *jobs.InvalidError
+	if _, err := r.client.Build(t.Context(), wish, options()); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "at most 2048") {
+		t.Errorf("more: %v", err)
+	}
+	e := &images{held: []string{"fake"}}
+	r.builder(e)
+	if j := r.wait(r.build("true").Jobs[0].ID); j.State != models.Succeeded {
+		t.Fatalf("the build: %+v", j.Error)
+	}
+	if got := e.made[0].Resources.DiskMB; got != 2048 {
+		t.Errorf("one that does not say may add %d MB", got)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 
 	"sandyard/models"
@@ -18,6 +19,8 @@ type Catalog struct {
 	Template  string            // the default's name
 	Edge      passes.Address    // where the ports of sandboxes are reached
 	Runtimes  []string          // what requests and templates may name
+	// BuildDiskMB is what a build may ask to add to its base image, at most; 0 = no limit.
+	BuildDiskMB int64
 }
 
 // Declared returns the templates that the configuration declares, in full.
@@ -121,4 +124,19 @@ func within[N int64 | float64](field string, v *N, own, most N) error {
 		return invalid(field, "is %v, and the template allows at most %v", *v, most)
 	}
 	return nil
+}
+
+// defaultBuildDiskMB is what a build may add to its base image that does not say.
+const defaultBuildDiskMB = 4096
+
+// buildDisk fills the open limit of a build's disk and refuses one above the server's.
+func (k Catalog) buildDisk(mb int64) (int64, error) {
+	most := cmp.Or(k.BuildDiskMB, math.MaxInt64)
+	if mb == 0 {
+		mb = min(defaultBuildDiskMB, most)
+	}
+	if mb > most {
+		return mb, invalid("disk_mb", "is %d, and builds on this server may ask for at most %d (BUILD_DISK_MB)", mb, most)
+	}
+	return mb, nil
 }

@@ -61,11 +61,15 @@ type Sandboxes struct {
 	Template  string            `env:"SANDBOX_TEMPLATE" envDefault:"python" doc:"the template of sandboxes that name none"`
 	Runtime   string            `env:"SANDBOX_RUNTIME" doc:"OCI runtime of sandboxes that name none, such as runsc; default the engine's"`
 	Runtimes  []string          `env:"SANDBOX_RUNTIMES" doc:"OCI runtimes that requests and templates may name, comma-separated; SANDBOX_RUNTIME is always one"`
+	BuildDisk int               `env:"BUILD_DISK_MB" envDefault:"16384" doc:"what the build of a template may ask to add to its base image, at most"`
 }
 
 func (s Sandboxes) validate() error {
 	if _, ok := s.Templates[s.Template]; !ok {
 		return fmt.Errorf("SANDBOX_TEMPLATE is %q, which SANDBOX_TEMPLATES does not name", s.Template)
+	}
+	if err := positive("BUILD_DISK_MB", s.BuildDisk); err != nil {
+		return err
 	}
 	for _, name := range catalog.Names() {
 		if name == s.Provider {
@@ -76,7 +80,7 @@ func (s Sandboxes) validate() error {
 }
 
 func (s Sandboxes) catalog() jobs.Catalog {
-	return jobs.Catalog{Providers: []string{s.Provider}, Templates: s.Templates, Template: s.Template, Runtimes: s.offered()}
+	return jobs.Catalog{Providers: []string{s.Provider}, Templates: s.Templates, Template: s.Template, Runtimes: s.offered(), BuildDiskMB: int64(s.BuildDisk)}
 }
 
 // offered are the runtimes that may be named.

@@ -27,7 +27,7 @@ type BuildBody struct {
 	TimeoutSeconds float64     `json:"timeout_seconds,omitempty" doc:"The build is given up after that; default 600, at most 3600"`
 	CPUs           float64     `json:"cpus,omitempty" doc:"While it builds; default 1"`
 	MemoryMB       int64       `json:"memory_mb,omitempty" doc:"While it builds; default 1024"`
-	DiskMB         int64       `json:"disk_mb,omitempty" doc:"What it may add to the base image; default 4096"`
+	DiskMB         int64       `json:"disk_mb,omitempty" doc:"What it may add to the base image, where every file counts as 4 KB at least; default 4096, at most what the server allows (BUILD_DISK_MB)"`
 	Submit
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -28,8 +27,6 @@ const labelBuild = "sandyard.build"
 const (
 	// buildLife is when the container of a build ends whose worker has died and which nobody has removed.
 	buildLife = 2 * time.Hour
-	// sizeEvery is the time between looks at what a build has written.
-	sizeEvery = 2 * time.Second
 	// tailBytes of a failing step's output come with the error.
 	tailBytes = 2 << 10
 )
@@ -78,20 +75,21 @@ func (p *Provider) Build(ctx context.Context, b providers.Build, log io.Writer) 
 	if err != nil {
 		return err
 	}
+	watch := &buildWatch{layer: p.layerOf(ctx, ref), limitMB: b.Resources.DiskMB, end: cancel}
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		p.watchSize(own, ref, b.Resources.DiskMB, cancel)
+		p.watchBuild(own, watch)
 	}()
 	err = p.keepsWrites(own, ref, b)
 	if err == nil {
 		err = p.runSteps(own, ref, b, log)
 	}
 	if err == nil {
-		err = p.commit(own, ref, b)
+		err = p.commit(own, watch, b)
 	}
 	if cause := context.Cause(own); cause != nil && ctx.Err() == nil {
-		err = cause // what watchSize has found
+		err = cause // what watchBuild has found
 	}
 	cancel(nil)
 	<-watched
@@ -145,35 +143,6 @@ func (p *Provider) startBuild(ctx context.Context, b providers.Build) (string, e
 		return "", startError(err)
 	}
 	return ref, nil
-}
-
-// watchSize ends a build that writes more than it may.
-func (p *Provider) watchSize(ctx context.Context, ref string, limitMB int64, end context.CancelCauseFunc) {
-	tick := time.NewTicker(sizeEvery)
-	defer tick.Stop()
-	for limitMB > 0 {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if over, err := p.oversized(ctx, ref, limitMB); err == nil && over {
-			end(tooLarge(limitMB))
-			return
-		}
-	}
-}
-
-func tooLarge(limitMB int64) error {
-	return providers.Errorf(providers.BuildFailed, "the build writes more than the %d MB it may add to the image; let it fetch and keep less, or ask for more disk_mb", limitMB)
-}
-
-func (p *Provider) oversized(ctx context.Context, ref string, limitMB int64) (bool, error) {
-	found, _, err := p.api.ContainerInspectWithRaw(ctx, ref, true)
-	if err != nil || found.SizeRw == nil {
-		return false, err
-	}
-	return *found.SizeRw > limitMB<<20, nil
 }
 
 // keepsWrites refuses a runtime of gVisor that holds what the steps write in its own memory or a file of its own, as releases
@@ -287,10 +256,16 @@ func buildError(err error, doing string) error {
 	return e
 }
 
-// commit makes the image of what the steps have left.
-func (p *Provider) commit(ctx context.Context, ref string, b providers.Build) error {
-	if over, err := p.oversized(ctx, ref, b.Resources.DiskMB); err != nil || over && b.Resources.DiskMB > 0 {
-		return errors.Join(err, tooLarge(b.Resources.DiskMB))
+// commit makes the image of what the steps have left. What still runs writes nothing more once it was measured.
+func (p *Provider) commit(ctx context.Context, watch *buildWatch, b providers.Build) error {
+	ref := watch.layer.ref
+	if err := p.api.ContainerPause(ctx, ref); err != nil {
+		return buildError(err, "hold the build's container")
+	}
+	if watch.limitMB > 0 {
+		if err := watch.look(ctx); err != nil {
+			return err
+		}
 	}
 	base, err := p.api.ImageInspect(ctx, b.From)
 	if err != nil {
@@ -306,7 +281,7 @@ func (p *Provider) commit(ctx context.Context, ref string, b providers.Build) er
 	for _, name := range slices.Sorted(maps.Keys(b.Config.Env)) {
 		config.Env = append(config.Env, name+"="+b.Config.Env[name])
 	}
-	_, err = p.api.ContainerCommit(ctx, ref, container.CommitOptions{Reference: b.Image, Pause: true, Config: config})
+	_, err = p.api.ContainerCommit(ctx, ref, container.CommitOptions{Reference: b.Image, Config: config})
 	if err != nil {
 		return buildError(err, "keep the image")
 	}

@@ -79,11 +79,15 @@ func TestBuildThatFails(t *testing.T) {
 	y := newYard(t)
 	p := y.open(t)
 	for script, says := range map[string]string{
-		"echo no such package >&2; exit 7":                              "step 2 of 2 failed (second): it ended with exit code 7; its last output: no such package",
-		"head -c 100000000 /dev/zero >/opt/big; sleep 60":               "more than the 64 MB",
-		"head -c 100000000 /dev/zero >/opt/big":                         "more than the 64 MB",
-		"mount -t tmpfs none /mnt && exit 0; echo refused >&2; exit 1":  "refused",
-		"for i in $(seq 200); do sleep 60 & done; echo unlimited; true": "exit code",
+		"echo no such package >&2; exit 7":                "step 2 of 2 failed (second): it ended with exit code 7; its last output: no such package",
+		"head -c 100000000 /dev/zero >/opt/big; sleep 60": "more than the 64 MB",
+		"head -c 100000000 /dev/zero >/opt/big":           "more than the 64 MB",
+		// A file without a name, and many that hold nothing.
+		"exec 3>/opt/big; rm /opt/big; head -c 100000000 /dev/zero >&3; sleep 60":       "more than the 64 MB",
+		"mkdir /opt/many; cd /opt/many; seq 20000 | xargs touch; sleep 60":              "more than the 64 MB",
+		"python3 -c 'import os\nfor i in range(200): os.mkdir(\"d\"); os.chdir(\"d\")'": "deeper than 128",
+		"mount -t tmpfs none /mnt && exit 0; echo refused >&2; exit 1":                  "refused",
+		"for i in $(seq 200); do sleep 60 & done; echo unlimited; true":                 "exit code",
 	} {
 		b := y.building(t, script)
 		err := p.Build(t.Context(), b, &bytes.Buffer{})

@@ -11,14 +11,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/docker/docker/client"
-	"golang.org/x/sys/unix"
-
 	"sandyard/providers"
 	"sandyard/providers/confine"
 	"sandyard/providers/held"
@@ -45,6 +42,8 @@ type Config struct {
 	Defaults providers.Resources
 	// Pool lets containers wait for sandboxes.
 	Pool Pool
+	// DiskReserve is how much of the engine's disk builds leave free, in bytes; 0 = they do not look.
+	DiskReserve int64
 	// GuestGrace is how long no container may have used the guest of another release before it is removed. 0 = an hour.
 	GuestGrace time.Duration
 	// Outbound makes the connections that sandboxes ask for. Nil = they get none.
@@ -62,6 +61,8 @@ type Provider struct {
 	locks    locks
 	guests   *held.Guests[resource]
 	pool     *pool
+	builds   buildWatches
+	root     atomic.Pointer[string] // the engine's directory, when it was asked for
 	// refilling is the refiller's alone.
 	refilling sighting
 	// leftovers are Sweep's alone.
@@ -173,17 +174,9 @@ func (p *Provider) EngineID(ctx context.Context) (string, error) {
 
 // DiskFree implements providers.DiskReporter, for an engine on this machine whose directory can be seen from here.
 func (p *Provider) DiskFree(ctx context.Context) (int64, error) {
-	unknown := providers.Errorf(providers.NotSupported, "the engine's directory is not to be seen from here")
-	if !strings.HasPrefix(p.api.DaemonHost(), "unix://") {
-		return 0, unknown
-	}
-	info, err := p.api.Info(ctx)
+	fs, err := p.disk(ctx)
 	if err != nil {
-		return 0, translate(err, "ask the docker engine")
-	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(info.DockerRootDir, &fs); err != nil {
-		return 0, unknown
+		return 0, err
 	}
 	return int64(fs.Bavail) * fs.Bsize, nil
 }
