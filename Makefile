@@ -13,7 +13,7 @@ ENGINE      := scripts/engine.sh
 SOAK        := PROVIDER='$(PROVIDER)' $(if $(filter local,$(PROVIDER)),,$(ENGINE)) scripts/chaos.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build image tree run test chaos chaos-proof soak soak-proof idle gvisor faults e2b bench lint fmt vuln generate compose-check compose-image compose-smoke clean
+.PHONY: help setup build image tree run test chaos chaos-proof soak soak-proof idle gvisor faults fuzz e2b bench lint fmt vuln generate compose-check compose-image compose-smoke clean
 
 help: ## Print this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ gvisor: setup-test build ## Run the provider's suite, the hostile one and that o
 
 faults: setup-test ## Fail every call of a run of each kind of job, before and after its effect (SEED=n: that sample; ONLY=a failure's or a run's name; HANG=1: with silence)
 	@scripts/faults.sh '$(SEED)' '$(ONLY)' '$(HANG)'
+
+fuzz: setup-test ## Fuzz what reads hostile input, each target for a while (TIME=30s, ONLY=a target)
+	@scripts/fuzz.sh '$(or $(TIME),30s)' '$(ONLY)'
 
 e2b: setup-test setup-e2b ## Run E2B's own clients, npm and PyPI e2b, against Sandyard (STRICT=1: fail where they cannot be installed)
 	@STRICT='$(or $(STRICT),0)' $(ENGINE) scripts/e2b.sh $(ARGS)

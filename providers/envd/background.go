@@ -51,13 +51,13 @@ func (s *Sandbox) Launch(ctx context.Context, cmd providers.Command) (providers.
 		err = errors.Join(providers.Errorf(providers.NotSupported, "this sandbox has no terminals, make a new one"), s.Kill(ctx, cmd.Name))
 	}
 	if err != nil || len(cmd.Stdin) == 0 {
-		return execOf(info), err
+		return execOf(cmd.Name, info), err
 	}
 	_, err = s.Feed(ctx, cmd.Name, providers.Input{ID: "launch", Data: cmd.Stdin, EOF: !cmd.StdinOpen, Wait: killGrace})
 	if providers.AsError(err).Class == providers.ExecEnded {
 		err = nil
 	}
-	return execOf(info), err
+	return execOf(cmd.Name, info), err
 }
 
 // Execs is providers.Background.Execs.
@@ -69,7 +69,7 @@ func (s *Sandbox) Execs(ctx context.Context) ([]providers.Exec, error) {
 	var list []providers.Exec
 	for _, i := range infos {
 		if i.Background && !i.Forgotten && dialect.ValidName(i.Name) {
-			list = append(list, execOf(i))
+			list = append(list, execOf(i.Name, i))
 		}
 	}
 	slices.SortStableFunc(list, func(a, b providers.Exec) int { return cmp.Compare(b.AgeMS, a.AgeMS) })
@@ -83,7 +83,7 @@ func (s *Sandbox) Exec(ctx context.Context, name string, wait time.Duration) (pr
 	if err == nil && info.Forgotten && info.Background {
 		return providers.Exec{}, providers.ErrNoExec
 	}
-	return execOf(info), err
+	return execOf(name, info), err
 }
 
 // Output is providers.Background.Output.
@@ -104,10 +104,10 @@ func (s *Sandbox) Output(ctx context.Context, name string, q providers.OutputQue
 		return providers.Output{}, err
 	}
 	defer answer.Body.Close()
-	return s.outputOf(answer, q, limit)
+	return s.outputOf(answer, name, q, limit)
 }
 
-func (s *Sandbox) outputOf(answer *http.Response, q providers.OutputQuery, limit int) (providers.Output, error) {
+func (s *Sandbox) outputOf(answer *http.Response, name string, q providers.OutputQuery, limit int) (providers.Output, error) {
 	var info dialect.ExecInfo
 	begin, err := strconv.ParseInt(answer.Header.Get(dialect.OffsetHeader), 10, 64)
 	if err != nil || begin < q.Offset || json.Unmarshal([]byte(answer.Header.Get(dialect.InfoHeader)), &info) != nil {
@@ -120,7 +120,7 @@ func (s *Sandbox) outputOf(answer *http.Response, q providers.OutputQuery, limit
 	if err != nil {
 		return providers.Output{}, s.unavailable(err)
 	}
-	return providers.Output{Exec: execOf(info), Begin: begin, Data: b}, nil
+	return providers.Output{Exec: execOf(name, info), Begin: begin, Data: b}, nil
 }
 
 // Feed is providers.Background.Feed.
@@ -146,6 +146,9 @@ func (s *Sandbox) Settle(ctx context.Context, name, id string) (providers.Fed, e
 }
 
 func fedOf(f dialect.Fed) providers.Fed {
+	for i := range f.Before {
+		f.Before[i], f.After[i] = max(f.Before[i], 0), max(f.After[i], 0)
+	}
 	return providers.Fed{Age: milliseconds(f.AgeMs), Before: f.Before, After: f.After}
 }
 
@@ -181,10 +184,10 @@ func waitQuery(wait time.Duration) url.Values {
 	return url.Values{"wait_ms": {strconv.FormatInt(min(wait, longestWait).Milliseconds(), 10)}}
 }
 
-// execOf bounds what a guest says of a command.
-func execOf(i dialect.ExecInfo) providers.Exec {
+// execOf bounds what a guest says of the command of that name.
+func execOf(name string, i dialect.ExecInfo) providers.Exec {
 	e := providers.Exec{
-		ID: i.Name, Running: i.Running, Terminal: i.Terminal, Pid: i.Pid, TimedOut: i.KillReason == reasonTimeout, OOMKilled: i.OOMKills > 0,
+		ID: name, Running: i.Running, Terminal: i.Terminal, Pid: max(i.Pid, 0), TimedOut: i.KillReason == reasonTimeout, OOMKilled: i.OOMKills > 0,
 		StdoutBytes: max(i.StdoutBytes, 0), StderrBytes: max(i.StderrBytes, 0),
 		AgeMS: milliseconds(i.AgeMs).Milliseconds(), DurationMS: milliseconds(i.DurationMs).Milliseconds(),
 	}

@@ -79,8 +79,8 @@ func (s *Sandbox) WriteFile(ctx context.Context, path string, data []byte, mode 
 
 func uploaded(e dialect.FileEntry) providers.FileInfo {
 	return providers.FileInfo{
-		Name: e.Name, Path: e.Path, Type: "file", Size: e.Size, Mode: octal(e.Mode),
-		Owner: e.Owner, Group: e.Group, ModifiedAt: time.UnixMilli(e.ModifiedMs).UTC(),
+		Name: storable(e.Name), Path: storable(e.Path), Type: "file", Size: e.Size, Mode: octal(e.Mode),
+		Owner: storable(e.Owner), Group: storable(e.Group), ModifiedAt: possible(time.UnixMilli(e.ModifiedMs)),
 	}
 }
 
@@ -166,10 +166,22 @@ func sendable(paths ...string) error {
 
 func fileInfo(e *filesystem.EntryInfo) providers.FileInfo {
 	return providers.FileInfo{
-		Name: e.GetName(), Path: e.GetPath(), Type: typeName(e.GetType()), Size: e.GetSize(),
-		Mode: octal(e.GetMode()), Owner: e.GetOwner(), Group: e.GetGroup(),
-		ModifiedAt: e.GetModifiedTime().AsTime(), SymlinkTarget: e.GetSymlinkTarget(),
+		Name: storable(e.GetName()), Path: storable(e.GetPath()), Type: typeName(e.GetType()), Size: max(e.GetSize(), 0),
+		Mode: octal(e.GetMode()), Owner: storable(e.GetOwner()), Group: storable(e.GetGroup()),
+		ModifiedAt: possible(e.GetModifiedTime().AsTime()), SymlinkTarget: storable(e.GetSymlinkTarget()),
 	}
+}
+
+// possible returns the nearest time that JSON can tell: files may have any.
+func possible(t time.Time) time.Time {
+	first, last := time.Time{}, time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC)
+	switch {
+	case t.Before(first):
+		return first
+	case t.After(last):
+		return last
+	}
+	return t.UTC()
 }
 
 func typeName(t filesystem.FileType) string {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -41,10 +42,21 @@ func (a answer) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return &http.Response{
 		StatusCode: a.status, ProtoMajor: 1, ProtoMinor: 1, Request: r, ContentLength: -1,
-		Header:  http.Header{"Content-Type": {a.kind}, "Sandyard-Reason": {a.reason}, "Sandyard-Age-Ms": {a.report}},
+		Header: http.Header{
+			"Content-Type": {a.kind}, "Sandyard-Reason": {a.reason}, "Sandyard-Age-Ms": {a.report}, "Sandyard-Info": {a.report},
+			"Sandyard-Offset": {a.number()}, "Sandyard-Size": {a.number()}, "Sandyard-Modified": {a.number()}, "Sandyard-Mode": {a.number()},
+		},
 		Trailer: http.Header{"Sandyard-Report": {a.report}},
 		Body:    io.NopCloser(body),
 	}, nil
+}
+
+// number is the report where it is a number, else one that does.
+func (a answer) number() string {
+	if _, err := strconv.ParseInt(a.report, 10, 64); err != nil {
+		return "7"
+	}
+	return a.report
 }
 
 // loop reads the same text again and again, until its request ends.
@@ -102,6 +114,19 @@ func FuzzAnswers(f *testing.F) {
 		{500, "text/html", "nonsense", "", []byte("<h1>"), true},
 		{307, "", "busy", "", nil, false},
 		{200, stream, "", "", envelope(f, 1, &process.StartResponse{}), false},
+		{200, stream, "", "", join(envelope(f, 0, &filesystem.WatchDirResponse{}), last("{}")), false},
+		{200, "application/json", "", `{"name":"a\u0000b","pid":-1,"running":true,"stdout_bytes":-5,"age_ms":-9223372036854775808}`, []byte(`{"name":"a\u0000b","exit_code":-1,"signal":99}`), false},
+		{200, "application/json", "", "-9223372036854775808", []byte(`{"before":[-1,2,3],"after":[9223372036854775807,0,-1],"age_ms":-1}`), false},
+		{200, "application/json", "", "", []byte(`{"file":{"name":"\u0000","size":-1,"modified_ms":9223372036854775807},"replaced":[-7]}`), false},
+		{200, "application/json", "", "", []byte(`{"entries":[{},{"mode":4294967295},{"path":"\u0000"}],"unreadable":-1}`), false},
+		{200, "application/json", "", "", []byte(`{"matches":[{"path":"p","line":-1,"before":["\u0000"]},{}],"searched":-1,"binary":-1}`), false},
+		{200, "application/json", "", "", []byte(`[{"path":"x","file":{"size":4,"modified_ms":-9223372036854775808}}]`), false},
+		{200, "application/json", "", "", []byte(`[{"reason":"no_space","message":"a\u0000b"}]`), false},
+		{200, "application/json", "", "", []byte(`{"files":1,"bytes":-1,"stripped":["\u0000"]}`), false},
+		{200, "multipart/mixed; boundary=b", "", "", []byte("--b\r\n\r\ntext\r\n--b--\r\n"), false},
+		{200, "multipart/mixed; boundary=b", "", "", []byte("--b\r\nSandyard-Reason: no\r\n\r\n\x00\xff\r\n--b\r\n\r\n"), false},
+		{200, "multipart/mixed; boundary=b", "", "", []byte("--b\r\n\r\n"), true},
+		{206, "application/octet-stream", "", "4", []byte("text"), false},
 	} {
 		f.Add(a.status, a.kind, a.reason, a.report, a.body, a.endless)
 	}
@@ -110,7 +135,11 @@ func FuzzAnswers(f *testing.F) {
 			return // net/http makes no answer of that
 		}
 		hc := &http.Client{Transport: answer{status, kind, reason, report, body, endless}}
-		checkCalls(t, envd.New(hc, "http://guest", envd.Options{}))
+		s := envd.New(hc, "http://guest", envd.Options{})
+		checkCalls(t, s)
+		checkBackground(t, s)
+		checkTools(t, s)
+		checkStreams(t, s)
 	})
 }
 
@@ -131,19 +160,22 @@ func checkCalls(t *testing.T, s *envd.Sandbox) {
 	if len(content) > limit {
 		t.Errorf("%d bytes were read", len(content))
 	}
-	_, err = s.WriteFile(ctx, "f", []byte("text"), 0)
+	written, err := s.WriteFile(ctx, "f", []byte("text"), 0)
 	checkError(t, "write", err)
-	_, err = s.Stat(ctx, "f")
+	found, err := s.Stat(ctx, "f")
 	checkError(t, "stat", err)
+	checkFiles(t, written, found)
 	list, err := s.ListDir(ctx, "d", 1)
 	checkError(t, "list", err)
 	if len(list) > 10_000 {
 		t.Errorf("%d entries were listed", len(list))
 	}
-	_, err = s.MakeDir(ctx, "d")
+	checkFiles(t, list...)
+	made, err := s.MakeDir(ctx, "d")
 	checkError(t, "make", err)
-	_, err = s.Move(ctx, "a", "b")
+	moved, err := s.Move(ctx, "a", "b")
 	checkError(t, "move", err)
+	checkFiles(t, made, moved)
 	checkError(t, "remove", s.Remove(ctx, "f"))
 	checkError(t, "kill", s.Kill(ctx, "x"))
 	checkError(t, "forget", s.Forget(ctx, "x"))

@@ -3,6 +3,7 @@ package envd_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"mime/multipart"
@@ -214,6 +215,108 @@ func TestTerminal(t *testing.T) {
 	finishPlain(t, stream, o)
 	if !strings.Contains(o.pty, "5 10\r\n") || !strings.Contains(o.pty, "got hello\r\n") || o.end.GetExitCode() != 0 {
 		t.Errorf("got %q, %v", o.pty, o.end)
+	}
+}
+
+func stdin(text string) *process.ProcessInput {
+	return &process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: []byte(text)}}
+}
+
+func byTag(tag string) *process.ProcessSelector {
+	return &process.ProcessSelector{Selector: &process.ProcessSelector_Tag{Tag: tag}}
+}
+
+// TestStreamedInput: a stream names its command and then feeds it, in order; what it says before that goes nowhere.
+func TestStreamedInput(t *testing.T) {
+	t.Parallel()
+	c := plainClient(newEngine(t).sandbox(envd.Options{}))
+	ctx := deadline(t, 60*time.Second)
+	req := shellRequest("sha256sum; echo done")
+	req.Tag = new("eater")
+	stream, o := startPlain(ctx, t, c, req)
+	in := c.StreamInput(ctx)
+	send := func(m *process.StreamInputRequest) error { return in.Send(m) }
+	begin := &process.StreamInputRequest{Event: &process.StreamInputRequest_Start{Start: &process.StreamInputRequest_StartEvent{Process: byTag("eater")}}}
+	must(t, send(begin))
+	hash := sha256.New()
+	for i := range 200 {
+		part := strings.Repeat(fmt.Sprintf("part %d\n", i), 100)
+		_, _ = hash.Write([]byte(part))
+		must(t, send(&process.StreamInputRequest{Event: &process.StreamInputRequest_Data{Data: &process.StreamInputRequest_DataEvent{Input: stdin(part)}}}))
+	}
+	must(t, send(&process.StreamInputRequest{Event: &process.StreamInputRequest_Keepalive{Keepalive: &process.StreamInputRequest_KeepAlive{}}}))
+	_, err := in.CloseAndReceive()
+	must(t, err)
+	_, err = c.CloseStdin(ctx, connect.NewRequest(&process.CloseStdinRequest{Process: byTag("eater")}))
+	must(t, err)
+	finishPlain(t, stream, o)
+	if want := fmt.Sprintf("%x  -\ndone\n", hash.Sum(nil)); o.stdout != want {
+		t.Errorf("it read %q, want %q", o.stdout, want)
+	}
+	for name, first := range map[string]*process.StreamInputRequest{
+		"invalid_argument": {Event: &process.StreamInputRequest_Data{Data: &process.StreamInputRequest_DataEvent{Input: stdin("early")}}},
+		"not_found":        {Event: &process.StreamInputRequest_Start{Start: &process.StreamInputRequest_StartEvent{Process: byTag("nobody")}}},
+	} {
+		wrong := c.StreamInput(ctx)
+		_ = wrong.Send(first) // the answer says what is wrong
+		if _, err := wrong.CloseAndReceive(); connect.CodeOf(err).String() != name {
+			t.Errorf("got %v, want %s", err, name)
+		}
+	}
+}
+
+// TestATerminalHasNoInputToClose: its end of input is a byte, as the refusal says.
+func TestATerminalHasNoInputToClose(t *testing.T) {
+	t.Parallel()
+	c := plainClient(newEngine(t).sandbox(envd.Options{}))
+	ctx := deadline(t, 60*time.Second)
+	req := shellRequest("echo ready; cat; echo closed")
+	req.Pty = &process.PTY{Size: &process.PTY_Size{Cols: 80, Rows: 24}}
+	stream, o := startPlain(ctx, t, c, req)
+	for !strings.Contains(o.pty, "ready") && stream.Receive() {
+		o.take(stream.Msg().GetEvent())
+	}
+	_, err := c.CloseStdin(ctx, connect.NewRequest(&process.CloseStdinRequest{Process: byPid(o.pid)}))
+	if connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "0x04") {
+		t.Errorf("got %v", err)
+	}
+	_, err = c.SendInput(ctx, connect.NewRequest(&process.SendInputRequest{
+		Process: byPid(o.pid), Input: &process.ProcessInput{Input: &process.ProcessInput_Pty{Pty: []byte{4}}},
+	}))
+	must(t, err)
+	finishPlain(t, stream, o)
+	if !strings.Contains(o.pty, "closed") || o.end.GetExitCode() != 0 {
+		t.Errorf("got %q, %v", o.pty, o.end)
+	}
+}
+
+// TestConnectByTag: who knows a command's tag alone follows it to its end.
+func TestConnectByTag(t *testing.T) {
+	t.Parallel()
+	c := plainClient(newEngine(t).sandbox(envd.Options{}))
+	ctx := deadline(t, 60*time.Second)
+	req := shellRequest("read line; echo got $line; exit 5")
+	req.Tag = new("mine")
+	_, first := startPlain(ctx, t, c, req)
+	other, err := c.Connect(ctx, connect.NewRequest(&process.ConnectRequest{Process: byTag("mine")}))
+	must(t, err)
+	defer other.Close()
+	o := &outcome{}
+	for other.Receive() {
+		if o.take(other.Msg().GetEvent()); o.pid != 0 && o.stdout == "" && o.end == nil {
+			_, err := c.SendInput(ctx, connect.NewRequest(&process.SendInputRequest{Process: byTag("mine"), Input: stdin("it\n")}))
+			must(t, err)
+		}
+	}
+	must(t, other.Err())
+	if o.pid != first.pid || o.stdout != "got it\n" || o.end.GetExitCode() != 5 {
+		t.Errorf("followed %d as %+v", first.pid, o)
+	}
+	nobody, err := c.Connect(ctx, connect.NewRequest(&process.ConnectRequest{Process: byTag("theirs")}))
+	must(t, err)
+	defer nobody.Close()
+	if nobody.Receive() || connect.CodeOf(nobody.Err()) != connect.CodeNotFound {
+		t.Errorf("a tag that nobody has: %v", nobody.Err())
 	}
 }
 

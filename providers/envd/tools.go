@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/textproto"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,7 +39,7 @@ func (s *Sandbox) Edit(ctx context.Context, e providers.Edit) (providers.Edited,
 	if err := s.tool(ctx, dialect.EditPath, in, &out); err != nil {
 		return providers.Edited{}, err
 	}
-	if len(out.Replaced) != len(e.Edits) {
+	if len(out.Replaced) != len(e.Edits) || slices.ContainsFunc(out.Replaced, func(n int) bool { return n < 0 }) {
 		return providers.Edited{}, providers.Errorf(providers.Internal, "the sandbox did not confirm all %d edits of '%s'", len(e.Edits), e.Path)
 	}
 	return providers.Edited{File: described(out.File), Replaced: out.Replaced}, nil
@@ -56,7 +57,7 @@ func (s *Sandbox) Glob(ctx context.Context, g providers.Glob) (providers.Globbed
 	if len(out.Entries) > g.Limit {
 		out.Entries, out.Truncated = out.Entries[:g.Limit], true
 	}
-	found := providers.Globbed{Unreadable: out.Unreadable, Truncated: out.Truncated}
+	found := providers.Globbed{Unreadable: max(out.Unreadable, 0), Truncated: out.Truncated}
 	for _, e := range out.Entries {
 		found.Entries = append(found.Entries, described(e))
 	}
@@ -75,7 +76,9 @@ func (s *Sandbox) Grep(ctx context.Context, g providers.Grep) (providers.Grepped
 	if len(out.Matches) > g.Limit {
 		out.Matches, out.Truncated = out.Matches[:g.Limit], true
 	}
-	found := providers.Grepped{Searched: out.Searched, Binary: out.Binary, Unreadable: out.Unreadable, Truncated: out.Truncated}
+	found := providers.Grepped{
+		Searched: max(out.Searched, 0), Binary: max(out.Binary, 0), Unreadable: max(out.Unreadable, 0), Truncated: out.Truncated,
+	}
 	for _, m := range out.Matches {
 		m.Path, m.Text = storable(m.Path), storable(m.Text)
 		for _, lines := range [][]string{m.Before, m.After} {
@@ -120,8 +123,8 @@ func (s *Sandbox) decode(body io.Reader, out any) error {
 
 func described(e dialect.FileEntry) providers.FileInfo {
 	return providers.FileInfo{
-		Name: storable(e.Name), Path: storable(e.Path), Type: storable(e.Type), Size: e.Size, Mode: octal(e.Mode),
-		Owner: storable(e.Owner), Group: storable(e.Group), ModifiedAt: time.UnixMilli(e.ModifiedMs).UTC(), SymlinkTarget: storable(e.Target),
+		Name: storable(e.Name), Path: storable(e.Path), Type: storable(e.Type), Size: max(e.Size, 0), Mode: octal(e.Mode),
+		Owner: storable(e.Owner), Group: storable(e.Group), ModifiedAt: possible(time.UnixMilli(e.ModifiedMs)), SymlinkTarget: storable(e.Target),
 	}
 }
 

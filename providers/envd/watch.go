@@ -47,5 +47,5 @@ func fileEvent(m *filesystem.WatchDirResponse) (providers.FileEvent, bool) {
 		filesystem.EventType_EVENT_TYPE_REMOVE: providers.FileRemoved, filesystem.EventType_EVENT_TYPE_RENAME: providers.FileRenamed,
 		filesystem.EventType_EVENT_TYPE_CHMOD: providers.FileChmod,
 	}[m.GetFilesystem().GetType()]
-	return providers.FileEvent{Op: op, Name: m.GetFilesystem().GetName()}, known
+	return providers.FileEvent{Op: op, Name: storable(m.GetFilesystem().GetName())}, known
 }
