@@ -5,6 +5,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 images/build.sh
+for template in base node; do # the tests that need one say so where it is missing
+	TEMPLATE=$template images/build.sh || echo "test: no image of template $template could be made" >&2
+done
 [ "$(id -u)" != 0 ] || images/tree.sh # the local provider needs root, and so do its tests
 [ $# -gt 0 ] || set -- -timeout=20m ./...
 export CGO_ENABLED=1 # the race detector's C part

@@ -84,6 +84,45 @@ func TestTemplateIsBuiltAndBuiltAgain(t *testing.T) {
 	r.remove(box, other)
 }
 
+// TestTemplateOfAnImageThatStands: the build tries the image and gives it to the template as it is. One that no engine holds is
+// not fetched, and changes nothing.
+func TestTemplateOfAnImageThatStands(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "SANDBOX_PULL", "true")
+	b := r.build("mine", object{"image": image})
+	if b.Job.State != "succeeded" || b.Job.Result.Image != image || r.templateImage("mine") != image {
+		t.Fatalf("the build: %+v; the template's image %s", b.Job, r.templateImage("mine"))
+	}
+	box := r.created(object{"template": "mine"}).ID
+	if got := r.exec(box, "python3 -c 'print(6*7)'").Stdout; got != "42\n" {
+		t.Errorf("a sandbox of it says %q", got)
+	}
+	missing := r.build("mine", object{"image": "127.0.0.1:1/none:none"})
+	if missing.Job.State != "failed" || missing.Job.code() != "image_not_found" || r.templateImage("mine") != image {
+		t.Errorf("an image that is not there: %+v; the template's image %s", missing.Job.job, r.templateImage("mine"))
+	}
+	r.remove(box)
+}
+
+// TestTemplatesBaseAndNode: sandboxes of the other small templates that come with Sandyard start and run.
+func TestTemplatesBaseAndNode(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "SANDBOX_TEMPLATES", "python="+image+",base=sandyard/base:default,node=sandyard/node:default")
+	for template, program := range map[string]string{
+		"base": `echo "$((6 * 7)) $(id -u)"`, "node": `node -e 'console.log(6 * 7, process.getuid())'`,
+	} {
+		if _, err := r.engine.api.ImageInspect(t.Context(), "sandyard/"+template+":default"); err != nil {
+			t.Logf("skipped: no image of template %s; images/build.sh makes it: %v", template, err)
+			continue
+		}
+		box := r.created(object{"template": template}).ID
+		if got := r.exec(box, program).Stdout; got != "42 1000\n" {
+			t.Errorf("a sandbox of %s says %q", template, got)
+		}
+		r.remove(box)
+	}
+}
+
 func (r *rig) templateImage(name string) string {
 	r.t.Helper()
 	var doc struct{ Image string }

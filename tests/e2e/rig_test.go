@@ -56,7 +56,8 @@ func prepare(t *testing.T, settings ...string) *rig {
 	for i := 0; i+1 < len(settings); i += 2 {
 		r.settings[settings[i]] = settings[i+1]
 	}
-	r.engine = newEngine(t, r.settings["DOCKER_HOST"], strings.TrimPrefix(r.settings["SANDBOX_TEMPLATES"], "python="))
+	templates, _, _ := strings.Cut(r.settings["SANDBOX_TEMPLATES"], ",")
+	r.engine = newEngine(t, r.settings["DOCKER_HOST"], strings.TrimPrefix(templates, "python="))
 	r.settings["SANDYARD_FLEET"] = cmp.Or(r.settings["SANDYARD_FLEET"], r.engine.fleet)
 	if r.settings["DATABASE_URL"] == "" {
 		r.settings["DATABASE_URL"] = testenv.Database(t)
