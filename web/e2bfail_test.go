@@ -2,6 +2,8 @@ package web_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -109,6 +111,47 @@ func TestE2BNobodyTakesTimeFromAnother(t *testing.T) {
 	r.endsIn(id, 600)
 	later(700)
 	r.endsIn(id, 700)
+}
+
+// TestE2BResumesAFrozenJob: a sandbox that time has paused holds a job that can only end when it goes on.
+func TestE2BResumesAFrozenJob(t *testing.T) {
+	t.Parallel()
+	r, _ := newE2B(t)
+	id := r.call("POST", "/v2/sandboxes", map[string]any{"templateID": "base"}).want(t, 201).text("sandboxID")
+	job := r.call("POST", "/v1/sandboxes/"+id+"/exec", map[string]any{"command": "fake:sleep 5s"}).want(t, 202).text("job.id")
+	eventually(t, "the command runs", func() bool { return r.call("GET", "/v1/jobs/"+job, nil).text("state") != "queued" })
+	r.call("POST", "/v1/sandboxes/"+id+"/pause?wait=60s", map[string]any{"parallel": true}).want(t, 200)
+	r.call("POST", "/v2/sandboxes/"+id+"/connect", nil).want(t, 201)
+	r.call("DELETE", "/sandboxes/"+id, nil).want(t, 204)
+}
+
+// TestE2BEvents: what is done here is told like everything else, with who did it.
+func TestE2BEvents(t *testing.T) {
+	t.Parallel()
+	r, _ := newE2B(t)
+	id := r.call("POST", "/v2/sandboxes", map[string]any{"templateID": "base"}).want(t, 201).text("sandboxID")
+	r.call("POST", "/sandboxes/"+id+"/pause", nil).want(t, 204)
+	r.call("POST", "/v2/sandboxes/"+id+"/connect", nil).want(t, 201)
+	r.call("DELETE", "/sandboxes/"+id, nil).want(t, 204)
+	states := []string{"sandbox.deleted", "sandbox.deleting", "sandbox.running", "sandbox.paused", "sandbox.running", "sandbox.creating"}
+	got := slices.DeleteFunc(r.eventNames("/v1/sandboxes/"+id+"/events"), func(name string) bool { return !slices.Contains(states, name) })
+	if !slices.Equal(got, states) {
+		t.Errorf("told were %v, want %v", got, states)
+	}
+	a := r.call("GET", "/v1/sandboxes/"+id+"/events?limit=100", nil).want(t, 200)
+	list, _ := a.get("events").([]any)
+	asked := map[string]any{}
+	for _, item := range list {
+		if e, _ := item.(map[string]any); e["event"] == "job.queued" {
+			detail, _ := e["detail"].(map[string]any)
+			asked[fmt.Sprint(detail["kind"])] = e["actor"]
+		}
+	}
+	for _, kind := range []string{"create", "pause", "resume", "delete"} {
+		if actor := fmt.Sprint(asked[kind]); !strings.HasPrefix(actor, "key_") {
+			t.Errorf("%s was asked for by %q: %s", kind, actor, a.raw)
+		}
+	}
 }
 
 // TestE2BIdempotency: what is sent again under its key is not done again, unless it had failed.
