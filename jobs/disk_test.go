@@ -1,6 +1,7 @@
 package jobs_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,13 +10,15 @@ import (
 	"sandyard/models"
 )
 
+func watchingDisk(c *jobs.WorkerConfig) { c.DiskReserve, c.DiskEvery = 1<<30, 10*time.Millisecond }
+
 // TestFullDisk: a node whose disk is nearly full gets no new sandboxes, serves those that it has, and comes back when
 // there is space again.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.state.SetDiskFree(10 << 30)
-	r.worker(4, func(c *jobs.WorkerConfig) { c.DiskReserve, c.DiskEvery = 1<<30, 10*time.Millisecond })
+	r.worker(4, watchingDisk)
 	low := func() bool {
 		nodes, err := r.store.Nodes(t.Context())
 		r.must(err)
@@ -40,7 +43,7 @@ func TestFullDisk(t *testing.T) {
 func TestFullDiskIsItsOwnError(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.worker(4, func(c *jobs.WorkerConfig) { c.DiskReserve, c.DiskEvery = 1<<30, 10*time.Millisecond })
+	r.worker(4, watchingDisk)
 	r.eventually("the node says that its disk is full", func() bool {
 		nodes, err := r.store.Nodes(t.Context())
 		r.must(err)
@@ -51,4 +54,37 @@ func TestFullDiskIsItsOwnError(t *testing.T) {
 	if j := r.wait(made); j.State != models.Failed || j.Error.Code != "disk_full" {
 		t.Errorf("the create ended %s: %+v", j.State, j.Error)
 	}
+}
+
+// TestAFullDiskTakesTheImagesOfOldBuilds: at once, where they would else be looked for once a minute.
+func TestAFullDiskTakesTheImagesOfOldBuilds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.state.SetDiskFree(10 << 30)
+	e := &images{held: []string{"fake"}}
+	r.builder(e, watchingDisk)
+	for _, script := range []string{"one", "two"} {
+		if j := r.wait(r.build(script).Jobs[0].ID); j.State != models.Succeeded {
+			t.Fatalf("the build: %s %+v", j.State, j.Error)
+		}
+	}
+	r.state.SetDiskFree(1<<30 - 1)
+	r.eventually("only what is used is held", func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return slices.Equal(e.held, []string{"fake", r.image()})
+	})
+}
+
+func TestAFullDiskTakesThePool(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.state.SetDiskFree(10 << 30)
+	r.must(r.store.Declare(t.Context(), []models.Template{{Name: "python", Image: "fake-one"}}))
+	p, _ := r.pooledWorker(watchingDisk)
+	r.eventually("there is a pool", func() bool { return p.class("fake-one").Min == 4 })
+	r.state.SetDiskFree(1<<30 - 1)
+	r.eventually("it is given up", func() bool { return p.class("fake-one").Max == 0 })
+	r.state.SetDiskFree(10 << 30)
+	r.eventually("it is filled again", func() bool { return p.class("fake-one").Min == 4 })
 }
