@@ -29,9 +29,9 @@ func (w *Worker) diskLoop(ctx context.Context, disk providers.DiskReporter, ever
 }
 
 func (w *Worker) lookAtDisk(ctx context.Context, disk providers.DiskReporter) {
-	ctx, cancel := w.living(ctx, diskTimeout)
+	asking, cancel := w.living(ctx, diskTimeout)
 	defer cancel()
-	free, err := disk.DiskFree(ctx)
+	free, err := disk.DiskFree(asking)
 	if err != nil {
 		w.log.DebugContext(ctx, "free disk space is not known", "error", err)
 		return
