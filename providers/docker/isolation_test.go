@@ -1,8 +1,11 @@
 package docker_test
 
 import (
+	"bytes"
 	"strings"
 	"testing"
+
+	"sandyard/providers"
 )
 
 func TestConfinement(t *testing.T) {
@@ -27,6 +30,25 @@ func TestConfinement(t *testing.T) {
 		if sorted(got) != sorted(want) {
 			t.Errorf("%s\ngot  %q\nwant %q", script, got, want)
 		}
+	}
+}
+
+// TestSetuidProgramGivesNothing has a program in the image that anybody may run as root, without a word.
+func TestSetuidProgramGivesNothing(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	p := y.open(t)
+	b := y.building(t, "cp /usr/bin/id /usr/bin/python3 /opt/ && chmod 4755 /opt/id /opt/python3")
+	if err := p.Build(t.Context(), b, &bytes.Buffer{}); err != nil {
+		t.Fatal(err)
+	}
+	id := newID()
+	if _, err := p.Create(t.Context(), providers.Spec{ID: id, Image: b.Image}); err != nil {
+		t.Fatal(err)
+	}
+	const script = `stat -c '%a %u' /opt/id; /opt/id -u; /opt/python3 -c 'import os; print(os.getresuid())'`
+	if got := shell(t, open(t, p, id), script); got != "4755 0\n1000\n(1000, 1000, 1000)" {
+		t.Errorf("got %q", got)
 	}
 }
 

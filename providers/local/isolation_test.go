@@ -1,8 +1,12 @@
 package local_test
 
 import (
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"sandyard/providers"
 )
 
 func TestConfinement(t *testing.T) {
@@ -35,6 +39,25 @@ func TestConfinement(t *testing.T) {
 		if sorted(got) != sorted(want) {
 			t.Errorf("%s\ngot  %q\nwant %q", script, got, want)
 		}
+	}
+}
+
+// TestSetuidProgramGivesNothing has a program in the image that anybody may run as root, without a word.
+func TestSetuidProgramGivesNothing(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	const name = "setuid"
+	made := filepath.Join(y.dir, "images", name)
+	script := `mkdir "$1" && cp -a "$0/env" "$1/" && cp -al "$0/tree" "$1/tree" && cp "$0/tree/usr/bin/id" "$1/tree/usr/bin/rootid" && chmod 4755 "$1/tree/usr/bin/rootid"`
+	if out, err := exec.Command("sh", "-c", script, filepath.Join(y.dir, "images", imageFile), made).CombinedOutput(); err != nil {
+		t.Fatalf("make the image: %v: %s", err, out)
+	}
+	p, id := y.open(t), newID()
+	if _, err := p.Create(t.Context(), providers.Spec{ID: id, Image: name}); err != nil {
+		t.Fatal(err)
+	}
+	if got := shell(t, open(t, p, id), `stat -c '%a %u' /usr/bin/rootid; rootid -u`); got != "4755 0\n1000" {
+		t.Errorf("got %q", got)
 	}
 }
 

@@ -11,9 +11,13 @@ import (
 // calls are system calls by number, as x86-64 has them, and what a sandbox hears of each. It is one that the processor
 // of another kind must not know, so there they are not tried.
 const calls = `
-import ctypes, os, errno, platform, sys
+import ctypes, os, errno, platform, struct, sys, time
 if platform.machine() != "x86_64": sys.exit(3)
 libc, first = ctypes.CDLL(None, use_errno=True), os.getpid()
+kept = []
+def at(data):
+    kept.append(ctypes.create_string_buffer(data, len(data) + 1))
+    return ctypes.addressof(kept[-1])
 def call(name, *args):
     ctypes.set_errno(0)
     result = libc.syscall(*[ctypes.c_long(a) for a in args])
@@ -36,25 +40,25 @@ call("prlimit_other", 302, 1, 7, 0, 0)
 call("unshare_user", 272, 0x10000000)
 call("unshare_net", 272, 0x40000000)
 call("setns", 308, os.open("/proc/self/ns/net", os.O_RDONLY) if os.path.exists("/proc/self/ns/net") else 0, 0)
-call("mount", 165, 0, 0, 0, 0, 0)
-call("umount", 166, 0, 2)
-call("pivot_root", 155, 0, 0)
-call("chroot", 161, ctypes.addressof(ctypes.create_string_buffer(b"/")))
-call("swapon", 167, 0, 0)
-call("reboot", 169, 0, 0, 0, 0)
-call("bpf", 321, 0, 0, 0)
-call("perf_event", 298, 0, 0, -1, -1, 0)
-call("keyctl", 250, 0, 0, 0)
-call("add_key", 248, 0, 0, 0, 0, 0)
+call("mount", 165, at(b"none"), at(b"/tmp"), at(b"tmpfs"), 0, at(b"size=1m"))
+call("umount", 166, at(b"/tmp"), 2)
+call("pivot_root", 155, at(b"/workspace"), at(b"/workspace"))
+call("chroot", 161, at(b"/"))
+call("swapon", 167, at(b"/workspace/swap"), 0)
+call("reboot", 169, 0xfee1dead, 0x28121969, 0, 0) # forbids Ctrl-Alt-Del to reboot
+call("bpf", 321, 0, at(struct.pack("IIII", 2, 4, 4, 1) + bytes(56)), 72) # makes an array
+call("perf_event", 298, at(struct.pack("IIQ", 1, 112, 0) + bytes(96)), 0, -1, -1, 0)
+call("keyctl", 250, 0, -3, 1)
+call("add_key", 248, at(b"user"), at(b"name"), at(b"x"), 1, -3)
 call("kexec", 246, 0, 0, 0, 0)
-call("init_module", 175, 0, 0, 0)
-call("finit_module", 313, 0, 0, 0)
-call("delete_module", 176, 0, 0)
-call("fsopen", 430, 0, 0)
-call("open_by_handle_at", 304, 0, 0, 0)
+call("init_module", 175, at(b"\\x7fELF"), 4, at(b""))
+call("finit_module", 313, os.open("/bin/true", os.O_RDONLY), at(b""), 0)
+call("delete_module", 176, at(b"none"), 0x800)
+call("fsopen", 430, at(b"tmpfs"), 0)
+call("open_by_handle_at", 304, os.open("/", os.O_RDONLY), at(struct.pack("Ii", 8, 1) + bytes(8)), 0)
 call("userfaultfd", 323, 0)
 call("iopl", 172, 3)
-call("settime", 227, 0, 0)
+call("settime", 227, 0, at(struct.pack("qq", int(time.time()), 0)))
 call("clone3", 435, 0, 0)
 call("clone_newuser", 56, 0x10000000 | 17, 0, 0, 0, 0)
 child = os.fork() # some filters end who calls by the other table of x86-64
@@ -99,6 +103,11 @@ def attempt(name, do):
     try: do(); print(name, "allowed")
     except OSError as e: print(name, errno.errorcode[e.errno])
 def write(path): os.close(os.open(path, os.O_WRONLY))
+def disk(): # a real one of the machine's, whose number everybody may read
+    names = os.listdir("/sys/block") if os.path.isdir("/sys/block") else []
+    real = [n for n in names if not n.startswith(("loop", "ram", "zram", "dm-"))]
+    try: return os.makedev(*map(int, open("/sys/block/%s/dev" % real[0]).read().split(":")))
+    except (OSError, IndexError): return os.makedev(254, 0)
 def create(path): os.close(os.open(path, os.O_WRONLY | os.O_CREAT))
 for path in ["/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sys/vm/drop_caches", "/proc/kcore",
     "/proc/1/mem", "/proc/1/oom_score_adj", "/proc/1/environ", "/sys/kernel/uevent_helper", "/sys/power/state", "/dev/kmsg", "/dev/mem", "/dev/kvm",
@@ -110,8 +119,11 @@ attempt("read-environ", lambda: open("/proc/1/environ").read())
 attempt("read-mem", lambda: open("/proc/1/mem", "rb").read(1))
 attempt("read-kcore", lambda: open("/proc/kcore", "rb").read(1)[0])
 attempt("read-kmsg", lambda: os.read(os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK), 1)[0])
-attempt("block-device", lambda: os.mknod("/workspace/disk", stat.S_IFBLK | 0o666, os.makedev(254, 0)))
+attempt("block-device", lambda: os.mknod("/workspace/disk", stat.S_IFBLK | 0o666, disk()))
 attempt("char-device", lambda: os.mknod("/workspace/mem", stat.S_IFCHR | 0o666, os.makedev(1, 1)))
+# A node that could be made must lead nowhere.
+attempt("open-block-device", lambda: os.open("/workspace/disk", os.O_RDONLY | os.O_NONBLOCK))
+attempt("open-char-device", lambda: os.open("/workspace/mem", os.O_RDWR | os.O_NONBLOCK))
 attempt("chown", lambda: (open("/workspace/own", "w").close(), os.chown("/workspace/own", 0, 0)))
 `
 
