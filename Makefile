@@ -64,7 +64,7 @@ fuzz: setup-test ## Fuzz what reads hostile input, each target for a while (TIME
 e2b: setup-test setup-e2b ## Run E2B's own clients, npm and PyPI e2b, against Sandyard (STRICT=1: fail where they cannot be installed)
 	@STRICT='$(or $(STRICT),0)' $(ENGINE) scripts/e2b.sh $(ARGS)
 
-bench: setup build ## Run the benchmarks (JSON=file, BENCH=regexp)
+bench: setup-test build ## Run the benchmarks (JSON=file, BENCH=regexp)
 	@JSON='$(JSON)' BENCH='$(BENCH)' $(ENGINE) scripts/bench.sh
 
 lint: $(GOLANGCI) ## Check the code and its format

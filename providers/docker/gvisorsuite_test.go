@@ -91,6 +91,28 @@ func TestListingUnderGVisor(t *testing.T) {
 	}
 }
 
+// TestPoolUnderGVisor takes a sandbox from a pool whose containers wait under gVisor.
+func TestPoolUnderGVisor(t *testing.T) {
+	t.Parallel()
+	p := newGVisorYard(t).fillPool(t, image, docker.Config{Guest: guestFiles(t), Runtime: "runsc", Pool: docker.Pool{Size: 1}})
+	before := time.Now()
+	id := newID()
+	made, err := p.Create(t.Context(), providers.Spec{ID: id, Image: image, Env: map[string]string{"SELF": id}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !made.CreatedAt.Before(before) {
+		t.Errorf("it was made at %v, after it was asked for at %v", made.CreatedAt, before)
+	}
+	box := open(t, p, id)
+	if got, host := shell(t, box, `cat /proc/version`), readHost(t, "/proc/version"); got == host {
+		t.Errorf("it has the kernel of the machine: %s", got)
+	}
+	if got := shell(t, box, `echo "$SELF"; id -u`); got != id+"\n1000" {
+		t.Errorf("it says %q", got)
+	}
+}
+
 // TestRemovalUnderGVisor removes a sandbox that is full of processes which fight for its share of the processors.
 func TestRemovalUnderGVisor(t *testing.T) {
 	t.Parallel()

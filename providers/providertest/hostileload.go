@@ -192,7 +192,7 @@ print("cores", (used.children_user + used.children_system) / (time.monotonic() -
 // than its share of a core, also while others leave it free.
 func processorHog(t *testing.T, s *suite) {
 	s.needsLimits(t)
-	spec := providers.Spec{Resources: providers.Resources{CPUs: 0.5}}
+	spec := providers.Spec{Resources: providers.Resources{CPUs: 0.2}}
 	hog, other := s.roomWith(t, spec), s.roomWith(t, spec)
 	rates := make(chan int)
 	for r, processes := range map[room]string{hog: "12", other: "1"} {

