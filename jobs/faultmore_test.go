@@ -23,8 +23,8 @@ func otherScripts() []script {
 		{name: "port revoked", ready: readyWithPort, act: (*run).revoke, check: func(u *run) { u.hasGrants(0) }},
 		{name: "code", ready: ready, act: args(code), check: (*run).ranOnce},
 		{name: "code again", ready: readyWithContext, act: args(code), check: (*run).ranOnce},
-		{name: "code context", ready: ready, act: args(func(*run) jobs.Args { return &jobs.CreateContext{Language: cells.Python} }), check: (*run).startedOnce},
-		{name: "code context deleted", ready: readyWithContext, act: args(func(*run) jobs.Args { return &jobs.DeleteContext{Context: cells.Python} })},
+		{name: "code_create", ready: ready, act: args(func(*run) jobs.Args { return &jobs.CreateContext{Language: cells.Python} }), check: (*run).startedOnce},
+		{name: "code_delete", ready: readyWithContext, act: args(func(*run) jobs.Args { return &jobs.DeleteContext{Context: cells.Python} })},
 		{name: "schedule", ready: readyWithSchedule, act: (*run).fallDue, check: (*run).firedOnce, loops: []string{
 			"(*Store).FireSchedules", "(*Scheduler).submitRuns", "(*Store).SettleRuns",
 		}},

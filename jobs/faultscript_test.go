@@ -28,11 +28,10 @@ func scripts() []script {
 		{name: "cancel", ready: readyRunning, act: (*run).cancel, want: models.Cancelled},
 		{name: "delete", ready: ready, act: func(u *run) { u.remove(false) }},
 		{name: "forced delete", ready: ready, act: func(u *run) { u.remove(true) }},
-		{name: "expiry", ready: ready, act: (*run).expire},
 		{name: "resume", ready: readyPaused, act: args(func(*run) jobs.Args { return &jobs.Resume{} })},
 		{name: "auto resume", ready: readyAsleep, act: args(func(*run) jobs.Args { return &jobs.Read{Path: "a"} })},
 	}
-	all = append(all, otherScripts()...)
+	all = append(append(all, otherScripts()...), loopScripts()...)
 	for name, make := range map[string]func(*run) jobs.Args{
 		"background":  func(*run) jobs.Args { return &jobs.Exec{Command: "fake:append log x; fake:sleep 1h", Background: true} },
 		"exec_wait":   func(u *run) jobs.Args { return &jobs.ExecWait{ExecRef: ref(u.over)} },

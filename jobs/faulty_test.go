@@ -125,7 +125,7 @@ func (s *switchboard) inBackground() bool {
 			return false
 		}
 		for _, loop := range []string{
-			"beatLoop", "networkLoop", "stockLoop", "pruneLoop", "(*leader)", "(*reconciler)", "(*Scheduler).loop", "(*heartbeater)", "(*janitor)", "(*forwarder)",
+			"beatLoop", "networkLoop", "stockLoop", "pruneLoop", "meterLoop", "diskLoop", "spoolLoop", "(*leader)", "(*reconciler)", "(*Scheduler).loop", "(*heartbeater)", "(*janitor)", "(*forwarder)",
 			"(*recoverer)", "(*subscriber)", "(*aggregator)", "(*healthchecker)", "(*syncer)", "interruptLoop", "(*Waiters)", "(*gate)",
 		} {
 			if strings.Contains(f.Function, loop) {
@@ -186,7 +186,7 @@ func idle(cmd redis.Cmder) bool {
 
 // onCall is the wire's decision.
 func (s *switchboard) onCall(c wire.Call) wire.Fault {
-	for _, noise := range []string{"INTO nodes", "FROM nodes", "leases", "egress_", "egress IS", "WITH held", "b.image FROM builds", "rollback", "deallocate", "-- ping"} {
+	for _, noise := range []string{"INTO nodes", "FROM nodes", "leases", "egress_", "egress IS", "WITH held", "b.image FROM builds", "built.image", "usage_meters", `"provider_ref" FROM`, "rollback", "deallocate", "-- ping"} {
 		if c.Text == "" || strings.Contains(c.Text, noise) {
 			return wire.None
 		}
@@ -244,6 +244,8 @@ type faultRig struct {
 	queue  *jobs.Queue
 	conn   *pgx.Conn
 	images *images
+	timed  *models.Store // the scheduler's
+	lead   *jobs.Scheduler
 }
 
 func newFaultRig(t testing.TB) *faultRig {
@@ -281,14 +283,22 @@ func newFaultRig(t testing.TB) *faultRig {
 		c.Store, c.RedisHooks, c.Lease, c.Grace = acting, []redis.Hook{r.board}, faultLease, time.Second
 		c.Reconcile, c.ReconcileGrace = 500*time.Millisecond, time.Second
 		c.Provider, c.Signer = provider, passes.New("secret")
-		c.Webhooks = jobs.NewWebhooks(acting, r.queue, nil, r.log)
+		c.Webhooks, c.MeterEvery = jobs.NewWebhooks(acting, r.queue, loopback(), r.log), 300*time.Millisecond
 	})
-	due := store(false)
-	r.scheduler(func(c *jobs.SchedulerConfig) {
-		c.Store, c.Queue, c.Client = due, r.queue, jobs.NewClient(due, r.queue, r.client.Catalog(), r.log)
-	})
+	r.timed = store(false)
+	r.lead = r.leading()
 	return r
 }
+
+// leading is another scheduler.
+func (r *faultRig) leading() *jobs.Scheduler {
+	return r.scheduler(func(c *jobs.SchedulerConfig) {
+		c.Store, c.Queue, c.Client = r.timed, r.queue, jobs.NewClient(r.timed, r.queue, r.client.Catalog(), r.log)
+		c.Webhooks, c.Retention = jobs.NewWebhooks(r.timed, r.queue, loopback(), r.log), jobs.Retention{History: day, Output: day}
+	})
+}
+
+const day = 24 * time.Hour
 
 // faultLease is long enough for a busy machine. After some faults a job waits for its end.
 const faultLease = 10 * time.Second

@@ -60,7 +60,7 @@ func newRigOn(t testing.TB, dsn string) *rig {
 		Templates: map[string]string{"python": "fake"},
 	}, r.log)
 	r.waiters = jobs.NewWaiters(t.Context(), r.store, r.rdb)
-	r.hooks = jobs.NewWebhooks(r.store, r.queue, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, r.log)
+	r.hooks = jobs.NewWebhooks(r.store, r.queue, loopback(), r.log)
 	t.Cleanup(func() {
 		r.state.Close()
 		r.must(r.waiters.Close())
@@ -83,6 +83,9 @@ func (r *rig) wire() (*wire.Proxy, func(*jobs.WorkerConfig)) {
 	})
 	return proxy, func(c *jobs.WorkerConfig) { c.Store = store }
 }
+
+// loopback is where the tests' receivers of webhooks listen.
+func loopback() []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }
 
 func (r *rig) must(err error) {
 	r.t.Helper()
