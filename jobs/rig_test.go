@@ -153,13 +153,16 @@ func (r *rig) exec(sandbox, script string) string {
 	return r.submit(sandbox, &jobs.Exec{Command: script}, options())
 }
 
+// patience is for a busy machine; only what fails takes it.
+const patience = time.Minute
+
 // wait returns the job when it has ended.
 func (r *rig) wait(job string) models.Job {
 	r.t.Helper()
-	j, err := r.waiters.Wait(r.t.Context(), tenant, job, 30*time.Second)
+	j, err := r.waiters.Wait(r.t.Context(), tenant, job, patience)
 	r.must(err)
 	if !j.State.Terminal() {
-		r.t.Fatalf("job %s (%s) is still %s after 30 s", j.ID, j.Kind, j.State)
+		r.t.Fatalf("job %s (%s) is still %s after %v", j.ID, j.Kind, j.State, patience)
 	}
 	return j
 }
@@ -167,7 +170,7 @@ func (r *rig) wait(job string) models.Job {
 // eventually waits for a condition that no notice tells of.
 func (r *rig) eventually(what string, ok func() bool) {
 	r.t.Helper()
-	deadline := time.NewTimer(30 * time.Second)
+	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -175,7 +178,7 @@ func (r *rig) eventually(what string, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			r.t.Fatalf("not within 30 s: %s", what)
+			r.t.Fatalf("not within %v: %s", patience, what)
 		}
 	}
 }
