@@ -214,6 +214,11 @@ func processorHog(t *testing.T, s *suite) {
 			rates <- rate
 		}()
 	}
+	// On a busy machine nobody could have used more. The control group says what holds on any.
+	const quota = `cd /sys/fs/cgroup; cat cpu.max 2>/dev/null || (cat cpu*/cpu.cfs_quota_us cpu*/cpu.cfs_period_us | xargs)`
+	if res := shell(t, hog, quota); !s.OwnKernel && string(res.Stdout) != "20000 100000\n" {
+		t.Errorf("its control group lets it use %s, want 20000 100000", show(res))
+	}
 	greedy, modest := <-rates, <-rates
 	if greedy < 0 {
 		greedy, modest = modest, greedy
