@@ -37,6 +37,6 @@ func TestAStoppedWorkerComesBack(t *testing.T) {
 	if events := r.call("GET", "/v1/sandboxes/"+box+"/events", nil).want(t, 200).raw; strings.Contains(events, "sandbox.lost") {
 		t.Errorf("the sandbox was given up: %s", events)
 	}
-	r.create(object{"memory_mb": 64}) // it takes new ones, too
+	r.created(object{"memory_mb": 64}) // it takes new ones, too
 	r.clean()
 }
