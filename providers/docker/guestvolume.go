@@ -91,10 +91,15 @@ func guestFiles(cfg Config) (map[string][]byte, error) {
 	return files, nil
 }
 
-// pack makes the same archive from the same files, whatever their times.
+// pack makes the same archive from the same files, whatever their times. It is kept, so it takes no more room than it needs.
 func pack(files map[string][]byte) ([]byte, error) {
-	var out bytes.Buffer
-	w := tar.NewWriter(&out)
+	const block, trailer = 512, 2 * 512
+	size := trailer
+	for _, content := range files {
+		size += block + (len(content)+block-1)/block*block
+	}
+	out := bytes.NewBuffer(make([]byte, 0, size))
+	w := tar.NewWriter(out)
 	for _, name := range []string{supervisorBinary, guestBinary, hostsFile, completeFile} {
 		content, present := files[name]
 		if !present {
@@ -108,7 +113,8 @@ func pack(files map[string][]byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return out.Bytes(), w.Close()
+	err := w.Close()
+	return out.Bytes(), err
 }
 
 const (
