@@ -1,9 +1,6 @@
 package docker_test
 
 import (
-	"net/http"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,21 +13,8 @@ func TestCreatesComeFirst(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
 	x := newProxy(t, y.api.DaemonHost())
-	t.Cleanup(func() { x.standIn(nil) })
 	p := y.openWith(t, docker.Config{Host: x.host, Guest: guestFiles(t), StartConcurrency: 4, Pool: docker.Pool{Size: 1}})
-	begun, hold := make(chan struct{}), make(chan struct{})
-	release := sync.OnceFunc(func() { close(hold) })
-	t.Cleanup(release)
-	var once sync.Once
-	x.standIn(func(_ http.ResponseWriter, r *http.Request, _ http.Handler) bool {
-		if strings.HasSuffix(r.URL.Path, "/start") {
-			once.Do(func() {
-				close(begun)
-				<-hold
-			})
-		}
-		return false
-	})
+	begun, release := x.holdStart(t)
 	ended := make(chan error, 1)
 	go func() {
 		_, err := p.Create(t.Context(), providers.Spec{ID: newID(), Image: image})

@@ -78,6 +78,27 @@ func (x *proxy) standIn(answer func(w http.ResponseWriter, r *http.Request, engi
 	x.stand = answer
 }
 
+// holdStart keeps back the first start of a container that the engine is asked for: begun is closed then, and release lets it go
+// on.
+func (x *proxy) holdStart(t *testing.T) (begun <-chan struct{}, release func()) {
+	t.Helper()
+	asked, hold := make(chan struct{}), make(chan struct{})
+	release = sync.OnceFunc(func() { close(hold) })
+	t.Cleanup(release)
+	var once sync.Once
+	x.standIn(func(_ http.ResponseWriter, r *http.Request, _ http.Handler) bool {
+		if strings.HasSuffix(r.URL.Path, "/start") {
+			once.Do(func() {
+				close(asked)
+				<-hold
+			})
+		}
+		return false
+	})
+	t.Cleanup(func() { x.standIn(nil) })
+	return asked, release
+}
+
 func (x *proxy) handler(forward http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x.mu.Lock()

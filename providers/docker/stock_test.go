@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -92,20 +91,7 @@ func TestWorkersOfOneEngineRefillInTurns(t *testing.T) {
 	y := newYard(t)
 	cfg := docker.Config{Guest: guestFiles(t), Pool: docker.Pool{Size: 1, Patience: 2 * time.Minute}}
 	x := newProxy(t, y.api.DaemonHost())
-	t.Cleanup(func() { x.standIn(nil) })
-	makes, hold := make(chan struct{}), make(chan struct{})
-	release := sync.OnceFunc(func() { close(hold) })
-	t.Cleanup(release)
-	var once sync.Once
-	x.standIn(func(_ http.ResponseWriter, r *http.Request, _ http.Handler) bool {
-		if strings.HasSuffix(r.URL.Path, "/start") {
-			once.Do(func() {
-				close(makes)
-				<-hold
-			})
-		}
-		return false
-	})
+	makes, release := x.holdStart(t)
 	slow := cfg
 	slow.Host = x.host
 	first := y.openWith(t, slow)
