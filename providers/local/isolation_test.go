@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"sandyard/providers"
 )
 
@@ -39,6 +41,20 @@ func TestConfinement(t *testing.T) {
 		if sorted(got) != sorted(want) {
 			t.Errorf("%s\ngot  %q\nwant %q", script, got, want)
 		}
+	}
+}
+
+// TestFilesOfTheWorkersParentStayOutside has something open that this process's children get, as from a shell.
+func TestFilesOfTheWorkersParentStayOutside(t *testing.T) {
+	t.Parallel()
+	fd, err := unix.Open(filepath.Join(t.TempDir(), "lock"), unix.O_CREAT|unix.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	_, box := create(t, newYard(t).open(t))
+	if got := shell(t, box, "ls /proc/self/fd"); got != "0\n1\n2\n3" {
+		t.Errorf("a program has %q open", got)
 	}
 }
 

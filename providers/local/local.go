@@ -74,6 +74,9 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if err := Probe(); err != nil {
 		return nil, err
 	}
+	if err := keepInherited(); err != nil {
+		return nil, providers.Errorf(providers.Unavailable, "look at what is open: %w", err)
+	}
 	p := &Provider{cfg: cfg, starts: make(chan struct{}, cfg.StartConcurrency)}
 	p.guests = held.New(backend{p}, confine.UserName, cfg.Outbound, cfg.Logger)
 	if p.groups, err = cgroup.Find(); err != nil {
