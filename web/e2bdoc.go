@@ -20,6 +20,9 @@ const (
 	defaultDiskMB   = 256
 )
 
+// e2bMinMemoryMB is the least that E2B's document lets a sandbox have. Metrics show what it really has.
+const e2bMinMemoryMB = 128
+
 // e2bAccess is what a client needs to use a sandbox: the answer to create and connect.
 type e2bAccess struct {
 	SandboxID          string  `json:"sandboxID"`
@@ -114,7 +117,7 @@ func (e *e2b) listed(b models.Sandbox) e2bListed {
 	doc := e2bListed{
 		SandboxID: b.ID, TemplateID: e2bTemplate(b), Alias: e2bTemplate(b), ClientID: e2bClient, EnvdVersion: envdVersion,
 		StartedAt: b.CreatedAt, EndAt: b.ExpiresAt, CPUCount: int64(math.Ceil(cmp.Or(r.CPUs, defaultCPUs))),
-		MemoryMB: cmp.Or(r.MemoryMB, defaultMemoryMB), DiskSizeMB: cmp.Or(r.DiskMB, defaultDiskMB),
+		MemoryMB: max(cmp.Or(r.MemoryMB, defaultMemoryMB), e2bMinMemoryMB), DiskSizeMB: cmp.Or(r.DiskMB, defaultDiskMB),
 		Metadata: b.Labels, State: string(b.State),
 	}
 	if b.StartedAt != nil {
