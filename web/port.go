@@ -41,8 +41,10 @@ type portInput struct {
 	Port int    `path:"port" minimum:"1" maximum:"65535"`
 }
 
+// grantInput does not embed portInput: huma fills no embedded struct that is not exported.
 type grantInput struct {
-	portInput
+	ID    string `path:"id"`
+	Port  int    `path:"port" minimum:"1" maximum:"65535"`
 	Grant string `path:"grant"`
 }
 
@@ -57,7 +59,7 @@ func (s *Server) addPorts() {
 		func(ctx context.Context, in *portInput) (*output[Revoked], error) { return s.revoke(ctx, *in, "") })
 	register(s, operation("revoke-grant", http.MethodDelete, "/v1/sandboxes/{id}/ports/{port}/{grant}", tagWork, "Revoke one grant of a port, at once"),
 		func(ctx context.Context, in *grantInput) (*output[Revoked], error) {
-			return s.revoke(ctx, in.portInput, in.Grant)
+			return s.revoke(ctx, portInput{in.ID, in.Port}, in.Grant)
 		})
 }
 
