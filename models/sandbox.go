@@ -61,6 +61,8 @@ type Sandbox struct {
 	Recreations     int    // how many in a row were lost soon after their start
 	ChangedBy       string // who brought its state about
 	ChangedJob      *string
+	MCPRevoked      bool      `gorm:"column:mcp_revoked"`    // the grant of its MCP server's port is
+	VSCodeRevoked   bool      `gorm:"column:vscode_revoked"` // likewise, of its editor's
 	CreatedAt       time.Time `gorm:"autoCreateTime:false"`
 	StartedAt       *time.Time
 	EndedAt         *time.Time

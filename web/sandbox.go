@@ -30,8 +30,8 @@ type Sandbox struct {
 	Network              bool              `json:"network" doc:"It may connect to somewhere"`
 	Egress               *egress.Policy    `json:"egress,omitempty" doc:"Where it may connect to; absent = nowhere"`
 	Ports                []int             `json:"ports,omitempty" doc:"Where its template's programs listen"`
-	MCPURL               string            `json:"mcp_url,omitempty" doc:"Its template's MCP server, with a token for that port alone: whoever has the URL is let in, until DELETE …/ports/{port} revokes it or the sandbox ends"`
-	VSCodeURL            string            `json:"vscode_url,omitempty" doc:"Its template's editor, with a token for that port alone: whoever has the URL is let in, until DELETE …/ports/{port} revokes it or the sandbox ends"`
+	MCPURL               string            `json:"mcp_url,omitempty" doc:"Its template's MCP server, with a token for that port alone: whoever has the URL is let in, until DELETE …/ports/{port} revokes it or the sandbox ends; then it is absent"`
+	VSCodeURL            string            `json:"vscode_url,omitempty" doc:"Its template's editor, with a token for that port alone: whoever has the URL is let in, until DELETE …/ports/{port} revokes it or the sandbox ends; then it is absent"`
 	Runtime              string            `json:"runtime,omitempty" doc:"OCI runtime; absent = the server's default"`
 	TimeoutSeconds       float64           `json:"timeout_seconds"`
 	OnTimeout            string            `json:"on_timeout" enum:"delete,pause"`
@@ -87,8 +87,12 @@ func (s *Server) sandboxDoc(b models.Sandbox) Sandbox {
 		doc.Labels = map[string]string{}
 	}
 	if !b.Ended() {
-		doc.MCPURL = s.toolURL(b.ID, models.MCP, spec.MCPPort, spec.Public)
-		doc.VSCodeURL = s.toolURL(b.ID, models.VSCode, spec.VSCodePort, spec.Public)
+		if !b.MCPRevoked {
+			doc.MCPURL = s.toolURL(b.ID, models.MCP, spec.MCPPort, spec.Public)
+		}
+		if !b.VSCodeRevoked {
+			doc.VSCodeURL = s.toolURL(b.ID, models.VSCode, spec.VSCodePort, spec.Public)
+		}
 	}
 	return doc
 }

@@ -197,6 +197,18 @@ func TestSandboxesSayWhereTheirToolsAre(t *testing.T) {
 	if r.call("DELETE", "/v1/sandboxes/"+id+"/ports/9000", nil).want(t, 200); len(listed()) != 1 || listed()["6060"] == "" {
 		t.Errorf("after one was revoked there are %v", listed())
 	}
+	shown := func(a answer, path string) {
+		t.Helper()
+		if a.get(path+"vscode_url") != nil || a.text(path+"mcp_url") != box.text("sandbox.mcp_url") {
+			t.Errorf("after one was revoked it is %s", a.raw)
+		}
+	}
+	shown(r.call("GET", "/v1/sandboxes/"+id, nil).want(t, 200), "")
+	shown(r.call("POST", "/v1/sandboxes/"+id+"/exec?wait=60s", object{"command": "fake:stdout x"}).want(t, 200), "sandbox.")
+	r.call("DELETE", "/v1/sandboxes/"+id+"/ports/6060/"+models.ToolGrant(models.MCP, id), nil).want(t, 200)
+	if a := r.call("GET", "/v1/sandboxes", nil).want(t, 200); strings.Contains(a.raw, "mcp_url") || strings.Contains(a.raw, "vscode_url") {
+		t.Errorf("after both were revoked they are listed: %s", a.raw)
+	}
 	if plain := r.call("POST", "/v1/sandboxes", object{}).want(t, 202); plain.get("sandbox.mcp_url") != nil || plain.get("sandbox.vscode_url") != nil {
 		t.Errorf("a sandbox without tools: %s", plain.raw)
 	}
