@@ -26,7 +26,7 @@ type CreateSandbox struct {
 	Network              bool              `json:"network,omitempty" doc:"Every public address may be reached, as with egress.allow [\"*\"]. Default false: no network at all"`
 	Egress               *egress.Policy    `json:"egress,omitempty" doc:"What may be reached of the outside, through a proxy that programs find in HTTP_PROXY and the like. Private and special addresses are closed in any case, unless the operator opens them"`
 	Runtime              string            `json:"runtime,omitempty" maxLength:"64" doc:"OCI runtime that it runs under, such as runsc (gVisor, a kernel of its own); one that the server offers. Default is the template's, else the server's"`
-	TimeoutSeconds       float64           `json:"timeout_seconds,omitempty" doc:"It ends that long after it started, whatever it does; default 3600, at most 86400"`
+	TimeoutSeconds       float64           `json:"timeout_seconds,omitempty" doc:"It ends that long after it started, or after it was asked for where it has not started by then, whatever it does; default 3600, at most 86400"`
 	OnTimeout            string            `json:"on_timeout,omitempty" enum:"delete,pause" doc:"Default delete. A pause that fails is tried again every ten seconds; a sandbox that is still to be made is deleted"`
 	OnLost               string            `json:"on_lost,omitempty" enum:"recreate" doc:"recreate: when it is lost, a new sandbox with the same key and settings takes its place, empty; what waited for the lost one ends. Not after five in a row that lived less than ten minutes"`
 	AutoResume           bool              `json:"auto_resume,omitempty" doc:"When it is paused, traffic to its ports and jobs that need it running resume it"`

@@ -62,7 +62,9 @@ func (c *client) mortal(ctx, load context.Context) error {
 type mortalRow struct {
 	ID, Life, State, Reason, ReplacedBy string
 	Recreations                         int
-	StartedAt, EndedAt                  *time.Time
+	// BegunAt is when its time began: with its start, or with its request where it was due before it had started.
+	BegunAt            time.Time
+	StartedAt, EndedAt *time.Time
 }
 
 func (m mortalRow) String() string {
@@ -77,7 +79,9 @@ func (m mortalRow) String() string {
 
 func readMortals(ctx context.Context, conn *pgx.Conn, h *history) (err error) {
 	h.mortals, err = rows[mortalRow](ctx, conn, `SELECT id, labels->>'life' AS life, state, coalesce(end_reason, '') AS reason,
-		coalesce(replaced_by, '') AS replaced_by, recreations, started_at, ended_at FROM sandboxes WHERE labels->>'life' <> '' ORDER BY id`)
+		coalesce(replaced_by, '') AS replaced_by, recreations, started_at, ended_at,
+		CASE WHEN EXISTS (SELECT 1 FROM events e WHERE e.sandbox_id = sandboxes.id AND event = 'sandbox.running')
+			THEN started_at ELSE created_at END AS begun_at FROM sandboxes WHERE labels->>'life' <> '' ORDER BY id`)
 	return err
 }
 
@@ -116,7 +120,7 @@ func (t *trial) dues() {
 		}
 		ended[m.Life]++
 		like := lives()[m.Life]
-		switch took := m.EndedAt.Sub(*m.StartedAt); {
+		switch took := m.EndedAt.Sub(m.BegunAt); {
 		case m.Reason != like.reason:
 			t.find(checkDue, "%v, which should have been %q", m, like.reason)
 		case took < like.least:
