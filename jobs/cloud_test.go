@@ -1,0 +1,102 @@
+package jobs_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers"
+	"sandyard/providers/fake"
+)
+
+// inCloud makes a worker one of a service whose sandboxes live on nobody's engine: any worker may work on any of them.
+func (r *rig) inCloud() func(*jobs.WorkerConfig) {
+	p := fake.New(fake.Options{State: r.state})
+	r.t.Cleanup(func() { r.must(p.Close()) })
+	return func(c *jobs.WorkerConfig) { c.Provider, c.Engine = p, "" }
+}
+
+func (r *rig) live(box string) {
+	r.t.Helper()
+	if b := r.sandbox(box); b.State != models.SandboxRunning || b.NodeID != nil {
+		r.t.Errorf("the sandbox is %s and on %v", b.State, b.NodeID)
+	}
+}
+
+// TestReconcileOfACloud compares what a service has with the rows both ways, whichever worker does it.
+func TestReconcileOfACloud(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	reg := prometheus.NewRegistry()
+	first := r.worker(2, r.inCloud(), reconciling(200*time.Millisecond))
+	kept, paused, killed, removed := r.readied(), r.readied(), r.readied(), r.readied()
+	r.worker(2, r.inCloud(), reconciling(200*time.Millisecond), func(c *jobs.WorkerConfig) { c.Metrics = jobs.NewMetrics(reg) })
+	first.Stop(t.Context()) // and its turn at comparing goes with it
+	r.plant(r.state, "neverheardof")
+	r.state.Crash(killed)
+	r.state.Vanish(removed)
+	r.must(fake.New(fake.Options{State: r.state}).Pause(t.Context(), paused))
+	r.eventually("the orphan is removed", func() bool { return !r.has(r.state, "neverheardof") })
+	for _, box := range []string{killed, removed} {
+		r.eventually("the loss is noticed", func() bool { return r.sandbox(box).State == models.SandboxLost })
+	}
+	r.eventually("no body is left", func() bool { return !r.has(r.state, killed) })
+	r.eventually("the row says that it is paused", func() bool { return r.sandbox(paused).State == models.SandboxPaused })
+	for what, want := range map[string]float64{"orphan": 1, "lost": 2, "repaired": 1} {
+		r.eventually("all is counted", func() bool { return counted(t, reg, what) == want })
+	}
+	r.live(kept)
+}
+
+// TestACloudsLostAnswers: a create that took effect although nobody was told of it is adopted by the next attempt, also by
+// another worker's, and a sandbox that was deleted meanwhile is removed.
+func TestACloudsLostAnswers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	r.state.Inject(fake.Fault{Op: fake.OpCreate, After: true, Err: providers.Errorf(providers.Unavailable, "the answer was lost")})
+	first := r.worker(2, r.inCloud(), reconciling(200*time.Millisecond), func(c *jobs.WorkerConfig) { c.Grace = 100 * time.Millisecond })
+	again, made := r.create(jobs.CreateSandbox{})
+	if j := r.wait(made); j.State != models.Succeeded || j.Attempt < 2 {
+		t.Errorf("create: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)
+	}
+	r.state.Inject(fake.Fault{Op: fake.OpCreate, After: true, Hang: true})
+	other, made := r.create(jobs.CreateSandbox{})
+	r.eventually("the second is made", func() bool { return r.has(r.state, other) })
+	first.Stop(t.Context())
+	r.worker(2, r.inCloud(), reconciling(200*time.Millisecond))
+	if j := r.wait(made); j.State != models.Succeeded {
+		t.Errorf("create: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)
+	}
+	for _, box := range []string{again, other} {
+		r.live(box)
+	}
+	if n := len(r.state.List()); n != 2 {
+		t.Errorf("there are %d resources of 2 sandboxes", n)
+	}
+}
+
+// TestACloudOutlivesItsWorkers: where all of them have died, its sandboxes wait for the next, unlike those on an engine.
+func TestACloudOutlivesItsWorkers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	onEngine := r.worker(2)
+	doomed := r.readied()
+	onEngine.Stop(t.Context())
+	inCloud := r.worker(2, r.inCloud(), reconciling(0))
+	box := r.readied()
+	inCloud.Stop(t.Context())
+	r.sql("UPDATE nodes SET beat_at = beat_at - interval '1 day', lease_until = lease_until - interval '1 day'")
+	waiting := r.exec(box, "fake:stdout alive")
+	r.scheduler()
+	r.eventually("what was on the engine is lost", func() bool { return r.sandbox(doomed).State == models.SandboxLost })
+	r.worker(2, r.inCloud(), reconciling(0))
+	if j := r.wait(waiting); string(j.Stdout) != "alive" {
+		t.Errorf("exec: %s %q %+v", j.State, j.Stdout, j.Error)
+	}
+	r.live(box)
+}
