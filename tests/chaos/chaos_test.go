@@ -142,6 +142,9 @@ func (r *run) do(ctx context.Context) (found []finding, err error) {
 		return t.findings, err
 	}
 	r.quiet(ctx, t)
+	if !r.brief {
+		r.emptied(ctx, t)
+	}
 	if err := r.collect(ctx, t); err != nil {
 		return t.findings, err
 	}
