@@ -62,9 +62,9 @@ func (c *client) mortal(ctx, load context.Context) error {
 type mortalRow struct {
 	ID, Life, State, Reason, ReplacedBy string
 	Recreations                         int
-	// BegunAt is when its time began: with its start, or with its request where it was due before it had started.
-	BegunAt            time.Time
-	StartedAt, EndedAt *time.Time
+	Ran                                 bool // or else it was due before it had been made
+	CreatedAt                           time.Time
+	StartedAt, EndedAt                  *time.Time
 }
 
 func (m mortalRow) String() string {
@@ -79,9 +79,8 @@ func (m mortalRow) String() string {
 
 func readMortals(ctx context.Context, conn *pgx.Conn, h *history) (err error) {
 	h.mortals, err = rows[mortalRow](ctx, conn, `SELECT id, labels->>'life' AS life, state, coalesce(end_reason, '') AS reason,
-		coalesce(replaced_by, '') AS replaced_by, recreations, started_at, ended_at,
-		CASE WHEN EXISTS (SELECT 1 FROM events e WHERE e.sandbox_id = sandboxes.id AND event = 'sandbox.running')
-			THEN started_at ELSE created_at END AS begun_at FROM sandboxes WHERE labels->>'life' <> '' ORDER BY id`)
+		coalesce(replaced_by, '') AS replaced_by, recreations, created_at, started_at, ended_at,
+		EXISTS (SELECT 1 FROM events e WHERE e.sandbox_id = sandboxes.id AND event = 'sandbox.running') AS ran FROM sandboxes WHERE labels->>'life' <> '' ORDER BY id`)
 	return err
 }
 
@@ -119,8 +118,11 @@ func (t *trial) dues() {
 			continue
 		}
 		ended[m.Life]++
-		like := lives()[m.Life]
-		switch took := m.EndedAt.Sub(m.BegunAt); {
+		like, began := lives()[m.Life], *m.StartedAt
+		if s, limited := like.wish["timeout_seconds"].(int); limited && !m.Ran { // what is not made yet cannot be paused
+			like.reason, like.least, began = "timeout", time.Duration(s)*time.Second, m.CreatedAt
+		}
+		switch took := m.EndedAt.Sub(began); {
 		case m.Reason != like.reason:
 			t.find(checkDue, "%v, which should have been %q", m, like.reason)
 		case took < like.least:
