@@ -143,7 +143,9 @@ func (r *run) do(ctx context.Context) (found []finding, err error) {
 	}
 	r.quiet(ctx, t)
 	if !r.brief {
-		r.emptied(ctx, t)
+		if err := r.emptied(ctx, t); err != nil {
+			return t.findings, err
+		}
 	}
 	if err := r.collect(ctx, t); err != nil {
 		return t.findings, err
