@@ -53,20 +53,24 @@ func TestTaskTakenByADeadWorkerIsSentAgain(t *testing.T) {
 	// Its first sweep sends everything anew, as after a loss, which is not meant here.
 	r.eventually("the first sweep", func() bool { return r.rdb.Exists(t.Context(), "sandyard:epoch").Val() == 1 })
 	_, created := r.create(jobs.CreateSandbox{})
-	const queue = "asynq:{fake}:"
-	task := created + ":1"
-	// What Asynq does when a worker fetches a task; the worker dies before it claims the job.
-	taken, err := r.rdb.LMove(t.Context(), queue+"pending", queue+"active", "RIGHT", "LEFT").Result()
-	r.must(err)
-	if taken != task {
-		t.Fatalf("the queue held %q, want %q", taken, task)
-	}
-	r.must(r.rdb.HSet(t.Context(), queue+"t:"+task, "state", "active").Err())
-	r.must(r.rdb.ZAdd(t.Context(), queue+"lease", redis.Z{Score: float64(time.Now().Add(time.Minute).Unix()), Member: task}).Err())
+	r.handOut("fake", created+":1") // and the worker dies before it claims the job
 	r.worker(2)
 	if j := r.wait(created); j.State != models.Succeeded || j.Attempt != 1 {
 		t.Fatalf("create: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)
 	}
+}
+
+// handOut does to the oldest waiting task of a queue what Asynq does when a worker fetches it.
+func (r *rig) handOut(queue, task string) {
+	r.t.Helper()
+	key := "asynq:{" + queue + "}:"
+	taken, err := r.rdb.LMove(r.t.Context(), key+"pending", key+"active", "RIGHT", "LEFT").Result()
+	r.must(err)
+	if taken != task {
+		r.t.Fatalf("the queue held %q, want %q", taken, task)
+	}
+	r.must(r.rdb.HSet(r.t.Context(), key+"t:"+task, "state", "active").Err())
+	r.must(r.rdb.ZAdd(r.t.Context(), key+"lease", redis.Z{Score: float64(time.Now().Add(time.Minute).Unix()), Member: task}).Err())
 }
 
 func TestJobsAreAcceptedWhileRedisIsAway(t *testing.T) {

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -71,7 +73,11 @@ func (q *Queue) sendDeliveries(ctx context.Context, tasks []models.DeliveryTask)
 	ctx = context.WithoutCancel(ctx)
 	for _, d := range tasks {
 		id := taskID(d.ID, d.Attempt)
-		q.enqueue(ctx, asynq.NewTask("webhook", []byte(id)), webhookQueue, id, margin)
+		t := asynq.NewTask("webhook", []byte(id))
+		if d.Again && q.spent(ctx, webhookQueue, id) {
+			id += ":" + uuid.NewString() // its name is taken
+		}
+		q.enqueue(ctx, t, webhookQueue, id, margin)
 	}
 	if len(tasks) > 0 {
 		q.publish(ctx, wakeChannel+webhookQueue)
@@ -131,7 +137,7 @@ func (q *Queue) missing(ctx context.Context, tasks []models.Dispatch) ([]models.
 	states := make([]*redis.StringCmd, len(tasks))
 	_, err := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, d := range tasks {
-			states[i] = p.HGet(ctx, "asynq:{"+d.Queue+"}:t:"+taskID(d.JobID, d.Generation), "state")
+			states[i] = p.HGet(ctx, taskKey(d.Queue, taskID(d.JobID, d.Generation)), "state")
 		}
 		return nil
 	})
@@ -140,14 +146,27 @@ func (q *Queue) missing(ctx context.Context, tasks []models.Dispatch) ([]models.
 	}
 	var gone []models.Dispatch
 	for i, cmd := range states {
-		switch cmd.Val() {
-		case "pending", "scheduled", "retry":
-		default:
+		if !waits(cmd) {
 			gone = append(gone, tasks[i])
 		}
 	}
 	return gone, nil
 }
+
+// waits says whether Asynq will hand out the task whose state was asked for.
+func waits(state *redis.StringCmd) bool {
+	return slices.Contains([]string{"pending", "scheduled", "retry"}, state.Val())
+}
+
+// spent says whether Redis still has the task but hands it out to nobody, at least not for long: it was handed to a worker that
+// has not heard of it, or has failed too often.
+func (q *Queue) spent(ctx context.Context, queue, id string) bool {
+	state := q.rdb.HGet(ctx, taskKey(queue, id), "state")
+	return state.Err() == nil && !waits(state)
+}
+
+// taskKey is where Asynq keeps a task.
+func taskKey(queue, id string) string { return "asynq:{" + queue + "}:t:" + id }
 
 // forgetNode removes the queues of a node that is gone.
 func (q *Queue) forgetNode(ctx context.Context, node string) error {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hibiken/asynq"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"sandyard/jobs"
@@ -116,6 +117,42 @@ func TestCallbackOfACancelledJob(t *testing.T) {
 	r.eventually("delivered", func() bool { return r.delivery(job).State == "delivered" })
 	if d := r.delivery(job); d.Event != "job."+string(models.Cancelled) {
 		t.Errorf("event %s", d.Event)
+	}
+}
+
+// TestACallbackThatNobodyTookUpIsSentAgain although Redis has its task still: that was handed to a worker that has not heard of
+// it, or was given up after errors.
+func TestACallbackThatNobodyTookUpIsSentAgain(t *testing.T) {
+	t.Parallel()
+	for name, spend := range map[string]func(r *rig, task string){
+		"handed out": func(r *rig, task string) { r.handOut("webhooks", task) },
+		"given up": func(r *rig, task string) {
+			r.must(asynq.NewInspectorFromRedisClient(r.rdb).ArchiveTask("webhooks", task))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.scheduler()
+			to := newReceiver(t)
+			o := options()
+			o.CallbackURL = to.URL
+			box, _ := r.create(jobs.CreateSandbox{})
+			job := r.submit(box, &jobs.Exec{Command: "fake:exit 0"}, o)
+			_, err := r.client.Cancel(t.Context(), tenant, job, "test")
+			r.must(err)
+			r.eventually("its task is in Redis", func() bool {
+				d := r.delivery(job)
+				return d.ID != "" && r.rdb.HGet(t.Context(), "asynq:{webhooks}:t:"+d.ID+":1", "state").Val() == "pending"
+			})
+			spend(r, r.delivery(job).ID+":1")
+			r.sql("UPDATE deliveries SET dispatched_at = now() - interval '6 s'")
+			r.worker(1)
+			r.eventually("it is delivered", func() bool { return r.delivery(job).State == "delivered" })
+			if n := len(to.calls()); n != 1 {
+				t.Errorf("it was delivered %d times", n)
+			}
+		})
 	}
 }
 

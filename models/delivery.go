@@ -35,18 +35,20 @@ func recordDeliveries(tx *gorm.DB, ended []string) (bool, error) {
 // DeliveryTask names a delivery attempt for Redis.
 type DeliveryTask struct {
 	ID      string
-	Attempt int // that the task is to be: one more than were made
+	Attempt int  // that the task is to be: one more than were made
+	Again   bool // it was handed over before, and nobody has taken it up
 }
 
 // DispatchDeliveries marks due deliveries as handed to Redis. One that nobody took up is handed over again.
 func (s *Store) DispatchDeliveries(ctx context.Context, limit int) ([]DeliveryTask, error) {
 	var out []DeliveryTask
 	err := s.db.WithContext(ctx).Raw(`
-		UPDATE deliveries SET dispatched_at = now() WHERE id IN (
-			SELECT id FROM deliveries WHERE state = 'pending' AND next_attempt_at <= now()
+		WITH due AS (
+			SELECT id, dispatched_at IS NOT NULL AS again FROM deliveries WHERE state = 'pending' AND next_attempt_at <= now()
 			  AND (dispatched_at IS NULL OR dispatched_at < now() - interval '5 s')
 			ORDER BY next_attempt_at LIMIT ? FOR UPDATE SKIP LOCKED)
-		RETURNING id, attempt + 1 AS attempt`, limit).Scan(&out).Error
+		UPDATE deliveries d SET dispatched_at = now() FROM due WHERE d.id = due.id
+		RETURNING d.id, d.attempt + 1 AS attempt, due.again`, limit).Scan(&out).Error
 	return out, err
 }
 
