@@ -169,3 +169,35 @@ func TestOnlyTheLastRunsAreKept(t *testing.T) {
 		t.Errorf("kept: %+v, %v", list, err)
 	}
 }
+
+// TestAnExitCodeKeepsNobodysRunsFromTheirEnds: what a job has as its result comes from a sandbox, and rows with such codes
+// exist already.
+func TestAnExitCodeKeepsNobodysRunsFromTheirEnds(t *testing.T) {
+	t.Parallel()
+	s, db := openBeside(t)
+	for said, want := range map[string]int{"0": 0, "7": 7, "9999999999": 255, "1.5": 255, `"x"`: 255} {
+		c := newSchedule(t, s)
+		_, err := s.FireSchedules(t.Context(), 10, once)
+		must(t, err)
+		runs, err := s.ScheduleRuns(t.Context(), "default", c.ID, "", 10)
+		must(t, err)
+		box := newSandbox()
+		out, err := s.Submit(t.Context(), models.Submission{
+			TenantID: "default", SandboxID: box.ID, New: box, Timeout: time.Minute,
+			Jobs: []models.Job{newJob(models.KindCreate, box.ID), newJob("code", box.ID)}, Run: &runs[0],
+		})
+		must(t, err)
+		code := out.Jobs[1].ID
+		exec(t, db, "UPDATE schedule_runs SET job_id = $1 WHERE id = $2", code, runs[0].ID)
+		exec(t, db, "UPDATE jobs SET state = 'succeeded', finished_at = now(), result = $1 WHERE id = $2", `{"exit_code": `+said+`}`, code)
+		if n, err := s.SettleRuns(t.Context(), 10); err != nil || n != 1 {
+			t.Errorf("with %s %d runs are settled, %v", said, n, err)
+			continue
+		}
+		runs, err = s.ScheduleRuns(t.Context(), "default", c.ID, "", 10)
+		must(t, err)
+		if r := runs[0]; r.State != "succeeded" || r.ExitCode == nil || *r.ExitCode != want {
+			t.Errorf("the run of %s is %+v, want exit code %d", said, r, want)
+		}
+	}
+}

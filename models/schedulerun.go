@@ -170,6 +170,10 @@ func (s *Store) DelayRun(ctx context.Context, id, reason string, delay time.Dura
 		WHERE id = ? AND state = 'pending'`, reason, milliseconds(delay), id).Error
 }
 
+// exitCode is that of a job's result. What no process ends with is a failure, and no error that would keep the runs of all
+// tenants from their ends: it comes from sandboxes.
+const exitCode = `CASE WHEN j.result->>'exit_code' ~ '^-{0,1}[0-9]{1,9}$' THEN CAST(j.result->>'exit_code' AS int) WHEN j.result->>'exit_code' <> '' THEN 255 END`
+
 // SettleRuns writes down how the jobs of runs have ended, counts the failures of their schedules, and says how many runs
 // these were. A command that exits other than 0 is a failure here.
 func (s *Store) SettleRuns(ctx context.Context, limit int) (int, error) {
@@ -182,7 +186,7 @@ func (s *Store) SettleRuns(ctx context.Context, limit int) (int, error) {
 		err := tx.Raw(`
 			WITH ended AS (
 				SELECT r.id, coalesce(j.state, 'lost') AS state, coalesce(j.finished_at, now()) AS at, j.error->>'message' AS reason,
-					CASE WHEN j.kind IN ('exec', 'exec_wait', 'code') THEN CAST(j.result->>'exit_code' AS int) END AS exit_code
+					CASE WHEN j.kind IN ('exec', 'exec_wait', 'code') THEN `+exitCode+` END AS exit_code
 				FROM schedule_runs r LEFT JOIN jobs j ON j.id = r.job_id
 				WHERE r.state = 'submitted' AND (j.id IS NULL OR j.finished_at IS NOT NULL)
 				ORDER BY r.schedule_id, r.due_at, r.id LIMIT ? FOR UPDATE OF r SKIP LOCKED),

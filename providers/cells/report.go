@@ -83,6 +83,9 @@ func (r *report) take() {
 	case "cut":
 		r.cut = true
 	case "done":
+		if f.ExitCode != nil { // no process can end with more, whatever hostile code says
+			*f.ExitCode &= 0xff
+		}
 		r.done, r.last = true, f
 	}
 }

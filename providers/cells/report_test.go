@@ -59,6 +59,18 @@ func TestReportIsBounded(t *testing.T) {
 	}
 }
 
+// TestExitCodeIsOneOfAProcess: code in the sandbox can write into its driver's report.
+func TestExitCodeIsOneOfAProcess(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]int{"0": 0, "4": 4, "-1": 255, "256": 0, "9999999999": 255} {
+		r := report{id: "c"}
+		r.add([]byte(`{"id":"c","type":"done","exit_code":` + said + "}\n"))
+		if !r.done || *r.last.ExitCode != want {
+			t.Errorf("%s becomes %d, want %d", said, *r.last.ExitCode, want)
+		}
+	}
+}
+
 // TestReportWithGap: what came before is not kept by the sandbox any more.
 func TestReportWithGap(t *testing.T) {
 	t.Parallel()

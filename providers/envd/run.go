@@ -242,7 +242,7 @@ func (r *run) finish(report string) (providers.Result, error) {
 	r.result.OOMKilled = info.OOMKills > 0
 	r.result.StdoutBytes = max(info.StdoutBytes, int64(len(r.result.Stdout)))
 	r.result.StderrBytes = max(info.StderrBytes, int64(len(r.result.Stderr)))
-	r.result.Duration = time.Duration(max(info.DurationMs, 0)) * time.Millisecond
+	r.result.Duration = milliseconds(info.DurationMs)
 	return r.result, nil
 }
 
