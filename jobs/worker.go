@@ -42,7 +42,7 @@ type WorkerConfig struct {
 	Runtimes    []string      // that templates may name
 	Builds      int           // at once, of which one tenant may have half; 0 = 4
 	Lease       time.Duration // how long a job or a sandbox waits for a worker that has gone silent
-	Grace       time.Duration // how long Stop waits for running jobs before it hands them over
+	Grace       time.Duration // how long Stop takes, with what it hands over of the running jobs at its end
 	Egress      Egress        // nil = sandboxes reach nothing, whatever their policies say
 	// RedisHooks are asked to make each of the worker's calls to Redis.
 	RedisHooks []redis.Hook
@@ -223,13 +223,14 @@ func (w *Worker) reconcile(ctx context.Context) {
 	w.loops.Go(func() { w.reconciler.loop(ctx) })
 }
 
-// Stop takes no new jobs, gives the running ones their grace, hands the others to whoever comes next, and lets go of
-// the node's sandboxes. Commands go on running in them.
+// Stop takes no new jobs, gives the running ones most of the grace, hands the others to whoever comes next within the rest of
+// it, and lets go of the node's sandboxes. Commands go on running in them.
 func (w *Worker) Stop(ctx context.Context) {
 	w.stopped.Do(func() { w.stop(ctx) })
 }
 
 func (w *Worker) stop(ctx context.Context) {
+	began := time.Now()
 	defer w.hurry()
 	for _, s := range w.servers {
 		s.quiet()
@@ -249,7 +250,7 @@ func (w *Worker) stop(ctx context.Context) {
 	close(w.quit)
 	w.endLife()
 	w.loops.Wait()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(stopPatience, max(time.Second, w.grace-time.Since(began))))
 	defer cancel()
 	if err := w.store.Retire(ctx, w.node.ID); err != nil {
 		w.log.WarnContext(ctx, "node not retired, its lease will end by itself", "error", err)
@@ -260,13 +261,22 @@ func (w *Worker) stop(ctx context.Context) {
 	w.log.InfoContext(ctx, "worker stopped")
 }
 
-// stopPatience is how long a worker that stops waits, after the grace of its jobs, for an engine, a database or a Redis that does
-// not answer: for the jobs to let go, for the loops to end, and for its own farewell. What it leaves undone others find.
-const stopPatience = 3 * time.Second
+const (
+	// stopPatience is how long a worker that stops waits, after its jobs' time, for an engine, a database or a Redis that does
+	// not answer: for the jobs to let go, for the loops to end, and for its own farewell. What it leaves undone others find.
+	stopPatience = 3 * time.Second
+	// letGo is how much longer than those calls the jobs may take.
+	letGo = time.Second
+	// handingOver is the end of a grace, in which what still runs is handed over, and the process ends.
+	handingOver = 5 * time.Second
+)
 
-// drain waits for the running jobs, and past the grace makes them detach.
+// jobsTime is how much of the grace running jobs have. Of a short one they have most.
+func (w *Worker) jobsTime() time.Duration { return w.grace - min(handingOver, w.grace/4) }
+
+// drain waits for the running jobs, and when their time is over makes them detach.
 func (w *Worker) drain() {
-	deadline := time.NewTimer(w.grace)
+	deadline := time.NewTimer(w.jobsTime())
 	defer deadline.Stop()
 	handsOver := false
 	for _, slots := range append(slices.Collect(maps.Values(w.lanes)), w.slots) {
@@ -282,7 +292,7 @@ func (w *Worker) drain() {
 				handsOver = true
 				w.handOver()
 				defer time.AfterFunc(stopPatience, w.hurry).Stop()
-				deadline.Reset(2 * stopPatience)
+				deadline.Reset(stopPatience + letGo)
 			}
 		}
 	}

@@ -165,7 +165,7 @@ type Worker struct {
 	Lease        time.Duration `env:"LEASE" envDefault:"10s" doc:"how long jobs and sandboxes wait for a worker that has gone silent"`
 	Reconcile    time.Duration `env:"RECONCILE_EVERY" envDefault:"15s" doc:"how often a worker compares its engine with the database"`
 	Patience     time.Duration `env:"RECONCILE_GRACE" envDefault:"1m" doc:"how long a container without a sandbox, or a sandbox without a container, is left alone"`
-	Grace        time.Duration `env:"DRAIN_GRACE" envDefault:"20s" doc:"how long a stopping worker lets jobs finish before it hands them over; it ends a few seconds later, whatever does not answer"`
+	Grace        time.Duration `env:"DRAIN_GRACE" envDefault:"20s" doc:"how long a worker may take to stop: jobs go on until 5 seconds before its end, or three quarters of a short one, and then what runs is handed over; an engine that hangs costs up to 3 seconds more"`
 }
 
 // Validate says everything that is wrong.

@@ -1,4 +1,4 @@
-// Package wire is the connection of a test to its PostgreSQL or Redis, which breaks between two messages where the test
+// Package wire is the connection of a test to its PostgreSQL, Redis or Docker engine, which breaks between two messages where the test
 // says: before the server has seen a call, or after the server has carried it out and before its answer has come.
 package wire
 
@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -69,6 +70,23 @@ func Redis(t testing.TB, network, addr string) (*Proxy, string) {
 	p := open(t, network, addr, "redis.sock", func() splitter { return respSplitter{} })
 	return p, p.listener.Addr().String()
 }
+
+// Engine stands before the Docker engine at host, which must be a unix socket, and returns the address to use instead. It does
+// not take HTTP apart: each piece that a client sends is a call without a text.
+func Engine(t testing.TB, host string) (*Proxy, string) {
+	t.Helper()
+	path, local := strings.CutPrefix(host, "unix://")
+	if !local {
+		t.Fatalf("the engine is at %s, not at a socket of this machine", host)
+	}
+	p := open(t, "unix", path, "docker.sock", func() splitter { return pieces{} })
+	return p, "unix://" + p.listener.Addr().String()
+}
+
+// pieces splits nothing.
+type pieces struct{}
+
+func (pieces) next(b []byte) (n int, call *Call) { return len(b), &Call{} }
 
 func open(t testing.TB, network, addr, socket string, split func() splitter) *Proxy {
 	t.Helper()

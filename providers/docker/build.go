@@ -67,7 +67,9 @@ func (p *Provider) Build(ctx context.Context, b providers.Build, log io.Writer) 
 	own, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer func() {
-		if err := p.clearBuild(context.WithoutCancel(ctx), b.ID); err != nil {
+		last, stop := p.life.Own(ctx, removeTimeout+gvisorPatience)
+		defer stop()
+		if err := p.clearBuild(last, b.ID); err != nil {
 			p.cfg.Logger.WarnContext(ctx, "container of a build is left", "sandbox_id", b.ID, "error", err)
 		}
 	}()

@@ -79,7 +79,7 @@ func (p *Provider) rename(ctx context.Context, m *member, id string) error {
 func (p *Provider) fresh(ctx context.Context, m *member) error {
 	answered := make(chan error, 1)
 	go func() { answered <- m.answers(ctx) }()
-	held, err := p.api.ImageInspect(ctx, m.spec.Image)
+	held, err := p.imageOf(ctx, m.spec.Image)
 	if silent := <-answered; silent != nil {
 		return silent
 	}

@@ -25,7 +25,7 @@ const (
 // Ensure answers nil when the engine holds the image. It pulls a missing one where the configuration allows that, so
 // it belongs to the start of a worker and not into a job. From then on the pool has containers of the image waiting.
 func (p *Provider) Ensure(ctx context.Context, name string) error {
-	_, err := p.api.ImageInspect(ctx, name)
+	_, err := p.imageOf(ctx, name)
 	if errdefs.IsNotFound(err) {
 		if !p.cfg.Pull {
 			return imageMissing(name)
@@ -37,6 +37,13 @@ func (p *Provider) Ensure(ctx context.Context, name string) error {
 	}
 	p.pool.stock(providers.PoolClass{Spec: p.memberSpec(name), Min: p.cfg.Pool.Size, Max: p.pool.cfg.Max})
 	return nil
+}
+
+// imageOf asks for an image, and not for long.
+func (p *Provider) imageOf(ctx context.Context, name string) (image.InspectResponse, error) {
+	ctx, stop := context.WithTimeout(ctx, question)
+	defer stop()
+	return p.api.ImageInspect(ctx, name)
 }
 
 func (p *Provider) pull(ctx context.Context, name string) error {
@@ -88,7 +95,7 @@ func (p *Provider) detached(ctx context.Context, release func(), work func(conte
 	done := make(chan created, 1)
 	p.work.Go(func() {
 		defer release()
-		own, stop := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
+		own, stop := p.life.Own(ctx, createTimeout)
 		defer stop()
 		instance, err := work(own)
 		done <- created{instance, err}

@@ -69,7 +69,8 @@ type Provider struct {
 	leftovers    sightings
 	sweptMembers atomic.Int64       // since the last Sweep
 	cancel       context.CancelFunc // ends the pool's upkeep
-	// work counts goroutines that outlive the call which began them; Close waits for them.
+	life         held.Life
+	// work counts goroutines that outlive the call which began them; Close waits for them, and ends life when that takes too long.
 	work sync.WaitGroup
 }
 
@@ -78,13 +79,17 @@ var (
 	_ providers.Pauser   = (*Provider)(nil)
 )
 
+// question is how long the engine may take to answer what it need not think about.
+const question = 20 * time.Second
+
 // New connects to the engine. It answers a providers.Unavailable error where none listens.
 func New(ctx context.Context, cfg Config) (*Provider, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
 		return nil, err
 	}
-	guest, err := newGuestVolume(cfg)
+	life := held.NewLife() //nolint:contextcheck // it ends with Close
+	guest, err := newGuestVolume(cfg, life)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +97,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{cfg: cfg, api: api, guest: guest, starts: make(chan struct{}, cfg.StartConcurrency), pool: newPool(cfg.Pool), leftovers: sightings{}}
+	p := &Provider{cfg: cfg, api: api, guest: guest, starts: make(chan struct{}, cfg.StartConcurrency), pool: newPool(cfg.Pool), leftovers: sightings{}, life: life}
 	if err := p.checkRuntime(ctx, cfg.Runtime); err != nil {
 		_ = api.Close()
 		return nil, err
@@ -135,6 +140,8 @@ func connect(ctx context.Context, host string) (*client.Client, error) {
 	if err != nil {
 		return nil, providers.Errorf(providers.Invalid, "docker address: %w", err)
 	}
+	ctx, stop := context.WithTimeout(ctx, question)
+	defer stop()
 	answer, err := api.Ping(ctx)
 	if err != nil {
 		_ = api.Close()
@@ -165,6 +172,8 @@ func (p *Provider) Capabilities() providers.Capabilities {
 
 // EngineID is the engine's own identity: two workers with the same answer share their sandboxes.
 func (p *Provider) EngineID(ctx context.Context) (string, error) {
+	ctx, stop := context.WithTimeout(ctx, question)
+	defer stop()
 	info, err := p.api.Info(ctx)
 	if err != nil {
 		return "", translate(err, "ask the docker engine")
@@ -184,8 +193,16 @@ func (p *Provider) DiskFree(ctx context.Context) (int64, error) {
 // Waiting is how many started containers wait for sandboxes.
 func (p *Provider) Waiting() int { return len(p.pool.all()) }
 
+const (
+	// closePatience is how long Close waits for an engine that answers nothing.
+	closePatience = 3 * time.Second
+	// closeTimeout is how long it waits for one that answers, and has not done yet what was asked of it.
+	closeTimeout = 8 * time.Second
+)
+
 // Close lets go of every sandbox, waits for creates in flight, whose containers are left to the next attempt where they run
-// already, and removes the pool.
+// already, and removes the pool. It waits for closeTimeout, and no longer than closePatience for an engine that hangs: what is
+// left of the pool then ends by itself, and the next sweep removes it.
 func (p *Provider) Close() error {
 	p.cancel()
 	waiting := p.pool.close()
@@ -193,13 +210,44 @@ func (p *Provider) Close() error {
 	for _, m := range waiting {
 		p.work.Go(func() { p.retire(context.Background(), m) })
 	}
+	ctx, done := context.WithCancel(context.Background())
+	var watch sync.WaitGroup
+	watch.Go(func() { p.giveUp(ctx) })
 	p.work.Wait()
 	if p.cfg.Pool.Size > 0 {
-		ctx, stop := context.WithTimeout(context.Background(), removeTimeout)
-		defer stop()
-		p.sweep(ctx)
+		p.sweepLast()
 	}
+	done()
+	watch.Wait()
 	return p.api.Close()
+}
+
+func (p *Provider) sweepLast() {
+	ctx, stop := p.life.Own(context.Background(), removeTimeout)
+	defer stop()
+	p.sweep(ctx)
+}
+
+// giveUp ends all that goes on when ctx has ended, when the engine does not answer, or when it takes too long.
+func (p *Provider) giveUp(ctx context.Context) {
+	defer p.life.End()
+	ctx, stop := context.WithTimeout(ctx, closeTimeout)
+	defer stop()
+	for p.answers(ctx) {
+		select {
+		case <-time.After(closePatience / 10):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// answers says whether the engine answers anything.
+func (p *Provider) answers(ctx context.Context) bool {
+	ctx, stop := context.WithTimeout(ctx, closePatience)
+	defer stop()
+	_, err := p.api.Ping(ctx)
+	return err == nil
 }
 
 // GuestVolume names the engine's volume that holds this release's guest. It may be removed when no sandbox uses it.

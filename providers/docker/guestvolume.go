@@ -22,6 +22,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/confine"
+	"sandyard/providers/held"
 )
 
 const (
@@ -37,12 +38,13 @@ const (
 type guestVolume struct {
 	sum     string // of the content
 	fleet   string // that removes it again, if it has made it
+	life    held.Life
 	archive []byte
 	mu      sync.Mutex
 	dir     string // where it is on the engine's machine, from when it is filled
 }
 
-func newGuestVolume(cfg Config) (*guestVolume, error) {
+func newGuestVolume(cfg Config, life held.Life) (*guestVolume, error) {
 	files, err := guestFiles(cfg)
 	if err != nil {
 		return nil, err
@@ -52,7 +54,7 @@ func newGuestVolume(cfg Config) (*guestVolume, error) {
 		return nil, providers.Errorf(providers.Invalid, "read the guest: %w", err)
 	}
 	sum := sha256.Sum256(archive)
-	return &guestVolume{sum: hex.EncodeToString(sum[:8]), fleet: cfg.Fleet, archive: archive}, nil
+	return &guestVolume{sum: hex.EncodeToString(sum[:8]), fleet: cfg.Fleet, life: life, archive: archive}, nil
 }
 
 // The guest's programs. The supervisor is started for every command, so there may be a smaller program for it; the
@@ -163,7 +165,7 @@ func (g *guestVolume) ensure(ctx context.Context, api *client.Client, image stri
 	if err != nil {
 		return translate(err, "prepare the guest volume")
 	}
-	defer discard(ctx, api, filler)
+	defer discard(ctx, g.life, api, filler)
 	if err := g.fill(ctx, api, filler); err != nil {
 		return translate(err, "fill the guest volume")
 	}
@@ -196,7 +198,7 @@ func (g *guestVolume) claim(ctx context.Context, api *client.Client, image strin
 		if !errdefs.IsConflict(err) {
 			return "", err
 		}
-		discardStale(ctx, api, name)
+		g.discardStale(ctx, api, name)
 		select {
 		case <-time.After(fillPoll):
 		case <-ctx.Done():
@@ -206,19 +208,19 @@ func (g *guestVolume) claim(ctx context.Context, api *client.Client, image strin
 }
 
 // discardStale removes the filler of a worker that died while it filled.
-func discardStale(ctx context.Context, api *client.Client, name string) {
+func (g *guestVolume) discardStale(ctx context.Context, api *client.Client, name string) {
 	found, err := api.ContainerInspect(ctx, name)
 	if err != nil {
 		return
 	}
 	made, err := time.Parse(time.RFC3339Nano, found.Created)
 	if err == nil && engineNow(ctx, api).Sub(made) > fillTimeout {
-		discard(ctx, api, found.ID)
+		discard(ctx, g.life, api, found.ID)
 	}
 }
 
-func discard(ctx context.Context, api *client.Client, id string) {
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+func discard(ctx context.Context, life held.Life, api *client.Client, id string) {
+	ctx, stop := life.Own(ctx, removeTimeout)
 	defer stop()
 	_ = api.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
 }

@@ -125,6 +125,8 @@ func (p *Provider) removeNow(ctx context.Context, ref string) error {
 // endsSlowly says whether a container that is still there has gVisor's kernel. That ends its processes one after the other
 // and within the sandbox's share of the processors, so that many take it a while, whatever the engine answers meanwhile.
 func (p *Provider) endsSlowly(ctx context.Context, ref string) bool {
+	ctx, stop := context.WithTimeout(ctx, question)
+	defer stop()
 	found, err := p.api.ContainerInspect(ctx, ref)
 	if err != nil {
 		return errdefs.IsNotFound(err) // the next look says that it is gone
@@ -142,7 +144,9 @@ func (p *Provider) removeIdle(ctx context.Context, ref string) error {
 
 // discardIdle is removeIdle for what nobody waits for.
 func (p *Provider) discardIdle(ctx context.Context, ref string) {
-	if err := p.removeIdle(context.WithoutCancel(ctx), ref); err != nil {
+	own, stop := p.life.Own(ctx, removeTimeout)
+	defer stop()
+	if err := p.removeIdle(own, ref); err != nil {
 		p.cfg.Logger.WarnContext(ctx, "container is left", "container", ref, "error", err)
 	}
 }

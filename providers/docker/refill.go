@@ -54,7 +54,7 @@ func (p *Provider) refillOne(ctx context.Context) (again, taken bool) {
 	}
 	defer func() { <-p.starts }()
 	// A create that was begun is finished, or it could not be undone.
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
+	ctx, stop := p.life.Own(ctx, createTimeout)
 	defer stop()
 	m, err := p.makeMember(ctx, spec)
 	if errdefs.IsConflict(err) {
@@ -120,12 +120,12 @@ func (p *Provider) makeMember(ctx context.Context, spec providers.Spec) (*member
 		key: classKey(spec), spec: spec, name: memberName(strings.ToLower(rand.Text())), ref: ref, madeAt: time.Now(),
 	})
 	if err != nil {
-		discard(ctx, p.api, ref)
+		discard(ctx, p.life, p.api, ref)
 		return nil, err
 	}
 	if err := p.api.ContainerRename(ctx, ref, m.name); err != nil {
 		m.letGo()
-		discard(ctx, p.api, ref)
+		discard(ctx, p.life, p.api, ref)
 		return nil, translate(err, "name a pool container")
 	}
 	return m, nil
@@ -152,7 +152,9 @@ func (p *Provider) startMember(ctx context.Context, m *member) (*member, error) 
 // retire removes a member that left the pool unused.
 func (p *Provider) retire(ctx context.Context, m *member) {
 	m.letGo()
-	if err := p.remove(context.WithoutCancel(ctx), m.ref); err != nil {
+	own, stop := p.life.Own(ctx, removeTimeout+gvisorPatience)
+	defer stop()
+	if err := p.remove(own, m.ref); err != nil {
 		p.cfg.Logger.WarnContext(ctx, "pool container is left for the sweep", "container", m.name, "error", err)
 	}
 }

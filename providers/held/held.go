@@ -53,17 +53,19 @@ type Guests[B Body] struct {
 	log     *slog.Logger
 	links   links
 	pauses  pauses
+	life    Life
 	watches sync.WaitGroup
 }
 
 // New returns an empty set. User is what commands may call the sandboxes' user; out serves the connections that the
 // sandboxes ask for, where it is not nil.
 func New[B Body](backend Backend[B], user string, out providers.Outbound, log *slog.Logger) *Guests[B] {
-	return &Guests[B]{backend: backend, user: user, out: out, log: log}
+	return &Guests[B]{backend: backend, user: user, out: out, log: log, life: NewLife()}
 }
 
-// Close lets go of every guest. None can be held afterwards.
+// Close lets go of every guest, and gives up what is asked of the backend about silent ones. None can be held afterwards.
 func (g *Guests[B]) Close() {
+	g.life.End()
 	g.links.closeAll()
 	g.watches.Wait()
 }

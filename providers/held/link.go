@@ -247,7 +247,7 @@ func (g *Guests[B]) watch(ctx context.Context, l *Link) {
 // excused decides over a link whose guest is silent. True means leave it, because the backend cannot be asked.
 // Otherwise the link is done with, and a guest that stays silent over a new one loses its sandbox.
 func (g *Guests[B]) excused(ctx context.Context, l *Link) bool {
-	ctx, stop := context.WithTimeout(ctx, endTime)
+	ctx, stop := g.life.Own(ctx, endTime)
 	defer stop()
 	err := g.backend.Change(ctx, l.id, func(b B) error {
 		g.links.drop(l.id, l)

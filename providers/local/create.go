@@ -48,7 +48,7 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.I
 	done := make(chan created, 1)
 	p.work.Go(func() {
 		defer unlock()
-		own, stop := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
+		own, stop := p.life.Own(ctx, createTimeout)
 		defer stop()
 		instance, err := p.create(own, spec, img)
 		done <- created{instance, err}

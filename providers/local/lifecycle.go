@@ -38,7 +38,7 @@ func (p *Provider) freeze(ctx context.Context, b box) error {
 	if err == nil {
 		return nil
 	}
-	undo, stop := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+	undo, stop := p.life.Own(ctx, removeTimeout)
 	defer stop()
 	return providers.Errorf(providers.Unavailable, "pause the sandbox: %w", errors.Join(err, b.group.Thaw(undo)))
 }

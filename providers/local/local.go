@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -55,7 +56,8 @@ type Provider struct {
 	starts   chan struct{} // one token per start in flight
 	children children
 	guests   *held.Guests[box]
-	// work counts goroutines that outlive the call which began them; Close waits for them.
+	life     held.Life
+	// work counts goroutines that outlive the call which began them; Close waits for them, and ends life when that takes too long.
 	work sync.WaitGroup
 }
 
@@ -77,7 +79,8 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if err := keepInherited(); err != nil {
 		return nil, providers.Errorf(providers.Unavailable, "look at what is open: %w", err)
 	}
-	p := &Provider{cfg: cfg, starts: make(chan struct{}, cfg.StartConcurrency)}
+	life := held.NewLife() //nolint:contextcheck // it ends with Close
+	p := &Provider{cfg: cfg, life: life, starts: make(chan struct{}, cfg.StartConcurrency)}
 	p.guests = held.New(backend{p}, confine.UserName, cfg.Outbound, cfg.Logger)
 	if p.groups, err = cgroup.Find(); err != nil {
 		return nil, providers.Errorf(providers.Unavailable, "find the control groups: %w", err)
@@ -161,8 +164,13 @@ func (p *Provider) Ensure(_ context.Context, image string) error {
 	return err
 }
 
+// closePatience is how long Close waits for creates in flight. One that is given up is left to the next attempt.
+const closePatience = 3 * time.Second
+
 // Close lets go of every sandbox and waits for creates in flight.
 func (p *Provider) Close() error {
+	defer p.life.End()
+	defer time.AfterFunc(closePatience, p.life.End).Stop()
 	p.guests.Close()
 	p.work.Wait()
 	p.children.reap()
