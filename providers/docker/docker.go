@@ -112,8 +112,9 @@ func (p *Provider) keepPool(ctx context.Context) {
 	ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if p.cfg.Pool.Size > 0 {
 		p.work.Go(func() { p.refill(ctx) })
+		p.work.Go(func() { p.tend(ctx) })
 	}
-	p.work.Go(func() { p.tend(ctx) }) // the sweep is for others' pools, too
+	p.work.Go(func() { p.sweepPools(ctx) }) // others' pools, too
 }
 
 func (c Config) complete() (Config, error) {

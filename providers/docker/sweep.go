@@ -3,7 +3,10 @@ package docker
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -11,6 +14,7 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/volume"
+	"golang.org/x/sync/errgroup"
 
 	"sandyard/providers"
 )
@@ -41,6 +45,50 @@ func (s sightings) keep(seen map[string]bool) {
 // namelessGrace is how long an image of a build may be without its name: for the moment in which the engine gives it one.
 const namelessGrace = 10 * time.Second
 
+const (
+	// removesAtOnce is how many leftovers are removed at once.
+	removesAtOnce = 4
+	// toldFailures is how many errors of one sweep are told; the others are likely the same.
+	toldFailures = 3
+)
+
+// removeAll calls remove for all items, each with a time of its own. One that fails keeps no other from its turn: their order is
+// another one each time, for those that hang may use up all of ctx.
+func removeAll[T any](ctx context.Context, items []T, remove func(context.Context, T) (bool, error)) (removed int, err error) {
+	var mu sync.Mutex
+	var errs []error
+	failed := 0
+	var all errgroup.Group
+	all.SetLimit(removesAtOnce)
+	for _, i := range rand.Perm(len(items)) {
+		all.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
+			}
+			own, stop := context.WithTimeout(ctx, removeTimeout)
+			defer stop()
+			done, err := remove(own, items[i])
+			mu.Lock()
+			defer mu.Unlock()
+			if done && err == nil {
+				removed++
+			}
+			if err == nil {
+				return nil
+			}
+			if failed++; failed <= toldFailures {
+				errs = append(errs, err)
+			}
+			return nil
+		})
+	}
+	_ = all.Wait() // the errors are ours
+	if failed > toldFailures {
+		errs = append(errs, fmt.Errorf("%d in all", failed))
+	}
+	return removed, errors.Join(errs...)
+}
+
 // Sweep implements providers.Sweeper: guests of other releases that no container has used for a while, what workers have
 // left that died while they filled one, images of builds that have lost their names to later attempts, and members of
 // dead workers' pools, all of this fleet. There are no networks of ours to remove.
@@ -62,17 +110,14 @@ func (p *Provider) sweepFillers(ctx context.Context, seen map[string]bool) (remo
 	if err != nil {
 		return 0, translate(err, "list what fills guests")
 	}
+	var over []string
 	for _, c := range found {
 		seen[c.ID] = true
-		if !p.leftovers.lasts(c.ID, min(fillTimeout, p.cfg.GuestGrace)) {
-			continue
+		if p.leftovers.lasts(c.ID, min(fillTimeout, p.cfg.GuestGrace)) {
+			over = append(over, c.ID)
 		}
-		if err := p.removeIdle(ctx, c.ID); err != nil {
-			return removed, err
-		}
-		removed++
 	}
-	return removed, nil
+	return removeAll(ctx, over, func(ctx context.Context, ref string) (bool, error) { return true, p.removeIdle(ctx, ref) })
 }
 
 // sweepGuests removes the volumes of other guests that nothing uses. One that is wanted again is filled again.
@@ -82,25 +127,32 @@ func (p *Provider) sweepGuests(ctx context.Context, seen map[string]bool) (remov
 	if err != nil {
 		return 0, translate(err, "list the volumes")
 	}
+	var over []string
 	for _, v := range found.Volumes {
 		sum, ours := strings.CutPrefix(v.Name, guestVolumePrefix)
 		if !ours || sum == p.guest.sum || v.Labels[labelGuest] != sum {
 			continue
 		}
 		seen[v.Name] = true
-		if !p.leftovers.lasts(v.Name, p.cfg.GuestGrace) {
-			continue
-		}
-		err := p.api.VolumeRemove(ctx, v.Name, false)
-		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // gone, or in use by now
-			return removed, translate(err, "remove a guest's volume")
-		}
-		if err == nil {
-			p.cfg.Logger.InfoContext(ctx, "guest of another release is removed", "volume", v.Name)
-			removed++
+		if p.leftovers.lasts(v.Name, p.cfg.GuestGrace) {
+			over = append(over, v.Name)
 		}
 	}
-	return removed, nil
+	return removeAll(ctx, over, func(ctx context.Context, name string) (bool, error) {
+		err := p.api.VolumeRemove(ctx, name, false)
+		if err == nil {
+			p.cfg.Logger.InfoContext(ctx, "guest of another release is removed", "volume", name)
+		}
+		return err == nil, unlessGone(err, "remove a guest's volume")
+	})
+}
+
+// unlessGone translates the error of a removal, unless it is of what is gone, or in use by now.
+func unlessGone(err error, doing string) error {
+	if errdefs.IsNotFound(err) || errdefs.IsConflict(err) {
+		return nil
+	}
+	return translate(err, doing)
 }
 
 // sweepImages removes what a build has made whose image was made again: the later one has the name, by which alone anybody
@@ -111,19 +163,18 @@ func (p *Provider) sweepImages(ctx context.Context, seen map[string]bool) (remov
 	if err != nil {
 		return 0, translate(err, "list the images without a name")
 	}
+	var over []string
 	for _, i := range found {
 		seen[i.ID] = true
-		if !p.leftovers.lasts(i.ID, min(namelessGrace, p.cfg.GuestGrace)) {
-			continue
-		}
-		_, err := p.api.ImageRemove(ctx, i.ID, image.RemoveOptions{PruneChildren: true})
-		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // gone, or in use
-			return removed, translate(err, "remove an image without a name")
-		}
-		if err == nil {
-			p.cfg.Logger.InfoContext(ctx, "image of a build that was made again is removed", "image", i.ID)
-			removed++
+		if p.leftovers.lasts(i.ID, min(namelessGrace, p.cfg.GuestGrace)) {
+			over = append(over, i.ID)
 		}
 	}
-	return removed, nil
+	return removeAll(ctx, over, func(ctx context.Context, id string) (bool, error) {
+		_, err := p.api.ImageRemove(ctx, id, image.RemoveOptions{PruneChildren: true})
+		if err == nil {
+			p.cfg.Logger.InfoContext(ctx, "image of a build that was made again is removed", "image", id)
+		}
+		return err == nil, unlessGone(err, "remove an image without a name")
+	})
 }
