@@ -86,6 +86,34 @@ func (e *Engine) Configure(o EngineOptions) error {
 	return os.WriteFile(filepath.Join(e.dir, "daemon.json"), text, 0o600)
 }
 
+// Reconfigure says how the engine is to be from now on, as far as a running one can change.
+func (e *Engine) Reconfigure(o EngineOptions) error {
+	if err := e.Configure(o); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(filepath.Join(e.dir, "pid"))
+	if err != nil {
+		return err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return err
+	}
+	if err := syscall.Kill(pid, syscall.SIGHUP); err != nil {
+		return err
+	}
+	return e.until(func(ctx context.Context, transport http.RoundTripper) error {
+		var info struct{ LiveRestoreEnabled bool }
+		if err := get(ctx, transport, "/info", &info); err != nil {
+			return err
+		}
+		if info.LiveRestoreEnabled != o.LiveRestore {
+			return errors.New("it has not read its settings")
+		}
+		return nil
+	})
+}
+
 func (e *Engine) start() error {
 	stdin, leash, err := os.Pipe()
 	if err != nil {
@@ -108,6 +136,13 @@ func (e *Engine) start() error {
 
 // await returns when the engine answers.
 func (e *Engine) await() error {
+	return e.until(func(ctx context.Context, transport http.RoundTripper) error {
+		return get(ctx, transport, "/_ping", nil)
+	})
+}
+
+// until returns when ask does so without an error.
+func (e *Engine) until(ask func(context.Context, http.RoundTripper) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -116,7 +151,7 @@ func (e *Engine) await() error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := ping(ctx, transport)
+		err := ask(ctx, transport)
 		if err == nil {
 			return nil
 		}
@@ -124,13 +159,14 @@ func (e *Engine) await() error {
 		case <-tick.C:
 		case <-ctx.Done():
 			log, _ := os.ReadFile(filepath.Join(e.dir, "log"))
-			return fmt.Errorf("the engine does not answer (%w): %s", err, log[max(0, len(log)-2000):])
+			return fmt.Errorf("the engine does not answer as it should (%w): %s", err, log[max(0, len(log)-2000):])
 		}
 	}
 }
 
-func ping(ctx context.Context, transport http.RoundTripper) error {
-	ask, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://docker/_ping", nil)
+// get asks the engine for a document, and reads it into out unless that is nil.
+func get(ctx context.Context, transport http.RoundTripper, path string, out any) error {
+	ask, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://docker"+path, nil)
 	if err != nil {
 		return err
 	}
@@ -138,8 +174,11 @@ func ping(ctx context.Context, transport http.RoundTripper) error {
 	if err != nil {
 		return err
 	}
-	if answer.StatusCode != http.StatusOK {
+	switch {
+	case answer.StatusCode != http.StatusOK:
 		err = errors.New(answer.Status)
+	case out != nil:
+		err = json.NewDecoder(answer.Body).Decode(out)
 	}
 	return errors.Join(err, answer.Body.Close())
 }

@@ -42,11 +42,48 @@ func (t *trial) silences(node string) func(inflicted) bool {
 			return f.hit == t.workers[node]
 		case cutWire, holdWire:
 			return f.hit == t.workers[node] && f.server == "postgres"
+		case hangServer:
+			return f.server == "postgres"
 		case restartPostgres, crashPostgres:
 			return true
 		default:
 			return false
 		}
+	}
+}
+
+// detains says which faults can keep a node from its engine: those of its process, of the way there and of the engine.
+func (t *trial) detains(node string) func(inflicted) bool {
+	return func(f inflicted) bool {
+		switch f.kind {
+		case killWorker, stopWorker, endWorker:
+			return f.hit == t.workers[node]
+		case cutWire, holdWire:
+			return f.hit == t.workers[node] && f.server == "docker"
+		case hangServer:
+			return f.server == "docker"
+		case restartEngine, crashEngine, emptyEngine:
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+// silent says that a job was taken from a worker that was not heard of; what had begun of it is done again.
+func (e eventRow) silent() bool {
+	return e.Event == "requeued" && strings.HasPrefix(e.Reason, "its worker")
+}
+
+// causes says which faults can have had a job go back to the queue.
+func (t *trial) causes(e eventRow) func(inflicted) bool {
+	switch {
+	case e.silent():
+		return t.silences(e.Node)
+	case strings.Contains(e.Reason, "the docker engine"):
+		return t.detains(e.Node)
+	default:
+		return disturbs
 	}
 }
 

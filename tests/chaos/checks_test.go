@@ -307,25 +307,26 @@ func (t *trial) files() {
 // recovery is how long a fault may go on to be felt: a lease ends, the sweep comes by, an engine comes back.
 const recovery = 3 * lease
 
-// reruns holds every start after the first against the faults: an attempt that was lost takes a fault of its own, and one
-// that could not do its work must have had one about.
+// reruns holds every start after the first against the faults: what sent a job back to the queue must have had one of its own
+// kind about, and no job was taken from a worker more often than something had silenced that one in the job's life.
 func (t *trial) reruns() {
 	for _, id := range slices.Sorted(maps.Keys(t.h.jobs)) {
-		j, lost := t.h.jobs[id], 0
+		j, taken := t.h.jobs[id], map[string]int{}
 		for _, e := range t.h.events[id] {
-			silent := strings.HasPrefix(e.Reason, "its worker")
-			switch {
-			case e.Event != "requeued", strings.HasPrefix(e.Reason, "the sandbox is paused"): // that waits for its resume
-			case silent && t.faults.between(e.At.Add(-recovery), e.At, t.silences(e.Node)) == 0:
-				t.find(checkRerun, "taken from %s (%s), to which nothing had happened: %s", e.Node, t.workers[e.Node], t.h.tell(id))
-			case t.faults.between(e.At.Add(-recovery), e.At, disturbs) == 0:
-				t.find(checkRerun, "tried again with no fault about: %s", t.h.tell(id))
-			case silent:
-				lost++
+			if e.Event != "requeued" || strings.HasPrefix(e.Reason, "the sandbox is paused") { // that waits for its resume
+				continue
+			}
+			if t.faults.between(e.At.Add(-recovery), e.At, t.causes(e)) == 0 {
+				t.find(checkRerun, "back from %s (%s), and no fault was about that has this effect: %s", e.Node, t.workers[e.Node], t.h.tell(id))
+			}
+			if e.silent() {
+				taken[e.Node]++
 			}
 		}
-		if n := t.faults.between(j.QueuedAt.Add(-recovery), t.endOf(j), disturbs); lost > n {
-			t.find(checkRerun, "%d attempts were lost to %d faults: %s", lost, n, t.h.tell(id))
+		for node, lost := range taken {
+			if n := t.faults.between(j.QueuedAt.Add(-recovery), t.endOf(j), t.silences(node)); lost > n {
+				t.find(checkRerun, "%d attempts were lost to %d faults of %s: %s", lost, n, t.workers[node], t.h.tell(id))
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +22,8 @@ const (
 // engine is the Docker engine of this run alone, so that it can be restarted.
 type engine struct {
 	*testenv.Engine
+
+	liveRestore bool
 }
 
 func startEngine(liveRestore bool) (*engine, error) {
@@ -28,7 +31,7 @@ func startEngine(liveRestore bool) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{own}
+	e := &engine{own, liveRestore}
 	load := exec.Command("sh", "-c", "docker save "+image+" | docker -H "+own.Host+" load")
 	if out, err := load.CombinedOutput(); err != nil {
 		own.Close()
@@ -44,7 +47,7 @@ func (e *engine) env(wires string) []string {
 }
 
 func (e *engine) deck() []faultKind {
-	return []faultKind{killSandbox, killSandbox, plantOrphan, restartEngine, crashEngine}
+	return []faultKind{killSandbox, killSandbox, plantOrphan, restartEngine, crashEngine, emptyEngine}
 }
 
 func (e *engine) strike(f fault) (string, error) {
@@ -132,11 +135,19 @@ func (e *engine) users() (int, error) {
 
 // restart ends the engine, or kills it, and starts it again after a while.
 func (e *engine) restart(f fault) error {
-	again := e.Restart
-	if f.kind == crashEngine {
-		again = e.Crash
+	down := func() { <-time.After(f.lasts) }
+	switch f.kind {
+	case crashEngine:
+		return e.Crash(down)
+	case emptyEngine:
+		if err := e.Reconfigure(testenv.EngineOptions{}); err != nil {
+			return err
+		}
+		err := e.Restart(down)
+		return errors.Join(err, e.Reconfigure(testenv.EngineOptions{LiveRestore: e.liveRestore}))
+	default:
+		return e.Restart(down)
 	}
-	return again(func() { <-time.After(f.lasts) })
 }
 
 // strays are the networks and volumes that nothing should have left.

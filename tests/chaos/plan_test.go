@@ -25,10 +25,12 @@ const (
 	crashPostgres   faultKind = "PostgreSQL killed"
 	cutWire         faultKind = "connections cut"
 	holdWire        faultKind = "connections silent"
+	hangServer      faultKind = "server silent"
 	killSandbox     faultKind = "sandbox killed behind our back"
 	plantOrphan     faultKind = "resource of nobody planted"
 	restartEngine   faultKind = "engine restarted"
 	crashEngine     faultKind = "engine killed"
+	emptyEngine     faultKind = "engine restarted with its sandboxes"
 
 	// Of sandboxes that are processes of this machine.
 	stopSandbox      faultKind = "sandbox stopped behind our back"
@@ -41,7 +43,7 @@ type fault struct {
 	lasts  time.Duration // until it is made good
 	kind   faultKind
 	target int    // which of several processes or sandboxes
-	server string // at whose end connections break
+	server string // at whose end connections break, of one process or of all
 }
 
 func (f fault) String() string {
@@ -79,7 +81,7 @@ func newPlan(seed uint64, length time.Duration, kinds []faultKind, wired []strin
 		f := fault{at: at, kind: deck[0], target: rng.IntN(1000)}
 		deck = deck[1:]
 		f.lasts = lasting(rng, f.kind)
-		if f.kind == cutWire || f.kind == holdWire {
+		if f.kind == cutWire || f.kind == holdWire || f.kind == hangServer {
 			f.server = wired[rng.IntN(len(wired))]
 		}
 		plan = append(plan, f)
@@ -113,7 +115,7 @@ func lasting(rng *rand.Rand, kind faultKind) time.Duration {
 	switch kind {
 	case stopWorker:
 		return between(lease/4, 3*lease)
-	case holdWire:
+	case holdWire, hangServer:
 		return between(time.Second, 2*lease)
 	case stopScheduler, stopAPI, stopSandbox:
 		return between(time.Second, 6*time.Second)
@@ -128,6 +130,6 @@ func lasting(rng *rand.Rand, kind faultKind) time.Duration {
 func usualKinds() []faultKind {
 	return []faultKind{
 		killWorker, killWorker, killWorker, stopWorker, stopWorker, stopWorker, endWorker, killScheduler, stopScheduler, killAPI, stopAPI,
-		flushRedis, restartRedis, restartPostgres, crashPostgres, cutWire, cutWire, holdWire, holdWire,
+		flushRedis, restartRedis, restartPostgres, crashPostgres, cutWire, cutWire, holdWire, holdWire, hangServer,
 	}
 }

@@ -39,15 +39,21 @@ func (r *run) report(t *trial) {
 	}
 	r.logf("%d sandboxes were to end by themselves: %s", len(t.h.mortals), counts(reasons))
 	r.outcomes(t)
-	again, worst, slowest := 0, "", time.Duration(0)
+	again, taken, worst, slowest := 0, 0, "", time.Duration(0)
 	for id, j := range t.h.jobs {
 		again += max(0, j.Attempt-1)
+		for _, e := range t.h.events[id] {
+			if e.silent() {
+				taken++
+			}
+		}
 		if gap := t.h.gap(id); gap > slowest {
 			worst, slowest = id, gap
 		}
 	}
-	r.logf("%d attempts beyond the first; all jobs ended %v after the last fault; the slowest was taken up again after %v (%s)",
-		again, r.quietIn.Round(100*time.Millisecond), slowest.Round(100*time.Millisecond), worst)
+	r.logf("%d attempts beyond the first, of which %d were taken from workers that had gone silent; the others were given back, most "+
+		"without an effect; all jobs ended %v after the last fault; the slowest was taken up again after %v (%s)", again, taken, r.quietIn.Round(100*time.Millisecond),
+		slowest.Round(100*time.Millisecond), worst)
 }
 
 // outcomes prints jobs by kind and end, and the errors they name.

@@ -250,6 +250,8 @@ func (s *system) inflict(ctx context.Context, f fault) (hit string, err error) {
 		return "", s.bouncePostgres(ctx, f)
 	case cutWire, holdWire:
 		return s.sever(f)
+	case hangServer:
+		return s.hang(f)
 	default:
 		return s.strike(f)
 	}
@@ -361,6 +363,21 @@ func (s *system) sever(f fault) (string, error) {
 	<-time.After(f.lasts)
 	release()
 	return name, nil
+}
+
+// hang has a server answer nobody for a while, although it lives and takes connections.
+func (s *system) hang(f fault) (string, error) {
+	for _, p := range s.processes {
+		p.busy.Lock()
+		defer p.busy.Unlock()
+	}
+	for _, wires := range s.wires {
+		if w := wires[f.server]; w != nil {
+			defer w.hold()()
+		}
+	}
+	<-time.After(f.lasts)
+	return f.server, nil
 }
 
 // strike is what is done to the sandboxes' host.
