@@ -150,7 +150,11 @@ func (c *client) create(ctx context.Context, round int) (*box, error) {
 	if err != nil || b == nil {
 		return nil, err
 	}
-	_, err = c.onJob(ctx, b, &op{what: "write", file: ""}, "write", object{"path": "edits", "content": "END\n"})
+	if _, err = c.onJob(ctx, b, &op{what: "write", file: ""}, "write", object{"path": "edits", "content": "END\n"}); err != nil {
+		return b, err
+	}
+	files := []object{{"path": "m0", "content": "0"}, {"path": "m1", "content": "1"}, {"path": "m2", "content": "2"}} // to move and remove
+	_, err = c.onJob(ctx, b, &op{what: "write-many"}, "write-many", object{"files": files})
 	return b, err
 }
 
