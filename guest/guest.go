@@ -128,7 +128,8 @@ func (g *Guest) envdRoutes(lenient bool) *http.ServeMux {
 		connect.WithCompression("gzip", nil, nil), // both ends are on one machine
 	}
 	mux := http.NewServeMux()
-	mux.Handle(processconnect.NewProcessHandler(&processService{execs: g.execs}, options...))
+	path, processes := processconnect.NewProcessHandler(&processService{execs: g.execs}, options...)
+	mux.Handle(path, untilGone(processes))
 	mux.Handle("/"+filesystemconnect.FilesystemName+"/", lazily(func() http.Handler { // the first command is not kept waiting for it
 		_, handler := filesystemconnect.NewFilesystemHandler(&filesystemService{files: g.files, watchers: g.watch, lenient: lenient}, options...)
 		return handler

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"sync"
@@ -60,9 +61,12 @@ func expire(e *execs.Exec, at time.Time) {
 	select {
 	case <-e.Done():
 	case <-timer.C:
-		e.Kill(0, "")
+		e.Kill(0, deadlineReason)
 	}
 }
+
+// deadlineReason is the kill reason of a plain command whose deadline has passed.
+const deadlineReason = "deadline"
 
 // Connect streams the events of a running command: of a plain one from now on, of a named one from its beginning.
 func (s *processService) Connect(ctx context.Context, req *connect.Request[process.ConnectRequest], stream *connect.ServerStream[process.ConnectResponse]) error {
@@ -124,8 +128,8 @@ func commandOf(req *connect.Request[process.StartRequest]) (execs.Command, [2]in
 	if c.Shell {
 		c.Argv = config.GetArgs()
 	}
-	if size := req.Msg.GetPty().GetSize(); size != nil {
-		c.TTY = &execs.Size{Cols: uint16(size.GetCols()), Rows: uint16(size.GetRows())}
+	if pty := req.Msg.GetPty(); pty != nil {
+		c.TTY = sizeOf(pty)
 	}
 	var offsets [2]int64
 	for _, h := range []struct {
@@ -141,6 +145,15 @@ func commandOf(req *connect.Request[process.StartRequest]) (execs.Command, [2]in
 		}
 	}
 	return c, offsets, nil
+}
+
+// sizeOf is the size that a request gives a terminal, or the one that terminals have had for ever.
+func sizeOf(pty *process.PTY) *execs.Size {
+	size := pty.GetSize()
+	if size == nil {
+		return &execs.Size{Cols: 80, Rows: 24}
+	}
+	return &execs.Size{Cols: uint16(min(size.GetCols(), math.MaxUint16)), Rows: uint16(min(size.GetRows(), math.MaxUint16))}
 }
 
 // readNumber leaves *to as it is when the header is absent.
@@ -165,11 +178,15 @@ type events struct {
 }
 
 func (s events) stream(ctx context.Context, e *execs.Exec, offsets [2]int64) error {
-	if err := s.send(startEvent(e)); err != nil {
+	stop := func() {}
+	begin := func() error {
+		err := s.send(startEvent(e))
+		if err == nil {
+			stop = s.keepAlive()
+		}
 		return err
 	}
-	stop := s.keepAlive()
-	err := e.Follow(ctx, offsets, func(c execs.Chunk) error { return s.send(dataEvent(e, c)) })
+	err := e.Follow(ctx, offsets, begin, func(c execs.Chunk) error { return s.send(dataEvent(e, c)) })
 	stop()
 	if err != nil {
 		return err
@@ -180,6 +197,9 @@ func (s events) stream(ctx context.Context, e *execs.Exec, offsets [2]int64) err
 		return ctx.Err()
 	}
 	info := e.Info()
+	if info.KillReason == deadlineReason && ctx.Err() != nil {
+		return ctx.Err() // a client that has lagged behind hears of it as others do
+	}
 	report, err := json.Marshal(info)
 	if err != nil {
 		return err

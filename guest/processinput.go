@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+	"time"
 
+	"sandyard/guest/dialect"
 	"sandyard/guest/envdpb/process"
 	"sandyard/guest/execs"
 
@@ -22,8 +24,8 @@ func (s *processService) Update(_ context.Context, req *connect.Request[process.
 	if err != nil {
 		return nil, err
 	}
-	if size := req.Msg.GetPty().GetSize(); size != nil {
-		err = e.Resize(execs.Size{Cols: uint16(size.GetCols()), Rows: uint16(size.GetRows())})
+	if pty := req.Msg.GetPty(); pty.GetSize() != nil {
+		err = e.Resize(*sizeOf(pty))
 	}
 	return connect.NewResponse(&process.UpdateResponse{}), connectError(err)
 }
@@ -37,10 +39,22 @@ func (s *processService) SendInput(ctx context.Context, req *connect.Request[pro
 	return connect.NewResponse(&process.SendInputResponse{}), connectError(appendInput(ctx, e, req.Msg.GetInput()))
 }
 
+// appendInput refuses what is meant for the other kind of command, as envd does.
 func appendInput(ctx context.Context, e *execs.Exec, in *process.ProcessInput) error {
-	b := in.GetStdin()
-	if e.HasTerminal() {
-		b = in.GetPty()
+	var b []byte
+	switch kind := in.GetInput().(type) {
+	case *process.ProcessInput_Stdin:
+		if e.HasTerminal() {
+			return dialect.Errorf(dialect.ReasonInvalid, "the process runs on a terminal: send its input as pty, not as stdin")
+		}
+		b = kind.Stdin
+	case *process.ProcessInput_Pty:
+		if !e.HasTerminal() {
+			return dialect.Errorf(dialect.ReasonInvalid, "the process has no terminal: send its input as stdin, not as pty")
+		}
+		b = kind.Pty
+	default:
+		return dialect.Errorf(dialect.ReasonInvalid, "the input is neither stdin nor pty")
 	}
 	return e.AppendStdin(ctx, bytes.NewReader(b))
 }
@@ -76,7 +90,7 @@ func (s *processService) SendSignal(_ context.Context, req *connect.Request[proc
 	case process.Signal_SIGNAL_SIGTERM:
 		err = e.Signal(syscall.SIGTERM)
 	case process.Signal_SIGNAL_SIGKILL:
-		e.Kill(0, "")
+		s.kill(e)
 	default:
 		return nil, connect.NewError(connect.CodeUnimplemented, fmt.Errorf("signal %s is not supported", req.Msg.GetSignal()))
 	}
@@ -84,6 +98,21 @@ func (s *processService) SendSignal(_ context.Context, req *connect.Request[proc
 		err = nil // it ended meanwhile
 	}
 	return connect.NewResponse(&process.SendSignalResponse{}), connectError(err)
+}
+
+// killPatience is how long a call waits for the end of what it has killed, so that a list of the processes that is asked for
+// next has it no more.
+const killPatience = 2 * time.Second
+
+// kill ends the command with all that it has started.
+func (s *processService) kill(e *execs.Exec) {
+	go e.Kill(0, "") // ends with the command
+	timer := time.NewTimer(killPatience)
+	defer timer.Stop()
+	select {
+	case <-e.Done():
+	case <-timer.C:
+	}
 }
 
 // CloseStdin ends a command's standard input. A terminal has none to close: its end of input is a byte, 0x04.

@@ -30,8 +30,7 @@ func (g *Guest) tailExec(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		return control.Flush()
 	}
-	// A reader that is gone would leave a write waiting, and the command with it.
-	defer context.AfterFunc(r.Context(), func() { _ = control.SetWriteDeadline(time.Unix(1, 0)) })()
+	defer endWrites(r, control)()
 	err = e.Tail(r.Context(), offset, begin, func(b []byte) error {
 		if _, err := w.Write(b); err != nil {
 			return err
@@ -41,6 +40,20 @@ func (g *Guest) tailExec(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler) // the only way left to say that this was not all
 	}
+}
+
+// endWrites makes the end of a request end a write that waits for its client, and a command with it: a reader that is gone
+// takes nothing any more. The returned function ends that.
+func endWrites(r *http.Request, control *http.ResponseController) (stop func() bool) {
+	return context.AfterFunc(r.Context(), func() { _ = control.SetWriteDeadline(time.Unix(1, 0)) })
+}
+
+// untilGone serves streams until their clients are gone.
+func untilGone(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer endWrites(r, http.NewResponseController(w))()
+		next.ServeHTTP(w, r)
+	})
 }
 
 // overKey is the key of the channel that is closed when the conversation with the worker has ended.

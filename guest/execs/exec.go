@@ -29,6 +29,8 @@ type Exec struct {
 	audience *audience   // of a plain command
 	first    *listener   // joined before its first byte
 
+	latecomers chan struct{} // places, one for each plain command that has ended and whose listeners have yet to read
+
 	mu         sync.Mutex
 	changed    chan struct{} // closed and replaced when a spool has grown
 	tails      map[*tail]struct{}
@@ -37,6 +39,7 @@ type Exec struct {
 	forgotten  bool
 	signals    recent // ids of signals that were sent
 	killReason string
+	slain      chan struct{}    // closed by the first Kill
 	killed     chan struct{}    // made by the first Kill, and closed when nothing of the command is left
 	info       dialect.ExecInfo // of a finished command
 
@@ -50,7 +53,7 @@ func newExec(c Command, room *atomic.Int64) *Exec {
 	}
 	e := &Exec{
 		Command: c, started: time.Now(), stdin: newInput(),
-		ready: make(chan struct{}), changed: make(chan struct{}), done: make(chan struct{}),
+		ready: make(chan struct{}), changed: make(chan struct{}), done: make(chan struct{}), slain: make(chan struct{}),
 		tails: map[*tail]struct{}{}, moved: make(chan struct{}, 1),
 	}
 	for i := range e.spools {
@@ -164,6 +167,7 @@ func (e *Exec) Kill(grace time.Duration, reason string) {
 	first := e.killed == nil
 	if first {
 		e.killed, e.killReason = make(chan struct{}), reason
+		close(e.slain)
 	}
 	e.mu.Unlock()
 	if e.proc != nil {
@@ -204,13 +208,25 @@ func (e *Exec) HasTerminal() bool { return e.terminal != nil }
 // Age is how long ago the command started.
 func (e *Exec) Age() time.Duration { return time.Since(e.started) }
 
-// Follow emits the output until the command has ended and everything was emitted, emit fails or ctx ends. Of a named
-// command that is all kept output from the offsets on; of a plain one what is written from now on, for the first
-// caller from the beginning. The data may be kept.
-func (e *Exec) Follow(ctx context.Context, offsets [2]int64, emit func(Chunk) error) error {
-	if e.Command.Name == "" {
-		return e.audience.listen(ctx, e.listener(), emit)
+// Follow calls begin, and then emits the output until the command has ended and everything was emitted, one of both fails
+// or ctx ends. Of a named command that is all kept output from the offsets on; of a plain one what is written from now on,
+// for the first caller from the beginning. The data may be kept.
+func (e *Exec) Follow(ctx context.Context, offsets [2]int64, begin func() error, emit func(Chunk) error) error {
+	if e.Command.Name != "" {
+		if err := begin(); err != nil {
+			return err
+		}
+		return e.replay(ctx, offsets, emit)
 	}
+	l := e.listener()
+	defer e.audience.leave(l)
+	if err := begin(); err != nil {
+		return err
+	}
+	return e.audience.listen(ctx, l, emit)
+}
+
+func (e *Exec) replay(ctx context.Context, offsets [2]int64, emit func(Chunk) error) error {
 	for {
 		chunks, changed, over := e.news(&offsets)
 		for _, c := range chunks {

@@ -37,9 +37,38 @@ func (e *Exec) collect(files *pipes) {
 	case <-time.After(outputGrace):
 	}
 	stopReading(files)
+	e.hasten(heard)
 	<-heard
 	e.stdin.abandon()
 }
+
+// hasten lets the output of a plain command that has ended be read without its listeners, who get it as they come to it.
+// That is kept of few commands at one time; of the others, and of a terminal that holds more than is kept (gVisor's hold
+// whatever is written to them), the rest waits for the listeners until the command is killed.
+func (e *Exec) hasten(heard <-chan struct{}) {
+	if e.audience == nil {
+		return
+	}
+	places := e.latecomers
+	if e.held() > maxRest {
+		places = nil
+	}
+	select {
+	case <-heard:
+	case places <- struct{}{}:
+		e.audience.hasten(maxLate, e.comeLast)
+	case <-e.slain:
+		select {
+		case e.latecomers <- struct{}{}:
+			e.audience.hasten(maxLate, e.comeLast)
+		default:
+			e.audience.hasten(0, nil)
+		}
+	}
+}
+
+// comeLast gives the command's place among the latecomers back.
+func (e *Exec) comeLast() { <-e.latecomers }
 
 // stopReading makes every read of the output fail from now on.
 func stopReading(files *pipes) {
@@ -137,7 +166,7 @@ func (e *Exec) takeRest(stream Stream, f *os.File, buf []byte) {
 	if err != nil {
 		return
 	}
-	for left := e.rest(); left > 0; {
+	for left := e.rest(); left > 0 && (left <= maxRest || !e.wasKilled()); {
 		var n int
 		var readErr error
 		err := raw.Control(func(fd uintptr) { n, readErr = e.take(stream, int(fd), buf) })

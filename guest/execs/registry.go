@@ -43,6 +43,9 @@ type Registry struct {
 	room   atomic.Int64 // bytes of output that may still be kept
 	behind atomic.Int64 // the same for background commands
 
+	// latecomers are places for plain commands that have ended and whose output somebody has yet to read.
+	latecomers chan struct{}
+
 	mu       sync.Mutex
 	workDir  string
 	env      map[string]string // never changed, only replaced
@@ -59,6 +62,7 @@ func NewRegistry(host *procs.Host, env map[string]string, workDir string) *Regis
 	r := &Registry{
 		host: host, env: withDefaults(env), workDir: workDir,
 		named: map[string]*Exec{}, live: map[*Exec]struct{}{}, noInput: newInput(),
+		latecomers: make(chan struct{}, maxLatecomers),
 	}
 	r.room.Store(maxKept)
 	r.behind.Store(maxKeptBehind)
@@ -147,6 +151,7 @@ func (r *Registry) reserve(c Command) (e *Exec, fresh bool, err error) {
 	} else {
 		e = newExec(c, &r.room)
 	}
+	e.latecomers = r.latecomers
 	r.live[e] = struct{}{}
 	if c.Name != "" {
 		r.named[c.Name] = e

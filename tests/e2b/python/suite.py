@@ -101,6 +101,29 @@ def command_in_the_background():
 
 
 @case
+def commands_that_nobody_reads():
+    """They end by kill and by their timeout, and go on without a client that had lagged behind."""
+    commands = s.sandbox.commands
+    killed = commands.run("yes", background=True, timeout=0)
+    late = commands.run("yes", background=True, timeout=3)
+    left = commands.run("yes | head -c 40000000; touch over", background=True, timeout=0)
+    terminal = s.sandbox.pty.create(PtySize(rows=24, cols=80), timeout=0)
+    s.sandbox.pty.send_stdin(terminal.pid, b"yes\n")
+    time.sleep(4)  # long enough for all that lies between to be full
+    began = time.monotonic()
+    assert commands.kill(killed.pid)
+    assert s.sandbox.pty.kill(terminal.pid)
+    left.disconnect()
+    assert raises(CommandExitException, killed.wait).error == "signal: killed"
+    raises(TimeoutException, late.wait)
+    while not s.sandbox.files.exists("over"):
+        assert time.monotonic() - began < 15, "it stands still"
+        time.sleep(0.1)
+    running = [p.pid for p in commands.list()]
+    assert killed.pid not in running and late.pid not in running and terminal.pid not in running, running
+
+
+@case
 def command_joined_by_a_second_client():
     first = s.sandbox.commands.run("read word; echo got $word", background=True, stdin=True)
     first.disconnect()
