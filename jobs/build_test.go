@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -85,6 +86,9 @@ func (b *builder) Built(context.Context) ([]string, error) {
 func (b *builder) RemoveImage(_ context.Context, name string) error {
 	b.engine.mu.Lock()
 	defer b.engine.mu.Unlock()
+	if strings.HasSuffix(name, "stuck") {
+		return providers.Errorf(providers.Internal, "it cannot be removed")
+	}
 	b.engine.held = slices.DeleteFunc(b.engine.held, func(held string) bool { return held == name })
 	return nil
 }
@@ -173,6 +177,28 @@ func TestBuildIsTriedAgainAndPruned(t *testing.T) {
 	e.held = append(e.held, "sandyard/build:bld_that_is_forgotten") // while this engine was away
 	e.mu.Unlock()
 	prune(1, "fake", r.image())
+}
+
+// TestAnImageThatCannotBeRemovedKeepsNoOther from being removed.
+func TestAnImageThatCannotBeRemovedKeepsNoOther(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	e := &images{held: []string{"fake"}}
+	for n := range 5 {
+		e.held = append(e.held, fmt.Sprintf("sandyard/build:bld_%d_stuck", n))
+	}
+	e.held = append(e.held, "sandyard/build:bld_gone")
+	p := &builder{Provider: fake.New(fake.Options{State: r.state, PerNode: true}), engine: e} // no worker removes any meanwhile
+	t.Cleanup(func() { r.must(p.Close()) })
+	n, err := jobs.PruneImages(t.Context(), r.store, p)
+	if n != 1 || err == nil || !strings.HasSuffix(err.Error(), "5 in all") {
+		t.Errorf("%d images were removed, and %v", n, err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if slices.Contains(e.held, "sandyard/build:bld_gone") {
+		t.Error("the one that nobody needs is left")
+	}
 }
 
 func TestBuildIsCancelled(t *testing.T) {

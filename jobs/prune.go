@@ -2,14 +2,19 @@ package jobs
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"sandyard/models"
 	"sandyard/providers"
 )
 
-// pruneEvery is the time between looks for images of old builds.
-const pruneEvery = time.Minute
+const (
+	// pruneEvery is the time between looks for images of old builds.
+	pruneEvery = time.Minute
+	// imageTimeout bounds the removal of one.
+	imageTimeout = 15 * time.Second
+)
 
 // pruneLoop removes from this worker's engine the images of builds that nobody needs any more.
 func (w *Worker) pruneLoop(ctx context.Context, builder providers.Builder) {
@@ -46,11 +51,16 @@ func PruneImages(ctx context.Context, store *models.Store, builder providers.Bui
 	if err != nil {
 		return 0, err
 	}
-	for _, image := range unused {
-		if err := builder.RemoveImage(ctx, image); err != nil {
-			return removed, err
+	// Those that hang may use up all of the time: another time others come first.
+	rand.Shuffle(len(unused), func(i, j int) { unused[i], unused[j] = unused[j], unused[i] })
+	err = each(ctx, store.Ready, unused, func(image string) error {
+		one, cancel := context.WithTimeout(ctx, imageTimeout)
+		defer cancel()
+		err := builder.RemoveImage(one, image)
+		if err == nil {
+			removed++
 		}
-		removed++
-	}
-	return removed, nil
+		return err
+	})
+	return removed, err
 }

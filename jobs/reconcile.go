@@ -3,7 +3,11 @@ package jobs
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"sandyard/models"
 	"sandyard/providers"
@@ -20,25 +24,35 @@ type reconciler struct {
 	grace time.Duration
 	lead  *leader
 	// since is when a difference was first seen, by the sandbox's id. Clocks of engines are not believed.
-	since map[string]time.Time
+	since    map[string]time.Time
+	removals *removals
+	sweeps   errgroup.Group // one at a time
 }
 
-// reconcileTimeout bounds one comparison.
-const reconcileTimeout = 2 * time.Minute
+const (
+	// reconcileTimeout bounds one comparison.
+	reconcileTimeout = 2 * time.Minute
+	// sweepTimeout bounds what the provider removes by itself.
+	sweepTimeout = 2 * time.Minute
+)
 
 func (w *Worker) newReconciler(every, grace time.Duration) *reconciler {
 	name := "reconcile/" + w.node.Provider + "/" + w.node.Engine
-	return &reconciler{
-		w: w, every: every, grace: grace, lead: newLeader(w.store, name, leaderLease, w.log), since: map[string]time.Time{},
+	r := &reconciler{
+		w: w, every: every, grace: grace, lead: newLeader(w.store, name, leaderLease, w.log), since: map[string]time.Time{}, removals: newRemovals(),
 	}
+	r.sweeps.SetLimit(1)
+	return r
 }
 
 // loop compares until ctx ends.
 func (r *reconciler) loop(ctx context.Context) {
 	t := time.NewTicker(r.every)
 	defer t.Stop()
+	defer r.removals.wait()
+	defer func() { _ = r.sweeps.Wait() }()
 	for r.lead.await(ctx) {
-		if err := r.compare(ctx); err != nil && ctx.Err() == nil {
+		if err := errors.Join(r.compare(ctx), r.removals.report()); err != nil && ctx.Err() == nil {
 			// An engine that does not answer proves nothing about its sandboxes.
 			r.w.log.WarnContext(ctx, "not reconciled, trying again", "error", err)
 		}
@@ -58,9 +72,12 @@ type differences struct {
 	bodies  map[string]bool                // of the lost: something is left to remove
 }
 
-func (r *reconciler) compare(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
+// compare removes and sweeps beside the comparisons: what hangs there is no reason to notice no losses.
+func (r *reconciler) compare(whole context.Context) error {
+	r.sweep(whole)
+	ctx, cancel := context.WithTimeout(whole, reconcileTimeout)
 	defer cancel()
+	busy := r.removals.busy() // what ends from now on may still be listed
 	// In this order: a row that was there before the list must be in it, and a resource in the list had its row before it.
 	rows, err := r.w.store.OnEngine(ctx, r.w.node)
 	if err != nil {
@@ -78,20 +95,32 @@ func (r *reconciler) compare(ctx context.Context) error {
 	for _, b := range rows {
 		was[b.ID] = b.State
 	}
-	return errors.Join(r.removeOrphans(ctx, d), r.lose(ctx, d), r.observe(ctx, d, was), r.sweep(ctx))
+	bodies, err := r.lose(ctx, d)
+	err = errors.Join(err, r.observe(ctx, d, was))
+	r.removals.begin(whole, append(d.orphans, bodies...), busy, func(ctx context.Context, id string) error {
+		return r.remove(ctx, id, d.bodies[id])
+	})
+	return err
 }
 
 // sweep lets the provider remove what is no sandbox's.
-func (r *reconciler) sweep(ctx context.Context) error {
+func (r *reconciler) sweep(ctx context.Context) {
 	s, ok := r.w.provider.(providers.Sweeper)
 	if !ok {
+		return
+	}
+	r.sweeps.TryGo(func() error {
+		ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+		defer cancel()
+		removed, err := s.Sweep(ctx)
+		for sort, n := range removed {
+			r.w.metrics.reconciled.WithLabelValues(sort).Add(float64(n))
+		}
+		if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+			r.w.log.WarnContext(ctx, "not swept, trying again", "error", err)
+		}
 		return nil
-	}
-	removed, err := s.Sweep(ctx)
-	for sort, n := range removed {
-		r.w.metrics.reconciled.WithLabelValues(sort).Add(float64(n))
-	}
-	return err
+	})
 }
 
 // differ finds what is different, and of what may pass what has been so for longer than the grace.
@@ -149,37 +178,29 @@ func (r *reconciler) lasts(id string) bool {
 	return time.Since(first) >= r.grace
 }
 
-func (r *reconciler) removeOrphans(ctx context.Context, d differences) error {
-	var errs []error
-	for _, id := range d.orphans {
-		if err := r.w.provider.Delete(ctx, id); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		delete(r.since, id)
+func (r *reconciler) remove(ctx context.Context, id string, body bool) error {
+	err := r.w.provider.Delete(ctx, id)
+	if err == nil && !body {
 		r.note(ctx, "orphan", id, "resource without a sandbox removed")
 	}
-	return errors.Join(errs...)
+	return err
 }
 
-func (r *reconciler) lose(ctx context.Context, d differences) error {
-	var errs []error
-	for id, reason := range d.lost {
-		f, err := r.w.store.Lose(ctx, id, r.w.node, reason)
-		if errors.Is(err, models.ErrNotDue) {
-			continue
-		}
+// lose ends what is lost, and returns those of which something is left.
+func (r *reconciler) lose(ctx context.Context, d differences) (bodies []string, err error) {
+	err = each(ctx, r.w.store.Ready, slices.Sorted(maps.Keys(d.lost)), func(id string) error {
+		f, err := r.w.store.Lose(ctx, id, r.w.node, d.lost[id])
 		if err != nil {
-			errs = append(errs, err)
-			continue
+			return ofSandbox(id, err)
 		}
-		r.note(ctx, "lost", id, "sandbox lost: "+reason)
+		r.note(ctx, "lost", id, "sandbox lost: "+d.lost[id])
 		r.w.queue.follow(ctx, f)
 		if d.bodies[id] {
-			errs = append(errs, r.w.provider.Delete(ctx, id))
+			bodies = append(bodies, id)
 		}
-	}
-	return errors.Join(errs...)
+		return nil
+	})
+	return bodies, err
 }
 
 func (r *reconciler) observe(ctx context.Context, d differences, was map[string]models.SandboxState) error {

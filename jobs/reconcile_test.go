@@ -2,6 +2,8 @@ package jobs_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -129,6 +131,40 @@ func TestReconcileCountsWhatIsSwept(t *testing.T) {
 		if n := counted(t, reg, sort); n != want {
 			t.Errorf("%v of %s are counted, want %v", n, sort, want)
 		}
+	}
+}
+
+// TestWhatCannotBeRemovedKeepsNothingWaiting: some orphans hang when they are removed, and more than there are places fail
+// late, each time. Losses are noticed all the same, the provider sweeps, and whatever can be removed is.
+func TestWhatCannotBeRemovedKeepsNothingWaiting(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	p := &sweeping{Provider: fake.New(fake.Options{State: r.state, PerNode: true})}
+	t.Cleanup(func() { r.must(p.Close()) })
+	r.worker(2, reconciling(0), func(c *jobs.WorkerConfig) { c.Provider = p })
+	box := r.readied()
+	r.state.OnCall(func(op fake.Op, sandbox string) (fake.Fault, bool) {
+		late := fake.Fault{Delay: 100 * time.Millisecond, Err: providers.Errorf(providers.Internal, "it cannot be removed")}
+		late.Hang = strings.HasPrefix(sandbox, "hangs")
+		return late, op == fake.OpDelete && (late.Hang || strings.HasPrefix(sandbox, "fails"))
+	})
+	for n := range 20 {
+		r.plant(r.state, fmt.Sprintf("fails%02d", n))
+	}
+	for n := range 4 {
+		r.plant(r.state, fmt.Sprintf("hangs%02d", n))
+	}
+	r.eventually("the removals have begun", func() bool { return r.state.Calls(fake.OpDelete) >= 8 })
+	swept := p.sweeps.Load()
+	r.state.Crash(box)
+	r.plant(r.state, "nothingwrong")
+	r.eventually("the loss is noticed", func() bool { return r.sandbox(box).State == models.SandboxLost })
+	r.eventually("the provider sweeps", func() bool { return p.sweeps.Load() > swept+1 })
+	r.eventually("no body is left", func() bool { return !r.has(r.state, box) })
+	r.eventually("what can be removed is", func() bool { return !r.has(r.state, "nothingwrong") })
+	if !r.has(r.state, "fails00") || !r.has(r.state, "hangs00") {
+		t.Error("what was not to be removed is gone")
 	}
 }
 

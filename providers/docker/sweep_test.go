@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"fmt"
+	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,6 +91,52 @@ func TestGuestsOfOldReleasesAreSwept(t *testing.T) {
 		t.Errorf("counted %v, want one volume", count)
 	}
 }
+
+// TestAVolumeThatCannotBeRemovedKeepsNoOtherFromBeingSwept: most of what is left cannot be removed, which is told in short.
+func TestAVolumeThatCannotBeRemovedKeepsNoOtherFromBeingSwept(t *testing.T) {
+	t.Parallel()
+	const stuck = 5
+	y := newYard(t)
+	x := newProxy(t, y.api.DaemonHost())
+	t.Cleanup(func() { x.standIn(nil) })
+	p := y.openWith(t, docker.Config{Host: x.host, Guest: guestFiles(t), GuestGrace: time.Nanosecond})
+	ours := strings.ToLower(rand.Text()[:12])
+	t.Cleanup(func() {
+		for n := range stuck {
+			_ = y.api.VolumeRemove(context.Background(), guestName(ours, n), true)
+		}
+	})
+	for n := range stuck + 1 {
+		_, err := y.api.VolumeCreate(t.Context(), volume.CreateOptions{
+			Name: guestName(ours, n), Labels: map[string]string{"sandyard.fleet": y.fleet, "sandyard.guest": strings.TrimPrefix(guestName(ours, n), "sandyard-guest-")},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var asked atomic.Int32
+	x.standIn(func(w http.ResponseWriter, r *http.Request, _ http.Handler) bool {
+		if r.Method != http.MethodDelete || strings.HasSuffix(r.URL.Path, guestName(ours, stuck)) {
+			return false
+		}
+		asked.Add(1)
+		http.Error(w, `{"message": "device or resource busy"}`, http.StatusInternalServerError)
+		return true
+	})
+	_, err := p.Sweep(t.Context())
+	if err != nil || asked.Load() > 0 {
+		t.Fatalf("the first look removes something: %d, %v", asked.Load(), err)
+	}
+	removed, err := p.Sweep(t.Context())
+	if removed["volume"] != 1 || asked.Load() != stuck {
+		t.Errorf("removed %v, asked for %d others, want 1 and %d", removed, asked.Load(), stuck)
+	}
+	if err == nil || strings.Count(err.Error(), "device or resource busy") != 3 || !strings.HasSuffix(err.Error(), "5 in all") {
+		t.Errorf("the failures are told as %v", err)
+	}
+}
+
+func guestName(ours string, n int) string { return fmt.Sprintf("sandyard-guest-%s%d", ours, n) }
 
 // TestWorkerDiesWhileItFillsAGuest: the container through which it was to be filled goes, and with it the lock that it was.
 func TestWorkerDiesWhileItFillsAGuest(t *testing.T) {
