@@ -34,6 +34,7 @@ func Early(next http.Handler) http.Handler {
 		control := http.NewResponseController(w)
 		_ = control.EnableFullDuplex() // HTTP/1 has it
 		body := &arrival{ReadCloser: r.Body}
+		r = r.WithContext(context.WithValue(r.Context(), arrivalKey{}, body))
 		r.Body = body
 		conn, _ := r.Context().Value(lingerKey{}).(*lingerConn)
 		answer := &earlyAnswer{ResponseWriter: w, body: body, conn: conn}
@@ -45,9 +46,22 @@ func Early(next http.Handler) http.Handler {
 // arrival is a request's body on its way.
 type arrival struct {
 	io.ReadCloser
-	mu    sync.Mutex // held while somebody reads
-	whole atomic.Bool
-	gone  atomic.Bool // the handler has returned
+	mu     sync.Mutex // held while somebody reads
+	whole  atomic.Bool
+	gone   atomic.Bool // the handler has returned
+	broken atomic.Pointer[error]
+}
+
+type arrivalKey struct{}
+
+// BodyError says what was wrong with the body of a request that Early passed on; nil = nothing, as far as it was read.
+func BodyError(ctx context.Context) error {
+	if body, ok := ctx.Value(arrivalKey{}).(*arrival); ok {
+		if err := body.broken.Load(); err != nil {
+			return *err
+		}
+	}
+	return nil
 }
 
 // Read implements io.Reader.
@@ -58,8 +72,12 @@ func (b *arrival) Read(p []byte) (int, error) {
 		return 0, http.ErrBodyReadAfterClose
 	}
 	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF {
+	switch err {
+	case nil:
+	case io.EOF:
 		b.whole.Store(true)
+	default:
+		b.broken.Store(&err)
 	}
 	return n, err
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"sandyard/passes"
 	"sandyard/providers"
 )
 
@@ -22,6 +23,7 @@ const (
 	NoAnswer    = "sandbox_no_answer"   // it was reached and did not answer
 	Unsupported = "unsupported_operation"
 	Forbidden   = "forbidden"
+	Malformed   = "malformed_request" // its body is not what HTTP allows, or was broken off
 )
 
 // Refusal is the body of an answer that did not come from the sandbox, as E2B's clients expect it.
@@ -53,8 +55,28 @@ func messages() map[string]string {
 		PortClosed:  "The sandbox is running but port is not open",
 		Unreachable: "The sandbox's worker cannot be reached or does not answer; try again",
 		NoAnswer:    "The sandbox did not answer; try again",
+		Malformed:   "The request's body is malformed or was broken off",
 		Forbidden:   "this gateway serves only the edge of its own installation",
 	}
+}
+
+// Barred answers a request that leads into no sandbox, whoever makes it, and says whether it is one: CONNECT would make a
+// tunnel of what is passed on, and the proxy of a sandbox's programs is its way out, not one in.
+func Barred(w http.ResponseWriter, r *http.Request, sandbox string, port uint16) bool {
+	switch {
+	case r.Method == http.MethodConnect:
+		w.Header().Set("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
+		Refuse(w, http.StatusMethodNotAllowed, Unsupported, Refusal{
+			Message: "CONNECT is not passed on; send the request itself, or open a WebSocket",
+		})
+	case port == passes.ProxyPort:
+		Refuse(w, http.StatusForbidden, Forbidden, Refusal{
+			Sandbox: sandbox, Port: port, Message: "this port is the sandbox's own, for its programs' way out; serve on another one",
+		})
+	default:
+		return false
+	}
+	return true
 }
 
 // explain answers for a request that did not reach the sandbox.
@@ -65,6 +87,8 @@ func (g *Gateway) explain(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case r.Context().Err() != nil: // the caller is gone
 		w.WriteHeader(http.StatusBadGateway)
+	case BodyError(r.Context()) != nil: // as the edge had it from its client
+		Refuse(w, http.StatusBadRequest, Malformed, why)
 	case errors.Is(err, providers.ErrNotFound), errors.Is(err, providers.ErrLost):
 		Refuse(w, http.StatusBadGateway, NotFound, why)
 	case errors.Is(err, providers.ErrPaused):
@@ -76,7 +100,7 @@ func (g *Gateway) explain(w http.ResponseWriter, r *http.Request, err error) {
 		why.Message = known.Message
 		Refuse(w, http.StatusNotImplemented, Unsupported, why)
 	default:
-		g.Log.WarnContext(r.Context(), "request not passed on", "sandbox_id", t.sandbox, "port", t.port, "error", err)
+		g.unpassed.Warn(r.Context(), "request not passed on", "sandbox_id", t.sandbox, "port", t.port, "error", err)
 		why.Port = t.port
 		Refuse(w, http.StatusBadGateway, NoAnswer, why)
 	}

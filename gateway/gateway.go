@@ -24,7 +24,7 @@ import (
 const PassHeader = "Sandyard-Pass"
 
 // GuestPort is the port at which every sandbox has its guest, as E2B's clients know it.
-const GuestPort = 49983
+const GuestPort = passes.GuestPort
 
 const (
 	headerPatience = 10 * time.Second
@@ -68,6 +68,7 @@ type Gateway struct {
 	forward *httputil.ReverseProxy
 	inside  http.Handler
 
+	unpassed  *Seldom
 	terminals terminals
 }
 
@@ -77,7 +78,7 @@ func New(c Config) *Gateway {
 		c.Now = func(context.Context) time.Time { return time.Now() }
 	}
 	c.TerminalPing, c.TerminalSilence = cmp.Or(c.TerminalPing, terminalPing), cmp.Or(c.TerminalSilence, terminalSilence)
-	g := &Gateway{Config: c}
+	g := &Gateway{Config: c, unpassed: NewSeldom(c.Log)}
 	g.inside = g.insideRoutes()
 	g.guests = g.transport()
 	// The server behind a port may close an unused connection at any time, and a request that meets that is lost.
@@ -127,6 +128,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	sandbox, port, ok := g.Signer.ReadGateway(r.Header.Get(PassHeader), g.Now(r.Context()))
 	if !ok {
 		Refuse(w, http.StatusForbidden, Forbidden, Refusal{})
+		return
+	}
+	if Barred(w, r, sandbox, port) {
 		return
 	}
 	r.Header.Del(PassHeader)

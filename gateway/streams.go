@@ -24,6 +24,7 @@ const (
 const (
 	RangeOutside providers.Class = "range_not_satisfiable"
 	Precondition providers.Class = "precondition_failed"
+	Broken       providers.Class = Malformed
 )
 
 // sandbox opens the request's sandbox, or answers.
@@ -86,6 +87,11 @@ func IsRefusal(err error) bool {
 // NotReached is the *providers.Error of a gateway that did not answer.
 func NotReached(err error) error {
 	return providers.Errorf(providers.Unavailable, "the sandbox's worker did not answer; try again: %w", err)
+}
+
+// BrokenOff is the *providers.Error of a request whose body is not what HTTP allows, or did not come to its end.
+func BrokenOff(err error) error {
+	return &providers.Error{Class: Broken, Message: messages()[Malformed], Err: err}
 }
 
 // Asleep is the *providers.Error of a paused sandbox that was to be resumed and was not.

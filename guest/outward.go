@@ -30,6 +30,9 @@ type outward struct {
 	turn    sync.Mutex   // held while the proxy is offered or taken away
 	proxy   net.Listener // nil while programs are offered nothing
 	serving sync.WaitGroup
+
+	where sync.Mutex // held while the proxy takes its port
+	port  uint16     // of the proxy
 }
 
 func (o *outward) attach(worker *link.Streams) {
@@ -96,7 +99,7 @@ func (o *outward) open(ctx context.Context, log *slog.Logger) (string, error) {
 	o.turn.Lock()
 	defer o.turn.Unlock()
 	if o.proxy == nil {
-		l, err := listen(ctx)
+		l, err := o.listen(ctx)
 		if err != nil {
 			return "", fmt.Errorf("listen for the sandbox's programs: %w", err)
 		}
@@ -107,14 +110,28 @@ func (o *outward) open(ctx context.Context, log *slog.Logger) (string, error) {
 }
 
 // listen prefers the port that programs may know.
-func listen(ctx context.Context) (net.Listener, error) {
+func (o *outward) listen(ctx context.Context) (net.Listener, error) {
+	o.where.Lock()
+	defer o.where.Unlock()
 	var any net.ListenConfig
-	for _, port := range []int{dialect.ProxyPort, 0} {
-		if l, err := any.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil || port == 0 {
-			return l, err
-		}
+	l, err := any.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(dialect.ProxyPort)))
+	if err != nil {
+		l, err = any.Listen(ctx, "tcp", "127.0.0.1:0")
 	}
-	return nil, net.ErrClosed
+	if err != nil {
+		return nil, err
+	}
+	if at, ok := l.Addr().(*net.TCPAddr); ok {
+		o.port = at.AddrPort().Port()
+	}
+	return l, nil
+}
+
+// listensOn says whether a port is the proxy's. It waits for one that is just being opened.
+func (o *outward) listensOn(port uint16) bool {
+	o.where.Lock()
+	defer o.where.Unlock()
+	return o.port == port
 }
 
 // shut ends the proxy with all its connections.
@@ -125,6 +142,9 @@ func (o *outward) shut() {
 		_ = o.proxy.Close()
 		o.proxy = nil
 		o.serving.Wait()
+		o.where.Lock()
+		o.port = 0
+		o.where.Unlock()
 	}
 }
 

@@ -10,16 +10,19 @@ import (
 	"sandyard/guest/link"
 )
 
-// relay connects a stream with a port on the sandbox's loopback.
-func relay(stream *link.Stream, port uint16) {
+// relay connects a stream with a port on the sandbox's loopback. To who comes from outside the proxy is no port: it is the
+// sandbox's way out, and would be everybody's.
+func (g *Guest) relay(stream *link.Stream, port uint16) {
 	defer stream.Close()
 	conn, err := dialLoopback(port)
-	if err != nil {
+	if err == nil {
+		defer conn.Close()
+	}
+	if err != nil || g.outward.listensOn(port) { // asked last: the proxy may have come meanwhile
 		_, _ = stream.Write([]byte{dialect.PortClosed})
 		_ = stream.CloseWrite()
 		return
 	}
-	defer conn.Close()
 	if _, err := stream.Write([]byte{dialect.PortOpen}); err != nil {
 		return
 	}

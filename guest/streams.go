@@ -42,7 +42,7 @@ func (g *Guest) converse(conn link.Carrier) {
 		if err != nil {
 			break
 		}
-		work.Go(func() { route(stream, worker, outside) })
+		work.Go(func() { g.route(stream, worker, outside) })
 	}
 	_ = session.Close()
 	worker.stop()
@@ -51,7 +51,7 @@ func (g *Guest) converse(conn link.Carrier) {
 }
 
 // route reads where a stream leads and hands it over.
-func route(stream *link.Stream, worker, outside *calls) {
+func (g *Guest) route(stream *link.Stream, worker, outside *calls) {
 	var target [3]byte
 	_ = stream.SetReadDeadline(time.Now().Add(targetPatience))
 	if _, err := io.ReadFull(stream, target[:]); err != nil {
@@ -65,7 +65,7 @@ func route(stream *link.Stream, worker, outside *calls) {
 	case dialect.TargetEnvd:
 		outside.hand(stream)
 	case dialect.TargetPort:
-		relay(stream, binary.BigEndian.Uint16(target[1:]))
+		g.relay(stream, binary.BigEndian.Uint16(target[1:]))
 	default:
 		_ = stream.Close()
 	}

@@ -15,7 +15,6 @@ import (
 const (
 	defaultPortLife = time.Hour
 	maxPortGrants   = 100
-	guestPort       = 49983 // where E2B's clients find the guest; it has tokens of its own
 )
 
 // Port lets traffic from outside to a port of the sandbox. Nothing needs to listen there yet.
@@ -43,12 +42,15 @@ func (*Port) Kind() string { return "port" }
 
 // Validate implements Args.
 func (p *Port) Validate() error {
-	if p.Port < 1 || p.Port > 65535 || p.Port == guestPort {
-		return invalid("port", "must be between 1 and 65535, and not %d, which is the sandbox's own", guestPort)
+	if p.Port < 1 || p.Port > 65535 || isOwnPort(p.Port) {
+		return invalid("port", "must be between 1 and 65535, and neither %d nor %d, which are the sandbox's own", passes.GuestPort, passes.ProxyPort)
 	}
 	_, err := p.life()
 	return err
 }
+
+// isOwnPort says whether nobody can be let in to a port: the guest has tokens of its own, and to the proxy nothing leads.
+func isOwnPort(port int) bool { return port == passes.GuestPort || port == passes.ProxyPort }
 
 func (p *Port) life() (time.Duration, error) {
 	return seconds("expires_in_seconds", p.ExpiresInSeconds, defaultPortLife, time.Second)

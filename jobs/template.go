@@ -99,6 +99,9 @@ func checkPorts(d models.Definition) error {
 			if port < 0 || port > 65535 || port == 0 && field == "ports" {
 				return invalid(field, "%d is not a port", port)
 			}
+			if isOwnPort(port) {
+				return invalid(field, "%d is one of the sandbox's own ports; choose another", port)
+			}
 		}
 	}
 	return nil

@@ -133,6 +133,7 @@ func insideProblem(e *providers.Error) *Problem {
 		providers.TooManyExecs: fiber.StatusTooManyRequests,
 		providers.Busy:         fiber.StatusServiceUnavailable, providers.NotSupported: fiber.StatusNotImplemented,
 		"range_not_satisfiable": fiber.StatusRequestedRangeNotSatisfiable, "precondition_failed": fiber.StatusPreconditionFailed,
+		gateway.Broken: fiber.StatusBadRequest,
 	}[e.Class]
 	if !known {
 		status = fiber.StatusBadGateway

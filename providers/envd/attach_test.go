@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -198,6 +200,36 @@ func TestDialPort(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	must(t, s.Kill(ctx, "server"))
+}
+
+// TestProxyIsNoPort: who comes to ports from outside finds what programs serve, but not the sandbox's way out, wherever it
+// listens and however often it is taken away and offered again.
+func TestProxyIsNoPort(t *testing.T) {
+	t.Parallel()
+	if l, err := net.Listen("tcp", "127.0.0.1:49982"); err == nil { // guests here share the machine's loopback
+		defer l.Close()
+	}
+	s := newEngine(t).sandbox(envd.Options{})
+	ctx := deadline(t, time.Minute)
+	for i := range 3 {
+		must(t, s.SetNetwork(ctx, true))
+		out := run(t, s, providers.Command{Name: fmt.Sprintf("ask%d", i), Shell: "printf %s ${HTTP_PROXY##*:}"})
+		port, err := strconv.ParseUint(string(out.Stdout), 10, 16)
+		must(t, err)
+		direct, err := net.Dial("tcp", "127.0.0.1:"+string(out.Stdout))
+		must(t, err)
+		must(t, direct.Close())
+		if _, err := s.DialPort(ctx, uint16(port)); class(t, err) != providers.Invalid {
+			t.Errorf("the proxy's port %d: %v", port, err)
+		}
+		must(t, s.SetNetwork(ctx, false))
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	conn, err := s.DialPort(ctx, l.Addr().(*net.TCPAddr).AddrPort().Port())
+	must(t, err)
+	must(t, conn.Close())
 }
 
 func TestPing(t *testing.T) {

@@ -38,7 +38,7 @@ func show(t *testing.T, settings ...string) {
 	requireSealed(t, r)
 	t.Run("with", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *rig, *world){
-			"off": testOff, "public": testPublic, "rules": testRules, "operator": testOperator, "attacks": testAttacks,
+			"off": testOff, "public": testPublic, "rules": testRules, "operator": testOperator, "attacks": testAttacks, "from outside": testFromOutside,
 			"rebinding": testRebinding, "change": testChange, "E2B": testE2B, "peers": testPeers, "once": testRunOnce,
 			"installation": testInstallation, "curl": testCurl, "hidden": testHidden, "python": testPython, "git": testGit, "apt": testApt, "npm": testNpm, "environment": testEnvironment,
 		} {
@@ -284,16 +284,7 @@ except ConnectionError: print("cut")
 func testE2B(t *testing.T, r *rig, w *world) {
 	w.name("e2b.test", "93.184.7.1")
 	at := func(host string) string { return get("http://" + host + ":" + webPort + "/") }
-	make := func(wish object) string {
-		wish["templateID"], wish["timeout"] = "base", 300
-		status, doc := r.call(t, "POST", "/sandboxes", wish)
-		if status != 201 {
-			t.Fatalf("create: %d %s", status, doc.raw)
-		}
-		t.Cleanup(func() { r.remove(t, doc.SandboxID) })
-		return doc.SandboxID
-	}
-	id := make(object{"allow_internet_access": true, "network": object{"denyOut": []string{"93.184.7.0/24"}, "allowOut": []string{"93.184.7.2"}}})
+	id := r.createE2B(t, object{"allow_internet_access": true, "network": object{"denyOut": []string{"93.184.7.0/24"}, "allowOut": []string{"93.184.7.2"}}})
 	if out := r.python(t, id, at("93.184.8.1")+at("93.184.7.2")); strings.Count(out, "at 93.184") != 2 {
 		t.Errorf("allowed: %s", out)
 	}
@@ -307,7 +298,7 @@ func testE2B(t *testing.T, r *rig, w *world) {
 	if out := r.python(t, id, at("e2b.test")+at("93.184.8.1")); !strings.Contains(out, "at 93.184.7.1") || strings.Count(out, "HTTP 403") != 1 {
 		t.Errorf("changed: %s", out)
 	}
-	closed := make(object{"allow_internet_access": false})
+	closed := r.createE2B(t, object{"allow_internet_access": false})
 	if out := r.python(t, closed, at("93.184.8.2")); !strings.Contains(out, "failed:") || w.at("93.184.8.2") != 0 {
 		t.Errorf("without internet: %s", out)
 	}

@@ -21,17 +21,19 @@ func (e *Edge) trade(w http.ResponseWriter, r *http.Request, token string) bool 
 
 // meant says whether a request with a cookie comes from where the cookie was given, as far as it does anything. All
 // sandboxes under one domain are one site to a browser, so SameSite does not keep the page of one from sending the cookie
-// of another along; a WebSocket could even be read. What only reads is left to the browser, which does not show it to
-// the page.
+// of another along; a WebSocket could even be read, and so can an answer that is run as a script. A link that only reads
+// is followed: the page that it is on does not get to see where it leads. Browsers that say nothing of where a request
+// comes from (they do over TLS, and to localhost) are believed about other reading, too.
 func (e *Edge) meant(r *http.Request) bool {
-	if safe(r.Method) && r.Header.Get("Upgrade") == "" {
-		return true
-	}
+	reads := safe(r.Method) && r.Header.Get("Upgrade") == ""
 	switch r.Header.Get("Sec-Fetch-Site") { // which no page can set
 	case "same-origin", "none":
 		return true
 	case "same-site", "cross-site":
-		return false
+		return reads && navigates(r.Header)
+	}
+	if reads {
+		return true
 	}
 	origins := r.Header.Values("Origin")
 	for _, origin := range origins {
@@ -41,6 +43,12 @@ func (e *Edge) meant(r *http.Request) bool {
 		}
 	}
 	return true
+}
+
+// navigates says whether a browser goes to a page, in a window or in a frame of another one.
+func navigates(h http.Header) bool {
+	to := h.Get("Sec-Fetch-Dest")
+	return h.Get("Sec-Fetch-Mode") == "navigate" && (to == "document" || to == "iframe" || to == "frame")
 }
 
 func safe(method string) bool {

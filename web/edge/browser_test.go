@@ -59,7 +59,15 @@ func TestPagesOfOtherHostsDoNotUseTheCookie(t *testing.T) {
 		if status := r.upgraded(host(8000, id), with(cookie, headers)); status != http.StatusForbidden {
 			t.Errorf("a WebSocket of %s: %d", name, status)
 		}
-		ask("GET", "/link", with(cookie, headers)...).want(t, 200, "app GET /link")
+		if headers[0] == "Sec-Fetch-Site" {
+			ask("GET", "/link", with(cookie, headers, []string{"Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"})...).want(t, 200, "app GET /link")
+			for mode, dest := range map[string]string{"no-cors": "script", "cors": "empty", "navigate": "object", "same-origin": "document", "": ""} {
+				a := ask("GET", "/data.js", with(cookie, headers, []string{"Sec-Fetch-Mode", mode, "Sec-Fetch-Dest", dest})...)
+				a.want(t, 403, "only for pages of this host")
+			}
+		} else {
+			ask("GET", "/link", with(cookie, headers)...).want(t, 200, "app GET /link")
+		}
 		ask("POST", "/", with([]string{"X-Sandyard-Token", token}, headers)...).want(t, 200, "app POST")
 	}
 	for name, headers := range own {

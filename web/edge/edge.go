@@ -54,6 +54,8 @@ type Edge struct {
 	upstream *http.Transport
 	forward  *httputil.ReverseProxy
 	inward   *httputil.ReverseProxy
+
+	unfound, unreached *gateway.Seldom
 }
 
 // New returns an edge, which counts activity while it serves.
@@ -61,6 +63,7 @@ func New(c Config) *Edge {
 	e := &Edge{
 		store: c.Store, signer: c.Signer, secure: c.Secure, log: c.Log, routes: newRoutes(c.Store),
 		activity: newActivity(c.Store, c.Log), visits: newVisits(c.Store, c.Log), waking: newWaking(c), gateways: newGateways(c.Log),
+		unfound: gateway.NewSeldom(c.Log), unreached: gateway.NewSeldom(c.Log),
 	}
 	e.upstream = &http.Transport{
 		DialContext: e.gateways.dial, DisableCompression: true, MaxIdleConnsPerHost: 256, IdleConnTimeout: keepGateway,
@@ -86,6 +89,7 @@ func (e *Edge) Serve(ctx context.Context, l net.Listener) error {
 	rest()
 	closing.Wait()
 	e.waking.stop()
+	e.routes.lookups.stop()
 	e.Close()
 	return err
 }
@@ -109,6 +113,9 @@ func (e *Edge) listen(ctx context.Context, l net.Listener) error {
 // ServeHTTP implements http.Handler.
 func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, port, ok := destination(r)
+	if gateway.Barred(w, r, id, port) {
+		return
+	}
 	if !ok {
 		refuse(w, http.StatusBadRequest, "name the sandbox and its port, by the host {port}-{id}.{domain} or by the headers "+
 			idHeader+" and "+portHeader)
@@ -133,7 +140,9 @@ func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		gateway.Refuse(w, http.StatusBadGateway, why, gateway.Refusal{Sandbox: id})
 		return
 	}
-	defer e.activity.visit(route)()
+	if !asksHealth(r, port) { // which all may ask for
+		defer e.activity.visit(route)()
+	}
 	r, leave := e.visits.begin(r, &visit{route: route, port: port, by: by})
 	defer leave()
 	e.forward.ServeHTTP(w, r)
@@ -145,6 +154,8 @@ func (e *Edge) lost(w http.ResponseWriter, r *http.Request, id string, err error
 	case errors.Is(err, models.ErrNotFound):
 		gateway.Refuse(w, http.StatusBadGateway, gateway.NotFound, gateway.Refusal{Sandbox: id})
 		return
+	case r.Context().Err() != nil: // the caller is gone
+		return
 	case errors.Is(err, errAsleep):
 		gateway.Refuse(w, http.StatusBadGateway, gateway.Paused, gateway.Refusal{
 			Sandbox: id, Message: "The sandbox is paused and was not resumed in time; try again",
@@ -152,7 +163,7 @@ func (e *Edge) lost(w http.ResponseWriter, r *http.Request, id string, err error
 	default:
 		refuse(w, http.StatusServiceUnavailable, "the database does not answer; try again")
 	}
-	e.log.WarnContext(r.Context(), "route not found out", "sandbox_id", id, "error", err)
+	e.unfound.Warn(r.Context(), "route not found out", "sandbox_id", id, "error", err)
 }
 
 // rewrite turns the request to the sandbox's gateway. Host, path and query stay as the caller wrote them.
@@ -172,21 +183,25 @@ func answered(res *http.Response) error {
 	return nil
 }
 
-// explain answers for a visit that was ended or a gateway that cannot be reached. The sandbox may have moved: it is
-// looked up anew next time.
+// explain answers for a visit that was ended, whose caller sent no proper request, or whose gateway cannot be reached.
 func (e *Edge) explain(w http.ResponseWriter, r *http.Request, err error) {
 	v := visitOf(r.Context())
-	e.routes.forget(v.route.SandboxID)
-	if errors.Is(context.Cause(r.Context()), errRevoked) {
-		gateway.Refuse(w, http.StatusForbidden, gateway.Forbidden, gateway.Refusal{
-			Sandbox: v.route.SandboxID, Port: v.port, Message: "the token has expired or was revoked",
-		})
-		return
+	why := gateway.Refusal{Sandbox: v.route.SandboxID}
+	cause := context.Cause(r.Context())
+	switch {
+	case errors.Is(cause, errRevoked):
+		e.routes.forget(v.route.SandboxID)
+		why.Port, why.Message = v.port, "the token has expired or was revoked"
+		gateway.Refuse(w, http.StatusForbidden, gateway.Forbidden, why)
+	case cause != nil && !errors.Is(cause, errSilent): // the caller is gone
+		w.WriteHeader(http.StatusBadGateway)
+	case gateway.BodyError(r.Context()) != nil:
+		gateway.Refuse(w, http.StatusBadRequest, gateway.Malformed, why)
+	default:
+		e.routes.forget(v.route.SandboxID) // it may have moved
+		e.unreached.Warn(r.Context(), "gateway not reached", "sandbox_id", v.route.SandboxID, "gateway", v.route.Gateway, "error", err)
+		gateway.Refuse(w, http.StatusBadGateway, gateway.Unreachable, why)
 	}
-	if r.Context().Err() == nil || errors.Is(context.Cause(r.Context()), errSilent) {
-		e.log.WarnContext(r.Context(), "gateway not reached", "sandbox_id", v.route.SandboxID, "gateway", v.route.Gateway, "error", err)
-	}
-	gateway.Refuse(w, http.StatusBadGateway, gateway.Unreachable, gateway.Refusal{Sandbox: v.route.SandboxID})
 }
 
 // closedBecause says why a sandbox takes no traffic now; empty = it does.

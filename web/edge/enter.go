@@ -72,8 +72,12 @@ func (e *Edge) enterGuest(w http.ResponseWriter, r *http.Request, id string) boo
 	return false
 }
 
-// healthPath of the guest is open to all.
+// healthPath of the guest is open to all, so asking for it neither is use of the sandbox nor resumes it.
 const healthPath = "/health"
+
+func asksHealth(r *http.Request, port uint16) bool {
+	return port == gateway.GuestPort && r.URL.Path == healthPath
+}
 
 // outsiders says whether a path of the guest is one for callers from outside: those of envd's protocol, but not the
 // worker's own.

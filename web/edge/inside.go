@@ -11,12 +11,10 @@ import (
 	"sandyard/models"
 )
 
-// Refuse answers a request that did not reach its sandbox, or that the sandbox refused. The error is a *providers.Error,
-// or one of the database.
-type Refuse func(w http.ResponseWriter, r *http.Request, err error)
-
-// Inside passes a request on to the routes of the sandbox's gateway that lead to its files, for a caller who may go
-// there. The path is one of the gateway's. It counts as use of the sandbox, and resumes one that is paused and may be.
+// Inside passes a request on to the routes of the sandbox's gateway that lead to its files and terminals, for a caller who
+// may go there. The path is one of the gateway's. It counts as use of the sandbox, and resumes one that is paused and may
+// be. Whatever does not reach its sandbox, or is refused there, refuse answers; the error is a *providers.Error, or one of
+// the database.
 func (e *Edge) Inside(w http.ResponseWriter, r *http.Request, id string, refuse func(http.ResponseWriter, *http.Request, error)) {
 	route, err := e.routes.find(r.Context(), id)
 	if err == nil && e.waking.wakesInside(route) {
@@ -32,8 +30,12 @@ func (e *Edge) Inside(w http.ResponseWriter, r *http.Request, id string, refuse 
 		return
 	}
 	defer e.activity.visit(route)()
-	ctx := context.WithValue(r.Context(), visitKey{}, &visit{route: route, port: gateway.InsidePort})
-	gateway.Early(e.inward).ServeHTTP(w, r.WithContext(context.WithValue(ctx, refuseKey{}, Refuse(refuse))))
+	in, leave := e.visits.begin(r, &visit{
+		route: route, port: gateway.InsidePort,
+		refuse: func(w http.ResponseWriter, err error) { refuse(w, r, err) }, // r, whose context outlives the visit
+	})
+	defer leave()
+	gateway.Early(e.inward).ServeHTTP(w, in)
 }
 
 // Wake returns when a sandbox that is paused and has auto_resume is no longer paused; of others it asks nothing. The
@@ -51,28 +53,35 @@ func (e *Edge) Wake(ctx context.Context, id string) error {
 	return err
 }
 
-type refuseKey struct{}
-
 func (e *Edge) newInward() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: e.rewrite, Transport: e.upstream, FlushInterval: -1,
-		ModifyResponse: gateway.RefusalOf,
+		ModifyResponse: begun,
 		ErrorHandler:   e.explainInside,
 		ErrorLog:       slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
 	}
 }
 
-// explainInside tells what a gateway refused as it is; anything else means that the gateway was not reached.
+// begun is answered for a gateway's own answers, some of which are refusals.
+func begun(res *http.Response) error {
+	visitOf(res.Request.Context()).answered.Store(true)
+	return gateway.RefusalOf(res)
+}
+
+// explainInside tells what a gateway refused as it is. Anything else means that the request broke off, or that the gateway
+// was not reached or fell silent.
 func (e *Edge) explainInside(w http.ResponseWriter, r *http.Request, err error) {
-	v := visitOf(r.Context())
-	if !gateway.IsRefusal(err) {
+	v, cause := visitOf(r.Context()), context.Cause(r.Context())
+	switch {
+	case gateway.IsRefusal(err):
+	case cause == nil && gateway.BodyError(r.Context()) != nil:
+		err = gateway.BrokenOff(err)
+	default:
 		e.routes.forget(v.route.SandboxID) // it may have moved
 		err = gateway.NotReached(err)
 	}
-	if r.Context().Err() != nil {
-		err = errors.Join(err, r.Context().Err())
+	if cause != nil && !errors.Is(cause, errSilent) {
+		err = errors.Join(err, cause)
 	}
-	if refuse, ok := r.Context().Value(refuseKey{}).(Refuse); ok {
-		refuse(w, r, err)
-	}
+	v.refuse(w, err)
 }

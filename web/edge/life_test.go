@@ -2,8 +2,11 @@ package edge_test
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -102,22 +105,79 @@ func TestTrafficKeepsASandbox(t *testing.T) {
 	}
 }
 
-// TestSilentWorkerIsGivenUp: its gateway takes requests and never answers, and its lease is over.
+// TestSilentWorkerIsGivenUp: its machine takes what is sent and its lease is over. Nobody waits for it for ever, whether it
+// never answers or falls silent in the middle of an answer, for a port or for files.
 func TestSilentWorkerIsGivenUp(t *testing.T) {
 	t.Parallel()
 	r := newIdleRig(t)
-	l := listen(t)
-	defer l.Close()
-	go swallow(l)
-	_, err := r.store.Register(t.Context(), models.Node{ID: "nsilent", Provider: "fake", Gateway: "http://" + l.Addr().String()}, time.Second)
-	check(t, err)
-	done, err := r.jobs.Create(t.Context(), jobs.CreateSandbox{Foreign: jobs.Foreign{Public: true}}, asTest())
-	check(t, err)
-	r.made(done.Jobs[0].ID, "nsilent")
-	a := r.send(r.to(done.Sandbox.ID, 8000, "GET", "/"))
-	a.want(t, 502, "cannot be reached or does not answer")
-	if a.header.Get(gateway.ReasonHeader) != gateway.Unreachable {
-		t.Errorf("the reason is %q", a.header.Get(gateway.ReasonHeader))
+	mute, begins := r.silent("nmute", ""), r.silent("nbegins", "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nbegun")
+	var all sync.WaitGroup
+	for name, ask := range map[string]func(id string) *http.Request{
+		"port": func(id string) *http.Request { return r.to(id, 8000, "GET", "/") }, "read": r.within("GET"), "write": r.within("PUT"),
+	} {
+		all.Go(func() {
+			res, err := r.client.Do(ask(mute))
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				return
+			}
+			defer res.Body.Close()
+			body, err := io.ReadAll(res.Body)
+			if res.StatusCode != http.StatusBadGateway || !strings.Contains(string(body), "not answer") {
+				t.Errorf("%s is answered %s %q, %v", name, res.Status, body, err)
+			}
+			if name == "port" && res.Header.Get(gateway.ReasonHeader) != gateway.Unreachable {
+				t.Errorf("the reason is %q", res.Header.Get(gateway.ReasonHeader))
+			}
+		})
+		all.Go(func() {
+			res, err := r.client.Do(ask(begins))
+			if err != nil {
+				t.Errorf("begun %s: %v", name, err)
+				return
+			}
+			defer res.Body.Close()
+			if body, err := io.ReadAll(res.Body); res.StatusCode != http.StatusOK || string(body) != "begun" || err == nil {
+				t.Errorf("begun %s is answered %s %q, %v", name, res.Status, body, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// silent returns a sandbox whose worker has gone after the first words of an answer.
+func (r *rig) silent(node, words string) string {
+	r.t.Helper()
+	l := listen(r.t)
+	r.t.Cleanup(func() { l.Close() })
+	go swallow(l, words)
+	_, err := r.store.Register(r.t.Context(), models.Node{ID: node, Provider: "fake", Gateway: "http://" + l.Addr().String()}, time.Second)
+	check(r.t, err)
+	done, err := r.jobs.Create(r.t.Context(), jobs.CreateSandbox{Foreign: jobs.Foreign{Public: true}}, asTest())
+	check(r.t, err)
+	r.made(done.Jobs[0].ID, node)
+	return done.Sandbox.ID
+}
+
+// within makes requests for a file of a sandbox, as the API's own listener passes them on.
+func (r *rig) within(method string) func(id string) *http.Request {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		r.edge.Inside(w, q, q.Header.Get("Sandbox"), func(w http.ResponseWriter, q *http.Request, err error) {
+			if q.Context().Err() != nil {
+				r.t.Errorf("a request that is to be answered has ended: %v", q.Context().Err())
+			}
+			http.Error(w, err.Error(), http.StatusBadGateway)
+		})
+	}))
+	r.t.Cleanup(server.Close)
+	return func(id string) *http.Request {
+		req, err := http.NewRequestWithContext(r.t.Context(), method, server.URL+"/files/raw?path=a", http.NoBody)
+		check(r.t, err)
+		if method == "PUT" {
+			req.Body, req.ContentLength = io.NopCloser(strings.NewReader("text")), 4
+		}
+		req.Header.Set("Sandbox", id)
+		return req
 	}
 }
 
@@ -136,8 +196,8 @@ func (r *rig) made(job, node string) {
 	check(r.t, err)
 }
 
-// swallow takes every connection and says nothing.
-func swallow(l net.Listener) {
+// swallow takes every connection and says no more than these words.
+func swallow(l net.Listener, words string) {
 	var open []net.Conn
 	defer func() {
 		for _, c := range open {
@@ -150,5 +210,11 @@ func swallow(l net.Listener) {
 			return
 		}
 		open = append(open, c)
+		if words != "" { // once the request's first bytes are there
+			go func() {
+				_, _ = c.Read(make([]byte, 1))
+				_, _ = io.WriteString(c, words)
+			}()
+		}
 	}
 }

@@ -43,8 +43,11 @@ type rig struct {
 	url     string // of the edge
 	gateway string // its URL
 	worker  *jobs.Worker
+	edge    *edge.Edge
 	stop    func() // the edge
 	log     *slog.Logger
+	journal *journal
+	asked   questions
 	inside  inside
 	client  *http.Client
 }
@@ -148,14 +151,81 @@ func upgrade(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(conn, "bye")
 }
 
-// panics is a log in which none may be told: net/http survives those of its handlers and of its own.
-type panics struct{ t *testing.T }
+// journal is a log in which no panic may be told: net/http survives those of its handlers and of its own. It keeps the
+// warnings.
+type journal struct {
+	t        *testing.T
+	mu       sync.Mutex
+	warnings []string
+}
 
-func (p panics) Write(line []byte) (int, error) {
+func (j *journal) Write(line []byte) (int, error) {
 	if strings.Contains(string(line), "panic") {
-		p.t.Errorf("%s", line)
+		j.t.Errorf("%s", line)
+	}
+	if strings.Contains(string(line), "level=WARN") {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.warnings = append(j.warnings, string(line))
 	}
 	return len(line), nil
+}
+
+// warned returns the warnings with a message.
+func (j *journal) warned(message string) (found []string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, line := range j.warnings {
+		if strings.Contains(line, `msg="`+message+`"`) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// questions are those about routes: how many there were, how many at once, and while held none is answered.
+type questions struct {
+	mu            sync.Mutex
+	all, now, top int
+	held          chan struct{} // nil = none is held
+}
+
+func (q *questions) tap(_ context.Context, statement string, do func() error) error {
+	if !strings.Contains(statement, "AS silent_ms") {
+		return do()
+	}
+	q.mu.Lock()
+	q.all, q.now = q.all+1, q.now+1
+	q.top = max(q.top, q.now)
+	held := q.held
+	q.mu.Unlock()
+	if held != nil {
+		<-held
+	}
+	defer func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.now--
+	}()
+	return do()
+}
+
+func (q *questions) hold() (release func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.held = make(chan struct{})
+	return func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		close(q.held)
+		q.held = nil
+	}
+}
+
+func (q *questions) counts() (all, now, top int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.all, q.now, q.top
 }
 
 func newRig(t *testing.T) *rig {
@@ -168,15 +238,16 @@ func newRig(t *testing.T) *rig {
 // newIdleRig is a rig without a worker.
 func newIdleRig(t *testing.T) *rig {
 	t.Helper()
-	ctx, log := context.Background(), slog.New(slog.NewTextHandler(panics{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	r := &rig{t: t, signer: passes.New("secret"), client: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	ctx, told := context.Background(), &journal{t: t}
+	log := slog.New(slog.NewTextHandler(told, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	r := &rig{t: t, journal: told, signer: passes.New("secret"), client: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 	r.client.Transport = &http.Transport{}
 	r.inside = inside{httptest.NewServer(mirror("guest")), httptest.NewServer(mirror("app"))}
 	t.Cleanup(r.inside.guest.Close)
 	t.Cleanup(r.inside.app.Close)
 	t.Cleanup(r.client.CloseIdleConnections)
 	var err error
-	r.store, err = models.Open(ctx, testenv.Database(t), 8, models.Limits{Window: 64})
+	r.store, err = models.Open(ctx, testenv.Database(t), 8, models.Limits{Window: 64}, r.asked.tap)
 	check(t, err)
 	t.Cleanup(func() { r.store.Close() })
 	check(t, r.store.Migrate(ctx, log))
@@ -222,9 +293,8 @@ func (r *rig) serve(ctx context.Context, log *slog.Logger) {
 	r.url = "http://" + l.Addr().String()
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() {
-		ended <- edge.New(edge.Config{Store: r.store, Signer: r.signer, Resume: r.jobs.Resume, Log: log}).Serve(ctx, l)
-	}()
+	r.edge = edge.New(edge.Config{Store: r.store, Signer: r.signer, Resume: r.jobs.Resume, Log: log})
+	go func() { ended <- r.edge.Serve(ctx, l) }()
 	r.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -340,7 +410,12 @@ func (a answer) want(t *testing.T, status int, part string) {
 // connect opens a connection to the edge.
 func (r *rig) connect(t *testing.T) net.Conn {
 	t.Helper()
-	u, err := url.Parse(r.url)
+	return connectTo(t, r.url)
+}
+
+func connectTo(t *testing.T, at string) net.Conn {
+	t.Helper()
+	u, err := url.Parse(at)
 	check(t, err)
 	conn, err := net.Dial("tcp", u.Host)
 	check(t, err)

@@ -16,9 +16,9 @@ const (
 
 // routes remembers for a moment how sandboxes are reached.
 type routes struct {
-	store *models.Store
-	mu    sync.Mutex
-	known map[string]knownRoute
+	lookups *lookups
+	mu      sync.Mutex
+	known   map[string]knownRoute
 }
 
 type knownRoute struct {
@@ -27,7 +27,7 @@ type knownRoute struct {
 }
 
 func newRoutes(store *models.Store) *routes {
-	return &routes{store: store, known: map[string]knownRoute{}}
+	return &routes{lookups: newLookups(store.Routes), known: map[string]knownRoute{}}
 }
 
 // find answers like models.Store.Route. Only sandboxes that run are remembered: for the others the next request may
@@ -39,7 +39,7 @@ func (k *routes) find(ctx context.Context, id string) (models.Route, error) {
 	if ok && time.Since(found.at) < routeLife {
 		return found.route, nil
 	}
-	r, err := k.store.Route(ctx, id)
+	r, err := k.lookups.find(ctx, id)
 	if err != nil || r.State != models.SandboxRunning || r.AutoResume {
 		k.forget(id)
 		return r, err

@@ -20,6 +20,8 @@ const (
 	// only had no database for a while renews its lease at once.
 	silentLease = 3 * time.Second
 	silentAsked = 4
+	// silentOpen is silentAsked for a stream that is open: it may have nothing to say, and costs more to lose.
+	silentOpen = 10
 )
 
 // Why a visit ends before it is over.
@@ -33,8 +35,9 @@ type visit struct {
 	route    models.Route
 	port     uint16
 	by       right
-	answered atomic.Bool // its answer has begun
-	silent   int         // how often in a row its worker was found silent
+	refuse   func(w http.ResponseWriter, err error) // of a call to the inside
+	answered atomic.Bool                            // its answer has begun
+	silent   int                                    // how often in a row its worker was found silent
 	end      context.CancelCauseFunc
 }
 
@@ -129,18 +132,23 @@ func (s *visits) list() []*visit {
 	return all
 }
 
-// judge ends a visit that nothing lets in any more, or that waits in vain for the answer of a worker that is gone.
+// judge ends a visit that nothing lets in any more, or whose worker is gone, though its machine may still take what it is
+// sent: such as one that was stopped.
 func (v *visit) judge(now models.Route) {
 	if !v.by.holds(now, v.port) {
 		v.end(errRevoked)
 		return
 	}
 	gone := now.Gateway != v.route.Gateway || time.Duration(now.SilentMS)*time.Millisecond > silentLease
-	if v.answered.Load() || !gone {
+	if !gone {
 		v.silent = 0
 		return
 	}
-	if v.silent++; v.silent >= silentAsked {
+	most := silentAsked
+	if v.answered.Load() {
+		most = silentOpen
+	}
+	if v.silent++; v.silent >= most {
 		v.end(errSilent)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"sandyard/gateway"
 	"sandyard/models"
 )
 
@@ -51,8 +50,7 @@ func (w *waking) stop() {
 
 // wakes says whether a request resumes its sandbox. One that asks after its health only asks.
 func (w *waking) wakes(r *http.Request, route models.Route, port uint16) bool {
-	asks := port == gateway.GuestPort && r.URL.Path == healthPath
-	return w.wakesInside(route) && !asks
+	return w.wakesInside(route) && !asksHealth(r, port)
 }
 
 // wakesInside says whether a call to the inside of a sandbox resumes it.
