@@ -104,9 +104,7 @@ func TestStoppedWorkerHandsItsCommandOver(t *testing.T) {
 	if n := r.state.Starts(exec); n != 1 {
 		t.Fatalf("the command was started %d times", n)
 	}
-	if now := *r.sandbox(box).NodeID; now == holder {
-		t.Fatal("the sandbox was not adopted")
-	}
+	r.eventually("the sandbox is adopted", func() bool { return *r.sandbox(box).NodeID != holder }) // on a busy machine the grace may do
 }
 
 func TestIdleAndTimeout(t *testing.T) {

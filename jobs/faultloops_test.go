@@ -88,7 +88,7 @@ func (u *run) pausesInTime() {
 
 // moved puts the sandbox on a node that died an hour ago.
 func (u *run) moved(engine string) {
-	u.sql(`INSERT INTO nodes (id, provider, engine, slots, beat_at, lease_until) VALUES ('ghost', 'fake', $1, 1, now() - interval '1 hour', now() - interval '1 hour')
+	u.sql(`INSERT INTO nodes (id, provider, engine, slots, beat_at, lease_until, retired_at) VALUES ('ghost', 'fake', $1, 1, now() - interval '1 hour', now() - interval '1 hour', now())
 		ON CONFLICT (id) DO UPDATE SET engine = excluded.engine`, engine)
 	u.sql("UPDATE sandboxes SET node_id = 'ghost' WHERE id = $1", u.box)
 }

@@ -50,7 +50,7 @@ func (w *Worker) beat() bool {
 		a.fence()
 	}
 	if w.mayAdopt(ctx, wanted) {
-		w.adopt(ctx)
+		w.adopt(ctx, wanted.Steady)
 	}
 	return true
 }
@@ -77,8 +77,9 @@ func (w *Worker) mayAdopt(ctx context.Context, wanted models.Wanted) bool {
 // Leaving is closed when an operator wants the worker to stop.
 func (w *Worker) Leaving() <-chan struct{} { return w.leaving }
 
-func (w *Worker) adopt(ctx context.Context) {
-	ids, tasks, err := w.store.Adopt(ctx, w.node)
+// adopt takes over what dead nodes held; while the worker is not steady, of those alone that have said farewell.
+func (w *Worker) adopt(ctx context.Context, steady bool) {
+	ids, tasks, err := w.store.Adopt(ctx, w.node, steady)
 	if err != nil {
 		w.log.WarnContext(ctx, "adoption failed", "error", err)
 		return

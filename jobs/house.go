@@ -19,14 +19,18 @@ func (s *Scheduler) keepHouse(ctx context.Context) error {
 	const keyAge = 24 * time.Hour
 	return errors.Join( // none keeps the others from their work
 		s.forgetNodes(ctx), s.forgetRuns(ctx), s.forget(ctx, "grants of ports", keyAge, s.store.PruneGrants),
-		s.forget(ctx, "tickets", keyAge, s.store.PruneTickets), s.forget(ctx, "idempotency keys", keyAge, s.store.PruneKeys))
+		s.forget(ctx, "tickets", keyAge, s.store.PruneTickets), s.forget(ctx, "leases", keyAge, s.store.PruneLeases), s.forget(ctx, "idempotency keys", keyAge, s.store.PruneKeys))
 }
 
 // forgetNodes forgets workers that died, with their queues, to which nothing else leads: one whose queues are left for now is
 // itself left.
 func (s *Scheduler) forgetNodes(ctx context.Context) error {
 	const nodeAge = time.Minute
-	nodes, err := s.store.DeadNodes(ctx, nodeAge)
+	at, counts := s.silence()
+	if !counts {
+		return nil
+	}
+	nodes, err := s.store.DeadNodes(ctx, at, nodeAge)
 	if err != nil {
 		return err
 	}
@@ -38,7 +42,7 @@ func (s *Scheduler) forgetNodes(ctx context.Context) error {
 		clean = append(clean, node)
 		return nil
 	})
-	return errors.Join(err, s.store.PruneNodes(ctx, clean, nodeAge))
+	return errors.Join(err, s.store.PruneNodes(ctx, clean, at, nodeAge))
 }
 
 // forgetRuns forgets what schedules have more than keptRuns of.

@@ -8,8 +8,13 @@ import (
 
 // reapIdle deletes sandboxes that no job has used for their idle timeout.
 func (s *Scheduler) reapIdle(ctx context.Context) error {
-	return s.fire(ctx, s.store.DueIdle, "idle", func(x models.Situation) bool {
-		idle := x.Now.Sub(x.Sandbox.LastActiveAt).Milliseconds() >= x.Sandbox.IdleTimeoutMS
+	at, counts := s.silence()
+	if !counts {
+		return nil
+	}
+	due := func(ctx context.Context, limit int) ([]models.Sandbox, error) { return s.store.DueIdle(ctx, at, limit) }
+	return s.fire(ctx, due, "idle", func(x models.Situation) bool {
+		idle := at.Sub(x.Sandbox.LastActiveAt).Milliseconds() >= x.Sandbox.IdleTimeoutMS
 		return idle && !x.Active && x.Sandbox.Desired == models.DesiredRunning && x.Sandbox.State == models.SandboxRunning
 	})
 }

@@ -26,6 +26,7 @@ type leader struct {
 	mu    sync.Mutex
 	until time.Time     // we lead until then
 	won   chan struct{} // closed while we lead
+	last  models.Lease  // what we were told when we took it last
 }
 
 func newLeader(store *models.Store, name string, lease time.Duration, log *slog.Logger) *leader {
@@ -51,23 +52,23 @@ func (l *leader) try(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, l.lease)
 	defer cancel()
 	asked := time.Now() // the lease began after that
-	ours, err := l.store.TakeLease(ctx, l.name, l.holder, l.lease)
+	got, err := l.store.TakeLease(ctx, l.name, l.holder, l.lease)
 	switch {
 	case err != nil:
 		l.log.WarnContext(ctx, "lease not renewed", "lease", l.name, "error", err)
-	case ours:
-		l.lead(asked.Add(l.lease))
+	case got.Ours:
+		l.lead(asked.Add(l.lease), got)
 	default:
-		l.lead(time.Time{})
+		l.lead(time.Time{}, got)
 	}
 }
 
-// lead notes until when we lead.
-func (l *leader) lead(until time.Time) {
+// lead notes until when we lead, and what we were told with that.
+func (l *leader) lead(until time.Time, told models.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	was, is := !l.until.IsZero(), !until.IsZero()
-	l.until = until
+	l.until, l.last = until, told
 	switch {
 	case is && !was:
 		close(l.won)
@@ -76,6 +77,16 @@ func (l *leader) lead(until time.Time) {
 		l.won = make(chan struct{})
 		l.log.Info("another process leads", "lease", l.name)
 	}
+}
+
+// heard returns what we were told when we took the lease last; the zero value where we do not lead.
+func (l *leader) heard() models.Lease {
+	if ours, _ := l.leads(); !ours {
+		return models.Lease{}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
 }
 
 // leads says whether we lead now, and what to wait on where we do not.

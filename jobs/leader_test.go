@@ -15,8 +15,8 @@ func TestAnotherSchedulerTakesOver(t *testing.T) {
 	r := newRig(t)
 	r.worker(4)
 	dead, err := r.store.TakeLease(t.Context(), "scheduler", "a dead one", time.Second)
-	if err != nil || !dead {
-		t.Fatalf("lease: %v, %v", dead, err)
+	if err != nil || !dead.Ours {
+		t.Fatalf("lease: %+v, %v", dead, err)
 	}
 	first := r.scheduler()
 	box, _ := r.create(jobs.CreateSandbox{TimeoutSeconds: 1})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"sandyard/models"
 )
@@ -11,16 +12,20 @@ import (
 // endLost ends sandboxes that no worker will ever come back to: their engine has lost all of them for too long. Those
 // that are only to be made go to another engine at once.
 func (s *Scheduler) endLost(ctx context.Context) error {
-	return errors.Join(s.releaseDeserted(ctx), s.loseDeserted(ctx), s.endStranded(ctx))
+	at, counts := s.silence()
+	if s.tellPatience(ctx, counts); !counts {
+		return nil
+	}
+	return errors.Join(s.releaseDeserted(ctx, at), s.loseDeserted(ctx, at), s.endStranded(ctx))
 }
 
-func (s *Scheduler) releaseDeserted(ctx context.Context) error {
-	found, err := s.store.Deserted(ctx, 0, dueBatch, models.SandboxCreating)
+func (s *Scheduler) releaseDeserted(ctx context.Context, at time.Time) error {
+	found, err := s.store.Deserted(ctx, at, 0, dueBatch, models.SandboxCreating)
 	if err != nil {
 		return err
 	}
 	return each(ctx, s.store.Ready, found, func(box models.Sandbox) error {
-		tasks, err := s.store.Release(ctx, box.ID)
+		tasks, err := s.store.Release(ctx, box.ID, at)
 		if err != nil {
 			return ofSandbox(box.ID, err)
 		}
@@ -30,13 +35,13 @@ func (s *Scheduler) releaseDeserted(ctx context.Context) error {
 	})
 }
 
-func (s *Scheduler) loseDeserted(ctx context.Context) error {
-	found, err := s.store.Deserted(ctx, s.lostAfter, dueBatch, models.SandboxRunning, models.SandboxPaused, models.SandboxDeleting)
+func (s *Scheduler) loseDeserted(ctx context.Context, at time.Time) error {
+	found, err := s.store.Deserted(ctx, at, s.lostAfter, dueBatch, models.SandboxRunning, models.SandboxPaused, models.SandboxDeleting)
 	if err != nil {
 		return err
 	}
 	return each(ctx, s.store.Ready, found, func(box models.Sandbox) error {
-		f, err := s.store.LoseDeserted(ctx, box.ID, s.lostAfter)
+		f, err := s.store.LoseDeserted(ctx, box.ID, at, s.lostAfter)
 		if err != nil {
 			return ofSandbox(box.ID, err)
 		}

@@ -265,7 +265,7 @@ func TestDeadNodeCanBeUndrained(t *testing.T) {
 	r.must(r.store.Drain(t.Context(), w.Node(), false))
 	w.Stop(t.Context())
 	r.sql("UPDATE nodes SET lease_until = now() - interval '1 day'")
-	dead, err := r.store.DeadNodes(t.Context(), time.Minute)
+	dead, err := r.store.DeadNodes(t.Context(), time.Now(), time.Minute)
 	r.must(err)
 	if len(dead) != 0 {
 		t.Errorf("the drained node is to be forgotten: %v", dead)

@@ -225,7 +225,7 @@ func TestWhatIsResumedBehindItsBackLivesOn(t *testing.T) {
 	r.sql("UPDATE sandboxes SET last_active_at = now() - interval '2 hours', expires_at = now() - interval '1 hour'")
 	r.must(fake.New(fake.Options{State: r.state}).Resume(t.Context(), box))
 	r.eventually("the row says so", func() bool { return r.sandbox(box).State == models.SandboxRunning })
-	idle, err := r.store.DueIdle(t.Context(), 1)
+	idle, err := r.store.DueIdle(t.Context(), time.Now(), 1)
 	r.must(err)
 	late, err := r.store.DueTimeouts(t.Context(), 1)
 	r.must(err)

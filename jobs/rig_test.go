@@ -121,7 +121,7 @@ func (r *rig) workerOn(state *fake.State, slots int, change ...func(*jobs.Worker
 }
 
 func (r *rig) scheduler(change ...func(*jobs.SchedulerConfig)) *jobs.Scheduler {
-	c := jobs.SchedulerConfig{Store: r.store, Client: r.client, Queue: r.queue, Webhooks: r.hooks, Log: r.log}
+	c := jobs.SchedulerConfig{Store: r.store, Client: r.client, Queue: r.queue, Webhooks: r.hooks, Steady: time.Millisecond, Log: r.log}
 	for _, f := range change {
 		f(&c)
 	}

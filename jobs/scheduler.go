@@ -17,6 +17,9 @@ type SchedulerConfig struct {
 	Webhooks *Webhooks
 	// LostAfter is how long sandboxes wait for a worker to come back to their engine; 0 = DefaultLostAfter.
 	LostAfter time.Duration
+	// Steady is how long the database must have been there before anybody's silence counts; 0 = as long as its workers' leases
+	// ask for.
+	Steady    time.Duration
 	Retention Retention
 	Log       *slog.Logger
 }
@@ -32,6 +35,8 @@ type Scheduler struct {
 	queue     *Queue
 	webhooks  *Webhooks
 	lostAfter time.Duration
+	steady    time.Duration
+	patient   bool // silence does not count yet
 	retention Retention
 	log       *slog.Logger
 	leader    *leader
@@ -46,7 +51,7 @@ func NewScheduler(c SchedulerConfig) *Scheduler {
 		c.LostAfter = DefaultLostAfter
 	}
 	return &Scheduler{
-		store: c.Store, client: c.Client, queue: c.Queue, webhooks: c.Webhooks, lostAfter: c.LostAfter,
+		store: c.Store, client: c.Client, queue: c.Queue, webhooks: c.Webhooks, lostAfter: c.LostAfter, steady: c.Steady, patient: true,
 		retention: c.Retention, log: c.Log,
 		leader: newLeader(c.Store, "scheduler", leaderLease, c.Log),
 	}

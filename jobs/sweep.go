@@ -35,7 +35,14 @@ func (s *Scheduler) recoverLeases(ctx context.Context) error {
 	if !sweeps {
 		return nil
 	}
-	return s.endEach(ctx, "job recovered from a silent worker", s.store.ExpiredLeases, s.store.Recover)
+	at, counts := s.briefSilence()
+	if !counts {
+		return nil
+	}
+	expired := func(ctx context.Context, limit int) ([]models.Job, error) {
+		return s.store.ExpiredLeases(ctx, at, limit)
+	}
+	return s.endEach(ctx, "job recovered from a silent worker", expired, s.store.Recover)
 }
 
 func (s *Scheduler) expireQueued(ctx context.Context) error {

@@ -45,13 +45,13 @@ func (s *Store) Undrain(ctx context.Context, node string) error {
 }
 
 // inheritDrain gives a node the mark of one dead node that it may have been. Each mark has one heir; while it is not sure
-// that the other is dead there is none yet.
-func (s *Store) inheritDrain(ctx context.Context, node string) error {
+// that the other is dead, which takes its farewell or a steady heir, there is none yet.
+func (s *Store) inheritDrain(ctx context.Context, node string, steady bool) error {
 	return s.db.WithContext(ctx).Exec(`WITH former AS (
-			SELECT o.id, o.draining_at FROM nodes o, nodes WHERE nodes.id = @id AND `+isFormer+` AND o.lease_until <= now()
+			SELECT o.id, o.draining_at FROM nodes o, nodes WHERE nodes.id = @id AND `+isFormer+` AND o.lease_until <= now() AND (o.retired_at IS NOT NULL OR @steady)
 			ORDER BY o.beat_at LIMIT 1 FOR UPDATE OF o SKIP LOCKED
 		), taken AS (UPDATE nodes SET draining_at = NULL FROM former WHERE nodes.id = former.id)
-		UPDATE nodes SET draining_at = former.draining_at FROM former WHERE nodes.id = @id`, map[string]any{"id": node}).Error
+		UPDATE nodes SET draining_at = former.draining_at FROM former WHERE nodes.id = @id`, map[string]any{"id": node, "steady": steady}).Error
 }
 
 func (s *Store) tellNode(ctx context.Context, node string, what map[string]any, only string) error {

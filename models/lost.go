@@ -28,25 +28,26 @@ func holdsOn(tx *gorm.DB, box Sandbox, on Node) (bool, error) {
 	return n > 0, err
 }
 
-// deserted selects sandboxes whose engine has had no worker for a while; it takes that while.
-const deserted = `ended_at IS NULL AND node_id IN (SELECT n.id FROM nodes n WHERE n.lease_until < now() - ? AND NOT EXISTS
-	(SELECT 1 FROM nodes o WHERE o.provider = n.provider AND o.engine = n.engine AND o.lease_until >= now()))`
+// deserted selects sandboxes whose engine had no worker at a moment, and none for a while before; it takes the beginning of
+// that while and the moment. What has happened since counts for nothing: the database may have been away, or its clock was set.
+const deserted = `ended_at IS NULL AND node_id IN (SELECT n.id FROM nodes n WHERE n.lease_until < ? AND NOT EXISTS
+	(SELECT 1 FROM nodes o WHERE o.provider = n.provider AND o.engine = n.engine AND o.lease_until >= ?))`
 
-// Deserted returns sandboxes in any of the states whose engine has had no worker for longer than age.
-func (s *Store) Deserted(ctx context.Context, age time.Duration, limit int, states ...SandboxState) ([]Sandbox, error) {
+// Deserted returns sandboxes in any of the states whose engine had had no worker for longer than age at the moment at.
+func (s *Store) Deserted(ctx context.Context, at time.Time, age time.Duration, limit int, states ...SandboxState) ([]Sandbox, error) {
 	var list []Sandbox
-	err := s.db.WithContext(ctx).Where(deserted, milliseconds(age)).Where("state IN ?", states).
+	err := s.db.WithContext(ctx).Where(deserted, at.Add(-age), at).Where("state IN ?", states).
 		Order("id").Limit(limit).Find(&list).Error
 	return list, err
 }
 
-// LoseDeserted ends a sandbox whose engine has had no worker for longer than age, whatever was going on in it. What is
-// left of it on the engine is removed when a worker comes back there.
-func (s *Store) LoseDeserted(ctx context.Context, id string, age time.Duration) (Finished, error) {
+// LoseDeserted ends a sandbox whose engine had had no worker for longer than age at the moment at, and has none that came
+// since, whatever was going on in it. What is left of it on the engine is removed when a worker comes back there.
+func (s *Store) LoseDeserted(ctx context.Context, id string, at time.Time, age time.Duration) (Finished, error) {
 	const reason = "no worker is left on its engine"
 	return s.lose(ctx, id, reason, func(tx *gorm.DB, box Sandbox) (bool, error) {
 		var n int64
-		err := tx.Model(&Sandbox{}).Where("id = ?", box.ID).Where(deserted, milliseconds(age)).Count(&n).Error
+		err := tx.Model(&Sandbox{}).Where("id = ?", box.ID).Where(deserted, at.Add(-age), at).Count(&n).Error
 		return n > 0 && box.State != SandboxCreating, err
 	})
 }
@@ -111,15 +112,15 @@ func endSilent(tx *gorm.DB, sandbox string, why JobError) ([]string, error) {
 	return ids, err
 }
 
-// Release takes a sandbox that is still to be made from a node that is gone, so that a worker on another engine can
-// make it.
-func (s *Store) Release(ctx context.Context, id string) (out []Dispatch, err error) {
+// Release takes a sandbox that is still to be made from a node whose engine had no worker at the moment at, so that a worker
+// on another engine can make it.
+func (s *Store) Release(ctx context.Context, id string, at time.Time) (out []Dispatch, err error) {
 	err = s.tx(ctx, func(tx *gorm.DB) error {
 		box, err := locked(tx, id, lockSandbox)
 		if err != nil {
 			return err
 		}
-		res := tx.Model(&Sandbox{}).Where("id = ? AND state = 'creating'", id).Where(deserted, milliseconds(0)).
+		res := tx.Model(&Sandbox{}).Where("id = ? AND state = 'creating'", id).Where(deserted, at, at).
 			Updates(map[string]any{"node_id": nil, "changed_by": "scheduler"})
 		if res.Error != nil || res.RowsAffected == 0 {
 			return orNotDue(res.Error)

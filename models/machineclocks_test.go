@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"sandyard/models"
 )
@@ -30,7 +31,7 @@ func (m *machine) compareClocks() error {
 		due  func(context.Context, int) ([]models.Sandbox, error)
 		want func(*modelBox) bool
 	}{
-		"timeout": {m.s.DueTimeouts, (*modelBox).overdue}, "idle": {m.s.DueIdle, (*modelBox).idle}, "paused": {m.s.DuePaused, (*modelBox).asleep},
+		"timeout": {m.s.DueTimeouts, (*modelBox).overdue}, "idle": {m.dueIdle, (*modelBox).idle}, "paused": {m.s.DuePaused, (*modelBox).asleep},
 	} {
 		list, err := c.due(m.t.Context(), 10_000)
 		if err != nil {
@@ -44,6 +45,10 @@ func (m *machine) compareClocks() error {
 		}
 	}
 	return nil
+}
+
+func (m *machine) dueIdle(ctx context.Context, limit int) ([]models.Sandbox, error) {
+	return m.s.DueIdle(ctx, time.Now(), limit)
 }
 
 // overdue says whether a sandbox whose timeout is over is to end, or to be paused.

@@ -244,7 +244,10 @@ func (m *machine) retire(n *modelNode) error {
 
 // adopt gives a node what dead ones held.
 func (m *machine) adopt(n *modelNode) error {
-	got, _, err := m.s.Adopt(m.t.Context(), m.row(n))
+	if !n.live { // it beats before it adopts
+		return nil
+	}
+	got, _, err := m.s.Adopt(m.t.Context(), m.row(n), true)
 	var want []string
 	for _, b := range m.boxes {
 		if held := m.nodeOf(b); held != nil && !held.live && !b.ended {
@@ -396,7 +399,7 @@ func (m *machine) recreate(b *modelBox) error {
 
 // compareDue says where the store's lists of what is due differ from the model.
 func (m *machine) compareDue() error {
-	expired, err := m.s.ExpiredLeases(m.t.Context(), 10_000)
+	expired, err := m.s.ExpiredLeases(m.t.Context(), time.Now(), 10_000)
 	late, err2 := m.s.PastDeadline(m.t.Context(), 10_000)
 	lost, err3 := m.s.DueRecreations(m.t.Context(), 10_000)
 	if err := errors.Join(err, err2, err3); err != nil {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 )
 
 // Node is a worker process. It holds sandboxes as long as its lease lasts.
@@ -29,6 +28,9 @@ type Node struct {
 	DrainingAt *time.Time // it takes no new sandboxes
 	Leaving    bool       // its process is to end
 	BeatAt     *time.Time // when it was last heard of
+
+	SteadySince time.Time  `gorm:"default:now()"` // it has been heard of without a gap since then
+	RetiredAt   *time.Time // it has said farewell
 }
 
 // Disk is what a node's sandboxes and images lie on.
@@ -37,16 +39,20 @@ type Disk struct {
 	Low    bool  `gorm:"column:disk_low"`     // too little for new sandboxes
 }
 
-// Register makes a node known, extends its lease, and returns what operators want of it.
+// Register makes a node known, extends its lease, and returns what operators want of it. Nodes that beat three times a lease
+// and miss none of another's find a gap of their own where the other's lease may have ended without its fault: they were
+// all away from the database for two thirds of a lease, or its clock was set forth.
 func (s *Store) Register(ctx context.Context, n Node, lease time.Duration) (Wanted, error) {
 	var w Wanted
 	err := s.db.WithContext(ctx).Raw(`INSERT INTO nodes (id, provider, engine, slots, gateway, host, name, max_sandboxes, max_cpus, max_memory_mb, disk_free_mb, disk_low, beat_at, lease_until)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, now(), now() + ?)
-		ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, beat_at = excluded.beat_at, disk_free_mb = excluded.disk_free_mb, disk_low = excluded.disk_low
-		RETURNING draining_at IS NOT NULL AS draining, leaving, `+isHeir+` AS heir`,
-		n.ID, n.Provider, n.Engine, n.Slots, n.Gateway, n.Host, n.Name, n.MaxSandboxes, n.MaxCPUs, n.MaxMemoryMB, n.Disk.FreeMB, n.Disk.Low, milliseconds(lease)).Scan(&w).Error
+		ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, beat_at = excluded.beat_at, disk_free_mb = excluded.disk_free_mb, disk_low = excluded.disk_low,
+			steady_since = CASE WHEN nodes.retired_at IS NULL AND nodes.beat_at BETWEEN now() - ? AND now() THEN nodes.steady_since ELSE now() END, retired_at = NULL
+		RETURNING draining_at IS NOT NULL AS draining, leaving, `+isHeir+` AS heir, steady_since <= now() - ? AS steady`,
+		n.ID, n.Provider, n.Engine, n.Slots, n.Gateway, n.Host, n.Name, n.MaxSandboxes, n.MaxCPUs, n.MaxMemoryMB, n.Disk.FreeMB, n.Disk.Low, milliseconds(lease),
+		milliseconds(lease*2/3), milliseconds(lease)).Scan(&w).Error
 	if err == nil && w.Heir {
-		w.Draining, err = true, s.inheritDrain(ctx, n.ID)
+		w.Draining, err = true, s.inheritDrain(ctx, n.ID, w.Steady)
 	}
 	return w, err
 }
@@ -56,6 +62,7 @@ type Wanted struct {
 	Draining bool // takes no new sandboxes
 	Leaving  bool // its process ends
 	Heir     bool // it may be a drained node that was started again
+	Steady   bool // it has been heard of for a lease without a gap: who was not heard of in it is dead
 }
 
 // Rank says which of the live nodes of its engine that are not drained a node is, from 0 on, and how many there are.
@@ -70,41 +77,12 @@ func (s *Store) Rank(ctx context.Context, n Node) (rank, nodes int, err error) {
 // Retire ends a node's lease and those of its jobs, so that others need not wait for them.
 func (s *Store) Retire(ctx context.Context, node string) error {
 	return s.tx(ctx, func(tx *gorm.DB) error {
-		if err := tx.Model(&Node{}).Where("id = ?", node).Update("lease_until", gorm.Expr("now()")).Error; err != nil {
+		if err := tx.Model(&Node{}).Where("id = ?", node).Updates(map[string]any{"lease_until": gorm.Expr("now()"), "retired_at": gorm.Expr("now()")}).Error; err != nil {
 			return err
 		}
 		return tx.Model(&Job{}).Where("node_id = ? AND state = 'running'", node).
 			Update("lease_until", gorm.Expr("now()")).Error
 	})
-}
-
-// Adopt gives node the live sandboxes of dead nodes on the same engine and sends their waiting jobs its way.
-func (s *Store) Adopt(ctx context.Context, node Node) (adopted []string, out []Dispatch, err error) {
-	err = s.tx(ctx, func(tx *gorm.DB) error {
-		var boxes []Sandbox
-		err := tx.Clauses(clause.Locking{Strength: "UPDATE", Options: "SKIP LOCKED"}).Select("id", "tenant_id").
-			Where(`ended_at IS NULL AND node_id IN
-				(SELECT id FROM nodes WHERE provider = ? AND engine = ? AND lease_until < now())`, node.Provider, node.Engine).
-			Order("id").Find(&boxes).Error
-		if err != nil || len(boxes) == 0 {
-			return err
-		}
-		adopted = nil
-		tenants := map[string]bool{}
-		for _, b := range boxes {
-			adopted, tenants[b.TenantID] = append(adopted, b.ID), true
-		}
-		if err := tx.Model(&Sandbox{}).Where("id IN ?", adopted).Update("node_id", node.ID).Error; err != nil {
-			return err
-		}
-		err = tx.Model(&Job{}).Where("sandbox_id IN ? AND state = 'queued'", adopted).Update("dispatched_at", nil).Error
-		if err != nil {
-			return err
-		}
-		out, err = s.dispatchTenants(tx, tenants)
-		return err
-	})
-	return adopted, out, err
 }
 
 // LastExecs returns those commands in the sandboxes, of none that runs in the background, whose ends nodes have written
@@ -117,32 +95,20 @@ func (s *Store) LastExecs(ctx context.Context, sandboxes []string) ([]Job, error
 	return list, err
 }
 
-func (s *Store) dispatchTenants(tx *gorm.DB, tenants map[string]bool) ([]Dispatch, error) {
-	var all []Dispatch
-	for t := range tenants {
-		out, err := dispatchReady(tx, t, s.limits.Window)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, out...)
-	}
-	return all, nil
-}
-
-// DeadNodes returns nodes that died long ago and hold nothing.
-func (s *Store) DeadNodes(ctx context.Context, age time.Duration) ([]string, error) {
+// DeadNodes returns nodes that had died longer than age before the moment at, and hold nothing.
+func (s *Store) DeadNodes(ctx context.Context, at time.Time, age time.Duration) ([]string, error) {
 	var ids []string
-	err := s.deadNodes(ctx, age).Pluck("id", &ids).Error
+	err := s.deadNodes(ctx, at.Add(-age)).Pluck("id", &ids).Error
 	return ids, err
 }
 
 // PruneNodes forgets those of the nodes that are still dead.
-func (s *Store) PruneNodes(ctx context.Context, ids []string, age time.Duration) error {
-	return s.deadNodes(ctx, age).Where("id IN ?", ids).Delete(&Node{}).Error
+func (s *Store) PruneNodes(ctx context.Context, ids []string, at time.Time, age time.Duration) error {
+	return s.deadNodes(ctx, at.Add(-age)).Where("id IN ?", ids).Delete(&Node{}).Error
 }
 
-func (s *Store) deadNodes(ctx context.Context, age time.Duration) *gorm.DB {
-	return s.db.WithContext(ctx).Model(&Node{}).Where("lease_until < now() - ?", milliseconds(age)).
+func (s *Store) deadNodes(ctx context.Context, since time.Time) *gorm.DB {
+	return s.db.WithContext(ctx).Model(&Node{}).Where("lease_until < ?", since).
 		Where("draining_at IS NULL OR leaving OR lease_until < now() - ?", milliseconds(drainsKept)).
 		Where("NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.node_id = nodes.id AND s.ended_at IS NULL)")
 }

@@ -168,7 +168,10 @@ func ofSchedulers() map[string]ask {
 		}
 	}
 	return map[string]ask{
-		"expired leases": func(ctx context.Context, s *models.Store) error { _, err := s.ExpiredLeases(ctx, 1000); return err },
+		"expired leases": func(ctx context.Context, s *models.Store) error {
+			_, err := s.ExpiredLeases(ctx, time.Now(), 1000)
+			return err
+		},
 		"past deadlines": func(ctx context.Context, s *models.Store) error { _, err := s.PastDeadline(ctx, 1000); return err },
 		"tasks": func(ctx context.Context, s *models.Store) error {
 			_, r, err := s.Dispatched(ctx, models.Round{}, 0, 10)
@@ -182,14 +185,17 @@ func ofSchedulers() map[string]ask {
 			_, err := s.DispatchReady(ctx, "default")
 			return err
 		},
-		"timeouts":  boxes((*models.Store).DueTimeouts),
-		"idle":      boxes((*models.Store).DueIdle),
+		"timeouts": boxes((*models.Store).DueTimeouts),
+		"idle": func(ctx context.Context, s *models.Store) error {
+			_, err := s.DueIdle(ctx, time.Now(), 1000)
+			return err
+		},
 		"lifetimes": boxes((*models.Store).DueLifetimes),
 		"paused":    boxes((*models.Store).DuePaused),
 		"deletes":   boxes((*models.Store).StuckDeletes),
 		"recreate":  boxes((*models.Store).DueRecreations),
 		"deserted": func(ctx context.Context, s *models.Store) error {
-			_, err := s.Deserted(ctx, 0, 1000, models.SandboxRunning)
+			_, err := s.Deserted(ctx, time.Now(), 0, 1000, models.SandboxRunning)
 			return err
 		},
 		"stranded":   func(ctx context.Context, s *models.Store) error { _, err := s.Stranded(ctx, 1000); return err },
@@ -201,9 +207,12 @@ func ofSchedulers() map[string]ask {
 		"facts":      func(ctx context.Context, s *models.Store) error { _, err := s.FoldFacts(ctx, 1000); return err },
 		"spans":      func(ctx context.Context, s *models.Store) error { _, err := s.FoldSpans(ctx, 1000); return err },
 		"deliveries": func(ctx context.Context, s *models.Store) error { _, err := s.DispatchDeliveries(ctx, 100); return err },
-		"dead nodes": func(ctx context.Context, s *models.Store) error { _, err := s.DeadNodes(ctx, time.Minute); return err },
+		"dead nodes": func(ctx context.Context, s *models.Store) error {
+			_, err := s.DeadNodes(ctx, time.Now(), time.Minute)
+			return err
+		},
 		"old nodes": func(ctx context.Context, s *models.Store) error {
-			return s.PruneNodes(ctx, []string{"n5"}, time.Minute)
+			return s.PruneNodes(ctx, []string{"n5"}, time.Now(), time.Minute)
 		},
 		"histories": func(ctx context.Context, s *models.Store) error {
 			ids, err := s.ScheduleIDs(ctx, "", 500)
@@ -246,7 +255,7 @@ func ofWorkers() map[string]ask {
 			_, _, err := s.Heartbeat(ctx, node, []models.Held{{ID: "queued1", Attempt: 1}}, time.Millisecond)
 			return err
 		},
-		"adopt": func(ctx context.Context, s *models.Store) error { _, _, err := s.Adopt(ctx, node); return err },
+		"adopt": func(ctx context.Context, s *models.Store) error { _, _, err := s.Adopt(ctx, node, true); return err },
 		"last execs": func(ctx context.Context, s *models.Store) error {
 			_, err := s.LastExecs(ctx, []string{"sb1", "sb2"})
 			return err

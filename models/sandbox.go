@@ -186,7 +186,7 @@ func (s *Store) filtered(ctx context.Context, tenant string, f SandboxFilter) (*
 
 // LiveSandboxes returns sandboxes of all tenants that have not ended.
 func (s *Store) LiveSandboxes(ctx context.Context, limit int) ([]Sandbox, error) {
-	return s.sandboxesWhere(ctx, limit, "true", "id")
+	return s.sandboxesWhere(ctx, limit, "id", "true")
 }
 
 // lockSandbox takes the row lock that orders all changes to a sandbox and its jobs, with the next flush. A sandbox that does

@@ -132,7 +132,7 @@ func TestClaimIsWonOnceAndFenced(t *testing.T) {
 	if _, err := s.Claim(t.Context(), d.JobID, "b", lease); !errors.Is(err, models.ErrStale) {
 		t.Fatalf("a second claim answered %v", err)
 	}
-	lost, err := s.ExpiredLeases(t.Context(), 10)
+	lost, err := s.ExpiredLeases(t.Context(), time.Now(), 10)
 	if err != nil || len(lost) != 1 {
 		t.Fatalf("expired leases: %+v, %v", lost, err)
 	}

@@ -11,20 +11,20 @@ import (
 // maxLosses is how often a job may lose its worker before it is given up as lost: it is likely what kills them.
 const maxLosses = 10
 
-// ExpiredLeases returns jobs that run on a worker which has stopped beating.
-func (s *Store) ExpiredLeases(ctx context.Context, limit int) ([]Job, error) {
-	return s.jobsWhere(ctx, limit, "state = 'running' AND lease_until < now()", "lease_until")
+// ExpiredLeases returns jobs that ran at the moment at on a worker which had stopped beating.
+func (s *Store) ExpiredLeases(ctx context.Context, at time.Time, limit int) ([]Job, error) {
+	return s.jobsWhere(ctx, limit, "lease_until", "state = 'running' AND lease_until < ?", at)
 }
 
 // PastDeadline returns queued jobs whose queue deadline has passed.
 func (s *Store) PastDeadline(ctx context.Context, limit int) ([]Job, error) {
-	return s.jobsWhere(ctx, limit, "state = 'queued' AND queue_deadline < now()", "queue_deadline")
+	return s.jobsWhere(ctx, limit, "queue_deadline", "state = 'queued' AND queue_deadline < now()")
 }
 
-func (s *Store) jobsWhere(ctx context.Context, limit int, cond, order string) ([]Job, error) {
+func (s *Store) jobsWhere(ctx context.Context, limit int, order, cond string, args ...any) ([]Job, error) {
 	var jobs []Job
 	err := s.db.WithContext(ctx).Select("id", "attempt", "sandbox_id", "kind").
-		Where(cond).Order(order).Limit(limit).Find(&jobs).Error
+		Where(cond, args...).Order(order).Limit(limit).Find(&jobs).Error
 	return jobs, err
 }
 

@@ -15,6 +15,7 @@ const (
 	touchLeast   = 250 * time.Millisecond
 	touchMost    = 5 * time.Second
 	touchTimeout = 10 * time.Second
+	touchRest    = time.Second // before it is tried again
 )
 
 // activity knows which sandboxes have traffic.
@@ -83,7 +84,19 @@ func (a *activity) write(ids []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), touchTimeout)
 	defer cancel()
 	if err := a.store.Touch(ctx, ids); err != nil {
-		a.log.WarnContext(ctx, "activity not written down", "sandboxes", len(ids), "error", err)
+		a.log.WarnContext(ctx, "activity not written down, trying again", "sandboxes", len(ids), "error", err)
+		a.again(ids)
+	}
+}
+
+// again lets traffic that could not be written down be written down soon: a database that comes back knows nothing of it.
+func (a *activity) again(ids []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, id := range ids {
+		if u := a.uses[id]; u != nil {
+			u.fresh, u.last = true, u.last.Add(touchRest-u.every)
+		}
 	}
 }
 
