@@ -3,23 +3,36 @@ package jobs
 import (
 	"context"
 	"errors"
+	"time"
 
 	"sandyard/models"
 )
 
-// recreate makes sandboxes in the place of lost ones whose users want that.
+// recreationRest is how long a lost sandbox is left alone in whose place none could be made.
+const recreationRest = 10 * time.Second
+
+// recreate makes sandboxes in the place of lost ones whose users want that. A tenant at its limit has no turn for a while, so that
+// it keeps nobody behind it from theirs.
 func (s *Scheduler) recreate(ctx context.Context) error {
 	lost, err := s.store.DueRecreations(ctx, dueBatch)
 	if err != nil {
 		return err
 	}
+	full := map[string]bool{}
 	return each(ctx, s.store.Ready, lost, func(box models.Sandbox) error {
-		made, err := s.client.replace(ctx, box)
-		if errors.As(err, new(*models.LimitError)) { // one beyond its tenant's limit is tried in silence
+		if full[box.TenantID] {
 			return nil
 		}
-		if err == nil {
+		made, err := s.client.replace(ctx, box)
+		switch {
+		case err == nil:
 			s.log.WarnContext(ctx, "lost sandbox is made again", "sandbox_id", box.ID, "by", made.Sandbox.ID)
+		case errors.As(err, new(*models.LimitError)), errors.Is(err, ErrQueueFull):
+			full[box.TenantID] = true
+			s.log.WarnContext(ctx, "a tenant's lost sandboxes are not made again for now", "tenant_id", box.TenantID, "reason", err)
+			return s.store.RestRecreations(ctx, box.TenantID, recreationRest, err.Error())
+		case !errors.Is(err, models.ErrNotDue) && !models.IsUnavailable(err) && ctx.Err() == nil:
+			err = errors.Join(err, s.store.RestRecreation(ctx, box.ID, recreationRest, err.Error()))
 		}
 		return ofSandbox(box.ID, err)
 	})

@@ -91,3 +91,33 @@ func TestOneReplacement(t *testing.T) {
 		t.Errorf("the first: %v, the second: %v", first, second)
 	}
 }
+
+// TestATenantAtItsLimitKeepsNobodyFromRecreation: it has lost more than a scheduler looks at, earlier than all others. What may
+// not be made again for now says why, and is made when it may be.
+func TestATenantAtItsLimitKeepsNobodyFromRecreation(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(4, reconciling(time.Millisecond))
+	wish := jobs.CreateSandbox{OnLost: models.OnLostRecreate}
+	box, made := r.create(wish)
+	r.wait(made)
+	r.state.Vanish(box)
+	r.eventually("the sandbox is lost", func() bool { return r.sandbox(box).State == models.SandboxLost })
+	r.sql("INSERT INTO tenants (id, name, max_sandboxes, webhook_secret) VALUES ('full', 'full', 0, 'whsec_')")
+	r.sql(`INSERT INTO sandboxes SELECT (jsonb_populate_record(s, jsonb_build_object(
+			'id', 'full' || i, 'tenant_id', 'full', 'ended_at', s.ended_at - interval '1 minute' - i * interval '1 ms'))).*
+		FROM sandboxes s, generate_series(1, 1100) i WHERE id = $1`, box)
+	r.scheduler()
+	r.eventually("the sandbox is replaced", func() bool { return r.sandbox(box).ReplacedBy != nil })
+	events, err := r.store.Events(t.Context(), "full", models.EventFilter{Sandbox: "full1", Limit: 1})
+	if r.must(err); len(events) != 1 || events[0].Event != "sandbox.recreation_refused" || events[0].Reason == nil || !strings.Contains(*events[0].Reason, "max_sandboxes") {
+		t.Errorf("why there is none in its place: %+v", events)
+	}
+	r.sql("UPDATE sandboxes SET replaced_by = 'x' WHERE tenant_id = 'full' AND id <> 'full7'")
+	r.sql("UPDATE tenants SET max_sandboxes = 1 WHERE id = 'full'")
+	r.eventually("it is made when there is room", func() bool {
+		b, err := r.store.Sandbox(t.Context(), "full", "full7")
+		r.must(err)
+		return b.ReplacedBy != nil
+	})
+}

@@ -3,6 +3,8 @@ package models
 import (
 	"context"
 	"time"
+
+	"gorm.io/gorm"
 )
 
 // OnLostRecreate is the wish that a lost sandbox is replaced by a new one of its kind.
@@ -15,12 +17,31 @@ const (
 	settled = 10 * time.Minute
 )
 
+// toRecreate selects lost sandboxes in whose place another is to be made, and whose rest is over.
+const toRecreate = `state = 'lost' AND on_lost = 'recreate' AND replaced_by IS NULL AND recreations < ?
+	AND ended_at > now() - interval '1 hour' AND (recreate_at IS NULL OR recreate_at <= now())`
+
 // DueRecreations returns lost sandboxes in whose place another is to be made, the first lost first.
 func (s *Store) DueRecreations(ctx context.Context, limit int) ([]Sandbox, error) {
 	var list []Sandbox
-	err := s.db.WithContext(ctx).Where(`state = 'lost' AND on_lost = 'recreate' AND replaced_by IS NULL AND recreations < ?
-		AND ended_at > now() - interval '1 hour'`, maxRecreations).Order("ended_at").Limit(limit).Find(&list).Error
+	err := s.db.WithContext(ctx).Where(toRecreate, maxRecreations).Order("ended_at").Limit(limit).Find(&list).Error
 	return list, err
+}
+
+// RestRecreation leaves a lost sandbox alone for a while, because of the reason given, which an event tells once.
+func (s *Store) RestRecreation(ctx context.Context, id string, rest time.Duration, reason string) error {
+	return s.restRecreations(ctx, "id = ?", id, rest, reason)
+}
+
+// RestRecreations does that with all of a tenant's: what keeps one back keeps back the others, too, and what comes behind
+// them has its turn.
+func (s *Store) RestRecreations(ctx context.Context, tenant string, rest time.Duration, reason string) error {
+	return s.restRecreations(ctx, "tenant_id = ?", tenant, rest, reason)
+}
+
+func (s *Store) restRecreations(ctx context.Context, which, value string, rest time.Duration, reason string) error {
+	return s.db.WithContext(ctx).Model(&Sandbox{}).Where(toRecreate, maxRecreations).Where(which, value).
+		Updates(map[string]any{"recreate_at": gorm.Expr("now() + ?", milliseconds(rest)), "recreate_refusal": reason}).Error
 }
 
 // Replacement is the row of a sandbox that takes the place of a lost one: what was wished for the one, without its fate.
