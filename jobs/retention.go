@@ -27,7 +27,7 @@ func (s *Scheduler) retain(ctx context.Context) error {
 		s.forget(ctx, "sandboxes", s.retention.History, s.store.PruneSandboxes),
 		s.forget(ctx, "builds", s.retention.History, s.store.PruneBuilds),
 		s.forget(ctx, "runs of schedules", s.retention.History, s.store.PruneRuns),
-		s.forget(ctx, "events", s.retention.History, s.store.PruneEvents),
+		s.forget(ctx, "events", s.retention.History, s.pruneEvents),
 	)
 }
 
@@ -45,4 +45,17 @@ func (s *Scheduler) forget(ctx context.Context, what string, age time.Duration, 
 		return fmt.Errorf("forget %s: %w", what, err)
 	}
 	return nil
+}
+
+// pruneEvents looks at all events that are older than age, and says how many it has forgotten. What it has no time for is the
+// next tick's.
+func (s *Scheduler) pruneEvents(ctx context.Context, age time.Duration, limit int) (total int, err error) {
+	for ctx.Err() == nil {
+		var n int
+		n, s.events, err = s.store.PruneEvents(ctx, s.events, age, limit)
+		if total += n; err != nil || s.events == 0 {
+			break
+		}
+	}
+	return total, err
 }

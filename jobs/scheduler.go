@@ -41,6 +41,7 @@ type Scheduler struct {
 	log       *slog.Logger
 	leader    *leader
 	round     models.Round // the sweep's, through the tasks in Redis
+	events    int64        // how far retention has come with the old ones
 	quit      func()
 	loops     sync.WaitGroup
 }

@@ -40,7 +40,8 @@ func crowd(t *testing.T, db *sql.DB) {
 			SELECT 'queued' || i, 'default', 'sb' || i, 'exec', 'queued', 1, 'test', '{}', 1000, 1, now(), now(), 'fake' FROM generate_series(1, 100) i`,
 		`INSERT INTO idempotency_keys SELECT 'default', 'key' || i, '', 'job' || i FROM generate_series(1, @) i`,
 		`INSERT INTO deliveries (id, tenant_id, job_id, event, url, state) SELECT 'msg' || i, 'default', 'job' || i, 'e', '', 'delivered' FROM generate_series(1, @) i`,
-		`INSERT INTO events (tenant_id, sandbox_id, event, actor) SELECT 'default', 'sb' || i, 'e', 'test' FROM generate_series(1, @) i`,
+		`INSERT INTO events (tenant_id, sandbox_id, job_id, event, actor) SELECT 'default', 'sb' || i, CASE WHEN i % 2 = 0 THEN 'gone' || i END,
+			CASE WHEN i % 2 = 0 THEN 'job.e' WHEN i % 3 = 0 THEN 'schedule.e' ELSE 'sandbox.e' END, 'test' FROM generate_series(1, @) i`,
 		`INSERT INTO port_grants (id, tenant_id, sandbox_id, port, public, expires_at, revoked_at)
 			SELECT 'g' || i, 'default', 'sb' || i, 1, false, now(), now() FROM generate_series(1, @) i`,
 		`INSERT INTO terminal_tickets (hash, tenant_id, key_id, sandbox_id, terminal, origin, expires_at)
@@ -244,7 +245,13 @@ func ofRetention() map[string]ask {
 		"old jobs":      prune((*models.Store).PruneJobs),
 		"old sandboxes": prune((*models.Store).PruneSandboxes),
 		"old builds":    prune((*models.Store).PruneBuilds),
-		"old events":    prune((*models.Store).PruneEvents),
+		"old events": prune(func(s *models.Store, ctx context.Context, age time.Duration, limit int) (int, error) {
+			n, last, err := s.PruneEvents(ctx, 0, age, limit)
+			if err == nil {
+				_, _, err = s.PruneEvents(ctx, last, age, limit)
+			}
+			return n, err
+		}),
 	}
 }
 

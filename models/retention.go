@@ -60,11 +60,27 @@ func (s *Store) PruneBuilds(ctx context.Context, age time.Duration, limit int) (
 	return int(res.RowsAffected), res.Error
 }
 
-// PruneEvents forgets events older than age, and says how many. Their ids grow with time, so the oldest come first.
-func (s *Store) PruneEvents(ctx context.Context, age time.Duration, limit int) (int, error) {
-	res := s.db.WithContext(ctx).Exec(`DELETE FROM events WHERE id = ANY (ARRAY(SELECT id FROM events ORDER BY id LIMIT @limit))
-		AND at < now() - @age * interval '1 ms'`, map[string]any{"age": age.Milliseconds(), "limit": limit})
-	return int(res.RowsAffected), res.Error
+// told says of an event that what it tells of is still known: a sandbox, a job or a schedule has its history as long as it
+// has its row. How often a timeout was set anew is no part of that.
+const told = `CASE WHEN e.event = 'sandbox.timeout_set' THEN NULL
+	WHEN e.event LIKE 'sandbox.%' THEN (SELECT x.id FROM sandboxes x WHERE x.id = e.sandbox_id)
+	WHEN e.event LIKE 'schedule.%' THEN (SELECT x.id FROM schedules x WHERE x.id = e.schedule_id)
+	ELSE (SELECT x.id FROM jobs x WHERE x.id = e.job_id) END IS NOT NULL`
+
+// PruneEvents looks at the events behind the one named, limit of them, forgets those older than age of what is not known any more, and
+// says how many and behind which one to go on; 0 = all that are so old were looked at. Their ids grow with time.
+func (s *Store) PruneEvents(ctx context.Context, behind int64, age time.Duration, limit int) (forgotten int, last int64, err error) {
+	var r struct {
+		Forgotten int
+		Last      int64
+	}
+	err = s.db.WithContext(ctx).Raw(`
+		WITH next AS MATERIALIZED (SELECT id, at < now() - @age * interval '1 ms' AS old, event, sandbox_id, job_id, schedule_id
+			FROM events WHERE id > @behind ORDER BY id LIMIT @limit),
+		gone AS (DELETE FROM events WHERE id = ANY (ARRAY(SELECT id FROM next e WHERE old AND NOT `+told+`)) RETURNING id)
+		SELECT (SELECT count(*) FROM gone) AS forgotten, CASE WHEN count(*) = @limit AND bool_and(old) THEN max(id) ELSE 0 END AS last FROM next`,
+		map[string]any{"age": age.Milliseconds(), "behind": behind, "limit": limit}).Scan(&r).Error
+	return r.Forgotten, r.Last, err
 }
 
 // pruneOld forgets rows of a table whose time is older than age, the oldest first, and says how many.

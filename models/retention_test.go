@@ -32,3 +32,43 @@ func TestBuildsAreForgotten(t *testing.T) {
 		t.Errorf("%d builds are left with %d logs, %v", left, logs, err)
 	}
 }
+
+// TestEventsAreKeptWithWhatTheyTellOf: the history of a sandbox that lives is whole, however old it is, and what is kept keeps
+// nothing behind it.
+func TestEventsAreKeptWithWhatTheyTellOf(t *testing.T) {
+	t.Parallel()
+	s, db := openBeside(t)
+	lives, gone := newSandbox(), newSandbox()
+	job := create(t, s, lives).Jobs[0].ID
+	create(t, s, gone)
+	newSchedule(t, s)
+	exec(t, db, "UPDATE sandboxes SET expires_at = now() + interval '1 day'")
+	exec(t, db, "DELETE FROM jobs WHERE sandbox_id = $1", gone.ID)
+	exec(t, db, "DELETE FROM sandboxes WHERE id = $1", gone.ID)
+	exec(t, db, `INSERT INTO events (tenant_id, sandbox_id, job_id, event, actor)
+		SELECT 'default', $1, 'old' || i, 'job.succeeded', 'test' FROM generate_series(1, 5) i`, lives.ID)
+	exec(t, db, "ALTER TABLE events DISABLE TRIGGER ALL")
+	exec(t, db, "UPDATE events SET at = at - interval '2 hours'")
+	exec(t, db, "ALTER TABLE events ENABLE TRIGGER ALL")
+	create(t, s, newSandbox())
+
+	forgotten, rounds := 0, 0
+	for last := int64(-1); last != 0; rounds++ {
+		n, next, err := s.PruneEvents(t.Context(), max(last, 0), time.Hour, 3)
+		must(t, err)
+		forgotten, last = forgotten+n, next
+	}
+	if forgotten != 9 || rounds < 4 { // two of the one that is gone and two of timeouts, and five of jobs
+		t.Errorf("%d events are forgotten in %d rounds", forgotten, rounds)
+	}
+	var left string
+	must(t, db.QueryRowContext(t.Context(), "SELECT string_agg(event, ' ' ORDER BY id) FROM events WHERE at < now() - interval '1 hour'").Scan(&left))
+	if left != "sandbox.creating job.queued schedule.created" {
+		t.Errorf("of long ago is kept %q", left)
+	}
+	exec(t, db, "UPDATE jobs SET state = 'succeeded', finished_at = now() WHERE id = $1", job)
+	exec(t, db, "DELETE FROM jobs WHERE id = $1", job)
+	if n, _, err := s.PruneEvents(t.Context(), 0, time.Hour, 100); err != nil || n != 1 {
+		t.Errorf("with its job %d events are forgotten, %v", n, err)
+	}
+}

@@ -190,7 +190,7 @@ type Scheduler struct {
 	Sandboxes
 	Callbacks
 	Health    string        `env:"HEALTH_ADDR" envDefault:":8081" doc:"where a worker or scheduler answers /healthz, /readyz and /metrics"`
-	Retention time.Duration `env:"RETENTION" envDefault:"720h" doc:"how long ended sandboxes, builds, runs of schedules and jobs with their deliveries, and events are kept; 0 = for ever"`
+	Retention time.Duration `env:"RETENTION" envDefault:"720h" doc:"how long ended sandboxes, builds, runs of schedules and jobs with their deliveries are kept, and events at least; 0 = for ever"`
 	Output    time.Duration `env:"OUTPUT_RETENTION" envDefault:"168h" doc:"how long the output of ended jobs is kept; 0 = as long as they are"`
 	LostAfter time.Duration `env:"LOST_AFTER" envDefault:"5m" doc:"how long sandboxes wait for a worker to come back to their engine before they are lost"`
 }
