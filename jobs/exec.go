@@ -99,7 +99,11 @@ func (e *Exec) run(ctx context.Context, a *attempt) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	stop := a.onCancel(func() error { return sb.Kill(ctx, a.job.ID) })
+	stop := a.onCancel(func() error {
+		ctx, cancel := context.WithTimeout(ctx, a.w.lease) // a kill without an answer is no kill: then the next heartbeat's turn
+		defer cancel()
+		return sb.Kill(ctx, a.job.ID)
+	})
 	defer stop()
 	res, err := sb.Run(ctx, e.command(a.job))
 	if err != nil {

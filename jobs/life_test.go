@@ -102,6 +102,22 @@ func TestParallelJobsDoNotWaitForEachOther(t *testing.T) {
 	}
 }
 
+// TestAKillWithoutAnAnswerIsMadeAgain: a cancel does not wait for it as long as the command may take.
+func TestAKillWithoutAnAnswerIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(2, func(c *jobs.WorkerConfig) { c.Lease = 3 * time.Second })
+	box, _ := r.create(jobs.CreateSandbox{})
+	exec := r.exec(box, "fake:sleep 1h")
+	r.eventually("the command runs", func() bool { return r.state.Starts(exec) == 1 })
+	r.state.Inject(fake.Fault{Op: fake.OpKill, Hang: true})
+	_, err := r.client.Cancel(t.Context(), tenant, exec, "test")
+	r.must(err)
+	if j := r.wait(exec); j.State != models.Cancelled {
+		t.Fatalf("the cancelled exec is %s", j.State)
+	}
+}
+
 func TestCancelledQueuedJobNeverRuns(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
