@@ -46,7 +46,7 @@ func (w *watches) end(ctx context.Context, p providers.Provider, sandbox, name s
 				pause = pausedStep
 			case failures < watchFailures && providers.AsError(r.Err).Retryable():
 				failures++
-				pause = backoff(failures)
+				pause = max(backoff(failures), askedFor(r.Err))
 			default:
 				return last, r.Err
 			}
