@@ -55,7 +55,7 @@ idle: setup-test ## Print what a system costs that nobody uses, without sandboxe
 gvisor: setup-test build ## Run the provider's suite, the hostile one and that of egress under gVisor (root)
 	@$(ENGINE) scripts/test.sh -tags gvisor -timeout=20m -run UnderGVisor ./providers/docker ./tests/egress
 
-faults: setup-test ## Fail every call of a run of each kind of job, before and after its effect (SEED=n: that sample; ONLY=a failure's or a run's name; HANG=1: with silence)
+faults: setup-test ## Fail every call of a run of each kind of job, before and after its effect, and let the provider hang or be slow (SEED=n: that sample; ONLY=a failure's or a run's name; HANG=1: with silence)
 	@scripts/faults.sh '$(SEED)' '$(ONLY)' '$(HANG)'
 
 fuzz: setup-test ## Fuzz what reads hostile input, each target for a while (TIME=30s, ONLY=a target)

@@ -2,13 +2,8 @@ package jobs_test
 
 import (
 	"errors"
-	"flag"
-	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
-	"testing"
-	"time"
 
 	"sandyard/jobs"
 	"sandyard/models"
@@ -83,6 +78,8 @@ func (r *faultRig) play(s script, f fault, key string) (calls map[layer]int, hit
 	if s.ready != nil {
 		s.ready(u)
 	}
+	r.rest()
+	r.hurry(f.how == hangs)
 	r.board.arm(f, s.loops)
 	s.act(u)
 	want := s.want
@@ -95,12 +92,42 @@ func (r *faultRig) play(s script, f fault, key string) (calls map[layer]int, hit
 		}
 	}
 	r.agree(u.box)
+	r.rest() // acknowledgements may fail, too
 	calls, hit = r.board.disarm()
+	if call := r.board.tooSoon(); call != "" && s.loops == nil {
+		r.t.Errorf("although the provider had asked for a rest of %v there was a call to %s", limit, call)
+	}
+	r.hurry(false)
 	if s.check != nil {
 		s.check(u)
 	}
 	u.tidyUp()
 	return calls, hit
+}
+
+// rest waits until what was begun is over, down to its last call.
+func (r *faultRig) rest() {
+	calls, still := -1, 0
+	r.eventually("all rests", func() bool {
+		if now := r.board.made(); now != calls {
+			calls, still = now, 0
+		}
+		still++
+		return still > 5
+	})
+}
+
+// hurry gives jobs that come now so little time that a call which hangs is given up.
+func (r *faultRig) hurry(on bool) {
+	if on == r.hastes {
+		return
+	}
+	sql := "DROP TRIGGER hurry ON jobs"
+	if r.hastes = on; on {
+		sql = "CREATE TRIGGER hurry BEFORE INSERT ON jobs FOR EACH ROW EXECUTE FUNCTION hurry()"
+	}
+	_, err := r.conn.Exec(r.t.Context(), sql)
+	r.must(err)
 }
 
 // agree waits until the sandbox's row says what the provider's list says.
@@ -166,93 +193,4 @@ func (r *faultRig) leftInRedis() (left []string) {
 func (r *faultRig) count(sql string, args ...any) (n int) {
 	r.must(r.conn.QueryRow(r.t.Context(), sql, args...).Scan(&n))
 	return n
-}
-
-//nolint:gochecknoglobals // flags of the test binary
-var (
-	faultSeed = flag.Uint64("faults.seed", 0, "choose the faults of a sample; 0 = by the clock")
-	faultHang = flag.Bool("faults.hang", false, "also connections that fall silent, which takes a quarter of a minute each")
-	faultAll  = flag.Bool("faults.all", false, "every call of every kind instead of a sample")
-	faultOnly = flag.String("faults.only", "", "the one to play, as a failure names it, such as exec/postgres/7/after, or all that begin so, such as exec or exec/redis")
-)
-
-// sampled is how many scripts a sample plays, each without a fault and with one.
-const sampled = 14
-
-// TestEveryCallMayFail fails one call after the other of a run of each kind, before and after its effect, and wants the
-// system to recover by itself. A sample of the calls is drawn by a seed; make faults plays all of them.
-func TestEveryCallMayFail(t *testing.T) {
-	t.Parallel()
-	seed := *faultSeed
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano() % 1e6)
-	}
-	t.Logf("seed %d; this sample again by: make faults SEED=%d", seed, seed)
-	todo := slices.DeleteFunc(scripts(), func(s script) bool {
-		return *faultOnly != "" && !strings.HasPrefix(*faultOnly+"/", s.name+"/")
-	})
-	rng := rand.New(rand.NewPCG(seed, seed))
-	slices.SortFunc(todo, func(a, b script) int { return strings.Compare(a.name, b.name) })
-	lanes := 2 // a rig each
-	if *faultAll {
-		lanes = len(todo)
-	} else {
-		rng.Shuffle(len(todo), func(i, k int) { todo[i], todo[k] = todo[k], todo[i] })
-		todo = todo[:min(len(todo), sampled)]
-	}
-	for i := range lanes {
-		draw := rand.New(rand.NewPCG(seed, rng.Uint64()))
-		t.Run(fmt.Sprint("lane ", i), func(t *testing.T) {
-			t.Parallel()
-			r := newFaultRig(t)
-			for k := i; k < len(todo); k += lanes {
-				r.playAll(todo[k], draw)
-			}
-		})
-	}
-}
-
-// playAll plays a script without a fault, which counts its calls, and then with some of them failing, or each.
-func (r *faultRig) playAll(s script, draw *rand.Rand) {
-	n := 0
-	play := func(f fault) (calls map[layer]int) {
-		n++
-		if only := *faultOnly; only != "" && f.k > 0 && !strings.HasPrefix(fmt.Sprintf("%s/%v/", s.name, f), only+"/") {
-			return nil
-		}
-		began, whole := time.Now(), false
-		defer func() {
-			if !whole {
-				r.t.Logf("broken off; again by: make faults ONLY='%s/%v'", s.name, f)
-			}
-		}()
-		calls, hit := r.play(s, f, fmt.Sprintf("%s-%d", s.name, n))
-		if r.t.Failed() {
-			r.t.Fatalf("the call was %.200q; again by: make faults ONLY='%s/%v'", hit, s.name, f)
-		}
-		if whole = true; testing.Verbose() {
-			r.t.Logf("%s/%v: %.1fs, %.80q", s.name, f, time.Since(began).Seconds(), hit)
-		}
-		return calls
-	}
-	calls := play(fault{})
-	for _, f := range chosen(calls, draw) {
-		play(f)
-	}
-}
-
-// chosen are the faults to play, of a run with so many calls.
-func chosen(calls map[layer]int, draw *rand.Rand) (faults []fault) {
-	for _, l := range layers() {
-		for k := 1; k <= calls[l]; k++ {
-			faults = append(faults, fault{layer: l, k: k}, fault{layer: l, k: k, after: true})
-			if l == onWire && *faultHang {
-				faults = append(faults, fault{layer: l, k: k, hang: true}, fault{layer: l, k: k, hang: true, after: true})
-			}
-		}
-	}
-	if *faultAll || *faultOnly != "" || len(faults) == 0 {
-		return faults
-	}
-	return []fault{faults[draw.IntN(len(faults))]}
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,7 +21,6 @@ import (
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/passes"
-	"sandyard/providers"
 	"sandyard/providers/fake"
 )
 
@@ -36,37 +36,39 @@ const (
 
 func layers() []layer { return []layer{inPostgres, inRedis, inProvider, onWire} }
 
-// fault is one call that goes wrong: the k-th of its layer, before or after it has had its effect.
-type fault struct {
-	layer layer
-	k     int
-	after bool
-	hang  bool // on the wire only: instead of an error there is silence
-}
-
-func (f fault) String() string {
-	when := map[bool]string{false: "before", true: "after"}[f.after]
-	if f.hang {
-		when += ",silent"
-	}
-	return fmt.Sprintf("%s/%d/%s", f.layer, f.k, when)
-}
-
 // switchboard counts the calls of a scripted run and makes one of them fail.
 type switchboard struct {
+	redis *redis.Client // past all faults
 	mu    sync.Mutex
 	armed bool
 	loops []string // functions whose calls count although a loop makes them
 	f     fault
 	calls map[layer]int
-	hit   string // the call that failed
+	hit   string               // the call that failed
+	seen  int                  // calls of all runs, armed or not
+	rests map[string]time.Time // calls of the provider that are not wanted before then
+	soon  string               // one that came all the same
 }
 
 // arm begins a run.
 func (s *switchboard) arm(f fault, loops []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.armed, s.f, s.loops, s.calls, s.hit = true, f, loops, map[layer]int{}, ""
+	s.armed, s.f, s.loops, s.calls, s.hit, s.rests, s.soon = true, f, loops, map[layer]int{}, "", map[string]time.Time{}, ""
+}
+
+// made is how many calls there were, which stays the same where all rests.
+func (s *switchboard) made() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen
+}
+
+// tooSoon is a call that the provider had asked to be spared.
+func (s *switchboard) tooSoon() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.soon
 }
 
 // counted are the functions whose calls count although a loop makes them.
@@ -80,7 +82,7 @@ func (s *switchboard) counted() []string {
 func (s *switchboard) disarm() (calls map[layer]int, hit string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.armed = false
+	s.armed, s.loops = false, nil
 	return s.calls, s.hit
 }
 
@@ -88,6 +90,7 @@ func (s *switchboard) disarm() (calls map[layer]int, hit string) {
 func (s *switchboard) strike(l layer, call string) (fault, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.seen++
 	if !s.armed {
 		return fault{}, false
 	}
@@ -157,6 +160,9 @@ func (s *switchboard) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if s.inBackground() || idle(cmd) {
 			return next(ctx, cmd)
 		}
+		if queue := dequeued(cmd); queue != "" {
+			return s.dequeue(ctx, queue, cmd, next)
+		}
 		err := s.around(inRedis, cmd.String(), func() error { return next(ctx, cmd) })
 		if errors.Is(err, errCut) {
 			cmd.SetErr(err)
@@ -175,6 +181,49 @@ func (s *switchboard) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 	}
 }
 
+// dequeued is the queue of which a command takes a task, as Asynq calls its keys; empty = it takes none.
+func dequeued(cmd redis.Cmder) string {
+	args := cmd.Args()
+	if len(args) < 7 || !strings.HasPrefix(cmd.Name(), "eval") || !strings.HasSuffix(fmt.Sprint(args[4]), ":paused") {
+		return ""
+	}
+	queue, _ := strings.CutSuffix(fmt.Sprint(args[3]), ":pending")
+	return queue
+}
+
+// dequeue counts only those that find something, for how often a worker looks is no two runs the same. A task that was not to
+// be found goes back to where it was.
+func (s *switchboard) dequeue(ctx context.Context, queue string, cmd redis.Cmder, next redis.ProcessHook) error {
+	if err := next(ctx, cmd); err != nil {
+		return err
+	}
+	f, struck := s.strike(inRedis, cmd.String())
+	if !struck {
+		return nil
+	}
+	if !f.after {
+		s.putBack(ctx, queue)
+	}
+	cmd.SetErr(errCut)
+	return errCut
+}
+
+// putBack undoes a dequeue: the task that was taken last is the first again.
+func (s *switchboard) putBack(ctx context.Context, queue string) {
+	id, err := s.redis.LPop(ctx, queue+":active").Result()
+	if err == nil {
+		_, err = s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.ZRem(ctx, queue+":lease", id)
+			p.HSet(ctx, queue+":t:"+id, "state", "pending")
+			p.RPush(ctx, queue+":pending", id)
+			return nil
+		})
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
 // idle says whether a command only looks whether there is work.
 func idle(cmd redis.Cmder) bool {
 	switch cmd.Name() {
@@ -184,20 +233,24 @@ func idle(cmd redis.Cmder) bool {
 	return false
 }
 
-// onCall is the wire's decision.
+// onCall is the wire's decision. A connection prepares a statement when it first sees it, and the pool makes connections
+// when it likes: these calls are not counted, because no two runs would have the same.
 func (s *switchboard) onCall(c wire.Call) wire.Fault {
-	for _, noise := range []string{"INTO nodes", "FROM nodes", "leases", "egress_", "egress IS", "WITH held", "b.image FROM builds", "built.image", "usage_meters", `"provider_ref" FROM`, "rollback", "deallocate", "-- ping"} {
+	for _, noise := range []string{"INTO nodes", "FROM nodes", "leases", "egress_", "egress IS", "WITH held", "b.image FROM builds", "built.image", "usage_meters", `"provider_ref" FROM`, "rollback", "deallocate", "idle_in_transaction", "-- ping"} {
 		if c.Text == "" || strings.Contains(c.Text, noise) {
 			return wire.None
 		}
+	}
+	if c.Text == "connect" || preparesOnly(c.Text) {
+		return wire.None
 	}
 	f, struck := s.strike(onWire, c.Text)
 	switch {
 	case !struck:
 		return wire.None
-	case f.hang && f.after:
+	case f.how == silent && f.after:
 		return wire.HangAfter
-	case f.hang:
+	case f.how == silent:
 		return wire.Hang
 	case f.after:
 		return wire.CutAfter
@@ -205,33 +258,8 @@ func (s *switchboard) onCall(c wire.Call) wire.Fault {
 	return wire.CutBefore
 }
 
-// onProvider makes the k-th call of the provider fail, as its own fault layer does it.
-func (s *switchboard) onProvider(op fake.Op, _ string) (fake.Fault, bool) {
-	if op == fake.OpList {
-		return fake.Fault{}, false
-	}
-	f, struck := s.strike(inProvider, string(op))
-	return fake.Fault{After: f.after, Err: providers.Errorf(providers.Unavailable, "injected: away")}, struck
-}
-
-// breakable is a provider whose builds may fail like its other calls.
-type breakable struct {
-	*builder
-
-	board *switchboard
-}
-
-// Build implements providers.Builder.
-func (b *breakable) Build(ctx context.Context, build providers.Build, log io.Writer) error {
-	fault, struck := b.board.onProvider("build", "")
-	if struck && !fault.After {
-		return fault.Err
-	}
-	err := b.builder.Build(ctx, build, log)
-	if struck {
-		return fault.Err
-	}
-	return err
+func preparesOnly(call string) bool {
+	return !slices.ContainsFunc(strings.Split(call, "; "), func(part string) bool { return !strings.HasPrefix(part, "prepare ") })
 }
 
 // faultRig is a rig whose client, worker and scheduler are driven over what the switchboard breaks. The rig's own calls,
@@ -246,15 +274,20 @@ type faultRig struct {
 	images *images
 	timed  *models.Store // the scheduler's
 	lead   *jobs.Scheduler
+	hastes bool // jobs have little time
 }
 
 func newFaultRig(t testing.TB) *faultRig {
 	t.Helper()
-	r := &faultRig{rig: newRig(t), board: &switchboard{}}
+	r := &faultRig{rig: newRig(t)}
+	r.board = &switchboard{redis: r.rdb}
 	var err error
 	r.conn, err = pgx.Connect(t.Context(), r.dsn)
 	r.must(err)
 	t.Cleanup(func() { r.must(r.conn.Close(context.Background())) })
+	_, err = r.conn.Exec(t.Context(), `CREATE FUNCTION hurry() RETURNS trigger LANGUAGE plpgsql AS
+		$$ BEGIN NEW.timeout_ms := least(NEW.timeout_ms, `+strconv.Itoa(int(deadline.Milliseconds()))+`); RETURN NEW; END $$`)
+	r.must(err)
 	r.state.OnCall(r.board.onProvider)
 	store := func(wired bool) *models.Store {
 		dsn := r.dsn
@@ -277,7 +310,7 @@ func newFaultRig(t testing.TB) *faultRig {
 	catalog := r.client.Catalog()
 	catalog.Edge = passes.Address{Scheme: "http", Domain: "edge"}
 	r.acts = jobs.NewClient(acting, r.queue, catalog, r.log)
-	provider := &breakable{&builder{Provider: fake.New(fake.Options{State: r.state, PerNode: true}), engine: r.images}, r.board}
+	provider := &breakable{&builder{Provider: fake.New(fake.Options{State: r.state, PerNode: true}), engine: r.images}}
 	t.Cleanup(func() { r.must(provider.Close()) })
 	r.workerOn(r.state, 8, func(c *jobs.WorkerConfig) {
 		c.Store, c.RedisHooks, c.Lease, c.Grace = acting, []redis.Hook{r.board}, faultLease, time.Second

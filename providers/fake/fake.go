@@ -200,6 +200,11 @@ func (p *Provider) call(ctx context.Context, op Op, id string, do func() error) 
 	return do()
 }
 
+// Call runs an operation that a test adds to the provider, with the faults that are set for it.
+func (p *Provider) Call(ctx context.Context, op Op, id string, do func() error) error {
+	return p.call(ctx, op, id, do)
+}
+
 func (p *Provider) usable(ctx context.Context) error {
 	select {
 	case <-p.closed:

@@ -38,7 +38,7 @@ type Fault struct {
 	// After lets the operation take effect first: the answer is what gets lost.
 	After bool
 	Delay time.Duration
-	// Hang gives no answer until the caller gives up.
+	// Hang gives no answer until the caller gives up, or for Delay, where that is not 0.
 	Hang bool
 	// Err is the answer; nil = the operation goes on after the delay.
 	Err error
@@ -82,12 +82,7 @@ func (s *State) takeFault(op Op, id string) (Fault, bool) {
 
 func (p *Provider) suffer(ctx context.Context, f Fault) error {
 	if f.Hang {
-		select {
-		case <-ctx.Done():
-			return detached(ctx.Err())
-		case <-p.closed:
-			return p.usable(ctx)
-		}
+		return p.hang(ctx, f.Delay)
 	}
 	timer := time.NewTimer(f.Delay)
 	defer timer.Stop()
@@ -96,6 +91,23 @@ func (p *Provider) suffer(ctx context.Context, f Fault) error {
 		return f.Err
 	case <-ctx.Done():
 		return detached(ctx.Err())
+	}
+}
+
+func (p *Provider) hang(ctx context.Context, limit time.Duration) error {
+	var end <-chan time.Time
+	if limit > 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		end = timer.C
+	}
+	select {
+	case <-end:
+		return providers.Errorf(providers.Unavailable, "no answer within %v", limit)
+	case <-ctx.Done():
+		return detached(ctx.Err())
+	case <-p.closed:
+		return p.usable(ctx)
 	}
 }
 
