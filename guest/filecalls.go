@@ -24,15 +24,21 @@ const (
 	maxSources     = 1000          // of one composed file
 )
 
+// fileService is what there is at /files.
+type fileService struct {
+	files *files.Tree
+	users []string // names of the one user
+}
+
 // download is GET /files: the bytes of a regular file, ranges included.
-func (g *Guest) download(w http.ResponseWriter, r *http.Request) {
+func (s *fileService) download(w http.ResponseWriter, r *http.Request) {
 	limit := int64(-1)
 	if err := readNumber(r.Header, dialect.MaxBytesHeader, &limit); err != nil {
 		writeError(w, err)
 		return
 	}
 	name := r.URL.Query().Get("path")
-	f, info, err := g.files.Open(name, limit)
+	f, info, err := s.files.Open(name, limit)
 	if err != nil {
 		writeError(w, err)
 		return
@@ -63,7 +69,7 @@ func describe(h http.Header, info fs.FileInfo) {
 }
 
 // upload is POST /files: one raw body for the path of the query, or the "file" parts of a form.
-func (g *Guest) upload(w http.ResponseWriter, r *http.Request) {
+func (s *fileService) upload(w http.ResponseWriter, r *http.Request) {
 	c, err := contentOf(r)
 	if err != nil {
 		writeError(w, err)
@@ -72,10 +78,10 @@ func (g *Guest) upload(w http.ResponseWriter, r *http.Request) {
 	target := r.URL.Query().Get("path")
 	var written []files.Entry
 	if kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "multipart/form-data" {
-		written, err = g.uploadForm(multipart.NewReader(c.Body, params["boundary"]), target, c)
+		written, err = s.uploadForm(multipart.NewReader(c.Body, params["boundary"]), target, c)
 	} else {
 		written = make([]files.Entry, 1)
-		written[0], err = g.files.Write(target, c)
+		written[0], err = s.files.Write(target, c)
 	}
 	if err != nil {
 		writeError(w, err)
@@ -132,7 +138,7 @@ func modeOf(h http.Header) (fs.FileMode, error) {
 
 // uploadForm writes each part called "file" to target or, without one, to the part's own file name; all of them with
 // the mode and metadata of c.
-func (g *Guest) uploadForm(form *multipart.Reader, target string, c files.Content) ([]files.Entry, error) {
+func (s *fileService) uploadForm(form *multipart.Reader, target string, c files.Content) ([]files.Entry, error) {
 	var written []files.Entry
 	for {
 		part, err := form.NextPart()
@@ -146,7 +152,7 @@ func (g *Guest) uploadForm(form *multipart.Reader, target string, c files.Conten
 			continue
 		}
 		c.Body, c.Size = part, -1
-		e, err := g.files.Write(partPath(part, target), c)
+		e, err := s.files.Write(partPath(part, target), c)
 		if err != nil {
 			return written, err
 		}
@@ -195,7 +201,7 @@ func typeName(mode fs.FileMode) string {
 }
 
 // compose is POST /files/compose: files become one, in their order.
-func (g *Guest) compose(w http.ResponseWriter, r *http.Request) {
+func (s *fileService) compose(w http.ResponseWriter, r *http.Request) {
 	var wish struct {
 		Sources     []string `json:"source_paths"`
 		Destination string   `json:"destination"`
@@ -207,12 +213,12 @@ func (g *Guest) compose(w http.ResponseWriter, r *http.Request) {
 		err = dialect.Errorf(dialect.ReasonInvalid, "the body cannot be read: %v", err)
 	case len(wish.Sources) == 0 || len(wish.Sources) > maxSources:
 		err = dialect.Errorf(dialect.ReasonInvalid, "source_paths names 1 to %d files", maxSources)
-	case wish.Username != "" && !slices.Contains(g.users, wish.Username):
-		err = noUser(wish.Username, g.users)
+	case wish.Username != "" && !slices.Contains(s.users, wish.Username):
+		err = noUser(wish.Username, s.users)
 	}
 	var made files.Entry
 	if err == nil {
-		made, err = g.files.Compose(wish.Sources, wish.Destination)
+		made, err = s.files.Compose(wish.Sources, wish.Destination)
 	}
 	if err != nil {
 		writeError(w, err)

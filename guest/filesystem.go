@@ -17,7 +17,7 @@ import (
 type filesystemService struct {
 	files    *files.Tree
 	watchers *watchers
-	lenient  bool // answer as envd does: that a directory exists is an error, that a path to remove does not exist is none
+	lenient  bool // of envd's clients: answer as envd does: that a directory exists is an error, that a path to remove does not exist is none
 }
 
 // Stat describes a path.

@@ -69,6 +69,7 @@ func New(o Options) (*Guest, error) {
 		files: files.NewTree(o.Roots, o.WorkDir),
 		claim: newClaim(o.Unclaimed), rest: newRest(), linger: o.Linger,
 	}
+	g.files.SetHome(g.execs.Home)
 	g.watch = newWatchers(g.files)
 	g.outward.came = make(chan struct{})
 	g.worker = checkUser(g.users, g.workerRoutes())
@@ -121,26 +122,32 @@ func lazily(build func() http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler().ServeHTTP(w, r) })
 }
 
-// envdRoutes are envd's calls; lenient says that they answer as envd's do where the worker wants to know more.
+// envdRoutes are envd's calls; lenient says that they read paths and answer as envd's do, where the worker means one path
+// and wants to know more.
 func (g *Guest) envdRoutes(lenient bool) *http.ServeMux {
 	options := []connect.HandlerOption{
 		connect.WithReadMaxBytes(maxMessage),
 		connect.WithCompression("gzip", nil, nil), // both ends are on one machine
 	}
+	processes, content := &processService{execs: g.execs}, &fileService{files: g.files, users: g.users}
+	if lenient {
+		content.files = g.files.AsEnvd()
+		processes.paths = content.files
+	}
 	mux := http.NewServeMux()
-	path, processes := processconnect.NewProcessHandler(&processService{execs: g.execs}, options...)
-	mux.Handle(path, untilGone(processes))
+	path, handler := processconnect.NewProcessHandler(processes, options...)
+	mux.Handle(path, untilGone(handler))
 	mux.Handle("/"+filesystemconnect.FilesystemName+"/", lazily(func() http.Handler { // the first command is not kept waiting for it
-		_, handler := filesystemconnect.NewFilesystemHandler(&filesystemService{files: g.files, watchers: g.watch, lenient: lenient}, options...)
+		_, handler := filesystemconnect.NewFilesystemHandler(&filesystemService{files: content.files, watchers: g.watch, lenient: lenient}, options...)
 		return handler
 	}))
 	mux.HandleFunc("GET "+dialect.HealthPath, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	})
 	mux.HandleFunc("GET "+dialect.EnvsPath, g.envs)
-	mux.HandleFunc("GET "+dialect.FilesPath, g.download)
-	mux.HandleFunc("POST "+dialect.FilesPath, g.upload)
-	mux.HandleFunc("POST "+dialect.ComposePath, g.compose)
+	mux.HandleFunc("GET "+dialect.FilesPath, content.download)
+	mux.HandleFunc("POST "+dialect.FilesPath, content.upload)
+	mux.HandleFunc("POST "+dialect.ComposePath, content.compose)
 	mux.HandleFunc("GET "+dialect.MetricsPath, g.showMetrics)
 	return mux
 }

@@ -13,6 +13,7 @@ import (
 	"sandyard/guest/dialect"
 	"sandyard/guest/envdpb/process"
 	"sandyard/guest/execs"
+	"sandyard/guest/files"
 
 	"connectrpc.com/connect"
 )
@@ -32,12 +33,16 @@ func keepaliveOf(h http.Header) time.Duration {
 // processService is envd's process.Process.
 type processService struct {
 	execs *execs.Registry
+	paths *files.Tree // of envd's clients, whose work directories are named as in envd; nil for the worker
 }
 
 // Start runs a command and streams its events. A command without a name lives no longer than the request's deadline;
 // a named one only loses a listener.
 func (s *processService) Start(ctx context.Context, req *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
 	c, offsets, err := commandOf(req)
+	if err == nil && s.paths != nil && c.Dir != "" {
+		c.Dir, err = s.paths.Absolute(c.Dir)
+	}
 	if err != nil {
 		return connectError(err)
 	}

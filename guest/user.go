@@ -30,9 +30,12 @@ func noUser(name string, names []string) error {
 	return dialect.Errorf(dialect.ReasonNoUser, "invalid username: '%s'; everything here runs as '%s'", name, names[len(names)-1])
 }
 
+// envdUser is what E2B calls the user of its own sandboxes, and their clients therefore name.
+const envdUser = "user"
+
 func ownNames() []string {
-	names := []string{strconv.Itoa(os.Getuid())}
-	if u, err := user.LookupId(names[0]); err == nil {
+	names := []string{envdUser, strconv.Itoa(os.Getuid())}
+	if u, err := user.LookupId(names[1]); err == nil {
 		names = append(names, u.Username)
 	}
 	return names

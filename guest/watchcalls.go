@@ -17,7 +17,7 @@ const watchKeepalive = 90 * time.Second
 
 // WatchDir streams what happens in a directory. A stream that cannot go on without a gap ends with an error.
 func (s *filesystemService) WatchDir(ctx context.Context, req *connect.Request[filesystem.WatchDirRequest], stream *connect.ServerStream[filesystem.WatchDirResponse]) error {
-	v, err := s.watchers.open(req.Msg)
+	v, err := s.watchers.open(s.files, req.Msg)
 	if err != nil {
 		return connectError(err)
 	}
@@ -47,7 +47,7 @@ func (s *filesystemService) WatchDir(ctx context.Context, req *connect.Request[f
 
 // CreateWatcher begins to collect what happens in a directory, for GetWatcherEvents.
 func (s *filesystemService) CreateWatcher(ctx context.Context, req *connect.Request[filesystem.CreateWatcherRequest]) (*connect.Response[filesystem.CreateWatcherResponse], error) {
-	id, err := s.watchers.create(ctx, req.Msg)
+	id, err := s.watchers.create(ctx, s.files, req.Msg)
 	return connect.NewResponse(&filesystem.CreateWatcherResponse{WatcherId: id}), connectError(err)
 }
 

@@ -27,7 +27,7 @@ const (
 
 // watchers are the watched directories of the sandbox.
 type watchers struct {
-	files  *files.Tree
+	files  *files.Tree // the part that is served
 	places chan struct{}
 
 	mu         sync.Mutex
@@ -46,12 +46,12 @@ type watchRequest interface {
 	GetAllowNetworkMounts() bool
 }
 
-// open watches a directory, if there is room for one more watcher.
-func (w *watchers) open(req watchRequest) (*view, error) {
+// open watches a directory, whose path tree reads, if there is room for one more watcher.
+func (w *watchers) open(tree *files.Tree, req watchRequest) (*view, error) {
 	if !w.enter() {
 		return nil, dialect.Errorf(dialect.ReasonBusy, "%d directories are watched; end one of the watchers", maxWatchers)
 	}
-	root, rel, abs, err := w.files.Directory(req.GetPath())
+	root, rel, abs, err := tree.Directory(req.GetPath())
 	if err != nil {
 		<-w.places
 		return nil, err
@@ -92,8 +92,8 @@ func (w *watchers) idlest(limit time.Time) string {
 }
 
 // create starts a collector, which outlives ctx, and returns its id.
-func (w *watchers) create(ctx context.Context, req watchRequest) (string, error) {
-	v, err := w.open(req)
+func (w *watchers) create(ctx context.Context, tree *files.Tree, req watchRequest) (string, error) {
+	v, err := w.open(tree, req)
 	if err != nil {
 		return "", err
 	}

@@ -19,7 +19,7 @@ type Exec struct {
 	Command        string            `json:"command,omitempty" doc:"A line for bash -c (sh -c where there is no bash); or give argv"`
 	Argv           []string          `json:"argv,omitempty" doc:"A program and its arguments, run as they are; or give command"`
 	Env            map[string]string `json:"env,omitempty" doc:"Added to the sandbox's environment"`
-	Cwd            string            `json:"cwd,omitempty" doc:"Working directory; default is the sandbox's"`
+	Cwd            string            `json:"cwd,omitempty" doc:"Working directory; default is the sandbox's. A leading ~/ is the home directory ($HOME)"`
 	User           string            `json:"user,omitempty" doc:"Commands run as the sandbox's own unprivileged user; naming another is an error"`
 	Stdin          string            `json:"stdin,omitempty" doc:"Written to the command's standard input, which then ends"`
 	StdinEncoding  string            `json:"stdin_encoding,omitempty" enum:"utf-8,base64" doc:"How stdin is written here; default utf-8"`

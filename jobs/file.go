@@ -14,7 +14,7 @@ const maxRead = 16 << 20
 
 // Write replaces a file in one step and makes its parent directories.
 type Write struct {
-	Path     string `json:"path" doc:"Relative paths start at the work directory"`
+	Path     string `json:"path" doc:"Relative paths start at the work directory, and a leading ~/ is the home directory ($HOME)"`
 	Content  string `json:"content,omitempty"`
 	Encoding string `json:"encoding,omitempty" enum:"utf-8,base64" doc:"How content is written here; default utf-8"`
 	Mode     string `json:"mode,omitempty" doc:"Permissions in octal; default 0644" example:"0755"`

@@ -135,8 +135,8 @@ type Starter interface {
 	Start(ctx context.Context, cmd Command) error
 }
 
-// Files reads and changes files with the rights of the sandbox's user. Relative paths start at the work directory;
-// a path that leaves the sandbox's roots, through ".." or a symbolic link, answers ErrInvalidPath.
+// Files reads and changes files with the rights of the sandbox's user. Relative paths start at the work directory, and a
+// leading ~, alone or before a slash, is the home directory, which is the work directory unless HOME says another; a path that leaves the sandbox's roots, through ".." or a symbolic link, answers ErrInvalidPath.
 type Files interface {
 	// ReadFile returns the bytes of a regular file, or ErrTooLarge when it holds more than max.
 	ReadFile(ctx context.Context, path string, max int64) ([]byte, error)

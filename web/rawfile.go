@@ -148,7 +148,7 @@ func insideProblem(e *providers.Error) *Problem {
 
 // describeRawFiles writes down in the API's description what addRawFiles has added to Fiber.
 func (s *Server) describeRawFiles() {
-	path := query("path", "Relative paths start at the work directory", true)
+	path := query("path", "Relative paths start at the work directory, and a leading ~/ is the home directory", true)
 	content := map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary"}}}
 	archive := map[string]*huma.MediaType{
 		"application/x-tar": {Schema: &huma.Schema{Type: "string", Format: "binary"}},

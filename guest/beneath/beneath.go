@@ -3,7 +3,8 @@
 //
 // os.Root promises as much where the kernel heeds O_NOFOLLOW. gVisor's, at least until December 2022, follows a link that
 // is opened with O_NOFOLLOW and O_DIRECTORY together, which is how os.Root opens directories. Here no call has both:
-// directories are opened with O_PATH, which yields the link itself, and then looked at.
+// directories are opened with O_PATH, which yields the link itself, and then looked at. No terminal that is opened becomes
+// the one that controls the process.
 package beneath
 
 import (
@@ -166,7 +167,7 @@ func openChecked(parent int, name string, flags int, perm fs.FileMode, check fun
 
 func openat(parent int, name string, flags int, perm fs.FileMode) (int, error) {
 	return retry(func() (int, error) {
-		return unix.Openat(parent, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, uint32(perm.Perm()))
+		return unix.Openat(parent, name, flags|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, uint32(perm.Perm()))
 	})
 }
 

@@ -1,5 +1,7 @@
 package dialect
 
+import "strings"
+
 // maxName is the length of the longest command name, in bytes.
 const maxName = 128
 
@@ -16,4 +18,12 @@ func ValidName(name string) bool {
 		}
 	}
 	return true
+}
+
+// InHome reads a path that begins with ~ as a shell does: below home. It leaves those alone that name another user's.
+func InHome(path, home string) string {
+	if rest, ok := strings.CutPrefix(path, "~"); ok && (rest == "" || rest[0] == '/') {
+		return home + rest
+	}
+	return path
 }

@@ -1,6 +1,7 @@
 package execs
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"maps"
@@ -58,7 +59,7 @@ func (r *Registry) resolve(c Command) (procs.Spec, error) {
 	}
 	env, workDir := r.Defaults()
 	maps.Copy(env, c.Env)
-	dir, err := directory(c.Dir, workDir)
+	dir, err := directory(dialect.InHome(c.Dir, cmp.Or(env["HOME"], workDir)), workDir)
 	if err != nil {
 		return procs.Spec{}, err
 	}

@@ -7,6 +7,7 @@
 package execs
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -107,6 +108,13 @@ func (r *Registry) Defaults() (env map[string]string, workDir string) {
 	}
 	maps.Copy(env, r.env)
 	return env, r.workDir
+}
+
+// Home is the home directory that commands find in their environment.
+func (r *Registry) Home() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return cmp.Or(r.env["HOME"], r.floor["HOME"])
 }
 
 // Start starts the command, or returns the one that has its name. An error means that nothing has run, and leaves

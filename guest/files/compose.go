@@ -35,7 +35,7 @@ func (c *chain) Read(p []byte) (int, error) {
 			if len(c.rest) == 0 {
 				return 0, io.EOF
 			}
-			f, _, err := c.tree.Open(c.rest[0], -1)
+			f, err := c.tree.openServed(c.rest[0])
 			if err != nil {
 				return 0, err
 			}

@@ -16,16 +16,31 @@ import (
 // Open opens a regular file for reading and answers ReasonTooLarge when it holds more than limit bytes; a negative
 // limit is none. The caller closes the file.
 func (t *Tree) Open(path string, limit int64) (*os.File, fs.FileInfo, error) {
+	p, err := t.locateToRead(path, true)
+	return openAt(p, err, path, limit)
+}
+
+// openServed is Open in the part that is served.
+func (t *Tree) openServed(path string) (*os.File, error) {
+	p, err := t.locate(path, true)
+	f, _, err := openAt(p, err, path, -1)
+	return f, err
+}
+
+func openAt(p place, err error, path string, limit int64) (*os.File, fs.FileInfo, error) {
 	type opened struct {
 		file *os.File
 		info fs.FileInfo
 	}
-	o, err := inRoot(t, path, true, func(root *beneath.Root, p place) (opened, error) {
+	o, err := at(p, err, path, func(root *beneath.Root, p place) (opened, error) {
 		f, err := openRegular(root, p.rel, path, limit)
 		if err != nil {
 			return opened{}, err
 		}
 		info, err := f.Stat()
+		if err == nil {
+			err = lawful(f, p)
+		}
 		if err != nil {
 			return opened{}, errors.Join(err, f.Close())
 		}
@@ -36,7 +51,12 @@ func (t *Tree) Open(path string, limit int64) (*os.File, fs.FileInfo, error) {
 
 // openRegular opens a regular file that holds at most limit bytes; a negative limit is none.
 func openRegular(root *beneath.Root, rel, path string, limit int64) (*os.File, error) {
-	// Without O_NONBLOCK opening a FIFO would wait for a writer.
+	// To open a device may do things. Without O_NONBLOCK opening a FIFO would wait for a writer.
+	if info, err := root.Lstat(rel); err == nil && info.Mode().Type() != fs.ModeSymlink {
+		if err := readable(info, path, limit); err != nil {
+			return nil, err
+		}
+	}
 	f, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err

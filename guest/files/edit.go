@@ -5,7 +5,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"sync"
 
 	"sandyard/guest/beneath"
@@ -78,7 +77,7 @@ func editAt(root *beneath.Root, p place, r dialect.EditRequest) (Edited, error) 
 	}
 	c := Content{
 		Body: bytes.NewReader(edited), Size: int64(len(edited)), Mode: before.Mode().Perm(),
-		Metadata: newDescriber().metadata(filepath.Join(p.root, p.rel), before.Mode()),
+		Metadata: newDescriber().metadataOf(int(f.Fd())),
 	}
 	entry, err := exchange(root, p, dialect.TempReplace, c, func() error { return unchanged(root, p, before, int64(len(content))) })
 	return Edited{entry, replaced}, err

@@ -51,7 +51,7 @@ func (d *describer) entry(root *beneath.Root, p place) (Entry, error) {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		e.Owner, e.Group = d.user(st.Uid), d.group(st.Gid)
 	}
-	e.Metadata = d.metadata(filepath.Join(p.root, p.rel), info.Mode())
+	e.Metadata = d.metadata(root, p.rel, info.Mode())
 	if info.Mode().Type() == fs.ModeSymlink {
 		e.Target, err = root.Readlink(p.rel)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"sandyard/guest/beneath"
 	"sandyard/guest/dialect"
 
 	"golang.org/x/sys/unix"
@@ -64,20 +65,29 @@ func setMetadata(f *os.File, metadata map[string]string) error {
 }
 
 // metadata reads what setMetadata has written, or code in the sandbox in the same form. A file whose metadata cannot
-// be read has none.
-func (d *describer) metadata(path string, mode fs.FileMode) map[string]string {
-	if !mode.IsRegular() && !mode.IsDir() {
-		return nil // the kernel keeps none
+// be read has none. It is opened for that, so that nothing is followed on the way.
+func (d *describer) metadata(root *beneath.Root, rel string, mode fs.FileMode) map[string]string {
+	if d.room <= 0 || !mode.IsRegular() && !mode.IsDir() { // of others the kernel keeps none
+		return nil
 	}
+	f, err := root.OpenFile(rel, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	return d.metadataOf(int(f.Fd()))
+}
+
+func (d *describer) metadataOf(fd int) map[string]string {
 	var found map[string]string
 	size := 0
-	for name := range bytes.SplitSeq(d.attributes(path), []byte{0}) {
+	for name := range bytes.SplitSeq(attributes(fd), []byte{0}) {
 		key, ours := strings.CutPrefix(string(name), metadataPrefix)
 		if !ours || key == "" {
 			continue
 		}
 		var buf [maxMetadata]byte
-		n, err := unix.Lgetxattr(path, string(name), buf[:])
+		n, err := unix.Fgetxattr(fd, string(name), buf[:])
 		if err != nil {
 			continue
 		}
@@ -96,9 +106,9 @@ func (d *describer) metadata(path string, mode fs.FileMode) map[string]string {
 }
 
 // attributes are the names of the attributes of a file, each with a NUL behind it.
-func (d *describer) attributes(path string) []byte {
+func attributes(fd int) []byte {
 	var small [256]byte // most files have none
-	n, err := unix.Llistxattr(path, small[:])
+	n, err := unix.Flistxattr(fd, small[:])
 	if err == nil {
 		return bytes.Clone(small[:n])
 	}
@@ -106,7 +116,7 @@ func (d *describer) attributes(path string) []byte {
 		return nil
 	}
 	large := make([]byte, maxNames)
-	if n, err = unix.Llistxattr(path, large); err != nil {
+	if n, err = unix.Flistxattr(fd, large); err != nil {
 		return nil
 	}
 	return large[:n]

@@ -10,6 +10,8 @@ import (
 
 	"sandyard/guest/beneath"
 	"sandyard/guest/dialect"
+
+	"golang.org/x/sys/unix"
 )
 
 // MaxEntries is how many entries one List answers with at most.
@@ -17,7 +19,7 @@ const MaxEntries = 10_000
 
 // Stat describes a path. Of a symbolic link it describes the link.
 func (t *Tree) Stat(path string) (Entry, error) {
-	return inRoot(t, path, false, func(root *beneath.Root, p place) (Entry, error) { return entryAt(root, p) })
+	return toRead(t, path, false, func(root *beneath.Root, p place) (Entry, error) { return entryAt(root, p) })
 }
 
 // MakeDir makes a directory with its parents. An existing directory is a success.
@@ -75,7 +77,7 @@ func (t *Tree) Move(from, to string) (Entry, error) {
 
 // List lists a directory depth levels deep, sorted by path. Links are listed, not followed.
 func (t *Tree) List(path string, depth int) ([]Entry, error) {
-	return inRoot(t, path, true, func(root *beneath.Root, p place) ([]Entry, error) {
+	return toRead(t, path, true, func(root *beneath.Root, p place) ([]Entry, error) {
 		info, err := root.Lstat(p.rel)
 		if err != nil {
 			return nil, err
@@ -102,7 +104,7 @@ func (l *lister) list(dir place, depth int) error {
 		return err
 	}
 	for _, child := range children {
-		p := place{abs: filepath.Join(dir.abs, child.Name()), root: dir.root, rel: filepath.Join(dir.rel, child.Name())}
+		p := dir.join(child.Name())
 		entry, err := l.describe.entry(l.root, p)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // removed meanwhile
@@ -127,6 +129,9 @@ func (l *lister) read(dir place) ([]os.DirEntry, error) {
 		return nil, err
 	}
 	defer f.Close()
+	if err := lawful(f, dir); err != nil {
+		return nil, err
+	}
 	room := MaxEntries - len(l.entries)
 	children, err := f.ReadDir(room + 1)
 	if len(children) > room {
@@ -138,10 +143,33 @@ func (l *lister) read(dir place) ([]os.DirEntry, error) {
 	return children, err
 }
 
+// lawful refuses what the kernel tells of processes, wherever that is found.
+func lawful(f *os.File, p place) error {
+	if !p.apart {
+		return nil
+	}
+	var system unix.Statfs_t
+	err := unix.Fstatfs(int(f.Fd()), &system)
+	if err == nil && system.Type == unix.PROC_SUPER_MAGIC {
+		return unix.EACCES
+	}
+	return err
+}
+
 // inRoot runs f with the opened root of path and gives its error a reason.
 func inRoot[T any](t *Tree, path string, follow bool, f func(*beneath.Root, place) (T, error)) (T, error) {
-	var none T
 	p, err := t.locate(path, follow)
+	return at(p, err, path, f)
+}
+
+// toRead is inRoot for calls that change nothing.
+func toRead[T any](t *Tree, path string, follow bool, f func(*beneath.Root, place) (T, error)) (T, error) {
+	p, err := t.locateToRead(path, follow)
+	return at(p, err, path, f)
+}
+
+func at[T any](p place, err error, path string, f func(*beneath.Root, place) (T, error)) (T, error) {
+	var none T
 	if err != nil {
 		return none, err
 	}

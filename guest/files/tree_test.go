@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func FuzzPaths(f *testing.F) {
 	for _, path := range []string{
 		"", ".", "..", "/", "a", "a/b", "../outside/secret", "out/secret", "out/../secret", "up/outside/secret", "loop", "a\x00b",
-		"//a", "a/./b/..", "dir/up", "dangling", strings.Repeat("a/", 3000), strings.Repeat("n", 300), "\xff", "...", "dir/../../x",
+		"//a", "~", "~/a", "~a", "/home/user/a", "/etc/passwd", "/proc/self/environ", "a/./b/..", "dir/up", "dangling", strings.Repeat("a/", 3000), strings.Repeat("n", 300), "\xff", "...", "dir/../../x",
 	} {
 		f.Add(path, "target")
 		f.Add("dir/file", path)
@@ -37,6 +37,7 @@ func FuzzPaths(f *testing.F) {
 			must(t, os.Symlink(to, filepath.Join(root, name)))
 		}
 		useAll(t, files.NewTree([]string{root}, root), path, other)
+		changeAll(t, files.NewTree([]string{root}, root).AsEnvd(), path, other)
 		left, err := os.ReadDir(outside)
 		must(t, err)
 		if b, err := os.ReadFile(filepath.Join(outside, "secret")); len(left) != 1 || err != nil || string(b) != "secret" {
@@ -68,16 +69,7 @@ func useAll(t *testing.T, tree *files.Tree, path, other string) {
 	} else {
 		refused(t, err)
 	}
-	_, err = tree.Write(path, files.Content{Body: strings.NewReader("x"), Size: 1, Mode: 0o600})
-	refused(t, err)
-	_, err = tree.MakeDir(path)
-	refused(t, err)
-	_, err = tree.Move(path, other)
-	refused(t, err)
-	_, err = tree.Compose([]string{path, "dir/file"}, other)
-	refused(t, err)
-	_, err = tree.Edit(dialect.EditRequest{Path: path, Edits: []dialect.Edit{{Old: []byte("s"), New: []byte("x"), All: true}}})
-	refused(t, err)
+	changeAll(t, tree, path, other)
 	found, err := tree.Glob(t.Context(), dialect.GlobRequest{Path: ".", Pattern: path, Hidden: true, Limit: 100})
 	refused(t, err)
 	for _, e := range found.Entries {
@@ -92,6 +84,21 @@ func useAll(t *testing.T, tree *files.Tree, path, other string) {
 	}
 	refused(t, tree.Remove(other))
 	refused(t, tree.Remove(path))
+}
+
+// changeAll makes the calls with the paths that change something.
+func changeAll(t *testing.T, tree *files.Tree, path, other string) {
+	t.Helper()
+	_, err := tree.Write(path, files.Content{Body: strings.NewReader("x"), Size: 1, Mode: 0o600})
+	refused(t, err)
+	_, err = tree.MakeDir(path)
+	refused(t, err)
+	_, err = tree.Move(path, other)
+	refused(t, err)
+	_, err = tree.Compose([]string{path, "dir/file"}, other)
+	refused(t, err)
+	_, err = tree.Edit(dialect.EditRequest{Path: path, Edits: []dialect.Edit{{Old: []byte("s"), New: []byte("x"), All: true}}})
+	refused(t, err)
 }
 
 func refused(t *testing.T, err error) {

@@ -165,7 +165,7 @@ func (w *walk) goOn(visited int) error {
 }
 
 func (p place) join(name string) place {
-	return place{abs: filepath.Join(p.abs, name), root: p.root, rel: filepath.Join(p.rel, name)}
+	return place{abs: filepath.Join(p.abs, name), root: p.root, rel: filepath.Join(p.rel, name), apart: p.apart}
 }
 
 // begin finds the directory that a pattern begins in. It answers false for one that only the pattern names and that

@@ -102,7 +102,7 @@ func TestWatchErrors(t *testing.T) {
 	c := watchClient(t, e)
 	for path, want := range map[string]connect.Code{
 		"absent": connect.CodeNotFound, "real": connect.CodeInvalidArgument, "out": connect.CodeInvalidArgument,
-		"/etc": connect.CodeInvalidArgument, "": connect.CodeInvalidArgument,
+		"/etc": connect.CodeInvalidArgument, "~nobody": connect.CodeInvalidArgument,
 	} {
 		_, err := c.CreateWatcher(deadline(t, 5*time.Second), connect.NewRequest(&filesystem.CreateWatcherRequest{Path: path}))
 		if connect.CodeOf(err) != want {

@@ -42,7 +42,13 @@ func (t *tree) joinAt(dir, name string) string {
 	return path.Join(dir, name)
 }
 
-func (t *tree) join(name string) string { return t.joinAt(t.workDir, name) }
+// join makes name absolute; the home directory is the work directory.
+func (t *tree) join(name string) string {
+	if rest, ok := strings.CutPrefix(name, "~"); ok && (rest == "" || rest[0] == '/') {
+		name = t.workDir + rest
+	}
+	return t.joinAt(t.workDir, name)
+}
 
 // resolve makes name absolute and refuses what leaves the roots.
 func (t *tree) resolve(name string) (string, error) {

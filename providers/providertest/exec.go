@@ -93,7 +93,7 @@ func directory(t *testing.T, s *suite, r room) {
 	if _, err := r.MakeDir(within(t), "sub dir/ü"); err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{"/workspace/sub dir/ü", "sub dir/ü"} {
+	for _, dir := range []string{"/workspace/sub dir/ü", "sub dir/ü", "~/sub dir/ü"} {
 		if res := run(t, r, providers.Command{Shell: s.Script.Pwd(), Dir: dir}); string(res.Stdout) != "/workspace/sub dir/ü" {
 			t.Errorf("in %q: %q", dir, res.Stdout)
 		}

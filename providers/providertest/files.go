@@ -32,6 +32,13 @@ func files(t *testing.T, s *suite) {
 			}
 		}
 	})
+	t.Run("in the home directory", func(t *testing.T) {
+		t.Parallel()
+		mustWrite(t, r, "~/home/f", "at home")
+		wantFile(t, r, "/workspace/home/f", "at home")
+		mustWrite(t, r, "~home", "a name like others")
+		wantFile(t, r, "/workspace/~home", "a name like others")
+	})
 	t.Run("replaced in one step", func(t *testing.T) { t.Parallel(); replaced(t, r) })
 	t.Run("a command sees them", func(t *testing.T) {
 		t.Parallel()

@@ -121,6 +121,7 @@ func callsThrough(r room, dir string) map[string]func(context.Context) (string, 
 		},
 	}
 	maps.Copy(all, streamsThrough(r, dir))
+	maps.Copy(all, guestCallsThrough(r, dir))
 	return all
 }
 

@@ -111,6 +111,7 @@ def commands_that_nobody_reads():
     s.sandbox.pty.send_stdin(terminal.pid, b"yes\n")
     time.sleep(4)  # long enough for all that lies between to be full
     began = time.monotonic()
+    raises(SandboxException, commands.send_stdin, terminal.pid, "to a terminal")
     assert commands.kill(killed.pid)
     assert s.sandbox.pty.kill(terminal.pid)
     left.disconnect()
@@ -147,6 +148,25 @@ def files():
     f.remove("dir")
     assert not f.exists("dir")
     raises(NotFoundException, f.read, "dir/b.txt")
+
+
+@case
+def paths_as_in_e2b():
+    f, commands = s.sandbox.files, s.sandbox.commands
+    assert f.write("~/home/a.txt", "at home").path == "/workspace/home/a.txt"
+    assert f.read("/home/user/home/a.txt", user="user") == "at home"
+    assert [e.name for e in f.list("~/home")] == ["a.txt"]
+    assert "home" in [e.name for e in f.list("")]
+    for home in ["~", "/home/user"]:
+        assert commands.run("cat home/a.txt; id -u", cwd=home, user="user").stdout == "at home1000\n"
+    assert f.read("/etc/hostname") == commands.run("cat /etc/hostname").stdout
+    assert "usr" in [e.name for e in f.list("/")]
+    assert f.exists("/usr/bin/python3") and not f.exists("/usr/bin/no-such-program")
+    for refused in ["/etc/new", "/usr/bin/new"]:
+        raises(SandboxException, f.write, refused, "x")
+    for process in ["/proc/1/environ", "/proc/self/mem", "/dev/stdin"]:
+        raises(SandboxException, f.read, process)
+    f.remove("~/home")
 
 
 @case
