@@ -21,6 +21,8 @@ type Catalog struct {
 	Runtimes  []string          // what requests and templates may name
 	// BuildDiskMB is what a build may ask to add to its base image, at most; 0 = no limit.
 	BuildDiskMB int64
+	// Lifetime and Paused bound how long sandboxes may live, and may stay paused.
+	Lifetime, Paused Span
 }
 
 // Declared returns the templates that the configuration declares, in full.

@@ -39,6 +39,9 @@ func (c *Client) wish(ctx context.Context, wish CreateSandbox, tenant string) (*
 		return nil, nil, err
 	}
 	box, err := wish.sandbox(tenant, from)
+	if err == nil {
+		err = c.catalog.bound(box)
+	}
 	create := &Create{ReadySeconds: patience(from.template.Definition).Seconds()}
 	if from.template.BuildID != nil {
 		create.ReadySeconds += defaultBuildTimeout.Seconds() // the engine that gets it may have to build the image first

@@ -48,6 +48,6 @@ func (c *Client) replace(ctx context.Context, lost models.Sandbox) (models.Submi
 	if spec.Build != "" {
 		ready += defaultBuildTimeout
 	}
-	return c.submit(ctx, c.newSandbox(lost.Replacement()), []Args{&Create{ReadySeconds: ready.Seconds()}},
+	return c.submit(ctx, c.newSandbox(c.catalog.rebound(lost.Replacement())), []Args{&Create{ReadySeconds: ready.Seconds()}},
 		Options{TenantID: lost.TenantID, Actor: "scheduler"})
 }

@@ -31,8 +31,8 @@ type CreateSandbox struct {
 	OnLost               string            `json:"on_lost,omitempty" enum:"recreate" doc:"recreate: when it is lost, a new sandbox with the same key and settings takes its place, empty; what waited for the lost one ends. Not after five in a row that lived less than ten minutes"`
 	AutoResume           bool              `json:"auto_resume,omitempty" doc:"When it is paused, traffic to its ports and jobs that need it running resume it"`
 	IdleTimeoutSeconds   float64           `json:"idle_timeout_seconds,omitempty" doc:"It is deleted when for that long no job was submitted to it or has ended, none has run (a wait for a command is one), no traffic came to its ports, no terminal was open and no file was streamed or watched; default 3600. A background command that nobody waits for keeps it no longer, and neither does reading output"`
-	MaxLifetimeSeconds   float64           `json:"max_lifetime_seconds,omitempty" minimum:"0" maximum:"31536000" doc:"It is deleted that long after its first start, however often its timeout is set anew or it is paused; 0 = no limit"`
-	PausedTimeoutSeconds float64           `json:"paused_timeout_seconds,omitempty" minimum:"0" maximum:"31536000" doc:"It is deleted when it has been paused for that long; 0 = never"`
+	MaxLifetimeSeconds   float64           `json:"max_lifetime_seconds,omitempty" minimum:"0" maximum:"31536000" doc:"It is deleted that long after its first start, however often its timeout is set anew or it is paused. The server may have a maximum; 0 = the server's default, which is no limit unless the operator sets one"`
+	PausedTimeoutSeconds float64           `json:"paused_timeout_seconds,omitempty" minimum:"0" maximum:"31536000" doc:"It is deleted when it has been paused for that long. The server may have a maximum; 0 = the server's default, which is never unless the operator sets one"`
 
 	// Foreign is what other APIs than our own may ask for.
 	Foreign Foreign `json:"-"`

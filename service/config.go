@@ -61,6 +61,10 @@ type Sandboxes struct {
 	Template  string            `env:"SANDBOX_TEMPLATE" envDefault:"python" doc:"the template of sandboxes that name none"`
 	Runtime   string            `env:"SANDBOX_RUNTIME" doc:"OCI runtime of sandboxes that name none, such as runsc; default the engine's"`
 	Runtimes  []string          `env:"SANDBOX_RUNTIMES" doc:"OCI runtimes that requests and templates may name, comma-separated; SANDBOX_RUNTIME is always one"`
+	Lifetime  time.Duration     `env:"LIFETIME" envDefault:"0" doc:"how long after their first start sandboxes are deleted that do not ask for a max_lifetime_seconds; 0 = MAX_LIFETIME"`
+	MaxLife   time.Duration     `env:"MAX_LIFETIME" envDefault:"0" doc:"the longest max_lifetime_seconds that a sandbox may ask for; 0 = no limit, and sandboxes may live for ever"`
+	Paused    time.Duration     `env:"PAUSED_TIMEOUT" envDefault:"0" doc:"how long sandboxes stay paused, before they are deleted, that do not ask for a paused_timeout_seconds; 0 = MAX_PAUSED_TIMEOUT"`
+	MaxPaused time.Duration     `env:"MAX_PAUSED_TIMEOUT" envDefault:"0" doc:"the longest paused_timeout_seconds that a sandbox may ask for; 0 = no limit, and sandboxes may stay paused for ever"`
 	BuildDisk int               `env:"BUILD_DISK_MB" envDefault:"16384" doc:"what the build of a template may ask to add to its base image, at most"`
 }
 
@@ -68,7 +72,7 @@ func (s Sandboxes) validate() error {
 	if _, ok := s.Templates[s.Template]; !ok {
 		return fmt.Errorf("SANDBOX_TEMPLATE is %q, which SANDBOX_TEMPLATES does not name", s.Template)
 	}
-	if err := positive("BUILD_DISK_MB", s.BuildDisk); err != nil {
+	if err := errors.Join(positive("BUILD_DISK_MB", s.BuildDisk), span("LIFETIME", s.Lifetime, s.MaxLife), span("PAUSED_TIMEOUT", s.Paused, s.MaxPaused)); err != nil {
 		return err
 	}
 	for _, name := range catalog.Names() {
@@ -79,8 +83,24 @@ func (s Sandboxes) validate() error {
 	return fmt.Errorf("SANDBOX_PROVIDER is %q; there are %v", s.Provider, catalog.Names())
 }
 
+// span says what is wrong with a default and its maximum, whose variable has the same name behind MAX_.
+func span(name string, own, most time.Duration) error {
+	for variable, d := range map[string]time.Duration{name: own, "MAX_" + name: most} {
+		if d != 0 && d < time.Second {
+			return fmt.Errorf("%s is %v, it must be 0 or at least 1s", variable, d)
+		}
+	}
+	if most > 0 && own > most {
+		return fmt.Errorf("%s is %v, which is longer than MAX_%s, %v", name, own, name, most)
+	}
+	return nil
+}
+
 func (s Sandboxes) catalog() jobs.Catalog {
-	return jobs.Catalog{Providers: []string{s.Provider}, Templates: s.Templates, Template: s.Template, Runtimes: s.offered(), BuildDiskMB: int64(s.BuildDisk)}
+	return jobs.Catalog{
+		Providers: []string{s.Provider}, Templates: s.Templates, Template: s.Template, Runtimes: s.offered(), BuildDiskMB: int64(s.BuildDisk),
+		Lifetime: jobs.Span{Default: s.Lifetime, Most: s.MaxLife}, Paused: jobs.Span{Default: s.Paused, Most: s.MaxPaused},
+	}
 }
 
 // offered are the runtimes that may be named.

@@ -1,0 +1,86 @@
+package jobs_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"sandyard/jobs"
+	"sandyard/models"
+)
+
+// bounded is a client of a server whose operator says how long sandboxes may live and stay paused.
+func (r *rig) bounded(lifetime, paused jobs.Span) *jobs.Client {
+	return jobs.NewClient(r.store, r.queue, jobs.Catalog{
+		Providers: []string{"fake"}, Template: "python", Templates: map[string]string{"python": "fake"}, Lifetime: lifetime, Paused: paused,
+	}, r.log)
+}
+
+func TestTheOperatorBoundsLives(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const m = time.Minute
+	for name, c := range map[string]struct {
+		is    jobs.Span
+		asked float64 // seconds
+		want  int64   // ms; -1 = it is refused
+	}{
+		"nobody says":           {jobs.Span{}, 0, 0},
+		"only the wish":         {jobs.Span{}, 60, 60_000},
+		"a default":             {jobs.Span{Default: m}, 0, 60_000},
+		"more than the default": {jobs.Span{Default: m}, 120, 120_000},
+		"a maximum":             {jobs.Span{Most: m}, 0, 60_000},
+		"within the maximum":    {jobs.Span{Most: m}, 59, 59_000},
+		"above the maximum":     {jobs.Span{Default: m, Most: 2 * m}, 121, -1},
+		"both":                  {jobs.Span{Default: m, Most: 2 * m}, 0, 60_000},
+	} {
+		for field, wish := range map[string]jobs.CreateSandbox{
+			"max_lifetime_seconds": {MaxLifetimeSeconds: c.asked}, "paused_timeout_seconds": {PausedTimeoutSeconds: c.asked},
+		} {
+			life, paused := c.is, jobs.Span{}
+			if field != "max_lifetime_seconds" {
+				life, paused = paused, life
+			}
+			out, err := r.bounded(life, paused).Create(t.Context(), wish, options())
+			if refused := (*jobs.InvalidError)(nil); c.want < 0 {
+				if !errors.As(err, &refused) || refused.Field != field {
+					t.Errorf("%s, %s: %v", name, field, err)
+				}
+				continue
+			}
+			r.must(err)
+			if b := r.sandbox(out.Sandbox.ID); b.MaxLifetimeMS+b.PausedTimeoutMS != c.want || field == "max_lifetime_seconds" && b.PausedTimeoutMS != 0 {
+				t.Errorf("%s, %s: it lives for %d ms and is paused for %d, want %d", name, field, b.MaxLifetimeMS, b.PausedTimeoutMS, c.want)
+			}
+		}
+	}
+}
+
+// TestWhatIsMadeAgainIsBoundedAsWell, by what the operator says now.
+func TestWhatIsMadeAgainIsBoundedAsWell(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(4, reconciling(time.Millisecond))
+	r.scheduler(func(c *jobs.SchedulerConfig) {
+		c.Client = r.bounded(jobs.Span{Most: time.Hour}, jobs.Span{Default: time.Minute, Most: time.Hour})
+	})
+	box, made := r.create(jobs.CreateSandbox{OnLost: models.OnLostRecreate, MaxLifetimeSeconds: 7200})
+	r.wait(made)
+	if again := r.lose(box); again.MaxLifetimeMS != time.Hour.Milliseconds() || again.PausedTimeoutMS != time.Minute.Milliseconds() {
+		t.Errorf("it lives for %d ms and is paused for %d", again.MaxLifetimeMS, again.PausedTimeoutMS)
+	}
+}
+
+// TestPausedSandboxesEndWhereTheOperatorWantsIt, although nobody has asked for it.
+func TestPausedSandboxesEndWhereTheOperatorWantsIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(4)
+	r.scheduler()
+	out, err := r.bounded(jobs.Span{}, jobs.Span{Most: time.Second}).Create(t.Context(), jobs.CreateSandbox{TimeoutSeconds: 1, OnTimeout: "pause"}, options())
+	r.must(err)
+	r.eventually("the sandbox was paused and has ended", func() bool { return r.sandbox(out.Sandbox.ID).State == models.SandboxDeleted })
+	if reason, _ := r.happened(out.Sandbox.ID, "sandbox.deleted"); reason != "paused_timeout" {
+		t.Errorf("it ended as %q", reason)
+	}
+}
