@@ -275,11 +275,12 @@ func (u *run) isForgotten() {
 	u.sql("UPDATE events SET at = now() - interval '2 days' WHERE sandbox_id <> $1", u.box)
 	u.sql("RESET session_replication_role")
 	u.sql("INSERT INTO idempotency_keys VALUES ('default', 'old', '', 'job', now() - interval '2 days') ON CONFLICT DO NOTHING")
+	u.sql("INSERT INTO usage_samples VALUES ('old', now() - interval '2 days', 1, 1, 1, 1)")
 	u.sql(`INSERT INTO nodes (id, provider, engine, slots, lease_until) VALUES ('ghost', 'fake', 'gone', 1, now() - interval '1 hour') ON CONFLICT DO NOTHING`)
 	left := func() bool {
 		n := u.r.count(`SELECT (SELECT count(*) FROM jobs WHERE sandbox_id = $1) + (SELECT count(*) FROM sandboxes WHERE id = $1)
 			+ (SELECT count(*) FROM events WHERE sandbox_id = $1) + (SELECT count(*) FROM idempotency_keys WHERE key = 'old')
-			+ (SELECT count(*) FROM nodes WHERE id = 'ghost')`, u.over)
+			+ (SELECT count(*) FROM usage_samples WHERE sandbox_id = 'old') + (SELECT count(*) FROM nodes WHERE id = 'ghost')`, u.over)
 		return n > 0
 	}
 	for try := 0; left() && try < 10; try++ {

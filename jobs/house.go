@@ -19,7 +19,8 @@ func (s *Scheduler) keepHouse(ctx context.Context) error {
 	const keyAge = 24 * time.Hour
 	return errors.Join( // none keeps the others from their work
 		s.forgetNodes(ctx), s.forgetRuns(ctx), s.forget(ctx, "grants of ports", keyAge, s.store.PruneGrants),
-		s.forget(ctx, "tickets", keyAge, s.store.PruneTickets), s.forget(ctx, "leases", keyAge, s.store.PruneLeases), s.forget(ctx, "idempotency keys", keyAge, s.store.PruneKeys))
+		s.forget(ctx, "tickets", keyAge, s.store.PruneTickets), s.forget(ctx, "leases", keyAge, s.store.PruneLeases),
+		s.forget(ctx, "idempotency keys", keyAge, s.store.PruneKeys), s.forget(ctx, "samples", sampleAge, s.store.PruneSamples))
 }
 
 // forgetNodes forgets workers that died, with their queues, to which nothing else leads: one whose queues are left for now is

@@ -12,32 +12,44 @@ const (
 	// meterEvery is the time between readings of what a node's sandboxes have used.
 	meterEvery   = 30 * time.Second
 	meterTimeout = 10 * time.Second
+	// sampledEach is how many readings come to one that is kept as a sample.
+	sampledEach = 2
+	// sampleAge is how long a sample is kept.
+	sampleAge = 24 * time.Hour
 )
 
-// meterLoop writes down what the sandboxes of this node have used, all in one statement.
+// meterLoop writes down what the sandboxes of this node have used, all in one statement, and keeps samples of it.
 func (w *Worker) meterLoop(ctx context.Context, meter providers.Meter, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for {
+	for n := 1; ; n++ {
 		select {
 		case <-tick.C:
 		case <-w.quit:
 			return
 		}
-		if err := w.measureAll(ctx, meter); err != nil {
+		if err := w.measureAll(ctx, meter, n%sampledEach == 0); err != nil {
 			w.log.WarnContext(ctx, "use of sandboxes not written, the next reading holds it", "error", err)
 		}
 	}
 }
 
-func (w *Worker) measureAll(ctx context.Context, meter providers.Meter) error {
+func (w *Worker) measureAll(ctx context.Context, meter providers.Meter, sampled bool) error {
 	ctx, cancel := w.living(ctx, meterTimeout)
 	defer cancel()
 	boxes, err := w.store.Metered(ctx, w.node.ID)
 	if err != nil || len(boxes) == 0 {
 		return err
 	}
-	return w.store.AddMeters(ctx, readings(ctx, meter, boxes))
+	all := readings(ctx, meter, boxes)
+	running := map[string]bool{}
+	for _, b := range boxes {
+		running[b.ID] = b.State == models.SandboxRunning
+	}
+	for i := range all {
+		all[i].Sampled = sampled && running[all[i].SandboxID]
+	}
+	return w.store.AddMeters(ctx, all)
 }
 
 // measureLast writes down what a sandbox has used that is about to be removed: nobody can tell afterwards.
@@ -68,6 +80,7 @@ func readings(ctx context.Context, meter providers.Meter, boxes []models.Sandbox
 		const mib = 1 << 20
 		all = append(all, models.Meter{
 			SandboxID: u.ID, CPUMS: float64(u.CPU) / float64(time.Millisecond), MemoryMB: float64(u.Memory) / mib, PeakMB: float64(u.MemoryPeak) / mib,
+			Memory: u.Memory, Cache: u.Cache, Files: u.Files,
 		})
 	}
 	return all

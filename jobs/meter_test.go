@@ -59,6 +59,43 @@ func TestUsageIsMeasured(t *testing.T) {
 	r.wantCPU(2.5)
 }
 
+// TestSamplesAreTaken has a worker keep samples of a sandbox, while that runs.
+func TestSamplesAreTaken(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(4, func(c *jobs.WorkerConfig) { c.MeterEvery = 10 * time.Millisecond })
+	box := r.readied()
+	r.state.SetUsed(box, providers.Used{CPU: time.Second, Memory: 3 << 20, Cache: 2 << 20, Files: 1 << 20})
+	taken := func() []models.Sample {
+		all, err := r.store.Samples(t.Context(), box, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+		r.must(err)
+		return all
+	}
+	r.eventually("samples are taken", func() bool { return len(taken()) >= 2 })
+	if s := taken()[0]; s.Memory != 3<<20 || s.Cache != 2<<20 || s.Files != 1<<20 {
+		t.Errorf("the first is %+v", s)
+	}
+	r.wait(r.submit(box, &jobs.Pause{}, options()))
+	paused := -1
+	for i := range 5 { // of these readings the first one may have begun before
+		r.state.SetUsed(box, providers.Used{CPU: time.Duration(i+2) * time.Second, Memory: 3 << 20})
+		r.wantCPU(float64(i + 2))
+		if n := len(taken()); i == 0 {
+			paused = n
+		} else if n != paused {
+			t.Fatalf("while it is paused there come samples: %d after %d", n, paused)
+		}
+	}
+	r.wait(r.submit(box, &jobs.Resume{}, options()))
+	r.eventually("samples are taken again", func() bool { return len(taken()) > paused })
+
+	r.sql("UPDATE usage_samples SET at = now() - interval '2 days' WHERE sandbox_id = $1", box)
+	r.scheduler() // which keeps the house at once
+	r.eventually("those of yesterday are forgotten", func() bool {
+		return r.countRows("usage_samples WHERE at < now() - interval '1 day'") == 0
+	})
+}
+
 // TestCellsCountAsPrograms compares the time in programs with what their results say.
 func TestCellsCountAsPrograms(t *testing.T) {
 	t.Parallel()

@@ -55,6 +55,7 @@ func crowd(t *testing.T, db *sql.DB) {
 		`INSERT INTO usage_hours (tenant_id, hour, user_id, template, provider, kind, outcome)
 			SELECT 'default', date_trunc('hour', now(), 'UTC') - i * interval '1 hour', '', '', '', '', '' FROM generate_series(1, @) i`,
 		`INSERT INTO usage_meters (sandbox_id, cpu_ms, memory_mb, memory_peak_mb) SELECT 'sb' || i, 1, 1, 1 FROM generate_series(1, @) i`,
+		`INSERT INTO usage_samples SELECT 'sb' || i / 100, now() - i * interval '1 s', 1, 1, 1, 1 FROM generate_series(1, @) i`,
 		`INSERT INTO egress_usage (sandbox_id) SELECT 'sb' || i FROM generate_series(1, @) i`,
 		"INSERT INTO nodes (id, provider, engine, slots, lease_until, beat_at) SELECT 'n' || i, 'fake', 'e' || i, 1, now() - interval '1 hour', now() FROM generate_series(0, 9) i",
 		"ANALYZE",
@@ -252,6 +253,7 @@ func ofRetention() map[string]ask {
 			}
 			return n, err
 		}),
+		"old samples": prune((*models.Store).PruneSamples),
 	}
 }
 
@@ -279,7 +281,11 @@ func ofWorkers() map[string]ask {
 		},
 		"metered": func(ctx context.Context, s *models.Store) error { _, err := s.Metered(ctx, "n1"); return err },
 		"meters": func(ctx context.Context, s *models.Store) error {
-			return s.AddMeters(ctx, []models.Meter{{SandboxID: "sb1", CPUMS: 2}})
+			return s.AddMeters(ctx, []models.Meter{{SandboxID: "sb1", CPUMS: 2, Sampled: true}})
+		},
+		"samples": func(ctx context.Context, s *models.Store) error {
+			_, err := s.Samples(ctx, "sb1", time.Now().Add(-time.Hour), time.Now())
+			return err
 		},
 		"images": func(ctx context.Context, s *models.Store) error {
 			_, err := s.UnusedImages(ctx, []string{"image1"})

@@ -17,4 +17,6 @@ type Used struct {
 	CPU        time.Duration // of all its processes, also those that have ended
 	Memory     int64         // bytes, now, without what the kernel can take back
 	MemoryPeak int64         // bytes; where the kernel keeps it, with what it can take back
+	Cache      int64         // bytes that the kernel can take back
+	Files      int64         // bytes of Memory in files of a tmpfs, as all are that a sandbox writes
 }

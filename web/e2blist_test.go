@@ -209,6 +209,55 @@ func TestE2BMetrics(t *testing.T) {
 	}
 }
 
+// TestE2BMetricsOfAnHour: the samples that were taken of an interval come before the one that is taken now.
+func TestE2BMetricsOfAnHour(t *testing.T) {
+	t.Parallel()
+	r := newInsideRig(t, hasty(0))
+	ctx := context.Background()
+	conn := must(pgx.Connect(ctx, r.dsn))(t)
+	defer conn.Close(ctx)
+	now := time.Now().Truncate(time.Second)
+	for minutes := range 3 {
+		must(conn.Exec(ctx, "INSERT INTO usage_samples VALUES ($1, $2, 12.5, 1000, 200, $3)", r.box, now.Add(-time.Duration(10*(minutes+1))*time.Minute), 30<<(20*minutes)))(t)
+	}
+	path := "/sandboxes/" + r.box + "/metrics"
+	used := func(query string) string { // of the disk
+		var list []struct{ DiskUsed int64 }
+		check(t, json.Unmarshal([]byte(r.call("GET", path+query, nil).want(t, 200).raw), &list))
+		return fmt.Sprint(list)
+	}
+	at := func(minutes int) int64 { return now.Add(-time.Duration(minutes) * time.Minute).Unix() }
+	for query, want := range map[string]string{
+		"": "[{268435456} {31457280} {30} {1048576}]", fmt.Sprintf("?start=%d", at(25)): "[{31457280} {30} {1048576}]",
+		fmt.Sprintf("?start=%d&end=%d", at(25), at(15)): "[{31457280}]", fmt.Sprintf("?end=%d", at(15)): "[{268435456} {31457280}]",
+		fmt.Sprintf("?start=%d", at(-60)): "[]", "?end=9223372036854775807": "[{268435456} {31457280} {30} {1048576}]",
+		"?start=9223372036854775807": "[]", "?end=0": "[]",
+	} {
+		if got := used(query); got != want {
+			t.Errorf("%q: %s, want %s", query, got, want)
+		}
+	}
+	var first []map[string]any
+	check(t, json.Unmarshal([]byte(r.call("GET", path, nil).want(t, 200).raw), &first))
+	for field, want := range map[string]float64{
+		"cpuCount": 1, "cpuUsedPct": 12.5, "memTotal": 512 << 20, "memUsed": 1000, "memCache": 200, "diskTotal": 256 << 20,
+		"timestampUnix": float64(at(30)),
+	} {
+		if first[0][field] != want {
+			t.Errorf("%s is %v, want %v", field, first[0][field], want)
+		}
+	}
+	r.call("POST", "/sandboxes/"+r.box+"/pause", nil).want(t, 204)
+	if got := used(""); got != "[{268435456} {31457280} {30}]" {
+		t.Errorf("of a paused sandbox: %s", got)
+	}
+	r.call("POST", "/v2/sandboxes/"+r.box+"/connect", nil).want(t, 201)
+	r.stopGateway()
+	if got := used(""); got != "[{268435456} {31457280} {30}]" {
+		t.Errorf("without a gateway: %s", got)
+	}
+}
+
 func numbered(n int) []string {
 	var ids []string
 	for i := range n {

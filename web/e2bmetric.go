@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,8 @@ const (
 	e2bGauge = 5 * time.Second
 	// e2bSlack is how far an interval's end may lie back that is meant to be now.
 	e2bSlack = 5 * time.Second
+	// e2bEndless is later than any sample, in seconds since 1970, and a time that PostgreSQL knows.
+	e2bEndless = 1 << 37
 )
 
 // e2bMetric is what a sandbox uses at one moment.
@@ -39,7 +42,8 @@ type e2bMetric struct {
 	DiskTotal     int64     `json:"diskTotal"`
 }
 
-// metrics is one sample, taken now, if that is in the interval asked for: nothing is recorded. A paused sandbox has none.
+// metrics are the samples that its worker took in the interval asked for, and one that is taken now, if that is in it and
+// the sandbox runs.
 func (e *e2b) metrics(c *fiber.Ctx) error {
 	start, err := e2bNumber(c, "start", 0, 0, math.MaxInt64)
 	if err != nil {
@@ -52,24 +56,49 @@ func (e *e2b) metrics(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	start, end = min(start, e2bEndless), min(end, e2bEndless)
 	box, err := e.live(c)
 	if err != nil {
 		return err
 	}
-	samples := []e2bMetric{}
-	now := e.store.Now(c.UserContext())
-	if box.State != models.SandboxRunning || int(now.Unix()) < start || int(now.Add(-e2bSlack).Unix()) > end {
-		return c.JSON(samples)
-	}
-	m, err := e.metric(c.UserContext(), box.ID, now)
-	var p *Problem
-	if errors.As(err, &p) && p.Code == string(providers.Paused) { // meanwhile
-		return c.JSON(samples)
-	}
+	ctx := c.UserContext()
+	samples, err := e.sampled(ctx, box, time.Unix(int64(start), 0), time.Unix(int64(end), 0))
 	if err != nil {
 		return err
 	}
-	return c.JSON(append(samples, m))
+	now := e.store.Now(ctx)
+	if box.State != models.SandboxRunning || int(now.Unix()) < start || int(now.Add(-e2bSlack).Unix()) > end {
+		return c.JSON(samples)
+	}
+	m, err := e.metric(ctx, box.ID, now)
+	var p *Problem
+	switch {
+	case err == nil:
+		samples = append(samples, m)
+	case len(samples) > 0, errors.As(err, &p) && p.Code == string(providers.Paused): // meanwhile
+	default:
+		return err
+	}
+	return c.JSON(samples)
+}
+
+// sampled are a sandbox's samples of an interval. They are the kernel's, read from outside the sandbox: its files are
+// those of all its directories.
+func (e *e2b) sampled(ctx context.Context, box models.Sandbox, from, to time.Time) ([]e2bMetric, error) {
+	found, err := e.store.Samples(ctx, box.ID, from, to)
+	if err != nil {
+		return nil, err
+	}
+	listed := e.listed(box)
+	total, disk := cmp.Or(e2bSpecOf(box).Resources.MemoryMB, defaultMemoryMB)<<20, listed.DiskSizeMB<<20
+	samples := []e2bMetric{}
+	for _, s := range found {
+		samples = append(samples, e2bMetric{
+			Timestamp: s.At, TimestampUnix: s.At.Unix(), CPUCount: int(listed.CPUCount), CPUUsedPct: s.CPUPercent,
+			MemUsed: s.Memory, MemTotal: total, MemCache: s.Cache, DiskUsed: min(s.Files, disk), DiskTotal: disk,
+		})
+	}
+	return samples, nil
 }
 
 // allMetrics are samples of those that run among the sandboxes asked about, and answer.

@@ -53,10 +53,8 @@ func (p *Provider) engineStats(ctx context.Context, ref string) (providers.Used,
 	if v1, ok := m.Stats["total_cache"]; ok {
 		file, shared = v1, m.Stats["total_shmem"]
 	}
-	u := providers.Used{
-		CPU:    time.Duration(s.CPUStats.CPUUsage.TotalUsage),
-		Memory: meter.InUse(int64(m.Usage), int64(file), int64(shared)),
-	}
+	u := providers.Used{CPU: time.Duration(s.CPUStats.CPUUsage.TotalUsage)}
+	meter.Divide(&u, int64(m.Usage), int64(file), int64(shared))
 	u.MemoryPeak = max(int64(m.MaxUsage), u.Memory)
 	return u, true
 }

@@ -43,7 +43,7 @@ func (r Root) unified(path string) (providers.Used, bool) {
 	stat := filepath.Join(dir, "memory.stat")
 	file, _ := entry(stat, "file")
 	shared, _ := entry(stat, "shmem")
-	u.Memory = InUse(all, file, shared)
+	Divide(&u, all, file, shared)
 	peak, _ := number(filepath.Join(dir, "memory.peak"))
 	u.MemoryPeak = max(peak, u.Memory)
 	return u, true
@@ -66,14 +66,18 @@ func (r Root) separate(path string) (providers.Used, bool) {
 	stat := filepath.Join(dir, "memory.stat")
 	file, _ := entry(stat, "total_cache")
 	shared, _ := entry(stat, "total_shmem")
-	u.Memory = InUse(all, file, shared)
+	Divide(&u, all, file, shared)
 	peak, _ := number(filepath.Join(dir, "memory.max_usage_in_bytes"))
 	u.MemoryPeak = max(peak, u.Memory)
 	return u, true
 }
 
-// InUse is the memory that the kernel cannot take back. What is in a tmpfs counts as page cache and cannot.
-func InUse(all, file, shared int64) int64 { return all - min(max(file-shared, 0), all) }
+// Divide tells of all the memory of a group what the kernel can take back. What is in a tmpfs counts as page cache and cannot.
+func Divide(u *providers.Used, all, file, shared int64) {
+	u.Cache = min(max(file-shared, 0), all)
+	u.Memory = all - u.Cache
+	u.Files = min(shared, u.Memory)
+}
 
 func number(path string) (int64, bool) {
 	b, err := os.ReadFile(path)

@@ -22,7 +22,7 @@ func TestRead(t *testing.T) {
 		"unified": {map[string]string{
 			"docker/x/cpu.stat": "usage_usec 2500000\nuser_usec 1\n", "docker/x/memory.current": "10000\n",
 			"docker/x/memory.stat": "anon 1\nfile 4000\nshmem 1000\n", "docker/x/memory.peak": "12000\n",
-		}, providers.Used{CPU: 2500 * time.Millisecond, Memory: 7000, MemoryPeak: 12000}},
+		}, providers.Used{CPU: 2500 * time.Millisecond, Memory: 7000, MemoryPeak: 12000, Cache: 3000, Files: 1000}},
 		"unified, without a peak": {map[string]string{
 			"docker/x/cpu.stat": "usage_usec 7\n", "docker/x/memory.current": "10000\n",
 		}, providers.Used{CPU: 7 * time.Microsecond, Memory: 10000, MemoryPeak: 10000}},
@@ -30,7 +30,7 @@ func TestRead(t *testing.T) {
 		"separate": {map[string]string{
 			"cpuacct/docker/x/cpuacct.usage": "2500000000\n", "memory/docker/x/memory.usage_in_bytes": "10000\n",
 			"memory/docker/x/memory.stat": memory, "memory/docker/x/memory.max_usage_in_bytes": "12000\n",
-		}, providers.Used{CPU: 2500 * time.Millisecond, Memory: 7000, MemoryPeak: 12000}},
+		}, providers.Used{CPU: 2500 * time.Millisecond, Memory: 7000, MemoryPeak: 12000, Cache: 3000, Files: 1000}},
 		"together": {map[string]string{"cpu/docker/x/cpuacct.usage": "5\n"}, providers.Used{CPU: 5}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -152,7 +152,7 @@ func (s *system) growOld(ctx context.Context) error {
 	}
 	for table, column := range map[string]string{
 		"sandboxes": "ended_at", "jobs": "finished_at", "events": "at", "idempotency_keys": "created_at", "port_grants": "expires_at",
-		"terminal_tickets": "expires_at", "schedule_runs": "ended_at", "builds": "created_at",
+		"terminal_tickets": "expires_at", "schedule_runs": "ended_at", "builds": "created_at", "usage_samples": "at",
 	} {
 		old := column
 		if column == "expires_at" { // far ahead
