@@ -40,12 +40,29 @@ const (
 	e2bTimeoutV2 = 300
 )
 
-func (s *Server) addE2B(c E2B) {
+// openE2B answers in E2B's words, and to pages of any origin, whatever becomes of a request for one of its paths. Where
+// there are to be none it returns nil.
+func (s *Server) openE2B(c *E2B) *e2b {
+	if c == nil {
+		return nil
+	}
 	e := &e2b{
 		Server: s, signer: c.Signer, domain: c.Domain, noInternet: c.NoInternet, patience: cmp.Or(c.Patience, e2bPatience),
 	}
-	for _, base := range append(e2bAbsent(), "/sandboxes", "/v2/sandboxes") {
-		s.app.Use(base, e.serve)
+	allow := allowPages()
+	for _, base := range e2bBases() {
+		s.app.Use(base, allow, e.explain)
+	}
+	return e
+}
+
+func (e *e2b) addRoutes() {
+	if e == nil {
+		return
+	}
+	s := e.Server
+	for _, base := range e2bBases() {
+		s.app.Use(base, func(c *fiber.Ctx) error { return s.authorize(c, bearer(c), models.ScopeSandboxes) })
 	}
 	s.app.Post("/sandboxes", e.create(e2bTimeout))
 	s.app.Post("/v2/sandboxes", e.create(e2bTimeoutV2))
@@ -68,9 +85,10 @@ func (s *Server) addE2B(c E2B) {
 	s.app.Post("/sandboxes/:id/fork", e.cannot("forks of sandboxes"))
 }
 
-// e2bAbsent are the parts of E2B's API that are not here at all. Their clients are told so in E2B's words.
-func e2bAbsent() []string {
-	return []string{"/snapshots", "/templates", "/v2/templates", "/v3/templates", "/volumes", "/secrets"}
+// e2bBases are where the paths of E2B's API begin, also of those parts of it that are not here at all: their clients are
+// told so in E2B's words.
+func e2bBases() []string {
+	return []string{"/sandboxes", "/v2/sandboxes", "/snapshots", "/templates", "/v2/templates", "/v3/templates", "/volumes", "/secrets"}
 }
 
 // e2b is the Server as E2B's clients see it.

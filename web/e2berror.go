@@ -7,6 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"sandyard/gateway"
 	"sandyard/models"
 	"sandyard/providers"
 )
@@ -29,9 +30,9 @@ type e2bError struct {
 	ErrorCode string `json:"error_code,omitempty"`
 }
 
-// serve asks for an API key and writes errors as E2B does.
-func (e *e2b) serve(c *fiber.Ctx) error {
-	err := e.authorize(c, bearer(c), models.ScopeSandboxes)
+// explain writes errors as E2B does.
+func (e *e2b) explain(c *fiber.Ctx) error {
+	err := c.Next()
 	if err == nil {
 		return nil
 	}
@@ -45,6 +46,9 @@ func (e *e2b) serve(c *fiber.Ctx) error {
 		p.Status = fiber.StatusBadRequest
 	}
 	p.setHeaders(set(c))
+	if p.Status == fiber.StatusRequestEntityTooLarge {
+		gateway.LingerAfter(c.Context().Conn())
+	}
 	if c.Get("Idempotency-Key") == "" && (p.Code == "outcome_unknown" || p.Code == e2bNotPlaced) {
 		c.Set("Should-Retry", "false") // some clients would by themselves, and get a second sandbox
 	}

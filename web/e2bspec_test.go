@@ -47,10 +47,10 @@ var e2bDoc = sync.OnceValues(func() (*e2bDocument, error) { //nolint:gochecknogl
 })
 
 // e2bBeyond are errors that an operation may answer although the document does not list them. E2B's servers check what is
-// asked, the key and its rights before any operation, and know templates that are missing and quotas that are full; what
-// cannot be done now or not at all (503, 501) is our own to say.
+// asked, how large it is, the key and its rights before any operation, and know templates that are missing and quotas that
+// are full; what cannot be done now or not at all (503, 501) is our own to say.
 func e2bBeyond(operation string) []int {
-	always := []int{400, 401, 403, 501, 503}
+	always := []int{400, 401, 403, 413, 501, 503}
 	if operation == "POST /sandboxes" || operation == "POST /v2/sandboxes" {
 		return append(always, 404, 429)
 	}

@@ -91,6 +91,7 @@ func New(c Config) (*Server, error) {
 	s.bridge = newBridge(c.Log)
 	s.app = s.newApp()
 	s.app.Use(s.serve)
+	theirs := s.openE2B(c.E2B)
 	s.addRawFiles()
 	s.addTerminal()
 	s.app.Use(s.takeBody)
@@ -115,9 +116,7 @@ func New(c Config) (*Server, error) {
 	s.addUsage()
 	s.addBuilds()
 	s.addOperator(c)
-	if c.E2B != nil {
-		s.addE2B(*c.E2B)
-	}
+	theirs.addRoutes()
 	return s, s.addDocs()
 }
 

@@ -113,7 +113,7 @@ func (e *Edge) listen(ctx context.Context, l net.Listener) error {
 // ServeHTTP implements http.Handler.
 func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, port, ok := destination(r)
-	if gateway.Barred(w, r, id, port) {
+	if fromPages(w, r, port, ok) || gateway.Barred(w, r, id, port) {
 		return
 	}
 	if !ok {
@@ -179,7 +179,11 @@ func (e *Edge) rewrite(p *httputil.ProxyRequest) {
 
 // answered notes that the answer has begun: from now on it may take as long as it likes.
 func answered(res *http.Response) error {
-	visitOf(res.Request.Context()).answered.Store(true)
+	v := visitOf(res.Request.Context())
+	v.answered.Store(true)
+	if v.port == gateway.GuestPort {
+		oursAlone(res.Header)
+	}
 	return nil
 }
 

@@ -112,6 +112,10 @@ func mirror(name string) http.Handler {
 			return
 		}
 		_ = http.NewResponseController(w).EnableFullDuplex()
+		if strings.Contains(r.URL.RequestURI(), "cors") {
+			w.Header().Set("Access-Control-Allow-Origin", "https://own.example")
+			w.Header().Set("Access-Control-Allow-Credentials", "true")
+		}
 		fmt.Fprintf(w, "%s %s %s\nHost: %s\n", name, r.Method, r.URL.RequestURI(), r.Host)
 		_ = r.Header.Write(w) // the test reads what arrives
 		fmt.Fprintln(w)
