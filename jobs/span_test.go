@@ -77,9 +77,14 @@ func TestPausedSandboxesEndWhereTheOperatorWantsIt(t *testing.T) {
 	r := newRig(t)
 	r.worker(4)
 	r.scheduler()
-	out, err := r.bounded(jobs.Span{}, jobs.Span{Most: time.Second}).Create(t.Context(), jobs.CreateSandbox{TimeoutSeconds: 1, OnTimeout: "pause"}, options())
+	out, err := r.bounded(jobs.Span{}, jobs.Span{Most: time.Second}).Create(t.Context(), jobs.CreateSandbox{OnTimeout: "pause"}, options())
 	r.must(err)
+	r.wait(out.Jobs[0].ID)
+	r.sql("UPDATE sandboxes SET expires_at = now() WHERE id = $1", out.Sandbox.ID)
 	r.eventually("the sandbox was paused and has ended", func() bool { return r.sandbox(out.Sandbox.ID).State == models.SandboxDeleted })
+	if _, paused := r.happened(out.Sandbox.ID, "sandbox.paused"); !paused {
+		t.Error("it was not paused")
+	}
 	if reason, _ := r.happened(out.Sandbox.ID, "sandbox.deleted"); reason != "paused_timeout" {
 		t.Errorf("it ended as %q", reason)
 	}
