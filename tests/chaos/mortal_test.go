@@ -33,8 +33,9 @@ func lives() map[string]life {
 	}
 }
 
-// lateness is how long after its time a sandbox may end: as long as a few faults after each other are felt.
-const lateness = 10 * lease
+// lateness is how long after its time a sandbox may end: as long as a few faults after each other are felt. Idleness counts only when
+// PostgreSQL has been there for four leases.
+const lateness = 15 * lease
 
 // mortal is a user whose sandboxes end by themselves.
 func (c *client) mortal(ctx, load context.Context) error {
