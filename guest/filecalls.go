@@ -22,6 +22,7 @@ const (
 	defaultMode    = fs.FileMode(0o644)
 	metadataHeader = "X-Metadata-" // envd's; the name goes on with the key
 	maxSources     = 1000          // of one composed file
+	maxParts       = 10_000        // files of one form
 )
 
 // fileService is what there is at /files.
@@ -150,6 +151,9 @@ func (s *fileService) uploadForm(form *multipart.Reader, target string, c files.
 		}
 		if part.FormName() != "file" {
 			continue
+		}
+		if len(written) == maxParts {
+			return written, dialect.Errorf(dialect.ReasonInvalid, "the form has more than %d files, and the first %d are written", maxParts, maxParts)
 		}
 		c.Body, c.Size = part, -1
 		e, err := s.files.Write(partPath(part, target), c)

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"mime"
 	"mime/multipart"
 	"net/http"
 	"net/textproto"
 	"net/url"
+	"os"
 
 	"sandyard/guest/dialect"
 	"sandyard/guest/files"
@@ -101,11 +103,12 @@ func (g *Guest) readMany(w http.ResponseWriter, r *http.Request) {
 
 // sendPart answers an error only when the caller can hear no more.
 func (g *Guest) sendPart(answer *multipart.Writer, escaped string, room *int64) error {
-	path, err := url.QueryUnescape(escaped)
-	if err != nil {
-		return err
+	path, err := unescaped(escaped)
+	var f *os.File
+	var info fs.FileInfo
+	if err == nil {
+		f, info, err = g.files.Open(path, *room)
 	}
-	f, info, err := g.files.Open(path, *room)
 	if err != nil {
 		e := refusal(err)
 		part, err := answer.CreatePart(textproto.MIMEHeader{dialect.ReasonHeader: {e.Reason}})
@@ -123,6 +126,15 @@ func (g *Guest) sendPart(answer *multipart.Writer, escaped string, room *int64) 
 	n, err := io.Copy(part, io.LimitReader(f, size))
 	*room -= n
 	return err
+}
+
+// unescaped is a path as it was before it was put where not every byte may be.
+func unescaped(path string) (string, error) {
+	plain, err := url.QueryUnescape(path)
+	if err != nil {
+		return "", dialect.Errorf(dialect.ReasonInvalidPath, "path '%s' is not escaped as in a query: %v", path, err)
+	}
+	return plain, nil
 }
 
 // writeMany writes each part to a file of its own and answers for each what became of it.
@@ -151,7 +163,7 @@ func (g *Guest) writeMany(w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *Guest) writePart(part *multipart.Part) dialect.WrittenFile {
-	path, err := url.QueryUnescape(part.Header.Get(dialect.PathHeader))
+	path, err := unescaped(part.Header.Get(dialect.PathHeader))
 	c := files.Content{Body: part, Size: -1}
 	if err == nil {
 		c.Mode, err = modeOf(http.Header(part.Header))

@@ -157,7 +157,7 @@ func TestMetadataOfASwappedDirectory(t *testing.T) {
 			}
 		}
 	}()
-	for range 1000 {
+	for range 300 {
 		if found, err := s.own.Stat("home/f"); err == nil && found.Metadata["secret"] != "" {
 			t.Errorf("%+v", found)
 			break
