@@ -48,10 +48,12 @@ func FuzzUnpack(f *testing.F) {
 	for _, entries := range [][]tar.Header{
 		{{Name: "d/", Typeflag: dir, Mode: 0o700}, {Name: "d/f", Typeflag: reg, Mode: 0o4755}, {Name: "d/f", Typeflag: reg, Mode: 0o644}},
 		{{Name: "up", Typeflag: link, Linkname: "../../outside"}, {Name: "up/new", Typeflag: reg, Mode: 0o644}},
-		{{Name: "../new", Typeflag: reg}, {Name: "/new", Typeflag: reg}}, {{Name: "..", Typeflag: dir}},
+		{{Name: "../new", Typeflag: reg}, {Name: "/new", Typeflag: reg}},
+		{{Name: "..", Typeflag: dir}},
 		{{Name: "a", Typeflag: reg}, {Name: "b", Typeflag: hard, Linkname: "a"}, {Name: "c", Typeflag: hard, Linkname: "out/secret"}},
 		{{Name: "closed/", Typeflag: dir, Mode: 0o100}, {Name: "closed/f", Typeflag: reg}, {Name: "out", Typeflag: link, Linkname: "x"}},
-		{{Name: "dev", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}}, {{Name: "pipe", Typeflag: tar.TypeFifo}},
+		{{Name: "dev", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}},
+		{{Name: "pipe", Typeflag: tar.TypeFifo}},
 		{{Name: strings.Repeat("long/", 60) + "f", Typeflag: reg, Format: tar.FormatPAX, PAXRecords: map[string]string{"SCHILY.xattr.user.a": "b"}}},
 		{{Name: "file", Typeflag: dir, Mode: 0o755}, {Name: "f", Typeflag: reg, Format: tar.FormatGNU}, {Name: ".", Typeflag: reg}, {Name: "", Typeflag: reg}},
 	} {
