@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -149,10 +150,10 @@ func (r *reconciler) differ(ctx context.Context, rows []models.Sandbox, found []
 		case !ok:
 			seen[b.ID] = true
 			if r.lasts(b.ID) {
-				d.lost[b.ID] = "it was removed behind our back"
+				d.lost[b.ID] = providers.EndedByRemoval
 			}
 		case i.State == providers.StateStopped:
-			d.lost[b.ID], d.bodies[b.ID] = "it died or was killed behind our back", true
+			d.lost[b.ID], d.bodies[b.ID] = cmp.Or(i.Ended, "it died or was killed behind our back"), true
 		case string(i.State) != string(b.State):
 			seen[b.ID] = true
 			if r.lasts(b.ID) {

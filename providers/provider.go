@@ -224,6 +224,8 @@ type Instance struct {
 	Ref       string // the backend's own id
 	State     State
 	CreatedAt time.Time
+	// Ended says why one that has stopped is no more, as the sandbox's users read it; empty = nobody knows.
+	Ended string
 }
 
 // Command is a program to run. Exactly one of Shell and Argv is set.

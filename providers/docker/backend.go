@@ -51,7 +51,9 @@ func (backend) Settle(context.Context, resource) {}
 
 // End implements held.Backend. What is left of the container tells the next who asks that it died.
 func (b backend) End(ctx context.Context, r resource) error {
+	b.p.silent.Store(r.ref, nil)
 	if err := b.p.api.ContainerKill(ctx, r.ref, "KILL"); err != nil {
+		b.p.silent.Delete(r.ref)
 		return translate(err, "kill a sandbox that does not answer")
 	}
 	return nil

@@ -100,7 +100,7 @@ func (p *Provider) Build(ctx context.Context, b providers.Build, log io.Writer) 
 
 // clearBuild removes the container that stands in for a sandbox, if there is one.
 func (p *Provider) clearBuild(ctx context.Context, id string) error {
-	found, err := p.inspect(ctx, id)
+	found, _, err := p.find(ctx, id)
 	if err == nil {
 		err = p.remove(ctx, found.ref)
 	}

@@ -87,13 +87,14 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 		return err
 	}
 	defer unlock()
-	found, err := p.inspect(ctx, id)
+	found, _, err := p.find(ctx, id)
 	if err == nil {
 		err = p.remove(ctx, found.ref)
 	}
 	if err != nil && providers.AsError(err).Class != providers.NotFound {
 		return err
 	}
+	p.silent.Delete(found.ref)
 	p.guests.Forget(id)
 	p.cfg.Logger.InfoContext(ctx, "sandbox removed", "sandbox_id", id)
 	return nil

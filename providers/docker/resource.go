@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 
@@ -20,6 +21,8 @@ const (
 	statusRunning status = "running"
 	statusPaused  status = "paused"
 	statusGone    status = "exited"
+	// statusRemoving is not for long.
+	statusRemoving status = "removing"
 )
 
 // errForeign is a container that has a sandbox's name and is not of this fleet.
@@ -30,13 +33,13 @@ type resource struct {
 	id        string // the sandbox's
 	ref       string
 	status    status
-	oom       bool
-	pooled    bool // made before it was the sandbox's
+	ended     string // why it is gone, as far as that is known
+	pooled    bool   // made before it was the sandbox's
 	createdAt time.Time
 }
 
 func (r resource) instance() providers.Instance {
-	return providers.Instance{ID: r.id, Ref: r.ref, State: stateOf(r.status), CreatedAt: r.createdAt}
+	return providers.Instance{ID: r.id, Ref: r.ref, State: stateOf(r.status), CreatedAt: r.createdAt, Ended: r.ended}
 }
 
 func stateOf(s status) providers.State {
@@ -59,21 +62,30 @@ func statusOf(engine string) status {
 	}
 }
 
-// inspect asks for the container of sandbox id. A container of that name that is not of this fleet is not ours to touch.
+// inspect is find, and says of a container that has ended why.
 func (p *Provider) inspect(ctx context.Context, id string) (resource, error) {
+	r, end, err := p.find(ctx, id)
+	if err == nil && r.status == statusGone {
+		r.ended = p.explain(ctx, []ending{end})[r.ref]
+	}
+	return r, err
+}
+
+// find asks for the container of sandbox id. A container of that name that is not of this fleet is not ours to touch.
+func (p *Provider) find(ctx context.Context, id string) (resource, ending, error) {
 	if !confine.ValidID(id) {
-		return resource{}, providers.ErrNotFound
+		return resource{}, ending{}, providers.ErrNotFound
 	}
 	found, err := p.api.ContainerInspect(ctx, containerName(id))
 	if err != nil {
 		if e := translate(err, "inspect the container"); classOf(err) != providers.NotFound {
-			return resource{}, e
+			return resource{}, ending{}, e
 		}
-		return resource{}, providers.Errorf(providers.NotFound, "the sandbox does not exist: %w", err)
+		return resource{}, ending{}, providers.Errorf(providers.NotFound, "the sandbox does not exist: %w", err)
 	}
 	_, pooled := found.Config.Labels[labelPool]
 	if found.Config.Labels[labelFleet] != p.cfg.Fleet || !pooled && found.Config.Labels[labelSandbox] != id {
-		return resource{}, providers.Errorf(providers.NotFound, "container %s: %w", containerName(id), errForeign)
+		return resource{}, ending{}, providers.Errorf(providers.NotFound, "container %s: %w", containerName(id), errForeign)
 	}
 	// A time the engine writes in another form only loses the date, not the sandbox.
 	made, _ := time.Parse(time.RFC3339Nano, found.Created)
@@ -81,10 +93,9 @@ func (p *Provider) inspect(ctx context.Context, id string) (resource, error) {
 		id:        id,
 		ref:       found.ID,
 		status:    statusOf(found.State.Status),
-		oom:       found.State.OOMKilled,
 		pooled:    pooled,
 		createdAt: made,
-	}, nil
+	}, endingOf(found), nil
 }
 
 // SandboxID implements held.Body.
@@ -98,10 +109,7 @@ func (r resource) Usable() error {
 	case statusPaused:
 		return providers.ErrPaused
 	case statusGone:
-		if r.oom {
-			return providers.Errorf(providers.Lost, "the sandbox died: it ran out of memory")
-		}
-		return providers.ErrLost
+		return providers.Died(r.ended)
 	default:
 		return providers.Errorf(providers.Busy, "the sandbox is %s; try again", r.status)
 	}
@@ -117,6 +125,7 @@ func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
 		return nil, translate(err, "list the containers")
 	}
 	instances := make([]providers.Instance, 0, len(found))
+	var gone []string
 	for _, c := range found {
 		id, named := sandboxOf(c.Names)
 		if _, pooled := c.Labels[labelPool]; !named || !pooled && id != c.Labels[labelSandbox] {
@@ -128,6 +137,28 @@ func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
 			State:     stateOf(statusOf(c.State)),
 			CreatedAt: time.Unix(c.Created, 0),
 		})
+		if s := statusOf(c.State); s == statusGone || s == statusRemoving {
+			gone = append(gone, c.ID)
+		}
+	}
+	reasons := p.explain(ctx, p.endings(ctx, gone))
+	for i := range instances {
+		instances[i].Ended = reasons[instances[i].Ref]
 	}
 	return instances, nil
+}
+
+// endings asks how containers have ended.
+func (p *Provider) endings(ctx context.Context, refs []string) []ending {
+	var all []ending
+	for _, ref := range refs {
+		found, err := p.api.ContainerInspect(ctx, ref)
+		switch {
+		case err == nil:
+			all = append(all, endingOf(found))
+		case errdefs.IsNotFound(err): // by now
+			all = append(all, ending{ref: ref, removed: true})
+		}
+	}
+	return all
 }

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -25,7 +26,7 @@ const (
 	statusGone     status = "ended"
 )
 
-// readyFile is there once the guest has answered for the first time.
+// readyFile is there once the guest has answered for the first time. It holds the machine's bootID of then.
 const readyFile = "ready"
 
 // box is what the machine holds of one sandbox.
@@ -34,7 +35,7 @@ type box struct {
 	dir       string
 	group     cgroup.Group
 	status    status
-	oom       bool // it is gone for lack of memory
+	ended     string // why it is gone
 	createdAt time.Time
 }
 
@@ -47,7 +48,7 @@ func (b box) instance() providers.Instance {
 		state = providers.StatePaused
 	case statusHalfMade, statusGone:
 	}
-	return providers.Instance{ID: b.id, Ref: b.dir, State: state, CreatedAt: b.createdAt}
+	return providers.Instance{ID: b.id, Ref: b.dir, State: state, CreatedAt: b.createdAt, Ended: b.ended}
 }
 
 // SandboxID implements held.Body.
@@ -61,10 +62,7 @@ func (b box) Usable() error {
 	case statusPaused:
 		return providers.ErrPaused
 	case statusGone:
-		if b.oom {
-			return providers.Errorf(providers.Lost, "the sandbox died: it ran out of memory")
-		}
-		return providers.ErrLost
+		return providers.Died(b.ended)
 	case statusHalfMade:
 	}
 	return providers.Errorf(providers.Busy, "the sandbox is %s; try again", b.status)
@@ -89,10 +87,32 @@ func (p *Provider) inspect(id string) (box, error) {
 		return box{}, providers.Errorf(providers.Internal, "look at the sandbox: %w", err)
 	}
 	if b.status == statusGone {
-		end, _ := os.ReadFile(filepath.Join(b.dir, keeper.EndFile)) // a keeper that was killed has left none
-		b.oom = strings.HasPrefix(string(end), keeper.OutOfMemory)
+		b.ended = b.why()
 	}
 	return b, nil
+}
+
+// why says why a sandbox is gone. A keeper that was killed has left no word of it.
+func (b box) why() string {
+	end, _ := os.ReadFile(filepath.Join(b.dir, keeper.EndFile))
+	then, _ := os.ReadFile(filepath.Join(b.dir, readyFile))
+	switch {
+	case strings.HasPrefix(string(end), keeper.OutOfMemory):
+		return providers.EndedByMemory
+	case len(end) == 0 && len(then) > 0 && string(then) != bootID():
+		return providers.EndedByMachine
+	}
+	var code int
+	if _, err := fmt.Sscanf(string(end), keeper.ExitStatus+"%d", &code); err == nil {
+		return providers.EndedByItself(code)
+	}
+	return providers.EndedByKill
+}
+
+// bootID is another one each time the machine is started; empty = not known.
+func bootID() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return string(id)
 }
 
 func (b box) look() (status, error) {

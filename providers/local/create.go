@@ -108,7 +108,7 @@ func (p *Provider) start(ctx context.Context, b box, spec providers.Spec, img im
 	if err := p.guests.Greet(ctx, b.id, raw, greeting); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(b.dir, readyFile), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(b.dir, readyFile), []byte(bootID()), 0o600); err != nil {
 		return providers.Errorf(providers.Internal, "note that the sandbox is ready: %w", err)
 	}
 	return nil

@@ -158,9 +158,15 @@ func groupsOf(t *testing.T, id string) []string {
 
 func TestSandboxKilledBehindOurBack(t *testing.T) {
 	t.Parallel()
-	for name, victim := range map[string]func(t *testing.T, keeper int) int{
-		"keeper": func(_ *testing.T, keeper int) int { return keeper },
-		"guest":  guestOf,
+	keeperItself := func(_ *testing.T, keeper int) int { return keeper }
+	for name, c := range map[string]struct {
+		victim func(t *testing.T, keeper int) int
+		boot   string // since which the sandbox is there; empty = the machine's last
+		why    string
+	}{
+		"keeper":  {keeperItself, "", providers.EndedByKill},
+		"guest":   {guestOf, "", providers.EndedByKill},
+		"machine": {keeperItself, "another boot", providers.EndedByMachine},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -172,15 +178,20 @@ func TestSandboxKilledBehindOurBack(t *testing.T) {
 				ended <- err
 			}()
 			await(t, func() bool { _, err := box.Stat(t.Context(), "begun"); return err == nil })
-			kill(t, victim(t, keeperOf(t, dirOf(t, p, id))))
+			if c.boot != "" {
+				if err := os.WriteFile(filepath.Join(dirOf(t, p, id), "ready"), []byte(c.boot), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			kill(t, c.victim(t, keeperOf(t, dirOf(t, p, id))))
 			if err := <-ended; !errors.Is(err, providers.ErrLost) {
 				t.Errorf("the command's run answers %v, want ErrLost", err)
 			}
 			if _, err := p.Open(t.Context(), id); !errors.Is(err, providers.ErrLost) {
 				t.Errorf("open answers %v, want ErrLost", err)
 			}
-			if found, err := p.List(t.Context()); err != nil || len(found) != 1 || found[0].State != providers.StateStopped {
-				t.Errorf("listed %+v, %v; want it stopped", found, err)
+			if found, err := p.List(t.Context()); err != nil || len(found) != 1 || found[0].State != providers.StateStopped || found[0].Ended != c.why {
+				t.Errorf("listed %+v, %v; want it stopped, because %q", found, err, c.why)
 			}
 			if _, err := p.Create(t.Context(), providers.Spec{ID: id, Image: image}); err != nil {
 				t.Fatalf("create anew: %v", err)

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,9 +29,63 @@ func TestEngineRestarts(t *testing.T) {
 	t.Parallel()
 	own := ownEngine(t)
 	r := newRig(t, "DOCKER_HOST", own.Host, "SANDBOX_TEMPLATES", "python="+shell, "RECONCILE_EVERY", "300ms", "RECONCILE_GRACE", "1s")
+	r.endsOneByOne(own)
 	r.losesSandboxes(own)
 	r.keepsSandboxes(own)
 	r.clean()
+}
+
+// Why sandboxes are lost, as their users read it.
+const (
+	withItsEngine = "its engine was stopped or restarted, which ends sandboxes unless live-restore is on"
+	byAKill       = "it was killed behind our back"
+	forMemory     = "it ran out of memory"
+	byARemoval    = "it was removed behind our back"
+)
+
+// lostBecause waits until a sandbox is lost, and checks that the reason in its document and its events is one of some.
+func (r *rig) lostBecause(box string, why ...string) {
+	r.t.Helper()
+	eventually(r.t, time.Minute, "the sandbox is lost", func() bool { return r.sandbox(box).State == "lost" })
+	is := func(reason string) bool {
+		return slices.ContainsFunc(why, func(end string) bool { return strings.HasSuffix(reason, end) })
+	}
+	if got := r.sandbox(box).EndReason; !is(got) {
+		r.t.Errorf("the sandbox is lost because %q, want %q", got, why)
+	}
+	var page struct {
+		Events []struct{ Event, Reason string }
+	}
+	decode(r.t, r.call("GET", "/v1/sandboxes/"+box+"/events?limit=100", nil).want(r.t, 200).raw, &page)
+	for _, e := range page.Events {
+		if e.Event == "sandbox.lost" && is(e.Reason) {
+			return
+		}
+	}
+	r.t.Errorf("no event says that it was lost because %q: %+v", why, page)
+}
+
+// endsOneByOne: the engine, or its machine, ends sandboxes while it runs, and then it dies itself.
+func (r *rig) endsOneByOne(own *testenv.Engine) {
+	t := r.t
+	small := object{"memory_mb": 64, "disk_mb": 8}
+	killed, struck, full, removed := r.created(small).ID, r.created(small).ID, r.created(small).ID, r.created(small).ID
+	must(t, os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", r.inspect(full).State.Pid), []byte("1000"), 0o600))
+	// Of many small ones the guest is then the kernel's first choice.
+	hogs := r.start(full, `for i in {1..20}; do bash -c 'echo 0 >/proc/self/oom_score_adj; x=$(printf %08000000d 1); sleep 100' & done; wait`)
+	must(t, r.engine.api.ContainerKill(t.Context(), "sandyard-"+killed, "KILL"))
+	must(t, syscall.Kill(r.inspect(struck).State.Pid, syscall.SIGKILL))
+	must(t, r.engine.api.ContainerRemove(t.Context(), "sandyard-"+removed, container.RemoveOptions{Force: true}))
+	r.lostBecause(killed, byAKill)
+	r.lostBecause(struck, byAKill)
+	r.lostBecause(full, forMemory)
+	r.lostBecause(removed, byARemoval, byAKill) // it may be seen dead before
+	if hogs = r.end(hogs); hogs.State != "lost" || hogs.Error == nil || !strings.HasSuffix(hogs.Error.Message, forMemory) {
+		t.Errorf("the command that used up the memory: %s", hogs)
+	}
+	crashed := r.created(small).ID
+	must(t, own.Crash(func() {}))
+	r.lostBecause(crashed, withItsEngine)
 }
 
 // losesSandboxes: what was in them is gone, and their users are told. One that is to be made again is.
@@ -51,7 +106,7 @@ func (r *rig) losesSandboxes(own *testenv.Engine) {
 		t.Errorf("the command behind it: %s", behind)
 	}
 	for _, box := range []string{lost, paused, again} {
-		eventually(t, time.Minute, "the sandbox is lost", func() bool { return r.sandbox(box).State == "lost" })
+		r.lostBecause(box, withItsEngine)
 	}
 	var made sandbox
 	eventually(t, time.Minute, "another takes its place", func() bool {
@@ -106,6 +161,8 @@ func (r *rig) keepsSandboxes(own *testenv.Engine) {
 	if after := r.inspect(box); after.ID != before.ID || after.State.Pid != before.State.Pid || after.State.StartedAt != before.State.StartedAt {
 		t.Errorf("its container was %s of %s, pid %d, and is %s of %s, pid %d", before.ID, before.State.StartedAt, before.State.Pid, after.ID, after.State.StartedAt, after.State.Pid)
 	}
+	must(t, r.engine.api.ContainerKill(t.Context(), "sandyard-"+box, "KILL"))
+	r.lostBecause(box, byAKill)
 	r.end(r.submit("/v1/sandboxes/"+paused+"/resume", object{}).Job).succeeded(t)
 	if j := r.exec(paused, "test -e kept").succeeded(t); j.Result.ExitCode != 0 {
 		t.Errorf("the paused one: %s", j)

@@ -36,6 +36,9 @@ const Ready = "ready\n"
 // OutOfMemory begins what is told of the end of a guest that died for lack of memory.
 const OutOfMemory = "out of memory: "
 
+// ExitStatus begins what is told of the end of a guest that nobody has killed; the number follows.
+const ExitStatus = "guest: exit status "
+
 // Order is all that a keeper needs to know. It reads one, as Text writes it, from its standard input.
 type Order struct {
 	Dir      string // of the sandbox, where the files above are
