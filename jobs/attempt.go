@@ -59,8 +59,10 @@ func (a *attempt) fence() {
 	}
 }
 
-// open connects to the job's sandbox.
+// open connects to the job's sandbox. A provider that hangs is given up long before a program that may run for a day.
 func (a *attempt) open(ctx context.Context) (providers.Sandbox, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.w.patience)
+	defer cancel()
 	return a.w.provider.Open(ctx, a.job.SandboxID)
 }
 
@@ -133,7 +135,7 @@ func (a *attempt) execute(ctx context.Context) (result, error) {
 	}
 	limit := a.job.Timeout()
 	if isProgram(a.job.Kind) || a.job.Kind == models.KindExecWait {
-		limit += margin // they have their own clock; this only catches a provider that hangs
+		limit += a.w.patience // they have their own clock; this only catches a provider that hangs
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -264,6 +264,8 @@ func readyToForget(u *run) {
 	u.r.must(err)
 	u.r.wait(out.Jobs[0].ID)
 	ready(u)
+	_, err = u.r.store.FoldFacts(u.r.t.Context(), 1000)
+	u.r.must(err)
 	u.r.eventually("its use is folded", func() bool { return u.r.count("SELECT count(*) FROM usage_facts WHERE sandbox_id = $1", u.over) == 0 })
 }
 

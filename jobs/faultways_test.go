@@ -57,10 +57,10 @@ func faultsAt(l layer, k int) []fault {
 
 // What faults of the provider ask of those who call it.
 const (
-	limit    = time.Second     // from a rate-limited call to the next of its sort
-	slowness = time.Second     // of a slow call
-	hanging  = 5 * time.Second // of a call that nobody gives up before
-	deadline = 3 * time.Second // of jobs while a call hangs
+	limit    = time.Second      // from a rate-limited call to the next of its sort
+	slowness = time.Second      // of a slow call
+	hanging  = 10 * time.Second // of a call that nobody gives up before
+	deadline = 3 * time.Second  // of jobs while a call hangs, and of their workers' patience
 )
 
 // onProvider makes the k-th call of the provider go wrong, as its own fault layer does it.

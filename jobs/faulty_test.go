@@ -313,7 +313,7 @@ func newFaultRig(t testing.TB) *faultRig {
 	provider := &breakable{&builder{Provider: fake.New(fake.Options{State: r.state, PerNode: true}), engine: r.images}}
 	t.Cleanup(func() { r.must(provider.Close()) })
 	r.workerOn(r.state, 8, func(c *jobs.WorkerConfig) {
-		c.Store, c.RedisHooks, c.Lease, c.Grace = acting, []redis.Hook{r.board}, faultLease, time.Second
+		c.Store, c.RedisHooks, c.Lease, c.Grace, c.Patience = acting, []redis.Hook{r.board}, faultLease, time.Second, deadline
 		c.Reconcile, c.ReconcileGrace = 500*time.Millisecond, time.Second
 		c.Provider, c.Signer = provider, passes.New("secret")
 		c.Webhooks, c.MeterEvery = jobs.NewWebhooks(acting, r.queue, loopback(), r.log), 300*time.Millisecond

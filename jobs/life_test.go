@@ -118,6 +118,25 @@ func TestAKillWithoutAnAnswerIsMadeAgain(t *testing.T) {
 	}
 }
 
+// TestAProviderThatHangsIsGivenUp long before a command that may run for hours.
+func TestAProviderThatHangsIsGivenUp(t *testing.T) {
+	t.Parallel()
+	for op, limit := range map[fake.Op]float64{fake.OpOpen: 3600, fake.OpRun: 5} {
+		t.Run(string(op), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.worker(2, func(c *jobs.WorkerConfig) { c.Patience = 2 * time.Second })
+			box, created := r.create(jobs.CreateSandbox{})
+			r.wait(created)
+			r.state.Inject(fake.Fault{Op: op, Hang: true})
+			j := r.wait(r.submit(box, &jobs.Exec{Command: "fake:append log x", TimeoutSeconds: limit}, options()))
+			if j.State != models.Succeeded || j.Attempt < 2 || r.content(box, "log") != "x" {
+				t.Fatalf("%s at attempt %d, and it ran as %q: %+v", j.State, j.Attempt, r.content(box, "log"), j.Error)
+			}
+		})
+	}
+}
+
 func TestCancelledQueuedJobNeverRuns(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -43,6 +43,7 @@ type WorkerConfig struct {
 	Builds      int           // at once, of which one tenant may have half; 0 = 4
 	Lease       time.Duration // how long a job or a sandbox waits for a worker that has gone silent
 	Grace       time.Duration // how long Stop takes, with what it hands over of the running jobs at its end
+	Patience    time.Duration // for a provider that hangs: to open a sandbox, and beyond a program's own time; 0 = two minutes
 	Egress      Egress        // nil = sandboxes reach nothing, whatever their policies say
 	// RedisHooks are asked to make each of the worker's calls to Redis.
 	RedisHooks []redis.Hook
@@ -81,6 +82,7 @@ type Worker struct {
 	meterEvery  time.Duration
 	lease       time.Duration
 	grace       time.Duration
+	patience    time.Duration
 	egress      Egress
 	networks    chan struct{} // look after them now
 	policies    sync.Mutex    // held from a look at the rows of policies until they hold
@@ -128,7 +130,7 @@ func NewWorker(c WorkerConfig) *Worker {
 		},
 		diskReserve: c.DiskReserve, diskEvery: c.DiskEvery, meterEvery: cmp.Or(c.MeterEvery, meterEvery),
 		pool: c.Pool, runtimes: c.Runtimes, builds: newBuildTurns(c.Builds), leaving: make(chan struct{}),
-		lease: c.Lease, grace: c.Grace, egress: c.Egress, networks: make(chan struct{}, 1), webhooks: c.Webhooks, metrics: c.Metrics, signer: c.Signer,
+		lease: c.Lease, grace: c.Grace, patience: cmp.Or(c.Patience, margin), egress: c.Egress, networks: make(chan struct{}, 1), webhooks: c.Webhooks, metrics: c.Metrics, signer: c.Signer,
 		log:   c.Log.With("provider", name),
 		slots: make(chan struct{}, c.Slots), kick: make(chan struct{}, 1), quit: make(chan struct{}),
 		lanes: map[models.Lane]chan struct{}{
