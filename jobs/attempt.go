@@ -30,6 +30,8 @@ type attempt struct {
 	finishing bool // its row may be terminal already: not seen by a heartbeat is no news
 	cancelled bool
 	killing   bool
+	refused   time.Time     // when the last kill failed
+	rest      time.Duration // for which the provider wants no further one
 	kill      func() error
 }
 
@@ -103,7 +105,7 @@ func (a *attempt) requestCancel() {
 		}
 		return
 	}
-	if a.killing {
+	if a.killing || time.Since(a.refused) < a.rest {
 		return
 	}
 	a.killing = true
@@ -117,6 +119,7 @@ func (a *attempt) doKill(kill func() error) {
 	defer a.mu.Unlock()
 	a.killing = false
 	if err != nil {
+		a.refused, a.rest = time.Now(), askedFor(err)
 		a.log.Warn("kill failed, trying again at the next heartbeat", "error", err)
 	}
 }

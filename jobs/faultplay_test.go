@@ -24,8 +24,9 @@ const (
 	sampled = 14
 	// tries is how often a fault is played until it strikes a call, for no two runs make quite the same calls.
 	tries = 3
-	// mayMiss is the share of a script's faults that may strike nothing all the same, in percent.
-	mayMiss = 5
+	// mayMiss is the share of a script's faults that may strike nothing all the same, in percent, and fewMiss how many of a
+	// script that has few.
+	mayMiss, fewMiss = 5, 2
 )
 
 // TestEveryCallMayFail lets one call after the other of a run of each kind go wrong, in each of the ways of its layer, and
@@ -94,7 +95,8 @@ func (a *tally) String() string {
 func (a *tally) tooFew() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return 100*len(a.missed) > mayMiss*(a.struck+len(a.missed))
+	missed := len(a.missed)
+	return a.struck == 0 && missed > 0 || missed > fewMiss && 100*missed > mayMiss*(a.struck+missed)
 }
 
 // plays are the runs of one script.
