@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,8 @@ type EngineOptions struct {
 	LiveRestore bool
 	// Runtimes are further OCI runtimes: name → program and its arguments.
 	Runtimes map[string][]string
+	// Runtime is the one of containers that name none; empty = runc.
+	Runtime string
 }
 
 // Engine is a Docker engine of the caller's own. It has no network but containers' loopback, touches no firewall, and
@@ -79,7 +82,9 @@ func (e *Engine) Configure(o EngineOptions) error {
 	for name, command := range o.Runtimes {
 		runtimes[name] = runtime{command[0], command[1:]}
 	}
-	text, err := json.Marshal(map[string]any{"live-restore": o.LiveRestore, "runtimes": runtimes})
+	text, err := json.Marshal(map[string]any{
+		"live-restore": o.LiveRestore, "runtimes": runtimes, "default-runtime": cmp.Or(o.Runtime, "runc"),
+	})
 	if err != nil {
 		return err
 	}

@@ -22,8 +22,8 @@ import (
 	"sandyard/providers/docker"
 )
 
-// gvisor starts the engine that the tests of gVisor share: the one of the machine need not know runsc. Its network and
-// platform are those that work anywhere.
+// gvisor starts the engine that the tests of gVisor share: the one of the machine need not know runsc, which is the default
+// of this one. Its network and platform are those that work anywhere.
 //
 //nolint:gochecknoglobals // one engine per run of the tests, which TestMain ends
 var (
@@ -33,7 +33,7 @@ var (
 		if err != nil {
 			return nil, fmt.Errorf("%w: run scripts/setup.sh test", err)
 		}
-		e, err := testenv.StartEngine(testenv.EngineOptions{Runtimes: map[string][]string{
+		e, err := testenv.StartEngine(testenv.EngineOptions{Runtime: "runsc", Runtimes: map[string][]string{
 			"runsc": {program, "--network=none", "--platform=ptrace"},
 		}})
 		if err != nil {
@@ -87,21 +87,31 @@ func newGVisorYard(t testing.TB) *yard {
 	return newYardAt(t, e.Host)
 }
 
+// TestRuntime: sandboxes have the runtime that they name, or the configuration, or else the engine's default, and what that
+// needs.
 func TestRuntime(t *testing.T) {
 	t.Parallel()
 	y := newGVisorYard(t)
-	p := y.open(t)
-	id := newID()
-	if _, err := p.Create(t.Context(), providers.Spec{ID: id, Image: image, Runtime: "runsc"}); err != nil {
-		t.Fatal(err)
-	}
-	const kernel = "cat /proc/version"
-	if got, host := shell(t, open(t, p, id), kernel), readHost(t, "/proc/version"); got == host {
-		t.Errorf("the sandbox has the kernel of the machine: %s", got)
-	}
-	_, plain := create(t, p)
-	if got, host := shell(t, plain, kernel), readHost(t, "/proc/version"); got != host {
-		t.Errorf("a sandbox without a runtime has the kernel %q, the machine %q", got, host)
+	host := readHost(t, "/proc/version")
+	for _, c := range []struct {
+		configured, named string
+		gvisor            bool
+	}{{"", "runsc", true}, {"", "runc", false}, {"", "", true}, {"runc", "", false}, {"runc", "runsc", true}} {
+		p := y.openWith(t, docker.Config{Guest: guestFiles(t), Runtime: c.configured})
+		spec := providers.Spec{ID: newID(), Image: image, Runtime: c.named, Resources: providers.Resources{Pids: 100}}
+		if _, err := p.Create(t.Context(), spec); err != nil {
+			t.Fatal(err)
+		}
+		made, err := y.api.ContainerInspect(t.Context(), "sandyard-"+spec.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wide := *made.HostConfig.PidsLimit > 1000; wide != c.gvisor {
+			t.Errorf("%+v: the control group may have %d threads", c, *made.HostConfig.PidsLimit)
+		}
+		if own := shell(t, open(t, p, spec.ID), "cat /proc/version") != host; own != c.gvisor {
+			t.Errorf("%+v: the sandbox has a kernel of its own: %v", c, own)
+		}
 	}
 }
 
@@ -149,14 +159,16 @@ func TestBuildOfARuntimeThatKeepsWrites(t *testing.T) {
 		}
 		return asks
 	})
-	p := y.openWith(t, docker.Config{Host: x.host, Guest: guestFiles(t), Runtime: "runsc"})
-	b := y.building(t, "true")
-	err := p.Build(t.Context(), b, &bytes.Buffer{})
-	if classOf(err) != providers.NotSupported || !strings.Contains(err.Error(), "--overlay2=none") {
-		t.Errorf("the build: %v", err)
-	}
-	if _, err := p.Image(t.Context(), b.Image); classOf(err) != providers.ImageMissing {
-		t.Errorf("there is an image all the same: %v", err)
+	for _, runtime := range []string{"runsc", ""} { // named, and the engine's default
+		p := y.openWith(t, docker.Config{Host: x.host, Guest: guestFiles(t), Runtime: runtime})
+		b := y.building(t, "true")
+		err := p.Build(t.Context(), b, &bytes.Buffer{})
+		if classOf(err) != providers.NotSupported || !strings.Contains(err.Error(), "--overlay2=none") {
+			t.Errorf("the build: %v", err)
+		}
+		if _, err := p.Image(t.Context(), b.Image); classOf(err) != providers.ImageMissing {
+			t.Errorf("there is an image all the same: %v", err)
+		}
 	}
 }
 

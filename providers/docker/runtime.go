@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"path"
@@ -15,7 +16,8 @@ import (
 	"sandyard/providers"
 )
 
-// runtimes are the OCI runtimes that the engine knows, as far as it was asked: name → program.
+// runtimes are the OCI runtimes that the engine knows, as far as it was asked: name → program, or the shim that stands
+// for one. The empty name is that of the engine's default.
 type runtimes struct {
 	mu    sync.Mutex
 	known map[string]string
@@ -29,16 +31,18 @@ func (r *runtimes) program(name string) (string, bool) {
 }
 
 // learn replaces what is known and returns the names that may be chosen.
-func (r *runtimes) learn(engine map[string]system.RuntimeWithStatus) []string {
+func (r *runtimes) learn(engine system.Info) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.known = map[string]string{}
-	for name, runtime := range engine {
+	for name, runtime := range engine.Runtimes {
 		if !isShim(name) {
-			r.known[name] = runtime.Path
+			r.known[name] = cmp.Or(runtime.Path, runtime.Type)
 		}
 	}
-	return slices.Sorted(maps.Keys(r.known))
+	names := slices.Sorted(maps.Keys(r.known))
+	r.known[""] = cmp.Or(r.known[engine.DefaultRuntime], engine.DefaultRuntime)
+	return names
 }
 
 // isShim says whether name is that of a shim of containerd, which engines from 23 on take without being told of it.
@@ -47,14 +51,14 @@ func isShim(name string) bool { return strings.HasPrefix(name, "io.containerd.")
 // checkRuntime refuses a runtime that the engine does not know, which it would only say when the container starts. The
 // engine is asked about every unknown one, for its configuration can be loaded anew.
 func (p *Provider) checkRuntime(ctx context.Context, name string) error {
-	if _, known := p.runtimes.program(name); name == "" || known || isShim(name) {
+	if _, known := p.runtimes.program(name); known || isShim(name) {
 		return nil
 	}
 	info, err := p.api.Info(ctx)
 	if err != nil {
 		return translate(err, "ask the docker engine for its runtimes")
 	}
-	if known := p.runtimes.learn(info.Runtimes); !slices.Contains(known, name) {
+	if known := p.runtimes.learn(info); name != "" && !slices.Contains(known, name) {
 		return providers.Errorf(providers.Invalid, "the docker engine has no runtime %.80q, it has %s; name one of these, or install it "+
 			"and add it to \"runtimes\" in the engine's daemon.json", name, strings.Join(known, ", "))
 	}
@@ -63,8 +67,11 @@ func (p *Provider) checkRuntime(ctx context.Context, name string) error {
 
 // isGVisor says whether sandboxes under the runtime have gVisor's kernel.
 func (p *Provider) isGVisor(runtime string) bool {
-	program, _ := p.runtimes.program(runtime)
-	return path.Base(program) == "runsc" || strings.HasPrefix(runtime, "io.containerd.runsc.")
+	program, known := p.runtimes.program(runtime)
+	if !known {
+		program = runtime // a shim
+	}
+	return path.Base(program) == "runsc" || strings.HasPrefix(program, "io.containerd.runsc.")
 }
 
 // Threads of the machine that gVisor takes: for every process of the sandbox up to eleven were seen, and some of its own.
