@@ -94,8 +94,8 @@ func (c *Client) Submit(ctx context.Context, sandbox string, args Args, o Option
 	if models.LaneOf(args.Kind()) != "" {
 		o.Parallel = true // the exec itself stands outside the order, too
 	}
-	if p, ok := args.(*Port); ok {
-		if err := c.addressed(ctx, sandbox, p, o); err != nil {
+	if _, ok := args.(*Port); ok {
+		if err := c.reachable(ctx, sandbox, o); err != nil {
 			return models.Submitted{}, err
 		}
 	}

@@ -315,7 +315,7 @@ func newFaultRig(t testing.TB) *faultRig {
 	r.workerOn(r.state, 8, func(c *jobs.WorkerConfig) {
 		c.Store, c.RedisHooks, c.Lease, c.Grace, c.Patience = acting, []redis.Hook{r.board}, faultLease, time.Second, deadline
 		c.Reconcile, c.ReconcileGrace = 500*time.Millisecond, time.Second
-		c.Provider, c.Signer = provider, passes.New("secret")
+		c.Provider, c.Gateway = provider, "http://gateway.test"
 		c.Webhooks, c.MeterEvery = jobs.NewWebhooks(acting, r.queue, loopback(), r.log), 300*time.Millisecond
 	})
 	r.timed = store(false)

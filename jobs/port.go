@@ -22,15 +22,13 @@ type Port struct {
 	Port             int     `json:"port" minimum:"1" maximum:"65535"`
 	Public           bool    `json:"public,omitempty" doc:"Whoever knows the URL may come. Default false: only who has the token"`
 	ExpiresInSeconds float64 `json:"expires_in_seconds,omitempty" doc:"Counted from the job's start; default 3600, at most 86400"`
-
-	edge passes.Address
 }
 
-// PortResult is how the port is reached.
+// PortResult is how the port is reached. URL and token are made when it is answered with, and never stored.
 type PortResult struct {
 	ID        string    `json:"id" doc:"Of this grant: revoke it by DELETE …/ports/{port}/{id}"`
 	Port      uint16    `json:"port"`
-	URL       string    `json:"url" doc:"With the token in it, unless the port is public: a browser trades it for a cookie"`
+	URL       string    `json:"url,omitempty" doc:"With the token in it, unless the port is public: a browser trades it for a cookie"`
 	Token     string    `json:"token,omitempty" doc:"For the header X-Sandyard-Token, the cookie or the query parameter sandyard_token; absent where the port is public"`
 	Public    bool      `json:"public"`
 	Listening bool      `json:"listening" doc:"Whether something listened there when the job ran"`
@@ -56,22 +54,12 @@ func (p *Port) life() (time.Duration, error) {
 	return seconds("expires_in_seconds", p.ExpiresInSeconds, defaultPortLife, time.Second)
 }
 
-// takeBlob stores where the edge was when the job was submitted; the worker that carries it out need not know.
-func (p *Port) takeBlob() ([]byte, error) {
-	if p.edge.IsZero() {
-		return nil, invalid("port", "cannot be reached: this server has no edge; its operator sets EDGE_ADDR and EDGE_DOMAIN")
-	}
-	return []byte(p.edge.String()), nil
-}
-
-func (p *Port) setBlob(b []byte) { p.edge, _ = passes.ParseAddress(string(b)) }
-
 func (p *Port) run(ctx context.Context, a *attempt) (result, error) {
 	listening, err := a.listens(ctx, uint16(p.Port))
 	if err != nil {
 		return result{}, err
 	}
-	if a.w.signer == nil {
+	if a.w.node.Gateway == "" {
 		return result{}, providers.Errorf(providers.NotSupported, "this worker has no gateway; its operator sets GATEWAY_ADDR")
 	}
 	life, err := p.life()
@@ -84,10 +72,6 @@ func (p *Port) run(ctx context.Context, a *attempt) (result, error) {
 		Port: uint16(p.Port), Public: p.Public, CreatedAt: *a.job.StartedAt, ExpiresAt: &until,
 	}
 	res := PortResult{ID: grant.ID, Port: grant.Port, Public: p.Public, Listening: listening, ExpiresAt: until}
-	if !p.Public {
-		res.Token = a.w.signer.Port(grant.SandboxID, grant.ID)
-	}
-	res.URL = p.edge.URL(grant.SandboxID, grant.Port, res.Token)
 	return result{value: res, grant: grant}, nil
 }
 
@@ -117,9 +101,11 @@ func (a *attempt) listens(ctx context.Context, port uint16) (bool, error) {
 	return true, conn.Close()
 }
 
-// addressed completes a port's arguments by what only the API knows.
-func (c *Client) addressed(ctx context.Context, sandbox string, p *Port, o Options) error {
-	p.edge = c.catalog.Edge
+// reachable says why no port of the sandbox can be let out, or not one more.
+func (c *Client) reachable(ctx context.Context, sandbox string, o Options) error {
+	if c.catalog.Edge.IsZero() {
+		return invalid("port", "cannot be reached: this server has no edge; its operator sets EDGE_ADDR and EDGE_DOMAIN")
+	}
 	n, err := c.store.CountPortGrants(ctx, o.TenantID, sandbox)
 	if err == nil && n >= maxPortGrants {
 		err = &models.LimitError{Limit: "port grants of a sandbox", Used: n, Max: maxPortGrants}

@@ -18,7 +18,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sandyard/models"
-	"sandyard/passes"
 	"sandyard/providers"
 )
 
@@ -27,11 +26,10 @@ type WorkerConfig struct {
 	Store    *models.Store
 	Redis    *redis.Options
 	Provider providers.Provider
-	Engine   string         // where the provider's sandboxes live; workers of one engine can stand in for each other
-	Name     string         // what the worker is known by when it is started again; empty = by its host
-	Slots    int            // jobs at once
-	Gateway  string         // URL at which the node's gateway is reached; empty = it has none
-	Signer   *passes.Signer // of the tokens of ports; nil = the worker lets nobody to one
+	Engine   string // where the provider's sandboxes live; workers of one engine can stand in for each other
+	Name     string // what the worker is known by when it is started again; empty = by its host
+	Slots    int    // jobs at once
+	Gateway  string // URL at which the node's gateway is reached; empty = it has none
 	Room     Room
 	// DiskReserve is how much of its disk a node leaves free of new sandboxes, in bytes; 0 = it does not look. DiskEvery is
 	// how often it does.
@@ -88,7 +86,6 @@ type Worker struct {
 	policies    sync.Mutex    // held from a look at the rows of policies until they hold
 	webhooks    *Webhooks
 	metrics     *Metrics
-	signer      *passes.Signer
 	log         *slog.Logger
 
 	slots      chan struct{}
@@ -130,7 +127,7 @@ func NewWorker(c WorkerConfig) *Worker {
 		},
 		diskReserve: c.DiskReserve, diskEvery: c.DiskEvery, meterEvery: cmp.Or(c.MeterEvery, meterEvery),
 		pool: c.Pool, runtimes: c.Runtimes, builds: newBuildTurns(c.Builds), leaving: make(chan struct{}),
-		lease: c.Lease, grace: c.Grace, patience: cmp.Or(c.Patience, margin), egress: c.Egress, networks: make(chan struct{}, 1), webhooks: c.Webhooks, metrics: c.Metrics, signer: c.Signer,
+		lease: c.Lease, grace: c.Grace, patience: cmp.Or(c.Patience, margin), egress: c.Egress, networks: make(chan struct{}, 1), webhooks: c.Webhooks, metrics: c.Metrics,
 		log:   c.Log.With("provider", name),
 		slots: make(chan struct{}, c.Slots), kick: make(chan struct{}, 1), quit: make(chan struct{}),
 		lanes: map[models.Lane]chan struct{}{

@@ -1,7 +1,6 @@
 package passes
 
 import (
-	"fmt"
 	"net/url"
 	"strconv"
 )
@@ -17,18 +16,6 @@ type Address struct {
 
 // IsZero says whether there is no edge.
 func (a Address) IsZero() bool { return a.Domain == "" }
-
-// String is the address as a URL.
-func (a Address) String() string { return (&url.URL{Scheme: a.Scheme, Host: a.Domain}).String() }
-
-// ParseAddress reads what String has written.
-func ParseAddress(text string) (Address, error) {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme == "" || u.Host == "" {
-		return Address{}, fmt.Errorf("%q is no address of an edge", text)
-	}
-	return Address{u.Scheme, u.Host}, nil
-}
 
 // URL is where a port of a sandbox is reached, with a token in it unless that is empty.
 func (a Address) URL(sandbox string, port uint16, token string) string {

@@ -135,7 +135,7 @@ func (s *Server) getJob(ctx context.Context, in *getJobInput) (*output[any], err
 	if err != nil {
 		return nil, err
 	}
-	doc, err := in.project(jobDoc(j))
+	doc, err := in.project(s.jobDoc(j))
 	return &output[any]{doc}, err
 }
 
@@ -161,7 +161,7 @@ func (s *Server) listJobs(ctx context.Context, in *listJobsInput) (*output[any],
 		page.NextCursor = list[in.Limit-1].ID
 	}
 	for _, j := range list {
-		doc, err := in.project(jobSummary(j))
+		doc, err := in.project(s.jobSummary(j))
 		if err != nil {
 			return nil, err
 		}
@@ -175,7 +175,7 @@ func (s *Server) cancelJob(ctx context.Context, in *jobInput) (*output[Job], err
 	if err != nil {
 		return nil, err
 	}
-	return &output[Job]{jobDoc(j)}, nil
+	return &output[Job]{s.jobDoc(j)}, nil
 }
 
 func (s *Server) retryJob(ctx context.Context, in *retryInput) (*acceptedOutput, error) {

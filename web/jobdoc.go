@@ -50,7 +50,7 @@ type Timings struct {
 	ProviderMS *int64     `json:"provider_ms,omitempty" doc:"Of which the provider took"`
 }
 
-// JobResult is what a job's kind says of its outcome, as it was stored.
+// JobResult is what a job's kind says of its outcome.
 type JobResult json.RawMessage
 
 // MarshalJSON implements json.Marshaler.
@@ -73,7 +73,7 @@ func (JobResult) Schema(r huma.Registry) *huma.Schema {
 }
 
 // jobSummary is a job's document without its bytes, as lists have it.
-func jobSummary(j models.Job) Job {
+func (s *Server) jobSummary(j models.Job) Job {
 	doc := Job{
 		ID: j.ID, Kind: j.Kind, State: string(j.State), SandboxID: j.SandboxID, Parallel: j.Parallel, Priority: j.Priority,
 		Attempt: j.Attempt, MaxAttempts: j.MaxAttempts, Error: j.Error, RetryOf: j.RetryOf, CallbackURL: j.CallbackURL,
@@ -82,6 +82,9 @@ func jobSummary(j models.Job) Job {
 	}
 	if len(j.Result) > 0 && string(j.Result) != "null" {
 		doc.Result = JobResult(j.Result)
+	}
+	if j.Kind == "port" && doc.Result != nil {
+		doc.Result = s.withToken(doc.Result, j.SandboxID)
 	}
 	if j.StartedAt != nil {
 		doc.Timings.QueueMS = milliseconds(j.QueuedAt, *j.StartedAt)
@@ -92,8 +95,8 @@ func jobSummary(j models.Job) Job {
 	return doc
 }
 
-func jobDoc(j models.Job) Job {
-	doc := jobSummary(j)
+func (s *Server) jobDoc(j models.Job) Job {
+	doc := s.jobSummary(j)
 	if doc.Result == nil {
 		return doc
 	}

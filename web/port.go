@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -85,16 +86,36 @@ func (s *Server) listPorts(ctx context.Context, in *sandboxInput) (*output[PortL
 
 func (s *Server) portDoc(g models.PortGrant) PortGrant {
 	doc := PortGrant{ID: g.ID, Port: g.Port, Public: g.Public, CreatedAt: g.CreatedAt, ExpiresAt: g.ExpiresAt}
+	doc.URL, doc.Token = s.opened(g.SandboxID, g.Port, g.ID, g.Public)
+	return doc
+}
+
+// opened is where a port of a sandbox is reached, and by which token; both are empty where there is none.
+func (s *Server) opened(sandbox string, port uint16, grant string, public bool) (url, token string) {
 	if s.edge == nil {
-		return doc
+		return "", ""
 	}
-	if !g.Public {
-		doc.Token = s.edge.Signer.Port(g.SandboxID, g.ID)
+	if !public {
+		token = s.edge.Signer.Port(sandbox, grant)
 	}
 	if s.edge.Domain != "" {
-		doc.URL = s.edge.address().URL(g.SandboxID, g.Port, doc.Token)
+		url = s.edge.address().URL(sandbox, port, token)
 	}
-	return doc
+	return url, token
+}
+
+// withToken completes the result of a job that has let traffic to a port: none holds a token where it is stored.
+func (s *Server) withToken(stored JobResult, sandbox string) JobResult {
+	var res jobs.PortResult
+	if json.Unmarshal(stored, &res) != nil || res.ID == "" {
+		return stored
+	}
+	res.URL, res.Token = s.opened(sandbox, res.Port, res.ID, res.Public)
+	raw, err := json.Marshal(res)
+	if err != nil {
+		return stored
+	}
+	return raw
 }
 
 // revoke answers with what it has revoked. That a port has no grant any more is what was wanted; a grant that is named

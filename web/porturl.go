@@ -9,9 +9,6 @@ func (s *Server) toolURL(sandbox, tool string, port int, public bool) string {
 	if s.edge == nil || s.edge.Domain == "" || port == 0 {
 		return ""
 	}
-	token := ""
-	if !public {
-		token = s.edge.Signer.Port(sandbox, models.ToolGrant(tool, sandbox))
-	}
-	return s.edge.address().URL(sandbox, uint16(port), token)
+	url, _ := s.opened(sandbox, uint16(port), models.ToolGrant(tool, sandbox), public)
+	return url
 }

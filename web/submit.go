@@ -99,7 +99,7 @@ func (s *Server) accepted(ctx context.Context, done models.Submitted, wait time.
 		out.Replayed = "true"
 	}
 	doc := s.sandboxDoc(box)
-	out.Body = Accepted{Job: jobDoc(job), Sandbox: &doc, Existing: done.Existing}
+	out.Body = Accepted{Job: s.jobDoc(job), Sandbox: &doc, Existing: done.Existing}
 	return out
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/passes"
 	"sandyard/web"
@@ -167,6 +168,44 @@ func TestInvalidTemplates(t *testing.T) {
 	r.call("PUT", "/v1/templates/Bad", object{"image": "i"}).problem(t, 422, "invalid_request")
 	if names := templateNames(r); names != "node python" {
 		t.Errorf("listed: %s", names)
+	}
+}
+
+// TestTokensOfPortsAreNotStored: a job's answer has the URL and the token, its row has neither.
+func TestTokensOfPortsAreNotStored(t *testing.T) {
+	t.Parallel()
+	signer := passes.New("secret")
+	r := newInsideRig(t, func(c *web.Config) {
+		c.E2B = &web.E2B{Signer: signer, Domain: "boxes.test"}
+		c.Jobs = jobs.NewClient(c.Store, c.Queue, jobs.Catalog{
+			Providers: []string{"fake"}, Templates: map[string]string{"python": "fake-python"}, Template: "python",
+			Edge: passes.Address{Scheme: "http", Domain: "boxes.test"},
+		}, c.Log)
+	})
+	opened := r.call("POST", "/v1/sandboxes/"+r.box+"/ports?wait=60s", object{"port": 8000}).want(t, 200)
+	id, token := opened.text("job.result.id"), signer.Port(r.box, opened.text("job.result.id"))
+	url := "http://8000-" + r.box + ".boxes.test/?sandyard_token=" + token
+	if opened.text("job.result.token") != token || opened.text("job.result.url") != url {
+		t.Errorf("the answer: %s", opened.raw)
+	}
+	for _, path := range []string{"/v1/jobs/" + opened.text("job.id"), "/v1/jobs?kind=port", "/v1/sandboxes/" + r.box + "/ports"} {
+		if a := r.call("GET", path, nil).want(t, 200); !strings.Contains(a.raw, url) {
+			t.Errorf("%s: %s", path, a.raw)
+		}
+	}
+	public := r.call("POST", "/v1/sandboxes/"+r.box+"/ports?wait=60s", object{"port": 8001, "public": true}).want(t, 200)
+	if got := public.text("job.result.url"); got != "http://8001-"+r.box+".boxes.test/" || strings.Contains(public.raw, `"token"`) {
+		t.Errorf("a public port: %s", public.raw)
+	}
+	list, err := r.store.Jobs(t.Context(), "default", models.JobFilter{Sandbox: r.box, Kind: "port", Limit: 10})
+	check(t, err)
+	for _, j := range list {
+		if len(j.Result) == 0 || len(j.Input) > 0 || strings.Contains(string(j.Result), "http") || strings.Contains(string(j.Result), "pt_") {
+			t.Errorf("stored: %s and %s", j.Result, j.Input)
+		}
+	}
+	if len(list) != 2 || id == "" {
+		t.Errorf("%d jobs, grant %q", len(list), id)
 	}
 }
 

@@ -281,7 +281,7 @@ func (r *rig) work(ctx context.Context, log *slog.Logger) {
 	r.gateway = "http://" + l.Addr().String()
 	provider := reachable{fake.New(fake.Options{PerNode: true}), r.inside}
 	r.worker = jobs.NewWorker(jobs.WorkerConfig{ //nolint:contextcheck // its life is from Start to Stop
-		Store: r.store, Redis: r.redis, Provider: provider, Signer: r.signer, Engine: "here", Slots: 8, Gateway: r.gateway, Lease: 10 * time.Second,
+		Store: r.store, Redis: r.redis, Provider: provider, Engine: "here", Slots: 8, Gateway: r.gateway, Lease: 10 * time.Second,
 		Grace: 5 * time.Second, Webhooks: jobs.NewWebhooks(r.store, r.queue, nil, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	r.t.Cleanup(gateway.New(gateway.Config{
