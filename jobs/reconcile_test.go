@@ -311,6 +311,51 @@ func TestSpoolsOfDeadWorkersAreDropped(t *testing.T) {
 	}
 }
 
+// TestAnOutputInAPausedSandboxIsDropped: a worker could not drop it before the pause, and stops a long time after. The next one
+// that adopts the sandbox drops it when it is resumed, and so does the one after that.
+func TestAnOutputInAPausedSandboxIsDropped(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	first := r.worker(4)
+	box := r.readied()
+	var over atomic.Bool
+	r.state.OnCall(func(op fake.Op, _ string) (fake.Fault, bool) {
+		return fake.Fault{Err: providers.Errorf(providers.Unavailable, "no answer")}, op == fake.OpForget && !over.Load()
+	})
+	r.wait(r.exec(box, "fake:stdout out"))
+	r.eventually("the output is not dropped", func() bool { return r.state.Calls(fake.OpForget) > 0 })
+	r.wait(r.submit(box, &jobs.Pause{}, options()))
+	r.sql("UPDATE sandboxes SET paused_at = now() - interval '1 hour'")
+	r.sql("UPDATE jobs SET finished_at = now() - interval '1 hour' WHERE kind = 'exec'")
+	over.Store(true)
+	first.Stop(t.Context())
+	second := r.worker(4)
+	r.eventually("the sandbox is adopted", func() bool { return *r.sandbox(box).NodeID == second.Node() })
+	second.Stop(t.Context())
+	r.sql("DELETE FROM nodes WHERE lease_until < now() AND id = '" + first.Node() + "'")
+	reg := prometheus.NewRegistry()
+	r.worker(4, func(c *jobs.WorkerConfig) { c.Metrics = jobs.NewMetrics(reg) })
+	r.wait(r.submit(box, &jobs.Resume{}, options()))
+	r.eventually("it is dropped in the resumed sandbox", func() bool { return counted(t, reg, "spool") == 1 })
+}
+
+// TestAWorkerThatStopsDropsWhatItCan: nobody else knows of an output that could not be dropped a while ago.
+func TestAWorkerThatStopsDropsWhatItCan(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	reg := prometheus.NewRegistry()
+	w := r.worker(4, func(c *jobs.WorkerConfig) { c.Metrics = jobs.NewMetrics(reg) })
+	box := r.readied()
+	r.state.Inject(fake.Fault{Op: fake.OpForget, Err: providers.Errorf(providers.Unavailable, "no answer")})
+	r.wait(r.exec(box, "fake:stdout out"))
+	r.eventually("the output is not dropped", func() bool { return r.state.Calls(fake.OpForget) > 0 })
+	w.Stop(t.Context())
+	if n := counted(t, reg, "spool"); n != 1 {
+		t.Errorf("%v outputs were dropped", n)
+	}
+}
+
 // TestAnOutputThatWasNotDroppedIsDroppedLater, while the worker lives, also when its sandbox was paused meanwhile.
 func TestAnOutputThatWasNotDroppedIsDroppedLater(t *testing.T) {
 	t.Parallel()

@@ -119,19 +119,32 @@ func (w *Worker) spoolLoop() {
 		case <-w.quit:
 			return
 		}
-		if err := w.dropLeft(); err != nil {
+		if err := w.dropSome(); err != nil {
 			w.log.Warn("outputs of ended commands are left in their sandboxes, trying again", "error", err)
 		}
 	}
 }
 
-func (w *Worker) dropLeft() error {
+func (w *Worker) dropSome() error {
+	ctx, cancel := w.living(context.Background(), deleteTimeout)
+	defer cancel()
+	return w.dropLeft(ctx)
+}
+
+// dropLast is for a worker that stops: nobody else knows what is left. Of a paused sandbox, whoever adopts it finds it out.
+func (w *Worker) dropLast(ctx context.Context) {
+	ctx, cancel := w.finishing(ctx, letGo)
+	defer cancel()
+	if err := w.dropLeft(ctx); err != nil {
+		w.log.WarnContext(ctx, "outputs of ended commands are left in their sandboxes", "error", err)
+	}
+}
+
+func (w *Worker) dropLeft(ctx context.Context) error {
 	left := w.spools.all()
 	if len(left) == 0 {
 		return nil
 	}
-	ctx, cancel := w.living(context.Background(), deleteTimeout)
-	defer cancel()
 	boxes, err := w.store.Holding(ctx, w.node.ID, slices.Compact(slices.Sorted(maps.Values(left))))
 	if err != nil {
 		return err

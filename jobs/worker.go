@@ -246,6 +246,7 @@ func (w *Worker) stop(ctx context.Context) {
 		servers.Go(s.stop)
 	}
 	servers.Wait()
+	w.dropLast(ctx)
 	close(w.quit)
 	w.endLife()
 	w.loops.Wait()
