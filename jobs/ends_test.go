@@ -3,6 +3,8 @@ package jobs_test
 import (
 	"encoding/json"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,7 +80,7 @@ func TestHistoryIsForgotten(t *testing.T) {
 	r.eventually("its events are forgotten", func() bool {
 		list, err := r.store.Events(t.Context(), tenant, models.EventFilter{Job: created, Limit: 10})
 		r.must(err)
-		return len(list) == 0
+		return !slices.ContainsFunc(list, func(e models.Event) bool { return strings.HasPrefix(e.Event, "job.") }) // its sandbox lives
 	})
 	if j := r.job(called); j.State != models.Succeeded {
 		t.Errorf("the job whose callback is still tried is %s", j.State)
