@@ -92,7 +92,7 @@ func (c *client) files(ctx context.Context, b *box, n int) (*op, error) {
 	case 7:
 		return c.onJob(ctx, b, &op{n: n, what: "list"}, "list", object{"path": "."})
 	case 8:
-		return c.onJob(ctx, b, &op{n: n, what: "stat"}, "stat", object{"path": path})
+		return c.onJob(ctx, b, &op{n: n, what: "stat"}, "stat", object{"path": "edits"})
 	case 9:
 		return c.onJob(ctx, b, &op{n: n, what: "mkdir"}, "mkdir", object{"path": fmt.Sprintf("d%d/e", n)})
 	case 10:
