@@ -72,7 +72,7 @@ func (t *trial) detains(node string) func(inflicted) bool {
 
 // silent says that a job was taken from a worker that was not heard of; what had begun of it is done again.
 func (e eventRow) silent() bool {
-	return e.Event == "requeued" && strings.HasPrefix(e.Reason, "its worker")
+	return e.Event == "requeued" && strings.HasPrefix(e.Reason, "its worker has gone silent")
 }
 
 // causes says which faults can have had a job go back to the queue.
@@ -80,6 +80,8 @@ func (t *trial) causes(e eventRow) func(inflicted) bool {
 	switch {
 	case e.silent():
 		return t.silences(e.Node)
+	case strings.HasPrefix(e.Reason, "its worker is stopping"):
+		return func(f inflicted) bool { return f.kind == endWorker && f.hit == t.workers[e.Node] }
 	case strings.Contains(e.Reason, "the docker engine"):
 		return t.detains(e.Node)
 	default:
