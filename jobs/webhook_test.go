@@ -102,17 +102,23 @@ func TestGoneReceiverIsNotAskedAgain(t *testing.T) {
 	r.eventually("given up", func() bool { return r.delivery(out.Jobs[0].ID).State == "failed" })
 }
 
+// cancelled submits a job with a callback, which nobody runs, and cancels it.
+func (r *rig) cancelled(to *receiver) (job string) {
+	r.t.Helper()
+	o := options()
+	o.CallbackURL = to.URL
+	box, _ := r.create(jobs.CreateSandbox{})
+	job = r.submit(box, &jobs.Exec{Command: "fake:exit 0"}, o)
+	_, err := r.client.Cancel(r.t.Context(), tenant, job, "test")
+	r.must(err)
+	return job
+}
+
 func TestCallbackOfACancelledJob(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.scheduler()
-	to := newReceiver(t)
-	o := options()
-	o.CallbackURL = to.URL
-	box, _ := r.create(jobs.CreateSandbox{})
-	job := r.submit(box, &jobs.Exec{Command: "fake:exit 0"}, o)
-	_, err := r.client.Cancel(t.Context(), tenant, job, "test")
-	r.must(err)
+	job := r.cancelled(newReceiver(t))
 	r.worker(2)
 	r.eventually("delivered", func() bool { return r.delivery(job).State == "delivered" })
 	if d := r.delivery(job); d.Event != "job."+string(models.Cancelled) {
@@ -135,12 +141,7 @@ func TestACallbackThatNobodyTookUpIsSentAgain(t *testing.T) {
 			r := newRig(t)
 			r.scheduler()
 			to := newReceiver(t)
-			o := options()
-			o.CallbackURL = to.URL
-			box, _ := r.create(jobs.CreateSandbox{})
-			job := r.submit(box, &jobs.Exec{Command: "fake:exit 0"}, o)
-			_, err := r.client.Cancel(t.Context(), tenant, job, "test")
-			r.must(err)
+			job := r.cancelled(to)
 			r.eventually("its task is in Redis", func() bool {
 				d := r.delivery(job)
 				return d.ID != "" && r.rdb.HGet(t.Context(), "asynq:{webhooks}:t:"+d.ID+":1", "state").Val() == "pending"
