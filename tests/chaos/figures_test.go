@@ -155,7 +155,8 @@ func (s *system) redisFigures(ctx context.Context, l ledger) error {
 	})
 }
 
-// postgresFigures counts the rows of every table, whichever there are: the next one may be forgotten, too.
+// postgresFigures counts the rows of every table, whichever there are: the next one may be forgotten, too. Of usage by the
+// hour it is the rows of the fullest hour, for another one may begin meanwhile.
 func (s *system) postgresFigures(ctx context.Context, l ledger) error {
 	conn, err := pgx.Connect(ctx, s.postgres.DSN())
 	if err != nil {
@@ -170,7 +171,9 @@ func (s *system) postgresFigures(ctx context.Context, l ledger) error {
 	}
 	l.add("postgres: connections", "", backends, 20, 0.2)
 	l.add("postgres: size", "MiB", size, 0, 0)
-	tables, err := pairs(ctx, conn, `SELECT relname AS name, (xpath('/row/n/text()', query_to_xml('SELECT count(*) AS n FROM ' || quote_ident(relname), false, true, '')))[1]::text AS value
+	tables, err := pairs(ctx, conn, `SELECT relname AS name, (xpath('/row/n/text()', query_to_xml(CASE relname
+			WHEN 'usage_hours' THEN 'SELECT coalesce(max(n), 0) AS n FROM (SELECT count(*) AS n FROM usage_hours GROUP BY hour) AS hours'
+			ELSE 'SELECT count(*) AS n FROM ' || quote_ident(relname) END, false, true, '')))[1]::text AS value
 		FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace`)
 	if err != nil {
 		return err
