@@ -105,14 +105,11 @@ func (b *batch) insertSandbox(p *submission) error {
 	}
 	box.ExpiresAt = b.now.Add(p.Timeout)
 	box.ChangedBy = p.actor()
-	res := b.tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&box)
-	if res.RowsAffected == 1 {
-		b.boxes[box.ID] = &box // nobody else has seen it: there is nothing to lock and nothing to read
+	b.boxes[box.ID] = &box // nobody else has seen it: there is nothing to lock and nothing to read
+	if err := later(dry(b.tx).Create(&box), nil); err != nil || p.Build == nil {
+		return err
 	}
-	if res.Error != nil || p.Build == nil {
-		return res.Error
-	}
-	return b.tx.Clauses(clause.OnConflict{DoNothing: true}).Create(p.Build).Error
+	return later(dry(b.tx).Create(p.Build), nil)
 }
 
 // lockSandboxes locks every sandbox of the group that stood before, in one order, and refuses what may not run on it.

@@ -30,3 +30,17 @@ func (p *Provider) Age(by time.Duration) {
 		}
 	}
 }
+
+// Settle lets the last create have ended at that time.
+func (p *Provider) Settle(ended time.Time) {
+	p.pool.mu.Lock()
+	defer p.pool.mu.Unlock()
+	p.pool.ended = ended
+	p.pool.kick()
+}
+
+// Lacks says whether this is a time to make a member of the pool.
+func (p *Provider) Lacks() bool {
+	_, lacking := p.pool.lacking()
+	return lacking
+}

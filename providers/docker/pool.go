@@ -25,6 +25,9 @@ const (
 	// refillPause is the rest after a container that could not be made; it doubles up to longestPause.
 	refillPause  = 10 * time.Second
 	longestPause = 5 * time.Minute
+	// settling is the rest of the refiller after a create, in which its end is written down and told: a container that
+	// starts meanwhile takes the processors away from that. A class of which none is left has no time for it.
+	settling = 10 * time.Millisecond
 )
 
 // Pool says how many started containers wait, each with a guest that has answered, for sandboxes to become.
@@ -54,8 +57,9 @@ type pool struct {
 	shelves map[string]*shelf
 	order   []*shelf // all of them, as they take their turns
 	room    providers.PoolRoom
-	turns   int // of the refiller
-	busy    int // creates under way
+	turns   int       // of the refiller
+	busy    int       // creates under way
+	ended   time.Time // the last of them
 	closed  bool
 }
 
@@ -207,7 +211,11 @@ func (l *pool) lacking() (spec providers.Spec, ok bool) {
 	}
 	var next *shelf
 	share := l.shares()
+	settles := time.Since(l.ended) < settling
 	for _, s := range l.order {
+		if settles && len(s.idle) > 0 {
+			continue
+		}
 		if len(s.idle) < share[s] && time.Now().After(s.restTo) && (next == nil || s.turn < next.turn) {
 			next = s
 		}
@@ -295,7 +303,9 @@ func (l *pool) count(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.busy += n; l.busy == 0 {
+		l.ended = time.Now()
 		l.kick()
+		time.AfterFunc(settling, l.kick)
 	}
 }
 

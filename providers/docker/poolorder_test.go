@@ -38,6 +38,24 @@ func TestCreatesComeFirst(t *testing.T) {
 	await(t, func() bool { return p.Waiting() == 1 })
 }
 
+// TestRefillerRestsAfterACreate, as long as the pool has a member.
+func TestRefillerRestsAfterACreate(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	p := y.openWith(t, docker.Config{Guest: guestFiles(t), Pool: docker.Pool{Size: 1}})
+	class := providers.PoolClass{Min: 1, Spec: providers.Spec{Image: image, WorkDir: "/data"}}
+	p.Settle(time.Now().Add(time.Hour))
+	p.Stock(t.Context(), []providers.PoolClass{class}, providers.AnyRoom())
+	await(t, func() bool { return p.Waiting() == 1 })
+	class.Min = 2
+	p.Stock(t.Context(), []providers.PoolClass{class}, providers.AnyRoom())
+	if p.Lacks() || p.Waiting() != 1 {
+		t.Error("a member is made right after a create, though there is one")
+	}
+	p.Settle(time.Time{})
+	await(t, func() bool { return p.Waiting() == 2 })
+}
+
 // TestMemberThatHangsIsNotHandedOut: it runs, and does not answer.
 func TestMemberThatHangsIsNotHandedOut(t *testing.T) {
 	t.Parallel()
