@@ -25,7 +25,8 @@ build: ## Build the static programs into bin/
 	@CGO_ENABLED=0 go build $(BUILD) -o bin/ $(PROGRAMS)
 	@CGO_ENABLED=0 go build $(BUILD) -o bin/sup ./cmd/guest-sup
 
-image: setup ## Make the image sandboxes start from (TEMPLATE=base, node or data-science: another one)
+image: ## Make the image sandboxes start from (TEMPLATE=base, node, data-science, browser or code-server: another one)
+	@scripts/setup.sh '$(TEMPLATE)'
 	@TEMPLATE='$(TEMPLATE)' $(ENGINE) images/build.sh
 
 tree: setup ## Unpack that image for the local provider, which needs no engine (root)

@@ -5,7 +5,7 @@
 # made from this machine's Debian packages and hold the versions of that release. The labels of the image and the last line
 # printed say which.
 #
-#   TEMPLATE=name   base, python (the default), node, data-science or browser
+#   TEMPLATE=name   base, python (the default), node, data-science, browser or code-server
 #   PULL=0    never ask the registry          BASE=name  another base image than the official one
 #   FORCE=1   rebuild although nothing changed
 set -euo pipefail
@@ -21,6 +21,7 @@ python) base=${BASE:-python:3.12-slim} command=python3 ;;
 node) base=${BASE:-node:22-slim} command=node ;;
 base) base=${BASE:-debian:12-slim} command=bash ;;
 browser) base=${BASE:-} command=chromium ;;
+code-server) base=${BASE:-} command=code-server ;;
 *) base=${BASE:-} command=python3 ;;
 esac
 
@@ -39,10 +40,10 @@ find_docker() {
 
 label() { engine image inspect -f "{{index .Config.Labels \"$2\"}}" "$1" 2>/dev/null; }
 
-# version_of runs what the image is for.
+# version_of runs what the image is for. code-server logs before it answers.
 version_of() {
 	local found
-	found=$(engine run --rm --network none --log-driver none --attach stdout --entrypoint "$command" "$1" --version | head -n 1)
+	found=$(engine run --rm --network none --log-driver none --attach stdout --entrypoint "$command" "$1" --version | awk '!/^\[/ && !seen++')
 	sed -E 's/^[^0-9]*([0-9][0-9.]*).*/\1/' <<<"$found"
 }
 

@@ -14,11 +14,12 @@ packages_of() {
 	node) echo "$common,nodejs,git" ;;
 	data-science) echo "$common,$python,git,python3-numpy,python3-pandas,python3-scipy,python3-matplotlib" ;;
 	browser) echo "$common,$python,chromium,xvfb,x11vnc,novnc,websockify,openbox,xauth,x11-xkb-utils,xkb-data,fonts-dejavu-core,fonts-liberation,fontconfig" ;;
+	code-server) echo "$common,$python,git,ripgrep,libstdc++6,libgssapi-krb5-2" ;;
 	*) return 1 ;;
 	esac
 }
 own_dir=${template:-python} # of a template that has more than packages
-packages=$(packages_of "$own_dir") || die "no recipe for the template $own_dir; there are base, python, node, data-science and browser"
+packages=$(packages_of "$own_dir") || die "no recipe for the template $own_dir; there are base, python, node, data-science, browser and code-server"
 # shellcheck disable=SC2034 # for those who source this
 environment=(PATH=/usr/local/bin:/usr/bin:/bin HOME=/workspace LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1)
 

@@ -29,10 +29,12 @@ func builtin(name string) models.Definition {
 
 func codeServer() models.Definition {
 	return models.Definition{
-		Description:  "VS Code in the browser, on port 9000",
-		StartCommand: "exec code-server --bind-addr 127.0.0.1:9000 --auth none --disable-telemetry --disable-update-check --user-data-dir /tmp/code-server .",
-		Ready:        &models.Probe{HTTP: &models.HTTPProbe{Port: 9000, Path: "/healthz"}, TimeoutSeconds: 120},
-		Ports:        []int{9000}, VSCodePort: 9000,
+		Description: "VS Code in the browser, on port 9000",
+		// What it keeps for itself stays out of the home directory, which is the workspace. The edge decides who comes in.
+		StartCommand: "export XDG_CONFIG_HOME=/tmp/code-server XDG_DATA_HOME=/tmp/code-server XDG_CACHE_HOME=/tmp/code-server; " +
+			"exec code-server --bind-addr 127.0.0.1:9000 --auth none --disable-telemetry --disable-update-check --disable-workspace-trust --user-data-dir /tmp/code-server .",
+		Ready: &models.Probe{HTTP: &models.HTTPProbe{Port: 9000, Path: "/healthz"}, TimeoutSeconds: 120},
+		Ports: []int{9000}, VSCodePort: 9000,
 		Resources: models.Bounds{CPUs: 2, MemoryMB: 2048, DiskMB: 512, Pids: 512},
 		Pool:      &models.PoolSize{Min: 0, Max: 4},
 	}

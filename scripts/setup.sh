@@ -6,6 +6,7 @@
 #   scripts/setup.sh test     and what the tests and the linters need
 #   scripts/setup.sh e2b      and what `make e2b` needs to install E2B's clients
 #   scripts/setup.sh compose  and what `make compose-check` and `make compose-smoke` need
+#   scripts/setup.sh browser  and what the recipe of that template needs; so for code-server
 set -euo pipefail
 
 say() { echo "setup: $*"; }
@@ -31,6 +32,8 @@ missing() {
 		has runsc || echo runsc
 		;;
 	e2b) has_venv || echo python3 python3-venv ;;
+	browser) has_for_recipe || echo mmdebstrap python3-pip ;;
+	code-server) { has_for_recipe && has_for_modules; } || echo mmdebstrap python3-pip g++ make libkrb5-dev ;;
 	compose)
 		has ip || echo iproute2
 		has iptables || echo iptables
@@ -40,6 +43,9 @@ missing() {
 	esac
 }
 
+# Some recipes take packages from elsewhere than Debian, and compile some of them.
+has_for_recipe() { has mmdebstrap && has python3 && python3 -m pip --version >/dev/null 2>&1; }
+has_for_modules() { has g++ && has make && has krb5-config; }
 has_venv() { has python3 && python3 -c 'import ensurepip, venv' 2>/dev/null; }
 has_compose() { docker compose version >/dev/null 2>&1 || has docker-compose; }
 
