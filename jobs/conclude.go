@@ -21,6 +21,8 @@ func (a *attempt) conclude(ctx context.Context, res result, err error) {
 		a.requeue(ctx, 0, errShutdown)
 	case errors.As(err, new(*models.PlacedError)) && !a.isCancelled():
 		a.requeue(ctx, 0, err)
+	case errors.Is(err, models.ErrEarlier) && !a.isCancelled():
+		a.requeue(ctx, min(backoff(a.job.Attempt), resumeLook), err)
 	case err != nil && !a.isCancelled() && a.mayRetry(err):
 		a.log.WarnContext(ctx, "attempt failed, trying again", "error", err)
 		a.requeue(ctx, max(backoff(a.job.Attempt), askedFor(err)), err)
@@ -79,6 +81,9 @@ func reasonOf(err error) string {
 	var placed *models.PlacedError
 	if errors.As(err, &placed) {
 		return placed.Error()
+	}
+	if errors.Is(err, models.ErrEarlier) {
+		return err.Error()
 	}
 	return providers.AsError(err).Message
 }

@@ -35,10 +35,13 @@ func (s *Scheduler) fire(ctx context.Context, find func(context.Context, int) ([
 	return all.Wait()
 }
 
+// schedulerActor is who does what time calls for.
+const schedulerActor = "scheduler"
+
 // end submits the job that a due sandbox calls for. It stands outside the order of the sandbox's jobs: time waits for
 // none of them.
 func (c *Client) end(ctx context.Context, box models.Sandbox, reason string, still func(models.Situation) bool) error {
-	o := Options{TenantID: box.TenantID, Actor: "scheduler", Parallel: true}
+	o := Options{TenantID: box.TenantID, Actor: schedulerActor, Parallel: true}
 	pause := pauses(box, reason)
 	sub := models.Submission{TenantID: box.TenantID, SandboxID: box.ID, Passive: true, Only: func(x models.Situation) bool {
 		return still(x) && pauses(x.Sandbox, reason) == pause // it may have been made meanwhile

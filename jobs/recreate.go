@@ -49,5 +49,5 @@ func (c *Client) replace(ctx context.Context, lost models.Sandbox) (models.Submi
 		ready += defaultBuildTimeout
 	}
 	return c.submit(ctx, c.newSandbox(c.catalog.rebound(lost.Replacement())), []Args{&Create{ReadySeconds: ready.Seconds()}},
-		Options{TenantID: lost.TenantID, Actor: "scheduler"})
+		Options{TenantID: lost.TenantID, Actor: schedulerActor})
 }

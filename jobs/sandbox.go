@@ -169,7 +169,17 @@ func (*Pause) run(ctx context.Context, a *attempt) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
+	wanted, err := a.w.store.BeginPause(ctx, a.job, a.job.Actor == schedulerActor)
+	if err != nil || !wanted {
+		return result{value: notPaused{Reason: "it was resumed, or its timeout set anew, after this was asked for"}}, err
+	}
 	return result{change: models.Change{To: models.SandboxPaused}}, p.Pause(ctx, a.job.SandboxID)
+}
+
+// notPaused is the result of a pause that nobody wants any more.
+type notPaused struct {
+	Paused bool   `json:"paused"`
+	Reason string `json:"reason"`
 }
 
 // Resume thaws a paused sandbox; its timeout starts anew.
@@ -192,6 +202,9 @@ func (r *Resume) duration() (time.Duration, error) {
 
 func (*Resume) run(ctx context.Context, a *attempt) (result, error) {
 	p, err := a.pauser()
+	if err == nil {
+		err = a.w.store.BeginResume(ctx, a.job)
+	}
 	if err != nil {
 		return result{}, err
 	}

@@ -43,7 +43,7 @@ func (s *Scheduler) submitRuns(ctx context.Context) error {
 // makeWay cancels a job that is in the way of a run that is to replace it.
 func (s *Scheduler) makeWay(ctx context.Context) func(models.JobToCancel) error {
 	return func(j models.JobToCancel) error {
-		_, err := s.client.Cancel(ctx, j.TenantID, j.JobID, "scheduler")
+		_, err := s.client.Cancel(ctx, j.TenantID, j.JobID, schedulerActor)
 		if err != nil && !errors.Is(err, models.ErrNotFound) {
 			return fmt.Errorf("cancel job %s: %w", j.JobID, err)
 		}

@@ -12,7 +12,7 @@ func (s *Scheduler) fireTimeouts(ctx context.Context) error {
 		b := x.Sandbox
 		due := !x.Now.Before(b.ExpiresAt) && b.EndedAt == nil && b.State != models.SandboxDeleting
 		if !due || !pauses(b, "timeout") {
-			return due
+			return due && b.State != models.SandboxPaused
 		}
 		return b.State == models.SandboxRunning && b.Desired == models.DesiredRunning && !b.PauseRests(x.Now)
 	})

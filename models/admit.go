@@ -214,6 +214,11 @@ func (b *batch) place() error {
 			box.LastActiveAt = b.now
 		}
 		for i := range p.out.Jobs {
+			first, err := b.overtakes(p.out.Jobs[i], box)
+			if err != nil {
+				return err
+			}
+			p.out.Jobs[i].Parallel = p.out.Jobs[i].Parallel || first
 			b.placeJob(&p.out.Jobs[i], box)
 		}
 		if p.moves(box, b.now) {

@@ -6,9 +6,9 @@ import (
 )
 
 // overdue selects sandboxes that have passed their expiry and are not ending yet. One that is still to be made has nothing
-// that could be paused.
-const overdue = `expires_at <= now() AND state IN ('creating', 'running', 'paused')
-	AND (on_timeout = 'delete' OR state = 'creating' OR state = 'running' AND desired = 'running'
+// that could be paused. The timeout of a paused one stands still, and starts anew with the resume.
+const overdue = `expires_at <= now() AND state IN ('creating', 'running')
+	AND (on_timeout = 'delete' OR state = 'creating' OR desired = 'running'
 		AND (pause_failed_at IS NULL OR pause_failed_at <= now() - interval '10 s'))`
 
 // DueTimeouts returns live sandboxes that have passed their expiry and are not ending yet.
@@ -29,11 +29,10 @@ func (s *Store) DueLifetimes(ctx context.Context, limit int) ([]Sandbox, error) 
 		AND started_at + max_lifetime_ms * interval '1 ms' <= now()`)
 }
 
-// DuePaused returns sandboxes that have been paused for longer than they may.
+// DuePaused returns sandboxes that have been paused for longer than they may, whatever is frozen in them.
 func (s *Store) DuePaused(ctx context.Context, limit int) ([]Sandbox, error) {
 	return s.sandboxesWhere(ctx, limit, "paused_at", `paused_timeout_ms > 0 AND state = 'paused' AND desired = 'paused'
-		AND paused_at + paused_timeout_ms * interval '1 ms' <= now()
-		AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.sandbox_id = sandboxes.id AND j.state IN ('queued', 'running'))`)
+		AND paused_at + paused_timeout_ms * interval '1 ms' <= now()`)
 }
 
 // StuckDeletes returns sandboxes that are to go but have no job left that would do it.

@@ -154,11 +154,18 @@ func (b *modelBox) settle(j *modelJob) {
 	if b.state == models.SandboxPaused {
 		b.desired = models.DesiredPaused
 	}
-	for _, open := range b.jobs {
-		if wish := wishes()[open.Kind]; wish != "" && !open.State.Terminal() {
+	for i, open := range b.jobs {
+		if wish := wishes()[open.Kind]; wish != "" && !open.State.Terminal() && !b.overtaken(i) {
 			b.desired = wish
 		}
 	}
+}
+
+// overtaken says that a job is a pause of which a later resume runs or is done.
+func (b *modelBox) overtaken(i int) bool {
+	return b.jobs[i].Kind == models.KindPause && slices.ContainsFunc(b.jobs[i+1:], func(later *modelJob) bool {
+		return later.Kind == models.KindResume && (later.State == models.Running || later.State == models.Succeeded)
+	})
 }
 
 func wishes() map[string]string {
@@ -236,12 +243,12 @@ func (m *machine) submit(b *modelBox, sub models.Submission, job models.Job) err
 // add is what becomes of an accepted job.
 func (b *modelBox) add(job models.Job) {
 	j := &modelJob{Job: job, late: job.QueueDeadline != nil}
-	j.State = models.Queued
+	j.State, j.Parallel = models.Queued, job.Parallel || b.overtakes(job)
 	b.jobs = append(b.jobs, j)
 	switch {
 	case job.Kind == models.KindDelete && b.ended:
 		j.State, j.Parallel = models.Succeeded, true
-	case job.Parallel:
+	case j.Parallel:
 		j.ready = b.state != models.SandboxCreating || job.Kind == models.KindDelete
 	default:
 		b.promote()
@@ -249,6 +256,14 @@ func (b *modelBox) add(job models.Job) {
 	if wish := wishes()[job.Kind]; wish != "" && b.desired != models.DesiredDeleted {
 		b.desired = wish
 	}
+}
+
+// overtakes says whether a job stands outside the order: a resume of what is paused, or about to be by a pause that does.
+func (b *modelBox) overtakes(job models.Job) bool {
+	return job.Kind == models.KindResume && !b.ended && (b.state == models.SandboxPaused ||
+		b.desired == models.DesiredPaused && slices.ContainsFunc(b.jobs, func(j *modelJob) bool {
+			return j.Kind == models.KindPause && j.Parallel && !j.State.Terminal()
+		}))
 }
 
 // claim takes the job for the node that holds the sandbox, or else for any, with short under a lease that ends at once.

@@ -54,7 +54,7 @@ func (m *machine) dueIdle(ctx context.Context, limit int) ([]models.Sandbox, err
 // overdue says whether a sandbox whose timeout is over is to end, or to be paused.
 func (b *modelBox) overdue() bool {
 	if b.closed() || !b.pauses || b.state == models.SandboxCreating {
-		return !b.closed()
+		return !b.closed() && b.state != models.SandboxPaused
 	}
 	return b.state == models.SandboxRunning && b.desired == models.DesiredRunning && !b.failed
 }
@@ -68,5 +68,5 @@ func (b *modelBox) idle() bool {
 }
 
 func (b *modelBox) asleep() bool {
-	return !b.busy() && b.state == models.SandboxPaused && b.desired == models.DesiredPaused
+	return b.state == models.SandboxPaused && b.desired == models.DesiredPaused
 }

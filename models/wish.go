@@ -39,7 +39,7 @@ func (b *batch) wish(p *submission, box *Sandbox) error {
 }
 
 // settleWish follows up on the end of a job that had come with a wish, however it ended: what is wished for then is what the
-// newest open job is to do, and where there is none, what is. Who wants the sandbox deleted still does so when the delete has
+// newest open job is to do, apart from pauses that a later resume came before, and where there is none, what is. Who wants the sandbox deleted still does so when the delete has
 // failed, and takes it back only by cancelling that.
 func settleWish(tx *gorm.DB, box *Sandbox, c Change) error {
 	back := c.kind == KindDelete && c.state == Cancelled
@@ -48,8 +48,9 @@ func settleWish(tx *gorm.DB, box *Sandbox, c Change) error {
 	}
 	return later(dry(tx).Exec(`UPDATE sandboxes SET
 			desired = coalesce(
-				(SELECT CASE kind WHEN 'delete' THEN 'deleted' WHEN 'pause' THEN 'paused' ELSE 'running' END FROM jobs
+				(SELECT CASE kind WHEN 'delete' THEN 'deleted' WHEN 'pause' THEN 'paused' ELSE 'running' END FROM jobs p
 					WHERE sandbox_id = sandboxes.id AND state IN ('queued', 'running') AND kind IN ('delete', 'pause', 'resume')
+					  AND NOT (kind = 'pause' AND `+overtaken+`)
 					ORDER BY seq DESC LIMIT 1),
 				CASE state WHEN 'paused' THEN 'paused' ELSE 'running' END),
 			pause_failed_at = CASE WHEN @failed THEN now() ELSE pause_failed_at END

@@ -110,12 +110,11 @@ func (e *e2b) options(c *fiber.Ctx) (jobs.Options, error) {
 }
 
 // change submits a request's one job on its sandbox and waits for its end.
-func (e *e2b) change(c *fiber.Ctx, sandbox string, args jobs.Args, parallel bool) (models.Sandbox, error) {
+func (e *e2b) change(c *fiber.Ctx, sandbox string, args jobs.Args) (models.Sandbox, error) {
 	o, err := e.options(c)
 	if err != nil {
 		return models.Sandbox{}, err
 	}
-	o.Parallel = parallel
 	done, err := e.jobs.Submit(c.UserContext(), sandbox, args, o)
 	return e.carryOut(c.UserContext(), done, err)
 }

@@ -56,7 +56,7 @@ func (e *e2b) pause(c *fiber.Ctx) error {
 	if e2bPaused(box) {
 		return newProblem(http.StatusConflict, "sandbox_paused", "the sandbox is paused already")
 	}
-	if _, err := e.change(c, box.ID, &jobs.Pause{}, false); err != nil {
+	if _, err := e.change(c, box.ID, &jobs.Pause{}); err != nil {
 		return err
 	}
 	return c.SendStatus(http.StatusNoContent)
@@ -127,9 +127,7 @@ func (e *e2b) wake(c *fiber.Ctx, box models.Sandbox, body e2bTime) error {
 	case body.AutoPause != nil && *body.AutoPause != (box.OnTimeout == "pause"):
 		return e2bUnsupported("another autoPause than at the sandbox's creation")
 	}
-	// What is frozen may be a job of the sandbox, behind which the resume would wait for ever.
-	frozen := box.State == models.SandboxPaused
-	box, err := e.change(c, box.ID, &jobs.Resume{TimeoutSeconds: *body.Timeout}, frozen)
+	box, err := e.change(c, box.ID, &jobs.Resume{TimeoutSeconds: *body.Timeout})
 	if err != nil {
 		return err
 	}

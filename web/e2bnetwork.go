@@ -97,7 +97,7 @@ func (e *e2b) setNetwork(c *fiber.Ctx) error {
 	if e2bPaused(box) {
 		return newProblem(http.StatusConflict, "sandbox_paused", "the sandbox is paused; resume it first")
 	}
-	if _, err := e.change(c, box.ID, &jobs.SetEgress{Policy: e.egress(body.e2bEgress, body.Internet)}, false); err != nil {
+	if _, err := e.change(c, box.ID, &jobs.SetEgress{Policy: e.egress(body.e2bEgress, body.Internet)}); err != nil {
 		return err
 	}
 	return c.SendStatus(http.StatusNoContent)

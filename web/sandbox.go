@@ -44,7 +44,7 @@ type Sandbox struct {
 	PausedTimeoutSeconds float64           `json:"paused_timeout_seconds,omitempty"`
 	DiesAt               *time.Time        `json:"dies_at,omitempty" doc:"When its max_lifetime_seconds are over"`
 	PausedAt             *time.Time        `json:"paused_at,omitempty"`
-	ExpiresAt            time.Time         `json:"expires_at"`
+	ExpiresAt            *time.Time        `json:"expires_at,omitempty" doc:"When its timeout is over; absent while it is paused, for that starts anew with the resume"`
 	LastActiveAt         time.Time         `json:"last_active_at"`
 	CreatedAt            time.Time         `json:"created_at"`
 	StartedAt            *time.Time        `json:"started_at,omitempty"`
@@ -77,11 +77,11 @@ func (s *Server) sandboxDoc(b models.Sandbox) Sandbox {
 		Resources: Resources(spec.Resources), Network: len(b.Egress) > 0, Egress: egressDoc(b), Runtime: spec.Runtime, Ports: spec.Ports,
 		TimeoutSeconds: float64(b.TimeoutMS) / 1000, OnTimeout: b.OnTimeout, OnLost: b.OnLost, Replaces: b.Replaces, ReplacedBy: b.ReplacedBy, AutoResume: b.AutoResume, IdleTimeoutSeconds: float64(b.IdleTimeoutMS) / 1000,
 		MaxLifetimeSeconds: float64(b.MaxLifetimeMS) / 1000, PausedTimeoutSeconds: float64(b.PausedTimeoutMS) / 1000, DiesAt: b.DiesAt(),
-		ExpiresAt: b.ExpiresAt, LastActiveAt: b.LastActiveAt, CreatedAt: b.CreatedAt, StartedAt: b.StartedAt,
+		ExpiresAt: &b.ExpiresAt, LastActiveAt: b.LastActiveAt, CreatedAt: b.CreatedAt, StartedAt: b.StartedAt,
 		EndedAt: b.EndedAt, EndReason: b.EndReason, EndActor: b.EndActor,
 	}
 	if b.State == models.SandboxPaused {
-		doc.PausedAt = b.PausedAt
+		doc.PausedAt, doc.ExpiresAt = b.PausedAt, nil
 	}
 	if doc.Labels == nil {
 		doc.Labels = map[string]string{}

@@ -360,6 +360,23 @@ def timeout_pauses_and_traffic_resumes():
 
 
 @case
+def paused_it_outlives_its_timeout():
+    box, twin = Sandbox.create(timeout=5), Sandbox.create(timeout=6)
+    try:
+        box.files.write("note", "kept")
+        box.pause()
+        deadline = time.monotonic() + 60
+        while twin.is_running():
+            assert time.monotonic() < deadline, "its twin runs on"
+            time.sleep(0.2)
+        assert Sandbox.get_info(box.sandbox_id).state == SandboxState.PAUSED
+        assert Sandbox.connect(box.sandbox_id, timeout=120).files.read("note") == "kept"
+        ends_in(box.sandbox_id, 120)
+    finally:
+        box.kill()
+
+
+@case
 def metrics():
     hour = datetime.timedelta(hours=1)
     now = datetime.datetime.now(datetime.timezone.utc)

@@ -1,0 +1,179 @@
+package jobs_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers/fake"
+)
+
+// slowPause lets a test decide when a pause comes about.
+type slowPause struct {
+	*fake.Provider
+	begun   chan struct{}
+	proceed chan struct{}
+}
+
+func (p slowPause) Pause(ctx context.Context, id string) error {
+	close(p.begun)
+	<-p.proceed
+	return p.Provider.Pause(ctx, id)
+}
+
+func (r *rig) slowPauser() (slowPause, func(*jobs.WorkerConfig)) {
+	p := slowPause{begun: make(chan struct{}), proceed: make(chan struct{})}
+	return p, func(c *jobs.WorkerConfig) {
+		p.Provider, _ = c.Provider.(*fake.Provider)
+		c.Provider = p
+	}
+}
+
+// late makes the sandboxes' timeouts be over.
+func (r *rig) late() { r.sql("UPDATE sandboxes SET expires_at = now() - interval '1 minute'") }
+
+// newest is the sandbox's last job of a kind.
+func (r *rig) newest(box, kind string) models.Job {
+	r.t.Helper()
+	list, err := r.store.Jobs(r.t.Context(), tenant, models.JobFilter{Sandbox: box, Kind: kind, Limit: 1})
+	r.must(err)
+	if len(list) == 0 {
+		r.t.Fatalf("there is no %s", kind)
+	}
+	return list[0]
+}
+
+// TestTimeoutStandsStillWhilePaused, also where it would delete the sandbox. With the resume it starts anew.
+func TestTimeoutStandsStillWhilePaused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(4)
+	asleep, awake := r.readied(), r.readied()
+	if j := r.wait(r.submit(asleep, &jobs.Pause{}, options())); j.State != models.Succeeded {
+		t.Fatalf("pause: %s %+v", j.State, j.Error)
+	}
+	r.late()
+	r.scheduler()
+	r.eventually("the running one is deleted", func() bool { return r.sandbox(awake).State == models.SandboxDeleted })
+	if b := r.sandbox(asleep); b.State != models.SandboxPaused || b.EndReason != nil {
+		t.Fatalf("the paused one is %s", b.State)
+	}
+	if j := r.wait(r.submit(asleep, &jobs.Resume{}, options())); j.State != models.Succeeded {
+		t.Fatalf("resume: %s %+v", j.State, j.Error)
+	}
+	if b := r.sandbox(asleep); b.State != models.SandboxRunning || time.Until(b.ExpiresAt) < time.Minute {
+		t.Errorf("resumed it is %s and expires at %v", b.State, b.ExpiresAt)
+	}
+}
+
+// TestFrozenJobsDoNotKeepAPausedSandbox: they cannot end, so they are no use of it.
+func TestFrozenJobsDoNotKeepAPausedSandbox(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(4)
+	box, _ := r.create(jobs.CreateSandbox{PausedTimeoutSeconds: 1})
+	frozen := r.exec(box, "fake:sleep 1h")
+	r.eventually("the command runs", func() bool { return r.job(frozen).State == models.Running })
+	o := options()
+	o.Parallel = true
+	r.wait(r.submit(box, &jobs.Pause{}, o))
+	r.scheduler()
+	r.eventually("the sandbox is deleted", func() bool { return r.sandbox(box).State == models.SandboxDeleted })
+	if j := r.wait(frozen); j.State != models.Cancelled {
+		t.Errorf("what was frozen is %s", j.State)
+	}
+}
+
+// TestResumeOfWhatIsBeingPaused comes after the pause, and before the command that it freezes.
+func TestResumeOfWhatIsBeingPaused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	slow, change := r.slowPauser()
+	r.worker(4, change)
+	box, _ := r.create(jobs.CreateSandbox{OnTimeout: "pause"})
+	command := r.exec(box, "fake:sleep 1s; fake:stdout done")
+	r.eventually("the command runs", func() bool { return r.job(command).State == models.Running })
+	r.late()
+	s := r.scheduler()
+	<-slow.begun
+	s.Stop() // the next pause would be its own
+	resume := r.submit(box, &jobs.Resume{TimeoutSeconds: 600}, options())
+	r.eventually("the resume waits for the pause", func() bool { j := r.job(resume); return j.Attempt > 0 && j.RequeueReason != nil })
+	if b := r.sandbox(box); b.State != models.SandboxRunning {
+		t.Fatalf("the sandbox is %s", b.State)
+	}
+	close(slow.proceed)
+	if j := r.wait(resume); j.State != models.Succeeded {
+		t.Fatalf("resume: %s %+v", j.State, j.Error)
+	}
+	if j := r.wait(command); string(j.Stdout) != "done" {
+		t.Errorf("the command: %s %q %+v", j.State, j.Stdout, j.Error)
+	}
+	if b := r.sandbox(box); b.State != models.SandboxRunning || b.Desired != models.DesiredRunning || time.Until(b.ExpiresAt) < 5*time.Minute {
+		t.Errorf("it is %s, desired %s, until %v", b.State, b.Desired, b.ExpiresAt)
+	}
+}
+
+// TestDuePauseThatIsOvertaken: while it waits for a worker, somebody connects, or sets the timeout anew.
+func TestDuePauseThatIsOvertaken(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string]jobs.Args{
+		"timeout": &jobs.SetTimeout{TimeoutSeconds: 600}, "resume": &jobs.Resume{TimeoutSeconds: 600},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			w := r.worker(4)
+			box, created := r.create(jobs.CreateSandbox{OnTimeout: "pause"})
+			r.wait(created)
+			w.Stop(t.Context())
+			r.late()
+			s := r.scheduler()
+			r.eventually("the pause is submitted", func() bool { return r.sandbox(box).Desired == models.DesiredPaused })
+			s.Stop()
+			later := r.submit(box, args, options())
+			r.worker(4)
+			if j := r.wait(later); j.State != models.Succeeded {
+				t.Fatalf("%s: %s %+v", j.Kind, j.State, j.Error)
+			}
+			r.eventually("the pause has ended", func() bool { return r.newest(box, models.KindPause).State.Terminal() })
+			if b := r.sandbox(box); b.State != models.SandboxRunning || b.Desired != models.DesiredRunning || b.PauseFailedAt != nil {
+				t.Errorf("it is %s, desired %s, failed %v", b.State, b.Desired, b.PauseFailedAt)
+			}
+			if j := r.newest(box, models.KindPause); j.State != models.Succeeded || len(j.Result) == 0 {
+				t.Errorf("the pause: %s %s", j.State, j.Result)
+			}
+		})
+	}
+}
+
+// TestOldPauseBehindAFrozenCommand: of a pause that waits for its turn and a resume that came later, the resume is what
+// was wanted last.
+func TestOldPauseBehindAFrozenCommand(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(4)
+	box := r.readied()
+	command := r.exec(box, "fake:input; fake:stdout done")
+	r.eventually("the command runs", func() bool { return r.job(command).State == models.Running })
+	queued := r.submit(box, &jobs.Pause{}, options())
+	o := options()
+	o.Parallel = true
+	r.wait(r.submit(box, &jobs.Pause{}, o))
+	if j := r.wait(r.submit(box, &jobs.Resume{}, options())); j.State != models.Succeeded {
+		t.Fatalf("resume: %s %+v", j.State, j.Error)
+	}
+	if b := r.sandbox(box); b.Desired != models.DesiredRunning {
+		t.Errorf("desired is %s", b.Desired)
+	}
+	_, err := r.client.Cancel(t.Context(), tenant, command, "test")
+	r.must(err)
+	if j := r.wait(queued); j.State != models.Succeeded || len(j.Result) == 0 {
+		t.Errorf("the old pause: %s %s", j.State, j.Result)
+	}
+	if b := r.sandbox(box); b.State != models.SandboxRunning || b.Desired != models.DesiredRunning {
+		t.Errorf("it is %s, desired %s", b.State, b.Desired)
+	}
+}

@@ -1,0 +1,61 @@
+package models
+
+import (
+	"context"
+	"errors"
+
+	"gorm.io/gorm"
+)
+
+// ErrEarlier means that an earlier job is under way which is to end first.
+var ErrEarlier = errors.New("an earlier pause or resume of the sandbox is under way")
+
+// earlier is true where an open job of a kind that may run was submitted before the job. What waits for its turn in the
+// sandbox's order is not under way: it may wait for something that only a resume thaws.
+const earlier = `EXISTS (SELECT 1 FROM jobs e WHERE e.sandbox_id = @box AND e.kind = @other AND e.seq < @seq
+	AND (e.state = 'running' OR e.state = 'queued' AND e.ready_at IS NOT NULL))`
+
+// overtaken is true where a resume that was submitted after the pause p is running or done.
+const overtaken = `EXISTS (SELECT 1 FROM jobs r WHERE r.sandbox_id = p.sandbox_id AND r.kind = 'resume' AND r.seq > p.seq
+	AND r.state IN ('running', 'succeeded'))`
+
+// BeginPause says whether a pause that has been claimed is still wanted: no resume was asked for after it and came before it.
+// Due says that time wants it, which then has to be up still. ErrEarlier: it has to wait.
+func (s *Store) BeginPause(ctx context.Context, j Job, due bool) (wanted bool, err error) {
+	var now struct{ Waits, Wanted bool }
+	err = s.db.WithContext(ctx).Raw(`SELECT `+earlier+` AS waits,
+			NOT `+overtaken+` AND (NOT @due OR s.desired = 'paused' AND s.expires_at <= now()) AS wanted
+		FROM sandboxes s, (SELECT CAST(@box AS text) AS sandbox_id, CAST(@seq AS bigint) AS seq) p WHERE s.id = @box`,
+		map[string]any{"box": j.SandboxID, "seq": j.Seq, "other": KindResume, "due": due}).Scan(&now).Error
+	if err == nil && now.Waits {
+		err = ErrEarlier
+	}
+	return now.Wanted, err
+}
+
+// BeginResume answers ErrEarlier while a pause is under way that was submitted before the resume.
+func (s *Store) BeginResume(ctx context.Context, j Job) error {
+	var waits bool
+	err := s.db.WithContext(ctx).Raw("SELECT "+earlier,
+		map[string]any{"box": j.SandboxID, "seq": j.Seq, "other": KindPause}).Scan(&waits).Error
+	if err == nil && waits {
+		err = ErrEarlier
+	}
+	return err
+}
+
+// overtakes says whether a job stands outside the order of the sandbox's jobs, whatever it asks for: a resume of what is
+// paused, or about to be by a pause outside that order, may be all that lets the jobs before it end.
+func (b *batch) overtakes(j Job, box *Sandbox) (yes bool, err error) {
+	switch {
+	case j.Kind != KindResume || box.Ended():
+		return false, nil
+	case box.State == SandboxPaused:
+		return true, nil
+	case box.Desired != DesiredPaused:
+		return false, nil
+	}
+	err = b.tx.Session(&gorm.Session{}).Raw(`SELECT EXISTS (SELECT 1 FROM jobs WHERE sandbox_id = ? AND kind = 'pause' AND parallel
+		AND state IN ('queued', 'running'))`, box.ID).Scan(&yes).Error
+	return yes, err
+}
