@@ -251,10 +251,6 @@ func (w *Worker) makeImage(ctx context.Context, row models.Build, box models.San
 	if err != nil || r.Image != "" {
 		return err
 	}
-	plan, err := r.Plan(on, row.Files)
-	if err != nil {
-		return providers.Errorf(providers.BuildFailed, "%w", err)
-	}
 	s, err := specOf(box)
 	if err != nil {
 		return err
@@ -264,6 +260,10 @@ func (w *Worker) makeImage(ctx context.Context, row models.Build, box models.San
 		return err
 	}
 	defer done()
+	plan, err := r.Plan(on, row.Files) // which takes some times the memory of the files: not for builds that wait
+	if err != nil {
+		return providers.Errorf(providers.BuildFailed, "%w", err)
+	}
 	err = builder.Build(ctx, providers.Build{
 		ID: box.ID, Image: row.Image, From: from, Steps: plan.Steps, Config: plan.Config, Labels: plan.Labels, Resources: s.Resources,
 		Runtime: runtime,

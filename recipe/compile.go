@@ -11,29 +11,37 @@ import (
 // compiler goes through a Dockerfile and keeps what holds for the next instruction.
 type compiler struct {
 	plan    Plan
-	context files
-	args    variables // of ARG, which do not last
+	context *files
+	scope   *scope
+	labels  pairs
+	env     map[string]string // of the next step; nil = it has changed
 	shell   []string
 	user    string
 	dir     string
 }
 
-func compile(list []instruction, on providers.ImageConfig, context files) (Plan, error) {
-	c := &compiler{context: context, args: variables{}, shell: []string{"/bin/sh", "-c"}, user: on.User, dir: on.WorkDir}
-	c.plan.Config.Env, c.plan.Labels = maps.Clone(on.Env), map[string]string{}
-	if c.plan.Config.Env == nil {
-		c.plan.Config.Env = map[string]string{}
+func newCompiler(on providers.ImageConfig, context *files) *compiler {
+	both := newRoom()
+	env, args := newPairs(on.Env, both), newPairs(nil, both) // ARG does not last
+	c := &compiler{
+		context: context, scope: newScope(env, args), labels: newPairs(nil, newRoom()),
+		shell: []string{"/bin/sh", "-c"}, user: on.User, dir: on.WorkDir,
 	}
+	c.plan.Config.Env, c.plan.Labels = env.of, c.labels.of
 	if c.user == "" || strings.HasPrefix(c.user, "1000") { // as our own images say, whose user builds nothing
 		c.user = "0:0"
 	}
 	if c.dir == "" {
 		c.dir = "/"
 	}
+	return c
+}
+
+func compile(list []instruction, on providers.ImageConfig, context *files) (Plan, error) {
 	if _, err := base(list); err != nil {
 		return Plan{}, err
 	}
-	begun := false
+	c, begun := newCompiler(on, context), false
 	for _, i := range list {
 		if i.name == "FROM" {
 			if begun {
@@ -50,7 +58,7 @@ func compile(list []instruction, on providers.ImageConfig, context files) (Plan,
 	return c.plan, nil
 }
 
-func (c *compiler) add(i instruction) error {
+func (c *compiler) add(i instruction) (err error) {
 	if i.rest == "" {
 		return i.errorf("%s says nothing", i.name)
 	}
@@ -60,19 +68,20 @@ func (c *compiler) add(i instruction) error {
 	case "COPY", "ADD":
 		return c.copy(i)
 	case "ENV":
-		return c.pairs(i, c.plan.Config.Env)
+		return c.pairs(i, c.scope.env)
 	case "LABEL":
-		return c.pairs(i, c.plan.Labels)
+		return c.pairs(i, c.labels)
 	case "ARG":
-		name, value, _ := strings.Cut(i.rest, "=")
-		c.args[name] = c.expand(unquote(value))
+		c.env = nil
+		return c.scope.arg(i)
 	case "WORKDIR":
 		return c.workDir(i)
 	case "USER":
-		c.user = c.expand(i.rest)
+		c.user, err = c.scope.expand(i, i.rest)
+		return err
 	case "SHELL":
-		if c.shell = i.argv(nil); len(c.shell) < 1 || !strings.HasPrefix(i.rest, "[") {
-			return i.errorf("SHELL takes a JSON list")
+		if c.shell = i.argv(nil); len(c.shell) < 1 || len(c.shell) > maxShell || !strings.HasPrefix(i.rest, "[") {
+			return i.errorf("SHELL takes a JSON list of at most %d words", maxShell)
 		}
 	case "CMD", "ENTRYPOINT", "EXPOSE", "HEALTHCHECK", "STOPSIGNAL", "VOLUME", "MAINTAINER":
 		// Of no meaning to a sandbox, whose first process is its guest; the template says what starts and listens.
@@ -82,21 +91,17 @@ func (c *compiler) add(i instruction) error {
 	return nil
 }
 
-// expand knows what ENV and ARG have set; ENV wins.
-func (c *compiler) expand(s string) string {
-	all := variables(maps.Clone(c.args))
-	maps.Copy(all, c.plan.Config.Env)
-	return all.expand(s)
-}
-
-func (c *compiler) step(i instruction, s providers.Step) {
-	s.Text, s.Env, s.Dir, s.User = i.String(), maps.Clone(c.plan.Config.Env), c.dir, c.user
-	for name, value := range c.args {
-		if _, set := s.Env[name]; !set {
-			s.Env[name] = value
-		}
+func (c *compiler) step(i instruction, s providers.Step) error {
+	if len(c.plan.Steps) >= maxSteps {
+		return i.errorf("the Dockerfile has more than %d steps; join lines of RUN with &&, and copy directories in place of files", maxSteps)
 	}
+	if c.env == nil {
+		c.env = maps.Clone(c.scope.args.of)
+		maps.Copy(c.env, c.scope.env.of)
+	}
+	s.Text, s.Env, s.Dir, s.User = i.String(), c.env, c.dir, c.user
 	c.plan.Steps = append(c.plan.Steps, s)
+	return nil
 }
 
 func (c *compiler) run(i instruction) error {
@@ -110,54 +115,61 @@ func (c *compiler) run(i instruction) error {
 	if len(argv) == 0 || argv[0] == "" {
 		return i.errorf("RUN names no program")
 	}
-	c.step(i, providers.Step{Argv: argv})
-	return nil
+	return c.step(i, providers.Step{Argv: argv})
 }
 
 // pairs reads NAME=VALUE … or the old form NAME VALUE.
-func (c *compiler) pairs(i instruction, into map[string]string) error {
+func (c *compiler) pairs(i instruction, into pairs) error {
 	words, err := i.words()
 	if err != nil {
 		return err
 	}
+	if len(words) == 0 {
+		return i.errorf("%s takes NAME=VALUE", i.name)
+	}
 	if !strings.Contains(words[0], "=") {
 		name, value, _ := strings.Cut(i.rest, " ")
-		into[name] = c.expand(unquote(strings.TrimSpace(value)))
-		return c.checkNames(i, into)
+		words = []string{name + "=" + unquote(strings.TrimSpace(value))}
 	}
-	set := map[string]string{}
-	for _, w := range words {
+	for n, w := range words {
 		name, value, ok := strings.Cut(w, "=")
 		if !ok || name == "" {
 			return i.errorf("%q is not NAME=VALUE", w)
 		}
-		set[name] = c.expand(value) // with what held before this instruction
+		if value, err = c.scope.expand(i, value); err != nil { // with what held before this instruction
+			return err
+		}
+		words[n] = name + "=" + value
 	}
-	maps.Copy(into, set)
-	return c.checkNames(i, into)
-}
-
-func (c *compiler) checkNames(i instruction, pairs map[string]string) error {
-	for name := range pairs {
+	c.env = nil
+	for _, w := range words {
+		name, value, _ := strings.Cut(w, "=")
 		if i.name == "LABEL" && strings.HasPrefix(name, "sandyard.") {
 			return i.errorf("labels that begin with sandyard. are the platform's")
+		}
+		if err := c.scope.set(i, into, name, value); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 func (c *compiler) workDir(i instruction) error {
-	dir := c.expand(unquote(i.rest))
+	dir, err := c.scope.expand(i, unquote(i.rest))
+	if err != nil {
+		return err
+	}
 	if !path.IsAbs(dir) {
 		dir = path.Join(c.dir, dir)
 	}
-	c.dir = path.Clean(dir)
-	made, err := directory(c.dir)
+	if c.dir = path.Clean(dir); len(c.dir) > maxPath {
+		return i.errorf("the work directory's path is longer than %d bytes", maxPath)
+	}
+	made, err := c.context.directory(c.dir)
 	if err != nil {
 		return i.errorf("%v", err)
 	}
-	c.step(i, providers.Step{Files: made})
-	return nil
+	return c.step(i, providers.Step{Files: made})
 }
 
 // copy reads COPY and, for what lies in the context, ADD.
@@ -177,17 +189,21 @@ func (c *compiler) copy(i instruction) error {
 		return i.errorf("%s takes sources and a destination", i.name)
 	}
 	for n := range words {
-		words[n] = c.expand(words[n])
+		if words[n], err = c.scope.expand(i, words[n]); err != nil {
+			return err
+		}
 	}
 	last := len(words) - 1
 	to := words[last]
 	if !path.IsAbs(to) {
 		to = strings.TrimSuffix(c.dir, "/") + "/" + to
 	}
+	if len(to) > maxPath {
+		return i.errorf("the path of the destination is longer than %d bytes", maxPath)
+	}
 	unpack, err := c.context.pick(words[:last], to, own)
 	if err != nil {
 		return i.errorf("%v", err)
 	}
-	c.step(i, providers.Step{Files: unpack})
-	return nil
+	return c.step(i, providers.Step{Files: unpack})
 }

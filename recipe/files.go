@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -13,7 +14,14 @@ import (
 )
 
 // files are what a build may copy into its image, by clean relative path.
-type files map[string]file
+type files struct {
+	sent     map[string]file
+	paths    []string        // of what was sent, and of the directories above it, in order
+	dirs     map[string]bool // those of the paths that are directories
+	matching int             // what wildcards may still cost
+	meter    *meter
+	keep     bool // what is copied; else it is only counted
+}
 
 type file struct {
 	mode int64
@@ -21,45 +29,99 @@ type file struct {
 	data []byte
 }
 
-// maxFiles bounds a context; its bytes are bounded by the request's body.
-const maxFiles = 10_000
+// Bounds of a context; its bytes are bounded by the request's body.
+const (
+	maxFiles   = 10_000
+	maxDirs    = 10_000   // with those that have no entry of their own
+	maxName    = 1024     // bytes
+	maxRecords = 64 << 10 // bytes of what an entry says of itself beside its name
+)
 
 // readContext reads a tar. Only regular files and directories are for a build to have: a link could lead anywhere.
-func readContext(archive []byte) (files, error) {
-	all := files{}
-	r := tar.NewReader(bytes.NewReader(archive))
-	for len(archive) > 0 {
+func readContext(archive []byte, keep bool) (*files, error) {
+	f := &files{sent: map[string]file{}, dirs: map[string]bool{}, matching: maxMatching, meter: newMeter(archive), keep: keep}
+	left := bytes.NewReader(archive)
+	r := tar.NewReader(left)
+	for entries := 0; len(archive) > 0; entries++ {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return nil, &Error{Message: "the context is no tar: " + err.Error()}
+			return nil, noTar(err)
 		}
-		name := path.Clean(strings.TrimPrefix(h.Name, "/"))
-		switch {
-		case name == ".":
-			continue
-		case name == ".." || strings.HasPrefix(name, "../"):
-			return nil, &Error{Message: fmt.Sprintf("the context holds %.200q, which leads out of it", h.Name)}
-		case len(all) >= maxFiles:
-			return nil, &Error{Message: fmt.Sprintf("the context holds more than %d files", maxFiles)}
+		if entries >= maxFiles {
+			return nil, contextError("holds more than %d files", maxFiles)
 		}
-		switch h.Typeflag {
-		case tar.TypeDir:
-			all[name] = file{mode: h.Mode & 0o777, dir: true}
-		case tar.TypeReg:
-			data, err := io.ReadAll(r)
-			if err != nil {
-				return nil, &Error{Message: "the context is no tar: " + err.Error()}
-			}
-			all[name] = file{mode: h.Mode & 0o777, data: data}
-		case tar.TypeXGlobalHeader:
-		default:
-			return nil, &Error{Message: fmt.Sprintf("the context holds %.200q, which is neither a file nor a directory", h.Name)}
+		if err := f.read(h, r, left.Len()); err != nil {
+			return nil, err
 		}
 	}
-	return all, nil
+	f.paths = slices.AppendSeq(slices.Collect(maps.Keys(f.dirs)), maps.Keys(f.sent))
+	slices.Sort(f.paths)
+	f.paths = slices.Compact(f.paths) // directories that were sent are in both
+	return f, nil
+}
+
+func contextError(format string, args ...any) error {
+	return &Error{Message: "the context " + fmt.Sprintf(format, args...)}
+}
+
+func noTar(err error) error { return contextError("is no tar: %v", err) }
+
+// read takes an entry over, of whose archive so many bytes are left.
+func (f *files) read(h *tar.Header, r io.Reader, left int) error {
+	name := path.Clean(strings.TrimPrefix(h.Name, "/"))
+	if err := checkEntry(h, name); err != nil {
+		return err
+	}
+	switch {
+	case name == "." || h.Typeflag == tar.TypeXGlobalHeader:
+		return nil
+	case h.Typeflag == tar.TypeDir:
+		f.sent[name] = file{mode: h.Mode & 0o777, dir: true}
+		f.dirs[name] = true
+	case h.Size > int64(left): // before anything is allocated for it
+		return noTar(io.ErrUnexpectedEOF)
+	default:
+		data := make([]byte, h.Size)
+		if _, err := io.ReadFull(r, data); err != nil {
+			return noTar(err)
+		}
+		f.sent[name] = file{mode: h.Mode & 0o777, data: data}
+	}
+	for dir := path.Dir(name); dir != "." && !f.dirs[dir]; dir = path.Dir(dir) {
+		f.dirs[dir] = true
+	}
+	if len(f.dirs) > maxDirs {
+		return contextError("holds more than %d directories", maxDirs)
+	}
+	return nil
+}
+
+// checkEntry refuses what is not for a build to have, and what asks for much more than the archive's bytes.
+func checkEntry(h *tar.Header, name string) error {
+	records := 0
+	sparse := h.Typeflag == tar.TypeGNUSparse
+	for key, value := range h.PAXRecords {
+		records += len(key) + len(value)
+		sparse = sparse || strings.HasPrefix(key, "GNU.sparse.")
+	}
+	switch {
+	case name == ".." || strings.HasPrefix(name, "../"):
+		return contextError("holds %.200q, which leads out of it", h.Name)
+	case len(h.Name) > maxName:
+		return contextError("holds %.200q…, a name of more than %d bytes", h.Name, maxName)
+	case records > maxRecords:
+		return contextError("says more than %d bytes about %.200q; leave extended attributes out", maxRecords, h.Name)
+	case sparse:
+		return contextError("holds %.200q as a sparse file; make the tar without --sparse", h.Name)
+	}
+	switch h.Typeflag {
+	case tar.TypeDir, tar.TypeReg, tar.TypeXGlobalHeader:
+		return nil
+	}
+	return contextError("holds %.200q, which is neither a file nor a directory", h.Name)
 }
 
 // ownership is whose the copied files are.
@@ -95,110 +157,135 @@ func (o *ownership) option(text string) error {
 }
 
 // under returns all files as a tar that unpacks into dir.
-func (f files) under(dir string, o ownership) ([]byte, error) {
-	var w writer
+func (f *files) under(dir string, o ownership) ([]byte, error) {
+	w := f.writer()
 	w.dir(dir)
-	for _, name := range f.names() {
-		w.add(path.Join(dir, name), f[name], o)
-	}
+	w.tree("", dir, o)
 	return w.finish()
 }
 
 // directory returns a tar of one directory.
-func directory(dir string) ([]byte, error) {
-	var w writer
+func (f *files) directory(dir string) ([]byte, error) {
+	w := f.writer()
 	w.dir(dir)
 	return w.finish()
 }
 
 // pick returns what the sources name as a tar that unpacks to the absolute path to, as COPY does: directories give their
 // content, and of several sources, or with a slash at its end, to is a directory.
-func (f files) pick(sources []string, to string, o ownership) ([]byte, error) {
-	var w writer
+func (f *files) pick(sources []string, to string, o ownership) ([]byte, error) {
+	w := f.writer()
 	into := strings.HasSuffix(to, "/") || len(sources) > 1
 	for _, source := range sources {
-		found := f.match(strings.TrimPrefix(path.Clean("/"+source), "/"))
 		if strings.Contains(source, "://") {
-			return nil, fmt.Errorf("%s: a build has no network; send the file in the context", source)
+			return nil, fmt.Errorf("%.200s: a build has no network; send the file in the context", source)
+		}
+		found, err := f.match(strings.TrimPrefix(path.Clean("/"+source), "/"))
+		if err != nil {
+			return nil, err
 		}
 		if len(found) == 0 {
-			return nil, fmt.Errorf("%q is not among the files of the build", source)
+			return nil, fmt.Errorf("%.200q is not among the files of the build", source)
 		}
 		for _, root := range found {
-			if !f.isDir(root) {
-				dest := path.Clean(to)
-				if into || len(found) > 1 {
-					dest = path.Join(to, path.Base(root))
-				}
-				w.add(dest, f[root], o)
+			if root == "" || f.dirs[root] {
+				w.dir(path.Clean(to))
+				w.tree(root, to, o)
 				continue
 			}
-			w.dir(path.Clean(to))
-			for _, name := range f.names() {
-				if rest, in := within(name, root); in {
-					w.add(path.Join(to, rest), f[name], o)
-				}
+			dest := path.Clean(to)
+			if into || len(found) > 1 {
+				dest = path.Join(to, path.Base(root))
 			}
+			w.add(dest, f.sent[root], o)
+		}
+		if w.err != nil {
+			break
 		}
 	}
 	return w.finish()
 }
 
-func within(name, root string) (string, bool) {
-	if root == "" {
-		return name, true
-	}
-	return strings.CutPrefix(name, root+"/")
-}
-
-func (f files) isDir(name string) bool {
-	return name == "" || f[name].dir || slices.ContainsFunc(f.names(), func(n string) bool { return strings.HasPrefix(n, name+"/") })
-}
-
 // match returns the paths that a source names; an empty one is the whole context.
-func (f files) match(pattern string) []string {
+func (f *files) match(pattern string) ([]string, error) {
 	if pattern == "" {
-		return []string{""}
+		return []string{""}, nil
+	}
+	wild := strings.IndexAny(pattern, `*?[\`)
+	if wild < 0 {
+		if _, found := slices.BinarySearch(f.paths, pattern); found {
+			return []string{pattern}, nil
+		}
+		return nil, nil
+	}
+	if len(pattern) > maxName {
+		return nil, nil
 	}
 	var found []string
-	for _, name := range f.names() {
-		for part := name; part != "."; part = path.Dir(part) { // directories need no entry of their own
-			if ok, err := path.Match(pattern, part); err == nil && ok && !slices.Contains(found, part) {
-				found = append(found, part)
-			}
+	for _, name := range f.from(pattern[:wild]) {
+		if f.matching -= len(name) * len(pattern); f.matching < 0 {
+			return nil, errors.New("the wildcards take too long among so many files; name directories in place of them")
+		}
+		if ok, err := path.Match(pattern, name); err == nil && ok {
+			found = append(found, name)
 		}
 	}
-	return found
+	return found, nil
 }
 
-func (f files) names() []string {
-	names := make([]string, 0, len(f))
-	for name := range f {
-		names = append(names, name)
+// from returns the paths that begin with prefix.
+func (f *files) from(prefix string) []string {
+	first, _ := slices.BinarySearch(f.paths, prefix)
+	n := 0
+	for first+n < len(f.paths) && strings.HasPrefix(f.paths[first+n], prefix) {
+		n++
 	}
-	slices.Sort(names)
-	return names
+	return f.paths[first : first+n]
 }
 
 // writer makes a tar with the directories that its files need.
 type writer struct {
-	buf  bytes.Buffer
-	tar  *tar.Writer
-	made map[string]bool
-	err  error
+	files *files
+	buf   bytes.Buffer
+	tar   *tar.Writer
+	made  map[string]bool
+	err   error
 }
 
-func (w *writer) begin() {
-	if w.tar == nil {
-		w.tar, w.made = tar.NewWriter(&w.buf), map[string]bool{"/": true, ".": true}
+func (f *files) writer() *writer {
+	w := &writer{files: f, made: map[string]bool{"/": true, ".": true}}
+	out := metered{io.Discard, f.meter}
+	if f.keep {
+		out.Writer = &w.buf
+	}
+	w.tar = tar.NewWriter(out)
+	return w
+}
+
+// tree adds what was sent below root, which goes to the directory to.
+func (w *writer) tree(root, to string, o ownership) {
+	prefix := ""
+	if root != "" {
+		prefix = root + "/"
+	}
+	for _, name := range w.files.from(prefix) {
+		if w.err != nil {
+			return
+		}
+		dest := path.Join(to, name[len(prefix):])
+		f, sent := w.files.sent[name]
+		if !sent || f.dir && w.made[dest] {
+			w.err = w.files.meter.take(tarBlock) // for the time that it takes
+			continue
+		}
+		w.add(dest, f, o)
 	}
 }
 
 // dir adds a directory and those above it. One that the image has already keeps its rights: no entry is made for /tmp
 // and what every system has.
 func (w *writer) dir(dir string) {
-	w.begin()
-	if w.made[dir] || slices.Contains([]string{"/tmp", "/usr", "/etc", "/var", "/opt", "/root", "/home", "/srv", "/bin", "/lib", "/sbin"}, dir) {
+	if w.err != nil || w.made[dir] || slices.Contains([]string{"/tmp", "/usr", "/etc", "/var", "/opt", "/root", "/home", "/srv", "/bin", "/lib", "/sbin"}, dir) {
 		return
 	}
 	w.dir(path.Dir(dir))
@@ -207,7 +294,6 @@ func (w *writer) dir(dir string) {
 }
 
 func (w *writer) add(name string, f file, o ownership) {
-	w.begin()
 	if f.dir {
 		w.dir(name)
 		return
@@ -232,6 +318,8 @@ func (w *writer) put(h *tar.Header, data []byte) {
 }
 
 func (w *writer) finish() ([]byte, error) {
-	w.begin()
-	return w.buf.Bytes(), errors.Join(w.err, w.tar.Close())
+	if w.err != nil {
+		return nil, w.err
+	}
+	return w.buf.Bytes(), w.tar.Close()
 }

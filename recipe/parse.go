@@ -16,61 +16,79 @@ type instruction struct {
 func (i instruction) String() string { return i.name + " " + i.rest }
 
 func (i instruction) errorf(format string, args ...any) error {
-	return &Error{Line: i.line, Message: fmt.Sprintf(format, args...)}
+	return &Error{Line: i.line, Message: brief(fmt.Sprintf(format, args...))}
 }
 
 // parse splits a Dockerfile into instructions: comments go, continued lines are joined.
 func parse(text string) ([]instruction, error) {
 	var list []instruction
-	var open *instruction
-	for n, line := range strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n") {
+	var parts []string // of the last instruction, while it goes on
+	n, open := 0, false
+	for line := range strings.SplitSeq(text, "\n") {
+		n++
 		trimmed := strings.TrimSpace(line)
-		if strings.HasPrefix(trimmed, "#") || open == nil && trimmed == "" {
+		if strings.HasPrefix(trimmed, "#") || !open && trimmed == "" {
 			continue
 		}
 		more := strings.HasSuffix(trimmed, "\\")
 		trimmed = strings.TrimSuffix(trimmed, "\\")
-		if open == nil {
+		if !open {
 			name, rest, _ := strings.Cut(trimmed, " ")
-			list = append(list, instruction{n + 1, strings.ToUpper(name), strings.TrimSpace(rest)})
-			open = &list[len(list)-1]
-		} else {
-			open.rest = strings.TrimSpace(open.rest + " " + trimmed)
+			list = append(list, instruction{line: n, name: strings.ToUpper(name[:min(len(name), maxInstruction)])})
+			trimmed = rest
 		}
-		if !more {
-			open = nil
+		if part := strings.TrimSpace(trimmed); part != "" {
+			parts = append(parts, part)
+		}
+		if open = more; !open {
+			list[len(list)-1].rest, parts = strings.Join(parts, " "), parts[:0]
 		}
 	}
 	if len(list) == 0 {
 		return nil, &Error{Message: "the Dockerfile is empty"}
+	}
+	if open {
+		list[len(list)-1].rest = strings.Join(parts, " ")
 	}
 	return list, nil
 }
 
 // base is the image of the one FROM; what stands before it may only be ARG.
 func base(list []instruction) (string, error) {
-	args := variables{}
+	args := newPairs(nil, newRoom())
+	all := newScope(pairs{}, args)
 	for _, i := range list {
 		switch i.name {
 		case "ARG":
-			name, value, _ := strings.Cut(i.rest, "=")
-			args[name] = args.expand(unquote(value))
+			if err := all.arg(i); err != nil {
+				return "", err
+			}
 		case "FROM":
-			words := strings.Fields(args.expand(i.rest))
-			switch {
-			case len(words) == 3 && strings.EqualFold(words[1], "AS"):
-			case len(words) != 1:
-				return "", i.errorf("FROM takes one image and no options")
+			text, err := all.expand(i, i.rest)
+			if err != nil {
+				return "", err
 			}
-			if words[0] == "scratch" {
-				return "", i.errorf("FROM scratch leaves nothing to run in; stand on an image that the workers hold")
-			}
-			return words[0], nil
+			return image(i, strings.Fields(text))
 		default:
 			return "", i.errorf("the first instruction must be FROM, not %s", i.name)
 		}
 	}
 	return "", &Error{Message: "the Dockerfile has no FROM"}
+}
+
+func image(i instruction, words []string) (string, error) {
+	switch {
+	case len(words) == 3 && strings.EqualFold(words[1], "AS"):
+	case len(words) != 1:
+		return "", i.errorf("FROM takes one image and no options")
+	}
+	if words[0] == "scratch" {
+		return "", i.errorf("FROM scratch leaves nothing to run in; stand on an image that the workers hold")
+	}
+	if len(words[0]) > maxFrom {
+		return "", i.errorf("FROM names an image of more than %d bytes", maxFrom)
+	}
+	return words[0], nil
 }
 
 // argv reads the two forms of a command: a JSON list, or a line for the shell.
@@ -127,48 +145,4 @@ func unquote(s string) string {
 		return s[1 : len(s)-1]
 	}
 	return s
-}
-
-// variables are what $NAME and ${NAME} stand for.
-type variables map[string]string
-
-// expand replaces $NAME, ${NAME} and ${NAME:-default}; \$ stays a dollar.
-func (v variables) expand(s string) string {
-	var out strings.Builder
-	for i := 0; i < len(s); i++ {
-		switch {
-		case s[i] == '\\' && i+1 < len(s) && s[i+1] == '$':
-			out.WriteByte('$')
-			i++
-		case s[i] == '$' && i+1 < len(s):
-			value, n := v.at(s[i+1:])
-			out.WriteString(value)
-			i += n
-		default:
-			out.WriteByte(s[i])
-		}
-	}
-	return out.String()
-}
-
-// at reads the variable behind a dollar and says how long its name is.
-func (v variables) at(s string) (value string, n int) {
-	if s[0] == '{' {
-		end := strings.IndexByte(s, '}')
-		if end < 0 {
-			return "$", 0
-		}
-		name, def, has := strings.Cut(s[1:end], ":-")
-		if has && v[name] == "" {
-			return def, end + 1
-		}
-		return v[name], end + 1
-	}
-	for n < len(s) && (s[n] == '_' || s[n] >= 'a' && s[n] <= 'z' || s[n] >= 'A' && s[n] <= 'Z' || n > 0 && s[n] >= '0' && s[n] <= '9') {
-		n++
-	}
-	if n == 0 {
-		return "$", 0
-	}
-	return v[s[:n]], n
 }

@@ -63,7 +63,7 @@ func (r Recipe) Check(files []byte) error {
 	if r.From != "" && r.Script == "" {
 		return &Error{Message: "from goes with script alone"}
 	}
-	_, err := r.Plan(providers.ImageConfig{}, files)
+	_, err := r.plan(providers.ImageConfig{}, files, false)
 	return err
 }
 
@@ -77,7 +77,12 @@ type Plan struct {
 // Plan turns the recipe into steps. Files is a tar of what it may copy into the image; a script finds it unpacked in its
 // directory.
 func (r Recipe) Plan(on providers.ImageConfig, files []byte) (Plan, error) {
-	context, err := readContext(files)
+	return r.plan(on, files, true)
+}
+
+// plan leaves the files of the steps out where they are not kept.
+func (r Recipe) plan(on providers.ImageConfig, archive []byte, keep bool) (Plan, error) {
+	context, err := readContext(archive, keep)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -97,10 +102,10 @@ func (r Recipe) Plan(on providers.ImageConfig, files []byte) (Plan, error) {
 // scriptDir is where a script finds its files. It is in /tmp, which sandboxes begin without.
 const scriptDir = "/tmp/build"
 
-func script(text string, on providers.ImageConfig, context files) (Plan, error) {
+func script(text string, on providers.ImageConfig, context *files) (Plan, error) {
 	unpack, err := context.under(scriptDir, ownership{})
 	if err != nil {
-		return Plan{}, err
+		return Plan{}, &Error{Message: err.Error()}
 	}
 	return Plan{Config: on, Steps: []providers.Step{{
 		Text: "the setup script", Files: unpack, Dir: scriptDir, User: "0:0", Env: map[string]string{"HOME": "/root"},
