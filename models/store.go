@@ -20,9 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
-	"gorm.io/driver/postgres"
 	"gorm.io/gorm"
-	"gorm.io/gorm/logger"
 )
 
 //go:embed migrations/*.sql
@@ -32,6 +30,7 @@ var migrations embed.FS
 type Store struct {
 	db     *gorm.DB
 	pool   *sql.DB
+	plain  *pgx.ConnConfig // of connections without a limit to their patience
 	tap    Tap
 	submit *groupCommit
 	limits Limits
@@ -47,12 +46,11 @@ type Limits struct {
 // Open connects to the database at dsn (a PostgreSQL URL or key=value string) with at most conns connections. Each tap is
 // asked to make every call.
 func Open(ctx context.Context, dsn string, conns int, limits Limits, taps ...Tap) (*Store, error) {
-	db, err := gorm.Open(postgres.New(postgres.Config{
-		DSN: dsn, OptionOpenDB: []stdlib.OptionOpenDB{stdlib.OptionAfterConnect(endIdleTransactions)},
-	}), &gorm.Config{
-		SkipDefaultTransaction: true,
-		Logger:                 logger.Discard,
-	})
+	plain, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	db, err := connect(plain)
 	if err != nil {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
@@ -66,7 +64,7 @@ func Open(ctx context.Context, dsn string, conns int, limits Limits, taps ...Tap
 	if err := db.Use(tapping{tap}); err != nil {
 		return nil, fmt.Errorf("tap the database: %w", err)
 	}
-	s := &Store{db: db, pool: pool, tap: tap, limits: limits}
+	s := &Store{db: db, pool: pool, plain: plain, tap: tap, limits: limits}
 	s.submit = newGroupCommit(s.commitSubmissions)
 	if err := s.Ready(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -96,8 +94,15 @@ func (s *Store) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Migrate brings the schema up to date. Several processes may call it at once; one does the work.
+// Migrate brings the schema up to date. Several processes may call it at once; one does the work. It has connections of
+// its own, for it may take long, and wait for the others.
 func (s *Store) Migrate(ctx context.Context, log *slog.Logger) error {
+	pool := stdlib.OpenDB(*s.plain)
+	err := migrate(ctx, pool, log)
+	return errors.Join(err, pool.Close())
+}
+
+func migrate(ctx context.Context, pool *sql.DB, log *slog.Logger) error {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return fmt.Errorf("read migrations: %w", err)
@@ -106,7 +111,7 @@ func (s *Store) Migrate(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("prepare migration lock: %w", err)
 	}
-	p, err := goose.NewProvider(goose.DialectPostgres, s.pool, files, goose.WithSessionLocker(locker), goose.WithAllowOutofOrder(true))
+	p, err := goose.NewProvider(goose.DialectPostgres, pool, files, goose.WithSessionLocker(locker), goose.WithAllowOutofOrder(true))
 	if err != nil {
 		return fmt.Errorf("prepare migrations: %w", err)
 	}

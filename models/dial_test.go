@@ -1,0 +1,35 @@
+package models_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"sandyard/dev/wire"
+	"sandyard/models"
+)
+
+// TestSilentDatabaseIsGivenUp: a read that nobody has given a deadline ends where the server or the network swallows it,
+// and its connection does not stay lost.
+func TestSilentDatabaseIsGivenUp(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]wire.Fault{"unheard": wire.Hang, "unanswered": wire.HangAfter} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, proxy := openWired(t, 1)
+			read := func() error {
+				_, err := s.Job(context.Background(), "nobody", "job_none")
+				return err
+			}
+			decide, struck := strike("where tenant_id = $1 and id = $2", 1, f)
+			proxy.On(decide)
+			if err := read(); !models.IsUnavailable(err) || struck.Load() != 1 {
+				t.Errorf("the read is told %v, %d were struck", err, struck.Load())
+			}
+			proxy.On(nil)
+			if err := read(); !errors.Is(err, models.ErrNotFound) {
+				t.Errorf("the next read is told %v", err)
+			}
+		})
+	}
+}
