@@ -19,30 +19,57 @@ import (
 	"sandyard/gateway"
 )
 
-// takeBody reads the body, within bounds, for the handlers that want it whole.
+// firstRoom is what is set aside for a body of which nothing has come yet. More follows as it comes, whatever length was
+// announced.
+const firstRoom = 32 << 10
+
+// takeBody reads the body, within bounds, for the handlers that want it whole. Whoever may not ask for anything is to be
+// refused before.
 func (s *Server) takeBody(c *fiber.Ctx) error {
-	req := c.Request()
 	stream := c.Context().RequestBodyStream()
-	switch length := req.Header.ContentLength(); {
-	case stream == nil:
-	case length > s.maxBody:
-		return fiber.ErrRequestEntityTooLarge
-	case length >= 0:
-		body := make([]byte, length)
-		if _, err := io.ReadFull(stream, body); err != nil {
-			return incomplete(err)
-		}
-		req.SetBodyRaw(body)
-	default:
-		body, err := io.ReadAll(io.LimitReader(stream, int64(s.maxBody)+1))
-		if err != nil {
-			return incomplete(err)
-		}
-		if len(body) > s.maxBody {
-			return fiber.ErrRequestEntityTooLarge
-		}
-		req.SetBodyRaw(body)
+	if stream == nil {
+		return c.Next()
 	}
+	body, err := readBody(stream, c.Request().Header.ContentLength(), s.maxBody)
+	if err != nil {
+		return err
+	}
+	c.Request().SetBodyRaw(body)
+	return c.Next()
+}
+
+// readBody reads a body of the announced length, or to its end where that is negative.
+func readBody(from io.Reader, announced, most int) ([]byte, error) {
+	if announced > most {
+		return nil, fiber.ErrRequestEntityTooLarge
+	}
+	if announced < 0 {
+		body, err := io.ReadAll(io.LimitReader(from, int64(most)+1))
+		if err != nil {
+			return nil, incomplete(err)
+		}
+		if len(body) > most {
+			return nil, fiber.ErrRequestEntityTooLarge
+		}
+		return body, nil
+	}
+	body := make([]byte, 0, min(announced, firstRoom))
+	for len(body) < announced {
+		if len(body) == cap(body) {
+			body = append(make([]byte, 0, min(announced, 2*cap(body))), body...)
+		}
+		n, err := io.ReadFull(from, body[len(body):cap(body)])
+		if body = body[:len(body)+n]; err != nil {
+			return nil, incomplete(err)
+		}
+	}
+	return body, nil
+}
+
+// dropBody goes on without the request's body, for handlers that anybody may call and that want none.
+func dropBody(c *fiber.Ctx) error {
+	leaveBody(c)
+	c.Request().SetBodyRaw([]byte{})
 	return c.Next()
 }
 

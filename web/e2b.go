@@ -40,8 +40,8 @@ const (
 	e2bTimeoutV2 = 300
 )
 
-// openE2B answers in E2B's words, and to pages of any origin, whatever becomes of a request for one of its paths. Where
-// there are to be none it returns nil.
+// openE2B lets requests for E2B's paths pass that have a key, and answers in E2B's words, and to pages of any origin,
+// whatever becomes of them. Where there are to be none it returns nil.
 func (s *Server) openE2B(c *E2B) *e2b {
 	if c == nil {
 		return nil
@@ -49,9 +49,9 @@ func (s *Server) openE2B(c *E2B) *e2b {
 	e := &e2b{
 		Server: s, signer: c.Signer, domain: c.Domain, noInternet: c.NoInternet, patience: cmp.Or(c.Patience, e2bPatience),
 	}
-	allow := allowPages()
+	allow, admit := allowPages(), func(c *fiber.Ctx) error { return s.authorize(c, bearer(c), models.ScopeSandboxes) }
 	for _, base := range e2bBases() {
-		s.app.Use(base, allow, e.explain)
+		s.app.Use(base, allow, e.explain, admit, s.takeBody)
 	}
 	return e
 }
@@ -61,9 +61,6 @@ func (e *e2b) addRoutes() {
 		return
 	}
 	s := e.Server
-	for _, base := range e2bBases() {
-		s.app.Use(base, func(c *fiber.Ctx) error { return s.authorize(c, bearer(c), models.ScopeSandboxes) })
-	}
 	s.app.Post("/sandboxes", e.create(e2bTimeout))
 	s.app.Post("/v2/sandboxes", e.create(e2bTimeoutV2))
 	s.app.Get("/sandboxes", e.listRunning)

@@ -38,7 +38,8 @@ func TestE2BInBrowsers(t *testing.T) {
 		"a list":               {"GET", "/v2/sandboxes", nil, page, 200, true},
 		"without a key":        {"GET", "/v2/sandboxes", nil, nobody, 401, true},
 		"a refusal":            {"GET", "/sandboxes/sbnone", nil, page, 404, true},
-		"a large body":         {"POST", "/v2/sandboxes", strings.Repeat(" ", 101), nobody, 413, true}, // before anything else is looked at
+		"a large body":         {"POST", "/v2/sandboxes", strings.Repeat(" ", 101), page, 413, true},
+		"one without a key":    {"POST", "/v2/sandboxes", strings.Repeat(" ", 101), nobody, 401, true}, // which is not read
 		"what is not":          {"GET", "/volumes", nil, page, 501, true},
 		"by a program":         {"GET", "/v2/sandboxes", nil, nil, 200, false},
 		"asked, of our own":    {"OPTIONS", "/v1/sandboxes", nil, asks, 401, false},

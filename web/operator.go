@@ -14,14 +14,14 @@ import (
 
 // addOperator adds the operators' pages.
 func (s *Server) addOperator(c Config) {
-	metrics := []fiber.Handler{standard(promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{}))}
+	metrics := []fiber.Handler{dropBody, standard(promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{}))}
 	if !c.PublicMetrics {
 		metrics = append([]fiber.Handler{s.needLogin(models.ScopeOperator)}, metrics...)
 	}
 	s.app.Get("/metrics", metrics...)
 	monitor := jobs.NewMonitor("/monitor", c.Redis)
 	s.closers = append(s.closers, monitor.Close)
-	s.app.Use("/monitor", s.needLogin(models.ScopeOperator), compress.New(), standard(monitor))
+	s.app.Use("/monitor", s.needLogin(models.ScopeOperator), s.takeBody, compress.New(), standard(monitor))
 }
 
 // standard serves with a handler of net/http. It runs in a goroutine of the adaptor's, so its panics are caught there,

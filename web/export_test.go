@@ -1,0 +1,8 @@
+package web
+
+import "io"
+
+// TakeBody is readBody.
+func TakeBody(from io.Reader, announced, most int) ([]byte, error) {
+	return readBody(from, announced, most)
+}
