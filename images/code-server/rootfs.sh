@@ -66,6 +66,9 @@ finish() {
 	chmod 755 "$server/out/node/entry.js"
 	# The workbench's own switch, which its pages follow: the server's option holds for the server alone.
 	sed -i 's/"enableTelemetry": true/"enableTelemetry": false/' "$server/lib/vscode/product.json"
+	# No chat without a model; terminals do not get what keeps the editor's own files out of the workspace. Only an
+	# extension can have defaults that a user's settings override.
+	install -D -m 644 "$here/defaults.json" "$server/lib/vscode/extensions/sandyard-defaults/package.json"
 	install -d "$root/usr/local/bin"
 	ln -s "${runtime#"$root"}/bin/node" "$root/usr/local/bin/node"
 	ln -s "${server#"$root"}/out/node/entry.js" "$root/usr/local/bin/code-server"
