@@ -9,10 +9,14 @@ import (
 // muxHeader is the length of yamux's header; the header of a data message is written apart from its body.
 const muxHeader = 12
 
-// windowUpdate is the type of yamux's messages that carry flags alone, and fin the flag that ends a direction.
+// windowUpdate is the type of yamux's messages that carry flags alone. Syn is the flag that opens a stream, fin the one that
+// ends a direction, and rst the one that ends a stream at once.
 const (
 	windowUpdate = 1
-	fin          = 4
+
+	syn = 1
+	fin = 4
+	rst = 8
 )
 
 // joined sends a data header together with its body: one frame instead of two. It tells of its end before yamux hears.
@@ -21,6 +25,7 @@ type joined struct {
 	Carrier
 
 	ending  func()
+	inbox   *inbox // nil = all that comes is passed on
 	pending []byte
 
 	mu       sync.Mutex // held while a message is written
@@ -28,11 +33,18 @@ type joined struct {
 }
 
 func (j *joined) Read(p []byte) (int, error) {
-	n, err := j.Carrier.Read(p)
+	n, err := j.read(p)
 	if err != nil {
 		j.ending()
 	}
 	return n, err
+}
+
+func (j *joined) read(p []byte) (int, error) {
+	if j.inbox == nil {
+		return j.Carrier.Read(p)
+	}
+	return j.inbox.read(j, p)
 }
 
 // Write implements io.Writer, for yamux.
@@ -44,6 +56,7 @@ func (j *joined) Write(p []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if len(j.pending) == 0 {
+		j.inbox.opening(p)
 		p = j.once(p)
 	}
 	n, err := j.WriteAfter(j.pending, p)
@@ -68,8 +81,22 @@ func (j *joined) finish(stream uint32) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.finished.Store(stream, true)
-	_, err := j.WriteAfter(nil, binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32([]byte{0, windowUpdate, 0, fin}, stream), 0))
+	_, err := j.WriteAfter(nil, flagsAlone(fin, stream))
 	return err
+}
+
+// breakOff tells the other side that a stream is over.
+func (j *joined) breakOff(stream uint32) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	_, err := j.WriteAfter(nil, flagsAlone(rst, stream))
+	return err
+}
+
+// flagsAlone is a yamux message that says nothing but flags.
+func flagsAlone(flags uint16, stream uint32) []byte {
+	h := binary.BigEndian.AppendUint16([]byte{0, windowUpdate}, flags)
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(h, stream), 0)
 }
 
 // forget is called when yamux has ended the stream, too.

@@ -15,14 +15,16 @@ import (
 // resets the stream when the other side does not close it in time; so CloseWrite says to the other side what yamux
 // would, and yamux is told nothing until Close.
 type Stream struct {
-	*yamux.Stream
+	id  uint32
+	mux atomic.Pointer[yamux.Stream] // nil when it is over for lack of room: whoever still holds the Stream holds no memory with it
+	of  *Streams
 
-	of       *Streams
 	writing  sync.Mutex // held by who writes
 	finished atomic.Bool
 
-	ending sync.Mutex // held by who ends a direction
-	closed atomic.Bool
+	ending  sync.Mutex // held by who ends a direction
+	closed  atomic.Bool
+	crowded atomic.Bool // over for lack of room
 }
 
 var _ net.Conn = (*Stream)(nil)
@@ -30,8 +32,15 @@ var _ net.Conn = (*Stream)(nil)
 // Read answers io.EOF when the other side has ended its direction, and io.ErrUnexpectedEOF when the link broke off: to
 // yamux, both are the same.
 func (s *Stream) Read(p []byte) (int, error) {
-	n, err := s.Stream.Read(p)
+	mux := s.mux.Load()
+	if mux == nil {
+		return 0, ErrCrowded
+	}
+	n, err := mux.Read(p)
+	s.of.wire.inbox.taken(s, n)
 	switch {
+	case s.crowded.Load():
+		return 0, ErrCrowded
 	case err == nil:
 	case s.closed.Load():
 		err = net.ErrClosed
@@ -47,7 +56,15 @@ func (s *Stream) Write(p []byte) (int, error) {
 	if s.finished.Load() {
 		return 0, net.ErrClosed
 	}
-	return s.Stream.Write(p)
+	mux := s.mux.Load()
+	if mux == nil {
+		return 0, ErrCrowded
+	}
+	n, err := mux.Write(p)
+	if err != nil && s.crowded.Load() {
+		err = ErrCrowded
+	}
+	return n, err
 }
 
 // Of what is copied into a stream a piece makes one frame of 32 KiB or, when there is much of it, 64 KiB: those on the way
@@ -100,7 +117,7 @@ func (s *Stream) CloseWrite() error {
 	_ = s.SetWriteDeadline(time.Unix(1, 0)) // lets go of who waits for the other side to take more
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	return s.of.wire.finish(s.StreamID())
+	return s.of.wire.finish(s.id)
 }
 
 // Close ends both directions: nothing can be read any more, and if the other side does not end, too, while the stream
@@ -109,12 +126,19 @@ func (s *Stream) Close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}
-	s.of.release(s.Stream)
+	mux := s.mux.Load()
+	if mux == nil {
+		s.of.wire.forget(s.id)
+		return nil
+	}
+	s.of.release(mux)
 	_ = s.SetReadDeadline(time.Unix(1, 0)) // lets go of who reads
 	s.ending.Lock()
 	defer s.ending.Unlock()
-	defer s.of.wire.forget(s.StreamID())
-	return s.Stream.Close()
+	defer s.of.wire.forget(s.id)
+	err := mux.Close()
+	s.of.wire.inbox.detach(s)
+	return err
 }
 
 // Gone waits until a stream whose other direction has ended is of no use any more, because it was reset or the link has
@@ -129,9 +153,53 @@ func (s *Stream) Gone(done <-chan struct{}) bool {
 		case <-s.of.Done():
 			return true
 		case <-look.C:
-			if _, err := s.Stream.Read(nil); err != nil && !errors.Is(err, io.EOF) {
+			if mux := s.mux.Load(); mux == nil {
+				return true
+			} else if _, err := mux.Read(nil); err != nil && !errors.Is(err, io.EOF) {
 				return true
 			}
 		}
+	}
+}
+
+// SetDeadline implements net.Conn.
+func (s *Stream) SetDeadline(t time.Time) error {
+	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
+}
+
+// SetReadDeadline implements net.Conn.
+func (s *Stream) SetReadDeadline(t time.Time) error {
+	if mux := s.mux.Load(); mux != nil {
+		return mux.SetReadDeadline(t)
+	}
+	return nil
+}
+
+// SetWriteDeadline implements net.Conn.
+func (s *Stream) SetWriteDeadline(t time.Time) error {
+	if mux := s.mux.Load(); mux != nil {
+		return mux.SetWriteDeadline(t)
+	}
+	return nil
+}
+
+// LocalAddr implements net.Conn.
+func (s *Stream) LocalAddr() net.Addr { return s.of.Addr() }
+
+// RemoteAddr implements net.Conn.
+func (s *Stream) RemoteAddr() net.Addr { return s.of.mux.RemoteAddr() }
+
+// empty drops what came for a closed stream.
+func (s *Stream) empty() {
+	if mux := s.mux.Load(); mux != nil {
+		_, _ = io.Copy(io.Discard, mux)
+		mux.Shrink()
+	}
+}
+
+// shrink gives the memory back that held what was read.
+func (s *Stream) shrink() {
+	if mux := s.mux.Load(); mux != nil {
+		mux.Shrink()
 	}
 }

@@ -13,7 +13,7 @@ import (
 // Limits of the multiplexer that runs over one conversation.
 const (
 	// What is in flight per stream, in bytes: to the guest, which keeps it in its sandbox's memory, and to the worker, where
-	// every stream of every hostile sandbox may have this much waiting.
+	// all streams of a sandbox together may have linkHolds waiting.
 	guestWindow, workerWindow = 1 << 20, 256 << 10
 
 	backlog = 256 // streams that wait to be accepted
@@ -36,7 +36,8 @@ func AcceptStreams(conn Carrier, linger time.Duration) (*Streams, error) {
 }
 
 // OpenStreams is the worker's side. Of the streams that a hostile guest opens a backlog waits until they are accepted,
-// each with no more than a window of bytes, and the others are turned away. A linger of 0 is Linger.
+// each with no more than strangerHolds, and the others are turned away; what waits in all streams to be read is no more
+// than linkHolds. A linger of 0 is Linger.
 func OpenStreams(conn Carrier, linger time.Duration) (*Streams, error) {
 	return newStreams(conn, workerWindow, linger, yamux.Client)
 }
@@ -56,6 +57,9 @@ type Streams struct {
 func newStreams(conn Carrier, window uint32, linger time.Duration, start func(io.ReadWriteCloser, *yamux.Config) (*yamux.Session, error)) (*Streams, error) {
 	s := &Streams{open: map[*yamux.Stream]struct{}{}, linger: cmp.Or(linger, Linger)}
 	s.wire = &joined{Carrier: conn, ending: s.letGo}
+	if window == workerWindow {
+		s.wire.inbox = newInbox()
+	}
 	mux, err := start(s.wire, muxConfig(window, s.linger))
 	s.mux = mux
 	return s, err
@@ -76,7 +80,10 @@ func (s *Streams) Done() <-chan struct{} { return s.mux.CloseChan() }
 // Close ends all streams and closes the conversation.
 func (s *Streams) Close() error {
 	s.letGo()
-	return s.mux.Close()
+	s.wire.inbox.end()
+	err := s.mux.Close()
+	s.wire.inbox.wait()
+	return err
 }
 
 func (s *Streams) hold(stream *yamux.Stream, err error) (*Stream, error) {
@@ -90,7 +97,10 @@ func (s *Streams) hold(stream *yamux.Stream, err error) (*Stream, error) {
 	} else {
 		s.open[stream] = struct{}{}
 	}
-	return &Stream{Stream: stream, of: s}, nil
+	held := &Stream{id: stream.StreamID(), of: s}
+	held.mux.Store(stream)
+	s.wire.inbox.attach(held)
+	return held, nil
 }
 
 func (s *Streams) release(stream *yamux.Stream) {
