@@ -60,8 +60,11 @@ func TestTimeoutStandsStillWhilePaused(t *testing.T) {
 	if b := r.sandbox(asleep); b.State != models.SandboxPaused || b.EndReason != nil {
 		t.Fatalf("the paused one is %s", b.State)
 	}
-	if j := r.wait(r.submit(asleep, &jobs.Resume{}, options())); j.State != models.Succeeded {
-		t.Fatalf("resume: %s %+v", j.State, j.Error)
+	resume, behind := r.submit(asleep, &jobs.Resume{}, options()), r.exec(asleep, "fake:exit 0")
+	for _, job := range []string{resume, behind} {
+		if j := r.wait(job); j.State != models.Succeeded {
+			t.Fatalf("%s: %s %+v", j.Kind, j.State, j.Error)
+		}
 	}
 	if b := r.sandbox(asleep); b.State != models.SandboxRunning || time.Until(b.ExpiresAt) < time.Minute {
 		t.Errorf("resumed it is %s and expires at %v", b.State, b.ExpiresAt)

@@ -218,8 +218,7 @@ func (b *batch) place() error {
 			if err != nil {
 				return err
 			}
-			p.out.Jobs[i].Parallel = p.out.Jobs[i].Parallel || first
-			b.placeJob(&p.out.Jobs[i], box)
+			b.placeJob(&p.out.Jobs[i], box, first)
 		}
 		if p.moves(box, b.now) {
 			box.TimeoutMS, box.ExpiresAt = p.Timeout.Milliseconds(), b.now.Add(p.Timeout)
@@ -250,7 +249,7 @@ func (p *submission) moves(box *Sandbox, now time.Time) bool {
 	return now.Add(p.Timeout).After(box.ExpiresAt)
 }
 
-func (b *batch) placeJob(j *Job, box *Sandbox) {
+func (b *batch) placeJob(j *Job, box *Sandbox, first bool) {
 	box.NextSeq++
 	j.Seq, j.QueuedAt, j.State = box.NextSeq, b.now, Queued
 	if j.ExpireIn > 0 {
@@ -263,7 +262,7 @@ func (b *batch) placeJob(j *Job, box *Sandbox) {
 	case j.Parallel && box.State == SandboxCreating && j.Kind != KindDelete: // runs as soon as the sandbox does
 	case j.Parallel:
 		j.ReadyAt = &b.now
-	case !b.busy[box.ID]:
+	case first, !b.busy[box.ID]:
 		j.ReadyAt = &b.now
 		b.busy[box.ID] = true
 	}

@@ -243,11 +243,13 @@ func (m *machine) submit(b *modelBox, sub models.Submission, job models.Job) err
 // add is what becomes of an accepted job.
 func (b *modelBox) add(job models.Job) {
 	j := &modelJob{Job: job, late: job.QueueDeadline != nil}
-	j.State, j.Parallel = models.Queued, job.Parallel || b.overtakes(job)
+	j.State = models.Queued
 	b.jobs = append(b.jobs, j)
 	switch {
 	case job.Kind == models.KindDelete && b.ended:
 		j.State, j.Parallel = models.Succeeded, true
+	case b.overtakes(job):
+		j.ready = true
 	case j.Parallel:
 		j.ready = b.state != models.SandboxCreating || job.Kind == models.KindDelete
 	default:
@@ -258,10 +260,10 @@ func (b *modelBox) add(job models.Job) {
 	}
 }
 
-// overtakes says whether a job stands outside the order: a resume of what is paused, or about to be by a pause that does.
+// overtakes says whether a job goes past those ahead of it: a resume of what is paused, or about to be by a pause that does.
 func (b *modelBox) overtakes(job models.Job) bool {
-	return job.Kind == models.KindResume && !b.ended && (b.state == models.SandboxPaused ||
-		b.desired == models.DesiredPaused && slices.ContainsFunc(b.jobs, func(j *modelJob) bool {
+	return job.Kind == models.KindResume && (b.state == models.SandboxPaused ||
+		b.state == models.SandboxRunning && b.desired == models.DesiredPaused && slices.ContainsFunc(b.jobs, func(j *modelJob) bool {
 			return j.Kind == models.KindPause && j.Parallel && !j.State.Terminal()
 		}))
 }

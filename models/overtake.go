@@ -44,15 +44,15 @@ func (s *Store) BeginResume(ctx context.Context, j Job) error {
 	return err
 }
 
-// overtakes says whether a job stands outside the order of the sandbox's jobs, whatever it asks for: a resume of what is
-// paused, or about to be by a pause outside that order, may be all that lets the jobs before it end.
+// overtakes says whether a job goes past those ahead of it in the sandbox's order: a resume of what is paused, or about to be
+// by a pause outside that order, may be all that lets them end. Those behind it wait for it all the same.
 func (b *batch) overtakes(j Job, box *Sandbox) (yes bool, err error) {
 	switch {
-	case j.Kind != KindResume || box.Ended():
+	case j.Kind != KindResume:
 		return false, nil
 	case box.State == SandboxPaused:
 		return true, nil
-	case box.Desired != DesiredPaused:
+	case box.State != SandboxRunning || box.Desired != DesiredPaused:
 		return false, nil
 	}
 	err = b.tx.Session(&gorm.Session{}).Raw(`SELECT EXISTS (SELECT 1 FROM jobs WHERE sandbox_id = ? AND kind = 'pause' AND parallel

@@ -77,6 +77,7 @@ func (t *trial) judge() {
 	t.ticks()
 	t.built()
 	t.dues()
+	t.woken()
 	t.enough()
 }
 
@@ -269,11 +270,14 @@ func (t *trial) order() {
 	}
 	for _, list := range by {
 		slices.SortFunc(list, func(a, b jobRow) int { return cmp.Compare(a.Seq, b.Seq) })
-		for i := 1; i < len(list); i++ {
-			began, ran := t.h.first(list[i].ID, isRunning)
-			ended, done := t.h.first(list[i-1].ID, isEnd)
-			if ran && done && began.ID < ended.ID {
-				t.find(checkOrder, "a job began before the one ahead of it had ended:\n    %s\n    %s", t.h.tell(list[i-1].ID), t.h.tell(list[i].ID))
+		var ahead eventRow // the last end of those ahead
+		for _, j := range list {
+			began, ran := t.h.first(j.ID, isRunning)
+			if ran && began.ID < ahead.ID && j.Kind != "resume" { // which may be all that lets them end
+				t.find(checkOrder, "a job began before the one ahead of it had ended:\n    %s\n    %s", t.h.tell(ahead.JobID), t.h.tell(j.ID))
+			}
+			if ended, done := t.h.first(j.ID, isEnd); done && ended.ID > ahead.ID {
+				ahead = ended
 			}
 		}
 	}
@@ -313,7 +317,8 @@ func (t *trial) reruns() {
 	for _, id := range slices.Sorted(maps.Keys(t.h.jobs)) {
 		j, taken := t.h.jobs[id], map[string]int{}
 		for _, e := range t.h.events[id] {
-			if e.Event != "requeued" || strings.HasPrefix(e.Reason, "the sandbox is paused") { // that waits for its resume
+			if e.Event != "requeued" || strings.HasPrefix(e.Reason, "the sandbox is paused") || // that waits for its resume
+				strings.HasPrefix(e.Reason, "an earlier pause or resume") {
 				continue
 			}
 			if t.faults.between(e.At.Add(-recovery), e.At, t.causes(e)) == 0 {

@@ -43,6 +43,7 @@ type box struct {
 	behind string
 	files  []string // in which ops leave lines
 	typed  []typed  // into its terminal
+	woken  *op      // its last resume, with which all pauses were to end
 }
 
 // client is one user of the system. Its stream of operations follows from the seed.
@@ -73,15 +74,16 @@ func newClients(s *system, seed uint64, hook string, n int) []*client {
 	return all
 }
 
-// newCrowd is newClients with some who use schedules, terminals, sandboxes that end by themselves, and builds.
+// newCrowd is newClients with some who use schedules, terminals, sandboxes that end by themselves or that time pauses, and builds.
 func newCrowd(s *system, seed uint64, hook string, n int) []*client {
-	all := newClients(s, seed, hook, n+4)
+	all := newClients(s, seed, hook, n+5)
 	all[n].work = all[n].clockwork
 	all[n+1].work = all[n+1].typist
 	all[n+2].work = all[n+2].mortal
-	all[n+3].work = all[n+3].builder
+	all[n+3].work = all[n+3].sleeper
+	all[n+4].work = all[n+4].builder
 	if s.provider != onDocker { // no other makes images
-		all = all[:n+3]
+		all = all[:n+4]
 	}
 	return all
 }
