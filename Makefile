@@ -35,8 +35,8 @@ tree: setup ## Unpack that image for the local provider, which needs no engine (
 run: setup build ## Start everything on this machine and run one program in a sandbox (ONCE=1: then stop)
 	@ONCE='$(ONCE)' exec scripts/run.sh
 
-test: setup-test build ## Run all tests, with the race detector, on real PostgreSQL, Redis and Docker (ARGS=...)
-	@$(ENGINE) scripts/test.sh $(ARGS)
+test: setup-test build ## Run all tests, with the race detector, on real PostgreSQL, Redis and Docker (ARGS=...; STRICT=1: fail where an image cannot be made)
+	@STRICT='$(or $(STRICT),0)' $(ENGINE) scripts/test.sh $(ARGS)
 
 chaos: setup-test ## Kill, stop and cut off everything under load, then ask what became of every job (SEED=n: as before, LENGTH=2m, PROVIDER=local; root)
 	@SEED='$(SEED)' LENGTH='$(LENGTH)' $(SOAK)

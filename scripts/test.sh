@@ -1,13 +1,17 @@
 #!/bin/bash
 # Runs every test with the race detector against real PostgreSQL, Redis and Docker, each made for this run; `make test`
-# calls it with an engine that answers. Arguments go to go test in place of the defaults.
+# calls it with an engine that answers. Arguments go to go test in place of the defaults. STRICT=1: fail where an image
+# cannot be made.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 images/build.sh
 # data-science, browser and code-server, large ones, are left to who asks for them: make image TEMPLATE=data-science
 for template in base node; do # the tests that need one say so where it is missing
-	TEMPLATE=$template images/build.sh || echo "test: no image of template $template could be made" >&2
+	TEMPLATE=$template images/build.sh || {
+		echo "test: no image of template $template could be made" >&2
+		[ "${STRICT:-0}" = 0 ] || exit 1
+	}
 done
 [ "$(id -u)" != 0 ] || images/tree.sh # the local provider needs root, and so do its tests
 [ $# -gt 0 ] || set -- -timeout=20m ./...
