@@ -43,7 +43,6 @@ type box struct {
 	behind string
 	files  []string // in which ops leave lines
 	typed  []typed  // into its terminal
-	woken  *op      // its last resume, with which all pauses were to end
 }
 
 // client is one user of the system. Its stream of operations follows from the seed.
@@ -55,6 +54,7 @@ type client struct {
 	work   func(ctx, load context.Context) error // until the load ends; what is begun then is finished under ctx
 	boxes  []*box
 	ops    []*op
+	wakes  []wake
 	book   *sync.Mutex // held while ops of all clients are counted
 	count  *int
 	long   bool // many commands take longer than a lease, and than a worker is stopped for
@@ -129,15 +129,16 @@ func (c *client) use(ctx, load context.Context, b *box) error {
 	return nil
 }
 
-// patient waits for a job's end, but not for ever: the next burst may come before it.
-func (c *client) patient(ctx context.Context, job string, limit time.Duration) {
+// patient waits for a job's end, but not for ever: the next burst may come before it. It says whether it has seen the end.
+func (c *client) patient(ctx context.Context, job string, limit time.Duration) bool {
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
 		status, text, err := c.try(ctx, answerWait, http.MethodGet, "/v1/jobs/"+job+"?wait=3s", "", nil)
 		var j jobDoc
 		if err == nil && status == http.StatusOK && json.Unmarshal(text, &j) == nil && j.ended() {
-			return
+			return true
 		}
 	}
+	return false
 }
 
 func (c *client) create(ctx context.Context, round int) (*box, error) {
