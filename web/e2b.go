@@ -106,12 +106,14 @@ func (e *e2b) options(c *fiber.Ctx) (jobs.Options, error) {
 	return p.options(c.UserContext(), Submit{})
 }
 
-// change submits a request's one job on its sandbox and waits for its end.
+// change submits a request's one job on its sandbox and waits for its end. It stands outside the order of the sandbox's
+// jobs, of which E2B's clients know nothing: a pause, say, waits for no command.
 func (e *e2b) change(c *fiber.Ctx, sandbox string, args jobs.Args) (models.Sandbox, error) {
 	o, err := e.options(c)
 	if err != nil {
 		return models.Sandbox{}, err
 	}
+	o.Parallel = true
 	done, err := e.jobs.Submit(c.UserContext(), sandbox, args, o)
 	return e.carryOut(c.UserContext(), done, err)
 }

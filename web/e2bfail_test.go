@@ -113,14 +113,14 @@ func TestE2BNobodyTakesTimeFromAnother(t *testing.T) {
 	r.endsIn(id, 700)
 }
 
-// TestE2BResumesAFrozenJob: a sandbox that time has paused holds a job that can only end when it goes on.
+// TestE2BResumesAFrozenJob: a pause waits for no job of the sandbox, and those that it freezes can only end when it goes on.
 func TestE2BResumesAFrozenJob(t *testing.T) {
 	t.Parallel()
 	r, _ := newE2B(t)
 	id := r.call("POST", "/v2/sandboxes", map[string]any{"templateID": "base"}).want(t, 201).text("sandboxID")
-	job := r.call("POST", "/v1/sandboxes/"+id+"/exec", map[string]any{"command": "fake:sleep 5s"}).want(t, 202).text("job.id")
+	job := r.call("POST", "/v1/sandboxes/"+id+"/exec", map[string]any{"command": "fake:sleep 10m", "timeout_seconds": 3600}).want(t, 202).text("job.id")
 	eventually(t, "the command runs", func() bool { return r.call("GET", "/v1/jobs/"+job, nil).text("state") != "queued" })
-	r.call("POST", "/v1/sandboxes/"+id+"/pause?wait=60s", map[string]any{"parallel": true}).want(t, 200)
+	r.call("POST", "/sandboxes/"+id+"/pause", nil).want(t, 204)
 	r.call("POST", "/v2/sandboxes/"+id+"/connect", nil).want(t, 201)
 	r.call("DELETE", "/sandboxes/"+id, nil).want(t, 204)
 }
