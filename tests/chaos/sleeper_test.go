@@ -23,7 +23,7 @@ type wake struct {
 func (c *client) sleeper(ctx, load context.Context) error {
 	wish := object{
 		"memory_mb": 64, "disk_mb": 16, "timeout_seconds": 2, "on_timeout": "pause", "labels": object{"client": "sleeper"},
-		"paused_timeout_seconds": 20, // its last resume may fail, or never have been sent
+		"paused_timeout_seconds": 20, // nobody may have heard of its delete
 	}
 	for load.Err() == nil {
 		b, err := c.box(ctx, wish)
@@ -41,6 +41,10 @@ func (c *client) sleeper(ctx, load context.Context) error {
 			if err := c.doze(ctx, load, b); err != nil {
 				return err
 			}
+		}
+		b.forced = true
+		if err := c.remove(ctx, b, "?force=true"); err != nil {
+			return err
 		}
 	}
 	return nil
