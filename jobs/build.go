@@ -75,7 +75,7 @@ func (c *Client) Build(ctx context.Context, n NewBuild, o Options) (models.Submi
 	if err != nil {
 		return models.Submitted{}, err
 	}
-	if err := c.checkBuildRuntime(ctx, n, o.TenantID); err != nil {
+	if err := c.checkBuildTemplate(ctx, n, o.TenantID); err != nil {
 		return models.Submitted{}, err
 	}
 	if n.Resources.DiskMB, err = c.catalog.buildDisk(n.Resources.DiskMB); err != nil {
@@ -107,15 +107,16 @@ func (n NewBuild) check() (from string, err error) {
 	return n.Recipe.Base()
 }
 
-// checkBuildRuntime refuses a build for a template whose runtime is not offered any more.
-func (c *Client) checkBuildRuntime(ctx context.Context, n NewBuild, tenant string) error {
+// checkBuildTemplate refuses a build for a template whose runtime is not offered any more, or for a new one that there is no
+// room for, as it now stands.
+func (c *Client) checkBuildTemplate(ctx context.Context, n NewBuild, tenant string) error {
 	o := models.Owner{Tenant: tenant}
 	if n.Shared {
 		o = models.Owner{}
 	}
 	t, err := c.store.TemplateOf(ctx, o, n.Template)
 	if errors.Is(err, models.ErrNotFound) {
-		return nil
+		return c.store.TemplateRoom(ctx, o, n.Template)
 	}
 	if err != nil {
 		return err
@@ -176,13 +177,19 @@ func (b *Build) run(ctx context.Context, a *attempt) (result, error) {
 	}
 	log := a.openBuildLog(ctx, row.ID)
 	defer log.close()
+	failed := result{settled: func(ctx context.Context) error { return a.w.provider.Delete(ctx, box.ID) }}
 	if err := a.build(ctx, row, box, log); err != nil {
 		fmt.Fprintf(log, "Not built: %v\n", buildWords(ctx, err))
-		return result{settled: func(ctx context.Context) error { return a.w.provider.Delete(ctx, box.ID) }}, err
+		return failed, err
 	}
 	fmt.Fprintf(log, "Built: %s\n", row.Image)
 	log.flush()
-	return done, a.w.store.FinishBuild(ctx, a.held(), row)
+	err = a.w.store.FinishBuild(ctx, a.held(), row)
+	if limit := (*models.LimitError)(nil); errors.As(err, &limit) {
+		fmt.Fprintf(log, "No template has it: %v\n", limit)
+		return failed, providers.Errorf(providers.BuildFailed, "the image is made, but not its template: %w; delete a template, or ask your operator for more, and build again", limit)
+	}
+	return done, err
 }
 
 func buildWords(ctx context.Context, err error) string {

@@ -201,6 +201,37 @@ func TestAnImageThatCannotBeRemovedKeepsNoOther(t *testing.T) {
 	}
 }
 
+// TestBuildsHaveNoMoreTemplatesThanTheQuota: two were accepted while there was room for one.
+func TestBuildsHaveNoMoreTemplatesThanTheQuota(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.sql("UPDATE tenants SET max_templates = 1")
+	var ids []string
+	for _, name := range []string{"one", "two"} {
+		out, err := r.client.Build(t.Context(), jobs.NewBuild{Template: name, Recipe: recipe.Recipe{Script: "x", From: "fake"}}, options())
+		r.must(err)
+		ids = append(ids, out.Jobs[0].ID)
+	}
+	r.builder(&images{held: []string{"fake"}})
+	ended := map[models.JobState]int{}
+	for _, id := range ids {
+		j := r.wait(id)
+		ended[j.State]++
+		if j.State == models.Failed && (j.Error.Code != string(providers.BuildFailed) || !strings.Contains(j.Error.Message, "max_templates") || j.Attempt != 1) {
+			t.Errorf("it failed in attempt %d: %+v", j.Attempt, j.Error)
+		}
+		if b := r.sandbox(j.SandboxID); !b.Ended() {
+			t.Errorf("its sandbox is %s", b.State)
+		}
+	}
+	if ended[models.Succeeded] != 1 || ended[models.Failed] != 1 {
+		t.Errorf("they ended %v", ended)
+	}
+	if names, err := r.store.TemplateNames(t.Context(), tenant, 10); err != nil || len(names) != 1 {
+		t.Errorf("there are templates %v, %v", names, err)
+	}
+}
+
 func TestBuildIsCancelled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

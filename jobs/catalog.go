@@ -71,16 +71,22 @@ func (c *Client) resolve(ctx context.Context, wish CreateSandbox, tenant string)
 	return from, c.catalog.checkRuntime("template", t.Definition.Runtime)
 }
 
+// namedTemplates is how many an error names that says what there is.
+const namedTemplates = 20
+
 func (c *Client) unknownTemplate(ctx context.Context, tenant, name string) error {
-	all, err := c.Templates(ctx, tenant)
+	names, err := c.store.TemplateNames(ctx, tenant, namedTemplates+1)
 	if err != nil {
 		return err
 	}
-	var names []string
-	for _, t := range all {
-		names = append(names, t.Name)
+	names = slices.AppendSeq(names, maps.Keys(c.catalog.Templates)) // what is declared counts also without a row
+	slices.Sort(names)
+	names = slices.Compact(names)
+	more := ""
+	if len(names) > namedTemplates {
+		names, more = names[:namedTemplates], " and more, which GET /v1/templates lists"
 	}
-	return invalid("template", "unknown template %q; this server has %v", name, names)
+	return invalid("template", "unknown template %.100q; this server has %v%s", name, names, more)
 }
 
 // apply completes a sandbox with what its template gives.

@@ -49,7 +49,7 @@ func (w *Worker) stock(ctx context.Context, pool providers.Pooler) error {
 	if err != nil {
 		return err
 	}
-	all, err := w.store.AllTemplates(ctx)
+	all, err := w.store.PooledTemplates(ctx)
 	if err != nil {
 		return err
 	}

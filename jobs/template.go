@@ -43,19 +43,19 @@ func (c *Client) Template(ctx context.Context, tenant, name string) (models.Temp
 	return t, err
 }
 
-// Templates lists what a tenant may make sandboxes from, by name.
-func (c *Client) Templates(ctx context.Context, tenant string) ([]models.Template, error) {
-	all, err := c.store.Templates(ctx, tenant)
+// Templates lists what a tenant may make sandboxes from, by the bytes of their names: those behind a name, so many at most.
+func (c *Client) Templates(ctx context.Context, tenant, after string, limit int) ([]models.Template, error) {
+	list, err := c.store.Templates(ctx, tenant, after, limit)
 	if err != nil {
 		return nil, err
 	}
 	for _, d := range c.catalog.Declared() {
-		if !slices.ContainsFunc(all, func(t models.Template) bool { return t.Name == d.Name }) {
-			all = append(all, d)
+		if d.Name > after && !slices.ContainsFunc(list, func(t models.Template) bool { return t.Name == d.Name }) {
+			list = append(list, d)
 		}
 	}
-	slices.SortFunc(all, func(x, y models.Template) int { return strings.Compare(x.Name, y.Name) })
-	return all, nil
+	slices.SortFunc(list, func(x, y models.Template) int { return strings.Compare(x.Name, y.Name) })
+	return list[:min(len(list), limit)], nil
 }
 
 // CheckTemplate says what is wrong with a template on this server, as an *InvalidError.

@@ -63,9 +63,13 @@ const noLaterBuild = `NOT EXISTS (SELECT 1 FROM builds has, builds comes WHERE h
 	AND (has.created_at, has.id) >= (comes.created_at, comes.id))`
 
 // FinishBuild gives the template its new image, if the attempt still owns the build's job. A template that does not exist
-// yet is made; one that a later build, by the database's clock, has reached already keeps that one's image.
+// yet is made; one that a later build, by the database's clock, has reached already keeps that one's image. Errors: ErrStale,
+// *LimitError.
 func (s *Store) FinishBuild(ctx context.Context, h Held, b Build) error {
 	return s.tx(ctx, func(tx *gorm.DB) error {
+		if err := admitTemplate(tx, b.Owner(), b.Template); err != nil {
+			return err
+		}
 		var owned []string
 		err := tx.Raw(`SELECT id FROM jobs WHERE id = ? AND attempt = ? AND state = 'running' FOR UPDATE`, h.ID, h.Attempt).Scan(&owned).Error
 		if err != nil {

@@ -3,6 +3,8 @@ package models
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -56,43 +58,103 @@ func (s *Store) TemplateOf(ctx context.Context, o Owner, name string) (Template,
 	return t, notFound(err)
 }
 
-// Templates lists what a tenant may make sandboxes from, by name.
-func (s *Store) Templates(ctx context.Context, tenant string) ([]Template, error) {
+// Templates lists what a tenant may make sandboxes from, by the bytes of their names: those behind a name, so many at most.
+func (s *Store) Templates(ctx context.Context, tenant, after string, limit int) ([]Template, error) {
 	var list []Template
-	err := s.db.WithContext(ctx).Raw(`SELECT DISTINCT ON (name) * FROM templates
-		WHERE coalesce(tenant_id, '') IN ('', ?) ORDER BY name, tenant_id NULLS LAST`, tenant).Scan(&list).Error
+	err := s.db.WithContext(ctx).Raw(`SELECT DISTINCT ON (name COLLATE "C") * FROM templates
+		WHERE coalesce(tenant_id, '') IN ('', ?) AND name COLLATE "C" > ?
+		ORDER BY name COLLATE "C", tenant_id NULLS LAST LIMIT ?`, tenant, after, limit).Scan(&list).Error
 	return list, err
 }
 
-// AllTemplates lists the templates of everybody.
-func (s *Store) AllTemplates(ctx context.Context) ([]Template, error) {
+// TemplateNames lists the first names of what a tenant may make sandboxes from, so many at most.
+func (s *Store) TemplateNames(ctx context.Context, tenant string, limit int) ([]string, error) {
+	var names []string
+	err := s.db.WithContext(ctx).Raw(`SELECT DISTINCT name COLLATE "C" AS name FROM templates
+		WHERE coalesce(tenant_id, '') IN ('', ?) ORDER BY 1 LIMIT ?`, tenant, limit).Scan(&names).Error
+	return names, err
+}
+
+// PooledTemplates lists the templates of everybody that may want a pool: the shared ones, and those that say how large
+// theirs is. Of what they define they hold what tells one pool from another.
+func (s *Store) PooledTemplates(ctx context.Context) ([]Template, error) {
 	var list []Template
-	err := s.db.WithContext(ctx).Order("id").Find(&list).Error
+	err := s.db.WithContext(ctx).Raw(`SELECT id, tenant_id, name, image, jsonb_build_object('pool', definition -> 'pool',
+			'work_dir', definition -> 'work_dir', 'runtime', definition -> 'runtime', 'resources', definition -> 'resources') AS definition
+		FROM templates WHERE tenant_id IS NULL OR definition -> 'pool' IS NOT NULL`).Scan(&list).Error
+	slices.SortFunc(list, func(x, y Template) int { return strings.Compare(x.ID, y.ID) })
 	return list, err
 }
 
-// CreateTemplate adds a template. ErrExists: its owner has one of that name.
+// templateRoom counts a tenant's templates beside its quota.
+const templateRoom = `SELECT t.max_templates AS most, count(own.id) AS used, coalesce(bool_or(own.name = ?), false) AS stands
+	FROM tenants t LEFT JOIN templates own ON coalesce(own.tenant_id, '') = t.id WHERE t.id = ? GROUP BY t.id`
+
+// TemplateRoom says whether the owner may have a template of that name, as it now stands: an error is a *LimitError or of
+// the database. One that it has already it may always have, and shared ones have no quota.
+func (s *Store) TemplateRoom(ctx context.Context, o Owner, name string) error {
+	if o.Tenant == "" {
+		return nil
+	}
+	return roomForTemplate(s.db.WithContext(ctx), o, name)
+}
+
+func roomForTemplate(tx *gorm.DB, o Owner, name string) error {
+	var now struct {
+		Most, Used int
+		Stands     bool
+	}
+	err := tx.Raw(templateRoom, name, o.Tenant).Scan(&now).Error
+	if err == nil && !now.Stands && now.Used >= now.Most {
+		return &LimitError{Limit: "max_templates", Used: now.Used, Max: now.Most}
+	}
+	return err
+}
+
+// admitTemplate is TemplateRoom under the tenant's lock, so that the quota cannot be taken twice.
+func admitTemplate(tx *gorm.DB, o Owner, name string) error {
+	if o.Tenant == "" {
+		return nil
+	}
+	if err := tx.Exec("SELECT FROM tenants WHERE id = ? FOR UPDATE", o.Tenant).Error; err != nil {
+		return err
+	}
+	return roomForTemplate(tx, o, name)
+}
+
+// CreateTemplate adds a template. Errors: ErrExists where its owner has one of that name, *LimitError.
 func (s *Store) CreateTemplate(ctx context.Context, o Owner, t Template) (Template, error) {
 	t.ID, t.TenantID, t.Version = NewID("tpl_"), o.column(), 1
-	res := s.db.WithContext(ctx).Clauses(clause.OnConflict{DoNothing: true}, clause.Returning{}).Create(&t)
-	if res.Error == nil && res.RowsAffected == 0 {
-		return t, ErrExists
-	}
-	return t, uncertain(res.Error)
+	err := s.tx(ctx, func(tx *gorm.DB) error {
+		if err := admitTemplate(tx, o, t.Name); err != nil {
+			return err
+		}
+		res := tx.Clauses(clause.OnConflict{DoNothing: true}, clause.Returning{}).Create(&t)
+		if res.Error == nil && res.RowsAffected == 0 {
+			return ErrExists
+		}
+		return res.Error
+	})
+	return t, err
 }
 
 // PutTemplate makes the owner's template of that name what t says, whether it stood before or not. Sandboxes that were
-// made from it stay as they are.
+// made from it stay as they are. Error: *LimitError, where it did not stand.
 func (s *Store) PutTemplate(ctx context.Context, o Owner, t Template) (Template, error) {
 	t.ID, t.TenantID, t.Version = NewID("tpl_"), o.column(), 1
-	err := s.db.WithContext(ctx).Clauses(clause.Returning{}, clause.OnConflict{
-		Columns: []clause.Column{{Name: "coalesce(tenant_id, '')", Raw: true}, {Name: "name"}},
-		DoUpdates: append(clause.AssignmentColumns([]string{"image", "definition"}), clause.Assignments(map[string]any{
-			"version": gorm.Expr("templates.version + 1"), "updated_at": gorm.Expr("now()"),
-			"build_id": gorm.Expr("CASE WHEN templates.image = excluded.image THEN templates.build_id END"),
-		})...),
-	}).Create(&t).Error
-	return t, uncertain(err)
+	err := s.tx(ctx, func(tx *gorm.DB) error {
+		if err := admitTemplate(tx, o, t.Name); err != nil {
+			return err
+		}
+		return tx.Clauses(clause.Returning{}, clause.OnConflict{
+			Columns: []clause.Column{{Name: "coalesce(tenant_id, '')", Raw: true}, {Name: "name"}},
+			DoUpdates: append(clause.AssignmentColumns([]string{"image", "definition"}), clause.Assignments(map[string]any{
+				"version": gorm.Expr("templates.version + 1"), "updated_at": gorm.Expr("now()"),
+				"build_id": gorm.Expr("CASE WHEN templates.image = excluded.image THEN templates.build_id END"),
+			})...),
+		}).Create(&t).Error
+	})
+	return t, err
 }
 
 // DeleteTemplate removes the owner's template of that name and says how many live sandboxes were made from it, which go

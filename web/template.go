@@ -20,9 +20,10 @@ type Template struct {
 	UpdatedAt *time.Time `json:"updated_at,omitempty"`
 }
 
-// TemplateList is what sandboxes may be made from.
-type TemplateList struct {
-	Templates []Template `json:"templates"`
+// TemplatePage is one page of what sandboxes may be made from.
+type TemplatePage struct {
+	Templates  []Template `json:"templates"`
+	NextCursor string     `json:"next_cursor,omitempty" doc:"Absent on the last page"`
 }
 
 // TemplateBody says what a template is to be.
@@ -45,6 +46,12 @@ type putTemplateInput struct {
 	Body TemplateBody
 }
 
+// listTemplatesInput chooses a page by a name: what is added meanwhile stands where its name has it.
+type listTemplatesInput struct {
+	Cursor string `query:"cursor" pattern:"^[a-z0-9][a-z0-9._-]{0,62}$" patternDescription:"a next_cursor" doc:"The next_cursor of the page before"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"50"`
+}
+
 type templateInput struct {
 	Name string `path:"name"`
 }
@@ -61,14 +68,14 @@ type DeletedTemplate struct {
 }
 
 func (s *Server) addTemplates() {
-	register(s, operation("list-templates", http.MethodGet, "/v1/templates", tagTemplates, "List the templates"), s.listTemplates)
+	register(s, operation("list-templates", http.MethodGet, "/v1/templates", tagTemplates, "List the templates, by name"), s.listTemplates)
 	register(s, operation("get-template", http.MethodGet, "/v1/templates/{name}", tagTemplates, "Get a template"), s.getTemplate)
 	create := operation("create-template", http.MethodPost, "/v1/templates", tagTemplates, "Create a template")
 	create.DefaultStatus = http.StatusCreated
 	register(s, create, s.createTemplate)
 	put := operation("put-template", http.MethodPut, "/v1/templates/{name}", tagTemplates, "Create or replace a template")
 	put.Description = "The whole template is replaced. Sandboxes that are made afterwards have what it says now; those that " +
-		"run keep what they were made from."
+		"run keep what they were made from. A tenant has so many of its own at most (max_templates)."
 	register(s, put, s.putTemplate)
 	register(s, operation("delete-template", http.MethodDelete, "/v1/templates/{name}", tagTemplates, "Delete a template"), s.deleteTemplate)
 }
@@ -84,13 +91,17 @@ func (s *Server) templateDoc(t models.Template) Template {
 	return doc
 }
 
-func (s *Server) listTemplates(ctx context.Context, _ *struct{}) (*output[TemplateList], error) {
-	all, err := s.jobs.Templates(ctx, requestOf(ctx).tenant)
-	list := TemplateList{Templates: []Template{}}
-	for _, t := range all {
-		list.Templates = append(list.Templates, s.templateDoc(t))
+func (s *Server) listTemplates(ctx context.Context, in *listTemplatesInput) (*output[TemplatePage], error) {
+	list, err := s.jobs.Templates(ctx, requestOf(ctx).tenant, in.Cursor, in.Limit+1)
+	page := TemplatePage{Templates: []Template{}}
+	if len(list) > in.Limit {
+		list = list[:in.Limit]
+		page.NextCursor = list[in.Limit-1].Name
 	}
-	return &output[TemplateList]{list}, err
+	for _, t := range list {
+		page.Templates = append(page.Templates, s.templateDoc(t))
+	}
+	return &output[TemplatePage]{page}, err
 }
 
 func (s *Server) getTemplate(ctx context.Context, in *templateInput) (*output[Template], error) {

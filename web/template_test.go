@@ -3,6 +3,7 @@ package web_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -141,6 +142,76 @@ func TestDeclaredTemplates(t *testing.T) {
 	r.call("DELETE", "/v1/templates/python?shared=true", nil).problem(t, 409, "template_declared")
 	check(t, r.store.Declare(ctx, nil))
 	r.call("DELETE", "/v1/templates/python?shared=true", nil).want(t, 200)
+}
+
+func TestTemplatesHaveAQuota(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.sql("UPDATE tenants SET max_templates = 2")
+	body := object{"image": "fake-mine"}
+	r.call("PUT", "/v1/templates/one", body).want(t, 200)
+	r.call("POST", "/v1/templates", object{"name": "two", "image": "fake-mine"}).want(t, 201)
+	for _, refused := range []answer{
+		r.call("PUT", "/v1/templates/three", body),
+		r.call("POST", "/v1/templates", object{"name": "three", "image": "fake-mine"}),
+		r.call("POST", "/v1/templates/three/builds", object{"script": "true", "from": "fake"}),
+	} {
+		a := refused.problem(t, 429, "limit_reached")
+		if a.text("limit") != "max_templates" || a.get("used") != 2.0 || a.get("max") != 2.0 {
+			t.Errorf("the limit is told as %s", a.raw)
+		}
+	}
+	r.call("PUT", "/v1/templates/one", body).want(t, 200)
+	r.call("POST", "/v1/templates", object{"name": "one", "image": "fake-mine"}).problem(t, 409, "name_taken")
+	r.call("POST", "/v1/templates/one/builds", object{"script": "true", "from": "fake"}).want(t, 202)
+	r.call("PUT", "/v1/templates/shared", object{"image": "fake-mine", "shared": true}).want(t, 200)
+	r.call("DELETE", "/v1/templates/two", nil).want(t, 200)
+	r.call("PUT", "/v1/templates/three", body).want(t, 200)
+}
+
+func TestListsOfTemplates(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	want := []string{"a-b", "a.b", "a0", "a_b", "ab", "node", "python", "tools", "z"} // node and python are declared
+	for _, name := range []string{"z", "a_b", "ab", "a0", "a.b", "a-b", "tools", "python"} {
+		r.call("PUT", "/v1/templates/"+name, object{"image": "fake-mine"}).want(t, 200)
+	}
+	r.call("PUT", "/v1/templates/tools", object{"image": "fake-shared", "shared": true}).want(t, 200)
+	for _, limit := range []int{1, 2, 4, 9, 100} {
+		var got []string
+		for cursor := ""; ; {
+			page := r.call("GET", fmt.Sprintf("/v1/templates?limit=%d%s", limit, cursor), nil).want(t, 200)
+			list, _ := page.get("templates").([]any)
+			for _, item := range list {
+				x, _ := item.(object)
+				got = append(got, fmt.Sprint(x["name"]))
+				if x["name"] == "tools" && x["image"] != "fake-mine" {
+					t.Errorf("a tenant's own does not hide the shared one: %v", x)
+				}
+			}
+			if page.text("next_cursor") == "" || len(list) != limit {
+				break
+			}
+			cursor = "&cursor=" + page.text("next_cursor")
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("by %d: %v, want %v", limit, got, want)
+		}
+	}
+	r.call("GET", "/v1/templates?limit=101", nil).problem(t, 422, "invalid_request")
+	r.call("GET", "/v1/templates?cursor=No", nil).problem(t, 422, "invalid_request")
+}
+
+func TestUnknownTemplateNamesFew(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for n := range 30 {
+		r.call("PUT", fmt.Sprintf("/v1/templates/%s%02d", strings.Repeat("n", 60), n), object{"image": "fake-mine"}).want(t, 200)
+	}
+	a := r.call("POST", "/v1/sandboxes", object{"template": "other"}).problem(t, 422, "invalid_request")
+	if !strings.Contains(a.text("detail"), "nnn00 ") || !strings.Contains(a.text("detail"), "GET /v1/templates") || len(a.text("detail")) > 1500 {
+		t.Errorf("detail: %s", a.raw)
+	}
 }
 
 func TestInvalidTemplates(t *testing.T) {
