@@ -166,7 +166,7 @@ func (a *attempt) finish(owned context.Context, o models.Outcome, res result) {
 	a.w.metrics.observe(o, a.job)
 	a.log.InfoContext(ctx, "job finished", "state", o.State, "took", time.Since(a.began))
 	if f.Callbacks {
-		a.w.webhooks.dispatch(ctx)
+		a.w.webhooks.dispatch(ctx, a.job.TenantID)
 	}
 	a.followUp(ctx, f, res)
 }

@@ -63,6 +63,7 @@ func newRigOn(t testing.TB, dsn string) *rig {
 	r.hooks = jobs.NewWebhooks(r.store, r.queue, loopback(), r.log)
 	t.Cleanup(func() {
 		r.state.Close()
+		r.hooks.Close()
 		r.must(r.waiters.Close())
 		r.must(r.rdb.Close())
 		r.must(r.store.Close())

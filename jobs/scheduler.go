@@ -124,6 +124,6 @@ func bounded(ctx context.Context, tick func(context.Context) error) error {
 }
 
 func (s *Scheduler) dispatchWebhooks(ctx context.Context) error {
-	s.webhooks.dispatch(ctx)
+	s.webhooks.dispatch(ctx, "")
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -21,7 +22,8 @@ import (
 )
 
 const (
-	webhookSlots   = 8
+	// webhookSlots is many times what one tenant may use of them: a receiver that does not answer holds its slot for long.
+	webhookSlots   = 8 * models.DeliveryShare
 	webhookTimeout = 15 * time.Second
 	// webhookLost is when an attempt whose worker died is made again.
 	webhookLost = time.Minute
@@ -43,6 +45,10 @@ type Webhooks struct {
 	queue *Queue
 	http  *http.Client
 	log   *slog.Logger
+	slots shares
+
+	dispatching sync.Mutex // what two looks at a time find free, both give away
+	closed      bool
 }
 
 // NewWebhooks returns the sender. It never connects to loopback, private or otherwise special addresses, but for
@@ -51,9 +57,21 @@ func NewWebhooks(store *models.Store, queue *Queue, allow []netip.Prefix, log *s
 	return &Webhooks{store: store, queue: queue, http: guardedClient(allow), log: log}
 }
 
-// dispatch hands due deliveries to Redis.
-func (h *Webhooks) dispatch(ctx context.Context) {
-	tasks, err := h.store.DispatchDeliveries(ctx, 100)
+// Close ends the handing over: the store is not asked any more when it returns. Attempts that are under way go on.
+func (h *Webhooks) Close() {
+	h.dispatching.Lock()
+	defer h.dispatching.Unlock()
+	h.closed = true
+}
+
+// dispatch hands due deliveries of a tenant, or of all (""), to Redis.
+func (h *Webhooks) dispatch(ctx context.Context, tenant string) {
+	h.dispatching.Lock()
+	defer h.dispatching.Unlock()
+	if h.closed {
+		return
+	}
+	tasks, err := h.store.DispatchDeliveries(ctx, tenant, 100)
 	if err != nil {
 		h.log.WarnContext(ctx, "deliveries not dispatched", "error", err)
 		return
@@ -68,23 +86,45 @@ func (h *Webhooks) handle(ctx context.Context, t *asynq.Task) error {
 		return errors.Join(err, asynq.SkipRetry)
 	}
 	ctx = context.WithoutCancel(ctx)
-	d, err := h.store.ClaimDelivery(ctx, models.DeliveryTask{ID: id, Attempt: attempt}, webhookLost)
-	if errors.Is(err, models.ErrStale) {
+	task := models.DeliveryTask{ID: id, Attempt: attempt}
+	tenant, endpoint, err := h.store.DeliveryTo(ctx, id)
+	if errors.Is(err, models.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("claim delivery: %w", err)
+		return fmt.Errorf("find delivery: %w", err)
+	}
+	if !h.slots.take(tenant, endpoint) {
+		return h.store.PutBackDelivery(ctx, task)
+	}
+	again, err := h.deliver(ctx, task)
+	h.slots.giveBack(tenant, endpoint)
+	h.dispatch(ctx, tenant) // there is room again
+	if again > 0 && again < time.Minute {
+		time.AfterFunc(again, func() { h.dispatch(ctx, tenant) }) // the scheduler would be up to a second late
+	}
+	return err
+}
+
+// deliver makes the attempt, and says when to make another one; 0 = never.
+func (h *Webhooks) deliver(ctx context.Context, t models.DeliveryTask) (again time.Duration, err error) {
+	d, err := h.store.ClaimDelivery(ctx, t, webhookLost)
+	if errors.Is(err, models.ErrStale) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("claim delivery: %w", err)
 	}
 	r := h.attempt(ctx, d)
 	h.log.InfoContext(ctx, "webhook attempted", "delivery", d.ID, "job_id", d.JobID, "attempt", d.Attempt, "status", r.Status,
 		"error", r.Error)
 	if err := h.store.FinishDelivery(ctx, d, r); err != nil {
-		return fmt.Errorf("finish delivery: %w", err)
+		return 0, fmt.Errorf("finish delivery: %w", err)
 	}
-	if r.Error != "" && !r.GiveUp && r.RetryIn < time.Minute {
-		time.AfterFunc(r.RetryIn, func() { h.dispatch(ctx) }) // the scheduler would be up to a second late
+	if r.Error == "" || r.GiveUp {
+		return 0, nil
 	}
-	return nil
+	return r.RetryIn, nil
 }
 
 func (h *Webhooks) attempt(ctx context.Context, d models.Delivery) models.DeliveryResult {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hibiken/asynq"
@@ -100,6 +101,53 @@ func TestGoneReceiverIsNotAskedAgain(t *testing.T) {
 	out, err := r.client.Create(t.Context(), jobs.CreateSandbox{}, o)
 	r.must(err)
 	r.eventually("given up", func() bool { return r.delivery(out.Jobs[0].ID).State == "failed" })
+}
+
+// TestAReceiverThatHangsKeepsNobodyElseWaiting: neither other tenants nor the tenant's other hosts.
+func TestAReceiverThatHangsKeepsNobodyElseWaiting(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.sql("INSERT INTO tenants (id, name, webhook_secret) VALUES ('slow', '', 'whsec_eA==')")
+	quick := newReceiver(t)
+	var hanging, most atomic.Int64
+	shown := make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		now := hanging.Add(1)
+		defer hanging.Add(-1)
+		for before := most.Load(); now > before && !most.CompareAndSwap(before, now); before = most.Load() {
+			continue
+		}
+		_, _ = io.Copy(io.Discard, req.Body) // else nobody notices that the sender is gone
+		select {
+		case <-req.Context().Done():
+		case <-shown:
+		}
+	}))
+	t.Cleanup(slow.Close)
+	defer close(shown)
+
+	o := options()
+	o.TenantID = "slow"
+	out, err := r.client.Create(t.Context(), jobs.CreateSandbox{}, o)
+	r.must(err)
+	job := out.Jobs[0].ID
+	send := func(id, to string, n int) { // each has been due for longer than what comes after it
+		r.sql(`INSERT INTO deliveries (id, tenant_id, job_id, event, url, endpoint, state, next_attempt_at) SELECT $1::text || i, 'slow', $2, $1::text || i, $3, delivery_endpoint($3),
+			'pending', now() - interval '1 h' FROM generate_series(1, $4::int) i`, id, job, to, n)
+	}
+	send("slow", slow.URL, 600)
+	r.worker(4)
+	r.scheduler()
+	r.eventually("the receiver hangs", func() bool { return hanging.Load() > 0 })
+	send("quick", quick.URL, 1)
+	other := options()
+	other.CallbackURL = quick.URL
+	_, err = r.client.Create(t.Context(), jobs.CreateSandbox{}, other)
+	r.must(err)
+	r.eventually("both callbacks come", func() bool { return len(quick.calls()) == 2 })
+	if n := most.Load(); n > models.EndpointShare {
+		t.Errorf("%d deliveries were made at a time to a host that hangs", n)
+	}
 }
 
 // cancelled submits a job with a callback, which nobody runs, and cancels it.

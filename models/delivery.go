@@ -2,6 +2,7 @@ package models
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"gorm.io/gorm"
@@ -14,6 +15,7 @@ type Delivery struct {
 	JobID         string
 	Event         string
 	URL           string
+	Endpoint      int64  // stands for the URL's host and port
 	State         string // pending, delivered or failed
 	Attempt       int
 	NextAttemptAt time.Time
@@ -26,8 +28,9 @@ type Delivery struct {
 // recordDeliveries writes down the callbacks of jobs that have ended, once per job.
 func recordDeliveries(tx *gorm.DB, ended []string) (bool, error) {
 	res := tx.Exec(`
-		INSERT INTO deliveries (id, tenant_id, job_id, event, url, state)
-		SELECT 'msg_' || replace(gen_random_uuid()::text, '-', ''), tenant_id, id, 'job.' || state, callback_url, 'pending'
+		INSERT INTO deliveries (id, tenant_id, job_id, event, url, endpoint, state)
+		SELECT 'msg_' || replace(gen_random_uuid()::text, '-', ''), tenant_id, id, 'job.' || state, callback_url,
+			delivery_endpoint(callback_url), 'pending'
 		FROM jobs WHERE id IN ? AND callback_url IS NOT NULL ON CONFLICT DO NOTHING`, ended)
 	return res.RowsAffected > 0, res.Error
 }
@@ -39,24 +42,88 @@ type DeliveryTask struct {
 	Again   bool // it was handed over before, and nobody has taken it up
 }
 
-// DispatchDeliveries marks due deliveries as handed to Redis. One that nobody took up is handed over again.
-func (s *Store) DispatchDeliveries(ctx context.Context, limit int) ([]DeliveryTask, error) {
+const (
+	// DeliveryShare is how many deliveries of one tenant are handed over or under way at once.
+	DeliveryShare = 8
+	// EndpointShare is how many of these go to one host: one that does not answer leaves the tenant's others some.
+	EndpointShare = 6
+	// endpointsLooked is how many hosts of one tenant a look goes through, from any one on.
+	endpointsLooked = 100
+)
+
+// DispatchDeliveries marks due deliveries of a tenant, or of all ("") in turns, as handed to Redis, as far as their shares go. One
+// that nobody took up is handed over again.
+func (s *Store) DispatchDeliveries(ctx context.Context, tenant string, limit int) ([]DeliveryTask, error) {
 	var out []DeliveryTask
 	err := s.db.WithContext(ctx).Raw(`
-		WITH due AS (
-			SELECT id, dispatched_at IS NOT NULL AS again FROM deliveries WHERE state = 'pending' AND next_attempt_at <= now()
-			  AND (dispatched_at IS NULL OR dispatched_at < now() - interval '5 s')
-			ORDER BY next_attempt_at LIMIT ? FOR UPDATE SKIP LOCKED)
+		WITH RECURSIVE tenants AS (
+			(SELECT tenant_id FROM deliveries WHERE state = 'pending' AND (@tenant = '' OR tenant_id = @tenant) ORDER BY tenant_id LIMIT 1)
+			UNION ALL
+			SELECT (SELECT d.tenant_id FROM deliveries d WHERE d.state = 'pending' AND d.tenant_id > t.tenant_id ORDER BY d.tenant_id LIMIT 1)
+			FROM tenants t WHERE t.tenant_id IS NOT NULL AND @tenant = ''),
+		busy AS (
+			SELECT tenant_id, endpoint, count(*) AS busy FROM deliveries WHERE state = 'pending'
+				AND (dispatched_at IS NOT NULL OR running_until IS NOT NULL) AND (dispatched_at IS NOT NULL OR running_until > now())
+				AND (@tenant = '' OR tenant_id = @tenant) GROUP BY tenant_id, endpoint),
+		waiting AS (
+			SELECT t.tenant_id, d.id, d.next_attempt_at, d.nth FROM tenants t
+			CROSS JOIN LATERAL (`+endpointsOf+`) e
+			CROSS JOIN LATERAL (SELECT id, next_attempt_at, row_number() OVER (ORDER BY next_attempt_at, id) AS nth FROM (
+				SELECT id, next_attempt_at FROM deliveries WHERE state = 'pending' AND tenant_id = t.tenant_id AND endpoint = e.endpoint
+					AND next_attempt_at <= now() AND dispatched_at IS NULL ORDER BY next_attempt_at LIMIT @each) oldest) d
+			WHERE d.nth + coalesce((SELECT busy FROM busy b WHERE b.tenant_id = t.tenant_id AND b.endpoint = e.endpoint), 0) <= @each),
+		placed AS (
+			SELECT id, next_attempt_at, tenant_id, row_number() OVER (PARTITION BY tenant_id ORDER BY nth, next_attempt_at) AS place FROM waiting),
+		chosen AS (
+			(SELECT p.id FROM placed p WHERE p.place + coalesce((SELECT sum(busy) FROM busy b WHERE b.tenant_id = p.tenant_id), 0) <= @share
+				ORDER BY p.place, p.next_attempt_at LIMIT @limit)
+			UNION ALL
+			(SELECT id FROM deliveries WHERE state = 'pending' AND dispatched_at < now() - interval '5 s'
+				AND (@tenant = '' OR tenant_id = @tenant) LIMIT @limit)),
+		due AS (
+			SELECT id, dispatched_at IS NOT NULL AS again FROM deliveries WHERE id = ANY (ARRAY(SELECT id FROM chosen))
+			  AND state = 'pending' AND next_attempt_at <= now() AND (dispatched_at IS NULL OR dispatched_at < now() - interval '5 s')
+			FOR UPDATE SKIP LOCKED)
 		UPDATE deliveries d SET dispatched_at = now() FROM due WHERE d.id = due.id
-		RETURNING d.id, d.attempt + 1 AS attempt, due.again`, limit).Scan(&out).Error
+		RETURNING d.id, d.attempt + 1 AS attempt, due.again`, map[string]any{
+		"tenant": tenant, "limit": limit, "share": DeliveryShare, "each": EndpointShare, "hosts": endpointsLooked, "from": int64(rand.Uint64()),
+	}).Scan(&out).Error
 	return out, err
+}
+
+// endpointsOf finds the hosts that a tenant t has deliveries for, from a random one on and round: else those that are many, and
+// wait for days to be tried again, could keep others out of sight. Each is one look into the index.
+const endpointsOf = `
+	WITH RECURSIVE round AS (
+		SELECT coalesce(
+			(SELECT d.endpoint FROM deliveries d WHERE d.state = 'pending' AND d.tenant_id = t.tenant_id AND d.endpoint >= @from ORDER BY d.endpoint LIMIT 1),
+			(SELECT d.endpoint FROM deliveries d WHERE d.state = 'pending' AND d.tenant_id = t.tenant_id ORDER BY d.endpoint LIMIT 1)) AS endpoint
+		UNION
+		SELECT coalesce(
+			(SELECT d.endpoint FROM deliveries d WHERE d.state = 'pending' AND d.tenant_id = t.tenant_id AND d.endpoint > r.endpoint ORDER BY d.endpoint LIMIT 1),
+			(SELECT d.endpoint FROM deliveries d WHERE d.state = 'pending' AND d.tenant_id = t.tenant_id ORDER BY d.endpoint LIMIT 1))
+		FROM round r)
+	SELECT endpoint FROM round WHERE endpoint IS NOT NULL LIMIT @hosts`
+
+// DeliveryTo says whose a delivery is and where it goes to.
+func (s *Store) DeliveryTo(ctx context.Context, id string) (tenant string, endpoint int64, err error) {
+	var d Delivery
+	err = s.db.WithContext(ctx).Select("tenant_id", "endpoint").Where("id = ?", id).Take(&d).Error
+	return d.TenantID, d.Endpoint, notFound(err)
+}
+
+// PutBackDelivery lets a delivery that was handed over be handed over again, when its share has room.
+func (s *Store) PutBackDelivery(ctx context.Context, t DeliveryTask) error {
+	return s.db.WithContext(ctx).Model(&Delivery{}).Where("id = ? AND attempt = ? AND state = 'pending'", t.ID, t.Attempt-1).
+		UpdateColumn("dispatched_at", nil).Error
 }
 
 // ClaimDelivery begins an attempt. If its worker dies, the delivery is due again after the given time.
 func (s *Store) ClaimDelivery(ctx context.Context, t DeliveryTask, within time.Duration) (Delivery, error) {
 	var d Delivery
 	res := s.db.WithContext(ctx).Raw(`
-		UPDATE deliveries SET attempt = @attempt, dispatched_at = NULL, next_attempt_at = now() + @within * interval '1 ms'
+		UPDATE deliveries SET attempt = @attempt, dispatched_at = NULL, next_attempt_at = now() + @within * interval '1 ms',
+			running_until = now() + @within * interval '1 ms'
 		WHERE id = @id AND attempt = @attempt - 1 AND state = 'pending' RETURNING *`,
 		map[string]any{"id": t.ID, "attempt": t.Attempt, "within": within.Milliseconds()}).Scan(&d)
 	if res.Error != nil {
@@ -78,7 +145,7 @@ type DeliveryResult struct {
 
 // FinishDelivery writes an attempt's result down.
 func (s *Store) FinishDelivery(ctx context.Context, d Delivery, r DeliveryResult) error {
-	set := map[string]any{"last_status": r.Status, "last_error": r.Error}
+	set := map[string]any{"last_status": r.Status, "last_error": r.Error, "running_until": nil}
 	switch {
 	case r.Error == "":
 		set["state"], set["delivered_at"] = "delivered", gorm.Expr("now()")

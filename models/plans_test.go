@@ -40,6 +40,8 @@ func crowd(t *testing.T, db *sql.DB) {
 			SELECT 'queued' || i, 'default', 'sb' || i, 'exec', 'queued', 1, 'test', '{}', 1000, 1, now(), now(), 'fake' FROM generate_series(1, 100) i`,
 		`INSERT INTO idempotency_keys SELECT 'default', 'key' || i, '', 'job' || i FROM generate_series(1, @) i`,
 		`INSERT INTO deliveries (id, tenant_id, job_id, event, url, state) SELECT 'msg' || i, 'default', 'job' || i, 'e', '', 'delivered' FROM generate_series(1, @) i`,
+		`INSERT INTO deliveries (id, tenant_id, job_id, event, url, state, endpoint, next_attempt_at) SELECT 'later' || i, 'default', 'later' || i, 'e', '', 'pending', i,
+			now() + interval '1 day' FROM generate_series(1, @) i`,
 		`INSERT INTO events (tenant_id, sandbox_id, job_id, event, actor) SELECT 'default', 'sb' || i, CASE WHEN i % 2 = 0 THEN 'gone' || i END,
 			CASE WHEN i % 2 = 0 THEN 'job.e' WHEN i % 3 = 0 THEN 'schedule.e' ELSE 'sandbox.e' END, 'test' FROM generate_series(1, @) i`,
 		`INSERT INTO port_grants (id, tenant_id, sandbox_id, port, public, expires_at, revoked_at)
@@ -210,7 +212,10 @@ func ofSchedulers() map[string]ask {
 		"run ends":   func(ctx context.Context, s *models.Store) error { _, err := s.SettleRuns(ctx, 1000); return err },
 		"facts":      func(ctx context.Context, s *models.Store) error { _, err := s.FoldFacts(ctx, 1000); return err },
 		"spans":      func(ctx context.Context, s *models.Store) error { _, err := s.FoldSpans(ctx, 1000); return err },
-		"deliveries": func(ctx context.Context, s *models.Store) error { _, err := s.DispatchDeliveries(ctx, 100); return err },
+		"deliveries": func(ctx context.Context, s *models.Store) error {
+			_, err := s.DispatchDeliveries(ctx, "", 100)
+			return err
+		},
 		"dead nodes": func(ctx context.Context, s *models.Store) error {
 			_, err := s.DeadNodes(ctx, time.Now(), time.Minute)
 			return err

@@ -65,11 +65,13 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 		return err
 	}
 	defer installation.watch(ctx)()
+	hooks := jobs.NewWebhooks(p.Store, p.Queue, c.Allow, log)
+	defer hooks.Close()
 	w := jobs.NewWorker(jobs.WorkerConfig{ //nolint:contextcheck // its life is from Start to Stop
 		Store: p.Store, Redis: p.redis, Provider: backend, Engine: engine, Name: c.Name, Slots: c.Slots,
 		Room: jobs.Room{Sandboxes: c.MaxSandboxes, CPUs: c.MaxCPUs, MemoryMB: int64(c.MaxMemoryMB)}, DiskReserve: int64(c.DiskReserve) << 20,
 		Pool: jobs.PoolSizes{Min: c.PoolSize, Max: c.PoolMax}, Runtimes: c.offered(), Builds: c.Builds, Gateway: d.url, Egress: outside, Lease: c.Lease, Grace: c.Grace,
-		Reconcile: c.Reconcile, ReconcileGrace: c.Patience, Webhooks: jobs.NewWebhooks(p.Store, p.Queue, c.Allow, log),
+		Reconcile: c.Reconcile, ReconcileGrace: c.Patience, Webhooks: hooks,
 		Metrics: jobs.NewMetrics(reg), Log: log,
 	})
 	defer d.serve(ctx, p, backend, w.Node(), log)()

@@ -1,0 +1,47 @@
+package jobs
+
+import (
+	"sync"
+
+	"sandyard/models"
+)
+
+// shares counts which of a worker's slots for webhooks are in use. No tenant has all of them, and no host all of a tenant's;
+// who finds none free waits in PostgreSQL.
+type shares struct {
+	mu        sync.Mutex
+	tenants   map[string]int
+	endpoints map[endpoint]int
+}
+
+type endpoint struct {
+	tenant string
+	host   int64
+}
+
+func (s *shares) take(tenant string, host int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tenants == nil {
+		s.tenants, s.endpoints = map[string]int{}, map[endpoint]int{}
+	}
+	to := endpoint{tenant, host}
+	if s.tenants[tenant] >= models.DeliveryShare || s.endpoints[to] >= models.EndpointShare {
+		return false
+	}
+	s.tenants[tenant]++
+	s.endpoints[to]++
+	return true
+}
+
+func (s *shares) giveBack(tenant string, host int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	to := endpoint{tenant, host}
+	if s.tenants[tenant]--; s.tenants[tenant] == 0 {
+		delete(s.tenants, tenant)
+	}
+	if s.endpoints[to]--; s.endpoints[to] == 0 {
+		delete(s.endpoints, to)
+	}
+}
