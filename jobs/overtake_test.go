@@ -2,11 +2,13 @@ package jobs_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/providers"
 	"sandyard/providers/fake"
 )
 
@@ -149,6 +151,43 @@ func TestDuePauseThatIsOvertaken(t *testing.T) {
 				t.Errorf("the pause: %s %s", j.State, j.Result)
 			}
 		})
+	}
+}
+
+// brokenPause pauses, and says that it could not; in between something happens.
+type brokenPause struct {
+	*fake.Provider
+	between func()
+}
+
+func (p brokenPause) Pause(ctx context.Context, id string) error {
+	err := p.Provider.Pause(ctx, id)
+	p.between()
+	return errors.Join(err, providers.Errorf(providers.Unavailable, "the answer was lost"))
+}
+
+// TestDuePauseThatIsOvertakenOnItsWay: the first attempt has paused the sandbox and did not hear of it, the next finds that
+// its timeout was set anew.
+func TestDuePauseThatIsOvertakenOnItsWay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var box, created string
+	r.worker(4, func(c *jobs.WorkerConfig) {
+		inner, _ := c.Provider.(*fake.Provider)
+		c.Provider = brokenPause{inner, func() { r.submit(box, &jobs.SetTimeout{TimeoutSeconds: 600}, options()) }}
+	})
+	box, created = r.create(jobs.CreateSandbox{OnTimeout: "pause"})
+	r.wait(created)
+	r.late()
+	r.scheduler()
+	r.eventually("the pause is submitted", func() bool {
+		return r.sandbox(box).Desired == models.DesiredPaused || r.sandbox(box).TimeoutMS == 600_000
+	})
+	if j := r.wait(r.newest(box, models.KindPause).ID); j.State != models.Succeeded || j.Attempt != 2 {
+		t.Fatalf("the pause: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)
+	}
+	if j := r.wait(r.exec(box, "fake:stdout on")); string(j.Stdout) != "on" {
+		t.Errorf("a command afterwards: %s %+v", j.State, j.Error)
 	}
 }
 

@@ -170,6 +170,9 @@ func (*Pause) run(ctx context.Context, a *attempt) (result, error) {
 		return result{}, err
 	}
 	wanted, err := a.w.store.BeginPause(ctx, a.job, a.job.Actor == schedulerActor)
+	if err == nil && !wanted && a.job.Attempt > 1 { // an earlier attempt may have come further
+		err = p.Resume(ctx, a.job.SandboxID)
+	}
 	if err != nil || !wanted {
 		return result{value: notPaused{Reason: "it was resumed, or its timeout set anew, after this was asked for"}}, err
 	}
