@@ -107,7 +107,7 @@ func TestAnOutageOfTheDatabaseLosesNothing(t *testing.T) {
 	go func() {
 		defer close(touched)
 		for tick := time.NewTicker(50 * time.Millisecond); t.Context().Err() == nil; <-tick.C {
-			_ = edges.Touch(t.Context(), []string{open})
+			_, _ = edges.Touch(t.Context(), []string{open})
 		}
 	}()
 	t.Cleanup(func() { <-touched })

@@ -1,10 +1,6 @@
 package models
 
-import (
-	"context"
-
-	"gorm.io/gorm/clause"
-)
+import "context"
 
 // Route is how the inside of a sandbox is reached, and by whom.
 type Route struct {
@@ -59,12 +55,16 @@ func (s *Store) Holds(ctx context.Context, node, id string) (bool, error) {
 	return n > 0, err
 }
 
-// Touch counts traffic as use of the sandboxes. One that somebody else is changing needs no touch.
-func (s *Store) Touch(ctx context.Context, ids []string) error {
-	db := s.db.WithContext(ctx)
-	return db.Model(&Sandbox{}).Where("id IN (?)", db.Model(&Sandbox{}).Select("id").
-		Clauses(clause.Locking{Strength: "UPDATE", Options: "SKIP LOCKED"}).
-		Where("id IN ? AND ended_at IS NULL", ids)).UpdateColumn("last_active_at", clause.Expr{SQL: "now()"}).Error
+// Touch counts traffic as use of the sandboxes, and returns those that somebody else is changing just now: they are not waited
+// for, and that need not be use.
+func (s *Store) Touch(ctx context.Context, ids []string) (missed []string, err error) {
+	err = s.db.WithContext(ctx).Raw(`
+		WITH free AS (
+			SELECT id FROM sandboxes WHERE id = ANY (CAST(@ids AS text[])) AND ended_at IS NULL FOR NO KEY UPDATE SKIP LOCKED),
+		touched AS (UPDATE sandboxes s SET last_active_at = now() FROM free WHERE s.id = free.id RETURNING s.id)
+		SELECT id FROM sandboxes WHERE id = ANY (CAST(@ids AS text[])) AND ended_at IS NULL AND id NOT IN (SELECT id FROM touched)`,
+		map[string]any{"ids": idArray(ids)}).Scan(&missed).Error
+	return missed, err
 }
 
 // Holding returns those of the sandboxes that a node holds, or that no node has to hold, and that have not ended: their ids and

@@ -83,19 +83,23 @@ func (a *activity) write(ids []string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), touchTimeout)
 	defer cancel()
-	if err := a.store.Touch(ctx, ids); err != nil {
+	missed, err := a.store.Touch(ctx, ids)
+	if err != nil {
 		a.log.WarnContext(ctx, "activity not written down, trying again", "sandboxes", len(ids), "error", err)
-		a.again(ids)
+		a.again(ids, touchRest)
+		return
 	}
+	a.again(missed, touchLeast)
 }
 
-// again lets traffic that could not be written down be written down soon: a database that comes back knows nothing of it.
-func (a *activity) again(ids []string) {
+// again lets traffic that could not be written down be written down soon: a database that comes back knows nothing of it, and who
+// was changing a sandbox need not have counted as its use.
+func (a *activity) again(ids []string, rest time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, id := range ids {
 		if u := a.uses[id]; u != nil {
-			u.fresh, u.last = true, u.last.Add(touchRest-u.every)
+			u.fresh, u.last = true, u.last.Add(rest-u.every)
 		}
 	}
 }

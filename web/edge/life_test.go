@@ -2,6 +2,7 @@ package edge_test
 
 import (
 	"context"
+	"database/sql"
 	"io"
 	"net"
 	"net/http"
@@ -102,6 +103,44 @@ func TestTrafficKeepsASandbox(t *testing.T) {
 	}
 	if answers.Buffered() > 0 {
 		t.Error("the stream said something unasked")
+	}
+}
+
+// TestOneRequestIsUseOfASandboxThatIsBeingChanged: who was changing it need not have counted as use.
+func TestOneRequestIsUseOfASandboxThatIsBeingChanged(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.create(jobs.CreateSandbox{Foreign: jobs.Foreign{Public: true}})
+	db, err := sql.Open("pgx", r.dsn)
+	check(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	_, err = db.ExecContext(t.Context(), "UPDATE sandboxes SET last_active_at = last_active_at - interval '1 h' WHERE id = $1", id)
+	check(t, err)
+	change, err := db.BeginTx(t.Context(), nil)
+	check(t, err)
+	_, err = change.ExecContext(t.Context(), "SELECT FROM sandboxes WHERE id = $1 FOR UPDATE", id)
+	check(t, err)
+	res, err := r.client.Do(r.to(id, 8000, "GET", "/"))
+	check(t, err)
+	check(t, res.Body.Close())
+	r.until("its use could not be written down", func() bool { return r.asked.touches.Load() > 0 })
+	check(t, change.Rollback())
+	r.until("it is written down", func() bool {
+		var recent bool
+		check(t, db.QueryRowContext(t.Context(), "SELECT last_active_at > now() - interval '10 min' FROM sandboxes WHERE id = $1", id).Scan(&recent))
+		return recent
+	})
+}
+
+// until waits for a condition that nothing tells of.
+func (r *rig) until(what string, ok func() bool) {
+	r.t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(time.Minute); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("it never came to pass that %s", what)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,6 +51,7 @@ type rig struct {
 	asked   questions
 	inside  inside
 	client  *http.Client
+	dsn     string
 }
 
 // inside is what is in every sandbox: a guest and what listens at port 8000.
@@ -192,9 +194,13 @@ type questions struct {
 	mu            sync.Mutex
 	all, now, top int
 	held          chan struct{} // nil = none is held
+	touches       atomic.Int64  // not about routes: how often activity was written down, or tried to
 }
 
 func (q *questions) tap(_ context.Context, statement string, do func() error) error {
+	if strings.Contains(statement, "touched AS") {
+		defer q.touches.Add(1)
+	}
 	if !strings.Contains(statement, "AS silent_ms") {
 		return do()
 	}
@@ -251,7 +257,8 @@ func newIdleRig(t *testing.T) *rig {
 	t.Cleanup(r.inside.app.Close)
 	t.Cleanup(r.client.CloseIdleConnections)
 	var err error
-	r.store, err = models.Open(ctx, testenv.Database(t), 8, models.Limits{Window: 64}, r.asked.tap)
+	r.dsn = testenv.Database(t)
+	r.store, err = models.Open(ctx, r.dsn, 8, models.Limits{Window: 64}, r.asked.tap)
 	check(t, err)
 	t.Cleanup(func() { r.store.Close() })
 	check(t, r.store.Migrate(ctx, log))
