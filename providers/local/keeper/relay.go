@@ -15,6 +15,8 @@ const (
 	bufferSize = 64 << 10
 	// elderPatience is how long the guest may be kept waiting by a worker that is not the newest.
 	elderPatience = 100 * time.Millisecond
+	// acceptRest is how long a relay rests that can let nobody in for now.
+	acceptRest = 50 * time.Millisecond
 )
 
 // relay connects the guest with its workers the way an engine's attach does: what the guest writes goes to all of
@@ -34,12 +36,26 @@ func newRelay(stdin *os.File) *relay { return &relay{stdin: stdin} }
 func (r *relay) accept(socket *os.File) {
 	for {
 		worker, err := acceptOne(socket)
+		if passes(err) {
+			<-time.After(acceptRest)
+			continue
+		}
 		if err != nil {
 			return
 		}
 		r.join(worker)
 		go r.listen(worker)
 	}
+}
+
+// passes says that the machine or the process has too much open just now: the worker that waits is let in later.
+func passes(err error) bool {
+	for _, short := range []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM} {
+		if errors.Is(err, short) {
+			return true
+		}
+	}
+	return false
 }
 
 func acceptOne(socket *os.File) (*os.File, error) {
