@@ -103,8 +103,27 @@ func (b *box) admit(c *connection, g guard.Rules) (*connection, error) {
 		c.cut()
 		return nil, err
 	}
+	c.active.Store(time.Now().UnixNano())
 	b.conns[c] = struct{}{}
 	return c, nil
+}
+
+// cutSilent cuts the connection over which nothing was said for longest.
+func (b *box) cutSilent() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var silent *connection
+	for c := range b.conns {
+		if silent == nil || c.active.Load() < silent.active.Load() {
+			silent = c
+		}
+	}
+	if silent == nil {
+		return false
+	}
+	delete(b.conns, silent) // it is not there to be cut twice
+	silent.cut()
+	return true
 }
 
 func (b *box) remove(c *connection) {

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,8 @@ type Config struct {
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	// Connections is how many one sandbox may have at once.
 	Connections int
+	// Total is how many all sandboxes together may have at once. 0 = 4096.
+	Total int
 	// BytesPerSecond bounds what one sandbox sends and receives. 0 = no limit.
 	BytesPerSecond int
 	// Idle is how long a connection may be silent.
@@ -123,11 +126,24 @@ func (s *Server) Apply(sandbox string, p Policy) {
 	}
 }
 
+// Served returns the sandboxes that this worker serves now.
+func (s *Server) Served() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ids []string
+	for id, b := range s.boxes {
+		if b.links > 0 {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 // serve answers one request.
 func (s *Server) serve(life context.Context, b *box, stream net.Conn) {
 	defer stream.Close()
-	if !s.take(b) {
-		s.refuse(b, stream, "", &refusal{ReasonLimit, "the sandbox has as many connections as it may; close some"})
+	if err := s.take(b); err != nil {
+		s.refuse(b, stream, "", err)
 		return
 	}
 	defer s.giveBack(b)
@@ -151,13 +167,30 @@ func (s *Server) serve(life context.Context, b *box, stream net.Conn) {
 	c.carry(life, stream)
 }
 
-func (s *Server) take(b *box) bool {
+// take counts a connection. Where the worker has no room for it, the sandbox that has most makes some.
+func (s *Server) take(b *box) error {
 	all, own := s.totals.open.Add(1), b.open.Add(1)
-	if all <= maxTotal && own <= int64(s.cfg.Connections) {
-		return true
+	switch {
+	case own > int64(s.cfg.Connections):
+		s.giveBack(b)
+		return &refusal{ReasonLimit, "the sandbox has as many connections as it may; close some"}
+	case all > int64(cmp.Or(s.cfg.Total, maxTotal)) && !s.makeRoom(own):
+		s.giveBack(b)
+		return &refusal{ReasonTrouble, "the worker has as many connections as it makes for all its sandboxes; try again, or close some"}
 	}
-	s.giveBack(b)
-	return false
+	return nil
+}
+
+// makeRoom cuts the connection that has been silent for longest of the sandbox that has most, if that is more than twice as many
+// as the one has that asks.
+func (s *Server) makeRoom(own int64) bool {
+	var most *box
+	for _, b := range s.all() {
+		if open := b.open.Load(); open > 2*own && (most == nil || open > most.open.Load()) {
+			most = b
+		}
+	}
+	return most != nil && most.cutSilent()
 }
 
 func (s *Server) giveBack(b *box) {

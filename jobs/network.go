@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,8 @@ const (
 type Egress interface {
 	// Apply makes a policy that has been written down hold.
 	Apply(sandbox string, p egress.Policy)
+	// Served returns the sandboxes that are served now.
+	Served() []string
 	// Report hands what was used since the last report to write, or keeps it where that fails.
 	Report(write func([]egress.Usage) error) error
 }
@@ -29,6 +32,7 @@ type Egress interface {
 type noEgress struct{}
 
 func (noEgress) Apply(string, egress.Policy)             {}
+func (noEgress) Served() []string                        { return nil }
 func (noEgress) Report(func([]egress.Usage) error) error { return nil }
 
 // networkLoop sees to it that the sandboxes of this node that have a network are connected to: nobody else may have a
@@ -77,20 +81,39 @@ func (w *Worker) connectNetworks() {
 	opening.Wait()
 }
 
-// applyPolicies makes the rows hold, and returns them.
+// applyPolicies makes the rows hold, and returns those that allow something. What is served and has no such row was
+// told off behind our back, by a worker that held it before: its row is read too, and no row allows nothing.
 func (w *Worker) applyPolicies(ctx context.Context) ([]models.Sandbox, error) {
 	w.policies.Lock()
 	defer w.policies.Unlock()
 	boxes, err := w.store.Networked(ctx, w.node.ID)
-	for _, b := range boxes {
-		p, err := PolicyOf(b.Egress)
-		if err != nil {
-			p = egress.Policy{}
-			w.log.ErrorContext(ctx, "policy not readable, the sandbox has no network", "sandbox_id", b.ID, "error", err)
-		}
-		w.egress.Apply(b.ID, p)
+	if err != nil {
+		return nil, err
 	}
-	return boxes, err
+	known := map[string]bool{}
+	for _, b := range boxes {
+		known[b.ID] = true
+		w.apply(ctx, b.ID, b.Egress)
+	}
+	others := slices.DeleteFunc(w.egress.Served(), func(id string) bool { return known[id] })
+	rows, err := w.store.Egresses(ctx, others)
+	if err != nil {
+		return boxes, err
+	}
+	for _, id := range others {
+		w.apply(ctx, id, rows[id])
+	}
+	return boxes, nil
+}
+
+// apply makes a row hold. One that cannot be read allows nothing.
+func (w *Worker) apply(ctx context.Context, id string, text json.RawMessage) {
+	p, err := PolicyOf(text)
+	if err != nil {
+		p = egress.Policy{}
+		w.log.ErrorContext(ctx, "policy not readable, the sandbox has no network", "sandbox_id", id, "error", err)
+	}
+	w.egress.Apply(id, p)
 }
 
 // setEgress writes a policy down and makes it hold.

@@ -38,6 +38,20 @@ func (s *Store) Egress(ctx context.Context, sandbox string) (json.RawMessage, er
 	return b.Egress, notFound(err)
 }
 
+// Egresses returns the policies of sandboxes of any tenants, without those that may connect to nowhere.
+func (s *Store) Egresses(ctx context.Context, ids []string) (map[string]json.RawMessage, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	var list []Sandbox
+	err := s.db.WithContext(ctx).Select("id", "egress").Where("id = ANY (?::text[]) AND egress IS NOT NULL", idArray(ids)).Find(&list).Error
+	found := map[string]json.RawMessage{}
+	for _, b := range list {
+		found[b.ID] = b.Egress
+	}
+	return found, err
+}
+
 // SetEgress changes a sandbox's policy if the attempt still owns the job.
 func (s *Store) SetEgress(ctx context.Context, j Job, policy json.RawMessage) error {
 	_, err := s.begin(ctx, j, nil, func(tx *gorm.DB, box *Sandbox) error {
