@@ -50,8 +50,6 @@ func crowd(t *testing.T, db *sql.DB) {
 			SELECT i::text::bytea, 'default', '', 'sb' || i, '', '', now() FROM generate_series(1, @) i`,
 		`INSERT INTO builds (id, tenant_id, shared, template, sandbox_id, job_id, recipe, image)
 			SELECT 'b' || i, 'default', false, 't' || i, 'sb' || i, 'gone' || i, '{}', 'image' || i FROM generate_series(1, @) i`,
-		`INSERT INTO templates (id, tenant_id, name, image, definition)
-			SELECT 'tpl' || i, 'default', 'mine' || i, 'mine' || i, '{"start_command": "x"}' FROM generate_series(1, @) i`,
 		`INSERT INTO schedules (id, tenant_id, state, time_zone, interval_ms, anchor, overlap, missed, max_catch_up, kind, action, options, created_by, changed_by)
 			SELECT 'sch' || i, 'default', 'paused', 'UTC', 1000, now(), 'skip', 'skip', 1, 'run', '{}', '{}', 'test', 'test' FROM generate_series(1, 1000) i`,
 		`INSERT INTO schedule_runs (id, tenant_id, schedule_id, due_at, state, job_id, ended_at)
@@ -298,7 +296,6 @@ func ofWorkers() map[string]ask {
 			_, err := s.UnusedImages(ctx, []string{"image1"})
 			return err
 		},
-		"pools": func(ctx context.Context, s *models.Store) error { _, err := s.PooledTemplates(ctx); return err },
 		"stats": func(ctx context.Context, s *models.Store) error { _, err := s.Stats(ctx); return err },
 		"depth": func(ctx context.Context, s *models.Store) error { _, err := s.QueueFull(ctx, "default"); return err },
 		"ranks": func(ctx context.Context, s *models.Store) error { _, _, err := s.Rank(ctx, node); return err },
