@@ -3,6 +3,9 @@ package jobs_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -154,40 +157,57 @@ func TestDuePauseThatIsOvertaken(t *testing.T) {
 	}
 }
 
-// brokenPause pauses, and says that it could not; in between something happens.
+// brokenPause pauses, and says the first time that it could not; in between something happens.
 type brokenPause struct {
 	*fake.Provider
+	struck  *atomic.Bool
 	between func()
 }
 
 func (p brokenPause) Pause(ctx context.Context, id string) error {
 	err := p.Provider.Pause(ctx, id)
+	if p.struck.Swap(true) {
+		return err
+	}
 	p.between()
 	return errors.Join(err, providers.Errorf(providers.Unavailable, "the answer was lost"))
 }
 
 // TestDuePauseThatIsOvertakenOnItsWay: the first attempt has paused the sandbox and did not hear of it, the next finds that
-// its timeout was set anew.
+// its timeout was set anew. Where somebody else has paused the sandbox meanwhile, it stays so.
 func TestDuePauseThatIsOvertakenOnItsWay(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	var box, created string
-	r.worker(4, func(c *jobs.WorkerConfig) {
-		inner, _ := c.Provider.(*fake.Provider)
-		c.Provider = brokenPause{inner, func() { r.submit(box, &jobs.SetTimeout{TimeoutSeconds: 600}, options()) }}
-	})
-	box, created = r.create(jobs.CreateSandbox{OnTimeout: "pause"})
-	r.wait(created)
-	r.late()
-	r.scheduler()
-	r.eventually("the pause is submitted", func() bool {
-		return r.sandbox(box).Desired == models.DesiredPaused || r.sandbox(box).TimeoutMS == 600_000
-	})
-	if j := r.wait(r.newest(box, models.KindPause).ID); j.State != models.Succeeded || j.Attempt != 2 {
-		t.Fatalf("the pause: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)
-	}
-	if j := r.wait(r.exec(box, "fake:stdout on")); string(j.Stdout) != "on" {
-		t.Errorf("a command afterwards: %s %+v", j.State, j.Error)
+	for _, again := range []bool{false, true} {
+		t.Run(fmt.Sprint(again), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			var box string
+			meanwhile := func() {
+				r.submit(box, &jobs.SetTimeout{TimeoutSeconds: 600}, options())
+				if again {
+					o := options()
+					o.Parallel = true
+					r.wait(r.submit(box, &jobs.Pause{}, o))
+				}
+			}
+			r.worker(4, func(c *jobs.WorkerConfig) {
+				inner, _ := c.Provider.(*fake.Provider)
+				c.Provider = brokenPause{inner, new(atomic.Bool), meanwhile}
+			})
+			box = r.readied()
+			r.sql("UPDATE sandboxes SET on_timeout = 'pause', expires_at = now() - interval '1 minute'")
+			r.scheduler()
+			r.eventually("the due pause has ended, at its second attempt", func() bool {
+				list, err := r.store.Jobs(r.t.Context(), tenant, models.JobFilter{Sandbox: box, Kind: models.KindPause, Limit: 2})
+				r.must(err)
+				return slices.ContainsFunc(list, func(j models.Job) bool {
+					return j.Actor == "scheduler" && j.State == models.Succeeded && j.Attempt == 2
+				})
+			})
+			if j := r.wait(r.exec(box, "fake:stdout on")); (string(j.Stdout) == "on") == again {
+				t.Errorf("a command afterwards: %s %q %+v", j.State, j.Stdout, j.Error)
+			}
+		})
 	}
 }
 

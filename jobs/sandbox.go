@@ -169,8 +169,8 @@ func (*Pause) run(ctx context.Context, a *attempt) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	wanted, err := a.w.store.BeginPause(ctx, a.job, a.job.Actor == schedulerActor)
-	if err == nil && !wanted && a.job.Attempt > 1 { // an earlier attempt may have come further
+	wanted, undo, err := a.w.store.BeginPause(ctx, a.job, a.job.Actor == schedulerActor)
+	if err == nil && undo && a.job.Attempt > 1 { // an earlier attempt may have come further
 		err = p.Resume(ctx, a.job.SandboxID)
 	}
 	if err != nil || !wanted {

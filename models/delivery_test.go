@@ -1,13 +1,11 @@
 package models_test
 
 import (
-	"database/sql"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"sandyard/dev/testenv"
 	"sandyard/models"
 )
 
@@ -15,13 +13,7 @@ import (
 // these are under way.
 func TestNobodysDeliveriesKeepOthersWaiting(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
-	s := openAt(t, dsn, 100)
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	s, db := openBeside(t)
 	conn, err := db.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)

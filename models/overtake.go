@@ -19,18 +19,23 @@ const earlier = `EXISTS (SELECT 1 FROM jobs e WHERE e.sandbox_id = @box AND e.ki
 const overtaken = `EXISTS (SELECT 1 FROM jobs r WHERE r.sandbox_id = p.sandbox_id AND r.kind = 'resume' AND r.seq > p.seq
 	AND r.state IN ('running', 'succeeded'))`
 
+// renewed is true where another pause that was submitted after the job runs, may run or is done.
+const renewed = `EXISTS (SELECT 1 FROM jobs l WHERE l.sandbox_id = @box AND l.kind = 'pause' AND l.seq > @seq
+	AND (l.state IN ('running', 'succeeded') OR l.state = 'queued' AND l.ready_at IS NOT NULL))`
+
 // BeginPause says whether a pause that has been claimed is still wanted: no resume was asked for after it and came before it.
-// Due says that time wants it, which then has to be up still. ErrEarlier: it has to wait.
-func (s *Store) BeginPause(ctx context.Context, j Job, due bool) (wanted bool, err error) {
-	var now struct{ Waits, Wanted bool }
-	err = s.db.WithContext(ctx).Raw(`SELECT `+earlier+` AS waits,
+// Due says that time wants it, which then has to be up still. Of one that is not, undo says that nobody else wants the sandbox
+// paused either. ErrEarlier: it has to wait.
+func (s *Store) BeginPause(ctx context.Context, j Job, due bool) (wanted, undo bool, err error) {
+	var now struct{ Waits, Renewed, Wanted bool }
+	err = s.db.WithContext(ctx).Raw(`SELECT `+earlier+` AS waits, `+renewed+` AS renewed,
 			NOT `+overtaken+` AND (NOT @due OR s.desired = 'paused' AND s.expires_at <= now()) AS wanted
 		FROM sandboxes s, (SELECT CAST(@box AS text) AS sandbox_id, CAST(@seq AS bigint) AS seq) p WHERE s.id = @box`,
 		map[string]any{"box": j.SandboxID, "seq": j.Seq, "other": KindResume, "due": due}).Scan(&now).Error
 	if err == nil && now.Waits {
 		err = ErrEarlier
 	}
-	return now.Wanted, err
+	return now.Wanted, !now.Wanted && !now.Renewed, err
 }
 
 // BeginResume answers ErrEarlier while a pause is under way that was submitted before the resume.

@@ -39,8 +39,8 @@ func (b *batch) wish(p *submission, box *Sandbox) error {
 }
 
 // settleWish follows up on the end of a job that had come with a wish, however it ended: what is wished for then is what the
-// newest open job is to do, apart from pauses that a later resume came before, and where there is none, what is. Who wants the sandbox deleted still does so when the delete has
-// failed, and takes it back only by cancelling that.
+// newest open job is to do, apart from pauses that a later resume came before, and where there is none, what is. Who wants
+// the sandbox deleted still does so when the delete has failed, and takes it back only by cancelling that.
 func settleWish(tx *gorm.DB, box *Sandbox, c Change) error {
 	back := c.kind == KindDelete && c.state == Cancelled
 	if c.kind != KindPause && c.kind != KindResume && !back || box.EndedAt != nil {
