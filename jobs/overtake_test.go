@@ -94,6 +94,51 @@ func TestFrozenJobsDoNotKeepAPausedSandbox(t *testing.T) {
 	}
 }
 
+// slowResume lets a test decide when a resume comes about.
+type slowResume struct {
+	*fake.Provider
+	proceed chan struct{}
+}
+
+func (p slowResume) Resume(ctx context.Context, id string) error {
+	<-p.proceed
+	return p.Provider.Resume(ctx, id)
+}
+
+// TestDeleteOfAPausedSandbox waits for nothing that is frozen. Where a resume is on its way it comes in its turn.
+func TestDeleteOfAPausedSandbox(t *testing.T) {
+	t.Parallel()
+	for want, resumed := range map[models.JobState]bool{models.Cancelled: false, models.Succeeded: true} {
+		t.Run(string(want), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			proceed := make(chan struct{})
+			r.worker(4, func(c *jobs.WorkerConfig) {
+				inner, _ := c.Provider.(*fake.Provider)
+				c.Provider = slowResume{inner, proceed}
+			})
+			box := r.readied()
+			frozen := r.exec(box, "fake:sleep 1s; fake:stdout done")
+			r.eventually("the command runs", func() bool { return r.job(frozen).State == models.Running })
+			o := options()
+			o.Parallel = true
+			r.wait(r.submit(box, &jobs.Pause{}, o))
+			if resumed {
+				r.submit(box, &jobs.Resume{}, options())
+			}
+			out, err := r.client.Delete(t.Context(), box, false, options())
+			r.must(err)
+			close(proceed)
+			if j := r.wait(out.Jobs[0].ID); j.State != models.Succeeded {
+				t.Fatalf("delete: %s %+v", j.State, j.Error)
+			}
+			if j := r.wait(frozen); j.State != want {
+				t.Errorf("what was frozen is %s, want %s", j.State, want)
+			}
+		})
+	}
+}
+
 // TestResumeOfWhatIsBeingPaused comes after the pause, and before the command that it freezes.
 func TestResumeOfWhatIsBeingPaused(t *testing.T) {
 	t.Parallel()

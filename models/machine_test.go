@@ -260,12 +260,18 @@ func (b *modelBox) add(job models.Job) {
 	}
 }
 
-// overtakes says whether a job goes past those ahead of it: a resume of what is paused, or about to be by a pause that does.
+// overtakes says whether a job goes past those ahead of it: a resume of what is paused, or about to be by a pause that does,
+// and a delete where no resume is on its way.
 func (b *modelBox) overtakes(job models.Job) bool {
-	return job.Kind == models.KindResume && (b.state == models.SandboxPaused ||
-		b.state == models.SandboxRunning && b.desired == models.DesiredPaused && slices.ContainsFunc(b.jobs, func(j *modelJob) bool {
-			return j.Kind == models.KindPause && j.Parallel && !j.State.Terminal()
-		}))
+	switch {
+	case job.Kind != models.KindResume && job.Kind != models.KindDelete:
+		return false
+	case b.state == models.SandboxPaused:
+		return job.Kind == models.KindResume || b.desired == models.DesiredPaused
+	}
+	return b.state == models.SandboxRunning && b.desired == models.DesiredPaused && slices.ContainsFunc(b.jobs, func(j *modelJob) bool {
+		return j.Kind == models.KindPause && j.Parallel && !j.State.Terminal()
+	})
 }
 
 // claim takes the job for the node that holds the sandbox, or else for any, with short under a lease that ends at once.

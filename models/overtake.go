@@ -50,13 +50,14 @@ func (s *Store) BeginResume(ctx context.Context, j Job) error {
 }
 
 // overtakes says whether a job goes past those ahead of it in the sandbox's order: a resume of what is paused, or about to be
-// by a pause outside that order, may be all that lets them end. Those behind it wait for it all the same.
+// by a pause outside that order, may be all that lets them end, and so may a delete, unless a resume is on its way. Those
+// behind it wait for it all the same.
 func (b *batch) overtakes(j Job, box *Sandbox) (yes bool, err error) {
 	switch {
-	case j.Kind != KindResume:
+	case j.Kind != KindResume && j.Kind != KindDelete:
 		return false, nil
 	case box.State == SandboxPaused:
-		return true, nil
+		return j.Kind == KindResume || box.Desired == DesiredPaused, nil
 	case box.State != SandboxRunning || box.Desired != DesiredPaused:
 		return false, nil
 	}
