@@ -25,10 +25,11 @@ type attempt struct {
 	log     *slog.Logger
 	began   time.Time
 	abandon context.CancelCauseFunc // ends the attempt's context: it must let go
+	entered bool                    // the sandbox was running
 
 	mu        sync.Mutex
 	finishing bool // its row may be terminal already: not seen by a heartbeat is no news
-	cancelled bool
+	cancelled bool // from the start where the job was while nobody had it
 	killing   bool
 	refused   time.Time     // when the last kill failed
 	rest      time.Duration // for which the provider wants no further one
@@ -65,7 +66,9 @@ func (a *attempt) fence() {
 func (a *attempt) open(ctx context.Context) (providers.Sandbox, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.w.patience)
 	defer cancel()
-	return a.w.provider.Open(ctx, a.job.SandboxID)
+	sb, err := a.w.provider.Open(ctx, a.job.SandboxID)
+	a.entered = a.entered || err == nil
+	return sb, err
 }
 
 // file runs f on the sandbox's files; what f returns becomes the job's result.
@@ -100,7 +103,7 @@ func (a *attempt) requestCancel() {
 	defer a.mu.Unlock()
 	a.cancelled = true
 	if a.kill == nil {
-		if !isProgram(a.job.Kind) { // a program that is not running yet is told when it is
+		if !models.IsProgram(a.job.Kind) { // a program that is not running yet is told when it is
 			a.abandon(errCancel)
 		}
 		return
@@ -137,7 +140,7 @@ func (a *attempt) execute(ctx context.Context) (result, error) {
 		return result{}, err
 	}
 	limit := a.job.Timeout()
-	if isProgram(a.job.Kind) || a.job.Kind == models.KindExecWait {
+	if models.IsProgram(a.job.Kind) || a.job.Kind == models.KindExecWait {
 		limit += a.w.patience // they have their own clock; this only catches a provider that hangs
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -61,11 +60,8 @@ func (e *Exec) launch(ctx context.Context, a *attempt) (result, error) {
 		return result{}, err
 	}
 	if a.isCancelled() {
-		sb, err := a.open(ctx)
-		if err == nil {
-			err = sb.Kill(ctx, a.job.ID)
-		}
-		return result{}, errors.Join(errCancel, err)
+		_, err := a.killLeft(ctx)
+		return result{}, err
 	}
 	return result{value: BackgroundResult{ExecID: a.job.ID, Pid: started.Pid}, detached: true}, nil
 }
@@ -98,7 +94,7 @@ func (x *ExecWait) run(ctx context.Context, a *attempt) (result, error) {
 	if a.job.StartedAt != nil { // by an earlier attempt
 		left -= max(0, a.w.store.Now(ctx).Sub(*a.job.StartedAt))
 	}
-	e, err := a.w.watches.end(ctx, a.w.provider, a.job.SandboxID, name, left)
+	e, err := a.w.watches.end(ctx, a.w.provider, a.job.SandboxID, name, left, a.job.Attempt > 1)
 	out := result{value: e}
 	if err == nil && e.Running {
 		out.state = models.TimedOut

@@ -85,8 +85,12 @@ func (c *Code) run(ctx context.Context, a *attempt) (result, error) {
 	}
 	stop, interrupt := context.WithCancel(context.Background())
 	defer interrupt()
+	before := stop.Done()
+	if a.isCancelled() { // while nobody had it: what an earlier attempt has begun is to be joined, and interrupted
+		before = nil
+	}
 	defer a.onCancel(func() error { interrupt(); return nil })()
-	giveBack, err := c.turn(ctx, a, stop.Done())
+	giveBack, err := c.turn(ctx, a, before)
 	if err != nil {
 		return result{}, err
 	}
@@ -153,7 +157,7 @@ func codeTimeout(limit time.Duration, lost bool) *models.JobError {
 
 func (c *Code) cell(j models.Job) cells.Cell {
 	return cells.Cell{
-		ID: j.ID, Language: c.Language, Context: c.Context, Code: c.Code, Env: c.Env, Dir: c.Cwd, Timeout: j.Timeout(),
+		ID: j.ID, Language: c.Language, Context: c.Context, Code: c.Code, Env: c.Env, Dir: c.Cwd, Timeout: j.Timeout() + j.Paused(),
 		MaxOutput: cmp.Or(c.MaxOutputBytes, defaultMaxOutput), Again: j.Attempt > 1,
 	}
 }

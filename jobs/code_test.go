@@ -32,7 +32,9 @@ func (r *rig) codeResult(j models.Job) (res jobs.CodeResult) {
 
 func (r *rig) content(box, path string) string {
 	r.t.Helper()
-	return string(r.wait(r.submit(box, &jobs.Read{Path: path}, options())).Content)
+	o := options()
+	o.Parallel = true
+	return string(r.wait(r.submit(box, &jobs.Read{Path: path}, o)).Content)
 }
 
 // TestCellRunsOnceWhateverCallFails loses each call about a cell in turn, before and after its effect.

@@ -18,29 +18,34 @@ func (a *attempt) conclude(ctx context.Context, res result, err error) {
 	case errors.Is(err, models.ErrStale), errors.Is(cause, errFenced):
 		a.log.WarnContext(ctx, "result dropped", "error", errFenced)
 	case errors.Is(cause, errShutdown):
-		a.requeue(ctx, 0, errShutdown)
+		a.handOver(ctx, 0, errShutdown)
 	case errors.As(err, new(*models.PlacedError)) && !a.isCancelled():
-		a.requeue(ctx, 0, err)
+		a.handOver(ctx, 0, err)
 	case errors.Is(err, models.ErrEarlier) && !a.isCancelled():
-		a.requeue(ctx, min(backoff(a.job.Attempt), resumeLook), err)
-	case err != nil && !a.isCancelled() && a.mayRetry(err):
+		a.handOver(ctx, min(backoff(a.job.Attempt), resumeLook), err)
+	case err != nil && a.isWanted() && a.mayRetry(err):
 		a.log.WarnContext(ctx, "attempt failed, trying again", "error", err)
-		a.requeue(ctx, max(backoff(a.job.Attempt), askedFor(err)), err)
+		a.requeue(ctx, max(backoff(a.job.Tries()), askedFor(err)), err)
 	case err != nil && !a.isCancelled() && a.awaitsResume(ctx, err):
 		a.log.InfoContext(ctx, "sandbox is paused and being resumed, trying again")
 		a.requeue(ctx, min(backoff(a.job.Attempt), resumeLook), err)
+	case err != nil && a.mayBeFrozen(err):
+		a.park(ctx)
 	default:
 		a.finish(owned, a.outcome(res, err), res)
 	}
 }
 
+// isWanted says whether something is still to be done in the sandbox: a cancelled program may be running, and is to be killed.
+func (a *attempt) isWanted() bool { return !a.isCancelled() || models.IsProgram(a.job.Kind) }
+
 // mayRetry says whether the error may pass and attempts are left.
 func (a *attempt) mayRetry(err error) bool {
 	var p *providers.Error
 	if errors.As(err, &p) {
-		return p.Retryable() && a.job.Attempt < attemptsFor(a.job, p)
+		return p.Retryable() && a.job.Tries() < attemptsFor(a.job, p)
 	}
-	return isOurs(err) && a.job.Attempt < a.job.MaxAttempts
+	return isOurs(err) && a.job.Tries() < a.job.MaxAttempts
 }
 
 // longestRest bounds what a provider may ask for.
@@ -55,18 +60,29 @@ func askedFor(err error) time.Duration {
 	return min(p.RetryAfter, longestRest)
 }
 
-// requeue gives the job back. A timer sends it again when it is due; if this worker does not live that long, the
-// sweep does.
+// requeue gives the job back after a failure.
 func (a *attempt) requeue(ctx context.Context, delay time.Duration, why error) {
+	a.giveBack(ctx, models.Return{Delay: delay, Reason: reasonOf(why), Failed: true}, a.w.store.Requeue)
+}
+
+// handOver gives the job back without one.
+func (a *attempt) handOver(ctx context.Context, delay time.Duration, why error) {
+	a.giveBack(ctx, models.Return{Delay: delay, Reason: reasonOf(why)}, a.w.store.Requeue)
+}
+
+// giveBack gives the job back by a call on the store. A timer sends it again when it is due; if this worker does not live that long,
+// the sweep does.
+func (a *attempt) giveBack(ctx context.Context, r models.Return, give func(context.Context, models.Return) error) {
 	giving, cancel := a.w.finishing(ctx, a.w.lease)
 	defer cancel()
-	if err := a.w.store.Requeue(giving, a.held(), delay, reasonOf(why)); err != nil {
+	r.Held, r.Begun = a.held(), a.entered
+	if err := give(giving, r); err != nil {
 		a.log.WarnContext(ctx, "job not given back, the sweep will find it", "error", err)
 		return
 	}
-	a.log.InfoContext(ctx, "job given back", "reason", reasonOf(why))
+	a.log.InfoContext(ctx, "job given back", "reason", r.Reason)
 	w, tenant := a.w, a.job.TenantID
-	time.AfterFunc(delay, func() {
+	time.AfterFunc(r.Delay, func() {
 		if tasks, err := w.store.DispatchReady(ctx, tenant); err == nil {
 			w.queue.send(ctx, tasks)
 		}
@@ -102,7 +118,7 @@ func (a *attempt) outcome(res result, err error) models.Outcome {
 		o.Result, o.Grant = nil, nil
 		o.State, o.Error, o.Sandbox = a.failure(err)
 	}
-	if a.isCancelled() && (err != nil || isProgram(a.job.Kind) && !res.detached) {
+	if a.isCancelled() && (err != nil || models.IsProgram(a.job.Kind) && !res.detached) {
 		o.State = models.Cancelled
 		o.Error = &models.JobError{Code: "cancelled", Message: "the job was cancelled while it ran"}
 	}
@@ -142,7 +158,7 @@ func (a *attempt) sandboxLost(why *models.JobError) (models.JobState, *models.Jo
 	if a.job.Kind == models.KindCreate || a.job.Kind == models.KindDelete {
 		change = models.Change{}
 	}
-	if isProgram(a.job.Kind) || a.job.Kind == models.KindExecWait {
+	if models.IsProgram(a.job.Kind) || a.job.Kind == models.KindExecWait {
 		return models.Lost, why, change
 	}
 	return models.Failed, why, change

@@ -45,7 +45,7 @@ type ExecResult struct {
 }
 
 // Kind implements Args.
-func (e *Exec) Kind() string { return "exec" }
+func (e *Exec) Kind() string { return models.KindExec }
 
 // Validate implements Args.
 func (e *Exec) Validate() error {
@@ -92,19 +92,17 @@ func (e *Exec) setBlob(b []byte) { e.blob = b }
 // run attaches where an earlier attempt has started the command already. A cancel kills the command and so ends Run;
 // losing the job to another worker only detaches.
 func (e *Exec) run(ctx context.Context, a *attempt) (result, error) {
-	if e.Background {
+	switch {
+	case a.isCancelled():
+		return a.killLeft(ctx)
+	case e.Background:
 		return e.launch(ctx, a)
 	}
 	sb, err := a.open(ctx)
 	if err != nil {
 		return result{}, err
 	}
-	stop := a.onCancel(func() error {
-		ctx, cancel := context.WithTimeout(ctx, a.w.lease) // a kill without an answer is no kill: then the next heartbeat's turn
-		defer cancel()
-		return sb.Kill(ctx, a.job.ID)
-	})
-	defer stop()
+	defer a.onCancel(func() error { return a.killIn(ctx, sb) })()
 	res, err := sb.Run(ctx, e.command(a.job))
 	if err != nil {
 		return result{}, err
@@ -126,7 +124,7 @@ func (e *Exec) command(j models.Job) providers.Command {
 	}
 	return providers.Command{
 		Name: j.ID, Shell: e.Command, Argv: e.Argv, Env: e.Env, Dir: e.Cwd, User: e.User, Stdin: e.blob,
-		Timeout: j.Timeout(), MaxOutput: limit,
+		Timeout: j.Timeout() + j.Paused(), MaxOutput: limit,
 	}
 }
 

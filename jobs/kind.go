@@ -44,7 +44,7 @@ func kinds() map[string]func() Args {
 		models.KindResume:     func() Args { return &Resume{} },
 		"timeout":             func() Args { return &SetTimeout{} },
 		"egress":              func() Args { return &SetEgress{} },
-		"exec":                func() Args { return &Exec{} },
+		models.KindExec:       func() Args { return &Exec{} },
 		models.KindCode:       func() Args { return &Code{} },
 		models.KindCodeCreate: func() Args { return &CreateContext{} },
 		models.KindCodeDelete: func() Args { return &DeleteContext{} },
@@ -67,10 +67,6 @@ func kinds() map[string]func() Args {
 		"port":                func() Args { return &Port{} },
 	}
 }
-
-// isProgram says whether jobs of this kind run users' programs, which have clocks of their own and are killed when they
-// are cancelled.
-func isProgram(kind string) bool { return kind == "exec" || kind == models.KindCode }
 
 // SubmittableKinds names the kinds that a generic submission may use on an existing sandbox.
 func SubmittableKinds() []string {

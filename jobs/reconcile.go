@@ -207,8 +207,9 @@ func (r *reconciler) lose(ctx context.Context, d differences) (bodies []string, 
 func (r *reconciler) observe(ctx context.Context, d differences, was map[string]models.SandboxState) error {
 	var errs []error
 	for id, seen := range d.changed {
-		changed, err := r.w.store.Observe(ctx, id, was[id], seen)
+		changed, tasks, err := r.w.store.Observe(ctx, id, was[id], seen)
 		errs = append(errs, err)
+		r.w.queue.send(ctx, tasks)
 		if changed {
 			r.note(ctx, "repaired", id, "sandbox is "+string(seen)+", which nobody had asked for")
 		}

@@ -55,9 +55,10 @@ func (c *Client) resumeFor(ctx context.Context, box models.Sandbox, args Args) {
 	}
 }
 
-// awaitsResume says whether the attempt failed only because its sandbox is paused, and has asked for its resume.
+// awaitsResume says whether the attempt failed only because its sandbox is paused, and has asked for its resume. What a pause has
+// frozen asks for none.
 func (a *attempt) awaitsResume(ctx context.Context, cause error) bool {
-	if !errors.Is(cause, providers.ErrPaused) || a.job.Attempt >= resumeAttempts {
+	if !errors.Is(cause, providers.ErrPaused) || a.mayBeFrozen(cause) || a.job.Tries() >= resumeAttempts {
 		return false
 	}
 	box, err := a.w.store.Sandbox(ctx, a.job.TenantID, a.job.SandboxID)

@@ -27,11 +27,15 @@ type watches struct {
 	looks  singleflight.Group
 }
 
-// end waits for the end of an exec for as long as left, and returns how it stands. A pause in between is waited through.
-func (w *watches) end(ctx context.Context, p providers.Provider, sandbox, name string, left time.Duration) (providers.Exec, error) {
+// end waits for the end of an exec for as long as left, and returns how it stands. A pause in between is waited through; of an
+// exec that somebody has waited for before, the sandbox may be paused from the start.
+func (w *watches) end(ctx context.Context, p providers.Provider, sandbox, name string, left time.Duration, again bool) (providers.Exec, error) {
 	timer := time.NewTimer(left)
 	defer timer.Stop()
 	var last providers.Exec
+	if again {
+		last = providers.Exec{ID: name, Running: true}
+	}
 	for failures := 0; ; {
 		var pause time.Duration
 		select {

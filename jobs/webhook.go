@@ -225,7 +225,7 @@ func (h *Webhooks) event(ctx context.Context, d models.Delivery) ([]byte, error)
 		JobID: j.ID, SandboxID: j.SandboxID, Kind: j.Kind, State: j.State, Attempt: j.Attempt, Error: j.Error,
 		QueuedAt: j.QueuedAt, StartedAt: j.StartedAt, FinishedAt: j.FinishedAt, URL: "/v1/jobs/" + j.ID,
 	}}
-	if isProgram(j.Kind) && len(j.Result) > 0 {
+	if models.IsProgram(j.Kind) && len(j.Result) > 0 {
 		var r struct {
 			ExitCode *int `json:"exit_code"`
 		}

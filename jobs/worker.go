@@ -374,7 +374,7 @@ func (w *Worker) claim(ctx context.Context, id string, again bool) (models.Job, 
 // begin holds a job; the context it returns ends when the job must be let go.
 func (w *Worker) begin(ctx context.Context, j models.Job) (context.Context, *attempt) {
 	a := &attempt{
-		w: w, job: j, began: time.Now(),
+		w: w, job: j, began: time.Now(), cancelled: j.CancelRequestedAt != nil,
 		log: w.log.With("job_id", j.ID, "kind", j.Kind, "attempt", j.Attempt, "sandbox_id", j.SandboxID),
 	}
 	ctx, a.abandon = context.WithCancelCause(ctx)

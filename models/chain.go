@@ -16,8 +16,9 @@ const (
 	KindResume = "resume"
 )
 
-// Kinds of job that act on a background exec.
+// Kinds of job that run a command or act on a background exec.
 const (
+	KindExec       = "exec"
 	KindExecWait   = "exec_wait"
 	KindExecStdin  = "exec_stdin"
 	KindExecSignal = "exec_signal"
@@ -109,12 +110,14 @@ func dispatchLater(tx *gorm.DB, tenant string, window int, read reader) error {
 const oldestOrdered = `id = (SELECT id FROM jobs WHERE sandbox_id = @id AND NOT parallel AND state IN ('queued', 'running')
 	ORDER BY seq LIMIT 1)`
 
-// promote lets the oldest ordered job of a sandbox run, unless one runs or may run already. The caller holds the
-// sandbox's lock, and this is a statement of its own, so it sees every job that was committed before the lock was won. It is
+// promote lets the oldest ordered job of a sandbox run, unless one runs or may run already, or it is frozen. The caller holds
+// the sandbox's lock, and this is a statement of its own, so it sees every job that was committed before the lock was won. It is
 // left to the transaction.
-func promote(tx *gorm.DB, sandbox string) error { return release(tx, sandbox, oldestOrdered) }
+func promote(tx *gorm.DB, sandbox string) error {
+	return release(tx, sandbox, oldestOrdered+" AND (attempt = 0 OR NOT EXISTS (SELECT 1 FROM sandboxes WHERE id = @id AND state = 'paused'))")
+}
 
-// promoteAll is promote where the parallel jobs waited for the sandbox to run.
+// promoteAll is promote where the parallel jobs, or those that are frozen, waited for the sandbox to run.
 func promoteAll(tx *gorm.DB, sandbox string) error {
 	return release(tx, sandbox, "sandbox_id = @id AND (parallel OR "+oldestOrdered+")")
 }
@@ -140,7 +143,7 @@ func settle(tx *gorm.DB, sandbox string, ended []string) error {
 func endQueued(tx *gorm.DB, sandbox string, to JobState, why JobError, actor *string, ended *[]string) error {
 	return later(dry(tx).Model(&Job{}).Clauses(clause.Returning{Columns: []clause.Column{{Name: "id"}}}).
 		Where("sandbox_id = ? AND state = 'queued' AND kind <> ?", sandbox, KindDelete).
-		Updates(map[string]any{"state": to, "error": jsonOf(why), "finished_at": gorm.Expr("now()"), "cancelled_by": actor}), ids(ended))
+		Updates(map[string]any{"state": gorm.Expr("CASE WHEN cancel_requested_at IS NULL THEN ? ELSE 'cancelled' END", to), "error": jsonOf(why), "finished_at": gorm.Expr("now()"), "cancelled_by": actor}), ids(ended))
 }
 
 // ids reads the ids of jobs.

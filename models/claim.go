@@ -11,7 +11,8 @@ import (
 )
 
 // Claim makes node the owner of a queued job until the lease ends, under a new attempt. ErrStale means that there is
-// nothing to do: the job ended, runs elsewhere, was cancelled, or its sandbox went to another node.
+// nothing to do: the job ended, runs elsewhere, or its sandbox went to another node. A program that was to be cancelled while
+// nobody had it is claimed to be killed.
 func (s *Store) Claim(ctx context.Context, id, node string, lease time.Duration) (Job, error) {
 	return s.claim(ctx, id, node, lease, false)
 }
@@ -28,7 +29,6 @@ func (s *Store) claim(ctx context.Context, id, node string, lease time.Duration,
 		UPDATE jobs SET state = 'running', attempt = attempt + 1, node_id = @node, started_at = coalesce(started_at, now()),
 			lease_until = now() + @lease * interval '1 ms'
 		WHERE id = @id AND (state = 'queued' AND ready_at IS NOT NULL OR @again AND state = 'running' AND node_id = @node)
-		  AND cancel_requested_at IS NULL
 		  AND EXISTS (SELECT 1 FROM sandboxes s WHERE s.id = jobs.sandbox_id AND (s.node_id IS NULL OR s.node_id = @node))
 		RETURNING *`,
 		map[string]any{"id": id, "node": node, "lease": lease.Milliseconds(), "again": again}).Scan(&j)
@@ -139,14 +139,28 @@ func (s *Store) Heartbeat(ctx context.Context, node Node, held []Held, lease tim
 	return wanted, beats, err
 }
 
-// Requeue gives a claimed job back for the reason given, to run again after delay. ErrStale if it is not ours any more
-// or was cancelled.
-func (s *Store) Requeue(ctx context.Context, h Held, delay time.Duration, reason string) error {
-	res := s.db.WithContext(ctx).Model(&Job{}).
-		Where("id = ? AND "+fence+" AND state = 'running' AND cancel_requested_at IS NULL", h.ID, h.Attempt).
+// Return is what becomes of a job whose attempt did not end it.
+type Return struct {
+	Held
+	Delay  time.Duration // before it may run again
+	Reason string
+	Failed bool // the attempt has; else the job is handed over
+	Begun  bool // what the job runs may have been started
+}
+
+// Requeue gives a claimed job back, to run again. ErrStale if it is not ours any more or was cancelled; of a cancelled program that
+// may have been started somebody still has to see to the end.
+func (s *Store) Requeue(ctx context.Context, r Return) error {
+	return giveBack(s.db.WithContext(ctx), r, gorm.Expr("now() + ?", milliseconds(r.Delay)))
+}
+
+// giveBack makes a claimed job a queued one, which may run from ready on.
+func giveBack(db *gorm.DB, r Return, ready any) error {
+	res := db.Model(&Job{}).
+		Where("id = ? AND "+fence+" AND state = 'running' AND (cancel_requested_at IS NULL OR "+begun+")", r.ID, r.Attempt).
 		Updates(map[string]any{
-			"state": Queued, "ready_at": gorm.Expr("now() + ?", milliseconds(delay)),
-			"dispatched_at": nil, "node_id": nil, "lease_until": nil, "requeue_reason": reason,
+			"state": Queued, "ready_at": ready, "dispatched_at": nil, "node_id": nil, "lease_until": nil, "requeue_reason": r.Reason,
+			"handovers": gorm.Expr("handovers + CASE WHEN ? THEN 0 ELSE 1 END", r.Failed), "begun": gorm.Expr("begun OR ?", r.Begun),
 		})
 	if res.Error == nil && res.RowsAffected == 0 {
 		return ErrStale

@@ -205,6 +205,9 @@ func resumed(tx *gorm.DB, box *Sandbox, c Change, set map[string]any) error {
 	if box.State == SandboxDeleting {
 		delete(set, "state")
 	}
+	if err := thaw(tx, box); err != nil {
+		return err
+	}
 	return later(dry(tx).Model(box).Updates(set), nil)
 }
 

@@ -59,6 +59,8 @@ type Job struct {
 	Queue             *string
 	Generation        int
 	Attempt           int
+	Handovers         int  // attempts that ended without a failure
+	Begun             bool // what it runs may have been started by an attempt that is over
 	NodeID            *string
 	LeaseUntil        *time.Time
 	CancelRequestedAt *time.Time
@@ -74,7 +76,11 @@ type Job struct {
 	StartedAt         *time.Time
 	FinishedAt        *time.Time
 	ProviderMS        *int64 `gorm:"column:provider_ms"`
+	PausedMS          int64  `gorm:"column:paused_ms"` // how long the sandbox of a program was paused since it started
 }
+
+// Tries is the number of attempts with this one that were not merely handed over.
+func (j Job) Tries() int { return j.Attempt - j.Handovers }
 
 // Timeout is how long the job may run.
 func (j Job) Timeout() time.Duration { return time.Duration(j.TimeoutMS) * time.Millisecond }

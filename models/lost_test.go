@@ -36,7 +36,7 @@ func TestAJobGivenBackToAnEndedSandboxEnds(t *testing.T) {
 	}
 	_, err = s.Lose(ctx, box, node, "gone")
 	must(t, err)
-	must(t, s.Requeue(ctx, models.Held{ID: c.ID, Attempt: c.Attempt}, 0, "why"))
+	must(t, s.Requeue(ctx, models.Return{Held: models.Held{ID: c.ID, Attempt: c.Attempt}, Reason: "why"}))
 	sql("UPDATE sandboxes SET ended_at = ended_at - interval '1 hour'")
 	sql("UPDATE jobs SET queued_at = queued_at - interval '1 hour'")
 

@@ -37,7 +37,7 @@ func steps() []string {
 	return []string{
 		"exec", "exec", "exec", "pause", "pause", "resume", "resume", "delete",
 		"claim", "claim", "claim", "claim", "claim", "succeed", "succeed", "succeed", "fail", "fail", "fail", "stale",
-		"requeue", "cancel", "cancel", "recover", "recover", "begin delete", "force", "keyed", "keyed", "late", "expire", "expire",
+		"requeue", "park", "park", "cancel", "cancel", "recover", "recover", "begin delete", "force", "keyed", "keyed", "late", "expire", "expire",
 		models.KindExecWait, models.KindExecSignal,
 		"new", "new", "new", "beat", "beat", "retire", "adopt", "drain", "undrain", "place", "place", "place", "place", "lose", "lose", "lose", "recreate", "recreate", "recreate", "recreate",
 	}
@@ -78,11 +78,11 @@ type modelJob struct {
 
 func (b *modelBox) closed() bool { return b.ended || b.state == models.SandboxDeleting }
 
-// promote makes the oldest ordered job ready.
+// promote makes the oldest ordered job ready, unless it is frozen.
 func (b *modelBox) promote() {
 	for _, j := range b.jobs {
 		if !j.Parallel && !j.State.Terminal() {
-			j.ready = true
+			j.ready = j.ready || j.Attempt == 0 || b.state != models.SandboxPaused
 			return
 		}
 	}
@@ -92,7 +92,9 @@ func (b *modelBox) promote() {
 func (b *modelBox) endQueued(to models.JobState) {
 	for _, j := range b.jobs {
 		if j.State == models.Queued && j.Kind != models.KindDelete {
-			j.State = to
+			if j.State = to; j.asked {
+				j.State = models.Cancelled
+			}
 		}
 	}
 }
@@ -208,7 +210,9 @@ func (m *machine) play(x step) error {
 	case "stale":
 		return m.finish(b, j, j.claimed.Attempt-1, models.Succeeded)
 	case "requeue":
-		return m.requeue(j)
+		return m.requeue(j, x.flag)
+	case "park":
+		return m.park(b, j)
 	case "cancel":
 		return m.cancel(b, j)
 	case "recover":
@@ -321,41 +325,6 @@ func (m *machine) finish(b *modelBox, j *modelJob, attempt int, to models.JobSta
 	return err
 }
 
-func (m *machine) requeue(j *modelJob) error {
-	err := m.s.Requeue(m.t.Context(), models.Held{ID: j.ID, Attempt: j.Attempt}, 0, "why")
-	if j.State != models.Running || j.asked {
-		return wantStale(err)
-	}
-	j.State, j.ready, j.expired = models.Queued, true, false
-	return errors.Join(err, m.dispatch())
-}
-
-func (m *machine) cancel(b *modelBox, j *modelJob) error {
-	_, _, err := m.s.Cancel(m.t.Context(), m.tenant, j.ID, "test")
-	switch j.State {
-	case models.Running:
-		j.asked = true
-	case models.Queued:
-		b.end(j, models.Cancelled)
-	default:
-	}
-	return err
-}
-
-func (m *machine) recover(b *modelBox, j *modelJob) error {
-	_, err := m.s.Recover(m.t.Context(), models.Job{ID: j.ID, SandboxID: b.id, Kind: j.Kind, Attempt: j.Attempt})
-	switch {
-	case err != nil || j.State != models.Running || !j.expired:
-	case j.asked:
-		b.end(j, models.Cancelled)
-	case j.Attempt >= 10 || b.ended && j.Kind != models.KindDelete:
-		b.end(j, models.Lost)
-	default:
-		j.State, j.ready, j.expired = models.Queued, true, false
-	}
-	return err
-}
-
 func (m *machine) beginDelete(b *modelBox, j *modelJob) error {
 	if j.Kind != models.KindDelete {
 		return nil
@@ -410,7 +379,7 @@ func (m *machine) compare() error {
 		}
 		for i, j := range b.jobs {
 			row := rows[len(rows)-1-i] // newest first
-			if row.ID != j.ID || row.State != j.State || row.Attempt != j.Attempt || row.State == models.Queued && (row.ReadyAt != nil) != j.ready {
+			if row.ID != j.ID || row.State != j.State || row.Attempt != j.Attempt || row.Handovers != j.Handovers || row.State == models.Queued && (row.ReadyAt != nil) != j.ready {
 				return fmt.Errorf("job %d (%s) is %s at attempt %d, ready %v; want %s, %d, %v", i, j.Kind, row.State, row.Attempt, row.ReadyAt != nil, j.State, j.Attempt, j.ready)
 			}
 		}

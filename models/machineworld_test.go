@@ -178,7 +178,7 @@ func (m *machine) late(b *modelBox, parallel bool) error {
 
 func (m *machine) expire(b *modelBox, j *modelJob) error {
 	_, err := m.s.Expire(m.t.Context(), models.Job{ID: j.ID, SandboxID: b.id, Kind: j.Kind})
-	if j.State == models.Queued && j.late {
+	if j.State == models.Queued && j.late && !j.left() {
 		b.end(j, models.Expired)
 	}
 	return err
@@ -421,7 +421,7 @@ func (m *machine) compareDue() error {
 		mine["place of "+b.id], want["place of "+b.id] = true, due
 		for _, j := range b.jobs {
 			mine["lease of "+j.ID], want["lease of "+j.ID] = true, j.State == models.Running && j.expired
-			mine["deadline of "+j.ID], want["deadline of "+j.ID] = true, j.State == models.Queued && j.late
+			mine["deadline of "+j.ID], want["deadline of "+j.ID] = true, j.State == models.Queued && j.late && !j.left()
 		}
 	}
 	for what := range mine {

@@ -52,13 +52,44 @@ func without(all, some []string) []string {
 
 // Observe writes down what a provider says of a sandbox where the row says something else: somebody paused or resumed
 // it behind our back, and its clocks start as if a job had. It answers whether it did; while a job is under way that one will
-// know better.
-func (s *Store) Observe(ctx context.Context, id string, was, seen SandboxState) (bool, error) {
-	res := s.db.WithContext(ctx).Exec(`UPDATE sandboxes SET state = @seen, desired = @seen, observed = @seen, observed_at = now(),
-			paused_at = CASE WHEN @seen = 'paused' THEN now() ELSE paused_at END, last_active_at = now(),
-			expires_at = CASE WHEN @seen = 'running' THEN now() + timeout_ms * interval '1 ms' ELSE expires_at END, changed_by = 'platform', changed_job = NULL
-		WHERE id = @id AND state = @was AND state <> @seen AND desired <> 'deleted' AND ended_at IS NULL
-		  AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.sandbox_id = sandboxes.id AND j.state IN ('queued', 'running'))`,
-		map[string]any{"id": id, "was": was, "seen": seen})
-	return res.RowsAffected > 0, res.Error
+// know better, unless it is one that merely waits for the end of what a pause has frozen, and that goes on with a resume.
+func (s *Store) Observe(ctx context.Context, id string, was, seen SandboxState) (changed bool, out []Dispatch, err error) {
+	err = s.tx(ctx, func(tx *gorm.DB) error {
+		changed, out = false, nil
+		box, err := locked(tx, id, lockSandbox)
+		if err != nil || box.State != was || was == seen || box.Desired == DesiredDeleted || box.EndedAt != nil {
+			return err
+		}
+		var underWay bool
+		err = tx.Raw(`SELECT EXISTS (SELECT 1 FROM jobs WHERE sandbox_id = ?
+			AND (state = 'running' OR state = 'queued' AND ready_at IS NOT NULL AND NOT `+begun+`))`, id).Scan(&underWay).Error
+		if err != nil || underWay {
+			return err
+		}
+		changed = true
+		return s.observed(tx, box, seen, &out)
+	})
+	return changed, out, err
+}
+
+func (s *Store) observed(tx *gorm.DB, box Sandbox, seen SandboxState, out *[]Dispatch) error {
+	now := gorm.Expr("now()")
+	set := map[string]any{
+		"state": seen, "desired": seen, "observed": seen, "observed_at": now, "last_active_at": now, "changed_by": "platform", "changed_job": nil,
+	}
+	if seen == SandboxPaused {
+		set["paused_at"] = now
+		return tx.Model(&Sandbox{}).Where("id = ?", box.ID).Updates(set).Error
+	}
+	set["expires_at"] = gorm.Expr("now() + timeout_ms * interval '1 ms'")
+	if err := thaw(tx, &box); err != nil {
+		return err
+	}
+	if err := later(dry(tx).Model(&Sandbox{}).Where("id = ?", box.ID).Updates(set), nil); err != nil {
+		return err
+	}
+	if err := promoteAll(tx, box.ID); err != nil {
+		return err
+	}
+	return dispatchLater(tx, box.TenantID, s.limits.Window, into(out))
 }

@@ -16,9 +16,12 @@ func (s *Store) ExpiredLeases(ctx context.Context, at time.Time, limit int) ([]J
 	return s.jobsWhere(ctx, limit, "lease_until", "state = 'running' AND lease_until < ?", at)
 }
 
+// pastDeadline is true of queued jobs whose queue deadline has passed. A program that may have been started has met it.
+const pastDeadline = "state = 'queued' AND queue_deadline < now() AND NOT " + begun
+
 // PastDeadline returns queued jobs whose queue deadline has passed.
 func (s *Store) PastDeadline(ctx context.Context, limit int) ([]Job, error) {
-	return s.jobsWhere(ctx, limit, "queue_deadline", "state = 'queued' AND queue_deadline < now()")
+	return s.jobsWhere(ctx, limit, "queue_deadline", pastDeadline)
 }
 
 func (s *Store) jobsWhere(ctx context.Context, limit int, order, cond string, args ...any) ([]Job, error) {
@@ -37,16 +40,17 @@ func (s *Store) Recover(ctx context.Context, j Job) (Finished, error) {
 		if err != nil {
 			return err
 		}
+		// A cancelled program that may run in a sandbox that lives is still to be killed, by whoever takes the job next.
+		const ends = "(cancel_requested_at IS NOT NULL AND NOT (@live AND attempt - handovers < @max AND " + begun + "))"
 		var to JobState
 		err = tx.Raw(`
-			UPDATE jobs SET requeue_reason = 'its worker has gone silent', node_id = NULL, lease_until = NULL, dispatched_at = NULL, ready_at = now(),
-				state = CASE WHEN cancel_requested_at IS NOT NULL THEN 'cancelled' WHEN attempt >= @max OR @ended THEN 'lost' ELSE 'queued' END,
-				finished_at = CASE WHEN cancel_requested_at IS NOT NULL OR attempt >= @max OR @ended THEN now() END,
-				error = CASE WHEN cancel_requested_at IS NOT NULL THEN CAST(@cancelled AS jsonb)
-					WHEN attempt >= @max OR @ended THEN CAST(@lost AS jsonb) END
+			UPDATE jobs SET requeue_reason = 'its worker has gone silent', begun = true, node_id = NULL, lease_until = NULL, dispatched_at = NULL, ready_at = now(),
+				state = CASE WHEN `+ends+` THEN 'cancelled' WHEN attempt - handovers >= @max OR @ended THEN 'lost' ELSE 'queued' END,
+				finished_at = CASE WHEN `+ends+` OR attempt - handovers >= @max OR @ended THEN now() END,
+				error = CASE WHEN `+ends+` THEN CAST(@cancelled AS jsonb) WHEN attempt - handovers >= @max OR @ended THEN CAST(@lost AS jsonb) END
 			WHERE id = @id AND attempt = @attempt AND state = 'running' AND lease_until < now() RETURNING state`,
 			map[string]any{
-				"id": j.ID, "attempt": j.Attempt, "max": maxLosses, "ended": box.EndedAt != nil && j.Kind != KindDelete,
+				"id": j.ID, "attempt": j.Attempt, "max": maxLosses, "ended": box.EndedAt != nil && j.Kind != KindDelete, "live": !box.Ended(),
 				"cancelled": jsonText(JobError{Code: "cancelled", Message: "the job was cancelled while its worker was away"}),
 				"lost":      jsonText(whyLost(box)),
 			}).Scan(&to).Error
@@ -81,7 +85,7 @@ func (s *Store) Expire(ctx context.Context, j Job) (Finished, error) {
 			return err
 		}
 		why := JobError{Code: "queue_deadline", Message: "the job waited longer than its queue deadline", Retryable: true}
-		res := tx.Model(&Job{}).Where("id = ? AND state = 'queued' AND queue_deadline < now()", j.ID).
+		res := tx.Model(&Job{}).Where("id = ? AND "+pastDeadline, j.ID).
 			Updates(map[string]any{"state": Expired, "error": jsonOf(why), "finished_at": gorm.Expr("now()")})
 		if res.Error != nil || res.RowsAffected == 0 {
 			return res.Error

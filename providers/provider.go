@@ -119,7 +119,8 @@ type Sandbox interface {
 type Commands interface {
 	// Run starts cmd, or attaches to it when its name was started before, and waits for its end. The clock of
 	// cmd.Timeout runs here; when it fires the whole process tree is killed and the Result says TimedOut.
-	// A cancelled ctx only detaches: the command goes on and a later Run with the same name picks up its result.
+	// A cancelled ctx only detaches: the command goes on and a later Run with the same name picks up its result. So does
+	// ErrPaused from a sandbox that was running: the command goes on with it. Its clock does not stand still meanwhile.
 	Run(ctx context.Context, cmd Command) (Result, error)
 	// Kill ends the named command with its whole process tree: TERM, a grace, then KILL. Run then returns.
 	// An unknown or finished name is a success.

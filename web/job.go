@@ -89,7 +89,7 @@ func (s *Server) addJobs() {
 	register(s, s.projected("list-jobs", "/v1/jobs", "List jobs, newest first, without their bytes", reflect.TypeFor[JobPage]()), s.listJobs)
 	register(s, s.projected("get-job", "/v1/jobs/{id}", "Get a job, or wait for its end", reflect.TypeFor[Job]()), s.getJob)
 	register(s, operation("cancel-job", http.MethodPost, "/v1/jobs/{id}/cancel", tagJobs,
-		"Cancel a job: one that waits ends at once, one that runs is stopped"), s.cancelJob)
+		"Cancel a job: one that waits ends at once, one that runs is stopped, also where its worker has left it behind"), s.cancelJob)
 	write(s, operation("retry-job", http.MethodPost, "/v1/jobs/{id}/retry", tagJobs, "Submit an ended job again, as a new one"), s.retryJob)
 	register(s, operation("list-deliveries", http.MethodGet, "/v1/jobs/{id}/deliveries", tagJobs, "List the callbacks of a job"), s.listDeliveries)
 }

@@ -101,7 +101,7 @@ func (s *Server) jobDoc(j models.Job) Job {
 		return doc
 	}
 	switch j.Kind {
-	case "exec":
+	case models.KindExec:
 		if started := (jobs.BackgroundResult{}); json.Unmarshal(j.Result, &started) == nil && started.ExecID != "" {
 			return doc // its output is read from the exec
 		}

@@ -106,7 +106,7 @@ func (s *Server) accepted(ctx context.Context, done models.Submitted, wait time.
 // answer picks the job that a request is about: of several, the command between its sandbox's create and delete.
 func answer(done models.Submitted) models.Job {
 	for _, j := range done.Jobs {
-		if j.Kind == "exec" || j.Kind == models.KindCode {
+		if models.IsProgram(j.Kind) {
 			return j
 		}
 	}

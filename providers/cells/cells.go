@@ -70,7 +70,8 @@ const (
 )
 
 // Run runs the cell, or joins it where an earlier attempt has begun it, and waits for its end. When stop is closed the
-// cell is interrupted. A cancelled ctx only detaches. Cells of one context must be run one at a time.
+// cell is interrupted. A cancelled ctx only detaches, and so does ErrPaused of a sandbox that was running. Cells of one context must
+// be run one at a time.
 func Run(ctx context.Context, box Box, c Cell, stop <-chan struct{}) (Outcome, error) {
 	l, err := c.language()
 	if err != nil {

@@ -18,8 +18,6 @@ const (
 	again = 2 * time.Second
 	// startLimit is how long a context has to start.
 	startLimit = time.Minute
-	// pausedStep is how often a paused sandbox is asked again.
-	pausedStep = 2 * time.Second
 	// maxReport is how much may be told of one cell, in bytes: many times of what is kept.
 	maxReport = 64 << 20
 	// notFound is the exit code of a driver whose interpreter is missing.
@@ -50,11 +48,6 @@ func (f *follower) follow(ctx context.Context, stop <-chan struct{}) error {
 	for offset := f.fed.Before[providers.Report]; ; {
 		out, err := f.look(ctx, stop, offset)
 		switch {
-		case isClass(err, providers.Paused):
-			if err := f.sleep(ctx); err != nil {
-				return err
-			}
-			continue
 		case isClass(err, providers.NoExec):
 			f.dead, f.forgotten = &providers.Exec{}, true
 			return nil
@@ -182,19 +175,6 @@ func ignore(err error, classes ...providers.Class) error {
 		return nil
 	}
 	return err
-}
-
-// sleep lets a pause of the sandbox pass, which does not count towards the cell's time.
-func (f *follower) sleep(ctx context.Context) error {
-	timer := time.NewTimer(pausedStep)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		f.begun = f.begun.Add(pausedStep)
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // missing says that the context could not start for lack of its interpreter.

@@ -28,7 +28,7 @@ func (p *Provider) Pause(ctx context.Context, id string) error {
 				return err
 			}
 		}
-		p.guests.Paused(id)
+		p.guests.Drop(id)
 		return nil
 	})
 }
@@ -43,7 +43,6 @@ func (p *Provider) Resume(ctx context.Context, id string) error {
 		} else if err := found.Usable(); err != nil {
 			return err
 		}
-		p.guests.Resumed(id)
 		return nil
 	})
 }
@@ -95,7 +94,7 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 		return err
 	}
 	p.silent.Delete(found.ref)
-	p.guests.Forget(id)
+	p.guests.Drop(id)
 	p.cfg.Logger.InfoContext(ctx, "sandbox removed", "sandbox_id", id)
 	return nil
 }

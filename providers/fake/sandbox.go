@@ -46,12 +46,12 @@ func (s *sandbox) Start(ctx context.Context, cmd providers.Command) error {
 	})
 }
 
-// await waits for the end of a command, or for its time to run out; time in which the sandbox is paused does not count.
+// await waits for the end of a command, or for its time to run out. A pause ends the wait.
 func (s *sandbox) await(ctx context.Context, e *execution, timeout time.Duration) (providers.Result, error) {
-	for {
+	for halt := e.box.halt(); ; {
 		var alarm <-chan time.Time
 		if timeout > 0 {
-			timer := time.NewTimer(max(timeout-e.ran(), 0))
+			timer := time.NewTimer(max(timeout-time.Since(e.begun), 0))
 			defer timer.Stop()
 			alarm = timer.C
 		}
@@ -62,23 +62,13 @@ func (s *sandbox) await(ctx context.Context, e *execution, timeout time.Duration
 			return providers.Result{}, detached(ctx.Err())
 		case <-s.p.closed:
 			return providers.Result{}, s.p.usable(ctx)
+		case <-halt:
+			return providers.Result{}, providers.ErrPaused
 		case <-alarm:
-			_, gate := e.box.paused()
-			select {
-			case <-gate:
-			case <-ctx.Done():
-			}
-			if e.ran() >= timeout {
-				e.timeOut()
-				timeout = 0
-			}
+			e.timeOut()
+			timeout = 0
 		}
 	}
-}
-
-func (e *execution) ran() time.Duration {
-	total, _ := e.box.paused()
-	return time.Since(e.begun) - total
 }
 
 func (e *execution) timeOut() {

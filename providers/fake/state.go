@@ -59,6 +59,26 @@ func (s *State) Starts(name string) int {
 	return s.starts[name]
 }
 
+// Running is how many commands of a sandbox have not ended.
+func (s *State) Running(id string) (n int) {
+	s.mu.Lock()
+	b := s.boxes[id]
+	s.mu.Unlock()
+	if b == nil {
+		return 0
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.execs {
+		select {
+		case <-e.done:
+		default:
+			n++
+		}
+	}
+	return n
+}
+
 // Online says whether the programs of a sandbox are offered a network.
 func (s *State) Online(id string) bool {
 	s.mu.Lock()
@@ -177,6 +197,7 @@ type box struct {
 	mu     sync.Mutex
 	state  providers.State
 	going  chan struct{} // closed while the sandbox is not paused
+	halted chan struct{} // closed while it is
 	frozen time.Time     // since when it is paused
 	slept  time.Duration // how long it was paused before
 	execs  map[string]*execution
@@ -195,6 +216,7 @@ func newBox(spec providers.Spec) *box {
 		over:    make(chan struct{}),
 		state:   providers.StateRunning,
 		going:   make(chan struct{}),
+		halted:  make(chan struct{}),
 		execs:   make(map[string]*execution),
 	}
 	close(b.going)
@@ -219,8 +241,9 @@ func (b *box) setPaused(paused bool) error {
 		return providers.ErrLost
 	case paused && b.state == providers.StateRunning:
 		b.state, b.going, b.frozen = providers.StatePaused, make(chan struct{}), time.Now()
+		close(b.halted)
 	case !paused && b.state == providers.StatePaused:
-		b.state = providers.StateRunning
+		b.state, b.halted = providers.StateRunning, make(chan struct{})
 		b.slept += time.Since(b.frozen)
 		close(b.going)
 	}
@@ -235,6 +258,13 @@ func (b *box) end() {
 		b.state = providers.StateStopped
 		close(b.over)
 	}
+}
+
+// halt is closed when the sandbox is paused.
+func (b *box) halt() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.halted
 }
 
 // paused is how long the sandbox has been paused up to now, and gate what to wait on to go on.

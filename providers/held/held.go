@@ -52,7 +52,6 @@ type Guests[B Body] struct {
 	out     providers.Outbound
 	log     *slog.Logger
 	links   links
-	pauses  pauses
 	life    Life
 	watches sync.WaitGroup
 }
@@ -70,24 +69,8 @@ func (g *Guests[B]) Close() {
 	g.watches.Wait()
 }
 
-// Drop lets go of a sandbox's guest.
+// Drop lets go of a sandbox's guest: of one that is paused nobody answers, and whoever waits for it must not take that for a death.
 func (g *Guests[B]) Drop(id string) { g.links.drop(id, nil) }
-
-// Paused notes that a sandbox is paused from now on, and lets go of its guest: nobody answers there, and whoever waits
-// for it must not take that for a death.
-func (g *Guests[B]) Paused(id string) {
-	g.pauses.begin(id)
-	g.links.drop(id, nil)
-}
-
-// Resumed notes that a sandbox goes on.
-func (g *Guests[B]) Resumed(id string) { g.pauses.end(id) }
-
-// Forget drops all memory of a sandbox that is gone.
-func (g *Guests[B]) Forget(id string) {
-	g.links.drop(id, nil)
-	g.pauses.forget(id)
-}
 
 // Greet begins the conversation with a guest over raw, which it owns from here, and holds it.
 func (g *Guests[B]) Greet(ctx context.Context, id string, raw Stream, patience time.Duration) error {

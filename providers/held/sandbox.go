@@ -64,23 +64,9 @@ func via[T any, B Body](ctx context.Context, s *Sandbox[B], repeat bool, call fu
 	}
 }
 
-// Run implements providers.Commands. A pause in between through this worker does not count towards cmd.Timeout: the
-// link ends with the pause, and the command is joined again, with that much more time, when the sandbox goes on.
+// Run implements providers.Commands.
 func (s *Sandbox[B]) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
-	limit, before, begun := cmd.Timeout, s.g.pauses.total(s.id), false
-	for {
-		if limit > 0 {
-			cmd.Timeout = limit + s.g.pauses.total(s.id) - before
-		}
-		res, err := via(ctx, s, true, func(in *envd.Sandbox) (providers.Result, error) {
-			begun = true
-			return in.Run(ctx, cmd)
-		})
-		paused := err != nil && providers.AsError(err).Class == providers.Paused
-		if !paused || !begun || !s.g.pauses.await(ctx, s.id) {
-			return res, err
-		}
-	}
+	return via(ctx, s, true, func(in *envd.Sandbox) (providers.Result, error) { return in.Run(ctx, cmd) })
 }
 
 // Kill implements providers.Commands.

@@ -270,37 +270,6 @@ func TestSlowGuestIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestPausedTimeDoesNotCount(t *testing.T) {
-	t.Parallel()
-	p := newYard(t).open(t)
-	id, box := create(t, p)
-	type answer struct {
-		res providers.Result
-		err error
-	}
-	ended := make(chan answer, 1)
-	cmd := providers.Command{Name: "job", Shell: "for i in $(seq 10); do echo $i >>begun; sleep 0.1; done; echo end", Timeout: 4 * time.Second}
-	go func() {
-		res, err := box.Run(t.Context(), cmd)
-		ended <- answer{res, err}
-	}()
-	await(t, func() bool { _, err := box.Stat(t.Context(), "begun"); return err == nil })
-	if err := p.Pause(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case a := <-ended:
-		t.Fatalf("the run ended with the pause: %+v, %v", a.res, a.err)
-	case <-time.After(cmd.Timeout + time.Second):
-	}
-	if err := p.Resume(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
-	if a := <-ended; a.err != nil || a.res.TimedOut || string(a.res.Stdout) != "end\n" {
-		t.Errorf("got %+v, %v; want its whole output", a.res, a.err)
-	}
-}
-
 // TestExecSurvivesItsWorker kills a whole worker process in the middle of a command, with all its process group.
 func TestExecSurvivesItsWorker(t *testing.T) {
 	t.Parallel()

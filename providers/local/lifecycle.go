@@ -27,7 +27,7 @@ func (p *Provider) Pause(ctx context.Context, id string) error {
 				return err
 			}
 		}
-		p.guests.Paused(id)
+		p.guests.Drop(id)
 		return nil
 	})
 }
@@ -53,7 +53,6 @@ func (p *Provider) Resume(ctx context.Context, id string) error {
 		} else if err := b.Usable(); err != nil {
 			return err
 		}
-		p.guests.Resumed(id)
 		return nil
 	})
 }
@@ -81,7 +80,7 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 	if err != nil && !errors.Is(err, providers.ErrNotFound) {
 		return err
 	}
-	p.guests.Forget(id)
+	p.guests.Drop(id)
 	p.cfg.Logger.InfoContext(ctx, "sandbox removed", "sandbox_id", id)
 	return nil
 }

@@ -2,6 +2,7 @@ package providertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -213,32 +214,39 @@ func hungryCell(t *testing.T, s *suite) {
 	n.wants(n.do(cells.Python, "", "'lives'"), "", "'lives'")
 }
 
-// pausedCell checks that a pause stops a cell and its clock.
+// pausedCell checks that a cell goes on after a pause.
 func pausedCell(t *testing.T, s *suite) {
 	n := s.notebook(t)
 	pauser, ok := n.room.worker.(providers.Pauser)
 	if !ok {
 		t.Skip("skipped: the provider cannot pause")
 	}
-	got := make(chan cells.Outcome, 1)
-	c := n.cell(cells.Python, "", "import os, time\nopen('begun', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.02)\n'woken'")
+	ended := make(chan error, 1)
+	c := n.cell(cells.Python, "", "import os, time\nopen('begun', 'a').write('x')\nwhile not os.path.exists('go'): time.sleep(0.02)\n'woken'")
 	go func() {
-		o, err := cells.Run(within(t), n.box, c, nil)
-		if err != nil {
-			t.Error(err)
-		}
-		got <- o
+		_, err := cells.Run(within(t), n.box, c, nil)
+		ended <- err
 	}()
 	eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "begun"); return err == nil })
-	for _, do := range []func(context.Context, string) error{pauser.Pause, pauser.Resume} {
-		if err := do(within(t), n.room.id); err != nil {
-			t.Fatal(err)
-		}
+	if err := pauser.Pause(within(t), n.room.id); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, providers.ErrPaused) {
+		t.Errorf("with the pause the cell's wait ends with %v, want ErrPaused", err)
+	}
+	if err := pauser.Resume(within(t), n.room.id); err != nil {
+		t.Fatal(err)
 	}
 	if _, err := mustOpen(t, n.room.worker, n.room.id).WriteFile(within(t), "go", nil, 0); err != nil {
 		t.Fatal(err)
 	}
-	n.wants(<-got, "", "'woken'")
+	c.Again = true
+	o, err := cells.Run(within(t), n.box, c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.wants(o, "", "'woken'")
+	wantFile(t, n.room, "begun", "x")
 }
 
 // cellsLive checks that a cell's output can be followed under its own name.

@@ -57,19 +57,19 @@ func pauser(t *testing.T, p providers.Provider) providers.Pauser {
 func pauseKeeps(t *testing.T, s *suite) {
 	r := s.room(t)
 	cmd := providers.Command{Name: newID(t), Shell: s.Script.Append("begun", "x") + "; " + s.Script.Sleep(time.Second) + "; " + s.Script.Append("after", "x") + "; " + s.Script.Print("kept", "")}
-	ctx, cancel := context.WithCancel(within(t))
-	ended := make(chan struct{})
+	ended := make(chan error, 1)
 	go func() {
-		defer close(ended)
-		_, _ = r.Run(ctx, cmd)
+		_, err := r.Run(within(t), cmd)
+		ended <- err
 	}()
 	eventually(t, "the command has begun", func() bool { _, err := r.Stat(t.Context(), "begun"); return err == nil })
 	p := pauser(t, r.worker)
 	if err := p.Pause(within(t), r.id); err != nil {
 		t.Fatal(err)
 	}
-	cancel()
-	<-ended
+	if err := <-ended; !errors.Is(err, providers.ErrPaused) {
+		t.Errorf("the run ends with %v, want ErrPaused", err)
+	}
 	for name, worker := range map[string]providers.Provider{"same worker": r.worker, "another worker": s.open(t)} {
 		if _, err := worker.Open(within(t), r.id); !errors.Is(err, providers.ErrPaused) {
 			t.Errorf("%s: open answers %v, want ErrPaused", name, err)

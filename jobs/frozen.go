@@ -1,0 +1,44 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+// mayBeFrozen says whether the attempt may have ended because the program that it or an earlier one has started, or was about to,
+// stands still in a paused sandbox.
+func (a *attempt) mayBeFrozen(cause error) bool {
+	return models.IsProgram(a.job.Kind) && (a.entered || a.job.Begun) && errors.Is(cause, providers.ErrPaused)
+}
+
+// park gives the job back until its sandbox goes on.
+func (a *attempt) park(ctx context.Context) {
+	const reason = "the sandbox is paused; the command goes on with it"
+	delay := min(backoff(a.job.Attempt), resumeLook)
+	a.giveBack(ctx, models.Return{Delay: delay, Reason: reason}, func(ctx context.Context, r models.Return) error {
+		return a.w.store.Park(ctx, r, a.job.SandboxID)
+	})
+}
+
+// killLeft ends what an earlier attempt may have started of a command that was cancelled while nobody had it.
+func (a *attempt) killLeft(ctx context.Context) (result, error) {
+	sb, err := a.open(ctx)
+	if err == nil {
+		err = a.killIn(ctx, sb)
+	}
+	forget := func(ctx context.Context) error { return a.w.forgetSpool(ctx, a.job, sb) }
+	if err != nil {
+		forget = nil
+	}
+	return result{settled: forget}, errors.Join(errCancel, err)
+}
+
+// killIn gives up with the lease: a kill without an answer is no kill.
+func (a *attempt) killIn(ctx context.Context, sb providers.Sandbox) error {
+	ctx, cancel := context.WithTimeout(ctx, a.w.lease)
+	defer cancel()
+	return sb.Kill(ctx, a.job.ID)
+}

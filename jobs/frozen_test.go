@@ -1,0 +1,178 @@
+package jobs_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers/fake"
+)
+
+// pauses freezes a sandbox with all that runs in it.
+func (r *rig) pauses(box string) {
+	r.t.Helper()
+	o := options()
+	o.Parallel = true
+	if j := r.wait(r.submit(box, &jobs.Pause{}, o)); j.State != models.Succeeded {
+		r.t.Fatalf("pause: %s %+v", j.State, j.Error)
+	}
+}
+
+func (r *rig) resumes(box string) {
+	r.t.Helper()
+	if j := r.wait(r.submit(box, &jobs.Resume{}, options())); j.State != models.Succeeded {
+		r.t.Fatalf("resume: %s %+v", j.State, j.Error)
+	}
+}
+
+// started submits a job and returns once it is running.
+func (r *rig) started(box string, args jobs.Args, o jobs.Options) string {
+	r.t.Helper()
+	id := r.submit(box, args, o)
+	r.eventually(args.Kind()+" runs", func() bool { return r.job(id).State == models.Running })
+	return id
+}
+
+// parked waits until nobody has a job any more, nor takes it.
+func (r *rig) parked(id string) models.Job {
+	r.t.Helper()
+	var j models.Job
+	r.eventually("the job waits for the resume", func() bool {
+		j = r.job(id)
+		return j.State == models.Queued && j.ReadyAt == nil
+	})
+	return j
+}
+
+// TestFrozenProgramsAreHandedOver: the worker goes away while what it waits for stands still in a paused sandbox. It is nobody's
+// then, whatever is asked of the sandbox, and goes on with it.
+func TestFrozenProgramsAreHandedOver(t *testing.T) {
+	t.Parallel()
+	parallel := options()
+	parallel.Parallel = true
+	for how, o := range map[string]jobs.Options{"ordered": options(), "parallel": parallel} {
+		for name, args := range map[string]jobs.Args{
+			"command": &jobs.Exec{Command: "fake:sleep 1s; fake:stdout done"},
+			"cell":    &jobs.Code{Language: "python", Code: "fake:sleep 1s; fake:stdout done"},
+		} {
+			t.Run(how+" "+name, func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t)
+				first := r.worker(4)
+				r.scheduler()
+				box := r.readied()
+				job := r.started(box, args, o)
+				r.pauses(box)
+				first.Stop(context.Background())
+				r.worker(4)
+				was := r.parked(job)
+				if j := r.wait(r.submit(box, &jobs.Read{Path: "x"}, parallel)); j.State != models.Failed || j.Error.Code != "sandbox_paused" {
+					t.Errorf("a file of the paused sandbox: %s %+v", j.State, j.Error)
+				}
+				if is := r.job(job); is.Attempt != was.Attempt || is.ReadyAt != nil {
+					t.Errorf("what is frozen was touched: attempt %d, ready %v", is.Attempt, is.ReadyAt)
+				}
+				r.resumes(box)
+				if j := r.wait(job); j.State != models.Succeeded || string(j.Stdout) != "done" {
+					t.Errorf("after the resume: %s %+v, output %q", j.State, j.Error, j.Stdout)
+				}
+				if n := r.state.Starts(job); name == "command" && n != 1 {
+					t.Errorf("the command was started %d times", n)
+				}
+			})
+		}
+	}
+}
+
+// TestFrozenProgramsKeepNobodyBusy: a worker all of whose slots had commands that are frozen still resumes their sandboxes, which
+// is not for what is frozen to ask for, and the commands have what was left of their time.
+func TestFrozenProgramsKeepNobodyBusy(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(1)
+	r.scheduler()
+	box, _ := r.create(jobs.CreateSandbox{AutoResume: true})
+	job := r.started(box, &jobs.Exec{Command: "fake:sleep 1s; fake:stdout done", TimeoutSeconds: 2}, options())
+	r.eventually("the command has begun", func() bool { return r.state.Starts(job) == 1 })
+	behind := r.exec(box, "fake:stdout behind")
+	r.must(fake.New(fake.Options{State: r.state}).Pause(t.Context(), box)) // there is no slot for a job that does it
+	r.sql("UPDATE sandboxes SET state = 'paused', desired = 'paused', paused_at = now() - interval '1 hour' WHERE id = $1", box)
+	r.sql("UPDATE jobs SET started_at = now() - interval '2 hours' WHERE id = $1", job)
+	r.parked(job)
+	r.resumes(box)
+	j := r.wait(job)
+	if j.State != models.Succeeded || string(j.Stdout) != "done" || r.state.Starts(job) != 1 {
+		t.Errorf("it was started %d times and is %s %+v, output %q", r.state.Starts(job), j.State, j.Error, j.Stdout)
+	}
+	if p := j.Paused(); p < time.Hour || p > time.Hour+patience {
+		t.Errorf("it was paused for %v, want an hour", p)
+	}
+	if j := r.wait(behind); j.State != models.Succeeded {
+		t.Errorf("the command behind: %s %+v", j.State, j.Error)
+	}
+}
+
+// TestProgramsCancelledWhileNobodyHasThem are killed by whoever takes them next, and are cancelled only then.
+func TestProgramsCancelledWhileNobodyHasThem(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string]jobs.Args{
+		"command": &jobs.Exec{Command: "fake:append log x; fake:sleep 1h"},
+		"cell":    &jobs.Code{Language: "python", Code: "fake:append log x; fake:sleep 1h"},
+	} {
+		for how, paused := range map[string]bool{"handed over": false, "frozen": true} {
+			t.Run(how+" "+name, func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t)
+				r.scheduler()
+				first := r.worker(4)
+				box := r.readied()
+				job := r.started(box, args, options())
+				r.eventually("it has begun", func() bool { return r.content(box, "log") == "x" })
+				if paused {
+					r.pauses(box)
+				}
+				first.Stop(context.Background())
+				_, err := r.client.Cancel(t.Context(), tenant, job, "test")
+				r.must(err)
+				if j := r.job(job); j.State != models.Queued || j.CancelRequestedAt == nil {
+					t.Errorf("with nobody to kill it, it is %s, asked at %v", j.State, j.CancelRequestedAt)
+				}
+				r.worker(4)
+				if paused {
+					r.parked(job)
+					r.resumes(box)
+				}
+				if j := r.wait(job); j.State != models.Cancelled {
+					t.Errorf("it is %s %+v", j.State, j.Error)
+				}
+				r.eventually("nothing of it runs any more", func() bool { return r.state.Running(box) == 0 }) // a context that heeds no interrupt is killed
+				if log := r.content(box, "log"); log != "x" {
+					t.Errorf("it ran as %q", log)
+				}
+			})
+		}
+	}
+}
+
+// TestFrozenProgramsGoOnWithAResumeBehindOurBack, which reconciling finds out.
+func TestFrozenProgramsGoOnWithAResumeBehindOurBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	first := r.worker(4)
+	box := r.readied()
+	job := r.started(box, &jobs.Exec{Command: "fake:sleep 1s; fake:stdout done"}, options())
+	r.pauses(box)
+	first.Stop(context.Background())
+	r.worker(4, reconciling(0))
+	r.parked(job)
+	r.must(fake.New(fake.Options{State: r.state}).Resume(t.Context(), box))
+	if j := r.wait(job); j.State != models.Succeeded || string(j.Stdout) != "done" {
+		t.Errorf("it is %s %+v, output %q", j.State, j.Error, j.Stdout)
+	}
+	if b := r.sandbox(box); b.State != models.SandboxRunning {
+		t.Errorf("the sandbox is %s", b.State)
+	}
+}
