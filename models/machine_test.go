@@ -37,7 +37,7 @@ func steps() []string {
 	return []string{
 		"exec", "exec", "exec", "pause", "pause", "resume", "resume", "delete",
 		"claim", "claim", "claim", "claim", "claim", "succeed", "succeed", "succeed", "fail", "fail", "fail", "stale",
-		"requeue", "park", "park", "cancel", "cancel", "recover", "recover", "begin delete", "force", "keyed", "keyed", "late", "expire", "expire",
+		"requeue", "park", "freeze", "freeze", "cancel", "cancel", "recover", "recover", "begin delete", "force", "keyed", "keyed", "late", "expire", "expire",
 		models.KindExecWait, models.KindExecSignal,
 		"new", "new", "new", "beat", "beat", "retire", "adopt", "drain", "undrain", "place", "place", "place", "place", "lose", "lose", "lose", "recreate", "recreate", "recreate", "recreate",
 	}

@@ -33,6 +33,21 @@ func (m *machine) park(b *modelBox, j *modelJob) error {
 	return errors.Join(err, m.dispatch())
 }
 
+// freeze pauses a running sandbox, past all that waits there, and parks a job.
+func (m *machine) freeze(b *modelBox, j *modelJob) error {
+	if b.state != models.SandboxRunning || b.desired == models.DesiredDeleted {
+		return nil
+	}
+	if err := m.submit(b, models.Submission{}, m.job(models.KindPause, b, true)); err != nil {
+		return err
+	}
+	pause := b.jobs[len(b.jobs)-1]
+	if err := m.claim(b, pause, step{job: 1}); err != nil {
+		return err
+	}
+	return errors.Join(m.finish(b, pause, pause.claimed.Attempt, models.Succeeded), m.park(b, j))
+}
+
 func (m *machine) cancel(b *modelBox, j *modelJob) error {
 	_, _, err := m.s.Cancel(m.t.Context(), m.tenant, j.ID, "test")
 	switch {

@@ -83,6 +83,7 @@ func (m *machine) others() map[string]func(*modelBox, *modelJob, step) error {
 			return m.keyed(b, fmt.Sprint("k", x.job%3), map[bool]byte{true: 1}[x.flag])
 		},
 		"late":     func(b *modelBox, _ *modelJob, x step) error { return m.late(b, x.flag) },
+		"freeze":   func(b *modelBox, j *modelJob, _ step) error { return m.freeze(b, j) },
 		"expire":   func(b *modelBox, j *modelJob, _ step) error { return m.expire(b, j) },
 		"new":      func(*modelBox, *modelJob, step) error { return m.another() },
 		"beat":     func(_ *modelBox, _ *modelJob, x step) error { return m.beat(m.node(x), x.flag, x.box > 5) },
