@@ -57,14 +57,14 @@ func (s *Store) Builds(ctx context.Context, tenant, template, before string, lim
 	return list, err
 }
 
-// noLaterBuild says that the template has the image of none that was submitted after the one that has come to its end.
-// Ids say little of that: they are made by the clocks of machines.
-const noLaterBuild = `NOT EXISTS (SELECT 1 FROM builds has, builds comes WHERE has.id = templates.build_id AND comes.id = excluded.build_id
-	AND (has.created_at, has.id) >= (comes.created_at, comes.id))`
+// askedForLast says that the template has no image that was asked for after the build that has come to its end: that of a later
+// build, or a named one. Ids say little of that: they are made by the clocks of machines.
+const askedForLast = `EXISTS (SELECT 1 FROM builds comes LEFT JOIN builds has ON has.id = templates.build_id WHERE comes.id = excluded.build_id
+	AND (has.id IS NULL OR (has.created_at, has.id) < (comes.created_at, comes.id))
+	AND (templates.image_given_at IS NULL OR templates.image_given_at < comes.created_at))`
 
 // FinishBuild gives the template its new image, if the attempt still owns the build's job. A template that does not exist
-// yet is made; one that a later build, by the database's clock, has reached already keeps that one's image. Errors: ErrStale,
-// *LimitError.
+// yet is made; one whose image was asked for after the build, by the database's clock, keeps it. Errors: ErrStale, *LimitError.
 func (s *Store) FinishBuild(ctx context.Context, h Held, b Build) error {
 	return s.tx(ctx, func(tx *gorm.DB) error {
 		if err := admitTemplate(tx, b.Owner(), b.Template); err != nil {
@@ -84,7 +84,7 @@ func (s *Store) FinishBuild(ctx context.Context, h Held, b Build) error {
 		t := Template{ID: NewID("tpl_"), TenantID: b.Owner().column(), Name: b.Template, Image: b.Image, BuildID: &b.ID, Version: 1}
 		return tx.Clauses(clause.OnConflict{
 			Columns: []clause.Column{{Name: "coalesce(tenant_id, '')", Raw: true}, {Name: "name"}},
-			Where:   clause.Where{Exprs: []clause.Expression{clause.Expr{SQL: noLaterBuild}}},
+			Where:   clause.Where{Exprs: []clause.Expression{clause.Expr{SQL: askedForLast}}},
 			DoUpdates: append(clause.AssignmentColumns([]string{"image", "build_id"}),
 				clause.Assignments(map[string]any{"version": gorm.Expr("templates.version + 1"), "updated_at": gorm.Expr("now()")})...),
 		}).Create(&t).Error

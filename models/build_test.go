@@ -36,6 +36,35 @@ func TestTheLastBuildWinsWhateverItsID(t *testing.T) {
 	}
 }
 
+// TestAnImageThatIsNamedAfterABuildHolds, and one that is merely named again does not stand in its way.
+func TestAnImageThatIsNamedAfterABuildHolds(t *testing.T) {
+	t.Parallel()
+	s := open(t, 100)
+	owner := models.Owner{Tenant: "default"}
+	for named, want := range map[string]string{"first": "built", "other": "other"} {
+		if _, err := s.CreateTemplate(t.Context(), owner, models.Template{Name: named, Image: "first"}); err != nil {
+			t.Fatal(err)
+		}
+		held, b := submitBuild(t, s, &models.Build{ID: models.NewID("bld_"), TenantID: "default", Template: named, Recipe: json.RawMessage(`{}`), Image: "built"})
+		if _, err := s.PutTemplate(t.Context(), owner, models.Template{Name: named, Image: named}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.FinishBuild(t.Context(), held, b); err != nil {
+			t.Fatal(err)
+		}
+		if has, err := s.TemplateOf(t.Context(), owner, named); err != nil || has.Image != want {
+			t.Errorf("%q named after the build: the template has %q, want %q, %v", named, has.Image, want, err)
+		}
+		held, b = submitBuild(t, s, &models.Build{ID: models.NewID("bld_"), TenantID: "default", Template: named, Recipe: json.RawMessage(`{}`), Image: "again"})
+		if err := s.FinishBuild(t.Context(), held, b); err != nil {
+			t.Fatal(err)
+		}
+		if has, err := s.TemplateOf(t.Context(), owner, named); err != nil || has.Image != "again" {
+			t.Errorf("after a later build the template has %q, %v", has.Image, err)
+		}
+	}
+}
+
 // submitBuild submits a build and claims its job.
 func submitBuild(t *testing.T, s *models.Store, b *models.Build) (models.Held, models.Build) {
 	t.Helper()

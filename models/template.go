@@ -24,9 +24,11 @@ type Template struct {
 	Definition Definition `gorm:"serializer:json;type:jsonb"`
 	Declared   *string    // the image that the server's configuration named last
 	BuildID    *string    // the build that the image came from
-	Version    int        `gorm:"default:1"` // counts changes
-	CreatedAt  time.Time  `gorm:"autoCreateTime:false;default:now()"`
-	UpdatedAt  time.Time  `gorm:"autoUpdateTime:false;default:now()"`
+	// ImageGivenAt is when another image was last named for a template that stood.
+	ImageGivenAt *time.Time
+	Version      int       `gorm:"default:1"` // counts changes
+	CreatedAt    time.Time `gorm:"autoCreateTime:false;default:now()"`
+	UpdatedAt    time.Time `gorm:"autoUpdateTime:false;default:now()"`
 }
 
 // Owner is whose templates are meant: a tenant's, or with no tenant the shared ones.
@@ -147,7 +149,8 @@ func (s *Store) PutTemplate(ctx context.Context, o Owner, t Template) (Template,
 			Columns: []clause.Column{{Name: "coalesce(tenant_id, '')", Raw: true}, {Name: "name"}},
 			DoUpdates: append(clause.AssignmentColumns([]string{"image", "definition"}), clause.Assignments(map[string]any{
 				"version": gorm.Expr("templates.version + 1"), "updated_at": gorm.Expr("now()"),
-				"build_id": gorm.Expr("CASE WHEN templates.image = excluded.image THEN templates.build_id END"),
+				"build_id":       gorm.Expr("CASE WHEN templates.image = excluded.image THEN templates.build_id END"),
+				"image_given_at": gorm.Expr("CASE WHEN templates.image = excluded.image THEN templates.image_given_at ELSE now() END"),
 			})...),
 		}).Create(&t).Error
 	})
@@ -197,6 +200,8 @@ func declare(tx *gorm.DB, t Template) error {
 		Columns: []clause.Column{{Name: "coalesce(tenant_id, '')", Raw: true}, {Name: "name"}},
 		Where:   clause.Where{Exprs: []clause.Expression{clause.Expr{SQL: "templates.declared IS DISTINCT FROM excluded.declared"}}},
 		DoUpdates: append(clause.AssignmentColumns([]string{"image", "declared", "build_id"}),
-			clause.Assignments(map[string]any{"version": gorm.Expr("templates.version + 1"), "updated_at": gorm.Expr("now()")})...),
+			clause.Assignments(map[string]any{
+				"version": gorm.Expr("templates.version + 1"), "updated_at": gorm.Expr("now()"), "image_given_at": gorm.Expr("now()"),
+			})...),
 	}).Create(&t).Error
 }
