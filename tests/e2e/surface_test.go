@@ -212,7 +212,7 @@ func TestPauseKeepsMemory(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	box := r.create(object{}).ID
-	// The counter lives in the memory of a process that no job waits for.
+	// The counter lives in the memory of a process.
 	r.file(box, "write", object{"path": "count.py", "content": `import os, time
 n = 0
 while True:
@@ -241,9 +241,10 @@ while True:
 	r.end(r.submit("/v1/sandboxes/"+box+"/resume", nil).Job).succeeded(t)
 	before := count()
 	eventually(t, time.Minute, "the counter counts on", func() bool { return count() > before })
-	if j := r.job(counter.ID); before == 0 || j.State != "running" || j.Attempt != 1 {
-		t.Errorf("the counter stood at %d after the pause; its job: %s", before, j)
+	if before == 0 {
+		t.Error("the counter began anew")
 	}
+	eventually(t, time.Minute, "somebody waits for the counter again", func() bool { return r.job(counter.ID).State == "running" })
 	r.clean()
 }
 
