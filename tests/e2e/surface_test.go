@@ -227,7 +227,7 @@ while True:
 		n, _ := strconv.Atoi(j.Content) // 0 as long as there is no file
 		return n
 	}
-	eventually(t, time.Minute, "the counter counts", func() bool { return count() > 0 })
+	eventually(t, time.Minute, "the counter counts", func() bool { return count() > 10 })
 	r.end(r.submit("/v1/sandboxes/"+box+"/pause", nil).Job).succeeded(t)
 	if b := r.sandbox(box); b.State != "paused" {
 		t.Errorf("after pause: %+v", b)
@@ -241,8 +241,8 @@ while True:
 	r.end(r.submit("/v1/sandboxes/"+box+"/resume", nil).Job).succeeded(t)
 	before := count()
 	eventually(t, time.Minute, "the counter counts on", func() bool { return count() > before })
-	if before == 0 {
-		t.Error("the counter began anew")
+	if before <= 10 {
+		t.Errorf("after the pause the counter stands at %d", before)
 	}
 	eventually(t, time.Minute, "somebody waits for the counter again", func() bool { return r.job(counter.ID).State == "running" })
 	r.clean()
