@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -94,7 +95,8 @@ func (x *ExecWait) run(ctx context.Context, a *attempt) (result, error) {
 	if a.job.StartedAt != nil { // by an earlier attempt
 		left -= max(0, a.w.store.Now(ctx).Sub(*a.job.StartedAt))
 	}
-	e, err := a.w.watches.end(ctx, a.w.provider, a.job.SandboxID, name, left, a.job.Attempt > 1)
+	e, err := a.w.watches.end(ctx, a.w.provider, a.job.SandboxID, name, left, a.job.Begun)
+	a.entered = a.entered || e.ID != "" || errors.Is(err, errShutdown)
 	out := result{value: e}
 	if err == nil && e.Running {
 		out.state = models.TimedOut

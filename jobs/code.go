@@ -85,12 +85,8 @@ func (c *Code) run(ctx context.Context, a *attempt) (result, error) {
 	}
 	stop, interrupt := context.WithCancel(context.Background())
 	defer interrupt()
-	before := stop.Done()
-	if a.isCancelled() { // while nobody had it: what an earlier attempt has begun is to be joined, and interrupted
-		before = nil
-	}
 	defer a.onCancel(func() error { interrupt(); return nil })()
-	giveBack, err := c.turn(ctx, a, before)
+	giveBack, err := c.come(ctx, a, box, stop.Done())
 	if err != nil {
 		return result{}, err
 	}
@@ -113,6 +109,25 @@ func (c *Code) run(ctx context.Context, a *attempt) (result, error) {
 	return out, nil
 }
 
+// come waits for the cell's turn, which one that an earlier attempt has begun has had; who is waiting for it comes behind it all the
+// same. One that was cancelled before it was begun never is.
+func (c *Code) come(ctx context.Context, a *attempt, box cells.Box, stop <-chan struct{}) (giveBack func(), err error) {
+	if a.job.Attempt > 1 {
+		switch known, err := cells.Known(ctx, box, a.job.ID); {
+		case err != nil:
+			return nil, err
+		case known:
+			return a.w.contexts.try(c.turnName(a)), nil
+		}
+	}
+	if a.isCancelled() {
+		return nil, errCancel
+	}
+	return c.turn(ctx, a, stop)
+}
+
+func (c *Code) turnName(a *attempt) string { return a.job.SandboxID + "/" + c.context() }
+
 // turn waits for the cells that came before in the context, as long as the cell itself may take; nil = it was too long.
 func (c *Code) turn(ctx context.Context, a *attempt, stop <-chan struct{}) (func(), error) {
 	waiting, cancel := context.WithTimeout(ctx, a.job.Timeout())
@@ -127,7 +142,7 @@ func (c *Code) turn(ctx context.Context, a *attempt, stop <-chan struct{}) (func
 		case <-waiting.Done():
 		}
 	})
-	giveBack, err := a.w.contexts.take(waiting, a.job.SandboxID+"/"+c.context())
+	giveBack, err := a.w.contexts.take(waiting, c.turnName(a))
 	cancel()
 	watch.Wait()
 	switch {
@@ -157,7 +172,7 @@ func codeTimeout(limit time.Duration, lost bool) *models.JobError {
 
 func (c *Code) cell(j models.Job) cells.Cell {
 	return cells.Cell{
-		ID: j.ID, Language: c.Language, Context: c.Context, Code: c.Code, Env: c.Env, Dir: c.Cwd, Timeout: j.Timeout() + j.Paused(),
+		ID: j.ID, Language: c.Language, Context: c.Context, Code: c.Code, Env: c.Env, Dir: c.Cwd, Timeout: j.Timeout(), Paused: j.Paused(),
 		MaxOutput: cmp.Or(c.MaxOutputBytes, defaultMaxOutput), Again: j.Attempt > 1,
 	}
 }

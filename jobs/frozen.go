@@ -14,13 +14,18 @@ func (a *attempt) mayBeFrozen(cause error) bool {
 	return models.IsProgram(a.job.Kind) && (a.entered || a.job.Begun) && errors.Is(cause, providers.ErrPaused)
 }
 
-// park gives the job back until its sandbox goes on.
+// park gives the job back until its sandbox goes on. One that came after the pause is a use of the sandbox, for which it is resumed
+// where it is to be.
 func (a *attempt) park(ctx context.Context) {
 	const reason = "the sandbox is paused; the command goes on with it"
-	delay := min(backoff(a.job.Attempt), resumeLook)
-	a.giveBack(ctx, models.Return{Delay: delay, Reason: reason}, func(ctx context.Context, r models.Return) error {
-		return a.w.store.Park(ctx, r, a.job.SandboxID)
+	delay, late := min(backoff(a.job.Attempt), resumeLook), false
+	a.giveBack(ctx, models.Return{Delay: delay, Reason: reason}, func(ctx context.Context, r models.Return) (err error) {
+		late, err = a.w.store.Park(ctx, r, a.job.SandboxID)
+		return err
 	})
+	if late {
+		a.resume(ctx)
+	}
 }
 
 // killLeft ends what an earlier attempt may have started of a command that was cancelled while nobody had it.

@@ -7,6 +7,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/providers"
 	"sandyard/providers/fake"
 )
 
@@ -94,13 +95,18 @@ func TestFrozenProgramsKeepNobodyBusy(t *testing.T) {
 	r.worker(1)
 	r.scheduler()
 	box, _ := r.create(jobs.CreateSandbox{AutoResume: true})
-	job := r.started(box, &jobs.Exec{Command: "fake:sleep 1s; fake:stdout done", TimeoutSeconds: 2}, options())
+	job := r.started(box, &jobs.Exec{Command: "fake:sleep 1s; fake:sleep 500ms; fake:stdout done", TimeoutSeconds: 2}, options())
 	r.eventually("the command has begun", func() bool { return r.state.Starts(job) == 1 })
 	behind := r.exec(box, "fake:stdout behind")
 	r.must(fake.New(fake.Options{State: r.state}).Pause(t.Context(), box)) // there is no slot for a job that does it
 	r.sql("UPDATE sandboxes SET state = 'paused', desired = 'paused', paused_at = now() - interval '1 hour' WHERE id = $1", box)
 	r.sql("UPDATE jobs SET started_at = now() - interval '2 hours' WHERE id = $1", job)
 	r.parked(job)
+	begun := r.job(job).StartedAt.Add(2 * time.Hour)
+	r.eventually("its time is over by the clock in the sandbox", func() bool { return time.Since(begun) > 2*time.Second })
+	if b := r.sandbox(box); b.State != models.SandboxPaused {
+		t.Errorf("what is frozen had the sandbox resumed: it is %s", b.State)
+	}
 	r.resumes(box)
 	j := r.wait(job)
 	if j.State != models.Succeeded || string(j.Stdout) != "done" || r.state.Starts(job) != 1 {
@@ -156,6 +162,44 @@ func TestProgramsCancelledWhileNobodyHasThem(t *testing.T) {
 	}
 }
 
+// TestCommandCancelledBeforeItBegan never does, though it has been tried.
+func TestCommandCancelledBeforeItBegan(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(4)
+	r.scheduler()
+	box := r.readied()
+	r.state.Inject(fake.Fault{Op: fake.OpRun, Err: &providers.Error{Class: providers.RateLimited, Message: "wait", RetryAfter: 2 * time.Second}})
+	job := r.exec(box, "fake:stdout done")
+	r.eventually("it was given back", func() bool { j := r.job(job); return j.State == models.Queued && j.Attempt == 1 })
+	_, err := r.client.Cancel(t.Context(), tenant, job, "test")
+	r.must(err)
+	if j := r.wait(job); j.State != models.Cancelled || r.state.Starts(job) > 0 {
+		t.Errorf("it is %s and was started %d times", j.State, r.state.Starts(job))
+	}
+}
+
+// TestProgramsFrozenBehindOurBack go on with the resume that somebody asks for.
+func TestProgramsFrozenBehindOurBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	r.worker(4, reconciling(0))
+	box := r.readied()
+	job := r.started(box, &jobs.Exec{Command: "fake:sleep 1s; fake:stdout done"}, options())
+	r.eventually("it has begun", func() bool { return r.state.Starts(job) == 1 })
+	resume := r.submit(box, &jobs.Resume{}, options()) // behind the command
+	r.must(fake.New(fake.Options{State: r.state}).Pause(t.Context(), box))
+	for _, id := range []string{resume, job} {
+		if j := r.wait(id); j.State != models.Succeeded {
+			t.Errorf("%s: %s %+v", j.Kind, j.State, j.Error)
+		}
+	}
+	if b := r.sandbox(box); b.State != models.SandboxRunning || b.Desired != models.DesiredRunning {
+		t.Errorf("the sandbox is %s, wanted %s", b.State, b.Desired)
+	}
+}
+
 // TestFrozenProgramsGoOnWithAResumeBehindOurBack, which reconciling finds out.
 func TestFrozenProgramsGoOnWithAResumeBehindOurBack(t *testing.T) {
 	t.Parallel()
@@ -174,5 +218,131 @@ func TestFrozenProgramsGoOnWithAResumeBehindOurBack(t *testing.T) {
 	}
 	if b := r.sandbox(box); b.State != models.SandboxRunning {
 		t.Errorf("the sandbox is %s", b.State)
+	}
+}
+
+// TestWaitsForWhatIsFrozenAreHandedOver: they go on waiting, on another worker, too.
+func TestWaitsForWhatIsFrozenAreHandedOver(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	first := r.worker(4)
+	r.scheduler()
+	box := r.readied()
+	exec := r.background(box, "fake:sleep 1s; fake:exit 7")
+	wait := r.started(box, &jobs.ExecWait{ExecRef: ref(exec)}, options())
+	r.pauses(box)
+	first.Stop(context.Background())
+	r.worker(4)
+	r.eventually("the second worker waits", func() bool { j := r.job(wait); return j.State == models.Running && j.Attempt > 1 })
+	r.resumes(box)
+	if j := r.wait(wait); j.State != models.Succeeded || *r.exec1(j).ExitCode != 7 {
+		t.Errorf("it is %s %+v %s", j.State, j.Error, j.Result)
+	}
+}
+
+// TestCellsOfOneContextAfterAPause: one runs and one waits for its turn; whoever comes back first, both run, once and in turn, and
+// one that is cancelled before its turn never does.
+func TestCellsOfOneContextAfterAPause(t *testing.T) {
+	t.Parallel()
+	for name, cancelled := range map[string]bool{"all": false, "one cancelled": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.worker(4)
+			r.scheduler()
+			box := r.readied()
+			parallel := options()
+			parallel.Parallel = true
+			first := r.submit(box, &jobs.Code{Language: "python", Code: "fake:append log a; fake:sleep 2s; fake:append log b"}, parallel)
+			r.eventually("the first runs", func() bool { return r.content(box, "log") == "a" })
+			parallel.Priority = 100 // comes back first
+			second := r.started(box, &jobs.Code{Language: "python", Code: "fake:append log c"}, parallel)
+			r.pauses(box)
+			r.parked(first)
+			r.parked(second)
+			want := map[string]models.JobState{first: models.Succeeded, second: models.Succeeded}
+			if cancelled {
+				_, err := r.client.Cancel(t.Context(), tenant, second, "test")
+				r.must(err)
+				want[second] = models.Cancelled
+			}
+			r.resumes(box)
+			for job, state := range want {
+				if j := r.wait(job); j.State != state {
+					t.Errorf("%s: %s %+v %s", job, j.State, j.Error, j.Result)
+				}
+			}
+			if log, all := r.content(box, "log"), map[bool]string{false: "abc", true: "ab"}[cancelled]; log != all {
+				t.Errorf("they ran as %q, want %q", log, all)
+			}
+		})
+	}
+}
+
+// TestPlainDeleteBehindAResumeThatFails does not wait for what only a resume would thaw.
+func TestPlainDeleteBehindAResumeThatFails(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	proceed := make(chan struct{})
+	r.worker(4, func(c *jobs.WorkerConfig) {
+		inner, _ := c.Provider.(*fake.Provider)
+		c.Provider = slowResume{inner, proceed}
+	})
+	box := r.readied()
+	job := r.started(box, &jobs.Exec{Command: "fake:sleep 1h"}, options())
+	r.pauses(box)
+	r.parked(job)
+	resume := r.started(box, &jobs.Resume{}, options())
+	out, err := r.client.Delete(t.Context(), box, false, options())
+	r.must(err)
+	r.state.Inject(fake.Fault{Op: fake.OpResume, Err: &providers.Error{Class: providers.NotSupported, Message: "no"}})
+	close(proceed)
+	if j := r.wait(resume); j.State != models.Failed {
+		t.Fatalf("resume: %s %+v", j.State, j.Error)
+	}
+	if j := r.wait(out.Jobs[0].ID); j.State != models.Succeeded {
+		t.Errorf("delete: %s %+v", j.State, j.Error)
+	}
+	if j := r.wait(job); j.State != models.Cancelled {
+		t.Errorf("what was frozen: %s %+v", j.State, j.Error)
+	}
+}
+
+// TestCommandAfterAPauseResumes what has auto_resume, though it found the sandbox still running.
+func TestCommandAfterAPauseResumes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	slow, change := r.slowPauser()
+	r.worker(4, change)
+	r.scheduler()
+	box, created := r.create(jobs.CreateSandbox{AutoResume: true})
+	r.wait(created)
+	o := options()
+	o.Parallel = true
+	pause := r.submit(box, &jobs.Pause{}, o)
+	<-slow.begun
+	late := r.started(box, &jobs.Exec{Command: "fake:sleep 500ms; fake:stdout done"}, options())
+	close(slow.proceed)
+	r.wait(pause)
+	if j := r.wait(late); j.State != models.Succeeded || string(j.Stdout) != "done" {
+		t.Errorf("it is %s %+v, output %q", j.State, j.Error, j.Stdout)
+	}
+}
+
+// TestFrozenCommandOfALostSandbox: nobody can say how it ended.
+func TestFrozenCommandOfALostSandbox(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(4)
+	box := r.readied()
+	job := r.started(box, &jobs.Exec{Command: "fake:sleep 1h"}, options())
+	r.pauses(box)
+	r.parked(job)
+	r.state.Crash(box)
+	if j := r.wait(r.submit(box, &jobs.Resume{}, options())); j.State != models.Failed {
+		t.Fatalf("resume: %s %+v", j.State, j.Error)
+	}
+	if j := r.wait(job); j.State != models.Lost || j.Error.Code != "sandbox_lost" {
+		t.Errorf("it is %s %+v", j.State, j.Error)
 	}
 }

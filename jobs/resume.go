@@ -68,8 +68,13 @@ func (a *attempt) awaitsResume(ctx context.Context, cause error) bool {
 	if err != nil || !box.AutoResume || box.Ended() {
 		return false
 	}
+	a.resume(ctx)
+	return true
+}
+
+// resume asks for it where the sandbox has auto_resume.
+func (a *attempt) resume(ctx context.Context) {
 	if err := resume(ctx, a.w.store, a.w.queue, a.job.TenantID, a.job.SandboxID); err != nil {
 		a.log.WarnContext(ctx, "resume not submitted", "error", err)
 	}
-	return true
 }

@@ -18,7 +18,31 @@ type turn struct {
 
 // take waits for the name's turn until ctx ends. The function it returns gives it back.
 func (s *turns) take(ctx context.Context, name string) (giveBack func(), err error) {
+	t := s.join(name)
+	select {
+	case t.taken <- struct{}{}:
+		return func() { <-t.taken; s.leave(name, t) }, nil
+	case <-ctx.Done():
+		s.leave(name, t)
+		return nil, context.Cause(ctx)
+	}
+}
+
+// try takes the name's turn where nobody has it, and does without it where somebody has.
+func (s *turns) try(name string) (giveBack func()) {
+	t := s.join(name)
+	select {
+	case t.taken <- struct{}{}:
+		return func() { <-t.taken; s.leave(name, t) }
+	default:
+		s.leave(name, t)
+		return func() {}
+	}
+}
+
+func (s *turns) join(name string) *turn {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	t := s.now[name]
 	if t == nil {
 		t = &turn{taken: make(chan struct{}, 1)}
@@ -28,14 +52,7 @@ func (s *turns) take(ctx context.Context, name string) (giveBack func(), err err
 		s.now[name] = t
 	}
 	t.users++
-	s.mu.Unlock()
-	select {
-	case t.taken <- struct{}{}:
-		return func() { <-t.taken; s.leave(name, t) }, nil
-	case <-ctx.Done():
-		s.leave(name, t)
-		return nil, context.Cause(ctx)
-	}
+	return t
 }
 
 func (s *turns) leave(name string, t *turn) {

@@ -46,8 +46,11 @@ func (w *watches) end(ctx context.Context, p providers.Provider, sandbox, name s
 				return e, nil
 			case r.Err == nil:
 				last, failures = e, 0
-			case last.ID != "" && errors.Is(r.Err, providers.ErrPaused):
+			case last.ID+e.ID != "" && errors.Is(r.Err, providers.ErrPaused):
 				pause = pausedStep
+				if last.ID == "" {
+					last = e
+				}
 			case failures < watchFailures && providers.AsError(r.Err).Retryable():
 				failures++
 				pause = max(backoff(failures), askedFor(r.Err))
@@ -80,12 +83,13 @@ func (w *watches) look(ctx context.Context, p providers.Provider, sandbox, name 
 // now is how an exec stands when the time for waiting is over. One that cannot be asked has been running until then.
 func (w *watches) now(ctx context.Context, p providers.Provider, sandbox, name string, last providers.Exec) (providers.Exec, error) {
 	e, err := execNow(ctx, p, sandbox, name, 0)
-	if err != nil && last.ID != "" {
+	if err != nil && last.ID != "" && !isGone(err) {
 		return last, nil
 	}
 	return e, err
 }
 
+// execNow asks how an exec stands. With ErrPaused it says whether the sandbox was running before, and so the exec.
 func execNow(ctx context.Context, p providers.Provider, sandbox, name string, wait time.Duration) (providers.Exec, error) {
 	sb, err := p.Open(ctx, sandbox)
 	if err != nil {
@@ -95,5 +99,9 @@ func execNow(ctx context.Context, p providers.Provider, sandbox, name string, wa
 	if !ok {
 		return providers.Exec{}, providers.Errorf(providers.NotSupported, "this provider has no background execs")
 	}
-	return b.Exec(ctx, name, wait)
+	e, err := b.Exec(ctx, name, wait)
+	if errors.Is(err, providers.ErrPaused) {
+		e.ID, e.Running = name, true
+	}
+	return e, err
 }

@@ -57,11 +57,10 @@ func (s *Store) Builds(ctx context.Context, tenant, template, before string, lim
 	return list, err
 }
 
-// askedForLast says that the template has no image that was asked for after the build that has come to its end: that of a later
-// build, or a named one. Ids say little of that: they are made by the clocks of machines.
-const askedForLast = `EXISTS (SELECT 1 FROM builds comes LEFT JOIN builds has ON has.id = templates.build_id WHERE comes.id = excluded.build_id
-	AND (has.id IS NULL OR (has.created_at, has.id) < (comes.created_at, comes.id))
-	AND (templates.image_given_at IS NULL OR templates.image_given_at < comes.created_at))`
+// askedForLast says that the template has no image that was asked for after the build that has come to its end. Ids say little of
+// that: they are made by the clocks of machines.
+const askedForLast = `EXISTS (SELECT 1 FROM builds comes WHERE comes.id = excluded.build_id
+	AND (templates.image_asked_at, coalesce(templates.build_id, '')) < (comes.created_at, comes.id))`
 
 // FinishBuild gives the template its new image, if the attempt still owns the build's job. A template that does not exist
 // yet is made; one whose image was asked for after the build, by the database's clock, keeps it. Errors: ErrStale, *LimitError.
@@ -81,11 +80,11 @@ func (s *Store) FinishBuild(ctx context.Context, h Held, b Build) error {
 		if err := tx.Model(&Build{}).Where("id = ?", b.ID).Update("finished_at", gorm.Expr("now()")).Error; err != nil {
 			return err
 		}
-		t := Template{ID: NewID("tpl_"), TenantID: b.Owner().column(), Name: b.Template, Image: b.Image, BuildID: &b.ID, Version: 1}
+		t := Template{ID: NewID("tpl_"), TenantID: b.Owner().column(), Name: b.Template, Image: b.Image, BuildID: &b.ID, ImageAskedAt: b.CreatedAt, Version: 1}
 		return tx.Clauses(clause.OnConflict{
 			Columns: []clause.Column{{Name: "coalesce(tenant_id, '')", Raw: true}, {Name: "name"}},
 			Where:   clause.Where{Exprs: []clause.Expression{clause.Expr{SQL: askedForLast}}},
-			DoUpdates: append(clause.AssignmentColumns([]string{"image", "build_id"}),
+			DoUpdates: append(clause.AssignmentColumns([]string{"image", "build_id", "image_asked_at"}),
 				clause.Assignments(map[string]any{"version": gorm.Expr("templates.version + 1"), "updated_at": gorm.Expr("now()")})...),
 		}).Create(&t).Error
 	})

@@ -41,9 +41,11 @@ func TestAnImageThatIsNamedAfterABuildHolds(t *testing.T) {
 	t.Parallel()
 	s := open(t, 100)
 	owner := models.Owner{Tenant: "default"}
-	for named, want := range map[string]string{"first": "built", "other": "other"} {
-		if _, err := s.CreateTemplate(t.Context(), owner, models.Template{Name: named, Image: "first"}); err != nil {
-			t.Fatal(err)
+	for named, want := range map[string]string{"first": "built", "other": "other", "new": "new"} {
+		if named != "new" {
+			if _, err := s.CreateTemplate(t.Context(), owner, models.Template{Name: named, Image: "first"}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		held, b := submitBuild(t, s, &models.Build{ID: models.NewID("bld_"), TenantID: "default", Template: named, Recipe: json.RawMessage(`{}`), Image: "built"})
 		if _, err := s.PutTemplate(t.Context(), owner, models.Template{Name: named, Image: named}); err != nil {

@@ -30,7 +30,7 @@ func (s *Store) Cancel(ctx context.Context, tenant, id, actor string) (Job, Fini
 
 func (s *Store) cancelLocked(tx *gorm.DB, box *Sandbox, j Job, actor string, f *Finished) error {
 	why := JobError{Code: "cancelled", Message: "the job was cancelled before it started"}
-	res := tx.Model(&Job{}).Where("id = ? AND state = 'queued' AND NOT "+begun, j.ID).
+	res := tx.Model(&Job{}).Where("id = ? AND state = 'queued' AND NOT "+left, j.ID).
 		Updates(map[string]any{"state": Cancelled, "error": jsonOf(why), "finished_at": gorm.Expr("now()"), "cancelled_by": actor})
 	if res.Error != nil {
 		return res.Error

@@ -114,7 +114,7 @@ const oldestOrdered = `id = (SELECT id FROM jobs WHERE sandbox_id = @id AND NOT 
 // the sandbox's lock, and this is a statement of its own, so it sees every job that was committed before the lock was won. It is
 // left to the transaction.
 func promote(tx *gorm.DB, sandbox string) error {
-	return release(tx, sandbox, oldestOrdered+" AND (attempt = 0 OR NOT EXISTS (SELECT 1 FROM sandboxes WHERE id = @id AND state = 'paused'))")
+	return release(tx, sandbox, oldestOrdered+" AND NOT ("+left+" AND EXISTS (SELECT 1 FROM sandboxes WHERE id = @id AND state = 'paused'))")
 }
 
 // promoteAll is promote where the parallel jobs, or those that are frozen, waited for the sandbox to run.
@@ -143,8 +143,14 @@ func settle(tx *gorm.DB, sandbox string, ended []string) error {
 func endQueued(tx *gorm.DB, sandbox string, to JobState, why JobError, actor *string, ended *[]string) error {
 	return later(dry(tx).Model(&Job{}).Clauses(clause.Returning{Columns: []clause.Column{{Name: "id"}}}).
 		Where("sandbox_id = ? AND state = 'queued' AND kind <> ?", sandbox, KindDelete).
-		Updates(map[string]any{"state": gorm.Expr("CASE WHEN cancel_requested_at IS NULL THEN ? ELSE 'cancelled' END", to), "error": jsonOf(why), "finished_at": gorm.Expr("now()"), "cancelled_by": actor}), ids(ended))
+		Updates(map[string]any{
+			"state": gorm.Expr(endOfQueued, to, to), "error": jsonOf(why), "finished_at": gorm.Expr("now()"),
+			"cancelled_by": gorm.Expr("coalesce(cancelled_by, ?)", actor),
+		}), ids(ended))
 }
+
+// endOfQueued is how a queued job ends that cannot fare on. Of a program that was started nobody can say how it ended.
+const endOfQueued = "CASE WHEN cancel_requested_at IS NOT NULL THEN 'cancelled' WHEN ? = 'failed' AND " + left + " THEN 'lost' ELSE ? END"
 
 // ids reads the ids of jobs.
 func ids(all *[]string) reader { return each(func(j Job) { *all = append(*all, j.ID) }) }

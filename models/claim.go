@@ -157,7 +157,7 @@ func (s *Store) Requeue(ctx context.Context, r Return) error {
 // giveBack makes a claimed job a queued one, which may run from ready on.
 func giveBack(db *gorm.DB, r Return, ready any) error {
 	res := db.Model(&Job{}).
-		Where("id = ? AND "+fence+" AND state = 'running' AND (cancel_requested_at IS NULL OR "+begun+")", r.ID, r.Attempt).
+		Where("id = ? AND "+fence+" AND state = 'running' AND (cancel_requested_at IS NULL OR "+program+")", r.ID, r.Attempt).
 		Updates(map[string]any{
 			"state": Queued, "ready_at": ready, "dispatched_at": nil, "node_id": nil, "lease_until": nil, "requeue_reason": r.Reason,
 			"handovers": gorm.Expr("handovers + CASE WHEN ? THEN 0 ELSE 1 END", r.Failed), "begun": gorm.Expr("begun OR ?", r.Begun),

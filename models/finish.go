@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"time"
@@ -145,6 +146,7 @@ func changeAfter(kind string, state JobState, c Change) Change {
 // conclude does everything that follows from the end of jobs on a locked sandbox, and tells f of it by the end of the
 // transaction. Callback says that one of them may have a callback.
 func (s *Store) conclude(tx *gorm.DB, box *Sandbox, ended []string, c Change, callback bool, f *Finished) error {
+	was := box.State
 	more, err := applyChange(tx, box, ended[0], c)
 	if err != nil {
 		return err
@@ -158,14 +160,23 @@ func (s *Store) conclude(tx *gorm.DB, box *Sandbox, ended []string, c Change, ca
 			return err
 		}
 	}
-	next := promote
-	if c.To == SandboxRunning {
-		next = promoteAll
-	}
-	if err := next(tx, box.ID); err != nil {
+	if err := moveOn(tx, box.ID, c.To, was); err != nil {
 		return err
 	}
 	return dispatchLater(tx, box.TenantID, s.limits.Window, into(&f.Dispatch))
+}
+
+// moveOn lets run what may in a locked sandbox, which has become what to says, if anything, and was something before.
+func moveOn(tx *gorm.DB, sandbox string, to, was SandboxState) error {
+	switch {
+	case to == SandboxRunning:
+		return promoteAll(tx, sandbox)
+	case cmp.Or(to, was) == SandboxPaused:
+		if err := letPast(tx, sandbox); err != nil {
+			return err
+		}
+	}
+	return promote(tx, sandbox)
 }
 
 // applyChange moves a locked sandbox on, as its job says, and returns the queued jobs that ended with it.

@@ -106,7 +106,7 @@ func (s *Store) loseLocked(tx *gorm.DB, box *Sandbox, reason string) (Finished, 
 // say so.
 func endSilent(tx *gorm.DB, sandbox string, why JobError) ([]string, error) {
 	var ids []string
-	err := tx.Raw(`UPDATE jobs SET state = 'lost', error = CAST(? AS jsonb), finished_at = now(), lease_until = NULL, node_id = NULL
+	err := tx.Raw(`UPDATE jobs SET state = CASE WHEN cancel_requested_at IS NULL THEN 'lost' ELSE 'cancelled' END, error = CAST(? AS jsonb), finished_at = now(), lease_until = NULL, node_id = NULL
 		WHERE sandbox_id = ? AND (state = 'running' AND lease_until < now() OR state = 'queued' AND (kind = 'delete' OR attempt > 0))
 		RETURNING id`, jsonText(why), sandbox).Scan(&ids).Error
 	return ids, err

@@ -66,6 +66,7 @@ type modelBox struct {
 	pauses      bool // at its timeout
 	failed      bool // a pause of it has, and time asks for none for a while
 	jobs        []*modelJob
+	pausedBy    *modelJob
 }
 
 type modelJob struct {
@@ -82,7 +83,7 @@ func (b *modelBox) closed() bool { return b.ended || b.state == models.SandboxDe
 func (b *modelBox) promote() {
 	for _, j := range b.jobs {
 		if !j.Parallel && !j.State.Terminal() {
-			j.ready = j.ready || j.Attempt == 0 || b.state != models.SandboxPaused
+			j.ready = j.ready || !j.left() || b.state != models.SandboxPaused
 			return
 		}
 	}
@@ -92,8 +93,13 @@ func (b *modelBox) promote() {
 func (b *modelBox) endQueued(to models.JobState) {
 	for _, j := range b.jobs {
 		if j.State == models.Queued && j.Kind != models.KindDelete {
-			if j.State = to; j.asked {
+			switch {
+			case j.asked:
 				j.State = models.Cancelled
+			case to == models.Failed && j.left():
+				j.State = models.Lost
+			default:
+				j.State = to
 			}
 		}
 	}
@@ -140,8 +146,12 @@ func change(kind string, state models.JobState) models.SandboxState {
 
 func (b *modelBox) end(j *modelJob, to models.JobState) {
 	j.State = to
-	b.become(change(j.Kind, to))
-	b.settle(j)
+	if b.become(change(j.Kind, to)); change(j.Kind, to) == models.SandboxPaused && b.state == models.SandboxPaused {
+		b.pausedBy = j
+	}
+	if b.settle(j); b.state == models.SandboxPaused {
+		b.letPast()
+	}
 }
 
 // settle is what the end of a job that came with a wish leaves of it.
@@ -210,7 +220,7 @@ func (m *machine) play(x step) error {
 	case "stale":
 		return m.finish(b, j, j.claimed.Attempt-1, models.Succeeded)
 	case "requeue":
-		return m.requeue(j, x.flag)
+		return m.requeue(j, x.flag, x.oldest)
 	case "park":
 		return m.park(b, j)
 	case "cancel":

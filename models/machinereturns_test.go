@@ -2,35 +2,59 @@ package models_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 
 	"sandyard/models"
 )
 
 // left says whether an attempt that is over may have started the job's program.
-func (j *modelJob) left() bool { return j.Kind == "exec" && j.Attempt > 0 }
+func (j *modelJob) left() bool { return j.Kind == "exec" && j.Begun }
 
 // requeue gives a job back, after a failure or without one.
-func (m *machine) requeue(j *modelJob, failed bool) error {
-	err := m.s.Requeue(m.t.Context(), models.Return{Held: models.Held{ID: j.ID, Attempt: j.Attempt}, Reason: "why", Failed: failed})
-	if j.State != models.Running || j.asked && !j.left() {
+func (m *machine) requeue(j *modelJob, failed, begun bool) error {
+	r := models.Return{Held: models.Held{ID: j.ID, Attempt: j.Attempt}, Reason: "why", Failed: failed, Begun: begun}
+	if err := m.s.Requeue(m.t.Context(), r); err != nil || !j.returns() {
 		return wantStale(err)
 	}
-	j.State, j.ready, j.expired = models.Queued, true, false
+	j.State, j.ready, j.expired, j.Begun = models.Queued, true, false, j.Begun || begun
 	if !failed {
 		j.Handovers++
 	}
-	return errors.Join(err, m.dispatch())
+	return m.dispatch()
 }
+
+// returns says whether the job may be given back.
+func (j *modelJob) returns() bool { return j.State == models.Running && (!j.asked || j.Kind == "exec") }
 
 // park gives a job back until its sandbox goes on.
 func (m *machine) park(b *modelBox, j *modelJob) error {
-	err := m.s.Park(m.t.Context(), models.Return{Held: models.Held{ID: j.ID, Attempt: j.Attempt}, Reason: "why"}, b.id)
-	if j.State != models.Running || j.asked && !j.left() {
+	if j.Kind != "exec" {
+		return nil
+	}
+	late, err := m.s.Park(m.t.Context(), models.Return{Held: models.Held{ID: j.ID, Attempt: j.Attempt}, Reason: "why", Begun: true}, b.id)
+	if err != nil || !j.returns() {
 		return wantStale(err)
 	}
-	j.State, j.ready, j.expired = models.Queued, b.state != models.SandboxPaused, false
+	j.State, j.ready, j.expired, j.Begun = models.Queued, b.state != models.SandboxPaused, false, true
 	j.Handovers++
-	return errors.Join(err, m.dispatch())
+	if want := !j.ready && b.pausedBefore(j); late != want {
+		return fmt.Errorf("the job came after the pause: %v, want %v", late, want)
+	}
+	return m.dispatch()
+}
+
+// pausedBefore says whether the job came after the one that has paused the sandbox.
+func (b *modelBox) pausedBefore(j *modelJob) bool {
+	return b.pausedBy != nil && slices.Index(b.jobs, b.pausedBy) < slices.Index(b.jobs, j)
+}
+
+// letPast makes ready what goes past what is frozen.
+func (b *modelBox) letPast() {
+	resumes := slices.ContainsFunc(b.jobs, func(j *modelJob) bool { return j.Kind == models.KindResume && !j.State.Terminal() })
+	for _, j := range b.jobs {
+		j.ready = j.ready || j.Kind == models.KindResume || j.Kind == models.KindDelete && !resumes
+	}
 }
 
 // freeze pauses a running sandbox, past all that waits there, and parks a job.
@@ -63,12 +87,12 @@ func (m *machine) recover(b *modelBox, j *modelJob) error {
 	_, err := m.s.Recover(m.t.Context(), models.Job{ID: j.ID, SandboxID: b.id, Kind: j.Kind, Attempt: j.Attempt})
 	switch {
 	case err != nil || j.State != models.Running || !j.expired:
-	case j.asked && (!j.left() || b.closed() || j.Tries() >= 10):
+	case j.asked && (j.Kind != "exec" || b.closed() || j.Tries() >= 10):
 		b.end(j, models.Cancelled)
 	case j.Tries() >= 10 || b.ended && j.Kind != models.KindDelete:
 		b.end(j, models.Lost)
 	default:
-		j.State, j.ready, j.expired = models.Queued, true, false
+		j.State, j.ready, j.expired, j.Begun = models.Queued, true, false, true
 	}
 	return err
 }

@@ -376,7 +376,9 @@ func (m *machine) lose(b *modelBox, elsewhere bool) error {
 	}
 	for _, j := range b.jobs {
 		if j.State == models.Running && j.expired || j.State == models.Queued && (j.Kind == models.KindDelete || j.Attempt > 0) {
-			j.State = models.Lost
+			if j.State = models.Lost; j.asked {
+				j.State = models.Cancelled
+			}
 		}
 	}
 	b.endQueued(models.Failed)

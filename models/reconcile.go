@@ -50,20 +50,24 @@ func without(all, some []string) []string {
 	return left
 }
 
+// underWay is true where a job may change the sandbox, or is at it. What merely waits, for the end of an exec or of what a pause has
+// frozen, is not.
+const underWay = `EXISTS (SELECT 1 FROM jobs WHERE sandbox_id = @id AND kind <> ALL (CAST(@waits AS text[]))
+	AND (state = 'running' OR state = 'queued' AND ready_at IS NOT NULL AND NOT ` + left + `))`
+
 // Observe writes down what a provider says of a sandbox where the row says something else: somebody paused or resumed
 // it behind our back, and its clocks start as if a job had. It answers whether it did; while a job is under way that one will
-// know better, unless it is one that merely waits for the end of what a pause has frozen, and that goes on with a resume.
+// know better. With a resume what was frozen goes on, with a pause what goes past that.
 func (s *Store) Observe(ctx context.Context, id string, was, seen SandboxState) (changed bool, out []Dispatch, err error) {
 	err = s.tx(ctx, func(tx *gorm.DB) error {
 		changed, out = false, nil
 		box, err := locked(tx, id, lockSandbox)
-		if err != nil || box.State != was || was == seen || box.Desired == DesiredDeleted || box.EndedAt != nil {
+		if err != nil || box.State != was || was == seen || box.EndedAt != nil {
 			return err
 		}
-		var underWay bool
-		err = tx.Raw(`SELECT EXISTS (SELECT 1 FROM jobs WHERE sandbox_id = ?
-			AND (state = 'running' OR state = 'queued' AND ready_at IS NOT NULL AND NOT `+begun+`))`, id).Scan(&underWay).Error
-		if err != nil || underWay {
+		var busy bool
+		err = tx.Raw("SELECT "+underWay, map[string]any{"id": id, "waits": idArray(Lanes()[LaneWait])}).Scan(&busy).Error
+		if err != nil || busy {
 			return err
 		}
 		changed = true
@@ -75,20 +79,22 @@ func (s *Store) Observe(ctx context.Context, id string, was, seen SandboxState) 
 func (s *Store) observed(tx *gorm.DB, box Sandbox, seen SandboxState, out *[]Dispatch) error {
 	now := gorm.Expr("now()")
 	set := map[string]any{
-		"state": seen, "desired": seen, "observed": seen, "observed_at": now, "last_active_at": now, "changed_by": "platform", "changed_job": nil,
+		"state": seen, "observed": seen, "observed_at": now, "last_active_at": now, "changed_by": "platform", "changed_job": nil,
+		"desired": gorm.Expr(`CASE WHEN desired = 'deleted' OR EXISTS (SELECT 1 FROM jobs r WHERE r.sandbox_id = sandboxes.id AND r.kind = 'resume'
+			AND r.state IN ('queued', 'running')) THEN desired ELSE ? END`, seen),
 	}
 	if seen == SandboxPaused {
 		set["paused_at"] = now
-		return tx.Model(&Sandbox{}).Where("id = ?", box.ID).Updates(set).Error
-	}
-	set["expires_at"] = gorm.Expr("now() + timeout_ms * interval '1 ms'")
-	if err := thaw(tx, &box); err != nil {
-		return err
+	} else {
+		set["expires_at"] = gorm.Expr("now() + timeout_ms * interval '1 ms'")
 	}
 	if err := later(dry(tx).Model(&Sandbox{}).Where("id = ?", box.ID).Updates(set), nil); err != nil {
 		return err
 	}
-	if err := promoteAll(tx, box.ID); err != nil {
+	if err := thaw(tx, &box); err != nil {
+		return err
+	}
+	if err := moveOn(tx, box.ID, seen, box.State); err != nil {
 		return err
 	}
 	return dispatchLater(tx, box.TenantID, s.limits.Window, into(out))

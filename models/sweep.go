@@ -17,7 +17,7 @@ func (s *Store) ExpiredLeases(ctx context.Context, at time.Time, limit int) ([]J
 }
 
 // pastDeadline is true of queued jobs whose queue deadline has passed. A program that may have been started has met it.
-const pastDeadline = "state = 'queued' AND queue_deadline < now() AND NOT " + begun
+const pastDeadline = "state = 'queued' AND queue_deadline < now() AND NOT " + left
 
 // PastDeadline returns queued jobs whose queue deadline has passed.
 func (s *Store) PastDeadline(ctx context.Context, limit int) ([]Job, error) {
@@ -41,7 +41,7 @@ func (s *Store) Recover(ctx context.Context, j Job) (Finished, error) {
 			return err
 		}
 		// A cancelled program that may run in a sandbox that lives is still to be killed, by whoever takes the job next.
-		const ends = "(cancel_requested_at IS NOT NULL AND NOT (@live AND attempt - handovers < @max AND " + begun + "))"
+		const ends = "(cancel_requested_at IS NOT NULL AND NOT (@live AND attempt - handovers < @max AND " + program + "))"
 		var to JobState
 		err = tx.Raw(`
 			UPDATE jobs SET requeue_reason = 'its worker has gone silent', begun = true, node_id = NULL, lease_until = NULL, dispatched_at = NULL, ready_at = now(),

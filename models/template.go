@@ -24,8 +24,8 @@ type Template struct {
 	Definition Definition `gorm:"serializer:json;type:jsonb"`
 	Declared   *string    // the image that the server's configuration named last
 	BuildID    *string    // the build that the image came from
-	// ImageGivenAt is when another image was last named for a template that stood.
-	ImageGivenAt *time.Time
+	// ImageAskedAt is when the image was asked for, by name or by the submission of a build.
+	ImageAskedAt time.Time `gorm:"autoCreateTime:false;default:now()"`
 	Version      int       `gorm:"default:1"` // counts changes
 	CreatedAt    time.Time `gorm:"autoCreateTime:false;default:now()"`
 	UpdatedAt    time.Time `gorm:"autoUpdateTime:false;default:now()"`
@@ -150,7 +150,7 @@ func (s *Store) PutTemplate(ctx context.Context, o Owner, t Template) (Template,
 			DoUpdates: append(clause.AssignmentColumns([]string{"image", "definition"}), clause.Assignments(map[string]any{
 				"version": gorm.Expr("templates.version + 1"), "updated_at": gorm.Expr("now()"),
 				"build_id":       gorm.Expr("CASE WHEN templates.image = excluded.image THEN templates.build_id END"),
-				"image_given_at": gorm.Expr("CASE WHEN templates.image = excluded.image THEN templates.image_given_at ELSE now() END"),
+				"image_asked_at": gorm.Expr("CASE WHEN templates.image = excluded.image THEN templates.image_asked_at ELSE now() END"),
 			})...),
 		}).Create(&t).Error
 	})
@@ -201,7 +201,7 @@ func declare(tx *gorm.DB, t Template) error {
 		Where:   clause.Where{Exprs: []clause.Expression{clause.Expr{SQL: "templates.declared IS DISTINCT FROM excluded.declared"}}},
 		DoUpdates: append(clause.AssignmentColumns([]string{"image", "declared", "build_id"}),
 			clause.Assignments(map[string]any{
-				"version": gorm.Expr("templates.version + 1"), "updated_at": gorm.Expr("now()"), "image_given_at": gorm.Expr("now()"),
+				"version": gorm.Expr("templates.version + 1"), "updated_at": gorm.Expr("now()"), "image_asked_at": gorm.Expr("now()"),
 			})...),
 	}).Create(&t).Error
 }

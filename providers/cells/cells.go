@@ -27,6 +27,7 @@ type Cell struct {
 	Env      map[string]string // while it runs
 	Dir      string            // where the context goes before; empty = it stays where it is
 	Timeout  time.Duration     // then the cell is interrupted
+	Paused   time.Duration     // since an earlier attempt, for which the sandbox stood still
 	// MaxOutput is how many bytes of stdout and of stderr each are wanted, the last ones.
 	MaxOutput int64
 	// Again says that an earlier attempt may have given the cell to a context.
@@ -81,7 +82,7 @@ func Run(ctx context.Context, box Box, c Cell, stop <-chan struct{}) (Outcome, e
 	if err != nil {
 		return Outcome{}, err
 	}
-	f := &follower{box: box, cell: c, once: l.once, context: name, fed: fed, begun: time.Now().Add(-fed.Age), report: report{id: c.ID}}
+	f := &follower{box: box, cell: c, once: l.once, context: name, fed: fed, begun: time.Now().Add(-max(0, fed.Age-c.Paused)), report: report{id: c.ID}}
 	if err := f.follow(ctx, stop); err != nil {
 		return Outcome{}, err
 	}
@@ -89,6 +90,15 @@ func Run(ctx context.Context, box Box, c Cell, stop <-chan struct{}) (Outcome, e
 		return Outcome{}, l.missing()
 	}
 	return f.outcome(ctx)
+}
+
+// Known says whether a cell of this id was given to some context.
+func Known(ctx context.Context, box Box, id string) (bool, error) {
+	_, err := box.Exec(ctx, id, 0)
+	if isClass(err, providers.NoExec) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // isClass says whether err is of one of the classes.

@@ -34,6 +34,7 @@ type follower struct {
 	begun   time.Time // of the cell; at first of its context's start
 	report  report
 
+	waited      bool            // for the cell's report
 	dead        *providers.Exec // the context, when it ended under the cell
 	forgotten   bool            // and nothing is known of it any more
 	timedOut    bool
@@ -75,15 +76,19 @@ func (f *follower) follow(ctx context.Context, stop <-chan struct{}) error {
 	}
 }
 
-// add takes a piece of the report. The cell's time begins when it does.
+// add takes a piece of the report. The cell's time begins when it does, as far as that can be seen.
 func (f *follower) add(b []byte) (done bool) {
 	before := f.report.begun
 	done = f.report.add(b)
-	if !before && f.report.begun && !f.cell.Again {
+	if !before && f.report.begun && (!f.cell.Again || f.waited) {
 		f.begun = time.Now()
 	}
+	f.waited = true
 	return done
 }
+
+// behind says whether the cell was given to a context that had started, where another may still be running.
+func (f *follower) behind() bool { return f.fed.Before[providers.Report] > 0 }
 
 // look waits for more of the report, until there is something to do about the cell.
 func (f *follower) look(ctx context.Context, stop <-chan struct{}, offset int64) (providers.Output, error) {
@@ -111,6 +116,8 @@ func (f *follower) look(ctx context.Context, stop <-chan struct{}, offset int64)
 func (f *follower) due() time.Time {
 	switch {
 	case f.killed:
+		return time.Now().Add(look)
+	case !f.report.begun && f.behind():
 		return time.Now().Add(look)
 	case !f.report.begun:
 		return f.begun.Add(startLimit)
@@ -159,7 +166,7 @@ func (f *follower) press(ctx context.Context, stop <-chan struct{}) error {
 
 // start gives up a context that does not start. Before it has, there is nobody to heed an interrupt.
 func (f *follower) start(ctx context.Context) error {
-	if f.killed || time.Since(f.begun) < startLimit {
+	if f.killed || f.behind() || time.Since(f.begun) < startLimit {
 		return nil
 	}
 	return f.kill(ctx)

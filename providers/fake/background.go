@@ -69,7 +69,10 @@ func (s *sandbox) Exec(ctx context.Context, name string, wait time.Duration) (in
 	err = s.command(ctx, name, func(e *execution) error {
 		return s.until(ctx, e, wait, func() bool { info = e.info(); return !info.Running })
 	})
-	return info, err
+	if err != nil {
+		return providers.Exec{}, err
+	}
+	return info, nil
 }
 
 // Output implements providers.Background.
@@ -165,10 +168,7 @@ func (s *sandbox) Signal(ctx context.Context, name, id, signal string) error {
 func (s *sandbox) command(ctx context.Context, name string, do func(*execution) error) error {
 	return s.inside(ctx, OpBackground, func(b *box) error {
 		b.mu.Lock()
-		e := b.execs[name]
-		if e != nil && e.forgot {
-			e = nil
-		}
+		e := b.named(name)
 		b.mu.Unlock()
 		if e == nil {
 			return providers.ErrNoExec
@@ -177,14 +177,26 @@ func (s *sandbox) command(ctx context.Context, name string, do func(*execution) 
 	})
 }
 
+// named is the command of a name, or that was given an input of it. The caller holds the lock.
+func (b *box) named(name string) *execution {
+	for own, e := range b.execs {
+		if _, fed := e.fed[name]; (own == name || fed) && !e.forgot {
+			return e
+		}
+	}
+	return nil
+}
+
 // until asks again until what is waited for has come, or the wait is over.
 func (s *sandbox) until(ctx context.Context, e *execution, wait time.Duration, come func() bool) error {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for !come() {
+	for halt := e.box.halt(); !come(); {
 		select {
+		case <-halt:
+			return providers.ErrPaused
 		case <-e.done:
 			come()
 			return nil
