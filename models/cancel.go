@@ -7,7 +7,8 @@ import (
 )
 
 // Cancel ends a queued job at once and asks a running one to stop, on behalf of actor; on a job that has ended it does
-// nothing. A program that a worker has left behind is running, in nobody's hands: whoever takes the job next kills it. It returns the job as it then stands.
+// nothing. A program that a worker has left behind is running, in nobody's hands: whoever takes the job next kills it. It
+// returns the job as it then stands.
 func (s *Store) Cancel(ctx context.Context, tenant, id, actor string) (Job, Finished, error) {
 	var j Job
 	var f Finished

@@ -2,7 +2,6 @@ package models
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"gorm.io/gorm"
@@ -10,10 +9,9 @@ import (
 
 // IsProgram says whether jobs of a kind run users' programs, which have clocks of their own and are killed when they are
 // cancelled.
-func IsProgram(kind string) bool { return slices.Contains(programs(), kind) }
+func IsProgram(kind string) bool { return kind == KindExec || kind == KindCode }
 
-func programs() []string { return []string{KindExec, KindCode} }
-
+// program says the same in SQL.
 const program = "kind IN ('" + KindExec + "', '" + KindCode + "')"
 
 // left is true of queued jobs whose program an attempt that is over may have started: it runs on, or is frozen, until another
