@@ -43,8 +43,8 @@ func TestCancelledProgramsAreStillToBeKilled(t *testing.T) {
 			}
 			must(t, ends(s, exec.SandboxID))
 			j, err = s.Job(ctx, "default", exec.ID)
-			if must(t, err); j.State != models.Cancelled || *j.CancelledBy != "somebody" {
-				t.Errorf("with its sandbox it is %s, by %s", j.State, *j.CancelledBy)
+			if must(t, err); j.State != models.Cancelled || value(j.CancelledBy) != "somebody" {
+				t.Errorf("with its sandbox it is %s, by %s", j.State, value(j.CancelledBy))
 			}
 		})
 	}
