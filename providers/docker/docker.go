@@ -62,7 +62,8 @@ type Provider struct {
 	guests   *held.Guests[resource]
 	pool     *pool
 	builds   buildWatches
-	silent   sync.Map               // containers that this process has ended because their guests did not answer
+	silent   sync.Map // containers that this process has ended because their guests did not answer
+	resumed  resumes
 	root     atomic.Pointer[string] // the engine's directory, when it was asked for
 	// refilling is the refiller's alone.
 	refilling sighting

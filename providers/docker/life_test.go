@@ -110,6 +110,37 @@ func TestSilentGuestLosesItsContainer(t *testing.T) {
 	}
 }
 
+// TestOpenJustAfterAResume does not believe an engine that calls the sandbox paused for a moment, and a pause then pauses it.
+func TestOpenJustAfterAResume(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	p := y.open(t)
+	id, _ := create(t, p)
+	for _, step := range []func(context.Context, string) error{p.Pause, p.Resume} {
+		if err := step(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	name := "sandyard-" + id
+	if err := y.api.ContainerPause(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan error, 1)
+	time.AfterFunc(200*time.Millisecond, func() { over <- y.api.ContainerUnpause(context.Background(), name) })
+	if _, err := p.Open(t.Context(), id); err != nil {
+		t.Errorf("open answers %v", err)
+	}
+	if err := <-over; err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Pause(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Open(t.Context(), id); !errors.Is(err, providers.ErrPaused) {
+		t.Errorf("after a pause open answers %v", err)
+	}
+}
+
 func TestHungGuestIsEnded(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)

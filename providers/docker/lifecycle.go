@@ -20,6 +20,7 @@ const (
 // Pause implements providers.Pauser.
 func (p *Provider) Pause(ctx context.Context, id string) error {
 	return p.change(ctx, id, func(found resource) error {
+		p.resumed.forget(id)
 		if found.status != statusPaused {
 			if err := found.Usable(); err != nil {
 				return err
@@ -36,14 +37,14 @@ func (p *Provider) Pause(ctx context.Context, id string) error {
 // Resume implements providers.Pauser.
 func (p *Provider) Resume(ctx context.Context, id string) error {
 	return p.change(ctx, id, func(found resource) error {
-		if found.status == statusPaused {
-			if err := p.settle(ctx, id, statusRunning, p.api.ContainerUnpause(ctx, found.ref)); err != nil {
-				return err
-			}
-		} else if err := found.Usable(); err != nil {
-			return err
+		if found.status != statusPaused {
+			return found.Usable()
 		}
-		return nil
+		err := p.settle(ctx, id, statusRunning, p.api.ContainerUnpause(ctx, found.ref))
+		if err == nil {
+			p.resumed.begin(id)
+		}
+		return err
 	})
 }
 
@@ -94,6 +95,7 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 		return err
 	}
 	p.silent.Delete(found.ref)
+	p.resumed.forget(id)
 	p.guests.Drop(id)
 	p.cfg.Logger.InfoContext(ctx, "sandbox removed", "sandbox_id", id)
 	return nil

@@ -62,8 +62,8 @@ func statusOf(engine string) status {
 	}
 }
 
-// inspect is find, and says of a container that has ended why.
-func (p *Provider) inspect(ctx context.Context, id string) (resource, error) {
+// inspectOnce is find, and says of a container that has ended why.
+func (p *Provider) inspectOnce(ctx context.Context, id string) (resource, error) {
 	r, end, err := p.find(ctx, id)
 	if err == nil && r.status == statusGone {
 		r.ended = p.explain(ctx, []ending{end})[r.ref]
