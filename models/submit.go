@@ -207,8 +207,7 @@ func (b *batch) claimKeys() error {
 		if p.IdempotencyKey == "" {
 			continue
 		}
-		var owner idempotencyKey
-		err := b.tx.Where("tenant_id = ? AND key = ?", p.TenantID, p.IdempotencyKey).Take(&owner).Error
+		owner, err := b.ownerOf(p)
 		if err != nil {
 			return err
 		}
@@ -219,12 +218,30 @@ func (b *batch) claimKeys() error {
 	return nil
 }
 
+// ownerOf returns who has the submission's key. One that is forgotten for its age just now is taken anew.
+func (b *batch) ownerOf(p *submission) (owner idempotencyKey, err error) {
+	for {
+		err = b.tx.Where("tenant_id = ? AND key = ?", p.TenantID, p.IdempotencyKey).Take(&owner).Error
+		if !errors.Is(err, gorm.ErrRecordNotFound) {
+			return owner, err
+		}
+		mine := p.key()
+		if err = b.tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&mine).Error; err != nil {
+			return owner, err
+		}
+	}
+}
+
+func (p *submission) key() idempotencyKey {
+	return idempotencyKey{p.TenantID, p.IdempotencyKey, p.Request, p.answer()}
+}
+
 // keys returns the keys in one order for all groups, so that two of them cannot wait for each other.
 func (b *batch) keys() []idempotencyKey {
 	var keys []idempotencyKey
 	for _, p := range b.group {
 		if p.IdempotencyKey != "" {
-			keys = append(keys, idempotencyKey{p.TenantID, p.IdempotencyKey, p.Request, p.answer()})
+			keys = append(keys, p.key())
 		}
 	}
 	slices.SortFunc(keys, func(x, y idempotencyKey) int {
