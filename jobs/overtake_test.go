@@ -84,9 +84,7 @@ func TestFrozenJobsDoNotKeepAPausedSandbox(t *testing.T) {
 	box, _ := r.create(jobs.CreateSandbox{PausedTimeoutSeconds: 1})
 	frozen := r.exec(box, "fake:sleep 1h")
 	r.eventually("the command runs", func() bool { return r.job(frozen).State == models.Running })
-	o := options()
-	o.Parallel = true
-	r.wait(r.submit(box, &jobs.Pause{}, o))
+	r.pauses(box)
 	r.scheduler()
 	r.eventually("the sandbox is deleted", func() bool { return r.sandbox(box).State == models.SandboxDeleted })
 	if j := r.wait(frozen); j.State != models.Cancelled {
@@ -120,9 +118,7 @@ func TestDeleteOfAPausedSandbox(t *testing.T) {
 			box := r.readied()
 			frozen := r.exec(box, "fake:sleep 1s; fake:stdout done")
 			r.eventually("the command runs", func() bool { return r.job(frozen).State == models.Running })
-			o := options()
-			o.Parallel = true
-			r.wait(r.submit(box, &jobs.Pause{}, o))
+			r.pauses(box)
 			if resumed {
 				r.submit(box, &jobs.Resume{}, options())
 			}
@@ -230,9 +226,7 @@ func TestDuePauseThatIsOvertakenOnItsWay(t *testing.T) {
 			meanwhile := func() {
 				r.submit(box, &jobs.SetTimeout{TimeoutSeconds: 600}, options())
 				if again {
-					o := options()
-					o.Parallel = true
-					r.wait(r.submit(box, &jobs.Pause{}, o))
+					r.pauses(box)
 				}
 			}
 			r.worker(4, func(c *jobs.WorkerConfig) {
@@ -266,9 +260,7 @@ func TestOldPauseBehindAFrozenCommand(t *testing.T) {
 	command := r.exec(box, "fake:input; fake:stdout done")
 	r.eventually("the command runs", func() bool { return r.job(command).State == models.Running })
 	queued := r.submit(box, &jobs.Pause{}, options())
-	o := options()
-	o.Parallel = true
-	r.wait(r.submit(box, &jobs.Pause{}, o))
+	r.pauses(box)
 	if j := r.wait(r.submit(box, &jobs.Resume{}, options())); j.State != models.Succeeded {
 		t.Fatalf("resume: %s %+v", j.State, j.Error)
 	}
