@@ -252,6 +252,9 @@ func (p *submission) moves(box *Sandbox, now time.Time) bool {
 func (b *batch) placeJob(j *Job, box *Sandbox, first bool) {
 	box.NextSeq++
 	j.Seq, j.QueuedAt, j.State = box.NextSeq, b.now, Queued
+	if makesSandbox(j.Kind) { // parallel jobs of a sandbox wait until it runs, which this job alone brings about
+		j.Parallel = false
+	}
 	if j.ExpireIn > 0 {
 		at := b.now.Add(j.ExpireIn)
 		j.QueueDeadline = &at

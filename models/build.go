@@ -12,6 +12,9 @@ import (
 // KindBuild is the kind of job that makes an image.
 const KindBuild = "build"
 
+// makesSandbox says whether a job of the kind is what starts its sandbox.
+func makesSandbox(kind string) bool { return kind == KindCreate || kind == KindBuild }
+
 // Build makes an image for a template. Its job says how it stands.
 type Build struct {
 	ID         string `gorm:"primaryKey"`

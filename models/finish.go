@@ -136,7 +136,7 @@ func writeOutcome(tx *gorm.DB, o Outcome, written *int64) error {
 
 // changeAfter adds what a kind implies: a sandbox whose create did not succeed has failed.
 func changeAfter(kind string, state JobState, c Change) Change {
-	if (kind == KindCreate || kind == KindBuild) && state != Succeeded && c.To == "" {
+	if makesSandbox(kind) && state != Succeeded && c.To == "" {
 		c = Change{To: SandboxFailed, Reason: kind + " " + string(state)}
 	}
 	c.kind, c.state = kind, state

@@ -65,8 +65,10 @@ func (m *machine) create(box *models.Sandbox) error {
 	box.TenantID, box.Provider = m.tenant, m.tenant
 	b := &modelBox{id: box.ID, state: models.SandboxCreating, desired: models.DesiredRunning, recreations: box.Recreations, pauses: box.OnTimeout == "pause"}
 	job := m.job(models.KindCreate, b, false)
+	submitted := job
+	submitted.Parallel = len(m.boxes)%2 == 1 // which a create ignores
 	_, err := m.s.Submit(m.t.Context(), models.Submission{
-		TenantID: m.tenant, SandboxID: box.ID, New: box, Timeout: time.Minute, Jobs: []models.Job{job},
+		TenantID: m.tenant, SandboxID: box.ID, New: box, Timeout: time.Minute, Jobs: []models.Job{submitted},
 	})
 	if err == nil {
 		b.add(job)

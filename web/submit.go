@@ -27,7 +27,7 @@ type WaitParam struct {
 
 // Submit holds the fields that every submission may have beside its own.
 type Submit struct {
-	Parallel             bool    `json:"parallel,omitempty" doc:"Do not wait for earlier jobs of the sandbox"`
+	Parallel             bool    `json:"parallel,omitempty" doc:"Do not wait for earlier jobs of the sandbox. A create, build or run has none and ignores this"`
 	Priority             int     `json:"priority,omitempty" minimum:"-100" maximum:"100" doc:"Among your own jobs; higher goes first"`
 	CallbackURL          string  `json:"callback_url,omitempty" doc:"Called at the job's end, signed as Standard Webhooks says; GET /v1/webhooks/secret has the secret"`
 	QueueDeadlineSeconds float64 `json:"queue_deadline_seconds,omitempty" minimum:"0" maximum:"86400" doc:"The job expires if it has not started by then; 0 = never"`
