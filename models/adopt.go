@@ -21,7 +21,7 @@ func (s *Store) Adopt(ctx context.Context, node Node, steady bool) (adopted []st
 			return err
 		}
 		var loads []NodeLoad
-		if err := nodeLoads(tx, node.Provider).Scan(&loads).Error; err != nil {
+		if err := nodeLoads(tx, "nodes.provider = @provider", map[string]any{"provider": node.Provider}).Scan(&loads).Error; err != nil {
 			return err
 		}
 		tenants := map[string]bool{}

@@ -38,42 +38,6 @@ func (s *Store) claim(ctx context.Context, id, node string, lease time.Duration,
 	return j, res.Error
 }
 
-// BeginCreate writes down that a node is about to make the sandbox, before it exists. A sandbox that it holds already,
-// from an earlier attempt or because it was placed there, takes no more room. The errors of a node that does not get it
-// are *PlacedError, when another was given it and the job is to be given back, and *RoomError.
-func (s *Store) BeginCreate(ctx context.Context, j Job, h Holder) (Sandbox, error) {
-	var elsewhere error
-	var loads []NodeLoad
-	look := func(tx *gorm.DB) error {
-		if h.Node == "" {
-			return nil
-		}
-		return lookForPlaces(tx, h.Provider, &loads)
-	}
-	box, err := s.begin(ctx, j, look, func(tx *gorm.DB, box *Sandbox) error {
-		switch elsewhere = nil; {
-		case box.Ended():
-			return box.endedError()
-		case h.Node == "" || box.NodeID != nil && *box.NodeID == h.Node:
-			return nil
-		}
-		need, err := h.need(*box)
-		if err != nil {
-			return err
-		}
-		node, err := choose(loads, h.Node, need)
-		if err != nil {
-			return err
-		}
-		if node != h.Node {
-			elsewhere = &PlacedError{Node: node}
-		}
-		box.NodeID, box.CPUs, box.MemoryMB = &node, need.CPUs, need.MemoryMB
-		return later(dry(tx).Model(box).Select("node_id", "cpus", "memory_mb").Updates(box), nil)
-	})
-	return box, cmp.Or(err, elsewhere)
-}
-
 // BeginDelete turns the sandbox to deleting and stops all other work in it. It returns the jobs that ended by that.
 func (s *Store) BeginDelete(ctx context.Context, j Job, why End) (ended []string, err error) {
 	_, err = s.begin(ctx, j, nil, func(tx *gorm.DB, box *Sandbox) error {

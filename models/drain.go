@@ -2,6 +2,7 @@ package models
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"gorm.io/gorm"
@@ -21,7 +22,19 @@ const isFormer = `o.id <> nodes.id AND o.provider = nodes.provider AND o.engine 
 // as long as they are drained.
 func (s *Store) Nodes(ctx context.Context) ([]NodeLoad, error) {
 	var loads []NodeLoad
-	err := nodeLoads(s.db.WithContext(ctx), "").Scan(&loads).Error
+	if err := nodeLoads(s.db.WithContext(ctx), "true").Scan(&loads).Error; err != nil {
+		return nil, err
+	}
+	var running []struct {
+		NodeID string
+		Jobs   int
+	}
+	err := s.db.WithContext(ctx).Raw("SELECT node_id, count(*) AS jobs FROM jobs WHERE state = 'running' GROUP BY node_id").Scan(&running).Error
+	for _, r := range running {
+		if i := slices.IndexFunc(loads, func(l NodeLoad) bool { return l.ID == r.NodeID }); i >= 0 {
+			loads[i].Running = r.Jobs
+		}
+	}
 	return loads, err
 }
 

@@ -1,7 +1,10 @@
 package models
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"slices"
 
 	"gorm.io/gorm"
 )
@@ -44,13 +47,104 @@ func (h Holder) need(box Sandbox) (Need, error) {
 	return h.Need(box)
 }
 
-// lookForPlaces reads the nodes of a provider with the next flush. One transaction at a time places sandboxes of it.
-func lookForPlaces(tx *gorm.DB, provider string, loads *[]NodeLoad) error {
-	err := later(dry(tx).Raw("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", "place:"+provider), nil)
-	if err != nil {
+// BeginCreate records that a node is about to make the sandbox, before it exists. A sandbox that the node holds already,
+// from an earlier attempt or because it was placed there, takes no more room. The errors of a node that does not get it
+// are *PlacedError, when another node was given it and the job is to be given back, and *RoomError.
+func (s *Store) BeginCreate(ctx context.Context, j Job, h Holder) (Sandbox, error) {
+	var elsewhere error
+	p := placing{holder: h}
+	box, err := s.begin(ctx, j, p.look, func(tx *gorm.DB, box *Sandbox) error {
+		switch elsewhere = nil; {
+		case box.Ended():
+			return box.endedError()
+		case h.Node == "" || box.NodeID != nil && *box.NodeID == h.Node:
+			return nil
+		}
+		need, err := h.need(*box)
+		if err != nil {
+			return err
+		}
+		node, err := p.place(tx, need)
+		if err != nil {
+			return err
+		}
+		if node != h.Node {
+			elsewhere = &PlacedError{Node: node}
+		}
+		box.NodeID, box.CPUs, box.MemoryMB = &node, need.CPUs, need.MemoryMB
+		return later(dry(tx).Model(box).Select("node_id", "cpus", "memory_mb").Updates(box), nil)
+	})
+	return box, cmp.Or(err, elsewhere)
+}
+
+// candidates is how many other nodes a placing compares with its own. A few random ones spread sandboxes nearly as well as
+// all of them do, and cost the same in a fleet of any size.
+const candidates = 3
+
+// placing chooses the node of one sandbox. Placings on one node follow each other, those on different nodes do not.
+type placing struct {
+	holder Holder
+	loads  []NodeLoad
+}
+
+// look reads the holder and some other nodes with the next flush. From then on nobody else places a sandbox on the holder.
+func (p *placing) look(tx *gorm.DB) error {
+	p.loads = nil
+	if p.holder.Node == "" {
+		return nil
+	}
+	if err := lockRoom(tx, p.holder.Node); err != nil {
 		return err
 	}
-	return later(nodeLoads(dry(tx), provider), into(loads))
+	return later(nodeLoads(dry(tx), `nodes.provider = @provider AND (nodes.id = @self OR nodes.id = ANY (ARRAY(
+		SELECT id FROM nodes WHERE provider = @provider AND id <> @self AND lease_until > now() AND draining_at IS NULL AND NOT disk_low
+		ORDER BY random() LIMIT @candidates)))`,
+		map[string]any{"provider": p.holder.Provider, "self": p.holder.Node, "candidates": candidates}), into(&p.loads))
+}
+
+// lockRoom makes this transaction the only one that places sandboxes on the node, from the next flush on.
+func lockRoom(tx *gorm.DB, node string) error {
+	return later(dry(tx).Raw("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", "room:"+node), nil)
+}
+
+// place returns the node for a sandbox. Its error is a *RoomError.
+func (p *placing) place(tx *gorm.DB, need Need) (string, error) {
+	node, err := p.choose(tx, need)
+	if !errors.As(err, new(*RoomError)) {
+		return node, err
+	}
+	// None of these few has room. This is the only look at the whole fleet.
+	p.loads = nil
+	all := nodeLoads(tx, "nodes.provider = @provider", map[string]any{"provider": p.holder.Provider})
+	if err := all.Scan(&p.loads).Error; err != nil {
+		return "", err
+	}
+	return p.choose(tx, need)
+}
+
+// choose is place among the nodes that were read. Another node than the holder is read again once its room is locked, for
+// others place sandboxes there as well.
+func (p *placing) choose(tx *gorm.DB, need Need) (string, error) {
+	for {
+		node, err := choose(p.loads, p.holder.Node, need)
+		if err != nil || node == p.holder.Node {
+			return node, err
+		}
+		if err := lockRoom(tx, node); err != nil {
+			return "", err
+		}
+		var now []NodeLoad
+		if err := later(nodeLoads(dry(tx), "nodes.id = @id", map[string]any{"id": node}), into(&now)); err != nil {
+			return "", err
+		}
+		if err := flush(tx); err != nil {
+			return "", err
+		}
+		if chosen, err := choose(now, "", need); err == nil {
+			return chosen, nil
+		}
+		p.loads = slices.DeleteFunc(p.loads, func(l NodeLoad) bool { return l.ID == node })
+	}
 }
 
 // choose says which node is to hold a sandbox: self, unless it has no room, is drained or is much fuller than another. Its
@@ -99,7 +193,7 @@ type NodeLoad struct {
 	Sandboxes int
 	CPUs      float64 // of its sandboxes, together
 	MemoryMB  int64   // likewise
-	Running   int     // jobs
+	Running   int     `gorm:"-"` // jobs; only Nodes knows them
 }
 
 // Load is what a node's live sandboxes are and take, together.
@@ -147,12 +241,11 @@ func (l NodeLoad) share() (most float64) {
 	return most
 }
 
-// nodeLoads asks for the nodes of a provider, or of all where it is empty, the oldest first.
-func nodeLoads(tx *gorm.DB, provider string) *gorm.DB {
+// nodeLoads asks for the loads of some nodes, the oldest node first.
+func nodeLoads(tx *gorm.DB, which string, args ...any) *gorm.DB {
 	return tx.Raw(`
-		SELECT nodes.*, nodes.lease_until > now() AS live, s.*, `+isHeir+` AS heir,
-			(SELECT count(*) FROM jobs j WHERE j.node_id = nodes.id AND j.state = 'running') AS running
+		SELECT nodes.*, nodes.lease_until > now() AS live, s.*, `+isHeir+` AS heir
 		FROM nodes, LATERAL (SELECT count(*) AS sandboxes, coalesce(sum(cpus), 0) AS cpus, coalesce(sum(memory_mb), 0) AS memory_mb
 			FROM sandboxes WHERE node_id = nodes.id AND ended_at IS NULL) s
-		WHERE @provider IN ('', nodes.provider) ORDER BY nodes.started_at, nodes.id`, map[string]any{"provider": provider})
+		WHERE `+which+` ORDER BY nodes.started_at, nodes.id`, args...)
 }

@@ -71,12 +71,7 @@ func crowd(t *testing.T, db *sql.DB) {
 // readWhole returns how many rows of each large table were read by going through all of it.
 func readWhole(t *testing.T, db *sql.DB) map[string]int {
 	t.Helper()
-	var n int
-	for n = -1; n != 0; { // whoever is gone has told what he did
-		if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'looking'").Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-	}
+	awaitStatistics(t, db)
 	rows, err := db.QueryContext(t.Context(), "SELECT s.relname, s.seq_tup_read FROM pg_stat_user_tables s JOIN pg_class c ON c.oid = s.relid WHERE reltuples >= $1", crowded)
 	if err != nil {
 		t.Fatal(err)
@@ -95,6 +90,16 @@ func readWhole(t *testing.T, db *sql.DB) map[string]int {
 		t.Fatalf("%d tables are large, %v", len(read), err)
 	}
 	return read
+}
+
+// awaitStatistics waits for the connections named looking to end: PostgreSQL counts what they did when they go.
+func awaitStatistics(t *testing.T, db *sql.DB) {
+	t.Helper()
+	for n := -1; n != 0; {
+		if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'looking'").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestLoopsReadNoWholeTables: what is asked again and again, with or without work, must not cost more the longer a system has
