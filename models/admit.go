@@ -66,7 +66,7 @@ type head struct {
 }
 
 func (b *batch) lockTenant(id string) (t Tenant, now head, err error) {
-	lock := dry(b.tx).Clauses(clause.Locking{Strength: "UPDATE"}).Where("id = ?", id).Find(&Tenant{})
+	lock := dry(b.tx).Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).Where("id = ?", id).Find(&Tenant{})
 	if err := later(lock, into(&t)); err != nil {
 		return t, now, err
 	}
@@ -134,7 +134,7 @@ func (b *batch) readStanding() error {
 	slices.Sort(b.standing)
 	b.standing = slices.Compact(b.standing)
 	var boxes []Sandbox
-	lock := dry(b.tx).Clauses(clause.Locking{Strength: "UPDATE"}).Where("id = ANY (?::text[])", idArray(b.standing)).Order("id").Find(&[]Sandbox{})
+	lock := dry(b.tx).Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).Where("id = ANY (?::text[])", idArray(b.standing)).Order("id").Find(&[]Sandbox{})
 	if err := later(lock, into(&boxes)); err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func recordDeliveries(tx *gorm.DB, ended []string) (bool, error) {
 		INSERT INTO deliveries (id, tenant_id, job_id, event, url, endpoint, state)
 		SELECT 'msg_' || replace(gen_random_uuid()::text, '-', ''), tenant_id, id, 'job.' || state, callback_url,
 			delivery_endpoint(callback_url), 'pending'
-		FROM jobs WHERE id IN ? AND callback_url IS NOT NULL ON CONFLICT DO NOTHING`, ended)
+		FROM jobs WHERE id = ANY (CAST(? AS text[])) AND callback_url IS NOT NULL ON CONFLICT DO NOTHING`, idArray(ended))
 	return res.RowsAffected > 0, res.Error
 }
 

@@ -102,7 +102,7 @@ func (s *Store) recall(ctx context.Context, group []*submission) error {
 // for the end of a transaction whose connection has broken and which the server does not know of yet.
 func (s *Store) wasMade(ctx context.Context, p *submission) (made bool, err error) {
 	err = s.tx(ctx, func(tx *gorm.DB) error {
-		lock := tx.Clauses(clause.Locking{Strength: "UPDATE"}).Select("id")
+		lock := tx.Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).Select("id")
 		if p.New != nil {
 			lock = lock.Where("id = ?", p.TenantID).Limit(1).Find(&Tenant{})
 		} else {

@@ -187,7 +187,8 @@ func applyChange(tx *gorm.DB, box *Sandbox, job string, c Change) ([]string, err
 	now := gorm.Expr("now()")
 	set := map[string]any{}
 	if c.To != "" && box.EndedAt == nil {
-		set["state"], set["observed"], set["observed_at"], set["last_active_at"] = c.To, c.To, now, now
+		set["state"], set["observed"], set["observed_at"] = c.To, c.To, now
+		set["last_active_at"] = gorm.Expr("greatest(last_active_at, now())")
 		set["changed_job"], set["changed_by"] = job, gorm.Expr("coalesce((SELECT actor FROM jobs WHERE id = ?), 'platform')", job)
 	}
 	if c.To == SandboxPaused && box.State != SandboxPaused {

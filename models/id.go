@@ -31,8 +31,29 @@ func written(prefix string, id uuid.UUID) string {
 	return prefix + strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(id[:]))
 }
 
+// isID says whether text may be an id at all: what is not is never sent to the database.
+func isID(text string) bool {
+	const longest = 64
+	return text != "" && len(text) <= longest && strings.IndexFunc(text, notOfAnID) < 0
+}
+
+func notOfAnID(r rune) bool {
+	return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && r != '_' && r != '-'
+}
+
 // idArray passes ids as one parameter, so that a statement is prepared once and not for every number of them.
 type idArray []string
 
-// Value implements driver.Valuer. Ids need no quotes.
-func (a idArray) Value() (driver.Value, error) { return "{" + strings.Join(a, ",") + "}", nil }
+// Value implements driver.Valuer with PostgreSQL's text of an array. Every element is quoted: an id may come from a request.
+func (a idArray) Value() (driver.Value, error) {
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, id := range a {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(`"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(id) + `"`)
+	}
+	b.WriteByte('}')
+	return b.String(), nil
+}

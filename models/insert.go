@@ -26,7 +26,7 @@ func (b *batch) insert() error {
 	// Past GORM, which would spread the slices.
 	return laterRaw(b.tx, `
 		WITH moved AS (
-			UPDATE sandboxes SET next_seq = v.seq, last_active_at = v.active
+			UPDATE sandboxes SET next_seq = v.seq, last_active_at = greatest(sandboxes.last_active_at, v.active)
 			FROM unnest($1::text[], $2::bigint[], $3::timestamptz[]) AS v (id, seq, active) WHERE sandboxes.id = v.id)
 		INSERT INTO jobs (id, tenant_id, sandbox_id, kind, state, seq, parallel, priority, actor, args, input, timeout_ms,
 			queue_deadline, callback_url, retry_of, max_attempts, ready_at, queued_at, started_at, finished_at)

@@ -79,7 +79,7 @@ func (s *Store) Observe(ctx context.Context, id string, was, seen SandboxState) 
 func (s *Store) observed(tx *gorm.DB, box Sandbox, seen SandboxState, out *[]Dispatch) error {
 	now := gorm.Expr("now()")
 	set := map[string]any{
-		"state": seen, "observed": seen, "observed_at": now, "last_active_at": now, "changed_by": "platform", "changed_job": nil,
+		"state": seen, "observed": seen, "observed_at": now, "last_active_at": gorm.Expr("greatest(last_active_at, now())"), "changed_by": "platform", "changed_job": nil,
 		"desired": gorm.Expr(`CASE WHEN desired = 'deleted' OR EXISTS (SELECT 1 FROM jobs r WHERE r.sandbox_id = sandboxes.id AND r.kind = 'resume'
 			AND r.state IN ('queued', 'running')) THEN desired ELSE ? END`, seen),
 	}

@@ -61,7 +61,7 @@ func (s *Store) Touch(ctx context.Context, ids []string) (missed []string, err e
 	err = s.db.WithContext(ctx).Raw(`
 		WITH free AS (
 			SELECT id FROM sandboxes WHERE id = ANY (CAST(@ids AS text[])) AND ended_at IS NULL FOR NO KEY UPDATE SKIP LOCKED),
-		touched AS (UPDATE sandboxes s SET last_active_at = now() FROM free WHERE s.id = free.id RETURNING s.id)
+		touched AS (UPDATE sandboxes s SET last_active_at = greatest(s.last_active_at, now()) FROM free WHERE s.id = free.id RETURNING s.id)
 		SELECT id FROM sandboxes WHERE id = ANY (CAST(@ids AS text[])) AND ended_at IS NULL AND id NOT IN (SELECT id FROM touched)`,
 		map[string]any{"ids": idArray(ids)}).Scan(&missed).Error
 	return missed, err

@@ -85,7 +85,7 @@ func (s *Store) CreateSchedule(ctx context.Context, c Schedule, due func(Schedul
 // admitSchedule counts under the tenant's lock, so that the quota cannot be taken twice.
 func admitSchedule(tx *gorm.DB, tenant string) error {
 	var most int
-	if err := tx.Raw("SELECT max_schedules FROM tenants WHERE id = ? FOR UPDATE", tenant).Scan(&most).Error; err != nil {
+	if err := tx.Raw("SELECT max_schedules FROM tenants WHERE id = ? FOR NO KEY UPDATE", tenant).Scan(&most).Error; err != nil {
 		return err
 	}
 	var n int64
@@ -115,7 +115,7 @@ func (s *Store) SaveSchedule(ctx context.Context, c Schedule, actor string, due 
 	c.ChangedBy = actor
 	err := s.tx(ctx, func(tx *gorm.DB) error {
 		var now Schedule
-		err := tx.Clauses(clause.Locking{Strength: "UPDATE"}).Where("tenant_id = ? AND id = ?", c.TenantID, c.ID).Take(&now).Error
+		err := tx.Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).Where("tenant_id = ? AND id = ?", c.TenantID, c.ID).Take(&now).Error
 		if err != nil {
 			return notFound(err)
 		}
@@ -166,7 +166,7 @@ func saveSchedule(tx *gorm.DB, c *Schedule) error {
 func (s *Store) DeleteSchedule(ctx context.Context, tenant, id, actor string) (Schedule, error) {
 	var c Schedule
 	err := s.tx(ctx, func(tx *gorm.DB) error {
-		err := tx.Clauses(clause.Locking{Strength: "UPDATE"}).Where("tenant_id = ? AND id = ?", tenant, id).Take(&c).Error
+		err := tx.Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).Where("tenant_id = ? AND id = ?", tenant, id).Take(&c).Error
 		if err != nil {
 			return notFound(err)
 		}

@@ -265,7 +265,7 @@ func (b *batch) takeRuns(subs []*submission) error {
 	rows, err := b.tx.Statement.ConnPool.QueryContext(b.tx.Statement.Context, `
 		WITH locked AS (
 			SELECT r.id, v.job, v.sandbox FROM schedule_runs r JOIN unnest($1::text[], $2::text[], $3::text[]) AS v (id, job, sandbox) ON v.id = r.id
-			WHERE r.state = 'pending' OR r.job_id = v.job ORDER BY r.id FOR UPDATE OF r)
+			WHERE r.state = 'pending' OR r.job_id = v.job ORDER BY r.id FOR NO KEY UPDATE OF r)
 		UPDATE schedule_runs r SET state = 'submitted', reason = NULL, job_id = locked.job, sandbox_id = locked.sandbox
 		FROM locked WHERE r.id = locked.id RETURNING r.job_id`,
 		column(subs, func(p *submission) string { return p.Run.ID }), column(subs, (*submission).answer),

@@ -99,6 +99,9 @@ const commitTimeout = 15 * time.Second
 // the tenant's, *EndedError, *LimitError, ErrKeyReused, ErrUncertain. After all others nothing was accepted, also where
 // the database broke off: an answer that was lost is looked for.
 func (s *Store) Submit(ctx context.Context, sub Submission) (Submitted, error) {
+	if !isID(sub.SandboxID) {
+		return Submitted{}, ErrNotFound
+	}
 	for try := 0; ; try++ {
 		p := &submission{Submission: sub, committed: make(chan struct{})}
 		s.submit.do(p)

@@ -115,7 +115,7 @@ func admitTemplate(tx *gorm.DB, o Owner, name string) error {
 	if o.Tenant == "" {
 		return nil
 	}
-	if err := tx.Exec("SELECT FROM tenants WHERE id = ? FOR UPDATE", o.Tenant).Error; err != nil {
+	if err := tx.Exec("SELECT FROM tenants WHERE id = ? FOR NO KEY UPDATE", o.Tenant).Error; err != nil {
 		return err
 	}
 	return roomForTemplate(tx, o, name)
@@ -162,7 +162,7 @@ func (s *Store) PutTemplate(ctx context.Context, o Owner, t Template) (Template,
 func (s *Store) DeleteTemplate(ctx context.Context, o Owner, name string) (inUse int, err error) {
 	err = s.tx(ctx, func(tx *gorm.DB) error {
 		var t Template
-		if err := o.in(tx.Clauses(clause.Locking{Strength: "UPDATE"})).Where("name = ?", name).Take(&t).Error; err != nil {
+		if err := o.in(tx.Clauses(clause.Locking{Strength: "NO KEY UPDATE"})).Where("name = ?", name).Take(&t).Error; err != nil {
 			return notFound(err)
 		}
 		if t.Declared != nil {
