@@ -153,7 +153,7 @@ func (a *attempt) execute(ctx context.Context) (result, error) {
 // safe as a further attempt, and costs none.
 func (a *attempt) persist(ctx context.Context, args Args) (result, error) {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		res, err := args.run(ctx, a)
+		res, err := a.perform(ctx, args)
 		if !isOurs(err) || ctx.Err() != nil {
 			return res, err
 		}

@@ -2,6 +2,8 @@ package jobs
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"sandyard/models"
 	"sandyard/providers"
@@ -46,6 +48,19 @@ func (w *WriteMany) Validate() error {
 	}
 	_, err := w.bytes()
 	return err
+}
+
+// checkFiles is stricter than Validate: each file must have a possible path.
+func checkFiles(files []Write) error {
+	for i := range files {
+		var bad *InvalidError
+		if err := files[i].Validate(); errors.As(err, &bad) {
+			return invalid(fmt.Sprintf("files[%d].%s", i, bad.Field), "%s", bad.Message)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (w *WriteMany) bytes() ([][]byte, error) {

@@ -70,8 +70,11 @@ func (c *Client) Run(ctx context.Context, r RunOnce, o Options) (models.Submitte
 		return models.Submitted{}, err
 	}
 	args := []Args{create}
-	for i := range r.Files {
-		args = append(args, &r.Files[i])
+	if len(r.Files) > 0 {
+		if err := checkFiles(r.Files); err != nil {
+			return models.Submitted{}, err
+		}
+		args, o.needsFiles = append(args, &WriteMany{Files: r.Files}), true
 	}
 	sub := c.newSandbox(box)
 	sub.Answer = len(args)
@@ -153,6 +156,9 @@ func (c *Client) submit(ctx context.Context, sub models.Submission, args []Args,
 		}
 		if i != sub.Answer { // only the job that the request is about reports back
 			j.CallbackURL, j.ExpireIn = nil, 0
+		}
+		if o.needsFiles && i == sub.Answer {
+			j.Needs = &sub.Jobs[i-1].ID
 		}
 		sub.Jobs = append(sub.Jobs, j)
 	}

@@ -72,6 +72,7 @@ type Options struct {
 	Request         []byte // digest of the request, to go with the key
 	TenantID, Actor string
 	retryOf         string
+	needsFiles      bool                // the answer's job needs the one before it, which writes files
 	run             *models.ScheduleRun // that the jobs are for
 }
 

@@ -53,6 +53,7 @@ type Job struct {
 	ExpireIn          time.Duration `gorm:"-"` // of a new job: its queue deadline from now on; 0 = it has none
 	CallbackURL       *string
 	RetryOf           *string
+	Needs             *string // the job of the same sandbox without whose success this one must not begin
 	MaxAttempts       int
 	ReadyAt           *time.Time
 	DispatchedAt      *time.Time
@@ -89,6 +90,14 @@ func (j Job) Timeout() time.Duration { return time.Duration(j.TimeoutMS) * time.
 func (s *Store) Job(ctx context.Context, tenant, id string) (Job, error) {
 	var j Job
 	err := s.db.WithContext(ctx).Where("tenant_id = ? AND id = ?", tenant, id).Take(&j).Error
+	return j, notFound(err)
+}
+
+// JobEnd returns how a tenant's job ended, without its bytes, or ErrNotFound.
+func (s *Store) JobEnd(ctx context.Context, tenant, id string) (Job, error) {
+	var j Job
+	err := s.db.WithContext(ctx).Select("id", "kind", "state", "result", "error").
+		Where("tenant_id = ? AND id = ?", tenant, id).Take(&j).Error
 	return j, notFound(err)
 }
 

@@ -26,7 +26,8 @@ type runInput struct {
 func (s *Server) addRun() {
 	op := operation("run", http.MethodPost, "/v1/run", tagWork, "Run one command, or one piece of code, in a sandbox of its own")
 	op.Description = "Creates a sandbox, writes the files, runs the command or code and deletes the sandbox. The answer's job is " +
-		"that of the command or code; the request waits 60 s for it unless `wait` says otherwise."
+		"that of the command or code; the request waits 60 s for it unless `wait` says otherwise. Where a file cannot be written, " +
+		"nothing is run, and the job fails with the error `file_not_written`, which names the file."
 	write(s, op, s.run)
 }
 
