@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"os"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -34,11 +36,24 @@ func RunAPI(ctx context.Context, c API, log *slog.Logger) error {
 	} else if key != "" {
 		fmt.Fprintln(os.Stdout, "First API key, shown only now:", key)
 	}
+	c.limitMemory()
 	doors, err := c.listen()
 	if err != nil {
 		return err
 	}
 	return ServeAPI(ctx, c, p, doors, NewRegistry(), log)
+}
+
+// memoryBase is what an API process takes beside the bodies and answers of its requests, at most, with thousands of
+// connections.
+const memoryBase = 160 << 20
+
+// limitMemory makes the garbage collector work harder before the process outgrows its budget, unless GOMEMLIMIT says
+// something else.
+func (c API) limitMemory() {
+	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
+		debug.SetMemoryLimit(int64(web.BodyMemory(c.BodyMemory, c.MaxBody)) + memoryBase)
+	}
 }
 
 // Doors are the listeners of an API process.
@@ -88,7 +103,7 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 	srv, err := web.New(web.Config{ //nolint:contextcheck // its handlers take their request's context
 		Store: p.Store, Jobs: client, Waiters: waiters, Queue: p.Queue,
 		Redis: p.redis, Metrics: reg, PublicMetrics: c.PublicMetrics, Capabilities: catalog.Capabilities(),
-		MaxBody: c.MaxBody, Version: Version, Signer: signer, E2B: &web.E2B{Signer: signer, Domain: c.Domain, Scheme: c.Scheme, NoInternet: !c.Internet}, Inside: way, Log: log,
+		MaxBody: c.MaxBody, BodyMemory: c.BodyMemory, Version: Version, Signer: signer, E2B: &web.E2B{Signer: signer, Domain: c.Domain, Scheme: c.Scheme, NoInternet: !c.Internet}, Inside: way, Log: log,
 	})
 	if err != nil {
 		return errors.Join(err, doors.close(), waiters.Close())

@@ -116,6 +116,7 @@ type API struct {
 	Sandboxes
 	Addr          string `env:"LISTEN_ADDR" envDefault:":8080" doc:"where the API listens"`
 	MaxBody       int    `env:"MAX_BODY_BYTES" envDefault:"16777216" doc:"largest request body"`
+	BodyMemory    int    `env:"BODY_MEMORY_BYTES" envDefault:"0" doc:"memory that request bodies and large answers may take in one API process, a body counting five times its size and one tenant having three quarters of it; beyond that requests wait, and get a 503 after 5 s; 0 = 268435456, or ten times MAX_BODY_BYTES where that is more"`
 	PublicMetrics bool   `env:"PUBLIC_METRICS" envDefault:"false" doc:"/metrics of the API needs no key"`
 	Edge          string `env:"EDGE_ADDR" envDefault:":8090" doc:"where the API listens for traffic to the inside of sandboxes; empty = nowhere"`
 	Scheme        string `env:"EDGE_SCHEME" envDefault:"http" doc:"http, or https where a proxy with TLS stands before the edge; cookies then travel over TLS alone"`
@@ -129,7 +130,8 @@ func (c API) Validate() error {
 	if c.Scheme != "http" && c.Scheme != "https" {
 		scheme = fmt.Errorf("EDGE_SCHEME is %q, it must be http or https", c.Scheme)
 	}
-	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), scheme, positive("MAX_BODY_BYTES", c.MaxBody))
+	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), scheme,
+		positive("MAX_BODY_BYTES", c.MaxBody), notNegative("BODY_MEMORY_BYTES", c.BodyMemory))
 }
 
 // edge is where clients reach the ports of sandboxes.

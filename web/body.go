@@ -23,14 +23,21 @@ import (
 // announced.
 const firstRoom = 32 << 10
 
-// takeBody reads the body, within bounds, for the handlers that want it whole. Whoever may not ask for anything is to be
-// refused before.
+// takeBody reads the body, within bounds and within the budget of all bodies, for the handlers that want it whole.
+// Callers without the right to ask must have been refused before.
 func (s *Server) takeBody(c *fiber.Ctx) error {
+	if len(c.Request().Header.ContentEncoding()) > 0 {
+		return newProblem(fiber.StatusUnsupportedMediaType, "unsupported_content_encoding",
+			"the body must not be compressed; send it without Content-Encoding")
+	}
+	r := requestOf(c.UserContext())
+	r.held = hold{budget: s.budget, tenant: r.tenant}
 	stream := c.Context().RequestBodyStream()
 	if stream == nil {
 		return c.Next()
 	}
-	body, err := readBody(stream, c.Request().Header.ContentLength(), s.maxBody)
+	reserve := func(n int) error { return r.held.add(c.UserContext(), n) }
+	body, err := readBody(stream, c.Request().Header.ContentLength(), s.maxBody, reserve)
 	if err != nil {
 		return err
 	}
@@ -38,20 +45,17 @@ func (s *Server) takeBody(c *fiber.Ctx) error {
 	return c.Next()
 }
 
-// readBody reads a body of the announced length, or to its end where that is negative.
-func readBody(from io.Reader, announced, most int) ([]byte, error) {
+// readBody reads a body of the announced length, or to its end where that is negative. It reserves what it reads before
+// it reads it.
+func readBody(from io.Reader, announced, most int, reserve func(int) error) ([]byte, error) {
 	if announced > most {
 		return nil, fiber.ErrRequestEntityTooLarge
 	}
 	if announced < 0 {
-		body, err := io.ReadAll(io.LimitReader(from, int64(most)+1))
-		if err != nil {
-			return nil, incomplete(err)
-		}
-		if len(body) > most {
-			return nil, fiber.ErrRequestEntityTooLarge
-		}
-		return body, nil
+		return readChunked(from, most, reserve)
+	}
+	if err := reserve(announced); err != nil {
+		return nil, err
 	}
 	body := make([]byte, 0, min(announced, firstRoom))
 	for len(body) < announced {
@@ -64,6 +68,28 @@ func readBody(from io.Reader, announced, most int) ([]byte, error) {
 		}
 	}
 	return body, nil
+}
+
+// readChunked reads a body of a length that nobody has announced, of at most most bytes.
+func readChunked(from io.Reader, most int, reserve func(int) error) ([]byte, error) {
+	var body []byte
+	for room := firstRoom; ; room *= 2 {
+		room = min(room, most+1)
+		if err := reserve(room - cap(body)); err != nil {
+			return nil, err
+		}
+		body = append(make([]byte, 0, room), body...)
+		n, err := io.ReadFull(from, body[len(body):room])
+		body = body[:len(body)+n]
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return body, nil
+		case err != nil:
+			return nil, incomplete(err)
+		case len(body) > most:
+			return nil, fiber.ErrRequestEntityTooLarge
+		}
+	}
 }
 
 // dropBody goes on without the request's body, for handlers that anybody may call and that want none.
@@ -93,10 +119,6 @@ func leaveBody(c *fiber.Ctx) {
 // checkBody refuses bodies that are no JSON that PostgreSQL can hold, before anything reads them, and takes their
 // digest where the request is to be recognised again.
 func (s *Server) checkBody(c *fiber.Ctx) error {
-	if len(c.Request().Header.ContentEncoding()) > 0 {
-		return newProblem(fiber.StatusUnsupportedMediaType, "unsupported_content_encoding",
-			"the body must not be compressed; send it without Content-Encoding")
-	}
 	body := c.Request().Body()
 	if len(body) > 0 {
 		if err := checkJSON(body); err != nil {
@@ -123,6 +145,9 @@ func checkJSON(body []byte) error {
 	}
 	if !json.Valid(body) {
 		return syntaxProblem(body)
+	}
+	if err := checkShape(body); err != nil {
+		return err
 	}
 	if !bytes.Contains(body, []byte(`\u0000`)) {
 		return nil

@@ -101,7 +101,7 @@ type e2b struct {
 func (e *e2b) options(c *fiber.Ctx) (jobs.Options, error) {
 	p := SubmitParams{IdempotencyKey: c.Get("Idempotency-Key")}
 	if p.IdempotencyKey != "" {
-		requestOf(c.UserContext()).digest = digest(c.Method(), c.Path(), c.Body())
+		requestOf(c.UserContext()).digest = digest(c.Method(), c.Path(), c.Request().Body())
 	}
 	return p.options(c.UserContext(), Submit{})
 }
@@ -136,13 +136,14 @@ func (e *e2b) carryOut(ctx context.Context, done models.Submitted, err error) (m
 
 // read decodes a body; an empty one leaves into as it is.
 func (e *e2b) read(c *fiber.Ctx, into any) error {
-	if len(c.Body()) == 0 {
+	body := c.Request().Body() // not c.Body(), which decompresses without a limit
+	if len(body) == 0 {
 		return nil
 	}
-	if err := checkJSON(c.Body()); err != nil {
+	if err := checkJSON(body); err != nil {
 		return err
 	}
-	if err := json.Unmarshal(c.Body(), into); err != nil {
+	if err := json.Unmarshal(body, into); err != nil {
 		return newProblem(http.StatusBadRequest, "malformed_request", "the body is not the JSON of this request: "+err.Error())
 	}
 	return nil

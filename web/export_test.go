@@ -4,5 +4,5 @@ import "io"
 
 // TakeBody is readBody.
 func TakeBody(from io.Reader, announced, most int) ([]byte, error) {
-	return readBody(from, announced, most)
+	return readBody(from, announced, most, func(int) error { return nil })
 }

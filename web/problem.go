@@ -189,6 +189,7 @@ func (s *Server) routeProblem(e *fiber.Error) *Problem {
 // report names the problem for the log and the client, and keeps for the log what the client must not see.
 func (s *Server) report(ctx context.Context, r *request, err error) *Problem {
 	p := s.problemOf(err)
+	p.clip()
 	p.RequestID, r.problem = r.id, p
 	if p.Status >= fiber.StatusInternalServerError {
 		s.log.ErrorContext(ctx, "request failed", "request_id", r.id, "code", p.Code, "error", err)
@@ -231,9 +232,12 @@ func humaProblem(m *huma.ErrorModel) error {
 	}
 	p := newProblem(fiber.StatusUnprocessableEntity, "invalid_request", "")
 	var parts []string
-	for _, e := range m.Errors {
+	for _, e := range m.Errors[:min(len(m.Errors), maxErrors)] {
 		p.Errors = append(p.Errors, FieldError{e.Location, e.Message})
-		parts = append(parts, strings.TrimSpace(e.Location+" "+e.Message))
+		parts = append(parts, strings.TrimSpace(clipped(e.Location, maxErrorLocation)+" "+clipped(e.Message, maxErrorMessage)))
+	}
+	if more := len(m.Errors) - len(parts); more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more errors", more))
 	}
 	p.Detail = "the request cannot be carried out as it stands: " + strings.Join(parts, "; ")
 	return p

@@ -20,6 +20,7 @@ type request struct {
 	scopes  []string // of that key
 	digest  []byte   // of method, path and body, where an Idempotency-Key came along
 	problem *Problem // what it was answered with, if that was an error
+	held    hold     // memory that its body and its answer take
 }
 
 type requestKey struct{}
@@ -41,6 +42,7 @@ func (s *Server) serve(c *fiber.Ctx) error {
 	// Not Fiber's own context, which belongs to the connection and races with Shutdown.
 	c.SetUserContext(context.WithValue(context.Background(), requestKey{}, r))
 	c.Set(fiber.HeaderXRequestID, r.id)
+	defer func() { r.held.release() }()
 	if err := s.next(c); err != nil {
 		if err := s.writeError(c, err); err != nil {
 			return err
@@ -54,6 +56,7 @@ func (s *Server) serve(c *fiber.Ctx) error {
 		r.problem.setHeaders(set(c))
 	}
 	leaveBody(c)
+	s.holdAnswer(c, r)
 	s.logRequest(c, r, time.Since(began))
 	return nil
 }

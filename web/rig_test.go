@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -26,7 +27,13 @@ import (
 	"sandyard/web"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testenv.Lasting()...) }
+func TestMain(m *testing.M) {
+	if where := os.Getenv(childVariable); where != "" {
+		fmt.Fprintln(os.Stderr, serveAsChild(where))
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, testenv.Lasting()...)
+}
 
 // rig is an API process on real servers, without a worker until work is called.
 type rig struct {

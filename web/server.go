@@ -40,6 +40,7 @@ type Config struct {
 	PublicMetrics bool // /metrics needs no key
 	Capabilities  []providers.Capabilities
 	MaxBody       int            // bytes; 0 = DefaultMaxBody
+	BodyMemory    int            // bytes that bodies and large answers may take; 0 = DefaultBodyMemory, or more for a large MaxBody
 	Signer        *passes.Signer // nil = nothing is asked of the inside of sandboxes
 	Version       string
 	E2B           *E2B   // nil = no routes for E2B's clients
@@ -58,6 +59,7 @@ type Server struct {
 	edge    *E2B // how the inside of sandboxes is reached; nil = it is not
 	version string
 	maxBody int
+	budget  *budget
 	log     *slog.Logger
 
 	app     *fiber.App
@@ -88,6 +90,7 @@ func New(c Config) (*Server, error) {
 	if s.maxBody <= 0 {
 		s.maxBody = DefaultMaxBody
 	}
+	s.budget = newBudget(c.BodyMemory, s.maxBody)
 	s.bridge = newBridge(c.Log)
 	s.app = s.newApp()
 	s.app.Use(s.serve)

@@ -89,6 +89,9 @@ func (s *Server) submitAndWait(ctx context.Context, p SubmitParams, f Submit, wa
 func (s *Server) accepted(ctx context.Context, done models.Submitted, wait time.Duration) *acceptedOutput {
 	job, box := answer(done), done.Sandbox
 	if wait > 0 && !job.State.Terminal() {
+		job.Input = nil
+		clear(done.Jobs) // what was submitted takes no memory while it is waited for
+		requestOf(ctx).held.release()
 		job, box = s.waitFor(ctx, job, box, wait)
 	}
 	out := &acceptedOutput{Status: http.StatusAccepted, Location: "/v1/jobs/" + job.ID}
