@@ -81,6 +81,10 @@ func (c *Client) Build(ctx context.Context, n NewBuild, o Options) (models.Submi
 	if n.Resources.DiskMB, err = c.catalog.buildDisk(n.Resources.DiskMB); err != nil {
 		return models.Submitted{}, err
 	}
+	n.Resources = c.catalog.buildDefaults(n.Resources)
+	if err := c.fits(ctx, c.catalog.Providers[0], withoutDisk(n.Resources)); err != nil { // which is another one than a sandbox's
+		return models.Submitted{}, err
+	}
 	box, row, err := c.buildRows(n, from, o.TenantID)
 	if err != nil {
 		return models.Submitted{}, err
@@ -126,17 +130,7 @@ func (c *Client) checkBuildTemplate(ctx context.Context, n NewBuild, tenant stri
 
 // buildRows are the sandbox that the build runs in, and the build.
 func (c *Client) buildRows(n NewBuild, from, tenant string) (*models.Sandbox, *models.Build, error) {
-	r := n.Resources
-	if r.MemoryMB == 0 {
-		r.MemoryMB = 1024
-	}
-	if r.CPUs == 0 {
-		r.CPUs = 1
-	}
-	if r.Pids == 0 {
-		r.Pids = 512
-	}
-	spec, err := json.Marshal(sandboxSpec{Resources: r})
+	spec, err := json.Marshal(sandboxSpec{Resources: n.Resources})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -303,9 +297,27 @@ func (w *Worker) buildHere(ctx context.Context, box models.Sandbox, build string
 		return err
 	}
 	as := box
-	as.Spec, err = json.Marshal(sandboxSpec{Resources: providers.Resources{CPUs: 1, MemoryMB: 1024, DiskMB: defaultBuildDiskMB, Pids: 512}})
+	limits := Catalog{}.buildDefaults(providers.Resources{DiskMB: defaultBuildDiskMB})
+	if err := w.roomForBuild(ctx, limits); err != nil {
+		return err
+	}
+	as.Spec, err = json.Marshal(sandboxSpec{Resources: limits})
 	if err != nil {
 		return err
 	}
 	return w.makeImage(ctx, row, as, spec.Runtime, nil)
+}
+
+// roomForBuild refuses a build that no row stands for while the engine has no room for it beside its sandboxes.
+func (w *Worker) roomForBuild(ctx context.Context, r providers.Resources) error {
+	load, err := w.store.Load(ctx, w.node.ID)
+	if err != nil {
+		return err
+	}
+	beside := models.NodeLoad{Node: w.node, Load: load}
+	beside.MaxSandboxes = 0 // it is none
+	if !beside.Fits(models.Need{CPUs: r.CPUs, MemoryMB: r.MemoryMB, Pids: r.Pids + besidePids}) {
+		return providers.Errorf(providers.Capacity, "this worker has no room to build the image of the sandbox's template; try again")
+	}
+	return nil
 }

@@ -7,9 +7,11 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"sandyard/models"
 	"sandyard/passes"
+	"sandyard/providers"
 )
 
 // Catalog is what the configuration says sandboxes may be made from.
@@ -21,6 +23,8 @@ type Catalog struct {
 	Runtimes  []string          // what requests and templates may name
 	// BuildDiskMB is what a build may ask to add to its base image, at most; 0 = no limit.
 	BuildDiskMB int64
+	// Maximum is what one sandbox or build may ask for, whatever templates say; 0 = no limit. Of builds it bounds all but the disk.
+	Maximum models.Bounds
 	// Lifetime and Paused bound how long sandboxes may live, and may stay paused.
 	Lifetime, Paused Span
 }
@@ -40,6 +44,14 @@ type source struct {
 	image    string
 	runtime  string          // empty = the template's
 	template models.Template // without a name where the wish names an image
+}
+
+// fits refuses limits that the server does not allow or that no worker can give.
+func (c *Client) fits(ctx context.Context, provider string, r providers.Resources) error {
+	if err := c.catalog.allow(r); err != nil {
+		return err
+	}
+	return c.rooms.check(ctx, provider, r)
 }
 
 // resolve finds provider, template and image of a wish, or says which of them is unknown.
@@ -134,8 +146,40 @@ func within[N int64 | float64](field string, v *N, own, most N) error {
 	return nil
 }
 
+// allow refuses limits of a sandbox or build above the server's.
+func (k Catalog) allow(r providers.Resources) error {
+	return firstError(
+		allowed("cpus", r.CPUs, k.Maximum.CPUs), allowed("memory_mb", r.MemoryMB, k.Maximum.MemoryMB),
+		allowed("disk_mb", r.DiskMB, k.Maximum.DiskMB), allowed("pids", r.Pids, k.Maximum.Pids),
+	)
+}
+
+func resourcesOf(b models.Bounds) providers.Resources {
+	return providers.Resources{CPUs: b.CPUs, MemoryMB: b.MemoryMB, DiskMB: b.DiskMB, Pids: b.Pids}
+}
+
+func allowed[N int64 | float64](field string, v, most N) error {
+	if most > 0 && v > most {
+		return invalid(field, "is %v, and this server allows at most %v (SANDBOX_MAX_%s)", v, most, strings.ToUpper(field))
+	}
+	return nil
+}
+
 // defaultBuildDiskMB is what a build may add to its base image that does not say.
 const defaultBuildDiskMB = 4096
+
+// buildDefaults fills the open limits of a build, within the server's maximum.
+func (k Catalog) buildDefaults(r providers.Resources) providers.Resources {
+	r.CPUs = cmp.Or(r.CPUs, 1)
+	r.MemoryMB = cmp.Or(r.MemoryMB, min(1024, cmp.Or(k.Maximum.MemoryMB, 1024)))
+	r.Pids = cmp.Or(r.Pids, min(512, cmp.Or(k.Maximum.Pids, 512)))
+	return r
+}
+
+func withoutDisk(r providers.Resources) providers.Resources {
+	r.DiskMB = 0
+	return r
+}
 
 // buildDisk fills the open limit of a build's disk and refuses one above the server's.
 func (k Catalog) buildDisk(mb int64) (int64, error) {

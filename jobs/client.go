@@ -21,12 +21,13 @@ type Client struct {
 	queue   *Queue
 	catalog Catalog
 	depth   *depthCache
+	rooms   *rooms
 	log     *slog.Logger
 }
 
 // NewClient returns a client on store that hands jobs to queue.
 func NewClient(store *models.Store, queue *Queue, catalog Catalog, log *slog.Logger) *Client {
-	return &Client{store: store, queue: queue, catalog: catalog, depth: newDepthCache(store), log: log}
+	return &Client{store: store, queue: queue, catalog: catalog, depth: newDepthCache(store), rooms: newRooms(store), log: log}
 }
 
 // Catalog says what the configuration offers.
@@ -38,9 +39,12 @@ func (c *Client) wish(ctx context.Context, wish CreateSandbox, tenant string) (*
 	if err != nil {
 		return nil, nil, err
 	}
-	box, err := wish.sandbox(tenant, from)
+	box, limits, err := wish.sandbox(tenant, from)
 	if err == nil {
 		err = c.catalog.bound(box)
+	}
+	if err == nil {
+		err = c.fits(ctx, from.provider, limits)
 	}
 	create := &Create{ReadySeconds: patience(from.template.Definition).Seconds()}
 	if from.template.BuildID != nil {

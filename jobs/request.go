@@ -19,7 +19,7 @@ type CreateSandbox struct {
 	Key                  string            `json:"key,omitempty" maxLength:"256" doc:"Your own name for it: while a sandbox with this key lives, create returns that one"`
 	Labels               map[string]string `json:"labels,omitempty" doc:"For list filters"`
 	Env                  map[string]string `json:"env,omitempty" doc:"For every command in it"`
-	CPUs                 float64           `json:"cpus,omitempty" doc:"Cores; default 1"`
+	CPUs                 float64           `json:"cpus,omitempty" doc:"Cores; default 1. The server has a maximum, as for memory, disk and pids"`
 	MemoryMB             int64             `json:"memory_mb,omitempty" doc:"Memory and swap; default 512"`
 	DiskMB               int64             `json:"disk_mb,omitempty" doc:"Size of the work directory, which counts towards memory; default 256"`
 	Pids                 int64             `json:"pids,omitempty" doc:"Processes and threads; default 256"`
@@ -107,18 +107,18 @@ func checkCallback(raw string) error {
 	return nil
 }
 
-// sandbox makes the row that c wishes for from what it resolves to.
-func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, error) {
+// sandbox makes the row that c wishes for from what it resolves to, with the limits that it asks for.
+func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, providers.Resources, error) {
 	timeout, err := seconds("timeout_seconds", c.TimeoutSeconds, DefaultTimeout, time.Second)
 	if err != nil {
-		return nil, err
+		return nil, providers.Resources{}, err
 	}
 	idle, err := seconds("idle_timeout_seconds", c.IdleTimeoutSeconds, DefaultIdleTimeout, time.Second)
 	if err != nil {
-		return nil, err
+		return nil, providers.Resources{}, err
 	}
 	if err := c.check(); err != nil {
-		return nil, err
+		return nil, providers.Resources{}, err
 	}
 	box := &models.Sandbox{
 		ID: models.NewID("sb"), TenantID: tenant, State: models.SandboxCreating,
@@ -131,16 +131,16 @@ func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, err
 	}
 	c.Foreign.apply(box)
 	if box.Egress, err = c.egress(from.template.Definition.Egress); err != nil {
-		return nil, err
+		return nil, providers.Resources{}, err
 	}
 	spec := sandboxSpec{Env: c.Env, Public: c.Foreign.Public, Resources: providers.Resources{
 		CPUs: c.CPUs, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB, Pids: c.Pids,
 	}}
 	if err := from.apply(box, &spec); err != nil {
-		return nil, err
+		return nil, providers.Resources{}, err
 	}
 	box.Spec, err = json.Marshal(spec)
-	return box, err
+	return box, spec.Resources, err
 }
 
 func (f Foreign) apply(box *models.Sandbox) {

@@ -91,20 +91,23 @@ func (a *attempt) takeSandbox(ctx context.Context) (models.Sandbox, error) {
 			class = providers.DiskFull
 		}
 		err = providers.Errorf(class, "none of %d workers has room for the sandbox (%d are being drained, the disks of %d are nearly full); "+
-			"delete some, raise MAX_SANDBOXES, MAX_CPUS or MAX_MEMORY_MB, free disk space, or start another worker", full.Nodes, full.Draining, full.DiskLow)
+			"delete some, raise MAX_SANDBOXES, MAX_CPUS, MAX_MEMORY_MB or MAX_PIDS, free disk space, or start another worker", full.Nodes, full.Draining, full.DiskLow)
 	}
 	return box, err
 }
 
+// besidePids are the processes and threads of a sandbox that its own limit does not count: the guest's, and the engine's for it.
+const besidePids = 64
+
 // need is what a sandbox takes of the node's room.
 func (w *Worker) need(box models.Sandbox) (models.Need, error) {
 	s, err := specOf(box)
-	n := models.Need{CPUs: s.Resources.CPUs, MemoryMB: s.Resources.MemoryMB}
+	r := s.Resources
 	if p, ok := w.provider.(providers.Defaulter); ok {
 		d := p.Defaults()
-		n = models.Need{CPUs: cmp.Or(n.CPUs, d.CPUs), MemoryMB: cmp.Or(n.MemoryMB, d.MemoryMB)}
+		r.CPUs, r.MemoryMB, r.Pids = cmp.Or(r.CPUs, d.CPUs), cmp.Or(r.MemoryMB, d.MemoryMB), cmp.Or(r.Pids, d.Pids)
 	}
-	return n, err
+	return models.Need{CPUs: r.CPUs, MemoryMB: r.MemoryMB, Pids: r.Pids + besidePids}, err
 }
 
 func providerSpec(box models.Sandbox) (providers.Spec, error) {

@@ -74,21 +74,22 @@ func (w *Worker) stock(ctx context.Context, pool providers.Pooler) error {
 			Min: part(size.Min, rank, workers), Max: part(size.Max, rank, workers),
 		})
 	}
-	pool.Stock(ctx, classes, roomBeside(w.node, load))
+	pool.Stock(ctx, classes, roomBeside(w.node, load, workers))
 	return nil
 }
 
-// roomBeside is what a node has left beside its sandboxes: what waits there never takes more, so it takes nothing from them.
-func roomBeside(n models.Node, held models.Load) providers.PoolRoom {
+// roomBeside is a node's part of what is left beside the sandboxes: what waits there never takes more, so it takes nothing
+// from them.
+func roomBeside(n models.Node, held models.Load, workers int) providers.PoolRoom {
 	room := providers.AnyRoom()
 	if n.MaxSandboxes > 0 {
 		room.Members = max(0, n.MaxSandboxes-held.Sandboxes)
 	}
 	if n.MaxCPUs > 0 {
-		room.CPUs = max(0, n.MaxCPUs-held.CPUs)
+		room.CPUs = max(0, n.MaxCPUs-held.CPUs) / float64(workers)
 	}
 	if n.MaxMemoryMB > 0 {
-		room.MemoryMB = max(0, n.MaxMemoryMB-held.MemoryMB)
+		room.MemoryMB = max(0, n.MaxMemoryMB-held.MemoryMB) / int64(workers)
 	}
 	return room
 }

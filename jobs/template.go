@@ -63,7 +63,15 @@ func (c *Client) CheckTemplate(t models.Template) error {
 	if err := CheckTemplate(t); err != nil {
 		return err
 	}
-	return c.catalog.checkRuntime("runtime", t.Definition.Runtime)
+	if err := c.catalog.checkRuntime("runtime", t.Definition.Runtime); err != nil {
+		return err
+	}
+	for _, l := range []models.Bounds{t.Definition.Resources, t.Definition.Maximum} {
+		if err := c.catalog.allow(resourcesOf(l)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // CheckTemplate says what is wrong with a template on any server, as an *InvalidError.

@@ -54,11 +54,13 @@ type WorkerConfig struct {
 	Log            *slog.Logger
 }
 
-// Room is how many sandboxes a node holds at once, and what they may take together; 0 = no limit.
+// Room is how many sandboxes a node holds at once, and what those on its engine may take together, whichever nodes hold them;
+// 0 = no limit.
 type Room struct {
 	Sandboxes int
 	CPUs      float64
 	MemoryMB  int64
+	Pids      int64
 }
 
 // Worker runs jobs against one provider. It is a node: sandboxes that live on its engine are held by it.
@@ -123,7 +125,7 @@ func NewWorker(c WorkerConfig) *Worker {
 		newRedis: func() *redis.Client { return NewRedis(c.Redis, c.RedisHooks...) },
 		node: models.Node{
 			ID: models.NewID("n"), Provider: name, Engine: c.Engine, Slots: c.Slots, Gateway: c.Gateway, Host: host(), Name: c.Name,
-			MaxSandboxes: c.Room.Sandboxes, MaxCPUs: c.Room.CPUs, MaxMemoryMB: c.Room.MemoryMB,
+			MaxSandboxes: c.Room.Sandboxes, MaxCPUs: c.Room.CPUs, MaxMemoryMB: c.Room.MemoryMB, MaxPids: c.Room.Pids,
 		},
 		diskReserve: c.DiskReserve, diskEvery: c.DiskEvery, meterEvery: cmp.Or(c.MeterEvery, meterEvery),
 		pool: c.Pool, runtimes: c.Runtimes, builds: newBuildTurns(c.Builds), leaving: make(chan struct{}),

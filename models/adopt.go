@@ -46,7 +46,7 @@ func (s *Store) Adopt(ctx context.Context, node Node, steady bool) (adopted []st
 
 // orphaned locks the live sandboxes of dead nodes on the node's engine, but those that another transaction has locked.
 func orphaned(tx *gorm.DB, node Node, steady bool) (boxes []Sandbox, err error) {
-	err = tx.Clauses(clause.Locking{Strength: "UPDATE", Options: "SKIP LOCKED"}).Select("id", "tenant_id", "node_id", "cpus", "memory_mb").
+	err = tx.Clauses(clause.Locking{Strength: "UPDATE", Options: "SKIP LOCKED"}).Select("id", "tenant_id", "node_id").
 		Where(`ended_at IS NULL AND node_id IN
 			(SELECT id FROM nodes WHERE provider = ? AND engine = ? AND lease_until < now() AND (retired_at IS NOT NULL OR ?))`,
 			node.Provider, node.Engine, steady).
@@ -82,11 +82,10 @@ func newAdopter(node Node, loads []NodeLoad) adopter {
 	return a
 }
 
-// pick returns the sandboxes that the node takes.
+// pick returns the sandboxes that the node takes. They are on its engine, so what they take there stays what it was.
 func (a adopter) pick(boxes []Sandbox) (mine []Sandbox) {
 	for _, b := range boxes {
-		need := Need{CPUs: b.CPUs, MemoryMB: b.MemoryMB}
-		l := a.best(need)
+		l := a.best()
 		if l == nil || a.tired[*b.NodeID] {
 			l = a.self
 		}
@@ -94,20 +93,20 @@ func (a adopter) pick(boxes []Sandbox) (mine []Sandbox) {
 			mine = append(mine, b)
 		}
 		if l != nil {
-			l.Sandboxes, l.CPUs, l.MemoryMB = l.Sandboxes+1, l.CPUs+need.CPUs, l.MemoryMB+need.MemoryMB
+			l.Sandboxes++
 		}
 	}
 	return mine
 }
 
-// best is the node that is to hold a sandbox: the emptiest of those that have room for it, or of all where none has; self
-// where that is one of them. Nil if no node takes any.
-func (a adopter) best(need Need) (best *NodeLoad) {
+// best is the node that is to hold one more sandbox: the emptiest of those that have room for it, or of all where none has;
+// self where that is one of them. Nil if no node takes any.
+func (a adopter) best() (best *NodeLoad) {
 	better := func(l *NodeLoad) bool {
-		switch fits := l.fits(need); {
+		switch fits := l.Fits(Need{}); {
 		case best == nil:
 			return true
-		case fits != best.fits(need):
+		case fits != best.Fits(Need{}):
 			return fits
 		case l.share() != best.share():
 			return l.share() < best.share()

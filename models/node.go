@@ -19,10 +19,11 @@ type Node struct {
 	LeaseUntil time.Time
 	StartedAt  time.Time `gorm:"default:now()"`
 
-	// What its sandboxes may be and take, together; 0 = no limit.
+	// How many sandboxes it holds at most, and what those on its engine may take together; 0 = no limit.
 	MaxSandboxes int
 	MaxCPUs      float64 `gorm:"column:max_cpus"`
 	MaxMemoryMB  int64   `gorm:"column:max_memory_mb"`
+	MaxPids      int64
 
 	Disk       Disk       `gorm:"embedded"`
 	DrainingAt *time.Time // it takes no new sandboxes
@@ -44,12 +45,12 @@ type Disk struct {
 // all away from the database for two thirds of a lease, or its clock was set forth.
 func (s *Store) Register(ctx context.Context, n Node, lease time.Duration) (Wanted, error) {
 	var w Wanted
-	err := s.db.WithContext(ctx).Raw(`INSERT INTO nodes (id, provider, engine, slots, gateway, host, name, max_sandboxes, max_cpus, max_memory_mb, disk_free_mb, disk_low, beat_at, lease_until)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, now(), now() + ?)
+	err := s.db.WithContext(ctx).Raw(`INSERT INTO nodes (id, provider, engine, slots, gateway, host, name, max_sandboxes, max_cpus, max_memory_mb, max_pids, disk_free_mb, disk_low, beat_at, lease_until)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, now(), now() + ?)
 		ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, beat_at = excluded.beat_at, disk_free_mb = excluded.disk_free_mb, disk_low = excluded.disk_low,
 			steady_since = CASE WHEN nodes.retired_at IS NULL AND nodes.beat_at BETWEEN now() - ? AND now() THEN nodes.steady_since ELSE now() END, retired_at = NULL
 		RETURNING draining_at IS NOT NULL AS draining, leaving, `+isHeir+` AS heir, steady_since <= now() - ? AS steady`,
-		n.ID, n.Provider, n.Engine, n.Slots, n.Gateway, n.Host, n.Name, n.MaxSandboxes, n.MaxCPUs, n.MaxMemoryMB, n.Disk.FreeMB, n.Disk.Low, milliseconds(lease),
+		n.ID, n.Provider, n.Engine, n.Slots, n.Gateway, n.Host, n.Name, n.MaxSandboxes, n.MaxCPUs, n.MaxMemoryMB, n.MaxPids, n.Disk.FreeMB, n.Disk.Low, milliseconds(lease),
 		milliseconds(lease*2/3), milliseconds(lease)).Scan(&w).Error
 	if err == nil && w.Heir {
 		w.Draining, err = true, s.inheritDrain(ctx, n.ID, w.Steady)

@@ -13,6 +13,7 @@ import (
 type Need struct {
 	CPUs     float64 // cores
 	MemoryMB int64
+	Pids     int64 // processes and threads
 }
 
 // Holder is a node that is about to hold a sandbox. The zero value is that of providers whose sandboxes live on none.
@@ -71,8 +72,8 @@ func (s *Store) BeginCreate(ctx context.Context, j Job, h Holder) (Sandbox, erro
 		if node != h.Node {
 			elsewhere = &PlacedError{Node: node}
 		}
-		box.NodeID, box.CPUs, box.MemoryMB = &node, need.CPUs, need.MemoryMB
-		return later(dry(tx).Model(box).Select("node_id", "cpus", "memory_mb").Updates(box), nil)
+		box.NodeID, box.CPUs, box.MemoryMB, box.Pids = &node, need.CPUs, need.MemoryMB, need.Pids
+		return later(dry(tx).Model(box).Select("node_id", "cpus", "memory_mb", "pids").Updates(box), nil)
 	})
 	return box, cmp.Or(err, elsewhere)
 }
@@ -81,13 +82,13 @@ func (s *Store) BeginCreate(ctx context.Context, j Job, h Holder) (Sandbox, erro
 // all of them do, and cost the same in a fleet of any size.
 const candidates = 3
 
-// placing chooses the node of one sandbox. Placings on one node follow each other, those on different nodes do not.
+// placing chooses the node of one sandbox. Placings on one engine follow each other, those on different engines do not.
 type placing struct {
 	holder Holder
 	loads  []NodeLoad
 }
 
-// look reads the holder and some other nodes with the next flush. From then on nobody else places a sandbox on the holder.
+// look reads the holder and some other nodes with the next flush. From then on nobody else places a sandbox on the holder's engine.
 func (p *placing) look(tx *gorm.DB) error {
 	p.loads = nil
 	if p.holder.Node == "" {
@@ -102,9 +103,10 @@ func (p *placing) look(tx *gorm.DB) error {
 		map[string]any{"provider": p.holder.Provider, "self": p.holder.Node, "candidates": candidates}), into(&p.loads))
 }
 
-// lockRoom makes this transaction the only one that places sandboxes on the node, from the next flush on.
+// lockRoom makes this transaction the only one that places sandboxes on the node's engine, from the next flush on.
 func lockRoom(tx *gorm.DB, node string) error {
-	return later(dry(tx).Raw("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", "room:"+node), nil)
+	return later(dry(tx).Raw(`SELECT pg_advisory_xact_lock(hashtextextended('room:' || coalesce(nullif(engine, ''), id), 0))
+		FROM nodes WHERE id = ?`, node), nil)
 }
 
 // place returns the node for a sandbox. Its error is a *RoomError.
@@ -166,7 +168,7 @@ func choose(loads []NodeLoad, self string, need Need) (string, error) {
 			full.DiskLow++
 			continue
 		}
-		if !l.fits(need) {
+		if !l.Fits(need) {
 			continue
 		}
 		if l.ID == self {
@@ -188,27 +190,39 @@ func choose(loads []NodeLoad, self string, need Need) (string, error) {
 // NodeLoad is a node with what it holds.
 type NodeLoad struct {
 	Node
-	Live      bool // its lease has not ended
-	Heir      bool // it may be a drained node that was started again: see Wanted
-	Sandboxes int
-	CPUs      float64 // of its sandboxes, together
-	MemoryMB  int64   // likewise
-	Running   int     `gorm:"-"` // jobs; only Nodes knows them
+	Live bool // its lease has not ended
+	Heir bool // it may be a drained node that was started again: see Wanted
+	Load
+	Running int `gorm:"-"` // jobs; only Nodes knows them
 }
 
-// Load is what a node's live sandboxes are and take, together.
+// Load is how many live sandboxes a node has, and what all on its engine take together, whichever nodes have them.
 type Load struct {
 	Sandboxes int
 	CPUs      float64
 	MemoryMB  int64
+	Pids      int64
 }
 
 // Load says what a node holds.
 func (s *Store) Load(ctx context.Context, node string) (Load, error) {
 	var l Load
-	err := s.db.WithContext(ctx).Raw(`SELECT count(*) AS sandboxes, coalesce(sum(cpus), 0) AS cpus, coalesce(sum(memory_mb), 0) AS memory_mb
-		FROM sandboxes WHERE node_id = ? AND ended_at IS NULL`, node).Scan(&l).Error
+	err := s.db.WithContext(ctx).Raw("SELECT l.* FROM nodes, "+loadOf+" l WHERE nodes.id = ?", node).Scan(&l).Error
 	return l, err
+}
+
+// LargestRoom is the most that a live node of a provider can give one sandbox; 0 = no limit, or no node is alive.
+func (s *Store) LargestRoom(ctx context.Context, provider string) (Bounds, error) {
+	var b struct {
+		CPUs     float64 `gorm:"column:cpus"`
+		MemoryMB int64   `gorm:"column:memory_mb"`
+		Pids     int64
+	}
+	err := s.db.WithContext(ctx).Raw(`SELECT CASE WHEN min(max_cpus) > 0 THEN max(max_cpus) ELSE 0 END AS cpus,
+			CASE WHEN min(max_memory_mb) > 0 THEN max(max_memory_mb) ELSE 0 END AS memory_mb,
+			CASE WHEN min(max_pids) > 0 THEN max(max_pids) ELSE 0 END AS pids
+		FROM nodes WHERE provider = ? AND lease_until > now()`, provider).Scan(&b).Error
+	return Bounds{CPUs: b.CPUs, MemoryMB: b.MemoryMB, Pids: b.Pids}, err
 }
 
 // State is live, draining, leaving or dead.
@@ -224,15 +238,17 @@ func (l NodeLoad) State() string {
 	return "live"
 }
 
-func (l NodeLoad) fits(n Need) bool {
+// Fits says whether the node has room for what needs so much.
+func (l NodeLoad) Fits(n Need) bool {
 	return (l.MaxSandboxes == 0 || l.Sandboxes < l.MaxSandboxes) && (l.MaxCPUs == 0 || l.CPUs+n.CPUs <= l.MaxCPUs) &&
-		(l.MaxMemoryMB == 0 || l.MemoryMB+n.MemoryMB <= l.MaxMemoryMB)
+		(l.MaxMemoryMB == 0 || l.MemoryMB+n.MemoryMB <= l.MaxMemoryMB) && (l.MaxPids == 0 || l.Pids+n.Pids <= l.MaxPids)
 }
 
 // share is how full the node is, from 0 to 1, by what is scarcest.
 func (l NodeLoad) share() (most float64) {
 	for _, use := range []struct{ used, limit float64 }{
 		{float64(l.Sandboxes), float64(l.MaxSandboxes)}, {l.CPUs, l.MaxCPUs}, {float64(l.MemoryMB), float64(l.MaxMemoryMB)},
+		{float64(l.Pids), float64(l.MaxPids)},
 	} {
 		if use.limit > 0 {
 			most = max(most, use.used/use.limit)
@@ -241,11 +257,14 @@ func (l NodeLoad) share() (most float64) {
 	return most
 }
 
+// loadOf is the Load of a row of nodes. Nodes of one engine share its machine.
+const loadOf = `LATERAL (SELECT count(*) FILTER (WHERE s.node_id = nodes.id) AS sandboxes,
+		coalesce(sum(s.cpus), 0) AS cpus, coalesce(sum(s.memory_mb), 0) AS memory_mb, coalesce(sum(s.pids), 0) AS pids
+	FROM nodes o JOIN sandboxes s ON s.node_id = o.id
+	WHERE s.ended_at IS NULL AND (o.id = nodes.id OR nodes.engine <> '' AND o.engine = nodes.engine AND o.provider = nodes.provider))`
+
 // nodeLoads asks for the loads of some nodes, the oldest node first.
 func nodeLoads(tx *gorm.DB, which string, args ...any) *gorm.DB {
-	return tx.Raw(`
-		SELECT nodes.*, nodes.lease_until > now() AS live, s.*, `+isHeir+` AS heir
-		FROM nodes, LATERAL (SELECT count(*) AS sandboxes, coalesce(sum(cpus), 0) AS cpus, coalesce(sum(memory_mb), 0) AS memory_mb
-			FROM sandboxes WHERE node_id = nodes.id AND ended_at IS NULL) s
-		WHERE `+which+` ORDER BY nodes.started_at, nodes.id`, args...)
+	return tx.Raw(`SELECT nodes.*, nodes.lease_until > now() AS live, l.*, `+isHeir+` AS heir
+		FROM nodes, `+loadOf+` l WHERE `+which+` ORDER BY nodes.started_at, nodes.id`, args...)
 }

@@ -32,8 +32,9 @@ type Sandbox struct {
 	Template        *string
 	Image           string
 	NodeID          *string
-	CPUs            float64 `gorm:"column:cpus"` // what it takes of its node's room, like MemoryMB
+	CPUs            float64 `gorm:"column:cpus"` // what it takes of its node's room, like MemoryMB and Pids
 	MemoryMB        int64   `gorm:"column:memory_mb"`
+	Pids            int64
 	ProviderRef     *string
 	State           SandboxState
 	Desired         string // running, paused or deleted

@@ -39,6 +39,19 @@ type Pauser interface {
 // Defaulter is implemented by providers that give sandboxes resources of their own where a Spec leaves them at zero.
 type Defaulter interface{ Defaults() Resources }
 
+// Host is what the machine has that sandboxes live on; 0 = not known.
+type Host struct {
+	CPUs     int
+	MemoryMB int64
+	Pids     int64 // processes and threads
+}
+
+// HostReporter is implemented by providers that know the machine of their sandboxes.
+type HostReporter interface {
+	// Host returns what the machine has in all. Error: Unavailable.
+	Host(ctx context.Context) (Host, error)
+}
+
 // DiskReporter is implemented by providers that know the disk of their sandboxes and images.
 type DiskReporter interface {
 	// DiskFree returns how much of it is free for the platform, in bytes. Error: NotSupported where that cannot be known.

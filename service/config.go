@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"sandyard/jobs"
+	"sandyard/models"
 	"sandyard/passes"
 	"sandyard/providers/catalog"
 )
@@ -65,6 +66,10 @@ type Sandboxes struct {
 	MaxLife   time.Duration     `env:"MAX_LIFETIME" envDefault:"0" doc:"the longest max_lifetime_seconds that a sandbox may ask for; 0 = no limit, and sandboxes may live for ever"`
 	Paused    time.Duration     `env:"PAUSED_TIMEOUT" envDefault:"0" doc:"how long sandboxes stay paused, before they are deleted, that do not ask for a paused_timeout_seconds; 0 = MAX_PAUSED_TIMEOUT"`
 	MaxPaused time.Duration     `env:"MAX_PAUSED_TIMEOUT" envDefault:"0" doc:"the longest paused_timeout_seconds that a sandbox may ask for; 0 = no limit, and sandboxes may stay paused for ever"`
+	MostCPUs  float64           `env:"SANDBOX_MAX_CPUS" envDefault:"8" doc:"cores that one sandbox or build may ask for, at most"`
+	MostMB    int64             `env:"SANDBOX_MAX_MEMORY_MB" envDefault:"8192" doc:"memory that one sandbox or build may ask for, at most"`
+	MostDisk  int64             `env:"SANDBOX_MAX_DISK_MB" envDefault:"4096" doc:"size of the work directory that one sandbox may ask for, at most; it is part of the memory"`
+	MostPids  int64             `env:"SANDBOX_MAX_PIDS" envDefault:"4096" doc:"processes and threads that one sandbox or build may ask for, at most"`
 	BuildDisk int               `env:"BUILD_DISK_MB" envDefault:"16384" doc:"what the build of a template may ask to add to its base image, at most"`
 }
 
@@ -72,7 +77,7 @@ func (s Sandboxes) validate() error {
 	if _, ok := s.Templates[s.Template]; !ok {
 		return fmt.Errorf("SANDBOX_TEMPLATE is %q, which SANDBOX_TEMPLATES does not name", s.Template)
 	}
-	if err := errors.Join(positive("BUILD_DISK_MB", s.BuildDisk), span("LIFETIME", s.Lifetime, s.MaxLife), span("PAUSED_TIMEOUT", s.Paused, s.MaxPaused)); err != nil {
+	if err := errors.Join(s.validateMost(), positive("BUILD_DISK_MB", s.BuildDisk), span("LIFETIME", s.Lifetime, s.MaxLife), span("PAUSED_TIMEOUT", s.Paused, s.MaxPaused)); err != nil {
 		return err
 	}
 	for _, name := range catalog.Names() {
@@ -81,6 +86,23 @@ func (s Sandboxes) validate() error {
 		}
 	}
 	return fmt.Errorf("SANDBOX_PROVIDER is %q; there are %v", s.Provider, catalog.Names())
+}
+
+// validateMost refuses maxima below what a sandbox gets that does not say.
+func (s Sandboxes) validateMost() error {
+	var errs []error
+	for _, m := range []struct {
+		name        string
+		most, least float64
+	}{
+		{"SANDBOX_MAX_CPUS", s.MostCPUs, 1}, {"SANDBOX_MAX_MEMORY_MB", float64(s.MostMB), 512},
+		{"SANDBOX_MAX_DISK_MB", float64(s.MostDisk), 256}, {"SANDBOX_MAX_PIDS", float64(s.MostPids), 256},
+	} {
+		if m.most < m.least {
+			errs = append(errs, fmt.Errorf("%s is %v, it must be at least %v, the default of a sandbox", m.name, m.most, m.least))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // span says what is wrong with a default and its maximum, whose variable has the same name behind MAX_.
@@ -99,6 +121,7 @@ func span(name string, own, most time.Duration) error {
 func (s Sandboxes) catalog() jobs.Catalog {
 	return jobs.Catalog{
 		Providers: []string{s.Provider}, Templates: s.Templates, Template: s.Template, Runtimes: s.offered(), BuildDiskMB: int64(s.BuildDisk),
+		Maximum:  models.Bounds{CPUs: s.MostCPUs, MemoryMB: s.MostMB, DiskMB: s.MostDisk, Pids: s.MostPids},
 		Lifetime: jobs.Span{Default: s.Lifetime, Most: s.MaxLife}, Paused: jobs.Span{Default: s.Paused, Most: s.MaxPaused},
 	}
 }
@@ -178,8 +201,9 @@ type Worker struct {
 	Name         string        `env:"NODE_NAME" doc:"what a worker is known by when it is started again, for its drain; workers of one engine may share it; default its host's name"`
 	Slots        int           `env:"WORKER_SLOTS" envDefault:"64" doc:"jobs that a worker runs at once"`
 	MaxSandboxes int           `env:"MAX_SANDBOXES" envDefault:"100" doc:"sandboxes that a worker holds at once"`
-	MaxCPUs      float64       `env:"MAX_CPUS" envDefault:"0" doc:"cores that the sandboxes of a worker may have together; 0 = no limit"`
-	MaxMemoryMB  int           `env:"MAX_MEMORY_MB" envDefault:"0" doc:"memory that the sandboxes of a worker may have together; 0 = no limit"`
+	MaxCPUs      Amount        `env:"MAX_CPUS" envDefault:"0" doc:"cores that the sandboxes and builds of an engine may have together, on all its workers; 0 = 16 times the machine's, unlimited = no limit"`
+	MaxMemoryMB  Amount        `env:"MAX_MEMORY_MB" envDefault:"0" doc:"memory, files included, that the sandboxes and builds of an engine may have together, on all its workers; 0 = the machine's less an eighth (512 at least), unlimited = no limit"`
+	MaxPids      Amount        `env:"MAX_PIDS" envDefault:"0" doc:"processes and threads that the sandboxes and builds of an engine may have together, on all its workers; 0 = three quarters of what the kernel allows, unlimited = no limit"`
 	DiskReserve  int           `env:"DISK_RESERVE_MB" envDefault:"1024" doc:"a worker whose engine has less disk space than this gets no new sandboxes; 0 = it does not look"`
 	PoolSize     int           `env:"POOL_SIZE" envDefault:"4" doc:"started containers that wait for sandboxes, of each shared template that does not say and on all workers of an engine together; 0 = this worker keeps none"`
 	PoolMax      int           `env:"POOL_MAX" envDefault:"16" doc:"how many of them may wait when as many sandboxes were made within the last minute"`
@@ -194,7 +218,7 @@ type Worker struct {
 func (c Worker) Validate() error {
 	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), c.Egress.validate(), atLeast("LEASE", c.Lease, time.Second),
 		atLeast("RECONCILE_EVERY", c.Reconcile, 100*time.Millisecond), atLeast("RECONCILE_GRACE", c.Patience, 0), positive("WORKER_SLOTS", c.Slots),
-		positive("MAX_SANDBOXES", c.MaxSandboxes), positive("MAX_BUILDS", c.Builds), notNegative("MAX_CPUS", c.MaxCPUs), notNegative("MAX_MEMORY_MB", c.MaxMemoryMB), notNegative("DISK_RESERVE_MB", c.DiskReserve), notNegative("POOL_SIZE", c.PoolSize), notNegative("POOL_MAX", c.PoolMax))
+		positive("MAX_SANDBOXES", c.MaxSandboxes), positive("MAX_BUILDS", c.Builds), notNegative("DISK_RESERVE_MB", c.DiskReserve), notNegative("POOL_SIZE", c.PoolSize), notNegative("POOL_MAX", c.PoolMax))
 }
 
 // guest is where the guest's programs lie.

@@ -55,6 +55,12 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	if err != nil {
 		return err
 	}
+	room, err := await(ctx, log, "provider "+c.Provider, notAway, func(ctx context.Context) (jobs.Room, error) {
+		return c.openRoom(ctx, backend, log)
+	})
+	if err != nil {
+		return err
+	}
 	ensureImages(ctx, backend, c, log)
 	d, err := c.openDoor(ctx, p, log)
 	if err != nil {
@@ -69,7 +75,7 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	defer hooks.Close()
 	w := jobs.NewWorker(jobs.WorkerConfig{ //nolint:contextcheck // its life is from Start to Stop
 		Store: p.Store, Redis: p.redis, Provider: backend, Engine: engine, Name: c.Name, Slots: c.Slots,
-		Room: jobs.Room{Sandboxes: c.MaxSandboxes, CPUs: c.MaxCPUs, MemoryMB: int64(c.MaxMemoryMB)}, DiskReserve: int64(c.DiskReserve) << 20,
+		Room: room, DiskReserve: int64(c.DiskReserve) << 20,
 		Pool: jobs.PoolSizes{Min: c.PoolSize, Max: c.PoolMax}, Runtimes: c.offered(), Builds: c.Builds, Gateway: d.url, Egress: outside, Lease: c.Lease, Grace: c.Grace,
 		Reconcile: c.Reconcile, ReconcileGrace: c.Patience, Webhooks: hooks,
 		Metrics: jobs.NewMetrics(reg), Log: log,

@@ -25,8 +25,8 @@ type Node struct {
 	DiskLow    bool       `json:"disk_low,omitempty" doc:"It is given no new sandboxes until there is more"`
 	Slots      int        `json:"slots" doc:"Jobs that it runs at once"`
 	Running    int        `json:"running" doc:"Jobs that it runs now, waits included"`
-	Used       NodeRoom   `json:"used" doc:"By its live sandboxes, paused ones included"`
-	Room       NodeRoom   `json:"room" doc:"What they may be and have together; 0 = no limit"`
+	Used       NodeRoom   `json:"used" doc:"By its live sandboxes, paused ones included; processors, memory and processes: by those of all workers of its engine"`
+	Room       NodeRoom   `json:"room" doc:"What these may be and have together; 0 = no limit"`
 }
 
 // NodeRoom is what sandboxes take of a node.
@@ -34,6 +34,7 @@ type NodeRoom struct {
 	Sandboxes int     `json:"sandboxes"`
 	CPUs      float64 `json:"cpus"`
 	MemoryMB  int64   `json:"memory_mb"`
+	Pids      int64   `json:"pids" doc:"Processes and threads"`
 }
 
 // NodeList lists the workers.
@@ -74,8 +75,8 @@ func (s *Server) listNodes(ctx context.Context, _ *struct{}) (*output[NodeList],
 func nodeDoc(n models.NodeLoad) Node {
 	return Node{
 		ID: n.ID, Host: n.Host, Name: n.Name, Provider: n.Provider, Engine: n.Engine, State: n.State(), StartedAt: n.StartedAt, SeenUntil: n.LeaseUntil,
-		DrainingAt: n.DrainingAt, DiskFreeMB: n.Disk.FreeMB, DiskLow: n.Disk.Low, Slots: n.Slots, Running: n.Running, Used: NodeRoom{n.Sandboxes, n.CPUs, n.MemoryMB},
-		Room: NodeRoom{n.MaxSandboxes, n.MaxCPUs, n.MaxMemoryMB},
+		DrainingAt: n.DrainingAt, DiskFreeMB: n.Disk.FreeMB, DiskLow: n.Disk.Low, Slots: n.Slots, Running: n.Running,
+		Used: NodeRoom{n.Sandboxes, n.CPUs, n.MemoryMB, n.Pids}, Room: NodeRoom{n.MaxSandboxes, n.MaxCPUs, n.MaxMemoryMB, n.MaxPids},
 	}
 }
 

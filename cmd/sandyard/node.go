@@ -63,10 +63,10 @@ func listNodes(ctx context.Context, store *models.Store, to io.Writer) error {
 		return err
 	}
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ID\tHOST\tPROVIDER\tSTATE\tSANDBOXES\tCPUS\tMEMORY MB\tDISK FREE\tJOBS\tSTARTED")
+	fmt.Fprintln(w, "ID\tHOST\tPROVIDER\tSTATE\tSANDBOXES\tCPUS\tMEMORY MB\tPIDS\tDISK FREE\tJOBS\tSTARTED")
 	for _, n := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d of %d\t%s\n", n.ID, n.Host, n.Provider, n.State(), of(n.Sandboxes, n.MaxSandboxes),
-			of(n.CPUs, n.MaxCPUs), of(n.MemoryMB, n.MaxMemoryMB), diskOf(n), n.Running, n.Slots, n.StartedAt.UTC().Format(time.RFC3339))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d of %d\t%s\n", n.ID, n.Host, n.Provider, n.State(), of(n.Sandboxes, n.MaxSandboxes),
+			of(n.CPUs, n.MaxCPUs), of(n.MemoryMB, n.MaxMemoryMB), of(n.Pids, n.MaxPids), diskOf(n), n.Running, n.Slots, n.StartedAt.UTC().Format(time.RFC3339))
 	}
 	return w.Flush()
 }

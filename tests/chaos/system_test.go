@@ -168,7 +168,7 @@ func (s *system) env(wires string) []string {
 		"LISTEN_ADDR=127.0.0.1:0", "HEALTH_ADDR=127.0.0.1:0", "EDGE_ADDR=127.0.0.1:0", "GATEWAY_ADDR=127.0.0.1:0",
 		"LEASE=" + lease.String(), "RECONCILE_EVERY=1s", "RECONCILE_GRACE=5s", "DRAIN_GRACE=5s", "POOL_SIZE=2", "POOL_MAX=2",
 		"WEBHOOK_ALLOW_CIDRS=127.0.0.0/8", "SANDBOX_TEMPLATES=python=" + image,
-		"SANDYARD_FLEET=" + fleet, "WORKER_SLOTS=32",
+		"SANDYARD_FLEET=" + fleet, "WORKER_SLOTS=32", "MAX_MEMORY_MB=unlimited", "MAX_CPUS=unlimited", "MAX_PIDS=unlimited",
 	}
 	return append(append(all, s.host.env(wires)...), s.extra...)
 }

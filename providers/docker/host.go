@@ -1,0 +1,34 @@
+package docker
+
+import (
+	"context"
+	"strings"
+
+	"sandyard/providers"
+	"sandyard/providers/confine"
+)
+
+// remotePids is the kernel's default limit of processes, for an engine on another machine.
+const remotePids = 32768
+
+// Host implements providers.HostReporter. On the engine's own machine it sees to it that sandboxes cannot use up the kernel's
+// open files.
+func (p *Provider) Host(ctx context.Context) (providers.Host, error) {
+	ctx, stop := context.WithTimeout(ctx, question)
+	defer stop()
+	info, err := p.api.Info(ctx)
+	if err != nil {
+		return providers.Host{}, translate(err, "ask the docker engine")
+	}
+	h := providers.Host{CPUs: info.NCPU, MemoryMB: info.MemTotal >> 20, Pids: remotePids}
+	if !strings.HasPrefix(p.api.DaemonHost(), "unix://") {
+		return h, nil
+	}
+	here, err := confine.ThisHost()
+	if err != nil {
+		return h, err
+	}
+	h.Pids = here.Pids
+	confine.RaiseOpenFiles(ctx, h.Pids, p.cfg.Logger)
+	return h, nil
+}
