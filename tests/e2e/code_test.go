@@ -180,7 +180,7 @@ func TestKilledWorkersCellRunsOnce(t *testing.T) {
 	if out.Data != "begun\n" || out.EOF {
 		t.Errorf("the output of a cell that runs: %+v", out)
 	}
-	r.worker.kill()
+	r.worker.Kill()
 	r.startWorker()
 	r.end(r.submit("/v1/sandboxes/"+box+"/files/write", object{"path": "go", "content": "", "parallel": true}).Job).succeeded(t)
 	j = r.end(j).succeeded(t)

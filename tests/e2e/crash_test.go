@@ -16,7 +16,7 @@ func TestKilledWorkersCommandGoesOn(t *testing.T) {
 	eventually(t, 30*time.Second, "the command runs", func() bool {
 		return r.end(r.submit("/v1/sandboxes/"+box+"/files/read", object{"path": "log", "parallel": true}).Job).Content == "start\n"
 	})
-	r.worker.kill()
+	r.worker.Kill()
 	killed := time.Now()
 	r.startWorker()
 	j = r.end(j).succeeded(t)
@@ -64,7 +64,7 @@ func TestStoppedWorkerUnderLoad(t *testing.T) {
 	began := time.Now()
 	first := r.worker
 	r.startWorker()
-	first.stop()
+	first.Stop()
 	if took := time.Since(began); took > grace+5*time.Second {
 		t.Errorf("the worker took %v to stop, its grace is %v", took, grace)
 	}
@@ -114,8 +114,8 @@ func TestEverythingKilledUnderLoad(t *testing.T) {
 	eventually(t, 30*time.Second, "commands run and sandboxes are made", func() bool {
 		return r.count("running") > old && strings.Contains(r.call("GET", "/v1/jobs?kind=create&state=running&fields=id", nil).raw, `"id"`)
 	})
-	r.each(func(p *process) { p.signal(syscall.SIGKILL) })
-	r.each(func(p *process) { p.await(10 * time.Second) })
+	r.each(func(p *process) { p.Signal(syscall.SIGKILL) })
+	r.each(func(p *process) { p.Await(10 * time.Second) })
 	r.startAPI()
 	r.startWorker()
 	r.scheduler = r.start1("scheduler")

@@ -23,17 +23,17 @@ func TestDevOnceAndAgain(t *testing.T) {
 	}
 
 	once := startProcess(t, home, env, "sandyard", "dev", "--once", "--addr", "127.0.0.1:0")
-	once.await(2 * time.Minute)
-	if said := once.stdout.String(); once.err != nil || !strings.Contains(said, "Hello from Python") {
-		t.Fatalf("sandyard dev --once ended with %v and printed:\n%s", once.err, said)
+	once.Await(2 * time.Minute)
+	if said := once.Stdout.String(); once.Err() != nil || !strings.Contains(said, "Hello from Python") {
+		t.Fatalf("sandyard dev --once ended with %v and printed:\n%s", once.Err(), said)
 	}
-	first := strings.Fields(once.line(&once.stdout, "POST /v1/run: "))[0]
+	first := strings.Fields(once.Line(&once.Stdout, "POST /v1/run: "))[0]
 	nothingLeft(t, e, home)
 
 	again := startProcess(t, home, env, "sandyard", "dev", "--addr", "127.0.0.1:0")
-	url := strings.Fields(again.line(&again.stdout, "API        "))[0]
+	url := strings.Fields(again.Line(&again.Stdout, "API        "))[0]
 	c := &caller{
-		t: t, url: func() string { return strings.TrimSuffix(url, "/v1") }, key: again.line(&again.stdout, "API key    "),
+		t: t, url: func() string { return strings.TrimSuffix(url, "/v1") }, key: again.Line(&again.Stdout, "API key    "),
 		http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute},
 	}
 	key, err := os.ReadFile(filepath.Join(home, ".sandyard", "key"))
@@ -44,10 +44,10 @@ func TestDevOnceAndAgain(t *testing.T) {
 		t.Errorf("the first start's job: %s", j)
 	}
 	c.created(object{}) // stays until the end
-	again.signal(syscall.SIGINT)
-	again.await(time.Minute)
-	if again.err != nil {
-		t.Errorf("sandyard dev ended with %v after Ctrl-C", again.err)
+	again.Signal(syscall.SIGINT)
+	again.Await(time.Minute)
+	if again.Err() != nil {
+		t.Errorf("sandyard dev ended with %v after Ctrl-C", again.Err())
 	}
 	nothingLeft(t, e, home)
 }

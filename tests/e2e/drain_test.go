@@ -32,17 +32,17 @@ func TestDrainUnderLoad(t *testing.T) {
 	r.startWorker()
 	id := r.nodeOf(homes[0])
 	r.operate("node", "drain", "--leave", id)
-	first.await(end)
-	if first.err != nil {
-		t.Errorf("the drained worker ended with %v", first.err)
+	first.Await(end)
+	if first.Err() != nil {
+		t.Errorf("the drained worker ended with %v", first.Err())
 	}
 	second := r.worker
 	r.startWorker()
-	r.worker.line(&r.worker.stderr, `"msg":"worker started"`)
-	second.signal(syscall.SIGTERM)
-	second.await(end)
-	if second.err != nil {
-		t.Errorf("the worker ended with %v after SIGTERM", second.err)
+	r.worker.Line(&r.worker.Stderr, `"msg":"worker started"`)
+	second.Signal(syscall.SIGTERM)
+	second.Await(end)
+	if second.Err() != nil {
+		t.Errorf("the worker ended with %v after SIGTERM", second.Err())
 	}
 	for i, j := range all {
 		if j = r.end(j).succeeded(t); j.Stdout != fmt.Sprintln(i/boxes) {
@@ -87,9 +87,9 @@ func (r *rig) operate(args ...string) string {
 	r.t.Helper()
 	env := []string{"DATABASE_URL=" + r.settings["DATABASE_URL"]} // it needs no Redis
 	p := startProcess(r.t, "", env, "sandyard", args...)
-	p.await(time.Minute)
-	if p.err != nil {
-		r.t.Fatalf("sandyard %v: %v: %s", args, p.err, p.stderr.tail())
+	p.Await(time.Minute)
+	if p.Err() != nil {
+		r.t.Fatalf("sandyard %v: %v: %s", args, p.Err(), p.Stderr.Tail())
 	}
-	return p.stdout.String()
+	return p.Stdout.String()
 }

@@ -90,7 +90,7 @@ func (r *rig) editorOf(box string) editor {
 		r.t.Fatalf("URL %q: %v", shown.VSCodeURL, err)
 	}
 	var edge struct{ Addr string }
-	decode(r.t, "{"+r.api.line(&r.api.stderr, `"msg":"edge listens",`), &edge)
+	decode(r.t, "{"+r.api.Line(&r.api.Stderr, `"msg":"edge listens",`), &edge)
 	jar, err := cookiejar.New(nil)
 	check(r.t, err)
 	e := editor{t: r.t, at: at, http: &http.Client{Jar: jar, Transport: &http.Transport{

@@ -11,9 +11,9 @@ func TestFrozenCommandsOutliveTheirWorker(t *testing.T) {
 	t.Parallel()
 	const limit = 3.0 // seconds, of the command
 	for name, worker := range map[string]struct{ before, after func(*rig) }{
-		"stopped meanwhile": {after: func(r *rig) { r.worker.stop(); r.startWorker() }},
-		"killed meanwhile":  {after: func(r *rig) { r.worker.kill(); r.startWorker() }},
-		"killed before":     {before: func(r *rig) { r.worker.kill(); r.startWorker() }},
+		"stopped meanwhile": {after: func(r *rig) { r.worker.Stop(); r.startWorker() }},
+		"killed meanwhile":  {after: func(r *rig) { r.worker.Kill(); r.startWorker() }},
+		"killed before":     {before: func(r *rig) { r.worker.Kill(); r.startWorker() }},
 		"the same":          {},
 	} {
 		t.Run(name, func(t *testing.T) {

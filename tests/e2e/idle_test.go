@@ -9,7 +9,7 @@ func TestIdleSandboxGoesAlthoughEverythingRestarts(t *testing.T) {
 	t.Parallel()
 	// A scheduler that is new to its database waits for a quarter of a minute before silence counts.
 	const idle, limit = 2 * time.Second, 40 * time.Second
-	for name, end := range map[string]func(*process){"stopped": (*process).stop, "killed": (*process).kill} {
+	for name, end := range map[string]func(*process){"stopped": (*process).Stop, "killed": (*process).Kill} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, "LEASE", "1500ms") // a killed worker's sandboxes wait for its lease
@@ -41,8 +41,8 @@ func TestTimeoutOutlivesProcesses(t *testing.T) {
 	for _, box := range []string{short, paused} {
 		r.end(r.submit("/v1/sandboxes/"+box+"/timeout", object{"timeout_seconds": 1}).Job).succeeded(t)
 	}
-	r.scheduler.kill()
-	r.api.kill()
+	r.scheduler.Kill()
+	r.api.Kill()
 	r.scheduler = r.start1("scheduler")
 	r.startAPI()
 	eventually(t, 30*time.Second, "both have got what is due", func() bool {

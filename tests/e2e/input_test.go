@@ -271,7 +271,7 @@ func TestEndlessOutput(t *testing.T) {
 	t.Logf("after 1 GiB of output the worker had used %d MiB at most, the API %d", peak(t, r.worker)>>20, peak(t, r.api)>>20)
 	for _, p := range []*process{r.worker, r.api} {
 		if used := peak(t, p); used > 150<<20 {
-			t.Errorf("%s used %d MiB of memory for 1 GiB of output", p.name, used>>20)
+			t.Errorf("%s used %d MiB of memory for 1 GiB of output", p.Name, used>>20)
 		}
 	}
 	binary := r.exec(box, "head -c 3000000 /dev/urandom | tee random; sha256sum random >&2").succeeded(t)
@@ -287,7 +287,7 @@ func TestEndlessOutput(t *testing.T) {
 // peak is the most memory that a process has had in use, in bytes.
 func peak(t *testing.T, p *process) int {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid()))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	check(t, err)
 	_, rest, ok := strings.Cut(string(status), "VmHWM:")
 	if !ok {

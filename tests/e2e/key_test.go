@@ -31,14 +31,14 @@ func TestHelpDoesNothing(t *testing.T) {
 	t.Parallel()
 	for _, c := range [][]string{{"dev"}, {"migrate"}, {"key"}, {"node"}, {"node", "drain"}, {"version"}} {
 		p := startProcess(t, "", nil, "sandyard", append(c, "--help")...)
-		p.await(time.Minute)
-		if p.err != nil || p.stdout.String() != "" || !strings.Contains(p.stderr.tail(), "sandyard "+c[0]) {
-			t.Errorf("%v --help: %v, says %q and %q", c, p.err, p.stdout.String(), p.stderr.tail())
+		p.Await(time.Minute)
+		if p.Err() != nil || p.Stdout.String() != "" || !strings.Contains(p.Stderr.Tail(), "sandyard "+c[0]) {
+			t.Errorf("%v --help: %v, says %q and %q", c, p.Err(), p.Stdout.String(), p.Stderr.Tail())
 		}
 	}
 	p := startProcess(t, "", nil, "sandyard", "migrate", "now")
-	p.await(time.Minute)
-	if p.err == nil || !strings.Contains(p.stderr.tail(), "takes no arguments") {
-		t.Errorf("migrate now: %v, %q", p.err, p.stderr.tail())
+	p.Await(time.Minute)
+	if p.Err() == nil || !strings.Contains(p.Stderr.Tail(), "takes no arguments") {
+		t.Errorf("migrate now: %v, %q", p.Err(), p.Stderr.Tail())
 	}
 }

@@ -18,11 +18,11 @@ func TestWorkerWaitsForItsEngine(t *testing.T) {
 	late := filepath.Join(t.TempDir(), "docker.sock")
 	r.settings["DOCKER_HOST"] = "unix://" + late
 	r.startAll()
-	r.worker.line(&r.worker.stderr, `"provider docker does not answer yet"`)
+	r.worker.Line(&r.worker.Stderr, `"provider docker does not answer yet"`)
 	if err := os.Symlink(real, late); err != nil {
 		t.Fatal(err)
 	}
-	r.worker.line(&r.worker.stderr, `"msg":"worker started"`)
+	r.worker.Line(&r.worker.Stderr, `"msg":"worker started"`)
 	box := r.create(object{"memory_mb": 64}).ID
 	if got := r.exec(box, "echo there").Stdout; got != "there\n" {
 		t.Errorf("it says %q", got)

@@ -6,7 +6,6 @@ package e2e_test
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/docker/docker/client"
 	"go.uber.org/goleak"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers/docker"
 )
 
@@ -73,28 +73,5 @@ func (b *builder) build() {
 	if b.dir, b.err = os.MkdirTemp("", "sandyard-e2e-bin-"); b.err != nil {
 		return
 	}
-	b.err = b.compile(b.dir, "./cmd/api", "./cmd/worker", "./cmd/scheduler", "./cmd/guest", "./cmd/keeper", "./cmd/sandyard")
-	if b.err == nil {
-		b.err = b.compile(filepath.Join(b.dir, "sup"), "./cmd/guest-sup")
-	}
+	b.err = testenv.BuildPrograms(filepath.Join("..", ".."), b.dir, os.Environ())
 }
-
-// compile builds as make build does, but for the commit's name: it would make every commit's guest another one.
-func (b *builder) compile(to string, packages ...string) error {
-	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", to}, packages...)
-	cmd := exec.Command("go", args...)
-	cmd.Dir = filepath.Join("..", "..")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return &buildError{string(out), err}
-	}
-	return nil
-}
-
-type buildError struct {
-	output string
-	err    error
-}
-
-func (e *buildError) Error() string { return e.err.Error() + "\n" + e.output }

@@ -21,7 +21,7 @@ func TestSandboxFromThePoolOutlivesItsWorker(t *testing.T) {
 			t.Errorf("the sandbox is container %s, not from the pool %v", c.ID, pool)
 		}
 	}
-	r.worker.stop()
+	r.worker.Stop()
 	if left := r.engine.containers(t); len(left) != 1 {
 		t.Errorf("left by the worker: %v, want the sandbox", left)
 	}

@@ -19,11 +19,11 @@ func TestAStoppedWorkerComesBack(t *testing.T) {
 	eventually(t, 30*time.Second, "the command runs", func() bool {
 		return r.end(r.submit("/v1/sandboxes/"+box+"/files/read", object{"path": "log", "parallel": true}).Job).Content == "start\n"
 	})
-	r.worker.signal(syscall.SIGSTOP)
-	t.Cleanup(func() { r.worker.signal(syscall.SIGCONT) }) // before it is asked to end
+	r.worker.Signal(syscall.SIGSTOP)
+	t.Cleanup(func() { r.worker.Signal(syscall.SIGCONT) }) // before it is asked to end
 	eventually(t, time.Minute, "the job is given back", func() bool { return r.job(j.ID).State == "queued" })
 	r.sql(fmt.Sprintf("DELETE FROM nodes WHERE id = '%s'", home))
-	r.worker.signal(syscall.SIGCONT)
+	r.worker.Signal(syscall.SIGCONT)
 	r.end(r.submit("/v1/sandboxes/"+box+"/files/write", object{"path": "go", "content": "", "parallel": true}).Job).succeeded(t)
 	if j = r.end(j).succeeded(t); j.Stdout != "begun\ndone\n" || j.Attempt < 2 {
 		t.Errorf("the command of a stopped worker: %s", j)

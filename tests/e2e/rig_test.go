@@ -81,14 +81,14 @@ func prepare(t *testing.T, settings ...string) *rig {
 func (r *rig) startAll() {
 	r.t.Helper()
 	migrate := startProcess(r.t, "", r.env(), "sandyard", "migrate")
-	migrate.await(time.Minute)
-	if migrate.err != nil {
-		r.t.Fatalf("migrate: %v", migrate.err)
+	migrate.Await(time.Minute)
+	if migrate.Err() != nil {
+		r.t.Fatalf("migrate: %v", migrate.Err())
 	}
 	r.scheduler = r.start1("scheduler")
 	r.worker = r.start1("worker")
 	r.startAPI()
-	r.key = r.api.line(&r.api.stdout, "First API key, shown only now:")
+	r.key = r.api.Line(&r.api.Stdout, "First API key, shown only now:")
 }
 
 // startAPI starts an API process at a free port and waits until it answers there.
@@ -96,13 +96,13 @@ func (r *rig) startAPI() {
 	r.t.Helper()
 	r.api = r.start1("api")
 	var entry struct{ Addr string }
-	decode(r.t, "{"+r.api.line(&r.api.stderr, `"msg":"API listens",`), &entry)
+	decode(r.t, "{"+r.api.Line(&r.api.Stderr, `"msg":"API listens",`), &entry)
 	r.address = entry.Addr
 }
 
 func (r *rig) start1(name string) *process {
 	if h := r.hosts[name]; h != nil {
-		return startCommand(r.t, "", r.env(), name, h.command(program(r.t, name)))
+		return testenv.StartProcess(r.t, "", r.env(), name, h.command(program(r.t, name)))
 	}
 	return startProcess(r.t, "", r.env(), name)
 }

@@ -142,8 +142,8 @@ func TestPostgreSQLGoesAndComes(t *testing.T) {
 		t.Errorf("afterwards: %s", j)
 	}
 	r.each(func(p *process) {
-		if p.ended() {
-			t.Errorf("%s ended with its database: %v", p.name, p.err)
+		if p.Ended() {
+			t.Errorf("%s ended with its database: %v", p.Name, p.Err())
 		}
 	})
 	r.clean()

@@ -28,7 +28,7 @@ func TestWhatLetsInGoesByTheDatabasesClock(t *testing.T) {
 			var made struct{ SandboxID, EnvdAccessToken string }
 			decode(t, d.call("POST", "/sandboxes", object{"templateID": "python", "secure": true}, "X-API-Key", d.key).want(t, 201).raw, &made)
 			var edge struct{ Addr string }
-			decode(t, "{"+d.api.line(&d.api.stderr, `"msg":"edge listens",`), &edge)
+			decode(t, "{"+d.api.Line(&d.api.Stderr, `"msg":"edge listens",`), &edge)
 			d.box, d.token, d.edge = made.SandboxID, made.EnvdAccessToken, "http://"+edge.Addr
 			d.signedURLs()
 			d.grants()

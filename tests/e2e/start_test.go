@@ -29,7 +29,7 @@ func TestProcessesStartWhilePostgreSQLBreaksOff(t *testing.T) {
 		return wire.None
 	})
 	r.startAll()
-	r.worker.line(&r.worker.stderr, `"msg":"worker started"`)
+	r.worker.Line(&r.worker.Stderr, `"msg":"worker started"`)
 	box := r.create(object{"memory_mb": 64}).ID
 	if got := r.exec(box, "echo there").Stdout; got != "there\n" {
 		t.Errorf("it says %q", got)

@@ -21,9 +21,9 @@ func TestAWorkerIsGoneWhenItsGraceIsOver(t *testing.T) {
 	r.appears(box, "log")
 	first := r.worker
 	r.startWorker()
-	r.worker.line(&r.worker.stderr, `"msg":"worker started"`)
-	first.signal(syscall.SIGTERM)
-	first.await(grace)
+	r.worker.Line(&r.worker.Stderr, `"msg":"worker started"`)
+	first.Signal(syscall.SIGTERM)
+	first.Await(grace)
 	r.file(box, "write", object{"path": "go", "content": "", "parallel": true}).succeeded(t)
 	if j = r.end(j).succeeded(t); j.Stdout != "done\n" {
 		t.Errorf("the command that was handed over: %s", j)
@@ -50,10 +50,10 @@ func TestAWorkerStopsWhileItsEngineHangs(t *testing.T) {
 	j := r.start(box, "touch begun; until [ -e go ]; do sleep 0.1; done; echo done")
 	r.appears(box, "begun")
 	engine.On(func(wire.Call) wire.Fault { return wire.Hang })
-	r.worker.signal(syscall.SIGTERM)
-	r.worker.await(grace + hangs + busy)
-	if r.worker.err != nil {
-		t.Errorf("the worker ended with %v", r.worker.err)
+	r.worker.Signal(syscall.SIGTERM)
+	r.worker.Await(grace + hangs + busy)
+	if r.worker.Err() != nil {
+		t.Errorf("the worker ended with %v", r.worker.Err())
 	}
 	r.settings["DOCKER_HOST"], r.settings["POOL_SIZE"] = direct, "0"
 	r.startWorker()

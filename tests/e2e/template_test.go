@@ -66,7 +66,7 @@ func (r *rig) browse(text string) string {
 		r.t.Fatalf("URL %q: %v", text, err)
 	}
 	var edge struct{ Addr string }
-	decode(r.t, "{"+r.api.line(&r.api.stderr, `"msg":"edge listens",`), &edge)
+	decode(r.t, "{"+r.api.Line(&r.api.Stderr, `"msg":"edge listens",`), &edge)
 	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, text, nil)
 	if err != nil {
 		r.t.Fatal(err)

@@ -116,7 +116,7 @@ func (r *rig) comesBack(t *testing.T, box string, s *screen) *screen {
 	}
 	_ = part.conn.CloseNow()
 
-	r.worker.kill()
+	r.worker.Kill()
 	if code := again.end(); code != -1 { // nobody was left to say why
 		t.Errorf("with the worker the connection ended with code %d", code)
 	}
@@ -183,8 +183,8 @@ func (r *rig) slowReader(t *testing.T, box string) {
 		t.Errorf("%d bytes came, not %d", n, size)
 	}
 	s.closed(websocket.StatusNormalClosure)
-	t.Logf("%d KiB were written while nobody read; the API's peak is %d KiB, the worker's %d KiB", before>>10, r.api.peak(), r.worker.peak())
-	if used := max(r.api.peak(), r.worker.peak()); used > 100<<10 {
+	t.Logf("%d KiB were written while nobody read; the API's peak is %d KiB, the worker's %d KiB", before>>10, peak(t, r.api)>>10, peak(t, r.worker)>>10)
+	if used := max(peak(t, r.api)>>10, peak(t, r.worker)>>10); used > 100<<10 {
 		t.Errorf("for a client that does not read a process took %d KiB", used)
 	}
 }
@@ -254,7 +254,7 @@ func (r *rig) terminalsEnd(t *testing.T) {
 	if raw := r.call("GET", path+"/files/raw?path=.", nil); raw.status != 409 { // awake: it is the file that is none
 		t.Errorf("raw: %d %s", raw.status, raw.raw)
 	}
-	r.worker.stop()
+	r.worker.Stop()
 	s.closed(websocket.StatusGoingAway)
 	r.startWorker()
 	r.clean()

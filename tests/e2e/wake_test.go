@@ -73,7 +73,7 @@ func (r *rig) previewOf(t *testing.T, box string) preview {
 		t.Fatalf("no URL: %+v %v", opened, err)
 	}
 	var edge struct{ Addr string }
-	decode(t, "{"+r.api.line(&r.api.stderr, `"msg":"edge listens",`), &edge)
+	decode(t, "{"+r.api.Line(&r.api.Stderr, `"msg":"edge listens",`), &edge)
 	p := preview{t: t, url: at, http: &http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
