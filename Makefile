@@ -13,7 +13,7 @@ ENGINE      := scripts/engine.sh
 SOAK        := PROVIDER='$(PROVIDER)' $(if $(filter local,$(PROVIDER)),,$(ENGINE)) scripts/chaos.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build image tree run test chaos chaos-proof soak soak-proof idle gvisor faults fuzz e2b bench lint fmt vuln generate compose-check compose-image compose-smoke clean
+.PHONY: help setup build image tree run test chaos chaos-proof soak soak-proof idle gvisor faults fuzz e2b attack bench lint fmt vuln generate compose-check compose-image compose-smoke clean
 
 help: ## Print this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ fuzz: setup-test ## Fuzz what reads hostile input, each target for a while (TIME
 e2b: setup-test setup-e2b ## Run E2B's own clients, npm and PyPI e2b, against Sandyard (STRICT=1: fail where they cannot be installed)
 	@STRICT='$(or $(STRICT),0)' $(ENGINE) scripts/e2b.sh $(ARGS)
 
+attack: setup-test ## Play every known attack of one tenant on another one and on the installation (ONLY=a name)
+	@ONLY='$(ONLY)' $(ENGINE) scripts/attack.sh
+
 bench: setup-test build ## Run the benchmarks (JSON=file, BENCH=regexp)
 	@JSON='$(JSON)' BENCH='$(BENCH)' $(ENGINE) scripts/bench.sh
 
@@ -72,6 +75,7 @@ lint: $(GOLANGCI) ## Check the code and its format
 	@go vet ./...
 	@$(GOLANGCI) run ./...
 	@$(GOLANGCI) run --build-tags chaos ./tests/chaos
+	@$(GOLANGCI) run --build-tags attack ./tests/attack
 
 fmt: $(GOLANGCI) ## Format the code
 	@$(GOLANGCI) fmt ./...
