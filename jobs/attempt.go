@@ -152,15 +152,13 @@ func (a *attempt) execute(ctx context.Context) (result, error) {
 // persist runs the kind, again for as long as our own database is away, which says nothing about the job. That is as
 // safe as a further attempt, and costs none.
 func (a *attempt) persist(ctx context.Context, args Args) (result, error) {
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+	for pause := (retryPause{}); ; {
 		res, err := a.perform(ctx, args)
 		if !isOurs(err) || ctx.Err() != nil {
 			return res, err
 		}
 		a.log.WarnContext(ctx, "database away, trying again", "error", err)
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !pause.wait(ctx) {
 			return res, err
 		}
 	}

@@ -195,7 +195,7 @@ func (a *attempt) commit(owned context.Context, o models.Outcome) (models.Finish
 	defer cancel()
 	defer a.w.endings.take(a.job.SandboxID)()
 	unsure := false
-	for wait := 50 * time.Millisecond; ; wait *= 2 {
+	for pause := (retryPause{}); ; {
 		f, err := a.w.store.Finish(ctx, o)
 		if unsure && errors.Is(err, models.ErrStale) {
 			f, err = a.w.store.FinishedBy(ctx, o.Held, a.w.node.ID) // an earlier try may have been more than that
@@ -208,10 +208,11 @@ func (a *attempt) commit(owned context.Context, o models.Outcome) (models.Finish
 			o = unstorable(o)
 		}
 		a.log.WarnContext(ctx, "end not written, trying again", "error", err)
-		select {
-		case <-time.After(min(wait, time.Second)):
-		case <-owned.Done():
+		if !pause.wait(owned) {
 			return f, context.Cause(owned)
+		}
+		if ctx.Err() != nil {
+			return f, context.Cause(ctx)
 		}
 	}
 }
