@@ -288,6 +288,26 @@ func TestALimitDelaysARun(t *testing.T) {
 	}
 }
 
+// TestARunThatAlwaysFailsWaits: the scheduler does not submit it again on each tick, and other schedules fire.
+func TestARunThatAlwaysFailsWaits(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.sql(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'never'; END $$`)
+	r.sql(`CREATE TRIGGER refuse BEFORE INSERT ON sandboxes FOR EACH ROW WHEN (NEW.labels->>'poison' = 'yes') EXECUTE FUNCTION refuse()`)
+	poison := r.schedule(jobs.Action{Create: &jobs.CreateSandbox{Labels: map[string]string{"poison": "yes"}}})
+	sound := r.schedule(jobs.Action{Create: &jobs.CreateSandbox{}})
+	r.due(time.Second, poison, sound)
+	r.scheduler()
+	for tries := 1; tries <= 3; tries++ {
+		r.eventually("it is tried again", func() bool {
+			x := r.runs(poison)
+			return len(x) == 1 && x[0].State == models.RunPending && x[0].Attempts == tries && strings.Contains(*x[0].Reason, "internal error")
+		})
+		r.sql("UPDATE schedule_runs SET retry_at = now() WHERE state = 'pending' AND retry_at > now() + $1 * interval '1 s' / 2", 1<<(tries-1))
+	}
+	r.wantRuns(sound, models.RunSubmitted)
+}
+
 // fireSchedulesAtOnce makes that many schedules due before there is a scheduler, and says how long it takes until each has
 // its job.
 func (r *rig) fireSchedulesAtOnce(many int) time.Duration {

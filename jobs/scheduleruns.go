@@ -16,6 +16,8 @@ const (
 	pendingRuns = 1000
 	// runAttempts is how often a run is submitted that a limit keeps from it: for about a minute.
 	runAttempts = 6
+	// longestRunPause is the most time between two submissions of a run that fails for another reason.
+	longestRunPause = time.Minute
 )
 
 // submitRuns submits the runs of schedules whose turn it is.
@@ -95,6 +97,9 @@ func (s *Scheduler) refused(ctx context.Context, c models.Schedule, r models.Sch
 			return s.store.EndRun(ctx, r.ID, models.RunFailed, cause.Error())
 		}
 		return s.store.DelayRun(ctx, r.ID, cause.Error(), time.Second<<r.Attempts)
+	case models.IsUnavailable(cause):
+		return cause
 	}
-	return cause
+	pause := min(time.Second<<min(r.Attempts, 10), longestRunPause)
+	return errors.Join(cause, s.store.DelayRun(ctx, r.ID, "it could not be submitted because of an internal error; it will be tried again", pause))
 }
