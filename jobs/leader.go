@@ -12,7 +12,8 @@ import (
 const (
 	// leaderLease is how long the work waits for a leader that has died; one that stops gives the lease back.
 	leaderLease = 1500 * time.Millisecond
-	leaderBeat  = 500 * time.Millisecond
+	// leaderBeats is how often in its time a lease is renewed, and asked for by those that do not have it.
+	leaderBeats = 3
 )
 
 // leader lets one of any number of processes do some work. Two that believe it for a moment are harmless, for each step
@@ -35,7 +36,7 @@ func newLeader(store *models.Store, name string, lease time.Duration, log *slog.
 
 // loop takes the lease, and takes it again, until ctx ends; then it gives it back.
 func (l *leader) loop(ctx context.Context) {
-	beat := time.NewTicker(leaderBeat)
+	beat := time.NewTicker(l.lease / leaderBeats)
 	defer beat.Stop()
 	for {
 		l.try(ctx)

@@ -38,9 +38,11 @@ const (
 )
 
 func (w *Worker) newReconciler(every, grace time.Duration) *reconciler {
+	// A lease as long as the pause between two comparisons: every worker of the engine asks for it.
+	lease := max(leaderLease, every)
 	name := "reconcile/" + w.node.Provider + "/" + w.node.Engine
 	r := &reconciler{
-		w: w, every: every, grace: grace, lead: newLeader(w.store, name, leaderLease, w.log), since: map[string]time.Time{}, removals: newRemovals(),
+		w: w, every: every, grace: grace, lead: newLeader(w.store, name, lease, w.log), since: map[string]time.Time{}, removals: newRemovals(),
 	}
 	r.sweeps.SetLimit(1)
 	return r
