@@ -130,27 +130,30 @@ func (q *Queue) follow(ctx context.Context, f models.Finished) {
 	q.send(ctx, f.Dispatch)
 }
 
-// missing returns those tasks, all sent a while ago and not claimed, that nobody will come back to: Redis does not hold
-// them any more, or has handed them to a worker, which would have claimed them at once if it lived. It reads Asynq's keys
-// directly, because its Inspector fails for a queue whose registration was lost; a test pins their layout.
-func (q *Queue) missing(ctx context.Context, tasks []models.Dispatch) ([]models.Dispatch, error) {
+// missing returns those tasks, all sent a while ago and not claimed, that Redis will not hand out: gone holds those that it
+// does not have any more, active those that it has handed to a worker. It reads Asynq's keys directly, because its
+// Inspector fails for a queue whose registration was lost; a test pins their layout.
+func (q *Queue) missing(ctx context.Context, tasks []models.Dispatch) (gone, active []models.Dispatch, err error) {
 	states := make([]*redis.StringCmd, len(tasks))
-	_, err := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err = q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, d := range tasks {
 			states[i] = p.HGet(ctx, taskKey(d.Queue, taskID(d.JobID, d.Generation)), "state")
 		}
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, err
+		return nil, nil, err
 	}
-	var gone []models.Dispatch
 	for i, cmd := range states {
-		if !waits(cmd) {
+		switch {
+		case waits(cmd):
+		case cmd.Val() == "active":
+			active = append(active, tasks[i])
+		default:
 			gone = append(gone, tasks[i])
 		}
 	}
-	return gone, nil
+	return gone, active, nil
 }
 
 // waits says whether Asynq will hand out the task whose state was asked for.

@@ -41,6 +41,7 @@ type Scheduler struct {
 	log       *slog.Logger
 	leader    *leader
 	round     models.Round // the sweep's, through the tasks in Redis
+	handed    handedTasks  // of that round
 	events    int64        // how far retention has come with the old ones
 	quit      func()
 	loops     sync.WaitGroup
@@ -67,7 +68,10 @@ func (s *Scheduler) Start(ctx context.Context) {
 		every time.Duration
 		tick  func(context.Context) error
 	}{
-		{"sweep", time.Second, s.sweep},
+		{"silent workers", time.Second, s.recoverLeases},
+		{"queue deadlines", time.Second, s.expireQueued},
+		{"lost tasks", time.Second, s.resendLost},
+		{"backlog", time.Second, s.dispatchBacklog},
 		{"timeouts", 250 * time.Millisecond, s.fireTimeouts},
 		{"idle", 500 * time.Millisecond, s.reapIdle},
 		{"lifetimes", time.Second, s.endLifetimes},

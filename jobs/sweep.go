@@ -20,17 +20,7 @@ const (
 	epochSetting = "redis_epoch"
 )
 
-// sweep makes good what crashes have left: jobs of dead workers, tasks that Redis lost, jobs past their deadline.
-func (s *Scheduler) sweep(ctx context.Context) error {
-	var errs []error
-	for _, step := range []func(context.Context) error{
-		s.recoverLeases, s.expireQueued, s.checkEpoch, s.resendMissing, s.dispatchBacklog,
-	} {
-		errs = append(errs, step(ctx))
-	}
-	return errors.Join(errs...)
-}
-
+// recoverLeases takes jobs from dead workers.
 func (s *Scheduler) recoverLeases(ctx context.Context) error {
 	if !sweeps {
 		return nil
@@ -45,6 +35,7 @@ func (s *Scheduler) recoverLeases(ctx context.Context) error {
 	return s.endEach(ctx, "job recovered from a silent worker", expired, s.store.Recover)
 }
 
+// expireQueued ends jobs that are past their queue deadline.
 func (s *Scheduler) expireQueued(ctx context.Context) error {
 	return s.endEach(ctx, "job expired in the queue", s.store.PastDeadline, s.store.Expire)
 }
@@ -65,6 +56,11 @@ func (s *Scheduler) endEach(ctx context.Context, what string, find func(context.
 		s.queue.follow(ctx, f)
 		return nil
 	})
+}
+
+// resendLost sends tasks again that Redis does not hold any more.
+func (s *Scheduler) resendLost(ctx context.Context) error {
+	return errors.Join(s.checkEpoch(ctx), s.resendMissing(ctx))
 }
 
 // checkEpoch notices that Redis has lost its data, by a key that only a loss can remove, and then sends everything
@@ -102,9 +98,14 @@ func (s *Scheduler) resendMissing(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	gone, err := s.queue.missing(ctx, sent)
+	gone, active, err := s.queue.missing(ctx, sent)
 	if err != nil {
 		return err
+	}
+	now := time.Now()
+	gone = append(gone, s.handed.overdue(active, now)...)
+	if next.Over() {
+		s.handed.forget()
 	}
 	if len(gone) > 0 {
 		s.log.WarnContext(ctx, "tasks missing in Redis are sent again", "count", len(gone))
@@ -116,6 +117,7 @@ func (s *Scheduler) resendMissing(ctx context.Context) error {
 	return nil
 }
 
+// dispatchBacklog hands over jobs that became ready by time, or whose tasks are to be sent again.
 func (s *Scheduler) dispatchBacklog(ctx context.Context) error {
 	tenants, err := s.store.Backlog(ctx)
 	if err != nil {

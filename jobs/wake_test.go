@@ -47,7 +47,7 @@ func TestGateKnowsAsynqsDequeue(t *testing.T) {
 	}
 	<-holding
 	tasks := []models.Dispatch{{JobID: "job_x", Kind: "exec", Queue: "b", Generation: 1, TimeoutMS: 1000}}
-	gone, err := q.missing(t.Context(), tasks)
+	gone, _, err := q.missing(t.Context(), tasks)
 	if err != nil || len(gone) != 1 {
 		t.Fatalf("a task that was not sent: missing %v, %v", gone, err)
 	}
@@ -72,13 +72,13 @@ func TestMissingSeesWaitingTasks(t *testing.T) {
 	tasks := []models.Dispatch{{JobID: "job_x", Kind: "exec", Queue: "docker", Generation: 3, TimeoutMS: 1000}}
 	q.send(t.Context(), tasks)
 	q.send(t.Context(), tasks) // again, as after a lost answer
-	if gone, err := q.missing(t.Context(), tasks); err != nil || len(gone) != 0 {
+	if gone, _, err := q.missing(t.Context(), tasks); err != nil || len(gone) != 0 {
 		t.Fatalf("a waiting task: missing %v, %v", gone, err)
 	}
 	if err := rdb.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if gone, err := q.missing(t.Context(), tasks); err != nil || len(gone) != 1 {
+	if gone, _, err := q.missing(t.Context(), tasks); err != nil || len(gone) != 1 {
 		t.Fatalf("a lost task: missing %v, %v", gone, err)
 	}
 }

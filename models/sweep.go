@@ -102,6 +102,9 @@ type Round struct {
 	id    string
 }
 
+// Over says whether the round has seen all tasks, and another begins.
+func (r Round) Over() bool { return r.until.IsZero() }
+
 // Dispatched returns what was handed to Redis at least age ago and has not been claimed since: the next of the round, and how far
 // the round has come with them. With fewer than limit it is over.
 func (s *Store) Dispatched(ctx context.Context, r Round, age time.Duration, limit int) ([]Dispatch, Round, error) {
@@ -133,14 +136,12 @@ func (s *Store) Dispatched(ctx context.Context, r Round, age time.Duration, limi
 
 // Undispatch marks tasks that Redis does not hold any more as not handed over.
 func (s *Store) Undispatch(ctx context.Context, d []Dispatch) error {
-	for _, x := range d {
-		err := s.db.WithContext(ctx).Model(&Job{}).
-			Where("id = ? AND generation = ? AND state = 'queued'", x.JobID, x.Generation).Update("dispatched_at", nil).Error
-		if err != nil {
-			return err
-		}
+	if len(d) == 0 {
+		return nil
 	}
-	return nil
+	return s.db.WithContext(ctx).Exec(`UPDATE jobs SET dispatched_at = NULL
+		FROM jsonb_to_recordset(CAST(? AS jsonb)) AS gone ("JobID" text, "Generation" int)
+		WHERE jobs.id = gone."JobID" AND jobs.generation = gone."Generation" AND jobs.state = 'queued'`, string(must(json.Marshal(d)))).Error
 }
 
 // UndispatchAll marks every queued job as not handed over: Redis has lost its data.
