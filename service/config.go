@@ -204,7 +204,7 @@ type Worker struct {
 	MaxCPUs      Amount        `env:"MAX_CPUS" envDefault:"0" doc:"cores that the sandboxes and builds of an engine may have together, on all its workers; 0 = 16 times the machine's, unlimited = no limit"`
 	MaxMemoryMB  Amount        `env:"MAX_MEMORY_MB" envDefault:"0" doc:"memory, files included, that the sandboxes and builds of an engine may have together, on all its workers; 0 = the machine's less an eighth (512 at least), unlimited = no limit"`
 	MaxPids      Amount        `env:"MAX_PIDS" envDefault:"0" doc:"processes and threads that the sandboxes and builds of an engine may have together, on all its workers; 0 = three quarters of what the kernel allows, unlimited = no limit"`
-	DiskReserve  int           `env:"DISK_RESERVE_MB" envDefault:"1024" doc:"a worker whose engine has less disk space than this gets no new sandboxes; 0 = it does not look"`
+	DiskReserve  int           `env:"DISK_RESERVE_MB" envDefault:"1024" doc:"a worker whose engine has less disk space than this gets no new sandboxes, and builds end that leave less than twice as much; 0 = it does not look"`
 	PoolSize     int           `env:"POOL_SIZE" envDefault:"4" doc:"started containers that wait for sandboxes, of each shared template that does not say and on all workers of an engine together; 0 = this worker keeps none"`
 	PoolMax      int           `env:"POOL_MAX" envDefault:"16" doc:"how many of them may wait when as many sandboxes were made within the last minute"`
 	Builds       int           `env:"MAX_BUILDS" envDefault:"4" doc:"builds of templates that a worker runs at once; one tenant has half of them at most, others wait"`

@@ -25,6 +25,9 @@ type EngineOptions struct {
 	Runtimes map[string][]string
 	// Runtime is the one of containers that name none; empty = runc.
 	Runtime string
+	// DataMB is the size of what it keeps images and containers on, in memory; 0 = they lie on the disk. Configure does not
+	// change it.
+	DataMB int
 }
 
 // Engine is a Docker engine of the caller's own. It has no network but containers' loopback, touches no firewall, and
@@ -65,11 +68,26 @@ func StartEngine(o EngineOptions) (*Engine, error) {
 	if err := e.Configure(o); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
+	if o.DataMB > 0 {
+		if err := e.mountData(o.DataMB); err != nil {
+			return nil, errors.Join(err, os.RemoveAll(dir))
+		}
+	}
 	if err := e.start(); err != nil {
 		e.Close()
 		return nil, err
 	}
 	return e, nil
+}
+
+// DataDir is where it keeps images and containers.
+func (e *Engine) DataDir() string { return filepath.Join(e.dir, "data") }
+
+func (e *Engine) mountData(mb int) error {
+	if err := os.Mkdir(e.DataDir(), 0o700); err != nil {
+		return err
+	}
+	return syscall.Mount("tmpfs", e.DataDir(), "tmpfs", 0, fmt.Sprintf("size=%dm", mb))
 }
 
 // Configure says how the engine is to be from its next start on.

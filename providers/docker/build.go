@@ -66,6 +66,8 @@ func (p *Provider) Build(ctx context.Context, b providers.Build, log io.Writer) 
 	}
 	own, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	watch := &buildWatch{limitMB: b.Resources.DiskMB, end: cancel}
+	defer p.builds.begin(watch)() // as long as the container takes of the disk
 	defer func() {
 		last, stop := p.life.Own(ctx, removeTimeout+gvisorPatience)
 		defer stop()
@@ -77,7 +79,7 @@ func (p *Provider) Build(ctx context.Context, b providers.Build, log io.Writer) 
 	if err != nil {
 		return err
 	}
-	watch := &buildWatch{layer: p.layerOf(ctx, ref), limitMB: b.Resources.DiskMB, end: cancel}
+	watch.layer = p.layerOf(ctx, ref)
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
@@ -135,6 +137,7 @@ func (p *Provider) startBuild(ctx context.Context, b providers.Build) (string, e
 	config.Entrypoint = []string{confine.GuestDir + "/" + guestBinary, "stdio", "-workdir", "/", "-roots", confine.TempDir, "-unclaimed", buildLife.String()}
 	ref, err := p.makeContainerWith(ctx, containerName(b.ID), config, spec, func(h *container.HostConfig) {
 		h.ReadonlyRootfs, h.Tmpfs = false, nil
+		h.Mounts = append(h.Mounts, p.guest.bind(hostnameFile), p.guest.bind(resolvFile))
 		h.CapAdd = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID"}
 	})
 	if err != nil {

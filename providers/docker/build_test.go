@@ -83,7 +83,18 @@ func TestBuildThatFails(t *testing.T) {
 		"head -c 100000000 /dev/zero >/opt/big; sleep 60": "more than the 64 MB",
 		"head -c 100000000 /dev/zero >/opt/big":           "more than the 64 MB",
 		// A file without a name, and many that hold nothing.
-		"exec 3>/opt/big; rm /opt/big; head -c 100000000 /dev/zero >&3; sleep 60":       "more than the 64 MB",
+		"exec 3>/opt/big; rm /opt/big; head -c 100000000 /dev/zero >&3; sleep 60": "more than the 64 MB",
+		// A file that is only mapped.
+		`python3 -c '
+import ctypes, os, time
+f = os.open("big", os.O_RDWR | os.O_CREAT)
+os.truncate(f, 100 << 20)
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+at = libc.mmap(None, 100 << 20, 3, 1, f, 0)
+os.unlink("big"), os.close(f)
+for i in range(100): ctypes.memset(at + (i << 20), 1, 1 << 20)
+time.sleep(60)'`: "more than the 64 MB",
 		"mkdir /opt/many; cd /opt/many; seq 20000 | xargs touch; sleep 60":              "more than the 64 MB",
 		"python3 -c 'import os\nfor i in range(200): os.mkdir(\"d\"); os.chdir(\"d\")'": "deeper than 128",
 		"mount -t tmpfs none /mnt && exit 0; echo refused >&2; exit 1":                  "refused",
@@ -99,6 +110,19 @@ func TestBuildThatFails(t *testing.T) {
 		}
 	}
 	y.nothingLeft(t)
+}
+
+// TestBuildsHaveNoFileOfTheEngines: what the engine binds into a container's /etc lies on its disk, where nobody counts it.
+func TestBuildsHaveNoFileOfTheEngines(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	p := y.open(t)
+	for _, file := range []string{"/etc/hostname", "/etc/hosts", "/etc/resolv.conf"} {
+		b := y.building(t, "head -c 100000 /dev/zero >"+file)
+		if err := p.Build(t.Context(), b, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "Read-only file system") {
+			t.Errorf("%s can be written to: %v", file, err)
+		}
+	}
 }
 
 func TestBuildThatIsCancelled(t *testing.T) {

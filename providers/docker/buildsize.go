@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -28,7 +26,6 @@ type layer struct {
 	p     *Provider
 	ref   string
 	upper string // directory of what it has changed; empty = not to be seen from here
-	group string // control group's list of its processes; empty likewise
 }
 
 func (p *Provider) layerOf(ctx context.Context, ref string) layer {
@@ -40,9 +37,6 @@ func (p *Provider) layerOf(ctx context.Context, ref string) layer {
 	if dir := found.GraphDriver.Data["UpperDir"]; isDir(dir) {
 		l.upper = dir
 	}
-	if found.State != nil && found.State.Pid > 0 {
-		l.group = processesOf(found.State.Pid, ref)
-	}
 	return l
 }
 
@@ -51,24 +45,23 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// processesOf finds the list of the processes beside one, whose control group is named after the container; else the number is
-// that of another process here.
-func processesOf(pid int, ref string) string {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+// processesOf lists the processes of this machine whose control group is named after a container.
+func processesOf(ref string) (pids []string) {
+	all, err := os.Open("/proc")
 	if err != nil {
-		return ""
+		return nil
 	}
-	for line := range strings.Lines(string(text)) {
-		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(parts) != 3 || !strings.Contains(parts[2], ref) {
+	defer all.Close()
+	names, _ := all.Readdirnames(-1)
+	for _, pid := range names {
+		if _, err := strconv.Atoi(pid); err != nil {
 			continue
 		}
-		list := filepath.Join("/sys/fs/cgroup", strings.TrimPrefix(parts[1], "name="), parts[2], "cgroup.procs")
-		if _, err := os.Stat(list); err == nil {
-			return list
+		if group, err := os.ReadFile("/proc/" + pid + "/cgroup"); err == nil && bytes.Contains(group, []byte(ref)) {
+			pids = append(pids, pid)
 		}
 	}
-	return ""
+	return pids
 }
 
 // written is how many bytes of the engine's disk the container takes: those of its files, and of files without a name that its
@@ -86,7 +79,7 @@ func (l layer) written(ctx context.Context, limit int64) (int64, error) {
 	if err := c.tree(unix.AT_FDCWD, l.upper, 0); err != nil {
 		return c.bytes, err
 	}
-	c.open(l.group)
+	c.open(l.ref)
 	return c.bytes, nil
 }
 
@@ -156,16 +149,11 @@ func (c *count) add(s unix.Stat_t) {
 // overlayMagic is the type of the file systems that containers write to; files in memory are limited otherwise.
 const overlayMagic = 0x794c7630
 
-// open counts files without a name that the processes of a group have open.
-func (c *count) open(group string) {
-	if group == "" {
-		return
-	}
-	list, _ := os.ReadFile(group)
-	for _, pid := range bytes.Fields(list) {
-		if _, err := strconv.Atoi(string(pid)); err == nil {
-			c.openBy("/proc/" + string(pid) + "/fd")
-		}
+// open counts files without a name that the container's processes have open or mapped.
+func (c *count) open(ref string) {
+	for _, pid := range processesOf(ref) {
+		c.openBy("/proc/" + pid + "/fd")
+		c.openBy("/proc/" + pid + "/map_files")
 	}
 }
 

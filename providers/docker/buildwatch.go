@@ -21,6 +21,9 @@ const (
 	diskEvery = 100 * time.Millisecond
 	// lowLooks is how many in a row must have found too little.
 	lowLooks = 2
+	// buildReserve is how many times the reserve builds leave free: a node whose disk has less than the reserve takes no sandboxes,
+	// and that is not in the hands of a build.
+	buildReserve = 2
 	// leastInodes is the part of the disk's inodes that builds leave free, as one in so many.
 	leastInodes = 100
 )
@@ -68,7 +71,6 @@ func (w *buildWatches) largest(b *buildWatch) bool {
 
 // watchBuild watches until ctx ends.
 func (p *Provider) watchBuild(ctx context.Context, b *buildWatch) {
-	defer p.builds.begin(b)()
 	var looks sync.WaitGroup
 	defer looks.Wait()
 	looks.Go(func() { p.watchDisk(ctx, b) })
@@ -107,8 +109,8 @@ func tooLarge(limitMB int64) error {
 		"let it fetch and keep less, or ask for more disk_mb", limitMB)
 }
 
-// watchDisk ends the largest build while there is less left of the engine's disk than the reserve. What runs beside builds
-// cannot fill it.
+// watchDisk ends the largest build while there is less left of the engine's disk than builds are to leave. What runs beside
+// builds cannot fill it.
 func (p *Provider) watchDisk(ctx context.Context, b *buildWatch) {
 	if p.cfg.DiskReserve <= 0 {
 		return
@@ -138,7 +140,7 @@ func (p *Provider) watchDisk(ctx context.Context, b *buildWatch) {
 
 func (p *Provider) diskIsLow(ctx context.Context) bool {
 	fs, err := p.disk(ctx)
-	return err == nil && (int64(fs.Bavail)*fs.Bsize < p.cfg.DiskReserve || fs.Files > 0 && fs.Ffree < fs.Files/leastInodes)
+	return err == nil && (int64(fs.Bavail)*fs.Bsize < buildReserve*p.cfg.DiskReserve || fs.Files > 0 && fs.Ffree < fs.Files/leastInodes)
 }
 
 // disk is what the engine's directory lies on, for an engine on this machine whose directory can be seen from here.

@@ -64,6 +64,9 @@ const (
 	supervisorBinary = "sup"
 	// hostsFile is what the engine would write for a container with a network of its own.
 	hostsFile = "hosts"
+	// hostnameFile and resolvFile stand in for files of the engine's own in builds, whose root could fill its disk with them.
+	hostnameFile = "hostname"
+	resolvFile   = "resolv.conf"
 )
 
 func guestFiles(cfg Config) (map[string][]byte, error) {
@@ -83,7 +86,9 @@ func guestFiles(cfg Config) (map[string][]byte, error) {
 	if err != nil {
 		return nil, providers.Errorf(providers.Invalid, "no guest binary (run make build): %w", err)
 	}
-	files := map[string][]byte{guestBinary: binary, hostsFile: []byte(confine.Hosts), completeFile: nil}
+	files := map[string][]byte{
+		guestBinary: binary, hostsFile: []byte(confine.Hosts), hostnameFile: []byte("sandbox\n"), resolvFile: nil, completeFile: nil,
+	}
 	small, err := fs.ReadFile(root, supervisorBinary)
 	if err == nil {
 		files[supervisorBinary] = small
@@ -102,7 +107,7 @@ func pack(files map[string][]byte) ([]byte, error) {
 	}
 	out := bytes.NewBuffer(make([]byte, 0, size))
 	w := tar.NewWriter(out)
-	for _, name := range []string{supervisorBinary, guestBinary, hostsFile, completeFile} {
+	for _, name := range []string{supervisorBinary, guestBinary, hostsFile, hostnameFile, resolvFile, completeFile} {
 		content, present := files[name]
 		if !present {
 			continue
@@ -139,13 +144,17 @@ func (g *guestVolume) mount(readOnly bool) mount.Mount {
 	}
 }
 
-// mounts are what a container gets of a volume that has been filled. The file is bound by its place on the engine's
-// machine, for not every engine mounts a part of a volume.
+// mounts are what a container gets of a volume that has been filled.
 func (g *guestVolume) mounts() []mount.Mount {
+	return []mount.Mount{g.mount(true), g.bind(hostsFile)}
+}
+
+// bind puts a file of the volume into /etc. It is bound by its place on the engine's machine, for not every engine mounts a
+// part of a volume.
+func (g *guestVolume) bind(name string) mount.Mount {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	hosts := mount.Mount{Type: mount.TypeBind, Source: path.Join(g.dir, hostsFile), Target: "/etc/hosts", ReadOnly: true}
-	return []mount.Mount{g.mount(true), hosts}
+	return mount.Mount{Type: mount.TypeBind, Source: path.Join(g.dir, name), Target: "/etc/" + name, ReadOnly: true}
 }
 
 func (g *guestVolume) labels() map[string]string {
