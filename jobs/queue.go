@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,12 +29,13 @@ const (
 // webhookQueue carries deliveries, apart from the jobs so that a slow receiver cannot hold them up.
 const webhookQueue = "webhooks"
 
-// Queue is the way into Redis: it sends tasks and notices. Redis may be away; whatever is not sent is logged, and the
-// sweep sends it later.
+// Queue is the way into Redis: it sends tasks and notices. Redis may be away or hang, which costs a caller callTime; the
+// sweep sends later what was not sent.
 type Queue struct {
-	rdb    redis.UniversalClient
-	client *asynq.Client
-	log    *slog.Logger
+	rdb     redis.UniversalClient
+	client  *asynq.Client
+	breaker breaker
+	log     *slog.Logger
 }
 
 // NewQueue returns a queue on rdb, which stays the caller's.
@@ -55,44 +57,53 @@ const margin = 2 * time.Minute
 
 // send hands tasks to Redis and wakes the workers of their queues.
 func (q *Queue) send(ctx context.Context, tasks []models.Dispatch) {
-	ctx = context.WithoutCancel(ctx)
 	woken := map[string]bool{}
 	for _, d := range tasks {
 		timeout := (time.Duration(d.TimeoutMS)*time.Millisecond + margin).Round(time.Second)
-		if q.enqueue(ctx, asynq.NewTask(d.Kind, []byte(d.JobID)), d.Queue, taskID(d.JobID, d.Generation), timeout) {
-			woken[d.Queue] = true
+		if !q.enqueue(ctx, asynq.NewTask(d.Kind, []byte(d.JobID)), d.Queue, taskID(d.JobID, d.Generation), timeout) {
+			break // Redis is away, for the others, too
 		}
+		woken[wakeChannel+d.Queue] = true
 	}
-	for queue := range woken {
-		q.publish(ctx, wakeChannel+queue)
-	}
+	q.publish(ctx, slices.Collect(maps.Keys(woken))...)
 }
 
 // sendDeliveries hands webhook attempts to Redis.
 func (q *Queue) sendDeliveries(ctx context.Context, tasks []models.DeliveryTask) {
-	ctx = context.WithoutCancel(ctx)
 	for _, d := range tasks {
 		id := taskID(d.ID, d.Attempt)
 		t := asynq.NewTask("webhook", []byte(id))
 		if d.Again && q.spent(ctx, webhookQueue, id) {
 			id += ":" + uuid.NewString() // its name is taken
 		}
-		q.enqueue(ctx, t, webhookQueue, id, margin)
+		if !q.enqueue(ctx, t, webhookQueue, id, margin) {
+			return
+		}
 	}
 	if len(tasks) > 0 {
 		q.publish(ctx, wakeChannel+webhookQueue)
 	}
 }
 
-// enqueue says whether Redis holds the task now. One of the same id stands there from a send whose answer was lost.
+// enqueue says whether Redis holds the task now. One with the same id is there from a send whose answer was lost.
 // MaxRetry is 1 so that a task whose worker died ends as a no-op instead of in the archive.
 func (q *Queue) enqueue(ctx context.Context, t *asynq.Task, queue, id string, timeout time.Duration) bool {
-	_, err := q.client.EnqueueContext(ctx, t, asynq.Queue(queue), asynq.TaskID(id), asynq.MaxRetry(1), asynq.Timeout(timeout))
-	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
-		q.log.WarnContext(ctx, "task not sent, the sweep will send it", "task", id, "error", err)
-		return false
+	err := q.breaker.call(ctx, func(ctx context.Context) error {
+		_, err := q.client.EnqueueContext(ctx, t, asynq.Queue(queue), asynq.TaskID(id), asynq.MaxRetry(1), asynq.Timeout(timeout))
+		if errors.Is(err, asynq.ErrTaskIDConflict) {
+			return nil
+		}
+		return err
+	})
+	q.report(ctx, "tasks not sent, the sweep will send them", err)
+	return err == nil
+}
+
+// report logs a call that Redis did not answer. Calls that were not made because of it say no more.
+func (q *Queue) report(ctx context.Context, what string, err error) {
+	if err != nil && !errors.Is(err, errRedisAway) {
+		q.log.WarnContext(ctx, what, "error", err)
 	}
-	return true
 }
 
 func taskID(id string, generation int) string { return id + ":" + strconv.Itoa(generation) }
@@ -108,9 +119,7 @@ func parseTaskID(s string) (string, int, error) {
 
 // announce tells waiting clients that jobs have ended.
 func (q *Queue) announce(ctx context.Context, ids ...string) {
-	for _, id := range ids {
-		q.publish(ctx, doneChannel+id)
-	}
+	q.publish(ctx, prefixed(doneChannel, ids)...)
 }
 
 // interrupt makes the worker that runs this job, or jobs of this sandbox, look whether it is to stop.
@@ -118,9 +127,22 @@ func (q *Queue) interrupt(ctx context.Context, id string) {
 	q.publish(ctx, interruptChannel+id)
 }
 
-func (q *Queue) publish(ctx context.Context, channel string) {
-	if err := q.rdb.Publish(context.WithoutCancel(ctx), channel, "").Err(); err != nil {
-		q.log.WarnContext(ctx, "notice not sent", "channel", channel, "error", err)
+// noticeBatch bounds one pipeline of notices.
+const noticeBatch = 1000
+
+// publish sends a notice on each channel.
+func (q *Queue) publish(ctx context.Context, channels ...string) {
+	for batch := range slices.Chunk(channels, noticeBatch) {
+		err := q.breaker.call(ctx, func(ctx context.Context) error {
+			_, err := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+				for _, c := range batch {
+					p.Publish(ctx, c, "")
+				}
+				return nil
+			})
+			return err
+		})
+		q.report(ctx, "notices not sent", err)
 	}
 }
 
@@ -164,8 +186,14 @@ func waits(state *redis.StringCmd) bool {
 // spent says whether Redis still has the task but hands it out to nobody, at least not for long: it was handed to a worker that
 // has not heard of it, or has failed too often.
 func (q *Queue) spent(ctx context.Context, queue, id string) bool {
-	state := q.rdb.HGet(ctx, taskKey(queue, id), "state")
-	return state.Err() == nil && !waits(state)
+	var state *redis.StringCmd
+	err := q.breaker.call(ctx, func(ctx context.Context) error {
+		if state = q.rdb.HGet(ctx, taskKey(queue, id), "state"); errors.Is(state.Err(), redis.Nil) {
+			return nil
+		}
+		return state.Err()
+	})
+	return err == nil && state.Err() == nil && !waits(state)
 }
 
 // taskKey is where Asynq keeps a task.
@@ -185,7 +213,7 @@ func (q *Queue) forgetNode(ctx context.Context, node string) error {
 // hand, and would not find the queue at all after Redis has lost its data. A test pins the layout.
 func (q *Queue) forget(ctx context.Context, queue string) error {
 	prefix := "asynq:{" + queue + "}:"
-	keys := []string{prefix + "lease", prefix + "paused"}
+	keys := append(counters(prefix), prefix+"lease", prefix+"paused")
 	for _, state := range []string{"pending", "active"} {
 		ids, err := q.rdb.LRange(ctx, prefix+state, 0, -1).Result()
 		if err != nil {
@@ -201,6 +229,19 @@ func (q *Queue) forget(ctx context.Context, queue string) error {
 		keys = append(append(keys, prefix+state), prefixed(prefix+"t:", ids)...)
 	}
 	return errors.Join(q.rdb.Del(ctx, keys...).Err(), q.rdb.SRem(ctx, "asynq:queues", queue).Err())
+}
+
+// countedDays is for how long Asynq keeps a day's counters.
+const countedDays = 90
+
+// counters are the keys under which Asynq counts a queue's tasks, in all and by day.
+func counters(prefix string) []string {
+	keys := []string{prefix + "processed", prefix + "failed"}
+	for day := -1; day <= countedDays; day++ { // a worker's clock may be a day ahead
+		date := time.Now().UTC().AddDate(0, 0, -day).Format(time.DateOnly)
+		keys = append(keys, prefix+"processed:"+date, prefix+"failed:"+date)
+	}
+	return keys
 }
 
 func prefixed(prefix string, names []string) []string {

@@ -1,9 +1,11 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -18,13 +20,19 @@ func ParseRedis(url string) (*redis.Options, error) {
 	return o, nil
 }
 
+// answerTime is how long a loop waits for Redis. Callers that somebody waits for have deadlines of their own.
+const answerTime = time.Second
+
 // NewRedis returns a client of its own. Maintenance notices are a feature of one vendor's cloud that others answer
-// with an error. Each hook is asked to make every call. A dial is not repeated within a call: without Redis, a submission would wait for it in vain.
+// with an error. Each hook is asked to make every call. No call and no dial is repeated, and all heed their context: a
+// Redis that hangs must not hold up its callers, and a dequeue whose answer was lost must not take a second task.
 func NewRedis(o *redis.Options, hooks ...redis.Hook) *redis.Client {
 	own := *o
 	own.PushNotificationProcessor = nil
 	own.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	own.DialerRetries = 1
+	own.DialerRetries, own.MaxRetries = 1, -1
+	own.ContextTimeoutEnabled = true
+	own.ReadTimeout, own.WriteTimeout = cmp.Or(own.ReadTimeout, answerTime), cmp.Or(own.WriteTimeout, answerTime)
 	rdb := redis.NewClient(&own)
 	for _, h := range hooks {
 		rdb.AddHook(h)

@@ -65,3 +65,21 @@ func TestAWorkerStopsOnAnEngineThatHangs(t *testing.T) {
 		t.Errorf("the read is %s, it was to be handed over", j.State)
 	}
 }
+
+// TestAWorkerThatStoppedLeavesNothingInRedis: neither its queues nor what Asynq counted in them.
+func TestAWorkerThatStoppedLeavesNothingInRedis(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := r.worker(2)
+	box, created := r.create(jobs.CreateSandbox{})
+	r.wait(created)
+	for range 3 {
+		r.wait(r.exec(box, "fake:exit 0"))
+	}
+	counted := "asynq:{node-" + w.Node() + "}:processed"
+	r.eventually("Asynq has counted a job", func() bool { return r.rdb.Exists(t.Context(), counted).Val() == 1 })
+	w.Stop(t.Context())
+	if left, err := r.rdb.Keys(t.Context(), "asynq:{node-*").Result(); err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+}

@@ -10,12 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-const (
-	// maxIdle is how long an idle worker trusts that it would be woken. A lost wake-up costs at most this.
-	maxIdle = time.Second
-	// redisAway is how long to leave a Redis alone that did not answer.
-	redisAway = 250 * time.Millisecond
-)
+// maxIdle is how long an idle worker trusts that it would be woken. A lost wake-up costs at most this.
+const maxIdle = time.Second
 
 // gate lets an Asynq server sleep until there is work. Asynq only polls, which costs either half a second a job or a
 // core; so while all of a server's queues are empty, this hook on its Redis client holds the next dequeue back until

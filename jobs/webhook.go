@@ -47,36 +47,49 @@ type Webhooks struct {
 	log   *slog.Logger
 	slots shares
 
-	dispatching sync.Mutex // what two looks at a time find free, both give away
-	closed      bool
+	choosing sync.Mutex      // what two looks at a time find free, both give away
+	life     context.Context // of the looks
+	end      context.CancelFunc
 }
 
 // NewWebhooks returns the sender. It never connects to loopback, private or otherwise special addresses, but for
 // those in allow.
 func NewWebhooks(store *models.Store, queue *Queue, allow []netip.Prefix, log *slog.Logger) *Webhooks {
-	return &Webhooks{store: store, queue: queue, http: guardedClient(allow), log: log}
+	life, end := context.WithCancel(context.Background())
+	return &Webhooks{store: store, queue: queue, http: guardedClient(allow), log: log, life: life, end: end}
 }
 
 // Close ends the handing over: the store is not asked any more when it returns. Attempts that are under way go on.
 func (h *Webhooks) Close() {
-	h.dispatching.Lock()
-	defer h.dispatching.Unlock()
-	h.closed = true
+	h.end()
+	h.choosing.Lock()
+	defer h.choosing.Unlock()
 }
 
 // dispatch hands due deliveries of a tenant, or of all (""), to Redis.
 func (h *Webhooks) dispatch(ctx context.Context, tenant string) {
-	h.dispatching.Lock()
-	defer h.dispatching.Unlock()
-	if h.closed {
-		return
-	}
-	tasks, err := h.store.DispatchDeliveries(ctx, tenant, 100)
+	tasks, err := h.due(tenant)
 	if err != nil {
-		h.log.WarnContext(ctx, "deliveries not dispatched", "error", err)
+		if h.life.Err() == nil {
+			h.log.WarnContext(ctx, "deliveries not dispatched", "error", err)
+		}
 		return
 	}
 	h.queue.sendDeliveries(ctx, tasks)
+}
+
+// choosingTime bounds one look at the deliveries.
+const choosingTime = 10 * time.Second
+
+func (h *Webhooks) due(tenant string) ([]models.DeliveryTask, error) {
+	h.choosing.Lock()
+	defer h.choosing.Unlock()
+	ctx, cancel := context.WithTimeout(h.life, choosingTime)
+	defer cancel()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return h.store.DispatchDeliveries(ctx, tenant, 100)
 }
 
 // handle makes one attempt at a delivery.

@@ -1,0 +1,36 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// callTime is how long a request, or the end of a job, waits for one answer of Redis.
+	callTime = 150 * time.Millisecond
+	// redisAway is how long to leave a Redis alone that did not answer.
+	redisAway = 250 * time.Millisecond
+)
+
+var errRedisAway = errors.New("redis did not answer a moment ago")
+
+// breaker bounds what a Redis that hangs costs its callers: the first one waits for callTime, and those of the next
+// redisAway do not wait at all. Nothing is kept to be sent again, because the sweep does that.
+type breaker struct{ until atomic.Pointer[time.Time] }
+
+// call runs f with a deadline of its own, or returns errRedisAway at once. A caller that gives up does not cut f off.
+func (b *breaker) call(ctx context.Context, f func(context.Context) error) error {
+	if until := b.until.Load(); until != nil && time.Now().Before(*until) {
+		return errRedisAway
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
+	defer cancel()
+	err := f(ctx)
+	if err != nil {
+		until := time.Now().Add(redisAway)
+		b.until.Store(&until)
+	}
+	return err
+}

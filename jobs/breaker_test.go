@@ -1,0 +1,84 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sandyard/dev/testenv"
+	"sandyard/models"
+)
+
+// TestEndsOfManyJobsAreOnePipeline: a Redis that hangs costs an end that 10,000 jobs follow from one wait, not one each.
+func TestEndsOfManyJobsAreOnePipeline(t *testing.T) {
+	t.Parallel()
+	network, addr, db := testenv.Redis(t)
+	calls := &callCounter{}
+	rdb := NewRedis(&redis.Options{Network: network, Addr: addr, DB: db}, calls)
+	t.Cleanup(func() { _ = rdb.Close() })
+	q := NewQueue(rdb, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	f := models.Finished{}
+	for i := range 10_000 {
+		f.Ended = append(f.Ended, fmt.Sprintf("job_%d", i))
+		f.Dispatch = append(f.Dispatch, models.Dispatch{JobID: f.Ended[i], Kind: "exec", Queue: "a", Generation: 1, TimeoutMS: 1})
+	}
+	sub := rdb.PSubscribe(t.Context(), doneChannel+"*")
+	t.Cleanup(func() { _ = sub.Close() })
+	if _, err := sub.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	q.announce(t.Context(), f.Ended...)
+	if n := calls.pipelines.Load(); n > 20 {
+		t.Errorf("%d trips to Redis", n)
+	}
+	for range f.Ended {
+		if _, err := sub.ReceiveMessage(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	calls.hang.Store(true)
+	began := time.Now()
+	q.follow(t.Context(), f)
+	if n := calls.hung.Load(); n != 1 {
+		t.Errorf("%d calls waited for a Redis that hangs, for %v", n, time.Since(began))
+	}
+}
+
+// callCounter counts pipelines, and can make all calls hang.
+type callCounter struct {
+	pipelines, hung atomic.Int64
+	hang            atomic.Bool
+}
+
+func (c *callCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *callCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if c.hang.Load() {
+			return c.wait(ctx)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (c *callCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.pipelines.Add(1)
+		if c.hang.Load() {
+			return c.wait(ctx)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (c *callCounter) wait(ctx context.Context) error {
+	c.hung.Add(1)
+	<-ctx.Done()
+	return ctx.Err()
+}

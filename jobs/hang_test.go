@@ -1,0 +1,91 @@
+package jobs_test
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sandyard/jobs"
+	"sandyard/models"
+)
+
+// stopRedis stops the rig's redis-server without ending it: connections stay open and nothing is answered.
+func (r *rig) stopRedis() (goOn func()) {
+	r.t.Helper()
+	info, err := r.rdb.Info(r.t.Context(), "server").Result()
+	r.must(err)
+	_, rest, _ := strings.Cut(info, "process_id:")
+	pid, err := strconv.Atoi(strings.TrimSpace(strings.SplitN(rest, "\n", 2)[0]))
+	r.must(err)
+	r.must(syscall.Kill(pid, syscall.SIGSTOP))
+	goOn = func() { r.must(syscall.Kill(pid, syscall.SIGCONT)) }
+	r.t.Cleanup(goOn)
+	return goOn
+}
+
+// median is how long the calls took, but for those that a busy machine has slowed down.
+func median(times []time.Duration) time.Duration {
+	slices.Sort(times)
+	return times[len(times)/2]
+}
+
+// TestARedisThatHangsCostsARequestLittle: submissions, cancels, an end that follows from others and a shutdown do not wait
+// for it, and what was accepted meanwhile is done when it answers again.
+func TestARedisThatHangsCostsARequestLittle(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := r.worker(4)
+	r.scheduler()
+	to := newReceiver(t)
+	box, created := r.create(jobs.CreateSandbox{})
+	r.wait(created)
+	ends := r.exec(box, "fake:sleep 300ms")
+	r.eventually("the command runs", func() bool { return r.state.Starts(ends) == 1 })
+
+	goOn := r.stopRedis()
+	var took []time.Duration
+	var accepted []string
+	timed := func(do func()) {
+		began := time.Now()
+		do()
+		took = append(took, time.Since(began))
+	}
+	o := options()
+	o.Parallel, o.CallbackURL = true, to.URL
+	for range 10 {
+		timed(func() { accepted = append(accepted, r.submit(box, &jobs.Exec{Command: "fake:exit 0"}, o)) })
+	}
+	timed(func() {
+		_, err := r.client.Cancel(t.Context(), tenant, accepted[0], "test")
+		r.must(err)
+	})
+	if m := median(took); m > 300*time.Millisecond {
+		t.Errorf("a request took %v, all of them %v", m, took)
+	}
+	t.Logf("requests took %v", took)
+	r.eventually("the end of a command is written", func() bool { return r.job(ends).State == models.Succeeded })
+	goOn()
+	for _, id := range accepted[1:] {
+		if j := r.wait(id); j.State != models.Succeeded {
+			t.Errorf("%s: %s %+v", id, j.State, j.Error)
+		}
+	}
+	r.eventually("the callbacks are made", func() bool { return len(to.calls()) == len(accepted) })
+
+	r.stopRedis()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		r.hooks.Close()
+		w.Stop(context.Background())
+	}()
+	select {
+	case <-closed:
+	case <-time.After(patience):
+		t.Fatal("the worker does not stop")
+	}
+}
