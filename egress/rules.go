@@ -80,7 +80,7 @@ func (r *Rules) address(t target, named bool, ip netip.Addr, rules guard.Rules) 
 	if !exact {
 		rules.Allow = nil // wide entries stand for public addresses
 	}
-	if err := rules.Check(ip); err != nil {
+	if err := rules.Check(netip.AddrPortFrom(ip, t.port)); err != nil {
 		return &refusal{ReasonAddress, t.String() + ": no sandbox may reach it: " + err.Error()}
 	}
 	return nil

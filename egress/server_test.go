@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -193,6 +194,34 @@ func TestASecondAnswerOfANameServerChangesNothing(t *testing.T) {
 	y.client.CloseIdleConnections()
 	if _, _, status := y.connect(t, "rebind.test:"+port); !strings.Contains(status, "403") {
 		t.Errorf("then: %s", status)
+	}
+}
+
+// TestTheInstallationStaysClosed: what the operator has denied, and the installation's own services, are not reached by a
+// sandbox whose policy names them, also where the operator has allowed all around them. The refusal does not say where a
+// name leads.
+func TestTheInstallationStaysClosed(t *testing.T) {
+	t.Parallel()
+	own := &guard.Services{}
+	y := newYard(t, egress.Policy{Allow: []string{"127.0.0.0/8", "inside.test"}}, func(c *egress.Config) {
+		c.Guard.Own, c.Guard.Deny = own, []netip.Prefix{netip.MustParsePrefix("127.0.9.0/24")}
+	})
+	y.names["inside.test"] = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
+	var hits atomic.Int64
+	port := site(t, func(http.ResponseWriter, *http.Request) { hits.Add(1) })
+	if status, _ := y.get(t, "http://127.0.0.1:"+port+"/"); status != 200 || hits.Load() != 1 {
+		t.Fatalf("an allowed service: %d", status)
+	}
+	y.client.CloseIdleConnections()
+	own.Set([]netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:" + port)})
+	for _, host := range []string{"127.0.0.1", "127.0.0.2", "127.0.9.1", "inside.test"} {
+		status, text := y.get(t, "http://"+host+":"+port+"/")
+		if status != 403 || host == "inside.test" && strings.Contains(text, "127.0.0.1") {
+			t.Errorf("%s: %d %s", host, status, text)
+		}
+	}
+	if n := hits.Load(); n != 1 {
+		t.Errorf("the service was reached %d times", n-1)
 	}
 }
 

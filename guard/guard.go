@@ -12,65 +12,92 @@ import (
 
 // Rules decide over addresses. The zero value lets only public addresses through that are not this machine's own.
 type Rules struct {
+	// Deny and Own refuse whatever the other fields say.
+	Deny []netip.Prefix
+	// Own are the installation's own services, such as its database. Nil = none are known. The other ports of their hosts
+	// are refused unless Allow names the host.
+	Own *Services
 	// Allow exempts what the operator trusts strangers with: loopback, private or other special addresses.
 	Allow []netip.Prefix
-	// Deny refuses public addresses, too. It comes after Allow.
-	Deny []netip.Prefix
-	// Own are public addresses of the installation itself, which are refused as Deny's are. Nil = none are known.
-	Own *Addresses
 }
 
-// Addresses is a set that may be replaced while Rules ask about it. The zero value is empty.
-type Addresses struct {
-	all atomic.Pointer[[]netip.Addr]
+// Services is a set of addresses with ports that may be replaced while Rules ask about it. The zero value is empty.
+type Services struct {
+	all atomic.Pointer[[]netip.AddrPort]
 }
 
 // Set replaces all.
-func (a *Addresses) Set(all []netip.Addr) {
-	own := make([]netip.Addr, 0, len(all))
-	for _, ip := range all {
-		own = append(own, Plain(ip))
+func (s *Services) Set(all []netip.AddrPort) {
+	own := make([]netip.AddrPort, 0, len(all))
+	for _, at := range all {
+		own = append(own, netip.AddrPortFrom(Plain(at.Addr()), at.Port()))
 	}
-	a.all.Store(&own)
+	s.all.Store(&own)
 }
 
-// Has says whether ip is in the set; of a nil set nothing is.
-func (a *Addresses) Has(ip netip.Addr) bool {
-	if a == nil {
+// any says whether one of the services is so; of a nil set none is.
+func (s *Services) any(is func(netip.AddrPort) bool) bool {
+	if s == nil {
 		return false
 	}
-	all := a.all.Load()
-	return all != nil && slices.Contains(*all, Plain(ip))
+	all := s.all.Load()
+	return all != nil && slices.ContainsFunc(*all, is)
 }
 
-// RefusedError says why an address must not be dialled.
+// RefusedError says why an address must not be dialled. Its text does not name the address: whoever asked for a name
+// must not learn where inside it leads.
 type RefusedError struct {
-	IP  netip.Addr
+	IP  netip.Addr // for the log
 	Why string
 }
 
-func (e *RefusedError) Error() string { return fmt.Sprintf("%v is %s", e.IP, e.Why) }
+func (e *RefusedError) Error() string { return "the address is " + e.Why }
 
-// Check answers a *RefusedError for an address that strangers must not reach.
-func (r Rules) Check(ip netip.Addr) error {
+// Check answers a *RefusedError for an address that strangers must not reach at that port.
+func (r Rules) Check(at netip.AddrPort) error {
+	ip := Plain(at.Addr())
+	if err := r.CheckNamed(ip); err != nil {
+		return err
+	}
+	here, err := machine()
+	if err != nil {
+		return err
+	}
+	switch allowed := r.Allows(ip); {
+	case r.Own.any(func(s netip.AddrPort) bool { return s.Port() == at.Port() && sameHost(s.Addr(), ip, here) }):
+		return &RefusedError{ip, "the installation's own"}
+	case allowed:
+		return nil
+	case r.Own.any(func(s netip.AddrPort) bool { return s.Addr() == ip }):
+		return &RefusedError{ip, "the installation's own"}
+	case slices.Contains(here, ip):
+		return &RefusedError{ip, "the host's own"}
+	}
+	return nil
+}
+
+// CheckNamed answers what is known of an address wherever it is dialled from: it is not public, or the operator has closed it.
+func (r Rules) CheckNamed(ip netip.Addr) error {
 	ip = Plain(ip)
 	switch {
 	case !ip.IsValid():
-		return &RefusedError{ip, "no address"}
-	case r.Allows(ip):
-		return nil
-	case within(specialAddresses(), ip):
-		return &RefusedError{ip, "not a public address"}
+		return &RefusedError{ip, "not valid"}
 	case within(r.Deny, ip):
 		return &RefusedError{ip, "closed by the operator"}
-	case r.Own.Has(ip):
-		return &RefusedError{ip, "an address of the installation's own"}
+	case !r.Allows(ip) && within(specialAddresses(), ip):
+		return &RefusedError{ip, "not public"}
 	}
-	return checkOwn(ip)
+	return nil
 }
 
 // Allows says whether the operator has exempted an address.
 func (r Rules) Allows(ip netip.Addr) bool { return within(r.Allow, Plain(ip)) }
+
+// sameHost says whether two addresses lead to one host: they are equal, or both lead to this machine.
+func sameHost(a, b netip.Addr, machine []netip.Addr) bool {
+	here := func(ip netip.Addr) bool { return ip.IsLoopback() || ip.IsUnspecified() || slices.Contains(machine, ip) }
+	return a == b || here(a) && here(b)
+}
 
 // Plain is the address that a connection to ip reaches: without its zone, and IPv4 where IPv6 only wraps it.
 func Plain(ip netip.Addr) netip.Addr { return ip.Unmap().WithZone("") }
@@ -79,19 +106,19 @@ func within(prefixes []netip.Prefix, ip netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// checkOwn refuses the public addresses of this machine itself: behind them are the services that listen on all of its
-// interfaces.
-func checkOwn(ip netip.Addr) error {
+// machine returns the addresses of this machine: behind them are the services that listen on all of its interfaces.
+func machine() ([]netip.Addr, error) {
 	own, err := net.InterfaceAddrs()
 	if err != nil {
-		return fmt.Errorf("list this machine's addresses: %w", err)
+		return nil, fmt.Errorf("list this machine's addresses: %w", err)
 	}
+	var all []netip.Addr
 	for _, a := range own {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && Plain(p.Addr()) == ip {
-			return &RefusedError{ip, "an address of the host"}
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			all = append(all, Plain(p.Addr()))
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // specialAddresses are those that lead anywhere but to a public host, from IANA's special-purpose registries, with

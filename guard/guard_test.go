@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -25,7 +26,7 @@ func TestSpecialAddressesAreRefused(t *testing.T) {
 		"::ffff:0:a9fe:a9fe", "4000::1", "a000::1",
 	} {
 		var refused *guard.RefusedError
-		if err := (guard.Rules{}).Check(netip.MustParseAddr(ip)); !errors.As(err, &refused) {
+		if err := (guard.Rules{}).Check(at(ip)); !errors.As(err, &refused) {
 			t.Errorf("%s: got %v", ip, err)
 		}
 	}
@@ -62,42 +63,57 @@ func TestMetadataIsRefused(t *testing.T) {
 				continue // only IPv4 is wrapped
 			}
 			var refused *guard.RefusedError
-			if err := (guard.Rules{}).Check(at); !errors.As(err, &refused) {
+			if err := (guard.Rules{}).Check(netip.AddrPortFrom(at, 80)); !errors.As(err, &refused) {
 				t.Errorf("%s (%s) passes: %v", form, whose, err)
 			}
 		}
 	}
 }
 
+// at is an address with the port that most tests ask for.
+func at(ip string) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr(ip), 80) }
+
 func TestTheInstallationIsRefused(t *testing.T) {
 	t.Parallel()
-	own := &guard.Addresses{}
+	own := &guard.Services{}
 	rules := guard.Rules{Own: own}
-	database := netip.MustParseAddr("8.8.4.4")
-	if err := rules.Check(database); err != nil {
+	if err := rules.Check(at("8.8.4.4")); err != nil {
 		t.Errorf("before it is known: %v", err)
 	}
-	own.Set([]netip.Addr{netip.MustParseAddr("::ffff:8.8.4.4"), netip.MustParseAddr("2606:4700::5")})
-	for _, ip := range []string{"8.8.4.4", "::ffff:8.8.4.4", "2606:4700::5"} {
-		if err := rules.Check(netip.MustParseAddr(ip)); err == nil {
-			t.Errorf("%s passes", ip)
+	services := []netip.AddrPort{
+		netip.MustParseAddrPort("[::ffff:8.8.4.4]:5432"), netip.MustParseAddrPort("[2606:4700::5]:6379"),
+		netip.MustParseAddrPort("10.0.0.5:5432"), netip.MustParseAddrPort("127.0.0.1:2376"),
+	}
+	own.Set(services)
+	check := func(when string, pass map[string]bool) {
+		t.Helper()
+		for address, passes := range pass {
+			if err := rules.Check(netip.MustParseAddrPort(address)); (err == nil) != passes {
+				t.Errorf("%s: %s: %v", when, address, err)
+			}
 		}
 	}
-	rules.Allow = []netip.Prefix{netip.MustParsePrefix("8.8.4.4/32")}
-	if err := rules.Check(database); err != nil {
-		t.Errorf("opened by the operator: %v", err)
+	check("without exemptions", map[string]bool{
+		"8.8.4.4:5432": false, "8.8.4.4:80": false, "[::ffff:8.8.4.4]:80": false, "[2606:4700::5]:6379": false, "8.8.8.8:5432": true,
+	})
+	rules.Allow = []netip.Prefix{
+		netip.MustParsePrefix("8.8.4.4/32"), netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"),
+		netip.MustParsePrefix("0.0.0.0/32"), netip.MustParsePrefix("::1/128"),
 	}
+	check("with all around it allowed", map[string]bool{
+		"8.8.4.4:5432": false, "8.8.4.4:80": true, "10.0.0.5:5432": false, "[::ffff:10.0.0.5]:5432": false, "10.0.0.5:80": true,
+		"10.0.0.6:5432": true, "127.0.0.1:2376": false, "127.9.9.9:2376": false, "0.0.0.0:2376": false, "[::1]:2376": false,
+		"127.0.0.1:80": true,
+	})
 	rules.Allow = nil
 	own.Set(nil)
-	if err := rules.Check(database); err != nil {
-		t.Errorf("when it is none any more: %v", err)
-	}
+	check("when it is none any more", map[string]bool{"8.8.4.4:5432": true})
 }
 
 func TestPublicAddressesPass(t *testing.T) {
 	t.Parallel()
 	for _, ip := range []string{"1.1.1.1", "8.8.8.8", "172.32.0.1", "100.128.0.1", "::ffff:8.8.8.8", "2606:4700::1111"} {
-		if err := (guard.Rules{}).Check(netip.MustParseAddr(ip)); err != nil {
+		if err := (guard.Rules{}).Check(at(ip)); err != nil {
 			t.Errorf("%s: %v", ip, err)
 		}
 	}
@@ -107,17 +123,34 @@ func TestTheOperatorDecides(t *testing.T) {
 	t.Parallel()
 	rules := guard.Rules{
 		Allow: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("8.8.8.8/32")},
-		Deny:  []netip.Prefix{netip.MustParsePrefix("8.8.0.0/16")},
+		Deny:  []netip.Prefix{netip.MustParsePrefix("8.8.0.0/16"), netip.MustParsePrefix("10.1.9.0/24")},
 	}
 	for ip, pass := range map[string]bool{
-		"10.1.2.3": true, "::ffff:10.1.2.3": true, "10.2.0.1": false, "8.8.8.8": true, "8.8.8.9": false, "8.9.0.1": true,
+		"10.1.2.3": true, "::ffff:10.1.2.3": true, "10.2.0.1": false, "8.9.0.1": true,
+		"10.1.9.1": false, "::ffff:10.1.9.1": false, "8.8.8.8": false, "8.8.8.9": false, // deny comes first
 	} {
-		if err := rules.Check(netip.MustParseAddr(ip)); (err == nil) != pass {
+		if err := rules.Check(at(ip)); (err == nil) != pass {
 			t.Errorf("%s: %v", ip, err)
 		}
+		if err := rules.CheckNamed(netip.MustParseAddr(ip)); (err == nil) != pass {
+			t.Errorf("%s, named: %v", ip, err)
+		}
 	}
-	if err := rules.Check(netip.Addr{}); err == nil {
+	if err := rules.Check(netip.AddrPort{}); err == nil {
 		t.Error("no address at all passed")
+	}
+}
+
+// TestRefusalsNameNoAddress: they are shown to whoever named the host.
+func TestRefusalsNameNoAddress(t *testing.T) {
+	t.Parallel()
+	own := &guard.Services{}
+	own.Set([]netip.AddrPort{at("9.9.9.9")})
+	rules := guard.Rules{Own: own, Deny: []netip.Prefix{netip.MustParsePrefix("8.8.0.0/16")}}
+	for _, ip := range []string{"10.77.3.14", "8.8.8.8", "9.9.9.9"} {
+		if err := rules.Check(at(ip)); err == nil || strings.Contains(err.Error(), ip) {
+			t.Errorf("%s: %v", ip, err)
+		}
 	}
 }
 
@@ -131,7 +164,7 @@ func TestTheHostIsRefused(t *testing.T) {
 	}
 	for _, a := range own {
 		p := netip.MustParsePrefix(a.String())
-		if err := (guard.Rules{}).Check(p.Addr()); err == nil {
+		if err := (guard.Rules{}).Check(netip.AddrPortFrom(p.Addr(), 80)); err == nil {
 			t.Errorf("%v of this machine passed", p.Addr())
 		}
 	}

@@ -18,19 +18,19 @@ var errRedisAway = errors.New("redis did not answer a moment ago")
 
 // breaker bounds what a Redis that hangs costs its callers: the first one waits for callTime, and those of the next
 // redisAway do not wait at all. Nothing is kept to be sent again, because the sweep does that.
-type breaker struct{ until atomic.Pointer[time.Time] }
+type breaker struct{ failed atomic.Pointer[time.Time] }
 
 // call runs f with a deadline of its own, or returns errRedisAway at once. A caller that gives up does not cut f off.
 func (b *breaker) call(ctx context.Context, f func(context.Context) error) error {
-	if until := b.until.Load(); until != nil && time.Now().Before(*until) {
+	if at := b.failed.Load(); at != nil && time.Since(*at) < redisAway {
 		return errRedisAway
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
 	defer cancel()
 	err := f(ctx)
 	if err != nil {
-		until := time.Now().Add(redisAway)
-		b.until.Store(&until)
+		now := time.Now()
+		b.failed.Store(&now)
 	}
 	return err
 }

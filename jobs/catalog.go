@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"sandyard/guard"
 	"sandyard/models"
 	"sandyard/passes"
 	"sandyard/providers"
@@ -25,6 +26,8 @@ type Catalog struct {
 	BuildDiskMB int64
 	// Maximum is what one sandbox or build may ask for, whatever templates say; 0 = no limit. Of builds it bounds all but the disk.
 	Maximum models.Bounds
+	// Callbacks says which addresses a callback's URL may name.
+	Callbacks guard.Rules
 	// Lifetime and Paused bound how long sandboxes may live, and may stay paused.
 	Lifetime, Paused Span
 }

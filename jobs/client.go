@@ -147,7 +147,7 @@ func (c *Client) Delete(ctx context.Context, sandbox string, force bool, o Optio
 }
 
 func (c *Client) submit(ctx context.Context, sub models.Submission, args []Args, o Options) (models.Submitted, error) {
-	if err := o.check(); err != nil {
+	if err := o.check(c.catalog.Callbacks); err != nil {
 		return models.Submitted{}, err
 	}
 	if err := c.depth.check(ctx, o.TenantID, args); err != nil {

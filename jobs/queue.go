@@ -237,8 +237,9 @@ const countedDays = 90
 // counters are the keys under which Asynq counts a queue's tasks, in all and by day.
 func counters(prefix string) []string {
 	keys := []string{prefix + "processed", prefix + "failed"}
-	for day := -1; day <= countedDays; day++ { // a worker's clock may be a day ahead
-		date := time.Now().UTC().AddDate(0, 0, -day).Format(time.DateOnly)
+	today := time.Now().UTC() // Asynq, too, counts by this machine's own clock
+	for day := -1; day <= countedDays; day++ {
+		date := today.AddDate(0, 0, -day).Format(time.DateOnly)
 		keys = append(keys, prefix+"processed:"+date, prefix+"failed:"+date)
 	}
 	return keys

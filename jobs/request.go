@@ -2,11 +2,11 @@ package jobs
 
 import (
 	"encoding/json"
-	"net/url"
 	"regexp"
 	"time"
 
 	"sandyard/egress"
+	"sandyard/guard"
 	"sandyard/models"
 	"sandyard/providers"
 )
@@ -76,8 +76,8 @@ type Options struct {
 	run             *models.ScheduleRun // that the jobs are for
 }
 
-// Check says what is wrong with the options.
-func (o Options) check() error {
+// check says what is wrong with the options, whose callback is to heed the rules.
+func (o Options) check(callbacks guard.Rules) error {
 	if o.Priority < -100 || o.Priority > 100 {
 		return invalid("priority", "must be between -100 and 100, not %d", o.Priority)
 	}
@@ -87,24 +87,7 @@ func (o Options) check() error {
 	if o.QueueDeadline < 0 || o.QueueDeadline > MaxTimeout {
 		return invalid("queue_deadline_seconds", "must be between 0 and %g", MaxTimeout.Seconds())
 	}
-	return checkCallback(o.CallbackURL)
-}
-
-// checkCallback refuses what can never be called. Where the name leads is decided when it is dialled.
-func checkCallback(raw string) error {
-	if raw == "" {
-		return nil
-	}
-	u, err := url.Parse(raw)
-	switch {
-	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return invalid("callback_url", "must be an http or https URL")
-	case u.User != nil:
-		return invalid("callback_url", "must not carry a user name or password")
-	case len(raw) > 2048:
-		return invalid("callback_url", "is longer than 2048 characters")
-	}
-	return nil
+	return checkCallback(o.CallbackURL, callbacks)
 }
 
 // sandbox makes the row that c wishes for from what it resolves to, with the limits that it asks for.

@@ -12,6 +12,7 @@ import (
 
 	"sandyard/dev/testenv"
 	"sandyard/dev/wire"
+	"sandyard/guard"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers/fake"
@@ -57,7 +58,7 @@ func newRigOn(t testing.TB, dsn string) *rig {
 	r.queue = jobs.NewQueue(r.rdb, r.log)
 	r.client = jobs.NewClient(r.store, r.queue, jobs.Catalog{
 		Providers: []string{"fake"}, Template: "python",
-		Templates: map[string]string{"python": "fake"},
+		Templates: map[string]string{"python": "fake"}, Callbacks: loopback(),
 	}, r.log)
 	r.waiters = jobs.NewWaiters(t.Context(), r.store, r.rdb)
 	r.hooks = jobs.NewWebhooks(r.store, r.queue, loopback(), r.log)
@@ -86,7 +87,9 @@ func (r *rig) wire() (*wire.Proxy, func(*jobs.WorkerConfig)) {
 }
 
 // loopback is where the tests' receivers of webhooks listen.
-func loopback() []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }
+func loopback() guard.Rules {
+	return guard.Rules{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+}
 
 func (r *rig) must(err error) {
 	r.t.Helper()

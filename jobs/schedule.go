@@ -167,7 +167,7 @@ func (c *Client) checkSchedule(ctx context.Context, s *models.Schedule) error {
 	if err != nil {
 		return err
 	}
-	if err := o.options().check(); err != nil {
+	if err := o.options().check(c.catalog.Callbacks); err != nil {
 		return err
 	}
 	if a.Job != nil {

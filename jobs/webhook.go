@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"sync"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/hibiken/asynq"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"sandyard/guard"
 	"sandyard/models"
 )
 
@@ -52,11 +52,10 @@ type Webhooks struct {
 	end      context.CancelFunc
 }
 
-// NewWebhooks returns the sender. It never connects to loopback, private or otherwise special addresses, but for
-// those in allow.
-func NewWebhooks(store *models.Store, queue *Queue, allow []netip.Prefix, log *slog.Logger) *Webhooks {
+// NewWebhooks returns the sender. It connects to no address that rules refuse.
+func NewWebhooks(store *models.Store, queue *Queue, rules guard.Rules, log *slog.Logger) *Webhooks {
 	life, end := context.WithCancel(context.Background())
-	return &Webhooks{store: store, queue: queue, http: guardedClient(allow), log: log, life: life, end: end}
+	return &Webhooks{store: store, queue: queue, http: guardedClient(rules), log: log, life: life, end: end}
 }
 
 // Close ends the handing over: the store is not asked any more when it returns. Attempts that are under way go on.
@@ -129,8 +128,6 @@ func (h *Webhooks) deliver(ctx context.Context, t models.DeliveryTask) (again ti
 		return 0, fmt.Errorf("claim delivery: %w", err)
 	}
 	r := h.attempt(ctx, d)
-	h.log.InfoContext(ctx, "webhook attempted", "delivery", d.ID, "job_id", d.JobID, "attempt", d.Attempt, "status", r.Status,
-		"error", r.Error)
 	if err := h.store.FinishDelivery(ctx, d, r); err != nil {
 		return 0, fmt.Errorf("finish delivery: %w", err)
 	}
@@ -142,6 +139,8 @@ func (h *Webhooks) deliver(ctx context.Context, t models.DeliveryTask) (again ti
 
 func (h *Webhooks) attempt(ctx context.Context, d models.Delivery) models.DeliveryResult {
 	status, wait, err := h.post(ctx, d)
+	h.log.InfoContext(ctx, "webhook attempted", "delivery", d.ID, "job_id", d.JobID, "attempt", d.Attempt, "status", status,
+		"error", err, "cause", errors.Unwrap(err))
 	if err == nil {
 		return models.DeliveryResult{Status: status}
 	}
@@ -162,17 +161,17 @@ func (h *Webhooks) post(ctx context.Context, d models.Delivery) (status int, wai
 	defer cancel()
 	req, err := h.request(ctx, d)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, &undeliveredError{"the platform could not make the request, it will try again", err}
 	}
 	resp, err := h.http.Do(req)
 	if err != nil {
-		return 0, 0, fmt.Errorf("no answer: %w", err)
+		return 0, 0, noAnswer(err)
 	}
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, 16<<10) // politeness only
 	if resp.StatusCode/100 != 2 {
 		after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-		return resp.StatusCode, time.Duration(after) * time.Second, fmt.Errorf("the receiver answered %s", resp.Status)
+		return resp.StatusCode, time.Duration(after) * time.Second, &undeliveredError{told: fmt.Sprintf("the receiver answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))}
 	}
 	return resp.StatusCode, 0, nil
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"sandyard/guard"
 	"sandyard/jobs"
 	"sandyard/models"
 )
@@ -208,10 +210,10 @@ func TestACallbackThatNobodyTookUpIsSentAgain(t *testing.T) {
 func TestCallbackNeverReachesSpecialAddresses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.hooks = jobs.NewWebhooks(r.store, r.queue, nil, r.log) // nothing is allowed
+	r.hooks = jobs.NewWebhooks(r.store, r.queue, guard.Rules{}, r.log) // nothing is allowed
 	r.worker(4)
 	to := newReceiver(t)
-	for _, url := range []string{to.URL, fmt.Sprintf("http://localhost:%s/", port(to.URL)), "http://[::ffff:127.0.0.1]:1/"} {
+	for _, url := range []string{to.URL, fmt.Sprintf("http://localhost:%s/", port(to.URL)), "http://[::ffff:127.0.0.1]:1/", "http://127.0.0.1.:1/"} {
 		o := options()
 		o.CallbackURL = url
 		out, err := r.client.Create(t.Context(), jobs.CreateSandbox{}, o)
@@ -220,6 +222,9 @@ func TestCallbackNeverReachesSpecialAddresses(t *testing.T) {
 			d := r.delivery(out.Jobs[0].ID)
 			return d.LastError != nil && *d.LastError != ""
 		})
+		if told := *r.delivery(out.Jobs[0].ID).LastError; strings.Contains(told, "127.0.0.1") || strings.Contains(told, "::1") {
+			t.Errorf("%s: the tenant reads %q", url, told)
+		}
 	}
 	if n := len(to.calls()); n != 0 {
 		t.Fatalf("the receiver on loopback was called %d times", n)

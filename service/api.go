@@ -95,6 +95,7 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 	reg.MustRegister(jobs.NewLoadCollector(p.Store))
 	waiters := jobs.NewWaiters(ctx, p.Store, p.rdb)
 	offer := c.catalog()
+	offer.Callbacks = c.rules()
 	if doors.Edge != nil {
 		offer.Edge = c.edge()
 	}

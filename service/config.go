@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"sandyard/guard"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/passes"
@@ -137,6 +138,7 @@ func (s Sandboxes) offered() []string {
 type API struct {
 	Common
 	Sandboxes
+	Callbacks
 	Addr          string `env:"LISTEN_ADDR" envDefault:":8080" doc:"where the API listens"`
 	MaxBody       int    `env:"MAX_BODY_BYTES" envDefault:"16777216" doc:"largest request body"`
 	BodyMemory    int    `env:"BODY_MEMORY_BYTES" envDefault:"0" doc:"memory that request bodies and large answers may take in one API process, a body counting five times its size and one tenant having three quarters of it; beyond that requests wait, and get a 503 after 5 s; 0 = 268435456, or ten times MAX_BODY_BYTES where that is more"`
@@ -162,15 +164,18 @@ func (c API) edge() passes.Address {
 	return passes.Address{Scheme: cmp.Or(c.Scheme, "http"), Domain: c.Domain}
 }
 
-// Callbacks configures whom webhooks may reach.
+// Callbacks configures what webhooks may reach.
 type Callbacks struct {
-	Allow []netip.Prefix `env:"WEBHOOK_ALLOW_CIDRS" doc:"loopback, private and other special addresses that webhooks may reach, comma-separated CIDRs; default none"`
+	Allow []netip.Prefix `env:"WEBHOOK_ALLOW_CIDRS" doc:"loopback, private and other special addresses that webhooks may reach, comma-separated CIDRs; default none. API, workers and scheduler read it"`
 }
+
+// rules are those by which the URL of a callback is judged before it is called.
+func (c Callbacks) rules() guard.Rules { return guard.Rules{Allow: c.Allow} }
 
 // Egress configures what sandboxes may reach whose policies let them.
 type Egress struct {
-	EgressAllow       []netip.Prefix `env:"EGRESS_ALLOW_CIDRS" doc:"loopback, private and other special addresses that sandboxes may reach whose egress.allow names them, comma-separated CIDRs; default none"`
-	EgressDeny        []netip.Prefix `env:"EGRESS_DENY_CIDRS" doc:"public addresses that no sandbox may reach, such as those of your hosts behind NAT, comma-separated CIDRs"`
+	EgressAllow       []netip.Prefix `env:"EGRESS_ALLOW_CIDRS" doc:"loopback, private and other special addresses that sandboxes may reach whose egress.allow names them, comma-separated CIDRs; default none. EGRESS_DENY_CIDRS and the ports of PostgreSQL, Redis, engine and gateways stay closed"`
+	EgressDeny        []netip.Prefix `env:"EGRESS_DENY_CIDRS" doc:"addresses that no sandbox and no webhook may reach, such as public ones of your hosts behind NAT, comma-separated CIDRs; it comes before EGRESS_ALLOW_CIDRS"`
 	EgressConnections int            `env:"EGRESS_CONNECTIONS" envDefault:"128" doc:"connections to the outside that one sandbox may have at once"`
 	EgressRate        int            `env:"EGRESS_BYTES_PER_SECOND" envDefault:"0" doc:"what one sandbox may send to and receive from the outside; 0 = no limit"`
 	EgressIdle        time.Duration  `env:"EGRESS_IDLE_TIMEOUT" envDefault:"10m" doc:"how long a connection to the outside may be silent"`

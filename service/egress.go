@@ -12,9 +12,9 @@ import (
 )
 
 // newEgress makes what connects a worker's sandboxes with the outside, but never with what is in closed.
-func newEgress(c Egress, closed *guard.Addresses, p *Parts, log *slog.Logger) *egress.Server {
+func newEgress(c Egress, closed *guard.Services, p *Parts, log *slog.Logger) *egress.Server {
 	return egress.New(egress.Config{
-		Guard: guard.Rules{Allow: c.EgressAllow, Deny: c.EgressDeny, Own: closed},
+		Guard: guard.Rules{Deny: c.EgressDeny, Own: closed, Allow: c.EgressAllow},
 		Policy: func(ctx context.Context, sandbox string) (egress.Policy, error) {
 			text, err := p.Store.Egress(ctx, sandbox)
 			if err != nil {

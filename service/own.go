@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,8 @@ import (
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,65 +28,90 @@ const (
 	ownPatience = 5 * time.Second
 )
 
-// own finds the addresses of what the installation stands on, so that no sandbox reaches them, wherever they are:
+// own finds the addresses of what the installation stands on, so that no stranger reaches them, wherever they are:
 // PostgreSQL, Redis, the engine and the workers' gateways. A host of which nothing is heard now keeps the addresses it had.
 type own struct {
-	hosts    []string // by configuration
-	gateways func(context.Context) ([]string, error)
+	services []service // by configuration
+	gateways func(context.Context) ([]service, error)
 	lookup   func(ctx context.Context, host string) ([]netip.Addr, error)
-	found    *guard.Addresses
+	found    *guard.Services
 	log      *slog.Logger
 
-	known map[string][]netip.Addr
+	known  map[string][]netip.Addr // by host
+	before []netip.AddrPort        // found by the last look that saw all workers
 }
 
-func newOwn(c Worker, gateway string, p *Parts, found *guard.Addresses, log *slog.Logger) (*own, error) {
-	hosts, err := c.ownHosts(gateway)
+// service is where something listens.
+type service struct {
+	host string
+	port uint16
+}
+
+func newOwn(c Worker, gateway string, p *Parts, found *guard.Services, log *slog.Logger) (*own, error) {
+	services, err := c.ownServices(gateway)
 	if err != nil {
 		return nil, err
 	}
 	return &own{
-		hosts: hosts, found: found, log: log, known: map[string][]netip.Addr{},
-		gateways: func(ctx context.Context) ([]string, error) { return gatewayHosts(ctx, p) },
+		services: services, found: found, log: log, known: map[string][]netip.Addr{},
+		gateways: func(ctx context.Context) ([]service, error) { return gateways(ctx, p) },
 		lookup: func(ctx context.Context, host string) ([]netip.Addr, error) {
 			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 		},
 	}, nil
 }
 
-// ownHosts are the hosts that the configuration names, with that of this worker's gateway. Sockets have none.
-func (c Worker) ownHosts(gateway string) ([]string, error) {
+// ownServices are those that the configuration names, with this worker's gateway. Sockets have no host.
+func (c Worker) ownServices(gateway string) ([]service, error) {
 	database, err := pgconn.ParseConfig(c.DatabaseURL)
 	if err != nil {
 		return nil, fmt.Errorf("read DATABASE_URL: %w", err)
 	}
-	hosts := []string{database.Host}
+	services := []service{{database.Host, database.Port}}
 	for _, other := range database.Fallbacks {
-		hosts = append(hosts, other.Host)
+		services = append(services, service{other.Host, other.Port})
 	}
 	for _, text := range []string{c.RedisURL, c.DockerHost, gateway} {
-		if u, err := url.Parse(text); err == nil && u.Scheme != "unix" {
-			hosts = append(hosts, u.Hostname())
-		}
+		services = append(services, serviceOf(text))
 	}
-	hosts = slices.DeleteFunc(hosts, func(host string) bool { return host == "" || filepath.IsAbs(host) })
-	slices.Sort(hosts)
-	return slices.Compact(hosts), nil
+	services = slices.DeleteFunc(services, func(s service) bool { return s.host == "" || filepath.IsAbs(s.host) })
+	slices.SortFunc(services, func(a, b service) int {
+		return cmp.Or(strings.Compare(a.host, b.host), cmp.Compare(a.port, b.port))
+	})
+	return slices.Compact(services), nil
 }
 
-// gatewayHosts are those of the workers in the node table.
-func gatewayHosts(ctx context.Context, p *Parts) ([]string, error) {
+// usualPorts are those of URLs that name none.
+func usualPorts() map[string]uint16 {
+	return map[string]uint16{"redis": 6379, "rediss": 6379, "tcp": 2375, "http": 80, "https": 443}
+}
+
+// serviceOf reads a URL; of a socket's it is the zero value.
+func serviceOf(text string) service {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme == "unix" {
+		return service{}
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	if err != nil {
+		return service{u.Hostname(), usualPorts()[u.Scheme]}
+	}
+	return service{u.Hostname(), uint16(port)}
+}
+
+// gateways are those of the workers in the node table.
+func gateways(ctx context.Context, p *Parts) ([]service, error) {
 	nodes, err := p.Store.Nodes(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the nodes: %w", err)
 	}
-	var hosts []string
+	var all []service
 	for _, n := range nodes {
-		if u, err := url.Parse(n.Gateway); err == nil && u.Hostname() != "" {
-			hosts = append(hosts, u.Hostname())
+		if s := serviceOf(n.Gateway); s.host != "" {
+			all = append(all, s)
 		}
 	}
-	return hosts, nil
+	return all, nil
 }
 
 // watch looks once, and then goes on looking until stop is called.
@@ -117,12 +145,29 @@ func (o *own) look(ctx context.Context) {
 	if err != nil {
 		o.log.WarnContext(ctx, "addresses of the workers are not known, sandboxes may reach those that are new", "error", err)
 	}
-	wanted := append(gateways, o.hosts...)
-	o.lookUp(ctx, wanted)
-	if err == nil {
-		maps.DeleteFunc(o.known, func(host string, _ []netip.Addr) bool { return !slices.Contains(wanted, host) })
+	wanted := append(gateways, o.services...)
+	hosts := map[string]bool{}
+	for _, s := range wanted {
+		hosts[s.host] = true
 	}
-	o.found.Set(slices.Concat(slices.Collect(maps.Values(o.known))...))
+	o.lookUp(ctx, slices.Collect(maps.Keys(hosts)))
+	if err != nil {
+		o.found.Set(append(o.addresses(wanted), o.before...)) // what is not read now may still be there
+		return
+	}
+	maps.DeleteFunc(o.known, func(host string, _ []netip.Addr) bool { return !hosts[host] })
+	o.before = o.addresses(wanted)
+	o.found.Set(o.before)
+}
+
+func (o *own) addresses(services []service) []netip.AddrPort {
+	var all []netip.AddrPort
+	for _, s := range services {
+		for _, ip := range o.known[s.host] {
+			all = append(all, netip.AddrPortFrom(ip, s.port))
+		}
+	}
+	return all
 }
 
 // lookUp asks for the addresses of all hosts at once, so that none waits for a silent one's.

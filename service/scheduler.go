@@ -25,9 +25,11 @@ func RunScheduler(ctx context.Context, c Scheduler, log *slog.Logger) error {
 
 // Schedule runs the loops until ctx ends.
 func Schedule(ctx context.Context, c Scheduler, p *Parts, log *slog.Logger) {
-	client := jobs.NewClient(p.Store, p.Queue, c.catalog(), log)
+	offer := c.catalog()
+	offer.Callbacks = c.rules()
+	client := jobs.NewClient(p.Store, p.Queue, offer, log)
 	s := jobs.NewScheduler(jobs.SchedulerConfig{
-		Store: p.Store, Client: client, Queue: p.Queue, Webhooks: jobs.NewWebhooks(p.Store, p.Queue, c.Allow, log),
+		Store: p.Store, Client: client, Queue: p.Queue, Webhooks: jobs.NewWebhooks(p.Store, p.Queue, c.rules(), log),
 		LostAfter: c.LostAfter, Retention: jobs.Retention{History: c.Retention, Output: c.Output}, Log: log,
 	})
 	s.Start(ctx)

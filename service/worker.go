@@ -34,7 +34,7 @@ func RunWorker(ctx context.Context, c Worker, log *slog.Logger) error {
 
 // Work opens the provider and takes jobs until ctx ends.
 func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log *slog.Logger) error {
-	closed := &guard.Addresses{}
+	closed := &guard.Services{}
 	outside := newEgress(c.Egress, closed, p, log)
 	countEgress(reg, outside)
 	backend, err := await(ctx, log, "provider "+c.Provider, notAway, func(ctx context.Context) (providers.Provider, error) {
@@ -71,7 +71,7 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 		return err
 	}
 	defer installation.watch(ctx)()
-	hooks := jobs.NewWebhooks(p.Store, p.Queue, c.Allow, log)
+	hooks := jobs.NewWebhooks(p.Store, p.Queue, guard.Rules{Deny: c.EgressDeny, Own: closed, Allow: c.Allow}, log)
 	defer hooks.Close()
 	w := jobs.NewWorker(jobs.WorkerConfig{ //nolint:contextcheck // its life is from Start to Stop
 		Store: p.Store, Redis: p.redis, Provider: backend, Engine: engine, Name: c.Name, Slots: c.Slots,

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sandyard/gateway"
+	"sandyard/guard"
 	"sandyard/jobs"
 	"sandyard/passes"
 	"sandyard/web"
@@ -24,7 +25,7 @@ func newRigWithGateway(t *testing.T) *rig {
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	w := jobs.NewWorker(jobs.WorkerConfig{
 		Store: r.store, Redis: r.redis, Provider: r.provider, Engine: "here", Slots: 8, Lease: 10 * time.Second, Grace: time.Second,
-		Gateway: "http://" + l.Addr().String(), Webhooks: jobs.NewWebhooks(r.store, r.queue, nil, slog.New(slog.DiscardHandler)),
+		Gateway: "http://" + l.Addr().String(), Webhooks: jobs.NewWebhooks(r.store, r.queue, guard.Rules{}, slog.New(slog.DiscardHandler)),
 		Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
 	})
 	stop := gateway.New(gateway.Config{

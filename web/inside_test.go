@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sandyard/gateway"
+	"sandyard/guard"
 	"sandyard/jobs"
 	"sandyard/passes"
 	"sandyard/providers"
@@ -81,7 +82,7 @@ func newInsideRigBy(t *testing.T, within func(*fake.Provider) providers.Provider
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	w := jobs.NewWorker(jobs.WorkerConfig{
 		Store: r.store, Redis: r.redis, Provider: r.provider, Engine: "here", Slots: 8, Lease: 10 * time.Second, Grace: 5 * time.Second,
-		Gateway: "http://" + l.Addr().String(), Webhooks: jobs.NewWebhooks(r.store, r.queue, nil, log),
+		Gateway: "http://" + l.Addr().String(), Webhooks: jobs.NewWebhooks(r.store, r.queue, guard.Rules{}, log),
 		Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	door := gateway.Config{

@@ -49,6 +49,8 @@ func badBodies(id string) map[string]badRequest {
 		"encoding":              {exec, `{"command":"x","stdin":"*","stdin_encoding":"rot13"}`, 422, "invalid_request", "stdin_encoding"},
 		"priority":              {exec, `{"command":"x","priority":101}`, 422, "invalid_request", "body.priority"},
 		"callback":              {exec, `{"command":"x","callback_url":"ftp://example.com"}`, 422, "invalid_request", "body.callback_url"},
+		"callback inside":       {exec, `{"command":"x","callback_url":"http://169.254.169.254/x"}`, 422, "invalid_request", "body.callback_url"},
+		"callback with a user":  {exec, `{"command":"x","callback_url":"https://a:b@example.com/"}`, 422, "invalid_request", "body.callback_url"},
 		"deadline":              {exec, `{"command":"x","queue_deadline_seconds":1e300}`, 422, "invalid_request", "queue_deadline_seconds"},
 		"wait":                  {exec + "?wait=121", `{"command":"x"}`, 422, "invalid_request", "query.wait"},
 		"wait, no time":         {exec + "?wait=soon", `{"command":"x"}`, 422, "invalid_request", "query.wait"},

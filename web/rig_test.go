@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"sandyard/dev/testenv"
+	"sandyard/guard"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
@@ -115,7 +116,7 @@ func (r *rig) work() {
 	log := slog.New(slog.DiscardHandler)
 	w := jobs.NewWorker(jobs.WorkerConfig{
 		Store: r.store, Redis: r.redis, Provider: r.provider, Engine: "here", Slots: 8, Lease: 10 * time.Second, Grace: 5 * time.Second,
-		Webhooks: jobs.NewWebhooks(r.store, r.queue, nil, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
+		Webhooks: jobs.NewWebhooks(r.store, r.queue, guard.Rules{}, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	check(r.t, w.Start(context.Background()))
 	r.t.Cleanup(func() { w.Stop(context.Background()) })

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sandyard/gateway"
+	"sandyard/guard"
 	"sandyard/jobs"
 	"sandyard/models"
 )
@@ -88,7 +89,7 @@ func TestTrafficKeepsASandbox(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	scheduler := jobs.NewScheduler(jobs.SchedulerConfig{
-		Store: r.store, Client: r.jobs, Queue: r.queue, Webhooks: jobs.NewWebhooks(r.store, r.queue, nil, r.log), Steady: time.Second, Log: r.log,
+		Store: r.store, Client: r.jobs, Queue: r.queue, Webhooks: jobs.NewWebhooks(r.store, r.queue, guard.Rules{}, r.log), Steady: time.Second, Log: r.log,
 	})
 	wish := jobs.CreateSandbox{IdleTimeoutSeconds: 10, Foreign: jobs.Foreign{Public: true}}
 	used, unused := r.create(wish), r.create(wish)

@@ -23,6 +23,7 @@ import (
 
 	"sandyard/dev/testenv"
 	"sandyard/gateway"
+	"sandyard/guard"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/passes"
@@ -289,7 +290,7 @@ func (r *rig) work(ctx context.Context, log *slog.Logger) {
 	provider := reachable{fake.New(fake.Options{PerNode: true}), r.inside}
 	r.worker = jobs.NewWorker(jobs.WorkerConfig{ //nolint:contextcheck // its life is from Start to Stop
 		Store: r.store, Redis: r.redis, Provider: provider, Engine: "here", Slots: 8, Gateway: r.gateway, Lease: 10 * time.Second,
-		Grace: 5 * time.Second, Webhooks: jobs.NewWebhooks(r.store, r.queue, nil, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
+		Grace: 5 * time.Second, Webhooks: jobs.NewWebhooks(r.store, r.queue, guard.Rules{}, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	r.t.Cleanup(gateway.New(gateway.Config{
 		Provider: provider, Signer: r.signer, Log: log, Now: r.store.Now,
