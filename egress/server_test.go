@@ -212,7 +212,7 @@ func TestTheInstallationStaysClosed(t *testing.T) {
 	if status, _ := y.get(t, "http://127.0.0.1:"+port+"/"); status != 200 || hits.Load() != 1 {
 		t.Fatalf("an allowed service: %d", status)
 	}
-	y.client.CloseIdleConnections()
+	port = site(t, func(http.ResponseWriter, *http.Request) { hits.Add(1) })
 	own.Set([]netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:" + port)})
 	for _, host := range []string{"127.0.0.1", "127.0.0.2", "127.0.9.1", "inside.test"} {
 		status, text := y.get(t, "http://"+host+":"+port+"/")
