@@ -117,24 +117,28 @@ func expect(got string) error {
 
 // Of a throughput round.
 const (
-	roundJobs    = 500
+	roundJobs    = 20_000
 	roundBoxes   = 100
 	roundClients = 32
+	roundSlots   = 64
+	// finishedRounds is few because a round is long: what is measured is a queue under load, not its waking up.
+	finishedRounds = 2
 )
 
 // BenchmarkFinished measures how many jobs per second are submitted, run and finished on one worker, both sides of it
-// sharing the machine. Jobs of one sandbox run one after the other. Bare Asynq does nothing but the queueing; with a
-// row per job, inserted and then twice updated through GORM, it does what a plain durable queue would.
+// sharing the machine and working on 64 jobs at once. Jobs of one sandbox run one after the other. Bare Asynq does nothing
+// but the queueing; with a row per job, inserted and then twice updated through GORM, it does what a plain durable queue
+// would. River is a queue in PostgreSQL that fetches and completes jobs in batches.
 func BenchmarkFinished(b *testing.B) {
 	for _, baseline := range []struct {
 		name  string
 		start func(*testing.B) func() (int, error)
-	}{{"vs asynq", bareRound}, {"vs asynq and gorm rows", rowRound}} {
+	}{{"vs asynq", bareRound}, {"vs asynq and gorm rows", rowRound}, {"vs river", riverRound}} {
 		b.Run(baseline.name, func(b *testing.B) {
 			y := newBenchYard(b)
 			boxes := y.boxes(roundBoxes)
 			base := baseline.start(b)
-			versus.Rate(b, 3, "jobs/s", func() (int, error) { return y.round(boxes) }, base)
+			versus.Rate(b, finishedRounds, "jobs/s", func() (int, error) { return y.round(boxes) }, base)
 		})
 	}
 }
@@ -149,7 +153,7 @@ func newBenchYard(b *testing.B) *benchYard {
 	y := &benchYard{newRig(b), make(chan time.Time, roundJobs)}
 	p := &announcing{fake.New(fake.Options{State: y.state, PerNode: true}), y.started}
 	w := jobs.NewWorker(jobs.WorkerConfig{
-		Store: y.store, Redis: y.redis, Provider: p, Engine: "engine", Slots: 64,
+		Store: y.store, Redis: y.redis, Provider: p, Engine: "engine", Slots: roundSlots,
 		Lease: 10 * time.Second, Grace: 5 * time.Second, Webhooks: y.hooks, Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: y.log,
 	})
 	y.must(w.Start(b.Context()))
@@ -215,7 +219,7 @@ func (b announcingBox) Run(ctx context.Context, cmd providers.Command) (provider
 	return b.Sandbox.Run(ctx, cmd)
 }
 
-// bareAsynq is Asynq with its defaults on a Redis of its own.
+// bareAsynq is Asynq on a Redis of its own, with its defaults but for as many jobs at once as our worker has slots.
 type bareAsynq struct {
 	client    *asynq.Client
 	inspector *asynq.Inspector
@@ -226,7 +230,7 @@ func newBareAsynq(b *testing.B, work asynq.HandlerFunc) *bareAsynq {
 	network, addr, db := testenv.Redis(b)
 	rdb := redis.NewClient(&redis.Options{Network: network, Addr: addr, DB: db})
 	bare := &bareAsynq{asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb), make(chan time.Time, roundJobs)}
-	server := asynq.NewServerFromRedisClient(rdb, asynq.Config{LogLevel: asynq.ErrorLevel})
+	server := asynq.NewServerFromRedisClient(rdb, asynq.Config{LogLevel: asynq.ErrorLevel, Concurrency: roundSlots})
 	err := server.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		bare.started <- time.Now()
 		return work(ctx, t)
@@ -304,13 +308,8 @@ func rowRound(b *testing.B) func() (int, error) {
 // rounds submits as many tasks as round does, and waits for working, which the handler counts down.
 func (a *bareAsynq) rounds(working *sync.WaitGroup, submit func(id string) error) func() (int, error) {
 	return func() (int, error) {
-		var clients errgroup.Group
-		clients.SetLimit(roundClients)
 		working.Add(roundJobs)
-		for range roundJobs {
-			clients.Go(func() error { return submit(uuid.NewString()) })
-		}
-		if err := clients.Wait(); err != nil {
+		if err := submitRound(func() error { return submit(uuid.NewString()) }); err != nil {
 			return 0, err
 		}
 		working.Wait()
@@ -319,4 +318,14 @@ func (a *bareAsynq) rounds(working *sync.WaitGroup, submit func(id string) error
 		}
 		return roundJobs, nil
 	}
+}
+
+// submitRound submits the jobs of one round.
+func submitRound(submit func() error) error {
+	var clients errgroup.Group
+	clients.SetLimit(roundClients)
+	for range roundJobs {
+		clients.Go(submit)
+	}
+	return clients.Wait()
 }
