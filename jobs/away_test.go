@@ -169,7 +169,7 @@ func TestProviderAsksToBeLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.worker(2)
-	_, created := r.create(jobs.CreateSandbox{Image: "fake:rate-limited 1500ms"})
+	_, created := r.create(jobs.CreateSandbox{Image: "fake:rate-limited_1500ms"})
 	j := r.wait(created)
 	if j.State != models.Succeeded || j.Attempt != 2 {
 		t.Fatalf("create: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)

@@ -153,7 +153,7 @@ func newBenchYard(b *testing.B) *benchYard {
 	y := &benchYard{newRig(b), make(chan time.Time, roundJobs)}
 	p := &announcing{fake.New(fake.Options{State: y.state, PerNode: true}), y.started}
 	w := jobs.NewWorker(jobs.WorkerConfig{
-		Store: y.store, Redis: y.redis, Provider: p, Engine: "engine", Slots: roundSlots,
+		Store: y.store, Redis: y.redis, Images: []string{"*"}, Provider: p, Engine: "engine", Slots: roundSlots,
 		Lease: 10 * time.Second, Grace: 5 * time.Second, Webhooks: y.hooks, Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: y.log,
 	})
 	y.must(w.Start(b.Context()))

@@ -52,9 +52,6 @@ func (b *Build) timeout() time.Duration {
 	return time.Duration(b.TimeoutSeconds * float64(time.Second))
 }
 
-// imageOf names what a build makes. It is another name for every build, so no pool can mistake one for the next.
-func imageOf(build string) string { return "sandyard/build:" + build }
-
 // Build submits the making of an image. The template has it when the build has succeeded, and its old one until then.
 func (c *Client) Build(ctx context.Context, n NewBuild, o Options) (models.Submitted, error) {
 	timeout, err := seconds("timeout_seconds", n.TimeoutSeconds, defaultBuildTimeout, time.Second)
@@ -73,6 +70,9 @@ func (c *Client) Build(ctx context.Context, n NewBuild, o Options) (models.Submi
 	}
 	from, err := n.check()
 	if err != nil {
+		return models.Submitted{}, err
+	}
+	if err := c.images.check(ctx, o.TenantID, n.fromField(), from); err != nil {
 		return models.Submitted{}, err
 	}
 	if err := c.checkBuildTemplate(ctx, n, o.TenantID); err != nil {
@@ -109,6 +109,17 @@ func (n NewBuild) check() (from string, err error) {
 		return "", err
 	}
 	return n.Recipe.Base()
+}
+
+// fromField is the part of a request that names what the build stands on.
+func (n NewBuild) fromField() string {
+	switch {
+	case n.Recipe.Dockerfile != "":
+		return "dockerfile"
+	case n.Recipe.Script != "":
+		return "from"
+	}
+	return "image"
 }
 
 // checkBuildTemplate refuses a build for a template whose runtime is not offered any more, or for a new one that there is no
@@ -247,6 +258,9 @@ func (w *Worker) makeImage(ctx context.Context, row models.Build, box models.San
 	from, err := r.Base()
 	if err != nil {
 		return providers.Errorf(providers.BuildFailed, "%w", err)
+	}
+	if err := w.checkAgain(ctx, row.TenantID, from); err != nil {
+		return err
 	}
 	on, err := builder.Image(ctx, from)
 	if err != nil || r.Image != "" {

@@ -97,7 +97,7 @@ func (r *rig) builder(e *images, change ...func(*jobs.WorkerConfig)) (*builder, 
 	r.t.Helper()
 	p := &builder{Provider: fake.New(fake.Options{State: r.state, PerNode: true}), engine: e}
 	c := jobs.WorkerConfig{
-		Store: r.store, Redis: r.redis, Provider: p, Engine: rText(e), Slots: 4,
+		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: p, Engine: rText(e), Slots: 4,
 		Lease: 3 * time.Second, Grace: 5 * time.Second, Webhooks: r.hooks, Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: r.log,
 	}
 	for _, f := range change {

@@ -67,7 +67,7 @@ func TestBuildAsksForNoMoreDiskThanTheServerAllows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.client = jobs.NewClient(r.store, r.queue, jobs.Catalog{
-		Providers: []string{"fake"}, Template: "python", Templates: map[string]string{"python": "fake"}, BuildDiskMB: 2048,
+		Providers: []string{"fake"}, Images: []string{"*"}, Template: "python", Templates: map[string]string{"python": "fake"}, BuildDiskMB: 2048,
 	}, r.log)
 	wish := jobs.NewBuild{Template: "t", Recipe: recipe.Recipe{Script: "true", From: "fake"}, Resources: providers.Resources{DiskMB: 2049}}
 	var invalid *jobs.InvalidError

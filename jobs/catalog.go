@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"sandyard/guard"
+	"sandyard/imageref"
 	"sandyard/models"
 	"sandyard/passes"
 	"sandyard/providers"
@@ -22,6 +23,7 @@ type Catalog struct {
 	Template  string            // the default's name
 	Edge      passes.Address    // where the ports of sandboxes are reached
 	Runtimes  []string          // what requests and templates may name
+	Images    imageref.Globs    // what requests and templates may name, besides images of shared templates and of own builds
 	// BuildDiskMB is what a build may ask to add to its base image, at most; 0 = no limit.
 	BuildDiskMB int64
 	// Maximum is what one sandbox or build may ask for, whatever templates say; 0 = no limit. Of builds it bounds all but the disk.
@@ -73,7 +75,7 @@ func (c *Client) resolve(ctx context.Context, wish CreateSandbox, tenant string)
 		if wish.Template != "" {
 			return from, invalid("image", "give either template or image")
 		}
-		return from, nil
+		return from, c.images.check(ctx, tenant, "image", wish.Image)
 	}
 	t, err := c.Template(ctx, tenant, wish.Template)
 	if errors.Is(err, models.ErrNotFound) {
@@ -83,6 +85,11 @@ func (c *Client) resolve(ctx context.Context, wish CreateSandbox, tenant string)
 		return from, err
 	}
 	from.template, from.image = t, t.Image
+	if t.TenantID != nil { // an older version may have taken any image for it
+		if err := c.images.check(ctx, tenant, "template", t.Image); err != nil {
+			return from, err
+		}
+	}
 	return from, c.catalog.checkRuntime("template", t.Definition.Runtime)
 }
 
@@ -121,7 +128,7 @@ func (f source) apply(box *models.Sandbox, spec *sandboxSpec) error {
 	spec.Env = env
 	spec.fromTemplate = fromTemplate{
 		WorkDir: d.WorkDir, Runtime: cmp.Or(f.runtime, d.Runtime), Start: d.StartCommand, Ready: d.Ready, Ports: d.Ports,
-		MCPPort: d.MCPPort, VSCodePort: d.VSCodePort,
+		MCPPort: d.MCPPort, VSCodePort: d.VSCodePort, Shared: t.TenantID == nil,
 	}
 	if t.BuildID != nil {
 		spec.Build = *t.BuildID

@@ -20,6 +20,7 @@ type Client struct {
 	store   *models.Store
 	queue   *Queue
 	catalog Catalog
+	images  images
 	depth   *depthCache
 	rooms   *rooms
 	log     *slog.Logger
@@ -27,7 +28,8 @@ type Client struct {
 
 // NewClient returns a client on store that hands jobs to queue.
 func NewClient(store *models.Store, queue *Queue, catalog Catalog, log *slog.Logger) *Client {
-	return &Client{store: store, queue: queue, catalog: catalog, depth: newDepthCache(store), rooms: newRooms(store), log: log}
+	allowed := images{store: store, templates: catalog.Templates, allowed: catalog.Images}
+	return &Client{store: store, queue: queue, catalog: catalog, images: allowed, depth: newDepthCache(store), rooms: newRooms(store), log: log}
 }
 
 // Catalog says what the configuration offers.

@@ -5,7 +5,7 @@ import "sandyard/egress"
 // OneShot is a wish for one command, or one piece of code, in a sandbox of its own, as requests and schedules write it.
 type OneShot struct {
 	Template string            `json:"template,omitempty" doc:"A named environment; default python. Or give image"`
-	Image    string            `json:"image,omitempty" doc:"A container image that the provider holds already"`
+	Image    string            `json:"image,omitempty" maxLength:"512" doc:"As in a new sandbox"`
 	Provider string            `json:"provider,omitempty" doc:"Default is the server's"`
 	Labels   map[string]string `json:"labels,omitempty" doc:"Of the sandbox"`
 	CPUs     float64           `json:"cpus,omitempty" doc:"Cores; default 1"`

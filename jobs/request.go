@@ -14,7 +14,7 @@ import (
 // CreateSandbox is a wish for a sandbox.
 type CreateSandbox struct {
 	Template             string            `json:"template,omitempty" doc:"A named environment; default python. Or give image"`
-	Image                string            `json:"image,omitempty" doc:"A container image that the provider holds already"`
+	Image                string            `json:"image,omitempty" maxLength:"512" doc:"A container image that the provider holds already, as REPOSITORY:TAG: one of a shared template, of a build of yours, or one that the operator allows (SANDBOX_IMAGES)"`
 	Provider             string            `json:"provider,omitempty" doc:"Default is the server's"`
 	Key                  string            `json:"key,omitempty" maxLength:"256" doc:"Your own name for it: while a sandbox with this key lives, create returns that one"`
 	Labels               map[string]string `json:"labels,omitempty" doc:"For list filters"`

@@ -57,7 +57,7 @@ func newRigOn(t testing.TB, dsn string) *rig {
 	r.must(err)
 	r.queue = jobs.NewQueue(r.rdb, r.log)
 	r.client = jobs.NewClient(r.store, r.queue, jobs.Catalog{
-		Providers: []string{"fake"}, Template: "python",
+		Providers: []string{"fake"}, Images: []string{"*"}, Template: "python",
 		Templates: map[string]string{"python": "fake"}, Callbacks: loopback(),
 	}, r.log)
 	r.waiters = jobs.NewWaiters(t.Context(), r.store, r.rdb)
@@ -109,7 +109,7 @@ func (r *rig) workerOn(state *fake.State, slots int, change ...func(*jobs.Worker
 	r.t.Helper()
 	p := fake.New(fake.Options{State: state, PerNode: true})
 	c := jobs.WorkerConfig{
-		Store: r.store, Redis: r.redis, Provider: p, Engine: "engine", Slots: slots,
+		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: p, Engine: "engine", Slots: slots,
 		Lease: 10 * time.Second, Grace: 5 * time.Second, Webhooks: r.hooks, Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: r.log,
 	}
 	for _, f := range change {

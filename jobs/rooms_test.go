@@ -18,13 +18,13 @@ func TestOneSandboxHasTheServersMaximum(t *testing.T) {
 	r := newRig(t)
 	most := models.Bounds{CPUs: 2, MemoryMB: 1024, DiskMB: 512, Pids: 500}
 	client := jobs.NewClient(r.store, r.queue, jobs.Catalog{
-		Providers: []string{"fake"}, Template: "python", Templates: map[string]string{"python": "fake"}, Maximum: most,
+		Providers: []string{"fake"}, Images: []string{"*"}, Template: "python", Templates: map[string]string{"python": "fake"}, Maximum: most,
 	}, r.log)
 	owner := models.Owner{Tenant: tenant}
 	hides := models.Template{Name: "python", Image: "fake", Definition: models.Definition{
 		Resources: models.Bounds{MemoryMB: 2048}, Maximum: models.Bounds{MemoryMB: 4096, Pids: 32768},
 	}}
-	if err := client.CheckTemplate(hides); err == nil || !strings.Contains(err.Error(), "SANDBOX_MAX_MEMORY_MB") {
+	if err := client.CheckTemplate(t.Context(), owner, hides); err == nil || !strings.Contains(err.Error(), "SANDBOX_MAX_MEMORY_MB") {
 		t.Errorf("such a template: %v", err)
 	}
 	_, err := r.store.PutTemplate(t.Context(), owner, hides) // from when the server allowed it

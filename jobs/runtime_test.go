@@ -13,7 +13,7 @@ func TestBuildHasTheRuntimeOfItsTemplate(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.client = jobs.NewClient(r.store, r.queue, jobs.Catalog{
-		Providers: []string{"fake"}, Template: "python", Templates: map[string]string{"python": "fake"}, Runtimes: []string{"runsc"},
+		Providers: []string{"fake"}, Images: []string{"*"}, Template: "python", Templates: map[string]string{"python": "fake"}, Runtimes: []string{"runsc"},
 	}, r.log)
 	r.template(models.Definition{Runtime: "runsc"})
 	offers := func(c *jobs.WorkerConfig) { c.Runtimes = []string{"runsc"} }

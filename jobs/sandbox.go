@@ -45,7 +45,7 @@ func (*Create) run(ctx context.Context, a *attempt) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	spec, err := providerSpec(box)
+	spec, err := a.w.wanted(ctx, box)
 	if err != nil {
 		return result{}, err
 	}
@@ -110,8 +110,12 @@ func (w *Worker) need(box models.Sandbox) (models.Need, error) {
 	return models.Need{CPUs: r.CPUs, MemoryMB: r.MemoryMB, Pids: r.Pids + besidePids}, err
 }
 
-func providerSpec(box models.Sandbox) (providers.Spec, error) {
+// wanted is what the provider is to make, if the tenant may have the image.
+func (w *Worker) wanted(ctx context.Context, box models.Sandbox) (providers.Spec, error) {
 	s, err := specOf(box)
+	if err == nil && !s.Shared {
+		err = w.checkAgain(ctx, box.TenantID, box.Image)
+	}
 	return providers.Spec{
 		ID: box.ID, Image: box.Image, Env: s.Env, WorkDir: s.WorkDir, Runtime: s.Runtime, Resources: s.Resources,
 	}, err

@@ -12,7 +12,7 @@ import (
 // bounded is a client of a server whose operator says how long sandboxes may live and stay paused.
 func (r *rig) bounded(lifetime, paused jobs.Span) *jobs.Client {
 	return jobs.NewClient(r.store, r.queue, jobs.Catalog{
-		Providers: []string{"fake"}, Template: "python", Templates: map[string]string{"python": "fake"}, Lifetime: lifetime, Paused: paused,
+		Providers: []string{"fake"}, Images: []string{"*"}, Template: "python", Templates: map[string]string{"python": "fake"}, Lifetime: lifetime, Paused: paused,
 	}, r.log)
 }
 

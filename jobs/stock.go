@@ -63,6 +63,9 @@ func (w *Worker) stock(ctx context.Context, pool providers.Pooler) error {
 		if size.Max == 0 || w.offers(t.Definition.Runtime) != nil {
 			continue
 		}
+		if t.TenantID != nil && w.checkAgain(ctx, *t.TenantID, t.Image) != nil {
+			continue
+		}
 		d := t.Definition
 		classes = append(classes, providers.PoolClass{
 			Spec: providers.Spec{

@@ -42,7 +42,7 @@ func (r *rig) pooledWorker(change ...func(*jobs.WorkerConfig)) (*pooled, *jobs.W
 	r.t.Helper()
 	p := &pooled{Provider: fake.New(fake.Options{State: r.state, PerNode: true})}
 	c := jobs.WorkerConfig{
-		Store: r.store, Redis: r.redis, Provider: p, Engine: "engine", Slots: 2, Pool: jobs.PoolSizes{Min: 4, Max: 16},
+		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: p, Engine: "engine", Slots: 2, Pool: jobs.PoolSizes{Min: 4, Max: 16},
 		Lease: 3 * time.Second, Grace: 5 * time.Second, Webhooks: r.hooks, Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: r.log,
 	}
 	for _, f := range change {

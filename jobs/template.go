@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sandyard/egress"
+	"sandyard/imageref"
 	"sandyard/models"
 )
 
@@ -22,7 +23,8 @@ type fromTemplate struct {
 	Ports      []int         `json:"ports,omitempty"`
 	MCPPort    int           `json:"mcp_port,omitempty"`
 	VSCodePort int           `json:"vscode_port,omitempty"`
-	Build      string        `json:"build,omitempty"` // that the image came from
+	Build      string        `json:"build,omitempty"`  // that the image came from
+	Shared     bool          `json:"shared,omitempty"` // the template was shared, so its image is the operator's choice
 }
 
 // Template returns the template that a tenant means by name; no name means the default one. What the configuration
@@ -58,10 +60,16 @@ func (c *Client) Templates(ctx context.Context, tenant, after string, limit int)
 	return list[:min(len(list), limit)], nil
 }
 
-// CheckTemplate says what is wrong with a template on this server, as an *InvalidError.
-func (c *Client) CheckTemplate(t models.Template) error {
+// CheckTemplate says what is wrong with a template of this owner on this server, as an *InvalidError. The image of a shared
+// template is the operator's to choose.
+func (c *Client) CheckTemplate(ctx context.Context, o models.Owner, t models.Template) error {
 	if err := CheckTemplate(t); err != nil {
 		return err
+	}
+	if o.Tenant != "" {
+		if err := c.images.check(ctx, o.Tenant, "image", t.Image); err != nil {
+			return err
+		}
 	}
 	if err := c.catalog.checkRuntime("runtime", t.Definition.Runtime); err != nil {
 		return err
@@ -79,8 +87,8 @@ func CheckTemplate(t models.Template) error {
 	if !regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`).MatchString(t.Name) {
 		return invalid("name", "%q is not a template's name: use lower-case letters, digits and ._-, at most 63", t.Name)
 	}
-	if t.Image == "" || strings.ContainsAny(t.Image, " \t\n\x00") || len(t.Image) > 512 {
-		return invalid("image", "%q is not an image's name", t.Image)
+	if _, err := imageref.Parse(t.Image); err != nil {
+		return invalid("image", "%v", err)
 	}
 	d := t.Definition
 	for _, err := range []error{

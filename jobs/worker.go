@@ -17,6 +17,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"sandyard/imageref"
 	"sandyard/models"
 	"sandyard/providers"
 )
@@ -37,12 +38,13 @@ type WorkerConfig struct {
 	DiskEvery   time.Duration
 	MeterEvery  time.Duration // between readings of what sandboxes have used; 0 = half a minute
 	Pool        PoolSizes
-	Runtimes    []string      // that templates may name
-	Builds      int           // at once, of which one tenant may have half; 0 = 4
-	Lease       time.Duration // how long a job or a sandbox waits for a worker that has gone silent
-	Grace       time.Duration // how long Stop takes, with what it hands over of the running jobs at its end
-	Patience    time.Duration // for a provider that hangs: to open a sandbox, and beyond a program's own time; 0 = two minutes
-	Egress      Egress        // nil = sandboxes reach nothing, whatever their policies say
+	Runtimes    []string       // that templates may name
+	Images      imageref.Globs // that tenants may name, besides those of shared templates and of their builds
+	Builds      int            // at once, of which one tenant may have half; 0 = 4
+	Lease       time.Duration  // how long a job or a sandbox waits for a worker that has gone silent
+	Grace       time.Duration  // how long Stop takes, with what it hands over of the running jobs at its end
+	Patience    time.Duration  // for a provider that hangs: to open a sandbox, and beyond a program's own time; 0 = two minutes
+	Egress      Egress         // nil = sandboxes reach nothing, whatever their policies say
 	// RedisHooks are asked to make each of the worker's calls to Redis.
 	RedisHooks []redis.Hook
 	// Reconcile is the time between comparisons of the engine with the tables; 0 = never.
@@ -71,6 +73,7 @@ type Worker struct {
 	node     models.Node
 	pool     PoolSizes
 	runtimes []string
+	images   images
 	builds   *buildTurns
 	disk     atomic.Pointer[models.Disk] // nil = not known
 	draining atomic.Bool                 // it is given no new sandboxes
@@ -128,7 +131,7 @@ func NewWorker(c WorkerConfig) *Worker {
 			MaxSandboxes: c.Room.Sandboxes, MaxCPUs: c.Room.CPUs, MaxMemoryMB: c.Room.MemoryMB, MaxPids: c.Room.Pids,
 		},
 		diskReserve: c.DiskReserve, diskEvery: c.DiskEvery, meterEvery: cmp.Or(c.MeterEvery, meterEvery),
-		pool: c.Pool, runtimes: c.Runtimes, builds: newBuildTurns(c.Builds), leaving: make(chan struct{}),
+		pool: c.Pool, runtimes: c.Runtimes, images: images{store: c.Store, allowed: c.Images}, builds: newBuildTurns(c.Builds), leaving: make(chan struct{}),
 		lease: c.Lease, grace: c.Grace, patience: cmp.Or(c.Patience, margin), egress: c.Egress, networks: make(chan struct{}, 1), webhooks: c.Webhooks, metrics: c.Metrics,
 		log:   c.Log.With("provider", name),
 		slots: make(chan struct{}, c.Slots), kick: make(chan struct{}, 1), quit: make(chan struct{}),

@@ -52,6 +52,14 @@ func (s *Store) BuildOfJob(ctx context.Context, job string) (Build, error) {
 	return b, notFound(err)
 }
 
+// MayUseBuild says whether the image was made by that build, and the build is the tenant's or shared.
+func (s *Store) MayUseBuild(ctx context.Context, tenant, build, image string) (bool, error) {
+	var may bool
+	err := s.db.WithContext(ctx).Raw("SELECT EXISTS (SELECT FROM builds WHERE id = ? AND image = ? AND (shared OR tenant_id = ?))",
+		build, image, tenant).Scan(&may).Error
+	return may, err
+}
+
 // Builds lists a tenant's builds of a template, newest first, without their files.
 func (s *Store) Builds(ctx context.Context, tenant, template, before string, limit int) ([]Build, error) {
 	var list []Build

@@ -75,6 +75,13 @@ func (s *Store) TemplateNames(ctx context.Context, tenant string, limit int) ([]
 	return names, err
 }
 
+// SharedImages lists the images of the shared templates.
+func (s *Store) SharedImages(ctx context.Context) ([]string, error) {
+	var names []string
+	err := s.db.WithContext(ctx).Raw("SELECT DISTINCT image FROM templates WHERE tenant_id IS NULL ORDER BY image").Scan(&names).Error
+	return names, err
+}
+
 // PooledTemplates lists the templates of everybody that may want a pool: the shared ones, and those that say how large
 // theirs is. Of what they define they hold what tells one pool from another.
 func (s *Store) PooledTemplates(ctx context.Context) ([]Template, error) {

@@ -10,7 +10,6 @@ import (
 const (
 	maxInstruction = 50        // bytes of its name; none that is known has as many
 	maxWords       = 400       // bytes of an error's words
-	maxFrom        = 512       // bytes of an image's name
 	maxSteps       = 200       // of one build
 	maxShell       = 32        // words of SHELL
 	maxValue       = 32 << 10  // bytes that one text expands to

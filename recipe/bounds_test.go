@@ -142,7 +142,7 @@ func TestDockerfilesThatGrowAreRefused(t *testing.T) {
 		{"FROM a" + strings.Repeat("\nWORKDIR "+strings.Repeat("d", 1000), 5), "longer than 4096 bytes", nil},
 		{"FROM a" + strings.Repeat("\nWORKDIR /"+strings.Repeat("d/", 2000), 9), "fill more than 16777216 bytes", nil},
 		{"FROM a\nSHELL [" + strings.Repeat(`"",`, 40) + `""]`, "at most 32 words", nil},
-		{"FROM " + strings.Repeat("a", 513), "more than 512 bytes", nil},
+		{"FROM " + strings.Repeat("a", 513), "longer than 512 bytes", nil},
 		{"FROM a\n" + strings.Repeat("X", 200<<10), "says nothing", nil},
 		{"FROM a\nCOPY big /" + strings.Repeat("d", 4096), "longer than 4096 bytes", big},
 		{"FROM a" + strings.Repeat("\nCOPY big /x", 17), "copy each once", big},

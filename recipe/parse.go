@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"sandyard/imageref"
 )
 
 // instruction is one of a Dockerfile.
@@ -85,8 +87,8 @@ func image(i instruction, words []string) (string, error) {
 	if words[0] == "scratch" {
 		return "", i.errorf("FROM scratch leaves nothing to run in; stand on an image that the workers hold")
 	}
-	if len(words[0]) > maxFrom {
-		return "", i.errorf("FROM names an image of more than %d bytes", maxFrom)
+	if _, err := imageref.Parse(words[0]); err != nil {
+		return "", i.errorf("FROM: %v", err)
 	}
 	return words[0], nil
 }

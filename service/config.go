@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"sandyard/guard"
+	"sandyard/imageref"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/passes"
@@ -63,6 +64,7 @@ type Sandboxes struct {
 	Template  string            `env:"SANDBOX_TEMPLATE" envDefault:"python" doc:"the template of sandboxes that name none"`
 	Runtime   string            `env:"SANDBOX_RUNTIME" doc:"OCI runtime of sandboxes that name none, such as runsc; default the engine's"`
 	Runtimes  []string          `env:"SANDBOX_RUNTIMES" doc:"OCI runtimes that requests and templates may name, comma-separated; SANDBOX_RUNTIME is always one"`
+	Images    []string          `env:"SANDBOX_IMAGES" doc:"images that requests, templates and builds may name, comma-separated, such as python:*,ghcr.io/acme/*; * = any, and any text in a pattern; default those of the shared templates and of a tenant's own builds, which are always allowed"`
 	Lifetime  time.Duration     `env:"LIFETIME" envDefault:"0" doc:"how long after their first start sandboxes are deleted that do not ask for a max_lifetime_seconds; 0 = MAX_LIFETIME"`
 	MaxLife   time.Duration     `env:"MAX_LIFETIME" envDefault:"0" doc:"the longest max_lifetime_seconds that a sandbox may ask for; 0 = no limit, and sandboxes may live for ever"`
 	Paused    time.Duration     `env:"PAUSED_TIMEOUT" envDefault:"0" doc:"how long sandboxes stay paused, before they are deleted, that do not ask for a paused_timeout_seconds; 0 = MAX_PAUSED_TIMEOUT"`
@@ -77,6 +79,9 @@ type Sandboxes struct {
 func (s Sandboxes) validate() error {
 	if _, ok := s.Templates[s.Template]; !ok {
 		return fmt.Errorf("SANDBOX_TEMPLATE is %q, which SANDBOX_TEMPLATES does not name", s.Template)
+	}
+	if err := imageref.Globs(s.Images).Check(); err != nil {
+		return fmt.Errorf("SANDBOX_IMAGES: %w", err)
 	}
 	if err := errors.Join(s.validateMost(), positive("BUILD_DISK_MB", s.BuildDisk), span("LIFETIME", s.Lifetime, s.MaxLife), span("PAUSED_TIMEOUT", s.Paused, s.MaxPaused)); err != nil {
 		return err
@@ -121,7 +126,7 @@ func span(name string, own, most time.Duration) error {
 
 func (s Sandboxes) catalog() jobs.Catalog {
 	return jobs.Catalog{
-		Providers: []string{s.Provider}, Templates: s.Templates, Template: s.Template, Runtimes: s.offered(), BuildDiskMB: int64(s.BuildDisk),
+		Providers: []string{s.Provider}, Templates: s.Templates, Template: s.Template, Runtimes: s.offered(), Images: s.Images, BuildDiskMB: int64(s.BuildDisk),
 		Maximum:  models.Bounds{CPUs: s.MostCPUs, MemoryMB: s.MostMB, DiskMB: s.MostDisk, Pids: s.MostPids},
 		Lifetime: jobs.Span{Default: s.Lifetime, Most: s.MaxLife}, Paused: jobs.Span{Default: s.Paused, Most: s.MaxPaused},
 	}

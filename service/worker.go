@@ -76,7 +76,7 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	w := jobs.NewWorker(jobs.WorkerConfig{ //nolint:contextcheck // its life is from Start to Stop
 		Store: p.Store, Redis: p.redis, Provider: backend, Engine: engine, Name: c.Name, Slots: c.Slots,
 		Room: room, DiskReserve: int64(c.DiskReserve) << 20,
-		Pool: jobs.PoolSizes{Min: c.PoolSize, Max: c.PoolMax}, Runtimes: c.offered(), Builds: c.Builds, Gateway: d.url, Egress: outside, Lease: c.Lease, Grace: c.Grace,
+		Pool: jobs.PoolSizes{Min: c.PoolSize, Max: c.PoolMax}, Runtimes: c.offered(), Images: c.Images, Builds: c.Builds, Gateway: d.url, Egress: outside, Lease: c.Lease, Grace: c.Grace,
 		Reconcile: c.Reconcile, ReconcileGrace: c.Patience, Webhooks: hooks,
 		Metrics: jobs.NewMetrics(reg), Log: log,
 	})

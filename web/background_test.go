@@ -24,7 +24,7 @@ func newRigWithGateway(t *testing.T) *rig {
 	r := newRig(t, func(c *web.Config) { c.Signer = signer })
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	w := jobs.NewWorker(jobs.WorkerConfig{
-		Store: r.store, Redis: r.redis, Provider: r.provider, Engine: "here", Slots: 8, Lease: 10 * time.Second, Grace: time.Second,
+		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: r.provider, Engine: "here", Slots: 8, Lease: 10 * time.Second, Grace: time.Second,
 		Gateway: "http://" + l.Addr().String(), Webhooks: jobs.NewWebhooks(r.store, r.queue, guard.Rules{}, slog.New(slog.DiscardHandler)),
 		Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
 	})

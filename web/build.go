@@ -19,7 +19,7 @@ import (
 type BuildBody struct {
 	Dockerfile     string      `json:"dockerfile,omitempty" maxLength:"262144" doc:"One stage, without mounts and downloads. Its steps, at most 200, run as root of a container without a network. Texts have at most 32 KiB with their variables put in, ENV and ARG together 128 KiB; what the steps copy has 16 MiB, or four times the bytes of the files"`
 	Script         string      `json:"script,omitempty" maxLength:"262144" doc:"Or a script that sets the base image up, run as root by bash -e (sh -e where there is no bash); it finds the files in its directory"`
-	From           string      `json:"from,omitempty" maxLength:"512" doc:"The image that a script runs on; default the default template's"`
+	From           string      `json:"from,omitempty" maxLength:"512" doc:"The image that a script runs on; default the default template's. As in a new sandbox, it is one that you may use"`
 	Image          string      `json:"image,omitempty" maxLength:"512" doc:"Or an image that stands already, which is tried and then taken"`
 	Files          []BuildFile `json:"files,omitempty" maxItems:"1000" doc:"What a Dockerfile may COPY and a script finds"`
 	ContextTar     string      `json:"context_tar,omitempty" doc:"Or the same as a tar, in base64: at most 10000 regular files and directories, none of them sparse"`

@@ -107,7 +107,7 @@ func newDockerYard(b *testing.B, pool docker.Pool) *dockerYard {
 	y := &dockerYard{b: b, http: &fasthttp.Client{MaxConnsPerHost: 256}}
 	y.rig = newRig(b, func(c *web.Config) {
 		catalog := jobs.Catalog{
-			Providers: []string{"docker"}, Template: "python",
+			Providers: []string{"docker"}, Images: []string{"*"}, Template: "python",
 			Templates: map[string]string{"python": benchImage},
 		}
 		check(b, c.Store.Declare(b.Context(), catalog.Declared()))
@@ -131,7 +131,7 @@ func (y *dockerYard) workOnDocker(pool docker.Pool) {
 	})
 	check(y.b, p.Ensure(context.Background(), benchImage))
 	w := jobs.NewWorker(jobs.WorkerConfig{
-		Store: y.store, Redis: y.redis, Provider: p, Engine: "here", Slots: 64,
+		Store: y.store, Redis: y.redis, Images: []string{"*"}, Provider: p, Engine: "here", Slots: 64,
 		Pool: jobs.PoolSizes{Min: pool.Size, Max: pool.Max}, Lease: 10 * time.Second, Grace: 5 * time.Second,
 		Webhooks: jobs.NewWebhooks(y.store, y.queue, guard.Rules{}, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})

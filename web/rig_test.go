@@ -74,7 +74,7 @@ func newRigOn(t testing.TB, dsn string, change ...func(*web.Config)) *rig {
 	r.key = must(r.store.Bootstrap(ctx))(t)
 	r.queue = jobs.NewQueue(r.rdb, log)
 	r.provider = fake.New(fake.Options{PerNode: true})
-	catalog := jobs.Catalog{Providers: []string{"fake"}, Templates: map[string]string{"python": "fake-python", "node": "fake-node"}, Template: "python"}
+	catalog := jobs.Catalog{Providers: []string{"fake"}, Images: []string{"*"}, Templates: map[string]string{"python": "fake-python", "node": "fake-node"}, Template: "python"}
 	waiters := jobs.NewWaiters(ctx, r.store, r.rdb)
 	t.Cleanup(func() { waiters.Close() })
 	config := web.Config{
@@ -115,7 +115,7 @@ func (r *rig) work() {
 	r.t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	w := jobs.NewWorker(jobs.WorkerConfig{
-		Store: r.store, Redis: r.redis, Provider: r.provider, Engine: "here", Slots: 8, Lease: 10 * time.Second, Grace: 5 * time.Second,
+		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: r.provider, Engine: "here", Slots: 8, Lease: 10 * time.Second, Grace: 5 * time.Second,
 		Webhooks: jobs.NewWebhooks(r.store, r.queue, guard.Rules{}, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	check(r.t, w.Start(context.Background()))

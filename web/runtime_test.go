@@ -14,7 +14,7 @@ import (
 func offering(runtimes ...string) func(*web.Config) {
 	return func(c *web.Config) {
 		c.Jobs = jobs.NewClient(c.Store, c.Queue, jobs.Catalog{
-			Providers: []string{"fake"}, Templates: map[string]string{"python": "fake-python", "node": "fake-node"}, Template: "python", Runtimes: runtimes,
+			Providers: []string{"fake"}, Images: []string{"*"}, Templates: map[string]string{"python": "fake-python", "node": "fake-node"}, Template: "python", Runtimes: runtimes,
 		}, c.Log)
 	}
 }

@@ -16,7 +16,7 @@ func TestTheOperatorBoundsLivesOfAllClients(t *testing.T) {
 	r := newRig(t, func(c *web.Config) {
 		c.E2B = &web.E2B{Signer: passes.New("secret"), Domain: "sandboxes.example"}
 		c.Jobs = jobs.NewClient(c.Store, c.Queue, jobs.Catalog{
-			Providers: []string{"fake"}, Templates: map[string]string{"python": "fake-python"}, Template: "python",
+			Providers: []string{"fake"}, Images: []string{"*"}, Templates: map[string]string{"python": "fake-python"}, Template: "python",
 			Lifetime: jobs.Span{Most: 2 * time.Hour}, Paused: jobs.Span{Default: time.Minute, Most: time.Hour},
 		}, c.Log)
 	})

@@ -28,7 +28,7 @@ type TemplatePage struct {
 
 // TemplateBody says what a template is to be.
 type TemplateBody struct {
-	Image  string `json:"image" maxLength:"512" doc:"A container image that the workers' engines hold"`
+	Image  string `json:"image" maxLength:"512" doc:"A container image that the workers' engines hold, as REPOSITORY:TAG: one of a shared template, of a build of yours, or one that the operator allows (SANDBOX_IMAGES)"`
 	Shared bool   `json:"shared,omitempty" doc:"For all tenants; takes a key with the scope operator"`
 	models.Definition
 }
@@ -138,7 +138,7 @@ func (s *Server) writeTemplate(ctx context.Context, name string, body TemplateBo
 		}
 	}
 	t := models.Template{Name: name, Image: body.Image, Definition: body.Definition}
-	if err := s.jobs.CheckTemplate(t); err != nil {
+	if err := s.jobs.CheckTemplate(ctx, o, t); err != nil {
 		return nil, err
 	}
 	t, err = write(ctx, o, t)

@@ -249,7 +249,7 @@ func TestTokensOfPortsAreNotStored(t *testing.T) {
 	r := newInsideRig(t, func(c *web.Config) {
 		c.E2B = &web.E2B{Signer: signer, Domain: "boxes.test"}
 		c.Jobs = jobs.NewClient(c.Store, c.Queue, jobs.Catalog{
-			Providers: []string{"fake"}, Templates: map[string]string{"python": "fake-python"}, Template: "python",
+			Providers: []string{"fake"}, Images: []string{"*"}, Templates: map[string]string{"python": "fake-python"}, Template: "python",
 			Edge: passes.Address{Scheme: "http", Domain: "boxes.test"},
 		}, c.Log)
 	})

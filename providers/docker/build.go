@@ -35,10 +35,7 @@ var _ providers.Builder = (*Provider)(nil)
 
 // Image implements providers.Builder.
 func (p *Provider) Image(ctx context.Context, name string) (providers.ImageConfig, error) {
-	found, err := p.api.ImageInspect(ctx, name)
-	if errdefs.IsNotFound(err) {
-		return providers.ImageConfig{}, imageMissing(name)
-	}
+	found, err := p.inspectImage(ctx, name)
 	if err != nil {
 		return providers.ImageConfig{}, translate(err, "look for the image")
 	}
@@ -56,6 +53,9 @@ func (p *Provider) Image(ctx context.Context, name string) (providers.ImageConfi
 // Build implements providers.Builder. The container has the name of the sandbox that it stands in for, so Delete and List
 // know what a dead worker has left of it.
 func (p *Provider) Build(ctx context.Context, b providers.Build, log io.Writer) error {
+	if err := checkNames(b); err != nil {
+		return err
+	}
 	unlock, err := p.locks.acquire(ctx, b.ID)
 	if err != nil {
 		return err
@@ -100,6 +100,15 @@ func (p *Provider) Build(ctx context.Context, b providers.Build, log io.Writer) 
 	return err
 }
 
+// checkNames refuses a build of which a name is none.
+func checkNames(b providers.Build) error {
+	_, err := fullName(b.From)
+	if err == nil {
+		_, err = fullName(b.Image)
+	}
+	return err
+}
+
 // clearBuild removes the container that stands in for a sandbox, if there is one.
 func (p *Provider) clearBuild(ctx context.Context, id string) error {
 	found, _, err := p.find(ctx, id)
@@ -127,7 +136,11 @@ func (p *Provider) launchBuild(ctx context.Context, b providers.Build) (string, 
 // startBuild starts a container in which root may change the image's files, and nothing else: there is no network, the
 // capabilities are those that installing files takes, and limits and system calls are a sandbox's.
 func (p *Provider) startBuild(ctx context.Context, b providers.Build) (string, error) {
-	spec := providers.Spec{ID: b.ID, Image: b.From, WorkDir: confine.WorkDir, Runtime: cmp.Or(b.Runtime, p.cfg.Runtime), Resources: b.Resources}
+	from, err := fullName(b.From)
+	if err != nil {
+		return "", err
+	}
+	spec := providers.Spec{ID: b.ID, Image: from, WorkDir: confine.WorkDir, Runtime: cmp.Or(b.Runtime, p.cfg.Runtime), Resources: b.Resources}
 	if err := p.checkRuntime(ctx, spec.Runtime); err != nil {
 		return "", err
 	}
@@ -272,7 +285,7 @@ func (p *Provider) commit(ctx context.Context, watch *buildWatch, b providers.Bu
 			return err
 		}
 	}
-	base, err := p.api.ImageInspect(ctx, b.From)
+	base, err := p.inspectImage(ctx, b.From)
 	if err != nil {
 		return buildError(err, "look for the base image")
 	}
@@ -311,7 +324,11 @@ func (p *Provider) Built(ctx context.Context) ([]string, error) {
 
 // RemoveImage implements providers.Builder.
 func (p *Provider) RemoveImage(ctx context.Context, name string) error {
-	_, err := p.api.ImageRemove(ctx, name, image.RemoveOptions{PruneChildren: true})
+	full, err := fullName(name)
+	if err != nil {
+		return err
+	}
+	_, err = p.api.ImageRemove(ctx, full, image.RemoveOptions{PruneChildren: true})
 	if err == nil || errdefs.IsNotFound(err) || errdefs.IsConflict(err) {
 		return nil
 	}

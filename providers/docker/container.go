@@ -46,6 +46,9 @@ func (p *Provider) complete(ctx context.Context, spec providers.Spec) (providers
 	if err != nil {
 		return spec, err
 	}
+	if spec.Image, err = fullName(spec.Image); err != nil {
+		return spec, err
+	}
 	spec.Runtime = cmp.Or(spec.Runtime, p.cfg.Runtime)
 	return spec, p.checkRuntime(ctx, spec.Runtime)
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/mount"
 
 	"sandyard/providers"
@@ -21,43 +20,6 @@ const (
 	// greeting is how long a new container's guest may take to answer, on a host busy with other starts.
 	greeting = 15 * time.Second
 )
-
-// Ensure answers nil when the engine holds the image. It pulls a missing one where the configuration allows that, so
-// it belongs to the start of a worker and not into a job. From then on the pool has containers of the image waiting.
-func (p *Provider) Ensure(ctx context.Context, name string) error {
-	_, err := p.imageOf(ctx, name)
-	if errdefs.IsNotFound(err) {
-		if !p.cfg.Pull {
-			return imageMissing(name)
-		}
-		err = p.pull(ctx, name)
-	}
-	if err != nil {
-		return translate(err, "provide image "+name)
-	}
-	p.pool.stock(providers.PoolClass{Spec: p.memberSpec(name), Min: p.cfg.Pool.Size, Max: p.pool.cfg.Max})
-	return nil
-}
-
-// imageOf asks for an image, and not for long.
-func (p *Provider) imageOf(ctx context.Context, name string) (image.InspectResponse, error) {
-	ctx, stop := context.WithTimeout(ctx, question)
-	defer stop()
-	return p.api.ImageInspect(ctx, name)
-}
-
-func (p *Provider) pull(ctx context.Context, name string) error {
-	progress, err := p.api.ImagePull(ctx, name, image.PullOptions{})
-	if err != nil {
-		return err
-	}
-	defer progress.Close()
-	return drainPull(progress)
-}
-
-func imageMissing(name string) error {
-	return providers.Errorf(providers.ImageMissing, "the docker engine holds no image %.200q; run make image for the default one, or docker pull or build it there", name)
-}
 
 // Create implements providers.Provider. A cancelled ctx ends the wait but not a create the engine has begun: that one
 // finishes under its deterministic name, where the next Create or Delete finds it.
@@ -221,10 +183,7 @@ func (p *Provider) makeContainerWith(ctx context.Context, name string, config *c
 func (p *Provider) tryMake(ctx context.Context, name string, config *container.Config, spec providers.Spec,
 	change func(*container.HostConfig),
 ) (string, error) {
-	held, err := p.api.ImageInspect(ctx, spec.Image)
-	if errdefs.IsNotFound(err) {
-		return "", imageMissing(spec.Image)
-	}
+	held, err := p.inspectImage(ctx, spec.Image)
 	if err != nil {
 		return "", err
 	}

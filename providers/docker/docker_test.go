@@ -79,7 +79,7 @@ func TestEngine(t *testing.T) {
 		t.Errorf("ensure: %v", err)
 	}
 	err := a.Ensure(t.Context(), "sandyard/none:none")
-	if classOf(err) != providers.ImageMissing || !strings.Contains(err.Error(), "make image") {
+	if classOf(err) != providers.ImageMissing || !strings.Contains(err.Error(), "docker pull") {
 		t.Errorf("ensure of what is missing answers %v", err)
 	}
 }

@@ -3,8 +3,6 @@ package docker
 import (
 	"context"
 
-	"github.com/containerd/errdefs"
-
 	"sandyard/providers"
 )
 
@@ -39,7 +37,7 @@ func (p *Provider) serves(ctx context.Context, c providers.PoolClass) (providers
 	full.ID = ""
 	c.Spec, c.Max = full, max(c.Min, c.Max)
 	_, err = p.imageOf(ctx, full.Image)
-	if err != nil && !errdefs.IsNotFound(err) && ctx.Err() == nil {
+	if err != nil && !isMissing(err) && ctx.Err() == nil {
 		p.cfg.Logger.WarnContext(ctx, "image not looked for", "image", full.Image, "error", err)
 		return c, true // it stands where it stood; a refill finds out
 	}

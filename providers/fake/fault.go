@@ -134,6 +134,7 @@ func (s *State) scriptCreate(id, image string) error {
 		return nil
 	}
 	for _, statement := range strings.Split(script, ";") {
+		statement = strings.ReplaceAll(statement, "_", " ") // names of images hold no blanks
 		verb, arg, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(statement), "fake:"), " ")
 		f, err := createFault(verb, arg)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"sandyard/imageref"
 	"sandyard/providers"
 )
 
@@ -18,9 +19,12 @@ type image struct {
 }
 
 func (p *Provider) image(name string) (image, error) {
+	if _, err := imageref.Parse(name); err != nil {
+		return image{}, providers.Errorf(providers.Invalid, "image: %w", err)
+	}
 	file := strings.NewReplacer("%", "%25", "/", "%2F", ":", "%3A").Replace(name)
 	dir, err := filepath.EvalSymlinks(filepath.Join(p.cfg.Dir, "images", file))
-	if errors.Is(err, fs.ErrNotExist) || file == "." || file == ".." {
+	if errors.Is(err, fs.ErrNotExist) {
 		return image{}, providers.Errorf(providers.ImageMissing, "there is no image %.200q in %s; run make tree for the default one", name, filepath.Join(p.cfg.Dir, "images"))
 	}
 	if err != nil {

@@ -279,7 +279,7 @@ func (r *rig) queueUp(log *slog.Logger) {
 	r.t.Cleanup(func() { rdb.Close() })
 	r.queue = jobs.NewQueue(rdb, log)
 	r.jobs = jobs.NewClient(r.store, r.queue, jobs.Catalog{
-		Providers: []string{"fake"}, Templates: map[string]string{"python": "fake-python"}, Template: "python",
+		Providers: []string{"fake"}, Images: []string{"*"}, Templates: map[string]string{"python": "fake-python"}, Template: "python",
 		Edge: passes.Address{Scheme: "http", Domain: "sandboxes.example:8090"},
 	}, log)
 }
@@ -289,7 +289,7 @@ func (r *rig) work(ctx context.Context, log *slog.Logger) {
 	r.gateway = "http://" + l.Addr().String()
 	provider := reachable{fake.New(fake.Options{PerNode: true}), r.inside}
 	r.worker = jobs.NewWorker(jobs.WorkerConfig{ //nolint:contextcheck // its life is from Start to Stop
-		Store: r.store, Redis: r.redis, Provider: provider, Engine: "here", Slots: 8, Gateway: r.gateway, Lease: 10 * time.Second,
+		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: provider, Engine: "here", Slots: 8, Gateway: r.gateway, Lease: 10 * time.Second,
 		Grace: 5 * time.Second, Webhooks: jobs.NewWebhooks(r.store, r.queue, guard.Rules{}, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	r.t.Cleanup(gateway.New(gateway.Config{

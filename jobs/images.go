@@ -1,0 +1,93 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"sandyard/imageref"
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+// buildRepository holds the images of all builds. Which of them a tenant may use is written in the database alone.
+const buildRepository = "sandyard/build"
+
+// imageOf names what a build makes. It is another name for every build, so no pool can mistake one for the next.
+func imageOf(build string) string { return buildRepository + ":" + build }
+
+// images decides which images a tenant may name.
+type images struct {
+	store     *models.Store
+	templates map[string]string // what the configuration declares: name → image
+	allowed   imageref.Globs
+}
+
+// refusal says why a tenant may not use the image; an empty text means that it may. A tenant may use images of shared
+// templates, images that its own or shared builds have made, and what the operator allows.
+func (i images) refusal(ctx context.Context, tenant, image string) (why string, err error) {
+	ref, err := imageref.Parse(image)
+	if err != nil {
+		return err.Error(), nil
+	}
+	if ref.Repository() == buildRepository {
+		if build, ok := strings.CutPrefix(ref.String(), buildRepository+":"); ok {
+			if usable, err := i.store.MayUseBuild(ctx, tenant, build, imageOf(build)); usable || err != nil {
+				return "", err
+			}
+		}
+		return fmt.Sprintf("%.200q is the image of no build of yours; GET /v1/templates/NAME/builds lists those that you have", ref), nil
+	}
+	if i.allowed.Match(ref) {
+		return "", nil
+	}
+	shared, err := i.shared(ctx)
+	if err != nil || ref.Among(shared) {
+		return "", err
+	}
+	return fmt.Sprintf("%.200q is not allowed on this server; name a template, an image of it, an image that a build of yours has made, or one that "+
+		"the operator allows in SANDBOX_IMAGES (%s)", ref, i.offer(shared)), nil
+}
+
+// shared lists the images of templates that every tenant sees.
+func (i images) shared(ctx context.Context) ([]string, error) {
+	list, err := i.store.SharedImages(ctx)
+	return slices.AppendSeq(list, maps.Values(i.templates)), err
+}
+
+// offer names what is allowed, as far as it fits into an error.
+func (i images) offer(shared []string) string {
+	all := slices.Concat(i.allowed, shared)
+	all = slices.DeleteFunc(all, func(name string) bool { return strings.HasPrefix(name, buildRepository+":") })
+	slices.Sort(all)
+	all = slices.Compact(all)
+	if len(all) == 0 {
+		return "none at present"
+	}
+	more := ""
+	if len(all) > namedTemplates {
+		all, more = all[:namedTemplates], ", …"
+	}
+	return fmt.Sprintf("allowed now: %.1000s%s", strings.Join(all, ", "), more)
+}
+
+// check refuses an image that a request of the tenant may not name, as an *InvalidError.
+func (i images) check(ctx context.Context, tenant, field, image string) error {
+	why, err := i.refusal(ctx, tenant, image)
+	if err == nil && why != "" {
+		return invalid(field, "%s", why)
+	}
+	return err
+}
+
+// checkAgain refuses on a worker what check refuses at submission: a job may come from an API that knew no check, and what
+// is allowed may have changed since.
+func (w *Worker) checkAgain(ctx context.Context, tenant, image string) error {
+	why, err := w.images.refusal(ctx, tenant, image)
+	if err == nil && why != "" {
+		return providers.Errorf(providers.Invalid, "image: %s", why)
+	}
+	return err
+}
