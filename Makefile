@@ -22,6 +22,7 @@ setup: ## Install what is missing on this machine (Debian packages, as root or t
 	@scripts/setup.sh
 
 build: ## Build the static programs into bin/
+	@echo "build: compiling into bin/ (some minutes the first time, seconds later)"
 	@CGO_ENABLED=0 go build $(BUILD) -o bin/ $(PROGRAMS)
 	@CGO_ENABLED=0 go build $(BUILD) -o bin/sup ./cmd/guest-sup
 

@@ -25,6 +25,10 @@ var (
 	ErrNotDue = errors.New("not due")
 	// ErrKeyReused says that an idempotency key came with another request before.
 	ErrKeyReused = errors.New("this Idempotency-Key was used with a different request")
+	// ErrKeyName says that an API key cannot be called so.
+	ErrKeyName = errors.New("the name of a key has 1 to 100 printable characters")
+	// ErrKeyNamed says that another valid API key of the tenant has that name.
+	ErrKeyNamed = errors.New("a valid key has that name; revoke it first or choose another name")
 	// ErrRevoked says that an API key is not valid any more.
 	ErrRevoked = errors.New("the key was revoked")
 )
@@ -63,6 +67,19 @@ func IsRefused(err error) bool {
 	const dataException = "22"
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && strings.HasPrefix(pg.Code, dataException)
+}
+
+// IsUnmigrated says whether err means that the database lacks tables or columns, because it was not migrated.
+func IsUnmigrated(err error) bool {
+	const undefinedTable, undefinedColumn = "42P01", "42703"
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == undefinedTable || pg.Code == undefinedColumn)
+}
+
+func isUniqueViolation(err error) bool {
+	const uniqueViolation = "23505"
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == uniqueViolation
 }
 
 // IsUnavailable says whether err means that the database could not be asked, not that it refused: the same call may

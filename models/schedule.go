@@ -6,7 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 )
@@ -154,9 +153,7 @@ func saveSchedule(tx *gorm.DB, c *Schedule) error {
 		return err
 	}
 	err := tx.Model(c).Select("*").Omit("id", "tenant_id", "created_by", "created_at").Updates(c).Error
-	const uniqueViolation = "23505"
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == uniqueViolation {
+	if isUniqueViolation(err) {
 		return ErrScheduleExists
 	}
 	return err

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
@@ -42,22 +43,46 @@ type APIKey struct {
 	RevokedAt *time.Time
 }
 
-// Bootstrap makes the first tenant and its first key, with every scope, if there is no tenant yet. The key's plain
-// text is returned this once; it is empty when the database was set up before.
+// Bootstrap is BootstrapWith where the caller keeps the key; it is empty when the database was set up before.
 func (s *Store) Bootstrap(ctx context.Context) (key string, err error) {
-	err = s.tx(ctx, func(tx *gorm.DB) error {
-		t := Tenant{ID: "default", Name: "default", MaxSandboxes: 100, MaxQueued: 10000, WebhookSecret: newWebhookSecret()}
-		res := tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&t)
-		if res.Error != nil || res.RowsAffected == 0 {
-			return res.Error
-		}
-		key, err = createKey(tx, keyPrefix, t.ID, "first key", []string{ScopeSandboxes, ScopeOperator})
-		return err
+	err = s.BootstrapWith(ctx, func(first string) error {
+		key = first
+		return nil
 	})
 	return key, err
 }
 
-// CreateKey makes another key for a tenant and returns its plain text, which is not kept.
+// BootstrapWith makes the first tenant and its first key, with every scope, if there is no tenant yet. keep is given the
+// key's plain text, which is not stored; where it fails there is neither key nor tenant. A nil keep makes a tenant without
+// a key.
+func (s *Store) BootstrapWith(ctx context.Context, keep func(key string) error) error {
+	return s.tx(ctx, func(tx *gorm.DB) error {
+		t := Tenant{ID: "default", Name: "default", MaxSandboxes: 100, MaxQueued: 10000, WebhookSecret: newWebhookSecret()}
+		res := tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&t)
+		if res.Error != nil || res.RowsAffected == 0 || keep == nil {
+			return res.Error
+		}
+		key, err := createKey(tx, keyPrefix, t.ID, "first key", []string{ScopeSandboxes, ScopeOperator})
+		if err != nil {
+			return err
+		}
+		return keep(key)
+	})
+}
+
+// MaxKeyName is how long the name of a key may be, in bytes.
+const MaxKeyName = 100
+
+// Keys returns a tenant's keys without their hashes, the newest first.
+func (s *Store) Keys(ctx context.Context, tenant string, limit int) ([]APIKey, error) {
+	var all []APIKey
+	err := s.db.WithContext(ctx).Select("id", "tenant_id", "name", "hint", "scopes", "created_at", "revoked_at").
+		Where("tenant_id = ?", tenant).Order("created_at DESC, id").Limit(limit).Find(&all).Error
+	return all, err
+}
+
+// CreateKey makes another key for a tenant and returns its plain text, which is not kept. Valid keys of a tenant have
+// different names. Errors: ErrKeyNamed, ErrKeyName.
 func (s *Store) CreateKey(ctx context.Context, tenant, name string, scopes []string) (string, error) {
 	return createKey(s.db.WithContext(ctx), keyPrefix, tenant, name, scopes)
 }
@@ -82,9 +107,15 @@ func createKey(tx *gorm.DB, prefix, tenant, name string, scopes []string) (strin
 	secret := make([]byte, 20)
 	rand.Read(secret) // never fails
 	key := prefix + hex.EncodeToString(secret)
+	if name == "" || len(name) > MaxKeyName || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return "", ErrKeyName
+	}
 	err := tx.Create(&APIKey{
 		ID: NewID("key_"), TenantID: tenant, Name: name, Hint: key[:len(prefix)+4], Hash: hashKey(key), Scopes: scopes,
 	}).Error
+	if isUniqueViolation(err) {
+		return "", ErrKeyNamed
+	}
 	return key, err
 }
 

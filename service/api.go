@@ -24,19 +24,16 @@ import (
 // httpGrace is how long requests under way may take to end.
 const httpGrace = 10 * time.Second
 
-// RunAPI runs an API process until ctx ends. The first one on a new database prints the first key.
+// RunAPI runs an API process until ctx ends. The first one on a new database makes the first key.
 func RunAPI(ctx context.Context, c API, log *slog.Logger) error {
 	p, err := Connect(ctx, c.Common, log)
 	if err != nil {
 		return err
 	}
 	defer p.Close(log)
-	if key, err := p.Store.Bootstrap(ctx); err != nil {
+	if err := firstKey(ctx, c, p.Store, os.Stdout, log); err != nil {
 		return fmt.Errorf("make the first key: %w", err)
-	} else if key != "" {
-		fmt.Fprintln(os.Stdout, "First API key, shown only now:", key)
 	}
-	c.limitMemory()
 	doors, err := c.listen()
 	if err != nil {
 		return err

@@ -145,6 +145,7 @@ type API struct {
 	Sandboxes
 	Callbacks
 	Addr          string `env:"LISTEN_ADDR" envDefault:":8080" doc:"where the API listens"`
+	FirstKey      string `env:"FIRST_KEY_FILE" doc:"where the first API process on a new database writes the first key, with mode 0600; without it the key is shown on a terminal only, and sandyard key makes one"`
 	MaxBody       int    `env:"MAX_BODY_BYTES" envDefault:"16777216" doc:"largest request body"`
 	BodyMemory    int    `env:"BODY_MEMORY_BYTES" envDefault:"0" doc:"memory that request bodies and large answers may take in one API process, a body counting five times its size and one tenant having three quarters of it; beyond that requests wait, and get a 503 after 5 s; 0 = 268435456, or ten times MAX_BODY_BYTES where that is more"`
 	PublicMetrics bool   `env:"PUBLIC_METRICS" envDefault:"false" doc:"/metrics of the API needs no key"`

@@ -14,7 +14,7 @@ type storeOnly struct{ service.Common }
 // Validate needs no Redis.
 func (c storeOnly) Validate() error {
 	if c.DatabaseURL == "" {
-		return fmt.Errorf("DATABASE_URL is missing: set it to your PostgreSQL, such as postgres://user:password@host/sandyard")
+		return fmt.Errorf("DATABASE_URL is missing: set it to your PostgreSQL, such as postgres://user:password@host/sandyard, or start sandyard dev in this directory")
 	}
 	return nil
 }

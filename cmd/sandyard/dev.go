@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,7 +17,15 @@ import (
 
 	"sandyard/dev"
 	"sandyard/jobs"
+	"sandyard/models"
 	"sandyard/service"
+)
+
+const (
+	// devDir is where the data of a development installation lives.
+	devDir = ".sandyard"
+	// databaseFile says in it how its database is reached while it runs.
+	databaseFile = "database"
 )
 
 // devStack is the whole system in one process, with its servers as children.
@@ -41,8 +48,8 @@ type devStack struct {
 func runDev(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet("sandyard dev", flag.ContinueOnError)
 	once := f.Bool("once", false, "stop after the first program")
-	dir := f.String("dir", ".sandyard", "where the data lives")
-	addr := f.String("addr", "127.0.0.1:8080", "where the API listens; the next free port if this one is taken")
+	dir := f.String("dir", devDir, "where the data lives")
+	addr := f.String("addr", os.Getenv("LISTEN_ADDR"), "where the API listens; default LISTEN_ADDR, else 127.0.0.1:8080 or, where that is taken, a free port that stays")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -70,8 +77,7 @@ func startDev(ctx context.Context, dir, addr string) (d *devStack, err error) {
 	d = &devStack{dir: dir}
 	for _, step := range []func(context.Context) error{
 		d.openLog, d.startServers, d.configure, d.migrate, d.readKey,
-		func(context.Context) error { d.doors.API, err = listenNear(addr); return err },
-		func(context.Context) error { d.doors.Edge, err = listenNear(edgeNear(addr)); return err },
+		func(context.Context) error { d.doors, err = openDoors(dir, addr, os.Getenv("EDGE_ADDR")); return err },
 		d.startProcesses, d.awaitReady,
 	} {
 		if err = step(ctx); err != nil {
@@ -130,7 +136,13 @@ func fleetOf(dir string) string {
 	return fmt.Sprintf("dev-%x", h.Sum64())
 }
 
-func (d *devStack) migrate(ctx context.Context) error { return d.parts.Store.Migrate(ctx, d.log) }
+// migrate also says where sandyard key and sandyard node find the database while it runs.
+func (d *devStack) migrate(ctx context.Context) error {
+	if err := d.parts.Store.Migrate(ctx, d.log); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(d.dir, databaseFile), []byte(d.postgres.DSN()+"\n"), 0o600)
+}
 
 // readKey keeps the first key in dir: on a developer's own machine, losing it is worse than storing it.
 func (d *devStack) readKey(ctx context.Context) error {
@@ -146,37 +158,18 @@ func (d *devStack) readKey(ctx context.Context) error {
 	b, err := os.ReadFile(path)
 	d.key = strings.TrimSpace(string(b))
 	if errors.Is(err, os.ErrNotExist) {
-		d.key, err = d.parts.Store.CreateKey(ctx, "default", "dev", []string{"sandboxes", "operator"})
+		name := "dev " + time.Now().UTC().Format(time.RFC3339Nano) // of the one that was lost with its file it is another
+		d.key, err = d.parts.Store.CreateKey(ctx, tenant, name, []string{models.ScopeSandboxes, models.ScopeOperator})
 		return errors.Join(err, os.WriteFile(path, []byte(d.key+"\n"), 0o600))
 	}
 	return err
 }
 
-// listenNear listens at addr or, if that is taken, at any free port of its host.
-func listenNear(addr string) (net.Listener, error) {
-	l, err := net.Listen("tcp", addr)
-	if err == nil {
-		return l, nil
-	}
-	host, _, splitErr := net.SplitHostPort(addr)
-	if splitErr != nil {
-		return nil, err
-	}
-	return net.Listen("tcp", net.JoinHostPort(host, "0"))
-}
-
-// edgeNear puts the edge ten ports above the API.
-func edgeNear(addr string) string {
-	host, text, _ := net.SplitHostPort(addr) // of what was listened at already
-	port, err := strconv.Atoi(text)
-	if err != nil || port == 0 {
-		return net.JoinHostPort(host, "0")
-	}
-	return net.JoinHostPort(host, strconv.Itoa(port+10))
-}
-
 // domain is where the ports of sandboxes are reached; browsers take every name below localhost for this machine.
 func (d *devStack) domain() string {
+	if given := os.Getenv("EDGE_DOMAIN"); given != "" {
+		return given
+	}
 	_, port, _ := net.SplitHostPort(d.doors.Edge.Addr().String()) // what net says, net can read
 	return net.JoinHostPort("localhost", port)
 }

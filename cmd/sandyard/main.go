@@ -11,6 +11,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 
 	"sandyard/models"
@@ -27,7 +29,7 @@ func commands() []command {
 	return []command{
 		{"dev", "[--once] [--dir DIR] [--addr ADDR]", "run everything on this machine and try it", runDev},
 		{"migrate", "", "bring the database of DATABASE_URL up to date", runMigrate},
-		{"key", "[--e2b] NAME [SCOPE...] | --revoke KEY", "make another API key (scopes: sandboxes, operator; default sandboxes), or end one, named by itself or its id", runKey},
+		{"key", "[--e2b] [NAME [SCOPE...]] | --revoke [ID...]", "list the API keys, make one, or revoke some", runKey},
 		{"node", "list | drain [--leave] [--wait] ID | undrain ID", "see the workers, give one no new sandboxes, end it", runNode},
 		{"version", "", "print the version", runVersion},
 	}
@@ -43,6 +45,9 @@ func dispatch(ctx context.Context, args []string) int {
 	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
 		help(os.Stdout)
 		return 0
+	}
+	if args[0] == "--version" {
+		args = append([]string{"version"}, args[1:]...)
 	}
 	for _, c := range commands() {
 		if c.name != args[0] {
@@ -67,7 +72,9 @@ func help(w io.Writer) {
 	for _, c := range commands() {
 		fmt.Fprintf(w, "  sandyard %-8s %-48s %s\n", c.name, c.args, c.about)
 	}
-	fmt.Fprint(w, "\nsandyard dev also reads the variables of worker --help; the others read:\n")
+	fmt.Fprint(w, "\nsandyard COMMAND --help tells more. sandyard dev reads the variables of api --help and worker --help, but those\n"+
+		"of servers and gateways, which it starts itself. key and node use the database of a sandyard dev that runs in this\n"+
+		"directory where DATABASE_URL is not set. The others read:\n")
 	service.PrintVariables(w, service.Common{})
 }
 
@@ -98,61 +105,11 @@ func runMigrate(ctx context.Context, args []string) error {
 	return withStore(ctx, func(store *models.Store, log *slog.Logger) error { return store.Migrate(ctx, log) })
 }
 
-func runKey(ctx context.Context, args []string) error {
-	f := flag.NewFlagSet("sandyard key", flag.ContinueOnError)
-	e2b := f.Bool("e2b", false, "in the form that E2B's clients expect")
-	revoke := f.Bool("revoke", false, "make a key invalid, with the terminals and streams that it has opened")
-	if err := f.Parse(args); err != nil {
-		return err
-	}
-	if args = f.Args(); *revoke {
-		return revokeKeys(ctx, args)
-	}
-	if len(args) == 0 {
-		return fmt.Errorf("give the key a name, such as: sandyard key ci")
-	}
-	scopes, err := parseScopes(args[1:])
-	if err != nil {
-		return err
-	}
-	return withStore(ctx, func(store *models.Store, _ *slog.Logger) error {
-		create := store.CreateKey
-		if *e2b {
-			create = store.CreateE2BKey
-		}
-		key, err := create(ctx, "default", args[0], scopes)
-		if err == nil {
-			fmt.Println("New API key, shown only now:", key)
-		}
-		return err
-	})
-}
-
-// revokeKeys makes keys invalid, each named by its plain text or its id.
-func revokeKeys(ctx context.Context, keys []string) error {
-	if len(keys) == 0 {
-		return fmt.Errorf("name the key by itself or its id, such as: sandyard key --revoke key_0123")
-	}
-	return withStore(ctx, func(store *models.Store, _ *slog.Logger) error {
-		for _, key := range keys {
-			if err := store.RevokeKey(ctx, "default", key); err != nil {
-				return fmt.Errorf("revoke %s: %w", shown(key), err)
-			}
-			fmt.Printf("Revoked %s: within ten seconds requests with it are refused, and its terminals and streams have ended\n", shown(key))
-		}
-		return nil
-	})
-}
-
-// shown is how a key may stand on a screen: an id is no secret.
-func shown(key string) string {
-	if models.IsKey(key) {
-		return fmt.Sprintf("%.12s…", key)
-	}
-	return key
-}
-
+// withStore opens the database of DATABASE_URL or, where that is not set, of the sandyard dev that runs in this directory.
 func withStore(ctx context.Context, f func(*models.Store, *slog.Logger) error) error {
+	if err := findDevDatabase(); err != nil {
+		return err
+	}
 	c, err := service.Load[storeOnly]()
 	if err != nil {
 		return err
@@ -162,5 +119,27 @@ func withStore(ctx context.Context, f func(*models.Store, *slog.Logger) error) e
 	if err != nil {
 		return err
 	}
-	return errors.Join(f(store, log), store.Close())
+	err = errors.Join(f(store, log), store.Close())
+	if models.IsUnmigrated(err) {
+		return errors.New("the database has not the tables of this version; run sandyard migrate first")
+	}
+	return err
+}
+
+// findDevDatabase sets DATABASE_URL to a development database, and says so.
+func findDevDatabase() error {
+	const name = "DATABASE_URL"
+	if os.Getenv(name) != "" {
+		return nil
+	}
+	path := filepath.Join(devDir, databaseFile)
+	dsn, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // the configuration says what is missing
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "DATABASE_URL is not set: using the development database in %s\n", devDir)
+	return os.Setenv(name, strings.TrimSpace(string(dsn)))
 }

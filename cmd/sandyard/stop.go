@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"sandyard/jobs"
@@ -30,6 +32,9 @@ func (d *devStack) shutdown(ctx context.Context) error {
 	if d.postgres != nil {
 		errs = append(errs, d.postgres.Stop())
 	}
+	if err := os.Remove(filepath.Join(d.dir, databaseFile)); !errors.Is(err, os.ErrNotExist) {
+		errs = append(errs, err)
+	}
 	if d.logFile != nil {
 		errs = append(errs, d.logFile.Close())
 	}
@@ -41,7 +46,6 @@ func (d *devStack) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clearTime)
 	defer cancel()
 	client := jobs.NewClient(d.parts.Store, d.parts.Queue, jobs.Catalog{}, d.log)
-	o := jobs.Options{TenantID: "default", Actor: "sandyard dev"}
 	for {
 		live, err := d.liveSandboxes(ctx)
 		if err != nil || len(live) == 0 {
@@ -49,7 +53,7 @@ func (d *devStack) clear(ctx context.Context) error {
 		}
 		for _, b := range live {
 			if b.State != models.SandboxDeleting {
-				_, err = client.Delete(ctx, b.ID, true, o)
+				_, err = client.Delete(ctx, b.ID, true, jobs.Options{TenantID: b.TenantID, Actor: "sandyard dev"})
 			}
 		}
 		select {

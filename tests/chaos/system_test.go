@@ -165,7 +165,7 @@ func (s *system) env(wires string) []string {
 		"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"),
 		"DATABASE_URL=postgres://sandyard@/sandyard?sslmode=disable&host=" + wires,
 		"REDIS_URL=unix://" + filepath.Join(wires, "redis.sock"),
-		"LISTEN_ADDR=127.0.0.1:0", "HEALTH_ADDR=127.0.0.1:0", "EDGE_ADDR=127.0.0.1:0", "GATEWAY_ADDR=127.0.0.1:0",
+		"FIRST_KEY_FILE=" + filepath.Join(s.dir, "first-key"), "LISTEN_ADDR=127.0.0.1:0", "HEALTH_ADDR=127.0.0.1:0", "EDGE_ADDR=127.0.0.1:0", "GATEWAY_ADDR=127.0.0.1:0",
 		"LEASE=" + lease.String(), "RECONCILE_EVERY=1s", "RECONCILE_GRACE=5s", "DRAIN_GRACE=5s", "POOL_SIZE=2", "POOL_MAX=2",
 		"WEBHOOK_ALLOW_CIDRS=127.0.0.0/8", "SANDBOX_TEMPLATES=python=" + image,
 		"SANDYARD_FLEET=" + fleet, "WORKER_SLOTS=32", "MAX_MEMORY_MB=unlimited", "MAX_CPUS=unlimited", "MAX_PIDS=unlimited",
@@ -182,9 +182,10 @@ func (s *system) migrate() error {
 }
 
 func (s *system) awaitKey(ctx context.Context) error {
-	return eventually(ctx, time.Minute, "the first API prints the first key", func() (bool, string) {
-		s.key = s.processes[0].said("First API key, shown only now:")
-		return s.key != "", "it has not"
+	return eventually(ctx, time.Minute, "the first API writes the first key", func() (bool, string) {
+		key, err := os.ReadFile(filepath.Join(s.dir, "first-key"))
+		s.key = strings.TrimSpace(string(key))
+		return err == nil && s.key != "", "it has not"
 	})
 }
 

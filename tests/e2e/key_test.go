@@ -19,7 +19,11 @@ func TestKeyIsMadeAndRevoked(t *testing.T) {
 	if got := with(); got != 200 {
 		t.Errorf("the new key is answered %d", got)
 	}
-	if said := r.operate("key", "--revoke", key); !strings.HasPrefix(said, "Revoked ") || strings.Contains(said, key) {
+	id := strings.Fields(said)[1]
+	if list := r.operate("key"); !strings.Contains(list, id) || strings.Contains(list, key) {
+		t.Errorf("sandyard key lists %q", list)
+	}
+	if said := r.operate("key", "--revoke", id); !strings.HasPrefix(said, "Revoked ") || strings.Contains(said, key) {
 		t.Errorf("sandyard key --revoke says %q", said)
 	}
 	eventually(t, time.Minute, "the revoked key is refused", func() bool { return with() == 401 })

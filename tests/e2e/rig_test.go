@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,7 @@ func prepare(t *testing.T, settings ...string) *rig {
 	for _, name := range []string{"MAX_MEMORY_MB", "MAX_CPUS", "MAX_PIDS"} {
 		r.settings[name] = "unlimited" // whatever machine the tests run on
 	}
+	r.settings["FIRST_KEY_FILE"] = filepath.Join(t.TempDir(), "first-key")
 	r.settings["SANDBOX_TEMPLATES"] = "python=" + image
 	for i := 0; i+1 < len(settings); i += 2 {
 		r.settings[settings[i]] = settings[i+1]
@@ -78,7 +80,7 @@ func prepare(t *testing.T, settings ...string) *rig {
 	return r
 }
 
-// startAll migrates the database and starts the processes; the first start prints the first key.
+// startAll migrates the database and starts the processes; the first start writes the first key.
 func (r *rig) startAll() {
 	r.t.Helper()
 	migrate := startProcess(r.t, "", r.env(), "sandyard", "migrate")
@@ -89,7 +91,9 @@ func (r *rig) startAll() {
 	r.scheduler = r.start1("scheduler")
 	r.worker = r.start1("worker")
 	r.startAPI()
-	r.key = r.api.Line(&r.api.Stdout, "First API key, shown only now:")
+	key, err := os.ReadFile(r.settings["FIRST_KEY_FILE"])
+	check(r.t, err)
+	r.key = strings.TrimSpace(string(key))
 }
 
 // startAPI starts an API process at a free port and waits until it answers there.

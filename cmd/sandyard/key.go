@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"sandyard/models"
+)
+
+const (
+	tenant = "default"
+	// listedKeys is how many keys are listed, the newest.
+	listedKeys = 1000
+)
+
+func keyUsage(f *flag.FlagSet) func() {
+	return func() {
+		fmt.Fprint(f.Output(), `Usage:
+  sandyard key                            list the keys: id, name, first characters, scopes, when made and revoked
+  sandyard key [--e2b] NAME [SCOPE...]    make a key and print it, this once
+  sandyard key --revoke [ID...]           revoke keys, with the terminals and streams that they have opened
+
+NAME    1 to 100 printable characters; no two valid keys have the same name
+SCOPE   sandboxes (all of /v1; the default) or operator (workers, shared templates, /metrics and /monitor)
+ID      as the list shows it. Without one, keys or ids are read from standard input, one on a line: a key on the
+        command line would stay in the shell's history and in the list of processes
+
+Options:
+`)
+		f.PrintDefaults()
+	}
+}
+
+func runKey(ctx context.Context, args []string) error {
+	f := flag.NewFlagSet("sandyard key", flag.ContinueOnError)
+	f.Usage = keyUsage(f)
+	e2b := f.Bool("e2b", false, "make the key in the form that E2B's clients expect")
+	revoke := f.Bool("revoke", false, "revoke keys")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	switch args = f.Args(); {
+	case *revoke:
+		return revokeKeys(ctx, args, os.Stdin)
+	case len(args) == 0 && *e2b:
+		return errors.New("give the key a name, such as: sandyard key --e2b ci")
+	case len(args) == 0:
+		return withStore(ctx, func(store *models.Store, _ *slog.Logger) error { return listKeys(ctx, store, os.Stdout) })
+	}
+	scopes, err := parseScopes(args[1:])
+	if err != nil {
+		return err
+	}
+	return withStore(ctx, func(store *models.Store, _ *slog.Logger) error {
+		return makeKey(ctx, store, *e2b, args[0], scopes)
+	})
+}
+
+// makeKey makes the tenant, too, where no API process has run on the database yet.
+func makeKey(ctx context.Context, store *models.Store, e2b bool, name string, scopes []string) error {
+	if err := store.BootstrapWith(ctx, nil); err != nil {
+		return err
+	}
+	create := store.CreateKey
+	if e2b {
+		create = store.CreateE2BKey
+	}
+	plain, err := create(ctx, tenant, name, scopes)
+	if err != nil {
+		return err
+	}
+	made, err := store.Authenticate(ctx, plain)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("Key %s (%s), scopes: %s\n", made.ID, made.Name, strings.Join(made.Scopes, ", "))
+	fmt.Println("New API key, shown only now:", plain)
+	return nil
+}
+
+func listKeys(ctx context.Context, store *models.Store, to io.Writer) error {
+	all, err := store.Keys(ctx, tenant, listedKeys)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "ID\tNAME\tBEGINS\tSCOPES\tCREATED\tREVOKED")
+	for _, k := range all {
+		revoked := "-"
+		if k.RevokedAt != nil {
+			revoked = k.RevokedAt.UTC().Format(time.RFC3339)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s…\t%s\t%s\t%s\n", k.ID, k.Name, k.Hint, strings.Join(k.Scopes, ","),
+			k.CreatedAt.UTC().Format(time.RFC3339), revoked)
+	}
+	return w.Flush()
+}
+
+// revokeKeys makes keys invalid: those with these ids or, without any, those that standard input names.
+func revokeKeys(ctx context.Context, ids []string, from io.Reader) error {
+	for _, id := range ids {
+		if models.IsKey(id) {
+			return errors.New("give the key on standard input or its id, which sandyard key lists: " +
+				"on the command line it stays in the shell's history")
+		}
+	}
+	if len(ids) == 0 {
+		lines := bufio.NewScanner(io.LimitReader(from, 1<<20))
+		for lines.Scan() {
+			if line := strings.TrimSpace(lines.Text()); line != "" {
+				ids = append(ids, line)
+			}
+		}
+		if err := lines.Err(); err != nil {
+			return err
+		}
+	}
+	if len(ids) == 0 {
+		return errors.New("standard input named no key")
+	}
+	return withStore(ctx, func(store *models.Store, _ *slog.Logger) error {
+		for _, key := range ids {
+			if err := store.RevokeKey(ctx, tenant, key); err != nil {
+				return fmt.Errorf("revoke %s: %w; sandyard key lists the ids", shown(key), err)
+			}
+			fmt.Printf("Revoked %s: within ten seconds requests with it are refused, and its terminals and streams have ended\n", shown(key))
+		}
+		return nil
+	})
+}
+
+// shown is how a key may stand on a screen: an id is no secret.
+func shown(key string) string {
+	if models.IsKey(key) {
+		return fmt.Sprintf("%.7s…", key)
+	}
+	return fmt.Sprintf("%.60q", key)
+}
