@@ -55,17 +55,25 @@ from_registry() {
 	add_user
 }
 
+# add_user also installs the small tools that the image made from packages has, where Debian's mirror can be reached.
 add_user() {
-	local made
-	made=$(engine create --network none --log-driver none --user 0:0 "$base" /bin/sh -c '
+	local made path
+	path=$(engine image inspect -f '{{range .Config.Env}}{{println .}}{{end}}' "$base" | sed -n 's/^PATH=//p')
+	made=$(engine create --log-driver none --user 0:0 "$base" /bin/sh -c '
 		grep -q "^sandbox:" /etc/passwd || {
 			echo "sandbox:x:1000:1000:sandbox:/workspace:/bin/bash" >>/etc/passwd
 			echo "sandbox:x:1000:" >>/etc/group
 		}
-		mkdir -p /workspace && chown 1000:1000 /workspace')
+		mkdir -p /workspace /etc/profile.d && chown 1000:1000 /workspace
+		rm -f /usr/lib/python3*/EXTERNALLY-MANAGED
+		echo "PATH=\"\$HOME/.local/bin:\$PATH\"" >/etc/profile.d/sandyard.sh
+		timeout 100 sh -c "apt-get -qq update && apt-get -qq install --no-install-recommends --yes $1" >/dev/null 2>&1 ||
+			echo "image: without $1: no mirror of Debian answers" >&2
+		rm -rf /var/lib/apt/lists/*' sh "${tools//,/ } ca-certificates curl git")
 	engine start --attach "$made" >/dev/null
 	engine commit -c 'WORKDIR /workspace' -c 'USER 1000:1000' -c 'CMD ["'"$command"'"]' \
-		-c 'ENV HOME=/workspace LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1' "$made" "$name:building" >/dev/null
+		-c "ENV PATH=/workspace/.local/bin:${path:-/usr/local/bin:/usr/bin:/bin} HOME=/workspace LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1" \
+		"$made" "$name:building" >/dev/null
 	engine rm -f "$made" >/dev/null
 	origin=$base
 }

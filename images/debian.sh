@@ -2,7 +2,9 @@
 # Sourced by build.sh and tree.sh: the root of a sandbox, unpacked from this machine's own Debian packages. They stand
 # in this directory and define die.
 
-common=base-files,base-passwd,libc-bin,dash,bash,coreutils,grep,sed,findutils,diffutils,tar,gzip,mawk,util-linux,procps,debianutils,patch,ca-certificates,curl
+common=base-files,base-passwd,libc-bin,dash,bash,coreutils,grep,sed,findutils,diffutils,tar,gzip,mawk,util-linux,procps,debianutils,patch,ca-certificates,curl,hostname
+# What scripts and people expect to find; wheels of PyPI load libstdc++6. A compiler would be three quarters of all of it.
+tools=bzip2,file,jq,less,libstdc++6,make,nano,unzip,wget,xz-utils,zip
 
 # packages_of lists what the image of a template holds. Debian's npm is four hundred packages, and a sandbox without a
 # network has little use of it.
@@ -10,9 +12,9 @@ packages_of() {
 	local python=python3,python3-pip,python3-venv
 	case $1 in
 	base) echo "$common" ;;
-	python) echo "$common,$python,git" ;;
-	node) echo "$common,nodejs,git" ;;
-	data-science) echo "$common,$python,git,python3-numpy,python3-pandas,python3-scipy,python3-matplotlib" ;;
+	python) echo "$common,$tools,$python,git" ;;
+	node) echo "$common,$tools,nodejs,git" ;;
+	data-science) echo "$common,$tools,$python,git,python3-numpy,python3-pandas,python3-scipy,python3-matplotlib" ;;
 	browser) echo "$common,$python,chromium,xvfb,x11vnc,novnc,websockify,openbox,xauth,x11-xkb-utils,xkb-data,fonts-dejavu-core,fonts-liberation,fontconfig" ;;
 	code-server) echo "$common,$python,git,ripgrep,libstdc++6,libgssapi-krb5-2" ;;
 	*) return 1 ;;
@@ -21,7 +23,7 @@ packages_of() {
 own_dir=${template:-python} # of a template that has more than packages
 packages=$(packages_of "$own_dir") || die "no recipe for the template $own_dir; there are base, python, node, data-science, browser and code-server"
 # shellcheck disable=SC2034 # for those who source this
-environment=(PATH=/usr/local/bin:/usr/bin:/bin HOME=/workspace LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1)
+environment=(PATH=/workspace/.local/bin:/usr/local/bin:/usr/bin:/bin HOME=/workspace LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1)
 
 # recipe is the same as long as nothing that decides over the content has changed.
 recipe() {

@@ -15,6 +15,16 @@ chmod 1777 "$root/tmp"
 ln -sf python3 "$root/usr/bin/python"
 [ -e "$root/usr/bin/awk" ] || ln -s mawk "$root/usr/bin/awk"
 
+[ ! -e "$root/usr/bin/which.debianutils" ] || ln -sf which.debianutils "$root/usr/bin/which"
+
+# pip installs into the home directory, which is the sandbox's own: nothing of Debian's is in its way. Login shells find the
+# programs there, too, wherever the home directory is.
+rm -f "$root"/usr/lib/python3*/EXTERNALLY-MANAGED
+install -d "$root/etc/profile.d"
+# shellcheck disable=SC2016 # for the shell to expand
+echo 'PATH="$HOME/.local/bin:$PATH"' >"$root/etc/profile.d/sandyard.sh"
+[ -e "$root/etc/profile" ] || echo 'for script in /etc/profile.d/*.sh; do . "$script"; done' >"$root/etc/profile"
+
 # The certificates' own set-up is a maintainer script too; its outcome is one file.
 install -d "$root/etc/ssl/certs"
 find "$root/usr/share/ca-certificates" -name '*.crt' -exec cat {} + >"$root/etc/ssl/certs/ca-certificates.crt"

@@ -8,7 +8,7 @@ func builtin(name string) models.Definition {
 	few := &models.PoolSize{Min: 1, Max: 8}
 	switch name {
 	case "python":
-		return models.Definition{Description: "Python with pip and venv, git"}
+		return models.Definition{Description: "Python with pip and venv, git, small tools such as jq, make and unzip"}
 	case "base":
 		return models.Definition{Description: "A shell and the usual small programs", Pool: few}
 	case "node":

@@ -46,7 +46,7 @@ const (
 	minPids     = 32
 	minCPUs     = 0.01
 	minTempMB   = 4
-	maxTempMB   = 64
+	maxTempMB   = 1024
 	maxSharedMB = 16
 	// nearMemory is what the programs of a sandbox are left when all that it may write to is full: nobody dies of files.
 	nearMemory = 16
