@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -76,6 +77,13 @@ func SubmittableKinds() []string {
 			names = append(names, name)
 		}
 	}
+	slices.Sort(names)
+	return names
+}
+
+// AllKinds names every kind of job.
+func AllKinds() []string {
+	names := slices.Collect(maps.Keys(kinds()))
 	slices.Sort(names)
 	return names
 }

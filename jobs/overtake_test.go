@@ -191,8 +191,8 @@ func TestDuePauseThatIsOvertaken(t *testing.T) {
 			if b := r.sandbox(box); b.State != models.SandboxRunning || b.Desired != models.DesiredRunning || b.PauseFailedAt != nil {
 				t.Errorf("it is %s, desired %s, failed %v", b.State, b.Desired, b.PauseFailedAt)
 			}
-			if j := r.newest(box, models.KindPause); j.State != models.Succeeded || len(j.Result) == 0 {
-				t.Errorf("the pause: %s %s", j.State, j.Result)
+			if j := r.newest(box, models.KindPause); j.State != models.Cancelled || j.Error == nil || j.Error.Code != "overtaken" {
+				t.Errorf("the pause: %s %+v", j.State, j.Error)
 			}
 		})
 	}
@@ -240,7 +240,7 @@ func TestDuePauseThatIsOvertakenOnItsWay(t *testing.T) {
 				list, err := r.store.Jobs(r.t.Context(), tenant, models.JobFilter{Sandbox: box, Kind: models.KindPause, Limit: 2})
 				r.must(err)
 				return slices.ContainsFunc(list, func(j models.Job) bool {
-					return j.Actor == "scheduler" && j.State == models.Succeeded && j.Attempt == 2
+					return j.Actor == "scheduler" && j.State == models.Cancelled && j.Attempt == 2
 				})
 			})
 			if j := r.wait(r.exec(box, "fake:stdout on")); (string(j.Stdout) == "on") == again {

@@ -181,15 +181,11 @@ func (*Pause) run(ctx context.Context, a *attempt) (result, error) {
 		err = p.Resume(ctx, a.job.SandboxID)
 	}
 	if err != nil || !wanted {
-		return result{value: notPaused{Reason: "it was resumed, or its timeout set anew, after this was asked for"}}, err
+		return result{state: models.Cancelled, change: models.Change{Overtaken: true}, err: &models.JobError{
+			Code: "overtaken", Message: "the sandbox was not paused: it was resumed, or its timeout was changed, after this pause was submitted",
+		}}, err
 	}
 	return result{change: models.Change{To: models.SandboxPaused}}, p.Pause(ctx, a.job.SandboxID)
-}
-
-// notPaused is the result of a pause that nobody wants any more.
-type notPaused struct {
-	Paused bool   `json:"paused"`
-	Reason string `json:"reason"`
 }
 
 // Resume thaws a paused sandbox; its timeout starts anew.

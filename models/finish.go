@@ -32,6 +32,8 @@ type Change struct {
 	To     SandboxState // empty = nothing
 	Ref    string       // the provider's id, with SandboxRunning after a create
 	Reason string       // with SandboxLost and SandboxFailed
+	// Overtaken: of a pause that was not made, because a later resume or timeout came first. It has not failed.
+	Overtaken bool
 
 	kind  string // of the job, and how it ended
 	state JobState

@@ -55,5 +55,5 @@ func settleWish(tx *gorm.DB, box *Sandbox, c Change) error {
 				CASE state WHEN 'paused' THEN 'paused' ELSE 'running' END),
 			pause_failed_at = CASE WHEN @failed THEN now() ELSE pause_failed_at END
 		WHERE id = @id AND ended_at IS NULL AND state <> 'deleting' AND (desired <> 'deleted' OR @back)`,
-		map[string]any{"id": box.ID, "back": back, "failed": c.kind == KindPause && c.state != Succeeded}), nil)
+		map[string]any{"id": box.ID, "back": back, "failed": c.kind == KindPause && c.state != Succeeded && !c.Overtaken}), nil)
 }

@@ -24,6 +24,7 @@ func (s *Server) addDocs() error {
 	for _, unused := range []string{"ErrorModel", "ErrorDetail"} { // huma's own, in whose place Problem stands
 		delete(api.Components.Schemas.Map(), unused)
 	}
+	refineSchemas(api)
 	document, err := json.Marshal(api)
 	if err != nil {
 		return fmt.Errorf("write the OpenAPI document: %w", err)

@@ -78,6 +78,8 @@ func e2bFailure(job models.Job, box models.Sandbox) error {
 		return newProblem(http.StatusConflict, why.Code, "the sandbox was removed while it was made")
 	case job.State == models.Cancelled && box.Ended():
 		return models.ErrNotFound
+	case job.State == models.Cancelled:
+		return newProblem(http.StatusConflict, why.Code, why.Message)
 	}
 	switch class := providers.Class(why.Code); class {
 	case providers.Capacity, providers.DiskFull, providers.RateLimited, providers.Unavailable:

@@ -97,7 +97,11 @@ func (s *Server) addJobs() {
 // projected describes an operation whose answer is a T of which fields may be left out.
 func (s *Server) projected(id, path, summary string, t reflect.Type) huma.Operation {
 	op := operation(id, http.MethodGet, path, tagJobs, summary)
-	op.Responses = map[string]*huma.Response{"200": s.response("OK", "application/json", t)}
+	res := s.response("OK", "application/json", t)
+	if t == reflect.TypeFor[Job]() {
+		res.Content["application/json"].Schema = jobOrFields()
+	}
+	op.Responses = map[string]*huma.Response{"200": res}
 	return op
 }
 

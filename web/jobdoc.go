@@ -3,7 +3,8 @@ package web
 import (
 	"encoding/base64"
 	"encoding/json"
-	"reflect"
+	"maps"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -11,7 +12,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
-	"sandyard/providers"
+	"sandyard/providers/cells"
 )
 
 // Job is the document of a job. What is not known yet is absent.
@@ -58,18 +59,18 @@ func (r JobResult) MarshalJSON() ([]byte, error) { return json.RawMessage(r).Mar
 
 // Schema implements huma.SchemaProvider.
 func (JobResult) Schema(r huma.Registry) *huma.Schema {
-	of := func(t reflect.Type) *huma.Schema { return r.Schema(t, true, t.Name()) }
-	return &huma.Schema{
-		Description: "By kind: of exec (two of them: a background one has a result of its own), code, code_create, exec_wait, read, list, build, timeout, egress, port, edit, glob, grep, write-many, read-many; write, stat, mkdir and move describe the file",
-		AnyOf: []*huma.Schema{
-			of(reflect.TypeFor[jobs.ExecResult]()), of(reflect.TypeFor[jobs.CodeResult]()), of(reflect.TypeFor[jobs.ContextResult]()), of(reflect.TypeFor[jobs.ReadResult]()),
-			of(reflect.TypeFor[jobs.BackgroundResult]()), of(reflect.TypeFor[providers.Exec]()),
-			of(reflect.TypeFor[jobs.ListResult]()), of(reflect.TypeFor[jobs.BuildResult]()), of(reflect.TypeFor[jobs.SetTimeoutResult]()), of(reflect.TypeFor[jobs.SetEgressResult]()), of(reflect.TypeFor[jobs.PortResult]()),
-			of(reflect.TypeFor[jobs.EditResult]()), of(reflect.TypeFor[jobs.GlobResult]()), of(reflect.TypeFor[jobs.GrepResult]()),
-			of(reflect.TypeFor[jobs.WriteManyResult]()), of(reflect.TypeFor[jobs.ReadManyResult]()),
-			of(reflect.TypeFor[providers.FileInfo]()),
-		},
+	kinds := resultTypes()
+	all := map[string]*huma.Schema{}
+	for _, types := range kinds {
+		for _, t := range types {
+			all[t.Name()] = r.Schema(t, true, t.Name())
+		}
 	}
+	s := &huma.Schema{Description: "What the job's kind says of its outcome"}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		s.AnyOf = append(s.AnyOf, all[name])
+	}
+	return s
 }
 
 // jobSummary is a job's document without its bytes, as lists have it.
@@ -82,6 +83,9 @@ func (s *Server) jobSummary(j models.Job) Job {
 	}
 	if len(j.Result) > 0 && string(j.Result) != "null" {
 		doc.Result = JobResult(j.Result)
+	}
+	if j.Kind == models.KindCode && doc.Result != nil {
+		doc.Result = withShown(doc.Result, nil)
 	}
 	if j.Kind == "port" && doc.Result != nil {
 		doc.Result = s.withToken(doc.Result, j.SandboxID)
@@ -122,8 +126,11 @@ func (s *Server) jobDoc(j models.Job) Job {
 // withShown puts what a cell has shown into its result.
 func withShown(stored JobResult, shown []byte) JobResult {
 	var res jobs.CodeResult
-	if json.Unmarshal(stored, &res) != nil || len(shown) == 0 || json.Unmarshal(shown, &res.Results) != nil {
+	if json.Unmarshal(stored, &res) != nil || len(shown) > 0 && json.Unmarshal(shown, &res.Results) != nil {
 		return stored
+	}
+	if res.Results == nil {
+		res.Results = []cells.Result{}
 	}
 	raw, err := json.Marshal(res)
 	if err != nil {

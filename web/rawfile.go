@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"reflect"
 
@@ -158,7 +159,11 @@ func (s *Server) describeRawFiles() {
 	op.Description = "At once, beside the sandbox's jobs. Ranges, HEAD, ETag and Last-Modified work as everywhere. An answer that breaks off " +
 		"ends the connection before its Content-Length is reached."
 	op.Parameters = []*huma.Param{path}
-	s.describe(op, "The file", content)
+	ranges := map[string]*huma.MediaType{"multipart/byteranges": {Schema: &huma.Schema{Type: "string", Format: "binary"}}}
+	maps.Copy(ranges, content)
+	download := s.describe(op, "The file", content)
+	download["206"] = &huma.Response{Description: "The range of the file that was asked for", Content: ranges}
+	download["304"] = &huma.Response{Description: "The file is as If-None-Match or If-Modified-Since has it"}
 
 	op = operation("upload-file", http.MethodPut, "/v1/sandboxes/{id}/files/raw", tagWork, "Upload a file of any size")
 	op.Description = "At once, beside the sandbox's jobs. The body is the file, as long as it may be. The file is replaced in one step, " +
@@ -191,12 +196,13 @@ func query(name, doc string, required bool) *huma.Param {
 	return &huma.Param{Name: name, In: "query", Description: doc, Required: required, Schema: &huma.Schema{Type: "string"}}
 }
 
-// describe adds an operation on a sandbox that huma does not serve.
-func (s *Server) describe(op huma.Operation, description string, content map[string]*huma.MediaType) {
+// describe adds an operation on a sandbox that huma does not serve, and returns its responses.
+func (s *Server) describe(op huma.Operation, description string, content map[string]*huma.MediaType) map[string]*huma.Response {
 	op.Parameters = append([]*huma.Param{{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}}}, op.Parameters...)
 	op.Responses = map[string]*huma.Response{
 		"200":     {Description: description, Content: content},
 		"default": s.response("Error", "application/problem+json", reflect.TypeFor[Problem]()),
 	}
 	s.api.OpenAPI().AddOperation(&op)
+	return op.Responses
 }

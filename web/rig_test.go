@@ -165,6 +165,9 @@ func (r *rig) try(method, path string, body any, headers ...string) (answer, err
 	if err == nil && r.e2b && e2bPath(req.URL.Path) && method != http.MethodOptions {
 		err = conforms(req, a)
 	}
+	if err == nil && strings.HasPrefix(req.URL.Path, "/v1/") {
+		err = conformsToOwn(r, req, a)
+	}
 	return a, err
 }
 
