@@ -5,96 +5,123 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"gorm.io/gorm/clause"
 )
 
-// admitSandboxes lets new sandboxes in, tenant by tenant under the tenant's row lock, so that neither a quota nor a
-// key can be taken twice.
-func (b *batch) admitSandboxes() error {
-	news := map[string][]*submission{}
-	for _, p := range b.open() {
-		if p.New != nil {
-			news[p.TenantID] = append(news[p.TenantID], p)
-		}
-	}
-	for _, tenant := range slices.Sorted(maps.Keys(news)) {
-		if err := b.admitTenant(tenant, news[tenant]); err != nil {
-			return err
-		}
-	}
-	return nil
+// tenantState is what decides whether a tenant's new sandboxes are let in.
+type tenantState struct {
+	ID           string
+	MaxSandboxes int
+	Live         int
+	Time         time.Time
+	locked       bool
 }
 
-func (b *batch) admitTenant(id string, subs []*submission) error {
-	t, now, err := b.lockTenant(id)
-	if err != nil {
+// lockTenants locks the tenants of new sandboxes with the first trip, so that neither a quota nor a sandbox's key can be taken twice, and
+// reads what their admission depends on.
+func (b *batch) lockTenants() error {
+	var tenants, owners, keys []string
+	for _, p := range b.open() {
+		if p.New == nil {
+			continue
+		}
+		tenants = append(tenants, p.TenantID)
+		if p.New.Key != nil {
+			owners, keys = append(owners, p.TenantID), append(keys, *p.New.Key)
+		}
+	}
+	if len(tenants) == 0 {
+		return nil
+	}
+	slices.Sort(tenants)
+	tenants = slices.Compact(tenants)
+	var locked []Tenant
+	lock := dry(b.tx).Clauses(b.locking()).Select("id").Where("id = ANY (?::text[])", idArray(tenants)).Order("id").Find(&[]Tenant{})
+	if err := later(lock, into(&locked)); err != nil {
 		return err
 	}
-	b.now = now.Time
-	for _, p := range subs {
-		switch found, err := b.findByKey(p); {
-		case err != nil:
-			return err
-		case found:
-			if err := b.takePlace(p, p.out.Sandbox.ID); err != nil {
-				return err
-			}
+	err := later(dry(b.tx).Raw(`SELECT t.id, t.max_sandboxes, now() AS time,
+			(SELECT count(*) FROM sandboxes WHERE tenant_id = t.id AND ended_at IS NULL) AS live
+		FROM tenants t WHERE t.id = ANY (?::text[])`, idArray(tenants)), each(func(t tenantState) {
+		t.locked = slices.ContainsFunc(locked, func(l Tenant) bool { return l.ID == t.ID })
+		b.tenants[t.ID] = &t
+	}))
+	if err != nil || len(keys) == 0 {
+		return err
+	}
+	return b.findNamed(owners, keys)
+}
+
+// findNamed looks for live sandboxes that have the keys of new ones, with the jobs that made them.
+func (b *batch) findNamed(tenants, keys []string) error {
+	const named = `FROM unnest($1::text[], $2::text[]) AS v (tenant, key)
+		JOIN sandboxes s ON s.tenant_id = v.tenant AND s.key = v.key AND s.ended_at IS NULL`
+	if err := laterRaw(b.tx, "SELECT s.* "+named, []any{tenants, keys}, into(&b.named)); err != nil {
+		return err
+	}
+	return laterRaw(b.tx, "SELECT j.* "+named+` CROSS JOIN LATERAL (SELECT * FROM jobs WHERE sandbox_id = s.id AND kind = 'create'
+		ORDER BY id LIMIT 1) j`, []any{tenants, keys}, into(&b.creates))
+}
+
+// admitSandboxes lets new sandboxes in.
+func (b *batch) admitSandboxes() error {
+	for _, p := range b.open() {
+		if p.New == nil {
 			continue
-		case now.Live >= t.MaxSandboxes:
-			p.err = &LimitError{Limit: "max_sandboxes", Used: now.Live, Max: t.MaxSandboxes}
-			continue
 		}
-		if err := b.takePlace(p, p.New.ID); err != nil {
+		if err := b.admitSandbox(p); err != nil {
 			return err
 		}
-		if p.err != nil {
-			continue
-		}
-		if err := b.insertSandbox(p); err != nil {
-			return err
-		}
-		now.Live++
 	}
 	return nil
 }
 
-// head says how many sandboxes a tenant has, and what time it is.
-type head struct {
-	Live int
-	Time time.Time
+func (b *batch) admitSandbox(p *submission) error {
+	t := b.tenants[p.TenantID]
+	switch {
+	case t == nil:
+		p.err = ErrNotFound
+		return nil
+	case b.existing(p):
+		return b.takePlace(p, p.out.Sandbox.ID)
+	case !t.locked, b.keyTaken(p):
+		p.err = errLocked
+		return nil
+	case t.Live >= t.MaxSandboxes:
+		p.err = &LimitError{Limit: "max_sandboxes", Used: t.Live, Max: t.MaxSandboxes}
+		return nil
+	}
+	if err := b.takePlace(p, p.New.ID); err != nil || p.err != nil {
+		return err
+	}
+	t.Live++
+	return b.insertSandbox(p)
 }
 
-func (b *batch) lockTenant(id string) (t Tenant, now head, err error) {
-	lock := dry(b.tx).Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).Where("id = ?", id).Find(&Tenant{})
-	if err := later(lock, into(&t)); err != nil {
-		return t, now, err
-	}
-	live := dry(b.tx).Raw("SELECT count(*) AS live, now() AS time FROM sandboxes WHERE tenant_id = ? AND ended_at IS NULL", id)
-	if err := later(live, into(&now)); err != nil {
-		return t, now, err
-	}
-	if err := flush(b.tx); err != nil {
-		return t, now, err
-	}
-	if t.ID == "" {
-		return t, now, ErrNotFound
-	}
-	return t, now, nil
-}
-
-// findByKey turns a create into a get where the tenant has a live sandbox of that key.
-func (b *batch) findByKey(p *submission) (bool, error) {
+// existing turns a create into a get where the tenant has a live sandbox of that key.
+func (b *batch) existing(p *submission) bool {
 	if p.New.Key == nil {
-		return false, nil
+		return false
 	}
-	var box Sandbox
-	res := b.tx.Where("tenant_id = ? AND key = ? AND ended_at IS NULL", p.TenantID, *p.New.Key).Limit(1).Find(&box)
-	if res.Error != nil || res.RowsAffected == 0 {
-		return false, res.Error
+	for _, box := range b.named {
+		if box.TenantID != p.TenantID || *box.Key != *p.New.Key {
+			continue
+		}
+		p.out = Submitted{Sandbox: box, Existing: true}
+		for _, j := range b.creates {
+			if j.SandboxID == box.ID {
+				p.out.Jobs = []Job{j}
+			}
+		}
+		return true
 	}
-	p.out = Submitted{Sandbox: box, Existing: true}
-	return true, b.tx.Where("sandbox_id = ? AND kind = 'create'", box.ID).Limit(1).Find(&p.out.Jobs).Error
+	return false
+}
+
+// keyTaken says whether another submission of the group makes the sandbox of that key: it is there with the next transaction.
+func (b *batch) keyTaken(p *submission) bool {
+	return p.New.Key != nil && slices.ContainsFunc(slices.Collect(maps.Values(b.boxes)), func(box *Sandbox) bool {
+		return box.TenantID == p.TenantID && box.Key != nil && *box.Key == *p.New.Key
+	})
 }
 
 func (b *batch) insertSandbox(p *submission) error {
@@ -112,37 +139,45 @@ func (b *batch) insertSandbox(p *submission) error {
 	return later(dry(b.tx).Create(p.Build), nil)
 }
 
-// lockSandboxes locks every sandbox of the group that stood before, in one order, and refuses what may not run on it.
-func (b *batch) lockSandboxes() error {
-	for _, p := range b.open() {
-		if b.boxes[p.SandboxID] == nil {
-			b.standing = append(b.standing, p.SandboxID)
-		}
-	}
-	if len(b.standing) > 0 {
-		if err := b.readStanding(); err != nil {
-			return err
-		}
-	}
-	for _, p := range b.open() {
-		p.err = b.refusal(p)
-	}
-	return nil
+// work says what a sandbox has to do.
+type work struct {
+	ID                      string
+	Stands, Active, Ordered *bool
+	Now                     time.Time
 }
 
-func (b *batch) readStanding() error {
-	slices.Sort(b.standing)
-	b.standing = slices.Compact(b.standing)
-	var boxes []Sandbox
-	lock := dry(b.tx).Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).Where("id = ANY (?::text[])", idArray(b.standing)).Order("id").Find(&[]Sandbox{})
-	if err := later(lock, into(&boxes)); err != nil {
+// lockSandboxes locks every sandbox of the group that stood before, in one order, and finds those in which a job still waits or runs. The
+// locks, which come before, make that final.
+func (b *batch) lockSandboxes() error {
+	var standing []string
+	for _, p := range b.open() {
+		if p.New == nil {
+			standing = append(standing, p.SandboxID)
+		}
+	}
+	if len(standing) == 0 {
+		return nil
+	}
+	slices.Sort(standing)
+	standing = slices.Compact(standing)
+	lock := dry(b.tx).Clauses(b.locking()).Where("id = ANY (?::text[])", idArray(standing)).Order("id").Find(&[]Sandbox{})
+	if err := later(lock, each(func(box Sandbox) { b.boxes[box.ID] = &box })); err != nil {
 		return err
 	}
-	if err := b.findBusy(); err != nil {
-		return err
-	}
-	for i := range boxes {
-		b.boxes[boxes[i].ID] = &boxes[i]
+	// A scalar subquery is looked up in the index for each sandbox; EXISTS may be hashed over all of the jobs. An array in
+	// place of the document would have PostgreSQL make a new plan each time, which is dearer than the answer.
+	return later(dry(b.tx).Raw(`
+		SELECT id, now() AS now, (SELECT true FROM sandboxes WHERE id = s.id) AS stands,
+			(SELECT true FROM jobs WHERE sandbox_id = s.id AND state IN ('queued', 'running') LIMIT 1) AS active,
+			(SELECT true FROM jobs WHERE sandbox_id = s.id AND state IN ('queued', 'running') AND NOT parallel LIMIT 1) AS ordered
+		FROM jsonb_array_elements_text(CAST(? AS jsonb)) AS s (id)`,
+		string(must(json.Marshal(standing)))), into(&b.found))
+}
+
+// admitJobs refuses what may not run on its sandbox.
+func (b *batch) admitJobs() error {
+	for _, p := range b.open() {
+		p.err = b.refusal(p)
 	}
 	return nil
 }
@@ -151,6 +186,8 @@ func (b *batch) readStanding() error {
 func (b *batch) refusal(p *submission) error {
 	box := b.boxes[p.SandboxID]
 	switch {
+	case box == nil && b.stands(p.SandboxID):
+		return errLocked
 	case box == nil || box.TenantID != p.TenantID:
 		return ErrNotFound
 	case p.Jobs[0].Kind == KindDelete:
@@ -161,32 +198,9 @@ func (b *batch) refusal(p *submission) error {
 	return nil
 }
 
-// work says what a sandbox has to do.
-type work struct {
-	ID              string
-	Active, Ordered *bool
-	Now             time.Time
-}
-
-// findBusy finds the sandboxes in which a job still waits or runs, and asks for the time on the way. The locks, which came
-// before, make it final.
-func (b *batch) findBusy() error {
-	var found []work
-	// A scalar subquery is looked up in the index for each sandbox; EXISTS may be hashed over all of the jobs. An array in
-	// place of the document would have PostgreSQL make a new plan each time, which is dearer than the answer.
-	err := later(dry(b.tx).Raw(`
-		SELECT id, now() AS now,
-			(SELECT true FROM jobs WHERE sandbox_id = s.id AND state IN ('queued', 'running') LIMIT 1) AS active,
-			(SELECT true FROM jobs WHERE sandbox_id = s.id AND state IN ('queued', 'running') AND NOT parallel LIMIT 1) AS ordered
-		FROM jsonb_array_elements_text(CAST(? AS jsonb)) AS s (id)`,
-		string(must(json.Marshal(b.standing)))), into(&found))
-	if err == nil {
-		err = flush(b.tx)
-	}
-	for _, f := range found {
-		b.active[f.ID], b.busy[f.ID], b.now = f.Active != nil, f.Ordered != nil, f.Now
-	}
-	return err
+// stands says whether a sandbox that was not locked exists.
+func (b *batch) stands(id string) bool {
+	return slices.ContainsFunc(b.found, func(f work) bool { return f.ID == id && f.Stands != nil })
 }
 
 // guard asks each submission's condition. Of several on one sandbox only the first that holds goes on: the others were

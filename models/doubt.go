@@ -41,10 +41,10 @@ func uncertain(err error) error {
 
 // commitSurely commits a group, again where the database was away for a moment, and finds out what became of a commit
 // that was not answered. After any error but ErrUncertain nothing was accepted.
-func (s *Store) commitSurely(ctx context.Context, group []*submission) error {
+func (s *Store) commitSurely(ctx context.Context, group []*submission, l line) error {
 	wait := submitRetry
 	for try := 0; ; try++ {
-		err := s.commitGroup(ctx, group)
+		err := s.commitGroup(ctx, group, l)
 		if errors.Is(err, ErrUncertain) {
 			err = s.clearUp(ctx, group, err)
 		}

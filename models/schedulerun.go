@@ -242,6 +242,13 @@ func (s *Store) PruneHistories(ctx context.Context, schedules []string, keep, li
 
 // claimRuns gives the runs of the group their jobs. Who finds his taken, skipped or gone is not due.
 func (b *batch) claimRuns() error {
+	if !slices.ContainsFunc(b.group, func(p *submission) bool { return p.Run != nil }) {
+		return nil
+	}
+	if err := flush(b.tx); err != nil { // who has the keys comes first
+		return err
+	}
+	b.settleKeys()
 	waiting := slices.DeleteFunc(b.open(), func(p *submission) bool { return p.Run == nil || p.Run.Manual })
 	if len(waiting) > 0 {
 		if err := b.takeRuns(waiting); err != nil {

@@ -65,7 +65,7 @@ func Open(ctx context.Context, dsn string, conns int, limits Limits, taps ...Tap
 		return nil, fmt.Errorf("tap the database: %w", err)
 	}
 	s := &Store{db: db, pool: pool, plain: plain, tap: tap, limits: limits}
-	s.submit = newGroupCommit(s.commitSubmissions)
+	s.submit = newGroupCommit(conns/4, s.commitSubmissions)
 	if err := s.Ready(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

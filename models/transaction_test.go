@@ -63,12 +63,14 @@ func TestAJobIsFewTrips(t *testing.T) {
 	}
 	var job models.Job
 	var out models.Submitted
+	other, name := newSandbox(), "name"
+	other.Key = &name
 	for _, step := range []struct {
 		name string
 		most int
 		do   func() error
 	}{
-		{"submit a create", 3, func() (err error) {
+		{"submit a create", 2, func() (err error) {
 			out, err = s.Submit(t.Context(), models.Submission{TenantID: "default", SandboxID: box.ID, New: box, Jobs: []models.Job{newJob(models.KindCreate, box.ID)}})
 			return err
 		}},
@@ -95,6 +97,19 @@ func TestAJobIsFewTrips(t *testing.T) {
 		}},
 		{"finish it", 3, func() error {
 			_, err := s.Finish(t.Context(), outcome(job, models.Succeeded, models.SandboxDeleted))
+			return err
+		}},
+		{"submit a create with a key, for a sandbox with a name", 2, func() (err error) {
+			_, err = s.Submit(t.Context(), models.Submission{
+				TenantID: "default", SandboxID: other.ID, New: other, Jobs: []models.Job{newJob(models.KindCreate, other.ID)},
+				IdempotencyKey: "a", Request: []byte("r"),
+			})
+			return err
+		}},
+		{"submit a command with a key", 2, func() (err error) {
+			_, err = s.Submit(t.Context(), models.Submission{
+				TenantID: "default", SandboxID: other.ID, Jobs: []models.Job{newJob("exec", other.ID)}, IdempotencyKey: "b", Request: []byte("r"),
+			})
 			return err
 		}},
 	} {
