@@ -3,25 +3,20 @@ package jobs
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"time"
 
 	"sandyard/models"
 )
 
-// ErrQueueFull says that a tenant has as many jobs waiting as it may.
-var ErrQueueFull = errors.New("the queue is full")
-
 // Client accepts jobs and tells how they stand. Its methods may be called concurrently.
 //
-// Errors of all that submit: *InvalidError, ErrQueueFull, and those of models.Store.Submit.
+// Errors of all that submit: *InvalidError, and those of models.Store.Submit.
 type Client struct {
 	store   *models.Store
 	queue   *Queue
 	catalog Catalog
 	images  images
-	depth   *depthCache
 	rooms   *rooms
 	log     *slog.Logger
 }
@@ -29,7 +24,7 @@ type Client struct {
 // NewClient returns a client on store that hands jobs to queue.
 func NewClient(store *models.Store, queue *Queue, catalog Catalog, log *slog.Logger) *Client {
 	allowed := images{store: store, templates: catalog.Templates, allowed: catalog.Images}
-	return &Client{store: store, queue: queue, catalog: catalog, images: allowed, depth: newDepthCache(store), rooms: newRooms(store), log: log}
+	return &Client{store: store, queue: queue, catalog: catalog, images: allowed, rooms: newRooms(store), log: log}
 }
 
 // Catalog says what the configuration offers.
@@ -152,9 +147,6 @@ func (c *Client) submit(ctx context.Context, sub models.Submission, args []Args,
 	if err := o.check(c.catalog.Callbacks); err != nil {
 		return models.Submitted{}, err
 	}
-	if err := c.depth.check(ctx, o.TenantID, args); err != nil {
-		return models.Submitted{}, err
-	}
 	for i, a := range args {
 		j, err := newJob(sub.SandboxID, a, o)
 		if err != nil {
@@ -250,6 +242,10 @@ func (c *Client) Retry(ctx context.Context, id string, o Options) (models.Submit
 	if j.Kind == models.KindCreate || j.Kind == models.KindBuild {
 		return models.Submitted{}, invalid("job", "a %s is tried again by submitting another one", j.Kind)
 	}
+	if j.InputDropped {
+		return models.Submitted{}, invalid("job", "the bytes that job %s came with, such as stdin or a file's content, were dropped when it "+
+			"ended; submit the %s again with them", j.ID, j.Kind)
+	}
 	o.Parallel, o.Priority, o.retryOf = j.Parallel, j.Priority, j.ID
 	if j.CallbackURL != nil {
 		o.CallbackURL = *j.CallbackURL
@@ -257,7 +253,6 @@ func (c *Client) Retry(ctx context.Context, id string, o Options) (models.Submit
 	return c.retry(ctx, j, args, o)
 }
 
-// retry keeps the bytes of the first job, which its arguments do not hold any more.
 func (c *Client) retry(ctx context.Context, j models.Job, args Args, o Options) (models.Submitted, error) {
 	again, err := newJob(j.SandboxID, args, o)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"sandyard/jobs"
@@ -63,6 +64,29 @@ func TestFileToolsKeepTheirBytesForARetry(t *testing.T) {
 	r.must(json.Unmarshal(j.Result, &res))
 	if string(j.Content) != "aa\x00\xff" || res.Failed != 1 || len(res.Files) != 3 || res.Files[1].Error == nil || res.Files[1].Error.Code != "file_not_found" {
 		t.Errorf("%q, %+v", j.Content, res)
+	}
+}
+
+// TestManyBytesOfAJobGoWithItsEnd: a retry copied them, and a request of 200 bytes made 16 MiB of rows.
+func TestManyBytesOfAJobGoWithItsEnd(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.worker(4)
+	r.scheduler()
+	box, _ := r.create(jobs.CreateSandbox{})
+	write := r.wait(r.submit(box, &jobs.Write{Path: "f", Content: strings.Repeat("a", 20<<10)}, options()))
+	if write.State != models.Succeeded || write.Input != nil || !write.InputDropped {
+		t.Fatalf("the write ended %s with %d bytes, dropped %v: %+v", write.State, len(write.Input), write.InputDropped, write.Error)
+	}
+	var wrong *jobs.InvalidError
+	if _, err := r.client.Retry(t.Context(), write.ID, options()); !errors.As(err, &wrong) || !strings.Contains(wrong.Message, "submit the write again") {
+		t.Errorf("the retry of a job whose bytes are gone: %v", err)
+	}
+	read := r.wait(r.submit(box, &jobs.Read{Path: "f"}, options()))
+	out, err := r.client.Retry(t.Context(), read.ID, options())
+	r.must(err)
+	if j := r.wait(out.Jobs[0].ID); j.State != models.Succeeded || len(j.Content) != 20<<10 {
+		t.Errorf("the retry of a job that came without bytes ended %s: %+v", j.State, j.Error)
 	}
 }
 

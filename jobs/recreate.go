@@ -27,7 +27,7 @@ func (s *Scheduler) recreate(ctx context.Context) error {
 		switch {
 		case err == nil:
 			s.log.WarnContext(ctx, "lost sandbox is made again", "sandbox_id", box.ID, "by", made.Sandbox.ID)
-		case errors.As(err, new(*models.LimitError)), errors.Is(err, ErrQueueFull):
+		case errors.As(err, new(*models.LimitError)):
 			full[box.TenantID] = true
 			s.log.WarnContext(ctx, "a tenant's lost sandboxes are not made again for now", "tenant_id", box.TenantID, "reason", err)
 			return s.store.RestRecreations(ctx, box.TenantID, recreationRest, err.Error())

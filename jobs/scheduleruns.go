@@ -92,7 +92,7 @@ func (s *Scheduler) refused(ctx context.Context, c models.Schedule, r models.Sch
 			return err
 		}
 		return s.store.DisableSchedule(ctx, c.ID, why)
-	case errors.As(cause, &limit), errors.Is(cause, ErrQueueFull):
+	case errors.As(cause, &limit):
 		if r.Attempts+1 >= runAttempts {
 			return s.store.EndRun(ctx, r.ID, models.RunFailed, cause.Error())
 		}

@@ -47,7 +47,9 @@ type Job struct {
 	Priority          int
 	Actor             string
 	Args              json.RawMessage `gorm:"type:jsonb"`
-	Input             []byte
+	Input             []byte          // dropped at the end of the job where it is larger than 16 KiB
+	InputDropped      bool
+	Bytes             int64 // of args and input
 	TimeoutMS         int64 `gorm:"column:timeout_ms"`
 	QueueDeadline     *time.Time
 	ExpireIn          time.Duration `gorm:"-"` // of a new job: its queue deadline from now on; 0 = it has none

@@ -302,7 +302,7 @@ func ofWorkers() map[string]ask {
 			return err
 		},
 		"stats": func(ctx context.Context, s *models.Store) error { _, err := s.Stats(ctx); return err },
-		"depth": func(ctx context.Context, s *models.Store) error { _, err := s.QueueFull(ctx, "default"); return err },
+		"depth": func(ctx context.Context, s *models.Store) error { _, err := s.Waiting(ctx, "default"); return err },
 		"ranks": func(ctx context.Context, s *models.Store) error { _, _, err := s.Rank(ctx, node); return err },
 	}
 }

@@ -68,13 +68,3 @@ func (s *Store) sandboxStates(ctx context.Context) (map[SandboxState]int, error)
 	}
 	return out, err
 }
-
-// QueueFull says whether as many of a tenant's jobs wait as may, apart from what is frozen. ErrNotFound: there is no such tenant.
-func (s *Store) QueueFull(ctx context.Context, tenant string) (full bool, err error) {
-	res := s.db.WithContext(ctx).Model(&Tenant{}).Where("id = ?", tenant).
-		Select("(SELECT count(*) FROM jobs WHERE tenant_id = tenants.id AND state = 'queued' AND NOT (ready_at IS NULL AND " + left + ")) >= max_queued").Scan(&full)
-	if res.Error == nil && res.RowsAffected == 0 {
-		return false, ErrNotFound
-	}
-	return full, res.Error
-}

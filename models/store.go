@@ -33,6 +33,7 @@ type Store struct {
 	plain  *pgx.ConnConfig // of connections without a limit to their patience
 	tap    Tap
 	submit *groupCommit
+	admit  *admission
 	limits Limits
 	clock  clock
 }
@@ -66,6 +67,7 @@ func Open(ctx context.Context, dsn string, conns int, limits Limits, taps ...Tap
 	}
 	s := &Store{db: db, pool: pool, plain: plain, tap: tap, limits: limits}
 	s.submit = newGroupCommit(conns/4, s.commitSubmissions)
+	s.admit = newAdmission(s.Waiting)
 	if err := s.Ready(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

@@ -115,6 +115,16 @@ func (s *Store) Submit(ctx context.Context, sub Submission) (Submitted, error) {
 	if !isID(sub.SandboxID) {
 		return Submitted{}, ErrNotFound
 	}
+	done, err := s.admit.admit(ctx, &sub)
+	if err != nil {
+		return Submitted{}, err
+	}
+	out, err := s.submitAdmitted(ctx, sub)
+	done(err == nil && !out.Replayed && !out.Existing)
+	return out, err
+}
+
+func (s *Store) submitAdmitted(ctx context.Context, sub Submission) (Submitted, error) {
 	for try := 0; ; try++ {
 		p := &submission{Submission: sub, came: time.Now(), bytes: sub.size(), committed: make(chan struct{})}
 		if err := s.submit.do(p); err != nil {

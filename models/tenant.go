@@ -17,12 +17,14 @@ import (
 
 // Tenant owns sandboxes, jobs and keys.
 type Tenant struct {
-	ID            string `gorm:"primaryKey"`
-	Name          string
-	MaxSandboxes  int
-	MaxQueued     int
-	WebhookSecret string    // whsec_ and base64, as Standard Webhooks writes it
-	CreatedAt     time.Time `gorm:"autoCreateTime:false;default:now()"`
+	ID           string `gorm:"primaryKey"`
+	Name         string
+	MaxSandboxes int
+	MaxQueued    int
+	// MaxQueuedBytes bounds the args and inputs of waiting jobs, together.
+	MaxQueuedBytes int64     `gorm:"default:1073741824"`
+	WebhookSecret  string    // whsec_ and base64, as Standard Webhooks writes it
+	CreatedAt      time.Time `gorm:"autoCreateTime:false;default:now()"`
 }
 
 // Scopes of a key.

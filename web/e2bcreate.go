@@ -140,7 +140,7 @@ func (e *e2b) submitCreate(ctx context.Context, wish jobs.CreateSandbox, o jobs.
 	for range e2bTries {
 		done, err = e.jobs.Create(ctx, wish, o)
 		var limit *models.LimitError
-		if errors.As(err, &limit) {
+		if errors.As(err, &limit) && limit.Limit == "max_sandboxes" {
 			// Without Retry-After: clients would wait for it, though only the end of a sandbox helps.
 			return done, newProblem(http.StatusTooManyRequests, "limit_reached", fmt.Sprintf(
 				"you have reached the maximum number of concurrent sandboxes (%d); delete one or ask your operator for more", limit.Max))

@@ -125,9 +125,6 @@ func (s *Server) problemOf(err error) *Problem {
 			"this Idempotency-Key came with a different request before; use a new key for a new request")
 	case errors.Is(err, models.ErrNotTerminal):
 		return newProblem(fiber.StatusConflict, "job_not_ended", "the job has not ended; wait for its end or cancel it first")
-	case errors.Is(err, jobs.ErrQueueFull):
-		return retryLater(newProblem(fiber.StatusServiceUnavailable, "queue_full",
-			"as many jobs wait as may; try again when some of them have run"), 2)
 	case errors.Is(err, models.ErrUncertain):
 		return retryLater(newProblem(fiber.StatusServiceUnavailable, "outcome_unknown",
 			"the database broke off, and it is unknown whether this was accepted; send it again with the same Idempotency-Key, "+
@@ -161,7 +158,7 @@ func endedProblem(e *models.EndedError) *Problem {
 
 func limitProblem(e *models.LimitError) *Problem {
 	p := newProblem(fiber.StatusTooManyRequests, "limit_reached",
-		fmt.Sprintf("%s is reached: %d of %d in use; delete one or ask your operator for more", e.Limit, e.Used, e.Max))
+		fmt.Sprintf("%s is reached: %d of %d in use; wait until some have ended, delete some or ask your operator for more", e.Limit, e.Used, e.Max))
 	p.Limit, p.Used, p.Max = e.Limit, &e.Used, &e.Max
 	return retryLater(p, 5)
 }

@@ -174,11 +174,14 @@ func TestLimits(t *testing.T) {
 		fmt.Sprint(a.get("retry_after")) != a.header.Get("Retry-After") {
 		t.Errorf("the limit is not told: %v %s", a.header, a.raw)
 	}
+	ended := r.call("POST", "/v1/sandboxes/"+id+"/exec", `{"command":"x"}`).want(t, 202).text("job.id")
+	r.call("POST", "/v1/jobs/"+ended+"/cancel", nil).want(t, 200)
 	eventually(t, "the queue is full", func() bool {
-		return r.call("POST", "/v1/sandboxes/"+id+"/exec", `{"command":"x"}`).status == 503
+		return r.call("POST", "/v1/sandboxes/"+id+"/exec", `{"command":"x"}`).status == 429
 	})
-	full := r.call("POST", "/v1/sandboxes/"+id+"/exec", `{"command":"x"}`).problem(t, 503, "queue_full")
-	if full.header.Get("Retry-After") == "" {
+	r.call("POST", "/v1/jobs/"+ended+"/retry", nil).problem(t, 429, "limit_reached")
+	full := r.call("POST", "/v1/sandboxes/"+id+"/exec", `{"command":"x"}`).problem(t, 429, "limit_reached")
+	if full.header.Get("Retry-After") == "" || full.text("limit") != "max_queued" {
 		t.Errorf("no Retry-After: %v", full.header)
 	}
 	r.call("DELETE", "/v1/sandboxes/"+id, nil).want(t, 202)
