@@ -22,6 +22,8 @@ var (
 type attempt struct {
 	w       *Worker
 	job     models.Job
+	slot    *slot
+	lasts   *time.Timer // until it gives the slot back without being asked
 	log     *slog.Logger
 	began   time.Time
 	abandon context.CancelCauseFunc // ends the attempt's context: it must let go

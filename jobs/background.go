@@ -67,7 +67,7 @@ func (e *Exec) launch(ctx context.Context, a *attempt) (result, error) {
 	return result{value: BackgroundResult{ExecID: a.job.ID, Pid: started.Pid}, detached: true}, nil
 }
 
-// ExecWait waits for the end of a background exec. It takes no slot of a worker, and counts as activity of the sandbox.
+// ExecWait waits for the end of a background exec. It keeps no slot of a worker, and counts as activity of the sandbox.
 type ExecWait struct {
 	ExecRef
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" doc:"How long to wait for its end, which does nothing to the exec; default 300, at most 86400"`
@@ -95,6 +95,7 @@ func (x *ExecWait) run(ctx context.Context, a *attempt) (result, error) {
 	if a.job.StartedAt != nil { // by an earlier attempt
 		left -= max(0, a.w.store.Now(ctx).Sub(*a.job.StartedAt))
 	}
+	a.slot.rest()
 	e, err := a.w.watches.end(ctx, a.w.provider, a.job.SandboxID, name, left, a.job.Begun)
 	a.entered = a.entered || e.ID != "" || errors.Is(err, errShutdown)
 	out := result{value: e}

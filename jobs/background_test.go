@@ -87,7 +87,7 @@ func TestBackgroundExecGoesOnBesideOthers(t *testing.T) {
 	r.wait(long)
 }
 
-// TestWaitsTakeNoSlots holds a hundred waits against a worker of two slots and a window of 64.
+// TestWaitsTakeNoSlots holds a hundred waits against a worker of two slots and a window of 64: what waits is in neither.
 func TestWaitsTakeNoSlots(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -105,7 +105,7 @@ func TestWaitsTakeNoSlots(t *testing.T) {
 		r.must(err)
 		return len(list)
 	}
-	r.eventually("as many waits run as the window allows", func() bool { return count(models.Running) == 64 })
+	r.eventually("all waits run", func() bool { return count(models.Running) == many })
 	for n := range 3 {
 		if j := r.wait(r.exec(box, fmt.Sprintf("fake:stdout %d", n))); string(j.Stdout) != fmt.Sprint(n) {
 			t.Fatalf("an exec beside the waits: %s %+v", j.State, j.Error)

@@ -180,6 +180,7 @@ func (b *Build) run(ctx context.Context, a *attempt) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
+	a.slot.rest() // builds have turns of their own
 	log := a.openBuildLog(ctx, row.ID)
 	defer log.close()
 	failed := result{settled: func(ctx context.Context) error { return a.w.provider.Delete(ctx, box.ID) }}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"time"
 
 	"sandyard/models"
@@ -92,11 +93,8 @@ func (c *Client) Submit(ctx context.Context, sandbox string, args Args, o Option
 	if err := setTimeout(&sub, args); err != nil {
 		return models.Submitted{}, err
 	}
-	if _, ok := args.(*SetTimeout); ok {
+	if standsOutside(args) {
 		o.Parallel = true
-	}
-	if models.LaneOf(args.Kind()) != "" {
-		o.Parallel = true // the exec itself stands outside the order, too
 	}
 	if _, ok := args.(*Port); ok {
 		if err := c.reachable(ctx, sandbox, o); err != nil {
@@ -108,6 +106,14 @@ func (c *Client) Submit(ctx context.Context, sandbox string, args Args, o Option
 		c.resumeFor(ctx, out.Sandbox, args)
 	}
 	return out, err
+}
+
+// standsOutside says whether jobs of a kind never wait for earlier jobs of their sandbox: they are about its time, or about a
+// background exec or a code context, which stands outside the order, too.
+func standsOutside(args Args) bool {
+	return slices.Contains([]string{
+		models.KindTimeout, models.KindExecWait, models.KindExecStdin, models.KindExecSignal, models.KindExecDelete, models.KindCodeDelete,
+	}, args.Kind())
 }
 
 // setTimeout writes down when the sandbox is to expire, where a job says so.

@@ -142,6 +142,7 @@ func (c *Code) turn(ctx context.Context, a *attempt, stop <-chan struct{}) (func
 		case <-waiting.Done():
 		}
 	})
+	a.slot.rest()
 	giveBack, err := a.w.contexts.take(waiting, c.turnName(a))
 	cancel()
 	watch.Wait()

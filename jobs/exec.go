@@ -103,7 +103,9 @@ func (e *Exec) run(ctx context.Context, a *attempt) (result, error) {
 		return result{}, err
 	}
 	defer a.onCancel(func() error { return a.killIn(ctx, sb) })()
-	res, err := sb.Run(ctx, e.command(a.job))
+	cmd := e.command(a.job)
+	cmd.Started = a.slot.rest
+	res, err := sb.Run(ctx, cmd)
 	if err != nil {
 		return result{}, err
 	}

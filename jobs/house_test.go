@@ -26,8 +26,8 @@ func TestQueuesOfAKilledNodeAreForgotten(t *testing.T) {
 			q := NewQueue(rdb, slog.New(slog.DiscardHandler))
 			taken := killedWorker(t, own, "node-n1")
 			tasks := []models.Dispatch{
-				{JobID: "job_a", Kind: "exec", Queue: "node-n1", Generation: 1, TimeoutMS: 1000},
-				{JobID: "job_b", Kind: "exec", Queue: "node-n1", Generation: 1, TimeoutMS: 1000},
+				{JobID: "job_a", Kind: "exec", Queue: "node-n1", Generation: 1},
+				{JobID: "job_b", Kind: "exec", Queue: "node-n1", Generation: 1},
 			}
 			ctx := t.Context()
 			q.send(ctx, tasks)

@@ -43,7 +43,7 @@ func kinds() map[string]func() Args {
 		models.KindDelete:     func() Args { return &Delete{} },
 		models.KindPause:      func() Args { return &Pause{} },
 		models.KindResume:     func() Args { return &Resume{} },
-		"timeout":             func() Args { return &SetTimeout{} },
+		models.KindTimeout:    func() Args { return &SetTimeout{} },
 		"egress":              func() Args { return &SetEgress{} },
 		models.KindExec:       func() Args { return &Exec{} },
 		models.KindCode:       func() Args { return &Code{} },

@@ -51,16 +51,22 @@ func (q *Queue) Ready(ctx context.Context) error {
 	return nil
 }
 
-// margin is how much later than us Asynq gives a task up. Its deadline frees the slot but stops nothing, so it must
-// never come first.
-const margin = 2 * time.Minute
+const (
+	// tenantHeader says in a task whose job it is about. Tasks of older releases lack it.
+	tenantHeader = "tenant"
+	// taskTimeout is how long a worker may have a task before it has claimed the job.
+	taskTimeout = MaxTimeout
+	// margin is how much later than us Asynq gives a delivery up. Its deadline frees the slot but stops nothing, so it must
+	// never come first.
+	margin = 2 * time.Minute
+)
 
 // send hands tasks to Redis and wakes the workers of their queues.
 func (q *Queue) send(ctx context.Context, tasks []models.Dispatch) {
 	woken := map[string]bool{}
 	for _, d := range tasks {
-		timeout := (time.Duration(d.TimeoutMS)*time.Millisecond + margin).Round(time.Second)
-		if !q.enqueue(ctx, asynq.NewTask(d.Kind, []byte(d.JobID)), d.Queue, taskID(d.JobID, d.Generation), timeout) {
+		t := asynq.NewTaskWithHeaders(d.Kind, []byte(d.JobID), map[string]string{tenantHeader: d.TenantID})
+		if !q.enqueue(ctx, t, d.Queue, taskID(d.JobID, d.Generation), taskTimeout) {
 			break // Redis is away, for the others, too
 		}
 		woken[wakeChannel+d.Queue] = true
@@ -153,13 +159,14 @@ func (q *Queue) follow(ctx context.Context, f models.Finished) {
 }
 
 // missing returns those tasks, all sent a while ago and not claimed, that Redis will not hand out: gone holds those that it
-// does not have any more, active those that it has handed to a worker. It reads Asynq's keys directly, because its
-// Inspector fails for a queue whose registration was lost; a test pins their layout.
+// does not have any more, active those that it has handed to a worker which does not say that it has them. It reads Asynq's
+// keys directly, because its Inspector fails for a queue whose registration was lost; a test pins their layout.
 func (q *Queue) missing(ctx context.Context, tasks []models.Dispatch) (gone, active []models.Dispatch, err error) {
-	states := make([]*redis.StringCmd, len(tasks))
+	states, hands := make([]*redis.StringCmd, len(tasks)), make([]*redis.IntCmd, len(tasks))
 	_, err = q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, d := range tasks {
 			states[i] = p.HGet(ctx, taskKey(d.Queue, taskID(d.JobID, d.Generation)), "state")
+			hands[i] = p.Exists(ctx, handKey+d.JobID)
 		}
 		return nil
 	})
@@ -168,7 +175,7 @@ func (q *Queue) missing(ctx context.Context, tasks []models.Dispatch) (gone, act
 	}
 	for i, cmd := range states {
 		switch {
-		case waits(cmd):
+		case waits(cmd), hands[i].Val() > 0:
 		case cmd.Val() == "active":
 			active = append(active, tasks[i])
 		default:
@@ -176,6 +183,26 @@ func (q *Queue) missing(ctx context.Context, tasks []models.Dispatch) (gone, act
 		}
 	}
 	return gone, active, nil
+}
+
+const (
+	handKey = "sandyard:hand:" // + job id: a worker has its task, and no slot for it yet
+	// handTime is how long the sweep believes that after the worker has said so for the last time.
+	handTime = 10 * time.Second
+)
+
+// inHand says that this worker has tasks of these jobs and will come to them.
+func (q *Queue) inHand(ctx context.Context, jobs []string) error {
+	if len(jobs) == 0 {
+		return nil
+	}
+	_, err := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, id := range jobs {
+			p.Set(ctx, handKey+id, "", handTime)
+		}
+		return nil
+	})
+	return err
 }
 
 // waits says whether Asynq will hand out the task whose state was asked for.
@@ -201,12 +228,7 @@ func taskKey(queue, id string) string { return "asynq:{" + queue + "}:t:" + id }
 
 // forgetNode removes the queues of a node that is gone.
 func (q *Queue) forgetNode(ctx context.Context, node string) error {
-	queue := "node-" + node
-	err := q.forget(ctx, queue)
-	for lane := range models.Lanes() {
-		err = errors.Join(err, q.forget(ctx, lane.Queue(queue)))
-	}
-	return err
+	return q.forget(ctx, "node-"+node)
 }
 
 // forget removes a queue with whatever is in it. Asynq's Inspector would refuse where a worker was killed with a task in

@@ -51,6 +51,7 @@ func (*Create) run(ctx context.Context, a *attempt) (result, error) {
 	}
 	made, err := a.w.provider.Create(ctx, spec)
 	if build, ok := buildOf(box); ok && errors.Is(err, providers.ErrImageMissing) {
+		a.slot.rest()
 		if err = a.w.buildHere(ctx, box, build); err == nil {
 			made, err = a.w.provider.Create(ctx, spec)
 		}

@@ -39,6 +39,7 @@ func (a *attempt) comeUp(ctx context.Context, s sandboxSpec) error {
 	if limit == 0 {
 		return nil
 	}
+	a.slot.rest()
 	sb, err := a.open(ctx)
 	if err != nil {
 		return err

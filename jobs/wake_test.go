@@ -47,7 +47,7 @@ func TestGateKnowsAsynqsDequeue(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-holding
-	tasks := []models.Dispatch{{JobID: "job_x", Kind: "exec", Queue: "b", Generation: 1, TimeoutMS: 1000}}
+	tasks := []models.Dispatch{{JobID: "job_x", Kind: "exec", Queue: "b", Generation: 1}}
 	gone, _, err := q.missing(t.Context(), tasks)
 	if err != nil || len(gone) != 1 {
 		t.Fatalf("a task that was not sent: missing %v, %v", gone, err)
@@ -70,7 +70,7 @@ func TestMissingSeesWaitingTasks(t *testing.T) {
 	rdb := NewRedis(&redis.Options{Network: network, Addr: addr, DB: db})
 	defer rdb.Close()
 	q := NewQueue(rdb, slog.New(slog.NewTextHandler(io.Discard, nil)))
-	tasks := []models.Dispatch{{JobID: "job_x", Kind: "exec", Queue: "docker", Generation: 3, TimeoutMS: 1000}}
+	tasks := []models.Dispatch{{JobID: "job_x", Kind: "exec", Queue: "docker", Generation: 3}}
 	q.send(t.Context(), tasks)
 	q.send(t.Context(), tasks) // again, as after a lost answer
 	if gone, _, err := q.missing(t.Context(), tasks); err != nil || len(gone) != 0 {

@@ -6,9 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
-	"slices"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,7 +28,7 @@ type WorkerConfig struct {
 	Provider providers.Provider
 	Engine   string // where the provider's sandboxes live; workers of one engine can stand in for each other
 	Name     string // what the worker is known by when it is started again; empty = by its host
-	Slots    int    // jobs at once
+	Slots    int    // starts at once, in each lane; what only waits has none
 	Gateway  string // URL at which the node's gateway is reached; empty = it has none
 	Room     Room
 	// DiskReserve is how much of its disk a node leaves free of new sandboxes, in bytes; 0 = it does not look. DiskEvery is
@@ -93,8 +92,7 @@ type Worker struct {
 	metrics     *Metrics
 	log         *slog.Logger
 
-	slots      chan struct{}
-	lanes      map[models.Lane]chan struct{} // their slots
+	lanes      map[models.Lane]*slots
 	watches    watches
 	endings    endings
 	contexts   turns // of code in sandboxes
@@ -112,8 +110,9 @@ type Worker struct {
 	stopped    sync.Once
 	loops      sync.WaitGroup
 	mu         sync.Mutex
-	held       map[string]*attempt // by job id
-	handsOver  bool                // the grace is over: what begins now is let go at once
+	held       map[models.Held]*attempt
+	coming     map[string]time.Time // jobs whose tasks wait for a slot or are being claimed, and since when the sweep knows
+	handsOver  bool                 // the grace is over: what begins now is let go at once
 }
 
 // NewWorker makes a worker. Start sets it to work.
@@ -133,12 +132,12 @@ func NewWorker(c WorkerConfig) *Worker {
 		diskReserve: c.DiskReserve, diskEvery: c.DiskEvery, meterEvery: cmp.Or(c.MeterEvery, meterEvery),
 		pool: c.Pool, runtimes: c.Runtimes, images: images{store: c.Store, allowed: c.Images}, builds: newBuildTurns(c.Builds), leaving: make(chan struct{}),
 		lease: c.Lease, grace: c.Grace, patience: cmp.Or(c.Patience, margin), egress: c.Egress, networks: make(chan struct{}, 1), webhooks: c.Webhooks, metrics: c.Metrics,
-		log:   c.Log.With("provider", name),
-		slots: make(chan struct{}, c.Slots), kick: make(chan struct{}, 1), quit: make(chan struct{}),
-		lanes: map[models.Lane]chan struct{}{
-			models.LaneWait: make(chan struct{}, waitSlots), models.LaneControl: make(chan struct{}, controlSlots),
-		},
-		held: map[string]*attempt{},
+		log:  c.Log.With("provider", name),
+		kick: make(chan struct{}, 1), quit: make(chan struct{}), lanes: map[models.Lane]*slots{},
+		coming: map[string]time.Time{}, held: map[models.Held]*attempt{},
+	}
+	for lane := range models.Lanes() {
+		w.lanes[lane] = newSlots(c.Slots, mostAttempts(lane))
 	}
 	if c.Reconcile > 0 {
 		w.reconciler = w.newReconciler(c.Reconcile, c.ReconcileGrace)
@@ -160,11 +159,22 @@ func host() string {
 	return name
 }
 
-// Slots of a worker's lanes. A wait costs next to nothing; a control is over soon.
 const (
-	waitSlots    = 1024
-	controlSlots = 64
+	// tasksHeld is how many tasks a worker has from Redis at once. Nearly all of them only wait for a slot.
+	tasksHeld = 4096
+	// mostRunning is how many programs of one tenant, with waits for them, go on at once on a worker; mostOthers likewise of
+	// what each other lane has.
+	mostRunning = 1024
+	mostOthers  = 256
 )
+
+// mostAttempts is how many attempts of one tenant a lane holds, with those that wait without a slot.
+func mostAttempts(lane models.Lane) int {
+	if lane == models.LaneRun {
+		return mostRunning
+	}
+	return mostOthers
+}
 
 // Node is the id under which the worker holds sandboxes.
 func (w *Worker) Node() string { return w.node.ID }
@@ -180,6 +190,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	w.obey(ctx, wanted)
 	w.loops.Go(w.beatLoop)
 	w.loops.Go(w.interruptLoop)
+	w.loops.Go(w.handLoop)
 	w.reconcile(ctx)
 	w.loops.Go(w.networkLoop)
 	w.loops.Go(w.spoolLoop)
@@ -197,11 +208,8 @@ func (w *Worker) Start(ctx context.Context) error {
 	}
 	jobs := []string{"node-" + w.node.ID, w.node.Provider}
 	servers := []*server{
-		w.newServer(ctx, jobs, cap(w.slots), w.handler(w.slots)),
+		w.newServer(ctx, jobs, tasksHeld, asynq.HandlerFunc(w.handle)),
 		w.newServer(ctx, []string{webhookQueue}, webhookSlots, asynq.HandlerFunc(w.webhooks.handle)),
-	}
-	for lane, slots := range w.lanes {
-		servers = append(servers, w.newServer(ctx, []string{lane.Queue(jobs[0]), lane.Queue(jobs[1])}, cap(slots), w.handler(slots)))
 	}
 	for _, s := range servers {
 		w.servers = append(w.servers, s)
@@ -209,7 +217,7 @@ func (w *Worker) Start(ctx context.Context) error {
 			return fmt.Errorf("start Asynq: %w", err)
 		}
 	}
-	w.log.InfoContext(ctx, "worker started", "slots", cap(w.slots), "engine", w.node.Engine)
+	w.log.InfoContext(ctx, "worker started", "slots", w.node.Slots, "engine", w.node.Engine)
 	return nil
 }
 
@@ -279,26 +287,28 @@ const (
 // jobsTime is how much of the grace running jobs have. Of a short one they have most.
 func (w *Worker) jobsTime() time.Duration { return w.grace - min(handingOver, w.grace/4) }
 
-// drain waits for the running jobs, and when their time is over makes them detach.
+// drain starts nothing more, waits for the running jobs, and when their time is over makes them detach.
 func (w *Worker) drain() {
 	deadline := time.NewTimer(w.jobsTime())
 	defer deadline.Stop()
+	var idle []<-chan struct{}
+	for _, lane := range w.lanes {
+		idle = append(idle, lane.close())
+	}
 	handsOver := false
-	for _, slots := range append(slices.Collect(maps.Values(w.lanes)), w.slots) {
-		for taken := 0; taken < cap(slots); {
-			select {
-			case slots <- struct{}{}:
-				taken++
-			case <-deadline.C:
-				if handsOver {
-					w.log.Warn("jobs do not let go, they are left as after a crash")
-					return
-				}
-				handsOver = true
-				w.handOver()
-				defer time.AfterFunc(stopPatience, w.hurry).Stop()
-				deadline.Reset(stopPatience + letGo)
+	for len(idle) > 0 {
+		select {
+		case <-idle[0]:
+			idle = idle[1:]
+		case <-deadline.C:
+			if handsOver {
+				w.log.Warn("jobs do not let go, they are left as after a crash")
+				return
 			}
+			handsOver = true
+			w.handOver()
+			defer time.AfterFunc(stopPatience, w.hurry).Stop()
+			deadline.Reset(stopPatience + letGo)
 		}
 	}
 }
@@ -330,40 +340,54 @@ func until(ctx context.Context, limit time.Duration, on func(func()) func() bool
 	return ctx, func() { stop(); cancel() }
 }
 
-// handler is called by Asynq, whose deadlines are not ours: the job runs detached from its context, in a slot of our own.
-func (w *Worker) handler(slots chan struct{}) asynq.Handler {
-	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		defer func() { <-slots }()
-		retried, _ := asynq.GetRetryCount(ctx)
-		err := w.runJob(context.WithoutCancel(ctx), string(t.Payload()), retried > 0)
-		if err != nil && retried > 0 {
-			w.log.WarnContext(ctx, "task dropped, the sweep will send another", "job_id", string(t.Payload()), "error", err)
-			return asynq.RevokeTask // Asynq's archive would keep it for nothing
-		}
-		return err
-	})
+// handle is called by Asynq with a task. It waits for a slot of the job's lane and claims the job; the attempt then goes on by
+// itself, and the task is done with.
+func (w *Worker) handle(ctx context.Context, t *asynq.Task) error {
+	id := string(t.Payload())
+	if !w.expect(id) {
+		return nil // another task for the same job is here
+	}
+	defer w.expectNot(id)
+	retried, _ := asynq.GetRetryCount(ctx)
+	err := w.take(ctx, id, models.LaneOf(t.Type()), t.Headers()[tenantHeader], retried > 0)
+	if err != nil && retried > 0 {
+		w.log.WarnContext(ctx, "task dropped, the sweep will send another", "job_id", id, "error", err)
+		return asynq.RevokeTask // Asynq's archive would keep it for nothing
+	}
+	return err
 }
 
-// runJob runs one attempt of a job. Its error is for Asynq only, and means that nothing was begun; Asynq calls again
-// then.
-func (w *Worker) runJob(ctx context.Context, id string, again bool) error {
-	job, err := w.claim(ctx, id, again)
-	if errors.Is(err, models.ErrStale) {
-		return nil
-	}
+// take claims a job and sets an attempt to work. Its error is for Asynq only, and means that nothing was begun; Asynq calls
+// again then.
+func (w *Worker) take(ctx context.Context, id string, lane models.Lane, tenant string, again bool) error {
+	slot, err := w.lanes[lane].take(ctx, tenant)
 	if err != nil {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx) // Asynq's deadlines are not ours
+	job, err := w.claim(ctx, id, again)
+	if err != nil {
+		slot.end()
+		if errors.Is(err, models.ErrStale) {
+			return nil
+		}
 		return fmt.Errorf("claim job: %w", err)
 	}
-	ctx, a := w.begin(ctx, job)
+	ctx, a := w.begin(ctx, job, slot)
+	go w.work(ctx, a)
+	return nil
+}
+
+// work is one attempt, from its beginning to its end.
+func (w *Worker) work(ctx context.Context, a *attempt) {
 	defer w.end(a)
+	defer func() {
+		if broke := recover(); broke != nil {
+			a.log.ErrorContext(ctx, "attempt panicked", "panic", broke, "stack", string(debug.Stack()))
+		}
+	}()
 	res, err := a.execute(ctx)
 	a.conclude(ctx, res, err)
-	return nil
 }
 
 // claim gives up with the lease that it asks for. What an earlier claim has taken without being told is taken again.
@@ -376,36 +400,89 @@ func (w *Worker) claim(ctx context.Context, id string, again bool) (models.Job, 
 	return w.store.Claim(ctx, id, w.node.ID, w.lease)
 }
 
+// expect notes that a task of the job is here, unless one is.
+func (w *Worker) expect(id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, here := w.coming[id]; here {
+		return false
+	}
+	w.coming[id] = time.Now()
+	return true
+}
+
+func (w *Worker) expectNot(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.coming, id)
+}
+
+// handLoop tells the sweep which tasks are here, though their jobs have no slot yet: it would send them again.
+func (w *Worker) handLoop() {
+	tick := time.NewTicker(handTime / 20)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-w.quit:
+			return
+		}
+		ctx, cancel := w.living(context.Background(), handTime/2)
+		if err := w.queue.inHand(ctx, w.untold()); err != nil {
+			w.log.WarnContext(ctx, "waiting tasks not announced, the sweep may send them again", "error", err)
+		}
+		cancel()
+	}
+}
+
+// untold returns the jobs of which the sweep was not told for a while, as told from now on. What has just come is left out: it
+// has likely found a slot before anybody asks.
+func (w *Worker) untold() (ids []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	for id, told := range w.coming {
+		if now.Sub(told) > handTime/20 {
+			ids, w.coming[id] = append(ids, id), now.Add(handTime/4)
+		}
+	}
+	return ids
+}
+
 // begin holds a job; the context it returns ends when the job must be let go.
-func (w *Worker) begin(ctx context.Context, j models.Job) (context.Context, *attempt) {
+func (w *Worker) begin(ctx context.Context, j models.Job, s *slot) (context.Context, *attempt) {
 	a := &attempt{
-		w: w, job: j, began: time.Now(), cancelled: j.CancelRequestedAt != nil,
+		w: w, job: j, slot: s, began: time.Now(), cancelled: j.CancelRequestedAt != nil,
 		log: w.log.With("job_id", j.ID, "kind", j.Kind, "attempt", j.Attempt, "sandbox_id", j.SandboxID),
+	}
+	if j.Kind != models.KindCreate { // engines start so many at a time, and no more
+		a.lasts = time.AfterFunc(lasting, s.rest)
 	}
 	ctx, a.abandon = context.WithCancelCause(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.held[a.job.ID] = a
+	w.held[a.held()] = a
 	if w.handsOver {
 		a.abandon(errShutdown)
 	}
 	return ctx, a
 }
 
-func (w *Worker) holds(id string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.held[id] != nil
-}
-
 func (w *Worker) end(a *attempt) {
 	a.abandon(nil)
 	leak()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.held[a.job.ID] == a {
-		delete(w.held, a.job.ID)
+	if a.lasts != nil {
+		a.lasts.Stop()
 	}
+	w.mu.Lock()
+	delete(w.held, a.held())
+	w.mu.Unlock()
+	a.slot.end()
+}
+
+func (w *Worker) holds(id string) (found bool) {
+	w.each(func(a *attempt) { found = found || a.job.ID == id })
+	return found
 }
 
 func (w *Worker) each(f func(*attempt)) {

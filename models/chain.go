@@ -16,6 +16,9 @@ const (
 	KindResume = "resume"
 )
 
+// KindTimeout sets when a sandbox ends by itself.
+const KindTimeout = "timeout"
+
 // Kinds of job that run a command or act on a background exec.
 const (
 	KindExec       = "exec"
@@ -39,36 +42,37 @@ const (
 	DesiredDeleted = "deleted"
 )
 
-// Lane is where jobs of a kind queue and run apart from the others, so that neither ever waits for the other: a queue, a
-// share of the tenant's window and slots of the worker of its own. The ordinary lane has no name.
+// Lane is a share of its tenant's window and of a worker's start slots that kinds of job have for themselves, so that jobs
+// of one lane never wait for those of another.
 type Lane string
 
-// The lanes beside the ordinary one.
+// The lanes of jobs.
 const (
-	LaneWait    Lane = "wait"    // for the end of an exec: long, and nothing to do meanwhile
-	LaneControl Lane = "control" // over a background exec or a code context: short, and wanted at once
+	LaneRun    Lane = "run"    // programs of users, and waits for them: any of them may last
+	LaneCreate Lane = "create" // new sandboxes
+	LaneEnd    Lane = "end"    // deletes, pauses, resumes, timeouts: they make room, so nothing may hold them up
+	LaneCall   Lane = "call"   // all others: files, ports, input and signals for commands
 )
 
-// Lanes are those beside the ordinary one, with their kinds.
+// Lanes lists the lanes with their kinds. A kind that is in none of the lists is a call.
 func Lanes() map[Lane][]string {
 	return map[Lane][]string{
-		LaneWait:    {KindExecWait},
-		LaneControl: {KindExecStdin, KindExecSignal, KindExecDelete, KindCodeDelete},
+		LaneRun:    {KindExec, KindExecWait, KindCode, KindCodeCreate, KindBuild},
+		LaneCreate: {KindCreate},
+		LaneEnd:    {KindDelete, KindPause, KindResume, KindTimeout},
+		LaneCall:   nil,
 	}
 }
 
-// LaneOf is the lane of a kind.
+// LaneOf is the lane of a kind. The index jobs_ready and the dispatch call its twin in SQL, job_lane.
 func LaneOf(kind string) Lane {
 	for lane, kinds := range Lanes() {
 		if slices.Contains(kinds, kind) {
 			return lane
 		}
 	}
-	return ""
+	return LaneCall
 }
-
-// Queue is a lane's queue beside an ordinary one.
-func (l Lane) Queue(ordinary string) string { return ordinary + "-" + string(l) }
 
 // dispatchReady takes the tenant's jobs that may run, by priority and age, as far as its window has room, and marks
 // them as handed to Redis under a new generation.
@@ -80,30 +84,22 @@ func dispatchReady(tx *gorm.DB, tenant string, window int) (out []Dispatch, err 
 }
 
 // dispatchLater is dispatchReady, left to the transaction: read takes what it answers, of type Dispatch. It is the only place
-// that hands jobs over.
+// that hands jobs over. The window bounds what Redis holds of each lane and no worker has claimed: a job that runs has left it.
 func dispatchLater(tx *gorm.DB, tenant string, window int, read reader) error {
-	const flight = `
-		(SELECT count(*) FROM jobs WHERE tenant_id = @tenant AND state IN ('queued', 'running') AND dispatched_at IS NOT NULL AND `
-	pick := func(suffix, kinds string) string {
-		return `(SELECT j.id, CASE WHEN s.node_id IS NULL THEN s.provider ELSE 'node-' || s.node_id END || '` + suffix + `' AS queue
-			FROM jobs j JOIN sandboxes s ON s.id = j.sandbox_id
-			WHERE j.tenant_id = @tenant AND j.state = 'queued' AND j.ready_at <= now() AND j.dispatched_at IS NULL AND j.` + kinds + `
-			ORDER BY j.priority DESC, j.ready_at, j.id
-			LIMIT greatest(0, @window - ` + flight + kinds + `)) FOR UPDATE OF j SKIP LOCKED)`
-	}
-	const waits, controls = "kind = ANY (CAST(@waits AS text[]))", "kind = ANY (CAST(@controls AS text[]))"
 	return later(dry(tx).Raw(`
-		WITH ordinary AS `+pick("", "kind <> ALL (CAST(@waits AS text[]) || CAST(@controls AS text[]))")+`,
-			waits AS `+pick(LaneWait.Queue(""), waits)+`,
-			controls AS `+pick(LaneControl.Queue(""), controls)+`
+		WITH picked AS (
+			SELECT ready.* FROM unnest(CAST('{run,create,end,call}' AS text[])) AS lanes (lane), LATERAL (
+				SELECT j.id, CASE WHEN s.node_id IS NULL THEN s.provider ELSE 'node-' || s.node_id END AS queue
+				FROM jobs j JOIN sandboxes s ON s.id = j.sandbox_id
+				WHERE j.tenant_id = @tenant AND job_lane(j.kind) = lane AND j.state = 'queued' AND j.ready_at <= now() AND j.dispatched_at IS NULL
+				ORDER BY j.priority DESC, j.ready_at, j.id
+				LIMIT @window - (SELECT count(*) FROM (SELECT FROM jobs WHERE tenant_id = @tenant AND job_lane(kind) = lane
+					AND state = 'queued' AND dispatched_at IS NOT NULL LIMIT @window) AS unclaimed)
+				FOR UPDATE OF j SKIP LOCKED) AS ready)
 		UPDATE jobs SET dispatched_at = now(), generation = generation + 1, queue = picked.queue
-		FROM (SELECT * FROM ordinary UNION ALL SELECT * FROM waits UNION ALL SELECT * FROM controls) picked
-		WHERE jobs.id = picked.id
-		RETURNING jobs.id, jobs.kind, jobs.generation, jobs.queue, jobs.timeout_ms`,
-		map[string]any{
-			"tenant": tenant, "window": window,
-			"waits": idArray(Lanes()[LaneWait]), "controls": idArray(Lanes()[LaneControl]),
-		}), read)
+		FROM picked WHERE jobs.id = picked.id
+		RETURNING jobs.id, jobs.tenant_id, jobs.kind, jobs.generation, jobs.queue`,
+		map[string]any{"tenant": tenant, "window": window}), read)
 }
 
 // oldestOrdered is the job of a sandbox whose turn it is.

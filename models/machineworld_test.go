@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	machineWindow = 3 // jobs of a tenant in flight, per lane
+	machineWindow = 2 // jobs of a tenant in Redis, per lane
 	machineRoom   = 2 // sandboxes of a node
 	machineEngine = "engine"
 )
@@ -437,30 +437,37 @@ func (m *machine) compareDue() error {
 	return nil
 }
 
-// compareWindow says where more is in flight than may be, or less than could.
+// compareWindow says where more waits in Redis than may, or less than could.
 func (m *machine) compareWindow() error {
+	if err := m.dispatch(); err != nil { // a claim has made room, which the next submission, end or sweep fills
+		return err
+	}
 	rows, err := m.look.Query(m.t.Context(), `
-		SELECT CASE WHEN kind = 'exec_wait' THEN 'wait' WHEN kind = 'exec_signal' THEN 'control' ELSE '' END AS lane,
-			count(*) FILTER (WHERE dispatched_at IS NOT NULL), count(*) FILTER (WHERE dispatched_at IS NULL AND state = 'queued' AND ready_at <= now()),
-			string_agg(DISTINCT queue, ' ') FILTER (WHERE dispatched_at IS NOT NULL)
-		FROM jobs WHERE tenant_id = $1 AND state IN ('queued', 'running') GROUP BY 1`, m.tenant)
+		SELECT kind, dispatched_at IS NOT NULL, queue FROM jobs
+		WHERE tenant_id = $1 AND state = 'queued' AND (dispatched_at IS NOT NULL OR ready_at <= now())`, m.tenant)
 	if err != nil {
 		return err
 	}
-	var lane string
-	var queues *string
-	var flight, waiting int
-	_, err = pgx.ForEachRow(rows, []any{&lane, &flight, &waiting, &queues}, func() error {
-		if flight > machineWindow || flight < machineWindow && waiting > 0 {
-			return fmt.Errorf("lane %q has %d in flight and %d waiting; the window is %d", lane, flight, waiting, machineWindow)
+	var kind string
+	var queue *string
+	var sent bool
+	unclaimed, waiting := map[models.Lane]int{}, map[models.Lane]int{}
+	_, err = pgx.ForEachRow(rows, []any{&kind, &sent, &queue}, func() error {
+		if !sent {
+			waiting[models.LaneOf(kind)]++
+			return nil
 		}
-		for queue := range strings.FieldsSeq(value(queues)) {
-			if lane != "" && !strings.HasSuffix(queue, "-"+lane) || lane == "" && (strings.HasSuffix(queue, "-wait") || strings.HasSuffix(queue, "-control")) {
-				return fmt.Errorf("lane %q is sent to queue %s", lane, queue)
-			}
+		unclaimed[models.LaneOf(kind)]++
+		if to := value(queue); to != m.tenant && !strings.HasPrefix(to, "node-") {
+			return fmt.Errorf("a %s is sent to queue %s", kind, to)
 		}
 		return nil
 	})
+	for lane := range models.Lanes() {
+		if unclaimed[lane] > machineWindow || unclaimed[lane] < machineWindow && waiting[lane] > 0 {
+			return errors.Join(err, fmt.Errorf("lane %q has %d in Redis and %d waiting; the window is %d", lane, unclaimed[lane], waiting[lane], machineWindow))
+		}
+	}
 	return err
 }
 

@@ -96,7 +96,7 @@ func readWhole(t *testing.T, db *sql.DB) map[string]int {
 func awaitStatistics(t *testing.T, db *sql.DB) {
 	t.Helper()
 	for n := -1; n != 0; {
-		if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'looking'").Scan(&n); err != nil {
+		if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'looking' AND datname = current_database()").Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 	}

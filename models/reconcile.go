@@ -52,7 +52,7 @@ func without(all, some []string) []string {
 
 // underWay is true where a job may change the sandbox, or is at it. What merely waits, for the end of an exec or of what a pause has
 // frozen, is not.
-const underWay = `EXISTS (SELECT 1 FROM jobs WHERE sandbox_id = @id AND kind <> ALL (CAST(@waits AS text[]))
+const underWay = `EXISTS (SELECT 1 FROM jobs WHERE sandbox_id = @id AND kind <> '` + KindExecWait + `'
 	AND (state = 'running' OR state = 'queued' AND ready_at IS NOT NULL AND NOT ` + left + `))`
 
 // Observe writes down what a provider says of a sandbox where the row says something else: somebody paused or resumed
@@ -66,7 +66,7 @@ func (s *Store) Observe(ctx context.Context, id string, was, seen SandboxState) 
 			return err
 		}
 		var busy bool
-		err = tx.Raw("SELECT "+underWay, map[string]any{"id": id, "waits": idArray(Lanes()[LaneWait])}).Scan(&busy).Error
+		err = tx.Raw("SELECT "+underWay, map[string]any{"id": id}).Scan(&busy).Error
 		if err != nil || busy {
 			return err
 		}

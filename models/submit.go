@@ -62,10 +62,10 @@ type Submitted struct {
 // Dispatch names a task for Redis.
 type Dispatch struct {
 	JobID      string `gorm:"column:id"`
+	TenantID   string
 	Kind       string
 	Generation int
 	Queue      string
-	TimeoutMS  int64 `gorm:"column:timeout_ms"`
 }
 
 // submission is a Submission on its way through a group commit.

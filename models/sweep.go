@@ -116,7 +116,7 @@ func (s *Store) Dispatched(ctx context.Context, r Round, age time.Duration, limi
 
 		DispatchedAt time.Time
 	}
-	q := s.db.WithContext(ctx).Model(&Job{}).Select("id", "kind", "generation", "queue", "timeout_ms", "dispatched_at").
+	q := s.db.WithContext(ctx).Model(&Job{}).Select("id", "tenant_id", "kind", "generation", "queue", "dispatched_at").
 		Where("state = 'queued' AND dispatched_at < least(now() - ?, ?)", milliseconds(age), r.until)
 	if r.id != "" {
 		q = q.Where("(dispatched_at, id) > (?, ?)", r.at, r.id)

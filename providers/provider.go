@@ -252,7 +252,8 @@ type Command struct {
 	User      string // empty = the sandbox's user
 	Stdin     []byte // then end of file
 	Timeout   time.Duration
-	MaxOutput int64 // bytes kept of stdout and of stderr each
+	MaxOutput int64  // bytes kept of stdout and of stderr each
+	Started   func() // for Run alone: called once it runs, from when on Run only waits; nil = nobody asks
 
 	// For Background.Launch alone:
 	StdinOpen bool          // standard input stays open behind Stdin

@@ -147,6 +147,9 @@ func (r *run) follow(ctx context.Context, stream *startStream) (providers.Result
 		case *process.ProcessEvent_Start:
 			if !started {
 				started = true
+				if r.cmd.Started != nil {
+					r.cmd.Started()
+				}
 				r.begin(ctx, age(stream.ResponseHeader()))
 			}
 		case *process.ProcessEvent_Data:

@@ -26,6 +26,9 @@ func (s *sandbox) Run(ctx context.Context, cmd providers.Command) (providers.Res
 	if err != nil {
 		return providers.Result{}, err
 	}
+	if cmd.Started != nil {
+		cmd.Started()
+	}
 	return s.await(ctx, e, cmd.Timeout)
 }
 
