@@ -55,8 +55,8 @@ func (m *Metrics) observe(o models.Outcome, j models.Job) {
 
 // loadCollector reads the load from the tables whenever it is asked.
 type loadCollector struct {
-	store                                                  *models.Store
-	jobs, oldest, sandboxes, nodes, due, lag, late, failed *prometheus.Desc
+	store                                                           *models.Store
+	jobs, oldest, backlog, sandboxes, nodes, due, lag, late, failed *prometheus.Desc
 }
 
 // NewLoadCollector returns the metrics that only the database knows: queue depth, running jobs, sandboxes by state.
@@ -68,6 +68,7 @@ func NewLoadCollector(store *models.Store) prometheus.Collector {
 		store:     store,
 		jobs:      d("sandyard_jobs", "Jobs that have not ended, by kind and state (queued is the queue's depth).", "kind", "state"),
 		oldest:    d("sandyard_oldest_ready_job_seconds", "How long the oldest job that may run has been waiting."),
+		backlog:   d("sandyard_window_backlog_jobs", "Jobs that may run and wait for room in their tenants' windows."),
 		sandboxes: d("sandyard_sandboxes", "Sandboxes that have not ended, by state.", "state"),
 		nodes:     d("sandyard_nodes", "Workers whose lease holds."),
 		due:       d("sandyard_webhooks_due", "Webhook deliveries that should have been attempted by now."),
@@ -78,7 +79,7 @@ func NewLoadCollector(store *models.Store) prometheus.Collector {
 }
 
 func (c *loadCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.jobs, c.oldest, c.sandboxes, c.nodes, c.due, c.lag, c.late, c.failed} {
+	for _, d := range []*prometheus.Desc{c.jobs, c.oldest, c.backlog, c.sandboxes, c.nodes, c.due, c.lag, c.late, c.failed} {
 		ch <- d
 	}
 }
@@ -102,6 +103,7 @@ func (c *loadCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.sandboxes, float64(n), string(state))
 	}
 	gauge(c.oldest, st.OldestReady)
+	gauge(c.backlog, float64(st.Backlog))
 	gauge(c.nodes, float64(st.Nodes))
 	gauge(c.due, float64(st.DueDeliveries))
 	gauge(c.lag, st.TimeoutLag)

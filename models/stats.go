@@ -13,6 +13,7 @@ type QueueStat struct {
 type Stats struct {
 	Jobs          []QueueStat // that have not ended
 	OldestReady   float64     // seconds that the oldest job which may run has waited
+	Backlog       int         // jobs that may run and wait for room in their tenants' windows
 	Sandboxes     map[SandboxState]int
 	Nodes         int // alive
 	DueDeliveries int
@@ -29,8 +30,8 @@ func (s *Store) Stats(ctx context.Context) (Stats, error) {
 	if err != nil {
 		return st, err
 	}
-	err = db.Raw(`SELECT coalesce(extract(epoch FROM now() - min(ready_at)), 0) FROM jobs
-		WHERE state = 'queued' AND ready_at <= now()`).Scan(&st.OldestReady).Error
+	err = db.Raw(`SELECT coalesce(extract(epoch FROM now() - min(ready_at)), 0) AS oldest_ready, count(*) FILTER (WHERE dispatched_at IS NULL) AS backlog
+		FROM jobs WHERE state = 'queued' AND ready_at <= now()`).Row().Scan(&st.OldestReady, &st.Backlog)
 	if err != nil {
 		return st, err
 	}

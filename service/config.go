@@ -27,7 +27,7 @@ type Common struct {
 	DatabaseConn int        `env:"DATABASE_CONNECTIONS" envDefault:"20" doc:"connections to PostgreSQL per process, at most"`
 	RedisURL     string     `env:"REDIS_URL" doc:"Redis 6.2 or newer: redis://, rediss:// or unix://"`
 	LogLevel     slog.Level `env:"LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
-	Window       int        `env:"TENANT_WINDOW" envDefault:"256" doc:"jobs of one tenant that may be in Redis or running at once; a small multiple of the fleet's slots"`
+	Window       int        `env:"TENANT_WINDOW" envDefault:"256" doc:"jobs of one tenant that Redis may hold, in each lane, before a worker has claimed them; the others wait in PostgreSQL"`
 }
 
 func (c Common) validate() error {
@@ -210,7 +210,7 @@ type Worker struct {
 	Gateway      string        `env:"GATEWAY_ADDR" envDefault:":0" doc:"where a worker takes traffic to the inside of its sandboxes from the API's edge; port 0 = any free one, empty = nowhere"`
 	GatewayURL   string        `env:"GATEWAY_URL" doc:"where the API's edge reaches that, such as http://worker-3:8082; default this host's name and the port"`
 	Name         string        `env:"NODE_NAME" doc:"what a worker is known by when it is started again, for its drain; workers of one engine may share it; default its host's name"`
-	Slots        int           `env:"WORKER_SLOTS" envDefault:"64" doc:"jobs that a worker runs at once"`
+	Slots        int           `env:"WORKER_SLOTS" envDefault:"64" doc:"starts at once on a worker, in each lane; tenants share them, and what only waits has none"`
 	MaxSandboxes int           `env:"MAX_SANDBOXES" envDefault:"100" doc:"sandboxes that a worker holds at once"`
 	MaxCPUs      Amount        `env:"MAX_CPUS" envDefault:"0" doc:"cores that the sandboxes and builds of an engine may have together, on all its workers; 0 = 16 times the machine's, unlimited = no limit"`
 	MaxMemoryMB  Amount        `env:"MAX_MEMORY_MB" envDefault:"0" doc:"memory, files included, that the sandboxes and builds of an engine may have together, on all its workers; 0 = the machine's less an eighth (512 at least), unlimited = no limit"`
