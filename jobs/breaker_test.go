@@ -25,7 +25,7 @@ func TestEndsOfManyJobsAreOnePipeline(t *testing.T) {
 	f := models.Finished{}
 	for i := range 10_000 {
 		f.Ended = append(f.Ended, fmt.Sprintf("job_%d", i))
-		f.Dispatch = append(f.Dispatch, models.Dispatch{JobID: f.Ended[i], Kind: "exec", Queue: "a", Generation: 1, TimeoutMS: 1})
+		f.Dispatch = append(f.Dispatch, models.Dispatch{JobID: f.Ended[i], Kind: "exec", Queue: "a", Generation: 1})
 	}
 	sub := rdb.PSubscribe(t.Context(), doneChannel+"*")
 	t.Cleanup(func() { _ = sub.Close() })
