@@ -30,8 +30,8 @@ func TestRedisForgetsEverything(t *testing.T) {
 		all = append(all, r.start(box, "echo first >> log; until [ -e go ]; do sleep 0.2; done", object{"parallel": true}))
 	}
 	eventually(t, 30*time.Second, "ten jobs run", func() bool { return r.count("running") == running })
-	r.worker.signal(syscall.SIGSTOP)
-	t.Cleanup(func() { r.worker.signal(syscall.SIGCONT) }) // before it is asked to end
+	r.worker.Signal(syscall.SIGSTOP)
+	t.Cleanup(func() { r.worker.Signal(syscall.SIGCONT) }) // before it is asked to end
 	for n := range waiting { // half of them in the sandbox's order, half beside it
 		all = append(all, r.start(homes[n%running], fmt.Sprintf("echo %d >> log", n), object{"parallel": n%20 < running}))
 	}
@@ -42,7 +42,7 @@ func TestRedisForgetsEverything(t *testing.T) {
 	if m := r.count("running"); m != running {
 		t.Fatalf("%d jobs run at the loss, want %d", m, running)
 	}
-	r.worker.signal(syscall.SIGCONT)
+	r.worker.Signal(syscall.SIGCONT)
 	for _, box := range homes {
 		url := r.url() + "/v1/sandboxes/" + box + "/files/raw?path=go" // takes no slot
 		//nolint:bodyclose // closed at the end of the test
