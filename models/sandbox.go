@@ -105,6 +105,7 @@ func (s *Store) Sandbox(ctx context.Context, tenant, id string) (Sandbox, error)
 type SandboxFilter struct {
 	State    SandboxState
 	States   []SandboxState // any of them
+	Live     bool           // it has not ended
 	Provider string
 	Key      string
 	Labels   map[string]string // all must match
@@ -171,6 +172,9 @@ func (s *Store) filtered(ctx context.Context, tenant string, f SandboxFilter) (*
 	q = whereSet(q, "key = ?", f.Key)
 	if len(f.States) > 0 {
 		q = q.Where("state IN ?", f.States)
+	}
+	if f.Live {
+		q = q.Where("ended_at IS NULL")
 	}
 	if f.Template != "" {
 		q = q.Where("coalesce(template, image) = ?", f.Template)

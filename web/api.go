@@ -54,6 +54,7 @@ func (s *Server) newAPI() huma.API {
 		Transformers:  []huma.Transformer{s.namedProblem},
 	})
 	api.UseMiddleware(func(ctx huma.Context, next func(huma.Context)) { next(taken{ctx}) })
+	api.UseMiddleware(s.checkQuery)
 	return api
 }
 

@@ -38,6 +38,11 @@ type FieldsParam struct {
 	Fields []string `query:"fields" doc:"Only these fields of a job, such as state,result"`
 }
 
+type cancelJobInput struct {
+	ID string `path:"id"`
+	WaitParam
+}
+
 type getJobInput struct {
 	ID string `path:"id"`
 	WaitParam
@@ -174,10 +179,19 @@ func (s *Server) listJobs(ctx context.Context, in *listJobsInput) (*output[any],
 	return &output[any]{page}, nil
 }
 
-func (s *Server) cancelJob(ctx context.Context, in *jobInput) (*output[Job], error) {
+func (s *Server) cancelJob(ctx context.Context, in *cancelJobInput) (*output[Job], error) {
+	wait, err := in.duration(0)
+	if err != nil {
+		return nil, err
+	}
 	j, err := s.jobs.Cancel(ctx, requestOf(ctx).tenant, in.ID, requestOf(ctx).key)
 	if err != nil {
 		return nil, err
+	}
+	if wait > 0 && !j.State.Terminal() {
+		if ended, err := s.poll(ctx, s.waiters.Wait, j.ID, wait); err == nil {
+			j = ended
+		}
 	}
 	return &output[Job]{s.jobDoc(j)}, nil
 }

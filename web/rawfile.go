@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"net/url"
 	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -57,6 +58,9 @@ func fileHeaders() []string {
 func (s *Server) crossInside(path string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		id := c.Params("id")
+		if err := s.checkRawQuery(c, path); err != nil {
+			return err
+		}
 		if err := s.checkInside(c.UserContext(), id); err != nil {
 			return err
 		}
@@ -76,6 +80,20 @@ func (s *Server) crossInside(path string) fiber.Handler {
 		}
 		return s.cross(c, path, fileHeaders(), handle)
 	}
+}
+
+// checkRawQuery is checkQuery for a route that huma does not serve.
+func (s *Server) checkRawQuery(c *fiber.Ctx, path string) error {
+	item := s.api.OpenAPI().Paths["/v1/sandboxes/{id}"+path]
+	op := item.Get
+	if c.Method() == fiber.MethodPut {
+		op = item.Put
+	}
+	given, err := url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return invalidAt("url", "has a query that is not well formed")
+	}
+	return wrongQuery(op.Parameters, given)
 }
 
 // checkInside says why a sandbox of the request's tenant cannot be reached; nil = it can.

@@ -139,7 +139,7 @@ type deleteInput struct {
 }
 
 type listSandboxesInput struct {
-	State    string   `query:"state" enum:"creating,running,paused,deleting,deleted,failed,lost"`
+	State    []string `query:"state,explode" doc:"Default live: creating, running, paused and deleting. Or ended (deleted, failed, lost), all, or any of these states; several are repeated or have commas between them" example:"[\"running\",\"paused\"]"`
 	Provider string   `query:"provider"`
 	Key      string   `query:"key"`
 	Label    []string `query:"label,explode" doc:"name=value or name:value; several must all match"`
@@ -154,7 +154,7 @@ type SandboxPage struct {
 
 func (s *Server) addSandboxes() {
 	write(s, operation("create-sandbox", http.MethodPost, "/v1/sandboxes", tagSandboxes, "Create a sandbox"), s.createSandbox)
-	register(s, operation("list-sandboxes", http.MethodGet, "/v1/sandboxes", tagSandboxes, "List sandboxes, newest first"), s.listSandboxes)
+	register(s, operation("list-sandboxes", http.MethodGet, "/v1/sandboxes", tagSandboxes, "List sandboxes, newest first; the live ones unless state says otherwise"), s.listSandboxes)
 	register(s, operation("get-sandbox", http.MethodGet, "/v1/sandboxes/{id}", tagSandboxes, "Get a sandbox"), s.getSandbox)
 	write(s, operation("delete-sandbox", http.MethodDelete, "/v1/sandboxes/{id}", tagSandboxes, "Delete a sandbox, in any state"), s.deleteSandbox)
 	write(s, operation("pause-sandbox", http.MethodPost, "/v1/sandboxes/{id}/pause", tagSandboxes, "Pause a sandbox with its memory"),
@@ -207,8 +207,12 @@ func (s *Server) listSandboxes(ctx context.Context, in *listSandboxesInput) (*ou
 	if err != nil {
 		return nil, err
 	}
+	states, err := sandboxStates(in.State)
+	if err != nil {
+		return nil, err
+	}
 	list, err := s.store.Sandboxes(ctx, requestOf(ctx).tenant, models.SandboxFilter{
-		State: models.SandboxState(in.State), Provider: in.Provider, Key: in.Key, Labels: labels,
+		States: states, Live: onlyLive(states), Provider: in.Provider, Key: in.Key, Labels: labels,
 		Before: in.Cursor, Limit: in.Limit + 1,
 	})
 	if err != nil {
