@@ -26,6 +26,7 @@ func Calls() *seccomp.Seccomp {
 	for _, family := range []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK} {
 		profile.Syscalls = append(profile.Syscalls, allowWhen("socket", family))
 	}
+	profile.Syscalls = append(profile.Syscalls, signals()...)
 	return profile
 }
 
@@ -35,14 +36,18 @@ func withheld() []string {
 	return []string{
 		"prlimit64", "ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "process_madvise",
 		"socket", "socketcall", "io_uring_setup", "io_uring_enter", "io_uring_register",
+		"rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal", "fcntl", "fcntl64",
 	}
 }
 
 // allowWhen allows a call whose first argument is value.
-func allowWhen(name string, value uint64) *seccomp.Syscall {
+func allowWhen(name string, value uint64) *seccomp.Syscall { return allowArg(name, 0, value) }
+
+// allowArg allows a call whose argument at index is value.
+func allowArg(name string, index uint, value uint64) *seccomp.Syscall {
 	return &seccomp.Syscall{LinuxSyscall: specs.LinuxSyscall{
 		Names:  []string{name},
 		Action: specs.ActAllow,
-		Args:   []specs.LinuxSeccompArg{{Index: 0, Value: value, Op: specs.OpEqualTo}},
+		Args:   []specs.LinuxSeccompArg{{Index: index, Value: value, Op: specs.OpEqualTo}},
 	}}
 }

@@ -39,6 +39,7 @@ func Hostile(t *testing.T, open func(t *testing.T) providers.Provider, o Options
 		{"links that change", flippingLinks},
 		{"beset guest", besetGuest},
 		{"killed guest", killedGuest},
+		{"forged faults", forgedFaults},
 		{"false guest", falseGuest},
 		{"the guest's calls", guestsCalls},
 		{"neighbours", neighbours},
