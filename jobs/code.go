@@ -67,7 +67,7 @@ func (c *Code) Validate() error {
 	case c.MaxOutputBytes < 0 || c.MaxOutputBytes > largestCodeOutput:
 		return invalid("max_output_bytes", "must be between 1 and %d, not %d", largestCodeOutput, c.MaxOutputBytes)
 	}
-	return errors.Join(noNUL("code", c.Code), noNUL("cwd", c.Cwd), checkEnv("env", c.Env))
+	return errors.Join(checkNotReserved("cwd", c.Cwd), noNUL("code", c.Code), noNUL("cwd", c.Cwd), checkEnv("env", c.Env))
 }
 
 func (c *Code) timeout() (time.Duration, error) {

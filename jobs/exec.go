@@ -63,6 +63,9 @@ func (e *Exec) Validate() error {
 	if len(e.Cwd) > maxPath {
 		return invalid("cwd", "is %d bytes long, at most %d are possible", len(e.Cwd), maxPath)
 	}
+	if err := checkNotReserved("cwd", e.Cwd); err != nil {
+		return err
+	}
 	if e.StdinOpen && !e.Background {
 		return invalid("stdin_open", "is for background execs; set background, or give all input as stdin")
 	}

@@ -12,6 +12,7 @@ import (
 	"sandyard/egress"
 	"sandyard/imageref"
 	"sandyard/models"
+	"sandyard/providers"
 )
 
 // fromTemplate is what a sandbox has from its template, as it was when the sandbox was wished for.
@@ -105,6 +106,14 @@ func CheckTemplate(t models.Template) error {
 func checkWorkDir(dir string) error {
 	if dir != "" && (!path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/" || strings.ContainsAny(dir, "\x00:,")) {
 		return invalid("work_dir", "must be an absolute, clean path, such as /workspace")
+	}
+	return checkNotReserved("work_dir", dir)
+}
+
+// checkNotReserved refuses a directory of the kernel's or of the guest's own. A relative one begins in a work directory.
+func checkNotReserved(field, dir string) error {
+	if dir != "" && (path.IsAbs(dir) && providers.Reserved(dir) || providers.Reserved("/workspace/"+dir)) {
+		return invalid(field, "%.200q is below /proc, /sys, /dev or %s; choose another directory", dir, providers.GuestDir)
 	}
 	return nil
 }

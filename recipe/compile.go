@@ -41,6 +41,9 @@ func compile(list []instruction, on providers.ImageConfig, context *files) (Plan
 	if _, err := base(list); err != nil {
 		return Plan{}, err
 	}
+	if providers.Reserved(on.WorkDir) {
+		return Plan{}, &Error{Message: "the base image's work directory is below /proc, /sys, /dev or " + providers.GuestDir + "; stand on another image"}
+	}
 	c, begun := newCompiler(on, context), false
 	for _, i := range list {
 		if i.name == "FROM" {
@@ -79,11 +82,13 @@ func (c *compiler) add(i instruction) (err error) {
 	case "USER":
 		c.user, err = c.scope.expand(i, i.rest)
 		return err
+	case "VOLUME":
+		return c.volume(i)
 	case "SHELL":
 		if c.shell = i.argv(nil); len(c.shell) < 1 || len(c.shell) > maxShell || !strings.HasPrefix(i.rest, "[") {
 			return i.errorf("SHELL takes a JSON list of at most %d words", maxShell)
 		}
-	case "CMD", "ENTRYPOINT", "EXPOSE", "HEALTHCHECK", "STOPSIGNAL", "VOLUME", "MAINTAINER":
+	case "CMD", "ENTRYPOINT", "EXPOSE", "HEALTHCHECK", "STOPSIGNAL", "MAINTAINER":
 		// Of no meaning to a sandbox, whose first process is its guest; the template says what starts and listens.
 	default:
 		return i.errorf("%s is not possible here", i.name)
@@ -165,11 +170,38 @@ func (c *compiler) workDir(i instruction) error {
 	if c.dir = path.Clean(dir); len(c.dir) > maxPath {
 		return i.errorf("the work directory's path is longer than %d bytes", maxPath)
 	}
+	if providers.Reserved(c.dir) {
+		return reservedPath(i, i.rest)
+	}
 	made, err := c.context.directory(c.dir)
 	if err != nil {
 		return i.errorf("%v", err)
 	}
 	return c.step(i, providers.Step{Files: made})
+}
+
+// reservedPath refuses a path by what the Dockerfile says, without what its variables hold.
+func reservedPath(i instruction, text string) error {
+	return i.errorf("%s %.200q is below /proc, /sys, /dev or %s, which are the kernel's and the platform's own; choose another path",
+		i.name, text, providers.GuestDir)
+}
+
+// volume only checks: nothing lasts in a sandbox, and what an image keeps in a directory is there without a volume.
+func (c *compiler) volume(i instruction) error {
+	words, err := i.words()
+	if err != nil {
+		return err
+	}
+	for _, text := range words {
+		dir, err := c.scope.expand(i, text)
+		if err != nil {
+			return err
+		}
+		if providers.Reserved(path.Join("/", c.dir, dir)) || providers.Reserved(dir) {
+			return reservedPath(i, text)
+		}
+	}
+	return nil
 }
 
 // copy reads COPY and, for what lies in the context, ADD.
@@ -188,20 +220,25 @@ func (c *compiler) copy(i instruction) error {
 	if len(words) < 2 {
 		return i.errorf("%s takes sources and a destination", i.name)
 	}
-	for n := range words {
-		if words[n], err = c.scope.expand(i, words[n]); err != nil {
+	sources := make([]source, len(words))
+	for n, text := range words {
+		sources[n].text = text
+		if sources[n].path, err = c.scope.expand(i, text); err != nil {
 			return err
 		}
 	}
 	last := len(words) - 1
-	to := words[last]
+	to := sources[last].path
 	if !path.IsAbs(to) {
 		to = strings.TrimSuffix(c.dir, "/") + "/" + to
 	}
 	if len(to) > maxPath {
 		return i.errorf("the path of the destination is longer than %d bytes", maxPath)
 	}
-	unpack, err := c.context.pick(words[:last], to, own)
+	if providers.Reserved(to) {
+		return reservedPath(i, sources[last].text)
+	}
+	unpack, err := c.context.pick(sources[:last], to, own)
 	if err != nil {
 		return i.errorf("%v", err)
 	}

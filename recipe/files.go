@@ -171,21 +171,24 @@ func (f *files) directory(dir string) ([]byte, error) {
 	return w.finish()
 }
 
+// source is what a step copies. Errors quote its text: variables in its path may hold what nobody is to read.
+type source struct{ path, text string }
+
 // pick returns what the sources name as a tar that unpacks to the absolute path to, as COPY does: directories give their
 // content, and of several sources, or with a slash at its end, to is a directory.
-func (f *files) pick(sources []string, to string, o ownership) ([]byte, error) {
+func (f *files) pick(sources []source, to string, o ownership) ([]byte, error) {
 	w := f.writer()
 	into := strings.HasSuffix(to, "/") || len(sources) > 1
-	for _, source := range sources {
-		if strings.Contains(source, "://") {
-			return nil, fmt.Errorf("%.200s: a build has no network; send the file in the context", source)
+	for _, from := range sources {
+		if strings.Contains(from.path, "://") {
+			return nil, fmt.Errorf("%.200s: a build has no network; send the file in the context", from.text)
 		}
-		found, err := f.match(strings.TrimPrefix(path.Clean("/"+source), "/"))
+		found, err := f.match(strings.TrimPrefix(path.Clean("/"+from.path), "/"))
 		if err != nil {
 			return nil, err
 		}
 		if len(found) == 0 {
-			return nil, fmt.Errorf("%.200q is not among the files of the build", source)
+			return nil, fmt.Errorf("%.200q is not among the files of the build", from.text)
 		}
 		for _, root := range found {
 			if root == "" || f.dirs[root] {
@@ -311,6 +314,9 @@ func (w *writer) add(name string, f file, o ownership) {
 func (w *writer) put(h *tar.Header, data []byte) {
 	if w.err == nil {
 		w.err = w.tar.WriteHeader(h)
+		if w.err != nil && w.files.meter.left >= 0 { // else the words quote the name
+			w.err = errors.New("a file has a name that no archive can hold")
+		}
 	}
 	if w.err == nil {
 		_, w.err = w.tar.Write(data)

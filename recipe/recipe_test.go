@@ -165,3 +165,46 @@ func TestRefusals(t *testing.T) {
 		t.Error("two ways at once are taken")
 	}
 }
+
+// TestReservedPathsAreRefused as written, with variables put in, by "..", and where the base image gives them.
+func TestReservedPathsAreRefused(t *testing.T) {
+	t.Parallel()
+	on := providers.ImageConfig{Env: map[string]string{"P": "/proc", "D": "dev", "UP": "../.."}}
+	sent := context(t, "a")
+	for _, line := range []string{
+		"WORKDIR /proc/self/fd/8", "WORKDIR /x\nWORKDIR ../proc", "WORKDIR ${P}/self", "WORKDIR /$D", "WORKDIR //sys//fs", "WORKDIR ../../sys/fs",
+		"WORKDIR /srv/a\nWORKDIR $UP/dev", "WORKDIR /.sandyard", "WORKDIR /.sandyard/x", `WORKDIR "/proc"`, "WORKDIR /dev/shm/..",
+		"COPY a /proc/a", "COPY a $P/a", "COPY a /x/../sys/a", "COPY a ../dev/", "COPY a /.sandyard/guest", "ADD a /dev/a", "COPY --chown=1:1 a /${D}/a",
+		"COPY [\"a\", \"/proc/\"]", "VOLUME /proc", "VOLUME /data $P", "VOLUME [\"/data\", \"/sys/x\"]", "VOLUME ../dev",
+	} {
+		_, err := recipe.Recipe{Dockerfile: "FROM a\n" + line}.Plan(on, sent)
+		if err == nil || !strings.Contains(err.Error(), "below /proc, /sys, /dev") {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+	for _, line := range []string{"WORKDIR /process", "COPY a /srv/proc/", "WORKDIR /device", "VOLUME /data", "VOLUME [\"/data\"]", "COPY a /x/../y"} {
+		if _, err := (recipe.Recipe{Dockerfile: "FROM a\n" + line}).Plan(on, sent); err != nil {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+	if _, err := (recipe.Recipe{Dockerfile: "FROM a\nRUN x"}).Plan(providers.ImageConfig{WorkDir: "/proc/self/fd/8"}, nil); err == nil {
+		t.Error("the base image's work directory is taken")
+	}
+}
+
+// TestErrorsHoldNoVariables: what an image's environment holds is nobody's to read in an error.
+func TestErrorsHoldNoVariables(t *testing.T) {
+	t.Parallel()
+	const secret = "hunter2"
+	on := providers.ImageConfig{Env: map[string]string{"SECRET": secret, "URL": "http://" + secret + "/x", "PROC": "/proc/" + secret, "LONG": secret + strings.Repeat("x", 5000)}}
+	for _, line := range []string{
+		"COPY ${SECRET:-a} /a", "COPY $URL /a", "COPY *$SECRET* /a", "ADD [\"$SECRET\", \"/a\"]", "COPY a $PROC", "WORKDIR $PROC", "WORKDIR /$LONG",
+		"COPY a /$LONG", "VOLUME $PROC", "COPY --chown=$SECRET a /a", "COPY --$SECRET a /a", "ENV A=$SECRET B", "ARG", "FROM $SECRET", "USER",
+		"ENV A=" + strings.Repeat("$LONG", 10), "COPY a$SECRET* /b", "COPY $SECRET", "RUN --mount=$SECRET x", "SHELL $SECRET",
+	} {
+		_, err := recipe.Recipe{Dockerfile: "FROM a\n" + line}.Plan(on, context(t, "a"))
+		if err == nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+}

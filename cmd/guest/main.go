@@ -2,6 +2,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -12,12 +13,14 @@ import (
 	"strings"
 
 	"sandyard/guest"
+	build "sandyard/guest/step"
 	"sandyard/guest/sup"
 )
 
 const (
 	processors  = 2
 	memoryLimit = 128 << 20 // soft; the spools may hold half of it
+	cannotRun   = 126       // a shell's exit code for what cannot be started
 	gcPercent   = 50        // a few milliseconds of work for a third less memory
 )
 
@@ -33,6 +36,8 @@ func main() {
 			fmt.Fprintln(os.Stderr, "guest:", err)
 			os.Exit(1)
 		}
+	case "step":
+		step(os.Args[2:])
 	case "version":
 		fmt.Println(version())
 	default:
@@ -41,8 +46,23 @@ func main() {
 }
 
 func usage() {
-	fmt.Fprintln(os.Stderr, "usage: guest stdio [-workdir DIR] [-roots DIR,...] [-users NAME,...] [-unclaimed DURATION] [-linger DURATION] | guest sup | guest version")
+	fmt.Fprintln(os.Stderr, "usage: guest stdio [-workdir DIR] [-roots DIR,...] [-users NAME,...] [-unclaimed DURATION] [-linger DURATION] | guest sup | guest step DIR PROGRAM [ARG...] | guest step --end | guest version")
 	os.Exit(2)
+}
+
+// step runs a step of a build, or ends what one has left.
+func step(args []string) {
+	err := errors.New("guest step takes a directory and a program")
+	switch {
+	case len(args) == 1 && args[0] == "--end":
+		err = build.End()
+	case len(args) > 1:
+		err = build.Run(args[0], args[1:])
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(cannotRun)
+	}
 }
 
 func version() string {

@@ -21,7 +21,7 @@ const (
 const (
 	WorkDir  = "/workspace" // where a spec names none
 	TempDir  = "/tmp"
-	GuestDir = "/.sandyard" // where it sees its own programs
+	GuestDir = providers.GuestDir
 )
 
 // Hosts is what /etc/hosts holds, in a sandbox whose only network is its own loopback.

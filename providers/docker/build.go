@@ -27,6 +27,8 @@ const labelBuild = "sandyard.build"
 const (
 	// buildLife is when the container of a build ends whose worker has died and which nobody has removed.
 	buildLife = 2 * time.Hour
+	// guestProgram is the guest where a container sees it.
+	guestProgram = confine.GuestDir + "/" + guestBinary
 	// tailBytes of a failing step's output come with the error.
 	tailBytes = 2 << 10
 )
@@ -147,7 +149,7 @@ func (p *Provider) startBuild(ctx context.Context, b providers.Build) (string, e
 	config := p.containerConfig(spec)
 	config.User, config.WorkingDir, config.Env = "0:0", "/", nil
 	// Nobody speaks to this guest: it reaps what the steps leave, and it ends.
-	config.Entrypoint = []string{confine.GuestDir + "/" + guestBinary, "stdio", "-workdir", "/", "-roots", confine.TempDir, "-unclaimed", buildLife.String()}
+	config.Entrypoint = []string{guestProgram, "stdio", "-workdir", "/", "-roots", confine.TempDir, "-unclaimed", buildLife.String()}
 	ref, err := p.makeContainerWith(ctx, containerName(b.ID), config, spec, func(h *container.HostConfig) {
 		h.ReadonlyRootfs, h.Tmpfs = false, nil
 		h.Mounts = append(h.Mounts, p.guest.bind(hostnameFile), p.guest.bind(resolvFile))
@@ -191,8 +193,12 @@ func (p *Provider) runSteps(ctx context.Context, ref string, b providers.Build, 
 	for n, s := range b.Steps {
 		fmt.Fprintf(log, "Step %d/%d : %s\n", n+1, len(b.Steps), s.Text)
 		if len(s.Files) > 0 {
-			if err := p.api.CopyToContainer(ctx, ref, "/", bytes.NewReader(s.Files), container.CopyToContainerOptions{}); err != nil {
-				return stepFailed(n, b, s, "the files could not be copied: "+err.Error(), "")
+			err := p.api.CopyToContainer(ctx, ref, "/", bytes.NewReader(s.Files), container.CopyToContainerOptions{})
+			switch {
+			case err != nil && (ctx.Err() != nil || classOf(err) == providers.Unavailable):
+				return buildError(err, "copy files into the build")
+			case err != nil: // the engine's words may hold paths with variables put in
+				return stepFailed(n, b, s, "the files could not be copied; is there a file, or a link, where the step needs a directory?", "")
 			}
 		}
 		if len(s.Argv) == 0 {
@@ -206,8 +212,22 @@ func (p *Provider) runSteps(ctx context.Context, ref string, b providers.Build, 
 		if code != 0 {
 			return stepFailed(n, b, s, fmt.Sprintf("it ended with exit code %d", code), last.String())
 		}
+		if err := p.endStep(ctx, ref); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// endStep ends what a step has left running, before the next step or a copy.
+func (p *Provider) endStep(ctx context.Context, ref string) error {
+	var says tail
+	says.to = io.Discard
+	code, err := p.exec(ctx, ref, container.ExecOptions{User: "0:0", WorkingDir: "/", Cmd: []string{guestProgram, "step", "--end"}}, &says)
+	if err == nil && code != 0 {
+		return providers.Errorf(providers.BuildFailed, "what a step has started could not be ended: %s", says.String())
+	}
+	return err
 }
 
 func stepFailed(n int, b providers.Build, s providers.Step, why, output string) error {
@@ -225,9 +245,32 @@ func (p *Provider) runStep(ctx context.Context, ref string, s providers.Step, lo
 	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
 		env = append(env, name+"="+s.Env[name])
 	}
-	made, err := p.api.ContainerExecCreate(ctx, ref, container.ExecOptions{
-		User: s.User, WorkingDir: s.Dir, Env: env, Cmd: s.Argv, AttachStdout: true, AttachStderr: true,
-	})
+	if err := p.checkUser(ctx, ref, s.User); err != nil {
+		return 0, err
+	}
+	return p.exec(ctx, ref, container.ExecOptions{
+		User: s.User, WorkingDir: "/", Env: env, Cmd: append([]string{guestProgram, "step", cmp.Or(s.Dir, "/")}, s.Argv...),
+	}, log)
+}
+
+// checkUser refuses a user whom the image does not have. The engine's own words would quote the name, which may be that of a
+// variable's value.
+func (p *Provider) checkUser(ctx context.Context, ref, user string) error {
+	if strings.Trim(user, "0123456789:") == "" {
+		return nil
+	}
+	code, err := p.exec(ctx, ref, container.ExecOptions{User: user, WorkingDir: "/", Cmd: []string{guestProgram, "version"}}, io.Discard)
+	unknown := err != nil && ctx.Err() == nil && classOf(err) != providers.Unavailable
+	if unknown || err == nil && code != 0 {
+		return providers.Errorf(providers.BuildFailed, "the image has no user or group of the name that USER gives; give numbers, such as 1000:1000")
+	}
+	return err
+}
+
+// exec runs a program in the build's container and returns its exit code.
+func (p *Provider) exec(ctx context.Context, ref string, what container.ExecOptions, log io.Writer) (int, error) {
+	what.AttachStdout, what.AttachStderr = true, true
+	made, err := p.api.ContainerExecCreate(ctx, ref, what)
 	if err != nil {
 		return 0, buildError(err, "prepare a step")
 	}

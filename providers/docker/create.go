@@ -196,11 +196,24 @@ func (p *Provider) tryMake(ctx context.Context, name string, config *container.C
 	}
 	host := p.hostConfig(spec, filter)
 	if held.Config != nil {
+		if err := checkVolumes(held.Config.Volumes); err != nil {
+			return "", err
+		}
 		coverVolumes(host, held.Config.Volumes, spec)
 	}
 	change(host)
 	made, err := p.api.ContainerCreate(ctx, config, host, nil, nil, name)
 	return made.ID, err
+}
+
+// checkVolumes refuses an image that would have something mounted over what is the kernel's or the guest's.
+func checkVolumes(declared map[string]struct{}) error {
+	for dir := range declared {
+		if providers.Reserved(dir) {
+			return providers.Errorf(providers.Invalid, "the image declares a volume below /proc, /sys, /dev or %s; make it without", providers.GuestDir)
+		}
+	}
+	return nil
 }
 
 // coverVolumes puts small memory file systems where an image declares volumes; the engine would otherwise make
