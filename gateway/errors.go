@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 
@@ -109,12 +110,41 @@ func (g *Gateway) explain(w http.ResponseWriter, r *http.Request, err error) {
 // ours begins the names of headers that no program in a sandbox may send.
 const ours = "Sandyard-"
 
-// clean takes from a sandbox's answer what would pass for ours.
+// clean takes from a sandbox's answer what would pass for ours, and what makes a proxy before the edge answer with a file
+// of its own. In a trailer nobody expects more than checksums and states.
 func clean(res *http.Response) error {
 	for name := range res.Header {
-		if strings.HasPrefix(name, ours) {
+		if strings.HasPrefix(name, ours) || strings.HasPrefix(name, "X-Accel-") || strings.HasSuffix(name, "-Sendfile") ||
+			strings.HasSuffix(name, "-Send-File") {
 			res.Header.Del(name)
 		}
 	}
+	if _, upgraded := res.Body.(io.Writer); !upgraded {
+		cleanTrailer(res.Trailer)
+		res.Body = &trailed{res.Body, res}
+	}
 	return nil
+}
+
+// trailed is the body of an answer, behind which stands a trailer that is known only at its end.
+type trailed struct {
+	io.ReadCloser
+
+	res *http.Response
+}
+
+func (t *trailed) Read(p []byte) (int, error) {
+	n, err := t.ReadCloser.Read(p)
+	if err != nil {
+		cleanTrailer(t.res.Trailer)
+	}
+	return n, err
+}
+
+func cleanTrailer(trailer http.Header) {
+	for name := range trailer {
+		if strings.HasPrefix(name, ours) || strings.HasPrefix(name, "X-Accel-") || name == "Set-Cookie" {
+			delete(trailer, name)
+		}
+	}
 }

@@ -144,12 +144,22 @@ func (a *attempt) failure(err error) (models.JobState, *models.JobError, models.
 		}, models.Change{}
 	}
 	p := providers.AsError(err)
-	a.log.Warn("job failed", "error", err)
+	a.log.Warn("job failed", "error", loggable(err))
 	why := &models.JobError{Code: string(p.Class), Message: p.Message, Retryable: p.Retryable()}
 	if errors.Is(p, providers.ErrNotFound) || errors.Is(p, providers.ErrLost) {
 		return a.sandboxLost(why)
 	}
 	return models.Failed, why, models.Change{}
+}
+
+// loggable is what the log may hold of an error. The text of one that a user's code or wish has caused quotes it: the user
+// reads it in the job, and the log says what kind it is.
+func loggable(err error) string {
+	var known *providers.Error
+	if errors.As(err, &known) && !known.Retryable() && known.Class != providers.NotFound && known.Class != providers.Lost {
+		return string(known.Class)
+	}
+	return err.Error()
 }
 
 // sandboxLost: of a command that was started nobody can say how it ended; a file call has simply failed.
@@ -236,7 +246,7 @@ func (a *attempt) followUp(ctx context.Context, f models.Finished, res result) {
 		}
 		err := step.do(ctx)
 		if err != nil && !errors.Is(err, providers.ErrNotFound) && !errors.Is(err, providers.ErrLost) { // nothing to tidy up
-			a.log.WarnContext(ctx, "follow-up failed", "error", err)
+			a.log.WarnContext(ctx, "follow-up failed", "error", loggable(err))
 		}
 	}
 }

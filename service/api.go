@@ -97,7 +97,7 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 		offer.Edge = c.edge()
 	}
 	client := jobs.NewClient(p.Store, p.Queue, offer, log)
-	way := edge.New(edge.Config{Store: p.Store, Signer: signer, Resume: client.Resume, Secure: c.edge().Scheme == "https", Log: log})
+	way := edge.New(edge.Config{Store: p.Store, Signer: signer, Resume: client.Resume, Domain: c.Domain, Secure: c.edge().Scheme == "https", Log: log})
 	srv, err := web.New(web.Config{ //nolint:contextcheck // its handlers take their request's context
 		Store: p.Store, Jobs: client, Waiters: waiters, Queue: p.Queue,
 		Redis: p.redis, Metrics: reg, PublicMetrics: c.PublicMetrics, Capabilities: catalog.Capabilities(),

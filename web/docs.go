@@ -45,6 +45,11 @@ func (s *Server) addDocs() error {
 	s.publish("/openapi.yaml", "application/yaml", "no-cache", yaml)
 	s.publish("/docs", fiber.MIMETextHTMLCharsetUTF8, "no-cache", page)
 	s.publish("/docs/redoc.standalone.js", "text/javascript; charset=utf-8", "max-age=86400", renderer)
+	s.app.Get("/", func(c *fiber.Ctx) error { return c.Redirect("/docs", fiber.StatusFound) })
+	s.app.Get("/favicon.ico", func(c *fiber.Ctx) error { // browsers ask for it unasked
+		c.Set(fiber.HeaderCacheControl, "max-age=86400")
+		return c.SendStatus(fiber.StatusNoContent)
+	})
 	return nil
 }
 

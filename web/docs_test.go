@@ -150,3 +150,17 @@ func TestPanicIsToldOnlyToTheLog(t *testing.T) {
 		t.Errorf("the cause is not logged: %s", log)
 	}
 }
+
+// TestTheRootLeadsToTheReference: who opens the server in a browser finds out what it is.
+func TestTheRootLeadsToTheReference(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := r.call("GET", "/", nil, "Authorization", "")
+	if a.status != 302 && !strings.Contains(a.raw, "redoc") {
+		t.Errorf("the root is answered %d %.100s", a.status, a.raw)
+	}
+	r.call("GET", "/favicon.ico", nil, "Authorization", "").want(t, 204)
+	if policy := r.call("GET", "/healthz", nil).header.Get("Content-Security-Policy"); !strings.Contains(policy, "frame-ancestors 'none'") {
+		t.Errorf("an answer may be framed: %q", policy)
+	}
+}

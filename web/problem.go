@@ -188,7 +188,7 @@ func (s *Server) report(ctx context.Context, r *request, err error) *Problem {
 	p := s.problemOf(err)
 	p.clip()
 	p.RequestID, r.problem = r.id, p
-	if p.Status >= fiber.StatusInternalServerError {
+	if p.Status >= fiber.StatusInternalServerError && p.Status != fiber.StatusInsufficientStorage { // a full sandbox is its owner's
 		s.log.ErrorContext(ctx, "request failed", "request_id", r.id, "code", p.Code, "error", err)
 	}
 	return p

@@ -42,6 +42,8 @@ func (s *Server) serve(c *fiber.Ctx) error {
 	// Not Fiber's own context, which belongs to the connection and races with Shutdown.
 	c.SetUserContext(context.WithValue(context.Background(), requestKey{}, r))
 	c.Set(fiber.HeaderXRequestID, r.id)
+	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+	c.Set(fiber.HeaderContentSecurityPolicy, "frame-ancestors 'none'") // pages that load anything say more
 	defer func() { r.held.release() }()
 	if err := s.next(c); err != nil {
 		if err := s.writeError(c, err); err != nil {
@@ -80,7 +82,7 @@ func (s *Server) logRequest(c *fiber.Ctx, r *request, took time.Duration) {
 	attrs := []slog.Attr{
 		slog.String("method", c.Method()), slog.String("route", c.Route().Path),
 		slog.Int("status", c.Response().StatusCode()), slog.Duration("duration", took),
-		slog.String("request_id", r.id), slog.String("tenant", r.tenant),
+		slog.String("request_id", r.id), slog.String("tenant", r.tenant), slog.String("key", r.key), slog.String("client", c.IP()),
 	}
 	if r.problem != nil {
 		attrs = append(attrs, slog.String("code", r.problem.Code))

@@ -14,24 +14,30 @@ const (
 )
 
 // destination finds out where a request wants to go. A host {port}-{id}.{domain} comes before headers: a page behind it
-// must not reach another sandbox by naming it.
-func destination(r *http.Request) (id string, port uint16, ok bool) {
+// must not reach another sandbox by naming it. Under another domain such a host leads nowhere: what sandboxes serve must
+// not pass for somebody else's.
+func (e *Edge) destination(r *http.Request) (id string, port uint16, ok bool) {
 	if id, port, ok = fromHost(r.Host); ok {
-		return id, port, true
+		_, domain, _ := strings.Cut(hostname(r.Host), ".")
+		return id, port, e.domain == "" || domain == e.domain
 	}
 	id = r.Header.Get(idHeader)
 	port, ok = parsePort(r.Header.Get(portHeader))
 	return id, port, ok && validID(id)
 }
 
-func fromHost(host string) (id string, port uint16, ok bool) {
+// hostname is a host without its port and the dot at its end, in lower case.
+func hostname(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
-	label, _, _ := strings.Cut(host, ".")
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+func fromHost(host string) (id string, port uint16, ok bool) {
+	label, _, _ := strings.Cut(hostname(host), ".")
 	text, id, _ := strings.Cut(label, "-")
 	port, ok = parsePort(text)
-	id = strings.ToLower(id)
 	return id, port, ok && validID(id)
 }
 

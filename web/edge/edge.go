@@ -35,6 +35,8 @@ type Config struct {
 	Signer *passes.Signer
 	// Resume asks for the resume of a paused sandbox that traffic may resume; nil = nobody is asked.
 	Resume func(ctx context.Context, tenant, sandbox string) error
+	// Domain is the one whose hosts are served, with or without a port; empty = any.
+	Domain string
 	// Secure says that browsers come over TLS, which a proxy before the edge ends.
 	Secure bool
 	Log    *slog.Logger
@@ -44,6 +46,7 @@ type Config struct {
 type Edge struct {
 	store    *models.Store
 	signer   *passes.Signer
+	domain   string // in lower case, without a port; empty = any
 	secure   bool
 	log      *slog.Logger
 	routes   *routes
@@ -61,7 +64,7 @@ type Edge struct {
 // New returns an edge, which counts activity while it serves.
 func New(c Config) *Edge {
 	e := &Edge{
-		store: c.Store, signer: c.Signer, secure: c.Secure, log: c.Log, routes: newRoutes(c.Store),
+		store: c.Store, signer: c.Signer, domain: hostname(c.Domain), secure: c.Secure, log: c.Log, routes: newRoutes(c.Store),
 		activity: newActivity(c.Store, c.Log), visits: newVisits(c.Store, c.Log), waking: newWaking(c), gateways: newGateways(c.Log),
 		unfound: gateway.NewSeldom(c.Log), unreached: gateway.NewSeldom(c.Log),
 	}
@@ -112,7 +115,7 @@ func (e *Edge) listen(ctx context.Context, l net.Listener) error {
 
 // ServeHTTP implements http.Handler.
 func (e *Edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	id, port, ok := destination(r)
+	id, port, ok := e.destination(r)
 	if fromPages(w, r, port, ok) || gateway.Barred(w, r, id, port) {
 		return
 	}
@@ -173,7 +176,13 @@ func (e *Edge) rewrite(p *httputil.ProxyRequest) {
 		p.Out.URL.Scheme, p.Out.URL.Host = to.Scheme, to.Host
 	}
 	p.Out.URL.RawQuery = p.In.URL.RawQuery
+	if e.secure { // a proxy has come before, and says for whom
+		p.Out.Header["X-Forwarded-For"] = p.In.Header["X-Forwarded-For"]
+	}
 	p.SetXForwarded()
+	if e.secure {
+		p.Out.Header.Set("X-Forwarded-Proto", "https")
+	}
 	p.Out.Header.Set(gateway.PassHeader, e.signer.Gateway(v.route.SandboxID, v.port, e.store.Now(p.In.Context()).Add(passLife)))
 }
 

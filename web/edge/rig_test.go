@@ -106,6 +106,16 @@ func mirror(name string) http.Handler {
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
 			fmt.Fprintln(w, "too large")
 			return
+		case r.URL.Path == "/posing":
+			w.Header().Set("Trailer", "Set-Cookie, Sandyard-Reason, Checksum")
+			for _, name := range []string{"X-Accel-Redirect", "X-Sendfile", "Sandyard-Reason", "X-Own"} {
+				w.Header().Set(name, "/etc/passwd")
+			}
+			fmt.Fprintln(w, "posing")
+			for _, name := range []string{"Set-Cookie", "Sandyard-Reason", "Checksum", http.TrailerPrefix + "X-Accel-Redirect"} {
+				w.Header().Set(name, "a=b")
+			}
+			return
 		case r.URL.Path == "/hang-up":
 			hangUp(w)
 			return
