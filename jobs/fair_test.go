@@ -1,7 +1,11 @@
 package jobs_test
 
 import (
+	"context"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"sandyard/jobs"
 	"sandyard/models"
@@ -75,5 +79,38 @@ func TestSlowSandboxesHoldNoSlot(t *testing.T) {
 	}
 	if j := r.wait(r.submit(quick, &jobs.Write{Path: "a", Content: "x"}, options())); j.State != models.Succeeded {
 		t.Fatalf("the call next to them is %s: %+v", j.State, j.Error)
+	}
+}
+
+// TestADeleteCostsNoHeartbeat: nor does it read more than whether what runs in its sandbox is to stop.
+func TestADeleteCostsNoHeartbeat(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var beats atomic.Int32
+	store, err := models.Open(t.Context(), r.dsn, 8, models.Limits{Window: 64}, func(_ context.Context, statement string, do func() error) error {
+		if strings.Contains(statement, "INSERT INTO nodes") {
+			beats.Add(1)
+		}
+		return do()
+	})
+	r.must(err)
+	t.Cleanup(func() { r.must(store.Close()) })
+	r.worker(4, func(c *jobs.WorkerConfig) { c.Store, c.Lease = store, time.Hour })
+	idle, busy := r.readied(), r.readied()
+	sleeps := r.fill(busy, 1)[0]
+	r.eventually("the command runs", func() bool { return r.state.Starts(sleeps) == 1 })
+	before := beats.Load()
+	for _, box := range []string{idle, busy} {
+		out, err := r.client.Delete(t.Context(), box, true, options())
+		r.must(err)
+		if j := r.wait(out.Jobs[0].ID); j.State != models.Succeeded {
+			t.Fatalf("the delete is %s: %+v", j.State, j.Error)
+		}
+	}
+	if j := r.wait(sleeps); j.State != models.Cancelled {
+		t.Errorf("the command in a sandbox that was deleted is %s", j.State)
+	}
+	if n := beats.Load() - before; n != 0 {
+		t.Errorf("two deletes cost %d heartbeats", n)
 	}
 }

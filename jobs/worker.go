@@ -98,7 +98,7 @@ type Worker struct {
 	servers    []*server
 	newRedis   func() *redis.Client
 	rdb        *redis.Client
-	reconciler *reconciler   // nil = none
+	reconciler *reconciler // nil = none
 	kick       chan struct{} // heart, beat now
 	quit       chan struct{}
 	endLife    context.CancelFunc
@@ -339,7 +339,7 @@ func until(ctx context.Context, limit time.Duration, on func(func()) func() bool
 	return ctx, func() { stop(); cancel() }
 }
 
-// interruptLoop listens for requests to stop a job of ours, which are then read at a heartbeat.
+// interruptLoop listens for requests to stop a job of ours, which are then read from its row.
 func (w *Worker) interruptLoop() {
 	sub := w.rdb.PSubscribe(context.Background(), interruptChannel+"*")
 	w.loops.Go(func() {
@@ -347,12 +347,29 @@ func (w *Worker) interruptLoop() {
 		_ = sub.Close() // ends the loop below
 	})
 	for m := range sub.Channel() {
-		id := strings.TrimPrefix(m.Channel, interruptChannel)
-		w.each(func(a *attempt) {
-			if a.job.ID == id || a.job.SandboxID == id {
-				w.beatNow()
-			}
-		})
+		w.interrupt(strings.TrimPrefix(m.Channel, interruptChannel))
+	}
+}
+
+// interrupt stops what runs here of a job or in a sandbox, as far as that was asked for. A delete is what others end for.
+func (w *Worker) interrupt(id string) {
+	mine := map[models.Held]*attempt{}
+	w.each(func(a *attempt) {
+		if a.job.ID == id || a.job.SandboxID == id && a.job.Kind != models.KindDelete {
+			mine[a.held()] = a
+		}
+	})
+	if len(mine) == 0 {
+		return
+	}
+	ctx, cancel := w.living(context.Background(), w.lease/3)
+	defer cancel()
+	asked, err := w.store.Asked(ctx, keys(mine))
+	if err != nil {
+		w.log.WarnContext(ctx, "requests to stop not read, the next heartbeat brings them", "error", err)
+	}
+	for _, h := range asked {
+		mine[h].requestCancel()
 	}
 }
 

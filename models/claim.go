@@ -86,7 +86,8 @@ type Beat struct {
 	Cancel  bool // somebody asked for its end
 }
 
-// Heartbeat extends the lease of a node and of the jobs it runs. Jobs missing from the answer belong to others now.
+// Heartbeat extends the lease of a node and of the jobs it runs. Jobs missing from the answer belong to others now. A job
+// whose row somebody has locked is still the node's, and loses its own lease at most: the others do not wait for it.
 func (s *Store) Heartbeat(ctx context.Context, node Node, held []Held, lease time.Duration) (Wanted, []Beat, error) {
 	wanted, err := s.Register(ctx, node, lease)
 	if err != nil || len(held) == 0 {
@@ -94,13 +95,23 @@ func (s *Store) Heartbeat(ctx context.Context, node Node, held []Held, lease tim
 	}
 	var beats []Beat
 	err = s.db.WithContext(ctx).Raw(`
-		WITH held AS (SELECT j.id, h.attempt FROM jobs j JOIN jsonb_to_recordset(CAST(@held AS jsonb)) AS h(id text, attempt int)
-				ON h.id = j.id AND `+fenceHeld+`
-			WHERE j.state = 'running' ORDER BY j.id FOR UPDATE OF j)
-		UPDATE jobs SET lease_until = now() + @lease * interval '1 ms' FROM held WHERE jobs.id = held.id
-		RETURNING jobs.id, held.attempt, jobs.cancel_requested_at IS NOT NULL AS cancel`,
+		WITH held AS (SELECT j.id, h.attempt, j.cancel_requested_at IS NOT NULL AS cancel
+				FROM jobs j JOIN jsonb_to_recordset(CAST(@held AS jsonb)) AS h(id text, attempt int) ON h.id = j.id AND `+fenceHeld+`
+				WHERE j.state = 'running'),
+			free AS (SELECT id FROM jobs WHERE id IN (SELECT id FROM held) AND state = 'running' FOR UPDATE SKIP LOCKED),
+			beaten AS (UPDATE jobs SET lease_until = now() + @lease * interval '1 ms' FROM held, free
+				WHERE jobs.id = held.id AND jobs.id = free.id)
+		SELECT * FROM held`,
 		map[string]any{"held": string(must(json.Marshal(held))), "lease": lease.Milliseconds()}).Scan(&beats).Error
 	return wanted, beats, err
+}
+
+// Asked returns those of the jobs whose end somebody has asked for.
+func (s *Store) Asked(ctx context.Context, held []Held) (asked []Held, err error) {
+	err = s.db.WithContext(ctx).Raw(`SELECT j.id, j.attempt FROM jobs j JOIN jsonb_to_recordset(CAST(? AS jsonb)) AS h(id text, attempt int)
+		ON h.id = j.id AND h.attempt = j.attempt WHERE j.state = 'running' AND j.cancel_requested_at IS NOT NULL`,
+		string(must(json.Marshal(held)))).Scan(&asked).Error
+	return asked, err
 }
 
 // Return is what becomes of a job whose attempt did not end it.
