@@ -165,7 +165,7 @@ func (c *Client) buildRows(n NewBuild, from, tenant string) (*models.Sandbox, *m
 }
 
 func (b *Build) run(ctx context.Context, a *attempt) (result, error) {
-	row, err := a.w.store.Build(ctx, b.BuildID)
+	row, err := a.w.store.BuildWithFiles(ctx, b.BuildID)
 	if err != nil {
 		return result{}, err
 	}
@@ -297,7 +297,7 @@ func (w *Worker) buildHere(ctx context.Context, box models.Sandbox, build string
 		return err
 	}
 	defer done()
-	row, err := w.store.Build(ctx, build)
+	row, err := w.store.BuildWithFiles(ctx, build)
 	if err != nil || !row.Shared && row.TenantID != box.TenantID {
 		return providers.ErrImageMissing
 	}

@@ -234,7 +234,7 @@ func (c *Client) Cancel(ctx context.Context, tenant, id, actor string) (models.J
 
 // Retry submits an ended job again, as a new one. Errors: models.ErrNotTerminal, and those of Submit.
 func (c *Client) Retry(ctx context.Context, id string, o Options) (models.Submitted, error) {
-	j, err := c.store.Job(ctx, o.TenantID, id)
+	j, err := c.store.JobWithInput(ctx, o.TenantID, id)
 	if err != nil {
 		return models.Submitted{}, err
 	}

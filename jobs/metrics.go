@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -53,19 +54,33 @@ func (m *Metrics) observe(o models.Outcome, j models.Job) {
 	}
 }
 
-// loadCollector reads the load from the tables whenever it is asked.
+// LoadLife is how long the load is believed: to count all live jobs takes a while where there are many.
+const LoadLife = 5 * time.Second
+
+// loadPatience is how long PostgreSQL may take for it.
+const loadPatience = 5 * time.Second
+
+// loadCollector reads the load from the tables, but not more often than every life.
 type loadCollector struct {
+	life  time.Duration
+	mu    sync.Mutex
+	at    time.Time
+	stats models.Stats
+	err   error
+
 	store                                                           *models.Store
 	jobs, oldest, backlog, sandboxes, nodes, due, lag, late, failed *prometheus.Desc
 }
 
 // NewLoadCollector returns the metrics that only the database knows: queue depth, running jobs, sandboxes by state.
-func NewLoadCollector(store *models.Store) prometheus.Collector {
+// They are at most life old.
+func NewLoadCollector(store *models.Store, life time.Duration) prometheus.Collector {
 	d := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &loadCollector{
 		store:     store,
+		life:      life,
 		jobs:      d("sandyard_jobs", "Jobs that have not ended, by kind and state (queued is the queue's depth).", "kind", "state"),
 		oldest:    d("sandyard_oldest_ready_job_seconds", "How long the oldest job that may run has been waiting."),
 		backlog:   d("sandyard_window_backlog_jobs", "Jobs that may run and wait for room in their tenants' windows."),
@@ -84,13 +99,23 @@ func (c *loadCollector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
+func (c *loadCollector) load() (models.Stats, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at.IsZero() || time.Since(c.at) >= c.life {
+		ctx, cancel := context.WithTimeout(context.Background(), loadPatience)
+		defer cancel()
+		c.stats, c.err = c.store.Stats(ctx)
+		c.at = time.Now()
+	}
+	return c.stats, c.err
+}
+
 func (c *loadCollector) Collect(ch chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	st, err := c.store.Stats(ctx)
+	st, err := c.load()
 	if err != nil {
 		gauge(c.failed, 1)
 		return

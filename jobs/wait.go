@@ -2,6 +2,8 @@ package jobs
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -11,8 +13,12 @@ import (
 	"sandyard/models"
 )
 
-// reread is how often a waiting client looks for itself, in case a notice was lost.
-const reread = time.Second
+// reread is how often the jobs that clients wait for are looked at, in case a notice was lost: in one statement for all
+// of them, up to rereadMost.
+const (
+	reread     = time.Second
+	rereadMost = 1000
+)
 
 // newborn is how long a new job is only listened for; one that ended before that could be heard is found after it.
 const newborn = 25 * time.Millisecond
@@ -21,6 +27,7 @@ const newborn = 25 * time.Millisecond
 type Waiters struct {
 	store *models.Store
 	sub   *redis.PubSub
+	stop  context.CancelFunc
 	done  sync.WaitGroup
 	mu    sync.Mutex
 	of    map[string][]chan struct{}
@@ -28,7 +35,9 @@ type Waiters struct {
 
 // NewWaiters subscribes to the ends of all jobs.
 func NewWaiters(ctx context.Context, store *models.Store, rdb redis.UniversalClient) *Waiters {
-	w := &Waiters{store: store, sub: rdb.PSubscribe(ctx, doneChannel+"*"), of: map[string][]chan struct{}{}}
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	w := &Waiters{store: store, sub: rdb.PSubscribe(ctx, doneChannel+"*"), stop: stop, of: map[string][]chan struct{}{}}
+	w.done.Go(func() { w.look(life) })
 	messages := w.sub.Channel(redis.WithChannelSize(4096))
 	w.done.Go(func() {
 		for m := range messages {
@@ -38,8 +47,9 @@ func NewWaiters(ctx context.Context, store *models.Store, rdb redis.UniversalCli
 	return w
 }
 
-// Close ends the subscription; who still waits goes on by reading.
+// Close ends the subscription. Clients that still wait get their answer at the end of their wait.
 func (w *Waiters) Close() error {
+	w.stop()
 	err := w.sub.Close()
 	w.done.Wait()
 	return err
@@ -69,8 +79,39 @@ func (w *Waiters) wait(ctx context.Context, tenant, id string, limit, first time
 		if err != nil || j.State.Terminal() || ctx.Err() != nil {
 			return j, err
 		}
-		listen(ctx, told, reread)
+		select {
+		case <-told:
+		case <-ctx.Done():
+		}
 	}
+}
+
+// look finds the jobs that have ended without a notice, until ctx ends.
+func (w *Waiters) look(ctx context.Context) {
+	tick := time.NewTicker(reread)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		for ids := range slices.Chunk(w.awaited(), rereadMost) {
+			ended, err := w.store.EndedJobs(ctx, ids)
+			if err != nil {
+				break // the next look may find PostgreSQL again
+			}
+			for _, id := range ended {
+				w.tell(id)
+			}
+		}
+	}
+}
+
+func (w *Waiters) awaited() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Keys(w.of))
 }
 
 // listen returns when it is told, after most, or when ctx is over.

@@ -38,8 +38,15 @@ func (b Build) Owner() Owner {
 	return Owner{Tenant: b.TenantID}
 }
 
-// Build returns a build by its id alone, or ErrNotFound.
+// Build returns a build by its id alone and without its recipe and files, or ErrNotFound.
 func (s *Store) Build(ctx context.Context, id string) (Build, error) {
+	var b Build
+	err := s.db.WithContext(ctx).Omit("recipe", "files").Where("id = ?", id).Take(&b).Error
+	return b, notFound(err)
+}
+
+// BuildWithFiles is Build with the recipe and the files.
+func (s *Store) BuildWithFiles(ctx context.Context, id string) (Build, error) {
 	var b Build
 	err := s.db.WithContext(ctx).Where("id = ?", id).Take(&b).Error
 	return b, notFound(err)
@@ -60,10 +67,10 @@ func (s *Store) MayUseBuild(ctx context.Context, tenant, build, image string) (b
 	return may, err
 }
 
-// Builds lists a tenant's builds of a template, newest first, without their files.
+// Builds lists a tenant's builds of a template, newest first, without their recipes and files.
 func (s *Store) Builds(ctx context.Context, tenant, template, before string, limit int) ([]Build, error) {
 	var list []Build
-	q := s.db.WithContext(ctx).Omit("files").Where("tenant_id = ? AND template = ?", tenant, template)
+	q := s.db.WithContext(ctx).Omit("recipe", "files").Where("tenant_id = ? AND template = ?", tenant, template)
 	err := whereSet(q, "id < ?", before).Order("id DESC").Limit(limit).Find(&list).Error
 	return list, err
 }

@@ -29,6 +29,8 @@ var (
 	ErrKeyName = errors.New("the name of a key has 1 to 100 printable characters")
 	// ErrKeyNamed says that another valid API key of the tenant has that name.
 	ErrKeyNamed = errors.New("a valid key has that name; revoke it first or choose another name")
+	// ErrTooMuch says that a question takes PostgreSQL longer than it may.
+	ErrTooMuch = errors.New("the question takes too long")
 	// ErrRevoked says that an API key is not valid any more.
 	ErrRevoked = errors.New("the key was revoked")
 )

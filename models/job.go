@@ -79,6 +79,7 @@ type Job struct {
 	StartedAt         *time.Time
 	FinishedAt        *time.Time
 	ProviderMS        *int64 `gorm:"column:provider_ms"`
+	Unread            int    `gorm:"-"`                // bytes of result and output that Store.Job has left
 	PausedMS          int64  `gorm:"column:paused_ms"` // how long the sandbox of a program was paused since it started
 }
 
@@ -88,40 +89,12 @@ func (j Job) Tries() int { return j.Attempt - j.Handovers }
 // Timeout is how long the job may run.
 func (j Job) Timeout() time.Duration { return time.Duration(j.TimeoutMS) * time.Millisecond }
 
-// Job returns a tenant's job, or ErrNotFound.
-func (s *Store) Job(ctx context.Context, tenant, id string) (Job, error) {
-	var j Job
-	err := s.db.WithContext(ctx).Where("tenant_id = ? AND id = ?", tenant, id).Take(&j).Error
-	return j, notFound(err)
-}
-
 // JobEnd returns how a tenant's job ended, without its bytes, or ErrNotFound.
 func (s *Store) JobEnd(ctx context.Context, tenant, id string) (Job, error) {
 	var j Job
 	err := s.db.WithContext(ctx).Select("id", "kind", "state", "result", "error").
 		Where("tenant_id = ? AND id = ?", tenant, id).Take(&j).Error
 	return j, notFound(err)
-}
-
-// JobFilter selects jobs in List; empty fields match everything.
-type JobFilter struct {
-	Sandbox string
-	Kind    string
-	State   JobState
-	Before  string // the last id of the page before
-	Limit   int
-}
-
-// Jobs lists a tenant's jobs, newest first, without their bytes.
-func (s *Store) Jobs(ctx context.Context, tenant string, f JobFilter) ([]Job, error) {
-	q := s.db.WithContext(ctx).Omit("input", "stdout", "stderr", "content").Where("tenant_id = ?", tenant)
-	q = whereSet(q, "sandbox_id = ?", f.Sandbox)
-	q = whereSet(q, "kind = ?", f.Kind)
-	q = whereSet(q, "state = ?", string(f.State))
-	q = whereSet(q, "id < ?", f.Before)
-	var jobs []Job
-	err := q.Order("id DESC").Limit(f.Limit).Find(&jobs).Error
-	return jobs, err
 }
 
 // EndFilter selects ends of a sandbox's jobs; empty fields match everything.
@@ -133,10 +106,9 @@ type EndFilter struct {
 	Limit       int
 }
 
-// JobEnds lists the jobs of a tenant's sandbox that have ended, by the time of that and without their bytes.
+// JobEnds lists the jobs of a tenant's sandbox that have ended, by the time of that, without arguments, results and output.
 func (s *Store) JobEnds(ctx context.Context, tenant, sandbox string, f EndFilter) ([]Job, error) {
-	q := s.db.WithContext(ctx).Omit("input", "stdout", "stderr", "content").
-		Where("tenant_id = ? AND sandbox_id = ? AND finished_at IS NOT NULL", tenant, sandbox)
+	q := s.db.WithContext(ctx).Select(jobColumns()).Where("tenant_id = ? AND sandbox_id = ? AND finished_at IS NOT NULL", tenant, sandbox)
 	if !f.From.IsZero() {
 		q = q.Where("finished_at >= ?", f.From)
 	}

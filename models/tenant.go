@@ -100,13 +100,23 @@ const (
 	e2bKeyPrefix = "e2b_"
 )
 
-// IsKey says whether text looks like an API key.
+// keyBytes is how many random bytes a key has, which it writes in hexadecimal.
+const keyBytes = 20
+
+// IsKey says whether text has the form of an API key.
 func IsKey(text string) bool {
-	return strings.HasPrefix(text, keyPrefix) || strings.HasPrefix(text, e2bKeyPrefix)
+	secret, ours := strings.CutPrefix(text, keyPrefix)
+	if !ours {
+		if secret, ours = strings.CutPrefix(text, e2bKeyPrefix); !ours {
+			return false
+		}
+	}
+	_, err := hex.DecodeString(secret)
+	return err == nil && len(secret) == 2*keyBytes
 }
 
 func createKey(tx *gorm.DB, prefix, tenant, name string, scopes []string) (string, error) {
-	secret := make([]byte, 20)
+	secret := make([]byte, keyBytes)
 	rand.Read(secret) // never fails
 	key := prefix + hex.EncodeToString(secret)
 	if name == "" || len(name) > MaxKeyName || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
@@ -129,6 +139,23 @@ func (s *Store) Authenticate(ctx context.Context, plain string) (APIKey, error) 
 		return APIKey{}, ErrRevoked
 	}
 	return k, notFound(err)
+}
+
+// ValidKeys returns the keys, of those whose plain texts these are, that are valid, by their plain texts.
+func (s *Store) ValidKeys(ctx context.Context, plain []string) (map[string]APIKey, error) {
+	texts := make(map[string]string, len(plain))
+	hashes := make(idArray, len(plain))
+	for i, text := range plain {
+		hashes[i] = hex.EncodeToString(hashKey(text))
+		texts[hashes[i]] = text
+	}
+	var keys []APIKey
+	err := s.db.WithContext(ctx).Where("revoked_at IS NULL AND hash IN (SELECT decode(h, 'hex') FROM unnest(?::text[]) h)", hashes).Find(&keys).Error
+	valid := make(map[string]APIKey, len(keys))
+	for _, k := range keys {
+		valid[texts[hex.EncodeToString(k.Hash)]] = k
+	}
+	return valid, err
 }
 
 // RevokeKey makes a key invalid from now on: one of a tenant, by its id or its plain text. Streams that it has opened end

@@ -43,6 +43,9 @@ func (s *Store) IssueTicket(ctx context.Context, t TerminalTicket, life time.Dur
 	plain = ticketPrefix + strings.ToLower(rand.Text()+rand.Text())
 	t.Hash = hashKey(plain)
 	err = s.tx(ctx, func(tx *gorm.DB) error {
+		if _, err := locked(tx, t.SandboxID, lockSandbox); err != nil { // so that no two count at once
+			return err
+		}
 		var open int64
 		err := tx.Model(&TerminalTicket{}).Where("sandbox_id = ? AND used_at IS NULL AND expires_at > now()", t.SandboxID).Count(&open).Error
 		if err != nil {

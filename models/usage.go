@@ -3,11 +3,13 @@ package models
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"gorm.io/gorm"
 )
 
@@ -77,7 +79,8 @@ func (s *Store) Usage(ctx context.Context, q UsageQuery) ([]Usage, error) {
 		}
 	}
 	var rows []Usage
-	err := s.db.WithContext(ctx).Raw(`
+	err := s.limited(ctx, usagePatience, func(tx *gorm.DB) error {
+		return tx.Raw(`
 		SELECT start, tenant, usr AS "user", template, provider,
 			sum(running_ms) / 1000 AS running_seconds, sum(paused_ms) / 1000 AS paused_seconds, sum(cpu_ms) / 1000 AS cpu_seconds,
 			sum(memory_mbms) / 1024000 AS memory_gib_seconds, sum(cpu_used_ms) / 1000 AS cpu_used_seconds,
@@ -90,7 +93,26 @@ func (s *Store) Usage(ctx context.Context, q UsageQuery) ([]Usage, error) {
 				sum(run_ms) AS run_ms, sum(exec_ms) AS exec_ms
 			FROM usage_parts WHERE `+where+` GROUP BY 1, 2, 3, 4, 5, 6, 7) parts
 		`+page+` GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5 LIMIT @limit`, args).Scan(&rows).Error
+	})
 	return rows, err
+}
+
+// usagePatience is how long PostgreSQL may work on one question about usage.
+const usagePatience = 10 * time.Second
+
+// limited reads in a transaction whose statements PostgreSQL gives up after a time. Error: ErrTooMuch.
+func (s *Store) limited(ctx context.Context, most time.Duration, read func(tx *gorm.DB) error) error {
+	err := s.tx(ctx, func(tx *gorm.DB) error {
+		if err := tx.Exec(fmt.Sprintf("SET LOCAL statement_timeout = %d", most.Milliseconds())).Error; err != nil {
+			return err
+		}
+		return read(tx)
+	})
+	const queryCanceled = "57014"
+	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == queryCanceled && ctx.Err() == nil {
+		return ErrTooMuch
+	}
+	return err
 }
 
 // dimensions are the five columns by which rows are grouped.

@@ -43,7 +43,7 @@ func RunAPI(ctx context.Context, c API, log *slog.Logger) error {
 
 // memoryBase is what an API process takes beside the bodies and answers of its requests, at most, with thousands of
 // connections.
-const memoryBase = 160 << 20
+const memoryBase = 96 << 20
 
 // limitMemory makes the garbage collector work harder before the process outgrows its budget, unless GOMEMLIMIT says
 // something else.
@@ -89,7 +89,7 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 	if _, err := ask(ctx, log, func(ctx context.Context) (struct{}, error) { return struct{}{}, p.Store.Declare(ctx, declared) }); err != nil {
 		return errors.Join(fmt.Errorf("declare the templates: %w", err), doors.close())
 	}
-	reg.MustRegister(jobs.NewLoadCollector(p.Store))
+	reg.MustRegister(jobs.NewLoadCollector(p.Store, jobs.LoadLife))
 	waiters := jobs.NewWaiters(ctx, p.Store, p.rdb)
 	offer := c.catalog()
 	offer.Callbacks = c.rules()
@@ -101,7 +101,7 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 	srv, err := web.New(web.Config{ //nolint:contextcheck // its handlers take their request's context
 		Store: p.Store, Jobs: client, Waiters: waiters, Queue: p.Queue,
 		Redis: p.redis, Metrics: reg, PublicMetrics: c.PublicMetrics, Capabilities: catalog.Capabilities(),
-		MaxBody: c.MaxBody, BodyMemory: c.BodyMemory, Version: Version, Signer: signer, E2B: &web.E2B{Signer: signer, Domain: c.Domain, Scheme: c.Scheme, NoInternet: !c.Internet}, Inside: way, Log: log,
+		MaxBody: c.MaxBody, BodyMemory: c.BodyMemory, TenantWaits: c.TenantWaits, TenantStreams: c.TenantStreams, Version: Version, Signer: signer, E2B: &web.E2B{Signer: signer, Domain: c.Domain, Scheme: c.Scheme, NoInternet: !c.Internet}, Inside: way, Log: log,
 	})
 	if err != nil {
 		return errors.Join(err, doors.close(), waiters.Close())

@@ -148,6 +148,8 @@ type API struct {
 	FirstKey      string `env:"FIRST_KEY_FILE" doc:"where the first API process on a new database writes the first key, with mode 0600; without it the key is shown on a terminal only, and sandyard key makes one"`
 	MaxBody       int    `env:"MAX_BODY_BYTES" envDefault:"16777216" doc:"largest request body"`
 	BodyMemory    int    `env:"BODY_MEMORY_BYTES" envDefault:"0" doc:"memory that request bodies and large answers may take in one API process, a body counting five times its size and one tenant having three quarters of it; beyond that requests wait, and get a 503 after 5 s; 0 = 268435456, or ten times MAX_BODY_BYTES where that is more"`
+	TenantWaits   int    `env:"TENANT_WAITS" envDefault:"1000" doc:"requests of one tenant that may wait for something at once, per API process"`
+	TenantStreams int    `env:"TENANT_STREAMS" envDefault:"200" doc:"streams of one tenant at once, per API process: terminals, file transfers, watches, followed build logs"`
 	PublicMetrics bool   `env:"PUBLIC_METRICS" envDefault:"false" doc:"/metrics of the API needs no key"`
 	Edge          string `env:"EDGE_ADDR" envDefault:":8090" doc:"where the API listens for traffic to the inside of sandboxes; empty = nowhere"`
 	Scheme        string `env:"EDGE_SCHEME" envDefault:"http" doc:"http, or https where a proxy with TLS stands before the edge; cookies then travel over TLS alone"`
@@ -162,7 +164,8 @@ func (c API) Validate() error {
 		scheme = fmt.Errorf("EDGE_SCHEME is %q, it must be http or https", c.Scheme)
 	}
 	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), scheme,
-		positive("MAX_BODY_BYTES", c.MaxBody), notNegative("BODY_MEMORY_BYTES", c.BodyMemory))
+		positive("MAX_BODY_BYTES", c.MaxBody), notNegative("BODY_MEMORY_BYTES", c.BodyMemory),
+		positive("TENANT_WAITS", c.TenantWaits), positive("TENANT_STREAMS", c.TenantStreams))
 }
 
 // edge is where clients reach the ports of sandboxes.
@@ -201,7 +204,7 @@ type Worker struct {
 	Sandboxes
 	Callbacks
 	Egress
-	Health       string        `env:"HEALTH_ADDR" envDefault:":8081" doc:"where a worker or scheduler answers /healthz, /readyz and /metrics"`
+	Health       string        `env:"HEALTH_ADDR" envDefault:"127.0.0.1:8081" doc:"where a worker or scheduler answers /healthz, /readyz and /metrics, without a key; :8081 for every address"`
 	Fleet        string        `env:"SANDYARD_FLEET" envDefault:"sandyard" doc:"names this installation on its engines; a worker removes what carries the name and is not in its database"`
 	DockerHost   string        `env:"DOCKER_HOST" doc:"the Docker engine; default its usual socket"`
 	Pull         bool          `env:"SANDBOX_PULL" envDefault:"false" doc:"fetch missing template images when a worker starts; jobs never do"`
@@ -246,7 +249,7 @@ type Scheduler struct {
 	Common
 	Sandboxes
 	Callbacks
-	Health    string        `env:"HEALTH_ADDR" envDefault:":8081" doc:"where a worker or scheduler answers /healthz, /readyz and /metrics"`
+	Health    string        `env:"HEALTH_ADDR" envDefault:"127.0.0.1:8081" doc:"where a worker or scheduler answers /healthz, /readyz and /metrics, without a key; :8081 for every address"`
 	Retention time.Duration `env:"RETENTION" envDefault:"720h" doc:"how long ended sandboxes, builds, runs of schedules and jobs with their deliveries are kept, and events at least; 0 = for ever"`
 	Output    time.Duration `env:"OUTPUT_RETENTION" envDefault:"168h" doc:"how long the output of ended jobs is kept; 0 = as long as they are"`
 	LostAfter time.Duration `env:"LOST_AFTER" envDefault:"5m" doc:"how long sandboxes wait for a worker to come back to their engine before they are lost"`

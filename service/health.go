@@ -58,7 +58,8 @@ func serveHealth(addr string, parts *Parts, metrics prometheus.Gatherer, log *sl
 		ctx, cancel := context.WithTimeout(r.Context(), healthTimeout)
 		defer cancel()
 		if err := errors.Join(parts.Store.Ready(ctx), parts.Queue.Ready(ctx)); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			log.WarnContext(ctx, "not ready", "error", err)
+			http.Error(w, "PostgreSQL or Redis does not answer; the log says more", http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "ready")

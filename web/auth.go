@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -21,11 +22,22 @@ const keyLife = 10 * time.Second
 // maxCachedKeys bounds the memory that the cache may take.
 const maxCachedKeys = 10000
 
-// keyCache remembers valid API keys by their hash.
+const (
+	// maxLookup bounds the keys of one statement.
+	maxLookup = 1000
+	// lookupPatience is how long PostgreSQL may take for them.
+	lookupPatience = 5 * time.Second
+)
+
+// keyCache remembers API keys by their hash, also texts that are no keys. What it does not know it asks the database for,
+// by one statement at a time, whatever comes from callers that have no key.
 type keyCache struct {
 	store *models.Store
-	mu    sync.RWMutex
-	known map[[sha256.Size]byte]cachedKey
+	mu    sync.Mutex
+	known map[[sha256.Size]byte]cachedKey // valid ones
+	wrong map[[sha256.Size]byte]time.Time // since when it is known that they are none
+	asked map[string][]chan<- foundKey    // by plain text
+	busy  bool                            // somebody looks up what is asked for
 }
 
 type cachedKey struct {
@@ -33,33 +45,103 @@ type cachedKey struct {
 	at  time.Time
 }
 
-func newKeyCache(store *models.Store) *keyCache {
-	return &keyCache{store: store, known: map[[sha256.Size]byte]cachedKey{}}
+type foundKey struct {
+	key models.APIKey
+	err error
 }
 
-// find answers like models.Store.Authenticate.
+func newKeyCache(store *models.Store) *keyCache {
+	return &keyCache{
+		store: store, known: map[[sha256.Size]byte]cachedKey{}, wrong: map[[sha256.Size]byte]time.Time{}, asked: map[string][]chan<- foundKey{},
+	}
+}
+
+// find returns the valid key whose plain text this is, or models.ErrNotFound.
 func (k *keyCache) find(ctx context.Context, plain string) (models.APIKey, error) {
 	if !models.IsKey(plain) {
 		return models.APIKey{}, models.ErrNotFound
 	}
 	hash := sha256.Sum256([]byte(plain))
-	k.mu.RLock()
-	known := k.known[hash]
-	k.mu.RUnlock()
-	if time.Since(known.at) < keyLife {
+	k.mu.Lock()
+	if known := k.known[hash]; time.Since(known.at) < keyLife {
+		k.mu.Unlock()
 		return known.key, nil
 	}
-	key, err := k.store.Authenticate(ctx, plain)
+	if time.Since(k.wrong[hash]) < keyLife {
+		k.mu.Unlock()
+		return models.APIKey{}, models.ErrNotFound
+	}
+	found := make(chan foundKey, 1)
+	k.asked[plain] = append(k.asked[plain], found)
+	if !k.busy {
+		k.busy = true
+		go k.lookUp()
+	}
+	k.mu.Unlock()
+	select {
+	case f := <-found:
+		return f.key, f.err
+	case <-ctx.Done():
+		return models.APIKey{}, ctx.Err()
+	}
+}
+
+// lookUp asks the database for the keys that are asked for, until there are none left.
+func (k *keyCache) lookUp() {
+	for {
+		batch := k.take()
+		if len(batch) == 0 {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), lookupPatience)
+		valid, err := k.store.ValidKeys(ctx, slices.Collect(maps.Keys(batch)))
+		cancel()
+		for plain, callers := range batch {
+			f := k.remember(plain, valid, err)
+			for _, c := range callers {
+				c <- f
+			}
+		}
+	}
+}
+
+// take takes some of what is asked for. Nothing means that the caller is done.
+func (k *keyCache) take() map[string][]chan<- foundKey {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	batch := map[string][]chan<- foundKey{}
+	for plain, callers := range k.asked {
+		if len(batch) == maxLookup {
+			break
+		}
+		batch[plain] = callers
+		delete(k.asked, plain)
+	}
+	k.busy = len(batch) > 0
+	return batch
+}
+
+func (k *keyCache) remember(plain string, valid map[string]models.APIKey, err error) foundKey {
 	if err != nil {
-		return key, err
+		return foundKey{err: err}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	hash := sha256.Sum256([]byte(plain))
+	key, ok := valid[plain]
+	if !ok {
+		delete(k.known, hash)
+		if len(k.wrong) >= maxCachedKeys {
+			clear(k.wrong)
+		}
+		k.wrong[hash] = time.Now()
+		return foundKey{err: models.ErrNotFound}
+	}
 	if len(k.known) >= maxCachedKeys {
 		clear(k.known)
 	}
 	k.known[hash] = cachedKey{key, time.Now()}
-	return key, nil
+	return foundKey{key: key}
 }
 
 // needKey lets requests pass whose API key has the scope.
@@ -86,7 +168,7 @@ func (s *Server) needLogin(scope string) fiber.Handler {
 func (s *Server) authorize(c *fiber.Ctx, plain, scope string) error {
 	key, err := s.keys.find(c.UserContext(), plain)
 	switch {
-	case errors.Is(err, models.ErrNotFound), errors.Is(err, models.ErrRevoked):
+	case errors.Is(err, models.ErrNotFound):
 		return unauthorized(plain == "")
 	case err != nil:
 		return err

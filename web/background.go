@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -129,6 +130,11 @@ func (s *Server) getExec(ctx context.Context, in *showExecInput) (*output[provid
 	if err != nil {
 		return nil, err
 	}
+	leave, err := s.waits.enter(requestOf(ctx).tenant)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	e, err := insideJSON[providers.Exec](ctx, s, in.ID, "/execs/"+in.Exec, wait)
 	if err != nil {
 		return nil, err
@@ -141,6 +147,11 @@ func (s *Server) getOutput(ctx context.Context, in *outputInput) (*output[ExecOu
 	if err != nil {
 		return nil, err
 	}
+	leave, err := s.waits.enter(requestOf(ctx).tenant)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	ctx, cancel := s.asking(ctx, wait)
 	defer cancel()
 	answer, err := s.insides.ask(ctx, requestOf(ctx).tenant, in.ID, "/execs/"+in.Exec+"/output", in.query(), wait)
@@ -148,6 +159,9 @@ func (s *Server) getOutput(ctx context.Context, in *outputInput) (*output[ExecOu
 		return nil, err
 	}
 	defer answer.Body.Close()
+	if err := requestOf(ctx).held.add(ctx, in.limit()); err != nil {
+		return nil, err
+	}
 	doc := ExecOutput{Stream: in.Stream}
 	data, err := io.ReadAll(io.LimitReader(answer.Body, maxInsideBody))
 	if err == nil {
@@ -166,13 +180,12 @@ func (s *Server) getOutput(ctx context.Context, in *outputInput) (*output[ExecOu
 // defaultPiece is how many bytes of output one answer holds at most.
 const defaultPiece = 1 << 20
 
+func (in *outputInput) limit() int { return cmp.Or(in.MaxBytes, defaultPiece) }
+
 func (in *outputInput) query() url.Values {
-	stream, limit := providers.Stdout, in.MaxBytes
+	stream, limit := providers.Stdout, in.limit()
 	if in.Stream == "stderr" {
 		stream = providers.Stderr
-	}
-	if limit == 0 {
-		limit = defaultPiece
 	}
 	return url.Values{
 		"stream": {strconv.Itoa(int(stream))}, "offset": {strconv.FormatInt(in.Offset, 10)}, "max": {strconv.Itoa(limit)},

@@ -45,7 +45,11 @@ func (s *Server) buildLog(ctx context.Context, in *buildLogInput) (*huma.StreamR
 		return nil, err
 	}
 	if in.Follow {
-		return &huma.StreamResponse{Body: func(c huma.Context) { s.followBuild(ctx, c, b, in.LastEventID) }}, nil
+		leave, err := s.streams.enter(b.TenantID)
+		if err != nil {
+			return nil, err
+		}
+		return &huma.StreamResponse{Body: func(c huma.Context) { s.followBuild(ctx, c, b, in.LastEventID, leave) }}, nil
 	}
 	chunks, err := s.store.BuildLog(ctx, b.ID, 0)
 	if err != nil {
@@ -61,10 +65,11 @@ func (s *Server) buildLog(ctx context.Context, in *buildLogInput) (*huma.StreamR
 	}}, nil
 }
 
-func (s *Server) followBuild(ctx context.Context, c huma.Context, b models.Build, after int64) {
+func (s *Server) followBuild(ctx context.Context, c huma.Context, b models.Build, after int64, leave func()) {
 	c.SetHeader("Content-Type", "text/event-stream")
 	c.SetHeader("Cache-Control", "no-cache")
 	humafiber.Unwrap(c).Context().SetBodyStreamWriter(func(w *bufio.Writer) {
+		defer leave()
 		ctx, cancel := context.WithTimeout(ctx, buildLogStay)
 		defer cancel()
 		defer s.onQuit(cancel)()

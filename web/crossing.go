@@ -110,8 +110,13 @@ type crossedKey struct{}
 // cross hands the request over to handle, at path and with the named headers of the original. Nothing of it may be used
 // afterwards.
 func (s *Server) cross(c *fiber.Ctx, path string, headers []string, handle http.HandlerFunc) error {
+	leave, err := s.streams.enter(requestOf(c.UserContext()).tenant)
+	if err != nil {
+		return err
+	}
 	head, err := s.crossingHead(c, path, headers)
 	if err != nil {
+		leave()
 		return err
 	}
 	r, method, route := requestOf(c.UserContext()), c.Method(), c.Route().Path
@@ -120,6 +125,7 @@ func (s *Server) cross(c *fiber.Ctx, path string, headers []string, handle http.
 	raw := c.Context().Conn()
 	c.Context().HijackSetNoResponse(true)
 	c.Context().Hijack(func(conn net.Conn) {
+		defer leave()
 		over.Conn, over.from = raw, io.MultiReader(over.from, conn)
 		s.bridge.carry(over)
 	})

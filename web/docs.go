@@ -1,12 +1,14 @@
 package web
 
 import (
+	"bytes"
+	"compress/gzip"
 	"embed"
 	"encoding/json"
 	"fmt"
+	"sync"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/gofiber/fiber/v2/middleware/compress"
 )
 
 // The reference page and its renderer, which needs no other host.
@@ -54,10 +56,25 @@ func (s *Server) addDocs() error {
 }
 
 func (s *Server) publish(path, media, caching string, content []byte) {
-	s.app.Get(path, compress.New(), func(c *fiber.Ctx) error {
+	zipped := sync.OnceValue(func() []byte { return gzipOf(content) })
+	s.app.Get(path, func(c *fiber.Ctx) error {
 		c.Set(fiber.HeaderContentType, media)
 		c.Set(fiber.HeaderCacheControl, caching)
 		c.Set(fiber.HeaderContentSecurityPolicy, docsPolicy)
+		c.Set(fiber.HeaderVary, fiber.HeaderAcceptEncoding)
+		if c.Get(fiber.HeaderAcceptEncoding) != "" && c.AcceptsEncodings("gzip") == "gzip" {
+			c.Set(fiber.HeaderContentEncoding, "gzip")
+			return c.Send(zipped())
+		}
 		return c.Send(content)
 	})
+}
+
+// gzipOf compresses what is sent again and again.
+func gzipOf(content []byte) []byte {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = w.Write(content) // a buffer takes everything
+	_ = w.Close()
+	return b.Bytes()
 }

@@ -51,9 +51,22 @@ func (s *Server) openE2B(c *E2B) *e2b {
 	}
 	allow, admit := allowPages(), func(c *fiber.Ctx) error { return s.authorize(c, bearer(c), models.ScopeSandboxes) }
 	for _, base := range e2bBases() {
-		s.app.Use(base, allow, e.explain, admit, s.takeBody)
+		s.app.Use(base, allow, e.explain, admit, e.countWait, s.takeBody)
 	}
 	return e
+}
+
+// countWait counts what changes something among the tenant's waits: it is answered when its job has ended.
+func (e *e2b) countWait(c *fiber.Ctx) error {
+	if c.Method() == fiber.MethodGet {
+		return c.Next()
+	}
+	leave, err := e.waits.enter(requestOf(c.UserContext()).tenant)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return c.Next()
 }
 
 func (e *e2b) addRoutes() {

@@ -58,6 +58,6 @@ func TestEventsOfNothing(t *testing.T) {
 	r := newRig(t)
 	r.call("GET", "/v1/sandboxes/sb0/events", nil).problem(t, 404, "not_found")
 	r.call("GET", "/v1/jobs/job_0/history", nil).problem(t, 404, "not_found")
-	r.call("GET", "/v1/sandboxes/sb0/events?cursor=x", nil).problem(t, 422, "invalid_request")
-	r.call("GET", "/v1/sandboxes/sb0/events?cursor=999999999999999999", nil).problem(t, 404, "not_found")
+	r.call("GET", "/v1/sandboxes/sb00000000000000000000000000/events?cursor=x", nil).problem(t, 422, "invalid_request")
+	r.call("GET", "/v1/sandboxes/sb00000000000000000000000000/events?cursor=999999999999999999", nil).problem(t, 404, "not_found")
 }

@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -38,14 +39,35 @@ func (s *Server) addHealth() {
 	register(s, ready, s.readiness)
 }
 
+// readyLife is how long one answer about readiness is believed: anybody may ask.
+const readyLife = time.Second
+
+// readyCache is the last answer about readiness.
+type readyCache struct {
+	mu  sync.Mutex
+	at  time.Time
+	out readinessOutput
+}
+
 func (s *Server) readiness(ctx context.Context, _ *struct{}) (*readinessOutput, error) {
+	s.ready.mu.Lock()
+	defer s.ready.mu.Unlock()
+	if s.ready.at.IsZero() || time.Since(s.ready.at) > readyLife {
+		s.ready.out = s.probeAll(ctx)
+		s.ready.at = time.Now()
+	}
+	out := s.ready.out
+	return &out, nil
+}
+
+func (s *Server) probeAll(ctx context.Context) readinessOutput {
 	redis := make(chan string, 1)
 	go func() { redis <- s.probe(ctx, s.queue.Ready) }()
-	out := &readinessOutput{http.StatusOK, Readiness{"ok", s.probe(ctx, s.store.Ready), <-redis}}
+	out := readinessOutput{http.StatusOK, Readiness{"ok", s.probe(ctx, s.store.Ready), <-redis}}
 	if out.Body.PostgreSQL != "ok" || out.Body.Redis != "ok" {
 		out.Status, out.Body.Status = http.StatusServiceUnavailable, "unavailable"
 	}
-	return out, nil
+	return out
 }
 
 // probe keeps the cause for the log: anybody may ask.

@@ -136,7 +136,7 @@ func TestBadHeadersAndQueries(t *testing.T) {
 	for _, query := range []string{
 		"sandboxes?limit=0", "sandboxes?limit=101", "sandboxes?limit=x", "sandboxes?cursor=x", "sandboxes?state=odd",
 		"sandboxes?label=x", "sandboxes?key=%00", "sandboxes?key=%ff", "jobs?state=odd", "jobs?kind=odd", "jobs?fields=odd",
-		"jobs?cursor=%27", "jobs/job_0?wait=999", "jobs/job_0?fields=odd",
+		"jobs?cursor=%27", "jobs/job_00000000000000000000000000?wait=999", "jobs/job_00000000000000000000000000?fields=odd",
 	} {
 		r.call("GET", "/v1/"+query, nil).problem(t, 422, "invalid_request")
 	}

@@ -111,6 +111,9 @@ func (s *Server) projected(id, path, summary string, t reflect.Type) huma.Operat
 }
 
 func (s *Server) submitJob(ctx context.Context, in *submitJobInput) (*acceptedOutput, error) {
+	if err := s.checkArgs("body.args", in.Body.Kind, in.Body.Args); err != nil {
+		return nil, err
+	}
 	raw, err := json.Marshal(in.Body.Args)
 	if err != nil {
 		return nil, err
@@ -137,6 +140,11 @@ func (s *Server) getJob(ctx context.Context, in *getJobInput) (*output[any], err
 	}
 	var j models.Job
 	if wait > 0 {
+		var leave func()
+		if leave, err = s.waits.enter(requestOf(ctx).tenant); err != nil {
+			return nil, err
+		}
+		defer leave()
 		j, err = s.poll(ctx, s.waiters.Wait, in.ID, wait)
 	} else {
 		j, err = s.store.Job(ctx, requestOf(ctx).tenant, in.ID)
@@ -144,8 +152,22 @@ func (s *Server) getJob(ctx context.Context, in *getJobInput) (*output[any], err
 	if err != nil {
 		return nil, err
 	}
-	doc, err := in.project(s.jobDoc(j))
-	return &output[any]{doc}, err
+	if err := s.readOutput(ctx, &j, in.outputs()...); err != nil {
+		return nil, err
+	}
+	return &output[any]{in.project(s.jobDoc(j))}, nil
+}
+
+// readOutput reads what Store.Job has left because of its size, when there is memory for it.
+func (s *Server) readOutput(ctx context.Context, j *models.Job, parts ...models.Output) error {
+	if j.Unread == 0 || len(parts) == 0 {
+		return nil
+	}
+	const encoded = 2 // encoding/json keeps buffers that have grown to the next power of two
+	if err := requestOf(ctx).held.add(ctx, encoded*j.Unread); err != nil {
+		return err
+	}
+	return s.store.Output(ctx, j, parts...)
 }
 
 func (s *Server) listJobs(ctx context.Context, in *listJobsInput) (*output[any], error) {
@@ -170,11 +192,7 @@ func (s *Server) listJobs(ctx context.Context, in *listJobsInput) (*output[any],
 		page.NextCursor = list[in.Limit-1].ID
 	}
 	for _, j := range list {
-		doc, err := in.project(s.jobSummary(j))
-		if err != nil {
-			return nil, err
-		}
-		page.Jobs = append(page.Jobs, doc)
+		page.Jobs = append(page.Jobs, in.project(s.jobSummary(j)))
 	}
 	return &output[any]{page}, nil
 }
@@ -243,26 +261,43 @@ func (p FieldsParam) check() error {
 	return nil
 }
 
+// outputs are the parts of a job's output that the document shows.
+func (p FieldsParam) outputs() (parts []models.Output) {
+	asked := func(names ...string) bool {
+		return len(p.Fields) == 0 || slices.ContainsFunc(names, func(n string) bool { return slices.Contains(p.Fields, n) })
+	}
+	if asked("stdout", "stdout_encoding") {
+		parts = append(parts, models.OutputStdout)
+	}
+	if asked("stderr", "stderr_encoding") {
+		parts = append(parts, models.OutputStderr)
+	}
+	if asked("result", "content", "content_encoding") {
+		parts = append(parts, models.OutputContent) // of a cell or a read of many files it is a part of the result
+	}
+	if len(parts) > 0 {
+		parts = append(parts, models.OutputResult)
+	}
+	return parts
+}
+
 // project leaves of the document what was asked for.
-func (p FieldsParam) project(doc Job) (any, error) {
+func (p FieldsParam) project(doc Job) any {
 	if len(p.Fields) == 0 {
-		return doc, nil
+		return doc
 	}
-	raw, err := json.Marshal(doc)
-	if err != nil {
-		return nil, err
-	}
-	var all map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &all); err != nil {
-		return nil, err
-	}
-	for name := range all {
-		if !slices.Contains(p.Fields, name) {
-			delete(all, name)
+	all, v := map[string]any{}, reflect.ValueOf(doc)
+	for i, name := range fieldNames(v.Type()) {
+		optional := strings.HasSuffix(v.Type().Field(i).Tag.Get("json"), ",omitempty")
+		if slices.Contains(p.Fields, name) && !(optional && absent(v.Field(i))) {
+			all[name] = v.Field(i).Interface()
 		}
 	}
-	return all, nil
+	return all
 }
+
+// absent says whether encoding/json leaves an optional field out.
+func absent(v reflect.Value) bool { return v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0 }
 
 func fieldNames(t reflect.Type) []string {
 	var names []string

@@ -28,11 +28,12 @@ type Job struct {
 	Error             *models.JobError `json:"error,omitempty" doc:"Why it did not succeed"`
 	Result            JobResult        `json:"result,omitempty"`
 	Stdout            *string          `json:"stdout,omitempty" doc:"What an exec's command, or a cell, wrote; not in lists"`
-	StdoutEncoding    string           `json:"stdout_encoding,omitempty" enum:"utf-8,base64" doc:"base64 where the bytes are no UTF-8"`
+	StdoutEncoding    string           `json:"stdout_encoding,omitempty" enum:"utf-8,base64" doc:"base64 where the bytes are no UTF-8, or hold so many control characters that JSON would double them"`
 	Stderr            *string          `json:"stderr,omitempty"`
 	StderrEncoding    string           `json:"stderr_encoding,omitempty" enum:"utf-8,base64"`
 	Content           *string          `json:"content,omitempty" doc:"The bytes that a read has read; not in lists"`
 	ContentEncoding   string           `json:"content_encoding,omitempty" enum:"utf-8,base64"`
+	OutputOmitted     bool             `json:"output_omitted,omitempty" doc:"The result or the output is too large for this answer: get the job by its id"`
 	Timings           Timings          `json:"timings"`
 	RetryOf           *string          `json:"retry_of,omitempty" doc:"The job that this one tries again"`
 	CallbackURL       *string          `json:"callback_url,omitempty"`
@@ -78,7 +79,7 @@ func (s *Server) jobSummary(j models.Job) Job {
 	doc := Job{
 		ID: j.ID, Kind: j.Kind, State: string(j.State), SandboxID: j.SandboxID, Parallel: j.Parallel, Priority: j.Priority,
 		Attempt: j.Attempt, MaxAttempts: j.MaxAttempts, Error: j.Error, RetryOf: j.RetryOf, CallbackURL: j.CallbackURL,
-		QueueDeadline: j.QueueDeadline, CancelRequestedAt: j.CancelRequestedAt, OutputDroppedAt: j.OutputDroppedAt,
+		OutputOmitted: j.Unread > 0, QueueDeadline: j.QueueDeadline, CancelRequestedAt: j.CancelRequestedAt, OutputDroppedAt: j.OutputDroppedAt,
 		Timings: Timings{QueuedAt: j.QueuedAt, StartedAt: j.StartedAt, FinishedAt: j.FinishedAt, ProviderMS: j.ProviderMS},
 	}
 	if len(j.Result) > 0 && string(j.Result) != "null" {
@@ -101,7 +102,7 @@ func (s *Server) jobSummary(j models.Job) Job {
 
 func (s *Server) jobDoc(j models.Job) Job {
 	doc := s.jobSummary(j)
-	if doc.Result == nil {
+	if doc.Result == nil || j.Unread > 0 {
 		return doc
 	}
 	switch j.Kind {
@@ -153,13 +154,33 @@ func withContent(stored JobResult, content []byte) JobResult {
 	return raw
 }
 
-// encode writes bytes as text where they are text, and exactly in any case.
+// encode writes bytes as text where they are text that JSON does not make much longer, and exactly in any case.
 func encode(b []byte) (*string, string) {
-	text, encoding := string(b), "utf-8"
-	if !utf8.Valid(b) {
+	text, encoding := "", "utf-8"
+	if utf8.Valid(b) && !swells(b) {
+		text = string(b)
+	} else {
 		text, encoding = base64.StdEncoding.EncodeToString(b), "base64"
 	}
 	return &text, encoding
+}
+
+// swells says whether JSON's escapes more than double a long text.
+func swells(b []byte) bool {
+	const long = 4 << 10
+	if len(b) < long {
+		return false
+	}
+	extra := 0
+	for _, c := range b {
+		switch {
+		case c == '\n', c == '\t', c == '\r', c == '"', c == '\\':
+			extra++
+		case c < ' ', c == '<', c == '>', c == '&':
+			extra += len(`u0001`)
+		}
+	}
+	return extra > len(b)
 }
 
 func milliseconds(from, to time.Time) *int64 {

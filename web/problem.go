@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -120,6 +121,9 @@ func (s *Server) problemOf(err error) *Problem {
 	case errors.Is(err, models.ErrDeclared):
 		return newProblem(fiber.StatusConflict, "template_declared",
 			"the server's configuration declares this template; take it out of SANDBOX_TEMPLATES first, or change it with PUT")
+	case errors.Is(err, models.ErrTooMuch):
+		return newProblem(fiber.StatusUnprocessableEntity, "question_too_large",
+			"the answer takes the database too long; ask for a shorter time or for fewer groups")
 	case errors.Is(err, models.ErrKeyReused):
 		return newProblem(fiber.StatusUnprocessableEntity, "idempotency_key_reused",
 			"this Idempotency-Key came with a different request before; use a new key for a new request")
@@ -226,6 +230,9 @@ func humaProblem(m *huma.ErrorModel) error {
 		return errors.New(m.Detail)
 	case len(m.Errors) == 0:
 		return newProblem(m.Status, "body_missing", "this request needs a JSON object as its body")
+	}
+	if slices.ContainsFunc(m.Errors, func(e *huma.ErrorDetail) bool { return foreignID.MatchString(e.Location) }) {
+		return models.ErrNotFound
 	}
 	p := newProblem(fiber.StatusUnprocessableEntity, "invalid_request", "")
 	var parts []string

@@ -69,6 +69,9 @@ func (s *Server) next(c *fiber.Ctx) (err error) {
 			err = panicked(p)
 		}
 	}()
+	if err := checkFraming(c); err != nil {
+		return err
+	}
 	if err := checkURL(c); err != nil {
 		return err
 	}

@@ -149,6 +149,9 @@ func (s *Server) createSchedule(ctx context.Context, in *newScheduleInput) (*out
 	}
 	in.Body.Times.apply(&c)
 	in.Body.Policies.apply(&c)
+	if err := s.checkAction(in.Body.Action); err != nil {
+		return nil, err
+	}
 	if err := jobs.SetAction(&c, in.Body.Action, in.Body.Standing); err != nil {
 		return nil, err
 	}
@@ -186,6 +189,9 @@ func (p Policies) apply(c *models.Schedule) {
 
 func (s *Server) changeSchedule(ctx context.Context, in *changeScheduleInput) (*output[Schedule], error) {
 	r := requestOf(ctx)
+	if err := s.checkAction(in.Body.Action); err != nil {
+		return nil, err
+	}
 	return scheduleOutput(s.jobs.ChangeSchedule(ctx, r.tenant, in.ID, r.key, func(c *models.Schedule) error {
 		if in.Body.Name != nil {
 			c.Name = in.Body.Name

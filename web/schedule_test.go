@@ -148,7 +148,7 @@ func TestSchedulesThatAreRefused(t *testing.T) {
 		"body.template":           oneShot("run", map[string]any{"command": "x", "template": "gone"}),
 		"body.timeout_seconds":    oneShot("run", map[string]any{"command": "x", "timeout_seconds": 1e9}),
 		"body.callback_url":       oneShot("callback_url", "ftp://x"),
-		"body.kind":               job("sb0", "create"),
+		"body.kind":               job("sb00000000000000000000000000", "create"),
 		"body.name":               oneShot("name", ""),
 		"body.run.files[0].wrong": oneShot("run", map[string]any{"command": "x", "files": []any{map[string]any{"path": "x", "wrong": 1}}}),
 		"body.job":                {"interval_seconds": 60, "job": map[string]any{}},
@@ -157,7 +157,7 @@ func TestSchedulesThatAreRefused(t *testing.T) {
 			t.Errorf("%s is wrong, and the answer says %s", field, a.raw)
 		}
 	}
-	r.call("POST", "/v1/schedules", job("sb0", "pause")).problem(t, 404, "not_found")
+	r.call("POST", "/v1/schedules", job("sb00000000000000000000000000", "pause")).problem(t, 404, "not_found")
 	box := r.sandbox(map[string]any{})
 	r.call("POST", "/v1/schedules", job(box, "exec")).problem(t, 422, "invalid_request")
 	r.call("DELETE", "/v1/sandboxes/"+box+"?force=true", nil).want(t, 202)

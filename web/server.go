@@ -6,6 +6,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -41,6 +42,8 @@ type Config struct {
 	Capabilities  []providers.Capabilities
 	MaxBody       int            // bytes; 0 = DefaultMaxBody
 	BodyMemory    int            // bytes that bodies and large answers may take; 0 = DefaultBodyMemory, or more for a large MaxBody
+	TenantWaits   int            // requests of one tenant that wait at once; 0 = DefaultTenantWaits
+	TenantStreams int            // streams of one tenant at once; 0 = DefaultTenantStreams
 	Signer        *passes.Signer // nil = nothing is asked of the inside of sandboxes
 	Version       string
 	E2B           *E2B   // nil = no routes for E2B's clients
@@ -60,7 +63,13 @@ type Server struct {
 	version string
 	maxBody int
 	budget  *budget
-	log     *slog.Logger
+	waits   *crowd
+	streams *crowd
+	ready   readyCache
+
+	argSchemas huma.Registry
+	args       map[string]*huma.Schema // of each kind of job
+	log        *slog.Logger
 
 	app     *fiber.App
 	api     huma.API
@@ -90,6 +99,8 @@ func New(c Config) (*Server, error) {
 	if s.maxBody <= 0 {
 		s.maxBody = DefaultMaxBody
 	}
+	s.waits = newCrowd("tenant_waits", cmp.Or(c.TenantWaits, DefaultTenantWaits))
+	s.streams = newCrowd("tenant_streams", cmp.Or(c.TenantStreams, DefaultTenantStreams))
 	s.budget = newBudget(c.BodyMemory, s.maxBody)
 	s.bridge = newBridge(c.Log)
 	s.app = s.newApp()
@@ -119,6 +130,7 @@ func New(c Config) (*Server, error) {
 	s.addBuilds()
 	s.addOperator(c)
 	theirs.addRoutes()
+	s.boundRequests()
 	return s, s.addDocs()
 }
 

@@ -78,6 +78,13 @@ func (s *Server) submitAndWait(ctx context.Context, p SubmitParams, f Submit, wa
 	if err != nil {
 		return nil, err
 	}
+	if wait > 0 {
+		leave, err := s.waits.enter(requestOf(ctx).tenant)
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+	}
 	done, err := do(o)
 	if err != nil {
 		return nil, err
@@ -102,6 +109,9 @@ func (s *Server) accepted(ctx context.Context, done models.Submitted, wait time.
 		out.Replayed = "true"
 	}
 	doc := s.sandboxDoc(box)
+	if err := s.readOutput(ctx, &job, FieldsParam{}.outputs()...); err != nil {
+		s.log.WarnContext(ctx, "answer without the job's output", "job_id", job.ID, "error", err)
+	}
 	out.Body = Accepted{Job: s.jobDoc(job), Sandbox: &doc, Existing: done.Existing}
 	return out
 }

@@ -159,7 +159,7 @@ func (r *rig) eventuallyInFlight() {
 	eventually(r.t, "a client waits", func() bool {
 		var n int
 		check(r.t, conn.QueryRow(context.Background(), `SELECT count(*) FROM pg_stat_activity
-			WHERE datname = current_database() AND query LIKE 'SELECT * FROM "jobs"%'`).Scan(&n))
+			WHERE datname = current_database() AND query LIKE 'SELECT id, tenant_id, sandbox_id, kind%'`).Scan(&n))
 		return n > 0
 	})
 }
@@ -210,7 +210,7 @@ func TestDatabaseDown(t *testing.T) {
 	id := r.sandbox(map[string]any{})
 	r.lockOut()
 	for _, c := range [][3]string{
-		{"GET", "/v1/sandboxes/" + id}, {"GET", "/v1/jobs"}, {"POST", "/v1/jobs/job_0/cancel"}, {"GET", "/v1/webhooks/secret"},
+		{"GET", "/v1/sandboxes/" + id}, {"GET", "/v1/jobs"}, {"POST", "/v1/jobs/job_00000000000000000000000000/cancel"}, {"GET", "/v1/webhooks/secret"},
 	} {
 		a := r.call(c[0], c[1], nil).problem(t, 503, "database_unavailable")
 		if a.header.Get("Retry-After") == "" {

@@ -44,12 +44,12 @@ type UsagePage struct {
 }
 
 type usageInput struct {
-	From       time.Time `query:"from" doc:"Begins with the hour (UTC) that this lies in; default 30 days before to"`
-	To         time.Time `query:"to" doc:"Ends before the hour that begins here or next; default now"`
-	GroupBy    []string  `query:"group_by" enum:"hour,day,tenant,user,template,provider" doc:"What tells groups apart, such as day,user; default nothing, so that the answer is the sum"`
-	AllTenants bool      `query:"all_tenants" doc:"Of every tenant; takes a key with the scope operator"`
-	Cursor     string    `query:"cursor" maxLength:"4096" doc:"The next_cursor of the page before"`
-	Limit      int       `query:"limit" minimum:"1" maximum:"1000" default:"1000"`
+	From       string   `query:"from" format:"date-time" maxLength:"64" doc:"Begins with the hour (UTC) that this lies in; default 30 days before to"`
+	To         string   `query:"to" format:"date-time" maxLength:"64" doc:"Ends before the hour that begins here or next; default now"`
+	GroupBy    []string `query:"group_by" enum:"hour,day,tenant,user,template,provider" doc:"What tells groups apart, such as day,user; default nothing, so that the answer is the sum"`
+	AllTenants bool     `query:"all_tenants" doc:"Of every tenant; takes a key with the scope operator"`
+	Cursor     string   `query:"cursor" maxLength:"4096" doc:"The next_cursor of the page before"`
+	Limit      int      `query:"limit" minimum:"1" maximum:"1000" default:"1000"`
 }
 
 func (s *Server) addUsage() {
@@ -90,21 +90,22 @@ func (s *Server) usage(ctx context.Context, in *usageInput) (*output[UsagePage],
 // query reads the question; now is the database's.
 func (in *usageInput) query(ctx context.Context, now time.Time) (models.UsageQuery, error) {
 	r := requestOf(ctx)
-	q := models.UsageQuery{Tenant: r.tenant, From: in.From.UTC(), To: in.To.UTC(), By: in.GroupBy, Limit: in.Limit + 1}
+	q := models.UsageQuery{Tenant: r.tenant, By: in.GroupBy, Limit: in.Limit + 1}
 	if in.AllTenants {
 		if !slices.Contains(r.scopes, models.ScopeOperator) {
 			return q, forbidden(models.ScopeOperator)
 		}
 		q.Tenant = ""
 	}
-	if in.To.IsZero() {
-		q.To = now
+	var err error
+	if q.To, err = usageMoment("query.to", in.To, now); err != nil {
+		return q, err
 	}
 	if whole := q.To.Truncate(time.Hour); whole.Before(q.To) {
 		q.To = whole.Add(time.Hour)
 	}
-	if in.From.IsZero() {
-		q.From = q.To.Add(-30 * 24 * time.Hour)
+	if q.From, err = usageMoment("query.from", in.From, q.To.Add(-30*24*time.Hour)); err != nil {
+		return q, err
 	}
 	q.From = q.From.Truncate(time.Hour)
 	if d := q.To.Sub(q.From); d <= 0 || d > maxUsageRange {
@@ -117,6 +118,18 @@ func (in *usageInput) query(ctx context.Context, now time.Time) (models.UsageQue
 		}
 	}
 	return q, nil
+}
+
+// usageMoment reads a moment that usage can lie in; none stands for a missing one.
+func usageMoment(location, text string, none time.Time) (time.Time, error) {
+	if text == "" {
+		return none, nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if at = at.UTC(); err != nil || at.Year() < 2000 || at.Year() > 9998 {
+		return at, invalidAt(location, "must be a time of RFC 3339 in a year between 2000 and 9998")
+	}
+	return at, nil
 }
 
 func joined(list []string) (all string) {

@@ -1,0 +1,52 @@
+package web
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/gofiber/fiber/v2"
+)
+
+// How many requests of one tenant one process serves at once that last as long as the client likes.
+const (
+	DefaultTenantWaits   = 1000
+	DefaultTenantStreams = 200
+)
+
+// crowd counts what each tenant has open.
+type crowd struct {
+	limit string // its name
+	most  int
+
+	mu sync.Mutex
+	by map[string]int
+}
+
+func newCrowd(limit string, most int) *crowd {
+	return &crowd{limit: limit, most: most, by: map[string]int{}}
+}
+
+// enter counts one more until leave is called, or refuses with a 429. Leave may be called again.
+func (c *crowd) enter(tenant string) (leave func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := c.by[tenant]; n >= c.most {
+		return nil, c.full(n)
+	}
+	c.by[tenant]++
+	return sync.OnceFunc(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.by[tenant]--; c.by[tenant] == 0 {
+			delete(c.by, tenant)
+		}
+	}), nil
+}
+
+func (c *crowd) full(n int) *Problem {
+	p := newProblem(fiber.StatusTooManyRequests, "limit_reached",
+		fmt.Sprintf("%s is reached: %d requests of this kind are open; end some of them, or ask your operator for more", c.limit, n))
+	most := c.most
+	p.Limit, p.Used, p.Max = c.limit, &n, &most
+	return retryLater(p, 5)
+}
