@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -30,8 +31,12 @@ func TestDevOnceAndAgain(t *testing.T) {
 	first := strings.Fields(once.Line(&once.Stdout, "POST /v1/run: "))[0]
 	nothingLeft(t, e, home)
 
-	again := startProcess(t, home, env, "sandyard", "dev", "--addr", "127.0.0.1:0")
+	told := freeAddress(t)
+	again := startProcess(t, home, append(env, "LISTEN_ADDR="+told, "EDGE_ADDR=127.0.0.1:0", "EDGE_DOMAIN=edge.example"), "sandyard", "dev")
 	url := strings.Fields(again.Line(&again.Stdout, "API        "))[0]
+	if url != "http://"+told+"/v1" {
+		t.Errorf("told to listen at %s, it does at %s", told, url)
+	}
 	c := &caller{
 		t: t, url: func() string { return strings.TrimSuffix(url, "/v1") }, key: again.Line(&again.Stdout, "API key    "),
 		http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute},
@@ -44,12 +49,26 @@ func TestDevOnceAndAgain(t *testing.T) {
 		t.Errorf("the first start's job: %s", j)
 	}
 	c.created(object{}) // stays until the end
+	keys := startProcess(t, home, env, "sandyard", "key")
+	keys.Await(time.Minute)
+	if keys.Err() != nil || !strings.Contains(keys.Stdout.String(), "first key") || !strings.Contains(keys.Stderr.Tail(), "development database") {
+		t.Errorf("sandyard key beside it: %v, %q, %q", keys.Err(), keys.Stdout.String(), keys.Stderr.Tail())
+	}
 	again.Signal(syscall.SIGINT)
 	again.Await(time.Minute)
 	if again.Err() != nil {
 		t.Errorf("sandyard dev ended with %v after Ctrl-C", again.Err())
 	}
 	nothingLeft(t, e, home)
+}
+
+// freeAddress is one at which nobody listened a moment ago.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	defer l.Close()
+	return l.Addr().String()
 }
 
 // nothingLeft checks that no container, process or socket of a stack in home is left.
