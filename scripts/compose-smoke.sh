@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 base=http://127.0.0.1:8080
 patience=120
 export POOL_SIZE=2 POOL_MAX=2
+export ENGINE_UNSAFE=allow # the engine of the distribution may be old
 errors=$(mktemp)
 trap 'rm -f "$errors"' EXIT
 services="postgres redis api worker scheduler"

@@ -207,6 +207,7 @@ type Worker struct {
 	Health       string        `env:"HEALTH_ADDR" envDefault:"127.0.0.1:8081" doc:"where a worker or scheduler answers /healthz, /readyz and /metrics, without a key; :8081 for every address"`
 	Fleet        string        `env:"SANDYARD_FLEET" envDefault:"sandyard" doc:"names this installation on its engines; a worker removes what carries the name and is not in its database"`
 	DockerHost   string        `env:"DOCKER_HOST" doc:"the Docker engine; default its usual socket"`
+	Unsafe       string        `env:"ENGINE_UNSAFE" envDefault:"refuse" doc:"an engine or runc that is older than the fixes of known escapes is named in the log at start; refuse = builds, and sandboxes that share the machine's kernel, are refused there; allow = it is used all the same"`
 	Pull         bool          `env:"SANDBOX_PULL" envDefault:"false" doc:"fetch missing template images when a worker starts; jobs never do"`
 	Guest        string        `env:"GUEST_PATH" doc:"directory of the programs guest, sup and keeper; default the worker's own"`
 	LocalDir     string        `env:"LOCAL_DIR" envDefault:".sandyard/local" doc:"where the provider local keeps its images and sandboxes"`
@@ -230,7 +231,11 @@ type Worker struct {
 
 // Validate says everything that is wrong.
 func (c Worker) Validate() error {
-	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), c.Egress.validate(), atLeast("LEASE", c.Lease, time.Second),
+	var unsafe error
+	if c.Unsafe != "refuse" && c.Unsafe != "allow" {
+		unsafe = fmt.Errorf("ENGINE_UNSAFE is %q, it must be refuse or allow", c.Unsafe)
+	}
+	return errors.Join(unsafe, c.Common.validate(), c.Sandboxes.validate(), c.Egress.validate(), atLeast("LEASE", c.Lease, time.Second),
 		atLeast("RECONCILE_EVERY", c.Reconcile, 100*time.Millisecond), atLeast("RECONCILE_GRACE", c.Patience, 0), positive("WORKER_SLOTS", c.Slots),
 		positive("MAX_SANDBOXES", c.MaxSandboxes), positive("MAX_BUILDS", c.Builds), notNegative("DISK_RESERVE_MB", c.DiskReserve), notNegative("POOL_SIZE", c.PoolSize), notNegative("POOL_MAX", c.PoolMax))
 }

@@ -100,7 +100,7 @@ func openProvider(ctx context.Context, c Worker, outside providers.Outbound, log
 	}
 	p, err := catalog.Open(ctx, c.Provider, catalog.Config{
 		Docker: docker.Config{
-			Host: c.DockerHost, Fleet: c.Fleet, GuestPath: guest, Runtime: c.Runtime, Pull: c.Pull, Outbound: outside, Logger: log,
+			Host: c.DockerHost, Fleet: c.Fleet, GuestPath: guest, Runtime: c.Runtime, Pull: c.Pull, Unsafe: c.Unsafe == "allow", Outbound: outside, Logger: log,
 			Pool: docker.Pool{Size: c.PoolSize, Max: c.PoolMax}, DiskReserve: int64(c.DiskReserve) << 20,
 		},
 		Local: local.Config{Dir: c.LocalDir, Fleet: c.Fleet, GuestPath: guest, Outbound: outside, Logger: log},

@@ -123,7 +123,7 @@ func newDockerYard(b *testing.B, pool docker.Pool) *dockerYard {
 
 func (y *dockerYard) workOnDocker(pool docker.Pool) {
 	log := slog.New(slog.DiscardHandler)
-	p := must(docker.New(context.Background(), docker.Config{Fleet: "bench-" + uuid.NewString(), GuestPath: buildGuest(y.b), Pool: pool}))(y.b)
+	p := must(docker.New(context.Background(), docker.Config{Unsafe: true, Fleet: "bench-" + uuid.NewString(), GuestPath: buildGuest(y.b), Pool: pool}))(y.b)
 	y.provider = p
 	y.b.Cleanup(func() {
 		_ = y.engine.VolumeRemove(context.Background(), p.GuestVolume(), false) // another installation may use the same guest

@@ -146,6 +146,9 @@ func (p *Provider) startBuild(ctx context.Context, b providers.Build) (string, e
 	if err := p.checkRuntime(ctx, spec.Runtime); err != nil {
 		return "", err
 	}
+	if err := p.safe(spec.Runtime); err != nil {
+		return "", err
+	}
 	config := p.containerConfig(spec)
 	config.User, config.WorkingDir, config.Env = "0:0", "/", nil
 	// Nobody speaks to this guest: it reaps what the steps leave, and it ends.

@@ -50,7 +50,10 @@ func (p *Provider) complete(ctx context.Context, spec providers.Spec) (providers
 		return spec, err
 	}
 	spec.Runtime = cmp.Or(spec.Runtime, p.cfg.Runtime)
-	return spec, p.checkRuntime(ctx, spec.Runtime)
+	if err := p.checkRuntime(ctx, spec.Runtime); err != nil {
+		return spec, err
+	}
+	return spec, p.safe(spec.Runtime)
 }
 
 func (p *Provider) containerConfig(spec providers.Spec) *container.Config {

@@ -36,6 +36,8 @@ type Config struct {
 	Runtime string
 	// StartConcurrency limits starts in flight; more than the engine has cores only queues inside it. 0 = our cores.
 	StartConcurrency int
+	// Unsafe lets the provider use an engine that has known escapes.
+	Unsafe bool
 	// Pull lets Ensure fetch a missing image. Nothing else ever pulls.
 	Pull bool
 	// Defaults fill what a Spec leaves at zero.
@@ -56,6 +58,7 @@ type Provider struct {
 	cfg      Config
 	api      *client.Client
 	runtimes runtimes
+	old      []string // known escapes of the engine
 	guest    *guestVolume
 	starts   chan struct{} // one token per start in flight
 	locks    locks
@@ -100,7 +103,11 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{cfg: cfg, api: api, guest: guest, starts: make(chan struct{}, cfg.StartConcurrency), pool: newPool(cfg.Pool), leftovers: sightings{}, life: life}
-	if err := p.checkRuntime(ctx, cfg.Runtime); err != nil {
+	err = p.checkRuntime(ctx, cfg.Runtime)
+	if err == nil {
+		err = p.learnVersions(ctx)
+	}
+	if err != nil {
 		_ = api.Close()
 		return nil, err
 	}

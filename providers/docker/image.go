@@ -57,6 +57,9 @@ func (p *Provider) Ensure(ctx context.Context, name string) error {
 	if err != nil {
 		return translate(err, "provide image "+name)
 	}
+	if p.safe(p.cfg.Runtime) != nil {
+		return nil // no sandbox will come for what would wait
+	}
 	p.pool.stock(providers.PoolClass{Spec: p.memberSpec(full), Min: p.cfg.Pool.Size, Max: p.pool.cfg.Max})
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"sandyard/providers"
+	"sandyard/providers/docker"
 )
 
 // victim makes, for as long as the yard is there, a container that never runs and has no network, with a secret in its environment.
@@ -68,5 +69,33 @@ func TestNamesOfImagesReachNothingElse(t *testing.T) {
 		if _, err := p.Image(t.Context(), name); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestOldEnginesAreRefused: what shares the machine's kernel does not run on an engine that has known escapes.
+func TestOldEnginesAreRefused(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	engine, err := y.api.ServerVersion(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if docker.Outdated(engine) == nil {
+		t.Skip("skipped: this machine's engine has no known escape")
+	}
+	p, err := docker.New(t.Context(), docker.Config{Fleet: y.fleet, Guest: guestFiles(t), Pool: docker.Pool{Size: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	_, made := p.Create(t.Context(), providers.Spec{ID: newID(), Image: image})
+	built := p.Build(t.Context(), y.building(t, "true"), &bytes.Buffer{})
+	for what, err := range map[string]error{"a sandbox": made, "a build": built} {
+		if classOf(err) != providers.NotSupported || !strings.Contains(err.Error(), "CVE-") || !strings.Contains(err.Error(), "ENGINE_UNSAFE") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := p.Ensure(t.Context(), image); err != nil || p.Waiting() != 0 {
+		t.Errorf("the image: %v, %d wait", err, p.Waiting())
 	}
 }

@@ -30,6 +30,9 @@ func (p *Provider) Stock(ctx context.Context, classes []providers.PoolClass, roo
 func (p *Provider) serves(ctx context.Context, c providers.PoolClass) (providers.PoolClass, bool) {
 	c.Spec.ID, c.Spec.Env, c.Spec.Labels = "member", nil, nil
 	full, err := p.complete(ctx, c.Spec)
+	if err != nil && p.safe(full.Runtime) != nil {
+		return c, false // the start has told why
+	}
 	if err != nil {
 		p.cfg.Logger.WarnContext(ctx, "template has no pool here", "image", c.Spec.Image, "error", err)
 		return c, false

@@ -147,7 +147,7 @@ func (y *yard) open(t testing.TB) *docker.Provider {
 
 func (y *yard) openWith(t testing.TB, cfg docker.Config) *docker.Provider {
 	t.Helper()
-	cfg.Fleet = y.fleet
+	cfg.Fleet, cfg.Unsafe = y.fleet, true // a distribution's engine may be old
 	if cfg.Host == "" {
 		cfg.Host = y.host
 	}

@@ -166,7 +166,7 @@ func (s *system) env(wires string) []string {
 		"DATABASE_URL=postgres://sandyard@/sandyard?sslmode=disable&host=" + wires,
 		"REDIS_URL=unix://" + filepath.Join(wires, "redis.sock"),
 		"FIRST_KEY_FILE=" + filepath.Join(s.dir, "first-key"), "LISTEN_ADDR=127.0.0.1:0", "HEALTH_ADDR=127.0.0.1:0", "EDGE_ADDR=127.0.0.1:0", "GATEWAY_ADDR=127.0.0.1:0",
-		"LEASE=" + lease.String(), "RECONCILE_EVERY=1s", "RECONCILE_GRACE=5s", "DRAIN_GRACE=5s", "POOL_SIZE=2", "POOL_MAX=2",
+		"LEASE=" + lease.String(), "RECONCILE_EVERY=1s", "RECONCILE_GRACE=5s", "DRAIN_GRACE=5s", "POOL_SIZE=2", "POOL_MAX=2", "ENGINE_UNSAFE=allow",
 		"WEBHOOK_ALLOW_CIDRS=127.0.0.0/8", "SANDBOX_TEMPLATES=python=" + image,
 		"SANDYARD_FLEET=" + fleet, "WORKER_SLOTS=32", "MAX_MEMORY_MB=unlimited", "MAX_CPUS=unlimited", "MAX_PIDS=unlimited",
 	}

@@ -52,7 +52,7 @@ func prepare(t *testing.T, settings ...string) *rig {
 	r := &rig{settings: map[string]string{
 		"PATH": os.Getenv("PATH"), "HOME": os.Getenv("HOME"), "DOCKER_HOST": os.Getenv("DOCKER_HOST"),
 		"LISTEN_ADDR": "127.0.0.1:0", "HEALTH_ADDR": "127.0.0.1:0", "EDGE_ADDR": "127.0.0.1:0", "GATEWAY_ADDR": "127.0.0.1:0", "LEASE": lease.String(), "POOL_SIZE": "0", "WEBHOOK_ALLOW_CIDRS": "127.0.0.0/8",
-		"SANDBOX_IMAGES": "no/such:*,127.0.0.1:1/*",
+		"ENGINE_UNSAFE": "allow", "SANDBOX_IMAGES": "no/such:*,127.0.0.1:1/*",
 	}}
 	for _, name := range []string{"MAX_MEMORY_MB", "MAX_CPUS", "MAX_PIDS"} {
 		r.settings[name] = "unlimited" // whatever machine the tests run on

@@ -126,7 +126,7 @@ func newRig(t *testing.T, settings ...string) *rig {
 	r.settings = map[string]string{
 		"PATH": os.Getenv("PATH"), "HOME": os.Getenv("HOME"), "DOCKER_HOST": os.Getenv("DOCKER_HOST"), "GUEST_PATH": programs.path(t),
 		"DATABASE_URL": withHost(t, testenv.Database(t), ownHost), "REDIS_URL": (&url.URL{Scheme: "unix", Path: redis}).String(),
-		"SANDYARD_FLEET": r.fleet, "HEALTH_ADDR": "127.0.0.1:0", "GATEWAY_ADDR": net.JoinHostPort(ownGateway, "0"), "POOL_SIZE": "0", "LEASE": "3s", roleVariable: roleWorker,
+		"SANDYARD_FLEET": r.fleet, "HEALTH_ADDR": "127.0.0.1:0", "GATEWAY_ADDR": net.JoinHostPort(ownGateway, "0"), "POOL_SIZE": "0", "ENGINE_UNSAFE": "allow", "LEASE": "3s", roleVariable: roleWorker,
 	}
 	for i := 0; i+1 < len(settings); i += 2 {
 		r.settings[settings[i]] = settings[i+1]
