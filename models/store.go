@@ -45,6 +45,9 @@ type Limits struct {
 	Window int
 }
 
+// idleConnection is how long a connection that nobody needs is kept: others share the server's.
+const idleConnection = time.Minute
+
 // Open connects to the database at dsn (a PostgreSQL URL or key=value string) with at most conns connections. Each tap is
 // asked to make every call.
 func Open(ctx context.Context, dsn string, conns int, limits Limits, taps ...Tap) (*Store, error) {
@@ -62,6 +65,7 @@ func Open(ctx context.Context, dsn string, conns int, limits Limits, taps ...Tap
 	}
 	pool.SetMaxOpenConns(conns)
 	pool.SetMaxIdleConns(conns)
+	pool.SetConnMaxIdleTime(idleConnection)
 	tap := chain(taps)
 	if err := db.Use(tapping{tap}); err != nil {
 		return nil, fmt.Errorf("tap the database: %w", err)

@@ -66,7 +66,7 @@ many() {
 waiting() {
 	local sum=0 ip n
 	for ip in $(compose ps -q worker | xargs docker inspect \
-		-f '{{if .State.Running}}{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}{{end}}'); do
+		-f '{{if .State.Running}}{{with index .NetworkSettings.Networks "sandyard-smoke_outside"}}{{.IPAddress}}{{end}}{{end}}'); do
 		n=$(curl --silent --fail --max-time 5 "http://$ip:8081/metrics" | awk '$1 == "sandyard_pool_waiting" { print $2 }') || return 1
 		[ -n "$n" ] || return 1
 		sum=$((sum + n))
@@ -111,6 +111,17 @@ outlive_containers() {
 	say "of three new containers of workers one was drained, as before"
 }
 
+# fill_the_disk builds an image whose step writes to a file without a name, which only who sees its processes can count.
+fill_the_disk() {
+	local answer
+	! nodes list | grep -q unknown || die "a worker does not see its engine's disk: $(nodes list)"
+	answer=$(curl --silent --show-error --fail-with-body --max-time 120 "$base/v1/templates/filler/builds?wait=100s" -H "Authorization: Bearer $key" \
+		-H 'Content-Type: application/json' \
+		-d '{"dockerfile": "FROM sandyard/python:default\nRUN exec 3>/big; rm /big; head -c 1500M /dev/zero >&3; sleep 60", "disk_mb": 64}') || die "build: $answer"
+	grep -q 'more than the 64 MB' <<<"$answer" || die "a build that fills the disk: $answer"
+	say "a build that fills the disk with a file without a name was ended"
+}
+
 finish() {
 	local left
 	compose stop --timeout 60 worker >/dev/null 2>&1
@@ -137,4 +148,5 @@ say "that was with one worker killed"
 await_owners "one worker was killed"
 say "the others removed its pool"
 outlive_containers
+fill_the_disk
 finish

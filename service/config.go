@@ -205,7 +205,7 @@ type Worker struct {
 	Callbacks
 	Egress
 	Health       string        `env:"HEALTH_ADDR" envDefault:"127.0.0.1:8081" doc:"where a worker or scheduler answers /healthz, /readyz and /metrics, without a key; :8081 for every address"`
-	Fleet        string        `env:"SANDYARD_FLEET" envDefault:"sandyard" doc:"names this installation on its engines; a worker removes what carries the name and is not in its database"`
+	Fleet        string        `env:"SANDYARD_FLEET" doc:"names this installation on its engines; a worker removes what carries the name and is not in its database; default a name that the database keeps"`
 	DockerHost   string        `env:"DOCKER_HOST" doc:"the Docker engine; default its usual socket"`
 	Unsafe       string        `env:"ENGINE_UNSAFE" envDefault:"refuse" doc:"an engine or runc that is older than the fixes of known escapes is named in the log at start; refuse = builds, and sandboxes that share the machine's kernel, are refused there; allow = it is used all the same"`
 	Pull         bool          `env:"SANDBOX_PULL" envDefault:"false" doc:"fetch missing template images when a worker starts; jobs never do"`

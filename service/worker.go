@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sandyard/guard"
 	"sandyard/jobs"
+	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/providers/catalog"
 	"sandyard/providers/docker"
@@ -34,6 +36,9 @@ func RunWorker(ctx context.Context, c Worker, log *slog.Logger) error {
 
 // Work opens the provider and takes jobs until ctx ends.
 func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log *slog.Logger) error {
+	if err := c.nameFleet(ctx, p, log); err != nil {
+		return err
+	}
 	closed := &guard.Services{}
 	outside := newEgress(c.Egress, closed, p, log)
 	countEgress(reg, outside)
@@ -91,6 +96,16 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	}
 	w.Stop(context.WithoutCancel(ctx))
 	return nil
+}
+
+// nameFleet gives the installation the name that its database keeps, where the operator gives none: two installations on one
+// engine never share one, and so remove nothing of each other's.
+func (c *Worker) nameFleet(ctx context.Context, p *Parts, log *slog.Logger) (err error) {
+	if c.Fleet == "" {
+		fresh := strings.ToLower(models.NewID("fleet-"))
+		c.Fleet, err = ask(ctx, log, func(ctx context.Context) (string, error) { return p.Store.SettingOrSet(ctx, "fleet", fresh) })
+	}
+	return err
 }
 
 func openProvider(ctx context.Context, c Worker, outside providers.Outbound, log *slog.Logger) (providers.Provider, error) {
