@@ -98,6 +98,38 @@ func TestWaitsAreCounted(t *testing.T) {
 	r.call("GET", "/v1/jobs/"+job+"?wait=10ms", nil).want(t, 200)
 }
 
+// TestPagesOfSandboxesAreSmall, whatever their labels: a page ends early, and the next one goes on there.
+func TestPagesOfSandboxesAreSmall(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	labels := map[string]string{}
+	for i := range 64 {
+		labels[fmt.Sprintf("%062d", i)] = strings.Repeat("x", 256)
+	}
+	const all = 60
+	for range all {
+		r.call("POST", "/v1/sandboxes", map[string]any{"labels": labels}).want(t, 202)
+	}
+	seen := 0
+	for cursor := ""; ; {
+		path := "/v1/sandboxes?limit=100"
+		if cursor != "" {
+			path += "&cursor=" + cursor
+		}
+		page := r.call("GET", path, nil).want(t, 200)
+		list, _ := page.get("sandboxes").([]any)
+		if seen += len(list); len(page.raw) > 1<<20 || len(list) == 0 {
+			t.Fatalf("%d sandboxes in a page of %d bytes", len(list), len(page.raw))
+		}
+		if cursor = page.text("next_cursor"); cursor == "" {
+			break
+		}
+	}
+	if seen != all {
+		t.Errorf("%d sandboxes on all pages, want %d", seen, all)
+	}
+}
+
 // TestAmbiguousRequestsEndTheirConnection: nothing behind them is answered.
 func TestAmbiguousRequestsEndTheirConnection(t *testing.T) {
 	t.Parallel()

@@ -219,14 +219,31 @@ func (s *Server) listSandboxes(ctx context.Context, in *listSandboxesInput) (*ou
 		return nil, err
 	}
 	page := SandboxPage{Sandboxes: []Sandbox{}}
-	if len(list) > in.Limit {
-		list = list[:in.Limit]
-		page.NextCursor = list[in.Limit-1].ID
+	if n := min(in.Limit, fitting(list)); len(list) > n {
+		list = list[:n]
+		page.NextCursor = list[n-1].ID
 	}
 	for _, b := range list {
 		page.Sandboxes = append(page.Sandboxes, s.sandboxDoc(b))
 	}
 	return &output[SandboxPage]{page}, nil
+}
+
+// fitting is how many of the sandboxes a page of less than 1 MiB holds, at least one: their labels and policies are long
+// where their tenant makes them so.
+func fitting(list []models.Sandbox) int {
+	const most, others = 1 << 20, 2 << 10 // bytes of a page, and of the other fields of a sandbox
+	size := 0
+	for i, b := range list {
+		size += others + len(b.Egress)
+		for name, value := range b.Labels {
+			size += len(name) + writtenText(value) + len(`"":"",`)
+		}
+		if size > most {
+			return max(i, 1)
+		}
+	}
+	return len(list)
 }
 
 func parseLabels(given []string) (map[string]string, error) {

@@ -92,3 +92,11 @@ func writtenSize(r rune) int {
 	}
 	return len(string(r))
 }
+
+// writtenText is how many bytes encoding/json may take for a text.
+func writtenText(text string) (size int) {
+	for _, r := range text {
+		size += writtenSize(r)
+	}
+	return size
+}
