@@ -23,6 +23,8 @@ const keyLife = 10 * time.Second
 const maxCachedKeys = 10000
 
 const (
+	// wrongKeyLife is how long a text is known to be no key: keys are random, so none becomes one.
+	wrongKeyLife = 10 * time.Minute
 	// maxLookup bounds the keys of one statement.
 	maxLookup = 1000
 	// lookupPatience is how long PostgreSQL may take for them.
@@ -67,7 +69,7 @@ func (k *keyCache) find(ctx context.Context, plain string) (models.APIKey, error
 		k.mu.Unlock()
 		return known.key, nil
 	}
-	if time.Since(k.wrong[hash]) < keyLife {
+	if time.Since(k.wrong[hash]) < wrongKeyLife {
 		k.mu.Unlock()
 		return models.APIKey{}, models.ErrNotFound
 	}
