@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // greedy asks for more than the machine has, for one sandbox and for many.
@@ -127,26 +126,4 @@ RUN a=$(cat /beat); sleep 2; test "$a" = "$(cat /beat)"
 		s.breach("a program of one build step lives on in the next: %v", j)
 	}
 	s.reached("%v", j)
-}
-
-// shared uses up what the kernel counts by user.
-func sharedBudgets(s *stage) {
-	box := s.intruder.own(s.t)
-	s.intruder.exec(s.t, box, `cat >inotify.py <<'END'
-import ctypes, time
-libc = ctypes.CDLL(None)
-n = 0
-while libc.inotify_init1(0) >= 0 and n < 4000: n += 1
-print(n, flush=True)
-time.sleep(600)
-END
-`)
-	s.intruder.post("/v1/sandboxes/"+box+"/exec?wait=10s", object{"command": "ulimit -n 4096; python3 inotify.py", "background": true})
-	stop := time.After(3 * time.Second)
-	<-stop
-	j := s.neighbour.again(s.t, `python3 -c 'import ctypes; print("got", ctypes.CDLL(None).inotify_init1(0))'`)
-	if strings.Contains(j.Stdout, "got -1") {
-		s.breach("the neighbour gets no inotify instance")
-	}
-	s.reached("all inotify instances of the user: the neighbour %s", strings.TrimSpace(j.Stdout))
 }

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"sandyard/gateway"
 )
 
 // maxAnswer is what an answer may hold that gives back no bytes which were asked for.
@@ -55,13 +57,15 @@ func (s *stage) judge(q request, r reply) {
 }
 
 // permitted are the 5xx that are no fault of the server: it is busy and says until when, it says that there is no such
-// function, or the sandbox is full.
+// function, or the sandbox is full. E2B's clients know by 502 that a sandbox or its port is not there.
 func permitted(r reply) bool {
 	switch r.status {
 	case http.StatusServiceUnavailable:
 		return r.header.Get("Retry-After") != ""
 	case http.StatusNotImplemented:
 		return slices.Contains([]string{"not_supported", ""}, r.text("code"))
+	case http.StatusBadGateway:
+		return slices.Contains([]string{gateway.NotFound, gateway.PortClosed, gateway.Paused}, r.header.Get(gateway.ReasonHeader))
 	case http.StatusInsufficientStorage:
 		return r.text("code") == "no_space"
 	}

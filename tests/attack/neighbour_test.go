@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"testing"
 	"time"
 )
 
@@ -124,10 +123,4 @@ func (n *neighbour) alone() latencies {
 		p.once()
 	}
 	return latencies{percentile(p.exec), percentile(p.submit), len(p.exec)}
-}
-
-// again says whether a command of the neighbour's ends within its deadline.
-func (n *neighbour) again(t testing.TB, command string) job {
-	t.Helper()
-	return n.exec(t, n.heart, command)
 }

@@ -60,7 +60,7 @@ func lockedRows(s *stage) {
 
 // retries goes round the limit of the queue, and has the database keep what was sent once many times.
 func retries(s *stage) {
-	const limit, most = 25, 300
+	const limit, most = 25, 100
 	_, err := s.db.Exec(s.t.Context(), "UPDATE tenants SET max_queued = $1 WHERE id = $2", limit, other)
 	must(s.t, err)
 	defer func() {
