@@ -11,6 +11,9 @@ const (
 // last, with 0. Where the guest was given a floor (900), commands can make themselves supervisors' equals, but not its.
 const ownOOMScore, childOOMScore = "900", "950"
 
+// openFiles and maxOpenFiles are the limits of commands, below the guest's own; package confine says why.
+const openFiles, maxOpenFiles = 1024, 4096
+
 // Run is the whole supervisor: it takes one command after the other from SocketFD, each when everything that the one
 // before left behind is gone, and returns when the guest closes the socket.
 func Run() {
@@ -19,6 +22,8 @@ func Run() {
 	prctl(prSetDumpable, 0)
 	adopts := prctl(prSetChildSubreaper, 1)
 	syscall.CloseOnExec(SocketFD)
+	// Where the limit is lower already, it stays.
+	_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: openFiles, Max: maxOpenFiles})
 	for {
 		spec, files, ok := receive()
 		if !ok {

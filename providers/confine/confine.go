@@ -33,8 +33,12 @@ const (
 	GuestPids = 40
 	// OpenFiles is how many files a process may have open, unless it raises that as far as MaxOpenFiles.
 	OpenFiles = 1024
-	// MaxOpenFiles is the hard limit.
+	// MaxOpenFiles is the hard limit of commands, which their supervisor sets.
 	MaxOpenFiles = 4096
+	// GuestOpenFiles is the hard limit of the guest and its supervisors. The kernel counts descriptors that are under way in
+	// sockets by user, over all sandboxes of a machine, and refuses a sender that has more than its own limit there: with
+	// the same limit as commands, one sandbox could keep every other guest from starting any.
+	GuestOpenFiles = 4 * MaxOpenFiles
 	// WorkDirFiles is how many files the work directory holds.
 	WorkDirFiles = 100 << 10
 	// TempFiles is how many the directory for temporary files holds.

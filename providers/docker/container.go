@@ -153,7 +153,7 @@ func limits(r providers.Resources) container.Resources {
 		PidsLimit:  &pids,
 		Ulimits: []*units.Ulimit{
 			{Name: "core"},
-			{Name: "nofile", Soft: confine.OpenFiles, Hard: confine.MaxOpenFiles},
+			{Name: "nofile", Soft: confine.OpenFiles, Hard: confine.GuestOpenFiles},
 		},
 	}
 }

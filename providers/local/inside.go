@@ -60,7 +60,7 @@ func (s *start) limit() {
 	for _, l := range []struct {
 		what      int
 		soft, max uint64
-	}{{unix.RLIMIT_CORE, 0, 0}, {unix.RLIMIT_NOFILE, confine.OpenFiles, confine.MaxOpenFiles}} {
+	}{{unix.RLIMIT_CORE, 0, 0}, {unix.RLIMIT_NOFILE, confine.OpenFiles, confine.GuestOpenFiles}} {
 		pair := binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(nil, l.soft), l.max)
 		s.Do(fmt.Sprintf("limit resource %d", l.what), unix.SYS_PRLIMIT64, script.Number(0), script.Number(l.what), script.Bytes(pair), script.Number(0))
 	}
