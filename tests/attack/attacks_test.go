@@ -29,8 +29,9 @@ func attacks() []attack {
 		{name: "full-disk", finding: "builds write past their limit to the host's disk", play: fullDisk},
 		{name: "work-dirs", finding: "the engine enters a directory of the tenant's choice as the host's root", play: workDirs},
 		{name: "leftovers", finding: "what a build step has started lives on", play: leftovers},
-		{name: "watchers", finding: "one sandbox takes the inotify instances of all", play: watchers},
-		{name: "descriptors", finding: "one sandbox takes the descriptors in sockets of all", play: descriptors},
+		{name: "descriptors", finding: "one sandbox keeps the guests of all others from starting commands", play: descriptors},
+		{name: "sockets", finding: "one sandbox takes the descriptors in sockets of all programs", play: sockets, open: byUser},
+		{name: "watchers", finding: "one sandbox takes the inotify instances of all", play: watchers, open: byUser},
 		{name: "signals", finding: "a program ends its sandbox's guest by a queued signal", play: signals},
 		{name: "deep-trees", finding: "deep trees cannot be removed", play: deepTrees},
 		{name: "hooks", finding: "callbacks reach the inside or tell what is there", play: hooks},
@@ -41,3 +42,6 @@ func attacks() []attack {
 		{name: "early-waits", finding: "a command that was accepted is said not to exist", play: earlyWaits},
 	}
 }
+
+// byUser is why an attack on a budget of the kernel succeeds.
+const byUser = "the kernel counts it by user, and the sandboxes of a machine have one; a runtime with a kernel of its own (runsc) counts for itself"
