@@ -75,11 +75,11 @@ func (s *stage) build(body object) job {
 // fullDisk has builds write more than they may, where it is not looked for.
 func fullDisk(s *stage) {
 	for what, step := range map[string]string{
-		"an unlinked file": "exec 3>/b; rm /b; head -c 700M /dev/zero >&3; sleep 8",
-		"/etc/hostname":    "head -c 700M /dev/zero >/etc/hostname; sleep 8",
-		"/etc/resolv.conf": "head -c 700M /dev/zero >/etc/resolv.conf; sleep 8",
-		"/etc/hosts":       "head -c 700M /dev/zero >/etc/hosts; sleep 8",
-		"a file":           "head -c 700M /dev/zero >/b; sleep 8",
+		"an unlinked file": "exec 3>/b; rm /b; head -c 700M /dev/zero >&3 && sleep 8",
+		"/etc/hostname":    "head -c 700M /dev/zero >/etc/hostname && sleep 8",
+		"/etc/resolv.conf": "head -c 700M /dev/zero >/etc/resolv.conf && sleep 8",
+		"/etc/hosts":       "head -c 700M /dev/zero >/etc/hosts && sleep 8",
+		"a file":           "head -c 700M /dev/zero >/b && sleep 8",
 	} {
 		j := s.build(object{"dockerfile": "FROM " + image + "\nRUN " + step + "\n", "disk_mb": 64})
 		if j.State == "succeeded" {
