@@ -68,8 +68,8 @@ type loadCollector struct {
 	stats models.Stats
 	err   error
 
-	store                                                           *models.Store
-	jobs, oldest, backlog, sandboxes, nodes, due, lag, late, failed *prometheus.Desc
+	store                                                                    *models.Store
+	jobs, oldest, backlog, sandboxes, nodes, due, lag, late, refused, failed *prometheus.Desc
 }
 
 // NewLoadCollector returns the metrics that only the database knows: queue depth, running jobs, sandboxes by state.
@@ -89,12 +89,13 @@ func NewLoadCollector(store *models.Store, life time.Duration) prometheus.Collec
 		due:       d("sandyard_webhooks_due", "Webhook deliveries that should have been attempted by now."),
 		lag:       d("sandyard_timeout_lag_seconds", "How long the most overdue sandbox has waited for its timeout to be fired."),
 		late:      d("sandyard_schedule_lag_seconds", "How long the most overdue schedule has waited to be fired."),
+		refused:   d("sandyard_usage_refused_rows", "Rows of usage that could not be added to the hours and were put aside."),
 		failed:    d("sandyard_load_errors", "1 when the load could not be read."),
 	}
 }
 
 func (c *loadCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.jobs, c.oldest, c.backlog, c.sandboxes, c.nodes, c.due, c.lag, c.late, c.failed} {
+	for _, d := range []*prometheus.Desc{c.jobs, c.oldest, c.backlog, c.sandboxes, c.nodes, c.due, c.lag, c.late, c.refused, c.failed} {
 		ch <- d
 	}
 }
@@ -133,4 +134,5 @@ func (c *loadCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.due, float64(st.DueDeliveries))
 	gauge(c.lag, st.TimeoutLag)
 	gauge(c.late, st.ScheduleLag)
+	gauge(c.refused, float64(st.RefusedUsage))
 }

@@ -19,25 +19,46 @@ const pruneBatch = 1000
 // prune forgets at most limit of what is older than age, and says how many.
 type prune func(ctx context.Context, age time.Duration, limit int) (int, error)
 
-// retain forgets what is older than the operator wants to keep.
+// retain forgets what is older than the operator wants to keep, in this order, for none is forgotten whose parts are known. Each sort has
+// an equal share of the time that is left, so that much of one sort keeps no other from its turn.
 func (s *Scheduler) retain(ctx context.Context) error {
-	return errors.Join( // in this order, for none is forgotten whose parts are known; but none keeps the others from it
-		s.forget(ctx, "outputs", s.retention.Output, s.store.PruneOutputs),
-		s.forget(ctx, "jobs", s.retention.History, s.store.PruneJobs),
-		s.forget(ctx, "sandboxes", s.retention.History, s.store.PruneSandboxes),
-		s.forget(ctx, "builds", s.retention.History, s.store.PruneBuilds),
-		s.forget(ctx, "runs of schedules", s.retention.History, s.store.PruneRuns),
-		s.forget(ctx, "events", s.retention.History, s.pruneEvents),
-	)
+	sorts := []struct {
+		what  string
+		age   time.Duration
+		prune prune
+	}{
+		{"outputs", s.retention.Output, s.store.PruneOutputs},
+		{"jobs", s.retention.History, s.store.PruneJobs},
+		{"sandboxes", s.retention.History, s.store.PruneSandboxes},
+		{"builds", s.retention.History, s.store.PruneBuilds},
+		{"runs of schedules", s.retention.History, s.store.PruneRuns},
+		{"events", s.retention.History, s.pruneEvents},
+	}
+	end, limited := ctx.Deadline()
+	var errs []error
+	for i, sort := range sorts {
+		short, cancel := ctx, context.CancelFunc(func() {})
+		if limited {
+			short, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(len(sorts)-i))
+		}
+		errs = append(errs, s.forgetWithin(ctx, short, sort.what, sort.age, sort.prune))
+		cancel()
+	}
+	return errors.Join(errs...)
 }
 
 // forget forgets everything of a sort that is older than age; zero keeps it for ever. Each part is a statement of its own, so
 // that what a tick has no time for is the next one's.
 func (s *Scheduler) forget(ctx context.Context, what string, age time.Duration, p prune) error {
+	return s.forgetWithin(ctx, ctx, what, age, p)
+}
+
+// forgetWithin is forget that begins no part after share has ended; the last one is not broken off.
+func (s *Scheduler) forgetWithin(ctx, share context.Context, what string, age time.Duration, p prune) error {
 	if age == 0 {
 		return nil
 	}
-	total, err := inParts(ctx, pruneBatch, func(ctx context.Context, limit int) (int, error) { return p(ctx, age, limit) })
+	total, err := inParts(share, pruneBatch, func(context.Context, int) (int, error) { return p(ctx, age, pruneBatch) })
 	if total > 0 {
 		s.log.InfoContext(ctx, "forgotten after the time of retention", "what", what, "count", total)
 	}

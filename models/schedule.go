@@ -214,14 +214,16 @@ func (s *Store) ScheduleIDs(ctx context.Context, after string, limit int) ([]str
 
 // DisableSchedule ends an active schedule for the reason given: what it works on is gone.
 func (s *Store) DisableSchedule(ctx context.Context, id, reason string) error {
-	return s.tx(ctx, func(tx *gorm.DB) error {
-		res := tx.Exec(`UPDATE schedules SET state = 'disabled', reason = ?, changed_by = 'scheduler', next_due = NULL, updated_at = now()
-			WHERE id = ? AND state = 'active'`, reason, id)
-		if res.Error != nil || res.RowsAffected == 0 {
-			return res.Error
-		}
-		return skipWaiting(tx, id, "the schedule was disabled: "+reason)
-	})
+	return s.tx(ctx, func(tx *gorm.DB) error { return disableSchedule(tx, id, reason) })
+}
+
+func disableSchedule(tx *gorm.DB, id, reason string) error {
+	res := tx.Exec(`UPDATE schedules SET state = 'disabled', reason = ?, changed_by = 'scheduler', next_due = NULL, updated_at = now()
+		WHERE id = ? AND state = 'active'`, reason, id)
+	if res.Error != nil || res.RowsAffected == 0 {
+		return res.Error
+	}
+	return skipWaiting(tx, id, "the schedule was disabled: "+reason)
 }
 
 func skipWaiting(tx *gorm.DB, schedule, reason string) error {

@@ -82,7 +82,11 @@ func (s *Store) FireSchedules(ctx context.Context, limit int, plan func(DueSched
 		if err != nil || len(due) == 0 {
 			return err
 		}
-		return writeTicks(tx, due, plan)
+		return inHalves(tx, due,
+			func(some []DueSchedule) error { return writeTicks(tx, some, plan) },
+			func(one DueSchedule, cause error) error {
+				return disableSchedule(tx, one.ID, "its runs cannot be written down: "+cause.Error())
+			})
 	})
 	return len(due), err
 }

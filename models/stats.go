@@ -19,6 +19,7 @@ type Stats struct {
 	DueDeliveries int
 	TimeoutLag    float64 // seconds that the most overdue sandbox has waited for its timeout to be fired
 	ScheduleLag   float64 // seconds that the most overdue schedule has waited to be fired
+	RefusedUsage  int     // rows of usage that could not be added to the hours
 }
 
 // Stats reads the load.
@@ -49,6 +50,9 @@ func (s *Store) Stats(ctx context.Context) (Stats, error) {
 	err = db.Raw(`SELECT coalesce(extract(epoch FROM now() - min(next_due)), 0) FROM schedules
 		WHERE state = 'active' AND next_due <= now()`).Scan(&st.ScheduleLag).Error
 	if err != nil {
+		return st, err
+	}
+	if err = db.Raw(`SELECT count(*) FROM usage_refused`).Scan(&st.RefusedUsage).Error; err != nil {
 		return st, err
 	}
 	err = db.Raw(`SELECT count(*) FROM deliveries WHERE state = 'pending' AND next_attempt_at <= now()`).
