@@ -25,8 +25,8 @@ const (
 // done, with all that has come meanwhile, so a lone caller waits for nobody.
 //
 // Submissions stand in lines, one transaction of each line at a time. The main line never waits for a locked row and sends nothing
-// large. A submission that meets a locked row moves to a line of that row, and a large one stands in a line of its tenant, so that
-// neither delays the submissions of others.
+// large. A submission that meets a locked row moves to a line of that row; one that is large, or ends a sandbox with all that waits for
+// it, stands in a line of its tenant. So neither delays the submissions of others.
 type groupCommit struct {
 	flush func(group []*submission, l line) (locked []*submission)
 	slots chan struct{} // connections that the lines beside the main one may use
@@ -39,7 +39,7 @@ type groupCommit struct {
 
 // line names a line. The zero value is the main line.
 type line struct {
-	large  string // the tenant
+	large  string // the tenant whose submissions are large, or end much
 	locked string // the sandbox, or the tenant of a new one
 }
 
@@ -72,7 +72,7 @@ func (g *groupCommit) lineOf(s *submission) line {
 	switch _, waits := g.lines[locked]; {
 	case waits:
 		return locked
-	case s.bytes > largeSubmission:
+	case s.bytes > largeSubmission, s.End != nil: // an end writes all jobs that wait
 		return line{large: s.TenantID}
 	}
 	return line{}
