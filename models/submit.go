@@ -119,7 +119,15 @@ func (s *Store) Submit(ctx context.Context, sub Submission) (Submitted, error) {
 	if err != nil {
 		return Submitted{}, err
 	}
+	var ended []string
+	if sub.End != nil {
+		if ended, err = s.endParts(ctx, sub); err != nil && !errors.Is(err, ErrNotFound) {
+			done(false)
+			return Submitted{}, err
+		}
+	}
 	out, err := s.submitAdmitted(ctx, sub)
+	out.Ended = append(out.Ended, ended...)
 	done(err == nil && !out.Replayed && !out.Existing)
 	return out, err
 }
