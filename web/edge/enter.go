@@ -90,27 +90,50 @@ func outsiders(r *http.Request) bool {
 // brings it in the URL gets it as a cookie of that host, and the URL without it.
 func (e *Edge) enterPort(w http.ResponseWriter, r *http.Request, route models.Route, port uint16) (right, bool) {
 	came := takeTokens(r)
-	by, ok := e.rightBy(came.inURL, route, port)
-	if ok {
-		return by, !e.trade(w, r, came.inURL)
+	found := e.judge(r, came, route, port)
+	if !found.ok && !found.foreign { // a grant may be younger than what is remembered of the sandbox
+		if fresh, err := e.routes.again(r.Context(), route.SandboxID); err == nil {
+			found = e.judge(r, came, fresh, port)
+		}
 	}
-	if by, ok = e.rightByAny(came.inHeaders, route, port); ok {
-		return by, true
-	}
-	by, ok = e.rightByAny(came.inCookies, route, port)
-	foreign := ok && !e.meant(r)
-	if ok && !foreign {
-		return by, true
-	}
-	if by = (right{public: true}); by.holds(route, port) {
-		return by, true
+	switch {
+	case found.ok && found.inURL:
+		return found.by, !e.trade(w, r, came.inURL)
+	case found.ok:
+		return found.by, true
 	}
 	message := came.forbidden()
-	if foreign {
+	if found.foreign {
 		message = "the cookie is only for pages of this host; a page of another one, or a program, sends the token as the header " + tokenHeader
 	}
 	gateway.Refuse(w, http.StatusForbidden, gateway.Forbidden, gateway.Refusal{Sandbox: route.SandboxID, Port: port, Message: message})
 	return right{}, false
+}
+
+// verdict is what the tokens of a request give a right to.
+type verdict struct {
+	by      right
+	ok      bool
+	inURL   bool // by the token in the URL
+	foreign bool // only by a cookie that another host's page has sent
+}
+
+func (e *Edge) judge(r *http.Request, came tokens, route models.Route, port uint16) verdict {
+	if by, ok := e.rightBy(came.inURL, route, port); ok {
+		return verdict{by: by, ok: true, inURL: true}
+	}
+	if by, ok := e.rightByAny(came.inHeaders, route, port); ok {
+		return verdict{by: by, ok: true}
+	}
+	by, ok := e.rightByAny(came.inCookies, route, port)
+	foreign := ok && !e.meant(r)
+	if ok && !foreign {
+		return verdict{by: by, ok: true}
+	}
+	if by = (right{public: true}); by.holds(route, port) {
+		return verdict{by: by, ok: true}
+	}
+	return verdict{foreign: foreign}
 }
 
 // tokens are those that came with a request. A page of another sandbox can set a cookie of ours for its parent domain,

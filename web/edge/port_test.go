@@ -71,6 +71,22 @@ func TestPortGrant(t *testing.T) {
 	}
 }
 
+// TestFreshGrantsHold at once, although the edge has just learnt of the sandbox without them.
+func TestFreshGrantsHold(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.sandbox(jobs.Foreign{})
+	for i := range 5 {
+		r.send(r.to(id, 8000, "GET", "/")).want(t, 403, "")
+		granted := r.grant(id, jobs.Port{Port: 8000})
+		r.send(r.to(id, 8000, "GET", "/p?q=1", "X-Sandyard-Token", granted.Token)).want(t, 200, "")
+		if i == 4 {
+			r.grant(id, jobs.Port{Port: 8000, Public: true})
+			r.send(r.to(id, 8000, "GET", "/p?q=1")).want(t, 200, "")
+		}
+	}
+}
+
 func TestGrantsEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -39,6 +39,11 @@ func (k *routes) find(ctx context.Context, id string) (models.Route, error) {
 	if ok && time.Since(found.at) < routeLife {
 		return found.route, nil
 	}
+	return k.again(ctx, id)
+}
+
+// again asks the database, whatever is remembered. All callers share the few questions of lookups.
+func (k *routes) again(ctx context.Context, id string) (models.Route, error) {
 	r, err := k.lookups.find(ctx, id)
 	if err != nil || r.State != models.SandboxRunning || r.AutoResume {
 		k.forget(id)
