@@ -99,6 +99,11 @@ func (x *ExecWait) run(ctx context.Context, a *attempt) (result, error) {
 	e, err := a.w.watches.end(ctx, a.w.provider, a.job.SandboxID, name, left, a.job.Begun)
 	a.entered = a.entered || e.ID != "" || errors.Is(err, errShutdown)
 	out := result{value: e}
+	if err = a.awaitStart(ctx, name, err); errors.Is(err, errNotBegun) && left <= 0 {
+		return result{state: models.TimedOut, err: &models.JobError{
+			Code: "timeout", Message: fmt.Sprintf("the exec had not started after %v", a.job.Timeout()),
+		}}, nil
+	}
 	if err == nil && e.Running {
 		out.state = models.TimedOut
 		out.err = &models.JobError{Code: "timeout", Message: fmt.Sprintf("the exec was still running after %v; it goes on", a.job.Timeout())}
@@ -222,5 +227,5 @@ func (a *attempt) onExec(ctx context.Context, ref ExecRef, do func(providers.Bac
 	if err != nil {
 		return result{}, err
 	}
-	return result{}, do(b, name)
+	return result{}, a.awaitStart(ctx, name, do(b, name))
 }

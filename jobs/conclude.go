@@ -21,7 +21,7 @@ func (a *attempt) conclude(ctx context.Context, res result, err error) {
 		a.handOver(ctx, 0, errShutdown)
 	case errors.As(err, new(*models.PlacedError)) && !a.isCancelled():
 		a.handOver(ctx, 0, err)
-	case errors.Is(err, models.ErrEarlier) && !a.isCancelled():
+	case (errors.Is(err, models.ErrEarlier) || errors.Is(err, errNotBegun)) && !a.isCancelled():
 		a.handOver(ctx, min(backoff(a.job.Attempt), resumeLook), err)
 	case err != nil && a.isWanted() && a.mayRetry(err):
 		a.log.WarnContext(ctx, "attempt failed, trying again", "error", err)
@@ -98,7 +98,7 @@ func reasonOf(err error) string {
 	if errors.As(err, &placed) {
 		return placed.Error()
 	}
-	if errors.Is(err, models.ErrEarlier) {
+	if errors.Is(err, models.ErrEarlier) || errors.Is(err, errNotBegun) {
 		return err.Error()
 	}
 	return providers.AsError(err).Message

@@ -92,7 +92,7 @@ func (j Job) Timeout() time.Duration { return time.Duration(j.TimeoutMS) * time.
 // JobEnd returns how a tenant's job ended, without its bytes, or ErrNotFound.
 func (s *Store) JobEnd(ctx context.Context, tenant, id string) (Job, error) {
 	var j Job
-	err := s.db.WithContext(ctx).Select("id", "kind", "state", "result", "error").
+	err := s.db.WithContext(ctx).Select("id", "sandbox_id", "kind", "state", "result", "error").
 		Where("tenant_id = ? AND id = ?", tenant, id).Take(&j).Error
 	return j, notFound(err)
 }

@@ -34,6 +34,7 @@ type Background interface {
 type Exec struct {
 	ID          string `json:"id" doc:"The id of the job that started it; of a terminal term_ and its name"`
 	Running     bool   `json:"running"`
+	Queued      bool   `json:"queued,omitempty" doc:"Its job has not started it yet"`
 	Terminal    bool   `json:"terminal,omitempty" doc:"It runs on a terminal"`
 	Pid         int    `json:"pid,omitempty" doc:"Inside the sandbox"`
 	ExitCode    *int   `json:"exit_code,omitempty" doc:"Once it has ended; 128+n when signal n ended it"`

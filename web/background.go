@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 	"unicode/utf8"
 
 	"sandyard/gateway"
@@ -135,11 +137,34 @@ func (s *Server) getExec(ctx context.Context, in *showExecInput) (*output[provid
 		return nil, err
 	}
 	defer leave()
-	e, err := insideJSON[providers.Exec](ctx, s, in.ID, "/execs/"+in.Exec, wait)
+	e, err := s.execNow(ctx, in.ID, in.Exec, wait)
 	if err != nil {
 		return nil, err
 	}
 	return &output[providers.Exec]{e}, nil
+}
+
+// execNow returns how an exec stands, at its end or after the wait. One whose job has not started it yet is queued.
+func (s *Server) execNow(ctx context.Context, sandbox, exec string, wait time.Duration) (providers.Exec, error) {
+	began := time.Now()
+	e, err := insideJSON[providers.Exec](ctx, s, sandbox, "/execs/"+exec, wait)
+	var unknown *Problem
+	if !errors.As(err, &unknown) || unknown.Code != string(providers.NoExec) {
+		return e, err
+	}
+	j, lookup := s.store.JobEnd(ctx, requestOf(ctx).tenant, exec)
+	if lookup != nil || j.SandboxID != sandbox || j.Kind != models.KindExec {
+		return e, err
+	}
+	if left := wait - time.Since(began); !j.State.Terminal() && left > 0 {
+		if j, lookup = s.poll(ctx, s.waiters.Wait, exec, left); lookup != nil {
+			return e, lookup
+		}
+	}
+	if !j.State.Terminal() {
+		return providers.Exec{ID: exec, Queued: true}, nil
+	}
+	return insideJSON[providers.Exec](ctx, s, sandbox, "/execs/"+exec, max(0, wait-time.Since(began)))
 }
 
 func (s *Server) getOutput(ctx context.Context, in *outputInput) (*output[ExecOutput], error) {

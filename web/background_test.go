@@ -112,3 +112,32 @@ func TestExecsOfOthersAndWithoutGateway(t *testing.T) {
 	eventually(t, "the sandbox runs", func() bool { return r.call("GET", "/v1/sandboxes/"+id, nil).text("state") == "running" })
 	r.call("GET", "/v1/sandboxes/"+id+"/execs", nil).problem(t, 503, "sandbox_unreachable")
 }
+
+// TestExecsThatHaveNotBegun are queued, and what is done with them waits for their start.
+func TestExecsThatHaveNotBegun(t *testing.T) {
+	t.Parallel()
+	r := newRigWithGateway(t)
+	box := "/v1/sandboxes/" + r.call("POST", "/v1/sandboxes?wait=60s", object{}).want(t, 200).text("sandbox.id")
+	ahead := r.call("POST", box+"/exec", object{"command": "fake:sleep 1h"}).want(t, 202).text("job.id")
+	id := r.call("POST", box+"/exec", object{"command": "fake:input; fake:exit 3", "background": true, "stdin_open": true}).want(t, 202).text("job.id")
+	exec := box + "/execs/" + id
+	if a := r.call("GET", exec, nil).want(t, 200); a.get("queued") != true || a.get("running") != false || a.text("id") != id {
+		t.Errorf("an exec that has not begun: %s", a.raw)
+	}
+	wait := r.call("POST", exec+"/wait", object{}).want(t, 202).text("job.id")
+	stdin := r.call("POST", exec+"/stdin", object{"data": "x", "eof": true}).want(t, 202).text("job.id")
+	short := r.call("POST", exec+"/wait?wait=60s", object{"timeout_seconds": 0.1}).want(t, 200)
+	if short.text("job.state") != "timed_out" || short.text("job.error.code") != "timeout" {
+		t.Errorf("a short wait: %s", short.raw)
+	}
+	for _, job := range []string{wait, stdin} {
+		eventually(t, "the job has looked for the exec", func() bool { return r.call("GET", "/v1/jobs/"+job, nil).get("attempt").(float64) > 0 })
+	}
+	r.call("POST", "/v1/jobs/"+ahead+"/cancel?wait=60s", nil).want(t, 200)
+	if a := r.call("GET", "/v1/jobs/"+stdin+"?wait=60s", nil).want(t, 200); a.text("state") != "succeeded" {
+		t.Errorf("the input: %s", a.raw)
+	}
+	if a := r.call("GET", "/v1/jobs/"+wait+"?wait=60s", nil).want(t, 200); a.text("state") != "succeeded" || a.get("result.exit_code") != 3.0 {
+		t.Errorf("the wait: %s", a.raw)
+	}
+}
