@@ -163,7 +163,7 @@ func (*ExecSignal) Kind() string { return models.KindExecSignal }
 // Validate implements Args.
 func (x *ExecSignal) Validate() error {
 	if !slices.Contains(signals(), x.signal()) {
-		return invalid("signal", "%q is not possible; use one of %v", x.Signal, signals())
+		return invalid("signal", "%q is not possible; use one of %s", x.Signal, strings.Join(signals(), ", "))
 	}
 	_, err := x.name()
 	return err

@@ -13,6 +13,8 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"sandyard/models"
@@ -91,7 +93,7 @@ func AllKinds() []string {
 // DecodeArgs reads the JSON of a kind's arguments strictly: an unknown kind or field is an *InvalidError.
 func DecodeArgs(kind string, raw json.RawMessage) (Args, error) {
 	if !slices.Contains(SubmittableKinds(), kind) {
-		return nil, invalid("kind", "unknown kind %q; use one of %v", kind, SubmittableKinds())
+		return nil, invalid("kind", "unknown kind %q; use one of %s", kind, strings.Join(SubmittableKinds(), ", "))
 	}
 	args := kinds()[kind]()
 	if len(raw) == 0 {
@@ -134,10 +136,13 @@ func seconds(field string, v float64, def, least time.Duration) (time.Duration, 
 		return def, nil
 	}
 	if math.IsNaN(v) || v < least.Seconds() || v > MaxTimeout.Seconds() {
-		return 0, invalid(field, "must be between %g and %g seconds, not %g", least.Seconds(), MaxTimeout.Seconds(), v)
+		return 0, invalid(field, "must be between %s and %s seconds, not %s", plain(least.Seconds()), plain(MaxTimeout.Seconds()), plain(v))
 	}
 	return time.Duration(v * float64(time.Second)), nil
 }
+
+// plain writes a number without an exponent.
+func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 func checkPath(field, path string) error {
 	switch {

@@ -85,7 +85,7 @@ func (o Options) check(callbacks guard.Rules) error {
 		return invalid("Idempotency-Key", "is longer than 255 characters")
 	}
 	if o.QueueDeadline < 0 || o.QueueDeadline > MaxTimeout {
-		return invalid("queue_deadline_seconds", "must be between 0 and %g", MaxTimeout.Seconds())
+		return invalid("queue_deadline_seconds", "must be between 0 and %.0f", MaxTimeout.Seconds())
 	}
 	return checkCallback(o.CallbackURL, callbacks)
 }
@@ -162,7 +162,7 @@ func orDelete(s string) string {
 func (c CreateSandbox) check() error {
 	r := func(field string, v, least, most float64) error {
 		if v != 0 && (v < least || v > most) {
-			return invalid(field, "must be between %g and %g, not %g", least, most, v)
+			return invalid(field, "must be between %s and %s, not %s", plain(least), plain(most), plain(v))
 		}
 		return nil
 	}

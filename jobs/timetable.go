@@ -28,7 +28,7 @@ func timetableOf(s models.Schedule) (timetable, error) {
 	case s.Cron == nil:
 		every := time.Duration(*s.IntervalMS) * time.Millisecond
 		if every < minInterval || every > year {
-			return nil, invalid("interval_seconds", "must be between %g and %g, not %g", minInterval.Seconds(), year.Seconds(), every.Seconds())
+			return nil, invalid("interval_seconds", "must be between %s and %s, not %s", plain(minInterval.Seconds()), plain(year.Seconds()), plain(every.Seconds()))
 		}
 		return interval{every: every, anchor: s.Anchor}, nil
 	}

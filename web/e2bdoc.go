@@ -18,6 +18,7 @@ const (
 	defaultCPUs     = 1
 	defaultMemoryMB = 512
 	defaultDiskMB   = 256
+	defaultPids     = 256
 )
 
 // e2bMinMemoryMB is the least that E2B's document lets a sandbox have. Metrics show what it really has.

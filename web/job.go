@@ -174,8 +174,8 @@ func (s *Server) listJobs(ctx context.Context, in *listJobsInput) (*output[any],
 	if err := in.check(); err != nil {
 		return nil, err
 	}
-	if kinds := append(jobs.SubmittableKinds(), models.KindCreate); in.Kind != "" && !slices.Contains(kinds, in.Kind) {
-		return nil, invalidAt("query.kind", fmt.Sprintf("must be one of %v", kinds))
+	if kinds := jobs.AllKinds(); in.Kind != "" && !slices.Contains(kinds, in.Kind) {
+		return nil, invalidAt("query.kind", "must be one of "+strings.Join(kinds, ", "))
 	}
 	list, err := s.store.Jobs(ctx, requestOf(ctx).tenant, models.JobFilter{
 		Sandbox: in.SandboxID, Kind: in.Kind, State: models.JobState(in.State), Before: in.Cursor, Limit: in.Limit + 1,

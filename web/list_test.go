@@ -153,3 +153,17 @@ func TestSandboxDocumentHidesTheEnvironment(t *testing.T) {
 		t.Error("the environment is logged")
 	}
 }
+
+// TestResourcesAreWhole: every answer about a sandbox says what it really has.
+func TestResourcesAreWhole(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.work()
+	id := r.call("POST", "/v1/sandboxes?wait=60s", object{"memory_mb": 128}).want(t, 200).text("sandbox.id")
+	want := `"resources":{"cpus":1,"memory_mb":128,"disk_mb":256,"pids":256}`
+	for _, path := range []string{"/v1/sandboxes/" + id, "/v1/sandboxes"} {
+		if a := r.call("GET", path, nil).want(t, 200); !strings.Contains(a.raw, want) {
+			t.Errorf("%s: %s", path, a.raw)
+		}
+	}
+}

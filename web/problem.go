@@ -176,7 +176,7 @@ func (s *Server) routeProblem(e *fiber.Error) *Problem {
 		return newProblem(e.Code, "method_not_allowed", "this path takes other methods; the header Allow names them")
 	case fiber.StatusRequestEntityTooLarge:
 		p := newProblem(e.Code, "body_too_large", fmt.Sprintf("the body is larger than %d bytes, of which base64 fills "+
-			"four for every three of content; send large content in several requests", s.maxBody))
+			"four for every three of content; upload large files with PUT /v1/sandboxes/{id}/files/raw, which has no such limit", s.maxBody))
 		p.Limit, p.Max = "max_body_bytes", &s.maxBody
 		return p
 	case fiber.StatusRequestHeaderFieldsTooLarge:

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -53,12 +54,20 @@ type Sandbox struct {
 	EndActor             *string           `json:"end_actor,omitempty" doc:"The API key or the part of the server that ended it"`
 }
 
-// Resources are a sandbox's limits; what is absent is the provider's default.
+// Resources are a sandbox's limits, with defaults filled in.
 type Resources struct {
-	CPUs     float64 `json:"cpus,omitempty"`
-	MemoryMB int64   `json:"memory_mb,omitempty"`
-	DiskMB   int64   `json:"disk_mb,omitempty"`
-	Pids     int64   `json:"pids,omitempty"`
+	CPUs     float64 `json:"cpus" doc:"Cores"`
+	MemoryMB int64   `json:"memory_mb" doc:"Memory and swap, with the work directory"`
+	DiskMB   int64   `json:"disk_mb" doc:"Size of the work directory"`
+	Pids     int64   `json:"pids" doc:"Processes and threads"`
+}
+
+// resourcesOf is what a sandbox has: what it asked for, else the defaults.
+func resourcesOf(asked providers.Resources) Resources {
+	return Resources{
+		CPUs: cmp.Or(asked.CPUs, defaultCPUs), MemoryMB: cmp.Or(asked.MemoryMB, defaultMemoryMB),
+		DiskMB: cmp.Or(asked.DiskMB, defaultDiskMB), Pids: cmp.Or(asked.Pids, defaultPids),
+	}
 }
 
 func (s *Server) sandboxDoc(b models.Sandbox) Sandbox {
@@ -74,7 +83,7 @@ func (s *Server) sandboxDoc(b models.Sandbox) Sandbox {
 	doc := Sandbox{
 		ID: b.ID, Key: b.Key, State: string(b.State), Desired: b.Desired, Observed: b.Observed, ObservedAt: b.ObservedAt,
 		Provider: b.Provider, Template: b.Template, Image: b.Image, Labels: b.Labels, Node: b.NodeID,
-		Resources: Resources(spec.Resources), Network: len(b.Egress) > 0, Egress: egressDoc(b), Runtime: spec.Runtime, Ports: spec.Ports,
+		Resources: resourcesOf(spec.Resources), Network: len(b.Egress) > 0, Egress: egressDoc(b), Runtime: spec.Runtime, Ports: spec.Ports,
 		TimeoutSeconds: float64(b.TimeoutMS) / 1000, OnTimeout: b.OnTimeout, OnLost: b.OnLost, Replaces: b.Replaces, ReplacedBy: b.ReplacedBy, AutoResume: b.AutoResume, IdleTimeoutSeconds: float64(b.IdleTimeoutMS) / 1000,
 		MaxLifetimeSeconds: float64(b.MaxLifetimeMS) / 1000, PausedTimeoutSeconds: float64(b.PausedTimeoutMS) / 1000, DiesAt: b.DiesAt(),
 		ExpiresAt: &b.ExpiresAt, LastActiveAt: b.LastActiveAt, CreatedAt: b.CreatedAt, StartedAt: b.StartedAt,

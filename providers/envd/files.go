@@ -35,7 +35,7 @@ func (s *Sandbox) ReadFile(ctx context.Context, path string, limit int64) ([]byt
 		return nil, err
 	}
 	defer answer.Body.Close()
-	tooLarge := providers.Errorf(providers.TooLarge, "path '%s' holds more than %d bytes", path, limit)
+	tooLarge := providers.Errorf(providers.TooLarge, "path '%s' holds more than %d bytes; download it with GET /v1/sandboxes/{id}/files/raw, or read a part of it with a command", path, limit)
 	if answer.ContentLength > limit {
 		return nil, tooLarge
 	}
