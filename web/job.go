@@ -207,11 +207,22 @@ func (s *Server) cancelJob(ctx context.Context, in *cancelJobInput) (*output[Job
 		return nil, err
 	}
 	if wait > 0 && !j.State.Terminal() {
-		if ended, err := s.poll(ctx, s.waiters.Wait, j.ID, wait); err == nil {
-			j = ended
-		}
+		j = s.untilEnd(ctx, j, wait)
 	}
 	return &output[Job]{s.jobDoc(j)}, nil
+}
+
+// untilEnd waits for a job's end. A tenant with too many waits is answered at once.
+func (s *Server) untilEnd(ctx context.Context, j models.Job, wait time.Duration) models.Job {
+	leave, err := s.waits.enter(requestOf(ctx).tenant)
+	if err != nil {
+		return j
+	}
+	defer leave()
+	if ended, err := s.poll(ctx, s.waiters.Wait, j.ID, wait); err == nil {
+		return ended
+	}
+	return j
 }
 
 func (s *Server) retryJob(ctx context.Context, in *retryInput) (*acceptedOutput, error) {
