@@ -98,7 +98,7 @@ type Worker struct {
 	servers    []*server
 	newRedis   func() *redis.Client
 	rdb        *redis.Client
-	reconciler *reconciler // nil = none
+	reconciler *reconciler   // nil = none
 	kick       chan struct{} // heart, beat now
 	quit       chan struct{}
 	endLife    context.CancelFunc
@@ -161,9 +161,9 @@ func host() string {
 const (
 	// tasksHeld is how many tasks a worker has from Redis at once. Nearly all of them only wait for a slot.
 	tasksHeld = 4096
-	// mostRunning is how many programs of one tenant, with waits for them, go on at once on a worker; mostOthers likewise of
-	// what each other lane has.
-	mostRunning = 1024
+	// mostRunning is how many programs of one tenant, with waits for them, go on at once on a worker: of each it may hold
+	// twice largestMaxOutput. mostOthers likewise of what each other lane has.
+	mostRunning = 256
 	mostOthers  = 256
 )
 
