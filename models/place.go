@@ -225,6 +225,20 @@ func (s *Store) LargestRoom(ctx context.Context, provider string) (Bounds, error
 	return Bounds{CPUs: b.CPUs, MemoryMB: b.MemoryMB, Pids: b.Pids}, err
 }
 
+// LiveWorkers counts the live workers of each provider.
+func (s *Store) LiveWorkers(ctx context.Context) (map[string]int, error) {
+	var rows []struct {
+		Provider string
+		Workers  int
+	}
+	err := s.db.WithContext(ctx).Raw("SELECT provider, count(*) AS workers FROM nodes WHERE lease_until > now() GROUP BY provider").Scan(&rows).Error
+	live := map[string]int{}
+	for _, r := range rows {
+		live[r.Provider] = r.Workers
+	}
+	return live, err
+}
+
 // State is live, draining, leaving or dead.
 func (l NodeLoad) State() string {
 	switch {

@@ -3,13 +3,20 @@ package web
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"sandyard/providers"
 )
 
-// ProviderList says what the server's providers can do.
+// ProviderList says what the providers that requests may name can do.
 type ProviderList struct {
-	Providers []providers.Capabilities `json:"providers"`
+	Providers []Provider `json:"providers"`
+}
+
+// Provider is the document of a provider.
+type Provider struct {
+	providers.Capabilities
+	Workers int `json:"workers" doc:"Live ones that run its sandboxes; without any, jobs wait"`
 }
 
 // WebhookSecret signs a tenant's callbacks.
@@ -22,8 +29,18 @@ func (s *Server) addCatalog() {
 	register(s, operation("get-webhook-secret", http.MethodGet, "/v1/webhooks/secret", tagServer, "Get the secret that signs your callbacks"), s.webhookSecret)
 }
 
-func (s *Server) listProviders(context.Context, *struct{}) (*output[ProviderList], error) {
-	return &output[ProviderList]{ProviderList{append([]providers.Capabilities{}, s.caps...)}}, nil
+func (s *Server) listProviders(ctx context.Context, _ *struct{}) (*output[ProviderList], error) {
+	workers, err := s.store.LiveWorkers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := ProviderList{Providers: []Provider{}}
+	for _, c := range s.caps {
+		if slices.Contains(s.jobs.Catalog().Providers, c.Provider) {
+			list.Providers = append(list.Providers, Provider{Capabilities: c, Workers: workers[c.Provider]})
+		}
+	}
+	return &output[ProviderList]{list}, nil
 }
 
 func (s *Server) webhookSecret(ctx context.Context, _ *struct{}) (*output[WebhookSecret], error) {
