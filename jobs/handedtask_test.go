@@ -21,8 +21,12 @@ func TestHandedTasksHaveTheirTime(t *testing.T) {
 		after            time.Duration
 		generation, lost int
 	}{
-		{0, 1, 0}, {claimPatience - time.Second, 1, 0}, {claimPatience, 1, 1},
-		{claimPatience, 2, 0}, {2*claimPatience - time.Second, 2, 0}, {2 * claimPatience, 2, 1},
+		{0, 1, 0},
+		{claimPatience - time.Second, 1, 0},
+		{claimPatience, 1, 1},
+		{claimPatience, 2, 0},
+		{2*claimPatience - time.Second, 2, 0},
+		{2 * claimPatience, 2, 1},
 	} {
 		if n := look(c.after, c.generation); n != c.lost {
 			t.Errorf("generation %d after %v: %d lost, want %d", c.generation, c.after, n, c.lost)

@@ -39,7 +39,8 @@ func (s *Scheduler) retain(ctx context.Context) error {
 	for i, sort := range sorts {
 		short, cancel := ctx, context.CancelFunc(func() {})
 		if limited {
-			short, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(len(sorts)-i))
+			left := time.Until(end) // this machine's own clock set the deadline
+			short, cancel = context.WithTimeout(ctx, left/time.Duration(len(sorts)-i))
 		}
 		errs = append(errs, s.forgetWithin(ctx, short, sort.what, sort.age, sort.prune))
 		cancel()

@@ -67,7 +67,7 @@ func (h *Webhooks) Close() {
 
 // dispatch hands due deliveries of a tenant, or of all (""), to Redis.
 func (h *Webhooks) dispatch(ctx context.Context, tenant string) {
-	tasks, err := h.due(tenant)
+	tasks, err := h.due(tenant) //nolint:contextcheck // Close ends the look, not the caller
 	if err != nil {
 		if h.life.Err() == nil {
 			h.log.WarnContext(ctx, "deliveries not dispatched", "error", err)

@@ -261,7 +261,9 @@ func (l NodeLoad) Fits(n Need) bool {
 // share is how full the node is, from 0 to 1, by what is scarcest.
 func (l NodeLoad) share() (most float64) {
 	for _, use := range []struct{ used, limit float64 }{
-		{float64(l.Sandboxes), float64(l.MaxSandboxes)}, {l.CPUs, l.MaxCPUs}, {float64(l.MemoryMB), float64(l.MaxMemoryMB)},
+		{float64(l.Sandboxes), float64(l.MaxSandboxes)},
+		{l.CPUs, l.MaxCPUs},
+		{float64(l.MemoryMB), float64(l.MaxMemoryMB)},
 		{float64(l.Pids), float64(l.MaxPids)},
 	} {
 		if use.limit > 0 {

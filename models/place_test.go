@@ -1,7 +1,6 @@
 package models_test
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -63,7 +62,7 @@ func rowsRead(t *testing.T, db *sql.DB) (n int) {
 // TestPlacingFindsTheLastRoom: a node with room takes the sandbox, however many others are full.
 func TestPlacingFindsTheLastRoom(t *testing.T) {
 	t.Parallel()
-	s, ctx := open(t, 100), context.Background()
+	s, ctx := open(t, 100), t.Context()
 	holder := func(n int) models.Holder { return models.Holder{Node: fmt.Sprintf("n%02d", n), Provider: "fake"} }
 	const nodes, roomy = 20, 17
 	for i := range nodes {
@@ -94,7 +93,7 @@ func TestPlacingFindsTheLastRoom(t *testing.T) {
 // TestPlacingsAtOnceKeepTheLimit: nodes that hand sandboxes to each other at the same time do not overfill one.
 func TestPlacingsAtOnceKeepTheLimit(t *testing.T) {
 	t.Parallel()
-	s, ctx := open(t, 100), context.Background()
+	s, ctx := open(t, 100), t.Context()
 	const nodes, room, creates = 4, 3, 24 // twice as many creates as there is room
 	for i := range nodes {
 		_, err := s.Register(ctx, models.Node{ID: fmt.Sprint("n", i), Provider: "fake", Engine: "e", MaxSandboxes: room}, lease)

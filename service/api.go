@@ -34,6 +34,7 @@ func RunAPI(ctx context.Context, c API, log *slog.Logger) error {
 	if err := firstKey(ctx, c, p.Store, os.Stdout, log); err != nil {
 		return fmt.Errorf("make the first key: %w", err)
 	}
+	c.limitMemory()
 	doors, err := c.listen()
 	if err != nil {
 		return err

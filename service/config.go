@@ -101,8 +101,10 @@ func (s Sandboxes) validateMost() error {
 		name        string
 		most, least float64
 	}{
-		{"SANDBOX_MAX_CPUS", s.MostCPUs, 1}, {"SANDBOX_MAX_MEMORY_MB", float64(s.MostMB), 512},
-		{"SANDBOX_MAX_DISK_MB", float64(s.MostDisk), 256}, {"SANDBOX_MAX_PIDS", float64(s.MostPids), 256},
+		{"SANDBOX_MAX_CPUS", s.MostCPUs, 1},
+		{"SANDBOX_MAX_MEMORY_MB", float64(s.MostMB), 512},
+		{"SANDBOX_MAX_DISK_MB", float64(s.MostDisk), 256},
+		{"SANDBOX_MAX_PIDS", float64(s.MostPids), 256},
 	} {
 		if m.most < m.least {
 			errs = append(errs, fmt.Errorf("%s is %v, it must be at least %v, the default of a sandbox", m.name, m.most, m.least))

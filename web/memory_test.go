@@ -76,13 +76,14 @@ func newProcess(t *testing.T) *process {
 // answers waits until the process does.
 func (p *process) answers(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for deadline := time.Now().Add(30 * time.Second); ; <-look.C {
 		if a, err := p.try("GET", "/healthz", nil); err == nil && a.status == http.StatusOK {
 			return
 		} else if time.Now().After(deadline) {
 			t.Fatal("the API process does not answer:", err)
 		}
-		time.Sleep(20 * time.Millisecond) // between two looks
 	}
 }
 

@@ -57,7 +57,7 @@ func step(args []string) {
 	case len(args) == 1 && args[0] == "--end":
 		err = build.End()
 	case len(args) > 1:
-		err = build.Run(args[0], args[1:])
+		err = build.Run(args[0], args[1:], os.Environ())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

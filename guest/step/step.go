@@ -16,8 +16,8 @@ import (
 // patience is how long killed processes may take to end.
 const patience = 10 * time.Second
 
-// Run becomes the program argv in the directory dir. It returns only with an error, which names no path.
-func Run(dir string, argv []string) error {
+// Run becomes the program argv in the directory dir, with that environment. It returns only with an error, which names no path.
+func Run(dir string, argv, environ []string) error {
 	if err := os.Chdir(dir); err != nil {
 		return errors.New("the work directory cannot be entered; make it before this step")
 	}
@@ -29,7 +29,7 @@ func Run(dir string, argv []string) error {
 	if err != nil {
 		return fmt.Errorf("%.200s: command not found", argv[0])
 	}
-	return syscall.Exec(program, argv, os.Environ())
+	return syscall.Exec(program, argv, environ)
 }
 
 // reserved looks at what a directory really is, whatever links have led there.

@@ -79,7 +79,8 @@ func TestCopiesThroughLinksReachNothing(t *testing.T) {
 		_ = w.Close()
 		b := y.building(t, "")
 		b.Steps = []providers.Step{
-			root("mkdir -p /opt; ln -s "+target+" /opt/x", "/"), {Text: "COPY", Files: archive.Bytes(), Dir: "/"},
+			root("mkdir -p /opt; ln -s "+target+" /opt/x", "/"),
+			{Text: "COPY", Files: archive.Bytes(), Dir: "/"},
 			root("cat /proc/sys/kernel/core_pattern; ls -A /sys /dev; head -c 4 /.sandyard/guest", "/"),
 		}
 		var log bytes.Buffer

@@ -15,8 +15,14 @@ func greedy(s *stage) {
 	memory := machineMemory()
 	answers := &tally{}
 	for _, wish := range []object{
-		{"memory_mb": 262144}, {"memory_mb": 262144, "disk_mb": 200000}, {"image": image, "memory_mb": 262144}, {"memory_mb": memory + 1024},
-		{"disk_mb": 200000, "memory_mb": 256}, {"pids": 32768, "memory_mb": 64}, {"image": image, "pids": 32768}, {"cpus": 64},
+		{"memory_mb": 262144},
+		{"memory_mb": 262144, "disk_mb": 200000},
+		{"image": image, "memory_mb": 262144},
+		{"memory_mb": memory + 1024},
+		{"disk_mb": 200000, "memory_mb": 256},
+		{"pids": 32768, "memory_mb": 64},
+		{"image": image, "pids": 32768},
+		{"cpus": 64},
 	} {
 		r := s.intruder.post("/v1/sandboxes?wait=20s", wish)
 		if answers.add(r); !r.ok() {

@@ -32,7 +32,7 @@ func TestRedisForgetsEverything(t *testing.T) {
 	eventually(t, 30*time.Second, "ten jobs run", func() bool { return r.count("running") == running })
 	r.worker.Signal(syscall.SIGSTOP)
 	t.Cleanup(func() { r.worker.Signal(syscall.SIGCONT) }) // before it is asked to end
-	for n := range waiting { // half of them in the sandbox's order, half beside it
+	for n := range waiting {                               // half of them in the sandbox's order, half beside it
 		all = append(all, r.start(homes[n%running], fmt.Sprintf("echo %d >> log", n), object{"parallel": n%20 < running}))
 	}
 	if n, m := r.count("queued"), r.count("running"); n != waiting || m != running {
