@@ -10,6 +10,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
+	dockerimage "github.com/docker/docker/api/types/image"
 )
 
 // settle has nothing to prepare: the intruder comes with a key.
@@ -46,6 +47,15 @@ func (r *rig) clearEngine() {
 	for _, c := range found {
 		if err := r.engine.ContainerRemove(ctx, c.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
 			r.t.Errorf("remove a container: %v", err)
+		}
+	}
+	built, err := r.engine.ImageList(ctx, dockerimage.ListOptions{Filters: filters.NewArgs(filters.Arg("label", "sandyard.fleet="+r.fleet))})
+	if err != nil {
+		r.t.Errorf("list images: %v", err)
+	}
+	for _, i := range built {
+		if _, err := r.engine.ImageRemove(ctx, i.ID, dockerimage.RemoveOptions{Force: true}); err != nil {
+			r.t.Errorf("remove an image: %v", err)
 		}
 	}
 }
