@@ -69,12 +69,7 @@ func TestPlacingFindsTheLastRoom(t *testing.T) {
 		_, err := s.Register(ctx, models.Node{ID: holder(i).Node, Provider: "fake", Engine: "e", MaxSandboxes: 1}, lease)
 		must(t, err)
 	}
-	begin := func(n int) error {
-		c, err := s.Claim(ctx, create(t, s, newSandbox()).Jobs[0].ID, holder(n).Node, lease)
-		must(t, err)
-		_, err = s.BeginCreate(ctx, c, holder(n))
-		return err
-	}
+	begin := func(n int) error { return placeOne(t, s, holder(n)) }
 	for i := range nodes {
 		if i != roomy {
 			must(t, begin(i))
@@ -88,6 +83,16 @@ func TestPlacingFindsTheLastRoom(t *testing.T) {
 	if err := begin(3); !errors.As(err, &full) || full.Nodes != nodes {
 		t.Fatalf("all are full: %v", err)
 	}
+}
+
+// placeOne creates a sandbox and has the node begin it.
+func placeOne(t *testing.T, s *models.Store, on models.Holder) error {
+	t.Helper()
+	ctx, job := t.Context(), create(t, s, newSandbox()).Jobs[0].ID
+	c, err := s.Claim(ctx, job, on.Node, lease)
+	must(t, err)
+	_, err = s.BeginCreate(ctx, c, on)
+	return err
 }
 
 // TestPlacingsAtOnceKeepTheLimit: nodes that hand sandboxes to each other at the same time do not overfill one.

@@ -77,7 +77,7 @@ func (k *keyCache) find(ctx context.Context, plain string) (models.APIKey, error
 	k.asked[plain] = append(k.asked[plain], found)
 	if !k.busy {
 		k.busy = true
-		go k.lookUp()
+		go k.lookUp() //nolint:contextcheck // it serves many callers and outlives each of them
 	}
 	k.mu.Unlock()
 	select {

@@ -300,7 +300,7 @@ func (p FieldsParam) project(doc Job) any {
 	all, v := map[string]any{}, reflect.ValueOf(doc)
 	for i, name := range fieldNames(v.Type()) {
 		optional := strings.HasSuffix(v.Type().Field(i).Tag.Get("json"), ",omitempty")
-		if slices.Contains(p.Fields, name) && !(optional && absent(v.Field(i))) {
+		if slices.Contains(p.Fields, name) && (!optional || !absent(v.Field(i))) {
 			all[name] = v.Field(i).Interface()
 		}
 	}
