@@ -202,12 +202,6 @@ func (c *caller) post(path string, body any, header ...string) reply {
 
 func (c *caller) get(path string) reply { return c.do(request{method: "GET", path: path}) }
 
-// job reads one.
-func (c *caller) job(t testing.TB, id string) job {
-	t.Helper()
-	return into[job](t, c.do(request{method: "GET", path: "/v1/jobs/" + id, large: true}))
-}
-
 // end waits for a job's end.
 func (c *caller) end(t testing.TB, id string) job {
 	t.Helper()

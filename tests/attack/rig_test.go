@@ -36,8 +36,7 @@ type rig struct {
 	env       []string
 	fleet     string
 	processes map[string]*testenv.Process
-	api, edge string // host and port
-	gateway   string
+	api, edge string            // host and port
 	health    map[string]string // of worker and scheduler
 	dsn       string
 	redis     string // socket

@@ -43,7 +43,7 @@ type field struct{ name, kind string }
 func (r route) String() string { return r.door + " " + r.method + " " + r.path }
 
 // parameter is a variable part of a path, and what it names.
-var parameter = regexp.MustCompile(`:[a-z_]+`) //nolint:gochecknoglobals // a constant
+var parameter = regexp.MustCompile(`:[a-z_]+`)
 
 // allRoutes asks the server that is built from the same code, so that a new route is attacked without being listed here.
 // Those of net/http's multiplexers cannot be asked for.

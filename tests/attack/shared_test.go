@@ -65,7 +65,7 @@ func (s *stage) takeAll(take string) (said string, ok bool) {
 	at := "/v1/sandboxes/" + s.intruder.own(s.t)
 	into[accepted](s.t, s.intruder.post(at+"/files/write?wait=20s", object{"path": "take.py", "content": take}))
 	taker := into[accepted](s.t, s.intruder.post(at+"/exec?wait=20s", object{"command": "ulimit -n 4096; python3 take.py", "background": true}))
-	ok = s.rig.eventually(s.t, longest, "the intruder has all there is", func() bool {
+	ok = s.eventually(s.t, longest, "the intruder has all there is", func() bool {
 		said = s.intruder.get(at + "/execs/" + taker.Job.ID + "/output").head
 		return strings.Contains(said, "has ")
 	})
