@@ -121,7 +121,7 @@ func (q *queueDepth) recount(ctx context.Context, known time.Time, tenant string
 	if fresh {
 		return nil
 	}
-	w, err := count(ctx, tenant)
+	w, err := counted(ctx, tenant, count)
 	if err != nil {
 		return err
 	}
@@ -130,6 +130,22 @@ func (q *queueDepth) recount(ctx context.Context, known time.Time, tenant string
 	q.counted, q.at = w, time.Now()
 	q.since.add(before, -1) // what was accepted before the count is in it
 	return nil
+}
+
+// counted counts again where the database was away for a moment, as long as a submission does.
+func counted(ctx context.Context, tenant string, count func(context.Context, string) (Waiting, error)) (w Waiting, err error) {
+	wait := submitRetry
+	for try := 0; ; try++ {
+		if w, err = count(ctx, tenant); err == nil || !IsUnavailable(err) || try == submitRetries {
+			return w, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return w, err
+		}
+		wait *= 2
+	}
 }
 
 func (q *queueDepth) reserve(want load) (done func(accepted bool), err error) {

@@ -66,6 +66,12 @@ func (g *groupCommit) enter(s *submission) bool {
 	return true
 }
 
+func (g *groupCommit) isClosed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed
+}
+
 // lineOf is the line for a submission that comes: that of its sandbox where others wait for it already.
 func (g *groupCommit) lineOf(s *submission) line {
 	locked := line{locked: s.row()}

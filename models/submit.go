@@ -115,6 +115,9 @@ func (s *Store) Submit(ctx context.Context, sub Submission) (Submitted, error) {
 	if !isID(sub.SandboxID) {
 		return Submitted{}, ErrNotFound
 	}
+	if s.submit.isClosed() {
+		return Submitted{}, ErrClosed
+	}
 	done, err := s.admit.admit(ctx, &sub)
 	if err != nil {
 		return Submitted{}, err
