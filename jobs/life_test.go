@@ -260,7 +260,7 @@ func TestRunOnceRemovesItsSandbox(t *testing.T) {
 			t.Errorf("%s: %s %+v", got.Kind, got.State, got.Error)
 		}
 	}
-	if got := strings.Join(kinds, " "); got != "create write write exec delete" {
+	if got := strings.Join(kinds, " "); got != "create write-many exec delete" {
 		t.Errorf("jobs: %s", got)
 	}
 	if b := r.sandbox(out.Sandbox.ID); b.State != models.SandboxDeleted {

@@ -269,8 +269,8 @@ func TestOldPauseBehindAFrozenCommand(t *testing.T) {
 	}
 	_, err := r.client.Cancel(t.Context(), tenant, command, "test")
 	r.must(err)
-	if j := r.wait(queued); j.State != models.Succeeded || len(j.Result) == 0 {
-		t.Errorf("the old pause: %s %s", j.State, j.Result)
+	if j := r.wait(queued); j.State != models.Cancelled || j.Error == nil || j.Error.Code != "overtaken" {
+		t.Errorf("the old pause: %s %+v", j.State, j.Error)
 	}
 	if b := r.sandbox(box); b.State != models.SandboxRunning || b.Desired != models.DesiredRunning {
 		t.Errorf("it is %s, desired %s", b.State, b.Desired)

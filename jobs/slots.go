@@ -19,7 +19,7 @@ type slots struct {
 
 	mu      sync.Mutex
 	free    int
-	grants  int // slots that were ever given
+	turns   int // grants and tenants that have come, so far
 	tenants map[string]*share
 	closed  bool
 	idle    chan struct{} // closed when the lane is closed and no attempt is left
@@ -29,7 +29,8 @@ type slots struct {
 type share struct {
 	starting int // attempts with a slot
 	resting  int // attempts that have given it back
-	last     int // number of the last grant
+	last     int // turn of the last grant; 0 = it had none
+	came     int // turn of its coming
 	waiting  []*waiter
 }
 
@@ -75,7 +76,8 @@ func (s *slots) line(tenant string) *waiter {
 	}
 	of := s.tenants[tenant]
 	if of == nil {
-		of = &share{}
+		s.turns++
+		of = &share{came: s.turns}
 		s.tenants[tenant] = of
 	}
 	of.waiting = append(of.waiting, w)
@@ -103,9 +105,9 @@ func (s *slots) grant() {
 		w := of.waiting[0]
 		of.waiting = of.waiting[1:]
 		s.free--
-		s.grants++
+		s.turns++
 		of.starting++
-		of.last = s.grants
+		of.last = s.turns
 		w.slot = &slot{lane: s, tenant: tenant}
 		close(w.ready)
 	}
@@ -117,7 +119,7 @@ func (s *slots) next() (tenant string, best *share) {
 		if len(of.waiting) == 0 || of.starting+of.resting >= s.most {
 			continue
 		}
-		if best == nil || cmp.Or(cmp.Compare(of.starting, best.starting), cmp.Compare(of.last, best.last)) < 0 {
+		if best == nil || cmp.Or(cmp.Compare(of.starting, best.starting), cmp.Compare(of.last, best.last), cmp.Compare(of.came, best.came)) < 0 {
 			tenant, best = name, of
 		}
 	}
