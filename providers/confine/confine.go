@@ -4,6 +4,7 @@
 package confine
 
 import (
+	"math/bits"
 	"path"
 	"slices"
 	"strings"
@@ -61,7 +62,8 @@ func SharedMB(r providers.Resources) int64 { return min(maxSharedMB, r.MemoryMB/
 
 // TempMB is the size of the directory for temporary files.
 func TempMB(r providers.Resources) int64 {
-	return max(minTempMB, min(maxTempMB, r.MemoryMB/4, r.MemoryMB-r.DiskMB-SharedMB(r)-nearMemory))
+	step := int64(1) << max(0, bits.Len64(uint64(max(0, r.MemoryMB/4)))-1) // few sizes, so that one pool serves many limits
+	return max(minTempMB, min(maxTempMB, step, r.MemoryMB-r.DiskMB-SharedMB(r)-nearMemory))
 }
 
 // mostDiskMB is how large the work directory may be, which is held in memory beside all else.

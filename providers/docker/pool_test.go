@@ -175,7 +175,7 @@ func TestMembersBecomeWhatIsAskedFor(t *testing.T) {
 	members := y.waiting(t)
 	spec := providers.Spec{
 		ID: newID(), Image: image, Env: map[string]string{"HOME": "/tmp", "WHO": "me"},
-		Resources: providers.Resources{CPUs: 0.5, MemoryMB: 384, DiskMB: 256, Pids: 64},
+		Resources: providers.Resources{CPUs: 0.5, MemoryMB: 768, DiskMB: 256, Pids: 64},
 	}
 	made, err := p.Create(t.Context(), spec)
 	if err != nil {
@@ -188,12 +188,12 @@ func TestMembersBecomeWhatIsAskedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := found.HostConfig.Resources; r.Memory != 384<<20 || r.MemorySwap != 384<<20 || r.NanoCPUs != 5e8 || *r.PidsLimit != 64+40 {
+	if r := found.HostConfig.Resources; r.Memory != 768<<20 || r.MemorySwap != 768<<20 || r.NanoCPUs != 5e8 || *r.PidsLimit != 64+40 {
 		t.Errorf("limits: %+v, %d processes", r, *r.PidsLimit)
 	}
 	const ask = `echo "$HOME $WHO"; cat /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null || cat /sys/fs/cgroup/memory.max`
 	for worker, p := range map[string]*docker.Provider{"its worker": p, "another": y.open(t)} {
-		if got := shell(t, open(t, p, spec.ID), ask); got != "/tmp me\n402653184" {
+		if got := shell(t, open(t, p, spec.ID), ask); got != "/tmp me\n805306368" {
 			t.Errorf("%s reads %q", worker, got)
 		}
 	}

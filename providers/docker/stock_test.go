@@ -160,7 +160,7 @@ func TestClassesShareTheRoom(t *testing.T) {
 func (y *yard) members(t *testing.T, image string) int {
 	t.Helper()
 	found, err := y.api.ContainerList(t.Context(), container.ListOptions{Filters: filters.NewArgs(
-		filters.Arg("label", "sandyard.fleet="+y.fleet), filters.Arg("label", "sandyard.pool="+image), filters.Arg("name", "^/sandyard-pool-"))})
+		filters.Arg("label", "sandyard.fleet="+y.fleet), filters.Arg("label", "sandyard.pool=docker.io/library/"+image), filters.Arg("name", "^/sandyard-pool-"))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,7 @@ func TestEngine(t *testing.T) {
 		t.Errorf("ensure of what is missing answers %v", err)
 	}
 	for _, name := range []string{".", "..", "../images", "a/../b", "%2e%2e"} {
-		if err := a.Ensure(t.Context(), name); classOf(err) != providers.ImageMissing {
+		if err := a.Ensure(t.Context(), name); classOf(err) != providers.Invalid {
 			t.Errorf("ensure of %q answers %v", name, err)
 		}
 	}
