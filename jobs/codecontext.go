@@ -27,15 +27,8 @@ type ContextResult struct {
 	Existing bool   `json:"existing" doc:"It ran already, and has the environment and the directory that it had"`
 }
 
-// ContextOf is the id of the context that a job starts, which stands from its submission; empty = it starts none.
-func ContextOf(j models.Job) string {
-	if args, err := argsOf(j); err == nil {
-		if c, ok := args.(*CreateContext); ok {
-			return c.context(j)
-		}
-	}
-	return ""
-}
+// ContextOf is the id of the context that a job of this request starts, which stands from its submission.
+func (c *CreateContext) ContextOf(j models.Job) string { return c.context(j) }
 
 // context is the job's own where none is named, so that every attempt has the same.
 func (c *CreateContext) context(j models.Job) string {

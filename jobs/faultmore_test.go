@@ -99,7 +99,7 @@ func (u *run) startedOnce() {
 	r := u.r
 	var id string
 	r.must(r.conn.QueryRow(r.t.Context(), "SELECT id FROM jobs WHERE sandbox_id = $1 AND kind = 'code_create'", u.box).Scan(&id))
-	name := jobs.ContextOf(r.job(id))
+	name := (&jobs.CreateContext{}).ContextOf(r.job(id))
 	if n := r.state.Starts("code." + name + ".python." + id); n != 1 {
 		r.t.Errorf("context %q was started %d times", name, n)
 	}
