@@ -112,7 +112,7 @@ curl -sS 'http://tools.test/?to=http://169.254.169.254/' -L
 curl -sS 'http://tools.test/?to=http://127.0.0.1:2375/' -L
 curl -sS 'http://169.254.169.254@tools.test/'`)
 	for _, want := range []string{
-		"169.254.169.254:80: no sandbox may reach it: 169.254.169.254 is not a public address\n",
+		"169.254.169.254:80: no sandbox may reach it: ",
 		"127.0.0.1:2375: no sandbox may reach it", "at 93.184.20.1 host tools.test\n",
 	} {
 		if !strings.Contains(out, want) {
