@@ -22,7 +22,7 @@ import (
 )
 
 // mostMemory is what an API process may take at most, whatever it is asked. The process is told to stay far below 512 MB.
-const mostMemory = 448 << 20
+const mostMemory = raceMemory * 448 << 20
 
 // childVariable makes the test's program an API process: address, database and Redis.
 const childVariable = "SANDYARD_TEST_API"
