@@ -90,7 +90,7 @@ func (s *Server) createContext(ctx context.Context, in *workInput[ContextBody]) 
 	out, err := s.submitAndWait(ctx, in.SubmitParams, in.Body.Submit, wait, func(o jobs.Options) (models.Submitted, error) {
 		done, err := s.jobs.Submit(ctx, in.ID, &in.Body.CreateContext, o)
 		if err == nil {
-			name = in.Body.CreateContext.ContextOf(answer(done))
+			name = in.Body.ContextOf(answer(done))
 		}
 		return done, err
 	})
