@@ -19,6 +19,7 @@ type Stream struct {
 	mux atomic.Pointer[yamux.Stream] // nil when it is over for lack of room: whoever still holds the Stream holds no memory with it
 	of  *Streams
 
+	reading  sync.Mutex // held while yamux is read: two readers of one of its streams can lock each other out for good
 	writing  sync.Mutex // held by who writes
 	finished atomic.Bool
 
@@ -32,6 +33,8 @@ var _ net.Conn = (*Stream)(nil)
 // Read answers io.EOF when the other side has ended its direction, and io.ErrUnexpectedEOF when the link broke off: to
 // yamux, both are the same.
 func (s *Stream) Read(p []byte) (int, error) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
 	mux := s.mux.Load()
 	if mux == nil {
 		return 0, ErrCrowded
@@ -153,13 +156,25 @@ func (s *Stream) Gone(done <-chan struct{}) bool {
 		case <-s.of.Done():
 			return true
 		case <-look.C:
-			if mux := s.mux.Load(); mux == nil {
-				return true
-			} else if _, err := mux.Read(nil); err != nil && !errors.Is(err, io.EOF) {
+			if s.reset() {
 				return true
 			}
 		}
 	}
+}
+
+// reset says whether the stream was reset. It answers false while somebody reads: that reader finds out.
+func (s *Stream) reset() bool {
+	if !s.reading.TryLock() {
+		return false
+	}
+	defer s.reading.Unlock()
+	mux := s.mux.Load()
+	if mux == nil {
+		return true
+	}
+	_, err := mux.Read(nil)
+	return err != nil && !errors.Is(err, io.EOF)
 }
 
 // SetDeadline implements net.Conn.
@@ -189,8 +204,10 @@ func (s *Stream) LocalAddr() net.Addr { return s.of.Addr() }
 // RemoteAddr implements net.Conn.
 func (s *Stream) RemoteAddr() net.Addr { return s.of.mux.RemoteAddr() }
 
-// empty drops what came for a closed stream.
+// empty drops what came for a closed stream. Close has let go of whoever reads.
 func (s *Stream) empty() {
+	s.reading.Lock()
+	defer s.reading.Unlock()
 	if mux := s.mux.Load(); mux != nil {
 		_, _ = io.Copy(io.Discard, mux)
 		mux.Shrink()
