@@ -13,7 +13,7 @@ ENGINE      := scripts/engine.sh
 SOAK        := PROVIDER='$(PROVIDER)' $(if $(filter local,$(PROVIDER)),,$(ENGINE)) scripts/chaos.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build image tree run test chaos chaos-proof soak soak-proof idle gvisor faults fuzz e2b attack bench lint fmt vuln generate compose-check compose-image compose-smoke clean
+.PHONY: help setup build image tree run test verify chaos chaos-proof soak soak-proof idle gvisor faults fuzz e2b attack bench lint fmt vuln generate compose-check compose-image compose-smoke clean
 
 help: ## Print this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,8 +36,11 @@ tree: setup ## Unpack that image for the local provider, which needs no engine (
 run: setup build ## Start everything on this machine and run one program in a sandbox (ONCE=1: then stop)
 	@ONCE='$(ONCE)' exec scripts/run.sh
 
-test: setup-test build ## Run all tests, with the race detector, on real PostgreSQL, Redis and Docker (ARGS=...; STRICT=1: fail where an image cannot be made)
-	@STRICT='$(or $(STRICT),0)' $(ENGINE) scripts/test.sh $(ARGS)
+test: setup-test build ## Run the tests on real PostgreSQL, Redis and Docker (ARGS=...; RACE=1: with the race detector; STRICT=1: fail where an image cannot be made)
+	@RACE='$(or $(RACE),0)' STRICT='$(or $(STRICT),0)' $(ENGINE) scripts/test.sh $(ARGS)
+
+verify: ## Run the deep suites one after the other and print a table (ONLY="step step": these alone; root)
+	@ONLY='$(ONLY)' scripts/verify.sh
 
 chaos: setup-test ## Kill, stop and cut off everything under load, then ask what became of every job (SEED=n: as before, LENGTH=2m, PROVIDER=local; root)
 	@SEED='$(SEED)' LENGTH='$(LENGTH)' $(SOAK)

@@ -1,0 +1,31 @@
+#!/bin/bash
+# Runs the deep suites one after the other, goes on after one that failed, and prints a table of step, seconds and
+# result; `make verify` calls it. Ends with 1 when a step failed. ONLY="step step": these alone.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+
+steps=(race vulnerabilities compose e2b attacks chaos)
+
+race() { make test RACE=1 STRICT=1; }
+vulnerabilities() { make vuln; }
+compose() { make compose-check; }
+e2b() { make e2b STRICT=1; }
+attacks() { make attack; }
+chaos() { make chaos SEED=1 LENGTH=2m; }
+
+read -ra wanted <<<"${ONLY:-${steps[*]}}"
+for step in "${wanted[@]}"; do
+	[[ " ${steps[*]} " == *" $step "* ]] || { echo "verify: there is no step $step; there are: ${steps[*]}" >&2; exit 2; }
+done
+
+table=() failed=0
+for step in "${wanted[@]}"; do
+	echo "== $step ($(date -u +%T))"
+	start=$SECONDS result=passed
+	"$step" || result=FAILED failed=1
+	table+=("$(printf '%-16s %7d  %s' "$step" $((SECONDS - start)) $result)")
+done
+echo
+printf '%-16s %7s  %s\n' step seconds result
+printf '%s\n' "${table[@]}"
+exit $failed
