@@ -17,7 +17,7 @@ const (
 var errRedisAway = errors.New("redis did not answer a moment ago")
 
 // breaker bounds what a Redis that hangs costs its callers: the first one waits for callTime, and those of the next
-// redisAway do not wait at all. Nothing is kept to be sent again, because the sweep does that.
+// redisAway do not wait at all.
 type breaker struct{ failed atomic.Pointer[time.Time] }
 
 // call runs f with a deadline of its own, or returns errRedisAway at once. A caller that gives up does not cut f off.

@@ -14,6 +14,9 @@ import (
 	"sandyard/models"
 )
 
+// caller marks the calls of a test's own goroutine: those that the queue makes again later are not its.
+type caller struct{}
+
 // TestEndsOfManyJobsAreOnePipeline: a Redis that hangs costs an end that 10,000 jobs follow from one wait, not one each.
 func TestEndsOfManyJobsAreOnePipeline(t *testing.T) {
 	t.Parallel()
@@ -22,6 +25,7 @@ func TestEndsOfManyJobsAreOnePipeline(t *testing.T) {
 	rdb := NewRedis(&redis.Options{Network: network, Addr: addr, DB: db}, calls)
 	t.Cleanup(func() { _ = rdb.Close() })
 	q := NewQueue(rdb, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	t.Cleanup(q.Close)
 	f := models.Finished{}
 	for i := range 10_000 {
 		f.Ended = append(f.Ended, fmt.Sprintf("job_%d", i))
@@ -44,7 +48,7 @@ func TestEndsOfManyJobsAreOnePipeline(t *testing.T) {
 
 	calls.hang.Store(true)
 	began := time.Now()
-	q.follow(t.Context(), f)
+	q.follow(context.WithValue(t.Context(), caller{}, true), f)
 	if n := calls.hung.Load(); n != 1 {
 		t.Errorf("%d calls waited for a Redis that hangs, for %v", n, time.Since(began))
 	}
@@ -78,7 +82,9 @@ func (c *callCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 }
 
 func (c *callCounter) wait(ctx context.Context) error {
-	c.hung.Add(1)
+	if ctx.Value(caller{}) != nil {
+		c.hung.Add(1)
+	}
 	<-ctx.Done()
 	return ctx.Err()
 }

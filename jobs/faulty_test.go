@@ -307,6 +307,7 @@ func newFaultRig(t testing.TB) *faultRig {
 	rdb := jobs.NewRedis(r.redis, r.board)
 	t.Cleanup(func() { r.must(rdb.Close()) })
 	r.queue = jobs.NewQueue(rdb, r.log)
+	t.Cleanup(r.queue.Close)
 	catalog := r.client.Catalog()
 	catalog.Edge = passes.Address{Scheme: "http", Domain: "edge"}
 	r.acts = jobs.NewClient(acting, r.queue, catalog, r.log)

@@ -29,19 +29,25 @@ const (
 // webhookQueue carries deliveries, apart from the jobs so that a slow receiver cannot hold them up.
 const webhookQueue = "webhooks"
 
-// Queue is the way into Redis: it sends tasks and notices. Redis may be away or hang, which costs a caller callTime; the
-// sweep sends later what was not sent.
+// Queue is the way into Redis: it sends tasks and notices. Redis may be away or hang, which costs a caller callTime. The
+// queue sends a task again that Redis did not take, for resendFor; then the sweep does.
 type Queue struct {
-	rdb     redis.UniversalClient
-	client  *asynq.Client
-	breaker breaker
-	log     *slog.Logger
+	rdb      redis.UniversalClient
+	client   *asynq.Client
+	breaker  breaker
+	resender *resender
+	log      *slog.Logger
 }
 
-// NewQueue returns a queue on rdb, which stays the caller's.
+// NewQueue returns a queue on rdb, which stays the caller's. Close it before rdb.
 func NewQueue(rdb redis.UniversalClient, log *slog.Logger) *Queue {
-	return &Queue{rdb: rdb, client: asynq.NewClientFromRedisClient(rdb), log: log}
+	q := &Queue{rdb: rdb, client: asynq.NewClientFromRedisClient(rdb), log: log}
+	q.resender = newResender(q.sendAgain)
+	return q
 }
+
+// Close leaves the tasks that Redis has not taken to the sweep.
+func (q *Queue) Close() { q.resender.close() }
 
 // Ready says whether Redis answers.
 func (q *Queue) Ready(ctx context.Context) error {
@@ -63,52 +69,67 @@ const (
 
 // send hands tasks to Redis and wakes the workers of their queues.
 func (q *Queue) send(ctx context.Context, tasks []models.Dispatch) {
-	woken := map[string]bool{}
-	for _, d := range tasks {
+	queued := make([]queuedTask, len(tasks))
+	for i, d := range tasks {
 		t := asynq.NewTaskWithHeaders(d.Kind, []byte(d.JobID), map[string]string{tenantHeader: d.TenantID})
-		if !q.enqueue(ctx, t, d.Queue, taskID(d.JobID, d.Generation), taskTimeout) {
-			break // Redis is away, for the others, too
-		}
-		woken[wakeChannel+d.Queue] = true
+		queued[i] = queuedTask{task: t, queue: d.Queue, id: taskID(d.JobID, d.Generation), timeout: taskTimeout, since: time.Now()}
 	}
-	q.publish(ctx, slices.Collect(maps.Keys(woken))...)
+	q.sendAll(ctx, queued)
 }
 
 // sendDeliveries hands webhook attempts to Redis.
 func (q *Queue) sendDeliveries(ctx context.Context, tasks []models.DeliveryTask) {
-	for _, d := range tasks {
+	queued := make([]queuedTask, len(tasks))
+	for i, d := range tasks {
 		id := taskID(d.ID, d.Attempt)
 		t := asynq.NewTask("webhook", []byte(id))
 		if d.Again && q.spent(ctx, webhookQueue, id) {
 			id += ":" + uuid.NewString() // its name is taken
 		}
-		if !q.enqueue(ctx, t, webhookQueue, id, margin) {
-			return
-		}
+		queued[i] = queuedTask{task: t, queue: webhookQueue, id: id, timeout: margin, since: time.Now()}
 	}
-	if len(tasks) > 0 {
-		q.publish(ctx, wakeChannel+webhookQueue)
-	}
+	q.sendAll(ctx, queued)
 }
 
-// enqueue says whether Redis holds the task now. One with the same id is there from a send whose answer was lost.
+// sendAll hands tasks to Redis. The first one that Redis does not take is kept with those after it, to be sent again.
+func (q *Queue) sendAll(ctx context.Context, tasks []queuedTask) {
+	woken := map[string]bool{}
+	for i, t := range tasks {
+		if err := q.enqueue(ctx, t); err != nil {
+			left := q.resender.keep(tasks[i:])
+			q.report(ctx, "tasks not sent, they are sent again", err, "count", len(tasks)-i, "left_to_sweep", left)
+			break
+		}
+		woken[wakeChannel+t.queue] = true
+	}
+	q.publish(ctx, slices.Collect(maps.Keys(woken))...)
+}
+
+// sendAgain hands a task to Redis that was kept, and wakes the workers of its queue.
+func (q *Queue) sendAgain(ctx context.Context, t queuedTask) error {
+	if err := q.enqueue(ctx, t); err != nil {
+		return err
+	}
+	q.publish(ctx, wakeChannel+t.queue)
+	return nil
+}
+
+// enqueue returns nil when Redis holds the task. One with the same id is there from a send whose answer was lost.
 // MaxRetry is 1 so that a task whose worker died ends as a no-op instead of in the archive.
-func (q *Queue) enqueue(ctx context.Context, t *asynq.Task, queue, id string, timeout time.Duration) bool {
-	err := q.breaker.call(ctx, func(ctx context.Context) error {
-		_, err := q.client.EnqueueContext(ctx, t, asynq.Queue(queue), asynq.TaskID(id), asynq.MaxRetry(1), asynq.Timeout(timeout))
+func (q *Queue) enqueue(ctx context.Context, t queuedTask) error {
+	return q.breaker.call(ctx, func(ctx context.Context) error {
+		_, err := q.client.EnqueueContext(ctx, t.task, asynq.Queue(t.queue), asynq.TaskID(t.id), asynq.MaxRetry(1), asynq.Timeout(t.timeout))
 		if errors.Is(err, asynq.ErrTaskIDConflict) {
 			return nil
 		}
 		return err
 	})
-	q.report(ctx, "tasks not sent, the sweep will send them", err)
-	return err == nil
 }
 
 // report logs a call that Redis did not answer. Calls that were not made because of it say no more.
-func (q *Queue) report(ctx context.Context, what string, err error) {
+func (q *Queue) report(ctx context.Context, what string, err error, attrs ...any) {
 	if err != nil && !errors.Is(err, errRedisAway) {
-		q.log.WarnContext(ctx, what, "error", err)
+		q.log.WarnContext(ctx, what, append(attrs, "error", err)...)
 	}
 }
 

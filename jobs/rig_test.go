@@ -66,6 +66,7 @@ func newRigOn(t testing.TB, dsn string) *rig {
 		r.state.Close()
 		r.hooks.Close()
 		r.must(r.waiters.Close())
+		r.queue.Close()
 		r.must(r.rdb.Close())
 		r.must(r.store.Close())
 	})

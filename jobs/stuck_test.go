@@ -83,6 +83,7 @@ func TestHousekeepingWithoutRedis(t *testing.T) {
 	rdb := jobs.NewRedis(&redis.Options{Network: "unix", Addr: filepath.Join(t.TempDir(), "nobody"), MaxRetries: -1})
 	t.Cleanup(func() { r.must(rdb.Close()) })
 	queue := jobs.NewQueue(rdb, r.log)
+	t.Cleanup(queue.Close)
 	first := r.scheduler(func(c *jobs.SchedulerConfig) { c.Queue = queue })
 	r.eventually("old keys are forgotten", func() bool { return r.countRows("idempotency_keys") == 1 })
 	if n := r.countRows("nodes"); n != 1 {

@@ -262,6 +262,7 @@ func (w *Worker) stop(ctx context.Context) {
 	close(w.quit)
 	w.endLife()
 	w.loops.Wait()
+	w.queue.Close()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(stopPatience, max(time.Second, w.grace-time.Since(began))))
 	defer cancel()
 	if err := w.store.Retire(ctx, w.node.ID); err != nil {

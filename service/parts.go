@@ -63,6 +63,7 @@ func (p *Parts) signer(ctx context.Context, log *slog.Logger) (*passes.Signer, e
 
 // Close closes the connections.
 func (p *Parts) Close(log *slog.Logger) {
+	p.Queue.Close()
 	if err := p.rdb.Close(); err != nil {
 		log.Warn("close Redis", "error", err)
 	}
