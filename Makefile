@@ -2,18 +2,27 @@
 
 GOLANGCI_VERSION    := v2.15.0
 GOVULNCHECK_VERSION := v1.1.4
+GOTESTSUM_VERSION   := v1.13.0
 
 BUILD       := -buildvcs=false -trimpath -ldflags '-s -w'
 PROGRAMS    := ./cmd/api ./cmd/worker ./cmd/scheduler ./cmd/guest ./cmd/keeper ./cmd/sandyard
-TOOLS       := bin/tools
+# Tools are kept under their version and that of the Go that built them.
+TOOLS       := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandyard/tools/$(shell go env GOVERSION 2>/dev/null)
 GOLANGCI    := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
 GOVULNCHECK := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)
+GOTESTSUM   := $(TOOLS)/gotestsum-$(GOTESTSUM_VERSION)
+# The packages whose tests need no services.
+UNIT        := ./dev/versus ./gateway ./guard ./guest/... ./imageref ./passes ./providers/catalog ./providers/cells ./providers/confine \
+	./providers/fake ./providers/held ./providers/local/cgroup ./providers/local/filter ./providers/local/keeper ./providers/local/script ./providers/meter ./recipe ./tests/benchtable ./tests/house
 ENGINE      := scripts/engine.sh
+# What tests start stands in a directory of the run, the engine too, and goes with it.
+ROOM        := scripts/room.sh
+YARD        := $(ROOM) $(ENGINE)
 # What the soaks need: PROVIDER=local needs no engine.
-SOAK        := PROVIDER='$(PROVIDER)' $(if $(filter local,$(PROVIDER)),,$(ENGINE)) scripts/chaos.sh
+SOAK        := PROVIDER='$(PROVIDER)' $(if $(filter local,$(PROVIDER)),$(ROOM),$(YARD)) scripts/chaos.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build image tree run test verify chaos chaos-proof soak soak-proof idle gvisor faults fuzz e2b attack bench lint fmt vuln generate compose-check compose-image compose-smoke clean
+.PHONY: help setup build image tree run check test verify gate-proof chaos chaos-proof soak soak-proof idle gvisor faults fuzz e2b attack bench lint fmt vuln generate compose-check compose-image compose-smoke clean
 
 help: ## Print this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,8 +45,14 @@ tree: setup ## Unpack that image for the local provider, which needs no engine (
 run: setup build ## Start everything on this machine and run one program in a sandbox (ONCE=1: then stop)
 	@ONCE='$(ONCE)' exec scripts/run.sh
 
-test: setup-test build ## Run the tests on real PostgreSQL, Redis and Docker (ARGS=...; RACE=1: with the race detector; STRICT=1: fail where an image cannot be made)
-	@RACE='$(or $(RACE),0)' STRICT='$(or $(STRICT),0)' $(ENGINE) scripts/test.sh $(ARGS)
+check: lint ## Check format and code, and run the tests that need no services
+	@go test $(UNIT)
+
+test: setup-test build $(GOTESTSUM) ## Run the tests on real PostgreSQL, Redis and Docker (ARGS=...; LONG=1: the long ones, too; RACE=1: with the race detector; STRICT=1: fail where an image cannot be made)
+	@GOTESTSUM='$(GOTESTSUM)' LONG='$(or $(LONG),0)' RACE='$(or $(RACE),0)' STRICT='$(or $(STRICT),0)' $(YARD) scripts/test.sh $(ARGS)
+
+gate-proof: ## Show what .ci/run withstands: STEP=kill, load (RUNS=2) or pair (root)
+	@STEP='$(STEP)' RUNS='$(RUNS)' scripts/gate-proof.sh
 
 verify: ## Run the deep suites one after the other and print a table (ONLY="step step": these alone; root)
 	@ONLY='$(ONLY)' scripts/verify.sh
@@ -46,36 +61,37 @@ chaos: setup-test ## Kill, stop and cut off everything under load, then ask what
 	@SEED='$(SEED)' LENGTH='$(LENGTH)' $(SOAK)
 
 chaos-proof: setup-test ## Switch the fence, the sweep, reconciling and the spools off, one at a time, and see the soak find it out (root)
-	@RUN='TestProof$$' SEED='$(SEED)' $(ENGINE) scripts/chaos.sh
+	@RUN='TestProof$$' SEED='$(SEED)' $(YARD) scripts/chaos.sh
 
 soak: setup-test ## Ten minutes of steady load without faults: nothing may grow (LENGTH=10m, PROVIDER=local; root)
 	@RUN='TestSoak$$' LENGTH='$(or $(LENGTH),10m)' $(SOAK)
 
 soak-proof: setup-test ## See the soak find out workers that keep a goroutine and a file of every job (root)
-	@RUN='TestFlatness$$|TestRowsGoWithTheLoad$$|TestSoakFindsLeaks$$' $(ENGINE) scripts/chaos.sh
+	@RUN='TestFlatness$$|TestRowsGoWithTheLoad$$|TestSoakFindsLeaks$$' $(YARD) scripts/chaos.sh
 
 idle: setup-test ## Print what a system costs that nobody uses, without sandboxes and with fifty (root)
-	@RUN='TestIdle$$' $(ENGINE) scripts/chaos.sh
+	@RUN='TestIdle$$' $(YARD) scripts/chaos.sh
 
 gvisor: setup-test build ## Run the provider's suite, the hostile one and that of egress under gVisor (root)
-	@$(ENGINE) scripts/test.sh -tags gvisor -timeout=20m -run UnderGVisor ./providers/docker ./tests/egress
+	@$(YARD) scripts/test.sh -tags gvisor -timeout=20m -run UnderGVisor ./providers/docker ./tests/egress
 
 faults: setup-test ## Fail every call of a run of each kind of job, before and after its effect, and let the provider hang or be slow (SEED=n: that sample; ONLY=a failure's or a run's name; HANG=1: with silence)
-	@scripts/faults.sh '$(SEED)' '$(ONLY)' '$(HANG)'
+	@$(ROOM) scripts/faults.sh '$(SEED)' '$(ONLY)' '$(HANG)'
 
 fuzz: setup-test ## Fuzz what reads hostile input, each target for a while (TIME=30s, ONLY=a target)
-	@scripts/fuzz.sh '$(or $(TIME),30s)' '$(ONLY)'
+	@$(ROOM) scripts/fuzz.sh '$(or $(TIME),30s)' '$(ONLY)'
 
-e2b: setup-test setup-e2b ## Run E2B's own clients, npm and PyPI e2b, against Sandyard (STRICT=1: fail where they cannot be installed)
-	@STRICT='$(or $(STRICT),0)' $(ENGINE) scripts/e2b.sh $(ARGS)
+e2b: setup-test ## Run E2B's own clients, npm and PyPI e2b, against Sandyard (RACE=1; STRICT=1: fail where they cannot be installed)
+	@RACE='$(or $(RACE),0)' STRICT='$(or $(STRICT),0)' $(YARD) scripts/e2b.sh $(ARGS)
 
 attack: setup-test ## Play every known attack of one tenant on another one and on the installation (ONLY=a name)
-	@ONLY='$(ONLY)' $(ENGINE) scripts/attack.sh
+	@ONLY='$(ONLY)' $(YARD) scripts/attack.sh
 
 bench: setup-test build ## Run the benchmarks (JSON=file, BENCH=regexp)
-	@JSON='$(JSON)' BENCH='$(BENCH)' $(ENGINE) scripts/bench.sh
+	@JSON='$(JSON)' BENCH='$(BENCH)' $(YARD) scripts/bench.sh
 
 lint: $(GOLANGCI) ## Check the code and its format
+	@$(GOLANGCI) fmt --diff ./...
 	@go vet ./...
 	@$(GOLANGCI) run ./...
 	@$(GOLANGCI) run --build-tags chaos ./tests/chaos
@@ -97,18 +113,18 @@ compose-image: build ## Make the image sandyard:dev from bin/, without a registr
 	@$(ENGINE) scripts/compose.sh image
 
 compose-smoke: setup-compose build ## Start the Compose topology, without a registry, and run a job on it (root)
-	@scripts/compose.sh smoke
+	@$(ROOM) scripts/compose.sh smoke
 
 clean: ## Remove what was built; the data under .sandyard/ stays
 	@rm -rf bin
 
-.PHONY: setup-test setup-compose setup-e2b
-setup-test setup-compose setup-e2b: setup-%:
+.PHONY: setup-test setup-compose
+setup-test setup-compose: setup-%:
 	@scripts/setup.sh $*
 
 $(GOLANGCI): tool = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 $(GOVULNCHECK): tool = golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
-$(GOLANGCI) $(GOVULNCHECK):
+$(GOTESTSUM): tool = gotest.tools/gotestsum@$(GOTESTSUM_VERSION)
+$(GOLANGCI) $(GOVULNCHECK) $(GOTESTSUM):
 	@echo "building $(@F)"
-	@GOBIN='$(CURDIR)/$(TOOLS)' go install $(tool)
-	@mv '$(TOOLS)/$(firstword $(subst @, ,$(notdir $(tool))))' '$@'
+	@mkdir -p '$(TOOLS)' && draft=$$(mktemp -d '$(TOOLS)/.draft-XXXXXX') && GOBIN=$$draft go install $(tool) && mv $$draft/* '$@' && rmdir $$draft

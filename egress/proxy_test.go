@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/egress"
 )
 
@@ -111,6 +112,7 @@ func TestOversizedHeadersAreRefused(t *testing.T) {
 // TestASlowCrowdHarmsNobody opens thousands of connections that say nothing or little. Those that the proxy serves end
 // by its patience; meanwhile another one still gets its turn.
 func TestASlowCrowdHarmsNobody(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	y := newYard(t, egress.Policy{Allow: []string{"127.0.0.1"}})
 	port := site(t, hello)

@@ -19,6 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"sandyard/dev/testenv"
 	"sandyard/egress"
 	"sandyard/guard"
 	"sandyard/guest/proxy"
@@ -338,6 +339,7 @@ func TestAPolicyThatChangesCutsWhatItForbids(t *testing.T) {
 }
 
 func TestConnectionsAndSilenceAreBounded(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	y := newYard(t, egress.Policy{Allow: []string{"127.0.0.1"}}, func(c *egress.Config) { c.Connections, c.Idle = 2, 2*time.Second })
 	l, err := net.Listen("tcp", "127.0.0.1:0")

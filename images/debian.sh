@@ -36,8 +36,25 @@ recipe() {
 # debian_suite says which release this machine is.
 debian_suite() { (. /etc/os-release && echo "${VERSION_CODENAME:-}"); }
 
-# debian_tar writes the root to the file $1.
+# Roots are kept under the hash of what made them, for two weeks after their last use.
+kept=${XDG_CACHE_HOME:-$HOME/.cache}/sandyard/roots
+
+# debian_tar writes the root to the file $1, from the cache unless FORCE=1.
 debian_tar() {
+	local this draft
+	this=$kept/$own_dir-$(debian_suite)-$(recipe).tar
+	if [ "${FORCE:-0}" = 1 ] || ! [ -e "$this" ]; then
+		unpack_packages "$1"
+		mkdir -p "$kept" && draft=$(mktemp "$kept/.draft-XXXXXX") && cp "$1" "$draft" && mv -T "$draft" "$this"
+		find "$kept" -type f -mtime +14 -delete
+		return
+	fi
+	touch "$this"
+	ln -s "$this" "$1"
+}
+
+# unpack_packages makes the root anew.
+unpack_packages() {
 	local suite sources=() log
 	suite=$(debian_suite)
 	[ -n "$suite" ] || die "this system is not Debian or a derivative"

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/dev/wire"
 	"sandyard/jobs"
 	"sandyard/models"
@@ -68,6 +69,7 @@ func TestDatabaseAwayInsideARunningJob(t *testing.T) {
 
 // TestDatabaseAwayLongerThanALease: the job is another attempt's then, which attaches to the command.
 func TestDatabaseAwayLongerThanALease(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	r.scheduler()
@@ -120,6 +122,7 @@ func TestEndWrittenWithoutAnAnswerIsFollowedUp(t *testing.T) {
 // TestClaimIsNotAnswered: the worker asks again, and need not wait for the lease that it was given without knowing. Of a
 // connection that falls silent it gives the claim up with the lease it asked for.
 func TestClaimIsNotAnswered(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	for name, c := range map[string]struct {
 		f     wire.Fault

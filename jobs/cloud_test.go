@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
@@ -55,6 +56,7 @@ func TestReconcileOfACloud(t *testing.T) {
 // TestACloudsLostAnswers: a create that took effect although nobody was told of it is adopted by the next attempt, also by
 // another worker's, and a sandbox that was deleted meanwhile is removed.
 func TestACloudsLostAnswers(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	r.scheduler()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
 )
@@ -47,6 +48,7 @@ func TestRedisLosesEverything(t *testing.T) {
 }
 
 func TestTaskTakenByADeadWorkerIsSentAgain(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	r.scheduler()

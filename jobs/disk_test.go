@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
 )
@@ -77,6 +78,7 @@ func TestAFullDiskTakesTheImagesOfOldBuilds(t *testing.T) {
 }
 
 func TestAFullDiskTakesThePool(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	r.state.SetDiskFree(10 << 30)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers/fake"
@@ -43,6 +44,7 @@ func (r *rig) ended(o jobs.Options, id string) models.Job {
 
 // TestCommandsThatWaitHoldNoSlot: neither another tenant nor the tenant's own timeouts wait for them.
 func TestCommandsThatWaitHoldNoSlot(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	r.worker(2)
@@ -66,6 +68,7 @@ func TestCommandsThatWaitHoldNoSlot(t *testing.T) {
 
 // TestSlowSandboxesHoldNoSlot: calls that a sandbox leaves unanswered give their slots back.
 func TestSlowSandboxesHoldNoSlot(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	r.worker(1)

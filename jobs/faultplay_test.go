@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"sandyard/dev/testenv"
 )
 
 //nolint:gochecknoglobals // flags of the test binary
@@ -32,6 +34,7 @@ const (
 // TestEveryCallMayFail lets one call after the other of a run of each kind go wrong, in each of the ways of its layer, and
 // wants the system to recover by itself. A sample of the calls is drawn by a seed; make faults plays all of them.
 func TestEveryCallMayFail(t *testing.T) {
+	testenv.Long(t, "the whole matrix of faults takes minutes")
 	t.Parallel()
 	seed := *faultSeed
 	if seed == 0 {
@@ -185,6 +188,7 @@ func chosen(calls map[layer]int, name string) (faults []fault) {
 
 // TestAFaultBeyondARunIsTold: it holds nothing up, and does not count as one that the system has borne.
 func TestAFaultBeyondARunIsTold(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	p := &plays{r: newFaultRig(t), s: script{name: "beyond", ready: ready, act: args(openPort)}}
 	for _, l := range layers() {

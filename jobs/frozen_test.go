@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
@@ -50,6 +51,7 @@ func (r *rig) parked(id string) models.Job {
 // TestFrozenProgramsAreHandedOver: the worker goes away while what it waits for stands still in a paused sandbox. It is nobody's
 // then, whatever is asked of the sandbox, and goes on with it.
 func TestFrozenProgramsAreHandedOver(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	parallel := options()
 	parallel.Parallel = true
@@ -90,6 +92,7 @@ func TestFrozenProgramsAreHandedOver(t *testing.T) {
 // TestFrozenProgramsKeepNobodyBusy: a worker all of whose slots had commands that are frozen still resumes their sandboxes, which
 // is not for what is frozen to ask for, and the commands have what was left of their time.
 func TestFrozenProgramsKeepNobodyBusy(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	r.worker(1)
@@ -122,6 +125,7 @@ func TestFrozenProgramsKeepNobodyBusy(t *testing.T) {
 
 // TestProgramsCancelledWhileNobodyHasThem are killed by whoever takes them next, and are cancelled only then.
 func TestProgramsCancelledWhileNobodyHasThem(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	for name, args := range map[string]jobs.Args{
 		"command": &jobs.Exec{Command: "fake:append log x; fake:sleep 1h"},
@@ -202,6 +206,7 @@ func TestProgramsFrozenBehindOurBack(t *testing.T) {
 
 // TestFrozenProgramsGoOnWithAResumeBehindOurBack, which reconciling finds out.
 func TestFrozenProgramsGoOnWithAResumeBehindOurBack(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	r.scheduler()
@@ -243,6 +248,7 @@ func TestWaitsForWhatIsFrozenAreHandedOver(t *testing.T) {
 // TestCellsOfOneContextAfterAPause: one runs and one waits for its turn; whoever comes back first, both run, once and in turn, and
 // one that is cancelled before its turn never does.
 func TestCellsOfOneContextAfterAPause(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	for name, cancelled := range map[string]bool{"all": false, "one cancelled": true} {
 		t.Run(name, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
 )
@@ -36,6 +37,7 @@ func median(times []time.Duration) time.Duration {
 // TestARedisThatHangsCostsARequestLittle: submissions, cancels, an end that follows from others and a shutdown do not wait
 // for it, and what was accepted meanwhile is done when it answers again.
 func TestARedisThatHangsCostsARequestLittle(t *testing.T) {
+	testenv.Long(t, "its verdict hangs on the clock")
 	t.Parallel()
 	r := newRig(t)
 	w := r.worker(4)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
@@ -104,6 +105,7 @@ func TestParallelJobsDoNotWaitForEachOther(t *testing.T) {
 
 // TestAKillWithoutAnAnswerIsMadeAgain: a cancel does not wait for it as long as the command may take.
 func TestAKillWithoutAnAnswerIsMadeAgain(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	r.worker(2, func(c *jobs.WorkerConfig) { c.Lease = 3 * time.Second })
@@ -120,6 +122,7 @@ func TestAKillWithoutAnAnswerIsMadeAgain(t *testing.T) {
 
 // TestAProviderThatHangsIsGivenUp long before a command that may run for hours.
 func TestAProviderThatHangsIsGivenUp(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	for op, limit := range map[fake.Op]float64{fake.OpOpen: 3600, fake.OpRun: 5} {
 		t.Run(string(op), func(t *testing.T) {
@@ -381,6 +384,7 @@ func (r *rig) noResources() {
 
 // TestAnAbsentProviderIsWaitedFor: an engine that is away for longer than six attempts take costs no job.
 func TestAnAbsentProviderIsWaitedFor(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	r.worker(2)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sandyard/dev/testenv"
 	"sandyard/dev/wire"
 	"sandyard/jobs"
 	"sandyard/models"
@@ -52,6 +53,7 @@ func (r *rig) ghost(box string) {
 // TestAnOutageOfTheDatabaseLosesNothing: PostgreSQL is away for longer than sandboxes wait for a worker, and than an open stream
 // may be silent. The scheduler has it back first. Nobody is dead or idle for that; who really is, is so later.
 func TestAnOutageOfTheDatabaseLosesNothing(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	holds, settle := r.asker()
@@ -132,6 +134,7 @@ func TestAnOutageOfTheDatabaseLosesNothing(t *testing.T) {
 // TestWorkersAfterAnOutageKeepTheirSandboxes: each has been away for longer than its lease, and no beat of the one comes with
 // the other's.
 func TestWorkersAfterAnOutageKeepTheirSandboxes(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	holds, _ := r.asker()

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers/fake"
@@ -153,6 +154,7 @@ func TestLeavingIsToldOnce(t *testing.T) {
 // TestDrainOutlivesTheProcess: what an operator has drained is so until he says otherwise, however its process ended, and
 // nobody else is.
 func TestDrainOutlivesTheProcess(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	for name, end := range map[string]func(*rig, *jobs.Worker){
 		"stopped": func(r *rig, w *jobs.Worker) { w.Stop(r.t.Context()) },
@@ -201,6 +203,7 @@ func TestDrainOutlivesTheProcess(t *testing.T) {
 
 // TestDrainFindsTheNameAgain where the host's name is a new one, as that of a container is.
 func TestDrainFindsTheNameAgain(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	for name, c := range map[string]struct{ old, again, state string }{
 		"the same":    {"yard", "yard", "draining"},
@@ -258,6 +261,7 @@ func (r *rig) nodeState(id string) string {
 // TestDeadNodeCanBeUndrained: the mark is kept while the process is away, and may be taken away meanwhile; who was told to
 // leave has no heir.
 func TestDeadNodeCanBeUndrained(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	r.scheduler()

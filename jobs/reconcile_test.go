@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
@@ -262,6 +263,7 @@ func TestAnEngineThatIsAwayProvesNothing(t *testing.T) {
 }
 
 func TestOneWorkerOfAnEngineReconciles(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	r.scheduler()
@@ -314,6 +316,7 @@ func TestSpoolsOfDeadWorkersAreDropped(t *testing.T) {
 // TestAnOutputInAPausedSandboxIsDropped: a worker could not drop it before the pause, and stops a long time after. The next one
 // that adopts the sandbox drops it when it is resumed, and so does the one after that.
 func TestAnOutputInAPausedSandboxIsDropped(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	r.scheduler()
@@ -358,6 +361,7 @@ func TestAWorkerThatStopsDropsWhatItCan(t *testing.T) {
 
 // TestAnOutputThatWasNotDroppedIsDroppedLater, while the worker lives, also when its sandbox was paused meanwhile.
 func TestAnOutputThatWasNotDroppedIsDroppedLater(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	reg := prometheus.NewRegistry()

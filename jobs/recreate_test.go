@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
 )
@@ -95,6 +96,7 @@ func TestOneReplacement(t *testing.T) {
 // TestATenantAtItsLimitKeepsNobodyFromRecreation: it has lost more than a scheduler looks at, earlier than all others. What may
 // not be made again for now says why, and is made when it may be.
 func TestATenantAtItsLimitKeepsNobodyFromRecreation(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	r.worker(4, reconciling(time.Millisecond))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
 )
@@ -127,6 +128,7 @@ func TestSchedulesSubmitOrdinaryJobs(t *testing.T) {
 }
 
 func TestFailuresOfASchedule(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	r.worker(4)
@@ -151,6 +153,7 @@ func TestFailuresOfASchedule(t *testing.T) {
 }
 
 func TestOverlaps(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	r.worker(8)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
 )
@@ -69,6 +70,7 @@ func (r *rig) patiently(ok func() bool) {
 // TestEachTickFiresOnce lets two schedulers lead at once while transactions fail at every step from the due time to the
 // job: no due time may have two jobs, none may have none.
 func TestEachTickFiresOnce(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	r.quota(1000)

@@ -16,6 +16,7 @@ import (
 // TestTheDatabasesClockRules works on a database whose clock is an hour ahead of the API's, the workers' and the scheduler's,
 // and on one that is an hour behind. Everything happens in its time, and neither too early nor never.
 func TestTheDatabasesClockRules(t *testing.T) {
+	testenv.Long(t, "its verdict hangs on the clock")
 	t.Parallel()
 	for name, by := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
 		t.Run(name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
@@ -58,6 +59,7 @@ func (r *rig) pooledWorker(change ...func(*jobs.WorkerConfig)) (*pooled, *jobs.W
 }
 
 func TestPoolIsDividedAmongTheWorkersOfAnEngine(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	r.template(models.Definition{Pool: &models.PoolSize{Min: 3, Max: 5}, WorkDir: "/data", Resources: models.Bounds{MemoryMB: 256}})
@@ -94,6 +96,7 @@ func TestPoolFollowsTheTemplates(t *testing.T) {
 
 // TestPoolHasTheRoomBesideSandboxes: what waits and what runs together stay within the limits of the node.
 func TestPoolHasTheRoomBesideSandboxes(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	r.must(r.store.Declare(t.Context(), []models.Template{{Name: "python", Image: "fake"}}))

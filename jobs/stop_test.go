@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
@@ -38,6 +39,7 @@ func (m *mute) Build(ctx context.Context, _ providers.Build, _ io.Writer) error 
 // TestAWorkerStopsOnAnEngineThatHangs: it waits for its jobs' grace, and not for what they, their follow-ups and the worker's loops
 // have asked the engine.
 func TestAWorkerStopsOnAnEngineThatHangs(t *testing.T) {
+	testenv.Long(t, "its verdict hangs on the clock")
 	t.Parallel()
 	r := newRig(t)
 	p := fake.New(fake.Options{State: r.state, PerNode: true})

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 
+	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
 )
@@ -30,6 +31,7 @@ func (r *rig) refusing() {
 
 // TestWhatAlwaysFailsHoldsNobodyUp: a loop comes to a row that the database refuses to change before it comes to others.
 func TestWhatAlwaysFailsHoldsNobodyUp(t *testing.T) {
+	testenv.Long(t, "it needs many rows")
 	t.Parallel()
 	r := newRig(t)
 	r.refusing()

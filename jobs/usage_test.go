@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
 )
@@ -44,6 +45,7 @@ func (r *rig) unfolded() (n int) {
 
 // TestUsageOfPausesTimeoutsAndLosses has the scheduler count three sandboxes, each with another end.
 func TestUsageOfPausesTimeoutsAndLosses(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	r.worker(8)

@@ -14,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"sandyard/dev/testenv"
 	"sandyard/guard"
 	"sandyard/jobs"
 	"sandyard/models"
@@ -179,6 +180,7 @@ func TestCallbackOfACancelledJob(t *testing.T) {
 // TestACallbackThatNobodyTookUpIsSentAgain although Redis has its task still: that was handed to a worker that has not heard of
 // it, or was given up after errors.
 func TestACallbackThatNobodyTookUpIsSentAgain(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	for name, spend := range map[string]func(r *rig, task string){
 		"handed out": func(r *rig, task string) { r.handOut("webhooks", task) },

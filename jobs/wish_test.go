@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
@@ -63,6 +64,7 @@ func TestADuePauseThatFailsIsTriedAgain(t *testing.T) {
 
 // TestWhatIsNotPausedOrResumedEndsInItsTime: a pause or a resume that fails leaves the sandbox to the other clocks.
 func TestWhatIsNotPausedOrResumedEndsInItsTime(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	for name, c := range map[string]struct {
 		wish   jobs.CreateSandbox
@@ -97,6 +99,7 @@ func TestWhatIsNotPausedOrResumedEndsInItsTime(t *testing.T) {
 
 // TestTimeoutOfWhatNobodyMakes: what is still to be made cannot be paused, and ends.
 func TestTimeoutOfWhatNobodyMakes(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	r.scheduler()

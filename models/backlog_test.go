@@ -71,6 +71,7 @@ func TestAnOrderedJobPassesABacklogOfParallelOnes(t *testing.T) {
 
 // TestTheEndOfALongQueue ends more jobs than one transaction can, while others submit.
 func TestTheEndOfALongQueue(t *testing.T) {
+	testenv.Long(t, "it needs many rows")
 	t.Parallel()
 	dsn := testenv.Database(t)
 	s := openAt(t, dsn, 1)

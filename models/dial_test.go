@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"sandyard/dev/testenv"
 	"sandyard/dev/wire"
 	"sandyard/models"
 )
@@ -12,6 +13,7 @@ import (
 // TestSilentDatabaseIsGivenUp: a read that nobody has given a deadline ends where the server or the network swallows it,
 // and its connection does not stay lost.
 func TestSilentDatabaseIsGivenUp(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	for name, f := range map[string]wire.Fault{"unheard": wire.Hang, "unanswered": wire.HangAfter} {
 		t.Run(name, func(t *testing.T) {

@@ -49,6 +49,7 @@ func strike(what string, n int64, f wire.Fault) (decide func(wire.Call) wire.Fau
 // TestSubmitOutlivesBrokenConnections breaks each step of a submission, COMMIT among them, before and after its effect.
 // What is accepted is told as accepted, and once.
 func TestSubmitOutlivesBrokenConnections(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	for _, step := range []string{"begin", "idempotency_keys", "tenants", `insert into "sandboxes"`, "insert into jobs", "dispatched_at", "commit"} {
 		for name, f := range map[string]wire.Fault{"before": wire.CutBefore, "after": wire.CutAfter} {
@@ -106,6 +107,7 @@ func TestSubmitToASandboxWhoseCommitIsNotAnswered(t *testing.T) {
 
 // TestSubmitTellsWhatItCannotKnow takes the database away together with its answer to COMMIT.
 func TestSubmitTellsWhatItCannotKnow(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	s, proxy := openWired(t, 4)
 	cutting := new(atomic.Bool)

@@ -105,6 +105,7 @@ func awaitStatistics(t *testing.T, db *sql.DB) {
 // TestLoopsReadNoWholeTables: what is asked again and again, with or without work, must not cost more the longer a system has
 // been in use.
 func TestLoopsReadNoWholeTables(t *testing.T) {
+	testenv.Long(t, "it needs many rows")
 	t.Parallel()
 	dsn := testenv.Database(t)
 	openAt(t, dsn, 100)

@@ -10,7 +10,7 @@ engine_socket=
 in_engine_network() { nsenter "--net=/run/netns/$engine_netns" "$@"; }
 
 open_engine() {
-	engine_home=$(mktemp -d /tmp/sandyard-compose-XXXXXX)
+	engine_home=$(mktemp -d "${TMPDIR:-/tmp}/sandyard-compose-XXXXXX")
 	engine_socket=$engine_home/docker.sock
 	ip netns add "$engine_netns"
 	in_engine_network ip link set lo up

@@ -1,13 +1,14 @@
 #!/bin/bash
 # Runs E2B's own clients, npm e2b and PyPI e2b, against a whole installation made for this run; `make e2b` calls it with
-# an engine that answers. The clients are installed once, under .sandyard/e2b. Where their registries cannot be reached
-# this says so and ends with 0, or with 1 when STRICT=1.
+# an engine that answers. The clients are installed once, in the cache under the hash of their locks. Where their registries
+# cannot be reached this says so and ends with 0, or with 1 when STRICT=1. RACE=1: with the race detector.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-clients=$PWD/.sandyard/e2b
 suite=$PWD/tests/e2b
-wanted=$(cat "$suite"/js/package-lock.json "$suite"/python/requirements.txt | sha256sum)
+kept=${XDG_CACHE_HOME:-$HOME/.cache}/sandyard/e2b
+wanted=$(cat "$suite"/js/package-lock.json "$suite"/python/requirements.txt scripts/e2b.sh | sha256sum | cut -c1-16)
+clients=$kept/$wanted
 
 give_up() {
 	echo "e2b: $*: the suite did NOT run" >&2
@@ -24,7 +25,7 @@ has_node() {
 		process.exit(a > 21 || (a === 20 && b >= 18) ? 0 : 1)' 2>/dev/null
 }
 
-installed() { [ "$(cat "$clients/installed" 2>/dev/null)" = "$wanted" ]; }
+installed() { [ -e "$clients/installed" ]; }
 
 install_clients() {
 	has python3 || give_up "Python 3.10 or newer is missing"
@@ -37,14 +38,24 @@ install_clients() {
 		>"$clients/log" 2>&1 || give_up "pip could not install the client (see $clients/log)"
 	(cd "$clients" && use_node && npm ci --no-audit --no-fund --ignore-scripts --fetch-retries=3 --fetch-timeout=30000) \
 		>>"$clients/log" 2>&1 || give_up "npm could not install the client (see $clients/log)"
-	echo "$wanted" >"$clients/installed"
+	touch "$clients/installed"
+	find "$kept" -mindepth 1 -maxdepth 1 -type d ! -name "$wanted" -mtime +14 -exec rm -rf {} +
 }
 
 # use_node puts the Node from PyPI first, where there is one.
 use_node() { [ ! -x "$clients/venv/bin/node" ] || PATH="$clients/venv/bin:$PATH"; }
 
+mkdir -p "$kept"
+exec 6>>"$kept/lock" # of two runs at once one installs
+flock 6
 installed || install_clients
+exec 6>&-
 docker image inspect sandyard/python:default >/dev/null 2>&1 || images/build.sh
 use_node
-export E2B_CLIENTS=$clients CGO_ENABLED=1 # the race detector's C part
-exec go test -race -count=1 -timeout=15m -tags=e2b "$@" ./tests/e2b/
+export E2B_CLIENTS=$clients
+race=()
+if [ "${RACE:-0}" = 1 ]; then
+	export CGO_ENABLED=1 # the race detector's C part
+	race=(-race)
+fi
+exec go test "${race[@]}" -count=1 -timeout=15m -tags=e2b "$@" ./tests/e2b/

@@ -4,8 +4,9 @@
 #   scripts/engine.sh [--or OTHER] COMMAND...
 #
 # An engine that answers, DOCKER_HOST's or the system's, is used as it is. Otherwise root gets one: the system's service
-# where systemd runs, else a dockerd of our own, which ends with the last command that uses it. It has no bridge and
-# touches no firewall, as sandboxes have no network. Where there can be none, it runs OTHER instead, split at blanks.
+# where systemd runs, else a dockerd of our own. That of a run of tests (room.sh) stands in the directory of the run and ends
+# with it; any other ends with the last command that uses it. It has no bridge and touches no firewall, as sandboxes have no
+# network. Where there can be none, it runs OTHER instead, split at blanks.
 set -euo pipefail
 
 log=.sandyard/dockerd.log
@@ -60,6 +61,23 @@ start() {
 	say "started dockerd without a bridge (log in $log); it ends with the last command that uses it"
 }
 
+# begin_in_room starts the engine of this run, unless it runs already.
+begin_in_room() {
+	local dir=$SANDYARD_ROOM/engine
+	mount_cgroups || die "no control groups here, which an engine needs: run in a privileged container or on a host"
+	exec 8>>"$dir.lock"
+	flock -x 8
+	export DOCKER_HOST=unix://$dir/docker.sock
+	if ! answers; then
+		mkdir -p "$dir"
+		setsid dockerd --host "$DOCKER_HOST" --bridge=none --iptables=false --ip-forward=false --pidfile "$dir/pid" \
+			--data-root "$dir/data" --exec-root "$dir/exec" </dev/null >>"$dir/log" 2>&1 8>&- 9>&- &
+		await $! || { tail -n 15 "$dir/log" >&2; die "dockerd does not start; its last words are above"; }
+		say "started dockerd without a bridge in $dir"
+	fi
+	exec 8>&-
+}
+
 # begin starts an engine, unless another command was just about to.
 begin() {
 	explain
@@ -105,7 +123,12 @@ fi
 
 reach() {
 	type -P docker >/dev/null || die "the docker command is missing: run make setup"
-	answers || begin
+	answers && return
+	if [ -n "${SANDYARD_ROOM:-}" ] && [ "$(id -u)" = 0 ] && type -P dockerd >/dev/null && ! with_systemd; then
+		begin_in_room
+	else
+		begin
+	fi
 }
 
 hold

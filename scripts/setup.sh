@@ -3,8 +3,7 @@
 # prints the command and ends with 1. Nothing is asked of the network when nothing is missing.
 #
 #   scripts/setup.sh          what `make run` needs
-#   scripts/setup.sh test     and what the tests and the linters need
-#   scripts/setup.sh e2b      and what `make e2b` needs to install E2B's clients
+#   scripts/setup.sh test     and what the tests, E2B's clients among them, and the linters need
 #   scripts/setup.sh compose  and what `make compose-check` and `make compose-smoke` need
 #   scripts/setup.sh browser  and what the recipe of that template needs; so for code-server
 set -euo pipefail
@@ -30,8 +29,9 @@ missing() {
 	test)
 		has_cgo || echo gcc libc6-dev
 		has runsc || echo runsc
+		has_venv || echo python3 python3-venv
+		has ip || echo iproute2
 		;;
-	e2b) has_venv || echo python3 python3-venv ;;
 	browser) has_for_recipe || echo mmdebstrap python3-pip ;;
 	code-server) { has_for_recipe && has_for_modules; } || echo mmdebstrap python3-pip g++ make libkrb5-dev ;;
 	compose)

@@ -1,7 +1,13 @@
 #!/bin/bash
 # Runs the tests against real PostgreSQL, Redis and Docker, each made for this run; `make test` calls it with an engine
-# that answers. Arguments go to go test in place of the defaults. RACE=1: with the race detector. STRICT=1: fail where an
-# image cannot be made.
+# that answers. A test that fails is run again alone once; if it passes then, the end says `flaky: NAME`. More than three
+# that fail are not run again. A test binary that hangs is ended after five minutes with the stacks of its goroutines.
+#
+#   LONG=1    also the tests that take many seconds, many rows or much memory, without that limit of time
+#   RACE=1    with the race detector          STRICT=1  fail where an image cannot be made
+#
+# Arguments go to go test in place of the defaults. Else one tenant's walk over another's things (tests/attack) and E2B's
+# clients (tests/e2b) follow.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,9 +20,24 @@ for template in base node; do # the tests that need one say so where it is missi
 	}
 done
 [ "$(id -u)" != 0 ] || images/tree.sh # the local provider needs root, and so do its tests
-[ $# -gt 0 ] || set -- -timeout=20m ./...
+
+flags=()
+[ $# != 0 ] || flags=(-count=1)
 if [ "${RACE:-0}" = 1 ]; then
 	export CGO_ENABLED=1 # the race detector's C part
-	set -- -race "$@"
+	flags+=(-race)
 fi
-exec go test "$@"
+[ $# = 0 ] || exec go test "${flags[@]}" "$@"
+if [ "${LONG:-0}" = 1 ]; then flags+=(-timeout=40m); else flags+=(-timeout=5m -short); fi
+
+again=$(mktemp)
+status=0
+"$GOTESTSUM" --format=pkgname-and-test-fails --format-icons=text --format-hide-empty-pkg --packages=./... --rerun-fails=1 --rerun-fails-max-failures=3 \
+	--rerun-fails-run-root-test --rerun-fails-report="$again" -- "${flags[@]}" || status=$?
+[ $status = 0 ] || exit $status
+echo "test: one tenant walks over all that is another's"
+ONLY=foreign-ids scripts/attack.sh
+echo "test: E2B's own clients"
+scripts/e2b.sh
+sed -n 's/^\([^ :]*\):.*/flaky: \1/p' "$again"
+rm "$again"

@@ -4,14 +4,18 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
-steps=(race vulnerabilities compose e2b attacks chaos)
+steps=(race vulnerabilities compose e2b attacks faults gvisor chaos soak gate)
 
-race() { make test RACE=1 STRICT=1; }
+race() { make test LONG=1 RACE=1 STRICT=1; }
 vulnerabilities() { make vuln; }
-compose() { make compose-check; }
-e2b() { make e2b STRICT=1; }
+compose() { make compose-check && make compose-smoke; }
+e2b() { make e2b RACE=1 STRICT=1; }
 attacks() { make attack; }
-chaos() { make chaos SEED=1 LENGTH=2m; }
+faults() { make faults; }
+gvisor() { make gvisor; }
+chaos() { make chaos SEED=1 LENGTH=2m && make chaos SEED=1 LENGTH=2m PROVIDER=local; }
+soak() { make soak; }
+gate() { make gate-proof STEP=load RUNS=5; }
 
 read -ra wanted <<<"${ONLY:-${steps[*]}}"
 for step in "${wanted[@]}"; do

@@ -31,6 +31,7 @@ func (r *rig) end(t *testing.T, job string, bytes int) {
 // TestLargeOutputsAreBounded: twenty clients ask for a job, and twenty wait for one, that has written 16 MiB of what JSON
 // makes six times as long.
 func TestLargeOutputsAreBounded(t *testing.T) {
+	testenv.Long(t, "it measures memory")
 	t.Parallel()
 	p := newProcess(t)
 	id := p.call("POST", "/v1/sandboxes", map[string]any{}).want(t, 202).text("sandbox.id")

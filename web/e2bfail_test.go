@@ -284,6 +284,7 @@ func TestE2BCreateExpires(t *testing.T) {
 
 // TestE2BUnknownOutcome: a client that repeats requests by itself is kept from making a second sandbox.
 func TestE2BUnknownOutcome(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	proxy, dsn := wire.Postgres(t, testenv.Database(t))
 	r := newRigOn(t, dsn, hasty(0))

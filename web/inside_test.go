@@ -20,6 +20,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sandyard/dev/testenv"
 	"sandyard/gateway"
 	"sandyard/guard"
 	"sandyard/jobs"
@@ -324,6 +325,7 @@ func TestTrees(t *testing.T) {
 }
 
 func TestTransfersAreActivity(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newInsideRig(t)
 	before := must(r.store.Sandbox(context.Background(), "default", r.box))(t).LastActiveAt

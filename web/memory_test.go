@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/service"
 )
 
@@ -167,6 +168,7 @@ func TestCompressedBodiesAreRefused(t *testing.T) {
 
 // TestWrongBodiesCostLittle sends what is wrong eight million times over, to each of the two APIs.
 func TestWrongBodiesCostLittle(t *testing.T) {
+	testenv.Long(t, "it measures memory")
 	t.Parallel()
 	p := newProcess(t)
 	const size = 15 << 20
@@ -209,6 +211,7 @@ func TestWrongBodiesCostLittle(t *testing.T) {
 
 // TestManyBodiesAtOnce: two hundred of the largest, of which some are carried out and the others are told to come again.
 func TestManyBodiesAtOnce(t *testing.T) {
+	testenv.Long(t, "it measures memory")
 	t.Parallel()
 	p := newProcess(t)
 	id := p.call("POST", "/v1/sandboxes", map[string]any{}).want(t, 202).text("sandbox.id")

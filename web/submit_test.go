@@ -128,6 +128,7 @@ func TestLostClientDoesNotCancel(t *testing.T) {
 }
 
 func TestShutdownEndsWaits(t *testing.T) {
+	testenv.Long(t, "its verdict hangs on the clock")
 	t.Parallel()
 	r := newRig(t)
 	a := r.call("POST", "/v1/sandboxes", `{}`)
@@ -227,6 +228,7 @@ func TestDatabaseDown(t *testing.T) {
 
 // TestDatabaseBreaksOffASubmission: what was accepted is told so, and what nobody can know, too.
 func TestDatabaseBreaksOffASubmission(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	proxy, dsn := wire.Postgres(t, testenv.Database(t))
 	r := newRigOn(t, dsn)
@@ -280,6 +282,7 @@ func (r *rig) lockOut() {
 }
 
 func TestRedisDown(t *testing.T) {
+	testenv.Long(t, "its verdict hangs on the clock")
 	t.Parallel()
 	r := newRig(t)
 	r.rdb.ShutdownNoSave(t.Context())

@@ -99,3 +99,12 @@ func startCluster(opts ...dev.Option) (*cluster, error) {
 func tempDir() string {
 	return filepath.Join(os.TempDir(), "sandyard-test-"+uuid.NewString()[:13])
 }
+
+// Long skips a test that takes many seconds, many rows or much memory, or whose verdict hangs on the clock, where tests are to
+// be short, as under `make test`. `make verify` runs it.
+func Long(t testing.TB, why string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left to make verify: " + why)
+	}
+}

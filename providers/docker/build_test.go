@@ -14,6 +14,7 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	dockerimage "github.com/docker/docker/api/types/image"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/docker"
 )
@@ -75,6 +76,7 @@ func TestBuild(t *testing.T) {
 }
 
 func TestBuildThatFails(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	y := newYard(t)
 	p := y.open(t)

@@ -45,6 +45,7 @@ func freeMB(t *testing.T, dir string) int64 {
 // TestTheBuildThatFillsTheDiskEnds, also if what it writes has no name, before the reserve is touched; another that writes little
 // goes on.
 func TestTheBuildThatFillsTheDiskEnds(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	const reserve = 400
 	y, data := smallYard(t, 2048)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 )
 
@@ -40,6 +41,7 @@ func TestWhatAStepStartedEndsWithIt(t *testing.T) {
 
 // TestStepsStayOutOfTheKernelsDirectories, also where a link of the image leads there.
 func TestStepsStayOutOfTheKernelsDirectories(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	y := newYard(t)
 	p := y.open(t)

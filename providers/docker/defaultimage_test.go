@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/docker"
 )
@@ -91,6 +92,7 @@ func TestTheDefaultImageHasSmallTools(t *testing.T) {
 
 // TestTheDefaultImageImportsNumPy as PyPI has it, whose wheels bring no C++ library. The host's pip fetches it.
 func TestTheDefaultImageImportsNumPy(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	if runtime.GOARCH != "amd64" {
 		t.Skip("skipped: the wheel that is asked for is x86-64's")

@@ -17,6 +17,7 @@ import (
 	dockerimage "github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/mount"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/docker"
 	"sandyard/providers/providertest"
@@ -44,6 +45,7 @@ func TestHostile(t *testing.T) {
 }
 
 func TestConformanceWithPool(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	y := newYard(t)
 	shared := y.openPool(t, docker.Pool{Size: 2})

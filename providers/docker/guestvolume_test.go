@@ -5,11 +5,13 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/docker"
 )
 
 func TestBrokenGuestLeavesNothing(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	y := newYard(t)
 	p := y.openWith(t, docker.Config{Guest: fstest.MapFS{"guest": {Data: []byte("#!/bin/sh\nexit 3\n")}}})

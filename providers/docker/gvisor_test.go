@@ -118,6 +118,7 @@ func TestRuntime(t *testing.T) {
 // TestBuildUnderGVisor: steps run under the runtime that the configuration or the template says, and what they write and are
 // given comes into the image.
 func TestBuildUnderGVisor(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	y := newGVisorYard(t)
 	host := readHost(t, "/proc/version")
@@ -154,6 +155,7 @@ func TestBuildUnderGVisor(t *testing.T) {
 
 // TestBuildOfARuntimeThatKeepsWrites: gVisor's later releases do, unless they are told not to.
 func TestBuildOfARuntimeThatKeepsWrites(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	y := newGVisorYard(t)
 	x := newProxy(t, y.api.DaemonHost())

@@ -9,10 +9,12 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 )
 
 func TestDeleteWaitsForACancelledCreate(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	for _, after := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 60 * time.Millisecond} {
 		t.Run(after.String(), func(t *testing.T) {
@@ -92,6 +94,7 @@ func TestHalfMadeContainerIsAdopted(t *testing.T) {
 }
 
 func TestSilentGuestLosesItsContainer(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	y := newYard(t)
 	p := y.open(t)
@@ -142,6 +145,7 @@ func TestOpenJustAfterAResume(t *testing.T) {
 }
 
 func TestHungGuestIsEnded(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	y := newYard(t)
 	p := y.open(t)

@@ -12,6 +12,7 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	dockerimage "github.com/docker/docker/api/types/image"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/docker"
 )
@@ -48,6 +49,7 @@ func (y *yard) waiting(t testing.TB) map[string]string {
 }
 
 func TestEveryMemberIsUsedOnce(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	y := newYard(t)
 	p := y.openPool(t, docker.Pool{Size: 4})

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/docker"
 )
@@ -23,6 +24,7 @@ func (y *yard) doomed(t *testing.T, size int) (*docker.Provider, *proxy) {
 }
 
 func TestWorkerDiesWhileItClaims(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -64,6 +66,7 @@ func TestWorkerDiesWhileItClaims(t *testing.T) {
 }
 
 func TestPoolOfADeadWorkerIsSwept(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	y := newYard(t)
 	_, x := y.doomed(t, 2)
@@ -87,6 +90,7 @@ func TestPoolOfADeadWorkerIsSwept(t *testing.T) {
 
 // TestWorkerDiesWhileItRefills: the name under which a member is made is free again soon, and another worker refills.
 func TestWorkerDiesWhileItRefills(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	for name, at := range map[string]cutPoint{"before the start": before, "after the start": after} {
 		t.Run(name, func(t *testing.T) {
@@ -112,6 +116,7 @@ func TestWorkerDiesWhileItRefills(t *testing.T) {
 }
 
 func TestMembersOutwaitTheirPatience(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	y := newYard(t)
 	y.fillPool(t, image, docker.Config{Guest: guestFiles(t), Pool: docker.Pool{Size: 1, Patience: brief}})

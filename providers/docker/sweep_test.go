@@ -17,6 +17,7 @@ import (
 	dockerimage "github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/volume"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/docker"
 )
@@ -158,6 +159,7 @@ func TestWorkerDiesWhileItFillsAGuest(t *testing.T) {
 // TestImagesThatLostTheirNamesAreSwept makes an image twice, as a build does whose first worker died after it. The first
 // one goes, but not while a sandbox of it lives; the second and another fleet's stay.
 func TestImagesThatLostTheirNamesAreSwept(t *testing.T) {
+	testenv.Long(t, "its verdict hangs on the clock")
 	t.Parallel()
 	y, foreign := newYard(t), newYard(t)
 	p := y.openWith(t, docker.Config{Guest: guestFiles(t), GuestGrace: time.Second})
@@ -203,6 +205,7 @@ func TestImagesThatLostTheirNamesAreSwept(t *testing.T) {
 
 // TestSweepCountsDeadPools: what the pool's own sweep removes of dead workers' members is told.
 func TestSweepCountsDeadPools(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	y, foreign := newYard(t), newYard(t)
 	_, x := y.doomed(t, 2)

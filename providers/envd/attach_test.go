@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/envd"
 )
@@ -131,6 +132,7 @@ func TestManyWorkersAttachAtOnce(t *testing.T) {
 }
 
 func TestTimeoutSurvivesTheTakeover(t *testing.T) {
+	testenv.Long(t, "its verdict hangs on the clock")
 	t.Parallel()
 	e := newEngine(t)
 	first := e.sandbox(envd.Options{})

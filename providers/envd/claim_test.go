@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/envd"
 )
@@ -37,6 +38,7 @@ func TestAGuestOfItsOwnerIsClaimed(t *testing.T) {
 }
 
 func TestAnUnclaimedGuestLivesWhileItIsSpokenTo(t *testing.T) {
+	testenv.Long(t, "its verdict hangs on the clock")
 	t.Parallel()
 	const patience = time.Second
 	kept := startEngine(t, guestAsProcess1(), "-unclaimed", patience.String()).sandbox(envd.Options{})

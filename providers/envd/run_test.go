@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/envd"
 )
@@ -228,6 +229,7 @@ func TestKeptOutputIsBoundedInTotal(t *testing.T) {
 }
 
 func TestBackgroundProcessMayHoldTheOutput(t *testing.T) {
+	testenv.Long(t, "its verdict hangs on the clock")
 	t.Parallel()
 	s := newEngine(t).sandbox(envd.Options{})
 	start := time.Now()

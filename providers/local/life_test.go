@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/local"
 	"sandyard/providers/local/keeper"
@@ -230,6 +231,7 @@ func TestHalfMadeSandboxIsMadeAnew(t *testing.T) {
 
 // TestHungGuestIsEnded stops the first process from outside, where alone that can be done.
 func TestHungGuestIsEnded(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	p := newYard(t).open(t)
 	id, box := create(t, p)
@@ -248,6 +250,7 @@ func TestHungGuestIsEnded(t *testing.T) {
 // TestSlowGuestIsLeftAlone stops the first process for longer than a link outlives it, and for less than would cost it its
 // sandbox.
 func TestSlowGuestIsLeftAlone(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	p := newYard(t).open(t)
 	id, box := create(t, p)

@@ -3,6 +3,7 @@ package providertest
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,10 +46,21 @@ func Hostile(t *testing.T, open func(t *testing.T) providers.Provider, o Options
 		{"neighbours", neighbours},
 	} {
 		t.Run(attack.name, func(t *testing.T) {
+			if testing.Short() && !shortHostile(attack.name) {
+				t.Skip("left to make verify: not in the short list of hostile programs")
+			}
 			t.Parallel()
 			attack.run(t, s)
 		})
 	}
+}
+
+// shortHostile says whether a hostile program is one of those that also run where tests are to be short: one for each
+// resource, and those that go for the guest and for the neighbours.
+func shortHostile(name string) bool {
+	return slices.Contains([]string{
+		"fork bomb", "memory hog", "disk filler", "open files", "becoming root", "network", "links", "killed guest", "neighbours",
+	}, name)
 }
 
 // python is a command that runs a program, with args in sys.argv.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
+
 	"github.com/docker/docker/api/types/filters"
 	dockerimage "github.com/docker/docker/api/types/image"
 )
@@ -33,6 +35,7 @@ func (r *rig) build(template string, body object) built {
 }
 
 func TestTemplateIsBuiltAndBuiltAgain(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	t.Cleanup(func() { r.engine.removeImages(t) })

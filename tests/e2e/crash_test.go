@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"sandyard/dev/testenv"
 )
 
 func TestKilledWorkersCommandGoesOn(t *testing.T) {
@@ -35,6 +37,7 @@ func TestKilledWorkersCommandGoesOn(t *testing.T) {
 }
 
 func TestStoppedWorkerUnderLoad(t *testing.T) {
+	testenv.Long(t, "its verdict hangs on the clock")
 	t.Parallel()
 	const grace = 2 * time.Second
 	r := newRig(t, "DRAIN_GRACE", grace.String())
@@ -90,6 +93,7 @@ func TestStoppedWorkerUnderLoad(t *testing.T) {
 }
 
 func TestEverythingKilledUnderLoad(t *testing.T) {
+	testenv.Long(t, "its verdict hangs on the clock")
 	t.Parallel()
 	r := newRig(t)
 	const old, young, each = 4, 4, 5

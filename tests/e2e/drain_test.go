@@ -6,11 +6,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"sandyard/dev/testenv"
 )
 
 // TestDrainUnderLoad takes one worker after the other away, by the operator's command and by SIGTERM, while commands
 // run and wait: all of them succeed, none runs twice, and each worker ends within its grace.
 func TestDrainUnderLoad(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	const boxes, execs = 8, 10
 	const grace = 2 * time.Second

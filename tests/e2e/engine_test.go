@@ -26,6 +26,7 @@ const shell = "sandyard/shell:test"
 // TestEngineRestarts restarts an engine under its sandboxes, first as it is out of the box, which ends them, and then with
 // live-restore, which does not.
 func TestEngineRestarts(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	own := ownEngine(t)
 	r := newRig(t, "DOCKER_HOST", own.Host, "SANDBOX_TEMPLATES", "python="+shell, "RECONCILE_EVERY", "300ms", "RECONCILE_GRACE", "1s")

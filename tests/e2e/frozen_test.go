@@ -3,11 +3,14 @@ package e2e_test
 import (
 	"testing"
 	"time"
+
+	"sandyard/dev/testenv"
 )
 
 // TestFrozenCommandsOutliveTheirWorker: a command that a pause has frozen goes on with its sandbox, whoever waited for it before,
 // and whatever its time was meanwhile.
 func TestFrozenCommandsOutliveTheirWorker(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	const limit = 3.0 // seconds, of the command
 	for name, worker := range map[string]struct{ before, after func(*rig) }{

@@ -18,12 +18,15 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
+
 	"golang.org/x/sys/unix"
 )
 
 // TestTheAPIAndTheWorkerAreOnDifferentHosts runs them in two network namespaces with one cable between them, which is
 // cut and mended. The servers are reached over the file system, so only what API and worker say to each other crosses.
 func TestTheAPIAndTheWorkerAreOnDifferentHosts(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	a, b := joinedHosts(t)
 	r := prepare(t, "LISTEN_ADDR", a.addr+":8080", "EDGE_ADDR", a.addr+":8090", "EDGE_DOMAIN", "yard.test:8090",

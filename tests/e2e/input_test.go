@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sandyard/dev/testenv"
 	"sandyard/models"
 )
 
@@ -259,6 +260,7 @@ func (r *rig) nothingRuns(box string) {
 }
 
 func TestEndlessOutput(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	const gib, kept = 1 << 30, 1 << 20
 	r := newRig(t)

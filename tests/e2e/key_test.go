@@ -4,10 +4,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sandyard/dev/testenv"
 )
 
 // TestKeyIsMadeAndRevoked does with a key what an operator can, at the command line.
 func TestKeyIsMadeAndRevoked(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	said := r.operate("key", "second")

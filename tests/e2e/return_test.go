@@ -6,11 +6,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"sandyard/dev/testenv"
 )
 
 // TestAStoppedWorkerComesBack: the only worker of its engine is held up until its lease is over, its job was given back and
 // its row forgotten. Then it goes on as the same process, with the sandboxes and commands that it had.
 func TestAStoppedWorkerComesBack(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	box := r.created(object{"memory_mb": 64}).ID

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sandyard/dev"
+	"sandyard/dev/testenv"
 )
 
 func TestRedisForgetsEverything(t *testing.T) {
@@ -84,6 +85,7 @@ func flush(t *testing.T, url string) {
 }
 
 func TestRedisGoesAndComes(t *testing.T) {
+	testenv.Long(t, "its verdict hangs on the clock")
 	t.Parallel()
 	dir := serverDir(t)
 	server := startRedis(t, dir)
@@ -116,6 +118,7 @@ func TestRedisGoesAndComes(t *testing.T) {
 }
 
 func TestPostgreSQLGoesAndComes(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	dir := serverDir(t)
 	server := startPostgres(t, dir)

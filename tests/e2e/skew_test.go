@@ -20,6 +20,7 @@ import (
 // TestWhatLetsInGoesByTheDatabasesClock comes to the inside of sandboxes with all that holds for a time, where the clock
 // of the database is an hour ahead of that of the programs and of the sandboxes, and where it is an hour behind.
 func TestWhatLetsInGoesByTheDatabasesClock(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	for name, by := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
 		t.Run(name, func(t *testing.T) {

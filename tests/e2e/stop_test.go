@@ -8,11 +8,13 @@ import (
 
 	"github.com/docker/docker/client"
 
+	"sandyard/dev/testenv"
 	"sandyard/dev/wire"
 )
 
 // TestAWorkerIsGoneWhenItsGraceIsOver: it hands a command that runs on to the next worker early enough.
 func TestAWorkerIsGoneWhenItsGraceIsOver(t *testing.T) {
+	testenv.Long(t, "its verdict hangs on the clock")
 	t.Parallel()
 	const grace = 20 * time.Second
 	r := newRig(t, "DRAIN_GRACE", grace.String())
@@ -36,6 +38,7 @@ func TestAWorkerIsGoneWhenItsGraceIsOver(t *testing.T) {
 
 // TestAWorkerStopsWhileItsEngineHangs, with containers waiting that it cannot remove and a command that it cannot ask.
 func TestAWorkerStopsWhileItsEngineHangs(t *testing.T) {
+	testenv.Long(t, "its verdict hangs on the clock")
 	t.Parallel()
 	const grace = 4 * time.Second
 	const hangs = 3 * time.Second // costs as much

@@ -5,10 +5,13 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"sandyard/dev/testenv"
 )
 
 // TestGibibyteIsNotHeldInMemory sends a file through all processes and back, and asks the kernel what they ever used.
 func TestGibibyteIsNotHeldInMemory(t *testing.T) {
+	testenv.Long(t, "it measures memory")
 	t.Parallel()
 	const size, most = 1 << 30, 100 << 10 // bytes, KiB
 	r := newRig(t)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
+
 	"github.com/coder/websocket"
 )
 
@@ -128,6 +130,7 @@ func (p preview) socket() (*websocket.Conn, *http.Response, error) {
 // TestPreviewsWakeSandboxes comes to the ports of paused sandboxes from outside, by HTTP and WebSocket: where traffic may
 // resume them, they go on with the memory that they had, and where it may not, the answer says so.
 func TestPreviewsWakeSandboxes(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t, "EDGE_DOMAIN", "yard.test")
 	wakes, sleeps := r.created(object{"auto_resume": true}).ID, r.created(object{}).ID

@@ -3,9 +3,12 @@ package egress_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"sandyard/dev/testenv"
 )
 
 // get is a Python program that asks for a URL, as most programs do: through the proxy that the environment names.
@@ -25,7 +28,12 @@ except Exception as e:
 func TestEgress(t *testing.T) {
 	t.Parallel()
 	for _, provider := range []string{"docker", "local"} {
-		t.Run(provider, func(t *testing.T) { show(t, onProvider(t, provider)...) })
+		t.Run(provider, func(t *testing.T) {
+			if provider == "local" {
+				testenv.Long(t, "the same on the other provider")
+			}
+			show(t, onProvider(t, provider)...)
+		})
 	}
 }
 
@@ -43,12 +51,18 @@ func show(t *testing.T, settings ...string) {
 			"installation": testInstallation, "curl": testCurl, "hidden": testHidden, "python": testPython, "git": testGit, "apt": testApt, "npm": testNpm, "environment": testEnvironment,
 		} {
 			t.Run(name, func(t *testing.T) {
+				if !slices.Contains([]string{"off", "public", "rules", "attacks", "rebinding", "change", "python"}, name) {
+					testenv.Long(t, "not in the short list of egress")
+				}
 				t.Parallel()
 				test(t, r, w)
 			})
 		}
 	})
-	testTakeover(t, r, w, doomed)
+	t.Run("takeover", func(t *testing.T) {
+		testenv.Long(t, "a worker's lease has to end")
+		testTakeover(t, r, w, doomed)
+	})
 }
 
 // requireSealed ends the test before anything is sent if a sandbox has any interface but loopback: the engine need not be

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/gateway"
 	"sandyard/guard"
 	"sandyard/jobs"
@@ -86,6 +87,7 @@ func (r *rig) resumes(id string, want int) {
 
 // TestTrafficKeepsASandbox: an open stream is use, also where the idle timeout is short.
 func TestTrafficKeepsASandbox(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	scheduler := jobs.NewScheduler(jobs.SchedulerConfig{
@@ -148,6 +150,7 @@ func (r *rig) until(what string, ok func() bool) {
 // TestSilentWorkerIsGivenUp: its machine takes what is sent and its lease is over. Nobody waits for it for ever, whether it
 // never answers or falls silent in the middle of an answer, for a port or for files.
 func TestSilentWorkerIsGivenUp(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newIdleRig(t)
 	mute, begins := r.silent("nmute", ""), r.silent("nbegins", "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nbegun")

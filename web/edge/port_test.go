@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
 )
@@ -119,6 +120,7 @@ func (r *rig) revoke(id, grant string, want int) {
 
 // TestRevocationEndsOpenStreams: a stream lives as long as what let it in, and no stream suffers from another's end.
 func TestRevocationEndsOpenStreams(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
 	id := r.sandbox(jobs.Foreign{})
