@@ -21,7 +21,7 @@ import (
 	"sandyard/providers/catalog"
 )
 
-// Common is what every process needs to know. Field tags name the variables; README lists them all.
+// Common is what every process needs to know. Field tags name the variables; docs/operate/configuration.md lists them all.
 type Common struct {
 	DatabaseURL  string     `env:"DATABASE_URL" doc:"PostgreSQL, as a URL or key=value string"`
 	DatabaseConn int        `env:"DATABASE_CONNECTIONS" envDefault:"20" doc:"connections to PostgreSQL per process, at most"`

@@ -70,7 +70,7 @@ func TestConfinementUnderGVisor(t *testing.T) {
 	}
 }
 
-// TestListingUnderGVisor holds README to what it says of gVisor's release of 2022, whose statx knows no AT_NO_AUTOMOUNT:
+// TestListingUnderGVisor holds docs/security.md to what it says of gVisor's release of 2022, whose statx knows no AT_NO_AUTOMOUNT:
 // ls and stat fail with it, what asks in another way does not. Later kernels may know it.
 func TestListingUnderGVisor(t *testing.T) {
 	t.Parallel()

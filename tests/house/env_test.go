@@ -11,8 +11,11 @@ import (
 	"sandyard/service"
 )
 
-// TestReadmeListsEveryVariable compares README's table with what the programs read.
-func TestReadmeListsEveryVariable(t *testing.T) {
+// configuration is the page that lists every variable.
+const configuration = "docs/operate/configuration.md"
+
+// TestConfigurationListsEveryVariable compares the table of docs/operate/configuration.md with what the programs read.
+func TestConfigurationListsEveryVariable(t *testing.T) {
 	t.Parallel()
 	want := map[string]service.Variable{}
 	for _, v := range service.Variables(service.API{}, service.Worker{}, service.Scheduler{}) {
@@ -21,20 +24,20 @@ func TestReadmeListsEveryVariable(t *testing.T) {
 		}
 		want[v.Name] = v
 	}
-	for _, row := range tableRows(t, "README.md", "| variable | default | meaning |") {
+	for _, row := range tableRows(t, configuration, "| variable | default | meaning |") {
 		name, def := strings.Trim(row[0], "`"), strings.Trim(row[1], "`")
 		v, ok := want[name]
 		if !ok {
-			t.Errorf("README lists %s, which nothing reads", name)
+			t.Errorf("%s lists %s, which nothing reads", configuration, name)
 			continue
 		}
 		if def != v.Default || row[2] != v.Doc {
-			t.Errorf("README says %s = %q: %q; the code says %q: %q", name, def, row[2], v.Default, v.Doc)
+			t.Errorf("%s says %s = %q: %q; the code says %q: %q", configuration, name, def, row[2], v.Default, v.Doc)
 		}
 		delete(want, name)
 	}
 	for name := range want {
-		t.Errorf("README does not list %s", name)
+		t.Errorf("%s does not list %s", configuration, name)
 	}
 }
 

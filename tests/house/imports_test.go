@@ -1,5 +1,5 @@
-// Package house keeps the promises that the documents make of the code: who imports whom, which variables there are,
-// how long a function may be.
+// Package house holds documents and code together: imports, variables, error codes, paths, commands, and how long functions
+// and pages may be.
 package house
 
 import (
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const module = "sandyard/"
 
-// TestImportsAreInTheTable compares every package's imports with the table of ARCHITECTURE.md.
+// TestImportsAreInTheTable compares every package's imports with the table of docs/design/packages.md.
 func TestImportsAreInTheTable(t *testing.T) {
 	t.Parallel()
 	allowed := tableOfImports(t)
@@ -33,7 +33,7 @@ func TestImportsAreInTheTable(t *testing.T) {
 		}
 		row, ok := rowOf(allowed, name)
 		if !ok {
-			t.Errorf("package %s has no row in ARCHITECTURE.md", name)
+			t.Errorf("package %s has no row in %s", name, packageTable)
 			continue
 		}
 		seen[row] = true
@@ -42,13 +42,13 @@ func TestImportsAreInTheTable(t *testing.T) {
 				continue
 			}
 			if !matchAny(allowed[row], strings.TrimPrefix(i, module)) {
-				t.Errorf("%s imports %s, which its row in ARCHITECTURE.md does not allow", name, i)
+				t.Errorf("%s imports %s, which its row in %s does not allow", name, i, packageTable)
 			}
 		}
 	}
 	for row := range allowed {
 		if !seen[row] {
-			t.Errorf("ARCHITECTURE.md has a row for %s, which is no package", row)
+			t.Errorf("%s has a row for %s, which is no package", packageTable, row)
 		}
 	}
 }
@@ -116,12 +116,15 @@ func packages(t *testing.T) []goPackage {
 
 const root = "../.."
 
-// tableOfImports reads the rows of ARCHITECTURE.md: package → patterns of what it may import.
+// packageTable is the page that says which package may import which.
+const packageTable = "docs/design/packages.md"
+
+// tableOfImports reads its rows: package → patterns of what it may import.
 func tableOfImports(t *testing.T) map[string][]string {
 	t.Helper()
 	quoted := regexp.MustCompile("`([^`]+)`")
 	table := map[string][]string{}
-	for _, row := range tableRows(t, "ARCHITECTURE.md", "| package | holds | imports of ours |") {
+	for _, row := range tableRows(t, packageTable, "| package | holds | imports of ours |") {
 		var may []string
 		for _, m := range quoted.FindAllStringSubmatch(row[2], -1) {
 			may = append(may, m[1])
