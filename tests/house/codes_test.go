@@ -162,10 +162,8 @@ func (c *coder) add(e ast.Expr) {
 			}
 		}
 	case *ast.CallExpr: // string(providers.NotSupported), string(job.State)
-		if s, ok := e.Args[0].(*ast.SelectorExpr); ok {
-			if pkg, ok := s.X.(*ast.Ident); ok {
-				value = c.constants[pkg.Name+"."+s.Sel.Name]
-			}
+		if len(e.Args) == 1 {
+			value = c.constants[expression(e.Args[0])]
 		}
 	}
 	source := expression(e)
@@ -188,7 +186,9 @@ func expression(e ast.Expr) string {
 	case *ast.SelectorExpr:
 		return expression(e.X) + "." + e.Sel.Name
 	case *ast.CallExpr:
-		return expression(e.Fun) + "(" + expression(e.Args[0]) + ")"
+		if len(e.Args) == 1 {
+			return expression(e.Fun) + "(" + expression(e.Args[0]) + ")"
+		}
 	case *ast.BinaryExpr:
 		return expression(e.X) + " " + e.Op.String() + " " + expression(e.Y)
 	}
