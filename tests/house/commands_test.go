@@ -27,7 +27,7 @@ func TestMakeTargetsInDocumentsExist(t *testing.T) {
 		for _, span := range codeSpans(p) {
 			for _, m := range call.FindAllStringSubmatch(span, -1) {
 				calls++
-				if !regexp.MustCompile(`(?m)^(\S+ )*`+m[1]+`( \S+)*:`).Match(makefile) {
+				if !regexp.MustCompile(`(?m)^(\S+ )*` + m[1] + `( \S+)*:`).Match(makefile) {
 					t.Errorf("%s names make %s, which is no target", p.path, m[1])
 				}
 				for _, v := range variable.FindAllStringSubmatch(m[2], -1) {

@@ -97,11 +97,11 @@ func TestPagesSayWhatTheyAreFor(t *testing.T) {
 	}
 }
 
-// TestLinksLeadSomewhere follows every link to a file of the repository, and to a heading in it.
+// TestLinksLeadSomewhere follows every link to a file of the repository, and to a heading in it. Every page below docs has one.
 func TestLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	headings := map[string]map[string]bool{}
+	headings, linked := map[string]map[string]bool{}, map[string]bool{}
 	for _, p := range pages(t) {
 		headings[p.path] = anchors(p)
 	}
@@ -113,6 +113,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 				continue
 			}
 			links++
+			linked[path.Join(path.Dir(p.path), target)] = true
 			file := p.path
 			if target != "" {
 				file = path.Join(path.Dir(p.path), target)
@@ -122,6 +123,11 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			} else if anchor != "" && !headings[file][anchor] {
 				t.Errorf("%s links to %s#%s, which is no heading there", p.path, file, anchor)
 			}
+		}
+	}
+	for page := range headings {
+		if strings.HasPrefix(page, "docs/") && !linked[page] {
+			t.Errorf("no document links to %s", page)
 		}
 	}
 	if links < 100 {
