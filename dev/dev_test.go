@@ -17,7 +17,7 @@ import (
 	"sandyard/dev"
 )
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // TestMain also plays the parent that is killed: started with this variable, the binary runs both servers until then.
 func TestMain(m *testing.M) {

@@ -39,7 +39,7 @@ type yard struct {
 	names  map[string][]netip.Addr
 }
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 func newYard(t *testing.T, p egress.Policy, change ...func(*egress.Config)) *yard {
 	t.Helper()

@@ -175,17 +175,7 @@ func (r *rig) wait(job string) models.Job {
 // eventually waits for a condition that no notice tells of.
 func (r *rig) eventually(what string, ok func() bool) {
 	r.t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			r.t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
+	testenv.Eventually(r.t, what, ok)
 }
 
 func (r *rig) sandbox(id string) models.Sandbox {

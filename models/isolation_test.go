@@ -94,7 +94,7 @@ func mustEnd(t *testing.T, what string, done <-chan error) {
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
-	case <-time.After(10 * time.Second): // the lock would be held for ever
+	case <-time.After(time.Minute): // the lock would be held for ever
 		t.Fatalf("%s waits for a row that is none of its own", what)
 	}
 }

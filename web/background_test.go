@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sandyard/dev/testenv"
 	"sandyard/gateway"
 	"sandyard/guard"
 	"sandyard/jobs"
@@ -109,7 +110,7 @@ func TestExecsOfOthersAndWithoutGateway(t *testing.T) {
 	id := r.sandbox(map[string]any{})
 	r.call("GET", "/v1/sandboxes/"+id+"/execs", nil).problem(t, 409, "sandbox_not_running")
 	r.work()
-	eventually(t, "the sandbox runs", func() bool { return r.call("GET", "/v1/sandboxes/"+id, nil).text("state") == "running" })
+	testenv.Eventually(t, "the sandbox runs", func() bool { return r.call("GET", "/v1/sandboxes/"+id, nil).text("state") == "running" })
 	r.call("GET", "/v1/sandboxes/"+id+"/execs", nil).problem(t, 503, "sandbox_unreachable")
 }
 
@@ -131,7 +132,7 @@ func TestExecsThatHaveNotBegun(t *testing.T) {
 		t.Errorf("a short wait: %s", short.raw)
 	}
 	for _, job := range []string{wait, stdin} {
-		eventually(t, "the job has looked for the exec", func() bool { return r.call("GET", "/v1/jobs/"+job, nil).get("attempt").(float64) > 0 })
+		testenv.Eventually(t, "the job has looked for the exec", func() bool { return r.call("GET", "/v1/jobs/"+job, nil).get("attempt").(float64) > 0 })
 	}
 	r.call("POST", "/v1/jobs/"+ahead+"/cancel?wait=60s", nil).want(t, 200)
 	if a := r.call("GET", "/v1/jobs/"+stdin+"?wait=60s", nil).want(t, 200); a.text("state") != "succeeded" {

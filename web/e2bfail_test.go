@@ -119,7 +119,7 @@ func TestE2BResumesAFrozenJob(t *testing.T) {
 	r, _ := newE2B(t)
 	id := r.call("POST", "/v2/sandboxes", map[string]any{"templateID": "base"}).want(t, 201).text("sandboxID")
 	job := r.call("POST", "/v1/sandboxes/"+id+"/exec", map[string]any{"command": "fake:sleep 10m", "timeout_seconds": 3600}).want(t, 202).text("job.id")
-	eventually(t, "the command runs", func() bool { return r.call("GET", "/v1/jobs/"+job, nil).text("state") != "queued" })
+	testenv.Eventually(t, "the command runs", func() bool { return r.call("GET", "/v1/jobs/"+job, nil).text("state") != "queued" })
 	r.call("POST", "/sandboxes/"+id+"/pause", nil).want(t, 204)
 	r.call("POST", "/v2/sandboxes/"+id+"/connect", nil).want(t, 201)
 	r.call("DELETE", "/sandboxes/"+id, nil).want(t, 204)
@@ -264,7 +264,7 @@ func TestE2BCreateExpires(t *testing.T) {
 	}()
 	ctx := context.Background()
 	var waiting []models.Job
-	eventually(t, "the create waits", func() bool {
+	testenv.Eventually(t, "the create waits", func() bool {
 		waiting = must(r.store.Jobs(ctx, "default", models.JobFilter{State: models.Queued, Limit: 1}))(t)
 		return len(waiting) == 1
 	})

@@ -227,7 +227,7 @@ func TestRawFilesAreRefusedAsEverywhere(t *testing.T) {
 	r.call("POST", r.path("/pause", "wait=60s"), nil).want(t, 200)
 	r.call("GET", r.path("/files/raw", "path=dir/f"), nil).problem(t, 409, "sandbox_paused")
 	r.call("POST", r.path("/resume", "wait=60s"), nil).want(t, 200)
-	eventually(t, "the resumed sandbox is reached", func() bool {
+	testenv.Eventually(t, "the resumed sandbox is reached", func() bool {
 		return r.call("GET", r.path("/files/raw", "path=dir/f"), nil).status == 200
 	})
 	gone := r.running()
@@ -281,9 +281,9 @@ func TestBrokenUploadLeavesTheOldFile(t *testing.T) {
 		conn := must(net.Dial("tcp", strings.TrimPrefix(r.url, "http://")))(t)
 		_, err := fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%s", r.path("/files/raw", "path=f"), r.key, framing)
 		check(t, err)
-		eventually(t, "the upload is under way", func() bool { return r.open.Load() > 0 })
+		testenv.Eventually(t, "the upload is under way", func() bool { return r.open.Load() > 0 })
 		conn.Close()
-		eventually(t, "the upload is over", func() bool { return r.open.Load() == 0 })
+		testenv.Eventually(t, "the upload is over", func() bool { return r.open.Load() == 0 })
 	}
 	if got := r.call("GET", r.path("/files/raw", "path=f"), nil).want(t, 200); got.raw != "old" {
 		t.Errorf("it holds %q", got.raw)
@@ -336,7 +336,7 @@ func TestTransfersAreActivity(t *testing.T) {
 	// The first touch may be that of the request's beginning; the second one is that of its being open.
 	for range 2 {
 		was := before
-		eventually(t, "the open upload is activity", func() bool {
+		testenv.Eventually(t, "the open upload is activity", func() bool {
 			before = must(r.store.Sandbox(context.Background(), "default", r.box))(t).LastActiveAt
 			return before.After(was)
 		})

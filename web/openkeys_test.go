@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/gateway"
 	"sandyard/models"
 	"sandyard/providers"
@@ -97,10 +98,10 @@ func TestRevokedKeyEndsItsStreams(t *testing.T) {
 		sent <- err
 	}()
 	check(t, func() error { _, err := writer.Write([]byte("begin")); return err }())
-	eventually(t, "all three are on their way", func() bool { return r.open.Load() == 3 })
+	testenv.Eventually(t, "all three are on their way", func() bool { return r.open.Load() == 3 })
 	check(t, r.store.RevokeKey(ctx, "default", key)) // as another process does it: this one is not told
 	isCut(t, first)
-	eventually(t, "only the other key's terminal is open", func() bool { return r.open.Load() == 1 })
+	testenv.Eventually(t, "only the other key's terminal is open", func() bool { return r.open.Load() == 1 })
 	check(t, writer.CloseWithError(io.ErrUnexpectedEOF)) // Go's client waits for the body, whatever became of the connection
 	if err := <-sent; err == nil || strings.Contains(err.Error(), "answered 200") {
 		t.Errorf("the upload ended as %v", err)
@@ -120,7 +121,7 @@ func TestSilentTerminalIsCutOff(t *testing.T) {
 	t.Parallel()
 	r := talkingRig(t, func(c *gateway.Config) { c.TerminalPing, c.TerminalSilence = 20*time.Millisecond, 300*time.Millisecond })
 	conn, _ := r.terminal(r.url, r.key)
-	eventually(t, "the silent client's connection is given up", func() bool { return r.open.Load() == 0 })
+	testenv.Eventually(t, "the silent client's connection is given up", func() bool { return r.open.Load() == 0 })
 	isCut(t, conn)
 }
 

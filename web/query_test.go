@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"sandyard/dev/testenv"
 )
 
 // TestQueriesAreChecked: a parameter that would be ignored is refused by name.
@@ -67,7 +69,7 @@ func TestCancelWaits(t *testing.T) {
 	r.work()
 	id := r.call("POST", "/v1/sandboxes?wait=60s", object{}).want(t, 200).text("sandbox.id")
 	job := r.call("POST", "/v1/sandboxes/"+id+"/exec", object{"command": "fake:sleep 1h"}).want(t, 202).text("job.id")
-	eventually(t, "the command runs", func() bool { return r.call("GET", "/v1/jobs/"+job, nil).text("state") == "running" })
+	testenv.Eventually(t, "the command runs", func() bool { return r.call("GET", "/v1/jobs/"+job, nil).text("state") == "running" })
 	if a := r.call("POST", "/v1/jobs/"+job+"/cancel?wait=60s", nil).want(t, 200); a.text("state") != "cancelled" {
 		t.Errorf("it did not wait: %s", a.raw)
 	}

@@ -98,7 +98,7 @@ func (r *rig) serve(config web.Config) {
 	go func() { served <- r.server.Listen(l) }()
 	r.shutdown = sync.OnceFunc(func() {
 		r.client.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := r.server.Shutdown(ctx); err != nil {
 			r.t.Errorf("shut down: %v", err)
@@ -262,22 +262,6 @@ func (l *logBook) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buf.String()
-}
-
-// eventually waits until ok holds.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(time.Minute)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
 }
 
 func must[T any](v T, err error) func(testing.TB) T {

@@ -3,6 +3,8 @@ package web_test
 import (
 	"strings"
 	"testing"
+
+	"sandyard/dev/testenv"
 )
 
 // TestRunNeedsItsFiles: where a file cannot be written, nothing runs, and the job names the file.
@@ -24,7 +26,7 @@ func TestRunNeedsItsFiles(t *testing.T) {
 		polled := r.call("POST", "/v1/run?wait=0", body).want(t, 202)
 		failed(what+" that is polled", r.call("GET", "/v1/jobs/"+polled.text("job.id")+"?wait=60s", nil).want(t, 200), "")
 		sandbox := polled.text("sandbox.id")
-		eventually(t, "the sandbox is deleted", func() bool {
+		testenv.Eventually(t, "the sandbox is deleted", func() bool {
 			return r.call("GET", "/v1/sandboxes/"+sandbox, nil).text("state") == "deleted"
 		})
 	}

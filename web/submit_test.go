@@ -121,7 +121,7 @@ func TestLostClientDoesNotCancel(t *testing.T) {
 		t.Fatalf("the client has not gone: %s", a.raw)
 	}
 	r.client.Timeout = 0
-	eventually(t, "the command ends", func() bool {
+	testenv.Eventually(t, "the command ends", func() bool {
 		list, _ := r.call("GET", "/v1/jobs?kind=exec&state=succeeded", nil).get("jobs").([]any)
 		return len(list) == 1
 	})
@@ -157,7 +157,7 @@ func (r *rig) eventuallyInFlight() {
 	r.t.Helper()
 	conn := must(pgx.Connect(context.Background(), r.dsn))(r.t)
 	defer conn.Close(context.Background())
-	eventually(r.t, "a client waits", func() bool {
+	testenv.Eventually(r.t, "a client waits", func() bool {
 		var n int
 		check(r.t, conn.QueryRow(context.Background(), `SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND query LIKE 'SELECT id, tenant_id, sandbox_id, kind%'`).Scan(&n))
@@ -177,7 +177,7 @@ func TestLimits(t *testing.T) {
 	}
 	ended := r.call("POST", "/v1/sandboxes/"+id+"/exec", `{"command":"x"}`).want(t, 202).text("job.id")
 	r.call("POST", "/v1/jobs/"+ended+"/cancel", nil).want(t, 200)
-	eventually(t, "the queue is full", func() bool {
+	testenv.Eventually(t, "the queue is full", func() bool {
 		return r.call("POST", "/v1/sandboxes/"+id+"/exec", `{"command":"x"}`).status == 429
 	})
 	r.call("POST", "/v1/jobs/"+ended+"/retry", nil).problem(t, 429, "limit_reached")
@@ -286,7 +286,7 @@ func TestRedisDown(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.rdb.ShutdownNoSave(t.Context())
-	eventually(t, "readiness tells", func() bool {
+	testenv.Eventually(t, "readiness tells", func() bool {
 		a := r.call("GET", "/readyz", nil)
 		return a.status == 503 && a.text("redis") == "down" && a.text("postgresql") == "ok"
 	})

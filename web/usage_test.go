@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/models"
 )
 
@@ -30,7 +31,7 @@ func TestUsageOfATenant(t *testing.T) {
 		r.call("DELETE", "/v1/sandboxes/"+box+"?wait=60s", nil).want(t, 200)
 	}
 	r.call("POST", "/v1/run?wait=60s", map[string]any{"command": "fake:exit 0", "template": "node"}).want(t, 200)
-	eventually(t, "all has ended", func() bool {
+	testenv.Eventually(t, "all has ended", func() bool {
 		return len(r.call("GET", "/v1/sandboxes?state=deleted", nil).get("sandboxes").([]any)) == 3
 	})
 

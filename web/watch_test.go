@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/fake"
 )
@@ -76,7 +77,7 @@ func TestWatch(t *testing.T) {
 	res := r.stream(r.path("/files/watch", "path=d"))
 	wantLines(t, bufio.NewScanner(res.Body), "event: ready")
 	res.Body.Close()
-	eventually(t, "a watch ends with its client", func() bool { return r.open.Load() == 0 })
+	testenv.Eventually(t, "a watch ends with its client", func() bool { return r.open.Load() == 0 })
 	res = r.stream(r.path("/files/watch", "path=d"))
 	defer res.Body.Close()
 	r.shutdown() // which does not wait for the watch

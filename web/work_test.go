@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"strings"
 	"testing"
+
+	"sandyard/dev/testenv"
 )
 
 func TestRunAnswersTheCommandsOutput(t *testing.T) {
@@ -19,7 +21,7 @@ func TestRunAnswersTheCommandsOutput(t *testing.T) {
 		t.Fatalf("unexpected answer: %s", a.raw)
 	}
 	id := a.text("job.sandbox_id")
-	eventually(t, "the sandbox of a run is deleted", func() bool {
+	testenv.Eventually(t, "the sandbox of a run is deleted", func() bool {
 		return r.call("GET", "/v1/sandboxes/"+id, nil).text("state") == "deleted"
 	})
 }

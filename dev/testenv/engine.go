@@ -166,7 +166,7 @@ func (e *Engine) await() error {
 
 // until returns when ask does so without an error.
 func (e *Engine) until(ask func(context.Context, http.RoundTripper) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience())
 	defer cancel()
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(e.dir, "docker.sock"))

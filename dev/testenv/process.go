@@ -110,7 +110,7 @@ func (p *Process) Await(limit time.Duration) {
 // Line waits for a line of the book that contains text and returns what follows it in that line.
 func (p *Process) Line(b *Book, text string) string {
 	p.t.Helper()
-	deadline, tick := time.NewTimer(patience), time.NewTicker(10*time.Millisecond)
+	deadline, tick := time.NewTimer(Patience()), time.NewTicker(10*time.Millisecond)
 	defer deadline.Stop()
 	defer tick.Stop()
 	for {
@@ -123,7 +123,7 @@ func (p *Process) Line(b *Book, text string) string {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			p.t.Fatalf("waited %v in vain: %s says %s", patience, p.Name, text)
+			p.t.Fatalf("waited %v in vain: %s says %s", Patience(), p.Name, text)
 		}
 	}
 }

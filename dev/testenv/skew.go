@@ -13,7 +13,7 @@ import (
 func Skewed(t testing.TB, by time.Duration) string {
 	t.Helper()
 	dsn := Database(t)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience())
 	defer cancel()
 	if err := skew(ctx, dsn, by); err != nil {
 		t.Fatalf("set the clock of the test's database: %v", err)

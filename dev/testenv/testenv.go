@@ -12,14 +12,11 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
 	"sandyard/dev"
 )
-
-const patience = time.Minute
 
 // shared and synced start the process's clusters at their first call. Tests of a process have no other place to meet.
 //
@@ -33,7 +30,7 @@ var (
 // still open are ended and the database is gone.
 func Database(t testing.TB) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience())
 	defer cancel()
 	start := shared
 	if isBenchmark(t) {
@@ -48,7 +45,7 @@ func Database(t testing.TB) string {
 		t.Fatalf("make the test's database: %v", err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), Patience())
 		defer cancel()
 		if err := c.giveBack(ctx, name); err != nil {
 			t.Errorf("clear the test's database: %v", err)
@@ -61,7 +58,7 @@ func Database(t testing.TB) string {
 // stopped when the test ends.
 func Redis(t testing.TB) (network, addr string, db int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience())
 	defer cancel()
 	opts := []dev.Option{dev.Throwaway()}
 	if isBenchmark(t) {
@@ -85,7 +82,7 @@ func isBenchmark(t testing.TB) bool {
 }
 
 func startCluster(opts ...dev.Option) (*cluster, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience())
 	defer cancel()
 	server, err := dev.StartPostgres(ctx, tempDir(), opts...)
 	if err != nil {

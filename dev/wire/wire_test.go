@@ -121,7 +121,7 @@ func query(t *testing.T, dsn, sql string, args ...any) (string, error) {
 		return "", err
 	}
 	defer conn.Close(context.WithoutCancel(t.Context()))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	rows, err := conn.Query(ctx, sql, args...)
 	if err != nil {

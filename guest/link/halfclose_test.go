@@ -7,6 +7,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"sandyard/dev/testenv"
 )
 
 // pair returns a worker's multiplexer and its guest's.
@@ -47,19 +49,6 @@ func meet(t *testing.T, from, to *Streams) (a, b *Stream) {
 	return a, b
 }
 
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for give := time.After(30 * time.Second); !ok(); {
-		select {
-		case <-tick.C:
-		case <-give:
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 // TestNothingIsKeptOfClosedStreams: in whatever order their directions end.
 func TestNothingIsKeptOfClosedStreams(t *testing.T) {
 	t.Parallel()
@@ -86,7 +75,7 @@ func TestNothingIsKeptOfClosedStreams(t *testing.T) {
 					t.Error(err)
 				}
 				for _, s := range []*Streams{worker, guest} {
-					await(t, "it is forgotten", func() bool { return s.mux.NumStreams() == 0 })
+					testenv.Eventually(t, "it is forgotten", func() bool { return s.mux.NumStreams() == 0 })
 					s.wire.finished.Range(func(id, _ any) bool {
 						t.Errorf("the end of stream %d is still known", id)
 						return true

@@ -68,7 +68,7 @@ func FuzzWorker(f *testing.F) {
 		f.Add(false, words)
 	}
 	f.Fuzz(func(t *testing.T, framed bool, words []byte) {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		conn, err := Dial(ctx, liar(t, framed, words))
 		if err != nil {

@@ -75,7 +75,7 @@ func shared(d duplex) duplex {
 
 func dial(t *testing.T, rw io.ReadWriteCloser) *Conn {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c, err := Dial(ctx, rw)
 	if err != nil {
@@ -166,7 +166,7 @@ func TestTheGuestEndsATornConversation(t *testing.T) {
 				if !errors.Is(err, ErrTorn) {
 					t.Errorf("the guest's handler got %v", err)
 				}
-			case <-time.After(5 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("the conversation goes on")
 			}
 			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, ErrEnded) {

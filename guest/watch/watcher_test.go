@@ -76,7 +76,7 @@ func words(events []watch.Event) []string {
 // divides them.
 func (b *box) expect(want string) {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var got []string
 	for len(got) < len(strings.Fields(want)) {
@@ -130,7 +130,7 @@ func TestEventsOfATree(t *testing.T) {
 	b.write("moved/e/g", "")
 	b.expect("+moved/e/g")
 	b.remove("moved")
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var got []string
 	for !slices.Contains(got, "-moved") {
@@ -170,7 +170,7 @@ func TestNothingIsMissedInNewDirectories(t *testing.T) {
 		want = append(want, fmt.Sprintf("+d%d", i))
 	}
 	b.write("last", "")
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	seen := map[string]int{}
 	for seen["+last"] == 0 || len(seen) <= len(want) {
@@ -202,7 +202,7 @@ func TestTheEndOfTheWatchedDirectory(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, true, "sub")
 	must(t, os.RemoveAll(b.dir))
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var got []string
 	for {
@@ -232,7 +232,7 @@ func TestLimits(t *testing.T) {
 	if _, err := watch.Open(root, ".", watch.Options{Recursive: true}); reason(err) != dialect.ReasonTooLarge {
 		t.Errorf("opened too large a tree: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for err = nil; err == nil; {
 		_, err = b.w.Next(ctx)

@@ -193,7 +193,7 @@ func TestBuildKeepsNobodyFromStarting(t *testing.T) {
 	case <-ended:
 		t.Fatal("the build has ended")
 	}
-	soon, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	soon, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	if _, err := p.Create(soon, providers.Spec{ID: newID(), Image: image}); err != nil {
 		t.Errorf("create beside the build: %v", err)

@@ -20,6 +20,7 @@ import (
 	"github.com/docker/docker/client"
 	"go.uber.org/goleak"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/docker"
 )
@@ -201,15 +202,7 @@ func classOf(err error) providers.Class {
 
 func await(t testing.TB, reached func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !reached() {
-		if time.Now().After(deadline) {
-			t.Fatal("not reached in time")
-		}
-		<-tick.C
-	}
+	testenv.Eventually(t, "the state that this line waits for", reached)
 }
 
 // copyContainer makes, and does not start, a container like the sandbox model's for the sandbox id.

@@ -200,20 +200,3 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
-
-// eventually waits until check answers true.
-func eventually(t *testing.T, what string, check func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for give := time.After(30 * time.Second); ; {
-		if check() {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-give:
-			t.Fatalf("never: %s", what)
-		}
-	}
-}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/envd"
 )
@@ -57,7 +58,7 @@ c = l.accept()[0]
 func (e *engine) noted(name string) string {
 	e.t.Helper()
 	var text []byte
-	eventually(e.t, "the program notes "+name, func() bool {
+	testenv.Eventually(e.t, "the program notes "+name, func() bool {
 		var err error
 		text, err = os.ReadFile(filepath.Join(e.workDir, name))
 		return err == nil
@@ -200,7 +201,7 @@ time.sleep(1000)
 			e.noted("ended")
 			must(t, end(e, conn))
 			e.noted("told")
-			eventually(t, "the guest has let go of the connection", func() bool { return e.sockets() <= before })
+			testenv.Eventually(t, "the guest has let go of the connection", func() bool { return e.sockets() <= before })
 		})
 	}
 }
@@ -237,7 +238,7 @@ c.close()
 	if answer, err := io.ReadAll(conn); string(answer) != "good-bye" || err != nil {
 		t.Fatalf("answered %q, %v", answer, err)
 	}
-	eventually(t, "writes fail", func() bool {
+	testenv.Eventually(t, "writes fail", func() bool {
 		_, err := conn.Write(make([]byte, 1000))
 		return err != nil
 	})

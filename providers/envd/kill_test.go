@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/envd"
 )
@@ -69,7 +70,7 @@ func TestKillEndsWithinItsGrace(t *testing.T) {
 		}
 		results <- r
 	}()
-	eventually(t, "the command is up", func() bool {
+	testenv.Eventually(t, "the command is up", func() bool {
 		_, err := s.Stat(ctx, "up")
 		return err == nil
 	})

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/envd"
 )
@@ -43,6 +44,6 @@ func TestAGuestThatRestsIsSmall(t *testing.T) {
 		_, err = s.ReadFile(deadline(t, 10*time.Second), path, 4<<20)
 		must(t, err)
 	}
-	eventually(t, "the guest's own memory is below 8 MiB", func() bool { return e.memory("RssAnon") < 8<<10 })
-	eventually(t, "all that the guest holds is below 10 MiB", func() bool { return e.memory("VmRSS") < 10<<10 })
+	testenv.Eventually(t, "the guest's own memory is below 8 MiB", func() bool { return e.memory("RssAnon") < 8<<10 })
+	testenv.Eventually(t, "all that the guest holds is below 10 MiB", func() bool { return e.memory("VmRSS") < 10<<10 })
 }

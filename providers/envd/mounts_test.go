@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/guest/envdpb/filesystem"
 	"sandyard/guest/envdpb/filesystem/filesystemconnect"
 	"sandyard/providers"
@@ -67,7 +68,7 @@ func TestNetworkMountsAreWatchedOnDemand(t *testing.T) {
 		cancel()
 		<-ended
 	})
-	eventually(t, "it is mounted", func() bool {
+	testenv.Eventually(t, "it is mounted", func() bool {
 		select {
 		case r := <-ended:
 			ended <- r
@@ -97,7 +98,7 @@ func TestNetworkMountsAreWatchedOnDemand(t *testing.T) {
 // watchOnce watches until the first event.
 func watchOnce(t *testing.T, c filesystemconnect.FilesystemClient, req *filesystem.WatchDirRequest) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	stream, err := c.WatchDir(ctx, connect.NewRequest(req))
 	if err != nil {

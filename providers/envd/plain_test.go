@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/guest/envdpb/process"
 	"sandyard/guest/envdpb/process/processconnect"
 	"sandyard/providers"
@@ -175,7 +176,7 @@ func TestAPlainCommandOutlivesItsClientButNotItsDeadline(t *testing.T) {
 	if connect.CodeOf(stream.Err()) != connect.CodeDeadlineExceeded {
 		t.Errorf("got %v", stream.Err())
 	}
-	eventually(t, "only the one without a deadline runs", func() bool {
+	testenv.Eventually(t, "only the one without a deadline runs", func() bool {
 		list, err := c.List(deadline(t, 5*time.Second), connect.NewRequest(&process.ListRequest{}))
 		must(t, err)
 		p := list.Msg.GetProcesses()

@@ -248,7 +248,7 @@ func TestOrphansAreReaped(t *testing.T) {
 	s := newEngine(t).sandbox(envd.Options{})
 	run(t, s, providers.Command{Name: "orphans", Shell: "for i in $(seq 50); do (setsid sh -c 'sleep 0.1 & exit' &); done"})
 	looks := 0
-	eventually(t, "no zombies", func() bool {
+	testenv.Eventually(t, "no zombies", func() bool {
 		looks++
 		r := run(t, s, providers.Command{Name: fmt.Sprint("z", looks), Shell: "cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') [ZS] ' ; cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z '"})
 		return strings.HasSuffix(string(r.Stdout), "\n0\n")
@@ -286,7 +286,7 @@ func TestRunOverPlainStreamsDetachesOnCancel(t *testing.T) {
 		_, err := s.Run(ctx, cmd)
 		failed <- err
 	}()
-	eventually(t, "it runs", func() bool {
+	testenv.Eventually(t, "it runs", func() bool {
 		list, err := s.ExecInfos(deadline(t, 5*time.Second))
 		return err == nil && len(list) == 1 && list[0].StdoutBytes == 6
 	})

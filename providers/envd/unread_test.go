@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/guest/envdpb/process"
 	"sandyard/guest/envdpb/process/processconnect"
 	"sandyard/providers/envd"
@@ -23,7 +24,7 @@ const flood = "i=0; while :; do printf %65536s x; i=$((i+1)); echo $i > count; d
 func stands(t *testing.T, e *engine) {
 	t.Helper()
 	last, same := "", 0
-	eventually(t, "the command stands still", func() bool {
+	testenv.Eventually(t, "the command stands still", func() bool {
 		count, _ := os.ReadFile(filepath.Join(e.workDir, "count"))
 		if same++; string(count) != last || last == "" {
 			last, same = string(count), 0
@@ -40,7 +41,7 @@ func runsOn(t *testing.T, e *engine) {
 		return n
 	}
 	before := count()
-	eventually(t, "the command runs on", func() bool { return count() > before+100 })
+	testenv.Eventually(t, "the command runs on", func() bool { return count() > before+100 })
 }
 
 func signal(t *testing.T, c processconnect.ProcessClient, pid uint32, s process.Signal) {
@@ -51,7 +52,7 @@ func signal(t *testing.T, c processconnect.ProcessClient, pid uint32, s process.
 
 func nothingRuns(t *testing.T, c processconnect.ProcessClient) {
 	t.Helper()
-	eventually(t, "no command is listed", func() bool {
+	testenv.Eventually(t, "no command is listed", func() bool {
 		list, err := c.List(deadline(t, 15*time.Second), connect.NewRequest(&process.ListRequest{}))
 		must(t, err)
 		return len(list.Msg.GetProcesses()) == 0
@@ -155,7 +156,7 @@ func TestManyClientsThatLag(t *testing.T) {
 	}
 	must(t, os.WriteFile(filepath.Join(e.workDir, "stop"), nil, 0o600))
 	var waiting []*process.ProcessInfo
-	eventually(t, "all have ended but those for which there is no place", func() bool {
+	testenv.Eventually(t, "all have ended but those for which there is no place", func() bool {
 		list, err := c.List(deadline(t, 15*time.Second), connect.NewRequest(&process.ListRequest{}))
 		must(t, err)
 		waiting = list.Msg.GetProcesses()

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/guest/envdpb/filesystem"
 	"sandyard/guest/envdpb/filesystem/filesystemconnect"
 	"sandyard/providers/envd"
@@ -136,7 +137,7 @@ func TestPollingWatcher(t *testing.T) {
 	id := made.Msg.GetWatcherId()
 	must(t, os.WriteFile(filepath.Join(e.workDir, "f"), []byte("text"), 0o644))
 	var got []string
-	eventually(t, "the write was told", func() bool {
+	testenv.Eventually(t, "the write was told", func() bool {
 		answer, err := c.GetWatcherEvents(ctx, connect.NewRequest(&filesystem.GetWatcherEventsRequest{WatcherId: id}))
 		must(t, err)
 		for _, event := range answer.Msg.GetEvents() {
@@ -181,7 +182,7 @@ func TestWatchersAreBounded(t *testing.T) {
 		t.Errorf("one more: got %v", err)
 	}
 	leave()
-	eventually(t, "the place of a stream that was left is free", func() bool {
+	testenv.Eventually(t, "the place of a stream that was left is free", func() bool {
 		_, err := create()
 		return err == nil
 	})
@@ -201,7 +202,7 @@ func TestAWatcherThatIsAskedTooSeldomEnds(t *testing.T) {
 	made, err := c.CreateWatcher(ctx, connect.NewRequest(&filesystem.CreateWatcherRequest{Path: ".", Recursive: true}))
 	must(t, err)
 	files, told := 0, 0
-	eventually(t, "more events come between two questions than are kept", func() bool {
+	testenv.Eventually(t, "more events come between two questions than are kept", func() bool {
 		for range 1000 {
 			files++
 			must(t, os.Mkdir(fmt.Sprint(e.workDir, deep, "/", files), 0o755))

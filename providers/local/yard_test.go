@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/local"
 )
@@ -198,13 +199,5 @@ func classOf(err error) providers.Class {
 
 func await(t *testing.T, reached func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !reached() {
-		if time.Now().After(deadline) {
-			t.Fatal("not reached in time")
-		}
-		<-tick.C
-	}
+	testenv.Eventually(t, "the state that this line waits for", reached)
 }

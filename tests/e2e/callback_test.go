@@ -8,7 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"sandyard/dev/testenv"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
@@ -56,7 +57,7 @@ func TestCallbackIsRepeatedAndSigned(t *testing.T) {
 	to := newReceiver(t, 2)
 	box := r.create(object{}).ID
 	j := r.exec(box, "exit 7", object{"callback_url": to.url}).succeeded(t)
-	eventually(t, 30*time.Second, "the third call", func() bool { return len(to.calls()) == 3 })
+	testenv.Eventually(t, "the third call", func() bool { return len(to.calls()) == 3 })
 
 	var secret struct{ Secret string }
 	decode(t, r.call("GET", "/v1/webhooks/secret", nil).want(t, 200).raw, &secret)
@@ -97,7 +98,7 @@ func TestCallbackIsRepeatedAndSigned(t *testing.T) {
 			Attempts int
 		}
 	}
-	eventually(t, 30*time.Second, "the delivery is noted", func() bool {
+	testenv.Eventually(t, "the delivery is noted", func() bool {
 		decode(t, r.call("GET", "/v1/jobs/"+j.ID+"/deliveries", nil).want(t, 200).raw, &list)
 		return len(list.Deliveries) == 1 && list.Deliveries[0].State == "delivered"
 	})

@@ -3,7 +3,8 @@ package e2e_test
 import (
 	"strings"
 	"testing"
-	"time"
+
+	"sandyard/dev/testenv"
 )
 
 // cell submits a piece of code and returns its job.
@@ -147,7 +148,7 @@ func TestCellThatIsStoppedKeepsItsContext(t *testing.T) {
 	}
 	r.end(r.cell(box, "python", "import os; os.remove('begun')")).succeeded(t)
 	j = r.cell(box, "python", wait)
-	eventually(t, time.Minute, "the cell runs", func() bool {
+	testenv.Eventually(t, "the cell runs", func() bool {
 		return r.end(r.submit("/v1/sandboxes/"+box+"/files/read", object{"path": "begun", "parallel": true}).Job).State == "succeeded"
 	})
 	beside := r.cell(box, "python", "x", object{"parallel": true}) // waits for its turn all the same
@@ -169,7 +170,7 @@ func TestKilledWorkersCellRunsOnce(t *testing.T) {
 	j := r.cell(box, "python", "import os, time\nn += 1\nopen('log', 'a').write('x')\nprint('begun', flush=True)\n"+
 		"while not os.path.exists('go'): time.sleep(0.05)\nn")
 	after := r.cell(box, "python", "n + 1")
-	eventually(t, time.Minute, "the cell runs", func() bool {
+	testenv.Eventually(t, "the cell runs", func() bool {
 		return r.end(r.submit("/v1/sandboxes/"+box+"/files/read", object{"path": "log", "parallel": true}).Job).Content == "x"
 	})
 	var out struct {

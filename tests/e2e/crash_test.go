@@ -15,7 +15,7 @@ func TestKilledWorkersCommandGoesOn(t *testing.T) {
 	r := newRig(t)
 	box := r.created(object{}).ID
 	j := r.start(box, "echo start >> log; echo begun; sleep 3; echo done")
-	eventually(t, 30*time.Second, "the command runs", func() bool {
+	testenv.Eventually(t, "the command runs", func() bool {
 		return r.end(r.submit("/v1/sandboxes/"+box+"/files/read", object{"path": "log", "parallel": true}).Job).Content == "start\n"
 	})
 	r.worker.Kill()
@@ -56,7 +56,7 @@ func TestStoppedWorkerUnderLoad(t *testing.T) {
 			all = append(all, r.start(box, fmt.Sprintf("echo %d >> log; sleep %g; echo %d", n, seconds, n)))
 		}
 	}
-	eventually(t, time.Minute, "the long commands run", func() bool {
+	testenv.Eventually(t, "the long commands run", func() bool {
 		for i := 1; i < boxes; i += 2 {
 			if r.job(all[boxes+i].ID).State != "running" {
 				return false
@@ -115,7 +115,7 @@ func TestEverythingKilledUnderLoad(t *testing.T) {
 	for range young {
 		load(r.create(object{"memory_mb": 64}).ID)
 	}
-	eventually(t, 30*time.Second, "commands run and sandboxes are made", func() bool {
+	testenv.Eventually(t, "commands run and sandboxes are made", func() bool {
 		return r.count("running") > old && strings.Contains(r.call("GET", "/v1/jobs?kind=create&state=running&fields=id", nil).raw, `"id"`)
 	})
 	r.each(func(p *process) { p.Signal(syscall.SIGKILL) })
@@ -164,7 +164,7 @@ func TestCancelKillsTheTree(t *testing.T) {
 	sleepers := func() string {
 		return r.exec(box, "ps -eo args | grep -c '^sleep 100'", object{"parallel": true}).Stdout
 	}
-	eventually(t, 30*time.Second, "the tree has grown", func() bool { return sleepers() == "4\n" })
+	testenv.Eventually(t, "the tree has grown", func() bool { return sleepers() == "4\n" })
 	r.call("POST", "/v1/jobs/"+tree.ID+"/cancel", nil).want(t, 200)
 	if j := r.end(tree); j.State != "cancelled" {
 		t.Errorf("the cancelled exec: %s", j)
@@ -183,12 +183,12 @@ func TestForcedDelete(t *testing.T) {
 	r := newRig(t)
 	busy := r.created(object{}).ID
 	running, waiting := r.start(busy, "sleep 1000"), r.start(busy, "echo never")
-	eventually(t, 30*time.Second, "the command runs", func() bool { return r.job(running.ID).State == "running" })
+	testenv.Eventually(t, "the command runs", func() bool { return r.job(running.ID).State == "running" })
 	var young []sandbox
 	for range 3 {
 		young = append(young, r.create(object{}))
 	}
-	eventually(t, 30*time.Second, "a sandbox is being made", func() bool {
+	testenv.Eventually(t, "a sandbox is being made", func() bool {
 		return strings.Contains(r.call("GET", "/v1/jobs?kind=create&state=running&fields=id", nil).raw, `"id"`)
 	})
 	var deletes []job
@@ -220,7 +220,7 @@ func TestCancelledCreateLeavesNothing(t *testing.T) {
 	var cancelled []job
 	for range 6 {
 		made := r.submit("/v1/sandboxes", object{})
-		eventually(t, 30*time.Second, "the create runs", func() bool { return r.job(made.Job.ID).State != "queued" })
+		testenv.Eventually(t, "the create runs", func() bool { return r.job(made.Job.ID).State != "queued" })
 		r.call("POST", "/v1/jobs/"+made.Job.ID+"/cancel", nil).want(t, 200)
 		cancelled = append(cancelled, made.Job)
 	}
@@ -232,6 +232,6 @@ func TestCancelledCreateLeavesNothing(t *testing.T) {
 			t.Errorf("the sandbox of a cancelled create: %+v", b)
 		}
 	}
-	eventually(t, 30*time.Second, "what was half made is gone", func() bool { return len(r.engine.containers(t)) == 0 })
+	testenv.Eventually(t, "what was half made is gone", func() bool { return len(r.engine.containers(t)) == 0 })
 	r.clean()
 }

@@ -30,7 +30,7 @@ func TestDrainUnderLoad(t *testing.T) {
 		}
 	}
 	long := r.start(homes[0], "echo long >> other; sleep 6; echo done", object{"parallel": true}) // longer than the grace
-	eventually(t, time.Minute, "commands run", func() bool { return r.job(all[boxes-1].ID).ended() })
+	testenv.Eventually(t, "commands run", func() bool { return r.job(all[boxes-1].ID).ended() })
 	first := r.worker
 	r.startWorker()
 	id := r.nodeOf(homes[0])

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/docker/docker/api/types/container"
 
@@ -47,7 +46,7 @@ const (
 // lostBecause waits until a sandbox is lost, and checks that the reason in its document and its events is one of some.
 func (r *rig) lostBecause(box string, why ...string) {
 	r.t.Helper()
-	eventually(r.t, time.Minute, "the sandbox is lost", func() bool { return r.sandbox(box).State == "lost" })
+	testenv.Eventually(r.t, "the sandbox is lost", func() bool { return r.sandbox(box).State == "lost" })
 	is := func(reason string) bool {
 		return slices.ContainsFunc(why, func(end string) bool { return strings.HasSuffix(reason, end) })
 	}
@@ -110,7 +109,7 @@ func (r *rig) losesSandboxes(own *testenv.Engine) {
 		r.lostBecause(box, withItsEngine)
 	}
 	var made sandbox
-	eventually(t, time.Minute, "another takes its place", func() bool {
+	testenv.Eventually(t, "another takes its place", func() bool {
 		made = r.sandbox(again)
 		return made.ReplacedBy != "" && r.sandbox(made.ReplacedBy).State == "running"
 	})
@@ -176,7 +175,7 @@ func (r *rig) keepsSandboxes(own *testenv.Engine) {
 // appears waits until a command that runs has made the file.
 func (r *rig) appears(box, path string) {
 	r.t.Helper()
-	eventually(r.t, time.Minute, path+" is there", func() bool {
+	testenv.Eventually(r.t, path+" is there", func() bool {
 		return r.end(r.submit("/v1/sandboxes/"+box+"/files/stat", object{"path": path, "parallel": true}).Job).State == "succeeded"
 	})
 }

@@ -27,12 +27,12 @@ func TestFrozenCommandsOutliveTheirWorker(t *testing.T) {
 			log := func() string {
 				return r.end(r.submit("/v1/sandboxes/"+box+"/files/read", object{"path": "log", "parallel": true}).Job).Content
 			}
-			eventually(t, time.Minute, "the command runs", func() bool { return log() == "start\n" })
+			testenv.Eventually(t, "the command runs", func() bool { return log() == "start\n" })
 			call(worker.before, r)
 			r.end(r.submit("/v1/sandboxes/"+box+"/pause", object{"parallel": true}).Job).succeeded(t)
 			paused := time.Now()
 			call(worker.after, r)
-			eventually(t, time.Minute, "the command's time would be over, and nobody waits for it", func() bool {
+			testenv.Eventually(t, "the command's time would be over, and nobody waits for it", func() bool {
 				return time.Since(paused).Seconds() > limit && r.job(command.ID).State == "queued"
 			})
 			r.end(r.submit("/v1/sandboxes/"+box+"/resume", object{}).Job).succeeded(t)

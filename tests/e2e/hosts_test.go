@@ -48,7 +48,7 @@ func TestTheAPIAndTheWorkerAreOnDifferentHosts(t *testing.T) {
 	r.call("GET", "/v1/sandboxes/"+box+"/files/raw?path=large", nil).want(t, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout)
 	r.exec(box, "true").succeeded(t) // a job does not go this way
 	b.cable("up")
-	eventually(t, time.Minute, "the page is back", func() bool {
+	testenv.Eventually(t, "the page is back", func() bool {
 		status, _ := page.get("/")
 		return status == http.StatusOK
 	})
@@ -106,7 +106,7 @@ func (r *rig) serveInside(box string) page {
 			return r.hosts["api"].dial(ctx, network, edge)
 		},
 	}}}
-	eventually(r.t, time.Minute, "the page answers", func() bool {
+	testenv.Eventually(r.t, "the page answers", func() bool {
 		status, _ := p.get("/")
 		return status == http.StatusOK
 	})

@@ -3,6 +3,8 @@ package e2e_test
 import (
 	"testing"
 	"time"
+
+	"sandyard/dev/testenv"
 )
 
 func TestIdleSandboxGoesAlthoughEverythingRestarts(t *testing.T) {
@@ -18,9 +20,9 @@ func TestIdleSandboxGoesAlthoughEverythingRestarts(t *testing.T) {
 			r.scheduler = r.start1("scheduler")
 			r.startWorker()
 			r.startAPI()
-			eventually(t, time.Minute, "the container is gone", func() bool { return len(r.engine.containers(t)) == 0 })
+			testenv.Eventually(t, "the container is gone", func() bool { return len(r.engine.containers(t)) == 0 })
 			gone := time.Since(box.LastActiveAt)
-			eventually(t, 30*time.Second, "the sandbox is deleted", func() bool { return r.sandbox(box.ID).State == "deleted" })
+			testenv.Eventually(t, "the sandbox is deleted", func() bool { return r.sandbox(box.ID).State == "deleted" })
 			took := time.Since(box.LastActiveAt)
 			t.Logf("idle since its start, the container was gone after %v, the sandbox deleted after %v", gone, took)
 			if gone < idle || took > limit {
@@ -45,7 +47,7 @@ func TestTimeoutOutlivesProcesses(t *testing.T) {
 	r.api.Kill()
 	r.scheduler = r.start1("scheduler")
 	r.startAPI()
-	eventually(t, 30*time.Second, "both have got what is due", func() bool {
+	testenv.Eventually(t, "both have got what is due", func() bool {
 		return r.sandbox(short).State == "deleted" && r.sandbox(paused).State == "paused"
 	})
 	if b := r.sandbox(short); b.EndReason != "timeout" {

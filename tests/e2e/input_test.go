@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -253,7 +252,7 @@ func (r *rig) nothingRuns(box string) {
 			r.t.Logf("processes in sandbox %s:\n%s", box, seen)
 		}
 	})
-	eventually(r.t, 10*time.Second, "nothing but the guest, the shell and ps runs in the sandbox", func() bool {
+	testenv.Eventually(r.t, "nothing but the guest, the shell and ps runs in the sandbox", func() bool {
 		seen = r.exec(box, processes).succeeded(r.t).Stdout
 		return strings.Count(seen, "\n") == 3
 	})

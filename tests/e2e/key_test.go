@@ -29,7 +29,7 @@ func TestKeyIsMadeAndRevoked(t *testing.T) {
 	if said := r.operate("key", "--revoke", id); !strings.HasPrefix(said, "Revoked ") || strings.Contains(said, key) {
 		t.Errorf("sandyard key --revoke says %q", said)
 	}
-	eventually(t, time.Minute, "the revoked key is refused", func() bool { return with() == 401 })
+	testenv.Eventually(t, "the revoked key is refused", func() bool { return with() == 401 })
 	r.call("GET", "/v1/sandboxes", nil).want(t, 200)
 }
 

@@ -46,7 +46,7 @@ func (b *builder) remove() {
 		return
 	}
 	defer os.RemoveAll(b.dir)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	p, err := docker.New(ctx, docker.Config{Fleet: "e2e", GuestPath: b.dir})
 	if err != nil {

@@ -3,7 +3,8 @@ package e2e_test
 import (
 	"strings"
 	"testing"
-	"time"
+
+	"sandyard/dev/testenv"
 
 	"github.com/docker/docker/api/types/container"
 )
@@ -36,7 +37,7 @@ func TestSandboxFromThePoolOutlivesItsWorker(t *testing.T) {
 func (r *rig) pool(size int) map[string]bool {
 	r.t.Helper()
 	var ids map[string]bool
-	eventually(r.t, 30*time.Second, "the pool is full", func() bool {
+	testenv.Eventually(r.t, "the pool is full", func() bool {
 		ids = map[string]bool{}
 		for _, c := range r.engine.list(r.t) {
 			if strings.HasPrefix(c.Names[0], "/sandyard-pool-") && c.State == container.StateRunning {

@@ -3,7 +3,8 @@ package e2e_test
 import (
 	"slices"
 	"testing"
-	"time"
+
+	"sandyard/dev/testenv"
 
 	"github.com/docker/docker/api/types/container"
 )
@@ -31,11 +32,11 @@ func TestContainersThatChangeBehindOurBack(t *testing.T) {
 		}
 	}
 	for box, want := range map[string]string{killed: "lost", removed: "lost", paused: "paused"} {
-		eventually(t, time.Minute, "the sandbox is "+want, func() bool { return r.sandbox(box).State == want })
+		testenv.Eventually(t, "the sandbox is "+want, func() bool { return r.sandbox(box).State == want })
 	}
 	r.lostBecause(killed, "killed behind our back")              // on a busy engine no more is known
 	r.lostBecause(removed, byARemoval, "killed behind our back") // it may be seen dead before
-	eventually(t, time.Minute, "the orphan and the body are removed", func() bool {
+	testenv.Eventually(t, "the orphan and the body are removed", func() bool {
 		return !slices.ContainsFunc(r.engine.list(t), func(c container.Summary) bool {
 			return c.ID == orphan.ID || slices.Contains(c.Names, "/sandyard-"+killed)
 		})

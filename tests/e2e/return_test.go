@@ -5,7 +5,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"sandyard/dev/testenv"
 )
@@ -19,12 +18,12 @@ func TestAStoppedWorkerComesBack(t *testing.T) {
 	box := r.created(object{"memory_mb": 64}).ID
 	home := r.nodeOf(box)
 	j := r.start(box, "echo start >> log; echo begun; until [ -e go ]; do sleep 0.1; done; echo done")
-	eventually(t, 30*time.Second, "the command runs", func() bool {
+	testenv.Eventually(t, "the command runs", func() bool {
 		return r.end(r.submit("/v1/sandboxes/"+box+"/files/read", object{"path": "log", "parallel": true}).Job).Content == "start\n"
 	})
 	r.worker.Signal(syscall.SIGSTOP)
 	t.Cleanup(func() { r.worker.Signal(syscall.SIGCONT) }) // before it is asked to end
-	eventually(t, time.Minute, "the job is given back", func() bool { return r.job(j.ID).State == "queued" })
+	testenv.Eventually(t, "the job is given back", func() bool { return r.job(j.ID).State == "queued" })
 	r.sql(fmt.Sprintf("DELETE FROM nodes WHERE id = '%s'", home))
 	r.worker.Signal(syscall.SIGCONT)
 	r.end(r.submit("/v1/sandboxes/"+box+"/files/write", object{"path": "go", "content": "", "parallel": true}).Job).succeeded(t)

@@ -30,7 +30,7 @@ func TestRedisForgetsEverything(t *testing.T) {
 	for _, box := range homes {
 		all = append(all, r.start(box, "echo first >> log; until [ -e go ]; do sleep 0.2; done", object{"parallel": true}))
 	}
-	eventually(t, 30*time.Second, "ten jobs run", func() bool { return r.count("running") == running })
+	testenv.Eventually(t, "ten jobs run", func() bool { return r.count("running") == running })
 	r.worker.Signal(syscall.SIGSTOP)
 	t.Cleanup(func() { r.worker.Signal(syscall.SIGCONT) }) // before it is asked to end
 	for n := range waiting {                               // half of them in the sandbox's order, half beside it
@@ -113,7 +113,7 @@ func TestRedisGoesAndComes(t *testing.T) {
 	if j := r.file(box, "read", object{"path": "log"}); j.Content != "ran\n" {
 		t.Errorf("the command left %q", j.Content)
 	}
-	eventually(t, 30*time.Second, "ready again", func() bool { return r.call("GET", "/readyz", nil).status == 200 })
+	testenv.Eventually(t, "ready again", func() bool { return r.call("GET", "/readyz", nil).status == 200 })
 	r.clean()
 }
 
@@ -125,7 +125,7 @@ func TestPostgreSQLGoesAndComes(t *testing.T) {
 	r := newRig(t, "DATABASE_URL", server.DSN())
 	box := r.created(object{}).ID
 	slow := r.start(box, "echo begun >> log; sleep 2; echo done")
-	eventually(t, 30*time.Second, "the command runs", func() bool {
+	testenv.Eventually(t, "the command runs", func() bool {
 		return r.end(r.submit("/v1/sandboxes/"+box+"/files/read", object{"path": "log", "parallel": true}).Job).Content == "begun\n"
 	})
 	check(t, server.Stop())
@@ -138,10 +138,10 @@ func TestPostgreSQLGoesAndComes(t *testing.T) {
 	r.call("GET", "/v1/jobs/"+slow.ID, nil).problem(t, 503, "database_unavailable")
 	r.call("GET", "/readyz", nil).want(t, 503)
 	r.call("GET", "/healthz", nil).want(t, 200)
-	eventually(t, 2*lease, "a lease is over, so the worker has let go of its job", func() bool { return time.Since(down) > lease+lease/3 })
+	testenv.Eventually(t, "a lease is over, so the worker has let go of its job", func() bool { return time.Since(down) > lease+lease/3 })
 	server = startPostgres(t, dir)
 	t.Cleanup(func() { check(t, server.Stop()) })
-	eventually(t, 30*time.Second, "ready again", func() bool { return r.call("GET", "/readyz", nil).status == 200 })
+	testenv.Eventually(t, "ready again", func() bool { return r.call("GET", "/readyz", nil).status == 200 })
 	if j := r.end(slow).succeeded(t); j.Stdout != "done\n" {
 		t.Errorf("the command that ran meanwhile: %s", j)
 	}

@@ -121,9 +121,9 @@ func (d *doors) grants() {
 		t.Errorf("a grant of 20 minutes holds for %v", left)
 	}
 	status := func(token string) int { return d.come(http.MethodGet, "/", "8000", "X-Sandyard-Token", token).status }
-	eventually(t, time.Minute, "the port answers", func() bool { return status(long) == http.StatusOK })
+	testenv.Eventually(t, "the port answers", func() bool { return status(long) == http.StatusOK })
 	brief, _ := open(1)
-	eventually(t, time.Minute, "a grant of a second ends", func() bool { return status(brief) == http.StatusForbidden })
+	testenv.Eventually(t, "a grant of a second ends", func() bool { return status(brief) == http.StatusForbidden })
 	if got := status(long); got != http.StatusOK {
 		t.Errorf("the grant that lasts: %d", got)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sandyard/dev/testenv"
 )
 
 func TestSandboxes(t *testing.T) {
@@ -227,7 +229,7 @@ while True:
 		n, _ := strconv.Atoi(j.Content) // 0 as long as there is no file
 		return n
 	}
-	eventually(t, time.Minute, "the counter counts", func() bool { return count() > 10 })
+	testenv.Eventually(t, "the counter counts", func() bool { return count() > 10 })
 	r.end(r.submit("/v1/sandboxes/"+box+"/pause", nil).Job).succeeded(t)
 	if b := r.sandbox(box); b.State != "paused" {
 		t.Errorf("after pause: %+v", b)
@@ -240,11 +242,11 @@ while True:
 	}
 	r.end(r.submit("/v1/sandboxes/"+box+"/resume", nil).Job).succeeded(t)
 	before := count()
-	eventually(t, time.Minute, "the counter counts on", func() bool { return count() > before })
+	testenv.Eventually(t, "the counter counts on", func() bool { return count() > before })
 	if before <= 10 {
 		t.Errorf("after the pause the counter stands at %d", before)
 	}
-	eventually(t, time.Minute, "somebody waits for the counter again", func() bool { return r.job(counter.ID).State == "running" })
+	testenv.Eventually(t, "somebody waits for the counter again", func() bool { return r.job(counter.ID).State == "running" })
 	r.clean()
 }
 
@@ -329,7 +331,7 @@ func TestRun(t *testing.T) {
 	if out.Job.succeeded(t); out.Job.Stdout != "10\nff00\n" || out.Job.Result.ExitCode != 0 {
 		t.Errorf("run: %s", out.Job)
 	}
-	eventually(t, 30*time.Second, "the sandbox of a run is removed", func() bool {
+	testenv.Eventually(t, "the sandbox of a run is removed", func() bool {
 		return r.sandbox(out.Sandbox.ID).State == "deleted" && len(r.engine.containers(t)) == 0
 	})
 	failed := r.submit("/v1/run", object{"command": "exit 7"})

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
+
 	"github.com/coder/websocket"
 )
 
@@ -122,7 +124,7 @@ func (r *rig) comesBack(t *testing.T, box string, s *screen) *screen {
 	}
 	r.startWorker()
 	var next *screen
-	eventually(t, time.Minute, "the terminal is there again", func() bool {
+	testenv.Eventually(t, "the terminal is there again", func() bool {
 		var err error
 		next, _, err = r.dial(box, url.Values{"name": {"main"}, "offset": {fmt.Sprint(again.at)}})
 		return err == nil
@@ -143,7 +145,7 @@ func (r *rig) keepsAwake(t *testing.T) func() {
 	box := r.created(object{"idle_timeout_seconds": idle.Seconds()})
 	s := r.terminal(box.ID, nil)
 	return func() {
-		eventually(t, time.Minute, "the sandbox was used for longer than it may be idle", func() bool {
+		testenv.Eventually(t, "the sandbox was used for longer than it may be idle", func() bool {
 			b := r.sandbox(box.ID)
 			if b.State != "running" {
 				t.Fatalf("with a terminal open: %+v", b)
@@ -151,7 +153,7 @@ func (r *rig) keepsAwake(t *testing.T) func() {
 			return b.LastActiveAt.Sub(box.LastActiveAt) > idle*3/2
 		})
 		_ = s.conn.CloseNow()
-		eventually(t, time.Minute, "without it the sandbox is idle", func() bool { return r.sandbox(box.ID).State == "deleted" })
+		testenv.Eventually(t, "without it the sandbox is idle", func() bool { return r.sandbox(box.ID).State == "deleted" })
 		if b := r.sandbox(box.ID); b.EndReason != "idle" {
 			t.Errorf("it ended as %+v", b)
 		}
@@ -165,7 +167,7 @@ func (r *rig) slowReader(t *testing.T, box string) {
 	s := r.terminal(box, url.Values{"name": {"slow"}, "command": {fmt.Sprintf("stty -echo -onlcr; read go; head -c %d /dev/zero | tr '\\0' x; printf THE-END", size)}})
 	s.typeIn("\r")
 	var before int64 = -1
-	eventually(t, time.Minute, "the command waits", func() bool {
+	testenv.Eventually(t, "the command waits", func() bool {
 		var e struct {
 			Running     bool
 			StdoutBytes int64 `json:"stdout_bytes"`

@@ -82,7 +82,7 @@ func (r *rig) previewOf(t *testing.T, box string) preview {
 			return new(net.Dialer).DialContext(ctx, network, edge.Addr)
 		},
 	}}}
-	eventually(t, time.Minute, "the page answers", func() bool { return p.get().status == http.StatusOK })
+	testenv.Eventually(t, "the page answers", func() bool { return p.get().status == http.StatusOK })
 	return p
 }
 
@@ -171,7 +171,7 @@ func TestPreviewsWakeSandboxes(t *testing.T) {
 	}
 	r.resumes(t, sleeps, 0)
 	r.end(r.submit("/v1/sandboxes/"+sleeps+"/resume", object{}).Job).succeeded(t)
-	eventually(t, time.Minute, "it answers again", func() bool { return deaf.get().status == http.StatusOK })
+	testenv.Eventually(t, "it answers again", func() bool { return deaf.get().status == http.StatusOK })
 	r.clean()
 }
 

@@ -100,7 +100,7 @@ func testPublic(t *testing.T, r *rig, w *world) {
 	if out := r.python(t, id, get("http://[2606:4700::9]:"+webPort+"/")); !strings.Contains(out, "at 2606:4700::9") {
 		t.Errorf("by IPv6 address: %s", out)
 	}
-	eventually(t, "the use is written down", func() bool {
+	testenv.Eventually(t, "the use is written down", func() bool {
 		_, doc := r.call(t, "GET", "/v1/sandboxes/"+id+"/egress", nil)
 		return doc.Connections == 3 && doc.SentBytes > 0 && doc.ReceivedBytes > 0 && doc.Denied == 0
 	})
@@ -129,7 +129,7 @@ func testRules(t *testing.T, r *rig, w *world) {
 	if w.lookups("no.test") != 0 || w.lookups("evil.yes.test") != 0 {
 		t.Error("names that are not allowed were looked up")
 	}
-	eventually(t, "the denials are written down", func() bool {
+	testenv.Eventually(t, "the denials are written down", func() bool {
 		_, doc := r.call(t, "GET", "/v1/sandboxes/"+id+"/egress", nil)
 		return doc.Denied == 5 && len(doc.Denials) == 5 && strings.Contains(doc.raw, `"target":"no.test:8000","reason":"policy"`)
 	})
@@ -272,7 +272,7 @@ open("connected", "w").close()
 try: print("ended", s.recv(1))
 except ConnectionError: print("cut")
 `}})
-	eventually(t, "the connection stands", func() bool {
+	testenv.Eventually(t, "the connection stands", func() bool {
 		_, code := r.run(t, id, "test -e connected")
 		return code == 0
 	})
@@ -325,7 +325,7 @@ func testE2B(t *testing.T, r *rig, w *world) {
 func testPeers(t *testing.T, r *rig, _ *world) {
 	server := r.create(t, object{"network": true})
 	r.call(t, "POST", "/v1/sandboxes/"+server+"/exec", object{"parallel": true, "command": "python3 -m http.server 9123", "timeout_seconds": 90})
-	eventually(t, "the server listens", func() bool {
+	testenv.Eventually(t, "the server listens", func() bool {
 		out := r.python(t, server, get("http://localhost:9123/"))
 		return strings.Contains(out, "Directory listing")
 	})
@@ -364,11 +364,11 @@ while True:
     open("log", "a").write("%d %s %s\n" % (n, a, b))
     time.sleep(0.2)
 ' >/dev/null 2>&1 &`)
-	eventually(t, "the program connects", func() bool { return w.at("93.184.10.1") > 2 })
+	testenv.Eventually(t, "the program connects", func() bool { return w.at("93.184.10.1") > 2 })
 	doomed.end(os.Kill)
 	before := w.at("93.184.10.1")
 	next := r.startWorker(t)
-	eventually(t, "it connects through the next worker", func() bool { return w.at("93.184.10.1") > before+3 })
+	testenv.Eventually(t, "it connects through the next worker", func() bool { return w.at("93.184.10.1") > before+3 })
 	if !strings.Contains(next.log.String(), "adopted") {
 		t.Error("the sandbox was not adopted")
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/dev/testenv"
+
 	"github.com/coder/websocket"
 )
 
@@ -62,7 +64,7 @@ func (r *rig) behind(t *testing.T, id string) string {
 		t.Fatalf("start a background command: %d %s", status, doc.raw)
 	}
 	var text string
-	eventually(t, "the background command has spoken", func() bool {
+	testenv.Eventually(t, "the background command has spoken", func() bool {
 		req, err := http.NewRequestWithContext(t.Context(), "GET", r.url+"/v1/sandboxes/"+id+"/execs/"+doc.Job.ID+"/output?stream=stdout", nil)
 		check(t, err)
 		req.Header.Set("Authorization", "Bearer "+r.key)

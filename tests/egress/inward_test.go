@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sandyard/dev/testenv"
 )
 
 // testFromOutside comes to a public sandbox as anybody may, and tries to leave by its proxy. The sandbox's own programs get
@@ -22,7 +24,7 @@ func testFromOutside(t *testing.T, r *rig, w *world) {
 	if status, doc := r.call(t, "POST", "/v1/sandboxes/"+moved+"/exec"+patientWait, object{"command": "exec python3 -c " + occupied, "background": true}); status != 200 {
 		t.Fatalf("take the proxy's port: %d %s", status, doc.raw)
 	}
-	eventually(t, "the port is taken", func() bool {
+	testenv.Eventually(t, "the port is taken", func() bool {
 		_, code := r.run(t, moved, "test -e taken")
 		return code == 0
 	})

@@ -257,7 +257,7 @@ func (r *rig) startWorker(t *testing.T) *worker {
 			t.Logf("the worker's log:\n%s", s[max(0, len(s)-16<<10):])
 		}
 	})
-	eventually(t, "the worker starts", func() bool { return strings.Contains(w.log.String(), "worker started") })
+	testenv.Eventually(t, "the worker starts", func() bool { return strings.Contains(w.log.String(), "worker started") })
 	return w
 }
 
@@ -293,21 +293,6 @@ func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("waited %v in vain: %s", patience, what)
-		}
 	}
 }
 

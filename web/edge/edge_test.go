@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/gateway"
 	"sandyard/jobs"
 	"sandyard/models"
@@ -61,7 +62,7 @@ func TestOnlyRunningSandboxesAreReached(t *testing.T) {
 // eventually asks until a route that was believed has become old.
 func (r *rig) eventually(id string, port, status int, body string) {
 	r.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(testenv.Patience())
 	for {
 		a := r.send(r.to(id, port, "GET", "/health"))
 		if a.status == status && strings.TrimSpace(a.body) == body {

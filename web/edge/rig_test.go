@@ -362,17 +362,7 @@ func (r *rig) finish(id string, args jobs.Args) models.Job {
 // eventuallyTrue waits until ok holds.
 func (r *rig) eventuallyTrue(what string, ok func() bool) {
 	r.t.Helper()
-	deadline := time.NewTimer(time.Minute)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			r.t.Fatalf("waited in vain: %s", what)
-		}
-	}
+	testenv.Eventually(r.t, what, ok)
 }
 
 // change submits a job and waits until the sandbox is what it makes of it.
