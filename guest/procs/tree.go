@@ -10,8 +10,10 @@ import (
 )
 
 const (
-	// A tree that outruns the walk for this long is ended with everything else in the sandbox.
+	// A tree that still grows after this long and after so many looks outruns the walk, and is ended with everything else in
+	// the sandbox. Time alone proves nothing: on a busy machine a few looks take as long.
 	walkPatience = 500 * time.Millisecond
+	walkLooks    = 20
 	// After SIGKILL the kernel may need a while, under memory pressure or with hundreds of processes.
 	deathPatience = 5 * time.Second
 	deathPoll     = 2 * time.Millisecond
@@ -24,20 +26,19 @@ const (
 // stopped, process by process, until a look at all processes finds no new one, and then killed: a stopped process
 // cannot fork, and its children stay below the supervisor.
 func (h *Host) destroy(s *supervisor, clear <-chan struct{}) {
-	if !h.killAlone(s) && !h.stopTree(s) {
+	if !h.killAlone(s) && !h.stopTree(s, h.walkPatience()) {
 		h.killAll()
 	}
 	give := time.Now().Add(h.deathPatience())
-	escalate := time.Now().Add(h.walkPatience())
 	for len(h.tree(s)) > 0 && time.Now().Before(give) {
-		if time.Now().After(escalate) {
-			h.killAll()
-		}
 		select {
 		case <-clear:
 		case <-time.After(deathPoll):
 		}
-		h.stopTree(s)
+		// The dead may be slow to go. Other commands die with them only if they still have children.
+		if !h.stopTree(s, h.walkPatience()) {
+			h.killAll()
+		}
 	}
 	h.endSupervisor(s, clear)
 }
@@ -68,11 +69,12 @@ func (h *Host) killAll() {
 }
 
 // stopTree stops and kills what is below s, and the strays. It answers false when processes appear faster than it
-// can stop them.
-func (h *Host) stopTree(s *supervisor) bool {
-	deadline := time.Now().Add(h.walkPatience())
+// can stop them, for patience and walkLooks looks.
+func (h *Host) stopTree(s *supervisor, patience time.Duration) bool {
+	deadline := time.Now().Add(patience)
 	stopped := map[int]bool{}
-	for grew := true; grew; {
+	looks := 0
+	for grew := true; grew; looks++ {
 		grew = false
 		for _, pid := range h.tree(s) {
 			if !stopped[pid] {
@@ -80,7 +82,7 @@ func (h *Host) stopTree(s *supervisor) bool {
 				_ = syscall.Kill(pid, syscall.SIGSTOP)
 			}
 		}
-		if time.Now().After(deadline) {
+		if grew && looks >= walkLooks && time.Now().After(deadline) {
 			return false
 		}
 	}
