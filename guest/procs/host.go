@@ -48,10 +48,14 @@ func NewHost(command []string, log *slog.Logger) (*Host, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil && os.Getpid() != 1 {
 		return nil, os.NewSyscallError("prctl", err)
 	}
+	unshield, err := shield()
+	if err != nil {
+		return nil, err
+	}
 	startThreads(spareThreads)
 	h := &Host{
 		command: command, log: log, init: os.Getpid() == 1,
-		unshield: shield(), sups: map[int]*supervisor{}, refill: make(chan struct{}, 1), stop: make(chan struct{}),
+		unshield: unshield, sups: map[int]*supervisor{}, refill: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	h.loops.Go(h.reapLoop)
 	h.loops.Go(h.refillLoop)

@@ -4,17 +4,24 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"sandyard/guest/sup"
 )
 
-// shield catches every signal that code in the sandbox could end the guest with. The kernel keeps SIGKILL and
-// SIGSTOP from process 1 by itself. Caught rather than ignored: commands would inherit an ignored signal.
-func shield() (stop func()) {
+// shield keeps every signal away by which code in the sandbox could end, stop or delay the guest. Linux protects process 1
+// from SIGKILL, SIGSTOP and what it leaves at the default action; gVisor does not.
+//
+// Commands would inherit an ignored signal, so those that do not queue are caught, and supervisors set back the others.
+func shield() (stop func(), err error) {
+	if err := sup.IgnoreRealTime(); err != nil {
+		return nil, os.NewSyscallError("rt_sigaction", err)
+	}
 	caught := make(chan os.Signal, 1) // nobody reads it
 	signal.Notify(
 		caught, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT,
 		syscall.SIGBUS, syscall.SIGFPE, syscall.SIGUSR1, syscall.SIGSEGV, syscall.SIGUSR2, syscall.SIGPIPE,
-		syscall.SIGALRM, syscall.SIGTERM, syscall.SIGSTKFLT, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGVTALRM,
-		syscall.SIGPROF, syscall.SIGIO, syscall.SIGPWR, syscall.SIGSYS,
+		syscall.SIGALRM, syscall.SIGTERM, syscall.SIGSTKFLT, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
+		syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGVTALRM, syscall.SIGPROF, syscall.SIGIO, syscall.SIGPWR, syscall.SIGSYS,
 	)
-	return func() { signal.Stop(caught) }
+	return func() { signal.Stop(caught) }, nil
 }

@@ -20,6 +20,7 @@ func Run() {
 	oom := openOOMScore() // before the next line makes /proc/self unwritable
 	setOOMScore(oom, ownOOMScore)
 	prctl(prSetDumpable, 0)
+	defaultRealTime()
 	adopts := prctl(prSetChildSubreaper, 1)
 	syscall.CloseOnExec(SocketFD)
 	// Where the limit is lower already, it stays.

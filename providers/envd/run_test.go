@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -272,6 +274,63 @@ func TestTheGuestIsShielded(t *testing.T) {
 	r = run(t, s, providers.Command{Name: "pipe", Shell: "yes | head -n 1"})
 	if string(r.Stdout) != "y\n" {
 		t.Errorf("a pipeline: %+v", r)
+	}
+}
+
+// TestNoSignalHasItsDefault reads which signals the guest ignores and which it catches.
+func TestNoSignalHasItsDefault(t *testing.T) {
+	t.Parallel()
+	s := newEngine(t).sandbox(envd.Options{})
+	status := string(run(t, s, providers.Command{Name: "status", Argv: []string{"cat", "/proc/1/status"}}).Stdout)
+	ignored, caught := signalMask(t, status, "SigIgn"), signalMask(t, status, "SigCgt")
+	for n := syscall.Signal(1); n <= 64; n++ {
+		bit := uint64(1) << (n - 1)
+		switch {
+		case n == syscall.SIGKILL, n == syscall.SIGSTOP, n == syscall.SIGCONT: // nothing to be done about the first two
+		case n >= 32 && ignored&bit == 0:
+			t.Errorf("the real-time signal %d is not ignored, so it queues up", n)
+		case n < 32 && caught&bit == 0:
+			t.Errorf("%v is not caught", n)
+		}
+	}
+}
+
+// signalMask is a set of signals in the text of /proc/PID/status.
+func signalMask(t *testing.T, status, name string) uint64 {
+	t.Helper()
+	_, rest, _ := strings.Cut(status, name+":\t")
+	line, _, _ := strings.Cut(rest, "\n")
+	mask, err := strconv.ParseUint(line, 16, 64)
+	must(t, err)
+	return mask
+}
+
+// TestSignalsWithoutEnd starts commands while another sends the guest every signal, more often than would fit into the
+// kernel's queue. The commands start with the default action of every signal.
+func TestSignalsWithoutEnd(t *testing.T) {
+	t.Parallel()
+	s := newEngine(t).sandbox(envd.Options{})
+	flood := []string{"python3", "-c", "import os\nfor _ in range(6000):\n  for n in range(1, 65): os.kill(1, n)\nprint('sent')"}
+	ctx := deadline(t, 2*time.Minute)
+	sent := make(chan providers.Result, 1)
+	go func() {
+		defer close(sent)
+		r, err := s.Run(ctx, providers.Command{Name: "flood", Argv: flood})
+		if err != nil {
+			t.Errorf("the flood: %v", err)
+		}
+		sent <- r
+	}()
+	for i := 0; i < 50 || len(sent) == 0; i++ {
+		r := run(t, s, providers.Command{Name: fmt.Sprint("during", i), Argv: []string{"cat", "/proc/self/status"}})
+		for _, mask := range []string{"SigBlk", "SigIgn", "SigCgt"} {
+			if set := signalMask(t, string(r.Stdout), mask); set != 0 {
+				t.Fatalf("command %d: %s is %x", i, mask, set)
+			}
+		}
+	}
+	if r := <-sent; string(r.Stdout) != "sent\n" {
+		t.Errorf("the flood: %+v", r)
 	}
 }
 

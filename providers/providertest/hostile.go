@@ -41,6 +41,7 @@ func Hostile(t *testing.T, open func(t *testing.T) providers.Provider, o Options
 		{"beset guest", besetGuest},
 		{"killed guest", killedGuest},
 		{"forged faults", forgedFaults},
+		{"signals without end", signalsWithoutEnd},
 		{"false guest", falseGuest},
 		{"the guest's calls", guestsCalls},
 		{"neighbours", neighbours},

@@ -1,6 +1,7 @@
 package providertest
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -65,4 +66,51 @@ func forgedFaults(t *testing.T, s *suite) {
 		t.Errorf("ordinary programs cannot: %s", show(res))
 	}
 	goesOn(t, r)
+}
+
+// floodSignals sends process 1 every signal from four processes, more often than would fit into the kernel's queue: argv says
+// how often, and which ones not.
+const floodSignals = `
+import os, sys
+os.fork(), os.fork()
+for _ in range(int(sys.argv[1])):
+    for n in range(1, 65):
+        if str(n) not in sys.argv[2:]: os.kill(1, n)
+print("done")`
+
+// signalsWithoutEnd starts commands all the while. They go on, and none has inherited what protects the first process.
+func signalsWithoutEnd(t *testing.T, s *suite) {
+	s.needsSystem(t)
+	r := s.room(t)
+	flood := python(floodSignals, "4000")
+	if s.OwnKernel { // which does not keep SIGKILL and SIGSTOP from process 1
+		flood = python(floodSignals, "100", "9", "19")
+	}
+	flood.Name = newID(t)
+	ended := make(chan error, 1)
+	ctx := within(t)
+	go func() {
+		_, err := r.Run(ctx, flood)
+		ended <- err
+	}()
+	for range 30 {
+		wantDefaults(t, string(shell(t, r, "exec cat /proc/self/status").Stdout))
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("the program did not end: %v", err)
+	}
+	wantDefaults(t, string(shell(t, r, "exec cat /proc/self/status").Stdout))
+	goesOn(t, r)
+}
+
+// wantDefaults looks in the text of /proc/self/status for signals that are not as a program expects them.
+func wantDefaults(t *testing.T, status string) {
+	t.Helper()
+	for _, name := range []string{"SigBlk", "SigIgn", "SigCgt"} {
+		_, rest, _ := strings.Cut(status, name+":")
+		line, _, _ := strings.Cut(rest, "\n")
+		if mask, err := strconv.ParseUint(strings.TrimSpace(line), 16, 64); rest != "" && (mask != 0 || err != nil) {
+			t.Errorf("a command has %s %s", name, line)
+		}
+	}
 }
