@@ -2,7 +2,6 @@ package procs
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"syscall"
 	"time"
@@ -38,24 +37,27 @@ func (h *Host) Start(spec Spec, stdio []*os.File) (*Process, error) {
 		return nil, err
 	}
 	spared := h.straysNow()
-	s.spared = spared
-	if err := s.send(spec, stdio); err != nil {
-		// One that waited idle may have been killed; a fresh one has not had the time.
-		if s, err = h.fork(); err != nil {
-			return nil, err
-		}
-		s.spared = spared
-		if err := s.send(spec, stdio); err != nil {
-			return nil, errors.Join(fmt.Errorf("hand over the command: %w", err), s.socket.Close())
-		}
+	p, err := h.hand(s, spared, spec, stdio)
+	if !errors.Is(err, errNotTaken) {
+		return p, err
 	}
-	return h.begin(s)
+	// One that waited idle may have been killed; a fresh one has not had the time.
+	if s, err = h.fork(); err != nil {
+		return nil, err
+	}
+	return h.hand(s, spared, spec, stdio)
 }
 
-// begin waits for the report of the start.
-func (h *Host) begin(s *supervisor) (*Process, error) {
+// hand gives the command to the supervisor and waits for the report of the start.
+func (h *Host) hand(s *supervisor, spared map[int]bool, spec Spec, stdio []*os.File) (*Process, error) {
+	s.spared = spared
+	if err := s.send(spec, stdio); err != nil {
+		return nil, errors.Join(errNotTaken, err, s.socket.Close())
+	}
 	kind, value, err := s.startReport()
 	switch {
+	case errors.Is(err, syscall.ECONNRESET): // it died before it had read all
+		return nil, errors.Join(errNotTaken, s.socket.Close())
 	case err != nil:
 		_ = s.socket.Close()
 		h.destroy(s, s.gone)

@@ -31,6 +31,8 @@ var (
 	ErrNoProcess = errors.New("the sandbox has no room for another process")
 	// ErrUnknownStart says that the supervisor died while it started the command.
 	ErrUnknownStart = errors.New("the command's supervisor was killed while it started the command")
+
+	errNotTaken = errors.New("the command's supervisor was killed before it took the command")
 )
 
 // supervisor is one process that runs sup.Run.

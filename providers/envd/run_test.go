@@ -277,6 +277,18 @@ func TestTheGuestIsShielded(t *testing.T) {
 	}
 }
 
+// TestCommandsAfterAllWasKilled starts commands on supervisors that another command has just killed.
+func TestCommandsAfterAllWasKilled(t *testing.T) {
+	t.Parallel()
+	s := newEngine(t).sandbox(envd.Options{})
+	for i := range 100 {
+		run(t, s, providers.Command{Name: fmt.Sprint("kill", i), Shell: "kill -9 -1; sleep 1000"})
+		if r := run(t, s, providers.Command{Name: fmt.Sprint("next", i), Shell: "echo next"}); string(r.Stdout) != "next\n" {
+			t.Fatalf("round %d: %+v", i, r)
+		}
+	}
+}
+
 // TestNoSignalHasItsDefault reads which signals the guest ignores and which it catches.
 func TestNoSignalHasItsDefault(t *testing.T) {
 	t.Parallel()
