@@ -1,10 +1,12 @@
 package held_test
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,6 +28,7 @@ func (b body) Usable() error     { return nil }
 // backend attaches to guests that answer no call, and counts how often.
 type backend struct {
 	talks    bool // they send something all the time, though
+	guest    func(link.Carrier)
 	attached atomic.Int32
 }
 
@@ -40,15 +43,19 @@ func (b *backend) End(context.Context, body) error                    { return n
 func (b *backend) Attach(context.Context, body) (held.Stream, error) {
 	b.attached.Add(1)
 	ours, theirs := net.Pipe()
+	guest := b.guest
+	if guest == nil {
+		guest = b.silentGuest
+	}
 	go func() {
-		_ = link.Serve(theirs, theirs, b.guest)
+		_ = link.Serve(theirs, theirs, guest)
 		_ = theirs.Close()
 	}()
 	return stream{ours}, nil
 }
 
-// guest accepts streams, and says nothing over them.
-func (b *backend) guest(c link.Carrier) {
+// silentGuest accepts streams, and says nothing over them.
+func (b *backend) silentGuest(c link.Carrier) {
 	mux, err := link.AcceptStreams(c, 0)
 	if err != nil {
 		return
@@ -105,5 +112,68 @@ func TestLinkThatCarriesBytesIsAlive(t *testing.T) {
 				t.Errorf("attached %d times, want %d", got, c.links)
 			}
 		})
+	}
+}
+
+// TestCallsOverALinkThatHadEnded calls a guest that another worker has taken over, which shows only now: the call is made
+// again over a new link. One that was under way at the takeover fails, and leaves the guest to the other worker.
+func TestCallsOverALinkThatHadEnded(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		first func(link.Carrier)
+		again bool
+	}{"before the call": {endUnheard, true}, "during the call": {endHeard, false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := &backend{}
+			b.guest = c.first
+			g := held.New(b, "user", nil, slog.New(slog.DiscardHandler))
+			defer g.Close()
+			box, err := g.Open(t.Context(), "box")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.again {
+				b.guest = answer
+			}
+			before := b.attached.Load()
+			err = box.Forget(t.Context(), "command")
+			if again := b.attached.Load() > before; again != c.again || (err == nil) != c.again {
+				t.Errorf("the call answers %v; made again: %v", err, again)
+			}
+		})
+	}
+}
+
+// endUnheard ends with the first word of the worker.
+func endUnheard(c link.Carrier) { _, _ = c.Read(make([]byte, 1)) }
+
+// endHeard takes a call before it ends.
+func endHeard(c link.Carrier) {
+	mux, err := link.AcceptStreams(c, 0)
+	if err != nil {
+		return
+	}
+	defer mux.Close()
+	_, _ = mux.Accept()
+}
+
+// answer answers calls with success.
+func answer(c link.Carrier) {
+	mux, err := link.AcceptStreams(c, 0)
+	if err != nil {
+		return
+	}
+	defer mux.Close()
+	for {
+		one, err := mux.Accept()
+		if err != nil {
+			return
+		}
+		in := bufio.NewReader(one)
+		_, _ = in.Discard(3) // the target of the stream
+		if _, err := http.ReadRequest(in); err == nil {
+			_, _ = io.WriteString(one, "HTTP/1.1 204 No Content\r\n\r\n")
+		}
 	}
 }

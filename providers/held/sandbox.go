@@ -41,7 +41,8 @@ func (g *Guests[B]) Open(ctx context.Context, id string) (*Sandbox[B], error) {
 }
 
 // via runs one call over the sandbox's link. When the link ends under it, the backend is asked why: a clean end of the
-// stream alone proves nothing. A call that may be repeated is then begun again over a new link.
+// stream alone proves nothing. A call that may be repeated is then begun again over a new link: not where another worker
+// took the guest meanwhile, but where it had done so before, which this one had yet to notice.
 func via[T any, B Body](ctx context.Context, s *Sandbox[B], repeat bool, call func(*envd.Sandbox) (T, error)) (T, error) {
 	for n := 1; ; n++ {
 		l, err := s.g.reach(ctx, s.id)
@@ -49,6 +50,7 @@ func via[T any, B Body](ctx context.Context, s *Sandbox[B], repeat bool, call fu
 			var none T
 			return none, err
 		}
+		began := time.Now()
 		value, err := call(l.Inside)
 		if err == nil {
 			l.heard.Store(time.Now().UnixNano())
@@ -56,7 +58,7 @@ func via[T any, B Body](ctx context.Context, s *Sandbox[B], repeat bool, call fu
 		if err == nil || providers.AsError(err).Class != providers.Unavailable || !l.ends(ctx) {
 			return value, err
 		}
-		takenOver := l.takenOver()
+		takenOver := l.takenOver() && l.Inside.HeardSince(began)
 		s.g.links.drop(s.id, l)
 		if !repeat || n == attempts || takenOver {
 			return value, s.g.explain(ctx, s.id, err)
