@@ -320,6 +320,7 @@ func signalMask(t *testing.T, status, name string) uint64 {
 // TestSignalsWithoutEnd starts commands while another sends the guest every signal, more often than would fit into the
 // kernel's queue. The commands start with the default action of every signal.
 func TestSignalsWithoutEnd(t *testing.T) {
+	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	s := newEngine(t).sandbox(envd.Options{})
 	flood := []string{"python3", "-c", "import os\nfor _ in range(6000):\n  for n in range(1, 65): os.kill(1, n)\nprint('sent')"}

@@ -68,8 +68,8 @@ func forgedFaults(t *testing.T, s *suite) {
 	goesOn(t, r)
 }
 
-// floodSignals sends process 1 every signal from four processes, more often than would fit into the kernel's queue: argv says
-// how often, and which ones not.
+// floodSignals sends process 1 every signal from four processes, more often than would fit into the kernel's queue: argv
+// says how often, and which ones not.
 const floodSignals = `
 import os, sys
 os.fork(), os.fork()
