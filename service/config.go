@@ -24,10 +24,10 @@ import (
 // Common is what every process needs to know. Field tags name the variables; docs/operate/configuration.md lists them all.
 type Common struct {
 	DatabaseURL  string     `env:"DATABASE_URL" doc:"PostgreSQL, as a URL or key=value string"`
-	DatabaseConn int        `env:"DATABASE_CONNECTIONS" envDefault:"20" doc:"connections to PostgreSQL per process, at most"`
+	DatabaseConn int        `env:"DATABASE_CONNECTIONS" envDefault:"20" doc:"most connections to PostgreSQL per process"`
 	RedisURL     string     `env:"REDIS_URL" doc:"Redis 6.2 or newer: redis://, rediss:// or unix://"`
 	LogLevel     slog.Level `env:"LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
-	Window       int        `env:"TENANT_WINDOW" envDefault:"256" doc:"jobs of one tenant that Redis may hold, in each lane, before a worker has claimed them; the others wait in PostgreSQL"`
+	Window       int        `env:"TENANT_WINDOW" envDefault:"256" doc:"unclaimed jobs of one tenant that Redis may hold per lane; the others wait in PostgreSQL"`
 }
 
 func (c Common) validate() error {
@@ -59,26 +59,26 @@ func notNegative[N int | float64](name string, n N) error {
 
 // Sandboxes is what the API offers and the worker makes.
 type Sandboxes struct {
-	Provider  string            `env:"SANDBOX_PROVIDER" envDefault:"docker" doc:"what runs sandboxes: docker, or local, which is for development and trusted code"`
+	Provider  string            `env:"SANDBOX_PROVIDER" envDefault:"docker" doc:"the sandbox provider: docker, or local (for development and trusted code only)"`
 	Templates map[string]string `env:"SANDBOX_TEMPLATES" envDefault:"python=sandyard/python:default,base=sandyard/base:default,node=sandyard/node:default,data-science=sandyard/data-science:default,code-server=sandyard/code-server:default,browser=sandyard/browser:default" envKeyValSeparator:"=" doc:"shared templates that always exist: name=image, comma-separated"`
-	Template  string            `env:"SANDBOX_TEMPLATE" envDefault:"python" doc:"the template of sandboxes that name none"`
-	Runtime   string            `env:"SANDBOX_RUNTIME" doc:"OCI runtime of sandboxes that name none, such as runsc; default the engine's"`
-	Runtimes  []string          `env:"SANDBOX_RUNTIMES" doc:"OCI runtimes that requests and templates may name, comma-separated; SANDBOX_RUNTIME is always one"`
-	Images    []string          `env:"SANDBOX_IMAGES" doc:"images that requests, templates and builds may name, comma-separated, such as python:*,ghcr.io/acme/*; * = any, and any text in a pattern; default those of the shared templates and of a tenant's own builds, which are always allowed"`
-	Lifetime  time.Duration     `env:"LIFETIME" envDefault:"0" doc:"how long after their first start sandboxes are deleted that do not ask for a max_lifetime_seconds; 0 = MAX_LIFETIME"`
-	MaxLife   time.Duration     `env:"MAX_LIFETIME" envDefault:"0" doc:"the longest max_lifetime_seconds that a sandbox may ask for; 0 = no limit, and sandboxes may live for ever"`
-	Paused    time.Duration     `env:"PAUSED_TIMEOUT" envDefault:"0" doc:"how long sandboxes stay paused, before they are deleted, that do not ask for a paused_timeout_seconds; 0 = MAX_PAUSED_TIMEOUT"`
-	MaxPaused time.Duration     `env:"MAX_PAUSED_TIMEOUT" envDefault:"0" doc:"the longest paused_timeout_seconds that a sandbox may ask for; 0 = no limit, and sandboxes may stay paused for ever"`
-	MostCPUs  float64           `env:"SANDBOX_MAX_CPUS" envDefault:"8" doc:"cores that one sandbox or build may ask for, at most"`
-	MostMB    int64             `env:"SANDBOX_MAX_MEMORY_MB" envDefault:"8192" doc:"memory that one sandbox or build may ask for, at most"`
-	MostDisk  int64             `env:"SANDBOX_MAX_DISK_MB" envDefault:"4096" doc:"size of the work directory that one sandbox may ask for, at most; it is part of the memory"`
-	MostPids  int64             `env:"SANDBOX_MAX_PIDS" envDefault:"4096" doc:"processes and threads that one sandbox or build may ask for, at most"`
-	BuildDisk int               `env:"BUILD_DISK_MB" envDefault:"16384" doc:"what the build of a template may ask to add to its base image, at most"`
+	Template  string            `env:"SANDBOX_TEMPLATE" envDefault:"python" doc:"the default template of sandboxes"`
+	Runtime   string            `env:"SANDBOX_RUNTIME" doc:"the default OCI runtime of sandboxes, such as runsc; default the engine's"`
+	Runtimes  []string          `env:"SANDBOX_RUNTIMES" doc:"OCI runtimes that requests and templates may name, comma-separated; SANDBOX_RUNTIME is always allowed"`
+	Images    []string          `env:"SANDBOX_IMAGES" doc:"images that requests, templates and builds may name, as comma-separated patterns such as python:*,ghcr.io/acme/*; * alone = every image; the images of shared templates and of a tenant's own builds are always allowed; default only these"`
+	Lifetime  time.Duration     `env:"LIFETIME" envDefault:"0" doc:"the default of max_lifetime_seconds: a sandbox is deleted that long after its first start; 0 = MAX_LIFETIME"`
+	MaxLife   time.Duration     `env:"MAX_LIFETIME" envDefault:"0" doc:"the largest max_lifetime_seconds that a request may set; 0 = no limit"`
+	Paused    time.Duration     `env:"PAUSED_TIMEOUT" envDefault:"0" doc:"the default of paused_timeout_seconds: a sandbox is deleted after it has been paused that long; 0 = MAX_PAUSED_TIMEOUT"`
+	MaxPaused time.Duration     `env:"MAX_PAUSED_TIMEOUT" envDefault:"0" doc:"the largest paused_timeout_seconds that a request may set; 0 = no limit"`
+	MostCPUs  float64           `env:"SANDBOX_MAX_CPUS" envDefault:"8" doc:"most cores that one sandbox or build may request"`
+	MostMB    int64             `env:"SANDBOX_MAX_MEMORY_MB" envDefault:"8192" doc:"most memory that one sandbox or build may request"`
+	MostDisk  int64             `env:"SANDBOX_MAX_DISK_MB" envDefault:"4096" doc:"largest work directory that one sandbox may request; it counts towards memory"`
+	MostPids  int64             `env:"SANDBOX_MAX_PIDS" envDefault:"4096" doc:"most processes and threads that one sandbox or build may request"`
+	BuildDisk int               `env:"BUILD_DISK_MB" envDefault:"16384" doc:"most disk space that a template build may request on top of its base image"`
 }
 
 func (s Sandboxes) validate() error {
 	if _, ok := s.Templates[s.Template]; !ok {
-		return fmt.Errorf("SANDBOX_TEMPLATE is %q, which SANDBOX_TEMPLATES does not name", s.Template)
+		return fmt.Errorf("SANDBOX_TEMPLATE is %q, which is not in SANDBOX_TEMPLATES; add it there or name another template", s.Template)
 	}
 	if err := imageref.Globs(s.Images).Check(); err != nil {
 		return fmt.Errorf("SANDBOX_IMAGES: %w", err)
@@ -91,7 +91,7 @@ func (s Sandboxes) validate() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("SANDBOX_PROVIDER is %q; there are %v", s.Provider, catalog.Names())
+	return fmt.Errorf("SANDBOX_PROVIDER is %q; use one of %v", s.Provider, catalog.Names())
 }
 
 // validateMost refuses maxima below what a sandbox gets that does not say.
@@ -147,16 +147,16 @@ type API struct {
 	Sandboxes
 	Callbacks
 	Addr          string `env:"LISTEN_ADDR" envDefault:":8080" doc:"where the API listens"`
-	FirstKey      string `env:"FIRST_KEY_FILE" doc:"where the first API process on a new database writes the first key, with mode 0600; without it the key is shown on a terminal only, and sandyard key makes one"`
+	FirstKey      string `env:"FIRST_KEY_FILE" doc:"file to which the first API process on a new database writes the first key, with mode 0600; when unset, the key is printed if stdout is a terminal; otherwise make one with sandyard key"`
 	MaxBody       int    `env:"MAX_BODY_BYTES" envDefault:"16777216" doc:"largest request body"`
-	BodyMemory    int    `env:"BODY_MEMORY_BYTES" envDefault:"0" doc:"memory that request bodies and large answers may take in one API process, a body counting five times its size and one tenant having three quarters of it; beyond that requests wait, and get a 503 after 5 s; 0 = 268435456, or ten times MAX_BODY_BYTES where that is more"`
-	TenantWaits   int    `env:"TENANT_WAITS" envDefault:"1000" doc:"requests of one tenant that may wait for something at once, per API process"`
-	TenantStreams int    `env:"TENANT_STREAMS" envDefault:"200" doc:"streams of one tenant at once, per API process: terminals, file transfers, watches, followed build logs"`
+	BodyMemory    int    `env:"BODY_MEMORY_BYTES" envDefault:"0" doc:"memory for request bodies and large answers per API process; a body counts five times its size; one tenant may use three quarters; above the limit, requests wait up to 5 s and then get a 503; 0 = 268435456, or ten times MAX_BODY_BYTES if that is more"`
+	TenantWaits   int    `env:"TENANT_WAITS" envDefault:"1000" doc:"most waiting requests of one tenant at once, per API process"`
+	TenantStreams int    `env:"TENANT_STREAMS" envDefault:"200" doc:"most streams of one tenant at once, per API process: terminals, file transfers, watches, followed build logs"`
 	PublicMetrics bool   `env:"PUBLIC_METRICS" envDefault:"false" doc:"/metrics of the API needs no key"`
-	Edge          string `env:"EDGE_ADDR" envDefault:":8090" doc:"where the API listens for traffic to the inside of sandboxes; empty = nowhere"`
-	Scheme        string `env:"EDGE_SCHEME" envDefault:"http" doc:"http, or https where a proxy with TLS stands before the edge; cookies then travel over TLS alone"`
-	Internet      bool   `env:"E2B_INTERNET" envDefault:"true" doc:"sandboxes of E2B's clients may reach every public address unless they say allowInternetAccess false, as those clients expect"`
-	Domain        string `env:"EDGE_DOMAIN" envDefault:"localhost:8090" doc:"where clients reach that: a sandbox's port is at {port}-{sandbox}.{domain}"`
+	Edge          string `env:"EDGE_ADDR" envDefault:":8090" doc:"where the API listens for traffic to sandbox ports (the edge); empty = off"`
+	Scheme        string `env:"EDGE_SCHEME" envDefault:"http" doc:"http, or https if a TLS proxy is in front of the edge; https makes cookies Secure"`
+	Internet      bool   `env:"E2B_INTERNET" envDefault:"true" doc:"sandboxes created by E2B clients may reach every public address, unless they set allowInternetAccess to false"`
+	Domain        string `env:"EDGE_DOMAIN" envDefault:"localhost:8090" doc:"domain at which clients reach the edge: a sandbox's port is at {port}-{sandbox}.{domain}"`
 }
 
 // Validate says everything that is wrong.
@@ -177,7 +177,7 @@ func (c API) edge() passes.Address {
 
 // Callbacks configures what webhooks may reach.
 type Callbacks struct {
-	Allow []netip.Prefix `env:"WEBHOOK_ALLOW_CIDRS" doc:"loopback, private and other special addresses that webhooks may reach, comma-separated CIDRs; default none. API, workers and scheduler read it"`
+	Allow []netip.Prefix `env:"WEBHOOK_ALLOW_CIDRS" doc:"loopback, private and other special addresses that webhooks may reach, as comma-separated CIDRs; default none; set it the same for API, workers and scheduler"`
 }
 
 // rules are those by which the URL of a callback is judged before it is called.
@@ -185,11 +185,11 @@ func (c Callbacks) rules() guard.Rules { return guard.Rules{Allow: c.Allow} }
 
 // Egress configures what sandboxes may reach whose policies let them.
 type Egress struct {
-	EgressAllow       []netip.Prefix `env:"EGRESS_ALLOW_CIDRS" doc:"loopback, private and other special addresses that sandboxes may reach whose egress.allow names them, comma-separated CIDRs; default none. EGRESS_DENY_CIDRS and the ports of PostgreSQL, Redis, engine and gateways stay closed"`
-	EgressDeny        []netip.Prefix `env:"EGRESS_DENY_CIDRS" doc:"addresses that no sandbox and no webhook may reach, such as public ones of your hosts behind NAT, comma-separated CIDRs; it comes before EGRESS_ALLOW_CIDRS"`
-	EgressConnections int            `env:"EGRESS_CONNECTIONS" envDefault:"128" doc:"connections to the outside that one sandbox may have at once"`
-	EgressRate        int            `env:"EGRESS_BYTES_PER_SECOND" envDefault:"0" doc:"what one sandbox may send to and receive from the outside; 0 = no limit"`
-	EgressIdle        time.Duration  `env:"EGRESS_IDLE_TIMEOUT" envDefault:"10m" doc:"how long a connection to the outside may be silent"`
+	EgressAllow       []netip.Prefix `env:"EGRESS_ALLOW_CIDRS" doc:"loopback, private and other special addresses that a sandbox's egress.allow may open, as comma-separated CIDRs; default none; EGRESS_DENY_CIDRS and the ports of PostgreSQL, Redis, engine and gateways stay closed"`
+	EgressDeny        []netip.Prefix `env:"EGRESS_DENY_CIDRS" doc:"addresses that no sandbox and no webhook may reach, as comma-separated CIDRs, such as your hosts' public addresses behind NAT; it wins over EGRESS_ALLOW_CIDRS"`
+	EgressConnections int            `env:"EGRESS_CONNECTIONS" envDefault:"128" doc:"most outbound connections of one sandbox at once"`
+	EgressRate        int            `env:"EGRESS_BYTES_PER_SECOND" envDefault:"0" doc:"bytes per second that one sandbox may send and receive through egress; 0 = no limit"`
+	EgressIdle        time.Duration  `env:"EGRESS_IDLE_TIMEOUT" envDefault:"10m" doc:"idle time after which an outbound connection is closed"`
 }
 
 func (c Egress) validate() error {
@@ -206,29 +206,29 @@ type Worker struct {
 	Sandboxes
 	Callbacks
 	Egress
-	Health       string        `env:"HEALTH_ADDR" envDefault:"127.0.0.1:8081" doc:"where a worker or scheduler answers /healthz, /readyz and /metrics, without a key; :8081 for every address"`
-	Fleet        string        `env:"SANDYARD_FLEET" doc:"names this installation on its engines; a worker removes what carries the name and is not in its database; default a name that the database keeps"`
+	Health       string        `env:"HEALTH_ADDR" envDefault:"127.0.0.1:8081" doc:"where a worker or scheduler serves /healthz, /readyz and /metrics without a key; :8081 = every address"`
+	Fleet        string        `env:"SANDYARD_FLEET" doc:"name of this installation on its engines; a worker removes containers with this name that are not in its database; default a name kept in the database"`
 	DockerHost   string        `env:"DOCKER_HOST" doc:"the Docker engine; default its usual socket"`
-	Unsafe       string        `env:"ENGINE_UNSAFE" envDefault:"refuse" doc:"an engine or runc that is older than the fixes of known escapes is named in the log at start; refuse = builds, and sandboxes that share the machine's kernel, are refused there; allow = it is used all the same"`
-	Pull         bool          `env:"SANDBOX_PULL" envDefault:"false" doc:"fetch missing template images when a worker starts; jobs never do"`
-	Guest        string        `env:"GUEST_PATH" doc:"directory of the programs guest, sup and keeper; default the worker's own"`
+	Unsafe       string        `env:"ENGINE_UNSAFE" envDefault:"refuse" doc:"what a worker does if its engine or runc has known container escapes, besides a warning at start: refuse = reject builds and sandboxes that share the host's kernel; allow = use it anyway"`
+	Pull         bool          `env:"SANDBOX_PULL" envDefault:"false" doc:"pull missing template images when a worker starts; jobs never pull"`
+	Guest        string        `env:"GUEST_PATH" doc:"directory of the programs guest, sup and keeper; default the directory of the worker's binary"`
 	LocalDir     string        `env:"LOCAL_DIR" envDefault:".sandyard/local" doc:"where the provider local keeps its images and sandboxes"`
-	Gateway      string        `env:"GATEWAY_ADDR" envDefault:":0" doc:"where a worker takes traffic to the inside of its sandboxes from the API's edge; port 0 = any free one, empty = nowhere"`
-	GatewayURL   string        `env:"GATEWAY_URL" doc:"where the API's edge reaches that, such as http://worker-3:8082; default this host's name and the port"`
-	Name         string        `env:"NODE_NAME" doc:"what a worker is known by when it is started again, for its drain; workers of one engine may share it; default its host's name"`
-	Slots        int           `env:"WORKER_SLOTS" envDefault:"64" doc:"starts at once on a worker, in each lane; tenants share them, and what only waits has none"`
-	MaxSandboxes int           `env:"MAX_SANDBOXES" envDefault:"100" doc:"sandboxes that a worker holds at once"`
-	MaxCPUs      Amount        `env:"MAX_CPUS" envDefault:"0" doc:"cores that the sandboxes and builds of an engine may have together, on all its workers; 0 = 16 times the machine's, unlimited = no limit"`
-	MaxMemoryMB  Amount        `env:"MAX_MEMORY_MB" envDefault:"0" doc:"memory, files included, that the sandboxes and builds of an engine may have together, on all its workers; 0 = the machine's less an eighth (512 at least), unlimited = no limit"`
-	MaxPids      Amount        `env:"MAX_PIDS" envDefault:"0" doc:"processes and threads that the sandboxes and builds of an engine may have together, on all its workers; 0 = three quarters of what the kernel allows, unlimited = no limit"`
-	DiskReserve  int           `env:"DISK_RESERVE_MB" envDefault:"1024" doc:"a worker whose engine has less disk space than this gets no new sandboxes, and builds end that leave less than twice as much; 0 = it does not look"`
-	PoolSize     int           `env:"POOL_SIZE" envDefault:"4" doc:"started containers that wait for sandboxes, of each shared template that does not say and on all workers of an engine together; 0 = this worker keeps none"`
-	PoolMax      int           `env:"POOL_MAX" envDefault:"16" doc:"how many of them may wait when as many sandboxes were made within the last minute"`
-	Builds       int           `env:"MAX_BUILDS" envDefault:"4" doc:"builds of templates that a worker runs at once; one tenant has half of them at most, others wait"`
-	Lease        time.Duration `env:"LEASE" envDefault:"10s" doc:"how long jobs and sandboxes wait for a worker that has gone silent"`
+	Gateway      string        `env:"GATEWAY_ADDR" envDefault:":0" doc:"where a worker's gateway listens for traffic from API and edge to its sandboxes; port 0 = any free port; empty = off"`
+	GatewayURL   string        `env:"GATEWAY_URL" doc:"URL at which API and edge reach the gateway, such as http://worker-3:8082; default the host's name and the port"`
+	Name         string        `env:"NODE_NAME" doc:"name that keeps a worker's drain across restarts; workers of one engine may share it; default the host's name"`
+	Slots        int           `env:"WORKER_SLOTS" envDefault:"64" doc:"jobs that a worker starts at once per lane; all tenants share these slots; a job that only waits holds none"`
+	MaxSandboxes int           `env:"MAX_SANDBOXES" envDefault:"100" doc:"most sandboxes that a worker holds at once"`
+	MaxCPUs      Amount        `env:"MAX_CPUS" envDefault:"0" doc:"cores for all sandboxes and builds of an engine, across its workers; 0 = 16 times the machine's; unlimited = no limit"`
+	MaxMemoryMB  Amount        `env:"MAX_MEMORY_MB" envDefault:"0" doc:"memory for all sandboxes and builds of an engine, across its workers, files included; 0 = the machine's minus one eighth (at least 512); unlimited = no limit"`
+	MaxPids      Amount        `env:"MAX_PIDS" envDefault:"0" doc:"processes and threads for all sandboxes and builds of an engine, across its workers; 0 = three quarters of the kernel's limit; unlimited = no limit"`
+	DiskReserve  int           `env:"DISK_RESERVE_MB" envDefault:"1024" doc:"free disk space that an engine must keep; below it, its workers get no new sandboxes; below twice this, running builds are stopped; 0 = no check"`
+	PoolSize     int           `env:"POOL_SIZE" envDefault:"4" doc:"started containers kept ready per shared template that sets no pool, across all workers of an engine; 0 = no pool on this worker"`
+	PoolMax      int           `env:"POOL_MAX" envDefault:"16" doc:"most ready containers per template; the pool grows from POOL_SIZE with the number of sandboxes created in the last minute"`
+	Builds       int           `env:"MAX_BUILDS" envDefault:"4" doc:"template builds that a worker runs at once; one tenant may use half; the others wait"`
+	Lease        time.Duration `env:"LEASE" envDefault:"10s" doc:"time without a heartbeat after which a worker counts as dead and its jobs and sandboxes move on"`
 	Reconcile    time.Duration `env:"RECONCILE_EVERY" envDefault:"15s" doc:"how often a worker compares its engine with the database"`
-	Patience     time.Duration `env:"RECONCILE_GRACE" envDefault:"1m" doc:"how long a container without a sandbox, or a sandbox without a container, is left alone"`
-	Grace        time.Duration `env:"DRAIN_GRACE" envDefault:"20s" doc:"how long a worker may take to stop: jobs go on until 5 seconds before its end, or three quarters of a short one, and then what runs is handed over; an engine that hangs costs up to 3 seconds more"`
+	Patience     time.Duration `env:"RECONCILE_GRACE" envDefault:"1m" doc:"minimum age before a mismatch (a container without a sandbox, or the reverse) is repaired"`
+	Grace        time.Duration `env:"DRAIN_GRACE" envDefault:"20s" doc:"time that a worker may take to stop; jobs run on until 5 seconds before its end (three quarters of a short one) and are then handed over; a hanging engine adds up to 3 seconds"`
 }
 
 // Validate says everything that is wrong.
@@ -256,10 +256,10 @@ type Scheduler struct {
 	Common
 	Sandboxes
 	Callbacks
-	Health    string        `env:"HEALTH_ADDR" envDefault:"127.0.0.1:8081" doc:"where a worker or scheduler answers /healthz, /readyz and /metrics, without a key; :8081 for every address"`
-	Retention time.Duration `env:"RETENTION" envDefault:"720h" doc:"how long ended sandboxes, builds, runs of schedules and jobs with their deliveries are kept, and events at least; 0 = for ever"`
-	Output    time.Duration `env:"OUTPUT_RETENTION" envDefault:"168h" doc:"how long the output of ended jobs is kept; 0 = as long as they are"`
-	LostAfter time.Duration `env:"LOST_AFTER" envDefault:"5m" doc:"how long sandboxes wait for a worker to come back to their engine before they are lost"`
+	Health    string        `env:"HEALTH_ADDR" envDefault:"127.0.0.1:8081" doc:"where a worker or scheduler serves /healthz, /readyz and /metrics without a key; :8081 = every address"`
+	Retention time.Duration `env:"RETENTION" envDefault:"720h" doc:"how long ended sandboxes, builds, schedule runs and jobs with their deliveries are kept; events are kept at least as long; 0 = forever"`
+	Output    time.Duration `env:"OUTPUT_RETENTION" envDefault:"168h" doc:"how long the output of ended jobs is kept; 0 = as long as the job"`
+	LostAfter time.Duration `env:"LOST_AFTER" envDefault:"5m" doc:"how long sandboxes wait for a worker of their engine to return before they are marked lost"`
 }
 
 // Validate says everything that is wrong.

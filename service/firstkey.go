@@ -22,7 +22,7 @@ func firstKey(ctx context.Context, c API, store *models.Store, screen *os.File, 
 	}
 	return store.BootstrapWith(ctx, func(key string) error {
 		if terminal {
-			fmt.Fprintln(screen, "First API key, shown only now:", key)
+			fmt.Fprintln(screen, "First API key, shown only once:", key)
 		}
 		if c.FirstKey == "" {
 			return nil
@@ -30,7 +30,7 @@ func firstKey(ctx context.Context, c API, store *models.Store, screen *os.File, 
 		if err := writeKey(c.FirstKey, key); err != nil {
 			return fmt.Errorf("FIRST_KEY_FILE: %w", err)
 		}
-		log.InfoContext(ctx, "first API key is written", "file", c.FirstKey)
+		log.InfoContext(ctx, "first API key written", "file", c.FirstKey)
 		return nil
 	})
 }
@@ -38,7 +38,7 @@ func firstKey(ctx context.Context, c API, store *models.Store, screen *os.File, 
 func tellWithoutKey(ctx context.Context, store *models.Store, log *slog.Logger) error {
 	keys, err := store.Keys(ctx, "default", 1)
 	if err == nil && len(keys) == 0 {
-		log.WarnContext(ctx, "there is no API key yet, make one: sandyard key NAME sandboxes operator")
+		log.WarnContext(ctx, "no API key exists; create one with: sandyard key NAME sandboxes operator")
 	}
 	return err
 }

@@ -59,7 +59,7 @@ func serveHealth(addr string, parts *Parts, metrics prometheus.Gatherer, log *sl
 		defer cancel()
 		if err := errors.Join(parts.Store.Ready(ctx), parts.Queue.Ready(ctx)); err != nil {
 			log.WarnContext(ctx, "not ready", "error", err)
-			http.Error(w, "PostgreSQL or Redis does not answer; the log says more", http.StatusServiceUnavailable)
+			http.Error(w, "PostgreSQL or Redis does not answer; see the log for the cause", http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "ready")

@@ -143,7 +143,7 @@ func (o *own) look(ctx context.Context) {
 	defer stop()
 	gateways, err := o.gateways(ctx)
 	if err != nil {
-		o.log.WarnContext(ctx, "addresses of the workers are not known, sandboxes may reach those that are new", "error", err)
+		o.log.WarnContext(ctx, "worker addresses not read, egress may reach new workers", "error", err)
 	}
 	wanted := append(gateways, o.services...)
 	hosts := map[string]bool{}
@@ -182,7 +182,7 @@ func (o *own) lookUp(ctx context.Context, hosts []string) {
 			if err == nil {
 				o.known[host] = found
 			} else if o.known[host] == nil {
-				o.log.WarnContext(ctx, "host of the installation has no address, sandboxes may reach it", "host", host, "error", err)
+				o.log.WarnContext(ctx, "host of the installation not resolved, egress may reach it", "host", host, "error", err)
 			}
 		})
 	}

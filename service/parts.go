@@ -46,7 +46,7 @@ func OpenStore(ctx context.Context, c Common, log *slog.Logger) (*models.Store, 
 		return models.Open(ctx, c.DatabaseURL, c.DatabaseConn, models.Limits{Window: c.Window})
 	})
 	if err != nil && models.IsLockedOut(err) {
-		err = fmt.Errorf("DATABASE_URL is not let in: %w", err)
+		err = fmt.Errorf("PostgreSQL refuses the login or the database in DATABASE_URL: %w", err)
 	}
 	return store, err
 }

@@ -25,7 +25,7 @@ func (a *Amount) UnmarshalText(text []byte) error {
 	}
 	n, err := strconv.ParseFloat(string(text), 64)
 	if err != nil || n < 0 || math.IsNaN(n) || math.IsInf(n, 0) {
-		return fmt.Errorf("%q is neither a number from 0 on nor %q", text, unlimited)
+		return fmt.Errorf("%q must be a number of at least 0, or %q", text, unlimited)
 	}
 	*a = Amount(n)
 	return nil

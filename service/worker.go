@@ -92,7 +92,7 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	select {
 	case <-ctx.Done():
 	case <-w.Leaving():
-		log.InfoContext(ctx, "an operator wants this worker to stop")
+		log.InfoContext(ctx, "operator requested that this worker leave")
 	}
 	w.Stop(context.WithoutCancel(ctx))
 	return nil
@@ -158,7 +158,7 @@ func ensureImages(ctx context.Context, p providers.Provider, c Worker, log *slog
 	}
 	for template, image := range c.Templates {
 		if err := e.Ensure(ctx, image); err != nil {
-			log.InfoContext(ctx, "template has no image here, its sandboxes will fail", "template", template, "error", err)
+			log.InfoContext(ctx, "template image missing on this engine, its sandboxes will fail", "template", template, "error", err)
 		}
 	}
 }

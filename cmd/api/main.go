@@ -11,7 +11,7 @@ import (
 func main() {
 	os.Exit(service.Program[service.API]{
 		Name:   "api",
-		About:  "accepts jobs over HTTP and tells how they stand",
+		About:  "serves the HTTP API: accepts jobs and reports their state",
 		Level:  func(c service.API) slog.Level { return c.LogLevel },
 		Run:    service.RunAPI,
 		Health: func(c service.API) string { return c.Addr },

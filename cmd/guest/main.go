@@ -106,11 +106,11 @@ func options(args []string) (guest.Options, error) {
 		return guest.Options{}, fmt.Errorf("find the program: %w", err)
 	}
 	flags := flag.NewFlagSet("guest stdio", flag.ExitOnError)
-	workDir := flags.String("workdir", here, "where commands start and relative paths begin")
+	workDir := flags.String("workdir", here, "work directory of commands and base of relative paths")
 	roots := flags.String("roots", "/workspace,/tmp", "the directories that file calls may touch")
-	users := flags.String("users", "", "other names for the user that everything runs as")
-	unclaimed := flags.Duration("unclaimed", 0, "wait for an owner, but no longer than this without a request")
-	linger := flags.Duration("linger", 0, "how long a closed stream waits for the other side to close it, too; 0 = half a minute")
+	users := flags.String("users", "", "accepted aliases of the user that all commands run as")
+	unclaimed := flags.Duration("unclaimed", 0, "wait for a claim, and exit after this time without a request")
+	linger := flags.Duration("linger", 0, "how long a half-closed stream waits for the other side to close; 0 = 30s")
 	if err := flags.Parse(args); err != nil {
 		return guest.Options{}, err
 	}

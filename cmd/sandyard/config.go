@@ -14,7 +14,7 @@ type storeOnly struct{ service.Common }
 // Validate needs no Redis.
 func (c storeOnly) Validate() error {
 	if c.DatabaseURL == "" {
-		return fmt.Errorf("DATABASE_URL is missing: set it to your PostgreSQL, such as postgres://user:password@host/sandyard, or start sandyard dev in this directory")
+		return fmt.Errorf("DATABASE_URL is missing: set it to your PostgreSQL, such as postgres://user:password@host/sandyard, or run sandyard dev in this directory")
 	}
 	return nil
 }
@@ -26,7 +26,7 @@ func parseScopes(args []string) ([]string, error) {
 	known := []string{models.ScopeSandboxes, models.ScopeOperator}
 	for _, a := range args {
 		if !slices.Contains(known, a) {
-			return nil, fmt.Errorf("unknown scope %q; there are %v", a, known)
+			return nil, fmt.Errorf("unknown scope %q; use one of %v", a, known)
 		}
 	}
 	return args, nil

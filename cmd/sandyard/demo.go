@@ -54,7 +54,7 @@ func (d *devStack) awaitReady(ctx context.Context) error {
 		}
 		select {
 		case err := <-ended:
-			return fmt.Errorf("a process ended: %w", err)
+			return fmt.Errorf("API, worker or scheduler ended: %w", err)
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(10 * time.Millisecond):
@@ -82,7 +82,7 @@ func (d *devStack) tryOut(ctx context.Context) error {
 		return fmt.Errorf("the first program ended %s: %+v, stderr %q; see %s/log", j.State, j.Error, j.Stderr, d.dir)
 	}
 	fmt.Printf("\nPOST /v1/run: %s ended %s, exit code %d, in sandbox %s\n", j.ID, j.State, j.Result.ExitCode, done.Sandbox.ID)
-	fmt.Printf("  in the sandbox %d ms; behind the sandbox's start and the file %.0f ms; whole request %d ms\n",
+	fmt.Printf("  command %d ms; wait for the sandbox and the file %.0f ms; whole request %d ms\n",
 		j.Result.DurationMS, j.Timings.QueueMS, time.Since(began).Milliseconds())
 	fmt.Printf("stdout:\n%s\nstderr:\n%s\n", indent(j.Stdout), indent(j.Stderr))
 	return nil

@@ -48,8 +48,8 @@ type devStack struct {
 func runDev(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet("sandyard dev", flag.ContinueOnError)
 	once := f.Bool("once", false, "stop after the first program")
-	dir := f.String("dir", devDir, "where the data lives")
-	addr := f.String("addr", os.Getenv("LISTEN_ADDR"), "where the API listens; default LISTEN_ADDR, else 127.0.0.1:8080 or, where that is taken, a free port that stays")
+	dir := f.String("dir", devDir, "data directory")
+	addr := f.String("addr", os.Getenv("LISTEN_ADDR"), "address of the API; default LISTEN_ADDR, else 127.0.0.1:8080; if that port is taken, a free port that later starts keep")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (d *devStack) configure(ctx context.Context) error {
 		if err := os.Setenv("ENGINE_UNSAFE", "allow"); err != nil {
 			return err
 		}
-		fmt.Println("Development: an engine with known escapes is used all the same (ENGINE_UNSAFE=allow); the log names them.")
+		fmt.Println("Development: engines with known escapes are allowed (ENGINE_UNSAFE=allow); the log names the escapes.")
 	}
 	var err error
 	if d.worker, err = service.Load[service.Worker](); err != nil {

@@ -25,14 +25,14 @@ const (
 func keyUsage(f *flag.FlagSet) func() {
 	return func() {
 		fmt.Fprint(f.Output(), `Usage:
-  sandyard key                            list the keys: id, name, first characters, scopes, when made and revoked
-  sandyard key [--e2b] NAME [SCOPE...]    make a key and print it, this once
-  sandyard key --revoke [ID...]           revoke keys, with the terminals and streams that they have opened
+  sandyard key                            list the keys: id, name, first characters, scopes, creation and revocation times
+  sandyard key [--e2b] NAME [SCOPE...]    create a key and print it once
+  sandyard key --revoke [ID...]           revoke keys and end their open terminals and streams
 
 NAME    1 to 100 printable characters; no two valid keys have the same name
 SCOPE   sandboxes (all of /v1; the default) or operator (workers, shared templates, /metrics and /monitor)
-ID      as the list shows it. Without one, keys or ids are read from standard input, one on a line: a key on the
-        command line would stay in the shell's history and in the list of processes
+ID      from the list. Without an ID, keys or ids are read from standard input, one per line: a key on the
+        command line would show in the shell's history and in the process list
 
 Options:
 `)
@@ -43,7 +43,7 @@ Options:
 func runKey(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet("sandyard key", flag.ContinueOnError)
 	f.Usage = keyUsage(f)
-	e2b := f.Bool("e2b", false, "make the key in the form that E2B's clients expect")
+	e2b := f.Bool("e2b", false, "create the key in the format that E2B clients expect")
 	revoke := f.Bool("revoke", false, "revoke keys")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -83,7 +83,7 @@ func makeKey(ctx context.Context, store *models.Store, e2b bool, name string, sc
 		return err
 	}
 	fmt.Printf("Key %s (%s), scopes: %s\n", made.ID, made.Name, strings.Join(made.Scopes, ", "))
-	fmt.Println("New API key, shown only now:", plain)
+	fmt.Println("New API key, shown only once:", plain)
 	return nil
 }
 
@@ -109,8 +109,8 @@ func listKeys(ctx context.Context, store *models.Store, to io.Writer) error {
 func revokeKeys(ctx context.Context, ids []string, from io.Reader) error {
 	for _, id := range ids {
 		if models.IsKey(id) {
-			return errors.New("give the key on standard input or its id, which sandyard key lists: " +
-				"on the command line it stays in the shell's history")
+			return errors.New("pass the key on standard input, or give its id (see sandyard key): " +
+				"a key on the command line stays in the shell's history")
 		}
 	}
 	if len(ids) == 0 {
@@ -125,14 +125,14 @@ func revokeKeys(ctx context.Context, ids []string, from io.Reader) error {
 		}
 	}
 	if len(ids) == 0 {
-		return errors.New("standard input named no key")
+		return errors.New("standard input holds no key; write one key or id per line")
 	}
 	return withStore(ctx, func(store *models.Store, _ *slog.Logger) error {
 		for _, key := range ids {
 			if err := store.RevokeKey(ctx, tenant, key); err != nil {
 				return fmt.Errorf("revoke %s: %w; sandyard key lists the ids", shown(key), err)
 			}
-			fmt.Printf("Revoked %s: within ten seconds requests with it are refused, and its terminals and streams have ended\n", shown(key))
+			fmt.Printf("Revoked %s: within ten seconds its requests are refused and its terminals and streams end\n", shown(key))
 		}
 		return nil
 	})

@@ -63,7 +63,7 @@ func TestKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	said, err := run(t, "", "key", "ci", "sandboxes", "operator")
-	made := regexp.MustCompile(`^Key (key_\w+) \(ci\), scopes: sandboxes, operator\nNew API key, shown only now: (sy_\w+)\n$`).FindStringSubmatch(said)
+	made := regexp.MustCompile(`^Key (key_\w+) \(ci\), scopes: sandboxes, operator\nNew API key, shown only once: (sy_\w+)\n$`).FindStringSubmatch(said)
 	if err != nil || made == nil {
 		t.Fatalf("key ci: %q, %v", said, err)
 	}
@@ -106,7 +106,7 @@ func TestKeys(t *testing.T) {
 func TestHelpTellsOfNames(t *testing.T) {
 	var out bytes.Buffer
 	help(&out)
-	if !strings.Contains(out.String(), "--help tells more") {
+	if !strings.Contains(out.String(), "--help for details") {
 		t.Errorf("help: %s", out.String())
 	}
 	if code := dispatch(t.Context(), []string{"--version"}); code != 0 {

@@ -27,10 +27,10 @@ type command struct {
 
 func commands() []command {
 	return []command{
-		{"dev", "[--once] [--dir DIR] [--addr ADDR]", "run everything on this machine and try it", runDev},
+		{"dev", "[--once] [--dir DIR] [--addr ADDR]", "run the whole system on this machine and try it", runDev},
 		{"migrate", "", "bring the database of DATABASE_URL up to date", runMigrate},
-		{"key", "[--e2b] [NAME [SCOPE...]] | --revoke [ID...]", "list the API keys, make one, or revoke some", runKey},
-		{"node", "list | drain [--leave] [--wait] ID | undrain ID", "see the workers, give one no new sandboxes, end it", runNode},
+		{"key", "[--e2b] [NAME [SCOPE...]] | --revoke [ID...]", "list, create or revoke API keys", runKey},
+		{"node", "list | drain [--leave] [--wait] ID | undrain ID", "list the workers, drain one or stop it", runNode},
 		{"version", "", "print the version", runVersion},
 	}
 }
@@ -72,9 +72,9 @@ func help(w io.Writer) {
 	for _, c := range commands() {
 		fmt.Fprintf(w, "  sandyard %-8s %-48s %s\n", c.name, c.args, c.about)
 	}
-	fmt.Fprint(w, "\nsandyard COMMAND --help tells more. sandyard dev reads the variables of api --help and worker --help, but those\n"+
-		"of servers and gateways, which it starts itself. key and node use the database of a sandyard dev that runs in this\n"+
-		"directory where DATABASE_URL is not set. The others read:\n")
+	fmt.Fprint(w, "\nRun sandyard COMMAND --help for details. sandyard dev reads the variables of api --help and worker --help, except the\n"+
+		"addresses of the servers that it starts itself. Without DATABASE_URL, key and node use the database of the\n"+
+		"sandyard dev that runs in this directory. All other commands read:\n")
 	service.PrintVariables(w, service.Common{})
 }
 
@@ -93,7 +93,7 @@ func nothing(name string, args []string) error {
 		return err
 	}
 	if f.NArg() > 0 {
-		return fmt.Errorf("%q is too much: it takes no arguments", f.Arg(0))
+		return fmt.Errorf("unexpected argument %q: the command takes no arguments", f.Arg(0))
 	}
 	return nil
 }
@@ -121,7 +121,7 @@ func withStore(ctx context.Context, f func(*models.Store, *slog.Logger) error) e
 	}
 	err = errors.Join(f(store, log), store.Close())
 	if models.IsUnmigrated(err) {
-		return errors.New("the database has not the tables of this version; run sandyard migrate first")
+		return errors.New("the database lacks the tables of this version; run sandyard migrate first")
 	}
 	return err
 }

@@ -15,7 +15,7 @@ import (
 	"sandyard/models"
 )
 
-const nodeUsage = "say what to do: sandyard node list, sandyard node drain [--leave] [--wait] ID or sandyard node undrain ID"
+const nodeUsage = "usage: sandyard node list, sandyard node drain [--leave] [--wait] ID or sandyard node undrain ID"
 
 func runNode(ctx context.Context, args []string) error {
 	if len(args) == 0 {
@@ -27,8 +27,8 @@ func runNode(ctx context.Context, args []string) error {
 		return f.Parse(args)
 	}
 	f := flag.NewFlagSet("sandyard node "+args[0], flag.ContinueOnError)
-	leave := f.Bool("leave", false, "end the worker's process, too; its sandboxes go to another worker of its engine")
-	wait := f.Bool("wait", false, "stay until it holds no sandbox, or is gone")
+	leave := f.Bool("leave", false, "also end the worker's process; another worker of its engine takes over the sandboxes")
+	wait := f.Bool("wait", false, "wait until the worker holds no sandbox or has ended")
 	if err := f.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func runNode(ctx context.Context, args []string) error {
 
 func told(id string, err error) error {
 	if errors.Is(err, models.ErrNotFound) {
-		return fmt.Errorf("no worker %s is alive, or it is leaving; sandyard node list shows them", id)
+		return fmt.Errorf("worker %s is not alive or is leaving; list the workers with sandyard node list", id)
 	}
 	return err
 }
@@ -84,7 +84,7 @@ func diskOf(n models.NodeLoad) string {
 	case n.Disk.FreeMB == 0:
 		return "unknown"
 	case n.Disk.Low:
-		return fmt.Sprintf("%d MB, too little", n.Disk.FreeMB)
+		return fmt.Sprintf("%d MB, low", n.Disk.FreeMB)
 	}
 	return fmt.Sprintf("%d MB", n.Disk.FreeMB)
 }

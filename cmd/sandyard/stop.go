@@ -59,7 +59,7 @@ func (d *devStack) clear(ctx context.Context) error {
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
-			return errors.Join(err, fmt.Errorf("%d sandboxes are left; the next start ends them when they are due", len(live)))
+			return errors.Join(err, fmt.Errorf("%d sandboxes are left; the next start ends them at their timeout", len(live)))
 		}
 	}
 }

@@ -14,7 +14,7 @@ func TestKeyIsMadeAndRevoked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	said := r.operate("key", "second")
-	_, key, ok := strings.Cut(strings.TrimSpace(said), "New API key, shown only now: ")
+	_, key, ok := strings.Cut(strings.TrimSpace(said), "New API key, shown only once: ")
 	if !ok {
 		t.Fatalf("sandyard key says %q", said)
 	}
