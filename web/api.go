@@ -41,12 +41,12 @@ func (s *Server) newAPI() huma.API {
 				},
 			},
 			Tags: []*huma.Tag{
-				{Name: tagSandboxes, Description: "Places to run code in"},
+				{Name: tagSandboxes, Description: "Isolated environments that run code"},
 				{Name: tagWork, Description: "Commands and files inside a sandbox"},
-				{Name: tagJobs, Description: "What was asked for and what became of it"},
-				{Name: tagTemplates, Description: "Named environments that sandboxes are made from"},
-				{Name: tagSchedules, Description: "Jobs that are submitted again and again"},
-				{Name: tagServer, Description: "What this server offers and how it is"},
+				{Name: tagJobs, Description: "Durable requests and their outcomes"},
+				{Name: tagTemplates, Description: "Named images and settings that sandboxes are created from"},
+				{Name: tagSchedules, Description: "Jobs that are submitted at recurring times"},
+				{Name: tagServer, Description: "The server's features and health"},
 			},
 		},
 		Formats:       map[string]huma.Format{"application/json": jsonFormat(), "json": jsonFormat()},
@@ -86,8 +86,8 @@ func (r *readOnce) WriteTo(w io.Writer) (int64, error) {
 func (t taken) Unwrap() huma.Context { return t.ofHuma }
 
 const introduction = "Runs untrusted code in sandboxes. Every change is a durable job: the answer 202 means that it is " +
-	"written down and will be carried out, in the order of submission within one sandbox. Ask for the job, wait for it " +
-	"with `wait=30s`, or have a `callback_url` called at its end. A program that exits 1 is a job that succeeds: look at " +
+	"stored and will run; jobs of one sandbox run in the order of submission. Poll the job, wait for it " +
+	"with `wait=30s`, or set a `callback_url`. If a program exits 1, its job still succeeds: check " +
 	"`result.exit_code`. Errors are problem documents (RFC 9457) with a stable `code`."
 
 // operation describes one operation that needs an API key.
@@ -124,8 +124,8 @@ func (s *Server) response(description, media string, t reflect.Type) *huma.Respo
 func write[I any](s *Server, op huma.Operation, handle func(context.Context, *I) (*acceptedOutput, error)) {
 	op.DefaultStatus = http.StatusAccepted
 	op.Responses = map[string]*huma.Response{
-		"202": s.response("Accepted: it will be carried out", "application/json", reflect.TypeFor[Accepted]()),
-		"200": s.response("It has ended within the wait, or an earlier request did the same", "application/json", reflect.TypeFor[Accepted]()),
+		"202": s.response("Accepted: the job will run", "application/json", reflect.TypeFor[Accepted]()),
+		"200": s.response("The job ended within the wait, or an earlier request with this Idempotency-Key submitted it", "application/json", reflect.TypeFor[Accepted]()),
 	}
 	register(s, op, handle)
 }

@@ -20,24 +20,24 @@ import (
 
 // ExecList is the background execs of a sandbox.
 type ExecList struct {
-	Execs []providers.Exec `json:"execs" doc:"Oldest first; those that have ended until they are deleted, at most the last 256"`
+	Execs []providers.Exec `json:"execs" doc:"Oldest first; ended execs stay until they are deleted, at most the last 256"`
 }
 
 // ExecOutput is a piece of an exec's output.
 type ExecOutput struct {
 	Stream     string         `json:"stream" enum:"stdout,stderr"`
-	Offset     int64          `json:"offset" doc:"Of the first byte of data: later than asked for where older bytes are not kept any more"`
-	NextOffset int64          `json:"next_offset" doc:"Where to go on"`
+	Offset     int64          `json:"offset" doc:"Offset of the first byte of data; larger than requested if older bytes were dropped"`
+	NextOffset int64          `json:"next_offset" doc:"The offset for the next read"`
 	Data       string         `json:"data"`
-	Encoding   string         `json:"encoding" enum:"utf-8,base64" doc:"base64 where the bytes are no UTF-8"`
-	EOF        bool           `json:"eof" doc:"The exec has ended and nothing comes behind data"`
-	Exec       providers.Exec `json:"exec" doc:"How it stands"`
+	Encoding   string         `json:"encoding" enum:"utf-8,base64" doc:"base64 if the bytes are not valid UTF-8"`
+	EOF        bool           `json:"eof" doc:"The exec has ended and data is its last output"`
+	Exec       providers.Exec `json:"exec" doc:"The exec's current state"`
 }
 
 // ExecParam names an exec of a sandbox.
 type ExecParam struct {
 	ID   string `path:"id"`
-	Exec string `path:"exec" maxLength:"64" pattern:"^(job_[0-9a-v]+|term_[a-z0-9][a-z0-9_-]*)$" patternDescription:"the id of the job that started the exec, or of a terminal term_ and its name" doc:"The id of the job that started the exec, or of a terminal term_ and its name; reading also takes that of a cell, whose output is then followed until the next cell of its context begins"`
+	Exec string `path:"exec" maxLength:"64" pattern:"^(job_[0-9a-v]+|term_[a-z0-9][a-z0-9_-]*)$" patternDescription:"the id of the job that started the exec, or of a terminal term_ and its name" doc:"The id of the job that started the exec; for a terminal, term_ and its name. Reads also accept the job id of a code cell: its output is available until the next cell of its context begins"`
 }
 
 type showExecInput struct {
@@ -48,9 +48,9 @@ type showExecInput struct {
 type outputInput struct {
 	ExecParam
 	Stream   string `query:"stream" enum:"stdout,stderr" default:"stdout"`
-	Offset   int64  `query:"offset" minimum:"0" doc:"From which byte of the stream on; next_offset of the answer before"`
-	MaxBytes int    `query:"max_bytes" minimum:"0" maximum:"4194304" doc:"At most; default 1 MiB"`
-	Wait     string `query:"wait" doc:"How long to wait for the first byte, such as 30s or 30, at most 120s: with it, and next_offset, output is followed as it comes" example:"30s"`
+	Offset   int64  `query:"offset" minimum:"0" doc:"Offset in the stream to read from; use next_offset of the previous answer"`
+	MaxBytes int    `query:"max_bytes" minimum:"0" maximum:"4194304" doc:"Most bytes to return; default 1 MiB"`
+	Wait     string `query:"wait" doc:"How long to wait for the first byte, such as 30s or 30, at most 120s. Use it with next_offset to follow the output" example:"30s"`
 }
 
 // execWrite is a write on one exec whose body is a B.
@@ -62,21 +62,21 @@ type execWrite[B any] struct {
 
 // StdinBody is the body of an input.
 type StdinBody struct {
-	Data     string `json:"data,omitempty" doc:"Appended to what was written before. Of two that are submitted without waiting for the first, either may come first"`
-	Encoding string `json:"encoding,omitempty" enum:"utf-8,base64" doc:"How data is written here; default utf-8"`
-	EOF      bool   `json:"eof,omitempty" doc:"The input ends behind data"`
+	Data     string `json:"data,omitempty" doc:"Appended to earlier input. Two writes that are submitted without waiting for the first may run in either order"`
+	Encoding string `json:"encoding,omitempty" enum:"utf-8,base64" doc:"Encoding of data in this request; default utf-8"`
+	EOF      bool   `json:"eof,omitempty" doc:"Close the input after data"`
 	Submit
 }
 
 // SignalBody is the body of a signal.
 type SignalBody struct {
-	Signal string `json:"signal" doc:"Such as SIGINT, SIGTERM or SIGUSR1; it goes to the command's process group"`
+	Signal string `json:"signal" doc:"Such as SIGINT, SIGTERM or SIGUSR1; sent to the command's process group"`
 	Submit
 }
 
 // WaitBody is the body of a wait.
 type WaitBody struct {
-	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" doc:"How long to wait; the job ends timed_out then, and the exec goes on; default 300, at most 86400"`
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" doc:"How long to wait; after that the job ends timed_out and the exec continues; default 300, at most 86400"`
 	Submit
 }
 
@@ -88,7 +88,7 @@ type deleteExecInput struct {
 const execPath = "/v1/sandboxes/{id}/execs/{exec}"
 
 func (s *Server) addBackground() {
-	register(s, operation("list-execs", http.MethodGet, "/v1/sandboxes/{id}/execs", tagWork, "List the background execs of a sandbox, which is resumed if it is paused and has auto_resume"), s.listExecs)
+	register(s, operation("list-execs", http.MethodGet, "/v1/sandboxes/{id}/execs", tagWork, "List the background execs of a sandbox; this resumes a paused sandbox that has auto_resume"), s.listExecs)
 	register(s, operation("get-exec", http.MethodGet, execPath, tagWork, "Get an exec, or wait for its end"), s.getExec)
 	register(s, operation("get-exec-output", http.MethodGet, execPath+"/output", tagWork, "Read an exec's output from an offset, or follow it"), s.getOutput)
 	onExec(s, "exec-stdin", "/stdin", "Write to the standard input of a background exec", func(r jobs.ExecRef, b *StdinBody) (jobs.Args, Submit) {
@@ -97,10 +97,10 @@ func (s *Server) addBackground() {
 	onExec(s, "signal-exec", "/signal", "Send a signal to an exec", func(r jobs.ExecRef, b *SignalBody) (jobs.Args, Submit) {
 		return &jobs.ExecSignal{ExecRef: r, Signal: b.Signal}, b.Submit
 	})
-	onExec(s, "wait-exec", "/wait", "Wait for the end of an exec by a job, such as one with a callback", func(r jobs.ExecRef, b *WaitBody) (jobs.Args, Submit) {
+	onExec(s, "wait-exec", "/wait", "Submit a job that waits for the end of an exec, for example to get a callback", func(r jobs.ExecRef, b *WaitBody) (jobs.Args, Submit) {
 		return &jobs.ExecWait{ExecRef: r, TimeoutSeconds: b.TimeoutSeconds}, b.Submit
 	})
-	write(s, operation("delete-exec", http.MethodDelete, execPath, tagWork, "Kill an exec with all its processes, and drop its output"), s.deleteExec)
+	write(s, operation("delete-exec", http.MethodDelete, execPath, tagWork, "Kill an exec with all its processes and delete its output"), s.deleteExec)
 }
 
 // onExec adds an operation that submits a job on one exec, whatever else the sandbox is doing.

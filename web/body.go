@@ -141,7 +141,7 @@ func digest(method, path string, body []byte) []byte {
 func checkJSON(body []byte) error {
 	if !utf8.Valid(body) {
 		return newProblem(fiber.StatusBadRequest, "invalid_utf8",
-			"the body is not UTF-8; send bytes that are no text as base64, with the field's encoding set to base64")
+			"the body is not UTF-8; send binary bytes as base64, with the field's encoding set to base64")
 	}
 	if !json.Valid(body) {
 		return syntaxProblem(body)
@@ -169,7 +169,7 @@ func syntaxProblem(body []byte) error {
 	var v json.RawMessage
 	if err = d.Decode(&v); err == nil {
 		return newProblem(fiber.StatusBadRequest, "invalid_json",
-			fmt.Sprintf("the body holds more than one JSON value; the first ends at byte %d", d.InputOffset()))
+			fmt.Sprintf("the body holds more than one JSON value; the first ends at byte %d; send one value", d.InputOffset()))
 	}
 	at := int64(len(body))
 	var syntax *json.SyntaxError
@@ -177,7 +177,7 @@ func syntaxProblem(body []byte) error {
 		at = syntax.Offset
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = errors.New("the body ends in the middle of a value")
+		err = errors.New("the body ends in the middle of a JSON value; send the complete body")
 	}
 	before := body[:min(at, int64(len(body)))]
 	line := 1 + bytes.Count(before, []byte("\n"))

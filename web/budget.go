@@ -93,7 +93,7 @@ func (b *budget) give(tenant string, n int) {
 
 func overBudget() *Problem {
 	return retryLater(newProblem(fiber.StatusServiceUnavailable, "body_memory_full",
-		"requests with large bodies or answers take all the memory that they may; try again, with fewer of them at once"), 2)
+		"the memory for large bodies and answers is in use; try again, with fewer such requests at once"), 2)
 }
 
 // hold is what one request has reserved. A request is one goroutine's at a time.

@@ -17,17 +17,17 @@ import (
 
 // BuildBody says how a template's image is to be made.
 type BuildBody struct {
-	Dockerfile     string      `json:"dockerfile,omitempty" maxLength:"262144" doc:"One stage, without mounts and downloads. Its steps, at most 200, run as root of a container without a network. Texts have at most 32 KiB with their variables put in, ENV and ARG together 128 KiB; what the steps copy has 16 MiB, or four times the bytes of the files"`
-	Script         string      `json:"script,omitempty" maxLength:"262144" doc:"Or a script that sets the base image up, run as root by bash -e (sh -e where there is no bash); it finds the files in its directory"`
-	From           string      `json:"from,omitempty" maxLength:"512" doc:"The image that a script runs on; default the default template's. As in a new sandbox, it is one that you may use"`
-	Image          string      `json:"image,omitempty" maxLength:"512" doc:"Or an image that stands already, which is tried and then taken"`
-	Files          []BuildFile `json:"files,omitempty" maxItems:"1000" doc:"What a Dockerfile may COPY and a script finds"`
-	ContextTar     string      `json:"context_tar,omitempty" doc:"Or the same as a tar, in base64: at most 10000 regular files and directories, none of them sparse"`
-	Shared         bool        `json:"shared,omitempty" doc:"For the shared template of this name; takes a key with the scope operator"`
-	TimeoutSeconds float64     `json:"timeout_seconds,omitempty" doc:"The build is given up after that; default 600, at most 3600"`
-	CPUs           float64     `json:"cpus,omitempty" doc:"While it builds; default 1"`
-	MemoryMB       int64       `json:"memory_mb,omitempty" doc:"While it builds; default 1024"`
-	DiskMB         int64       `json:"disk_mb,omitempty" doc:"What it may add to the base image, where every file counts as 4 KB at least; default 4096, at most what the server allows (BUILD_DISK_MB)"`
+	Dockerfile     string      `json:"dockerfile,omitempty" maxLength:"262144" doc:"One stage, at most 200 steps, without mounts and downloads. The steps run as root in a container without a network. Limits: 32 KiB per text after variable expansion, 128 KiB for ENV and ARG together. Copied files: 16 MiB, or four times the size of the files if that is more"`
+	Script         string      `json:"script,omitempty" maxLength:"262144" doc:"Or a setup script for the base image, run as root by bash -e (sh -e without bash); the files are in its working directory"`
+	From           string      `json:"from,omitempty" maxLength:"512" doc:"The base image of a script; default the default template's. The image rules of new sandboxes apply"`
+	Image          string      `json:"image,omitempty" maxLength:"512" doc:"Or an existing image, which is tested and then used"`
+	Files          []BuildFile `json:"files,omitempty" maxItems:"1000" doc:"Files for COPY in a Dockerfile or for the script"`
+	ContextTar     string      `json:"context_tar,omitempty" doc:"Or the files as a base64-encoded tar: at most 10000 regular files and directories, no sparse files"`
+	Shared         bool        `json:"shared,omitempty" doc:"Build for the shared template of this name; requires a key with the scope operator"`
+	TimeoutSeconds float64     `json:"timeout_seconds,omitempty" doc:"The build is stopped after this time; default 600, at most 3600"`
+	CPUs           float64     `json:"cpus,omitempty" doc:"Cores of the build; default 1"`
+	MemoryMB       int64       `json:"memory_mb,omitempty" doc:"Memory of the build; default 1024"`
+	DiskMB         int64       `json:"disk_mb,omitempty" doc:"Most that the build may add to the base image; every file counts at least 4 KB; default 4096, at most BUILD_DISK_MB of the server"`
 	Submit
 }
 
@@ -35,7 +35,7 @@ type BuildBody struct {
 type BuildFile struct {
 	Path     string `json:"path" maxLength:"1024"`
 	Content  string `json:"content"`
-	Encoding string `json:"encoding,omitempty" enum:"utf-8,base64" doc:"How content is written here; default utf-8"`
+	Encoding string `json:"encoding,omitempty" enum:"utf-8,base64" doc:"Encoding of content in this request; default utf-8"`
 	Mode     int64  `json:"mode,omitempty" minimum:"0" maximum:"511" doc:"Permissions as a number, such as 493 for 0755; default 0644"`
 }
 
@@ -44,11 +44,11 @@ type Build struct {
 	ID         string           `json:"id"`
 	Template   string           `json:"template"`
 	Shared     bool             `json:"shared"`
-	Image      string           `json:"image" doc:"What it makes"`
-	State      string           `json:"state" enum:"queued,running,succeeded,failed,timed_out,cancelled,lost,expired" doc:"Of its job. The template has its old image until the build has succeeded"`
-	Error      *models.JobError `json:"error,omitempty" doc:"Why it did not succeed, with the step that failed"`
+	Image      string           `json:"image" doc:"The image that the build creates"`
+	State      string           `json:"state" enum:"queued,running,succeeded,failed,timed_out,cancelled,lost,expired" doc:"State of the build's job. The template keeps its old image until the build succeeds"`
+	Error      *models.JobError `json:"error,omitempty" doc:"Why the build failed, with the failed step"`
 	JobID      string           `json:"job_id"`
-	SandboxID  string           `json:"sandbox_id" doc:"Where it is built; ends with the build"`
+	SandboxID  string           `json:"sandbox_id" doc:"The build's own sandbox; it ends with the build"`
 	CreatedAt  time.Time        `json:"created_at"`
 	FinishedAt *time.Time       `json:"finished_at,omitempty"`
 }
@@ -79,9 +79,9 @@ const buildPath = "/v1/templates/{name}/builds/{id}"
 
 func (s *Server) addBuilds() {
 	op := operation("build-template", http.MethodPost, "/v1/templates/{name}/builds", tagTemplates, "Build an image for a template")
-	op.Description = "From a Dockerfile, a setup script or an image's name. The build is a job in a sandbox of its own. When it has " +
-		"succeeded and a sandbox has come up from the image, the template, which is made if there is none, has the new image; until " +
-		"then and if it fails it keeps the old one. The job's result names the build; its log is at /v1/templates/{name}/builds/{id}/log."
+	op.Description = "Builds from a Dockerfile, a setup script or an existing image. The build is a job in its own sandbox. When it " +
+		"has succeeded and a test sandbox has started from the image, the template gets the new image; a missing template is created. " +
+		"If the build fails, the template keeps the old image. The job's result names the build; its log is at /v1/templates/{name}/builds/{id}/log."
 	write(s, op, s.buildTemplate)
 	register(s, operation("list-builds", http.MethodGet, "/v1/templates/{name}/builds", tagTemplates, "List a template's builds, newest first"), s.listBuilds)
 	register(s, operation("get-build", http.MethodGet, buildPath, tagTemplates, "Get a build"), s.getBuild)

@@ -26,13 +26,13 @@ const (
 type buildLogInput struct {
 	Name        string `path:"name"`
 	ID          string `path:"id"`
-	Follow      bool   `query:"follow" doc:"As an event stream to the build's end: events of type log with a piece of the log as a JSON string, then one of type end with the state. An answer lasts 50 s; come back with Last-Event-ID"`
-	LastEventID int64  `header:"Last-Event-ID" doc:"Of the last event that you have"`
+	Follow      bool   `query:"follow" doc:"Stream the log as server-sent events until the build ends: log events with a JSON string, then one end event with the state. A response lasts 50 s; reconnect with Last-Event-ID"`
+	LastEventID int64  `header:"Last-Event-ID" doc:"Id of the last event that you received"`
 }
 
 func (s *Server) addBuildLog() {
 	op := operation("get-build-log", http.MethodGet, buildPath+"/log", tagTemplates, "Get or follow a build's log")
-	op.Description = "What the steps have written, 1 MiB of it, with a line for each step."
+	op.Description = "The output of the steps, at most 1 MiB, with a line per step."
 	op.Responses = map[string]*huma.Response{"200": {Description: "The log", Content: map[string]*huma.MediaType{
 		"text/plain": {}, "text/event-stream": {},
 	}}}

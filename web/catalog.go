@@ -16,12 +16,12 @@ type ProviderList struct {
 // Provider is the document of a provider.
 type Provider struct {
 	providers.Capabilities
-	Workers int `json:"workers" doc:"Live ones that run its sandboxes; without any, jobs wait"`
+	Workers int `json:"workers" doc:"Live workers of this provider; without any, jobs wait"`
 }
 
 // WebhookSecret signs a tenant's callbacks.
 type WebhookSecret struct {
-	Secret string `json:"secret" doc:"whsec_ and base64, as the libraries of Standard Webhooks take it"`
+	Secret string `json:"secret" doc:"whsec_ and base64, the format that Standard Webhooks libraries accept"`
 }
 
 func (s *Server) addCatalog() {

@@ -22,7 +22,7 @@ type CodeBody struct {
 
 // ContextList is the code contexts of a sandbox.
 type ContextList struct {
-	Contexts []cells.Context `json:"contexts" doc:"Those that run, oldest first"`
+	Contexts []cells.Context `json:"contexts" doc:"Running contexts, oldest first"`
 }
 
 // contextWait is how long the making of a context is waited for where the request does not say.
@@ -38,13 +38,13 @@ type ContextBody struct {
 type AcceptedContext struct {
 	Accepted
 
-	Context string `json:"context" doc:"The context's id, which stands before it runs: name it in a cell"`
+	Context string `json:"context" doc:"The context's id, known before the context runs: use it in a cell"`
 }
 
 type contextOutput struct {
 	Status   int
 	Location string `header:"Location" doc:"The job"`
-	Replayed string `header:"Idempotent-Replayed" doc:"true when an earlier request with this Idempotency-Key did it"`
+	Replayed string `header:"Idempotent-Replayed" doc:"true if an earlier request with this Idempotency-Key submitted the job"`
 	Body     AcceptedContext
 }
 
@@ -58,25 +58,25 @@ const contextsPath = "/v1/sandboxes/{id}/code/contexts"
 
 func (s *Server) addCode() {
 	op := operation("code", http.MethodPost, "/v1/sandboxes/{id}/code", tagWork, "Run a piece of code in an interpreter that keeps its state")
-	op.Description = "Variables, imports, functions and the working directory stay for the next cell of the same context. The value of the last " +
-		"expression is among the results, in every form it has: text, HTML, a picture. Code that raises is a job that succeeds, with an `error`."
+	op.Description = "Variables, imports, functions and the working directory persist for the next cell of the same context. The results include the value " +
+		"of the last expression in all its formats: text, HTML, image. If the code raises an exception, the job succeeds with an `error`."
 	work(s, op, func(b *CodeBody) (jobs.Args, Submit) { return &b.Code, b.Submit })
 	register(s, operation("list-contexts", http.MethodGet, contextsPath, tagWork, "List the code contexts that run in a sandbox"), s.listContexts)
 	s.addCreateContext()
 	write(s, operation("delete-context", http.MethodDelete, contextsPath+"/{context}", tagWork,
-		"End a code context with all its processes; the next cell that names it starts it anew"), s.deleteContext)
+		"End a code context with all its processes; the next cell that names it starts a new one"), s.deleteContext)
 }
 
 func (s *Server) addCreateContext() {
 	op := operation("create-context", http.MethodPost, contextsPath, tagWork, "Start a code context")
-	op.Description = "An interpreter of its own, for cells that name its id, with an environment and a directory to begin in. It is made by a job, for whose " +
-		"end the request waits 30 s unless `wait` says otherwise. Cells may name contexts that nobody has made: they start them."
+	op.Description = "Starts a separate interpreter with its own environment and start directory; cells name it by its id. The request waits 30 s for the " +
+		"end of the start job unless `wait` is set. A cell that names an unknown context starts it."
 	op.DefaultStatus = http.StatusCreated
 	body := reflect.TypeFor[AcceptedContext]()
 	op.Responses = map[string]*huma.Response{
-		"201": s.response("It takes cells", "application/json", body),
-		"202": s.response("Accepted: it will be started", "application/json", body),
-		"200": s.response("One of that id and language ran already, or an earlier request did the same, or the job has ended without starting it, and says why", "application/json", body),
+		"201": s.response("The context is ready for cells", "application/json", body),
+		"202": s.response("Accepted: the context will be started", "application/json", body),
+		"200": s.response("A context of that id and language was already running, an earlier request with this Idempotency-Key started it, or the job failed and says why", "application/json", body),
 	}
 	register(s, op, s.createContext)
 }

@@ -45,7 +45,7 @@ func (c *crowd) enter(tenant string) (leave func(), err error) {
 
 func (c *crowd) full(n int) *Problem {
 	p := newProblem(fiber.StatusTooManyRequests, "limit_reached",
-		fmt.Sprintf("%s is reached: %d requests of this kind are open; end some of them, or ask your operator for more", c.limit, n))
+		fmt.Sprintf("the limit %s is reached: %d requests of this kind are open; end some of them, or ask your operator to raise it", c.limit, n))
 	most := c.most
 	p.Limit, p.Used, p.Max = c.limit, &n, &most
 	return retryLater(p, 5)

@@ -183,7 +183,7 @@ func (e *e2b) live(c *fiber.Ctx) (models.Sandbox, error) {
 		err = models.ErrNotFound
 	}
 	if err == nil && box.State == models.SandboxCreating {
-		err = newProblem(http.StatusConflict, "sandbox_busy", "the sandbox is being created; try again when it runs")
+		err = newProblem(http.StatusConflict, "sandbox_busy", "the sandbox is being created; try again when it is running")
 	}
 	return box, err
 }

@@ -53,9 +53,9 @@ func TestE2BLife(t *testing.T) {
 		detail.get("lifecycle.autoResume") != true || native.get("auto_resume") != true {
 		t.Errorf("detail: %s", detail.raw)
 	}
-	r.call("POST", "/sandboxes/"+id+"/resume", map[string]any{"timeout": 60}).refused(t, 409, "running already")
+	r.call("POST", "/sandboxes/"+id+"/resume", map[string]any{"timeout": 60}).refused(t, 409, "already running")
 	r.call("POST", "/sandboxes/"+id+"/pause", nil).want(t, 204)
-	r.call("POST", "/sandboxes/"+id+"/pause", map[string]any{"memory": true}).refused(t, 409, "paused already")
+	r.call("POST", "/sandboxes/"+id+"/pause", map[string]any{"memory": true}).refused(t, 409, "already paused")
 	r.call("POST", "/sandboxes/"+id+"/timeout", map[string]any{"timeout": 60}).refused(t, 404, "")
 	r.call("POST", "/v2/sandboxes/"+id+"/connect", map[string]any{"timeout": 900}).want(t, 201)
 	r.endsIn(id, 900)
@@ -126,7 +126,7 @@ func TestE2BRefusals(t *testing.T) {
 	}
 	r.call("PUT", "/sandboxes/sbnone/network", map[string]any{}).refused(t, 404, "")
 	for _, path := range []string{"/snapshots", "/templates/base", "/v2/templates", "/v3/templates", "/volumes", "/secrets", "/sandboxes/sbnone/unheard-of"} {
-		r.call("GET", path, nil).refused(t, 501, "there is nothing at this path")
+		r.call("GET", path, nil).refused(t, 501, "there is no route at this path")
 		r.call("GET", path, nil, "Authorization", "", "X-API-Key", "").refused(t, 401, "no API key")
 	}
 	if rows := r.rows(); rows != "0 sandboxes, 0 jobs" {

@@ -54,7 +54,7 @@ func (e *e2b) pause(c *fiber.Ctx) error {
 		return err
 	}
 	if e2bPaused(box) {
-		return newProblem(http.StatusConflict, "sandbox_paused", "the sandbox is paused already")
+		return newProblem(http.StatusConflict, "sandbox_paused", "the sandbox is already paused")
 	}
 	if _, err := e.change(c, box.ID, &jobs.Pause{}); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (e *e2b) resume(c *fiber.Ctx) error {
 		return err
 	}
 	if !e2bPaused(box) {
-		return newProblem(http.StatusConflict, "sandbox_running", "the sandbox is running already")
+		return newProblem(http.StatusConflict, "sandbox_running", "the sandbox is already running")
 	}
 	return e.wake(c, box, body)
 }
@@ -125,7 +125,7 @@ func (e *e2b) wake(c *fiber.Ctx, box models.Sandbox, body e2bTime) error {
 	case body.Memory != nil && !*body.Memory:
 		return e2bUnsupported("a resume without memory")
 	case body.AutoPause != nil && *body.AutoPause != (box.OnTimeout == "pause"):
-		return e2bUnsupported("another autoPause than at the sandbox's creation")
+		return e2bUnsupported("changing autoPause of an existing sandbox")
 	}
 	box, err := e.change(c, box.ID, &jobs.Resume{TimeoutSeconds: *body.Timeout})
 	if err != nil {

@@ -143,7 +143,7 @@ func (e *e2b) submitCreate(ctx context.Context, wish jobs.CreateSandbox, o jobs.
 		if errors.As(err, &limit) && limit.Limit == "max_sandboxes" {
 			// Without Retry-After: clients would wait for it, though only the end of a sandbox helps.
 			return done, newProblem(http.StatusTooManyRequests, "limit_reached", fmt.Sprintf(
-				"you have reached the maximum number of concurrent sandboxes (%d); delete one or ask your operator for more", limit.Max))
+				"you have reached the maximum number of concurrent sandboxes (%d); delete one or ask your operator to raise the limit", limit.Max))
 		}
 		if err != nil || !done.Replayed || !answer(done).State.Terminal() || answer(done).State == models.Succeeded {
 			return done, err
@@ -162,6 +162,6 @@ func (e *e2b) abandon(ctx context.Context, done models.Submitted) {
 	r := requestOf(ctx)
 	_, err := e.jobs.Delete(context.WithoutCancel(ctx), done.Sandbox.ID, true, jobs.Options{TenantID: r.tenant, Actor: r.key})
 	if err != nil {
-		e.log.WarnContext(ctx, "sandbox of a failed create not deleted, its timeout will end it", "sandbox_id", done.Sandbox.ID, "error", err)
+		e.log.WarnContext(ctx, "sandbox of a failed create not deleted, its timeout ends it", "sandbox_id", done.Sandbox.ID, "error", err)
 	}
 }

@@ -71,11 +71,11 @@ func e2bFailure(job models.Job, box models.Sandbox) error {
 	create := job.Kind == models.KindCreate
 	switch {
 	case !job.State.Terminal():
-		return e2bLater(http.StatusGatewayTimeout, create, e2bNotPlaced, "timeout", fmt.Sprintf("job %s has not ended in time; it goes on", job.ID))
+		return e2bLater(http.StatusGatewayTimeout, create, e2bNotPlaced, "timeout", fmt.Sprintf("job %s has not ended in time; it continues", job.ID))
 	case job.State == models.Expired, job.State == models.TimedOut:
 		return e2bLater(http.StatusGatewayTimeout, create, e2bNotPlaced, why.Code, why.Message)
 	case job.State == models.Cancelled && create:
-		return newProblem(http.StatusConflict, why.Code, "the sandbox was removed while it was made")
+		return newProblem(http.StatusConflict, why.Code, "the sandbox was removed while it was being created")
 	case job.State == models.Cancelled && box.Ended():
 		return models.ErrNotFound
 	case job.State == models.Cancelled:

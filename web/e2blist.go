@@ -140,7 +140,7 @@ func e2bPlace(token string) (s models.Start, err error) {
 	at, id, _ := strings.Cut(token, "_")
 	micro, err := strconv.ParseInt(at, 10, 64)
 	if err != nil || id == "" {
-		return s, e2bInvalid("nextToken must be what X-Next-Token said")
+		return s, e2bInvalid("nextToken must be the value of a previous X-Next-Token")
 	}
 	return models.Start{At: time.UnixMicro(micro), ID: id}, nil
 }

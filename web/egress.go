@@ -19,30 +19,30 @@ type EgressBody struct {
 // EgressUse is the document of a sandbox's way to the outside.
 type EgressUse struct {
 	Egress        egress.Policy  `json:"egress" doc:"The policy in force; an empty one allows nothing"`
-	Connections   int64          `json:"connections" doc:"Made so far"`
-	Denied        int64          `json:"denied" doc:"Refused so far"`
-	SentBytes     int64          `json:"sent_bytes" doc:"To the outside. Counts are some seconds old; the last ones before a worker's death may be missing"`
+	Connections   int64          `json:"connections" doc:"Connections made so far"`
+	Denied        int64          `json:"denied" doc:"Connections denied so far"`
+	SentBytes     int64          `json:"sent_bytes" doc:"Sent by the sandbox. Counters lag by some seconds; a worker crash may lose the last ones"`
 	ReceivedBytes int64          `json:"received_bytes"`
-	Denials       []EgressDenial `json:"denials" doc:"What was refused, by destination, the newest first; at most 200 are kept"`
+	Denials       []EgressDenial `json:"denials" doc:"Denied connections by destination, newest first; at most 200 are kept"`
 }
 
 // EgressDenial is a kind of connection that was refused.
 type EgressDenial struct {
-	Target  string    `json:"target,omitempty" doc:"host:port; absent where it could not be read" example:"example.com:443"`
-	Reason  string    `json:"reason" enum:"policy,address,target,limit" doc:"policy: not allowed by the sandbox's egress; address: closed to all sandboxes; target: not a clear destination; limit: too many at once"`
+	Target  string    `json:"target,omitempty" doc:"host:port; absent if it could not be read" example:"example.com:443"`
+	Reason  string    `json:"reason" enum:"policy,address,target,limit" doc:"policy: not allowed by the sandbox's egress; address: closed to all sandboxes; target: malformed destination; limit: too many connections at once"`
 	Count   int64     `json:"count"`
 	FirstAt time.Time `json:"first_at"`
 	LastAt  time.Time `json:"last_at"`
 }
 
 func (s *Server) addEgress() {
-	put := operation("set-egress", http.MethodPut, "/v1/sandboxes/{id}/egress", tagSandboxes, "Set where a sandbox may connect to")
-	put.Description = "Replaces the policy. It holds for what is submitted after it; connections that it does not allow are cut. " +
-		"Programs reach the outside through a proxy, for HTTP, HTTPS and SOCKS5, that they find in HTTP_PROXY, HTTPS_PROXY and ALL_PROXY. " +
-		"Names are looked up outside, and the policy goes by the name or address that is asked for, not by what is said afterwards."
+	put := operation("set-egress", http.MethodPut, "/v1/sandboxes/{id}/egress", tagSandboxes, "Set the egress policy of a sandbox")
+	put.Description = "Replaces the policy. It applies to all jobs submitted after it; open connections that it does not allow are closed. " +
+		"Programs connect through an HTTP, HTTPS and SOCKS5 proxy that HTTP_PROXY, HTTPS_PROXY and ALL_PROXY name. " +
+		"The proxy resolves names. The policy checks the requested name or address, not later content such as SNI or Host."
 	work(s, put, func(b *EgressBody) (jobs.Args, Submit) { return &b.SetEgress, b.Submit })
 	register(s, operation("get-egress", http.MethodGet, "/v1/sandboxes/{id}/egress", tagSandboxes,
-		"Where a sandbox may connect to, what it has used and what it was refused"), s.getEgress)
+		"Get a sandbox's egress policy, its traffic and denied connections"), s.getEgress)
 }
 
 func (s *Server) getEgress(ctx context.Context, in *sandboxInput) (*output[EgressUse], error) {

@@ -15,11 +15,11 @@ type Event struct {
 	ID         int64        `json:"id" doc:"Grows with time"`
 	At         time.Time    `json:"at"`
 	Event      string       `json:"event" doc:"What happened, such as sandbox.running, sandbox.adopted, job.requeued, job.failed or schedule.disabled" example:"sandbox.lost"`
-	SandboxID  string       `json:"sandbox_id,omitempty" doc:"Absent where a schedule makes a sandbox of its own each time"`
-	ScheduleID *string      `json:"schedule_id,omitempty" doc:"The schedule that it is about"`
-	JobID      *string      `json:"job_id,omitempty" doc:"The job that it is about, or that brought it about"`
-	Actor      string       `json:"actor" doc:"Who did it: the id of an API key, schedule:<id>, scheduler, platform or worker:<node>"`
-	Reason     *string      `json:"reason,omitempty" doc:"Why"`
+	SandboxID  string       `json:"sandbox_id,omitempty" doc:"Absent if a schedule creates a new sandbox for each run"`
+	ScheduleID *string      `json:"schedule_id,omitempty" doc:"The schedule of the event"`
+	JobID      *string      `json:"job_id,omitempty" doc:"The job of the event, or the job that caused it"`
+	Actor      string       `json:"actor" doc:"Who caused it: the id of an API key, schedule:<id>, scheduler, platform or worker:<node>"`
+	Reason     *string      `json:"reason,omitempty" doc:"Why it happened"`
 	Detail     *EventDetail `json:"detail,omitempty"`
 }
 
@@ -30,7 +30,7 @@ type EventDetail struct {
 	Error     string     `json:"error,omitempty" doc:"The job's error code"`
 	ExitCode  *int       `json:"exit_code,omitempty"`
 	RetryOf   string     `json:"retry_of,omitempty"`
-	From      string     `json:"from,omitempty" doc:"The sandbox's state or node before"`
+	From      string     `json:"from,omitempty" doc:"The sandbox's previous state or node"`
 	Node      string     `json:"node,omitempty" doc:"The worker that holds the sandbox or ran the job"`
 	Provider  string     `json:"provider,omitempty"`
 	Template  string     `json:"template,omitempty"`
@@ -46,15 +46,15 @@ type EventPage struct {
 
 type eventsInput struct {
 	ID     string `path:"id"`
-	Cursor string `query:"cursor" pattern:"^[0-9]{1,18}$" patternDescription:"a next_cursor" doc:"The next_cursor of the page before"`
+	Cursor string `query:"cursor" pattern:"^[0-9]{1,18}$" patternDescription:"a next_cursor" doc:"The next_cursor of the previous page"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"50"`
 }
 
 func (s *Server) addEvents() {
 	register(s, operation("list-sandbox-events", http.MethodGet, "/v1/sandboxes/{id}/events", tagSandboxes,
-		"List what happened to a sandbox and its jobs, newest first"), s.sandboxEvents)
+		"List the events of a sandbox and its jobs, newest first"), s.sandboxEvents)
 	register(s, operation("list-job-history", http.MethodGet, "/v1/jobs/{id}/history", tagJobs,
-		"List what happened to a job, newest first"), s.jobHistory)
+		"List the events of a job, newest first"), s.jobHistory)
 }
 
 func (s *Server) sandboxEvents(ctx context.Context, in *eventsInput) (*output[EventPage], error) {

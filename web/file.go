@@ -78,7 +78,7 @@ func (s *Server) addFiles() {
 	}
 	work(s, op("write", "Write a file, with its parent directories"),
 		func(b *WriteBody) (jobs.Args, Submit) { return &b.Write, b.Submit })
-	work(s, op("read", "Read a file: its bytes are the job's content"),
+	work(s, op("read", "Read a file; its bytes are in the job's content"),
 		func(b *ReadBody) (jobs.Args, Submit) { return &b.Read, b.Submit })
 	work(s, op("list", "List a directory"),
 		func(b *ListBody) (jobs.Args, Submit) { return &b.List, b.Submit })
@@ -90,11 +90,11 @@ func (s *Server) addFiles() {
 		func(b *MoveBody) (jobs.Args, Submit) { return &b.Move, b.Submit })
 	work(s, op("remove", "Delete a file or a whole directory"),
 		func(b *RemoveBody) (jobs.Args, Submit) { return &b.Remove, b.Submit })
-	work(s, op("edit", "Replace text in a file: all edits are made, in one step, or none"),
+	work(s, op("edit", "Replace text in a file atomically: all edits apply, or none"),
 		func(b *EditBody) (jobs.Args, Submit) { return &b.Edit, b.Submit })
-	work(s, op("glob", "Find files by a pattern of their paths"),
+	work(s, op("glob", "Find files by a glob pattern"),
 		func(b *GlobBody) (jobs.Args, Submit) { return &b.Glob, b.Submit })
-	work(s, op("grep", "Find lines in files"),
+	work(s, op("grep", "Search file contents for a pattern"),
 		func(b *GrepBody) (jobs.Args, Submit) { return &b.Grep, b.Submit })
 	work(s, op("write-many", "Write many files; each has its own outcome"),
 		func(b *WriteManyBody) (jobs.Args, Submit) { return &b.WriteMany, b.Submit })

@@ -29,12 +29,12 @@ type readinessOutput struct {
 }
 
 func (s *Server) addHealth() {
-	alive := operation("get-health", http.MethodGet, "/healthz", tagServer, "Say that the process is alive")
+	alive := operation("get-health", http.MethodGet, "/healthz", tagServer, "Check that the process is alive")
 	alive.Security = nil
 	register(s, alive, func(context.Context, *struct{}) (*output[Health], error) {
 		return &output[Health]{Health{"ok", s.version}}, nil
 	})
-	ready := operation("get-readiness", http.MethodGet, "/readyz", tagServer, "Say whether the server can do its work; 503 if not")
+	ready := operation("get-readiness", http.MethodGet, "/readyz", tagServer, "Check that the server is ready; 503 if not")
 	ready.Security = nil
 	register(s, ready, s.readiness)
 }

@@ -99,17 +99,17 @@ func (i *insides) find(ctx context.Context, tenant, sandbox string) (string, err
 	case box.State == models.SandboxPaused:
 		return "", newProblem(http.StatusConflict, "sandbox_paused", "the sandbox is paused; resume it first")
 	case box.State != models.SandboxRunning:
-		return "", newProblem(http.StatusConflict, "sandbox_not_running", "the sandbox is still being made; wait for its create job")
+		return "", newProblem(http.StatusConflict, "sandbox_not_running", "the sandbox is still being created; wait for its create job to end")
 	}
 	route, err := i.store.Route(ctx, sandbox)
 	if err == nil && (route.Gateway == "" || i.signer == nil) {
-		err = unreachable("its worker has no gateway; the operator sets GATEWAY_ADDR")
+		err = unreachable("the sandbox's worker has no gateway; ask your operator to set GATEWAY_ADDR")
 	}
 	return route.Gateway, err
 }
 
 func unreachable(why string) *Problem {
-	return retryLater(newProblem(http.StatusServiceUnavailable, "sandbox_unreachable", why+"; nothing is lost, try again"), 2)
+	return retryLater(newProblem(http.StatusServiceUnavailable, "sandbox_unreachable", why+"; nothing was changed, try again"), 2)
 }
 
 // refused turns what a gateway says instead of an answer into a problem.
@@ -120,7 +120,7 @@ func refused(answer *http.Response) error {
 	}
 	switch e.Class {
 	case providers.NoExec:
-		return newProblem(http.StatusNotFound, string(e.Class), "the sandbox knows no such exec: it was deleted, is another sandbox's, or never started")
+		return newProblem(http.StatusNotFound, string(e.Class), "the sandbox has no such exec: it was deleted, belongs to another sandbox, or never started")
 	case providers.Paused:
 		return newProblem(http.StatusConflict, string(e.Class), e.Message)
 	case providers.NotSupported:

@@ -20,7 +20,7 @@ import (
 type JobBody struct {
 	SandboxID string         `json:"sandbox_id"`
 	Kind      string         `json:"kind" doc:"Such as exec, write, read, pause, delete"`
-	Args      map[string]any `json:"args,omitempty" doc:"The kind's own fields, as its own operation takes them"`
+	Args      map[string]any `json:"args,omitempty" doc:"The fields of this kind, the same as in its own operation"`
 	Submit
 }
 
@@ -35,7 +35,7 @@ type jobInput struct {
 
 // FieldsParam leaves out what a client does not need.
 type FieldsParam struct {
-	Fields []string `query:"fields" doc:"Only these fields of a job, such as state,result"`
+	Fields []string `query:"fields" doc:"Return only these fields of a job, such as state,result"`
 }
 
 type cancelJobInput struct {
@@ -71,14 +71,14 @@ type JobPage struct {
 
 // Delivery is the document of one callback.
 type Delivery struct {
-	ID            string     `json:"id" doc:"The header webhook-id of every attempt"`
+	ID            string     `json:"id" doc:"Sent as the header webhook-id of every attempt"`
 	JobID         string     `json:"job_id"`
 	Event         string     `json:"event"`
 	URL           string     `json:"url"`
 	State         string     `json:"state" enum:"pending,delivered,failed"`
 	Attempts      int        `json:"attempts"`
 	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
-	LastStatus    *int       `json:"last_status,omitempty" doc:"HTTP status of the last attempt's answer"`
+	LastStatus    *int       `json:"last_status,omitempty" doc:"HTTP status of the last attempt's response"`
 	LastError     *string    `json:"last_error,omitempty"`
 	CreatedAt     time.Time  `json:"created_at"`
 	DeliveredAt   *time.Time `json:"delivered_at,omitempty"`
@@ -91,12 +91,12 @@ type DeliveryList struct {
 
 func (s *Server) addJobs() {
 	write(s, operation("submit-job", http.MethodPost, "/v1/jobs", tagJobs, "Submit a job of any kind on a sandbox"), s.submitJob)
-	register(s, s.projected("list-jobs", "/v1/jobs", "List jobs, newest first, without their bytes", reflect.TypeFor[JobPage]()), s.listJobs)
+	register(s, s.projected("list-jobs", "/v1/jobs", "List jobs, newest first, without output and content", reflect.TypeFor[JobPage]()), s.listJobs)
 	register(s, s.projected("get-job", "/v1/jobs/{id}", "Get a job, or wait for its end", reflect.TypeFor[Job]()), s.getJob)
 	register(s, operation("cancel-job", http.MethodPost, "/v1/jobs/{id}/cancel", tagJobs,
-		"Cancel a job: one that waits ends at once, one that runs is stopped, also where its worker has left it behind"), s.cancelJob)
-	write(s, operation("retry-job", http.MethodPost, "/v1/jobs/{id}/retry", tagJobs, "Submit an ended job again, as a new one"), s.retryJob)
-	register(s, operation("list-deliveries", http.MethodGet, "/v1/jobs/{id}/deliveries", tagJobs, "List the callbacks of a job"), s.listDeliveries)
+		"Cancel a job: a queued job ends at once; a running job is stopped, even if its worker has died"), s.cancelJob)
+	write(s, operation("retry-job", http.MethodPost, "/v1/jobs/{id}/retry", tagJobs, "Submit an ended job again as a new job"), s.retryJob)
+	register(s, operation("list-deliveries", http.MethodGet, "/v1/jobs/{id}/deliveries", tagJobs, "List the webhook deliveries of a job"), s.listDeliveries)
 }
 
 // projected describes an operation whose answer is a T of which fields may be left out.
@@ -266,7 +266,7 @@ func (p FieldsParam) check() error {
 	known := fieldNames(reflect.TypeFor[Job]())
 	for _, f := range p.Fields {
 		if !slices.Contains(known, f) {
-			return invalidAt("query.fields", fmt.Sprintf("has %q; the fields are %s", f, strings.Join(known, ", ")))
+			return invalidAt("query.fields", fmt.Sprintf("contains the unknown field %q; the fields are %s", f, strings.Join(known, ", ")))
 		}
 	}
 	return nil

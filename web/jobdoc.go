@@ -19,27 +19,27 @@ import (
 type Job struct {
 	ID                string           `json:"id"`
 	Kind              string           `json:"kind"`
-	State             string           `json:"state" enum:"queued,running,succeeded,failed,timed_out,cancelled,lost,expired" doc:"A program that exits 1 has succeeded as a job; failed means that the platform or the target could not do it"`
+	State             string           `json:"state" enum:"queued,running,succeeded,failed,timed_out,cancelled,lost,expired" doc:"If a program exits 1, its job has succeeded; failed means that the platform or the sandbox could not run it"`
 	SandboxID         string           `json:"sandbox_id"`
 	Parallel          bool             `json:"parallel"`
 	Priority          int              `json:"priority"`
-	Attempt           int              `json:"attempt" doc:"How often it was started"`
+	Attempt           int              `json:"attempt" doc:"Number of starts"`
 	MaxAttempts       int              `json:"max_attempts"`
-	Error             *models.JobError `json:"error,omitempty" doc:"Why it did not succeed"`
+	Error             *models.JobError `json:"error,omitempty" doc:"Why the job did not succeed"`
 	Result            JobResult        `json:"result,omitempty"`
-	Stdout            *string          `json:"stdout,omitempty" doc:"What an exec's command, or a cell, wrote; not in lists"`
-	StdoutEncoding    string           `json:"stdout_encoding,omitempty" enum:"utf-8,base64" doc:"base64 where the bytes are no UTF-8, or hold so many control characters that JSON would double them"`
+	Stdout            *string          `json:"stdout,omitempty" doc:"Output of an exec's command or a code cell; not in lists"`
+	StdoutEncoding    string           `json:"stdout_encoding,omitempty" enum:"utf-8,base64" doc:"base64 if the bytes are not valid UTF-8, or if control characters would double their size in JSON"`
 	Stderr            *string          `json:"stderr,omitempty"`
 	StderrEncoding    string           `json:"stderr_encoding,omitempty" enum:"utf-8,base64"`
-	Content           *string          `json:"content,omitempty" doc:"The bytes that a read has read; not in lists"`
+	Content           *string          `json:"content,omitempty" doc:"The bytes that a read returned; not in lists"`
 	ContentEncoding   string           `json:"content_encoding,omitempty" enum:"utf-8,base64"`
-	OutputOmitted     bool             `json:"output_omitted,omitempty" doc:"The result or the output is too large for this answer: get the job by its id"`
+	OutputOmitted     bool             `json:"output_omitted,omitempty" doc:"The result or the output is too large for this response: get the job by its id"`
 	Timings           Timings          `json:"timings"`
-	RetryOf           *string          `json:"retry_of,omitempty" doc:"The job that this one tries again"`
+	RetryOf           *string          `json:"retry_of,omitempty" doc:"The job that this job retries"`
 	CallbackURL       *string          `json:"callback_url,omitempty"`
 	QueueDeadline     *time.Time       `json:"queue_deadline,omitempty"`
 	CancelRequestedAt *time.Time       `json:"cancel_requested_at,omitempty"`
-	OutputDroppedAt   *time.Time       `json:"output_dropped_at,omitempty" doc:"When the server forgot what it wrote and read, after its time of retention"`
+	OutputDroppedAt   *time.Time       `json:"output_dropped_at,omitempty" doc:"When the server deleted its output and content at the end of their retention time"`
 }
 
 // Timings say where a job's time went.
@@ -49,7 +49,7 @@ type Timings struct {
 	FinishedAt *time.Time `json:"finished_at,omitempty"`
 	QueueMS    *int64     `json:"queue_ms,omitempty" doc:"From submission to start"`
 	RunMS      *int64     `json:"run_ms,omitempty" doc:"From start to end"`
-	ProviderMS *int64     `json:"provider_ms,omitempty" doc:"Of which the provider took"`
+	ProviderMS *int64     `json:"provider_ms,omitempty" doc:"The provider's part of run_ms"`
 }
 
 // JobResult is what a job's kind says of its outcome.
@@ -67,7 +67,7 @@ func (JobResult) Schema(r huma.Registry) *huma.Schema {
 			all[t.Name()] = r.Schema(t, true, t.Name())
 		}
 	}
-	s := &huma.Schema{Description: "What the job's kind says of its outcome"}
+	s := &huma.Schema{Description: "The outcome, in the form of the job's kind"}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		s.AnyOf = append(s.AnyOf, all[name])
 	}

@@ -14,19 +14,19 @@ import (
 type Node struct {
 	ID         string     `json:"id"`
 	Host       string     `json:"host" doc:"Name of its machine"`
-	Name       string     `json:"name,omitempty" doc:"Its NODE_NAME, by which it is known when it is started again"`
+	Name       string     `json:"name,omitempty" doc:"Its NODE_NAME, which identifies it after a restart"`
 	Provider   string     `json:"provider"`
-	Engine     string     `json:"engine,omitempty" doc:"Where its sandboxes live; workers of one engine take over from each other"`
-	State      string     `json:"state" enum:"live,draining,leaving,dead" doc:"draining: it takes no new sandboxes; leaving: its process ends, too; dead: it has gone silent"`
+	Engine     string     `json:"engine,omitempty" doc:"The engine that runs its sandboxes; workers of one engine take over from each other"`
+	State      string     `json:"state" enum:"live,draining,leaving,dead" doc:"draining: takes no new sandboxes; leaving: its process also ends; dead: its heartbeats have stopped"`
 	StartedAt  time.Time  `json:"started_at"`
-	SeenUntil  time.Time  `json:"lease_until" doc:"When it counts as dead if it says nothing"`
+	SeenUntil  time.Time  `json:"lease_until" doc:"When it counts as dead unless it sends a heartbeat"`
 	DrainingAt *time.Time `json:"draining_at,omitempty"`
-	DiskFreeMB int64      `json:"disk_free_mb,omitempty" doc:"Of what its sandboxes and images lie on; absent where that is not known"`
-	DiskLow    bool       `json:"disk_low,omitempty" doc:"It is given no new sandboxes until there is more"`
+	DiskFreeMB int64      `json:"disk_free_mb,omitempty" doc:"Free space of the disk that holds its sandboxes and images; absent if unknown"`
+	DiskLow    bool       `json:"disk_low,omitempty" doc:"Too little free space: it gets no new sandboxes"`
 	Slots      int        `json:"slots" doc:"Jobs that it runs at once"`
-	Running    int        `json:"running" doc:"Jobs that it runs now, waits included"`
-	Used       NodeRoom   `json:"used" doc:"By its live sandboxes, paused ones included; processors, memory and processes: by those of all workers of its engine"`
-	Room       NodeRoom   `json:"room" doc:"What these may be and have together; 0 = no limit"`
+	Running    int        `json:"running" doc:"Jobs that it runs now, including jobs that only wait"`
+	Used       NodeRoom   `json:"used" doc:"Used by its live sandboxes, including paused ones; CPU, memory and processes count for all workers of its engine"`
+	Room       NodeRoom   `json:"room" doc:"The limits of used; 0 = no limit"`
 }
 
 // NodeRoom is what sandboxes take of a node.
@@ -43,21 +43,21 @@ type NodeList struct {
 }
 
 type nodeInput struct {
-	ID string `path:"id" doc:"Of the list of nodes"`
+	ID string `path:"id" doc:"The worker's id in the list of nodes"`
 }
 
 type drainInput struct {
-	ID    string `path:"id" doc:"Of the list of nodes"`
-	Leave bool   `query:"leave" doc:"The worker's process ends, too: it gives running jobs their grace and leaves its sandboxes to another worker of its engine"`
+	ID    string `path:"id" doc:"The worker's id in the list of nodes"`
+	Leave bool   `query:"leave" doc:"Also end the worker's process: running jobs get DRAIN_GRACE, and another worker of its engine takes over its sandboxes"`
 }
 
 func (s *Server) addNodes() {
-	register(s, operation("list-nodes", http.MethodGet, "/v1/nodes", tagServer, "List the workers with what they hold (scope operator)"), s.listNodes)
-	drain := operation("drain-node", http.MethodPost, "/v1/nodes/{id}/drain", tagServer, "Give a worker no new sandboxes (scope operator)")
-	drain.Description = "It goes on with those that it holds. New ones go to other workers; while there is none with room, they wait. " +
-		"The drain lasts until it is undone, also when the worker is started again on the same host; with leave it ends with the process."
+	register(s, operation("list-nodes", http.MethodGet, "/v1/nodes", tagServer, "List the workers with their sandboxes and resources (scope operator)"), s.listNodes)
+	drain := operation("drain-node", http.MethodPost, "/v1/nodes/{id}/drain", tagServer, "Drain a worker: it gets no new sandboxes (scope operator)")
+	drain.Description = "The worker keeps its sandboxes. New ones go to other workers, or wait until a worker has room. " +
+		"The drain lasts until it is undone, even if the worker restarts on the same host. With leave, it ends with the process."
 	register(s, drain, s.drainNode)
-	register(s, operation("undrain-node", http.MethodPost, "/v1/nodes/{id}/undrain", tagServer, "Give a worker new sandboxes again (scope operator)"), s.undrainNode)
+	register(s, operation("undrain-node", http.MethodPost, "/v1/nodes/{id}/undrain", tagServer, "Undrain a worker: it gets new sandboxes again (scope operator)"), s.undrainNode)
 }
 
 func (s *Server) listNodes(ctx context.Context, _ *struct{}) (*output[NodeList], error) {
@@ -94,7 +94,7 @@ func (s *Server) tellNode(ctx context.Context, id string, tell func() error) (*o
 		return nil, err
 	}
 	if err := tell(); errors.Is(err, models.ErrNotFound) {
-		return nil, newProblem(http.StatusNotFound, "not_found", "no worker "+id+" is alive, or it is leaving; GET /v1/nodes lists them")
+		return nil, newProblem(http.StatusNotFound, "not_found", "worker "+id+" is not alive or is leaving; list the workers with GET /v1/nodes")
 	} else if err != nil {
 		return nil, err
 	}

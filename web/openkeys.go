@@ -82,7 +82,7 @@ func (k *openKeys) run(ctx context.Context) {
 		select {
 		case <-tick.C:
 			if err := k.look(ctx); err != nil && ctx.Err() == nil {
-				k.log.WarnContext(ctx, "keys of open streams not checked", "error", err)
+				k.log.WarnContext(ctx, "API keys of open streams not checked", "error", err)
 			}
 		case <-ctx.Done():
 			return

@@ -20,11 +20,11 @@ type PortBody struct {
 type PortGrant struct {
 	ID        string     `json:"id"`
 	Port      uint16     `json:"port"`
-	URL       string     `json:"url,omitempty" doc:"With the token in it, unless the port is public"`
-	Token     string     `json:"token,omitempty" doc:"Absent where the port is public"`
+	URL       string     `json:"url,omitempty" doc:"Contains the token, unless the port is public"`
+	Token     string     `json:"token,omitempty" doc:"Absent if the port is public"`
 	Public    bool       `json:"public"`
 	CreatedAt time.Time  `json:"created_at"`
-	ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"Absent: it ends with the sandbox, as those of mcp_url and vscode_url do"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"Absent if the grant ends with the sandbox, like those of mcp_url and vscode_url"`
 }
 
 // PortList is the grants of a sandbox that hold.
@@ -34,7 +34,7 @@ type PortList struct {
 
 // Revoked names the grants that hold no more.
 type Revoked struct {
-	Revoked []string `json:"revoked" doc:"Ids of grants; streams that they let in end within seconds"`
+	Revoked []string `json:"revoked" doc:"Ids of the revoked grants; their streams end within seconds"`
 }
 
 type portInput struct {
@@ -50,15 +50,15 @@ type grantInput struct {
 }
 
 func (s *Server) addPorts() {
-	open := operation("open-port", http.MethodPost, "/v1/sandboxes/{id}/ports", tagWork, "Let traffic to a port")
-	open.Description = "The job's result holds the URL at which the port is reached from outside, by HTTP and WebSockets. It is " +
-		"private unless `public` is asked for: the token goes in the URL (a browser trades it for a cookie), in the cookie " +
-		"`sandyard_token` or in the header `X-Sandyard-Token`. Nothing needs to listen at the port yet."
+	open := operation("open-port", http.MethodPost, "/v1/sandboxes/{id}/ports", tagWork, "Expose a port")
+	open.Description = "The job's result holds the URL at which clients reach the port by HTTP and WebSocket. The URL is " +
+		"private unless `public` is set. Clients send the token in the URL (a browser exchanges it for a cookie), in the cookie " +
+		"`sandyard_token` or in the header `X-Sandyard-Token`. The port need not be open yet."
 	work(s, open, func(b *PortBody) (jobs.Args, Submit) { return &b.Port, b.Submit })
-	register(s, operation("list-ports", http.MethodGet, "/v1/sandboxes/{id}/ports", tagWork, "List the ports that traffic is let to"), s.listPorts)
-	register(s, operation("close-port", http.MethodDelete, "/v1/sandboxes/{id}/ports/{port}", tagWork, "Revoke all grants of a port, at once"),
+	register(s, operation("list-ports", http.MethodGet, "/v1/sandboxes/{id}/ports", tagWork, "List the exposed ports"), s.listPorts)
+	register(s, operation("close-port", http.MethodDelete, "/v1/sandboxes/{id}/ports/{port}", tagWork, "Revoke all grants of a port immediately"),
 		func(ctx context.Context, in *portInput) (*output[Revoked], error) { return s.revoke(ctx, *in, "") })
-	register(s, operation("revoke-grant", http.MethodDelete, "/v1/sandboxes/{id}/ports/{port}/{grant}", tagWork, "Revoke one grant of a port, at once"),
+	register(s, operation("revoke-grant", http.MethodDelete, "/v1/sandboxes/{id}/ports/{port}/{grant}", tagWork, "Revoke one grant of a port immediately"),
 		func(ctx context.Context, in *grantInput) (*output[Revoked], error) {
 			return s.revoke(ctx, portInput{in.ID, in.Port}, in.Grant)
 		})
@@ -130,7 +130,7 @@ func (s *Server) revoke(ctx context.Context, in portInput, grant string) (*outpu
 		return nil, err
 	}
 	if len(gone) == 0 && grant != "" {
-		return nil, newProblem(http.StatusNotFound, "grant_not_found", "there is no such grant of this port, or it holds no more; GET …/ports lists those that do")
+		return nil, newProblem(http.StatusNotFound, "grant_not_found", "this port has no such valid grant; GET …/ports lists the valid grants")
 	}
 	out := Revoked{Revoked: []string{}}
 	for _, g := range gone {

@@ -25,15 +25,15 @@ type Problem struct {
 	Type       string       `json:"type" doc:"urn:sandyard:problem: and the code"`
 	Title      string       `json:"title" doc:"The status in words"`
 	Status     int          `json:"status" doc:"The HTTP status"`
-	Detail     string       `json:"detail" doc:"What is wrong and what to do"`
-	Code       string       `json:"code" doc:"Stable name of the error" example:"invalid_request"`
+	Detail     string       `json:"detail" doc:"What happened and what to do"`
+	Code       string       `json:"code" doc:"Stable error code" example:"invalid_request"`
 	Errors     []FieldError `json:"errors,omitempty" doc:"What is wrong with the request, field by field"`
 	RequestID  string       `json:"request_id" doc:"Names the request in the server's log"`
-	RetryAfter int          `json:"retry_after,omitempty" doc:"Seconds after which it is worth trying again; also the header Retry-After"`
-	Limit      string       `json:"limit,omitempty" doc:"The limit that was met"`
+	RetryAfter int          `json:"retry_after,omitempty" doc:"Seconds to wait before a retry; also sent as the header Retry-After"`
+	Limit      string       `json:"limit,omitempty" doc:"The limit that was reached"`
 	Used       *int         `json:"used,omitempty"`
 	Max        *int         `json:"max,omitempty"`
-	State      string       `json:"state,omitempty" doc:"The state of the sandbox that takes no more work"`
+	State      string       `json:"state,omitempty" doc:"The state of the ended sandbox"`
 	EndReason  string       `json:"end_reason,omitempty"`
 	EndedAt    *time.Time   `json:"ended_at,omitempty"`
 }
@@ -111,34 +111,34 @@ func (s *Server) problemOf(err error) *Problem {
 	case errors.As(err, &inside):
 		return insideProblem(inside)
 	case errors.Is(err, models.ErrNotFound):
-		return newProblem(fiber.StatusNotFound, "not_found", "there is no such sandbox, job, template or schedule; check the id and whose API key this is")
+		return newProblem(fiber.StatusNotFound, "not_found", "there is no such sandbox, job, template or schedule; check the id and the tenant of this API key")
 	case errors.Is(err, models.ErrExists):
-		return newProblem(fiber.StatusConflict, "name_taken", "there is a template of this name; change it with PUT or choose another name")
+		return newProblem(fiber.StatusConflict, "name_taken", "a template of this name exists; change it with PUT or choose another name")
 	case errors.Is(err, models.ErrScheduleExists):
-		return newProblem(fiber.StatusConflict, "name_taken", "you have a schedule of this name; change it with PATCH or choose another name")
+		return newProblem(fiber.StatusConflict, "name_taken", "a schedule of this name exists; change it with PATCH or choose another name")
 	case errors.Is(err, models.ErrStale):
-		return retryLater(newProblem(fiber.StatusConflict, "changed_meanwhile", "somebody else changes this again and again; try again"), 1)
+		return retryLater(newProblem(fiber.StatusConflict, "changed_meanwhile", "concurrent requests keep changing this object; try again"), 1)
 	case errors.Is(err, models.ErrDeclared):
 		return newProblem(fiber.StatusConflict, "template_declared",
-			"the server's configuration declares this template; take it out of SANDBOX_TEMPLATES first, or change it with PUT")
+			"the server's configuration declares this template; remove it from SANDBOX_TEMPLATES first, or change it with PUT")
 	case errors.Is(err, models.ErrTooMuch):
 		return newProblem(fiber.StatusUnprocessableEntity, "question_too_large",
-			"the answer takes the database too long; ask for a shorter time or for fewer groups")
+			"the query takes the database too long; request a shorter time range or fewer groups")
 	case errors.Is(err, models.ErrKeyReused):
 		return newProblem(fiber.StatusUnprocessableEntity, "idempotency_key_reused",
-			"this Idempotency-Key came with a different request before; use a new key for a new request")
+			"this Idempotency-Key was used for a different request; use a new key for a new request")
 	case errors.Is(err, models.ErrNotTerminal):
-		return newProblem(fiber.StatusConflict, "job_not_ended", "the job has not ended; wait for its end or cancel it first")
+		return newProblem(fiber.StatusConflict, "job_not_ended", "the job has not ended; wait until it ends or cancel it first")
 	case errors.Is(err, models.ErrUncertain):
 		return retryLater(newProblem(fiber.StatusServiceUnavailable, "outcome_unknown",
-			"the database broke off, and it is unknown whether this was accepted; send it again with the same Idempotency-Key, "+
-				"which never does it twice; without one, look first whether it was done"), 2)
+			"the database connection broke, and it is unknown whether this request was accepted; send it again with the same Idempotency-Key, "+
+				"which prevents a second run; without a key, check first whether it was done"), 2)
 	case models.IsUnavailable(err):
 		return retryLater(newProblem(fiber.StatusServiceUnavailable, "database_unavailable",
 			"the database does not answer; nothing was accepted; try again"), 2)
 	}
 	return newProblem(fiber.StatusInternalServerError, "internal_error",
-		"something went wrong here; quote the request_id to your operator, who finds the cause in the log")
+		"an internal error occurred; give your operator the request_id, which names the cause in the server's log")
 }
 
 func retryLater(p *Problem, seconds int) *Problem {
@@ -155,14 +155,14 @@ func location(field string) string {
 
 func endedProblem(e *models.EndedError) *Problem {
 	p := newProblem(fiber.StatusGone, "sandbox_ended",
-		fmt.Sprintf("sandbox %s is %s and takes no more work; create another one", e.Sandbox, e.State))
+		fmt.Sprintf("sandbox %s is %s and accepts no more jobs; create another one", e.Sandbox, e.State))
 	p.State, p.EndReason, p.EndedAt = string(e.State), e.Reason, e.EndedAt
 	return p
 }
 
 func limitProblem(e *models.LimitError) *Problem {
 	p := newProblem(fiber.StatusTooManyRequests, "limit_reached",
-		fmt.Sprintf("%s is reached: %d of %d in use; wait until some have ended, delete some or ask your operator for more", e.Limit, e.Used, e.Max))
+		fmt.Sprintf("the limit %s is reached: %d of %d in use; wait until some end, delete some or ask your operator to raise it", e.Limit, e.Used, e.Max))
 	p.Limit, p.Used, p.Max = e.Limit, &e.Used, &e.Max
 	return retryLater(p, 5)
 }
@@ -171,20 +171,20 @@ func limitProblem(e *models.LimitError) *Problem {
 func (s *Server) routeProblem(e *fiber.Error) *Problem {
 	switch e.Code {
 	case fiber.StatusNotFound:
-		return newProblem(e.Code, "route_not_found", "there is nothing at this path; /docs lists what there is")
+		return newProblem(e.Code, "route_not_found", "there is no route at this path; see /docs for all routes")
 	case fiber.StatusMethodNotAllowed:
-		return newProblem(e.Code, "method_not_allowed", "this path takes other methods; the header Allow names them")
+		return newProblem(e.Code, "method_not_allowed", "this path does not support the method; use one of those in the header Allow")
 	case fiber.StatusRequestEntityTooLarge:
-		p := newProblem(e.Code, "body_too_large", fmt.Sprintf("the body is larger than %d bytes, of which base64 fills "+
-			"four for every three of content; upload large files with PUT /v1/sandboxes/{id}/files/raw, which has no such limit", s.maxBody))
+		p := newProblem(e.Code, "body_too_large", fmt.Sprintf("the body is larger than %d bytes (base64 adds one third); "+
+			"upload large files with PUT /v1/sandboxes/{id}/files/raw, which has no such limit", s.maxBody))
 		p.Limit, p.Max = "max_body_bytes", &s.maxBody
 		return p
 	case fiber.StatusRequestHeaderFieldsTooLarge:
-		return newProblem(e.Code, "headers_too_large", "the request's path and headers are larger than 16 KiB; make them shorter")
+		return newProblem(e.Code, "headers_too_large", "the request's path and headers are larger than 16 KiB; shorten them")
 	case fiber.StatusRequestTimeout:
 		return newProblem(e.Code, "request_timeout", "the request did not arrive within a minute; send it again")
 	}
-	return newProblem(fiber.StatusBadRequest, "malformed_request", "this is not a well-formed HTTP request")
+	return newProblem(fiber.StatusBadRequest, "malformed_request", "this is not a well-formed HTTP request; correct it and send it again")
 }
 
 // report names the problem for the log and the client, and keeps for the log what the client must not see.
@@ -243,6 +243,6 @@ func humaProblem(m *huma.ErrorModel) error {
 	if more := len(m.Errors) - len(parts); more > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more errors", more))
 	}
-	p.Detail = "the request cannot be carried out as it stands: " + strings.Join(parts, "; ")
+	p.Detail = "the request is not valid: " + strings.Join(parts, "; ")
 	return p
 }

@@ -42,7 +42,7 @@ func wrongQuery(params []*huma.Param, given map[string][]string) error {
 		case p == nil:
 			return invalidAt("query."+name, "is unknown; the query parameters of this operation are "+strings.Join(names, ", "))
 		case len(values) > 1 && !repeatable(p):
-			return invalidAt("query."+name, "is given more than once; give it once")
+			return invalidAt("query."+name, "is given more than once; send it once")
 		case slices.Contains(values, "") && !p.Required:
 			return invalidAt("query."+name, "is empty; give it a value or leave it out")
 		}

@@ -66,7 +66,7 @@ func (s *Server) crossInside(path string) fiber.Handler {
 		}
 		if coding := c.Get(fiber.HeaderContentEncoding); coding != "" {
 			return newProblem(fiber.StatusUnsupportedMediaType, "unsupported_content_encoding",
-				"send the bytes as they are to be kept, without Content-Encoding; an archive may be compressed with gzip all the same")
+				"Content-Encoding is not supported; send the plain bytes without it (a gzip-compressed archive needs no Content-Encoding)")
 		}
 		conn := c.Context().Conn()
 		handle := func(w http.ResponseWriter, r *http.Request) {
@@ -103,7 +103,7 @@ func (s *Server) checkInside(ctx context.Context, id string) error {
 		return err
 	}
 	if s.inside == nil {
-		return newProblem(fiber.StatusNotImplemented, string(providers.NotSupported), "this server reaches sandboxes through jobs alone")
+		return newProblem(fiber.StatusNotImplemented, string(providers.NotSupported), "this server has no direct access to sandboxes; use the job operations for files")
 	}
 	switch box.State {
 	case models.SandboxRunning:
@@ -115,7 +115,7 @@ func (s *Server) checkInside(ctx context.Context, id string) error {
 		return newProblem(fiber.StatusConflict, string(providers.Paused), "the sandbox is paused; resume it first")
 	case models.SandboxCreating:
 		return retryLater(newProblem(fiber.StatusConflict, "sandbox_creating",
-			"the sandbox is still being made; wait for the end of its create job"), 1)
+			"the sandbox is still being created; wait for its create job to end"), 1)
 	default:
 		ended := &models.EndedError{Sandbox: box.ID, State: box.State, EndedAt: box.EndedAt}
 		if box.EndReason != nil {
@@ -167,44 +167,44 @@ func insideProblem(e *providers.Error) *Problem {
 
 // describeRawFiles writes down in the API's description what addRawFiles has added to Fiber.
 func (s *Server) describeRawFiles() {
-	path := query("path", "Relative paths start at the work directory, and a leading ~/ is the home directory", true)
+	path := query("path", "Relative paths start at the work directory; a leading ~/ means the home directory", true)
 	content := map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary"}}}
 	archive := map[string]*huma.MediaType{
 		"application/x-tar": {Schema: &huma.Schema{Type: "string", Format: "binary"}},
 		"application/gzip":  {Schema: &huma.Schema{Type: "string", Format: "binary"}},
 	}
 	op := operation("download-file", http.MethodGet, "/v1/sandboxes/{id}/files/raw", tagWork, "Download a file of any size")
-	op.Description = "At once, beside the sandbox's jobs. Ranges, HEAD, ETag and Last-Modified work as everywhere. An answer that breaks off " +
-		"ends the connection before its Content-Length is reached."
+	op.Description = "Runs immediately, in parallel with the sandbox's jobs. Supports Range, HEAD, ETag and Last-Modified. An interrupted response " +
+		"closes the connection before its Content-Length is reached."
 	op.Parameters = []*huma.Param{path}
 	ranges := map[string]*huma.MediaType{"multipart/byteranges": {Schema: &huma.Schema{Type: "string", Format: "binary"}}}
 	maps.Copy(ranges, content)
 	download := s.describe(op, "The file", content)
-	download["206"] = &huma.Response{Description: "The range of the file that was asked for", Content: ranges}
-	download["304"] = &huma.Response{Description: "The file is as If-None-Match or If-Modified-Since has it"}
+	download["206"] = &huma.Response{Description: "The requested range of the file", Content: ranges}
+	download["304"] = &huma.Response{Description: "The file has not changed since If-None-Match or If-Modified-Since"}
 
 	op = operation("upload-file", http.MethodPut, "/v1/sandboxes/{id}/files/raw", tagWork, "Upload a file of any size")
-	op.Description = "At once, beside the sandbox's jobs. The body is the file, as long as it may be. The file is replaced in one step, " +
-		"and its parent directories are made; an upload that breaks off leaves the old one."
+	op.Description = "Runs immediately, in parallel with the sandbox's jobs. The body is the file, of any size. The file is replaced atomically, " +
+		"and missing parent directories are created; an interrupted upload leaves the old file."
 	op.Parameters = []*huma.Param{path, query("mode", "Permissions in octal; default 0644", false)}
 	op.RequestBody = &huma.RequestBody{Required: true, Content: content}
 	s.describe(op, "What was written", s.response("", "application/json", reflect.TypeFor[providers.FileInfo]()).Content)
 
 	op = operation("watch-files", http.MethodGet, "/v1/sandboxes/{id}/files/watch", tagWork, "Watch a directory")
-	op.Description = "Server-sent events, until you go: `ready` once the watch stands, `change` with `op` and `name` for each change. Nothing is left out " +
-		"silently: where changes were lost the last event is `overflow`, after any other end `end`, each with `code` and `detail`; look at the directory and watch again."
-	op.Parameters = []*huma.Param{path, query("recursive", "true = with everything below", false)}
+	op.Description = "Server-sent events until you disconnect: `ready` when the watch is set up, then `change` with `op` and `name` for each change. If " +
+		"changes were lost, the last event is `overflow`, otherwise `end`; both have `code` and `detail`. Then list the directory and watch again."
+	op.Parameters = []*huma.Param{path, query("recursive", "true = include all subdirectories", false)}
 	s.describe(op, "The events", map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: "string"}}})
 
 	op = operation("download-tree", http.MethodGet, "/v1/sandboxes/{id}/files/tree", tagWork, "Download a directory as a tar archive")
-	op.Description = "At once, beside the sandbox's jobs. It holds files, directories and symbolic links, which are not followed."
-	op.Parameters = []*huma.Param{path, query("gzip", "1 = compressed", false)}
+	op.Description = "Runs immediately, in parallel with the sandbox's jobs. The archive holds files, directories and symbolic links; links are not followed."
+	op.Parameters = []*huma.Param{path, query("gzip", "1 = compressed with gzip", false)}
 	s.describe(op, "The archive", archive)
 
 	op = operation("upload-tree", http.MethodPut, "/v1/sandboxes/{id}/files/tree", tagWork, "Unpack a tar archive into a directory")
-	op.Description = "At once, beside the sandbox's jobs. The body is a tar archive, plain or compressed with gzip. The directory is made where " +
-		"there is none. Entries that lead out of it, go through a symbolic link or are devices are refused by name (`invalid_archive`); what came " +
-		"before such an entry stays. Setuid, setgid and sticky bits are taken away, and the answer names the entries."
+	op.Description = "Runs immediately, in parallel with the sandbox's jobs. The body is a tar archive, plain or compressed with gzip. A missing directory is " +
+		"created. Entries that leave the directory, pass through a symbolic link or are devices are rejected by name (`invalid_archive`); earlier " +
+		"entries stay unpacked. Setuid, setgid and sticky bits are removed, and the response names these entries."
 	op.Parameters = []*huma.Param{path}
 	op.RequestBody = &huma.RequestBody{Required: true, Content: archive}
 	s.describe(op, "What was unpacked", s.response("", "application/json", reflect.TypeFor[providers.TreeReport]()).Content)

@@ -24,10 +24,10 @@ type runInput struct {
 }
 
 func (s *Server) addRun() {
-	op := operation("run", http.MethodPost, "/v1/run", tagWork, "Run one command, or one piece of code, in a sandbox of its own")
-	op.Description = "Creates a sandbox, writes the files, runs the command or code and deletes the sandbox. The answer's job is " +
-		"that of the command or code; the request waits 60 s for it unless `wait` says otherwise. Where a file cannot be written, " +
-		"nothing is run, and the job fails with the error `file_not_written`, which names the file."
+	op := operation("run", http.MethodPost, "/v1/run", tagWork, "Run one command or one piece of code in a new sandbox")
+	op.Description = "Creates a sandbox, writes the files, runs the command or code and deletes the sandbox. The response holds the job " +
+		"of the command or code; the request waits 60 s for it unless `wait` is set. If a file cannot be written, " +
+		"nothing runs, and the job fails with the error `file_not_written`, which names the file."
 	write(s, op, s.run)
 }
 

@@ -19,8 +19,8 @@ type Sandbox struct {
 	ID                   string            `json:"id"`
 	Key                  *string           `json:"key,omitempty" doc:"Your own name for it"`
 	State                string            `json:"state" enum:"creating,running,paused,deleting,deleted,failed,lost"`
-	Desired              string            `json:"desired" enum:"running,paused,deleted" doc:"What it was last asked to be, as long as a job is to bring that about; deleted stays so until it is"`
-	Observed             *string           `json:"observed,omitempty" doc:"What its provider last said of it"`
+	Desired              string            `json:"desired" enum:"running,paused,deleted" doc:"The state that pending jobs lead to, else the current one. Once deleted, it stays deleted"`
+	Observed             *string           `json:"observed,omitempty" doc:"The state that its provider last reported"`
 	ObservedAt           *time.Time        `json:"observed_at,omitempty"`
 	Provider             string            `json:"provider"`
 	Template             *string           `json:"template,omitempty"`
@@ -28,36 +28,36 @@ type Sandbox struct {
 	Labels               map[string]string `json:"labels"`
 	Node                 *string           `json:"node,omitempty" doc:"The worker that holds it"`
 	Resources            Resources         `json:"resources"`
-	Network              bool              `json:"network" doc:"It may connect to somewhere"`
-	Egress               *egress.Policy    `json:"egress,omitempty" doc:"Where it may connect to; absent = nowhere"`
-	Ports                []int             `json:"ports,omitempty" doc:"Where its template's programs listen"`
-	MCPURL               string            `json:"mcp_url,omitempty" doc:"Its template's MCP server, with a token for that port alone: whoever has the URL is let in, until DELETE …/ports/{port} revokes it or the sandbox ends; then it is absent"`
-	VSCodeURL            string            `json:"vscode_url,omitempty" doc:"Its template's editor, with a token for that port alone: whoever has the URL is let in, until DELETE …/ports/{port} revokes it or the sandbox ends; then it is absent"`
+	Network              bool              `json:"network" doc:"Whether egress allows any connection"`
+	Egress               *egress.Policy    `json:"egress,omitempty" doc:"Destinations that it may connect to; absent = none"`
+	Ports                []int             `json:"ports,omitempty" doc:"Ports that its template's programs listen on"`
+	MCPURL               string            `json:"mcp_url,omitempty" doc:"URL of its template's MCP server, with a token for that port only. Everyone with the URL has access until DELETE …/ports/{port} revokes it or the sandbox ends; then it is absent"`
+	VSCodeURL            string            `json:"vscode_url,omitempty" doc:"URL of its template's editor, with a token for that port only. Everyone with the URL has access until DELETE …/ports/{port} revokes it or the sandbox ends; then it is absent"`
 	Runtime              string            `json:"runtime,omitempty" doc:"OCI runtime; absent = the server's default"`
 	TimeoutSeconds       float64           `json:"timeout_seconds"`
 	OnTimeout            string            `json:"on_timeout" enum:"delete,pause"`
 	OnLost               string            `json:"on_lost,omitempty" enum:"recreate"`
-	Replaces             *string           `json:"replaces,omitempty" doc:"The lost sandbox whose place it has taken"`
-	ReplacedBy           *string           `json:"replaced_by,omitempty" doc:"The sandbox that has taken its place"`
-	AutoResume           bool              `json:"auto_resume" doc:"When it is paused, traffic and jobs resume it"`
+	Replaces             *string           `json:"replaces,omitempty" doc:"The lost sandbox that this one replaces"`
+	ReplacedBy           *string           `json:"replaced_by,omitempty" doc:"The sandbox that replaces this one"`
+	AutoResume           bool              `json:"auto_resume" doc:"Traffic and jobs resume it while it is paused"`
 	IdleTimeoutSeconds   float64           `json:"idle_timeout_seconds"`
 	MaxLifetimeSeconds   float64           `json:"max_lifetime_seconds,omitempty"`
 	PausedTimeoutSeconds float64           `json:"paused_timeout_seconds,omitempty"`
-	DiesAt               *time.Time        `json:"dies_at,omitempty" doc:"When its max_lifetime_seconds are over"`
+	DiesAt               *time.Time        `json:"dies_at,omitempty" doc:"When its max_lifetime_seconds end"`
 	PausedAt             *time.Time        `json:"paused_at,omitempty"`
-	ExpiresAt            *time.Time        `json:"expires_at,omitempty" doc:"When its timeout is over; absent while it is paused, for that starts anew with the resume"`
+	ExpiresAt            *time.Time        `json:"expires_at,omitempty" doc:"When its timeout ends; absent while it is paused, because a resume restarts the timeout"`
 	LastActiveAt         time.Time         `json:"last_active_at"`
 	CreatedAt            time.Time         `json:"created_at"`
 	StartedAt            *time.Time        `json:"started_at,omitempty"`
 	EndedAt              *time.Time        `json:"ended_at,omitempty"`
 	EndReason            *string           `json:"end_reason,omitempty"`
-	EndActor             *string           `json:"end_actor,omitempty" doc:"The API key or the part of the server that ended it"`
+	EndActor             *string           `json:"end_actor,omitempty" doc:"The API key or server component that ended it"`
 }
 
 // Resources are a sandbox's limits, with defaults filled in.
 type Resources struct {
 	CPUs     float64 `json:"cpus" doc:"Cores"`
-	MemoryMB int64   `json:"memory_mb" doc:"Memory and swap, with the work directory"`
+	MemoryMB int64   `json:"memory_mb" doc:"Memory and swap, including the work directory"`
 	DiskMB   int64   `json:"disk_mb" doc:"Size of the work directory"`
 	Pids     int64   `json:"pids" doc:"Processes and threads"`
 }
@@ -144,11 +144,11 @@ func (in *changeInput) fields() Submit {
 type deleteInput struct {
 	WaitParam
 	ID    string `path:"id"`
-	Force bool   `query:"force" doc:"At once: jobs that wait are cancelled and those that run are stopped. Otherwise after the sandbox's earlier jobs"`
+	Force bool   `query:"force" doc:"Delete immediately: queued jobs are cancelled and running jobs are stopped. Otherwise the delete waits for the sandbox's earlier jobs"`
 }
 
 type listSandboxesInput struct {
-	State    []string `query:"state,explode" doc:"Default live: creating, running, paused and deleting. Or ended (deleted, failed, lost), all, or any of these states; several are repeated or have commas between them" example:"[\"running\",\"paused\"]"`
+	State    []string `query:"state,explode" doc:"Default live: creating, running, paused and deleting. Or ended (deleted, failed, lost), all, or any of these states; repeat the parameter or separate states with commas" example:"[\"running\",\"paused\"]"`
 	Provider string   `query:"provider"`
 	Key      string   `query:"key"`
 	Label    []string `query:"label,explode" doc:"name=value or name:value; several must all match"`
@@ -163,16 +163,16 @@ type SandboxPage struct {
 
 func (s *Server) addSandboxes() {
 	write(s, operation("create-sandbox", http.MethodPost, "/v1/sandboxes", tagSandboxes, "Create a sandbox"), s.createSandbox)
-	register(s, operation("list-sandboxes", http.MethodGet, "/v1/sandboxes", tagSandboxes, "List sandboxes, newest first; the live ones unless state says otherwise"), s.listSandboxes)
+	register(s, operation("list-sandboxes", http.MethodGet, "/v1/sandboxes", tagSandboxes, "List sandboxes, newest first; only live ones unless state is set"), s.listSandboxes)
 	register(s, operation("get-sandbox", http.MethodGet, "/v1/sandboxes/{id}", tagSandboxes, "Get a sandbox"), s.getSandbox)
 	write(s, operation("delete-sandbox", http.MethodDelete, "/v1/sandboxes/{id}", tagSandboxes, "Delete a sandbox, in any state"), s.deleteSandbox)
 	write(s, operation("pause-sandbox", http.MethodPost, "/v1/sandboxes/{id}/pause", tagSandboxes, "Pause a sandbox with its memory"),
 		s.change(func() jobs.Args { return &jobs.Pause{} }))
 	write(s, operation("resume-sandbox", http.MethodPost, "/v1/sandboxes/{id}/resume", tagSandboxes, "Resume a paused sandbox"),
 		s.change(func() jobs.Args { return &jobs.Resume{} }))
-	work(s, operation("set-timeout", http.MethodPost, "/v1/sandboxes/{id}/timeout", tagSandboxes, "Set when a sandbox ends"),
+	work(s, operation("set-timeout", http.MethodPost, "/v1/sandboxes/{id}/timeout", tagSandboxes, "Set a sandbox's timeout"),
 		func(b *TimeoutBody) (jobs.Args, Submit) { return &b.SetTimeout, b.Submit })
-	write(s, operation("keep-alive", http.MethodPost, "/v1/sandboxes/{id}/keepalive", tagSandboxes, "Begin a sandbox's timeout anew, which also counts as activity"),
+	write(s, operation("keep-alive", http.MethodPost, "/v1/sandboxes/{id}/keepalive", tagSandboxes, "Restart a sandbox's timeout; this also counts as activity"),
 		s.keepAlive)
 	s.addEgress()
 }

@@ -11,15 +11,15 @@ import (
 
 // Times say when a schedule is due.
 type Times struct {
-	Cron            *string  `json:"cron,omitempty" maxLength:"256" doc:"Five fields: minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly. Where clocks are set forward, times that do not exist are due once, right after; where they are set back, times that come twice are due the first time, unless the hour is *" example:"30 3 * * 1-5"`
-	TimeZone        *string  `json:"time_zone,omitempty" maxLength:"64" doc:"IANA name of the zone of cron; default UTC" example:"Europe/Berlin"`
-	IntervalSeconds *float64 `json:"interval_seconds,omitempty" minimum:"1" maximum:"31536000" doc:"In place of cron: due every so often, counted from the creation, the last change of the times or the last resume"`
+	Cron            *string  `json:"cron,omitempty" maxLength:"256" doc:"Five fields: minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly. Daylight saving: times skipped by the clock change are due once, right after it; times that occur twice are due the first time only, unless the hour is *" example:"30 3 * * 1-5"`
+	TimeZone        *string  `json:"time_zone,omitempty" maxLength:"64" doc:"IANA time zone of cron; default UTC" example:"Europe/Berlin"`
+	IntervalSeconds *float64 `json:"interval_seconds,omitempty" minimum:"1" maximum:"31536000" doc:"Instead of cron: due at this interval, counted from the creation, the last change of the times or the last resume"`
 }
 
 // Policies say what a schedule does when it cannot do as it was told.
 type Policies struct {
-	Overlap    string `json:"overlap,omitempty" enum:"skip,queue,cancel_running" doc:"At a due time while an earlier run has not ended: skip this one, let it wait (at most 100 wait), or cancel the earlier one's job and run when it has ended; default skip. A background exec has ended when its command has started"`
-	Missed     string `json:"missed,omitempty" enum:"skip,run_once,run_all" doc:"Of due times that passed while no scheduler was there: run the newest if it is at most a minute ago, run the newest in any case, or run the newest max_catch_up of them, one after the other; default skip"`
+	Overlap    string `json:"overlap,omitempty" enum:"skip,queue,cancel_running" doc:"What happens at a due time while an earlier run is active: skip the new run, queue it (at most 100 wait), or cancel the earlier run's job and then run; default skip. A background exec counts as ended when its command has started"`
+	Missed     string `json:"missed,omitempty" enum:"skip,run_once,run_all" doc:"What happens to due times that passed without a running scheduler. skip: run the newest only if it is at most a minute old; run_once: run the newest; run_all: run the newest max_catch_up, one after the other; default skip"`
 	MaxCatchUp int    `json:"max_catch_up,omitempty" minimum:"1" maximum:"100" doc:"For run_all; default 10"`
 }
 
@@ -27,26 +27,26 @@ type Policies struct {
 type Schedule struct {
 	ID     string  `json:"id"`
 	Name   *string `json:"name,omitempty"`
-	State  string  `json:"state" enum:"active,paused,disabled" doc:"disabled: its sandbox, its template or something else that it needs is gone"`
+	State  string  `json:"state" enum:"active,paused,disabled" doc:"disabled: its sandbox, template or another required object is gone"`
 	Reason *string `json:"reason,omitempty" doc:"Why it is disabled"`
 	Times
 	Policies
 	Kind      string  `json:"kind" doc:"run, create, or the kind of the job that it submits"`
-	SandboxID *string `json:"sandbox_id,omitempty" doc:"The sandbox of its jobs, where it is always the same"`
+	SandboxID *string `json:"sandbox_id,omitempty" doc:"The sandbox of its jobs, if all use the same one"`
 	jobs.Action
 	jobs.Standing
-	NextDue             *time.Time `json:"next_due,omitempty" doc:"Absent unless it is active"`
+	NextDue             *time.Time `json:"next_due,omitempty" doc:"Absent unless the schedule is active"`
 	LastDue             *time.Time `json:"last_due,omitempty"`
-	ConsecutiveFailures int        `json:"consecutive_failures" doc:"Runs since the last good one that were not submitted, whose job did not succeed, or whose command exited other than 0"`
-	CreatedBy           string     `json:"created_by" doc:"The id of an API key. The schedule is the tenant's and goes on when that is revoked"`
+	ConsecutiveFailures int        `json:"consecutive_failures" doc:"Failed runs since the last successful one: not submitted, job not succeeded, or a command exit code other than 0"`
+	CreatedBy           string     `json:"created_by" doc:"The id of an API key. The schedule belongs to the tenant and continues if the key is revoked"`
 	CreatedAt           time.Time  `json:"created_at"`
 	UpdatedAt           time.Time  `json:"updated_at"`
 }
 
 // NewSchedule is the body that makes a schedule.
 type NewSchedule struct {
-	Name   *string `json:"name,omitempty" minLength:"1" maxLength:"128" doc:"Your own name for it, of which you have only one"`
-	Paused bool    `json:"paused,omitempty" doc:"It begins paused"`
+	Name   *string `json:"name,omitempty" minLength:"1" maxLength:"128" doc:"Your own name for it, unique among your schedules"`
+	Paused bool    `json:"paused,omitempty" doc:"Create it in the state paused"`
 	Times
 	Policies
 	jobs.Action
@@ -67,13 +67,13 @@ type ScheduleChange struct {
 type ScheduleRun struct {
 	ID        string     `json:"id"`
 	DueAt     time.Time  `json:"due_at"`
-	Manual    bool       `json:"manual" doc:"Asked for by POST …/run"`
-	State     string     `json:"state" enum:"pending,submitted,skipped,succeeded,failed,timed_out,cancelled,lost,expired" doc:"pending: it waits for its turn; submitted: its job has not ended; then the state in which its job ended. failed without a job: it could not be submitted"`
-	Reason    *string    `json:"reason,omitempty" doc:"Why it was skipped, waits or failed"`
-	Ticks     int        `json:"ticks" doc:"How many due times a skipped run stands for, of which due_at is the last"`
+	Manual    bool       `json:"manual" doc:"Started by POST …/run"`
+	State     string     `json:"state" enum:"pending,submitted,skipped,succeeded,failed,timed_out,cancelled,lost,expired" doc:"pending: it waits for an earlier run; submitted: its job has not ended; otherwise the final state of its job. failed without a job: it could not be submitted"`
+	Reason    *string    `json:"reason,omitempty" doc:"Why it waits, was skipped or failed"`
+	Ticks     int        `json:"ticks" doc:"Number of due times that a skipped run stands for; due_at is the last"`
 	JobID     *string    `json:"job_id,omitempty"`
 	SandboxID *string    `json:"sandbox_id,omitempty"`
-	ExitCode  *int       `json:"exit_code,omitempty" doc:"Of an exec's command"`
+	ExitCode  *int       `json:"exit_code,omitempty" doc:"Exit code of an exec's command"`
 	EndedAt   *time.Time `json:"ended_at,omitempty"`
 }
 
@@ -110,7 +110,7 @@ type listSchedulesInput struct {
 	State     string `query:"state" enum:"active,paused,disabled"`
 	SandboxID string `query:"sandbox_id"`
 	Name      string `query:"name"`
-	CreatedBy string `query:"created_by" doc:"The id of an API key; revoking it does not end them"`
+	CreatedBy string `query:"created_by" doc:"The id of an API key; revoking the key does not end its schedules"`
 	PageParams
 }
 
@@ -121,24 +121,24 @@ type listRunsInput struct {
 
 func (s *Server) addSchedules() {
 	create := operation("create-schedule", http.MethodPost, "/v1/schedules", tagSchedules, "Create a schedule")
-	create.Description = "Submits a job again and again: at the times of a `cron` in a time zone, or every `interval_seconds`. Each due " +
-		"time is written down and fires at most once, whatever dies meanwhile."
+	create.Description = "Submits a job repeatedly: at the times of a `cron` expression in a time zone, or every `interval_seconds`. Each due " +
+		"time is stored and fires at most once, even if processes crash."
 	create.DefaultStatus = http.StatusCreated
 	register(s, create, s.createSchedule)
 	register(s, operation("list-schedules", http.MethodGet, "/v1/schedules", tagSchedules, "List schedules, newest first"), s.listSchedules)
 	register(s, operation("get-schedule", http.MethodGet, "/v1/schedules/{id}", tagSchedules, "Get a schedule"), s.getSchedule)
 	register(s, operation("change-schedule", http.MethodPatch, "/v1/schedules/{id}", tagSchedules, "Change a schedule"), s.changeSchedule)
 	register(s, operation("delete-schedule", http.MethodDelete, "/v1/schedules/{id}", tagSchedules,
-		"Delete a schedule with its history; jobs that it has submitted go on"), s.deleteSchedule)
+		"Delete a schedule with its history; jobs that it has submitted continue"), s.deleteSchedule)
 	register(s, operation("pause-schedule", http.MethodPost, "/v1/schedules/{id}/pause", tagSchedules, "Pause a schedule"), s.pauseSchedule)
 	register(s, operation("resume-schedule", http.MethodPost, "/v1/schedules/{id}/resume", tagSchedules,
-		"Resume a paused or disabled schedule; what was due meanwhile is not made good"), s.resumeSchedule)
+		"Resume a paused or disabled schedule; due times that passed meanwhile are skipped"), s.resumeSchedule)
 	write(s, operation("run-schedule", http.MethodPost, "/v1/schedules/{id}/run", tagSchedules,
-		"Run a schedule at once, in any state and whatever still runs of it"), s.runSchedule)
+		"Run a schedule immediately, in any state and even while earlier runs are active"), s.runSchedule)
 	register(s, operation("list-schedule-runs", http.MethodGet, "/v1/schedules/{id}/runs", tagSchedules,
 		"List a schedule's last runs, newest first"), s.listScheduleRuns)
 	register(s, operation("list-schedule-events", http.MethodGet, "/v1/schedules/{id}/events", tagSchedules,
-		"List what happened to a schedule, newest first"), s.scheduleEvents)
+		"List the events of a schedule, newest first"), s.scheduleEvents)
 }
 
 func (s *Server) createSchedule(ctx context.Context, in *newScheduleInput) (*output[Schedule], error) {

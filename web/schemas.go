@@ -48,7 +48,7 @@ func refineSchemas(api *huma.OpenAPI) {
 	}
 	if cell := schemas.Map()["CodeResult"]; cell != nil {
 		cell.Properties["error"] = &huma.Schema{
-			Description: "null when it ran to its end",
+			Description: "null if the cell completed",
 			AnyOf:       []*huma.Schema{cell.Properties["error"], {Type: "null"}},
 		}
 	}
@@ -81,7 +81,7 @@ func refineJobs(schemas huma.Registry) {
 	base.AdditionalProperties = true // the result, which the schemas that build on it describe
 	delete(base.Properties, "result")
 	fields := *job
-	fields.Required, fields.Description = nil, "A job of which only the fields in the parameter fields were asked for"
+	fields.Required, fields.Description = nil, "A job with only the fields that the parameter fields names"
 	all["JobBase"], all["JobFields"] = &base, &fields
 
 	all["JobPage"].Properties["jobs"].Items = jobOrFields()

@@ -16,20 +16,20 @@ const maxWait = 120 * time.Second
 
 // SubmitParams come with every request that submits a job.
 type SubmitParams struct {
-	IdempotencyKey string `header:"Idempotency-Key" doc:"Your own name for this request, at most 255 characters: sent again with the same content, as after a lost answer or a 503, it is answered with the first one's job"`
+	IdempotencyKey string `header:"Idempotency-Key" doc:"Your own name for this request, at most 255 characters. A repeated request with the same key and content, as after a lost response or a 503, returns the first request's job"`
 	WaitParam
 }
 
 // WaitParam makes a request a long poll.
 type WaitParam struct {
-	Wait string `query:"wait" doc:"How long to wait for the job's end, such as 30s or 30, at most 120s. The job does not mind: it goes on when the wait or the connection is over" example:"30s"`
+	Wait string `query:"wait" doc:"How long to wait for the job's end, such as 30s or 30, at most 120s. The job continues when the wait or the connection ends" example:"30s"`
 }
 
 // Submit holds the fields that every submission may have beside its own.
 type Submit struct {
-	Parallel             bool    `json:"parallel,omitempty" doc:"Do not wait for earlier jobs of the sandbox. A create, build or run has none and ignores this"`
-	Priority             int     `json:"priority,omitempty" minimum:"-100" maximum:"100" doc:"Among your own jobs; higher goes first"`
-	CallbackURL          string  `json:"callback_url,omitempty" doc:"Called at the job's end, signed as Standard Webhooks says; GET /v1/webhooks/secret has the secret"`
+	Parallel             bool    `json:"parallel,omitempty" doc:"Do not wait for earlier jobs of the sandbox. Ignored by create, build and run, which have no earlier jobs"`
+	Priority             int     `json:"priority,omitempty" minimum:"-100" maximum:"100" doc:"Priority among your own jobs; higher runs first"`
+	CallbackURL          string  `json:"callback_url,omitempty" doc:"URL to call at the job's end, signed per Standard Webhooks; GET /v1/webhooks/secret returns the secret"`
 	QueueDeadlineSeconds float64 `json:"queue_deadline_seconds,omitempty" minimum:"0" maximum:"86400" doc:"The job expires if it has not started by then; 0 = never"`
 }
 
@@ -37,13 +37,13 @@ type Submit struct {
 type Accepted struct {
 	Job      Job      `json:"job"`
 	Sandbox  *Sandbox `json:"sandbox,omitempty"`
-	Existing bool     `json:"existing,omitempty" doc:"A live sandbox with this key stood already; nothing was made"`
+	Existing bool     `json:"existing,omitempty" doc:"A live sandbox with this key already existed; nothing was created"`
 }
 
 type acceptedOutput struct {
 	Status   int
 	Location string `header:"Location" doc:"The job"`
-	Replayed string `header:"Idempotent-Replayed" doc:"true when an earlier request with this Idempotency-Key did it"`
+	Replayed string `header:"Idempotent-Replayed" doc:"true if an earlier request with this Idempotency-Key submitted the job"`
 	Body     Accepted
 }
 
@@ -133,7 +133,7 @@ func answer(done models.Submitted) models.Job {
 func (s *Server) waitFor(ctx context.Context, job models.Job, box models.Sandbox, wait time.Duration) (models.Job, models.Sandbox) {
 	now, err := s.poll(ctx, s.waiters.WaitNew, job.ID, wait)
 	if err != nil {
-		s.log.WarnContext(ctx, "wait broken off", "job_id", job.ID, "error", err)
+		s.log.WarnContext(ctx, "wait interrupted", "job_id", job.ID, "error", err)
 		return job, box
 	}
 	if after, err := s.store.Sandbox(ctx, job.TenantID, box.ID); err == nil {
@@ -163,7 +163,7 @@ func (p WaitParam) duration(def time.Duration) (time.Duration, error) {
 		d, err = time.Duration(seconds*float64(time.Second)), nil
 	}
 	if err != nil || d < 0 || d > maxWait {
-		return 0, invalidAt("query.wait", "must be a time between 0 and 120s, such as 30s")
+		return 0, invalidAt("query.wait", "must be a duration between 0 and 120s, such as 30s")
 	}
 	return d, nil
 }

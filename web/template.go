@@ -12,10 +12,10 @@ import (
 type Template struct {
 	Name     string `json:"name"`
 	Image    string `json:"image"`
-	Default  bool   `json:"default" doc:"Taken where a request names neither template nor image"`
-	Shared   bool   `json:"shared" doc:"Every tenant's; your own of the same name hides it"`
-	Declared bool   `json:"declared" doc:"By the server's configuration, which makes it again when it is deleted"`
-	Version  int    `json:"version" doc:"Counts the changes; a sandbox keeps what it was made from"`
+	Default  bool   `json:"default" doc:"Used if a request names neither template nor image"`
+	Shared   bool   `json:"shared" doc:"Available to every tenant; your own template of the same name takes precedence"`
+	Declared bool   `json:"declared" doc:"Declared in the server's configuration, which recreates it if it is deleted"`
+	Version  int    `json:"version" doc:"Number of changes; a sandbox keeps the version it was created from"`
 	models.Definition
 	UpdatedAt *time.Time `json:"updated_at,omitempty"`
 }
@@ -28,8 +28,8 @@ type TemplatePage struct {
 
 // TemplateBody says what a template is to be.
 type TemplateBody struct {
-	Image  string `json:"image" maxLength:"512" doc:"A container image that the workers' engines hold, as REPOSITORY:TAG: one of a shared template, of a build of yours, or one that the operator allows (SANDBOX_IMAGES)"`
-	Shared bool   `json:"shared,omitempty" doc:"For all tenants; takes a key with the scope operator"`
+	Image  string `json:"image" maxLength:"512" doc:"A container image on the workers' engines, as REPOSITORY:TAG: of a shared template, of one of your builds, or allowed by the operator (SANDBOX_IMAGES)"`
+	Shared bool   `json:"shared,omitempty" doc:"For all tenants; requires a key with the scope operator"`
 	models.Definition
 }
 
@@ -48,7 +48,7 @@ type putTemplateInput struct {
 
 // listTemplatesInput chooses a page by a name: what is added meanwhile stands where its name has it.
 type listTemplatesInput struct {
-	Cursor string `query:"cursor" pattern:"^[a-z0-9][a-z0-9._-]{0,62}$" patternDescription:"a next_cursor" doc:"The next_cursor of the page before"`
+	Cursor string `query:"cursor" pattern:"^[a-z0-9][a-z0-9._-]{0,62}$" patternDescription:"a next_cursor" doc:"The next_cursor of the previous page"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"50"`
 }
 
@@ -58,13 +58,13 @@ type templateInput struct {
 
 type deleteTemplateInput struct {
 	Name   string `path:"name"`
-	Shared bool   `query:"shared" doc:"The shared one; takes a key with the scope operator"`
+	Shared bool   `query:"shared" doc:"The shared template; requires a key with the scope operator"`
 }
 
 // DeletedTemplate says what a template has left behind.
 type DeletedTemplate struct {
 	Name      string `json:"name"`
-	Sandboxes int    `json:"sandboxes" doc:"Live ones that were made from it; they go on"`
+	Sandboxes int    `json:"sandboxes" doc:"Live sandboxes created from it; they continue"`
 }
 
 func (s *Server) addTemplates() {
@@ -74,8 +74,8 @@ func (s *Server) addTemplates() {
 	create.DefaultStatus = http.StatusCreated
 	register(s, create, s.createTemplate)
 	put := operation("put-template", http.MethodPut, "/v1/templates/{name}", tagTemplates, "Create or replace a template")
-	put.Description = "The whole template is replaced. Sandboxes that are made afterwards have what it says now; those that " +
-		"run keep what they were made from. A tenant has so many of its own at most (max_templates)."
+	put.Description = "Replaces the whole template. New sandboxes use the new settings; live ones " +
+		"keep those they were created from. The quota max_templates limits a tenant's own templates."
 	register(s, put, s.putTemplate)
 	register(s, operation("delete-template", http.MethodDelete, "/v1/templates/{name}", tagTemplates, "Delete a template"), s.deleteTemplate)
 }

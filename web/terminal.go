@@ -32,15 +32,15 @@ var terminalName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,31}$`)
 
 // TicketBody is the body of a request for a ticket.
 type TicketBody struct {
-	Name   string `json:"name,omitempty" pattern:"^[a-z0-9][a-z0-9_-]{0,31}$" patternDescription:"up to 32 of a-z, 0-9, _ and -" doc:"The terminal that it opens; default a new one"`
-	Origin string `json:"origin,omitempty" maxLength:"256" doc:"Of the page that will use it, such as https://app.example; default pages of this server, and programs" example:"https://app.example"`
+	Name   string `json:"name,omitempty" pattern:"^[a-z0-9][a-z0-9_-]{0,31}$" patternDescription:"up to 32 of a-z, 0-9, _ and -" doc:"The terminal that the ticket opens; default a new one"`
+	Origin string `json:"origin,omitempty" maxLength:"256" doc:"Origin of the page that will use the ticket, such as https://app.example; default pages of this server, and programs" example:"https://app.example"`
 }
 
 // Ticket opens one terminal once.
 type Ticket struct {
 	Ticket    string    `json:"ticket"`
-	Name      string    `json:"name" doc:"Of the terminal that it opens"`
-	Path      string    `json:"path" doc:"Where to connect, with the ticket in it"`
+	Name      string    `json:"name" doc:"Name of the terminal that the ticket opens"`
+	Path      string    `json:"path" doc:"Path to connect to; it contains the ticket"`
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
@@ -62,7 +62,7 @@ func (s *Server) upgradeOnly(c *fiber.Ctx) error {
 	}
 	c.Set(fiber.HeaderUpgrade, "websocket")
 	c.Set("Sec-WebSocket-Version", "13")
-	return newProblem(fiber.StatusUpgradeRequired, "websocket_required", "a terminal is a WebSocket (version 13): connect to this URL with a client for those")
+	return newProblem(fiber.StatusUpgradeRequired, "websocket_required", "a terminal needs a WebSocket connection (version 13); connect to this URL with a WebSocket client")
 }
 
 func holdsToken(header, token string) bool {
@@ -89,7 +89,7 @@ func (s *Server) admitToTerminal(c *fiber.Ctx) error {
 	}
 	if !own {
 		return newProblem(fiber.StatusForbidden, "origin_forbidden",
-			"pages of "+origin+" need a ticket that names this origin: POST …/terminal/tickets makes one")
+			"pages of "+origin+" need a ticket that names this origin; create one with POST …/terminal/tickets")
 	}
 	return s.needKey(models.ScopeSandboxes)(c)
 }
@@ -126,18 +126,18 @@ func (s *Server) useTicket(c *fiber.Ctx, plain string, use models.TicketUse) err
 }
 
 func ticketProblem(err error) error {
-	const another = "; POST …/terminal/tickets makes another"
+	const another = "; create another with POST …/terminal/tickets"
 	switch {
 	case errors.Is(err, models.ErrNotFound), errors.Is(err, models.ErrRevoked):
 		return newProblem(fiber.StatusUnauthorized, "ticket_unknown", "there is no such ticket, or the API key that made it was revoked"+another)
 	case errors.Is(err, models.ErrTicketUsed):
-		return newProblem(fiber.StatusForbidden, "ticket_used", "the ticket was used before, and lets in once only"+another)
+		return newProblem(fiber.StatusForbidden, "ticket_used", "the ticket was already used; a ticket works once"+another)
 	case errors.Is(err, models.ErrTicketExpired):
 		return newProblem(fiber.StatusForbidden, "ticket_expired", "the ticket has expired"+another)
 	case errors.Is(err, models.ErrTicketForeign):
-		return newProblem(fiber.StatusForbidden, "ticket_of_another", "the ticket opens another sandbox's or another terminal"+another)
+		return newProblem(fiber.StatusForbidden, "ticket_of_another", "the ticket is for another sandbox or terminal"+another)
 	case errors.Is(err, models.ErrTicketOrigin):
-		return newProblem(fiber.StatusForbidden, "origin_forbidden", "the ticket is not for pages of this origin; name the page's own as origin"+another)
+		return newProblem(fiber.StatusForbidden, "origin_forbidden", "the ticket is not for pages of this origin; name the page's origin in the request"+another)
 	}
 	return err
 }
@@ -217,7 +217,7 @@ func (s *Server) issueTicket(ctx context.Context, in *ticketInput) (*output[Tick
 	}, ticketLife)
 	if limit := (*models.LimitError)(nil); errors.As(err, &limit) {
 		p := limitProblem(limit)
-		p.Detail = "too many tickets of this sandbox wait to be used; they expire within a minute"
+		p.Detail = "this sandbox has too many unused tickets; use them or wait a minute until they expire"
 		return nil, p
 	}
 	if err != nil {
@@ -245,40 +245,40 @@ func cleanOrigin(text string) (string, error) {
 
 // addTickets adds the route for tickets, and describes that of terminals, which Fiber alone serves.
 func (s *Server) addTickets() {
-	op := operation("make-terminal-ticket", http.MethodPost, "/v1/sandboxes/{id}/terminal/tickets", tagWork, "Make a ticket that opens a terminal once")
-	op.Description = "For pages in browsers, which cannot send an API key with a WebSocket. It holds for a minute, lets one connection in, and " +
-		"goes in the parameter `ticket` or as the subprotocol `sandyard.ticket.` and the ticket, beside `" + gateway.TerminalProtocol + "`. The " +
+	op := operation("make-terminal-ticket", http.MethodPost, "/v1/sandboxes/{id}/terminal/tickets", tagWork, "Create a ticket that opens a terminal once")
+	op.Description = "For pages in browsers, which cannot send an API key with a WebSocket. The ticket is valid for a minute and for one connection. Send it " +
+		"in the parameter `ticket`, or as the subprotocol `sandyard.ticket.` followed by the ticket, in addition to `" + gateway.TerminalProtocol + "`. The " +
 		"connection must come from a page of the ticket's `origin`."
 	op.DefaultStatus = http.StatusCreated
 	register(s, op, s.issueTicket)
 	s.describeTerminal()
 }
 
-const terminalStory = "A WebSocket to a shell on a terminal. The shell lives in the sandbox: it outlives connections, this server and its workers, and " +
-	"belongs to its `name`; it is in the list of execs as `term_` and the name, and is deleted there. A connection with the name of one that runs joins it and " +
-	"begins with the last 512 KiB that it wrote; several may be connected. With `offset` the output goes on there, and nothing is started.\n\n" +
-	"Binary messages are bytes, of what is typed and of what the terminal shows. Text messages are JSON: `{\"type\":\"resize\",\"cols\":132,\"rows\":50}` from you; from the server " +
+const terminalStory = "A WebSocket to a shell on a terminal. The shell runs in the sandbox and survives lost connections and restarts of server and workers. It " +
+	"is identified by its `name`. The list of execs shows it as `term_` and the name; delete it there. A connection with the name of a running terminal joins it and " +
+	"receives its last 512 KiB of output; several clients may connect. With `offset`, the output continues there, and nothing is started.\n\n" +
+	"Binary messages carry the typed input and the terminal's output. Text messages are JSON: `{\"type\":\"resize\",\"cols\":132,\"rows\":50}` from you; from the server " +
 	"first `ready` (`terminal`, `exec_id`, `pid`, `joined`, `offset` of the next byte), `exit` (`exit_code`, `signal`) at the end, `skipped` " +
-	"(`offset`) where bytes are not kept any more, and `error` (`code`, `detail`). A program waits for clients that read slowly, which answers to pings show; one that takes nothing for two " +
-	"minutes is cut off. A message holds 1 MiB at most.\n\n" +
-	"Close codes: 1000 the command has ended; 1001 and 1012 connect again, with the name and your offset (as after a connection that broke); " +
-	"1009 a message was too large; 1011 something failed; 4404 the sandbox is gone; 4409 it was paused; 4410 the terminal was deleted.\n\n" +
-	"An open connection is activity of the sandbox. It resumes a paused one that has `auto_resume`. A handshake that names an `Origin` is refused " +
-	"unless the page is one of this server or the ticket names it."
+	"(`offset`) if older bytes were dropped, and `error` (`code`, `detail`). A program waits for slow clients that answer pings. A client that reads nothing for two " +
+	"minutes is disconnected. A message holds at most 1 MiB.\n\n" +
+	"Close codes: 1000 the command has ended; 1001 and 1012 connect again with the name and your offset (as after a broken connection); " +
+	"1009 a message was too large; 1011 internal error; 4404 the sandbox is gone; 4409 it was paused; 4410 the terminal was deleted.\n\n" +
+	"An open connection counts as activity of the sandbox. It resumes a paused sandbox that has `auto_resume`. A handshake with an `Origin` is refused " +
+	"unless it is this server's own or the ticket names it."
 
 func (s *Server) describeTerminal() {
-	op := operation("open-terminal", http.MethodGet, "/v1/sandboxes/{id}/terminal", tagWork, "Open a terminal, or join it")
+	op := operation("open-terminal", http.MethodGet, "/v1/sandboxes/{id}/terminal", tagWork, "Open or join a terminal")
 	op.Description = terminalStory
 	op.Parameters = []*huma.Param{
 		{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
-		query("name", "Of the terminal: up to 32 of a-z, 0-9, _ and -; default a new one", false),
-		query("cols", "Its width in characters; default 80", false),
-		query("rows", "Its height in characters; default 24", false),
-		query("command", "A line for the shell that is run instead of an interactive one", false),
-		query("cwd", "Where it starts; default the work directory", false),
-		query("user", "As on exec", false),
-		query("offset", "Join only, and show the output from this byte on", false),
-		query("ticket", "In place of an API key", false),
+		query("name", "Name of the terminal: up to 32 of a-z, 0-9, _ and -; default a new one", false),
+		query("cols", "Width in characters; default 80", false),
+		query("rows", "Height in characters; default 24", false),
+		query("command", "Shell command to run instead of an interactive shell", false),
+		query("cwd", "Start directory; default the work directory", false),
+		query("user", "The same as in exec", false),
+		query("offset", "Join only, and send the output from this byte on", false),
+		query("ticket", "Instead of an API key", false),
 	}
 	op.Responses = map[string]*huma.Response{
 		"101":     {Description: "The terminal, as a WebSocket"},

@@ -16,23 +16,23 @@ const maxUsageRange = 366 * 24 * time.Hour
 
 // Usage is what was used in one group.
 type Usage struct {
-	Start            string            `json:"start,omitempty" doc:"Of the hour or day, where these tell groups apart"`
+	Start            string            `json:"start,omitempty" doc:"Start of the hour or day, when grouped by hour or day"`
 	Tenant           string            `json:"tenant,omitempty"`
-	User             *string           `json:"user,omitempty" doc:"The sandbox's label user; without one, who asked for the sandbox or the job: the id of an API key, scheduler, schedule:<id>"`
-	Template         *string           `json:"template,omitempty" doc:"Empty = made from an image"`
+	User             *string           `json:"user,omitempty" doc:"The sandbox's label user; without it, who submitted the sandbox or the job: the id of an API key, scheduler, schedule:<id>"`
+	Template         *string           `json:"template,omitempty" doc:"Empty = created from an image"`
 	Provider         *string           `json:"provider,omitempty"`
-	RunningSeconds   float64           `json:"running_seconds" doc:"Of sandboxes, from the end of their creates or resumes on; building images counts as jobs only"`
+	RunningSeconds   float64           `json:"running_seconds" doc:"Running time of sandboxes, from the end of their create or resume; image builds count as jobs only"`
 	PausedSeconds    float64           `json:"paused_seconds"`
-	CPUSeconds       float64           `json:"cpu_seconds" doc:"Cores that were allocated to sandboxes while they ran, times that time"`
-	MemoryGiBSeconds float64           `json:"memory_gib_seconds" doc:"Memory that was allocated to sandboxes while they ran or were paused, times that time"`
-	CPUUsedSeconds   float64           `json:"cpu_used_seconds" doc:"Processor time that the sandboxes' processes have really taken, also those in the background; read every half minute and at the end, and counted in the hour of the reading"`
-	MemoryUsed       float64           `json:"memory_used_gib_seconds" doc:"Memory that sandboxes have really held, page cache excepted, times that time; read as often"`
-	MemoryPeakMiB    float64           `json:"memory_peak_mib" doc:"The most memory that any one of the sandboxes has held, page cache included where the kernel keeps no other peak"`
-	SentBytes        int64             `json:"sent_bytes" doc:"To the outside"`
+	CPUSeconds       float64           `json:"cpu_seconds" doc:"Cores allocated to running sandboxes, times that time"`
+	MemoryGiBSeconds float64           `json:"memory_gib_seconds" doc:"Memory allocated to running or paused sandboxes, times that time"`
+	CPUUsedSeconds   float64           `json:"cpu_used_seconds" doc:"CPU time actually used by all processes of the sandboxes, including background ones. Sampled every 30 s and at the end, and counted in the hour of the sample"`
+	MemoryUsed       float64           `json:"memory_used_gib_seconds" doc:"Memory actually used by sandboxes without the page cache, times that time; sampled as often"`
+	MemoryPeakMiB    float64           `json:"memory_peak_mib" doc:"Peak memory of any single sandbox; includes the page cache if the kernel keeps no other peak"`
+	SentBytes        int64             `json:"sent_bytes" doc:"Sent by sandboxes through egress"`
 	ReceivedBytes    int64             `json:"received_bytes"`
-	ExecSeconds      float64           `json:"exec_seconds" doc:"Of commands and cells of code, measured inside their sandboxes; background ones excepted"`
+	ExecSeconds      float64           `json:"exec_seconds" doc:"Run time of commands and code cells, measured inside their sandboxes; without background execs"`
 	JobCount         int64             `json:"job_count" doc:"Jobs that have ended"`
-	Jobs             []models.JobUsage `json:"jobs" doc:"The same by kind and outcome"`
+	Jobs             []models.JobUsage `json:"jobs" doc:"The jobs by kind and outcome"`
 }
 
 // UsagePage is one page of usage.
@@ -44,18 +44,18 @@ type UsagePage struct {
 }
 
 type usageInput struct {
-	From       string   `query:"from" format:"date-time" maxLength:"64" doc:"Begins with the hour (UTC) that this lies in; default 30 days before to"`
-	To         string   `query:"to" format:"date-time" maxLength:"64" doc:"Ends before the hour that begins here or next; default now"`
-	GroupBy    []string `query:"group_by" enum:"hour,day,tenant,user,template,provider" doc:"What tells groups apart, such as day,user; default nothing, so that the answer is the sum"`
-	AllTenants bool     `query:"all_tenants" doc:"Of every tenant; takes a key with the scope operator"`
-	Cursor     string   `query:"cursor" maxLength:"4096" doc:"The next_cursor of the page before"`
+	From       string   `query:"from" format:"date-time" maxLength:"64" doc:"Start, rounded down to the hour (UTC); default 30 days before to"`
+	To         string   `query:"to" format:"date-time" maxLength:"64" doc:"End (exclusive), rounded up to the hour; default now"`
+	GroupBy    []string `query:"group_by" enum:"hour,day,tenant,user,template,provider" doc:"Dimensions to group by, such as day,user; default none, which returns the total"`
+	AllTenants bool     `query:"all_tenants" doc:"Include every tenant; requires a key with the scope operator"`
+	Cursor     string   `query:"cursor" maxLength:"4096" doc:"The next_cursor of the previous page"`
 	Limit      int      `query:"limit" minimum:"1" maximum:"1000" default:"1000"`
 }
 
 func (s *Server) addUsage() {
-	op := operation("get-usage", http.MethodGet, "/v1/usage", tagServer, "Tell what was used, by hour, day, user, template or provider")
-	op.Description = "What has ended is counted with its end, and sandboxes that still run up to now. Usage is kept for ever, also when jobs " +
-		"and events are forgotten. Hours and days are those of UTC."
+	op := operation("get-usage", http.MethodGet, "/v1/usage", tagServer, "Get usage by hour, day, user, template or provider")
+	op.Description = "Ended jobs and sandboxes count with their end, running sandboxes up to now. Usage is kept forever, even after jobs " +
+		"and events are deleted. Hours and days are in UTC."
 	register(s, op, s.usage)
 }
 
@@ -109,7 +109,7 @@ func (in *usageInput) query(ctx context.Context, now time.Time) (models.UsageQue
 	}
 	q.From = q.From.Truncate(time.Hour)
 	if d := q.To.Sub(q.From); d <= 0 || d > maxUsageRange {
-		return q, invalidAt("query.from", "must be before to, and at most 366 days; ask for longer times in parts")
+		return q, invalidAt("query.from", "must be before to, by at most 366 days; split longer ranges")
 	}
 	if in.Cursor != "" {
 		key, err := base64.RawURLEncoding.DecodeString(in.Cursor)
@@ -127,7 +127,7 @@ func usageMoment(location, text string, none time.Time) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if at = at.UTC(); err != nil || at.Year() < 2000 || at.Year() > 9998 {
-		return at, invalidAt(location, "must be a time of RFC 3339 in a year between 2000 and 9998")
+		return at, invalidAt(location, "must be an RFC 3339 time in a year between 2000 and 9998")
 	}
 	return at, nil
 }

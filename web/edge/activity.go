@@ -85,7 +85,7 @@ func (a *activity) write(ids []string) {
 	defer cancel()
 	missed, err := a.store.Touch(ctx, ids)
 	if err != nil {
-		a.log.WarnContext(ctx, "activity not written down, trying again", "sandboxes", len(ids), "error", err)
+		a.log.WarnContext(ctx, "activity not stored, trying again", "sandboxes", len(ids), "error", err)
 		a.again(ids, touchRest)
 		return
 	}

@@ -193,6 +193,6 @@ func TestEnvdsCallsForOutsiders(t *testing.T) {
 	}
 	for _, call := range []string{"POST /files/compose/x", "GET /filesx", "PUT /network", "GET /tree", "POST /claim", "POST /init"} {
 		method, path, _ := strings.Cut(call, " ")
-		r.send(r.to(id, gateway.GuestPort, method, path, "X-Access-Token", r.signer.Access(id))).want(t, 404, "nothing at this path")
+		r.send(r.to(id, gateway.GuestPort, method, path, "X-Access-Token", r.signer.Access(id))).want(t, 404, "no route at this path")
 	}
 }

@@ -166,7 +166,7 @@ func (e *Edge) lost(w http.ResponseWriter, r *http.Request, id string, err error
 	default:
 		refuse(w, http.StatusServiceUnavailable, "the database does not answer; try again")
 	}
-	e.unfound.Warn(r.Context(), "route not found out", "sandbox_id", id, "error", err)
+	e.unfound.Warn(r.Context(), "route not read", "sandbox_id", id, "error", err)
 }
 
 // rewrite turns the request to the sandbox's gateway. Host, path and query stay as the caller wrote them.

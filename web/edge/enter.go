@@ -57,7 +57,7 @@ func (e *Edge) enterGuest(w http.ResponseWriter, r *http.Request, id string) boo
 	token := r.Header.Get(accessHeader)
 	switch {
 	case !outsiders(r):
-		refuse(w, http.StatusNotFound, "there is nothing at this path")
+		refuse(w, http.StatusNotFound, "there is no route at this path")
 	case r.URL.Path == healthPath, e.signer.IsAccess(id, token):
 		return true
 	case token == "" && r.URL.Path == "/files" && r.URL.Query().Has("signature"):
@@ -104,7 +104,7 @@ func (e *Edge) enterPort(w http.ResponseWriter, r *http.Request, route models.Ro
 	}
 	message := came.forbidden()
 	if found.foreign {
-		message = "the cookie is only for pages of this host; a page of another one, or a program, sends the token as the header " + tokenHeader
+		message = "the cookie is valid only for pages of this host; from another page or a program, send the token in the header " + tokenHeader
 	}
 	gateway.Refuse(w, http.StatusForbidden, gateway.Forbidden, gateway.Refusal{Sandbox: route.SandboxID, Port: port, Message: message})
 	return right{}, false
@@ -159,8 +159,8 @@ func takeTokens(r *http.Request) (t tokens) {
 // forbidden says what is missing.
 func (t tokens) forbidden() string {
 	if t.inURL == "" && len(t.inHeaders)+len(t.inCookies) == 0 {
-		return "this port is private: send its token as the header " + tokenHeader + " or, in a browser, as ?" + passes.TokenParam +
-			"=; POST /v1/sandboxes/{id}/ports makes one"
+		return "this port is private; send its token in the header " + tokenHeader + " or, in a browser, as ?" + passes.TokenParam +
+			"=; create one with POST /v1/sandboxes/{id}/ports"
 	}
-	return "the token is not one of this port, has expired or was revoked; POST /v1/sandboxes/{id}/ports makes another"
+	return "the token is for another port, has expired or was revoked; create another with POST /v1/sandboxes/{id}/ports"
 }

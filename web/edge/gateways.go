@@ -93,7 +93,7 @@ func (g *gateways) closeSilent(ctx context.Context) {
 		if !silent(c.Conn) {
 			continue
 		}
-		g.log.WarnContext(ctx, "gateway's machine is silent, connection closed", "gateway", c.RemoteAddr().String())
+		g.log.WarnContext(ctx, "gateway does not respond, connection closed", "gateway", c.RemoteAddr().String())
 		_ = c.Close()
 	}
 }

@@ -19,7 +19,7 @@ const (
 	maxWaiting = 10_000
 )
 
-var errCrowded = errors.New("no more sandboxes can be looked up now")
+var errCrowded = errors.New("too many sandbox lookups at once")
 
 // lookups ask PostgreSQL how sandboxes are reached: for one at once, and in a crowd for many together.
 type lookups struct {

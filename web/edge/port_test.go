@@ -185,8 +185,8 @@ func TestToolsHaveGrantsOfTheirOwn(t *testing.T) {
 	public := r.create(jobs.CreateSandbox{Template: "tools", Foreign: jobs.Foreign{Public: true}})
 	token := r.signer.Port(id, models.ToolGrant(models.VSCode, id))
 	r.send(r.to(id, 8000, "GET", "/", "X-Sandyard-Token", token)).want(t, 200, "app GET")
-	r.send(r.to(id, 8001, "GET", "/", "X-Sandyard-Token", token)).want(t, 403, "not one of this port")
-	r.send(r.to(other, 8000, "GET", "/", "X-Sandyard-Token", token)).want(t, 403, "not one of this port")
+	r.send(r.to(id, 8001, "GET", "/", "X-Sandyard-Token", token)).want(t, 403, "for another port")
+	r.send(r.to(other, 8000, "GET", "/", "X-Sandyard-Token", token)).want(t, 403, "for another port")
 	r.send(r.to(id, 8001, "GET", "/", "X-Sandyard-Token", r.signer.Port(id, models.ToolGrant(models.MCP, id)))).want(t, 502, "port is not open")
 	for sandbox, want := range map[string]int{id: 2, other: 2, public: 0} {
 		grants, err := r.store.PortGrants(t.Context(), "default", sandbox)

@@ -26,8 +26,8 @@ const (
 
 // Why a visit ends before it is over.
 var (
-	errRevoked = errors.New("what let the visit in does not hold any more")
-	errSilent  = errors.New("the sandbox's worker has gone silent")
+	errRevoked = errors.New("the access of this stream was revoked")
+	errSilent  = errors.New("the sandbox's worker is dead")
 )
 
 // visit is a request that was let in, for as long as it lasts.
