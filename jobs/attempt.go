@@ -15,7 +15,7 @@ import (
 var (
 	errFenced   = errors.New("the job belongs to another worker now")
 	errShutdown = errors.New("the worker is stopping")
-	errCancel   = errors.New("the job is to be cancelled")
+	errCancel   = errors.New("a cancel was requested")
 )
 
 // attempt is one try of this worker at a job.
@@ -125,7 +125,7 @@ func (a *attempt) doKill(kill func() error) {
 	a.killing = false
 	if err != nil {
 		a.refused, a.rest = time.Now(), askedFor(err)
-		a.log.Warn("kill failed, trying again at the next heartbeat", "error", err)
+		a.log.Warn("exec not killed, trying again at the next heartbeat", "error", err)
 	}
 }
 
@@ -159,7 +159,7 @@ func (a *attempt) persist(ctx context.Context, args Args) (result, error) {
 		if !isOurs(err) || ctx.Err() != nil {
 			return res, err
 		}
-		a.log.WarnContext(ctx, "database away, trying again", "error", err)
+		a.log.WarnContext(ctx, "database unavailable, trying again", "error", err)
 		if !pause.wait(ctx) {
 			return res, err
 		}

@@ -20,13 +20,13 @@ type BackgroundResult struct {
 
 // ExecRef names a background exec.
 type ExecRef struct {
-	ExecID string `json:"exec_id" doc:"The id of the job that started the exec, or term_ and the name of a terminal"`
+	ExecID string `json:"exec_id" doc:"The id of the job that started the exec; for a terminal, term_ and its name"`
 }
 
 // name is the command's name in the sandbox. Other names than those of jobs and terminals are none of the users' business.
 func (r ExecRef) name() (string, error) {
 	if !strings.HasPrefix(r.ExecID, "job_") && !strings.HasPrefix(r.ExecID, "term_") || len(r.ExecID) > 64 || strings.ContainsAny(r.ExecID, "/?#%\x00") {
-		return "", invalid("exec_id", "%q is no exec; give the id of the job that started it", r.ExecID)
+		return "", invalid("exec_id", "%q is not an exec; use the id of the job that started it", r.ExecID)
 	}
 	return r.ExecID, nil
 }
@@ -39,7 +39,7 @@ func (a *attempt) background(ctx context.Context) (providers.Background, error) 
 	}
 	b, ok := sb.(providers.Background)
 	if !ok {
-		return nil, providers.Errorf(providers.NotSupported, "provider %s has no background execs", a.w.node.Provider)
+		return nil, providers.Errorf(providers.NotSupported, "provider %s does not support background execs", a.w.node.Provider)
 	}
 	return b, nil
 }
@@ -70,7 +70,7 @@ func (e *Exec) launch(ctx context.Context, a *attempt) (result, error) {
 // ExecWait waits for the end of a background exec. It keeps no slot of a worker, and counts as activity of the sandbox.
 type ExecWait struct {
 	ExecRef
-	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" doc:"How long to wait for its end, which does nothing to the exec; default 300, at most 86400"`
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" doc:"How long to wait for the exec's end; the exec continues afterwards; default 300, at most 86400"`
 }
 
 // Kind implements Args.
@@ -106,7 +106,7 @@ func (x *ExecWait) run(ctx context.Context, a *attempt) (result, error) {
 	}
 	if err == nil && e.Running {
 		out.state = models.TimedOut
-		out.err = &models.JobError{Code: "timeout", Message: fmt.Sprintf("the exec was still running after %v; it goes on", a.job.Timeout())}
+		out.err = &models.JobError{Code: "timeout", Message: fmt.Sprintf("the exec was still running after %v; it continues", a.job.Timeout())}
 	}
 	return out, err
 }
@@ -114,9 +114,9 @@ func (x *ExecWait) run(ctx context.Context, a *attempt) (result, error) {
 // ExecStdin writes to the standard input of a background exec that was started with stdin_open.
 type ExecStdin struct {
 	ExecRef
-	Data     string `json:"data,omitempty" doc:"Appended to what was written before"`
-	Encoding string `json:"encoding,omitempty" enum:"utf-8,base64" doc:"How data is written here; default utf-8"`
-	EOF      bool   `json:"eof,omitempty" doc:"The input ends behind data"`
+	Data     string `json:"data,omitempty" doc:"Appended to earlier input"`
+	Encoding string `json:"encoding,omitempty" enum:"utf-8,base64" doc:"Encoding of data in this request; default utf-8"`
+	EOF      bool   `json:"eof,omitempty" doc:"Close the input after data"`
 
 	blob []byte
 }
@@ -154,7 +154,7 @@ func (x *ExecStdin) run(ctx context.Context, a *attempt) (result, error) {
 // ExecSignal sends a signal to the process group of an exec.
 type ExecSignal struct {
 	ExecRef
-	Signal string `json:"signal" doc:"Such as SIGINT, SIGTERM or SIGUSR1; INT and so on will do"`
+	Signal string `json:"signal" doc:"Such as SIGINT, SIGTERM or SIGUSR1; the prefix SIG is optional"`
 }
 
 // Kind implements Args.
@@ -163,7 +163,7 @@ func (*ExecSignal) Kind() string { return models.KindExecSignal }
 // Validate implements Args.
 func (x *ExecSignal) Validate() error {
 	if !slices.Contains(signals(), x.signal()) {
-		return invalid("signal", "%q is not possible; use one of %s", x.Signal, strings.Join(signals(), ", "))
+		return invalid("signal", "%q is not supported; use one of %s", x.Signal, strings.Join(signals(), ", "))
 	}
 	_, err := x.name()
 	return err

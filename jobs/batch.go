@@ -20,12 +20,12 @@ type WriteMany struct {
 // WriteManyResult is what became of the files, in their order.
 type WriteManyResult struct {
 	Files  []WrittenFile `json:"files"`
-	Failed int           `json:"failed" doc:"How many have an error"`
+	Failed int           `json:"failed" doc:"Number of files with an error"`
 }
 
 // WrittenFile is a file of a batch, or why it was not written.
 type WrittenFile struct {
-	Path  string              `json:"path" doc:"As it was given"`
+	Path  string              `json:"path" doc:"The path as requested"`
 	File  *providers.FileInfo `json:"file,omitempty"`
 	Error *models.JobError    `json:"error,omitempty"`
 }
@@ -128,16 +128,16 @@ type ReadMany struct {
 // ReadManyResult is what became of the paths, in their order. The job's document holds the files' bytes, too.
 type ReadManyResult struct {
 	Files  []ReadFile `json:"files"`
-	Failed int        `json:"failed" doc:"How many have an error"`
+	Failed int        `json:"failed" doc:"Number of files with an error"`
 }
 
 // ReadFile is a file of a batch, or why it was not read. Together the files may hold 16 MiB; those for which there is
 // no room left have the error too_large.
 type ReadFile struct {
-	Path            string           `json:"path" doc:"As it was given"`
+	Path            string           `json:"path" doc:"The path as requested"`
 	Size            int              `json:"size" doc:"Bytes"`
 	Content         *string          `json:"content,omitempty" doc:"Not in lists"`
-	ContentEncoding string           `json:"content_encoding,omitempty" enum:"utf-8,base64" doc:"base64 where the bytes are no UTF-8"`
+	ContentEncoding string           `json:"content_encoding,omitempty" enum:"utf-8,base64" doc:"base64 if the bytes are not valid UTF-8"`
 	Error           *models.JobError `json:"error,omitempty"`
 }
 

@@ -14,7 +14,7 @@ const (
 	redisAway = 250 * time.Millisecond
 )
 
-var errRedisAway = errors.New("redis did not answer a moment ago")
+var errRedisAway = errors.New("redis did not answer recently")
 
 // breaker bounds what a Redis that hangs costs its callers: the first one waits for callTime, and those of the next
 // redisAway do not wait at all.

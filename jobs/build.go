@@ -29,7 +29,7 @@ type Build struct {
 type BuildResult struct {
 	BuildID  string `json:"build_id"`
 	Template string `json:"template"`
-	Image    string `json:"image" doc:"What sandboxes of the template are made from now"`
+	Image    string `json:"image" doc:"The template's new image"`
 }
 
 // NewBuild is a wish for an image.
@@ -185,15 +185,15 @@ func (b *Build) run(ctx context.Context, a *attempt) (result, error) {
 	defer log.close()
 	failed := result{settled: func(ctx context.Context) error { return a.w.provider.Delete(ctx, box.ID) }}
 	if err := a.build(ctx, row, box, log); err != nil {
-		fmt.Fprintf(log, "Not built: %v\n", buildWords(ctx, err))
+		fmt.Fprintf(log, "Build failed: %v\n", buildWords(ctx, err))
 		return failed, err
 	}
 	fmt.Fprintf(log, "Built: %s\n", row.Image)
 	log.flush()
 	err = a.w.store.FinishBuild(ctx, a.held(), row)
 	if limit := (*models.LimitError)(nil); errors.As(err, &limit) {
-		fmt.Fprintf(log, "No template has it: %v\n", limit)
-		return failed, providers.Errorf(providers.BuildFailed, "the image is made, but not its template: %w; delete a template, or ask your operator for more, and build again", limit)
+		fmt.Fprintf(log, "The template was not created: %v\n", limit)
+		return failed, providers.Errorf(providers.BuildFailed, "the image was built, but its template was not created: %w; delete a template, or ask your operator to raise the limit, and build again", limit)
 	}
 	return done, err
 }
@@ -208,7 +208,7 @@ func buildWords(ctx context.Context, err error) string {
 // build makes the image and sees that a sandbox comes up from it.
 func (a *attempt) build(ctx context.Context, row models.Build, box models.Sandbox, log *buildLog) error {
 	if a.job.Attempt > 1 {
-		fmt.Fprintf(log, "Attempt %d begins anew.\n", a.job.Attempt)
+		fmt.Fprintf(log, "Attempt %d starts from the beginning.\n", a.job.Attempt)
 	}
 	d, err := a.definition(ctx, row)
 	if err != nil {
@@ -217,7 +217,7 @@ func (a *attempt) build(ctx context.Context, row models.Build, box models.Sandbo
 	if err := a.w.makeImage(ctx, row, box, d.Runtime, log); err != nil {
 		return err
 	}
-	fmt.Fprintln(log, "Trying the image: a sandbox is started from it.")
+	fmt.Fprintln(log, "Testing the image: starting a sandbox from it.")
 	if d, err = a.definition(ctx, row); err != nil { // which may have changed meanwhile
 		return err
 	}
@@ -250,7 +250,7 @@ func (a *attempt) definition(ctx context.Context, row models.Build) (models.Defi
 func (w *Worker) makeImage(ctx context.Context, row models.Build, box models.Sandbox, runtime string, log *buildLog) error {
 	builder, ok := w.provider.(providers.Builder)
 	if !ok {
-		return providers.Errorf(providers.NotSupported, "provider %s cannot build images; build it elsewhere and give its name to a template", w.node.Provider)
+		return providers.Errorf(providers.NotSupported, "provider %s cannot build images; build the image elsewhere and name it in a template", w.node.Provider)
 	}
 	var r recipe.Recipe
 	if err := json.Unmarshal(row.Recipe, &r); err != nil {
@@ -271,7 +271,7 @@ func (w *Worker) makeImage(ctx context.Context, row models.Build, box models.San
 	if err != nil {
 		return err
 	}
-	done, err := w.builds.wait(ctx, box.TenantID, func() { fmt.Fprintln(log, "Waiting for other builds of this worker to end.") })
+	done, err := w.builds.wait(ctx, box.TenantID, func() { fmt.Fprintln(log, "Waiting for other builds on this worker to end.") })
 	if err != nil {
 		return err
 	}
@@ -306,7 +306,7 @@ func (w *Worker) buildHere(ctx context.Context, box models.Sandbox, build string
 			return nil
 		}
 	}
-	w.log.InfoContext(ctx, "image of a build is made on this engine, too", "build_id", build, "sandbox_id", box.ID)
+	w.log.InfoContext(ctx, "rebuilding the image of a build on this engine", "build_id", build, "sandbox_id", box.ID)
 	spec, err := specOf(box)
 	if err != nil {
 		return err
@@ -332,7 +332,7 @@ func (w *Worker) roomForBuild(ctx context.Context, r providers.Resources) error 
 	beside := models.NodeLoad{Node: w.node, Load: load}
 	beside.MaxSandboxes = 0 // it is none
 	if !beside.Fits(models.Need{CPUs: r.CPUs, MemoryMB: r.MemoryMB, Pids: r.Pids + besidePids}) {
-		return providers.Errorf(providers.Capacity, "this worker has no room to build the image of the sandbox's template; try again")
+		return providers.Errorf(providers.Capacity, "this worker has no room to rebuild the image of the sandbox's template; try again")
 	}
 	return nil
 }

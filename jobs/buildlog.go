@@ -38,7 +38,7 @@ func (a *attempt) openBuildLog(ctx context.Context, build string) *buildLog {
 			defer cancel()
 			return a.w.store.AppendBuildLog(ctx, models.Held{ID: a.job.ID, Attempt: a.job.Attempt}, build, data)
 		},
-		write: func(err error) { a.log.Warn("piece of a build's log is lost", "error", err) },
+		write: func(err error) { a.log.Warn("part of a build log lost", "error", err) },
 	}
 	l.loop.Go(l.flushLoop)
 	return l
@@ -90,7 +90,7 @@ func (l *buildLog) close() {
 	l.loop.Wait()
 	if l.lost > 0 {
 		l.mu.Lock()
-		l.open = append(l.open, fmt.Sprintf("\n… %d bytes more were not kept\n", l.lost)...)
+		l.open = append(l.open, fmt.Sprintf("\n… %d more bytes were dropped\n", l.lost)...)
 		l.mu.Unlock()
 	}
 	l.flush()

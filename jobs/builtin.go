@@ -10,7 +10,7 @@ func builtin(name string) models.Definition {
 	case "python":
 		return models.Definition{Description: "Python with pip and venv, git, small tools such as jq, make and unzip"}
 	case "base":
-		return models.Definition{Description: "A shell and the usual small programs", Pool: few}
+		return models.Definition{Description: "A shell and common small programs", Pool: few}
 	case "node":
 		return models.Definition{Description: "Node.js, git", Pool: few}
 	case "data-science":
@@ -42,7 +42,7 @@ func codeServer() models.Definition {
 
 func browser() models.Definition {
 	return models.Definition{
-		Description:  "Chromium on a virtual screen, with Playwright; the screen is shown by noVNC on port 6080",
+		Description:  "Chromium on a virtual screen, with Playwright; noVNC shows the screen on port 6080",
 		StartCommand: "exec sandyard-desktop",
 		Ready:        &models.Probe{HTTP: &models.HTTPProbe{Port: 6080, Path: "/vnc.html"}, TimeoutSeconds: 120},
 		Ports:        []int{5900, 6080},

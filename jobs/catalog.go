@@ -106,7 +106,7 @@ func (c *Client) unknownTemplate(ctx context.Context, tenant, name string) error
 	names = slices.Compact(names)
 	more := ""
 	if len(names) > namedTemplates {
-		names, more = names[:namedTemplates], " and more, which GET /v1/templates lists"
+		names, more = names[:namedTemplates], " and more; list them with GET /v1/templates"
 	}
 	return invalid("template", "unknown template %.100q; this server has %v%s", name, names, more)
 }
@@ -151,7 +151,7 @@ func within[N int64 | float64](field string, v *N, own, most N) error {
 		*v = own
 	}
 	if most > 0 && *v > most {
-		return invalid(field, "is %v, and the template allows at most %v", *v, most)
+		return invalid(field, "is %v, but the template allows at most %v", *v, most)
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func resourcesOf(b models.Bounds) providers.Resources {
 
 func allowed[N int64 | float64](field string, v, most N) error {
 	if most > 0 && v > most {
-		return invalid(field, "is %v, and this server allows at most %v (SANDBOX_MAX_%s)", v, most, strings.ToUpper(field))
+		return invalid(field, "is %v, but this server allows at most %v (SANDBOX_MAX_%s)", v, most, strings.ToUpper(field))
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func (k Catalog) buildDisk(mb int64) (int64, error) {
 		mb = min(defaultBuildDiskMB, most)
 	}
 	if mb > most {
-		return mb, invalid("disk_mb", "is %d, and builds on this server may ask for at most %d (BUILD_DISK_MB)", mb, most)
+		return mb, invalid("disk_mb", "is %d, but this server allows at most %d for builds (BUILD_DISK_MB)", mb, most)
 	}
 	return mb, nil
 }

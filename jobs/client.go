@@ -246,11 +246,11 @@ func (c *Client) Retry(ctx context.Context, id string, o Options) (models.Submit
 		return models.Submitted{}, err
 	}
 	if j.Kind == models.KindCreate || j.Kind == models.KindBuild {
-		return models.Submitted{}, invalid("job", "a %s is tried again by submitting another one", j.Kind)
+		return models.Submitted{}, invalid("job", "a %s cannot be retried; submit a new one", j.Kind)
 	}
 	if j.InputDropped {
-		return models.Submitted{}, invalid("job", "the bytes that job %s came with, such as stdin or a file's content, were dropped when it "+
-			"ended; submit the %s again with them", j.ID, j.Kind)
+		return models.Submitted{}, invalid("job", "the input of job %s, such as stdin or a file's content, was deleted when it "+
+			"ended; submit the %s again with its input", j.ID, j.Kind)
 	}
 	o.Parallel, o.Priority, o.retryOf = j.Parallel, j.Priority, j.ID
 	if j.CallbackURL != nil {

@@ -21,11 +21,11 @@ const maxCode = 1 << 20
 type Code struct {
 	Language       string            `json:"language" enum:"python,javascript,bash"`
 	Code           string            `json:"code"`
-	Context        string            `json:"context,omitempty" maxLength:"32" pattern:"^[a-z0-9][a-z0-9_-]*$" patternDescription:"small letters, digits, _ and -" doc:"Which interpreter; started when it is first named. Default is one per language, which has the language's name. Cells of one context run one after the other, also parallel ones"`
-	Env            map[string]string `json:"env,omitempty" doc:"Environment while the cell runs"`
-	Cwd            string            `json:"cwd,omitempty" doc:"The context goes there first, and stays there. Default: where the last cell has left it, at first the work directory"`
-	TimeoutSeconds float64           `json:"timeout_seconds,omitempty" doc:"Then the cell is interrupted as by Ctrl-C, which keeps the context, and after five seconds more the context is killed; default 300, at most 86400"`
-	MaxOutputBytes int64             `json:"max_output_bytes,omitempty" doc:"Kept of stdout and of stderr each, the end of it; default 1 MiB, at most 4 MiB"`
+	Context        string            `json:"context,omitempty" maxLength:"32" pattern:"^[a-z0-9][a-z0-9_-]*$" patternDescription:"lower-case letters, digits, _ and -" doc:"The interpreter to use; a new name starts one. Default: one context per language, with the language's name. Cells of one context run one after the other, even with parallel"`
+	Env            map[string]string `json:"env,omitempty" doc:"Environment variables for this cell"`
+	Cwd            string            `json:"cwd,omitempty" doc:"The context changes to this directory and stays there. Default: its current directory, initially the work directory"`
+	TimeoutSeconds float64           `json:"timeout_seconds,omitempty" doc:"After this time the cell is interrupted as by Ctrl-C, which keeps the context. If it does not stop within 5 s, the context is killed; default 300, at most 86400"`
+	MaxOutputBytes int64             `json:"max_output_bytes,omitempty" doc:"Most bytes to keep of stdout and of stderr each; the end is kept; default 1 MiB, at most 4 MiB"`
 }
 
 // largestCodeOutput is less than a context keeps.
@@ -34,15 +34,15 @@ const largestCodeOutput = 4 << 20
 // CodeResult is what a cell's job says of it, beside its output.
 type CodeResult struct {
 	Language         string         `json:"language" enum:"python,javascript,bash"`
-	Context          string         `json:"context" doc:"Name it in a later cell to go on there"`
-	ExecutionCount   int            `json:"execution_count" doc:"Of cells in the context, with this one"`
-	Results          []cells.Result `json:"results" doc:"What the cell showed: what it displayed or drew, and the value of its last expression; at most 100 and 4 MiB"`
-	ResultsTruncated bool           `json:"results_truncated" doc:"It showed more"`
-	Error            *cells.Error   `json:"error" doc:"null when it ran to its end"`
-	ExitCode         *int           `json:"exit_code,omitempty" doc:"Of the last command of a bash cell; also of a context that ended under the cell"`
-	StateLost        bool           `json:"state_lost" doc:"The context has ended with all that was kept in it; the next cell starts it anew"`
+	Context          string         `json:"context" doc:"Use it in a later cell to continue in this context"`
+	ExecutionCount   int            `json:"execution_count" doc:"Number of cells that the context has run, including this one"`
+	Results          []cells.Result `json:"results" doc:"What the cell displayed, and the value of its last expression; at most 100 results and 4 MiB"`
+	ResultsTruncated bool           `json:"results_truncated" doc:"More results were dropped"`
+	Error            *cells.Error   `json:"error" doc:"null if the cell completed"`
+	ExitCode         *int           `json:"exit_code,omitempty" doc:"Exit code of the last command of a bash cell, or of a context that ended during the cell"`
+	StateLost        bool           `json:"state_lost" doc:"The context ended and lost its state; the next cell starts a new one"`
 	TimedOut         bool           `json:"timed_out"`
-	StdoutBytes      int64          `json:"stdout_bytes" doc:"Written by the cell, also what is not kept"`
+	StdoutBytes      int64          `json:"stdout_bytes" doc:"Bytes written by the cell, including dropped ones"`
 	StderrBytes      int64          `json:"stderr_bytes"`
 	StdoutTruncated  bool           `json:"stdout_truncated"`
 	StderrTruncated  bool           `json:"stderr_truncated"`
@@ -61,9 +61,9 @@ func (c *Code) Validate() error {
 	case c.Code == "":
 		return invalid("code", "is missing")
 	case len(c.Code) > maxCode:
-		return invalid("code", "is %d bytes long, at most %d are possible; write it to a file and import that", len(c.Code), maxCode)
+		return invalid("code", "is %d bytes long; the limit is %d; write the code to a file and import it", len(c.Code), maxCode)
 	case len(c.Cwd) > maxPath:
-		return invalid("cwd", "is %d bytes long, at most %d are possible", len(c.Cwd), maxPath)
+		return invalid("cwd", "is %d bytes long; the limit is %d", len(c.Cwd), maxPath)
 	case c.MaxOutputBytes < 0 || c.MaxOutputBytes > largestCodeOutput:
 		return invalid("max_output_bytes", "must be between 1 and %d, not %d", largestCodeOutput, c.MaxOutputBytes)
 	}
@@ -159,16 +159,16 @@ func (c *Code) turn(ctx context.Context, a *attempt, stop <-chan struct{}) (func
 
 func (c *Code) late(a *attempt) result {
 	return result{state: models.TimedOut, err: &models.JobError{Code: "timeout", Message: fmt.Sprintf(
-		"earlier cells of context %q were still running after %v, so this one was not begun; raise timeout_seconds or use another context",
+		"earlier cells of context %q were still running after %v, so this cell was not started; raise timeout_seconds or use another context",
 		c.context(), a.job.Timeout())}}
 }
 
 func codeTimeout(limit time.Duration, lost bool) *models.JobError {
-	what := "was interrupted; its context goes on with what it kept"
+	what := "was interrupted; its context keeps its state"
 	if lost {
-		what = "did not stop when it was interrupted, so its context was killed and what was kept there is lost"
+		what = "did not stop when it was interrupted, so its context was killed and its state is lost"
 	}
-	return &models.JobError{Code: "timeout", Message: fmt.Sprintf("the cell ran into its timeout of %v and %s; raise timeout_seconds if it needs longer", limit, what)}
+	return &models.JobError{Code: "timeout", Message: fmt.Sprintf("the cell reached its timeout of %v and %s; raise timeout_seconds if it needs longer", limit, what)}
 }
 
 func (c *Code) cell(j models.Job) cells.Cell {

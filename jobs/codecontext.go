@@ -15,16 +15,16 @@ import (
 // already is left as it is.
 type CreateContext struct {
 	Language string            `json:"language" enum:"python,javascript,bash"`
-	Context  string            `json:"context,omitempty" maxLength:"32" pattern:"^[a-z0-9][a-z0-9_-]*$" patternDescription:"small letters, digits, _ and -" doc:"Its id, for cells to name. Default: a new one. The language's name is its default context"`
-	Cwd      string            `json:"cwd,omitempty" doc:"Where it begins; default the work directory"`
-	Env      map[string]string `json:"env,omitempty" doc:"Environment of all its cells"`
+	Context  string            `json:"context,omitempty" maxLength:"32" pattern:"^[a-z0-9][a-z0-9_-]*$" patternDescription:"lower-case letters, digits, _ and -" doc:"The context's id, which cells name. Default: a new id. A language's name is its default context"`
+	Cwd      string            `json:"cwd,omitempty" doc:"Start directory; default the work directory"`
+	Env      map[string]string `json:"env,omitempty" doc:"Environment variables for all its cells"`
 }
 
 // ContextResult is what the job that started a context says of it.
 type ContextResult struct {
-	Context  string `json:"context" doc:"Its id: name it in a cell"`
+	Context  string `json:"context" doc:"The context's id: use it in a cell"`
 	Language string `json:"language" enum:"python,javascript,bash"`
-	Existing bool   `json:"existing" doc:"It ran already, and has the environment and the directory that it had"`
+	Existing bool   `json:"existing" doc:"It was already running and keeps its environment and directory"`
 }
 
 // ContextOf is the id of the context that a job of this request starts, which stands from its submission.
@@ -44,7 +44,7 @@ func (*CreateContext) Kind() string { return models.KindCodeCreate }
 // Validate implements Args.
 func (c *CreateContext) Validate() error {
 	if len(c.Cwd) > maxPath {
-		return invalid("cwd", "is %d bytes long, at most %d are possible", len(c.Cwd), maxPath)
+		return invalid("cwd", "is %d bytes long; the limit is %d", len(c.Cwd), maxPath)
 	}
 	return errors.Join(checkContext(c.Language, c.Context), noNUL("cwd", c.Cwd), checkEnv("env", c.Env))
 }
@@ -53,9 +53,9 @@ func (c *CreateContext) Validate() error {
 func checkContext(language, context string) error {
 	switch {
 	case !slices.Contains(cells.Languages(), language):
-		return invalid("language", "%q is not possible; use one of %v", language, cells.Languages())
+		return invalid("language", "%q is not supported; use one of %v", language, cells.Languages())
 	case context != "" && !cells.ValidContext(context):
-		return invalid("context", "%q is no name: use up to 32 small letters, digits, _ and -, the first a letter or digit", context)
+		return invalid("context", "%q is not a valid name; use up to 32 lower-case letters, digits, _ and -, starting with a letter or digit", context)
 	case context != language && slices.Contains(cells.Languages(), context):
 		return invalid("context", "%q is the default context of another language; choose another name", context)
 	}
@@ -109,7 +109,7 @@ func (*DeleteContext) Kind() string { return models.KindCodeDelete }
 // Validate implements Args.
 func (d *DeleteContext) Validate() error {
 	if !cells.ValidContext(d.Context) {
-		return invalid("context", "%q is no context's name", d.Context)
+		return invalid("context", "%q is not a valid context name; use up to 32 lower-case letters, digits, _ and -", d.Context)
 	}
 	return nil
 }

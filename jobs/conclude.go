@@ -27,7 +27,7 @@ func (a *attempt) conclude(ctx context.Context, res result, err error) {
 		a.log.WarnContext(ctx, "attempt failed, trying again", "error", err)
 		a.requeue(ctx, max(backoff(a.job.Tries()), askedFor(err)), err)
 	case err != nil && !a.isCancelled() && a.awaitsResume(ctx, err):
-		a.log.InfoContext(ctx, "sandbox is paused and being resumed, trying again")
+		a.log.InfoContext(ctx, "sandbox paused, trying again after its resume")
 		a.requeue(ctx, min(backoff(a.job.Attempt), resumeLook), err)
 	case err != nil && a.mayBeFrozen(err):
 		a.park(ctx)
@@ -77,10 +77,10 @@ func (a *attempt) giveBack(ctx context.Context, r models.Return, give func(conte
 	defer cancel()
 	r.Held, r.Begun = a.held(), a.entered
 	if err := give(giving, r); err != nil {
-		a.log.WarnContext(ctx, "job not given back, the sweep will find it", "error", err)
+		a.log.WarnContext(ctx, "job not requeued, the sweep recovers it", "error", err)
 		return
 	}
-	a.log.InfoContext(ctx, "job given back", "reason", r.Reason)
+	a.log.InfoContext(ctx, "job requeued", "reason", r.Reason)
 	w, tenant := a.w, a.job.TenantID
 	time.AfterFunc(r.Delay, func() {
 		if tasks, err := w.store.DispatchReady(ctx, tenant); err == nil {
@@ -140,7 +140,7 @@ func (a *attempt) failure(err error) (models.JobState, *models.JobError, models.
 	case isOurs(err):
 		return models.Failed, &models.JobError{
 			Code: "database_unavailable", Retryable: true,
-			Message: "the platform's database broke off in each of the job's attempts; submit it again",
+			Message: "the platform's database failed in every attempt of the job; submit it again",
 		}, models.Change{}
 	}
 	p := providers.AsError(err)
@@ -217,7 +217,7 @@ func (a *attempt) commit(owned context.Context, o models.Outcome) (models.Finish
 		if models.IsRefused(err) {
 			o = unstorable(o)
 		}
-		a.log.WarnContext(ctx, "end not written, trying again", "error", err)
+		a.log.WarnContext(ctx, "job outcome not stored, trying again", "error", err)
 		if !pause.wait(owned) {
 			return f, context.Cause(owned)
 		}
@@ -230,7 +230,7 @@ func (a *attempt) commit(owned context.Context, o models.Outcome) (models.Finish
 // unstorable is the end of a job whose result the database does not take, for ever.
 func unstorable(o models.Outcome) models.Outcome {
 	o.State, o.Result, o.Grant = models.Failed, nil, nil
-	o.Error = &models.JobError{Code: "result_not_storable", Message: "the job ran, but its result holds what the database cannot store, such as a NUL character"}
+	o.Error = &models.JobError{Code: "result_not_storable", Message: "the job ran, but its result holds data that cannot be stored, such as a NUL character; remove it and submit the job again"}
 	return o
 }
 

@@ -33,7 +33,7 @@ func (w *Worker) lookAtDisk(ctx context.Context, disk providers.DiskReporter) {
 	defer cancel()
 	free, err := disk.DiskFree(asking)
 	if err != nil {
-		w.log.DebugContext(ctx, "free disk space is not known", "error", err)
+		w.log.DebugContext(ctx, "free disk space not read", "error", err)
 		return
 	}
 	was := w.disk.Load()
@@ -44,12 +44,12 @@ func (w *Worker) lookAtDisk(ctx context.Context, disk providers.DiskReporter) {
 		return
 	}
 	if now.Low {
-		w.log.ErrorContext(ctx, "disk is nearly full: no new sandboxes here until there is more space", "free_mb", now.FreeMB, "reserve_mb", w.diskReserve>>20)
+		w.log.ErrorContext(ctx, "disk nearly full, this worker takes no new sandboxes", "free_mb", now.FreeMB, "reserve_mb", w.diskReserve>>20)
 		if builder, ok := w.provider.(providers.Builder); ok {
 			w.prune(ctx, builder)
 		}
 	} else if was != nil {
-		w.log.InfoContext(ctx, "disk has space again", "free_mb", now.FreeMB)
+		w.log.InfoContext(ctx, "disk has free space again, this worker takes new sandboxes", "free_mb", now.FreeMB)
 	}
 	w.beatNow() // so that it is known where sandboxes are placed
 }

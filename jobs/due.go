@@ -28,7 +28,7 @@ func (s *Scheduler) fire(ctx context.Context, find func(context.Context, int) ([
 			if errors.Is(err, models.ErrNotDue) {
 				return nil
 			}
-			s.log.InfoContext(ctx, "sandbox is due", "sandbox_id", box.ID, "reason", reason, "error", err)
+			s.log.InfoContext(ctx, "sandbox timeout fired", "sandbox_id", box.ID, "reason", reason, "error", err)
 			return err
 		})
 	}

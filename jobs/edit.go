@@ -15,24 +15,24 @@ const (
 // Edit replaces pieces of one file, all of them or none.
 type Edit struct {
 	Path  string        `json:"path"`
-	Edits []Replacement `json:"edits" minItems:"1" maxItems:"100" doc:"Made one after the other, each in what the one before has left. If one cannot be made the file stays as it is"`
+	Edits []Replacement `json:"edits" minItems:"1" maxItems:"100" doc:"Applied in order, each to the result of the one before. If one fails, the file stays unchanged"`
 
 	pieces [][]byte // old and new of each edit, when they are not written in Edits any more
 }
 
 // Replacement is one change of an edit.
 type Replacement struct {
-	OldString  string `json:"old_string,omitempty" doc:"What to replace, exactly as it stands in the file"`
-	NewString  string `json:"new_string,omitempty" doc:"What to put in its place; default nothing"`
-	Encoding   string `json:"encoding,omitempty" enum:"utf-8,base64" doc:"How both are written here; default utf-8"`
-	Count      int    `json:"count,omitempty" minimum:"0" doc:"How often old_string must occur; default once. None is the error text_not_found, another number text_ambiguous"`
-	ReplaceAll bool   `json:"replace_all,omitempty" doc:"Replace all that occur, at least one, in place of count"`
+	OldString  string `json:"old_string,omitempty" doc:"The text to replace, exactly as in the file"`
+	NewString  string `json:"new_string,omitempty" doc:"The replacement; default empty"`
+	Encoding   string `json:"encoding,omitempty" enum:"utf-8,base64" doc:"Encoding of both strings; default utf-8"`
+	Count      int    `json:"count,omitempty" minimum:"0" doc:"Number of times that old_string must occur; default 1. No match is the error text_not_found, another number text_ambiguous"`
+	ReplaceAll bool   `json:"replace_all,omitempty" doc:"Replace all matches (at least one); excludes count"`
 }
 
 // EditResult is the file after its edits.
 type EditResult struct {
 	File     providers.FileInfo `json:"file"`
-	Replaced []int              `json:"replaced" doc:"How often each edit replaced"`
+	Replaced []int              `json:"replaced" doc:"Number of replacements per edit"`
 }
 
 // Kind implements Args.
@@ -52,13 +52,13 @@ func (e *Edit) Validate() error {
 		size += len(pieces[2*i]) + len(pieces[2*i+1])
 		switch {
 		case len(pieces[2*i]) == 0:
-			return invalid("edits.old_string", "is empty; use write to make or fill a file")
+			return invalid("edits.old_string", "is empty; use write to create or fill a file")
 		case r.Count < 0 || r.ReplaceAll && r.Count > 0:
-			return invalid("edits.count", "must be a positive number, and not stand beside replace_all")
+			return invalid("edits.count", "must be positive, and cannot be combined with replace_all")
 		}
 	}
 	if size > maxEditBytes {
-		return invalid("edits", "hold %d bytes, at most %d are possible; write the file instead", size, maxEditBytes)
+		return invalid("edits", "hold %d bytes; the limit is %d; write the file instead", size, maxEditBytes)
 	}
 	return checkPath("path", e.Path)
 }

@@ -62,7 +62,7 @@ func (a *attempt) networker(ctx context.Context) (providers.Networker, error) {
 	}
 	inside, ok := sb.(providers.Networker)
 	if !ok {
-		return nil, providers.Errorf(providers.NotSupported, "provider %s gives sandboxes no network; create them without", a.w.node.Provider)
+		return nil, providers.Errorf(providers.NotSupported, "provider %s does not support a network; leave network and egress out", a.w.node.Provider)
 	}
 	return inside, nil
 }
@@ -82,7 +82,7 @@ func (c CreateSandbox) egress(template *models.EgressRules) (json.RawMessage, er
 func (c CreateSandbox) policy(template *models.EgressRules) (egress.Policy, error) {
 	switch {
 	case c.Network && c.Egress != nil && len(c.Egress.Allow) > 0:
-		return egress.Policy{}, invalid("network", "is the same as egress.allow [\"*\"]; give one of them")
+		return egress.Policy{}, invalid("network", "means the same as egress.allow [\"*\"]; use only one of them")
 	case c.Network && c.Egress != nil:
 		return egress.Policy{Allow: egress.Public().Allow, Deny: c.Egress.Deny, AllowFirst: c.Egress.AllowFirst}, nil
 	case c.Network:

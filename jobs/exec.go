@@ -16,28 +16,28 @@ const (
 
 // Exec runs a command. A program that fails is a job that succeeds: look at the exit code.
 type Exec struct {
-	Command        string            `json:"command,omitempty" doc:"A line for bash -c (sh -c where there is no bash); or give argv"`
-	Argv           []string          `json:"argv,omitempty" doc:"A program and its arguments, run as they are; or give command"`
+	Command        string            `json:"command,omitempty" doc:"A command line for bash -c (sh -c without bash); or use argv"`
+	Argv           []string          `json:"argv,omitempty" doc:"A program and its arguments, run without a shell; or use command"`
 	Env            map[string]string `json:"env,omitempty" doc:"Added to the sandbox's environment"`
-	Cwd            string            `json:"cwd,omitempty" doc:"Working directory; default is the sandbox's. A leading ~/ is the home directory ($HOME)"`
-	User           string            `json:"user,omitempty" doc:"Commands run as the sandbox's own unprivileged user; naming another is an error"`
-	Stdin          string            `json:"stdin,omitempty" doc:"Written to the command's standard input, which then ends"`
-	StdinEncoding  string            `json:"stdin_encoding,omitempty" enum:"utf-8,base64" doc:"How stdin is written here; default utf-8"`
-	TimeoutSeconds float64           `json:"timeout_seconds,omitempty" doc:"Then the whole process tree is killed; default 300, at most 86400"`
-	MaxOutputBytes int64             `json:"max_output_bytes,omitempty" doc:"Kept of stdout and of stderr each; default 1 MiB, at most 8 MiB. The rest is read, counted and dropped: of a background exec what came first, else what came last"`
-	Background     bool              `json:"background,omitempty" doc:"The job ends as soon as the command has started, and the command goes on: see /v1/sandboxes/{id}/execs. It ends with the sandbox at the latest; timeout_seconds has no default then"`
-	StdinOpen      bool              `json:"stdin_open,omitempty" doc:"Of a background exec: its standard input stays open behind stdin, for POST …/stdin"`
+	Cwd            string            `json:"cwd,omitempty" doc:"Working directory; default the sandbox's. A leading ~/ means the home directory ($HOME)"`
+	User           string            `json:"user,omitempty" doc:"Commands run as the sandbox's unprivileged user; any other name is an error"`
+	Stdin          string            `json:"stdin,omitempty" doc:"Written to the command's standard input, which is then closed"`
+	StdinEncoding  string            `json:"stdin_encoding,omitempty" enum:"utf-8,base64" doc:"Encoding of stdin in this request; default utf-8"`
+	TimeoutSeconds float64           `json:"timeout_seconds,omitempty" doc:"After this time the whole process tree is killed; default 300, at most 86400"`
+	MaxOutputBytes int64             `json:"max_output_bytes,omitempty" doc:"Most bytes to keep of stdout and of stderr each; default 1 MiB, at most 8 MiB. A background exec drops the oldest output, a normal exec the newest"`
+	Background     bool              `json:"background,omitempty" doc:"The job ends when the command has started, and the command continues: see /v1/sandboxes/{id}/execs. It ends with the sandbox at the latest; timeout_seconds then has no default"`
+	StdinOpen      bool              `json:"stdin_open,omitempty" doc:"Keep the standard input of a background exec open after stdin, for POST …/stdin"`
 
 	blob []byte
 }
 
 // ExecResult is what an exec's job says of its command, beside its output.
 type ExecResult struct {
-	ExitCode        int    `json:"exit_code" doc:"128+n when signal n ended the command"`
-	Signal          string `json:"signal,omitempty" doc:"What ended it, such as SIGKILL"`
+	ExitCode        int    `json:"exit_code" doc:"128+n if signal n ended the command"`
+	Signal          string `json:"signal,omitempty" doc:"The signal that ended it, such as SIGKILL"`
 	TimedOut        bool   `json:"timed_out"`
-	OOMKilled       bool   `json:"oom_killed" doc:"The kernel killed a process in the sandbox for lack of memory meanwhile"`
-	StdoutBytes     int64  `json:"stdout_bytes" doc:"Written by the command, also beyond what was kept"`
+	OOMKilled       bool   `json:"oom_killed" doc:"The kernel killed a process in the sandbox because memory ran out"`
+	StdoutBytes     int64  `json:"stdout_bytes" doc:"Bytes written by the command, including dropped ones"`
 	StderrBytes     int64  `json:"stderr_bytes"`
 	StdoutTruncated bool   `json:"stdout_truncated"`
 	StderrTruncated bool   `json:"stderr_truncated"`
@@ -61,13 +61,13 @@ func (e *Exec) Validate() error {
 		}
 	}
 	if len(e.Cwd) > maxPath {
-		return invalid("cwd", "is %d bytes long, at most %d are possible", len(e.Cwd), maxPath)
+		return invalid("cwd", "is %d bytes long; the limit is %d", len(e.Cwd), maxPath)
 	}
 	if err := checkNotReserved("cwd", e.Cwd); err != nil {
 		return err
 	}
 	if e.StdinOpen && !e.Background {
-		return invalid("stdin_open", "is for background execs; set background, or give all input as stdin")
+		return invalid("stdin_open", "is only for background execs; set background, or send all input as stdin")
 	}
 	if e.MaxOutputBytes < 0 || e.MaxOutputBytes > largestMaxOutput {
 		return invalid("max_output_bytes", "must be between 1 and %d, not %d", largestMaxOutput, e.MaxOutputBytes)
@@ -116,7 +116,7 @@ func (e *Exec) run(ctx context.Context, a *attempt) (result, error) {
 	out.settled = func(ctx context.Context) error { return a.w.forgetSpool(ctx, a.job, sb) }
 	if res.TimedOut {
 		out.state = models.TimedOut
-		out.err = &models.JobError{Code: "timeout", Message: "the command ran into its timeout of " + a.job.Timeout().String() +
+		out.err = &models.JobError{Code: "timeout", Message: "the command reached its timeout of " + a.job.Timeout().String() +
 			" and was killed with all its processes; raise timeout_seconds if it needs longer"}
 	}
 	return out, nil

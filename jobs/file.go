@@ -14,9 +14,9 @@ const maxRead = 16 << 20
 
 // Write replaces a file in one step and makes its parent directories.
 type Write struct {
-	Path     string `json:"path" doc:"Relative paths start at the work directory, and a leading ~/ is the home directory ($HOME)"`
+	Path     string `json:"path" doc:"Relative paths start at the work directory; a leading ~/ means the home directory ($HOME)"`
 	Content  string `json:"content,omitempty"`
-	Encoding string `json:"encoding,omitempty" enum:"utf-8,base64" doc:"How content is written here; default utf-8"`
+	Encoding string `json:"encoding,omitempty" enum:"utf-8,base64" doc:"Encoding of content in this request; default utf-8"`
 	Mode     string `json:"mode,omitempty" doc:"Permissions in octal; default 0644" example:"0755"`
 
 	blob []byte
@@ -88,8 +88,8 @@ func (r *Read) run(ctx context.Context, a *attempt) (result, error) {
 
 // List lists a directory.
 type List struct {
-	Path  string `json:"path,omitempty" doc:"Default is the work directory"`
-	Depth int    `json:"depth,omitempty" minimum:"0" maximum:"16" doc:"Levels to descend; default 1"`
+	Path  string `json:"path,omitempty" doc:"Default: the work directory"`
+	Depth int    `json:"depth,omitempty" minimum:"0" maximum:"16" doc:"Directory levels to list; default 1"`
 }
 
 // ListResult is what a list job found.

@@ -17,7 +17,7 @@ func (a *attempt) mayBeFrozen(cause error) bool {
 // park gives the job back until its sandbox goes on. One that came after the pause is a use of the sandbox, for which it is resumed
 // where it is to be.
 func (a *attempt) park(ctx context.Context) {
-	const reason = "the sandbox is paused; the command goes on with it"
+	const reason = "the sandbox is paused; the command continues after a resume"
 	delay, late := min(backoff(a.job.Attempt), resumeLook), false
 	a.giveBack(ctx, models.Return{Delay: delay, Reason: reason}, func(ctx context.Context, r models.Return) (err error) {
 		late, err = a.w.store.Park(ctx, r, a.job.SandboxID)

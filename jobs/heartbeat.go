@@ -58,7 +58,7 @@ func (w *Worker) beat() bool {
 // obey carries out what operators want of this node. That it takes no new sandboxes is seen where they are placed.
 func (w *Worker) obey(ctx context.Context, wanted models.Wanted) {
 	if w.draining.Swap(wanted.Draining) != wanted.Draining {
-		w.log.InfoContext(ctx, "drained or not any more, as an operator wants", "draining", wanted.Draining, "leaving", wanted.Leaving)
+		w.log.InfoContext(ctx, "drain state changed by an operator", "draining", wanted.Draining, "leaving", wanted.Leaving)
 	}
 	if wanted.Leaving {
 		w.leave.Do(func() { close(w.leaving) })
@@ -81,7 +81,7 @@ func (w *Worker) Leaving() <-chan struct{} { return w.leaving }
 func (w *Worker) adopt(ctx context.Context, steady bool) {
 	ids, tasks, err := w.store.Adopt(ctx, w.node, steady)
 	if err != nil {
-		w.log.WarnContext(ctx, "adoption failed", "error", err)
+		w.log.WarnContext(ctx, "sandboxes of dead nodes not adopted", "error", err)
 		return
 	}
 	for _, id := range ids {

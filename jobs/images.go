@@ -38,7 +38,7 @@ func (i images) refusal(ctx context.Context, tenant, image string) (why string, 
 				return "", err
 			}
 		}
-		return fmt.Sprintf("%.200q is the image of no build of yours; GET /v1/templates/NAME/builds lists those that you have", ref), nil
+		return fmt.Sprintf("%.200q is not the image of one of your builds; list them with GET /v1/templates/NAME/builds", ref), nil
 	}
 	if i.allowed.Match(ref) {
 		return "", nil
@@ -47,7 +47,7 @@ func (i images) refusal(ctx context.Context, tenant, image string) (why string, 
 	if err != nil || ref.Among(shared) {
 		return "", err
 	}
-	return fmt.Sprintf("%.200q is not allowed on this server; name a template, an image of it, an image that a build of yours has made, or one that "+
+	return fmt.Sprintf("%.200q is not allowed on this server; use a template, a template's image, an image of one of your builds, or an image that "+
 		"the operator allows in SANDBOX_IMAGES (%s)", ref, i.offer(shared)), nil
 }
 

@@ -149,7 +149,7 @@ func checkPath(field, path string) error {
 	case path == "":
 		return invalid(field, "is missing")
 	case len(path) > maxPath:
-		return invalid(field, "is %d bytes long, at most %d are possible", len(path), maxPath)
+		return invalid(field, "is %d bytes long; the limit is %d", len(path), maxPath)
 	}
 	return noNUL(field, path)
 }
@@ -158,7 +158,7 @@ func checkEnv(field string, env map[string]string) error {
 	size := 0
 	for name, value := range env {
 		if name == "" || bytes.ContainsAny([]byte(name), "=\x00") {
-			return invalid(field, "%q is not a variable's name", name)
+			return invalid(field, "%q is not a valid variable name", name)
 		}
 		if err := noNUL(field+"."+name, value); err != nil {
 			return err
@@ -166,7 +166,7 @@ func checkEnv(field string, env map[string]string) error {
 		size += len(name) + len(value)
 	}
 	if size > maxEnv {
-		return invalid(field, "is %d bytes in all, at most %d are possible", size, maxEnv)
+		return invalid(field, "is %d bytes in total; the limit is %d", size, maxEnv)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func (l *leader) try(ctx context.Context) {
 	got, err := l.store.TakeLease(ctx, l.name, l.holder, l.lease)
 	switch {
 	case err != nil:
-		l.log.WarnContext(ctx, "lease not renewed", "lease", l.name, "error", err)
+		l.log.WarnContext(ctx, "leader lease not renewed", "lease", l.name, "error", err)
 	case got.Ours:
 		l.lead(asked.Add(l.lease), got)
 	default:
@@ -73,10 +73,10 @@ func (l *leader) lead(until time.Time, told models.Lease) {
 	switch {
 	case is && !was:
 		close(l.won)
-		l.log.Info("this process leads", "lease", l.name)
+		l.log.Info("leadership taken by this process", "lease", l.name)
 	case was && !is:
 		l.won = make(chan struct{})
-		l.log.Info("another process leads", "lease", l.name)
+		l.log.Info("leadership lost to another process", "lease", l.name)
 	}
 }
 
@@ -122,6 +122,6 @@ func (l *leader) resign(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, l.lease)
 	defer cancel()
 	if err := l.store.DropLease(ctx, l.name, l.holder); err != nil {
-		l.log.WarnContext(ctx, "lease not given back, it will end by itself", "lease", l.name, "error", err)
+		l.log.WarnContext(ctx, "leader lease not released, it expires by itself", "lease", l.name, "error", err)
 	}
 }

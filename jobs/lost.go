@@ -29,7 +29,7 @@ func (s *Scheduler) releaseDeserted(ctx context.Context, at time.Time) error {
 		if err != nil {
 			return ofSandbox(box.ID, err)
 		}
-		s.log.WarnContext(ctx, "sandbox is to be made on another engine", "sandbox_id", box.ID, "node", *box.NodeID)
+		s.log.WarnContext(ctx, "sandbox create moved to another engine", "sandbox_id", box.ID, "node", *box.NodeID)
 		s.queue.send(ctx, tasks)
 		return nil
 	})

@@ -29,7 +29,7 @@ func (w *Worker) meterLoop(ctx context.Context, meter providers.Meter, every tim
 			return
 		}
 		if err := w.measureAll(ctx, meter, n%sampledEach == 0); err != nil {
-			w.log.WarnContext(ctx, "use of sandboxes not written, the next reading holds it", "error", err)
+			w.log.WarnContext(ctx, "sandbox usage not stored, the next sample includes it", "error", err)
 		}
 	}
 }

@@ -32,11 +32,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Time from a job's submission to its first claim.", Buckets: buckets,
 		}, []string{"kind"}),
 		diskFree: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "sandyard_disk_free_bytes", Help: "Free space of what sandboxes and images lie on; NaN where that is not known.",
+			Name: "sandyard_disk_free_bytes", Help: "Free space of the disk that holds sandboxes and images; NaN if unknown.",
 		}),
 		reconciled: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandyard_reconciled_total",
-			Help: "Differences between an engine and the tables that were made good: orphan resources removed, sandboxes lost, states repaired, and images, pool containers, guest volumes and outputs removed that nobody needs.",
+			Help: "Repaired differences between an engine and the database: orphans removed, sandboxes lost, states repaired, and unused images, pool containers, guest volumes and outputs removed.",
 		}, []string{"what"}),
 	}
 	for _, what := range kindsOfDifference() {
@@ -82,15 +82,15 @@ func NewLoadCollector(store *models.Store, life time.Duration) prometheus.Collec
 		store:     store,
 		life:      life,
 		jobs:      d("sandyard_jobs", "Jobs that have not ended, by kind and state (queued is the queue's depth).", "kind", "state"),
-		oldest:    d("sandyard_oldest_ready_job_seconds", "How long the oldest job that may run has been waiting."),
-		backlog:   d("sandyard_window_backlog_jobs", "Jobs that may run and wait for room in their tenants' windows."),
+		oldest:    d("sandyard_oldest_ready_job_seconds", "Age of the oldest job that is ready to run."),
+		backlog:   d("sandyard_window_backlog_jobs", "Ready jobs that wait for room in their tenants' windows."),
 		sandboxes: d("sandyard_sandboxes", "Sandboxes that have not ended, by state.", "state"),
-		nodes:     d("sandyard_nodes", "Workers whose lease holds."),
-		due:       d("sandyard_webhooks_due", "Webhook deliveries that should have been attempted by now."),
-		lag:       d("sandyard_timeout_lag_seconds", "How long the most overdue sandbox has waited for its timeout to be fired."),
-		late:      d("sandyard_schedule_lag_seconds", "How long the most overdue schedule has waited to be fired."),
-		refused:   d("sandyard_usage_refused_rows", "Rows of usage that could not be added to the hours and were put aside."),
-		failed:    d("sandyard_load_errors", "1 when the load could not be read."),
+		nodes:     d("sandyard_nodes", "Workers with a valid lease."),
+		due:       d("sandyard_webhooks_due", "Webhook deliveries that are overdue."),
+		lag:       d("sandyard_timeout_lag_seconds", "Delay of the most overdue sandbox timeout."),
+		late:      d("sandyard_schedule_lag_seconds", "Delay of the most overdue schedule."),
+		refused:   d("sandyard_usage_refused_rows", "Usage rows that could not be aggregated and were set aside in usage_refused."),
+		failed:    d("sandyard_load_errors", "1 if these metrics could not be read from the database."),
 	}
 }
 

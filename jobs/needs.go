@@ -37,7 +37,7 @@ func (a *attempt) unmet(ctx context.Context, needed string) (*models.JobError, e
 	case j.Error != nil:
 		return notStarted(*j.Error), nil
 	case j.State != models.Succeeded:
-		return notStarted(models.JobError{Message: "the job that writes the files is " + string(j.State)}), nil
+		return notStarted(models.JobError{Message: "the job that writes the files ended " + string(j.State)}), nil
 	}
 	return firstUnwritten(j.Result)
 }
@@ -61,6 +61,6 @@ func firstUnwritten(stored json.RawMessage) (*models.JobError, error) {
 func notStarted(cause models.JobError) *models.JobError {
 	return &models.JobError{
 		Code: fileNotWritten, Retryable: cause.Retryable,
-		Message: "nothing was run, because a file was not written: " + cause.Message,
+		Message: "the command did not run, because a file was not written: " + cause.Message,
 	}
 }

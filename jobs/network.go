@@ -66,7 +66,7 @@ func (w *Worker) connectNetworks() {
 	defer cancel()
 	boxes, err := w.applyPolicies(ctx)
 	if err != nil {
-		w.log.WarnContext(ctx, "sandboxes with a network not read", "error", err)
+		w.log.WarnContext(ctx, "egress policies not read, trying again", "error", err)
 		return
 	}
 	var opening sync.WaitGroup
@@ -111,7 +111,7 @@ func (w *Worker) apply(ctx context.Context, id string, text json.RawMessage) {
 	p, err := PolicyOf(text)
 	if err != nil {
 		p = egress.Policy{}
-		w.log.ErrorContext(ctx, "policy not readable, the sandbox has no network", "sandbox_id", id, "error", err)
+		w.log.ErrorContext(ctx, "egress policy not readable, all connections denied", "sandbox_id", id, "error", err)
 	}
 	w.egress.Apply(id, p)
 }
@@ -132,7 +132,7 @@ func (w *Worker) connectNetwork(ctx context.Context, b models.Sandbox) {
 		return
 	}
 	if _, err := w.provider.Open(ctx, b.ID); err != nil {
-		w.log.WarnContext(ctx, "sandbox with a network not reached", "sandbox_id", b.ID, "error", err)
+		w.log.WarnContext(ctx, "sandbox with egress not reached", "sandbox_id", b.ID, "error", err)
 	}
 }
 
@@ -143,7 +143,7 @@ func (w *Worker) reportNetworks() {
 		return w.store.AddEgressUse(ctx, uses(used, w.store.Ahead(ctx)))
 	})
 	if err != nil {
-		w.log.WarnContext(ctx, "use of the network not written, trying again", "error", err)
+		w.log.WarnContext(ctx, "egress usage not stored, trying again", "error", err)
 	}
 }
 

@@ -4,20 +4,20 @@ import "sandyard/egress"
 
 // OneShot is a wish for one command, or one piece of code, in a sandbox of its own, as requests and schedules write it.
 type OneShot struct {
-	Template string            `json:"template,omitempty" doc:"A named environment; default python. Or give image"`
+	Template string            `json:"template,omitempty" doc:"The template's name; default python. Or use image"`
 	Image    string            `json:"image,omitempty" maxLength:"512" doc:"As in a new sandbox"`
-	Provider string            `json:"provider,omitempty" doc:"Default is the server's"`
-	Labels   map[string]string `json:"labels,omitempty" doc:"Of the sandbox"`
+	Provider string            `json:"provider,omitempty" doc:"Default: the server's provider"`
+	Labels   map[string]string `json:"labels,omitempty" doc:"Labels of the sandbox"`
 	CPUs     float64           `json:"cpus,omitempty" doc:"Cores; default 1"`
 	MemoryMB int64             `json:"memory_mb,omitempty" doc:"Memory and swap; default 512"`
 	DiskMB   int64             `json:"disk_mb,omitempty" doc:"Size of the work directory; default 256"`
 	Pids     int64             `json:"pids,omitempty" doc:"Processes and threads; default 256"`
-	Network  bool              `json:"network,omitempty" doc:"Every public address may be reached. Default false: no network at all"`
-	Egress   *egress.Policy    `json:"egress,omitempty" doc:"What may be reached of the outside"`
-	Runtime  string            `json:"runtime,omitempty" maxLength:"64" doc:"OCI runtime that it runs under, such as runsc"`
+	Network  bool              `json:"network,omitempty" doc:"Allow connections to every public address. Default false: no network"`
+	Egress   *egress.Policy    `json:"egress,omitempty" doc:"The egress policy of the sandbox"`
+	Runtime  string            `json:"runtime,omitempty" maxLength:"64" doc:"OCI runtime, such as runsc"`
 	Files    []Write           `json:"files,omitempty" maxItems:"100" doc:"Written before the command starts"`
-	Language string            `json:"language,omitempty" enum:"python,javascript,bash" doc:"Run code, in place of a command; the result is that of a cell"`
-	Code     string            `json:"code,omitempty" doc:"In that language; goes with env, cwd, timeout_seconds and max_output_bytes"`
+	Language string            `json:"language,omitempty" enum:"python,javascript,bash" doc:"Run code instead of a command; the result is that of a code cell"`
+	Code     string            `json:"code,omitempty" doc:"Code in that language; may be combined with env, cwd, timeout_seconds and max_output_bytes"`
 	Exec
 }
 
@@ -44,11 +44,11 @@ func (r *RunOnce) work() (Args, error) {
 	e := &r.Exec
 	switch {
 	case e.Background:
-		return nil, invalid("background", "is not possible here: the sandbox ends with the command; create one, and run it there")
+		return nil, invalid("background", "is not supported here, because the sandbox ends with the command; create a sandbox and run it there")
 	case r.Code == nil:
 		return e, nil
 	case e.Command != "" || len(e.Argv) > 0 || e.User != "" || len(e.Stdin)+len(e.blob) > 0 || e.StdinOpen:
-		return nil, invalid("code", "goes with language, env, cwd, timeout_seconds and max_output_bytes; leave out what is for commands, or give a command alone")
+		return nil, invalid("code", "can be combined only with language, env, cwd, timeout_seconds and max_output_bytes; leave out the other fields, or send a command")
 	}
 	return r.Code, nil
 }

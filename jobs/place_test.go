@@ -113,7 +113,7 @@ func TestDrainedNodeTakesNoNewSandboxes(t *testing.T) {
 	r.wait(r.exec(old, "fake:stdout before"))
 	r.must(r.store.Drain(t.Context(), drained.Node(), false))
 	_, waiting := r.create(jobs.CreateSandbox{})
-	r.eventually("a create waits", func() bool { return strings.Contains(r.whyRequeued(waiting), "1 are being drained") })
+	r.eventually("a create waits", func() bool { return strings.Contains(r.whyRequeued(waiting), "1 are draining") })
 	other := r.onEngine("other", jobs.Room{Sandboxes: 10})
 	if j := r.wait(waiting); j.State != models.Succeeded {
 		t.Fatalf("it ended %s: %+v", j.State, j.Error)

@@ -20,18 +20,18 @@ const (
 // Port lets traffic from outside to a port of the sandbox. Nothing needs to listen there yet.
 type Port struct {
 	Port             int     `json:"port" minimum:"1" maximum:"65535"`
-	Public           bool    `json:"public,omitempty" doc:"Whoever knows the URL may come. Default false: only who has the token"`
+	Public           bool    `json:"public,omitempty" doc:"Everyone with the URL has access. Default false: only clients with the token"`
 	ExpiresInSeconds float64 `json:"expires_in_seconds,omitempty" doc:"Counted from the job's start; default 3600, at most 86400"`
 }
 
 // PortResult is how the port is reached. URL and token are made when it is answered with, and never stored.
 type PortResult struct {
-	ID        string    `json:"id" doc:"Of this grant: revoke it by DELETE …/ports/{port}/{id}"`
+	ID        string    `json:"id" doc:"The grant's id: revoke it with DELETE …/ports/{port}/{id}"`
 	Port      uint16    `json:"port"`
-	URL       string    `json:"url,omitempty" doc:"With the token in it, unless the port is public: a browser trades it for a cookie"`
-	Token     string    `json:"token,omitempty" doc:"For the header X-Sandyard-Token, the cookie or the query parameter sandyard_token; absent where the port is public"`
+	URL       string    `json:"url,omitempty" doc:"Contains the token, unless the port is public; a browser exchanges the token for a cookie"`
+	Token     string    `json:"token,omitempty" doc:"For the header X-Sandyard-Token, the cookie or the query parameter sandyard_token; absent if the port is public"`
 	Public    bool      `json:"public"`
-	Listening bool      `json:"listening" doc:"Whether something listened there when the job ran"`
+	Listening bool      `json:"listening" doc:"Whether a program listened on the port when the job ran"`
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
@@ -41,7 +41,7 @@ func (*Port) Kind() string { return "port" }
 // Validate implements Args.
 func (p *Port) Validate() error {
 	if p.Port < 1 || p.Port > 65535 || isOwnPort(p.Port) {
-		return invalid("port", "must be between 1 and 65535, and neither %d nor %d, which are the sandbox's own", passes.GuestPort, passes.ProxyPort)
+		return invalid("port", "must be between 1 and 65535, except %d and %d, which the sandbox itself uses", passes.GuestPort, passes.ProxyPort)
 	}
 	_, err := p.life()
 	return err
@@ -60,7 +60,7 @@ func (p *Port) run(ctx context.Context, a *attempt) (result, error) {
 		return result{}, err
 	}
 	if a.w.node.Gateway == "" {
-		return result{}, providers.Errorf(providers.NotSupported, "this worker has no gateway; its operator sets GATEWAY_ADDR")
+		return result{}, providers.Errorf(providers.NotSupported, "this worker has no gateway; ask your operator to set GATEWAY_ADDR")
 	}
 	life, err := p.life()
 	if err != nil {
@@ -88,7 +88,7 @@ func (a *attempt) listens(ctx context.Context, port uint16) (bool, error) {
 		DialPort(ctx context.Context, port uint16) (net.Conn, error)
 	})
 	if !ok {
-		return false, providers.Errorf(providers.NotSupported, "ports of this provider's sandboxes cannot be reached")
+		return false, providers.Errorf(providers.NotSupported, "this provider does not support access to ports")
 	}
 	conn, err := inside.DialPort(ctx, port)
 	var known *providers.Error
@@ -104,7 +104,7 @@ func (a *attempt) listens(ctx context.Context, port uint16) (bool, error) {
 // reachable says why no port of the sandbox can be let out, or not one more.
 func (c *Client) reachable(ctx context.Context, sandbox string, o Options) error {
 	if c.catalog.Edge.IsZero() {
-		return invalid("port", "cannot be reached: this server has no edge; its operator sets EDGE_ADDR and EDGE_DOMAIN")
+		return invalid("port", "cannot be reached: this server has no edge; ask your operator to set EDGE_ADDR and EDGE_DOMAIN")
 	}
 	n, err := c.store.CountPortGrants(ctx, o.TenantID, sandbox)
 	if err == nil && n >= maxPortGrants {

@@ -97,7 +97,7 @@ func (q *Queue) sendAll(ctx context.Context, tasks []queuedTask) {
 	for i, t := range tasks {
 		if err := q.enqueue(ctx, t); err != nil {
 			left := q.resender.keep(tasks[i:])
-			q.report(ctx, "tasks not sent, they are sent again", err, "count", len(tasks)-i, "left_to_sweep", left)
+			q.report(ctx, "tasks not sent, the sweep sends them again", err, "count", len(tasks)-i, "left_to_sweep", left)
 			break
 		}
 		woken[wakeChannel+t.queue] = true
@@ -169,7 +169,7 @@ func (q *Queue) publish(ctx context.Context, channels ...string) {
 			})
 			return err
 		})
-		q.report(ctx, "notices not sent", err)
+		q.report(ctx, "job notices not sent", err)
 	}
 }
 

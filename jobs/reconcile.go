@@ -57,7 +57,7 @@ func (r *reconciler) loop(ctx context.Context) {
 	for r.lead.await(ctx) {
 		if err := errors.Join(r.compare(ctx), r.removals.report()); err != nil && ctx.Err() == nil {
 			// An engine that does not answer proves nothing about its sandboxes.
-			r.w.log.WarnContext(ctx, "not reconciled, trying again", "error", err)
+			r.w.log.WarnContext(ctx, "engine not reconciled, trying again", "error", err)
 		}
 		select {
 		case <-t.C:
@@ -120,7 +120,7 @@ func (r *reconciler) sweep(ctx context.Context) {
 			r.w.metrics.reconciled.WithLabelValues(sort).Add(float64(n))
 		}
 		if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
-			r.w.log.WarnContext(ctx, "not swept, trying again", "error", err)
+			r.w.log.WarnContext(ctx, "engine leftovers not removed, trying again", "error", err)
 		}
 		return nil
 	})
@@ -155,7 +155,7 @@ func (r *reconciler) differ(ctx context.Context, rows []models.Sandbox, found []
 				d.lost[b.ID] = providers.EndedByRemoval
 			}
 		case i.State == providers.StateStopped:
-			d.lost[b.ID], d.bodies[b.ID] = cmp.Or(i.Ended, "it died or was killed behind our back"), true
+			d.lost[b.ID], d.bodies[b.ID] = cmp.Or(i.Ended, "it died or was killed outside Sandyard"), true
 		case string(i.State) != string(b.State):
 			seen[b.ID] = true
 			if r.lasts(b.ID) {
@@ -213,7 +213,7 @@ func (r *reconciler) observe(ctx context.Context, d differences, was map[string]
 		errs = append(errs, err)
 		r.w.queue.send(ctx, tasks)
 		if changed {
-			r.note(ctx, "repaired", id, "sandbox is "+string(seen)+", which nobody had asked for")
+			r.note(ctx, "repaired", id, "sandbox became "+string(seen)+" outside Sandyard")
 		}
 	}
 	return errors.Join(errs...)

@@ -185,7 +185,7 @@ func TestReconcileNoticesTheDeadAndTheVanished(t *testing.T) {
 	r.state.Vanish(removed)
 	r.state.Crash(paused)
 	for box, why := range map[string]string{
-		killed: "it died or was killed behind our back", removed: "it was removed behind our back", paused: "it died or was killed behind our back",
+		killed: "it died or was killed outside Sandyard", removed: "it was removed outside Sandyard", paused: "it died or was killed outside Sandyard",
 	} {
 		r.eventually("the loss is noticed", func() bool { return r.sandbox(box).State == models.SandboxLost })
 		if reason, ok := r.happened(box, "sandbox.lost"); !ok || reason != why {

@@ -26,10 +26,10 @@ func (s *Scheduler) recreate(ctx context.Context) error {
 		made, err := s.client.replace(ctx, box)
 		switch {
 		case err == nil:
-			s.log.WarnContext(ctx, "lost sandbox is made again", "sandbox_id", box.ID, "by", made.Sandbox.ID)
+			s.log.WarnContext(ctx, "lost sandbox recreated", "sandbox_id", box.ID, "by", made.Sandbox.ID)
 		case errors.As(err, new(*models.LimitError)):
 			full[box.TenantID] = true
-			s.log.WarnContext(ctx, "a tenant's lost sandboxes are not made again for now", "tenant_id", box.TenantID, "reason", err)
+			s.log.WarnContext(ctx, "lost sandboxes of a tenant not recreated for now", "tenant_id", box.TenantID, "reason", err)
 			return s.store.RestRecreations(ctx, box.TenantID, recreationRest, err.Error())
 		case !errors.Is(err, models.ErrNotDue) && !models.IsUnavailable(err) && ctx.Err() == nil:
 			err = errors.Join(err, s.store.RestRecreation(ctx, box.ID, recreationRest, err.Error()))

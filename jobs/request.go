@@ -13,26 +13,26 @@ import (
 
 // CreateSandbox is a wish for a sandbox.
 type CreateSandbox struct {
-	Template             string            `json:"template,omitempty" doc:"A named environment; default python. Or give image"`
-	Image                string            `json:"image,omitempty" maxLength:"512" doc:"A container image that the provider holds already, as REPOSITORY:TAG: one of a shared template, of a build of yours, or one that the operator allows (SANDBOX_IMAGES)"`
-	Provider             string            `json:"provider,omitempty" doc:"Default is the server's"`
-	Key                  string            `json:"key,omitempty" maxLength:"256" doc:"Your own name for it: while a sandbox with this key lives, create returns that one"`
-	Labels               map[string]string `json:"labels,omitempty" doc:"For list filters"`
-	Env                  map[string]string `json:"env,omitempty" doc:"For every command in it"`
-	CPUs                 float64           `json:"cpus,omitempty" doc:"Cores; default 1. The server has a maximum, as for memory, disk and pids"`
+	Template             string            `json:"template,omitempty" doc:"The template's name; default python. Or use image"`
+	Image                string            `json:"image,omitempty" maxLength:"512" doc:"A container image on the provider's engines, as REPOSITORY:TAG: of a shared template, of one of your builds, or allowed by the operator (SANDBOX_IMAGES)"`
+	Provider             string            `json:"provider,omitempty" doc:"Default: the server's provider"`
+	Key                  string            `json:"key,omitempty" maxLength:"256" doc:"Your own name for it: while a sandbox with this key is live, create returns it"`
+	Labels               map[string]string `json:"labels,omitempty" doc:"Labels for list filters"`
+	Env                  map[string]string `json:"env,omitempty" doc:"Environment variables for every command in it"`
+	CPUs                 float64           `json:"cpus,omitempty" doc:"Cores; default 1. The server limits cores, memory, disk and pids"`
 	MemoryMB             int64             `json:"memory_mb,omitempty" doc:"Memory and swap; default 512"`
 	DiskMB               int64             `json:"disk_mb,omitempty" doc:"Size of the work directory, which counts towards memory; default 256"`
 	Pids                 int64             `json:"pids,omitempty" doc:"Processes and threads; default 256"`
-	Network              bool              `json:"network,omitempty" doc:"Every public address may be reached, as with egress.allow [\"*\"]. Default false: no network at all"`
-	Egress               *egress.Policy    `json:"egress,omitempty" doc:"What may be reached of the outside, through a proxy that programs find in HTTP_PROXY and the like. Private and special addresses are closed in any case, unless the operator opens them"`
-	Runtime              string            `json:"runtime,omitempty" maxLength:"64" doc:"OCI runtime that it runs under, such as runsc (gVisor, a kernel of its own); one that the server offers. Default is the template's, else the server's"`
-	TimeoutSeconds       float64           `json:"timeout_seconds,omitempty" doc:"It ends that long after it started, or after it was asked for where it has not started by then, whatever it does; default 3600, at most 86400"`
-	OnTimeout            string            `json:"on_timeout,omitempty" enum:"delete,pause" doc:"Default delete. A pause that fails is tried again every ten seconds; a sandbox that is still to be made is deleted"`
-	OnLost               string            `json:"on_lost,omitempty" enum:"recreate" doc:"recreate: when it is lost, a new sandbox with the same key and settings takes its place, empty; what waited for the lost one ends. Not after five in a row that lived less than ten minutes"`
-	AutoResume           bool              `json:"auto_resume,omitempty" doc:"When it is paused, traffic to its ports and jobs that need it running resume it"`
-	IdleTimeoutSeconds   float64           `json:"idle_timeout_seconds,omitempty" doc:"It is deleted when for that long no job was submitted to it or has ended, none has run (a wait for a command is one), no traffic came to its ports, no terminal was open and no file was streamed or watched; default 3600. A background command that nobody waits for keeps it no longer, and neither does reading output"`
-	MaxLifetimeSeconds   float64           `json:"max_lifetime_seconds,omitempty" minimum:"0" maximum:"31536000" doc:"It is deleted that long after its first start, however often its timeout is set anew or it is paused. The server may have a maximum; 0 = the server's default, which is no limit unless the operator sets one"`
-	PausedTimeoutSeconds float64           `json:"paused_timeout_seconds,omitempty" minimum:"0" maximum:"31536000" doc:"It is deleted when it has been paused for that long. The server may have a maximum; 0 = the server's default, which is never unless the operator sets one"`
+	Network              bool              `json:"network,omitempty" doc:"Allow connections to every public address, as egress.allow [\"*\"] does. Default false: no network"`
+	Egress               *egress.Policy    `json:"egress,omitempty" doc:"Destinations that programs may connect to, through the proxy in HTTP_PROXY and similar variables. Private and special addresses stay closed unless the operator opens them"`
+	Runtime              string            `json:"runtime,omitempty" maxLength:"64" doc:"OCI runtime that the server offers, such as runsc (gVisor, a separate kernel). Default: the template's, else the server's"`
+	TimeoutSeconds       float64           `json:"timeout_seconds,omitempty" doc:"It ends this long after its start, regardless of activity; if it has not started by then, after its submission; default 3600, at most 86400"`
+	OnTimeout            string            `json:"on_timeout,omitempty" enum:"delete,pause" doc:"Default delete. A failed pause is retried every ten seconds; a sandbox that is still being created is deleted"`
+	OnLost               string            `json:"on_lost,omitempty" enum:"recreate" doc:"recreate: if it is lost, a new empty sandbox with the same key and settings replaces it; jobs of the lost one end. It stops after five in a row that lived less than ten minutes"`
+	AutoResume           bool              `json:"auto_resume,omitempty" doc:"While it is paused, traffic to its ports and jobs that need it running resume it"`
+	IdleTimeoutSeconds   float64           `json:"idle_timeout_seconds,omitempty" doc:"It is deleted after this time without activity; default 3600. Activity: a job is submitted, runs or ends (waits included), port traffic, an open terminal, a file transfer or watch. Background commands and output reads do not count"`
+	MaxLifetimeSeconds   float64           `json:"max_lifetime_seconds,omitempty" minimum:"0" maximum:"31536000" doc:"It is deleted this long after its first start, regardless of new timeouts and pauses. The server may set a maximum; 0 = the server's default, which is no limit unless the operator sets one"`
+	PausedTimeoutSeconds float64           `json:"paused_timeout_seconds,omitempty" minimum:"0" maximum:"31536000" doc:"It is deleted after it has been paused for this long. The server may set a maximum; 0 = the server's default, which is no limit unless the operator sets one"`
 
 	// Foreign is what other APIs than our own may ask for.
 	Foreign Foreign `json:"-"`
@@ -147,7 +147,7 @@ func (f Foreign) check() error {
 		size += len(k) + len(v)
 	}
 	if size > maxMetadata {
-		return invalid("metadata", "is %d bytes in all, at most %d are possible", size, maxMetadata)
+		return invalid("metadata", "is %d bytes in total; the limit is %d", size, maxMetadata)
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func (c CreateSandbox) check() error {
 		}
 	}
 	if c.OnLost != "" && c.OnLost != models.OnLostRecreate {
-		return invalid("on_lost", "must be recreate or be left out, not %q", c.OnLost)
+		return invalid("on_lost", "must be recreate or left out, not %q", c.OnLost)
 	}
 	if c.OnTimeout != "" && c.OnTimeout != "delete" && c.OnTimeout != "pause" {
 		return invalid("on_timeout", "must be delete or pause, not %q", c.OnTimeout)
@@ -188,11 +188,11 @@ func (c CreateSandbox) check() error {
 func checkLabels(labels map[string]string) error {
 	name := regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$`)
 	if len(labels) > 64 {
-		return invalid("labels", "are %d, at most 64 are possible", len(labels))
+		return invalid("labels", "has %d entries; the limit is 64", len(labels))
 	}
 	for k, v := range labels {
 		if !name.MatchString(k) {
-			return invalid("labels", "%q is not a label's name: use letters, digits and ._/-, at most 63", k)
+			return invalid("labels", "%q is not a valid label name; use letters, digits and ._/-, at most 63", k)
 		}
 		if len(v) > 256 {
 			return invalid("labels."+k, "is longer than 256 bytes")

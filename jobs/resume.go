@@ -51,7 +51,7 @@ func (c *Client) resumeFor(ctx context.Context, box models.Sandbox, args Args) {
 		return
 	}
 	if err := c.Resume(ctx, box.TenantID, box.ID); err != nil {
-		c.log.WarnContext(ctx, "resume not submitted, the job will ask for it", "sandbox_id", box.ID, "error", err)
+		c.log.WarnContext(ctx, "resume not submitted, the job submits it when it runs", "sandbox_id", box.ID, "error", err)
 	}
 }
 

@@ -61,10 +61,10 @@ func (s *Scheduler) forgetWithin(ctx, share context.Context, what string, age ti
 	}
 	total, err := inParts(share, pruneBatch, func(context.Context, int) (int, error) { return p(ctx, age, pruneBatch) })
 	if total > 0 {
-		s.log.InfoContext(ctx, "forgotten after the time of retention", "what", what, "count", total)
+		s.log.InfoContext(ctx, "expired rows deleted", "what", what, "count", total)
 	}
 	if err != nil {
-		return fmt.Errorf("forget %s: %w", what, err)
+		return fmt.Errorf("delete expired %s: %w", what, err)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (r *rooms) check(ctx context.Context, provider string, wish providers.Resou
 
 func granted[N int64 | float64](field string, v, most N) error {
 	if most > 0 && v > most {
-		return invalid(field, "is %v, and the largest worker has %v for all its sandboxes together; ask for less", v, most)
+		return invalid(field, "is %v, but the largest worker has %v for all its sandboxes; request less", v, most)
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ func (k Catalog) checkRuntime(field, name string) error {
 	case name == "" || slices.Contains(k.Runtimes, name):
 		return nil
 	case len(k.Runtimes) == 0:
-		return invalid(field, "this server offers no choice of runtimes, so leave it out; its operator can name some in SANDBOX_RUNTIMES")
+		return invalid(field, "this server offers no choice of runtimes; leave it out, or ask your operator to set SANDBOX_RUNTIMES")
 	default:
 		return invalid(field, "unknown runtime %.80q; this server offers %v", name, k.Runtimes)
 	}
@@ -24,6 +24,6 @@ func (w *Worker) offers(runtime string) error {
 	if runtime == "" || slices.Contains(w.runtimes, runtime) {
 		return nil
 	}
-	return providers.Errorf(providers.Invalid, "the template names the runtime %.80q, which SANDBOX_RUNTIMES of this worker does not; give the template "+
+	return providers.Errorf(providers.Invalid, "the template's runtime %.80q is not in SANDBOX_RUNTIMES of this worker; give the template "+
 		"another one or none", runtime)
 }

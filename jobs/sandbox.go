@@ -91,8 +91,8 @@ func (a *attempt) takeSandbox(ctx context.Context) (models.Sandbox, error) {
 		if full.DiskLow > 0 && full.DiskLow+full.Draining == full.Nodes {
 			class = providers.DiskFull
 		}
-		err = providers.Errorf(class, "none of %d workers has room for the sandbox (%d are being drained, the disks of %d are nearly full); "+
-			"delete some, raise MAX_SANDBOXES, MAX_CPUS, MAX_MEMORY_MB or MAX_PIDS, free disk space, or start another worker", full.Nodes, full.Draining, full.DiskLow)
+		err = providers.Errorf(class, "none of %d workers has room for the sandbox (%d are draining, the disks of %d are nearly full); "+
+			"delete sandboxes, raise MAX_SANDBOXES, MAX_CPUS, MAX_MEMORY_MB or MAX_PIDS, free disk space, or start another worker", full.Nodes, full.Draining, full.DiskLow)
 	}
 	return box, err
 }
@@ -131,7 +131,7 @@ func specOf(box models.Sandbox) (s sandboxSpec, err error) {
 
 // Delete removes the sandbox with everything in it.
 type Delete struct {
-	Reason string `json:"reason,omitempty" doc:"Kept as the sandbox's end reason"`
+	Reason string `json:"reason,omitempty" doc:"Stored as the sandbox's end_reason"`
 }
 
 // Kind implements Args.
@@ -163,7 +163,7 @@ func orDeleted(reason string) string {
 
 // Pause freezes the sandbox with its memory.
 type Pause struct {
-	Reason string `json:"reason,omitempty" doc:"Kept in the sandbox's events"`
+	Reason string `json:"reason,omitempty" doc:"Stored in the sandbox's events"`
 }
 
 // Kind implements Args.
@@ -191,7 +191,7 @@ func (*Pause) run(ctx context.Context, a *attempt) (result, error) {
 
 // Resume thaws a paused sandbox; its timeout starts anew.
 type Resume struct {
-	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" doc:"Its timeout from then on, at most 86400; of several resumes at once the longest counts. Absent: the timeout that it had"`
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" doc:"The timeout after the resume, at most 86400; of several concurrent resumes the longest counts. Absent: the previous timeout"`
 }
 
 // Kind implements Args.
@@ -233,7 +233,7 @@ func (a *attempt) pauser() (providers.Pauser, error) {
 // the job is accepted; the job's end only confirms it.
 type SetTimeout struct {
 	TimeoutSeconds float64 `json:"timeout_seconds" doc:"From now on; at most 86400"`
-	OnlyLater      bool    `json:"only_later,omitempty" doc:"A sandbox that ends later already stays as it is, so that of several requests at once none takes time from another"`
+	OnlyLater      bool    `json:"only_later,omitempty" doc:"Never shorten the current timeout, so that concurrent requests cannot take time from each other"`
 }
 
 // SetTimeoutResult says when the sandbox ends now.

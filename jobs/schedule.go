@@ -14,23 +14,23 @@ import (
 
 // Action is what a schedule submits at each of its times: exactly one of its fields.
 type Action struct {
-	Run    *OneShot       `json:"run,omitempty" doc:"One command in a sandbox of its own, which is removed afterwards"`
-	Create *CreateSandbox `json:"create,omitempty" doc:"A sandbox that stays; while one with its key lives, nothing is made"`
-	Job    *SandboxJob    `json:"job,omitempty" doc:"A job on a sandbox that stands"`
+	Run    *OneShot       `json:"run,omitempty" doc:"One command in a new sandbox, which is deleted afterwards"`
+	Create *CreateSandbox `json:"create,omitempty" doc:"A sandbox that stays; while one with its key is live, nothing is created"`
+	Job    *SandboxJob    `json:"job,omitempty" doc:"A job on an existing sandbox"`
 }
 
 // SandboxJob is a job of any kind on a sandbox that stands.
 type SandboxJob struct {
 	SandboxID string         `json:"sandbox_id"`
 	Kind      string         `json:"kind" doc:"Such as exec, write, read, pause, delete"`
-	Args      map[string]any `json:"args,omitempty" doc:"The kind's own fields, as its own operation takes them"`
+	Args      map[string]any `json:"args,omitempty" doc:"The fields of this kind, the same as in its own operation"`
 }
 
 // Standing are the options that go with every submission of a schedule.
 type Standing struct {
-	Parallel             bool    `json:"parallel,omitempty" doc:"Of job: do not wait for earlier jobs of the sandbox"`
-	Priority             int     `json:"priority,omitempty" minimum:"-100" maximum:"100" doc:"Among your own jobs; higher goes first"`
-	CallbackURL          string  `json:"callback_url,omitempty" doc:"Called at the end of each job, signed as Standard Webhooks says"`
+	Parallel             bool    `json:"parallel,omitempty" doc:"For job: do not wait for earlier jobs of the sandbox"`
+	Priority             int     `json:"priority,omitempty" minimum:"-100" maximum:"100" doc:"Priority among your own jobs; higher runs first"`
+	CallbackURL          string  `json:"callback_url,omitempty" doc:"URL to call at the end of each job, signed per Standard Webhooks"`
 	QueueDeadlineSeconds float64 `json:"queue_deadline_seconds,omitempty" minimum:"0" maximum:"86400" doc:"A job expires if it has not started by then; 0 = never"`
 }
 
@@ -78,7 +78,7 @@ func SetAction(s *models.Schedule, a Action, o Standing) error {
 		return err
 	}
 	if len(s.Action) > maxAction {
-		return invalid("action", "is %d bytes of JSON, at most %d are possible; put large files into a template's image", len(s.Action), maxAction)
+		return invalid("action", "is %d bytes of JSON; the limit is %d; put large files into a template's image", len(s.Action), maxAction)
 	}
 	s.Options, err = json.Marshal(o)
 	return err

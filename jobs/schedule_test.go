@@ -122,7 +122,7 @@ func TestSchedulesSubmitOrdinaryJobs(t *testing.T) {
 	r.eventually("the run's sandbox is gone", func() bool { return r.sandbox(*ran.SandboxID).State == models.SandboxDeleted })
 	r.wantRuns(keyed, "succeeded")
 	r.due(time.Second, keyed)
-	if again := r.wantRuns(keyed, "succeeded", "skipped"); !strings.Contains(*again[1].Reason, "lives already") {
+	if again := r.wantRuns(keyed, "succeeded", "skipped"); !strings.Contains(*again[1].Reason, "already live") {
 		t.Errorf("the second create was %+v", again[1])
 	}
 }

@@ -108,7 +108,7 @@ func (s *Scheduler) loop(ctx context.Context, name string, every time.Duration, 
 	defer t.Stop()
 	for s.leader.await(ctx) {
 		if err := bounded(ctx, tick); err != nil && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "loop failed, trying again", "loop", name, "error", err)
+			s.log.WarnContext(ctx, "scheduler loop failed, trying again", "loop", name, "error", err)
 		}
 		select {
 		case <-t.C:

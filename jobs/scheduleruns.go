@@ -64,7 +64,7 @@ func (s *Scheduler) submitRun(ctx context.Context, r models.ScheduleRun) error {
 	out, err := s.client.perform(ctx, c, r, Options{Actor: scheduleActor + c.ID})
 	switch {
 	case err == nil && out.Existing:
-		return s.store.EndRun(ctx, r.ID, models.RunSkipped, "a sandbox with this key lives already")
+		return s.store.EndRun(ctx, r.ID, models.RunSkipped, "a sandbox with this key is already live")
 	case err == nil:
 		s.log.InfoContext(ctx, "schedule fired", "schedule_id", c.ID, "due_at", r.DueAt, "sandbox_id", out.Sandbox.ID)
 		return nil
@@ -101,5 +101,5 @@ func (s *Scheduler) refused(ctx context.Context, c models.Schedule, r models.Sch
 		return cause
 	}
 	pause := min(time.Second<<min(r.Attempts, 10), longestRunPause)
-	return errors.Join(cause, s.store.DelayRun(ctx, r.ID, "it could not be submitted because of an internal error; it will be tried again", pause))
+	return errors.Join(cause, s.store.DelayRun(ctx, r.ID, "it was not submitted because of an internal error; the scheduler tries again", pause))
 }

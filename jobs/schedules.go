@@ -58,7 +58,7 @@ func planTick(d models.DueSchedule) models.Tick {
 }
 
 // missed is the reason why due times are skipped that passed while nobody could fire them.
-const missed = "missed: no scheduler was there"
+const missed = "missed: no scheduler was running"
 
 // dueTimes returns the newest due times from first until now, at most keep of all the n that there are, and the one after
 // them. It looks at so many times and no more; then the next one lies in the past.
@@ -101,7 +101,7 @@ func (p planner) run(due []time.Time) {
 		case len(due) == 1 && p.d.Overlap == models.OverlapSkip && p.d.Busy:
 			p.skip(t, 1, "an earlier run has not ended")
 		case p.d.Waiting+i >= maxWaitingRuns:
-			p.skip(t, 1, fmt.Sprintf("%d runs wait already", maxWaitingRuns))
+			p.skip(t, 1, fmt.Sprintf("%d runs are already waiting", maxWaitingRuns))
 		default:
 			p.add(t, models.RunPending, 1, "")
 		}

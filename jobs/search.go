@@ -18,17 +18,17 @@ const (
 
 // Glob finds files by their names.
 type Glob struct {
-	Pattern string `json:"pattern" doc:"* and ? stand for text and a character of a name, [a-z] and [!a-z] for characters, {a,b} for alternatives, ** for any number of directories" example:"**/*.py"`
-	Path    string `json:"path,omitempty" doc:"Where the pattern begins; default is the work directory"`
-	Hidden  bool   `json:"hidden,omitempty" doc:"Also select names that begin with a dot without naming it"`
-	Limit   int    `json:"limit,omitempty" minimum:"0" maximum:"10000" doc:"Entries in the answer; default 1000"`
+	Pattern string `json:"pattern" doc:"Glob: * matches any text in a name, ? one character, [a-z] and [!a-z] character classes, {a,b} alternatives, ** any number of directories" example:"**/*.py"`
+	Path    string `json:"path,omitempty" doc:"Directory that the pattern is relative to; default the work directory"`
+	Hidden  bool   `json:"hidden,omitempty" doc:"Wildcards also match names that begin with a dot"`
+	Limit   int    `json:"limit,omitempty" minimum:"0" maximum:"10000" doc:"Most entries to return; default 1000"`
 }
 
 // GlobResult is what a glob selects. Symbolic links are not followed.
 type GlobResult struct {
 	Entries    []providers.FileInfo `json:"entries" doc:"Sorted by path"`
 	Unreadable int                  `json:"unreadable,omitempty" doc:"Directories that could not be read"`
-	Truncated  bool                 `json:"truncated" doc:"There may be more: a limit was met"`
+	Truncated  bool                 `json:"truncated" doc:"There may be more: a limit was reached"`
 }
 
 // Kind implements Args.
@@ -58,23 +58,23 @@ func (g *Glob) run(ctx context.Context, a *attempt) (result, error) {
 
 // Grep finds lines in files.
 type Grep struct {
-	Pattern    string `json:"pattern" doc:"A regular expression in RE2's syntax, or with fixed the text itself" example:"func (\\w+)\\("`
-	Fixed      bool   `json:"fixed,omitempty" doc:"The pattern is plain text"`
+	Pattern    string `json:"pattern" doc:"A regular expression in RE2 syntax; with fixed, plain text" example:"func (\\w+)\\("`
+	Fixed      bool   `json:"fixed,omitempty" doc:"Treat the pattern as plain text"`
 	IgnoreCase bool   `json:"ignore_case,omitempty"`
-	Path       string `json:"path,omitempty" doc:"A directory, or the one file to search; default is the work directory"`
-	Include    string `json:"include,omitempty" doc:"A glob of the files to search: of names at any depth if it has no slash, else of paths" example:"*.go"`
+	Path       string `json:"path,omitempty" doc:"The directory or file to search; default the work directory"`
+	Include    string `json:"include,omitempty" doc:"A glob that selects the files to search: by name at any depth if it has no slash, else by path" example:"*.go"`
 	Hidden     bool   `json:"hidden,omitempty" doc:"Also search files and directories whose names begin with a dot"`
 	Context    int    `json:"context,omitempty" minimum:"0" maximum:"20" doc:"Lines to show before and after each match"`
-	MaxMatches int    `json:"max_matches,omitempty" minimum:"0" maximum:"10000" doc:"Lines that match in the answer; default 200"`
+	MaxMatches int    `json:"max_matches,omitempty" minimum:"0" maximum:"10000" doc:"Most matching lines to return; default 200"`
 }
 
 // GrepResult is what a grep found. Symbolic links are not followed.
 type GrepResult struct {
 	Matches    []providers.Match `json:"matches" doc:"Sorted by path and line"`
-	Searched   int               `json:"searched" doc:"Files"`
-	Binary     int               `json:"binary_skipped" doc:"Files that hold NUL bytes, which were passed over"`
+	Searched   int               `json:"searched" doc:"Number of files searched"`
+	Binary     int               `json:"binary_skipped" doc:"Skipped files, because they contain NUL bytes"`
 	Unreadable int               `json:"unreadable,omitempty" doc:"Files and directories that could not be read"`
-	Truncated  bool              `json:"truncated" doc:"There may be more: a limit was met"`
+	Truncated  bool              `json:"truncated" doc:"There may be more: a limit was reached"`
 }
 
 // Kind implements Args.
@@ -118,7 +118,7 @@ func checkPattern(field, pattern string) error {
 	case pattern == "":
 		return invalid(field, "is missing")
 	case len(pattern) > maxPattern:
-		return invalid(field, "is %d bytes long, at most %d are possible", len(pattern), maxPattern)
+		return invalid(field, "is %d bytes long; the limit is %d", len(pattern), maxPattern)
 	}
 	return noNUL(field, pattern)
 }

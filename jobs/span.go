@@ -26,7 +26,7 @@ func (s Span) fill(field, variable string, ms *int64) error {
 		*ms = s.own().Milliseconds()
 	}
 	if s.Most > 0 && *ms > s.Most.Milliseconds() {
-		return invalid(field, "is %g, and this server allows at most %g (%s)", float64(*ms)/1000, s.Most.Seconds(), variable)
+		return invalid(field, "is %g, but this server allows at most %g (%s)", float64(*ms)/1000, s.Most.Seconds(), variable)
 	}
 	return nil
 }

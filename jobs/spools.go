@@ -22,7 +22,7 @@ func (w *Worker) dropSpools(ctx context.Context, adopted []string) {
 	defer w.watches.onQuit(cancel)()
 	left, err := w.store.LastExecs(ctx, adopted)
 	if err != nil {
-		w.log.WarnContext(ctx, "outputs of dead workers' commands are left in their sandboxes", "error", err)
+		w.log.WarnContext(ctx, "spools of dead workers' commands not removed", "error", err)
 		return
 	}
 	var all errgroup.Group
@@ -37,7 +37,7 @@ func (w *Worker) dropSpools(ctx context.Context, adopted []string) {
 		})
 	}
 	if err := all.Wait(); err != nil {
-		w.log.WarnContext(ctx, "outputs of dead workers' commands are left in their sandboxes", "error", err)
+		w.log.WarnContext(ctx, "spools of dead workers' commands not removed", "error", err)
 	}
 }
 
@@ -120,7 +120,7 @@ func (w *Worker) spoolLoop() {
 			return
 		}
 		if err := w.dropSome(); err != nil {
-			w.log.Warn("outputs of ended commands are left in their sandboxes, trying again", "error", err)
+			w.log.Warn("spools of ended commands not removed, trying again", "error", err)
 		}
 	}
 }
@@ -136,7 +136,7 @@ func (w *Worker) dropLast(ctx context.Context) {
 	ctx, cancel := w.finishing(ctx, letGo)
 	defer cancel()
 	if err := w.dropLeft(ctx); err != nil {
-		w.log.WarnContext(ctx, "outputs of ended commands are left in their sandboxes", "error", err)
+		w.log.WarnContext(ctx, "spools of ended commands not removed", "error", err)
 	}
 }
 

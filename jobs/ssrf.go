@@ -41,7 +41,7 @@ func guardedClient(rules guard.Rules) *http.Client {
 func checkAddress(address string, rules guard.Rules) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return fmt.Errorf("unreadable address %q: %w", address, err)
+		return fmt.Errorf("malformed address %q: %w", address, err)
 	}
 	return rules.Check(at)
 }

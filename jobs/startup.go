@@ -49,7 +49,7 @@ func (a *attempt) comeUp(ctx context.Context, s sandboxSpec) error {
 	defer cancel()
 	err = u.run(own)
 	if err != nil && errors.Is(context.Cause(own), errNotReady) && ctx.Err() == nil {
-		err = providers.Errorf(providers.NotReady, "the template's programs were not ready within %v (%v); look at its start command and its readiness probe", limit, u.why)
+		err = providers.Errorf(providers.NotReady, "the template's programs were not ready within %v (%v); check its start command and its readiness probe", limit, u.why)
 	}
 	return err
 }
@@ -152,7 +152,7 @@ func (u *startup) look(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if res.ExitCode != 0 {
-		return false, fmt.Errorf("the probe exits %d: %s", res.ExitCode, lastWords(res))
+		return false, fmt.Errorf("the probe command exited with code %d: %s", res.ExitCode, lastWords(res))
 	}
 	return true, u.inside.Forget(ctx, name)
 }
@@ -162,7 +162,7 @@ func (u *startup) dial(ctx context.Context, port int) (net.Conn, error) {
 		DialPort(ctx context.Context, port uint16) (net.Conn, error)
 	})
 	if !ok {
-		return nil, providers.Errorf(providers.NotSupported, "this provider reaches no ports; let the template's probe be a command")
+		return nil, providers.Errorf(providers.NotSupported, "this provider does not support access to ports; use a command as the template's probe")
 	}
 	return d.DialPort(ctx, uint16(port))
 }
@@ -182,7 +182,7 @@ func (u *startup) get(ctx context.Context, p models.HTTPProbe) (bool, error) {
 		return false, err
 	}
 	if answer.StatusCode >= 400 {
-		err = fmt.Errorf("the probe is answered %s", answer.Status)
+		err = fmt.Errorf("the probe got the response %s", answer.Status)
 	}
 	return err == nil, errors.Join(err, answer.Body.Close())
 }

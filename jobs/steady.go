@@ -42,8 +42,8 @@ func (s *Scheduler) tellPatience(ctx context.Context, counts bool) {
 		return
 	}
 	if s.patient = !counts; s.patient {
-		s.log.WarnContext(ctx, "the database was away, its clock was set or nobody led: no worker and no sandbox is taken for dead or idle for a while")
+		s.log.WarnContext(ctx, "database outage, clock step or no leader: dead and idle checks suspended")
 		return
 	}
-	s.log.InfoContext(ctx, "silent workers and sandboxes are taken for dead or idle from now on")
+	s.log.InfoContext(ctx, "dead and idle checks resumed")
 }

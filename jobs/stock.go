@@ -27,7 +27,7 @@ func (w *Worker) stockLoop(ctx context.Context, pool providers.Pooler) {
 	defer tick.Stop()
 	for {
 		if err := w.stock(ctx, pool); err != nil && ctx.Err() == nil {
-			w.log.WarnContext(ctx, "pool not stocked, trying again", "error", err)
+			w.log.WarnContext(ctx, "pool sizes not updated, trying again", "error", err)
 		}
 		select {
 		case <-tick.C:

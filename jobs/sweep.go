@@ -32,7 +32,7 @@ func (s *Scheduler) recoverLeases(ctx context.Context) error {
 	expired := func(ctx context.Context, limit int) ([]models.Job, error) {
 		return s.store.ExpiredLeases(ctx, at, limit)
 	}
-	return s.endEach(ctx, "job recovered from a silent worker", expired, s.store.Recover)
+	return s.endEach(ctx, "job recovered from a dead worker", expired, s.store.Recover)
 }
 
 // expireQueued ends jobs that are past their queue deadline.
@@ -86,7 +86,7 @@ func (s *Scheduler) checkEpoch(ctx context.Context) error {
 			return err
 		}
 	}
-	s.log.WarnContext(ctx, "Redis is new or has lost its data, every waiting job is sent again")
+	s.log.WarnContext(ctx, "Redis is new or lost its data, all queued jobs are sent again")
 	_, err = s.store.SwapSetting(ctx, epochSetting, known, found)
 	return err
 }
@@ -108,7 +108,7 @@ func (s *Scheduler) resendMissing(ctx context.Context) error {
 		s.handed.forget()
 	}
 	if len(gone) > 0 {
-		s.log.WarnContext(ctx, "tasks missing in Redis are sent again", "count", len(gone))
+		s.log.WarnContext(ctx, "tasks missing in Redis sent again", "count", len(gone))
 	}
 	if err := s.store.Undispatch(ctx, gone); err != nil {
 		return err

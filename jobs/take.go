@@ -23,7 +23,7 @@ func (w *Worker) handle(ctx context.Context, t *asynq.Task) error {
 	retried, _ := asynq.GetRetryCount(ctx)
 	err := w.take(ctx, id, models.LaneOf(t.Type()), t.Headers()[tenantHeader], retried > 0)
 	if err != nil && retried > 0 {
-		w.log.WarnContext(ctx, "task dropped, the sweep will send another", "job_id", id, "error", err)
+		w.log.WarnContext(ctx, "task dropped, the sweep sends another", "job_id", id, "error", err)
 		return asynq.RevokeTask // Asynq's archive would keep it for nothing
 	}
 	return err
@@ -101,7 +101,7 @@ func (w *Worker) handLoop() {
 		}
 		ctx, cancel := w.living(context.Background(), handTime/2)
 		if err := w.queue.inHand(ctx, w.untold()); err != nil {
-			w.log.WarnContext(ctx, "waiting tasks not announced, the sweep may send them again", "error", err)
+			w.log.WarnContext(ctx, "waiting tasks not recorded, the sweep may send them again", "error", err)
 		}
 		cancel()
 	}

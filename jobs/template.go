@@ -86,7 +86,7 @@ func (c *Client) CheckTemplate(ctx context.Context, o models.Owner, t models.Tem
 // CheckTemplate says what is wrong with a template on any server, as an *InvalidError.
 func CheckTemplate(t models.Template) error {
 	if !regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`).MatchString(t.Name) {
-		return invalid("name", "%q is not a template's name: use lower-case letters, digits and ._-, at most 63", t.Name)
+		return invalid("name", "%q is not a valid template name; use lower-case letters, digits and ._-, at most 63", t.Name)
 	}
 	if _, err := imageref.Parse(t.Image); err != nil {
 		return invalid("image", "%v", err)
@@ -122,10 +122,10 @@ func checkPorts(d models.Definition) error {
 	for field, ports := range map[string][]int{"ports": d.Ports, "mcp_port": {d.MCPPort}, "vscode_port": {d.VSCodePort}} {
 		for _, port := range ports {
 			if port < 0 || port > 65535 || port == 0 && field == "ports" {
-				return invalid(field, "%d is not a port", port)
+				return invalid(field, "%d is not a valid port; use 1 to 65535", port)
 			}
 			if isOwnPort(port) {
-				return invalid(field, "%d is one of the sandbox's own ports; choose another", port)
+				return invalid(field, "port %d is used by the sandbox itself; choose another", port)
 			}
 		}
 	}
@@ -145,7 +145,7 @@ func checkLimits(d models.Definition) error {
 		"disk_mb": m.DiskMB > 0 && r.DiskMB > m.DiskMB, "pids": m.Pids > 0 && r.Pids > m.Pids,
 	} {
 		if over {
-			return invalid("resources."+field, "is more than the template's own maximum")
+			return invalid("resources."+field, "is more than the template's maximum")
 		}
 	}
 	return nil
@@ -187,11 +187,11 @@ func checkProbe(p *models.Probe) error {
 	case p.TimeoutSeconds < 0 || p.TimeoutSeconds > maxPatience.Seconds():
 		return invalid("ready.timeout_seconds", "must be between 0 and %g", maxPatience.Seconds())
 	case p.TCP != nil && (p.TCP.Port < 1 || p.TCP.Port > 65535):
-		return invalid("ready.tcp.port", "%d is not a port", p.TCP.Port)
+		return invalid("ready.tcp.port", "%d is not a valid port; use 1 to 65535", p.TCP.Port)
 	case p.HTTP != nil && (p.HTTP.Port < 1 || p.HTTP.Port > 65535):
-		return invalid("ready.http.port", "%d is not a port", p.HTTP.Port)
+		return invalid("ready.http.port", "%d is not a valid port; use 1 to 65535", p.HTTP.Port)
 	case p.HTTP != nil && p.HTTP.Path != "" && (p.HTTP.Path[0] != '/' || strings.ContainsAny(p.HTTP.Path, " \r\n\x00")):
-		return invalid("ready.http.path", "must begin with / and hold no blanks")
+		return invalid("ready.http.path", "must begin with / and contain no blanks")
 	}
 	return noNUL("ready.command", p.Command)
 }

@@ -65,15 +65,15 @@ func parseCron(text, zone string) (timetable, error) {
 	}
 	loc, err := time.LoadLocation(zone)
 	if err != nil {
-		return nil, invalid("time_zone", "%q is no IANA time zone, such as Europe/Berlin", zone)
+		return nil, invalid("time_zone", "%q is not an IANA time zone; use a name such as Europe/Berlin", zone)
 	}
 	const every = "@every"
 	if strings.Contains(text, "=") || strings.HasPrefix(text, every) || len(text) > 256 {
-		return nil, invalid("cron", "must be five fields such as 30 3 * * 1-5, or @hourly, @daily, @weekly, @monthly, @yearly; the zone goes in time_zone, an interval in interval_seconds")
+		return nil, invalid("cron", "must be five fields such as 30 3 * * 1-5, or @hourly, @daily, @weekly, @monthly, @yearly; set the zone in time_zone, an interval in interval_seconds")
 	}
 	parsed, err := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor).Parse(strings.TrimSpace(text))
 	if err != nil {
-		return nil, invalid("cron", "%v; it takes five fields: minute, hour, day of month, month, day of week", err)
+		return nil, invalid("cron", "%v; use five fields: minute, hour, day of month, month, day of week", err)
 	}
 	fields, ok := parsed.(*cron.SpecSchedule)
 	if !ok {

@@ -19,7 +19,7 @@ func (s *Scheduler) foldUsage(ctx context.Context) error {
 		for more := true; more && ctx.Err() == nil && err == nil; {
 			more, err = fold(ctx, usageBatch)
 			if refused := (*models.RefusedUsage)(nil); errors.As(err, &refused) {
-				s.log.ErrorContext(ctx, "usage put aside, see the table usage_refused", "rows", refused.Rows, "error", refused.Cause)
+				s.log.ErrorContext(ctx, "usage rows not aggregated, see the table usage_refused", "rows", refused.Rows, "error", refused.Cause)
 				err = nil
 			}
 		}

@@ -97,7 +97,7 @@ func execNow(ctx context.Context, p providers.Provider, sandbox, name string, wa
 	}
 	b, ok := sb.(providers.Background)
 	if !ok {
-		return providers.Exec{}, providers.Errorf(providers.NotSupported, "this provider has no background execs")
+		return providers.Exec{}, providers.Errorf(providers.NotSupported, "this provider does not support background execs")
 	}
 	e, err := b.Exec(ctx, name, wait)
 	if errors.Is(err, providers.ErrPaused) {

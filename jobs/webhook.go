@@ -161,7 +161,7 @@ func (h *Webhooks) post(ctx context.Context, d models.Delivery) (status int, wai
 	defer cancel()
 	req, err := h.request(ctx, d)
 	if err != nil {
-		return 0, 0, &undeliveredError{"the platform could not make the request, it will try again", err}
+		return 0, 0, &undeliveredError{"the platform could not send the request; it tries again", err}
 	}
 	resp, err := h.http.Do(req)
 	if err != nil {
@@ -171,7 +171,7 @@ func (h *Webhooks) post(ctx context.Context, d models.Delivery) (status int, wai
 	_, _ = io.CopyN(io.Discard, resp.Body, 16<<10) // politeness only
 	if resp.StatusCode/100 != 2 {
 		after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-		return resp.StatusCode, time.Duration(after) * time.Second, &undeliveredError{told: fmt.Sprintf("the receiver answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))}
+		return resp.StatusCode, time.Duration(after) * time.Second, &undeliveredError{told: fmt.Sprintf("the receiver responded %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))}
 	}
 	return resp.StatusCode, 0, nil
 }

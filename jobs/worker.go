@@ -266,7 +266,7 @@ func (w *Worker) stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(stopPatience, max(time.Second, w.grace-time.Since(began))))
 	defer cancel()
 	if err := w.store.Retire(ctx, w.node.ID); err != nil {
-		w.log.WarnContext(ctx, "node not retired, its lease will end by itself", "error", err)
+		w.log.WarnContext(ctx, "node not retired, its lease expires by itself", "error", err)
 	}
 	if err := errors.Join(w.queue.forgetNode(ctx, w.node.ID), w.rdb.Close()); err != nil {
 		w.log.WarnContext(ctx, "queue not removed", "error", err)
@@ -302,7 +302,7 @@ func (w *Worker) drain() {
 			idle = idle[1:]
 		case <-deadline.C:
 			if handsOver {
-				w.log.Warn("jobs do not let go, they are left as after a crash")
+				w.log.Warn("jobs did not stop in time, other workers recover them")
 				return
 			}
 			handsOver = true
@@ -367,7 +367,7 @@ func (w *Worker) interrupt(id string) {
 	defer cancel()
 	asked, err := w.store.Asked(ctx, keys(mine))
 	if err != nil {
-		w.log.WarnContext(ctx, "requests to stop not read, the next heartbeat brings them", "error", err)
+		w.log.WarnContext(ctx, "cancel requests not read, the next heartbeat reads them", "error", err)
 	}
 	for _, h := range asked {
 		mine[h].requestCancel()

@@ -32,19 +32,19 @@ type Background interface {
 
 // Exec is a command as it stands.
 type Exec struct {
-	ID          string `json:"id" doc:"The id of the job that started it; of a terminal term_ and its name"`
+	ID          string `json:"id" doc:"The id of the job that started it; for a terminal, term_ and its name"`
 	Running     bool   `json:"running"`
-	Queued      bool   `json:"queued,omitempty" doc:"Its job has not started it yet"`
-	Terminal    bool   `json:"terminal,omitempty" doc:"It runs on a terminal"`
+	Queued      bool   `json:"queued,omitempty" doc:"The exec's job has not started it yet"`
+	Terminal    bool   `json:"terminal,omitempty" doc:"The exec runs on a terminal"`
 	Pid         int    `json:"pid,omitempty" doc:"Inside the sandbox"`
-	ExitCode    *int   `json:"exit_code,omitempty" doc:"Once it has ended; 128+n when signal n ended it"`
-	Signal      string `json:"signal,omitempty" doc:"What ended it, such as SIGKILL"`
+	ExitCode    *int   `json:"exit_code,omitempty" doc:"Present after its end; 128+n if signal n ended it"`
+	Signal      string `json:"signal,omitempty" doc:"The signal that ended it, such as SIGKILL"`
 	TimedOut    bool   `json:"timed_out,omitempty"`
-	OOMKilled   bool   `json:"oom_killed,omitempty" doc:"The kernel killed a process in the sandbox for lack of memory meanwhile"`
-	StdoutBytes int64  `json:"stdout_bytes" doc:"Written so far, also what is not kept any more"`
+	OOMKilled   bool   `json:"oom_killed,omitempty" doc:"The kernel killed a process in the sandbox because memory ran out"`
+	StdoutBytes int64  `json:"stdout_bytes" doc:"Bytes written so far, including dropped ones"`
 	StderrBytes int64  `json:"stderr_bytes"`
 	DurationMS  int64  `json:"duration_ms" doc:"From its start to its end, or to now"`
-	AgeMS       int64  `json:"age_ms" doc:"Since it started"`
+	AgeMS       int64  `json:"age_ms" doc:"Time since its start"`
 }
 
 // Stream is one output of a command.

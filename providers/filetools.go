@@ -83,10 +83,10 @@ type Grepped struct {
 type Match struct {
 	Path    string   `json:"path"`
 	Line    int      `json:"line" doc:"From 1"`
-	Column  int      `json:"column" doc:"Where the first match in the line begins, in bytes from 1"`
-	Text    string   `json:"text" doc:"The line; what is no UTF-8 in it is replaced by U+FFFD"`
-	Clipped bool     `json:"clipped,omitempty" doc:"The line is long: text is the part of it around the match"`
-	Before  []string `json:"before,omitempty" doc:"The lines before it, if context was asked for"`
+	Column  int      `json:"column" doc:"Byte position of the first match in the line, from 1"`
+	Text    string   `json:"text" doc:"The line; invalid UTF-8 is replaced by U+FFFD"`
+	Clipped bool     `json:"clipped,omitempty" doc:"The line is long; text is the part around the match"`
+	Before  []string `json:"before,omitempty" doc:"The lines before it, if context was requested"`
 	After   []string `json:"after,omitempty"`
 }
 

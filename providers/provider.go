@@ -199,7 +199,7 @@ type TreeReport struct {
 	Files       int      `json:"files"`
 	Directories int      `json:"directories"`
 	Links       int      `json:"links" doc:"Symbolic and hard links"`
-	Bytes       int64    `json:"bytes" doc:"What the files hold"`
+	Bytes       int64    `json:"bytes" doc:"Total size of the files"`
 	Stripped    []string `json:"stripped,omitempty" doc:"The first hundred entries that lost a setuid, setgid or sticky bit"`
 }
 
@@ -308,14 +308,14 @@ type Capabilities struct {
 	Provider    string  `json:"provider"`
 	Exec        Support `json:"exec"`
 	Files       Support `json:"files"`
-	Code        Support `json:"code" doc:"Code cells and background execs; the languages are those that a template has"`
-	FileTools   Support `json:"file_tools" doc:"Edit, glob, grep and batches of files; emulated: a round trip per file and directory"`
+	Code        Support `json:"code" doc:"Code cells and background execs; the template determines the languages"`
+	FileTools   Support `json:"file_tools" doc:"Edit, glob, grep and file batches; emulated: one round trip per file and directory"`
 	PauseMemory Support `json:"pause_memory" doc:"Pause keeps processes and memory"`
-	SplitOutput Support `json:"split_output" doc:"stdout and stderr arrive apart"`
+	SplitOutput Support `json:"split_output" doc:"stdout and stderr are separate"`
 	Stdin       Support `json:"stdin"`
-	Network     Support `json:"network" doc:"emulated: connections to the outside go through a proxy, see egress"`
+	Network     Support `json:"network" doc:"emulated: outbound connections use a proxy, see egress"`
 	// PerNode says that a sandbox lives on the machine of one worker, so its jobs must run there.
 	PerNode bool `json:"per_node"`
 	// Warning is what to know before trusting the backend with something. Empty = nothing.
-	Warning string `json:"warning,omitempty" doc:"What to know before trusting this backend with something"`
+	Warning string `json:"warning,omitempty" doc:"A limit of this backend that you should know before you use it"`
 }

@@ -27,7 +27,7 @@ func TestTheOperatorBoundsLivesOfAllClients(t *testing.T) {
 		t.Errorf("it is bounded by %s", box.raw)
 	}
 	a := r.call("POST", "/v1/sandboxes", map[string]any{"paused_timeout_seconds": 3601}).problem(t, 422, "invalid_request")
-	if !strings.Contains(a.raw, "is 3601, and this server allows at most 3600 (MAX_PAUSED_TIMEOUT)") {
+	if !strings.Contains(a.raw, "is 3601, but this server allows at most 3600 (MAX_PAUSED_TIMEOUT)") {
 		t.Errorf("a wish for more is answered %s", a.raw)
 	}
 }

@@ -258,7 +258,7 @@ func (r *run) collect(ctx context.Context, t *trial) error {
 	var err, err2, err3 error
 	logs := filepath.Join(r.sys.dir, "logs")
 	t.finished, err = logLines(logs, "job finished")
-	t.givenBack, err2 = logLines(logs, "job given back")
+	t.givenBack, err2 = logLines(logs, "job requeued")
 	t.workers, err3 = nodesOf(logs)
 	return errors.Join(append(errs, err, err2, err3)...)
 }

@@ -38,9 +38,9 @@ func TestEngineRestarts(t *testing.T) {
 // Why sandboxes are lost, as their users read it.
 const (
 	withItsEngine = "its engine was stopped or restarted, which ends sandboxes unless live-restore is on"
-	byAKill       = "it was killed behind our back"
+	byAKill       = "it was killed outside Sandyard"
 	forMemory     = "it ran out of memory"
-	byARemoval    = "it was removed behind our back"
+	byARemoval    = "it was removed outside Sandyard"
 )
 
 // lostBecause waits until a sandbox is lost, and checks that the reason in its document and its events is one of some.

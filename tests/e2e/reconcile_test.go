@@ -34,8 +34,8 @@ func TestContainersThatChangeBehindOurBack(t *testing.T) {
 	for box, want := range map[string]string{killed: "lost", removed: "lost", paused: "paused"} {
 		testenv.Eventually(t, "the sandbox is "+want, func() bool { return r.sandbox(box).State == want })
 	}
-	r.lostBecause(killed, "killed behind our back")              // on a busy engine no more is known
-	r.lostBecause(removed, byARemoval, "killed behind our back") // it may be seen dead before
+	r.lostBecause(killed, "killed outside Sandyard")              // on a busy engine no more is known
+	r.lostBecause(removed, byARemoval, "killed outside Sandyard") // it may be seen dead before
 	testenv.Eventually(t, "the orphan and the body are removed", func() bool {
 		return !slices.ContainsFunc(r.engine.list(t), func(c container.Summary) bool {
 			return c.ID == orphan.ID || slices.Contains(c.Names, "/sandyard-"+killed)

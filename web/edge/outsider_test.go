@@ -63,7 +63,7 @@ func TestNobodyComesInByTheWayOut(t *testing.T) {
 	r.send(behind).want(t, 403, "the sandbox's own")
 	for _, port := range []int{dialect.ProxyPort, gateway.GuestPort} {
 		_, err := r.jobs.Submit(t.Context(), id, &jobs.Port{Port: port}, asTest())
-		if err == nil || !strings.Contains(err.Error(), "which are the sandbox's own") {
+		if err == nil || !strings.Contains(err.Error(), "which the sandbox itself uses") {
 			t.Errorf("port %d is let out: %v", port, err)
 		}
 	}
