@@ -42,7 +42,7 @@ func TestLostSandboxIsMadeAgainOnRequest(t *testing.T) {
 		t.Errorf("in the new one: %s %q %v", j.State, j.Stdout, j.Error)
 	}
 	_, err := r.client.Submit(t.Context(), box, &jobs.Exec{Command: "true"}, options())
-	if err == nil || !strings.Contains(err.Error(), again.ID+" has taken its place") {
+	if err == nil || !strings.Contains(err.Error(), again.ID+" replaces it") {
 		t.Errorf("work for the lost one: %v", err)
 	}
 	if found, _ := r.create(wish); found != again.ID {

@@ -202,7 +202,7 @@ func endNow(tx *gorm.DB, box *Sandbox, why End) (ended []string, err error) {
 
 func sandboxGone(box Sandbox) JobError {
 	e := box.endedError()
-	return JobError{Code: "sandbox_" + string(box.State), Message: e.Error() + "; it takes no more work, create another one"}
+	return JobError{Code: "sandbox_" + string(box.State), Message: e.Error() + "; it accepts no more jobs; create another sandbox"}
 }
 
 func jobIDs(jobs []Job) []string {

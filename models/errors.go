@@ -26,11 +26,11 @@ var (
 	// ErrKeyReused says that an idempotency key came with another request before.
 	ErrKeyReused = errors.New("this Idempotency-Key was used with a different request")
 	// ErrKeyName says that an API key cannot be called so.
-	ErrKeyName = errors.New("the name of a key has 1 to 100 printable characters")
+	ErrKeyName = errors.New("the name of a key must have 1 to 100 printable characters")
 	// ErrKeyNamed says that another valid API key of the tenant has that name.
-	ErrKeyNamed = errors.New("a valid key has that name; revoke it first or choose another name")
+	ErrKeyNamed = errors.New("a valid key with this name exists; revoke it first or choose another name")
 	// ErrTooMuch says that a question takes PostgreSQL longer than it may.
-	ErrTooMuch = errors.New("the question takes too long")
+	ErrTooMuch = errors.New("the query takes too long")
 	// ErrRevoked says that an API key is not valid any more.
 	ErrRevoked = errors.New("the key was revoked")
 )
@@ -48,7 +48,7 @@ type EndedError struct {
 func (e *EndedError) Error() string {
 	text := fmt.Sprintf("sandbox %s is %s (%s)", e.Sandbox, e.State, e.Reason)
 	if e.ReplacedBy != "" {
-		text += "; sandbox " + e.ReplacedBy + " has taken its place"
+		text += "; sandbox " + e.ReplacedBy + " replaces it"
 	}
 	return text
 }

@@ -111,10 +111,10 @@ func TestEventsSayWhoCancelledAndWhoLostAJob(t *testing.T) {
 	}
 	wantStory(t, story(t, s, box.ID),
 		"sandbox.creating test", "job.queued test", "job.queued test", "job.queued test",
-		"job.running worker:node", "job.requeued scheduler its worker has gone silent", "job.running worker:other",
+		"job.running worker:node", "job.requeued scheduler its worker stopped sending heartbeats", "job.running worker:other",
 		"job.cancelled key_7 the job was cancelled before it started", "job.cancel_requested key_7",
 		"job.cancelled key_7 cancelled", "sandbox.failed platform create cancelled",
-		"job.failed platform sandbox "+box.ID+" is failed (create cancelled); it takes no more work, create another one")
+		"job.failed platform sandbox "+box.ID+" is failed (create cancelled); it accepts no more jobs; create another sandbox")
 }
 
 func TestEventsPageAndBelongToTheirTenant(t *testing.T) {

@@ -86,7 +86,7 @@ type RefusedUsage struct {
 	Cause error // of the last one
 }
 
-func (e *RefusedUsage) Error() string { return "usage was put aside: " + e.Cause.Error() }
+func (e *RefusedUsage) Error() string { return "usage was set aside: " + e.Cause.Error() }
 
 // fold adds at most limit rows, and puts aside those that the database refuses.
 func (s *Store) fold(ctx context.Context, limit int, pick, add, refuse string) (more bool, err error) {

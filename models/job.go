@@ -30,8 +30,8 @@ func (s JobState) Terminal() bool { return s != Queued && s != Running }
 
 // JobError is why a job did not succeed.
 type JobError struct {
-	Code      string `json:"code" doc:"Stable name of the error, such as file_not_found"`
-	Message   string `json:"message" doc:"What went wrong and what to do"`
+	Code      string `json:"code" doc:"Stable error code, such as file_not_found"`
+	Message   string `json:"message" doc:"What happened and what to do"`
 	Retryable bool   `json:"retryable" doc:"Whether the same request may succeed later"`
 }
 

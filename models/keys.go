@@ -7,7 +7,7 @@ import (
 )
 
 // errKeyGone says that an idempotency key was forgotten for its age in the moment in which it was looked for.
-var errKeyGone = errors.New("the idempotency key was forgotten just now")
+var errKeyGone = errors.New("the idempotency key has just expired")
 
 type idempotencyKey struct {
 	TenantID string

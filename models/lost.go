@@ -44,7 +44,7 @@ func (s *Store) Deserted(ctx context.Context, at time.Time, age time.Duration, l
 // LoseDeserted ends a sandbox whose engine had had no worker for longer than age at the moment at, and has none that came
 // since, whatever was going on in it. What is left of it on the engine is removed when a worker comes back there.
 func (s *Store) LoseDeserted(ctx context.Context, id string, at time.Time, age time.Duration) (Finished, error) {
-	const reason = "no worker is left on its engine"
+	const reason = "its engine has had no worker for too long"
 	return s.lose(ctx, id, reason, func(tx *gorm.DB, box Sandbox) (bool, error) {
 		var n int64
 		err := tx.Model(&Sandbox{}).Where("id = ?", box.ID).Where(deserted, at.Add(-age), at).Count(&n).Error

@@ -8,7 +8,7 @@ import (
 )
 
 // ErrEarlier means that an earlier job is under way which is to end first.
-var ErrEarlier = errors.New("an earlier pause or resume of the sandbox is under way")
+var ErrEarlier = errors.New("an earlier pause or resume of the sandbox is still running")
 
 // earlier is true where an open job of a kind that may run was submitted before the job. What waits for its turn in the
 // sandbox's order is not under way: it may wait for something that only a resume thaws.

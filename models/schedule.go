@@ -11,7 +11,7 @@ import (
 )
 
 // ErrScheduleExists says that the tenant has another schedule of that name.
-var ErrScheduleExists = errors.New("the tenant has another schedule of that name")
+var ErrScheduleExists = errors.New("the tenant has another schedule with this name")
 
 // The states of a schedule.
 const (

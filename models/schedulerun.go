@@ -85,7 +85,7 @@ func (s *Store) FireSchedules(ctx context.Context, limit int, plan func(DueSched
 		return inHalves(tx, due,
 			func(some []DueSchedule) error { return writeTicks(tx, some, plan) },
 			func(one DueSchedule, cause error) error {
-				return disableSchedule(tx, one.ID, "its runs cannot be written down: "+cause.Error())
+				return disableSchedule(tx, one.ID, "its runs cannot be stored: "+cause.Error())
 			})
 	})
 	return len(due), err
@@ -140,7 +140,7 @@ type JobToCancel struct{ TenantID, JobID string }
 // and the jobs of others, which nobody has cancelled yet, are returned.
 func (s *Store) ReplaceRuns(ctx context.Context, limit int) ([]JobToCancel, error) {
 	db := s.db.WithContext(ctx)
-	err := db.Exec(`UPDATE schedule_runs e SET state = 'skipped', reason = 'a later run took its place', ended_at = now()
+	err := db.Exec(`UPDATE schedule_runs e SET state = 'skipped', reason = 'a later run replaced it', ended_at = now()
 		FROM schedule_runs r, schedules s
 		WHERE e.state = 'pending' AND r.state = 'pending' AND r.schedule_id = e.schedule_id AND (r.due_at, r.id) > (e.due_at, e.id)
 		  AND s.id = r.schedule_id AND s.overlap = 'cancel_running'`).Error

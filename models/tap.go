@@ -35,7 +35,7 @@ func (tapping) Name() string { return "sandyard:tap" }
 func (t tapping) Initialize(db *gorm.DB) error {
 	pool, ok := db.ConnPool.(*sql.DB)
 	if !ok {
-		return errors.New("the database is tapped already")
+		return errors.New("the database is already tapped")
 	}
 	db.ConnPool = tappedPool{tapped{pool, t.tap}, pool}
 	db.Statement.ConnPool = db.ConnPool

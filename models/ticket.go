@@ -25,10 +25,10 @@ type TerminalTicket struct {
 
 // Why a ticket does not let in.
 var (
-	ErrTicketUsed    = errors.New("the ticket was used before")
+	ErrTicketUsed    = errors.New("the ticket was already used")
 	ErrTicketExpired = errors.New("the ticket has expired")
-	ErrTicketForeign = errors.New("the ticket is another sandbox's or terminal's")
-	ErrTicketOrigin  = errors.New("the ticket is another origin's")
+	ErrTicketForeign = errors.New("the ticket is for another sandbox or terminal")
+	ErrTicketOrigin  = errors.New("the ticket is for another origin")
 )
 
 const (

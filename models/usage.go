@@ -54,10 +54,10 @@ func (u Usage) Key() []string { return []string{u.Start, u.Tenant, u.User, u.Tem
 // JobUsage counts jobs of one kind with one outcome.
 type JobUsage struct {
 	Kind        string  `json:"kind"`
-	Outcome     string  `json:"outcome" doc:"The state in which they ended"`
+	Outcome     string  `json:"outcome" doc:"The final state of the jobs"`
 	Count       int64   `json:"count"`
-	RunSeconds  float64 `json:"run_seconds" doc:"From their starts to their ends"`
-	ExecSeconds float64 `json:"exec_seconds" doc:"Of commands and cells, measured inside their sandboxes"`
+	RunSeconds  float64 `json:"run_seconds" doc:"Total run time of the jobs"`
+	ExecSeconds float64 `json:"exec_seconds" doc:"Total run time of commands and code cells, measured inside their sandboxes"`
 }
 
 // Usage tells what was used, up to this moment: it adds what the fold has not added yet, in one statement, so that

@@ -72,7 +72,7 @@ func (t *trial) detains(node string) func(inflicted) bool {
 
 // silent says that a job was taken from a worker that was not heard of; what had begun of it is done again.
 func (e eventRow) silent() bool {
-	return e.Event == "requeued" && strings.HasPrefix(e.Reason, "its worker has gone silent")
+	return e.Event == "requeued" && strings.HasPrefix(e.Reason, "its worker stopped sending heartbeats")
 }
 
 // causes says which faults can have had a job go back to the queue.

@@ -183,7 +183,7 @@ func (t *trial) skipped(s scheduleRow, one runRow) {
 		t.find(checkTicks, "%v: nobody knows why nothing ran at %v", s, one.DueAt)
 	case one.State != "skipped":
 	case !strings.HasPrefix(one.Reason, missing):
-		if by := map[string]string{"an earlier run has not ended": "skip", "a later run took its place": "cancel_running"}[one.Reason]; by != "" && by != s.Overlap || one.Reason == "" {
+		if by := map[string]string{"an earlier run has not ended": "skip", "a later run replaced it": "cancel_running"}[one.Reason]; by != "" && by != s.Overlap || one.Reason == "" {
 			t.find(checkTicks, "%v has skipped %v: %s", s, one.DueAt, one.Reason)
 		}
 	case instead == 0 && (s.Missed != "skip" || one.CreatedAt.Sub(one.DueAt) < time.Minute):

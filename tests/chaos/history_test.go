@@ -157,7 +157,7 @@ func isEnd(event string) bool {
 // takenAway says whether the sweep has ended an attempt whose worker was silent.
 func (h *history) takenAway(id string, attempt int) bool {
 	return slices.ContainsFunc(h.events[id], func(e eventRow) bool {
-		return e.Event == "requeued" && e.Attempt == attempt && e.Reason == "its worker has gone silent"
+		return e.Event == "requeued" && e.Attempt == attempt && e.Reason == "its worker stopped sending heartbeats"
 	})
 }
 
