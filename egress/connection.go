@@ -21,7 +21,7 @@ type connection struct {
 	active atomic.Int64 // when a byte last went through, in Unix nanoseconds
 }
 
-var errIdle = errors.New("nothing was said for too long")
+var errIdle = errors.New("the connection was idle for too long")
 
 // carry passes bytes until both ends are done, the connection is cut or silent, or life ends.
 func (c *connection) carry(life context.Context, stream net.Conn) {

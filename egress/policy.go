@@ -25,10 +25,10 @@ const All = "*"
 
 // Policy says where a sandbox may connect to. The zero value is nowhere.
 type Policy struct {
-	Allow []string `json:"allow,omitempty" doc:"Where it may connect to: a domain (example.com), its subdomains (*.example.com), an address or CIDR (198.51.100.0/24), or * for every public address; each also with a :port, which for IPv6 goes behind brackets. Empty = nowhere" example:"[\"pypi.org:443\",\"*.pythonhosted.org\"]"`
-	Deny  []string `json:"deny,omitempty" doc:"Exceptions from allow, in the same form. A denied domain is denied by its name only: deny its addresses, too, if they must not be reached"`
+	Allow []string `json:"allow,omitempty" doc:"Allowed destinations: a domain (example.com), its subdomains (*.example.com), an address or CIDR (198.51.100.0/24), or * for every public address. Each may have a :port, with IPv6 addresses in brackets. Empty = none" example:"[\"pypi.org:443\",\"*.pythonhosted.org\"]"`
+	Deny  []string `json:"deny,omitempty" doc:"Exceptions from allow, in the same form. A domain is denied by name only; to block its addresses, deny them as well"`
 	// AllowFirst serves clients of other systems, whose rules read so.
-	AllowFirst bool `json:"allow_first,omitempty" doc:"What allow names wins over deny, * aside. By default deny wins"`
+	AllowFirst bool `json:"allow_first,omitempty" doc:"Entries of allow, except *, take precedence over deny. By default deny takes precedence"`
 }
 
 // Public is the policy that allows every public address.
@@ -65,13 +65,13 @@ func (p Policy) Compile() (*Rules, error) {
 
 func compile(field string, texts []string) ([]entry, error) {
 	if len(texts) > maxEntries {
-		return nil, &EntryError{field, fmt.Sprintf("has %d entries, at most %d are possible", len(texts), maxEntries)}
+		return nil, &EntryError{field, fmt.Sprintf("has %d entries; the limit is %d", len(texts), maxEntries)}
 	}
 	entries := make([]entry, 0, len(texts))
 	for _, text := range texts {
 		e, err := parseEntry(text)
 		if err != nil {
-			return nil, &EntryError{field, fmt.Sprintf("%.80q %v; write example.com, *.example.com, 198.51.100.0/24 or *, with :443 behind it for one port", text, err)}
+			return nil, &EntryError{field, fmt.Sprintf("%.80q %v; write example.com, *.example.com, 198.51.100.0/24 or *, with :443 appended for one port", text, err)}
 		}
 		entries = append(entries, e)
 	}
@@ -128,7 +128,7 @@ func splitPort(text string) (host string, port uint16, err error) {
 	}
 	n, err := strconv.ParseUint(digits, 10, 16)
 	if !found || err != nil || n == 0 {
-		return "", 0, errors.New("has no port between 1 and 65535 behind it")
+		return "", 0, errors.New("must end with a port from 1 to 65535")
 	}
 	return host, uint16(n), nil
 }

@@ -87,7 +87,7 @@ func (r *Rules) address(t target, named bool, ip netip.Addr, rules guard.Rules) 
 }
 
 func notAllowed(what string) *refusal {
-	return &refusal{ReasonPolicy, what + " is not in the sandbox's egress.allow; add it there to let the sandbox connect"}
+	return &refusal{ReasonPolicy, what + " is not in the sandbox's egress.allow; add it there to allow the connection"}
 }
 
 func denied(what string) *refusal {

@@ -173,10 +173,10 @@ func (s *Server) take(b *box) error {
 	switch {
 	case own > int64(s.cfg.Connections):
 		s.giveBack(b)
-		return &refusal{ReasonLimit, "the sandbox has as many connections as it may; close some"}
+		return &refusal{ReasonLimit, "the sandbox has reached its limit of connections; close some"}
 	case all > int64(cmp.Or(s.cfg.Total, maxTotal)) && !s.makeRoom(own):
 		s.giveBack(b)
-		return &refusal{ReasonTrouble, "the worker has as many connections as it makes for all its sandboxes; try again, or close some"}
+		return &refusal{ReasonTrouble, "the worker has reached its limit of connections for all sandboxes; try again, or close some"}
 	}
 	return nil
 }
@@ -202,7 +202,7 @@ func (s *Server) giveBack(b *box) {
 func (s *Server) connect(ctx context.Context, b *box, t target) (*connection, error) {
 	rules, err := b.rulesNow(ctx, s.cfg.Policy)
 	if err != nil {
-		s.cfg.Log.WarnContext(ctx, "policy of a sandbox cannot be read", "sandbox_id", b.sandbox, "error", err)
+		s.cfg.Log.WarnContext(ctx, "egress policy of a sandbox not read", "sandbox_id", b.sandbox, "error", err)
 		return nil, &refusal{ReasonTrouble, "the policy cannot be read now; try again"}
 	}
 	named, addresses, err := s.addresses(ctx, rules, t)

@@ -35,7 +35,7 @@ func (t target) String() string {
 func parseTarget(text string) (target, error) {
 	host, digits, err := net.SplitHostPort(text)
 	if err != nil {
-		return target{}, errors.New("is no host and port")
+		return target{}, errors.New("is not a host and port")
 	}
 	port, err := strconv.ParseUint(digits, 10, 16)
 	if err != nil || port == 0 {
@@ -58,12 +58,12 @@ func parseTarget(text string) (target, error) {
 func parseName(name string) (string, error) {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	if name == "" || len(name) > maxName {
-		return "", errors.New("is no domain name")
+		return "", errors.New("is not a domain name")
 	}
 	labels := strings.Split(name, ".")
 	for _, label := range labels {
 		if !isLabel(label) {
-			return "", errors.New("is no domain name: labels are letters, digits and dashes; write others as xn--")
+			return "", errors.New("is not a domain name: labels consist of letters, digits and dashes; write other characters as xn--")
 		}
 	}
 	if isNumber(labels[len(labels)-1]) {

@@ -52,11 +52,11 @@ func messages() map[string]string {
 	return map[string]string{
 		NotFound:    "The sandbox was not found",
 		Paused:      "The sandbox is paused; resume it first",
-		NotReady:    "The sandbox is being created; try again when it runs",
+		NotReady:    "The sandbox is being created; try again when it is running",
 		PortClosed:  "The sandbox is running but port is not open",
 		Unreachable: "The sandbox's worker cannot be reached or does not answer; try again",
 		NoAnswer:    "The sandbox did not answer; try again",
-		Malformed:   "The request's body is malformed or was broken off",
+		Malformed:   "The request's body is malformed or incomplete; send it again",
 		Forbidden:   "this gateway serves only the edge of its own installation",
 	}
 }
@@ -68,11 +68,11 @@ func Barred(w http.ResponseWriter, r *http.Request, sandbox string, port uint16)
 	case r.Method == http.MethodConnect:
 		w.Header().Set("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
 		Refuse(w, http.StatusMethodNotAllowed, Unsupported, Refusal{
-			Message: "CONNECT is not passed on; send the request itself, or open a WebSocket",
+			Message: "CONNECT is not supported; send the request directly, or open a WebSocket",
 		})
 	case port == passes.ProxyPort:
 		Refuse(w, http.StatusForbidden, Forbidden, Refusal{
-			Sandbox: sandbox, Port: port, Message: "this port is the sandbox's own, for its programs' way out; serve on another one",
+			Sandbox: sandbox, Port: port, Message: "this port is reserved for the sandbox's egress proxy; use another port",
 		})
 	default:
 		return false
@@ -101,7 +101,7 @@ func (g *Gateway) explain(w http.ResponseWriter, r *http.Request, err error) {
 		why.Message = known.Message
 		Refuse(w, http.StatusNotImplemented, Unsupported, why)
 	default:
-		g.unpassed.Warn(r.Context(), "request not passed on", "sandbox_id", t.sandbox, "port", t.port, "error", err)
+		g.unpassed.Warn(r.Context(), "request not forwarded", "sandbox_id", t.sandbox, "port", t.port, "error", err)
 		why.Port = t.port
 		Refuse(w, http.StatusBadGateway, NoAnswer, why)
 	}

@@ -110,7 +110,7 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) (stop func()) {
 	go func() {
 		defer close(done)
 		if err := Serve(life, srv, l, g, g.Log); !errors.Is(err, http.ErrServerClosed) {
-			g.Log.Error("gateway's listener ended", "error", err)
+			g.Log.Error("gateway listener ended", "error", err)
 		}
 	}()
 	return func() {
@@ -213,7 +213,7 @@ func (g *Gateway) dialer(ctx context.Context, sandbox string) (Dialer, error) {
 	}
 	inside, ok := box.(Dialer)
 	if !ok {
-		return nil, providers.Errorf(providers.NotSupported, "sandboxes of this provider cannot be reached by streams")
+		return nil, providers.Errorf(providers.NotSupported, "this provider does not support streams to sandboxes")
 	}
 	return inside, nil
 }

@@ -82,7 +82,7 @@ func (g *Gateway) gauge(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		in, ok := box.(providers.Gauge)
 		if !ok {
-			err = providers.Errorf(providers.NotSupported, "sandboxes of this provider do not say what they use")
+			err = providers.Errorf(providers.NotSupported, "this provider does not report resource usage")
 		} else {
 			now, err = in.Gauge(r.Context())
 		}
@@ -141,7 +141,7 @@ func (g *Gateway) background(ctx context.Context) (providers.Background, error) 
 	}
 	b, ok := box.(providers.Background)
 	if !ok {
-		return nil, providers.Errorf(providers.NotSupported, "sandboxes of this provider have no background execs")
+		return nil, providers.Errorf(providers.NotSupported, "this provider does not support background execs")
 	}
 	return b, nil
 }
@@ -172,7 +172,7 @@ func (g *Gateway) refuseInside(w http.ResponseWriter, r *http.Request, err error
 	case errors.Is(err, providers.ErrNoExec):
 		status = http.StatusNotFound
 	case r.Context().Err() == nil:
-		g.Log.DebugContext(r.Context(), "question about a sandbox not answered", "sandbox_id", targetOf(r.Context()).sandbox, "error", err)
+		g.Log.DebugContext(r.Context(), "query to a sandbox failed", "sandbox_id", targetOf(r.Context()).sandbox, "error", err)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

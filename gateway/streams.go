@@ -46,7 +46,7 @@ type refusalBody struct {
 func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	e := providers.AsError(err)
 	if e.Retryable() && r.Context().Err() == nil {
-		g.Log.WarnContext(r.Context(), "call to the inside failed", "sandbox_id", targetOf(r.Context()).sandbox, "error", err)
+		g.Log.WarnContext(r.Context(), "call to a sandbox failed", "sandbox_id", targetOf(r.Context()).sandbox, "error", err)
 	}
 	header := w.Header()
 	for name := range header {
@@ -63,9 +63,9 @@ func RefusalOf(answer *http.Response) error {
 	class := answer.Header.Get(classHeader)
 	switch {
 	case answer.StatusCode == http.StatusRequestedRangeNotSatisfiable:
-		return providers.Errorf(RangeOutside, "the range lies outside of the file (%s)", answer.Header.Get("Content-Range"))
+		return providers.Errorf(RangeOutside, "the range is outside the file (%s)", answer.Header.Get("Content-Range"))
 	case answer.StatusCode == http.StatusPreconditionFailed:
-		return providers.Errorf(Precondition, "the file is not, or no longer, the one of If-Match or If-Unmodified-Since")
+		return providers.Errorf(Precondition, "the file does not match If-Match or If-Unmodified-Since")
 	case class == "" && answer.StatusCode >= http.StatusBadRequest:
 		return NotReached(errors.New(answer.Status))
 	case class == "":

@@ -89,7 +89,7 @@ func (t *terminal) bye(ctx context.Context, cause error) {
 	case errors.As(cause, &over):
 		last = TerminalMessage{Type: "exit", ExitCode: over.exec.ExitCode, Signal: over.exec.Signal, Offset: &t.at}
 	case ctx.Err() != nil:
-		code, reason = websocket.StatusGoingAway, "the sandbox's worker stops; connect again"
+		code, reason = websocket.StatusGoingAway, "the sandbox's worker is stopping; connect again"
 	default:
 		e := providers.AsError(cause)
 		code, reason = closeCode(e.Class)
@@ -112,9 +112,9 @@ func closeCode(class providers.Class) (websocket.StatusCode, string) {
 	case providers.NoExec:
 		return CloseDeleted, "the terminal was deleted"
 	case providers.Unavailable, providers.Busy:
-		return websocket.StatusServiceRestart, "the sandbox's worker has lost it; connect again"
+		return websocket.StatusServiceRestart, "the worker lost the connection to the sandbox; connect again"
 	}
-	return websocket.StatusInternalError, "something went wrong; connect again"
+	return websocket.StatusInternalError, "an internal error occurred; connect again"
 }
 
 func (t *terminal) say(ctx context.Context, m TerminalMessage) error {
@@ -313,7 +313,7 @@ func (t *terminal) control(ctx context.Context, message io.Reader) error {
 	err = json.Unmarshal(text, &m)
 	switch {
 	case err != nil || m.Type != "resize":
-		err = providers.Errorf(providers.Invalid, `text messages are JSON such as {"type":"resize","cols":80,"rows":24}; what is typed goes in binary ones`)
+		err = providers.Errorf(providers.Invalid, `text messages are JSON such as {"type":"resize","cols":80,"rows":24}; send typed input in binary messages`)
 	case m.Cols < 1 || m.Rows < 1 || m.Cols > maxTerminalSize || m.Rows > maxTerminalSize:
 		err = providers.Errorf(providers.Invalid, "cols and rows must be between 1 and %d", maxTerminalSize)
 	default:

@@ -46,7 +46,7 @@ func (a *access) admit(r *http.Request) error {
 	case given != "" && same(given, *token):
 		return nil
 	case given != "":
-		return dialect.Errorf(dialect.ReasonNoAccess, "the access token in header %s is not this sandbox's", dialect.AccessTokenHeader)
+		return dialect.Errorf(dialect.ReasonNoAccess, "the access token in header %s is for another sandbox", dialect.AccessTokenHeader)
 	case r.URL.Path == dialect.FilesPath && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		return checkSignature(r.URL.Query(), "read", *token)
 	case r.URL.Path == dialect.FilesPath && r.Method == http.MethodPost:

@@ -119,7 +119,7 @@ func (g *Guest) signalExec(w http.ResponseWriter, r *http.Request) {
 	number := unix.SignalNum(name)
 	e, err := g.execs.Named(r.PathValue("name"))
 	if err == nil && number == 0 {
-		err = dialect.Errorf(dialect.ReasonInvalid, "'%s' is no signal", name)
+		err = dialect.Errorf(dialect.ReasonInvalid, "'%s' is not a signal", name)
 	}
 	if err == nil {
 		err = e.SignalOnce(r.URL.Query().Get("id"), number)

@@ -67,7 +67,7 @@ func (c *claim) watch(next http.Handler) http.Handler {
 func (g *Guest) claimSandbox(w http.ResponseWriter, r *http.Request) {
 	var wish dialect.Claim
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxMessage)).Decode(&wish); err != nil {
-		writeError(w, dialect.Errorf(dialect.ReasonInvalid, "the claim is no JSON: %v", err))
+		writeError(w, dialect.Errorf(dialect.ReasonInvalid, "the claim is not JSON: %v", err))
 		return
 	}
 	inTime, err := g.claim.take(func() error { return g.execs.AddEnv(wish.Env) })

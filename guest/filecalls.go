@@ -216,7 +216,7 @@ func (s *fileService) compose(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		err = dialect.Errorf(dialect.ReasonInvalid, "the body cannot be read: %v", err)
 	case len(wish.Sources) == 0 || len(wish.Sources) > maxSources:
-		err = dialect.Errorf(dialect.ReasonInvalid, "source_paths names 1 to %d files", maxSources)
+		err = dialect.Errorf(dialect.ReasonInvalid, "source_paths must name 1 to %d files", maxSources)
 	case wish.Username != "" && !slices.Contains(s.users, wish.Username):
 		err = noUser(wish.Username, s.users)
 	}

@@ -85,7 +85,7 @@ func (o *outward) stream(ctx context.Context) (net.Conn, error) {
 		select {
 		case <-came:
 		case <-ctx.Done():
-			return nil, unavailable("no worker is there to connect")
+			return nil, unavailable("no worker is connected to make the connection")
 		}
 	}
 }
@@ -152,7 +152,7 @@ func (o *outward) shut() {
 func (g *Guest) setNetwork(w http.ResponseWriter, r *http.Request) {
 	var wish dialect.Network
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxMessage)).Decode(&wish); err != nil {
-		writeError(w, dialect.Errorf(dialect.ReasonInvalid, "the body is no JSON: %v", err))
+		writeError(w, dialect.Errorf(dialect.ReasonInvalid, "the body is not JSON: %v", err))
 		return
 	}
 	if !wish.On {

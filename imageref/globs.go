@@ -13,7 +13,7 @@ type Globs []string
 func (g Globs) Check() error {
 	for _, pattern := range g {
 		if pattern == "" || strings.ContainsAny(pattern, " \t\r\n?[]\\") {
-			return fmt.Errorf("%q is not a pattern of image names; write such as python:* or ghcr.io/acme/*, or * for all", pattern)
+			return fmt.Errorf("%q is not a pattern of image names; use patterns such as python:* or ghcr.io/acme/*, or * for all", pattern)
 		}
 	}
 	return nil

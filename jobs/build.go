@@ -285,7 +285,7 @@ func (w *Worker) makeImage(ctx context.Context, row models.Build, box models.San
 		Runtime: runtime,
 	}, log)
 	if gone := providers.AsError(err).Class; err != nil && (gone == providers.Lost || gone == providers.NotFound) {
-		return providers.Errorf(providers.Unavailable, "the build's container is gone: %w", err)
+		return providers.Errorf(providers.Unavailable, "the build container is gone: %w", err)
 	}
 	return err
 }

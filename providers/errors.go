@@ -88,7 +88,7 @@ var (
 	ErrPaused       = &Error{Class: Paused, Message: "the sandbox is paused; resume it first"}
 	ErrFileNotFound = &Error{Class: FileNotFound, Message: "no such file"}
 	ErrInvalidPath  = &Error{Class: InvalidPath, Message: "the path leaves the sandbox"}
-	ErrImageMissing = &Error{Class: ImageMissing, Message: "the provider does not hold the image"}
+	ErrImageMissing = &Error{Class: ImageMissing, Message: "the provider does not have the image"}
 	ErrNoExec       = &Error{Class: NoExec, Message: "no such command in the sandbox"}
 	ErrArchive      = &Error{Class: BadArchive, Message: "the archive cannot be unpacked"}
 	ErrTooLarge     = &Error{Class: TooLarge, Message: "the file is too large"}

@@ -71,7 +71,7 @@ func newMeter(archive []byte) *meter {
 
 func (m *meter) take(bytes int) error {
 	if m.left -= bytes; m.left < 0 {
-		return fmt.Errorf("the files that the steps copy fill more than %d bytes; copy each once, and spread it with RUN cp", m.most)
+		return fmt.Errorf("the files that the steps copy fill more than %d bytes; copy each file once, and duplicate it with RUN cp", m.most)
 	}
 	return nil
 }

@@ -95,9 +95,9 @@ func TestContextsThatGrowAreRefused(t *testing.T) {
 	torn := archive(t, regular("torn", 4096))[:1024]
 	claims := retyped(archive(t, regular("claims", 0)), 0, tar.TypeReg, map[int]string{124: fmt.Sprintf("%011o\x00", 1<<32)})
 	for says, context := range map[string][]byte{
-		"sparse file; make": sparsePAX(t), "as a sparse file": sparseGNU(t), "more than 10000 files": archive(t, many...),
+		"sparse file; create": sparsePAX(t), "as a sparse file": sparseGNU(t), "more than 10000 files": archive(t, many...),
 		"more than 10000 directories": archive(t, deep...), "a name of more than 1024 bytes": archive(t, long), "extended attributes": archive(t, told),
-		"is no tar": claims, "unexpected EOF": torn,
+		"is not a tar": claims, "unexpected EOF": torn,
 	} {
 		err := recipe.Recipe{Script: "x"}.Check(context)
 		if err == nil || !strings.Contains(err.Error(), says) || len(err.Error()) > 500 {
@@ -143,11 +143,11 @@ func TestDockerfilesThatGrowAreRefused(t *testing.T) {
 		{"FROM a" + strings.Repeat("\nWORKDIR /"+strings.Repeat("d/", 2000), 9), "fill more than 16777216 bytes", nil},
 		{"FROM a\nSHELL [" + strings.Repeat(`"",`, 40) + `""]`, "at most 32 words", nil},
 		{"FROM " + strings.Repeat("a", 513), "longer than 512 bytes", nil},
-		{"FROM a\n" + strings.Repeat("X", 200<<10), "says nothing", nil},
+		{"FROM a\n" + strings.Repeat("X", 200<<10), "is empty", nil},
 		{"FROM a\nCOPY big /" + strings.Repeat("d", 4096), "longer than 4096 bytes", big},
-		{"FROM a" + strings.Repeat("\nCOPY big /x", 17), "copy each once", big},
-		{"FROM a\nCOPY " + strings.Repeat("big ", 17) + "/x/", "copy each once", big},
-		{"FROM a\nCOPY " + strings.Repeat("dirs ", 1000) + "/x/", "copy each once", empty},
+		{"FROM a" + strings.Repeat("\nCOPY big /x", 17), "copy each file once", big},
+		{"FROM a\nCOPY " + strings.Repeat("big ", 17) + "/x/", "copy each file once", big},
+		{"FROM a\nCOPY " + strings.Repeat("dirs ", 1000) + "/x/", "copy each file once", empty},
 		{"FROM a\nCOPY *" + strings.Repeat("n*", 100) + "x /x/", "not among the files", wild},
 		{"FROM a" + strings.Repeat("\nCOPY n*"+strings.Repeat("n*", 100)+"1 /x/", 20), "wildcards take too long", wild},
 	} {

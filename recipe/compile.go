@@ -42,13 +42,13 @@ func compile(list []instruction, on providers.ImageConfig, context *files) (Plan
 		return Plan{}, err
 	}
 	if providers.Reserved(on.WorkDir) {
-		return Plan{}, &Error{Message: "the base image's work directory is below /proc, /sys, /dev or " + providers.GuestDir + "; stand on another image"}
+		return Plan{}, &Error{Message: "the base image's work directory is below /proc, /sys, /dev or " + providers.GuestDir + "; use another base image"}
 	}
 	c, begun := newCompiler(on, context), false
 	for _, i := range list {
 		if i.name == "FROM" {
 			if begun {
-				return Plan{}, i.errorf("a second FROM: builds of several stages are not possible here; build the image elsewhere and give its name")
+				return Plan{}, i.errorf("a second FROM: multi-stage builds are not supported; build the image elsewhere and use its name")
 			}
 			begun = true
 			continue
@@ -63,7 +63,7 @@ func compile(list []instruction, on providers.ImageConfig, context *files) (Plan
 
 func (c *compiler) add(i instruction) (err error) {
 	if i.rest == "" {
-		return i.errorf("%s says nothing", i.name)
+		return i.errorf("%s is empty", i.name)
 	}
 	switch i.name {
 	case "RUN":
@@ -91,7 +91,7 @@ func (c *compiler) add(i instruction) (err error) {
 	case "CMD", "ENTRYPOINT", "EXPOSE", "HEALTHCHECK", "STOPSIGNAL", "MAINTAINER":
 		// Of no meaning to a sandbox, whose first process is its guest; the template says what starts and listens.
 	default:
-		return i.errorf("%s is not possible here", i.name)
+		return i.errorf("%s is not supported", i.name)
 	}
 	return nil
 }
@@ -111,10 +111,10 @@ func (c *compiler) step(i instruction, s providers.Step) error {
 
 func (c *compiler) run(i instruction) error {
 	if strings.HasPrefix(i.rest, "--") {
-		return i.errorf("RUN takes no options here, such as --mount")
+		return i.errorf("options of RUN, such as --mount, are not supported")
 	}
 	if strings.HasPrefix(i.rest, "<<") {
-		return i.errorf("RUN takes no here-document; join the lines with && or send a script among the files")
+		return i.errorf("here-documents in RUN are not supported; join the lines with && or send a script with the files")
 	}
 	argv := i.argv(c.shell)
 	if len(argv) == 0 || argv[0] == "" {
@@ -150,7 +150,7 @@ func (c *compiler) pairs(i instruction, into pairs) error {
 	for _, w := range words {
 		name, value, _ := strings.Cut(w, "=")
 		if i.name == "LABEL" && strings.HasPrefix(name, "sandyard.") {
-			return i.errorf("labels that begin with sandyard. are the platform's")
+			return i.errorf("labels that begin with sandyard. are reserved for the platform")
 		}
 		if err := c.scope.set(i, into, name, value); err != nil {
 			return err
@@ -182,7 +182,7 @@ func (c *compiler) workDir(i instruction) error {
 
 // reservedPath refuses a path by what the Dockerfile says, without what its variables hold.
 func reservedPath(i instruction, text string) error {
-	return i.errorf("%s %.200q is below /proc, /sys, /dev or %s, which are the kernel's and the platform's own; choose another path",
+	return i.errorf("%s %.200q is below /proc, /sys, /dev or %s, which are reserved for the kernel and the platform; choose another path",
 		i.name, text, providers.GuestDir)
 }
 

@@ -20,7 +20,7 @@ func (s *scope) value(name string) string {
 // set adds to the scope's environment or arguments, or to labels.
 func (s *scope) set(i instruction, into pairs, name, value string) error {
 	if !into.set(name, value) {
-		return i.errorf("%s sets more than %d names, or more than %d KiB of names and values in all; keep what is longer in a file",
+		return i.errorf("%s sets more than %d names, or more than %d KiB of names and values in all; put longer values in a file",
 			i.name, maxVariables, maxEnv>>10)
 	}
 	return nil
@@ -60,13 +60,13 @@ func (s *scope) expand(i instruction, text string) (string, error) {
 		return "", tooLong(i)
 	}
 	if s.left -= out.Len(); s.left < 0 {
-		return "", i.errorf("the Dockerfile is longer than %d MiB with its variables put in; use long ones less often", maxExpanded>>20)
+		return "", i.errorf("the Dockerfile is longer than %d MiB after variable expansion; use long variables less often", maxExpanded>>20)
 	}
 	return out.String(), nil
 }
 
 func tooLong(i instruction) error {
-	return i.errorf("a text of %s is longer than %d KiB with its variables put in; shorten them, or send it as a file", i.name, maxValue>>10)
+	return i.errorf("a text of %s is longer than %d KiB after variable expansion; shorten the variables, or send it as a file", i.name, maxValue>>10)
 }
 
 // at reads the variable behind a dollar and says how long its name is. Closed = a brace is closed somewhere behind it.

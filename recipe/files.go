@@ -67,7 +67,7 @@ func contextError(format string, args ...any) error {
 	return &Error{Message: "the context " + fmt.Sprintf(format, args...)}
 }
 
-func noTar(err error) error { return contextError("is no tar: %v", err) }
+func noTar(err error) error { return contextError("is not a tar archive: %v", err) }
 
 // read takes an entry over, of whose archive so many bytes are left.
 func (f *files) read(h *tar.Header, r io.Reader, left int) error {
@@ -109,13 +109,13 @@ func checkEntry(h *tar.Header, name string) error {
 	}
 	switch {
 	case name == ".." || strings.HasPrefix(name, "../"):
-		return contextError("holds %.200q, which leads out of it", h.Name)
+		return contextError("holds %.200q, which leaves its root directory", h.Name)
 	case len(h.Name) > maxName:
 		return contextError("holds %.200q…, a name of more than %d bytes", h.Name, maxName)
 	case records > maxRecords:
-		return contextError("says more than %d bytes about %.200q; leave extended attributes out", maxRecords, h.Name)
+		return contextError("holds more than %d bytes of metadata about %.200q; remove extended attributes", maxRecords, h.Name)
 	case sparse:
-		return contextError("holds %.200q as a sparse file; make the tar without --sparse", h.Name)
+		return contextError("holds %.200q as a sparse file; create the tar without --sparse", h.Name)
 	}
 	switch h.Typeflag {
 	case tar.TypeDir, tar.TypeReg, tar.TypeXGlobalHeader:
@@ -142,7 +142,7 @@ func (o *ownership) option(text string) error {
 		o.uid, errUser = strconv.Atoi(user)
 		o.gid, errGroup = strconv.Atoi(group)
 		if errUser != nil || errGroup != nil || o.uid < 0 || o.gid < 0 {
-			return fmt.Errorf("--chown takes numbers here, such as 1000:1000")
+			return fmt.Errorf("--chown takes only numbers, such as 1000:1000")
 		}
 	case "--chmod":
 		mode, err := strconv.ParseInt(value, 8, 16)
@@ -151,7 +151,7 @@ func (o *ownership) option(text string) error {
 		}
 		o.mode = mode & 0o777
 	default:
-		return fmt.Errorf("%s is not possible here", name)
+		return fmt.Errorf("%s is not supported", name)
 	}
 	return nil
 }
@@ -227,7 +227,7 @@ func (f *files) match(pattern string) ([]string, error) {
 	var found []string
 	for _, name := range f.from(pattern[:wild]) {
 		if f.matching -= len(name) * len(pattern); f.matching < 0 {
-			return nil, errors.New("the wildcards take too long among so many files; name directories in place of them")
+			return nil, errors.New("the wildcards take too long among so many files; name directories instead")
 		}
 		if ok, err := path.Match(pattern, name); err == nil && ok {
 			found = append(found, name)
@@ -315,7 +315,7 @@ func (w *writer) put(h *tar.Header, data []byte) {
 	if w.err == nil {
 		w.err = w.tar.WriteHeader(h)
 		if w.err != nil && w.files.meter.left >= 0 { // else the words quote the name
-			w.err = errors.New("a file has a name that no archive can hold")
+			w.err = errors.New("a file has a name that tar archives do not support; rename it")
 		}
 	}
 	if w.err == nil {

@@ -85,7 +85,7 @@ func image(i instruction, words []string) (string, error) {
 		return "", i.errorf("FROM takes one image and no options")
 	}
 	if words[0] == "scratch" {
-		return "", i.errorf("FROM scratch leaves nothing to run in; stand on an image that the workers hold")
+		return "", i.errorf("FROM scratch is not supported; use an image that the workers have")
 	}
 	if _, err := imageref.Parse(words[0]); err != nil {
 		return "", i.errorf("FROM: %v", err)

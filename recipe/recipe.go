@@ -51,7 +51,7 @@ func (r Recipe) Check(files []byte) error {
 	set := 0
 	for _, text := range []string{r.Dockerfile, r.Script, r.Image} {
 		if strings.ContainsRune(text, 0) {
-			return &Error{Message: "a recipe holds no NUL"}
+			return &Error{Message: "a recipe must not contain NUL characters"}
 		}
 		if text != "" {
 			set++
@@ -61,7 +61,7 @@ func (r Recipe) Check(files []byte) error {
 		return &Error{Message: "give exactly one of dockerfile, script and image"}
 	}
 	if r.From != "" && r.Script == "" {
-		return &Error{Message: "from goes with script alone"}
+		return &Error{Message: "from can be used only with script"}
 	}
 	_, err := r.plan(providers.ImageConfig{}, files, false)
 	return err

@@ -137,7 +137,7 @@ func TestRefusals(t *testing.T) {
 		"":                                     "exactly one",
 		"RUN x":                                "must be FROM",
 		"FROM scratch":                         "scratch",
-		"FROM a\nFROM b":                       "several stages",
+		"FROM a\nFROM b":                       "multi-stage",
 		"FROM --platform=linux/arm64 a":        "no options",
 		"FROM a\nRUN --mount=type=bind x":      "--mount",
 		"FROM a\nRUN <<EOF\necho\nEOF":         "here-document",
@@ -148,7 +148,7 @@ func TestRefusals(t *testing.T) {
 		"FROM a\nLABEL sandyard.fleet=x":       "platform",
 		"FROM a\nENV \"A":                      "quote",
 		"FROM a\nONBUILD RUN x":                "ONBUILD",
-		"FROM a\nRUN":                          "says nothing",
+		"FROM a\nRUN":                          "is empty",
 		"FROM a\nENV []":                       "NAME=VALUE",
 	} {
 		err := recipe.Recipe{Dockerfile: text}.Check(context(t, "file"))
@@ -156,7 +156,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%q: %v, want %q", text, err, says)
 		}
 	}
-	for name, says := range map[string]string{"../x": "leads out", "a/../../x": "leads out", "link@": "neither a file"} {
+	for name, says := range map[string]string{"../x": "leaves", "a/../../x": "leaves", "link@": "neither a file"} {
 		if err := (recipe.Recipe{Script: "x"}).Check(context(t, name)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("a context with %s: %v", name, err)
 		}

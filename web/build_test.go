@@ -16,7 +16,7 @@ func TestBuildsThatGrowAreRefused(t *testing.T) {
 	}
 	for says, body := range map[string]object{
 		"longer than 32 KiB":  {"dockerfile": "FROM a\nENV A=0123456789\n" + strings.Repeat("ENV A=$A$A\n", 20)},
-		"copy each once":      copies,
+		"copy each file once": copies,
 		"more than 200 steps": {"dockerfile": "FROM a" + strings.Repeat("\nRUN x", 201)},
 	} {
 		a := r.call("POST", "/v1/templates/mine/builds", body).problem(t, 422, "invalid_request")

@@ -32,10 +32,10 @@ func (r *Registry) admit(c Command) error {
 	}
 	switch {
 	case n >= maxBackground:
-		return dialect.Errorf(dialect.ReasonTooMany, "%d background commands and code contexts run in this sandbox, as many as may; "+
+		return dialect.Errorf(dialect.ReasonTooMany, "%d background commands and code contexts run in this sandbox, which is the limit; "+
 			"delete one, or wait for one to end", n)
 	case c.TTY != nil && terminals >= maxTerminals:
-		return dialect.Errorf(dialect.ReasonTooMany, "%d terminals run in this sandbox, as many as may; delete one, or end its shell", terminals)
+		return dialect.Errorf(dialect.ReasonTooMany, "%d terminals run in this sandbox, which is the limit; delete one, or end its shell", terminals)
 	}
 	return nil
 }

@@ -105,7 +105,7 @@ func directory(dir, workDir string) (string, error) {
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return "", dialect.Errorf(dialect.ReasonNoDir, "cwd '%s' may not be entered", dir)
+		return "", dialect.Errorf(dialect.ReasonNoDir, "no permission to enter cwd '%s'", dir)
 	case err != nil:
 		return "", dialect.Errorf(dialect.ReasonNoDir, "cwd '%s' does not exist", dir)
 	case !info.IsDir():
@@ -137,7 +137,7 @@ func lookup(program, dir, path string) (string, error) {
 	info, err := os.Stat(found)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return "", dialect.Errorf(dialect.ReasonDenied, "'%s' may not be run", program)
+		return "", dialect.Errorf(dialect.ReasonDenied, "no permission to run '%s'", program)
 	case err != nil:
 		return "", dialect.Errorf(dialect.ReasonNoCommand, "command '%s' not found", program)
 	case info.IsDir() || !executable(found):

@@ -94,7 +94,7 @@ func (e *Exec) Settle(ctx context.Context, id string) (dialect.Fed, error) {
 	defer in.unlock()
 	f := in.feeds[id]
 	if f == nil {
-		return dialect.Fed{}, dialect.Errorf(dialect.ReasonNoExec, "the command was given no input of this id lately")
+		return dialect.Fed{}, dialect.Errorf(dialect.ReasonNoExec, "the command received no recent input with this id")
 	}
 	if !f.settled {
 		e.takeIn()

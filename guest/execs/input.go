@@ -58,7 +58,7 @@ func (e *Exec) WriteStdin(ctx context.Context, offset int64, r io.Reader, eof bo
 		return dialect.Errorf(dialect.ReasonInvalid, "the command was started without standard input")
 	}
 	if offset > in.taken {
-		return dialect.Errorf(dialect.ReasonInvalid, "input from byte %d on would leave a gap behind byte %d", offset, in.taken)
+		return dialect.Errorf(dialect.ReasonInvalid, "input from byte %d on would leave a gap after byte %d", offset, in.taken)
 	}
 	if _, err := io.CopyN(io.Discard, r, in.taken-offset); err != nil && !errors.Is(err, io.EOF) {
 		return err

@@ -215,7 +215,7 @@ func startError(spec procs.Spec, err error) error {
 	case errors.Is(err, syscall.E2BIG):
 		return dialect.Errorf(dialect.ReasonInvalid, "the arguments and environment are too long")
 	case errors.Is(err, syscall.EACCES):
-		return dialect.Errorf(dialect.ReasonDenied, "'%s' may not be run", spec.Path)
+		return dialect.Errorf(dialect.ReasonDenied, "no permission to run '%s'", spec.Path)
 	case errors.Is(err, syscall.ENOENT):
 		return dialect.Errorf(dialect.ReasonNoCommand, "'%s', or the interpreter it names, does not exist", spec.Path)
 	case errors.As(err, &errno):

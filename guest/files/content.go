@@ -167,7 +167,7 @@ func copyAll(to io.Writer, c Content) error {
 	case errors.As(from.err, &refused):
 		return refused
 	case from.err != nil:
-		return dialect.Errorf(dialect.ReasonInvalid, "the upload broke off after %d bytes: %v", n, from.err)
+		return dialect.Errorf(dialect.ReasonInvalid, "the upload was interrupted after %d bytes: %v", n, from.err)
 	case err == nil && c.Size >= 0 && n != c.Size:
 		return dialect.Errorf(dialect.ReasonInvalid, "%d bytes came instead of %d", n, c.Size)
 	}

@@ -32,7 +32,7 @@ func CheckMetadata(metadata map[string]string) error {
 		size += metadataSize(key, value)
 		switch {
 		case key == "" || len(key) > maxMetadataKey:
-			return dialect.Errorf(dialect.ReasonInvalid, "a metadata key has 1 to %d bytes", maxMetadataKey)
+			return dialect.Errorf(dialect.ReasonInvalid, "a metadata key must have 1 to %d bytes", maxMetadataKey)
 		case !printable(key) || !printable(value):
 			return dialect.Errorf(dialect.ReasonInvalid, "metadata '%.50q' is not printable ASCII", key)
 		case size > maxMetadata:

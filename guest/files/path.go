@@ -93,7 +93,7 @@ func (t *Tree) locate(path string, follow bool) (place, error) {
 	}
 	p, inside := t.within(resolved)
 	if !inside {
-		return place{}, dialect.Errorf(dialect.ReasonInvalidPath, "path '%s' leads out of %s through a symbolic link", path, t.allowed())
+		return place{}, dialect.Errorf(dialect.ReasonInvalidPath, "path '%s' leaves %s through a symbolic link", path, t.allowed())
 	}
 	return p, nil
 }
@@ -115,7 +115,7 @@ func (t *Tree) locateToRead(path string, follow bool) (place, error) {
 		return p, nil
 	}
 	if strings.HasPrefix(resolved, procDir+"/") {
-		return place{}, dialect.Errorf(dialect.ReasonDenied, "path '%s' tells of processes: read it by a command", path)
+		return place{}, dialect.Errorf(dialect.ReasonDenied, "path '%s' describes processes; read it with a command", path)
 	}
 	return place{abs: resolved, root: "/", rel: cmp.Or(strings.TrimPrefix(resolved, "/"), "."), apart: true}, nil
 }

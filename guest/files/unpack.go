@@ -105,9 +105,9 @@ func unzipped(r io.Reader) (io.Reader, error) {
 // broken tells an upload that ended too early from an archive that never was one.
 func (u *unpacker) broken(err error) error {
 	if u.source.err != nil {
-		return dialect.Errorf(dialect.ReasonInvalid, "the upload broke off after %d entries: %v", u.count, u.source.err)
+		return dialect.Errorf(dialect.ReasonInvalid, "the upload was interrupted after %d entries: %v", u.count, u.source.err)
 	}
-	return dialect.Errorf(dialect.ReasonArchive, "the body is no tar archive that can be read, after %d entries: %v", u.count, err)
+	return dialect.Errorf(dialect.ReasonArchive, "the body is not a readable tar archive, after %d entries: %v", u.count, err)
 }
 
 func (u *unpacker) entry(h *tar.Header) error {
@@ -151,7 +151,7 @@ func kindName(flag byte) string {
 	case tar.TypeFifo:
 		return "a FIFO"
 	default:
-		return "of a kind that is not known here"
+		return "of an unknown kind"
 	}
 }
 
@@ -169,7 +169,7 @@ func localName(name string) (string, error) {
 	}
 	for part := range strings.SplitSeq(name, "/") {
 		if part == ".." {
-			return "", errors.New("leads out of the directory by '..'")
+			return "", errors.New("leaves the directory through '..'")
 		}
 	}
 	return path.Clean(name), nil
@@ -279,7 +279,7 @@ func (u *unpacker) fill(h *tar.Header, temp string) error {
 
 func (u *unpacker) symlink(h *tar.Header, name string) error {
 	if h.Linkname == "" || len(h.Linkname) > maxPath || strings.ContainsRune(h.Linkname, 0) {
-		return u.refuse(h, "is a symbolic link to no possible name")
+		return u.refuse(h, "is a symbolic link to an invalid name")
 	}
 	u.made.Links++
 	return u.land(h, name, func(temp string) error { return u.root.Symlink(h.Linkname, temp) })
@@ -297,7 +297,7 @@ func (u *unpacker) hardLink(h *tar.Header, name string) error {
 		}
 	}
 	if info, err := u.root.Lstat(target); err != nil || !info.Mode().IsRegular() {
-		return u.refuse(h, "is a hard link to '%s', which is no file in the directory", h.Linkname)
+		return u.refuse(h, "is a hard link to '%s', which is not a file in the directory", h.Linkname)
 	}
 	if target == name {
 		return nil

@@ -32,9 +32,9 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Scheme == "http" && r.URL.Host != "":
 		s.forward().ServeHTTP(w, r)
 	case r.URL.Scheme == "https":
-		http.Error(w, "this proxy reaches https through CONNECT", http.StatusBadRequest)
+		http.Error(w, "this proxy supports https only through CONNECT", http.StatusBadRequest)
 	default:
-		http.Error(w, "this is the sandbox's proxy to the outside: use it through HTTP_PROXY and HTTPS_PROXY", http.StatusBadRequest)
+		http.Error(w, "this is the sandbox's egress proxy; use it through HTTP_PROXY and HTTPS_PROXY", http.StatusBadRequest)
 	}
 }
 

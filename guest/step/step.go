@@ -19,11 +19,11 @@ const patience = 10 * time.Second
 // Run becomes the program argv in the directory dir, with that environment. It returns only with an error, which names no path.
 func Run(dir string, argv, environ []string) error {
 	if err := os.Chdir(dir); err != nil {
-		return errors.New("the work directory cannot be entered; make it before this step")
+		return errors.New("the work directory cannot be entered; create it before this step")
 	}
 	here, err := os.Getwd()
 	if err != nil || reserved(here) {
-		return errors.New("the work directory is one of the system's or of the platform's own; choose another")
+		return errors.New("the work directory is reserved for the system or the platform; choose another")
 	}
 	program, err := exec.LookPath(argv[0])
 	if err != nil {
@@ -56,7 +56,7 @@ func End() error {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			return errors.New("processes that a step has started do not end")
+			return errors.New("processes of the step did not end")
 		}
 	}
 }

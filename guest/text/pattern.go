@@ -98,7 +98,7 @@ func expand(glob string) ([]string, error) {
 			return nil, err
 		}
 		if all = append(all, some...); len(all) > maxAlternatives {
-			return nil, badPattern(glob, "its braces stand for too many alternatives")
+			return nil, badPattern(glob, "its braces expand to too many alternatives")
 		}
 		from = to + 1
 	}
@@ -139,7 +139,7 @@ func segments(glob string) ([]segment, error) {
 		case "", ".":
 			continue
 		case "..":
-			return nil, badPattern(glob, "'..' can stand at its beginning only")
+			return nil, badPattern(glob, "'..' is allowed only at its beginning")
 		case "**":
 			way = append(way, segment{any: true})
 			continue
@@ -151,7 +151,7 @@ func segments(glob string) ([]segment, error) {
 		way = append(way, segment{hidden: name[0] == '.' || strings.HasPrefix(name, `\.`), re: re})
 	}
 	if n := len(way); n == 0 {
-		return nil, badPattern(glob, "it names nothing")
+		return nil, badPattern(glob, "it matches nothing")
 	} else if way[n-1].any { // all that is below, not the directory itself
 		way = append(way, segment{re: regexp.MustCompile("")})
 	}

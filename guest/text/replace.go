@@ -43,9 +43,9 @@ func check(content []byte, e dialect.Edit, found int, which string) error {
 	case bytes.Equal(e.Old, e.New):
 		return dialect.Errorf(dialect.ReasonInvalid, "%s: the text to replace and its replacement are the same", which)
 	case found == 0:
-		return dialect.Errorf(dialect.ReasonNoMatch, "%s: the text to replace does not occur%s; read the file and give it exactly", which, guess(content, e.Old))
+		return dialect.Errorf(dialect.ReasonNoMatch, "%s: the text to replace does not occur%s; read the file and copy the text exactly", which, guess(content, e.Old))
 	case !e.All && found != want && e.Count == 0:
-		return dialect.Errorf(dialect.ReasonAmbiguous, "%s: the text to replace occurs %d times (%s); add to it what stands around it, or replace all",
+		return dialect.Errorf(dialect.ReasonAmbiguous, "%s: the text to replace occurs %d times (%s); include surrounding text to make it unique, or replace all",
 			which, found, lines(content, e.Old))
 	case !e.All && found != want:
 		return dialect.Errorf(dialect.ReasonAmbiguous, "%s: the text to replace occurs %d times (%s), not %d", which, found, lines(content, e.Old), want)

@@ -50,7 +50,7 @@ func NewSearch(r dialect.GrepRequest) (*Search, error) {
 	}
 	re, err := regexp.Compile(source)
 	if err != nil {
-		return nil, dialect.Errorf(dialect.ReasonInvalid, "the pattern is no regular expression (%v); use RE2's syntax, or fixed for plain text", err)
+		return nil, dialect.Errorf(dialect.ReasonInvalid, "the pattern is not a regular expression (%v); use RE2 syntax, or fixed for plain text", err)
 	}
 	s.find = func(line []byte) int {
 		if at := re.FindIndex(line); at != nil {

@@ -67,14 +67,14 @@ func ask(stream net.Conn, target string) (*Conn, error) {
 	c := newConn(stream)
 	answer, err := c.in.ReadByte()
 	if err != nil {
-		return nil, fmt.Errorf("hear from the worker: %w", err)
+		return nil, fmt.Errorf("read the worker's answer: %w", err)
 	}
 	if Answer(answer) == Open {
 		return c, nil
 	}
 	message, err := readText(c.in, maxMessage)
 	if err != nil {
-		return nil, fmt.Errorf("hear from the worker: %w", err)
+		return nil, fmt.Errorf("read the worker's answer: %w", err)
 	}
 	return nil, &RefusedError{Answer(answer), message}
 }
@@ -108,7 +108,7 @@ func readText(r io.Reader, limit int) (string, error) {
 	}
 	n := int(binary.BigEndian.Uint16(size[:]))
 	if n > limit {
-		return "", fmt.Errorf("%d bytes, at most %d are possible", n, limit)
+		return "", fmt.Errorf("%d bytes; the limit is %d", n, limit)
 	}
 	text := make([]byte, n)
 	_, err := io.ReadFull(r, text)

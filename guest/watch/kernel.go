@@ -47,13 +47,13 @@ func parse(raw []byte) (kernelEvent, []byte) {
 func kernelError(err error) error {
 	switch {
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOSPC):
-		return dialect.Errorf(dialect.ReasonBusy, "the sandbox's host has no more watches to give: %v", err)
+		return dialect.Errorf(dialect.ReasonBusy, "the sandbox's host has reached its limit of watches: %v", err)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
 		return dialect.Errorf(dialect.ReasonFileNotFound, "the directory to watch does not exist")
 	case errors.Is(err, unix.ELOOP):
-		return dialect.Errorf(dialect.ReasonInvalidPath, "the directory to watch is a symbolic link now; watch what it leads to")
+		return dialect.Errorf(dialect.ReasonInvalidPath, "the directory to watch is now a symbolic link; watch its target")
 	case errors.Is(err, fs.ErrPermission):
-		return dialect.Errorf(dialect.ReasonDenied, "the directory to watch may not be read")
+		return dialect.Errorf(dialect.ReasonDenied, "no permission to read the directory to watch")
 	default:
 		return dialect.Errorf(dialect.ReasonInternal, "watch: %v", err)
 	}

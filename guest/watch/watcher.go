@@ -147,7 +147,7 @@ func (w *Watcher) translate(raw []byte) []Event {
 // take handles one event. Entries in before were announced when their directory was found; their creation is old news.
 func (w *Watcher) take(k kernelEvent, before map[string]struct{}, emit func(Event)) error {
 	if k.mask&unix.IN_Q_OVERFLOW != 0 {
-		return dialect.Errorf(dialect.ReasonTooLarge, "events came faster than they were taken and some were lost; watch again")
+		return dialect.Errorf(dialect.ReasonTooLarge, "events arrived faster than they were read, and some were lost; watch again")
 	}
 	dir, known := w.names[k.wd]
 	if !known {

@@ -52,13 +52,13 @@ type Outcome struct {
 
 // Result is something that a cell shows.
 type Result struct {
-	Main bool                       `json:"main,omitempty" doc:"It is the value of the last expression"`
-	Data map[string]json.RawMessage `json:"data" doc:"By media type, such as text/plain, text/html, image/png (base64) or application/json (as it is)"`
+	Main bool                       `json:"main,omitempty" doc:"Whether it is the value of the last expression"`
+	Data map[string]json.RawMessage `json:"data" doc:"Data by media type, such as text/plain, text/html, image/png (base64) or application/json (as JSON)"`
 }
 
 // Error is why a cell did not run to its end.
 type Error struct {
-	Name      string `json:"name" doc:"Of the exception, such as ZeroDivisionError; OutOfMemory, ContextDied or ContextKilled when its context is gone"`
+	Name      string `json:"name" doc:"Name of the exception, such as ZeroDivisionError; OutOfMemory, ContextDied or ContextKilled if its context ended"`
 	Value     string `json:"value"`
 	Traceback string `json:"traceback,omitempty"`
 }

@@ -28,7 +28,7 @@ type Context struct {
 	Name     string `json:"name"`
 	Language string `json:"language" enum:"python,javascript,bash"`
 	Pid      int    `json:"pid" doc:"Inside the sandbox"`
-	AgeMS    int64  `json:"age_ms" doc:"Since it started"`
+	AgeMS    int64  `json:"age_ms" doc:"Time since its start"`
 }
 
 // IsContext says whether a background command of this name is a context.

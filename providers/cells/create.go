@@ -118,7 +118,7 @@ func stillborn(ctx context.Context, box Box, command string, e providers.Exec, l
 		how = fmt.Sprintf("ended with exit code %d", *e.ExitCode)
 	}
 	words := strings.TrimSpace(text(string(out.Data), maxWords))
-	return providers.Errorf(providers.NoContext, "the interpreter %s before it could take code; look at env and cwd. It said: %s", how, cmp.Or(words, "nothing"))
+	return providers.Errorf(providers.NoContext, "the interpreter %s before it was ready; check env and cwd. Its output: %s", how, cmp.Or(words, "nothing"))
 }
 
 // maxWords is how much of what a context has said is told when it did not start, in bytes.

@@ -238,7 +238,7 @@ func (f *follower) output(ctx context.Context, stream providers.Stream, from, to
 
 // death says why the context has ended.
 func (f *follower) death() *Error {
-	const lost = "what was kept in it is lost, and the next cell starts it anew"
+	const lost = "its state is lost, and the next cell starts a new one"
 	e := &Error{Name: ContextDied}
 	switch d := f.dead; {
 	case f.killed && !f.report.begun:
@@ -264,5 +264,5 @@ func In(sb providers.Sandbox) (Box, error) {
 	if box, ok := sb.(Box); ok {
 		return box, nil
 	}
-	return nil, providers.Errorf(providers.NotSupported, "sandboxes of this provider have no background commands, which code contexts are")
+	return nil, providers.Errorf(providers.NotSupported, "this provider does not support background execs, which code contexts need")
 }

@@ -88,7 +88,7 @@ func (c Cell) language() (language, error) {
 }
 
 func (l language) missing() error {
-	return providers.Errorf(providers.NoCommand, "this sandbox has no %s, which runs %s; make one from a template that has it", l.program, l.name)
+	return providers.Errorf(providers.NoCommand, "this sandbox has no %s, which runs %s; create one from a template that has it", l.program, l.name)
 }
 
 // jsonLine is a cell as a line of JSON.

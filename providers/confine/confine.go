@@ -118,7 +118,7 @@ func ValidID(id string) bool {
 // Complete fills what spec leaves open and refuses what cannot be confined.
 func Complete(spec providers.Spec, defaults providers.Resources) (providers.Spec, error) {
 	if !ValidID(spec.ID) {
-		return spec, providers.Errorf(providers.Invalid, "sandbox id %.80q: letters a-z and digits only, at most 64", spec.ID)
+		return spec, providers.Errorf(providers.Invalid, "sandbox id %.80q: use only letters a-z and digits, at most 64", spec.ID)
 	}
 	if spec.Image == "" {
 		return spec, providers.Errorf(providers.Invalid, "the sandbox needs an image")
@@ -152,7 +152,7 @@ func checkWorkDir(dir string) error {
 func checkEnv(env map[string]string) error {
 	for name, value := range env {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
-			return providers.Errorf(providers.Invalid, "environment variable %.80q: a name holds no '=' and neither holds NUL", name)
+			return providers.Errorf(providers.Invalid, "environment variable %.80q: the name must not contain '=', and neither name nor value NUL", name)
 		}
 	}
 	return nil
@@ -165,7 +165,7 @@ func checkResources(r providers.Resources) error {
 	case r.MemoryMB < minMemoryMB:
 		return providers.Errorf(providers.Invalid, "memory of %d MB: at least %d MB are needed", r.MemoryMB, minMemoryMB)
 	case r.DiskMB > mostDiskMB(r):
-		return providers.Errorf(providers.Invalid, "disk of %d MB: the work directory is held in the sandbox's %d MB of memory, with temporary files and programs; ask for at most %d MB or for more memory", r.DiskMB, r.MemoryMB, mostDiskMB(r))
+		return providers.Errorf(providers.Invalid, "disk of %d MB: work directory, temporary files and programs share the sandbox's %d MB of memory; request at most %d MB of disk or more memory", r.DiskMB, r.MemoryMB, mostDiskMB(r))
 	case r.Pids < minPids:
 		return providers.Errorf(providers.Invalid, "limit of %d processes: at least %d are needed", r.Pids, minPids)
 	case r.CPUs < minCPUs:

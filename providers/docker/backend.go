@@ -54,7 +54,7 @@ func (b backend) End(ctx context.Context, r resource) error {
 	b.p.silent.Store(r.ref, nil)
 	if err := b.p.api.ContainerKill(ctx, r.ref, "KILL"); err != nil {
 		b.p.silent.Delete(r.ref)
-		return translate(err, "kill a sandbox that does not answer")
+		return translate(err, "kill an unresponsive sandbox")
 	}
 	return nil
 }

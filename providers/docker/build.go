@@ -74,7 +74,7 @@ func (p *Provider) Build(ctx context.Context, b providers.Build, log io.Writer) 
 		last, stop := p.life.Own(ctx, removeTimeout+gvisorPatience)
 		defer stop()
 		if err := p.clearBuild(last, b.ID); err != nil {
-			p.cfg.Logger.WarnContext(ctx, "container of a build is left", "sandbox_id", b.ID, "error", err)
+			p.cfg.Logger.WarnContext(ctx, "build container not removed", "sandbox_id", b.ID, "error", err)
 		}
 	}()
 	ref, err := p.launchBuild(ctx, b)
@@ -181,11 +181,11 @@ func (p *Provider) keepsWrites(ctx context.Context, ref string, b providers.Buil
 	}
 	_, err := p.api.ContainerStatPath(ctx, ref, mark)
 	if errdefs.IsNotFound(err) {
-		return providers.Errorf(providers.NotSupported, "the runtime keeps what a build writes to itself, so that nothing of it would come into the image; "+
+		return providers.Errorf(providers.NotSupported, "the runtime does not write a build's files to the container, so the image would not contain them; "+
 			`add "--overlay2=none" to runsc's "runtimeArgs" in the engine's daemon.json, or build for a template with another runtime`)
 	}
 	if err != nil {
-		return buildError(err, "look for what a step has written")
+		return buildError(err, "check what a step has written")
 	}
 	touch.Argv[2] = "rm " + mark
 	_, err = p.runStep(ctx, ref, touch, io.Discard)
@@ -201,7 +201,7 @@ func (p *Provider) runSteps(ctx context.Context, ref string, b providers.Build, 
 			case err != nil && (ctx.Err() != nil || classOf(err) == providers.Unavailable):
 				return buildError(err, "copy files into the build")
 			case err != nil: // the engine's words may hold paths with variables put in
-				return stepFailed(n, b, s, "the files could not be copied; is there a file, or a link, where the step needs a directory?", "")
+				return stepFailed(n, b, s, "the files could not be copied; check that every directory in the destination is not a file or a link", "")
 			}
 		}
 		if len(s.Argv) == 0 {
@@ -228,7 +228,7 @@ func (p *Provider) endStep(ctx context.Context, ref string) error {
 	says.to = io.Discard
 	code, err := p.exec(ctx, ref, container.ExecOptions{User: "0:0", WorkingDir: "/", Cmd: []string{guestProgram, "step", "--end"}}, &says)
 	if err == nil && code != 0 {
-		return providers.Errorf(providers.BuildFailed, "what a step has started could not be ended: %s", says.String())
+		return providers.Errorf(providers.BuildFailed, "processes of a build step could not be ended: %s", says.String())
 	}
 	return err
 }
@@ -265,7 +265,7 @@ func (p *Provider) checkUser(ctx context.Context, ref, user string) error {
 	code, err := p.exec(ctx, ref, container.ExecOptions{User: user, WorkingDir: "/", Cmd: []string{guestProgram, "version"}}, io.Discard)
 	unknown := err != nil && ctx.Err() == nil && classOf(err) != providers.Unavailable
 	if unknown || err == nil && code != 0 {
-		return providers.Errorf(providers.BuildFailed, "the image has no user or group of the name that USER gives; give numbers, such as 1000:1000")
+		return providers.Errorf(providers.BuildFailed, "the image has no user or group with the name in USER; use numbers, such as 1000:1000")
 	}
 	return err
 }
@@ -315,7 +315,7 @@ func (p *Provider) exitCode(ctx context.Context, exec string) (int, error) {
 func buildError(err error, doing string) error {
 	e := providers.AsError(translate(err, doing))
 	if e.Class == providers.NotFound || e.Class == providers.Busy {
-		return providers.Errorf(providers.Unavailable, "the build's container is gone: %w", err)
+		return providers.Errorf(providers.Unavailable, "the build container is gone: %w", err)
 	}
 	return e
 }

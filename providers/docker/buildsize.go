@@ -95,7 +95,7 @@ type count struct {
 
 func (c *count) done() bool { return c.bytes > c.limit || time.Now().After(c.until) }
 
-var errTooDeep = errors.New("the build's directories are nested too deep")
+var errTooDeep = errors.New("the build's directories are nested too deeply")
 
 // tree counts a directory and what is below it. The build changes it meanwhile and may mean harm: no link is followed, and
 // what is gone by now counts nothing.

@@ -106,7 +106,7 @@ func (b *buildWatch) look(ctx context.Context) error {
 
 func tooLarge(limitMB int64) error {
 	return providers.Errorf(providers.BuildFailed, "the build writes more than the %d MB it may add to the image (a file counts as 4 KB at least); "+
-		"let it fetch and keep less, or ask for more disk_mb", limitMB)
+		"reduce what it writes, or request more disk_mb", limitMB)
 }
 
 // watchDisk ends the largest build while there is less left of the engine's disk than builds are to leave. What runs beside
@@ -131,8 +131,8 @@ func (p *Provider) watchDisk(ctx context.Context, b *buildWatch) {
 			b.used.Store(b.limitMB << 20)
 		}
 		if low >= lowLooks && p.builds.largest(b) {
-			b.end(providers.Errorf(providers.BuildDisk, "the build was ended because the disk of its worker's engine is nearly full and no other build takes more of it; "+
-				"build again later, or keep less"))
+			b.end(providers.Errorf(providers.BuildDisk, "the build was stopped: the disk of its worker's engine is nearly full, and this build uses the most; "+
+				"build again later, or reduce what it writes"))
 			return
 		}
 	}
@@ -145,7 +145,7 @@ func (p *Provider) diskIsLow(ctx context.Context) bool {
 
 // disk is what the engine's directory lies on, for an engine on this machine whose directory can be seen from here.
 func (p *Provider) disk(ctx context.Context) (fs unix.Statfs_t, err error) {
-	unknown := providers.Errorf(providers.NotSupported, "the engine's directory is not to be seen from here")
+	unknown := providers.Errorf(providers.NotSupported, "the engine's data directory is not visible to this worker")
 	if !strings.HasPrefix(p.api.DaemonHost(), "unix://") {
 		return fs, unknown
 	}

@@ -35,7 +35,7 @@ func (p *Provider) fromPool(ctx context.Context, spec providers.Spec) (providers
 			m.letGo()
 			return providers.Instance{}, false
 		}
-		p.cfg.Logger.WarnContext(ctx, "pool container is not used", "container", m.name, "error", err)
+		p.cfg.Logger.WarnContext(ctx, "pool container not used", "container", m.name, "error", err)
 		p.retire(ctx, m)
 		if ctx.Err() != nil || errdefs.IsConflict(err) {
 			break
@@ -107,7 +107,7 @@ func (p *Provider) keeps(m *member, spec providers.Spec) bool {
 // claim completes a sandbox that has just got its name. When it fails, create goes on from there as after a crash.
 func (p *Provider) claim(ctx context.Context, m *member, spec providers.Spec) (providers.Instance, bool) {
 	if err := m.inside.Claim(ctx, spec.Env); err != nil {
-		p.cfg.Logger.WarnContext(ctx, "pool container did not take its sandbox", "sandbox_id", spec.ID, "error", err)
+		p.cfg.Logger.WarnContext(ctx, "pool container did not accept its sandbox", "sandbox_id", spec.ID, "error", err)
 		m.letGo()
 		return providers.Instance{}, false
 	}

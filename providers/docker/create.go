@@ -123,7 +123,7 @@ func (p *Provider) named(ctx context.Context, spec providers.Spec) (resource, er
 		select {
 		case <-time.After(removePoll):
 		case <-patience.C:
-			return resource{}, providers.Errorf(providers.Busy, "the sandbox's name is taken and has no container; try again: %w", taken)
+			return resource{}, providers.Errorf(providers.Busy, "the sandbox's container name is reserved without a container; try again: %w", taken)
 		case <-ctx.Done():
 			return resource{}, translate(ctx.Err(), "wait for the sandbox's name")
 		}
@@ -210,7 +210,7 @@ func (p *Provider) tryMake(ctx context.Context, name string, config *container.C
 func checkVolumes(declared map[string]struct{}) error {
 	for dir := range declared {
 		if providers.Reserved(dir) {
-			return providers.Errorf(providers.Invalid, "the image declares a volume below /proc, /sys, /dev or %s; make it without", providers.GuestDir)
+			return providers.Errorf(providers.Invalid, "the image declares a volume below /proc, /sys, /dev or %s; build it without this volume", providers.GuestDir)
 		}
 	}
 	return nil
@@ -250,7 +250,7 @@ func (p *Provider) start(ctx context.Context, spec providers.Spec, made resource
 	}
 	made.status = statusRunning
 	if err := p.guests.Greet(ctx, made.id, raw, greeting); err != nil {
-		p.cfg.Logger.WarnContext(ctx, "sandbox's guest did not greet", "sandbox_id", spec.ID, "error", err)
+		p.cfg.Logger.WarnContext(ctx, "sandbox guest did not complete the handshake", "sandbox_id", spec.ID, "error", err)
 		joined, err := p.join(ctx, spec, made)
 		if err != nil {
 			p.discardIdle(ctx, made.ref)

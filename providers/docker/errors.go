@@ -30,11 +30,11 @@ func wording(err error) string {
 	var network net.Error
 	switch onTheWay := errors.As(err, &network) || client.IsErrConnectionFailed(err); {
 	case errors.Is(err, context.Canceled):
-		return "it was given up"
+		return "the request was cancelled"
 	case errors.Is(err, context.DeadlineExceeded), network != nil && network.Timeout():
 		return "the docker engine did not answer in time"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return "the docker engine broke off"
+		return "the connection to the docker engine broke"
 	case onTheWay:
 		return "the docker engine cannot be reached"
 	default:

@@ -114,7 +114,7 @@ func (p *Provider) remove(ctx context.Context, ref string) error {
 		case <-time.After(removePoll):
 			err = p.removeNow(ctx, ref)
 		case <-ctx.Done():
-			return providers.Errorf(providers.Busy, "the sandbox's processes are still being ended; the docker engine goes on with that, try again: %w", err)
+			return providers.Errorf(providers.Busy, "the docker engine is still ending the sandbox's processes; try again: %w", err)
 		}
 	}
 	return err
@@ -149,7 +149,7 @@ func (p *Provider) discardIdle(ctx context.Context, ref string) {
 	own, stop := p.life.Own(ctx, removeTimeout)
 	defer stop()
 	if err := p.removeIdle(own, ref); err != nil {
-		p.cfg.Logger.WarnContext(ctx, "container is left", "container", ref, "error", err)
+		p.cfg.Logger.WarnContext(ctx, "container not removed", "container", ref, "error", err)
 	}
 }
 

@@ -32,7 +32,7 @@ func (p *Provider) sweepPools(ctx context.Context) {
 func (p *Provider) sweep(ctx context.Context) {
 	found, err := p.listPools(ctx)
 	if err != nil {
-		p.cfg.Logger.WarnContext(ctx, "pool is not swept", "error", err)
+		p.cfg.Logger.WarnContext(ctx, "pool not swept", "error", err)
 		return
 	}
 	now := sync.OnceValue(func() time.Time { return engineNow(ctx, p.api) })
@@ -47,7 +47,7 @@ func (p *Provider) sweep(ctx context.Context) {
 	})
 	p.sweptMembers.Add(int64(removed))
 	if err != nil {
-		p.cfg.Logger.WarnContext(ctx, "pool containers of dead workers are left", "error", err)
+		p.cfg.Logger.WarnContext(ctx, "pool containers of dead workers not removed", "error", err)
 	}
 }
 

@@ -63,7 +63,7 @@ func (p *Provider) refillOne(ctx context.Context) (again, taken bool) {
 	}
 	if err != nil {
 		p.pool.rest(classKey(spec))
-		p.cfg.Logger.WarnContext(ctx, "pool is not refilled", "image", spec.Image, "error", err)
+		p.cfg.Logger.WarnContext(ctx, "pool not refilled", "image", spec.Image, "error", err)
 		return true, false
 	}
 	if !p.pool.put(m) {
@@ -102,7 +102,7 @@ func (p *Provider) freeRefill(ctx context.Context) {
 		p.discardIdle(ctx, found.ID)
 	case seen > createTimeout+greeting: // its guest hangs, and nobody may still want it
 		if err := p.remove(ctx, found.ID); err != nil {
-			p.cfg.Logger.WarnContext(ctx, "half-made pool container is left", "container", found.ID, "error", err)
+			p.cfg.Logger.WarnContext(ctx, "incomplete pool container not removed", "container", found.ID, "error", err)
 		}
 	}
 }
@@ -155,7 +155,7 @@ func (p *Provider) retire(ctx context.Context, m *member) {
 	own, stop := p.life.Own(ctx, removeTimeout+gvisorPatience)
 	defer stop()
 	if err := p.remove(own, m.ref); err != nil {
-		p.cfg.Logger.WarnContext(ctx, "pool container is left for the sweep", "container", m.name, "error", err)
+		p.cfg.Logger.WarnContext(ctx, "pool container not removed, the sweep removes it", "container", m.name, "error", err)
 	}
 }
 

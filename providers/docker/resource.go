@@ -26,7 +26,7 @@ const (
 )
 
 // errForeign is a container that has a sandbox's name and is not of this fleet.
-var errForeign = errors.New("it belongs to somebody else")
+var errForeign = errors.New("it belongs to another installation")
 
 // resource is what the engine says of one container of ours.
 type resource struct {

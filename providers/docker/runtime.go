@@ -59,7 +59,7 @@ func (p *Provider) checkRuntime(ctx context.Context, name string) error {
 		return translate(err, "ask the docker engine for its runtimes")
 	}
 	if known := p.runtimes.learn(info); name != "" && !slices.Contains(known, name) {
-		return providers.Errorf(providers.Invalid, "the docker engine has no runtime %.80q, it has %s; name one of these, or install it "+
+		return providers.Errorf(providers.Invalid, "the docker engine has no runtime %.80q, only %s; use one of these, or install it "+
 			"and add it to \"runtimes\" in the engine's daemon.json", name, strings.Join(known, ", "))
 	}
 	return nil

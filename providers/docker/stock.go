@@ -21,7 +21,7 @@ func (p *Provider) Stock(ctx context.Context, classes []providers.PoolClass, roo
 		}
 	}
 	for _, m := range p.pool.restock(wanted, room) {
-		p.cfg.Logger.InfoContext(ctx, "pool container is not wanted any more", "container", m.name, "image", m.spec.Image)
+		p.cfg.Logger.InfoContext(ctx, "pool container no longer needed", "container", m.name, "image", m.spec.Image)
 		p.work.Go(func() { p.retire(ctx, m) })
 	}
 }
@@ -34,14 +34,14 @@ func (p *Provider) serves(ctx context.Context, c providers.PoolClass) (providers
 		return c, false // the start has told why
 	}
 	if err != nil {
-		p.cfg.Logger.WarnContext(ctx, "template has no pool here", "image", c.Spec.Image, "error", err)
+		p.cfg.Logger.WarnContext(ctx, "template has no pool on this engine", "image", c.Spec.Image, "error", err)
 		return c, false
 	}
 	full.ID = ""
 	c.Spec, c.Max = full, max(c.Min, c.Max)
 	_, err = p.imageOf(ctx, full.Image)
 	if err != nil && !isMissing(err) && ctx.Err() == nil {
-		p.cfg.Logger.WarnContext(ctx, "image not looked for", "image", full.Image, "error", err)
+		p.cfg.Logger.WarnContext(ctx, "image of a pool not checked", "image", full.Image, "error", err)
 		return c, true // it stands where it stood; a refill finds out
 	}
 	return c, err == nil

@@ -141,7 +141,7 @@ func (p *Provider) sweepGuests(ctx context.Context, seen map[string]bool) (remov
 	return removeAll(ctx, over, func(ctx context.Context, name string) (bool, error) {
 		err := p.api.VolumeRemove(ctx, name, false)
 		if err == nil {
-			p.cfg.Logger.InfoContext(ctx, "guest of another release is removed", "volume", name)
+			p.cfg.Logger.InfoContext(ctx, "guest volume of another release removed", "volume", name)
 		}
 		return err == nil, unlessGone(err, "remove a guest's volume")
 	})
@@ -173,7 +173,7 @@ func (p *Provider) sweepImages(ctx context.Context, seen map[string]bool) (remov
 	return removeAll(ctx, over, func(ctx context.Context, id string) (bool, error) {
 		_, err := p.api.ImageRemove(ctx, id, image.RemoveOptions{PruneChildren: true})
 		if err == nil {
-			p.cfg.Logger.InfoContext(ctx, "image of a build that was made again is removed", "image", id)
+			p.cfg.Logger.InfoContext(ctx, "replaced image of a build removed", "image", id)
 		}
 		return err == nil, unlessGone(err, "remove an image without a name")
 	})

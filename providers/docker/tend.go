@@ -30,7 +30,7 @@ func (p *Provider) tendAll(ctx context.Context) {
 	for _, m := range p.pool.all() {
 		work.Go(func() {
 			if err := p.fresh(ctx, m); err != nil && ctx.Err() == nil && p.pool.drop(m) {
-				p.cfg.Logger.WarnContext(ctx, "pool container is replaced", "container", m.name, "error", err)
+				p.cfg.Logger.WarnContext(ctx, "pool container replaced", "container", m.name, "error", err)
 				p.retire(ctx, m)
 			}
 		})

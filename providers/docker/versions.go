@@ -24,9 +24,9 @@ func (p *Provider) learnVersions(ctx context.Context) error {
 	if len(p.old) == 0 {
 		return nil
 	}
-	what := "builds and sandboxes that share this machine's kernel are refused; update it, or set ENGINE_UNSAFE=allow"
+	what := "builds and sandboxes that share this host's kernel are refused; update the engine, or set ENGINE_UNSAFE=allow"
 	if p.cfg.Unsafe {
-		what = "used all the same, because of ENGINE_UNSAFE=allow"
+		what = "it is used anyway because of ENGINE_UNSAFE=allow"
 	}
 	p.cfg.Logger.WarnContext(ctx, "engine has known escapes: "+what, "escapes", p.old)
 	return nil
@@ -100,8 +100,8 @@ func (p *Provider) safe(runtime string) error {
 	if len(p.old) == 0 || p.cfg.Unsafe || !p.isRunc(runtime) {
 		return nil
 	}
-	return providers.Errorf(providers.NotSupported, "the engine of this worker is too old for programs of others: it has %s; its operator can update it, "+
-		"or set ENGINE_UNSAFE=allow", strings.Join(p.old, ", "))
+	return providers.Errorf(providers.NotSupported, "the engine of this worker has known container escapes (%s); ask your operator to update it "+
+		"or to set ENGINE_UNSAFE=allow", strings.Join(p.old, ", "))
 }
 
 // isRunc says whether sandboxes under the runtime share the machine's kernel by means of runc. An unknown one does.

@@ -48,7 +48,7 @@ func (s *Sandbox) Launch(ctx context.Context, cmd providers.Command) (providers.
 	var info dialect.ExecInfo
 	err = s.execJSON(ctx, http.MethodPost, cmd.Name, "", body, &info)
 	if err == nil && cmd.Terminal != nil && !info.Terminal { // a guest of an earlier release
-		err = errors.Join(providers.Errorf(providers.NotSupported, "this sandbox has no terminals, make a new one"), s.Kill(ctx, cmd.Name))
+		err = errors.Join(providers.Errorf(providers.NotSupported, "this sandbox does not support terminals; create a new sandbox"), s.Kill(ctx, cmd.Name))
 	}
 	if err != nil || len(cmd.Stdin) == 0 {
 		return execOf(cmd.Name, info), err

@@ -48,7 +48,7 @@ func (c *counted) explain(err error) error {
 	case providers.AsError(err).Class != providers.Unavailable:
 		return err
 	case c.err != nil:
-		return providers.Errorf(providers.Invalid, "the upload broke off after %d bytes: %w", c.n, c.err)
+		return providers.Errorf(providers.Invalid, "the upload was interrupted after %d bytes: %w", c.n, c.err)
 	case c.ended && c.n < c.want:
 		return providers.Errorf(providers.Invalid, "the upload ended after %d of %d bytes", c.n, c.want)
 	}

@@ -35,7 +35,7 @@ func (s *Sandbox) OpenFile(ctx context.Context, path string, offset, length int6
 	f, err := streamOf(answer)
 	partial := answer.StatusCode == http.StatusPartialContent
 	if err == nil && length != 0 && partial != (offset > 0 || length > 0) {
-		err = providers.Errorf(providers.Internal, "the sandbox answered with another part of '%s' than was asked for", path)
+		err = providers.Errorf(providers.Internal, "the sandbox answered with a part of '%s' that was not requested", path)
 	}
 	if err != nil {
 		_ = answer.Body.Close()
@@ -48,15 +48,15 @@ func (s *Sandbox) OpenFile(ctx context.Context, path string, offset, length int6
 func streamOf(answer *http.Response) (providers.FileStream, error) {
 	size, err := strconv.ParseInt(answer.Header.Get(dialect.SizeHeader), 10, 64)
 	if err != nil || size < 0 {
-		return providers.FileStream{}, providers.Errorf(providers.Internal, "the sandbox does not tell how large the file is")
+		return providers.FileStream{}, providers.Errorf(providers.Internal, "the sandbox did not report the file's size")
 	}
 	changed, err := strconv.ParseInt(answer.Header.Get(dialect.ModifiedHeader), 10, 64)
 	if err != nil {
-		return providers.FileStream{}, providers.Errorf(providers.Internal, "the sandbox does not tell when the file was changed")
+		return providers.FileStream{}, providers.Errorf(providers.Internal, "the sandbox did not report the file's time of change")
 	}
 	mode, err := strconv.ParseUint(answer.Header.Get(dialect.ModeHeader), 8, 32)
 	if err != nil {
-		return providers.FileStream{}, providers.Errorf(providers.Internal, "the sandbox does not tell the file's mode")
+		return providers.FileStream{}, providers.Errorf(providers.Internal, "the sandbox did not report the file's mode")
 	}
 	return providers.FileStream{
 		ReadCloser: answer.Body, Size: size, Mode: uint32(mode) & 0o777, ModifiedAt: time.Unix(0, changed).UTC(),

@@ -113,7 +113,7 @@ func (s *Sandbox) decode(body io.Reader, out any) error {
 	case err != nil:
 		return s.unavailable(err)
 	case len(text) > maxToolReply:
-		return providers.Errorf(providers.TooLarge, "the sandbox answers with more than %d bytes; ask for less", maxToolReply)
+		return providers.Errorf(providers.TooLarge, "the sandbox's answer is larger than %d bytes; request less", maxToolReply)
 	}
 	if err := json.Unmarshal(text, out); err != nil {
 		return providers.Errorf(providers.Internal, "the sandbox's answer cannot be read: %w", err)
@@ -149,7 +149,7 @@ func (s *Sandbox) WriteFiles(ctx context.Context, files []providers.FileWrite) (
 		return nil, err
 	}
 	if len(written) != len(files) {
-		return nil, providers.Errorf(providers.Internal, "the sandbox answers for %d files of %d", len(written), len(files))
+		return nil, providers.Errorf(providers.Internal, "the sandbox answered for %d of %d files", len(written), len(files))
 	}
 	outcomes := make([]providers.FileOutcome, len(files))
 	for i, w := range written {
@@ -231,11 +231,11 @@ func (s *Sandbox) ReadFiles(ctx context.Context, paths []string, limit int64) ([
 			return nil, s.unavailable(err)
 		}
 		if limit -= int64(len(outcomes[i].Data)); limit < 0 {
-			return nil, providers.Errorf(providers.Internal, "the sandbox answers with more bytes than it may")
+			return nil, providers.Errorf(providers.Internal, "the sandbox's answer holds more bytes than allowed")
 		}
 	}
 	if _, err := parts.NextRawPart(); !errors.Is(err, io.EOF) {
-		return nil, providers.Errorf(providers.Internal, "the sandbox answers for more than %d files", len(paths))
+		return nil, providers.Errorf(providers.Internal, "the sandbox answered for more than %d files", len(paths))
 	}
 	return outcomes, nil
 }

@@ -207,7 +207,7 @@ func (s *sandbox) OpenFile(ctx context.Context, path string, offset, length int6
 func (s *sandbox) SaveFile(ctx context.Context, path string, r io.Reader, size int64, mode uint32) (info providers.FileInfo, err error) {
 	data, err := io.ReadAll(r)
 	if err != nil || size >= 0 && int64(len(data)) != size {
-		return info, providers.Errorf(providers.Invalid, "the upload broke off after %d bytes: %w", len(data), err)
+		return info, providers.Errorf(providers.Invalid, "the upload was interrupted after %d bytes: %w", len(data), err)
 	}
 	return s.WriteFile(ctx, path, data, mode)
 }

@@ -115,13 +115,13 @@ func (t *tree) unpack(name string, r io.Reader) (made providers.TreeReport, err 
 }
 
 func broken(err error) error {
-	return providers.Errorf(providers.BadArchive, "the body is no tar archive that can be read: %w", err)
+	return providers.Errorf(providers.BadArchive, "the body is not a readable tar archive: %w", err)
 }
 
 // take makes one entry. There are no links here.
 func (t *tree) take(dir string, h *tar.Header, in io.Reader, made *providers.TreeReport) error {
 	if path.IsAbs(h.Name) || slices.Contains(strings.Split(h.Name, "/"), "..") {
-		return providers.Errorf(providers.BadArchive, "entry '%s' leads out of the directory", h.Name)
+		return providers.Errorf(providers.BadArchive, "entry '%s' leaves the directory through '..'", h.Name)
 	}
 	name := t.join(dir) + "/" + path.Clean(h.Name)
 	if h.Mode&0o7000 != 0 && len(made.Stripped) < maxStripped {

@@ -71,7 +71,7 @@ func testCurl(t *testing.T, r *rig, w *world) {
 		{`curl -sS -X POST -H 'Transfer-Encoding: chunked' -T big http://tools.test/sink`, sum},
 		{`rm big`, "exit 0"},
 
-		{`curl -sS http://elsewhere.test/`, "elsewhere.test:80 is not in the sandbox's egress.allow; add it there to let the sandbox connect\nexit 0"},
+		{`curl -sS http://elsewhere.test/`, "elsewhere.test:80 is not in the sandbox's egress.allow; add it there to allow the connection\nexit 0"},
 		{`curl -sS https://elsewhere.test/`, "exit 56"},
 		{`curl -sv https://elsewhere.test/`, "HTTP/1.1 403 elsewhere.test:443 is not in the sandbox's egress.allow; add it"},
 		{`curl -sS -x "$SANDYARD_SOCKS_PROXY" https://elsewhere.test/`, "exit 97"},

@@ -52,15 +52,15 @@ func TestNobodyComesInByTheWayOut(t *testing.T) {
 	id := r.sandbox(jobs.Foreign{Public: true})
 	for _, method := range []string{"GET", "POST", "OPTIONS"} {
 		req := r.to(id, dialect.ProxyPort, method, "/", "E2b-Traffic-Access-Token", r.signer.Traffic(id))
-		r.send(req).want(t, 403, "the sandbox's own")
+		r.send(req).want(t, 403, "reserved for the sandbox's egress proxy")
 	}
 	byHost := r.to(id, 8000, "GET", "/")
 	byHost.Host = fmt.Sprintf("%d-%s.sandboxes.example", dialect.ProxyPort, id)
-	r.send(byHost).want(t, 403, "the sandbox's own")
+	r.send(byHost).want(t, 403, "reserved for the sandbox's egress proxy")
 	behind, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.gateway+"/", http.NoBody)
 	check(t, err)
 	behind.Header.Set(gateway.PassHeader, r.signer.Gateway(id, dialect.ProxyPort, time.Now().Add(time.Minute)))
-	r.send(behind).want(t, 403, "the sandbox's own")
+	r.send(behind).want(t, 403, "reserved for the sandbox's egress proxy")
 	for _, port := range []int{dialect.ProxyPort, gateway.GuestPort} {
 		_, err := r.jobs.Submit(t.Context(), id, &jobs.Port{Port: port}, asTest())
 		if err == nil || !strings.Contains(err.Error(), "which the sandbox itself uses") {
@@ -99,7 +99,7 @@ func TestBrokenRequestIsItsSendersFault(t *testing.T) {
 			t.Errorf("request %d is answered %s %q", i, res.Status, body)
 		}
 	}
-	for _, message := range []string{"gateway not reached", "request not passed on"} {
+	for _, message := range []string{"gateway not reached", "request not forwarded"} {
 		if found := r.journal.warned(message); len(found) > 0 {
 			t.Errorf("an outsider wrote into the log: %s", found)
 		}
