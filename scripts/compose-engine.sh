@@ -2,7 +2,7 @@
 # A Docker engine of one's own, sourced by compose.sh: its networks live in a network namespace without a way out, and
 # all it keeps is in a temporary directory.
 
-engine_netns=sandyard-compose-$$
+engine_netns=sandyard-compose-${SANDYARD_ROOM:+${SANDYARD_ROOM##*/}-}$$ # room.sh removes those of a killed run by the name of its directory
 engine_home=
 engine_pid=
 engine_socket=

@@ -40,7 +40,7 @@ end_engine() {
 
 # clear_room ends what belongs to the run of $1 and removes the directory.
 clear_room() {
-	local groups pids i
+	local groups pids namespace i
 	groups=$(groups_of "$1")
 	end_engine "$1"
 	for ((i = 0; i < 50; i++)); do
@@ -51,6 +51,7 @@ clear_room() {
 		sleep 0.1
 	done
 	for group in $groups; do rmdir "$group" 2>/dev/null; done
+	for namespace in /run/netns/*"${1##*/}"*; do [ ! -e "$namespace" ] || ip netns delete "${namespace##*/}"; done
 	awk -v room="$1/" 'index($2, room) == 1 {print $2}' /proc/self/mounts | sort -r | while read -r mount; do umount -l "$mount"; done
 	rm -rf --one-file-system "$1"
 }
