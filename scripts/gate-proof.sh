@@ -32,7 +32,7 @@ gate() {
 tree() {
 	local child
 	echo "$1"
-	for child in $(cat "/proc/$1/task/"*/children 2>/dev/null); do tree "$child"; done
+	for child in $(pgrep -P "$1"); do tree "$child"; done
 }
 
 residue() {
@@ -47,7 +47,7 @@ kill_step() {
 	setsid bash "$yard/killed/.ci/run" >"$yard/killed.log" 2>&1 </dev/null &
 	local gate=$! i
 	for ((i = 0; i < 12000; i++)); do
-		[ "$(grep -cE '^(✓|ok) ' "$yard/killed.log")" -lt 12 ] || break
+		[ "$(grep -cE '^(PASS|ok) ' "$yard/killed.log")" -lt 12 ] || break
 		kill -0 $gate 2>/dev/null || die "the gate ended before it could be killed: $(tail -n 5 "$yard/killed.log")"
 		sleep 0.1
 	done
