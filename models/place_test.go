@@ -16,13 +16,14 @@ func TestPlacingReadsTheSameInEveryFleet(t *testing.T) {
 	t.Parallel()
 	const nodes, boxes, jobs = 100, 50, 64 // per node: sandboxes, running jobs
 	dsn := testenv.Database(t)
-	s := openAt(t, dsn, 100)
+	s := openAt(t, dsn+"&application_name=looking", 100)
 	db, err := sql.Open("pgx", dsn)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	conn, err := db.Conn(t.Context())
+	fill, err := sql.Open("pgx", dsn+"&application_name=looking")
 	must(t, err)
-	defer conn.Close()
+	conn, err := fill.Conn(t.Context())
+	must(t, err)
 	for _, statement := range []string{
 		"SET session_replication_role = replica",
 		fmt.Sprintf(`INSERT INTO nodes (id, provider, engine, slots, lease_until, beat_at, max_sandboxes)
@@ -38,6 +39,7 @@ func TestPlacingReadsTheSameInEveryFleet(t *testing.T) {
 	}
 	c, err := s.Claim(t.Context(), create(t, s, newSandbox()).Jobs[0].ID, "n1", lease)
 	must(t, err)
+	must(t, errors.Join(conn.Close(), fill.Close(), s.Close())) // PostgreSQL counts late what a connection has read
 
 	before := rowsRead(t, db)
 	looking, err := models.Open(t.Context(), dsn+"&application_name=looking", 1, models.Limits{Window: 100})
