@@ -1,9 +1,9 @@
 package link
 
 import (
-	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 )
 
@@ -25,7 +25,7 @@ type guestEnd struct {
 	w        io.Writer
 	handle   func(Carrier)
 	handlers sync.WaitGroup
-	nonce    []byte // of the current epoch
+	nonces   []string // of the last epochs, the current one last
 
 	mu    sync.Mutex // orders writes and guards what follows
 	epoch uint32
@@ -49,12 +49,21 @@ func (g *guestEnd) read(r *frameReader) error {
 	}
 }
 
-// hello starts the next epoch. A worker repeats its hello until it is welcomed; the repetitions only repeat the answer.
+// noncesKept is of how many epochs repeated hellos are known: of more workers than greet one sandbox within a few seconds.
+const noncesKept = 32
+
+// hello starts the next epoch. A worker repeats its hello until it is welcomed, and the repetitions only repeat the answer.
+// One that comes when its epoch is over starts nothing: its worker was welcomed before, and would not take the new epoch for
+// its own, while the worker of the current one would lose that.
 func (g *guestEnd) hello(nonce []byte) {
-	if g.current() == nil || !bytes.Equal(nonce, g.nonce) {
+	at := slices.Index(g.nonces, string(nonce))
+	switch {
+	case at < 0:
 		g.finish(ErrSuperseded)
-		g.nonce = bytes.Clone(nonce)
+		g.nonces = append(g.nonces[max(0, len(g.nonces)-noncesKept+1):], string(nonce))
 		g.begin()
+	case at < len(g.nonces)-1 || g.current() == nil:
+		return
 	}
 	g.send(frame{kind: welcome, payload: nonce})
 }

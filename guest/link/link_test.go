@@ -144,6 +144,26 @@ func TestGarbageCostsTheConversationNotTheLink(t *testing.T) {
 	}
 }
 
+// TestARepeatedHelloTakesNoConversationOver: it may come when its worker has long been welcomed, and superseded since.
+func TestARepeatedHelloTakesNoConversationOver(t *testing.T) {
+	t.Parallel()
+	raw := serve(t, echo)
+	first := dial(t, shared(raw))
+	again := appendFrame(nil, frame{kind: hello, payload: first.nonce})
+	if _, err := raw.Write(again); err != nil {
+		t.Fatal(err)
+	}
+	exchange(t, first, []byte("the current one's hello is only answered again"))
+	second := dial(t, shared(raw))
+	if _, err := raw.Write(again); err != nil {
+		t.Fatal(err)
+	}
+	exchange(t, second, []byte("the second one goes on"))
+	if third := dial(t, shared(raw)); third.Epoch() != 3 {
+		t.Errorf("the third conversation is of epoch %d", third.Epoch())
+	}
+}
+
 func TestTheGuestEndsATornConversation(t *testing.T) {
 	t.Parallel()
 	for name, torn := range map[string][]byte{
