@@ -145,6 +145,18 @@ func TestBadHeadersAndQueries(t *testing.T) {
 	}
 }
 
+// TestALongHeaderIsAnswered: also to a client that sends all of it before it reads.
+func TestALongHeaderIsAnswered(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	conn := must(net.Dial("tcp", strings.TrimPrefix(r.url, "http://")))(t)
+	defer conn.Close()
+	must(fmt.Fprintf(conn, "GET /%s HTTP/1.1\r\nHost: x\r\n\r\n", strings.Repeat("x", 8<<20)))(t)
+	if got := string(must(io.ReadAll(conn))(t)); !strings.Contains(got, "headers_too_large") {
+		t.Errorf("unexpected answer: %s", got)
+	}
+}
+
 func TestOversizedBody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *web.Config) { c.MaxBody = 1 << 20 })

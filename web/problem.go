@@ -201,13 +201,14 @@ func (s *Server) report(ctx context.Context, r *request, err error) *Problem {
 // writeError answers with the problem that err is. Fiber calls it directly for what never became a request.
 func (s *Server) writeError(c *fiber.Ctx, err error) error {
 	r := requestOf(c.UserContext())
-	if r.id == "" {
+	unread := r.id == "" // what was sent was not read to its end, and the connection closes
+	if unread {
 		r.id = uuid.NewString()
 		c.Set(fiber.HeaderXRequestID, r.id)
 	}
 	p := s.report(c.UserContext(), r, err)
 	p.setHeaders(set(c))
-	if p.Status == fiber.StatusRequestEntityTooLarge {
+	if p.Status == fiber.StatusRequestEntityTooLarge || unread && p.Status != fiber.StatusRequestTimeout {
 		gateway.LingerAfter(c.Context().Conn())
 	}
 	return c.Status(p.Status).JSON(p, p.ContentType(""))
