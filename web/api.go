@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"reflect"
 
+	"sandyard/web/problem"
+
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humafiber"
 )
@@ -100,12 +102,12 @@ func operation(id, method, path, tag, summary string) huma.Operation {
 	}
 }
 
-// register adds an operation whose handler's errors go through problemOf.
+// register adds an operation whose handler's errors go through problem.Of.
 func register[I, O any](s *Server, op huma.Operation, handle func(context.Context, *I) (*O, error)) {
 	if op.Responses == nil {
 		op.Responses = map[string]*huma.Response{}
 	}
-	op.Responses["default"] = s.response("Error", "application/problem+json", reflect.TypeFor[Problem]())
+	op.Responses["default"] = s.response("Error", "application/problem+json", reflect.TypeFor[problem.Problem]())
 	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := handle(ctx, in)
 		if err != nil {

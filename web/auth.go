@@ -14,6 +14,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/models"
+	"sandyard/web/problem"
 )
 
 // Keys are asked for again after that long, so a revoked one works no longer than that.
@@ -171,7 +172,7 @@ func (s *Server) authorize(c *fiber.Ctx, plain, scope string) error {
 	key, err := s.keys.find(c.UserContext(), plain)
 	switch {
 	case errors.Is(err, models.ErrNotFound):
-		return unauthorized(plain == "")
+		return problem.Unauthorized(plain == "")
 	case err != nil:
 		return err
 	}
@@ -179,7 +180,7 @@ func (s *Server) authorize(c *fiber.Ctx, plain, scope string) error {
 	r := requestOf(c.UserContext())
 	r.tenant, r.key, r.scopes = key.TenantID, key.ID, key.Scopes
 	if !slices.Contains(key.Scopes, scope) {
-		return forbidden(scope)
+		return problem.Forbidden(scope)
 	}
 	return c.Next()
 }

@@ -16,6 +16,7 @@ import (
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
+	"sandyard/web/problem"
 )
 
 // ExecList is the background execs of a sandbox.
@@ -148,7 +149,7 @@ func (s *Server) getExec(ctx context.Context, in *showExecInput) (*output[provid
 func (s *Server) execNow(ctx context.Context, sandbox, exec string, wait time.Duration) (providers.Exec, error) {
 	began := time.Now()
 	e, err := insideJSON[providers.Exec](ctx, s, sandbox, "/execs/"+exec, wait)
-	var unknown *Problem
+	var unknown *problem.Problem
 	if !errors.As(err, &unknown) || unknown.Code != string(providers.NoExec) {
 		return e, err
 	}

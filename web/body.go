@@ -17,6 +17,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/gateway"
+	"sandyard/web/problem"
 )
 
 // firstRoom is what is set aside for a body of which nothing has come yet. More follows as it comes, whatever length was
@@ -27,7 +28,7 @@ const firstRoom = 32 << 10
 // Callers without the right to ask must have been refused before.
 func (s *Server) takeBody(c *fiber.Ctx) error {
 	if len(c.Request().Header.ContentEncoding()) > 0 {
-		return newProblem(fiber.StatusUnsupportedMediaType, "unsupported_content_encoding",
+		return problem.New(fiber.StatusUnsupportedMediaType, "unsupported_content_encoding",
 			"the body must not be compressed; send it without Content-Encoding")
 	}
 	r := requestOf(c.UserContext())
@@ -140,7 +141,7 @@ func digest(method, path string, body []byte) []byte {
 
 func checkJSON(body []byte) error {
 	if !utf8.Valid(body) {
-		return newProblem(fiber.StatusBadRequest, "invalid_utf8",
+		return problem.New(fiber.StatusBadRequest, "invalid_utf8",
 			"the body is not UTF-8; send binary bytes as base64, with the field's encoding set to base64")
 	}
 	if !json.Valid(body) {
@@ -157,7 +158,7 @@ func checkJSON(body []byte) error {
 		return nil // a number out of range, which the decoder reports
 	}
 	if at := findNUL(v, "body"); at != "" {
-		return invalidAt(at, "must not contain a NUL character")
+		return problem.Invalid(at, "must not contain a NUL character")
 	}
 	return nil
 }
@@ -168,7 +169,7 @@ func syntaxProblem(body []byte) error {
 	var err error
 	var v json.RawMessage
 	if err = d.Decode(&v); err == nil {
-		return newProblem(fiber.StatusBadRequest, "invalid_json",
+		return problem.New(fiber.StatusBadRequest, "invalid_json",
 			fmt.Sprintf("the body holds more than one JSON value; the first ends at byte %d; send one value", d.InputOffset()))
 	}
 	at := int64(len(body))
@@ -181,7 +182,7 @@ func syntaxProblem(body []byte) error {
 	}
 	before := body[:min(at, int64(len(body)))]
 	line := 1 + bytes.Count(before, []byte("\n"))
-	return newProblem(fiber.StatusBadRequest, "invalid_json",
+	return problem.New(fiber.StatusBadRequest, "invalid_json",
 		fmt.Sprintf("the body is not JSON: %v (line %d, byte %d)", err, line, at))
 }
 

@@ -3,13 +3,13 @@ package web
 import (
 	"cmp"
 	"reflect"
-	"regexp"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/jobs"
+	"sandyard/web/problem"
 )
 
 // Bounds of what requests may hold, where a field's tags say nothing else. Both huma and the published document know them.
@@ -133,9 +133,6 @@ func boundID(path string, p *huma.Param) {
 	}
 }
 
-// foreignID recognises the complaint about an id of a path whose form is wrong: nothing has such an id.
-var foreignID = regexp.MustCompile(`^path\.(id|grant)$`)
-
 // boundArgs makes the schemas of what POST /v1/jobs takes as args, kind by kind.
 func (s *Server) boundArgs() {
 	s.argSchemas = huma.NewMapRegistry("#/", huma.DefaultSchemaNamer)
@@ -175,5 +172,5 @@ func (s *Server) checkArgs(at, kind string, args map[string]any) error {
 	for _, err := range res.Errors {
 		m.Add(err)
 	}
-	return humaProblem(m)
+	return problem.OfHuma(m)
 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"sandyard/web/problem"
+
 	"github.com/gofiber/fiber/v2"
 )
 
@@ -91,8 +93,8 @@ func (b *budget) give(tenant string, n int) {
 	b.freed = make(chan struct{})
 }
 
-func overBudget() *Problem {
-	return retryLater(newProblem(fiber.StatusServiceUnavailable, "body_memory_full",
+func overBudget() *problem.Problem {
+	return problem.RetryLater(problem.New(fiber.StatusServiceUnavailable, "body_memory_full",
 		"the memory for large bodies and answers is in use; try again, with fewer such requests at once"), 2)
 }
 

@@ -13,6 +13,7 @@ import (
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/recipe"
+	"sandyard/web/problem"
 )
 
 // BuildBody says how a template's image is to be made.
@@ -111,11 +112,11 @@ func (s *Server) buildTemplate(ctx context.Context, in *newBuildInput) (*accepte
 func (b BuildBody) archive() ([]byte, error) {
 	if b.ContextTar != "" {
 		if len(b.Files) > 0 {
-			return nil, invalidAt("body.context_tar", "give either files or context_tar")
+			return nil, problem.Invalid("body.context_tar", "give either files or context_tar")
 		}
 		archive, err := base64.StdEncoding.DecodeString(b.ContextTar)
 		if err != nil {
-			return nil, invalidAt("body.context_tar", "is not base64")
+			return nil, problem.Invalid("body.context_tar", "is not base64")
 		}
 		return archive, nil
 	}
@@ -129,7 +130,7 @@ func (b BuildBody) archive() ([]byte, error) {
 		if f.Encoding == "base64" {
 			var err error
 			if data, err = base64.StdEncoding.DecodeString(f.Content); err != nil {
-				return nil, invalidAt("body.files", f.Path+" is not base64")
+				return nil, problem.Invalid("body.files", f.Path+" is not base64")
 			}
 		}
 		mode := f.Mode
@@ -141,7 +142,7 @@ func (b BuildBody) archive() ([]byte, error) {
 			_, err = w.Write(data)
 		}
 		if err != nil {
-			return nil, invalidAt("body.files", f.Path+": "+err.Error())
+			return nil, problem.Invalid("body.files", f.Path+": "+err.Error())
 		}
 	}
 	return buf.Bytes(), w.Close()

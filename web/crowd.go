@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 
+	"sandyard/web/problem"
+
 	"github.com/gofiber/fiber/v2"
 )
 
@@ -43,10 +45,10 @@ func (c *crowd) enter(tenant string) (leave func(), err error) {
 	}), nil
 }
 
-func (c *crowd) full(n int) *Problem {
-	p := newProblem(fiber.StatusTooManyRequests, "limit_reached",
+func (c *crowd) full(n int) *problem.Problem {
+	p := problem.New(fiber.StatusTooManyRequests, "limit_reached",
 		fmt.Sprintf("the limit %s is reached: %d requests of this kind are open; end some of them, or ask your operator to raise it", c.limit, n))
 	most := c.most
 	p.Limit, p.Used, p.Max = c.limit, &n, &most
-	return retryLater(p, 5)
+	return problem.RetryLater(p, 5)
 }

@@ -13,6 +13,7 @@ import (
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/passes"
+	"sandyard/web/problem"
 )
 
 // E2B lets E2B's clients work with Sandyard's sandboxes. Its routes follow E2B's OpenAPI document; what they make are
@@ -157,7 +158,7 @@ func (e *e2b) read(c *fiber.Ctx, into any) error {
 		return err
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return newProblem(http.StatusBadRequest, "malformed_request", "the body is not the JSON of this request: "+err.Error())
+		return problem.New(http.StatusBadRequest, "malformed_request", "the body is not the JSON of this request: "+err.Error())
 	}
 	return nil
 }
@@ -167,11 +168,11 @@ func (e *e2b) read(c *fiber.Ctx, into any) error {
 func e2bSeconds(field string, given *float64, none float64) (float64, error) {
 	switch {
 	case given == nil && none == 0:
-		return 0, newProblem(http.StatusBadRequest, "invalid_request", "body."+field+" is missing")
+		return 0, problem.New(http.StatusBadRequest, "invalid_request", "body."+field+" is missing")
 	case given == nil:
 		return none, nil
 	case *given < 0 || math.IsNaN(*given):
-		return 0, newProblem(http.StatusBadRequest, "invalid_request", "body."+field+" must not be negative")
+		return 0, problem.New(http.StatusBadRequest, "invalid_request", "body."+field+" must not be negative")
 	}
 	return max(*given, 1), nil
 }
@@ -183,7 +184,7 @@ func (e *e2b) live(c *fiber.Ctx) (models.Sandbox, error) {
 		err = models.ErrNotFound
 	}
 	if err == nil && box.State == models.SandboxCreating {
-		err = newProblem(http.StatusConflict, "sandbox_busy", "the sandbox is being created; try again when it is running")
+		err = problem.New(http.StatusConflict, "sandbox_busy", "the sandbox is being created; try again when it is running")
 	}
 	return box, err
 }

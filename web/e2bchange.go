@@ -7,6 +7,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/web/problem"
 )
 
 // e2bRefresh is how long a refresh lasts that says nothing about it, and at most, in seconds.
@@ -54,7 +55,7 @@ func (e *e2b) pause(c *fiber.Ctx) error {
 		return err
 	}
 	if e2bPaused(box) {
-		return newProblem(http.StatusConflict, "sandbox_paused", "the sandbox is already paused")
+		return problem.New(http.StatusConflict, "sandbox_paused", "the sandbox is already paused")
 	}
 	if _, err := e.change(c, box.ID, &jobs.Pause{}); err != nil {
 		return err
@@ -100,7 +101,7 @@ func (e *e2b) resume(c *fiber.Ctx) error {
 		return err
 	}
 	if !e2bPaused(box) {
-		return newProblem(http.StatusConflict, "sandbox_running", "the sandbox is already running")
+		return problem.New(http.StatusConflict, "sandbox_running", "the sandbox is already running")
 	}
 	return e.wake(c, box, body)
 }
@@ -160,7 +161,7 @@ func (e *e2b) refresh(c *fiber.Ctx) error {
 		return err
 	}
 	if seconds > e2bMaxRefresh {
-		return newProblem(http.StatusBadRequest, "invalid_request", "body.duration must be at most 3600")
+		return problem.New(http.StatusBadRequest, "invalid_request", "body.duration must be at most 3600")
 	}
 	box, err := e.live(c)
 	if err == nil && e2bPaused(box) {

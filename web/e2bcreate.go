@@ -13,6 +13,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/web/problem"
 )
 
 // e2bBase is what E2B's clients call the template of sandboxes that name none.
@@ -86,7 +87,7 @@ func (e *e2b) wish(ctx context.Context, b e2bCreate, timeout float64) (w jobs.Cr
 // template takes E2B's base for the default template, which has no name here, unless the tenant has one of its own by
 // that name.
 func (e *e2b) template(ctx context.Context, name string) (string, error) {
-	missing := newProblem(http.StatusNotFound, "not_found", fmt.Sprintf("template '%s' not found", name))
+	missing := problem.New(http.StatusNotFound, "not_found", fmt.Sprintf("template '%s' not found", name))
 	if name == "" {
 		return "", missing
 	}
@@ -142,7 +143,7 @@ func (e *e2b) submitCreate(ctx context.Context, wish jobs.CreateSandbox, o jobs.
 		var limit *models.LimitError
 		if errors.As(err, &limit) && limit.Limit == "max_sandboxes" {
 			// Without Retry-After: clients would wait for it, though only the end of a sandbox helps.
-			return done, newProblem(http.StatusTooManyRequests, "limit_reached", fmt.Sprintf(
+			return done, problem.New(http.StatusTooManyRequests, "limit_reached", fmt.Sprintf(
 				"you have reached the maximum number of concurrent sandboxes (%d); delete one or ask your operator to raise the limit", limit.Max))
 		}
 		if err != nil || !done.Replayed || !answer(done).State.Terminal() || answer(done).State == models.Succeeded {

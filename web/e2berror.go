@@ -10,6 +10,7 @@ import (
 	"sandyard/gateway"
 	"sandyard/models"
 	"sandyard/providers"
+	"sandyard/web/problem"
 )
 
 // Error codes that E2B's clients know.
@@ -45,7 +46,7 @@ func (e *e2b) explain(c *fiber.Ctx) error {
 	case p.Status == fiber.StatusUnprocessableEntity:
 		p.Status = fiber.StatusBadRequest
 	}
-	p.setHeaders(set(c))
+	p.SetHeaders(set(c))
 	if p.Status == fiber.StatusRequestEntityTooLarge {
 		gateway.LingerAfter(c.Context().Conn())
 	}
@@ -75,28 +76,28 @@ func e2bFailure(job models.Job, box models.Sandbox) error {
 	case job.State == models.Expired, job.State == models.TimedOut:
 		return e2bLater(http.StatusGatewayTimeout, create, e2bNotPlaced, why.Code, why.Message)
 	case job.State == models.Cancelled && create:
-		return newProblem(http.StatusConflict, why.Code, "the sandbox was removed while it was being created")
+		return problem.New(http.StatusConflict, why.Code, "the sandbox was removed while it was being created")
 	case job.State == models.Cancelled && box.Ended():
 		return models.ErrNotFound
 	case job.State == models.Cancelled:
-		return newProblem(http.StatusConflict, why.Code, why.Message)
+		return problem.New(http.StatusConflict, why.Code, why.Message)
 	}
 	switch class := providers.Class(why.Code); class {
 	case providers.Capacity, providers.DiskFull, providers.RateLimited, providers.Unavailable:
 		return e2bLater(http.StatusServiceUnavailable, create, e2bNoCapacity, why.Code, why.Message)
 	case providers.Invalid:
-		return newProblem(http.StatusBadRequest, why.Code, why.Message)
+		return problem.New(http.StatusBadRequest, why.Code, why.Message)
 	case providers.NotSupported:
-		return newProblem(http.StatusNotImplemented, why.Code, why.Message)
+		return problem.New(http.StatusNotImplemented, why.Code, why.Message)
 	case providers.NotFound, providers.Lost:
 		if !create {
-			return newProblem(http.StatusNotFound, why.Code, why.Message)
+			return problem.New(http.StatusNotFound, why.Code, why.Message)
 		}
 	}
 	if create {
-		return newProblem(http.StatusInternalServerError, e2bNotMade, why.Message)
+		return problem.New(http.StatusInternalServerError, e2bNotMade, why.Message)
 	}
-	return newProblem(http.StatusInternalServerError, why.Code, why.Message)
+	return problem.New(http.StatusInternalServerError, why.Code, why.Message)
 }
 
 // e2bLater is a failure that may pass, under the name that it has where a sandbox was to be made.
@@ -104,12 +105,12 @@ func e2bLater(status int, create bool, name, code, detail string) error {
 	if create {
 		code = name
 	}
-	return retryLater(newProblem(status, code, detail), e2bRetrySeconds)
+	return problem.RetryLater(problem.New(status, code, detail), e2bRetrySeconds)
 }
 
 // e2bUnsupported refuses what was asked for and cannot be done here.
 func e2bUnsupported(what string) error {
-	return newProblem(http.StatusBadRequest, "unsupported_operation", what+" is not supported here")
+	return problem.New(http.StatusBadRequest, "unsupported_operation", what+" is not supported here")
 }
 
 // cannot answers for what E2B can do with a sandbox and this server cannot.
@@ -118,6 +119,6 @@ func (e *e2b) cannot(what string) fiber.Handler {
 		if _, err := e.live(c); err != nil {
 			return err
 		}
-		return newProblem(http.StatusNotImplemented, "unsupported_operation", "this server does not offer "+what)
+		return problem.New(http.StatusNotImplemented, "unsupported_operation", "this server does not offer "+what)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/models"
+	"sandyard/web/problem"
 )
 
 // e2bPage is how many sandboxes a page holds that does not say, and at most.
@@ -203,5 +204,5 @@ func e2bNumber(c *fiber.Ctx, name string, none, least, most int) (int, error) {
 }
 
 func e2bInvalid(message string) error {
-	return newProblem(http.StatusBadRequest, "invalid_request", message)
+	return problem.New(http.StatusBadRequest, "invalid_request", message)
 }

@@ -15,6 +15,7 @@ import (
 
 	"sandyard/models"
 	"sandyard/providers"
+	"sandyard/web/problem"
 )
 
 const (
@@ -71,7 +72,7 @@ func (e *e2b) metrics(c *fiber.Ctx) error {
 		return c.JSON(samples)
 	}
 	m, err := e.metric(ctx, box.ID, now)
-	var p *Problem
+	var p *problem.Problem
 	switch {
 	case err == nil:
 		samples = append(samples, m)

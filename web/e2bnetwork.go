@@ -10,6 +10,7 @@ import (
 	"sandyard/egress"
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/web/problem"
 )
 
 // e2bEgress is what E2B's documents say about traffic to the outside.
@@ -95,7 +96,7 @@ func (e *e2b) setNetwork(c *fiber.Ctx) error {
 		return err
 	}
 	if e2bPaused(box) {
-		return newProblem(http.StatusConflict, "sandbox_paused", "the sandbox is paused; resume it first")
+		return problem.New(http.StatusConflict, "sandbox_paused", "the sandbox is paused; resume it first")
 	}
 	if _, err := e.change(c, box.ID, &jobs.SetEgress{Policy: e.egress(body.e2bEgress, body.Internet)}); err != nil {
 		return err

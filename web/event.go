@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sandyard/models"
+	"sandyard/web/problem"
 )
 
 // Event is the document of something that happened.
@@ -77,7 +78,7 @@ func (s *Server) events(ctx context.Context, in *eventsInput, f models.EventFilt
 	if in.Cursor != "" {
 		var err error
 		if f.Before, err = strconv.ParseInt(in.Cursor, 10, 64); err != nil {
-			return nil, invalidAt("query.cursor", "must be a next_cursor")
+			return nil, problem.Invalid("query.cursor", "must be a next_cursor")
 		}
 	}
 	tenant := requestOf(ctx).tenant

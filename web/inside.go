@@ -16,6 +16,7 @@ import (
 	"sandyard/models"
 	"sandyard/passes"
 	"sandyard/providers"
+	"sandyard/web/problem"
 )
 
 const (
@@ -97,9 +98,9 @@ func (i *insides) find(ctx context.Context, tenant, sandbox string) (string, err
 		}
 		return "", e
 	case box.State == models.SandboxPaused:
-		return "", newProblem(http.StatusConflict, "sandbox_paused", "the sandbox is paused; resume it first")
+		return "", problem.New(http.StatusConflict, "sandbox_paused", "the sandbox is paused; resume it first")
 	case box.State != models.SandboxRunning:
-		return "", newProblem(http.StatusConflict, "sandbox_not_running", "the sandbox is still being created; wait for its create job to end")
+		return "", problem.New(http.StatusConflict, "sandbox_not_running", "the sandbox is still being created; wait for its create job to end")
 	}
 	route, err := i.store.Route(ctx, sandbox)
 	if err == nil && (route.Gateway == "" || i.signer == nil) {
@@ -108,8 +109,8 @@ func (i *insides) find(ctx context.Context, tenant, sandbox string) (string, err
 	return route.Gateway, err
 }
 
-func unreachable(why string) *Problem {
-	return retryLater(newProblem(http.StatusServiceUnavailable, "sandbox_unreachable", why+"; nothing was changed, try again"), 2)
+func unreachable(why string) *problem.Problem {
+	return problem.RetryLater(problem.New(http.StatusServiceUnavailable, "sandbox_unreachable", why+"; nothing was changed, try again"), 2)
 }
 
 // refused turns what a gateway says instead of an answer into a problem.
@@ -120,11 +121,11 @@ func refused(answer *http.Response) error {
 	}
 	switch e.Class {
 	case providers.NoExec:
-		return newProblem(http.StatusNotFound, string(e.Class), "the sandbox has no such exec: it was deleted, belongs to another sandbox, or never started")
+		return problem.New(http.StatusNotFound, string(e.Class), "the sandbox has no such exec: it was deleted, belongs to another sandbox, or never started")
 	case providers.Paused:
-		return newProblem(http.StatusConflict, string(e.Class), e.Message)
+		return problem.New(http.StatusConflict, string(e.Class), e.Message)
 	case providers.NotSupported:
-		return newProblem(http.StatusNotImplemented, string(e.Class), e.Message)
+		return problem.New(http.StatusNotImplemented, string(e.Class), e.Message)
 	}
 	return unreachable(e.Message)
 }

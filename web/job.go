@@ -14,6 +14,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/web/problem"
 )
 
 // JobBody is the body of a submission of any kind.
@@ -175,7 +176,7 @@ func (s *Server) listJobs(ctx context.Context, in *listJobsInput) (*output[any],
 		return nil, err
 	}
 	if kinds := jobs.AllKinds(); in.Kind != "" && !slices.Contains(kinds, in.Kind) {
-		return nil, invalidAt("query.kind", "must be one of "+strings.Join(kinds, ", "))
+		return nil, problem.Invalid("query.kind", "must be one of "+strings.Join(kinds, ", "))
 	}
 	list, err := s.store.Jobs(ctx, requestOf(ctx).tenant, models.JobFilter{
 		Sandbox: in.SandboxID, Kind: in.Kind, State: models.JobState(in.State), Before: in.Cursor, Limit: in.Limit + 1,
@@ -266,7 +267,7 @@ func (p FieldsParam) check() error {
 	known := fieldNames(reflect.TypeFor[Job]())
 	for _, f := range p.Fields {
 		if !slices.Contains(known, f) {
-			return invalidAt("query.fields", fmt.Sprintf("contains the unknown field %q; the fields are %s", f, strings.Join(known, ", ")))
+			return problem.Invalid("query.fields", fmt.Sprintf("contains the unknown field %q; the fields are %s", f, strings.Join(known, ", ")))
 		}
 	}
 	return nil

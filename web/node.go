@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sandyard/models"
+	"sandyard/web/problem"
 )
 
 // Node is the document of a worker process.
@@ -94,7 +95,7 @@ func (s *Server) tellNode(ctx context.Context, id string, tell func() error) (*o
 		return nil, err
 	}
 	if err := tell(); errors.Is(err, models.ErrNotFound) {
-		return nil, newProblem(http.StatusNotFound, "not_found", "worker "+id+" is not alive or is leaving; list the workers with GET /v1/nodes")
+		return nil, problem.New(http.StatusNotFound, "not_found", "worker "+id+" is not alive or is leaving; list the workers with GET /v1/nodes")
 	} else if err != nil {
 		return nil, err
 	}
@@ -109,7 +110,7 @@ func (s *Server) tellNode(ctx context.Context, id string, tell func() error) (*o
 // operatorOnly refuses a request whose key has not the scope for the whole installation.
 func operatorOnly(ctx context.Context) error {
 	if !slices.Contains(requestOf(ctx).scopes, models.ScopeOperator) {
-		return forbidden(models.ScopeOperator)
+		return problem.Forbidden(models.ScopeOperator)
 	}
 	return nil
 }

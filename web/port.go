@@ -8,6 +8,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/web/problem"
 )
 
 // PortBody is the body of a grant of a port.
@@ -130,7 +131,7 @@ func (s *Server) revoke(ctx context.Context, in portInput, grant string) (*outpu
 		return nil, err
 	}
 	if len(gone) == 0 && grant != "" {
-		return nil, newProblem(http.StatusNotFound, "grant_not_found", "this port has no such valid grant; GET …/ports lists the valid grants")
+		return nil, problem.New(http.StatusNotFound, "grant_not_found", "this port has no such valid grant; GET …/ports lists the valid grants")
 	}
 	out := Revoked{Revoked: []string{}}
 	for _, g := range gone {

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humafiber"
 
 	"sandyard/models"
+	"sandyard/web/problem"
 )
 
 // checkQuery refuses query parameters that the operation does not know, that are repeated although it takes one, or that are
@@ -38,13 +39,13 @@ func wrongQuery(params []*huma.Param, given map[string][]string) error {
 		p := known[name]
 		switch {
 		case p == nil && len(names) == 0:
-			return invalidAt("query."+name, "is unknown; this operation takes no query parameters")
+			return problem.Invalid("query."+name, "is unknown; this operation takes no query parameters")
 		case p == nil:
-			return invalidAt("query."+name, "is unknown; the query parameters of this operation are "+strings.Join(names, ", "))
+			return problem.Invalid("query."+name, "is unknown; the query parameters of this operation are "+strings.Join(names, ", "))
 		case len(values) > 1 && !repeatable(p):
-			return invalidAt("query."+name, "is given more than once; send it once")
+			return problem.Invalid("query."+name, "is given more than once; send it once")
 		case slices.Contains(values, "") && !p.Required:
-			return invalidAt("query."+name, "is empty; give it a value or leave it out")
+			return problem.Invalid("query."+name, "is empty; give it a value or leave it out")
 		}
 	}
 	return nil
@@ -82,7 +83,7 @@ func sandboxStates(given []string) ([]models.SandboxState, error) {
 		case slices.Contains(live, state), slices.Contains(ended, state):
 			states = append(states, state)
 		default:
-			return nil, invalidAt("query.state", fmt.Sprintf("has %q; use all, live, ended or any of creating, running, paused, deleting, deleted, "+
+			return nil, problem.Invalid("query.state", fmt.Sprintf("has %q; use all, live, ended or any of creating, running, paused, deleting, deleted, "+
 				"failed, lost, with commas between them", word))
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"sandyard/gateway"
 	"sandyard/models"
 	"sandyard/providers"
+	"sandyard/web/problem"
 )
 
 // Inside is the way into sandboxes.
@@ -65,7 +66,7 @@ func (s *Server) crossInside(path string) fiber.Handler {
 			return err
 		}
 		if coding := c.Get(fiber.HeaderContentEncoding); coding != "" {
-			return newProblem(fiber.StatusUnsupportedMediaType, "unsupported_content_encoding",
+			return problem.New(fiber.StatusUnsupportedMediaType, "unsupported_content_encoding",
 				"Content-Encoding is not supported; send the plain bytes without it (a gzip-compressed archive needs no Content-Encoding)")
 		}
 		conn := c.Context().Conn()
@@ -91,7 +92,7 @@ func (s *Server) checkRawQuery(c *fiber.Ctx, path string) error {
 	}
 	given, err := url.ParseQuery(string(c.Request().URI().QueryString()))
 	if err != nil {
-		return invalidAt("url", "has a query that is not well formed")
+		return problem.Invalid("url", "has a query that is not well formed")
 	}
 	return wrongQuery(op.Parameters, given)
 }
@@ -103,7 +104,7 @@ func (s *Server) checkInside(ctx context.Context, id string) error {
 		return err
 	}
 	if s.inside == nil {
-		return newProblem(fiber.StatusNotImplemented, string(providers.NotSupported), "this server has no direct access to sandboxes; use the job operations for files")
+		return problem.New(fiber.StatusNotImplemented, string(providers.NotSupported), "this server has no direct access to sandboxes; use the job operations for files")
 	}
 	switch box.State {
 	case models.SandboxRunning:
@@ -112,9 +113,9 @@ func (s *Server) checkInside(ctx context.Context, id string) error {
 		if box.AutoResume {
 			return nil // the way in resumes it
 		}
-		return newProblem(fiber.StatusConflict, string(providers.Paused), "the sandbox is paused; resume it first")
+		return problem.New(fiber.StatusConflict, string(providers.Paused), "the sandbox is paused; resume it first")
 	case models.SandboxCreating:
-		return retryLater(newProblem(fiber.StatusConflict, "sandbox_creating",
+		return problem.RetryLater(problem.New(fiber.StatusConflict, "sandbox_creating",
 			"the sandbox is still being created; wait for its create job to end"), 1)
 	default:
 		ended := &models.EndedError{Sandbox: box.ID, State: box.State, EndedAt: box.EndedAt}
@@ -133,36 +134,9 @@ func (s *Server) refuseInside(w http.ResponseWriter, r *http.Request, err error)
 	}
 	p := s.report(ctx, requestOf(ctx), err)
 	w.Header().Set("Content-Type", p.ContentType(""))
-	p.setHeaders(w.Header().Set)
+	p.SetHeaders(w.Header().Set)
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p) // a client that is gone needs no answer
-}
-
-// insideProblem is the answer to an error of a call that is no job.
-func insideProblem(e *providers.Error) *Problem {
-	status, known := map[providers.Class]int{
-		providers.FileNotFound: fiber.StatusNotFound, providers.NoCommand: fiber.StatusNotFound,
-		providers.Paused: fiber.StatusConflict, providers.FileExists: fiber.StatusConflict,
-		providers.NotAFile: fiber.StatusConflict, providers.NotADir: fiber.StatusConflict,
-		providers.FileDenied: fiber.StatusForbidden, providers.NoSpace: fiber.StatusInsufficientStorage,
-		providers.TooLarge:    fiber.StatusRequestEntityTooLarge,
-		providers.InvalidPath: fiber.StatusUnprocessableEntity, providers.Invalid: fiber.StatusUnprocessableEntity,
-		providers.BadArchive: fiber.StatusUnprocessableEntity, providers.NoDir: fiber.StatusUnprocessableEntity,
-		providers.NoExec: fiber.StatusNotFound, providers.ExecEnded: fiber.StatusConflict, providers.NoUser: fiber.StatusUnprocessableEntity,
-		providers.TooManyExecs: fiber.StatusTooManyRequests,
-		providers.Busy:         fiber.StatusServiceUnavailable, providers.NotSupported: fiber.StatusNotImplemented,
-		"range_not_satisfiable": fiber.StatusRequestedRangeNotSatisfiable, "precondition_failed": fiber.StatusPreconditionFailed,
-		gateway.Broken: fiber.StatusBadRequest,
-	}[e.Class]
-	if !known {
-		status = fiber.StatusBadGateway
-	}
-	p := newProblem(status, string(e.Class), e.Message)
-	switch status {
-	case fiber.StatusServiceUnavailable, fiber.StatusBadGateway:
-		p = retryLater(p, 1)
-	}
-	return p
 }
 
 // describeRawFiles writes down in the API's description what addRawFiles has added to Fiber.
@@ -219,7 +193,7 @@ func (s *Server) describe(op huma.Operation, description string, content map[str
 	op.Parameters = append([]*huma.Param{{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}}}, op.Parameters...)
 	op.Responses = map[string]*huma.Response{
 		"200":     {Description: description, Content: content},
-		"default": s.response("Error", "application/problem+json", reflect.TypeFor[Problem]()),
+		"default": s.response("Error", "application/problem+json", reflect.TypeFor[problem.Problem]()),
 	}
 	s.api.OpenAPI().AddOperation(&op)
 	return op.Responses

@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"sandyard/web/problem"
+
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 )
@@ -16,11 +18,11 @@ import (
 type request struct {
 	id      string
 	tenant  string
-	key     string   // the id of its API key: the actor
-	scopes  []string // of that key
-	digest  []byte   // of method, path and body, where an Idempotency-Key came along
-	problem *Problem // what it was answered with, if that was an error
-	held    hold     // memory that its body and its answer take
+	key     string           // the id of its API key: the actor
+	scopes  []string         // of that key
+	digest  []byte           // of method, path and body, where an Idempotency-Key came along
+	problem *problem.Problem // what it was answered with, if that was an error
+	held    hold             // memory that its body and its answer take
 }
 
 type requestKey struct{}
@@ -55,7 +57,7 @@ func (s *Server) serve(c *fiber.Ctx) error {
 	}
 	if r.problem != nil {
 		c.Status(r.problem.Status) // huma may have chosen another one before the problem was named
-		r.problem.setHeaders(set(c))
+		r.problem.SetHeaders(set(c))
 	}
 	leaveBody(c)
 	s.holdAnswer(c, r)
@@ -113,7 +115,7 @@ func checkURL(c *fiber.Ctx) error {
 		bad = bad || !storable(name) || !storable(value)
 	}
 	if bad || !storable(c.Request().URI().Path()) {
-		return invalidAt("url", "must be UTF-8 without NUL")
+		return problem.Invalid("url", "must be UTF-8 without NUL")
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
+	"sandyard/web/problem"
 )
 
 // Sandbox is the document of a sandbox. Its environment stays inside.
@@ -246,7 +247,7 @@ func fitting(list []models.Sandbox) int {
 	for i, b := range list {
 		size += others + len(b.Egress)
 		for name, value := range b.Labels {
-			size += len(name) + writtenText(value) + len(`"":"",`)
+			size += len(name) + problem.WrittenSize(value) + len(`"":"",`)
 		}
 		if size > most {
 			return max(i, 1)
@@ -260,7 +261,7 @@ func parseLabels(given []string) (map[string]string, error) {
 	for _, pair := range given {
 		i := strings.IndexAny(pair, "=:")
 		if i < 1 {
-			return nil, invalidAt("query.label", "must be name=value or name:value")
+			return nil, problem.Invalid("query.label", "must be name=value or name:value")
 		}
 		labels[pair[:i]] = pair[i+1:]
 	}

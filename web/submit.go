@@ -9,6 +9,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/web/problem"
 )
 
 // maxWait bounds a long poll.
@@ -51,7 +52,7 @@ type acceptedOutput struct {
 func (p SubmitParams) options(ctx context.Context, f Submit) (jobs.Options, error) {
 	r := requestOf(ctx)
 	if !storable([]byte(p.IdempotencyKey)) {
-		return jobs.Options{}, invalidAt("header.Idempotency-Key", "must be UTF-8 without NUL")
+		return jobs.Options{}, problem.Invalid("header.Idempotency-Key", "must be UTF-8 without NUL")
 	}
 	return jobs.Options{
 		Parallel: f.Parallel, Priority: f.Priority, CallbackURL: f.CallbackURL,
@@ -163,7 +164,7 @@ func (p WaitParam) duration(def time.Duration) (time.Duration, error) {
 		d, err = time.Duration(seconds*float64(time.Second)), nil
 	}
 	if err != nil || d < 0 || d > maxWait {
-		return 0, invalidAt("query.wait", "must be a duration between 0 and 120s, such as 30s")
+		return 0, problem.Invalid("query.wait", "must be a duration between 0 and 120s, such as 30s")
 	}
 	return d, nil
 }

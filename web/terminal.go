@@ -17,6 +17,7 @@ import (
 
 	"sandyard/gateway"
 	"sandyard/models"
+	"sandyard/web/problem"
 )
 
 const (
@@ -62,7 +63,7 @@ func (s *Server) upgradeOnly(c *fiber.Ctx) error {
 	}
 	c.Set(fiber.HeaderUpgrade, "websocket")
 	c.Set("Sec-WebSocket-Version", "13")
-	return newProblem(fiber.StatusUpgradeRequired, "websocket_required", "a terminal needs a WebSocket connection (version 13); connect to this URL with a WebSocket client")
+	return problem.New(fiber.StatusUpgradeRequired, "websocket_required", "a terminal needs a WebSocket connection (version 13); connect to this URL with a WebSocket client")
 }
 
 func holdsToken(header, token string) bool {
@@ -88,7 +89,7 @@ func (s *Server) admitToTerminal(c *fiber.Ctx) error {
 		return s.useTicket(c, plain, models.TicketUse{Sandbox: c.Params("id"), Terminal: c.Query("name"), Origin: origin, Own: own})
 	}
 	if !own {
-		return newProblem(fiber.StatusForbidden, "origin_forbidden",
+		return problem.New(fiber.StatusForbidden, "origin_forbidden",
 			"pages of "+origin+" need a ticket that names this origin; create one with POST …/terminal/tickets")
 	}
 	return s.needKey(models.ScopeSandboxes)(c)
@@ -129,15 +130,15 @@ func ticketProblem(err error) error {
 	const another = "; create another with POST …/terminal/tickets"
 	switch {
 	case errors.Is(err, models.ErrNotFound), errors.Is(err, models.ErrRevoked):
-		return newProblem(fiber.StatusUnauthorized, "ticket_unknown", "there is no such ticket, or the API key that made it was revoked"+another)
+		return problem.New(fiber.StatusUnauthorized, "ticket_unknown", "there is no such ticket, or the API key that made it was revoked"+another)
 	case errors.Is(err, models.ErrTicketUsed):
-		return newProblem(fiber.StatusForbidden, "ticket_used", "the ticket was already used; a ticket works once"+another)
+		return problem.New(fiber.StatusForbidden, "ticket_used", "the ticket was already used; a ticket works once"+another)
 	case errors.Is(err, models.ErrTicketExpired):
-		return newProblem(fiber.StatusForbidden, "ticket_expired", "the ticket has expired"+another)
+		return problem.New(fiber.StatusForbidden, "ticket_expired", "the ticket has expired"+another)
 	case errors.Is(err, models.ErrTicketForeign):
-		return newProblem(fiber.StatusForbidden, "ticket_of_another", "the ticket is for another sandbox or terminal"+another)
+		return problem.New(fiber.StatusForbidden, "ticket_of_another", "the ticket is for another sandbox or terminal"+another)
 	case errors.Is(err, models.ErrTicketOrigin):
-		return newProblem(fiber.StatusForbidden, "origin_forbidden", "the ticket is not for pages of this origin; name the page's origin in the request"+another)
+		return problem.New(fiber.StatusForbidden, "origin_forbidden", "the ticket is not for pages of this origin; name the page's origin in the request"+another)
 	}
 	return err
 }
@@ -167,7 +168,7 @@ func terminalQuery(c *fiber.Ctx) (url.Values, error) {
 		name = newTerminalName()
 	}
 	if !terminalName.MatchString(name) {
-		return nil, invalidAt("query.name", "must be up to 32 of a-z, 0-9, _ and -")
+		return nil, problem.Invalid("query.name", "must be up to 32 of a-z, 0-9, _ and -")
 	}
 	ask.Set("exec", gateway.TerminalPrefix+name)
 	for param, bounds := range map[string][2]int64{"cols": {1, maxTerminalSize}, "rows": {1, maxTerminalSize}, "offset": {0, 1 << 53}} {
@@ -177,14 +178,14 @@ func terminalQuery(c *fiber.Ctx) (url.Values, error) {
 		}
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < bounds[0] || n > bounds[1] {
-			return nil, invalidAt("query."+param, "must be a number between "+strconv.FormatInt(bounds[0], 10)+" and "+strconv.FormatInt(bounds[1], 10))
+			return nil, problem.Invalid("query."+param, "must be a number between "+strconv.FormatInt(bounds[0], 10)+" and "+strconv.FormatInt(bounds[1], 10))
 		}
 		ask.Set(param, strconv.FormatInt(n, 10))
 	}
 	for _, param := range []string{"command", "cwd", "user"} {
 		text := c.Query(param)
 		if len(text) > maxTerminalText {
-			return nil, invalidAt("query."+param, "is too long")
+			return nil, problem.Invalid("query."+param, "is too long")
 		}
 		if text != "" {
 			ask.Set(param, text)
@@ -216,7 +217,7 @@ func (s *Server) issueTicket(ctx context.Context, in *ticketInput) (*output[Tick
 		TenantID: r.tenant, KeyID: r.key, SandboxID: box.ID, Terminal: name, Origin: origin,
 	}, ticketLife)
 	if limit := (*models.LimitError)(nil); errors.As(err, &limit) {
-		p := limitProblem(limit)
+		p := problem.Limit(limit)
 		p.Detail = "this sandbox has too many unused tickets; use them or wait a minute until they expire"
 		return nil, p
 	}
@@ -234,7 +235,7 @@ func cleanOrigin(text string) (string, error) {
 	}
 	u, err := url.Parse(strings.ToLower(text))
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return "", invalidAt("body.origin", "must be a scheme and a host, such as https://app.example")
+		return "", problem.Invalid("body.origin", "must be a scheme and a host, such as https://app.example")
 	}
 	host := u.Host
 	if port := u.Port(); u.Scheme == "http" && port == "80" || u.Scheme == "https" && port == "443" {
@@ -282,7 +283,7 @@ func (s *Server) describeTerminal() {
 	}
 	op.Responses = map[string]*huma.Response{
 		"101":     {Description: "The terminal, as a WebSocket"},
-		"default": s.response("Error", "application/problem+json", reflect.TypeFor[Problem]()),
+		"default": s.response("Error", "application/problem+json", reflect.TypeFor[problem.Problem]()),
 	}
 	s.api.OpenAPI().AddOperation(&op)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sandyard/models"
+	"sandyard/web/problem"
 )
 
 // maxUsageRange bounds one question.
@@ -93,7 +94,7 @@ func (in *usageInput) query(ctx context.Context, now time.Time) (models.UsageQue
 	q := models.UsageQuery{Tenant: r.tenant, By: in.GroupBy, Limit: in.Limit + 1}
 	if in.AllTenants {
 		if !slices.Contains(r.scopes, models.ScopeOperator) {
-			return q, forbidden(models.ScopeOperator)
+			return q, problem.Forbidden(models.ScopeOperator)
 		}
 		q.Tenant = ""
 	}
@@ -109,12 +110,12 @@ func (in *usageInput) query(ctx context.Context, now time.Time) (models.UsageQue
 	}
 	q.From = q.From.Truncate(time.Hour)
 	if d := q.To.Sub(q.From); d <= 0 || d > maxUsageRange {
-		return q, invalidAt("query.from", "must be before to, by at most 366 days; split longer ranges")
+		return q, problem.Invalid("query.from", "must be before to, by at most 366 days; split longer ranges")
 	}
 	if in.Cursor != "" {
 		key, err := base64.RawURLEncoding.DecodeString(in.Cursor)
 		if err != nil || json.Unmarshal(key, &q.After) != nil || len(q.After) != len(models.Usage{}.Key()) || !storable([]byte(joined(q.After))) {
-			return q, invalidAt("query.cursor", "must be a next_cursor")
+			return q, problem.Invalid("query.cursor", "must be a next_cursor")
 		}
 	}
 	return q, nil
@@ -127,7 +128,7 @@ func usageMoment(location, text string, none time.Time) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if at = at.UTC(); err != nil || at.Year() < 2000 || at.Year() > 9998 {
-		return at, invalidAt(location, "must be an RFC 3339 time in a year between 2000 and 9998")
+		return at, problem.Invalid(location, "must be an RFC 3339 time in a year between 2000 and 9998")
 	}
 	return at, nil
 }

@@ -71,7 +71,7 @@ func codesOf(t *testing.T) map[string]string {
 	var files []*ast.File
 	for _, file := range goFiles(t) {
 		dir := filepath.Dir(file)
-		if !slices.Contains([]string{"web", "web/edge", "jobs", "models", "gateway", "providers"}, dir) || strings.HasSuffix(file, "_test.go") {
+		if !slices.Contains([]string{"web", "web/edge", "web/problem", "jobs", "models", "gateway", "providers"}, dir) || strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		parsed, err := parser.ParseFile(c.set, filepath.Join(root, file), nil, 0)
@@ -122,12 +122,10 @@ func (c *coder) readConstants(f *ast.File, file string) {
 func (c *coder) look(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.CallExpr:
-		f, _ := n.Fun.(*ast.Ident)
-		switch {
-		case f == nil:
-		case f.Name == "newProblem" && len(n.Args) == 3:
+		switch f := expression(n.Fun); {
+		case (f == "problem.New" || f == "New") && len(n.Args) == 3: // in package problem without its name
 			c.add(n.Args[1])
-		case f.Name == "e2bLater" && len(n.Args) == 5:
+		case f == "e2bLater" && len(n.Args) == 5:
 			c.add(n.Args[2])
 			c.add(n.Args[3])
 		}
@@ -156,7 +154,7 @@ func (c *coder) add(e ast.Expr) {
 	value := text(e)
 	switch e := e.(type) {
 	case *ast.Ident:
-		for _, pkg := range []string{"web", "jobs", "models"} {
+		for _, pkg := range []string{"web", "problem", "jobs", "models"} {
 			if v := c.constants[pkg+"."+e.Name]; v != "" {
 				value = v
 			}

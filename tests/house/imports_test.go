@@ -56,8 +56,8 @@ func TestImportsAreInTheTable(t *testing.T) {
 // frameworks may each be named in one package and what lies below it.
 func frameworks() map[string][]string {
 	return map[string][]string{
-		"github.com/gofiber/fiber":      {"web"},
-		"github.com/danielgtaylor/huma": {"web"},
+		"github.com/gofiber/fiber":      {"web", "web/*"},
+		"github.com/danielgtaylor/huma": {"web", "web/*"},
 		"github.com/hibiken/asynq":      {"jobs"},
 		"github.com/hibiken/asynqmon":   {"jobs"},
 		"gorm.io":                       {"models"},
