@@ -19,6 +19,7 @@ import (
 	"sandyard/providers/catalog"
 	"sandyard/web"
 	"sandyard/web/edge"
+	"sandyard/web/middleware"
 )
 
 // httpGrace is how long requests under way may take to end.
@@ -50,7 +51,7 @@ const memoryBase = 96 << 20
 // something else.
 func (c API) limitMemory() {
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
-		debug.SetMemoryLimit(int64(web.BodyMemory(c.BodyMemory, c.MaxBody)) + memoryBase)
+		debug.SetMemoryLimit(int64(middleware.BodyMemory(c.BodyMemory, c.MaxBody)) + memoryBase)
 	}
 }
 

@@ -7,10 +7,11 @@ import (
 	"net/http"
 	"reflect"
 
-	"sandyard/web/problem"
-
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humafiber"
+
+	"sandyard/web/middleware"
+	"sandyard/web/problem"
 )
 
 // Tags group the operations of the reference page.
@@ -51,9 +52,9 @@ func (s *Server) newAPI() huma.API {
 				{Name: tagServer, Description: "The server's features and health"},
 			},
 		},
-		Formats:       map[string]huma.Format{"application/json": jsonFormat(), "json": jsonFormat()},
+		Formats:       map[string]huma.Format{"application/json": middleware.JSONFormat(), "json": middleware.JSONFormat()},
 		DefaultFormat: "application/json",
-		Transformers:  []huma.Transformer{s.namedProblem},
+		Transformers:  []huma.Transformer{s.mw.NamedProblem},
 	})
 	api.UseMiddleware(func(ctx huma.Context, next func(huma.Context)) { next(taken{ctx}) })
 	api.UseMiddleware(s.checkQuery)
@@ -111,7 +112,7 @@ func register[I, O any](s *Server, op huma.Operation, handle func(context.Contex
 	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := handle(ctx, in)
 		if err != nil {
-			return nil, s.report(ctx, requestOf(ctx), err)
+			return nil, s.mw.Report(ctx, middleware.RequestOf(ctx), err)
 		}
 		return out, nil
 	})

@@ -16,6 +16,7 @@ import (
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -133,7 +134,7 @@ func (s *Server) getExec(ctx context.Context, in *showExecInput) (*output[provid
 	if err != nil {
 		return nil, err
 	}
-	leave, err := s.waits.enter(requestOf(ctx).tenant)
+	leave, err := s.mw.Waits.Enter(middleware.RequestOf(ctx).Tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -153,12 +154,12 @@ func (s *Server) execNow(ctx context.Context, sandbox, exec string, wait time.Du
 	if !errors.As(err, &unknown) || unknown.Code != string(providers.NoExec) {
 		return e, err
 	}
-	j, lookup := s.store.JobEnd(ctx, requestOf(ctx).tenant, exec)
+	j, lookup := s.store.JobEnd(ctx, middleware.RequestOf(ctx).Tenant, exec)
 	if lookup != nil || j.SandboxID != sandbox || j.Kind != models.KindExec {
 		return e, err
 	}
 	if left := wait - time.Since(began); !j.State.Terminal() && left > 0 {
-		if j, lookup = s.poll(ctx, s.waiters.Wait, exec, left); lookup != nil {
+		if j, lookup = s.mw.Poll(ctx, s.waiters.Wait, exec, left); lookup != nil {
 			return e, lookup
 		}
 	}
@@ -173,19 +174,19 @@ func (s *Server) getOutput(ctx context.Context, in *outputInput) (*output[ExecOu
 	if err != nil {
 		return nil, err
 	}
-	leave, err := s.waits.enter(requestOf(ctx).tenant)
+	leave, err := s.mw.Waits.Enter(middleware.RequestOf(ctx).Tenant)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
 	ctx, cancel := s.asking(ctx, wait)
 	defer cancel()
-	answer, err := s.insides.ask(ctx, requestOf(ctx).tenant, in.ID, "/execs/"+in.Exec+"/output", in.query(), wait)
+	answer, err := s.insides.ask(ctx, middleware.RequestOf(ctx).Tenant, in.ID, "/execs/"+in.Exec+"/output", in.query(), wait)
 	if err != nil {
 		return nil, err
 	}
 	defer answer.Body.Close()
-	if err := requestOf(ctx).held.add(ctx, in.limit()); err != nil {
+	if err := middleware.RequestOf(ctx).Held.Add(ctx, in.limit()); err != nil {
 		return nil, err
 	}
 	doc := ExecOutput{Stream: in.Stream}

@@ -2,20 +2,15 @@ package web_test
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
-	"testing/iotest"
 	"time"
-
-	"github.com/gofiber/fiber/v2"
 
 	"sandyard/models"
 	"sandyard/passes"
@@ -83,28 +78,5 @@ func TestNoBodyIsReadWithoutAKey(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// TestBodiesTakeMemoryAsTheyCome reads bodies whose announced length there is no memory for.
-func TestBodiesTakeMemoryAsTheyCome(t *testing.T) {
-	t.Parallel()
-	sent := bytes.Repeat([]byte("0123456789"), 30_000)
-	if _, err := web.TakeBody(bytes.NewReader(sent), 1<<50, math.MaxInt); !errors.Is(err, fiber.ErrBadRequest) {
-		t.Errorf("a body that breaks off: %v", err)
-	}
-	for _, announced := range []int{len(sent), -1} {
-		got, err := web.TakeBody(iotest.HalfReader(bytes.NewReader(sent)), announced, len(sent))
-		if err != nil || !bytes.Equal(got, sent) {
-			t.Errorf("announced as %d, %d bytes, %v", announced, len(got), err)
-		}
-	}
-	for _, announced := range []int{len(sent), -1} {
-		if _, err := web.TakeBody(bytes.NewReader(sent), announced, len(sent)-1); !errors.Is(err, fiber.ErrRequestEntityTooLarge) {
-			t.Errorf("one byte too many, announced as %d: %v", announced, err)
-		}
-	}
-	if got, err := web.TakeBody(bytes.NewReader(nil), 0, 10); err != nil || len(got) != 0 {
-		t.Errorf("an empty body: %q, %v", got, err)
 	}
 }

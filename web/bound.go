@@ -31,7 +31,7 @@ func (s *Server) textBounds() map[string]int {
 		"user": 256, "reason": 1024, "callback_url": 2048, "Idempotency-Key": 255, "wait": 32, "group_by": 16,
 	}
 	for _, large := range []string{"content", "stdin", "data", "code", "old_string", "new_string", "context_tar"} {
-		bounds[large] = s.maxBody
+		bounds[large] = s.mw.MaxBody
 	}
 	return bounds
 }

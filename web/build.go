@@ -13,6 +13,7 @@ import (
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/recipe"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -151,7 +152,7 @@ func (b BuildBody) archive() ([]byte, error) {
 // build finds a build of the request's tenant with its job.
 func (s *Server) build(ctx context.Context, template, id string) (models.Build, models.Job, error) {
 	b, err := s.store.Build(ctx, id)
-	if err == nil && (b.TenantID != requestOf(ctx).tenant || b.Template != template) {
+	if err == nil && (b.TenantID != middleware.RequestOf(ctx).Tenant || b.Template != template) {
 		err = models.ErrNotFound
 	}
 	if err != nil {
@@ -178,12 +179,12 @@ func (s *Server) cancelBuild(ctx context.Context, in *buildInput) (*output[Build
 	if err != nil {
 		return nil, err
 	}
-	j, err := s.jobs.Cancel(ctx, b.TenantID, b.JobID, requestOf(ctx).key)
+	j, err := s.jobs.Cancel(ctx, b.TenantID, b.JobID, middleware.RequestOf(ctx).Key)
 	return &output[Build]{buildDoc(b, j)}, err
 }
 
 func (s *Server) listBuilds(ctx context.Context, in *listBuildsInput) (*output[BuildPage], error) {
-	tenant := requestOf(ctx).tenant
+	tenant := middleware.RequestOf(ctx).Tenant
 	list, err := s.store.Builds(ctx, tenant, in.Name, in.Cursor, in.Limit+1)
 	if err != nil {
 		return nil, err

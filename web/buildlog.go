@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humafiber"
 
 	"sandyard/models"
+	"sandyard/web/middleware"
 )
 
 const (
@@ -45,7 +46,7 @@ func (s *Server) buildLog(ctx context.Context, in *buildLogInput) (*huma.StreamR
 		return nil, err
 	}
 	if in.Follow {
-		leave, err := s.streams.enter(b.TenantID)
+		leave, err := s.streams.Enter(b.TenantID)
 		if err != nil {
 			return nil, err
 		}
@@ -73,7 +74,7 @@ func (s *Server) followBuild(ctx context.Context, c huma.Context, b models.Build
 		ctx, cancel := context.WithTimeout(ctx, buildLogStay)
 		defer cancel()
 		defer s.onQuit(cancel)()
-		defer s.open.enter(&keyStream{key: requestOf(ctx).key, end: cancel})()
+		defer s.open.enter(&keyStream{key: middleware.RequestOf(ctx).Key, end: cancel})()
 		fmt.Fprint(w, "retry: 100\n\n") // what cannot be written shows at the flush
 		for w.Flush() == nil && ctx.Err() == nil {
 			ended, err := s.writeEvents(ctx, w, b, &after)

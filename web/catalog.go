@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"sandyard/providers"
+	"sandyard/web/middleware"
 )
 
 // ProviderList says what the providers that requests may name can do.
@@ -44,7 +45,7 @@ func (s *Server) listProviders(ctx context.Context, _ *struct{}) (*output[Provid
 }
 
 func (s *Server) webhookSecret(ctx context.Context, _ *struct{}) (*output[WebhookSecret], error) {
-	t, err := s.store.Tenant(ctx, requestOf(ctx).tenant)
+	t, err := s.store.Tenant(ctx, middleware.RequestOf(ctx).Tenant)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers/cells"
+	"sandyard/web/middleware"
 )
 
 // CodeBody is the body of a cell.
@@ -90,7 +91,7 @@ func (s *Server) createContext(ctx context.Context, in *workInput[ContextBody]) 
 	out, err := s.submitAndWait(ctx, in.SubmitParams, in.Body.Submit, wait, func(o jobs.Options) (models.Submitted, error) {
 		done, err := s.jobs.Submit(ctx, in.ID, &in.Body.CreateContext, o)
 		if err == nil {
-			name = in.Body.ContextOf(answer(done))
+			name = in.Body.ContextOf(middleware.Answer(done))
 		}
 		return done, err
 	})

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+
+	"sandyard/web/middleware"
 )
 
 const (
@@ -93,7 +95,7 @@ func (b *bridge) carry(c *crossed) {
 type crossed struct {
 	net.Conn
 
-	request *request
+	request *middleware.Request
 	route   string
 	handle  http.HandlerFunc
 	log     func(status int, sent int64, took time.Duration)
@@ -110,7 +112,7 @@ type crossedKey struct{}
 // cross hands the request over to handle, at path and with the named headers of the original. Nothing of it may be used
 // afterwards.
 func (s *Server) cross(c *fiber.Ctx, path string, headers []string, handle http.HandlerFunc) error {
-	leave, err := s.streams.enter(requestOf(c.UserContext()).tenant)
+	leave, err := s.streams.Enter(middleware.RequestOf(c.UserContext()).Tenant)
 	if err != nil {
 		return err
 	}
@@ -119,7 +121,7 @@ func (s *Server) cross(c *fiber.Ctx, path string, headers []string, handle http.
 		leave()
 		return err
 	}
-	r, method, route := requestOf(c.UserContext()), c.Method(), c.Route().Path
+	r, method, route := middleware.RequestOf(c.UserContext()), c.Method(), c.Route().Path
 	over := &crossed{request: r, route: route, handle: s.open.while(handle), from: bytes.NewReader(head), done: make(chan struct{})}
 	over.log = func(status int, sent int64, took time.Duration) { s.logCrossed(method, route, r, status, sent, took) }
 	raw := c.Context().Conn()
@@ -147,8 +149,8 @@ func (s *Server) crossingHead(c *fiber.Ctx, path string, headers []string) ([]by
 		b.WriteString("\r\n")
 	case length >= 0:
 		fmt.Fprintf(&b, "Content-Length: %d\r\n\r\n", length)
-		if _, err := io.CopyN(&b, stream, int64(min(length, maxPrefetched, s.maxBody))); err != nil {
-			return nil, incomplete(err)
+		if _, err := io.CopyN(&b, stream, int64(min(length, maxPrefetched, s.mw.MaxBody))); err != nil {
+			return nil, middleware.Incomplete(err)
 		}
 	default:
 		b.WriteString("Transfer-Encoding: chunked\r\n\r\n")
@@ -210,8 +212,8 @@ func serveCrossed(w http.ResponseWriter, r *http.Request) {
 		}
 		c.log(told.status, told.sent, time.Since(began))
 	}()
-	w.Header().Set(fiber.HeaderXRequestID, c.request.id)
-	c.handle(told, r.WithContext(context.WithValue(r.Context(), requestKey{}, c.request)))
+	w.Header().Set(fiber.HeaderXRequestID, c.request.ID)
+	c.handle(told, r.WithContext(middleware.With(r.Context(), c.request)))
 }
 
 // told is an answer whose status and length are written down.
@@ -247,13 +249,13 @@ func (t *told) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // logCrossed is the log line of a request that has crossed. Status 0 is that of an answer that was broken off.
-func (s *Server) logCrossed(method, route string, r *request, status int, sent int64, took time.Duration) {
+func (s *Server) logCrossed(method, route string, r *middleware.Request, status int, sent int64, took time.Duration) {
 	attrs := []slog.Attr{
 		slog.String("method", method), slog.String("route", route), slog.Int("status", status), slog.Duration("duration", took),
-		slog.Int64("sent", sent), slog.String("request_id", r.id), slog.String("tenant", r.tenant),
+		slog.Int64("sent", sent), slog.String("request_id", r.ID), slog.String("tenant", r.Tenant),
 	}
-	if r.problem != nil {
-		attrs = append(attrs, slog.String("code", r.problem.Code))
+	if r.Problem != nil {
+		attrs = append(attrs, slog.String("code", r.Problem.Code))
 	}
 	s.log.LogAttrs(context.Background(), slog.LevelInfo, "request", attrs...)
 }

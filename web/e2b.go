@@ -13,6 +13,7 @@ import (
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/passes"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -50,9 +51,9 @@ func (s *Server) openE2B(c *E2B) *e2b {
 	e := &e2b{
 		Server: s, signer: c.Signer, domain: c.Domain, noInternet: c.NoInternet, patience: cmp.Or(c.Patience, e2bPatience),
 	}
-	allow, admit := allowPages(), func(c *fiber.Ctx) error { return s.authorize(c, bearer(c), models.ScopeSandboxes) }
+	allow, admit := allowPages(), func(c *fiber.Ctx) error { return s.mw.Authorize(c, middleware.Bearer(c), models.ScopeSandboxes) }
 	for _, base := range e2bBases() {
-		s.app.Use(base, allow, e.explain, admit, e.countWait, s.takeBody)
+		s.app.Use(base, allow, e.explain, admit, e.countWait, s.mw.TakeBody)
 	}
 	return e
 }
@@ -62,7 +63,7 @@ func (e *e2b) countWait(c *fiber.Ctx) error {
 	if c.Method() == fiber.MethodGet {
 		return c.Next()
 	}
-	leave, err := e.waits.enter(requestOf(c.UserContext()).tenant)
+	leave, err := e.mw.Waits.Enter(middleware.RequestOf(c.UserContext()).Tenant)
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ type e2b struct {
 func (e *e2b) options(c *fiber.Ctx) (jobs.Options, error) {
 	p := SubmitParams{IdempotencyKey: c.Get("Idempotency-Key")}
 	if p.IdempotencyKey != "" {
-		requestOf(c.UserContext()).digest = digest(c.Method(), c.Path(), c.Request().Body())
+		middleware.RequestOf(c.UserContext()).Digest = middleware.Digest(c.Method(), c.Path(), c.Request().Body())
 	}
 	return p.options(c.UserContext(), Submit{})
 }
@@ -137,11 +138,7 @@ func (e *e2b) carryOut(ctx context.Context, done models.Submitted, err error) (m
 	if err != nil {
 		return models.Sandbox{}, err
 	}
-	job, err := e.poll(ctx, e.waiters.WaitNew, answer(done).ID, e.patience)
-	if err != nil {
-		return models.Sandbox{}, err
-	}
-	box, err := e.store.Sandbox(ctx, job.TenantID, job.SandboxID)
+	job, box, err := e.mw.Follow(ctx, done, e.patience)
 	if err == nil && job.State != models.Succeeded {
 		err = e2bFailure(job, box)
 	}
@@ -154,7 +151,7 @@ func (e *e2b) read(c *fiber.Ctx, into any) error {
 	if len(body) == 0 {
 		return nil
 	}
-	if err := checkJSON(body); err != nil {
+	if err := middleware.CheckJSON(body); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(body, into); err != nil {
@@ -179,7 +176,7 @@ func e2bSeconds(field string, given *float64, none float64) (float64, error) {
 
 // live returns the sandbox of the path if it runs or is paused.
 func (e *e2b) live(c *fiber.Ctx) (models.Sandbox, error) {
-	box, err := e.store.Sandbox(c.UserContext(), requestOf(c.UserContext()).tenant, c.Params("id"))
+	box, err := e.store.Sandbox(c.UserContext(), middleware.RequestOf(c.UserContext()).Tenant, c.Params("id"))
 	if err == nil && (box.Ended() || box.Desired == models.DesiredDeleted) {
 		err = models.ErrNotFound
 	}

@@ -7,6 +7,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -18,7 +19,7 @@ const (
 
 func (e *e2b) kill(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	box, err := e.store.Sandbox(ctx, requestOf(ctx).tenant, c.Params("id"))
+	box, err := e.store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, c.Params("id"))
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -91,7 +92,7 @@ func (e *e2b) template(ctx context.Context, name string) (string, error) {
 	if name == "" {
 		return "", missing
 	}
-	t, err := e.jobs.Template(ctx, requestOf(ctx).tenant, name)
+	t, err := e.jobs.Template(ctx, middleware.RequestOf(ctx).Tenant, name)
 	switch {
 	case name == e2bBase && (errors.Is(err, models.ErrNotFound) || err == nil && t.TenantID == nil):
 		return "", nil
@@ -146,10 +147,10 @@ func (e *e2b) submitCreate(ctx context.Context, wish jobs.CreateSandbox, o jobs.
 			return done, problem.New(http.StatusTooManyRequests, "limit_reached", fmt.Sprintf(
 				"you have reached the maximum number of concurrent sandboxes (%d); delete one or ask your operator to raise the limit", limit.Max))
 		}
-		if err != nil || !done.Replayed || !answer(done).State.Terminal() || answer(done).State == models.Succeeded {
+		if err != nil || !done.Replayed || !middleware.Answer(done).State.Terminal() || middleware.Answer(done).State == models.Succeeded {
 			return done, err
 		}
-		next := sha256.Sum256([]byte(o.IdempotencyKey + " " + answer(done).ID))
+		next := sha256.Sum256([]byte(o.IdempotencyKey + " " + middleware.Answer(done).ID))
 		o.IdempotencyKey = hex.EncodeToString(next[:])
 	}
 	return done, err
@@ -160,8 +161,8 @@ func (e *e2b) abandon(ctx context.Context, done models.Submitted) {
 	if done.Sandbox.ID == "" {
 		return
 	}
-	r := requestOf(ctx)
-	_, err := e.jobs.Delete(context.WithoutCancel(ctx), done.Sandbox.ID, true, jobs.Options{TenantID: r.tenant, Actor: r.key})
+	r := middleware.RequestOf(ctx)
+	_, err := e.jobs.Delete(context.WithoutCancel(ctx), done.Sandbox.ID, true, jobs.Options{TenantID: r.Tenant, Actor: r.Key})
 	if err != nil {
 		e.log.WarnContext(ctx, "sandbox of a failed create not deleted, its timeout ends it", "sandbox_id", done.Sandbox.ID, "error", err)
 	}

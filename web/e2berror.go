@@ -10,6 +10,7 @@ import (
 	"sandyard/gateway"
 	"sandyard/models"
 	"sandyard/providers"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -37,7 +38,7 @@ func (e *e2b) explain(c *fiber.Ctx) error {
 	if err == nil {
 		return nil
 	}
-	p := e.report(c.UserContext(), requestOf(c.UserContext()), err)
+	p := e.mw.Report(c.UserContext(), middleware.RequestOf(c.UserContext()), err)
 	switch {
 	case p.Code == "route_not_found": // 404 would mean the sandbox
 		p.Status = fiber.StatusNotImplemented
@@ -46,7 +47,7 @@ func (e *e2b) explain(c *fiber.Ctx) error {
 	case p.Status == fiber.StatusUnprocessableEntity:
 		p.Status = fiber.StatusBadRequest
 	}
-	p.SetHeaders(set(c))
+	p.SetHeaders(middleware.Setter(c))
 	if p.Status == fiber.StatusRequestEntityTooLarge {
 		gateway.LingerAfter(c.Context().Conn())
 	}

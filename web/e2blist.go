@@ -13,6 +13,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/models"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -34,7 +35,7 @@ func (e *e2b) listRunning(c *fiber.Ctx) error {
 	if f.Labels, err = e2bMetadata(c.Query("metadata")); err != nil {
 		return err
 	}
-	found, err := e.store.SandboxesByStart(c.UserContext(), requestOf(c.UserContext()).tenant, f, false, models.Start{})
+	found, err := e.store.SandboxesByStart(c.UserContext(), middleware.RequestOf(c.UserContext()).Tenant, f, false, models.Start{})
 	if err != nil {
 		return err
 	}
@@ -51,7 +52,7 @@ func (e *e2b) list(c *fiber.Ctx) error {
 	if slices.Contains(q.States, models.SandboxRunning) {
 		running := q.SandboxFilter
 		running.States = []models.SandboxState{models.SandboxRunning}
-		n, err := e.store.CountSandboxes(ctx, requestOf(ctx).tenant, running)
+		n, err := e.store.CountSandboxes(ctx, middleware.RequestOf(ctx).Tenant, running)
 		if err != nil {
 			return err
 		}
@@ -59,7 +60,7 @@ func (e *e2b) list(c *fiber.Ctx) error {
 	}
 	limit := q.Limit
 	q.Limit++
-	found, err := e.store.SandboxesByStart(ctx, requestOf(ctx).tenant, q.SandboxFilter, q.oldest, q.after)
+	found, err := e.store.SandboxesByStart(ctx, middleware.RequestOf(ctx).Tenant, q.SandboxFilter, q.oldest, q.after)
 	if err != nil {
 		return err
 	}
@@ -174,7 +175,7 @@ func e2bMetadata(text string) (map[string]string, error) {
 	m := map[string]string{}
 	for k, v := range values {
 		name, value := unescaped(k), unescaped(v[0])
-		if !storable([]byte(name + value)) {
+		if !middleware.Storable([]byte(name + value)) {
 			return nil, e2bInvalid("metadata must be UTF-8 without NUL")
 		}
 		m[name] = value

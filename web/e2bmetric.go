@@ -15,6 +15,7 @@ import (
 
 	"sandyard/models"
 	"sandyard/providers"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -117,7 +118,7 @@ func (e *e2b) allMetrics(c *fiber.Ctx) error {
 		room <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-room }()
-			box, err := e.store.Sandbox(ctx, requestOf(ctx).tenant, id)
+			box, err := e.store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, id)
 			if err != nil || box.State != models.SandboxRunning {
 				return
 			}

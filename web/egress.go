@@ -8,6 +8,7 @@ import (
 	"sandyard/egress"
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/web/middleware"
 )
 
 // EgressBody is the body of a change of where a sandbox may connect to.
@@ -46,7 +47,7 @@ func (s *Server) addEgress() {
 }
 
 func (s *Server) getEgress(ctx context.Context, in *sandboxInput) (*output[EgressUse], error) {
-	box, err := s.store.Sandbox(ctx, requestOf(ctx).tenant, in.ID)
+	box, err := s.store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, in.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sandyard/models"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -81,7 +82,7 @@ func (s *Server) events(ctx context.Context, in *eventsInput, f models.EventFilt
 			return nil, problem.Invalid("query.cursor", "must be a next_cursor")
 		}
 	}
-	tenant := requestOf(ctx).tenant
+	tenant := middleware.RequestOf(ctx).Tenant
 	list, err := s.store.Events(ctx, tenant, f)
 	if err == nil && len(list) == 0 {
 		err = exists(tenant)

@@ -16,6 +16,7 @@ import (
 	"sandyard/models"
 	"sandyard/passes"
 	"sandyard/providers"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -134,7 +135,7 @@ func refused(answer *http.Response) error {
 func insideJSON[T any](ctx context.Context, s *Server, sandbox, path string, wait time.Duration) (v T, err error) {
 	ctx, cancel := s.asking(ctx, wait)
 	defer cancel()
-	answer, err := s.insides.ask(ctx, requestOf(ctx).tenant, sandbox, path, url.Values{}, wait)
+	answer, err := s.insides.ask(ctx, middleware.RequestOf(ctx).Tenant, sandbox, path, url.Values{}, wait)
 	if err != nil {
 		return v, err
 	}

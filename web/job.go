@@ -14,6 +14,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -142,13 +143,13 @@ func (s *Server) getJob(ctx context.Context, in *getJobInput) (*output[any], err
 	var j models.Job
 	if wait > 0 {
 		var leave func()
-		if leave, err = s.waits.enter(requestOf(ctx).tenant); err != nil {
+		if leave, err = s.mw.Waits.Enter(middleware.RequestOf(ctx).Tenant); err != nil {
 			return nil, err
 		}
 		defer leave()
-		j, err = s.poll(ctx, s.waiters.Wait, in.ID, wait)
+		j, err = s.mw.Poll(ctx, s.waiters.Wait, in.ID, wait)
 	} else {
-		j, err = s.store.Job(ctx, requestOf(ctx).tenant, in.ID)
+		j, err = s.store.Job(ctx, middleware.RequestOf(ctx).Tenant, in.ID)
 	}
 	if err != nil {
 		return nil, err
@@ -165,7 +166,7 @@ func (s *Server) readOutput(ctx context.Context, j *models.Job, parts ...models.
 		return nil
 	}
 	const encoded = 2 // encoding/json keeps buffers that have grown to the next power of two
-	if err := requestOf(ctx).held.add(ctx, encoded*j.Unread); err != nil {
+	if err := middleware.RequestOf(ctx).Held.Add(ctx, encoded*j.Unread); err != nil {
 		return err
 	}
 	return s.store.Output(ctx, j, parts...)
@@ -178,7 +179,7 @@ func (s *Server) listJobs(ctx context.Context, in *listJobsInput) (*output[any],
 	if kinds := jobs.AllKinds(); in.Kind != "" && !slices.Contains(kinds, in.Kind) {
 		return nil, problem.Invalid("query.kind", "must be one of "+strings.Join(kinds, ", "))
 	}
-	list, err := s.store.Jobs(ctx, requestOf(ctx).tenant, models.JobFilter{
+	list, err := s.store.Jobs(ctx, middleware.RequestOf(ctx).Tenant, models.JobFilter{
 		Sandbox: in.SandboxID, Kind: in.Kind, State: models.JobState(in.State), Before: in.Cursor, Limit: in.Limit + 1,
 	})
 	if err != nil {
@@ -203,7 +204,7 @@ func (s *Server) cancelJob(ctx context.Context, in *cancelJobInput) (*output[Job
 	if err != nil {
 		return nil, err
 	}
-	j, err := s.jobs.Cancel(ctx, requestOf(ctx).tenant, in.ID, requestOf(ctx).key)
+	j, err := s.jobs.Cancel(ctx, middleware.RequestOf(ctx).Tenant, in.ID, middleware.RequestOf(ctx).Key)
 	if err != nil {
 		return nil, err
 	}
@@ -215,12 +216,12 @@ func (s *Server) cancelJob(ctx context.Context, in *cancelJobInput) (*output[Job
 
 // untilEnd waits for a job's end. A tenant with too many waits is answered at once.
 func (s *Server) untilEnd(ctx context.Context, j models.Job, wait time.Duration) models.Job {
-	leave, err := s.waits.enter(requestOf(ctx).tenant)
+	leave, err := s.mw.Waits.Enter(middleware.RequestOf(ctx).Tenant)
 	if err != nil {
 		return j
 	}
 	defer leave()
-	if ended, err := s.poll(ctx, s.waiters.Wait, j.ID, wait); err == nil {
+	if ended, err := s.mw.Poll(ctx, s.waiters.Wait, j.ID, wait); err == nil {
 		return ended
 	}
 	return j
@@ -233,7 +234,7 @@ func (s *Server) retryJob(ctx context.Context, in *retryInput) (*acceptedOutput,
 }
 
 func (s *Server) listDeliveries(ctx context.Context, in *jobInput) (*output[DeliveryList], error) {
-	tenant := requestOf(ctx).tenant
+	tenant := middleware.RequestOf(ctx).Tenant
 	if _, err := s.store.Job(ctx, tenant, in.ID); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sandyard/models"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -109,7 +110,7 @@ func (s *Server) tellNode(ctx context.Context, id string, tell func() error) (*o
 
 // operatorOnly refuses a request whose key has not the scope for the whole installation.
 func operatorOnly(ctx context.Context) error {
-	if !slices.Contains(requestOf(ctx).scopes, models.ScopeOperator) {
+	if !slices.Contains(middleware.RequestOf(ctx).Scopes, models.ScopeOperator) {
 		return problem.Forbidden(models.ScopeOperator)
 	}
 	return nil

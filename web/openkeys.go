@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sandyard/models"
+	"sandyard/web/middleware"
 )
 
 const (
@@ -58,7 +59,7 @@ func (k *openKeys) while(handle http.HandlerFunc) http.HandlerFunc {
 				_ = c.Conn.Close() // whoever waits for the client to send does not see the context
 			}
 		}
-		defer k.enter(&keyStream{key: requestOf(ctx).key, end: end})()
+		defer k.enter(&keyStream{key: middleware.RequestOf(ctx).Key, end: end})()
 		handle(w, r.WithContext(ctx))
 	}
 }

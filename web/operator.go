@@ -10,18 +10,19 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/web/middleware"
 )
 
 // addOperator adds the operators' pages.
 func (s *Server) addOperator(c Config) {
-	metrics := []fiber.Handler{dropBody, standard(promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{}))}
+	metrics := []fiber.Handler{middleware.DropBody, standard(promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{}))}
 	if !c.PublicMetrics {
-		metrics = append([]fiber.Handler{s.needLogin(models.ScopeOperator)}, metrics...)
+		metrics = append([]fiber.Handler{s.mw.NeedLogin(models.ScopeOperator)}, metrics...)
 	}
 	s.app.Get("/metrics", metrics...)
 	monitor := jobs.NewMonitor("/monitor", c.Redis)
 	s.closers = append(s.closers, monitor.Close)
-	s.app.Use("/monitor", s.needLogin(models.ScopeOperator), s.takeBody, compress.New(), standard(monitor))
+	s.app.Use("/monitor", s.mw.NeedLogin(models.ScopeOperator), s.mw.TakeBody, compress.New(), standard(monitor))
 }
 
 // standard serves with a handler of net/http. It runs in a goroutine of the adaptor's, so its panics are caught there,
@@ -33,7 +34,7 @@ func standard(h http.Handler) fiber.Handler {
 		err := adaptor.HTTPHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer func() {
 				if p := recover(); p != nil {
-					caught = panicked(p)
+					caught = middleware.Panicked(p)
 				}
 			}()
 			h.ServeHTTP(w, r.WithContext(ctx))

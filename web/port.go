@@ -8,6 +8,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -66,7 +67,7 @@ func (s *Server) addPorts() {
 }
 
 func (s *Server) listPorts(ctx context.Context, in *sandboxInput) (*output[PortList], error) {
-	tenant := requestOf(ctx).tenant
+	tenant := middleware.RequestOf(ctx).Tenant
 	box, err := s.store.Sandbox(ctx, tenant, in.ID)
 	if err != nil {
 		return nil, err
@@ -122,7 +123,7 @@ func (s *Server) withToken(stored JobResult, sandbox string) JobResult {
 // revoke answers with what it has revoked. That a port has no grant any more is what was wanted; a grant that is named
 // and unknown is a mistake.
 func (s *Server) revoke(ctx context.Context, in portInput, grant string) (*output[Revoked], error) {
-	tenant := requestOf(ctx).tenant
+	tenant := middleware.RequestOf(ctx).Tenant
 	if _, err := s.store.Sandbox(ctx, tenant, in.ID); err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ func (s *Server) checkQuery(ctx huma.Context, next func(huma.Context)) {
 	u := ctx.URL()
 	if err := wrongQuery(ctx.Operation().Parameters, u.Query()); err != nil {
 		c := humafiber.Unwrap(ctx)
-		if err := s.writeError(c, err); err != nil {
+		if err := s.mw.WriteError(c, err); err != nil {
 			s.log.WarnContext(ctx.Context(), "answer not written", "error", err)
 		}
 		return

@@ -14,6 +14,7 @@ import (
 	"sandyard/gateway"
 	"sandyard/models"
 	"sandyard/providers"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -33,9 +34,9 @@ func (s *Server) addRawFiles() {
 	for path, methods := range map[string][]string{"/files/raw": {fiber.MethodGet, fiber.MethodPut}, "/files/tree": {fiber.MethodGet, fiber.MethodPut}, watchPath: {fiber.MethodGet}} {
 		for _, method := range methods {
 			if method == fiber.MethodGet {
-				s.app.Head("/v1/sandboxes/:id"+path, s.needKey(models.ScopeSandboxes), s.crossInside(path))
+				s.app.Head("/v1/sandboxes/:id"+path, s.mw.NeedKey(models.ScopeSandboxes), s.crossInside(path))
 			}
-			s.app.Add(method, "/v1/sandboxes/:id"+path, s.needKey(models.ScopeSandboxes), s.crossInside(path))
+			s.app.Add(method, "/v1/sandboxes/:id"+path, s.mw.NeedKey(models.ScopeSandboxes), s.crossInside(path))
 		}
 	}
 }
@@ -99,7 +100,7 @@ func (s *Server) checkRawQuery(c *fiber.Ctx, path string) error {
 
 // checkInside says why a sandbox of the request's tenant cannot be reached; nil = it can.
 func (s *Server) checkInside(ctx context.Context, id string) error {
-	box, err := s.store.Sandbox(ctx, requestOf(ctx).tenant, id)
+	box, err := s.store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, id)
 	if err != nil {
 		return err
 	}
@@ -132,7 +133,7 @@ func (s *Server) refuseInside(w http.ResponseWriter, r *http.Request, err error)
 	if ctx.Err() != nil {
 		panic(http.ErrAbortHandler) // the client is gone, or this server is ending
 	}
-	p := s.report(ctx, requestOf(ctx), err)
+	p := s.mw.Report(ctx, middleware.RequestOf(ctx), err)
 	w.Header().Set("Content-Type", p.ContentType(""))
 	p.SetHeaders(w.Header().Set)
 	w.WriteHeader(p.Status)

@@ -12,6 +12,7 @@ import (
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -185,7 +186,7 @@ func (s *Server) createSandbox(ctx context.Context, in *createInput) (*acceptedO
 }
 
 func (s *Server) getSandbox(ctx context.Context, in *sandboxInput) (*output[Sandbox], error) {
-	box, err := s.store.Sandbox(ctx, requestOf(ctx).tenant, in.ID)
+	box, err := s.store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +222,7 @@ func (s *Server) listSandboxes(ctx context.Context, in *listSandboxesInput) (*ou
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.store.Sandboxes(ctx, requestOf(ctx).tenant, models.SandboxFilter{
+	list, err := s.store.Sandboxes(ctx, middleware.RequestOf(ctx).Tenant, models.SandboxFilter{
 		States: states, Live: onlyLive(states), Provider: in.Provider, Key: in.Key, Labels: labels,
 		Before: in.Cursor, Limit: in.Limit + 1,
 	})

@@ -7,6 +7,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/web/middleware"
 )
 
 // Times say when a schedule is due.
@@ -142,8 +143,8 @@ func (s *Server) addSchedules() {
 }
 
 func (s *Server) createSchedule(ctx context.Context, in *newScheduleInput) (*output[Schedule], error) {
-	r := requestOf(ctx)
-	c := models.Schedule{TenantID: r.tenant, CreatedBy: r.key, Name: in.Body.Name}
+	r := middleware.RequestOf(ctx)
+	c := models.Schedule{TenantID: r.Tenant, CreatedBy: r.Key, Name: in.Body.Name}
 	if in.Body.Paused {
 		c.State = models.SchedulePaused
 	}
@@ -188,11 +189,11 @@ func (p Policies) apply(c *models.Schedule) {
 }
 
 func (s *Server) changeSchedule(ctx context.Context, in *changeScheduleInput) (*output[Schedule], error) {
-	r := requestOf(ctx)
+	r := middleware.RequestOf(ctx)
 	if err := s.checkAction(in.Body.Action); err != nil {
 		return nil, err
 	}
-	return scheduleOutput(s.jobs.ChangeSchedule(ctx, r.tenant, in.ID, r.key, func(c *models.Schedule) error {
+	return scheduleOutput(s.jobs.ChangeSchedule(ctx, r.Tenant, in.ID, r.Key, func(c *models.Schedule) error {
 		if in.Body.Name != nil {
 			c.Name = in.Body.Name
 		}
@@ -247,11 +248,11 @@ func scheduleDoc(c models.Schedule) (Schedule, error) {
 }
 
 func (s *Server) getSchedule(ctx context.Context, in *scheduleInput) (*output[Schedule], error) {
-	return scheduleOutput(s.store.Schedule(ctx, requestOf(ctx).tenant, in.ID))
+	return scheduleOutput(s.store.Schedule(ctx, middleware.RequestOf(ctx).Tenant, in.ID))
 }
 
 func (s *Server) listSchedules(ctx context.Context, in *listSchedulesInput) (*output[SchedulePage], error) {
-	list, err := s.store.Schedules(ctx, requestOf(ctx).tenant, models.ScheduleFilter{
+	list, err := s.store.Schedules(ctx, middleware.RequestOf(ctx).Tenant, models.ScheduleFilter{
 		State: in.State, Sandbox: in.SandboxID, Name: in.Name, CreatedBy: in.CreatedBy, Before: in.Cursor, Limit: in.Limit + 1,
 	})
 	if err != nil {
@@ -273,15 +274,15 @@ func (s *Server) listSchedules(ctx context.Context, in *listSchedulesInput) (*ou
 }
 
 func (s *Server) deleteSchedule(ctx context.Context, in *scheduleInput) (*output[Schedule], error) {
-	return scheduleOutput(s.store.DeleteSchedule(ctx, requestOf(ctx).tenant, in.ID, requestOf(ctx).key))
+	return scheduleOutput(s.store.DeleteSchedule(ctx, middleware.RequestOf(ctx).Tenant, in.ID, middleware.RequestOf(ctx).Key))
 }
 
 func (s *Server) pauseSchedule(ctx context.Context, in *scheduleInput) (*output[Schedule], error) {
-	return scheduleOutput(s.jobs.PauseSchedule(ctx, requestOf(ctx).tenant, in.ID, requestOf(ctx).key))
+	return scheduleOutput(s.jobs.PauseSchedule(ctx, middleware.RequestOf(ctx).Tenant, in.ID, middleware.RequestOf(ctx).Key))
 }
 
 func (s *Server) resumeSchedule(ctx context.Context, in *scheduleInput) (*output[Schedule], error) {
-	return scheduleOutput(s.jobs.ResumeSchedule(ctx, requestOf(ctx).tenant, in.ID, requestOf(ctx).key))
+	return scheduleOutput(s.jobs.ResumeSchedule(ctx, middleware.RequestOf(ctx).Tenant, in.ID, middleware.RequestOf(ctx).Key))
 }
 
 func (s *Server) runSchedule(ctx context.Context, in *runScheduleInput) (*acceptedOutput, error) {
@@ -291,7 +292,7 @@ func (s *Server) runSchedule(ctx context.Context, in *runScheduleInput) (*accept
 }
 
 func (s *Server) listScheduleRuns(ctx context.Context, in *listRunsInput) (*output[ScheduleRunPage], error) {
-	tenant := requestOf(ctx).tenant
+	tenant := middleware.RequestOf(ctx).Tenant
 	if _, err := s.store.Schedule(ctx, tenant, in.ID); err != nil {
 		return nil, err
 	}

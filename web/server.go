@@ -25,10 +25,8 @@ import (
 	"sandyard/models"
 	"sandyard/passes"
 	"sandyard/providers"
+	"sandyard/web/middleware"
 )
-
-// DefaultMaxBody is how many bytes a request's body may hold where Config does not say.
-const DefaultMaxBody = 16 << 20
 
 // Config is what a Server stands on. All of it stays the caller's.
 type Config struct {
@@ -40,10 +38,10 @@ type Config struct {
 	Metrics       prometheus.Gatherer
 	PublicMetrics bool // /metrics needs no key
 	Capabilities  []providers.Capabilities
-	MaxBody       int            // bytes; 0 = DefaultMaxBody
-	BodyMemory    int            // bytes that bodies and large answers may take; 0 = DefaultBodyMemory, or more for a large MaxBody
-	TenantWaits   int            // requests of one tenant that wait at once; 0 = DefaultTenantWaits
-	TenantStreams int            // streams of one tenant at once; 0 = DefaultTenantStreams
+	MaxBody       int            // bytes; 0 = middleware.DefaultMaxBody
+	BodyMemory    int            // bytes that bodies and large answers may take; 0 = middleware.DefaultBodyMemory, or more for a large MaxBody
+	TenantWaits   int            // requests of one tenant that wait at once; 0 = middleware.DefaultTenantWaits
+	TenantStreams int            // streams of one tenant at once; 0 = middleware.DefaultTenantStreams
 	Signer        *passes.Signer // nil = nothing is asked of the inside of sandboxes
 	Version       string
 	E2B           *E2B   // nil = no routes for E2B's clients
@@ -61,10 +59,8 @@ type Server struct {
 	caps    []providers.Capabilities
 	edge    *E2B // how the inside of sandboxes is reached; nil = it is not
 	version string
-	maxBody int
-	budget  *budget
-	waits   *crowd
-	streams *crowd
+	mw      *middleware.Stack
+	streams *middleware.Crowd
 	ready   readyCache
 
 	argSchemas huma.Registry
@@ -73,7 +69,6 @@ type Server struct {
 
 	app     *fiber.App
 	api     huma.API
-	keys    *keyCache
 	inside  Inside
 	open    *openKeys
 	bridge  *bridge
@@ -89,26 +84,23 @@ type Server struct {
 // New returns a server that answers once it listens.
 func New(c Config) (*Server, error) {
 	life, quit := context.WithCancel(context.Background())
+	onQuit := func(f func()) func() bool { return context.AfterFunc(life, f) }
 	s := &Server{
 		store: c.Store, jobs: c.Jobs, waiters: c.Waiters, queue: c.Queue, caps: c.Capabilities, edge: c.E2B, version: c.Version,
-		insides: newInsides(c), open: newOpenKeys(c.Store, c.Log),
-		maxBody: c.MaxBody, log: c.Log, keys: newKeyCache(c.Store), inside: c.Inside, quit: quit,
-		onQuit: func(f func()) func() bool { return context.AfterFunc(life, f) },
+		insides: newInsides(c), open: newOpenKeys(c.Store, c.Log), log: c.Log, inside: c.Inside, quit: quit, onQuit: onQuit,
+		mw: middleware.New(middleware.Config{
+			Store: c.Store, Waiters: c.Waiters, MaxBody: c.MaxBody, BodyMemory: c.BodyMemory, TenantWaits: c.TenantWaits, OnQuit: onQuit, Log: c.Log,
+		}),
+		streams: middleware.NewCrowd("tenant_streams", cmp.Or(c.TenantStreams, middleware.DefaultTenantStreams)),
 	}
 	s.closers = append(s.closers, s.insides.close, s.open.close)
-	if s.maxBody <= 0 {
-		s.maxBody = DefaultMaxBody
-	}
-	s.waits = newCrowd("tenant_waits", cmp.Or(c.TenantWaits, DefaultTenantWaits))
-	s.streams = newCrowd("tenant_streams", cmp.Or(c.TenantStreams, DefaultTenantStreams))
-	s.budget = newBudget(c.BodyMemory, s.maxBody)
 	s.bridge = newBridge(c.Log)
 	s.app = s.newApp()
-	s.app.Use(s.serve)
+	s.app.Use(s.mw.Serve)
 	theirs := s.openE2B(c.E2B)
 	s.addRawFiles()
 	s.addTerminal()
-	s.app.Use("/v1", s.needKey(models.ScopeSandboxes), s.takeBody, s.checkBody)
+	s.app.Use("/v1", s.mw.NeedKey(models.ScopeSandboxes), s.mw.TakeBody, s.mw.CheckBody)
 	s.api = s.newAPI()
 	s.addHealth()
 	s.addSandboxes()
@@ -137,13 +129,13 @@ func New(c Config) (*Server, error) {
 func (s *Server) newApp() *fiber.App {
 	return fiber.New(fiber.Config{
 		AppName:               "sandyard",
-		BodyLimit:             s.maxBody,
+		BodyLimit:             s.mw.MaxBody,
 		CaseSensitive:         true,
 		DisableStartupMessage: true,
-		// Bodies are taken by takeBody, within BodyLimit, or go on to a sandbox as they come. Forms would be written to disk.
+		// Bodies are taken by TakeBody, within BodyLimit, or go on to a sandbox as they come. Forms would be written to disk.
 		StreamRequestBody:            true,
 		DisablePreParseMultipartForm: true,
-		ErrorHandler:                 s.writeError,
+		ErrorHandler:                 s.mw.WriteError,
 		IdleTimeout:                  2 * time.Minute,
 		Immutable:                    true, // strings of a request go on into rows and maps
 		ReadBufferSize:               16 << 10,

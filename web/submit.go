@@ -9,6 +9,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -50,14 +51,14 @@ type acceptedOutput struct {
 
 // options are what goes with the submission that ctx's request makes.
 func (p SubmitParams) options(ctx context.Context, f Submit) (jobs.Options, error) {
-	r := requestOf(ctx)
-	if !storable([]byte(p.IdempotencyKey)) {
+	r := middleware.RequestOf(ctx)
+	if !middleware.Storable([]byte(p.IdempotencyKey)) {
 		return jobs.Options{}, problem.Invalid("header.Idempotency-Key", "must be UTF-8 without NUL")
 	}
 	return jobs.Options{
 		Parallel: f.Parallel, Priority: f.Priority, CallbackURL: f.CallbackURL,
 		QueueDeadline:  time.Duration(f.QueueDeadlineSeconds * float64(time.Second)),
-		IdempotencyKey: p.IdempotencyKey, Request: r.digest, TenantID: r.tenant, Actor: r.key,
+		IdempotencyKey: p.IdempotencyKey, Request: r.Digest, TenantID: r.Tenant, Actor: r.Key,
 	}, nil
 }
 
@@ -80,7 +81,7 @@ func (s *Server) submitAndWait(ctx context.Context, p SubmitParams, f Submit, wa
 		return nil, err
 	}
 	if wait > 0 {
-		leave, err := s.waits.enter(requestOf(ctx).tenant)
+		leave, err := s.mw.Waits.Enter(middleware.RequestOf(ctx).Tenant)
 		if err != nil {
 			return nil, err
 		}
@@ -95,11 +96,11 @@ func (s *Server) submitAndWait(ctx context.Context, p SubmitParams, f Submit, wa
 
 // accepted answers a submission. From here on nothing may turn it into an error: the job is written down.
 func (s *Server) accepted(ctx context.Context, done models.Submitted, wait time.Duration) *acceptedOutput {
-	job, box := answer(done), done.Sandbox
+	job, box := middleware.Answer(done), done.Sandbox
 	if wait > 0 && !job.State.Terminal() {
 		job.Input = nil
 		clear(done.Jobs) // what was submitted takes no memory while it is waited for
-		requestOf(ctx).held.release()
+		middleware.RequestOf(ctx).Held.Release()
 		job, box = s.waitFor(ctx, job, box, wait)
 	}
 	out := &acceptedOutput{Status: http.StatusAccepted, Location: "/v1/jobs/" + job.ID}
@@ -117,22 +118,9 @@ func (s *Server) accepted(ctx context.Context, done models.Submitted, wait time.
 	return out
 }
 
-// answer picks the job that a request is about: of several, the command between its sandbox's create and delete.
-func answer(done models.Submitted) models.Job {
-	for _, j := range done.Jobs {
-		if models.IsProgram(j.Kind) {
-			return j
-		}
-	}
-	if len(done.Jobs) == 0 { // a sandbox that stood already, from before its create job was pruned
-		return models.Job{SandboxID: done.Sandbox.ID, Kind: models.KindCreate, State: models.Succeeded}
-	}
-	return done.Jobs[0]
-}
-
 // waitFor returns job and sandbox as they stand at the job's end or after the wait.
 func (s *Server) waitFor(ctx context.Context, job models.Job, box models.Sandbox, wait time.Duration) (models.Job, models.Sandbox) {
-	now, err := s.poll(ctx, s.waiters.WaitNew, job.ID, wait)
+	now, err := s.mw.Poll(ctx, s.waiters.WaitNew, job.ID, wait)
 	if err != nil {
 		s.log.WarnContext(ctx, "wait interrupted", "job_id", job.ID, "error", err)
 		return job, box
@@ -141,17 +129,6 @@ func (s *Server) waitFor(ctx context.Context, job models.Job, box models.Sandbox
 		box = after
 	}
 	return now, box
-}
-
-// waiting is one of the ways to wait that jobs.Waiters has.
-type waiting func(ctx context.Context, tenant, job string, limit time.Duration) (models.Job, error)
-
-// poll waits for a job of the request's tenant, but not longer than the server lives.
-func (s *Server) poll(ctx context.Context, waitFor waiting, job string, wait time.Duration) (models.Job, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer s.onQuit(cancel)()
-	return waitFor(ctx, requestOf(ctx).tenant, job, wait)
 }
 
 // duration reads the wait, whose default is def.

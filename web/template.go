@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sandyard/models"
+	"sandyard/web/middleware"
 )
 
 // Template is the document of a named environment.
@@ -92,7 +93,7 @@ func (s *Server) templateDoc(t models.Template) Template {
 }
 
 func (s *Server) listTemplates(ctx context.Context, in *listTemplatesInput) (*output[TemplatePage], error) {
-	list, err := s.jobs.Templates(ctx, requestOf(ctx).tenant, in.Cursor, in.Limit+1)
+	list, err := s.jobs.Templates(ctx, middleware.RequestOf(ctx).Tenant, in.Cursor, in.Limit+1)
 	page := TemplatePage{Templates: []Template{}}
 	if len(list) > in.Limit {
 		list = list[:in.Limit]
@@ -105,14 +106,14 @@ func (s *Server) listTemplates(ctx context.Context, in *listTemplatesInput) (*ou
 }
 
 func (s *Server) getTemplate(ctx context.Context, in *templateInput) (*output[Template], error) {
-	t, err := s.jobs.Template(ctx, requestOf(ctx).tenant, in.Name)
+	t, err := s.jobs.Template(ctx, middleware.RequestOf(ctx).Tenant, in.Name)
 	return &output[Template]{s.templateDoc(t)}, err
 }
 
 // owner is whose templates a request may change.
 func owner(ctx context.Context, shared bool) (models.Owner, error) {
 	if !shared {
-		return models.Owner{Tenant: requestOf(ctx).tenant}, nil
+		return models.Owner{Tenant: middleware.RequestOf(ctx).Tenant}, nil
 	}
 	return models.Owner{}, operatorOnly(ctx)
 }

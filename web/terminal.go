@@ -17,6 +17,7 @@ import (
 
 	"sandyard/gateway"
 	"sandyard/models"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -92,7 +93,7 @@ func (s *Server) admitToTerminal(c *fiber.Ctx) error {
 		return problem.New(fiber.StatusForbidden, "origin_forbidden",
 			"pages of "+origin+" need a ticket that names this origin; create one with POST …/terminal/tickets")
 	}
-	return s.needKey(models.ScopeSandboxes)(c)
+	return s.mw.NeedKey(models.ScopeSandboxes)(c)
 }
 
 func ownOrigin(origin, host string) bool {
@@ -120,8 +121,8 @@ func (s *Server) useTicket(c *fiber.Ctx, plain string, use models.TicketUse) err
 	if err != nil {
 		return ticketProblem(err)
 	}
-	r := requestOf(c.UserContext())
-	r.tenant, r.key, r.scopes = t.TenantID, t.KeyID, []string{models.ScopeSandboxes}
+	r := middleware.RequestOf(c.UserContext())
+	r.Tenant, r.Key, r.Scopes = t.TenantID, t.KeyID, []string{models.ScopeSandboxes}
 	c.Request().URI().QueryArgs().Set("name", t.Terminal)
 	return c.Next()
 }
@@ -197,8 +198,8 @@ func terminalQuery(c *fiber.Ctx) (url.Values, error) {
 func newTerminalName() string { return strings.ToLower(rand.Text()[:16]) }
 
 func (s *Server) issueTicket(ctx context.Context, in *ticketInput) (*output[Ticket], error) {
-	r := requestOf(ctx)
-	box, err := s.store.Sandbox(ctx, r.tenant, in.ID)
+	r := middleware.RequestOf(ctx)
+	box, err := s.store.Sandbox(ctx, r.Tenant, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +215,7 @@ func (s *Server) issueTicket(ctx context.Context, in *ticketInput) (*output[Tick
 		name = newTerminalName()
 	}
 	plain, t, err := s.store.IssueTicket(ctx, models.TerminalTicket{
-		TenantID: r.tenant, KeyID: r.key, SandboxID: box.ID, Terminal: name, Origin: origin,
+		TenantID: r.Tenant, KeyID: r.Key, SandboxID: box.ID, Terminal: name, Origin: origin,
 	}, ticketLife)
 	if limit := (*models.LimitError)(nil); errors.As(err, &limit) {
 		p := problem.Limit(limit)

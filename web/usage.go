@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sandyard/models"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -90,10 +91,10 @@ func (s *Server) usage(ctx context.Context, in *usageInput) (*output[UsagePage],
 
 // query reads the question; now is the database's.
 func (in *usageInput) query(ctx context.Context, now time.Time) (models.UsageQuery, error) {
-	r := requestOf(ctx)
-	q := models.UsageQuery{Tenant: r.tenant, By: in.GroupBy, Limit: in.Limit + 1}
+	r := middleware.RequestOf(ctx)
+	q := models.UsageQuery{Tenant: r.Tenant, By: in.GroupBy, Limit: in.Limit + 1}
 	if in.AllTenants {
-		if !slices.Contains(r.scopes, models.ScopeOperator) {
+		if !slices.Contains(r.Scopes, models.ScopeOperator) {
 			return q, problem.Forbidden(models.ScopeOperator)
 		}
 		q.Tenant = ""
@@ -114,7 +115,7 @@ func (in *usageInput) query(ctx context.Context, now time.Time) (models.UsageQue
 	}
 	if in.Cursor != "" {
 		key, err := base64.RawURLEncoding.DecodeString(in.Cursor)
-		if err != nil || json.Unmarshal(key, &q.After) != nil || len(q.After) != len(models.Usage{}.Key()) || !storable([]byte(joined(q.After))) {
+		if err != nil || json.Unmarshal(key, &q.After) != nil || len(q.After) != len(models.Usage{}.Key()) || !middleware.Storable([]byte(joined(q.After))) {
 			return q, problem.Invalid("query.cursor", "must be a next_cursor")
 		}
 	}

@@ -1,4 +1,4 @@
-package web
+package middleware
 
 import (
 	"bytes"
@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"sandyard/web/problem"
-
 	"github.com/gofiber/fiber/v2"
+
+	"sandyard/web/problem"
 )
 
 const (
@@ -98,15 +98,15 @@ func overBudget() *problem.Problem {
 		"the memory for large bodies and answers is in use; try again, with fewer such requests at once"), 2)
 }
 
-// hold is what one request has reserved. A request is one goroutine's at a time.
-type hold struct {
+// Hold is what one request has reserved. A request is one goroutine's at a time.
+type Hold struct {
 	budget *budget
 	tenant string
 	n      int
 }
 
-// add reserves the memory that size more bytes of a body or an answer take.
-func (h *hold) add(ctx context.Context, size int) error {
+// Add reserves the memory that size more bytes of a body or an answer take.
+func (h *Hold) Add(ctx context.Context, size int) error {
 	if h.budget == nil || size <= 0 {
 		return nil
 	}
@@ -118,26 +118,26 @@ func (h *hold) add(ctx context.Context, size int) error {
 }
 
 // shrink gives back what exceeds n bytes.
-func (h *hold) shrink(n int) {
+func (h *Hold) shrink(n int) {
 	if h.n > n {
 		h.budget.give(h.tenant, h.n-n)
 		h.n = n
 	}
 }
 
-// release gives everything back. It may be called again.
-func (h *hold) release() { h.shrink(0) }
+// Release gives everything back. It may be called again.
+func (h *Hold) Release() { h.shrink(0) }
 
 // holdAnswer keeps what the request has reserved until its answer is written, or cannot be.
-func (s *Server) holdAnswer(c *fiber.Ctx, r *request) {
+func (s *Stack) holdAnswer(c *fiber.Ctx, r *Request) {
 	res := c.Response()
-	if r.held.n == 0 || res.IsBodyStream() || len(res.Body()) <= smallBody {
+	if r.Held.n == 0 || res.IsBodyStream() || len(res.Body()) <= smallBody {
 		return
 	}
 	body := res.SwapBody(nil)
-	r.held.shrink(len(body))
-	held := r.held
-	r.held.n = 0
+	r.Held.shrink(len(body))
+	held := r.Held
+	r.Held.n = 0
 	res.SetBodyStream(&heldAnswer{bytes.NewReader(body), held}, len(body))
 }
 
@@ -145,12 +145,12 @@ func (s *Server) holdAnswer(c *fiber.Ctx, r *request) {
 type heldAnswer struct {
 	*bytes.Reader
 
-	held hold
+	held Hold
 }
 
 // Close implements io.Closer.
 func (a *heldAnswer) Close() error {
-	a.held.release()
+	a.held.Release()
 	a.Reader = bytes.NewReader(nil)
 	return nil
 }

@@ -1,4 +1,4 @@
-package web
+package middleware
 
 import (
 	"bytes"
@@ -24,21 +24,21 @@ import (
 // announced.
 const firstRoom = 32 << 10
 
-// takeBody reads the body, within bounds and within the budget of all bodies, for the handlers that want it whole.
+// TakeBody reads the body, within bounds and within the budget of all bodies, for the handlers that want it whole.
 // Callers without the right to ask must have been refused before.
-func (s *Server) takeBody(c *fiber.Ctx) error {
+func (s *Stack) TakeBody(c *fiber.Ctx) error {
 	if len(c.Request().Header.ContentEncoding()) > 0 {
 		return problem.New(fiber.StatusUnsupportedMediaType, "unsupported_content_encoding",
 			"the body must not be compressed; send it without Content-Encoding")
 	}
-	r := requestOf(c.UserContext())
-	r.held = hold{budget: s.budget, tenant: r.tenant}
+	r := RequestOf(c.UserContext())
+	r.Held = Hold{budget: s.budget, tenant: r.Tenant}
 	stream := c.Context().RequestBodyStream()
 	if stream == nil {
 		return c.Next()
 	}
-	reserve := func(n int) error { return r.held.add(c.UserContext(), n) }
-	body, err := readBody(stream, c.Request().Header.ContentLength(), s.maxBody, reserve)
+	reserve := func(n int) error { return r.Held.Add(c.UserContext(), n) }
+	body, err := readBody(stream, c.Request().Header.ContentLength(), s.MaxBody, reserve)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func readBody(from io.Reader, announced, most int, reserve func(int) error) ([]b
 		}
 		n, err := io.ReadFull(from, body[len(body):cap(body)])
 		if body = body[:len(body)+n]; err != nil {
-			return nil, incomplete(err)
+			return nil, Incomplete(err)
 		}
 	}
 	return body, nil
@@ -86,60 +86,62 @@ func readChunked(from io.Reader, most int, reserve func(int) error) ([]byte, err
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 			return body, nil
 		case err != nil:
-			return nil, incomplete(err)
+			return nil, Incomplete(err)
 		case len(body) > most:
 			return nil, fiber.ErrRequestEntityTooLarge
 		}
 	}
 }
 
-// dropBody goes on without the request's body, for handlers that anybody may call and that want none.
-func dropBody(c *fiber.Ctx) error {
-	leaveBody(c)
+// DropBody goes on without the request's body, for handlers that anybody may call and that want none.
+func DropBody(c *fiber.Ctx) error {
+	LeaveBody(c)
 	c.Request().SetBodyRaw([]byte{})
 	return c.Next()
 }
 
-// incomplete is the error of a body that did not arrive.
-func incomplete(err error) error {
+// Incomplete is the error of a body that did not arrive.
+func Incomplete(err error) error {
 	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
 		return fiber.ErrRequestTimeout
 	}
 	return fiber.ErrBadRequest
 }
 
-// leaveBody ends the connection of a request whose body nobody has read: what is left of it must not be taken for the
+// LeaveBody ends the connection of a request whose body nobody has read: what is left of it must not be taken for the
 // next request. The client gets the time to read the answer.
-func leaveBody(c *fiber.Ctx) {
+func LeaveBody(c *fiber.Ctx) {
 	if c.Context().RequestBodyStream() != nil {
 		c.Context().SetConnectionClose()
 		gateway.LingerAfter(c.Context().Conn())
 	}
 }
 
-// checkBody refuses bodies that are no JSON that PostgreSQL can hold, before anything reads them, and takes their
+// CheckBody refuses bodies that are no JSON that PostgreSQL can hold, before anything reads them, and takes their
 // digest where the request is to be recognised again.
-func (s *Server) checkBody(c *fiber.Ctx) error {
+func (s *Stack) CheckBody(c *fiber.Ctx) error {
 	body := c.Request().Body()
 	if len(body) > 0 {
-		if err := checkJSON(body); err != nil {
+		if err := CheckJSON(body); err != nil {
 			return err
 		}
 	}
 	if c.Get("Idempotency-Key") != "" {
-		requestOf(c.UserContext()).digest = digest(c.Method(), c.Path(), body)
+		RequestOf(c.UserContext()).Digest = Digest(c.Method(), c.Path(), body)
 	}
 	return c.Next()
 }
 
-func digest(method, path string, body []byte) []byte {
+// Digest recognises a request that is sent again under its Idempotency-Key.
+func Digest(method, path string, body []byte) []byte {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s %s\n", method, path)
 	h.Write(body)
 	return h.Sum(nil)
 }
 
-func checkJSON(body []byte) error {
+// CheckJSON refuses what is no JSON that PostgreSQL can hold.
+func CheckJSON(body []byte) error {
 	if !utf8.Valid(body) {
 		return problem.New(fiber.StatusBadRequest, "invalid_utf8",
 			"the body is not UTF-8; send binary bytes as base64, with the field's encoding set to base64")
@@ -216,8 +218,8 @@ func findNUL(v any, at string) string {
 	return ""
 }
 
-// jsonFormat reads and writes bodies. Its errors speak of the request, not of Go.
-func jsonFormat() huma.Format {
+// JSONFormat reads and writes bodies. Its errors speak of the request, not of Go.
+func JSONFormat() huma.Format {
 	return huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: func(data []byte, v any) error {
 		err := json.Unmarshal(data, v)
 		var mismatch *json.UnmarshalTypeError

@@ -1,12 +1,12 @@
-package web
+package middleware
 
 import (
 	"fmt"
 	"sync"
 
-	"sandyard/web/problem"
-
 	"github.com/gofiber/fiber/v2"
+
+	"sandyard/web/problem"
 )
 
 // How many requests of one tenant one process serves at once that last as long as the client likes.
@@ -15,8 +15,8 @@ const (
 	DefaultTenantStreams = 200
 )
 
-// crowd counts what each tenant has open.
-type crowd struct {
+// Crowd counts what each tenant has open.
+type Crowd struct {
 	limit string // its name
 	most  int
 
@@ -24,12 +24,13 @@ type crowd struct {
 	by map[string]int
 }
 
-func newCrowd(limit string, most int) *crowd {
-	return &crowd{limit: limit, most: most, by: map[string]int{}}
+// NewCrowd returns a Crowd of which each tenant may have so many; limit is the name of the limit.
+func NewCrowd(limit string, most int) *Crowd {
+	return &Crowd{limit: limit, most: most, by: map[string]int{}}
 }
 
-// enter counts one more until leave is called, or refuses with a 429. Leave may be called again.
-func (c *crowd) enter(tenant string) (leave func(), err error) {
+// Enter counts one more until leave is called, or refuses with a 429. Leave may be called again.
+func (c *Crowd) Enter(tenant string) (leave func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n := c.by[tenant]; n >= c.most {
@@ -45,7 +46,7 @@ func (c *crowd) enter(tenant string) (leave func(), err error) {
 	}), nil
 }
 
-func (c *crowd) full(n int) *problem.Problem {
+func (c *Crowd) full(n int) *problem.Problem {
 	p := problem.New(fiber.StatusTooManyRequests, "limit_reached",
 		fmt.Sprintf("the limit %s is reached: %d requests of this kind are open; end some of them, or ask your operator to raise it", c.limit, n))
 	most := c.most

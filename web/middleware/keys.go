@@ -1,4 +1,4 @@
-package web
+package middleware
 
 import (
 	"context"
@@ -147,28 +147,28 @@ func (k *keyCache) remember(plain string, valid map[string]models.APIKey, err er
 	return foundKey{key: key}
 }
 
-// needKey lets requests pass whose API key has the scope.
-func (s *Server) needKey(scope string) fiber.Handler {
+// NeedKey lets requests pass whose API key has the scope.
+func (s *Stack) NeedKey(scope string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		c.Set(fiber.HeaderWWWAuthenticate, `Bearer realm="sandyard"`)
-		return s.authorize(c, bearer(c), scope)
+		return s.Authorize(c, Bearer(c), scope)
 	}
 }
 
-// needLogin is needKey for pages that a browser opens: the key may come as the password of HTTP Basic.
-func (s *Server) needLogin(scope string) fiber.Handler {
+// NeedLogin is NeedKey for pages that a browser opens: the key may come as the password of HTTP Basic.
+func (s *Stack) NeedLogin(scope string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		plain := bearer(c)
+		plain := Bearer(c)
 		if plain == "" {
-			plain = basicPassword(c.Get(fiber.HeaderAuthorization))
+			plain = BasicPassword(c.Get(fiber.HeaderAuthorization))
 		}
 		c.Set(fiber.HeaderWWWAuthenticate, `Basic realm="sandyard: any user, an API key as the password", charset="UTF-8"`)
-		return s.authorize(c, plain, scope)
+		return s.Authorize(c, plain, scope)
 	}
 }
 
-// authorize keeps the challenge that the caller has set only where there is no valid key.
-func (s *Server) authorize(c *fiber.Ctx, plain, scope string) error {
+// Authorize lets a request pass whose API key, in plain text, has the scope. It keeps the challenge that the caller has set only where there is no valid key.
+func (s *Stack) Authorize(c *fiber.Ctx, plain, scope string) error {
 	key, err := s.keys.find(c.UserContext(), plain)
 	switch {
 	case errors.Is(err, models.ErrNotFound):
@@ -177,15 +177,16 @@ func (s *Server) authorize(c *fiber.Ctx, plain, scope string) error {
 		return err
 	}
 	c.Response().Header.Del(fiber.HeaderWWWAuthenticate)
-	r := requestOf(c.UserContext())
-	r.tenant, r.key, r.scopes = key.TenantID, key.ID, key.Scopes
+	r := RequestOf(c.UserContext())
+	r.Tenant, r.Key, r.Scopes = key.TenantID, key.ID, key.Scopes
 	if !slices.Contains(key.Scopes, scope) {
 		return problem.Forbidden(scope)
 	}
 	return c.Next()
 }
 
-func bearer(c *fiber.Ctx) string {
+// Bearer returns the API key of a request, from Authorization or X-API-Key.
+func Bearer(c *fiber.Ctx) string {
 	scheme, token, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
 	if strings.EqualFold(scheme, "Bearer") {
 		return strings.TrimSpace(token)
@@ -193,7 +194,8 @@ func bearer(c *fiber.Ctx) string {
 	return c.Get("X-API-Key")
 }
 
-func basicPassword(header string) string {
+// BasicPassword returns the password of an Authorization header of the scheme Basic; empty = there is none.
+func BasicPassword(header string) string {
 	scheme, token, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Basic") {
 		return ""

@@ -1,0 +1,48 @@
+// Package middleware is what every route of the API stands on, whichever contract it belongs to: the request and its
+// log line, problem documents, API keys, bounds of bodies and of their memory, and waiting for jobs.
+package middleware
+
+import (
+	"cmp"
+	"log/slog"
+
+	"sandyard/jobs"
+	"sandyard/models"
+)
+
+// DefaultMaxBody is how many bytes a request's body may hold where Config does not say.
+const DefaultMaxBody = 16 << 20
+
+// Config is what a Stack is made of. All of it stays the caller's.
+type Config struct {
+	Store       *models.Store
+	Waiters     *jobs.Waiters
+	MaxBody     int // bytes; 0 = DefaultMaxBody
+	BodyMemory  int // bytes that bodies and large answers may take; 0 = DefaultBodyMemory, or more for a large MaxBody
+	TenantWaits int // requests of one tenant that wait at once; 0 = DefaultTenantWaits
+	// OnQuit has a function called when the server begins to shut down, until stop is called.
+	OnQuit func(func()) (stop func() bool)
+	Log    *slog.Logger
+}
+
+// Stack holds what requests share.
+type Stack struct {
+	MaxBody int    // bytes of a body
+	Waits   *Crowd // requests that wait for a job
+
+	store   *models.Store
+	waiters *jobs.Waiters
+	keys    *keyCache
+	budget  *budget
+	onQuit  func(func()) (stop func() bool)
+	log     *slog.Logger
+}
+
+// New returns a Stack.
+func New(c Config) *Stack {
+	most := cmp.Or(max(c.MaxBody, 0), DefaultMaxBody)
+	return &Stack{
+		MaxBody: most, Waits: NewCrowd("tenant_waits", cmp.Or(c.TenantWaits, DefaultTenantWaits)),
+		store: c.Store, waiters: c.Waiters, keys: newKeyCache(c.Store), budget: newBudget(c.BodyMemory, most), onQuit: c.OnQuit, log: c.Log,
+	}
+}

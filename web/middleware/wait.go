@@ -1,0 +1,49 @@
+package middleware
+
+import (
+	"context"
+	"time"
+
+	"sandyard/jobs"
+	"sandyard/models"
+)
+
+// Waiting is one of the ways to wait that jobs.Waiters has.
+type Waiting func(ctx context.Context, tenant, job string, limit time.Duration) (models.Job, error)
+
+// Poll waits for a job of the request's tenant, but not longer than the server lives.
+func (s *Stack) Poll(ctx context.Context, waitFor Waiting, job string, wait time.Duration) (models.Job, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer s.onQuit(cancel)()
+	return waitFor(ctx, RequestOf(ctx).Tenant, job, wait)
+}
+
+// Follow waits for the job that a submission is about, and returns it with its sandbox, as both stand at its end or
+// after the wait.
+func (s *Stack) Follow(ctx context.Context, done models.Submitted, wait time.Duration) (models.Job, models.Sandbox, error) {
+	job, err := s.Poll(ctx, s.waiters.WaitNew, Answer(done).ID, wait)
+	if err != nil {
+		return models.Job{}, models.Sandbox{}, err
+	}
+	box, err := s.store.Sandbox(ctx, job.TenantID, job.SandboxID)
+	return job, box, err
+}
+
+// Answer picks the job that a request is about: of several, the command between its sandbox's create and delete.
+func Answer(done models.Submitted) models.Job {
+	for _, j := range done.Jobs {
+		if models.IsProgram(j.Kind) {
+			return j
+		}
+	}
+	if len(done.Jobs) == 0 { // a sandbox that stood already, from before its create job was pruned
+		return models.Job{SandboxID: done.Sandbox.ID, Kind: models.KindCreate, State: models.Succeeded}
+	}
+	return done.Jobs[0]
+}
+
+// Options are what every submission of this request carries.
+func (r *Request) Options() jobs.Options {
+	return jobs.Options{TenantID: r.Tenant, Actor: r.Key, Request: r.Digest}
+}
