@@ -159,7 +159,7 @@ func (c *Client) submit(ctx context.Context, sub models.Submission, args []Args,
 			return models.Submitted{}, err
 		}
 		if i != sub.Answer { // only the job that the request is about reports back
-			j.CallbackURL, j.ExpireIn = nil, 0
+			j.CallbackURL, j.ExpireIn, j.Call = nil, 0, nil
 		}
 		if o.needsFiles && i == sub.Answer {
 			j.Needs = &sub.Jobs[i-1].ID
@@ -215,7 +215,7 @@ func newJob(sandbox string, args Args, o Options) (models.Job, error) {
 	if o.retryOf != "" {
 		j.RetryOf = &o.retryOf
 	}
-	j.ExpireIn = o.QueueDeadline
+	j.ExpireIn, j.Call, j.JoinIn = o.QueueDeadline, o.Call, o.JoinIn
 	return j, nil
 }
 

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"encoding/json"
 	"regexp"
 	"time"
@@ -44,6 +45,7 @@ type Foreign struct {
 	NeverIdle bool
 	Public    bool          // its ports need no token
 	Egress    egress.Policy // where neither the wish nor its template says anything
+	WorkDir   string        // where the template names none
 }
 
 // Defaults of a sandbox.
@@ -71,9 +73,13 @@ type Options struct {
 	IdempotencyKey  string
 	Request         []byte // digest of the request, to go with the key
 	TenantID, Actor string
-	retryOf         string
-	needsFiles      bool                // the answer's job needs the one before it, which writes files
-	run             *models.ScheduleRun // that the jobs are for
+	// Call recognises what a caller asks for who knows no jobs, and JoinIn is how long that caller waits. After that the
+	// same call may join the job: see models.Store.JoinCall.
+	Call       []byte
+	JoinIn     time.Duration
+	retryOf    string
+	needsFiles bool                // the answer's job needs the one before it, which writes files
+	run        *models.ScheduleRun // that the jobs are for
 }
 
 // check says what is wrong with the options, whose callback is to heed the rules.
@@ -122,6 +128,7 @@ func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, pro
 	if err := from.apply(box, &spec); err != nil {
 		return nil, providers.Resources{}, err
 	}
+	spec.WorkDir = cmp.Or(spec.WorkDir, c.Foreign.WorkDir)
 	box.Spec, err = json.Marshal(spec)
 	return box, spec.Resources, err
 }

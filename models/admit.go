@@ -273,6 +273,10 @@ func (b *batch) placeJob(j *Job, box *Sandbox, first bool) {
 		at := b.now.Add(j.ExpireIn)
 		j.QueueDeadline = &at
 	}
+	if j.Call != nil {
+		at := b.now.Add(j.JoinIn)
+		j.JoinableAt = &at
+	}
 	switch {
 	case j.Kind == KindDelete && box.EndedAt != nil: // nothing is left to do
 		j.State, j.StartedAt, j.FinishedAt, j.Parallel = Succeeded, &b.now, &b.now, true

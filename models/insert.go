@@ -29,10 +29,10 @@ func (b *batch) insert() error {
 			UPDATE sandboxes SET next_seq = v.seq, last_active_at = greatest(sandboxes.last_active_at, v.active)
 			FROM unnest($1::text[], $2::bigint[], $3::timestamptz[]) AS v (id, seq, active) WHERE sandboxes.id = v.id)
 		INSERT INTO jobs (id, tenant_id, sandbox_id, kind, state, seq, parallel, priority, actor, args, input, timeout_ms,
-			queue_deadline, callback_url, retry_of, max_attempts, ready_at, queued_at, started_at, finished_at, needs, bytes)
+			queue_deadline, callback_url, retry_of, max_attempts, ready_at, queued_at, started_at, finished_at, needs, bytes, call, joinable_at)
 		SELECT * FROM unnest($4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[], $10::boolean[], $11::int[],
 			$12::text[], $13::jsonb[], $14::bytea[], $15::bigint[], $16::timestamptz[], $17::text[], $18::text[], $19::int[],
-			$20::timestamptz[], $21::timestamptz[], $22::timestamptz[], $23::timestamptz[], $24::text[], $25::bigint[])
+			$20::timestamptz[], $21::timestamptz[], $22::timestamptz[], $23::timestamptz[], $24::text[], $25::bigint[], $26::bytea[], $27::timestamptz[])
 		ON CONFLICT DO NOTHING`, args, nil)
 }
 
@@ -70,6 +70,8 @@ func columns(jobs []Job) []any {
 		column(jobs, func(j Job) *time.Time { return j.FinishedAt }),
 		column(jobs, func(j Job) *string { return j.Needs }),
 		column(jobs, func(j Job) int64 { return int64(len(j.Args) + len(j.Input)) }),
+		column(jobs, func(j Job) []byte { return j.Call }),
+		column(jobs, func(j Job) *time.Time { return j.JoinableAt }),
 	}
 }
 

@@ -78,9 +78,12 @@ type Job struct {
 	QueuedAt          time.Time `gorm:"default:now()"`
 	StartedAt         *time.Time
 	FinishedAt        *time.Time
-	ProviderMS        *int64 `gorm:"column:provider_ms"`
-	Unread            int    `gorm:"-"`                // bytes of result and output that Store.Job has left
-	PausedMS          int64  `gorm:"column:paused_ms"` // how long the sandbox of a program was paused since it started
+	ProviderMS        *int64        `gorm:"column:provider_ms"`
+	Unread            int           `gorm:"-"` // bytes of result and output that Store.Job has left
+	Call              []byte        // what a caller asked for who may join it: see Store.JoinCall
+	JoinIn            time.Duration `gorm:"-"` // of a new job with a Call: when it may be joined, from now on
+	JoinableAt        *time.Time
+	PausedMS          int64 `gorm:"column:paused_ms"` // how long the sandbox of a program was paused since it started
 }
 
 // Tries is the number of attempts with this one that were not merely handed over.

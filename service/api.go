@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"sandyard/jobs"
+	"sandyard/models"
 	"sandyard/providers/catalog"
 	"sandyard/web"
 	"sandyard/web/edge"
@@ -59,17 +60,23 @@ func (c API) limitMemory() {
 type Doors struct {
 	API  net.Listener
 	Edge net.Listener // nil = there is none
+	// Keyless is where clients of the sandbox server need no key; nil = there is none.
+	Keyless net.Listener
 }
 
 func (c API) listen() (d Doors, err error) {
 	if d.API, err = net.Listen("tcp", c.Addr); err != nil {
 		return d, fmt.Errorf("listen: %w", err)
 	}
-	if c.Edge == "" {
-		return d, nil
+	if c.Edge != "" {
+		if d.Edge, err = net.Listen("tcp", c.Edge); err != nil {
+			return d, errors.Join(fmt.Errorf("listen for the edge: %w", err), d.close())
+		}
 	}
-	if d.Edge, err = net.Listen("tcp", c.Edge); err != nil {
-		return d, errors.Join(fmt.Errorf("listen for the edge: %w", err), d.API.Close())
+	if c.Keyless != "" {
+		if d.Keyless, err = net.Listen("tcp", c.Keyless); err != nil {
+			return d, errors.Join(fmt.Errorf("listen for clients without a key: %w", err), d.close())
+		}
 	}
 	return d, nil
 }
@@ -85,6 +92,9 @@ func NewRegistry() *prometheus.Registry {
 func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus.Registry, log *slog.Logger) error {
 	signer, err := p.signer(ctx, log)
 	if err != nil {
+		return errors.Join(err, doors.close())
+	}
+	if err := c.checkKeyless(ctx, p, log); err != nil {
 		return errors.Join(err, doors.close())
 	}
 	declared := c.catalog().Declared()
@@ -104,14 +114,19 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 		Store: p.Store, Jobs: client, Waiters: waiters, Queue: p.Queue,
 		Redis: p.redis, Metrics: reg, PublicMetrics: c.PublicMetrics, Capabilities: catalog.Capabilities(),
 		MaxBody: c.MaxBody, BodyMemory: c.BodyMemory, TenantWaits: c.TenantWaits, TenantStreams: c.TenantStreams, Version: Version, Signer: signer, E2B: &web.E2B{Signer: signer, Domain: c.Domain, Scheme: c.Scheme, NoInternet: !c.Internet}, Inside: way, Log: log,
+		Calls: web.Calls{Timeout: seconds(c.Timeout), MaxTimeout: seconds(c.MaxTimeout), OpenTenant: c.KeylessTenant},
 	})
 	if err != nil {
 		return errors.Join(err, doors.close(), waiters.Close())
 	}
-	ended := make(chan error, 2)
+	ended := make(chan error, 3)
 	stopEdge := doors.serveEdge(ctx, way, log, ended)
 	log.InfoContext(ctx, "API listens", "addr", doors.API.Addr().String())
 	go func() { ended <- srv.Listen(doors.API) }()
+	if doors.Keyless != nil {
+		log.WarnContext(ctx, "clients without an API key are served", "addr", doors.Keyless.Addr().String(), "tenant", c.KeylessTenant)
+		go func() { ended <- srv.ListenOpen(doors.Keyless) }()
+	}
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
@@ -123,11 +138,28 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 	return errors.Join(err, srv.Shutdown(grace), waiters.Close())
 }
 
-func (d Doors) close() error {
-	if d.Edge == nil {
-		return d.API.Close()
+// checkKeyless refuses to serve clients without a key for a tenant that is not there.
+func (c API) checkKeyless(ctx context.Context, p *Parts, log *slog.Logger) error {
+	if c.KeylessTenant == "" {
+		return nil
 	}
-	return errors.Join(d.API.Close(), d.Edge.Close())
+	_, err := ask(ctx, log, func(ctx context.Context) (models.Tenant, error) { return p.Store.Tenant(ctx, c.KeylessTenant) })
+	if errors.Is(err, models.ErrNotFound) {
+		return fmt.Errorf("SANDBOX_SERVER_TENANT is %q, and there is no tenant with this id", c.KeylessTenant)
+	}
+	return err
+}
+
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
+
+func (d Doors) close() error {
+	err := d.API.Close()
+	for _, l := range []net.Listener{d.Edge, d.Keyless} {
+		if l != nil {
+			err = errors.Join(err, l.Close())
+		}
+	}
+	return err
 }
 
 // serveEdge passes traffic on until stop is called. An end that nobody asked for is told.

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"sandyard/guard"
@@ -26,6 +28,9 @@ type Common struct {
 	DatabaseURL  string     `env:"DATABASE_URL" doc:"PostgreSQL, as a URL or key=value string"`
 	DatabaseConn int        `env:"DATABASE_CONNECTIONS" envDefault:"20" doc:"most connections to PostgreSQL per process"`
 	RedisURL     string     `env:"REDIS_URL" doc:"Redis 6.2 or newer: redis://, rediss:// or unix://"`
+	RedisHost    string     `env:"REDIS_HOST" doc:"Redis in place of REDIS_URL: its host, without TLS and password"`
+	RedisPort    int        `env:"REDIS_PORT" envDefault:"6379" doc:"the port that goes with REDIS_HOST"`
+	RedisDB      int        `env:"REDIS_DATABASE" envDefault:"0" doc:"the number of the database that goes with REDIS_HOST"`
 	LogLevel     slog.Level `env:"LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 	Window       int        `env:"TENANT_WINDOW" envDefault:"256" doc:"unclaimed jobs of one tenant that Redis may hold per lane; the others wait in PostgreSQL"`
 }
@@ -35,12 +40,21 @@ func (c Common) validate() error {
 	if c.DatabaseURL == "" {
 		errs = append(errs, errors.New("DATABASE_URL is missing: set it to your PostgreSQL, such as postgres://user:password@host/sandyard"))
 	}
-	if c.RedisURL == "" {
-		errs = append(errs, errors.New("REDIS_URL is missing: set it to your Redis, such as redis://host:6379"))
-	} else if _, err := jobs.ParseRedis(c.RedisURL); err != nil {
+	url := c.redisURL()
+	if url == "" {
+		errs = append(errs, errors.New("REDIS_URL is missing: set it to your Redis, such as redis://host:6379, or set REDIS_HOST"))
+	} else if _, err := jobs.ParseRedis(url); err != nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, positive("DATABASE_CONNECTIONS", c.DatabaseConn), positive("TENANT_WINDOW", c.Window))...)
+}
+
+// redisURL is where Redis is.
+func (c Common) redisURL() string {
+	if c.RedisURL != "" || c.RedisHost == "" {
+		return c.RedisURL
+	}
+	return "redis://" + net.JoinHostPort(c.RedisHost, strconv.Itoa(c.RedisPort)) + "/" + strconv.Itoa(c.RedisDB)
 }
 
 func positive(name string, n int) error {
@@ -156,6 +170,10 @@ type API struct {
 	Edge          string `env:"EDGE_ADDR" envDefault:":8090" doc:"where the API listens for traffic to sandbox ports (the edge); empty = off"`
 	Scheme        string `env:"EDGE_SCHEME" envDefault:"http" doc:"http, or https if a TLS proxy is in front of the edge; https makes cookies Secure"`
 	Internet      bool   `env:"E2B_INTERNET" envDefault:"true" doc:"sandboxes created by E2B clients may reach every public address, unless they set allowInternetAccess to false"`
+	Timeout       int    `env:"DEFAULT_TIMEOUT" envDefault:"3600" doc:"seconds that a sandbox lives that a client of the sandbox server creates or connects to"`
+	MaxTimeout    int    `env:"MAX_TIMEOUT" envDefault:"86400" doc:"most seconds that a client of the sandbox server may set; at most 86400"`
+	Keyless       string `env:"SANDBOX_SERVER_ADDR" doc:"where clients of the sandbox server need no API key, such as 10.0.0.5:8080; whoever reaches this address works for SANDBOX_SERVER_TENANT, so bind it to a private network; empty = off"`
+	KeylessTenant string `env:"SANDBOX_SERVER_TENANT" doc:"id of the tenant that clients at SANDBOX_SERVER_ADDR work for"`
 	Domain        string `env:"EDGE_DOMAIN" envDefault:"localhost:8090" doc:"domain at which clients reach the edge: a sandbox's port is at {port}-{sandbox}.{domain}"`
 }
 
@@ -165,9 +183,24 @@ func (c API) Validate() error {
 	if c.Scheme != "http" && c.Scheme != "https" {
 		scheme = fmt.Errorf("EDGE_SCHEME is %q, it must be http or https", c.Scheme)
 	}
-	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), scheme,
+	var keyless error
+	if (c.Keyless == "") != (c.KeylessTenant == "") {
+		keyless = errors.New("SANDBOX_SERVER_ADDR and SANDBOX_SERVER_TENANT go together: set both or none")
+	}
+	return errors.Join(c.Common.validate(), c.Sandboxes.validate(), scheme, keyless, c.validateTimeouts(),
 		positive("MAX_BODY_BYTES", c.MaxBody), notNegative("BODY_MEMORY_BYTES", c.BodyMemory),
 		positive("TENANT_WAITS", c.TenantWaits), positive("TENANT_STREAMS", c.TenantStreams))
+}
+
+func (c API) validateTimeouts() error {
+	const day = 86400
+	if c.MaxTimeout < 1 || c.MaxTimeout > day {
+		return fmt.Errorf("MAX_TIMEOUT is %d, it must be between 1 and %d seconds", c.MaxTimeout, day)
+	}
+	if c.Timeout < 1 || c.Timeout > c.MaxTimeout {
+		return fmt.Errorf("DEFAULT_TIMEOUT is %d, it must be between 1 and MAX_TIMEOUT, %d seconds", c.Timeout, c.MaxTimeout)
+	}
+	return nil
 }
 
 // edge is where clients reach the ports of sandboxes.

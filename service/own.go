@@ -71,7 +71,7 @@ func (c Worker) ownServices(gateway string) ([]service, error) {
 	for _, other := range database.Fallbacks {
 		services = append(services, service{other.Host, other.Port})
 	}
-	for _, text := range []string{c.RedisURL, c.DockerHost, gateway} {
+	for _, text := range []string{c.redisURL(), c.DockerHost, gateway} {
 		services = append(services, serviceOf(text))
 	}
 	services = slices.DeleteFunc(services, func(s service) bool { return s.host == "" || filepath.IsAbs(s.host) })

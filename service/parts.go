@@ -25,7 +25,7 @@ type Parts struct {
 
 // Connect opens PostgreSQL and waits for it; Redis may come later, nothing is lost without it.
 func Connect(ctx context.Context, c Common, log *slog.Logger) (*Parts, error) {
-	opts, err := jobs.ParseRedis(c.RedisURL)
+	opts, err := jobs.ParseRedis(c.redisURL())
 	if err != nil {
 		return nil, err
 	}

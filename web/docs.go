@@ -43,6 +43,13 @@ func (s *Server) addDocs() error {
 	if err != nil {
 		return fmt.Errorf("read the reference page: %w", err)
 	}
+	for name, d := range s.contracts {
+		raw, err := json.Marshal(d)
+		if err != nil {
+			return fmt.Errorf("write the OpenAPI document of %s: %w", name, err)
+		}
+		s.publish("/openapi/"+name+".json", "application/json", "no-cache", raw)
+	}
 	s.publish("/openapi.json", "application/json", "no-cache", document)
 	s.publish("/openapi.yaml", "application/yaml", "no-cache", yaml)
 	s.publish("/docs", fiber.MIMETextHTMLCharsetUTF8, "no-cache", page)

@@ -154,22 +154,10 @@ func (s *Server) getJob(ctx context.Context, in *getJobInput) (*output[any], err
 	if err != nil {
 		return nil, err
 	}
-	if err := s.readOutput(ctx, &j, in.outputs()...); err != nil {
+	if err := s.mw.Output(ctx, &j, in.outputs()...); err != nil {
 		return nil, err
 	}
 	return &output[any]{in.project(s.jobDoc(j))}, nil
-}
-
-// readOutput reads what Store.Job has left because of its size, when there is memory for it.
-func (s *Server) readOutput(ctx context.Context, j *models.Job, parts ...models.Output) error {
-	if j.Unread == 0 || len(parts) == 0 {
-		return nil
-	}
-	const encoded = 2 // encoding/json keeps buffers that have grown to the next power of two
-	if err := middleware.RequestOf(ctx).Held.Add(ctx, encoded*j.Unread); err != nil {
-		return err
-	}
-	return s.store.Output(ctx, j, parts...)
 }
 
 func (s *Server) listJobs(ctx context.Context, in *listJobsInput) (*output[any], error) {

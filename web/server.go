@@ -46,7 +46,17 @@ type Config struct {
 	Version       string
 	E2B           *E2B   // nil = no routes for E2B's clients
 	Inside        Inside // the way into sandboxes; nil = there is none
+	Calls         Calls
 	Log           *slog.Logger
+}
+
+// Calls is what the contracts follow that know no jobs.
+type Calls struct {
+	Timeout    time.Duration // how long their sandboxes live; 0 = calls.DefaultTimeout
+	MaxTimeout time.Duration // 0 = calls.MaxTimeout
+	Patience   time.Duration // how long a request waits for its job; 0 = calls.DefaultPatience
+	// OpenTenant is for whom ListenOpen works, which asks for no key; empty = there is no such listener.
+	OpenTenant string
 }
 
 // Server answers HTTP requests. Listen may be called for several listeners, Shutdown once.
@@ -68,13 +78,16 @@ type Server struct {
 	log        *slog.Logger
 
 	app     *fiber.App
-	api     huma.API
-	inside  Inside
-	open    *openKeys
-	bridge  *bridge
-	closers []func() error
-	quit    context.CancelFunc
-	onQuit  func(func()) (stop func() bool) // calls it when Shutdown begins
+	keyless *fiber.App // of ListenOpen
+	// contracts are the documents of others than our own, by name.
+	contracts map[string]*huma.OpenAPI
+	api       huma.API
+	inside    Inside
+	open      *openKeys
+	bridge    *bridge
+	closers   []func() error
+	quit      context.CancelFunc
+	onQuit    func(func()) (stop func() bool) // calls it when Shutdown begins
 
 	mu        sync.Mutex
 	closed    bool
@@ -97,6 +110,7 @@ func New(c Config) (*Server, error) {
 	s.bridge = newBridge(c.Log)
 	s.app = s.newApp()
 	s.app.Use(s.mw.Serve)
+	s.addCalls(c)
 	theirs := s.openE2B(c.E2B)
 	s.addRawFiles()
 	s.addTerminal()
@@ -146,10 +160,17 @@ func (s *Server) newApp() *fiber.App {
 
 // Listen answers what arrives at l until Shutdown, and closes l.
 func (s *Server) Listen(l net.Listener) error {
+	return s.listen(s.app, l)
+}
+
+// ListenOpen answers clients without a key at l, for the tenant that Config names, until Shutdown, and closes l.
+func (s *Server) ListenOpen(l net.Listener) error { return s.listen(s.keyless, l) }
+
+func (s *Server) listen(app *fiber.App, l net.Listener) error {
 	if !s.admit(l) {
 		return l.Close()
 	}
-	err := s.app.Listener(gateway.Lingering(l))
+	err := app.Listener(gateway.Lingering(l))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || errors.Is(err, http.ErrServerClosed) {
@@ -175,7 +196,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	listeners := s.listeners
 	s.mu.Unlock()
 	s.quit()
-	err := s.app.ShutdownWithContext(ctx)
+	err := errors.Join(s.app.ShutdownWithContext(ctx), s.keyless.ShutdownWithContext(ctx))
 	s.bridge.close(ctx)
 	for _, l := range listeners {
 		_ = l.Close() // it is closed already, unless its Listen was only about to begin

@@ -111,7 +111,7 @@ func (s *Server) accepted(ctx context.Context, done models.Submitted, wait time.
 		out.Replayed = "true"
 	}
 	doc := s.sandboxDoc(box)
-	if err := s.readOutput(ctx, &job, FieldsParam{}.outputs()...); err != nil {
+	if err := s.mw.Output(ctx, &job, FieldsParam{}.outputs()...); err != nil {
 		s.log.WarnContext(ctx, "answer without the job's output", "job_id", job.ID, "error", err)
 	}
 	out.Body = Accepted{Job: s.jobDoc(job), Sandbox: &doc, Existing: done.Existing}

@@ -4,6 +4,7 @@ package attack
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -17,6 +18,7 @@ func foreignIDs(s *stage) {
 	before := owns.state(s.t)
 	answers := &tally{}
 	s.walk(func(to route) {
+		s.foreignBodies(to, answers)
 		for _, p := range parameter.FindAllString(to.path, -1) {
 			at := named(to.path, p)
 			for _, id := range owns.ids[at] {
@@ -41,6 +43,22 @@ func foreignIDs(s *stage) {
 		s.breach("the neighbour's things have changed:\n%s\nbefore:\n%s", after, before)
 	}
 	s.reached("%v", answers)
+}
+
+// foreignBodies puts the neighbour's sandboxes into the body of a route that takes one.
+func (s *stage) foreignBodies(to route, answers *tally) {
+	body, ok := bodyOf(to).(object)
+	if !ok || !slices.ContainsFunc(to.fields, func(f field) bool { return f.name == "sandbox_id" }) {
+		return
+	}
+	for _, box := range s.neighbour.owns.ids["sandboxes"] {
+		body["sandbox_id"], body["port"], body["user_id"] = box, 8000, "someone"
+		q := s.request(to, body, s.ownIDs(to, "nothing"))
+		q.patience = 20 * time.Second
+		r := s.intruder.do(q)
+		answers.add(r)
+		s.hidden(to, "sandbox_id", r)
+	}
 }
 
 // hidden breaches where another tenant's thing is found. Names of templates are everybody's own.

@@ -71,8 +71,10 @@ func bodyOf(to route) any {
 			body[f.name] = "true"
 		case "path", "from", "to":
 			body[f.name] = "secret.txt"
-		case "timeout_seconds":
+		case "timeout_seconds", "timeout":
 			body[f.name] = 60
+		case "content":
+			body[f.name] = "x"
 		}
 	}
 	return body

@@ -102,25 +102,36 @@ func (r *rig) serverRoutes() []web.Route {
 // describe adds what the running API's document says of bodies. What it describes must be there.
 func (r *rig) describe(all map[string]route) {
 	r.t.Helper()
+	if n := r.describeBy(all, "/openapi.json"); n < 30 {
+		r.t.Fatalf("the API's document describes %d paths", n)
+	}
+	for _, one := range slices.Collect(maps.Values(all)) {
+		if strings.HasPrefix(one.path, "/openapi/") && one.method == "GET" {
+			r.describeBy(all, one.path)
+		}
+	}
+}
+
+// describeBy adds what one document says, and returns how many paths it has.
+func (r *rig) describeBy(all map[string]route, where string) int {
+	r.t.Helper()
 	var document openAPI
-	answer := r.neighbour.do(request{method: "GET", path: "/openapi.json"})
+	answer := r.neighbour.do(request{method: "GET", path: where})
 	must(r.t, answer.err)
 	must(r.t, json.Unmarshal([]byte(answer.head), &document))
-	if len(document.Paths) < 30 {
-		r.t.Fatalf("the API's document describes %d paths", len(document.Paths))
-	}
 	braces := regexp.MustCompile(`\{([^}]*)\}`)
 	for path, operations := range document.Paths {
 		for method, op := range operations {
 			one := route{door: doorAPI, method: strings.ToUpper(method), path: braces.ReplaceAllString(path, ":$1")}
 			if _, ok := all[one.String()]; !ok {
-				r.t.Errorf("the API's document describes %v, which the server does not have", one)
+				r.t.Errorf("%s describes %v, which the server does not have", where, one)
 				continue
 			}
 			one.fields = document.fields(op.RequestBody.Content["application/json"].Schema)
 			all[one.String()] = one
 		}
 	}
+	return len(document.Paths)
 }
 
 // openAPI is what is read of the document.

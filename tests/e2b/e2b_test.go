@@ -44,13 +44,19 @@ type stack struct {
 	t    *testing.T
 	api  net.Listener
 	edge net.Listener
+	open net.Listener // for clients without a key; nil = there is none
 	key  string
 	log  *lockedLog
 }
 
 func newStack(t *testing.T) *stack {
 	t.Helper()
-	s := &stack{t: t, api: listen(t), edge: listen(t), log: &lockedLog{}}
+	return newStackAt(t, listen(t), listen(t), nil)
+}
+
+func newStackAt(t *testing.T, api, edge, open net.Listener) *stack {
+	t.Helper()
+	s := &stack{t: t, api: api, edge: edge, open: open, log: &lockedLog{}}
 	log := slog.New(slog.NewJSONHandler(s.log, nil))
 	_, socket, _ := testenv.Redis(t)
 	common := service.Common{
@@ -79,6 +85,9 @@ func (s *stack) run(common service.Common, parts *service.Parts, log *slog.Logge
 	_, port, err := net.SplitHostPort(s.edge.Addr().String())
 	check(s.t, err)
 	api := service.API{Common: common, Sandboxes: boxes, Domain: "localhost:" + port, MaxBody: 1 << 20}
+	if s.open != nil {
+		api.KeylessTenant = "default"
+	}
 	worker := service.Worker{
 		Unsafe: "allow",
 		Common: common, Sandboxes: boxes, Fleet: "e2b-" + strings.ToLower(rand.Text()[:12]), Guest: guest(s.t),
@@ -95,7 +104,7 @@ func (s *stack) run(common service.Common, parts *service.Parts, log *slog.Logge
 	}
 	registry := service.NewRegistry()
 	start(func() error {
-		return service.ServeAPI(ctx, api, parts, service.Doors{API: s.api, Edge: s.edge}, registry, log)
+		return service.ServeAPI(ctx, api, parts, service.Doors{API: s.api, Edge: s.edge, Keyless: s.open}, registry, log)
 	})
 	start(func() error { return service.Work(ctx, worker, parts, registry, log) })
 	start(func() error {

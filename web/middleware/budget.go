@@ -134,7 +134,10 @@ func (s *Stack) holdAnswer(c *fiber.Ctx, r *Request) {
 	if r.Held.n == 0 || res.IsBodyStream() || len(res.Body()) <= smallBody {
 		return
 	}
-	body := res.SwapBody(nil)
+	body := res.Body()
+	if kept := res.SwapBody(nil); len(kept) > 0 { // not where the body is the handler's own memory
+		body = kept
+	}
 	r.Held.shrink(len(body))
 	held := r.Held
 	r.Held.n = 0

@@ -167,8 +167,16 @@ func (s *Stack) NeedLogin(scope string) fiber.Handler {
 	}
 }
 
-// Authorize lets a request pass whose API key, in plain text, has the scope. It keeps the challenge that the caller has set only where there is no valid key.
+// Authorize lets a request pass whose API key, in plain text, has the scope.
 func (s *Stack) Authorize(c *fiber.Ctx, plain, scope string) error {
+	if err := s.Admit(c, plain, scope); err != nil {
+		return err
+	}
+	return c.Next()
+}
+
+// Admit says why a request may not pass. The challenge that the caller has set stays only where there is no valid key.
+func (s *Stack) Admit(c *fiber.Ctx, plain, scope string) error {
 	key, err := s.keys.find(c.UserContext(), plain)
 	switch {
 	case errors.Is(err, models.ErrNotFound):
@@ -182,7 +190,7 @@ func (s *Stack) Authorize(c *fiber.Ctx, plain, scope string) error {
 	if !slices.Contains(key.Scopes, scope) {
 		return problem.Forbidden(scope)
 	}
-	return c.Next()
+	return nil
 }
 
 // Bearer returns the API key of a request, from Authorization or X-API-Key.

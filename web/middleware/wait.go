@@ -22,12 +22,33 @@ func (s *Stack) Poll(ctx context.Context, waitFor Waiting, job string, wait time
 // Follow waits for the job that a submission is about, and returns it with its sandbox, as both stand at its end or
 // after the wait.
 func (s *Stack) Follow(ctx context.Context, done models.Submitted, wait time.Duration) (models.Job, models.Sandbox, error) {
-	job, err := s.Poll(ctx, s.waiters.WaitNew, Answer(done).ID, wait)
+	return s.await(ctx, s.waiters.WaitNew, Answer(done).ID, wait)
+}
+
+// Await is Follow for a job that was submitted earlier.
+func (s *Stack) Await(ctx context.Context, job string, wait time.Duration) (models.Job, models.Sandbox, error) {
+	return s.await(ctx, s.waiters.Wait, job, wait)
+}
+
+func (s *Stack) await(ctx context.Context, waitFor Waiting, id string, wait time.Duration) (models.Job, models.Sandbox, error) {
+	job, err := s.Poll(ctx, waitFor, id, wait)
 	if err != nil {
 		return models.Job{}, models.Sandbox{}, err
 	}
 	box, err := s.store.Sandbox(ctx, job.TenantID, job.SandboxID)
 	return job, box, err
+}
+
+// Output reads what Store.Job has left because of its size, when there is memory for it.
+func (s *Stack) Output(ctx context.Context, j *models.Job, parts ...models.Output) error {
+	if j.Unread == 0 || len(parts) == 0 {
+		return nil
+	}
+	const encoded = 2 // encoding/json keeps buffers that have grown to the next power of two
+	if err := RequestOf(ctx).Held.Add(ctx, encoded*j.Unread); err != nil {
+		return err
+	}
+	return s.store.Output(ctx, j, parts...)
 }
 
 // Answer picks the job that a request is about: of several, the command between its sandbox's create and delete.

@@ -1,0 +1,79 @@
+package calls
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/web/middleware"
+	"sandyard/web/problem"
+)
+
+// Write replaces a file, whose directories it makes.
+func (c *Calls) Write(ctx context.Context, sandbox, path, content string) error {
+	return c.do(ctx, sandbox, &jobs.Write{Path: path, Content: content})
+}
+
+// Read returns a file's text.
+func (c *Calls) Read(ctx context.Context, sandbox, path string) (string, error) {
+	job, err := c.result(ctx, sandbox, &jobs.Read{Path: path})
+	if err != nil {
+		return "", err
+	}
+	if err := c.c.Stack.Output(ctx, &job, models.OutputContent, models.OutputResult); err != nil {
+		return "", err
+	}
+	if !utf8.Valid(job.Content) {
+		return "", problem.New(http.StatusUnprocessableEntity, "not_text",
+			fmt.Sprintf("the file is not UTF-8 text; download it with GET /v1/sandboxes/%s/files/raw", sandbox))
+	}
+	return string(job.Content), nil
+}
+
+// Expose returns the URL under which everybody reaches a port of a sandbox, as long as that lives.
+func (c *Calls) Expose(ctx context.Context, sandbox string, port int) (string, error) {
+	box, err := c.Sandbox(ctx, sandbox)
+	if err != nil {
+		return "", err
+	}
+	if port < 1 || port > 1<<16-1 {
+		return "", problem.Invalid("body.port", "must be between 1 and 65535")
+	}
+	grants, err := c.c.Store.PortGrants(ctx, middleware.RequestOf(ctx).Tenant, sandbox)
+	if err != nil {
+		return "", err
+	}
+	open := slices.ContainsFunc(grants, func(g models.PortGrant) bool {
+		return int(g.Port) == port && g.Public && (g.ExpiresAt == nil || !g.ExpiresAt.Before(box.ExpiresAt))
+	})
+	if !open { // a grant for each call would soon be too many
+		longest := (24 * time.Hour).Seconds()
+		job, err := c.result(ctx, sandbox, &jobs.Port{Port: port, Public: true, ExpiresInSeconds: longest})
+		if err != nil {
+			return "", err
+		}
+		var res jobs.PortResult
+		if err := json.Unmarshal(job.Result, &res); err != nil {
+			return "", fmt.Errorf("read the result of job %s: %w", job.ID, err)
+		}
+	}
+	return plain(c.c.Address.URL(sandbox, uint16(port), "")), nil //nolint:gosec // checked above
+}
+
+// ToolURL is where the port of a tool of the sandbox's template is reached, or "".
+func (c *Calls) ToolURL(sandbox, tool string, port int) string {
+	if c.c.Address.IsZero() || c.c.Signer == nil || port == 0 {
+		return ""
+	}
+	return c.c.Address.URL(sandbox, uint16(port), c.c.Signer.Port(sandbox, models.ToolGrant(tool, sandbox))) //nolint:gosec // from a checked template
+}
+
+// plain is a URL to which clients add a path.
+func plain(url string) string { return strings.TrimSuffix(url, "/") }

@@ -1,0 +1,201 @@
+// Package sandboxserver answers the clients of the sandbox server, a small HTTP API in front of a cloud of sandboxes:
+// one client class with eight methods, whose calls return plain values. docs/sandbox-server.md has the contract, and
+// what is different here.
+package sandboxserver
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"sandyard/gateway"
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/web/calls"
+	"sandyard/web/middleware"
+	"sandyard/web/problem"
+)
+
+// Server holds the routes.
+type Server struct {
+	mw    *middleware.Stack
+	calls *calls.Calls
+}
+
+// New returns a server whose calls are c.
+func New(mw *middleware.Stack, c *calls.Calls) *Server { return &Server{mw, c} }
+
+// base is where the routes begin.
+const base = "/sandboxes"
+
+// AddRoutes adds the routes for clients that have an API key. They come before those of E2B, whose paths begin alike: of
+// the one that both have, DELETE /sandboxes/{id}, the way in which the key comes decides.
+func (s *Server) AddRoutes(app fiber.Router) {
+	s.add(app, s.key)
+	app.Delete(base+"/:id", func(c *fiber.Ctx) error {
+		if !basic(c) {
+			return c.Next()
+		}
+		return s.explain(c, func() error {
+			if err := s.key(c); err != nil {
+				return err
+			}
+			return s.remove(c)
+		})
+	})
+}
+
+// AddOpenRoutes adds the routes for clients without a key: they work for one tenant.
+func (s *Server) AddOpenRoutes(app fiber.Router, tenant string) {
+	open := func(c *fiber.Ctx) error {
+		r := middleware.RequestOf(c.UserContext())
+		r.Tenant, r.Key, r.Scopes = tenant, openActor, []string{models.ScopeSandboxes}
+		return nil
+	}
+	s.add(app, open)
+	app.Delete(base+"/:id", s.enter(open), s.mw.TakeBody, s.remove)
+}
+
+// openActor is who acts where no key came along.
+const openActor = "sandbox-server-listener"
+
+// add adds all routes but that of E2B's name.
+func (s *Server) add(app fiber.Router, admit func(*fiber.Ctx) error) {
+	for _, r := range s.routes() {
+		if r.method != http.MethodDelete {
+			app.Add(r.method, r.path, s.enter(admit), s.mw.TakeBody, r.handle)
+		}
+	}
+}
+
+// enter is the first handler of a route: errors of all that follow are written as this contract does.
+func (s *Server) enter(admit func(*fiber.Ctx) error) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		return s.explain(c, func() error {
+			if err := admit(c); err != nil {
+				return err
+			}
+			return c.Next()
+		})
+	}
+}
+
+// key admits requests by their API key: as the password of the server's URL, or as on other routes.
+func (s *Server) key(c *fiber.Ctx) error {
+	plain := middleware.Bearer(c)
+	if basic(c) {
+		plain = middleware.BasicPassword(c.Get(fiber.HeaderAuthorization))
+	}
+	c.Set(fiber.HeaderWWWAuthenticate, `Basic realm="sandyard: any user, an API key as the password", charset="UTF-8"`)
+	return s.mw.Admit(c, plain, models.ScopeSandboxes)
+}
+
+func basic(c *fiber.Ctx) bool {
+	scheme, _, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
+	return strings.EqualFold(scheme, "Basic")
+}
+
+// call does what a body asks for, and returns the answer.
+type call[T any] func(context.Context, *T) (any, error)
+
+// with is a handler that takes a body.
+func with[T any](do call[T]) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		var in T
+		if err := middleware.Decode(c.Request().Body(), &in); err != nil {
+			return err
+		}
+		out, err := do(c.UserContext(), &in)
+		if err != nil {
+			return err
+		}
+		return c.JSON(out)
+	}
+}
+
+func (s *Server) create(ctx context.Context, in *createRequest) (any, error) {
+	wish := jobs.CreateSandbox{Template: in.TemplateID, Labels: map[string]string{userLabel: in.UserID}}
+	box, err := s.calls.Create(ctx, wish)
+	return created{box.ID}, calls.Rename(err, "template", "template_id", "labels."+userLabel, "user_id")
+}
+
+// userLabel is the label of sandboxes that holds whom they are for.
+const userLabel = "user_id"
+
+func (s *Server) connect(ctx context.Context, in *sandboxRequest) (any, error) {
+	return success, s.calls.Connect(ctx, in.SandboxID)
+}
+
+func (s *Server) run(ctx context.Context, in *runRequest) (any, error) {
+	out, err := s.calls.Run(ctx, in.SandboxID, in.Command, in.Background)
+	return output{out.Text()}, err
+}
+
+func (s *Server) expose(ctx context.Context, in *portRequest) (any, error) {
+	url, err := s.calls.Expose(ctx, in.SandboxID, in.Port)
+	return exposed{url}, err
+}
+
+func (s *Server) write(ctx context.Context, in *writeRequest) (any, error) {
+	return success, s.calls.Write(ctx, in.SandboxID, in.Path, in.Content)
+}
+
+func (s *Server) read(ctx context.Context, in *readRequest) (any, error) {
+	content, err := s.calls.Read(ctx, in.SandboxID, in.Path)
+	return file{content}, err
+}
+
+func (s *Server) timeout(ctx context.Context, in *timeoutRequest) (any, error) {
+	return success, s.calls.SetTimeout(ctx, in.SandboxID, "timeout", in.Timeout)
+}
+
+func (s *Server) status(c *fiber.Ctx) error {
+	box, err := s.calls.Sandbox(c.UserContext(), c.Params("id"))
+	if err != nil {
+		return err
+	}
+	return c.JSON(status{true, box.ID, string(box.State), box.ID, "the sandbox is " + string(box.State)})
+}
+
+// remove succeeds also where there is no such sandbox: that is what was wanted.
+func (s *Server) remove(c *fiber.Ctx) error {
+	err := s.calls.Delete(c.UserContext(), c.Params("id"))
+	if p := problem.Of(err, s.mw.MaxBody); err != nil && p.Status != http.StatusNotFound && p.Status != http.StatusGone {
+		return err
+	}
+	return c.JSON(success)
+}
+
+// explain writes errors as this contract does: the text, or what is wrong with each field, stands in detail.
+func (s *Server) explain(c *fiber.Ctx, next func() error) error {
+	err := next()
+	if err == nil {
+		return nil
+	}
+	p := s.mw.Report(c.UserContext(), middleware.RequestOf(c.UserContext()), err)
+	switch p.Code {
+	case "sandbox_ended":
+		p.Status = http.StatusNotFound
+	case "invalid_json", "invalid_utf8":
+		p.Status = http.StatusUnprocessableEntity
+	}
+	p.SetHeaders(middleware.Setter(c))
+	if p.Status == http.StatusRequestEntityTooLarge {
+		gateway.LingerAfter(c.Context().Conn())
+	}
+	return c.Status(p.Status).JSON(failure{detail(p), p.Code, p.RequestID})
+}
+
+// detail is a text, or for fields that are wrong a list, as clients of FastAPI know it.
+func detail(p *problem.Problem) any {
+	if len(p.Errors) == 0 {
+		return p.Detail
+	}
+	var list []fieldError
+	for _, e := range p.Errors {
+		list = append(list, fieldError{strings.Split(e.Location, "."), e.Message, "value_error"})
+	}
+	return list
+}
