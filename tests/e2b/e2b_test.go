@@ -45,8 +45,10 @@ type stack struct {
 	api  net.Listener
 	edge net.Listener
 	open net.Listener // for clients without a key; nil = there is none
-	key  string
 	log  *lockedLog
+
+	key    string // of the form that E2B's clients expect
+	ownKey string // of Sandyard's own form, as README has it
 }
 
 func newStack(t *testing.T) *stack {
@@ -69,6 +71,8 @@ func newStackAt(t *testing.T, api, edge, open net.Listener) *stack {
 	_, err = parts.Store.Bootstrap(t.Context())
 	check(t, err)
 	s.key, err = parts.Store.CreateE2BKey(t.Context(), "default", "suite", []string{models.ScopeSandboxes})
+	check(t, err)
+	s.ownKey, err = parts.Store.CreateKey(t.Context(), "default", "readme", []string{models.ScopeSandboxes})
 	check(t, err)
 	s.run(common, parts, log)
 	t.Cleanup(func() {
@@ -142,10 +146,7 @@ func (s *stack) emptied(parts *service.Parts) {
 // drive runs a suite from the directory where the clients are installed.
 func (s *stack) drive(program, name, suite string) {
 	s.t.Helper()
-	dir := os.Getenv("E2B_CLIENTS")
-	if dir == "" {
-		s.t.Fatal("E2B_CLIENTS is not set to the directory with the clients: run make e2b")
-	}
+	dir := clients(s.t)
 	text, err := os.ReadFile(suite)
 	check(s.t, err)
 	check(s.t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
@@ -156,13 +157,28 @@ func (s *stack) drive(program, name, suite string) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, name)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "E2B_API_KEY="+s.key, "E2B_API_URL=http://"+s.api.Addr().String(),
-		"E2B_SANDBOX_URL=http://"+s.edge.Addr().String())
+	cmd.Env = s.env(s.key)
 	out, err := cmd.CombinedOutput()
 	s.t.Logf("%s\n%s", name, out)
 	if err != nil {
 		s.t.Errorf("%s: %v", name, err)
 	}
+}
+
+// clients is the directory where the clients are installed.
+func clients(t *testing.T) string {
+	t.Helper()
+	dir := os.Getenv("E2B_CLIENTS")
+	if dir == "" {
+		t.Fatal("E2B_CLIENTS is not set to the directory with the clients: run make e2b")
+	}
+	return dir
+}
+
+// env is what leads a client to the installation.
+func (s *stack) env(key string) []string {
+	return append(os.Environ(), "E2B_API_KEY="+key, "E2B_API_URL=http://"+s.api.Addr().String(),
+		"E2B_SANDBOX_URL=http://"+s.edge.Addr().String())
 }
 
 // guest builds the programs that go into every sandbox.
