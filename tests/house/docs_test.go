@@ -23,6 +23,7 @@ func wideTables() map[string]string {
 	return map[string]string{
 		configuration:              "the code's own descriptions",
 		packageTable:               "lists of imports",
+		commandLine:                "the program's own descriptions",
 		"docs/security.md":         "a promise with its tests; a gap with what to do about it",
 		"docs/troubleshooting.md":  "cause and fix in one row",
 		"docs/benchmarks.md":       "eight columns, as make bench prints them",
