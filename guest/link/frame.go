@@ -54,7 +54,7 @@ const (
 )
 
 // errGarbage says that bytes were skipped; reading on finds the next frame.
-var errGarbage = errors.New("bytes that belong to no frame")
+var errGarbage = errors.New("the link received bytes that are not a frame")
 
 func magic() []byte { return []byte{0xf5, 'S', 'y', 0x1a} }
 

@@ -24,7 +24,7 @@ const (
 )
 
 // errFull says that the backlog of a link has no room.
-var errFull = errors.New("too many streams wait to be accepted")
+var errFull = errors.New("too many new streams of the sandbox are pending")
 
 // verdict is what becomes of a message's body.
 type verdict int

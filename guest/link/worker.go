@@ -34,7 +34,7 @@ func Dial(ctx context.Context, rw io.ReadWriteCloser) (*Conn, error) {
 	}
 	greeting.Wait()
 	if err != nil {
-		return nil, errors.Join(context.Cause(ctx), fmt.Errorf("greet the guest: %w", err))
+		return nil, errors.Join(context.Cause(ctx), fmt.Errorf("connect to the guest: %w", err))
 	}
 	return c, nil
 }

@@ -28,11 +28,11 @@ const (
 
 var (
 	// ErrNoProcess says that the sandbox has no room for another process; nothing was started.
-	ErrNoProcess = errors.New("the sandbox has no room for another process")
+	ErrNoProcess = errors.New("the sandbox cannot start another process: its limit of processes or memory is reached; end some, or raise pids or memory_mb")
 	// ErrUnknownStart says that the supervisor died while it started the command.
-	ErrUnknownStart = errors.New("the command's supervisor was killed while it started the command")
+	ErrUnknownStart = errors.New("the command's supervisor was killed during the start; it is unknown whether the command ran")
 
-	errNotTaken = errors.New("the command's supervisor was killed before it took the command")
+	errNotTaken = errors.New("the command's supervisor was killed before it received the command")
 )
 
 // supervisor is one process that runs sup.Run.

@@ -109,7 +109,7 @@ func (h *Host) endSupervisor(s *supervisor, clear <-chan struct{}) {
 	select {
 	case <-s.gone:
 	case <-time.After(h.deathPatience()):
-		h.log.Error("a supervisor does not die", "pid", s.pid)
+		h.log.Error("a supervisor process is still running after SIGKILL", "pid", s.pid)
 	}
 }
 

@@ -180,7 +180,7 @@ func (g *Guests[B]) Link(ctx context.Context, b B) (*Link, error) {
 		if l := g.links.get(b.SandboxID()); l != nil {
 			return l, nil
 		}
-		return nil, providers.Errorf(providers.Unavailable, "the link to the sandbox ended at once")
+		return nil, providers.Errorf(providers.Unavailable, "the link to the sandbox closed right after it opened; try again")
 	}
 	if ctx.Err() != nil {
 		return nil, err
@@ -208,11 +208,11 @@ func (g *Guests[B]) giveUp(ctx context.Context, b B, cause error) error {
 	if !silent {
 		return cause
 	}
-	g.log.WarnContext(ctx, "guest does not answer, ending its sandbox", "sandbox_id", b.SandboxID(), "error", cause)
+	g.log.WarnContext(ctx, "guest does not answer, its sandbox is ended", "sandbox_id", b.SandboxID(), "error", cause)
 	if err := g.backend.End(ctx, b); err != nil {
 		return err
 	}
-	return providers.Errorf(providers.Lost, "the sandbox stopped answering and was ended")
+	return providers.Errorf(providers.Lost, "the sandbox stopped responding and was ended")
 }
 
 // explain prefers what there is of a sandbox over the error of a link that ended.

@@ -20,7 +20,7 @@ import (
 type status string
 
 const (
-	statusHalfMade status = "half made" // nobody has spoken with its guest yet
+	statusHalfMade status = "still being created" // nobody has spoken with its guest yet
 	statusRunning  status = "running"
 	statusPaused   status = "paused"
 	statusGone     status = "ended"
@@ -79,12 +79,12 @@ func (p *Provider) inspect(id string) (box, error) {
 		return box{}, providers.ErrNotFound
 	}
 	if err != nil {
-		return box{}, providers.Errorf(providers.Internal, "look at the sandbox: %w", err)
+		return box{}, providers.Errorf(providers.Internal, "inspect the sandbox: %w", err)
 	}
 	b.createdAt = info.ModTime()
 	b.status, err = b.look()
 	if err != nil {
-		return box{}, providers.Errorf(providers.Internal, "look at the sandbox: %w", err)
+		return box{}, providers.Errorf(providers.Internal, "inspect the sandbox: %w", err)
 	}
 	if b.status == statusGone {
 		b.ended = b.why()

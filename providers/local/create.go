@@ -96,7 +96,7 @@ func (p *Provider) create(ctx context.Context, spec providers.Spec, img image) (
 
 func (p *Provider) start(ctx context.Context, b box, spec providers.Spec, img image) error {
 	if err := prepareBox(b); err != nil {
-		return providers.Errorf(providers.Internal, "prepare the sandbox's directory: %w", err)
+		return providers.Errorf(providers.Internal, "create the files of the sandbox: %w", err)
 	}
 	if err := p.startKeeper(ctx, b, spec.Resources, p.order(b, spec, img)); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (p *Provider) start(ctx context.Context, b box, spec providers.Spec, img im
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(b.dir, readyFile), []byte(bootID()), 0o600); err != nil {
-		return providers.Errorf(providers.Internal, "note that the sandbox is ready: %w", err)
+		return providers.Errorf(providers.Internal, "write the ready file of the sandbox: %w", err)
 	}
 	return nil
 }
@@ -135,7 +135,7 @@ func (p *Provider) startKeeper(ctx context.Context, b box, r providers.Resources
 	defer stop()
 	err = b.group.Make(cgroup.Limits{Memory: r.MemoryMB << 20, CPUs: r.CPUs, Pids: r.Pids + confine.GuestPids})
 	if err != nil {
-		err = fmt.Errorf("make the control group: %w", err)
+		err = fmt.Errorf("create the cgroup: %w", err)
 	} else {
 		_, err = k.order.Write(order.Text())
 	}

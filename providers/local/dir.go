@@ -113,7 +113,7 @@ func openLock(dir string, make bool) (*os.File, error) {
 			return nil, providers.ErrNotFound
 		}
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, providers.Errorf(providers.Internal, "make the sandbox's directory: %w", err)
+			return nil, providers.Errorf(providers.Internal, "create the sandbox's directory: %w", err)
 		}
 	}
 }

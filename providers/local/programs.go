@@ -30,7 +30,7 @@ func openPrograms(data, from string) (*programs, error) {
 	for _, name := range []string{keeper.GuestProgram, keeper.SupervisorProgram, keeper.KeeperProgram} {
 		binary, err := os.ReadFile(filepath.Join(from, name))
 		if err != nil {
-			return nil, providers.Errorf(providers.Invalid, "no guest program (run make build): %w", err)
+			return nil, providers.Errorf(providers.Invalid, "guest program not found; run make build: %w", err)
 		}
 		files[name] = binary
 		fmt.Fprintf(sum, "%s %d\n", name, len(binary))

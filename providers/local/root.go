@@ -113,7 +113,7 @@ func (s *start) makeSkeleton(mounts []mounting) {
 // furnishDev makes the few devices that programs expect, and then lets nobody make others.
 func (s *start) furnishDev() {
 	device := func(name string, major, minor uint32) {
-		s.Do("make the device "+name, unix.SYS_MKNODAT, here, script.String("dev/"+name), script.Number(unix.S_IFCHR|0o666), script.Number(unix.Mkdev(major, minor)))
+		s.Do("create the device "+name, unix.SYS_MKNODAT, here, script.String("dev/"+name), script.Number(unix.S_IFCHR|0o666), script.Number(unix.Mkdev(major, minor)))
 	}
 	for minor, name := range map[uint32]string{3: "null", 5: "zero", 7: "full", 8: "random", 9: "urandom"} {
 		device(name, 1, minor)
@@ -122,7 +122,7 @@ func (s *start) furnishDev() {
 	for name, target := range map[string]string{
 		"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "ptmx": "pts/ptmx",
 	} {
-		s.Do("make the link "+name, unix.SYS_SYMLINKAT, script.String(target), here, script.String("dev/"+name))
+		s.Do("create the link "+name, unix.SYS_SYMLINKAT, script.String(target), here, script.String("dev/"+name))
 	}
 	s.mount(mounting{"", "dev", "", unix.MS_REMOUNT | unix.MS_BIND | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NOEXEC, ""})
 }
@@ -159,8 +159,8 @@ func (s *start) bindOnto(source, path string, flags int) {
 // enter makes the directory where the process stands the root, and lets go of the host's.
 func (s *start) enter() {
 	dot := script.String(".")
-	s.Do("change the root", unix.SYS_PIVOT_ROOT, dot, dot)
-	s.Do("leave the host's root", unix.SYS_UMOUNT2, dot, script.Number(unix.MNT_DETACH))
+	s.Do("pivot the root", unix.SYS_PIVOT_ROOT, dot, dot)
+	s.Do("unmount the host's root", unix.SYS_UMOUNT2, dot, script.Number(unix.MNT_DETACH))
 	s.chdir("/")
 }
 

@@ -45,7 +45,7 @@ func Find() (Hierarchy, error) {
 	}
 	for _, c := range separate() {
 		if _, err := os.Stat(filepath.Join(Root, c, "cgroup.procs")); err != nil {
-			return Hierarchy{}, fmt.Errorf("no control group hierarchy at %s: %w", filepath.Join(Root, c), err)
+			return Hierarchy{}, fmt.Errorf("no cgroup hierarchy at %s: %w", filepath.Join(Root, c), err)
 		}
 	}
 	return Hierarchy{}, nil
@@ -63,13 +63,13 @@ func enable(have []string) error {
 	}
 	for _, c := range []string{"memory", "cpu", "pids"} {
 		if !slices.Contains(have, c) {
-			return fmt.Errorf("the system has no %s controller in %s", c, Root)
+			return fmt.Errorf("no %s cgroup controller in %s; enable it on the host", c, Root)
 		}
 		if slices.Contains(strings.Fields(string(enabled)), c) {
 			continue
 		}
 		if err := write(file, "+"+c); err != nil {
-			return fmt.Errorf("enable the %s controller: %w", c, err)
+			return fmt.Errorf("enable the %s cgroup controller: %w", c, err)
 		}
 	}
 	return nil
@@ -262,7 +262,7 @@ func (g Group) pids() ([]int, error) {
 // Remove removes the group. Its processes must be dead; the kernel may take a moment to let go of them.
 func (g Group) Remove(ctx context.Context) error {
 	for _, dir := range g.dirs() {
-		err := wait(ctx, "remove the control group", func() (bool, error) {
+		err := wait(ctx, "remove the cgroup", func() (bool, error) {
 			err := syscall.Rmdir(dir)
 			if errors.Is(err, syscall.EBUSY) {
 				return false, nil

@@ -31,7 +31,7 @@ func (g Group) Start(do func(group int) error) error {
 	}
 	// Staying would count us among the sandbox, and freeze and kill us with it.
 	if homeErr := home.enter(); homeErr != nil {
-		err = errors.Join(err, fmt.Errorf("leave the sandbox's control group: %w", homeErr))
+		err = errors.Join(err, fmt.Errorf("leave the sandbox's cgroup: %w", homeErr))
 	}
 	return err
 }
@@ -39,7 +39,7 @@ func (g Group) Start(do func(group int) error) error {
 func (g Group) startInto(do func(group int) error) error {
 	dir, err := unix.Open(g.dir(""), unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("open the control group: %w", err)
+		return fmt.Errorf("open the cgroup: %w", err)
 	}
 	defer unix.Close(dir)
 	return do(dir)

@@ -131,7 +131,7 @@ func compile(number uint32, rule specs.LinuxSyscall) ([]instruction, error) {
 		case specs.OpMaskedEqual:
 			mask, want = arg.Value, arg.ValueTwo
 		default:
-			return nil, fmt.Errorf("comparison %s", arg.Op)
+			return nil, fmt.Errorf("unsupported comparison %s", arg.Op)
 		}
 		at := offArgs + 8*uint32(arg.Index)
 		body = append(body, compare(at, uint32(mask), uint32(want))...)
@@ -174,7 +174,7 @@ func action(rule specs.LinuxSyscall) (instruction, error) {
 		}
 		return result(unix.SECCOMP_RET_ERRNO | errno), nil
 	default:
-		return instruction{}, fmt.Errorf("action %s", rule.Action)
+		return instruction{}, fmt.Errorf("unsupported action %s", rule.Action)
 	}
 }
 

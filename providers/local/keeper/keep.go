@@ -73,13 +73,13 @@ func killed(end *os.ProcessState) bool {
 func declareAlive(dir string) error {
 	f, err := unix.Open(filepath.Join(dir, AliveFile), unix.O_RDWR|unix.O_CREAT|unix.O_TRUNC|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return fmt.Errorf("open the sign of life in %s: %w", dir, err)
+		return fmt.Errorf("open the lock file in %s: %w", dir, err)
 	}
 	if err := unix.FcntlFlock(uintptr(f), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}); err != nil {
-		return fmt.Errorf("another keeper holds %s: %w", dir, err)
+		return fmt.Errorf("another keeper has locked %s: %w", dir, err)
 	}
 	if _, err := unix.Write(f, []byte(strconv.Itoa(os.Getpid()))); err != nil {
-		return fmt.Errorf("say who keeps %s: %w", dir, err)
+		return fmt.Errorf("write the lock file in %s: %w", dir, err)
 	}
 	return nil
 }

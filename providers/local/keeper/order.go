@@ -71,7 +71,7 @@ func (o Order) Text() []byte {
 // usualOrder is more than most take, in bytes.
 const usualOrder = 32 << 10
 
-var errNoOrder = errors.New("there is no order, or only a part of one")
+var errNoOrder = errors.New("the start order on standard input is missing or incomplete; workers start the keeper")
 
 func readOrder(r io.Reader) (o order, err error) {
 	var all bytes.Buffer

@@ -115,4 +115,4 @@ func appendBytes(b, data []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(data))), data...)
 }
 
-var errTorn = errors.New("the script is torn")
+var errTorn = errors.New("the start script is incomplete")

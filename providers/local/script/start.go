@@ -76,7 +76,7 @@ func run(args *cloneArgs, calls []call, status uintptr) (int, error) {
 	pid, errno := clone(args, calls, status, &before)
 	maskSignals(&before, nil)
 	if errno != 0 {
-		return 0, fmt.Errorf("make the process: %w", errno)
+		return 0, fmt.Errorf("create the process: %w", errno)
 	}
 	return int(pid), nil
 }
@@ -159,7 +159,7 @@ func (p *Process) Become() error {
 	step := int(binary.NativeEndian.Uint32(trouble)) - len(begin([3]int{}))
 	errno := syscall.Errno(binary.NativeEndian.Uint32(trouble[4:]))
 	if step < 0 || step >= len(p.calls.whats) {
-		return fmt.Errorf("begin the process: %w", errno)
+		return fmt.Errorf("start the process: %w", errno)
 	}
 	return fmt.Errorf("%s: %w", p.calls.whats[step], errno)
 }
