@@ -35,9 +35,20 @@ tree() {
 	for child in $(pgrep -P "$1"); do tree "$child"; done
 }
 
+# others lists the directories of runs that live and are none of our gates'.
+others() {
+	local p lock
+	for p in /proc/[0-9]*; do
+		lock=$(readlink "$p/fd/7" 2>/dev/null) && [[ $lock == /tmp/sy-*/lock && $(readlink "$p/cwd") != "$yard"/* ]] && echo "${lock%/lock}"
+	done
+}
+
 residue() {
-	local left
-	left=$(ls -d /tmp/sy-?????? 2>/dev/null; grep -o ' /tmp/sy-[^ ]*' /proc/self/mounts; pgrep -af '/tmp/sy-')
+	local left foreign
+	foreign=$(others)
+	left=$(ls -d /tmp/sy-?????? 2>/dev/null; grep -o ' /tmp/sy-[^ ]*' /proc/self/mounts; pgrep -af '/tmp/sy-[A-Za-z0-9]{6}')
+	foreign+=$'\n'$(others)
+	left=$(grep -vF -f <(sed '/^$/d' <<<"$foreign") <<<"$left")
 	[ -z "$left" ] || die "left behind: $left"
 	say "nothing is left behind"
 }
