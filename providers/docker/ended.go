@@ -35,7 +35,7 @@ const (
 type ending struct {
 	ref  string
 	code int
-	oom  bool // at its end, or some time before
+	oom  bool // at its end, or some time before; a busy engine may forget that
 	at   time.Time
 	// removed says that somebody removes it, or has done so.
 	removed bool
@@ -114,7 +114,7 @@ func (m memories) why(e ending) string {
 		return providers.EndedByItself(e.code)
 	case died && !started && !m.live && m.since.IsZero(): // the engine found it when it started, and ended it
 		return providers.EndedByEngine
-	case died && e.oom && (toldOOM && e.at.Sub(oomAt) < oomLead || !toldOOM && !killed):
+	case died && (toldOOM && e.at.Sub(oomAt) < oomLead || e.oom && !toldOOM && !killed):
 		return providers.EndedByMemory
 	case died:
 		return providers.EndedByKill
