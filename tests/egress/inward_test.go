@@ -47,7 +47,7 @@ func testFromOutside(t *testing.T, r *rig, w *world) {
 				status = http.StatusBadGateway // nothing listens there
 			}
 			got, body := r.knock(t, name+"E2b-Sandbox-Id: "+id+"\r\nE2b-Sandbox-Port: "+proxy.Port()+"\r\n\r\n")
-			if got != status || strings.Contains(body, "egress proxy") {
+			if got != status || strings.Contains(body, "this is the sandbox's egress proxy") {
 				t.Errorf("%q at port %s: %d %s", name, proxy.Port(), got, body)
 			}
 		}
