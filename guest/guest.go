@@ -48,6 +48,7 @@ type Guest struct {
 	rest    *rest
 	claim   *claim
 	birth   birth
+	lamed   lamed
 	access  access
 	outward outward
 	linger  time.Duration // of streams
@@ -74,7 +75,8 @@ func New(o Options) (*Guest, error) {
 	g.outward.came = make(chan struct{})
 	g.worker = checkUser(g.users, g.workerRoutes())
 	g.outside = g.access.guard(checkUser(g.users, lazily(func() http.Handler { return g.envdRoutes(true) })))
-	g.worker, g.outside = g.rest.watch(g.worker), g.rest.watch(g.outside)
+	g.lamed.ended = make(chan struct{})
+	g.worker, g.outside = g.noticeLamed(g.rest.watch(g.worker)), g.noticeLamed(g.rest.watch(g.outside))
 	if o.Unclaimed > 0 {
 		g.worker = g.claim.watch(g.worker)
 	}

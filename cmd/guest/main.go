@@ -24,6 +24,8 @@ const (
 	gcPercent   = 50        // a few milliseconds of work for a third less memory
 )
 
+var errLamed = errors.New("a program of the sandbox has lowered the guest's limits")
+
 func main() {
 	if len(os.Args) < 2 {
 		usage()
@@ -85,15 +87,16 @@ func stdio(args []string) error {
 	if err != nil {
 		return err
 	}
-	defer g.Close()
 	served := make(chan error, 1)
 	go func() { served <- g.ServeLink(os.Stdin, os.Stdout) }() // ends with the process
 	select {
-	case err := <-served:
-		return err
+	case err = <-served:
 	case <-g.Abandoned():
-		return nil
+	case <-g.Lamed(): // the kernel ends the rest with its first process, for which that would take descriptors
+		return errLamed
 	}
+	g.Close()
+	return err
 }
 
 func options(args []string) (guest.Options, error) {

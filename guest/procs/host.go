@@ -31,6 +31,7 @@ type Host struct {
 	orphans bool // fall to us instead of their supervisors
 
 	unshield func()
+	limits   limits // of the process when it was taken over
 
 	refill chan struct{}
 	stop   chan struct{}
@@ -55,7 +56,7 @@ func NewHost(command []string, log *slog.Logger) (*Host, error) {
 	startThreads(spareThreads)
 	h := &Host{
 		command: command, log: log, init: os.Getpid() == 1,
-		unshield: unshield, sups: map[int]*supervisor{}, refill: make(chan struct{}, 1), stop: make(chan struct{}),
+		unshield: unshield, limits: limitsNow(), sups: map[int]*supervisor{}, refill: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	h.loops.Go(h.reapLoop)
 	h.loops.Go(h.refillLoop)

@@ -39,6 +39,7 @@ func Hostile(t *testing.T, open func(t *testing.T) providers.Provider, o Options
 		{"links", links},
 		{"links that change", flippingLinks},
 		{"beset guest", besetGuest},
+		{"limited guest", limitedGuest},
 		{"killed guest", killedGuest},
 		{"forged faults", forgedFaults},
 		{"signals without end", signalsWithoutEnd},

@@ -58,6 +58,37 @@ func besetGuest(t *testing.T, s *suite) {
 	wantFile(t, r, "a/b", "files as well")
 }
 
+// limitedGuest lowers one limit of the first process for good. A sandbox that this has made useless must not look as if it
+// were busy.
+func limitedGuest(t *testing.T, s *suite) {
+	s.needsSystem(t)
+	for _, limit := range []string{"NOFILE", "FSIZE", "NPROC", "AS"} {
+		t.Run(limit, func(t *testing.T) {
+			t.Parallel()
+			r := s.room(t)
+			cmd := python("import resource\nresource.prlimit(1, resource.RLIMIT_" + limit + ", (3, 3))")
+			cmd.Name = newID(t)
+			_, err := r.Run(within(t), cmd)
+			for range 2 {
+				if err == nil {
+					_, err = r.WriteFile(within(t), "f", pattern(1000), 0)
+				}
+				if err == nil {
+					_, err = r.Run(within(t), providers.Command{Name: newID(t), Shell: "true"})
+				}
+			}
+			if err != nil && s.OwnKernel {
+				endsCleanly(t, r, err, "sandbox")
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			goesOn(t, r)
+		})
+	}
+}
+
 // killedGuest kills and stops the first process. Under the machine's kernel it is deaf to both; where it dies the
 // sandbox must be told to be lost.
 func killedGuest(t *testing.T, s *suite) {
