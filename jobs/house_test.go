@@ -32,6 +32,10 @@ func TestQueuesOfAKilledNodeAreForgotten(t *testing.T) {
 			ctx := t.Context()
 			q.send(ctx, tasks)
 			<-taken
+			testenv.Eventually(t, "the other task waits", func() bool { // a Redis that was slow gets it again
+				return rdb.HGet(ctx, "asynq:{node-n1}:t:job_b:1", "state").Val() == "pending"
+			})
+			q.Close() // sends nothing again
 			if !registered {
 				must(t, rdb.Del(ctx, "asynq:queues").Err())
 			}

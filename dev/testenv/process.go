@@ -2,8 +2,10 @@ package testenv
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -93,6 +95,27 @@ func (p *Process) Signal(s os.Signal) {
 	if err := p.Cmd.Process.Signal(s); err != nil {
 		p.t.Errorf("send %v to %s: %v", s, p.Name, err)
 	}
+}
+
+// Freeze stops the process until it gets SIGCONT. When it returns no thread of the process runs: the signal alone leaves them
+// some time on a busy machine.
+func (p *Process) Freeze() {
+	p.t.Helper()
+	p.Signal(syscall.SIGSTOP)
+	Eventually(p.t, p.Name+" stands still", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Cmd.Process.Pid))
+		if err != nil || len(threads) == 0 {
+			return false
+		}
+		for _, thread := range threads {
+			stat, err := os.ReadFile(thread)
+			_, state, _ := strings.Cut(string(stat), ") ")
+			if err == nil && !strings.HasPrefix(state, "T") {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // Await waits for the end of a process that was told to end.

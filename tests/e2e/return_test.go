@@ -21,7 +21,7 @@ func TestAStoppedWorkerComesBack(t *testing.T) {
 	testenv.Eventually(t, "the command runs", func() bool {
 		return r.end(r.submit("/v1/sandboxes/"+box+"/files/read", object{"path": "log", "parallel": true}).Job).Content == "start\n"
 	})
-	r.worker.Signal(syscall.SIGSTOP)
+	r.worker.Freeze()
 	t.Cleanup(func() { r.worker.Signal(syscall.SIGCONT) }) // before it is asked to end
 	testenv.Eventually(t, "the job is given back", func() bool { return r.job(j.ID).State == "queued" })
 	r.sql(fmt.Sprintf("DELETE FROM nodes WHERE id = '%s'", home))

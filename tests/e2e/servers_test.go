@@ -31,7 +31,7 @@ func TestRedisForgetsEverything(t *testing.T) {
 		all = append(all, r.start(box, "echo first >> log; until [ -e go ]; do sleep 0.2; done", object{"parallel": true}))
 	}
 	testenv.Eventually(t, "ten jobs run", func() bool { return r.count("running") == running })
-	r.worker.Signal(syscall.SIGSTOP)
+	r.worker.Freeze()
 	t.Cleanup(func() { r.worker.Signal(syscall.SIGCONT) }) // before it is asked to end
 	for n := range waiting {                               // half of them in the sandbox's order, half beside it
 		all = append(all, r.start(homes[n%running], fmt.Sprintf("echo %d >> log", n), object{"parallel": n%20 < running}))
