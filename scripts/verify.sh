@@ -1,13 +1,22 @@
 #!/bin/bash
 # Runs the deep suites one after the other, goes on after one that failed, and prints a table of step, seconds and
-# result; `make verify` calls it. Ends with 1 when a step failed. ONLY="step step": these alone.
+# result; `make verify` calls it. Ends with 1 when a step failed. A step that can check nothing here says so and fails
+# nothing. ONLY="step step": these alone.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
 steps=(race vulnerabilities compose e2b attacks faults gvisor chaos soak gate)
 
 race() { make test LONG=1 RACE=1 STRICT=1; }
-vulnerabilities() { make vuln; }
+# Where the database of vulnerabilities cannot be reached nothing is checked, which is no pass.
+vulnerabilities() {
+	local report status
+	report=$(make vuln 2>&1)
+	status=$?
+	echo "$report"
+	[[ $report != *'NOTHING WAS CHECKED'* ]] || return 77
+	return $status
+}
 compose() { make compose-check && make compose-smoke; }
 e2b() { make e2b RACE=1 STRICT=1; }
 attacks() { make attack; }
@@ -25,9 +34,14 @@ done
 table=() failed=0
 for step in "${wanted[@]}"; do
 	echo "== $step ($(date -u +%T))"
-	start=$SECONDS result=passed
-	"$step" || result=FAILED failed=1
-	table+=("$(printf '%-16s %7d  %s' "$step" $((SECONDS - start)) $result)")
+	start=$SECONDS
+	"$step"
+	case $? in
+	0) result=passed ;;
+	77) result='NOT CHECKED' ;;
+	*) result=FAILED failed=1 ;;
+	esac
+	table+=("$(printf '%-16s %7d  %s' "$step" $((SECONDS - start)) "$result")")
 done
 echo
 printf '%-16s %7s  %s\n' step seconds result
