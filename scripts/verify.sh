@@ -27,6 +27,7 @@ soak() { make soak; }
 gate() { make gate-proof STEP=load RUNS=5; }
 
 read -ra wanted <<<"${ONLY:-${steps[*]}}"
+unset ONLY MAKEFLAGS MFLAGS MAKEOVERRIDES # make would hand our ONLY to the steps, where it names one fault or attack
 for step in "${wanted[@]}"; do
 	[[ " ${steps[*]} " == *" $step "* ]] || { echo "verify: there is no step $step; there are: ${steps[*]}" >&2; exit 2; }
 done

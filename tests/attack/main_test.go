@@ -20,6 +20,9 @@ func TestAttacks(t *testing.T) {
 	for _, a := range attacks() {
 		t.Run(a.name, func(t *testing.T) { rows = append(rows, r.play(t, a)) })
 	}
+	if len(rows) == 0 {
+		t.Error("no attack was played; is there one of that name?")
+	}
 	t.Run("traces", r.leftNoTraces)
 	t.Logf("what the attacks came to\n\n%s", table(rows, r.idle))
 }
