@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"regexp"
+	"slices"
 	"time"
 
 	"sandyard/egress"
@@ -46,6 +47,8 @@ type Foreign struct {
 	Public    bool          // its ports need no token
 	Egress    egress.Policy // where neither the wish nor its template says anything
 	WorkDir   string        // where the template names none
+	// MCPPort and VSCodePort are those of the tools of a template that lists such a port and does not say whose it is.
+	MCPPort, VSCodePort int
 }
 
 // Defaults of a sandbox.
@@ -128,7 +131,7 @@ func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, pro
 	if err := from.apply(box, &spec); err != nil {
 		return nil, providers.Resources{}, err
 	}
-	spec.WorkDir = cmp.Or(spec.WorkDir, c.Foreign.WorkDir)
+	c.Foreign.complete(&spec)
 	box.Spec, err = json.Marshal(spec)
 	return box, spec.Resources, err
 }
@@ -139,6 +142,17 @@ func (f Foreign) apply(box *models.Sandbox) {
 	}
 	if f.NeverIdle {
 		box.IdleTimeoutMS = 0
+	}
+}
+
+// complete fills in what the template leaves open.
+func (f Foreign) complete(spec *sandboxSpec) {
+	spec.WorkDir = cmp.Or(spec.WorkDir, f.WorkDir)
+	if spec.MCPPort == 0 && slices.Contains(spec.Ports, f.MCPPort) {
+		spec.MCPPort = f.MCPPort
+	}
+	if spec.VSCodePort == 0 && slices.Contains(spec.Ports, f.VSCodePort) {
+		spec.VSCodePort = f.VSCodePort
 	}
 }
 

@@ -57,3 +57,22 @@ func (a idArray) Value() (driver.Value, error) {
 	b.WriteByte('}')
 	return b.String(), nil
 }
+
+// UUIDOf is the UUID in an id that NewID has made; "" where it is none.
+func UUIDOf(prefix, id string) string {
+	text, ok := strings.CutPrefix(id, prefix)
+	raw, err := base32.HexEncoding.WithPadding(base32.NoPadding).DecodeString(strings.ToUpper(text))
+	if !ok || err != nil || len(raw) != len(uuid.UUID{}) {
+		return ""
+	}
+	return uuid.UUID(raw).String()
+}
+
+// IDOf is the id that holds a UUID. Text that is none is returned as it is, and found nowhere or as the id that it is.
+func IDOf(prefix, text string) string {
+	id, err := uuid.Parse(text)
+	if err != nil {
+		return text
+	}
+	return written(prefix, id)
+}

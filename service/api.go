@@ -114,7 +114,7 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 		Store: p.Store, Jobs: client, Waiters: waiters, Queue: p.Queue,
 		Redis: p.redis, Metrics: reg, PublicMetrics: c.PublicMetrics, Capabilities: catalog.Capabilities(),
 		MaxBody: c.MaxBody, BodyMemory: c.BodyMemory, TenantWaits: c.TenantWaits, TenantStreams: c.TenantStreams, Version: Version, Signer: signer, E2B: &web.E2B{Signer: signer, Domain: c.Domain, Scheme: c.Scheme, NoInternet: !c.Internet}, Inside: way, Log: log,
-		Calls: web.Calls{Timeout: seconds(c.Timeout), MaxTimeout: seconds(c.MaxTimeout), OpenTenant: c.KeylessTenant},
+		Calls: web.Calls{Timeout: seconds(c.Timeout), MaxTimeout: seconds(c.MaxTimeout), MCPPort: c.MCPPort, VSCodePort: c.VSCodePort, OpenTenant: c.KeylessTenant},
 	})
 	if err != nil {
 		return errors.Join(err, doors.close(), waiters.Close())

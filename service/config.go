@@ -172,6 +172,8 @@ type API struct {
 	Internet      bool   `env:"E2B_INTERNET" envDefault:"true" doc:"sandboxes created by E2B clients may reach every public address, unless they set allowInternetAccess to false"`
 	Timeout       int    `env:"DEFAULT_TIMEOUT" envDefault:"3600" doc:"seconds that a sandbox lives that a client of the sandbox server creates or connects to"`
 	MaxTimeout    int    `env:"MAX_TIMEOUT" envDefault:"86400" doc:"most seconds that a client of the sandbox server may set; at most 86400"`
+	MCPPort       int    `env:"SANDBOX_MCP_SERVER_PORT" envDefault:"6060" doc:"port of the MCP server of sandboxes of the agent API whose template lists this port and sets no mcp_port"`
+	VSCodePort    int    `env:"SANDBOX_CODE_SERVER_PORT" envDefault:"9000" doc:"port of the editor of sandboxes of the agent API whose template lists this port and sets no vscode_port"`
 	Keyless       string `env:"SANDBOX_SERVER_ADDR" doc:"where clients of the sandbox server need no API key, such as 10.0.0.5:8080; whoever reaches this address works for SANDBOX_SERVER_TENANT, so bind it to a private network; empty = off"`
 	KeylessTenant string `env:"SANDBOX_SERVER_TENANT" doc:"id of the tenant that clients at SANDBOX_SERVER_ADDR work for"`
 	Domain        string `env:"EDGE_DOMAIN" envDefault:"localhost:8090" doc:"domain at which clients reach the edge: a sandbox's port is at {port}-{sandbox}.{domain}"`

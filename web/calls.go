@@ -3,6 +3,7 @@ package web
 import (
 	"github.com/danielgtaylor/huma/v2"
 
+	"sandyard/web/agentapi"
 	"sandyard/web/calls"
 	"sandyard/web/sandboxserver"
 )
@@ -10,15 +11,18 @@ import (
 // addCalls adds the routes of the contracts that know no jobs. They come before those of E2B, which begin alike.
 func (s *Server) addCalls(c Config) {
 	all := calls.Config{
-		Stack: s.mw, Jobs: c.Jobs, Store: c.Store, Signer: c.Signer,
+		Stack: s.mw, Jobs: c.Jobs, Store: c.Store,
 		Timeout: c.Calls.Timeout, MaxTimeout: c.Calls.MaxTimeout, Patience: c.Calls.Patience,
 	}
 	if c.E2B != nil {
-		all.Address, all.NoInternet = c.E2B.address(), c.E2B.NoInternet
+		all.Signer, all.Address, all.NoInternet = c.E2B.Signer, c.E2B.address(), c.E2B.NoInternet
 	}
-	servers := sandboxserver.New(s.mw, calls.New(all))
+	serve := calls.New(all)
+	servers := sandboxserver.New(s.mw, serve)
 	servers.AddRoutes(s.app)
-	s.contracts = map[string]*huma.OpenAPI{"sandbox-server": servers.Document(s.version)}
+	agents := agentapi.New(agentapi.Config{Stack: s.mw, Calls: serve, MCPPort: c.Calls.MCPPort, VSCodePort: c.Calls.VSCodePort})
+	agents.AddRoutes(s.app)
+	s.contracts = map[string]*huma.OpenAPI{"sandbox-server": servers.Document(s.version), "agent-api": agents.Document(s.version)}
 	s.keyless = s.newApp()
 	s.keyless.Use(s.mw.Serve)
 	if c.Calls.OpenTenant != "" {

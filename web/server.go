@@ -55,6 +55,8 @@ type Calls struct {
 	Timeout    time.Duration // how long their sandboxes live; 0 = calls.DefaultTimeout
 	MaxTimeout time.Duration // 0 = calls.MaxTimeout
 	Patience   time.Duration // how long a request waits for its job; 0 = calls.DefaultPatience
+	// MCPPort and VSCodePort are of tools whose templates list such a port and do not say whose it is.
+	MCPPort, VSCodePort int
 	// OpenTenant is for whom ListenOpen works, which asks for no key; empty = there is no such listener.
 	OpenTenant string
 }

@@ -1,4 +1,4 @@
-// Command sandyard is the operator's tool: it runs the whole system on one machine, migrates the database, makes keys and
+// Command sandyard is the operator's tool: it runs the whole system on one machine, migrates the database, makes keys and users and
 // drains workers.
 package main
 
@@ -30,6 +30,7 @@ func commands() []command {
 		{"dev", "[--once] [--dir DIR] [--addr ADDR]", "run the whole system on this machine and try it", runDev},
 		{"migrate", "", "bring the database of DATABASE_URL up to date", runMigrate},
 		{"key", "[--e2b] [NAME [SCOPE...]] | --revoke [ID...]", "list, create or revoke API keys", runKey},
+		{"user", "list | add [--role ROLE] --password-stdin NAME | password --password-stdin NAME | remove NAME", "list, create or remove users, who log in with a password", runUser},
 		{"node", "list | drain [--leave] [--wait] ID | undrain ID", "list the workers, drain one or stop it", runNode},
 		{"version", "", "print the version", runVersion},
 	}
@@ -70,10 +71,10 @@ func dispatch(ctx context.Context, args []string) int {
 func help(w io.Writer) {
 	fmt.Fprint(w, "Sandyard runs untrusted code for AI agents: every sandbox operation is a durable job.\n\nUsage:\n")
 	for _, c := range commands() {
-		fmt.Fprintf(w, "  sandyard %-8s %-48s %s\n", c.name, c.args, c.about)
+		fmt.Fprintf(w, "  sandyard %-8s %-48s  %s\n", c.name, c.args, c.about)
 	}
 	fmt.Fprint(w, "\nRun sandyard COMMAND --help for details. sandyard dev reads the variables of api --help and worker --help, except the\n"+
-		"addresses of the servers that it starts itself. Without DATABASE_URL, key and node use the database of the\n"+
+		"addresses of the servers that it starts itself. Without DATABASE_URL, key, user and node use the database of the\n"+
 		"sandyard dev that runs in this directory. All other commands read:\n")
 	service.PrintVariables(w, service.Common{})
 }

@@ -47,6 +47,7 @@ type stack struct {
 	open net.Listener // for clients without a key; nil = there is none
 	log  *lockedLog
 
+	store  *models.Store
 	key    string // of the form that E2B's clients expect
 	ownKey string // of Sandyard's own form, as README has it
 }
@@ -67,7 +68,8 @@ func newStackAt(t *testing.T, api, edge, open net.Listener) *stack {
 	parts, err := service.Connect(t.Context(), common, log)
 	check(t, err)
 	t.Cleanup(func() { parts.Close(log) })
-	check(t, parts.Store.Migrate(t.Context(), log))
+	s.store = parts.Store
+	check(t, s.store.Migrate(t.Context(), log))
 	_, err = parts.Store.Bootstrap(t.Context())
 	check(t, err)
 	s.key, err = parts.Store.CreateE2BKey(t.Context(), "default", "suite", []string{models.ScopeSandboxes})

@@ -9,9 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
+
+	"sandyard/auth"
+	"sandyard/models"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,7 +28,7 @@ func TestSandboxServerClient(t *testing.T) {
 	n := newNetwork(t)
 	s := newStackAt(t, n.listen("127.0.0.1:8080"), n.listen("127.0.0.1:0"), n.listen("127.0.0.2:8080"))
 	for _, url := range []string{"http://any:" + s.key + "@127.0.0.1:8080", "http://127.0.0.2:8080"} {
-		n.python("sandbox_server.py", code, url)
+		n.python(filepath.Join("seeds", "sandbox_server.py"), code, url)
 	}
 }
 
@@ -115,8 +119,8 @@ func (n *network) listen(addr string) (l net.Listener) {
 	return l
 }
 
-// python runs a program of the directory seeds in the namespace, with the clients' Python.
-func (n *network) python(program string, args ...string) {
+// python runs a program in the namespace, with the clients' Python, and returns what it has printed.
+func (n *network) python(program string, args ...string) string {
 	n.t.Helper()
 	dir := os.Getenv("E2B_CLIENTS")
 	if dir == "" {
@@ -124,7 +128,7 @@ func (n *network) python(program string, args ...string) {
 	}
 	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(dir, "venv/bin/python"), append([]string{filepath.Join("seeds", program)}, args...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(dir, "venv/bin/python"), append([]string{program}, args...)...)
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	var err error
@@ -133,4 +137,22 @@ func (n *network) python(program string, args ...string) {
 		n.t.Errorf("%s: %v", program, err)
 	}
 	n.t.Logf("%s\n%s", program, out.String())
+	return out.String()
+}
+
+// TestAgentAPIDemo runs the Python demo of the agent API's document, unmodified, on the port that it names.
+func TestAgentAPIDemo(t *testing.T) {
+	t.Parallel()
+	code := seed(t, "003_", "async def sandbox_demo")
+	n := newNetwork(t)
+	s := newStackAt(t, n.listen("127.0.0.1:8000"), n.listen("127.0.0.1:0"), nil)
+	hash, err := auth.HashPassword("TestPass123!")
+	check(t, err)
+	_, err = s.store.CreateUser(t.Context(), "default", "sandbox_test", hash, models.RoleMember)
+	check(t, err)
+	out := n.python(code)
+	said := regexp.MustCompile(`\ACreated: [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\nOutput: Python 3\.\d+\.\d+\n\nDeleted\n\z`)
+	if !said.MatchString(out) {
+		t.Errorf("the demo printed %q", out)
+	}
 }

@@ -33,13 +33,16 @@ func TestCommandLinePageIsTheCommandLine(t *testing.T) {
 				}
 			}
 		}
-		for _, option := range optionsIn(args, nil) {
+		listed := optionsIn(args, nil)
+		for _, option := range listed {
 			if own[option] == "" {
 				t.Errorf("sandyard lists %s %s, the help of %s does not describe --%s", name, args, name, option)
 			}
-			delete(own, option)
 		}
 		for option := range own {
+			if slices.Contains(listed, option) {
+				continue
+			}
 			t.Errorf("sandyard %s --help describes --%s, sandyard alone does not list it", name, option)
 		}
 	}

@@ -67,12 +67,25 @@ func (c *Calls) Expose(ctx context.Context, sandbox string, port int) (string, e
 	return plain(c.c.Address.URL(sandbox, uint16(port), "")), nil //nolint:gosec // checked above
 }
 
-// ToolURL is where the port of a tool of the sandbox's template is reached, or "".
-func (c *Calls) ToolURL(sandbox, tool string, port int) string {
-	if c.c.Address.IsZero() || c.c.Signer == nil || port == 0 {
-		return ""
+// ToolURLs are where the MCP server and the editor of a sandbox's template are reached; nil = it has none, or its grant was
+// revoked.
+func (c *Calls) ToolURLs(box models.Sandbox) (mcp, vscode *string) {
+	var spec struct {
+		MCPPort    int `json:"mcp_port"`
+		VSCodePort int `json:"vscode_port"`
 	}
-	return c.c.Address.URL(sandbox, uint16(port), c.c.Signer.Port(sandbox, models.ToolGrant(tool, sandbox))) //nolint:gosec // from a checked template
+	if len(box.Spec) == 0 || json.Unmarshal(box.Spec, &spec) != nil || c.c.Address.IsZero() || c.c.Signer == nil {
+		return nil, nil
+	}
+	tool := func(name string, port int, revoked bool) *string {
+		if port == 0 || revoked {
+			return nil
+		}
+		token := c.c.Signer.Port(box.ID, models.ToolGrant(name, box.ID))
+		url := c.c.Address.URL(box.ID, uint16(port), token) //nolint:gosec // from a checked template
+		return &url
+	}
+	return tool(models.MCP, spec.MCPPort, box.MCPRevoked), tool(models.VSCode, spec.VSCodePort, box.VSCodeRevoked)
 }
 
 // plain is a URL to which clients add a path.

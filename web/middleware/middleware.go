@@ -33,6 +33,7 @@ type Stack struct {
 	store   *models.Store
 	waiters *jobs.Waiters
 	keys    *keyCache
+	logins  *logins
 	budget  *budget
 	onQuit  func(func()) (stop func() bool)
 	log     *slog.Logger
@@ -43,6 +44,6 @@ func New(c Config) *Stack {
 	most := cmp.Or(max(c.MaxBody, 0), DefaultMaxBody)
 	return &Stack{
 		MaxBody: most, Waits: NewCrowd("tenant_waits", cmp.Or(c.TenantWaits, DefaultTenantWaits)),
-		store: c.Store, waiters: c.Waiters, keys: newKeyCache(c.Store), budget: newBudget(c.BodyMemory, most), onQuit: c.OnQuit, log: c.Log,
+		store: c.Store, waiters: c.Waiters, keys: newKeyCache(c.Store), logins: newLogins(c.Store), budget: newBudget(c.BodyMemory, most), onQuit: c.OnQuit, log: c.Log,
 	}
 }
