@@ -59,7 +59,7 @@ func (s *Store) Bootstrap(ctx context.Context) (key string, err error) {
 // a key.
 func (s *Store) BootstrapWith(ctx context.Context, keep func(key string) error) error {
 	return s.tx(ctx, func(tx *gorm.DB) error {
-		t := Tenant{ID: "default", Name: "default", MaxSandboxes: 100, MaxQueued: 10000, WebhookSecret: newWebhookSecret()}
+		t := Tenant{ID: "default", Name: "default", MaxSandboxes: defaultMaxSandboxes, MaxQueued: defaultMaxQueued, WebhookSecret: newWebhookSecret()}
 		res := tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&t)
 		if res.Error != nil || res.RowsAffected == 0 || keep == nil {
 			return res.Error
@@ -103,6 +103,34 @@ const (
 // keyBytes is how many random bytes a key has, which it writes in hexadecimal.
 const keyBytes = 20
 
+// E2BSpelling is how E2B's clients take a key of ours: some insist on their own form. Both spellings are the same key.
+func E2BSpelling(plain string) string {
+	if secret, ours := strings.CutPrefix(plain, keyPrefix); ours {
+		return e2bKeyPrefix + secret
+	}
+	return plain
+}
+
+// spellings are the texts of which one was made as a key, where another may be sent.
+func spellings(plain string) []string {
+	secret, ok := strings.CutPrefix(plain, keyPrefix)
+	if !ok {
+		if secret, ok = strings.CutPrefix(plain, e2bKeyPrefix); !ok {
+			return []string{plain}
+		}
+	}
+	return []string{keyPrefix + secret, e2bKeyPrefix + secret}
+}
+
+// hashesOf are the hashes under which a key may be kept.
+func hashesOf(plain string) [][]byte {
+	var all [][]byte
+	for _, text := range spellings(plain) {
+		all = append(all, hashKey(text))
+	}
+	return all
+}
+
 // IsKey says whether text has the form of an API key.
 func IsKey(text string) bool {
 	secret, ours := strings.CutPrefix(text, keyPrefix)
@@ -134,7 +162,7 @@ func createKey(tx *gorm.DB, prefix, tenant, name string, scopes []string) (strin
 // Authenticate returns the key whose plain text this is. Errors: ErrNotFound, ErrRevoked.
 func (s *Store) Authenticate(ctx context.Context, plain string) (APIKey, error) {
 	var k APIKey
-	err := s.db.WithContext(ctx).Where("hash = ?", hashKey(plain)).Take(&k).Error
+	err := s.db.WithContext(ctx).Where("hash IN ?", hashesOf(plain)).Take(&k).Error
 	if err == nil && k.RevokedAt != nil {
 		return APIKey{}, ErrRevoked
 	}
@@ -143,17 +171,24 @@ func (s *Store) Authenticate(ctx context.Context, plain string) (APIKey, error) 
 
 // ValidKeys returns the keys, of those whose plain texts these are, that are valid, by their plain texts.
 func (s *Store) ValidKeys(ctx context.Context, plain []string) (map[string]APIKey, error) {
-	texts := make(map[string]string, len(plain))
-	hashes := make(idArray, len(plain))
-	for i, text := range plain {
-		hashes[i] = hex.EncodeToString(hashKey(text))
-		texts[hashes[i]] = text
+	texts := make(map[string][]string, 2*len(plain)) // by the hashes under which they may be kept
+	var hashes idArray
+	for _, text := range plain {
+		for _, h := range hashesOf(text) {
+			hash := hex.EncodeToString(h)
+			if texts[hash] == nil {
+				hashes = append(hashes, hash)
+			}
+			texts[hash] = append(texts[hash], text)
+		}
 	}
 	var keys []APIKey
 	err := s.db.WithContext(ctx).Where("revoked_at IS NULL AND hash IN (SELECT decode(h, 'hex') FROM unnest(?::text[]) h)", hashes).Find(&keys).Error
 	valid := make(map[string]APIKey, len(keys))
 	for _, k := range keys {
-		valid[texts[hex.EncodeToString(k.Hash)]] = k
+		for _, text := range texts[hex.EncodeToString(k.Hash)] {
+			valid[text] = k
+		}
 	}
 	return valid, err
 }
@@ -161,7 +196,7 @@ func (s *Store) ValidKeys(ctx context.Context, plain []string) (map[string]APIKe
 // RevokeKey makes a key invalid from now on: one of a tenant, by its id or its plain text. Streams that it has opened end
 // within seconds. A key that was revoked before stays so. Error: ErrNotFound.
 func (s *Store) RevokeKey(ctx context.Context, tenant, key string) error {
-	res := s.db.WithContext(ctx).Model(&APIKey{}).Where("tenant_id = ? AND (id = ? OR hash = ?)", tenant, key, hashKey(key)).
+	res := s.db.WithContext(ctx).Model(&APIKey{}).Where("tenant_id = ? AND (id = ? OR hash IN ?)", tenant, key, hashesOf(key)).
 		Update("revoked_at", gorm.Expr("coalesce(revoked_at, now())"))
 	if res.Error == nil && res.RowsAffected == 0 {
 		return ErrNotFound

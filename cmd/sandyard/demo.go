@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"sandyard/models"
 )
 
 // program is what a first start runs: it shows where it is and what it may do.
@@ -119,6 +121,7 @@ func (d *devStack) greet() {
 	fmt.Printf(`API        %[1]s/v1          (reference: %[1]s/docs)
 Monitor    %[1]s/monitor     (any user, the key as password)
 API key    %[2]s
+           %[5]s   (the same key, as E2B's clients take it)
 Log        %[3]s/log
 
 Try:
@@ -126,8 +129,8 @@ Try:
     -H 'Content-Type: application/json' -d '{"command": "echo hello; uname -a"}'
 
 E2B's clients work with:
-  export E2B_API_URL=%[1]s E2B_SANDBOX_URL=http://%[4]s E2B_API_KEY=%[2]s
+  export E2B_API_URL=%[1]s E2B_SANDBOX_URL=http://%[4]s E2B_API_KEY=%[5]s
 
 Ctrl-C stops everything and removes the sandboxes.
-`, d.url(), d.key, d.dir, d.doors.Edge.Addr())
+`, d.url(), d.key, d.dir, d.doors.Edge.Addr(), models.E2BSpelling(d.key))
 }

@@ -29,6 +29,8 @@ func keyUsage(f *flag.FlagSet) func() {
   sandyard key [--e2b] NAME [SCOPE...]    create a key and print it once
   sandyard key --revoke [ID...]           revoke keys and end their open terminals and streams
 
+Put --tenant NAME first for the keys of another tenant than default.
+
 NAME    1 to 100 printable characters; no two valid keys have the same name
 SCOPE   sandboxes (all of /v1; the default) or operator (workers, shared templates, /metrics and /monitor)
 ID      from the list. Without an ID, keys or ids are read from standard input, one per line: a key on the
@@ -44,30 +46,36 @@ func runKey(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet("sandyard key", flag.ContinueOnError)
 	f.Usage = keyUsage(f)
 	e2b := f.Bool("e2b", false, "create the key in the format that E2B clients expect")
+	of := f.String("tenant", tenant, "the tenant whose keys these are")
 	revoke := f.Bool("revoke", false, "revoke keys")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
 	switch args = f.Args(); {
 	case *revoke:
-		return revokeKeys(ctx, args, os.Stdin)
+		return revokeKeys(ctx, *of, args, os.Stdin)
 	case len(args) == 0 && *e2b:
 		return errors.New("give the key a name, such as: sandyard key --e2b ci")
 	case len(args) == 0:
-		return withStore(ctx, func(store *models.Store, _ *slog.Logger) error { return listKeys(ctx, store, os.Stdout) })
+		return withStore(ctx, func(store *models.Store, _ *slog.Logger) error { return listKeys(ctx, store, *of, os.Stdout) })
 	}
 	scopes, err := parseScopes(args[1:])
 	if err != nil {
 		return err
 	}
 	return withStore(ctx, func(store *models.Store, _ *slog.Logger) error {
-		return makeKey(ctx, store, *e2b, args[0], scopes)
+		return makeKey(ctx, store, *e2b, *of, args[0], scopes)
 	})
 }
 
 // makeKey makes the tenant, too, where no API process has run on the database yet.
-func makeKey(ctx context.Context, store *models.Store, e2b bool, name string, scopes []string) error {
+func makeKey(ctx context.Context, store *models.Store, e2b bool, tenant, name string, scopes []string) error {
 	if err := store.BootstrapWith(ctx, nil); err != nil {
+		return err
+	}
+	if _, err := store.Tenant(ctx, tenant); errors.Is(err, models.ErrNotFound) {
+		return fmt.Errorf("there is no tenant %q; see sandyard tenant list", tenant)
+	} else if err != nil {
 		return err
 	}
 	create := store.CreateKey
@@ -87,7 +95,7 @@ func makeKey(ctx context.Context, store *models.Store, e2b bool, name string, sc
 	return nil
 }
 
-func listKeys(ctx context.Context, store *models.Store, to io.Writer) error {
+func listKeys(ctx context.Context, store *models.Store, tenant string, to io.Writer) error {
 	all, err := store.Keys(ctx, tenant, listedKeys)
 	if err != nil {
 		return err
@@ -106,7 +114,7 @@ func listKeys(ctx context.Context, store *models.Store, to io.Writer) error {
 }
 
 // revokeKeys makes keys invalid: those with these ids or, without any, those that standard input names.
-func revokeKeys(ctx context.Context, ids []string, from io.Reader) error {
+func revokeKeys(ctx context.Context, tenant string, ids []string, from io.Reader) error {
 	for _, id := range ids {
 		if models.IsKey(id) {
 			return errors.New("pass the key on standard input, or give its id (see sandyard key): " +

@@ -29,8 +29,9 @@ func commands() []command {
 	return []command{
 		{"dev", "[--once] [--dir DIR] [--addr ADDR]", "run the whole system on this machine and try it", runDev},
 		{"migrate", "", "bring the database of DATABASE_URL up to date", runMigrate},
-		{"key", "[--e2b] [NAME [SCOPE...]] | --revoke [ID...]", "list, create or revoke API keys", runKey},
-		{"user", "list | add [--role ROLE] --password-stdin NAME | password --password-stdin NAME | remove NAME", "list, create or remove users, who log in with a password", runUser},
+		{"key", "[--tenant T] [--e2b] [NAME [SCOPE...]] | --revoke [ID...]", "list, create or revoke API keys", runKey},
+		{"tenant", "list | add [--max-sandboxes N] [--max-queued N] NAME | set [--max-sandboxes N] [--max-queued N] NAME", "list the tenants, add one with its first key, or change limits", runTenant},
+		{"user", "list [--tenant T] | add [--tenant T] [--role ROLE] --password-stdin NAME | password [--tenant T] --password-stdin NAME | remove [--tenant T] NAME", "list, create or remove users, who log in with a password", runUser},
 		{"node", "list | drain [--leave] [--wait] ID | undrain ID", "list the workers, drain one or stop it", runNode},
 		{"version", "", "print the version", runVersion},
 	}
@@ -74,7 +75,7 @@ func help(w io.Writer) {
 		fmt.Fprintf(w, "  sandyard %-8s %-48s  %s\n", c.name, c.args, c.about)
 	}
 	fmt.Fprint(w, "\nRun sandyard COMMAND --help for details. sandyard dev reads the variables of api --help and worker --help, except the\n"+
-		"addresses of the servers that it starts itself. Without DATABASE_URL, key, user and node use the database of the\n"+
+		"addresses of the servers that it starts itself. Without DATABASE_URL, all commands but dev use the database of the\n"+
 		"sandyard dev that runs in this directory. All other commands read:\n")
 	service.PrintVariables(w, service.Common{})
 }

@@ -39,17 +39,15 @@ type userCommand struct {
 
 // userOptions are the options of one of them.
 type userOptions struct {
-	role  string
-	stdin bool
+	tenant, role string
+	stdin        bool
 }
 
 func userUsage(f *flag.FlagSet, name string) func() {
 	return func() {
 		c := userCommands()[name]
 		fmt.Fprintf(f.Output(), "Usage: sandyard user %s", name)
-		if c.takesPassword {
-			fmt.Fprint(f.Output(), " [OPTION...]")
-		}
+		fmt.Fprint(f.Output(), " [OPTION...]")
 		if name != "list" {
 			fmt.Fprint(f.Output(), " NAME")
 		}
@@ -59,8 +57,9 @@ func userUsage(f *flag.FlagSet, name string) func() {
 		}
 		if c.takesPassword {
 			fmt.Fprint(f.Output(), "The password is the first line of standard input, 8 to 1024 bytes: on the command line it would show in the\n"+
-				"shell's history and in the process list.\n\nOptions:\n")
+				"shell's history and in the process list.\n")
 		}
+		fmt.Fprint(f.Output(), "\nOptions:\n")
 		f.PrintDefaults()
 	}
 }
@@ -84,6 +83,7 @@ func runUser(ctx context.Context, args []string) error {
 	var o userOptions
 	f := flag.NewFlagSet("sandyard user "+name, flag.ContinueOnError)
 	f.Usage = userUsage(f, name)
+	f.StringVar(&o.tenant, "tenant", tenant, "the tenant that the user works for")
 	if c.takesRole {
 		f.StringVar(&o.role, "role", models.RoleMember, "member, admin, or operator, who may also open the operators' pages")
 	}
@@ -113,13 +113,13 @@ func doUser(ctx context.Context, command, name string, o userOptions) error {
 	return withStore(ctx, func(store *models.Store, _ *slog.Logger) error {
 		switch command {
 		case "add":
-			return addUser(ctx, store, o.role, name, hash)
+			return addUser(ctx, store, o, name, hash)
 		case "password":
-			return noUser(name, store.SetPassword(ctx, tenant, name, hash))
+			return noUser(name, store.SetPassword(ctx, o.tenant, name, hash))
 		case "remove":
-			return noUser(name, store.RemoveUser(ctx, tenant, name))
+			return noUser(name, store.RemoveUser(ctx, o.tenant, name))
 		}
-		return listUsers(ctx, store, os.Stdout)
+		return listUsers(ctx, store, o.tenant, os.Stdout)
 	})
 }
 
@@ -146,14 +146,14 @@ func readPassword(from io.Reader) (string, error) {
 }
 
 // addUser makes the first tenant, too, where no API process has run on the database yet.
-func addUser(ctx context.Context, store *models.Store, role, name, hash string) error {
-	if !known(role) {
-		return fmt.Errorf("the role %q is unknown; use member, admin or operator", role)
+func addUser(ctx context.Context, store *models.Store, o userOptions, name, hash string) error {
+	if !known(o.role) {
+		return fmt.Errorf("the role %q is unknown; use member, admin or operator", o.role)
 	}
 	if err := store.BootstrapWith(ctx, nil); err != nil {
 		return err
 	}
-	u, err := store.CreateUser(ctx, tenant, name, hash, role)
+	u, err := store.CreateUser(ctx, o.tenant, name, hash, o.role)
 	if err != nil {
 		return err
 	}
@@ -167,12 +167,12 @@ func known(role string) bool {
 
 func noUser(name string, err error) error {
 	if errors.Is(err, models.ErrNotFound) {
-		return fmt.Errorf("there is no user %q; see sandyard user list", name)
+		return fmt.Errorf("the tenant has no user %q; see sandyard user list", name)
 	}
 	return err
 }
 
-func listUsers(ctx context.Context, store *models.Store, to io.Writer) error {
+func listUsers(ctx context.Context, store *models.Store, tenant string, to io.Writer) error {
 	all, err := store.Users(ctx, tenant, listedUsers)
 	if err != nil {
 		return err

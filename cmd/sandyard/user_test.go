@@ -2,6 +2,7 @@ package main
 
 import (
 	"log/slog"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -58,9 +59,10 @@ func TestUsers(t *testing.T) {
 	refused("unknown", "TestPass123!", "add", "other", "--password-stdin", "--role", "king")
 	refused("without spaces", "TestPass123!", "add", "a b", "--password-stdin")
 	refused("one NAME", "TestPass123!", "add", "--password-stdin")
-	refused("there is no user", "TestPass123!", "password", "nobody", "--password-stdin")
-	refused("there is no user", "", "remove", "nobody")
+	refused("the tenant has no user", "TestPass123!", "password", "nobody", "--password-stdin")
+	refused("the tenant has no user", "", "remove", "nobody")
 	refused("unknown command", "", "rename", "a")
+	refused("no such tenant", "TestPass123!", "add", "other", "--password-stdin", "--tenant", "nowhere")
 	if said := ok("", "list"); strings.Count(said, "\n") != 3 || !strings.Contains(said, "sandbox_test  member") || !strings.Contains(said, "boss          operator") {
 		t.Errorf("list says\n%s", said)
 	}
@@ -72,4 +74,60 @@ func TestUsers(t *testing.T) {
 	}
 	ok("TestPass789!", "add", "sandbox_test", "--password-stdin") // the name is free
 	password("TestPass789!")
+}
+
+// TestTenants: one command makes a second tenant that works, with limits of its own.
+func TestTenants(t *testing.T) {
+	dsn := testenv.Database(t)
+	t.Chdir(t.TempDir())
+	t.Setenv("DATABASE_URL", dsn)
+	if _, err := run(t, "", "migrate"); err != nil {
+		t.Fatal(err)
+	}
+	said, err := run(t, "", "tenant", "add", "acme", "--max-sandboxes", "7")
+	made := regexp.MustCompile(`^Tenant acme\nFirst API key, scopes: sandboxes; shown only once: (sy_\w+)\n$`).FindStringSubmatch(said)
+	if err != nil || made == nil {
+		t.Fatalf("tenant add: %q, %v", said, err)
+	}
+	store, err := models.Open(t.Context(), dsn, 2, models.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	for _, spelling := range []string{made[1], models.E2BSpelling(made[1])} {
+		if k, err := store.Authenticate(t.Context(), spelling); err != nil || k.TenantID != "acme" {
+			t.Errorf("%.7s…: %v, %v", spelling, k.TenantID, err)
+		}
+	}
+	both, err := store.ValidKeys(t.Context(), []string{made[1], models.E2BSpelling(made[1]), "sy_x"})
+	if err != nil || len(both) != 2 {
+		t.Errorf("%d spellings are valid: %v", len(both), err)
+	}
+	if _, err := run(t, "", "tenant", "set", "acme", "--max-queued", "9"); err != nil {
+		t.Error(err)
+	}
+	list, err := run(t, "", "tenant", "list")
+	if err != nil || !regexp.MustCompile(`(?m)^acme +0 +7 +9 `).MatchString(list) || !regexp.MustCompile(`(?m)^default +0 +100 +10000 `).MatchString(list) {
+		t.Errorf("tenant list: %v\n%s", err, list)
+	}
+	if said, err := run(t, "", "key", "--tenant", "acme", "ci"); err != nil || !strings.Contains(said, "(ci)") {
+		t.Errorf("key --tenant: %q, %v", said, err)
+	}
+	if list, _ := run(t, "", "key"); strings.Contains(list, "ci") {
+		t.Errorf("another tenant's key is listed:\n%s", list)
+	}
+	if said, err := run(t, models.E2BSpelling(made[1]), "key", "--tenant", "acme", "--revoke"); err != nil || !strings.Contains(said, "Revoked") {
+		t.Errorf("revoke by the other spelling: %q, %v", said, err)
+	}
+	for part, args := range map[string][]string{
+		"exists": {"add", "acme"}, "must have": {"add", "Acme Inc"}, "no tenant": {"set", "nobody", "--max-queued", "1"},
+		"nothing to set": {"set", "acme"}, "at least 1": {"set", "acme", "--max-queued", "-1"}, "one NAME": {"add"}, "unknown command": {"drop", "acme"},
+	} {
+		if _, err := run(t, "", append([]string{"tenant"}, args...)...); err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("tenant %v: %v, want %q", args, err, part)
+		}
+	}
+	if _, err := run(t, "", "key", "--tenant", "nobody", "ci"); err == nil || !strings.Contains(err.Error(), "no tenant") {
+		t.Errorf("a key of nobody: %v", err)
+	}
 }

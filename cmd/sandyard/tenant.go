@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"sandyard/models"
+)
+
+// listedTenants is how many tenants are listed.
+const listedTenants = 10000
+
+func tenantUsage(f *flag.FlagSet, command string) func() {
+	return func() {
+		name, options := " NAME", " [OPTION...]"
+		if command == "list" {
+			name, options = "", ""
+		}
+		fmt.Fprintf(f.Output(), "Usage: sandyard tenant %s%s%s\n\n", command, options, name)
+		fmt.Fprintln(f.Output(), map[string]string{
+			"list": "To list the tenants: name, limits, live sandboxes, creation time.",
+			"add": "To add a tenant, whose first API key is printed once. NAME has up to 63 of a-z, 0-9 and -, and begins with a letter\n" +
+				"or a digit. sandyard key --tenant NAME and sandyard user --tenant NAME make keys and users for it.",
+			"set": "To change the limits of a tenant. Each API process knows the new ones within seconds.",
+		}[command])
+		f.PrintDefaults()
+	}
+}
+
+func runTenant(ctx context.Context, args []string) error {
+	const usage = "use list, add or set, such as: sandyard tenant add NAME"
+	if len(args) == 0 {
+		return errors.New(usage)
+	}
+	command := args[0]
+	if command != "list" && command != "add" && command != "set" {
+		if command == "--help" || command == "-h" || command == "help" {
+			fmt.Println("sandyard tenant:", usage)
+			return flag.ErrHelp
+		}
+		return fmt.Errorf("unknown command %q: %s", command, usage)
+	}
+	limits := models.TenantLimits{}
+	f := flag.NewFlagSet("sandyard tenant "+command, flag.ContinueOnError)
+	f.Usage = tenantUsage(f, command)
+	if command != "list" {
+		f.IntVar(&limits.MaxSandboxes, "max-sandboxes", 0, "live sandboxes at once; a new tenant has 100")
+		f.IntVar(&limits.MaxQueued, "max-queued", 0, "waiting jobs at once; a new tenant has 10000")
+	}
+	names, err := mixed(f, args[1:])
+	switch {
+	case err != nil:
+		return err
+	case command == "list" && len(names) > 0:
+		return errors.New("list takes no name")
+	case command != "list" && len(names) != 1:
+		return fmt.Errorf("%s takes one NAME; see sandyard tenant %s --help", command, command)
+	case limits.MaxSandboxes < 0 || limits.MaxQueued < 0:
+		return errors.New("a limit must be at least 1")
+	case command == "set" && limits == models.TenantLimits{}:
+		return errors.New("nothing to set: give --max-sandboxes or --max-queued")
+	}
+	return withStore(ctx, func(store *models.Store, _ *slog.Logger) error {
+		switch command {
+		case "add":
+			return addTenant(ctx, store, names[0], limits)
+		case "set":
+			return setTenant(ctx, store, names[0], limits)
+		}
+		return listTenants(ctx, store, os.Stdout)
+	})
+}
+
+func addTenant(ctx context.Context, store *models.Store, name string, limits models.TenantLimits) error {
+	if err := store.BootstrapWith(ctx, nil); err != nil {
+		return err
+	}
+	key, err := store.CreateTenant(ctx, name, limits)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("Tenant %s\nFirst API key, scopes: %s; shown only once: %s\n", name, models.ScopeSandboxes, key)
+	return nil
+}
+
+func setTenant(ctx context.Context, store *models.Store, name string, limits models.TenantLimits) error {
+	err := store.LimitTenant(ctx, name, limits)
+	if errors.Is(err, models.ErrNotFound) {
+		return fmt.Errorf("there is no tenant %q; see sandyard tenant list", name)
+	}
+	return err
+}
+
+func listTenants(ctx context.Context, store *models.Store, to io.Writer) error {
+	all, err := store.Tenants(ctx, listedTenants)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tLIVE SANDBOXES\tMAX SANDBOXES\tMAX QUEUED\tCREATED")
+	for _, t := range all {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\n", t.ID, t.Live, t.MaxSandboxes, t.MaxQueued, t.CreatedAt.UTC().Format(time.RFC3339))
+	}
+	return w.Flush()
+}

@@ -1,0 +1,88 @@
+package models
+
+import (
+	"context"
+	"errors"
+	"regexp"
+
+	"gorm.io/gorm"
+)
+
+// TenantLimits are what a tenant may have at once; 0 leaves a limit as it is, or as it is by default.
+type TenantLimits struct {
+	MaxSandboxes int
+	MaxQueued    int
+}
+
+// What is wrong with a new tenant.
+var (
+	// ErrTenantName says that no tenant can be called so.
+	ErrTenantName = errors.New("the name of a tenant must have up to 63 of a-z, 0-9 and -, and begin with a letter or a digit")
+	// ErrTenantNamed says that there is such a tenant already.
+	ErrTenantNamed = errors.New("a tenant with this name exists")
+)
+
+var tenantName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+// Limits of a new tenant.
+const (
+	defaultMaxSandboxes = 100
+	defaultMaxQueued    = 10000
+)
+
+// CreateTenant adds a tenant, whose name is its id, with its first key, of which it returns the plain text. Errors:
+// ErrTenantName, ErrTenantNamed.
+func (s *Store) CreateTenant(ctx context.Context, name string, limits TenantLimits) (key string, err error) {
+	if !tenantName.MatchString(name) {
+		return "", ErrTenantName
+	}
+	err = s.tx(ctx, func(tx *gorm.DB) error {
+		t := Tenant{ID: name, Name: name, MaxSandboxes: defaultMaxSandboxes, MaxQueued: defaultMaxQueued, WebhookSecret: newWebhookSecret()}
+		if limits.MaxSandboxes > 0 {
+			t.MaxSandboxes = limits.MaxSandboxes
+		}
+		if limits.MaxQueued > 0 {
+			t.MaxQueued = limits.MaxQueued
+		}
+		if err := tx.Create(&t).Error; isUniqueViolation(err) {
+			return ErrTenantNamed
+		} else if err != nil {
+			return err
+		}
+		key, err = createKey(tx, keyPrefix, name, "first key", []string{ScopeSandboxes})
+		return err
+	})
+	return key, err
+}
+
+// LimitTenant changes limits of a tenant, or returns ErrNotFound.
+func (s *Store) LimitTenant(ctx context.Context, name string, limits TenantLimits) error {
+	set := map[string]any{}
+	if limits.MaxSandboxes > 0 {
+		set["max_sandboxes"] = limits.MaxSandboxes
+	}
+	if limits.MaxQueued > 0 {
+		set["max_queued"] = limits.MaxQueued
+	}
+	res := s.db.WithContext(ctx).Model(&Tenant{}).Where("id = ?", name).Updates(set)
+	if res.Error == nil && res.RowsAffected == 0 {
+		return ErrNotFound
+	}
+	return res.Error
+}
+
+// ListedTenant is a tenant with how many live sandboxes it has.
+type ListedTenant struct {
+	Tenant
+	Live int
+}
+
+// Tenants lists the tenants by name, without their secrets.
+func (s *Store) Tenants(ctx context.Context, limit int) ([]ListedTenant, error) {
+	var all []ListedTenant
+	err := s.db.WithContext(ctx).Raw(`
+		SELECT t.id, t.name, t.max_sandboxes, t.max_queued, t.created_at,
+			(SELECT count(*) FROM sandboxes s WHERE s.tenant_id = t.id AND s.ended_at IS NULL) AS live
+		FROM tenants t ORDER BY t.id LIMIT ?`, limit).Scan(&all).Error
+	return all, err
+}
