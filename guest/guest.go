@@ -40,22 +40,22 @@ type Options struct {
 // Guest serves one sandbox. The worker that holds it can make every call. Outsiders, to whom a worker passes streams,
 // have envd's calls alone, and need the access token once there is one.
 type Guest struct {
-	host    *procs.Host
-	execs   *execs.Registry
-	files   *files.Tree
-	watch   *watchers
-	meter   usage.Meter
-	rest    *rest
-	claim   *claim
-	birth   birth
-	lamed   lamed
-	access  access
-	outward outward
-	linger  time.Duration // of streams
-	users   []string      // names of the one user
-	log     *slog.Logger
-	worker  http.Handler
-	outside http.Handler
+	host     *procs.Host
+	execs    *execs.Registry
+	files    *files.Tree
+	watch    *watchers
+	meter    usage.Meter
+	rest     *rest
+	claim    *claim
+	birth    birth
+	disabled disabled
+	access   access
+	outward  outward
+	linger   time.Duration // of streams
+	users    []string      // names of the one user
+	log      *slog.Logger
+	worker   http.Handler
+	outside  http.Handler
 }
 
 // New takes over the process: see procs.NewHost.
@@ -75,8 +75,8 @@ func New(o Options) (*Guest, error) {
 	g.outward.came = make(chan struct{})
 	g.worker = checkUser(g.users, g.workerRoutes())
 	g.outside = g.access.guard(checkUser(g.users, lazily(func() http.Handler { return g.envdRoutes(true) })))
-	g.lamed.ended = make(chan struct{})
-	g.worker, g.outside = g.noticeLamed(g.rest.watch(g.worker)), g.noticeLamed(g.rest.watch(g.outside))
+	g.disabled.ended = make(chan struct{})
+	g.worker, g.outside = g.noticeDisabled(g.rest.watch(g.worker)), g.noticeDisabled(g.rest.watch(g.outside))
 	if o.Unclaimed > 0 {
 		g.worker = g.claim.watch(g.worker)
 	}

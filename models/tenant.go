@@ -43,6 +43,9 @@ type APIKey struct {
 	Scopes    []string  `gorm:"serializer:json;type:jsonb"`
 	CreatedAt time.Time `gorm:"autoCreateTime:false;default:now()"`
 	RevokedAt *time.Time
+	ExpiresAt *time.Time
+	// LastUsedAt is written once a minute at most.
+	LastUsedAt *time.Time
 }
 
 // Bootstrap is BootstrapWith where the caller keeps the key; it is empty when the database was set up before.
@@ -78,7 +81,7 @@ const MaxKeyName = 100
 // Keys returns a tenant's keys without their hashes, the newest first.
 func (s *Store) Keys(ctx context.Context, tenant string, limit int) ([]APIKey, error) {
 	var all []APIKey
-	err := s.db.WithContext(ctx).Select("id", "tenant_id", "name", "hint", "scopes", "created_at", "revoked_at").
+	err := s.db.WithContext(ctx).Select("id", "tenant_id", "name", "hint", "scopes", "created_at", "revoked_at", "expires_at", "last_used_at").
 		Where("tenant_id = ?", tenant).Order("created_at DESC, id").Limit(limit).Find(&all).Error
 	return all, err
 }
@@ -86,12 +89,36 @@ func (s *Store) Keys(ctx context.Context, tenant string, limit int) ([]APIKey, e
 // CreateKey makes another key for a tenant and returns its plain text, which is not kept. Valid keys of a tenant have
 // different names. Errors: ErrKeyNamed, ErrKeyName.
 func (s *Store) CreateKey(ctx context.Context, tenant, name string, scopes []string) (string, error) {
-	return createKey(s.db.WithContext(ctx), keyPrefix, tenant, name, scopes)
+	return s.MakeKey(ctx, tenant, NewKey{Name: name, Scopes: scopes})
+}
+
+// NewKey says what a key is to be.
+type NewKey struct {
+	Name   string
+	Scopes []string
+	Life   time.Duration // 0 = until it is revoked
+	E2B    bool          // E2B's clients take it for one of theirs
+}
+
+// MakeKey is CreateKey with all that can be said of a key.
+func (s *Store) MakeKey(ctx context.Context, tenant string, k NewKey) (string, error) {
+	prefix := keyPrefix
+	if k.E2B {
+		prefix = e2bKeyPrefix
+	}
+	var plain string
+	err := s.tx(ctx, func(tx *gorm.DB) (err error) {
+		if plain, err = createKey(tx, prefix, tenant, k.Name, k.Scopes); err != nil || k.Life <= 0 {
+			return err
+		}
+		return tx.Exec("UPDATE api_keys SET expires_at = now() + make_interval(secs => ?) WHERE hash = ?", k.Life.Seconds(), hashKey(plain)).Error
+	})
+	return plain, err
 }
 
 // CreateE2BKey is CreateKey for a key that E2B's clients take for one of theirs.
 func (s *Store) CreateE2BKey(ctx context.Context, tenant, name string, scopes []string) (string, error) {
-	return createKey(s.db.WithContext(ctx), e2bKeyPrefix, tenant, name, scopes)
+	return s.MakeKey(ctx, tenant, NewKey{Name: name, Scopes: scopes, E2B: true})
 }
 
 // How keys begin.
@@ -159,10 +186,19 @@ func createKey(tx *gorm.DB, prefix, tenant, name string, scopes []string) (strin
 	return key, err
 }
 
+// unexpired is the condition of keys whose time is not over.
+const unexpired = "(expires_at IS NULL OR expires_at > now())"
+
+// KeysUsed writes down that keys were used.
+func (s *Store) KeysUsed(ctx context.Context, ids []string) error {
+	return s.db.WithContext(ctx).Exec(`UPDATE api_keys SET last_used_at = now() WHERE id = ANY (?)
+		AND (last_used_at IS NULL OR last_used_at < now() - interval '1 minute')`, idArray(ids)).Error
+}
+
 // Authenticate returns the key whose plain text this is. Errors: ErrNotFound, ErrRevoked.
 func (s *Store) Authenticate(ctx context.Context, plain string) (APIKey, error) {
 	var k APIKey
-	err := s.db.WithContext(ctx).Where("hash IN ?", hashesOf(plain)).Take(&k).Error
+	err := s.db.WithContext(ctx).Where("hash IN ? AND "+unexpired, hashesOf(plain)).Take(&k).Error
 	if err == nil && k.RevokedAt != nil {
 		return APIKey{}, ErrRevoked
 	}
@@ -183,7 +219,7 @@ func (s *Store) ValidKeys(ctx context.Context, plain []string) (map[string]APIKe
 		}
 	}
 	var keys []APIKey
-	err := s.db.WithContext(ctx).Where("revoked_at IS NULL AND hash IN (SELECT decode(h, 'hex') FROM unnest(?::text[]) h)", hashes).Find(&keys).Error
+	err := s.db.WithContext(ctx).Where("revoked_at IS NULL AND "+unexpired+" AND hash IN (SELECT decode(h, 'hex') FROM unnest(?::text[]) h)", hashes).Find(&keys).Error
 	valid := make(map[string]APIKey, len(keys))
 	for _, k := range keys {
 		for _, text := range texts[hex.EncodeToString(k.Hash)] {
@@ -207,7 +243,7 @@ func (s *Store) RevokeKey(ctx context.Context, tenant, key string) error {
 // RevokedKeys returns those of the ids that are no valid keys any more.
 func (s *Store) RevokedKeys(ctx context.Context, ids []string) ([]string, error) {
 	var valid []string
-	err := s.db.WithContext(ctx).Model(&APIKey{}).Where("id IN ? AND revoked_at IS NULL", ids).Pluck("id", &valid).Error
+	err := s.db.WithContext(ctx).Model(&APIKey{}).Where("id IN ? AND revoked_at IS NULL AND "+unexpired, ids).Pluck("id", &valid).Error
 	if err != nil {
 		return nil, err
 	}

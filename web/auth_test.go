@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sandyard/dev/testenv"
 	"sandyard/models"
 	"sandyard/web"
 )
@@ -67,6 +68,17 @@ func TestKeys(t *testing.T) {
 			t.Error("a key stands in the log")
 		}
 	}
+}
+
+// TestUseOfAKeyIsWrittenDown also sends it in E2B's spelling.
+func TestUseOfAKeyIsWrittenDown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.call("GET", "/v1/sandboxes", nil, "Authorization", "Bearer "+models.E2BSpelling(r.key)).want(t, 200)
+	testenv.Eventually(t, "the use of the key", func() bool {
+		keys := must(r.store.Keys(t.Context(), "default", 1))(t)
+		return keys[0].LastUsedAt != nil
+	})
 }
 
 func TestMonitorCannotChangeAnything(t *testing.T) {

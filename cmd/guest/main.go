@@ -24,7 +24,7 @@ const (
 	gcPercent   = 50        // a few milliseconds of work for a third less memory
 )
 
-var errLamed = errors.New("a program of the sandbox has lowered the guest's limits")
+var errDisabled = errors.New("a program of the sandbox has lowered the guest's limits")
 
 func main() {
 	if len(os.Args) < 2 {
@@ -92,8 +92,8 @@ func stdio(args []string) error {
 	select {
 	case err = <-served:
 	case <-g.Abandoned():
-	case <-g.Lamed(): // the kernel ends the rest with its first process, for which that would take descriptors
-		return errLamed
+	case <-g.Disabled(): // the kernel ends the rest with its first process, for which that would take descriptors
+		return errDisabled
 	}
 	g.Close()
 	return err

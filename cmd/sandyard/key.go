@@ -25,7 +25,7 @@ const (
 func keyUsage(f *flag.FlagSet) func() {
 	return func() {
 		fmt.Fprint(f.Output(), `Usage:
-  sandyard key                            list the keys: id, name, first characters, scopes, creation and revocation times
+  sandyard key                            list the keys: id, name, first characters, scopes, and when created, used, expired, revoked
   sandyard key [--e2b] NAME [SCOPE...]    create a key and print it once
   sandyard key --revoke [ID...]           revoke keys and end their open terminals and streams
 
@@ -46,6 +46,7 @@ func runKey(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet("sandyard key", flag.ContinueOnError)
 	f.Usage = keyUsage(f)
 	e2b := f.Bool("e2b", false, "create the key in the format that E2B clients expect")
+	life := f.Duration("expires", 0, "time after which the key is refused, such as 720h; 0 = never")
 	of := f.String("tenant", tenant, "the tenant whose keys these are")
 	revoke := f.Bool("revoke", false, "revoke keys")
 	if err := f.Parse(args); err != nil {
@@ -64,12 +65,12 @@ func runKey(ctx context.Context, args []string) error {
 		return err
 	}
 	return withStore(ctx, func(store *models.Store, _ *slog.Logger) error {
-		return makeKey(ctx, store, *e2b, *of, args[0], scopes)
+		return makeKey(ctx, store, *of, models.NewKey{Name: args[0], Scopes: scopes, Life: *life, E2B: *e2b})
 	})
 }
 
 // makeKey makes the tenant, too, where no API process has run on the database yet.
-func makeKey(ctx context.Context, store *models.Store, e2b bool, tenant, name string, scopes []string) error {
+func makeKey(ctx context.Context, store *models.Store, tenant string, k models.NewKey) error {
 	if err := store.BootstrapWith(ctx, nil); err != nil {
 		return err
 	}
@@ -78,11 +79,7 @@ func makeKey(ctx context.Context, store *models.Store, e2b bool, tenant, name st
 	} else if err != nil {
 		return err
 	}
-	create := store.CreateKey
-	if e2b {
-		create = store.CreateE2BKey
-	}
-	plain, err := create(ctx, tenant, name, scopes)
+	plain, err := store.MakeKey(ctx, tenant, k)
 	if err != nil {
 		return err
 	}
@@ -101,16 +98,19 @@ func listKeys(ctx context.Context, store *models.Store, tenant string, to io.Wri
 		return err
 	}
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ID\tNAME\tBEGINS\tSCOPES\tCREATED\tREVOKED")
+	fmt.Fprintln(w, "ID\tNAME\tBEGINS\tSCOPES\tCREATED\tLAST USED\tEXPIRES\tREVOKED")
 	for _, k := range all {
-		revoked := "-"
-		if k.RevokedAt != nil {
-			revoked = k.RevokedAt.UTC().Format(time.RFC3339)
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s…\t%s\t%s\t%s\n", k.ID, k.Name, k.Hint, strings.Join(k.Scopes, ","),
-			k.CreatedAt.UTC().Format(time.RFC3339), revoked)
+		fmt.Fprintf(w, "%s\t%s\t%s…\t%s\t%s\t%s\t%s\t%s\n", k.ID, k.Name, k.Hint, strings.Join(k.Scopes, ","),
+			moment(&k.CreatedAt), moment(k.LastUsedAt), moment(k.ExpiresAt), moment(k.RevokedAt))
 	}
 	return w.Flush()
+}
+
+func moment(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return t.UTC().Format(time.RFC3339)
 }
 
 // revokeKeys makes keys invalid: those with these ids or, without any, those that standard input names.

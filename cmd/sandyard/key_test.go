@@ -79,6 +79,9 @@ func TestKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if said, err := run(t, "", "key", "--expires", "1s", "short"); err != nil || !strings.Contains(said, "(short)") {
+		t.Errorf("a key that expires: %q, %v", said, err)
+	}
 	list, err := run(t, "", "key")
 	if err != nil || !strings.Contains(list, made[1]+"  ci ") || !strings.Contains(list, "other") || strings.Contains(list, made[2]) {
 		t.Errorf("the list: %v\n%s", err, list)
@@ -93,6 +96,13 @@ func TestKeys(t *testing.T) {
 	}
 	if _, err := run(t, "", "key", "--revoke"); err == nil {
 		t.Error("nothing was revoked without an error")
+	}
+	short := regexp.MustCompile(`(?m)^(key_\w+)  short .* +\d\S+Z  -$`).FindStringSubmatch(list)
+	if short == nil {
+		t.Fatalf("no expiry in the list:\n%s", list)
+	}
+	if _, err := run(t, "", "key", "--revoke", short[1]); err != nil {
+		t.Error(err)
 	}
 	if list, _ = run(t, "", "key"); strings.Contains(list, " -\n") {
 		t.Errorf("some are not revoked:\n%s", list)

@@ -41,6 +41,8 @@ type keyCache struct {
 	wrong map[[sha256.Size]byte]time.Time // since when it is known that they are none
 	asked map[string][]chan<- foundKey    // by plain text
 	busy  bool                            // somebody looks up what is asked for
+
+	written map[string]time.Time // when a key was last written down as used, by id; lookUp's alone
 }
 
 type cachedKey struct {
@@ -55,7 +57,7 @@ type foundKey struct {
 
 func newKeyCache(store *models.Store) *keyCache {
 	return &keyCache{
-		store: store, known: map[[sha256.Size]byte]cachedKey{}, wrong: map[[sha256.Size]byte]time.Time{}, asked: map[string][]chan<- foundKey{},
+		store: store, known: map[[sha256.Size]byte]cachedKey{}, wrong: map[[sha256.Size]byte]time.Time{}, asked: map[string][]chan<- foundKey{}, written: map[string]time.Time{},
 	}
 }
 
@@ -98,13 +100,34 @@ func (k *keyCache) lookUp() {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), lookupPatience)
 		valid, err := k.store.ValidKeys(ctx, slices.Collect(maps.Keys(batch)))
-		cancel()
 		for plain, callers := range batch {
 			f := k.remember(plain, valid, err)
 			for _, c := range callers {
 				c <- f
 			}
 		}
+		k.used(ctx, valid)
+		cancel()
+	}
+}
+
+// used writes down which keys are in use. That it cannot changes nothing for their callers.
+func (k *keyCache) used(ctx context.Context, valid map[string]models.APIKey) {
+	now := time.Now()
+	var ids []string
+	for _, key := range valid {
+		if now.Sub(k.written[key.ID]) > time.Minute {
+			ids = append(ids, key.ID)
+		}
+	}
+	if len(ids) == 0 || k.store.KeysUsed(ctx, ids) != nil {
+		return
+	}
+	if len(k.written) > maxCachedKeys {
+		clear(k.written)
+	}
+	for _, id := range ids {
+		k.written[id] = now
 	}
 }
 
