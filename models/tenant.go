@@ -30,7 +30,8 @@ type Tenant struct {
 // Scopes of a key.
 const (
 	ScopeSandboxes = "sandboxes" // everything under /v1
-	ScopeOperator  = "operator"  // the operators' pages
+	ScopeOperator  = "operator"  // the operators' pages, and what an admin may do
+	ScopeAdmin     = "admin"     // the tenant's keys
 )
 
 // APIKey lets its bearer act for a tenant. Only its hash is stored.
@@ -84,6 +85,13 @@ func (s *Store) Keys(ctx context.Context, tenant string, limit int) ([]APIKey, e
 	err := s.db.WithContext(ctx).Select("id", "tenant_id", "name", "hint", "scopes", "created_at", "revoked_at", "expires_at", "last_used_at").
 		Where("tenant_id = ?", tenant).Order("created_at DESC, id").Limit(limit).Find(&all).Error
 	return all, err
+}
+
+// Key returns one of a tenant's keys, or ErrNotFound.
+func (s *Store) Key(ctx context.Context, tenant, id string) (APIKey, error) {
+	var k APIKey
+	err := s.db.WithContext(ctx).Where("tenant_id = ? AND id = ?", tenant, id).Take(&k).Error
+	return k, notFound(err)
 }
 
 // CreateKey makes another key for a tenant and returns its plain text, which is not kept. Valid keys of a tenant have

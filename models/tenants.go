@@ -49,7 +49,7 @@ func (s *Store) CreateTenant(ctx context.Context, name string, limits TenantLimi
 		} else if err != nil {
 			return err
 		}
-		key, err = createKey(tx, keyPrefix, name, "first key", []string{ScopeSandboxes})
+		key, err = createKey(tx, keyPrefix, name, "first key", []string{ScopeSandboxes, ScopeAdmin})
 		return err
 	})
 	return key, err

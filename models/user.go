@@ -29,8 +29,11 @@ type User struct {
 
 // Scopes is what the user may do.
 func (u User) Scopes() []string {
-	if u.Role == RoleOperator {
-		return []string{ScopeSandboxes, ScopeOperator}
+	switch u.Role {
+	case RoleOperator:
+		return []string{ScopeSandboxes, ScopeAdmin, ScopeOperator}
+	case RoleAdmin:
+		return []string{ScopeSandboxes, ScopeAdmin}
 	}
 	return []string{ScopeSandboxes}
 }

@@ -131,6 +131,7 @@ func New(c Config) (*Server, error) {
 	s.addEvents()
 	s.addRun()
 	s.addCatalog()
+	s.addKeys()
 	s.addTemplates()
 	s.addNodes()
 	s.addSchedules()

@@ -32,7 +32,8 @@ func keyUsage(f *flag.FlagSet) func() {
 Put --tenant NAME first for the keys of another tenant than default.
 
 NAME    1 to 100 printable characters; no two valid keys have the same name
-SCOPE   sandboxes (all of /v1; the default) or operator (workers, shared templates, /metrics and /monitor)
+SCOPE   sandboxes (all of /v1 but the following; the default), admin (keys of the tenant) or operator (that, workers, shared
+        templates, /metrics and /monitor)
 ID      from the list. Without an ID, keys or ids are read from standard input, one per line: a key on the
         command line would show in the shell's history and in the process list
 

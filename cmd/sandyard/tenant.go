@@ -86,7 +86,7 @@ func addTenant(ctx context.Context, store *models.Store, name string, limits mod
 	if err != nil {
 		return err
 	}
-	fmt.Printf("Tenant %s\nFirst API key, scopes: %s; shown only once: %s\n", name, models.ScopeSandboxes, key)
+	fmt.Printf("Tenant %s\nFirst API key, scopes: %s, %s; shown only once: %s\n", name, models.ScopeSandboxes, models.ScopeAdmin, key)
 	return nil
 }
 

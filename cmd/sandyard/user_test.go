@@ -85,7 +85,7 @@ func TestTenants(t *testing.T) {
 		t.Fatal(err)
 	}
 	said, err := run(t, "", "tenant", "add", "acme", "--max-sandboxes", "7")
-	made := regexp.MustCompile(`^Tenant acme\nFirst API key, scopes: sandboxes; shown only once: (sy_\w+)\n$`).FindStringSubmatch(said)
+	made := regexp.MustCompile(`^Tenant acme\nFirst API key, scopes: sandboxes, admin; shown only once: (sy_\w+)\n$`).FindStringSubmatch(said)
 	if err != nil || made == nil {
 		t.Fatalf("tenant add: %q, %v", said, err)
 	}

@@ -36,6 +36,9 @@ func (n *neighbour) settle() {
 	n.open(box)
 	n.plan(box)
 	n.build()
+	n.owns.add("keys", into[struct {
+		Keys []struct{ ID string }
+	}](t, n.get("/v1/keys")).Keys[0].ID)
 	n.owns.state = func(t *testing.T) string { return n.fingerprint(t, box) }
 	for _, what := range []string{"files", "nodes", "grant", "port"} {
 		n.owns.ids[what] = append(n.owns.ids[what], "nothing")

@@ -134,7 +134,7 @@ func (r *rig) tenants() {
 	ctx := r.t.Context()
 	_, err := r.db.Exec(ctx, "INSERT INTO tenants (id, name, webhook_secret) VALUES ($1, $1, 'whsec_b3RoZXI=')", other)
 	must(r.t, err)
-	scopes := []string{models.ScopeSandboxes}
+	scopes := []string{models.ScopeSandboxes, models.ScopeAdmin}
 	first, err := r.parts.Store.CreateKey(ctx, "default", "neighbour", scopes)
 	must(r.t, err)
 	second, err := r.parts.Store.CreateKey(ctx, other, "intruder", scopes)

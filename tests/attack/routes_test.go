@@ -206,7 +206,7 @@ func escape(id string) string { return url.PathEscape(id) }
 func wellFormed(what string) string {
 	return map[string]string{
 		"sandboxes": "sb0000000000000000000000000a", "jobs": "job_0000000000000000000000000a", "schedules": "sch_0000000000000000000000000a",
-		"builds": "bld_0000000000000000000000000a", "ports": "8000", "templates": "nothing", "files": "read",
+		"builds": "bld_0000000000000000000000000a", "ports": "8000", "templates": "nothing", "files": "read", "keys": "key_0000000000000000000000000a",
 	}[what]
 }
 

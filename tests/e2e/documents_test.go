@@ -27,6 +27,8 @@ func TestCurlsInDocumentsWork(t *testing.T) {
 		}
 		box := r.create(object{})
 		last := r.exec(box.ID, "printf hello >data.txt")
+		var key struct{ Key struct{ ID string } }
+		decode(t, string(r.call("POST", "/v1/keys", object{"name": "of " + page}).raw), &key)
 		dir := t.TempDir()
 		check(t, os.WriteFile(filepath.Join(dir, "data.bin"), []byte("bytes"), 0o600))
 		for _, c := range shown {
@@ -37,7 +39,7 @@ func TestCurlsInDocumentsWork(t *testing.T) {
 			cmd := exec.Command("bash", "-c", strings.Replace(c.command, "curl -s", "curl -sS --fail-with-body --max-time 60", 1))
 			cmd.Dir = dir
 			cmd.Env = append(os.Environ(), "S=http://"+r.address, "H=Authorization: Bearer "+r.key,
-				"J=Content-Type: application/json", "ID="+box.ID, "JOB="+last.ID)
+				"J=Content-Type: application/json", "ID="+box.ID, "JOB="+last.ID, "K="+key.Key.ID)
 			out, err := cmd.Output()
 			c.compare(t, string(out), err)
 		}
