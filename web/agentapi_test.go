@@ -89,6 +89,7 @@ func TestAgentLogin(t *testing.T) {
 	login("", form, "username=sandbox_test").refusal(t, 422, "invalid_request", "are missing")
 	login("", form, "username=%zz").refusal(t, 422, "invalid_request", "no form")
 	login("", "application/json", "{").refusal(t, 422, "invalid_json", "")
+	login("", form, "username=sandbox_test&password="+strings.Repeat("x", 5000)).refusal(t, 413, "login_too_large", "4096 bytes")
 	for range 10 {
 		login("", form, "username=sandbox_test&password=wrong")
 	}

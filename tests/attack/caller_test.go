@@ -19,9 +19,10 @@ type object map[string]any
 
 // caller makes requests with one API key. It may be used concurrently.
 type caller struct {
-	rig  *rig
-	key  string
-	http *http.Client
+	rig   *rig
+	key   string
+	token string // of a login, for routes that take no key
+	http  *http.Client
 }
 
 // request is one to be made. Its body is nil, text, bytes, a reader, or is written as JSON.
@@ -65,6 +66,9 @@ func (c *caller) do(q request) reply {
 		req.ContentLength = int64(sized.Len())
 	}
 	req.Header.Set("Authorization", "Bearer "+c.key)
+	if c.token != "" && strings.HasPrefix(q.path, "/agent/") { // which knows no keys
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
 	req.Header.Set("Content-Type", "application/json")
 	for i := 0; i+1 < len(q.header); i += 2 {
 		req.Header.Set(q.header[i], q.header[i+1])

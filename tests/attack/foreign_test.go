@@ -3,9 +3,11 @@
 package attack
 
 import (
+	"encoding/json"
 	"net/url"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -17,6 +19,7 @@ func foreignIDs(s *stage) {
 	owns := s.neighbour.owns
 	before := owns.state(s.t)
 	answers := &tally{}
+	s.intruder.login(s.t)
 	s.walk(func(to route) {
 		s.foreignBodies(to, answers)
 		for _, p := range parameter.FindAllString(to.path, -1) {
@@ -43,6 +46,20 @@ func foreignIDs(s *stage) {
 		s.breach("the neighbour's things have changed:\n%s\nbefore:\n%s", after, before)
 	}
 	s.reached("%v", answers)
+}
+
+// login lets the intruder into the routes that know no keys.
+func (i *intruder) login(t *testing.T) {
+	t.Helper()
+	r := i.post("/api/v1/auth/login/swagger?username=intruder&password="+queryEscape(intruderPassword), nil)
+	var got struct {
+		Token string `json:"access_token"`
+	}
+	must(t, json.Unmarshal([]byte(r.head), &got))
+	i.token = got.Token
+	if r := i.get("/agent/sandboxes/sandboxes/nothing/status"); r.status != 404 {
+		t.Fatalf("the intruder's token is not taken: %d %.200s", r.status, r.head)
+	}
 }
 
 // foreignBodies puts the neighbour's sandboxes into the body of a route that takes one.

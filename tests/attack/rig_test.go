@@ -18,6 +18,7 @@ import (
 	"github.com/docker/docker/client"
 	"github.com/jackc/pgx/v5"
 
+	"sandyard/auth"
 	"sandyard/dev/testenv"
 	"sandyard/models"
 	"sandyard/service"
@@ -128,6 +129,8 @@ func (r *rig) address(p *testenv.Process, message string) string {
 	return entry.Addr
 }
 
+const intruderPassword = "the intruder's"
+
 // tenants makes the second tenant and a key of either, with the scope of everybody.
 func (r *rig) tenants() {
 	r.t.Helper()
@@ -138,6 +141,10 @@ func (r *rig) tenants() {
 	first, err := r.parts.Store.CreateKey(ctx, "default", "neighbour", scopes)
 	must(r.t, err)
 	second, err := r.parts.Store.CreateKey(ctx, other, "intruder", scopes)
+	must(r.t, err)
+	hash, err := auth.HashPassword(intruderPassword)
+	must(r.t, err)
+	_, err = r.parts.Store.CreateUser(ctx, other, "intruder", hash, models.RoleAdmin)
 	must(r.t, err)
 	r.neighbour = &neighbour{caller: &caller{rig: r, key: first, http: newHTTP()}}
 	r.intruder = &intruder{caller: &caller{rig: r, key: second, http: newHTTP()}}

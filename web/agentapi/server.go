@@ -58,10 +58,21 @@ func (s *Server) AddRoutes(app fiber.Router) {
 	for _, r := range s.routes() {
 		admit := s.token
 		if r.path == loginPath {
-			admit = func(*fiber.Ctx) error { return nil }
+			admit = small
 		}
 		app.Add(r.method, r.path, s.enter(admit), s.mw.TakeBody, r.handle)
 	}
+}
+
+// maxLogin is how many bytes the body of a login may have: anybody may send one.
+const maxLogin = 4 << 10
+
+func small(c *fiber.Ctx) error {
+	if n := c.Request().Header.ContentLength(); c.Context().RequestBodyStream() != nil && (n < 0 || n > maxLogin) {
+		return problem.New(http.StatusRequestEntityTooLarge, "login_too_large",
+			"the body of a login may have 4096 bytes and a Content-Length; send only username and password")
+	}
+	return nil
 }
 
 // enter is the first handler of a route: errors of all that follow are written as this contract does.

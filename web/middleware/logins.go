@@ -18,9 +18,13 @@ import (
 const (
 	// userLife is how long a user is believed to be as read: one who is removed gets in no longer than that.
 	userLife = 10 * time.Second
-	// maxFailures is how many logins of one account, or from one address, may fail in failureSpan.
-	maxFailures = 10
-	failureSpan = 10 * time.Minute
+	// accountFailures and addressFailures are how many logins of one account, and from one address, may fail in
+	// failureSpan. A proxy in front is one address for all.
+	accountFailures = 10
+	addressFailures = 100
+	failureSpan     = 10 * time.Minute
+	// maxPending is how many passwords are checked or wait for that: each takes memory and time.
+	maxPending = 32
 	// maxCounted bounds the memory for that, and for users.
 	maxCounted = 10000
 )
@@ -29,11 +33,12 @@ const (
 type logins struct {
 	store *models.Store
 
-	mu     sync.Mutex
-	keys   []models.SigningKey
-	keysAt time.Time
-	users  map[string]cachedUser
-	failed map[string]failures // by account and by address
+	mu      sync.Mutex
+	keys    []models.SigningKey
+	keysAt  time.Time
+	users   map[string]cachedUser
+	failed  map[string]failures // by account and by address
+	pending chan struct{}
 }
 
 type cachedUser struct {
@@ -47,14 +52,20 @@ type failures struct {
 }
 
 func newLogins(store *models.Store) *logins {
-	return &logins{store: store, users: map[string]cachedUser{}, failed: map[string]failures{}}
+	return &logins{store: store, users: map[string]cachedUser{}, failed: map[string]failures{}, pending: make(chan struct{}, maxPending)}
 }
 
 // Login returns a token for a user, who is found by name and password. Errors: a problem 401, or 429 after too many
 // failures of the name or from the address.
 func (s *Stack) Login(c *fiber.Ctx, name, password string) (string, error) {
 	ctx, l := c.UserContext(), s.logins
-	counted := []string{"account " + name, "address " + c.IP()}
+	select {
+	case l.pending <- struct{}{}:
+		defer func() { <-l.pending }()
+	default:
+		return "", problem.RetryLater(problem.New(http.StatusServiceUnavailable, "logins_busy", "too many logins are under way; try again"), 1)
+	}
+	counted := map[string]int{accountOf(name): accountFailures, "address " + c.IP(): addressFailures}
 	if wait := l.blocked(counted); wait > 0 {
 		return "", problem.RetryLater(problem.New(http.StatusTooManyRequests, "too_many_logins",
 			fmt.Sprintf("too many logins have failed; try again in %d s", wait)), wait)
@@ -72,7 +83,7 @@ func (s *Stack) Login(c *fiber.Ctx, name, password string) (string, error) {
 		s.log.WarnContext(ctx, "login failed", "request_id", RequestOf(ctx).ID, "client", c.IP())
 		return "", problem.New(http.StatusUnauthorized, "login_failed", "the user name or the password is wrong")
 	}
-	l.forgive(counted)
+	l.forgive(accountOf(name))
 	keys, err := l.signingKeys(ctx, "")
 	if err != nil {
 		return "", err
@@ -168,26 +179,28 @@ func (l *logins) signingKeys(ctx context.Context, wanted string) ([]models.Signi
 	return keys, nil
 }
 
+func accountOf(name string) string { return "account " + name }
+
 // blocked returns how many seconds to wait where too many have failed.
-func (l *logins) blocked(counted []string) int {
+func (l *logins) blocked(counted map[string]int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, what := range counted {
+	for what, most := range counted {
 		f := l.failed[what]
-		if left := failureSpan - time.Since(f.begin); f.n >= maxFailures && left > 0 {
+		if left := failureSpan - time.Since(f.begin); f.n >= most && left > 0 {
 			return int(left.Seconds()) + 1
 		}
 	}
 	return 0
 }
 
-func (l *logins) count(counted []string) {
+func (l *logins) count(counted map[string]int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.failed) >= maxCounted {
 		clear(l.failed)
 	}
-	for _, what := range counted {
+	for what := range counted {
 		f := l.failed[what]
 		if time.Since(f.begin) > failureSpan {
 			f = failures{begin: time.Now()}
@@ -199,8 +212,8 @@ func (l *logins) count(counted []string) {
 
 // forgive forgets the failures of whoever has the password, not those from the address: one account must not hide the
 // guessing of others.
-func (l *logins) forgive(counted []string) {
+func (l *logins) forgive(account string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.failed, counted[0])
+	delete(l.failed, account)
 }
