@@ -22,6 +22,13 @@ func (s *Store) JoinCall(ctx context.Context, tenant, sandbox string, call []byt
 	return job, err
 }
 
+// CallGivenUp says that the caller does not wait any more: the same call may join at once, also where the job has ended
+// meanwhile.
+func (s *Store) CallGivenUp(ctx context.Context, tenant, job string) error {
+	return s.db.WithContext(ctx).Exec("UPDATE jobs SET joinable_at = least(joinable_at, finished_at, now()) WHERE tenant_id = ? AND id = ?",
+		tenant, job).Error
+}
+
 // CallAnswered says that the caller has seen how a job ended: nobody joins it any more.
 func (s *Store) CallAnswered(ctx context.Context, tenant, job string) error {
 	return s.db.WithContext(ctx).Model(&Job{}).Where("tenant_id = ? AND id = ?", tenant, job).Update("joinable_at", nil).Error

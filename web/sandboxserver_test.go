@@ -182,6 +182,32 @@ func TestSandboxServerJoins(t *testing.T) {
 	starts("abbcc")
 }
 
+// TestSandboxServerJoinsAfterARestart: a server that ends answers its callers early; they find their command at the next
+// one, at once.
+func TestSandboxServerJoinsAfterARestart(t *testing.T) {
+	t.Parallel()
+	r := newCalling(t)
+	id := r.create()
+	run := func(r calling) answer {
+		return r.ask("POST", "/sandboxes/run-command", map[string]any{"sandbox_id": id, "command": "fake:sleep 5s; fake:stdout done"})
+	}
+	early := make(chan answer, 1)
+	go func() { early <- run(r) }()
+	testenv.Eventually(t, "the command's start", func() bool {
+		jobs, _ := r.call("GET", "/v1/jobs?kind=exec&state=running", nil).want(t, 200).get("jobs").([]any)
+		return len(jobs) == 1
+	})
+	next := calling{newRigOn(t, r.dsn)}
+	next.key = r.key
+	r.shutdown()
+	a := <-early
+	a.detail(t, 408, "still_running", "send the same request again")
+	run(next).exactly(t, 200, `{"output":"done"}`)
+	if jobs, _ := next.call("GET", "/v1/jobs?kind=exec", nil).want(t, 200).get("jobs").([]any); len(jobs) != 1 {
+		t.Errorf("the two calls made %d jobs, want 1", len(jobs))
+	}
+}
+
 // TestSandboxServerBesideE2B: what both know is told apart by the way in which the key comes.
 func TestSandboxServerBesideE2B(t *testing.T) {
 	t.Parallel()

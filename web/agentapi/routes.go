@@ -10,20 +10,34 @@ import (
 
 	"sandyard/models"
 	"sandyard/web/calls"
-	"sandyard/web/middleware"
+	"sandyard/web/problem"
 )
 
-// route is one row of the contract.
-type route struct {
-	method, path string // parameters are written :name
-	id, summary  string
-	in, out      reflect.Type // in is nil where there is no body
-	handle       fiber.Handler
+//nolint:gochecknoglobals // a constant
+var contract = calls.Contract{
+	Title: "Agent API", Failure: reflect.TypeFor[refusal](),
+	Description: "An agent platform's sandbox API, over durable jobs. Log in first, and send the token with every request. A sandbox_id is a UUID.",
+	Security: map[string]*huma.SecurityScheme{
+		"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT", Description: "The access_token of a login"},
+	},
+	Body: refuse,
 }
 
-func (s *Server) routes() []route {
-	return []route{
-		{http.MethodPost, loginPath, "login", "Log in with username and password, as query parameters or a form", nil, reflect.TypeFor[token](), s.login},
+// refuse writes an error in the envelope.
+func refuse(p *problem.Problem) any {
+	text := p.Detail
+	if p.Code == "token_invalid" {
+		text = badToken + ": " + text
+	}
+	return refusal{p.Status, text, nil, p.Code, p.RequestID}
+}
+
+func (s *Server) routes() []calls.Route {
+	return []calls.Route{
+		{
+			Method: http.MethodPost, Path: loginPath, ID: "login", Summary: "Log in with username and password, as query parameters, a form or JSON",
+			Query: []string{"username", "password"}, Anybody: true, Out: reflect.TypeFor[token](), Handle: s.login,
+		},
 		post("/create", "create", "Create a sandbox", s.create, data[created]()),
 		on(http.MethodGet, "/status", "status", "Say how a sandbox stands", s.status, data[status]()),
 		on(http.MethodGet, "/info", "info", "Describe a sandbox", s.info, data[info]()),
@@ -35,48 +49,38 @@ func (s *Server) routes() []route {
 		post("/expose-port", "expose-port", "Return the public URL of a port", s.expose, data[exposed]()),
 		post("/schedule-timeout", "schedule-timeout", "Let a sandbox end so many seconds from now", s.timeout, data[done]()),
 		post("/timeout", "timeout", "The same as schedule-timeout", s.timeout, data[done]()),
-		{http.MethodPost, base + "/:id/pause", "pause", "Pause a sandbox; any command resumes it", nil, data[done](), s.pause},
+		{
+			Method: http.MethodPost, Path: base + "/:id/pause", ID: "pause", Summary: "Pause a sandbox; any command resumes it",
+			Query: []string{"reason"}, Out: data[done](), Handle: s.pause,
+		},
 		on(http.MethodDelete, "", "delete", "Delete a sandbox", s.remove, data[done]()),
 	}
 }
 
 func data[T any]() reflect.Type { return reflect.TypeFor[envelope[T]]() }
 
-// post is a route that takes a body.
-func post[T any](path, id, summary string, do func(context.Context, *T) (any, error), out reflect.Type) route {
-	return route{http.MethodPost, base + path, id, summary, reflect.TypeFor[T](), out, func(c *fiber.Ctx) error {
-		var in T
-		if err := middleware.Decode(c.Request().Body(), &in); err != nil {
-			return err
-		}
-		return answer(c)(do(c.UserContext(), &in))
-	}}
+// post is a route that takes a body, whose answer has the envelope.
+func post[T any](path, id, summary string, do func(context.Context, *T) (any, error), out reflect.Type) calls.Route {
+	return calls.Post(base+path, id, summary, func(ctx context.Context, in *T) (any, error) {
+		out, err := do(ctx, in)
+		return wrap(out), err
+	}, out)
 }
 
 // on is a route on the sandbox that its path names.
-func on(method, path, id, summary string, do func(ctx context.Context, id string) (any, error), out reflect.Type) route {
-	return route{method, base + "/:id" + path, id, summary, nil, out, func(c *fiber.Ctx) error {
-		return answer(c)(do(c.UserContext(), models.IDOf(prefix, c.Params("id"))))
-	}}
-}
-
-func answer(c *fiber.Ctx) func(out any, err error) error {
-	return func(out any, err error) error {
+func on(method, path, id, summary string, do func(ctx context.Context, id string) (any, error), out reflect.Type) calls.Route {
+	return calls.Route{Method: method, Path: base + "/:id" + path, ID: id, Summary: summary, Out: out, Handle: func(c *fiber.Ctx) error {
+		out, err := do(c.UserContext(), models.IDOf(prefix, c.Params("id")))
 		if err != nil {
 			return err
 		}
 		return c.JSON(wrap(out))
-	}
+	}}
 }
 
 func wrap(data any) envelope[any] { return envelope[any]{http.StatusOK, "success", data} }
 
 // Document describes the contract.
 func (s *Server) Document(version string) *huma.OpenAPI {
-	d := calls.Document{Title: "Agent API", Version: version, Failure: reflect.TypeFor[refusal](), Description: "An agent platform's sandbox API, over durable " +
-		"jobs. Log in first, and send the token as Authorization: Bearer TOKEN. A sandbox_id is a UUID."}
-	for _, r := range s.routes() {
-		d.Add(r.method, r.path, r.id, r.summary, r.in, r.out)
-	}
-	return d.OpenAPI()
+	return contract.Document(version, s.routes())
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sandyard/gateway"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/web/calls"
@@ -47,8 +46,6 @@ const (
 	loginPath = "/api/v1/auth/login/swagger"
 	// prefix is that of ids of sandboxes, which this contract shows as UUIDs.
 	prefix = "sb"
-	// userLabel is the label of sandboxes that holds whom they are for.
-	userLabel = "user_id"
 	// badToken is the text of this contract for a request without a valid token.
 	badToken = "Token 无效"
 )
@@ -57,10 +54,10 @@ const (
 func (s *Server) AddRoutes(app fiber.Router) {
 	for _, r := range s.routes() {
 		admit := s.token
-		if r.path == loginPath {
+		if r.Anybody {
 			admit = small
 		}
-		app.Add(r.method, r.path, s.enter(admit), s.mw.TakeBody, r.handle)
+		app.Add(r.Method, r.Path, contract.Enter(s.mw, admit), s.mw.TakeBody, r.Handle)
 	}
 }
 
@@ -73,20 +70,6 @@ func small(c *fiber.Ctx) error {
 			"the body of a login may have 4096 bytes and a Content-Length; send only username and password")
 	}
 	return nil
-}
-
-// enter is the first handler of a route: errors of all that follow are written as this contract does.
-func (s *Server) enter(admit func(*fiber.Ctx) error) fiber.Handler {
-	return func(c *fiber.Ctx) error {
-		err := admit(c)
-		if err == nil {
-			err = c.Next()
-		}
-		if err == nil {
-			return nil
-		}
-		return s.explain(c, err)
-	}
 }
 
 func (s *Server) token(c *fiber.Ctx) error {
@@ -133,12 +116,9 @@ func (s *Server) login(c *fiber.Ctx) error {
 }
 
 func (s *Server) create(ctx context.Context, in *createRequest) (any, error) {
-	wish := jobs.CreateSandbox{
-		Template: cmp.Or(in.SandboxTemplateID, in.TemplateID), Labels: map[string]string{userLabel: in.UserID}, Foreign: s.tools,
-	}
-	box, err := s.calls.Create(ctx, wish)
+	box, err := s.calls.Create(ctx, in.UserID, jobs.CreateSandbox{Template: cmp.Or(in.SandboxTemplateID, in.TemplateID), Foreign: s.tools})
 	if err != nil {
-		return nil, calls.Rename(err, "template", "sandbox_template_id", "labels."+userLabel, userLabel)
+		return nil, calls.Rename(err, "template", "sandbox_template_id")
 	}
 	mcp, vscode := s.calls.ToolURLs(box)
 	return created{true, models.UUIDOf(prefix, box.ID), box.ID, string(box.State), mcp, vscode}, nil
@@ -152,7 +132,7 @@ func (s *Server) status(ctx context.Context, id string) (any, error) {
 func (s *Server) info(ctx context.Context, id string) (any, error) {
 	box, err := s.calls.Sandbox(ctx, id)
 	return info{
-		models.UUIDOf(prefix, box.ID), box.ID, box.Labels[userLabel], box.Template, box.CreatedAt.UTC().Format(time.RFC3339), string(box.State),
+		models.UUIDOf(prefix, box.ID), box.ID, box.Labels[calls.UserLabel], box.Template, box.CreatedAt.UTC().Format(time.RFC3339), string(box.State),
 	}, err
 }
 
@@ -218,24 +198,4 @@ func (s *Server) pause(c *fiber.Ctx) error {
 
 func (s *Server) remove(ctx context.Context, id string) (any, error) {
 	return done{true, "Sandbox deleted successfully"}, s.calls.Delete(ctx, id)
-}
-
-// explain writes an error in the envelope.
-func (s *Server) explain(c *fiber.Ctx, err error) error {
-	p := s.mw.Report(c.UserContext(), middleware.RequestOf(c.UserContext()), err)
-	switch p.Code {
-	case "sandbox_ended":
-		p.Status = http.StatusNotFound
-	case "invalid_json", "invalid_utf8":
-		p.Status = http.StatusUnprocessableEntity
-	}
-	p.SetHeaders(middleware.Setter(c))
-	if p.Status == http.StatusRequestEntityTooLarge {
-		gateway.LingerAfter(c.Context().Conn())
-	}
-	text := p.Detail
-	if p.Code == "token_invalid" {
-		text = badToken + ": " + text
-	}
-	return c.Status(p.Status).JSON(refusal{p.Status, text, nil, p.Code, p.RequestID})
 }

@@ -53,9 +53,13 @@ func New(c Config) *Calls {
 	return &Calls{c}
 }
 
-// Create makes a sandbox and returns it when it runs. A caller who waits for too long gets it while it is still being
-// created: its jobs wait for that.
-func (c *Calls) Create(ctx context.Context, wish jobs.CreateSandbox) (models.Sandbox, error) {
+// UserLabel is the label of a sandbox that says whom it is for.
+const UserLabel = "user_id"
+
+// Create makes a sandbox for a user, whom a label names, and returns it when it runs. A caller who waits for too long gets
+// it while it is still being created: its jobs wait for that.
+func (c *Calls) Create(ctx context.Context, user string, wish jobs.CreateSandbox) (models.Sandbox, error) {
+	wish.Labels = map[string]string{UserLabel: user}
 	wish.AutoResume, wish.TimeoutSeconds = true, c.c.Timeout.Seconds()
 	wish.Foreign.NeverIdle, wish.Foreign.WorkDir = true, WorkDir
 	if !c.c.NoInternet {
@@ -65,7 +69,7 @@ func (c *Calls) Create(ctx context.Context, wish jobs.CreateSandbox) (models.San
 	if err == nil && job.State.Terminal() && job.State != models.Succeeded {
 		err = failure(job, box)
 	}
-	return box, err
+	return box, Rename(err, "labels."+UserLabel, UserLabel)
 }
 
 // Connect resumes a sandbox that is paused, and lets it live as long from now on as a new one.

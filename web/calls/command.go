@@ -40,10 +40,14 @@ func (c *Calls) Run(ctx context.Context, sandbox, command string, background boo
 	if err != nil {
 		return Output{}, err
 	}
-	if job.State.Terminal() && time.Since(began) > c.c.Patience-2*early {
-		if err := c.c.Store.CallAnswered(ctx, job.TenantID, job.ID); err != nil {
-			return Output{}, err
-		}
+	switch {
+	case !job.State.Terminal(): // perhaps long before its time, because this server ends
+		err = c.c.Store.CallGivenUp(ctx, job.TenantID, job.ID)
+	case time.Since(began) > c.c.Patience-2*early:
+		err = c.c.Store.CallAnswered(ctx, job.TenantID, job.ID)
+	}
+	if err != nil {
+		return Output{}, err
 	}
 	if job.State != models.Succeeded {
 		return Output{}, failure(job, box)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sandyard/gateway"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/web/calls"
@@ -38,12 +37,14 @@ func (s *Server) AddRoutes(app fiber.Router) {
 		if !basic(c) {
 			return c.Next()
 		}
-		return s.explain(c, func() error {
-			if err := s.key(c); err != nil {
-				return err
-			}
-			return s.remove(c)
-		})
+		err := s.key(c)
+		if err == nil {
+			err = s.remove(c)
+		}
+		if err != nil {
+			return contract.Refuse(s.mw, c, err)
+		}
+		return nil
 	})
 }
 
@@ -55,30 +56,18 @@ func (s *Server) AddOpenRoutes(app fiber.Router, tenant string) {
 		return nil
 	}
 	s.add(app, open)
-	app.Delete(base+"/:id", s.enter(open), s.mw.TakeBody, s.remove)
+	app.Delete(base+"/:id", contract.Enter(s.mw, open), s.mw.TakeBody, s.remove)
 }
 
 // openActor is who acts where no key came along.
 const openActor = "sandbox-server-listener"
 
 // add adds all routes but that of E2B's name.
-func (s *Server) add(app fiber.Router, admit func(*fiber.Ctx) error) {
+func (s *Server) add(app fiber.Router, admit fiber.Handler) {
 	for _, r := range s.routes() {
-		if r.method != http.MethodDelete {
-			app.Add(r.method, r.path, s.enter(admit), s.mw.TakeBody, r.handle)
+		if r.Method != http.MethodDelete {
+			app.Add(r.Method, r.Path, contract.Enter(s.mw, admit), s.mw.TakeBody, r.Handle)
 		}
-	}
-}
-
-// enter is the first handler of a route: errors of all that follow are written as this contract does.
-func (s *Server) enter(admit func(*fiber.Ctx) error) fiber.Handler {
-	return func(c *fiber.Ctx) error {
-		return s.explain(c, func() error {
-			if err := admit(c); err != nil {
-				return err
-			}
-			return c.Next()
-		})
 	}
 }
 
@@ -97,32 +86,10 @@ func basic(c *fiber.Ctx) bool {
 	return strings.EqualFold(scheme, "Basic")
 }
 
-// call does what a body asks for, and returns the answer.
-type call[T any] func(context.Context, *T) (any, error)
-
-// with is a handler that takes a body.
-func with[T any](do call[T]) fiber.Handler {
-	return func(c *fiber.Ctx) error {
-		var in T
-		if err := middleware.Decode(c.Request().Body(), &in); err != nil {
-			return err
-		}
-		out, err := do(c.UserContext(), &in)
-		if err != nil {
-			return err
-		}
-		return c.JSON(out)
-	}
-}
-
 func (s *Server) create(ctx context.Context, in *createRequest) (any, error) {
-	wish := jobs.CreateSandbox{Template: in.TemplateID, Labels: map[string]string{userLabel: in.UserID}}
-	box, err := s.calls.Create(ctx, wish)
-	return created{box.ID}, calls.Rename(err, "template", "template_id", "labels."+userLabel, "user_id")
+	box, err := s.calls.Create(ctx, in.UserID, jobs.CreateSandbox{Template: in.TemplateID})
+	return created{box.ID}, calls.Rename(err, "template", "template_id")
 }
-
-// userLabel is the label of sandboxes that holds whom they are for.
-const userLabel = "user_id"
 
 func (s *Server) connect(ctx context.Context, in *sandboxRequest) (any, error) {
 	return success, s.calls.Connect(ctx, in.SandboxID)
@@ -166,26 +133,6 @@ func (s *Server) remove(c *fiber.Ctx) error {
 		return err
 	}
 	return c.JSON(success)
-}
-
-// explain writes errors as this contract does: the text, or what is wrong with each field, stands in detail.
-func (s *Server) explain(c *fiber.Ctx, next func() error) error {
-	err := next()
-	if err == nil {
-		return nil
-	}
-	p := s.mw.Report(c.UserContext(), middleware.RequestOf(c.UserContext()), err)
-	switch p.Code {
-	case "sandbox_ended":
-		p.Status = http.StatusNotFound
-	case "invalid_json", "invalid_utf8":
-		p.Status = http.StatusUnprocessableEntity
-	}
-	p.SetHeaders(middleware.Setter(c))
-	if p.Status == http.StatusRequestEntityTooLarge {
-		gateway.LingerAfter(c.Context().Conn())
-	}
-	return c.Status(p.Status).JSON(failure{detail(p), p.Code, p.RequestID})
 }
 
 // detail is a text, or for fields that are wrong a list, as clients of FastAPI know it.
