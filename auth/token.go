@@ -8,7 +8,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// TokenLife is how long a token is good for.
+// TokenLife is how long a token is good for at most.
 const TokenLife = 12 * time.Hour
 
 const issuer = "sandyard"
@@ -25,21 +25,20 @@ func NewSecret() []byte {
 
 // Holder is whom a token speaks for.
 type Holder struct {
-	User string
-	// Since is the generation of the user's tokens: those of an earlier one do not count any more.
-	Since time.Time
+	User  string
+	Login string // the token counts as long as the login does
 }
 
 // claims are what a token holds.
 type claims struct {
-	Since int64 `json:"since"` // in microseconds
+	Login string `json:"sid"`
 	jwt.RegisteredClaims
 }
 
-// Sign returns a token, a JWT (RFC 7519) signed by HS256 with the named secret.
-func Sign(key string, secret []byte, h Holder, now time.Time) (string, error) {
-	t := jwt.NewWithClaims(jwt.SigningMethodHS256, claims{h.Since.UnixMicro(), jwt.RegisteredClaims{
-		Issuer: issuer, Subject: h.User, IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(TokenLife)),
+// Sign returns a token for a time, a JWT (RFC 7519) signed by HS256 with the named secret.
+func Sign(key string, secret []byte, h Holder, now time.Time, life time.Duration) (string, error) {
+	t := jwt.NewWithClaims(jwt.SigningMethodHS256, claims{h.Login, jwt.RegisteredClaims{
+		Issuer: issuer, Subject: h.User, IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(life)),
 	}})
 	t.Header["kid"] = key
 	return t.SignedString(secret)
@@ -59,5 +58,5 @@ func Verify(token string, now time.Time, secret func(key string) []byte) (Holder
 	if err != nil {
 		return Holder{}, ErrToken
 	}
-	return Holder{c.Subject, time.UnixMicro(c.Since)}, nil
+	return Holder{c.Subject, c.Login}, nil
 }

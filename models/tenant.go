@@ -27,13 +27,6 @@ type Tenant struct {
 	CreatedAt      time.Time `gorm:"autoCreateTime:false;default:now()"`
 }
 
-// Scopes of a key.
-const (
-	ScopeSandboxes = "sandboxes" // everything under /v1
-	ScopeOperator  = "operator"  // the operators' pages, and what an admin may do
-	ScopeAdmin     = "admin"     // the tenant's keys
-)
-
 // APIKey lets its bearer act for a tenant. Only its hash is stored.
 type APIKey struct {
 	ID        string `gorm:"primaryKey"`
@@ -45,6 +38,8 @@ type APIKey struct {
 	CreatedAt time.Time `gorm:"autoCreateTime:false;default:now()"`
 	RevokedAt *time.Time
 	ExpiresAt *time.Time
+	// ReplacedBy is the id of the key that it was rotated to.
+	ReplacedBy *string
 	// LastUsedAt is written once a minute at most.
 	LastUsedAt *time.Time
 }
@@ -82,9 +77,51 @@ const MaxKeyName = 100
 // Keys returns a tenant's keys without their hashes, the newest first.
 func (s *Store) Keys(ctx context.Context, tenant string, limit int) ([]APIKey, error) {
 	var all []APIKey
-	err := s.db.WithContext(ctx).Select("id", "tenant_id", "name", "hint", "scopes", "created_at", "revoked_at", "expires_at", "last_used_at").
+	err := s.db.WithContext(ctx).Select("id", "tenant_id", "name", "hint", "scopes", "created_at", "revoked_at", "expires_at", "last_used_at", "replaced_by").
 		Where("tenant_id = ?", tenant).Order("created_at DESC, id").Limit(limit).Find(&all).Error
 	return all, err
+}
+
+// ReplacedError says that a key was rotated before.
+type ReplacedError struct{ By string }
+
+func (e *ReplacedError) Error() string {
+	return "the key was rotated before; its successor is " + e.By + ": rotate or revoke that one"
+}
+
+// RotateKey makes another key in place of one, with its name and its scopes, and returns its plain text, which is not
+// kept. The old one is refused after overlap. The new one has a life as long as the old one's. Errors: ErrNotFound,
+// ErrRevoked, *ReplacedError.
+func (s *Store) RotateKey(ctx context.Context, tenant, id string, overlap time.Duration) (plain string, err error) {
+	err = s.tx(ctx, func(tx *gorm.DB) error {
+		var old struct {
+			APIKey
+
+			Over bool
+		}
+		err := tx.Raw("SELECT *, NOT "+unexpired+" AS over FROM api_keys WHERE tenant_id = ? AND id = ? FOR UPDATE", tenant, id).Take(&old).Error
+		switch {
+		case err != nil:
+			return notFound(err)
+		case old.ReplacedBy != nil:
+			return &ReplacedError{*old.ReplacedBy}
+		case old.RevokedAt != nil || old.Over:
+			return ErrRevoked
+		}
+		prefix, next := keyPrefix, NewID("key_")
+		if strings.HasPrefix(old.Hint, e2bKeyPrefix) {
+			prefix = e2bKeyPrefix
+		}
+		err = tx.Exec("UPDATE api_keys SET replaced_by = ?, expires_at = least(expires_at, now() + ?) WHERE id = ?", next, milliseconds(overlap), id).Error
+		if err != nil {
+			return err
+		}
+		if plain, err = insertKey(tx, next, prefix, tenant, old.Name, old.Scopes); err != nil || old.ExpiresAt == nil {
+			return err
+		}
+		return tx.Exec("UPDATE api_keys SET expires_at = now() + (?::timestamptz - ?::timestamptz) WHERE id = ?", old.ExpiresAt, old.CreatedAt, next).Error
+	})
+	return plain, err
 }
 
 // Key returns one of a tenant's keys, or ErrNotFound.
@@ -179,6 +216,10 @@ func IsKey(text string) bool {
 }
 
 func createKey(tx *gorm.DB, prefix, tenant, name string, scopes []string) (string, error) {
+	return insertKey(tx, NewID("key_"), prefix, tenant, name, scopes)
+}
+
+func insertKey(tx *gorm.DB, id, prefix, tenant, name string, scopes []string) (string, error) {
 	secret := make([]byte, keyBytes)
 	rand.Read(secret) // never fails
 	key := prefix + hex.EncodeToString(secret)
@@ -186,7 +227,7 @@ func createKey(tx *gorm.DB, prefix, tenant, name string, scopes []string) (strin
 		return "", ErrKeyName
 	}
 	err := tx.Create(&APIKey{
-		ID: NewID("key_"), TenantID: tenant, Name: name, Hint: key[:len(prefix)+4], Hash: hashKey(key), Scopes: scopes,
+		ID: id, TenantID: tenant, Name: name, Hint: key[:len(prefix)+4], Hash: hashKey(key), Scopes: scopes,
 	}).Error
 	if isUniqueViolation(err) {
 		return "", ErrKeyNamed
@@ -248,10 +289,11 @@ func (s *Store) RevokeKey(ctx context.Context, tenant, key string) error {
 	return res.Error
 }
 
-// RevokedKeys returns those of the ids that are no valid keys any more.
+// RevokedKeys returns those of the ids that are no valid keys, nor live logins, any more.
 func (s *Store) RevokedKeys(ctx context.Context, ids []string) ([]string, error) {
 	var valid []string
-	err := s.db.WithContext(ctx).Model(&APIKey{}).Where("id IN ? AND revoked_at IS NULL AND "+unexpired, ids).Pluck("id", &valid).Error
+	err := s.db.WithContext(ctx).Raw(`SELECT id FROM api_keys WHERE id = ANY (@ids) AND revoked_at IS NULL AND `+unexpired+`
+		UNION ALL SELECT id FROM logins WHERE id = ANY (@ids) AND `+liveLogin, map[string]any{"ids": idArray(ids)}).Scan(&valid).Error
 	if err != nil {
 		return nil, err
 	}

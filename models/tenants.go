@@ -77,12 +77,21 @@ type ListedTenant struct {
 	Live int
 }
 
+const listTenants = `
+	SELECT t.id, t.name, t.max_sandboxes, t.max_queued, t.created_at,
+		(SELECT count(*) FROM sandboxes s WHERE s.tenant_id = t.id AND s.ended_at IS NULL) AS live
+	FROM tenants t `
+
 // Tenants lists the tenants by name, without their secrets.
 func (s *Store) Tenants(ctx context.Context, limit int) ([]ListedTenant, error) {
 	var all []ListedTenant
-	err := s.db.WithContext(ctx).Raw(`
-		SELECT t.id, t.name, t.max_sandboxes, t.max_queued, t.created_at,
-			(SELECT count(*) FROM sandboxes s WHERE s.tenant_id = t.id AND s.ended_at IS NULL) AS live
-		FROM tenants t ORDER BY t.id LIMIT ?`, limit).Scan(&all).Error
+	err := s.db.WithContext(ctx).Raw(listTenants+"ORDER BY t.id LIMIT ?", limit).Scan(&all).Error
 	return all, err
+}
+
+// ListedTenant returns a tenant without its secrets, or ErrNotFound.
+func (s *Store) ListedTenant(ctx context.Context, name string) (ListedTenant, error) {
+	var t ListedTenant
+	err := s.db.WithContext(ctx).Raw(listTenants+"WHERE t.id = ?", name).Take(&t).Error
+	return t, notFound(err)
 }

@@ -14,7 +14,7 @@ import (
 type TerminalTicket struct {
 	Hash      []byte `gorm:"primaryKey"`
 	TenantID  string
-	KeyID     string // of the API key that asked for it; a ticket does not outlive it
+	KeyID     string // of the API key, or the login, that asked for it; a ticket does not outlive it
 	SandboxID string
 	Terminal  string
 	Origin    string    // of the page that may use it; empty = one of this server's own, or none
@@ -77,7 +77,8 @@ func (s *Store) UseTicket(ctx context.Context, plain string, use TicketUse) (Ter
 	res := s.db.WithContext(ctx).Raw(`
 		UPDATE terminal_tickets SET used_at = now() WHERE hash = @hash AND used_at IS NULL AND expires_at > now()
 			AND sandbox_id = @sandbox AND (origin = '' AND @own OR origin <> '' AND origin = @origin) AND (@terminal = '' OR terminal = @terminal)
-			AND EXISTS (SELECT 1 FROM api_keys k WHERE k.id = key_id AND k.revoked_at IS NULL)
+			AND (EXISTS (SELECT 1 FROM api_keys WHERE id = key_id AND revoked_at IS NULL AND `+unexpired+`)
+				OR EXISTS (SELECT 1 FROM logins WHERE id = key_id AND ended_at IS NULL AND expires_at > now()))
 		RETURNING *`,
 		map[string]any{"hash": hashKey(plain), "sandbox": use.Sandbox, "origin": use.Origin, "own": use.Own, "terminal": use.Terminal}).Scan(&t)
 	if res.Error != nil || len(t.Hash) > 0 {

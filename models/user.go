@@ -1,11 +1,15 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
 	"time"
 	"unicode"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 )
 
 // Roles of users.
@@ -23,7 +27,6 @@ type User struct {
 	PasswordHash string
 	Role         string
 	CreatedAt    time.Time `gorm:"autoCreateTime:false;default:now()"`
-	TokensSince  time.Time `gorm:"autoCreateTime:false;default:now()"`
 	RemovedAt    *time.Time
 }
 
@@ -36,13 +39,6 @@ func (u User) Scopes() []string {
 		return []string{ScopeSandboxes, ScopeAdmin}
 	}
 	return []string{ScopeSandboxes}
-}
-
-// SigningKey is what tokens are signed with.
-type SigningKey struct {
-	ID        string `gorm:"primaryKey"`
-	Secret    []byte
-	CreatedAt time.Time `gorm:"autoCreateTime:false;default:now()"`
 }
 
 // MaxUserName is how long a user's name may be, in bytes.
@@ -91,38 +87,63 @@ func (s *Store) UserNamed(ctx context.Context, name string) (User, error) {
 	return u, notFound(err)
 }
 
-// User returns a user, or ErrNotFound.
-func (s *Store) User(ctx context.Context, id string) (User, error) {
-	var u User
-	err := s.db.WithContext(ctx).Where("id = ? AND removed_at IS NULL", id).Take(&u).Error
-	return u, notFound(err)
+// UserChange is what changes of a user; empty = it stays.
+type UserChange struct {
+	PasswordHash string
+	Role         string
 }
 
-// SetPassword gives a user of a tenant another password. Tokens of the old one do not count any more.
-func (s *Store) SetPassword(ctx context.Context, tenant, name, hash string) error {
-	return s.changeUser(ctx, tenant, name, `password_hash = ?, tokens_since = now()`, hash)
+// ChangeUser changes a user of a tenant. Another password ends the user's logins. Error:
+// ErrNotFound.
+func (s *Store) ChangeUser(ctx context.Context, tenant, id string, to UserChange) (User, error) {
+	var u User
+	err := s.tx(ctx, func(tx *gorm.DB) (err error) {
+		if u, err = lockUser(tx, tenant, id); err != nil {
+			return err
+		}
+		u.PasswordHash, u.Role = cmp.Or(to.PasswordHash, u.PasswordHash), cmp.Or(to.Role, u.Role)
+		if err := tx.Model(&User{}).Where("id = ?", u.ID).Updates(User{PasswordHash: to.PasswordHash, Role: to.Role}).Error; err != nil {
+			return err
+		}
+		if to.PasswordHash == "" {
+			return nil
+		}
+		return endLogins(tx, u.ID)
+	})
+	return u, err
 }
 
 // RemoveUser lets a user of a tenant in no more. The name becomes free.
-func (s *Store) RemoveUser(ctx context.Context, tenant, name string) error {
-	return s.changeUser(ctx, tenant, name, `removed_at = now(), name = name || ' ' || id, password_hash = ''`)
+func (s *Store) RemoveUser(ctx context.Context, tenant, id string) (User, error) {
+	var u User
+	err := s.tx(ctx, func(tx *gorm.DB) (err error) {
+		if u, err = lockUser(tx, tenant, id); err != nil {
+			return err
+		}
+		err = tx.Exec("UPDATE users SET removed_at = now(), name = name || ' ' || id, password_hash = '' WHERE id = ?", u.ID).Error
+		if err != nil {
+			return err
+		}
+		return endLogins(tx, u.ID)
+	})
+	return u, err
 }
 
-func (s *Store) changeUser(ctx context.Context, tenant, name, set string, values ...any) error {
-	res := s.db.WithContext(ctx).Exec("UPDATE users SET "+set+" WHERE tenant_id = ? AND name = ? AND removed_at IS NULL", append(values, tenant, name)...)
-	if res.Error == nil && res.RowsAffected == 0 {
-		return ErrNotFound
-	}
-	return res.Error
+// User returns a user of a tenant, or ErrNotFound.
+func (s *Store) User(ctx context.Context, tenant, id string) (User, error) {
+	return userOf(s.db.WithContext(ctx), tenant, id)
 }
 
-// SigningKeys returns what tokens may be signed with, the newest first. Where there is none yet, fresh becomes the first.
-func (s *Store) SigningKeys(ctx context.Context, fresh []byte) ([]SigningKey, error) {
-	db := s.db.WithContext(ctx)
-	err := db.Exec("INSERT INTO signing_keys (id, secret) SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM signing_keys)", NewID("sig_"), fresh).Error
-	if err != nil {
-		return nil, err
-	}
-	var all []SigningKey
-	return all, db.Order("created_at DESC, id DESC").Find(&all).Error
+func lockUser(tx *gorm.DB, tenant, id string) (User, error) {
+	return userOf(tx.Clauses(clause.Locking{Strength: "UPDATE"}), tenant, id)
+}
+
+func userOf(tx *gorm.DB, tenant, id string) (User, error) {
+	var u User
+	err := tx.Where("tenant_id = ? AND id = ? AND removed_at IS NULL", tenant, id).Take(&u).Error
+	return u, notFound(err)
+}
+
+func endLogins(tx *gorm.DB, user string) error {
+	return tx.Exec("UPDATE logins SET ended_at = now() WHERE user_id = ? AND ended_at IS NULL", user).Error
 }

@@ -24,6 +24,8 @@ type Program[C interface{ Validate() error }] struct {
 
 // Main is a whole main function: it knows --help and healthcheck, and otherwise runs until SIGINT or SIGTERM.
 func (p Program[C]) Main(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	if len(args) > 1 || len(args) == 1 && args[0] != "healthcheck" {
 		p.help(os.Stdout)
 		return exitCode(len(args) == 1 && (args[0] == "--help" || args[0] == "-h" || args[0] == "help"))
@@ -36,8 +38,6 @@ func (p Program[C]) Main(args []string) int {
 	if len(args) == 1 {
 		return p.healthcheck(c)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	log := NewLogger(os.Stderr, p.Level(c))
 	jobs.LogRedis(log)
 	err = p.Run(ctx, c, log)

@@ -110,12 +110,14 @@ func TestAgentTokens(t *testing.T) {
 		return r.call("GET", agentBase+"/"+id+"/status", nil, "Authorization", token)
 	}
 	status("Bearer "+r.token).want(t, 200)
-	keys := must(r.store.SigningKeys(t.Context(), nil))(t)
+	keys := must(r.store.SigningKeys(t.Context(), nil, auth.TokenLife))(t)
 	user := must(r.store.UserNamed(t.Context(), "sandbox_test"))(t)
 	sign := func(key string, secret []byte, h auth.Holder, at time.Time) string {
-		return "Bearer " + must(auth.Sign(key, secret, h, at))(t)
+		return "Bearer " + must(auth.Sign(key, secret, h, at, auth.TokenLife))(t)
 	}
-	now, holder := r.store.Now(t.Context()), auth.Holder{User: user.ID, Since: user.TokensSince}
+	login, _, err := r.store.LogIn(t.Context(), user.ID, user.PasswordHash)
+	check(t, err)
+	now, holder := r.store.Now(t.Context()), auth.Holder{User: user.ID, Login: login.ID}
 	status(sign(keys[0].ID, keys[0].Secret, holder, now)).want(t, 200)
 	unsigned := must(jwt.NewWithClaims(jwt.SigningMethodNone, jwt.MapClaims{"iss": "sandyard", "sub": user.ID, "exp": now.Add(time.Hour).Unix()}).
 		SignedString(jwt.UnsafeAllowNoneSignatureType))(t)
@@ -125,7 +127,8 @@ func TestAgentTokens(t *testing.T) {
 		"an unknown signing key": sign("sig_other", keys[0].Secret, holder, now),
 		"expired":                sign(keys[0].ID, keys[0].Secret, holder, now.Add(-auth.TokenLife-time.Minute)),
 		"a clock far ahead":      sign(keys[0].ID, keys[0].Secret, holder, now.Add(time.Hour)),
-		"an unknown user":        sign(keys[0].ID, keys[0].Secret, auth.Holder{User: "usr_nobody", Since: user.TokensSince}, now),
+		"an unknown user":        sign(keys[0].ID, keys[0].Secret, auth.Holder{User: "usr_nobody", Login: login.ID}, now),
+		"an unknown login":       sign(keys[0].ID, keys[0].Secret, auth.Holder{User: user.ID, Login: "lgn_none"}, now),
 		"changed":                "Bearer " + r.token[:len(r.token)-3] + "AAA",
 	} {
 		a := status(token)
@@ -133,11 +136,12 @@ func TestAgentTokens(t *testing.T) {
 			t.Errorf("%s: %s %v", name, a.raw, a.header)
 		}
 	}
-	r.call("GET", "/v1/sandboxes", nil, "Authorization", "Bearer "+r.token).problem(t, 401, "unauthorized")
-	check(t, r.store.SetPassword(t.Context(), "default", "sandbox_test", must(auth.HashPassword("another one"))(t)))
+	r.call("GET", "/v1/sandboxes", nil, "Authorization", "Bearer "+r.token).want(t, 200)
+	hash := must(auth.HashPassword("another one"))(t)
+	must(r.store.ChangeUser(t.Context(), "default", user.ID, models.UserChange{PasswordHash: hash}))(t)
 	fresh := newRigOn(t, r.dsn) // another process, which has not seen the user yet
 	fresh.call("GET", agentBase+"/"+id+"/status", nil, "Authorization", "Bearer "+r.token).refusal(t, 401, "token_invalid", "")
-	check(t, r.store.RemoveUser(t.Context(), "default", "sandbox_test"))
+	must(r.store.RemoveUser(t.Context(), "default", user.ID))(t)
 	r.call("POST", agentLogin+"?username=sandbox_test&password=another+one", nil).refusal(t, 401, "login_failed", "")
 }
 

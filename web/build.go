@@ -179,7 +179,7 @@ func (s *Server) cancelBuild(ctx context.Context, in *buildInput) (*output[Build
 	if err != nil {
 		return nil, err
 	}
-	j, err := s.jobs.Cancel(ctx, b.TenantID, b.JobID, middleware.RequestOf(ctx).Key)
+	j, err := s.jobs.Cancel(ctx, b.TenantID, b.JobID, middleware.RequestOf(ctx).Actor())
 	return &output[Build]{buildDoc(b, j)}, err
 }
 

@@ -162,7 +162,7 @@ func (e *e2b) abandon(ctx context.Context, done models.Submitted) {
 		return
 	}
 	r := middleware.RequestOf(ctx)
-	_, err := e.jobs.Delete(context.WithoutCancel(ctx), done.Sandbox.ID, true, jobs.Options{TenantID: r.Tenant, Actor: r.Key})
+	_, err := e.jobs.Delete(context.WithoutCancel(ctx), done.Sandbox.ID, true, jobs.Options{TenantID: r.Tenant, Actor: r.Actor()})
 	if err != nil {
 		e.log.WarnContext(ctx, "sandbox of a failed create not deleted, its timeout ends it", "sandbox_id", done.Sandbox.ID, "error", err)
 	}

@@ -192,7 +192,7 @@ func (s *Server) cancelJob(ctx context.Context, in *cancelJobInput) (*output[Job
 	if err != nil {
 		return nil, err
 	}
-	j, err := s.jobs.Cancel(ctx, middleware.RequestOf(ctx).Tenant, in.ID, middleware.RequestOf(ctx).Key)
+	j, err := s.jobs.Cancel(ctx, middleware.RequestOf(ctx).Tenant, in.ID, middleware.RequestOf(ctx).Actor())
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ type Key struct {
 	LastUsedAt *time.Time `json:"last_used_at,omitempty" doc:"To the minute"`
 	ExpiresAt  *time.Time `json:"expires_at,omitempty"`
 	RevokedAt  *time.Time `json:"revoked_at,omitempty"`
+	ReplacedBy *string    `json:"replaced_by,omitempty" doc:"The id of the key that it was rotated to"`
 }
 
 // KeyList is a tenant's keys.
@@ -33,7 +34,7 @@ type KeyList struct {
 // NewKeyBody is the body of a request for a key.
 type NewKeyBody struct {
 	Name             string   `json:"name" minLength:"1" maxLength:"100" doc:"No two valid keys of a tenant have the same name"`
-	Scopes           []string `json:"scopes,omitempty" enum:"sandboxes,admin,operator" doc:"Default sandboxes. Only scopes that your own key has"`
+	Scopes           []string `json:"scopes,omitempty" enum:"sandboxes,jobs,files,templates,webhooks,admin,operator" doc:"Default sandboxes. Only what your own scopes open"`
 	ExpiresInSeconds float64  `json:"expires_in_seconds,omitempty" minimum:"1" maximum:"315360000" doc:"The key is refused after this time; default never"`
 }
 
@@ -49,6 +50,19 @@ type keyInput struct {
 	ID string `path:"id" pattern:"^key_[0-9a-v]{26}$" patternDescription:"a key's id"`
 }
 
+// RotateBody is the body of a rotation.
+type RotateBody struct {
+	OverlapSeconds *float64 `json:"overlap_seconds,omitempty" minimum:"0" maximum:"7776000" doc:"How long the old key works beside the new one; default one day"`
+}
+
+type rotateInput struct {
+	ID   string `path:"id" pattern:"^key_[0-9a-v]{26}$" patternDescription:"a key's id"`
+	Body *RotateBody
+}
+
+// defaultOverlap is how long a rotated key works beside its successor.
+const defaultOverlap = 24 * time.Hour
+
 // listedKeys is how many keys are listed.
 const listedKeys = 1000
 
@@ -57,30 +71,22 @@ func (s *Server) addKeys() {
 	create := operation("create-key", http.MethodPost, "/v1/keys", tagServer, "Create an API key (scope admin)")
 	create.DefaultStatus = http.StatusCreated
 	register(s, create, s.createKey)
+	rotate := operation("rotate-key", http.MethodPost, "/v1/keys/{id}/rotate", tagServer,
+		"Make a key with the same name and scopes (scope admin); the old one works for a while beside it")
+	rotate.DefaultStatus = http.StatusCreated
+	register(s, rotate, s.rotateKey)
 	register(s, operation("revoke-key", http.MethodDelete, "/v1/keys/{id}", tagServer,
 		"Revoke an API key (scope admin): it is refused within ten seconds, and its terminals and streams end"), s.revokeKey)
-}
-
-// adminOnly refuses requests whose key manages nothing. An operator may do what an admin may.
-func adminOnly(ctx context.Context) error {
-	scopes := middleware.RequestOf(ctx).Scopes
-	if slices.Contains(scopes, models.ScopeAdmin) || slices.Contains(scopes, models.ScopeOperator) {
-		return nil
-	}
-	return problem.Forbidden(models.ScopeAdmin)
 }
 
 func keyDoc(k models.APIKey) Key {
 	return Key{
 		ID: k.ID, Name: k.Name, Begins: k.Hint, Scopes: k.Scopes, CreatedAt: k.CreatedAt, LastUsedAt: k.LastUsedAt, ExpiresAt: k.ExpiresAt,
-		RevokedAt: k.RevokedAt,
+		RevokedAt: k.RevokedAt, ReplacedBy: k.ReplacedBy,
 	}
 }
 
 func (s *Server) listKeys(ctx context.Context, _ *struct{}) (*output[KeyList], error) {
-	if err := adminOnly(ctx); err != nil {
-		return nil, err
-	}
 	all, err := s.store.Keys(ctx, middleware.RequestOf(ctx).Tenant, listedKeys)
 	list := KeyList{Keys: []Key{}}
 	for _, k := range all {
@@ -91,16 +97,12 @@ func (s *Server) listKeys(ctx context.Context, _ *struct{}) (*output[KeyList], e
 
 // createKey gives nobody more than he has.
 func (s *Server) createKey(ctx context.Context, in *newKeyInput) (*output[MadeKey], error) {
-	if err := adminOnly(ctx); err != nil {
-		return nil, err
-	}
 	r, scopes := middleware.RequestOf(ctx), in.Body.Scopes
 	if len(scopes) == 0 {
 		scopes = []string{models.ScopeSandboxes}
 	}
 	for i, scope := range scopes {
-		operator := slices.Contains(r.Scopes, models.ScopeOperator) && scope == models.ScopeAdmin
-		if !slices.Contains(r.Scopes, scope) && !operator {
+		if !models.Opens(r.Scopes, scope) {
 			return nil, problem.Forbidden(scope)
 		}
 		if slices.Contains(scopes[:i], scope) {
@@ -122,10 +124,37 @@ func (s *Server) createKey(ctx context.Context, in *newKeyInput) (*output[MadeKe
 	return &output[MadeKey]{MadeKey{keyDoc(k), text}}, err
 }
 
-func (s *Server) revokeKey(ctx context.Context, in *keyInput) (*output[Key], error) {
-	if err := adminOnly(ctx); err != nil {
+// rotateKey gives nobody a key that opens more than his own.
+func (s *Server) rotateKey(ctx context.Context, in *rotateInput) (*output[MadeKey], error) {
+	r := middleware.RequestOf(ctx)
+	old, err := s.store.Key(ctx, r.Tenant, in.ID)
+	if err != nil {
 		return nil, err
 	}
+	for _, scope := range old.Scopes {
+		if !models.Opens(r.Scopes, scope) {
+			return nil, problem.Forbidden(scope)
+		}
+	}
+	overlap := defaultOverlap
+	if in.Body != nil && in.Body.OverlapSeconds != nil {
+		overlap = time.Duration(*in.Body.OverlapSeconds * float64(time.Second))
+	}
+	text, err := s.store.RotateKey(ctx, r.Tenant, in.ID, overlap)
+	if replaced := (*models.ReplacedError)(nil); errors.As(err, &replaced) {
+		return nil, problem.New(http.StatusConflict, "key_replaced", replaced.Error())
+	}
+	if errors.Is(err, models.ErrRevoked) {
+		return nil, problem.New(http.StatusConflict, "key_ended", "the key is revoked or has expired; create another one")
+	}
+	if err != nil {
+		return nil, err
+	}
+	k, err := s.store.Authenticate(ctx, text)
+	return &output[MadeKey]{MadeKey{keyDoc(k), text}}, err
+}
+
+func (s *Server) revokeKey(ctx context.Context, in *keyInput) (*output[Key], error) {
 	tenant := middleware.RequestOf(ctx).Tenant
 	if err := s.store.RevokeKey(ctx, tenant, in.ID); err != nil {
 		return nil, err

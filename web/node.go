@@ -110,7 +110,7 @@ func (s *Server) tellNode(ctx context.Context, id string, tell func() error) (*o
 
 // operatorOnly refuses a request whose key has not the scope for the whole installation.
 func operatorOnly(ctx context.Context) error {
-	if !slices.Contains(middleware.RequestOf(ctx).Scopes, models.ScopeOperator) {
+	if !models.Opens(middleware.RequestOf(ctx).Scopes, models.ScopeOperator) {
 		return problem.Forbidden(models.ScopeOperator)
 	}
 	return nil

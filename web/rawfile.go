@@ -34,9 +34,9 @@ func (s *Server) addRawFiles() {
 	for path, methods := range map[string][]string{"/files/raw": {fiber.MethodGet, fiber.MethodPut}, "/files/tree": {fiber.MethodGet, fiber.MethodPut}, watchPath: {fiber.MethodGet}} {
 		for _, method := range methods {
 			if method == fiber.MethodGet {
-				s.app.Head("/v1/sandboxes/:id"+path, s.mw.NeedKey(models.ScopeSandboxes), s.crossInside(path))
+				s.app.Head("/v1/sandboxes/:id"+path, s.mw.NeedKey(models.ScopeFiles), s.crossInside(path))
 			}
-			s.app.Add(method, "/v1/sandboxes/:id"+path, s.mw.NeedKey(models.ScopeSandboxes), s.crossInside(path))
+			s.app.Add(method, "/v1/sandboxes/:id"+path, s.mw.NeedKey(models.ScopeFiles), s.crossInside(path))
 		}
 	}
 }

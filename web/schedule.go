@@ -144,7 +144,7 @@ func (s *Server) addSchedules() {
 
 func (s *Server) createSchedule(ctx context.Context, in *newScheduleInput) (*output[Schedule], error) {
 	r := middleware.RequestOf(ctx)
-	c := models.Schedule{TenantID: r.Tenant, CreatedBy: r.Key, Name: in.Body.Name}
+	c := models.Schedule{TenantID: r.Tenant, CreatedBy: r.Actor(), Name: in.Body.Name}
 	if in.Body.Paused {
 		c.State = models.SchedulePaused
 	}
@@ -193,7 +193,7 @@ func (s *Server) changeSchedule(ctx context.Context, in *changeScheduleInput) (*
 	if err := s.checkAction(in.Body.Action); err != nil {
 		return nil, err
 	}
-	return scheduleOutput(s.jobs.ChangeSchedule(ctx, r.Tenant, in.ID, r.Key, func(c *models.Schedule) error {
+	return scheduleOutput(s.jobs.ChangeSchedule(ctx, r.Tenant, in.ID, r.Actor(), func(c *models.Schedule) error {
 		if in.Body.Name != nil {
 			c.Name = in.Body.Name
 		}
@@ -274,15 +274,15 @@ func (s *Server) listSchedules(ctx context.Context, in *listSchedulesInput) (*ou
 }
 
 func (s *Server) deleteSchedule(ctx context.Context, in *scheduleInput) (*output[Schedule], error) {
-	return scheduleOutput(s.store.DeleteSchedule(ctx, middleware.RequestOf(ctx).Tenant, in.ID, middleware.RequestOf(ctx).Key))
+	return scheduleOutput(s.store.DeleteSchedule(ctx, middleware.RequestOf(ctx).Tenant, in.ID, middleware.RequestOf(ctx).Actor()))
 }
 
 func (s *Server) pauseSchedule(ctx context.Context, in *scheduleInput) (*output[Schedule], error) {
-	return scheduleOutput(s.jobs.PauseSchedule(ctx, middleware.RequestOf(ctx).Tenant, in.ID, middleware.RequestOf(ctx).Key))
+	return scheduleOutput(s.jobs.PauseSchedule(ctx, middleware.RequestOf(ctx).Tenant, in.ID, middleware.RequestOf(ctx).Actor()))
 }
 
 func (s *Server) resumeSchedule(ctx context.Context, in *scheduleInput) (*output[Schedule], error) {
-	return scheduleOutput(s.jobs.ResumeSchedule(ctx, middleware.RequestOf(ctx).Tenant, in.ID, middleware.RequestOf(ctx).Key))
+	return scheduleOutput(s.jobs.ResumeSchedule(ctx, middleware.RequestOf(ctx).Tenant, in.ID, middleware.RequestOf(ctx).Actor()))
 }
 
 func (s *Server) runSchedule(ctx context.Context, in *runScheduleInput) (*acceptedOutput, error) {

@@ -94,7 +94,7 @@ func (in *usageInput) query(ctx context.Context, now time.Time) (models.UsageQue
 	r := middleware.RequestOf(ctx)
 	q := models.UsageQuery{Tenant: r.Tenant, By: in.GroupBy, Limit: in.Limit + 1}
 	if in.AllTenants {
-		if !slices.Contains(r.Scopes, models.ScopeOperator) {
+		if !models.Opens(r.Scopes, models.ScopeOperator) {
 			return q, problem.Forbidden(models.ScopeOperator)
 		}
 		q.Tenant = ""

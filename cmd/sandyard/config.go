@@ -23,7 +23,7 @@ func parseScopes(args []string) ([]string, error) {
 	if len(args) == 0 {
 		return []string{models.ScopeSandboxes}, nil
 	}
-	known := []string{models.ScopeSandboxes, models.ScopeAdmin, models.ScopeOperator}
+	known := models.Scopes()
 	for _, a := range args {
 		if !slices.Contains(known, a) {
 			return nil, fmt.Errorf("unknown scope %q; use one of %v", a, known)

@@ -27,13 +27,14 @@ func keyUsage(f *flag.FlagSet) func() {
 		fmt.Fprint(f.Output(), `Usage:
   sandyard key                            list the keys: id, name, first characters, scopes, and when created, used, expired, revoked
   sandyard key [--e2b] NAME [SCOPE...]    create a key and print it once
+  sandyard key --rotate [--overlap D] ID  create a key with the same name and scopes; the old one works for a while beside it
   sandyard key --revoke [ID...]           revoke keys and end their open terminals and streams
 
 Put --tenant NAME first for the keys of another tenant than default.
 
 NAME    1 to 100 printable characters; no two valid keys have the same name
-SCOPE   sandboxes (all of /v1 but the following; the default), admin (keys of the tenant) or operator (that, workers, shared
-        templates, /metrics and /monitor)
+SCOPE   sandboxes (the tenant's work; the default) or a part of it: jobs, files, templates, webhooks;
+        admin (the tenant's keys, users and secrets), operator (that, tenants, workers, shared templates, /metrics, /monitor)
 ID      from the list. Without an ID, keys or ids are read from standard input, one per line: a key on the
         command line would show in the shell's history and in the process list
 
@@ -50,12 +51,20 @@ func runKey(ctx context.Context, args []string) error {
 	life := f.Duration("expires", 0, "time after which the key is refused, such as 720h; 0 = never")
 	of := f.String("tenant", tenant, "the tenant whose keys these are")
 	revoke := f.Bool("revoke", false, "revoke keys")
+	rotate := f.Bool("rotate", false, "create a key in place of another one")
+	overlap := f.Duration("overlap", 24*time.Hour, "time that a rotated key still works")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
 	switch args = f.Args(); {
 	case *revoke:
 		return revokeKeys(ctx, *of, args, os.Stdin)
+	case *rotate && (len(args) != 1 || models.IsKey(args[0])):
+		return errors.New("give one id, such as: sandyard key --rotate key_…; sandyard key lists the ids")
+	case *overlap < 0:
+		return errors.New("--overlap must be at least 0")
+	case *rotate:
+		return withStore(ctx, func(store *models.Store, _ *slog.Logger) error { return rotateKey(ctx, store, *of, args[0], *overlap) })
 	case len(args) == 0 && *e2b:
 		return errors.New("give the key a name, such as: sandyard key --e2b ci")
 	case len(args) == 0:
@@ -84,6 +93,22 @@ func makeKey(ctx context.Context, store *models.Store, tenant string, k models.N
 	if err != nil {
 		return err
 	}
+	return printKey(ctx, store, plain)
+}
+
+func rotateKey(ctx context.Context, store *models.Store, tenant, id string, overlap time.Duration) error {
+	plain, err := store.RotateKey(ctx, tenant, id, overlap)
+	if err != nil {
+		return fmt.Errorf("rotate %s: %w; sandyard key lists the ids", shown(id), err)
+	}
+	if err := printKey(ctx, store, plain); err != nil {
+		return err
+	}
+	fmt.Printf("%s still works for %v\n", id, overlap)
+	return nil
+}
+
+func printKey(ctx context.Context, store *models.Store, plain string) error {
 	made, err := store.Authenticate(ctx, plain)
 	if err != nil {
 		return err

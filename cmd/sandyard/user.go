@@ -28,6 +28,7 @@ func userCommands() map[string]userCommand {
 		"list":     {about: "list the users: id, name, role, creation time"},
 		"add":      {takesPassword: true, takesRole: true, about: "create a user"},
 		"password": {takesPassword: true, about: "set another password; the tokens of the old one end"},
+		"role":     {takesRole: true, about: "give a user another role"},
 		"remove":   {about: "remove a user, whose tokens end"},
 	}
 }
@@ -65,7 +66,7 @@ func userUsage(f *flag.FlagSet, name string) func() {
 }
 
 func runUser(ctx context.Context, args []string) error {
-	const usage = "use list, add, password or remove, such as: sandyard user add NAME --password-stdin"
+	const usage = "use list, add, password, role or remove, such as: sandyard user add NAME --password-stdin"
 	if len(args) == 0 {
 		return errors.New(usage)
 	}
@@ -99,6 +100,9 @@ func runUser(ctx context.Context, args []string) error {
 	case c.takesPassword && !o.stdin:
 		return fmt.Errorf("pass the password on standard input: sandyard user %s %s --password-stdin", name, names[0])
 	}
+	if c.takesRole && !known(o.role) {
+		return fmt.Errorf("the role %q is unknown; use member, admin or operator", o.role)
+	}
 	return doUser(ctx, name, append(names, "")[0], o)
 }
 
@@ -115,9 +119,11 @@ func doUser(ctx context.Context, command, name string, o userOptions) error {
 		case "add":
 			return addUser(ctx, store, o, name, hash)
 		case "password":
-			return noUser(name, store.SetPassword(ctx, o.tenant, name, hash))
+			return changeUser(ctx, store, o.tenant, name, models.UserChange{PasswordHash: hash})
+		case "role":
+			return changeUser(ctx, store, o.tenant, name, models.UserChange{Role: o.role})
 		case "remove":
-			return noUser(name, store.RemoveUser(ctx, o.tenant, name))
+			return removeUser(ctx, store, o.tenant, name)
 		}
 		return listUsers(ctx, store, o.tenant, os.Stdout)
 	})
@@ -147,9 +153,6 @@ func readPassword(from io.Reader) (string, error) {
 
 // addUser makes the first tenant, too, where no API process has run on the database yet.
 func addUser(ctx context.Context, store *models.Store, o userOptions, name, hash string) error {
-	if !known(o.role) {
-		return fmt.Errorf("the role %q is unknown; use member, admin or operator", o.role)
-	}
 	if err := store.BootstrapWith(ctx, nil); err != nil {
 		return err
 	}
@@ -165,10 +168,30 @@ func known(role string) bool {
 	return role == models.RoleMember || role == models.RoleAdmin || role == models.RoleOperator
 }
 
-func noUser(name string, err error) error {
-	if errors.Is(err, models.ErrNotFound) {
-		return fmt.Errorf("the tenant has no user %q; see sandyard user list", name)
+// userNamed returns a tenant's user of a name.
+func userNamed(ctx context.Context, store *models.Store, tenant, name string) (models.User, error) {
+	u, err := store.UserNamed(ctx, name)
+	if errors.Is(err, models.ErrNotFound) || err == nil && u.TenantID != tenant {
+		return u, fmt.Errorf("the tenant has no user %q; see sandyard user list", name)
 	}
+	return u, err
+}
+
+func changeUser(ctx context.Context, store *models.Store, tenant, name string, to models.UserChange) error {
+	u, err := userNamed(ctx, store, tenant, name)
+	if err != nil {
+		return err
+	}
+	_, err = store.ChangeUser(ctx, tenant, u.ID, to)
+	return err
+}
+
+func removeUser(ctx context.Context, store *models.Store, tenant, name string) error {
+	u, err := userNamed(ctx, store, tenant, name)
+	if err != nil {
+		return err
+	}
+	_, err = store.RemoveUser(ctx, tenant, u.ID)
 	return err
 }
 

@@ -39,6 +39,9 @@ func (n *neighbour) settle() {
 	n.owns.add("keys", into[struct {
 		Keys []struct{ ID string }
 	}](t, n.get("/v1/keys")).Keys[0].ID)
+	who := n.post("/v1/users", object{"name": mark("person"), "password": mark("password"), "role": "admin"})
+	n.owns.add("users", into[struct{ ID string }](t, who).ID)
+	n.owns.add("tenants", "default")
 	n.owns.state = func(t *testing.T) string { return n.fingerprint(t, box) }
 	for _, what := range []string{"files", "nodes", "grant", "port"} {
 		n.owns.ids[what] = append(n.owns.ids[what], "nothing")
@@ -136,6 +139,7 @@ func (n *neighbour) fingerprint(t *testing.T, box string) string {
 		a := n.get("/v1/schedules/" + id)
 		fmt.Fprintln(&b, "schedule:", a.status, a.text("state"))
 	}
+	fmt.Fprintln(&b, "user:", n.get("/v1/users/"+n.owns.ids["users"][0]).text("role"))
 	ports := n.get("/v1/sandboxes/" + box + "/ports")
 	fmt.Fprintln(&b, "ports:", ports.status, strings.Count(ports.head, "8000") > 0)
 	return b.String()

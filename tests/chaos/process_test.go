@@ -5,6 +5,7 @@ package chaos
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -97,6 +98,19 @@ func (p *process) ended() bool {
 	default:
 		return false
 	}
+}
+
+// unborn says whether SIGTERM ended the process before its main function ran: it has written nothing.
+func (p *process) unborn() bool {
+	p.mu.Lock()
+	err := p.err
+	p.mu.Unlock()
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGTERM && p.said("{") == ""
 }
 
 // said returns what follows text in the first line of the running process's log that has it, or nothing.

@@ -273,7 +273,7 @@ func (s *system) end(f fault, program string) (string, error) {
 	p.busy.Lock()
 	defer p.busy.Unlock()
 	p.signal(syscall.SIGTERM)
-	if err := p.await(time.Minute); err != nil {
+	if err := p.await(time.Minute); err != nil && !p.unborn() {
 		return p.name, fmt.Errorf("asked to end: %w", err)
 	}
 	<-time.After(f.lasts)

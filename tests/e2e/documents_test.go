@@ -18,6 +18,12 @@ func TestCurlsInDocumentsWork(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/api/*.md")
 	check(t, err)
 	curls, answers := 0, 0
+	user := object{"name": "reader", "password": "TestPass123!"}
+	r.call("POST", "/v1/users", user)
+	var login struct {
+		Token string `json:"access_token"`
+	}
+	decode(t, string(r.call("POST", "/v1/login", user).raw), &login)
 	for _, page := range append([]string{"../../README.md"}, pages...) {
 		text, err := os.ReadFile(page)
 		check(t, err)
@@ -39,7 +45,7 @@ func TestCurlsInDocumentsWork(t *testing.T) {
 			cmd := exec.Command("bash", "-c", strings.Replace(c.command, "curl -s", "curl -sS --fail-with-body --max-time 60", 1))
 			cmd.Dir = dir
 			cmd.Env = append(os.Environ(), "S=http://"+r.address, "H=Authorization: Bearer "+r.key,
-				"J=Content-Type: application/json", "ID="+box.ID, "JOB="+last.ID, "K="+key.Key.ID)
+				"J=Content-Type: application/json", "ID="+box.ID, "JOB="+last.ID, "K="+key.Key.ID, "T="+login.Token)
 			out, err := cmd.Output()
 			c.compare(t, string(out), err)
 		}

@@ -53,7 +53,7 @@ type command struct {
 func TestCommandsInDocumentsExist(t *testing.T) {
 	t.Parallel()
 	known := commandsOf(t)
-	call := regexp.MustCompile(`(?:^|[ /])sandyard ([a-z]+)((?: +(?:--[a-z0-9]+|[a-z]+\b))*)`)
+	call := regexp.MustCompile(`(?:^|[ /])sandyard ([a-z-]+)((?: +(?:--[a-z0-9]+|[a-z]+\b))*)`)
 	calls := 0
 	for _, p := range pages(t) {
 		for _, span := range codeSpans(p) {

@@ -7,13 +7,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
+	"sandyard/auth"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/web/calls"
@@ -55,21 +55,10 @@ func (s *Server) AddRoutes(app fiber.Router) {
 	for _, r := range s.routes() {
 		admit := s.token
 		if r.Anybody {
-			admit = small
+			admit = middleware.LoginBody
 		}
 		app.Add(r.Method, r.Path, contract.Enter(s.mw, admit), s.mw.TakeBody, r.Handle)
 	}
-}
-
-// maxLogin is how many bytes the body of a login may have: anybody may send one.
-const maxLogin = 4 << 10
-
-func small(c *fiber.Ctx) error {
-	if n := c.Request().Header.ContentLength(); c.Context().RequestBodyStream() != nil && (n < 0 || n > maxLogin) {
-		return problem.New(http.StatusRequestEntityTooLarge, "login_too_large",
-			"the body of a login may have 4096 bytes and a Content-Length; send only username and password")
-	}
-	return nil
 }
 
 func (s *Server) token(c *fiber.Ctx) error {
@@ -78,11 +67,7 @@ func (s *Server) token(c *fiber.Ctx) error {
 		token = ""
 	}
 	c.Set(fiber.HeaderWWWAuthenticate, `Bearer realm="sandyard"`)
-	if err := s.mw.AdmitUser(c, strings.TrimSpace(token)); err != nil {
-		return err
-	}
-	c.Response().Header.Del(fiber.HeaderWWWAuthenticate)
-	return nil
+	return s.mw.AdmitUser(c, strings.TrimSpace(token))
 }
 
 // login takes name and password from the query, a form or a JSON object.
@@ -107,12 +92,12 @@ func (s *Server) login(c *fiber.Ctx) error {
 	if name == "" || password == "" {
 		return problem.Invalid("username and password", "are missing; send both as query parameters or as a form")
 	}
-	jwt, err := s.mw.Login(c, name, password)
+	login, err := s.mw.Login(c.UserContext(), name, password, auth.TokenLife)
 	if err != nil {
 		return err
 	}
 	c.Set(fiber.HeaderCacheControl, "no-store")
-	return c.JSON(token{jwt, "bearer"})
+	return c.JSON(token{login.Access, "bearer"})
 }
 
 func (s *Server) create(ctx context.Context, in *createRequest) (any, error) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strconv"
 	"strings"
 	"unicode"
@@ -237,4 +238,16 @@ func fieldOf(e *json.UnmarshalTypeError) string {
 		_, field, _ = strings.Cut(field, ".")
 	}
 	return field
+}
+
+// maxLogin is how many bytes the body of a login may have: anybody may send one.
+const maxLogin = 4 << 10
+
+// LoginBody lets requests pass whose body could be that of a login.
+func LoginBody(c *fiber.Ctx) error {
+	if n := c.Request().Header.ContentLength(); c.Context().RequestBodyStream() != nil && (n < 0 || n > maxLogin) {
+		return problem.New(http.StatusRequestEntityTooLarge, "login_too_large",
+			"the body of a login may have 4096 bytes and a Content-Length; send only what a login needs")
+	}
+	return nil
 }

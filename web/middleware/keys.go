@@ -170,12 +170,23 @@ func (k *keyCache) remember(plain string, valid map[string]models.APIKey, err er
 	return foundKey{key: key}
 }
 
-// NeedKey lets requests pass whose API key has the scope.
+const challenge = `Bearer realm="sandyard"`
+
+// NeedKey lets requests pass whose API key, or token of a login, opens the scope.
 func (s *Stack) NeedKey(scope string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
-		c.Set(fiber.HeaderWWWAuthenticate, `Bearer realm="sandyard"`)
+		c.Set(fiber.HeaderWWWAuthenticate, challenge)
 		return s.Authorize(c, Bearer(c), scope)
 	}
+}
+
+// NeedAny lets requests pass that have a valid API key or token, whatever its scopes.
+func (s *Stack) NeedAny(c *fiber.Ctx) error {
+	c.Set(fiber.HeaderWWWAuthenticate, challenge)
+	if err := s.admit(c, Bearer(c)); err != nil {
+		return err
+	}
+	return c.Next()
 }
 
 // NeedLogin is NeedKey for pages that a browser opens: the key may come as the password of HTTP Basic.
@@ -198,8 +209,22 @@ func (s *Stack) Authorize(c *fiber.Ctx, plain, scope string) error {
 	return c.Next()
 }
 
-// Admit says why a request may not pass. The challenge that the caller has set stays only where there is no valid key.
+// Admit says why a request may not pass. plain is an API key or the token of a login. The challenge that the caller has
+// set stays only where it is neither.
 func (s *Stack) Admit(c *fiber.Ctx, plain, scope string) error {
+	if err := s.admit(c, plain); err != nil {
+		return err
+	}
+	if !models.Opens(RequestOf(c.UserContext()).Scopes, scope) {
+		return problem.Forbidden(scope)
+	}
+	return nil
+}
+
+func (s *Stack) admit(c *fiber.Ctx, plain string) error {
+	if strings.Count(plain, ".") == 2 { // as a JWT has
+		return s.AdmitUser(c, plain)
+	}
 	key, err := s.keys.find(c.UserContext(), plain)
 	switch {
 	case errors.Is(err, models.ErrNotFound):
@@ -210,9 +235,6 @@ func (s *Stack) Admit(c *fiber.Ctx, plain, scope string) error {
 	c.Response().Header.Del(fiber.HeaderWWWAuthenticate)
 	r := RequestOf(c.UserContext())
 	r.Tenant, r.Key, r.Scopes = key.TenantID, key.ID, key.Scopes
-	if !slices.Contains(key.Scopes, scope) {
-		return problem.Forbidden(scope)
-	}
 	return nil
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// userLife is how long a user is believed to be as read: one who is removed gets in no longer than that.
+	// userLife is how long a user is believed to be as read: who is removed or signs out gets in no longer than that.
 	userLife = 10 * time.Second
 	// accountFailures and addressFailures are how many logins of one account, and from one address, may fail in
 	// failureSpan. A proxy in front is one address for all.
@@ -36,8 +36,8 @@ type logins struct {
 	mu      sync.Mutex
 	keys    []models.SigningKey
 	keysAt  time.Time
-	users   map[string]cachedUser
-	failed  map[string]failures // by account and by address
+	users   map[string]cachedUser // by login
+	failed  map[string]failures   // by account and by address
 	pending chan struct{}
 }
 
@@ -55,46 +55,133 @@ func newLogins(store *models.Store) *logins {
 	return &logins{store: store, users: map[string]cachedUser{}, failed: map[string]failures{}, pending: make(chan struct{}, maxPending)}
 }
 
-// Login returns a token for a user, who is found by name and password. Errors: a problem 401, or 429 after too many
-// failures of the name or from the address.
-func (s *Stack) Login(c *fiber.Ctx, name, password string) (string, error) {
-	ctx, l := c.UserContext(), s.logins
+// Tokens are what a login is answered with.
+type Tokens struct {
+	User    models.User
+	Access  string        // sent with requests
+	Life    time.Duration // of Access
+	Refresh string        // exchanged for further Tokens, once
+	Ends    time.Time     // of the login: then the password is needed again
+}
+
+// Login begins a login of a user, who is found by name and password. Its first token is good for life. Errors: a problem
+// 401, or 429 after too many failures of the name or from the address.
+func (s *Stack) Login(ctx context.Context, name, password string, life time.Duration) (Tokens, error) {
+	l := s.logins
 	select {
 	case l.pending <- struct{}{}:
 		defer func() { <-l.pending }()
 	default:
-		return "", problem.RetryLater(problem.New(http.StatusServiceUnavailable, "logins_busy", "too many logins are under way; try again"), 1)
+		return Tokens{}, problem.RetryLater(problem.New(http.StatusServiceUnavailable, "logins_busy", "too many logins are under way; try again"), 1)
 	}
-	counted := map[string]int{accountOf(name): accountFailures, "address " + c.IP(): addressFailures}
+	client := RequestOf(ctx).Client
+	counted := map[string]int{accountOf(name): accountFailures, "address " + client: addressFailures}
 	if wait := l.blocked(counted); wait > 0 {
-		return "", problem.RetryLater(problem.New(http.StatusTooManyRequests, "too_many_logins",
+		return Tokens{}, problem.RetryLater(problem.New(http.StatusTooManyRequests, "too_many_logins",
 			fmt.Sprintf("too many logins have failed; try again in %d s", wait)), wait)
 	}
-	user, err := l.store.UserNamed(ctx, name)
-	if err != nil && !errors.Is(err, models.ErrNotFound) {
-		return "", err
-	}
-	right, err := auth.CheckPassword(user.PasswordHash, password)
+	user, right, err := l.checkPassword(ctx, name, password)
 	if err != nil {
-		return "", err
+		return Tokens{}, err
 	}
-	if !right {
+	var login models.Login
+	var refresh string
+	if right {
+		login, refresh, err = l.store.LogIn(ctx, user.ID, user.PasswordHash)
+	}
+	switch {
+	case !right, errors.Is(err, models.ErrNotFound):
 		l.count(counted)
-		s.log.WarnContext(ctx, "login failed", "request_id", RequestOf(ctx).ID, "client", c.IP())
-		return "", problem.New(http.StatusUnauthorized, "login_failed", "the user name or the password is wrong")
+		s.log.WarnContext(ctx, "login failed", "request_id", RequestOf(ctx).ID, "client", client)
+		return Tokens{}, problem.New(http.StatusUnauthorized, "login_failed", "the user name or the password is wrong")
+	case err != nil:
+		return Tokens{}, err
 	}
 	l.forgive(accountOf(name))
+	r := RequestOf(ctx)
+	r.Tenant, r.User, r.Key = user.TenantID, user.ID, login.ID
+	return l.tokens(ctx, user, login, refresh, life)
+}
+
+// checkPassword says whether a password is the user's, whom it returns.
+func (l *logins) checkPassword(ctx context.Context, name, password string) (models.User, bool, error) {
+	user, err := l.store.UserNamed(ctx, name)
+	if err != nil && !errors.Is(err, models.ErrNotFound) {
+		return models.User{}, false, err
+	}
+	right, err := auth.CheckPassword(user.PasswordHash, password)
+	return user, right, err
+}
+
+// Refresh continues a login by its refresh token.
+func (s *Stack) Refresh(ctx context.Context, refresh string, life time.Duration) (Tokens, error) {
+	login, next, err := s.store.Refresh(ctx, refresh)
+	switch {
+	case errors.Is(err, models.ErrRefreshUsed):
+		s.log.WarnContext(ctx, "refresh token used twice; its login has ended", "request_id", RequestOf(ctx).ID, "login", login.ID, "client", RequestOf(ctx).Client)
+		return Tokens{}, problem.New(http.StatusUnauthorized, "token_invalid", models.ErrRefreshUsed.Error()+"; log in again")
+	case errors.Is(err, models.ErrNotFound):
+		return Tokens{}, problem.New(http.StatusUnauthorized, "token_invalid", "the refresh token is invalid, or its login has ended; log in again")
+	case err != nil:
+		return Tokens{}, err
+	}
+	user, err := s.store.LoginUser(ctx, login.ID)
+	if err != nil {
+		return Tokens{}, err
+	}
+	r := RequestOf(ctx)
+	r.Tenant, r.User, r.Key = user.TenantID, user.ID, login.ID
+	return s.logins.tokens(ctx, user, login, next, life)
+}
+
+func (l *logins) tokens(ctx context.Context, user models.User, login models.Login, refresh string, life time.Duration) (Tokens, error) {
 	keys, err := l.signingKeys(ctx, "")
 	if err != nil {
-		return "", err
+		return Tokens{}, err
 	}
-	return auth.Sign(keys[0].ID, keys[0].Secret, auth.Holder{User: user.ID, Since: user.TokensSince}, l.store.Now(ctx))
+	now := l.store.Now(ctx)
+	life = min(life, login.ExpiresAt.Sub(now))
+	access, err := auth.Sign(keys[0].ID, keys[0].Secret, auth.Holder{User: user.ID, Login: login.ID}, now, life)
+	return Tokens{user, access, life, refresh, login.ExpiresAt}, err
+}
+
+// ChangePassword gives the user of a request another password, who proves the old one. All logins of the user end.
+func (s *Stack) ChangePassword(ctx context.Context, old, hash string) error {
+	r := RequestOf(ctx)
+	user, err := s.store.User(ctx, r.Tenant, r.User)
+	if err != nil {
+		return err
+	}
+	counted := map[string]int{accountOf(user.Name): accountFailures}
+	if wait := s.logins.blocked(counted); wait > 0 {
+		return problem.RetryLater(problem.New(http.StatusTooManyRequests, "too_many_logins",
+			fmt.Sprintf("too many passwords were wrong; try again in %d s", wait)), wait)
+	}
+	right, err := auth.CheckPassword(user.PasswordHash, old)
+	if err != nil {
+		return err
+	}
+	if !right {
+		s.logins.count(counted)
+		return problem.New(http.StatusUnauthorized, "login_failed", "the old password is wrong")
+	}
+	_, err = s.store.ChangeUser(ctx, r.Tenant, r.User, models.UserChange{PasswordHash: hash})
+	s.logins.forget(r.Key)
+	return err
+}
+
+// SignOut ends the login of a request.
+func (s *Stack) SignOut(ctx context.Context) error {
+	login := RequestOf(ctx).Key
+	err := s.store.EndLogin(ctx, login)
+	s.logins.forget(login)
+	return err
 }
 
 // AdmitUser says why a request may not pass that brings the token of a login.
 func (s *Stack) AdmitUser(c *fiber.Ctx, token string) error {
 	ctx := c.UserContext()
-	user, err := s.logins.find(ctx, token)
+	user, login, err := s.logins.find(ctx, token)
 	if errors.Is(err, auth.ErrToken) {
 		detail := "the token is invalid or has expired; log in again"
 		if token == "" {
@@ -105,13 +192,14 @@ func (s *Stack) AdmitUser(c *fiber.Ctx, token string) error {
 	if err != nil {
 		return err
 	}
+	c.Response().Header.Del(fiber.HeaderWWWAuthenticate)
 	r := RequestOf(ctx)
-	r.Tenant, r.Key, r.Scopes = user.TenantID, user.ID, user.Scopes()
+	r.Tenant, r.User, r.Key, r.Scopes = user.TenantID, user.ID, login, user.Scopes()
 	return nil
 }
 
-// find returns the user of a token, or auth.ErrToken.
-func (l *logins) find(ctx context.Context, token string) (models.User, error) {
+// find returns the user of a token with its login, or auth.ErrToken.
+func (l *logins) find(ctx context.Context, token string) (user models.User, login string, err error) {
 	var failed error
 	h, err := auth.Verify(token, l.store.Now(ctx), func(id string) []byte {
 		keys, err := l.signingKeys(ctx, id)
@@ -124,36 +212,44 @@ func (l *logins) find(ctx context.Context, token string) (models.User, error) {
 		return nil
 	})
 	if failed != nil { // the database, not the token
-		return models.User{}, failed
+		return models.User{}, "", failed
 	}
 	if err != nil {
-		return models.User{}, err
+		return models.User{}, "", err
 	}
-	user, err := l.user(ctx, h.User)
-	if errors.Is(err, models.ErrNotFound) || err == nil && !user.TokensSince.Equal(h.Since) {
+	user, err = l.user(ctx, h.Login)
+	if errors.Is(err, models.ErrNotFound) || err == nil && user.ID != h.User {
 		err = auth.ErrToken
 	}
-	return user, err
+	return user, h.Login, err
 }
 
-func (l *logins) user(ctx context.Context, id string) (models.User, error) {
+// user returns whose login it is.
+func (l *logins) user(ctx context.Context, login string) (models.User, error) {
 	l.mu.Lock()
-	known, ok := l.users[id]
+	known, ok := l.users[login]
 	l.mu.Unlock()
 	if ok && time.Since(known.at) < userLife {
 		return known.user, nil
 	}
-	user, err := l.store.User(ctx, id)
-	if err != nil {
-		return user, err
-	}
+	user, err := l.store.LoginUser(ctx, login)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err != nil {
+		delete(l.users, login)
+		return user, err
+	}
 	if len(l.users) >= maxCounted {
 		clear(l.users)
 	}
-	l.users[id] = cachedUser{user, time.Now()}
+	l.users[login] = cachedUser{user, time.Now()}
 	return user, nil
+}
+
+func (l *logins) forget(login string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.users, login)
 }
 
 // signingKeys returns the keys, the newest first. They are read again now and then, and for one that is not among them, at
@@ -169,7 +265,7 @@ func (l *logins) signingKeys(ctx context.Context, wanted string) ([]models.Signi
 	if len(keys) > 0 && (known && age < userLife || age < time.Second) {
 		return keys, nil
 	}
-	keys, err := l.store.SigningKeys(ctx, auth.NewSecret())
+	keys, err := l.store.SigningKeys(ctx, auth.NewSecret(), auth.TokenLife+time.Minute)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -17,13 +18,18 @@ import (
 // Request is what is known of a request beside its content.
 type Request struct {
 	ID      string
+	Client  string // the address that it came from
 	Tenant  string
-	Key     string           // the id of its API key: the actor
+	User    string           // the id of who logged in; empty = it came with an API key
+	Key     string           // the id of its API key, or of the login
 	Scopes  []string         // of that key
 	Digest  []byte           // of method, path and body, where an Idempotency-Key came along
 	Problem *problem.Problem // what it was answered with, if that was an error
 	Held    Hold             // memory that its body and its answer take
 }
+
+// Actor is who acts: the user, or else the API key.
+func (r *Request) Actor() string { return cmp.Or(r.User, r.Key) }
 
 type requestKey struct{}
 
@@ -45,7 +51,7 @@ func RequestOf(ctx context.Context) *Request {
 // line, in which neither bodies nor keys appear.
 func (s *Stack) Serve(c *fiber.Ctx) error {
 	began := time.Now()
-	r := &Request{ID: requestID(c.Get(fiber.HeaderXRequestID))}
+	r := &Request{ID: requestID(c.Get(fiber.HeaderXRequestID)), Client: c.IP()}
 	// Not Fiber's own context, which belongs to the connection and races with Shutdown.
 	c.SetUserContext(With(context.Background(), r))
 	c.Set(fiber.HeaderXRequestID, r.ID)
@@ -92,7 +98,10 @@ func (s *Stack) logRequest(c *fiber.Ctx, r *Request, took time.Duration) {
 	attrs := []slog.Attr{
 		slog.String("method", c.Method()), slog.String("route", c.Route().Path),
 		slog.Int("status", c.Response().StatusCode()), slog.Duration("duration", took),
-		slog.String("request_id", r.ID), slog.String("tenant", r.Tenant), slog.String("key", r.Key), slog.String("client", c.IP()),
+		slog.String("request_id", r.ID), slog.String("tenant", r.Tenant), slog.String("key", r.Key), slog.String("client", r.Client),
+	}
+	if r.User != "" {
+		attrs = append(attrs, slog.String("user", r.User))
 	}
 	if r.Problem != nil {
 		attrs = append(attrs, slog.String("code", r.Problem.Code))

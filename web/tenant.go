@@ -1,0 +1,113 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"sandyard/models"
+	"sandyard/web/problem"
+)
+
+// Tenant is the document of a tenant.
+type Tenant struct {
+	Name          string    `json:"name"`
+	LiveSandboxes int       `json:"live_sandboxes"`
+	MaxSandboxes  int       `json:"max_sandboxes" doc:"Live sandboxes at once"`
+	MaxQueued     int       `json:"max_queued" doc:"Waiting jobs at once"`
+	CreatedAt     time.Time `json:"created_at"`
+}
+
+// TenantList is all tenants.
+type TenantList struct {
+	Tenants []Tenant `json:"tenants" doc:"By name, at most 10000"`
+}
+
+// TenantLimitsBody is limits of a tenant.
+type TenantLimitsBody struct {
+	MaxSandboxes int `json:"max_sandboxes,omitempty" minimum:"1" maximum:"1000000" doc:"Live sandboxes at once; a new tenant has 100"`
+	MaxQueued    int `json:"max_queued,omitempty" minimum:"1" maximum:"10000000" doc:"Waiting jobs at once; a new tenant has 10000"`
+}
+
+// NewTenantBody is the body of a request for a tenant.
+type NewTenantBody struct {
+	Name string `json:"name" minLength:"1" maxLength:"63" doc:"a-z, 0-9 and -; begins with a letter or a digit"`
+	TenantLimitsBody
+}
+
+// MadeTenant is a new tenant, with the text of its first key.
+type MadeTenant struct {
+	Tenant Tenant `json:"tenant"`
+	Key    string `json:"key" doc:"Its first API key, with the scopes sandboxes and admin. It is not stored and cannot be shown again"`
+}
+
+type newTenantInput struct{ Body NewTenantBody }
+
+type tenantInput struct {
+	Name string `path:"name" maxLength:"63"`
+}
+
+type changeTenantInput struct {
+	Name string `path:"name" maxLength:"63"`
+	Body TenantLimitsBody
+}
+
+// listedTenants is how many tenants are listed.
+const listedTenants = 10000
+
+func (s *Server) addTenants() {
+	register(s, operation("list-tenants", http.MethodGet, "/v1/tenants", tagServer, "List all tenants (scope operator)"), s.listTenants)
+	create := operation("create-tenant", http.MethodPost, "/v1/tenants", tagServer, "Create a tenant with its first API key (scope operator)")
+	create.DefaultStatus = http.StatusCreated
+	register(s, create, s.createTenant)
+	register(s, operation("get-tenant", http.MethodGet, "/v1/tenants/{name}", tagServer, "Get a tenant (scope operator)"), s.getTenant)
+	register(s, operation("change-tenant", http.MethodPatch, "/v1/tenants/{name}", tagServer,
+		"Change a tenant's limits (scope operator): they count from the next request on"), s.changeTenant)
+}
+
+func tenantDoc(t models.ListedTenant) Tenant {
+	return Tenant{Name: t.ID, LiveSandboxes: t.Live, MaxSandboxes: t.MaxSandboxes, MaxQueued: t.MaxQueued, CreatedAt: t.CreatedAt}
+}
+
+func (b TenantLimitsBody) limits() models.TenantLimits {
+	return models.TenantLimits{MaxSandboxes: b.MaxSandboxes, MaxQueued: b.MaxQueued}
+}
+
+func (s *Server) listTenants(ctx context.Context, _ *struct{}) (*output[TenantList], error) {
+	all, err := s.store.Tenants(ctx, listedTenants)
+	list := TenantList{Tenants: []Tenant{}}
+	for _, t := range all {
+		list.Tenants = append(list.Tenants, tenantDoc(t))
+	}
+	return &output[TenantList]{list}, err
+}
+
+func (s *Server) createTenant(ctx context.Context, in *newTenantInput) (*output[MadeTenant], error) {
+	key, err := s.store.CreateTenant(ctx, in.Body.Name, in.Body.limits())
+	switch {
+	case errors.Is(err, models.ErrTenantName):
+		return nil, problem.Invalid("body.name", "must have up to 63 of a-z, 0-9 and -, and begin with a letter or a digit")
+	case errors.Is(err, models.ErrTenantNamed):
+		return nil, problem.New(http.StatusConflict, "name_taken", models.ErrTenantNamed.Error())
+	case err != nil:
+		return nil, err
+	}
+	t, err := s.store.ListedTenant(ctx, in.Body.Name)
+	return &output[MadeTenant]{MadeTenant{tenantDoc(t), key}}, err
+}
+
+func (s *Server) getTenant(ctx context.Context, in *tenantInput) (*output[Tenant], error) {
+	t, err := s.store.ListedTenant(ctx, in.Name)
+	return &output[Tenant]{tenantDoc(t)}, err
+}
+
+func (s *Server) changeTenant(ctx context.Context, in *changeTenantInput) (*output[Tenant], error) {
+	if in.Body == (TenantLimitsBody{}) {
+		return nil, problem.Invalid("body", "changes nothing; give a limit")
+	}
+	if err := s.store.LimitTenant(ctx, in.Name, in.Body.limits()); err != nil {
+		return nil, err
+	}
+	return s.getTenant(ctx, &tenantInput{in.Name})
+}

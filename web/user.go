@@ -1,0 +1,141 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"sandyard/models"
+	"sandyard/web/middleware"
+	"sandyard/web/problem"
+)
+
+// UserList is a tenant's users.
+type UserList struct {
+	Users []User `json:"users" doc:"By name, at most 1000"`
+}
+
+// NewUserBody is the body of a request for a user.
+type NewUserBody struct {
+	Name     string `json:"name" minLength:"1" maxLength:"100" doc:"No two users of the installation have the same name"`
+	Password string `json:"password" minLength:"8" maxLength:"1024"`
+	Role     string `json:"role,omitempty" enum:"member,admin,operator" doc:"Default member. Only what your own scopes open"`
+}
+
+// UserBody is the body of a change of a user.
+type UserBody struct {
+	Password string `json:"password,omitempty" minLength:"8" maxLength:"1024" doc:"The user's logins end"`
+	Role     string `json:"role,omitempty" enum:"member,admin,operator" doc:"Only what your own scopes open"`
+}
+
+type newUserInput struct{ Body NewUserBody }
+
+type userInput struct {
+	ID string `path:"id" pattern:"^usr_[0-9a-v]{26}$" patternDescription:"a user's id"`
+}
+
+type changeUserInput struct {
+	ID   string `path:"id" pattern:"^usr_[0-9a-v]{26}$" patternDescription:"a user's id"`
+	Body UserBody
+}
+
+// listedUsers is how many users are listed.
+const listedUsers = 1000
+
+func (s *Server) addUsers() {
+	register(s, operation("list-users", http.MethodGet, "/v1/users", tagServer, "List your tenant's users (scope admin)"), s.listUsers)
+	create := operation("create-user", http.MethodPost, "/v1/users", tagServer, "Create a user, who can log in (scope admin)")
+	create.DefaultStatus = http.StatusCreated
+	register(s, create, s.createUser)
+	register(s, operation("get-user", http.MethodGet, "/v1/users/{id}", tagServer, "Get a user (scope admin)"), s.getUser)
+	register(s, operation("change-user", http.MethodPatch, "/v1/users/{id}", tagServer, "Change a user's password or role (scope admin)"), s.changeUser)
+	register(s, operation("remove-user", http.MethodDelete, "/v1/users/{id}", tagServer,
+		"Remove a user (scope admin), whose tokens are refused within ten seconds"), s.removeUser)
+}
+
+func (s *Server) listUsers(ctx context.Context, _ *struct{}) (*output[UserList], error) {
+	all, err := s.store.Users(ctx, middleware.RequestOf(ctx).Tenant, listedUsers)
+	list := UserList{Users: []User{}}
+	for _, u := range all {
+		list.Users = append(list.Users, userDoc(u))
+	}
+	return &output[UserList]{list}, err
+}
+
+// mayGive refuses a role that opens more than the request's own scopes do.
+func mayGive(ctx context.Context, role string) error {
+	for _, scope := range (models.User{Role: role}).Scopes() {
+		if scope != models.ScopeSandboxes && !models.Opens(middleware.RequestOf(ctx).Scopes, scope) {
+			return problem.Forbidden(scope)
+		}
+	}
+	return nil
+}
+
+func (s *Server) createUser(ctx context.Context, in *newUserInput) (*output[User], error) {
+	role := in.Body.Role
+	if role == "" {
+		role = models.RoleMember
+	}
+	if err := mayGive(ctx, role); err != nil {
+		return nil, err
+	}
+	hash, err := newPassword("body.password", in.Body.Password)
+	if err != nil {
+		return nil, err
+	}
+	u, err := s.store.CreateUser(ctx, middleware.RequestOf(ctx).Tenant, in.Body.Name, hash, role)
+	switch {
+	case errors.Is(err, models.ErrUserName):
+		return nil, problem.Invalid("body.name", "must have 1 to 100 printable characters without spaces")
+	case errors.Is(err, models.ErrUserNamed):
+		return nil, problem.New(http.StatusConflict, "name_taken", models.ErrUserNamed.Error())
+	}
+	return &output[User]{userDoc(u)}, err
+}
+
+// theirs returns a user whom the request may manage: nobody manages who may do more.
+func (s *Server) theirs(ctx context.Context, id string) (models.User, error) {
+	u, err := s.store.User(ctx, middleware.RequestOf(ctx).Tenant, id)
+	if err != nil {
+		return u, err
+	}
+	return u, mayGive(ctx, u.Role)
+}
+
+func (s *Server) getUser(ctx context.Context, in *userInput) (*output[User], error) {
+	u, err := s.store.User(ctx, middleware.RequestOf(ctx).Tenant, in.ID)
+	return &output[User]{userDoc(u)}, err
+}
+
+func (s *Server) changeUser(ctx context.Context, in *changeUserInput) (*output[User], error) {
+	if in.Body == (UserBody{}) {
+		return nil, problem.Invalid("body", "changes nothing; give a password or a role")
+	}
+	if _, err := s.theirs(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	to := models.UserChange{Role: in.Body.Role}
+	if to.Role != "" {
+		if err := mayGive(ctx, to.Role); err != nil {
+			return nil, err
+		}
+	}
+	if in.Body.Password != "" {
+		hash, err := newPassword("body.password", in.Body.Password)
+		if err != nil {
+			return nil, err
+		}
+		to.PasswordHash = hash
+	}
+	u, err := s.store.ChangeUser(ctx, middleware.RequestOf(ctx).Tenant, in.ID, to)
+	return &output[User]{userDoc(u)}, err
+}
+
+func (s *Server) removeUser(ctx context.Context, in *userInput) (*output[User], error) {
+	if _, err := s.theirs(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	u, err := s.store.RemoveUser(ctx, middleware.RequestOf(ctx).Tenant, in.ID)
+	return &output[User]{userDoc(u)}, err
+}
