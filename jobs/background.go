@@ -56,6 +56,9 @@ func (e *Exec) launch(ctx context.Context, a *attempt) (result, error) {
 		return result{}, err
 	}
 	cmd.StdinOpen = e.StdinOpen
+	if cmd.Env, err = a.environment(ctx, e.Env, e.SecretEnv); err != nil {
+		return a.without(ctx, err)
+	}
 	started, err := b.Launch(ctx, cmd)
 	if err != nil {
 		return result{}, err

@@ -158,6 +158,9 @@ func (c *Client) submit(ctx context.Context, sub models.Submission, args []Args,
 		if err != nil {
 			return models.Submitted{}, err
 		}
+		if err := c.checkSecrets(ctx, o.TenantID, a); err != nil {
+			return models.Submitted{}, err
+		}
 		if i != sub.Answer { // only the job that the request is about reports back
 			j.CallbackURL, j.ExpireIn, j.Call = nil, 0, nil
 		}

@@ -26,6 +26,7 @@ type Code struct {
 	Cwd            string            `json:"cwd,omitempty" doc:"The context changes to this directory and stays there. Default: its current directory, initially the work directory"`
 	TimeoutSeconds float64           `json:"timeout_seconds,omitempty" doc:"After this time the cell is interrupted as by Ctrl-C, which keeps the context. If it does not stop within 5 s, the context is killed; default 300, at most 86400"`
 	MaxOutputBytes int64             `json:"max_output_bytes,omitempty" doc:"Most bytes to keep of stdout and of stderr each; the end is kept; default 1 MiB, at most 4 MiB"`
+	SecretEnv
 }
 
 // largestCodeOutput is less than a context keeps.
@@ -67,7 +68,7 @@ func (c *Code) Validate() error {
 	case c.MaxOutputBytes < 0 || c.MaxOutputBytes > largestCodeOutput:
 		return invalid("max_output_bytes", "must be between 1 and %d, not %d", largestCodeOutput, c.MaxOutputBytes)
 	}
-	return errors.Join(checkNotReserved("cwd", c.Cwd), noNUL("code", c.Code), noNUL("cwd", c.Cwd), checkEnv("env", c.Env))
+	return errors.Join(checkNotReserved("cwd", c.Cwd), noNUL("code", c.Code), noNUL("cwd", c.Cwd), checkEnv("env", c.Env), c.check(c.Env))
 }
 
 func (c *Code) timeout() (time.Duration, error) {
@@ -94,7 +95,17 @@ func (c *Code) run(ctx context.Context, a *attempt) (result, error) {
 		return c.late(a), nil
 	}
 	defer giveBack()
-	o, err := cells.Run(ctx, box, c.cell(a.job), stop.Done())
+	cell := c.cell(a.job)
+	cell.Env, err = a.environment(ctx, c.Env, c.SecretEnv)
+	if missing := (*secretError)(nil); errors.As(err, &missing) {
+		begun, err := a.begun(ctx, box)
+		if err != nil || !begun {
+			return missing.failed(), err
+		}
+	} else if err != nil {
+		return result{}, err
+	}
+	o, err := cells.Run(ctx, box, cell, stop.Done())
 	if err != nil {
 		return result{}, err
 	}
@@ -112,18 +123,24 @@ func (c *Code) run(ctx context.Context, a *attempt) (result, error) {
 // come waits for the cell's turn, which one that an earlier attempt has begun has had; who is waiting for it comes behind it all the
 // same. One that was cancelled before it was begun never is.
 func (c *Code) come(ctx context.Context, a *attempt, box cells.Box, stop <-chan struct{}) (giveBack func(), err error) {
-	if a.job.Attempt > 1 {
-		switch known, err := cells.Known(ctx, box, a.job.ID); {
-		case err != nil:
-			return nil, err
-		case known:
-			return a.w.contexts.try(c.turnName(a)), nil
-		}
+	switch known, err := a.begun(ctx, box); {
+	case err != nil:
+		return nil, err
+	case known:
+		return a.w.contexts.try(c.turnName(a)), nil
 	}
 	if a.isCancelled() {
 		return nil, errCancel
 	}
 	return c.turn(ctx, a, stop)
+}
+
+// begun says whether an earlier attempt has begun the cell.
+func (a *attempt) begun(ctx context.Context, box cells.Box) (bool, error) {
+	if a.job.Attempt == 1 {
+		return false, nil
+	}
+	return cells.Known(ctx, box, a.job.ID)
 }
 
 func (c *Code) turnName(a *attempt) string { return a.job.SandboxID + "/" + c.context() }

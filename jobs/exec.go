@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"sandyard/models"
@@ -27,6 +28,8 @@ type Exec struct {
 	MaxOutputBytes int64             `json:"max_output_bytes,omitempty" doc:"Most bytes to keep of stdout and of stderr each; default 1 MiB, at most 8 MiB. A background exec drops the oldest output, a normal exec the newest"`
 	Background     bool              `json:"background,omitempty" doc:"The job ends when the command has started, and the command continues: see /v1/sandboxes/{id}/execs. It ends with the sandbox at the latest; timeout_seconds then has no default"`
 	StdinOpen      bool              `json:"stdin_open,omitempty" doc:"Keep the standard input of a background exec open after stdin, for POST …/stdin"`
+
+	SecretEnv
 
 	blob []byte
 }
@@ -72,7 +75,7 @@ func (e *Exec) Validate() error {
 	if e.MaxOutputBytes < 0 || e.MaxOutputBytes > largestMaxOutput {
 		return invalid("max_output_bytes", "must be between 1 and %d, not %d", largestMaxOutput, e.MaxOutputBytes)
 	}
-	return checkEnv("env", e.Env)
+	return errors.Join(checkEnv("env", e.Env), e.check(e.Env))
 }
 
 // timeout is the command's; 0 = none.
@@ -107,6 +110,9 @@ func (e *Exec) run(ctx context.Context, a *attempt) (result, error) {
 	}
 	defer a.onCancel(func() error { return a.killIn(ctx, sb) })()
 	cmd := e.command(a.job)
+	if cmd.Env, err = a.environment(ctx, e.Env, e.SecretEnv); err != nil {
+		return a.without(ctx, err)
+	}
 	cmd.Started = a.slot.rest
 	res, err := sb.Run(ctx, cmd)
 	if err != nil {

@@ -36,7 +36,7 @@ func (o OneShot) cell() *Code {
 	if o.Language == "" && o.Code == "" {
 		return nil
 	}
-	return &Code{Language: o.Language, Code: o.Code, Env: o.Env, Cwd: o.Cwd, TimeoutSeconds: o.TimeoutSeconds, MaxOutputBytes: o.MaxOutputBytes}
+	return &Code{Language: o.Language, Code: o.Code, Env: o.Env, Cwd: o.Cwd, TimeoutSeconds: o.TimeoutSeconds, MaxOutputBytes: o.MaxOutputBytes, SecretEnv: o.SecretEnv}
 }
 
 // work is what the sandbox is made for.

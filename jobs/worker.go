@@ -24,6 +24,7 @@ import (
 type WorkerConfig struct {
 	Store    *models.Store
 	Redis    *redis.Options
+	Secrets  *Secrets
 	Provider providers.Provider
 	Engine   string // where the provider's sandboxes live; workers of one engine can stand in for each other
 	Name     string // what the worker is known by when it is started again; empty = by its host
@@ -66,6 +67,7 @@ type Room struct {
 // Worker runs jobs against one provider. It is a node: sandboxes that live on its engine are held by it.
 type Worker struct {
 	store    *models.Store
+	secrets  *Secrets
 	queue    *Queue
 	provider providers.Provider
 	node     models.Node
@@ -122,7 +124,7 @@ func NewWorker(c WorkerConfig) *Worker {
 	}
 	name := c.Provider.Capabilities().Provider
 	w := &Worker{
-		store: c.Store, queue: NewQueue(rdb, c.Log), provider: c.Provider, rdb: rdb,
+		store: c.Store, secrets: cmp.Or(c.Secrets, NewSecrets(c.Store, nil)), queue: NewQueue(rdb, c.Log), provider: c.Provider, rdb: rdb,
 		newRedis: func() *redis.Client { return NewRedis(c.Redis, c.RedisHooks...) },
 		node: models.Node{
 			ID: models.NewID("n"), Provider: name, Engine: c.Engine, Slots: c.Slots, Gateway: c.Gateway, Host: host(), Name: c.Name,

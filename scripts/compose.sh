@@ -22,7 +22,8 @@ random() { od -An -N16 -tx1 /dev/urandom | tr -d ' \n'; }
 env() {
 	[ ! -e .env ] || die ".env is there already"
 	umask 077
-	sed -e "s/^POSTGRES_PASSWORD=$/&$(random)/" -e "s/^REDIS_PASSWORD=$/&$(random)/" .env.example >.env
+	sed -e "s/^POSTGRES_PASSWORD=$/&$(random)/" -e "s/^REDIS_PASSWORD=$/&$(random)/" \
+		-e "s|^SECRETS_KEY=$|&$(head -c 32 /dev/urandom | base64)|" .env.example >.env
 	say "wrote .env, which only $(id -un) can read"
 }
 

@@ -21,6 +21,7 @@ import (
 	"sandyard/models"
 	"sandyard/passes"
 	"sandyard/providers/catalog"
+	"sandyard/vault"
 )
 
 // Common is what every process needs to know. Field tags name the variables; docs/operate/configuration.md lists them all.
@@ -32,6 +33,8 @@ type Common struct {
 	RedisPort    int        `env:"REDIS_PORT" envDefault:"6379" doc:"the port that goes with REDIS_HOST"`
 	RedisDB      int        `env:"REDIS_DATABASE" envDefault:"0" doc:"the number of the database that goes with REDIS_HOST"`
 	LogLevel     slog.Level `env:"LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
+	SecretsKey   string     `env:"SECRETS_KEY" doc:"key that encrypts the secrets of tenants, of API and workers: 32 bytes in base64, such as of openssl rand -base64 32; of several, comma-separated, the first encrypts and all decrypt; empty = no secrets"`
+	SecretsFile  string     `env:"SECRETS_KEY_FILE" doc:"file with the keys, in place of SECRETS_KEY"`
 	Window       int        `env:"TENANT_WINDOW" envDefault:"256" doc:"unclaimed jobs of one tenant that Redis may hold per lane; the others wait in PostgreSQL"`
 }
 
@@ -46,7 +49,30 @@ func (c Common) validate() error {
 	} else if _, err := jobs.ParseRedis(url); err != nil {
 		errs = append(errs, err)
 	}
+	if _, err := c.vault(); err != nil {
+		errs = append(errs, err)
+	}
 	return errors.Join(append(errs, positive("DATABASE_CONNECTIONS", c.DatabaseConn), positive("TENANT_WINDOW", c.Window))...)
+}
+
+// vault encrypts the secrets of tenants; nil = there is no key.
+func (c Common) vault() (*vault.Vault, error) {
+	text, name := c.SecretsKey, "SECRETS_KEY"
+	if c.SecretsFile != "" {
+		if text != "" {
+			return nil, errors.New("SECRETS_KEY and SECRETS_KEY_FILE are both set; keep one")
+		}
+		b, err := os.ReadFile(c.SecretsFile)
+		if err != nil {
+			return nil, fmt.Errorf("SECRETS_KEY_FILE: %w", err)
+		}
+		text, name = string(b), "SECRETS_KEY_FILE"
+	}
+	v, err := vault.New(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return v, nil
 }
 
 // redisURL is where Redis is.

@@ -78,8 +78,12 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	defer installation.watch(ctx)()
 	hooks := jobs.NewWebhooks(p.Store, p.Queue, guard.Rules{Deny: c.EgressDeny, Own: closed, Allow: c.Allow}, log)
 	defer hooks.Close()
+	secrets, err := c.vault()
+	if err != nil {
+		return err
+	}
 	w := jobs.NewWorker(jobs.WorkerConfig{ //nolint:contextcheck // its life is from Start to Stop
-		Store: p.Store, Redis: p.redis, Provider: backend, Engine: engine, Name: c.Name, Slots: c.Slots,
+		Store: p.Store, Redis: p.redis, Secrets: jobs.NewSecrets(p.Store, secrets), Provider: backend, Engine: engine, Name: c.Name, Slots: c.Slots,
 		Room: room, DiskReserve: int64(c.DiskReserve) << 20,
 		Pool: jobs.PoolSizes{Min: c.PoolSize, Max: c.PoolMax}, Runtimes: c.offered(), Images: c.Images, Builds: c.Builds, Gateway: d.url, Egress: outside, Lease: c.Lease, Grace: c.Grace,
 		Reconcile: c.Reconcile, ReconcileGrace: c.Patience, Webhooks: hooks,

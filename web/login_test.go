@@ -9,7 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sandyard/auth"
+	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/vault"
+	"sandyard/web"
 )
 
 // addUser makes a user of the first tenant.
@@ -330,4 +333,38 @@ func TestTokensEndStreams(t *testing.T) {
 	if ended := must(r.store.RevokedKeys(t.Context(), []string{login.ID}))(t); len(ended) != 1 {
 		t.Errorf("an ended login counts as valid")
 	}
+}
+
+func TestSecretsOverHTTP(t *testing.T) {
+	t.Parallel()
+	v := must(vault.New(vault.NewKey()))(t)
+	r := newRig(t, func(c *web.Config) { c.Secrets = jobs.NewSecrets(c.Store, v) })
+	put := func(name string, body any, as ...string) answer {
+		return r.call("PUT", "/v1/secrets/"+name, body, as...)
+	}
+	first := put("token", map[string]any{"value": "s3cret-1"}).want(t, 200)
+	second := put("token", map[string]any{"value": "s3cret-2"}).want(t, 200)
+	list := r.call("GET", "/v1/secrets", nil).want(t, 200)
+	for _, a := range []answer{first, second, list} {
+		if strings.Contains(a.raw, "s3cret") || !strings.Contains(a.raw, "token") {
+			t.Errorf("an answer: %s", a.raw)
+		}
+	}
+	r.call("GET", "/v1/secrets/token", nil).problem(t, 405, "method_not_allowed")
+	put("token", map[string]any{"value": ""}).problem(t, 422, "invalid_request")
+	put("to%20ken", map[string]any{"value": "x"}).problem(t, 422, "invalid_request")
+	put("token", map[string]any{"value": "a\u0000b"}).problem(t, 422, "invalid_request")
+	member := must(r.store.CreateKey(t.Context(), "default", "member", []string{models.ScopeSandboxes}))(t)
+	put("token", map[string]any{"value": "x"}, bearer(member)...).problem(t, 403, "scope_missing")
+	r.sql("INSERT INTO tenants (id, name, webhook_secret) VALUES ('other', 'other', 'whsec_AAAA')")
+	foreign := must(r.store.CreateKey(t.Context(), "other", "k", []string{models.ScopeSandboxes, models.ScopeAdmin}))(t)
+	r.call("DELETE", "/v1/secrets/token", nil, bearer(foreign)...).problem(t, 404, "not_found")
+	theirs := r.call("POST", "/v1/sandboxes", map[string]any{}, bearer(foreign)...).want(t, 202).text("sandbox.id")
+	uses := map[string]any{"command": "env", "secrets": map[string]any{"A": "token"}}
+	r.call("POST", "/v1/sandboxes/"+theirs+"/exec", uses, bearer(foreign)...).problem(t, 422, "invalid_request")
+	mine := r.call("POST", "/v1/sandboxes", map[string]any{}, bearer(member)...).want(t, 202).text("sandbox.id")
+	r.call("POST", "/v1/sandboxes/"+mine+"/exec", uses, bearer(member)...).want(t, 202)
+	r.call("DELETE", "/v1/secrets/token", nil).want(t, 204)
+	r.call("POST", "/v1/sandboxes/"+mine+"/exec", uses, bearer(member)...).problem(t, 422, "invalid_request")
+	newRig(t).call("PUT", "/v1/secrets/token", map[string]any{"value": "x"}).problem(t, 501, "secrets_unavailable")
 }

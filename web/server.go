@@ -32,6 +32,7 @@ import (
 type Config struct {
 	Store         *models.Store
 	Jobs          *jobs.Client
+	Secrets       *jobs.Secrets // nil = none can be written
 	Waiters       *jobs.Waiters
 	Queue         *jobs.Queue
 	Redis         *redis.Options // for the monitor, which opens connections of its own
@@ -135,6 +136,7 @@ func New(c Config) (*Server, error) {
 	s.addKeys()
 	s.addUsers()
 	s.addTenants()
+	s.addSecrets(cmp.Or(c.Secrets, jobs.NewSecrets(c.Store, nil)))
 	s.addTemplates()
 	s.addNodes()
 	s.addSchedules()

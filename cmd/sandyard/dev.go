@@ -19,6 +19,7 @@ import (
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/service"
+	"sandyard/vault"
 )
 
 const (
@@ -117,6 +118,9 @@ func (d *devStack) configure(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := d.secretsKey(); err != nil {
+		return err
+	}
 	if os.Getenv("ENGINE_UNSAFE") == "" {
 		if err := os.Setenv("ENGINE_UNSAFE", "allow"); err != nil {
 			return err
@@ -133,6 +137,21 @@ func (d *devStack) configure(ctx context.Context) error {
 	d.worker.Grace = 0 // whoever presses Ctrl-C does not want to wait; commands are given up with their sandboxes
 	d.parts, err = service.Connect(ctx, d.worker.Common, d.log)
 	return err
+}
+
+// secretsKey keeps a key for secrets in dir, unless the environment has one.
+func (d *devStack) secretsKey() error {
+	if os.Getenv("SECRETS_KEY") != "" || os.Getenv("SECRETS_KEY_FILE") != "" {
+		return nil
+	}
+	path := filepath.Join(d.dir, "secrets-key")
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		err = errors.Join(os.WriteFile(path+".new", []byte(vault.NewKey()+"\n"), 0o600), os.Rename(path+".new", path))
+		if err != nil {
+			return err
+		}
+	}
+	return os.Setenv("SECRETS_KEY_FILE", path)
 }
 
 // fleetOf is the same for every start in dir, so that a start after a crash finds what the one before left.

@@ -1,0 +1,102 @@
+package jobs_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/vault"
+)
+
+// TestSecretsThatAreGone: a command whose secret was deleted, or which the worker cannot read, is not started; one that an
+// earlier attempt has started is killed.
+func TestSecretsThatAreGone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	v, err := vault.New(vault.NewKey())
+	r.must(err)
+	secrets := jobs.NewSecrets(r.store, v)
+	_, err = secrets.Put(t.Context(), tenant, "token", "s3cret")
+	r.must(err)
+	uses := jobs.SecretEnv{Secrets: map[string]string{"TOKEN": "token"}}
+	able := func(c *jobs.WorkerConfig) { c.Secrets = secrets }
+
+	first := r.worker(2, able)
+	box, created := r.create(jobs.CreateSandbox{})
+	r.wait(created)
+	long := r.submit(box, &jobs.Exec{Command: "fake:sleep 1h", SecretEnv: uses}, options())
+	r.eventually("the command runs", func() bool { return r.state.Running(box) == 1 })
+	first.Stop(t.Context())
+	unable := r.worker(2)
+	ends := func(job, code, part string) {
+		t.Helper()
+		j := r.wait(job)
+		if j.State != models.Failed || j.Error.Code != code || !strings.Contains(j.Error.Message, part) || strings.Contains(j.Error.Message, "s3cret") {
+			t.Errorf("%s %+v, want %s", j.State, j.Error, code)
+		}
+		if n := r.state.Running(box); n != 0 {
+			t.Errorf("%d commands still run", n)
+		}
+	}
+	ends(long, "secret_unreadable", "SECRETS_KEY")
+	unable.Stop(t.Context())
+
+	gone := map[string]string{}
+	for name, args := range map[string]jobs.Args{
+		"exec": &jobs.Exec{Command: "fake:stdout x", SecretEnv: uses}, "background": &jobs.Exec{Command: "fake:sleep 1h", Background: true, SecretEnv: uses},
+		"code": &jobs.Code{Language: "python", Code: "1", SecretEnv: uses},
+	} {
+		gone[name] = r.submit(box, args, options())
+	}
+	r.must(r.store.DeleteSecret(t.Context(), tenant, "token"))
+	r.worker(2, able)
+	for name, job := range gone {
+		ends(job, "secret_not_found", "PUT /v1/secrets/token")
+		if n := r.state.Starts(job); n != 0 {
+			t.Errorf("%s was started %d times", name, n)
+		}
+	}
+}
+
+func TestSecretsAreChecked(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	v, err := vault.New(vault.NewKey())
+	r.must(err)
+	secrets := jobs.NewSecrets(r.store, v)
+	for name, c := range map[string][2]string{
+		"no name": {"", "x"}, "a path": {"../x", "x"}, "a long name": {strings.Repeat("a", 64), "x"}, "a digit first": {"1a", "x"},
+		"no value": {"a", ""}, "a long value": {"a", strings.Repeat("x", jobs.MaxSecretBytes+1)}, "NUL": {"a", "x\x00"},
+	} {
+		if _, err := secrets.Put(t.Context(), tenant, c[0], c[1]); !errors.As(err, new(*jobs.InvalidError)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := jobs.NewSecrets(r.store, nil).Put(t.Context(), tenant, "a", "x"); !errors.Is(err, vault.ErrNoKey) {
+		t.Errorf("without a key: %v", err)
+	}
+	_, err = secrets.Put(t.Context(), tenant, "a", "x")
+	r.must(err)
+	box, _ := r.create(jobs.CreateSandbox{})
+	for name, e := range map[string]jobs.Exec{
+		"an unknown secret":        {SecretEnv: jobs.SecretEnv{Secrets: map[string]string{"A": "b"}}},
+		"a name that none can be":  {SecretEnv: jobs.SecretEnv{Secrets: map[string]string{"A": "/"}}},
+		"no name of a variable":    {SecretEnv: jobs.SecretEnv{Secrets: map[string]string{"A=B": "a"}}},
+		"a variable of env, again": {SecretEnv: jobs.SecretEnv{Secrets: map[string]string{"A": "a"}}, Env: map[string]string{"A": "x"}},
+	} {
+		e.Command = "fake:stdout x"
+		if _, err := r.client.Submit(t.Context(), box, &e, options()); !errors.As(err, new(*jobs.InvalidError)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for i := range models.MaxSecrets {
+		_, err = secrets.Put(t.Context(), tenant, "a"+strings.Repeat("x", i%60)+string(rune('a'+i/60)), "x")
+	}
+	if limit := (*models.LimitError)(nil); !errors.As(err, &limit) || limit.Limit != "secrets" {
+		t.Errorf("one more than a tenant may have: %v", err)
+	}
+	_, err = secrets.Put(t.Context(), tenant, "a", "y") // a new value of one that is there
+	r.must(err)
+}
