@@ -153,6 +153,7 @@ func (c *Client) buildRows(n NewBuild, from, tenant string) (*models.Sandbox, *m
 		ID: models.NewID("sb"), TenantID: tenant, Provider: c.catalog.Providers[0], Template: &n.Template, Image: from,
 		State: models.SandboxCreating, Desired: models.DesiredRunning, Spec: spec, OnTimeout: "delete", TimeoutMS: buildWait.Milliseconds(),
 	}
+	weigh(box, n.Resources)
 	b := &models.Build{
 		ID: models.NewID("bld_"), TenantID: tenant, Shared: n.Shared, Template: n.Template, SandboxID: box.ID, Recipe: text, Files: n.Files,
 		Image: from,

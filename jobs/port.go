@@ -108,7 +108,7 @@ func (c *Client) reachable(ctx context.Context, sandbox string, o Options) error
 	}
 	n, err := c.store.CountPortGrants(ctx, o.TenantID, sandbox)
 	if err == nil && n >= maxPortGrants {
-		err = &models.LimitError{Limit: "port grants of a sandbox", Used: n, Max: maxPortGrants}
+		err = &models.LimitError{Limit: "port grants of a sandbox", Used: float64(n), Max: maxPortGrants}
 	}
 	return err
 }

@@ -132,8 +132,20 @@ func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, pro
 		return nil, providers.Resources{}, err
 	}
 	c.Foreign.complete(&spec)
+	weigh(box, spec.Resources)
 	box.Spec, err = json.Marshal(spec)
 	return box, spec.Resources, err
+}
+
+// What a sandbox takes of its tenant's quota where nobody says anything.
+const (
+	defaultCPUs     = 1
+	defaultMemoryMB = 512
+)
+
+// weigh writes down what the sandbox takes of its tenant's quota.
+func weigh(box *models.Sandbox, r providers.Resources) {
+	box.CPUs, box.MemoryMB = cmp.Or(r.CPUs, defaultCPUs), cmp.Or(r.MemoryMB, defaultMemoryMB)
 }
 
 func (f Foreign) apply(box *models.Sandbox) {

@@ -9,11 +9,12 @@ import (
 
 // tenantState is what decides whether a tenant's new sandboxes are let in.
 type tenantState struct {
-	ID           string
-	MaxSandboxes int
-	Live         int
-	Time         time.Time
-	locked       bool
+	Quota
+	Standing
+
+	ID     string
+	Time   time.Time
+	locked bool
 }
 
 // lockTenants locks the tenants of new sandboxes with the first trip, so that neither a quota nor a sandbox's key can be taken twice, and
@@ -39,9 +40,8 @@ func (b *batch) lockTenants() error {
 	if err := later(lock, into(&locked)); err != nil {
 		return err
 	}
-	err := later(dry(b.tx).Raw(`SELECT t.id, t.max_sandboxes, now() AS time,
-			(SELECT count(*) FROM sandboxes WHERE tenant_id = t.id AND ended_at IS NULL) AS live
-		FROM tenants t WHERE t.id = ANY (?::text[])`, idArray(tenants)), each(func(t tenantState) {
+	err := later(dry(b.tx).Raw(`SELECT t.id, t.max_sandboxes, t.max_cpus, t.max_memory_mib, now() AS time, s.*
+		FROM tenants t, LATERAL (`+standing+`tenant_id = t.id) s WHERE t.id = ANY (?::text[])`, idArray(tenants)), each(func(t tenantState) {
 		t.locked = slices.ContainsFunc(locked, func(l Tenant) bool { return l.ID == t.ID })
 		b.tenants[t.ID] = &t
 	}))
@@ -86,14 +86,14 @@ func (b *batch) admitSandbox(p *submission) error {
 	case !t.locked, b.keyTaken(p):
 		p.err = errLocked
 		return nil
-	case t.Live >= t.MaxSandboxes:
-		p.err = &LimitError{Limit: "max_sandboxes", Used: t.Live, Max: t.MaxSandboxes}
+	}
+	if p.err = t.refusal("", t.Standing, p.New); p.err != nil {
 		return nil
 	}
 	if err := b.takePlace(p, p.New.ID); err != nil || p.err != nil {
 		return err
 	}
-	t.Live++
+	t.add(p.New)
 	return b.insertSandbox(p)
 }
 

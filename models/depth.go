@@ -104,9 +104,9 @@ func (q *queueDepth) refusal(want load) *LimitError {
 	bytes := q.counted.Bytes + q.since.bytes + q.coming.bytes
 	switch {
 	case jobs+want.jobs > q.counted.MaxQueued:
-		return &LimitError{Limit: "max_queued", Used: jobs, Max: q.counted.MaxQueued}
+		return &LimitError{Limit: "max_queued", Used: float64(jobs), Max: float64(q.counted.MaxQueued)}
 	case bytes+want.bytes > q.counted.MaxQueuedBytes:
-		return &LimitError{Limit: "max_queued_bytes", Used: bytes, Max: q.counted.MaxQueuedBytes}
+		return &LimitError{Limit: "max_queued_bytes", Used: float64(bytes), Max: float64(q.counted.MaxQueuedBytes)}
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -53,16 +55,33 @@ func (e *EndedError) Error() string {
 	return text
 }
 
-// LimitError says which limit a tenant met.
+// LimitError says which limit a tenant or a user met.
 type LimitError struct {
 	Limit string // its name, such as max_sandboxes
-	Used  int
-	Max   int
+	Used  float64
+	Max   float64
+	Asked float64 // what the request asks for; 0 = one more
 }
 
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("limit %s reached: %d of %d in use", e.Limit, e.Used, e.Max)
+	return "limit " + e.Limit + " reached: " + e.Numbers()
 }
+
+// Stands says whether the limit is one of what stands, so that only the end of a sandbox makes room.
+func (e *LimitError) Stands() bool {
+	return slices.Contains([]string{"max_sandboxes", "max_cpus", "max_memory_mib"}, e.Limit)
+}
+
+// Numbers says how much is in use.
+func (e *LimitError) Numbers() string {
+	text := decimal(e.Used) + " of " + decimal(e.Max) + " in use"
+	if e.Asked > 0 {
+		text += ", and the request asks for " + decimal(e.Asked)
+	}
+	return text
+}
+
+func decimal(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 // IsRefused says whether err means that the database will never take these values.
 func IsRefused(err error) bool {

@@ -90,7 +90,7 @@ func admitSchedule(tx *gorm.DB, tenant string) error {
 	var n int64
 	err := tx.Model(&Schedule{}).Where("tenant_id = ?", tenant).Count(&n).Error
 	if err == nil && int(n) >= most {
-		return &LimitError{Limit: "max_schedules", Used: int(n), Max: most}
+		return &LimitError{Limit: "max_schedules", Used: float64(n), Max: float64(most)}
 	}
 	return err
 }

@@ -33,7 +33,7 @@ func (s *Store) PutSecret(ctx context.Context, tenant, name string, sealed []byt
 			return err
 		}
 		if others >= MaxSecrets {
-			return &LimitError{Limit: "secrets", Used: others, Max: MaxSecrets}
+			return &LimitError{Limit: "secrets", Used: float64(others), Max: MaxSecrets}
 		}
 		return tx.Raw(`INSERT INTO secrets (tenant_id, name, sealed) VALUES (?, ?, ?)
 			ON CONFLICT (tenant_id, name) DO UPDATE SET sealed = excluded.sealed, updated_at = now()

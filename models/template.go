@@ -112,7 +112,7 @@ func roomForTemplate(tx *gorm.DB, o Owner, name string) error {
 	}
 	err := tx.Raw(templateRoom, name, o.Tenant).Scan(&now).Error
 	if err == nil && !now.Stands && now.Used >= now.Most {
-		return &LimitError{Limit: "max_templates", Used: now.Used, Max: now.Most}
+		return &LimitError{Limit: "max_templates", Used: float64(now.Used), Max: float64(now.Most)}
 	}
 	return err
 }

@@ -74,11 +74,12 @@ func (s *Store) LimitTenant(ctx context.Context, name string, limits TenantLimit
 // ListedTenant is a tenant with how many live sandboxes it has.
 type ListedTenant struct {
 	Tenant
-	Live int
+	Quota Quota `gorm:"embedded"`
+	Live  int
 }
 
 const listTenants = `
-	SELECT t.id, t.name, t.max_sandboxes, t.max_queued, t.created_at,
+	SELECT t.id, t.name, t.max_sandboxes, t.max_queued, t.max_cpus, t.max_memory_mib, t.created_at,
 		(SELECT count(*) FROM sandboxes s WHERE s.tenant_id = t.id AND s.ended_at IS NULL) AS live
 	FROM tenants t `
 

@@ -52,7 +52,7 @@ func (s *Store) IssueTicket(ctx context.Context, t TerminalTicket, life time.Dur
 			return err
 		}
 		if open >= maxTickets {
-			return &LimitError{Limit: "terminal_tickets", Used: int(open), Max: maxTickets}
+			return &LimitError{Limit: "terminal_tickets", Used: float64(open), Max: maxTickets}
 		}
 		if err := tx.Raw("SELECT now() + ?", milliseconds(life)).Scan(&t.ExpiresAt).Error; err != nil {
 			return err

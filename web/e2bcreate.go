@@ -142,10 +142,8 @@ func (e *e2b) submitCreate(ctx context.Context, wish jobs.CreateSandbox, o jobs.
 	for range e2bTries {
 		done, err = e.jobs.Create(ctx, wish, o)
 		var limit *models.LimitError
-		if errors.As(err, &limit) && limit.Limit == "max_sandboxes" {
-			// Without Retry-After: clients would wait for it, though only the end of a sandbox helps.
-			return done, problem.New(http.StatusTooManyRequests, "limit_reached", fmt.Sprintf(
-				"you have reached the maximum number of concurrent sandboxes (%d); delete one or ask your operator to raise the limit", limit.Max))
+		if errors.As(err, &limit) && limit.Stands() {
+			return done, e2bFull(limit)
 		}
 		if err != nil || !done.Replayed || !middleware.Answer(done).State.Terminal() || middleware.Answer(done).State == models.Succeeded {
 			return done, err
@@ -154,6 +152,15 @@ func (e *e2b) submitCreate(ctx context.Context, wish jobs.CreateSandbox, o jobs.
 		o.IdempotencyKey = hex.EncodeToString(next[:])
 	}
 	return done, err
+}
+
+// e2bFull has no Retry-After: clients would wait for it, though only the end of a sandbox helps.
+func e2bFull(limit *models.LimitError) error {
+	if limit.Limit != "max_sandboxes" {
+		return problem.RetryLater(problem.Limit(limit), 0)
+	}
+	return problem.New(http.StatusTooManyRequests, "limit_reached", fmt.Sprintf(
+		"you have reached the maximum number of concurrent sandboxes (%d); delete one or ask your operator to raise the limit", int(limit.Max)))
 }
 
 // abandon removes a sandbox whose id nobody will learn.

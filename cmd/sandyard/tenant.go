@@ -47,12 +47,15 @@ func runTenant(ctx context.Context, args []string) error {
 		}
 		return fmt.Errorf("unknown command %q: %s", command, usage)
 	}
-	limits := models.TenantLimits{}
+	limits, ceilings := models.TenantLimits{}, models.Ceilings{}
 	f := flag.NewFlagSet("sandyard tenant "+command, flag.ContinueOnError)
 	f.Usage = tenantUsage(f, command)
 	if command != "list" {
 		f.IntVar(&limits.MaxSandboxes, "max-sandboxes", 0, "live sandboxes at once; a new tenant has 100")
 		f.IntVar(&limits.MaxQueued, "max-queued", 0, "waiting jobs at once; a new tenant has 10000")
+	}
+	if command == "set" {
+		ceilings = addCeilings(f, false)
 	}
 	names, err := mixed(f, args[1:])
 	switch {
@@ -64,15 +67,15 @@ func runTenant(ctx context.Context, args []string) error {
 		return fmt.Errorf("%s takes one NAME; see sandyard tenant %s --help", command, command)
 	case limits.MaxSandboxes < 0 || limits.MaxQueued < 0:
 		return errors.New("a limit must be at least 1")
-	case command == "set" && limits == models.TenantLimits{}:
-		return errors.New("nothing to set: give --max-sandboxes or --max-queued")
+	case command == "set" && limits == models.TenantLimits{} && len(ceilings) == 0:
+		return errors.New("nothing to set: give a limit, such as --max-sandboxes")
 	}
 	return withStore(ctx, func(store *models.Store, _ *slog.Logger) error {
 		switch command {
 		case "add":
 			return addTenant(ctx, store, names[0], limits)
 		case "set":
-			return setTenant(ctx, store, names[0], limits)
+			return setTenant(ctx, store, names[0], limits, ceilings)
 		}
 		return listTenants(ctx, store, os.Stdout)
 	})
@@ -90,8 +93,13 @@ func addTenant(ctx context.Context, store *models.Store, name string, limits mod
 	return nil
 }
 
-func setTenant(ctx context.Context, store *models.Store, name string, limits models.TenantLimits) error {
-	err := store.LimitTenant(ctx, name, limits)
+func setTenant(ctx context.Context, store *models.Store, name string, limits models.TenantLimits, ceilings models.Ceilings) (err error) {
+	if limits != (models.TenantLimits{}) {
+		err = store.LimitTenant(ctx, name, limits)
+	}
+	if err == nil && len(ceilings) > 0 {
+		err = store.SetTenantCeilings(ctx, name, ceilings)
+	}
 	if errors.Is(err, models.ErrNotFound) {
 		return fmt.Errorf("there is no tenant %q; see sandyard tenant list", name)
 	}
@@ -104,9 +112,9 @@ func listTenants(ctx context.Context, store *models.Store, to io.Writer) error {
 		return err
 	}
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tLIVE SANDBOXES\tMAX SANDBOXES\tMAX QUEUED\tCREATED")
+	fmt.Fprintln(w, "NAME\tLIVE SANDBOXES\tMAX SANDBOXES\tMAX QUEUED\tMAX CPUS\tMAX MEMORY MIB\tCREATED")
 	for _, t := range all {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\n", t.ID, t.Live, t.MaxSandboxes, t.MaxQueued, t.CreatedAt.UTC().Format(time.RFC3339))
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\t%s\n", t.ID, t.Live, t.MaxSandboxes, t.MaxQueued, ceiling(t.Quota.MaxCPUs), ceiling(t.Quota.MaxMemoryMiB), t.CreatedAt.UTC().Format(time.RFC3339))
 	}
 	return w.Flush()
 }

@@ -103,11 +103,11 @@ func TestTenants(t *testing.T) {
 	if err != nil || len(both) != 2 {
 		t.Errorf("%d spellings are valid: %v", len(both), err)
 	}
-	if _, err := run(t, "", "tenant", "set", "acme", "--max-queued", "9"); err != nil {
+	if _, err := run(t, "", "tenant", "set", "acme", "--max-queued", "9", "--max-cpus", "2.5", "--max-memory-mib", "4096"); err != nil {
 		t.Error(err)
 	}
 	list, err := run(t, "", "tenant", "list")
-	if err != nil || !regexp.MustCompile(`(?m)^acme +0 +7 +9 `).MatchString(list) || !regexp.MustCompile(`(?m)^default +0 +100 +10000 `).MatchString(list) {
+	if err != nil || !regexp.MustCompile(`(?m)^acme +0 +7 +9 +2.5 +4096 `).MatchString(list) || !regexp.MustCompile(`(?m)^default +0 +100 +10000 +none +none `).MatchString(list) {
 		t.Errorf("tenant list: %v\n%s", err, list)
 	}
 	if said, err := run(t, "", "key", "--tenant", "acme", "ci"); err != nil || !strings.Contains(said, "(ci)") {
@@ -121,7 +121,8 @@ func TestTenants(t *testing.T) {
 	}
 	for part, args := range map[string][]string{
 		"exists": {"add", "acme"}, "must have": {"add", "Acme Inc"}, "no tenant": {"set", "nobody", "--max-queued", "1"},
-		"nothing to set": {"set", "acme"}, "at least 1": {"set", "acme", "--max-queued", "-1"}, "one NAME": {"add"}, "unknown command": {"drop", "acme"},
+		"nothing to set": {"set", "acme"}, "at least 1": {"set", "acme", "--max-queued", "-1"}, "at least 0": {"set", "acme", "--max-cpus", "-1"}, "or none": {"set", "acme", "--max-memory-mib", "1.5"},
+		"one NAME": {"add"}, "unknown command": {"drop", "acme"},
 	} {
 		if _, err := run(t, "", append([]string{"tenant"}, args...)...); err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("tenant %v: %v, want %q", args, err, part)

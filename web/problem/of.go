@@ -90,8 +90,11 @@ func endedProblem(e *models.EndedError) *Problem {
 
 // Limit is the 429 of a limit that is reached.
 func Limit(e *models.LimitError) *Problem {
-	p := New(fiber.StatusTooManyRequests, "limit_reached",
-		fmt.Sprintf("the limit %s is reached: %d of %d in use; wait until some end, delete some or ask your operator to raise it", e.Limit, e.Used, e.Max))
+	advice := "wait until some end, delete some or ask your operator to raise it"
+	if e.Asked > e.Max {
+		advice = "this request alone exceeds the limit: ask for less, or ask your operator to raise it"
+	}
+	p := New(fiber.StatusTooManyRequests, "limit_reached", "the limit "+e.Limit+" is reached: "+e.Numbers()+"; "+advice)
 	p.Limit, p.Used, p.Max = e.Limit, &e.Used, &e.Max
 	return RetryLater(p, 5)
 }
@@ -106,7 +109,8 @@ func routeProblem(e *fiber.Error, maxBody int) *Problem {
 	case fiber.StatusRequestEntityTooLarge:
 		p := New(e.Code, "body_too_large", fmt.Sprintf("the body is larger than %d bytes (base64 adds one third); "+
 			"upload large files with PUT /v1/sandboxes/{id}/files/raw, which has no such limit", maxBody))
-		p.Limit, p.Max = "max_body_bytes", &maxBody
+		most := float64(maxBody)
+		p.Limit, p.Max = "max_body_bytes", &most
 		return p
 	case fiber.StatusRequestHeaderFieldsTooLarge:
 		return New(e.Code, "headers_too_large", "the request's path and headers are larger than 16 KiB; shorten them")

@@ -22,8 +22,8 @@ type Problem struct {
 	RequestID  string       `json:"request_id" doc:"Names the request in the server's log"`
 	RetryAfter int          `json:"retry_after,omitempty" doc:"Seconds to wait before a retry; also sent as the header Retry-After"`
 	Limit      string       `json:"limit,omitempty" doc:"The limit that was reached"`
-	Used       *int         `json:"used,omitempty"`
-	Max        *int         `json:"max,omitempty"`
+	Used       *float64     `json:"used,omitempty" doc:"How much of the limit is in use"`
+	Max        *float64     `json:"max,omitempty" doc:"The limit"`
 	State      string       `json:"state,omitempty" doc:"The state of the ended sandbox"`
 	EndReason  string       `json:"end_reason,omitempty"`
 	EndedAt    *time.Time   `json:"ended_at,omitempty"`

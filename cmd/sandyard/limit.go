@@ -1,0 +1,51 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"strconv"
+	"strings"
+
+	"sandyard/models"
+)
+
+// noLimit is how the options of limits write that there is none.
+const noLimit = "none"
+
+// ceilingsAbout says what the limits are, by name.
+func ceilingsAbout() map[string]string {
+	return map[string]string{
+		"max_cpus":       "cores of all live sandboxes together, or none",
+		"max_memory_mib": "memory of all live sandboxes together, paused ones included, in MiB, or none",
+		"max_sandboxes":  "live sandboxes at once, or none",
+	}
+}
+
+// addCeilings adds an option for each limit. What is given stands in the result after the options are parsed.
+func addCeilings(f *flag.FlagSet, user bool) models.Ceilings {
+	given := models.Ceilings{}
+	for _, name := range models.CeilingsOf(user) {
+		f.Func(strings.ReplaceAll(name, "_", "-"), ceilingsAbout()[name], func(text string) error {
+			if text == noLimit {
+				given[name] = nil
+				return nil
+			}
+			v, err := strconv.ParseFloat(text, 64)
+			whole := strings.HasPrefix(name, "max_") && name != "max_cpus"
+			if err != nil || !(v >= 0) || whole && v != float64(int64(v)) {
+				return errors.New("must be a number of at least 0, or none")
+			}
+			given[name] = &v
+			return nil
+		})
+	}
+	return given
+}
+
+// ceiling writes a limit.
+func ceiling[N int | int64 | float64](v *N) string {
+	if v == nil {
+		return noLimit
+	}
+	return strconv.FormatFloat(float64(*v), 'f', -1, 64)
+}

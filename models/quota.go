@@ -1,0 +1,90 @@
+package models
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+
+	"gorm.io/gorm"
+)
+
+// Quota is what live sandboxes may take together; nil = no limit. Paused ones count: they keep their memory.
+type Quota struct {
+	MaxSandboxes *int
+	MaxCPUs      *float64 `gorm:"column:max_cpus"`
+	MaxMemoryMiB *int64   `gorm:"column:max_memory_mib"`
+}
+
+// Standing is what live sandboxes take.
+type Standing struct {
+	Live      int
+	CPUs      float64 `gorm:"column:cpus"`
+	MemoryMiB int64   `gorm:"column:memory_mib"`
+}
+
+// standing reads a Standing of the live sandboxes for which a condition holds.
+const standing = `SELECT count(*) AS live, coalesce(sum(cpus), 0) AS cpus, coalesce(sum(memory_mb), 0)::bigint AS memory_mib
+	FROM sandboxes WHERE ended_at IS NULL AND `
+
+func (s *Standing) add(box *Sandbox) {
+	s.Live++
+	s.CPUs += box.CPUs
+	s.MemoryMiB += box.MemoryMB
+}
+
+// refusal is a *LimitError where there is no room for one more sandbox. The names of limits begin with prefix.
+func (q Quota) refusal(prefix string, now Standing, box *Sandbox) error {
+	switch {
+	case q.MaxSandboxes != nil && now.Live >= *q.MaxSandboxes:
+		return &LimitError{Limit: prefix + "max_sandboxes", Used: float64(now.Live), Max: float64(*q.MaxSandboxes)}
+	case q.MaxCPUs != nil && thousandths(now.CPUs+box.CPUs) > thousandths(*q.MaxCPUs):
+		return &LimitError{Limit: prefix + "max_cpus", Used: thousandths(now.CPUs) / 1000, Max: *q.MaxCPUs, Asked: box.CPUs}
+	case q.MaxMemoryMiB != nil && now.MemoryMiB+box.MemoryMB > *q.MaxMemoryMiB:
+		return &LimitError{
+			Limit: prefix + "max_memory_mib", Used: float64(now.MemoryMiB), Max: float64(*q.MaxMemoryMiB), Asked: float64(box.MemoryMB),
+		}
+	}
+	return nil
+}
+
+// thousandths are of cores. Sums of fractions such as 0.1 are not exact.
+func thousandths(cores float64) float64 { return math.Round(cores * 1000) }
+
+// Ceilings are new values of limits by their names, which are their columns, too; nil = no limit.
+type Ceilings map[string]*float64
+
+// CeilingsOf returns the names of the limits that Ceilings may change, of a tenant or of a user.
+func CeilingsOf(user bool) []string {
+	names := []string{"max_cpus", "max_memory_mib"}
+	if user {
+		names = append(names, "max_sandboxes")
+	}
+	return names
+}
+
+// SetTenantCeilings changes limits of a tenant. What stands beyond a new one stays. Errors: ErrNotFound, ErrCeiling.
+func (s *Store) SetTenantCeilings(ctx context.Context, tenant string, c Ceilings) error {
+	return s.setCeilings(ctx, false, c, s.db.Model(&Tenant{}).Where("id = ?", tenant))
+}
+
+func (s *Store) setCeilings(ctx context.Context, user bool, c Ceilings, of *gorm.DB) error {
+	set := map[string]any{}
+	for name, v := range c {
+		if !slices.Contains(CeilingsOf(user), name) || v != nil && (*v < 0 || math.IsNaN(*v) || *v > maxCeiling) {
+			return ErrCeiling
+		}
+		set[name] = v
+	}
+	res := of.WithContext(ctx).Updates(set)
+	if res.Error == nil && res.RowsAffected == 0 {
+		return ErrNotFound
+	}
+	return res.Error
+}
+
+// maxCeiling is the largest value of a limit, which fits every column.
+const maxCeiling = 1_000_000_000
+
+// ErrCeiling says that a limit cannot have such a value.
+var ErrCeiling = errors.New("a limit must be between 0 and 1000000000, or none")
