@@ -172,6 +172,9 @@ func (c *Client) submit(ctx context.Context, sub models.Submission, args []Args,
 	if sub.Build != nil {
 		sub.Build.JobID = sub.Jobs[0].ID
 	}
+	if sub.User = o.User; o.User != "" && sub.New != nil {
+		sub.New.UserID = &o.User
+	}
 	sub.TenantID, sub.IdempotencyKey, sub.Request, sub.Run = o.TenantID, o.IdempotencyKey, o.Request, o.run
 	return c.commit(ctx, sub)
 }

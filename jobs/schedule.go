@@ -273,6 +273,9 @@ func (c *Client) perform(ctx context.Context, s models.Schedule, run models.Sche
 		return models.Submitted{}, err
 	}
 	o := standing.options()
+	if s.UserID != nil {
+		o.User = *s.UserID
+	}
 	o.TenantID, o.Actor, o.IdempotencyKey, o.Request, o.run = s.TenantID, by.Actor, by.IdempotencyKey, by.Request, &run
 	switch {
 	case a.Job != nil:

@@ -20,12 +20,15 @@ type tenantState struct {
 // lockTenants locks the tenants of new sandboxes with the first trip, so that neither a quota nor a sandbox's key can be taken twice, and
 // reads what their admission depends on.
 func (b *batch) lockTenants() error {
-	var tenants, owners, keys []string
+	var tenants, users, owners, keys []string
 	for _, p := range b.open() {
 		if p.New == nil {
 			continue
 		}
 		tenants = append(tenants, p.TenantID)
+		if p.New.UserID != nil {
+			users = append(users, *p.New.UserID)
+		}
 		if p.New.Key != nil {
 			owners, keys = append(owners, p.TenantID), append(keys, *p.New.Key)
 		}
@@ -45,6 +48,9 @@ func (b *batch) lockTenants() error {
 		t.locked = slices.ContainsFunc(locked, func(l Tenant) bool { return l.ID == t.ID })
 		b.tenants[t.ID] = &t
 	}))
+	if err == nil {
+		err = b.readUsers(users)
+	}
 	if err != nil || len(keys) == 0 {
 		return err
 	}
@@ -87,13 +93,13 @@ func (b *batch) admitSandbox(p *submission) error {
 		p.err = errLocked
 		return nil
 	}
-	if p.err = t.refusal("", t.Standing, p.New); p.err != nil {
+	if p.err = b.refuseSandbox(t, p.New); p.err != nil {
 		return nil
 	}
 	if err := b.takePlace(p, p.New.ID); err != nil || p.err != nil {
 		return err
 	}
-	t.add(p.New)
+	b.stand(t, p.New)
 	return b.insertSandbox(p)
 }
 

@@ -87,9 +87,10 @@ type batch struct {
 	now     time.Time
 	owners  map[ownedKey]idempotencyKey
 	tenants map[string]*tenantState // of new sandboxes
-	named   []Sandbox               // live sandboxes with the keys of new ones
-	creates []Job                   // theirs
-	boxes   map[string]*Sandbox     // of the group, each locked
+	users   map[string]*userState
+	named   []Sandbox           // live sandboxes with the keys of new ones
+	creates []Job               // theirs
+	boxes   map[string]*Sandbox // of the group, each locked
 	found   []work
 	active  map[string]bool // sandboxes with a job that has not ended
 	busy    map[string]bool // those with an ordered one

@@ -35,6 +35,7 @@ const (
 // admission holds tenants to their limits of queued jobs and bytes without a count for each submission: to what was counted it adds what
 // this process has submitted since and what is under way. Other processes' jobs are seen with the next count.
 type admission struct {
+	prefix  string // of the names of its limits
 	count   func(context.Context, string) (Waiting, error)
 	mu      sync.Mutex
 	tenants map[string]*queueDepth
@@ -42,6 +43,7 @@ type admission struct {
 
 // queueDepth is what is known of one tenant's queue.
 type queueDepth struct {
+	prefix   string
 	counting sync.Mutex // one count at a time
 
 	mu      sync.Mutex
@@ -61,20 +63,34 @@ func (l *load) add(x load, times int) {
 
 func (sub *Submission) load() load { return load{len(sub.Jobs), sub.size()} }
 
-func newAdmission(count func(context.Context, string) (Waiting, error)) *admission {
-	return &admission{count: count, tenants: map[string]*queueDepth{}}
+func newAdmission(prefix string, count func(context.Context, string) (Waiting, error)) *admission {
+	return &admission{prefix: prefix, count: count, tenants: map[string]*queueDepth{}}
 }
 
-// admit reserves room for a submission; done says whether it was accepted. Its error is a *LimitError where there is no room. Deletes
-// make room, and what the platform submits for itself is not the tenant's doing.
-func (a *admission) admit(ctx context.Context, sub *Submission) (done func(accepted bool), err error) {
+// admitJobs reserves room for a submission with its tenant, and with its user where it has one; done says whether it was accepted. Its
+// error is a *LimitError where there is no room. Deletes make room, and what the platform submits for itself is not the tenant's doing.
+func (s *Store) admitJobs(ctx context.Context, sub *Submission) (done func(accepted bool), err error) {
 	if sub.Passive || sub.Jobs[0].Kind == KindDelete {
 		return func(bool) {}, nil
 	}
-	q, want := a.of(sub.TenantID), sub.load()
+	tenant, err := s.admit.admit(ctx, sub.TenantID, sub.load())
+	if err != nil || sub.User == "" {
+		return tenant, err
+	}
+	user, err := s.users.admit(ctx, sub.User, sub.load())
+	if err != nil {
+		tenant(false)
+		return nil, err
+	}
+	return func(accepted bool) { tenant(accepted); user(accepted) }, nil
+}
+
+// admit reserves room in the queue of a tenant, or of a user.
+func (a *admission) admit(ctx context.Context, of string, want load) (done func(accepted bool), err error) {
+	q := a.of(of)
 	known, refusal := q.look(want)
 	if time.Since(known) > countedFor || refusal != nil && time.Since(known) > recountAfter {
-		if err := q.recount(ctx, known, sub.TenantID, a.count); err != nil {
+		if err := q.recount(ctx, known, of, a.count); err != nil {
 			return nil, err
 		}
 	}
@@ -86,7 +102,7 @@ func (a *admission) of(tenant string) *queueDepth {
 	defer a.mu.Unlock()
 	q := a.tenants[tenant]
 	if q == nil {
-		q = &queueDepth{}
+		q = &queueDepth{prefix: a.prefix}
 		a.tenants[tenant] = q
 	}
 	return q
@@ -104,9 +120,9 @@ func (q *queueDepth) refusal(want load) *LimitError {
 	bytes := q.counted.Bytes + q.since.bytes + q.coming.bytes
 	switch {
 	case jobs+want.jobs > q.counted.MaxQueued:
-		return &LimitError{Limit: "max_queued", Used: float64(jobs), Max: float64(q.counted.MaxQueued)}
+		return &LimitError{Limit: q.prefix + "max_queued", Used: float64(jobs), Max: float64(q.counted.MaxQueued)}
 	case bytes+want.bytes > q.counted.MaxQueuedBytes:
-		return &LimitError{Limit: "max_queued_bytes", Used: float64(bytes), Max: float64(q.counted.MaxQueuedBytes)}
+		return &LimitError{Limit: q.prefix + "max_queued_bytes", Used: float64(bytes), Max: float64(q.counted.MaxQueuedBytes)}
 	}
 	return nil
 }

@@ -69,7 +69,7 @@ func (e *LimitError) Error() string {
 
 // Stands says whether the limit is one of what stands, so that only the end of a sandbox makes room.
 func (e *LimitError) Stands() bool {
-	return slices.Contains([]string{"max_sandboxes", "max_cpus", "max_memory_mib"}, e.Limit)
+	return slices.Contains([]string{"max_sandboxes", "max_cpus", "max_memory_mib"}, strings.TrimPrefix(e.Limit, userLimit))
 }
 
 // Numbers says how much is in use.

@@ -22,6 +22,9 @@ type Login struct {
 	EndedAt     *time.Time
 }
 
+// IsLogin says whether an id is a login's.
+func IsLogin(id string) bool { return strings.HasPrefix(id, loginPrefix) }
+
 // LoginLife is how long a login lasts. Then the user gives the password again.
 const LoginLife = 30 * 24 * time.Hour
 

@@ -58,7 +58,7 @@ type Ceilings map[string]*float64
 func CeilingsOf(user bool) []string {
 	names := []string{"max_cpus", "max_memory_mib"}
 	if user {
-		names = append(names, "max_sandboxes")
+		names = append(names, "max_sandboxes", "max_queued")
 	}
 	return names
 }

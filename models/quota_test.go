@@ -38,7 +38,7 @@ func ceilings(t *testing.T, text string) (c models.Ceilings) {
 	return c
 }
 
-// atOnce submits many at once, and says how many were let in. The others must meet the limit.
+// atOnce submits many at once, and says how many were let in. The others must meet the limit; empty = there are none.
 func atOnce(t *testing.T, s *models.Store, n int, limit string, sub func() models.Submission) (made int) {
 	t.Helper()
 	var mu sync.Mutex
@@ -71,9 +71,7 @@ func TestResourcesOfLiveSandboxesAreLimited(t *testing.T) {
 		}
 	}
 	s, db := openAt(t, dsn, 1000), database(t, dsn)
-	other, err := models.Open(t.Context(), dsn, 8, models.Limits{Window: 1000}) // another process
-	check(err)
-	t.Cleanup(func() { _ = other.Close() })
+	other := openLater(t, dsn)
 	check(s.SetTenantCeilings(t.Context(), "default", ceilings(t, `{"max_cpus": 2.3, "max_memory_mib": null}`)))
 	var elsewhere int
 	var both sync.WaitGroup
@@ -91,7 +89,7 @@ func TestResourcesOfLiveSandboxesAreLimited(t *testing.T) {
 	}
 	// A limit below what stands ends nothing and lets nothing in.
 	check(s.SetTenantCeilings(t.Context(), "default", ceilings(t, `{"max_memory_mib": 100}`)))
-	_, err = s.Submit(t.Context(), sized(1, 100))
+	_, err := s.Submit(t.Context(), sized(1, 100))
 	if met := (*models.LimitError)(nil); !errors.As(err, &met) || *met != (models.LimitError{Limit: "max_memory_mib", Used: 3000, Max: 100, Asked: 100}) {
 		t.Fatalf("below what stands: %v", err)
 	}
@@ -118,4 +116,102 @@ func TestResourcesOfLiveSandboxesAreLimited(t *testing.T) {
 	if err := s.SetTenantCeilings(t.Context(), "nobody", ceilings(t, `{"max_cpus": 1}`)); !errors.Is(err, models.ErrNotFound) {
 		t.Errorf("a tenant that is not there: %v", err)
 	}
+}
+
+// TestUsersHaveLimitsBelowTheTenants: two users and nobody share a tenant, and submit in the same groups.
+func TestUsersHaveLimitsBelowTheTenants(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t)
+	s, db := openAt(t, dsn, 1000), database(t, dsn)
+	user := func(name, limits string) string {
+		u, err := s.CreateUser(t.Context(), "default", name, "", models.RoleMember)
+		if err == nil {
+			err = s.SetUserCeilings(t.Context(), "default", name, ceilings(t, limits))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u.ID
+	}
+	few, small := user("few", `{"max_sandboxes": 5, "max_queued": 1000}`), user("small", `{"max_cpus": 1.5, "max_memory_mib": 10000}`)
+	of := func(id string) func() models.Submission {
+		return func() models.Submission {
+			sub := sized(0.5, 1)
+			if sub.User = id; id != "" {
+				sub.New.UserID = &id
+			}
+			return sub
+		}
+	}
+	var made [3]int
+	var all sync.WaitGroup
+	all.Go(func() { made[0] = atOnce(t, s, 20, "user_max_sandboxes", of(few)) })
+	all.Go(func() { made[1] = atOnce(t, s, 20, "user_max_cpus", of(small)) })
+	all.Go(func() { made[2] = atOnce(t, s, 20, "", of("")) })
+	all.Wait()
+	if made != [3]int{5, 3, 20} {
+		t.Errorf("let in %v sandboxes of two users and of nobody", made)
+	}
+	exec(t, db, "UPDATE tenants SET max_sandboxes = 29")
+	if made := atOnce(t, s, 5, "max_sandboxes", of("")); made != 1 {
+		t.Errorf("%d sandboxes within what the tenant has left", made)
+	}
+	if err := s.SetUserCeilings(t.Context(), "other", "few", ceilings(t, `{"max_cpus": 1}`)); !errors.Is(err, models.ErrNotFound) {
+		t.Errorf("another tenant's user: %v", err)
+	}
+
+	box := create(t, openLater(t, dsn), roomy(t, db)).Sandbox
+	queued := user("queued", `{"max_queued": 4}`)
+	key, err := s.MakeKey(t.Context(), "default", models.NewKey{Name: "theirs", Scopes: []string{models.ScopeSandboxes}, User: queued})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := s.Authenticate(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	actors := []string{queued, k.ID}
+	n := 0
+	var mu sync.Mutex
+	as := func() models.Submission {
+		mu.Lock()
+		defer mu.Unlock()
+		n++
+		sub := jobOn(box)
+		sub.User, sub.Jobs[0].Actor = queued, actors[n%2]
+		return sub
+	}
+	if made := atOnce(t, s, 20, "user_max_queued", as); made != 4 {
+		t.Errorf("%d jobs of a user who may have 4 waiting", made)
+	}
+	if made := atOnce(t, openLater(t, dsn), 2, "user_max_queued", as); made != 0 { // another process counts all of them
+		t.Errorf("%d more", made)
+	}
+	if made := atOnce(t, s, 2, "", func() models.Submission { return jobOn(box) }); made != 2 {
+		t.Errorf("%d jobs of nobody", made)
+	}
+	if _, err := s.RemoveUser(t.Context(), "default", queued); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Authenticate(t.Context(), key); !errors.Is(err, models.ErrRevoked) {
+		t.Errorf("the key of a user who was removed: %v", err)
+	}
+}
+
+// roomy is a new sandbox that the tenant has room for.
+func roomy(t *testing.T, db *sql.DB) *models.Sandbox {
+	t.Helper()
+	exec(t, db, "UPDATE tenants SET max_sandboxes = 1000")
+	return newSandbox()
+}
+
+// openLater is another process on a database that is set up.
+func openLater(t *testing.T, dsn string) *models.Store {
+	t.Helper()
+	s, err := models.Open(t.Context(), dsn, 8, models.Limits{Window: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
 }

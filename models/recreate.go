@@ -51,7 +51,7 @@ func (b Sandbox) Replacement() *Sandbox {
 		State: SandboxCreating, Desired: DesiredRunning, Spec: b.Spec, Egress: b.Egress, Labels: b.Labels,
 		TimeoutMS: b.TimeoutMS, OnTimeout: b.OnTimeout, IdleTimeoutMS: b.IdleTimeoutMS, AutoResume: b.AutoResume,
 		MaxLifetimeMS: b.MaxLifetimeMS, PausedTimeoutMS: b.PausedTimeoutMS, OnLost: b.OnLost, Replaces: &b.ID,
-		CPUs: b.CPUs, MemoryMB: b.MemoryMB,
+		CPUs: b.CPUs, MemoryMB: b.MemoryMB, UserID: b.UserID,
 	}
 	if b.StartedAt == nil || b.EndedAt == nil || b.EndedAt.Sub(*b.StartedAt) < settled {
 		again.Recreations = b.Recreations + 1

@@ -64,6 +64,7 @@ type Sandbox struct {
 	ChangedJob      *string
 	MCPRevoked      bool      `gorm:"column:mcp_revoked"`    // the grant of its MCP server's port is
 	VSCodeRevoked   bool      `gorm:"column:vscode_revoked"` // likewise, of its editor's
+	UserID          *string   // whose login, key or schedule made it
 	CreatedAt       time.Time `gorm:"autoCreateTime:false"`
 	StartedAt       *time.Time
 	EndedAt         *time.Time

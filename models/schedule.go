@@ -56,6 +56,7 @@ type Schedule struct {
 	LastDue             *time.Time
 	ConsecutiveFailures int
 	CreatedBy           string
+	UserID              *string // whose login or key created it
 	ChangedBy           string
 	CreatedAt           time.Time `gorm:"autoCreateTime:false;default:now()"`
 	UpdatedAt           time.Time `gorm:"autoUpdateTime:false;default:now()"`

@@ -34,6 +34,7 @@ type Store struct {
 	tap    Tap
 	submit *groupCommit
 	admit  *admission
+	users  *admission
 	limits Limits
 	clock  clock
 }
@@ -72,7 +73,7 @@ func Open(ctx context.Context, dsn string, conns int, limits Limits, taps ...Tap
 	}
 	s := &Store{db: db, pool: pool, plain: plain, tap: tap, limits: limits}
 	s.submit = newGroupCommit(conns/4, s.commitSubmissions)
-	s.admit = newAdmission(s.Waiting)
+	s.admit, s.users = newAdmission("", s.Waiting), newAdmission(userLimit, s.WaitingOf)
 	if err := s.Ready(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

@@ -11,6 +11,7 @@ import (
 // sandbox itself where it is new. All of it is accepted or none.
 type Submission struct {
 	TenantID  string
+	User      string // whose limit of queued jobs holds; empty = only the tenant's does
 	SandboxID string
 	// New is the row of a sandbox that does not exist yet. If the tenant has a live sandbox with the same Key,
 	// that one is returned and nothing is made. One that replaces a lost sandbox is not made twice (ErrNotDue).
@@ -118,7 +119,7 @@ func (s *Store) Submit(ctx context.Context, sub Submission) (Submitted, error) {
 	if s.submit.isClosed() {
 		return Submitted{}, ErrClosed
 	}
-	done, err := s.admit.admit(ctx, &sub)
+	done, err := s.admitJobs(ctx, &sub)
 	if err != nil {
 		return Submitted{}, err
 	}

@@ -42,6 +42,7 @@ type APIKey struct {
 	ReplacedBy *string
 	// LastUsedAt is written once a minute at most.
 	LastUsedAt *time.Time
+	UserID     *string // whose limits hold for it
 }
 
 // Bootstrap is BootstrapWith where the caller keeps the key; it is empty when the database was set up before.
@@ -116,7 +117,11 @@ func (s *Store) RotateKey(ctx context.Context, tenant, id string, overlap time.D
 		if err != nil {
 			return err
 		}
-		if plain, err = insertKey(tx, next, prefix, tenant, old.Name, old.Scopes); err != nil || old.ExpiresAt == nil {
+		if plain, err = insertKey(tx, next, prefix, tenant, old.Name, old.Scopes); err != nil {
+			return err
+		}
+		err = tx.Exec("UPDATE api_keys SET user_id = ? WHERE id = ?", old.UserID, next).Error
+		if err != nil || old.ExpiresAt == nil {
 			return err
 		}
 		return tx.Exec("UPDATE api_keys SET expires_at = now() + (?::timestamptz - ?::timestamptz) WHERE id = ?", old.ExpiresAt, old.CreatedAt, next).Error
@@ -143,6 +148,7 @@ type NewKey struct {
 	Scopes []string
 	Life   time.Duration // 0 = until it is revoked
 	E2B    bool          // E2B's clients take it for one of theirs
+	User   string        // the id of the user whose limits hold for it; empty = nobody's
 }
 
 // MakeKey is CreateKey with all that can be said of a key.
@@ -153,7 +159,13 @@ func (s *Store) MakeKey(ctx context.Context, tenant string, k NewKey) (string, e
 	}
 	var plain string
 	err := s.tx(ctx, func(tx *gorm.DB) (err error) {
-		if plain, err = createKey(tx, prefix, tenant, k.Name, k.Scopes); err != nil || k.Life <= 0 {
+		if plain, err = createKey(tx, prefix, tenant, k.Name, k.Scopes); err != nil {
+			return err
+		}
+		if k.User != "" {
+			err = tx.Exec("UPDATE api_keys SET user_id = ? WHERE hash = ?", k.User, hashKey(plain)).Error
+		}
+		if err != nil || k.Life <= 0 {
 			return err
 		}
 		return tx.Exec("UPDATE api_keys SET expires_at = now() + make_interval(secs => ?) WHERE hash = ?", k.Life.Seconds(), hashKey(plain)).Error

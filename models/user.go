@@ -113,7 +113,7 @@ func (s *Store) ChangeUser(ctx context.Context, tenant, id string, to UserChange
 	return u, err
 }
 
-// RemoveUser lets a user of a tenant in no more. The name becomes free.
+// RemoveUser lets a user of a tenant in no more: logins and keys of the user end. The name becomes free.
 func (s *Store) RemoveUser(ctx context.Context, tenant, id string) (User, error) {
 	var u User
 	err := s.tx(ctx, func(tx *gorm.DB) (err error) {
@@ -121,6 +121,9 @@ func (s *Store) RemoveUser(ctx context.Context, tenant, id string) (User, error)
 			return err
 		}
 		err = tx.Exec("UPDATE users SET removed_at = now(), name = name || ' ' || id, password_hash = '' WHERE id = ?", u.ID).Error
+		if err == nil {
+			err = tx.Exec("UPDATE api_keys SET revoked_at = now() WHERE user_id = ? AND revoked_at IS NULL", u.ID).Error
+		}
 		if err != nil {
 			return err
 		}

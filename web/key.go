@@ -111,6 +111,7 @@ func (s *Server) createKey(ctx context.Context, in *newKeyInput) (*output[MadeKe
 	}
 	text, err := s.store.MakeKey(ctx, r.Tenant, models.NewKey{
 		Name: in.Body.Name, Scopes: scopes, Life: time.Duration(in.Body.ExpiresInSeconds * float64(time.Second)),
+		User: r.User, // or one could make oneself a key without one's limits
 	})
 	switch {
 	case errors.Is(err, models.ErrKeyName):

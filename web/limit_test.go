@@ -1,9 +1,16 @@
 package web_test
 
 import (
+	"context"
+	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
+	"sandyard/dev/testenv"
+	"sandyard/guard"
+	"sandyard/jobs"
+	"sandyard/models"
 	"sandyard/passes"
 	"sandyard/web"
 )
@@ -35,3 +42,58 @@ func TestLimitsOfResources(t *testing.T) {
 	}
 	r.call("POST", "/v1/templates/own/builds", map[string]any{"image": "fake-image"}).problem(t, 429, "limit_reached")
 }
+
+// TestLimitsOfUsers: a user's login, key and schedule share the user's limits.
+func TestLimitsOfUsers(t *testing.T) {
+	t.Parallel()
+	r := newAgent(t)
+	check(t, r.store.SetUserCeilings(t.Context(), "default", "sandbox_test", models.Ceilings{"max_sandboxes": ptr(3.0)}))
+	user := must(r.store.UserNamed(t.Context(), "sandbox_test"))(t)
+	first := must(r.store.MakeKey(t.Context(), "default", models.NewKey{
+		Name: "first", Scopes: []string{models.ScopeSandboxes, models.ScopeAdmin}, User: user.ID,
+	}))(t)
+	own := []string{"Authorization", "Bearer " + first}
+	// A key that the user makes is the user's, too.
+	second := r.call("POST", "/v1/keys", map[string]any{"name": "second"}, own...).want(t, 201).text("text")
+
+	r.create()
+	r.call("POST", "/v1/sandboxes", `{}`, own...).want(t, 202)
+	r.call("POST", "/v1/schedules", map[string]any{
+		"interval_seconds": 3600, "missed": "run_once", "create": map[string]any{"template": "python"},
+	}, own...).want(t, 201)
+	r.sql("UPDATE schedules SET next_due = now()")
+	r.schedule()
+	testenv.Eventually(t, "the schedule's sandbox", func() bool { return r.rows() == "3 sandboxes, 3 jobs" })
+
+	full := r.call("POST", "/v1/sandboxes", `{}`, "Authorization", "Bearer "+second).problem(t, 429, "limit_reached")
+	if full.text("limit") != "user_max_sandboxes" || full.get("used") != 3.0 || full.get("max") != 3.0 {
+		t.Errorf("the limit of a user: %s", full.raw)
+	}
+	r.ask("POST", "/create", map[string]any{"user_id": "demo"}).refusal(t, 429, "limit_reached", "user_max_sandboxes is reached: 3 of 3")
+	r.call("POST", "/v1/sandboxes", `{}`).want(t, 202) // the tenant has room
+
+	made := r.call("POST", "/v1/keys/"+must(r.store.Authenticate(t.Context(), second))(t).ID+"/rotate", nil, own...).want(t, 201).text("text")
+	for _, key := range []string{first, made} { // a key's successor is the user's, too
+		r.call("POST", "/v1/sandboxes", `{}`, "Authorization", "Bearer "+key).problem(t, 429, "limit_reached")
+	}
+	must(r.store.RemoveUser(t.Context(), "default", user.ID))(t)
+	fresh := newRigOn(t, r.dsn)
+	for _, key := range []string{first, second, made} {
+		fresh.call("GET", "/v1/sandboxes", nil, "Authorization", "Bearer "+key).problem(t, 401, "unauthorized")
+	}
+}
+
+// schedule starts a scheduler.
+func (r *rig) schedule() {
+	r.t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	catalog := jobs.Catalog{Providers: []string{"fake"}, Templates: map[string]string{"python": "fake-python"}, Template: "python"}
+	s := jobs.NewScheduler(jobs.SchedulerConfig{
+		Store: r.store, Client: jobs.NewClient(r.store, r.queue, catalog, log), Queue: r.queue,
+		Webhooks: jobs.NewWebhooks(r.store, r.queue, guard.Rules{}, log), LostAfter: time.Minute, Log: log,
+	})
+	s.Start(context.Background())
+	r.t.Cleanup(s.Stop)
+}
+
+func ptr[T any](v T) *T { return &v }

@@ -90,7 +90,7 @@ func loginTokens(t middleware.Tokens, err error) (*output[LoginTokens], error) {
 }
 
 func (s *Server) logout(ctx context.Context, _ *struct{}) (*struct{}, error) {
-	if middleware.RequestOf(ctx).User == "" {
+	if !middleware.RequestOf(ctx).LoggedIn() {
 		return nil, noUser()
 	}
 	return nil, s.mw.SignOut(ctx)
@@ -99,7 +99,7 @@ func (s *Server) logout(ctx context.Context, _ *struct{}) (*struct{}, error) {
 func (s *Server) me(ctx context.Context, _ *struct{}) (*output[Me], error) {
 	r := middleware.RequestOf(ctx)
 	me := Me{Tenant: r.Tenant, Scopes: r.Scopes}
-	if r.User == "" {
+	if !r.LoggedIn() {
 		k, err := s.store.Key(ctx, r.Tenant, r.Key)
 		doc := keyDoc(k)
 		me.Key = &doc
@@ -112,7 +112,7 @@ func (s *Server) me(ctx context.Context, _ *struct{}) (*output[Me], error) {
 }
 
 func (s *Server) changePassword(ctx context.Context, in *passwordInput) (*struct{}, error) {
-	if middleware.RequestOf(ctx).User == "" {
+	if !middleware.RequestOf(ctx).LoggedIn() {
 		return nil, noUser()
 	}
 	hash, err := newPassword("body.new", in.Body.New)

@@ -145,6 +145,9 @@ func (s *Server) addSchedules() {
 func (s *Server) createSchedule(ctx context.Context, in *newScheduleInput) (*output[Schedule], error) {
 	r := middleware.RequestOf(ctx)
 	c := models.Schedule{TenantID: r.Tenant, CreatedBy: r.Actor(), Name: in.Body.Name}
+	if r.User != "" {
+		c.UserID = &r.User
+	}
 	if in.Body.Paused {
 		c.State = models.SchedulePaused
 	}

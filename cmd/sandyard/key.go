@@ -50,6 +50,7 @@ func runKey(ctx context.Context, args []string) error {
 	e2b := f.Bool("e2b", false, "create the key in the format that E2B clients expect")
 	life := f.Duration("expires", 0, "time after which the key is refused, such as 720h; 0 = never")
 	of := f.String("tenant", tenant, "the tenant whose keys these are")
+	user := f.String("user", "", "the user whose key it is: the user's limits hold for it")
 	revoke := f.Bool("revoke", false, "revoke keys")
 	rotate := f.Bool("rotate", false, "create a key in place of another one")
 	overlap := f.Duration("overlap", 24*time.Hour, "time that a rotated key still works")
@@ -75,12 +76,12 @@ func runKey(ctx context.Context, args []string) error {
 		return err
 	}
 	return withStore(ctx, func(store *models.Store, _ *slog.Logger) error {
-		return makeKey(ctx, store, *of, models.NewKey{Name: args[0], Scopes: scopes, Life: *life, E2B: *e2b})
+		return makeKey(ctx, store, *of, *user, models.NewKey{Name: args[0], Scopes: scopes, Life: *life, E2B: *e2b})
 	})
 }
 
 // makeKey makes the tenant, too, where no API process has run on the database yet.
-func makeKey(ctx context.Context, store *models.Store, tenant string, k models.NewKey) error {
+func makeKey(ctx context.Context, store *models.Store, tenant, user string, k models.NewKey) error {
 	if err := store.BootstrapWith(ctx, nil); err != nil {
 		return err
 	}
@@ -88,6 +89,13 @@ func makeKey(ctx context.Context, store *models.Store, tenant string, k models.N
 		return fmt.Errorf("there is no tenant %q; see sandyard tenant list", tenant)
 	} else if err != nil {
 		return err
+	}
+	if user != "" {
+		of, err := userNamed(ctx, store, tenant, user)
+		if err != nil {
+			return err
+		}
+		k.User = of.ID
 	}
 	plain, err := store.MakeKey(ctx, tenant, k)
 	if err != nil {

@@ -18,6 +18,7 @@ func ceilingsAbout() map[string]string {
 		"max_cpus":       "cores of all live sandboxes together, or none",
 		"max_memory_mib": "memory of all live sandboxes together, paused ones included, in MiB, or none",
 		"max_sandboxes":  "live sandboxes at once, or none",
+		"max_queued":     "waiting jobs at once, or none",
 	}
 }
 

@@ -25,23 +25,25 @@ const listedUsers = 1000
 // userCommands are what sandyard user can do.
 func userCommands() map[string]userCommand {
 	return map[string]userCommand{
-		"list":     {about: "list the users: id, name, role, creation time"},
+		"list":     {about: "list the users: id, name, role, limits, creation time"},
 		"add":      {takesPassword: true, takesRole: true, about: "create a user"},
 		"password": {takesPassword: true, about: "set another password; the tokens of the old one end"},
 		"role":     {takesRole: true, about: "give a user another role"},
-		"remove":   {about: "remove a user, whose tokens end"},
+		"set":      {takesLimits: true, about: "change the limits of a user, which hold below those of the tenant for logins and keys of the user"},
+		"remove":   {about: "remove a user, whose tokens and keys end"},
 	}
 }
 
 type userCommand struct {
-	about                    string
-	takesPassword, takesRole bool
+	about                                 string
+	takesPassword, takesRole, takesLimits bool
 }
 
 // userOptions are the options of one of them.
 type userOptions struct {
 	tenant, role string
 	stdin        bool
+	limits       models.Ceilings
 }
 
 func userUsage(f *flag.FlagSet, name string) func() {
@@ -66,7 +68,7 @@ func userUsage(f *flag.FlagSet, name string) func() {
 }
 
 func runUser(ctx context.Context, args []string) error {
-	const usage = "use list, add, password, role or remove, such as: sandyard user add NAME --password-stdin"
+	const usage = "use list, add, password, role, set or remove, such as: sandyard user add NAME --password-stdin"
 	if len(args) == 0 {
 		return errors.New(usage)
 	}
@@ -88,6 +90,9 @@ func runUser(ctx context.Context, args []string) error {
 	if c.takesRole {
 		f.StringVar(&o.role, "role", models.RoleMember, "member, admin, or operator, who may also open the operators' pages")
 	}
+	if c.takesLimits {
+		o.limits = addCeilings(f, true)
+	}
 	if c.takesPassword {
 		f.BoolVar(&o.stdin, "password-stdin", false, "read the password from standard input")
 	}
@@ -97,6 +102,8 @@ func runUser(ctx context.Context, args []string) error {
 		return err
 	case name == "list" && len(names) > 0, name != "list" && len(names) != 1:
 		return fmt.Errorf("%s takes %s; see sandyard user %s --help", name, map[bool]string{true: "no name", false: "one NAME"}[name == "list"], name)
+	case c.takesLimits && len(o.limits) == 0:
+		return errors.New("nothing to set: give a limit, such as --max-sandboxes")
 	case c.takesPassword && !o.stdin:
 		return fmt.Errorf("pass the password on standard input: sandyard user %s %s --password-stdin", name, names[0])
 	}
@@ -122,6 +129,8 @@ func doUser(ctx context.Context, command, name string, o userOptions) error {
 			return changeUser(ctx, store, o.tenant, name, models.UserChange{PasswordHash: hash})
 		case "role":
 			return changeUser(ctx, store, o.tenant, name, models.UserChange{Role: o.role})
+		case "set":
+			return limitUser(ctx, store, o, name)
 		case "remove":
 			return removeUser(ctx, store, o.tenant, name)
 		}
@@ -186,6 +195,13 @@ func changeUser(ctx context.Context, store *models.Store, tenant, name string, t
 	return err
 }
 
+func limitUser(ctx context.Context, store *models.Store, o userOptions, name string) error {
+	if _, err := userNamed(ctx, store, o.tenant, name); err != nil {
+		return err
+	}
+	return store.SetUserCeilings(ctx, o.tenant, name, o.limits)
+}
+
 func removeUser(ctx context.Context, store *models.Store, tenant, name string) error {
 	u, err := userNamed(ctx, store, tenant, name)
 	if err != nil {
@@ -200,10 +216,16 @@ func listUsers(ctx context.Context, store *models.Store, tenant string, to io.Wr
 	if err != nil {
 		return err
 	}
+	limits, err := store.UserQuotas(ctx, tenant)
+	if err != nil {
+		return err
+	}
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ID\tNAME\tROLE\tCREATED")
+	fmt.Fprintln(w, "ID\tNAME\tROLE\tMAX SANDBOXES\tMAX QUEUED\tMAX CPUS\tMAX MEMORY MIB\tCREATED")
 	for _, u := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", u.ID, u.Name, u.Role, u.CreatedAt.UTC().Format(time.RFC3339))
+		q := limits[u.ID]
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", u.ID, u.Name, u.Role, ceiling(q.Quota.MaxSandboxes), ceiling(q.MaxQueued),
+			ceiling(q.Quota.MaxCPUs), ceiling(q.Quota.MaxMemoryMiB), u.CreatedAt.UTC().Format(time.RFC3339))
 	}
 	return w.Flush()
 }

@@ -66,11 +66,27 @@ func TestUsers(t *testing.T) {
 	if said := ok("", "list"); strings.Count(said, "\n") != 3 || !strings.Contains(said, "sandbox_test  member") || !strings.Contains(said, "boss          operator") {
 		t.Errorf("list says\n%s", said)
 	}
+	ok("", "set", "--max-sandboxes", "2", "sandbox_test", "--max-cpus", "1.5")
+	if said := ok("", "list"); !regexp.MustCompile(`(?m) sandbox_test +member +2 +none +1.5 +none `).MatchString(said) {
+		t.Errorf("the limits of a user:\n%s", said)
+	}
+	refused("nothing to set", "", "set", "sandbox_test")
+	refused("or none", "", "set", "sandbox_test", "--max-queued", "many")
+	refused("the tenant has no user", "", "set", "nobody", "--max-queued", "1")
+	if said, err := run(t, "", "key", "--user", "sandbox_test", "theirs"); err != nil || !strings.Contains(said, "(theirs)") {
+		t.Errorf("a user's key: %v %s", err, said)
+	}
+	if _, err := run(t, "", "key", "--user", "nobody", "nobodys"); err == nil || !strings.Contains(err.Error(), "no user") {
+		t.Errorf("nobody's key: %v", err)
+	}
 	ok("TestPass456!", "password", "sandbox_test", "--password-stdin")
 	password("TestPass456!")
 	ok("", "remove", "sandbox_test")
 	if said := ok("", "list"); strings.Contains(said, "sandbox_test") {
 		t.Errorf("after the removal\n%s", said)
+	}
+	if said, err := run(t, "", "key"); err != nil || !regexp.MustCompile(`(?m) theirs .* -  +20\S+Z$`).MatchString(said) {
+		t.Errorf("the key of a user who was removed: %v\n%s", err, said)
 	}
 	ok("TestPass789!", "add", "sandbox_test", "--password-stdin") // the name is free
 	password("TestPass789!")

@@ -235,6 +235,9 @@ func (s *Stack) admit(c *fiber.Ctx, plain string) error {
 	c.Response().Header.Del(fiber.HeaderWWWAuthenticate)
 	r := RequestOf(c.UserContext())
 	r.Tenant, r.Key, r.Scopes = key.TenantID, key.ID, key.Scopes
+	if key.UserID != nil {
+		r.User = *key.UserID
+	}
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -12,6 +11,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 
+	"sandyard/models"
 	"sandyard/web/problem"
 )
 
@@ -20,16 +20,24 @@ type Request struct {
 	ID      string
 	Client  string // the address that it came from
 	Tenant  string
-	User    string           // the id of who logged in; empty = it came with an API key
 	Key     string           // the id of its API key, or of the login
+	User    string           // the id of the user whose key or login it is; empty = it is nobody's
 	Scopes  []string         // of that key
 	Digest  []byte           // of method, path and body, where an Idempotency-Key came along
 	Problem *problem.Problem // what it was answered with, if that was an error
 	Held    Hold             // memory that its body and its answer take
 }
 
-// Actor is who acts: the user, or else the API key.
-func (r *Request) Actor() string { return cmp.Or(r.User, r.Key) }
+// LoggedIn says whether the request came with the token of a login, and not with an API key.
+func (r *Request) LoggedIn() bool { return models.IsLogin(r.Key) }
+
+// Actor is who acts: the user who has logged in, or else the API key.
+func (r *Request) Actor() string {
+	if r.LoggedIn() {
+		return r.User
+	}
+	return r.Key
+}
 
 type requestKey struct{}
 

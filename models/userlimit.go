@@ -1,0 +1,100 @@
+package models
+
+import (
+	"context"
+	"math"
+)
+
+// userState is what decides, beside the tenant's state, whether a user's new sandboxes are let in.
+type userState struct {
+	Quota
+	Standing
+
+	ID string
+}
+
+// userLimit begins the names of limits that one user has.
+const userLimit = "user_"
+
+// readUsers reads, behind the locks of their tenants, what the admission of the sandboxes of these users depends on.
+func (b *batch) readUsers(users []string) error {
+	b.users = map[string]*userState{}
+	if len(users) == 0 {
+		return nil
+	}
+	return later(dry(b.tx).Raw(`SELECT u.id, u.max_sandboxes, u.max_cpus, u.max_memory_mib, s.*
+		FROM users u, LATERAL (`+standing+`tenant_id = u.tenant_id AND user_id = u.id) s
+		WHERE u.id = ANY (?::text[])`, idArray(users)), each(func(u userState) { b.users[u.ID] = &u }))
+}
+
+// refuseSandbox says which limit of its tenant or its user a new sandbox meets, and counts one that meets none.
+func (b *batch) refuseSandbox(t *tenantState, box *Sandbox) error {
+	var user *userState
+	if box.UserID != nil {
+		user = b.users[*box.UserID]
+	}
+	if err := t.refusal("", t.Standing, box); err != nil {
+		return err
+	}
+	if user == nil {
+		return nil
+	}
+	return user.refusal(userLimit, user.Standing, box)
+}
+
+// stand counts a sandbox that was let in.
+func (b *batch) stand(t *tenantState, box *Sandbox) {
+	t.add(box)
+	if box.UserID != nil && b.users[*box.UserID] != nil {
+		b.users[*box.UserID].add(box)
+	}
+}
+
+// actsFor are the actors who act for a user, whom the parameter names: logins, keys and schedules.
+const actsFor = `ARRAY(SELECT @user UNION ALL SELECT id FROM api_keys WHERE user_id = @user
+	UNION ALL SELECT 'schedule:' || id FROM schedules WHERE user_id = @user)`
+
+// WaitingOf counts a user's queued jobs as Waiting counts a tenant's. A user without a limit is not counted.
+func (s *Store) WaitingOf(ctx context.Context, user string) (Waiting, error) {
+	w := Waiting{MaxQueued: math.MaxInt, MaxQueuedBytes: math.MaxInt}
+	var most struct {
+		TenantID  string
+		MaxQueued *int
+	}
+	err := s.db.WithContext(ctx).Raw("SELECT tenant_id, max_queued FROM users WHERE id = ?", user).Scan(&most).Error
+	if err != nil || most.MaxQueued == nil {
+		return w, err
+	}
+	w.MaxQueued = *most.MaxQueued
+	err = s.db.WithContext(ctx).Raw(`SELECT count(*) FROM jobs WHERE tenant_id = @tenant AND state = 'queued'
+		AND NOT (ready_at IS NULL AND `+left+`) AND actor = ANY (`+actsFor+`)`,
+		map[string]any{"tenant": most.TenantID, "user": user}).Scan(&w.Jobs).Error
+	return w, err
+}
+
+// SetUserCeilings changes limits of a tenant's user. Errors: ErrNotFound, ErrCeiling.
+func (s *Store) SetUserCeilings(ctx context.Context, tenant, name string, c Ceilings) error {
+	return s.setCeilings(ctx, true, c, s.db.Model(&User{}).Where("tenant_id = ? AND name = ? AND removed_at IS NULL", tenant, name))
+}
+
+// UserQuota is what a user's limits are.
+type UserQuota struct {
+	Quota     Quota `gorm:"embedded"`
+	MaxQueued *int
+}
+
+// UserQuotas returns the limits of a tenant's users by their ids.
+func (s *Store) UserQuotas(ctx context.Context, tenant string) (map[string]UserQuota, error) {
+	var rows []struct {
+		UserQuota
+
+		ID string
+	}
+	err := s.db.WithContext(ctx).Raw(`SELECT id, max_sandboxes, max_cpus, max_memory_mib, max_queued FROM users
+		WHERE tenant_id = ? AND removed_at IS NULL`, tenant).Scan(&rows).Error
+	all := make(map[string]UserQuota, len(rows))
+	for _, r := range rows {
+		all[r.ID] = r.UserQuota
+	}
+	return all, err
+}
