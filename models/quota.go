@@ -1,12 +1,9 @@
 package models
 
 import (
-	"context"
 	"errors"
 	"math"
 	"slices"
-
-	"gorm.io/gorm"
 )
 
 // Quota is what live sandboxes may take together; nil = no limit. Paused ones count: they keep their memory.
@@ -63,28 +60,25 @@ func CeilingsOf(user bool) []string {
 	return names
 }
 
-// SetTenantCeilings changes limits of a tenant. What stands beyond a new one stays. Errors: ErrNotFound, ErrCeiling.
-func (s *Store) SetTenantCeilings(ctx context.Context, tenant string, c Ceilings) error {
-	return s.setCeilings(ctx, false, c, s.db.Model(&Tenant{}).Where("id = ?", tenant))
-}
-
-func (s *Store) setCeilings(ctx context.Context, user bool, c Ceilings, of *gorm.DB) error {
+// columns are what to set, of a tenant or of a user. Error: ErrCeiling.
+func (c Ceilings) columns(user bool) (map[string]any, error) {
 	set := map[string]any{}
 	for name, v := range c {
-		if !slices.Contains(CeilingsOf(user), name) || v != nil && (*v < 0 || math.IsNaN(*v) || *v > maxCeiling) {
-			return ErrCeiling
+		if !slices.Contains(CeilingsOf(user), name) || v != nil && !fits(name, *v) {
+			return nil, ErrCeiling
 		}
 		set[name] = v
 	}
-	res := of.WithContext(ctx).Updates(set)
-	if res.Error == nil && res.RowsAffected == 0 {
-		return ErrNotFound
-	}
-	return res.Error
+	return set, nil
+}
+
+// fits says whether a limit can have a value. Only cores have fractions.
+func fits(name string, v float64) bool {
+	return v >= 0 && v <= maxCeiling && (name == "max_cpus" || v == math.Trunc(v))
 }
 
 // maxCeiling is the largest value of a limit, which fits every column.
 const maxCeiling = 1_000_000_000
 
 // ErrCeiling says that a limit cannot have such a value.
-var ErrCeiling = errors.New("a limit must be between 0 and 1000000000, or none")
+var ErrCeiling = errors.New("a limit must be between 0 and 1000000000, or none; of sandboxes, jobs and MiB it is a whole number")

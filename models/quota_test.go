@@ -72,7 +72,7 @@ func TestResourcesOfLiveSandboxesAreLimited(t *testing.T) {
 	}
 	s, db := openAt(t, dsn, 1000), database(t, dsn)
 	other := openLater(t, dsn)
-	check(s.SetTenantCeilings(t.Context(), "default", ceilings(t, `{"max_cpus": 2.3, "max_memory_mib": null}`)))
+	check(s.ChangeTenant(t.Context(), "default", models.TenantLimits{}, ceilings(t, `{"max_cpus": 2.3, "max_memory_mib": null}`)))
 	var elsewhere int
 	var both sync.WaitGroup
 	both.Go(func() {
@@ -83,12 +83,12 @@ func TestResourcesOfLiveSandboxesAreLimited(t *testing.T) {
 	if here+elsewhere != 23 {
 		t.Fatalf("%d + %d sandboxes of 0.1 cores in 2.3", here, elsewhere)
 	}
-	check(s.SetTenantCeilings(t.Context(), "default", ceilings(t, `{"max_cpus": null, "max_memory_mib": 3000}`)))
+	check(s.ChangeTenant(t.Context(), "default", models.TenantLimits{}, ceilings(t, `{"max_cpus": null, "max_memory_mib": 3000}`)))
 	if made := atOnce(t, s, 20, "max_memory_mib", func() models.Submission { return sized(1, 100) }); made != 7 {
 		t.Fatalf("%d more sandboxes of 100 MiB beside 23 in 3000", made)
 	}
 	// A limit below what stands ends nothing and lets nothing in.
-	check(s.SetTenantCeilings(t.Context(), "default", ceilings(t, `{"max_memory_mib": 100}`)))
+	check(s.ChangeTenant(t.Context(), "default", models.TenantLimits{}, ceilings(t, `{"max_memory_mib": 100}`)))
 	_, err := s.Submit(t.Context(), sized(1, 100))
 	if met := (*models.LimitError)(nil); !errors.As(err, &met) || *met != (models.LimitError{Limit: "max_memory_mib", Used: 3000, Max: 100, Asked: 100}) {
 		t.Fatalf("below what stands: %v", err)
@@ -108,12 +108,12 @@ func TestResourcesOfLiveSandboxesAreLimited(t *testing.T) {
 	if made := atOnce(t, s, 3, "max_memory_mib", func() models.Submission { return sized(1, 50) }); made != 2 {
 		t.Fatalf("%d sandboxes of 50 MiB in 100", made)
 	}
-	for _, bad := range []string{`{"max_cpus": -1}`, `{"name": 1}`, `{"max_cpus": 1e300}`} {
-		if err := s.SetTenantCeilings(t.Context(), "default", ceilings(t, bad)); !errors.Is(err, models.ErrCeiling) {
+	for _, bad := range []string{`{"max_cpus": -1}`, `{"name": 1}`, `{"max_cpus": 1e300}`, `{"max_memory_mib": 1.5}`} {
+		if err := s.ChangeTenant(t.Context(), "default", models.TenantLimits{}, ceilings(t, bad)); !errors.Is(err, models.ErrCeiling) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
-	if err := s.SetTenantCeilings(t.Context(), "nobody", ceilings(t, `{"max_cpus": 1}`)); !errors.Is(err, models.ErrNotFound) {
+	if err := s.ChangeTenant(t.Context(), "nobody", models.TenantLimits{}, ceilings(t, `{"max_cpus": 1}`)); !errors.Is(err, models.ErrNotFound) {
 		t.Errorf("a tenant that is not there: %v", err)
 	}
 }
@@ -126,7 +126,7 @@ func TestUsersHaveLimitsBelowTheTenants(t *testing.T) {
 	user := func(name, limits string) string {
 		u, err := s.CreateUser(t.Context(), "default", name, "", models.RoleMember)
 		if err == nil {
-			err = s.SetUserCeilings(t.Context(), "default", name, ceilings(t, limits))
+			_, err = s.ChangeUser(t.Context(), "default", u.ID, models.UserChange{Limits: ceilings(t, limits)})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -156,7 +156,7 @@ func TestUsersHaveLimitsBelowTheTenants(t *testing.T) {
 	if made := atOnce(t, s, 5, "max_sandboxes", of("")); made != 1 {
 		t.Errorf("%d sandboxes within what the tenant has left", made)
 	}
-	if err := s.SetUserCeilings(t.Context(), "other", "few", ceilings(t, `{"max_cpus": 1}`)); !errors.Is(err, models.ErrNotFound) {
+	if _, err := s.ChangeUser(t.Context(), "other", few, models.UserChange{Limits: ceilings(t, `{"max_cpus": 1}`)}); !errors.Is(err, models.ErrNotFound) {
 		t.Errorf("another tenant's user: %v", err)
 	}
 

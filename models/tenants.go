@@ -55,9 +55,13 @@ func (s *Store) CreateTenant(ctx context.Context, name string, limits TenantLimi
 	return key, err
 }
 
-// LimitTenant changes limits of a tenant, or returns ErrNotFound.
-func (s *Store) LimitTenant(ctx context.Context, name string, limits TenantLimits) error {
-	set := map[string]any{}
+// ChangeTenant changes limits of a tenant, all of them or none. What stands beyond a new one stays. Errors: ErrNotFound,
+// ErrCeiling.
+func (s *Store) ChangeTenant(ctx context.Context, name string, limits TenantLimits, c Ceilings) error {
+	set, err := c.columns(false)
+	if err != nil {
+		return err
+	}
 	if limits.MaxSandboxes > 0 {
 		set["max_sandboxes"] = limits.MaxSandboxes
 	}

@@ -1,7 +1,6 @@
 package models
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -28,6 +27,8 @@ type User struct {
 	Role         string
 	CreatedAt    time.Time `gorm:"autoCreateTime:false;default:now()"`
 	RemovedAt    *time.Time
+	Quota        Quota `gorm:"embedded"` // below the tenant's, for what the user's logins, keys and schedules make
+	MaxQueued    *int
 }
 
 // Scopes is what the user may do.
@@ -91,18 +92,30 @@ func (s *Store) UserNamed(ctx context.Context, name string) (User, error) {
 type UserChange struct {
 	PasswordHash string
 	Role         string
+	Limits       Ceilings
 }
 
-// ChangeUser changes a user of a tenant. Another password ends the user's logins. Error:
-// ErrNotFound.
+// ChangeUser changes a user of a tenant. Another password ends the user's logins. Errors: ErrNotFound, ErrCeiling.
 func (s *Store) ChangeUser(ctx context.Context, tenant, id string, to UserChange) (User, error) {
 	var u User
-	err := s.tx(ctx, func(tx *gorm.DB) (err error) {
+	set, err := to.Limits.columns(true)
+	if err != nil {
+		return u, err
+	}
+	if to.PasswordHash != "" {
+		set["password_hash"] = to.PasswordHash
+	}
+	if to.Role != "" {
+		set["role"] = to.Role
+	}
+	err = s.tx(ctx, func(tx *gorm.DB) (err error) {
 		if u, err = lockUser(tx, tenant, id); err != nil {
 			return err
 		}
-		u.PasswordHash, u.Role = cmp.Or(to.PasswordHash, u.PasswordHash), cmp.Or(to.Role, u.Role)
-		if err := tx.Model(&User{}).Where("id = ?", u.ID).Updates(User{PasswordHash: to.PasswordHash, Role: to.Role}).Error; err != nil {
+		if err := tx.Model(&User{}).Where("id = ?", u.ID).Updates(set).Error; err != nil {
+			return err
+		}
+		if u, err = userOf(tx, tenant, id); err != nil {
 			return err
 		}
 		if to.PasswordHash == "" {

@@ -71,30 +71,3 @@ func (s *Store) WaitingOf(ctx context.Context, user string) (Waiting, error) {
 		map[string]any{"tenant": most.TenantID, "user": user}).Scan(&w.Jobs).Error
 	return w, err
 }
-
-// SetUserCeilings changes limits of a tenant's user. Errors: ErrNotFound, ErrCeiling.
-func (s *Store) SetUserCeilings(ctx context.Context, tenant, name string, c Ceilings) error {
-	return s.setCeilings(ctx, true, c, s.db.Model(&User{}).Where("tenant_id = ? AND name = ? AND removed_at IS NULL", tenant, name))
-}
-
-// UserQuota is what a user's limits are.
-type UserQuota struct {
-	Quota     Quota `gorm:"embedded"`
-	MaxQueued *int
-}
-
-// UserQuotas returns the limits of a tenant's users by their ids.
-func (s *Store) UserQuotas(ctx context.Context, tenant string) (map[string]UserQuota, error) {
-	var rows []struct {
-		UserQuota
-
-		ID string
-	}
-	err := s.db.WithContext(ctx).Raw(`SELECT id, max_sandboxes, max_cpus, max_memory_mib, max_queued FROM users
-		WHERE tenant_id = ? AND removed_at IS NULL`, tenant).Scan(&rows).Error
-	all := make(map[string]UserQuota, len(rows))
-	for _, r := range rows {
-		all[r.ID] = r.UserQuota
-	}
-	return all, err
-}

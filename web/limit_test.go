@@ -47,8 +47,18 @@ func TestLimitsOfResources(t *testing.T) {
 func TestLimitsOfUsers(t *testing.T) {
 	t.Parallel()
 	r := newAgent(t)
-	check(t, r.store.SetUserCeilings(t.Context(), "default", "sandbox_test", models.Ceilings{"max_sandboxes": ptr(3.0)}))
 	user := must(r.store.UserNamed(t.Context(), "sandbox_test"))(t)
+	limited := r.call("PATCH", "/v1/users/"+user.ID, map[string]any{"max_sandboxes": 3, "max_cpus": 8.5}).want(t, 200)
+	if limited.get("limits.max_sandboxes") != 3.0 || limited.get("limits.max_cpus") != 8.5 || limited.get("limits.max_queued") != nil {
+		t.Errorf("the limits: %s", limited.raw)
+	}
+	if limited = r.call("PATCH", "/v1/users/"+user.ID, map[string]any{"max_cpus": nil}).want(t, 200); limited.get("limits.max_cpus") != nil ||
+		limited.get("limits.max_sandboxes") != 3.0 {
+		t.Errorf("one removed: %s", limited.raw)
+	}
+	for _, bad := range []any{-1, 1.5, "x", 1e12} {
+		r.call("PATCH", "/v1/users/"+user.ID, map[string]any{"max_sandboxes": bad}).problem(t, 422, "invalid_request")
+	}
 	first := must(r.store.MakeKey(t.Context(), "default", models.NewKey{
 		Name: "first", Scopes: []string{models.ScopeSandboxes, models.ScopeAdmin}, User: user.ID,
 	}))(t)
@@ -95,5 +105,3 @@ func (r *rig) schedule() {
 	s.Start(context.Background())
 	r.t.Cleanup(s.Stop)
 }
-
-func ptr[T any](v T) *T { return &v }

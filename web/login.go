@@ -136,6 +136,17 @@ type User struct {
 	Name      string    `json:"name"`
 	Role      string    `json:"role" enum:"member,admin,operator"`
 	CreatedAt time.Time `json:"created_at"`
+	Limits    Limits    `json:"limits" doc:"Of this user, below the tenant's"`
 }
 
-func userDoc(u models.User) User { return User{u.ID, u.Name, u.Role, u.CreatedAt} }
+// Limits is what a user may have at once.
+type Limits struct {
+	MaxSandboxes *int     `json:"max_sandboxes" doc:"null = no limit"`
+	MaxQueued    *int     `json:"max_queued"`
+	MaxCPUs      *float64 `json:"max_cpus"`
+	MaxMemoryMiB *int64   `json:"max_memory_mib"`
+}
+
+func userDoc(u models.User) User {
+	return User{u.ID, u.Name, u.Role, u.CreatedAt, Limits{u.Quota.MaxSandboxes, u.MaxQueued, u.Quota.MaxCPUs, u.Quota.MaxMemoryMiB}}
+}

@@ -216,6 +216,15 @@ func TestTenantsOverHTTP(t *testing.T) {
 		t.Errorf("changed: %s", a.raw)
 	}
 	r.call("POST", "/v1/sandboxes", map[string]any{}, bearer(key)...).want(t, 202)
+	r.call("PATCH", "/v1/tenants/acme-1", map[string]any{"max_sandboxes": 9, "max_cpus": 2.5, "max_memory_mib": 4096}).want(t, 200)
+	if full := r.call("POST", "/v1/sandboxes", map[string]any{}, bearer(key)...).problem(t, 429, "limit_reached"); full.text("limit") != "max_cpus" {
+		t.Errorf("a third core of 2.5: %s", full.raw)
+	}
+	if a := r.call("PATCH", "/v1/tenants/acme-1", map[string]any{"max_cpus": nil}).want(t, 200); a.get("max_cpus") != nil || a.get("max_memory_mib") != 4096.0 {
+		t.Errorf("one removed: %s", a.raw)
+	}
+	r.call("POST", "/v1/sandboxes", map[string]any{}, bearer(key)...).want(t, 202)
+	r.call("PATCH", "/v1/tenants/acme-1", map[string]any{"max_memory_mib": 1.5}).problem(t, 422, "invalid_request")
 	if list := r.call("GET", "/v1/tenants", nil).want(t, 200); !strings.Contains(list.raw, "acme-1") || strings.Contains(list.raw, "whsec") {
 		t.Errorf("the list: %s", list.raw)
 	}

@@ -16,6 +16,8 @@ type Tenant struct {
 	LiveSandboxes int       `json:"live_sandboxes"`
 	MaxSandboxes  int       `json:"max_sandboxes" doc:"Live sandboxes at once"`
 	MaxQueued     int       `json:"max_queued" doc:"Waiting jobs at once"`
+	MaxCPUs       *float64  `json:"max_cpus" doc:"Cores of all live sandboxes together; null = no limit"`
+	MaxMemoryMiB  *int64    `json:"max_memory_mib" doc:"Memory of all live sandboxes together, paused ones included; null = no limit"`
 	CreatedAt     time.Time `json:"created_at"`
 }
 
@@ -48,9 +50,15 @@ type tenantInput struct {
 	Name string `path:"name" maxLength:"63"`
 }
 
+// ChangeTenantBody is the body of a change of a tenant.
+type ChangeTenantBody struct {
+	TenantLimitsBody
+	CeilingsBody
+}
+
 type changeTenantInput struct {
 	Name string `path:"name" maxLength:"63"`
-	Body TenantLimitsBody
+	Body ChangeTenantBody
 }
 
 // listedTenants is how many tenants are listed.
@@ -67,7 +75,10 @@ func (s *Server) addTenants() {
 }
 
 func tenantDoc(t models.ListedTenant) Tenant {
-	return Tenant{Name: t.ID, LiveSandboxes: t.Live, MaxSandboxes: t.MaxSandboxes, MaxQueued: t.MaxQueued, CreatedAt: t.CreatedAt}
+	return Tenant{
+		Name: t.ID, LiveSandboxes: t.Live, MaxSandboxes: t.MaxSandboxes, MaxQueued: t.MaxQueued,
+		MaxCPUs: t.Quota.MaxCPUs, MaxMemoryMiB: t.Quota.MaxMemoryMiB, CreatedAt: t.CreatedAt,
+	}
 }
 
 func (b TenantLimitsBody) limits() models.TenantLimits {
@@ -103,11 +114,12 @@ func (s *Server) getTenant(ctx context.Context, in *tenantInput) (*output[Tenant
 }
 
 func (s *Server) changeTenant(ctx context.Context, in *changeTenantInput) (*output[Tenant], error) {
-	if in.Body == (TenantLimitsBody{}) {
+	limits, ceilings := in.Body.limits(), in.Body.ceilings()
+	if limits == (models.TenantLimits{}) && len(ceilings) == 0 {
 		return nil, problem.Invalid("body", "changes nothing; give a limit")
 	}
-	if err := s.store.LimitTenant(ctx, in.Name, in.Body.limits()); err != nil {
-		return nil, err
+	if err := s.store.ChangeTenant(ctx, in.Name, limits, ceilings); err != nil {
+		return nil, ceilingProblem(err)
 	}
 	return s.getTenant(ctx, &tenantInput{in.Name})
 }

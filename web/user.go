@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 
 	"sandyard/models"
@@ -26,6 +27,15 @@ type NewUserBody struct {
 type UserBody struct {
 	Password string `json:"password,omitempty" minLength:"8" maxLength:"1024" doc:"The user's logins end"`
 	Role     string `json:"role,omitempty" enum:"member,admin,operator" doc:"Only what your own scopes open"`
+	CeilingsBody
+	MaxSandboxes Ceiling `json:"max_sandboxes,omitempty" doc:"The user's live sandboxes at once; null = no limit but the tenant's"`
+	MaxQueued    Ceiling `json:"max_queued,omitempty" doc:"The user's waiting jobs at once; null = no limit but the tenant's"`
+}
+
+func (b UserBody) limits() models.Ceilings {
+	all := b.ceilings()
+	maps.Copy(all, set(map[string]Ceiling{"max_sandboxes": b.MaxSandboxes, "max_queued": b.MaxQueued}))
+	return all
 }
 
 type newUserInput struct{ Body NewUserBody }
@@ -109,13 +119,13 @@ func (s *Server) getUser(ctx context.Context, in *userInput) (*output[User], err
 }
 
 func (s *Server) changeUser(ctx context.Context, in *changeUserInput) (*output[User], error) {
-	if in.Body == (UserBody{}) {
-		return nil, problem.Invalid("body", "changes nothing; give a password or a role")
+	to := models.UserChange{Role: in.Body.Role, Limits: in.Body.limits()}
+	if in.Body.Password == "" && to.Role == "" && len(to.Limits) == 0 {
+		return nil, problem.Invalid("body", "changes nothing; give a password, a role or a limit")
 	}
 	if _, err := s.theirs(ctx, in.ID); err != nil {
 		return nil, err
 	}
-	to := models.UserChange{Role: in.Body.Role}
 	if to.Role != "" {
 		if err := mayGive(ctx, to.Role); err != nil {
 			return nil, err
@@ -129,7 +139,7 @@ func (s *Server) changeUser(ctx context.Context, in *changeUserInput) (*output[U
 		to.PasswordHash = hash
 	}
 	u, err := s.store.ChangeUser(ctx, middleware.RequestOf(ctx).Tenant, in.ID, to)
-	return &output[User]{userDoc(u)}, err
+	return &output[User]{userDoc(u)}, ceilingProblem(err)
 }
 
 func (s *Server) removeUser(ctx context.Context, in *userInput) (*output[User], error) {

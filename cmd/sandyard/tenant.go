@@ -94,12 +94,7 @@ func addTenant(ctx context.Context, store *models.Store, name string, limits mod
 }
 
 func setTenant(ctx context.Context, store *models.Store, name string, limits models.TenantLimits, ceilings models.Ceilings) (err error) {
-	if limits != (models.TenantLimits{}) {
-		err = store.LimitTenant(ctx, name, limits)
-	}
-	if err == nil && len(ceilings) > 0 {
-		err = store.SetTenantCeilings(ctx, name, ceilings)
-	}
+	err = store.ChangeTenant(ctx, name, limits, ceilings)
 	if errors.Is(err, models.ErrNotFound) {
 		return fmt.Errorf("there is no tenant %q; see sandyard tenant list", name)
 	}

@@ -130,7 +130,7 @@ func doUser(ctx context.Context, command, name string, o userOptions) error {
 		case "role":
 			return changeUser(ctx, store, o.tenant, name, models.UserChange{Role: o.role})
 		case "set":
-			return limitUser(ctx, store, o, name)
+			return changeUser(ctx, store, o.tenant, name, models.UserChange{Limits: o.limits})
 		case "remove":
 			return removeUser(ctx, store, o.tenant, name)
 		}
@@ -195,13 +195,6 @@ func changeUser(ctx context.Context, store *models.Store, tenant, name string, t
 	return err
 }
 
-func limitUser(ctx context.Context, store *models.Store, o userOptions, name string) error {
-	if _, err := userNamed(ctx, store, o.tenant, name); err != nil {
-		return err
-	}
-	return store.SetUserCeilings(ctx, o.tenant, name, o.limits)
-}
-
 func removeUser(ctx context.Context, store *models.Store, tenant, name string) error {
 	u, err := userNamed(ctx, store, tenant, name)
 	if err != nil {
@@ -216,16 +209,11 @@ func listUsers(ctx context.Context, store *models.Store, tenant string, to io.Wr
 	if err != nil {
 		return err
 	}
-	limits, err := store.UserQuotas(ctx, tenant)
-	if err != nil {
-		return err
-	}
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ID\tNAME\tROLE\tMAX SANDBOXES\tMAX QUEUED\tMAX CPUS\tMAX MEMORY MIB\tCREATED")
 	for _, u := range all {
-		q := limits[u.ID]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", u.ID, u.Name, u.Role, ceiling(q.Quota.MaxSandboxes), ceiling(q.MaxQueued),
-			ceiling(q.Quota.MaxCPUs), ceiling(q.Quota.MaxMemoryMiB), u.CreatedAt.UTC().Format(time.RFC3339))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", u.ID, u.Name, u.Role, ceiling(u.Quota.MaxSandboxes), ceiling(u.MaxQueued),
+			ceiling(u.Quota.MaxCPUs), ceiling(u.Quota.MaxMemoryMiB), u.CreatedAt.UTC().Format(time.RFC3339))
 	}
 	return w.Flush()
 }
