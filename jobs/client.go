@@ -182,7 +182,7 @@ func (c *Client) submit(ctx context.Context, sub models.Submission, args []Args,
 // commit writes a submission down and wakes the queue. Once the commit is made nothing can undo the acceptance: what
 // Redis does not take now, the sweep sends later.
 func (c *Client) commit(ctx context.Context, sub models.Submission) (models.Submitted, error) {
-	out, err := c.store.Submit(ctx, sub)
+	out, err := c.submitCharged(ctx, sub)
 	if err != nil {
 		return out, err
 	}
@@ -272,7 +272,7 @@ func (c *Client) retry(ctx context.Context, j models.Job, args Args, o Options) 
 	}
 	again.Input = j.Input
 	sub := models.Submission{
-		TenantID: o.TenantID, SandboxID: j.SandboxID, Jobs: []models.Job{again},
+		TenantID: o.TenantID, User: o.User, SandboxID: j.SandboxID, Jobs: []models.Job{again},
 		IdempotencyKey: o.IdempotencyKey, Request: o.Request,
 	}
 	if err := setTimeout(&sub, args); err != nil {

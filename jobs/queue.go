@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"sandyard/models"
@@ -32,16 +33,17 @@ const webhookQueue = "webhooks"
 // Queue is the way into Redis: it sends tasks and notices. Redis may be away or hang, which costs a caller callTime. The
 // queue sends a task again that Redis did not take, for resendFor; then the sweep does.
 type Queue struct {
-	rdb      redis.UniversalClient
-	client   *asynq.Client
-	breaker  breaker
-	resender *resender
-	log      *slog.Logger
+	rdb       redis.UniversalClient
+	client    *asynq.Client
+	breaker   breaker
+	resender  *resender
+	unchecked prometheus.Counter
+	log       *slog.Logger
 }
 
 // NewQueue returns a queue on rdb, which stays the caller's. Close it before rdb.
 func NewQueue(rdb redis.UniversalClient, log *slog.Logger) *Queue {
-	q := &Queue{rdb: rdb, client: asynq.NewClientFromRedisClient(rdb), log: log}
+	q := &Queue{rdb: rdb, client: asynq.NewClientFromRedisClient(rdb), unchecked: newUnchecked(), log: log}
 	q.resender = newResender(q.sendAgain)
 	return q
 }

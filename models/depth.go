@@ -8,6 +8,7 @@ import (
 
 // Waiting is how much of a tenant waits to run, beside what may.
 type Waiting struct {
+	Rate           Rate `gorm:"embedded"`
 	Jobs           int
 	Bytes          int // that they came with
 	MaxQueued      int
@@ -16,7 +17,7 @@ type Waiting struct {
 
 // Waiting counts a tenant's queued jobs, apart from what is frozen. ErrNotFound: there is no such tenant.
 func (s *Store) Waiting(ctx context.Context, tenant string) (w Waiting, err error) {
-	res := s.db.WithContext(ctx).Raw(`SELECT q.*, t.max_queued, t.max_queued_bytes
+	res := s.db.WithContext(ctx).Raw(`SELECT q.*, t.max_queued, t.max_queued_bytes, t.job_rate, t.job_burst
 		FROM tenants t, LATERAL (SELECT count(*) AS jobs, coalesce(sum(bytes), 0) AS bytes FROM jobs
 			WHERE tenant_id = t.id AND state = 'queued' AND NOT (ready_at IS NULL AND `+left+`)) q WHERE t.id = ?`, tenant).Scan(&w)
 	if res.Error == nil && res.RowsAffected == 0 {

@@ -61,6 +61,9 @@ type LimitError struct {
 	Used  float64
 	Max   float64
 	Asked float64 // what the request asks for; 0 = one more
+	// Of a rate: how much may come a second, after Max at once, and when the next may.
+	PerSecond  float64
+	RetryAfter time.Duration
 }
 
 func (e *LimitError) Error() string {
@@ -74,6 +77,9 @@ func (e *LimitError) Stands() bool {
 
 // Numbers says how much is in use.
 func (e *LimitError) Numbers() string {
+	if e.PerSecond > 0 {
+		return "at most " + decimal(e.Max) + " at once and " + decimal(e.PerSecond) + " a second"
+	}
 	text := decimal(e.Used) + " of " + decimal(e.Max) + " in use"
 	if e.Asked > 0 {
 		text += ", and the request asks for " + decimal(e.Asked)

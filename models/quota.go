@@ -53,7 +53,7 @@ type Ceilings map[string]*float64
 
 // CeilingsOf returns the names of the limits that Ceilings may change, of a tenant or of a user.
 func CeilingsOf(user bool) []string {
-	names := []string{"max_cpus", "max_memory_mib"}
+	names := []string{"max_cpus", "max_memory_mib", "job_rate", "job_burst"}
 	if user {
 		names = append(names, "max_sandboxes", "max_queued")
 	}
@@ -72,13 +72,25 @@ func (c Ceilings) columns(user bool) (map[string]any, error) {
 	return set, nil
 }
 
-// fits says whether a limit can have a value. Only cores have fractions.
+// fits says whether a limit can have a value. Only cores and a rate have fractions, and a rate of 0 would be no limit but
+// an end.
 func fits(name string, v float64) bool {
-	return v >= 0 && v <= maxCeiling && (name == "max_cpus" || v == math.Trunc(v))
+	switch {
+	case !(v >= 0) || v > maxCeiling:
+		return false
+	case name == "job_rate":
+		return v >= leastRate
+	case name == "job_burst":
+		return v >= 1 && v == math.Trunc(v)
+	}
+	return name == "max_cpus" || v == math.Trunc(v)
 }
+
+// leastRate is the smallest job rate: one in about three hours.
+const leastRate = 0.0001
 
 // maxCeiling is the largest value of a limit, which fits every column.
 const maxCeiling = 1_000_000_000
 
 // ErrCeiling says that a limit cannot have such a value.
-var ErrCeiling = errors.New("a limit must be between 0 and 1000000000, or none; of sandboxes, jobs and MiB it is a whole number")
+var ErrCeiling = errors.New("a limit must be between 0 and 1000000000, or none; of sandboxes, jobs and MiB it is a whole number, and a job rate is at least 0.0001")

@@ -120,6 +120,9 @@ func (s *Store) Submit(ctx context.Context, sub Submission) (Submitted, error) {
 		return Submitted{}, ErrClosed
 	}
 	done, err := s.admitJobs(ctx, &sub)
+	if errors.As(err, new(*LimitError)) && s.Accepted(ctx, sub.TenantID, sub.IdempotencyKey) {
+		done, err = func(bool) {}, nil // it only asks for what is there
+	}
 	if err != nil {
 		return Submitted{}, err
 	}

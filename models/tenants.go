@@ -79,11 +79,12 @@ func (s *Store) ChangeTenant(ctx context.Context, name string, limits TenantLimi
 type ListedTenant struct {
 	Tenant
 	Quota Quota `gorm:"embedded"`
+	Rate  Rate  `gorm:"embedded"`
 	Live  int
 }
 
 const listTenants = `
-	SELECT t.id, t.name, t.max_sandboxes, t.max_queued, t.max_cpus, t.max_memory_mib, t.created_at,
+	SELECT t.id, t.name, t.max_sandboxes, t.max_queued, t.max_cpus, t.max_memory_mib, t.job_rate, t.job_burst, t.created_at,
 		(SELECT count(*) FROM sandboxes s WHERE s.tenant_id = t.id AND s.ended_at IS NULL) AS live
 	FROM tenants t `
 

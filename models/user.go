@@ -28,6 +28,7 @@ type User struct {
 	CreatedAt    time.Time `gorm:"autoCreateTime:false;default:now()"`
 	RemovedAt    *time.Time
 	Quota        Quota `gorm:"embedded"` // below the tenant's, for what the user's logins, keys and schedules make
+	Rate         Rate  `gorm:"embedded"`
 	MaxQueued    *int
 }
 

@@ -58,11 +58,13 @@ const actsFor = `ARRAY(SELECT @user UNION ALL SELECT id FROM api_keys WHERE user
 func (s *Store) WaitingOf(ctx context.Context, user string) (Waiting, error) {
 	w := Waiting{MaxQueued: math.MaxInt, MaxQueuedBytes: math.MaxInt}
 	var most struct {
+		Rate Rate `gorm:"embedded"`
+
 		TenantID  string
 		MaxQueued *int
 	}
-	err := s.db.WithContext(ctx).Raw("SELECT tenant_id, max_queued FROM users WHERE id = ?", user).Scan(&most).Error
-	if err != nil || most.MaxQueued == nil {
+	err := s.db.WithContext(ctx).Raw("SELECT tenant_id, max_queued, job_rate, job_burst FROM users WHERE id = ?", user).Scan(&most).Error
+	if w.Rate = most.Rate; err != nil || most.MaxQueued == nil {
 		return w, err
 	}
 	w.MaxQueued = *most.MaxQueued

@@ -101,7 +101,7 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 	if _, err := ask(ctx, log, func(ctx context.Context) (struct{}, error) { return struct{}{}, p.Store.Declare(ctx, declared) }); err != nil {
 		return errors.Join(fmt.Errorf("declare the templates: %w", err), doors.close())
 	}
-	reg.MustRegister(jobs.NewLoadCollector(p.Store, jobs.LoadLife))
+	reg.MustRegister(jobs.NewLoadCollector(p.Store, jobs.LoadLife), p.Queue.Metrics())
 	waiters := jobs.NewWaiters(ctx, p.Store, p.rdb)
 	offer := c.catalog()
 	offer.Callbacks = c.rules()

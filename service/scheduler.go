@@ -14,7 +14,9 @@ func RunScheduler(ctx context.Context, c Scheduler, log *slog.Logger) error {
 		return err
 	}
 	defer p.Close(log)
-	stop, err := serveHealth(c.Health, p, NewRegistry(), log)
+	reg := NewRegistry()
+	reg.MustRegister(p.Queue.Metrics())
+	stop, err := serveHealth(c.Health, p, reg, log)
 	if err != nil {
 		return err
 	}

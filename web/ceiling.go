@@ -32,6 +32,8 @@ func (Ceiling) Schema(huma.Registry) *huma.Schema {
 type CeilingsBody struct {
 	MaxCPUs      Ceiling `json:"max_cpus,omitempty" doc:"Cores of all live sandboxes together; null = no limit"`
 	MaxMemoryMiB Ceiling `json:"max_memory_mib,omitempty" doc:"Memory of all live sandboxes together, paused ones included; null = no limit"`
+	JobRate      Ceiling `json:"job_rate,omitempty" doc:"Submissions a second; null = no limit"`
+	JobBurst     Ceiling `json:"job_burst,omitempty" doc:"Submissions at once, where there is a rate; null = those of one second"`
 }
 
 // set returns those of the named limits that are given.
@@ -46,13 +48,13 @@ func set(limits map[string]Ceiling) models.Ceilings {
 }
 
 func (b CeilingsBody) ceilings() models.Ceilings {
-	return set(map[string]Ceiling{"max_cpus": b.MaxCPUs, "max_memory_mib": b.MaxMemoryMiB})
+	return set(map[string]Ceiling{"max_cpus": b.MaxCPUs, "max_memory_mib": b.MaxMemoryMiB, "job_rate": b.JobRate, "job_burst": b.JobBurst})
 }
 
 // ceilingProblem names the field where it can.
 func ceilingProblem(err error) error {
 	if errors.Is(err, models.ErrCeiling) {
-		return problem.Invalid("body", "a limit must be between 0 and 1000000000, or null; limits of sandboxes, jobs and MiB are whole numbers")
+		return problem.Invalid("body", models.ErrCeiling.Error())
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -104,4 +105,30 @@ func (r *rig) schedule() {
 	})
 	s.Start(context.Background())
 	r.t.Cleanup(s.Stop)
+}
+
+// TestJobRateOverHTTP: the limit is told in each contract's form, with the time to wait.
+func TestJobRateOverHTTP(t *testing.T) {
+	t.Parallel()
+	r := newAgent(t, func(c *web.Config) { c.E2B = &web.E2B{Signer: passes.New("secret"), Domain: "sandboxes.example"} })
+	r.sql("UPDATE tenants SET job_rate = 0.01, job_burst = 2")
+	r.call("POST", "/v1/sandboxes", `{}`, "Idempotency-Key", "same").want(t, 202)
+	r.call("POST", "/v1/sandboxes", `{}`, "Idempotency-Key", "same").want(t, 200)
+	r.call("POST", "/v1/sandboxes?wait=60s", `{}`).want(t, 200)
+	a := r.call("POST", "/v1/run", `{"command": "x"}`).problem(t, 429, "limit_reached")
+	wait, _ := a.get("retry_after").(float64)
+	if a.text("limit") != "job_rate" || a.get("used") != 2.0 || a.get("max") != 2.0 || wait < 6 || wait > 100 || a.header.Get("Retry-After") != fmt.Sprint(wait) ||
+		!strings.Contains(a.text("detail"), "at most 2 at once and 0.01 a second") {
+		t.Errorf("the rate: %v %s", a.header, a.raw)
+	}
+	r.call("POST", "/v1/sandboxes", `{}`, "Idempotency-Key", "same").want(t, 200)
+	r.ask("POST", "/create", map[string]any{"user_id": "demo"}).refusal(t, 429, "limit_reached", "job_rate")
+	if a := r.call("POST", "/sandboxes", map[string]any{"templateID": "python"}).want(t, 429); a.header.Get("Retry-After") == "" {
+		t.Errorf("in E2B's form: %v %s", a.header, a.raw)
+	}
+	r.e2b = false // what follows is another contract's
+	server := r.call("POST", "/sandboxes/create", map[string]any{"user_id": "demo"}).want(t, 429)
+	if server.header.Get("Retry-After") == "" || !strings.Contains(server.raw, "job_rate") {
+		t.Errorf("in the sandbox server's form: %v %s", server.header, server.raw)
+	}
 }

@@ -145,8 +145,10 @@ type Limits struct {
 	MaxQueued    *int     `json:"max_queued"`
 	MaxCPUs      *float64 `json:"max_cpus"`
 	MaxMemoryMiB *int64   `json:"max_memory_mib"`
+	JobRate      *float64 `json:"job_rate"`
+	JobBurst     *int     `json:"job_burst"`
 }
 
 func userDoc(u models.User) User {
-	return User{u.ID, u.Name, u.Role, u.CreatedAt, Limits{u.Quota.MaxSandboxes, u.MaxQueued, u.Quota.MaxCPUs, u.Quota.MaxMemoryMiB}}
+	return User{u.ID, u.Name, u.Role, u.CreatedAt, Limits{u.Quota.MaxSandboxes, u.MaxQueued, u.Quota.MaxCPUs, u.Quota.MaxMemoryMiB, u.Rate.JobRate, u.Rate.JobBurst}}
 }

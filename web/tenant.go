@@ -18,6 +18,8 @@ type Tenant struct {
 	MaxQueued     int       `json:"max_queued" doc:"Waiting jobs at once"`
 	MaxCPUs       *float64  `json:"max_cpus" doc:"Cores of all live sandboxes together; null = no limit"`
 	MaxMemoryMiB  *int64    `json:"max_memory_mib" doc:"Memory of all live sandboxes together, paused ones included; null = no limit"`
+	JobRate       *float64  `json:"job_rate" doc:"Submissions a second; null = no limit"`
+	JobBurst      *int      `json:"job_burst" doc:"Submissions at once, where there is a rate; null = those of one second"`
 	CreatedAt     time.Time `json:"created_at"`
 }
 
@@ -77,7 +79,7 @@ func (s *Server) addTenants() {
 func tenantDoc(t models.ListedTenant) Tenant {
 	return Tenant{
 		Name: t.ID, LiveSandboxes: t.Live, MaxSandboxes: t.MaxSandboxes, MaxQueued: t.MaxQueued,
-		MaxCPUs: t.Quota.MaxCPUs, MaxMemoryMiB: t.Quota.MaxMemoryMiB, CreatedAt: t.CreatedAt,
+		MaxCPUs: t.Quota.MaxCPUs, MaxMemoryMiB: t.Quota.MaxMemoryMiB, JobRate: t.Rate.JobRate, JobBurst: t.Rate.JobBurst, CreatedAt: t.CreatedAt,
 	}
 }
 

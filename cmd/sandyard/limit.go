@@ -15,6 +15,8 @@ const noLimit = "none"
 // ceilingsAbout says what the limits are, by name.
 func ceilingsAbout() map[string]string {
 	return map[string]string{
+		"job_burst":      "jobs that may be submitted at once; none = those of one second",
+		"job_rate":       "jobs that may be submitted a second, or none",
 		"max_cpus":       "cores of all live sandboxes together, or none",
 		"max_memory_mib": "memory of all live sandboxes together, paused ones included, in MiB, or none",
 		"max_sandboxes":  "live sandboxes at once, or none",
@@ -32,7 +34,7 @@ func addCeilings(f *flag.FlagSet, user bool) models.Ceilings {
 				return nil
 			}
 			v, err := strconv.ParseFloat(text, 64)
-			whole := strings.HasPrefix(name, "max_") && name != "max_cpus"
+			whole := name != "max_cpus" && name != "job_rate"
 			if err != nil || !(v >= 0) || whole && v != float64(int64(v)) {
 				return errors.New("must be a number of at least 0, or none")
 			}
@@ -49,4 +51,12 @@ func ceiling[N int | int64 | float64](v *N) string {
 		return noLimit
 	}
 	return strconv.FormatFloat(float64(*v), 'f', -1, 64)
+}
+
+// burst writes how many jobs may be submitted at once.
+func burst(r models.Rate) string {
+	if !r.Limited() {
+		return noLimit
+	}
+	return strconv.Itoa(r.Burst())
 }

@@ -107,9 +107,10 @@ func listTenants(ctx context.Context, store *models.Store, to io.Writer) error {
 		return err
 	}
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tLIVE SANDBOXES\tMAX SANDBOXES\tMAX QUEUED\tMAX CPUS\tMAX MEMORY MIB\tCREATED")
+	fmt.Fprintln(w, "NAME\tLIVE SANDBOXES\tMAX SANDBOXES\tMAX QUEUED\tMAX CPUS\tMAX MEMORY MIB\tJOB RATE\tJOB BURST\tCREATED")
 	for _, t := range all {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\t%s\n", t.ID, t.Live, t.MaxSandboxes, t.MaxQueued, ceiling(t.Quota.MaxCPUs), ceiling(t.Quota.MaxMemoryMiB), t.CreatedAt.UTC().Format(time.RFC3339))
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", t.ID, t.Live, t.MaxSandboxes, t.MaxQueued, ceiling(t.Quota.MaxCPUs), ceiling(t.Quota.MaxMemoryMiB),
+			ceiling(t.Rate.JobRate), burst(t.Rate), t.CreatedAt.UTC().Format(time.RFC3339))
 	}
 	return w.Flush()
 }

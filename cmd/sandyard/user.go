@@ -210,10 +210,10 @@ func listUsers(ctx context.Context, store *models.Store, tenant string, to io.Wr
 		return err
 	}
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ID\tNAME\tROLE\tMAX SANDBOXES\tMAX QUEUED\tMAX CPUS\tMAX MEMORY MIB\tCREATED")
+	fmt.Fprintln(w, "ID\tNAME\tROLE\tMAX SANDBOXES\tMAX QUEUED\tMAX CPUS\tMAX MEMORY MIB\tJOB RATE\tJOB BURST\tCREATED")
 	for _, u := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", u.ID, u.Name, u.Role, ceiling(u.Quota.MaxSandboxes), ceiling(u.MaxQueued),
-			ceiling(u.Quota.MaxCPUs), ceiling(u.Quota.MaxMemoryMiB), u.CreatedAt.UTC().Format(time.RFC3339))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", u.ID, u.Name, u.Role, ceiling(u.Quota.MaxSandboxes), ceiling(u.MaxQueued),
+			ceiling(u.Quota.MaxCPUs), ceiling(u.Quota.MaxMemoryMiB), ceiling(u.Rate.JobRate), burst(u.Rate), u.CreatedAt.UTC().Format(time.RFC3339))
 	}
 	return w.Flush()
 }

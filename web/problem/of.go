@@ -3,6 +3,7 @@ package problem
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -94,9 +95,14 @@ func Limit(e *models.LimitError) *Problem {
 	if e.Asked > e.Max {
 		advice = "this request alone exceeds the limit: ask for less, or ask your operator to raise it"
 	}
+	seconds := 5
+	if e.RetryAfter > 0 {
+		seconds = int(math.Ceil(e.RetryAfter.Seconds()))
+		advice = fmt.Sprintf("try again in %d s, or ask your operator to raise it", seconds)
+	}
 	p := New(fiber.StatusTooManyRequests, "limit_reached", "the limit "+e.Limit+" is reached: "+e.Numbers()+"; "+advice)
 	p.Limit, p.Used, p.Max = e.Limit, &e.Used, &e.Max
-	return RetryLater(p, 5)
+	return RetryLater(p, seconds)
 }
 
 // routeProblem speaks for Fiber, which knows only a status.

@@ -1,0 +1,226 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"sandyard/dev/wire"
+	"sandyard/jobs"
+	"sandyard/models"
+)
+
+// slowly is a rate whose tokens do not come back while a test runs.
+const slowly = 0.001
+
+func (r *rig) rate(burst float64) {
+	r.t.Helper()
+	v := slowly
+	r.must(r.store.ChangeTenant(r.t.Context(), tenant, models.TenantLimits{}, models.Ceilings{"job_rate": &v, "job_burst": &burst}))
+}
+
+// process is another API process: it knows the limits of the database as they are now.
+func (r *rig) process(rdb redis.UniversalClient) (*jobs.Client, *jobs.Queue) {
+	r.t.Helper()
+	store, err := models.Open(r.t.Context(), r.dsn, 8, models.Limits{Window: 64})
+	r.must(err)
+	q := jobs.NewQueue(rdb, r.log)
+	r.t.Cleanup(func() {
+		q.Close()
+		r.must(store.Close())
+	})
+	return jobs.NewClient(store, q, r.client.Catalog(), r.log), q
+}
+
+// refusedRate fails unless err is the limit of the rate, with a time to come again.
+func refusedRate(t *testing.T, err error, limit string, burst float64) {
+	t.Helper()
+	met := (*models.LimitError)(nil)
+	if !errors.As(err, &met) || met.Limit != limit || met.Max != burst || met.PerSecond != slowly || met.RetryAfter <= 0 || met.RetryAfter.Seconds() > 1/slowly {
+		t.Errorf("%+v, %v, want the limit %s", met, err, limit)
+	}
+}
+
+// TestJobRateIsOneForAllProcesses submits at once from two processes.
+func TestJobRateIsOneForAllProcesses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	box, _ := r.create(jobs.CreateSandbox{})
+	r.rate(7)
+	one, _ := r.process(r.rdb)
+	two, _ := r.process(r.rdb)
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	accepted := 0
+	for i := range 60 {
+		client := []*jobs.Client{one, two}[i%2]
+		all.Go(func() {
+			_, err := client.Submit(context.Background(), box, &jobs.Exec{Command: "x"}, options())
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				accepted++
+			} else {
+				refusedRate(t, err, "job_rate", 7)
+			}
+		})
+	}
+	all.Wait()
+	if accepted != 7 {
+		t.Errorf("%d of 60 jobs were accepted, 7 may come at once", accepted)
+	}
+	if _, err := one.Delete(t.Context(), box, false, options()); err != nil {
+		t.Errorf("a delete makes room: %v", err)
+	}
+}
+
+// TestJobRateChargesWhatIsAccepted: repeats and refusals cost nothing, and a repeat is answered also where nothing is left.
+func TestJobRateChargesWhatIsAccepted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	box, _ := r.create(jobs.CreateSandbox{})
+	r.rate(3)
+	client, _ := r.process(r.rdb)
+	submit := func(sandbox, key string) (models.Submitted, error) {
+		o := options()
+		o.IdempotencyKey, o.Request = key, []byte("request")
+		return client.Submit(t.Context(), sandbox, &jobs.Exec{Command: "x"}, o)
+	}
+	var first string
+	for i := range 5 {
+		out, err := submit(box, "key")
+		r.must(err)
+		if first = out.Jobs[0].ID; out.Replayed != (i > 0) {
+			t.Errorf("call %d: replayed %v", i, out.Replayed)
+		}
+		if _, err := submit("sb00000000000000000000000000", ""); !errors.Is(err, models.ErrNotFound) {
+			t.Errorf("a sandbox that is not there: %v", err)
+		}
+	}
+	for i := range 2 {
+		_, err := submit(box, strconv.Itoa(i))
+		r.must(err)
+	}
+	_, err := submit(box, "another")
+	refusedRate(t, err, "job_rate", 3)
+	if out, err := submit(box, "key"); err != nil || !out.Replayed || out.Jobs[0].ID != first {
+		t.Errorf("a repeat where nothing is left: %+v, %v", out, err)
+	}
+	if _, err := client.Create(t.Context(), jobs.CreateSandbox{}, options()); err == nil {
+		t.Error("a sandbox beyond the rate was accepted")
+	}
+}
+
+// TestJobRateOfUsers: neither bucket loses a token where the other has none.
+func TestJobRateOfUsers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	box, _ := r.create(jobs.CreateSandbox{})
+	u, err := r.store.CreateUser(t.Context(), tenant, "user", "", models.RoleMember)
+	r.must(err)
+	rate, burst := slowly, 2.0
+	_, err = r.store.ChangeUser(t.Context(), tenant, u.ID, models.UserChange{Limits: models.Ceilings{"job_rate": &rate, "job_burst": &burst}})
+	r.must(err)
+	r.rate(5)
+	client, queue := r.process(r.rdb)
+	submit := func(user string) error {
+		o := options()
+		o.User = user
+		_, err := client.Submit(t.Context(), box, &jobs.Exec{Command: "x"}, o)
+		return err
+	}
+	for range 2 {
+		r.must(submit(u.ID))
+	}
+	for range 4 {
+		refusedRate(t, submit(u.ID), "user_job_rate", 2)
+	}
+	var buckets []models.Bucket
+	r.eventually("a process that has counted before knows both", func() bool {
+		buckets, err = r.store.Buckets(t.Context(), tenant, u.ID)
+		return err == nil && len(buckets) == 2
+	})
+	if n, err := queue.Lacking(t.Context(), buckets); err != nil || len(n) != 2 || n[0] != 2 || n[1] != 2 {
+		t.Errorf("tokens taken: %v, %v", n, err)
+	}
+	for range 3 {
+		r.must(submit(""))
+	}
+	refusedRate(t, submit(""), "job_rate", 5)
+	refusedRate(t, submit(u.ID), "job_rate", 5)
+}
+
+// TestJobRateIsOpenWithoutRedis: nobody is refused, and a counter says how often nobody looked.
+func TestJobRateIsOpenWithoutRedis(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	box, _ := r.create(jobs.CreateSandbox{})
+	r.rate(1)
+	proxy, socket := wire.Redis(t, r.redis.Network, r.redis.Addr)
+	rdb := jobs.NewRedis(&redis.Options{Network: "unix", Addr: socket, DB: r.redis.DB})
+	t.Cleanup(func() { r.must(rdb.Close()) })
+	client, queue := r.process(rdb)
+	submit := func() error {
+		_, err := client.Submit(t.Context(), box, &jobs.Exec{Command: "x"}, options())
+		return err
+	}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(queue.Metrics())
+	unchecked := func() float64 {
+		all, err := reg.Gather()
+		r.must(err)
+		return all[0].GetMetric()[0].GetCounter().GetValue()
+	}
+	r.must(submit())
+	refusedRate(t, submit(), "job_rate", 1)
+	if n := unchecked(); n != 0 {
+		t.Errorf("%v were not checked while Redis was there", n)
+	}
+	for _, away := range []func(){proxy.Away, func() { proxy.Back(); proxy.On(func(wire.Call) wire.Fault { return wire.Hang }) }} {
+		before := unchecked()
+		away()
+		for range 3 {
+			r.must(submit())
+		}
+		if n := unchecked(); n != before+3 {
+			t.Errorf("%v of 3 were not checked", n-before)
+		}
+	}
+	proxy.On(nil)
+	proxy.Back()
+	r.eventually("Redis answers and the rate holds", func() bool { return errors.As(submit(), new(*models.LimitError)) })
+}
+
+// TestTokensComeBack pins that a bucket fills with time and holds no more than its burst, by the clock of Redis.
+func TestTokensComeBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	perSecond, most := 1000.0, 4
+	buckets := []models.Bucket{{Rate: models.Rate{JobRate: &perSecond, JobBurst: &most}, Tenant: tenant}}
+	box, _ := r.create(jobs.CreateSandbox{})
+	burst := float64(most)
+	r.must(r.store.ChangeTenant(t.Context(), tenant, models.TenantLimits{}, models.Ceilings{"job_rate": &perSecond, "job_burst": &burst}))
+	client, queue := r.process(r.rdb)
+	for range 20 { // each waits for the one before it: a token has come back by then, or comes
+		r.eventually("a token", func() bool {
+			_, err := client.Submit(t.Context(), box, &jobs.Exec{Command: "x"}, options())
+			return err == nil
+		})
+	}
+	r.eventually("the bucket is full again", func() bool {
+		n, err := queue.Lacking(t.Context(), buckets)
+		return err == nil && n[0] == 0
+	})
+	r.eventually("nothing is kept of a full bucket", func() bool {
+		n, err := r.rdb.Exists(t.Context(), "sandyard:rate:{"+tenant+"}").Result()
+		return err == nil && n == 0
+	})
+	if (models.Rate{JobRate: &perSecond}).Burst() != 1000 || (models.Rate{JobRate: new(float64)}).Burst() != 1 {
+		t.Error("the burst of one second")
+	}
+}
