@@ -39,7 +39,7 @@ func (s *Server) guard(c *fiber.Ctx) error {
 func scopeOf(method, path string) string {
 	parts := strings.Split(strings.TrimPrefix(path, "/v1/"), "/")
 	switch parts[0] {
-	case "me", "logout":
+	case "me", "logout", "limits":
 		return ""
 	case "keys", "users", "secrets":
 		return models.ScopeAdmin

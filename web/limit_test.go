@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -130,5 +131,54 @@ func TestJobRateOverHTTP(t *testing.T) {
 	server := r.call("POST", "/sandboxes/create", map[string]any{"user_id": "demo"}).want(t, 429)
 	if server.header.Get("Retry-After") == "" || !strings.Contains(server.raw, "job_rate") {
 		t.Errorf("in the sandbox server's form: %v %s", server.header, server.raw)
+	}
+}
+
+// TestLimitsAreShown: what GET /v1/limits shows is what a request meets.
+func TestLimitsAreShown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	u := must(r.store.CreateUser(t.Context(), "default", "ann", "", models.RoleMember))(t)
+	r.call("PATCH", "/v1/users/"+u.ID, map[string]any{"max_cpus": 1.5, "job_rate": 0.001, "job_burst": 3}).want(t, 200)
+	text := must(r.store.MakeKey(t.Context(), "default", models.NewKey{Name: "ann's", Scopes: []string{models.ScopeSandboxes}, User: u.ID}))(t)
+	own := []string{"Authorization", "Bearer " + text}
+	r.sql("UPDATE tenants SET max_memory_mib = 2000")
+	id := r.sandbox(map[string]any{"cpus": 2})
+	r.call("POST", "/v1/sandboxes", map[string]any{"cpus": 0.5}, own...).want(t, 202)
+	r.call("POST", "/v1/sandboxes/"+id+"/exec", map[string]any{"command": "x"}, own...).want(t, 202)
+
+	shown := func(headers ...string) map[string]string {
+		t.Helper()
+		all := map[string]string{}
+		for _, one := range r.call("GET", "/v1/limits", nil, headers...).want(t, 200).get("limits").([]any) {
+			one := one.(map[string]any)
+			all[one["limit"].(string)] = fmt.Sprint(one["used"], " of ", one["max"])
+		}
+		return all
+	}
+	want := map[string]string{
+		"max_sandboxes": "2 of 100", "max_cpus": "2.5 of <nil>", "max_memory_mib": "1024 of 2000", "max_queued": "3 of 10000",
+		"max_templates": "0 of 100", "max_schedules": "0 of 100", "job_rate": "<nil> of <nil>",
+	}
+	theirs := map[string]string{
+		"user_max_sandboxes": "1 of <nil>", "user_max_cpus": "0.5 of 1.5", "user_max_memory_mib": "512 of <nil>", "user_max_queued": "2 of <nil>",
+		"user_job_rate": "2 of 3",
+	}
+	mine := shown()
+	if bytes := mine["max_queued_bytes"]; !strings.HasSuffix(bytes, " of 1.073741824e+09") || strings.HasPrefix(bytes, "0") {
+		t.Errorf("bytes of waiting jobs: %s", bytes)
+	}
+	delete(mine, "max_queued_bytes")
+	if !maps.Equal(mine, want) {
+		t.Errorf("limits of a key of nobody: %v, want %v", mine, want)
+	}
+	all := shown(own...)
+	delete(all, "max_queued_bytes")
+	if maps.Copy(want, theirs); !maps.Equal(all, want) {
+		t.Errorf("limits of a user's key: %v, want %v", all, want)
+	}
+	refused := r.call("POST", "/v1/sandboxes", `{"cpus": 1.1}`, own...).problem(t, 429, "limit_reached")
+	if refused.text("limit") != "user_max_cpus" || fmt.Sprint(refused.get("used"), " of ", refused.get("max")) != theirs["user_max_cpus"] {
+		t.Errorf("refused otherwise than shown: %s", refused.raw)
 	}
 }

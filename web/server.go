@@ -141,6 +141,7 @@ func New(c Config) (*Server, error) {
 	s.addNodes()
 	s.addSchedules()
 	s.addUsage()
+	s.addLimits()
 	s.addBuilds()
 	s.addOperator(c)
 	theirs.addRoutes()

@@ -53,7 +53,7 @@ type command struct {
 func TestCommandsInDocumentsExist(t *testing.T) {
 	t.Parallel()
 	known := commandsOf(t)
-	call := regexp.MustCompile(`(?:^|[ /])sandyard ([a-z-]+)((?: +(?:--[a-z0-9]+|[a-z]+\b))*)`)
+	call := regexp.MustCompile(`(?:^|[ /])sandyard ([a-z-]+)((?: +(?:--[a-z0-9-]+|[a-z]+\b))*)`)
 	calls := 0
 	for _, p := range pages(t) {
 		for _, span := range codeSpans(p) {
@@ -81,7 +81,7 @@ func TestCommandsInDocumentsExist(t *testing.T) {
 	}
 }
 
-// commandsOf reads cmd/sandyard: the list that commands returns, and the flags that each command's function defines.
+// commandsOf reads cmd/sandyard: the list that commands returns, with the options in the arguments of each.
 func commandsOf(t *testing.T) map[string]command {
 	t.Helper()
 	functions := map[string]*ast.FuncDecl{}
@@ -102,8 +102,8 @@ func commandsOf(t *testing.T) map[string]command {
 	found := map[string]command{}
 	ast.Inspect(functions["commands"], func(n ast.Node) bool {
 		if l, ok := n.(*ast.CompositeLit); ok && len(l.Elts) == 4 && text(l.Elts[0]) != "" {
-			run, _ := l.Elts[3].(*ast.Ident)
-			found[text(l.Elts[0])] = command{text(l.Elts[1]), flagsOf(functions[run.Name])}
+			args := text(l.Elts[1]) // which TestCommandLinePageIsTheCommandLine holds to the options that there are
+			found[text(l.Elts[0])] = command{args, optionsIn(args, nil)}
 		}
 		return true
 	})
@@ -111,21 +111,6 @@ func commandsOf(t *testing.T) map[string]command {
 		t.Fatalf("only %d commands were found in cmd/sandyard", len(found))
 	}
 	return found
-}
-
-func flagsOf(f *ast.FuncDecl) []string {
-	var flags []string
-	ast.Inspect(f, func(n ast.Node) bool {
-		call, ok := n.(*ast.CallExpr)
-		if !ok || len(call.Args) < 3 {
-			return true
-		}
-		if s, ok := call.Fun.(*ast.SelectorExpr); ok && (s.Sel.Name == "Bool" || s.Sel.Name == "String") {
-			flags = append(flags, text(call.Args[0]))
-		}
-		return true
-	})
-	return flags
 }
 
 // text is the value of a string in the code; empty = it is none.
