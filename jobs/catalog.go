@@ -30,6 +30,8 @@ type Catalog struct {
 	Maximum models.Bounds
 	// Callbacks says which addresses a callback's URL may name.
 	Callbacks guard.Rules
+	// Defaults are what requests and templates leave open.
+	Defaults Defaults
 	// Lifetime and Paused bound how long sandboxes may live, and may stay paused.
 	Lifetime, Paused Span
 }
@@ -47,7 +49,8 @@ func (k Catalog) Declared() []models.Template {
 type source struct {
 	provider string
 	image    string
-	runtime  string          // empty = the template's
+	runtime  string // empty = the template's
+	defaults Defaults
 	template models.Template // without a name where the wish names an image
 }
 
@@ -61,7 +64,7 @@ func (c *Client) fits(ctx context.Context, provider string, r providers.Resource
 
 // resolve finds provider, template and image of a wish, or says which of them is unknown.
 func (c *Client) resolve(ctx context.Context, wish CreateSandbox, tenant string) (source, error) {
-	from := source{provider: c.catalog.Providers[0], image: wish.Image, runtime: wish.Runtime}
+	from := source{provider: c.catalog.Providers[0], image: wish.Image, runtime: wish.Runtime, defaults: c.catalog.Defaults}
 	if wish.Provider != "" {
 		if !slices.Contains(c.catalog.Providers, wish.Provider) {
 			return from, invalid("provider", "unknown provider %q; this server has %v", wish.Provider, c.catalog.Providers)

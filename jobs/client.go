@@ -63,6 +63,7 @@ func (c *Client) Create(ctx context.Context, wish CreateSandbox, o Options) (mod
 // Run submits a sandbox, its files, one command or piece of code and the sandbox's removal as one. The job of the command
 // or code is the answer.
 func (c *Client) Run(ctx context.Context, r RunOnce, o Options) (models.Submitted, error) {
+	c.catalog.Defaults.outlive(&r)
 	box, create, err := c.wish(ctx, r.Sandbox, o.TenantID)
 	if err != nil {
 		return models.Submitted{}, err
@@ -154,6 +155,7 @@ func (c *Client) submit(ctx context.Context, sub models.Submission, args []Args,
 		return models.Submitted{}, err
 	}
 	for i, a := range args {
+		c.catalog.Defaults.complete(a)
 		j, err := newJob(sub.SandboxID, a, o)
 		if err != nil {
 			return models.Submitted{}, err

@@ -68,8 +68,8 @@ func (a *attempt) networker(ctx context.Context) (providers.Networker, error) {
 }
 
 // egress is the policy that c wishes for, as it is stored. Of one that says nothing the template decides.
-func (c CreateSandbox) egress(template *models.EgressRules) (json.RawMessage, error) {
-	p, err := c.policy(template)
+func (c CreateSandbox) egress(from source) (json.RawMessage, error) {
+	p, err := c.policy(from)
 	if err == nil {
 		err = checkPolicy("egress.", p)
 	}
@@ -79,7 +79,8 @@ func (c CreateSandbox) egress(template *models.EgressRules) (json.RawMessage, er
 	return policyText(p)
 }
 
-func (c CreateSandbox) policy(template *models.EgressRules) (egress.Policy, error) {
+func (c CreateSandbox) policy(from source) (egress.Policy, error) {
+	template := from.template.Definition.Egress
 	switch {
 	case c.Network && c.Egress != nil && len(c.Egress.Allow) > 0:
 		return egress.Policy{}, invalid("network", "means the same as egress.allow [\"*\"]; use only one of them")
@@ -92,7 +93,7 @@ func (c CreateSandbox) policy(template *models.EgressRules) (egress.Policy, erro
 	case template != nil:
 		return egress.Policy{Allow: template.Allow, Deny: template.Deny}, nil
 	}
-	return c.Foreign.Egress, nil
+	return from.defaults.open(c.Foreign), nil
 }
 
 func checkPolicy(at string, p egress.Policy) error {

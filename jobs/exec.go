@@ -24,7 +24,7 @@ type Exec struct {
 	User           string            `json:"user,omitempty" doc:"Commands run as the sandbox's unprivileged user; any other name is an error"`
 	Stdin          string            `json:"stdin,omitempty" doc:"Written to the command's standard input, which is then closed"`
 	StdinEncoding  string            `json:"stdin_encoding,omitempty" enum:"utf-8,base64" doc:"Encoding of stdin in this request; default utf-8"`
-	TimeoutSeconds float64           `json:"timeout_seconds,omitempty" doc:"After this time the whole process tree is killed; default 300, at most 86400"`
+	TimeoutSeconds float64           `json:"timeout_seconds,omitempty" doc:"After this time the whole process tree is killed; default 300 (EXEC_TIMEOUT), at most 86400"`
 	MaxOutputBytes int64             `json:"max_output_bytes,omitempty" doc:"Most bytes to keep of stdout and of stderr each; default 1 MiB, at most 8 MiB. A background exec drops the oldest output, a normal exec the newest"`
 	Background     bool              `json:"background,omitempty" doc:"The job ends when the command has started, and the command continues: see /v1/sandboxes/{id}/execs. It ends with the sandbox at the latest; timeout_seconds then has no default"`
 	StdinOpen      bool              `json:"stdin_open,omitempty" doc:"Keep the standard input of a background exec open after stdin, for POST …/stdin"`

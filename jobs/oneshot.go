@@ -8,11 +8,11 @@ type OneShot struct {
 	Image    string            `json:"image,omitempty" maxLength:"512" doc:"As in a new sandbox"`
 	Provider string            `json:"provider,omitempty" doc:"Default: the server's provider"`
 	Labels   map[string]string `json:"labels,omitempty" doc:"Labels of the sandbox"`
-	CPUs     float64           `json:"cpus,omitempty" doc:"Cores; default 1"`
-	MemoryMB int64             `json:"memory_mb,omitempty" doc:"Memory and swap; default 512"`
+	CPUs     float64           `json:"cpus,omitempty" doc:"Cores; default 1 (SANDBOX_CPUS)"`
+	MemoryMB int64             `json:"memory_mb,omitempty" doc:"Memory and swap; default 512 (SANDBOX_MEMORY_MB)"`
 	DiskMB   int64             `json:"disk_mb,omitempty" doc:"Size of the work directory; default 256"`
 	Pids     int64             `json:"pids,omitempty" doc:"Processes and threads; default 256"`
-	Network  bool              `json:"network,omitempty" doc:"Allow connections to every public address. Default false: no network"`
+	Network  bool              `json:"network,omitempty" doc:"Allow connections to every public address. Default false: no network, unless the operator sets SANDBOX_NETWORK"`
 	Egress   *egress.Policy    `json:"egress,omitempty" doc:"The egress policy of the sandbox"`
 	Runtime  string            `json:"runtime,omitempty" maxLength:"64" doc:"OCI runtime, such as runsc"`
 	Files    []Write           `json:"files,omitempty" maxItems:"100" doc:"Written before the command starts"`

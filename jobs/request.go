@@ -21,11 +21,11 @@ type CreateSandbox struct {
 	Key                  string            `json:"key,omitempty" maxLength:"256" doc:"Your own name for it: while a sandbox with this key is live, create returns it"`
 	Labels               map[string]string `json:"labels,omitempty" doc:"Labels for list filters"`
 	Env                  map[string]string `json:"env,omitempty" doc:"Environment variables for every command in it"`
-	CPUs                 float64           `json:"cpus,omitempty" doc:"Cores; default 1. The server limits cores, memory, disk and pids"`
-	MemoryMB             int64             `json:"memory_mb,omitempty" doc:"Memory and swap; default 512"`
+	CPUs                 float64           `json:"cpus,omitempty" doc:"Cores; default 1 (SANDBOX_CPUS). The server limits cores, memory, disk and pids"`
+	MemoryMB             int64             `json:"memory_mb,omitempty" doc:"Memory and swap; default 512 (SANDBOX_MEMORY_MB)"`
 	DiskMB               int64             `json:"disk_mb,omitempty" doc:"Size of the work directory, which counts towards memory; default 256"`
 	Pids                 int64             `json:"pids,omitempty" doc:"Processes and threads; default 256"`
-	Network              bool              `json:"network,omitempty" doc:"Allow connections to every public address, as egress.allow [\"*\"] does. Default false: no network"`
+	Network              bool              `json:"network,omitempty" doc:"Allow connections to every public address, as egress.allow [\"*\"] does. Default false: no network, unless the operator sets SANDBOX_NETWORK"`
 	Egress               *egress.Policy    `json:"egress,omitempty" doc:"Destinations that programs may connect to, through the proxy in HTTP_PROXY and similar variables. Private and special addresses stay closed unless the operator opens them"`
 	Runtime              string            `json:"runtime,omitempty" maxLength:"64" doc:"OCI runtime that the server offers, such as runsc (gVisor, a separate kernel). Default: the template's, else the server's"`
 	TimeoutSeconds       float64           `json:"timeout_seconds,omitempty" doc:"It ends this long after its start, regardless of activity; if it has not started by then, after its submission; default 3600, at most 86400"`
@@ -46,7 +46,9 @@ type Foreign struct {
 	NeverIdle bool
 	Public    bool          // its ports need no token
 	Egress    egress.Policy // where neither the wish nor its template says anything
-	WorkDir   string        // where the template names none
+	// OwnNetwork: Egress holds then also where the operator's default is another.
+	OwnNetwork bool
+	WorkDir    string // where the template names none
 	// MCPPort and VSCodePort are those of the tools of a template that lists such a port and does not say whose it is.
 	MCPPort, VSCodePort int
 }
@@ -123,7 +125,7 @@ func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, pro
 		box.Key = &c.Key
 	}
 	c.Foreign.apply(box)
-	if box.Egress, err = c.egress(from.template.Definition.Egress); err != nil {
+	if box.Egress, err = c.egress(from); err != nil {
 		return nil, providers.Resources{}, err
 	}
 	spec := sandboxSpec{Env: c.Env, Public: c.Foreign.Public, Resources: providers.Resources{
@@ -133,6 +135,7 @@ func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, pro
 		return nil, providers.Resources{}, err
 	}
 	c.Foreign.complete(&spec)
+	from.defaults.fill(&spec, from.template.Definition.Maximum)
 	weigh(box, spec.Resources)
 	box.Spec, err = json.Marshal(spec)
 	return box, spec.Resources, err

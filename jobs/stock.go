@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -69,7 +70,7 @@ func (w *Worker) stock(ctx context.Context, pool providers.Pooler) error {
 		d := t.Definition
 		classes = append(classes, providers.PoolClass{
 			Spec: providers.Spec{
-				Image: t.Image, WorkDir: d.WorkDir, Runtime: d.Runtime,
+				Image: t.Image, WorkDir: cmp.Or(d.WorkDir, w.workDir), Runtime: d.Runtime,
 				Resources: providers.Resources{
 					CPUs: d.Resources.CPUs, MemoryMB: d.Resources.MemoryMB, DiskMB: d.Resources.DiskMB, Pids: d.Resources.Pids,
 				},

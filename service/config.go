@@ -20,6 +20,7 @@ import (
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/passes"
+	"sandyard/providers"
 	"sandyard/providers/catalog"
 	"sandyard/vault"
 )
@@ -105,6 +106,11 @@ type Sandboxes struct {
 	Runtime   string            `env:"SANDBOX_RUNTIME" doc:"the default OCI runtime of sandboxes, such as runsc; default the engine's"`
 	Runtimes  []string          `env:"SANDBOX_RUNTIMES" doc:"OCI runtimes that requests and templates may name, comma-separated; SANDBOX_RUNTIME is always allowed"`
 	Images    []string          `env:"SANDBOX_IMAGES" doc:"images that requests, templates and builds may name, as comma-separated patterns such as python:*,ghcr.io/acme/*; * alone = every image; the images of shared templates and of a tenant's own builds are always allowed; default only these"`
+	CPUs      float64           `env:"SANDBOX_CPUS" envDefault:"1" doc:"the default cores of a sandbox"`
+	MemoryMB  int64             `env:"SANDBOX_MEMORY_MB" envDefault:"512" doc:"the default memory of a sandbox"`
+	WorkDir   string            `env:"SANDBOX_WORK_DIR" envDefault:"/workspace" doc:"the default work directory of sandboxes, except those of clients of the sandbox server and the agent API, which have /home/user"`
+	Network   bool              `env:"SANDBOX_NETWORK" envDefault:"false" doc:"sandboxes whose request and template say nothing about network and egress may reach every public address"`
+	ExecTime  time.Duration     `env:"EXEC_TIMEOUT" envDefault:"5m" doc:"the default timeout_seconds of commands and code cells; at most 24h"`
 	Lifetime  time.Duration     `env:"LIFETIME" envDefault:"0" doc:"the default of max_lifetime_seconds: a sandbox is deleted that long after its first start; 0 = MAX_LIFETIME"`
 	MaxLife   time.Duration     `env:"MAX_LIFETIME" envDefault:"0" doc:"the largest max_lifetime_seconds that a request may set; 0 = no limit"`
 	Paused    time.Duration     `env:"PAUSED_TIMEOUT" envDefault:"0" doc:"the default of paused_timeout_seconds: a sandbox is deleted after it has been paused that long; 0 = MAX_PAUSED_TIMEOUT"`
@@ -123,7 +129,7 @@ func (s Sandboxes) validate() error {
 	if err := imageref.Globs(s.Images).Check(); err != nil {
 		return fmt.Errorf("SANDBOX_IMAGES: %w", err)
 	}
-	if err := errors.Join(s.validateMost(), positive("BUILD_DISK_MB", s.BuildDisk), span("LIFETIME", s.Lifetime, s.MaxLife), span("PAUSED_TIMEOUT", s.Paused, s.MaxPaused)); err != nil {
+	if err := errors.Join(s.validateMost(), s.validateDefaults(), positive("BUILD_DISK_MB", s.BuildDisk), span("LIFETIME", s.Lifetime, s.MaxLife), span("PAUSED_TIMEOUT", s.Paused, s.MaxPaused)); err != nil {
 		return err
 	}
 	for _, name := range catalog.Names() {
@@ -141,8 +147,8 @@ func (s Sandboxes) validateMost() error {
 		name        string
 		most, least float64
 	}{
-		{"SANDBOX_MAX_CPUS", s.MostCPUs, 1},
-		{"SANDBOX_MAX_MEMORY_MB", float64(s.MostMB), 512},
+		{"SANDBOX_MAX_CPUS", s.MostCPUs, s.CPUs},
+		{"SANDBOX_MAX_MEMORY_MB", float64(s.MostMB), float64(s.MemoryMB)},
 		{"SANDBOX_MAX_DISK_MB", float64(s.MostDisk), 256},
 		{"SANDBOX_MAX_PIDS", float64(s.MostPids), 256},
 	} {
@@ -151,6 +157,28 @@ func (s Sandboxes) validateMost() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// validateDefaults refuses what no sandbox could have.
+func (s Sandboxes) validateDefaults() error {
+	var wrong *jobs.InvalidError
+	err := s.defaults().Check()
+	if !errors.As(err, &wrong) {
+		return errors.Join(err, atLeast("EXEC_TIMEOUT", s.ExecTime, 100*time.Millisecond))
+	}
+	name := map[string]string{
+		"cpus": "SANDBOX_CPUS", "memory_mb": "SANDBOX_MEMORY_MB", "work_dir": "SANDBOX_WORK_DIR", "timeout_seconds": "EXEC_TIMEOUT",
+	}[wrong.Field]
+	return fmt.Errorf("%s %s", name, wrong.Message)
+}
+
+func (s Sandboxes) defaults() jobs.Defaults {
+	return jobs.Defaults{CPUs: s.CPUs, MemoryMB: s.MemoryMB, WorkDir: s.WorkDir, Network: s.Network, ExecTimeout: s.ExecTime}
+}
+
+// resources are the defaults of a provider.
+func (s Sandboxes) resources() providers.Resources {
+	return providers.Resources{CPUs: s.CPUs, MemoryMB: s.MemoryMB}
 }
 
 // span says what is wrong with a default and its maximum, whose variable has the same name behind MAX_.
@@ -170,6 +198,7 @@ func (s Sandboxes) catalog() jobs.Catalog {
 	return jobs.Catalog{
 		Providers: []string{s.Provider}, Templates: s.Templates, Template: s.Template, Runtimes: s.offered(), Images: s.Images, BuildDiskMB: int64(s.BuildDisk),
 		Maximum:  models.Bounds{CPUs: s.MostCPUs, MemoryMB: s.MostMB, DiskMB: s.MostDisk, Pids: s.MostPids},
+		Defaults: s.defaults(),
 		Lifetime: jobs.Span{Default: s.Lifetime, Most: s.MaxLife}, Paused: jobs.Span{Default: s.Paused, Most: s.MaxPaused},
 	}
 }

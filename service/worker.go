@@ -85,7 +85,7 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	w := jobs.NewWorker(jobs.WorkerConfig{ //nolint:contextcheck // its life is from Start to Stop
 		Store: p.Store, Redis: p.redis, Secrets: jobs.NewSecrets(p.Store, secrets), Provider: backend, Engine: engine, Name: c.Name, Slots: c.Slots,
 		Room: room, DiskReserve: int64(c.DiskReserve) << 20,
-		Pool: jobs.PoolSizes{Min: c.PoolSize, Max: c.PoolMax}, Runtimes: c.offered(), Images: c.Images, Builds: c.Builds, Gateway: d.url, Egress: outside, Lease: c.Lease, Grace: c.Grace,
+		Pool: jobs.PoolSizes{Min: c.PoolSize, Max: c.PoolMax}, WorkDir: c.WorkDir, Runtimes: c.offered(), Images: c.Images, Builds: c.Builds, Gateway: d.url, Egress: outside, Lease: c.Lease, Grace: c.Grace,
 		Reconcile: c.Reconcile, ReconcileGrace: c.Patience, Webhooks: hooks,
 		Metrics: jobs.NewMetrics(reg), Log: log,
 	})
@@ -119,10 +119,10 @@ func openProvider(ctx context.Context, c Worker, outside providers.Outbound, log
 	}
 	p, err := catalog.Open(ctx, c.Provider, catalog.Config{
 		Docker: docker.Config{
-			Host: c.DockerHost, Fleet: c.Fleet, GuestPath: guest, Runtime: c.Runtime, Pull: c.Pull, Unsafe: c.Unsafe == "allow", Outbound: outside, Logger: log,
+			Host: c.DockerHost, Fleet: c.Fleet, GuestPath: guest, Runtime: c.Runtime, Pull: c.Pull, Unsafe: c.Unsafe == "allow", Outbound: outside, Logger: log, Defaults: c.resources(),
 			Pool: docker.Pool{Size: c.PoolSize, Max: c.PoolMax}, DiskReserve: int64(c.DiskReserve) << 20,
 		},
-		Local: local.Config{Dir: c.LocalDir, Fleet: c.Fleet, GuestPath: guest, Outbound: outside, Logger: log},
+		Local: local.Config{Dir: c.LocalDir, Fleet: c.Fleet, GuestPath: guest, Outbound: outside, Logger: log, Defaults: c.resources()},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open provider %s: %w", c.Provider, err)

@@ -65,7 +65,7 @@ func (b e2bCreate) unsupported() error {
 func (e *e2b) wish(ctx context.Context, b e2bCreate, timeout float64) (w jobs.CreateSandbox, err error) {
 	w = jobs.CreateSandbox{
 		Template: b.TemplateID, Env: b.EnvVars, AutoResume: b.AutoResume != nil && b.AutoResume.Enabled,
-		Foreign: jobs.Foreign{Metadata: b.Metadata, NeverIdle: true, Public: b.Network.AllowPublicTraffic},
+		Foreign: jobs.Foreign{Metadata: b.Metadata, NeverIdle: true, OwnNetwork: true, Public: b.Network.AllowPublicTraffic},
 	}
 	if w.TimeoutSeconds, err = e2bSeconds("timeout", b.Timeout, timeout); err != nil {
 		return w, err

@@ -42,6 +42,10 @@ func (n *neighbour) settle() {
 	who := n.post("/v1/users", object{"name": mark("person"), "password": mark("password"), "role": "admin"})
 	n.owns.add("users", into[struct{ ID string }](t, who).ID)
 	n.owns.add("tenants", "default")
+	if a := n.do(request{method: "PUT", path: "/v1/secrets/token", body: object{"value": mark("token")}}); !a.ok() {
+		t.Errorf("write a secret: %v", a)
+	}
+	n.owns.add("secrets", "token")
 	n.owns.state = func(t *testing.T) string { return n.fingerprint(t, box) }
 	for _, what := range []string{"files", "nodes", "grant", "port"} {
 		n.owns.ids[what] = append(n.owns.ids[what], "nothing")
@@ -140,6 +144,7 @@ func (n *neighbour) fingerprint(t *testing.T, box string) string {
 		fmt.Fprintln(&b, "schedule:", a.status, a.text("state"))
 	}
 	fmt.Fprintln(&b, "user:", n.get("/v1/users/"+n.owns.ids["users"][0]).text("role"))
+	fmt.Fprintln(&b, "secrets:", n.get("/v1/secrets").head)
 	ports := n.get("/v1/sandboxes/" + box + "/ports")
 	fmt.Fprintln(&b, "ports:", ports.status, strings.Count(ports.head, "8000") > 0)
 	return b.String()

@@ -22,6 +22,7 @@ import (
 	"sandyard/dev/testenv"
 	"sandyard/models"
 	"sandyard/service"
+	"sandyard/vault"
 )
 
 const (
@@ -62,7 +63,7 @@ func newRig(t *testing.T) *rig {
 	_, r.redis, _ = testenv.Redis(t)
 	r.env = append(environment(),
 		"DATABASE_URL="+r.dsn, "REDIS_URL="+(&url.URL{Scheme: "unix", Path: r.redis}).String(), "SANDYARD_FLEET="+r.fleet,
-		"LISTEN_ADDR=127.0.0.1:0", "HEALTH_ADDR=127.0.0.1:0", "EDGE_ADDR=127.0.0.1:0", "GATEWAY_ADDR=127.0.0.1:0",
+		"SECRETS_KEY="+vault.NewKey(), "LISTEN_ADDR=127.0.0.1:0", "HEALTH_ADDR=127.0.0.1:0", "EDGE_ADDR=127.0.0.1:0", "GATEWAY_ADDR=127.0.0.1:0",
 		"SANDBOX_TEMPLATES=python="+image+",base="+image, "POOL_SIZE=0", "LEASE=5s", "RECONCILE_EVERY=5s", "ENGINE_UNSAFE=allow",
 	)
 	r.connect()

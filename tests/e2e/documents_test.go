@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"sandyard/vault"
 )
 
 // TestCurlsInDocumentsWork runs every curl of README and of the pages of docs/api as it stands there, a page after the other,
@@ -14,7 +16,7 @@ import (
 // succeeded, unless the page shows another answer. An answer that a page shows must be the real one: see differences.
 func TestCurlsInDocumentsWork(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newRig(t, "SECRETS_KEY", vault.NewKey())
 	pages, err := filepath.Glob("../../docs/api/*.md")
 	check(t, err)
 	curls, answers := 0, 0

@@ -61,7 +61,7 @@ const UserLabel = "user_id"
 func (c *Calls) Create(ctx context.Context, user string, wish jobs.CreateSandbox) (models.Sandbox, error) {
 	wish.Labels = map[string]string{UserLabel: user}
 	wish.AutoResume, wish.TimeoutSeconds = true, c.c.Timeout.Seconds()
-	wish.Foreign.NeverIdle, wish.Foreign.WorkDir = true, WorkDir
+	wish.Foreign.NeverIdle, wish.Foreign.OwnNetwork, wish.Foreign.WorkDir = true, true, WorkDir
 	if !c.c.NoInternet {
 		wish.Foreign.Egress = egress.Policy{Allow: []string{egress.All}}
 	}

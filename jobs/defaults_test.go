@@ -1,0 +1,72 @@
+package jobs_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"sandyard/egress"
+	"sandyard/jobs"
+	"sandyard/models"
+)
+
+// TestOperatorsDefaults: they hold where neither the request nor the template nor another contract says anything.
+func TestOperatorsDefaults(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	catalog := r.client.Catalog()
+	catalog.Defaults = jobs.Defaults{CPUs: 2, MemoryMB: 1024, WorkDir: "/srv/work", Network: true, ExecTimeout: 2 * time.Hour}
+	r.client = jobs.NewClient(r.store, r.queue, catalog, r.log)
+	_, err := r.store.CreateTemplate(t.Context(), models.Owner{Tenant: tenant}, models.Template{Name: "small", Image: "fake", Definition: models.Definition{
+		WorkDir: "/own", Maximum: models.Bounds{MemoryMB: 256}, Resources: models.Bounds{CPUs: 0.5}, Egress: &models.EgressRules{},
+	}})
+	r.must(err)
+	for name, c := range map[string]struct {
+		wish   jobs.CreateSandbox
+		cpus   float64
+		memory int64
+		dir    string
+		open   bool
+	}{
+		"nothing is said":       {jobs.CreateSandbox{}, 2, 1024, "/srv/work", true},
+		"the request says":      {jobs.CreateSandbox{CPUs: 1, MemoryMB: 64, Egress: &egress.Policy{}}, 1, 64, "/srv/work", false},
+		"the template says":     {jobs.CreateSandbox{Template: "small"}, 0.5, 256, "/own", false},
+		"another contract says": {jobs.CreateSandbox{Foreign: jobs.Foreign{OwnNetwork: true, WorkDir: "/home/user"}}, 2, 1024, "/home/user", false},
+	} {
+		box := r.sandbox(func() string { id, _ := r.create(c.wish); return id }())
+		var spec struct {
+			WorkDir   string                           `json:"work_dir"`
+			Resources struct{ CPUs, MemoryMB float64 } `json:"resources"`
+		}
+		r.must(json.Unmarshal(box.Spec, &spec))
+		if box.CPUs != c.cpus || box.MemoryMB != c.memory || spec.Resources.CPUs != c.cpus || spec.Resources.MemoryMB != float64(c.memory) ||
+			spec.WorkDir != c.dir || (len(box.Egress) > 0) != c.open {
+			t.Errorf("%s: %g cores, %d MiB, %s, egress %s", name, box.CPUs, box.MemoryMB, box.Spec, box.Egress)
+		}
+	}
+	box, _ := r.create(jobs.CreateSandbox{})
+	for want, args := range map[time.Duration]jobs.Args{
+		2 * time.Hour:   &jobs.Exec{Command: "x"},
+		7 * time.Second: &jobs.Exec{Command: "x", TimeoutSeconds: 7},
+		time.Minute:     &jobs.Exec{Command: "x", Background: true}, // its launch
+	} {
+		if got := r.job(r.submit(box, args, options())).Timeout(); got != want {
+			t.Errorf("a command has %v, want %v", got, want)
+		}
+	}
+	if got := r.job(r.submit(box, &jobs.Code{Code: "x", Language: "python"}, options())).Timeout(); got != 2*time.Hour {
+		t.Errorf("a cell has %v", got)
+	}
+	once := jobs.OneShot{Exec: jobs.Exec{Command: "x"}}
+	out, err := r.client.Run(t.Context(), once.RunOnce(), options())
+	r.must(err)
+	if got := time.Duration(out.Sandbox.TimeoutMS) * time.Millisecond; got != 2*time.Hour+10*time.Minute {
+		t.Errorf("the sandbox of one command lives %v", got)
+	}
+	for _, bad := range []jobs.Defaults{{CPUs: 0.01}, {MemoryMB: 1}, {WorkDir: "relative"}, {WorkDir: "/proc/x"}, {ExecTimeout: time.Millisecond}, {ExecTimeout: 25 * time.Hour}} {
+		if err := bad.Check(); !errors.As(err, new(*jobs.InvalidError)) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}
