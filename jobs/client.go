@@ -177,6 +177,7 @@ func (c *Client) submit(ctx context.Context, sub models.Submission, args []Args,
 	if sub.User = o.User; o.User != "" && sub.New != nil {
 		sub.New.UserID = &o.User
 	}
+	sub.Audit = o.Audit
 	sub.TenantID, sub.IdempotencyKey, sub.Request, sub.Run = o.TenantID, o.IdempotencyKey, o.Request, o.run
 	return c.commit(ctx, sub)
 }
@@ -274,7 +275,7 @@ func (c *Client) retry(ctx context.Context, j models.Job, args Args, o Options) 
 	}
 	again.Input = j.Input
 	sub := models.Submission{
-		TenantID: o.TenantID, User: o.User, SandboxID: j.SandboxID, Jobs: []models.Job{again},
+		TenantID: o.TenantID, User: o.User, Audit: o.Audit, SandboxID: j.SandboxID, Jobs: []models.Job{again},
 		IdempotencyKey: o.IdempotencyKey, Request: o.Request,
 	}
 	if err := setTimeout(&sub, args); err != nil {

@@ -79,6 +79,7 @@ type Options struct {
 	Request         []byte // digest of the request, to go with the key
 	TenantID, Actor string
 	User            string // whose limits hold, too; empty = only the tenant's do
+	Audit           *models.AuditEntry
 	// Call recognises what a caller asks for who knows no jobs, and JoinIn is how long that caller waits. After that the
 	// same call may join the job: see models.Store.JoinCall.
 	Call       []byte

@@ -11,6 +11,7 @@ import (
 type Retention struct {
 	History time.Duration // sandboxes, builds and jobs that have ended, with their deliveries, runs of schedules, and events
 	Output  time.Duration // what jobs have written and read
+	Audit   time.Duration // who changed what
 }
 
 // pruneBatch bounds one statement, so that no lock is held for long.
@@ -33,6 +34,7 @@ func (s *Scheduler) retain(ctx context.Context) error {
 		{"builds", s.retention.History, s.store.PruneBuilds},
 		{"runs of schedules", s.retention.History, s.store.PruneRuns},
 		{"events", s.retention.History, s.pruneEvents},
+		{"entries of the audit log", s.retention.Audit, s.store.PruneAudit},
 	}
 	end, limited := ctx.Deadline()
 	var errs []error

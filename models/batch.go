@@ -67,7 +67,7 @@ func (s *Store) commitGroup(ctx context.Context, group []*submission, l line) er
 		}
 		for _, step := range []func() error{
 			b.limitWaits, b.claimKeys, b.claimRuns, b.lockTenants, b.lockSandboxes, b.look, b.admitSandboxes, b.admitJobs, b.guard,
-			b.applyEnds, b.place, b.insert, b.releaseKeys, b.releaseRuns, b.settleEnds, b.dispatch,
+			b.applyEnds, b.place, b.insert, b.audit, b.releaseKeys, b.releaseRuns, b.settleEnds, b.dispatch,
 		} {
 			if err := step(); err != nil {
 				return err

@@ -58,6 +58,7 @@ func crowd(t *testing.T, db *sql.DB) {
 			SELECT 'default', date_trunc('hour', now(), 'UTC') - i * interval '1 hour', '', '', '', '', '' FROM generate_series(1, @) i`,
 		`INSERT INTO usage_meters (sandbox_id, cpu_ms, memory_mb, memory_peak_mb) SELECT 'sb' || i, 1, 1, 1 FROM generate_series(1, @) i`,
 		`INSERT INTO usage_samples SELECT 'sb' || i / 100, now() - i * interval '1 s', 1, 1, 1, 1 FROM generate_series(1, @) i`,
+		`INSERT INTO audit_log (tenant_id, actor, client, request_id, action, status) SELECT 'default', 'key_' || i, '', '', 'POST /', 202 FROM generate_series(1, @) i`,
 		`INSERT INTO egress_usage (sandbox_id) SELECT 'sb' || i FROM generate_series(1, @) i`,
 		"INSERT INTO nodes (id, provider, engine, slots, lease_until, beat_at) SELECT 'n' || i, 'fake', 'e' || i, 1, now() - interval '1 hour', now() FROM generate_series(0, 9) i",
 		"ANALYZE",
@@ -272,6 +273,7 @@ func ofRetention() map[string]ask {
 			return n, err
 		}),
 		"old samples": prune((*models.Store).PruneSamples),
+		"old audit":   prune((*models.Store).PruneAudit),
 	}
 }
 

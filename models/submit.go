@@ -13,6 +13,7 @@ type Submission struct {
 	TenantID  string
 	User      string // whose limit of queued jobs holds; empty = only the tenant's does
 	SandboxID string
+	Audit     *AuditEntry // who asks, and for what; nil = the platform does by itself
 	// New is the row of a sandbox that does not exist yet. If the tenant has a live sandbox with the same Key,
 	// that one is returned and nothing is made. One that replaces a lost sandbox is not made twice (ErrNotDue).
 	New    *Sandbox
@@ -134,6 +135,9 @@ func (s *Store) Submit(ctx context.Context, sub Submission) (Submitted, error) {
 		}
 	}
 	out, err := s.submitAdmitted(ctx, sub)
+	if sub.Audit != nil && err == nil && !out.Replayed && !out.Existing {
+		sub.Audit.Written = true
+	}
 	out.Ended = append(out.Ended, ended...)
 	done(err == nil && !out.Replayed && !out.Existing)
 	return out, err

@@ -58,7 +58,8 @@ func openCounted(t *testing.T) (*models.Store, *trips) {
 func TestAJobIsFewTrips(t *testing.T) {
 	t.Parallel()
 	s, c := openCounted(t)
-	box := newSandbox()
+	box, entry, nobody := newSandbox(), &models.AuditEntry{Actor: "key"}, "usr_x"
+	box.UserID = &nobody // whose limits are looked up
 	holder := models.Holder{Node: "node", Provider: "fake"}
 	if _, err := s.Register(t.Context(), models.Node{ID: "node", Provider: "fake", Slots: 1}, lease); err != nil {
 		t.Fatal(err)
@@ -73,7 +74,9 @@ func TestAJobIsFewTrips(t *testing.T) {
 		do   func() error
 	}{
 		{"submit a create", 2, func() (err error) {
-			out, err = s.Submit(t.Context(), models.Submission{TenantID: "default", SandboxID: box.ID, New: box, Jobs: []models.Job{newJob(models.KindCreate, box.ID)}})
+			out, err = s.Submit(t.Context(), models.Submission{
+				TenantID: "default", SandboxID: box.ID, New: box, Audit: entry, Jobs: []models.Job{newJob(models.KindCreate, box.ID)},
+			})
 			return err
 		}},
 		{"claim it", 1, func() (err error) { job, err = s.Claim(t.Context(), out.Jobs[0].ID, "node", lease); return err }},
@@ -83,7 +86,9 @@ func TestAJobIsFewTrips(t *testing.T) {
 			return err
 		}},
 		{"submit a command", 2, func() (err error) {
-			out, err = s.Submit(t.Context(), models.Submission{TenantID: "default", SandboxID: box.ID, Jobs: []models.Job{newJob("exec", box.ID)}})
+			out, err = s.Submit(t.Context(), models.Submission{
+				TenantID: "default", SandboxID: box.ID, Audit: entry, Jobs: []models.Job{newJob("exec", box.ID)},
+			})
 			return err
 		}},
 		{"claim it", 1, func() (err error) { job, err = s.Claim(t.Context(), out.Jobs[0].ID, "node", lease); return err }},

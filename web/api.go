@@ -103,13 +103,28 @@ func operation(id, method, path, tag, summary string) huma.Operation {
 	}
 }
 
-// register adds an operation whose handler's errors go through problem.Of.
+// register adds an operation whose handler's errors go through problem.Of. One that may change something stands in the audit log
+// before it does, unless anybody may call it.
 func register[I, O any](s *Server, op huma.Operation, handle func(context.Context, *I) (*O, error)) {
+	if op.Method == http.MethodGet || op.Security == nil {
+		answer(s, op, handle)
+		return
+	}
+	answer(s, op, func(ctx context.Context, in *I) (*O, error) {
+		if err := s.mw.Begin(ctx); err != nil {
+			return nil, err
+		}
+		return handle(ctx, in)
+	})
+}
+
+func answer[I, O any](s *Server, op huma.Operation, handle func(context.Context, *I) (*O, error)) {
 	if op.Responses == nil {
 		op.Responses = map[string]*huma.Response{}
 	}
 	op.Responses["default"] = s.response("Error", "application/problem+json", reflect.TypeFor[problem.Problem]())
 	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
+		middleware.RequestOf(ctx).Action = op.Method + " " + op.Path
 		out, err := handle(ctx, in)
 		if err != nil {
 			return nil, s.mw.Report(ctx, middleware.RequestOf(ctx), err)
@@ -123,14 +138,14 @@ func (s *Server) response(description, media string, t reflect.Type) *huma.Respo
 	return &huma.Response{Description: description, Content: map[string]*huma.MediaType{media: {Schema: schema}}}
 }
 
-// write adds an operation that submits a job: 202 when it is accepted, 200 when it has ended already.
+// write adds an operation that submits a job, and its entry of the audit log with it: 202 when it is accepted, 200 when it has ended already.
 func write[I any](s *Server, op huma.Operation, handle func(context.Context, *I) (*acceptedOutput, error)) {
 	op.DefaultStatus = http.StatusAccepted
 	op.Responses = map[string]*huma.Response{
 		"202": s.response("Accepted: the job will run", "application/json", reflect.TypeFor[Accepted]()),
 		"200": s.response("The job ended within the wait, or an earlier request with this Idempotency-Key submitted it", "application/json", reflect.TypeFor[Accepted]()),
 	}
-	register(s, op, handle)
+	answer(s, op, handle)
 }
 
 // output is an answer that is nothing but its body.

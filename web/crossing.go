@@ -116,14 +116,21 @@ func (s *Server) cross(c *fiber.Ctx, path string, headers []string, handle http.
 	if err != nil {
 		return err
 	}
+	r, method, route := middleware.RequestOf(c.UserContext()), c.Method(), c.Route().Path
 	head, err := s.crossingHead(c, path, headers)
+	if changes := method != http.MethodGet || path == terminalPath; err == nil && changes {
+		r.Act(method, route)
+		err = s.mw.Begin(c.UserContext())
+	}
 	if err != nil {
 		leave()
 		return err
 	}
-	r, method, route := middleware.RequestOf(c.UserContext()), c.Method(), c.Route().Path
 	over := &crossed{request: r, route: route, handle: s.open.while(handle), from: bytes.NewReader(head), done: make(chan struct{})}
-	over.log = func(status int, sent int64, took time.Duration) { s.logCrossed(method, route, r, status, sent, took) }
+	over.log = func(status int, sent int64, took time.Duration) {
+		s.logCrossed(method, route, r, status, sent, took)
+		s.mw.EndAudit(r, status)
+	}
 	raw := c.Context().Conn()
 	c.Context().HijackSetNoResponse(true)
 	c.Context().Hijack(func(conn net.Conn) {

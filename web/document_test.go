@@ -116,7 +116,7 @@ func TestForeignIDsCostNoQuery(t *testing.T) {
 	dsn := testenv.Database(t)
 	r := newRigOn(t, dsn, func(c *web.Config) {
 		c.Store = must(models.Open(t.Context(), dsn, 8, models.Limits{Window: 64}, func(_ context.Context, what string, do func() error) error {
-			if !strings.Contains(what, "api_keys") {
+			if !strings.Contains(what, "api_keys") && !strings.Contains(what, "audit_log") { // refusals share entries
 				asked.Add(1)
 			}
 			return do()

@@ -115,6 +115,7 @@ type e2b struct {
 // options go with a request's one job. An Idempotency-Key stands for it, as on our own routes.
 func (e *e2b) options(c *fiber.Ctx) (jobs.Options, error) {
 	p := SubmitParams{IdempotencyKey: c.Get("Idempotency-Key")}
+	middleware.RequestOf(c.UserContext()).Act(c.Method(), c.Route().Path)
 	if p.IdempotencyKey != "" {
 		middleware.RequestOf(c.UserContext()).Digest = middleware.Digest(c.Method(), c.Path(), c.Request().Body())
 	}

@@ -122,6 +122,7 @@ func (s *Server) createKey(ctx context.Context, in *newKeyInput) (*output[MadeKe
 		return nil, err
 	}
 	k, err := s.store.Authenticate(ctx, text)
+	r.Target = k.ID
 	return &output[MadeKey]{MadeKey{keyDoc(k), text}}, err
 }
 

@@ -159,7 +159,9 @@ func (s *Server) createSchedule(ctx context.Context, in *newScheduleInput) (*out
 	if err := jobs.SetAction(&c, in.Body.Action, in.Body.Standing); err != nil {
 		return nil, err
 	}
-	return scheduleOutput(s.jobs.CreateSchedule(ctx, c))
+	c, err := s.jobs.CreateSchedule(ctx, c)
+	r.Target = c.ID
+	return scheduleOutput(c, err)
 }
 
 // apply leaves the other way of saying when alone where the request names both: that is an error of its own.

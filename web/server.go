@@ -109,7 +109,7 @@ func New(c Config) (*Server, error) {
 		}),
 		streams: middleware.NewCrowd("tenant_streams", cmp.Or(c.TenantStreams, middleware.DefaultTenantStreams)),
 	}
-	s.closers = append(s.closers, s.insides.close, s.open.close)
+	s.closers = append(s.closers, s.insides.close, s.open.close, s.mw.Close)
 	s.bridge = newBridge(c.Log)
 	s.app = s.newApp()
 	s.app.Use(s.mw.Serve)
@@ -142,6 +142,7 @@ func New(c Config) (*Server, error) {
 	s.addSchedules()
 	s.addUsage()
 	s.addLimits()
+	s.addAudit()
 	s.addBuilds()
 	s.addOperator(c)
 	theirs.addRoutes()

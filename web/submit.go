@@ -58,7 +58,7 @@ func (p SubmitParams) options(ctx context.Context, f Submit) (jobs.Options, erro
 	return jobs.Options{
 		Parallel: f.Parallel, Priority: f.Priority, CallbackURL: f.CallbackURL,
 		QueueDeadline:  time.Duration(f.QueueDeadlineSeconds * float64(time.Second)),
-		IdempotencyKey: p.IdempotencyKey, Request: r.Digest, TenantID: r.Tenant, Actor: r.Actor(), User: r.User,
+		IdempotencyKey: p.IdempotencyKey, Request: r.Digest, TenantID: r.Tenant, Actor: r.Actor(), User: r.User, Audit: r.AuditEntry(),
 	}, nil
 }
 

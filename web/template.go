@@ -119,7 +119,11 @@ func owner(ctx context.Context, shared bool) (models.Owner, error) {
 }
 
 func (s *Server) createTemplate(ctx context.Context, in *newTemplateInput) (*output[Template], error) {
-	return s.writeTemplate(ctx, in.Body.Name, in.Body.TemplateBody, s.store.CreateTemplate)
+	out, err := s.writeTemplate(ctx, in.Body.Name, in.Body.TemplateBody, s.store.CreateTemplate)
+	if err == nil {
+		middleware.RequestOf(ctx).Target = in.Body.Name
+	}
+	return out, err
 }
 
 func (s *Server) putTemplate(ctx context.Context, in *putTemplateInput) (*output[Template], error) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sandyard/models"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -106,6 +107,7 @@ func (s *Server) createTenant(ctx context.Context, in *newTenantInput) (*output[
 	case err != nil:
 		return nil, err
 	}
+	middleware.RequestOf(ctx).Target = in.Body.Name
 	t, err := s.store.ListedTenant(ctx, in.Body.Name)
 	return &output[MadeTenant]{MadeTenant{tenantDoc(t), key}}, err
 }

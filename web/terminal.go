@@ -27,6 +27,7 @@ const (
 	protocolHeader  = "Sec-WebSocket-Protocol"
 	maxTerminalSize = 1000
 	maxTerminalText = 8 << 10 // bytes of a command or a directory
+	terminalPath    = "/terminal"
 )
 
 // terminalName is what a terminal may be called.
@@ -156,7 +157,7 @@ func (s *Server) openTerminal(c *fiber.Ctx) error {
 	}
 	c.Request().URI().SetQueryString(ask.Encode()) // without the ticket
 	headers := []string{fiber.HeaderConnection, fiber.HeaderUpgrade, "Sec-WebSocket-Key", "Sec-WebSocket-Version", protocolHeader}
-	return s.cross(c, "/terminal", headers, s.untilQuit(func(w http.ResponseWriter, r *http.Request) {
+	return s.cross(c, terminalPath, headers, s.untilQuit(func(w http.ResponseWriter, r *http.Request) {
 		s.inside.Inside(w, r, id, s.refuseInside)
 	}))
 }

@@ -101,6 +101,7 @@ func (s *Server) createUser(ctx context.Context, in *newUserInput) (*output[User
 	case errors.Is(err, models.ErrUserNamed):
 		return nil, problem.New(http.StatusConflict, "name_taken", models.ErrUserNamed.Error())
 	}
+	middleware.RequestOf(ctx).Target = u.ID
 	return &output[User]{userDoc(u)}, err
 }
 

@@ -52,6 +52,7 @@ func Post[T any](path, id, summary string, do func(context.Context, *T) (any, er
 // follow as the contract does.
 func (k Contract) Enter(mw *middleware.Stack, admit fiber.Handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
+		middleware.RequestOf(c.UserContext()).Act(c.Method(), c.Route().Path)
 		err := admit(c)
 		if err == nil {
 			err = c.Next()

@@ -100,6 +100,9 @@ func (s *Stack) Login(ctx context.Context, name, password string, life time.Dura
 	l.forgive(accountOf(name))
 	r := RequestOf(ctx)
 	r.Tenant, r.User, r.Key = user.TenantID, user.ID, login.ID
+	if err := s.AuditLogin(ctx); err != nil {
+		return Tokens{}, err
+	}
 	return l.tokens(ctx, user, login, refresh, life)
 }
 
@@ -131,6 +134,9 @@ func (s *Stack) Refresh(ctx context.Context, refresh string, life time.Duration)
 	}
 	r := RequestOf(ctx)
 	r.Tenant, r.User, r.Key = user.TenantID, user.ID, login.ID
+	if err := s.AuditLogin(ctx); err != nil {
+		return Tokens{}, err
+	}
 	return s.logins.tokens(ctx, user, login, next, life)
 }
 

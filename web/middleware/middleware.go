@@ -35,6 +35,7 @@ type Stack struct {
 	keys    *keyCache
 	logins  *logins
 	budget  *budget
+	trail   *trail
 	onQuit  func(func()) (stop func() bool)
 	log     *slog.Logger
 }
@@ -42,8 +43,9 @@ type Stack struct {
 // New returns a Stack.
 func New(c Config) *Stack {
 	most := cmp.Or(max(c.MaxBody, 0), DefaultMaxBody)
+	lost := func(err error) { c.Log.Warn("audit log not written, trying again", "error", err) }
 	return &Stack{
 		MaxBody: most, Waits: NewCrowd("tenant_waits", cmp.Or(c.TenantWaits, DefaultTenantWaits)),
-		store: c.Store, waiters: c.Waiters, keys: newKeyCache(c.Store), logins: newLogins(c.Store), budget: newBudget(c.BodyMemory, most), onQuit: c.OnQuit, log: c.Log,
+		store: c.Store, waiters: c.Waiters, keys: newKeyCache(c.Store), logins: newLogins(c.Store), budget: newBudget(c.BodyMemory, most), onQuit: c.OnQuit, log: c.Log, trail: newTrail(c.Store, lost),
 	}
 }

@@ -19,6 +19,10 @@ import (
 type Request struct {
 	ID      string
 	Client  string // the address that it came from
+	Method  string
+	Path    string
+	Action  string // method and route
+	Target  string // the id or name of what it is about, where the path does not have it
 	Tenant  string
 	Key     string           // the id of its API key, or of the login
 	User    string           // the id of the user whose key or login it is; empty = it is nobody's
@@ -26,6 +30,8 @@ type Request struct {
 	Digest  []byte           // of method, path and body, where an Idempotency-Key came along
 	Problem *problem.Problem // what it was answered with, if that was an error
 	Held    Hold             // memory that its body and its answer take
+
+	entry *models.AuditEntry
 }
 
 // LoggedIn says whether the request came with the token of a login, and not with an API key.
@@ -59,7 +65,7 @@ func RequestOf(ctx context.Context) *Request {
 // line, in which neither bodies nor keys appear.
 func (s *Stack) Serve(c *fiber.Ctx) error {
 	began := time.Now()
-	r := &Request{ID: requestID(c.Get(fiber.HeaderXRequestID)), Client: c.IP()}
+	r := &Request{ID: requestID(c.Get(fiber.HeaderXRequestID)), Client: c.IP(), Method: c.Method(), Path: c.Path()}
 	// Not Fiber's own context, which belongs to the connection and races with Shutdown.
 	c.SetUserContext(With(context.Background(), r))
 	c.Set(fiber.HeaderXRequestID, r.ID)
@@ -81,6 +87,10 @@ func (s *Stack) Serve(c *fiber.Ctx) error {
 	LeaveBody(c)
 	s.holdAnswer(c, r)
 	s.logRequest(c, r, time.Since(began))
+	if r.Action == "" {
+		r.Act(c.Method(), c.Route().Path)
+	}
+	s.EndAudit(r, c.Response().StatusCode())
 	return nil
 }
 

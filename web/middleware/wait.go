@@ -66,5 +66,5 @@ func Answer(done models.Submitted) models.Job {
 
 // Options are what every submission of this request carries.
 func (r *Request) Options() jobs.Options {
-	return jobs.Options{TenantID: r.Tenant, Actor: r.Actor(), User: r.User, Request: r.Digest}
+	return jobs.Options{TenantID: r.Tenant, Actor: r.Actor(), User: r.User, Audit: r.AuditEntry(), Request: r.Digest}
 }

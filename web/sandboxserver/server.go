@@ -37,6 +37,7 @@ func (s *Server) AddRoutes(app fiber.Router) {
 		if !basic(c) {
 			return c.Next()
 		}
+		middleware.RequestOf(c.UserContext()).Act(c.Method(), c.Route().Path)
 		err := s.key(c)
 		if err == nil {
 			err = s.remove(c)
