@@ -190,6 +190,7 @@ func (a *attempt) finish(owned context.Context, o models.Outcome, res result) {
 	}
 	a.w.queue.follow(ctx, f)
 	a.w.metrics.observe(o, a.job)
+	a.w.security.ended(o, a.job)
 	a.log.InfoContext(ctx, "job finished", "state", o.State, "took", time.Since(a.began))
 	if f.Callbacks {
 		a.w.webhooks.dispatch(ctx, a.job.TenantID)

@@ -140,7 +140,11 @@ func (w *Worker) reportNetworks() {
 	ctx, cancel := w.finishing(context.Background(), networkPatience)
 	defer cancel()
 	err := w.egress.Report(func(used []egress.Usage) error {
-		return w.store.AddEgressUse(ctx, uses(used, w.store.Ahead(ctx)))
+		err := w.store.AddEgressUse(ctx, uses(used, w.store.Ahead(ctx)))
+		if err == nil {
+			w.security.denied(used)
+		}
+		return err
 	})
 	if err != nil {
 		w.log.WarnContext(ctx, "egress usage not stored, trying again", "error", err)

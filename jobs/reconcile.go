@@ -197,6 +197,7 @@ func (r *reconciler) lose(ctx context.Context, d differences) (bodies []string, 
 			return ofSandbox(id, err)
 		}
 		r.note(ctx, "lost", id, "sandbox lost: "+d.lost[id])
+		r.w.security.lost("", id, d.lost[id])
 		r.w.queue.follow(ctx, f)
 		if d.bodies[id] {
 			bodies = append(bodies, id)

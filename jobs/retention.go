@@ -35,6 +35,7 @@ func (s *Scheduler) retain(ctx context.Context) error {
 		{"runs of schedules", s.retention.History, s.store.PruneRuns},
 		{"events", s.retention.History, s.pruneEvents},
 		{"entries of the audit log", s.retention.Audit, s.store.PruneAudit},
+		{"security events", s.retention.Audit, s.store.PruneSecurityEvents},
 	}
 	end, limited := ctx.Deadline()
 	var errs []error

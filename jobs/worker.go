@@ -37,6 +37,7 @@ type WorkerConfig struct {
 	DiskEvery   time.Duration
 	MeterEvery  time.Duration // between readings of what sandboxes have used; 0 = half a minute
 	Pool        PoolSizes
+	Security    *Security      // nil = nobody counts
 	WorkDir     string         // of pooled sandboxes whose template names none; empty = the provider's
 	Runtimes    []string       // that templates may name
 	Images      imageref.Globs // that tenants may name, besides those of shared templates and of their builds
@@ -73,6 +74,7 @@ type Worker struct {
 	provider providers.Provider
 	node     models.Node
 	pool     PoolSizes
+	security *Security
 	workDir  string
 	runtimes []string
 	images   images
@@ -133,7 +135,7 @@ func NewWorker(c WorkerConfig) *Worker {
 			MaxSandboxes: c.Room.Sandboxes, MaxCPUs: c.Room.CPUs, MaxMemoryMB: c.Room.MemoryMB, MaxPids: c.Room.Pids,
 		},
 		diskReserve: c.DiskReserve, diskEvery: c.DiskEvery, meterEvery: cmp.Or(c.MeterEvery, meterEvery),
-		pool: c.Pool, workDir: c.WorkDir, runtimes: c.Runtimes, images: images{store: c.Store, allowed: c.Images}, builds: newBuildTurns(c.Builds), leaving: make(chan struct{}),
+		pool: c.Pool, security: c.Security, workDir: c.WorkDir, runtimes: c.Runtimes, images: images{store: c.Store, allowed: c.Images}, builds: newBuildTurns(c.Builds), leaving: make(chan struct{}),
 		lease: c.Lease, grace: c.Grace, patience: cmp.Or(c.Patience, margin), egress: c.Egress, networks: make(chan struct{}, 1), webhooks: c.Webhooks, metrics: c.Metrics,
 		log:  c.Log.With("provider", name),
 		kick: make(chan struct{}, 1), quit: make(chan struct{}), lanes: map[models.Lane]*slots{},

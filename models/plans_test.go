@@ -59,6 +59,7 @@ func crowd(t *testing.T, db *sql.DB) {
 		`INSERT INTO usage_meters (sandbox_id, cpu_ms, memory_mb, memory_peak_mb) SELECT 'sb' || i, 1, 1, 1 FROM generate_series(1, @) i`,
 		`INSERT INTO usage_samples SELECT 'sb' || i / 100, now() - i * interval '1 s', 1, 1, 1, 1 FROM generate_series(1, @) i`,
 		`INSERT INTO audit_log (tenant_id, actor, client, request_id, action, status) SELECT 'default', 'key_' || i, '', '', 'POST /', 202 FROM generate_series(1, @) i`,
+		`INSERT INTO security_events (tenant_id, kind, minute, times) SELECT 'default', 'limit_reached', now() - i * interval '1 minute', 1 FROM generate_series(1, @) i`,
 		`INSERT INTO egress_usage (sandbox_id) SELECT 'sb' || i FROM generate_series(1, @) i`,
 		"INSERT INTO nodes (id, provider, engine, slots, lease_until, beat_at) SELECT 'n' || i, 'fake', 'e' || i, 1, now() - interval '1 hour', now() FROM generate_series(0, 9) i",
 		"ANALYZE",
@@ -272,8 +273,9 @@ func ofRetention() map[string]ask {
 			}
 			return n, err
 		}),
-		"old samples": prune((*models.Store).PruneSamples),
-		"old audit":   prune((*models.Store).PruneAudit),
+		"old samples":         prune((*models.Store).PruneSamples),
+		"old audit":           prune((*models.Store).PruneAudit),
+		"old security events": prune((*models.Store).PruneSecurityEvents),
 	}
 }
 

@@ -114,8 +114,11 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 	if err != nil {
 		return errors.Join(err, doors.close(), waiters.Close())
 	}
+	if err := p.countSecurity(reg); err != nil {
+		return errors.Join(err, doors.close(), waiters.Close())
+	}
 	srv, err := web.New(web.Config{ //nolint:contextcheck // its handlers take their request's context
-		Store: p.Store, Jobs: client, Secrets: jobs.NewSecrets(p.Store, secrets), Waiters: waiters, Queue: p.Queue,
+		Store: p.Store, Jobs: client, Secrets: jobs.NewSecrets(p.Store, secrets), Waiters: waiters, Queue: p.Queue, Security: p.security,
 		Redis: p.redis, Metrics: reg, PublicMetrics: c.PublicMetrics, Capabilities: catalog.Capabilities(),
 		MaxBody: c.MaxBody, BodyMemory: c.BodyMemory, TenantWaits: c.TenantWaits, TenantStreams: c.TenantStreams, Version: Version, Signer: signer, E2B: &web.E2B{Signer: signer, Domain: c.Domain, Scheme: c.Scheme, NoInternet: !c.Internet}, Inside: way, Log: log,
 		Calls: web.Calls{Timeout: seconds(c.Timeout), MaxTimeout: seconds(c.MaxTimeout), MCPPort: c.MCPPort, VSCodePort: c.VSCodePort, OpenTenant: c.KeylessTenant},

@@ -349,7 +349,7 @@ type Scheduler struct {
 	Health    string        `env:"HEALTH_ADDR" envDefault:"127.0.0.1:8081" doc:"where a worker or scheduler serves /healthz, /readyz and /metrics without a key; :8081 = every address"`
 	Retention time.Duration `env:"RETENTION" envDefault:"720h" doc:"how long ended sandboxes, builds, schedule runs and jobs with their deliveries are kept; events are kept at least as long; 0 = forever"`
 	Output    time.Duration `env:"OUTPUT_RETENTION" envDefault:"168h" doc:"how long the output of ended jobs is kept; 0 = as long as the job"`
-	Audit     time.Duration `env:"AUDIT_RETENTION" envDefault:"8760h" doc:"how long entries of the audit log are kept; 0 = forever"`
+	Audit     time.Duration `env:"AUDIT_RETENTION" envDefault:"8760h" doc:"how long entries of the audit log and security events are kept; 0 = forever"`
 	LostAfter time.Duration `env:"LOST_AFTER" envDefault:"5m" doc:"how long sandboxes wait for a worker of their engine to return before they are marked lost"`
 }
 

@@ -2,9 +2,11 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"sandyard/jobs"
@@ -21,6 +23,8 @@ type Parts struct {
 	Queue *jobs.Queue
 	redis *redis.Options
 	rdb   *redis.Client
+	// security is of all that the process does.
+	security *jobs.Security
 }
 
 // Connect opens PostgreSQL and waits for it; Redis may come later, nothing is lost without it.
@@ -35,6 +39,7 @@ func Connect(ctx context.Context, c Common, log *slog.Logger) (*Parts, error) {
 	}
 	p := &Parts{Store: store, redis: opts, rdb: jobs.NewRedis(opts)}
 	p.Queue = jobs.NewQueue(p.rdb, log)
+	p.security = jobs.NewSecurity(store, log) //nolint:contextcheck // it lives until Close
 	return p, nil
 }
 
@@ -61,9 +66,19 @@ func (p *Parts) signer(ctx context.Context, log *slog.Logger) (*passes.Signer, e
 	return passes.New(secret), nil
 }
 
+// countSecurity shows the security events of the process, once where an API and a worker are one.
+func (p *Parts) countSecurity(reg prometheus.Registerer) error {
+	err := reg.Register(p.security.Metrics())
+	if errors.As(err, &prometheus.AlreadyRegisteredError{}) {
+		return nil
+	}
+	return err
+}
+
 // Close closes the connections.
 func (p *Parts) Close(log *slog.Logger) {
 	p.Queue.Close()
+	p.security.Close()
 	if err := p.rdb.Close(); err != nil {
 		log.Warn("close Redis", "error", err)
 	}

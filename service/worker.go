@@ -82,10 +82,13 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	if err != nil {
 		return err
 	}
+	if err := p.countSecurity(reg); err != nil {
+		return err
+	}
 	w := jobs.NewWorker(jobs.WorkerConfig{ //nolint:contextcheck // its life is from Start to Stop
 		Store: p.Store, Redis: p.redis, Secrets: jobs.NewSecrets(p.Store, secrets), Provider: backend, Engine: engine, Name: c.Name, Slots: c.Slots,
 		Room: room, DiskReserve: int64(c.DiskReserve) << 20,
-		Pool: jobs.PoolSizes{Min: c.PoolSize, Max: c.PoolMax}, WorkDir: c.WorkDir, Runtimes: c.offered(), Images: c.Images, Builds: c.Builds, Gateway: d.url, Egress: outside, Lease: c.Lease, Grace: c.Grace,
+		Pool: jobs.PoolSizes{Min: c.PoolSize, Max: c.PoolMax}, WorkDir: c.WorkDir, Security: p.security, Runtimes: c.offered(), Images: c.Images, Builds: c.Builds, Gateway: d.url, Egress: outside, Lease: c.Lease, Grace: c.Grace,
 		Reconcile: c.Reconcile, ReconcileGrace: c.Patience, Webhooks: hooks,
 		Metrics: jobs.NewMetrics(reg), Log: log,
 	})

@@ -130,6 +130,7 @@ func (s *Server) cross(c *fiber.Ctx, path string, headers []string, handle http.
 	over.log = func(status int, sent int64, took time.Duration) {
 		s.logCrossed(method, route, r, status, sent, took)
 		s.mw.EndAudit(r, status)
+		s.mw.NotePath(r)
 	}
 	raw := c.Context().Conn()
 	c.Context().HijackSetNoResponse(true)

@@ -41,7 +41,7 @@ func scopeOf(method, path string) string {
 	switch parts[0] {
 	case "me", "logout", "limits":
 		return ""
-	case "keys", "users", "secrets", "audit":
+	case "keys", "users", "secrets", "audit", "security-events":
 		return models.ScopeAdmin
 	case "tenants":
 		return models.ScopeOperator

@@ -35,6 +35,7 @@ type Config struct {
 	Secrets       *jobs.Secrets // nil = none can be written
 	Waiters       *jobs.Waiters
 	Queue         *jobs.Queue
+	Security      *jobs.Security // nil = nobody counts
 	Redis         *redis.Options // for the monitor, which opens connections of its own
 	Metrics       prometheus.Gatherer
 	PublicMetrics bool // /metrics needs no key
@@ -105,7 +106,7 @@ func New(c Config) (*Server, error) {
 		store: c.Store, jobs: c.Jobs, waiters: c.Waiters, queue: c.Queue, caps: c.Capabilities, edge: c.E2B, version: c.Version,
 		insides: newInsides(c), open: newOpenKeys(c.Store, c.Log), log: c.Log, inside: c.Inside, quit: quit, onQuit: onQuit,
 		mw: middleware.New(middleware.Config{
-			Store: c.Store, Waiters: c.Waiters, MaxBody: c.MaxBody, BodyMemory: c.BodyMemory, TenantWaits: c.TenantWaits, OnQuit: onQuit, Log: c.Log,
+			Store: c.Store, Waiters: c.Waiters, Security: c.Security, MaxBody: c.MaxBody, BodyMemory: c.BodyMemory, TenantWaits: c.TenantWaits, OnQuit: onQuit, Log: c.Log,
 		}),
 		streams: middleware.NewCrowd("tenant_streams", cmp.Or(c.TenantStreams, middleware.DefaultTenantStreams)),
 	}
@@ -143,6 +144,7 @@ func New(c Config) (*Server, error) {
 	s.addUsage()
 	s.addLimits()
 	s.addAudit()
+	s.addSecurityEvents()
 	s.addBuilds()
 	s.addOperator(c)
 	theirs.addRoutes()

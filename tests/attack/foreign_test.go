@@ -106,7 +106,7 @@ func (s *stage) foreignFields(answers *tally) {
 	}
 	for what, ids := range owns.ids {
 		for _, id := range ids {
-			for _, list := range []string{"/v1/sandboxes", "/v1/jobs", "/v1/schedules", "/v1/templates", "/sandboxes", "/v2/sandboxes", "/v1/usage"} {
+			for _, list := range []string{"/v1/sandboxes", "/v1/jobs", "/v1/schedules", "/v1/templates", "/sandboxes", "/v2/sandboxes", "/v1/usage", "/v1/audit", "/v1/security-events"} {
 				for _, name := range []string{"sandbox_id", "cursor", "nextToken", "key", "template", strings.TrimSuffix(what, "s") + "_id"} {
 					answers.add(s.intruder.get(list + "?" + name + "=" + queryEscape(id)))
 				}

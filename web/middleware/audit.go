@@ -200,6 +200,9 @@ func (s *Stack) EndAudit(r *Request, status int) {
 	if r.Problem != nil {
 		code = r.Problem.Code
 	}
+	if code == "limit_reached" {
+		s.security.Note(models.SecurityEvent{TenantID: r.Tenant, Kind: models.LimitReached, Client: r.Client, Actor: r.Key, Detail: r.Problem.Limit})
+	}
 	begun := r.entry != nil && r.entry.ID != 0
 	switch {
 	case r.entry != nil && r.entry.Written:

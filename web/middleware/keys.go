@@ -227,8 +227,10 @@ func (s *Stack) admit(c *fiber.Ctx, plain string) error {
 	}
 	key, err := s.keys.find(c.UserContext(), plain)
 	switch {
+	case errors.Is(err, models.ErrNotFound) && plain == "":
+		return problem.Unauthorized(true)
 	case errors.Is(err, models.ErrNotFound):
-		return problem.Unauthorized(plain == "")
+		return s.wrongKey(RequestOf(c.UserContext()))
 	case err != nil:
 		return err
 	}

@@ -77,6 +77,7 @@ func (s *Stack) Login(ctx context.Context, name, password string, life time.Dura
 	client := RequestOf(ctx).Client
 	counted := map[string]int{accountOf(name): accountFailures, "address " + client: addressFailures}
 	if wait := l.blocked(counted); wait > 0 {
+		s.security.Note(models.SecurityEvent{Kind: models.LoginBlocked, Client: client})
 		return Tokens{}, problem.RetryLater(problem.New(http.StatusTooManyRequests, "too_many_logins",
 			fmt.Sprintf("too many logins have failed; try again in %d s", wait)), wait)
 	}
@@ -92,6 +93,7 @@ func (s *Stack) Login(ctx context.Context, name, password string, life time.Dura
 	switch {
 	case !right, errors.Is(err, models.ErrNotFound):
 		l.count(counted)
+		s.security.Note(models.SecurityEvent{TenantID: user.TenantID, Kind: models.LoginFailed, Client: client, Actor: user.ID})
 		s.log.WarnContext(ctx, "login failed", "request_id", RequestOf(ctx).ID, "client", client)
 		return Tokens{}, problem.New(http.StatusUnauthorized, "login_failed", "the user name or the password is wrong")
 	case err != nil:
@@ -192,6 +194,8 @@ func (s *Stack) AdmitUser(c *fiber.Ctx, token string) error {
 		detail := "the token is invalid or has expired; log in again"
 		if token == "" {
 			detail = "no token; log in and send it as Authorization: Bearer …"
+		} else {
+			s.security.Note(models.SecurityEvent{Kind: models.KeyRefused, Client: RequestOf(ctx).Client})
 		}
 		return problem.New(http.StatusUnauthorized, "token_invalid", detail)
 	}

@@ -17,9 +17,10 @@ const DefaultMaxBody = 16 << 20
 type Config struct {
 	Store       *models.Store
 	Waiters     *jobs.Waiters
-	MaxBody     int // bytes; 0 = DefaultMaxBody
-	BodyMemory  int // bytes that bodies and large answers may take; 0 = DefaultBodyMemory, or more for a large MaxBody
-	TenantWaits int // requests of one tenant that wait at once; 0 = DefaultTenantWaits
+	Security    *jobs.Security // nil = nobody counts
+	MaxBody     int            // bytes; 0 = DefaultMaxBody
+	BodyMemory  int            // bytes that bodies and large answers may take; 0 = DefaultBodyMemory, or more for a large MaxBody
+	TenantWaits int            // requests of one tenant that wait at once; 0 = DefaultTenantWaits
 	// OnQuit has a function called when the server begins to shut down, until stop is called.
 	OnQuit func(func()) (stop func() bool)
 	Log    *slog.Logger
@@ -30,14 +31,15 @@ type Stack struct {
 	MaxBody int    // bytes of a body
 	Waits   *Crowd // requests that wait for a job
 
-	store   *models.Store
-	waiters *jobs.Waiters
-	keys    *keyCache
-	logins  *logins
-	budget  *budget
-	trail   *trail
-	onQuit  func(func()) (stop func() bool)
-	log     *slog.Logger
+	store    *models.Store
+	waiters  *jobs.Waiters
+	keys     *keyCache
+	logins   *logins
+	budget   *budget
+	trail    *trail
+	security *jobs.Security
+	onQuit   func(func()) (stop func() bool)
+	log      *slog.Logger
 }
 
 // New returns a Stack.
@@ -46,6 +48,6 @@ func New(c Config) *Stack {
 	lost := func(err error) { c.Log.Warn("audit log not written, trying again", "error", err) }
 	return &Stack{
 		MaxBody: most, Waits: NewCrowd("tenant_waits", cmp.Or(c.TenantWaits, DefaultTenantWaits)),
-		store: c.Store, waiters: c.Waiters, keys: newKeyCache(c.Store), logins: newLogins(c.Store), budget: newBudget(c.BodyMemory, most), onQuit: c.OnQuit, log: c.Log, trail: newTrail(c.Store, lost),
+		store: c.Store, waiters: c.Waiters, keys: newKeyCache(c.Store), logins: newLogins(c.Store), budget: newBudget(c.BodyMemory, most), onQuit: c.OnQuit, log: c.Log, security: c.Security, trail: newTrail(c.Store, lost),
 	}
 }
