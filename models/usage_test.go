@@ -176,14 +176,14 @@ func TestUsageIsWhatTheEventsSay(t *testing.T) {
 func compareUsage(t *testing.T, s *models.Store, db *sql.DB, when string) {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), `
-		SELECT user_id, coalesce(sum(seconds) FILTER (WHERE event = 'sandbox.running'), 0),
+		SELECT whose, coalesce(sum(seconds) FILTER (WHERE event = 'sandbox.running'), 0),
 			coalesce(sum(seconds) FILTER (WHERE event = 'sandbox.paused'), 0),
-			(SELECT count(*) FROM jobs j JOIN sandboxes b ON b.id = j.sandbox_id WHERE b.labels->>'user' = user_id AND j.finished_at IS NOT NULL),
-			(SELECT count(*) FROM jobs j JOIN sandboxes b ON b.id = j.sandbox_id WHERE b.labels->>'user' = user_id AND j.state = 'failed')
-		FROM (SELECT b.labels->>'user' AS user_id, e.event,
+			(SELECT count(*) FROM jobs j JOIN sandboxes b ON b.id = j.sandbox_id WHERE b.labels->>'user' = whose AND j.finished_at IS NOT NULL),
+			(SELECT count(*) FROM jobs j JOIN sandboxes b ON b.id = j.sandbox_id WHERE b.labels->>'user' = whose AND j.state = 'failed')
+		FROM (SELECT b.labels->>'user' AS whose, e.event,
 				extract(epoch FROM lead(e.at) OVER (PARTITION BY e.sandbox_id ORDER BY e.id) - e.at) AS seconds
 			FROM events e JOIN sandboxes b ON b.id = e.sandbox_id WHERE e.event LIKE 'sandbox.%' AND e.detail->'from' IS NOT NULL) x
-		GROUP BY user_id ORDER BY user_id`)
+		GROUP BY whose ORDER BY whose`)
 	if err != nil {
 		t.Fatal(err)
 	}
