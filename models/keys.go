@@ -2,6 +2,7 @@ package models
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"slices"
 )
@@ -86,4 +87,11 @@ func (b *batch) releaseKeys() error {
 		}
 	}
 	return nil
+}
+
+// JobOfKey returns the id of the job that was submitted under a tenant's idempotency key, or ErrNotFound.
+func (s *Store) JobOfKey(ctx context.Context, tenant, key string) (string, error) {
+	var k idempotencyKey
+	err := s.db.WithContext(ctx).Where("tenant_id = ? AND key = ?", tenant, key).Take(&k).Error
+	return k.JobID, notFound(err)
 }

@@ -181,27 +181,39 @@ func (s *Server) getOutput(ctx context.Context, in *outputInput) (*output[ExecOu
 	defer leave()
 	ctx, cancel := s.asking(ctx, wait)
 	defer cancel()
-	answer, err := s.insides.ask(ctx, middleware.RequestOf(ctx).Tenant, in.ID, "/execs/"+in.Exec+"/output", in.query(), wait)
+	out, err := s.readOutput(ctx, in.ID, in.Exec, in.query(wait))
 	if err != nil {
 		return nil, err
+	}
+	doc := ExecOutput{Stream: in.Stream, Exec: out.Exec, Offset: out.Begin}
+	doc.fill(out.Data)
+	return &output[ExecOutput]{doc}, nil
+}
+
+// readOutput reads a part of an exec's output, of at most q.Max bytes. Ctx bounds the wait, too.
+func (s *Server) readOutput(ctx context.Context, sandbox, exec string, q providers.OutputQuery) (out providers.Output, err error) {
+	query := url.Values{
+		"stream": {strconv.Itoa(int(q.Stream))}, "offset": {strconv.FormatInt(q.Offset, 10)}, "max": {strconv.Itoa(q.Max)},
+	}
+	answer, err := s.insides.ask(ctx, middleware.RequestOf(ctx).Tenant, sandbox, "/execs/"+exec+"/output", query, q.Wait)
+	if err != nil {
+		return out, err
 	}
 	defer answer.Body.Close()
-	if err := middleware.RequestOf(ctx).Held.Add(ctx, in.limit()); err != nil {
-		return nil, err
+	if err := middleware.RequestOf(ctx).Held.Add(ctx, q.Max); err != nil {
+		return out, err
 	}
-	doc := ExecOutput{Stream: in.Stream}
-	data, err := io.ReadAll(io.LimitReader(answer.Body, maxInsideBody))
+	out.Data, err = io.ReadAll(io.LimitReader(answer.Body, maxInsideBody))
 	if err == nil {
-		err = json.Unmarshal([]byte(answer.Header.Get(gateway.ExecHeader)), &doc.Exec)
+		err = json.Unmarshal([]byte(answer.Header.Get(gateway.ExecHeader)), &out.Exec)
 	}
 	if err == nil {
-		doc.Offset, err = strconv.ParseInt(answer.Header.Get(gateway.BeginHeader), 10, 64)
+		out.Begin, err = strconv.ParseInt(answer.Header.Get(gateway.BeginHeader), 10, 64)
 	}
 	if err != nil {
-		return nil, unreachable("the worker's answer was cut off")
+		return out, unreachable("the worker's answer was cut off")
 	}
-	doc.fill(data)
-	return &output[ExecOutput]{doc}, nil
+	return out, nil
 }
 
 // defaultPiece is how many bytes of output one answer holds at most.
@@ -209,14 +221,12 @@ const defaultPiece = 1 << 20
 
 func (in *outputInput) limit() int { return cmp.Or(in.MaxBytes, defaultPiece) }
 
-func (in *outputInput) query() url.Values {
-	stream, limit := providers.Stdout, in.limit()
+func (in *outputInput) query(wait time.Duration) providers.OutputQuery {
+	q := providers.OutputQuery{Stream: providers.Stdout, Offset: in.Offset, Max: in.limit(), Wait: wait}
 	if in.Stream == "stderr" {
-		stream = providers.Stderr
+		q.Stream = providers.Stderr
 	}
-	return url.Values{
-		"stream": {strconv.Itoa(int(stream))}, "offset": {strconv.FormatInt(in.Offset, 10)}, "max": {strconv.Itoa(limit)},
-	}
+	return q
 }
 
 // fill puts the bytes into the document. A letter whose last bytes have not come yet is left to the next answer.

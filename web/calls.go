@@ -23,6 +23,7 @@ func (s *Server) addCalls(c Config) {
 	agents := agentapi.New(agentapi.Config{Stack: s.mw, Calls: serve, MCPPort: c.Calls.MCPPort, VSCodePort: c.Calls.VSCodePort})
 	agents.AddRoutes(s.app)
 	s.contracts = map[string]*huma.OpenAPI{"sandbox-server": servers.Document(s.version), "agent-api": agents.Document(s.version)}
+	s.addMCP(c, serve)
 	s.keyless = s.newApp()
 	s.keyless.Use(s.mw.Serve)
 	if c.Calls.OpenTenant != "" {

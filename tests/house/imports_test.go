@@ -56,12 +56,13 @@ func TestImportsAreInTheTable(t *testing.T) {
 // frameworks may each be named in one package and what lies below it.
 func frameworks() map[string][]string {
 	return map[string][]string{
-		"github.com/gofiber/fiber":      {"web", "web/*"},
-		"github.com/danielgtaylor/huma": {"web", "web/*"},
-		"github.com/hibiken/asynq":      {"jobs"},
-		"github.com/hibiken/asynqmon":   {"jobs"},
-		"gorm.io":                       {"models"},
-		"github.com/docker/docker":      {"providers/docker"},
+		"github.com/gofiber/fiber":        {"web", "web/*"},
+		"github.com/danielgtaylor/huma":   {"web", "web/*"},
+		"github.com/modelcontextprotocol": {"web/mcp"},
+		"github.com/hibiken/asynq":        {"jobs"},
+		"github.com/hibiken/asynqmon":     {"jobs"},
+		"gorm.io":                         {"models"},
+		"github.com/docker/docker":        {"providers/docker"},
 	}
 }
 

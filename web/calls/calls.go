@@ -67,7 +67,7 @@ func (c *Calls) Create(ctx context.Context, user string, wish jobs.CreateSandbox
 	}
 	job, box, err := c.wait(ctx, func(o jobs.Options) (models.Submitted, error) { return c.c.Jobs.Create(ctx, wish, o) })
 	if err == nil && job.State.Terminal() && job.State != models.Succeeded {
-		err = failure(job, box)
+		err = Failure(job, box)
 	}
 	return box, Rename(err, "labels."+UserLabel, UserLabel)
 }
@@ -115,7 +115,7 @@ func (c *Calls) Delete(ctx context.Context, sandbox string) error {
 	}
 	job, box, err := c.wait(ctx, func(o jobs.Options) (models.Submitted, error) { return c.c.Jobs.Delete(ctx, sandbox, true, o) })
 	if err == nil && job.State.Terminal() && job.State != models.Succeeded {
-		err = failure(job, box)
+		err = Failure(job, box)
 	}
 	return err
 }
@@ -162,7 +162,7 @@ func (c *Calls) do(ctx context.Context, sandbox string, args jobs.Args) error {
 func (c *Calls) result(ctx context.Context, sandbox string, args jobs.Args) (models.Job, error) {
 	job, box, err := c.wait(ctx, func(o jobs.Options) (models.Submitted, error) { return c.c.Jobs.Submit(ctx, sandbox, args, o) })
 	if err == nil && job.State != models.Succeeded {
-		err = failure(job, box)
+		err = Failure(job, box)
 	}
 	return job, err
 }

@@ -50,7 +50,7 @@ func (c *Calls) Run(ctx context.Context, sandbox, command string, background boo
 		return Output{}, err
 	}
 	if job.State != models.Succeeded {
-		return Output{}, failure(job, box)
+		return Output{}, Failure(job, box)
 	}
 	if err := c.c.Stack.Output(ctx, &job, models.OutputStdout, models.OutputStderr, models.OutputResult); err != nil {
 		return Output{}, err

@@ -9,8 +9,8 @@ import (
 	"sandyard/web/problem"
 )
 
-// failure is the answer that a job means which has not succeeded, or not yet.
-func failure(job models.Job, box models.Sandbox) error {
+// Failure is the answer that a job means which has not succeeded, or not yet.
+func Failure(job models.Job, box models.Sandbox) error {
 	why := models.JobError{Code: string(job.State), Message: fmt.Sprintf("job %s ended %s", job.ID, job.State)}
 	if job.Error != nil {
 		why = *job.Error

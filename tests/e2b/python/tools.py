@@ -1,0 +1,181 @@
+"""Drives a Sandyard server's tools with the official client of the Model Context Protocol.
+
+The environment says where it is: MCP_URL, and MCP_KEY for the header. Every case prints one line; the exit code says
+whether all went well.
+"""
+
+import asyncio
+import base64
+import os
+import sys
+import traceback
+
+import httpx2
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+URL = os.environ["MCP_URL"]
+
+cases = []
+
+
+def case(f):
+    cases.append(f)
+    return f
+
+
+class Talk:
+    """One conversation; query is added to the server's URL."""
+
+    def __init__(self, query=""):
+        self.http = httpx2.AsyncClient(headers={"Authorization": "Bearer " + os.environ["MCP_KEY"]}, timeout=60)
+        self.client = Client(streamable_http_client(URL + query, http_client=self.http))
+
+    async def __aenter__(self):
+        await self.http.__aenter__()
+        await self.client.__aenter__()
+        return self
+
+    async def __aexit__(self, *error):
+        await self.client.__aexit__(*error)
+        await self.http.__aexit__(*error)
+
+    async def call(self, tool, **arguments):
+        result = await self.client.call_tool(tool, arguments)
+        text = "\n".join(c.text for c in result.content if c.type == "text")
+        assert not result.is_error, f"{tool}: {text}"
+        return text, result.structured_content
+
+    async def refused(self, tool, **arguments):
+        result = await self.client.call_tool(tool, arguments)
+        assert result.is_error, f"{tool} was not refused: {result}"
+        return result.structured_content["error"]
+
+
+@case
+async def tools_have_schemas():
+    async with Talk() as t:
+        tools = (await t.client.list_tools()).tools
+        assert len(tools) == 15, [x.name for x in tools]
+        assert all(x.input_schema["type"] == "object" and x.annotations for x in tools)
+
+
+@case
+async def files():
+    async with Talk() as t:
+        await t.call("file_write", file="src/app.py", content="print('Hello!')\n")
+        await t.call("file_write", file="src/app.py", content="# end ä\n", append=True)
+        text, fields = await t.call("file_read", file="src/app.py")
+        assert fields["content"] == "print('Hello!')\n# end ä\n" == text, fields
+        await t.call("file_edit", file="src/app.py", old_str="Hello", new_str="Bye")
+        text, fields = await t.call("shell_exec", command="python3 src/app.py; ls /nothing; exit 4")
+        assert fields["stdout"] == "Bye!\n" and "/nothing" in fields["stderr"] and fields["exit_code"] == 4, fields
+        text, fields = await t.call("file_list", path=".", recursive=True)
+        assert any(e["path"].endswith("src/app.py") for e in fields["entries"]), fields
+        text, fields = await t.call("file_search", file="src", regex="B.e")
+        assert fields["matches"][0]["line"] == 1, fields
+        error = await t.refused("file_read", file="/etc/../../etc/shadow")
+        assert error["code"] in ("invalid_path", "permission_denied"), error
+        await t.call("file_write", file="dot.png", encoding="base64", content=PIXEL)
+        result = await t.client.call_tool("file_read", {"file": "dot.png"})
+        assert [c.data for c in result.content if c.type == "image"] == [PIXEL], result
+
+
+PIXEL = base64.b64encode(bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
+    "1f15c4890000000d49444154789c6360000002000001e527defc0000000049454e44ae426082"
+)).decode()
+
+
+@case
+async def python_keeps_its_variables():
+    async with Talk() as t:
+        await t.call("python_exec", code="x = 20\nprint('set')")
+        text, fields = await t.call("python_exec", code="x + 22")
+        assert fields["results"][0]["data"]["text/plain"] == "42" and "42" in text, fields
+        text, fields = await t.call("python_exec", code="1 / 0")
+        assert fields["error"]["name"] == "ZeroDivisionError" and "ZeroDivisionError" in text, fields
+
+
+@case
+async def a_long_command_is_followed():
+    async with Talk("?session=long") as t:
+        text, fields = await t.call("shell_exec", command="for i in 1 2 3 4 5 6; do echo line $i; sleep 1; done; exit 7", wait=2)
+        got = fields["stdout"]
+        assert fields["running"] and "shell_wait" in text, fields
+    async with Talk("?session=long") as t:  # another client of the conversation
+        while fields["running"]:
+            text, fields = await t.call("shell_wait", exec_id=fields["exec_id"], cursor=fields["cursor"], seconds=1)
+            got += fields["stdout"]
+        assert got == "".join(f"line {i}\n" for i in range(1, 7)) and fields["exit_code"] == 7, (got, fields)
+
+
+@case
+async def long_output_is_read_in_pieces():
+    async with Talk() as t:
+        text, fields = await t.call("shell_exec", command="seq 1 20000")
+        assert fields["stdout_tail"].endswith("20000\n") and len(text) < 40000, len(text)
+        got = fields["stdout"]
+        while fields.get("more"):
+            _, fields = await t.call("shell_wait", exec_id=fields["exec_id"], cursor=fields["cursor"])
+            got += fields["stdout"]
+        assert got == "".join(f"{i}\n" for i in range(1, 20001)), len(got)
+
+
+@case
+async def far_too_much_output():
+    async with Talk() as t:
+        text, fields = await t.call("shell_exec", command="head -c 100000000 /dev/zero | tr '\\0' x")
+        assert fields["exit_code"] == 0 and fields["dropped"] > 90_000_000 and "were not kept" in text, fields["dropped"]
+
+
+@case
+async def a_server_in_the_background():
+    async with Talk() as t:
+        _, fields = await t.call("shell_exec", command="python3 -m http.server 8000", background=True)
+        assert fields["running"], fields
+        _, answer = await t.call(
+            "shell_exec", command="for i in $(seq 100); do curl -sf localhost:8000 >/dev/null && break; sleep 0.1; done; echo $i"
+        )
+        text, answer = await t.call("http_request", url="http://localhost:8000/nothing")
+        assert answer["status"] == 404 and "404" in text, answer
+        _, processes = await t.call("process_list")
+        assert any("http.server" in p["command"] for p in processes["processes"]), processes
+        _, port = await t.call("port_url", port=8000)
+        assert port["url"].startswith("http") and "sandyard_token" in port["url"] and port["listening"], port
+
+
+@case
+async def the_policy_is_named():
+    async with Talk("?session=closed") as t:
+        _, box = await t.call("sandbox_get")
+        text, fields = await t.call("http_request", url="http://10.1.2.3/")
+        assert "egress policy" in text, text
+        text, fields = await t.call("git_clone", url="http://10.1.2.3/a.git")
+        assert fields["exit_code"] != 0 and "egress policy" in text, text
+
+
+async def clear():
+    """Deletes the sandboxes of all conversations, which would otherwise end by their timeouts."""
+    base = URL.removesuffix("/mcp") + "/v1/sandboxes"
+    async with httpx2.AsyncClient(headers={"X-API-Key": os.environ["MCP_KEY"]}) as http:
+        for box in (await http.get(base)).json()["sandboxes"]:
+            (await http.delete(f"{base}/{box['id']}?force=true&wait=30s")).raise_for_status()
+
+
+async def main():
+    failed = 0
+    for f in cases:
+        try:
+            async with asyncio.timeout(120):
+                await f()
+            print(f"ok   {f.__name__}", flush=True)
+        except BaseException:
+            failed += 1
+            print(f"FAIL {f.__name__}: {traceback.format_exc()}", flush=True)
+    await clear()
+    print(f"{failed} of {len(cases)} failed" if failed else f"all {len(cases)} cases passed")
+    return 1 if failed else 0
+
+
+sys.exit(asyncio.run(main()))

@@ -1,0 +1,175 @@
+package mcp
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/web/problem"
+)
+
+type sandboxOnly struct{ in }
+
+// boxDoc describes a sandbox.
+type boxDoc struct {
+	ID        string            `json:"id"`
+	State     string            `json:"state"`
+	Template  string            `json:"template,omitempty"`
+	Key       string            `json:"key,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Network   bool              `json:"network"` // it may connect to something
+	CreatedAt time.Time         `json:"created_at"`
+	ExpiresAt time.Time         `json:"expires_at"` // by its timeout
+	IdleAfter float64           `json:"idle_timeout_seconds,omitempty"`
+	EndReason string            `json:"end_reason,omitempty"`
+}
+
+func describe(box models.Sandbox) boxDoc {
+	doc := boxDoc{
+		ID: box.ID, State: string(box.State), Labels: box.Labels, Network: len(box.Egress) > 0,
+		CreatedAt: box.CreatedAt.UTC(), ExpiresAt: box.ExpiresAt.UTC(), IdleAfter: (time.Duration(box.IdleTimeoutMS) * time.Millisecond).Seconds(),
+	}
+	if box.Template != nil {
+		doc.Template = *box.Template
+	}
+	if box.Key != nil {
+		doc.Key = *box.Key
+	}
+	if box.EndReason != nil {
+		doc.EndReason = *box.EndReason
+	}
+	return doc
+}
+
+func (s *Server) sandboxGet(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
+	box, err := s.sandbox(ctx, c, a.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	doc := describe(box)
+	return &answer{text: fmt.Sprintf("Sandbox %s of template %s is %s and ends at %s, or after %g seconds without use.",
+		doc.ID, doc.Template, doc.State, doc.ExpiresAt.Format(time.RFC3339), doc.IdleAfter), fields: doc}, nil
+}
+
+//go:embed processes.sh
+var processProgram string
+
+// process is one line of the list of processes.
+type process struct {
+	Pid     int    `json:"pid"`
+	Parent  int    `json:"parent"`
+	State   string `json:"state"`
+	Threads int    `json:"threads"`
+	RSS     int64  `json:"rss_kb"`
+	Command string `json:"command"`
+}
+
+func (s *Server) processList(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
+	box, err := s.sandbox(ctx, c, a.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.command(ctx, c, box.ID, &jobs.Exec{Argv: []string{"sh", "-c", processProgram}}, patience)
+	if err != nil {
+		return nil, err
+	}
+	if r.ExitCode == nil || *r.ExitCode != 0 {
+		return r.answer(), nil
+	}
+	list := []process{}
+	for line := range strings.Lines(r.Stdout) {
+		if p, ok := readProcess(strings.TrimSuffix(line, "\n")); ok {
+			list = append(list, p)
+		}
+	}
+	text := "PID\tPARENT\tSTATE\tTHREADS\tRSS_KB\tCOMMAND\n" + r.Stdout
+	return &answer{text: text, fields: map[string]any{"processes": list, "truncated": r.More, "sandbox_id": box.ID}}, nil
+}
+
+func readProcess(line string) (p process, ok bool) {
+	parts := strings.SplitN(line, "\t", 6)
+	if len(parts) != 6 {
+		return p, false
+	}
+	p.State, p.Command = parts[2], parts[5]
+	p.Pid, _ = strconv.Atoi(parts[0])
+	p.Parent, _ = strconv.Atoi(parts[1])
+	p.Threads, _ = strconv.Atoi(parts[3])
+	p.RSS, _ = strconv.ParseInt(parts[4], 10, 64)
+	return p, p.Pid > 0
+}
+
+type portURL struct {
+	Port    int     `json:"port" jsonschema:"1 to 65535"`
+	Public  bool    `json:"public,omitempty" jsonschema:"Everybody with the URL may connect; default: the URL holds a token"`
+	Seconds float64 `json:"expires_in_seconds,omitempty" jsonschema:"Default 3600, at most 86400"`
+	in
+}
+
+func (s *Server) portURL(ctx context.Context, c *call, a *portURL) (*answer, error) {
+	var res jobs.PortResult
+	job, err := s.onFile(ctx, c, a.Sandbox, &jobs.Port{Port: a.Port, Public: a.Public, ExpiresInSeconds: a.Seconds}, nil)
+	if err != nil {
+		return nil, err
+	}
+	if res, err = s.c.Port(job); err != nil {
+		return nil, err
+	}
+	state := "Nothing listens there yet."
+	if res.Listening {
+		state = "A program listens there."
+	}
+	return &answer{text: res.URL + "\n" + state, fields: res}, nil
+}
+
+type jobWait struct {
+	JobID   string  `json:"job_id" jsonschema:"The job_id or exec_id of an earlier answer"`
+	Seconds float64 `json:"seconds,omitempty" jsonschema:"How long to wait for the job's end; default and most 20"`
+}
+
+// jobDoc is how a job stands.
+type jobDoc struct {
+	ID         string           `json:"job_id"`
+	Kind       string           `json:"kind"`
+	State      string           `json:"state"`
+	SandboxID  string           `json:"sandbox_id"`
+	Running    bool             `json:"running"` // it has not ended
+	Result     any              `json:"result,omitempty"`
+	Error      *models.JobError `json:"error,omitempty"`
+	QueuedAt   time.Time        `json:"queued_at"`
+	FinishedAt *time.Time       `json:"finished_at,omitempty"`
+}
+
+func (s *Server) jobWait(ctx context.Context, c *call, a *jobWait) (*answer, error) {
+	job, box, err := s.follow(ctx, c, a.JobID, waitOf(a.Seconds))
+	if err != nil {
+		return nil, noJob(a.JobID, err)
+	}
+	if job.State == models.Succeeded && models.IsProgram(job.Kind) && !inBackground(job) {
+		return s.outcome(ctx, job, box, cursor{})
+	}
+	doc := jobDoc{
+		ID: job.ID, Kind: job.Kind, State: string(job.State), SandboxID: job.SandboxID, Running: !job.State.Terminal(), Error: job.Error,
+		QueuedAt: job.QueuedAt.UTC(), FinishedAt: job.FinishedAt,
+	}
+	if len(job.Result) > 0 && job.Unread == 0 && len(job.Result) <= maxHead && job.Kind != "port" {
+		doc.Result = job.Result
+	}
+	text := fmt.Sprintf("Job %s (%s) is %s.", job.ID, job.Kind, job.State)
+	if job.Error != nil {
+		text += " " + job.Error.Code + ": " + job.Error.Message
+	}
+	return &answer{text: text, fields: doc}, nil
+}
+
+func noJob(id string, err error) error {
+	if p := problem.Of(err, 0); p.Code == "not_found" {
+		return problem.New(p.Status, "job_not_found", fmt.Sprintf("there is no job %q of this API key; use the job_id of an earlier answer", id))
+	}
+	return err
+}

@@ -1,0 +1,376 @@
+package web_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"sandyard/dev/testenv"
+	"sandyard/models"
+	"sandyard/web"
+)
+
+// talk is one conversation of a client of the protocol.
+type talk struct {
+	t       testing.TB
+	session *mcp.ClientSession
+}
+
+// withKey sends an API key with every request.
+type withKey struct {
+	key  string
+	next http.RoundTripper
+}
+
+func (k withKey) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+k.key)
+	return k.next.RoundTrip(r)
+}
+
+// talk begins a conversation at the rig's server, whose URL has the query.
+func (r *rig) talk(query string) talk { return r.talkAs(r.key, query, nil) }
+
+func (r *rig) talkAs(key, query string, o *mcp.ClientOptions) talk {
+	r.t.Helper()
+	session, err := r.tryTalk(key, query, o)
+	check(r.t, err)
+	r.t.Cleanup(func() { session.Close() })
+	return talk{r.t, session}
+}
+
+func (r *rig) tryTalk(key, query string, o *mcp.ClientOptions) (*mcp.ClientSession, error) {
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, o)
+	return client.Connect(context.Background(), &mcp.StreamableClientTransport{
+		Endpoint: r.url + "/mcp" + query, HTTPClient: &http.Client{Transport: withKey{key, r.client.Transport}}, DisableStandaloneSSE: true, MaxRetries: -1,
+	}, nil)
+}
+
+// said is what a tool has answered.
+type said struct {
+	tool   string
+	failed bool
+	text   string
+	fields map[string]any
+}
+
+func (k talk) try(ctx context.Context, tool string, args any) (said, error) {
+	res, err := k.session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: args})
+	if err != nil {
+		return said{}, err
+	}
+	s := said{tool: tool, failed: res.IsError}
+	for _, c := range res.Content {
+		if text, ok := c.(*mcp.TextContent); ok {
+			s.text += text.Text + "\n"
+		}
+	}
+	raw, err := json.Marshal(res.StructuredContent)
+	if err == nil {
+		err = json.Unmarshal(raw, &s.fields)
+	}
+	return s, err
+}
+
+func (k talk) call(tool string, args any) said {
+	k.t.Helper()
+	s, err := k.try(context.Background(), tool, args)
+	check(k.t, err)
+	return s
+}
+
+// ok calls a tool that must not fail.
+func (k talk) ok(tool string, args any) said {
+	k.t.Helper()
+	s := k.call(tool, args)
+	if s.failed {
+		k.t.Fatalf("%s failed: %s", tool, s.text)
+	}
+	return s
+}
+
+// refused calls a tool that must fail with a code, and a text that has the part.
+func (k talk) refused(tool string, args any, code, part string) {
+	k.t.Helper()
+	s := k.call(tool, args)
+	problem, _ := s.fields["error"].(map[string]any)
+	if !s.failed || problem["code"] != code || !strings.Contains(s.text, part) {
+		k.t.Errorf("%s %v: answered %v %s %v, want %s with %q", tool, args, s.failed, s.text, s.fields, code, part)
+	}
+}
+
+func (s said) str(name string) string {
+	text, _ := s.fields[name].(string)
+	return text
+}
+
+func TestMCPOffersTheCoreSet(t *testing.T) {
+	t.Parallel()
+	k := newRig(t).talk("")
+	if id := k.session.ID(); !strings.HasPrefix(id, "mcps_") {
+		t.Errorf("the session is %q", id)
+	}
+	list := must(k.session.ListTools(t.Context(), nil))(t)
+	var names []string
+	readOnly := map[string]bool{}
+	for _, tool := range list.Tools {
+		names = append(names, tool.Name)
+		readOnly[tool.Name] = tool.Annotations.ReadOnlyHint
+		schema := string(must(json.Marshal(tool.InputSchema))(t))
+		if tool.Description == "" || !strings.Contains(schema, `"additionalProperties":false`) {
+			t.Errorf("%s: %q, %s", tool.Name, tool.Description, schema)
+		}
+		if takes := strings.Contains(schema, `"sandbox"`); takes == slices.Contains([]string{"job_wait"}, tool.Name) {
+			t.Errorf("%s takes a sandbox: %v", tool.Name, takes)
+		}
+	}
+	want := "file_edit file_list file_read file_search file_write git_clone http_request job_wait pip_install port_url process_list " +
+		"python_exec sandbox_get shell_exec shell_wait" // as the library sorts them
+	if got := strings.Join(names, " "); got != want {
+		t.Errorf("the tools are %s, want %s", got, want)
+	}
+	for name, want := range map[string]bool{"file_read": true, "file_write": false, "shell_exec": false, "sandbox_get": true} {
+		if readOnly[name] != want {
+			t.Errorf("%s: readOnlyHint %v", name, readOnly[name])
+		}
+	}
+}
+
+func TestMCPWorksInTheSessionsSandbox(t *testing.T) {
+	t.Parallel()
+	r := newInsideRig(t)
+	k := r.talk("")
+	first := k.ok("shell_exec", object{"command": "fake:stdout out; fake:stderr err; fake:exit 3"})
+	if first.fields["exit_code"] != 3.0 || first.fields["stdout"] != "out" || first.fields["stderr"] != "err" || first.fields["running"] != false ||
+		!strings.Contains(first.text, "exit code 3") || !strings.Contains(first.text, "[stderr]\nerr") {
+		t.Errorf("shell_exec: %s %v", first.text, first.fields)
+	}
+	box := first.str("sandbox_id")
+	k.ok("file_write", object{"file": "dir/a.txt", "content": "one\ntwo\nthree\n"})
+	k.ok("file_edit", object{"file": "dir/a.txt", "old_str": "two", "new_str": "zwei"})
+	if s := k.ok("file_read", object{"file": "dir/a.txt", "start_line": 1, "end_line": 2}); s.fields["content"] != "zwei\n" || s.fields["lines"] != 3.0 ||
+		s.fields["next_line"] != nil || s.str("sandbox_id") != box {
+		t.Errorf("file_read: %s %v", s.text, s.fields)
+	}
+	if s := k.ok("file_list", object{"path": "dir"}); !strings.Contains(s.text, "/dir/a.txt") || s.fields["total"] != 1.0 {
+		t.Errorf("file_list: %s %v", s.text, s.fields)
+	}
+	if s := k.ok("file_search", object{"file": "dir/a.txt", "regex": "^zw"}); !strings.Contains(s.text, "/dir/a.txt:2:zwei") {
+		t.Errorf("file_search: %s %v", s.text, s.fields)
+	}
+	if s := k.ok("sandbox_get", object{}); s.str("id") != box || s.str("key") != "mcp:"+k.session.ID() || s.str("state") != "running" {
+		t.Errorf("sandbox_get: %s %v", s.text, s.fields)
+	}
+	if s := k.ok("sandbox_get", object{"sandbox": r.box}); s.str("id") != r.box {
+		t.Errorf("sandbox_get of another: %v", s.fields)
+	}
+	if other := r.talk("").ok("sandbox_get", object{}); other.str("id") == box {
+		t.Error("two conversations share a sandbox without a name")
+	}
+}
+
+func TestMCPSessionFindsItsSandboxAgain(t *testing.T) {
+	t.Parallel()
+	r := newInsideRig(t)
+	id := r.talk("?session=chat-7&template=node").ok("sandbox_get", object{}).str("id")
+	again := r.talk("?session=chat-7")
+	if s := again.ok("sandbox_get", object{}); s.str("id") != id || s.str("template") != "node" || s.str("notice") != "" {
+		t.Fatalf("the conversation's second client: %v, want %s", s.fields, id)
+	}
+	if boxes := must(r.store.Sandboxes(t.Context(), "default", models.SandboxFilter{Key: "mcp:chat-7", Limit: 10}))(t); len(boxes) != 1 {
+		t.Errorf("%d sandboxes of one key", len(boxes))
+	}
+	again.ok("shell_exec", object{"command": "fake:exit 0"})
+	r.call("DELETE", "/v1/sandboxes/"+id+"?force=true", nil).want(t, 202)
+	s := again.ok("shell_exec", object{"command": "fake:stdout new"})
+	if s.str("sandbox_id") == id || s.str("stdout") != "new" || !strings.Contains(s.str("notice"), id) || !strings.Contains(s.text, "This is a new one") {
+		t.Errorf("after its end: %s %v", s.text, s.fields)
+	}
+	if s := again.ok("shell_exec", object{"command": "fake:stdout new"}); s.str("notice") != "" {
+		t.Errorf("said again: %v", s.fields)
+	}
+	r.refusesTalk(r.key, "?session=a%20b", 422)
+}
+
+// refusesTalk checks with which status a conversation is refused.
+func (r *rig) refusesTalk(key, query string, status int) {
+	r.t.Helper()
+	r.call("POST", "/mcp"+query, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, "Authorization", "Bearer "+key,
+		"Accept", "application/json, text/event-stream").want(r.t, status)
+}
+
+// post sends one message of a session as it is.
+func (r *rig) post(session, body string) answer {
+	r.t.Helper()
+	return r.call("POST", "/mcp", body, "Mcp-Session-Id", session, "Accept", "application/json, text/event-stream")
+}
+
+func TestMCPCallSentAgainStartsNothing(t *testing.T) {
+	t.Parallel()
+	r := newInsideRig(t)
+	run := func(id int, command string) string {
+		t.Helper()
+		a := r.post("mcps_mine", fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"shell_exec","arguments":{"command":%q}}}`, id, command))
+		a.want(t, 200)
+		var m struct {
+			Result struct {
+				Fields struct{ ExecID, Stdout string } `json:"structuredContent"`
+			}
+		}
+		for line := range strings.Lines(a.raw) {
+			if data, ok := strings.CutPrefix(line, "data: "); ok {
+				_ = json.Unmarshal([]byte(strings.ReplaceAll(data, "exec_id", "ExecID")), &m)
+			}
+		}
+		if m.Result.Fields.Stdout != "x" {
+			t.Fatalf("answered %s", a.raw)
+		}
+		return m.Result.Fields.ExecID
+	}
+	var both sync.WaitGroup // two that make the sandbox at once
+	ids := make([]string, 2)
+	for i := range ids {
+		both.Go(func() { ids[i] = run(7, "fake:stdout x") })
+	}
+	both.Wait()
+	if third := run(7, "fake:stdout x"); ids[0] != ids[1] || third != ids[0] {
+		t.Errorf("one call three times ran as %v and %s", ids, third)
+	}
+	if other := run(8, "fake:stdout x"); other == ids[0] {
+		t.Error("another call was taken for the same")
+	}
+	if reused := run(7, "fake:stdout x; fake:stdout"); reused == ids[0] {
+		t.Error("another content was taken for the same")
+	}
+	if rows := r.rows(); rows != "2 sandboxes, 5 jobs" {
+		t.Errorf("written down: %s", rows)
+	}
+}
+
+func TestMCPRefusesBadInput(t *testing.T) {
+	t.Parallel()
+	r := newInsideRig(t)
+	k := r.talk("")
+	k.refused("file_frobnicate", object{}, "unknown_tool", "use one of file_read")
+	k.refused("file_read", object{"file": "a", "path": "b"}, "invalid_request", "path is no argument of file_read, which takes file")
+	k.refused("file_read", object{}, "invalid_request", "file is missing")
+	k.refused("file_read", object{"file": 7}, "invalid_request", "file must be a string, not a JSON number")
+	k.refused("file_read", object{"file": "../../etc/passwd"}, "invalid_path", "")
+	k.refused("file_read", object{"file": "not-there"}, "file_not_found", "")
+	k.refused("shell_wait", object{"exec_id": "job_" + strings.Repeat("0", 26)}, "exec_not_found", "use the exec_id of an earlier answer")
+	k.refused("shell_wait", object{"exec_id": "x", "cursor": "9"}, "invalid_request", "cursor")
+	k.refused("job_wait", object{"job_id": "nothing"}, "job_not_found", "")
+	k.refused("shell_exec", object{"command": "fake:exit 0", "sandbox": "sb" + strings.Repeat("0", 26)}, "not_found", "there is no such sandbox")
+	k.refused("shell_exec", object{"command": "fake:exit 0", "timeout": -1}, "invalid_request", "timeout")
+	k.refused("git_clone", object{"url": "--upload-pack=x"}, "invalid_request", "must be an http:// or https:// URL")
+	k.refused("pip_install", object{"packages": "--index-url=http://x y"}, "invalid_request", "not the option")
+	k.refused("port_url", object{"port": 80}, "invalid_request", "this server has no edge")
+	if s := k.ok("shell_exec", object{"command": "fake:stdout still here"}); s.str("stdout") != "still here" {
+		t.Errorf("afterwards: %s", s.text)
+	}
+	for body, code := range map[string]string{
+		"": "invalid_json", "[]": "invalid_request", `{"jsonrpc":`: "invalid_json", "{\"jsonrpc\":\"\xff\"}": "invalid_utf8",
+		`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`: "invalid_request", `{"id":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + "}": "invalid_request",
+	} {
+		if a := r.post("mcps_x", body); a.get("code") != code {
+			t.Errorf("%q: answered %d %s, want %s", body, a.status, a.raw, code)
+		}
+	}
+	r.call("GET", "/mcp", nil).problem(t, 405, "method_not_allowed")
+	r.call("DELETE", "/mcp", nil).want(t, 204)
+}
+
+// everyTool names the tools that take a sandbox, each with arguments that are valid.
+func (k talk) everyTool() map[string]object {
+	k.t.Helper()
+	values := object{"url": "http://example.com", "port": 80, "packages": "six"}
+	all := map[string]object{}
+	for _, tool := range must(k.session.ListTools(context.Background(), nil))(k.t).Tools {
+		schema := tool.InputSchema.(map[string]any)
+		properties, _ := schema["properties"].(map[string]any)
+		args := object{}
+		required, _ := schema["required"].([]any)
+		for name := range properties {
+			if value, known := values[name]; known {
+				args[name] = value
+			} else if slices.Contains(required, any(name)) {
+				args[name] = "x"
+			}
+		}
+		if properties["sandbox"] != nil && properties["exec_id"] == nil {
+			all[tool.Name] = args
+		}
+	}
+	return all
+}
+
+func TestMCPKeepsTenantsApart(t *testing.T) {
+	t.Parallel()
+	r := newInsideRig(t)
+	key := must(r.store.CreateTenant(t.Context(), "other", models.TenantLimits{}))(t)
+	mine, theirs := r.talk("?session=same"), r.talkAs(key, "?session=same", nil)
+	exec := mine.ok("shell_exec", object{"command": "fake:stdout secret"})
+	if s := theirs.ok("sandbox_get", object{}); s.str("id") == exec.str("sandbox_id") {
+		t.Fatal("two tenants share the sandbox of a name")
+	}
+	for tool, args := range theirs.everyTool() {
+		args["sandbox"] = exec.str("sandbox_id")
+		theirs.refused(tool, args, "not_found", "there is no such sandbox")
+	}
+	theirs.refused("shell_wait", object{"exec_id": exec.str("exec_id")}, "exec_not_found", "")
+	theirs.refused("job_wait", object{"job_id": exec.str("exec_id")}, "job_not_found", "")
+	for _, bad := range []string{"", "sy_" + strings.Repeat("0", 40)} {
+		if _, err := r.tryTalk(bad, "", nil); err == nil {
+			t.Errorf("the key %q began a conversation", bad)
+		}
+	}
+	keys := must(r.store.Keys(t.Context(), "other", 1))(t)
+	check(t, r.store.RevokeKey(t.Context(), "other", keys[0].ID))
+	testenv.Eventually(t, "a revoked key ends an open session", func() bool {
+		_, err := theirs.try(t.Context(), "sandbox_get", object{})
+		return err != nil && strings.Contains(err.Error(), "Unauthorized")
+	})
+	mine.ok("sandbox_get", object{})
+}
+
+func TestMCPBoundsRequests(t *testing.T) {
+	t.Parallel()
+	r := newInsideRig(t, func(c *web.Config) { c.MaxBody, c.TenantStreams = 64<<10, 2 })
+	large := `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + strings.Repeat("x", 80<<10) + `"}}`
+	testenv.Eventually(t, "a body over the limit is refused", func() bool { return r.post("mcps_x", large).get("code") == "body_too_large" })
+	var open sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	for n := range 2 {
+		k := talk{t, must(r.talkEventually())(t)}
+		t.Cleanup(func() { k.session.Close() })
+		open.Go(func() { _, _ = k.try(ctx, "shell_exec", object{"command": "fake:sleep 1h"}) })
+		testenv.Eventually(t, "the command runs", func() bool { return r.counted("exec", models.Running) == n+1 })
+	}
+	if a := r.post("mcps_y", `{"jsonrpc":"2.0","id":1,"method":"ping"}`); a.status != 429 || a.get("limit") != "tenant_streams" {
+		t.Errorf("one request more than the tenant may have: %d %s", a.status, a.raw)
+	}
+	cancel()
+	open.Wait()
+}
+
+// talkEventually begins a conversation as soon as the tenant may open a stream.
+func (r *rig) talkEventually() (session *mcp.ClientSession, err error) {
+	testenv.Eventually(r.t, "a conversation begins", func() bool {
+		session, err = r.tryTalk(r.key, "", nil)
+		return err == nil
+	})
+	return session, err
+}
+
+// counted is how many jobs there are of a kind in a state.
+func (r *rig) counted(kind string, state models.JobState) int {
+	r.t.Helper()
+	return len(must(r.store.Jobs(context.Background(), "default", models.JobFilter{Kind: kind, State: state, Limit: 100}))(r.t))
+}
