@@ -163,7 +163,7 @@ func (s *Server) cancelled(ctx context.Context, of session, m message) error {
 	if key == "" {
 		return nil
 	}
-	ctx, stop := context.WithTimeout(ctx, overtaken)
+	looking, stop := context.WithTimeout(ctx, overtaken)
 	defer stop()
 	tick := time.NewTicker(endingEvery)
 	defer tick.Stop()
@@ -177,7 +177,7 @@ func (s *Server) cancelled(ctx context.Context, of session, m message) error {
 		}
 		select {
 		case <-tick.C:
-		case <-ctx.Done():
+		case <-looking.Done():
 			return nil // a call that has no job
 		}
 	}
