@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -141,6 +142,32 @@ func TestMCPOffersTheCoreSet(t *testing.T) {
 			t.Errorf("%s: readOnlyHint %v", name, readOnly[name])
 		}
 	}
+}
+
+func TestMCPSetsOfTools(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	named := func(query string) (names []string) {
+		t.Helper()
+		for _, tool := range must(r.talk(query).session.ListTools(t.Context(), nil))(t).Tools {
+			names = append(names, tool.Name)
+		}
+		return names
+	}
+	all := named("?tools=all")
+	known := "file_read file_write file_delete file_list file_search shell_exec shell_interactive git_clone git_commit git_push git_status python_exec " +
+		"pip_install http_request env_get env_set process_list file_edit file_find shell_view shell_write shell_wait shell_kill python_execute " +
+		"javascript_execute grep glob workspace_info workspace_health sandbox_create sandbox_list sandbox_get sandbox_pause sandbox_resume " +
+		"sandbox_delete sandbox_extend exec_start exec_output exec_stdin exec_signal job_get job_wait job_list job_cancel port_url file_upload " +
+		"file_download template_list usage_limits"
+	if want := strings.Fields(known); len(all) != len(want) || slices.ContainsFunc(want, func(name string) bool { return !slices.Contains(all, name) }) {
+		t.Errorf("%d tools, want %d: %v", len(all), len(want), all)
+	}
+	if some := named("?tools=jobs,file_read,core"); len(some) != 18 || !slices.Contains(some, "job_cancel") || slices.Contains(some, "file_delete") {
+		t.Errorf("two sets and a tool: %v", some)
+	}
+	r.talk("?tools=jobs").refused("file_read", object{"file": "x"}, "unknown_tool", "use one of job_cancel, job_get, job_list, job_wait")
+	r.refusesTalk(r.key, "?tools=jobs,nonsense", 422)
 }
 
 func TestMCPWorksInTheSessionsSandbox(t *testing.T) {
@@ -290,7 +317,7 @@ func TestMCPRefusesBadInput(t *testing.T) {
 // everyTool names the tools that take a sandbox, each with arguments that are valid.
 func (k talk) everyTool() map[string]object {
 	k.t.Helper()
-	values := object{"url": "http://example.com", "port": 80, "packages": "six"}
+	values := object{"url": "http://example.com", "port": 80, "packages": "six", "content_base64": "eA==", "seconds": 60, "name": "N", "command": "true"}
 	all := map[string]object{}
 	for _, tool := range must(k.session.ListTools(context.Background(), nil))(k.t).Tools {
 		schema := tool.InputSchema.(map[string]any)
@@ -304,7 +331,7 @@ func (k talk) everyTool() map[string]object {
 				args[name] = "x"
 			}
 		}
-		if properties["sandbox"] != nil && properties["exec_id"] == nil {
+		if properties["sandbox"] != nil && !slices.Contains(required, any("exec_id")) {
 			all[tool.Name] = args
 		}
 	}
@@ -320,12 +347,30 @@ func TestMCPKeepsTenantsApart(t *testing.T) {
 	if s := theirs.ok("sandbox_get", object{}); s.str("id") == exec.str("sandbox_id") {
 		t.Fatal("two tenants share the sandbox of a name")
 	}
-	for tool, args := range theirs.everyTool() {
-		args["sandbox"] = exec.str("sandbox_id")
-		theirs.refused(tool, args, "not_found", "there is no such sandbox")
+	all := r.talkAs(key, "?tools=all", nil).everyTool()
+	if len(all) < 40 {
+		t.Errorf("%d tools take a sandbox", len(all))
 	}
-	theirs.refused("shell_wait", object{"exec_id": exec.str("exec_id")}, "exec_not_found", "")
-	theirs.refused("job_wait", object{"job_id": exec.str("exec_id")}, "job_not_found", "")
+	every := r.talkAs(key, "?session=same&tools=all", nil)
+	for tool, args := range all {
+		args["sandbox"] = exec.str("sandbox_id")
+		every.refused(tool, args, "not_found", "there is no such sandbox")
+	}
+	for tool, more := range map[string]object{
+		"exec_output": nil, "shell_view": nil, "shell_kill": nil, "exec_stdin": {"data": "x"}, "exec_signal": {"signal": "SIGTERM"}, "shell_write": {"input": "x"},
+	} {
+		args := object{"exec_id": exec.str("exec_id")}
+		maps.Copy(args, more)
+		every.refused(tool, args, "exec_not_found", exec.str("exec_id"))
+	}
+	for _, tool := range []string{"job_get", "job_wait", "job_cancel"} {
+		every.refused(tool, object{"job_id": exec.str("exec_id")}, "job_not_found", exec.str("exec_id"))
+	}
+	for _, uri := range []string{"sandyard://sandboxes/" + exec.str("sandbox_id") + "/files/etc/passwd", "sandyard://jobs/" + exec.str("exec_id") + "/output"} {
+		if res, err := every.session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri}); err == nil || !strings.Contains(err.Error(), "not_found") {
+			t.Errorf("%s: %v, %v", uri, res, err)
+		}
+	}
 	for _, bad := range []string{"", "sy_" + strings.Repeat("0", 40)} {
 		if _, err := r.tryTalk(bad, "", nil); err == nil {
 			t.Errorf("the key %q began a conversation", bad)
@@ -358,6 +403,7 @@ func TestMCPBoundsRequests(t *testing.T) {
 	}
 	cancel()
 	open.Wait()
+	testenv.Eventually(t, "the commands are killed", func() bool { return r.counted("exec", models.Running) == 0 })
 }
 
 // talkEventually begins a conversation as soon as the tenant may open a stream.

@@ -81,7 +81,8 @@ func TestMCPLongCommandIsHandedOver(t *testing.T) {
 	cancel() // of a shell_wait, which is not the command's call
 	_, _ = k.try(ctx, "shell_wait", object{"exec_id": s.str("exec_id")})
 	for id := range 5 { // also of the call that was handed over, whatever its id was
-		r.post(k.session.ID(), fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id)).want(t, 202)
+		notice := fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id)
+		r.call("POST", "/mcp?session=long", notice, "Mcp-Session-Id", k.session.ID()).want(t, 202)
 	}
 	r.goesOn(s.str("exec_id"))
 	k.refused("shell_wait", object{"exec_id": s.str("exec_id")}, "cancelled", "")

@@ -10,7 +10,6 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
-	"sandyard/web/problem"
 )
 
 type sandboxOnly struct{ in }
@@ -125,51 +124,4 @@ func (s *Server) portURL(ctx context.Context, c *call, a *portURL) (*answer, err
 		state = "A program listens there."
 	}
 	return &answer{text: res.URL + "\n" + state, fields: res}, nil
-}
-
-type jobWait struct {
-	JobID   string  `json:"job_id" jsonschema:"The job_id or exec_id of an earlier answer"`
-	Seconds float64 `json:"seconds,omitempty" jsonschema:"How long to wait for the job's end; default and most 20"`
-}
-
-// jobDoc is how a job stands.
-type jobDoc struct {
-	ID         string           `json:"job_id"`
-	Kind       string           `json:"kind"`
-	State      string           `json:"state"`
-	SandboxID  string           `json:"sandbox_id"`
-	Running    bool             `json:"running"` // it has not ended
-	Result     any              `json:"result,omitempty"`
-	Error      *models.JobError `json:"error,omitempty"`
-	QueuedAt   time.Time        `json:"queued_at"`
-	FinishedAt *time.Time       `json:"finished_at,omitempty"`
-}
-
-func (s *Server) jobWait(ctx context.Context, c *call, a *jobWait) (*answer, error) {
-	job, box, err := s.follow(ctx, c, a.JobID, waitOf(a.Seconds))
-	if err != nil {
-		return nil, noJob(a.JobID, err)
-	}
-	if job.State == models.Succeeded && models.IsProgram(job.Kind) && !inBackground(job) {
-		return s.outcome(ctx, job, box, cursor{})
-	}
-	doc := jobDoc{
-		ID: job.ID, Kind: job.Kind, State: string(job.State), SandboxID: job.SandboxID, Running: !job.State.Terminal(), Error: job.Error,
-		QueuedAt: job.QueuedAt.UTC(), FinishedAt: job.FinishedAt,
-	}
-	if len(job.Result) > 0 && job.Unread == 0 && len(job.Result) <= maxHead && job.Kind != "port" {
-		doc.Result = job.Result
-	}
-	text := fmt.Sprintf("Job %s (%s) is %s.", job.ID, job.Kind, job.State)
-	if job.Error != nil {
-		text += " " + job.Error.Code + ": " + job.Error.Message
-	}
-	return &answer{text: text, fields: doc}, nil
-}
-
-func noJob(id string, err error) error {
-	if p := problem.Of(err, 0); p.Code == "not_found" {
-		return problem.New(p.Status, "job_not_found", fmt.Sprintf("there is no job %q of this API key; use the job_id of an earlier answer", id))
-	}
-	return err
 }

@@ -34,21 +34,27 @@ func newCall(gone context.Context, of session, m message) *call {
 }
 
 // callOf returns the call that a handler of the library answers, with a context that ends with its time or its client.
-func callOf(ctx context.Context, req *mcp.CallToolRequest) (context.Context, *call, context.CancelFunc) {
+func callOf(ctx context.Context) (context.Context, *call, context.CancelFunc) {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {
-		panic("a tool was called outside of a request")
-	}
-	if token := req.Params.GetProgressToken(); token != nil {
-		c.progress = func(ctx context.Context, text string) {
-			_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ // it is only a comfort
-				ProgressToken: token, Message: text, Progress: time.Since(c.began).Seconds(), Total: MaxCall.Seconds(),
-			})
-		}
+		panic("a handler was called outside of a request")
 	}
 	ctx, cancel := context.WithTimeout(ctx, MaxCall-time.Second)
 	stop := context.AfterFunc(c.gone, cancel)
 	return ctx, c, func() { stop(); cancel() }
+}
+
+// tells makes a call report its progress to a client that has asked for it.
+func (c *call) tells(req *mcp.CallToolRequest) {
+	token := req.Params.GetProgressToken()
+	if token == nil {
+		return
+	}
+	c.progress = func(ctx context.Context, text string) {
+		_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ // it is only a comfort
+			ProgressToken: token, Message: text, Progress: time.Since(c.began).Seconds(), Total: MaxCall.Seconds(),
+		})
+	}
 }
 
 // key is the idempotency key of a call: a message that is sent again within its session starts nothing again. Empty = the

@@ -37,7 +37,7 @@ func (s *Server) Document(version string) *huma.OpenAPI {
 		},
 	}
 	doc := contract.Document(version, []calls.Route{{
-		Method: http.MethodPost, Path: Path, ID: "mcp", Summary: "Send one message of JSON-RPC", Query: []string{"session", "template"},
+		Method: http.MethodPost, Path: Path, ID: "mcp", Summary: "Send one message of JSON-RPC", Query: []string{"session", "template", "tools"},
 		In: reflect.TypeFor[rpcRequest](), Out: reflect.TypeFor[rpcAnswer](),
 	}})
 	answers := doc.Paths[Path].Post.Responses["200"]

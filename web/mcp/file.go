@@ -3,7 +3,9 @@ package mcp
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -301,4 +303,123 @@ func writeMatch(b *strings.Builder, m providers.Match) {
 	for i, line := range m.After {
 		fmt.Fprintf(b, "%s-%d-%s\n", m.Path, m.Line+1+i, line)
 	}
+}
+
+type fileDelete struct {
+	File string `json:"file" jsonschema:"Path of the file or directory"`
+	in
+}
+
+func (s *Server) fileDelete(ctx context.Context, c *call, a *fileDelete) (*answer, error) {
+	job, err := s.onFile(ctx, c, a.Sandbox, &jobs.Remove{Path: a.File}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &answer{text: "Deleted " + a.File + ".", fields: map[string]any{"path": a.File, "sandbox_id": job.SandboxID}}, nil
+}
+
+type fileFind struct {
+	Glob string `json:"glob" jsonschema:"A pattern such as *.py; without a slash it matches names in all directories"`
+	Path string `json:"path,omitempty" jsonschema:"Directory to search; default the work directory"`
+	in
+}
+
+func (s *Server) fileFind(ctx context.Context, c *call, a *fileFind) (*answer, error) {
+	if a.Glob != "" && !strings.Contains(a.Glob, "/") {
+		a.Glob = "**/" + a.Glob
+	}
+	return s.find(ctx, c, a.Sandbox, &jobs.Glob{Pattern: a.Glob, Path: a.Path})
+}
+
+type globArgs struct {
+	Pattern string `json:"pattern" jsonschema:"A pattern such as src/**/*.py: ** stands for any number of directories"`
+	Path    string `json:"path,omitempty" jsonschema:"Directory that the pattern is relative to; default the work directory"`
+	in
+}
+
+func (s *Server) glob(ctx context.Context, c *call, a *globArgs) (*answer, error) {
+	return s.find(ctx, c, a.Sandbox, &jobs.Glob{Pattern: a.Pattern, Path: a.Path})
+}
+
+func (s *Server) find(ctx context.Context, c *call, sandbox string, glob *jobs.Glob) (*answer, error) {
+	var res jobs.GlobResult
+	job, err := s.onFile(ctx, c, sandbox, glob, &res)
+	if err != nil {
+		return nil, err
+	}
+	return listed(job, res.Entries, true, res.Truncated), nil
+}
+
+type grepArgs struct {
+	Pattern    string `json:"pattern" jsonschema:"A regular expression in RE2 syntax"`
+	Path       string `json:"path,omitempty" jsonschema:"Directory or file to search; default the work directory"`
+	FileGlob   string `json:"file_glob,omitempty" jsonschema:"Only files whose names match, such as *.py"`
+	IgnoreCase bool   `json:"case_insensitive,omitempty" jsonschema:"Ignore upper and lower case"`
+	Context    int    `json:"context,omitempty" jsonschema:"Lines to show before and after each match, at most 20"`
+	in
+}
+
+func (s *Server) grep(ctx context.Context, c *call, a *grepArgs) (*answer, error) {
+	return s.search(ctx, c, a.Sandbox, &jobs.Grep{
+		Path: a.Path, Pattern: a.Pattern, Include: a.FileGlob, IgnoreCase: a.IgnoreCase, Context: a.Context, MaxMatches: maxEntries,
+	})
+}
+
+type fileUpload struct {
+	File    string `json:"file" jsonschema:"Path of the file; missing directories are created"`
+	Content string `json:"content_base64" jsonschema:"The whole content as base64"`
+	Mode    string `json:"mode,omitempty" jsonschema:"Permissions in octal; default 0644"`
+	in
+}
+
+func (s *Server) fileUpload(ctx context.Context, c *call, a *fileUpload) (*answer, error) {
+	content, err := base64.StdEncoding.DecodeString(a.Content)
+	if err != nil {
+		return nil, invalid("content_base64", "is no base64: "+err.Error())
+	}
+	var info providers.FileInfo
+	job, err := s.onFile(ctx, c, a.Sandbox, &jobs.Write{Path: a.File, Content: a.Content, Encoding: "base64", Mode: a.Mode}, &info)
+	if err != nil {
+		return nil, err
+	}
+	fields := written(job, info)
+	fields["sha256"] = digest(content)
+	return &answer{text: fmt.Sprintf("Wrote %d bytes to %s.", info.Size, info.Path), fields: fields}, nil
+}
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// maxDownload is how many bytes of a file one answer has: as text it fits into an event of a client.
+const maxDownload = 384 << 10
+
+type fileDownload struct {
+	File   string `json:"file" jsonschema:"Path of the file"`
+	Offset int    `json:"offset,omitempty" jsonschema:"Where to begin, in bytes: the next_offset of the last answer"`
+	in
+}
+
+func (s *Server) fileDownload(ctx context.Context, c *call, a *fileDownload) (*answer, error) {
+	var res jobs.ReadResult
+	job, err := s.onFile(ctx, c, a.Sandbox, &jobs.Read{Path: a.File}, &res)
+	if err != nil {
+		return nil, err
+	}
+	size := len(job.Content)
+	if a.Offset < 0 || a.Offset > size {
+		return nil, invalid("offset", fmt.Sprintf("must be between 0 and the file's %d bytes", size))
+	}
+	piece := job.Content[a.Offset:min(size, a.Offset+maxDownload)]
+	fields := map[string]any{
+		"path": res.Path, "sandbox_id": job.SandboxID, "size": size, "sha256": digest(job.Content), "offset": a.Offset,
+		"content_base64": base64.StdEncoding.EncodeToString(piece),
+	}
+	text := fmt.Sprintf("Bytes %d to %d of the %d of %s are in content_base64.", a.Offset, a.Offset+len(piece), size, res.Path)
+	if next := a.Offset + len(piece); next < size {
+		fields["next_offset"] = next
+		text += fmt.Sprintf(" Go on with offset %d.", next)
+	}
+	return &answer{text: text, fields: fields}, nil
 }

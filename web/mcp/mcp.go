@@ -63,7 +63,11 @@ type Server struct {
 	c       Config
 	mw      *middleware.Stack
 	handler http.Handler
-	quit    context.Context // over when the process begins to stop
+
+	named    map[string][]string // the tools of each set, and each tool, by name
+	setNames []string
+
+	quit context.Context // over when the process begins to stop
 }
 
 // New returns a server.
@@ -87,14 +91,14 @@ const instructions = "Tools that work in a sandbox, a Linux container of this co
 
 func (s *Server) library() *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "sandyard", Version: s.c.Version}, &mcp.ServerOptions{
-		Instructions: instructions, Logger: s.c.Log, Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
+		Instructions: instructions, Logger: s.c.Log, Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}, Resources: &mcp.ResourceCapabilities{}},
 		SupportedProtocolVersions: slices.DeleteFunc(mcp.SupportedProtocolVersions(), func(v string) bool { return v > lastWithSessions }),
 	})
-	tools := s.tools()
-	for _, t := range tools {
+	for _, t := range s.index(s.sets()) {
 		server.AddTool(t.about, t.handle)
 	}
-	server.AddReceivingMiddleware(refuseUnknown(tools))
+	s.addResources(server)
+	server.AddReceivingMiddleware(onlyChosen)
 	return server
 }
 

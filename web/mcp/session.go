@@ -28,6 +28,7 @@ type session struct {
 	id       string // which the client was given at initialize; empty = it sends none
 	name     string // of ?session=, which outlives the id; empty = the id is the name
 	template string // of the sandbox that is made for it; empty = the default
+	tools    []string
 }
 
 // key is that of the session's sandbox; empty = there is no session.
@@ -50,7 +51,9 @@ func (s *Server) sessionOf(c *fiber.Ctx) (session, error) {
 			return found, problem.Invalid(at, "must be at most 200 letters, digits, '.', '_', ':', '@' or '-', and begin with a letter or digit")
 		}
 	}
-	return found, nil
+	var err error
+	found.tools, err = s.chosen(c.Query("tools"))
+	return found, err
 }
 
 // sandbox returns the sandbox that a call is for: the named one, or that of its session, which is made where it has none.

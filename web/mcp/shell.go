@@ -3,7 +3,10 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"time"
 
 	"sandyard/jobs"
@@ -35,7 +38,7 @@ func (s *Server) shellExec(ctx context.Context, c *call, a *shellExec) (*answer,
 	if err != nil {
 		return nil, err
 	}
-	exec := &jobs.Exec{Command: a.Command, Cwd: a.Cwd, Env: a.Env, TimeoutSeconds: a.Timeout, MaxOutputBytes: keptOutput}
+	exec := &jobs.Exec{Command: a.Command, Cwd: a.Cwd, Env: withKeptEnv(a.Env), TimeoutSeconds: a.Timeout, MaxOutputBytes: keptOutput}
 	if a.Background {
 		return s.launch(ctx, c, box.ID, exec)
 	}
@@ -64,7 +67,7 @@ func (s *Server) launch(ctx context.Context, c *call, sandbox string, exec *jobs
 }
 
 type shellWait struct {
-	ExecID  string  `json:"exec_id" jsonschema:"The exec_id of an earlier answer"`
+	ExecID  string  `json:"exec_id,omitempty" jsonschema:"The exec_id of an earlier answer; default: the sandbox's newest command"`
 	Cursor  string  `json:"cursor,omitempty" jsonschema:"The cursor of the last answer: output behind it is returned; default all"`
 	Seconds float64 `json:"seconds,omitempty" jsonschema:"How long to wait for the command's end; default and most 20"`
 	in
@@ -76,10 +79,15 @@ func (s *Server) shellWait(ctx context.Context, c *call, a *shellWait) (*answer,
 		return nil, err
 	}
 	wait := waitOf(a.Seconds)
-	job, err := s.c.Store.Job(ctx, middleware.RequestOf(ctx).Tenant, a.ExecID)
-	if err != nil || !models.IsProgram(job.Kind) || a.Sandbox != "" && a.Sandbox != job.SandboxID {
-		return nil, problem.New(404, "exec_not_found", fmt.Sprintf("there is no command %q of this API key; use the exec_id of an earlier answer", a.ExecID))
+	job, err := s.execJob(ctx, c, a.ExecID, a.Sandbox, anyExec)
+	if err != nil {
+		return nil, err
 	}
+	return s.execNow(ctx, c, job, from, wait)
+}
+
+// execNow is how a command stands, at its end or after the wait.
+func (s *Server) execNow(ctx context.Context, c *call, job models.Job, from cursor, wait time.Duration) (*answer, error) {
 	if inBackground(job) {
 		return s.follower(ctx, c, job, from, wait)
 	}
@@ -142,3 +150,38 @@ func inBackground(job models.Job) bool {
 	var started jobs.BackgroundResult
 	return job.Kind == models.KindExec && job.State == models.Succeeded && json.Unmarshal(job.Result, &started) == nil && started.ExecID != ""
 }
+
+// anyExec and onlyBackground say which command is meant where none is named.
+func anyExec(models.Job) bool { return true }
+
+// execJob returns the job of a command: of the one that is named, or of the newest one in the sandbox that fits.
+func (s *Server) execJob(ctx context.Context, c *call, id, sandbox string, fits func(models.Job) bool) (models.Job, error) {
+	tenant := middleware.RequestOf(ctx).Tenant
+	if id != "" {
+		job, err := s.c.Store.Job(ctx, tenant, id)
+		if err != nil && !errors.Is(err, models.ErrNotFound) {
+			return job, err
+		}
+		if err != nil || !models.IsProgram(job.Kind) || sandbox != "" && sandbox != job.SandboxID {
+			return job, noExec(fmt.Sprintf("there is no command %q of this API key; use the exec_id of an earlier answer", id))
+		}
+		return job, nil
+	}
+	box, err := s.sandbox(ctx, c, sandbox)
+	if err != nil {
+		return models.Job{}, err
+	}
+	list, err := s.c.Store.Jobs(ctx, tenant, models.JobFilter{Sandbox: box.ID, Kind: models.KindExec, Limit: lookedThrough})
+	if err != nil {
+		return models.Job{}, err
+	}
+	if i := slices.IndexFunc(list, fits); i >= 0 {
+		return s.c.Store.Job(ctx, tenant, list[i].ID)
+	}
+	return models.Job{}, noExec("there is no such command in the sandbox; start one, or give exec_id")
+}
+
+// lookedThrough is among how many jobs the newest command is looked for.
+const lookedThrough = 50
+
+func noExec(why string) error { return problem.New(http.StatusNotFound, "exec_not_found", why) }

@@ -59,8 +59,9 @@ func define[T any](s *Server, name, about string, h hint, do func(context.Contex
 		t.Annotations.DestructiveHint = &yes
 	}
 	return tool{t, func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		ctx, c, done := callOf(ctx, req)
+		ctx, c, done := callOf(ctx)
 		defer done()
+		c.tells(req)
 		args := new(T)
 		err := readArguments(name, schema, req.Params.Arguments, args)
 		var out *answer
@@ -140,23 +141,29 @@ func withNotice(fields any, notice string) any {
 	return fields
 }
 
-// refuseUnknown answers calls of tools that do not exist with an error that the model sees.
-func refuseUnknown(tools []tool) mcp.Middleware {
-	var names []string
-	for _, t := range tools {
-		names = append(names, t.about.Name)
-	}
-	return func(next mcp.MethodHandler) mcp.MethodHandler {
-		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-			params, ok := req.GetParams().(*mcp.CallToolParamsRaw)
-			if !ok || slices.Contains(names, params.Name) {
-				return next(ctx, method, req)
-			}
-			text := fmt.Sprintf("unknown_tool: there is no tool %q; use one of %s", params.Name, strings.Join(names, ", "))
-			return &mcp.CallToolResult{
-				IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: text}},
-				StructuredContent: map[string]any{"error": failed{Code: "unknown_tool", Message: text}},
-			}, nil
+// onlyChosen shows a client the tools that it has asked for. Calls of others are answered with an error that the model
+// sees.
+func onlyChosen(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		c, ok := ctx.Value(callKey{}).(*call)
+		if !ok {
+			return next(ctx, method, req)
 		}
+		if params, calls := req.GetParams().(*mcp.CallToolParamsRaw); calls && !slices.Contains(c.session.tools, params.Name) {
+			return unknownTool(params.Name, c.session.tools), nil
+		}
+		res, err := next(ctx, method, req)
+		if list, lists := res.(*mcp.ListToolsResult); lists && err == nil {
+			list.Tools = slices.DeleteFunc(list.Tools, func(t *mcp.Tool) bool { return !slices.Contains(c.session.tools, t.Name) })
+		}
+		return res, err
+	}
+}
+
+func unknownTool(name string, known []string) *mcp.CallToolResult {
+	text := fmt.Sprintf("unknown_tool: there is no tool %q; use one of %s, or ask for others with ?tools= in the server's URL", name, strings.Join(known, ", "))
+	return &mcp.CallToolResult{
+		IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: text}},
+		StructuredContent: map[string]any{"error": failed{Code: "unknown_tool", Message: text}},
 	}
 }

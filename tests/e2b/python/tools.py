@@ -6,6 +6,7 @@ whether all went well.
 
 import asyncio
 import base64
+import hashlib
 import os
 import sys
 import traceback
@@ -153,6 +154,126 @@ async def the_policy_is_named():
         assert "egress policy" in text, text
         text, fields = await t.call("git_clone", url="http://10.1.2.3/a.git")
         assert fields["exit_code"] != 0 and "egress policy" in text, text
+
+
+@case
+async def an_interactive_program():
+    async with Talk("?tools=all") as t:
+        _, shell = await t.call("shell_interactive")
+        _, fields = await t.call("shell_write", input="cd /tmp; x=6")
+        _, fields = await t.call("shell_write", input="echo $PWD $((x * 7))", wait=20)
+        assert fields["stdout"] == "/tmp 42\n", fields
+        _, fields = await t.call("shell_write", input="echo par", press_enter=False, wait=0.1)
+        assert fields["stdout"] == "", fields
+        _, fields = await t.call("shell_write", input="tial", wait=20)
+        assert fields["stdout"] == "partial\n", fields
+        _, fields = await t.call("shell_view", exec_id=shell["exec_id"])
+        assert fields["stdout"] == "/tmp 42\npartial\n" and fields["running"], fields
+        _, fields = await t.call("shell_kill")
+        assert fields["exec_id"] == shell["exec_id"], fields
+        assert (await t.refused("shell_view", exec_id=shell["exec_id"]))["code"] == "exec_not_found"
+        _, cat = await t.call("exec_start", argv=["cat"], stdin_open=True)
+        await t.call("exec_stdin", exec_id=cat["exec_id"], data="fed", eof=True)
+        _, fields = await t.call("exec_output", exec_id=cat["exec_id"])
+        while fields["running"]:
+            _, fields = await t.call("exec_output", exec_id=cat["exec_id"], seconds=1)
+        assert fields["stdout"] == "fed" and fields["exit_code"] == 0, fields
+        _, sleep = await t.call("exec_start", command="sleep 1000")
+        await t.call("exec_signal", exec_id=sleep["exec_id"], signal="SIGTERM")
+        while sleep["running"]:
+            _, sleep = await t.call("shell_wait", exec_id=sleep["exec_id"], seconds=1)
+        assert sleep["signal"] == "SIGTERM", sleep
+
+
+@case
+async def variables_for_later_commands():
+    async with Talk("?tools=all") as t:
+        value = "it's \\ $HOME\n\"x\""
+        await t.call("env_set", name="TRICKY", value=value)
+        await t.call("env_set", name="GONE", value="1")
+        await t.call("env_set", name="GONE")
+        _, fields = await t.call("shell_exec", command='printf %s "$TRICKY"; echo "[$GONE$BASH_ENV]"; TRICKY=own bash -c "echo \\$TRICKY"')
+        assert fields["stdout"] == value + "[]\nown\n", fields
+        _, fields = await t.call("shell_exec", command="echo $TRICKY", env={"TRICKY": "call"})
+        assert fields["stdout"] == "call\n", fields
+        text, fields = await t.call("env_get", name="TRICKY")
+        assert fields["env"] == {"TRICKY": value}, fields
+        _, fields = await t.call("env_get")
+        assert fields["env"]["TRICKY"] == value and "HOME" in fields["env"] and "GONE" not in fields["env"], fields
+        error = await t.refused("env_set", name="A B", value="x")
+        assert error["code"] == "invalid_request", error
+
+
+@case
+async def a_repository():
+    async with Talk("?tools=all") as t:
+        await t.call("shell_exec", command="git init -q --bare there.git; git init -q here; cd here; git remote add origin ../there.git")
+        await t.call("file_write", file="here/a.txt", content="a")
+        text, fields = await t.call("git_status", path="here")
+        assert "?? a.txt" in text, text
+        text, fields = await t.call("git_commit", path="here", message="It's a \"first\" commit\n\nwith two lines")
+        assert fields["exit_code"] == 0, text
+        text, fields = await t.call("git_push", path="here")
+        assert fields["exit_code"] == 0, text
+        _, fields = await t.call("shell_exec", command="git -C there.git log --all --format='%an %s'")
+        assert fields["stdout"] == "agent It's a \"first\" commit\n", fields
+
+
+@case
+async def more_of_files():
+    async with Talk("?tools=all") as t:
+        content = os.urandom(500_000)
+        _, up = await t.call("file_upload", file="d/bytes.bin", content_base64=base64.b64encode(content).decode())
+        got, fields = b"", {"next_offset": 0}
+        while "next_offset" in fields:
+            _, fields = await t.call("file_download", file="d/bytes.bin", offset=fields["next_offset"])
+            got += base64.b64decode(fields["content_base64"])
+        assert got == content and fields["sha256"] == up["sha256"] == hashlib.sha256(content).hexdigest()
+        await t.call("file_write", file="d/e/x.py", content="import os\nprint(1)\n")
+        _, fields = await t.call("file_find", glob="*.py")
+        assert [e["path"].endswith("/d/e/x.py") for e in fields["entries"]] == [True], fields
+        _, fields = await t.call("glob", pattern="d/**/*.py")
+        assert fields["total"] == 1, fields
+        text, _ = await t.call("grep", pattern="PRINT", case_insensitive=True, context=1, file_glob="*.py")
+        assert "x.py-1-import os" in text and "x.py:2:print(1)" in text, text
+        uri = f"sandyard://sandboxes/{fields['sandbox_id']}/files{fields['entries'][0]['path']}"
+        assert (await t.client.read_resource(uri)).contents[0].text == "import os\nprint(1)\n"
+        await t.call("file_delete", file="d")
+        assert (await t.refused("file_read", file="d/e/x.py"))["code"] == "file_not_found"
+
+
+@case
+async def sandboxes_and_jobs():
+    async with Talk("?tools=all") as t:
+        _, box = await t.call("sandbox_create", key="mine", labels={"for": "test"})
+        assert (await t.call("sandbox_create", key="mine"))[1]["id"] == box["id"]
+        _, run = await t.call("shell_exec", command="echo there", sandbox=box["id"])
+        assert run["sandbox_id"] == box["id"] and run["stdout"] == "there\n", run
+        assert box["id"] in (await t.call("sandbox_list"))[0]
+        _, fields = await t.call("sandbox_pause", sandbox=box["id"])
+        assert fields["state"] == "paused", fields
+        _, fields = await t.call("sandbox_resume", sandbox=box["id"])
+        assert fields["state"] == "running", fields
+        _, longer = await t.call("sandbox_extend", sandbox=box["id"], seconds=80000)
+        assert longer["expires_at"] > box["expires_at"], longer
+        _, fields = await t.call("job_get", job_id=run["exec_id"])
+        assert fields["state"] == "succeeded" and fields["kind"] == "exec", fields
+        assert run["exec_id"] in (await t.call("job_list", sandbox=box["id"]))[0]
+        _, sleep = await t.call("shell_exec", command="sleep 1000", sandbox=box["id"], wait=0.2)
+        await t.call("job_cancel", job_id=sleep["exec_id"])
+        assert (await t.refused("shell_wait", exec_id=sleep["exec_id"]))["code"] == "cancelled"
+        _, fields = await t.call("workspace_info", sandbox=box["id"])
+        assert fields["directory"] == "/workspace" and int(fields["free_kb"]) > 1000 and "python3" in fields, fields
+        assert (await t.call("workspace_health", sandbox=box["id"]))[1]["healthy"] is True
+        assert "python" in (await t.call("template_list"))[0]
+        _, fields = await t.call("usage_limits")
+        assert 0 < fields["sandboxes"] < fields["max_sandboxes"], fields
+        uris = {str(r.uri) for r in (await t.client.list_resources()).resources}
+        assert uris == {"sandyard://sandboxes", "sandyard://templates"}, uris
+        assert box["id"] in (await t.client.read_resource("sandyard://sandboxes")).contents[0].text
+        assert "there" in (await t.client.read_resource(f"sandyard://jobs/{run['exec_id']}/output")).contents[0].text
+        await t.call("sandbox_delete", sandbox=box["id"])
+        assert (await t.refused("shell_exec", command="true", sandbox=box["id"]))["code"] == "not_found"
 
 
 async def clear():

@@ -1,0 +1,222 @@
+package mcp
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/web/middleware"
+)
+
+type sandboxCreate struct {
+	Template string            `json:"template,omitempty" jsonschema:"Name of a template; default the server's"`
+	Image    string            `json:"image,omitempty" jsonschema:"A container image that the operator allows, in place of a template"`
+	Key      string            `json:"key,omitempty" jsonschema:"Your name for it: while a sandbox with this key lives, it is returned"`
+	Labels   map[string]string `json:"labels,omitempty" jsonschema:"Labels"`
+	Env      map[string]string `json:"env,omitempty" jsonschema:"Environment variables of every command in it"`
+	CPUs     float64           `json:"cpus,omitempty" jsonschema:"Cores; default 1"`
+	MemoryMB int64             `json:"memory_mb,omitempty" jsonschema:"Memory with its files; default 512"`
+	Timeout  float64           `json:"timeout_seconds,omitempty" jsonschema:"It ends so long after its start; default 3600"`
+	Network  bool              `json:"network,omitempty" jsonschema:"It may connect to public addresses"`
+}
+
+func (s *Server) sandboxCreate(ctx context.Context, c *call, a *sandboxCreate) (*answer, error) {
+	r := middleware.RequestOf(ctx)
+	done, err := s.c.Jobs.Create(ctx, jobs.CreateSandbox{
+		Template: a.Template, Image: a.Image, Key: a.Key, Labels: a.Labels, Env: a.Env, CPUs: a.CPUs, MemoryMB: a.MemoryMB,
+		TimeoutSeconds: a.Timeout, Network: a.Network, AutoResume: true,
+	}, jobs.Options{TenantID: r.Tenant, Actor: r.Key, IdempotencyKey: c.session.callKey(c.id), Request: c.content})
+	if err != nil {
+		return nil, err
+	}
+	job, box, err := s.follow(ctx, c, middleware.Answer(done).ID, patience)
+	if err != nil {
+		return nil, err
+	}
+	if job.State.Terminal() && job.State != models.Succeeded {
+		return nil, s.failure(job, box)
+	}
+	doc := describe(box)
+	text := fmt.Sprintf("Sandbox %s is %s.", doc.ID, doc.State)
+	if done.Existing {
+		text = fmt.Sprintf("Sandbox %s has this key already and is %s.", doc.ID, doc.State)
+	}
+	return &answer{text: text, fields: doc}, nil
+}
+
+type sandboxList struct {
+	Limit int `json:"limit,omitempty" jsonschema:"Most sandboxes to return, at most 100; default 20"`
+}
+
+func (s *Server) sandboxList(ctx context.Context, _ *call, a *sandboxList) (*answer, error) {
+	if a.Limit < 0 || a.Limit > 100 {
+		return nil, invalid("limit", "must be between 1 and 100")
+	}
+	if a.Limit == 0 {
+		a.Limit = 20
+	}
+	docs, err := s.live(ctx, a.Limit)
+	if err != nil {
+		return nil, err
+	}
+	var b strings.Builder
+	for _, doc := range docs {
+		fmt.Fprintf(&b, "%s %s template %s key %q, ends at %s\n", doc.ID, doc.State, doc.Template, doc.Key, doc.ExpiresAt.Format(time.RFC3339))
+	}
+	if len(docs) == 0 {
+		b.WriteString("No sandbox lives.")
+	}
+	return &answer{text: b.String(), fields: map[string]any{"sandboxes": docs}}, nil
+}
+
+// live describes the newest sandboxes that have not ended.
+func (s *Server) live(ctx context.Context, most int) ([]boxDoc, error) {
+	list, err := s.c.Store.Sandboxes(ctx, middleware.RequestOf(ctx).Tenant, models.SandboxFilter{Live: true, Limit: most})
+	docs := []boxDoc{}
+	for _, box := range list {
+		docs = append(docs, describe(box))
+	}
+	return docs, err
+}
+
+// changed carries out a job that changes the state or the time of a sandbox.
+func (s *Server) changed(ctx context.Context, c *call, sandbox string, args jobs.Args) (*answer, error) {
+	box, err := s.sandbox(ctx, c, sandbox)
+	if err != nil {
+		return nil, err
+	}
+	job, box, err := s.carry(ctx, c, box.ID, args, patience)
+	if err != nil {
+		return nil, err
+	}
+	if job.State != models.Succeeded {
+		return nil, s.failure(job, box)
+	}
+	doc := describe(box)
+	return &answer{text: fmt.Sprintf("Sandbox %s is %s and ends at %s.", doc.ID, doc.State, doc.ExpiresAt.Format(time.RFC3339)), fields: doc}, nil
+}
+
+func (s *Server) sandboxPause(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
+	return s.changed(ctx, c, a.Sandbox, &jobs.Pause{})
+}
+
+func (s *Server) sandboxResume(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
+	return s.changed(ctx, c, a.Sandbox, &jobs.Resume{})
+}
+
+type sandboxExtend struct {
+	Seconds float64 `json:"seconds" jsonschema:"From now on, at most 86400; an end that is later stays"`
+	in
+}
+
+func (s *Server) sandboxExtend(ctx context.Context, c *call, a *sandboxExtend) (*answer, error) {
+	return s.changed(ctx, c, a.Sandbox, &jobs.SetTimeout{TimeoutSeconds: a.Seconds, OnlyLater: true})
+}
+
+type sandboxDelete struct {
+	Sandbox string `json:"sandbox" jsonschema:"The id of the sandbox; name also the session's own"`
+}
+
+func (s *Server) sandboxDelete(ctx context.Context, _ *call, a *sandboxDelete) (*answer, error) {
+	if err := s.c.Calls.Delete(ctx, a.Sandbox); err != nil {
+		return nil, err
+	}
+	return &answer{text: "Deleted sandbox " + a.Sandbox + ".", fields: map[string]any{"id": a.Sandbox, "state": models.SandboxDeleted}}, nil
+}
+
+// infoProgram describes the work directory, a line for each thing: name, tab, value.
+const infoProgram = `say() { printf '%s\t%s\n' "$1" "$2"; }
+say directory "$(pwd)"
+say user "$(id -un 2>/dev/null || id -u)"
+say system "$(uname -sm)"
+df -Pk . 2>/dev/null | { read -r head; read -r device all used free rest; say free_kb "$free"; say size_kb "$all"; }
+for tool in bash python3 node npm git curl pip; do
+	found=$(command -v $tool 2>/dev/null) && say "$tool" "$found"
+done
+exit 0`
+
+func (s *Server) workspaceInfo(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
+	box, err := s.sandbox(ctx, c, a.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.command(ctx, c, box.ID, &jobs.Exec{Argv: []string{"sh", "-c", infoProgram}}, patience)
+	if err != nil || r.ExitCode == nil {
+		return nil, err
+	}
+	fields := map[string]string{"sandbox_id": box.ID}
+	for line := range strings.Lines(r.Stdout) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		fields[name] = value
+	}
+	return &answer{text: r.Stdout, fields: fields}, nil
+}
+
+func (s *Server) workspaceHealth(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
+	box, err := s.sandbox(ctx, c, a.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	r, err := s.command(ctx, c, box.ID, &jobs.Exec{Argv: []string{"true"}}, patience)
+	if err != nil {
+		return nil, err
+	}
+	healthy := r.ExitCode != nil && *r.ExitCode == 0
+	text := fmt.Sprintf("Sandbox %s runs commands.", box.ID)
+	if !healthy {
+		text = fmt.Sprintf("Sandbox %s did not run a command: see job %s.", box.ID, r.ExecID)
+	}
+	return &answer{text: text, fields: map[string]any{"healthy": healthy, "sandbox_id": box.ID, "took_ms": time.Since(began).Milliseconds()}}, nil
+}
+
+type nothing struct{}
+
+// templateDoc describes a template.
+type templateDoc struct {
+	Name   string `json:"name"`
+	Image  string `json:"image,omitempty"`
+	Shared bool   `json:"shared"`
+	Is     bool   `json:"default"`
+}
+
+// maxTemplates is how many templates a list has.
+const maxTemplates = 200
+
+func (s *Server) templates(ctx context.Context) ([]templateDoc, error) {
+	list, err := s.c.Jobs.Templates(ctx, middleware.RequestOf(ctx).Tenant, "", maxTemplates)
+	docs := []templateDoc{}
+	for _, t := range list {
+		docs = append(docs, templateDoc{t.Name, t.Image, t.TenantID == nil, t.Name == s.c.Jobs.Catalog().Template})
+	}
+	return docs, err
+}
+
+func (s *Server) templateList(ctx context.Context, _ *call, _ *nothing) (*answer, error) {
+	docs, err := s.templates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, doc := range docs {
+		names = append(names, doc.Name)
+	}
+	return &answer{text: "Templates: " + strings.Join(names, ", "), fields: map[string]any{"templates": docs}}, nil
+}
+
+func (s *Server) usageLimits(ctx context.Context, _ *call, _ *nothing) (*answer, error) {
+	id := middleware.RequestOf(ctx).Tenant
+	t, err := s.c.Store.Tenant(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	n, err := s.c.Store.CountSandboxes(ctx, id, models.SandboxFilter{Live: true})
+	if err != nil {
+		return nil, err
+	}
+	fields := map[string]any{"sandboxes": n, "max_sandboxes": t.MaxSandboxes, "max_queued_jobs": t.MaxQueued}
+	return &answer{text: fmt.Sprintf("%d of %d sandboxes live; at most %d jobs may wait.", n, t.MaxSandboxes, t.MaxQueued), fields: fields}, nil
+}
