@@ -1,5 +1,5 @@
-// Command sandyard is the operator's tool: it runs the whole system on one machine, migrates the database, makes keys and users and
-// drains workers.
+// Command sandyard is the operator's tool: it runs the whole system on one machine, migrates the database, makes keys and users,
+// drains workers and brings agents' tools to clients.
 package main
 
 import (
@@ -34,6 +34,7 @@ func commands() []command {
 		{"user", "list [--tenant T] | add [--tenant T] [--role ROLE] --password-stdin NAME | password [--tenant T] --password-stdin NAME | role [--tenant T] --role ROLE NAME | set [--tenant T] [--max-sandboxes N] [--max-queued N] [--max-cpus N] [--max-memory-mib N] [--job-rate N] [--job-burst N] NAME | remove [--tenant T] NAME", "list, create, change, limit or remove users, who log in with a password", runUser},
 		{"signing-key", "rotate [--end-logins]", "sign the tokens of logins with another key", runSigningKey},
 		{"node", "list | drain [--leave] [--wait] ID | undrain ID", "list the workers, drain one or stop it", runNode},
+		{"mcp", "[--url URL] [--session NAME] [--template NAME] [--tools SETS] | init [--url URL] [--force] CLIENT", "serve agents' tools on standard input and output, or configure a client for them", runMCP},
 		{"version", "", "print the version", runVersion},
 	}
 }
@@ -76,8 +77,9 @@ func help(w io.Writer) {
 		fmt.Fprintf(w, "  sandyard %-8s %-48s  %s\n", c.name, c.args, c.about)
 	}
 	fmt.Fprint(w, "\nRun sandyard COMMAND --help for details. sandyard dev reads the variables of api --help and worker --help, except the\n"+
-		"addresses of the servers that it starts itself. Without DATABASE_URL, all commands but dev use the database of the\n"+
-		"sandyard dev that runs in this directory. All other commands read:\n")
+		"addresses of the servers that it starts itself. Without DATABASE_URL, all commands but dev and mcp use the\n"+
+		"database of the sandyard dev that runs in this directory. sandyard mcp reads SANDYARD_URL and SANDYARD_API_KEY. All other\n"+
+		"commands read:\n")
 	service.PrintVariables(w, service.Common{})
 }
 

@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"os"
+	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -101,6 +104,46 @@ func TestToolsCommandOutlivesItsWorkerAndItsServer(t *testing.T) {
 	}
 	if log := a.call("file_read", object{"file": "log"}); log.Content != "ran\n" || log.SandboxID != run.SandboxID {
 		t.Errorf("the command was started as %q", log.Content)
+	}
+	r.clean()
+}
+
+// TestToolsOverStandardIO starts sandyard mcp as a client does.
+func TestToolsOverStandardIO(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	connect := func(key string, args ...string) (*mcp.ClientSession, error) {
+		cmd := exec.Command(program(t, "sandyard"), append([]string{"mcp"}, args...)...)
+		cmd.Env = append(os.Environ(), "SANDYARD_URL="+r.url(), "SANDYARD_API_KEY="+key)
+		return mcp.NewClient(&mcp.Implementation{Name: "stdio", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+	}
+	s, err := connect(r.key, "--session", "desk", "--tools", "core,env_set")
+	check(t, err)
+	a := toolUser{t, s}
+	list, err := s.ListTools(t.Context(), nil)
+	check(t, err)
+	if len(list.Tools) != 16 {
+		t.Errorf("%d tools, want the core set and env_set", len(list.Tools))
+	}
+	large := strings.Repeat("ä\u2028\n", 100_000)
+	a.call("file_write", object{"file": "large", "content": large})
+	var both sync.WaitGroup // the second call does not wait for the first
+	both.Go(func() { a.call("shell_exec", object{"command": "until [ -e go ]; do sleep 0.1; done"}) })
+	both.Go(func() { a.call("shell_exec", object{"command": "touch go"}) })
+	both.Wait()
+	run := a.call("shell_exec", object{"command": "wc -c <large"})
+	if run.Stdout != "600000\n" {
+		t.Errorf("the file has %q bytes", run.Stdout)
+	}
+	if same := r.toolUser("desk").call("shell_exec", object{"command": "true"}); same.SandboxID != run.SandboxID {
+		t.Error("the named conversation has another sandbox over HTTP")
+	}
+	check(t, s.Close())
+	if _, err := connect("sy_" + strings.Repeat("0", 40)); err == nil || !strings.Contains(err.Error(), "the API key is unknown or revoked") {
+		t.Errorf("a wrong key: %v", err)
+	}
+	if _, err := connect(r.key, "--tools", "nonsense"); err == nil || !strings.Contains(err.Error(), "neither a set of tools nor a tool") {
+		t.Errorf("an unknown set: %v", err)
 	}
 	r.clean()
 }

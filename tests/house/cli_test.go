@@ -53,25 +53,31 @@ func TestCommandLinePageIsTheCommandLine(t *testing.T) {
 	}
 }
 
-// wordsOf are the commands that have a help of their own: name or, where the arguments begin with words, name and each of them.
+// word begins the forms of a command that have a help of their own.
+var word = regexp.MustCompile(`^[a-z]+$`)
+
+// wordsOf are the commands that have a help of their own: name and the word that a form of the arguments begins with, or name
+// for the forms that begin with none.
 func wordsOf(name, args string) [][]string {
 	var all [][]string
 	for _, form := range strings.Split(args, " | ") {
-		if first, _, _ := strings.Cut(form, " "); regexp.MustCompile(`^[a-z]+$`).MatchString(first) {
-			all = append(all, []string{name, first})
+		words := []string{name}
+		if first, _, _ := strings.Cut(form, " "); word.MatchString(first) {
+			words = append(words, first)
 		}
-	}
-	if all == nil {
-		return [][]string{{name}}
+		if !slices.ContainsFunc(all, func(known []string) bool { return slices.Equal(known, words) }) {
+			all = append(all, words)
+		}
 	}
 	return all
 }
 
-// optionsIn are the options in the arguments of a command; with words, in the form that begins with the last of these.
+// optionsIn are the options in the arguments of a command; with words, in the forms that these are the beginning of.
 func optionsIn(args string, words []string) []string {
 	var found []string
 	for _, form := range strings.Split(args, " | ") {
-		if len(words) == 2 && !strings.HasPrefix(form+" ", words[1]+" ") {
+		first, _, _ := strings.Cut(form, " ")
+		if len(words) == 2 && first != words[1] || len(words) == 1 && word.MatchString(first) {
 			continue
 		}
 		for _, m := range regexp.MustCompile(`--([a-z0-9-]+)`).FindAllStringSubmatch(form, -1) {
