@@ -310,6 +310,20 @@ func TestMCPRefusesBadInput(t *testing.T) {
 			t.Errorf("%q: answered %d %s, want %s", body, a.status, a.raw, code)
 		}
 	}
+	for _, params := range []string{
+		`null`, `[]`, `{}`, `{"name":null}`, `{"name":"file_read"}`, `{"name":"file_read","arguments":null}`, `{"name":"file_read","arguments":[1]}`,
+		`{"name":7}`, `{"name":"file_read","arguments":{"file":"a"},"_meta":7}`, `{"name":"file_read","_meta":{"progressToken":{}}}`,
+	} {
+		for i, method := range []string{"tools/call", "resources/read", "initialize", "tools/list", "completion/complete", "nothing"} {
+			a := r.post("mcps_x", fmt.Sprintf(`{"jsonrpc":"2.0","id":"%d%s","method":%q,"params":%s}`, i, strings.ReplaceAll(params, `"`, "'"), method, params))
+			if a.status >= 500 {
+				t.Errorf("%s %s: answered %d %s", method, params, a.status, a.raw)
+			}
+		}
+	}
+	if log := r.log.String(); strings.Contains(log, "panic") || strings.Contains(log, "server session") {
+		t.Error("the library wrote to the log, or something panicked")
+	}
 	r.call("GET", "/mcp", nil).problem(t, 405, "method_not_allowed")
 	r.call("DELETE", "/mcp", nil).want(t, 204)
 }

@@ -13,7 +13,6 @@ package mcp
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"slices"
 	"time"
@@ -48,7 +47,6 @@ type Config struct {
 	Lifetime time.Duration // of a session's sandbox, which its idle timeout ends sooner
 	Network  bool          // sandboxes of sessions may connect to public addresses where their template does not say
 	Version  string
-	Log      *slog.Logger
 }
 
 const (
@@ -79,7 +77,6 @@ func New(c Config) *Server {
 	s.handler = mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{
 		Stateless: true, DisableLocalhostProtection: true, // no page of a browser has an API key
 		MaxRequestBodyBytes: -1, // the body is in memory already
-		Logger:              c.Log,
 	})
 	return s
 }
@@ -91,14 +88,14 @@ const instructions = "Tools that work in a sandbox, a Linux container of this co
 
 func (s *Server) library() *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "sandyard", Version: s.c.Version}, &mcp.ServerOptions{
-		Instructions: instructions, Logger: s.c.Log, Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}, Resources: &mcp.ResourceCapabilities{}},
+		Instructions: instructions, Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}, Resources: &mcp.ResourceCapabilities{}},
 		SupportedProtocolVersions: slices.DeleteFunc(mcp.SupportedProtocolVersions(), func(v string) bool { return v > lastWithSessions }),
 	})
 	for _, t := range s.index(s.sets()) {
 		server.AddTool(t.about, t.handle)
 	}
 	s.addResources(server)
-	server.AddReceivingMiddleware(onlyChosen)
+	server.AddReceivingMiddleware(s.guard, onlyChosen)
 	return server
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"sandyard/web/middleware"
@@ -139,6 +140,19 @@ func withNotice(fields any, notice string) any {
 		return all
 	}
 	return fields
+}
+
+// guard keeps a panic of a handler from ending the process: the library calls handlers outside of net/http's care.
+func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				found := s.mw.Report(ctx, middleware.RequestOf(ctx), middleware.Panicked(p))
+				res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: found.Code + ": " + found.Detail + ": " + found.RequestID}
+			}
+		}()
+		return next(ctx, method, req)
+	}
 }
 
 // onlyChosen shows a client the tools that it has asked for. Calls of others are answered with an error that the model
