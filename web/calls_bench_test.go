@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gofiber/fiber/v2"
@@ -14,7 +15,7 @@ import (
 	"sandyard/models"
 )
 
-// BenchmarkCalls compares a command through each contract that knows no jobs with the /v1 call that waits for it. The
+// BenchmarkCalls compares a command through each contract that knows no jobs, and through a tool of an agent, with the /v1 call that waits for it. The
 // provider takes no time, so nothing hides what a contract adds.
 func BenchmarkCalls(b *testing.B) {
 	r := newRig(b)
@@ -25,6 +26,7 @@ func BenchmarkCalls(b *testing.B) {
 	token := r.call("POST", agentLogin+"?username=bench&password=TestPass123%21", nil).want(b, 200).text("access_token")
 	client := &fasthttp.Client{}
 	defer client.CloseIdleConnections()
+	var calls atomic.Int64
 	command := func(path, auth, body string) versus.Way {
 		return versus.Timed(func() error {
 			req, res := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
@@ -34,7 +36,9 @@ func BenchmarkCalls(b *testing.B) {
 			req.Header.SetMethod(fiber.MethodPost)
 			req.Header.SetContentType(fiber.MIMEApplicationJSON)
 			req.Header.Set(fiber.HeaderAuthorization, auth)
-			req.SetBodyString(body)
+			req.Header.Set(fiber.HeaderAccept, "application/json, text/event-stream")
+			req.Header.Set("Mcp-Session-Id", "mcps_bench")
+			req.SetBodyString(strings.Replace(body, "CALL", fmt.Sprint(calls.Add(1)), 1))
 			if err := client.Do(req, res); err != nil {
 				return err
 			}
@@ -48,7 +52,9 @@ func BenchmarkCalls(b *testing.B) {
 	own := command("/v1/sandboxes/"+box+"/exec?wait=60s", "Bearer "+r.key, `{"command":"fake:stdout x","parallel":true}`)
 	for name, way := range map[string]versus.Way{
 		"sandbox server": command("/sandboxes/run-command", "Basic "+base64.StdEncoding.EncodeToString([]byte("any:"+r.key)), body),
-		"agent API":      command(agentBase+"/run-cmd", "Bearer "+token, body),
+		"agents' tools": command("/mcp", "Bearer "+r.key, `{"jsonrpc":"2.0","id":CALL,"method":"tools/call","params":{"name":"shell_exec","arguments":`+
+			`{"command":"fake:stdout x"}}}`),
+		"agent API": command(agentBase+"/run-cmd", "Bearer "+token, body),
 	} {
 		b.Run(name+", run a command", func(b *testing.B) {
 			b.Run("vs /v1 exec", func(b *testing.B) {

@@ -94,7 +94,14 @@ const progressEvery = 3 * time.Second
 
 // follow waits for a job, at most for patience and as long as the call may take. The job has not ended where the wait is
 // over or this process ends: then it is handed over to whoever asks next.
-func (s *Server) follow(ctx context.Context, c *call, job string, wait time.Duration) (j models.Job, box models.Sandbox, err error) {
+func (s *Server) follow(ctx context.Context, c *call, job string, wait time.Duration) (models.Job, models.Sandbox, error) {
+	return s.followBy(ctx, c, s.mw.Await, job, wait)
+}
+
+// awaiting is how Stack waits for a job: Await, or Follow for one that is new.
+type awaiting func(ctx context.Context, job string, wait time.Duration) (models.Job, models.Sandbox, error)
+
+func (s *Server) followBy(ctx context.Context, c *call, await awaiting, job string, wait time.Duration) (j models.Job, box models.Sandbox, err error) {
 	leave, err := s.mw.Waits.Enter(middleware.RequestOf(ctx).Tenant)
 	if err != nil {
 		return j, box, err
@@ -103,7 +110,7 @@ func (s *Server) follow(ctx context.Context, c *call, job string, wait time.Dura
 	end := min(time.Since(c.began)+wait, patience)
 	for {
 		left := end - time.Since(c.began)
-		j, box, err = s.mw.Await(ctx, job, max(0, min(left, progressEvery)))
+		j, box, err = await(ctx, job, max(0, min(left, progressEvery)))
 		if err != nil || j.State.Terminal() || left <= progressEvery || ctx.Err() != nil || s.quit.Err() != nil {
 			return j, box, err
 		}
@@ -118,7 +125,10 @@ func (s *Server) carry(ctx context.Context, c *call, sandbox string, args jobs.A
 	if err != nil {
 		return job, models.Sandbox{}, err
 	}
-	j, box, err := s.follow(ctx, c, job.ID, wait)
+	young := func(ctx context.Context, _ string, wait time.Duration) (models.Job, models.Sandbox, error) {
+		return s.mw.Follow(ctx, models.Submitted{Jobs: []models.Job{job}}, wait)
+	}
+	j, box, err := s.followBy(ctx, c, young, job.ID, wait)
 	switch {
 	case err == nil && j.State.Terminal():
 		return j, box, nil
