@@ -118,7 +118,7 @@ func (s *Server) cross(c *fiber.Ctx, path string, headers []string, handle http.
 	}
 	r, method, route := middleware.RequestOf(c.UserContext()), c.Method(), c.Route().Path
 	head, err := s.crossingHead(c, path, headers)
-	if changes := method != http.MethodGet || path == terminalPath; err == nil && changes {
+	if changes := (method != http.MethodGet || path == terminalPath) && !r.Submits; err == nil && changes {
 		r.Act(method, route)
 		err = s.mw.Begin(c.UserContext())
 	}

@@ -434,3 +434,35 @@ func (r *rig) counted(kind string, state models.JobState) int {
 	r.t.Helper()
 	return len(must(r.store.Jobs(context.Background(), "default", models.JobFilter{Kind: kind, State: state, Limit: 100}))(r.t))
 }
+
+// TestMCPActsForItsCaller: what tools submit is in the audit log under who asked, and within that user's limits. Looks are not.
+func TestMCPActsForItsCaller(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.work()
+	user := r.addUser(t, "ada", models.RoleMember)
+	r.call("PATCH", "/v1/users/"+user.ID, map[string]any{"max_sandboxes": 1}).want(t, 200)
+	login := r.login(t, "ada", "TestPass123!").want(t, 200)
+	k := r.talkAs(login.text("access_token"), "?tools=all", nil)
+	must(k.session.ListTools(t.Context(), nil))(t)
+	k.ok("file_write", map[string]any{"file": "a", "content": "x"})
+	k.refused("sandbox_create", map[string]any{}, "limit_reached", "user_max_sandboxes")
+	k.ok("job_list", map[string]any{})
+	job := r.call("POST", "/v1/sandboxes", map[string]any{}).want(t, 202).text("job.id")
+	if s := k.call("job_cancel", map[string]any{"job_id": job}); s.text == "" {
+		t.Error("a cancel says nothing")
+	}
+	var seen []string
+	testenv.Eventually(t, "the entries", func() bool {
+		seen = nil
+		for _, e := range r.entries("actor=" + user.ID + "&action=" + "POST%20/mcp") {
+			seen = append(seen, told(e))
+		}
+		return len(seen) == 3 && !strings.Contains(strings.Join(seen, ""), "unknown")
+	})
+	for i, want := range []string{job + " done", " done 202", " done 202"} { // the cancel, the file, the sandbox
+		if !strings.Contains(seen[i], want) {
+			t.Errorf("entry %d is %q of %q, want %q", i, seen[i], seen, want)
+		}
+	}
+}

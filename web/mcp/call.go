@@ -73,7 +73,8 @@ const joinable = 24 * time.Hour
 // submit submits the one job of a call, beside all others of its sandbox: who waits for each keeps their order.
 func (s *Server) submit(ctx context.Context, c *call, sandbox string, args jobs.Args) (models.Job, error) {
 	r := middleware.RequestOf(ctx)
-	o := jobs.Options{TenantID: r.Tenant, Actor: r.Key, Parallel: true, IdempotencyKey: c.session.callKey(c.id), Request: c.content}
+	o := r.Options()
+	o.Parallel, o.IdempotencyKey, o.Request = true, c.session.callKey(c.id), c.content
 	if o.IdempotencyKey != "" {
 		o.Call, o.JoinIn = []byte(o.IdempotencyKey), joinable
 	}
@@ -162,7 +163,7 @@ func (s *Server) cancel(ctx context.Context, job string) error {
 	r := middleware.RequestOf(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelPatience)
 	defer cancel()
-	_, err := s.c.Jobs.Cancel(ctx, r.Tenant, job, r.Key)
+	_, err := s.c.Jobs.Cancel(ctx, r.Tenant, job, r.Actor())
 	return err
 }
 

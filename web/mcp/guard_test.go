@@ -18,7 +18,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestPanicOfAHandlerIsAnError(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	s := &Server{mw: middleware.New(middleware.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})}
+	stack := middleware.New(middleware.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	defer stack.Close()
+	s := &Server{mw: stack}
 	handle := s.guard(func(context.Context, string, mcp.Request) (mcp.Result, error) { panic("of a tool") })
 	ctx := middleware.With(t.Context(), &middleware.Request{ID: "request-1"})
 	res, err := handle(ctx, "tools/call", &mcp.CallToolRequest{})

@@ -76,7 +76,11 @@ func (s *Server) jobGet(ctx context.Context, _ *call, a *jobRef) (*answer, error
 
 func (s *Server) jobCancel(ctx context.Context, _ *call, a *jobRef) (*answer, error) {
 	r := middleware.RequestOf(ctx)
-	job, err := s.c.Jobs.Cancel(ctx, r.Tenant, a.JobID, r.Key)
+	r.Target = a.JobID
+	if err := s.mw.Begin(ctx); err != nil {
+		return nil, err
+	}
+	job, err := s.c.Jobs.Cancel(ctx, r.Tenant, a.JobID, r.Actor())
 	if err != nil {
 		return nil, noJob(a.JobID, err)
 	}

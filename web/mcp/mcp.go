@@ -137,6 +137,8 @@ func (s *Server) post(c *fiber.Ctx) error {
 		return c.SendStatus(fiber.StatusAccepted)
 	}
 	r := middleware.RequestOf(c.UserContext())
+	r.Submits = true // a call that changes something itself begins its entry of the audit log
+	r.Act(c.Method(), Path)
 	held := r.Held
 	r.Held = middleware.Hold{} // it goes on with the body
 	err = s.c.Cross(c, Path, headers(), func(w http.ResponseWriter, req *http.Request) {

@@ -24,11 +24,12 @@ type sandboxCreate struct {
 }
 
 func (s *Server) sandboxCreate(ctx context.Context, c *call, a *sandboxCreate) (*answer, error) {
-	r := middleware.RequestOf(ctx)
+	o := middleware.RequestOf(ctx).Options()
+	o.IdempotencyKey, o.Request = c.session.callKey(c.id), c.content
 	done, err := s.c.Jobs.Create(ctx, jobs.CreateSandbox{
 		Template: a.Template, Image: a.Image, Key: a.Key, Labels: a.Labels, Env: a.Env, CPUs: a.CPUs, MemoryMB: a.MemoryMB,
 		TimeoutSeconds: a.Timeout, Network: a.Network, AutoResume: true,
-	}, jobs.Options{TenantID: r.Tenant, Actor: r.Key, IdempotencyKey: c.session.callKey(c.id), Request: c.content})
+	}, o)
 	if err != nil {
 		return nil, err
 	}

@@ -111,8 +111,7 @@ func (s *Server) makeSandbox(ctx context.Context, of session) (models.Sandbox, e
 	if s.c.Network {
 		wish.Foreign.Egress = egress.Policy{Allow: []string{egress.All}}
 	}
-	r := middleware.RequestOf(ctx)
-	done, err := s.c.Jobs.Create(ctx, wish, jobs.Options{TenantID: r.Tenant, Actor: r.Key})
+	done, err := s.c.Jobs.Create(ctx, wish, middleware.RequestOf(ctx).Options())
 	return done.Sandbox, err
 }
 

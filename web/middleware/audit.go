@@ -208,7 +208,7 @@ func (s *Stack) EndAudit(r *Request, status int) {
 	case r.entry != nil && r.entry.Written:
 	case begun:
 		s.trail.end(models.AuditOutcome{ID: r.entry.ID, Status: status, Code: code, Target: clip(r.Target)})
-	case r.Tenant == "", looks(r.Method):
+	case r.Tenant == "", looks(r.Method), r.Submits && (status < http.StatusBadRequest || r.Problem == nil):
 	default:
 		e := *r.AuditEntry()
 		e.Status, e.Code = &status, code

@@ -23,6 +23,7 @@ type Request struct {
 	Path    string
 	Action  string // method and route
 	Target  string // the id or name of what it is about, where the path does not have it
+	Submits bool   // it changes nothing but by the jobs that it submits
 	Tenant  string
 	Key     string           // the id of its API key, or of the login
 	User    string           // the id of the user whose key or login it is; empty = it is nobody's
