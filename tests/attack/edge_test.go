@@ -45,7 +45,7 @@ func lies(s *stage) {
 	if r := visit("/", host); r.status == 403 {
 		s.breach("a port that was just opened is refused: %v", r)
 	}
-	s.eventuallyBreach(10*time.Second, "the sandbox's server is not reached", func() bool { return visit("/", host).status == 200 })
+	s.eventuallyBreach(time.Minute, "the sandbox's server is not reached", func() bool { return visit("/", host).status == 200 })
 	for _, path := range []string{"/chunks", "/nothing"} {
 		if r := visit(path, host); strings.Contains(r.head, "gateway_unreachable") {
 			s.breach("%s of the sandbox's own server is told as the worker's: %v", path, r)
