@@ -21,7 +21,7 @@ const slowly = 0.001
 func (r *rig) rate(burst float64) {
 	r.t.Helper()
 	v := slowly
-	r.must(r.store.ChangeTenant(r.t.Context(), tenant, models.TenantLimits{}, models.Ceilings{"job_rate": &v, "job_burst": &burst}))
+	r.must(r.store.ChangeTenant(r.t.Context(), tenant, models.Ceilings{"job_rate": &v, "job_burst": &burst}))
 }
 
 // process is another API process: it knows the limits of the database as they are now.
@@ -204,7 +204,7 @@ func TestTokensComeBack(t *testing.T) {
 	buckets := []models.Bucket{{Rate: models.Rate{JobRate: &perSecond, JobBurst: &most}, Tenant: tenant}}
 	box, _ := r.create(jobs.CreateSandbox{})
 	burst := float64(most)
-	r.must(r.store.ChangeTenant(t.Context(), tenant, models.TenantLimits{}, models.Ceilings{"job_rate": &perSecond, "job_burst": &burst}))
+	r.must(r.store.ChangeTenant(t.Context(), tenant, models.Ceilings{"job_rate": &perSecond, "job_burst": &burst}))
 	client, queue := r.process(r.rdb)
 	for range 20 { // each waits for the one before it: a token has come back by then, or comes
 		r.eventually("a token", func() bool {

@@ -48,28 +48,40 @@ func (q Quota) refusal(prefix string, now Standing, box *Sandbox) error {
 // thousandths are of cores. Sums of fractions such as 0.1 are not exact.
 func thousandths(cores float64) float64 { return math.Round(cores * 1000) }
 
-// Ceilings are new values of limits by their names, which are their columns, too; nil = no limit.
+// Ceilings are new values of limits by their names, which are their columns, too; nil = as a new tenant or user has it.
 type Ceilings map[string]*float64
 
-// CeilingsOf returns the names of the limits that Ceilings may change, of a tenant or of a user.
-func CeilingsOf(user bool) []string {
-	names := []string{"max_cpus", "max_memory_mib", "job_rate", "job_burst"}
-	if user {
-		names = append(names, "max_sandboxes", "max_queued")
-	}
-	return names
+// CeilingNames are the names of the limits that Ceilings may change, of a tenant or of a user.
+func CeilingNames() []string {
+	return []string{"max_sandboxes", "max_queued", "max_cpus", "max_memory_mib", "job_rate", "job_burst"}
 }
 
-// columns are what to set, of a tenant or of a user. Error: ErrCeiling.
-func (c Ceilings) columns(user bool) (map[string]any, error) {
+// ofNewTenant are the limits that a tenant always has, as a new one has them.
+func ofNewTenant() map[string]int {
+	return map[string]int{"max_sandboxes": defaultMaxSandboxes, "max_queued": defaultMaxQueued}
+}
+
+// columns are what to set of a user. Error: ErrCeiling.
+func (c Ceilings) columns() (map[string]any, error) {
 	set := map[string]any{}
 	for name, v := range c {
-		if !slices.Contains(CeilingsOf(user), name) || v != nil && !fits(name, *v) {
+		if !slices.Contains(CeilingNames(), name) || v != nil && !fits(name, *v) {
 			return nil, ErrCeiling
 		}
 		set[name] = v
 	}
 	return set, nil
+}
+
+// tenantColumns are what to set of a tenant. A limit that it always has is not removed but becomes that of a new tenant.
+func (c Ceilings) tenantColumns() (map[string]any, error) {
+	set, err := c.columns()
+	for name, n := range ofNewTenant() {
+		if v, given := c[name]; given && v == nil {
+			set[name] = n
+		}
+	}
+	return set, err
 }
 
 // fits says whether a limit can have a value. Only cores and a rate have fractions, and a rate of 0 would be no limit but

@@ -72,7 +72,7 @@ func TestResourcesOfLiveSandboxesAreLimited(t *testing.T) {
 	}
 	s, db := openAt(t, dsn, 1000), database(t, dsn)
 	other := openLater(t, dsn)
-	check(s.ChangeTenant(t.Context(), "default", models.TenantLimits{}, ceilings(t, `{"max_cpus": 2.3, "max_memory_mib": null}`)))
+	check(s.ChangeTenant(t.Context(), "default", ceilings(t, `{"max_cpus": 2.3, "max_memory_mib": null}`)))
 	var elsewhere int
 	var both sync.WaitGroup
 	both.Go(func() {
@@ -83,12 +83,12 @@ func TestResourcesOfLiveSandboxesAreLimited(t *testing.T) {
 	if here+elsewhere != 23 {
 		t.Fatalf("%d + %d sandboxes of 0.1 cores in 2.3", here, elsewhere)
 	}
-	check(s.ChangeTenant(t.Context(), "default", models.TenantLimits{}, ceilings(t, `{"max_cpus": null, "max_memory_mib": 3000}`)))
+	check(s.ChangeTenant(t.Context(), "default", ceilings(t, `{"max_cpus": null, "max_memory_mib": 3000}`)))
 	if made := atOnce(t, s, 20, "max_memory_mib", func() models.Submission { return sized(1, 100) }); made != 7 {
 		t.Fatalf("%d more sandboxes of 100 MiB beside 23 in 3000", made)
 	}
 	// A limit below what stands ends nothing and lets nothing in.
-	check(s.ChangeTenant(t.Context(), "default", models.TenantLimits{}, ceilings(t, `{"max_memory_mib": 100}`)))
+	check(s.ChangeTenant(t.Context(), "default", ceilings(t, `{"max_memory_mib": 100}`)))
 	_, err := s.Submit(t.Context(), sized(1, 100))
 	if met := (*models.LimitError)(nil); !errors.As(err, &met) || *met != (models.LimitError{Limit: "max_memory_mib", Used: 3000, Max: 100, Asked: 100}) {
 		t.Fatalf("below what stands: %v", err)
@@ -109,11 +109,11 @@ func TestResourcesOfLiveSandboxesAreLimited(t *testing.T) {
 		t.Fatalf("%d sandboxes of 50 MiB in 100", made)
 	}
 	for _, bad := range []string{`{"max_cpus": -1}`, `{"name": 1}`, `{"max_cpus": 1e300}`, `{"max_memory_mib": 1.5}`} {
-		if err := s.ChangeTenant(t.Context(), "default", models.TenantLimits{}, ceilings(t, bad)); !errors.Is(err, models.ErrCeiling) {
+		if err := s.ChangeTenant(t.Context(), "default", ceilings(t, bad)); !errors.Is(err, models.ErrCeiling) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
-	if err := s.ChangeTenant(t.Context(), "nobody", models.TenantLimits{}, ceilings(t, `{"max_cpus": 1}`)); !errors.Is(err, models.ErrNotFound) {
+	if err := s.ChangeTenant(t.Context(), "nobody", ceilings(t, `{"max_cpus": 1}`)); !errors.Is(err, models.ErrNotFound) {
 		t.Errorf("a tenant that is not there: %v", err)
 	}
 }

@@ -78,7 +78,7 @@ const MaxKeyName = 100
 // Keys returns a tenant's keys without their hashes, the newest first.
 func (s *Store) Keys(ctx context.Context, tenant string, limit int) ([]APIKey, error) {
 	var all []APIKey
-	err := s.db.WithContext(ctx).Select("id", "tenant_id", "name", "hint", "scopes", "created_at", "revoked_at", "expires_at", "last_used_at", "replaced_by").
+	err := s.db.WithContext(ctx).Select("id", "tenant_id", "name", "hint", "scopes", "created_at", "revoked_at", "expires_at", "last_used_at", "replaced_by", "user_id").
 		Where("tenant_id = ?", tenant).Order("created_at DESC, id").Limit(limit).Find(&all).Error
 	return all, err
 }
@@ -151,7 +151,8 @@ type NewKey struct {
 	User   string        // the id of the user whose limits hold for it; empty = nobody's
 }
 
-// MakeKey is CreateKey with all that can be said of a key.
+// MakeKey is CreateKey with all that can be said of a key. Further errors: ErrNotFound where the tenant has no such user,
+// ErrBeyondRole.
 func (s *Store) MakeKey(ctx context.Context, tenant string, k NewKey) (string, error) {
 	prefix := keyPrefix
 	if k.E2B {
@@ -163,7 +164,7 @@ func (s *Store) MakeKey(ctx context.Context, tenant string, k NewKey) (string, e
 			return err
 		}
 		if k.User != "" {
-			err = tx.Exec("UPDATE api_keys SET user_id = ? WHERE hash = ?", k.User, hashKey(plain)).Error
+			err = giveKey(tx, tenant, k, plain)
 		}
 		if err != nil || k.Life <= 0 {
 			return err
@@ -171,6 +172,18 @@ func (s *Store) MakeKey(ctx context.Context, tenant string, k NewKey) (string, e
 		return tx.Exec("UPDATE api_keys SET expires_at = now() + make_interval(secs => ?) WHERE hash = ?", k.Life.Seconds(), hashKey(plain)).Error
 	})
 	return plain, err
+}
+
+// giveKey makes a new key one of its user, whose role cannot change meanwhile.
+func giveKey(tx *gorm.DB, tenant string, k NewKey, plain string) error {
+	u, err := lockUser(tx, tenant, k.User)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(k.Scopes, func(scope string) bool { return !Opens(u.Scopes(), scope) }) {
+		return ErrBeyondRole
+	}
+	return tx.Exec("UPDATE api_keys SET user_id = ? WHERE hash = ?", u.ID, hashKey(plain)).Error
 }
 
 // CreateE2BKey is CreateKey for a key that E2B's clients take for one of theirs.

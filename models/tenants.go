@@ -8,12 +8,6 @@ import (
 	"gorm.io/gorm"
 )
 
-// TenantLimits are what a tenant may have at once; 0 leaves a limit as it is, or as it is by default.
-type TenantLimits struct {
-	MaxSandboxes int
-	MaxQueued    int
-}
-
 // What is wrong with a new tenant.
 var (
 	// ErrTenantName says that no tenant can be called so.
@@ -31,23 +25,26 @@ const (
 )
 
 // CreateTenant adds a tenant, whose name is its id, with its first key, of which it returns the plain text. Errors:
-// ErrTenantName, ErrTenantNamed.
-func (s *Store) CreateTenant(ctx context.Context, name string, limits TenantLimits) (key string, err error) {
+// ErrTenantName, ErrTenantNamed, ErrCeiling.
+func (s *Store) CreateTenant(ctx context.Context, name string, limits Ceilings) (key string, err error) {
 	if !tenantName.MatchString(name) {
 		return "", ErrTenantName
 	}
+	set, err := limits.tenantColumns()
+	if err != nil {
+		return "", err
+	}
 	err = s.tx(ctx, func(tx *gorm.DB) error {
 		t := Tenant{ID: name, Name: name, MaxSandboxes: defaultMaxSandboxes, MaxQueued: defaultMaxQueued, WebhookSecret: newWebhookSecret()}
-		if limits.MaxSandboxes > 0 {
-			t.MaxSandboxes = limits.MaxSandboxes
-		}
-		if limits.MaxQueued > 0 {
-			t.MaxQueued = limits.MaxQueued
-		}
 		if err := tx.Create(&t).Error; isUniqueViolation(err) {
 			return ErrTenantNamed
 		} else if err != nil {
 			return err
+		}
+		if len(set) > 0 {
+			if err := tx.Model(&Tenant{}).Where("id = ?", name).Updates(set).Error; err != nil {
+				return err
+			}
 		}
 		key, err = createKey(tx, keyPrefix, name, "first key", []string{ScopeSandboxes, ScopeAdmin})
 		return err
@@ -57,16 +54,10 @@ func (s *Store) CreateTenant(ctx context.Context, name string, limits TenantLimi
 
 // ChangeTenant changes limits of a tenant, all of them or none. What stands beyond a new one stays. Errors: ErrNotFound,
 // ErrCeiling.
-func (s *Store) ChangeTenant(ctx context.Context, name string, limits TenantLimits, c Ceilings) error {
-	set, err := c.columns(false)
+func (s *Store) ChangeTenant(ctx context.Context, name string, limits Ceilings) error {
+	set, err := limits.tenantColumns()
 	if err != nil {
 		return err
-	}
-	if limits.MaxSandboxes > 0 {
-		set["max_sandboxes"] = limits.MaxSandboxes
-	}
-	if limits.MaxQueued > 0 {
-		set["max_queued"] = limits.MaxQueued
 	}
 	res := s.db.WithContext(ctx).Model(&Tenant{}).Where("id = ?", name).Updates(set)
 	if res.Error == nil && res.RowsAffected == 0 {

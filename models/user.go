@@ -2,7 +2,9 @@ package models
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -54,6 +56,8 @@ var (
 	ErrUserNamed = errors.New("a user with this name exists; choose another name, or set a new password")
 	// ErrNoTenant says that there is no such tenant.
 	ErrNoTenant = errors.New("there is no such tenant")
+	// ErrBeyondRole says that a key would open more than its user's role.
+	ErrBeyondRole = errors.New("a user's key cannot open more than the user's role does")
 )
 
 // CreateUser adds a user to a tenant. Errors: ErrUserName, ErrUserNamed, ErrNoTenant.
@@ -96,10 +100,11 @@ type UserChange struct {
 	Limits       Ceilings
 }
 
-// ChangeUser changes a user of a tenant. Another password ends the user's logins. Errors: ErrNotFound, ErrCeiling.
+// ChangeUser changes a user of a tenant. Another password ends the user's logins, a lesser role the keys that open more.
+// Errors: ErrNotFound, ErrCeiling.
 func (s *Store) ChangeUser(ctx context.Context, tenant, id string, to UserChange) (User, error) {
 	var u User
-	set, err := to.Limits.columns(true)
+	set, err := to.Limits.columns()
 	if err != nil {
 		return u, err
 	}
@@ -119,12 +124,26 @@ func (s *Store) ChangeUser(ctx context.Context, tenant, id string, to UserChange
 		if u, err = userOf(tx, tenant, id); err != nil {
 			return err
 		}
+		if err := revokeBeyond(tx, u); err != nil {
+			return err
+		}
 		if to.PasswordHash == "" {
 			return nil
 		}
 		return endLogins(tx, u.ID)
 	})
 	return u, err
+}
+
+// revokeBeyond ends keys of a user that open more than the role does, after it became a lesser one.
+func revokeBeyond(tx *gorm.DB, u User) error {
+	return tx.Exec("UPDATE api_keys SET revoked_at = now() WHERE user_id = ? AND revoked_at IS NULL AND NOT scopes <@ ?::jsonb",
+		u.ID, string(must(json.Marshal(u.opens())))).Error
+}
+
+// opens are all scopes that the user's role opens.
+func (u User) opens() []string {
+	return slices.DeleteFunc(Scopes(), func(scope string) bool { return !Opens(u.Scopes(), scope) })
 }
 
 // RemoveUser lets a user of a tenant in no more: logins and keys of the user end. The name becomes free.

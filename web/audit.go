@@ -3,7 +3,6 @@ package web
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"time"
 
 	"sandyard/models"
@@ -64,10 +63,7 @@ func (s *Server) listAudit(ctx context.Context, in *auditInput) (*output[AuditPa
 		return nil, err
 	}
 	page := AuditPage{Entries: []AuditEntry{}}
-	if len(list) > in.Limit {
-		list = list[:in.Limit]
-		page.NextCursor = strconv.FormatInt(list[in.Limit-1].ID, 10)
-	}
+	list, page.NextCursor = cutPage(list, in.Limit, func(e models.AuditEntry) int64 { return e.ID })
 	for _, e := range list {
 		page.Entries = append(page.Entries, auditDoc(e))
 	}
@@ -83,15 +79,10 @@ func (in *auditInput) filter(ctx context.Context) (f models.AuditFilter, err err
 		}
 		f.Tenant = ""
 	}
-	if f.From, err = usageMoment("query.from", in.From, time.Time{}); err != nil {
+	if f.From, f.To, err = readSpan(in.From, in.To); err != nil {
 		return f, err
 	}
-	if f.To, err = usageMoment("query.to", in.To, time.Time{}); err != nil {
-		return f, err
-	}
-	if in.Cursor != "" {
-		f.Before, err = strconv.ParseInt(in.Cursor, 10, 64)
-	}
+	f.Before, err = readNumber(in.Cursor)
 	return f, err
 }
 

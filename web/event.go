@@ -4,12 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"strconv"
 	"time"
 
 	"sandyard/models"
 	"sandyard/web/middleware"
-	"sandyard/web/problem"
 )
 
 // Event is the document of something that happened.
@@ -76,12 +74,11 @@ func (s *Server) jobHistory(ctx context.Context, in *eventsInput) (*output[Event
 // events answers with a page. Events may outlive the row they tell of, so exists is asked only where there are none.
 func (s *Server) events(ctx context.Context, in *eventsInput, f models.EventFilter, exists func(tenant string) error) (*output[EventPage], error) {
 	f.Limit = in.Limit + 1
-	if in.Cursor != "" {
-		var err error
-		if f.Before, err = strconv.ParseInt(in.Cursor, 10, 64); err != nil {
-			return nil, problem.Invalid("query.cursor", "must be a next_cursor")
-		}
+	before, err := readNumber(in.Cursor)
+	if err != nil {
+		return nil, err
 	}
+	f.Before = before
 	tenant := middleware.RequestOf(ctx).Tenant
 	list, err := s.store.Events(ctx, tenant, f)
 	if err == nil && len(list) == 0 {
@@ -91,10 +88,7 @@ func (s *Server) events(ctx context.Context, in *eventsInput, f models.EventFilt
 		return nil, err
 	}
 	page := EventPage{Events: []Event{}}
-	if len(list) > in.Limit {
-		list = list[:in.Limit]
-		page.NextCursor = strconv.FormatInt(list[in.Limit-1].ID, 10)
-	}
+	list, page.NextCursor = cutPage(list, in.Limit, func(e models.Event) int64 { return e.ID })
 	for _, e := range list {
 		page.Events = append(page.Events, eventDoc(e))
 	}

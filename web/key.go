@@ -24,6 +24,7 @@ type Key struct {
 	ExpiresAt  *time.Time `json:"expires_at,omitempty"`
 	RevokedAt  *time.Time `json:"revoked_at,omitempty"`
 	ReplacedBy *string    `json:"replaced_by,omitempty" doc:"The id of the key that it was rotated to"`
+	User       *string    `json:"user,omitempty" doc:"The id of the user whose key it is, and whose limits hold for it"`
 }
 
 // KeyList is a tenant's keys.
@@ -82,7 +83,7 @@ func (s *Server) addKeys() {
 func keyDoc(k models.APIKey) Key {
 	return Key{
 		ID: k.ID, Name: k.Name, Begins: k.Hint, Scopes: k.Scopes, CreatedAt: k.CreatedAt, LastUsedAt: k.LastUsedAt, ExpiresAt: k.ExpiresAt,
-		RevokedAt: k.RevokedAt, ReplacedBy: k.ReplacedBy,
+		RevokedAt: k.RevokedAt, ReplacedBy: k.ReplacedBy, User: k.UserID,
 	}
 }
 
@@ -114,6 +115,8 @@ func (s *Server) createKey(ctx context.Context, in *newKeyInput) (*output[MadeKe
 		User: r.User, // or one could make oneself a key without one's limits
 	})
 	switch {
+	case errors.Is(err, models.ErrBeyondRole): // the role has changed a moment ago
+		return nil, problem.New(http.StatusForbidden, "scope_missing", models.ErrBeyondRole.Error())
 	case errors.Is(err, models.ErrKeyName):
 		return nil, problem.Invalid("body.name", "must have 1 to 100 printable characters")
 	case errors.Is(err, models.ErrKeyNamed):

@@ -28,14 +28,7 @@ func (s *Server) addLimits() {
 }
 
 func (s *Server) limits(ctx context.Context, _ *struct{}) (*output[LimitList], error) {
-	r := middleware.RequestOf(ctx)
-	uses, err := s.store.LimitsInUse(ctx, r.Tenant, r.User, func(b []models.Bucket) []int64 {
-		taken, err := s.queue.Lacking(ctx, b)
-		if err != nil {
-			return nil
-		}
-		return taken
-	})
+	uses, err := s.limitsInUse(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -44,4 +37,16 @@ func (s *Server) limits(ctx context.Context, _ *struct{}) (*output[LimitList], e
 		list.Limits = append(list.Limits, Limit{Limit: u.Name, Used: u.Used, Max: u.Max, PerSecond: u.PerSecond})
 	}
 	return &output[LimitList]{list}, nil
+}
+
+// limitsInUse are the limits that hold for a request.
+func (s *Server) limitsInUse(ctx context.Context) ([]models.LimitUse, error) {
+	r := middleware.RequestOf(ctx)
+	return s.store.LimitsInUse(ctx, r.Tenant, r.User, func(b []models.Bucket) []int64 {
+		taken, err := s.queue.Lacking(ctx, b)
+		if err != nil {
+			return nil
+		}
+		return taken
+	})
 }

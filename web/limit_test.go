@@ -61,6 +61,7 @@ func TestLimitsOfUsers(t *testing.T) {
 	for _, bad := range []any{-1, 1.5, "x", 1e12} {
 		r.call("PATCH", "/v1/users/"+user.ID, map[string]any{"max_sandboxes": bad}).problem(t, 422, "invalid_request")
 	}
+	r.call("PATCH", "/v1/users/"+user.ID, map[string]any{"role": "admin"}).want(t, 200)
 	first := must(r.store.MakeKey(t.Context(), "default", models.NewKey{
 		Name: "first", Scopes: []string{models.ScopeSandboxes, models.ScopeAdmin}, User: user.ID,
 	}))(t)

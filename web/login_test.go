@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -225,6 +226,12 @@ func TestTenantsOverHTTP(t *testing.T) {
 	}
 	r.call("POST", "/v1/sandboxes", map[string]any{}, bearer(key)...).want(t, 202)
 	r.call("PATCH", "/v1/tenants/acme-1", map[string]any{"max_memory_mib": 1.5}).problem(t, 422, "invalid_request")
+	if a := r.call("PATCH", "/v1/tenants/acme-1", map[string]any{"max_sandboxes": nil, "max_queued": 7}).want(t, 200); a.get("max_sandboxes") != 100.0 || a.get("max_queued") != 7.0 {
+		t.Errorf("as a new tenant has it: %s", a.raw)
+	}
+	if a := r.call("POST", "/v1/tenants", map[string]any{"name": "small", "max_cpus": 2}).want(t, 201); a.get("tenant.max_cpus") != 2.0 || a.get("tenant.max_queued") != 10000.0 {
+		t.Errorf("made with a limit: %s", a.raw)
+	}
 	if list := r.call("GET", "/v1/tenants", nil).want(t, 200); !strings.Contains(list.raw, "acme-1") || strings.Contains(list.raw, "whsec") {
 		t.Errorf("the list: %s", list.raw)
 	}
@@ -315,6 +322,33 @@ func TestRotateKey(t *testing.T) {
 	chief := must(r.store.CreateKey(t.Context(), "default", "chief", []string{models.ScopeOperator}))(t)
 	chiefID := must(r.store.Authenticate(t.Context(), chief))(t).ID
 	rotate(chiefID, nil, bearer(boss)...).problem(t, 403, "scope_missing") // it would get an operator's key
+}
+
+// TestKeysOfAUserOpenNoMoreThanTheRole, also after the role became a lesser one.
+func TestKeysOfAUserOpenNoMoreThanTheRole(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	user := r.addUser(t, "ada", models.RoleAdmin)
+	token := r.login(t, "ada", "TestPass123!").want(t, 200).text("access_token")
+	key := func(name string, scopes ...string) answer {
+		return r.call("POST", "/v1/keys", map[string]any{"name": name, "scopes": scopes}, bearer(token)...)
+	}
+	plain := key("plain", "sandboxes", "files").want(t, 201).text("text")
+	boss := key("boss", "sandboxes", "admin").want(t, 201)
+	if boss.text("key.user") != user.ID {
+		t.Errorf("the key does not say whose it is: %s", boss.raw)
+	}
+	r.call("PATCH", "/v1/users/"+user.ID, map[string]any{"role": "member"}).want(t, 200)
+	fresh := newRigOn(t, r.dsn) // another process, which has seen neither key yet
+	fresh.call("GET", "/v1/sandboxes", nil, bearer(plain)...).want(t, 200)
+	fresh.call("GET", "/v1/sandboxes", nil, bearer(boss.text("text"))...).problem(t, 401, "unauthorized")
+	key("again", "admin").problem(t, 403, "scope_missing") // by this process, which takes the user for an admin a little longer
+	if _, err := r.store.MakeKey(t.Context(), "default", models.NewKey{Name: "x", Scopes: []string{models.ScopeOperator}, User: user.ID}); !errors.Is(err, models.ErrBeyondRole) {
+		t.Errorf("a member's key for an operator: %v", err)
+	}
+	if _, err := r.store.MakeKey(t.Context(), "default", models.NewKey{Name: "x", Scopes: []string{models.ScopeSandboxes}, User: "usr_nobody"}); !errors.Is(err, models.ErrNotFound) {
+		t.Errorf("a key of nobody: %v", err)
+	}
 }
 
 // TestTokensEndStreams: a terminal ticket of a login ends with it.

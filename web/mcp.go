@@ -16,7 +16,7 @@ import (
 // addMCP adds the server of agents' tools.
 func (s *Server) addMCP(c Config, serve *calls.Calls) {
 	tools := mcp.New(mcp.Config{
-		Stack: s.mw, Jobs: c.Jobs, Store: c.Store, Calls: serve, Cross: s.cross, Output: s.execOutput, Port: s.portOf, OnQuit: s.onQuit,
+		Stack: s.mw, Jobs: c.Jobs, Store: c.Store, Calls: serve, Cross: s.cross, Output: s.execOutput, Port: s.portOf, Limits: s.limitsInUse, OnQuit: s.onQuit,
 		Lifetime: cmp.Or(c.Calls.MaxTimeout, calls.MaxTimeout), Network: c.E2B == nil || !c.E2B.NoInternet,
 		Version: s.version,
 	})

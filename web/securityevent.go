@@ -3,7 +3,6 @@ package web
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"time"
 
 	"sandyard/models"
@@ -52,26 +51,18 @@ func (s *Server) listSecurityEvents(ctx context.Context, in *securityInput) (*ou
 		return nil, problem.Forbidden(models.ScopeOperator)
 	}
 	var err error
-	if f.From, err = usageMoment("query.from", in.From, time.Time{}); err != nil {
+	if f.From, f.To, err = readSpan(in.From, in.To); err != nil {
 		return nil, err
 	}
-	if f.To, err = usageMoment("query.to", in.To, time.Time{}); err != nil {
+	if f.Before, err = readNumber(in.Cursor); err != nil {
 		return nil, err
-	}
-	if in.Cursor != "" {
-		if f.Before, err = strconv.ParseInt(in.Cursor, 10, 64); err != nil {
-			return nil, err
-		}
 	}
 	list, err := s.store.SecurityEvents(ctx, f)
 	if err != nil {
 		return nil, err
 	}
 	page := SecurityEventPage{Events: []SecurityEvent{}}
-	if len(list) > in.Limit {
-		list = list[:in.Limit]
-		page.NextCursor = strconv.FormatInt(list[in.Limit-1].ID, 10)
-	}
+	list, page.NextCursor = cutPage(list, in.Limit, func(e models.SecurityEvent) int64 { return e.ID })
 	for _, e := range list {
 		page.Events = append(page.Events, SecurityEvent{e.ID, e.Kind, e.Minute, e.Times, e.LastAt, e.TenantID, e.Client, e.Actor, e.SandboxID, e.Detail})
 	}

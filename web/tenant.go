@@ -29,16 +29,10 @@ type TenantList struct {
 	Tenants []Tenant `json:"tenants" doc:"By name, at most 10000"`
 }
 
-// TenantLimitsBody is limits of a tenant.
-type TenantLimitsBody struct {
-	MaxSandboxes int `json:"max_sandboxes,omitempty" minimum:"1" maximum:"1000000" doc:"Live sandboxes at once; a new tenant has 100"`
-	MaxQueued    int `json:"max_queued,omitempty" minimum:"1" maximum:"10000000" doc:"Waiting jobs at once; a new tenant has 10000"`
-}
-
 // NewTenantBody is the body of a request for a tenant.
 type NewTenantBody struct {
 	Name string `json:"name" minLength:"1" maxLength:"63" doc:"a-z, 0-9 and -; begins with a letter or a digit"`
-	TenantLimitsBody
+	CeilingsBody
 }
 
 // MadeTenant is a new tenant, with the text of its first key.
@@ -53,15 +47,9 @@ type tenantInput struct {
 	Name string `path:"name" maxLength:"63"`
 }
 
-// ChangeTenantBody is the body of a change of a tenant.
-type ChangeTenantBody struct {
-	TenantLimitsBody
-	CeilingsBody
-}
-
 type changeTenantInput struct {
 	Name string `path:"name" maxLength:"63"`
-	Body ChangeTenantBody
+	Body CeilingsBody
 }
 
 // listedTenants is how many tenants are listed.
@@ -84,10 +72,6 @@ func tenantDoc(t models.ListedTenant) Tenant {
 	}
 }
 
-func (b TenantLimitsBody) limits() models.TenantLimits {
-	return models.TenantLimits{MaxSandboxes: b.MaxSandboxes, MaxQueued: b.MaxQueued}
-}
-
 func (s *Server) listTenants(ctx context.Context, _ *struct{}) (*output[TenantList], error) {
 	all, err := s.store.Tenants(ctx, listedTenants)
 	list := TenantList{Tenants: []Tenant{}}
@@ -98,7 +82,7 @@ func (s *Server) listTenants(ctx context.Context, _ *struct{}) (*output[TenantLi
 }
 
 func (s *Server) createTenant(ctx context.Context, in *newTenantInput) (*output[MadeTenant], error) {
-	key, err := s.store.CreateTenant(ctx, in.Body.Name, in.Body.limits())
+	key, err := s.store.CreateTenant(ctx, in.Body.Name, in.Body.ceilings())
 	switch {
 	case errors.Is(err, models.ErrTenantName):
 		return nil, problem.Invalid("body.name", "must have up to 63 of a-z, 0-9 and -, and begin with a letter or a digit")
@@ -118,11 +102,11 @@ func (s *Server) getTenant(ctx context.Context, in *tenantInput) (*output[Tenant
 }
 
 func (s *Server) changeTenant(ctx context.Context, in *changeTenantInput) (*output[Tenant], error) {
-	limits, ceilings := in.Body.limits(), in.Body.ceilings()
-	if limits == (models.TenantLimits{}) && len(ceilings) == 0 {
+	limits := in.Body.ceilings()
+	if len(limits) == 0 {
 		return nil, problem.Invalid("body", "changes nothing; give a limit")
 	}
-	if err := s.store.ChangeTenant(ctx, in.Name, limits, ceilings); err != nil {
+	if err := s.store.ChangeTenant(ctx, in.Name, limits); err != nil {
 		return nil, ceilingProblem(err)
 	}
 	return s.getTenant(ctx, &tenantInput{in.Name})

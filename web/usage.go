@@ -100,13 +100,13 @@ func (in *usageInput) query(ctx context.Context, now time.Time) (models.UsageQue
 		q.Tenant = ""
 	}
 	var err error
-	if q.To, err = usageMoment("query.to", in.To, now); err != nil {
+	if q.To, err = readMoment("query.to", in.To, now); err != nil {
 		return q, err
 	}
 	if whole := q.To.Truncate(time.Hour); whole.Before(q.To) {
 		q.To = whole.Add(time.Hour)
 	}
-	if q.From, err = usageMoment("query.from", in.From, q.To.Add(-30*24*time.Hour)); err != nil {
+	if q.From, err = readMoment("query.from", in.From, q.To.Add(-30*24*time.Hour)); err != nil {
 		return q, err
 	}
 	q.From = q.From.Truncate(time.Hour)
@@ -120,18 +120,6 @@ func (in *usageInput) query(ctx context.Context, now time.Time) (models.UsageQue
 		}
 	}
 	return q, nil
-}
-
-// usageMoment reads a moment that usage can lie in; none stands for a missing one.
-func usageMoment(location, text string, none time.Time) (time.Time, error) {
-	if text == "" {
-		return none, nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if at = at.UTC(); err != nil || at.Year() < 2000 || at.Year() > 9998 {
-		return at, problem.Invalid(location, "must be an RFC 3339 time in a year between 2000 and 9998")
-	}
-	return at, nil
 }
 
 func joined(list []string) (all string) {

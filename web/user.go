@@ -3,7 +3,6 @@ package web
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/http"
 
 	"sandyard/models"
@@ -28,14 +27,6 @@ type UserBody struct {
 	Password string `json:"password,omitempty" minLength:"8" maxLength:"1024" doc:"The user's logins end"`
 	Role     string `json:"role,omitempty" enum:"member,admin,operator" doc:"Only what your own scopes open"`
 	CeilingsBody
-	MaxSandboxes Ceiling `json:"max_sandboxes,omitempty" doc:"The user's live sandboxes at once; null = no limit but the tenant's"`
-	MaxQueued    Ceiling `json:"max_queued,omitempty" doc:"The user's waiting jobs at once; null = no limit but the tenant's"`
-}
-
-func (b UserBody) limits() models.Ceilings {
-	all := b.ceilings()
-	maps.Copy(all, set(map[string]Ceiling{"max_sandboxes": b.MaxSandboxes, "max_queued": b.MaxQueued}))
-	return all
 }
 
 type newUserInput struct{ Body NewUserBody }
@@ -120,7 +111,7 @@ func (s *Server) getUser(ctx context.Context, in *userInput) (*output[User], err
 }
 
 func (s *Server) changeUser(ctx context.Context, in *changeUserInput) (*output[User], error) {
-	to := models.UserChange{Role: in.Body.Role, Limits: in.Body.limits()}
+	to := models.UserChange{Role: in.Body.Role, Limits: in.Body.ceilings()}
 	if in.Body.Password == "" && to.Role == "" && len(to.Limits) == 0 {
 		return nil, problem.Invalid("body", "changes nothing; give a password, a role or a limit")
 	}

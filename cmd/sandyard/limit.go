@@ -19,15 +19,15 @@ func ceilingsAbout() map[string]string {
 		"job_rate":       "jobs that may be submitted a second, or none",
 		"max_cpus":       "cores of all live sandboxes together, or none",
 		"max_memory_mib": "memory of all live sandboxes together, paused ones included, in MiB, or none",
-		"max_sandboxes":  "live sandboxes at once, or none",
-		"max_queued":     "waiting jobs at once, or none",
+		"max_sandboxes":  "live sandboxes at once; none = of a tenant 100, of a user no limit",
+		"max_queued":     "waiting jobs at once; none = of a tenant 10000, of a user no limit",
 	}
 }
 
 // addCeilings adds an option for each limit. What is given stands in the result after the options are parsed.
-func addCeilings(f *flag.FlagSet, user bool) models.Ceilings {
+func addCeilings(f *flag.FlagSet) models.Ceilings {
 	given := models.Ceilings{}
-	for _, name := range models.CeilingsOf(user) {
+	for _, name := range models.CeilingNames() {
 		f.Func(strings.ReplaceAll(name, "_", "-"), ceilingsAbout()[name], func(text string) error {
 			if text == noLimit {
 				given[name] = nil

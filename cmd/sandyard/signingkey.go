@@ -40,7 +40,7 @@ func runSigningKey(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("Tokens are signed with %s; %d older keys count until their tokens expire\n", keys[0].ID, len(keys)-1)
+		fmt.Printf("Tokens are signed with %s. Older keys that count until their tokens expire: %d\n", keys[0].ID, len(keys)-1)
 		return nil
 	})
 }

@@ -47,15 +47,11 @@ func runTenant(ctx context.Context, args []string) error {
 		}
 		return fmt.Errorf("unknown command %q: %s", command, usage)
 	}
-	limits, ceilings := models.TenantLimits{}, models.Ceilings{}
+	limits := models.Ceilings{}
 	f := flag.NewFlagSet("sandyard tenant "+command, flag.ContinueOnError)
 	f.Usage = tenantUsage(f, command)
 	if command != "list" {
-		f.IntVar(&limits.MaxSandboxes, "max-sandboxes", 0, "live sandboxes at once; a new tenant has 100")
-		f.IntVar(&limits.MaxQueued, "max-queued", 0, "waiting jobs at once; a new tenant has 10000")
-	}
-	if command == "set" {
-		ceilings = addCeilings(f, false)
+		limits = addCeilings(f)
 	}
 	names, err := mixed(f, args[1:])
 	switch {
@@ -65,9 +61,7 @@ func runTenant(ctx context.Context, args []string) error {
 		return errors.New("list takes no name")
 	case command != "list" && len(names) != 1:
 		return fmt.Errorf("%s takes one NAME; see sandyard tenant %s --help", command, command)
-	case limits.MaxSandboxes < 0 || limits.MaxQueued < 0:
-		return errors.New("a limit must be at least 1")
-	case command == "set" && limits == models.TenantLimits{} && len(ceilings) == 0:
+	case command == "set" && len(limits) == 0:
 		return errors.New("nothing to set: give a limit, such as --max-sandboxes")
 	}
 	return withStore(ctx, func(store *models.Store, _ *slog.Logger) error {
@@ -75,13 +69,13 @@ func runTenant(ctx context.Context, args []string) error {
 		case "add":
 			return addTenant(ctx, store, names[0], limits)
 		case "set":
-			return setTenant(ctx, store, names[0], limits, ceilings)
+			return setTenant(ctx, store, names[0], limits)
 		}
 		return listTenants(ctx, store, os.Stdout)
 	})
 }
 
-func addTenant(ctx context.Context, store *models.Store, name string, limits models.TenantLimits) error {
+func addTenant(ctx context.Context, store *models.Store, name string, limits models.Ceilings) error {
 	if err := store.BootstrapWith(ctx, nil); err != nil {
 		return err
 	}
@@ -93,8 +87,8 @@ func addTenant(ctx context.Context, store *models.Store, name string, limits mod
 	return nil
 }
 
-func setTenant(ctx context.Context, store *models.Store, name string, limits models.TenantLimits, ceilings models.Ceilings) (err error) {
-	err = store.ChangeTenant(ctx, name, limits, ceilings)
+func setTenant(ctx context.Context, store *models.Store, name string, limits models.Ceilings) error {
+	err := store.ChangeTenant(ctx, name, limits)
 	if errors.Is(err, models.ErrNotFound) {
 		return fmt.Errorf("there is no tenant %q; see sandyard tenant list", name)
 	}

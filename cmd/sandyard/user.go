@@ -88,10 +88,14 @@ func runUser(ctx context.Context, args []string) error {
 	f.Usage = userUsage(f, name)
 	f.StringVar(&o.tenant, "tenant", tenant, "the tenant that the user works for")
 	if c.takesRole {
-		f.StringVar(&o.role, "role", models.RoleMember, "member, admin, or operator, who may also open the operators' pages")
+		def := models.RoleMember
+		if name == "role" {
+			def = "" // nobody is to lose a role by a word that was left out
+		}
+		f.StringVar(&o.role, "role", def, "member, admin, or operator, who may also open the operators' pages")
 	}
 	if c.takesLimits {
-		o.limits = addCeilings(f, true)
+		o.limits = addCeilings(f)
 	}
 	if c.takesPassword {
 		f.BoolVar(&o.stdin, "password-stdin", false, "read the password from standard input")
@@ -106,6 +110,9 @@ func runUser(ctx context.Context, args []string) error {
 		return errors.New("nothing to set: give a limit, such as --max-sandboxes")
 	case c.takesPassword && !o.stdin:
 		return fmt.Errorf("pass the password on standard input: sandyard user %s %s --password-stdin", name, names[0])
+	}
+	if c.takesRole && o.role == "" {
+		return errors.New("say which role: --role member, admin or operator")
 	}
 	if c.takesRole && !known(o.role) {
 		return fmt.Errorf("the role %q is unknown; use member, admin or operator", o.role)

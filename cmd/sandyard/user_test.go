@@ -57,6 +57,7 @@ func TestUsers(t *testing.T) {
 	refused("standard input", "TestPass123!", "add", "other")
 	refused("8 to 1024 bytes", "short\n", "add", "other", "--password-stdin")
 	refused("unknown", "TestPass123!", "add", "other", "--password-stdin", "--role", "king")
+	refused("say which role", "", "role", "boss") // and takes none away
 	refused("without spaces", "TestPass123!", "add", "a b", "--password-stdin")
 	refused("one NAME", "TestPass123!", "add", "--password-stdin")
 	refused("the tenant has no user", "TestPass123!", "password", "nobody", "--password-stdin")
@@ -137,7 +138,7 @@ func TestTenants(t *testing.T) {
 	}
 	for part, args := range map[string][]string{
 		"exists": {"add", "acme"}, "must have": {"add", "Acme Inc"}, "no tenant": {"set", "nobody", "--max-queued", "1"},
-		"nothing to set": {"set", "acme"}, "at least 1": {"set", "acme", "--max-queued", "-1"}, "at least 0": {"set", "acme", "--max-cpus", "-1"}, "or none": {"set", "acme", "--max-memory-mib", "1.5"},
+		"nothing to set": {"set", "acme"}, "at least 0": {"set", "acme", "--max-queued", "-1"}, "a number": {"set", "acme", "--max-cpus", "many"}, "or none": {"set", "acme", "--max-memory-mib", "1.5"},
 		"one NAME": {"add"}, "unknown command": {"drop", "acme"},
 	} {
 		if _, err := run(t, "", append([]string{"tenant"}, args...)...); err == nil || !strings.Contains(err.Error(), part) {

@@ -21,8 +21,9 @@ func TestCommandLinePageIsTheCommandLine(t *testing.T) {
 	sandyard := filepath.Join(t.TempDir(), "sandyard")
 	run(t, "go", "build", "-o", sandyard, "./cmd/sandyard")
 	commands, options := map[string]string{}, map[string]string{}
-	for _, m := range regexp.MustCompile(`(?m)^  sandyard (\S+) +(?:(\S.*?) {2,}|)(\S.*)$`).FindAllStringSubmatch(run(t, sandyard), -1) {
-		name, args, about := m[1], m[2], m[3]
+	for _, m := range regexp.MustCompile(`(?m)^  sandyard (\S+) +(\S.*)$((?:\n {6}\S.*)*)`).FindAllStringSubmatch(run(t, sandyard), -1) {
+		name, about := m[1], m[2]
+		args := strings.TrimPrefix(strings.ReplaceAll(m[3], "\n      ", " | "), " | ")
 		commands[strings.TrimSpace("sandyard "+name+" "+args)] = about
 		own := map[string]string{} // the options that the help of the command describes
 		for _, words := range wordsOf(name, args) {

@@ -137,7 +137,7 @@ func (s *Server) shellKill(ctx context.Context, c *call, a *execRef) (*answer, e
 	if inBackground(job) {
 		err = s.onExec(ctx, c, job, &jobs.ExecDelete{ExecRef: jobs.ExecRef{ExecID: job.ID}})
 	} else {
-		err = s.cancel(ctx, job.ID)
+		_, err = s.stop(ctx, job.ID)
 	}
 	return done(job, "Killed command %s with all its processes."), err
 }

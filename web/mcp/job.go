@@ -75,16 +75,21 @@ func (s *Server) jobGet(ctx context.Context, _ *call, a *jobRef) (*answer, error
 }
 
 func (s *Server) jobCancel(ctx context.Context, _ *call, a *jobRef) (*answer, error) {
-	r := middleware.RequestOf(ctx)
-	r.Target = a.JobID
-	if err := s.mw.Begin(ctx); err != nil {
-		return nil, err
-	}
-	job, err := s.c.Jobs.Cancel(ctx, r.Tenant, a.JobID, r.Actor())
+	job, err := s.stop(ctx, a.JobID)
 	if err != nil {
 		return nil, noJob(a.JobID, err)
 	}
 	return docOf(job).answer(), nil
+}
+
+// stop cancels a job because a tool was asked to, which the audit log tells.
+func (s *Server) stop(ctx context.Context, job string) (models.Job, error) {
+	r := middleware.RequestOf(ctx)
+	r.Target = job
+	if err := s.mw.Begin(ctx); err != nil {
+		return models.Job{}, err
+	}
+	return s.c.Jobs.Cancel(ctx, r.Tenant, job, r.Actor())
 }
 
 type jobList struct {

@@ -42,6 +42,8 @@ type Config struct {
 	Output func(ctx context.Context, sandbox, exec string, q providers.OutputQuery) (providers.Output, error)
 	// Port returns how the port is reached that a job has opened.
 	Port func(models.Job) (jobs.PortResult, error)
+	// Limits returns the limits that hold for a request, with what is in use of them.
+	Limits func(context.Context) ([]models.LimitUse, error)
 	// OnQuit has a function called when the process begins to stop.
 	OnQuit   func(func()) (stop func() bool)
 	Lifetime time.Duration // of a session's sandbox, which its idle timeout ends sooner

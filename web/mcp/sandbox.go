@@ -208,16 +208,25 @@ func (s *Server) templateList(ctx context.Context, _ *call, _ *nothing) (*answer
 	return &answer{text: "Templates: " + strings.Join(names, ", "), fields: map[string]any{"templates": docs}}, nil
 }
 
+// limitDoc is a limit with what is in use of it.
+type limitDoc struct {
+	Limit     string   `json:"limit"`
+	Used      *float64 `json:"used,omitempty"`
+	Max       *float64 `json:"max,omitempty"` // absent = no limit
+	PerSecond *float64 `json:"per_second,omitempty"`
+}
+
 func (s *Server) usageLimits(ctx context.Context, _ *call, _ *nothing) (*answer, error) {
-	id := middleware.RequestOf(ctx).Tenant
-	t, err := s.c.Store.Tenant(ctx, id)
+	uses, err := s.c.Limits(ctx)
 	if err != nil {
 		return nil, err
 	}
-	n, err := s.c.Store.CountSandboxes(ctx, id, models.SandboxFilter{Live: true})
-	if err != nil {
-		return nil, err
+	docs, text := []limitDoc{}, ""
+	for _, u := range uses {
+		docs = append(docs, limitDoc{u.Name, u.Used, u.Max, u.PerSecond})
+		if u.Max != nil && u.Used != nil {
+			text += fmt.Sprintf("%s: %g of %g in use\n", u.Name, *u.Used, *u.Max)
+		}
 	}
-	fields := map[string]any{"sandboxes": n, "max_sandboxes": t.MaxSandboxes, "max_queued_jobs": t.MaxQueued}
-	return &answer{text: fmt.Sprintf("%d of %d sandboxes live; at most %d jobs may wait.", n, t.MaxSandboxes, t.MaxQueued), fields: fields}, nil
+	return &answer{text: text, fields: map[string]any{"limits": docs}}, nil
 }

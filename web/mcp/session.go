@@ -108,6 +108,7 @@ func (s *Server) makeSandbox(ctx context.Context, of session) (models.Sandbox, e
 		Key: of.key(), Template: of.template, AutoResume: true, TimeoutSeconds: s.c.Lifetime.Seconds(),
 		Labels: map[string]string{"mcp_session": of.key()[len(keyPrefix):]},
 	}
+	wish.Foreign.OwnNetwork = true
 	if s.c.Network {
 		wish.Foreign.Egress = egress.Policy{Allow: []string{egress.All}}
 	}

@@ -108,7 +108,7 @@ func (s *Server) sandboxTools() []tool {
 		define(s, "workspace_info", "Describe the work directory: path, free space, tools", reads, s.workspaceInfo),
 		define(s, "workspace_health", "Check that the sandbox runs commands", reads, s.workspaceHealth),
 		define(s, "template_list", "List the templates that sandboxes are made from", reads, s.templateList),
-		define(s, "usage_limits", "Show how many sandboxes and jobs the tenant has, and may have", reads, s.usageLimits),
+		define(s, "usage_limits", "Show the limits of the tenant and the user, with what is in use", reads, s.usageLimits),
 	}
 }
 

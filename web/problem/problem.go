@@ -72,7 +72,7 @@ func Unauthorized(missing bool) *Problem {
 	return New(fiber.StatusUnauthorized, "unauthorized", detail)
 }
 
-// Forbidden is the 403 of an API key that lacks a scope.
+// Forbidden is the 403 of an API key or a login that lacks a scope.
 func Forbidden(scope string) *Problem {
-	return New(fiber.StatusForbidden, "scope_missing", "this API key lacks the scope "+scope+"; use one that has it")
+	return New(fiber.StatusForbidden, "scope_missing", "the API key or login lacks the scope "+scope+"; use one that has it")
 }
