@@ -267,7 +267,9 @@ async def sandboxes_and_jobs():
         assert (await t.call("workspace_health", sandbox=box["id"]))[1]["healthy"] is True
         assert "python" in (await t.call("template_list"))[0]
         _, fields = await t.call("usage_limits")
-        assert 0 < fields["sandboxes"] < fields["max_sandboxes"], fields
+        limits = {one["limit"]: one for one in fields["limits"]}
+        assert 0 < limits["max_sandboxes"]["used"] < limits["max_sandboxes"]["max"], fields
+        assert limits["max_cpus"]["used"] > 0 and "max" not in limits["max_cpus"], fields
         uris = {str(r.uri) for r in (await t.client.list_resources()).resources}
         assert uris == {"sandyard://sandboxes", "sandyard://templates"}, uris
         assert box["id"] in (await t.client.read_resource("sandyard://sandboxes")).contents[0].text
