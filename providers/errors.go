@@ -37,6 +37,8 @@ const (
 	Unavailable  Class = "provider_unavailable" // no answer; the outcome is unknown
 	Busy         Class = "sandbox_busy"         // its state is changing
 	Capacity     Class = "no_capacity"
+	Quota        Class = "provider_quota"     // the account's sandboxes or its money are used up
+	Refused      Class = "provider_refused"   // the provider does not take the operator's key, or not for this
 	RateLimited  Class = "rate_limited"       // the provider wants fewer calls; see Error.RetryAfter
 	DiskFull     Class = "disk_full"          // of the machine, not of the sandbox, which is NoSpace
 	NotReady     Class = "template_not_ready" // the programs of a new sandbox did not come up
@@ -74,7 +76,7 @@ func (e *Error) Is(target error) bool {
 // Retryable says whether the platform may run the operation again by itself.
 func (e *Error) Retryable() bool {
 	switch e.Class {
-	case Unavailable, Busy, Capacity, RateLimited, DiskFull, Internal:
+	case Unavailable, Busy, Capacity, Quota, RateLimited, DiskFull, Internal:
 		return true
 	default:
 		return false

@@ -36,6 +36,21 @@ type Pauser interface {
 	Resume(ctx context.Context, id string) error
 }
 
+// Timer is implemented by providers whose backend ends sandboxes by a clock of its own. It is told of every new timeout, so
+// that a sandbox does not end there before it ends here.
+type Timer interface {
+	// SetTimeout makes the backend keep the sandbox for left from now on, also where that is sooner than before. An absent
+	// sandbox answers ErrNotFound.
+	SetTimeout(ctx context.Context, id string, left time.Duration) error
+}
+
+// Referrer is implemented by providers whose backend names sandboxes by ids of its own. It is told what the sandbox's row
+// says before calls for that sandbox, so that none of them needs to search.
+type Referrer interface {
+	// Remember takes ref as the backend's id of the sandbox. It never touches the network.
+	Remember(id, ref string)
+}
+
 // Defaulter is implemented by providers that give sandboxes resources of their own where a Spec leaves them at zero.
 type Defaulter interface{ Defaults() Resources }
 
@@ -206,12 +221,15 @@ type TreeReport struct {
 // Spec is what a sandbox is made from.
 type Spec struct {
 	ID        string            // ours, ^[a-z0-9]+$; names the resource on the backend
-	Image     string            // an image the backend already holds
+	Image     string            // an image the backend already holds, or a template's name there; empty = the backend's default
 	Env       map[string]string // for every command
 	WorkDir   string            // absolute; empty = /workspace
 	Runtime   string            // the engine's OCI runtime; empty = the provider's default
 	Resources Resources
 	Labels    map[string]string
+	Timeout   time.Duration // a Timer's backend may end it then; 0 = the longest that the backend allows
+	Network   bool          // a backend without Networker: its programs may reach the outside
+	Ports     []uint16      // a backend that must know them early: those that are going to be reached
 }
 
 // Resources limits one sandbox. Zero means the provider's default.
@@ -313,7 +331,13 @@ type Capabilities struct {
 	PauseMemory Support `json:"pause_memory" doc:"Pause keeps processes and memory"`
 	SplitOutput Support `json:"split_output" doc:"stdout and stderr are separate"`
 	Stdin       Support `json:"stdin"`
-	Network     Support `json:"network" doc:"emulated: outbound connections use a proxy, see egress"`
+	Network     Support `json:"network" doc:"emulated: outbound connections use a proxy, see egress; native: the backend decides, all or nothing"`
+	Background  Support `json:"background" doc:"Execs in the background with their output and input"`
+	Terminals   Support `json:"terminals"`
+	Watch       Support `json:"watch" doc:"Watches of directories"`
+	Ports       Support `json:"ports" doc:"Ports of sandboxes are reached from outside"`
+	Builds      Support `json:"builds" doc:"Templates are built from Dockerfiles"`
+	Confined    Support `json:"confined" doc:"The backend itself keeps file operations inside the sandbox's roots, whatever links its programs make"`
 	// PerNode says that a sandbox lives on the machine of one worker, so its jobs must run there.
 	PerNode bool `json:"per_node"`
 	// Warning is what to know before trusting the backend with something. Empty = nothing.

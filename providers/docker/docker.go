@@ -176,6 +176,12 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		SplitOutput: providers.Native,
 		Stdin:       providers.Native,
 		Network:     providers.Emulated,
+		Background:  providers.Native,
+		Terminals:   providers.Native,
+		Watch:       providers.Native,
+		Ports:       providers.Native,
+		Builds:      providers.Native,
+		Confined:    providers.Native,
 		PerNode:     true,
 	}
 }

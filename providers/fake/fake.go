@@ -63,6 +63,12 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		SplitOutput: providers.Native,
 		Stdin:       providers.Native,
 		Network:     providers.Emulated,
+		Background:  providers.Native,
+		Terminals:   providers.Unsupported,
+		Watch:       providers.Unsupported,
+		Ports:       providers.Native,
+		Builds:      providers.Unsupported,
+		Confined:    providers.Native,
 		PerNode:     p.perNode,
 	}
 }

@@ -144,6 +144,12 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		SplitOutput: providers.Native,
 		Stdin:       providers.Native,
 		Network:     providers.Emulated,
+		Background:  providers.Native,
+		Terminals:   providers.Native,
+		Watch:       providers.Native,
+		Ports:       providers.Native,
+		Builds:      providers.Unsupported,
+		Confined:    providers.Native,
 		PerNode:     true,
 		Warning:     Warning,
 	}

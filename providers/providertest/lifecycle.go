@@ -2,6 +2,7 @@ package providertest
 
 import (
 	"context"
+	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -33,6 +34,7 @@ func lifecycle(t *testing.T, s *suite) {
 			t.Errorf("it says %+v, %v", g, err)
 		}
 	})
+	t.Run("its document says what it can do", func(t *testing.T) { t.Parallel(); document(t, s) })
 	t.Run("create again adopts", func(t *testing.T) {
 		t.Parallel()
 		r := s.room(t)
@@ -156,4 +158,33 @@ func listed(t *testing.T, worker providers.Provider, id string) []providers.Inst
 		t.Fatalf("list: %v", err)
 	}
 	return slices.DeleteFunc(all, func(i providers.Instance) bool { return i.ID != id })
+}
+
+// document compares what a provider declares with the interfaces that it and its sandboxes have.
+func document(t *testing.T, s *suite) {
+	r := s.room(t)
+	_, background := r.Sandbox.(providers.Background)
+	_, terminals := r.Sandbox.(providers.Terminals)
+	_, watch := r.Sandbox.(providers.Watcher)
+	_, ports := r.Sandbox.(interface {
+		DialPort(ctx context.Context, port uint16) (net.Conn, error)
+	})
+	_, builds := r.worker.(providers.Builder)
+	_, pauses := r.worker.(providers.Pauser)
+	for _, c := range []struct {
+		name     string
+		declared providers.Support
+		has      bool
+	}{
+		{"background", s.caps.Background, background},
+		{"terminals", s.caps.Terminals, terminals},
+		{"watch", s.caps.Watch, watch},
+		{"ports", s.caps.Ports, ports},
+		{"builds", s.caps.Builds, builds},
+		{"pause_memory", s.caps.PauseMemory, pauses},
+	} {
+		if c.declared == "" || (c.declared != providers.Unsupported) != c.has {
+			t.Errorf("%s is declared as %q, and the interface is there: %v", c.name, c.declared, c.has)
+		}
+	}
 }
