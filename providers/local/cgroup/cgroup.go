@@ -203,7 +203,7 @@ func (g Group) Frozen() (bool, error) {
 		file, want = filepath.Join(g.dir(""), "cgroup.events"), "frozen 1"
 	}
 	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
+	if gone(err) {
 		return false, nil
 	}
 	return slices.Contains(strings.Split(string(text), "\n"), want), err
@@ -242,12 +242,18 @@ func (g Group) Strike() (none bool, err error) {
 	for _, pid := range pids {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone already
 	}
-	return false, g.setFrozen(false) // the frozen do not die before they thaw
+	if err := g.setFrozen(false); !gone(err) { // the frozen do not die before they thaw
+		return false, err
+	}
+	return false, nil
 }
+
+// gone says that the group of a file does not exist, or has been removed since the file was opened.
+func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) }
 
 func (g Group) pids() ([]int, error) {
 	text, err := os.ReadFile(filepath.Join(g.dir("freezer"), "cgroup.procs"))
-	if errors.Is(err, fs.ErrNotExist) {
+	if gone(err) {
 		return nil, nil
 	}
 	var pids []int

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -135,4 +136,36 @@ func TestLimitOfMemory(t *testing.T) {
 	if err := start(t, g, "head -c 64m /dev/zero | exec tail >/dev/null").Wait(); err == nil {
 		t.Error("64 MiB fit into 16")
 	}
+}
+
+// TestAGroupIsAskedWhileItGoes: a group that somebody removes meanwhile is not frozen and has no processes; that is no error.
+func TestAGroupIsAskedWhileItGoes(t *testing.T) {
+	g := newGroup(t)
+	done := make(chan struct{})
+	var asking sync.WaitGroup
+	for name, ask := range map[string]func() (bool, error){"frozen": g.Frozen, "strike": g.Strike} {
+		asking.Go(func() {
+			for {
+				if _, err := ask(); err != nil {
+					t.Errorf("%s: %v", name, err)
+					return
+				}
+				select {
+				case <-done:
+					return
+				default:
+				}
+			}
+		})
+	}
+	for range 200 {
+		if err := g.Make(cgroup.Limits{}); err != nil {
+			t.Error(err)
+		}
+		if err := g.Remove(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	close(done)
+	asking.Wait()
 }
