@@ -48,10 +48,10 @@ type Dialer interface {
 
 // Config is what a Gateway stands on.
 type Config struct {
-	Provider providers.Provider
-	Signer   *passes.Signer
-	// Holds says whether this node holds a sandbox. Opening another node's would take it away from that one.
-	Holds func(ctx context.Context, sandbox string) (bool, error)
+	Signer *passes.Signer
+	// Open connects to a sandbox that this process holds. Any other is providers.ErrNotFound: opening another node's would
+	// take it away from that one.
+	Open func(ctx context.Context, sandbox string) (providers.Sandbox, error)
 	// Now is the time by which passes are judged, the same for all processes; nil = this machine's.
 	Now func(ctx context.Context) time.Time
 	// TerminalPing is how often the client of a terminal is asked whether it is there, TerminalSilence how long it may
@@ -207,7 +207,7 @@ func (g *Gateway) enter(ctx context.Context, addr string) (net.Conn, error) {
 }
 
 func (g *Gateway) dialer(ctx context.Context, sandbox string) (Dialer, error) {
-	box, err := g.open(ctx, sandbox)
+	box, err := g.Open(ctx, sandbox)
 	if err != nil {
 		return nil, err
 	}
@@ -216,15 +216,4 @@ func (g *Gateway) dialer(ctx context.Context, sandbox string) (Dialer, error) {
 		return nil, providers.Errorf(providers.NotSupported, "this provider does not support streams to sandboxes")
 	}
 	return inside, nil
-}
-
-func (g *Gateway) open(ctx context.Context, sandbox string) (providers.Sandbox, error) {
-	held, err := g.Holds(ctx, sandbox)
-	if err != nil {
-		return nil, err
-	}
-	if !held {
-		return nil, providers.ErrNotFound
-	}
-	return g.Provider.Open(ctx, sandbox)
 }

@@ -59,7 +59,7 @@ func (g *Gateway) listExecs(w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *Gateway) listContexts(w http.ResponseWriter, r *http.Request) {
-	box, err := g.open(r.Context(), targetOf(r.Context()).sandbox)
+	box, err := g.Open(r.Context(), targetOf(r.Context()).sandbox)
 	var in cells.Box
 	if err == nil {
 		in, err = cells.In(box)
@@ -77,7 +77,7 @@ func (g *Gateway) listContexts(w http.ResponseWriter, r *http.Request) {
 
 // gauge says what the sandbox uses at this moment.
 func (g *Gateway) gauge(w http.ResponseWriter, r *http.Request) {
-	box, err := g.open(r.Context(), targetOf(r.Context()).sandbox)
+	box, err := g.Open(r.Context(), targetOf(r.Context()).sandbox)
 	var now providers.Gauged
 	if err == nil {
 		in, ok := box.(providers.Gauge)
@@ -135,7 +135,7 @@ func (g *Gateway) readOutput(w http.ResponseWriter, r *http.Request) {
 
 // background opens the sandbox that the request's pass names.
 func (g *Gateway) background(ctx context.Context) (providers.Background, error) {
-	box, err := g.open(ctx, targetOf(ctx).sandbox)
+	box, err := g.Open(ctx, targetOf(ctx).sandbox)
 	if err != nil {
 		return nil, err
 	}

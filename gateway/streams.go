@@ -31,7 +31,7 @@ const (
 func (g *Gateway) sandbox(w http.ResponseWriter, r *http.Request) (providers.Sandbox, bool) {
 	ctx, cancel := context.WithTimeout(r.Context(), dialPatience)
 	defer cancel()
-	box, err := g.open(ctx, targetOf(r.Context()).sandbox)
+	box, err := g.Open(ctx, targetOf(r.Context()).sandbox)
 	if err != nil {
 		g.refuse(w, r, err)
 	}

@@ -14,6 +14,10 @@ import (
 func (a *attempt) conclude(ctx context.Context, res result, err error) {
 	owned := ctx
 	ctx = context.WithoutCancel(ctx)
+	var away *awayError
+	if owned.Err() == nil {
+		err = a.doubt(ctx, err)
+	}
 	switch cause := context.Cause(owned); {
 	case errors.Is(err, models.ErrStale), errors.Is(cause, errFenced):
 		a.log.WarnContext(ctx, "result dropped", "error", errFenced)
@@ -23,6 +27,8 @@ func (a *attempt) conclude(ctx context.Context, res result, err error) {
 		a.handOver(ctx, 0, err)
 	case (errors.Is(err, models.ErrEarlier) || errors.Is(err, errNotBegun)) && !a.isCancelled():
 		a.handOver(ctx, min(backoff(a.job.Attempt), resumeLook), err)
+	case errors.As(err, &away) && a.isWanted():
+		a.handOver(ctx, away.rest, away)
 	case err != nil && a.isWanted() && a.mayRetry(err):
 		a.log.WarnContext(ctx, "attempt failed, trying again", "error", err)
 		a.requeue(ctx, max(backoff(a.job.Tries()), askedFor(err)), err)
@@ -34,6 +40,20 @@ func (a *attempt) conclude(ctx context.Context, res result, err error) {
 	default:
 		a.finish(owned, a.outcome(res, err), res)
 	}
+}
+
+// doubt counts the outcome for the provider, and answers an awayError in its place where that is why the attempt failed.
+func (a *attempt) doubt(ctx context.Context, err error) error {
+	if errors.As(err, new(*awayError)) {
+		return err
+	}
+	a.w.health.note(a.job.Kind, err, time.Since(a.began))
+	ctx, cancel := a.w.finishing(ctx, 2*askPatience)
+	defer cancel()
+	if gone := a.w.health.suspect(ctx, err); gone != nil {
+		return gone
+	}
+	return err
 }
 
 // isWanted says whether something is still to be done in the sandbox: a cancelled program may be running, and is to be killed.
@@ -98,7 +118,7 @@ func reasonOf(err error) string {
 	if errors.As(err, &placed) {
 		return placed.Error()
 	}
-	if errors.Is(err, models.ErrEarlier) || errors.Is(err, errNotBegun) {
+	if errors.As(err, new(*awayError)) || errors.Is(err, models.ErrEarlier) || errors.Is(err, errNotBegun) {
 		return err.Error()
 	}
 	return providers.AsError(err).Message

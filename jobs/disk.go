@@ -57,6 +57,7 @@ func (w *Worker) lookAtDisk(ctx context.Context, disk providers.DiskReporter) {
 // self is the node as it is now.
 func (w *Worker) self() models.Node {
 	n := w.node
+	n.Health = w.health.state()
 	if d := w.disk.Load(); d != nil {
 		n.Disk = *d
 	}

@@ -45,7 +45,7 @@ func (s *SetEgress) run(ctx context.Context, a *attempt) (result, error) {
 
 // offerNetwork lets the programs of a new sandbox find the way out that it was created with.
 func (a *attempt) offerNetwork(ctx context.Context, box models.Sandbox) error {
-	if len(box.Egress) == 0 {
+	if len(box.Egress) == 0 || a.w.provider.Capabilities().Network == providers.Native { // it was told at the create
 		return nil
 	}
 	inside, err := a.networker(ctx)

@@ -17,6 +17,7 @@ type Metrics struct {
 	wait       *prometheus.HistogramVec
 	reconciled *prometheus.CounterVec
 	diskFree   prometheus.Gauge
+	there      prometheus.Gauge
 }
 
 // NewMetrics registers a worker's metrics.
@@ -34,6 +35,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		diskFree: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "sandyard_disk_free_bytes", Help: "Free space of the disk that holds sandboxes and images; NaN if unknown.",
 		}),
+		there: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "sandyard_provider_available", Help: "1 if the provider answers and takes the operator's key, else 0.",
+		}),
 		reconciled: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandyard_reconciled_total",
 			Help: "Repaired differences between an engine and the database: orphans removed, sandboxes lost, states repaired, and unused images, pool containers, guest volumes and outputs removed.",
@@ -43,8 +47,14 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		m.reconciled.WithLabelValues(what)
 	}
 	m.diskFree.Set(math.NaN())
-	reg.MustRegister(m.duration, m.wait, m.reconciled, m.diskFree)
+	m.available(true)
+	reg.MustRegister(m.duration, m.wait, m.reconciled, m.diskFree, m.there)
 	return m
+}
+
+// available shows whether the provider can be used.
+func (m *Metrics) available(is bool) {
+	m.there.Set(map[bool]float64{true: 1}[is])
 }
 
 func (m *Metrics) observe(o models.Outcome, j models.Job) {

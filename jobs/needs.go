@@ -23,6 +23,9 @@ func (a *attempt) perform(ctx context.Context, args Args) (result, error) {
 			return result{state: models.Failed, err: why}, nil
 		}
 	}
+	if err := a.w.referJob(ctx, a.job); err != nil {
+		return result{}, err
+	}
 	return args.run(ctx, a)
 }
 

@@ -26,6 +26,7 @@ type reconciler struct {
 	lead  *leader
 	// since is when a difference was first seen, by the sandbox's id. Clocks of engines are not believed.
 	since    map[string]time.Time
+	told     map[string]time.Time // the ends of sandboxes that the provider was last told
 	removals *removals
 	sweeps   errgroup.Group // one at a time
 }
@@ -42,7 +43,7 @@ func (w *Worker) newReconciler(every, grace time.Duration) *reconciler {
 	lease := max(leaderLease, every)
 	name := "reconcile/" + w.node.Provider + "/" + w.node.Engine
 	r := &reconciler{
-		w: w, every: every, grace: grace, lead: newLeader(w.store, name, lease, w.log), since: map[string]time.Time{}, removals: newRemovals(),
+		w: w, every: every, grace: grace, lead: newLeader(w.store, name, lease, w.log), since: map[string]time.Time{}, told: map[string]time.Time{}, removals: newRemovals(),
 	}
 	r.sweeps.SetLimit(1)
 	return r
@@ -99,7 +100,7 @@ func (r *reconciler) compare(whole context.Context) error {
 		was[b.ID] = b.State
 	}
 	bodies, err := r.lose(ctx, d)
-	err = errors.Join(err, r.observe(ctx, d, was))
+	err = errors.Join(err, r.observe(ctx, d, was), r.prolong(ctx, rows, found))
 	r.removals.begin(whole, append(d.orphans, bodies...), busy, func(ctx context.Context, id string) error {
 		return r.remove(ctx, id, d.bodies[id])
 	})

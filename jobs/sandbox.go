@@ -49,6 +49,9 @@ func (*Create) run(ctx context.Context, a *attempt) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
+	if err := a.w.pace(ctx); err != nil {
+		return result{}, err
+	}
 	made, err := a.w.provider.Create(ctx, spec)
 	if build, ok := buildOf(box); ok && errors.Is(err, providers.ErrImageMissing) {
 		a.slot.rest()
@@ -69,6 +72,14 @@ func (*Create) run(ctx context.Context, a *attempt) (result, error) {
 	}
 	// A sandbox that was ended meanwhile has nobody left to remove it but us.
 	return result{change: models.Change{To: models.SandboxRunning, Ref: made.Ref}, orphaned: remove}, nil
+}
+
+// pace waits for the turn of one more create.
+func (w *Worker) pace(ctx context.Context) error {
+	if w.creates == nil {
+		return nil
+	}
+	return w.creates.Wait(ctx)
 }
 
 // buildOf returns the build that a sandbox's image came from.
@@ -117,9 +128,18 @@ func (w *Worker) wanted(ctx context.Context, box models.Sandbox) (providers.Spec
 	if err == nil && !s.Shared {
 		err = w.checkAgain(ctx, box.TenantID, box.Image)
 	}
-	return providers.Spec{
+	if err != nil {
+		return providers.Spec{}, err
+	}
+	policy, err := PolicyOf(box.Egress)
+	spec := providers.Spec{
 		ID: box.ID, Image: box.Image, Env: s.Env, WorkDir: s.WorkDir, Runtime: s.Runtime, Resources: s.Resources,
-	}, err
+		Labels: box.Labels, Timeout: time.Duration(box.TimeoutMS)*time.Millisecond + beyond, Network: !policy.Off(),
+	}
+	for _, port := range s.Ports {
+		spec.Ports = append(spec.Ports, uint16(port))
+	}
+	return spec, err
 }
 
 func specOf(box models.Sandbox) (s sandboxSpec, err error) {

@@ -145,7 +145,7 @@ func (w *Worker) dropLeft(ctx context.Context) error {
 	if len(left) == 0 {
 		return nil
 	}
-	boxes, err := w.store.Holding(ctx, w.node.ID, slices.Compact(slices.Sorted(maps.Values(left))))
+	boxes, err := w.store.Holding(ctx, w.node, slices.Compact(slices.Sorted(maps.Values(left))))
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,11 @@ func (w *Worker) work(ctx context.Context, a *attempt) {
 			a.log.ErrorContext(ctx, "attempt panicked", "panic", broke, "stack", string(debug.Stack()))
 		}
 	}()
-	res, err := a.execute(ctx)
+	var res result
+	err := w.health.begin()
+	if err == nil {
+		res, err = a.execute(ctx)
+	}
 	a.conclude(ctx, res, err)
 }
 

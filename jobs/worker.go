@@ -15,6 +15,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"golang.org/x/time/rate"
+
 	"sandyard/imageref"
 	"sandyard/models"
 	"sandyard/providers"
@@ -29,8 +31,10 @@ type WorkerConfig struct {
 	Engine   string // where the provider's sandboxes live; workers of one engine can stand in for each other
 	Name     string // what the worker is known by when it is started again; empty = by its host
 	Slots    int    // starts at once, in each lane; what only waits has none
-	Gateway  string // URL at which the node's gateway is reached; empty = it has none
-	Room     Room
+	// CreateRate is how many creates begin per second, at most; 0 = no limit.
+	CreateRate float64
+	Gateway    string // URL at which the node's gateway is reached; empty = it has none
+	Room       Room
 	// DiskReserve is how much of its disk a node leaves free of new sandboxes, in bytes; 0 = it does not look. DiskEvery is
 	// how often it does.
 	DiskReserve int64
@@ -79,6 +83,8 @@ type Worker struct {
 	runtimes []string
 	images   images
 	builds   *buildTurns
+	health   *health
+	creates  *rate.Limiter               // creates that begin; nil = as many as come
 	disk     atomic.Pointer[models.Disk] // nil = not known
 	draining atomic.Bool                 // it is given no new sandboxes
 	leaving  chan struct{}               // closed when it is to stop
@@ -141,6 +147,10 @@ func NewWorker(c WorkerConfig) *Worker {
 		kick: make(chan struct{}, 1), quit: make(chan struct{}), lanes: map[models.Lane]*slots{},
 		coming: map[string]time.Time{}, held: map[models.Held]*attempt{},
 	}
+	w.health = newHealth(c.Provider, c.Metrics.available, w.log)
+	if c.CreateRate > 0 {
+		w.creates = rate.NewLimiter(rate.Limit(c.CreateRate), max(1, int(c.CreateRate)))
+	}
 	for lane := range models.Lanes() {
 		w.lanes[lane] = newSlots(c.Slots, mostAttempts(lane))
 	}
@@ -198,6 +208,7 @@ func (w *Worker) Start(ctx context.Context) error {
 	w.loops.Go(w.handLoop)
 	w.reconcile(ctx)
 	w.loops.Go(w.networkLoop)
+	w.loops.Go(w.healthLoop)
 	w.loops.Go(w.spoolLoop)
 	if pool, ok := w.provider.(providers.Pooler); ok {
 		w.loops.Go(func() { w.stockLoop(ctx, pool) })

@@ -2,6 +2,7 @@ package models
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"gorm.io/gorm"
@@ -26,6 +27,7 @@ type Node struct {
 	MaxPids      int64
 
 	Disk       Disk       `gorm:"embedded"`
+	Health     NodeHealth `gorm:"serializer:json;type:jsonb"`
 	DrainingAt *time.Time // it takes no new sandboxes
 	Leaving    bool       // its process is to end
 	BeatAt     *time.Time // when it was last heard of
@@ -40,17 +42,26 @@ type Disk struct {
 	Low    bool  `gorm:"column:disk_low"`     // too little for new sandboxes
 }
 
+// NodeHealth is how a node's provider is doing, by the node's last attempts at jobs.
+type NodeHealth struct {
+	AwaySince *time.Time `json:"away_since,omitempty"` // nil = it answers
+	Reason    string     `json:"reason,omitempty"`     // the class of error, while it is away
+	Attempts  int        `json:"attempts"`             // that the figures are made of
+	Failed    int        `json:"failed"`               // of them, by the provider's fault
+	CreateMS  int64      `json:"create_ms"`            // median of the creates among them; 0 = there was none
+}
+
 // Register makes a node known, extends its lease, and returns what operators want of it. Nodes that beat three times a lease
 // and miss none of another's find a gap of their own where the other's lease may have ended without its fault: they were
 // all away from the database for two thirds of a lease, or its clock was set forth.
 func (s *Store) Register(ctx context.Context, n Node, lease time.Duration) (Wanted, error) {
 	var w Wanted
-	err := s.db.WithContext(ctx).Raw(`INSERT INTO nodes (id, provider, engine, slots, gateway, host, name, max_sandboxes, max_cpus, max_memory_mb, max_pids, disk_free_mb, disk_low, beat_at, lease_until)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, now(), now() + ?)
-		ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, beat_at = excluded.beat_at, disk_free_mb = excluded.disk_free_mb, disk_low = excluded.disk_low,
+	err := s.db.WithContext(ctx).Raw(`INSERT INTO nodes (id, provider, engine, slots, gateway, host, name, max_sandboxes, max_cpus, max_memory_mb, max_pids, disk_free_mb, disk_low, health, beat_at, lease_until)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?::jsonb, now(), now() + ?)
+		ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, beat_at = excluded.beat_at, disk_free_mb = excluded.disk_free_mb, disk_low = excluded.disk_low, health = excluded.health,
 			steady_since = CASE WHEN nodes.retired_at IS NULL AND nodes.beat_at BETWEEN now() - ? AND now() THEN nodes.steady_since ELSE now() END, retired_at = NULL
 		RETURNING draining_at IS NOT NULL AS draining, leaving, `+isHeir+` AS heir, steady_since <= now() - ? AS steady`,
-		n.ID, n.Provider, n.Engine, n.Slots, n.Gateway, n.Host, n.Name, n.MaxSandboxes, n.MaxCPUs, n.MaxMemoryMB, n.MaxPids, n.Disk.FreeMB, n.Disk.Low, milliseconds(lease),
+		n.ID, n.Provider, n.Engine, n.Slots, n.Gateway, n.Host, n.Name, n.MaxSandboxes, n.MaxCPUs, n.MaxMemoryMB, n.MaxPids, n.Disk.FreeMB, n.Disk.Low, string(must(json.Marshal(n.Health))), milliseconds(lease),
 		milliseconds(lease*2/3), milliseconds(lease)).Scan(&w).Error
 	if err == nil && w.Heir {
 		w.Draining, err = true, s.inheritDrain(ctx, n.ID, w.Steady)

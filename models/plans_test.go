@@ -298,7 +298,7 @@ func ofWorkers() map[string]ask {
 		},
 		"networked": func(ctx context.Context, s *models.Store) error { _, err := s.Networked(ctx, "n1"); return err },
 		"holding": func(ctx context.Context, s *models.Store) error {
-			_, err := s.Holding(ctx, "n1", []string{"sb1"})
+			_, err := s.Holding(ctx, node, []string{"sb1"})
 			return err
 		},
 		"metered": func(ctx context.Context, s *models.Store) error { _, err := s.Metered(ctx, "n1"); return err },

@@ -7,7 +7,7 @@ type Route struct {
 	SandboxID  string
 	TenantID   string
 	State      SandboxState
-	Gateway    string       // URL of its node's gateway; empty = it cannot be reached
+	Gateway    string       // URL of the gateway of its node, or of one that may open it; empty = it cannot be reached
 	SilentMS   int64        `gorm:"column:silent_ms"` // since the end of the node's lease; negative = it holds
 	Public     bool         // its ports need no token
 	AutoResume bool         // traffic resumes it
@@ -34,25 +34,38 @@ func (s *Store) Route(ctx context.Context, id string) (Route, error) {
 	return found[0], nil
 }
 
-// Routes returns how sandboxes of any tenants are reached, as far as they exist.
+// Routes returns how sandboxes of any tenants are reached, as far as they exist. One that no node has to hold is reached through
+// any live node of its provider: always the same one, as long as that lives.
 func (s *Store) Routes(ctx context.Context, ids []string) ([]Route, error) {
 	var all []Route
 	err := s.db.WithContext(ctx).Raw(`
-		SELECT s.id AS sandbox_id, s.tenant_id, s.state, s.auto_resume, s.idle_timeout_ms AS idle_ms, coalesce(n.gateway, '') AS gateway,
+		SELECT s.id AS sandbox_id, s.tenant_id, s.state, s.auto_resume, s.idle_timeout_ms AS idle_ms, coalesce(n.gateway, any_node.gateway, '') AS gateway,
 			coalesce((extract(epoch FROM now() - n.lease_until) * 1000)::bigint, 0) AS silent_ms,
 			coalesce((s.spec->>'public')::boolean, false) AS public,
 			(SELECT coalesce(json_agg(json_build_object('id', g.id, 'port', g.port, 'public', g.public)), '[]') FROM port_grants g
 				WHERE g.sandbox_id = s.id AND g.revoked_at IS NULL AND (g.expires_at IS NULL OR g.expires_at > now())) AS grants
-		FROM sandboxes s LEFT JOIN nodes n ON n.id = s.node_id WHERE s.id = ANY (?::text[])`, idArray(ids)).Scan(&all).Error
+		FROM sandboxes s LEFT JOIN nodes n ON n.id = s.node_id LEFT JOIN LATERAL (
+			SELECT l.gateway FROM nodes l WHERE s.node_id IS NULL AND s.state IN ('running', 'paused') AND l.provider = s.provider
+				AND l.engine = '' AND l.gateway <> '' AND l.lease_until > now() ORDER BY md5(l.id || s.id) LIMIT 1) any_node ON true
+		WHERE s.id = ANY (?::text[])`, idArray(ids)).Scan(&all).Error
 	return all, err
 }
 
-// Holds says whether a node holds a sandbox that has not ended.
-func (s *Store) Holds(ctx context.Context, node, id string) (bool, error) {
-	var n int64
-	err := s.db.WithContext(ctx).Model(&Sandbox{}).
-		Where("id = ? AND node_id = ? AND ended_at IS NULL", id, node).Count(&n).Error
-	return n > 0, err
+// Held returns the backend's id of a sandbox that a node may open: one that it holds, or one of its provider that no node has
+// to hold. Any other, and one that has ended, answers ErrNotFound.
+func (s *Store) Held(ctx context.Context, by Node, id string) (ref string, err error) {
+	var refs []*string
+	err = s.db.WithContext(ctx).Model(&Sandbox{}).Where("id = ? AND ended_at IS NULL", id).
+		Where("node_id = ? OR node_id IS NULL AND provider = ?", by.ID, by.Provider).Pluck("provider_ref", &refs).Error
+	switch {
+	case err != nil:
+		return "", err
+	case len(refs) == 0:
+		return "", ErrNotFound
+	case refs[0] != nil:
+		ref = *refs[0]
+	}
+	return ref, nil
 }
 
 // Touch counts traffic as use of the sandboxes, and returns those that somebody else is changing just now: they are not waited
@@ -67,11 +80,10 @@ func (s *Store) Touch(ctx context.Context, ids []string) (missed []string, err e
 	return missed, err
 }
 
-// Holding returns those of the sandboxes that a node holds, or that no node has to hold, and that have not ended: their ids and
-// states.
-func (s *Store) Holding(ctx context.Context, node string, ids []string) ([]Sandbox, error) {
+// Holding returns those of the sandboxes that a node may open and that have not ended: their ids and states.
+func (s *Store) Holding(ctx context.Context, by Node, ids []string) ([]Sandbox, error) {
 	var list []Sandbox
 	err := s.db.WithContext(ctx).Select("id", "state").Where("id = ANY (?::text[])", idArray(ids)).
-		Where("ended_at IS NULL AND (node_id = ? OR node_id IS NULL)", node).Find(&list).Error
+		Where("ended_at IS NULL AND (node_id = ? OR node_id IS NULL AND provider = ?)", by.ID, by.Provider).Find(&list).Error
 	return list, err
 }

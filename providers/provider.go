@@ -36,6 +36,13 @@ type Pauser interface {
 	Resume(ctx context.Context, id string) error
 }
 
+// Pinger is implemented by providers that can be asked at little cost whether they are there and take our key. Of the others
+// the list of sandboxes is asked for.
+type Pinger interface {
+	// Ping answers Unavailable when nobody answers, and Refused when the key is not taken.
+	Ping(ctx context.Context) error
+}
+
 // Timer is implemented by providers whose backend ends sandboxes by a clock of its own. It is told of every new timeout, so
 // that a sandbox does not end there before it ends here.
 type Timer interface {
@@ -256,6 +263,7 @@ type Instance struct {
 	Ref       string // the backend's own id
 	State     State
 	CreatedAt time.Time
+	Until     time.Time // when the backend ends it by its own clock; zero = it does not
 	// Ended says why one that has stopped is no more, as the sandbox's users read it; empty = nobody knows.
 	Ended string
 }

@@ -101,6 +101,7 @@ func notNegative[N int | float64](name string, n N) error {
 // Sandboxes is what the API offers and the worker makes.
 type Sandboxes struct {
 	Provider  string            `env:"SANDBOX_PROVIDER" envDefault:"docker" doc:"the sandbox provider: docker, or local (for development and trusted code only)"`
+	Offered   []string          `env:"SANDBOX_PROVIDERS" doc:"the providers that requests may name, and that a worker runs, comma-separated; SANDBOX_PROVIDER is always among those of the API; default this one"`
 	Templates map[string]string `env:"SANDBOX_TEMPLATES" envDefault:"python=sandyard/python:default,base=sandyard/base:default,node=sandyard/node:default,data-science=sandyard/data-science:default,code-server=sandyard/code-server:default,browser=sandyard/browser:default" envKeyValSeparator:"=" doc:"shared templates that always exist: name=image, comma-separated"`
 	Template  string            `env:"SANDBOX_TEMPLATE" envDefault:"python" doc:"the default template of sandboxes"`
 	Runtime   string            `env:"SANDBOX_RUNTIME" doc:"the default OCI runtime of sandboxes, such as runsc; default the engine's"`
@@ -132,12 +133,31 @@ func (s Sandboxes) validate() error {
 	if err := errors.Join(s.validateMost(), s.validateDefaults(), positive("BUILD_DISK_MB", s.BuildDisk), span("LIFETIME", s.Lifetime, s.MaxLife), span("PAUSED_TIMEOUT", s.Paused, s.MaxPaused)); err != nil {
 		return err
 	}
-	for _, name := range catalog.Names() {
-		if name == s.Provider {
-			return nil
+	if !slices.Contains(catalog.Names(), s.Provider) {
+		return fmt.Errorf("SANDBOX_PROVIDER is %q; use one of %v", s.Provider, catalog.Names())
+	}
+	for i, name := range s.Offered {
+		if slices.Contains(s.Offered[:i], name) {
+			return fmt.Errorf("SANDBOX_PROVIDERS names %s twice; leave one out", name)
+		}
+		if !slices.Contains(catalog.Names(), name) {
+			return fmt.Errorf("SANDBOX_PROVIDERS has %q; use some of %v, comma-separated", name, catalog.Names())
 		}
 	}
-	return fmt.Errorf("SANDBOX_PROVIDER is %q; use one of %v", s.Provider, catalog.Names())
+	return nil
+}
+
+// offers are the providers that requests may name, the default one first.
+func (s Sandboxes) offers() []string {
+	return append([]string{s.Provider}, slices.DeleteFunc(slices.Clone(s.Offered), func(name string) bool { return name == s.Provider })...)
+}
+
+// providers are those that a worker runs.
+func (c Worker) providers() []string {
+	if len(c.Offered) == 0 {
+		return []string{c.Provider}
+	}
+	return c.Offered
 }
 
 // validateMost refuses maxima below what a sandbox gets that does not say.
@@ -196,7 +216,7 @@ func span(name string, own, most time.Duration) error {
 
 func (s Sandboxes) catalog() jobs.Catalog {
 	return jobs.Catalog{
-		Providers: []string{s.Provider}, Templates: s.Templates, Template: s.Template, Runtimes: s.offered(), Images: s.Images, BuildDiskMB: int64(s.BuildDisk),
+		Providers: s.offers(), Templates: s.Templates, Template: s.Template, Runtimes: s.offered(), Images: s.Images, BuildDiskMB: int64(s.BuildDisk),
 		Maximum:  models.Bounds{CPUs: s.MostCPUs, MemoryMB: s.MostMB, DiskMB: s.MostDisk, Pids: s.MostPids},
 		Defaults: s.defaults(),
 		Lifetime: jobs.Span{Default: s.Lifetime, Most: s.MaxLife}, Paused: jobs.Span{Default: s.Paused, Most: s.MaxPaused},
@@ -296,29 +316,30 @@ type Worker struct {
 	Sandboxes
 	Callbacks
 	Egress
-	Health       string        `env:"HEALTH_ADDR" envDefault:"127.0.0.1:8081" doc:"where a worker or scheduler serves /healthz, /readyz and /metrics without a key; :8081 = every address"`
-	Fleet        string        `env:"SANDYARD_FLEET" doc:"name of this installation on its engines; a worker removes containers with this name that are not in its database; default a name kept in the database"`
-	DockerHost   string        `env:"DOCKER_HOST" doc:"the Docker engine; default its usual socket"`
-	Unsafe       string        `env:"ENGINE_UNSAFE" envDefault:"refuse" doc:"what a worker does if its engine or runc has known container escapes, besides a warning at start: refuse = reject builds and sandboxes that share the host's kernel; allow = use it anyway"`
-	Pull         bool          `env:"SANDBOX_PULL" envDefault:"false" doc:"pull missing template images when a worker starts; jobs never pull"`
-	Guest        string        `env:"GUEST_PATH" doc:"directory of the programs guest, sup and keeper; default the directory of the worker's binary"`
-	LocalDir     string        `env:"LOCAL_DIR" envDefault:".sandyard/local" doc:"where the provider local keeps its images and sandboxes"`
-	Gateway      string        `env:"GATEWAY_ADDR" envDefault:":0" doc:"where a worker's gateway listens for traffic from API and edge to its sandboxes; port 0 = any free port; empty = off"`
-	GatewayURL   string        `env:"GATEWAY_URL" doc:"URL at which API and edge reach the gateway, such as http://worker-3:8082; default the host's name and the port"`
-	Name         string        `env:"NODE_NAME" doc:"name that keeps a worker's drain across restarts; workers of one engine may share it; default the host's name"`
-	Slots        int           `env:"WORKER_SLOTS" envDefault:"64" doc:"jobs that a worker starts at once per lane; all tenants share these slots; a job that only waits holds none"`
-	MaxSandboxes int           `env:"MAX_SANDBOXES" envDefault:"100" doc:"most sandboxes that a worker holds at once"`
-	MaxCPUs      Amount        `env:"MAX_CPUS" envDefault:"0" doc:"cores for all sandboxes and builds of an engine, across its workers; 0 = 16 times the machine's; unlimited = no limit"`
-	MaxMemoryMB  Amount        `env:"MAX_MEMORY_MB" envDefault:"0" doc:"memory for all sandboxes and builds of an engine, across its workers, files included; 0 = the machine's minus one eighth (at least 512); unlimited = no limit"`
-	MaxPids      Amount        `env:"MAX_PIDS" envDefault:"0" doc:"processes and threads for all sandboxes and builds of an engine, across its workers; 0 = three quarters of the kernel's limit; unlimited = no limit"`
-	DiskReserve  int           `env:"DISK_RESERVE_MB" envDefault:"1024" doc:"free disk space that an engine must keep; below it, its workers get no new sandboxes; below twice this, running builds are stopped; 0 = no check"`
-	PoolSize     int           `env:"POOL_SIZE" envDefault:"4" doc:"started containers kept ready per shared template that sets no pool, across all workers of an engine; 0 = no pool on this worker"`
-	PoolMax      int           `env:"POOL_MAX" envDefault:"16" doc:"most ready containers per template; the pool grows from POOL_SIZE with the number of sandboxes created in the last minute"`
-	Builds       int           `env:"MAX_BUILDS" envDefault:"4" doc:"template builds that a worker runs at once; one tenant may use half; the others wait"`
-	Lease        time.Duration `env:"LEASE" envDefault:"10s" doc:"time without a heartbeat after which a worker counts as dead and its jobs and sandboxes move on"`
-	Reconcile    time.Duration `env:"RECONCILE_EVERY" envDefault:"15s" doc:"how often a worker compares its engine with the database"`
-	Patience     time.Duration `env:"RECONCILE_GRACE" envDefault:"1m" doc:"minimum age before a mismatch (a container without a sandbox, or the reverse) is repaired"`
-	Grace        time.Duration `env:"DRAIN_GRACE" envDefault:"20s" doc:"time that a worker may take to stop; jobs run on until 5 seconds before its end (three quarters of a short one) and are then handed over; a hanging engine adds up to 3 seconds"`
+	Health       string             `env:"HEALTH_ADDR" envDefault:"127.0.0.1:8081" doc:"where a worker or scheduler serves /healthz, /readyz and /metrics without a key; :8081 = every address"`
+	Fleet        string             `env:"SANDYARD_FLEET" doc:"name of this installation on its engines; a worker removes containers with this name that are not in its database; default a name kept in the database"`
+	DockerHost   string             `env:"DOCKER_HOST" doc:"the Docker engine; default its usual socket"`
+	Unsafe       string             `env:"ENGINE_UNSAFE" envDefault:"refuse" doc:"what a worker does if its engine or runc has known container escapes, besides a warning at start: refuse = reject builds and sandboxes that share the host's kernel; allow = use it anyway"`
+	Pull         bool               `env:"SANDBOX_PULL" envDefault:"false" doc:"pull missing template images when a worker starts; jobs never pull"`
+	Guest        string             `env:"GUEST_PATH" doc:"directory of the programs guest, sup and keeper; default the directory of the worker's binary"`
+	LocalDir     string             `env:"LOCAL_DIR" envDefault:".sandyard/local" doc:"where the provider local keeps its images and sandboxes"`
+	Gateway      string             `env:"GATEWAY_ADDR" envDefault:":0" doc:"where a worker's gateway listens for traffic from API and edge to its sandboxes; port 0 = any free port; empty = off"`
+	GatewayURL   string             `env:"GATEWAY_URL" doc:"URL at which API and edge reach the gateway, such as http://worker-3:8082; default the host's name and the port"`
+	Name         string             `env:"NODE_NAME" doc:"name that keeps a worker's drain across restarts; workers of one engine may share it; default the host's name"`
+	Slots        int                `env:"WORKER_SLOTS" envDefault:"64" doc:"jobs that a worker starts at once per lane; all tenants share these slots; a job that only waits holds none"`
+	CreateRates  map[string]float64 `env:"CREATE_RATES" envKeyValSeparator:"=" doc:"most creates per second of a worker at a provider, such as e2b=1; comma-separated; default no limit"`
+	MaxSandboxes int                `env:"MAX_SANDBOXES" envDefault:"100" doc:"most sandboxes that a worker holds at once"`
+	MaxCPUs      Amount             `env:"MAX_CPUS" envDefault:"0" doc:"cores for all sandboxes and builds of an engine, across its workers; 0 = 16 times the machine's; unlimited = no limit"`
+	MaxMemoryMB  Amount             `env:"MAX_MEMORY_MB" envDefault:"0" doc:"memory for all sandboxes and builds of an engine, across its workers, files included; 0 = the machine's minus one eighth (at least 512); unlimited = no limit"`
+	MaxPids      Amount             `env:"MAX_PIDS" envDefault:"0" doc:"processes and threads for all sandboxes and builds of an engine, across its workers; 0 = three quarters of the kernel's limit; unlimited = no limit"`
+	DiskReserve  int                `env:"DISK_RESERVE_MB" envDefault:"1024" doc:"free disk space that an engine must keep; below it, its workers get no new sandboxes; below twice this, running builds are stopped; 0 = no check"`
+	PoolSize     int                `env:"POOL_SIZE" envDefault:"4" doc:"started containers kept ready per shared template that sets no pool, across all workers of an engine; 0 = no pool on this worker"`
+	PoolMax      int                `env:"POOL_MAX" envDefault:"16" doc:"most ready containers per template; the pool grows from POOL_SIZE with the number of sandboxes created in the last minute"`
+	Builds       int                `env:"MAX_BUILDS" envDefault:"4" doc:"template builds that a worker runs at once; one tenant may use half; the others wait"`
+	Lease        time.Duration      `env:"LEASE" envDefault:"10s" doc:"time without a heartbeat after which a worker counts as dead and its jobs and sandboxes move on"`
+	Reconcile    time.Duration      `env:"RECONCILE_EVERY" envDefault:"15s" doc:"how often a worker compares its engine with the database"`
+	Patience     time.Duration      `env:"RECONCILE_GRACE" envDefault:"1m" doc:"minimum age before a mismatch (a container without a sandbox, or the reverse) is repaired"`
+	Grace        time.Duration      `env:"DRAIN_GRACE" envDefault:"20s" doc:"time that a worker may take to stop; jobs run on until 5 seconds before its end (three quarters of a short one) and are then handed over; a hanging engine adds up to 3 seconds"`
 }
 
 // Validate says everything that is wrong.

@@ -53,14 +53,14 @@ func reachable(addr string) (string, error) {
 	return (&url.URL{Scheme: "http", Host: net.JoinHostPort(host, port)}).String(), nil
 }
 
-// serve passes traffic on to the sandboxes that node holds, until stop is called.
-func (d door) serve(ctx context.Context, p *Parts, backend providers.Provider, node string, log *slog.Logger) (stop func()) {
+// openSandbox connects to a sandbox that this process holds.
+type openSandbox func(ctx context.Context, sandbox string) (providers.Sandbox, error)
+
+// serve passes traffic on to the sandboxes that open knows, until stop is called.
+func (d door) serve(ctx context.Context, p *Parts, open openSandbox, log *slog.Logger) (stop func()) {
 	if d.listener == nil {
 		return func() {}
 	}
 	log.InfoContext(ctx, "gateway listens", "url", d.url)
-	return gateway.New(gateway.Config{
-		Provider: backend, Signer: d.signer, Log: log, Now: p.Store.Now,
-		Holds: func(ctx context.Context, sandbox string) (bool, error) { return p.Store.Holds(ctx, node, sandbox) },
-	}).Serve(ctx, d.listener)
+	return gateway.New(gateway.Config{Open: open, Signer: d.signer, Log: log, Now: p.Store.Now}).Serve(ctx, d.listener)
 }

@@ -34,7 +34,7 @@ func RunWorker(ctx context.Context, c Worker, log *slog.Logger) error {
 	return Work(ctx, c, p, reg, log)
 }
 
-// Work opens the provider and takes jobs until ctx ends.
+// Work opens the providers and takes jobs until ctx ends, or operators want all its nodes to leave.
 func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log *slog.Logger) error {
 	if err := c.nameFleet(ctx, p, log); err != nil {
 		return err
@@ -42,31 +42,6 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	closed := &guard.Services{}
 	outside := newEgress(c.Egress, closed, p, log)
 	countEgress(reg, outside)
-	backend, err := await(ctx, log, "provider "+c.Provider, notAway, func(ctx context.Context) (providers.Provider, error) {
-		return openProvider(ctx, c, outside, log)
-	})
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err := backend.Close(); err != nil {
-			log.Warn("close provider", "error", err)
-		}
-	}()
-	countPool(reg, backend)
-	engine, err := await(ctx, log, "provider "+c.Provider, notAway, func(ctx context.Context) (string, error) {
-		return engineOf(ctx, backend)
-	})
-	if err != nil {
-		return err
-	}
-	room, err := await(ctx, log, "provider "+c.Provider, notAway, func(ctx context.Context) (jobs.Room, error) {
-		return c.openRoom(ctx, backend, log)
-	})
-	if err != nil {
-		return err
-	}
-	ensureImages(ctx, backend, c, log)
 	d, err := c.openDoor(ctx, p, log)
 	if err != nil {
 		return err
@@ -85,24 +60,9 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	if err := p.countSecurity(reg); err != nil {
 		return err
 	}
-	w := jobs.NewWorker(jobs.WorkerConfig{ //nolint:contextcheck // its life is from Start to Stop
-		Store: p.Store, Redis: p.redis, Secrets: jobs.NewSecrets(p.Store, secrets), Provider: backend, Engine: engine, Name: c.Name, Slots: c.Slots,
-		Room: room, DiskReserve: int64(c.DiskReserve) << 20,
-		Pool: jobs.PoolSizes{Min: c.PoolSize, Max: c.PoolMax}, WorkDir: c.WorkDir, Security: p.security, Runtimes: c.offered(), Images: c.Images, Builds: c.Builds, Gateway: d.url, Egress: outside, Lease: c.Lease, Grace: c.Grace,
-		Reconcile: c.Reconcile, ReconcileGrace: c.Patience, Webhooks: hooks,
-		Metrics: jobs.NewMetrics(reg), Log: log,
-	})
-	defer d.serve(ctx, p, backend, w.Node(), log)()
-	if _, err := ask(ctx, log, func(ctx context.Context) (struct{}, error) { return struct{}{}, w.Start(ctx) }); err != nil {
-		return err
-	}
-	select {
-	case <-ctx.Done():
-	case <-w.Leaving():
-		log.InfoContext(ctx, "operator requested that this worker leave")
-	}
-	w.Stop(context.WithoutCancel(ctx))
-	return nil
+	f := &floor{Worker: c, parts: p, reg: reg, outside: outside, hooks: hooks, secrets: jobs.NewSecrets(p.Store, secrets), gateway: d.url, log: log}
+	defer d.serve(ctx, p, f.enter, log)()
+	return f.run(ctx)
 }
 
 // nameFleet gives the installation the name that its database keeps, where the operator gives none: two installations on one
@@ -115,12 +75,12 @@ func (c *Worker) nameFleet(ctx context.Context, p *Parts, log *slog.Logger) (err
 	return err
 }
 
-func openProvider(ctx context.Context, c Worker, outside providers.Outbound, log *slog.Logger) (providers.Provider, error) {
+func openProvider(ctx context.Context, name string, c Worker, outside providers.Outbound, log *slog.Logger) (providers.Provider, error) {
 	guest, err := c.guest()
 	if err != nil {
 		return nil, fmt.Errorf("find the guest: %w", err)
 	}
-	p, err := catalog.Open(ctx, c.Provider, catalog.Config{
+	p, err := catalog.Open(ctx, name, catalog.Config{
 		Docker: docker.Config{
 			Host: c.DockerHost, Fleet: c.Fleet, GuestPath: guest, Runtime: c.Runtime, Pull: c.Pull, Unsafe: c.Unsafe == "allow", Outbound: outside, Logger: log, Defaults: c.resources(),
 			Pool: docker.Pool{Size: c.PoolSize, Max: c.PoolMax}, DiskReserve: int64(c.DiskReserve) << 20,
@@ -128,13 +88,13 @@ func openProvider(ctx context.Context, c Worker, outside providers.Outbound, log
 		Local: local.Config{Dir: c.LocalDir, Fleet: c.Fleet, GuestPath: guest, Outbound: outside, Logger: log, Defaults: c.resources()},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open provider %s: %w", c.Provider, err)
+		return nil, fmt.Errorf("open provider %s: %w", name, err)
 	}
 	return p, nil
 }
 
 // countPool shows the pool of a provider that has one.
-func countPool(reg *prometheus.Registry, p providers.Provider) {
+func countPool(reg prometheus.Registerer, p providers.Provider) {
 	if pool, ok := p.(interface{ Waiting() int }); ok {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "sandyard_pool_waiting", Help: "Started containers that wait for sandboxes.",

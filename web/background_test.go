@@ -30,8 +30,7 @@ func newRigWithGateway(t *testing.T) *rig {
 		Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
 	})
 	stop := gateway.New(gateway.Config{
-		Provider: r.provider, Signer: signer, Log: slog.New(slog.DiscardHandler), Now: r.store.Now,
-		Holds: func(ctx context.Context, id string) (bool, error) { return r.store.Holds(ctx, w.Node(), id) },
+		Signer: signer, Log: slog.New(slog.DiscardHandler), Now: r.store.Now, Open: w.Enter,
 	}).Serve(t.Context(), l)
 	t.Cleanup(stop)
 	check(t, w.Start(context.Background()))

@@ -87,8 +87,13 @@ func newInsideRigBy(t *testing.T, within func(*fake.Provider) providers.Provider
 		Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	door := gateway.Config{
-		Provider: within(r.provider), Signer: signer, Log: log, Now: r.store.Now,
-		Holds: func(ctx context.Context, box string) (bool, error) { return r.store.Holds(ctx, w.Node(), box) },
+		Signer: signer, Log: log, Now: r.store.Now,
+		Open: func(ctx context.Context, box string) (providers.Sandbox, error) {
+			if _, err := w.Enter(ctx, box); err != nil {
+				return nil, err
+			}
+			return within(r.provider).Open(ctx, box)
+		},
 	}
 	set(&door)
 	r.stopGateway = gateway.New(door).Serve(ctx, l)

@@ -140,7 +140,7 @@ func each(ctx context.Context, every time.Duration, f func() error) error {
 	}
 }
 
-// growOld lets two months pass for what is older than a minute, so that the scheduler forgets it.
+// growOld lets two years pass for what is older than a minute, so that the scheduler forgets it.
 func (s *system) growOld(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, s.postgres.DSN())
 	if err != nil {
@@ -153,12 +153,13 @@ func (s *system) growOld(ctx context.Context) error {
 	for table, column := range map[string]string{
 		"sandboxes": "ended_at", "jobs": "finished_at", "events": "at", "idempotency_keys": "created_at", "port_grants": "expires_at",
 		"terminal_tickets": "expires_at", "schedule_runs": "ended_at", "builds": "created_at", "usage_samples": "at",
+		"audit_log": "at",
 	} {
 		old := column
 		if column == "expires_at" { // far ahead
 			old = "created_at"
 		}
-		_, err := conn.Exec(ctx, fmt.Sprintf(`UPDATE %[1]s SET %[2]s = now() - interval '2 months' WHERE ctid = ANY (ARRAY(SELECT ctid FROM %[1]s
+		_, err := conn.Exec(ctx, fmt.Sprintf(`UPDATE %[1]s SET %[2]s = now() - interval '2 years' WHERE ctid = ANY (ARRAY(SELECT ctid FROM %[1]s
 			WHERE %[3]s < now() - interval '1 minute' AND %[2]s > now() - interval '1 month' FOR UPDATE SKIP LOCKED))`, table, column, old))
 		if err != nil {
 			return fmt.Errorf("%s: %w", table, err)

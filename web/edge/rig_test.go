@@ -303,8 +303,7 @@ func (r *rig) work(ctx context.Context, log *slog.Logger) {
 		Grace: 5 * time.Second, Webhooks: jobs.NewWebhooks(r.store, r.queue, guard.Rules{}, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	r.t.Cleanup(gateway.New(gateway.Config{
-		Provider: provider, Signer: r.signer, Log: log, Now: r.store.Now,
-		Holds: func(ctx context.Context, box string) (bool, error) { return r.store.Holds(ctx, r.worker.Node(), box) },
+		Signer: r.signer, Log: log, Now: r.store.Now, Open: r.worker.Enter,
 	}).Serve(ctx, l))
 	check(r.t, r.worker.Start(ctx))
 	r.t.Cleanup(func() { r.worker.Stop(ctx) })
