@@ -41,8 +41,8 @@ type health struct {
 	mu      sync.Mutex
 	away    error // why nothing is begun; nil = it answers
 	since   time.Time
-	next    time.Time // when it is asked again
-	pause   time.Duration
+	asked   time.Time     // the last time, while it is away
+	pause   time.Duration // from then to the next time
 	cleared time.Time
 	recent  [keptOutcomes]outcomeOf
 	seen    int
@@ -118,7 +118,7 @@ func (h *health) gone() error {
 	if h.away == nil {
 		return nil
 	}
-	rest := max(time.Until(h.next), 0) + askFirst/2
+	rest := max(h.pause-time.Since(h.asked), 0) + askFirst/2
 	return &awayError{why: h.away, rest: rest + rand.N(rest/2)}
 }
 
@@ -156,8 +156,7 @@ func (h *health) hear(ctx context.Context, answer error) {
 		h.since = now
 		h.log.ErrorContext(ctx, "provider not available, its jobs wait", "class", providers.AsError(answer).Class, "error", answer)
 	}
-	h.away, h.pause = answer, min(cmp.Or(2*h.pause, askFirst), askLast)
-	h.next = now.Add(h.pause)
+	h.away, h.asked, h.pause = answer, now, min(cmp.Or(2*h.pause, askFirst), askLast)
 }
 
 // loop asks a provider that is away until it answers again, or ctx ends.
@@ -171,7 +170,7 @@ func (h *health) loop(ctx context.Context) {
 		case <-tick.C:
 		}
 		h.mu.Lock()
-		due := h.away != nil && !time.Now().Before(h.next)
+		due := h.away != nil && time.Since(h.asked) >= h.pause
 		h.mu.Unlock()
 		if !due {
 			continue
@@ -203,8 +202,7 @@ func (h *health) state() models.NodeHealth {
 	defer h.mu.Unlock()
 	var s models.NodeHealth
 	if h.away != nil {
-		since := h.since
-		s.AwaySince, s.Reason = &since, string(providers.AsError(h.away).Class)
+		s.Reason, s.AwayMS = string(providers.AsError(h.away).Class), time.Since(h.since).Milliseconds()
 	}
 	n := min(h.seen, keptOutcomes)
 	var creates []time.Duration

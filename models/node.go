@@ -44,11 +44,11 @@ type Disk struct {
 
 // NodeHealth is how a node's provider is doing, by the node's last attempts at jobs.
 type NodeHealth struct {
-	AwaySince *time.Time `json:"away_since,omitempty"` // nil = it answers
-	Reason    string     `json:"reason,omitempty"`     // the class of error, while it is away
-	Attempts  int        `json:"attempts"`             // that the figures are made of
-	Failed    int        `json:"failed"`               // of them, by the provider's fault
-	CreateMS  int64      `json:"create_ms"`            // median of the creates among them; 0 = there was none
+	Reason   string `json:"reason,omitempty"`  // the class of error, while it is away; empty = it answers
+	AwayMS   int64  `json:"away_ms,omitempty"` // for how long it has been away
+	Attempts int    `json:"attempts"`          // that the figures are made of
+	Failed   int    `json:"failed"`            // of them, by the provider's fault
+	CreateMS int64  `json:"create_ms"`         // median of the creates among them; 0 = there was none
 }
 
 // Register makes a node known, extends its lease, and returns what operators want of it. Nodes that beat three times a lease

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"gorm.io/gorm"
 )
@@ -225,16 +226,30 @@ func (s *Store) LargestRoom(ctx context.Context, provider string) (Bounds, error
 	return Bounds{CPUs: b.CPUs, MemoryMB: b.MemoryMB, Pids: b.Pids}, err
 }
 
-// LiveWorkers counts the live workers of each provider.
-func (s *Store) LiveWorkers(ctx context.Context) (map[string]int, error) {
-	var rows []struct {
-		Provider string
-		Workers  int
-	}
-	err := s.db.WithContext(ctx).Raw("SELECT provider, count(*) AS workers FROM nodes WHERE lease_until > now() GROUP BY provider").Scan(&rows).Error
-	live := map[string]int{}
+// ProviderState is how a provider is doing, by the word of its live workers.
+type ProviderState struct {
+	Provider  string
+	Workers   int
+	Away      int        // workers to which it does not answer
+	AwaySince *time.Time // since when it answers none of them
+	Reason    string     // the class of error, where it does not answer
+	Attempts  int        // latest attempts at jobs that the figures are made of
+	Failed    int        // of them, by the provider's fault
+	CreateMS  int64      // median time of a create, of the slowest worker; 0 = not known
+}
+
+// ProviderStates returns how each provider is doing that has a live worker, by its name.
+func (s *Store) ProviderStates(ctx context.Context) (map[string]ProviderState, error) {
+	var rows []ProviderState
+	err := s.db.WithContext(ctx).Raw(`SELECT provider, count(*) AS workers, count(away) AS away,
+			CASE WHEN count(away) = count(*) THEN max(away) END AS away_since, coalesce(max(health->>'reason'), '') AS reason,
+			coalesce(sum((health->>'attempts')::int), 0) AS attempts, coalesce(sum((health->>'failed')::int), 0) AS failed,
+			coalesce(max((health->>'create_ms')::bigint), 0) AS create_ms
+		FROM nodes, LATERAL (SELECT CASE WHEN health->'reason' IS NOT NULL
+			THEN beat_at - coalesce((health->>'away_ms')::bigint, 0) * interval '1 ms' END AS away) a WHERE lease_until > now() GROUP BY provider`).Scan(&rows).Error
+	live := map[string]ProviderState{}
 	for _, r := range rows {
-		live[r.Provider] = r.Workers
+		live[r.Provider] = r
 	}
 	return live, err
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,8 @@ import (
 	"sandyard/guard"
 	"sandyard/jobs"
 	"sandyard/passes"
+	"sandyard/providers"
+	"sandyard/providers/fake"
 	"sandyard/web"
 )
 
@@ -23,19 +26,65 @@ func newRigWithGateway(t *testing.T) *rig {
 	t.Helper()
 	signer := passes.New("secret")
 	r := newRig(t, func(c *web.Config) { c.Signer = signer })
+	r.workWithGateway(signer, r.provider, "here")
+	return r
+}
+
+// workWithGateway starts a worker, which is reached at the URL that it returns until stop is called.
+func (r *rig) workWithGateway(signer *passes.Signer, p providers.Provider, engine string) (url string, stop func()) {
+	t := r.t
+	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	w := jobs.NewWorker(jobs.WorkerConfig{
-		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: r.provider, Engine: "here", Slots: 8, Lease: 10 * time.Second, Grace: time.Second,
+		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: p, Engine: engine, Slots: 8, Lease: 10 * time.Second, Grace: time.Second,
 		Gateway: "http://" + l.Addr().String(), Webhooks: jobs.NewWebhooks(r.store, r.queue, guard.Rules{}, slog.New(slog.DiscardHandler)),
 		Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
 	})
-	stop := gateway.New(gateway.Config{
+	door := gateway.New(gateway.Config{
 		Signer: signer, Log: slog.New(slog.DiscardHandler), Now: r.store.Now, Open: w.Enter,
 	}).Serve(t.Context(), l)
-	t.Cleanup(stop)
 	check(t, w.Start(context.Background()))
-	t.Cleanup(func() { w.Stop(context.Background()) })
-	return r
+	stop = sync.OnceFunc(func() {
+		w.Stop(context.Background())
+		door()
+	})
+	t.Cleanup(stop)
+	return "http://" + l.Addr().String(), stop
+}
+
+// TestASandboxThatNoNodeHoldsIsReachedThroughAnyWorker: its gateway is always the same one, until that worker is gone.
+func TestASandboxThatNoNodeHoldsIsReachedThroughAnyWorker(t *testing.T) {
+	t.Parallel()
+	signer := passes.New("secret")
+	r := newRig(t, func(c *web.Config) { c.Signer = signer })
+	cloud := func() providers.Provider {
+		p := fake.New(fake.Options{State: r.provider.State()})
+		t.Cleanup(func() { check(t, p.Close()) })
+		return p
+	}
+	stops := map[string]func(){}
+	for range 3 {
+		url, stop := r.workWithGateway(signer, cloud(), "")
+		stops[url] = stop
+	}
+	id := r.sandbox(map[string]any{})
+	box := "/v1/sandboxes/" + id
+	exec := r.call("POST", box+"/exec?wait=30s", map[string]any{"command": "fake:stdout hello; fake:input", "background": true, "stdin_open": true}).
+		want(t, 200).text("job.result.exec_id")
+	other, _ := r.workWithGateway(signer, r.provider, "an engine") // which has no part in it
+	for len(stops) > 0 {
+		if out := r.call("GET", box+"/execs/"+exec+"/output", nil).want(t, 200); out.text("data") != "hello" {
+			t.Errorf("its output is %q", out.raw)
+		}
+		at := must(r.store.Route(t.Context(), id))(t).Gateway
+		if again := must(r.store.Route(t.Context(), id))(t).Gateway; again != at || at == other || stops[at] == nil {
+			t.Fatalf("it is reached at %q and then at %q", at, again)
+		}
+		stops[at]()
+		delete(stops, at)
+	}
+	r.call("GET", box+"/execs/"+exec+"/output", nil).problem(t, 503, "sandbox_unreachable")
+	check(t, r.provider.Delete(t.Context(), id)) // with the exec
 }
 
 func TestBackgroundExecs(t *testing.T) {

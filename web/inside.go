@@ -105,7 +105,7 @@ func (i *insides) find(ctx context.Context, tenant, sandbox string) (string, err
 	}
 	route, err := i.store.Route(ctx, sandbox)
 	if err == nil && (route.Gateway == "" || i.signer == nil) {
-		err = unreachable("the sandbox's worker has no gateway; ask your operator to set GATEWAY_ADDR")
+		err = unreachable("no live worker of the sandbox has a gateway; ask your operator to start a worker of its provider or to set GATEWAY_ADDR")
 	}
 	return route.Gateway, err
 }

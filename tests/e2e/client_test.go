@@ -17,6 +17,7 @@ type object map[string]any
 
 // sandbox is what the tests read of a sandbox's document.
 type sandbox struct {
+	Provider     string
 	ID           string
 	Key          string
 	State        string
