@@ -18,7 +18,9 @@ import (
 
 // Catalog is what the configuration says sandboxes may be made from.
 type Catalog struct {
-	Providers []string          // the first is the default
+	Providers []string // the first is the default
+	Able      []providers.Capabilities
+	Names     map[string]string // provider/template → the template's name there
 	Templates map[string]string // name → image of the templates that the configuration declares
 	Template  string            // the default's name
 	Edge      passes.Address    // where the ports of sandboxes are reached
@@ -47,9 +49,8 @@ func (k Catalog) Declared() []models.Template {
 
 // source is what a wish for a sandbox resolves to.
 type source struct {
-	provider string
-	image    string
-	runtime  string // empty = the template's
+	places   []place // in the order of choice
+	runtime  string  // empty = the template's
 	defaults Defaults
 	template models.Template // without a name where the wish names an image
 }
@@ -63,14 +64,8 @@ func (c *Client) fits(ctx context.Context, provider string, r providers.Resource
 }
 
 // resolve finds provider, template and image of a wish, or says which of them is unknown.
-func (c *Client) resolve(ctx context.Context, wish CreateSandbox, tenant string) (source, error) {
-	from := source{provider: c.catalog.Providers[0], image: wish.Image, runtime: wish.Runtime, defaults: c.catalog.Defaults}
-	if wish.Provider != "" {
-		if !slices.Contains(c.catalog.Providers, wish.Provider) {
-			return from, invalid("provider", "unknown provider %q; this server has %v", wish.Provider, c.catalog.Providers)
-		}
-		from.provider = wish.Provider
-	}
+func (c *Client) resolve(ctx context.Context, wish CreateSandbox, tenant string) (from source, err error) {
+	from = source{runtime: wish.Runtime, defaults: c.catalog.Defaults}
 	if err := c.catalog.checkRuntime("runtime", wish.Runtime); err != nil {
 		return from, err
 	}
@@ -78,7 +73,8 @@ func (c *Client) resolve(ctx context.Context, wish CreateSandbox, tenant string)
 		if wish.Template != "" {
 			return from, invalid("image", "give either template or image")
 		}
-		return from, c.images.check(ctx, tenant, "image", wish.Image)
+		from.places, err = c.places(ctx, wish, models.Template{}, tenant)
+		return from, err
 	}
 	t, err := c.Template(ctx, tenant, wish.Template)
 	if errors.Is(err, models.ErrNotFound) {
@@ -87,11 +83,9 @@ func (c *Client) resolve(ctx context.Context, wish CreateSandbox, tenant string)
 	if err != nil {
 		return from, err
 	}
-	from.template, from.image = t, t.Image
-	if t.TenantID != nil { // an older version may have taken any image for it
-		if err := c.images.check(ctx, tenant, "template", t.Image); err != nil {
-			return from, err
-		}
+	from.template = t
+	if from.places, err = c.places(ctx, wish, t, tenant); err != nil {
+		return from, err
 	}
 	return from, c.catalog.checkRuntime("template", t.Definition.Runtime)
 }
@@ -116,7 +110,8 @@ func (c *Client) unknownTemplate(ctx context.Context, tenant, name string) error
 
 // apply completes a sandbox with what its template gives.
 func (f source) apply(box *models.Sandbox, spec *sandboxSpec) error {
-	box.Provider, box.Image, spec.Runtime = f.provider, f.image, f.runtime
+	box.Provider, box.Image, spec.Runtime = f.places[0].Provider, f.places[0].Image, f.runtime
+	spec.Next = f.places[1:]
 	t := f.template
 	if t.Name == "" {
 		return nil

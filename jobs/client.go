@@ -41,8 +41,13 @@ func (c *Client) wish(ctx context.Context, wish CreateSandbox, tenant string) (*
 	if err == nil {
 		err = c.catalog.bound(box)
 	}
-	if err == nil {
-		err = c.fits(ctx, from.provider, limits)
+	for _, p := range from.places {
+		if err == nil {
+			err = c.fits(ctx, p.Provider, limits)
+		}
+		if err == nil {
+			err = canMake(c.catalog.able(p.Provider), box)
+		}
 	}
 	create := &Create{ReadySeconds: patience(from.template.Definition).Seconds()}
 	if from.template.BuildID != nil {
@@ -101,6 +106,9 @@ func (c *Client) Submit(ctx context.Context, sandbox string, args Args, o Option
 		if err := c.reachable(ctx, sandbox, o); err != nil {
 			return models.Submitted{}, err
 		}
+	}
+	if err := c.supports(ctx, sandbox, args, o); err != nil {
+		return models.Submitted{}, err
 	}
 	out, err := c.submit(ctx, sub, []Args{args}, o)
 	if err == nil {

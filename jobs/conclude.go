@@ -27,6 +27,7 @@ func (a *attempt) conclude(ctx context.Context, res result, err error) {
 		a.handOver(ctx, 0, err)
 	case (errors.Is(err, models.ErrEarlier) || errors.Is(err, errNotBegun)) && !a.isCancelled():
 		a.handOver(ctx, min(backoff(a.job.Attempt), resumeLook), err)
+	case err != nil && a.moveOn(ctx, err):
 	case errors.As(err, &away) && a.isWanted():
 		a.handOver(ctx, away.rest, away)
 	case err != nil && a.isWanted() && a.mayRetry(err):

@@ -18,6 +18,7 @@ type CreateSandbox struct {
 	Template             string            `json:"template,omitempty" doc:"The template's name; default python. Or use image"`
 	Image                string            `json:"image,omitempty" maxLength:"512" doc:"A container image on the provider's engines, as REPOSITORY:TAG: of a shared template, of one of your builds, or allowed by the operator (SANDBOX_IMAGES)"`
 	Provider             string            `json:"provider,omitempty" doc:"Default: the server's provider"`
+	Providers            []string          `json:"providers,omitempty" maxItems:"8" doc:"In place of provider: the providers to ask in this order; the next one makes it where one has no room, has reached its quota or does not answer"`
 	Key                  string            `json:"key,omitempty" maxLength:"256" doc:"Your own name for it: while a sandbox with this key is live, create returns it"`
 	Labels               map[string]string `json:"labels,omitempty" doc:"Labels for list filters"`
 	Env                  map[string]string `json:"env,omitempty" doc:"Environment variables for every command in it"`

@@ -31,6 +31,7 @@ type sandboxSpec struct {
 	Env       map[string]string   `json:"env,omitempty"`
 	Resources providers.Resources `json:"resources"`
 	Public    bool                `json:"public,omitempty"` // for the edge: the ports need no token
+	Next      []place             `json:"next,omitempty"`   // where it may be made if its provider cannot make it
 	fromTemplate
 }
 
@@ -125,7 +126,7 @@ func (w *Worker) need(box models.Sandbox) (models.Need, error) {
 // wanted is what the provider is to make, if the tenant may have the image.
 func (w *Worker) wanted(ctx context.Context, box models.Sandbox) (providers.Spec, error) {
 	s, err := specOf(box)
-	if err == nil && !s.Shared {
+	if err == nil && !s.Shared && w.provider.Capabilities().Images != providers.Unsupported {
 		err = w.checkAgain(ctx, box.TenantID, box.Image)
 	}
 	if err != nil {

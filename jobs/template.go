@@ -72,11 +72,39 @@ func (c *Client) CheckTemplate(ctx context.Context, o models.Owner, t models.Tem
 			return err
 		}
 	}
+	if err := c.checkNames(o, t.Definition); err != nil {
+		return err
+	}
 	if err := c.catalog.checkRuntime("runtime", t.Definition.Runtime); err != nil {
 		return err
 	}
 	for _, l := range []models.Bounds{t.Definition.Resources, t.Definition.Maximum} {
 		if err := c.catalog.allow(resourcesOf(l)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkNames says what is wrong with the providers of a template and its names there.
+func (c *Client) checkNames(o models.Owner, d models.Definition) error {
+	if err := c.catalog.checkOrder("providers", d.Providers); err != nil {
+		return err
+	}
+	for provider, name := range d.Names {
+		if err := c.catalog.checkOrder("names", []string{provider}); err != nil {
+			return err
+		}
+		if c.catalog.able(provider).Images != providers.Unsupported {
+			return invalid("names", "provider %s makes sandboxes from images; leave it out", provider)
+		}
+		if name == "" || len(name) > 256 {
+			return invalid("names", "the name at %s must have 1 to 256 characters", provider)
+		}
+		if o.Tenant == "" {
+			continue
+		}
+		if err := c.catalog.checkName("names", provider, name); err != nil {
 			return err
 		}
 	}

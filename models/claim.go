@@ -143,6 +143,35 @@ func giveBack(db *gorm.DB, r Return, ready any) error {
 	return res.Error
 }
 
+// Place is where a sandbox is to be made.
+type Place struct {
+	Provider string
+	Image    string
+	Spec     json.RawMessage
+}
+
+// MoveProvider gives a sandbox that is still to be made to another provider, and its claimed create job back to run there.
+// ErrStale if the job is not ours any more or was cancelled, or the sandbox has ended.
+func (s *Store) MoveProvider(ctx context.Context, j Job, to Place, r Return) (out []Dispatch, err error) {
+	_, err = s.begin(ctx, j, nil, func(tx *gorm.DB, box *Sandbox) error {
+		if box.State != SandboxCreating || box.Ended() {
+			return ErrStale
+		}
+		err := tx.Model(box).Updates(map[string]any{
+			"provider": to.Provider, "image": to.Image, "spec": to.Spec, "node_id": nil, "provider_ref": nil,
+			"changed_by": j.Actor, "changed_job": j.ID,
+		}).Error
+		if err == nil {
+			err = giveBack(tx, r, gorm.Expr("now()"))
+		}
+		if err == nil {
+			out, err = dispatchReady(tx, j.TenantID, s.limits.Window)
+		}
+		return err
+	})
+	return out, err
+}
+
 // DispatchReady hands over what may run of one tenant's jobs.
 func (s *Store) DispatchReady(ctx context.Context, tenant string) (out []Dispatch, err error) {
 	err = s.tx(ctx, func(tx *gorm.DB) error {

@@ -10,6 +10,8 @@ type Definition struct {
 	VSCodePort   int               `json:"vscode_port,omitempty" minimum:"0" maximum:"65535" doc:"Port of an editor such as code-server; sandboxes then have a vscode_url"`
 	Env          map[string]string `json:"env,omitempty" doc:"Environment variables for every command; a sandbox's own variables take precedence"`
 	WorkDir      string            `json:"work_dir,omitempty" maxLength:"512" doc:"Absolute path of the work directory; default /workspace. It starts empty and hides the image's files at this path"`
+	Providers    []string          `json:"providers,omitempty" maxItems:"8" doc:"Providers of its sandboxes whose request names none, in the order in which they are asked; default: the tenant's, else the server's"`
+	Names        map[string]string `json:"names,omitempty" doc:"What the template is called at providers that make no sandboxes from images: provider and name. A tenant's own template may use those that the operator lists in PROVIDER_TEMPLATES"`
 	Runtime      string            `json:"runtime,omitempty" maxLength:"64" doc:"OCI runtime of the engine, such as runsc; default: the worker's"`
 	Resources    Bounds            `json:"resources,omitempty" doc:"Default resources of its sandboxes"`
 	Maximum      Bounds            `json:"maximum,omitempty" doc:"Largest resources that a sandbox may request"`

@@ -52,6 +52,26 @@ func (s *Store) CreateTenant(ctx context.Context, name string, limits Ceilings) 
 	return key, err
 }
 
+// ProvidersOf returns the providers that a tenant's sandboxes are made by, in the order in which they are asked; none = the
+// server's default.
+func (s *Store) ProvidersOf(ctx context.Context, tenant string) (names []string, err error) {
+	var text []string
+	err = s.db.WithContext(ctx).Raw("SELECT jsonb_array_elements_text(providers) FROM tenants WHERE id = ?", tenant).Scan(&text).Error
+	return text, err
+}
+
+// SetProviders sets ProvidersOf. Error: ErrNotFound.
+func (s *Store) SetProviders(ctx context.Context, tenant string, names []string) error {
+	if names == nil {
+		names = []string{}
+	}
+	res := s.db.WithContext(ctx).Model(&Tenant{}).Where("id = ?", tenant).Update("providers", jsonOf(names))
+	if res.Error == nil && res.RowsAffected == 0 {
+		return ErrNotFound
+	}
+	return res.Error
+}
+
 // ChangeTenant changes limits of a tenant, all of them or none. What stands beyond a new one stays. Errors: ErrNotFound,
 // ErrCeiling.
 func (s *Store) ChangeTenant(ctx context.Context, name string, limits Ceilings) error {
@@ -72,10 +92,12 @@ type ListedTenant struct {
 	Quota Quota `gorm:"embedded"`
 	Rate  Rate  `gorm:"embedded"`
 	Live  int
+	// Providers are those of ProvidersOf.
+	Providers []string `gorm:"serializer:json"`
 }
 
 const listTenants = `
-	SELECT t.id, t.name, t.max_sandboxes, t.max_queued, t.max_cpus, t.max_memory_mib, t.job_rate, t.job_burst, t.created_at,
+	SELECT t.id, t.name, t.max_sandboxes, t.max_queued, t.max_cpus, t.max_memory_mib, t.job_rate, t.job_burst, t.created_at, t.providers,
 		(SELECT count(*) FROM sandboxes s WHERE s.tenant_id = t.id AND s.ended_at IS NULL) AS live
 	FROM tenants t `
 

@@ -344,6 +344,7 @@ type Capabilities struct {
 	Terminals   Support `json:"terminals"`
 	Watch       Support `json:"watch" doc:"Watches of directories"`
 	Ports       Support `json:"ports" doc:"Ports of sandboxes are reached from outside"`
+	Images      Support `json:"images" doc:"Sandboxes are made from container images; else from templates that have a name at the provider"`
 	Builds      Support `json:"builds" doc:"Templates are built from Dockerfiles"`
 	Confined    Support `json:"confined" doc:"The backend itself keeps file operations inside the sandbox's roots, whatever links its programs make"`
 	// PerNode says that a sandbox lives on the machine of one worker, so its jobs must run there.

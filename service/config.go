@@ -103,6 +103,7 @@ type Sandboxes struct {
 	Provider  string            `env:"SANDBOX_PROVIDER" envDefault:"docker" doc:"the sandbox provider: docker, or local (for development and trusted code only)"`
 	Offered   []string          `env:"SANDBOX_PROVIDERS" doc:"the providers that requests may name, and that a worker runs, comma-separated; SANDBOX_PROVIDER is always among those of the API; default this one"`
 	Templates map[string]string `env:"SANDBOX_TEMPLATES" envDefault:"python=sandyard/python:default,base=sandyard/base:default,node=sandyard/node:default,data-science=sandyard/data-science:default,code-server=sandyard/code-server:default,browser=sandyard/browser:default" envKeyValSeparator:"=" doc:"shared templates that always exist: name=image, comma-separated"`
+	Names     map[string]string `env:"PROVIDER_TEMPLATES" envKeyValSeparator:"=" doc:"names of shared templates at providers that make no sandboxes from images: provider/template=name, comma-separated, such as e2b/python=base"`
 	Template  string            `env:"SANDBOX_TEMPLATE" envDefault:"python" doc:"the default template of sandboxes"`
 	Runtime   string            `env:"SANDBOX_RUNTIME" doc:"the default OCI runtime of sandboxes, such as runsc; default the engine's"`
 	Runtimes  []string          `env:"SANDBOX_RUNTIMES" doc:"OCI runtimes that requests and templates may name, comma-separated; SANDBOX_RUNTIME is always allowed"`
@@ -216,7 +217,7 @@ func span(name string, own, most time.Duration) error {
 
 func (s Sandboxes) catalog() jobs.Catalog {
 	return jobs.Catalog{
-		Providers: s.offers(), Templates: s.Templates, Template: s.Template, Runtimes: s.offered(), Images: s.Images, BuildDiskMB: int64(s.BuildDisk),
+		Providers: s.offers(), Able: catalog.Capabilities(), Names: s.Names, Templates: s.Templates, Template: s.Template, Runtimes: s.offered(), Images: s.Images, BuildDiskMB: int64(s.BuildDisk),
 		Maximum:  models.Bounds{CPUs: s.MostCPUs, MemoryMB: s.MostMB, DiskMB: s.MostDisk, Pids: s.MostPids},
 		Defaults: s.defaults(),
 		Lifetime: jobs.Span{Default: s.Lifetime, Most: s.MaxLife}, Paused: jobs.Span{Default: s.Paused, Most: s.MaxPaused},

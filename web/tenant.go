@@ -21,6 +21,7 @@ type Tenant struct {
 	MaxMemoryMiB  *int64    `json:"max_memory_mib" doc:"Memory of all live sandboxes together, paused ones included; null = no limit"`
 	JobRate       *float64  `json:"job_rate" doc:"Submissions a second; null = no limit"`
 	JobBurst      *int      `json:"job_burst" doc:"Submissions at once, where there is a rate; null = those of one second"`
+	Providers     []string  `json:"providers" doc:"Providers of sandboxes whose request and template name none, in the order in which they are asked; empty: the server's"`
 	CreatedAt     time.Time `json:"created_at"`
 }
 
@@ -49,7 +50,13 @@ type tenantInput struct {
 
 type changeTenantInput struct {
 	Name string `path:"name" maxLength:"63"`
-	Body CeilingsBody
+	Body ChangeTenantBody
+}
+
+// ChangeTenantBody is what changes of a tenant.
+type ChangeTenantBody struct {
+	CeilingsBody
+	Providers *[]string `json:"providers,omitempty" maxItems:"8" doc:"Providers of sandboxes whose request and template name none, in the order in which they are asked; empty: the server's"`
 }
 
 // listedTenants is how many tenants are listed.
@@ -62,13 +69,14 @@ func (s *Server) addTenants() {
 	register(s, create, s.createTenant)
 	register(s, operation("get-tenant", http.MethodGet, "/v1/tenants/{name}", tagServer, "Get a tenant (scope operator)"), s.getTenant)
 	register(s, operation("change-tenant", http.MethodPatch, "/v1/tenants/{name}", tagServer,
-		"Change a tenant's limits (scope operator): they count from the next request on"), s.changeTenant)
+		"Change a tenant's limits or providers (scope operator): they count from the next request on"), s.changeTenant)
 }
 
 func tenantDoc(t models.ListedTenant) Tenant {
 	return Tenant{
 		Name: t.ID, LiveSandboxes: t.Live, MaxSandboxes: t.MaxSandboxes, MaxQueued: t.MaxQueued,
 		MaxCPUs: t.Quota.MaxCPUs, MaxMemoryMiB: t.Quota.MaxMemoryMiB, JobRate: t.Rate.JobRate, JobBurst: t.Rate.JobBurst, CreatedAt: t.CreatedAt,
+		Providers: append([]string{}, t.Providers...),
 	}
 }
 
@@ -103,11 +111,21 @@ func (s *Server) getTenant(ctx context.Context, in *tenantInput) (*output[Tenant
 
 func (s *Server) changeTenant(ctx context.Context, in *changeTenantInput) (*output[Tenant], error) {
 	limits := in.Body.ceilings()
-	if len(limits) == 0 {
-		return nil, problem.Invalid("body", "changes nothing; give a limit")
+	if len(limits) == 0 && in.Body.Providers == nil {
+		return nil, problem.Invalid("body", "changes nothing; give a limit or providers")
 	}
-	if err := s.store.ChangeTenant(ctx, in.Name, limits); err != nil {
-		return nil, ceilingProblem(err)
+	if in.Body.Providers != nil {
+		if err := s.jobs.CheckProviders(*in.Body.Providers); err != nil {
+			return nil, err
+		}
+		if err := s.store.SetProviders(ctx, in.Name, *in.Body.Providers); err != nil {
+			return nil, err
+		}
+	}
+	if len(limits) > 0 {
+		if err := s.store.ChangeTenant(ctx, in.Name, limits); err != nil {
+			return nil, ceilingProblem(err)
+		}
 	}
 	return s.getTenant(ctx, &tenantInput{in.Name})
 }

@@ -180,6 +180,7 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		Terminals:   providers.Native,
 		Watch:       providers.Native,
 		Ports:       providers.Native,
+		Images:      providers.Native,
 		Builds:      providers.Native,
 		Confined:    providers.Native,
 		PerNode:     true,

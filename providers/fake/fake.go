@@ -67,6 +67,7 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		Terminals:   providers.Unsupported,
 		Watch:       providers.Unsupported,
 		Ports:       providers.Native,
+		Images:      providers.Native,
 		Builds:      providers.Unsupported,
 		Confined:    providers.Native,
 		PerNode:     p.perNode,

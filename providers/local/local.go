@@ -148,6 +148,7 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		Terminals:   providers.Native,
 		Watch:       providers.Native,
 		Ports:       providers.Native,
+		Images:      providers.Native,
 		Builds:      providers.Unsupported,
 		Confined:    providers.Native,
 		PerNode:     true,

@@ -1,0 +1,195 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"sandyard/models"
+	"sandyard/providers"
+)
+
+// mostPlaces bounds a fallback order.
+const mostPlaces = 8
+
+// place is where a sandbox may be made, and from what.
+type place struct {
+	Provider string `json:"provider"`
+	Image    string `json:"image,omitempty"` // empty = the provider's default
+}
+
+// order is the providers that a wish leads to, the first choice first: its own, its template's, its tenant's or the server's.
+func (c *Client) order(ctx context.Context, wish CreateSandbox, t models.Template, tenant string) (field string, names []string, err error) {
+	switch {
+	case wish.Provider != "" && len(wish.Providers) > 0:
+		return "providers", nil, invalid("providers", "give either provider or providers, the list of them in order")
+	case wish.Provider != "":
+		return "provider", []string{wish.Provider}, nil
+	case len(wish.Providers) > 0:
+		return "providers", wish.Providers, nil
+	case len(t.Definition.Providers) > 0:
+		return "template", t.Definition.Providers, nil
+	case len(c.catalog.Providers) > 1: // else there is no choice
+		names, err = c.store.ProvidersOf(ctx, tenant)
+	}
+	if len(names) == 0 {
+		names = c.catalog.Providers[:1]
+	}
+	return "tenant", names, err
+}
+
+// checkOrder says what is wrong with a list of providers.
+func (k Catalog) checkOrder(field string, names []string) error {
+	if len(names) > mostPlaces {
+		return invalid(field, "names %d providers; the limit is %d", len(names), mostPlaces)
+	}
+	for i, name := range names {
+		if !slices.Contains(k.Providers, name) {
+			return invalid(field, "unknown provider %.100q; this server has %v", name, k.Providers)
+		}
+		if slices.Contains(names[:i], name) {
+			return invalid(field, "names %s twice; leave one out", name)
+		}
+	}
+	return nil
+}
+
+// CheckProviders says what is wrong with a list of providers, as an *InvalidError.
+func (c *Client) CheckProviders(names []string) error {
+	return c.catalog.checkOrder("providers", names)
+}
+
+// places finds what a wish, or its template t, is at each provider in its order.
+func (c *Client) places(ctx context.Context, wish CreateSandbox, t models.Template, tenant string) ([]place, error) {
+	field, names, err := c.order(ctx, wish, t, tenant)
+	if err == nil {
+		err = c.catalog.checkOrder(field, names)
+	}
+	if err != nil {
+		return nil, err
+	}
+	places := make([]place, len(names))
+	for i, name := range names {
+		image, err := c.catalog.imageAt(name, wish, t)
+		if err != nil {
+			return nil, err
+		}
+		if t.TenantID != nil || wish.Image != "" { // an older version may have taken any image for the template
+			if err := c.mayHave(ctx, tenant, name, image, wish.Image != ""); err != nil {
+				return nil, err
+			}
+		}
+		places[i] = place{name, image}
+	}
+	return places, nil
+}
+
+// imageAt is what a wish, or its template t, is called at a provider.
+func (k Catalog) imageAt(provider string, wish CreateSandbox, t models.Template) (string, error) {
+	fromImages := k.able(provider).Images != providers.Unsupported
+	named := t.Definition.Names[provider]
+	if t.Name != "" && named == "" {
+		named = k.Names[provider+"/"+t.Name]
+	}
+	switch {
+	case wish.Image != "" && !fromImages:
+		return "", invalid("image", "provider %s makes no sandboxes from images; give a template", provider)
+	case wish.Image != "":
+		return wish.Image, nil
+	case named != "":
+		return named, nil
+	case fromImages:
+		return t.Image, nil
+	case t.Name == k.Template: // what nobody has asked for
+		return "", nil
+	}
+	return "", invalid("template", "template %s has no name at provider %s; add it to names of the template, or ask your operator "+
+		"to add it to PROVIDER_TEMPLATES", t.Name, provider)
+}
+
+// mayHave refuses an image, or a name of a template at a provider, that the tenant may not use.
+func (c *Client) mayHave(ctx context.Context, tenant, provider, image string, asked bool) error {
+	field := "template"
+	if asked {
+		field = "image"
+	}
+	if c.catalog.able(provider).Images == providers.Unsupported {
+		return c.catalog.checkName(field, provider, image)
+	}
+	return c.images.check(ctx, tenant, field, image)
+}
+
+// checkName refuses a name at a provider that the operator has not listed: its account there may hold more than is meant for all.
+func (k Catalog) checkName(field, provider, name string) error {
+	if name == "" {
+		return nil
+	}
+	var listed []string
+	for at, known := range k.Names {
+		if strings.HasPrefix(at, provider+"/") {
+			listed = append(listed, known)
+		}
+	}
+	if slices.Contains(listed, name) {
+		return nil
+	}
+	slices.Sort(listed)
+	return invalid(field, "%.100q at provider %s is not allowed on this server; use one of %v, or ask your operator to add it to PROVIDER_TEMPLATES",
+		name, provider, slices.Compact(listed))
+}
+
+// able is what a provider can do; of one that the catalog says nothing about, everything.
+func (k Catalog) able(provider string) providers.Capabilities {
+	for _, c := range k.Able {
+		if c.Provider == provider {
+			return c
+		}
+	}
+	return providers.Capabilities{Provider: provider}
+}
+
+// moveOn gives a create to the next provider of its order, if the error is one for which another may be asked: no room, a quota
+// or an outage. What this provider may have made all the same is removed when it is reconciled.
+func (a *attempt) moveOn(ctx context.Context, why error) bool {
+	if a.job.Kind != models.KindCreate || a.isCancelled() || !fallsBack(why) {
+		return false
+	}
+	ctx, cancel := a.w.finishing(ctx, a.w.lease)
+	defer cancel()
+	box, err := a.w.store.Sandbox(ctx, a.job.TenantID, a.job.SandboxID)
+	if err != nil || box.Provider != a.w.node.Provider {
+		return false
+	}
+	spec, err := specOf(box)
+	if err != nil || len(spec.Next) == 0 {
+		return false
+	}
+	to := spec.Next[0]
+	spec.Next = spec.Next[1:]
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return false
+	}
+	tasks, err := a.w.store.MoveProvider(ctx, a.job, models.Place{Provider: to.Provider, Image: to.Image, Spec: text},
+		models.Return{Held: a.held(), Reason: reasonOf(why) + "; provider " + to.Provider + " is next"})
+	if err != nil {
+		a.log.WarnContext(ctx, "sandbox not given to the next provider", "to", to.Provider, "error", err)
+		return false
+	}
+	a.log.WarnContext(ctx, "sandbox given to the next provider", "to", to.Provider, "reason", loggable(why))
+	a.w.queue.send(ctx, tasks)
+	return true
+}
+
+// fallsBack says whether another provider may succeed where this one did not.
+func fallsBack(err error) bool {
+	if errors.As(err, new(*awayError)) {
+		return true
+	}
+	var p *providers.Error
+	return errors.As(err, &p) && slices.Contains([]providers.Class{
+		providers.Capacity, providers.Quota, providers.DiskFull, providers.RateLimited, providers.Refused,
+	}, p.Class)
+}
