@@ -11,9 +11,9 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// The reference page and its renderer, which needs no other host.
+// The reference page with its renderer, which needs no other host, and the pages for agents.
 //
-//go:embed docs/index.html docs/redoc.standalone.js
+//go:embed docs/index.html docs/redoc.standalone.js docs/SKILL.md docs/llms.txt
 var docs embed.FS
 
 // docsPolicy lets the page load nothing from elsewhere.
@@ -35,14 +35,6 @@ func (s *Server) addDocs() error {
 	if err != nil {
 		return fmt.Errorf("write the OpenAPI document: %w", err)
 	}
-	page, err := docs.ReadFile("docs/index.html")
-	if err != nil {
-		return fmt.Errorf("read the reference page: %w", err)
-	}
-	renderer, err := docs.ReadFile("docs/redoc.standalone.js")
-	if err != nil {
-		return fmt.Errorf("read the reference page: %w", err)
-	}
 	for name, d := range s.contracts {
 		raw, err := json.Marshal(d)
 		if err != nil {
@@ -52,8 +44,18 @@ func (s *Server) addDocs() error {
 	}
 	s.publish("/openapi.json", "application/json", "no-cache", document)
 	s.publish("/openapi.yaml", "application/yaml", "no-cache", yaml)
-	s.publish("/docs", fiber.MIMETextHTMLCharsetUTF8, "no-cache", page)
-	s.publish("/docs/redoc.standalone.js", "text/javascript; charset=utf-8", "max-age=86400", renderer)
+	for _, file := range []struct{ path, name, media, caching string }{
+		{"/docs", "index.html", fiber.MIMETextHTMLCharsetUTF8, "no-cache"},
+		{"/docs/redoc.standalone.js", "redoc.standalone.js", "text/javascript; charset=utf-8", "max-age=86400"},
+		{"/llms.txt", "llms.txt", fiber.MIMETextPlainCharsetUTF8, "no-cache"},
+		{"/skill.md", "SKILL.md", "text/markdown; charset=utf-8", "no-cache"},
+	} {
+		content, err := docs.ReadFile("docs/" + file.name)
+		if err != nil {
+			return fmt.Errorf("read the page %s: %w", file.path, err)
+		}
+		s.publish(file.path, file.media, file.caching, content)
+	}
 	s.app.Get("/", func(c *fiber.Ctx) error { return c.Redirect("/docs", fiber.StatusFound) })
 	s.app.Get("/favicon.ico", func(c *fiber.Ctx) error { // browsers ask for it unasked
 		c.Set(fiber.HeaderCacheControl, "max-age=86400")

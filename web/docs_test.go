@@ -105,6 +105,31 @@ func TestReferencePageNeedsNoOtherHost(t *testing.T) {
 	}
 }
 
+// TestTheSkillNamesCoreTools: an agent that reads the skill has the tools that its table names.
+func TestTheSkillNamesCoreTools(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	page := r.call("GET", "/skill.md", nil, "Authorization", "").want(t, 200)
+	if media := page.header.Get("Content-Type"); media != "text/markdown; charset=utf-8" {
+		t.Errorf("the skill is %s", media)
+	}
+	offered := map[string]bool{}
+	for _, tool := range must(r.talk("").session.ListTools(t.Context(), nil))(t).Tools {
+		offered[tool.Name] = true
+	}
+	named := 0
+	for _, row := range regexp.MustCompile(`(?m)^\|[^|]*\|(.*)\|$`).FindAllStringSubmatch(page.raw, -1) {
+		for _, tool := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
+			if named++; !offered[tool[1]] {
+				t.Errorf("the skill names %s, which is no tool of the core set", tool[1])
+			}
+		}
+	}
+	if named < 12 {
+		t.Errorf("the skill names %d tools", named)
+	}
+}
+
 func TestCatalog(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

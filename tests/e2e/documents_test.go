@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -44,12 +45,8 @@ func TestCurlsInDocumentsWork(t *testing.T) {
 			if c.answer != "" {
 				answers++
 			}
-			cmd := exec.Command("bash", "-c", strings.Replace(c.command, "curl -s", "curl -sS --fail-with-body --max-time 60", 1))
-			cmd.Dir = dir
-			cmd.Env = append(os.Environ(), "S=http://"+r.address, "H=Authorization: Bearer "+r.key,
+			c.run(t, dir, "S=http://"+r.address, "H=Authorization: Bearer "+r.key,
 				"J=Content-Type: application/json", "ID="+box.ID, "JOB="+last.ID, "K="+key.Key.ID, "T="+login.Token)
-			out, err := cmd.Output()
-			c.compare(t, string(out), err)
 		}
 	}
 	r.clean()
@@ -58,8 +55,68 @@ func TestCurlsInDocumentsWork(t *testing.T) {
 	}
 }
 
+// TestCommandsForAgentsWork follows what the server publishes for agents: every page that llms.txt lists is there without a key,
+// and the commands of the skill do what it says, in the order in which it has them.
+func TestCommandsForAgentsWork(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	keyless := *r.caller
+	keyless.key = ""
+	list := keyless.call("GET", "/llms.txt", nil).want(t, 200).raw
+	links := regexp.MustCompile(`(?m)^- \[[^\]]+\]\(([^)]+)\): \S`).FindAllStringSubmatch(list, -1)
+	if !regexp.MustCompile(`\A# Sandyard\n\n> \S`).MatchString(list) || len(links) < 6 || strings.Count(list, "](") != len(links) {
+		t.Errorf("llms.txt has not the form of llmstxt.org, or %d links: %s", len(links), list)
+	}
+	for _, link := range links {
+		keyless.call("GET", link[1], nil).want(t, 200)
+	}
+	skill := keyless.call("GET", "/skill.md", nil).want(t, 200).raw
+	if !regexp.MustCompile(`\A---\nname: sandyard\ndescription: \S`).MatchString(skill) {
+		t.Errorf("the skill has not the front matter of a skill: %.200s", skill)
+	}
+	box := r.create(object{"key": "my-task"})
+	dir := t.TempDir()
+	env := []string{
+		"SANDYARD_URL=http://" + r.address, "SANDYARD_API_KEY=" + r.key, "ID=" + box.ID,
+		"PATH=" + filepath.Dir(program(t, "sandyard")) + ":" + os.Getenv("PATH"),
+	}
+	setting := regexp.MustCompile(`(?m)^export .*$`).FindString(skill)
+	curls := curlsOf(t, "skill.md", skill)
+	for _, c := range curls {
+		c.command = setting + "; " + c.command
+		out := c.run(t, dir, env...)
+		if strings.Contains(c.command, `"background": true`) {
+			var started struct{ Job job }
+			decode(t, out, &started)
+			env = append(env, "JOB="+started.Job.ID)
+		}
+	}
+	clients := regexp.MustCompile(`(?m)^sandyard .*$`).FindAllString(skill, -1)
+	for _, line := range clients {
+		cmd := exec.Command("bash", "-c", line)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "http://"+r.address+"/mcp") {
+			t.Errorf("%s: %v: %s", line, err, out)
+		}
+	}
+	if len(curls) < 10 || len(clients) != 1 {
+		t.Errorf("%d curls and %d commands of the client were found", len(curls), len(clients))
+	}
+	r.clean()
+}
+
 // curl is a command of a page, with the answer that the page shows to it; empty = none.
 type curl struct{ page, command, answer string }
+
+// run carries out the command in a directory, with more environment, compares its answer and returns it.
+func (c curl) run(t *testing.T, dir string, env ...string) string {
+	t.Helper()
+	cmd := exec.Command("bash", "-c", strings.Replace(c.command, "curl -s", "curl -sS --fail-with-body --max-time 60", 1))
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	out, err := cmd.Output()
+	c.compare(t, string(out), err)
+	return string(out)
+}
 
 // compare holds what the server sent to what the page shows.
 func (c curl) compare(t *testing.T, out string, failed error) {
