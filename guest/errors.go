@@ -32,7 +32,7 @@ func connectError(err error) error {
 
 func connectCode(reason string) connect.Code {
 	switch reason {
-	case dialect.ReasonFileNotFound, dialect.ReasonNoCommand, dialect.ReasonNoExec:
+	case dialect.ReasonFileNotFound, dialect.ReasonNoCommand, dialect.ReasonNoExec, dialect.ReasonNoProcess:
 		return connect.CodeNotFound
 	case dialect.ReasonDenied:
 		return connect.CodePermissionDenied
@@ -61,7 +61,7 @@ func writeError(w http.ResponseWriter, err error) {
 
 func httpStatus(reason string) int {
 	switch reason {
-	case dialect.ReasonFileNotFound, dialect.ReasonNoExec:
+	case dialect.ReasonFileNotFound, dialect.ReasonNoExec, dialect.ReasonNoProcess:
 		return http.StatusNotFound
 	case dialect.ReasonDenied:
 		return http.StatusForbidden

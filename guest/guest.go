@@ -114,6 +114,8 @@ func (g *Guest) workerRoutes() http.Handler {
 	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/signal", g.signalExec)
 	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/kill", g.killExec)
 	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/stdin", g.writeStdin)
+	mux.HandleFunc("GET "+dialect.ProcessesPath, g.listProcesses)
+	mux.HandleFunc("POST "+dialect.ProcessesPath+"/{pid}/signal", g.signalProcess)
 	g.toolRoutes(mux)
 	return mux
 }

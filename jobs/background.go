@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -165,30 +164,16 @@ func (*ExecSignal) Kind() string { return models.KindExecSignal }
 
 // Validate implements Args.
 func (x *ExecSignal) Validate() error {
-	if !slices.Contains(signals(), x.signal()) {
-		return invalid("signal", "%q is not supported; use one of %s", x.Signal, strings.Join(signals(), ", "))
+	if err := checkSignal(x.Signal); err != nil {
+		return err
 	}
 	_, err := x.name()
 	return err
 }
 
-func signals() []string {
-	return []string{
-		"SIGHUP", "SIGINT", "SIGQUIT", "SIGKILL", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGTERM", "SIGCONT", "SIGSTOP", "SIGTSTP", "SIGWINCH",
-	}
-}
-
-func (x *ExecSignal) signal() string {
-	name := strings.ToUpper(x.Signal)
-	if !strings.HasPrefix(name, "SIG") {
-		name = "SIG" + name
-	}
-	return name
-}
-
 func (x *ExecSignal) run(ctx context.Context, a *attempt) (result, error) {
 	return a.onExec(ctx, x.ExecRef, func(b providers.Background, name string) error {
-		return b.Signal(ctx, name, a.job.ID, x.signal())
+		return b.Signal(ctx, name, a.job.ID, signalName(x.Signal))
 	})
 }
 

@@ -221,6 +221,9 @@ func TestBackgroundIsRefusedWhereItMakesNoSense(t *testing.T) {
 		"another name":                   &jobs.ExecDelete{ExecRef: ref("code.python")},
 		"a path":                         &jobs.ExecDelete{ExecRef: ref("job_/../x")},
 		"no signal":                      &jobs.ExecSignal{ExecRef: ref("job_0"), Signal: "SIGNOTHING"},
+		"no process":                     &jobs.SignalProcess{Signal: "TERM"},
+		"the guest's process":            &jobs.SignalProcess{Pid: 1, Signal: "TERM"},
+		"no signal to a process":         &jobs.SignalProcess{Pid: 9, Signal: "SIGNOTHING"},
 		"too long":                       &jobs.ExecWait{ExecRef: ref("job_0"), TimeoutSeconds: 1e6},
 	} {
 		if _, err := r.client.Submit(t.Context(), box, args, options()); err == nil {

@@ -117,11 +117,12 @@ func (c *Client) Submit(ctx context.Context, sandbox string, args Args, o Option
 	return out, err
 }
 
-// standsOutside says whether jobs of a kind never wait for earlier jobs of their sandbox: they are about its time, or about a
-// background exec or a code context, which stands outside the order, too.
+// standsOutside says whether jobs of a kind never wait for earlier jobs of their sandbox: they are about its time, about what
+// runs in it now, or about a background exec or a code context, which stands outside the order, too.
 func standsOutside(args Args) bool {
 	return slices.Contains([]string{
 		models.KindTimeout, models.KindExecWait, models.KindExecStdin, models.KindExecSignal, models.KindExecDelete, models.KindCodeDelete,
+		kindProcessList, kindProcessSignal,
 	}, args.Kind())
 }
 

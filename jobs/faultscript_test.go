@@ -1,6 +1,7 @@
 package jobs_test
 
 import (
+	"encoding/json"
 	"strings"
 
 	"sandyard/egress"
@@ -33,20 +34,22 @@ func scripts() []script {
 	}
 	all = append(append(all, otherScripts()...), loopScripts()...)
 	for name, make := range map[string]func(*run) jobs.Args{
-		"background":  func(*run) jobs.Args { return &jobs.Exec{Command: "fake:append log x; fake:sleep 1h", Background: true} },
-		"exec_wait":   func(u *run) jobs.Args { return &jobs.ExecWait{ExecRef: ref(u.over)} },
-		"exec_stdin":  func(u *run) jobs.Args { return &jobs.ExecStdin{ExecRef: ref(u.goes), Data: "x"} },
-		"exec_signal": func(u *run) jobs.Args { return &jobs.ExecSignal{ExecRef: ref(u.goes), Signal: "INT"} },
-		"exec_delete": func(u *run) jobs.Args { return &jobs.ExecDelete{ExecRef: ref(u.goes)} },
-		"write":       func(*run) jobs.Args { return &jobs.Write{Path: "b", Content: "c"} },
-		"write-many":  func(*run) jobs.Args { return &jobs.WriteMany{Files: []jobs.Write{{Path: "b"}, {Path: "c"}}} },
-		"read":        func(*run) jobs.Args { return &jobs.Read{Path: "a"} },
-		"read-many":   func(*run) jobs.Args { return &jobs.ReadMany{Paths: []string{"a"}} },
-		"list":        func(*run) jobs.Args { return &jobs.List{} },
-		"stat":        func(*run) jobs.Args { return &jobs.Stat{Path: "a"} },
-		"mkdir":       func(*run) jobs.Args { return &jobs.MakeDir{Path: "d"} },
-		"move":        func(*run) jobs.Args { return &jobs.Move{From: "a", To: "b"} },
-		"remove":      func(*run) jobs.Args { return &jobs.Remove{Path: "a"} },
+		"background":     func(*run) jobs.Args { return &jobs.Exec{Command: "fake:append log x; fake:sleep 1h", Background: true} },
+		"exec_wait":      func(u *run) jobs.Args { return &jobs.ExecWait{ExecRef: ref(u.over)} },
+		"exec_stdin":     func(u *run) jobs.Args { return &jobs.ExecStdin{ExecRef: ref(u.goes), Data: "x"} },
+		"exec_signal":    func(u *run) jobs.Args { return &jobs.ExecSignal{ExecRef: ref(u.goes), Signal: "INT"} },
+		"process_list":   func(*run) jobs.Args { return &jobs.ListProcesses{} },
+		"process_signal": func(u *run) jobs.Args { return &jobs.SignalProcess{Pid: u.pidOf(u.goes), Signal: "TERM"} },
+		"exec_delete":    func(u *run) jobs.Args { return &jobs.ExecDelete{ExecRef: ref(u.goes)} },
+		"write":          func(*run) jobs.Args { return &jobs.Write{Path: "b", Content: "c"} },
+		"write-many":     func(*run) jobs.Args { return &jobs.WriteMany{Files: []jobs.Write{{Path: "b"}, {Path: "c"}}} },
+		"read":           func(*run) jobs.Args { return &jobs.Read{Path: "a"} },
+		"read-many":      func(*run) jobs.Args { return &jobs.ReadMany{Paths: []string{"a"}} },
+		"list":           func(*run) jobs.Args { return &jobs.List{} },
+		"stat":           func(*run) jobs.Args { return &jobs.Stat{Path: "a"} },
+		"mkdir":          func(*run) jobs.Args { return &jobs.MakeDir{Path: "d"} },
+		"move":           func(*run) jobs.Args { return &jobs.Move{From: "a", To: "b"} },
+		"remove":         func(*run) jobs.Args { return &jobs.Remove{Path: "a"} },
 		"edit": func(*run) jobs.Args {
 			return &jobs.Edit{Path: "a", Edits: []jobs.Replacement{{OldString: "1", NewString: "11"}}}
 		},
@@ -57,7 +60,7 @@ func scripts() []script {
 		"egress":  func(*run) jobs.Args { return &jobs.SetEgress{Policy: egress.Policy{Allow: []string{"example.com"}}} },
 	} {
 		s := script{name: name, ready: readyWithFile, act: args(make)}
-		if strings.HasPrefix(name, "exec_") {
+		if strings.HasPrefix(name, "exec_") || strings.HasPrefix(name, "process_") {
 			s.ready = readyWithExecs
 		}
 		all = append(all, s)
@@ -121,6 +124,13 @@ func (u *run) remove(force bool) {
 	u.insist(func(o jobs.Options) (models.Submitted, error) {
 		return u.r.acts.Delete(u.r.t.Context(), u.box, force, o)
 	})
+}
+
+// pidOf is the process of a command that goes on.
+func (u *run) pidOf(exec string) int {
+	var started jobs.BackgroundResult
+	u.r.must(json.Unmarshal(u.r.job(exec).Result, &started))
+	return started.Pid
 }
 
 // expire waits for the scheduler to end the sandbox.

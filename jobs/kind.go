@@ -55,6 +55,8 @@ func kinds() map[string]func() Args {
 		"exec_stdin":          func() Args { return &ExecStdin{} },
 		"exec_signal":         func() Args { return &ExecSignal{} },
 		"exec_delete":         func() Args { return &ExecDelete{} },
+		kindProcessList:       func() Args { return &ListProcesses{} },
+		kindProcessSignal:     func() Args { return &SignalProcess{} },
 		"write":               func() Args { return &Write{} },
 		"read":                func() Args { return &Read{} },
 		"list":                func() Args { return &List{} },

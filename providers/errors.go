@@ -32,6 +32,7 @@ const (
 	Invalid      Class = "invalid_argument"
 	NoExec       Class = "exec_not_found"
 	ExecEnded    Class = "exec_ended"
+	NoProcess    Class = "process_not_found"
 	NoContext    Class = "context_not_started" // the interpreter did not come up
 	TooManyExecs Class = "too_many_execs"
 	Unavailable  Class = "provider_unavailable" // no answer; the outcome is unknown

@@ -33,6 +33,37 @@ func work[B any](s *Server, op huma.Operation, parts func(*B) (jobs.Args, Submit
 	})
 }
 
+// ProcessParam names a process of a sandbox.
+type ProcessParam struct {
+	ID  string `path:"id"`
+	Pid int    `path:"pid" minimum:"2" maximum:"4194304" doc:"Inside the sandbox, as in the list of processes"`
+}
+
+type signalProcessInput struct {
+	SubmitParams
+	ProcessParam
+	Body ProcessSignalBody
+}
+
+// ProcessSignalBody is the body of a signal to a process.
+type ProcessSignalBody struct {
+	Signal string `json:"signal" doc:"Such as SIGINT, SIGTERM or SIGKILL; the prefix SIG is optional"`
+	Start  int64  `json:"start,omitempty" minimum:"0" doc:"The process's start in the list: another process that has got the pid is then left alone"`
+	Submit
+}
+
+func (s *Server) addProcesses() {
+	write(s, operation("list-processes", http.MethodPost, "/v1/sandboxes/{id}/processes", tagWork, "List the processes of a sandbox"),
+		s.change(func() jobs.Args { return &jobs.ListProcesses{} }))
+	write(s, operation("signal-process", http.MethodPost, "/v1/sandboxes/{id}/processes/{pid}/signal", tagWork, "Send a signal to one process"),
+		func(ctx context.Context, in *signalProcessInput) (*acceptedOutput, error) {
+			args := &jobs.SignalProcess{Pid: in.Pid, Start: in.Body.Start, Signal: in.Body.Signal}
+			return s.submit(ctx, in.SubmitParams, in.Body.Submit, func(o jobs.Options) (models.Submitted, error) {
+				return s.jobs.Submit(ctx, in.ID, args, o)
+			})
+		})
+}
+
 func (s *Server) addExec() {
 	work(s, operation("exec", http.MethodPost, "/v1/sandboxes/{id}/exec", tagWork, "Run a command"),
 		func(b *ExecBody) (jobs.Args, Submit) { return &b.Exec, b.Submit })

@@ -160,7 +160,7 @@ func TestMCPSetsOfTools(t *testing.T) {
 		"pip_install http_request env_get env_set process_list file_edit file_find shell_view shell_write shell_wait shell_kill python_execute " +
 		"javascript_execute grep glob workspace_info workspace_health sandbox_create sandbox_list sandbox_get sandbox_pause sandbox_resume " +
 		"sandbox_delete sandbox_extend exec_start exec_output exec_stdin exec_signal job_get job_wait job_list job_cancel port_url file_upload " +
-		"file_download template_list usage_limits"
+		"file_download template_list usage_limits process_signal"
 	if want := strings.Fields(known); len(all) != len(want) || slices.ContainsFunc(want, func(name string) bool { return !slices.Contains(all, name) }) {
 		t.Errorf("%d tools, want %d: %v", len(all), len(want), all)
 	}
@@ -332,7 +332,7 @@ func TestMCPRefusesBadInput(t *testing.T) {
 // everyTool names the tools that take a sandbox, each with arguments that are valid.
 func (k talk) everyTool() map[string]object {
 	k.t.Helper()
-	values := object{"url": "http://example.com", "port": 80, "packages": "six", "content_base64": "eA==", "seconds": 60, "name": "N", "command": "true"}
+	values := object{"url": "http://example.com", "port": 80, "packages": "six", "content_base64": "eA==", "seconds": 60, "pid": 77, "name": "N", "command": "true"}
 	all := map[string]object{}
 	for _, tool := range must(k.session.ListTools(context.Background(), nil))(k.t).Tools {
 		schema := tool.InputSchema.(map[string]any)

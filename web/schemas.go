@@ -25,6 +25,7 @@ func resultTypes() map[string][]reflect.Type {
 		"timeout":             {reflect.TypeFor[jobs.SetTimeoutResult]()},
 		"egress":              {reflect.TypeFor[jobs.SetEgressResult]()},
 		"port":                {reflect.TypeFor[jobs.PortResult]()},
+		"process_list":        {reflect.TypeFor[providers.ProcessList]()},
 		"write":               file,
 		"stat":                file,
 		"mkdir":               file,

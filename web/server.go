@@ -124,6 +124,7 @@ func New(c Config) (*Server, error) {
 	s.addSandboxes()
 	s.addExec()
 	s.addBackground()
+	s.addProcesses()
 	s.addCode()
 	s.addFiles()
 	s.addPorts()

@@ -43,6 +43,28 @@ type Fed struct {
 	After  [3]int64 `json:"after"`
 }
 
+// ProcessList is the answer of GET ProcessesPath: processes by their ids, but for the guest itself and its supervisors. POST
+// ProcessesPath/{pid}/signal sends one of them the signal of that name; the parameter id makes a repeated call harmless, and
+// start must be that of the process where it is given.
+type ProcessList struct {
+	Processes []Process `json:"processes"`
+	Total     int       `json:"total"` // more than are listed where there are too many
+}
+
+// Process is one process of a command.
+type Process struct {
+	Pid     int    `json:"pid"`
+	Parent  int    `json:"parent"`
+	Start   int64  `json:"start"` // with pid it names the process
+	State   string `json:"state"` // as in /proc
+	Threads int    `json:"threads"`
+	RSSKB   int64  `json:"rss_kb"`
+	CPUMs   int64  `json:"cpu_ms"`
+	AgeMs   int64  `json:"age_ms"`
+	Command string `json:"command"`        // its arguments, or its name in brackets
+	Exec    string `json:"exec,omitempty"` // the name of the command that it belongs to
+}
+
 // Headers of an answer with output.
 const (
 	OffsetHeader = "Sandyard-Offset" // of the body's first byte: later than asked for where older ones are not kept

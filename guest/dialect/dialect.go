@@ -56,6 +56,7 @@ const (
 	ReasonInvalid      = "invalid_argument"
 	ReasonBusy         = "busy"
 	ReasonNoExec       = "exec_not_found"
+	ReasonNoProcess    = "process_not_found"
 	ReasonUnsupported  = "unsupported"
 	ReasonNoAccess     = "access_denied"
 	ReasonNoMatch      = "text_not_found"
@@ -171,6 +172,8 @@ const (
 	InitPath  = "/init"
 	// NetworkPath takes a PUT of Network.
 	NetworkPath = "/network"
+	// ProcessesPath lists processes, see ProcessList.
+	ProcessesPath = "/processes"
 
 	EditPath      = "/files/edit"
 	GlobPath      = "/files/glob"

@@ -56,6 +56,9 @@ type Registry struct {
 	finished []string // names, oldest first
 	ended    []*Exec  // of those the background ones whose output may be kept
 	noInput  *input   // of all that had none and are forgotten
+
+	signalling sync.Mutex
+	signals    recent // ids of signals that were sent to single processes
 }
 
 // NewRegistry makes a registry whose commands get env and start in workDir unless they say otherwise.

@@ -110,6 +110,9 @@ func (p *Process) Ended() <-chan struct{} { return p.ended }
 // Status is how the command ended; it may be asked once Ended is closed.
 func (p *Process) Status() syscall.WaitStatus { return p.status }
 
+// Supervisor is the process id of the command's supervisor, as Processes has it.
+func (p *Process) Supervisor() int { return p.sup.pid }
+
 // Signal sends a signal to the command's process group.
 func (p *Process) Signal(s syscall.Signal) error {
 	select {

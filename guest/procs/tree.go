@@ -161,12 +161,7 @@ func (h *Host) belongs(pid, sup int, parents map[int]int, verdict map[int]bool) 
 
 // livingProcesses maps every process that is not a zombie to its parent.
 func livingProcesses() map[int]int {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return nil
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1)
+	names := processNames()
 	parents := make(map[int]int, len(names))
 	buf := make([]byte, 512)
 	for _, name := range names {
@@ -179,6 +174,17 @@ func livingProcesses() map[int]int {
 		}
 	}
 	return parents
+}
+
+// processNames lists the directories of processes, and what else /proc has.
+func processNames() []string {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	return names
 }
 
 // Places in /proc/PID/stat behind the name.

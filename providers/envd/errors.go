@@ -52,6 +52,8 @@ func classOf(reason string) (providers.Class, bool) {
 		return providers.Invalid, true
 	case dialect.ReasonNoExec:
 		return providers.NoExec, true
+	case dialect.ReasonNoProcess:
+		return providers.NoProcess, true
 	case dialect.ReasonEnded:
 		return providers.ExecEnded, true
 	case dialect.ReasonTooMany:

@@ -52,6 +52,15 @@ func checkBackground(t *testing.T, s *envd.Sandbox) {
 		}
 	}
 	checkError(t, "signal", s.Signal(ctx, "x", "i", "INT"))
+	checkError(t, "signal to a process", s.SignalProcess(ctx, providers.ProcessSignal{ID: "i", Pid: 2, Signal: "SIGINT"}))
+	list, err := s.Processes(ctx)
+	checkError(t, "processes", err)
+	for _, p := range list.Processes {
+		if p.Pid < 0 || p.Parent < 0 || p.Start < 0 || p.Threads < 0 || p.RSSKB < 0 || p.CPUMS < 0 || p.AgeMS < 0 || len(list.Processes) > list.Total {
+			t.Errorf("a process of %+v", p)
+		}
+		checkKept(t, p)
+	}
 	checkError(t, "resize", s.Resize(ctx, "x", providers.TerminalSize{Cols: 80, Rows: 24}))
 	checkError(t, "network", s.SetNetwork(ctx, true))
 	tail, err := s.Tail(ctx, "x", 0)

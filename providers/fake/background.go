@@ -8,7 +8,7 @@ import (
 	"sandyard/providers"
 )
 
-// OpBackground is every call of providers.Background.
+// OpBackground is every call of providers.Background and providers.Processes.
 const OpBackground Op = "background"
 
 // lookEvery is how often a call that waits for output looks for it.
@@ -218,7 +218,7 @@ func (e *execution) info() providers.Exec {
 	e.box.mu.Lock()
 	defer e.box.mu.Unlock()
 	i := providers.Exec{
-		ID: e.cmd.Name, Running: true, Pid: 1, StdoutBytes: e.out.total, StderrBytes: e.errs.total,
+		ID: e.cmd.Name, Running: true, Pid: e.pid, StdoutBytes: e.out.total, StderrBytes: e.errs.total,
 		AgeMS: time.Since(e.begun).Milliseconds(), DurationMS: time.Since(e.begun).Milliseconds(),
 	}
 	select {

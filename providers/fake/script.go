@@ -24,6 +24,7 @@ type execution struct {
 	env     map[string]string
 	steps   []step
 	begun   time.Time
+	pid     int
 	ctx     context.Context // ends with kill
 	kill    context.CancelFunc
 	done    chan struct{} // closed when res is final
@@ -144,7 +145,7 @@ func (b *box) claim(cmd providers.Command, steps []step, bad error) (e *executio
 }
 
 func newExecution(b *box, cmd providers.Command, dir string, steps []step) *execution {
-	e := &execution{box: b, cmd: cmd, dir: dir, steps: steps, begun: time.Now(), done: make(chan struct{})}
+	e := &execution{box: b, cmd: cmd, dir: dir, steps: steps, begun: time.Now(), done: make(chan struct{}), pid: firstPid + len(b.execs)}
 	e.env = map[string]string{"HOME": b.spec.WorkDir}
 	maps.Copy(e.env, b.spec.Env)
 	maps.Copy(e.env, cmd.Env)

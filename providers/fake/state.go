@@ -201,7 +201,8 @@ type box struct {
 	frozen time.Time     // since when it is paused
 	slept  time.Duration // how long it was paused before
 	execs  map[string]*execution
-	online bool // its programs are offered a network
+	heard  map[string]bool // signals to single processes, by id
+	online bool            // its programs are offered a network
 }
 
 func newBox(spec providers.Spec) *box {
@@ -218,6 +219,7 @@ func newBox(spec providers.Spec) *box {
 		going:   make(chan struct{}),
 		halted:  make(chan struct{}),
 		execs:   make(map[string]*execution),
+		heard:   make(map[string]bool),
 	}
 	close(b.going)
 	return b

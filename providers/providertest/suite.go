@@ -76,6 +76,7 @@ func Run(t *testing.T, open func(t *testing.T) providers.Provider, o Options) {
 		{"names", names},
 		{"ends", ends},
 		{"background", background},
+		{"processes", processes},
 		{"code", code},
 		{"terminals", terminals},
 		{"files", files},

@@ -47,7 +47,7 @@ func (n *neighbour) settle() {
 	}
 	n.owns.add("secrets", "token")
 	n.owns.state = func(t *testing.T) string { return n.fingerprint(t, box) }
-	for _, what := range []string{"files", "nodes", "grant", "port"} {
+	for _, what := range []string{"files", "nodes", "grant", "port", "processes"} {
 		n.owns.ids[what] = append(n.owns.ids[what], "nothing")
 	}
 	n.rig.mustKnow(t)

@@ -2,10 +2,7 @@ package mcp
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"sandyard/jobs"
@@ -53,54 +50,6 @@ func (s *Server) sandboxGet(ctx context.Context, c *call, a *sandboxOnly) (*answ
 	doc := describe(box)
 	return &answer{text: fmt.Sprintf("Sandbox %s of template %s is %s and ends at %s, or after %g seconds without use.",
 		doc.ID, doc.Template, doc.State, doc.ExpiresAt.Format(time.RFC3339), doc.IdleAfter), fields: doc}, nil
-}
-
-//go:embed processes.sh
-var processProgram string
-
-// process is one line of the list of processes.
-type process struct {
-	Pid     int    `json:"pid"`
-	Parent  int    `json:"parent"`
-	State   string `json:"state"`
-	Threads int    `json:"threads"`
-	RSS     int64  `json:"rss_kb"`
-	Command string `json:"command"`
-}
-
-func (s *Server) processList(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
-	box, err := s.sandbox(ctx, c, a.Sandbox)
-	if err != nil {
-		return nil, err
-	}
-	r, err := s.command(ctx, c, box.ID, &jobs.Exec{Argv: []string{"sh", "-c", processProgram}}, patience)
-	if err != nil {
-		return nil, err
-	}
-	if r.ExitCode == nil || *r.ExitCode != 0 {
-		return r.answer(), nil
-	}
-	list := []process{}
-	for line := range strings.Lines(r.Stdout) {
-		if p, ok := readProcess(strings.TrimSuffix(line, "\n")); ok {
-			list = append(list, p)
-		}
-	}
-	text := "PID\tPARENT\tSTATE\tTHREADS\tRSS_KB\tCOMMAND\n" + r.Stdout
-	return &answer{text: text, fields: map[string]any{"processes": list, "truncated": r.More, "sandbox_id": box.ID}}, nil
-}
-
-func readProcess(line string) (p process, ok bool) {
-	parts := strings.SplitN(line, "\t", 6)
-	if len(parts) != 6 {
-		return p, false
-	}
-	p.State, p.Command = parts[2], parts[5]
-	p.Pid, _ = strconv.Atoi(parts[0])
-	p.Parent, _ = strconv.Atoi(parts[1])
-	p.Threads, _ = strconv.Atoi(parts[3])
-	p.RSS, _ = strconv.ParseInt(parts[4], 10, 64)
-	return p, p.Pid > 0
 }
 
 type portURL struct {

@@ -70,6 +70,7 @@ func (s *Server) shellTools() []tool {
 		define(s, "exec_stdin", "Write to the input of a command that was started with stdin_open", changes, s.execStdin),
 		define(s, "exec_signal", "Send a signal to a command", changes, s.execSignal),
 		define(s, "process_list", "List the processes in the sandbox", reads, s.processList),
+		define(s, "process_signal", "Send a signal to one process, such as SIGTERM", changes, s.processSignal),
 		define(s, "env_get", "Show environment variables as later commands see them", reads, s.envGet),
 		define(s, "env_set", "Set an environment variable for later commands of shell_exec, or remove it", adds, s.envSet),
 	}

@@ -141,7 +141,8 @@ async def a_server_in_the_background():
         text, answer = await t.call("http_request", url="http://localhost:8000/nothing")
         assert answer["status"] == 404 and "404" in text, answer
         _, processes = await t.call("process_list")
-        assert any("http.server" in p["command"] for p in processes["processes"]), processes
+        server = next(p for p in processes["processes"] if "http.server" in p["command"])
+        assert server["exec_id"] == fields["exec_id"] and not any(p["pid"] == 1 for p in processes["processes"]), processes
         _, port = await t.call("port_url", port=8000)
         assert port["url"].startswith("http") and "sandyard_token" in port["url"] and port["listening"], port
 
@@ -183,6 +184,13 @@ async def an_interactive_program():
         while sleep["running"]:
             _, sleep = await t.call("shell_wait", exec_id=sleep["exec_id"], seconds=1)
         assert sleep["signal"] == "SIGTERM", sleep
+        _, two = await t.call("exec_start", command="sleep 1003 & sleep 1004; echo killed; wait")
+        while not (found := [p for p in (await t.call("process_list"))[1]["processes"] if p["command"] == "sleep 1004"]):
+            pass
+        await t.call("process_signal", pid=found[0]["pid"], start=found[0]["start"], signal="KILL")
+        while "killed" not in (await t.call("exec_output", exec_id=two["exec_id"], seconds=1))[1]["stdout"]:
+            pass
+        assert (await t.refused("process_signal", pid=found[0]["pid"], start=found[0]["start"]))["code"] == "process_not_found"
 
 
 @case

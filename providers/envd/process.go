@@ -1,0 +1,60 @@
+package envd
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"sandyard/guest/dialect"
+	"sandyard/providers"
+)
+
+// maxProcesses bounds the list that is taken from a guest.
+const maxProcesses = 1000
+
+var _ providers.Processes = (*Sandbox)(nil)
+
+// Processes is providers.Processes.Processes.
+func (s *Sandbox) Processes(ctx context.Context) (providers.ProcessList, error) {
+	answer, err := s.do(ctx, http.MethodGet, dialect.ProcessesPath, nil, nil)
+	if err != nil {
+		return providers.ProcessList{}, orEarlier(err)
+	}
+	defer answer.Body.Close()
+	var told dialect.ProcessList
+	if err := s.decode(answer.Body, &told); err != nil {
+		return providers.ProcessList{}, err
+	}
+	list := providers.ProcessList{Processes: []providers.Process{}, Total: max(told.Total, len(told.Processes))}
+	for _, p := range told.Processes[:min(len(told.Processes), maxProcesses)] {
+		one := providers.Process{
+			Pid: max(p.Pid, 0), Parent: max(p.Parent, 0), Start: max(p.Start, 0), State: clean(p.State), Threads: max(p.Threads, 0),
+			RSSKB: max(p.RSSKB, 0), CPUMS: max(p.CPUMs, 0), AgeMS: max(p.AgeMs, 0), Command: clean(p.Command),
+		}
+		if dialect.ValidName(p.Exec) {
+			one.ExecID = p.Exec
+		}
+		list.Processes = append(list.Processes, one)
+	}
+	return list, nil
+}
+
+// SignalProcess is providers.Processes.SignalProcess.
+func (s *Sandbox) SignalProcess(ctx context.Context, signal providers.ProcessSignal) error {
+	query := url.Values{"id": {signal.ID}, "signal": {signal.Signal}, "start": {strconv.FormatInt(signal.Start, 10)}}
+	answer, err := s.do(ctx, http.MethodPost, dialect.ProcessesPath+"/"+strconv.Itoa(signal.Pid)+"/signal?"+query.Encode(), nil, nil)
+	if err != nil {
+		return orEarlier(err)
+	}
+	return answer.Body.Close()
+}
+
+// orEarlier is the error of a call that a guest of an earlier release does not know.
+func orEarlier(err error) error {
+	if errors.Is(err, providers.ErrFileNotFound) {
+		return providers.Errorf(providers.NotSupported, "this sandbox does not list processes; create a new sandbox")
+	}
+	return err
+}
