@@ -42,7 +42,7 @@ func codeServer() models.Definition {
 
 func browser() models.Definition {
 	return models.Definition{
-		Description:  "Chromium on a virtual screen, with Playwright; noVNC shows the screen on port 6080",
+		Description:  "Chromium on a virtual screen, for the browser tools and Playwright; noVNC shows the screen on port 6080, with a password",
 		StartCommand: "exec sandyard-desktop",
 		Ready:        &models.Probe{HTTP: &models.HTTPProbe{Port: 6080, Path: "/vnc.html"}, TimeoutSeconds: 120},
 		Ports:        []int{5900, 6080},

@@ -40,7 +40,7 @@ func (*ListProcesses) run(ctx context.Context, a *attempt) (result, error) {
 // SignalProcess sends a signal to one process of a sandbox.
 type SignalProcess struct {
 	Pid    int    `json:"pid" minimum:"2" maximum:"4194304" doc:"Inside the sandbox"`
-	Start  int64  `json:"start,omitempty" minimum:"0" doc:"The process's start in the list of processes; the signal is then not sent to another process that has got the pid"`
+	Start  int64  `json:"start,omitempty" minimum:"0" doc:"The process's start in the list: another process with this pid is then left alone"`
 	Signal string `json:"signal" doc:"Such as SIGINT, SIGTERM or SIGKILL; the prefix SIG is optional"`
 }
 
@@ -66,7 +66,9 @@ func (s *SignalProcess) run(ctx context.Context, a *attempt) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	return result{}, in.SignalProcess(ctx, providers.ProcessSignal{ID: a.job.ID, Pid: s.Pid, Start: s.Start, Signal: signalName(s.Signal)})
+	return result{}, in.SignalProcess(ctx, providers.ProcessSignal{
+		ID: a.job.ID, Pid: s.Pid, Start: s.Start, Signal: signalName(s.Signal),
+	})
 }
 
 // processes connects to the job's sandbox for its processes.
@@ -84,7 +86,8 @@ func (a *attempt) processes(ctx context.Context) (providers.Processes, error) {
 
 func signals() []string {
 	return []string{
-		"SIGHUP", "SIGINT", "SIGQUIT", "SIGKILL", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGTERM", "SIGCONT", "SIGSTOP", "SIGTSTP", "SIGWINCH",
+		"SIGHUP", "SIGINT", "SIGQUIT", "SIGKILL", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGTERM", "SIGCONT", "SIGSTOP",
+		"SIGTSTP", "SIGWINCH",
 	}
 }
 

@@ -21,15 +21,15 @@ type ProcessSignal struct {
 // ProcessList is what runs in a sandbox.
 type ProcessList struct {
 	Processes []Process `json:"processes" doc:"Sorted by pid"`
-	Total     int       `json:"total" doc:"Processes in the sandbox; more than are listed if there are over 1000"`
+	Total     int       `json:"total" doc:"Of all processes; at most 1000 are listed"`
 }
 
 // Process is one process. Its ids are those inside the sandbox.
 type Process struct {
 	Pid     int    `json:"pid"`
 	Parent  int    `json:"parent"`
-	Start   int64  `json:"start" doc:"Start time in kernel ticks. pid and start together name the process, also when the pid is used again"`
-	ExecID  string `json:"exec_id,omitempty" doc:"The running exec that it belongs to: the id of the job that started it, or term_ and a terminal's name"`
+	Start   int64  `json:"start" doc:"Start time in kernel ticks; pid and start together name the process"`
+	ExecID  string `json:"exec_id,omitempty" doc:"The running exec that it belongs to, named as in …/execs"`
 	State   string `json:"state" doc:"A letter as in /proc: R runs, S and D wait, T is stopped, Z has ended"`
 	Threads int    `json:"threads"`
 	RSSKB   int64  `json:"rss_kb" doc:"Resident memory in KiB"`

@@ -48,14 +48,15 @@ type signalProcessInput struct {
 // ProcessSignalBody is the body of a signal to a process.
 type ProcessSignalBody struct {
 	Signal string `json:"signal" doc:"Such as SIGINT, SIGTERM or SIGKILL; the prefix SIG is optional"`
-	Start  int64  `json:"start,omitempty" minimum:"0" doc:"The process's start in the list: another process that has got the pid is then left alone"`
+	Start  int64  `json:"start,omitempty" minimum:"0" doc:"The process's start in the list: another process with this pid is then left alone"`
 	Submit
 }
 
 func (s *Server) addProcesses() {
-	write(s, operation("list-processes", http.MethodPost, "/v1/sandboxes/{id}/processes", tagWork, "List the processes of a sandbox"),
+	const path = "/v1/sandboxes/{id}/processes"
+	write(s, operation("list-processes", http.MethodPost, path, tagWork, "List the processes of a sandbox"),
 		s.change(func() jobs.Args { return &jobs.ListProcesses{} }))
-	write(s, operation("signal-process", http.MethodPost, "/v1/sandboxes/{id}/processes/{pid}/signal", tagWork, "Send a signal to one process"),
+	write(s, operation("signal-process", http.MethodPost, path+"/{pid}/signal", tagWork, "Send a signal to one process"),
 		func(ctx context.Context, in *signalProcessInput) (*acceptedOutput, error) {
 			args := &jobs.SignalProcess{Pid: in.Pid, Start: in.Body.Start, Signal: in.Body.Signal}
 			return s.submit(ctx, in.SubmitParams, in.Body.Submit, func(o jobs.Options) (models.Submitted, error) {

@@ -160,7 +160,8 @@ func TestMCPSetsOfTools(t *testing.T) {
 		"pip_install http_request env_get env_set process_list file_edit file_find shell_view shell_write shell_wait shell_kill python_execute " +
 		"javascript_execute grep glob workspace_info workspace_health sandbox_create sandbox_list sandbox_get sandbox_pause sandbox_resume " +
 		"sandbox_delete sandbox_extend exec_start exec_output exec_stdin exec_signal job_get job_wait job_list job_cancel port_url file_upload " +
-		"file_download template_list usage_limits process_signal"
+		"file_download template_list usage_limits process_signal " +
+		"browser_open browser_info browser_screenshot browser_action"
 	if want := strings.Fields(known); len(all) != len(want) || slices.ContainsFunc(want, func(name string) bool { return !slices.Contains(all, name) }) {
 		t.Errorf("%d tools, want %d: %v", len(all), len(want), all)
 	}

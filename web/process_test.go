@@ -41,16 +41,19 @@ func TestProcesses(t *testing.T) {
 			t.Errorf("%s %s: answered %s", bad.path, bad.body, a.raw)
 		}
 	}
-	if a := r.call("POST", signal, map[string]any{"signal": "TERM", "start": 99}).want(t, 200); a.text("job.error.code") != "process_not_found" {
+	send := func(signalName string, start any) answer {
+		return r.call("POST", signal, map[string]any{"signal": signalName, "start": start}).want(t, 200)
+	}
+	if a := send("TERM", 99); a.text("job.error.code") != "process_not_found" {
 		t.Errorf("another process's start: %s", a.raw)
 	}
-	if a := r.call("POST", signal, map[string]any{"signal": "term", "start": p["start"]}).want(t, 200); a.text("job.state") != "succeeded" {
+	if a := send("term", p["start"]); a.text("job.state") != "succeeded" {
 		t.Errorf("the signal: %s", a.raw)
 	}
 	if a := r.call("GET", "/v1/jobs/"+long+"?wait=30s", nil).want(t, 200); a.text("result.signal") != "SIGTERM" {
 		t.Errorf("the command: %s", a.raw)
 	}
-	if a := r.call("POST", signal, map[string]any{"signal": "TERM"}).want(t, 200); a.text("job.error.code") != "process_not_found" {
+	if a := send("TERM", 0); a.text("job.error.code") != "process_not_found" {
 		t.Errorf("afterwards: %s", a.raw)
 	}
 }

@@ -29,8 +29,8 @@ func (r *Registry) Processes() dialect.ProcessList {
 	return list
 }
 
-// SignalProcess sends a signal to one process, unless one of this id was sent before. A start other than 0 must be that of the
-// process.
+// SignalProcess sends a signal to one process, unless one of this id was sent before. A start other than 0 must be that of
+// the process.
 func (r *Registry) SignalProcess(id string, pid int, start int64, s syscall.Signal) error {
 	r.signalling.Lock()
 	defer r.signalling.Unlock()
@@ -39,7 +39,7 @@ func (r *Registry) SignalProcess(id string, pid int, start int64, s syscall.Sign
 	}
 	switch err := r.host.SignalOne(pid, start, s); {
 	case errors.Is(err, syscall.ESRCH):
-		return dialect.Errorf(dialect.ReasonNoProcess, "there is no process %d, or it is another one by now; list the processes again", pid)
+		return dialect.Errorf(dialect.ReasonNoProcess, "there is no process %d, or it is another one by now; list them again", pid)
 	case errors.Is(err, syscall.EPERM):
 		return dialect.Errorf(dialect.ReasonDenied, "process %d may not be sent a signal", pid)
 	case err != nil:

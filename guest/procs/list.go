@@ -43,8 +43,8 @@ const (
 	statPages  = 21
 )
 
-// Processes lists the processes of commands by their ids, not this one and not the supervisors: at most most of them, and
-// how many there are.
+// Processes lists the processes of commands by their ids, not this one and not the supervisors: at most most of them,
+// and how many there are.
 func (h *Host) Processes(most int) (list []Info, total int) {
 	list = h.processes()
 	total = len(list)
@@ -77,8 +77,8 @@ func (h *Host) processes() []Info {
 	return found
 }
 
-// ownerOf walks up from a process to a supervisor or to this process. It answers false for one that is below neither. The
-// caller holds the lock.
+// ownerOf walks up from a process to a supervisor or to this process. It answers false for one that is below neither.
+// The caller holds the lock.
 func (h *Host) ownerOf(i Info, all map[int]Info) (sup int, ours bool) {
 	for range all {
 		if h.sups[i.Parent] != nil {
@@ -96,8 +96,8 @@ func (h *Host) ownerOf(i Info, all map[int]Info) (sup int, ours bool) {
 	return 0, false
 }
 
-// SignalOne sends a signal to one of the processes that Processes lists, or answers ESRCH. A start other than 0 must be the
-// process's own.
+// SignalOne sends a signal to one of the processes that Processes lists, or answers ESRCH. A start other than 0 must be
+// the process's own.
 func (h *Host) SignalOne(pid int, start int64, s syscall.Signal) error {
 	list := h.processes()
 	at, found := slices.BinarySearchFunc(list, pid, func(i Info, pid int) int { return cmp.Compare(i.Pid, pid) })
@@ -127,7 +127,8 @@ func infoOf(name string, up time.Duration) (Info, bool) {
 		return n
 	}
 	i := Info{
-		Pid: pid, Parent: int(number(statParent)), Start: number(statStart), State: fields[statState], Threads: int(number(statThreads)),
+		Pid: pid, Parent: int(number(statParent)), Start: number(statStart),
+		State: fields[statState], Threads: int(number(statThreads)),
 		RSS: number(statPages) * int64(os.Getpagesize()), CPU: time.Duration(number(statUser)+number(statSystem)) * tick,
 		Command: "[" + string(text[open+1:end]) + "]",
 	}

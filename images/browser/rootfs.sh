@@ -1,11 +1,11 @@
 #!/bin/bash
 # What the browser template has beside its Debian packages ($1 = the root): Playwright from PyPI, which finds Debian's
-# Chromium as if it were its own, and the start command.
+# Chromium as if it were its own, the start command, and the program of the browser tools.
 set -euo pipefail
 root=$1
 here=$(dirname "$0")
 
-install -D -m 755 "$here/sandyard-desktop" "$root/usr/local/bin/sandyard-desktop"
+install -D -m 755 -t "$root/usr/local/bin" "$here/sandyard-desktop" "$here/sandyard-browser"
 
 # The sandbox is the boundary: it gives nobody the namespaces that Chromium's own would need.
 install -d "$root/etc/chromium.d"
@@ -23,6 +23,9 @@ for wheel in "$wheels"/*.whl; do
 done
 rm -rf "$wheels"
 chmod +x "$site/playwright/driver/node" # which zipfile forgets
+
+# The root is read-only in a sandbox, see the other rootfs.sh.
+chroot "$root" python3 -m compileall -q --invalidation-mode unchecked-hash "${site#"$root"}" >/dev/null || true
 
 # Playwright looks for the revisions of its browsers.json.
 browsers=$root/opt/playwright

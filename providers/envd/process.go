@@ -30,8 +30,9 @@ func (s *Sandbox) Processes(ctx context.Context) (providers.ProcessList, error) 
 	list := providers.ProcessList{Processes: []providers.Process{}, Total: max(told.Total, len(told.Processes))}
 	for _, p := range told.Processes[:min(len(told.Processes), maxProcesses)] {
 		one := providers.Process{
-			Pid: max(p.Pid, 0), Parent: max(p.Parent, 0), Start: max(p.Start, 0), State: clean(p.State), Threads: max(p.Threads, 0),
-			RSSKB: max(p.RSSKB, 0), CPUMS: max(p.CPUMs, 0), AgeMS: max(p.AgeMs, 0), Command: clean(p.Command),
+			Pid: max(p.Pid, 0), Parent: max(p.Parent, 0), Start: max(p.Start, 0),
+			State: clean(p.State), Command: clean(p.Command),
+			Threads: max(p.Threads, 0), RSSKB: max(p.RSSKB, 0), CPUMS: max(p.CPUMs, 0), AgeMS: max(p.AgeMs, 0),
 		}
 		if dialect.ValidName(p.Exec) {
 			one.ExecID = p.Exec
@@ -44,7 +45,8 @@ func (s *Sandbox) Processes(ctx context.Context) (providers.ProcessList, error) 
 // SignalProcess is providers.Processes.SignalProcess.
 func (s *Sandbox) SignalProcess(ctx context.Context, signal providers.ProcessSignal) error {
 	query := url.Values{"id": {signal.ID}, "signal": {signal.Signal}, "start": {strconv.FormatInt(signal.Start, 10)}}
-	answer, err := s.do(ctx, http.MethodPost, dialect.ProcessesPath+"/"+strconv.Itoa(signal.Pid)+"/signal?"+query.Encode(), nil, nil)
+	target := dialect.ProcessesPath + "/" + strconv.Itoa(signal.Pid) + "/signal?" + query.Encode()
+	answer, err := s.do(ctx, http.MethodPost, target, nil, nil)
 	if err != nil {
 		return orEarlier(err)
 	}

@@ -42,7 +42,8 @@ func processes(t *testing.T, s *suite) {
 
 // eachProcess stops and ends one process of several, while its command goes on.
 func eachProcess(t *testing.T, in providers.Processes, b providers.Background) {
-	e := launch(t, b, providers.Command{Name: newID(t), Shell: "sleep 1001 & sleep 1002 & wait %1; echo first is gone; wait"})
+	const script = "sleep 1001 & sleep 1002 & wait %1; echo first is gone; wait"
+	e := launch(t, b, providers.Command{Name: newID(t), Shell: script})
 	first := findProcess(t, in, func(p providers.Process) bool { return p.Command == "sleep 1001" })
 	findProcess(t, in, func(p providers.Process) bool {
 		return p.Command == "sleep 1002" && p.ExecID == e.ID && p.Parent == e.Pid

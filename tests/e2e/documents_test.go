@@ -55,8 +55,8 @@ func TestCurlsInDocumentsWork(t *testing.T) {
 	}
 }
 
-// TestCommandsForAgentsWork follows what the server publishes for agents: every page that llms.txt lists is there without a key,
-// and the commands of the skill do what it says, in the order in which it has them.
+// TestCommandsForAgentsWork follows what the server publishes for agents: every page that llms.txt lists is there without
+// a key, and the commands of the skill do what it says, in the order in which it has them.
 func TestCommandsForAgentsWork(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -64,7 +64,8 @@ func TestCommandsForAgentsWork(t *testing.T) {
 	keyless.key = ""
 	list := keyless.call("GET", "/llms.txt", nil).want(t, 200).raw
 	links := regexp.MustCompile(`(?m)^- \[[^\]]+\]\(([^)]+)\): \S`).FindAllStringSubmatch(list, -1)
-	if !regexp.MustCompile(`\A# Sandyard\n\n> \S`).MatchString(list) || len(links) < 6 || strings.Count(list, "](") != len(links) {
+	begins := regexp.MustCompile(`\A# Sandyard\n\n> \S`).MatchString(list)
+	if !begins || len(links) < 6 || strings.Count(list, "](") != len(links) {
 		t.Errorf("llms.txt has not the form of llmstxt.org, or %d links: %s", len(links), list)
 	}
 	for _, link := range links {

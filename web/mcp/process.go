@@ -26,7 +26,8 @@ func (s *Server) processList(ctx context.Context, c *call, a *sandboxOnly) (*ans
 	}
 	cut := len(shown) < list.Total
 	if cut {
-		fmt.Fprintf(&b, "[%d of %d processes are shown; POST /v1/sandboxes/%s/processes lists more]\n", len(shown), list.Total, job.SandboxID)
+		fmt.Fprintf(&b, "[%d of %d processes are shown; POST /v1/sandboxes/%s/processes lists more]\n",
+			len(shown), list.Total, job.SandboxID)
 	}
 	return &answer{text: b.String(), fields: map[string]any{
 		"processes": shown, "total": list.Total, "truncated": cut, "sandbox_id": job.SandboxID,

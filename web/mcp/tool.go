@@ -76,6 +76,9 @@ func define[T any](s *Server, name, about string, h hint, do func(context.Contex
 // readArguments decodes the arguments of a tool. The error says what the tool takes.
 func readArguments(name string, schema *jsonschema.Schema, given json.RawMessage, into any) error {
 	var fields map[string]json.RawMessage
+	if string(given) == "null" { // how some clients write that there are none
+		given = nil
+	}
 	if len(given) > 0 && json.Unmarshal(given, &fields) != nil {
 		return problem.Invalid("arguments", "must be a JSON object")
 	}

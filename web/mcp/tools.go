@@ -34,6 +34,7 @@ func (s *Server) sets() []toolSet {
 		{"shell", s.shellTools()},
 		{"code", s.codeTools()},
 		{"network", s.networkTools()},
+		{"browser", s.browserTools()},
 		{"sandboxes", s.sandboxTools()},
 		{"jobs", s.jobTools()},
 	}
@@ -94,6 +95,15 @@ func (s *Server) networkTools() []tool {
 		define(s, "git_push", "Push a branch over HTTP, under the sandbox's egress policy", changes, s.gitPush),
 		define(s, "http_request", "Make an HTTP request from inside the sandbox, under its egress policy", changes, s.httpRequest),
 		define(s, "port_url", "Return a URL at which a port of the sandbox is reached from outside", adds, s.portURL),
+	}
+}
+
+func (s *Server) browserTools() []tool {
+	return []tool{
+		define(s, "browser_open", "Open a page in the browser of a sandbox of template browser, and return its text", adds, s.browserOpen),
+		define(s, "browser_info", "Describe the browser: its tabs, its size, and how a person sees its screen", reads, s.browserInfo),
+		define(s, "browser_screenshot", "See the page that is open, or an element of it", reads, s.browserScreenshot),
+		define(s, "browser_action", "Click, type, scroll and go on in the page that is open, or read its text", changes, s.browserAction),
 	}
 }
 
