@@ -17,7 +17,7 @@ const (
 	buildLogDelay = 250 * time.Millisecond
 )
 
-// buildLog writes a build's log into its rows. A nil one drops everything.
+// buildLog writes the log of a build, or of what prepares a sandbox, into its rows. A nil one drops everything.
 type buildLog struct {
 	save  func(data []byte) error
 	quit  chan struct{}
@@ -30,15 +30,22 @@ type buildLog struct {
 }
 
 func (a *attempt) openBuildLog(ctx context.Context, build string) *buildLog {
+	return a.openLog(ctx, func(ctx context.Context, h models.Held, data []byte) error {
+		return a.w.store.AppendBuildLog(ctx, h, build, data)
+	})
+}
+
+// openLog opens a log whose pieces are saved by save, as long as the attempt has its job.
+func (a *attempt) openLog(ctx context.Context, save func(context.Context, models.Held, []byte) error) *buildLog {
 	ctx = context.WithoutCancel(ctx)
 	l := &buildLog{
 		quit: make(chan struct{}),
 		save: func(data []byte) error {
 			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 			defer cancel()
-			return a.w.store.AppendBuildLog(ctx, models.Held{ID: a.job.ID, Attempt: a.job.Attempt}, build, data)
+			return save(ctx, a.held(), data)
 		},
-		write: func(err error) { a.log.Warn("part of a build log lost", "error", err) },
+		write: func(err error) { a.log.Warn("part of a log lost", "error", err) },
 	}
 	l.loop.Go(l.flushLoop)
 	return l

@@ -50,6 +50,10 @@ func (c *Client) wish(ctx context.Context, wish CreateSandbox, tenant string) (*
 		}
 	}
 	create := &Create{ReadySeconds: patience(from.template.Definition).Seconds()}
+	if err == nil {
+		create.ReadySeconds += sandboxSpec{Git: wish.Git, Setup: wish.Setup}.setupTime().Seconds()
+		err = c.checkSetup(ctx, wish, box)
+	}
 	if from.template.BuildID != nil {
 		create.ReadySeconds += defaultBuildTimeout.Seconds() // the engine that gets it may have to build the image first
 	}

@@ -45,6 +45,7 @@ func (c *Client) replace(ctx context.Context, lost models.Sandbox) (models.Submi
 		return models.Submitted{}, err
 	}
 	ready := patience(models.Definition{StartCommand: spec.Start, Ready: spec.Ready})
+	ready += spec.setupTime()
 	if spec.Build != "" {
 		ready += defaultBuildTimeout
 	}

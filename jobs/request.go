@@ -19,6 +19,8 @@ type CreateSandbox struct {
 	Image                string            `json:"image,omitempty" maxLength:"512" doc:"A container image on the provider's engines, as REPOSITORY:TAG: of a shared template, of one of your builds, or allowed by the operator (SANDBOX_IMAGES)"`
 	Provider             string            `json:"provider,omitempty" doc:"Default: the server's provider"`
 	Providers            []string          `json:"providers,omitempty" maxItems:"8" doc:"In place of provider: the providers to ask in this order; the next one makes it where one has no room, has reached its quota or does not answer"`
+	Git                  *Git              `json:"git,omitempty" doc:"A repository that is cloned into it before anybody uses it"`
+	Setup                *Setup            `json:"setup,omitempty" doc:"A script that prepares it before anybody uses it"`
 	Key                  string            `json:"key,omitempty" maxLength:"256" doc:"Your own name for it: while a sandbox with this key is live, create returns it"`
 	Labels               map[string]string `json:"labels,omitempty" doc:"Labels for list filters"`
 	Env                  map[string]string `json:"env,omitempty" doc:"Environment variables for every command in it"`
@@ -130,7 +132,7 @@ func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, pro
 	if box.Egress, err = c.egress(from); err != nil {
 		return nil, providers.Resources{}, err
 	}
-	spec := sandboxSpec{Env: c.Env, Public: c.Foreign.Public, Resources: providers.Resources{
+	spec := sandboxSpec{Env: c.Env, Git: c.Git, Setup: c.Setup, Public: c.Foreign.Public, Resources: providers.Resources{
 		CPUs: c.CPUs, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB, Pids: c.Pids,
 	}}
 	if err := from.apply(box, &spec); err != nil {
@@ -209,7 +211,7 @@ func (c CreateSandbox) check() error {
 		r("cpus", c.CPUs, 0.1, 64), r("memory_mb", float64(c.MemoryMB), 64, 262144),
 		r("max_lifetime_seconds", c.MaxLifetimeSeconds, 1, year.Seconds()), r("paused_timeout_seconds", c.PausedTimeoutSeconds, 1, year.Seconds()),
 		r("disk_mb", float64(c.DiskMB), 1, 262144), r("pids", float64(c.Pids), 32, 32768),
-		checkEnv("env", c.Env), checkLabels(c.Labels), c.Foreign.check(), noNUL("key", c.Key), noNUL("image", c.Image),
+		checkEnv("env", c.Env), c.Git.check(), c.Setup.check(), checkLabels(c.Labels), c.Foreign.check(), noNUL("key", c.Key), noNUL("image", c.Image),
 	} {
 		if err != nil {
 			return err

@@ -31,7 +31,9 @@ type sandboxSpec struct {
 	Env       map[string]string   `json:"env,omitempty"`
 	Resources providers.Resources `json:"resources"`
 	Public    bool                `json:"public,omitempty"` // for the edge: the ports need no token
-	Next      []place             `json:"next,omitempty"`   // where it may be made if its provider cannot make it
+	Git       *Git                `json:"git,omitempty"`
+	Setup     *Setup              `json:"setup,omitempty"`
+	Next      []place             `json:"next,omitempty"` // where it may be made if its provider cannot make it
 	fromTemplate
 }
 
@@ -62,6 +64,9 @@ func (*Create) run(ctx context.Context, a *attempt) (result, error) {
 	}
 	if err == nil {
 		err = a.offerNetwork(ctx, box) // which the start command may need
+	}
+	if err == nil {
+		err = a.setUp(ctx, box)
 	}
 	if err == nil {
 		err = a.startUp(ctx, box)

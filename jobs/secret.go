@@ -115,14 +115,22 @@ type usesSecrets interface{ secrets() map[string]string }
 // checkSecrets refuses a job that names a secret which the tenant has not.
 func (c *Client) checkSecrets(ctx context.Context, tenant string, args Args) error {
 	u, ok := args.(usesSecrets)
-	if !ok || len(u.secrets()) == 0 {
+	if !ok {
 		return nil
 	}
-	found, err := c.store.SealedSecrets(ctx, tenant, slices.Collect(maps.Values(u.secrets())))
+	return c.knowsSecrets(ctx, tenant, u.secrets())
+}
+
+// knowsSecrets refuses names of secrets, by their variables, that the tenant has not.
+func (c *Client) knowsSecrets(ctx context.Context, tenant string, named map[string]string) error {
+	if len(named) == 0 {
+		return nil
+	}
+	found, err := c.store.SealedSecrets(ctx, tenant, slices.Collect(maps.Values(named)))
 	if err != nil {
 		return err
 	}
-	for variable, name := range u.secrets() {
+	for variable, name := range named {
 		if !slices.ContainsFunc(found, func(s models.Secret) bool { return s.Name == name }) {
 			return invalid("secrets."+variable, "there is no secret %q; write it with PUT /v1/secrets/%s", name, name)
 		}

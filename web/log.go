@@ -38,6 +38,12 @@ func (s *Server) addBuildLog() {
 		"text/plain": {}, "text/event-stream": {},
 	}}}
 	register(s, op, s.buildLog)
+	op = operation("get-setup-log", http.MethodGet, "/v1/sandboxes/{id}/setup-log", tagSandboxes, "Get or follow what a new sandbox's git and setup write")
+	op.Description = "The output of the clone and then of the setup script, at most 1 MiB of each."
+	op.Responses = map[string]*huma.Response{"200": {Description: "The log", Content: map[string]*huma.MediaType{
+		"text/plain": {}, "text/event-stream": {},
+	}}}
+	register(s, op, s.setupLog)
 }
 
 func (s *Server) buildLog(ctx context.Context, in *buildLogInput) (*huma.StreamResponse, error) {
@@ -45,14 +51,57 @@ func (s *Server) buildLog(ctx context.Context, in *buildLogInput) (*huma.StreamR
 	if err != nil {
 		return nil, err
 	}
-	if in.Follow {
-		leave, err := s.streams.Enter(b.TenantID)
+	return s.answerLog(ctx, logOf{
+		tenant: b.TenantID,
+		read: func(ctx context.Context, after int64) ([]models.LogChunk, error) {
+			return s.store.BuildLog(ctx, b.ID, after)
+		},
+		state: func(ctx context.Context) (string, bool, error) {
+			j, err := s.store.Job(ctx, b.TenantID, b.JobID)
+			return string(j.State), j.State.Terminal(), err
+		},
+	}, in.Follow, in.LastEventID)
+}
+
+type setupLogInput struct {
+	ID          string `path:"id"`
+	Follow      bool   `query:"follow" doc:"Stream the log as server-sent events until the sandbox has been created: log events with a JSON string, then one end event with the sandbox's state. A response lasts 50 s; reconnect with Last-Event-ID"`
+	LastEventID int64  `header:"Last-Event-ID" doc:"Id of the last event that you received"`
+}
+
+func (s *Server) setupLog(ctx context.Context, in *setupLogInput) (*huma.StreamResponse, error) {
+	tenant := middleware.RequestOf(ctx).Tenant
+	if _, err := s.store.Sandbox(ctx, tenant, in.ID); err != nil {
+		return nil, err
+	}
+	return s.answerLog(ctx, logOf{
+		tenant: tenant,
+		read: func(ctx context.Context, after int64) ([]models.LogChunk, error) {
+			return s.store.SetupLog(ctx, in.ID, after)
+		},
+		state: func(ctx context.Context) (string, bool, error) {
+			box, err := s.store.Sandbox(ctx, tenant, in.ID)
+			return string(box.State), box.State != models.SandboxCreating, err
+		},
+	}, in.Follow, in.LastEventID)
+}
+
+// logOf is a log that is written while something is made.
+type logOf struct {
+	tenant string
+	read   func(ctx context.Context, after int64) ([]models.LogChunk, error)
+	state  func(context.Context) (state string, ended bool, err error) // of what is made
+}
+
+func (s *Server) answerLog(ctx context.Context, of logOf, follow bool, after int64) (*huma.StreamResponse, error) {
+	if follow {
+		leave, err := s.streams.Enter(of.tenant)
 		if err != nil {
 			return nil, err
 		}
-		return &huma.StreamResponse{Body: func(c huma.Context) { s.followBuild(ctx, c, b, in.LastEventID, leave) }}, nil
+		return &huma.StreamResponse{Body: func(c huma.Context) { s.followLog(ctx, c, of, after, leave) }}, nil
 	}
-	chunks, err := s.store.BuildLog(ctx, b.ID, 0)
+	chunks, err := of.read(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +115,7 @@ func (s *Server) buildLog(ctx context.Context, in *buildLogInput) (*huma.StreamR
 	}}, nil
 }
 
-func (s *Server) followBuild(ctx context.Context, c huma.Context, b models.Build, after int64, leave func()) {
+func (s *Server) followLog(ctx context.Context, c huma.Context, of logOf, after int64, leave func()) {
 	c.SetHeader("Content-Type", "text/event-stream")
 	c.SetHeader("Cache-Control", "no-cache")
 	humafiber.Unwrap(c).Context().SetBodyStreamWriter(func(w *bufio.Writer) {
@@ -77,7 +126,7 @@ func (s *Server) followBuild(ctx context.Context, c huma.Context, b models.Build
 		defer s.open.enter(&keyStream{key: middleware.RequestOf(ctx).Key, end: cancel})()
 		fmt.Fprint(w, "retry: 100\n\n") // what cannot be written shows at the flush
 		for w.Flush() == nil && ctx.Err() == nil {
-			ended, err := s.writeEvents(ctx, w, b, &after)
+			ended, err := of.writeEvents(ctx, w, &after)
 			if ended || err != nil {
 				_ = w.Flush() // who has gone needs nothing
 				return
@@ -91,12 +140,12 @@ func (s *Server) followBuild(ctx context.Context, c huma.Context, b models.Build
 }
 
 // writeEvents writes what is new, and says whether that was all.
-func (s *Server) writeEvents(ctx context.Context, w *bufio.Writer, b models.Build, after *int64) (ended bool, err error) {
-	j, err := s.store.Job(ctx, b.TenantID, b.JobID) // first: what its end has left is read below
+func (of logOf) writeEvents(ctx context.Context, w *bufio.Writer, after *int64) (ended bool, err error) {
+	state, ended, err := of.state(ctx) // first: what its end has left is read below
 	if err != nil {
 		return false, err
 	}
-	chunks, err := s.store.BuildLog(ctx, b.ID, *after)
+	chunks, err := of.read(ctx, *after)
 	if err != nil {
 		return false, err
 	}
@@ -108,8 +157,8 @@ func (s *Server) writeEvents(ctx context.Context, w *bufio.Writer, b models.Buil
 		*after = piece.Seq
 		fmt.Fprintf(w, "id: %d\nevent: log\ndata: %s\n\n", piece.Seq, text)
 	}
-	if j.State.Terminal() {
-		fmt.Fprintf(w, "event: end\ndata: {\"state\":%q}\n\n", j.State)
+	if ended {
+		fmt.Fprintf(w, "event: end\ndata: {\"state\":%q}\n\n", state)
 	}
-	return j.State.Terminal(), nil
+	return ended, nil
 }
