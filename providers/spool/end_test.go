@@ -1,0 +1,178 @@
+package spool_test
+
+import (
+	"context"
+	mathrand "math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sandyard/providers"
+)
+
+// alive lists the processes whose command line is this one.
+func alive(t *testing.T, line string) (pids []int) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil || strings.TrimSpace(strings.ReplaceAll(string(text), "\x00", " ")) != line {
+			continue // it is another one, or has ended
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// unlike is a sleep that no other test has.
+func unlike() string { return "sleep 1" + strconv.Itoa(100_000_000+mathrand.IntN(900_000_000)) }
+
+func TestNothingSurvivesATimeout(t *testing.T) {
+	t.Parallel()
+	for what, script := range map[string]string{
+		"a plain one":  `printf 'so far'; LONG`,
+		"ignores TERM": `printf 'so far'; trap "" TERM; while :; do LONG; done`,
+		"children":     `printf 'so far'; LONG | LONG | LONG`,
+		"sessions":     `printf 'so far'; setsid LONG & LONG`,
+		"double fork":  `printf 'so far'; (env -i setsid bash -c 'LONG & disown; LONG' &) ; LONG`,
+		"without env":  `printf 'so far'; (env -i setsid bash -c 'LONG; :' &) ; LONG`,
+		"without pipe": `printf 'so far'; (setsid bash -c 'LONG; :' >/dev/null 2>&1 &) ; LONG`,
+		"many":         `printf 'so far'; for i in $(seq 20); do setsid LONG & done; wait`,
+		"stopped":      `printf 'so far'; kill -STOP $$; LONG`,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			b, long := newBox(t), unlike()
+			res := b.run(t, providers.Command{Shell: strings.ReplaceAll(script, "LONG", long), Timeout: 700 * time.Millisecond})
+			if !res.TimedOut || string(res.Stdout) != "so far" || res.ExitCode <= 128 || res.Signal == "" || res.Duration < 700*time.Millisecond {
+				t.Errorf("got %+v", res)
+			}
+			if left := alive(t, long); len(left) != 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+// TestTheNextCallKeepsTheTime leaves a command alone, whose timeout has passed when somebody comes back.
+func TestTheNextCallKeepsTheTime(t *testing.T) {
+	t.Parallel()
+	b, long := newBox(t), unlike()
+	cmd := providers.Command{Name: name(t), Shell: "touch begun; " + long, Timeout: time.Second}
+	ctx, leave := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { _, err := b.Run(ctx, cmd); ended <- err }()
+	eventually(t, "it has begun", b.has("begun"))
+	leave()
+	wantClass(t, <-ended, providers.Unavailable)
+	<-time.After(time.Second) // which is no synchronisation: it may only be more
+	began := time.Now()
+	if res := b.run(t, cmd); !res.TimedOut || time.Since(began) > 30*time.Second {
+		t.Errorf("after %s: %+v", time.Since(began), res)
+	}
+	if left := alive(t, long); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestKill(t *testing.T) {
+	t.Parallel()
+	b, long := newBox(t), unlike()
+	cmd := providers.Command{Name: name(t), Shell: "setsid " + long + " & touch begun; " + long}
+	type answer struct {
+		res providers.Result
+		err error
+	}
+	ended := make(chan answer, 1)
+	go func() { res, err := b.Run(t.Context(), cmd); ended <- answer{res, err} }()
+	eventually(t, "it has begun", b.has("begun"))
+	for _, n := range []string{cmd.Name, cmd.Name, name(t)} {
+		if err := b.Kill(t.Context(), n); err != nil {
+			t.Errorf("kill: %v", err)
+		}
+	}
+	if a := <-ended; a.err != nil || a.res.TimedOut || a.res.ExitCode != 143 || a.res.Signal != "SIGTERM" {
+		t.Errorf("got %+v, %v", a.res, a.err)
+	}
+	if left := alive(t, long); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestACommandTurnsOnItsKeeper: the sandbox is rid of a command that kills or stops who keeps it, and the run returns.
+func TestACommandTurnsOnItsKeeper(t *testing.T) {
+	t.Parallel()
+	for _, signal := range []string{"KILL", "STOP"} {
+		t.Run(signal, func(t *testing.T) {
+			t.Parallel()
+			b, long := newBox(t), unlike()
+			res := b.run(t, providers.Command{
+				Shell: "printf kept; kill -" + signal + " $PPID; setsid " + long + " & " + long, Timeout: time.Second,
+			})
+			if string(res.Stdout) != "kept" || res.ExitCode <= 128 {
+				t.Errorf("got %+v", res)
+			}
+			if left := alive(t, long); len(left) != 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+func TestWhatACommandLeavesStays(t *testing.T) {
+	t.Parallel()
+	b, long := newBox(t), unlike()
+	res := b.run(t, providers.Command{Shell: long + " & setsid " + long + " >/dev/null 2>&1 </dev/null & echo started"})
+	if string(res.Stdout) != "started\n" || res.StdoutBytes != 8 || res.Duration > 20*time.Second {
+		t.Errorf("got %+v", res)
+	}
+	left := alive(t, long)
+	if len(left) != 2 {
+		t.Errorf("%d of 2 processes stayed", len(left))
+	}
+	for _, pid := range left {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+	}
+	holder := b.run(t, providers.Command{
+		Shell: "(while [ ! -e end ]; do sleep 0.1; done; head -c 200000 /dev/zero && touch written) & head -c 5000 /dev/zero", MaxOutput: 1000,
+	})
+	if len(holder.Stdout) != 1000 || holder.StdoutBytes != 5000 {
+		t.Errorf("kept %d of %d bytes", len(holder.Stdout), holder.StdoutBytes)
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, "end"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "what it left can still write", b.has("written"))
+}
+
+// TestAReusedProcessIDIsNotTheKeeper: after a restart of the sandbox another process may have the keeper's number.
+func TestAReusedProcessIDIsNotTheKeeper(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	cmd := providers.Command{Name: name(t), Shell: "printf x >>once"}
+	dir := spoolDir(cmd.Name)
+	if err := os.MkdirAll(filepath.Join(dir, "run"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	keeper := strconv.Itoa(os.Getpid()) + " 1 1\n"
+	if err := os.WriteFile(filepath.Join(dir, "run", "keeper"), []byte(keeper), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	res := b.run(t, cmd)
+	if res.ExitCode != 137 || res.Signal != "SIGKILL" || b.has("once")() {
+		t.Errorf("got %+v", res)
+	}
+}

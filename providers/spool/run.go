@@ -1,0 +1,189 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sandyard/providers"
+)
+
+const (
+	endPatience   = 20 * time.Second // of a call that waits for a command which was ended
+	startedAfter  = time.Second      // when a command that has not ended is asked for
+	earlyPatience = time.Second      // before a command is ended that had not begun by its timeout
+)
+
+// signalOf names the signal that a shell means by an exit code. A program that exits with such a code by itself looks the same.
+func signalOf(code int64) string {
+	if code <= 128 || code > 128+64 {
+		return ""
+	}
+	return unix.SignalName(syscall.Signal(code - 128))
+}
+
+// Run implements providers.Commands. Where nothing goes wrong it is one script, and one more for a command that takes longer
+// than a second and has a Started.
+func (s *Spool) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
+	if err := check(cmd); err != nil {
+		return providers.Result{}, err
+	}
+	text, uploads := s.start(cmd, true)
+	if err := s.put(ctx, uploads); err != nil {
+		return providers.Result{}, err
+	}
+	r := &running{s: s, cmd: cmd, text: text, began: time.Now()}
+	for lost := 0; ; lost++ {
+		a, err := r.call(ctx)
+		r.text = attach(cmd)
+		switch {
+		case errors.Is(err, errGivenUp) && lost < 2:
+			continue // the next call looks how it stands
+		case errors.Is(err, errGivenUp):
+			return providers.Result{}, providers.Errorf(providers.Unavailable, "the sandbox did not end a command that it had killed")
+		case err != nil:
+			return providers.Result{}, err
+		case a.state == "ended":
+			r.started()
+			return a.result(s, cmd)
+		case a.state != "running":
+			return providers.Result{}, providers.Errorf(providers.Internal, "the sandbox did not say how the command stands")
+		}
+		r.started()
+		lost = 0
+	}
+}
+
+// errGivenUp ends a call that did not return after the command's end.
+var errGivenUp = errors.New("the call did not return")
+
+// running is one Run under way.
+type running struct {
+	s     *Spool
+	cmd   providers.Command
+	text  string
+	began time.Time
+	told  bool
+}
+
+func (r *running) started() {
+	if r.cmd.Started != nil && !r.told {
+		r.told = true
+		r.cmd.Started()
+	}
+}
+
+type answer struct {
+	said said
+	err  error
+}
+
+// call makes one call for the command, and looks after its time meanwhile.
+func (r *running) call(ctx context.Context) (said, error) {
+	ctx, letGo := context.WithCancel(ctx)
+	answers := make(chan answer, 1)
+	go func() {
+		a, err := r.s.ask(ctx, r.cmd.User, r.text, 2*kept(r.cmd))
+		answers <- answer{a, err}
+	}()
+	defer func() { letGo() }()
+	over, asked := newTimer(r.cmd.Timeout > 0, r.cmd.Timeout-time.Since(r.began)), newTimer(r.cmd.Started != nil && !r.told, startedAfter)
+	defer over.Stop()
+	defer asked.Stop()
+	ended := false
+	for {
+		select {
+		case a := <-answers:
+			return a.said, a.err
+		case <-asked.C:
+			if a, err := r.s.ask(ctx, r.cmd.User, head(r.cmd.Name)+statusScript, 0); err == nil && a.state == "running" {
+				r.started()
+			} else {
+				asked.Reset(startedAfter)
+			}
+		case <-over.C:
+			if ended {
+				letGo()
+				<-answers
+				return said{}, errGivenUp
+			}
+			a, err := r.s.end(ctx, r.cmd.Name, r.cmd.User, "timeout", r.cmd.Timeout)
+			switch {
+			case err != nil:
+				letGo()
+				<-answers
+				return said{}, err
+			case a.state == "early":
+				over.Reset(earlyPatience)
+			default:
+				ended = true
+				over.Reset(endPatience)
+			}
+		}
+	}
+}
+
+// newTimer is one that never fires where it is not wanted.
+func newTimer(wanted bool, d time.Duration) *time.Timer {
+	t := time.NewTimer(max(d, 0))
+	if !wanted {
+		t.Stop()
+	}
+	return t
+}
+
+// end kills a command's processes; one that has run for less than least is given the rest of it.
+func (s *Spool) end(ctx context.Context, name, user, why string, least time.Duration) (said, error) {
+	text := head(name) + "sy_why=" + why + " sy_least=" + number(hundredths(least)) + "\n" + killScript
+	return s.askOwner(ctx, user, text)
+}
+
+// askOwner asks again as the user whose command it is.
+func (s *Spool) askOwner(ctx context.Context, user, text string) (said, error) {
+	a, err := s.ask(ctx, user, text, 0)
+	if err == nil && a.state == "owner" && len(a.words) == 1 && owners.MatchString(a.words[0]) {
+		a, err = s.ask(ctx, a.words[0], text, 0)
+	}
+	return a, err
+}
+
+// Kill implements providers.Commands.
+func (s *Spool) Kill(ctx context.Context, name string) error {
+	if !names.MatchString(name) {
+		return nil
+	}
+	_, err := s.end(ctx, name, "", "kill", 0)
+	return err
+}
+
+// Forget implements providers.Commands. A command that is still running is providers.Busy.
+func (s *Spool) Forget(ctx context.Context, name string) error {
+	if !names.MatchString(name) {
+		return nil
+	}
+	a, err := s.askOwner(ctx, "", head(name)+forgetScript)
+	if err == nil && a.state == "running" {
+		err = providers.Errorf(providers.Busy, "the command is still running")
+	}
+	return err
+}
+
+// Start implements providers.Starter.
+func (s *Spool) Start(ctx context.Context, cmd providers.Command) error {
+	if err := check(cmd); err != nil {
+		return err
+	}
+	cmd.Timeout, cmd.Stdin = 0, nil
+	text, uploads := s.start(cmd, false)
+	if err := s.put(ctx, uploads); err != nil {
+		return err
+	}
+	a, err := s.ask(ctx, cmd.User, text, 2*kept(cmd))
+	if err == nil && a.state == "ended" {
+		_, err = a.result(s, cmd)
+	}
+	return err
+}

@@ -1,0 +1,153 @@
+# What every script of the spool begins with. Before it stands the command's name. All variables begin with sy_: one that the
+# sandbox's environment has, too, would reach the command with another value.
+umask 077
+sy_base=/tmp/.sandyard-$(id -u)
+mkdir -m 711 "$sy_base" 2>/dev/null
+if [ -L "$sy_base" ] || [ ! -O "$sy_base" ]; then
+	echo "spool1 refused base"
+	exit 0
+fi
+sy_dir=$sy_base/$sy_name
+
+# now: hundredths of a second since the machine's start.
+now() {
+	read -r sy_up _ </proc/uptime
+	sy_now=$((${sy_up%.*} * 100 + 1${sy_up#*.} - 100))
+}
+
+# born PID: when the process started, in ticks; fails if there is none, or only what is left of one.
+born() {
+	sy_stat=
+	{ read -r sy_stat <"/proc/$1/stat"; } 2>/dev/null
+	[ -n "$sy_stat" ] || return 1
+	set -- ${sy_stat##*) }
+	case $1 in Z | X) return 1 ;; esac
+	shift 19
+	sy_born=$1
+}
+
+# nap: a moment that grows with the number of naps.
+nap() {
+	sy_naps=$((sy_naps + 1))
+	case $sy_naps in
+	[1-5]) sleep 0.02 ;;
+	[6-9] | 1?) sleep 0.05 ;;
+	2?) sleep 0.1 ;;
+	*) sleep 0.3 ;;
+	esac 2>/dev/null || sleep 1
+}
+
+# size FILE: its bytes; 0 where there is none.
+size() {
+	sy_size=0
+	[ ! -f "$1" ] || sy_size=$(($(wc -c <"$1")))
+}
+
+# keeper: reads who keeps the command; fails if nobody does any more.
+keeper() {
+	sy_keeper= sy_start= sy_begun=
+	{ read -r sy_keeper sy_start sy_begun <"$sy_dir/run/keeper"; } 2>/dev/null
+	[ -n "$sy_begun" ] && born "$sy_keeper" && [ "$sy_born" = "$sy_start" ]
+}
+
+# marked: the processes that carry the command's mark. Busybox's grep sees nothing behind a NUL.
+marked() {
+	case $(grep --version 2>/dev/null) in
+	*GNU*) grep -lF "SANDYARD_SPOOL=$sy_dir/" /proc/[0-9]*/environ | sed 's/^/M /' ;;
+	*)
+		for sy_at in /proc/[0-9]*; do
+			tr '\0' '\n' <"$sy_at/environ" | grep -qF "SANDYARD_SPOOL=$sy_dir/" && echo "M $sy_at/"
+		done
+		;;
+	esac
+}
+
+# tree: the processes of the command: those that carry its mark or have its output open, those of its session, and all
+# that these have started. The keeper and its readers are a session of their own.
+tree() {
+	sy_leader=
+	{ read -r sy_leader <"$sy_dir/run/leader"; } 2>/dev/null
+	sy_kept=none
+	if keeper; then sy_kept=$sy_keeper; fi
+	{
+		marked
+		ls -l /proc/[0-9]*/fd | awk -v out="-> $sy_dir/out.pipe" -v err="-> $sy_dir/err.pipe" '
+			/^\/proc\// { at = $1 }
+			index($0, out) || index($0, err) { print "M", at }'
+		sed 's/^/S /' /proc/[0-9]*/stat
+	} 2>/dev/null | awk -v leader="$sy_leader" -v kept="$sy_kept" -v self="$$" '
+		$1 == "M" { split($2, part, "/"); mark[part[3]] = 1 }
+		$1 == "S" {
+			pid = $2; line = $0; sub(/^.*\) /, "", line); split(line, f, " ")
+			if (pid ~ /^[1-9][0-9]*$/ && pid != 1 && f[1] != "Z" && f[1] != "X") { parent[pid] = f[2]; session[pid] = f[4] }
+		}
+		END {
+			for (p in parent) if (p in mark || p == leader || session[p] == leader) hit[p] = 1
+			do {
+				more = 0
+				for (p in parent) if (!(p in hit) && (parent[p] in hit || session[p] in hit)) { hit[p] = 1; more = 1 }
+			} while (more)
+			for (p in hit) if (session[p] != kept && p != self) print p
+		}'
+}
+
+# endtree WHY: TERM for all of the command, two seconds to end, then KILL until nothing is left.
+endtree() {
+	[ -e "$sy_dir/run/why" ] || echo "$1" >"$sy_dir/run/why"
+	sy_turn=0 sy_naps=0
+	while [ "$sy_turn" -lt 100 ]; do
+		sy_pids=$(tree)
+		[ -n "$sy_pids" ] || break
+		if [ "$sy_turn" = 0 ]; then
+			kill -TERM $sy_pids
+			kill -CONT $sy_pids
+			now
+			sy_soft=$((sy_now + 200))
+		else
+			now
+			[ "$sy_now" -lt "$sy_soft" ] || kill -KILL $sy_pids
+		fi 2>/dev/null
+		sy_turn=$((sy_turn + 1))
+		nap
+	done
+	settle
+}
+
+# settle: the keeper writes how the command ended. One that was stopped is woken, and one that is gone or does not come
+# to itself is stood in for.
+settle() {
+	sy_turn=0 sy_naps=0
+	while [ ! -e "$sy_dir/run/rc" ] && keeper && [ "$sy_turn" -lt 40 ]; do
+		[ "$sy_turn" != 20 ] || kill -CONT "$sy_keeper" 2>/dev/null
+		sy_turn=$((sy_turn + 1))
+		nap
+	done
+	[ ! -e "$sy_dir/run/rc" ] || return 0
+	if keeper; then kill -KILL "$sy_keeper" 2>/dev/null; fi
+	sy_why=lost
+	{ read -r sy_why <"$sy_dir/run/why"; } 2>/dev/null
+	size "$sy_dir/out"
+	sy_out=$sy_size
+	size "$sy_dir/err"
+	now
+	echo "137 $sy_why $((sy_now - ${sy_begun:-$sy_now})) $sy_out $sy_size" >"$sy_dir/run/rc.$$"
+	mv -f "$sy_dir/run/rc.$$" "$sy_dir/run/rc"
+}
+
+# show: how the command ended, and the first bytes of its output.
+show() {
+	sy_code= sy_why= sy_took= sy_outs= sy_errs=
+	read -r sy_code sy_why sy_took sy_outs sy_errs <"$sy_dir/run/rc"
+	size "$sy_dir/out"
+	sy_out=$sy_size
+	[ "$sy_out" -le "$sy_outs" ] || sy_out=$sy_outs
+	[ "$sy_out" -le "$sy_max" ] || sy_out=$sy_max
+	size "$sy_dir/err"
+	sy_err=$sy_size
+	[ "$sy_err" -le "$sy_errs" ] || sy_err=$sy_errs
+	[ "$sy_err" -le "$sy_max" ] || sy_err=$sy_max
+	echo "spool1 ended $sy_code $sy_why $sy_took $sy_outs $sy_errs $sy_out $sy_err"
+	[ "$sy_out" = 0 ] || head -c "$sy_out" "$sy_dir/out"
+	[ "$sy_err" = 0 ] || head -c "$sy_err" "$sy_dir/err"
+	exit 0
+}
