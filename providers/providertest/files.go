@@ -199,7 +199,7 @@ func paths(t *testing.T, s *suite) {
 		shell(t, r, "ln -s /etc out; ln -s /etc/passwd file; ln -s ../../../etc up; ln -s loop loop; mkdir in; ln -s in fine; echo x >in/f; mkfifo pipe")
 	}
 	bad := []string{"../etc/passwd", "/workspace/../etc/passwd", "a/../../etc/passwd", "a\x00b", "/workspace/" + string(bytes.Repeat([]byte("n/"), 5000))}
-	if s.System {
+	if s.System && s.confined() {
 		bad = append(bad, "out/passwd", "up/passwd")
 	}
 	for _, path := range bad {
@@ -212,8 +212,12 @@ func paths(t *testing.T, s *suite) {
 		t.Parallel()
 		s.needsSystem(t)
 		wantFile(t, r, "fine/f", "x\n")
-		_, err := r.ReadFile(within(t), "file", 1000)
-		wantClass(t, err, providers.InvalidPath)
+		if s.confined() {
+			_, err := r.ReadFile(within(t), "file", 1000)
+			wantClass(t, err, providers.InvalidPath)
+		} else {
+			t.Log("links that lead out are not tried: the provider declares confined unsupported")
+		}
 		if info, err := r.Stat(within(t), "out"); err != nil || info.Type != "symlink" || info.SymlinkTarget != "/etc" {
 			t.Errorf("stat of a link: %+v, %v", info, err)
 		}

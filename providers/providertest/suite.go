@@ -112,6 +112,9 @@ func (s *suite) needsLimits(t *testing.T) {
 	}
 }
 
+// confined says whether the backend itself keeps file calls inside the sandbox's roots.
+func (s *suite) confined() bool { return s.caps.Confined != providers.Unsupported }
+
 func newID(t *testing.T) string {
 	t.Helper()
 	raw := make([]byte, 8)

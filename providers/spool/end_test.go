@@ -55,7 +55,8 @@ func TestNothingSurvivesATimeout(t *testing.T) {
 			t.Parallel()
 			b, long := newBox(t), unlike()
 			res := b.run(t, providers.Command{Shell: strings.ReplaceAll(script, "LONG", long), Timeout: 700 * time.Millisecond})
-			if !res.TimedOut || string(res.Stdout) != "so far" || res.ExitCode <= 128 || res.Signal == "" || res.Duration < 700*time.Millisecond {
+			if !res.TimedOut || string(res.Stdout) != "so far" || res.ExitCode <= 128 || res.Signal == "" ||
+				res.Duration < 700*time.Millisecond {
 				t.Errorf("got %+v", res)
 			}
 			if left := alive(t, long); len(left) != 0 {
@@ -147,7 +148,9 @@ func TestWhatACommandLeavesStays(t *testing.T) {
 		}
 	}
 	holder := b.run(t, providers.Command{
-		Shell: "(while [ ! -e end ]; do sleep 0.1; done; head -c 200000 /dev/zero && touch written) & head -c 5000 /dev/zero", MaxOutput: 1000,
+		Shell: "(while [ ! -e end ]; do sleep 0.1; done; head -c 200000 /dev/zero && touch written) & " +
+			"head -c 5000 /dev/zero",
+		MaxOutput: 1000,
 	})
 	if len(holder.Stdout) != 1000 || holder.StdoutBytes != 5000 {
 		t.Errorf("kept %d of %d bytes", len(holder.Stdout), holder.StdoutBytes)

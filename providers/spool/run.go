@@ -17,7 +17,8 @@ const (
 	earlyPatience = time.Second      // before a command is ended that had not begun by its timeout
 )
 
-// signalOf names the signal that a shell means by an exit code. A program that exits with such a code by itself looks the same.
+// signalOf names the signal that a shell means by an exit code. A program that exits with such a code by itself looks
+// the same.
 func signalOf(code int64) string {
 	if code <= 128 || code > 128+64 {
 		return ""
@@ -25,7 +26,8 @@ func signalOf(code int64) string {
 	return unix.SignalName(syscall.Signal(code - 128))
 }
 
-// Run implements providers.Commands. Where nothing goes wrong it is one script, and one more for a command that takes longer
+// Run implements providers.Commands. Where nothing goes wrong it is one script, and one more for a command that takes
+// longer
 // than a second and has a Started.
 func (s *Spool) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	if err := check(cmd); err != nil {
@@ -43,7 +45,10 @@ func (s *Spool) Run(ctx context.Context, cmd providers.Command) (providers.Resul
 		case errors.Is(err, errGivenUp) && lost < 2:
 			continue // the next call looks how it stands
 		case errors.Is(err, errGivenUp):
-			return providers.Result{}, providers.Errorf(providers.Unavailable, "the sandbox did not end a command that it had killed")
+			return providers.Result{}, providers.Errorf(
+				providers.Unavailable,
+				"the sandbox did not end a command that it had killed",
+			)
 		case err != nil:
 			return providers.Result{}, err
 		case a.state == "ended":
@@ -90,7 +95,13 @@ func (r *running) call(ctx context.Context) (said, error) {
 		answers <- answer{a, err}
 	}()
 	defer func() { letGo() }()
-	over, asked := newTimer(r.cmd.Timeout > 0, r.cmd.Timeout-time.Since(r.began)), newTimer(r.cmd.Started != nil && !r.told, startedAfter)
+	over, asked := newTimer(
+		r.cmd.Timeout > 0,
+		r.cmd.Timeout-time.Since(r.began),
+	), newTimer(
+		r.cmd.Started != nil && !r.told,
+		startedAfter,
+	)
 	defer over.Stop()
 	defer asked.Stop()
 	ended := false

@@ -123,7 +123,10 @@ func (s *Spool) ask(ctx context.Context, user, text string, limit int64) (said, 
 		if len(words) > 2 && words[2] == "space" {
 			return said{}, providers.Errorf(providers.NoSpace, "the sandbox has no room in /tmp for the command")
 		}
-		return said{}, providers.Errorf(providers.Internal, "the directory of the commands in the sandbox's /tmp belongs to somebody else")
+		return said{}, providers.Errorf(
+			providers.Internal,
+			"the directory of the commands in the sandbox's /tmp belongs to somebody else",
+		)
 	}
 	if len(out) > maxHead {
 		body = out[len(first)+1:]
@@ -151,9 +154,17 @@ func (a said) result(s *Spool, cmd providers.Command) (providers.Result, error) 
 	}
 	switch a.words[1] {
 	case "dir":
-		return providers.Result{}, providers.Errorf(providers.NoDir, "there is no directory '%s' in the sandbox, or it may not be entered", s.dir(cmd))
+		return providers.Result{}, providers.Errorf(
+			providers.NoDir,
+			"there is no directory '%s' in the sandbox, or it may not be entered",
+			s.dir(cmd),
+		)
 	case "program":
-		return providers.Result{}, providers.Errorf(providers.NoCommand, "there is no program '%s' in the sandbox", first(cmd.Argv))
+		return providers.Result{}, providers.Errorf(
+			providers.NoCommand,
+			"there is no program '%s' in the sandbox",
+			first(cmd.Argv),
+		)
 	}
 	res := providers.Result{
 		ExitCode: int(code & 0xff), Signal: signalOf(code), TimedOut: a.words[1] == "timeout",

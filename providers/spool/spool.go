@@ -1,11 +1,14 @@
-// Package spool runs named commands in sandboxes whose backend can only run a short script and return what it prints: the
+// Package spool runs named commands in sandboxes whose backend can only run a short script and return what it prints:
+// the
 // output lies in files of the sandbox, and whoever comes later finds the command there, running or ended.
 //
-// A sandbox needs sh, setsid, env, awk, base64, dd, grep, head, id, ls, mkfifo, mv, rm, sed, sleep and wc, as coreutils and
-// util-linux or busybox have them, a /proc of Linux and a /tmp that lives as long as the sandbox. Commands of another user than
+// A sandbox needs sh, setsid, env, awk, base64, dd, grep, head, id, ls, mkfifo, mv, rm, sed, sleep and wc, as coreutils
+// and util-linux or busybox have them, a /proc of Linux and a /tmp that lives as long as the sandbox. Commands of
+// another user than
 // the sandbox's need stat, too.
 //
-// What marks a command's processes is a variable of their environment, their session, the pipes of the output, and their
+// What marks a command's processes is a variable of their environment, their session, the pipes of the output, and
+// their
 // descent. One that gives up all of them outlives the command's end; only a guest could hold that.
 package spool
 
@@ -23,7 +26,8 @@ import (
 
 // Shell is what a backend must be able to do.
 type Shell interface {
-	// Script runs text by sh and returns what it has printed to its standard output, byte by byte; more than limit bytes are
+	// Script runs text by sh and returns what it has printed to its standard output, byte by byte; more than limit bytes
+	// are
 	// providers.TooLarge. It has no input. An empty user is the sandbox's own; one that there is not answers
 	// providers.NoUser. A ctx that ends lets go of the script, which may go on or not. Text holds no NUL, is UTF-8 and not
 	// longer than MaxScript.
@@ -102,8 +106,12 @@ func check(cmd providers.Command) error {
 }
 
 func tooLong() error {
-	return providers.Errorf(providers.Invalid,
-		"the command is too long: an argument or variable holds at most %d bytes, and all together %d", maxArgument, maxArguments)
+	return providers.Errorf(
+		providers.Invalid,
+		"the command is too long: an argument or variable holds at most %d bytes, and all together %d",
+		maxArgument,
+		maxArguments,
+	)
 }
 
 func plain(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }

@@ -157,7 +157,13 @@ func TestNothingIsReadByAShell(t *testing.T) {
 	if string(res.Stdout) != odd {
 		t.Errorf("a variable came as %q", res.Stdout)
 	}
-	res = b.run(t, providers.Command{Shell: `echo "$name $dir $code $max $lower"; env | grep -c ^sy_; umask`, Env: map[string]string{"lower": odd[:1]}})
+	res = b.run(
+		t,
+		providers.Command{
+			Shell: `echo "$name $dir $code $max $lower"; env | grep -c ^sy_; umask`,
+			Env:   map[string]string{"lower": odd[:1]},
+		},
+	)
 	if string(res.Stdout) != "theirs theirs theirs 7 a\n1\n0022\n" {
 		t.Errorf("the sandbox's environment came as %q", res.Stdout)
 	}
@@ -180,12 +186,14 @@ func TestOutputBeyondWhatIsKeptIsCounted(t *testing.T) {
 			Shell: fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x; head -c %d /dev/zero >&2", size, size), MaxOutput: 1000,
 		})
 		want := strings.Repeat("x", int(min(size, 1000)))
-		if string(res.Stdout) != want || res.StdoutBytes != size || res.StderrBytes != size || res.Truncated() != (size > 1000) {
+		if string(res.Stdout) != want || res.StdoutBytes != size || res.StderrBytes != size ||
+			res.Truncated() != (size > 1000) {
 			t.Errorf("of %d bytes %d were kept, and %d and %d counted", size, len(res.Stdout), res.StdoutBytes, res.StderrBytes)
 		}
 	}
 	all := b.run(t, providers.Command{Shell: "head -c 3000000 /dev/urandom | tee copy", MaxOutput: 5 << 20})
-	if copied, err := os.ReadFile(filepath.Join(b.dir, "copy")); err != nil || !bytes.Equal(copied, all.Stdout) || all.Truncated() {
+	if copied, err := os.ReadFile(filepath.Join(b.dir, "copy")); err != nil || !bytes.Equal(copied, all.Stdout) ||
+		all.Truncated() {
 		t.Errorf("3,000,000 bytes came as %d, counted %d, %v", len(all.Stdout), all.StdoutBytes, err)
 	}
 }
@@ -216,7 +224,8 @@ func TestSignalsAndExitCodes(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	for script, want := range map[string]string{
-		"exit 0": "0 ", "exit 127": "127 ", "kill -KILL $$": "137 SIGKILL", "kill -SEGV $$": "139 SIGSEGV", "kill -INT $$": "130 SIGINT",
+		"exit 0": "0 ", "exit 127": "127 ", "kill -KILL $$": "137 SIGKILL",
+		"kill -SEGV $$": "139 SIGSEGV", "kill -INT $$": "130 SIGINT",
 		"exit 255": "255 ",
 	} {
 		if res := b.run(t, providers.Command{Shell: script}); fmt.Sprintf("%d %s", res.ExitCode, res.Signal) != want {
@@ -237,9 +246,15 @@ func TestRefused(t *testing.T) {
 			{Argv: []string{"A=b"}},
 			{Argv: []string{"ls"}, Env: map[string]string{"PATH": "/none"}},
 		},
-		providers.NoDir:   {{Shell: "true", Dir: "none"}, {Shell: "true", Dir: "/etc/passwd"}},
-		providers.NoUser:  {{Shell: "true", User: "root"}, {Shell: "true", User: "a b"}},
-		providers.Invalid: {{}, {Shell: "true", Argv: []string{"x"}}, {Argv: []string{"echo", "a\x00b"}}, {Shell: "\xff"}, {Shell: strings.Repeat("x", 1<<17)}},
+		providers.NoDir:  {{Shell: "true", Dir: "none"}, {Shell: "true", Dir: "/etc/passwd"}},
+		providers.NoUser: {{Shell: "true", User: "root"}, {Shell: "true", User: "a b"}},
+		providers.Invalid: {
+			{},
+			{Shell: "true", Argv: []string{"x"}},
+			{Argv: []string{"echo", "a\x00b"}},
+			{Shell: "\xff"},
+			{Shell: strings.Repeat("x", 1<<17)},
+		},
 	} {
 		for _, cmd := range cmds {
 			cmd.Name = name(t)
@@ -346,7 +361,11 @@ func TestStartDoesNotWait(t *testing.T) {
 	if res := b.run(t, cmd); string(res.Stdout) != "late" {
 		t.Errorf("got %+v", res)
 	}
-	wantClass(t, b.Start(t.Context(), providers.Command{Name: name(t), Argv: []string{"no-such-program"}}), providers.NoCommand)
+	wantClass(
+		t,
+		b.Start(t.Context(), providers.Command{Name: name(t), Argv: []string{"no-such-program"}}),
+		providers.NoCommand,
+	)
 }
 
 func TestStartedIsToldOnce(t *testing.T) {
@@ -376,7 +395,10 @@ func TestOtherShells(t *testing.T) {
 			if _, err := exec.LookPath(b.shell[0]); err != nil {
 				t.Skipf("skipped: %v", err)
 			}
-			res := b.run(t, providers.Command{Shell: "cat; head -c 70000 /dev/zero >&2; exit 9", Stdin: []byte("in"), MaxOutput: 100})
+			res := b.run(
+				t,
+				providers.Command{Shell: "cat; head -c 70000 /dev/zero >&2; exit 9", Stdin: []byte("in"), MaxOutput: 100},
+			)
 			if string(res.Stdout) != "in" || len(res.Stderr) != 100 || res.StderrBytes != 70000 || res.ExitCode != 9 {
 				t.Errorf("got %+v", res)
 			}

@@ -146,7 +146,7 @@ func (s *stack) emptied(parts *service.Parts) {
 }
 
 // drive runs a suite from the directory where the clients are installed.
-func (s *stack) drive(program, name, suite string) {
+func (s *stack) drive(program, name, suite string, args ...string) {
 	s.t.Helper()
 	dir := clients(s.t)
 	text, err := os.ReadFile(suite)
@@ -157,7 +157,7 @@ func (s *stack) drive(program, name, suite string) {
 	}
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, name)
+	cmd := exec.CommandContext(ctx, program, append([]string{name}, args...)...)
 	cmd.Dir = dir
 	cmd.Env = s.env(s.key)
 	out, err := cmd.CombinedOutput()

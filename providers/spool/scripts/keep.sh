@@ -1,5 +1,5 @@
-# The keeper of one command: it has the lock, reads the output and writes how the command ended. Arguments: the directory, and
-# how much of each output is kept. It is a session of its own, so that it outlives whoever started it.
+# The keeper of one command: it has the lock, reads the output and writes how the command ended. Arguments: the
+# directory, and how much of each output is kept. It is a session of its own, so that it outlives whoever started it.
 cd "$1" || exit 1
 sy_max=$2
 mkdir run 2>/dev/null || exit 0
@@ -16,8 +16,8 @@ now
 sy_begun=$sy_now
 echo "$$ $1 $sy_begun" >run/keeper.new && mv run/keeper.new run/keeper
 
-# take FILE: appends what comes to the file until that holds enough, and counts the rest. What one read brings is written at
-# once: a child of the command may hold the pipe open long after the command has ended.
+# take FILE: appends what comes to the file until that holds enough, and counts the rest. What one read brings is
+# written at once: a child of the command may hold the pipe open long after the command has ended.
 take() {
 	trap '' USR1
 	sy_had=0

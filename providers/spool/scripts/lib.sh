@@ -1,5 +1,5 @@
-# What every script of the spool begins with. Before it stands the command's name. All variables begin with sy_: one that the
-# sandbox's environment has, too, would reach the command with another value.
+# What every script of the spool begins with. Before it stands the command's name. All variables begin with sy_: one
+# that the sandbox's environment has, too, would reach the command with another value.
 umask 077
 sy_base=/tmp/.sandyard-$(id -u)
 mkdir -m 711 "$sy_base" 2>/dev/null

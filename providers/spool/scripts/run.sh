@@ -1,6 +1,6 @@
-# Starts the command, or attaches to it, and says how it ended. Before it stand: max, the bytes kept of each output; limit and
-# patience, of the command and of this script, in hundredths of a second (limit 0 = none); wait, 1 = for the command's end; keep,
-# the keeper's script; and the functions deliver, which writes the command, and discard.
+# Starts the command, or attaches to it, and says how it ended. Before it stand: max, the bytes kept of each output;
+# limit and patience, of the command and of this script, in hundredths of a second (limit 0 = none); wait, 1 = for the
+# command's end; keep, the keeper's script; and the functions deliver, which writes the command, and discard.
 mkdir "$sy_dir" 2>/dev/null
 if [ ! -d "$sy_dir/run" ]; then
 	deliver "$sy_dir" || { echo "spool1 refused space"; exit 0; }

@@ -1,0 +1,194 @@
+// Package e2b runs sandboxes at E2B, or at anything that speaks its API, such as another Sandyard: REST for their
+// lives, envd's protocol for what is inside, and package spool for commands, which E2B forgets with the connection that
+// waits for them.
+//
+// Whatever comes from there is bounded and checked, and no text of it reaches a user.
+package e2b
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"sandyard/providers"
+	"sandyard/providers/confine"
+)
+
+// Where E2B itself is.
+const (
+	DefaultURL    = "https://api.e2b.app"
+	DefaultDomain = "e2b.app"
+)
+
+// DefaultTimeout is the longest life that every account may give a sandbox.
+const DefaultTimeout = time.Hour
+
+const (
+	callPatience   = 2 * time.Minute  // of one call of the API
+	dialPatience   = 10 * time.Second // of a connection and of its handshake
+	answerPatience = 2 * time.Minute  // from the end of a request to the first bytes of its answer
+	maxHeaders     = 64 << 10
+	idleClose      = 30 * time.Second
+)
+
+// Config says where and for whom sandboxes run.
+type Config struct {
+	APIKey   string
+	URL      string        // of the API; empty = E2B's own
+	DataURL  string        // where all sandboxes are reached; empty = each at its own host below Domain
+	Domain   string        // that hosts of sandboxes end with; empty = E2B's own
+	Template string        // of sandboxes that name none; empty = they must
+	Timeout  time.Duration // how long the backend keeps a sandbox that has no timeout; 0 = DefaultTimeout
+	Fleet    string        // the installation, in the metadata of all its sandboxes
+	Logger   *slog.Logger
+}
+
+// Provider implements providers.Provider, Pauser, Timer and Referrer.
+type Provider struct {
+	cfg       Config
+	api       *url.URL
+	data      *url.URL // nil = hosts below the domain
+	transport *http.Transport
+	refs      *refs
+	creating  *gates
+	calls     *calls
+	log       *slog.Logger
+}
+
+var (
+	_ providers.Provider = (*Provider)(nil)
+	_ providers.Pauser   = (*Provider)(nil)
+	_ providers.Timer    = (*Provider)(nil)
+	_ providers.Referrer = (*Provider)(nil)
+)
+
+// New returns a provider. It does not touch the network. Error: Invalid for a configuration that cannot work.
+func New(cfg Config) (*Provider, error) {
+	if cfg.APIKey == "" || strings.ContainsFunc(cfg.APIKey, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, providers.Errorf(
+			providers.Invalid,
+			"E2B_API_KEY is missing or holds characters that no key has: set it to a key of your E2B account",
+		)
+	}
+	if cfg.Fleet == "" {
+		return nil, providers.Errorf(providers.Invalid, "the provider e2b needs the name of the installation")
+	}
+	cfg.URL, cfg.Domain = cmp.Or(cfg.URL, DefaultURL), cmp.Or(cfg.Domain, DefaultDomain)
+	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
+	if cfg.Timeout < time.Second {
+		return nil, providers.Errorf(providers.Invalid, "E2B_TIMEOUT is %v, it must be at least 1s", cfg.Timeout)
+	}
+	if !validHost(cfg.Domain) {
+		return nil, providers.Errorf(
+			providers.Invalid,
+			"E2B_DOMAIN is %.100q, it must be a domain such as %s",
+			cfg.Domain,
+			DefaultDomain,
+		)
+	}
+	p := &Provider{
+		cfg:      cfg,
+		refs:     newRefs(),
+		creating: newGates(),
+		calls:    newCalls(),
+		log:      cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
+	}
+	var err error
+	if p.api, err = baseURL("E2B_API_URL", cfg.URL); err != nil {
+		return nil, err
+	}
+	if cfg.DataURL != "" {
+		if p.data, err = baseURL("E2B_SANDBOX_URL", cfg.DataURL); err != nil {
+			return nil, err
+		}
+	}
+	p.transport = &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: dialPatience, KeepAlive: 15 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   dialPatience,
+		ResponseHeaderTimeout: answerPatience,
+		ExpectContinueTimeout: time.Second,
+		IdleConnTimeout:       idleClose,
+		MaxIdleConnsPerHost:   64,
+
+		MaxResponseHeaderBytes: maxHeaders,
+		DisableCompression:     true, // ranges of files are of their own bytes
+		ForceAttemptHTTP2:      true,
+	}
+	return p, nil
+}
+
+// baseURL reads a setting.
+func baseURL(name, text string) (*url.URL, error) {
+	u, err := url.Parse(strings.TrimRight(text, "/"))
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" ||
+		u.Fragment != "" {
+		return nil, providers.Errorf(
+			providers.Invalid,
+			"%s must be a URL such as %s, without user and query",
+			name,
+			DefaultURL,
+		)
+	}
+	return u, nil
+}
+
+// validHost says whether text is a domain, with or without a port.
+func validHost(text string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-:"
+	return text != "" && len(text) <= 253 && strings.Trim(text, letters) == ""
+}
+
+// Capabilities implements providers.Provider.
+func (p *Provider) Capabilities() providers.Capabilities {
+	return providers.Capabilities{
+		Provider:    "e2b",
+		Exec:        providers.Emulated,
+		Files:       providers.Native,
+		Code:        providers.Unsupported,
+		FileTools:   providers.Emulated,
+		PauseMemory: providers.Native,
+		SplitOutput: providers.Native,
+		Stdin:       providers.Native,
+		Network:     providers.Native,
+		Background:  providers.Unsupported,
+		Terminals:   providers.Unsupported,
+		Watch:       providers.Unsupported,
+		Ports:       providers.Unsupported,
+		Builds:      providers.Unsupported,
+		Confined:    providers.Unsupported,
+		Warning:     Warning,
+	}
+}
+
+// Warning is what whoever uses the provider should know.
+const Warning = "Checked against E2B's specification and clients and against another Sandyard, " +
+	"never against E2B's live service. " +
+	"Templates decide CPUs, memory and disk. File operations follow the links that programs make."
+
+// Close implements providers.Provider.
+func (p *Provider) Close() error {
+	p.calls.cutAll(providers.Errorf(providers.Unavailable, "the worker lets go of its sandboxes"))
+	p.transport.CloseIdleConnections()
+	return nil
+}
+
+// complete fills what a spec leaves open, and refuses what no sandbox can be.
+func (p *Provider) complete(spec providers.Spec) (providers.Spec, error) {
+	spec.Image = cmp.Or(spec.Image, p.cfg.Template)
+	spec.Timeout = cmp.Or(spec.Timeout, p.cfg.Timeout)
+	if spec.Timeout < 0 {
+		return spec, providers.Errorf(providers.Invalid, "the sandbox's timeout is negative")
+	}
+	return confine.Complete(spec, confine.Standard())
+}
+
+// background is ctx for what must be done although its caller has left.
+func background(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), callPatience)
+}

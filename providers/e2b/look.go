@@ -1,0 +1,130 @@
+package e2b
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"sandyard/providers"
+	"sandyard/providers/spool"
+)
+
+// purpose is what a call wants to do with a path.
+type purpose int
+
+const (
+	toStat purpose = iota
+	toRead
+	toWrite // a file
+	toList
+	toMake // a directory, or a name in one
+)
+
+// fileError finds the class of a refused file call: envd's own codes are few and differ by version, so the sandbox is
+// asked what
+// there is at the path. Any other error stays as it is.
+func (s *sandbox) fileError(ctx context.Context, abs string, want purpose, err error) error {
+	vague := []providers.Class{
+		providers.Invalid, providers.FileExists, providers.FileDenied, providers.FileNotFound,
+		providers.Internal, providers.TooLarge,
+	}
+	known := providers.AsError(err)
+	if !slices.Contains(vague, known.Class) || ctx.Err() != nil {
+		return err
+	}
+	if known.Class == providers.TooLarge && want == toList {
+		return providers.Errorf(providers.TooLarge, "'%s' holds more entries than one answer may", abs)
+	}
+	if known.Class == providers.FileNotFound && want != toWrite && want != toMake {
+		return missing(abs)
+	}
+	found, lookErr := s.look(ctx, abs)
+	switch {
+	case lookErr != nil && isClass(lookErr, providers.Unavailable):
+		return err
+	case lookErr != nil: // the sandbox is gone, say
+		return lookErr
+	}
+	if class := found.class(want); class != "" {
+		return &providers.Error{Class: class, Message: classMessage(class, abs), Err: known.Err}
+	}
+	return err
+}
+
+func missing(abs string) error {
+	return providers.Errorf(providers.FileNotFound, "path '%s' does not exist", abs)
+}
+
+func classMessage(class providers.Class, abs string) string {
+	return "path '" + storable(abs) + "' " + map[providers.Class]string{
+		providers.FileNotFound: "does not exist", providers.NotAFile: "is not a regular file",
+		providers.NotADir:    "is not a directory, or a part of it is not",
+		providers.FileDenied: "may not be used by the sandbox's user", providers.FileExists: "exists and is not a directory",
+		providers.InvalidPath: "is longer than Linux permits",
+	}[class]
+}
+
+// place is what there is at a path.
+type place struct {
+	kind     string // dir, file, other, dangling, none, or below: a part of the path is no directory
+	readable bool
+	writable bool // itself, or the directory in which it would be made
+}
+
+const lookScript = `
+r=- w=-
+if [ -d "$p" ]; then k=dir
+elif [ -f "$p" ]; then k=file
+elif [ -e "$p" ]; then k=other
+elif [ -L "$p" ]; then k=dangling
+else
+	k=none q=$p
+	while [ ! -e "$q" ] && [ -n "$q" ]; do q=${q%/*}; done
+	[ -d "${q:-/}" ] || k=below
+	[ ! -w "${q:-/}" ] || w=w
+fi
+[ ! -r "$p" ] || r=r
+[ ! -w "$p" ] || w=w
+echo "look $k $r $w"
+`
+
+func (s *sandbox) look(ctx context.Context, abs string) (place, error) {
+	text := "p=" + spool.Quote(abs) + lookScript
+	if !validText(text) {
+		return place{}, providers.Errorf(providers.InvalidPath, "the path is not UTF-8")
+	}
+	out, err := s.Script(ctx, "", text, 100)
+	if err != nil {
+		return place{}, err
+	}
+	words := strings.Fields(string(out))
+	if len(words) != 4 || words[0] != "look" {
+		return place{}, providers.Errorf(providers.Internal, "the sandbox did not say what there is at the path")
+	}
+	return place{words[1], words[2] == "r", words[3] == "w"}, nil
+}
+
+// class is why a call with a path failed; empty = the place does not tell.
+func (p place) class(want purpose) providers.Class {
+	switch {
+	case p.kind == "below":
+		return providers.NotADir
+	case p.kind == "none" && want != toWrite && want != toMake, p.kind == "dangling" && want != toStat:
+		return providers.FileNotFound
+	case want == toRead && p.kind != "file", want == toWrite && p.kind != "file" && p.kind != "none":
+		return providers.NotAFile
+	case want == toList && p.kind != "dir":
+		return providers.NotADir
+	case want == toMake && p.kind != "dir" && p.kind != "none":
+		return providers.FileExists
+	case (want == toRead || want == toList) && !p.readable, (want == toWrite || want == toMake) && !p.writable:
+		return providers.FileDenied
+	}
+	return ""
+}
+
+// isClass says whether err is of a class.
+func isClass(err error, class providers.Class) bool {
+	return errors.Is(err, &providers.Error{Class: class})
+}
