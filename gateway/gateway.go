@@ -38,10 +38,14 @@ const (
 	keepEdge = 2 * time.Minute
 )
 
-// Dialer is the inside of a sandbox that streams can be opened to.
-type Dialer interface {
+// GuestDialer is the inside of a sandbox that has a guest.
+type GuestDialer interface {
 	// DialGuest opens a stream to the guest's own HTTP handler, which from then on asks every call for the token.
 	DialGuest(ctx context.Context, token string) (net.Conn, error)
+}
+
+// PortDialer is the inside of a sandbox whose ports can be reached.
+type PortDialer interface {
 	// DialPort connects to a TCP port on the sandbox's loopback. A port that nobody listens on is providers.Invalid.
 	DialPort(ctx context.Context, port uint16) (net.Conn, error)
 }
@@ -196,24 +200,15 @@ func (g *Gateway) enter(ctx context.Context, addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	inside, err := g.dialer(ctx, sandbox)
-	if err != nil {
-		return nil, err
-	}
-	if port == GuestPort {
-		return inside.DialGuest(ctx, g.Signer.Access(sandbox))
-	}
-	return inside.DialPort(ctx, uint16(port))
-}
-
-func (g *Gateway) dialer(ctx context.Context, sandbox string) (Dialer, error) {
 	box, err := g.Open(ctx, sandbox)
 	if err != nil {
 		return nil, err
 	}
-	inside, ok := box.(Dialer)
-	if !ok {
-		return nil, providers.Errorf(providers.NotSupported, "this provider does not support streams to sandboxes")
+	if inside, ok := box.(GuestDialer); ok && port == GuestPort {
+		return inside.DialGuest(ctx, g.Signer.Access(sandbox))
 	}
-	return inside, nil
+	if inside, ok := box.(PortDialer); ok && port != GuestPort {
+		return inside.DialPort(ctx, uint16(port))
+	}
+	return nil, providers.Errorf(providers.NotSupported, "this provider does not support streams to sandboxes")
 }

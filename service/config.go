@@ -317,6 +317,7 @@ type Worker struct {
 	Sandboxes
 	Callbacks
 	Egress
+	E2B
 	Health       string             `env:"HEALTH_ADDR" envDefault:"127.0.0.1:8081" doc:"where a worker or scheduler serves /healthz, /readyz and /metrics without a key; :8081 = every address"`
 	Fleet        string             `env:"SANDYARD_FLEET" doc:"name of this installation on its engines; a worker removes containers with this name that are not in its database; default a name kept in the database"`
 	DockerHost   string             `env:"DOCKER_HOST" doc:"the Docker engine; default its usual socket"`

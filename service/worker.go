@@ -85,6 +85,7 @@ func openProvider(ctx context.Context, name string, c Worker, outside providers.
 			Host: c.DockerHost, Fleet: c.Fleet, GuestPath: guest, Runtime: c.Runtime, Pull: c.Pull, Unsafe: c.Unsafe == "allow", Outbound: outside, Logger: log, Defaults: c.resources(),
 			Pool: docker.Pool{Size: c.PoolSize, Max: c.PoolMax}, DiskReserve: int64(c.DiskReserve) << 20,
 		},
+		E2B:   c.e2b(log),
 		Local: local.Config{Dir: c.LocalDir, Fleet: c.Fleet, GuestPath: guest, Outbound: outside, Logger: log, Defaults: c.resources()},
 	})
 	if err != nil {

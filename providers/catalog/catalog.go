@@ -9,6 +9,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/docker"
+	"sandyard/providers/e2b"
 	"sandyard/providers/local"
 )
 
@@ -16,6 +17,7 @@ import (
 type Config struct {
 	Docker docker.Config
 	Local  local.Config
+	E2B    e2b.Config
 }
 
 type opener func(context.Context, Config) (providers.Provider, error)
@@ -23,6 +25,7 @@ type opener func(context.Context, Config) (providers.Provider, error)
 func openers() map[string]opener {
 	return map[string]opener{
 		"docker": func(ctx context.Context, c Config) (providers.Provider, error) { return docker.New(ctx, c.Docker) },
+		"e2b":    func(_ context.Context, c Config) (providers.Provider, error) { return e2b.New(c.E2B) },
 		"local":  func(ctx context.Context, c Config) (providers.Provider, error) { return local.New(ctx, c.Local) },
 	}
 }
@@ -41,5 +44,5 @@ func Open(ctx context.Context, name string, cfg Config) (providers.Provider, err
 
 // Capabilities says what each provider can do, without opening any.
 func Capabilities() []providers.Capabilities {
-	return []providers.Capabilities{(*docker.Provider)(nil).Capabilities(), (*local.Provider)(nil).Capabilities()}
+	return []providers.Capabilities{(*docker.Provider)(nil).Capabilities(), (*local.Provider)(nil).Capabilities(), (*e2b.Provider)(nil).Capabilities()}
 }

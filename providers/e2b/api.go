@@ -81,7 +81,6 @@ var errNotE2B = &providers.Error{
 
 // request is one call of the API.
 type request struct {
-	what   string // it is to do, for messages
 	method string
 	path   string
 	query  url.Values
@@ -160,7 +159,7 @@ type network struct {
 func (p *Provider) apiCreate(ctx context.Context, w wish, key string) (access, error) {
 	var a access
 	_, err := p.call(ctx, request{
-		what: "create a sandbox", method: http.MethodPost, path: "/sandboxes", body: w, key: key,
+		method: http.MethodPost, path: "/sandboxes", body: w, key: key,
 		want: []int{http.StatusCreated}, limit: maxAnswer, into: &a,
 	})
 	if r := (*refusal)(nil); errors.As(err, &r) && r.status == http.StatusNotFound {

@@ -48,7 +48,7 @@ type Config struct {
 	Logger   *slog.Logger
 }
 
-// Provider implements providers.Provider, Pauser, Timer and Referrer.
+// Provider implements providers.Provider, Pauser, Timer, Referrer and Pinger.
 type Provider struct {
 	cfg       Config
 	api       *url.URL
@@ -65,6 +65,7 @@ var (
 	_ providers.Pauser   = (*Provider)(nil)
 	_ providers.Timer    = (*Provider)(nil)
 	_ providers.Referrer = (*Provider)(nil)
+	_ providers.Pinger   = (*Provider)(nil)
 )
 
 // New returns a provider. It does not touch the network. Error: Invalid for a configuration that cannot work.
@@ -159,7 +160,7 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		Background:  providers.Unsupported,
 		Terminals:   providers.Unsupported,
 		Watch:       providers.Unsupported,
-		Ports:       providers.Unsupported,
+		Ports:       providers.Native,
 		Builds:      providers.Unsupported,
 		Confined:    providers.Unsupported,
 		Warning:     Warning,

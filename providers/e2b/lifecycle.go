@@ -8,6 +8,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"net/url"
 	"path"
 	"slices"
 	"time"
@@ -277,6 +278,16 @@ func (p *Provider) Resume(ctx context.Context, id string) error {
 		}
 		return err
 	})
+}
+
+// Ping implements providers.Pinger.
+func (p *Provider) Ping(ctx context.Context) error {
+	var none []described
+	_, err := p.call(ctx, request{
+		method: http.MethodGet, path: "/v2/sandboxes", query: url.Values{"limit": {"1"}}, want: []int{http.StatusOK},
+		limit: maxAnswer, into: &none,
+	})
+	return translated("list sandboxes", err)
 }
 
 // SetTimeout implements providers.Timer. A paused sandbox has no clock there; its resume starts a new one.

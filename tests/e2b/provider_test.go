@@ -3,9 +3,16 @@
 package e2b
 
 import (
+	"bufio"
 	"context"
+	"io"
+	"net"
+	"net/http"
 	"testing"
+	"time"
 
+	"sandyard/dev/testenv"
+	"sandyard/gateway"
 	"sandyard/providers"
 	"sandyard/providers/e2b"
 	"sandyard/providers/providertest"
@@ -64,4 +71,89 @@ func TestProvidersSandboxForItsClient(t *testing.T) {
 	if err != nil || string(data) != "by the client" {
 		t.Errorf("what the client wrote is read as %q, %v", data, err)
 	}
+}
+
+// upgrading is a server that answers with what reached it, and speaks another protocol with who asks for that.
+const upgrading = `
+import http.server
+class H(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        if self.headers.get("Upgrade"):
+            self.send_response(101)
+            self.send_header("Connection", "Upgrade")
+            self.send_header("Upgrade", "echo")
+            self.end_headers()
+            self.wfile.write(b"echo " + self.rfile.readline())
+            self.close_connection = True
+            return
+        told = "%s %s" % (self.path, [n for n in self.headers if "traffic" in n.lower()])
+        self.send_response(418)
+        self.send_header("Content-Length", str(len(told)))
+        self.end_headers()
+        self.wfile.write(told.encode())
+http.server.ThreadingHTTPServer(("127.0.0.1", 8001), H).serve_forever()
+`
+
+// TestProvidersPorts reaches a program in a sandbox through the vendor's proxy, by HTTP and by what follows an upgrade.
+func TestProvidersPorts(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	p := s.provider(t)
+	_, err := p.Create(t.Context(), providers.Spec{ID: "forports", Image: "base"})
+	check(t, err)
+	t.Cleanup(func() { check(t, p.Delete(context.Background(), "forports")) })
+	for name, worker := range map[string]*e2b.Provider{"the worker that made it": p, "another worker": s.provider(t)} {
+		box, err := worker.Open(t.Context(), "forports")
+		check(t, err)
+		_, err = box.(gateway.PortDialer).DialPort(t.Context(), 8002)
+		if providers.AsError(err).Class != providers.Invalid {
+			t.Errorf("%s: a port on which nobody listens: %v", name, err)
+		}
+		check(
+			t,
+			box.(providers.Starter).Start(
+				t.Context(),
+				providers.Command{Name: "server", Argv: []string{"python3", "-c", upgrading}},
+			),
+		)
+		conn := dialPort(t, box, 8001)
+		for range 2 { // on one connection
+			_, err = io.WriteString(conn, "GET /a%20b?c=d HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Id: other\r\n\r\n")
+			check(t, err)
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil) //nolint:bodyclose // it ends with the connection
+			check(t, err)
+			text, err := io.ReadAll(res.Body)
+			check(t, err)
+			if want := "/a%20b?c=d []"; res.StatusCode != 418 || string(text) != want {
+				t.Errorf("%s: %d %q, want %q", name, res.StatusCode, text, want)
+			}
+		}
+		check(t, conn.Close())
+		conn = dialPort(t, box, 8001)
+		_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		check(t, err)
+		from := bufio.NewReader(conn)
+		res, err := http.ReadResponse(from, nil) //nolint:bodyclose // it ends with the connection
+		check(t, err)
+		_, err = io.WriteString(conn, "hello\n")
+		check(t, err)
+		text, err := io.ReadAll(from)
+		if err != nil || res.StatusCode != http.StatusSwitchingProtocols || string(text) != "echo hello\n" {
+			t.Errorf("%s: an upgrade answers %d %q, %v", name, res.StatusCode, text, err)
+		}
+		check(t, conn.Close())
+	}
+}
+
+// dialPort waits for the program that is to listen.
+func dialPort(t *testing.T, box providers.Sandbox, port uint16) (conn net.Conn) {
+	t.Helper()
+	testenv.Eventually(t, "the program listens", func() bool {
+		var err error
+		conn, err = box.(gateway.PortDialer).DialPort(t.Context(), port)
+		return err == nil
+	})
+	check(t, conn.SetDeadline(time.Now().Add(testenv.Patience())))
+	return conn
 }
