@@ -161,6 +161,7 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		Terminals:   providers.Unsupported,
 		Watch:       providers.Unsupported,
 		Ports:       providers.Native,
+		Images:      providers.Unsupported,
 		Builds:      providers.Unsupported,
 		Confined:    providers.Unsupported,
 		Warning:     Warning,
