@@ -116,6 +116,7 @@ func (p *Provider) call(ctx context.Context, r request) (http.Header, error) {
 	}
 	if r.key != "" {
 		req.Header.Set("Idempotency-Key", r.key)
+		req.GetBody = nil // else the transport repeats it by itself, also for a server that does not know such keys
 	}
 	res, err := p.transport.RoundTrip(req) // which follows no redirect: the key is for this server alone
 	if err != nil {

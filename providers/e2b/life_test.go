@@ -18,12 +18,15 @@ func TestADroppedAnswerIsAdopted(t *testing.T) {
 	t.Parallel()
 	v := newVendor(t)
 	p := v.open()
+	if _, err := p.List(t.Context()); err != nil { // the connection is one that was used
+		t.Fatal(err)
+	}
 	v.fault("POST /sandboxes", func(_ http.ResponseWriter, r *http.Request) {
 		v.drop(r)
 		panic(http.ErrAbortHandler)
 	})
 	made, err := p.Create(t.Context(), providers.Spec{ID: "box1"})
-	if err != nil || made.Ref != "vendor1" || made.ID != "box1" || made.State != providers.StateRunning ||
+	if err != nil || v.made != 1 || made.Ref != "vendor1" || made.ID != "box1" || made.State != providers.StateRunning ||
 		made.CreatedAt.IsZero() {
 		t.Errorf("got %+v, %v", made, err)
 	}
