@@ -53,6 +53,7 @@ type described struct {
 	Metadata  map[string]string `json:"metadata"`
 	Token     string            `json:"envdAccessToken"`
 	Domain    *string           `json:"domain"`
+	Envd      string            `json:"envdVersion"`
 }
 
 func (d described) state() providers.State {

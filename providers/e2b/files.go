@@ -200,7 +200,7 @@ func (s *sandbox) ReadFile(ctx context.Context, given string, limit int64) ([]by
 	}
 	ctx, end := s.p.calls.begin(ctx, s.backend)
 	defer end()
-	res, err := s.plain(ctx, http.MethodGet, filesURL(abs), nil, nil)
+	res, err := s.plain(ctx, http.MethodGet, s.filesURL(abs), nil, nil)
 	if err != nil {
 		return nil, s.fileError(ctx, abs, toRead, s.broken(ctx, err))
 	}
@@ -225,7 +225,13 @@ func (s *sandbox) ReadFile(ctx context.Context, given string, limit int64) ([]by
 	return data, nil
 }
 
-func filesURL(abs string) string { return "/files?" + url.Values{"path": {abs}}.Encode() }
+func (s *sandbox) filesURL(abs string) string {
+	query := url.Values{"path": {abs}}
+	if s.user != "" {
+		query.Set("username", s.user)
+	}
+	return "/files?" + query.Encode()
+}
 
 // WriteFile implements providers.Files.
 func (s *sandbox) WriteFile(ctx context.Context, given string, data []byte, mode uint32) (providers.FileInfo, error) {

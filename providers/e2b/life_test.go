@@ -3,6 +3,7 @@ package e2b_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -198,5 +199,51 @@ func TestManyPages(t *testing.T) {
 	all, err := p.List(t.Context())
 	if err != nil || len(all) != 5 || all[0].ID != "a" || all[4].Ref != "vendor5" {
 		t.Errorf("got %+v, %v", all, err)
+	}
+}
+
+// TestOldTemplates: an envd from before raw uploads gets forms, and one from before default users is told the user.
+func TestOldTemplates(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]string{
+		"0.6.13": "raw /tmp/f ", "0.5.7": "raw /tmp/f ", "0.5.6": "form /tmp/f ", "0.4.0": "form /tmp/f ", "0.3.9": "form /tmp/f user", "": "raw /tmp/f ",
+	} {
+		v := newVendor(t)
+		v.envd = version
+		p := v.open()
+		if _, err := p.Create(t.Context(), providers.Spec{ID: "box1"}); err != nil {
+			t.Fatal(err)
+		}
+		box, err := p.Open(t.Context(), "box1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan string, 10)
+		v.mu.Lock()
+		v.inside = func(w http.ResponseWriter, r *http.Request) {
+			kind, body := "raw", io.Reader(r.Body)
+			if in, err := r.MultipartReader(); err == nil {
+				part, err := in.NextPart()
+				if err != nil || part.FormName() != "file" || part.FileName() != "f" {
+					t.Errorf("a form with %v, %v", part, err)
+				}
+				kind, body = "form", part
+			}
+			if text, err := io.ReadAll(body); err != nil || string(text) != "content" ||
+				kind == "form" && r.ContentLength < 100 {
+				t.Errorf("version %q: %q, length %d, %v", version, text, r.ContentLength, err)
+			}
+			got <- kind + " " + r.URL.Query().Get("path") + " " + r.URL.Query().Get("username")
+			tell(w, 200, []any{})
+		}
+		v.mu.Unlock()
+		if err := box.(interface {
+			Put(ctx context.Context, path string, data []byte) error
+		}).Put(t.Context(), "/tmp/f", []byte("content")); err != nil {
+			t.Errorf("version %q: %v", version, err)
+		}
+		if made := <-got; made != want {
+			t.Errorf("version %q: %s, want %s", version, made, want)
+		}
 	}
 }

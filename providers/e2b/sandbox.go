@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -30,6 +31,7 @@ const (
 	maxMessage = 16 << 20
 	keepAlive  = 50 * time.Second // between signs of life of a quiet stream
 	silence    = 3 * keepAlive    // after which it counts as cut
+	oldUser    = "user"           // of templates from before they could say
 	maxSecret  = 8 << 10          // bytes of an access token
 )
 
@@ -42,6 +44,8 @@ type sandbox struct {
 	backend string
 	token   string // envd's
 	host    string // the domain of its hosts
+	user    string // whom calls must name that mean the sandbox's own; empty = nobody
+	form    bool   // uploads are forms
 	workDir string
 	home    string
 	http    *http.Client
@@ -68,6 +72,10 @@ func (p *Provider) inside(id string, d described) (*sandbox, error) {
 	}
 	if len(s.token) > maxSecret || strings.ContainsFunc(s.token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, errNotE2B
+	}
+	s.form, s.user = before(d.Envd, 0, 5, 7), ""
+	if before(d.Envd, 0, 4, 0) {
+		s.user = oldUser
 	}
 	s.Spool = spool.New(s, spool.Options{WorkDir: s.workDir, Home: s.home})
 	s.http = &http.Client{Transport: &door{s: s}}
@@ -233,6 +241,24 @@ func (s *sandbox) plain(
 	return res, err
 }
 
+// before says whether a version of envd is older than another; what is no version is not.
+func before(version string, than ...int) bool {
+	parts := strings.SplitN(version, ".", len(than))
+	if len(parts) != len(than) {
+		return false
+	}
+	for i, part := range parts {
+		n, err := strconv.Atoi(part)
+		if err != nil || n > than[i] {
+			return false
+		}
+		if n < than[i] {
+			return true
+		}
+	}
+	return false
+}
+
 var userNames = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,31}$`)
 
 // asUser makes a request one of a user.
@@ -270,7 +296,7 @@ func (s *sandbox) shell(ctx context.Context, user, text string, took func([]byte
 		Process: &process.ProcessConfig{Cmd: "/bin/sh", Args: []string{"-c", text}, Cwd: new("/")}, Stdin: new(false),
 	})
 	req.Header().Set("Keepalive-Ping-Interval", strconv.Itoa(int(keepAlive.Seconds())))
-	if err := asUser(req.Header(), user); err != nil {
+	if err := asUser(req.Header(), cmp.Or(user, s.user)); err != nil {
 		return 0, err
 	}
 	quietly := time.AfterFunc(silence, func() { cut(errSilent) })

@@ -1,11 +1,13 @@
 package e2b
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"mime/multipart"
 	"net/http"
 	"path"
 	"strconv"
@@ -39,7 +41,7 @@ func (s *sandbox) OpenFile(ctx context.Context, given string, offset, length int
 		return f, nil
 	}
 	inside, end := s.p.calls.begin(ctx, s.backend)
-	res, err := s.plain(inside, http.MethodGet, filesURL(abs), nil, func(r *http.Request) {
+	res, err := s.plain(inside, http.MethodGet, s.filesURL(abs), nil, func(r *http.Request) {
 		switch {
 		case length > 0:
 			r.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", offset, offset+length-1))
@@ -189,9 +191,13 @@ func (s *sandbox) upload(ctx context.Context, abs string, r io.Reader, size int6
 	ctx, end := s.p.calls.begin(ctx, s.backend)
 	defer end()
 	body := &counted{r: r, want: size}
-	res, err := s.plain(ctx, http.MethodPost, filesURL(abs), body, func(req *http.Request) {
-		req.Header.Set("Content-Type", "application/octet-stream")
-		if req.ContentLength = size; size == 0 {
+	sent, kind, length := io.Reader(body), "application/octet-stream", size
+	if s.form {
+		sent, kind, length = formOf(body, abs, size)
+	}
+	res, err := s.plain(ctx, http.MethodPost, s.filesURL(abs), sent, func(req *http.Request) {
+		req.Header.Set("Content-Type", kind)
+		if req.ContentLength = length; length == 0 {
 			req.Body = http.NoBody
 		}
 	})
@@ -213,6 +219,24 @@ func (s *sandbox) upload(ctx context.Context, abs string, r io.Reader, size int6
 		return s.broken(ctx, err)
 	}
 	return nil
+}
+
+// formOf makes an upload a form, as every envd takes it.
+func formOf(r io.Reader, abs string, size int64) (body io.Reader, kind string, length int64) {
+	var head bytes.Buffer
+	form := multipart.NewWriter(&head)
+	_, _ = form.CreateFormFile("file", path.Base(abs)) // into memory
+	first := head.Len()
+	_ = form.Close()
+	frame := head.Bytes()
+	if length = size; size >= 0 {
+		length += int64(len(frame))
+	}
+	return io.MultiReader(
+		bytes.NewReader(frame[:first]),
+		r,
+		bytes.NewReader(frame[first:]),
+	), form.FormDataContentType(), length
 }
 
 // moment is a name beside abs for what is there for a moment.

@@ -63,6 +63,7 @@ type vendor struct {
 	asked   []string
 	faults  map[string]http.HandlerFunc // by method and path pattern, with {id} for a sandbox's; once each
 	inside  http.HandlerFunc            // in place of envd
+	envd    string                      // its version
 	lateBy  int                         // how many lists do not show a new sandbox
 	foreign bool                        // checks of answers are off: they are meant to be wrong
 }
@@ -78,7 +79,7 @@ type vendorBox struct {
 
 func newVendor(t *testing.T) *vendor {
 	t.Helper()
-	v := &vendor{t: t, faults: map[string]http.HandlerFunc{}}
+	v := &vendor{t: t, faults: map[string]http.HandlerFunc{}, envd: "0.6.13"}
 	v.http = httptest.NewServer(http.HandlerFunc(v.serve))
 	t.Cleanup(v.http.Close)
 	return v
@@ -200,7 +201,7 @@ func (v *vendor) do(w http.ResponseWriter, r *http.Request, operation, id string
 	b := v.boxes[i]
 	switch operation {
 	case "GET {id}":
-		doc := listed(b)
+		doc := v.listed(b)
 		doc["envdAccessToken"], doc["domain"] = envdToken, "other.example"
 		tell(w, 200, doc)
 	case "DELETE {id}":
@@ -218,7 +219,7 @@ func (v *vendor) do(w http.ResponseWriter, r *http.Request, operation, id string
 		if b.State == "paused" {
 			b.State, status = "running", 201
 		}
-		tell(w, status, accessTo(b))
+		tell(w, status, v.accessTo(b))
 	case "POST {id}/timeout":
 		var ask struct{ Timeout int64 }
 		if b.State == "paused" || json.Unmarshal(body, &ask) != nil {
@@ -250,7 +251,7 @@ func (v *vendor) create(w http.ResponseWriter, body []byte) {
 		Metadata: ask.Metadata, unlisted: v.lateBy, timeout: ask.Timeout,
 	}
 	v.boxes = append(v.boxes, b)
-	tell(w, 201, accessTo(b))
+	tell(w, 201, v.accessTo(b))
 }
 
 func (v *vendor) list(w http.ResponseWriter, r *http.Request) {
@@ -272,7 +273,7 @@ func (v *vendor) list(w http.ResponseWriter, r *http.Request) {
 			continue
 		}
 		if v.foreign || matches(b, want) {
-			docs = append(docs, listed(b))
+			docs = append(docs, v.listed(b))
 		}
 	}
 	tell(w, 200, docs)
@@ -287,16 +288,16 @@ func matches(b *vendorBox, want url.Values) bool {
 	return true
 }
 
-func accessTo(b *vendorBox) map[string]any {
+func (v *vendor) accessTo(b *vendorBox) map[string]any {
 	return map[string]any{
-		"sandboxID": b.ID, "templateID": "base", "clientID": "c", "envdVersion": "0.6.13", "envdAccessToken": envdToken,
+		"sandboxID": b.ID, "templateID": "base", "clientID": "c", "envdVersion": v.envd, "envdAccessToken": envdToken,
 		"trafficAccessToken": "traffic-" + b.ID,
 	}
 }
 
-func listed(b *vendorBox) map[string]any {
+func (v *vendor) listed(b *vendorBox) map[string]any {
 	return map[string]any{
-		"sandboxID": b.ID, "templateID": "base", "clientID": "c", "envdVersion": "0.6.13",
+		"sandboxID": b.ID, "templateID": "base", "clientID": "c", "envdVersion": v.envd,
 		"startedAt": b.At, "endAt": b.At.Add(time.Hour),
 		"cpuCount": 1, "memoryMB": 512, "diskSizeMB": 512, "metadata": b.Metadata, "state": b.State,
 	}
