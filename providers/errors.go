@@ -44,7 +44,7 @@ const (
 	DiskFull     Class = "disk_full"          // of the machine, not of the sandbox, which is NoSpace
 	NotReady     Class = "template_not_ready" // the programs of a new sandbox did not come up
 	BuildFailed  Class = "build_failed"
-	SetupFailed  Class = "setup_failed" // what was to prepare a new sandbox
+	SetupFailed  Class = "setup_failed"    // what was to prepare a new sandbox
 	BuildDisk    Class = "build_disk_full" // the machine's, while it ran: another try could fill it again
 	NotSupported Class = "unsupported_operation"
 	Internal     Class = "provider_error"

@@ -26,7 +26,7 @@ func TestAnotherSandyardIsAProvider(t *testing.T) {
 		t.Errorf("a command there: %s", j)
 	}
 	r.file(box, "write", object{"path": "a/b.txt", "content": "one two"}).succeeded(t)
-	r.file(box, "edit", object{"path": "a/b.txt", "old_string": "two", "new_string": "three"}).succeeded(t)
+	r.file(box, "edit", object{"path": "a/b.txt", "edits": []object{{"old_string": "two", "new_string": "three"}}}).succeeded(t)
 	if j := r.file(box, "read", object{"path": "a/b.txt"}); j.Content != "one three" {
 		t.Errorf("the file holds %q", j.Content)
 	}
