@@ -23,6 +23,7 @@ type CreateSandbox struct {
 	Setup                *Setup            `json:"setup,omitempty" doc:"A script that prepares it before anybody uses it"`
 	Key                  string            `json:"key,omitempty" maxLength:"256" doc:"Your own name for it: while a sandbox with this key is live, create returns it"`
 	Labels               map[string]string `json:"labels,omitempty" doc:"Labels for list filters"`
+	Reuse                bool              `json:"reuse,omitempty" doc:"If live sandboxes have all of labels, create returns the newest of them, as it is. Concurrent creates make one"`
 	Env                  map[string]string `json:"env,omitempty" doc:"Environment variables for every command in it"`
 	CPUs                 float64           `json:"cpus,omitempty" doc:"Cores; default 1 (SANDBOX_CPUS). The server limits cores, memory, disk and pids"`
 	MemoryMB             int64             `json:"memory_mb,omitempty" doc:"Memory and swap; default 512 (SANDBOX_MEMORY_MB)"`
@@ -127,6 +128,9 @@ func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, pro
 	}
 	if c.Key != "" {
 		box.Key = &c.Key
+	}
+	if box.Reuse = c.Reuse; c.Reuse && (c.Key != "" || len(c.Labels) == 0) {
+		return nil, providers.Resources{}, invalid("reuse", "finds a sandbox by labels; give labels, and no key")
 	}
 	c.Foreign.apply(box)
 	if box.Egress, err = c.egress(from); err != nil {

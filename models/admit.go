@@ -20,7 +20,7 @@ type tenantState struct {
 // lockTenants locks the tenants of new sandboxes with the first trip, so that neither a quota nor a sandbox's key can be taken twice, and
 // reads what their admission depends on.
 func (b *batch) lockTenants() error {
-	var tenants, users, owners, keys []string
+	var tenants, users, owners, keys, labellers, labels []string
 	for _, p := range b.open() {
 		if p.New == nil {
 			continue
@@ -31,6 +31,9 @@ func (b *batch) lockTenants() error {
 		}
 		if p.New.Key != nil {
 			owners, keys = append(owners, p.TenantID), append(keys, *p.New.Key)
+		}
+		if p.New.Reuse {
+			labellers, labels = append(labellers, p.TenantID), append(labels, string(must(json.Marshal(p.New.Labels))))
 		}
 	}
 	if len(tenants) == 0 {
@@ -51,10 +54,25 @@ func (b *batch) lockTenants() error {
 	if err == nil {
 		err = b.readUsers(users)
 	}
+	if err == nil && len(labels) > 0 {
+		err = b.findLabelled(labellers, labels)
+	}
 	if err != nil || len(keys) == 0 {
 		return err
 	}
 	return b.findNamed(owners, keys)
+}
+
+// findLabelled looks for the newest live sandboxes that have all labels of new ones, with the jobs that made them.
+func (b *batch) findLabelled(tenants, labels []string) error {
+	const labelled = `FROM unnest($1::text[], $2::text[]) AS v (tenant, labels)
+		CROSS JOIN LATERAL (SELECT * FROM sandboxes WHERE tenant_id = v.tenant AND ended_at IS NULL AND state <> 'deleting'
+			AND labels @> v.labels::jsonb ORDER BY created_at DESC, id DESC LIMIT 1) s`
+	if err := laterRaw(b.tx, "SELECT s.* "+labelled, []any{tenants, labels}, into(&b.labelled)); err != nil {
+		return err
+	}
+	return laterRaw(b.tx, "SELECT j.* "+labelled+` CROSS JOIN LATERAL (SELECT * FROM jobs WHERE sandbox_id = s.id AND kind = 'create'
+		ORDER BY id LIMIT 1) j`, []any{tenants, labels}, into(&b.labelledCreates))
 }
 
 // findNamed looks for live sandboxes that have the keys of new ones, with the jobs that made them.
@@ -103,17 +121,24 @@ func (b *batch) admitSandbox(p *submission) error {
 	return b.insertSandbox(p)
 }
 
-// existing turns a create into a get where the tenant has a live sandbox of that key.
+// existing turns a create into a get where the tenant has a live sandbox of that key, or one with those labels.
 func (b *batch) existing(p *submission) bool {
-	if p.New.Key == nil {
-		return false
+	var found []Sandbox
+	switch {
+	case p.New.Key != nil:
+		found = b.named
+	case p.New.Reuse:
+		found = b.labelled
 	}
-	for _, box := range b.named {
-		if box.TenantID != p.TenantID || *box.Key != *p.New.Key {
+	for _, box := range found {
+		if p.New.Key != nil && (box.TenantID != p.TenantID || *box.Key != *p.New.Key) {
+			continue
+		}
+		if p.New.Key == nil && !box.has(p.TenantID, p.New.Labels) {
 			continue
 		}
 		p.out = Submitted{Sandbox: box, Existing: true}
-		for _, j := range b.creates {
+		for _, j := range slices.Concat(b.creates, b.labelledCreates) {
 			if j.SandboxID == box.ID {
 				p.out.Jobs = []Job{j}
 			}
@@ -123,8 +148,12 @@ func (b *batch) existing(p *submission) bool {
 	return false
 }
 
-// keyTaken says whether another submission of the group makes the sandbox of that key: it is there with the next transaction.
+// keyTaken says whether another submission of the group makes the sandbox of that key, or one with those labels: it is there with
+// the next transaction.
 func (b *batch) keyTaken(p *submission) bool {
+	if p.New.Reuse {
+		return slices.ContainsFunc(slices.Collect(maps.Values(b.boxes)), func(box *Sandbox) bool { return box.has(p.TenantID, p.New.Labels) })
+	}
 	return p.New.Key != nil && slices.ContainsFunc(slices.Collect(maps.Values(b.boxes)), func(box *Sandbox) bool {
 		return box.TenantID == p.TenantID && box.Key != nil && *box.Key == *p.New.Key
 	})

@@ -90,6 +90,10 @@ type batch struct {
 	users   map[string]*userState
 	named   []Sandbox           // live sandboxes with the keys of new ones
 	creates []Job               // theirs
+
+	labelled        []Sandbox // live sandboxes with the labels of new ones that may be reused
+	labelledCreates []Job     // theirs
+
 	boxes   map[string]*Sandbox // of the group, each locked
 	found   []work
 	active  map[string]bool // sandboxes with a job that has not ended

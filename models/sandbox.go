@@ -68,6 +68,19 @@ type Sandbox struct {
 	CreatedAt       time.Time `gorm:"autoCreateTime:false"`
 	StartedAt       *time.Time
 	EndedAt         *time.Time
+
+	// Reuse, of a new one: a live sandbox of the tenant that has all its Labels takes its place, the newest if there are several.
+	Reuse bool `gorm:"-"`
+}
+
+// has says whether the sandbox is live, of a tenant, and has all of the labels.
+func (b Sandbox) has(tenant string, labels map[string]string) bool {
+	for k, v := range labels {
+		if got, ok := b.Labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	return b.TenantID == tenant && !b.Ended()
 }
 
 // Ended says whether the sandbox takes no work any more.
