@@ -206,7 +206,8 @@ func TestManyPages(t *testing.T) {
 func TestOldTemplates(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]string{
-		"0.6.13": "raw /tmp/f ", "0.5.7": "raw /tmp/f ", "0.5.6": "form /tmp/f ", "0.4.0": "form /tmp/f ", "0.3.9": "form /tmp/f user", "": "raw /tmp/f ",
+		"0.6.13": "raw /tmp/f ", "0.5.7": "raw /tmp/f ", "0.5.6": "form /tmp/f ",
+		"0.4.0": "form /tmp/f ", "0.3.9": "form /tmp/f user", "": "raw /tmp/f ",
 	} {
 		v := newVendor(t)
 		v.envd = version

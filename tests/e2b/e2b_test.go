@@ -45,6 +45,7 @@ type stack struct {
 	api  net.Listener
 	edge net.Listener
 	open net.Listener // for clients without a key; nil = there is none
+	over *stack       // in which its sandboxes are made, by the provider e2b; nil = it has an engine
 	log  *lockedLog
 
 	store  *models.Store
@@ -60,6 +61,13 @@ func newStack(t *testing.T) *stack {
 func newStackAt(t *testing.T, api, edge, open net.Listener) *stack {
 	t.Helper()
 	s := &stack{t: t, api: api, edge: edge, open: open, log: &lockedLog{}}
+	s.begin()
+	return s
+}
+
+func (s *stack) begin() {
+	t := s.t
+	t.Helper()
 	log := slog.New(slog.NewJSONHandler(s.log, nil))
 	_, socket, _ := testenv.Redis(t)
 	common := service.Common{
@@ -82,7 +90,6 @@ func newStackAt(t *testing.T, api, edge, open net.Listener) *stack {
 			t.Logf("log of the installation:\n%s", s.log)
 		}
 	})
-	return s
 }
 
 // run starts the processes; the end of the test stops them, in order.
@@ -90,6 +97,9 @@ func (s *stack) run(common service.Common, parts *service.Parts, log *slog.Logge
 	boxes := service.Sandboxes{Provider: "docker", Templates: map[string]string{"python": "sandyard/python:default"}, Template: "python"}
 	_, port, err := net.SplitHostPort(s.edge.Addr().String())
 	check(s.t, err)
+	if s.over != nil {
+		boxes.Provider, boxes.Templates = "e2b", map[string]string{"python": "base"}
+	}
 	api := service.API{Common: common, Sandboxes: boxes, Domain: "localhost:" + port, MaxBody: 1 << 20}
 	if s.open != nil {
 		api.KeylessTenant = "default"
@@ -98,6 +108,11 @@ func (s *stack) run(common service.Common, parts *service.Parts, log *slog.Logge
 		Unsafe: "allow",
 		Common: common, Sandboxes: boxes, Fleet: "e2b-" + strings.ToLower(rand.Text()[:12]), Guest: guest(s.t),
 		Gateway: "127.0.0.1:0", Slots: 16, MaxSandboxes: 50, Lease: 10 * time.Second,
+	}
+	if s.over != nil {
+		worker.E2B = service.E2B{
+			E2BKey: s.over.key, E2BURL: "http://" + s.over.api.Addr().String(), E2BSandbox: "http://" + s.over.edge.Addr().String(),
+		}
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup

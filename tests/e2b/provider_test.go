@@ -4,10 +4,13 @@ package e2b
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -156,4 +159,63 @@ func dialPort(t *testing.T, box providers.Sandbox, port uint16) (conn net.Conn) 
 	})
 	check(t, conn.SetDeadline(time.Now().Add(testenv.Patience())))
 	return conn
+}
+
+// TestSandyardOverSandyard sends requests to an installation whose sandboxes are made by another one.
+func TestSandyardOverSandyard(t *testing.T) {
+	t.Parallel()
+	s := &stack{t: t, api: listen(t), edge: listen(t), log: &lockedLog{}, over: newStack(t)}
+	s.begin()
+	box := s.ask("POST", "/v1/sandboxes?wait=60s", map[string]any{"env": map[string]string{"A": "b"}}, 200)
+	made, _ := box["sandbox"].(map[string]any)
+	id, _ := made["id"].(string)
+	if id == "" {
+		t.Fatalf("created: %v", box)
+	}
+	at := "/v1/sandboxes/" + id
+	done := s.ask("POST", at+"/exec?wait=60s", map[string]any{"command": "echo $A; cat; exit 3", "stdin": "in"}, 200)
+	job, _ := done["job"].(map[string]any)
+	if r, _ := job["result"].(map[string]any); job["stdout"] != "b\nin" || r["exit_code"] != 3.0 {
+		t.Errorf("exec: %v", done)
+	}
+	for _, change := range []string{"/pause", "/resume"} {
+		done = s.ask("POST", at+change+"?wait=60s", map[string]any{}, 200)
+		if job, _ = done["job"].(map[string]any); job["state"] != "succeeded" {
+			t.Errorf("%s: %v", change, done)
+		}
+	}
+	if left, err := s.over.store.LiveSandboxes(t.Context(), 10); err != nil || len(left) != 1 {
+		t.Errorf("the other installation has %d sandboxes, %v", len(left), err)
+	}
+	s.ask("DELETE", at+"?wait=60s", nil, 200)
+	if left, err := s.over.store.LiveSandboxes(t.Context(), 10); err != nil || len(left) != 0 {
+		t.Errorf("after the delete the other installation has %d sandboxes, %v", len(left), err)
+	}
+	if strings.Contains(s.log.String(), s.over.key) {
+		t.Error("the key is in a log")
+	}
+}
+
+// ask makes a request of our own API.
+func (s *stack) ask(method, path string, body any, status int) (answer map[string]any) {
+	s.t.Helper()
+	text, err := json.Marshal(body)
+	check(s.t, err)
+	to := "http://" + s.api.Addr().String() + path
+	req, err := http.NewRequestWithContext(s.t.Context(), method, to, bytes.NewReader(text))
+	check(s.t, err)
+	req.Header.Set("Authorization", "Bearer "+s.ownKey)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	check(s.t, err)
+	defer res.Body.Close()
+	raw, err := io.ReadAll(res.Body)
+	check(s.t, err)
+	if res.StatusCode != status {
+		s.t.Fatalf("%s %s: %d %s", method, path, res.StatusCode, raw)
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		s.t.Fatalf("%s %s: %s", method, path, raw)
+	}
+	return answer
 }
