@@ -75,6 +75,7 @@ func lacks(can providers.Capabilities, args Args) string {
 		{code, can.Code, "code contexts"},
 		{stdin, can.Stdin, "standard input"},
 		{port, can.Ports, "ports"},
+		{args.Kind() == kindProcessList || args.Kind() == kindProcessSignal, can.Processes, "lists of processes"},
 	} {
 		if need.of && need.support == providers.Unsupported {
 			return need.what

@@ -88,16 +88,16 @@ type batch struct {
 	owners  map[ownedKey]idempotencyKey
 	tenants map[string]*tenantState // of new sandboxes
 	users   map[string]*userState
-	named   []Sandbox           // live sandboxes with the keys of new ones
-	creates []Job               // theirs
+	named   []Sandbox // live sandboxes with the keys of new ones
+	creates []Job     // theirs
 
 	labelled        []Sandbox // live sandboxes with the labels of new ones that may be reused
 	labelledCreates []Job     // theirs
 
-	boxes   map[string]*Sandbox // of the group, each locked
-	found   []work
-	active  map[string]bool // sandboxes with a job that has not ended
-	busy    map[string]bool // those with an ordered one
+	boxes  map[string]*Sandbox // of the group, each locked
+	found  []work
+	active map[string]bool // sandboxes with a job that has not ended
+	busy   map[string]bool // those with an ordered one
 }
 
 // open returns the submissions that are still to be carried out.

@@ -341,6 +341,7 @@ type Capabilities struct {
 	Stdin       Support `json:"stdin"`
 	Network     Support `json:"network" doc:"emulated: outbound connections use a proxy, see egress; native: the backend decides, all or nothing"`
 	Background  Support `json:"background" doc:"Execs in the background with their output and input"`
+	Processes   Support `json:"processes" doc:"Lists of processes, and signals to one"`
 	Terminals   Support `json:"terminals"`
 	Watch       Support `json:"watch" doc:"Watches of directories"`
 	Ports       Support `json:"ports" doc:"Ports of sandboxes are reached from outside"`

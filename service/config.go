@@ -100,7 +100,7 @@ func notNegative[N int | float64](name string, n N) error {
 
 // Sandboxes is what the API offers and the worker makes.
 type Sandboxes struct {
-	Provider  string            `env:"SANDBOX_PROVIDER" envDefault:"docker" doc:"the sandbox provider: docker, or local (for development and trusted code only)"`
+	Provider  string            `env:"SANDBOX_PROVIDER" envDefault:"docker" doc:"the default sandbox provider: docker, e2b, or local (for development and trusted code only)"`
 	Offered   []string          `env:"SANDBOX_PROVIDERS" doc:"the providers that requests may name, and that a worker runs, comma-separated; SANDBOX_PROVIDER is always among those of the API; default this one"`
 	Templates map[string]string `env:"SANDBOX_TEMPLATES" envDefault:"python=sandyard/python:default,base=sandyard/base:default,node=sandyard/node:default,data-science=sandyard/data-science:default,code-server=sandyard/code-server:default,browser=sandyard/browser:default" envKeyValSeparator:"=" doc:"shared templates that always exist: name=image, comma-separated"`
 	Names     map[string]string `env:"PROVIDER_TEMPLATES" envKeyValSeparator:"=" doc:"names of shared templates at providers that make no sandboxes from images: provider/template=name, comma-separated, such as e2b/python=base"`

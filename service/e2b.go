@@ -14,7 +14,7 @@ type E2B struct {
 	E2BSandbox  string        `env:"E2B_SANDBOX_URL" doc:"URL at which the provider e2b reaches all its sandboxes, such as the edge of another Sandyard; default each sandbox's own host below E2B_DOMAIN"`
 	E2BDomain   string        `env:"E2B_DOMAIN" envDefault:"e2b.app" doc:"domain of the sandboxes of the provider e2b: a port is at {port}-{sandbox}.{domain}"`
 	E2BTemplate string        `env:"E2B_TEMPLATE_ID" envDefault:"base" doc:"template at the provider e2b of sandboxes whose template has no name there"`
-	E2BTimeout  time.Duration `env:"E2B_TIMEOUT" envDefault:"1h" doc:"how long E2B keeps a sandbox without a timeout, and one that is resumed until its timeout is set; at most what the account permits"`
+	E2BTimeout  time.Duration `env:"E2B_TIMEOUT" envDefault:"1h" doc:"the longest timeout that the account at E2B permits; sandboxes that live longer are given it again and again"`
 }
 
 // e2b is what the provider e2b is opened with.

@@ -177,6 +177,7 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		Stdin:       providers.Native,
 		Network:     providers.Emulated,
 		Background:  providers.Native,
+		Processes:   providers.Native,
 		Terminals:   providers.Native,
 		Watch:       providers.Native,
 		Ports:       providers.Native,

@@ -43,7 +43,7 @@ type Config struct {
 	DataURL  string        // where all sandboxes are reached; empty = each at its own host below Domain
 	Domain   string        // that hosts of sandboxes end with; empty = E2B's own
 	Template string        // of sandboxes that name none; empty = they must
-	Timeout  time.Duration // how long the backend keeps a sandbox that has no timeout; 0 = DefaultTimeout
+	Timeout  time.Duration // the longest that the backend is asked to keep a sandbox at once; 0 = DefaultTimeout
 	Fleet    string        // the installation, in the metadata of all its sandboxes
 	Logger   *slog.Logger
 }
@@ -158,6 +158,7 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		Stdin:       providers.Native,
 		Network:     providers.Native,
 		Background:  providers.Unsupported,
+		Processes:   providers.Unsupported,
 		Terminals:   providers.Unsupported,
 		Watch:       providers.Unsupported,
 		Ports:       providers.Native,
@@ -183,12 +184,15 @@ func (p *Provider) Close() error {
 // complete fills what a spec leaves open, and refuses what no sandbox can be.
 func (p *Provider) complete(spec providers.Spec) (providers.Spec, error) {
 	spec.Image = cmp.Or(spec.Image, p.cfg.Template)
-	spec.Timeout = cmp.Or(spec.Timeout, p.cfg.Timeout)
 	if spec.Timeout < 0 {
 		return spec, providers.Errorf(providers.Invalid, "the sandbox's timeout is negative")
 	}
+	spec.Timeout = p.atMost(cmp.Or(spec.Timeout, p.cfg.Timeout))
 	return confine.Complete(spec, confine.Standard())
 }
+
+// atMost is as much of a timeout as the backend may be asked for at once. The rest is asked for later, by SetTimeout.
+func (p *Provider) atMost(timeout time.Duration) time.Duration { return min(timeout, p.cfg.Timeout) }
 
 // background is ctx for what must be done although its caller has left.
 func background(ctx context.Context) (context.Context, context.CancelFunc) {

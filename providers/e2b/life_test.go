@@ -170,10 +170,13 @@ func TestTimeouts(t *testing.T) {
 		v.boxes[0].timeout != 2 {
 		t.Errorf("created with a timeout of %d s, %v", v.boxes[0].timeout, err)
 	}
-	if _, err := p.Create(t.Context(), providers.Spec{ID: "box2"}); err != nil || v.boxes[1].timeout != 3600 {
+	if _, err := p.Create(t.Context(), providers.Spec{ID: "box3", Timeout: 2 * time.Hour}); err != nil || v.boxes[1].timeout != 3600 {
 		t.Errorf("created with a timeout of %d s, %v", v.boxes[1].timeout, err)
 	}
-	for left, want := range map[time.Duration]int64{0: 1, 10 * time.Second: 10, 100 * 365 * 24 * time.Hour: 1<<31 - 1} {
+	if _, err := p.Create(t.Context(), providers.Spec{ID: "box2"}); err != nil || v.boxes[2].timeout != 3600 {
+		t.Errorf("created with a timeout of %d s, %v", v.boxes[2].timeout, err)
+	}
+	for left, want := range map[time.Duration]int64{0: 1, 10 * time.Second: 10, 100 * 365 * 24 * time.Hour: 3600} {
 		if err := p.SetTimeout(t.Context(), "box1", left); err != nil || v.boxes[0].timeout != want {
 			t.Errorf("%v is set as %d s, %v", left, v.boxes[0].timeout, err)
 		}

@@ -290,7 +290,7 @@ func (p *Provider) Ping(ctx context.Context) error {
 	return translated("list sandboxes", err)
 }
 
-// SetTimeout implements providers.Timer. A paused sandbox has no clock there; its resume starts a new one.
+// SetTimeout implements providers.Timer; a longer one than the account permits is set as that. A paused sandbox has no clock there; its resume starts a new one.
 func (p *Provider) SetTimeout(ctx context.Context, id string, left time.Duration) error {
 	return p.found(ctx, id, func(backend string) error {
 		err := p.apiSimple(
@@ -298,7 +298,7 @@ func (p *Provider) SetTimeout(ctx context.Context, id string, left time.Duration
 			"set the sandbox's timeout",
 			http.MethodPost,
 			"/sandboxes/"+backend+"/timeout",
-			map[string]int64{"timeout": seconds(left)},
+			map[string]int64{"timeout": seconds(p.atMost(left))},
 		)
 		if !errors.Is(err, providers.ErrNotFound) {
 			return err

@@ -64,6 +64,7 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		Stdin:       providers.Native,
 		Network:     providers.Emulated,
 		Background:  providers.Native,
+		Processes:   providers.Native,
 		Terminals:   providers.Unsupported,
 		Watch:       providers.Unsupported,
 		Ports:       providers.Native,

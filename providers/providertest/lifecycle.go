@@ -164,6 +164,7 @@ func listed(t *testing.T, worker providers.Provider, id string) []providers.Inst
 func document(t *testing.T, s *suite) {
 	r := s.room(t)
 	_, background := r.Sandbox.(providers.Background)
+	_, processes := r.Sandbox.(providers.Processes)
 	_, terminals := r.Sandbox.(providers.Terminals)
 	_, watch := r.Sandbox.(providers.Watcher)
 	_, ports := r.Sandbox.(interface {
@@ -177,6 +178,7 @@ func document(t *testing.T, s *suite) {
 		has      bool
 	}{
 		{"background", s.caps.Background, background},
+		{"processes", s.caps.Processes, processes},
 		{"terminals", s.caps.Terminals, terminals},
 		{"watch", s.caps.Watch, watch},
 		{"ports", s.caps.Ports, ports},
