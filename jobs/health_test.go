@@ -25,12 +25,7 @@ func (r *rig) away() *atomic.Value {
 	return &class
 }
 
-func (r *rig) provider() models.ProviderState {
-	r.t.Helper()
-	all, err := r.store.ProviderStates(r.t.Context())
-	r.must(err)
-	return all["fake"]
-}
+func (r *rig) provider() models.ProviderState { return r.doing("fake") }
 
 // TestAnOutageOfTheProviderCostsNoAttempts: more tries than a job has attempts meet a provider that is away, or does not take our
 // key. They wait and succeed when it is back, and everybody can see why they wait.
