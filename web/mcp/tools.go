@@ -35,6 +35,7 @@ func (s *Server) sets() []toolSet {
 		{"code", s.codeTools()},
 		{"network", s.networkTools()},
 		{"browser", s.browserTools()},
+		{"mcp", s.hubTools()},
 		{"sandboxes", s.sandboxTools()},
 		{"jobs", s.jobTools()},
 	}
@@ -104,6 +105,14 @@ func (s *Server) browserTools() []tool {
 		define(s, "browser_info", "Describe the browser: its tabs, its size, and how a person sees its screen", reads, s.browserInfo),
 		define(s, "browser_screenshot", "See the page that is open, or an element of it", reads, s.browserScreenshot),
 		define(s, "browser_action", "Click, type, scroll and go on in the page that is open, or read its text", changes, s.browserAction),
+	}
+}
+
+func (s *Server) hubTools() []tool {
+	return []tool{
+		define(s, "mcp_list_servers", "List the MCP servers that the file .mcp.json in the sandbox's work directory names", reads, s.mcpListServers),
+		define(s, "mcp_list_tools", "List the tools of one of these servers", adds, s.mcpListTools),
+		define(s, "mcp_execute", "Call a tool of one of these servers, from inside the sandbox, under its egress policy", changes, s.mcpExecute),
 	}
 }
 

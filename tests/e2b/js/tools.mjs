@@ -113,6 +113,28 @@ test('the browser, which the template python has not', async () => {
   await refused('browser_action', { action_type: 'text' }, 'no_browser')
 })
 
+test('other servers', async () => {
+  await refused('mcp_list_servers', {}, 'mcp_failed')
+  // A server for one tool, which answers whatever it is asked.
+  const server = `import json, sys
+for line in sys.stdin:
+    m = json.loads(line)
+    if "id" in m:
+        print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": {
+            "protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"},
+            "tools": [{"name": "t", "inputSchema": {"type": "object"}}],
+            "content": [{"type": "text", "text": "got " + str(m.get("params", {}).get("arguments"))}]}}), flush=True)
+`
+  await call('file_write', { file: 's.py', content: server })
+  const content = '{"mcpServers": {"s": {"command": "python3", "args": ["s.py"]}}}'
+  await call('file_write', { file: '.mcp.json', content })
+  const { servers } = (await call('mcp_list_servers')).fields
+  assert.deepEqual(servers, [{ name: 's', transport: 'stdio', target: 'python3 s.py' }])
+  assert.equal((await call('mcp_list_tools', { server_name: 's' })).fields.tools[0].name, 't')
+  const answer = await call('mcp_execute', { server_name: 's', tool_name: 't', arguments: { a: 1 } })
+  assert.equal(answer.text, "got {'a': 1}\n")
+})
+
 test('sandboxes and jobs', async () => {
   const own = (await call('sandbox_get')).fields
   const { id: sandbox } = (await call('sandbox_create', { key: 'second' })).fields

@@ -1,0 +1,226 @@
+package mcp
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/web/problem"
+)
+
+// hubProgram talks to MCP servers from inside the sandbox, so that its policy holds and programs in it can be servers.
+//
+//go:embed hub.py
+var hubProgram string
+
+// otherServer is a server that the file .mcp.json of a sandbox names.
+type otherServer struct {
+	Name      string `json:"name"`
+	Transport string `json:"transport"` // stdio or http
+	Target    string `json:"target"`    // its URL, or its command
+}
+
+// otherTool is a tool of such a server.
+type otherTool struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Schema      json.RawMessage `json:"inputSchema,omitempty"`
+}
+
+// otherResult is what a tool of such a server has answered.
+type otherResult struct {
+	Content []struct {
+		Type     string          `json:"type"`
+		Text     string          `json:"text"`
+		Data     []byte          `json:"data"`
+		Media    string          `json:"mimeType"`
+		Resource json.RawMessage `json:"resource"`
+	} `json:"content"`
+	Structured json.RawMessage `json:"structuredContent"`
+	IsError    bool            `json:"isError"`
+}
+
+// hubSaid is what the program writes.
+type hubSaid struct {
+	Servers []otherServer `json:"servers"`
+	Tools   []otherTool   `json:"tools"`
+	Result  *otherResult  `json:"result"`
+	Error   string        `json:"error"`
+	Network bool          `json:"network"` // the error may come from the egress policy
+}
+
+type mcpListTools struct {
+	Server  string  `json:"server_name" jsonschema:"A server that mcp_list_servers shows"`
+	Tool    string  `json:"tool_name,omitempty" jsonschema:"Only this tool, with its whole schema"`
+	Timeout float64 `json:"timeout,omitempty" jsonschema:"Seconds for its answer; default 20, at most 3600"`
+	in
+}
+
+type mcpExecute struct {
+	Server    string         `json:"server_name" jsonschema:"A server that mcp_list_servers shows"`
+	Tool      string         `json:"tool_name" jsonschema:"A tool that mcp_list_tools shows"`
+	Arguments map[string]any `json:"arguments,omitempty" jsonschema:"The tool's arguments"`
+	Timeout   float64        `json:"timeout,omitempty" jsonschema:"Seconds for its answer; default 20, at most 3600"`
+	in
+}
+
+func (s *Server) mcpListServers(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
+	return s.hub(ctx, c, a.Sandbox, "servers", a, 0, func(said hubSaid, box string) *answer {
+		var text strings.Builder
+		for _, one := range said.Servers {
+			fmt.Fprintf(&text, "%s\t%s\t%s\n", one.Name, one.Transport, clip(one.Target))
+		}
+		if len(said.Servers) == 0 {
+			text.WriteString(".mcp.json names no server.")
+		}
+		return &answer{text: clip(text.String()), fields: map[string]any{"servers": within(said.Servers), "sandbox_id": box}}
+	})
+}
+
+func (s *Server) mcpListTools(ctx context.Context, c *call, a *mcpListTools) (*answer, error) {
+	return s.hub(ctx, c, a.Sandbox, "tools", a, a.Timeout, func(said hubSaid, box string) *answer {
+		var text strings.Builder
+		shown := []otherTool{}
+		room := maxHead
+		for _, one := range said.Tools {
+			if a.Tool != "" && a.Tool != one.Name {
+				continue
+			}
+			if room -= len(one.Schema); room < 0 {
+				one.Schema = nil
+			}
+			one.Description = clip(one.Description)
+			shown = append(shown, one)
+			fmt.Fprintf(&text, "%s: %s\n%s\n\n", one.Name, one.Description, one.Schema)
+		}
+		if len(shown) == 0 {
+			text.WriteString("The server has no such tool.")
+		}
+		kept := within(shown)
+		cut := room < 0 || len(kept) < len(shown)
+		if cut {
+			text.WriteString("[schemas are left out; ask for one tool with tool_name]")
+		}
+		return &answer{text: clip(text.String()), fields: map[string]any{"tools": kept, "truncated": cut, "sandbox_id": box}}
+	})
+}
+
+func (s *Server) mcpExecute(ctx context.Context, c *call, a *mcpExecute) (*answer, error) {
+	return s.hub(ctx, c, a.Sandbox, "call", a, a.Timeout, func(said hubSaid, box string) *answer {
+		if said.Result == nil {
+			said.Result = &otherResult{}
+		}
+		return said.Result.answer(box)
+	})
+}
+
+// within is as many of the entries as an answer may have.
+func within[T any](all []T) []T {
+	size := 0
+	for i, one := range all {
+		raw, err := json.Marshal(one)
+		if size += len(raw); err != nil || size > 2*maxHead {
+			return all[:i]
+		}
+	}
+	return all
+}
+
+// answer shows texts within the room of an answer, and pictures.
+func (r *otherResult) answer(sandbox string) *answer {
+	out := &answer{}
+	var text strings.Builder
+	if r.IsError {
+		text.WriteString("The tool reports an error.\n")
+	}
+	for _, part := range r.Content {
+		switch {
+		case part.Type == "text":
+			text.WriteString(part.Text + "\n")
+		case part.Type == "image" && out.imageBytes+len(part.Data)/3*4 <= maxImage:
+			out.imageBytes += len(part.Data) / 3 * 4
+			out.images = append(out.images, &mcp.ImageContent{Data: part.Data, MIMEType: part.Media})
+		case part.Type == "resource":
+			text.WriteString(clip(string(part.Resource)) + "\n")
+		default:
+			fmt.Fprintf(&text, "[%s of %d bytes is not shown]\n", part.Type, len(part.Data))
+		}
+	}
+	fields := map[string]any{"is_error": r.IsError, "text": clip(text.String()), "sandbox_id": sandbox}
+	if n := len(r.Structured); n > 0 && n <= maxHead {
+		fields["structured"] = r.Structured
+	}
+	if text.Len() == 0 {
+		text.Write(r.Structured)
+	}
+	out.text, out.fields = clip(text.String()), fields
+	return out
+}
+
+// hub runs the program, as a command's job. One that takes longer than a call may goes on as any command does.
+func (s *Server) hub(
+	ctx context.Context, c *call, sandbox, do string, args any, timeout float64, shown func(hubSaid, string) *answer,
+) (*answer, error) {
+	box, err := s.sandbox(ctx, c, sandbox)
+	if err == nil && (timeout < 0 || timeout > commandTimeout.Seconds()) {
+		err = invalid("timeout", "must be between 1 and 3600")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if timeout == 0 {
+		timeout = patience.Seconds()
+	}
+	asked, err := asking(args, map[string]any{"do": do, "timeout": timeout})
+	if err != nil {
+		return nil, err
+	}
+	job, box, err := s.carry(ctx, c, box.ID, &jobs.Exec{
+		Argv: []string{"python3", "-I", "-c", hubProgram}, Stdin: string(asked),
+		TimeoutSeconds: timeout + 10, MaxOutputBytes: keptOutput,
+	}, patience)
+	var goes *running
+	if errors.As(err, &goes) {
+		r, err := s.partOf(ctx, goes.job, cursor{})
+		if err != nil {
+			return nil, err
+		}
+		return r.answer(), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.hubEnded(ctx, job, box, shown)
+}
+
+// hubEnded is the answer about a program that has ended.
+func (s *Server) hubEnded(
+	ctx context.Context, job models.Job, box models.Sandbox, shown func(hubSaid, string) *answer,
+) (*answer, error) {
+	if job.State != models.Succeeded {
+		return nil, s.failure(job, box)
+	}
+	if err := s.mw.Output(ctx, &job, models.OutputStdout, models.OutputStderr, models.OutputResult); err != nil {
+		return nil, err
+	}
+	var said hubSaid
+	if err := json.Unmarshal(job.Stdout, &said); err != nil {
+		said.Error = fmt.Sprintf("the answer has the wrong form: %v: %s", err, clip(valid(job.Stderr)))
+	}
+	if said.Error != "" {
+		detail := clip(said.Error)
+		if said.Network {
+			detail += policyHint(&ran{}, box)
+		}
+		return nil, problem.New(http.StatusUnprocessableEntity, "mcp_failed", detail)
+	}
+	return shown(said, box.ID), nil
+}
