@@ -5,13 +5,15 @@
 # made from this machine's Debian packages and hold the versions of that release. The labels of the image and the last line
 # printed say which.
 #
-#   TEMPLATE=name   base, python (the default), node, data-science, browser or code-server
+#   TEMPLATE=name   base, python (the default), node, data-science (or python-data-science, the same), browser,
+#                   code-server, claude-code, codex, cloud or all-in-one
 #   PULL=0    never ask the registry          BASE=name  another base image than the official one
 #   FORCE=1   rebuild although nothing changed
 set -euo pipefail
 cd "$(dirname "$0")"
 
 template=${TEMPLATE:-python}
+[ "$template" != python-data-science ] || template=data-science
 name=sandyard/$template
 
 die() { echo "image: $*" >&2; exit 1; }
@@ -21,7 +23,9 @@ python) base=${BASE:-python:3.12-slim} command=python3 ;;
 node) base=${BASE:-node:22-slim} command=node ;;
 base) base=${BASE:-debian:12-slim} command=bash ;;
 browser) base=${BASE:-} command=chromium ;;
-code-server) base=${BASE:-} command=code-server ;;
+code-server | codex) base=${BASE:-} command=$template ;;
+claude-code) base=${BASE:-} command=claude ;;
+cloud) base=${BASE:-} command=aws ;;
 *) base=${BASE:-} command=python3 ;;
 esac
 

@@ -10,26 +10,38 @@ tools=bzip2,file,jq,less,libstdc++6,make,nano,unzip,wget,xz-utils,zip
 # network has little use of it.
 packages_of() {
 	local python=python3,python3-pip,python3-venv
+	local screen=chromium,xvfb,x11vnc,novnc,websockify,openbox,xauth,x11-xkb-utils,xkb-data,fonts-dejavu-core,fonts-liberation,fontconfig
+	local editor=git,ripgrep,libstdc++6,libgssapi-krb5-2
 	case $1 in
 	base) echo "$common" ;;
 	python) echo "$common,$tools,$python,git" ;;
 	node) echo "$common,$tools,nodejs,git" ;;
 	data-science) echo "$common,$tools,$python,git,python3-numpy,python3-pandas,python3-scipy,python3-matplotlib" ;;
-	browser) echo "$common,$python,chromium,xvfb,x11vnc,novnc,websockify,openbox,xauth,x11-xkb-utils,xkb-data,fonts-dejavu-core,fonts-liberation,fontconfig" ;;
-	code-server) echo "$common,$python,git,ripgrep,libstdc++6,libgssapi-krb5-2" ;;
+	browser) echo "$common,$python,$screen" ;;
+	code-server) echo "$common,$python,$editor" ;;
+	claude-code | codex) echo "$common,$tools,$python,git,ripgrep" ;;
+	cloud) echo "$common,$tools,$python,git,kubernetes-client" ;;
+	all-in-one) echo "$common,$tools,$python,$screen,$editor" ;;
 	*) return 1 ;;
 	esac
 }
 own_dir=${template:-python} # of a template that has more than packages
-packages=$(packages_of "$own_dir") || die "no recipe for the template $own_dir; there are base, python, node, data-science, browser and code-server"
+packages=$(packages_of "$own_dir") || die "no recipe for the template $own_dir; there are base, python, node, data-science, browser, code-server, claude-code, codex, cloud and all-in-one"
 # shellcheck disable=SC2034 # for those who source this
 environment=(PATH=/workspace/.local/bin:/usr/local/bin:/usr/bin:/bin HOME=/workspace LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1)
+
+# The directories whose recipes make up the image, in order.
+parts=()
+[ "$own_dir" != all-in-one ] || parts=(browser code-server)
+[ ! -d "$own_dir" ] || parts+=("$own_dir")
 
 # recipe is the same as long as nothing that decides over the content has changed.
 recipe() {
 	{
 		cat build.sh debian.sh rootfs.sh
-		[ ! -d "$own_dir" ] || cat "$own_dir"/*
+		[ ${#parts[@]} = 0 ] || cat fetch.sh requirements.txt
+		local part
+		for part in "${parts[@]}"; do cat "$part"/*; done
 	} | sha256sum | cut -c1-16
 }
 
@@ -67,9 +79,9 @@ unpack_packages() {
 
 # The extract variant only unpacks: no maintainer scripts, no dpkg database, a third of the time and the size.
 unpack() {
-	local suite=$1 to=$2 own=()
+	local suite=$1 to=$2 own=() part
 	shift 2
-	[ ! -d "$own_dir" ] || own=(--extract-hook="bash '$PWD/$own_dir/rootfs.sh' \"\$1\"")
+	for part in "${parts[@]}"; do own+=(--extract-hook="bash '$PWD/$part/rootfs.sh' \"\$1\""); done
 	mmdebstrap --quiet --variant=extract --include="$packages" \
 		--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
 		--aptopt='Apt::Install-Recommends "false"' --aptopt='Acquire::Languages "none"' \

@@ -13,7 +13,7 @@ func builtin(name string) models.Definition {
 		return models.Definition{Description: "A shell and common small programs", Pool: few}
 	case "node":
 		return models.Definition{Description: "Node.js, git", Pool: few}
-	case "data-science":
+	case "data-science", "python-data-science":
 		return models.Definition{
 			Description: "Python with NumPy, pandas, SciPy and Matplotlib", Pool: few,
 			Env:       map[string]string{"MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/matplotlib"},
@@ -23,18 +23,35 @@ func builtin(name string) models.Definition {
 		return codeServer()
 	case "browser":
 		return browser()
+	case "claude-code":
+		return agent("Claude Code, with Sandyard's tools where SANDYARD_URL and SANDYARD_API_KEY are set", map[string]string{
+			"DISABLE_AUTOUPDATER": "1",
+		})
+	case "codex":
+		return agent("Codex, with Sandyard's tools where SANDYARD_URL and SANDYARD_API_KEY are set", nil)
+	case "cloud":
+		return models.Definition{
+			Description: "kubectl, the command lines of AWS and Azure, Google Cloud's libraries for Python",
+			Resources:   models.Bounds{MemoryMB: 1024, DiskMB: 512},
+			Pool:        &models.PoolSize{Min: 0, Max: 4},
+		}
+	case "all-in-one":
+		return allInOne()
 	}
 	return models.Definition{}
 }
 
+// editorCommand starts the editor. What it keeps for itself stays out of the home directory, which is the workspace. The
+// edge decides who comes in.
+const editorCommand = "export XDG_CONFIG_HOME=/tmp/code-server XDG_DATA_HOME=/tmp/code-server XDG_CACHE_HOME=/tmp/code-server; " +
+	"exec code-server --bind-addr 127.0.0.1:9000 --auth none --disable-telemetry --disable-update-check --disable-workspace-trust --user-data-dir /tmp/code-server ."
+
 func codeServer() models.Definition {
 	return models.Definition{
-		Description: "VS Code in the browser, on port 9000",
-		// What it keeps for itself stays out of the home directory, which is the workspace. The edge decides who comes in.
-		StartCommand: "export XDG_CONFIG_HOME=/tmp/code-server XDG_DATA_HOME=/tmp/code-server XDG_CACHE_HOME=/tmp/code-server; " +
-			"exec code-server --bind-addr 127.0.0.1:9000 --auth none --disable-telemetry --disable-update-check --disable-workspace-trust --user-data-dir /tmp/code-server .",
-		Ready: &models.Probe{HTTP: &models.HTTPProbe{Port: 9000, Path: "/healthz"}, TimeoutSeconds: 120},
-		Ports: []int{9000}, VSCodePort: 9000,
+		Description:  "VS Code in the browser, on port 9000",
+		StartCommand: editorCommand,
+		Ready:        &models.Probe{HTTP: &models.HTTPProbe{Port: 9000, Path: "/healthz"}, TimeoutSeconds: 120},
+		Ports:        []int{9000}, VSCodePort: 9000,
 		Resources: models.Bounds{CPUs: 2, MemoryMB: 2048, DiskMB: 512, Pids: 512},
 		Pool:      &models.PoolSize{Min: 0, Max: 4},
 	}
@@ -49,5 +66,29 @@ func browser() models.Definition {
 		Env:          map[string]string{"DISPLAY": ":99", "PLAYWRIGHT_BROWSERS_PATH": "/opt/playwright"},
 		Resources:    models.Bounds{CPUs: 2, MemoryMB: 2048, DiskMB: 512, Pids: 512},
 		Pool:         &models.PoolSize{Min: 0, Max: 4},
+	}
+}
+
+func agent(description string, env map[string]string) models.Definition {
+	return models.Definition{
+		Description: description, Env: env,
+		Resources: models.Bounds{MemoryMB: 2048, DiskMB: 512, Pids: 512},
+		Pool:      &models.PoolSize{Min: 0, Max: 4},
+	}
+}
+
+func allInOne() models.Definition {
+	screen := browser()
+	return models.Definition{
+		Description: "Python, Node.js 24, git, VS Code in the browser on port 9000, and what the template browser has",
+		// The command ends when one of both does.
+		StartCommand: "exec bash -c 'sandyard-desktop & (" + editorCommand + ") & wait -n'",
+		Ready: &models.Probe{
+			Command:        "curl -sf localhost:9000/healthz && curl -sf localhost:6080/vnc.html",
+			TimeoutSeconds: 120,
+		},
+		Ports: append(screen.Ports, 9000), VSCodePort: 9000, Env: screen.Env,
+		Resources: models.Bounds{CPUs: 2, MemoryMB: 4096, DiskMB: 1024, Pids: 1024},
+		Pool:      &models.PoolSize{Min: 0, Max: 2},
 	}
 }

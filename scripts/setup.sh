@@ -5,7 +5,7 @@
 #   scripts/setup.sh          what `make run` needs
 #   scripts/setup.sh test     and what the tests, E2B's clients among them, and the linters need
 #   scripts/setup.sh compose  and what `make compose-check` and `make compose-smoke` need
-#   scripts/setup.sh browser  and what the recipe of that template needs; so for code-server
+#   scripts/setup.sh browser  and what the recipe of that template needs; so for the other templates that have one
 set -euo pipefail
 
 say() { echo "setup: $*"; }
@@ -32,8 +32,8 @@ missing() {
 		has_venv || echo python3 python3-venv
 		has ip || echo iproute2
 		;;
-	browser) has_for_recipe || echo mmdebstrap python3-pip ;;
-	code-server) { has_for_recipe && has_for_modules; } || echo mmdebstrap python3-pip g++ make libkrb5-dev ;;
+	browser | claude-code | codex | cloud) has_for_recipe || echo mmdebstrap python3-pip ;;
+	code-server | all-in-one) { has_for_recipe && has_for_modules; } || echo mmdebstrap python3-pip g++ make libkrb5-dev ;;
 	compose)
 		has ip || echo iproute2
 		has iptables || echo iptables

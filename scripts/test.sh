@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 images/build.sh
-# data-science, browser and code-server, large ones, are left to who asks for them: make image TEMPLATE=data-science
+# The large ones are left to who asks for them: make image TEMPLATE=data-science
 for template in base node; do # the tests that need one say so where it is missing
 	TEMPLATE=$template images/build.sh || {
 		echo "test: no image of template $template could be made" >&2

