@@ -183,6 +183,9 @@ func (f Foreign) complete(spec *sandboxSpec) {
 // maxMetadata bounds the metadata of one sandbox, in bytes.
 const maxMetadata = 16 << 10
 
+// CheckMetadata says what is wrong with labels of any names.
+func CheckMetadata(m map[string]string) error { return Foreign{Metadata: m}.check() }
+
 func (f Foreign) check() error {
 	size := 0
 	for k, v := range f.Metadata {

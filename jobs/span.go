@@ -20,8 +20,8 @@ func (s Span) own() time.Duration {
 	return s.Default
 }
 
-// fill completes the wish in milliseconds, and refuses one that is longer than the variable allows.
-func (s Span) fill(field, variable string, ms *int64) error {
+// Fill completes the wish in milliseconds, and refuses one that is longer than the variable allows.
+func (s Span) Fill(field, variable string, ms *int64) error {
 	if *ms == 0 {
 		*ms = s.own().Milliseconds()
 	}
@@ -43,10 +43,10 @@ func (s Span) cut(ms *int64) {
 
 // bound makes the sandbox end as the operator wants it at the latest.
 func (k Catalog) bound(box *models.Sandbox) error {
-	if err := k.Lifetime.fill("max_lifetime_seconds", "MAX_LIFETIME", &box.MaxLifetimeMS); err != nil {
+	if err := k.Lifetime.Fill("max_lifetime_seconds", "MAX_LIFETIME", &box.MaxLifetimeMS); err != nil {
 		return err
 	}
-	return k.Paused.fill("paused_timeout_seconds", "MAX_PAUSED_TIMEOUT", &box.PausedTimeoutMS)
+	return k.Paused.Fill("paused_timeout_seconds", "MAX_PAUSED_TIMEOUT", &box.PausedTimeoutMS)
 }
 
 // rebound does that with one that takes the place of an older one, which nobody wishes for anew.

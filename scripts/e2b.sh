@@ -1,13 +1,14 @@
 #!/bin/bash
-# Runs E2B's own clients, npm e2b and PyPI e2b, and the official ones of the Model Context Protocol against a whole
-# installation made for this run; `make e2b` calls it with an engine that answers. The clients are installed once, in the cache under the hash of their locks. Where their registries
+# Runs the official clients of others, npm e2b, PyPI e2b, PyPI daytona and those of the Model Context Protocol, against
+# whole installations made for this run; `make e2b` calls it with an engine that answers. The clients are installed once,
+# in the cache under the hash of their locks. Where their registries
 # cannot be reached this says so and ends with 0, or with 1 when STRICT=1. RACE=1: with the race detector.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 suite=$PWD/tests/e2b
 kept=${XDG_CACHE_HOME:-$HOME/.cache}/sandyard/e2b
-wanted=$(cat "$suite"/js/package-lock.json "$suite"/python/requirements.txt scripts/e2b.sh | sha256sum | cut -c1-16)
+wanted=$(cat "$suite"/js/package-lock.json "$suite"/python/*.txt scripts/e2b.sh | sha256sum | cut -c1-16)
 clients=$kept/$wanted
 
 give_up() {
@@ -36,6 +37,9 @@ install_clients() {
 	has_node || packages+=("$node_wheel")
 	{ python3 -m venv "$clients/venv" && "$clients/venv/bin/pip" install --quiet --retries 3 --timeout 30 "${packages[@]}"; } \
 		>"$clients/log" 2>&1 || give_up "pip could not install the client (see $clients/log)"
+	# Daytona's client wants other versions of the same packages.
+	{ python3 -m venv "$clients/daytona" && "$clients/daytona/bin/pip" install --quiet --retries 3 --timeout 30 --requirement "$suite/python/daytona.txt"; } \
+		>>"$clients/log" 2>&1 || give_up "pip could not install Daytona's client (see $clients/log)"
 	(cd "$clients" && use_node && npm ci --no-audit --no-fund --ignore-scripts --fetch-retries=3 --fetch-timeout=30000) \
 		>>"$clients/log" 2>&1 || give_up "npm could not install the client (see $clients/log)"
 	touch "$clients/installed"

@@ -5,6 +5,7 @@ import (
 
 	"sandyard/web/agentapi"
 	"sandyard/web/calls"
+	"sandyard/web/daytona"
 	"sandyard/web/sandboxserver"
 )
 
@@ -23,6 +24,7 @@ func (s *Server) addCalls(c Config) {
 	agents := agentapi.New(agentapi.Config{Stack: s.mw, Calls: serve, MCPPort: c.Calls.MCPPort, VSCodePort: c.Calls.VSCodePort})
 	agents.AddRoutes(s.app)
 	s.contracts = map[string]*huma.OpenAPI{"sandbox-server": servers.Document(s.version), "agent-api": agents.Document(s.version)}
+	daytona.New(daytona.Config{Stack: s.mw, Calls: serve, Store: c.Store, Cross: s.cross}).AddRoutes(s.app)
 	s.addMCP(c, serve)
 	s.keyless = s.newApp()
 	s.keyless.Use(s.mw.Serve)

@@ -71,7 +71,7 @@ func TestLoadKeepsEveryCallerBusy(t *testing.T) {
 			return nil
 		}, func(int) error {
 			base.Add(1)
-			<-time.After(4 * time.Millisecond)
+			<-time.After(40 * time.Millisecond) // so much that no load of the machine hides it
 			return nil
 		})
 	})
@@ -79,9 +79,9 @@ func TestLoadKeepsEveryCallerBusy(t *testing.T) {
 		t.Errorf("%d callers at once, %d calls of the baseline", most.Load(), base.Load())
 	}
 	if ratio := got["ours-p50-things/s"] / got["base-p50-things/s"]; ratio < 1.5 {
-		t.Errorf("four times as quick is reported as %v: %v", ratio, got)
+		t.Errorf("forty times as quick is reported as %v: %v", ratio, got)
 	}
-	if got["ours-p50-ms"] < 1 || got["base-p50-ms"] < 4 || got["ours-p99-ms"] < got["ours-p50-ms"] {
+	if got["ours-p50-ms"] < 1 || got["base-p50-ms"] < 40 || got["ours-p99-ms"] < got["ours-p50-ms"] {
 		t.Errorf("latencies: %v", got)
 	}
 	close(seen)

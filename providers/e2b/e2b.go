@@ -28,6 +28,9 @@ const (
 // DefaultTimeout is the longest life that every account may give a sandbox.
 const DefaultTimeout = time.Hour
 
+// DefaultTemplate is one that every account has.
+const DefaultTemplate = "base"
+
 const (
 	callPatience   = 2 * time.Minute  // of one call of the API
 	dialPatience   = 10 * time.Second // of a connection and of its handshake
@@ -42,7 +45,7 @@ type Config struct {
 	URL      string        // of the API; empty = E2B's own
 	DataURL  string        // where all sandboxes are reached; empty = each at its own host below Domain
 	Domain   string        // that hosts of sandboxes end with; empty = E2B's own
-	Template string        // of sandboxes that name none; empty = they must
+	Template string        // of sandboxes that name none; empty = DefaultTemplate
 	Timeout  time.Duration // the longest that the backend is asked to keep a sandbox at once; 0 = DefaultTimeout
 	Fleet    string        // the installation, in the metadata of all its sandboxes
 	Logger   *slog.Logger
@@ -80,7 +83,7 @@ func New(cfg Config) (*Provider, error) {
 		return nil, providers.Errorf(providers.Invalid, "the provider e2b needs the name of the installation")
 	}
 	cfg.URL, cfg.Domain = cmp.Or(cfg.URL, DefaultURL), cmp.Or(cfg.Domain, DefaultDomain)
-	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
+	cfg.Timeout, cfg.Template = cmp.Or(cfg.Timeout, DefaultTimeout), cmp.Or(cfg.Template, DefaultTemplate)
 	if cfg.Timeout < time.Second {
 		return nil, providers.Errorf(providers.Invalid, "E2B_TIMEOUT is %v, it must be at least 1s", cfg.Timeout)
 	}

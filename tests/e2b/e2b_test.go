@@ -195,7 +195,8 @@ func clients(t *testing.T) string {
 // env is what leads a client to the installation.
 func (s *stack) env(key string) []string {
 	return append(os.Environ(), "MCP_URL=http://"+s.api.Addr().String()+"/mcp", "MCP_KEY="+key, "E2B_API_KEY="+key, "E2B_API_URL=http://"+s.api.Addr().String(),
-		"E2B_SANDBOX_URL=http://"+s.edge.Addr().String())
+		"E2B_SANDBOX_URL=http://"+s.edge.Addr().String(),
+		"DAYTONA_API_KEY="+key, "DAYTONA_API_URL=http://"+s.api.Addr().String()+"/daytona/api")
 }
 
 // guest builds the programs that go into every sandbox.

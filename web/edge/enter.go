@@ -16,6 +16,7 @@ import (
 const (
 	tokenHeader   = "X-Sandyard-Token"
 	trafficHeader = "E2b-Traffic-Access-Token"
+	previewHeader = "X-Daytona-Preview-Token"
 	tokenCookie   = "sandyard_token"
 	accessHeader  = "X-Access-Token"
 )
@@ -145,7 +146,7 @@ type tokens struct {
 
 // takeTokens returns the tokens that came along and leaves the request without them.
 func takeTokens(r *http.Request) (t tokens) {
-	for _, name := range []string{tokenHeader, trafficHeader} {
+	for _, name := range []string{tokenHeader, trafficHeader, previewHeader} {
 		if token := r.Header.Get(name); token != "" {
 			t.inHeaders = append(t.inHeaders, token)
 		}

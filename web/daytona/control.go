@@ -1,0 +1,250 @@
+package daytona
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/web/middleware"
+	"sandyard/web/problem"
+)
+
+func (s *Server) addControl(r routes) {
+	const one = api + "/sandbox/:id"
+	r.post(api+"/sandbox", s.create)
+	r.get(api+"/sandbox", s.list)
+	r.get(one, s.get)
+	r.remove(one, s.remove)
+	r.post(one+"/start", s.start)
+	r.post(one+"/stop", s.stop)
+	r.put(one+"/labels", s.setLabels)
+	r.post(one+"/autostop/:minutes", s.setStop)
+	r.post(one+"/autopause/:minutes", s.setStop)
+	r.post(one+"/autodelete/:minutes", s.setDelete)
+	r.post(one+"/last-activity", s.activity)
+	r.post(one+"/network-settings", s.setNetwork)
+	r.get(one+"/ports/:port/preview-url", s.preview)
+	r.get(one+"/ports/:port/signed-preview-url", s.signed)
+	r.post(one+"/ports/:port/signed-preview-url/:token/expire", s.expire)
+	r.get(one+"/toolbox-proxy-url", s.proxyURL)
+}
+
+func (s *Server) get(c *fiber.Ctx) error {
+	box, err := s.calls.Find(c.UserContext(), c.Params("id"))
+	if err != nil {
+		return err
+	}
+	return c.JSON(s.document(c, box))
+}
+
+// change does something to the sandbox of the path and answers with how it stands afterwards.
+func (s *Server) change(c *fiber.Ctx, do func(ctx context.Context, id string) error) error {
+	ctx := c.UserContext()
+	box, err := s.calls.Find(ctx, c.Params("id"))
+	if err != nil {
+		return err
+	}
+	if err := do(ctx, box.ID); err != nil {
+		return err
+	}
+	if box, err = s.store.Sandbox(ctx, box.TenantID, box.ID); err != nil {
+		return err
+	}
+	return c.JSON(s.document(c, box))
+}
+
+func (s *Server) remove(c *fiber.Ctx) error { return s.change(c, s.calls.Delete) }
+
+func (s *Server) start(c *fiber.Ctx) error {
+	return s.change(c, func(ctx context.Context, id string) error {
+		box, err := s.calls.Sandbox(ctx, id)
+		if err != nil || box.State == models.SandboxRunning && box.Desired == models.DesiredRunning {
+			return err
+		}
+		return s.calls.Resume(ctx, id)
+	})
+}
+
+// stop pauses: the programs' memory stays. A sandbox that is to be deleted when it stops is deleted.
+func (s *Server) stop(c *fiber.Ctx) error {
+	return s.change(c, func(ctx context.Context, id string) error {
+		box, err := s.calls.Sandbox(ctx, id)
+		if err == nil && box.OnTimeout == "delete" {
+			return s.calls.Delete(ctx, id)
+		}
+		if err != nil {
+			return err
+		}
+		return s.calls.Pause(ctx, id)
+	})
+}
+
+func (s *Server) setLabels(c *fiber.Ctx) error {
+	in, err := read[struct {
+		Labels map[string]string `json:"labels" required:"true"`
+	}](c)
+	if err != nil {
+		return err
+	}
+	ctx := c.UserContext()
+	box, err := s.calls.Find(ctx, c.Params("id"))
+	if err != nil {
+		return err
+	}
+	if err := jobs.CheckMetadata(in.Labels); err != nil {
+		return err
+	}
+	if err := s.calls.Begin(ctx); err != nil {
+		return err
+	}
+	if err := s.store.SetLabels(ctx, box.TenantID, box.ID, in.Labels); err != nil {
+		return err
+	}
+	return c.JSON(map[string]any{"labels": in.Labels})
+}
+
+func (s *Server) setStop(c *fiber.Ctx) error {
+	n, err := number(c, "minutes")
+	if err != nil {
+		return err
+	}
+	span, err := stopSpan(n)
+	if err != nil {
+		return err
+	}
+	return s.change(c, func(ctx context.Context, id string) error {
+		_, err := s.calls.Do(ctx, id, &jobs.SetTimeout{TimeoutSeconds: span.Seconds()})
+		return err
+	})
+}
+
+// setDelete sets what becomes of a sandbox that has stopped: negative = nothing, 0 = it is deleted at once.
+func (s *Server) setDelete(c *fiber.Ctx) error {
+	n, err := number(c, "minutes")
+	if err != nil {
+		return err
+	}
+	onStop, span := "pause", time.Duration(max(0, n))*time.Minute
+	if n == 0 {
+		onStop = "delete"
+	}
+	return s.change(c, func(ctx context.Context, id string) error {
+		ms, err := s.calls.PausedSpan(span)
+		if err != nil {
+			return err
+		}
+		if err := s.calls.Begin(ctx); err != nil {
+			return err
+		}
+		return s.store.SetStopping(ctx, middleware.RequestOf(ctx).Tenant, id, onStop, ms)
+	})
+}
+
+func (s *Server) activity(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	box, err := s.calls.Find(ctx, c.Params("id"))
+	if err != nil {
+		return err
+	}
+	if err := s.touch(ctx, box, true); err != nil {
+		return err
+	}
+	return c.SendStatus(http.StatusCreated)
+}
+
+func (s *Server) proxyURL(c *fiber.Ctx) error {
+	if _, err := s.calls.Find(c.UserContext(), c.Params("id")); err != nil {
+		return err
+	}
+	return c.JSON(map[string]string{"url": c.BaseURL() + toolbox})
+}
+
+// number reads a whole number of the path.
+func number(c *fiber.Ctx, name string) (int64, error) {
+	n, err := strconv.ParseInt(c.Params(name), 10, 32)
+	if err != nil {
+		return 0, problem.Invalid("path."+name, "must be a whole number")
+	}
+	return n, nil
+}
+
+// Pages of the list.
+const (
+	defaultPage = 100
+	largestPage = 200
+)
+
+// filters are the parameters of the list that are taken.
+var filters = []string{"cursor", "limit", "labels", "name", "id", "states", "sort", "order"}
+
+// list is a page of the tenant's live sandboxes, newest first.
+func (s *Server) list(c *fiber.Ctx) error {
+	f, err := filterOf(c)
+	if err != nil {
+		return err
+	}
+	limit := f.Limit
+	f.Limit++
+	found, err := s.store.Sandboxes(c.UserContext(), middleware.RequestOf(c.UserContext()).Tenant, f)
+	if err != nil {
+		return err
+	}
+	var next *string
+	if len(found) > limit {
+		found = found[:limit]
+		next = &found[limit-1].ID
+	}
+	items := []sandbox{}
+	for _, b := range found {
+		doc := s.document(c, b)
+		doc.Env = nil
+		items = append(items, doc)
+	}
+	return c.JSON(map[string]any{"items": items, "nextCursor": next})
+}
+
+func filterOf(c *fiber.Ctx) (f models.SandboxFilter, err error) {
+	for name := range c.Context().QueryArgs().All() {
+		if !slices.Contains(filters, string(name)) {
+			return f, unsupported("the filter " + string(name))
+		}
+	}
+	if sort, order := c.Query("sort", "createdAt"), c.Query("order", "desc"); sort != "createdAt" || order != "desc" {
+		return f, unsupported("another order than sort=createdAt and order=desc")
+	}
+	if c.Query("id") != "" {
+		return f, unsupported("the filter id")
+	}
+	f = models.SandboxFilter{Live: true, Before: c.Query("cursor"), Key: c.Query("name"), Limit: defaultPage}
+	if text := c.Query("labels"); text != "" {
+		if json.Unmarshal([]byte(text), &f.Labels) != nil || !middleware.Storable([]byte(text)) {
+			return f, problem.Invalid("query.labels", `must be a JSON object of texts, such as {"team":"a"}`)
+		}
+	}
+	if text := c.Query("limit"); text != "" {
+		if f.Limit, err = strconv.Atoi(text); err != nil || f.Limit < 1 || f.Limit > largestPage {
+			return f, problem.Invalid("query.limit", fmt.Sprintf("must be between 1 and %d", largestPage))
+		}
+	}
+	for _, given := range c.Context().QueryArgs().PeekMulti("states") {
+		for name := range strings.SplitSeq(string(given), ",") {
+			state, known := map[string]models.SandboxState{
+				"creating": models.SandboxCreating, "started": models.SandboxRunning, "stopped": models.SandboxPaused,
+			}[name]
+			if !known {
+				return f, problem.Invalid("query.states", "must be creating, started or stopped")
+			}
+			f.States = append(f.States, state)
+		}
+	}
+	return f, nil
+}

@@ -1,0 +1,444 @@
+package daytona
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"net/textproto"
+	"strconv"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers"
+	"sandyard/web/middleware"
+	"sandyard/web/problem"
+)
+
+// mostFound is how many files or lines a search returns.
+const mostFound = 10_000
+
+func (s *Server) addFiles(r routes) {
+	const files = toolbox + "/:id/files"
+	r.get(files, s.listFiles)
+	r.remove(files, s.removeFile)
+	r.post(files+"/bulk-upload", s.uploadMany)
+	r.post(files+"/upload", s.upload)
+	r.post(files+"/upload-v2", s.upload)
+	r.get(files+"/download", s.download)
+	r.post(files+"/bulk-download", s.downloadMany)
+	r.get(files+"/info", s.fileInfo)
+	r.post(files+"/folder", s.folder)
+	r.post(files+"/move", s.move)
+	r.post(files+"/permissions", s.permissions)
+	r.get(files+"/find", s.find)
+	r.get(files+"/search", s.search)
+	r.post(files+"/replace", s.replace)
+}
+
+// info is Daytona's document of a file.
+type info struct {
+	Name        string `json:"name"`
+	Path        string `json:"path"`
+	IsDir       bool   `json:"isDir"`
+	Size        int64  `json:"size"`
+	Mode        string `json:"mode"`
+	Permissions string `json:"permissions"`
+	Owner       string `json:"owner"`
+	Group       string `json:"group"`
+	ModTime     string `json:"modTime"`
+	ModifiedAt  string `json:"modifiedAt"`
+}
+
+func infoOf(f providers.FileInfo) info {
+	return info{
+		Name: f.Name, Path: f.Path, IsDir: f.Type == "directory", Size: f.Size, Mode: letters(f), Permissions: f.Mode,
+		Owner: f.Owner, Group: f.Group, ModTime: stamp(f.ModifiedAt), ModifiedAt: stamp(f.ModifiedAt),
+	}
+}
+
+// letters are a file's type and permissions as ls writes them.
+func letters(f providers.FileInfo) string {
+	kind := map[string]string{"directory": "d", "symlink": "l"}[f.Type]
+	if kind == "" {
+		kind = "-"
+	}
+	bits, _ := strconv.ParseUint(f.Mode, 8, 32)
+	var b strings.Builder
+	b.WriteString(kind)
+	for i := 8; i >= 0; i-- {
+		if bits>>i&1 == 0 {
+			b.WriteByte('-')
+		} else {
+			b.WriteByte("xwr"[i%3])
+		}
+	}
+	return b.String()
+}
+
+// query returns a parameter that must be there.
+func query(c *fiber.Ctx, name string) (string, error) {
+	text := c.Query(name)
+	if text == "" {
+		return "", problem.Invalid("query."+name, "is missing")
+	}
+	return text, nil
+}
+
+// onPath does something to the path of a request.
+func (s *Server) onPath(c *fiber.Ctx, do func(ctx context.Context, sandbox, path string) error) error {
+	path, err := query(c, "path")
+	if err != nil {
+		return err
+	}
+	box, err := s.inside(c)
+	if err != nil {
+		return err
+	}
+	return do(c.UserContext(), box.ID, path)
+}
+
+// ask carries out a job and returns its result.
+func ask[T any](ctx context.Context, s *Server, sandbox string, args jobs.Args) (res T, err error) {
+	job, err := s.calls.Do(ctx, sandbox, args, models.OutputResult)
+	if err == nil && len(job.Result) > 0 {
+		err = json.Unmarshal(job.Result, &res)
+	}
+	return res, err
+}
+
+func (s *Server) listFiles(c *fiber.Ctx) error {
+	depth := 1
+	if text := c.Query("depth"); text != "" {
+		var err error
+		if depth, err = strconv.Atoi(text); err != nil || depth < 1 {
+			return problem.Invalid("query.depth", "must be a number, from 1")
+		}
+	}
+	box, err := s.inside(c)
+	if err != nil {
+		return err
+	}
+	list, err := ask[jobs.ListResult](c.UserContext(), s, box.ID, &jobs.List{Path: c.Query("path"), Depth: depth})
+	if err != nil {
+		return err
+	}
+	docs := []info{}
+	for _, f := range list.Entries {
+		docs = append(docs, infoOf(f))
+	}
+	return c.JSON(docs)
+}
+
+func (s *Server) fileInfo(c *fiber.Ctx) error {
+	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
+		f, err := ask[providers.FileInfo](ctx, s, sandbox, &jobs.Stat{Path: path})
+		if err != nil {
+			return err
+		}
+		return c.JSON(infoOf(f))
+	})
+}
+
+func (s *Server) removeFile(c *fiber.Ctx) error {
+	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
+		f, err := ask[providers.FileInfo](ctx, s, sandbox, &jobs.Stat{Path: path})
+		if err != nil {
+			return err
+		}
+		if f.Type == "directory" && c.Query("recursive") != "true" {
+			return problem.New(http.StatusBadRequest, "invalid_request", "the path is a directory; send recursive=true to delete it with all that it holds")
+		}
+		if _, err := s.calls.Do(ctx, sandbox, &jobs.Remove{Path: path}); err != nil {
+			return err
+		}
+		return c.SendStatus(http.StatusNoContent)
+	})
+}
+
+func (s *Server) folder(c *fiber.Ctx) error {
+	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
+		mode := c.Query("mode")
+		if _, err := strconv.ParseUint(mode, 8, 12); mode != "" && err != nil {
+			return problem.Invalid("query.mode", "must be permissions in octal, such as 755")
+		}
+		if _, err := s.calls.Do(ctx, sandbox, &jobs.MakeDir{Path: path}); err != nil {
+			return err
+		}
+		if mode != "" {
+			if err := s.chmod(ctx, sandbox, mode, path); err != nil {
+				return err
+			}
+		}
+		return c.SendStatus(http.StatusCreated)
+	})
+}
+
+func (s *Server) chmod(ctx context.Context, sandbox, mode, path string) error {
+	out, err := s.script(ctx, sandbox, `case "$2" in "~/"*) set -- "$1" "$HOME/${2#"~/"}" ;; esac; chmod -- "$1" "$2"`, "", mode, path)
+	if err == nil && out.code != 0 {
+		err = problem.New(http.StatusBadRequest, "invalid_request", strings.TrimSpace(out.stderr))
+	}
+	return err
+}
+
+func (s *Server) permissions(c *fiber.Ctx) error {
+	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
+		mode := c.Query("mode")
+		if c.Query("owner")+c.Query("group") != "" {
+			return unsupported("another owner or group")
+		}
+		if _, err := strconv.ParseUint(mode, 8, 12); err != nil {
+			return problem.Invalid("query.mode", "must be permissions in octal, such as 755")
+		}
+		if err := s.chmod(ctx, sandbox, mode, path); err != nil {
+			return err
+		}
+		return c.SendStatus(http.StatusOK)
+	})
+}
+
+func (s *Server) move(c *fiber.Ctx) error {
+	from, err := query(c, "source")
+	if err != nil {
+		return err
+	}
+	to, err := query(c, "destination")
+	if err != nil {
+		return err
+	}
+	box, err := s.inside(c)
+	if err != nil {
+		return err
+	}
+	if _, err := s.calls.Do(c.UserContext(), box.ID, &jobs.Move{From: from, To: to}); err != nil {
+		return err
+	}
+	return c.SendStatus(http.StatusOK)
+}
+
+func (s *Server) find(c *fiber.Ctx) error {
+	pattern, err := query(c, "pattern")
+	if err != nil {
+		return err
+	}
+	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
+		found, err := ask[jobs.GrepResult](ctx, s, sandbox, &jobs.Grep{Pattern: pattern, Fixed: true, Path: path, Hidden: true, MaxMatches: mostFound})
+		if err != nil {
+			return err
+		}
+		docs := []map[string]any{}
+		for _, m := range found.Matches {
+			docs = append(docs, map[string]any{"file": m.Path, "line": m.Line, "content": m.Text})
+		}
+		return c.JSON(docs)
+	})
+}
+
+func (s *Server) search(c *fiber.Ctx) error {
+	pattern, err := query(c, "pattern")
+	if err != nil {
+		return err
+	}
+	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
+		found, err := ask[jobs.GlobResult](ctx, s, sandbox, &jobs.Glob{Pattern: "**/" + pattern, Path: path, Hidden: true, Limit: mostFound})
+		if err != nil {
+			return err
+		}
+		files := []string{}
+		for _, f := range found.Entries {
+			files = append(files, f.Path)
+		}
+		return c.JSON(map[string]any{"files": files})
+	})
+}
+
+func (s *Server) replace(c *fiber.Ctx) error {
+	in, err := read[struct {
+		Files    []string `json:"files" required:"true"`
+		Pattern  string   `json:"pattern" required:"true"`
+		NewValue string   `json:"newValue" required:"true"`
+	}](c)
+	if err != nil {
+		return err
+	}
+	box, err := s.inside(c)
+	if err != nil {
+		return err
+	}
+	results := []map[string]any{}
+	for _, file := range in.Files {
+		edit := &jobs.Edit{Path: file, Edits: []jobs.Replacement{{OldString: in.Pattern, NewString: in.NewValue, ReplaceAll: true}}}
+		_, err := s.calls.Do(c.UserContext(), box.ID, edit)
+		p := s.fault(err)
+		one := map[string]any{"file": file, "success": err == nil || p.Code == string(providers.NoMatch)}
+		if one["success"] == false {
+			one["error"] = p.Detail
+		}
+		results = append(results, one)
+	}
+	return c.JSON(results)
+}
+
+// parts reads the form of an upload.
+func parts(c *fiber.Ctx, part func(name string, p *multipart.Part) error) error {
+	kind, params, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
+	if err != nil || kind != fiber.MIMEMultipartForm || params["boundary"] == "" {
+		return problem.New(http.StatusBadRequest, "invalid_request", "the body must be a form of the type multipart/form-data with its boundary")
+	}
+	form := multipart.NewReader(bytes.NewReader(c.Request().Body()), params["boundary"])
+	for {
+		p, err := form.NextRawPart()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return problem.New(http.StatusBadRequest, "invalid_request", "the form is not well formed: "+err.Error())
+		}
+		if err := part(p.FormName(), p); err != nil {
+			return err
+		}
+	}
+}
+
+// put replaces a file by the content of a part.
+func (s *Server) put(ctx context.Context, sandbox, path string, from io.Reader) (int, error) {
+	content, err := io.ReadAll(from) // of a body that is bounded
+	if err != nil {
+		return 0, problem.New(http.StatusBadRequest, "invalid_request", "the form ends within a file")
+	}
+	if err := middleware.RequestOf(ctx).Held.Add(ctx, 2*len(content)); err != nil {
+		return 0, err
+	}
+	_, err = s.calls.Do(ctx, sandbox, &jobs.Write{Path: path, Content: base64.StdEncoding.EncodeToString(content), Encoding: "base64"})
+	return len(content), err
+}
+
+// uploadMany writes the files of a form: of each first files[n].path, then files[n].file.
+func (s *Server) uploadMany(c *fiber.Ctx) error {
+	box, err := s.inside(c)
+	if err != nil {
+		return err
+	}
+	paths, written, wrong := map[string]string{}, []map[string]any{}, []string{}
+	err = parts(c, func(name string, p *multipart.Part) error {
+		file, field, _ := strings.Cut(name, ".")
+		switch field {
+		case "path":
+			path, err := io.ReadAll(io.LimitReader(p, 8<<10))
+			paths[file] = string(path)
+			return err
+		case "file":
+			path := paths[file]
+			if path == "" {
+				wrong = append(wrong, file+".path is missing, or comes after its file")
+				return nil
+			}
+			n, err := s.put(c.UserContext(), box.ID, path, p)
+			if err != nil {
+				wrong = append(wrong, path+": "+s.fault(err).Detail)
+				return nil
+			}
+			written = append(written, map[string]any{"path": path, "bytes": n})
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if len(wrong) > 0 {
+		return problem.New(http.StatusBadRequest, "invalid_request", strings.Join(wrong, "; "))
+	}
+	return c.JSON(map[string]any{"files": written})
+}
+
+// upload writes one file.
+func (s *Server) upload(c *fiber.Ctx) error {
+	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
+		found := false
+		err := parts(c, func(name string, p *multipart.Part) error {
+			if name != "file" || found {
+				return nil
+			}
+			found = true
+			_, err := s.put(ctx, sandbox, path, p)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if !found {
+			return problem.Invalid("body.file", "is missing")
+		}
+		return c.JSON(map[string]string{"name": path[strings.LastIndexByte(path, '/')+1:], "path": path, "type": "file"})
+	})
+}
+
+func (s *Server) content(ctx context.Context, sandbox, path string) ([]byte, error) {
+	job, err := s.calls.Do(ctx, sandbox, &jobs.Read{Path: path}, models.OutputContent)
+	return job.Content, err
+}
+
+func (s *Server) download(c *fiber.Ctx) error {
+	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
+		content, err := s.content(ctx, sandbox, path)
+		if err != nil {
+			return err
+		}
+		c.Set(fiber.HeaderContentType, fiber.MIMEOctetStream)
+		c.Set(fiber.HeaderContentDisposition, mime.FormatMediaType("attachment", map[string]string{"filename": path[strings.LastIndexByte(path, '/')+1:]}))
+		return c.Send(content)
+	})
+}
+
+// downloadMany answers with a form: of each file a part named file, or one named error that says why there is none.
+func (s *Server) downloadMany(c *fiber.Ctx) error {
+	in, err := read[struct {
+		Paths []string `json:"paths" required:"true"`
+	}](c)
+	if err != nil {
+		return err
+	}
+	box, err := s.inside(c)
+	if err != nil {
+		return err
+	}
+	var body bytes.Buffer
+	form := multipart.NewWriter(&body)
+	for _, path := range in.Paths {
+		content, err := s.content(c.UserContext(), box.ID, path)
+		name, kind := "file", fiber.MIMEOctetStream
+		if err != nil {
+			name, kind = "error", fiber.MIMEApplicationJSON
+			if content, err = json.Marshal(failureOf(s.fault(err), c.Method(), c.Path())); err != nil {
+				return err
+			}
+		}
+		head := textproto.MIMEHeader{}
+		quoted := strings.NewReplacer("\\", "\\\\", `"`, `\"`, "\r", "%0D", "\n", "%0A").Replace(path)
+		head.Set("Content-Disposition", fmt.Sprintf(`form-data; name="%s"; filename="%s"`, name, quoted))
+		head.Set("Content-Type", kind)
+		head.Set("Content-Length", strconv.Itoa(len(content)))
+		part, err := form.CreatePart(head)
+		if err == nil {
+			_, err = part.Write(content)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := form.Close(); err != nil {
+		return err
+	}
+	c.Set(fiber.HeaderContentType, form.FormDataContentType())
+	return c.Send(body.Bytes())
+}
