@@ -184,7 +184,9 @@ const (
 )
 
 // filters are the parameters of the list that are taken.
-var filters = []string{"cursor", "limit", "labels", "name", "id", "states", "sort", "order"}
+func filters() []string {
+	return []string{"cursor", "limit", "labels", "name", "id", "states", "sort", "order"}
+}
 
 // list is a page of the tenant's live sandboxes, newest first.
 func (s *Server) list(c *fiber.Ctx) error {
@@ -214,7 +216,7 @@ func (s *Server) list(c *fiber.Ctx) error {
 
 func filterOf(c *fiber.Ctx) (f models.SandboxFilter, err error) {
 	for name := range c.Context().QueryArgs().All() {
-		if !slices.Contains(filters, string(name)) {
+		if !slices.Contains(filters(), string(name)) {
 			return f, unsupported("the filter " + string(name))
 		}
 	}

@@ -59,8 +59,13 @@ func (b *createRequest) unsupported() error {
 		name  string
 		asked bool
 	}{
-		{"volumes", len(b.Volumes) > 0}, {"secrets", len(b.Secrets) > 0}, {"outboundProxyUrl", b.OutboundProxyURL != ""},
-		{"otelEndpointOverride", b.OtelEndpoint != ""}, {"gpu", b.GPU != 0}, {"spot", b.Spot}, {"linkedSandbox", b.LinkedSandbox != ""},
+		{"volumes", len(b.Volumes) > 0},
+		{"secrets", len(b.Secrets) > 0},
+		{"outboundProxyUrl", b.OutboundProxyURL != ""},
+		{"otelEndpointOverride", b.OtelEndpoint != ""},
+		{"gpu", b.GPU != 0},
+		{"spot", b.Spot},
+		{"linkedSandbox", b.LinkedSandbox != ""},
 		{"a user other than " + boxUser, b.User != "" && b.User != boxUser},
 	} {
 		if field.asked {
@@ -160,7 +165,7 @@ func (s *Server) create(c *fiber.Ctx) error {
 	}
 	box, existing, err := s.calls.Make(c.UserContext(), wish)
 	if err != nil {
-		return calls.Rename(err, "template", "snapshot", "key", "name", "egress", "networkAllowList", "memory_mb", "memory", "disk_mb", "disk", "cpus", "cpu")
+		return calls.Rename(err, "template", "snapshot", "key", "name", "egress.allow", "networkAllowList", "memory_mb", "memory", "disk_mb", "disk", "cpus", "cpu")
 	}
 	if existing {
 		return problem.New(http.StatusConflict, "name_taken", fmt.Sprintf("a sandbox with the name %q exists already; get it by its name, or choose another", in.Name))
@@ -168,7 +173,7 @@ func (s *Server) create(c *fiber.Ctx) error {
 	return c.JSON(s.document(c, box))
 }
 
-// egressOf is the policy that new network settings mean.
+// setNetwork changes where the sandbox may connect to.
 func (s *Server) setNetwork(c *fiber.Ctx) error {
 	in, err := read[createRequest](c)
 	if err != nil {
@@ -185,6 +190,6 @@ func (s *Server) setNetwork(c *fiber.Ctx) error {
 	}
 	return s.change(c, func(ctx context.Context, id string) error {
 		_, err := s.calls.Do(ctx, id, &jobs.SetEgress{Policy: policy})
-		return calls.Rename(err, "policy", "networkAllowList")
+		return calls.Rename(err, "policy.allow", "networkAllowList", "allow", "networkAllowList")
 	})
 }

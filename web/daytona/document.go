@@ -51,8 +51,6 @@ const (
 	target   = "default"
 	boxUser  = "user"
 	boxClass = "container"
-	// language is the label in which clients keep the language of a sandbox's code.
-	language = "code-toolbox-language"
 )
 
 // spec is what these documents show of a sandbox's wish.

@@ -1,7 +1,6 @@
 package daytona
 
 import (
-	"context"
 	"net/http"
 	"strconv"
 	"strings"
@@ -123,13 +122,15 @@ func (s *Server) clone(c *fiber.Ctx) error {
 }
 
 func (s *Server) status(c *fiber.Ctx) error {
-	return s.onPath(c, func(_ context.Context, _, path string) error {
-		text, err := s.git(c, login{}, "-C", path, "status", "--porcelain=v2", "--branch", "--untracked-files=all", "-z")
-		if err != nil {
-			return err
-		}
-		return c.JSON(statusOf(text))
-	})
+	path, err := query(c, "path")
+	if err != nil {
+		return err
+	}
+	text, err := s.git(c, login{}, "-C", path, "status", "--porcelain=v2", "--branch", "--untracked-files=all", "-z")
+	if err != nil {
+		return err
+	}
+	return c.JSON(statusOf(text))
 }
 
 // gitStatus is Daytona's document of a work tree.
@@ -250,23 +251,25 @@ func (s *Server) commit(c *fiber.Ctx) error {
 }
 
 func (s *Server) branches(c *fiber.Ctx) error {
-	return s.onPath(c, func(_ context.Context, _, path string) error {
-		text, err := s.git(c, login{}, "-C", path, "branch", "--format=%(HEAD)%(refname:short)")
-		if err != nil {
-			return err
+	path, err := query(c, "path")
+	if err != nil {
+		return err
+	}
+	text, err := s.git(c, login{}, "-C", path, "branch", "--format=%(HEAD)%(refname:short)")
+	if err != nil {
+		return err
+	}
+	names, current := []string{}, ""
+	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+		if len(line) < 2 {
+			continue
 		}
-		names, current := []string{}, ""
-		for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
-			if len(line) < 2 {
-				continue
-			}
-			names = append(names, line[1:])
-			if line[0] == '*' {
-				current = line[1:]
-			}
+		names = append(names, line[1:])
+		if line[0] == '*' {
+			current = line[1:]
 		}
-		return c.JSON(map[string]any{"branches": names, "current": current})
-	})
+	}
+	return c.JSON(map[string]any{"branches": names, "current": current})
 }
 
 // onBranch does to the branch that a body names what git's arguments say.

@@ -110,7 +110,7 @@ func (s *Server) expire(c *fiber.Ctx) error {
 		return err
 	}
 	_, signer := s.calls.Address()
-	unknown := problem.Invalid("path.token", "is not a valid token of this port")
+	unknown := problem.Invalid("path.token", "is no valid token of this port")
 	if signer == nil {
 		return unknown
 	}

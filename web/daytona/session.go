@@ -128,7 +128,7 @@ func wrongIn(out output) error {
 	case noCommand:
 		return problem.New(http.StatusNotFound, "not_found", "the session has no such command")
 	case endedBefore:
-		return problem.New(http.StatusGone, sessionEnded, "the session has ended, as one of its commands exited its shell; delete it and create another")
+		return problem.New(http.StatusGone, "session_ended", "the session has ended, as one of its commands exited its shell; delete it and create another")
 	case isThere:
 		return problem.New(http.StatusConflict, "name_taken", "there is a session with this id already; use it, or delete it first")
 	}
@@ -303,7 +303,7 @@ func (s *Server) input(c *fiber.Ctx) error {
 	_, _, err = s.inSession(c, sendInput, in.Data)
 	if err != nil {
 		if s.fault(err).Code == sessionEnded {
-			return problem.New(http.StatusGone, commandEnded, "the command has ended, or it was not run with runAsync: it takes no input")
+			return problem.New(http.StatusGone, "command_ended", "the command has ended, or it was not run with runAsync: it takes no input")
 		}
 		return err
 	}

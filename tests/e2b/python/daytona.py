@@ -106,7 +106,7 @@ def files(box):
     with tempfile.TemporaryDirectory() as local:
         fs.download_file("dir/sub/a.txt", local + "/a")
         assert open(local + "/a", "rb").read() == b"one\ntwo\n"
-    refused(DaytonaError, "no such file", fs.download_file, "dir/nothing")
+    refused(DaytonaNotFoundError, "does not exist", fs.download_file, "dir/nothing")
     assert {f.name: f.is_dir for f in fs.list_files("dir")} == {"sub": True, "new": True, "b.bin": False}
     info = fs.get_file_info("dir/sub")
     assert info.is_dir and info.mode == "drwxr-x---", info
