@@ -31,6 +31,8 @@ func (n *neighbour) settle() {
 	}))
 	box := made.Sandbox.ID
 	n.owns.add("sandboxes", box, n.heart)
+	n.owns.add("sandbox", box) // of Daytona's API
+	n.owns.add("toolbox", box)
 	n.owns.add("jobs", made.Job.ID)
 	n.work(box)
 	n.open(box)
@@ -47,7 +49,9 @@ func (n *neighbour) settle() {
 	}
 	n.owns.add("secrets", "token")
 	n.owns.state = func(t *testing.T) string { return n.fingerprint(t, box) }
-	for _, what := range []string{"files", "nodes", "grant", "port", "processes"} {
+	for _, what := range []string{
+		"files", "nodes", "grant", "port", "processes", "session", "command", "signed-preview-url", "autostop", "autopause", "autodelete",
+	} {
 		n.owns.ids[what] = append(n.owns.ids[what], "nothing")
 	}
 	n.rig.mustKnow(t)
