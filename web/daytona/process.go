@@ -31,7 +31,7 @@ func (s *Server) addProcess(r routes) {
 	const one = toolbox + "/:id"
 	r.get(one+"/work-dir", s.directory(`pwd`))
 	r.get(one+"/user-home-dir", s.directory(`printf '%s\n' "$HOME"`))
-	r.get(one+"/version", func(c *fiber.Ctx) error { return c.JSON(map[string]string{"version": "0.205.1"}) })
+	r.get(one+"/version", s.version)
 	r.post(one+"/process/execute", s.execute)
 	r.post(one+"/process/code-run", s.runCode)
 	r.get(one+"/port", s.ports)
@@ -89,6 +89,14 @@ func (s *Server) directory(script string) fiber.Handler {
 		}
 		return c.JSON(map[string]string{"dir": strings.TrimSuffix(out.stdout, "\n")})
 	}
+}
+
+// version is that of the daemon whose operations these are.
+func (s *Server) version(c *fiber.Ctx) error {
+	if _, err := s.inside(c); err != nil {
+		return err
+	}
+	return c.JSON(map[string]string{"version": "0.205.1"})
 }
 
 // seconds checks the time that a command may take.
