@@ -161,7 +161,7 @@ func TestMCPSetsOfTools(t *testing.T) {
 		"javascript_execute grep glob workspace_info workspace_health sandbox_create sandbox_list sandbox_get sandbox_pause sandbox_resume " +
 		"sandbox_delete sandbox_extend exec_start exec_output exec_stdin exec_signal job_get job_wait job_list job_cancel port_url file_upload " +
 		"file_download template_list usage_limits process_signal " +
-		"browser_open browser_info browser_screenshot browser_action"
+		"browser_open browser_info browser_screenshot browser_action mcp_list_servers mcp_list_tools mcp_execute"
 	if want := strings.Fields(known); len(all) != len(want) || slices.ContainsFunc(want, func(name string) bool { return !slices.Contains(all, name) }) {
 		t.Errorf("%d tools, want %d: %v", len(all), len(want), all)
 	}
