@@ -77,7 +77,10 @@ func (*Create) run(ctx context.Context, a *attempt) (result, error) {
 		return result{settled: remove}, err
 	}
 	// A sandbox that was ended meanwhile has nobody left to remove it but us.
-	return result{change: models.Change{To: models.SandboxRunning, Ref: made.Ref}, orphaned: remove}, nil
+	return result{
+		change: models.Change{To: models.SandboxRunning, Ref: made.Ref}, orphaned: remove,
+		settled: func(ctx context.Context) error { return a.forgetSteps(ctx, box) },
+	}, nil
 }
 
 // pace waits for the turn of one more create.

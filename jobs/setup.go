@@ -120,8 +120,8 @@ func (g *Git) script() (text string, env map[string]string) {
 	}
 	git := "git"
 	if g.Secret != "" {
-		env["HELPER"] = askSecret
-		git = `git -c credential.helper= -c credential.helper="$HELPER"`
+		env["HELPER"], env["ORIGIN"] = askSecret, g.origin() // a server that sends git elsewhere does not get it sent there
+		git = `git -c credential.helper= -c "credential.$ORIGIN.helper=$HELPER"`
 	}
 	if _, err := hex.DecodeString(g.Ref); err == nil && (len(g.Ref) == 40 || len(g.Ref) == 64) {
 		return `set -e; git init --quiet -- "$DIRECTORY"; cd -- "$DIRECTORY"; git remote add origin "$REPOSITORY"; ` +
@@ -204,7 +204,7 @@ func (a *attempt) step(ctx context.Context, inside providers.Sandbox, box models
 	if err != nil {
 		return err
 	}
-	log := a.openSetupLog(ctx, box.ID, one.name)
+	log := a.openSetupLog(ctx, box.ID, one.name, logged)
 	res, err := follow(ctx, inside, cmd, logged, log)
 	log.close()
 	if err != nil {
@@ -251,13 +251,31 @@ func follow(ctx context.Context, inside providers.Sandbox, cmd providers.Command
 	if e.ExitCode != nil {
 		res.ExitCode = *e.ExitCode
 	}
-	return res, inside.Forget(ctx, cmd.Name)
+	return res, nil
 }
 
-func (a *attempt) openSetupLog(ctx context.Context, sandbox, step string) *buildLog {
-	return a.openLog(ctx, func(ctx context.Context, h models.Held, data []byte) error {
+// forgetSteps drops the output of the steps, when the create has been written down: until then another attempt may need it.
+func (a *attempt) forgetSteps(ctx context.Context, box models.Sandbox) error {
+	s, err := specOf(box)
+	if err != nil || len(s.steps()) == 0 {
+		return err
+	}
+	inside, err := a.open(ctx)
+	for _, one := range s.steps() {
+		if err == nil {
+			err = inside.Forget(ctx, one.name)
+		}
+	}
+	return err
+}
+
+// openSetupLog opens the log of a step, of which logged bytes are there already.
+func (a *attempt) openSetupLog(ctx context.Context, sandbox, step string, logged int64) *buildLog {
+	l := a.openLog(ctx, func(ctx context.Context, h models.Held, data []byte) error {
 		return a.w.store.AppendSetupLog(ctx, h, sandbox, step, data)
 	})
+	l.kept = int(min(logged, maxBuildLog))
+	return l
 }
 
 // checkSetup refuses what can be seen to fail: a clone without a way out, or a secret that the tenant has not.
@@ -279,9 +297,15 @@ func (c *Client) checkSetup(ctx context.Context, wish CreateSandbox, box *models
 
 // host is where the repository is.
 func (g *Git) host() string {
+	_, host, _ := strings.Cut(g.origin(), "://")
+	return host
+}
+
+// origin is the scheme and the host of a URL that was checked.
+func (g *Git) origin() string {
 	u, err := url.Parse(g.URL)
 	if err != nil {
-		return g.URL
+		return ""
 	}
-	return u.Host
+	return u.Scheme + "://" + u.Host
 }

@@ -38,7 +38,7 @@ const reopen = 15 * time.Second
 // one, or if waiting does not help; else the others work meanwhile.
 func (f *floor) run(ctx context.Context) error {
 	names := f.providers()
-	var all errgroup.Group
+	all, ctx := errgroup.WithContext(ctx)
 	for _, name := range names {
 		all.Go(func() error {
 			log := f.log.With("provider", name)

@@ -118,13 +118,15 @@ func (s *Server) changeTenant(ctx context.Context, in *changeTenantInput) (*outp
 		if err := s.jobs.CheckProviders(*in.Body.Providers); err != nil {
 			return nil, err
 		}
-		if err := s.store.SetProviders(ctx, in.Name, *in.Body.Providers); err != nil {
-			return nil, err
-		}
 	}
-	if len(limits) > 0 {
+	if len(limits) > 0 { // first: a limit may be refused
 		if err := s.store.ChangeTenant(ctx, in.Name, limits); err != nil {
 			return nil, ceilingProblem(err)
+		}
+	}
+	if in.Body.Providers != nil {
+		if err := s.store.SetProviders(ctx, in.Name, *in.Body.Providers); err != nil {
+			return nil, err
 		}
 	}
 	return s.getTenant(ctx, &tenantInput{in.Name})

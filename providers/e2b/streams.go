@@ -18,6 +18,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/spool"
+	"sandyard/providers/upload"
 )
 
 func validText(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
@@ -142,55 +143,11 @@ func (d *download) Close() error {
 	return d.body.Close()
 }
 
-// counted is the body of an upload. The transport may still read it while the answer is looked at.
-type counted struct {
-	r    io.Reader
-	want int64 // negative = however many come
-
-	mu    sync.Mutex
-	n     int64
-	ended bool
-	err   error // of r
-}
-
-func (c *counted) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.n += int64(n)
-	switch {
-	case errors.Is(err, io.EOF):
-		c.ended = true
-	case err != nil:
-		c.err = err
-	}
-	return n, err
-}
-
-func (c *counted) read() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.n
-}
-
-// failed is the error of an upload whose source failed; nil = it did not.
-func (c *counted) failed() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.err != nil:
-		return providers.Errorf(providers.Invalid, "the upload was interrupted after %d bytes: %w", c.n, c.err)
-	case c.ended && c.n < c.want:
-		return providers.Errorf(providers.Invalid, "the upload ended after %d of %d bytes", c.n, c.want)
-	}
-	return nil
-}
-
 // upload makes or replaces a file.
 func (s *sandbox) upload(ctx context.Context, abs string, r io.Reader, size int64) error {
 	ctx, end := s.p.calls.begin(ctx, s.backend)
 	defer end()
-	body := &counted{r: r, want: size}
+	body := upload.New(r, size)
 	sent, kind, length := io.Reader(body), "application/octet-stream", size
 	if s.form {
 		sent, kind, length = formOf(body, abs, size)
@@ -201,7 +158,7 @@ func (s *sandbox) upload(ctx context.Context, abs string, r io.Reader, size int6
 			req.Body = http.NoBody
 		}
 	})
-	if failed := body.failed(); failed != nil {
+	if failed := body.Failed(); failed != nil {
 		if err == nil {
 			_ = res.Body.Close()
 		}
@@ -212,8 +169,8 @@ func (s *sandbox) upload(ctx context.Context, abs string, r io.Reader, size int6
 	}
 	_, err = io.Copy(io.Discard, io.LimitReader(res.Body, maxAnswer))
 	_ = res.Body.Close()
-	if err == nil && size >= 0 && body.read() != size {
-		return providers.Errorf(providers.Invalid, "the upload has %d bytes, not %d", body.read(), size)
+	if err == nil && size >= 0 && body.Sent() != size {
+		return providers.Errorf(providers.Invalid, "the upload has %d bytes, not %d", body.Sent(), size)
 	}
 	if err != nil {
 		return s.broken(ctx, err)
@@ -283,15 +240,15 @@ func (s *sandbox) SaveFile(
 		mode = 0o644
 	}
 	temp := moment(path.Dir(abs))
-	body := &counted{r: r, want: size}
+	body := upload.New(r, size)
 	if err := s.upload(ctx, temp, body, size); err != nil {
 		s.discard(ctx, temp)
-		if body.failed() != nil {
+		if body.Failed() != nil {
 			return providers.FileInfo{}, err
 		}
 		return providers.FileInfo{}, s.fileError(ctx, abs, toWrite, err)
 	}
-	text := fmt.Sprintf("t=%s p=%s n=%d m=%o\n", spool.Quote(temp), spool.Quote(abs), body.read(), mode&0o777)
+	text := fmt.Sprintf("t=%s p=%s n=%d m=%o\n", spool.Quote(temp), spool.Quote(abs), body.Sent(), mode&0o777)
 	out, err := s.Script(ctx, "", text+commitScript, 1000)
 	if err != nil {
 		s.discard(ctx, temp)

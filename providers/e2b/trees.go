@@ -14,6 +14,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/spool"
+	"sandyard/providers/upload"
 )
 
 const (
@@ -160,7 +161,7 @@ func (s *sandbox) SaveTree(ctx context.Context, given string, r io.Reader) (prov
 		)
 	}
 	temp := moment(abs)
-	source := &counted{r: r, want: -1}
+	source := upload.New(r, -1)
 	checked, send := io.Pipe()
 	c := &checking{kinds: map[string]byte{}}
 	ended := make(chan struct{})
@@ -178,7 +179,7 @@ func (s *sandbox) SaveTree(ctx context.Context, given string, r io.Reader) (prov
 	if err := s.unpack(ctx, temp, abs, c.good); err != nil {
 		return providers.TreeReport{}, s.fileError(ctx, abs, toMake, err)
 	}
-	if failed := source.failed(); failed != nil {
+	if failed := source.Failed(); failed != nil {
 		return providers.TreeReport{}, failed
 	}
 	if c.bad != nil {

@@ -12,6 +12,7 @@ import (
 
 	"sandyard/guest/dialect"
 	"sandyard/providers"
+	"sandyard/providers/upload"
 )
 
 // maxStripped bounds what a guest may say in an answer to SaveTree.
@@ -68,7 +69,7 @@ func (s *Sandbox) SaveFile(ctx context.Context, path string, r io.Reader, size i
 	if path == "" {
 		return providers.FileInfo{}, providers.Errorf(providers.InvalidPath, "the path is empty")
 	}
-	body := &counted{r: r, want: size}
+	body := upload.New(r, size)
 	answer, err := s.do(ctx, http.MethodPost, filesURL(path), body, func(req *http.Request) {
 		req.Header.Set("Content-Type", "application/octet-stream")
 		if req.ContentLength = size; size == 0 {
@@ -79,12 +80,12 @@ func (s *Sandbox) SaveFile(ctx context.Context, path string, r io.Reader, size i
 		}
 	})
 	if err != nil {
-		return providers.FileInfo{}, body.explain(err)
+		return providers.FileInfo{}, explain(body, err)
 	}
 	defer answer.Body.Close()
 	var written []dialect.FileEntry
 	err = json.NewDecoder(io.LimitReader(answer.Body, maxFileReply)).Decode(&written)
-	if err != nil || len(written) != 1 || written[0].Size != body.read() {
+	if err != nil || len(written) != 1 || written[0].Size != body.Sent() {
 		return providers.FileInfo{}, providers.Errorf(providers.Internal, "the sandbox did not confirm all bytes of '%s': %w", path, err)
 	}
 	return uploaded(written[0]), nil
@@ -105,13 +106,13 @@ func (s *Sandbox) OpenTree(ctx context.Context, path string, zip bool) (io.ReadC
 
 // SaveTree is providers.Streams.SaveTree.
 func (s *Sandbox) SaveTree(ctx context.Context, path string, r io.Reader) (providers.TreeReport, error) {
-	body := &counted{r: r, want: -1}
+	body := upload.New(r, -1)
 	answer, err := s.do(ctx, http.MethodPost, dialect.TreePath+"?"+url.Values{"path": {path}}.Encode(), body, func(req *http.Request) {
 		req.ContentLength = -1
 		req.Header.Set("Content-Type", "application/x-tar")
 	})
 	if err != nil {
-		return providers.TreeReport{}, body.explain(err)
+		return providers.TreeReport{}, explain(body, err)
 	}
 	defer answer.Body.Close()
 	var made dialect.TreeReport

@@ -1,7 +1,9 @@
 package e2e_test
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"sandyard/dev/testenv"
 )
@@ -59,4 +61,17 @@ type providerDocument struct {
 	Workers   int
 	Available bool
 	Reason    string
+}
+
+// TestAWorkerEndsWithAProviderThatCannotBeOpened: an operator sees at once that a setting is missing, although the other provider
+// works.
+func TestAWorkerEndsWithAProviderThatCannotBeOpened(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.settings["SANDBOX_PROVIDERS"] = "docker,e2b"
+	w := r.start1("worker")
+	w.Await(time.Minute)
+	if w.Err() == nil || !strings.Contains(w.Stderr.String(), "E2B_API_KEY") {
+		t.Errorf("the worker ended with %v: %s", w.Err(), w.Stderr.String())
+	}
 }

@@ -18,6 +18,7 @@ import (
 // origin serves a repository to whoever has the token, and a file that appears when open is called.
 type origin struct {
 	url    string
+	hosts  []string // its own, and that of a server to which /moved/ leads
 	commit string
 	open   func()
 }
@@ -56,7 +57,18 @@ func newOrigin(t *testing.T) origin {
 	files := http.FileServer(http.Dir(dir))
 	l, err := net.Listen("tcp", "127.0.0.2:0") // programs in sandboxes go straight to 127.0.0.1, which is their own
 	must(t, err)
+	elsewhere, err := net.Listen("tcp", "127.0.0.3:0")
+	must(t, err)
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if rest, ok := strings.CutPrefix(r.URL.Path, "/moved/"); ok {
+			http.Redirect(w, r, "http://"+elsewhere.Addr().String()+"/"+rest+"?"+r.URL.RawQuery, http.StatusFound)
+			return
+		}
+		if r.Host == elsewhere.Addr().String() {
+			if _, password, _ := r.BasicAuth(); password != "" {
+				t.Errorf("another server was sent %q", password)
+			}
+		}
 		if r.URL.Path == "/open" {
 			select {
 			case <-opened:
@@ -74,8 +86,9 @@ func newOrigin(t *testing.T) origin {
 		files.ServeHTTP(w, r)
 	})}
 	go func() { _ = srv.Serve(l) }()
+	go func() { _ = srv.Serve(elsewhere) }()
 	t.Cleanup(func() { _ = srv.Close() })
-	o.url = "http://" + l.Addr().String()
+	o.url, o.hosts = "http://"+l.Addr().String(), []string{l.Addr().String(), elsewhere.Addr().String()}
 	return o
 }
 
@@ -84,9 +97,9 @@ func newOrigin(t *testing.T) origin {
 func TestSandboxesArePrepared(t *testing.T) {
 	t.Parallel()
 	from := newOrigin(t)
-	r := newRig(t, "SECRETS_KEY", vault.NewKey(), "EGRESS_ALLOW_CIDRS", "127.0.0.2/32")
+	r := newRig(t, "SECRETS_KEY", vault.NewKey(), "EGRESS_ALLOW_CIDRS", "127.0.0.2/31")
 	r.call("PUT", "/v1/secrets/GIT", object{"value": gitToken}).want(t, 200)
-	egress := object{"allow": []string{strings.TrimPrefix(from.url, "http://")}}
+	egress := object{"allow": from.hosts}
 	setup := func(script string) object { return object{"script": script, "env": object{"WHO": "me"}} }
 
 	box := r.created(object{
@@ -111,6 +124,7 @@ func TestSandboxesArePrepared(t *testing.T) {
 	for code, wish := range map[string]object{
 		"exit code 3: no luck": {"setup": setup("echo no luck; exit 3")},
 		"exit code 128":        {"egress": egress, "git": object{"url": from.url + "/nothing.git", "secret": "GIT"}},
+		"exit code 128: ":      {"egress": egress, "git": object{"url": from.url + "/moved/tools.git", "secret": "GIT"}},
 		"within 1s":            {"setup": object{"script": "sleep 100", "timeout_seconds": 1}},
 	} {
 		j := r.end(r.submit("/v1/sandboxes", wish).Job)

@@ -2,6 +2,7 @@ package daytona
 
 import (
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -29,10 +30,28 @@ func (s *Server) addGit(r routes) {
 type login struct {
 	Username string `json:"username"`
 	Password string `json:"password"`
+
+	server string // scheme and host that may have it; empty = whichever the remote's URL names
 }
 
-// asked makes git take the login from its environment.
-const asked = `credential.helper=!f() { echo "username=$SANDYARD_GIT_USER"; echo "password=$SANDYARD_GIT_PASSWORD"; }; f`
+// helper makes git take the login from its environment.
+const helper = `!f() { echo "username=$SANDYARD_GIT_USER"; echo "password=$SANDYARD_GIT_PASSWORD"; }; f`
+
+// at keeps the login from other servers to which that of a URL may send git.
+func (l login) at(text string) login {
+	if u, err := url.Parse(text); err == nil && u.Host != "" {
+		l.server = u.Scheme + "://" + u.Host
+	}
+	return l
+}
+
+// option is how git is told of the login.
+func (l login) option() string {
+	if l.server == "" {
+		return "credential.helper=" + helper
+	}
+	return "credential." + l.server + ".helper=" + helper
+}
 
 func (l login) env() map[string]string {
 	env := map[string]string{"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
@@ -50,7 +69,7 @@ func (s *Server) git(c *fiber.Ctx, l login, args ...string) (string, error) {
 	}
 	argv := []string{"git"}
 	if l.Username+l.Password != "" {
-		argv = append(argv, "-c", asked)
+		argv = append(argv, "-c", l.option())
 	}
 	e := &jobs.Exec{Argv: append(argv, args...), Env: l.env(), TimeoutSeconds: maxCommand.Seconds()}
 	out, err := s.run(c.UserContext(), box.ID, e)
@@ -107,7 +126,7 @@ func (s *Server) clone(c *fiber.Ctx) error {
 	if in.Depth > 0 {
 		args = append(args, "--depth="+strconv.Itoa(in.Depth))
 	}
-	if _, err := s.git(c, in.login, append(args, "--", in.URL, in.Path)...); err != nil {
+	if _, err := s.git(c, in.login.at(in.URL), append(args, "--", in.URL, in.Path)...); err != nil {
 		return err
 	}
 	if in.Commit != "" {
