@@ -50,6 +50,7 @@ type described struct {
 	ID        string            `json:"sandboxID"`
 	State     string            `json:"state"`
 	StartedAt time.Time         `json:"startedAt"`
+	EndAt     time.Time         `json:"endAt"`
 	Metadata  map[string]string `json:"metadata"`
 	Token     string            `json:"envdAccessToken"`
 	Domain    *string           `json:"domain"`
@@ -71,7 +72,9 @@ func (d described) check() error {
 }
 
 func (d described) instance() providers.Instance {
-	return providers.Instance{ID: d.Metadata[tagSandbox], Ref: d.ID, State: d.state(), CreatedAt: d.StartedAt}
+	return providers.Instance{
+		ID: d.Metadata[tagSandbox], Ref: d.ID, State: d.state(), CreatedAt: d.StartedAt, Until: d.EndAt,
+	}
 }
 
 // errNotE2B is what an answer means that is none.

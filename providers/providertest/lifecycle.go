@@ -35,6 +35,7 @@ func lifecycle(t *testing.T, s *suite) {
 		}
 	})
 	t.Run("its document says what it can do", func(t *testing.T) { t.Parallel(); document(t, s) })
+	t.Run("its own clock is told of timeouts", func(t *testing.T) { t.Parallel(); clock(t, s) })
 	t.Run("create again adopts", func(t *testing.T) {
 		t.Parallel()
 		r := s.room(t)
@@ -161,6 +162,33 @@ func listed(t *testing.T, worker providers.Provider, id string) []providers.Inst
 		t.Fatalf("list: %v", err)
 	}
 	return slices.DeleteFunc(all, func(i providers.Instance) bool { return i.ID != id })
+}
+
+// clock sets the end that the backend itself keeps: lists must show it, for nobody else looks whether it is the right one.
+func clock(t *testing.T, s *suite) {
+	r := s.room(t)
+	timer, ok := r.worker.(providers.Timer)
+	if !ok {
+		t.Skip("skipped: this backend ends no sandboxes by a clock of its own")
+	}
+	end := func() time.Time {
+		t.Helper()
+		found := listed(t, r.worker, r.id)
+		if len(found) != 1 || found[0].Until.IsZero() {
+			t.Fatalf("listed as %+v, want it once, with its end", found)
+		}
+		return found[0].Until
+	}
+	before := end()
+	if err := timer.SetTimeout(within(t), r.id, 10*time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if sooner := end(); !sooner.Before(before.Add(-20 * time.Minute)) {
+		t.Errorf("it ends at %v, and at %v after it was given ten minutes in place of an hour", before, sooner)
+	}
+	if err := timer.SetTimeout(within(t), newID(t), time.Minute); providers.AsError(err).Class != providers.NotFound {
+		t.Errorf("the timeout of one that never was: %v", err)
+	}
 }
 
 // document compares what a provider declares with the interfaces that it and its sandboxes have.

@@ -4,6 +4,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"sandyard/dev/testenv"
 )
@@ -30,6 +31,9 @@ func TestAnotherSandyardIsAProvider(t *testing.T) {
 	if j := r.file(box, "read", object{"path": "a/b.txt"}); j.Content != "one three" {
 		t.Errorf("the file holds %q", j.Content)
 	}
+	before := vendor.living()[0].ExpiresAt
+	r.end(r.submit("/v1/sandboxes/"+box+"/timeout", object{"timeout_seconds": 3000}).Job).succeeded(t)
+	testenv.Eventually(t, "it lives as long there", func() bool { return vendor.living()[0].ExpiresAt.After(before.Add(30 * time.Minute)) })
 	r.end(r.submit("/v1/sandboxes/"+box+"/pause", object{}).Job).succeeded(t)
 	testenv.Eventually(t, "it is paused there", func() bool { return vendor.living()[0].State == "paused" })
 	r.end(r.submit("/v1/sandboxes/"+box+"/resume", object{}).Job).succeeded(t)

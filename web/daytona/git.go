@@ -126,7 +126,7 @@ func (s *Server) clone(c *fiber.Ctx) error {
 	if in.Depth > 0 {
 		args = append(args, "--depth="+strconv.Itoa(in.Depth))
 	}
-	if _, err := s.git(c, in.login.at(in.URL), append(args, "--", in.URL, in.Path)...); err != nil {
+	if _, err := s.git(c, in.at(in.URL), append(args, "--", in.URL, in.Path)...); err != nil {
 		return err
 	}
 	if in.Commit != "" {
