@@ -113,6 +113,15 @@ func policyText(p egress.Policy) (json.RawMessage, error) {
 	return json.Marshal(p)
 }
 
+// EgressOf is a sandbox's policy; nil = it may connect to nowhere.
+func EgressOf(box models.Sandbox) *egress.Policy {
+	p, err := PolicyOf(box.Egress)
+	if err != nil || p.Off() { // one that cannot be read allows nothing
+		return nil
+	}
+	return &p
+}
+
 // PolicyOf reads a sandbox's stored policy.
 func PolicyOf(text json.RawMessage) (egress.Policy, error) {
 	var p egress.Policy

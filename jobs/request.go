@@ -149,15 +149,10 @@ func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, pro
 	return box, spec.Resources, err
 }
 
-// What a sandbox takes of its tenant's quota where nobody says anything.
-const (
-	defaultCPUs     = 1
-	defaultMemoryMB = 512
-)
-
 // weigh writes down what the sandbox takes of its tenant's quota.
 func weigh(box *models.Sandbox, r providers.Resources) {
-	box.CPUs, box.MemoryMB = cmp.Or(r.CPUs, defaultCPUs), cmp.Or(r.MemoryMB, defaultMemoryMB)
+	r = r.Or(providers.StandardResources())
+	box.CPUs, box.MemoryMB = r.CPUs, r.MemoryMB
 }
 
 func (f Foreign) apply(box *models.Sandbox) {

@@ -3,6 +3,7 @@
 package providers
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net"
@@ -245,6 +246,17 @@ type Resources struct {
 	MemoryMB int64   // memory and swap together
 	DiskMB   int64   // writable work directory
 	Pids     int64
+}
+
+// StandardResources are what a sandbox gets where neither its spec nor the operator says otherwise.
+func StandardResources() Resources { return Resources{CPUs: 1, MemoryMB: 512, DiskMB: 256, Pids: 256} }
+
+// Or returns r with d's values where r has none.
+func (r Resources) Or(d Resources) Resources {
+	return Resources{
+		CPUs: cmp.Or(r.CPUs, d.CPUs), MemoryMB: cmp.Or(r.MemoryMB, d.MemoryMB),
+		DiskMB: cmp.Or(r.DiskMB, d.DiskMB), Pids: cmp.Or(r.Pids, d.Pids),
+	}
 }
 
 // State is what a backend says of a sandbox.

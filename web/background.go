@@ -18,6 +18,7 @@ import (
 	"sandyard/providers"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"
+	"sandyard/web/workerclient"
 )
 
 // ExecList is the background execs of a sandbox.
@@ -122,7 +123,7 @@ func (s *Server) deleteExec(ctx context.Context, in *deleteExecInput) (*accepted
 }
 
 func (s *Server) listExecs(ctx context.Context, in *sandboxInput) (*output[ExecList], error) {
-	list, err := insideJSON[[]providers.Exec](ctx, s, in.ID, "/execs", 0)
+	list, err := workerclient.JSON[[]providers.Exec](ctx, s.workers, in.ID, "/execs", 0)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +150,7 @@ func (s *Server) getExec(ctx context.Context, in *showExecInput) (*output[provid
 // execNow returns how an exec stands, at its end or after the wait. One whose job has not started it yet is queued.
 func (s *Server) execNow(ctx context.Context, sandbox, exec string, wait time.Duration) (providers.Exec, error) {
 	began := time.Now()
-	e, err := insideJSON[providers.Exec](ctx, s, sandbox, "/execs/"+exec, wait)
+	e, err := workerclient.JSON[providers.Exec](ctx, s.workers, sandbox, "/execs/"+exec, wait)
 	var unknown *problem.Problem
 	if !errors.As(err, &unknown) || unknown.Code != string(providers.NoExec) {
 		return e, err
@@ -166,7 +167,7 @@ func (s *Server) execNow(ctx context.Context, sandbox, exec string, wait time.Du
 	if !j.State.Terminal() {
 		return providers.Exec{ID: exec, Queued: true}, nil
 	}
-	return insideJSON[providers.Exec](ctx, s, sandbox, "/execs/"+exec, max(0, wait-time.Since(began)))
+	return workerclient.JSON[providers.Exec](ctx, s.workers, sandbox, "/execs/"+exec, max(0, wait-time.Since(began)))
 }
 
 func (s *Server) getOutput(ctx context.Context, in *outputInput) (*output[ExecOutput], error) {
@@ -179,7 +180,7 @@ func (s *Server) getOutput(ctx context.Context, in *outputInput) (*output[ExecOu
 		return nil, err
 	}
 	defer leave()
-	ctx, cancel := s.asking(ctx, wait)
+	ctx, cancel := s.workers.Bound(ctx, wait)
 	defer cancel()
 	out, err := s.readOutput(ctx, in.ID, in.Exec, in.query(wait))
 	if err != nil {
@@ -195,7 +196,7 @@ func (s *Server) readOutput(ctx context.Context, sandbox, exec string, q provide
 	query := url.Values{
 		"stream": {strconv.Itoa(int(q.Stream))}, "offset": {strconv.FormatInt(q.Offset, 10)}, "max": {strconv.Itoa(q.Max)},
 	}
-	answer, err := s.insides.ask(ctx, middleware.RequestOf(ctx).Tenant, sandbox, "/execs/"+exec+"/output", query, q.Wait)
+	answer, err := s.workers.Ask(ctx, sandbox, "/execs/"+exec+"/output", query, q.Wait)
 	if err != nil {
 		return out, err
 	}
@@ -203,7 +204,7 @@ func (s *Server) readOutput(ctx context.Context, sandbox, exec string, q provide
 	if err := middleware.RequestOf(ctx).Held.Add(ctx, q.Max); err != nil {
 		return out, err
 	}
-	out.Data, err = io.ReadAll(io.LimitReader(answer.Body, maxInsideBody))
+	out.Data, err = io.ReadAll(io.LimitReader(answer.Body, workerclient.MaxBody))
 	if err == nil {
 		err = json.Unmarshal([]byte(answer.Header.Get(gateway.ExecHeader)), &out.Exec)
 	}
@@ -211,7 +212,7 @@ func (s *Server) readOutput(ctx context.Context, sandbox, exec string, q provide
 		out.Begin, err = strconv.ParseInt(answer.Header.Get(gateway.BeginHeader), 10, 64)
 	}
 	if err != nil {
-		return out, unreachable("the worker's answer was cut off")
+		return out, workerclient.Unreachable("the worker's answer was cut off")
 	}
 	return out, nil
 }

@@ -13,6 +13,7 @@ import (
 	"sandyard/models"
 	"sandyard/providers/cells"
 	"sandyard/web/middleware"
+	"sandyard/web/workerclient"
 )
 
 // CodeBody is the body of a cell.
@@ -111,7 +112,7 @@ func started(j Job) bool {
 }
 
 func (s *Server) listContexts(ctx context.Context, in *sandboxInput) (*output[ContextList], error) {
-	list, err := insideJSON[[]cells.Context](ctx, s, in.ID, "/contexts", 0)
+	list, err := workerclient.JSON[[]cells.Context](ctx, s.workers, in.ID, "/contexts", 0)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 
 	"sandyard/egress"
 	"sandyard/jobs"
-	"sandyard/models"
 	"sandyard/web/middleware"
 )
 
@@ -59,20 +58,11 @@ func (s *Server) getEgress(ctx context.Context, in *sandboxInput) (*output[Egres
 		Connections: used.Connections, Denied: used.Denied, SentBytes: used.Sent, ReceivedBytes: used.Received,
 		Denials: []EgressDenial{},
 	}
-	if p := egressDoc(box); p != nil {
+	if p := jobs.EgressOf(box); p != nil {
 		doc.Egress = *p
 	}
 	for _, d := range used.Denials {
 		doc.Denials = append(doc.Denials, EgressDenial{d.Target, d.Reason, d.Count, d.FirstAt, d.LastAt})
 	}
 	return &output[EgressUse]{doc}, nil
-}
-
-// egressDoc is a sandbox's policy; nil = it may connect to nowhere.
-func egressDoc(b models.Sandbox) *egress.Policy {
-	p, err := jobs.PolicyOf(b.Egress)
-	if err != nil || p.Off() { // one that cannot be read allows nothing
-		return nil
-	}
-	return &p
 }

@@ -26,7 +26,7 @@ func (s *Server) addMCP(c Config, serve *calls.Calls) {
 
 // execOutput reads a part of the output of a command that runs in a sandbox of the request's tenant.
 func (s *Server) execOutput(ctx context.Context, sandbox, exec string, q providers.OutputQuery) (providers.Output, error) {
-	ctx, cancel := s.asking(ctx, q.Wait)
+	ctx, cancel := s.workers.Bound(ctx, q.Wait)
 	defer cancel()
 	return s.readOutput(ctx, sandbox, exec, q)
 }

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -66,10 +65,8 @@ type Resources struct {
 
 // resourcesOf is what a sandbox has: what it asked for, else the defaults.
 func resourcesOf(asked providers.Resources) Resources {
-	return Resources{
-		CPUs: cmp.Or(asked.CPUs, defaultCPUs), MemoryMB: cmp.Or(asked.MemoryMB, defaultMemoryMB),
-		DiskMB: cmp.Or(asked.DiskMB, defaultDiskMB), Pids: cmp.Or(asked.Pids, defaultPids),
-	}
+	r := asked.Or(providers.StandardResources())
+	return Resources{CPUs: r.CPUs, MemoryMB: r.MemoryMB, DiskMB: r.DiskMB, Pids: r.Pids}
 }
 
 func (s *Server) sandboxDoc(b models.Sandbox) Sandbox {
@@ -85,7 +82,7 @@ func (s *Server) sandboxDoc(b models.Sandbox) Sandbox {
 	doc := Sandbox{
 		ID: b.ID, Key: b.Key, State: string(b.State), Desired: b.Desired, Observed: b.Observed, ObservedAt: b.ObservedAt,
 		Provider: b.Provider, Template: b.Template, Image: b.Image, Labels: b.Labels, Node: b.NodeID,
-		Resources: resourcesOf(spec.Resources), Network: len(b.Egress) > 0, Egress: egressDoc(b), Runtime: spec.Runtime, Ports: spec.Ports,
+		Resources: resourcesOf(spec.Resources), Network: len(b.Egress) > 0, Egress: jobs.EgressOf(b), Runtime: spec.Runtime, Ports: spec.Ports,
 		TimeoutSeconds: float64(b.TimeoutMS) / 1000, OnTimeout: b.OnTimeout, OnLost: b.OnLost, Replaces: b.Replaces, ReplacedBy: b.ReplacedBy, AutoResume: b.AutoResume, IdleTimeoutSeconds: float64(b.IdleTimeoutMS) / 1000,
 		MaxLifetimeSeconds: float64(b.MaxLifetimeMS) / 1000, PausedTimeoutSeconds: float64(b.PausedTimeoutMS) / 1000, DiesAt: b.DiesAt(),
 		ExpiresAt: &b.ExpiresAt, LastActiveAt: b.LastActiveAt, CreatedAt: b.CreatedAt, StartedAt: b.StartedAt,

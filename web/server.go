@@ -26,6 +26,7 @@ import (
 	"sandyard/passes"
 	"sandyard/providers"
 	"sandyard/web/middleware"
+	"sandyard/web/workerclient"
 )
 
 // Config is what a Server stands on. All of it stays the caller's.
@@ -69,7 +70,7 @@ type Server struct {
 	jobs    *jobs.Client
 	waiters *jobs.Waiters
 	queue   *jobs.Queue
-	insides *insides
+	workers *workerclient.Client
 	caps    []providers.Capabilities
 	edge    *E2B // how the inside of sandboxes is reached; nil = it is not
 	version string
@@ -104,18 +105,19 @@ func New(c Config) (*Server, error) {
 	onQuit := func(f func()) func() bool { return context.AfterFunc(life, f) }
 	s := &Server{
 		store: c.Store, jobs: c.Jobs, waiters: c.Waiters, queue: c.Queue, caps: c.Capabilities, edge: c.E2B, version: c.Version,
-		insides: newInsides(c), open: newOpenKeys(c.Store, c.Log), log: c.Log, inside: c.Inside, quit: quit, onQuit: onQuit,
+		open: newOpenKeys(c.Store, c.Log), log: c.Log, inside: c.Inside, quit: quit, onQuit: onQuit,
 		mw: middleware.New(middleware.Config{
 			Store: c.Store, Waiters: c.Waiters, Security: c.Security, MaxBody: c.MaxBody, BodyMemory: c.BodyMemory, TenantWaits: c.TenantWaits, OnQuit: onQuit, Log: c.Log,
 		}),
 		streams: middleware.NewCrowd("tenant_streams", cmp.Or(c.TenantStreams, middleware.DefaultTenantStreams)),
 	}
-	s.closers = append(s.closers, s.insides.close, s.open.close, s.mw.Close)
+	s.workers = newWorkers(c, onQuit)
+	s.closers = append(s.closers, s.workers.Close, s.open.close, s.mw.Close)
 	s.bridge = newBridge(c.Log)
 	s.app = s.newApp()
 	s.app.Use(s.mw.Serve)
 	s.addCalls(c)
-	theirs := s.openE2B(c.E2B)
+	theirs := s.addE2B(c)
 	s.addRawFiles()
 	s.addTerminal()
 	s.app.Use("/v1", s.guard, s.mw.TakeBody, s.mw.CheckBody)
@@ -148,7 +150,9 @@ func New(c Config) (*Server, error) {
 	s.addSecurityEvents()
 	s.addBuilds()
 	s.addOperator(c)
-	theirs.addRoutes()
+	if theirs != nil {
+		theirs.AddRoutes(s.app)
+	}
 	s.boundRequests()
 	return s, s.addDocs()
 }

@@ -51,15 +51,10 @@ type acceptedOutput struct {
 
 // options are what goes with the submission that ctx's request makes.
 func (p SubmitParams) options(ctx context.Context, f Submit) (jobs.Options, error) {
-	r := middleware.RequestOf(ctx)
-	if !middleware.Storable([]byte(p.IdempotencyKey)) {
-		return jobs.Options{}, problem.Invalid("header.Idempotency-Key", "must be UTF-8 without NUL")
-	}
-	return jobs.Options{
-		Parallel: f.Parallel, Priority: f.Priority, CallbackURL: f.CallbackURL,
-		QueueDeadline:  time.Duration(f.QueueDeadlineSeconds * float64(time.Second)),
-		IdempotencyKey: p.IdempotencyKey, Request: r.Digest, TenantID: r.Tenant, Actor: r.Actor(), User: r.User, Audit: r.AuditEntry(),
-	}, nil
+	o, err := middleware.RequestOf(ctx).Keyed(p.IdempotencyKey)
+	o.Parallel, o.Priority, o.CallbackURL = f.Parallel, f.Priority, f.CallbackURL
+	o.QueueDeadline = time.Duration(f.QueueDeadlineSeconds * float64(time.Second))
+	return o, err
 }
 
 // submit checks the request's parameters before do makes the submission, then waits as asked.

@@ -81,14 +81,9 @@ func Sysctls() map[string]string {
 	return map[string]string{"kernel.shm_rmid_forced": "1", "kernel.msgmni": "64", "kernel.sem": "250 16000 100 128"}
 }
 
-// Standard is what a sandbox gets where neither its spec nor the configuration says otherwise.
-func Standard() providers.Resources {
-	return providers.Resources{CPUs: 1, MemoryMB: 512, DiskMB: 256, Pids: 256}
-}
-
 // Defaults completes what an operator has configured.
 func Defaults(configured providers.Resources) providers.Resources {
-	r := WithDefaults(configured, Standard())
+	r := WithDefaults(configured, providers.StandardResources())
 	r.DiskMB = min(r.DiskMB, r.MemoryMB/2, mostDiskMB(r))
 	return r
 }

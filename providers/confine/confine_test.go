@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestComplete(t *testing.T) {
 	t.Parallel()
-	spec, err := confine.Complete(providers.Spec{ID: "a1", Image: "i", Resources: providers.Resources{MemoryMB: 128}}, confine.Standard())
+	spec, err := confine.Complete(providers.Spec{ID: "a1", Image: "i", Resources: providers.Resources{MemoryMB: 128}}, providers.StandardResources())
 	want := providers.Resources{CPUs: 1, MemoryMB: 128, DiskMB: 64, Pids: 256}
 	if err != nil || spec.WorkDir != confine.WorkDir || spec.Resources != want {
 		t.Errorf("got %+v, %v; want %+v", spec, err, want)
@@ -38,7 +38,7 @@ func TestComplete(t *testing.T) {
 	} {
 		spec := providers.Spec{ID: "a1", Image: "i"}
 		wrong(&spec)
-		if _, err := confine.Complete(spec, confine.Standard()); err == nil || providers.AsError(err).Class != providers.Invalid {
+		if _, err := confine.Complete(spec, providers.StandardResources()); err == nil || providers.AsError(err).Class != providers.Invalid {
 			t.Errorf("%s: got %v, want class %s", name, err, providers.Invalid)
 		}
 	}
@@ -49,7 +49,7 @@ func TestFilesFitIntoMemory(t *testing.T) {
 	t.Parallel()
 	for memory := int64(32); memory <= 4096; memory++ {
 		for _, disk := range []int64{0, 1, memory / 4, memory - 40} {
-			spec, err := confine.Complete(providers.Spec{ID: "a1", Image: "i", Resources: providers.Resources{MemoryMB: memory, DiskMB: max(0, disk)}}, confine.Standard())
+			spec, err := confine.Complete(providers.Spec{ID: "a1", Image: "i", Resources: providers.Resources{MemoryMB: memory, DiskMB: max(0, disk)}}, providers.StandardResources())
 			if err != nil {
 				if disk == 0 {
 					t.Errorf("%d MB with a disk by default: %v", memory, err)

@@ -191,7 +191,7 @@ func (p *Provider) complete(spec providers.Spec) (providers.Spec, error) {
 		return spec, providers.Errorf(providers.Invalid, "the sandbox's timeout is negative")
 	}
 	spec.Timeout = p.atMost(cmp.Or(spec.Timeout, p.cfg.Timeout))
-	return confine.Complete(spec, confine.Standard())
+	return confine.Complete(spec, providers.StandardResources())
 }
 
 // atMost is as much of a timeout as the backend may be asked for at once. The rest is asked for later, by SetTimeout.

@@ -6,6 +6,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/web/problem"
 )
 
 // Waiting is one of the ways to wait that jobs.Waiters has.
@@ -67,4 +68,14 @@ func Answer(done models.Submitted) models.Job {
 // Options are what every submission of this request carries.
 func (r *Request) Options() jobs.Options {
 	return jobs.Options{TenantID: r.Tenant, Actor: r.Actor(), User: r.User, Audit: r.AuditEntry(), Request: r.Digest}
+}
+
+// Keyed are the Options of a request that came with an Idempotency-Key; an empty one stands for none.
+func (r *Request) Keyed(key string) (jobs.Options, error) {
+	if !Storable([]byte(key)) {
+		return jobs.Options{}, problem.Invalid("header.Idempotency-Key", "must be UTF-8 without NUL")
+	}
+	o := r.Options()
+	o.IdempotencyKey = key
+	return o, nil
 }

@@ -1,4 +1,4 @@
-package web
+package e2b
 
 import (
 	"net/http"
@@ -11,13 +11,13 @@ import (
 	"sandyard/web/problem"
 )
 
-// e2bRefresh is how long a refresh lasts that says nothing about it, and at most, in seconds.
+// defaultRefresh is how long a refresh lasts that says nothing about it, and at most, in seconds.
 const (
-	e2bRefresh    = 15
-	e2bMaxRefresh = 3600
+	defaultRefresh = 15
+	maxRefresh     = 3600
 )
 
-func (e *e2b) kill(c *fiber.Ctx) error {
+func (e *Server) kill(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	box, err := e.store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, c.Params("id"))
 	if err != nil {
@@ -37,7 +37,7 @@ func (e *e2b) kill(c *fiber.Ctx) error {
 	return c.SendStatus(http.StatusNoContent)
 }
 
-func (e *e2b) pause(c *fiber.Ctx) error {
+func (e *Server) pause(c *fiber.Ctx) error {
 	var body struct {
 		Memory  *bool `json:"memory"`
 		Healthy bool  `json:"requireHealthyGuest"`
@@ -47,15 +47,15 @@ func (e *e2b) pause(c *fiber.Ctx) error {
 	}
 	switch {
 	case body.Memory != nil && !*body.Memory:
-		return e2bUnsupported("a pause without memory")
+		return unsupported("a pause without memory")
 	case body.Healthy:
-		return e2bUnsupported("requireHealthyGuest")
+		return unsupported("requireHealthyGuest")
 	}
 	box, err := e.live(c)
 	if err != nil {
 		return err
 	}
-	if e2bPaused(box) {
+	if pausing(box) {
 		return problem.New(http.StatusConflict, "sandbox_paused", "the sandbox is already paused")
 	}
 	if _, err := e.change(c, box.ID, &jobs.Pause{}); err != nil {
@@ -64,13 +64,13 @@ func (e *e2b) pause(c *fiber.Ctx) error {
 	return c.SendStatus(http.StatusNoContent)
 }
 
-// e2bPaused says whether a sandbox is paused or about to be.
-func e2bPaused(b models.Sandbox) bool {
+// pausing says whether a sandbox is paused or about to be.
+func pausing(b models.Sandbox) bool {
 	return b.State == models.SandboxPaused || b.Desired == models.DesiredPaused
 }
 
-// e2bTime is a body that says how long a sandbox is to live from now, in seconds.
-type e2bTime struct {
+// timeBody is a body that says how long a sandbox is to live from now, in seconds.
+type timeBody struct {
 	Timeout   *float64 `json:"timeout"`
 	Duration  *float64 `json:"duration"`
 	Memory    *bool    `json:"memory"`
@@ -79,13 +79,13 @@ type e2bTime struct {
 
 // connect resumes a paused sandbox, and makes a running one live at least as long as asked; timeout, in seconds, is for
 // bodies that do not say.
-func (e *e2b) connect(timeout float64) fiber.Handler {
+func (e *Server) connect(timeout float64) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		box, body, err := e.timed(c, timeout)
 		if err != nil {
 			return err
 		}
-		if e2bPaused(box) {
+		if pausing(box) {
 			return e.wake(c, box, body)
 		}
 		if err := e.expireIn(c, box, *body.Timeout, true); err != nil {
@@ -96,23 +96,23 @@ func (e *e2b) connect(timeout float64) fiber.Handler {
 }
 
 // resume is what clients used before connect.
-func (e *e2b) resume(c *fiber.Ctx) error {
-	box, body, err := e.timed(c, e2bTimeout)
+func (e *Server) resume(c *fiber.Ctx) error {
+	box, body, err := e.timed(c, timeoutV1)
 	if err != nil {
 		return err
 	}
-	if !e2bPaused(box) {
+	if !pausing(box) {
 		return problem.New(http.StatusConflict, "sandbox_running", "the sandbox is already running")
 	}
 	return e.wake(c, box, body)
 }
 
 // timed reads a body with a timeout, and finds the sandbox. Where the body names none it is as timeout says; 0 = it must.
-func (e *e2b) timed(c *fiber.Ctx, timeout float64) (box models.Sandbox, body e2bTime, err error) {
+func (e *Server) timed(c *fiber.Ctx, timeout float64) (box models.Sandbox, body timeBody, err error) {
 	if err := e.read(c, &body); err != nil {
 		return box, body, err
 	}
-	seconds, err := e2bSeconds("timeout", body.Timeout, timeout)
+	seconds, err := readSeconds("timeout", body.Timeout, timeout)
 	if err != nil {
 		return box, body, err
 	}
@@ -122,12 +122,12 @@ func (e *e2b) timed(c *fiber.Ctx, timeout float64) (box models.Sandbox, body e2b
 }
 
 // wake resumes a sandbox, whose timeout starts with that. Of several who do so at once nobody takes time from another.
-func (e *e2b) wake(c *fiber.Ctx, box models.Sandbox, body e2bTime) error {
+func (e *Server) wake(c *fiber.Ctx, box models.Sandbox, body timeBody) error {
 	switch {
 	case body.Memory != nil && !*body.Memory:
-		return e2bUnsupported("a resume without memory")
+		return unsupported("a resume without memory")
 	case body.AutoPause != nil && *body.AutoPause != (box.OnTimeout == "pause"):
-		return e2bUnsupported("changing autoPause of an existing sandbox")
+		return unsupported("changing autoPause of an existing sandbox")
 	}
 	box, err := e.change(c, box.ID, &jobs.Resume{TimeoutSeconds: *body.Timeout})
 	if err != nil {
@@ -137,12 +137,12 @@ func (e *e2b) wake(c *fiber.Ctx, box models.Sandbox, body e2bTime) error {
 }
 
 // setTimeout may also shorten a sandbox's life. Like E2B's it knows only running sandboxes.
-func (e *e2b) setTimeout(c *fiber.Ctx) error {
+func (e *Server) setTimeout(c *fiber.Ctx) error {
 	box, body, err := e.timed(c, 0)
 	if err != nil {
 		return err
 	}
-	if e2bPaused(box) {
+	if pausing(box) {
 		return models.ErrNotFound
 	}
 	if err := e.expireIn(c, box, *body.Timeout, false); err != nil {
@@ -152,20 +152,20 @@ func (e *e2b) setTimeout(c *fiber.Ctx) error {
 }
 
 // refresh makes a running sandbox live at least as long as asked.
-func (e *e2b) refresh(c *fiber.Ctx) error {
-	body := e2bTime{}
+func (e *Server) refresh(c *fiber.Ctx) error {
+	body := timeBody{}
 	if err := e.read(c, &body); err != nil {
 		return err
 	}
-	seconds, err := e2bSeconds("duration", body.Duration, e2bRefresh)
+	seconds, err := readSeconds("duration", body.Duration, defaultRefresh)
 	if err != nil {
 		return err
 	}
-	if seconds > e2bMaxRefresh {
+	if seconds > maxRefresh {
 		return problem.New(http.StatusBadRequest, "invalid_request", "body.duration must be at most 3600")
 	}
 	box, err := e.live(c)
-	if err == nil && e2bPaused(box) {
+	if err == nil && pausing(box) {
 		err = models.ErrNotFound
 	}
 	if err != nil {
@@ -178,7 +178,7 @@ func (e *e2b) refresh(c *fiber.Ctx) error {
 }
 
 // expireIn sets a sandbox's end, or only moves it away, which holds as soon as the job is accepted.
-func (e *e2b) expireIn(c *fiber.Ctx, box models.Sandbox, seconds float64, onlyLater bool) error {
+func (e *Server) expireIn(c *fiber.Ctx, box models.Sandbox, seconds float64, onlyLater bool) error {
 	o, err := e.options(c)
 	if err == nil {
 		_, err = e.jobs.Submit(c.UserContext(), box.ID, &jobs.SetTimeout{TimeoutSeconds: seconds, OnlyLater: onlyLater}, o)

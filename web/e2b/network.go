@@ -1,4 +1,4 @@
-package web
+package e2b
 
 import (
 	"encoding/json"
@@ -13,8 +13,8 @@ import (
 	"sandyard/web/problem"
 )
 
-// e2bEgress is what E2B's documents say about traffic to the outside.
-type e2bEgress struct {
+// egressBody is what E2B's documents say about traffic to the outside.
+type egressBody struct {
 	AllowOut    []string                   `json:"allowOut"`
 	DenyOut     []string                   `json:"denyOut"`
 	DNSServers  []string                   `json:"dnsServers"`
@@ -22,16 +22,16 @@ type e2bEgress struct {
 	Rules       map[string]json.RawMessage `json:"rules"`
 }
 
-func (n e2bEgress) silent() bool { return len(n.AllowOut) == 0 && len(n.DenyOut) == 0 }
+func (n egressBody) silent() bool { return len(n.AllowOut) == 0 && len(n.DenyOut) == 0 }
 
-func (n e2bEgress) unsupported() error {
+func (n egressBody) unsupported() error {
 	switch {
 	case given(n.EgressProxy):
-		return e2bUnsupported("network.egressProxy")
+		return unsupported("network.egressProxy")
 	case len(n.Rules) > 0:
-		return e2bUnsupported("network.rules")
+		return unsupported("network.rules")
 	case len(n.DNSServers) > 0:
-		return e2bUnsupported("network.dnsServers")
+		return unsupported("network.dnsServers")
 	}
 	return nil
 }
@@ -41,7 +41,7 @@ func given(v json.RawMessage) bool { return len(v) > 0 && string(v) != "null" }
 
 // egress says in our terms what a body asks for. To E2B a sandbox has the internet that says nothing, what is allowed
 // by name wins over what is denied, and to deny all IPv4 is to deny all.
-func (e *e2b) egress(n e2bEgress, internet *bool) egress.Policy {
+func (e *Server) egress(n egressBody, internet *bool) egress.Policy {
 	p := egress.Policy{Allow: slices.Clone(n.AllowOut), Deny: slices.Clone(n.DenyOut), AllowFirst: true}
 	if (internet == nil || *internet) && !e.noInternet {
 		p.Allow = append(p.Allow, egress.All)
@@ -57,9 +57,9 @@ func (e *e2b) egress(n e2bEgress, internet *bool) egress.Policy {
 	return p
 }
 
-// e2bEgressOf is a sandbox's policy in E2B's terms.
-func e2bEgressOf(b models.Sandbox) (internet bool, allow, deny []string) {
-	p := egressDoc(b)
+// egressOf is a sandbox's policy in E2B's terms.
+func egressOf(b models.Sandbox) (internet bool, allow, deny []string) {
+	p := jobs.EgressOf(b)
 	if p == nil {
 		return false, nil, nil
 	}
@@ -80,9 +80,9 @@ func e2bEgressOf(b models.Sandbox) (internet bool, allow, deny []string) {
 }
 
 // setNetwork replaces the policy of a running sandbox; what the body leaves out is as if the sandbox were made without.
-func (e *e2b) setNetwork(c *fiber.Ctx) error {
+func (e *Server) setNetwork(c *fiber.Ctx) error {
 	var body struct {
-		e2bEgress
+		egressBody
 		Internet *bool `json:"allow_internet_access"`
 	}
 	if err := e.read(c, &body); err != nil {
@@ -95,10 +95,10 @@ func (e *e2b) setNetwork(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if e2bPaused(box) {
+	if pausing(box) {
 		return problem.New(http.StatusConflict, "sandbox_paused", "the sandbox is paused; resume it first")
 	}
-	if _, err := e.change(c, box.ID, &jobs.SetEgress{Policy: e.egress(body.e2bEgress, body.Internet)}); err != nil {
+	if _, err := e.change(c, box.ID, &jobs.SetEgress{Policy: e.egress(body.egressBody, body.Internet)}); err != nil {
 		return err
 	}
 	return c.SendStatus(http.StatusNoContent)

@@ -1,4 +1,4 @@
-package web
+package e2b
 
 import (
 	"fmt"
@@ -13,12 +13,12 @@ import (
 
 // Bounds of what is asked of a log.
 const (
-	e2bMaxLog    = 1000
-	e2bMaxSearch = 256
+	maxLog    = 1000
+	maxSearch = 256
 )
 
-// e2bLog is one entry of a sandbox's log.
-type e2bLog struct {
+// logDoc is one entry of a sandbox's log.
+type logDoc struct {
 	Timestamp time.Time         `json:"timestamp"`
 	Level     string            `json:"level"` // info, or error where the job did not succeed
 	Message   string            `json:"message"`
@@ -27,8 +27,8 @@ type e2bLog struct {
 
 // logs are the ends of the sandbox's jobs, from cursor on, oldest first, or backwards from there. What programs write is
 // not in any log.
-func (e *e2b) logs(c *fiber.Ctx) error {
-	f, err := e2bLogQuery(c)
+func (e *Server) logs(c *fiber.Ctx) error {
+	f, err := readLogQuery(c)
 	if err != nil {
 		return err
 	}
@@ -40,16 +40,16 @@ func (e *e2b) logs(c *fiber.Ctx) error {
 }
 
 // logsV1 are the logs that older clients know.
-func (e *e2b) logsV1(c *fiber.Ctx) error {
+func (e *Server) logsV1(c *fiber.Ctx) error {
 	var f models.EndFilter
 	var err error
-	if f.From, err = e2bMoment(c, "start"); err != nil {
+	if f.From, err = readMoment(c, "start"); err != nil {
 		return err
 	}
-	if f.Limit, err = e2bNumber(c, "limit", e2bMaxLog, 0, math.MaxInt32); err != nil {
+	if f.Limit, err = readNumber(c, "limit", maxLog, 0, math.MaxInt32); err != nil {
 		return err
 	}
-	f.Limit = min(f.Limit, e2bMaxLog)
+	f.Limit = min(f.Limit, maxLog)
 	entries, err := e.entries(c, f)
 	if err != nil {
 		return err
@@ -61,22 +61,22 @@ func (e *e2b) logsV1(c *fiber.Ctx) error {
 	return c.JSON(fiber.Map{"logs": lines, "logEntries": entries})
 }
 
-func e2bLogQuery(c *fiber.Ctx) (f models.EndFilter, err error) {
-	cursor, err := e2bMoment(c, "cursor")
+func readLogQuery(c *fiber.Ctx) (f models.EndFilter, err error) {
+	cursor, err := readMoment(c, "cursor")
 	if err != nil {
 		return f, err
 	}
-	if f.Limit, err = e2bNumber(c, "limit", e2bMaxLog, 0, e2bMaxLog); err != nil {
+	if f.Limit, err = readNumber(c, "limit", maxLog, 0, maxLog); err != nil {
 		return f, err
 	}
 	direction, level := c.Query("direction", "forward"), c.Query("level", "debug")
 	switch f.Text = c.Query("search"); {
 	case direction != "forward" && direction != "backward":
-		return f, e2bInvalid("direction must be forward or backward")
+		return f, invalid("direction must be forward or backward")
 	case !slices.Contains([]string{"debug", "info", "warn", "error"}, level):
-		return f, e2bInvalid("level must be debug, info, warn or error")
-	case len(f.Text) > e2bMaxSearch:
-		return f, e2bInvalid(fmt.Sprintf("search must not be longer than %d bytes", e2bMaxSearch))
+		return f, invalid("level must be debug, info, warn or error")
+	case len(f.Text) > maxSearch:
+		return f, invalid(fmt.Sprintf("search must not be longer than %d bytes", maxSearch))
 	}
 	f.Failed = level == "warn" || level == "error"
 	if f.Newest = direction == "backward"; f.Newest {
@@ -89,16 +89,16 @@ func e2bLogQuery(c *fiber.Ctx) (f models.EndFilter, err error) {
 	return f, nil
 }
 
-// e2bMoment reads a parameter in milliseconds since 1970; zero = it is not there.
-func e2bMoment(c *fiber.Ctx, name string) (t time.Time, err error) {
-	ms, err := e2bNumber(c, name, -1, 0, 1<<53)
+// readMoment reads a parameter in milliseconds since 1970; zero = it is not there.
+func readMoment(c *fiber.Ctx, name string) (t time.Time, err error) {
+	ms, err := readNumber(c, name, -1, 0, 1<<53)
 	if err != nil || ms < 0 {
 		return t, err
 	}
 	return time.UnixMilli(int64(ms)), nil
 }
 
-func (e *e2b) entries(c *fiber.Ctx, f models.EndFilter) ([]e2bLog, error) {
+func (e *Server) entries(c *fiber.Ctx, f models.EndFilter) ([]logDoc, error) {
 	box, err := e.live(c)
 	if err != nil {
 		return nil, err
@@ -107,9 +107,9 @@ func (e *e2b) entries(c *fiber.Ctx, f models.EndFilter) ([]e2bLog, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries := []e2bLog{}
+	entries := []logDoc{}
 	for _, j := range found {
-		l := e2bLog{*j.FinishedAt, "info", fmt.Sprintf("%s %s", j.Kind, j.State), map[string]string{"job": j.ID}}
+		l := logDoc{*j.FinishedAt, "info", fmt.Sprintf("%s %s", j.Kind, j.State), map[string]string{"job": j.ID}}
 		if j.State != models.Succeeded {
 			l.Level = "error"
 		}

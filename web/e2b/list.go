@@ -1,4 +1,4 @@
-package web
+package e2b
 
 import (
 	"context"
@@ -17,10 +17,10 @@ import (
 	"sandyard/web/problem"
 )
 
-// e2bPage is how many sandboxes a page holds that does not say, and at most.
-const e2bPage = 100
+// pageSize is how many sandboxes a page holds that does not say, and at most.
+const pageSize = 100
 
-func (e *e2b) get(c *fiber.Ctx) error {
+func (e *Server) get(c *fiber.Ctx) error {
 	box, err := e.live(c)
 	if err != nil {
 		return err
@@ -29,10 +29,10 @@ func (e *e2b) get(c *fiber.Ctx) error {
 }
 
 // listRunning is the list without pages that older clients know.
-func (e *e2b) listRunning(c *fiber.Ctx) error {
+func (e *Server) listRunning(c *fiber.Ctx) error {
 	f := models.SandboxFilter{States: []models.SandboxState{models.SandboxRunning}}
 	var err error
-	if f.Labels, err = e2bMetadata(c.Query("metadata")); err != nil {
+	if f.Labels, err = readMetadata(c.Query("metadata")); err != nil {
 		return err
 	}
 	found, err := e.store.SandboxesByStart(c.UserContext(), middleware.RequestOf(c.UserContext()).Tenant, f, false, models.Start{})
@@ -43,7 +43,7 @@ func (e *e2b) listRunning(c *fiber.Ctx) error {
 }
 
 // list is a page: X-Next-Token leads to the next one. X-Total-Running counts all that run, if such were asked for.
-func (e *e2b) list(c *fiber.Ctx) error {
+func (e *Server) list(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	q, err := e.listQuery(c)
 	if err != nil {
@@ -66,48 +66,48 @@ func (e *e2b) list(c *fiber.Ctx) error {
 	}
 	if len(found) > limit {
 		found = found[:limit]
-		c.Set("X-Next-Token", e2bToken(found[limit-1]))
+		c.Set("X-Next-Token", placeToken(found[limit-1]))
 	}
 	return c.JSON(e.listedAll(found))
 }
 
-func (e *e2b) listedAll(found []models.Sandbox) []e2bListed {
-	docs := []e2bListed{}
+func (e *Server) listedAll(found []models.Sandbox) []listedDoc {
+	docs := []listedDoc{}
 	for _, b := range found {
 		docs = append(docs, e.listed(b))
 	}
 	return docs
 }
 
-// e2bQuery is what a page of the list is asked for by.
-type e2bQuery struct {
+// pageQuery is what a page of the list is asked for by.
+type pageQuery struct {
 	models.SandboxFilter
 	oldest bool // first
 	after  models.Start
 }
 
-func (e *e2b) listQuery(c *fiber.Ctx) (q e2bQuery, err error) {
-	q.Limit = e2bPage
-	if q.Labels, err = e2bMetadata(c.Query("metadata")); err != nil {
+func (e *Server) listQuery(c *fiber.Ctx) (q pageQuery, err error) {
+	q.Limit = pageSize
+	if q.Labels, err = readMetadata(c.Query("metadata")); err != nil {
 		return q, err
 	}
-	if q.States, err = e2bStates(c); err != nil {
+	if q.States, err = readStates(c); err != nil {
 		return q, err
 	}
-	if q.after, err = e2bPlace(c.Query("nextToken")); err != nil {
+	if q.after, err = readPlace(c.Query("nextToken")); err != nil {
 		return q, err
 	}
-	if q.Limit, err = e2bNumber(c, "limit", e2bPage, 1, e2bPage); err != nil {
+	if q.Limit, err = readNumber(c, "limit", pageSize, 1, pageSize); err != nil {
 		return q, err
 	}
 	if text := c.Query("startedAfter"); text != "" {
 		if q.Since, err = time.Parse(time.RFC3339, text); err != nil {
-			return q, e2bInvalid("startedAfter must be a time such as 2026-01-31T12:00:00Z")
+			return q, invalid("startedAfter must be a time such as 2026-01-31T12:00:00Z")
 		}
 	}
 	order := c.Query("order", "desc")
 	if order != "asc" && order != "desc" {
-		return q, e2bInvalid("order must be asc or desc")
+		return q, invalid("order must be asc or desc")
 	}
 	q.oldest = order == "asc"
 	q.Template, err = e.templateName(c.UserContext(), c.Query("template"))
@@ -115,8 +115,8 @@ func (e *e2b) listQuery(c *fiber.Ctx) (q e2bQuery, err error) {
 }
 
 // templateName is what the sandboxes call their template that clients know as name.
-func (e *e2b) templateName(ctx context.Context, name string) (string, error) {
-	if name != e2bBase {
+func (e *Server) templateName(ctx context.Context, name string) (string, error) {
+	if name != baseTemplate {
 		return name, nil
 	}
 	known, err := e.template(ctx, name)
@@ -126,35 +126,35 @@ func (e *e2b) templateName(ctx context.Context, name string) (string, error) {
 	return known, err
 }
 
-// e2bToken names the place behind a sandbox.
-func e2bToken(b models.Sandbox) string {
+// placeToken names the place behind a sandbox.
+func placeToken(b models.Sandbox) string {
 	if b.StartedAt == nil {
 		return "" // which the list does not hold
 	}
 	return strconv.FormatInt(b.StartedAt.UnixMicro(), 10) + "_" + b.ID
 }
 
-// e2bPlace reads what e2bToken has written.
-func e2bPlace(token string) (s models.Start, err error) {
+// readPlace reads what placeToken has written.
+func readPlace(token string) (s models.Start, err error) {
 	if token == "" {
 		return s, nil
 	}
 	at, id, _ := strings.Cut(token, "_")
 	micro, err := strconv.ParseInt(at, 10, 64)
 	if err != nil || id == "" {
-		return s, e2bInvalid("nextToken must be the value of a previous X-Next-Token")
+		return s, invalid("nextToken must be the value of a previous X-Next-Token")
 	}
 	return models.Start{At: time.UnixMicro(micro), ID: id}, nil
 }
 
-// e2bStates reads state=running,paused, in one or several parameters. Without it both are meant.
-func e2bStates(c *fiber.Ctx) ([]models.SandboxState, error) {
+// readStates reads state=running,paused, in one or several parameters. Without it both are meant.
+func readStates(c *fiber.Ctx) ([]models.SandboxState, error) {
 	known := []models.SandboxState{models.SandboxRunning, models.SandboxPaused}
 	var states []models.SandboxState
 	for _, given := range c.Context().QueryArgs().PeekMulti("state") {
 		for _, name := range strings.Split(string(given), ",") {
 			if !slices.Contains(known, models.SandboxState(name)) {
-				return nil, e2bInvalid("state must be running or paused")
+				return nil, invalid("state must be running or paused")
 			}
 			states = append(states, models.SandboxState(name))
 		}
@@ -165,18 +165,18 @@ func e2bStates(c *fiber.Ctx) ([]models.SandboxState, error) {
 	return states, nil
 }
 
-// e2bMetadata reads a query string within a query parameter. Clients escape names and values once more before they make
+// readMetadata reads a query string within a query parameter. Clients escape names and values once more before they make
 // the query string.
-func e2bMetadata(text string) (map[string]string, error) {
+func readMetadata(text string) (map[string]string, error) {
 	values, err := url.ParseQuery(text)
 	if err != nil {
-		return nil, e2bInvalid("metadata must be a query string: " + err.Error())
+		return nil, invalid("metadata must be a query string: " + err.Error())
 	}
 	m := map[string]string{}
 	for k, v := range values {
 		name, value := unescaped(k), unescaped(v[0])
 		if !middleware.Storable([]byte(name + value)) {
-			return nil, e2bInvalid("metadata must be UTF-8 without NUL")
+			return nil, invalid("metadata must be UTF-8 without NUL")
 		}
 		m[name] = value
 	}
@@ -191,19 +191,19 @@ func unescaped(text string) string {
 	return text
 }
 
-// e2bNumber reads a parameter, whose default is none.
-func e2bNumber(c *fiber.Ctx, name string, none, least, most int) (int, error) {
+// readNumber reads a parameter, whose default is none.
+func readNumber(c *fiber.Ctx, name string, none, least, most int) (int, error) {
 	text := c.Query(name)
 	if text == "" {
 		return none, nil
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < least || n > most {
-		return 0, e2bInvalid(fmt.Sprintf("%s must be a number between %d and %d", name, least, most))
+		return 0, invalid(fmt.Sprintf("%s must be a number between %d and %d", name, least, most))
 	}
 	return n, nil
 }
 
-func e2bInvalid(message string) error {
+func invalid(message string) error {
 	return problem.New(http.StatusBadRequest, "invalid_request", message)
 }

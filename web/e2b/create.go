@@ -1,4 +1,4 @@
-package web
+package e2b
 
 import (
 	"context"
@@ -17,11 +17,11 @@ import (
 	"sandyard/web/problem"
 )
 
-// e2bBase is what E2B's clients call the template of sandboxes that name none.
-const e2bBase = "base"
+// baseTemplate is what E2B's clients call the template of sandboxes that name none.
+const baseTemplate = "base"
 
-// e2bCreate is the body of a create. What no server without E2B's cloud can do is refused, not ignored.
-type e2bCreate struct {
+// createBody is the body of a create. What no server without E2B's cloud can do is refused, not ignored.
+type createBody struct {
 	TemplateID string            `json:"templateID"`
 	Timeout    *float64          `json:"timeout"`
 	Metadata   map[string]string `json:"metadata"`
@@ -36,7 +36,7 @@ type e2bCreate struct {
 		AllowPublicTraffic bool   `json:"allowPublicTraffic"`
 		MaskRequestHost    string `json:"maskRequestHost"`
 		HTTPSPorts         []int  `json:"httpsPorts"`
-		e2bEgress
+		egressBody
 	} `json:"network"`
 	VolumeMounts []json.RawMessage `json:"volumeMounts"`
 	MCP          json.RawMessage   `json:"mcp"`
@@ -45,7 +45,7 @@ type e2bCreate struct {
 	} `json:"iam"`
 }
 
-func (b e2bCreate) unsupported() error {
+func (b createBody) unsupported() error {
 	for what, asked := range map[string]bool{
 		"autoPauseMemory false":   b.AutoPause && b.AutoPauseMemory != nil && !*b.AutoPauseMemory,
 		"volumeMounts":            len(b.VolumeMounts) > 0,
@@ -55,25 +55,25 @@ func (b e2bCreate) unsupported() error {
 		"network.httpsPorts":      len(b.Network.HTTPSPorts) > 0,
 	} {
 		if asked {
-			return e2bUnsupported(what)
+			return unsupported(what)
 		}
 	}
 	return b.Network.unsupported()
 }
 
 // wish says in our terms what the body asks for.
-func (e *e2b) wish(ctx context.Context, b e2bCreate, timeout float64) (w jobs.CreateSandbox, err error) {
+func (e *Server) wish(ctx context.Context, b createBody, timeout float64) (w jobs.CreateSandbox, err error) {
 	w = jobs.CreateSandbox{
 		Template: b.TemplateID, Env: b.EnvVars, AutoResume: b.AutoResume != nil && b.AutoResume.Enabled,
 		Foreign: jobs.Foreign{Metadata: b.Metadata, NeverIdle: true, OwnNetwork: true, Public: b.Network.AllowPublicTraffic},
 	}
-	if w.TimeoutSeconds, err = e2bSeconds("timeout", b.Timeout, timeout); err != nil {
+	if w.TimeoutSeconds, err = readSeconds("timeout", b.Timeout, timeout); err != nil {
 		return w, err
 	}
 	if err := b.unsupported(); err != nil {
 		return w, err
 	}
-	if policy := e.egress(b.Network.e2bEgress, b.Internet); b.Network.silent() && b.Internet == nil {
+	if policy := e.egress(b.Network.egressBody, b.Internet); b.Network.silent() && b.Internet == nil {
 		w.Foreign.Egress = policy // the template's own comes first
 	} else {
 		w.Egress = &policy
@@ -87,14 +87,14 @@ func (e *e2b) wish(ctx context.Context, b e2bCreate, timeout float64) (w jobs.Cr
 
 // template takes E2B's base for the default template, which has no name here, unless the tenant has one of its own by
 // that name.
-func (e *e2b) template(ctx context.Context, name string) (string, error) {
+func (e *Server) template(ctx context.Context, name string) (string, error) {
 	missing := problem.New(http.StatusNotFound, "not_found", fmt.Sprintf("template '%s' not found", name))
 	if name == "" {
 		return "", missing
 	}
 	t, err := e.jobs.Template(ctx, middleware.RequestOf(ctx).Tenant, name)
 	switch {
-	case name == e2bBase && (errors.Is(err, models.ErrNotFound) || err == nil && t.TenantID == nil):
+	case name == baseTemplate && (errors.Is(err, models.ErrNotFound) || err == nil && t.TenantID == nil):
 		return "", nil
 	case errors.Is(err, models.ErrNotFound):
 		return "", missing
@@ -103,10 +103,10 @@ func (e *e2b) template(ctx context.Context, name string) (string, error) {
 }
 
 // create makes a sandbox that lives as long as timeout says, in seconds, where its body does not.
-func (e *e2b) create(timeout float64) fiber.Handler {
+func (e *Server) create(timeout float64) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		ctx := c.UserContext()
-		var body e2bCreate
+		var body createBody
 		if err := e.read(c, &body); err != nil {
 			return err
 		}
@@ -133,17 +133,17 @@ func (e *e2b) create(timeout float64) fiber.Handler {
 	}
 }
 
-// e2bTries bounds how many creates may fail under one Idempotency-Key.
-const e2bTries = 16
+// createTries bounds how many creates may fail under one Idempotency-Key.
+const createTries = 16
 
 // submitCreate submits the create, or finds the one of the same key. A create that has failed left nothing behind; its
 // clients try again under their key by themselves, so it is followed by another one, the same for all who come.
-func (e *e2b) submitCreate(ctx context.Context, wish jobs.CreateSandbox, o jobs.Options) (done models.Submitted, err error) {
-	for range e2bTries {
+func (e *Server) submitCreate(ctx context.Context, wish jobs.CreateSandbox, o jobs.Options) (done models.Submitted, err error) {
+	for range createTries {
 		done, err = e.jobs.Create(ctx, wish, o)
 		var limit *models.LimitError
 		if errors.As(err, &limit) && limit.Stands() {
-			return done, e2bFull(limit)
+			return done, limitReached(limit)
 		}
 		if err != nil || !done.Replayed || !middleware.Answer(done).State.Terminal() || middleware.Answer(done).State == models.Succeeded {
 			return done, err
@@ -154,8 +154,8 @@ func (e *e2b) submitCreate(ctx context.Context, wish jobs.CreateSandbox, o jobs.
 	return done, err
 }
 
-// e2bFull has no Retry-After: clients would wait for it, though only the end of a sandbox helps.
-func e2bFull(limit *models.LimitError) error {
+// limitReached has no Retry-After: clients would wait for it, though only the end of a sandbox helps.
+func limitReached(limit *models.LimitError) error {
 	if limit.Limit != "max_sandboxes" {
 		return problem.RetryLater(problem.Limit(limit), 0)
 	}
@@ -164,7 +164,7 @@ func e2bFull(limit *models.LimitError) error {
 }
 
 // abandon removes a sandbox whose id nobody will learn.
-func (e *e2b) abandon(ctx context.Context, done models.Submitted) {
+func (e *Server) abandon(ctx context.Context, done models.Submitted) {
 	if done.Sandbox.ID == "" {
 		return
 	}

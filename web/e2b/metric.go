@@ -1,7 +1,6 @@
-package web
+package e2b
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,22 +16,23 @@ import (
 	"sandyard/providers"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"
+	"sandyard/web/workerclient"
 )
 
 const (
-	// e2bMetrics is how many sandboxes one request may ask about, e2bAsking how many are asked at once.
-	e2bMetrics = 100
-	e2bAsking  = 16
-	// e2bGauge is how long a sandbox may think about its figures.
-	e2bGauge = 5 * time.Second
-	// e2bSlack is how far an interval's end may lie back that is meant to be now.
-	e2bSlack = 5 * time.Second
-	// e2bEndless is later than any sample, in seconds since 1970, and a time that PostgreSQL knows.
-	e2bEndless = 1 << 37
+	// maxMetrics is how many sandboxes one request may ask about, metricsAtOnce how many are asked at once.
+	maxMetrics    = 100
+	metricsAtOnce = 16
+	// gaugeTimeout is how long a sandbox may think about its figures.
+	gaugeTimeout = 5 * time.Second
+	// slack is how far an interval's end may lie back that is meant to be now.
+	slack = 5 * time.Second
+	// endless is later than any sample, in seconds since 1970, and a time that PostgreSQL knows.
+	endless = 1 << 37
 )
 
-// e2bMetric is what a sandbox uses at one moment.
-type e2bMetric struct {
+// metricDoc is what a sandbox uses at one moment.
+type metricDoc struct {
 	Timestamp     time.Time `json:"timestamp"`
 	TimestampUnix int64     `json:"timestampUnix"`
 	CPUCount      int       `json:"cpuCount"`
@@ -46,19 +46,19 @@ type e2bMetric struct {
 
 // metrics are the samples that its worker took in the interval asked for, and one that is taken now, if that is in it and
 // the sandbox runs.
-func (e *e2b) metrics(c *fiber.Ctx) error {
-	start, err := e2bNumber(c, "start", 0, 0, math.MaxInt64)
+func (e *Server) metrics(c *fiber.Ctx) error {
+	start, err := readNumber(c, "start", 0, 0, math.MaxInt64)
 	if err != nil {
 		return err
 	}
-	end, err := e2bNumber(c, "end", math.MaxInt64, 0, math.MaxInt64)
+	end, err := readNumber(c, "end", math.MaxInt64, 0, math.MaxInt64)
 	if err == nil && end < start {
-		err = e2bInvalid("start must not be after end")
+		err = invalid("start must not be after end")
 	}
 	if err != nil {
 		return err
 	}
-	start, end = min(start, e2bEndless), min(end, e2bEndless)
+	start, end = min(start, endless), min(end, endless)
 	box, err := e.live(c)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (e *e2b) metrics(c *fiber.Ctx) error {
 		return err
 	}
 	now := e.store.Now(ctx)
-	if box.State != models.SandboxRunning || int(now.Unix()) < start || int(now.Add(-e2bSlack).Unix()) > end {
+	if box.State != models.SandboxRunning || int(now.Unix()) < start || int(now.Add(-slack).Unix()) > end {
 		return c.JSON(samples)
 	}
 	m, err := e.metric(ctx, box.ID, now)
@@ -86,16 +86,16 @@ func (e *e2b) metrics(c *fiber.Ctx) error {
 
 // sampled are a sandbox's samples of an interval. They are the kernel's, read from outside the sandbox: its files are
 // those of all its directories.
-func (e *e2b) sampled(ctx context.Context, box models.Sandbox, from, to time.Time) ([]e2bMetric, error) {
+func (e *Server) sampled(ctx context.Context, box models.Sandbox, from, to time.Time) ([]metricDoc, error) {
 	found, err := e.store.Samples(ctx, box.ID, from, to)
 	if err != nil {
 		return nil, err
 	}
 	listed := e.listed(box)
-	total, disk := cmp.Or(e2bSpecOf(box).Resources.MemoryMB, defaultMemoryMB)<<20, listed.DiskSizeMB<<20
-	samples := []e2bMetric{}
+	total, disk := resourcesOf(box).MemoryMB<<20, listed.DiskSizeMB<<20
+	samples := []metricDoc{}
 	for _, s := range found {
-		samples = append(samples, e2bMetric{
+		samples = append(samples, metricDoc{
 			Timestamp: s.At, TimestampUnix: s.At.Unix(), CPUCount: int(listed.CPUCount), CPUUsedPct: s.CPUPercent,
 			MemUsed: s.Memory, MemTotal: total, MemCache: s.Cache, DiskUsed: min(s.Files, disk), DiskTotal: disk,
 		})
@@ -104,16 +104,16 @@ func (e *e2b) sampled(ctx context.Context, box models.Sandbox, from, to time.Tim
 }
 
 // allMetrics are samples of those that run among the sandboxes asked about, and answer.
-func (e *e2b) allMetrics(c *fiber.Ctx) error {
-	ids := e2bIDs(c)
-	if len(ids) == 0 || len(ids) > e2bMetrics {
-		return e2bInvalid(fmt.Sprintf("sandbox_ids must name between 1 and %d sandboxes", e2bMetrics))
+func (e *Server) allMetrics(c *fiber.Ctx) error {
+	ids := readIDs(c)
+	if len(ids) == 0 || len(ids) > maxMetrics {
+		return invalid(fmt.Sprintf("sandbox_ids must name between 1 and %d sandboxes", maxMetrics))
 	}
 	ctx := c.UserContext()
-	found, now := map[string]e2bMetric{}, e.store.Now(ctx)
+	found, now := map[string]metricDoc{}, e.store.Now(ctx)
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	room := make(chan struct{}, e2bAsking)
+	room := make(chan struct{}, metricsAtOnce)
 	for _, id := range ids {
 		room <- struct{}{}
 		asking.Go(func() {
@@ -133,8 +133,8 @@ func (e *e2b) allMetrics(c *fiber.Ctx) error {
 	return c.JSON(fiber.Map{"sandboxes": found})
 }
 
-// e2bIDs reads sandbox_ids=a,b, in one or several parameters.
-func e2bIDs(c *fiber.Ctx) []string {
+// readIDs reads sandbox_ids=a,b, in one or several parameters.
+func readIDs(c *fiber.Ctx) []string {
 	var ids []string
 	for _, given := range c.Context().QueryArgs().PeekMulti("sandbox_ids") {
 		ids = append(ids, strings.FieldsFunc(string(given), func(r rune) bool { return r == ',' })...)
@@ -144,11 +144,11 @@ func e2bIDs(c *fiber.Ctx) []string {
 }
 
 // metric asks a running sandbox. Its own clock counts nothing.
-func (e *e2b) metric(ctx context.Context, sandbox string, now time.Time) (e2bMetric, error) {
-	ctx, cancel := context.WithTimeout(ctx, e2bGauge)
+func (e *Server) metric(ctx context.Context, sandbox string, now time.Time) (metricDoc, error) {
+	ctx, cancel := context.WithTimeout(ctx, gaugeTimeout)
 	defer cancel()
-	g, err := insideJSON[providers.Gauged](ctx, e.Server, sandbox, "/gauge", 0)
-	return e2bMetric{
+	g, err := workerclient.JSON[providers.Gauged](ctx, e.workers, sandbox, "/gauge", 0)
+	return metricDoc{
 		Timestamp: now, TimestampUnix: now.Unix(), CPUCount: g.CPUs, CPUUsedPct: g.CPUPercent,
 		MemUsed: g.MemUsed, MemTotal: g.MemTotal, MemCache: g.MemCache, DiskUsed: g.DiskUsed, DiskTotal: g.DiskTotal,
 	}, err

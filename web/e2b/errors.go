@@ -1,4 +1,4 @@
-package web
+package e2b
 
 import (
 	"cmp"
@@ -16,24 +16,24 @@ import (
 
 // Error codes that E2B's clients know.
 const (
-	e2bNoCapacity   = "sandbox_capacity_unavailable"
-	e2bNotPlaced    = "sandbox_placement_timeout"
-	e2bNotMade      = "sandbox_create_failed"
-	e2bServerError  = "internal_server_error"
-	e2bKeyMismatch  = "idempotency_request_mismatch"
-	e2bUnknown      = "idempotency_outcome_unknown"
-	e2bRetrySeconds = 1
+	codeNoCapacity  = "sandbox_capacity_unavailable"
+	codeNotPlaced   = "sandbox_placement_timeout"
+	codeNotMade     = "sandbox_create_failed"
+	codeServerError = "internal_server_error"
+	codeKeyMismatch = "idempotency_request_mismatch"
+	codeUnknown     = "idempotency_outcome_unknown"
+	retrySeconds    = 1
 )
 
-// e2bError is the body of E2B's errors.
-type e2bError struct {
+// errorDoc is the body of E2B's errors.
+type errorDoc struct {
 	Code      int    `json:"code"`
 	Message   string `json:"message"`
 	ErrorCode string `json:"error_code,omitempty"`
 }
 
 // explain writes errors as E2B does.
-func (e *e2b) explain(c *fiber.Ctx) error {
+func (e *Server) explain(c *fiber.Ctx) error {
 	err := c.Next()
 	if err == nil {
 		return nil
@@ -51,21 +51,21 @@ func (e *e2b) explain(c *fiber.Ctx) error {
 	if p.Status == fiber.StatusRequestEntityTooLarge {
 		gateway.LingerAfter(c.Context().Conn())
 	}
-	if c.Get("Idempotency-Key") == "" && (p.Code == "outcome_unknown" || p.Code == e2bNotPlaced) {
+	if c.Get("Idempotency-Key") == "" && (p.Code == "outcome_unknown" || p.Code == codeNotPlaced) {
 		c.Set("Should-Retry", "false") // some clients would by themselves, and get a second sandbox
 	}
-	return c.Status(p.Status).JSON(e2bError{p.Status, p.Detail, e2bCode(p.Code)})
+	return c.Status(p.Status).JSON(errorDoc{p.Status, p.Detail, codeOf(p.Code)})
 }
 
-// e2bCode is the name of an error where E2B has one of its own for it.
-func e2bCode(code string) string {
+// codeOf is the name of an error where E2B has one of its own for it.
+func codeOf(code string) string {
 	return cmp.Or(map[string]string{
-		"internal_error": e2bServerError, "idempotency_key_reused": e2bKeyMismatch, "outcome_unknown": e2bUnknown,
+		"internal_error": codeServerError, "idempotency_key_reused": codeKeyMismatch, "outcome_unknown": codeUnknown,
 	}[code], code)
 }
 
-// e2bFailure is the answer that a job means which has not succeeded.
-func e2bFailure(job models.Job, box models.Sandbox) error {
+// failureOf is the answer that a job means which has not succeeded.
+func failureOf(job models.Job, box models.Sandbox) error {
 	why := models.JobError{Code: string(job.State), Message: fmt.Sprintf("job %s ended %s", job.ID, job.State)}
 	if job.Error != nil {
 		why = *job.Error
@@ -73,9 +73,9 @@ func e2bFailure(job models.Job, box models.Sandbox) error {
 	create := job.Kind == models.KindCreate
 	switch {
 	case !job.State.Terminal():
-		return e2bLater(http.StatusGatewayTimeout, create, e2bNotPlaced, "timeout", fmt.Sprintf("job %s has not ended in time; it continues", job.ID))
+		return later(http.StatusGatewayTimeout, create, codeNotPlaced, "timeout", fmt.Sprintf("job %s has not ended in time; it continues", job.ID))
 	case job.State == models.Expired, job.State == models.TimedOut:
-		return e2bLater(http.StatusGatewayTimeout, create, e2bNotPlaced, why.Code, why.Message)
+		return later(http.StatusGatewayTimeout, create, codeNotPlaced, why.Code, why.Message)
 	case job.State == models.Cancelled && create:
 		return problem.New(http.StatusConflict, why.Code, "the sandbox was removed while it was being created")
 	case job.State == models.Cancelled && box.Ended():
@@ -85,7 +85,7 @@ func e2bFailure(job models.Job, box models.Sandbox) error {
 	}
 	switch class := providers.Class(why.Code); class {
 	case providers.Capacity, providers.DiskFull, providers.RateLimited, providers.Unavailable:
-		return e2bLater(http.StatusServiceUnavailable, create, e2bNoCapacity, why.Code, why.Message)
+		return later(http.StatusServiceUnavailable, create, codeNoCapacity, why.Code, why.Message)
 	case providers.Invalid:
 		return problem.New(http.StatusBadRequest, why.Code, why.Message)
 	case providers.NotSupported:
@@ -96,26 +96,26 @@ func e2bFailure(job models.Job, box models.Sandbox) error {
 		}
 	}
 	if create {
-		return problem.New(http.StatusInternalServerError, e2bNotMade, why.Message)
+		return problem.New(http.StatusInternalServerError, codeNotMade, why.Message)
 	}
 	return problem.New(http.StatusInternalServerError, why.Code, why.Message)
 }
 
-// e2bLater is a failure that may pass, under the name that it has where a sandbox was to be made.
-func e2bLater(status int, create bool, name, code, detail string) error {
+// later is a failure that may pass, under the name that it has where a sandbox was to be made.
+func later(status int, create bool, name, code, detail string) error {
 	if create {
 		code = name
 	}
-	return problem.RetryLater(problem.New(status, code, detail), e2bRetrySeconds)
+	return problem.RetryLater(problem.New(status, code, detail), retrySeconds)
 }
 
-// e2bUnsupported refuses what was asked for and cannot be done here.
-func e2bUnsupported(what string) error {
+// unsupported refuses what was asked for and cannot be done here.
+func unsupported(what string) error {
 	return problem.New(http.StatusBadRequest, "unsupported_operation", what+" is not supported here")
 }
 
 // cannot answers for what E2B can do with a sandbox and this server cannot.
-func (e *e2b) cannot(what string) fiber.Handler {
+func (e *Server) cannot(what string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		if _, err := e.live(c); err != nil {
 			return err
