@@ -21,10 +21,15 @@ func (s *Server) addCalls(c Config) {
 	serve := calls.New(all)
 	servers := sandboxserver.New(s.mw, serve)
 	servers.AddRoutes(s.app)
-	agents := agentapi.New(agentapi.Config{Stack: s.mw, Calls: serve, MCPPort: c.Calls.MCPPort, VSCodePort: c.Calls.VSCodePort})
+	agents := agentapi.New(
+		agentapi.Config{Stack: s.mw, Calls: serve, MCPPort: c.Calls.MCPPort, VSCodePort: c.Calls.VSCodePort},
+	)
 	agents.AddRoutes(s.app)
-	s.contracts = map[string]*huma.OpenAPI{"sandbox-server": servers.Document(s.version), "agent-api": agents.Document(s.version)}
-	daytona.New(daytona.Config{Stack: s.mw, Calls: serve, Store: c.Store, Cross: s.cross}).AddRoutes(s.app)
+	s.contracts = map[string]*huma.OpenAPI{
+		"sandbox-server": servers.Document(s.version),
+		"agent-api":      agents.Document(s.version),
+	}
+	daytona.New(daytona.Config{Stack: s.mw, Calls: serve, Store: c.Store, Cross: s.bridge.Cross}).AddRoutes(s.app)
 	s.addMCP(c, serve)
 	s.keyless = s.newApp()
 	s.keyless.Use(s.mw.Serve)

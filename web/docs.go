@@ -22,11 +22,7 @@ const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'unsafe-inl
 
 // addDocs publishes the API's description as it now stands; it comes after every other operation.
 func (s *Server) addDocs() error {
-	api := s.api.OpenAPI()
-	for _, unused := range []string{"ErrorModel", "ErrorDetail"} { // huma's own, in whose place Problem stands
-		delete(api.Components.Schemas.Map(), unused)
-	}
-	refineSchemas(api)
+	api := s.v1.Document()
 	document, err := json.Marshal(api)
 	if err != nil {
 		return fmt.Errorf("write the OpenAPI document: %w", err)

@@ -17,7 +17,8 @@ type E2B struct {
 	Scheme string // of the URLs of ports; empty = http
 	// NoInternet keeps sandboxes from the internet that only ask for all of it, as these clients do unless told otherwise.
 	NoInternet bool
-	// Patience is how long a request waits for its job; 0 = a little less than the minute after which these clients give up.
+	// Patience is how long a request waits for its job; 0 = a little less than the minute after which these clients give
+	// up.
 	Patience time.Duration
 }
 

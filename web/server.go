@@ -1,12 +1,8 @@
-// Package web is everything HTTP of the API process: the /v1 API with its OpenAPI document and reference page, the
-// health checks, and the operators' pages.
-//
-// A request is authenticated, checked and turned into a durable job by package jobs; the answer says how the job
-// stands. Nothing is kept here between two requests but a short-lived cache of API keys.
+// Package web composes the API process's HTTP server: the /v1 API, the contracts of other servers, agents' tools, the
+// reference pages and the operators' pages.
 package web
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -25,7 +21,9 @@ import (
 	"sandyard/models"
 	"sandyard/passes"
 	"sandyard/providers"
+	"sandyard/web/bridge"
 	"sandyard/web/middleware"
+	v1 "sandyard/web/v1"
 	"sandyard/web/workerclient"
 )
 
@@ -41,8 +39,10 @@ type Config struct {
 	Metrics       prometheus.Gatherer
 	PublicMetrics bool // /metrics needs no key
 	Capabilities  []providers.Capabilities
-	MaxBody       int            // bytes; 0 = middleware.DefaultMaxBody
-	BodyMemory    int            // bytes that bodies and large answers may take; 0 = middleware.DefaultBodyMemory, or more for a large MaxBody
+	MaxBody       int // bytes; 0 = middleware.DefaultMaxBody
+	// BodyMemory is how many bytes bodies and large answers may take; 0 = middleware.DefaultBodyMemory, or more for a
+	// large MaxBody.
+	BodyMemory    int
 	TenantWaits   int            // requests of one tenant that wait at once; 0 = middleware.DefaultTenantWaits
 	TenantStreams int            // streams of one tenant at once; 0 = middleware.DefaultTenantStreams
 	Signer        *passes.Signer // nil = nothing is asked of the inside of sandboxes
@@ -64,32 +64,21 @@ type Calls struct {
 	OpenTenant string
 }
 
+// Inside is the way into sandboxes.
+type Inside = v1.Inside
+
 // Server answers HTTP requests. Listen may be called for several listeners, Shutdown once.
 type Server struct {
-	store   *models.Store
-	jobs    *jobs.Client
-	waiters *jobs.Waiters
-	queue   *jobs.Queue
-	workers *workerclient.Client
-	caps    []providers.Capabilities
-	edge    *E2B // how the inside of sandboxes is reached; nil = it is not
-	version string
 	mw      *middleware.Stack
-	streams *middleware.Crowd
-	ready   readyCache
-
-	argSchemas huma.Registry
-	args       map[string]*huma.Schema // of each kind of job
-	log        *slog.Logger
+	bridge  *bridge.Bridge
+	workers *workerclient.Client
+	v1      *v1.Server
+	version string
 
 	app     *fiber.App
 	keyless *fiber.App // of ListenOpen
 	// contracts are the documents of others than our own, by name.
 	contracts map[string]*huma.OpenAPI
-	api       huma.API
-	inside    Inside
-	open      *openKeys
-	bridge    *bridge
 	closers   []func() error
 	quit      context.CancelFunc
 	onQuit    func(func()) (stop func() bool) // calls it when Shutdown begins
@@ -103,58 +92,37 @@ type Server struct {
 func New(c Config) (*Server, error) {
 	life, quit := context.WithCancel(context.Background())
 	onQuit := func(f func()) func() bool { return context.AfterFunc(life, f) }
-	s := &Server{
-		store: c.Store, jobs: c.Jobs, waiters: c.Waiters, queue: c.Queue, caps: c.Capabilities, edge: c.E2B, version: c.Version,
-		open: newOpenKeys(c.Store, c.Log), log: c.Log, inside: c.Inside, quit: quit, onQuit: onQuit,
-		mw: middleware.New(middleware.Config{
-			Store: c.Store, Waiters: c.Waiters, Security: c.Security, MaxBody: c.MaxBody, BodyMemory: c.BodyMemory, TenantWaits: c.TenantWaits, OnQuit: onQuit, Log: c.Log,
-		}),
-		streams: middleware.NewCrowd("tenant_streams", cmp.Or(c.TenantStreams, middleware.DefaultTenantStreams)),
-	}
+	s := &Server{version: c.Version, quit: quit, onQuit: onQuit}
+	s.mw = middleware.New(middleware.Config{
+		Store: c.Store, Waiters: c.Waiters, Security: c.Security, MaxBody: c.MaxBody, BodyMemory: c.BodyMemory,
+		TenantWaits: c.TenantWaits, OnQuit: onQuit, Log: c.Log,
+	})
+	s.bridge = bridge.New(bridge.Config{Stack: s.mw, Store: c.Store, TenantStreams: c.TenantStreams, Log: c.Log})
 	s.workers = newWorkers(c, onQuit)
-	s.closers = append(s.closers, s.workers.Close, s.open.close, s.mw.Close)
-	s.bridge = newBridge(c.Log)
+	s.closers = append(s.closers, s.workers.Close, s.mw.Close)
+	s.v1 = v1.New(s.ofV1(c))
 	s.app = s.newApp()
 	s.app.Use(s.mw.Serve)
 	s.addCalls(c)
 	theirs := s.addE2B(c)
-	s.addRawFiles()
-	s.addTerminal()
-	s.app.Use("/v1", s.guard, s.mw.TakeBody, s.mw.CheckBody)
-	s.api = s.newAPI()
-	s.addHealth()
-	s.addSandboxes()
-	s.addExec()
-	s.addBackground()
-	s.addProcesses()
-	s.addCode()
-	s.addFiles()
-	s.addPorts()
-	s.describeRawFiles()
-	s.addTickets()
-	s.addJobs()
-	s.addEvents()
-	s.addRun()
-	s.addCatalog()
-	s.addLogin()
-	s.addKeys()
-	s.addUsers()
-	s.addTenants()
-	s.addSecrets(cmp.Or(c.Secrets, jobs.NewSecrets(c.Store, nil)))
-	s.addTemplates()
-	s.addNodes()
-	s.addSchedules()
-	s.addUsage()
-	s.addLimits()
-	s.addAudit()
-	s.addSecurityEvents()
-	s.addBuilds()
+	s.v1.AddRoutes(s.app)
 	s.addOperator(c)
 	if theirs != nil {
 		theirs.AddRoutes(s.app)
 	}
-	s.boundRequests()
 	return s, s.addDocs()
+}
+
+func (s *Server) ofV1(c Config) v1.Config {
+	config := v1.Config{
+		Stack: s.mw, Bridge: s.bridge, Workers: s.workers, Store: c.Store, Jobs: c.Jobs, Secrets: c.Secrets,
+		Waiters: c.Waiters, Queue: c.Queue, Capabilities: c.Capabilities, Inside: c.Inside, Version: c.Version,
+		OnQuit: s.onQuit, Log: c.Log,
+	}
+	if c.E2B != nil {
+		config.Edge = &v1.Edge{Signer: c.E2B.Signer, Address: c.E2B.address()}
+	}
+	return config
 }
 
 func (s *Server) newApp() *fiber.App {
@@ -214,7 +182,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Unlock()
 	s.quit()
 	err := errors.Join(s.app.ShutdownWithContext(ctx), s.keyless.ShutdownWithContext(ctx))
-	s.bridge.close(ctx)
+	s.bridge.Shutdown(ctx)
 	for _, l := range listeners {
 		_ = l.Close() // it is closed already, unless its Listen was only about to begin
 	}

@@ -110,7 +110,7 @@ func (c *coder) readConstants(f *ast.File, file string) {
 				class := kind != nil && kind.Name == "Class" && file == "providers/errors.go"
 				selected, _ := v.Type.(*ast.SelectorExpr)
 				class = class || selected != nil && selected.Sel.Name == "Class"
-				if class || file == "gateway/errors.go" && name.Name != "ReasonHeader" && name.Name != "ours" || file == "web/e2berror.go" {
+				if class || file == "gateway/errors.go" && name.Name != "ReasonHeader" && name.Name != "ours" || file == "web/e2b/errors.go" {
 					c.codes[value] = file
 				}
 			}
@@ -125,7 +125,7 @@ func (c *coder) look(n ast.Node) bool {
 		switch f := expression(n.Fun); {
 		case (f == "problem.New" || f == "New") && len(n.Args) == 3: // in package problem without its name
 			c.add(n.Args[1])
-		case f == "e2bLater" && len(n.Args) == 5:
+		case f == "later" && len(n.Args) == 5:
 			c.add(n.Args[2])
 			c.add(n.Args[3])
 		}
@@ -154,7 +154,7 @@ func (c *coder) add(e ast.Expr) {
 	value := text(e)
 	switch e := e.(type) {
 	case *ast.Ident:
-		for _, pkg := range []string{"web", "problem", "jobs", "models"} {
+		for _, pkg := range []string{"e2b", "problem", "jobs", "models"} {
 			if v := c.constants[pkg+"."+e.Name]; v != "" {
 				value = v
 			}

@@ -16,7 +16,8 @@ import (
 //nolint:gochecknoglobals // a constant
 var contract = calls.Contract{
 	Title: "Agent API", Failure: reflect.TypeFor[refusal](),
-	Description: "An agent platform's sandbox API, over durable jobs. Log in first, and send the token with every request. A sandbox_id is a UUID.",
+	Description: "An agent platform's sandbox API, over durable jobs. Log in first, and send the token with every " +
+		"request. A sandbox_id is a UUID.",
 	Security: map[string]*huma.SecurityScheme{
 		"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT", Description: "The access_token of a login"},
 	},
@@ -35,8 +36,9 @@ func refuse(p *problem.Problem) any {
 func (s *Server) routes() []calls.Route {
 	return []calls.Route{
 		{
-			Method: http.MethodPost, Path: loginPath, ID: "login", Summary: "Log in with username and password, as query parameters, a form or JSON",
-			Query: []string{"username", "password"}, Anybody: true, Out: reflect.TypeFor[token](), Handle: s.login,
+			Method: http.MethodPost, Path: loginPath, ID: "login",
+			Summary: "Log in with username and password, as query parameters, a form or JSON",
+			Query:   []string{"username", "password"}, Anybody: true, Out: reflect.TypeFor[token](), Handle: s.login,
 		},
 		post("/create", "create", "Create a sandbox", s.create, data[created]()),
 		on(http.MethodGet, "/status", "status", "Say how a sandbox stands", s.status, data[status]()),
@@ -68,14 +70,25 @@ func post[T any](path, id, summary string, do func(context.Context, *T) (any, er
 }
 
 // on is a route on the sandbox that its path names.
-func on(method, path, id, summary string, do func(ctx context.Context, id string) (any, error), out reflect.Type) calls.Route {
-	return calls.Route{Method: method, Path: base + "/:id" + path, ID: id, Summary: summary, Out: out, Handle: func(c *fiber.Ctx) error {
-		out, err := do(c.UserContext(), models.IDOf(prefix, c.Params("id")))
-		if err != nil {
-			return err
-		}
-		return c.JSON(wrap(out))
-	}}
+func on(
+	method, path, id, summary string,
+	do func(ctx context.Context, id string) (any, error),
+	out reflect.Type,
+) calls.Route {
+	return calls.Route{
+		Method:  method,
+		Path:    base + "/:id" + path,
+		ID:      id,
+		Summary: summary,
+		Out:     out,
+		Handle: func(c *fiber.Ctx) error {
+			out, err := do(c.UserContext(), models.IDOf(prefix, c.Params("id")))
+			if err != nil {
+				return err
+			}
+			return c.JSON(wrap(out))
+		},
+	}
 }
 
 func wrap(data any) envelope[any] { return envelope[any]{http.StatusOK, "success", data} }

@@ -101,7 +101,11 @@ func (s *Server) login(c *fiber.Ctx) error {
 }
 
 func (s *Server) create(ctx context.Context, in *createRequest) (any, error) {
-	box, err := s.calls.Create(ctx, in.UserID, jobs.CreateSandbox{Template: cmp.Or(in.SandboxTemplateID, in.TemplateID), Foreign: s.tools})
+	box, err := s.calls.Create(
+		ctx,
+		in.UserID,
+		jobs.CreateSandbox{Template: cmp.Or(in.SandboxTemplateID, in.TemplateID), Foreign: s.tools},
+	)
 	if err != nil {
 		return nil, calls.Rename(err, "template", "sandbox_template_id")
 	}
@@ -117,7 +121,8 @@ func (s *Server) status(ctx context.Context, id string) (any, error) {
 func (s *Server) info(ctx context.Context, id string) (any, error) {
 	box, err := s.calls.Sandbox(ctx, id)
 	return info{
-		models.UUIDOf(prefix, box.ID), box.ID, box.Labels[calls.UserLabel], box.Template, box.CreatedAt.UTC().Format(time.RFC3339), string(box.State),
+		models.UUIDOf(prefix, box.ID), box.ID, box.Labels[calls.UserLabel], box.Template,
+		box.CreatedAt.UTC().Format(time.RFC3339), string(box.State),
 	}, err
 }
 

@@ -56,8 +56,8 @@ func New(c Config) *Calls {
 // UserLabel is the label of a sandbox that says whom it is for.
 const UserLabel = "user_id"
 
-// Create makes a sandbox for a user, whom a label names, and returns it when it runs. A caller who waits for too long gets
-// it while it is still being created: its jobs wait for that.
+// Create makes a sandbox for a user, whom a label names, and returns it when it runs. A caller who waits for too long
+// gets it while it is still being created: its jobs wait for that.
 func (c *Calls) Create(ctx context.Context, user string, wish jobs.CreateSandbox) (models.Sandbox, error) {
 	wish.Labels = map[string]string{UserLabel: user}
 	wish.AutoResume, wish.TimeoutSeconds = true, c.c.Timeout.Seconds()
@@ -87,7 +87,10 @@ func (c *Calls) Connect(ctx context.Context, sandbox string) error {
 // SetTimeout lets a sandbox end so many seconds from now. Field is the name of the body's field.
 func (c *Calls) SetTimeout(ctx context.Context, sandbox, field string, seconds float64) error {
 	if most := c.c.MaxTimeout; seconds < 1 || seconds > most.Seconds() {
-		return problem.Invalid("body."+field, "must be between 1 and "+strconv.FormatFloat(most.Seconds(), 'f', -1, 64)+" seconds")
+		return problem.Invalid(
+			"body."+field,
+			"must be between 1 and "+strconv.FormatFloat(most.Seconds(), 'f', -1, 64)+" seconds",
+		)
 	}
 	return c.expire(ctx, sandbox, time.Duration(seconds*float64(time.Second)))
 }
@@ -113,7 +116,10 @@ func (c *Calls) Delete(ctx context.Context, sandbox string) error {
 	if _, err := c.Sandbox(ctx, sandbox); err != nil {
 		return err
 	}
-	job, box, err := c.wait(ctx, func(o jobs.Options) (models.Submitted, error) { return c.c.Jobs.Delete(ctx, sandbox, true, o) })
+	job, box, err := c.wait(
+		ctx,
+		func(o jobs.Options) (models.Submitted, error) { return c.c.Jobs.Delete(ctx, sandbox, true, o) },
+	)
 	if err == nil && job.State.Terminal() && job.State != models.Succeeded {
 		err = Failure(job, box)
 	}
@@ -139,7 +145,8 @@ func gone(err error) error {
 	return err
 }
 
-// Rename gives the field that err says is wrong the name that the contract has for it; names are pairs of ours and theirs.
+// Rename gives the field that err says is wrong the name that the contract has for it; names are pairs of ours and
+// theirs.
 func Rename(err error, names ...string) error {
 	var wrong *jobs.InvalidError
 	if errors.As(err, &wrong) {
@@ -160,7 +167,10 @@ func (c *Calls) do(ctx context.Context, sandbox string, args jobs.Args) error {
 
 // result submits a job and returns it when it has succeeded.
 func (c *Calls) result(ctx context.Context, sandbox string, args jobs.Args) (models.Job, error) {
-	job, box, err := c.wait(ctx, func(o jobs.Options) (models.Submitted, error) { return c.c.Jobs.Submit(ctx, sandbox, args, o) })
+	job, box, err := c.wait(
+		ctx,
+		func(o jobs.Options) (models.Submitted, error) { return c.c.Jobs.Submit(ctx, sandbox, args, o) },
+	)
 	if err == nil && job.State != models.Succeeded {
 		err = Failure(job, box)
 	}
@@ -168,7 +178,10 @@ func (c *Calls) result(ctx context.Context, sandbox string, args jobs.Args) (mod
 }
 
 // wait submits a job beside all others of its sandbox, as callers expect who wait for each, and follows it.
-func (c *Calls) wait(ctx context.Context, submit func(jobs.Options) (models.Submitted, error)) (job models.Job, box models.Sandbox, err error) {
+func (c *Calls) wait(
+	ctx context.Context,
+	submit func(jobs.Options) (models.Submitted, error),
+) (job models.Job, box models.Sandbox, err error) {
 	r := middleware.RequestOf(ctx)
 	leave, err := c.c.Stack.Waits.Enter(r.Tenant)
 	if err != nil {

@@ -35,21 +35,29 @@ type Route struct {
 
 // Post is a route whose handler takes a body and returns what it is answered with.
 func Post[T any](path, id, summary string, do func(context.Context, *T) (any, error), out reflect.Type) Route {
-	return Route{Method: http.MethodPost, Path: path, ID: id, Summary: summary, In: reflect.TypeFor[T](), Out: out, Handle: func(c *fiber.Ctx) error {
-		var in T
-		if err := middleware.Decode(c.Request().Body(), &in); err != nil {
-			return err
-		}
-		out, err := do(c.UserContext(), &in)
-		if err != nil {
-			return err
-		}
-		return c.JSON(out)
-	}}
+	return Route{
+		Method:  http.MethodPost,
+		Path:    path,
+		ID:      id,
+		Summary: summary,
+		In:      reflect.TypeFor[T](),
+		Out:     out,
+		Handle: func(c *fiber.Ctx) error {
+			var in T
+			if err := middleware.Decode(c.Request().Body(), &in); err != nil {
+				return err
+			}
+			out, err := do(c.UserContext(), &in)
+			if err != nil {
+				return err
+			}
+			return c.JSON(out)
+		},
+	}
 }
 
-// Enter is the first handler of a route: it goes on where admit lets the request pass, and writes the errors of all that
-// follow as the contract does.
+// Enter is the first handler of a route: it goes on where admit lets the request pass, and writes the errors of all
+// that follow as the contract does.
 func (k Contract) Enter(mw *middleware.Stack, admit fiber.Handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		middleware.RequestOf(c.UserContext()).Act(c.Method(), c.Route().Path)
@@ -84,7 +92,8 @@ func (k Contract) Refuse(mw *middleware.Stack, c *fiber.Ctx, err error) error {
 func (k Contract) Document(version string, routes []Route) *huma.OpenAPI {
 	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
 	api := &huma.OpenAPI{
-		OpenAPI: "3.1.0", Info: &huma.Info{Title: k.Title, Version: version, Description: k.Description}, Servers: []*huma.Server{{URL: "/"}},
+		OpenAPI: "3.1.0", Info: &huma.Info{Title: k.Title, Version: version, Description: k.Description},
+		Servers:    []*huma.Server{{URL: "/"}},
 		Components: &huma.Components{Schemas: schemas, SecuritySchemes: k.Security},
 	}
 	content := func(t reflect.Type) map[string]*huma.MediaType {
@@ -94,7 +103,8 @@ func (k Contract) Document(version string, routes []Route) *huma.OpenAPI {
 	text := &huma.Schema{Type: huma.TypeString}
 	for _, r := range routes {
 		op := &huma.Operation{
-			Method: r.Method, Path: param.ReplaceAllString(r.Path, "{$1}"), OperationID: r.ID, Summary: r.Summary, Responses: map[string]*huma.Response{
+			Method: r.Method, Path: param.ReplaceAllString(r.Path, "{$1}"), OperationID: r.ID, Summary: r.Summary,
+			Responses: map[string]*huma.Response{
 				"200": {Description: "OK", Content: content(r.Out)}, "default": {Description: "Error", Content: content(k.Failure)},
 			},
 		}
@@ -111,7 +121,8 @@ func (k Contract) Document(version string, routes []Route) *huma.OpenAPI {
 		}
 		if r.In != nil {
 			op.RequestBody = &huma.RequestBody{Required: true, Content: content(r.In)}
-			schemas.SchemaFromRef(op.RequestBody.Content["application/json"].Schema.Ref).AdditionalProperties = true // Decode ignores them
+			body := op.RequestBody.Content["application/json"].Schema
+			schemas.SchemaFromRef(body.Ref).AdditionalProperties = true // Decode ignores them
 		}
 		api.AddOperation(op)
 	}

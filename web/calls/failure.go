@@ -17,10 +17,18 @@ func Failure(job models.Job, box models.Sandbox) error {
 	}
 	switch {
 	case !job.State.Terminal() && job.Kind == models.KindExec:
-		return problem.New(http.StatusRequestTimeout, "still_running", fmt.Sprintf("the command still runs, as job %s; send the same request "+
-			"again to wait for it, or run long commands in the background", job.ID))
+		return problem.New(
+			http.StatusRequestTimeout,
+			"still_running",
+			fmt.Sprintf("the command still runs, as job %s; send the same request "+
+				"again to wait for it, or run long commands in the background", job.ID),
+		)
 	case !job.State.Terminal():
-		return problem.New(http.StatusRequestTimeout, "still_running", fmt.Sprintf("this takes longer than a request may; job %s continues", job.ID))
+		return problem.New(
+			http.StatusRequestTimeout,
+			"still_running",
+			fmt.Sprintf("this takes longer than a request may; job %s continues", job.ID),
+		)
 	case job.State == models.TimedOut, job.State == models.Expired:
 		return problem.New(http.StatusRequestTimeout, why.Code, why.Message)
 	case job.State == models.Cancelled && box.Ended():

@@ -67,8 +67,8 @@ func (c *Calls) Expose(ctx context.Context, sandbox string, port int) (string, e
 	return plain(c.c.Address.URL(sandbox, uint16(port), "")), nil //nolint:gosec // checked above
 }
 
-// ToolURLs are where the MCP server and the editor of a sandbox's template are reached; nil = it has none, or its grant was
-// revoked.
+// ToolURLs are where the MCP server and the editor of a sandbox's template are reached; nil = it has none, or its grant
+// was revoked.
 func (c *Calls) ToolURLs(box models.Sandbox) (mcp, vscode *string) {
 	var spec struct {
 		MCPPort    int `json:"mcp_port"`

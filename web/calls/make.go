@@ -46,7 +46,11 @@ func (c *Calls) Find(ctx context.Context, name string) (models.Sandbox, error) {
 	if err == nil {
 		return box, nil
 	}
-	list, lookup := c.c.Store.Sandboxes(ctx, middleware.RequestOf(ctx).Tenant, models.SandboxFilter{Key: name, Live: true, Limit: 1})
+	list, lookup := c.c.Store.Sandboxes(
+		ctx,
+		middleware.RequestOf(ctx).Tenant,
+		models.SandboxFilter{Key: name, Live: true, Limit: 1},
+	)
 	if lookup != nil {
 		return box, lookup
 	}

@@ -138,14 +138,19 @@ const createTries = 16
 
 // submitCreate submits the create, or finds the one of the same key. A create that has failed left nothing behind; its
 // clients try again under their key by themselves, so it is followed by another one, the same for all who come.
-func (e *Server) submitCreate(ctx context.Context, wish jobs.CreateSandbox, o jobs.Options) (done models.Submitted, err error) {
+func (e *Server) submitCreate(
+	ctx context.Context,
+	wish jobs.CreateSandbox,
+	o jobs.Options,
+) (done models.Submitted, err error) {
 	for range createTries {
 		done, err = e.jobs.Create(ctx, wish, o)
 		var limit *models.LimitError
 		if errors.As(err, &limit) && limit.Stands() {
 			return done, limitReached(limit)
 		}
-		if err != nil || !done.Replayed || !middleware.Answer(done).State.Terminal() || middleware.Answer(done).State == models.Succeeded {
+		if err != nil || !done.Replayed || !middleware.Answer(done).State.Terminal() ||
+			middleware.Answer(done).State == models.Succeeded {
 			return done, err
 		}
 		next := sha256.Sum256([]byte(o.IdempotencyKey + " " + middleware.Answer(done).ID))
@@ -160,7 +165,10 @@ func limitReached(limit *models.LimitError) error {
 		return problem.RetryLater(problem.Limit(limit), 0)
 	}
 	return problem.New(http.StatusTooManyRequests, "limit_reached", fmt.Sprintf(
-		"you have reached the maximum number of concurrent sandboxes (%d); delete one or ask your operator to raise the limit", int(limit.Max)))
+		"you have reached the maximum number of concurrent sandboxes (%d); delete one or ask your operator to raise the "+
+			"limit",
+		int(limit.Max),
+	))
 }
 
 // abandon removes a sandbox whose id nobody will learn.
@@ -169,8 +177,17 @@ func (e *Server) abandon(ctx context.Context, done models.Submitted) {
 		return
 	}
 	r := middleware.RequestOf(ctx)
-	_, err := e.jobs.Delete(context.WithoutCancel(ctx), done.Sandbox.ID, true, jobs.Options{TenantID: r.Tenant, Actor: r.Actor()}) // the server's own doing: no entry in the audit log
+	// It is the server's own doing: there is no entry in the audit log.
+	own := jobs.Options{TenantID: r.Tenant, Actor: r.Actor()}
+	_, err := e.jobs.Delete(context.WithoutCancel(ctx), done.Sandbox.ID, true, own)
 	if err != nil {
-		e.log.WarnContext(ctx, "sandbox of a failed create not deleted, its timeout ends it", "sandbox_id", done.Sandbox.ID, "error", err)
+		e.log.WarnContext(
+			ctx,
+			"sandbox of a failed create not deleted, its timeout ends it",
+			"sandbox_id",
+			done.Sandbox.ID,
+			"error",
+			err,
+		)
 	}
 }

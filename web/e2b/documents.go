@@ -129,7 +129,10 @@ func (e *Server) listed(b models.Sandbox) listedDoc {
 func (e *Server) detail(b models.Sandbox) detailDoc {
 	d := detailDoc{
 		listedDoc: e.listed(b), EnvdAccessToken: e.signer.Access(b.ID), Domain: e.domainOf(),
-		Lifecycle: lifecycleDoc{OnTimeout: "kill", AutoResume: b.AutoResume}, Network: networkDoc{AllowPublicTraffic: specOf(b).Public},
+		Lifecycle: lifecycleDoc{
+			OnTimeout:  "kill",
+			AutoResume: b.AutoResume,
+		}, Network: networkDoc{AllowPublicTraffic: specOf(b).Public},
 	}
 	d.Internet, d.Network.AllowOut, d.Network.DenyOut = egressOf(b)
 	if b.OnTimeout == "pause" {

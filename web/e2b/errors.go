@@ -73,7 +73,13 @@ func failureOf(job models.Job, box models.Sandbox) error {
 	create := job.Kind == models.KindCreate
 	switch {
 	case !job.State.Terminal():
-		return later(http.StatusGatewayTimeout, create, codeNotPlaced, "timeout", fmt.Sprintf("job %s has not ended in time; it continues", job.ID))
+		return later(
+			http.StatusGatewayTimeout,
+			create,
+			codeNotPlaced,
+			"timeout",
+			fmt.Sprintf("job %s has not ended in time; it continues", job.ID),
+		)
 	case job.State == models.Expired, job.State == models.TimedOut:
 		return later(http.StatusGatewayTimeout, create, codeNotPlaced, why.Code, why.Message)
 	case job.State == models.Cancelled && create:

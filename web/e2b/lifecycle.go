@@ -107,7 +107,8 @@ func (e *Server) resume(c *fiber.Ctx) error {
 	return e.wake(c, box, body)
 }
 
-// timed reads a body with a timeout, and finds the sandbox. Where the body names none it is as timeout says; 0 = it must.
+// timed reads a body with a timeout, and finds the sandbox. Where the body names none it is as timeout says; 0 = it
+// must.
 func (e *Server) timed(c *fiber.Ctx, timeout float64) (box models.Sandbox, body timeBody, err error) {
 	if err := e.read(c, &body); err != nil {
 		return box, body, err

@@ -35,7 +35,13 @@ func (e *Server) listRunning(c *fiber.Ctx) error {
 	if f.Labels, err = readMetadata(c.Query("metadata")); err != nil {
 		return err
 	}
-	found, err := e.store.SandboxesByStart(c.UserContext(), middleware.RequestOf(c.UserContext()).Tenant, f, false, models.Start{})
+	found, err := e.store.SandboxesByStart(
+		c.UserContext(),
+		middleware.RequestOf(c.UserContext()).Tenant,
+		f,
+		false,
+		models.Start{},
+	)
 	if err != nil {
 		return err
 	}
@@ -165,8 +171,8 @@ func readStates(c *fiber.Ctx) ([]models.SandboxState, error) {
 	return states, nil
 }
 
-// readMetadata reads a query string within a query parameter. Clients escape names and values once more before they make
-// the query string.
+// readMetadata reads a query string within a query parameter. Clients escape names and values once more before they
+// make the query string.
 func readMetadata(text string) (map[string]string, error) {
 	values, err := url.ParseQuery(text)
 	if err != nil {

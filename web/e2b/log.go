@@ -25,8 +25,8 @@ type logDoc struct {
 	Fields    map[string]string `json:"fields"`
 }
 
-// logs are the ends of the sandbox's jobs, from cursor on, oldest first, or backwards from there. What programs write is
-// not in any log.
+// logs are the ends of the sandbox's jobs, from cursor on, oldest first, or backwards from there. What programs write
+// is not in any log.
 func (e *Server) logs(c *fiber.Ctx) error {
 	f, err := readLogQuery(c)
 	if err != nil {

@@ -44,8 +44,8 @@ type metricDoc struct {
 	DiskTotal     int64     `json:"diskTotal"`
 }
 
-// metrics are the samples that its worker took in the interval asked for, and one that is taken now, if that is in it and
-// the sandbox runs.
+// metrics are the samples that its worker took in the interval asked for, and one that is taken now, if that is in it
+// and the sandbox runs.
 func (e *Server) metrics(c *fiber.Ctx) error {
 	start, err := readNumber(c, "start", 0, 0, math.MaxInt64)
 	if err != nil {

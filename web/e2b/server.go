@@ -35,7 +35,8 @@ type Config struct {
 	Address passes.Address
 	// NoInternet keeps sandboxes from the internet that only ask for all of it, as these clients do unless told otherwise.
 	NoInternet bool
-	// Patience is how long a request waits for its job; 0 = a little less than the minute after which these clients give up.
+	// Patience is how long a request waits for its job; 0 = a little less than the minute after which these clients give
+	// up.
 	Patience time.Duration
 	Log      *slog.Logger
 }
@@ -69,10 +70,12 @@ func New(c Config) *Server {
 	}
 }
 
-// AddFilters lets requests for E2B's paths pass that have a key, and answers in E2B's words, and to pages of any origin,
-// whatever becomes of them.
+// AddFilters lets requests for E2B's paths pass that have a key, and answers in E2B's words, and to pages of any
+// origin, whatever becomes of them.
 func (e *Server) AddFilters(app fiber.Router) {
-	allow, admit := allowPages(), func(c *fiber.Ctx) error { return e.mw.Authorize(c, middleware.Bearer(c), models.ScopeSandboxes) }
+	allow, admit := allowPages(), func(c *fiber.Ctx) error {
+		return e.mw.Authorize(c, middleware.Bearer(c), models.ScopeSandboxes)
+	}
 	for _, base := range bases() {
 		app.Use(base, allow, e.explain, admit, e.countWait, e.mw.TakeBody)
 	}
@@ -117,7 +120,16 @@ func (e *Server) AddRoutes(app fiber.Router) {
 // bases are where the paths of E2B's API begin, also of those parts of it that are not here at all: their clients are
 // told so in E2B's words.
 func bases() []string {
-	return []string{"/sandboxes", "/v2/sandboxes", "/snapshots", "/templates", "/v2/templates", "/v3/templates", "/volumes", "/secrets"}
+	return []string{
+		"/sandboxes",
+		"/v2/sandboxes",
+		"/snapshots",
+		"/templates",
+		"/v2/templates",
+		"/v3/templates",
+		"/volumes",
+		"/secrets",
+	}
 }
 
 // options go with a request's one job. An Idempotency-Key stands for it, as on our own routes.
@@ -164,13 +176,17 @@ func (e *Server) read(c *fiber.Ctx, into any) error {
 		return err
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return problem.New(http.StatusBadRequest, "malformed_request", "the body is not the JSON of this request: "+err.Error())
+		return problem.New(
+			http.StatusBadRequest,
+			"malformed_request",
+			"the body is not the JSON of this request: "+err.Error(),
+		)
 	}
 	return nil
 }
 
-// readSeconds checks a number of seconds of a body; where it is missing, none stands for it, and 0 for none means that it
-// must not be missing. No sandbox lives shorter than a second.
+// readSeconds checks a number of seconds of a body; where it is missing, none stands for it, and 0 for none means that
+// it must not be missing. No sandbox lives shorter than a second.
 func readSeconds(field string, given *float64, none float64) (float64, error) {
 	switch {
 	case given == nil && none == 0:

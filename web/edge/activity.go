@@ -92,8 +92,8 @@ func (a *activity) write(ids []string) {
 	a.again(missed, touchLeast)
 }
 
-// again lets traffic that could not be written down be written down soon: a database that comes back knows nothing of it, and who
-// was changing a sandbox need not have counted as its use.
+// again lets traffic that could not be written down be written down soon: a database that comes back knows nothing of
+// it, and who was changing a sandbox need not have counted as its use.
 func (a *activity) again(ids []string, rest time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -10,7 +10,8 @@ import (
 // again without the token.
 func (e *Edge) trade(w http.ResponseWriter, r *http.Request, token string) bool {
 	http.SetCookie(w, &http.Cookie{
-		Name: tokenCookie, Value: token, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: e.secure || r.TLS != nil,
+		Name: tokenCookie, Value: token, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode,
+		Secure: e.secure || r.TLS != nil,
 	})
 	if r.Method != http.MethodGet || !strings.Contains(r.Header.Get("Accept"), "text/html") {
 		return false
@@ -20,10 +21,10 @@ func (e *Edge) trade(w http.ResponseWriter, r *http.Request, token string) bool 
 }
 
 // meant says whether a request with a cookie comes from where the cookie was given, as far as it does anything. All
-// sandboxes under one domain are one site to a browser, so SameSite does not keep the page of one from sending the cookie
-// of another along; a WebSocket could even be read, and so can an answer that is run as a script. A link that only reads
-// is followed: the page that it is on does not get to see where it leads. Browsers that say nothing of where a request
-// comes from (they do over TLS, and to localhost) are believed about other reading, too.
+// sandboxes under one domain are one site to a browser, so SameSite does not keep the page of one from sending the
+// cookie of another along; a WebSocket could even be read, and so can an answer that is run as a script. A link that
+// only reads is followed: the page that it is on does not get to see where it leads. Browsers that say nothing of where
+// a request comes from (they do over TLS, and to localhost) are believed about other reading, too.
 func (e *Edge) meant(r *http.Request) bool {
 	reads := safe(r.Method) && r.Header.Get("Upgrade") == ""
 	switch r.Header.Get("Sec-Fetch-Site") { // which no page can set
@@ -52,7 +53,8 @@ func navigates(h http.Header) bool {
 }
 
 func safe(method string) bool {
-	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions || method == http.MethodTrace
+	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions ||
+		method == http.MethodTrace
 }
 
 // cutParam returns a parameter's first value that is not empty, and the query without the parameter. The rest stays as

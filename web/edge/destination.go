@@ -14,8 +14,8 @@ const (
 )
 
 // destination finds out where a request wants to go. A host {port}-{id}.{domain} comes before headers: a page behind it
-// must not reach another sandbox by naming it. Under another domain such a host leads nowhere: what sandboxes serve must
-// not pass for somebody else's.
+// must not reach another sandbox by naming it. Under another domain such a host leads nowhere: what sandboxes serve
+// must not pass for somebody else's.
 func (e *Edge) destination(r *http.Request) (id string, port uint16, ok bool) {
 	if id, port, ok = fromHost(r.Host); ok {
 		_, domain, _ := strings.Cut(hostname(r.Host), ".")

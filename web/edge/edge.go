@@ -1,5 +1,5 @@
-// Package edge is the second door of the API process: it passes HTTP requests on to the inside of sandboxes, whether they
-// come for a port's preview or from a client that speaks E2B's envd protocol with the guest.
+// Package edge is the second door of the API process: it passes HTTP requests on to the inside of sandboxes, whether
+// they come for a port's preview or from a client that speaks E2B's envd protocol with the guest.
 //
 // It finds the sandbox by the request's host or headers, checks that the caller may go there, and hands the stream to
 // the gateway of the sandbox's node. What flows is never looked at. Traffic counts as use of the sandbox.
@@ -64,9 +64,11 @@ type Edge struct {
 // New returns an edge, which counts activity while it serves.
 func New(c Config) *Edge {
 	e := &Edge{
-		store: c.Store, signer: c.Signer, domain: hostname(c.Domain), secure: c.Secure, log: c.Log, routes: newRoutes(c.Store),
-		activity: newActivity(c.Store, c.Log), visits: newVisits(c.Store, c.Log), waking: newWaking(c), gateways: newGateways(c.Log),
-		unfound: gateway.NewSeldom(c.Log), unreached: gateway.NewSeldom(c.Log),
+		store: c.Store, signer: c.Signer, domain: hostname(c.Domain), secure: c.Secure, log: c.Log,
+		routes:   newRoutes(c.Store),
+		activity: newActivity(c.Store, c.Log), visits: newVisits(c.Store, c.Log), waking: newWaking(c),
+		gateways: newGateways(c.Log),
+		unfound:  gateway.NewSeldom(c.Log), unreached: gateway.NewSeldom(c.Log),
 	}
 	e.upstream = &http.Transport{
 		DialContext: e.gateways.dial, DisableCompression: true, MaxIdleConnsPerHost: 256, IdleConnTimeout: keepGateway,
@@ -183,7 +185,10 @@ func (e *Edge) rewrite(p *httputil.ProxyRequest) {
 	if e.secure {
 		p.Out.Header.Set("X-Forwarded-Proto", "https")
 	}
-	p.Out.Header.Set(gateway.PassHeader, e.signer.Gateway(v.route.SandboxID, v.port, e.store.Now(p.In.Context()).Add(passLife)))
+	p.Out.Header.Set(
+		gateway.PassHeader,
+		e.signer.Gateway(v.route.SandboxID, v.port, e.store.Now(p.In.Context()).Add(passLife)),
+	)
 }
 
 // answered notes that the answer has begun: from now on it may take as long as it likes.
@@ -212,7 +217,16 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request, err error) {
 		gateway.Refuse(w, http.StatusBadRequest, gateway.Malformed, why)
 	default:
 		e.routes.forget(v.route.SandboxID) // it may have moved
-		e.unreached.Warn(r.Context(), "gateway not reached", "sandbox_id", v.route.SandboxID, "gateway", v.route.Gateway, "error", err)
+		e.unreached.Warn(
+			r.Context(),
+			"gateway not reached",
+			"sandbox_id",
+			v.route.SandboxID,
+			"gateway",
+			v.route.Gateway,
+			"error",
+			err,
+		)
 		gateway.Refuse(w, http.StatusBadGateway, gateway.Unreachable, why)
 	}
 }

@@ -52,8 +52,8 @@ func (e *Edge) enter(w http.ResponseWriter, r *http.Request, route models.Route,
 	return e.enterPort(w, r, route, port)
 }
 
-// enterGuest asks for the sandbox's access token, or the signature of a file's URL that was made with it. Both go on to the
-// guest, which asks again: a request that has come to another sandbox than the one it was let in for gets nowhere.
+// enterGuest asks for the sandbox's access token, or the signature of a file's URL that was made with it. Both go on to
+// the guest, which asks again: a request that has come to another sandbox than the one it was let in for gets nowhere.
 func (e *Edge) enterGuest(w http.ResponseWriter, r *http.Request, id string) bool {
 	token := r.Header.Get(accessHeader)
 	switch {
@@ -105,9 +105,15 @@ func (e *Edge) enterPort(w http.ResponseWriter, r *http.Request, route models.Ro
 	}
 	message := came.forbidden()
 	if found.foreign {
-		message = "the cookie is valid only for pages of this host; from another page or a program, send the token in the header " + tokenHeader
+		message = "the cookie is valid only for pages of this host; from another page or a program, send the token in the " +
+			"header " + tokenHeader
 	}
-	gateway.Refuse(w, http.StatusForbidden, gateway.Forbidden, gateway.Refusal{Sandbox: route.SandboxID, Port: port, Message: message})
+	gateway.Refuse(
+		w,
+		http.StatusForbidden,
+		gateway.Forbidden,
+		gateway.Refusal{Sandbox: route.SandboxID, Port: port, Message: message},
+	)
 	return right{}, false
 }
 
@@ -160,7 +166,8 @@ func takeTokens(r *http.Request) (t tokens) {
 // forbidden says what is missing.
 func (t tokens) forbidden() string {
 	if t.inURL == "" && len(t.inHeaders)+len(t.inCookies) == 0 {
-		return "this port is private; send its token in the header " + tokenHeader + " or, in a browser, as ?" + passes.TokenParam +
+		return "this port is private; send its token in the header " + tokenHeader + " or, in a browser, as " +
+			"?" + passes.TokenParam +
 			"=; create one with POST /v1/sandboxes/{id}/ports"
 	}
 	return "the token is for another port, has expired or was revoked; create another with POST /v1/sandboxes/{id}/ports"

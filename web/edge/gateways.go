@@ -120,7 +120,8 @@ func silent(c net.Conn) bool {
 		return false
 	}
 	var info *unix.TCPInfo
-	if err := raw.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }); err != nil || info == nil {
+	err = raw.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	if err != nil || info == nil {
 		return false
 	}
 	return info.Unacked > 0 && time.Duration(info.Last_ack_recv)*time.Millisecond > silence

@@ -11,11 +11,16 @@ import (
 	"sandyard/models"
 )
 
-// Inside passes a request on to the routes of the sandbox's gateway that lead to its files and terminals, for a caller who
-// may go there. The path is one of the gateway's. It counts as use of the sandbox, and resumes one that is paused and may
-// be. Whatever does not reach its sandbox, or is refused there, refuse answers; the error is a *providers.Error, or one of
-// the database.
-func (e *Edge) Inside(w http.ResponseWriter, r *http.Request, id string, refuse func(http.ResponseWriter, *http.Request, error)) {
+// Inside passes a request on to the routes of the sandbox's gateway that lead to its files and terminals, for a caller
+// who may go there. The path is one of the gateway's. It counts as use of the sandbox, and resumes one that is paused
+// and may be. Whatever does not reach its sandbox, or is refused there, refuse answers; the error is a
+// *providers.Error, or one of the database.
+func (e *Edge) Inside(
+	w http.ResponseWriter,
+	r *http.Request,
+	id string,
+	refuse func(http.ResponseWriter, *http.Request, error),
+) {
 	route, err := e.routes.find(r.Context(), id)
 	if err == nil && e.waking.wakesInside(route) {
 		if route, err = e.waking.wake(r.Context(), route); errors.Is(err, errAsleep) {
@@ -68,8 +73,8 @@ func begun(res *http.Response) error {
 	return gateway.RefusalOf(res)
 }
 
-// explainInside tells what a gateway refused as it is. Anything else means that the request broke off, or that the gateway
-// was not reached or fell silent.
+// explainInside tells what a gateway refused as it is. Anything else means that the request broke off, or that the
+// gateway was not reached or fell silent.
 func (e *Edge) explainInside(w http.ResponseWriter, r *http.Request, err error) {
 	v, cause := visitOf(r.Context()), context.Cause(r.Context())
 	switch {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// Anybody can ask the edge for as many sandboxes as he likes, so all who ask share this many questions to PostgreSQL at a
-	// time, each of which is for so many sandboxes at most.
+	// Anybody can ask the edge for as many sandboxes as he likes, so all who ask share this many questions to PostgreSQL
+	// at a time, each of which is for so many sandboxes at most.
 	maxQuestions   = 2
 	maxAsked       = 500
 	lookupPatience = 10 * time.Second

@@ -9,13 +9,14 @@ import (
 
 const corsPrefix = "Access-Control-"
 
-// fromPages lets pages of any origin speak envd's protocol, as envd itself does: what opens these routes is a token in a
-// header or a signature in the URL, which a page has or has not. Credentials that a browser adds by itself are never
+// fromPages lets pages of any origin speak envd's protocol, as envd itself does: what opens these routes is a token in
+// a header or a signature in the URL, which a page has or has not. Credentials that a browser adds by itself are never
 // allowed, and a port that a cookie may open gets no such header of ours. It answers true if it has answered: a browser
 // that asks first. That question carries no header of the request's, so where the host says nothing it only names those
 // that will.
 func fromPages(w http.ResponseWriter, r *http.Request, port uint16, known bool) (answered bool) {
-	asks := r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get(corsPrefix+"Request-Method") != ""
+	asks := r.Method == http.MethodOptions && r.Header.Get("Origin") != "" &&
+		r.Header.Get(corsPrefix+"Request-Method") != ""
 	switch {
 	case known && port != gateway.GuestPort, !known && (!asks || !willName(r, idHeader)):
 		return false

@@ -19,7 +19,8 @@ func (r right) holds(route models.Route, port uint16) bool {
 	case r.grant != "":
 		return slices.ContainsFunc(route.Grants, func(g models.RouteGrant) bool { return g.ID == r.grant && g.Port == port })
 	case r.public:
-		return route.Public || slices.ContainsFunc(route.Grants, func(g models.RouteGrant) bool { return g.Public && g.Port == port })
+		return route.Public ||
+			slices.ContainsFunc(route.Grants, func(g models.RouteGrant) bool { return g.Public && g.Port == port })
 	}
 	return true
 }

@@ -132,8 +132,8 @@ func (s *visits) list() []*visit {
 	return all
 }
 
-// judge ends a visit that nothing lets in any more, or whose worker is gone, though its machine may still take what it is
-// sent: such as one that was stopped.
+// judge ends a visit that nothing lets in any more, or whose worker is gone, though its machine may still take what it
+// is sent: such as one that was stopped.
 func (v *visit) judge(now models.Route) {
 	if !v.by.holds(now, v.port) {
 		v.end(errRevoked)

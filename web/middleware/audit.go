@@ -25,8 +25,9 @@ const (
 	maxTarget = 200
 )
 
-// trail writes the audit log where the answer does not wait for it: the outcomes of entries that stand already, and what changed
-// nothing. Refused requests that are alike and come at about the same time share an entry, so that nobody can fill the log with them.
+// trail writes the audit log where the answer does not wait for it: the outcomes of entries that stand already, and
+// what changed nothing. Refused requests that are alike and come at about the same time share an entry, so that nobody
+// can fill the log with them.
 type trail struct {
 	store    *models.Store
 	report   func(error)
@@ -44,7 +45,13 @@ type refusal struct {
 }
 
 func newTrail(store *models.Store, report func(error)) *trail {
-	t := &trail{store: store, report: report, quit: make(chan struct{}), done: make(chan struct{}), refused: map[refusal]*models.AuditEntry{}}
+	t := &trail{
+		store:   store,
+		report:  report,
+		quit:    make(chan struct{}),
+		done:    make(chan struct{}),
+		refused: map[refusal]*models.AuditEntry{},
+	}
 	go t.run()
 	return t
 }
@@ -136,7 +143,8 @@ func (s *Stack) Close() error {
 func (r *Request) AuditEntry() *models.AuditEntry {
 	if r.entry == nil {
 		r.entry = &models.AuditEntry{
-			TenantID: r.Tenant, UserID: r.User, Actor: r.Key, Client: r.Client, RequestID: r.ID, Action: r.action(), Target: clip(r.target()), Times: 1,
+			TenantID: r.Tenant, UserID: r.User, Actor: r.Key, Client: r.Client, RequestID: r.ID, Action: r.action(),
+			Target: clip(r.target()), Times: 1,
 		}
 	}
 	return r.entry
@@ -175,8 +183,8 @@ func (r *Request) target() string {
 
 func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxTarget)], "") }
 
-// Begin writes into the audit log what is about to be changed, before it is: a crash in between leaves an entry without an outcome,
-// never a change without an entry. Submissions need no Begin, they write their entries themselves.
+// Begin writes into the audit log what is about to be changed, before it is: a crash in between leaves an entry without
+// an outcome, never a change without an entry. Submissions need no Begin, they write their entries themselves.
 func (s *Stack) Begin(ctx context.Context) error {
 	r := RequestOf(ctx)
 	return s.store.Audit(ctx, r.AuditEntry())
@@ -194,14 +202,23 @@ func (s *Stack) AuditLogin(ctx context.Context) error {
 	return nil
 }
 
-// EndAudit gives the request's entry its outcome. A request that has none and is no mere look gets one: it changed nothing.
+// EndAudit gives the request's entry its outcome. A request that has none and is no mere look gets one: it changed
+// nothing.
 func (s *Stack) EndAudit(r *Request, status int) {
 	code := ""
 	if r.Problem != nil {
 		code = r.Problem.Code
 	}
 	if code == "limit_reached" {
-		s.security.Note(models.SecurityEvent{TenantID: r.Tenant, Kind: models.LimitReached, Client: r.Client, Actor: r.Key, Detail: r.Problem.Limit})
+		s.security.Note(
+			models.SecurityEvent{
+				TenantID: r.Tenant,
+				Kind:     models.LimitReached,
+				Client:   r.Client,
+				Actor:    r.Key,
+				Detail:   r.Problem.Limit,
+			},
+		)
 	}
 	begun := r.entry != nil && r.entry.ID != 0
 	switch {

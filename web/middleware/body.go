@@ -21,8 +21,8 @@ import (
 	"sandyard/web/problem"
 )
 
-// firstRoom is what is set aside for a body of which nothing has come yet. More follows as it comes, whatever length was
-// announced.
+// firstRoom is what is set aside for a body of which nothing has come yet. More follows as it comes, whatever length
+// was announced.
 const firstRoom = 32 << 10
 
 // TakeBody reads the body, within bounds and within the budget of all bodies, for the handlers that want it whole.

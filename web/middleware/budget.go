@@ -44,7 +44,12 @@ func BodyMemory(configured, maxBody int) int {
 // newBudget returns a budget of which one tenant may have three quarters, but always one body of the largest size.
 func newBudget(limit, maxBody int) *budget {
 	limit = BodyMemory(limit, maxBody)
-	return &budget{limit: limit, share: max(limit/4*3, min(limit, bodyCopies*maxBody)), by: map[string]int{}, freed: make(chan struct{})}
+	return &budget{
+		limit: limit,
+		share: max(limit/4*3, min(limit, bodyCopies*maxBody)),
+		by:    map[string]int{},
+		freed: make(chan struct{}),
+	}
 }
 
 // take reserves n bytes for a tenant. It waits a short time for other requests to end, then refuses with a 503.
@@ -66,7 +71,8 @@ func (b *budget) take(ctx context.Context, tenant string, n int) error {
 	}
 }
 
-// try reserves n bytes if there is room, and otherwise returns a channel that is closed when it may be worth another try.
+// try reserves n bytes if there is room, and otherwise returns a channel that is closed when it may be worth another
+// try.
 func (b *budget) try(tenant string, n int) (freed <-chan struct{}, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -144,7 +150,8 @@ func (s *Stack) holdAnswer(c *fiber.Ctx, r *Request) {
 	res.SetBodyStream(&heldAnswer{bytes.NewReader(body), held}, len(body))
 }
 
-// heldAnswer is an answer whose memory is counted until fasthttp closes it, which it also does when the client has gone.
+// heldAnswer is an answer whose memory is counted until fasthttp closes it, which it also does when the client has
+// gone.
 type heldAnswer struct {
 	*bytes.Reader
 

@@ -47,8 +47,15 @@ func (c *Crowd) Enter(tenant string) (leave func(), err error) {
 }
 
 func (c *Crowd) full(n int) *problem.Problem {
-	p := problem.New(fiber.StatusTooManyRequests, "limit_reached",
-		fmt.Sprintf("the limit %s is reached: %d requests of this kind are open; end some of them, or ask your operator to raise it", c.limit, n))
+	p := problem.New(
+		fiber.StatusTooManyRequests,
+		"limit_reached",
+		fmt.Sprintf(
+			"the limit %s is reached: %d requests of this kind are open; end some of them, or ask your operator to raise it",
+			c.limit,
+			n,
+		),
+	)
 	used, most := float64(n), float64(c.most)
 	p.Limit, p.Used, p.Max = c.limit, &used, &most
 	return problem.RetryLater(p, 5)

@@ -30,7 +30,10 @@ func Decode(body []byte, into any) error {
 	err := json.Unmarshal(body, into)
 	var mismatch *json.UnmarshalTypeError
 	if errors.As(err, &mismatch) {
-		return problem.Invalid("body."+mismatch.Field, fmt.Sprintf("must be %s, not a JSON %s", kindOf(mismatch.Type), mismatch.Value))
+		return problem.Invalid(
+			"body."+mismatch.Field,
+			fmt.Sprintf("must be %s, not a JSON %s", kindOf(mismatch.Type), mismatch.Value),
+		)
 	}
 	return err
 }
@@ -50,7 +53,11 @@ func missing(given map[string]json.RawMessage, t reflect.Type) error {
 	for i, w := range wrong {
 		names[i] = w.Location
 	}
-	p := problem.New(http.StatusUnprocessableEntity, "invalid_request", "the request lacks "+strings.Join(names, ", ")+"; add what is missing")
+	p := problem.New(
+		http.StatusUnprocessableEntity,
+		"invalid_request",
+		"the request lacks "+strings.Join(names, ", ")+"; add what is missing",
+	)
 	p.Errors = wrong
 	return p
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// checkFraming refuses requests whose end a proxy may see elsewhere than fasthttp does, and ends their connections: what
-// follows could be a request that nobody meant to send.
+// checkFraming refuses requests whose end a proxy may see elsewhere than fasthttp does, and ends their connections:
+// what follows could be a request that nobody meant to send.
 func checkFraming(c *fiber.Ctx) error {
 	h := &c.Request().Header
 	var lengths, codings, hosts int

@@ -32,8 +32,8 @@ const (
 	lookupPatience = 5 * time.Second
 )
 
-// keyCache remembers API keys by their hash, also texts that are no keys. What it does not know it asks the database for,
-// by one statement at a time, whatever comes from callers that have no key.
+// keyCache remembers API keys by their hash, also texts that are no keys. What it does not know it asks the database
+// for, by one statement at a time, whatever comes from callers that have no key.
 type keyCache struct {
 	store *models.Store
 	mu    sync.Mutex
@@ -57,7 +57,8 @@ type foundKey struct {
 
 func newKeyCache(store *models.Store) *keyCache {
 	return &keyCache{
-		store: store, known: map[[sha256.Size]byte]cachedKey{}, wrong: map[[sha256.Size]byte]time.Time{}, asked: map[string][]chan<- foundKey{}, written: map[string]time.Time{},
+		store: store, known: map[[sha256.Size]byte]cachedKey{}, wrong: map[[sha256.Size]byte]time.Time{},
+		asked: map[string][]chan<- foundKey{}, written: map[string]time.Time{},
 	}
 }
 

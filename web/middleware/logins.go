@@ -52,7 +52,12 @@ type failures struct {
 }
 
 func newLogins(store *models.Store) *logins {
-	return &logins{store: store, users: map[string]cachedUser{}, failed: map[string]failures{}, pending: make(chan struct{}, maxPending)}
+	return &logins{
+		store:   store,
+		users:   map[string]cachedUser{},
+		failed:  map[string]failures{},
+		pending: make(chan struct{}, maxPending),
+	}
 }
 
 // Tokens are what a login is answered with.
@@ -64,15 +69,18 @@ type Tokens struct {
 	Ends    time.Time     // of the login: then the password is needed again
 }
 
-// Login begins a login of a user, who is found by name and password. Its first token is good for life. Errors: a problem
-// 401, or 429 after too many failures of the name or from the address.
+// Login begins a login of a user, who is found by name and password. Its first token is good for life. Errors: a
+// problem 401, or 429 after too many failures of the name or from the address.
 func (s *Stack) Login(ctx context.Context, name, password string, life time.Duration) (Tokens, error) {
 	l := s.logins
 	select {
 	case l.pending <- struct{}{}:
 		defer func() { <-l.pending }()
 	default:
-		return Tokens{}, problem.RetryLater(problem.New(http.StatusServiceUnavailable, "logins_busy", "too many logins are under way; try again"), 1)
+		return Tokens{}, problem.RetryLater(
+			problem.New(http.StatusServiceUnavailable, "logins_busy", "too many logins are under way; try again"),
+			1,
+		)
 	}
 	client := RequestOf(ctx).Client
 	counted := map[string]int{accountOf(name): accountFailures, "address " + client: addressFailures}
@@ -93,7 +101,9 @@ func (s *Stack) Login(ctx context.Context, name, password string, life time.Dura
 	switch {
 	case !right, errors.Is(err, models.ErrNotFound):
 		l.count(counted)
-		s.security.Note(models.SecurityEvent{TenantID: user.TenantID, Kind: models.LoginFailed, Client: client, Actor: user.ID})
+		s.security.Note(
+			models.SecurityEvent{TenantID: user.TenantID, Kind: models.LoginFailed, Client: client, Actor: user.ID},
+		)
 		s.log.WarnContext(ctx, "login failed", "request_id", RequestOf(ctx).ID, "client", client)
 		return Tokens{}, problem.New(http.StatusUnauthorized, "login_failed", "the user name or the password is wrong")
 	case err != nil:
@@ -123,10 +133,23 @@ func (s *Stack) Refresh(ctx context.Context, refresh string, life time.Duration)
 	login, next, err := s.store.Refresh(ctx, refresh)
 	switch {
 	case errors.Is(err, models.ErrRefreshUsed):
-		s.log.WarnContext(ctx, "refresh token used twice; its login has ended", "request_id", RequestOf(ctx).ID, "login", login.ID, "client", RequestOf(ctx).Client)
+		s.log.WarnContext(
+			ctx,
+			"refresh token used twice; its login has ended",
+			"request_id",
+			RequestOf(ctx).ID,
+			"login",
+			login.ID,
+			"client",
+			RequestOf(ctx).Client,
+		)
 		return Tokens{}, problem.New(http.StatusUnauthorized, "token_invalid", models.ErrRefreshUsed.Error()+"; log in again")
 	case errors.Is(err, models.ErrNotFound):
-		return Tokens{}, problem.New(http.StatusUnauthorized, "token_invalid", "the refresh token is invalid, or its login has ended; log in again")
+		return Tokens{}, problem.New(
+			http.StatusUnauthorized,
+			"token_invalid",
+			"the refresh token is invalid, or its login has ended; log in again",
+		)
 	case err != nil:
 		return Tokens{}, err
 	}
@@ -142,7 +165,13 @@ func (s *Stack) Refresh(ctx context.Context, refresh string, life time.Duration)
 	return s.logins.tokens(ctx, user, login, next, life)
 }
 
-func (l *logins) tokens(ctx context.Context, user models.User, login models.Login, refresh string, life time.Duration) (Tokens, error) {
+func (l *logins) tokens(
+	ctx context.Context,
+	user models.User,
+	login models.Login,
+	refresh string,
+	life time.Duration,
+) (Tokens, error) {
 	keys, err := l.signingKeys(ctx, "")
 	if err != nil {
 		return Tokens{}, err
@@ -262,8 +291,8 @@ func (l *logins) forget(login string) {
 	delete(l.users, login)
 }
 
-// signingKeys returns the keys, the newest first. They are read again now and then, and for one that is not among them, at
-// most once a second: tokens come from anybody.
+// signingKeys returns the keys, the newest first. They are read again now and then, and for one that is not among them,
+// at most once a second: tokens come from anybody.
 func (l *logins) signingKeys(ctx context.Context, wanted string) ([]models.SigningKey, error) {
 	l.mu.Lock()
 	keys, age := l.keys, time.Since(l.keysAt)

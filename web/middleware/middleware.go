@@ -15,12 +15,13 @@ const DefaultMaxBody = 16 << 20
 
 // Config is what a Stack is made of. All of it stays the caller's.
 type Config struct {
-	Store       *models.Store
-	Waiters     *jobs.Waiters
-	Security    *jobs.Security // nil = nobody counts
-	MaxBody     int            // bytes; 0 = DefaultMaxBody
-	BodyMemory  int            // bytes that bodies and large answers may take; 0 = DefaultBodyMemory, or more for a large MaxBody
-	TenantWaits int            // requests of one tenant that wait at once; 0 = DefaultTenantWaits
+	Store    *models.Store
+	Waiters  *jobs.Waiters
+	Security *jobs.Security // nil = nobody counts
+	MaxBody  int            // bytes; 0 = DefaultMaxBody
+	// BodyMemory is how many bytes bodies and large answers may take; 0 = DefaultBodyMemory, or more for a large MaxBody.
+	BodyMemory  int
+	TenantWaits int // requests of one tenant that wait at once; 0 = DefaultTenantWaits
 	// OnQuit has a function called when the server begins to shut down, until stop is called.
 	OnQuit func(func()) (stop func() bool)
 	Log    *slog.Logger
@@ -48,6 +49,8 @@ func New(c Config) *Stack {
 	lost := func(err error) { c.Log.Warn("audit log not written, trying again", "error", err) }
 	return &Stack{
 		MaxBody: most, Waits: NewCrowd("tenant_waits", cmp.Or(c.TenantWaits, DefaultTenantWaits)),
-		store: c.Store, waiters: c.Waiters, keys: newKeyCache(c.Store), logins: newLogins(c.Store), budget: newBudget(c.BodyMemory, most), onQuit: c.OnQuit, log: c.Log, security: c.Security, trail: newTrail(c.Store, lost),
+		store: c.Store, waiters: c.Waiters, keys: newKeyCache(c.Store), logins: newLogins(c.Store),
+		budget: newBudget(c.BodyMemory, most), onQuit: c.OnQuit, log: c.Log, security: c.Security,
+		trail: newTrail(c.Store, lost),
 	}
 }

@@ -16,7 +16,8 @@ func (s *Stack) Report(ctx context.Context, r *Request, err error) *problem.Prob
 	p := problem.Of(err, s.MaxBody)
 	p.Clip()
 	p.RequestID, r.Problem = r.ID, p
-	if p.Status >= fiber.StatusInternalServerError && p.Status != fiber.StatusInsufficientStorage { // a full sandbox is its owner's
+	if p.Status >= fiber.StatusInternalServerError &&
+		p.Status != fiber.StatusInsufficientStorage { // a full sandbox is its owner's
 		s.log.ErrorContext(ctx, "request failed", "request_id", r.ID, "code", p.Code, "error", err)
 	}
 	return p

@@ -24,6 +24,7 @@ type Request struct {
 	Action  string // method and route
 	Target  string // the id or name of what it is about, where the path does not have it
 	Submits bool   // it changes nothing but by the jobs that it submits
+	Changes bool   // it changes something although its method does not say so
 	Tenant  string
 	Key     string           // the id of its API key, or of the login
 	User    string           // the id of the user whose key or login it is; empty = it is nobody's
@@ -117,7 +118,8 @@ func (s *Stack) logRequest(c *fiber.Ctx, r *Request, took time.Duration) {
 	attrs := []slog.Attr{
 		slog.String("method", c.Method()), slog.String("route", c.Route().Path),
 		slog.Int("status", c.Response().StatusCode()), slog.Duration("duration", took),
-		slog.String("request_id", r.ID), slog.String("tenant", r.Tenant), slog.String("key", r.Key), slog.String("client", r.Client),
+		slog.String("request_id", r.ID), slog.String("tenant", r.Tenant), slog.String("key", r.Key),
+		slog.String("client", r.Client),
 	}
 	if r.User != "" {
 		attrs = append(attrs, slog.String("user", r.User))

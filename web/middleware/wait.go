@@ -22,7 +22,11 @@ func (s *Stack) Poll(ctx context.Context, waitFor Waiting, job string, wait time
 
 // Follow waits for the job that a submission is about, and returns it with its sandbox, as both stand at its end or
 // after the wait.
-func (s *Stack) Follow(ctx context.Context, done models.Submitted, wait time.Duration) (models.Job, models.Sandbox, error) {
+func (s *Stack) Follow(
+	ctx context.Context,
+	done models.Submitted,
+	wait time.Duration,
+) (models.Job, models.Sandbox, error) {
 	return s.await(ctx, s.waiters.WaitNew, Answer(done).ID, wait)
 }
 
@@ -31,7 +35,12 @@ func (s *Stack) Await(ctx context.Context, job string, wait time.Duration) (mode
 	return s.await(ctx, s.waiters.Wait, job, wait)
 }
 
-func (s *Stack) await(ctx context.Context, waitFor Waiting, id string, wait time.Duration) (models.Job, models.Sandbox, error) {
+func (s *Stack) await(
+	ctx context.Context,
+	waitFor Waiting,
+	id string,
+	wait time.Duration,
+) (models.Job, models.Sandbox, error) {
 	job, err := s.Poll(ctx, waitFor, id, wait)
 	if err != nil {
 		return models.Job{}, models.Sandbox{}, err

@@ -33,7 +33,10 @@ func OfHuma(m *huma.ErrorModel) error {
 	var parts []string
 	for _, e := range m.Errors[:min(len(m.Errors), maxErrors)] {
 		p.Errors = append(p.Errors, FieldError{e.Location, e.Message})
-		parts = append(parts, strings.TrimSpace(clipped(e.Location, maxErrorLocation)+" "+clipped(e.Message, maxErrorMessage)))
+		parts = append(
+			parts,
+			strings.TrimSpace(clipped(e.Location, maxErrorLocation)+" "+clipped(e.Message, maxErrorMessage)),
+		)
 	}
 	if more := len(m.Errors) - len(parts); more > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more errors", more))

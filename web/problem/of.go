@@ -39,13 +39,28 @@ func Of(err error, maxBody int) *Problem {
 	case errors.As(err, &inside):
 		return insideProblem(inside)
 	case errors.Is(err, models.ErrNotFound):
-		return New(fiber.StatusNotFound, "not_found", "there is no such sandbox, job, template or schedule; check the id and the tenant of this API key")
+		return New(
+			fiber.StatusNotFound,
+			"not_found",
+			"there is no such sandbox, job, template or schedule; check the id and the tenant of this API key",
+		)
 	case errors.Is(err, models.ErrExists):
-		return New(fiber.StatusConflict, "name_taken", "a template of this name exists; change it with PUT or choose another name")
+		return New(
+			fiber.StatusConflict,
+			"name_taken",
+			"a template of this name exists; change it with PUT or choose another name",
+		)
 	case errors.Is(err, models.ErrScheduleExists):
-		return New(fiber.StatusConflict, "name_taken", "a schedule of this name exists; change it with PATCH or choose another name")
+		return New(
+			fiber.StatusConflict,
+			"name_taken",
+			"a schedule of this name exists; change it with PATCH or choose another name",
+		)
 	case errors.Is(err, models.ErrStale):
-		return RetryLater(New(fiber.StatusConflict, "changed_meanwhile", "concurrent requests keep changing this object; try again"), 1)
+		return RetryLater(
+			New(fiber.StatusConflict, "changed_meanwhile", "concurrent requests keep changing this object; try again"),
+			1,
+		)
 	case errors.Is(err, models.ErrDeclared):
 		return New(fiber.StatusConflict, "template_declared",
 			"the server's configuration declares this template; remove it from SANDBOX_TEMPLATES first, or change it with PUT")
@@ -58,9 +73,12 @@ func Of(err error, maxBody int) *Problem {
 	case errors.Is(err, models.ErrNotTerminal):
 		return New(fiber.StatusConflict, "job_not_ended", "the job has not ended; wait until it ends or cancel it first")
 	case errors.Is(err, models.ErrUncertain):
-		return RetryLater(New(fiber.StatusServiceUnavailable, "outcome_unknown",
-			"the database connection broke, and it is unknown whether this request was accepted; send it again with the same Idempotency-Key, "+
-				"which prevents a second run; without a key, check first whether it was done"), 2)
+		return RetryLater(New(
+			fiber.StatusServiceUnavailable,
+			"outcome_unknown",
+			"the database connection broke, and it is unknown whether this request was accepted; send it again with the same "+
+				"Idempotency-Key, which prevents a second run; without a key, check first whether it was done",
+		), 2)
 	case models.IsUnavailable(err):
 		return RetryLater(New(fiber.StatusServiceUnavailable, "database_unavailable",
 			"the database does not answer; nothing was accepted; try again"), 2)
@@ -111,7 +129,11 @@ func routeProblem(e *fiber.Error, maxBody int) *Problem {
 	case fiber.StatusNotFound:
 		return New(e.Code, "route_not_found", "there is no route at this path; see /docs for all routes")
 	case fiber.StatusMethodNotAllowed:
-		return New(e.Code, "method_not_allowed", "this path does not support the method; use one of those in the header Allow")
+		return New(
+			e.Code,
+			"method_not_allowed",
+			"this path does not support the method; use one of those in the header Allow",
+		)
 	case fiber.StatusRequestEntityTooLarge:
 		p := New(e.Code, "body_too_large", fmt.Sprintf("the body is larger than %d bytes (base64 adds one third); "+
 			"upload large files with PUT /v1/sandboxes/{id}/files/raw, which has no such limit", maxBody))
@@ -123,7 +145,11 @@ func routeProblem(e *fiber.Error, maxBody int) *Problem {
 	case fiber.StatusRequestTimeout:
 		return New(e.Code, "request_timeout", "the request did not arrive within a minute; send it again")
 	}
-	return New(fiber.StatusBadRequest, "malformed_request", "this is not a well-formed HTTP request; correct it and send it again")
+	return New(
+		fiber.StatusBadRequest,
+		"malformed_request",
+		"this is not a well-formed HTTP request; correct it and send it again",
+	)
 }
 
 // insideProblem is the answer to an error of a call that is no job.
@@ -136,11 +162,13 @@ func insideProblem(e *providers.Error) *Problem {
 		providers.TooLarge:    fiber.StatusRequestEntityTooLarge,
 		providers.InvalidPath: fiber.StatusUnprocessableEntity, providers.Invalid: fiber.StatusUnprocessableEntity,
 		providers.BadArchive: fiber.StatusUnprocessableEntity, providers.NoDir: fiber.StatusUnprocessableEntity,
-		providers.NoExec: fiber.StatusNotFound, providers.ExecEnded: fiber.StatusConflict, providers.NoUser: fiber.StatusUnprocessableEntity,
+		providers.NoExec: fiber.StatusNotFound, providers.ExecEnded: fiber.StatusConflict,
+		providers.NoUser:       fiber.StatusUnprocessableEntity,
 		providers.TooManyExecs: fiber.StatusTooManyRequests,
 		providers.Busy:         fiber.StatusServiceUnavailable, providers.NotSupported: fiber.StatusNotImplemented,
-		"range_not_satisfiable": fiber.StatusRequestedRangeNotSatisfiable, "precondition_failed": fiber.StatusPreconditionFailed,
-		gateway.Broken: fiber.StatusBadRequest,
+		"range_not_satisfiable": fiber.StatusRequestedRangeNotSatisfiable,
+		"precondition_failed":   fiber.StatusPreconditionFailed,
+		gateway.Broken:          fiber.StatusBadRequest,
 	}[e.Class]
 	if !known {
 		status = fiber.StatusBadGateway

@@ -1,6 +1,6 @@
-// Package problem is the answer to every request that fails: a problem document of RFC 9457, and the one map from errors
-// to statuses and codes. It knows nothing of who asked; every contract over HTTP writes these documents or translates
-// them.
+// Package problem is the answer to every request that fails: a problem document of RFC 9457, and the one map from
+// errors to statuses and codes. It knows nothing of who asked; every contract over HTTP writes these documents or
+// translates them.
 package problem
 
 import (
@@ -53,7 +53,13 @@ func (p *Problem) SetHeaders(set func(name, value string)) {
 
 // New returns a problem with an HTTP status, a stable code, and a detail that says what to do.
 func New(status int, code, detail string) *Problem {
-	return &Problem{Type: "urn:sandyard:problem:" + code, Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
+	return &Problem{
+		Type:   "urn:sandyard:problem:" + code,
+		Title:  http.StatusText(status),
+		Status: status,
+		Code:   code,
+		Detail: detail,
+	}
 }
 
 // Invalid is the 422 of one thing that is wrong with a request. Location is such as body.timeout_seconds or query.wait.
@@ -74,5 +80,9 @@ func Unauthorized(missing bool) *Problem {
 
 // Forbidden is the 403 of an API key or a login that lacks a scope.
 func Forbidden(scope string) *Problem {
-	return New(fiber.StatusForbidden, "scope_missing", "the API key or login lacks the scope "+scope+"; use one that has it")
+	return New(
+		fiber.StatusForbidden,
+		"scope_missing",
+		"the API key or login lacks the scope "+scope+"; use one that has it",
+	)
 }

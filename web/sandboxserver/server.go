@@ -29,8 +29,8 @@ func New(mw *middleware.Stack, c *calls.Calls) *Server { return &Server{mw, c} }
 // base is where the routes begin.
 const base = "/sandboxes"
 
-// AddRoutes adds the routes for clients that have an API key. They come before those of E2B, whose paths begin alike: of
-// the one that both have, DELETE /sandboxes/{id}, the way in which the key comes decides.
+// AddRoutes adds the routes for clients that have an API key. They come before those of E2B, whose paths begin alike:
+// of the one that both have, DELETE /sandboxes/{id}, the way in which the key comes decides.
 func (s *Server) AddRoutes(app fiber.Router) {
 	s.add(app, s.key)
 	app.Delete(base+"/:id", func(c *fiber.Ctx) error {

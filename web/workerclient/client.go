@@ -1,6 +1,6 @@
 // Package workerclient asks the workers what goes on inside their sandboxes: the processes of one, the output of a
-// command, how much memory it uses. Such a question is no job: nothing changes, and who waits for an answer holds none of
-// a worker's slots.
+// command, how much memory it uses. Such a question is no job: nothing changes, and who waits for an answer holds none
+// of a worker's slots.
 package workerclient
 
 import (
@@ -55,10 +55,16 @@ type Client struct {
 
 // New returns a Client.
 func New(c Config) *Client {
-	return &Client{store: c.Store, signer: c.Signer, wake: c.Wake, onQuit: c.OnQuit, http: &http.Client{Transport: &http.Transport{
-		DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, DisableCompression: true,
-		MaxIdleConnsPerHost: 64, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: 64 << 10,
-	}}}
+	return &Client{
+		store:  c.Store,
+		signer: c.Signer,
+		wake:   c.Wake,
+		onQuit: c.OnQuit,
+		http: &http.Client{Transport: &http.Transport{
+			DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, DisableCompression: true,
+			MaxIdleConnsPerHost: 64, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: 64 << 10,
+		}},
+	}
 }
 
 // Close closes the connections that wait for the next question.
@@ -69,7 +75,12 @@ func (c *Client) Close() error {
 
 // Ask sends a question about a sandbox of the request's tenant to the worker that holds it. The caller closes the
 // answer's body. Errors are problems and those of the database.
-func (c *Client) Ask(ctx context.Context, sandbox, path string, query url.Values, wait time.Duration) (*http.Response, error) {
+func (c *Client) Ask(
+	ctx context.Context,
+	sandbox, path string,
+	query url.Values,
+	wait time.Duration,
+) (*http.Response, error) {
 	door, err := c.find(ctx, middleware.RequestOf(ctx).Tenant, sandbox)
 	if err != nil {
 		return nil, err
@@ -120,18 +131,28 @@ func (c *Client) find(ctx context.Context, tenant, sandbox string) (string, erro
 	case box.State == models.SandboxPaused:
 		return "", problem.New(http.StatusConflict, "sandbox_paused", "the sandbox is paused; resume it first")
 	case box.State != models.SandboxRunning:
-		return "", problem.New(http.StatusConflict, "sandbox_not_running", "the sandbox is still being created; wait for its create job to end")
+		return "", problem.New(
+			http.StatusConflict,
+			"sandbox_not_running",
+			"the sandbox is still being created; wait for its create job to end",
+		)
 	}
 	route, err := c.store.Route(ctx, sandbox)
 	if err == nil && (route.Gateway == "" || c.signer == nil) {
-		err = Unreachable("no live worker of the sandbox has a gateway; ask your operator to start a worker of its provider or to set GATEWAY_ADDR")
+		err = Unreachable(
+			"no live worker of the sandbox has a gateway; ask your operator to start a worker of its provider or to set " +
+				"GATEWAY_ADDR",
+		)
 	}
 	return route.Gateway, err
 }
 
 // Unreachable is the problem of a sandbox whose worker cannot be asked now.
 func Unreachable(why string) *problem.Problem {
-	return problem.RetryLater(problem.New(http.StatusServiceUnavailable, "sandbox_unreachable", why+"; nothing was changed, try again"), 2)
+	return problem.RetryLater(
+		problem.New(http.StatusServiceUnavailable, "sandbox_unreachable", why+"; nothing was changed, try again"),
+		2,
+	)
 }
 
 // refused turns what a gateway says instead of an answer into a problem.
@@ -142,7 +163,11 @@ func refused(answer *http.Response) error {
 	}
 	switch e.Class {
 	case providers.NoExec:
-		return problem.New(http.StatusNotFound, string(e.Class), "the sandbox has no such exec: it was deleted, belongs to another sandbox, or never started")
+		return problem.New(
+			http.StatusNotFound,
+			string(e.Class),
+			"the sandbox has no such exec: it was deleted, belongs to another sandbox, or never started",
+		)
 	case providers.Paused:
 		return problem.New(http.StatusConflict, string(e.Class), e.Message)
 	case providers.NotSupported:

@@ -1,0 +1,83 @@
+package house
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	mostFiles  = 25
+	longestRow = 120
+)
+
+// crowded are packages with more files than a reader finds his way in, and how many they may have. Numbers go down only.
+func crowded() map[string]int {
+	return map[string]int{
+		"jobs": 97, "models": 73, "providers/docker": 30, "providers/providertest": 27, "guest": 26,
+	}
+}
+
+// wide are packages whose lines may still be longer than a page is wide. The list gets shorter only.
+func wide() []string {
+	return []string{"web/mcp", "web/daytona"}
+}
+
+// TestPackagesAreSmall counts the hand-written files of each package, its tests apart.
+func TestPackagesAreSmall(t *testing.T) {
+	t.Parallel()
+	files := map[string]int{}
+	for _, file := range goFiles(t) {
+		if !strings.HasSuffix(file, "_test.go") && !generated(t, file) {
+			files[filepath.Dir(file)]++
+		}
+	}
+	for dir, n := range files {
+		switch most, known := crowded()[dir]; {
+		case !known && n > mostFiles:
+			t.Errorf("%s has %d files, at most %d are good; divide it by subject", dir, n, mostFiles)
+		case known && n > most:
+			t.Errorf("%s has %d files, it had %d; put the new one into a package of its own", dir, n, most)
+		case known && n < most:
+			t.Errorf("%s has only %d files left: write that number into crowded", dir, n)
+		}
+	}
+	if len(files) < 30 {
+		t.Errorf("only %d packages were looked at", len(files))
+	}
+}
+
+// TestLinesFitThePage measures the lines of packages that are not wide. One with the tags of a field cannot be broken.
+func TestLinesFitThePage(t *testing.T) {
+	t.Parallel()
+	for _, file := range goFiles(t) {
+		if strings.HasSuffix(file, "_test.go") || !strings.HasPrefix(file, "web/") || slices.Contains(wide(), filepath.Dir(file)) {
+			continue
+		}
+		src, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for line := range strings.Lines(string(src)) {
+			n++
+			if len(strings.TrimSuffix(line, "\n")) > longestRow && !strings.Contains(line, "`") {
+				t.Errorf("%s:%d has more than %d characters", file, n, longestRow)
+			}
+		}
+	}
+}
+
+func generated(t *testing.T, file string) bool {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, parser.ParseComments|parser.PackageClauseOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ast.IsGenerated(parsed)
+}

@@ -1,0 +1,149 @@
+package account
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"sandyard/models"
+	"sandyard/web/middleware"
+	"sandyard/web/problem"
+	"sandyard/web/rest"
+)
+
+// Tenant is the document of a tenant.
+type Tenant struct {
+	Name          string    `json:"name"`
+	LiveSandboxes int       `json:"live_sandboxes"`
+	MaxSandboxes  int       `json:"max_sandboxes" doc:"Live sandboxes at once"`
+	MaxQueued     int       `json:"max_queued" doc:"Waiting jobs at once"`
+	MaxCPUs       *float64  `json:"max_cpus" doc:"Cores of all live sandboxes together; null = no limit"`
+	MaxMemoryMiB  *int64    `json:"max_memory_mib" doc:"Memory of all live sandboxes together, paused ones included; null = no limit"`
+	JobRate       *float64  `json:"job_rate" doc:"Submissions a second; null = no limit"`
+	JobBurst      *int      `json:"job_burst" doc:"Submissions at once, where there is a rate; null = those of one second"`
+	Providers     []string  `json:"providers" doc:"Providers of sandboxes whose request and template name none, in the order in which they are asked; empty: the server's"`
+	CreatedAt     time.Time `json:"created_at"`
+}
+
+// TenantList is all tenants.
+type TenantList struct {
+	Tenants []Tenant `json:"tenants" doc:"By name, at most 10000"`
+}
+
+// NewTenantBody is the body of a request for a tenant.
+type NewTenantBody struct {
+	Name string `json:"name" minLength:"1" maxLength:"63" doc:"a-z, 0-9 and -; begins with a letter or a digit"`
+	CeilingsBody
+}
+
+// MadeTenant is a new tenant, with the text of its first key.
+type MadeTenant struct {
+	Tenant Tenant `json:"tenant"`
+	Key    string `json:"key" doc:"Its first API key, with the scopes sandboxes and admin. It is not stored and cannot be shown again"`
+}
+
+type newTenantInput struct{ Body NewTenantBody }
+
+type tenantInput struct {
+	Name string `path:"name" maxLength:"63"`
+}
+
+type changeTenantInput struct {
+	Name string `path:"name" maxLength:"63"`
+	Body ChangeTenantBody
+}
+
+// ChangeTenantBody is what changes of a tenant.
+type ChangeTenantBody struct {
+	CeilingsBody
+	Providers *[]string `json:"providers,omitempty" maxItems:"8" doc:"Providers of sandboxes whose request and template name none, in the order in which they are asked; empty: the server's"`
+}
+
+// listedTenants is how many tenants are listed.
+const listedTenants = 10000
+
+func (s *Server) addTenants() {
+	rest.Register(
+		s.api,
+		rest.Operation("list-tenants", http.MethodGet, "/v1/tenants", Tag, "List all tenants (scope operator)"),
+		s.listTenants,
+	)
+	create := rest.Operation(
+		"create-tenant",
+		http.MethodPost,
+		"/v1/tenants",
+		Tag,
+		"Create a tenant with its first API key (scope operator)",
+	)
+	create.DefaultStatus = http.StatusCreated
+	rest.Register(s.api, create, s.createTenant)
+	rest.Register(
+		s.api,
+		rest.Operation("get-tenant", http.MethodGet, "/v1/tenants/{name}", Tag, "Get a tenant (scope operator)"),
+		s.getTenant,
+	)
+	rest.Register(s.api, rest.Operation("change-tenant", http.MethodPatch, "/v1/tenants/{name}", Tag,
+		"Change a tenant's limits or providers (scope operator): they count from the next request on"), s.changeTenant)
+}
+
+func tenantDoc(t models.ListedTenant) Tenant {
+	return Tenant{
+		Name: t.ID, LiveSandboxes: t.Live, MaxSandboxes: t.MaxSandboxes, MaxQueued: t.MaxQueued,
+		MaxCPUs: t.Quota.MaxCPUs, MaxMemoryMiB: t.Quota.MaxMemoryMiB, JobRate: t.Rate.JobRate, JobBurst: t.Rate.JobBurst,
+		CreatedAt: t.CreatedAt,
+		Providers: append([]string{}, t.Providers...),
+	}
+}
+
+func (s *Server) listTenants(ctx context.Context, _ *struct{}) (*rest.Output[TenantList], error) {
+	all, err := s.store.Tenants(ctx, listedTenants)
+	list := TenantList{Tenants: []Tenant{}}
+	for _, t := range all {
+		list.Tenants = append(list.Tenants, tenantDoc(t))
+	}
+	return rest.OK(list), err
+}
+
+func (s *Server) createTenant(ctx context.Context, in *newTenantInput) (*rest.Output[MadeTenant], error) {
+	key, err := s.store.CreateTenant(ctx, in.Body.Name, in.Body.ceilings())
+	switch {
+	case errors.Is(err, models.ErrTenantName):
+		return nil, problem.Invalid("body.name", "must have up to 63 of a-z, 0-9 and -, and begin with a letter or a digit")
+	case errors.Is(err, models.ErrTenantNamed):
+		return nil, problem.New(http.StatusConflict, "name_taken", models.ErrTenantNamed.Error())
+	case err != nil:
+		return nil, err
+	}
+	middleware.RequestOf(ctx).Target = in.Body.Name
+	t, err := s.store.ListedTenant(ctx, in.Body.Name)
+	return rest.OK(MadeTenant{tenantDoc(t), key}), err
+}
+
+func (s *Server) getTenant(ctx context.Context, in *tenantInput) (*rest.Output[Tenant], error) {
+	t, err := s.store.ListedTenant(ctx, in.Name)
+	return rest.OK(tenantDoc(t)), err
+}
+
+func (s *Server) changeTenant(ctx context.Context, in *changeTenantInput) (*rest.Output[Tenant], error) {
+	limits := in.Body.ceilings()
+	if len(limits) == 0 && in.Body.Providers == nil {
+		return nil, problem.Invalid("body", "changes nothing; give a limit or providers")
+	}
+	if in.Body.Providers != nil {
+		if err := s.jobs.CheckProviders(*in.Body.Providers); err != nil {
+			return nil, err
+		}
+	}
+	if len(limits) > 0 { // first: a limit may be refused
+		if err := s.store.ChangeTenant(ctx, in.Name, limits); err != nil {
+			return nil, ceilingProblem(err)
+		}
+	}
+	if in.Body.Providers != nil {
+		if err := s.store.SetProviders(ctx, in.Name, *in.Body.Providers); err != nil {
+			return nil, err
+		}
+	}
+	return s.getTenant(ctx, &tenantInput{in.Name})
+}

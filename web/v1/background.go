@@ -1,0 +1,328 @@
+package v1
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"sandyard/gateway"
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/providers"
+	"sandyard/web/middleware"
+	"sandyard/web/problem"
+	"sandyard/web/rest"
+	"sandyard/web/workerclient"
+)
+
+// ExecList is the background execs of a sandbox.
+type ExecList struct {
+	Execs []providers.Exec `json:"execs" doc:"Oldest first; ended execs stay until they are deleted, at most the last 256"`
+}
+
+// ExecOutput is a piece of an exec's output.
+type ExecOutput struct {
+	Stream     string         `json:"stream" enum:"stdout,stderr"`
+	Offset     int64          `json:"offset" doc:"Offset of the first byte of data; larger than requested if older bytes were dropped"`
+	NextOffset int64          `json:"next_offset" doc:"The offset for the next read"`
+	Data       string         `json:"data"`
+	Encoding   string         `json:"encoding" enum:"utf-8,base64" doc:"base64 if the bytes are not valid UTF-8"`
+	EOF        bool           `json:"eof" doc:"The exec has ended and data is its last output"`
+	Exec       providers.Exec `json:"exec" doc:"The exec's current state"`
+}
+
+// ExecParam names an exec of a sandbox.
+type ExecParam struct {
+	ID   string `path:"id"`
+	Exec string `path:"exec" maxLength:"64" pattern:"^(job_[0-9a-v]+|term_[a-z0-9][a-z0-9_-]*)$" patternDescription:"the id of the job that started the exec, or of a terminal term_ and its name" doc:"The id of the job that started the exec; for a terminal, term_ and its name. Reads also accept the job id of a code cell: its output is available until the next cell of its context begins"`
+}
+
+type showExecInput struct {
+	ExecParam
+	Wait string `query:"wait" doc:"How long to wait for the exec's end, such as 30s or 30, at most 120s" example:"30s"`
+}
+
+type outputInput struct {
+	ExecParam
+	Stream   string `query:"stream" enum:"stdout,stderr" default:"stdout"`
+	Offset   int64  `query:"offset" minimum:"0" doc:"Offset in the stream to read from; use next_offset of the previous answer"`
+	MaxBytes int    `query:"max_bytes" minimum:"0" maximum:"4194304" doc:"Most bytes to return; default 1 MiB"`
+	Wait     string `query:"wait" doc:"How long to wait for the first byte, such as 30s or 30, at most 120s. Use it with next_offset to follow the output" example:"30s"`
+}
+
+// execWrite is a write on one exec whose body is a B.
+type execWrite[B any] struct {
+	SubmitParams
+	ExecParam
+	Body B
+}
+
+// StdinBody is the body of an input.
+type StdinBody struct {
+	Data     string `json:"data,omitempty" doc:"Appended to earlier input. Two writes that are submitted without waiting for the first may run in either order"`
+	Encoding string `json:"encoding,omitempty" enum:"utf-8,base64" doc:"Encoding of data in this request; default utf-8"`
+	EOF      bool   `json:"eof,omitempty" doc:"Close the input after data"`
+	Submit
+}
+
+// SignalBody is the body of a signal.
+type SignalBody struct {
+	Signal string `json:"signal" doc:"Such as SIGINT, SIGTERM or SIGUSR1; sent to the command's process group"`
+	Submit
+}
+
+// WaitBody is the body of a wait.
+type WaitBody struct {
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" doc:"How long to wait; after that the job ends timed_out and the exec continues; default 300, at most 86400"`
+	Submit
+}
+
+type deleteExecInput struct {
+	WaitParam
+	ExecParam
+}
+
+const execPath = "/v1/sandboxes/{id}/execs/{exec}"
+
+func (s *Server) addBackground() {
+	rest.Register(
+		s.api,
+		rest.Operation(
+			"list-execs",
+			http.MethodGet,
+			"/v1/sandboxes/{id}/execs",
+			tagWork,
+			"List the background execs of a sandbox; this resumes a paused sandbox that has auto_resume",
+		),
+		s.listExecs,
+	)
+	rest.Register(
+		s.api,
+		rest.Operation("get-exec", http.MethodGet, execPath, tagWork, "Get an exec, or wait for its end"),
+		s.getExec,
+	)
+	rest.Register(
+		s.api,
+		rest.Operation(
+			"get-exec-output",
+			http.MethodGet,
+			execPath+"/output",
+			tagWork,
+			"Read an exec's output from an offset, or follow it",
+		),
+		s.getOutput,
+	)
+	onExec(
+		s,
+		"exec-stdin",
+		"/stdin",
+		"Write to the standard input of a background exec",
+		func(r jobs.ExecRef, b *StdinBody) (jobs.Args, Submit) {
+			return &jobs.ExecStdin{ExecRef: r, Data: b.Data, Encoding: b.Encoding, EOF: b.EOF}, b.Submit
+		},
+	)
+	onExec(
+		s,
+		"signal-exec",
+		"/signal",
+		"Send a signal to an exec",
+		func(r jobs.ExecRef, b *SignalBody) (jobs.Args, Submit) {
+			return &jobs.ExecSignal{ExecRef: r, Signal: b.Signal}, b.Submit
+		},
+	)
+	onExec(
+		s,
+		"wait-exec",
+		"/wait",
+		"Submit a job that waits for the end of an exec, for example to get a callback",
+		func(r jobs.ExecRef, b *WaitBody) (jobs.Args, Submit) {
+			return &jobs.ExecWait{ExecRef: r, TimeoutSeconds: b.TimeoutSeconds}, b.Submit
+		},
+	)
+	write(
+		s,
+		rest.Operation(
+			"delete-exec",
+			http.MethodDelete,
+			execPath,
+			tagWork,
+			"Kill an exec with all its processes and delete its output",
+		),
+		s.deleteExec,
+	)
+}
+
+// onExec adds an operation that submits a job on one exec, whatever else the sandbox is doing.
+func onExec[B any](s *Server, id, path, summary string, parts func(jobs.ExecRef, *B) (jobs.Args, Submit)) {
+	write(
+		s,
+		rest.Operation(id, http.MethodPost, execPath+path, tagWork, summary),
+		func(ctx context.Context, in *execWrite[B]) (*acceptedOutput, error) {
+			args, fields := parts(jobs.ExecRef{ExecID: in.Exec}, &in.Body)
+			return s.submit(ctx, in.SubmitParams, fields, func(o jobs.Options) (models.Submitted, error) {
+				return s.jobs.Submit(ctx, in.ID, args, o)
+			})
+		},
+	)
+}
+
+func (s *Server) deleteExec(ctx context.Context, in *deleteExecInput) (*acceptedOutput, error) {
+	return s.submit(ctx, SubmitParams{WaitParam: in.WaitParam}, Submit{}, func(o jobs.Options) (models.Submitted, error) {
+		return s.jobs.Submit(ctx, in.ID, &jobs.ExecDelete{ExecRef: jobs.ExecRef{ExecID: in.Exec}}, o)
+	})
+}
+
+func (s *Server) listExecs(ctx context.Context, in *sandboxInput) (*rest.Output[ExecList], error) {
+	list, err := workerclient.JSON[[]providers.Exec](ctx, s.workers, in.ID, "/execs", 0)
+	if err != nil {
+		return nil, err
+	}
+	return rest.OK(ExecList{append([]providers.Exec{}, list...)}), nil
+}
+
+func (s *Server) getExec(ctx context.Context, in *showExecInput) (*rest.Output[providers.Exec], error) {
+	wait, err := WaitParam{in.Wait}.duration(0)
+	if err != nil {
+		return nil, err
+	}
+	leave, err := s.mw.Waits.Enter(middleware.RequestOf(ctx).Tenant)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	e, err := s.execNow(ctx, in.ID, in.Exec, wait)
+	if err != nil {
+		return nil, err
+	}
+	return rest.OK(e), nil
+}
+
+// execNow returns how an exec stands, at its end or after the wait. One whose job has not started it yet is queued.
+func (s *Server) execNow(ctx context.Context, sandbox, exec string, wait time.Duration) (providers.Exec, error) {
+	began := time.Now()
+	e, err := workerclient.JSON[providers.Exec](ctx, s.workers, sandbox, "/execs/"+exec, wait)
+	var unknown *problem.Problem
+	if !errors.As(err, &unknown) || unknown.Code != string(providers.NoExec) {
+		return e, err
+	}
+	j, lookup := s.store.JobEnd(ctx, middleware.RequestOf(ctx).Tenant, exec)
+	if lookup != nil || j.SandboxID != sandbox || j.Kind != models.KindExec {
+		return e, err
+	}
+	if left := wait - time.Since(began); !j.State.Terminal() && left > 0 {
+		if j, lookup = s.mw.Poll(ctx, s.waiters.Wait, exec, left); lookup != nil {
+			return e, lookup
+		}
+	}
+	if !j.State.Terminal() {
+		return providers.Exec{ID: exec, Queued: true}, nil
+	}
+	return workerclient.JSON[providers.Exec](ctx, s.workers, sandbox, "/execs/"+exec, max(0, wait-time.Since(began)))
+}
+
+func (s *Server) getOutput(ctx context.Context, in *outputInput) (*rest.Output[ExecOutput], error) {
+	wait, err := WaitParam{in.Wait}.duration(0)
+	if err != nil {
+		return nil, err
+	}
+	leave, err := s.mw.Waits.Enter(middleware.RequestOf(ctx).Tenant)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	ctx, cancel := s.workers.Bound(ctx, wait)
+	defer cancel()
+	out, err := s.readOutput(ctx, in.ID, in.Exec, in.query(wait))
+	if err != nil {
+		return nil, err
+	}
+	doc := ExecOutput{Stream: in.Stream, Exec: out.Exec, Offset: out.Begin}
+	doc.fill(out.Data)
+	return rest.OK(doc), nil
+}
+
+// readOutput reads a part of an exec's output, of at most q.Max bytes. Ctx bounds the wait, too.
+func (s *Server) readOutput(
+	ctx context.Context,
+	sandbox, exec string,
+	q providers.OutputQuery,
+) (out providers.Output, err error) {
+	query := url.Values{
+		"stream": {strconv.Itoa(int(q.Stream))}, "offset": {strconv.FormatInt(q.Offset, 10)}, "max": {strconv.Itoa(q.Max)},
+	}
+	answer, err := s.workers.Ask(ctx, sandbox, "/execs/"+exec+"/output", query, q.Wait)
+	if err != nil {
+		return out, err
+	}
+	defer answer.Body.Close()
+	if err := middleware.RequestOf(ctx).Held.Add(ctx, q.Max); err != nil {
+		return out, err
+	}
+	out.Data, err = io.ReadAll(io.LimitReader(answer.Body, workerclient.MaxBody))
+	if err == nil {
+		err = json.Unmarshal([]byte(answer.Header.Get(gateway.ExecHeader)), &out.Exec)
+	}
+	if err == nil {
+		out.Begin, err = strconv.ParseInt(answer.Header.Get(gateway.BeginHeader), 10, 64)
+	}
+	if err != nil {
+		return out, workerclient.Unreachable("the worker's answer was cut off")
+	}
+	return out, nil
+}
+
+// defaultPiece is how many bytes of output one answer holds at most.
+const defaultPiece = 1 << 20
+
+func (in *outputInput) limit() int { return cmp.Or(in.MaxBytes, defaultPiece) }
+
+func (in *outputInput) query(wait time.Duration) providers.OutputQuery {
+	q := providers.OutputQuery{Stream: providers.Stdout, Offset: in.Offset, Max: in.limit(), Wait: wait}
+	if in.Stream == "stderr" {
+		q.Stream = providers.Stderr
+	}
+	return q
+}
+
+// fill puts the bytes into the document. A letter whose last bytes have not come yet is left to the next answer.
+func (o *ExecOutput) fill(data []byte) {
+	total := o.Exec.StdoutBytes
+	if o.Stream == "stderr" {
+		total = o.Exec.StderrBytes
+	}
+	if end := o.Offset + int64(len(data)); o.Exec.Running || end < total {
+		if whole := wholeText(data); whole > 0 {
+			data = data[:whole]
+		}
+	}
+	text, encoding := encode(data)
+	o.Data, o.Encoding, o.NextOffset = *text, encoding, o.Offset+int64(len(data))
+	o.EOF = !o.Exec.Running && (len(data) == 0 || o.NextOffset >= total)
+}
+
+// wholeText is the length of b without a letter that is cut off at its end.
+func wholeText(b []byte) int {
+	for n := len(b) - 1; n >= max(0, len(b)-utf8.UTFMax); n-- {
+		if utf8.RuneStart(b[n]) {
+			if utf8.FullRune(b[n:]) {
+				return len(b)
+			}
+			return n
+		}
+	}
+	return len(b)
+}
+
+// Output reads a part of the output of a command that runs in a sandbox of the request's tenant.
+func (s *Server) Output(ctx context.Context, sandbox, exec string, q providers.OutputQuery) (providers.Output, error) {
+	ctx, cancel := s.workers.Bound(ctx, q.Wait)
+	defer cancel()
+	return s.readOutput(ctx, sandbox, exec, q)
+}

@@ -1,0 +1,92 @@
+package v1
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"sandyard/models"
+	"sandyard/providers"
+	"sandyard/web/middleware"
+	"sandyard/web/rest"
+)
+
+// ProviderList says what the providers that requests may name can do.
+type ProviderList struct {
+	Providers []Provider `json:"providers"`
+}
+
+// Provider is the document of a provider.
+type Provider struct {
+	providers.Capabilities
+	Workers   int        `json:"workers" doc:"Live workers of this provider; without any, jobs wait"`
+	Available bool       `json:"available" doc:"The provider answers at least one live worker and takes the operator's key; else its jobs wait"`
+	Since     *time.Time `json:"unavailable_since,omitempty" doc:"When it last answered no worker any more"`
+	Reason    string     `json:"reason,omitempty" doc:"Error code of what it answers to workers that cannot use it"`
+	ErrorRate float64    `json:"error_rate" doc:"Share of the latest attempts at jobs that failed by the provider's fault, from 0 to 1; of up to 200 attempts per worker"`
+	CreateMS  int64      `json:"create_ms,omitempty" doc:"Median time of the latest creates; absent: no create yet"`
+}
+
+// WebhookSecret signs a tenant's callbacks.
+type WebhookSecret struct {
+	Secret string `json:"secret" doc:"whsec_ and base64, the format that Standard Webhooks libraries accept"`
+}
+
+func (s *Server) addCatalog() {
+	rest.Register(
+		s.api,
+		rest.Operation(
+			"list-providers",
+			http.MethodGet,
+			"/v1/providers",
+			tagServer,
+			"List the providers and what they can do",
+		),
+		s.listProviders,
+	)
+	rest.Register(
+		s.api,
+		rest.Operation(
+			"get-webhook-secret",
+			http.MethodGet,
+			"/v1/webhooks/secret",
+			tagServer,
+			"Get the secret that signs your callbacks",
+		),
+		s.webhookSecret,
+	)
+}
+
+func (s *Server) listProviders(ctx context.Context, _ *struct{}) (*rest.Output[ProviderList], error) {
+	live, err := s.store.ProviderStates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := ProviderList{Providers: []Provider{}}
+	for _, c := range s.caps {
+		if slices.Contains(s.jobs.Catalog().Providers, c.Provider) {
+			list.Providers = append(list.Providers, providerOf(c, live[c.Provider]))
+		}
+	}
+	return rest.OK(list), nil
+}
+
+func providerOf(c providers.Capabilities, now models.ProviderState) Provider {
+	p := Provider{
+		Capabilities: c, Workers: now.Workers, Available: now.Workers > now.Away, Since: now.AwaySince, Reason: now.Reason,
+		CreateMS: now.CreateMS,
+	}
+	if now.Attempts > 0 {
+		p.ErrorRate = float64(now.Failed) / float64(now.Attempts)
+	}
+	return p
+}
+
+func (s *Server) webhookSecret(ctx context.Context, _ *struct{}) (*rest.Output[WebhookSecret], error) {
+	t, err := s.store.Tenant(ctx, middleware.RequestOf(ctx).Tenant)
+	if err != nil {
+		return nil, err
+	}
+	return rest.OK(WebhookSecret{t.WebhookSecret}), nil
+}

@@ -1,0 +1,116 @@
+package v1
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/web/rest"
+)
+
+// ExecBody is the body of an exec.
+type ExecBody struct {
+	jobs.Exec
+	Submit
+}
+
+// workInput is a write on one sandbox whose body is a B.
+type workInput[B any] struct {
+	SubmitParams
+	ID   string `path:"id"`
+	Body B
+}
+
+// work adds an operation that submits the job whose arguments stand in its body.
+func work[B any](s *Server, op huma.Operation, parts func(*B) (jobs.Args, Submit)) {
+	write(s, op, func(ctx context.Context, in *workInput[B]) (*acceptedOutput, error) {
+		args, fields := parts(&in.Body)
+		return s.submit(ctx, in.SubmitParams, fields, func(o jobs.Options) (models.Submitted, error) {
+			return s.jobs.Submit(ctx, in.ID, args, o)
+		})
+	})
+}
+
+// ProcessParam names a process of a sandbox.
+type ProcessParam struct {
+	ID  string `path:"id"`
+	Pid int    `path:"pid" minimum:"2" maximum:"4194304" doc:"Inside the sandbox, as in the list of processes"`
+}
+
+type signalProcessInput struct {
+	SubmitParams
+	ProcessParam
+	Body ProcessSignalBody
+}
+
+// ProcessSignalBody is the body of a signal to a process.
+type ProcessSignalBody struct {
+	Signal string `json:"signal" doc:"Such as SIGINT, SIGTERM or SIGKILL; the prefix SIG is optional"`
+	Start  int64  `json:"start,omitempty" minimum:"0" doc:"The process's start in the list: another process with this pid is then left alone"`
+	Submit
+}
+
+func (s *Server) addProcesses() {
+	const path = "/v1/sandboxes/{id}/processes"
+	write(s, rest.Operation("list-processes", http.MethodPost, path, tagWork, "List the processes of a sandbox"),
+		s.change(func() jobs.Args { return &jobs.ListProcesses{} }))
+	write(
+		s,
+		rest.Operation("signal-process", http.MethodPost, path+"/{pid}/signal", tagWork, "Send a signal to one process"),
+		func(ctx context.Context, in *signalProcessInput) (*acceptedOutput, error) {
+			args := &jobs.SignalProcess{Pid: in.Pid, Start: in.Body.Start, Signal: in.Body.Signal}
+			return s.submit(ctx, in.SubmitParams, in.Body.Submit, func(o jobs.Options) (models.Submitted, error) {
+				return s.jobs.Submit(ctx, in.ID, args, o)
+			})
+		},
+	)
+}
+
+func (s *Server) addExec() {
+	work(s, rest.Operation("exec", http.MethodPost, "/v1/sandboxes/{id}/exec", tagWork, "Run a command"),
+		func(b *ExecBody) (jobs.Args, Submit) { return &b.Exec, b.Submit })
+}
+
+// How long a run waits for its command where the request does not say.
+const runWait = 60 * time.Second
+
+// RunBody is the body of a run: what the sandbox is made from, the files to put into it, and the command or code.
+type RunBody struct {
+	jobs.OneShot
+	Submit
+}
+
+type runInput struct {
+	SubmitParams
+	Body RunBody
+}
+
+func (s *Server) addRun() {
+	op := rest.Operation(
+		"run",
+		http.MethodPost,
+		"/v1/run",
+		tagWork,
+		"Run one command or one piece of code in a new sandbox",
+	)
+	op.Description = "Creates a sandbox, writes the files, runs the command or code and deletes the sandbox. The " +
+		"response holds the job " +
+		"of the command or code; the request waits 60 s for it unless `wait` is set. If a file cannot be written, " +
+		"nothing runs, and the job fails with the error `file_not_written`, which names the file."
+	write(s, op, s.run)
+}
+
+func (s *Server) run(ctx context.Context, in *runInput) (*acceptedOutput, error) {
+	wait, err := in.duration(runWait)
+	if err != nil {
+		return nil, err
+	}
+	return s.submitAndWait(ctx, in.SubmitParams, in.Body.Submit, wait, func(o jobs.Options) (models.Submitted, error) {
+		o.Parallel = false // the parts of a run stand in their order
+		return s.jobs.Run(ctx, in.Body.RunOnce(), o)
+	})
+}

@@ -1,0 +1,127 @@
+// Package v1 is the API below /v1 with its OpenAPI document, and the health checks. A request is authenticated, checked
+// and turned into a durable job by package jobs; the answer says how the job stands.
+package v1
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/gofiber/fiber/v2"
+
+	"sandyard/jobs"
+	"sandyard/models"
+	"sandyard/passes"
+	"sandyard/providers"
+	"sandyard/web/account"
+	"sandyard/web/bridge"
+	"sandyard/web/middleware"
+	"sandyard/web/rest"
+	"sandyard/web/workerclient"
+)
+
+// Config is what a Server stands on. All of it stays the caller's.
+type Config struct {
+	Stack        *middleware.Stack
+	Bridge       *bridge.Bridge
+	Workers      *workerclient.Client
+	Store        *models.Store
+	Jobs         *jobs.Client
+	Secrets      *jobs.Secrets // nil = none can be written
+	Waiters      *jobs.Waiters
+	Queue        *jobs.Queue
+	Capabilities []providers.Capabilities
+	Inside       Inside // the way into sandboxes; nil = there is none
+	Edge         *Edge  // nil = ports of sandboxes have no URLs
+	Version      string
+	// OnQuit has a function called when the server begins to shut down, until stop is called.
+	OnQuit func(func()) (stop func() bool)
+	Log    *slog.Logger
+}
+
+// Edge says where ports of sandboxes are reached.
+type Edge struct {
+	Signer  *passes.Signer
+	Address passes.Address
+}
+
+// Server holds the routes.
+type Server struct {
+	mw      *middleware.Stack
+	bridge  *bridge.Bridge
+	workers *workerclient.Client
+	store   *models.Store
+	jobs    *jobs.Client
+	account *account.Server
+	waiters *jobs.Waiters
+	queue   *jobs.Queue
+	caps    []providers.Capabilities
+	inside  Inside
+	edge    *Edge
+	version string
+	onQuit  func(func()) (stop func() bool)
+	log     *slog.Logger
+	ready   readyCache
+
+	app  fiber.Router
+	api  *rest.API
+	args *rest.Args // of each kind of job
+}
+
+// New returns a server.
+func New(c Config) *Server {
+	return &Server{
+		mw: c.Stack, bridge: c.Bridge, workers: c.Workers, store: c.Store, jobs: c.Jobs,
+		account: account.New(account.Config{
+			Stack: c.Stack, Store: c.Store, Jobs: c.Jobs, Secrets: c.Secrets, Queue: c.Queue,
+		}),
+		waiters: c.Waiters, queue: c.Queue, caps: c.Capabilities,
+		inside: c.Inside, edge: c.Edge, version: c.Version, onQuit: c.OnQuit, log: c.Log,
+	}
+}
+
+// AddRoutes adds the routes.
+func (s *Server) AddRoutes(app *fiber.App) {
+	s.app = app
+	s.addRawFiles()
+	s.addTerminal()
+	app.Use("/v1", s.guard, s.mw.TakeBody, s.mw.CheckBody)
+	s.api = s.newAPI(app)
+	s.addHealth()
+	s.addSandboxes()
+	s.addExec()
+	s.addBackground()
+	s.addProcesses()
+	s.addCode()
+	s.addFiles()
+	s.addPorts()
+	s.describeRawFiles()
+	s.addTickets()
+	s.addJobs()
+	s.addEvents()
+	s.addRun()
+	s.addCatalog()
+	s.account.AddRoutes(s.api)
+	s.addTemplates()
+	s.addNodes()
+	s.addSchedules()
+	s.addUsage()
+	s.addBuilds()
+	s.api.Bound()
+	s.boundArgs()
+}
+
+// Document describes the API. AddRoutes comes before it.
+func (s *Server) Document() *huma.OpenAPI {
+	api := s.api.OpenAPI()
+	for _, unused := range []string{"ErrorModel", "ErrorDetail"} { // huma's own, in whose place Problem stands
+		delete(api.Components.Schemas.Map(), unused)
+	}
+	refineSchemas(api)
+	return api
+}
+
+// LimitsInUse are the limits that hold for a request.
+func (s *Server) LimitsInUse(ctx context.Context) ([]models.LimitUse, error) {
+	return s.account.LimitsInUse(ctx)
+}
