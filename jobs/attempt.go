@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sandyard/models"
+	"sandyard/models/pg"
 	"sandyard/providers"
 )
 
@@ -169,5 +170,5 @@ func (a *attempt) persist(ctx context.Context, args Args) (result, error) {
 // isOurs says whether an error is our database's, not the provider's.
 func isOurs(err error) bool {
 	var inside *providers.Error
-	return err != nil && !errors.As(err, &inside) && models.IsUnavailable(err)
+	return err != nil && !errors.As(err, &inside) && pg.IsUnavailable(err)
 }

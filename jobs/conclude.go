@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sandyard/models"
+	"sandyard/models/pg"
 	"sandyard/providers"
 )
 
@@ -235,8 +236,8 @@ func (a *attempt) commit(owned context.Context, o models.Outcome) (models.Finish
 		if err == nil || errors.Is(err, models.ErrStale) {
 			return f, err
 		}
-		unsure = unsure || errors.Is(err, models.ErrUncertain)
-		if models.IsRefused(err) {
+		unsure = unsure || errors.Is(err, pg.ErrUncertain)
+		if pg.IsRefused(err) {
 			o = unstorable(o)
 		}
 		a.log.WarnContext(ctx, "job outcome not stored, trying again", "error", err)

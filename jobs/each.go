@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"sandyard/models"
+	"sandyard/models/pg"
 )
 
 // toldFailures is how many errors of one tick are told; the others are likely the same.
@@ -24,7 +24,7 @@ func each[T any](ctx context.Context, ready func(context.Context) error, items [
 		if n++; n <= toldFailures {
 			errs = append(errs, err)
 		}
-		if ctx.Err() != nil || models.IsUnavailable(err) && ready(ctx) != nil {
+		if ctx.Err() != nil || pg.IsUnavailable(err) && ready(ctx) != nil {
 			break
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/models/pg"
 	"sandyard/providers"
 )
 
@@ -48,7 +49,7 @@ func (u *run) insist(submit func(jobs.Options) (models.Submitted, error)) {
 	var out models.Submitted
 	u.again(func() (err error) {
 		out, err = submit(o)
-		if err != nil && !errors.Is(err, models.ErrUncertain) {
+		if err != nil && !errors.Is(err, pg.ErrUncertain) {
 			if rows := u.r.count("SELECT count(*) FROM idempotency_keys WHERE key = $1", u.key); rows != 0 {
 				u.r.t.Errorf("told that nothing was accepted, and %d keys are taken: %v", rows, err)
 			}
@@ -65,7 +66,7 @@ func (u *run) insist(submit func(jobs.Options) (models.Submitted, error)) {
 func (u *run) again(do func() error) {
 	u.r.eventually("the request is accepted", func() bool {
 		err := do()
-		if err != nil && !models.IsUnavailable(err) {
+		if err != nil && !pg.IsUnavailable(err) {
 			u.r.t.Fatalf("the request is refused: %v", err)
 		}
 		return err == nil

@@ -141,7 +141,7 @@ func (s *switchboard) inBackground() bool {
 	}
 }
 
-// tap is the models.Tap of the stores that take part.
+// tap is the pg.Interceptor of the stores that take part.
 func (s *switchboard) tap(_ context.Context, statement string, do func() error) error {
 	if s.inBackground() {
 		return do()

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sandyard/models"
+	"sandyard/models/pg"
 )
 
 // takeTokens takes ARGV[1] tokens from each bucket of KEYS, or none from any; a negative number gives them back, and 0 only looks. Of
@@ -141,7 +142,7 @@ func (c *Client) submitCharged(ctx context.Context, sub models.Submission) (mode
 		buckets = nil
 	}
 	out, err := c.store.Submit(ctx, sub)
-	if err != nil && !errors.Is(err, models.ErrUncertain) || out.Replayed || out.Existing {
+	if err != nil && !errors.Is(err, pg.ErrUncertain) || out.Replayed || out.Existing {
 		c.queue.giveBack(ctx, buckets)
 	}
 	return out, err

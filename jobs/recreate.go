@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sandyard/models"
+	"sandyard/models/pg"
 )
 
 // recreationRest is how long a lost sandbox is left alone in whose place none could be made.
@@ -31,7 +32,7 @@ func (s *Scheduler) recreate(ctx context.Context) error {
 			full[box.TenantID] = true
 			s.log.WarnContext(ctx, "lost sandboxes of a tenant not recreated for now", "tenant_id", box.TenantID, "reason", err)
 			return s.store.RestRecreations(ctx, box.TenantID, recreationRest, err.Error())
-		case !errors.Is(err, models.ErrNotDue) && !models.IsUnavailable(err) && ctx.Err() == nil:
+		case !errors.Is(err, models.ErrNotDue) && !pg.IsUnavailable(err) && ctx.Err() == nil:
 			err = errors.Join(err, s.store.RestRecreation(ctx, box.ID, recreationRest, err.Error()))
 		}
 		return ofSandbox(box.ID, err)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sandyard/models"
+	"sandyard/models/pg"
 )
 
 const (
@@ -97,7 +98,7 @@ func (s *Scheduler) refused(ctx context.Context, c models.Schedule, r models.Sch
 			return s.store.EndRun(ctx, r.ID, models.RunFailed, cause.Error())
 		}
 		return s.store.DelayRun(ctx, r.ID, cause.Error(), time.Second<<r.Attempts)
-	case models.IsUnavailable(cause):
+	case pg.IsUnavailable(cause):
 		return cause
 	}
 	pause := min(time.Second<<min(r.Attempts, 10), longestRunPause)

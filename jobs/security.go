@@ -11,6 +11,7 @@ import (
 
 	"sandyard/egress"
 	"sandyard/models"
+	"sandyard/models/pg"
 	"sandyard/providers"
 )
 
@@ -129,7 +130,7 @@ func (s *Security) flush() {
 		return
 	}
 	s.log.WarnContext(ctx, "security events not stored, trying again", "error", err)
-	if models.IsRefused(err) {
+	if pg.IsRefused(err) {
 		return
 	}
 	s.mu.Lock()

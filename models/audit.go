@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"time"
 
+	"sandyard/models/pg"
+
 	"gorm.io/gorm"
 )
 
@@ -46,7 +48,7 @@ func (b *batch) audit() error {
 		return nil
 	}
 	of := func(f func(AuditEntry) string) []string { return column(all, f) }
-	return laterRaw(b.tx, `INSERT INTO audit_log (tenant_id, user_id, actor, client, request_id, action, target, job_id, status)
+	return pg.EnqueueRaw(b.tx, `INSERT INTO audit_log (tenant_id, user_id, actor, client, request_id, action, target, job_id, status)
 		SELECT *, 202 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[])`, []any{
 		of(func(e AuditEntry) string { return e.TenantID }), of(func(e AuditEntry) string { return e.UserID }),
 		of(func(e AuditEntry) string { return e.Actor }), of(func(e AuditEntry) string { return e.Client }),
@@ -70,9 +72,9 @@ type AuditOutcome struct {
 
 // AuditResults gives entries their outcomes, and appends others that are complete, in one trip.
 func (s *Store) AuditResults(ctx context.Context, outcomes []AuditOutcome, complete []AuditEntry) error {
-	return s.tx(ctx, func(tx *gorm.DB) error {
+	return s.db.Tx(ctx, func(tx *gorm.DB) error {
 		if len(outcomes) > 0 {
-			err := later(dry(tx).Exec(`UPDATE audit_log a SET status = o."Status", code = o."Code", target = coalesce(nullif(a.target, ''), o."Target")
+			err := pg.Enqueue(pg.Build(tx).Exec(`UPDATE audit_log a SET status = o."Status", code = o."Code", target = coalesce(nullif(a.target, ''), o."Target")
 				FROM jsonb_to_recordset(?::jsonb) AS o ("ID" bigint, "Status" int, "Code" text, "Target" text)
 				WHERE a.id = o."ID" AND a.status IS NULL`, string(must(json.Marshal(outcomes)))), nil)
 			if err != nil {
@@ -82,7 +84,7 @@ func (s *Store) AuditResults(ctx context.Context, outcomes []AuditOutcome, compl
 		if len(complete) == 0 {
 			return nil
 		}
-		return later(dry(tx).Create(&complete), nil)
+		return pg.Enqueue(pg.Build(tx).Create(&complete), nil)
 	})
 }
 
@@ -144,7 +146,7 @@ var outcomeIs = map[string]string{
 
 // PruneAudit forgets entries older than age, the oldest first, and says how many. Nothing else may delete any.
 func (s *Store) PruneAudit(ctx context.Context, age time.Duration, limit int) (n int, err error) {
-	err = s.tx(ctx, func(tx *gorm.DB) error {
+	err = s.db.Tx(ctx, func(tx *gorm.DB) error {
 		if err := tx.Exec("SET LOCAL sandyard.retention = 'on'").Error; err != nil {
 			return err
 		}

@@ -83,7 +83,7 @@ const askedForLast = `EXISTS (SELECT 1 FROM builds comes WHERE comes.id = exclud
 // FinishBuild gives the template its new image, if the attempt still owns the build's job. A template that does not exist
 // yet is made; one whose image was asked for after the build, by the database's clock, keeps it. Errors: ErrStale, *LimitError.
 func (s *Store) FinishBuild(ctx context.Context, h Held, b Build) error {
-	return s.tx(ctx, func(tx *gorm.DB) error {
+	return s.db.Tx(ctx, func(tx *gorm.DB) error {
 		if err := admitTemplate(tx, b.Owner(), b.Template); err != nil {
 			return err
 		}

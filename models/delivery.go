@@ -62,7 +62,7 @@ func (s *Store) DispatchDeliveries(ctx context.Context, tenant string, limit int
 			SELECT (SELECT d.tenant_id FROM deliveries d WHERE d.state = 'pending' AND d.tenant_id > t.tenant_id ORDER BY d.tenant_id LIMIT 1)
 			FROM tenants t WHERE t.tenant_id IS NOT NULL AND @tenant = ''),
 		busy AS (
-			SELECT tenant_id, endpoint, count(*) AS busy FROM deliveries WHERE state = 'pending'
+			SELECT tenant_id, endpoint, pg.Count(*) AS busy FROM deliveries WHERE state = 'pending'
 				AND (dispatched_at IS NOT NULL OR running_until IS NOT NULL) AND (dispatched_at IS NOT NULL OR running_until > now())
 				AND (@tenant = '' OR tenant_id = @tenant) GROUP BY tenant_id, endpoint),
 		waiting AS (

@@ -8,6 +8,7 @@ import (
 	"sandyard/dev/testenv"
 	"sandyard/dev/wire"
 	"sandyard/models"
+	"sandyard/models/pg"
 )
 
 // TestSilentDatabaseIsGivenUp: a read that nobody has given a deadline ends where the server or the network swallows it,
@@ -25,7 +26,7 @@ func TestSilentDatabaseIsGivenUp(t *testing.T) {
 			}
 			decide, struck := strike("where tenant_id = $1 and id = $2", 1, f)
 			proxy.On(decide)
-			if err := read(); !models.IsUnavailable(err) || struck.Load() != 1 {
+			if err := read(); !pg.IsUnavailable(err) || struck.Load() != 1 {
 				t.Errorf("the read is told %v, %d were struck", err, struck.Load())
 			}
 			proxy.On(nil)

@@ -10,6 +10,7 @@ import (
 	"sandyard/dev/testenv"
 	"sandyard/dev/wire"
 	"sandyard/models"
+	"sandyard/models/pg"
 )
 
 // openWired is open over a connection that can be broken.
@@ -128,10 +129,10 @@ func TestSubmitTellsWhatItCannotKnow(t *testing.T) {
 			IdempotencyKey: "k", Request: []byte("r"),
 		})
 	}
-	if _, err := submit(); !errors.Is(err, models.ErrUncertain) {
+	if _, err := submit(); !errors.Is(err, pg.ErrUncertain) {
 		t.Fatalf("an answer that nobody can know: %v", err)
 	}
-	if _, err := submit(); err == nil || errors.Is(err, models.ErrUncertain) || !models.IsUnavailable(err) {
+	if _, err := submit(); err == nil || errors.Is(err, pg.ErrUncertain) || !pg.IsUnavailable(err) {
 		t.Fatalf("a submission without a database: %v", err)
 	}
 	proxy.On(nil)

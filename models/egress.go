@@ -78,7 +78,7 @@ func (s *Store) AddEgressUse(ctx context.Context, used []EgressUse) error {
 	for _, u := range used {
 		denials = append(denials, u.Denials...)
 	}
-	return s.tx(ctx, func(tx *gorm.DB) error {
+	return s.db.Tx(ctx, func(tx *gorm.DB) error {
 		err := tx.Exec(`INSERT INTO egress_usage AS u (sandbox_id, connections, denied, sent, received)
 			SELECT r.* FROM jsonb_to_recordset(?::jsonb)
 				AS r("SandboxID" text, "Connections" bigint, "Denied" bigint, "Sent" bigint, "Received" bigint)
@@ -101,7 +101,7 @@ func addDenials(tx *gorm.DB, denials []EgressDenial) error {
 			"FirstAt" timestamptz, "LastAt" timestamptz)
 		WHERE EXISTS (SELECT 1 FROM sandboxes WHERE id = r."SandboxID")
 			AND (EXISTS (SELECT 1 FROM egress_denials k WHERE k.sandbox_id = r."SandboxID" AND k.target = r."Target" AND k.reason = r."Reason")
-				OR (SELECT count(*) FROM egress_denials k WHERE k.sandbox_id = r."SandboxID") < ?)
+				OR (SELECT pg.Count(*) FROM egress_denials k WHERE k.sandbox_id = r."SandboxID") < ?)
 		ORDER BY 1, 2, 3
 		ON CONFLICT (sandbox_id, target, reason) DO UPDATE SET count = d.count + excluded.count,
 			first_at = least(d.first_at, excluded.first_at), last_at = greatest(d.last_at, excluded.last_at)`,

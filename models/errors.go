@@ -1,19 +1,12 @@
 package models
 
 import (
-	"context"
-	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // What a query answers when the row does not allow it.
@@ -88,51 +81,3 @@ func (e *LimitError) Numbers() string {
 }
 
 func decimal(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
-
-// IsRefused says whether err means that the database will never take these values.
-func IsRefused(err error) bool {
-	const dataException = "22"
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && strings.HasPrefix(pg.Code, dataException)
-}
-
-// IsUnmigrated says whether err means that the database lacks tables or columns, because it was not migrated.
-func IsUnmigrated(err error) bool {
-	const undefinedTable, undefinedColumn = "42P01", "42703"
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (pg.Code == undefinedTable || pg.Code == undefinedColumn)
-}
-
-func isUniqueViolation(err error) bool {
-	const uniqueViolation = "23505"
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == uniqueViolation
-}
-
-// IsUnavailable says whether err means that the database could not be asked, not that it refused: the same call may
-// succeed later.
-func IsUnavailable(err error) bool {
-	var connect *pgconn.ConnectError
-	if errors.As(err, &connect) || errors.Is(err, ErrUncertain) {
-		return true
-	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		switch pg.Code[:min(2, len(pg.Code))] {
-		case "08", "53", "57": // connection, resources, operator intervention
-			return true
-		}
-		return false
-	}
-	var network net.Error
-	return errors.As(err, &network) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded) || pgconn.SafeToRetry(err) ||
-		errors.Is(err, sql.ErrConnDone) || errors.Is(err, sql.ErrTxDone) // the connection was lost a statement before
-}
-
-// IsLockedOut says whether err means that the database answers and knows no such user, password or database: waiting
-// does not help.
-func IsLockedOut(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "28") || strings.HasPrefix(pg.Code, "3D"))
-}

@@ -48,7 +48,7 @@ const liveLogin = "ended_at IS NULL AND expires_at > now()"
 func (s *Store) LogIn(ctx context.Context, user, hash string) (Login, string, error) {
 	l, refresh := Login{ID: NewID(loginPrefix), UserID: user}, newRefresh()
 	l.RefreshHash = hashKey(refresh)
-	err := s.tx(ctx, func(tx *gorm.DB) error {
+	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
 		var found []string
 		err := tx.Raw("SELECT id FROM users WHERE id = ? AND password_hash = ? AND removed_at IS NULL FOR UPDATE", user, hash).Scan(&found).Error
 		if err != nil {
@@ -79,7 +79,7 @@ func (s *Store) Refresh(ctx context.Context, refresh string) (l Login, next stri
 		return Login{}, "", ErrNotFound
 	}
 	var stolen bool
-	err = s.tx(ctx, func(tx *gorm.DB) error {
+	err = s.db.Tx(ctx, func(tx *gorm.DB) error {
 		stolen = false
 		var row struct {
 			Login

@@ -80,7 +80,7 @@ type Wanted struct {
 // Rank says which of the live nodes of its engine that are not drained a node is, from 0 on, and how many there are.
 func (s *Store) Rank(ctx context.Context, n Node) (rank, nodes int, err error) {
 	var r struct{ Before, Others int }
-	err = s.db.WithContext(ctx).Raw(`SELECT count(*) FILTER (WHERE id < @id) AS before, count(*) AS others FROM nodes
+	err = s.db.WithContext(ctx).Raw(`SELECT pg.Count(*) FILTER (WHERE id < @id) AS before, pg.Count(*) AS others FROM nodes
 		WHERE provider = @provider AND engine = @engine AND id <> @id AND lease_until > now() AND draining_at IS NULL`,
 		map[string]any{"id": n.ID, "provider": n.Provider, "engine": n.Engine}).Scan(&r).Error
 	return r.Before, r.Others + 1, err
@@ -88,7 +88,7 @@ func (s *Store) Rank(ctx context.Context, n Node) (rank, nodes int, err error) {
 
 // Retire ends a node's lease and those of its jobs, so that others need not wait for them.
 func (s *Store) Retire(ctx context.Context, node string) error {
-	return s.tx(ctx, func(tx *gorm.DB) error {
+	return s.db.Tx(ctx, func(tx *gorm.DB) error {
 		if err := tx.Model(&Node{}).Where("id = ?", node).Updates(map[string]any{"lease_until": gorm.Expr("now()"), "retired_at": gorm.Expr("now()")}).Error; err != nil {
 			return err
 		}

@@ -78,7 +78,7 @@ func (s *Store) PruneEvents(ctx context.Context, behind int64, age time.Duration
 		WITH next AS MATERIALIZED (SELECT id, at < now() - @age * interval '1 ms' AS old, event, sandbox_id, job_id, schedule_id
 			FROM events WHERE id > @behind ORDER BY id LIMIT @limit),
 		gone AS (DELETE FROM events WHERE id = ANY (ARRAY(SELECT id FROM next e WHERE old AND NOT `+told+`)) RETURNING id)
-		SELECT (SELECT count(*) FROM gone) AS forgotten, CASE WHEN count(*) = @limit AND bool_and(old) THEN max(id) ELSE 0 END AS last FROM next`,
+		SELECT (SELECT pg.Count(*) FROM gone) AS forgotten, CASE WHEN pg.Count(*) = @limit AND bool_and(old) THEN max(id) ELSE 0 END AS last FROM next`,
 		map[string]any{"age": age.Milliseconds(), "behind": behind, "limit": limit}).Scan(&r).Error
 	return r.Forgotten, r.Last, err
 }

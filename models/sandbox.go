@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"time"
 
+	"sandyard/models/pg"
+
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 )
@@ -211,13 +213,13 @@ func (s *Store) LiveSandboxes(ctx context.Context, limit int) ([]Sandbox, error)
 // lockSandbox takes the row lock that orders all changes to a sandbox and its jobs, with the next flush. A sandbox that does
 // not exist leaves box as it was.
 func lockSandbox(tx *gorm.DB, id string, box *Sandbox) error {
-	return later(dry(tx).Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).Where("id = ?", id).Find(box), into(box))
+	return pg.Enqueue(pg.Build(tx).Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).Where("id = ?", id).Find(box), pg.Into(box))
 }
 
 // lockFor is lockSandbox for an attempt at a job, of which it says whether it is still its own.
 func lockFor(tx *gorm.DB, j Job, found *owned) error {
-	return later(dry(tx).Raw(`SELECT *, EXISTS (SELECT 1 FROM jobs WHERE id = ? AND `+fence+` AND state = 'running') AS ours
-		FROM sandboxes WHERE id = ? FOR NO KEY UPDATE`, j.ID, j.Attempt, j.SandboxID), into(found))
+	return pg.Enqueue(pg.Build(tx).Raw(`SELECT *, EXISTS (SELECT 1 FROM jobs WHERE id = ? AND `+fence+` AND state = 'running') AS ours
+		FROM sandboxes WHERE id = ? FOR NO KEY UPDATE`, j.ID, j.Attempt, j.SandboxID), pg.Into(found))
 }
 
 type owned struct {
@@ -238,13 +240,13 @@ func (o owned) err() error {
 
 // lockActive is lockSandbox for who ends a job, which counts as activity.
 func lockActive(tx *gorm.DB, id string, box *Sandbox) error {
-	return later(dry(tx).Model(box).Clauses(clause.Returning{}).Where("id = ?", id).Update("last_active_at", gorm.Expr("greatest(last_active_at, now())")), into(box))
+	return pg.Enqueue(pg.Build(tx).Model(box).Clauses(clause.Returning{}).Where("id = ?", id).Update("last_active_at", gorm.Expr("greatest(last_active_at, now())")), pg.Into(box))
 }
 
 // locked carries out a lock at once.
 func locked(tx *gorm.DB, id string, lock func(*gorm.DB, string, *Sandbox) error) (box Sandbox, err error) {
 	if err = lock(tx, id, &box); err == nil {
-		err = flush(tx)
+		err = pg.Flush(tx)
 	}
 	if err == nil && box.ID == "" {
 		err = ErrNotFound

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"sandyard/models/pg"
+
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 )
@@ -66,7 +68,7 @@ type Schedule struct {
 // the database's now. Errors: *LimitError, ErrScheduleExists.
 func (s *Store) CreateSchedule(ctx context.Context, c Schedule, due func(Schedule) (*time.Time, error)) (Schedule, error) {
 	c.ID = NewID("sch_")
-	err := s.tx(ctx, func(tx *gorm.DB) error {
+	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
 		if err := admitSchedule(tx, c.TenantID); err != nil {
 			return err
 		}
@@ -113,7 +115,7 @@ func startClock(tx *gorm.DB, c *Schedule, due func(Schedule) (*time.Time, error)
 // ErrScheduleExists, and ErrStale where somebody else has changed it since it was read.
 func (s *Store) SaveSchedule(ctx context.Context, c Schedule, actor string, due func(Schedule) (*time.Time, error)) (Schedule, error) {
 	c.ChangedBy = actor
-	err := s.tx(ctx, func(tx *gorm.DB) error {
+	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
 		var now Schedule
 		err := tx.Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).Where("tenant_id = ? AND id = ?", c.TenantID, c.ID).Take(&now).Error
 		if err != nil {
@@ -154,7 +156,7 @@ func saveSchedule(tx *gorm.DB, c *Schedule) error {
 		return err
 	}
 	err := tx.Model(c).Select("*").Omit("id", "tenant_id", "created_by", "created_at").Updates(c).Error
-	if isUniqueViolation(err) {
+	if pg.IsUniqueViolation(err) {
 		return ErrScheduleExists
 	}
 	return err
@@ -163,7 +165,7 @@ func saveSchedule(tx *gorm.DB, c *Schedule) error {
 // DeleteSchedule removes a tenant's schedule with its history, on behalf of actor. Jobs that it has submitted go on.
 func (s *Store) DeleteSchedule(ctx context.Context, tenant, id, actor string) (Schedule, error) {
 	var c Schedule
-	err := s.tx(ctx, func(tx *gorm.DB) error {
+	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
 		err := tx.Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).Where("tenant_id = ? AND id = ?", tenant, id).Take(&c).Error
 		if err != nil {
 			return notFound(err)
@@ -215,7 +217,7 @@ func (s *Store) ScheduleIDs(ctx context.Context, after string, limit int) ([]str
 
 // DisableSchedule ends an active schedule for the reason given: what it works on is gone.
 func (s *Store) DisableSchedule(ctx context.Context, id, reason string) error {
-	return s.tx(ctx, func(tx *gorm.DB) error { return disableSchedule(tx, id, reason) })
+	return s.db.Tx(ctx, func(tx *gorm.DB) error { return disableSchedule(tx, id, reason) })
 }
 
 func disableSchedule(tx *gorm.DB, id, reason string) error {

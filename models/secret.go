@@ -22,13 +22,13 @@ const MaxSecrets = 1000
 // PutSecret makes a secret, or replaces its value. Error: *LimitError.
 func (s *Store) PutSecret(ctx context.Context, tenant, name string, sealed []byte) (Secret, error) {
 	var out Secret
-	err := s.tx(ctx, func(tx *gorm.DB) error {
+	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
 		// Two that are new must not count at once.
 		if err := tx.Exec("SELECT 1 FROM tenants WHERE id = ? FOR NO KEY UPDATE", tenant).Error; err != nil {
 			return err
 		}
 		var others int
-		err := tx.Raw("SELECT count(*) FROM secrets WHERE tenant_id = ? AND name <> ?", tenant, name).Scan(&others).Error
+		err := tx.Raw("SELECT pg.Count(*) FROM secrets WHERE tenant_id = ? AND name <> ?", tenant, name).Scan(&others).Error
 		if err != nil {
 			return err
 		}

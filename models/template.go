@@ -93,7 +93,7 @@ func (s *Store) PooledTemplates(ctx context.Context) ([]Template, error) {
 }
 
 // templateRoom counts a tenant's templates beside its quota.
-const templateRoom = `SELECT t.max_templates AS most, count(own.id) AS used, coalesce(bool_or(own.name = ?), false) AS stands
+const templateRoom = `SELECT t.max_templates AS most, pg.Count(own.id) AS used, coalesce(bool_or(own.name = ?), false) AS stands
 	FROM tenants t LEFT JOIN templates own ON coalesce(own.tenant_id, '') = t.id WHERE t.id = ? GROUP BY t.id`
 
 // TemplateRoom says whether the owner may have a template of that name, as it now stands: an error is a *LimitError or of
@@ -131,7 +131,7 @@ func admitTemplate(tx *gorm.DB, o Owner, name string) error {
 // CreateTemplate adds a template. Errors: ErrExists where its owner has one of that name, *LimitError.
 func (s *Store) CreateTemplate(ctx context.Context, o Owner, t Template) (Template, error) {
 	t.ID, t.TenantID, t.Version = NewID("tpl_"), o.column(), 1
-	err := s.tx(ctx, func(tx *gorm.DB) error {
+	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
 		if err := admitTemplate(tx, o, t.Name); err != nil {
 			return err
 		}
@@ -148,7 +148,7 @@ func (s *Store) CreateTemplate(ctx context.Context, o Owner, t Template) (Templa
 // made from it stay as they are. Error: *LimitError, where it did not stand.
 func (s *Store) PutTemplate(ctx context.Context, o Owner, t Template) (Template, error) {
 	t.ID, t.TenantID, t.Version = NewID("tpl_"), o.column(), 1
-	err := s.tx(ctx, func(tx *gorm.DB) error {
+	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
 		if err := admitTemplate(tx, o, t.Name); err != nil {
 			return err
 		}
@@ -167,7 +167,7 @@ func (s *Store) PutTemplate(ctx context.Context, o Owner, t Template) (Template,
 // DeleteTemplate removes the owner's template of that name and says how many live sandboxes were made from it, which go
 // on. Errors: ErrNotFound, ErrDeclared.
 func (s *Store) DeleteTemplate(ctx context.Context, o Owner, name string) (inUse int, err error) {
-	err = s.tx(ctx, func(tx *gorm.DB) error {
+	err = s.db.Tx(ctx, func(tx *gorm.DB) error {
 		var t Template
 		if err := o.in(tx.Clauses(clause.Locking{Strength: "NO KEY UPDATE"})).Where("name = ?", name).Take(&t).Error; err != nil {
 			return notFound(err)
@@ -189,7 +189,7 @@ func (s *Store) DeleteTemplate(ctx context.Context, o Owner, name string) (inUse
 // Declare makes the shared templates that the server's configuration names. One that stands already is touched only
 // where the configuration has changed since: what an operator made of it meanwhile holds.
 func (s *Store) Declare(ctx context.Context, declared []Template) error {
-	return s.tx(ctx, func(tx *gorm.DB) error {
+	return s.db.Tx(ctx, func(tx *gorm.DB) error {
 		names := []string{}
 		for _, t := range declared {
 			names = append(names, t.Name)

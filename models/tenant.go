@@ -11,6 +11,8 @@ import (
 	"time"
 	"unicode"
 
+	"sandyard/models/pg"
+
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 )
@@ -58,7 +60,7 @@ func (s *Store) Bootstrap(ctx context.Context) (key string, err error) {
 // key's plain text, which is not stored; where it fails there is neither key nor tenant. A nil keep makes a tenant without
 // a key.
 func (s *Store) BootstrapWith(ctx context.Context, keep func(key string) error) error {
-	return s.tx(ctx, func(tx *gorm.DB) error {
+	return s.db.Tx(ctx, func(tx *gorm.DB) error {
 		t := Tenant{ID: "default", Name: "default", MaxSandboxes: defaultMaxSandboxes, MaxQueued: defaultMaxQueued, WebhookSecret: newWebhookSecret()}
 		res := tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&t)
 		if res.Error != nil || res.RowsAffected == 0 || keep == nil {
@@ -94,7 +96,7 @@ func (e *ReplacedError) Error() string {
 // kept. The old one is refused after overlap. The new one has a life as long as the old one's. Errors: ErrNotFound,
 // ErrRevoked, *ReplacedError.
 func (s *Store) RotateKey(ctx context.Context, tenant, id string, overlap time.Duration) (plain string, err error) {
-	err = s.tx(ctx, func(tx *gorm.DB) error {
+	err = s.db.Tx(ctx, func(tx *gorm.DB) error {
 		var old struct {
 			APIKey
 
@@ -159,7 +161,7 @@ func (s *Store) MakeKey(ctx context.Context, tenant string, k NewKey) (string, e
 		prefix = e2bKeyPrefix
 	}
 	var plain string
-	err := s.tx(ctx, func(tx *gorm.DB) (err error) {
+	err := s.db.Tx(ctx, func(tx *gorm.DB) (err error) {
 		if plain, err = createKey(tx, prefix, tenant, k.Name, k.Scopes); err != nil {
 			return err
 		}
@@ -254,7 +256,7 @@ func insertKey(tx *gorm.DB, id, prefix, tenant, name string, scopes []string) (s
 	err := tx.Create(&APIKey{
 		ID: id, TenantID: tenant, Name: name, Hint: key[:len(prefix)+4], Hash: hashKey(key), Scopes: scopes,
 	}).Error
-	if isUniqueViolation(err) {
+	if pg.IsUniqueViolation(err) {
 		return "", ErrKeyNamed
 	}
 	return key, err

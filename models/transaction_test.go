@@ -9,6 +9,7 @@ import (
 
 	"sandyard/dev/testenv"
 	"sandyard/models"
+	"sandyard/models/pg"
 )
 
 // trips is a tap that notes the calls to the database.
@@ -147,7 +148,7 @@ func TestWhatFailsWithTheCommitIsUndone(t *testing.T) {
 	o := outcome(job, models.Succeeded, models.SandboxRunning)
 	o.Sandbox.Ref = "\x00" // no text for PostgreSQL
 	last := c.of(func() { _, err = s.Finish(t.Context(), o) })
-	if !models.IsRefused(err) || !strings.HasSuffix(last[len(last)-1], "COMMIT") {
+	if !pg.IsRefused(err) || !strings.HasSuffix(last[len(last)-1], "COMMIT") {
 		t.Fatalf("refused with %v, after\n%s", err, strings.Join(last, "\n"))
 	}
 	if got := state(t, s, job.ID); got != models.Running {

@@ -102,7 +102,7 @@ const usagePatience = 10 * time.Second
 
 // limited reads in a transaction whose statements PostgreSQL gives up after a time. Error: ErrTooMuch.
 func (s *Store) limited(ctx context.Context, most time.Duration, read func(tx *gorm.DB) error) error {
-	err := s.tx(ctx, func(tx *gorm.DB) error {
+	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
 		if err := tx.Exec(fmt.Sprintf("SET LOCAL statement_timeout = %d", most.Milliseconds())).Error; err != nil {
 			return err
 		}

@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode"
 
+	"sandyard/models/pg"
+
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 )
@@ -73,7 +75,7 @@ func (s *Store) CreateUser(ctx context.Context, tenant, name, hash, role string)
 	}
 	u := User{ID: NewID("usr_"), TenantID: tenant, Name: name, PasswordHash: hash, Role: role}
 	err := s.db.WithContext(ctx).Create(&u).Error
-	if isUniqueViolation(err) {
+	if pg.IsUniqueViolation(err) {
 		err = ErrUserNamed
 	}
 	return u, err
@@ -114,7 +116,7 @@ func (s *Store) ChangeUser(ctx context.Context, tenant, id string, to UserChange
 	if to.Role != "" {
 		set["role"] = to.Role
 	}
-	err = s.tx(ctx, func(tx *gorm.DB) (err error) {
+	err = s.db.Tx(ctx, func(tx *gorm.DB) (err error) {
 		if u, err = lockUser(tx, tenant, id); err != nil {
 			return err
 		}
@@ -149,7 +151,7 @@ func (u User) opens() []string {
 // RemoveUser lets a user of a tenant in no more: logins and keys of the user end. The name becomes free.
 func (s *Store) RemoveUser(ctx context.Context, tenant, id string) (User, error) {
 	var u User
-	err := s.tx(ctx, func(tx *gorm.DB) (err error) {
+	err := s.db.Tx(ctx, func(tx *gorm.DB) (err error) {
 		if u, err = lockUser(tx, tenant, id); err != nil {
 			return err
 		}

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"sandyard/models"
+	"sandyard/models/pg"
 )
 
 const (
@@ -20,7 +20,7 @@ const (
 // ask asks PostgreSQL what a start cannot do without, and asks again where the connection has broken. What is asked must be
 // the same when it was carried out before.
 func ask[T any](ctx context.Context, log *slog.Logger, question func(context.Context) (T, error)) (T, error) {
-	return await(ctx, log, "PostgreSQL", func(err error) bool { return !models.IsUnavailable(err) }, question)
+	return await(ctx, log, "PostgreSQL", func(err error) bool { return !pg.IsUnavailable(err) }, question)
 }
 
 // await opens what a process cannot do without, again and again while the server may still be starting, too. A hopeless

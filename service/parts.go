@@ -11,6 +11,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/models/pg"
 	"sandyard/passes"
 )
 
@@ -45,12 +46,12 @@ func Connect(ctx context.Context, c Common, log *slog.Logger) (*Parts, error) {
 
 // OpenStore opens PostgreSQL, and waits for it as long as a start may take.
 func OpenStore(ctx context.Context, c Common, log *slog.Logger) (*models.Store, error) {
-	store, err := await(ctx, log, "PostgreSQL", models.IsLockedOut, func(ctx context.Context) (*models.Store, error) {
+	store, err := await(ctx, log, "PostgreSQL", pg.IsLockedOut, func(ctx context.Context) (*models.Store, error) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		return models.Open(ctx, c.DatabaseURL, c.DatabaseConn, models.Limits{Window: c.Window})
 	})
-	if err != nil && models.IsLockedOut(err) {
+	if err != nil && pg.IsLockedOut(err) {
 		err = fmt.Errorf("PostgreSQL refuses the login or the database in DATABASE_URL: %w", err)
 	}
 	return store, err

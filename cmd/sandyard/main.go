@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"sandyard/models"
+	"sandyard/models/pg"
 	"sandyard/service"
 )
 
@@ -130,7 +131,7 @@ func withStore(ctx context.Context, f func(*models.Store, *slog.Logger) error) e
 		return err
 	}
 	err = errors.Join(f(store, log), store.Close())
-	if models.IsUnmigrated(err) {
+	if pg.IsUnmigrated(err) {
 		return errors.New("the database lacks the tables of this version; run sandyard migrate first")
 	}
 	return err

@@ -61,7 +61,7 @@ func frameworks() map[string][]string {
 		"github.com/modelcontextprotocol": {"web/mcp"},
 		"github.com/hibiken/asynq":        {"jobs"},
 		"github.com/hibiken/asynqmon":     {"jobs"},
-		"gorm.io":                         {"models"},
+		"gorm.io":                         {"models", "models/pg"},
 		"github.com/docker/docker":        {"providers/docker"},
 	}
 }

@@ -19,7 +19,7 @@ const (
 // crowded are packages with more files than a reader finds his way in, and how many they may have. Numbers go down only.
 func crowded() map[string]int {
 	return map[string]int{
-		"jobs": 97, "models": 73, "providers/docker": 30, "providers/providertest": 27, "guest": 26,
+		"jobs": 97, "models": 71, "providers/docker": 30, "providers/providertest": 27, "guest": 26,
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/models"
+	"sandyard/models/pg"
 )
 
 const (
@@ -93,7 +94,7 @@ func (t *trail) flush() {
 	ctx, cancel := context.WithTimeout(context.Background(), trailPatience)
 	defer cancel()
 	err := t.store.AuditResults(ctx, outcomes, complete)
-	if err == nil || models.IsRefused(err) {
+	if err == nil || pg.IsRefused(err) {
 		return
 	}
 	t.report(err)

@@ -10,6 +10,7 @@ import (
 	"sandyard/gateway"
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/models/pg"
 	"sandyard/providers"
 )
 
@@ -72,14 +73,14 @@ func Of(err error, maxBody int) *Problem {
 			"this Idempotency-Key was used for a different request; use a new key for a new request")
 	case errors.Is(err, models.ErrNotTerminal):
 		return New(fiber.StatusConflict, "job_not_ended", "the job has not ended; wait until it ends or cancel it first")
-	case errors.Is(err, models.ErrUncertain):
+	case errors.Is(err, pg.ErrUncertain):
 		return RetryLater(New(
 			fiber.StatusServiceUnavailable,
 			"outcome_unknown",
 			"the database connection broke, and it is unknown whether this request was accepted; send it again with the same "+
 				"Idempotency-Key, which prevents a second run; without a key, check first whether it was done",
 		), 2)
-	case models.IsUnavailable(err):
+	case pg.IsUnavailable(err):
 		return RetryLater(New(fiber.StatusServiceUnavailable, "database_unavailable",
 			"the database does not answer; nothing was accepted; try again"), 2)
 	}

@@ -1,0 +1,119 @@
+package models
+
+import "context"
+
+// LimitUse is a limit with how much of it is in use.
+type LimitUse struct {
+	Name      string
+	Used      *float64 // nil = it is not known
+	Max       *float64 // nil = there is no limit
+	PerSecond *float64 // of a rate, whose Max is what may come at once
+}
+
+// limitsOf are the limits of a tenant or a user as they are stored, with what stands.
+type limitsOf struct {
+	Quota    Quota    `gorm:"embedded"`
+	Rate     Rate     `gorm:"embedded"`
+	Standing Standing `gorm:"embedded"`
+
+	MaxQueued                                        *float64
+	MaxQueuedBytes                                   float64
+	MaxTemplates, MaxSchedules, Templates, Schedules float64
+}
+
+// LimitsInUse returns the limits of a tenant and, unless that is empty, of one of its users. Lacking says how many tokens each of
+// the buckets lacks; nil = that is not known. Error: ErrNotFound.
+func (s *Store) LimitsInUse(ctx context.Context, tenant, user string, lacking func([]Bucket) []int64) ([]LimitUse, error) {
+	own, err := s.tenantLimits(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	w, err := s.Waiting(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	buckets := []Bucket{{Rate: own.Rate, Tenant: tenant}}
+	all := [][]LimitUse{append(own.uses("", w.Jobs),
+		LimitUse{Name: "max_queued_bytes", Used: number(w.Bytes), Max: &own.MaxQueuedBytes},
+		LimitUse{Name: "max_templates", Used: &own.Templates, Max: &own.MaxTemplates},
+		LimitUse{Name: "max_schedules", Used: &own.Schedules, Max: &own.MaxSchedules})}
+	if user != "" {
+		theirs, waiting, err := s.userLimits(ctx, user)
+		if err != nil {
+			return nil, err
+		}
+		buckets = append(buckets, Bucket{Rate: theirs.Rate, Tenant: tenant, User: user})
+		all = append(all, theirs.uses(userLimit, waiting))
+	}
+	return withRates(all, buckets, lacking), nil
+}
+
+// withRates puts each bucket's rate behind the other limits of whom it belongs to.
+func withRates(all [][]LimitUse, buckets []Bucket, lacking func([]Bucket) []int64) (list []LimitUse) {
+	var limited []Bucket
+	for _, b := range buckets {
+		if b.Limited() {
+			limited = append(limited, b)
+		}
+	}
+	taken := lacking(limited)
+	for i, b := range buckets {
+		use := LimitUse{Name: b.Limit(), PerSecond: b.JobRate}
+		if b.Limited() {
+			use.Max = number(b.Burst())
+			if len(taken) > 0 {
+				use.Used, taken = number(int(taken[0])), taken[1:]
+			}
+		}
+		list = append(append(list, all[i]...), use)
+	}
+	return list
+}
+
+func (l limitsOf) uses(prefix string, waiting int) []LimitUse {
+	cores := thousandths(l.Standing.CPUs) / 1000
+	uses := []LimitUse{
+		{Name: prefix + "max_sandboxes", Used: number(l.Standing.Live), Max: numberOf(l.Quota.MaxSandboxes)},
+		{Name: prefix + "max_cpus", Used: &cores, Max: l.Quota.MaxCPUs},
+		{Name: prefix + "max_memory_mib", Used: number(int(l.Standing.MemoryMiB)), Max: numberOf(l.Quota.MaxMemoryMiB)},
+		{Name: prefix + "max_queued", Used: number(waiting), Max: l.MaxQueued},
+	}
+	return uses
+}
+
+func number(n int) *float64 {
+	v := float64(n)
+	return &v
+}
+
+func numberOf[N int | int64](n *N) *float64 {
+	if n == nil {
+		return nil
+	}
+	return number(int(*n))
+}
+
+func (s *Store) tenantLimits(ctx context.Context, tenant string) (l limitsOf, err error) {
+	res := s.db.WithContext(ctx).Raw(`SELECT t.*, s.*,
+			(SELECT pg.Count(*) FROM templates WHERE coalesce(tenant_id, '') = t.id) AS templates,
+			(SELECT pg.Count(*) FROM schedules WHERE tenant_id = t.id) AS schedules
+		FROM tenants t, LATERAL (`+standing+`tenant_id = t.id) s WHERE t.id = ?`, tenant).Scan(&l)
+	if res.Error == nil && res.RowsAffected == 0 {
+		return l, ErrNotFound
+	}
+	return l, res.Error
+}
+
+// userLimits counts what waits of a user also where that is not limited.
+func (s *Store) userLimits(ctx context.Context, user string) (l limitsOf, waiting int, err error) {
+	res := s.db.WithContext(ctx).Raw(`SELECT u.max_sandboxes, u.max_cpus, u.max_memory_mib, u.max_queued, u.job_rate, u.job_burst, s.*
+		FROM users u, LATERAL (`+standing+`tenant_id = u.tenant_id AND user_id = u.id) s WHERE u.id = ?`, user).Scan(&l)
+	if res.Error == nil && res.RowsAffected == 0 {
+		return l, 0, ErrNotFound
+	}
+	if res.Error != nil {
+		return l, 0, res.Error
+	}
+	waiting, err = s.queuedOf(ctx, user)
+	return l, waiting, err
+}

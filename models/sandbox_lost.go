@@ -1,0 +1,164 @@
+package models
+
+import (
+	"context"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// Lose ends a running or paused sandbox of which its provider has nothing any more, for the reason given. ErrNotDue
+// means that it was ended or moved to another engine meanwhile.
+func (s *Store) Lose(ctx context.Context, id string, on Node, reason string) (Finished, error) {
+	return s.lose(ctx, id, reason, func(tx *gorm.DB, box Sandbox) (bool, error) {
+		if box.State != SandboxRunning && box.State != SandboxPaused || box.Desired == DesiredDeleted {
+			return false, nil
+		}
+		return holdsOn(tx, box, on)
+	})
+}
+
+// holdsOn says whether a sandbox is held by some node of this one's engine.
+func holdsOn(tx *gorm.DB, box Sandbox, on Node) (bool, error) {
+	if box.NodeID == nil {
+		return on.Engine == "" && box.Provider == on.Provider, nil
+	}
+	var n int64
+	err := tx.Model(&Node{}).Where("id = ? AND provider = ? AND engine = ?", *box.NodeID, on.Provider, on.Engine).Count(&n).Error
+	return n > 0, err
+}
+
+// deserted selects sandboxes whose engine had no worker at a moment, and none for a while before; it takes the beginning of
+// that while and the moment. What has happened since counts for nothing: the database may have been away, or its clock was set.
+const deserted = `ended_at IS NULL AND node_id IN (SELECT n.id FROM nodes n WHERE n.lease_until < ? AND NOT EXISTS
+	(SELECT 1 FROM nodes o WHERE o.provider = n.provider AND o.engine = n.engine AND o.lease_until >= ?))`
+
+// Deserted returns sandboxes in any of the states whose engine had had no worker for longer than age at the moment at.
+func (s *Store) Deserted(ctx context.Context, at time.Time, age time.Duration, limit int, states ...SandboxState) ([]Sandbox, error) {
+	var list []Sandbox
+	err := s.db.WithContext(ctx).Where(deserted, at.Add(-age), at).Where("state IN ?", states).
+		Order("id").Limit(limit).Find(&list).Error
+	return list, err
+}
+
+// LoseDeserted ends a sandbox whose engine had had no worker for longer than age at the moment at, and has none that came
+// since, whatever was going on in it. What is left of it on the engine is removed when a worker comes back there.
+func (s *Store) LoseDeserted(ctx context.Context, id string, at time.Time, age time.Duration) (Finished, error) {
+	const reason = "its engine has had no worker for too long"
+	return s.lose(ctx, id, reason, func(tx *gorm.DB, box Sandbox) (bool, error) {
+		var n int64
+		err := tx.Model(&Sandbox{}).Where("id = ?", box.ID).Where(deserted, at.Add(-age), at).Count(&n).Error
+		return n > 0 && box.State != SandboxCreating, err
+	})
+}
+
+func (s *Store) lose(ctx context.Context, id, reason string, due func(*gorm.DB, Sandbox) (bool, error)) (Finished, error) {
+	var f Finished
+	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
+		box, err := locked(tx, id, lockSandbox)
+		if err != nil {
+			return err
+		}
+		if box.EndedAt != nil {
+			return ErrNotDue
+		}
+		if ok, err := due(tx, box); err != nil || !ok {
+			return orNotDue(err)
+		}
+		f, err = s.loseLocked(tx, &box, reason)
+		return err
+	})
+	return f, err
+}
+
+func orNotDue(err error) error {
+	if err == nil {
+		return ErrNotDue
+	}
+	return err
+}
+
+// loseLocked ends the sandbox with all jobs but those that a living worker runs: it learns of the loss by itself.
+func (s *Store) loseLocked(tx *gorm.DB, box *Sandbox, reason string) (Finished, error) {
+	gone, err := endSilent(tx, box.ID, JobError{Code: "sandbox_lost", Message: "the sandbox was lost: " + reason})
+	if err != nil {
+		return Finished{}, err
+	}
+	now := gorm.Expr("now()")
+	more, err := finalise(tx, box, Change{To: SandboxLost, Reason: reason}, map[string]any{
+		"state": SandboxLost, "observed": nil, "observed_at": now, "changed_by": "platform", "changed_job": nil,
+	})
+	if err != nil {
+		return Finished{}, err
+	}
+	f := Finished{Ended: append(gone, more...), SandboxEnded: true}
+	if len(f.Ended) > 0 {
+		if f.Callbacks, err = recordDeliveries(tx, f.Ended); err != nil {
+			return f, err
+		}
+	}
+	f.Dispatch, err = dispatchReady(tx, box.TenantID, s.limits.Window)
+	return f, err
+}
+
+// endSilent ends the jobs of a locked sandbox whose workers have gone silent, those that had been started before, and the
+// deletes that wait: nobody can say any more what became of them. It is not the workers who end them, and the rows do not
+// say so.
+func endSilent(tx *gorm.DB, sandbox string, why JobError) ([]string, error) {
+	var ids []string
+	err := tx.Raw(`UPDATE jobs SET state = CASE WHEN cancel_requested_at IS NULL THEN 'lost' ELSE 'cancelled' END, error = CAST(? AS jsonb), finished_at = now(), lease_until = NULL, node_id = NULL
+		WHERE sandbox_id = ? AND (state = 'running' AND lease_until < now() OR state = 'queued' AND (kind = 'delete' OR attempt > 0))
+		RETURNING id`, jsonText(why), sandbox).Scan(&ids).Error
+	return ids, err
+}
+
+// Release takes a sandbox that is still to be made from a node whose engine had no worker at the moment at, so that a worker
+// on another engine can make it.
+func (s *Store) Release(ctx context.Context, id string, at time.Time) (out []Dispatch, err error) {
+	err = s.db.Tx(ctx, func(tx *gorm.DB) error {
+		box, err := locked(tx, id, lockSandbox)
+		if err != nil {
+			return err
+		}
+		res := tx.Model(&Sandbox{}).Where("id = ? AND state = 'creating'", id).Where(deserted, at, at).
+			Updates(map[string]any{"node_id": nil, "changed_by": "scheduler"})
+		if res.Error != nil || res.RowsAffected == 0 {
+			return orNotDue(res.Error)
+		}
+		if err := tx.Model(&Job{}).Where("sandbox_id = ? AND state = 'queued'", id).Update("dispatched_at", nil).Error; err != nil {
+			return err
+		}
+		out, err = dispatchReady(tx, box.TenantID, s.limits.Window)
+		return err
+	})
+	return out, err
+}
+
+// Stranded returns ended sandboxes that jobs still wait for though no live worker is theirs: it died as it was giving them
+// back. The worker's own row may be gone by then.
+func (s *Store) Stranded(ctx context.Context, limit int) ([]string, error) {
+	var ids []string
+	err := s.db.WithContext(ctx).Raw(`SELECT DISTINCT s.id FROM jobs j JOIN sandboxes s ON s.id = j.sandbox_id
+		WHERE j.state = 'queued' AND j.queued_at < now() - interval '30 s' AND s.ended_at < now() - interval '30 s'
+		  AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = s.node_id AND n.lease_until >= now()) LIMIT ?`, limit).Scan(&ids).Error
+	return ids, err
+}
+
+// EndStranded ends the jobs that wait for a sandbox which has ended.
+func (s *Store) EndStranded(ctx context.Context, id string) (Finished, error) {
+	var f Finished
+	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
+		box, err := locked(tx, id, lockSandbox)
+		if err != nil || box.EndedAt == nil {
+			return orNotDue(err)
+		}
+		if f.Ended, err = endAllQueued(tx, box); err != nil {
+			return err
+		}
+		if len(f.Ended) > 0 {
+			f.Callbacks, err = recordDeliveries(tx, f.Ended)
+		}
+		return err
+	})
+	return f, err
+}
