@@ -33,7 +33,8 @@ type AuditEntry struct {
 // TableName implements GORM's naming.
 func (AuditEntry) TableName() string { return "audit_log" }
 
-// audit writes the entries of the group's submissions down, each with its job. Accepted is the outcome of all of them: 202.
+// audit writes the entries of the group's submissions down, each with its job. Accepted is the outcome of all of them:
+// 202.
 func (b *batch) audit() error {
 	var all []AuditEntry
 	for _, p := range b.open() {
@@ -48,13 +49,18 @@ func (b *batch) audit() error {
 		return nil
 	}
 	of := func(f func(AuditEntry) string) []string { return column(all, f) }
-	return pg.EnqueueRaw(b.tx, `INSERT INTO audit_log (tenant_id, user_id, actor, client, request_id, action, target, job_id, status)
-		SELECT *, 202 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[])`, []any{
-		of(func(e AuditEntry) string { return e.TenantID }), of(func(e AuditEntry) string { return e.UserID }),
-		of(func(e AuditEntry) string { return e.Actor }), of(func(e AuditEntry) string { return e.Client }),
-		of(func(e AuditEntry) string { return e.RequestID }), of(func(e AuditEntry) string { return e.Action }),
-		of(func(e AuditEntry) string { return e.Target }), of(func(e AuditEntry) string { return e.JobID }),
-	}, nil)
+	return pg.EnqueueRaw(
+		b.tx,
+		`INSERT INTO audit_log (tenant_id, user_id, actor, client, request_id, action, target, job_id, status)
+		SELECT *, 202 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[])`,
+		[]any{
+			of(func(e AuditEntry) string { return e.TenantID }), of(func(e AuditEntry) string { return e.UserID }),
+			of(func(e AuditEntry) string { return e.Actor }), of(func(e AuditEntry) string { return e.Client }),
+			of(func(e AuditEntry) string { return e.RequestID }), of(func(e AuditEntry) string { return e.Action }),
+			of(func(e AuditEntry) string { return e.Target }), of(func(e AuditEntry) string { return e.JobID }),
+		},
+		nil,
+	)
 }
 
 // Audit appends an entry and sets its ID. One without a status is to get its outcome from AuditOutcomes.
@@ -74,9 +80,13 @@ type AuditOutcome struct {
 func (s *Store) AuditResults(ctx context.Context, outcomes []AuditOutcome, complete []AuditEntry) error {
 	return s.db.Tx(ctx, func(tx *gorm.DB) error {
 		if len(outcomes) > 0 {
-			err := pg.Enqueue(pg.Build(tx).Exec(`UPDATE audit_log a SET status = o."Status", code = o."Code", target = coalesce(nullif(a.target, ''), o."Target")
+			err := pg.Enqueue(
+				pg.Build(tx).
+					Exec(`UPDATE audit_log a SET status = o."Status", code = o."Code", target = coalesce(nullif(a.target, ''), o."Target")
 				FROM jsonb_to_recordset(?::jsonb) AS o ("ID" bigint, "Status" int, "Code" text, "Target" text)
-				WHERE a.id = o."ID" AND a.status IS NULL`, string(must(json.Marshal(outcomes)))), nil)
+				WHERE a.id = o."ID" AND a.status IS NULL`, string(must(json.Marshal(outcomes)))),
+				nil,
+			)
 			if err != nil {
 				return err
 			}
@@ -141,7 +151,8 @@ func (s *Store) AuditLog(ctx context.Context, f AuditFilter) (list []AuditEntry,
 
 //nolint:gochecknoglobals // a constant
 var outcomeIs = map[string]string{
-	AuditDone: "status < 400", AuditRefused: "status BETWEEN 400 AND 499", AuditFailed: "status >= 500", AuditUnknown: "status IS NULL",
+	AuditDone: "status < 400", AuditRefused: "status BETWEEN 400 AND 499", AuditFailed: "status >= 500",
+	AuditUnknown: "status IS NULL",
 }
 
 // PruneAudit forgets entries older than age, the oldest first, and says how many. Nothing else may delete any.

@@ -62,8 +62,11 @@ func (s *Store) BuildOfJob(ctx context.Context, job string) (Build, error) {
 // MayUseBuild says whether the image was made by that build, and the build is the tenant's or shared.
 func (s *Store) MayUseBuild(ctx context.Context, tenant, build, image string) (bool, error) {
 	var may bool
-	err := s.db.WithContext(ctx).Raw("SELECT EXISTS (SELECT FROM builds WHERE id = ? AND image = ? AND (shared OR tenant_id = ?))",
-		build, image, tenant).Scan(&may).Error
+	err := s.db.WithContext(ctx).
+		Raw("SELECT EXISTS (SELECT FROM builds WHERE id = ? AND image = ? AND (shared OR tenant_id = ?))",
+			build, image, tenant).
+		Scan(&may).
+		Error
 	return may, err
 }
 
@@ -75,20 +78,23 @@ func (s *Store) Builds(ctx context.Context, tenant, template, before string, lim
 	return list, err
 }
 
-// askedForLast says that the template has no image that was asked for after the build that has come to its end. Ids say little of
-// that: they are made by the clocks of machines.
+// askedForLast says that the template has no image that was asked for after the build that has come to its end. Ids say
+// little of that: they are made by the clocks of machines.
 const askedForLast = `EXISTS (SELECT 1 FROM builds comes WHERE comes.id = excluded.build_id
 	AND (templates.image_asked_at, coalesce(templates.build_id, '')) < (comes.created_at, comes.id))`
 
-// FinishBuild gives the template its new image, if the attempt still owns the build's job. A template that does not exist
-// yet is made; one whose image was asked for after the build, by the database's clock, keeps it. Errors: ErrStale, *LimitError.
+// FinishBuild gives the template its new image, if the attempt still owns the build's job. A template that does not
+// exist yet is made; one whose image was asked for after the build, by the database's clock, keeps it. Errors:
+// ErrStale, *LimitError.
 func (s *Store) FinishBuild(ctx context.Context, h Held, b Build) error {
 	return s.db.Tx(ctx, func(tx *gorm.DB) error {
 		if err := admitTemplate(tx, b.Owner(), b.Template); err != nil {
 			return err
 		}
 		var owned []string
-		err := tx.Raw(`SELECT id FROM jobs WHERE id = ? AND attempt = ? AND state = 'running' FOR UPDATE`, h.ID, h.Attempt).Scan(&owned).Error
+		err := tx.Raw(`SELECT id FROM jobs WHERE id = ? AND attempt = ? AND state = 'running' FOR UPDATE`, h.ID, h.Attempt).
+			Scan(&owned).
+			Error
 		if err != nil {
 			return err
 		}
@@ -98,18 +104,29 @@ func (s *Store) FinishBuild(ctx context.Context, h Held, b Build) error {
 		if err := tx.Model(&Build{}).Where("id = ?", b.ID).Update("finished_at", gorm.Expr("now()")).Error; err != nil {
 			return err
 		}
-		t := Template{ID: NewID("tpl_"), TenantID: b.Owner().column(), Name: b.Template, Image: b.Image, BuildID: &b.ID, ImageAskedAt: b.CreatedAt, Version: 1}
+		t := Template{
+			ID:           NewID("tpl_"),
+			TenantID:     b.Owner().column(),
+			Name:         b.Template,
+			Image:        b.Image,
+			BuildID:      &b.ID,
+			ImageAskedAt: b.CreatedAt,
+			Version:      1,
+		}
 		return tx.Clauses(clause.OnConflict{
 			Columns: []clause.Column{{Name: "coalesce(tenant_id, '')", Raw: true}, {Name: "name"}},
 			Where:   clause.Where{Exprs: []clause.Expression{clause.Expr{SQL: askedForLast}}},
-			DoUpdates: append(clause.AssignmentColumns([]string{"image", "build_id", "image_asked_at"}),
-				clause.Assignments(map[string]any{"version": gorm.Expr("templates.version + 1"), "updated_at": gorm.Expr("now()")})...),
+			DoUpdates: append(
+				clause.AssignmentColumns([]string{"image", "build_id", "image_asked_at"}),
+				clause.Assignments(
+					map[string]any{"version": gorm.Expr("templates.version + 1"), "updated_at": gorm.Expr("now()")},
+				)...),
 		}).Create(&t).Error
 	})
 }
 
-// UnusedImages returns those of the images that builds have made and nobody needs any more: no template has them, no live
-// sandbox stands on them, and their build is over or forgotten.
+// UnusedImages returns those of the images that builds have made and nobody needs any more: no template has them, no
+// live sandbox stands on them, and their build is over or forgotten.
 func (s *Store) UnusedImages(ctx context.Context, images []string) ([]string, error) {
 	var unused []string
 	err := s.db.WithContext(ctx).Raw(`SELECT built.image FROM unnest(?::text[]) AS built (image)
@@ -137,6 +154,11 @@ func (s *Store) AppendBuildLog(ctx context.Context, h Held, build string, data [
 // BuildLog returns a build's log after a piece of it.
 func (s *Store) BuildLog(ctx context.Context, build string, after int64) ([]LogChunk, error) {
 	var chunks []LogChunk
-	err := s.db.WithContext(ctx).Table("build_logs").Where("build_id = ? AND seq > ?", build, after).Order("seq").Find(&chunks).Error
+	err := s.db.WithContext(ctx).
+		Table("build_logs").
+		Where("build_id = ? AND seq > ?", build, after).
+		Order("seq").
+		Find(&chunks).
+		Error
 	return chunks, err
 }

@@ -51,8 +51,8 @@ const (
 	endpointsLooked = 100
 )
 
-// DispatchDeliveries marks due deliveries of a tenant, or of all ("") in turns, as handed to Redis, as far as their shares go. One
-// that nobody took up is handed over again.
+// DispatchDeliveries marks due deliveries of a tenant, or of all ("") in turns, as handed to Redis, as far as their
+// shares go. One that nobody took up is handed over again.
 func (s *Store) DispatchDeliveries(ctx context.Context, tenant string, limit int) ([]DeliveryTask, error) {
 	var out []DeliveryTask
 	err := s.db.WithContext(ctx).Raw(`
@@ -62,7 +62,7 @@ func (s *Store) DispatchDeliveries(ctx context.Context, tenant string, limit int
 			SELECT (SELECT d.tenant_id FROM deliveries d WHERE d.state = 'pending' AND d.tenant_id > t.tenant_id ORDER BY d.tenant_id LIMIT 1)
 			FROM tenants t WHERE t.tenant_id IS NOT NULL AND @tenant = ''),
 		busy AS (
-			SELECT tenant_id, endpoint, pg.Count(*) AS busy FROM deliveries WHERE state = 'pending'
+			SELECT tenant_id, endpoint, count(*) AS busy FROM deliveries WHERE state = 'pending'
 				AND (dispatched_at IS NOT NULL OR running_until IS NOT NULL) AND (dispatched_at IS NOT NULL OR running_until > now())
 				AND (@tenant = '' OR tenant_id = @tenant) GROUP BY tenant_id, endpoint),
 		waiting AS (
@@ -73,7 +73,8 @@ func (s *Store) DispatchDeliveries(ctx context.Context, tenant string, limit int
 					AND next_attempt_at <= now() AND dispatched_at IS NULL ORDER BY next_attempt_at LIMIT @each) oldest) d
 			WHERE d.nth + coalesce((SELECT busy FROM busy b WHERE b.tenant_id = t.tenant_id AND b.endpoint = e.endpoint), 0) <= @each),
 		placed AS (
-			SELECT id, next_attempt_at, tenant_id, row_number() OVER (PARTITION BY tenant_id ORDER BY nth, next_attempt_at) AS place FROM waiting),
+			SELECT id, next_attempt_at, tenant_id,
+			row_number() OVER (PARTITION BY tenant_id ORDER BY nth, next_attempt_at) AS place FROM waiting),
 		chosen AS (
 			(SELECT p.id FROM placed p WHERE p.place + coalesce((SELECT sum(busy) FROM busy b WHERE b.tenant_id = p.tenant_id), 0) <= @share
 				ORDER BY p.place, p.next_attempt_at LIMIT @limit)
@@ -86,13 +87,14 @@ func (s *Store) DispatchDeliveries(ctx context.Context, tenant string, limit int
 			FOR UPDATE SKIP LOCKED)
 		UPDATE deliveries d SET dispatched_at = now() FROM due WHERE d.id = due.id
 		RETURNING d.id, d.attempt + 1 AS attempt, due.again`, map[string]any{
-		"tenant": tenant, "limit": limit, "share": DeliveryShare, "each": EndpointShare, "hosts": endpointsLooked, "from": int64(rand.Uint64()),
+		"tenant": tenant, "limit": limit, "share": DeliveryShare, "each": EndpointShare, "hosts": endpointsLooked,
+		"from": int64(rand.Uint64()),
 	}).Scan(&out).Error
 	return out, err
 }
 
-// endpointsOf finds the hosts that a tenant t has deliveries for, from a random one on and round: else those that are many, and
-// wait for days to be tried again, could keep others out of sight. Each is one look into the index.
+// endpointsOf finds the hosts that a tenant t has deliveries for, from a random one on and round: else those that are
+// many, and wait for days to be tried again, could keep others out of sight. Each is one look into the index.
 const endpointsOf = `
 	WITH RECURSIVE round AS (
 		SELECT coalesce(
@@ -114,8 +116,11 @@ func (s *Store) DeliveryTo(ctx context.Context, id string) (tenant string, endpo
 
 // PutBackDelivery lets a delivery that was handed over be handed over again, when its share has room.
 func (s *Store) PutBackDelivery(ctx context.Context, t DeliveryTask) error {
-	return s.db.WithContext(ctx).Model(&Delivery{}).Where("id = ? AND attempt = ? AND state = 'pending'", t.ID, t.Attempt-1).
-		UpdateColumn("dispatched_at", nil).Error
+	return s.db.WithContext(ctx).
+		Model(&Delivery{}).
+		Where("id = ? AND attempt = ? AND state = 'pending'", t.ID, t.Attempt-1).
+		UpdateColumn("dispatched_at", nil).
+		Error
 }
 
 // ClaimDelivery begins an attempt. If its worker dies, the delivery is due again after the given time.

@@ -44,7 +44,11 @@ func (s *Store) Egresses(ctx context.Context, ids []string) (map[string]json.Raw
 		return nil, nil
 	}
 	var list []Sandbox
-	err := s.db.WithContext(ctx).Select("id", "egress").Where("id = ANY (?::text[]) AND egress IS NOT NULL", idArray(ids)).Find(&list).Error
+	err := s.db.WithContext(ctx).
+		Select("id", "egress").
+		Where("id = ANY (?::text[]) AND egress IS NOT NULL", idArray(ids)).
+		Find(&list).
+		Error
 	found := map[string]json.RawMessage{}
 	for _, b := range list {
 		found[b.ID] = b.Egress
@@ -101,7 +105,7 @@ func addDenials(tx *gorm.DB, denials []EgressDenial) error {
 			"FirstAt" timestamptz, "LastAt" timestamptz)
 		WHERE EXISTS (SELECT 1 FROM sandboxes WHERE id = r."SandboxID")
 			AND (EXISTS (SELECT 1 FROM egress_denials k WHERE k.sandbox_id = r."SandboxID" AND k.target = r."Target" AND k.reason = r."Reason")
-				OR (SELECT pg.Count(*) FROM egress_denials k WHERE k.sandbox_id = r."SandboxID") < ?)
+				OR (SELECT count(*) FROM egress_denials k WHERE k.sandbox_id = r."SandboxID") < ?)
 		ORDER BY 1, 2, 3
 		ON CONFLICT (sandbox_id, target, reason) DO UPDATE SET count = d.count + excluded.count,
 			first_at = least(d.first_at, excluded.first_at), last_at = greatest(d.last_at, excluded.last_at)`,
@@ -115,6 +119,10 @@ func (s *Store) EgressUse(ctx context.Context, sandbox string) (EgressUse, error
 	if err := db.Table("egress_usage").Where("sandbox_id = ?", sandbox).Limit(1).Scan(&u).Error; err != nil {
 		return u, err
 	}
-	err := db.Table("egress_denials").Where("sandbox_id = ?", sandbox).Order("last_at DESC, target, reason").Scan(&u.Denials).Error
+	err := db.Table("egress_denials").
+		Where("sandbox_id = ?", sandbox).
+		Order("last_at DESC, target, reason").
+		Scan(&u.Denials).
+		Error
 	return u, err
 }

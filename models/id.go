@@ -15,8 +15,8 @@ func NewID(prefix string) string {
 	return written(prefix, uuid.Must(uuid.NewV7()))
 }
 
-// NewIDAt is NewID at a moment of the database's, for what must sort by time whichever machine has made it. Moments that
-// are a microsecond apart sort, too.
+// NewIDAt is NewID at a moment of the database's, for what must sort by time whichever machine has made it. Moments
+// that are a microsecond apart sort, too.
 func NewIDAt(prefix string, at time.Time) string {
 	id := uuid.Must(uuid.NewV7())
 	var ms [8]byte
@@ -44,7 +44,8 @@ func notOfAnID(r rune) bool {
 // idArray passes ids as one parameter, so that a statement is prepared once and not for every number of them.
 type idArray []string
 
-// Value implements driver.Valuer with PostgreSQL's text of an array. Every element is quoted: an id may come from a request.
+// Value implements driver.Valuer with PostgreSQL's text of an array. Every element is quoted: an id may come from a
+// request.
 func (a idArray) Value() (driver.Value, error) {
 	var b strings.Builder
 	b.WriteByte('{')

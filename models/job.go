@@ -109,9 +109,12 @@ type EndFilter struct {
 	Limit       int
 }
 
-// JobEnds lists the jobs of a tenant's sandbox that have ended, by the time of that, without arguments, results and output.
+// JobEnds lists the jobs of a tenant's sandbox that have ended, by the time of that, without arguments, results and
+// output.
 func (s *Store) JobEnds(ctx context.Context, tenant, sandbox string, f EndFilter) ([]Job, error) {
-	q := s.db.WithContext(ctx).Select(jobColumns()).Where("tenant_id = ? AND sandbox_id = ? AND finished_at IS NOT NULL", tenant, sandbox)
+	q := s.db.WithContext(ctx).
+		Select(jobColumns()).
+		Where("tenant_id = ? AND sandbox_id = ? AND finished_at IS NOT NULL", tenant, sandbox)
 	if !f.From.IsZero() {
 		q = q.Where("finished_at >= ?", f.From)
 	}

@@ -7,8 +7,8 @@ import (
 )
 
 // Cancel ends a queued job at once and asks a running one to stop, on behalf of actor; on a job that has ended it does
-// nothing. A program that a worker has left behind is running, in nobody's hands: whoever takes the job next kills it. It
-// returns the job as it then stands.
+// nothing. A program that a worker has left behind is running, in nobody's hands: whoever takes the job next kills it.
+// It returns the job as it then stands.
 func (s *Store) Cancel(ctx context.Context, tenant, id, actor string) (Job, Finished, error) {
 	var j Job
 	var f Finished
@@ -32,7 +32,9 @@ func (s *Store) Cancel(ctx context.Context, tenant, id, actor string) (Job, Fini
 func (s *Store) cancelLocked(tx *gorm.DB, box *Sandbox, j Job, actor string, f *Finished) error {
 	why := JobError{Code: "cancelled", Message: "the job was cancelled before it started"}
 	res := tx.Model(&Job{}).Where("id = ? AND state = 'queued' AND NOT "+left, j.ID).
-		Updates(map[string]any{"state": Cancelled, "error": jsonOf(why), "finished_at": gorm.Expr("now()"), "cancelled_by": actor})
+		Updates(map[string]any{
+			"state": Cancelled, "error": jsonOf(why), "finished_at": gorm.Expr("now()"), "cancelled_by": actor,
+		})
 	if res.Error != nil {
 		return res.Error
 	}

@@ -13,14 +13,14 @@ import (
 )
 
 // Claim makes node the owner of a queued job until the lease ends, under a new attempt. ErrStale means that there is
-// nothing to do: the job ended, runs elsewhere, or its sandbox went to another node. A program that was to be cancelled while
-// nobody had it is claimed to be killed.
+// nothing to do: the job ended, runs elsewhere, or its sandbox went to another node. A program that was to be cancelled
+// while nobody had it is claimed to be killed.
 func (s *Store) Claim(ctx context.Context, id, node string, lease time.Duration) (Job, error) {
 	return s.claim(ctx, id, node, lease, false)
 }
 
-// ClaimAgain is Claim for a node that was not answered the last time: it also takes a job that it owns already, which it
-// must not run.
+// ClaimAgain is Claim for a node that was not answered the last time: it also takes a job that it owns already, which
+// it must not run.
 func (s *Store) ClaimAgain(ctx context.Context, id, node string, lease time.Duration) (Job, error) {
 	return s.claim(ctx, id, node, lease, true)
 }
@@ -54,9 +54,14 @@ func (s *Store) BeginDelete(ctx context.Context, j Job, why End) (ended []string
 	return ended, err
 }
 
-// begin runs f under the sandbox's lock if the attempt still owned the job when it asked for that, and returns the sandbox
-// as f leaves it. Look, where it is not nil, is asked along.
-func (s *Store) begin(ctx context.Context, j Job, look func(*gorm.DB) error, f func(tx *gorm.DB, box *Sandbox) error) (Sandbox, error) {
+// begin runs f under the sandbox's lock if the attempt still owned the job when it asked for that, and returns the
+// sandbox as f leaves it. Look, where it is not nil, is asked along.
+func (s *Store) begin(
+	ctx context.Context,
+	j Job,
+	look func(*gorm.DB) error,
+	f func(tx *gorm.DB, box *Sandbox) error,
+) (Sandbox, error) {
 	var found owned
 	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
 		found = owned{}
@@ -88,8 +93,9 @@ type Beat struct {
 	Cancel  bool // somebody asked for its end
 }
 
-// Heartbeat extends the lease of a node and of the jobs it runs. Jobs missing from the answer belong to others now. A job
-// whose row somebody has locked is still the node's, and loses its own lease at most: the others do not wait for it.
+// Heartbeat extends the lease of a node and of the jobs it runs. Jobs missing from the answer belong to others now. A
+// job whose row somebody has locked is still the node's, and loses its own lease at most: the others do not wait for
+// it.
 func (s *Store) Heartbeat(ctx context.Context, node Node, held []Held, lease time.Duration) (Wanted, []Beat, error) {
 	wanted, err := s.Register(ctx, node, lease)
 	if err != nil || len(held) == 0 {
@@ -110,9 +116,12 @@ func (s *Store) Heartbeat(ctx context.Context, node Node, held []Held, lease tim
 
 // Asked returns those of the jobs whose end somebody has asked for.
 func (s *Store) Asked(ctx context.Context, held []Held) (asked []Held, err error) {
-	err = s.db.WithContext(ctx).Raw(`SELECT j.id, j.attempt FROM jobs j JOIN jsonb_to_recordset(CAST(? AS jsonb)) AS h(id text, attempt int)
+	err = s.db.WithContext(ctx).
+		Raw(`SELECT j.id, j.attempt FROM jobs j JOIN jsonb_to_recordset(CAST(? AS jsonb)) AS h(id text, attempt int)
 		ON h.id = j.id AND h.attempt = j.attempt WHERE j.state = 'running' AND j.cancel_requested_at IS NOT NULL`,
-		string(must(json.Marshal(held)))).Scan(&asked).Error
+			string(must(json.Marshal(held)))).
+		Scan(&asked).
+		Error
 	return asked, err
 }
 
@@ -125,8 +134,8 @@ type Return struct {
 	Begun  bool // what the job runs may have been started
 }
 
-// Requeue gives a claimed job back, to run again. ErrStale if it is not ours any more or was cancelled; of a cancelled program that
-// may have been started somebody still has to see to the end.
+// Requeue gives a claimed job back, to run again. ErrStale if it is not ours any more or was cancelled; of a cancelled
+// program that may have been started somebody still has to see to the end.
 func (s *Store) Requeue(ctx context.Context, r Return) error {
 	return giveBack(s.db.WithContext(ctx), r, gorm.Expr("now() + ?", milliseconds(r.Delay)))
 }
@@ -136,8 +145,10 @@ func giveBack(db *gorm.DB, r Return, ready any) error {
 	res := db.Model(&Job{}).
 		Where("id = ? AND "+fence+" AND state = 'running' AND (cancel_requested_at IS NULL OR "+program+")", r.ID, r.Attempt).
 		Updates(map[string]any{
-			"state": Queued, "ready_at": ready, "dispatched_at": nil, "node_id": nil, "lease_until": nil, "requeue_reason": r.Reason,
-			"handovers": gorm.Expr("handovers + CASE WHEN ? THEN 0 ELSE 1 END", r.Failed), "begun": gorm.Expr("begun OR ?", r.Begun),
+			"state": Queued, "ready_at": ready, "dispatched_at": nil, "node_id": nil, "lease_until": nil,
+			"requeue_reason": r.Reason,
+			"handovers":      gorm.Expr("handovers + CASE WHEN ? THEN 0 ELSE 1 END", r.Failed),
+			"begun":          gorm.Expr("begun OR ?", r.Begun),
 		})
 	if res.Error == nil && res.RowsAffected == 0 {
 		return ErrStale
@@ -152,8 +163,8 @@ type Place struct {
 	Spec     json.RawMessage
 }
 
-// MoveProvider gives a sandbox that is still to be made to another provider, and its claimed create job back to run there.
-// ErrStale if the job is not ours any more or was cancelled, or the sandbox has ended.
+// MoveProvider gives a sandbox that is still to be made to another provider, and its claimed create job back to run
+// there. ErrStale if the job is not ours any more or was cancelled, or the sandbox has ended.
 func (s *Store) MoveProvider(ctx context.Context, j Job, to Place, r Return) (out []Dispatch, err error) {
 	_, err = s.begin(ctx, j, nil, func(tx *gorm.DB, box *Sandbox) error {
 		if box.State != SandboxCreating || box.Ended() {

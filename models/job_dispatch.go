@@ -15,8 +15,9 @@ func dispatchReady(tx *gorm.DB, tenant string, window int) (out []Dispatch, err 
 	return out, err
 }
 
-// dispatchLater is dispatchReady, left to the transaction: read takes what it answers, of type Dispatch. It is the only place
-// that hands jobs over. The window bounds what Redis holds of each lane and no worker has claimed: a job that runs has left it.
+// dispatchLater is dispatchReady, left to the transaction: read takes what it answers, of type Dispatch. It is the only
+// place that hands jobs over. The window bounds what Redis holds of each lane and no worker has claimed: a job that
+// runs has left it.
 func dispatchLater(tx *gorm.DB, tenant string, window int, read pg.Reader) error {
 	return pg.Enqueue(pg.Build(tx).Raw(`
 		WITH picked AS (
@@ -25,7 +26,7 @@ func dispatchLater(tx *gorm.DB, tenant string, window int, read pg.Reader) error
 				FROM jobs j JOIN sandboxes s ON s.id = j.sandbox_id
 				WHERE j.tenant_id = @tenant AND job_lane(j.kind) = lane AND j.state = 'queued' AND j.ready_at <= now() AND j.dispatched_at IS NULL
 				ORDER BY j.priority DESC, j.ready_at, j.id
-				LIMIT @window - (SELECT pg.Count(*) FROM (SELECT FROM jobs WHERE tenant_id = @tenant AND job_lane(kind) = lane
+				LIMIT @window - (SELECT count(*) FROM (SELECT FROM jobs WHERE tenant_id = @tenant AND job_lane(kind) = lane
 					AND state = 'queued' AND dispatched_at IS NOT NULL LIMIT @window) AS unclaimed)
 				FOR UPDATE OF j SKIP LOCKED) AS ready)
 		UPDATE jobs SET dispatched_at = now(), generation = generation + 1, queue = picked.queue

@@ -94,8 +94,8 @@ func lockAndWrite(tx *gorm.DB, o *Outcome) (box Sandbox, err error) {
 	return box, nil
 }
 
-// FinishedBy tells what followed from an end that this attempt has written without being answered, as far as nobody else
-// sees to it. ErrStale: it has not, and the job is somebody else's.
+// FinishedBy tells what followed from an end that this attempt has written without being answered, as far as nobody
+// else sees to it. ErrStale: it has not, and the job is somebody else's.
 func (s *Store) FinishedBy(ctx context.Context, h Held, node string) (Finished, error) {
 	var box Sandbox
 	res := s.db.WithContext(ctx).Raw(`SELECT s.* FROM sandboxes s JOIN jobs j ON j.sandbox_id = s.id
@@ -135,7 +135,10 @@ func writeOutcome(tx *gorm.DB, o Outcome, written *int64) error {
 	if o.Error != nil {
 		set["error"] = jsonOf(o.Error)
 	}
-	return pg.Enqueue(pg.Build(tx).Model(&Job{}).Where("id = ? AND "+fence+" AND state = 'running'", o.ID, o.Attempt).Updates(set), pg.Count(written))
+	return pg.Enqueue(
+		pg.Build(tx).Model(&Job{}).Where("id = ? AND "+fence+" AND state = 'running'", o.ID, o.Attempt).Updates(set),
+		pg.Count(written),
+	)
 }
 
 // changeAfter adds what a kind implies: a sandbox whose create did not succeed has failed.
@@ -193,7 +196,10 @@ func applyChange(tx *gorm.DB, box *Sandbox, job string, c Change) ([]string, err
 	if c.To != "" && box.EndedAt == nil {
 		set["state"], set["observed"], set["observed_at"] = c.To, c.To, now
 		set["last_active_at"] = gorm.Expr("greatest(last_active_at, now())")
-		set["changed_job"], set["changed_by"] = job, gorm.Expr("coalesce((SELECT actor FROM jobs WHERE id = ?), 'platform')", job)
+		set["changed_job"], set["changed_by"] = job, gorm.Expr(
+			"coalesce((SELECT actor FROM jobs WHERE id = ?), 'platform')",
+			job,
+		)
 	}
 	if c.To == SandboxPaused && box.State != SandboxPaused {
 		set["paused_at"] = now

@@ -36,8 +36,8 @@ const (
 	DesiredDeleted = "deleted"
 )
 
-// Lane is a share of its tenant's window and of a worker's start slots that kinds of job have for themselves, so that jobs
-// of one lane never wait for those of another.
+// Lane is a share of its tenant's window and of a worker's start slots that kinds of job have for themselves, so that
+// jobs of one lane never wait for those of another.
 type Lane string
 
 // The lanes of jobs.

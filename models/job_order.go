@@ -13,11 +13,15 @@ import (
 const oldestOrdered = `id = (SELECT id FROM jobs WHERE sandbox_id = @id AND NOT parallel AND state IN ('queued', 'running')
 	ORDER BY seq LIMIT 1)`
 
-// promote lets the oldest ordered job of a sandbox run, unless one runs or may run already, or it is frozen. The caller holds
-// the sandbox's lock, and this is a statement of its own, so it sees every job that was committed before the lock was won. It is
-// left to the transaction.
+// promote lets the oldest ordered job of a sandbox run, unless one runs or may run already, or it is frozen. The caller
+// holds the sandbox's lock, and this is a statement of its own, so it sees every job that was committed before the lock
+// was won. It is left to the transaction.
 func promote(tx *gorm.DB, sandbox string) error {
-	return release(tx, sandbox, oldestOrdered+" AND NOT ("+left+" AND EXISTS (SELECT 1 FROM sandboxes WHERE id = @id AND state = 'paused'))")
+	return release(
+		tx,
+		sandbox,
+		oldestOrdered+" AND NOT ("+left+" AND EXISTS (SELECT 1 FROM sandboxes WHERE id = @id AND state = 'paused'))",
+	)
 }
 
 // promoteAll is promote where the parallel jobs, or those that are frozen, waited for the sandbox to run.
@@ -26,8 +30,11 @@ func promoteAll(tx *gorm.DB, sandbox string) error {
 }
 
 func release(tx *gorm.DB, sandbox, which string) error {
-	return pg.Enqueue(pg.Build(tx).Exec("UPDATE jobs SET ready_at = now() WHERE state = 'queued' AND ready_at IS NULL AND "+which,
-		map[string]any{"id": sandbox}), nil)
+	return pg.Enqueue(
+		pg.Build(tx).Exec("UPDATE jobs SET ready_at = now() WHERE state = 'queued' AND ready_at IS NULL AND "+which,
+			map[string]any{"id": sandbox}),
+		nil,
+	)
 }
 
 // settle follows up on jobs that have just ended: it writes their callbacks down and lets the next job run.
@@ -41,8 +48,8 @@ func settle(tx *gorm.DB, sandbox string, ended []string) error {
 	return promote(tx, sandbox)
 }
 
-// endQueued ends the queued jobs of a locked sandbox but its deletes with the next flush, which adds their ids to ended.
-// Where they are cancelled, actor says by whom.
+// endQueued ends the queued jobs of a locked sandbox but its deletes with the next flush, which adds their ids to
+// ended. Where they are cancelled, actor says by whom.
 func endQueued(tx *gorm.DB, sandbox string, to JobState, why JobError, actor *string, ended *[]string) error {
 	return pg.Enqueue(pg.Build(tx).Model(&Job{}).Clauses(clause.Returning{Columns: []clause.Column{{Name: "id"}}}).
 		Where("sandbox_id = ? AND state = 'queued' AND kind <> ?", sandbox, KindDelete).
@@ -53,14 +60,18 @@ func endQueued(tx *gorm.DB, sandbox string, to JobState, why JobError, actor *st
 }
 
 // endOfQueued is how a queued job ends that cannot fare on. Of a program that was started nobody can say how it ended.
-const endOfQueued = "CASE WHEN cancel_requested_at IS NOT NULL THEN 'cancelled' WHEN ? = 'failed' AND " + left + " THEN 'lost' ELSE ? END"
+const endOfQueued = "CASE WHEN cancel_requested_at IS NOT NULL THEN 'cancelled' WHEN ? = 'failed' AND " + left + " " +
+	"THEN 'lost' ELSE ? END"
 
 // ids reads the ids of jobs.
 func ids(all *[]string) pg.Reader { return pg.Each(func(j Job) { *all = append(*all, j.ID) }) }
 
 func sandboxGone(box Sandbox) JobError {
 	e := box.endedError()
-	return JobError{Code: "sandbox_" + string(box.State), Message: e.Error() + "; it accepts no more jobs; create another sandbox"}
+	return JobError{
+		Code:    "sandbox_" + string(box.State),
+		Message: e.Error() + "; it accepts no more jobs; create another sandbox",
+	}
 }
 
 func jobIDs(jobs []Job) []string {

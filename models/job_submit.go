@@ -112,9 +112,9 @@ func (p *submission) actor() string { return p.Jobs[p.Answer].Actor }
 // commitTimeout bounds one group's transaction.
 const commitTimeout = 15 * time.Second
 
-// Submit commits sub together with whatever else is being submitted. Errors: ErrNotFound for a sandbox that is not
-// the tenant's, *EndedError, *LimitError, ErrKeyReused, pg.ErrUncertain, ErrClosed. After all others nothing was accepted, also where
-// the database broke off: an answer that was lost is looked for.
+// Submit commits sub together with whatever else is being submitted. Errors: ErrNotFound for a sandbox that is not the
+// tenant's, *EndedError, *LimitError, ErrKeyReused, pg.ErrUncertain, ErrClosed. After all others nothing was accepted,
+// also where the database broke off: an answer that was lost is looked for.
 func (s *Store) Submit(ctx context.Context, sub Submission) (Submitted, error) {
 	if !isID(sub.SandboxID) {
 		return Submitted{}, ErrNotFound

@@ -19,8 +19,8 @@ type tenantState struct {
 	locked bool
 }
 
-// lockTenants locks the tenants of new sandboxes with the first trip, so that neither a quota nor a sandbox's key can be taken twice, and
-// reads what their admission depends on.
+// lockTenants locks the tenants of new sandboxes with the first trip, so that neither a quota nor a sandbox's key can
+// be taken twice, and reads what their admission depends on.
 func (b *batch) lockTenants() error {
 	var tenants, users, owners, keys, labellers, labels []string
 	for _, p := range b.open() {
@@ -44,7 +44,12 @@ func (b *batch) lockTenants() error {
 	slices.Sort(tenants)
 	tenants = slices.Compact(tenants)
 	var locked []Tenant
-	lock := pg.Build(b.tx).Clauses(b.locking()).Select("id").Where("id = ANY (?::text[])", idArray(tenants)).Order("id").Find(&[]Tenant{})
+	lock := pg.Build(b.tx).
+		Clauses(b.locking()).
+		Select("id").
+		Where("id = ANY (?::text[])", idArray(tenants)).
+		Order("id").
+		Find(&[]Tenant{})
 	if err := pg.Enqueue(lock, pg.Into(&locked)); err != nil {
 		return err
 	}
@@ -73,8 +78,13 @@ func (b *batch) findLabelled(tenants, labels []string) error {
 	if err := pg.EnqueueRaw(b.tx, "SELECT s.* "+labelled, []any{tenants, labels}, pg.Into(&b.labelled)); err != nil {
 		return err
 	}
-	return pg.EnqueueRaw(b.tx, "SELECT j.* "+labelled+` CROSS JOIN LATERAL (SELECT * FROM jobs WHERE sandbox_id = s.id AND kind = 'create'
-		ORDER BY id LIMIT 1) j`, []any{tenants, labels}, pg.Into(&b.labelledCreates))
+	return pg.EnqueueRaw(
+		b.tx,
+		"SELECT j.* "+labelled+` CROSS JOIN LATERAL (SELECT * FROM jobs WHERE sandbox_id = s.id AND kind = 'create'
+		ORDER BY id LIMIT 1) j`,
+		[]any{tenants, labels},
+		pg.Into(&b.labelledCreates),
+	)
 }
 
 // findNamed looks for live sandboxes that have the keys of new ones, with the jobs that made them.
@@ -84,8 +94,13 @@ func (b *batch) findNamed(tenants, keys []string) error {
 	if err := pg.EnqueueRaw(b.tx, "SELECT s.* "+named, []any{tenants, keys}, pg.Into(&b.named)); err != nil {
 		return err
 	}
-	return pg.EnqueueRaw(b.tx, "SELECT j.* "+named+` CROSS JOIN LATERAL (SELECT * FROM jobs WHERE sandbox_id = s.id AND kind = 'create'
-		ORDER BY id LIMIT 1) j`, []any{tenants, keys}, pg.Into(&b.creates))
+	return pg.EnqueueRaw(
+		b.tx,
+		"SELECT j.* "+named+` CROSS JOIN LATERAL (SELECT * FROM jobs WHERE sandbox_id = s.id AND kind = 'create'
+		ORDER BY id LIMIT 1) j`,
+		[]any{tenants, keys},
+		pg.Into(&b.creates),
+	)
 }
 
 // admitSandboxes lets new sandboxes in.
@@ -150,11 +165,14 @@ func (b *batch) existing(p *submission) bool {
 	return false
 }
 
-// keyTaken says whether another submission of the group makes the sandbox of that key, or one with those labels: it is there with
-// the next transaction.
+// keyTaken says whether another submission of the group makes the sandbox of that key, or one with those labels: it is
+// there with the next transaction.
 func (b *batch) keyTaken(p *submission) bool {
 	if p.New.Reuse {
-		return slices.ContainsFunc(slices.Collect(maps.Values(b.boxes)), func(box *Sandbox) bool { return box.has(p.TenantID, p.New.Labels) })
+		return slices.ContainsFunc(
+			slices.Collect(maps.Values(b.boxes)),
+			func(box *Sandbox) bool { return box.has(p.TenantID, p.New.Labels) },
+		)
 	}
 	return p.New.Key != nil && slices.ContainsFunc(slices.Collect(maps.Values(b.boxes)), func(box *Sandbox) bool {
 		return box.TenantID == p.TenantID && box.Key != nil && *box.Key == *p.New.Key
@@ -183,8 +201,8 @@ type work struct {
 	Now                     time.Time
 }
 
-// lockSandboxes locks every sandbox of the group that stood before, in one order, and finds those in which a job still waits or runs. The
-// locks, which come before, make that final.
+// lockSandboxes locks every sandbox of the group that stood before, in one order, and finds those in which a job still
+// waits or runs. The locks, which come before, make that final.
 func (b *batch) lockSandboxes() error {
 	var standing []string
 	for _, p := range b.open() {
@@ -197,7 +215,11 @@ func (b *batch) lockSandboxes() error {
 	}
 	slices.Sort(standing)
 	standing = slices.Compact(standing)
-	lock := pg.Build(b.tx).Clauses(b.locking()).Where("id = ANY (?::text[])", idArray(standing)).Order("id").Find(&[]Sandbox{})
+	lock := pg.Build(b.tx).
+		Clauses(b.locking()).
+		Where("id = ANY (?::text[])", idArray(standing)).
+		Order("id").
+		Find(&[]Sandbox{})
 	if err := pg.Enqueue(lock, pg.Each(func(box Sandbox) { b.boxes[box.ID] = &box })); err != nil {
 		return err
 	}

@@ -18,8 +18,8 @@ import (
 // errLocked is what becomes of a submission that needs a row which somebody else has locked.
 var errLocked = errors.New("the row is locked by another transaction")
 
-// commitSubmissions commits a group of a line, or, when something in it breaks the transaction, each submission by itself. It returns
-// those that met a locked row and were not committed.
+// commitSubmissions commits a group of a line, or, when something in it breaks the transaction, each submission by
+// itself. It returns those that met a locked row and were not committed.
 func (s *Store) commitSubmissions(group []*submission, l line) (locked []*submission) {
 	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
 	defer cancel()
@@ -68,7 +68,8 @@ func (s *Store) commitGroup(ctx context.Context, group []*submission, l line) er
 			p.out, p.replay, p.err = Submitted{}, nil, nil
 		}
 		for _, step := range []func() error{
-			b.limitWaits, b.claimKeys, b.claimRuns, b.lockTenants, b.lockSandboxes, b.look, b.admitSandboxes, b.admitJobs, b.guard,
+			b.limitWaits, b.claimKeys, b.claimRuns, b.lockTenants, b.lockSandboxes, b.look, b.admitSandboxes, b.admitJobs,
+			b.guard,
 			b.applyEnds, b.place, b.insert, b.audit, b.releaseKeys, b.releaseRuns, b.settleEnds, b.dispatch,
 		} {
 			if err := step(); err != nil {
@@ -79,8 +80,8 @@ func (s *Store) commitGroup(ctx context.Context, group []*submission, l line) er
 	})
 }
 
-// batch is the one transaction of a group. Its first trip takes every lock and reads what the rest depends on, in one order for all
-// groups: keys, runs, tenants, sandboxes. The last one writes.
+// batch is the one transaction of a group. Its first trip takes every lock and reads what the rest depends on, in one
+// order for all groups: keys, runs, tenants, sandboxes. The last one writes.
 type batch struct {
 	tx      *gorm.DB
 	group   []*submission
@@ -109,8 +110,8 @@ func (b *batch) open() []*submission {
 	})
 }
 
-// limitWaits bounds every wait for a lock. The main line passes over rows that are locked, so that this is for what has no row yet, such
-// as a key that another process is writing.
+// limitWaits bounds every wait for a lock. The main line passes over rows that are locked, so that this is for what has
+// no row yet, such as a key that another process is writing.
 func (b *batch) limitWaits() error {
 	wait := "SET LOCAL lock_timeout = '50ms'"
 	if b.patient {

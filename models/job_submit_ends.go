@@ -38,7 +38,10 @@ func endNow(tx *gorm.DB, box *Sandbox, why End) (ended []string, err error) {
 		box.EndReason, box.EndActor = &why.Reason, &why.Actor
 	}
 	box.ChangedBy = why.Actor
-	err = pg.Enqueue(pg.Build(tx).Model(box).Select("state", "desired", "end_reason", "end_actor", "changed_by").Updates(box), nil)
+	err = pg.Enqueue(
+		pg.Build(tx).Model(box).Select("state", "desired", "end_reason", "end_actor", "changed_by").Updates(box),
+		nil,
+	)
 	if err != nil {
 		return nil, err
 	}

@@ -15,18 +15,19 @@ const (
 	maxGroup = 128
 	// maxGroupBytes bounds what one transaction sends, apart from a single submission that is larger.
 	maxGroupBytes = 8 << 20
-	// largeSubmission is the size from which a submission does not share the main line: the others would wait while it is sent.
+	// largeSubmission is the size from which a submission does not share the main line: the others would wait while it is
+	// sent.
 	largeSubmission = 256 << 10
 	// lockPatience is how long a submission waits for a row that somebody else has locked.
 	lockPatience = 15 * time.Second
 )
 
-// groupCommit lets concurrent submissions share transactions. There is no timer: a transaction starts as soon as the one before it is
-// done, with all that has come meanwhile, so a lone caller waits for nobody.
+// groupCommit lets concurrent submissions share transactions. There is no timer: a transaction starts as soon as the
+// one before it is done, with all that has come meanwhile, so a lone caller waits for nobody.
 //
-// Submissions stand in lines, one transaction of each line at a time. The main line never waits for a locked row and sends nothing
-// large. A submission that meets a locked row moves to a line of that row; one that is large, or ends a sandbox with all that waits for
-// it, stands in a line of its tenant. So neither delays the submissions of others.
+// Submissions stand in lines, one transaction of each line at a time. The main line never waits for a locked row and
+// sends nothing large. A submission that meets a locked row moves to a line of that row; one that is large, or ends a
+// sandbox with all that waits for it, stands in a line of its tenant. So neither delays the submissions of others.
 type groupCommit struct {
 	flush func(group []*submission, l line) (locked []*submission)
 	slots chan struct{} // connections that the lines beside the main one may use

@@ -33,8 +33,10 @@ func (b *batch) claimKeys() error {
 		return nil
 	}
 	args := []any{
-		column(keys, func(k idempotencyKey) string { return k.TenantID }), column(keys, func(k idempotencyKey) string { return k.Key }),
-		column(keys, func(k idempotencyKey) []byte { return k.Request }), column(keys, func(k idempotencyKey) string { return k.JobID }),
+		column(keys, func(k idempotencyKey) string { return k.TenantID }),
+		column(keys, func(k idempotencyKey) string { return k.Key }),
+		column(keys, func(k idempotencyKey) []byte { return k.Request }),
+		column(keys, func(k idempotencyKey) string { return k.JobID }),
 	}
 	err := pg.EnqueueRaw(b.tx, `INSERT INTO idempotency_keys (tenant_id, key, request, job_id)
 		SELECT * FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[]) ON CONFLICT DO NOTHING`, args, nil)
@@ -42,9 +44,13 @@ func (b *batch) claimKeys() error {
 		return err
 	}
 	b.owners = map[ownedKey]idempotencyKey{}
-	return pg.EnqueueRaw(b.tx, `SELECT k.tenant_id, k.key, k.request, k.job_id FROM unnest($1::text[], $2::text[]) AS v (tenant, key)
-		JOIN idempotency_keys k ON k.tenant_id = v.tenant AND k.key = v.key`, args[:2],
-		pg.Each(func(k idempotencyKey) { b.owners[ownedKey{k.TenantID, k.Key}] = k }))
+	return pg.EnqueueRaw(
+		b.tx,
+		`SELECT k.tenant_id, k.key, k.request, k.job_id FROM unnest($1::text[], $2::text[]) AS v (tenant, key)
+		JOIN idempotency_keys k ON k.tenant_id = v.tenant AND k.key = v.key`,
+		args[:2],
+		pg.Each(func(k idempotencyKey) { b.owners[ownedKey{k.TenantID, k.Key}] = k }),
+	)
 }
 
 // settleKeys makes replays of those whose keys others have.
@@ -82,8 +88,11 @@ func (b *batch) releaseKeys() error {
 		if p.IdempotencyKey == "" || p.err == nil && !p.out.Existing {
 			continue
 		}
-		err := pg.Enqueue(pg.Build(b.tx).Where("tenant_id = ? AND key = ? AND job_id = ?", p.TenantID, p.IdempotencyKey, p.answer()).
-			Delete(&idempotencyKey{}), nil)
+		err := pg.Enqueue(
+			pg.Build(b.tx).Where("tenant_id = ? AND key = ? AND job_id = ?", p.TenantID, p.IdempotencyKey, p.answer()).
+				Delete(&idempotencyKey{}),
+			nil,
+		)
 		if err != nil {
 			return err
 		}

@@ -46,7 +46,10 @@ func (s *Store) commitSurely(ctx context.Context, group []*submission, l line) e
 // clearUp asks on other connections whether the group was committed, until somebody knows. The group shares one
 // transaction, so one of its jobs speaks for all.
 func (s *Store) clearUp(ctx context.Context, group []*submission, doubt error) error {
-	i := slices.IndexFunc(group, func(p *submission) bool { return len(p.out.Jobs) > 0 && p.err == nil && !p.out.Existing })
+	i := slices.IndexFunc(
+		group,
+		func(p *submission) bool { return len(p.out.Jobs) > 0 && p.err == nil && !p.out.Existing },
+	)
 	if i < 0 {
 		return nil // nothing was to be written
 	}
@@ -72,8 +75,12 @@ func (s *Store) clearUp(ctx context.Context, group []*submission, doubt error) e
 func (s *Store) recall(ctx context.Context, group []*submission) error {
 	for _, p := range group {
 		p.out.Dispatch = nil
-		err := s.db.WithContext(ctx).Model(&Job{}).Where("id IN ? AND state = 'queued' AND dispatched_at IS NOT NULL", jobIDs(p.out.Jobs)).
-			Select("id", "kind", "generation", "queue", "timeout_ms").Scan(&p.out.Dispatch).Error
+		err := s.db.WithContext(ctx).
+			Model(&Job{}).
+			Where("id IN ? AND state = 'queued' AND dispatched_at IS NOT NULL", jobIDs(p.out.Jobs)).
+			Select("id", "kind", "generation", "queue", "timeout_ms").
+			Scan(&p.out.Dispatch).
+			Error
 		if err != nil {
 			return nil //nolint:nilerr // it was made; the sweep hands over what nobody claims
 		}

@@ -46,15 +46,19 @@ func (s *Store) Recover(ctx context.Context, j Job) (Finished, error) {
 		const ends = "(cancel_requested_at IS NOT NULL AND NOT (@live AND attempt - handovers < @max AND " + program + "))"
 		var to JobState
 		err = tx.Raw(`
-			UPDATE jobs SET requeue_reason = 'its worker stopped sending heartbeats', begun = true, node_id = NULL, lease_until = NULL, dispatched_at = NULL, ready_at = now(),
+			UPDATE jobs SET requeue_reason = 'its worker stopped sending heartbeats', begun = true, node_id = NULL,
+			lease_until = NULL, dispatched_at = NULL, ready_at = now(),
 				state = CASE WHEN `+ends+` THEN 'cancelled' WHEN attempt - handovers >= @max OR @ended THEN 'lost' ELSE 'queued' END,
 				finished_at = CASE WHEN `+ends+` OR attempt - handovers >= @max OR @ended THEN now() END,
 				error = CASE WHEN `+ends+` THEN CAST(@cancelled AS jsonb) WHEN attempt - handovers >= @max OR @ended THEN CAST(@lost AS jsonb) END
 			WHERE id = @id AND attempt = @attempt AND state = 'running' AND lease_until < now() RETURNING state`,
 			map[string]any{
-				"id": j.ID, "attempt": j.Attempt, "max": maxLosses, "ended": box.EndedAt != nil && j.Kind != KindDelete, "live": !box.Ended(),
-				"cancelled": jsonText(JobError{Code: "cancelled", Message: "the job was cancelled while its worker was not responding"}),
-				"lost":      jsonText(whyLost(box)),
+				"id": j.ID, "attempt": j.Attempt, "max": maxLosses, "ended": box.EndedAt != nil && j.Kind != KindDelete,
+				"live": !box.Ended(),
+				"cancelled": jsonText(
+					JobError{Code: "cancelled", Message: "the job was cancelled while its worker was not responding"},
+				),
+				"lost": jsonText(whyLost(box)),
 			}).Scan(&to).Error
 		if err != nil || to == "" {
 			return err
@@ -68,7 +72,10 @@ func whyLost(box Sandbox) JobError {
 	if box.EndedAt != nil {
 		return sandboxGone(box)
 	}
-	return JobError{Code: "worker_lost", Message: "every worker that ran this job died; its outcome is unknown; check the sandbox before you submit it again"}
+	return JobError{
+		Code:    "worker_lost",
+		Message: "every worker that ran this job died; its outcome is unknown; check the sandbox before you submit it again",
+	}
 }
 
 func (s *Store) recovered(tx *gorm.DB, box *Sandbox, j Job, to JobState, f *Finished) error {
@@ -86,7 +93,11 @@ func (s *Store) Expire(ctx context.Context, j Job) (Finished, error) {
 		if err != nil {
 			return err
 		}
-		why := JobError{Code: "queue_deadline", Message: "the job did not start before its queue deadline; submit it again or raise queue_deadline_seconds", Retryable: true}
+		why := JobError{
+			Code:      "queue_deadline",
+			Message:   "the job did not start before its queue deadline; submit it again or raise queue_deadline_seconds",
+			Retryable: true,
+		}
 		res := tx.Model(&Job{}).Where("id = ? AND "+pastDeadline, j.ID).
 			Updates(map[string]any{"state": Expired, "error": jsonOf(why), "finished_at": gorm.Expr("now()")})
 		if res.Error != nil || res.RowsAffected == 0 {
@@ -107,8 +118,8 @@ type Round struct {
 // Over says whether the round has seen all tasks, and another begins.
 func (r Round) Over() bool { return r.until.IsZero() }
 
-// Dispatched returns what was handed to Redis at least age ago and has not been claimed since: the next of the round, and how far
-// the round has come with them. With fewer than limit it is over.
+// Dispatched returns what was handed to Redis at least age ago and has not been claimed since: the next of the round,
+// and how far the round has come with them. With fewer than limit it is over.
 func (s *Store) Dispatched(ctx context.Context, r Round, age time.Duration, limit int) ([]Dispatch, Round, error) {
 	if r.until.IsZero() {
 		r.until = s.Now(ctx)

@@ -20,7 +20,7 @@ type Waiting struct {
 // Waiting counts a tenant's queued jobs, apart from what is frozen. ErrNotFound: there is no such tenant.
 func (s *Store) Waiting(ctx context.Context, tenant string) (w Waiting, err error) {
 	res := s.db.WithContext(ctx).Raw(`SELECT q.*, t.max_queued, t.max_queued_bytes, t.job_rate, t.job_burst
-		FROM tenants t, LATERAL (SELECT pg.Count(*) AS jobs, coalesce(sum(bytes), 0) AS bytes FROM jobs
+		FROM tenants t, LATERAL (SELECT count(*) AS jobs, coalesce(sum(bytes), 0) AS bytes FROM jobs
 			WHERE tenant_id = t.id AND state = 'queued' AND NOT (ready_at IS NULL AND `+left+`)) q WHERE t.id = ?`, tenant).Scan(&w)
 	if res.Error == nil && res.RowsAffected == 0 {
 		return w, ErrNotFound
@@ -35,8 +35,9 @@ const (
 	recountAfter = 20 * time.Millisecond
 )
 
-// admission holds tenants to their limits of queued jobs and bytes without a count for each submission: to what was counted it adds what
-// this process has submitted since and what is under way. Other processes' jobs are seen with the next count.
+// admission holds tenants to their limits of queued jobs and bytes without a count for each submission: to what was
+// counted it adds what this process has submitted since and what is under way. Other processes' jobs are seen with the
+// next count.
 type admission struct {
 	prefix  string // of the names of its limits
 	count   func(context.Context, string) (Waiting, error)
@@ -70,8 +71,9 @@ func newAdmission(prefix string, count func(context.Context, string) (Waiting, e
 	return &admission{prefix: prefix, count: count, tenants: map[string]*queueDepth{}}
 }
 
-// admitJobs reserves room for a submission with its tenant, and with its user where it has one; done says whether it was accepted. Its
-// error is a *LimitError where there is no room. Deletes make room, and what the platform submits for itself is not the tenant's doing.
+// admitJobs reserves room for a submission with its tenant, and with its user where it has one; done says whether it
+// was accepted. Its error is a *LimitError where there is no room. Deletes make room, and what the platform submits for
+// itself is not the tenant's doing.
 func (s *Store) admitJobs(ctx context.Context, sub *Submission) (done func(accepted bool), err error) {
 	if sub.Passive || sub.Jobs[0].Kind == KindDelete {
 		return func(bool) {}, nil
@@ -131,7 +133,12 @@ func (q *queueDepth) refusal(want load) *LimitError {
 }
 
 // recount counts, unless somebody else has done so since the count known.
-func (q *queueDepth) recount(ctx context.Context, known time.Time, tenant string, count func(context.Context, string) (Waiting, error)) error {
+func (q *queueDepth) recount(
+	ctx context.Context,
+	known time.Time,
+	tenant string,
+	count func(context.Context, string) (Waiting, error),
+) error {
 	q.counting.Lock()
 	defer q.counting.Unlock()
 	q.mu.Lock()
@@ -152,7 +159,11 @@ func (q *queueDepth) recount(ctx context.Context, known time.Time, tenant string
 }
 
 // counted counts again where the database was away for a moment, as long as a submission does.
-func counted(ctx context.Context, tenant string, count func(context.Context, string) (Waiting, error)) (w Waiting, err error) {
+func counted(
+	ctx context.Context,
+	tenant string,
+	count func(context.Context, string) (Waiting, error),
+) (w Waiting, err error) {
 	wait := submitRetry
 	for try := 0; ; try++ {
 		if w, err = count(ctx, tenant); err == nil || !pg.IsUnavailable(err) || try == submitRetries {

@@ -22,19 +22,24 @@ const leaseGap = 3 * time.Second
 // It takes a lease from nobody before its end.
 func (s *Store) TakeLease(ctx context.Context, name, holder string, lease time.Duration) (Lease, error) {
 	var l Lease
-	res := s.db.WithContext(ctx).Raw(`INSERT INTO leases (name, holder, lease_until, beat_at, steady_since) VALUES (@name, @holder, now() + @lease, now(), now())
-		ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, lease_until = excluded.lease_until, beat_at = excluded.beat_at,
+	res := s.db.WithContext(ctx).
+		Raw(`INSERT INTO leases (name, holder, lease_until, beat_at, steady_since) VALUES (@name, @holder, now() + @lease, now(), now())
+		ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, lease_until = excluded.lease_until,
+		beat_at = excluded.beat_at,
 			steady_since = CASE WHEN leases.beat_at BETWEEN now() - @gap AND now() + interval '1 s' THEN coalesce(leases.steady_since, now()) ELSE now() END
 		WHERE leases.holder = excluded.holder OR leases.lease_until < now()
 		RETURNING true AS ours, now() AS now, steady_since,
 			(SELECT coalesce(extract(epoch FROM max(lease_until - beat_at)) * 1000, 0)::bigint FROM nodes) AS longest_ms`,
-		map[string]any{"name": name, "holder": holder, "lease": milliseconds(lease), "gap": milliseconds(leaseGap)}).Scan(&l)
+			map[string]any{"name": name, "holder": holder, "lease": milliseconds(lease), "gap": milliseconds(leaseGap)}).
+		Scan(&l)
 	return l, res.Error
 }
 
 // DropLease ends a lease before its time.
 func (s *Store) DropLease(ctx context.Context, name, holder string) error {
-	return s.db.WithContext(ctx).Exec("UPDATE leases SET lease_until = now() - interval '1 ms' WHERE name = ? AND holder = ?", name, holder).Error
+	return s.db.WithContext(ctx).
+		Exec("UPDATE leases SET lease_until = now() - interval '1 ms' WHERE name = ? AND holder = ?", name, holder).
+		Error
 }
 
 // PruneLeases forgets leases that ended longer than age ago, and says how many.

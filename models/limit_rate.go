@@ -41,8 +41,8 @@ func (b Bucket) Limit() string {
 	return "job_rate"
 }
 
-// Buckets returns the limited rates that hold for a submission of the tenant, and of the user unless that is empty. It asks the database
-// as often as Submit would, which then does not ask again.
+// Buckets returns the limited rates that hold for a submission of the tenant, and of the user unless that is empty. It
+// asks the database as often as Submit would, which then does not ask again.
 func (s *Store) Buckets(ctx context.Context, tenant, user string) ([]Bucket, error) {
 	var all []Bucket
 	for _, one := range []struct {

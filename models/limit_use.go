@@ -21,9 +21,13 @@ type limitsOf struct {
 	MaxTemplates, MaxSchedules, Templates, Schedules float64
 }
 
-// LimitsInUse returns the limits of a tenant and, unless that is empty, of one of its users. Lacking says how many tokens each of
-// the buckets lacks; nil = that is not known. Error: ErrNotFound.
-func (s *Store) LimitsInUse(ctx context.Context, tenant, user string, lacking func([]Bucket) []int64) ([]LimitUse, error) {
+// LimitsInUse returns the limits of a tenant and, unless that is empty, of one of its users. Lacking says how many
+// tokens each of the buckets lacks; nil = that is not known. Error: ErrNotFound.
+func (s *Store) LimitsInUse(
+	ctx context.Context,
+	tenant, user string,
+	lacking func([]Bucket) []int64,
+) ([]LimitUse, error) {
 	own, err := s.tenantLimits(ctx, tenant)
 	if err != nil {
 		return nil, err
@@ -95,8 +99,8 @@ func numberOf[N int | int64](n *N) *float64 {
 
 func (s *Store) tenantLimits(ctx context.Context, tenant string) (l limitsOf, err error) {
 	res := s.db.WithContext(ctx).Raw(`SELECT t.*, s.*,
-			(SELECT pg.Count(*) FROM templates WHERE coalesce(tenant_id, '') = t.id) AS templates,
-			(SELECT pg.Count(*) FROM schedules WHERE tenant_id = t.id) AS schedules
+			(SELECT count(*) FROM templates WHERE coalesce(tenant_id, '') = t.id) AS templates,
+			(SELECT count(*) FROM schedules WHERE tenant_id = t.id) AS schedules
 		FROM tenants t, LATERAL (`+standing+`tenant_id = t.id) s WHERE t.id = ?`, tenant).Scan(&l)
 	if res.Error == nil && res.RowsAffected == 0 {
 		return l, ErrNotFound
@@ -106,8 +110,10 @@ func (s *Store) tenantLimits(ctx context.Context, tenant string) (l limitsOf, er
 
 // userLimits counts what waits of a user also where that is not limited.
 func (s *Store) userLimits(ctx context.Context, user string) (l limitsOf, waiting int, err error) {
-	res := s.db.WithContext(ctx).Raw(`SELECT u.max_sandboxes, u.max_cpus, u.max_memory_mib, u.max_queued, u.job_rate, u.job_burst, s.*
-		FROM users u, LATERAL (`+standing+`tenant_id = u.tenant_id AND user_id = u.id) s WHERE u.id = ?`, user).Scan(&l)
+	res := s.db.WithContext(ctx).
+		Raw(`SELECT u.max_sandboxes, u.max_cpus, u.max_memory_mib, u.max_queued, u.job_rate, u.job_burst, s.*
+		FROM users u, LATERAL (`+standing+`tenant_id = u.tenant_id AND user_id = u.id) s WHERE u.id = ?`, user).
+		Scan(&l)
 	if res.Error == nil && res.RowsAffected == 0 {
 		return l, 0, ErrNotFound
 	}

@@ -37,20 +37,24 @@ const (
 	refreshGrace = time.Minute
 )
 
-// ErrRefreshUsed says that a refresh token came a second time. Whoever has it may have stolen it, so its login has ended.
+// ErrRefreshUsed says that a refresh token came a second time. Whoever has it may have stolen it, so its login has
+// ended.
 var ErrRefreshUsed = errors.New("the refresh token was used before, so its login has ended")
 
 // liveLogin is the condition of logins that count.
 const liveLogin = "ended_at IS NULL AND expires_at > now()"
 
-// LogIn begins a login of a user, and returns it with its refresh token, which is not kept. The user's password must still
-// be the one whose hash is given. Errors: ErrNotFound.
+// LogIn begins a login of a user, and returns it with its refresh token, which is not kept. The user's password must
+// still be the one whose hash is given. Errors: ErrNotFound.
 func (s *Store) LogIn(ctx context.Context, user, hash string) (Login, string, error) {
 	l, refresh := Login{ID: NewID(loginPrefix), UserID: user}, newRefresh()
 	l.RefreshHash = hashKey(refresh)
 	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
 		var found []string
-		err := tx.Raw("SELECT id FROM users WHERE id = ? AND password_hash = ? AND removed_at IS NULL FOR UPDATE", user, hash).Scan(&found).Error
+		err := tx.Raw("SELECT id FROM users WHERE id = ? AND password_hash = ? AND removed_at IS NULL FOR "+
+			"UPDATE", user, hash).
+			Scan(&found).
+			Error
 		if err != nil {
 			return err
 		}
@@ -87,13 +91,19 @@ func (s *Store) Refresh(ctx context.Context, refresh string) (l Login, next stri
 			Late bool
 		}
 		err := tx.Raw(`SELECT l.*, refreshed_at + ? < now() AS late FROM logins l JOIN users u ON u.id = user_id AND removed_at IS NULL
-			WHERE (refresh_hash = ? OR before_hash = ?) AND `+liveLogin+" FOR UPDATE OF l", milliseconds(refreshGrace), old, old).Take(&row).Error
+			WHERE (refresh_hash = ? OR before_hash = ?) AND `+liveLogin+" FOR UPDATE OF l", milliseconds(refreshGrace), old, old).
+			Take(&row).
+			Error
 		if err != nil {
 			return notFound(err)
 		}
 		l = row.Login
 		if string(l.RefreshHash) == string(old) {
-			return tx.Exec("UPDATE logins SET before_hash = refresh_hash, refresh_hash = ?, refreshed_at = now() WHERE id = ?", hashKey(next), l.ID).Error
+			return tx.Exec(
+				"UPDATE logins SET before_hash = refresh_hash, refresh_hash = ?, refreshed_at = now() WHERE id = ?",
+				hashKey(next),
+				l.ID,
+			).Error
 		}
 		if stolen = row.Late; stolen {
 			return endLogin(tx, l.ID)

@@ -17,8 +17,8 @@ type SigningKey struct {
 // signingKeyLife is how long a key signs before another one takes over.
 const signingKeyLife = 30 * 24 * time.Hour
 
-// SigningKeys returns what tokens may be signed with, the newest first. Where the newest is too old, or there is none yet,
-// fresh becomes the newest; those that were replaced over tokenLife ago are deleted, as no token of them counts.
+// SigningKeys returns what tokens may be signed with, the newest first. Where the newest is too old, or there is none
+// yet, fresh becomes the newest; those that were replaced over tokenLife ago are deleted, as no token of them counts.
 func (s *Store) SigningKeys(ctx context.Context, fresh []byte, tokenLife time.Duration) ([]SigningKey, error) {
 	var all []SigningKey
 	if err := s.db.WithContext(ctx).Order("created_at DESC, id DESC").Find(&all).Error; err != nil {
@@ -30,9 +30,14 @@ func (s *Store) SigningKeys(ctx context.Context, fresh []byte, tokenLife time.Du
 	return s.addSigningKey(ctx, fresh, signingKeyLife, tokenLife)
 }
 
-// RotateSigningKey makes fresh the newest key. end deletes all others and ends all logins; without it their tokens count
-// until they expire.
-func (s *Store) RotateSigningKey(ctx context.Context, fresh []byte, tokenLife time.Duration, end bool) ([]SigningKey, error) {
+// RotateSigningKey makes fresh the newest key. end deletes all others and ends all logins; without it their tokens
+// count until they expire.
+func (s *Store) RotateSigningKey(
+	ctx context.Context,
+	fresh []byte,
+	tokenLife time.Duration,
+	end bool,
+) ([]SigningKey, error) {
 	if !end {
 		return s.addSigningKey(ctx, fresh, 0, tokenLife)
 	}

@@ -51,18 +51,23 @@ type NodeHealth struct {
 	CreateMS int64  `json:"create_ms"`         // median of the creates among them; 0 = there was none
 }
 
-// Register makes a node known, extends its lease, and returns what operators want of it. Nodes that beat three times a lease
-// and miss none of another's find a gap of their own where the other's lease may have ended without its fault: they were
-// all away from the database for two thirds of a lease, or its clock was set forth.
+// Register makes a node known, extends its lease, and returns what operators want of it. Nodes that beat three times a
+// lease and miss none of another's find a gap of their own where the other's lease may have ended without its fault:
+// they were all away from the database for two thirds of a lease, or its clock was set forth.
 func (s *Store) Register(ctx context.Context, n Node, lease time.Duration) (Wanted, error) {
 	var w Wanted
-	err := s.db.WithContext(ctx).Raw(`INSERT INTO nodes (id, provider, engine, slots, gateway, host, name, max_sandboxes, max_cpus, max_memory_mb, max_pids, disk_free_mb, disk_low, health, beat_at, lease_until)
+	err := s.db.WithContext(ctx).
+		Raw(`INSERT INTO nodes (id, provider, engine, slots, gateway, host, name, max_sandboxes, max_cpus, max_memory_mb, max_pids, disk_free_mb, disk_low, health, beat_at, lease_until)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?::jsonb, now(), now() + ?)
-		ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, beat_at = excluded.beat_at, disk_free_mb = excluded.disk_free_mb, disk_low = excluded.disk_low, health = excluded.health,
+		ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until, beat_at = excluded.beat_at,
+		disk_free_mb = excluded.disk_free_mb, disk_low = excluded.disk_low, health = excluded.health,
 			steady_since = CASE WHEN nodes.retired_at IS NULL AND nodes.beat_at BETWEEN now() - ? AND now() THEN nodes.steady_since ELSE now() END, retired_at = NULL
 		RETURNING draining_at IS NOT NULL AS draining, leaving, `+isHeir+` AS heir, steady_since <= now() - ? AS steady`,
-		n.ID, n.Provider, n.Engine, n.Slots, n.Gateway, n.Host, n.Name, n.MaxSandboxes, n.MaxCPUs, n.MaxMemoryMB, n.MaxPids, n.Disk.FreeMB, n.Disk.Low, string(must(json.Marshal(n.Health))), milliseconds(lease),
-		milliseconds(lease*2/3), milliseconds(lease)).Scan(&w).Error
+			n.ID, n.Provider, n.Engine, n.Slots, n.Gateway, n.Host, n.Name, n.MaxSandboxes, n.MaxCPUs, n.MaxMemoryMB, n.MaxPids,
+			n.Disk.FreeMB, n.Disk.Low, string(must(json.Marshal(n.Health))), milliseconds(lease),
+			milliseconds(lease*2/3), milliseconds(lease)).
+		Scan(&w).
+		Error
 	if err == nil && w.Heir {
 		w.Draining, err = true, s.inheritDrain(ctx, n.ID, w.Steady)
 	}
@@ -80,7 +85,7 @@ type Wanted struct {
 // Rank says which of the live nodes of its engine that are not drained a node is, from 0 on, and how many there are.
 func (s *Store) Rank(ctx context.Context, n Node) (rank, nodes int, err error) {
 	var r struct{ Before, Others int }
-	err = s.db.WithContext(ctx).Raw(`SELECT pg.Count(*) FILTER (WHERE id < @id) AS before, pg.Count(*) AS others FROM nodes
+	err = s.db.WithContext(ctx).Raw(`SELECT count(*) FILTER (WHERE id < @id) AS before, count(*) AS others FROM nodes
 		WHERE provider = @provider AND engine = @engine AND id <> @id AND lease_until > now() AND draining_at IS NULL`,
 		map[string]any{"id": n.ID, "provider": n.Provider, "engine": n.Engine}).Scan(&r).Error
 	return r.Before, r.Others + 1, err
@@ -89,7 +94,9 @@ func (s *Store) Rank(ctx context.Context, n Node) (rank, nodes int, err error) {
 // Retire ends a node's lease and those of its jobs, so that others need not wait for them.
 func (s *Store) Retire(ctx context.Context, node string) error {
 	return s.db.Tx(ctx, func(tx *gorm.DB) error {
-		if err := tx.Model(&Node{}).Where("id = ?", node).Updates(map[string]any{"lease_until": gorm.Expr("now()"), "retired_at": gorm.Expr("now()")}).Error; err != nil {
+		now := gorm.Expr("now()")
+		ended := map[string]any{"lease_until": now, "retired_at": now}
+		if err := tx.Model(&Node{}).Where("id = ?", node).Updates(ended).Error; err != nil {
 			return err
 		}
 		return tx.Model(&Job{}).Where("node_id = ? AND state = 'running'", node).
@@ -101,11 +108,14 @@ func (s *Store) Retire(ctx context.Context, node string) error {
 // that died soon after, or soon before the sandbox was paused, since when nobody could say anything to its guest.
 func (s *Store) LastExecs(ctx context.Context, sandboxes []string) ([]Job, error) {
 	var list []Job
-	err := s.db.WithContext(ctx).Raw(`SELECT j.id, j.sandbox_id FROM nodes n JOIN jobs j ON j.node_id = n.id AND j.finished_at > n.beat_at - interval '1 minute'
+	err := s.db.WithContext(ctx).
+		Raw(`SELECT j.id, j.sandbox_id FROM nodes n JOIN jobs j ON j.node_id = n.id AND j.finished_at > n.beat_at - interval '1 minute'
 		WHERE n.lease_until < now() AND j.sandbox_id = ANY (?::text[]) AND j.kind = 'exec' AND j.args->'background' IS DISTINCT FROM 'true'::jsonb
 		UNION SELECT j.id, j.sandbox_id FROM sandboxes s JOIN jobs j ON j.sandbox_id = s.id AND j.finished_at > s.paused_at - interval '1 minute'
 		WHERE s.id = ANY (?::text[]) AND s.state = 'paused' AND j.kind = 'exec' AND j.args->'background' IS DISTINCT FROM 'true'::jsonb`,
-		idArray(sandboxes), idArray(sandboxes)).Scan(&list).Error
+			idArray(sandboxes), idArray(sandboxes)).
+		Scan(&list).
+		Error
 	return list, err
 }
 

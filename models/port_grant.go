@@ -42,7 +42,8 @@ func writeGrant(tx *gorm.DB, g *PortGrant) error {
 // liveGrants is what still holds of the grants of a tenant's sandbox. What is found or changed goes into list.
 func liveGrants(db *gorm.DB, list *[]PortGrant, tenant, sandbox string) *gorm.DB {
 	return db.Model(list).
-		Where("tenant_id = ? AND sandbox_id = ? AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())", tenant, sandbox)
+		Where("tenant_id = ? AND sandbox_id = ? AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > "+
+			"now())", tenant, sandbox)
 }
 
 // PortGrants lists the grants of a tenant's sandbox that hold now, by port and age.

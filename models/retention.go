@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// What follows finds its rows in a subquery each that PostgreSQL does not turn into a join: for one it may read whole tables,
-// a thousand rows at a time.
+// What follows finds its rows in a subquery each that PostgreSQL does not turn into a join: for one it may read whole
+// tables, a thousand rows at a time.
 
 // PruneJobs forgets jobs that ended longer than age ago, with their deliveries, and says how many. One whose callback
 // is still being tried is kept.
@@ -33,8 +33,8 @@ func (s *Store) PruneOutputs(ctx context.Context, age time.Duration, limit int) 
 	return int(res.RowsAffected), res.Error
 }
 
-// PruneSandboxes forgets sandboxes that ended longer than age ago, with all that is kept of them, and says how many. Those
-// with jobs that are not forgotten yet, or with usage that is not in the hours yet, are kept.
+// PruneSandboxes forgets sandboxes that ended longer than age ago, with all that is kept of them, and says how many.
+// Those with jobs that are not forgotten yet, or with usage that is not in the hours yet, are kept.
 func (s *Store) PruneSandboxes(ctx context.Context, age time.Duration, limit int) (int, error) {
 	res := s.db.WithContext(ctx).Exec(`
 		DELETE FROM sandboxes WHERE id = ANY (ARRAY(
@@ -46,8 +46,9 @@ func (s *Store) PruneSandboxes(ctx context.Context, age time.Duration, limit int
 	return int(res.RowsAffected), res.Error
 }
 
-// PruneBuilds forgets builds that began longer than age ago, with their files and logs, and says how many. Those whose jobs are
-// not forgotten yet are kept, and those whose image somebody may still need, as it is made again from them on other engines.
+// PruneBuilds forgets builds that began longer than age ago, with their files and logs, and says how many. Those whose
+// jobs are not forgotten yet are kept, and those whose image somebody may still need, as it is made again from them on
+// other engines.
 func (s *Store) PruneBuilds(ctx context.Context, age time.Duration, limit int) (int, error) {
 	res := s.db.WithContext(ctx).Exec(`
 		DELETE FROM builds WHERE id = ANY (ARRAY(
@@ -60,16 +61,22 @@ func (s *Store) PruneBuilds(ctx context.Context, age time.Duration, limit int) (
 	return int(res.RowsAffected), res.Error
 }
 
-// told says of an event that what it tells of is still known: a sandbox, a job or a schedule has its history as long as it
-// has its row. How often a timeout was set anew is no part of that.
+// told says of an event that what it tells of is still known: a sandbox, a job or a schedule has its history as long as
+// it has its row. How often a timeout was set anew is no part of that.
 const told = `CASE WHEN e.event = 'sandbox.timeout_set' THEN NULL
 	WHEN e.event LIKE 'sandbox.%' THEN (SELECT x.id FROM sandboxes x WHERE x.id = e.sandbox_id)
 	WHEN e.event LIKE 'schedule.%' THEN (SELECT x.id FROM schedules x WHERE x.id = e.schedule_id)
 	ELSE (SELECT x.id FROM jobs x WHERE x.id = e.job_id) END IS NOT NULL`
 
-// PruneEvents looks at the events behind the one named, limit of them, forgets those older than age of what is not known any more, and
-// says how many and behind which one to go on; 0 = all that are so old were looked at. Their ids grow with time.
-func (s *Store) PruneEvents(ctx context.Context, behind int64, age time.Duration, limit int) (forgotten int, last int64, err error) {
+// PruneEvents looks at the events behind the one named, limit of them, forgets those older than age of what is not
+// known any more, and says how many and behind which one to go on; 0 = all that are so old were looked at. Their ids
+// grow with time.
+func (s *Store) PruneEvents(
+	ctx context.Context,
+	behind int64,
+	age time.Duration,
+	limit int,
+) (forgotten int, last int64, err error) {
 	var r struct {
 		Forgotten int
 		Last      int64
@@ -78,7 +85,7 @@ func (s *Store) PruneEvents(ctx context.Context, behind int64, age time.Duration
 		WITH next AS MATERIALIZED (SELECT id, at < now() - @age * interval '1 ms' AS old, event, sandbox_id, job_id, schedule_id
 			FROM events WHERE id > @behind ORDER BY id LIMIT @limit),
 		gone AS (DELETE FROM events WHERE id = ANY (ARRAY(SELECT id FROM next e WHERE old AND NOT `+told+`)) RETURNING id)
-		SELECT (SELECT pg.Count(*) FROM gone) AS forgotten, CASE WHEN pg.Count(*) = @limit AND bool_and(old) THEN max(id) ELSE 0 END AS last FROM next`,
+		SELECT (SELECT count(*) FROM gone) AS forgotten, CASE WHEN count(*) = @limit AND bool_and(old) THEN max(id) ELSE 0 END AS last FROM next`,
 		map[string]any{"age": age.Milliseconds(), "behind": behind, "limit": limit}).Scan(&r).Error
 	return r.Forgotten, r.Last, err
 }

@@ -71,7 +71,8 @@ type Sandbox struct {
 	StartedAt       *time.Time
 	EndedAt         *time.Time
 
-	// Reuse, of a new one: a live sandbox of the tenant that has all its Labels takes its place, the newest if there are several.
+	// Reuse, of a new one: a live sandbox of the tenant that has all its Labels takes its place, the newest if there are
+	// several.
 	Reuse bool `gorm:"-"`
 }
 
@@ -148,9 +149,15 @@ func (s *Store) Sandboxes(ctx context.Context, tenant string, f SandboxFilter) (
 	return list, err
 }
 
-// SandboxesByStart lists a tenant's sandboxes that have started and not ended, by the time of that: oldest or newest first,
-// behind the place after, or from the first one on where that is empty. Limit 0 means all, and Before nothing.
-func (s *Store) SandboxesByStart(ctx context.Context, tenant string, f SandboxFilter, oldest bool, after Start) ([]Sandbox, error) {
+// SandboxesByStart lists a tenant's sandboxes that have started and not ended, by the time of that: oldest or newest
+// first, behind the place after, or from the first one on where that is empty. Limit 0 means all, and Before nothing.
+func (s *Store) SandboxesByStart(
+	ctx context.Context,
+	tenant string,
+	f SandboxFilter,
+	oldest bool,
+	after Start,
+) ([]Sandbox, error) {
 	q, err := s.filtered(ctx, tenant, f)
 	if err != nil {
 		return nil, err
@@ -210,16 +217,22 @@ func (s *Store) LiveSandboxes(ctx context.Context, limit int) ([]Sandbox, error)
 	return s.sandboxesWhere(ctx, limit, "id", "true")
 }
 
-// lockSandbox takes the row lock that orders all changes to a sandbox and its jobs, with the next flush. A sandbox that does
-// not exist leaves box as it was.
+// lockSandbox takes the row lock that orders all changes to a sandbox and its jobs, with the next flush. A sandbox that
+// does not exist leaves box as it was.
 func lockSandbox(tx *gorm.DB, id string, box *Sandbox) error {
-	return pg.Enqueue(pg.Build(tx).Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).Where("id = ?", id).Find(box), pg.Into(box))
+	return pg.Enqueue(
+		pg.Build(tx).Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).Where("id = ?", id).Find(box),
+		pg.Into(box),
+	)
 }
 
 // lockFor is lockSandbox for an attempt at a job, of which it says whether it is still its own.
 func lockFor(tx *gorm.DB, j Job, found *owned) error {
-	return pg.Enqueue(pg.Build(tx).Raw(`SELECT *, EXISTS (SELECT 1 FROM jobs WHERE id = ? AND `+fence+` AND state = 'running') AS ours
-		FROM sandboxes WHERE id = ? FOR NO KEY UPDATE`, j.ID, j.Attempt, j.SandboxID), pg.Into(found))
+	return pg.Enqueue(
+		pg.Build(tx).Raw(`SELECT *, EXISTS (SELECT 1 FROM jobs WHERE id = ? AND `+fence+` AND state = 'running') AS ours
+		FROM sandboxes WHERE id = ? FOR NO KEY UPDATE`, j.ID, j.Attempt, j.SandboxID),
+		pg.Into(found),
+	)
 }
 
 type owned struct {
@@ -240,7 +253,14 @@ func (o owned) err() error {
 
 // lockActive is lockSandbox for who ends a job, which counts as activity.
 func lockActive(tx *gorm.DB, id string, box *Sandbox) error {
-	return pg.Enqueue(pg.Build(tx).Model(box).Clauses(clause.Returning{}).Where("id = ?", id).Update("last_active_at", gorm.Expr("greatest(last_active_at, now())")), pg.Into(box))
+	return pg.Enqueue(
+		pg.Build(tx).
+			Model(box).
+			Clauses(clause.Returning{}).
+			Where("id = ?", id).
+			Update("last_active_at", gorm.Expr("greatest(last_active_at, now())")),
+		pg.Into(box),
+	)
 }
 
 // locked carries out a lock at once.

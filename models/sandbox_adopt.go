@@ -10,9 +10,9 @@ import (
 // patience is how many leases a node leaves sandboxes to others that have more room for them.
 const patience = 3
 
-// Adopt gives node live sandboxes of dead nodes on the same engine and sends their waiting jobs its way. Of nodes that have
-// not said farewell it takes them only when it is steady. It leaves those to the other nodes of the engine which these have
-// more room for, but not for long; what fits nowhere it takes all the same.
+// Adopt gives node live sandboxes of dead nodes on the same engine and sends their waiting jobs its way. Of nodes that
+// have not said farewell it takes them only when it is steady. It leaves those to the other nodes of the engine which
+// these have more room for, but not for long; what fits nowhere it takes all the same.
 func (s *Store) Adopt(ctx context.Context, node Node, steady bool) (adopted []string, out []Dispatch, err error) {
 	err = s.db.Tx(ctx, func(tx *gorm.DB) error {
 		adopted, out = nil, nil
@@ -21,7 +21,8 @@ func (s *Store) Adopt(ctx context.Context, node Node, steady bool) (adopted []st
 			return err
 		}
 		var loads []NodeLoad
-		if err := nodeLoads(tx, "nodes.provider = @provider", map[string]any{"provider": node.Provider}).Scan(&loads).Error; err != nil {
+		provider := map[string]any{"provider": node.Provider}
+		if err := nodeLoads(tx, "nodes.provider = @provider", provider).Scan(&loads).Error; err != nil {
 			return err
 		}
 		tenants := map[string]bool{}
@@ -99,8 +100,8 @@ func (a adopter) pick(boxes []Sandbox) (mine []Sandbox) {
 	return mine
 }
 
-// best is the node that is to hold one more sandbox: the emptiest of those that have room for it, or of all where none has;
-// self where that is one of them. Nil if no node takes any.
+// best is the node that is to hold one more sandbox: the emptiest of those that have room for it, or of all where none
+// has; self where that is one of them. Nil if no node takes any.
 func (a adopter) best() (best *NodeLoad) {
 	better := func(l *NodeLoad) bool {
 		switch fits := l.Fits(Need{}); {

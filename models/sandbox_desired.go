@@ -40,9 +40,10 @@ func (b *batch) wish(p *submission, box *Sandbox) error {
 	return pg.Enqueue(pg.Build(b.tx).Model(box).Update("desired", wish), nil)
 }
 
-// settleWish follows up on the end of a job that had come with a wish, however it ended: what is wished for then is what the
-// newest open job is to do, apart from pauses that a later resume came before, and where there is none, what is. Who wants
-// the sandbox deleted still does so when the delete has failed, and takes it back only by cancelling that.
+// settleWish follows up on the end of a job that had come with a wish, however it ended: what is wished for then is
+// what the newest open job is to do, apart from pauses that a later resume came before, and where there is none, what
+// is. Who wants the sandbox deleted still does so when the delete has failed, and takes it back only by cancelling
+// that.
 func settleWish(tx *gorm.DB, box *Sandbox, c Change) error {
 	back := c.kind == KindDelete && c.state == Cancelled
 	if c.kind != KindPause && c.kind != KindResume && !back || box.EndedAt != nil {
@@ -57,5 +58,10 @@ func settleWish(tx *gorm.DB, box *Sandbox, c Change) error {
 				CASE state WHEN 'paused' THEN 'paused' ELSE 'running' END),
 			pause_failed_at = CASE WHEN @failed THEN now() ELSE pause_failed_at END
 		WHERE id = @id AND ended_at IS NULL AND state <> 'deleting' AND (desired <> 'deleted' OR @back)`,
-		map[string]any{"id": box.ID, "back": back, "failed": c.kind == KindPause && c.state != Succeeded && !c.Overtaken}), nil)
+		map[string]any{
+			"id":     box.ID,
+			"back":   back,
+			"failed": c.kind == KindPause && c.state != Succeeded && !c.Overtaken,
+		}),
+		nil)
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// overdue selects sandboxes that have passed their expiry and are not ending yet. One that is still to be made has nothing
-// that could be paused. The timeout of a paused one stands still, and starts anew with the resume.
+// overdue selects sandboxes that have passed their expiry and are not ending yet. One that is still to be made has
+// nothing that could be paused. The timeout of a paused one stands still, and starts anew with the resume.
 const overdue = `expires_at <= now() AND state IN ('creating', 'running')
 	AND (on_timeout = 'delete' OR state = 'creating' OR desired = 'running'
 		AND (pause_failed_at IS NULL OR pause_failed_at <= now() - interval '10 s'))`
@@ -18,9 +18,15 @@ func (s *Store) DueTimeouts(ctx context.Context, limit int) ([]Sandbox, error) {
 
 // DueIdle returns running sandboxes that nobody had used for longer than their idle timeout at the moment at.
 func (s *Store) DueIdle(ctx context.Context, at time.Time, limit int) ([]Sandbox, error) {
-	return s.sandboxesWhere(ctx, limit, "last_active_at", `idle_timeout_ms > 0 AND state = 'running' AND desired = 'running'
+	return s.sandboxesWhere(
+		ctx,
+		limit,
+		"last_active_at",
+		`idle_timeout_ms > 0 AND state = 'running' AND desired = 'running'
 		AND last_active_at + idle_timeout_ms * interval '1 ms' <= ?
-		AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.sandbox_id = sandboxes.id AND j.state IN ('queued', 'running'))`, at)
+		AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.sandbox_id = sandboxes.id AND j.state IN ('queued', 'running'))`,
+		at,
+	)
 }
 
 // DueLifetimes returns live sandboxes that have lived as long as they may.

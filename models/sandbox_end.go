@@ -7,16 +7,20 @@ import (
 	"gorm.io/gorm"
 )
 
-// endPart is how many jobs one transaction ends at most before that of the end itself, which locks their sandbox as long.
+// endPart is how many jobs one transaction ends at most before that of the end itself, which locks their sandbox as
+// long.
 const endPart = 500
 
-// endParts ends the queued jobs of a sandbox that a submission is about to end, in parts, until few are left for the submission. Each
-// part is a transaction of its own: after a crash the same submission goes on with the next. The newest go first, so that the order of
-// those that are left stands. It returns the ids of those that it has ended.
+// endParts ends the queued jobs of a sandbox that a submission is about to end, in parts, until few are left for the
+// submission. Each part is a transaction of its own: after a crash the same submission goes on with the next. The
+// newest go first, so that the order of those that are left stands. It returns the ids of those that it has ended.
 func (s *Store) endParts(ctx context.Context, sub Submission) (ended []string, err error) {
 	var waiting int
-	err = s.db.WithContext(ctx).Raw("SELECT pg.Count(*) FROM (SELECT FROM jobs WHERE sandbox_id = ? AND state = 'queued' LIMIT ?) AS few",
-		sub.SandboxID, endPart+1).Scan(&waiting).Error
+	err = s.db.WithContext(ctx).
+		Raw("SELECT count(*) FROM (SELECT FROM jobs WHERE sandbox_id = ? AND state = 'queued' LIMIT ?) AS few",
+			sub.SandboxID, endPart+1).
+		Scan(&waiting).
+		Error
 	if err != nil || waiting <= endPart {
 		return nil, err
 	}
@@ -57,8 +61,10 @@ func endNewest(tx *gorm.DB, box Sandbox, why End) (ended []string, err error) {
 	}
 	err = tx.Raw(`UPDATE jobs SET state = `+endOfQueued+`, error = CAST(? AS jsonb), finished_at = now(), cancelled_by = coalesce(cancelled_by, ?)
 		WHERE id = ANY (ARRAY(SELECT id FROM jobs WHERE sandbox_id = ? AND state = 'queued' AND kind <> 'delete'
-			ORDER BY seq DESC LIMIT greatest(0, least(?, (SELECT pg.Count(*) FROM (SELECT FROM jobs WHERE sandbox_id = ? AND state = 'queued' LIMIT ?) AS few) - ?))))
-		RETURNING id`, Cancelled, Cancelled, jsonText(sandboxGone(box)), why.Actor, box.ID, endPart, box.ID, 2*endPart, endPart).Scan(&ended).Error
+			ORDER BY seq DESC LIMIT greatest(0, least(?, (SELECT count(*) FROM (SELECT FROM jobs WHERE sandbox_id = ? AND state = 'queued' LIMIT ?) AS few) - ?))))
+		RETURNING id`, Cancelled, Cancelled, jsonText(sandboxGone(box)), why.Actor, box.ID, endPart, box.ID, 2*endPart, endPart).
+		Scan(&ended).
+		Error
 	if err != nil || len(ended) == 0 {
 		return nil, err
 	}

@@ -24,25 +24,35 @@ func holdsOn(tx *gorm.DB, box Sandbox, on Node) (bool, error) {
 		return on.Engine == "" && box.Provider == on.Provider, nil
 	}
 	var n int64
-	err := tx.Model(&Node{}).Where("id = ? AND provider = ? AND engine = ?", *box.NodeID, on.Provider, on.Engine).Count(&n).Error
+	err := tx.Model(&Node{}).
+		Where("id = ? AND provider = ? AND engine = ?", *box.NodeID, on.Provider, on.Engine).
+		Count(&n).
+		Error
 	return n > 0, err
 }
 
-// deserted selects sandboxes whose engine had no worker at a moment, and none for a while before; it takes the beginning of
-// that while and the moment. What has happened since counts for nothing: the database may have been away, or its clock was set.
+// deserted selects sandboxes whose engine had no worker at a moment, and none for a while before; it takes the
+// beginning of that while and the moment. What has happened since counts for nothing: the database may have been away,
+// or its clock was set.
 const deserted = `ended_at IS NULL AND node_id IN (SELECT n.id FROM nodes n WHERE n.lease_until < ? AND NOT EXISTS
 	(SELECT 1 FROM nodes o WHERE o.provider = n.provider AND o.engine = n.engine AND o.lease_until >= ?))`
 
 // Deserted returns sandboxes in any of the states whose engine had had no worker for longer than age at the moment at.
-func (s *Store) Deserted(ctx context.Context, at time.Time, age time.Duration, limit int, states ...SandboxState) ([]Sandbox, error) {
+func (s *Store) Deserted(
+	ctx context.Context,
+	at time.Time,
+	age time.Duration,
+	limit int,
+	states ...SandboxState,
+) ([]Sandbox, error) {
 	var list []Sandbox
 	err := s.db.WithContext(ctx).Where(deserted, at.Add(-age), at).Where("state IN ?", states).
 		Order("id").Limit(limit).Find(&list).Error
 	return list, err
 }
 
-// LoseDeserted ends a sandbox whose engine had had no worker for longer than age at the moment at, and has none that came
-// since, whatever was going on in it. What is left of it on the engine is removed when a worker comes back there.
+// LoseDeserted ends a sandbox whose engine had had no worker for longer than age at the moment at, and has none that
+// came since, whatever was going on in it. What is left of it on the engine is removed when a worker comes back there.
 func (s *Store) LoseDeserted(ctx context.Context, id string, at time.Time, age time.Duration) (Finished, error) {
 	const reason = "its engine has had no worker for too long"
 	return s.lose(ctx, id, reason, func(tx *gorm.DB, box Sandbox) (bool, error) {
@@ -52,7 +62,11 @@ func (s *Store) LoseDeserted(ctx context.Context, id string, at time.Time, age t
 	})
 }
 
-func (s *Store) lose(ctx context.Context, id, reason string, due func(*gorm.DB, Sandbox) (bool, error)) (Finished, error) {
+func (s *Store) lose(
+	ctx context.Context,
+	id, reason string,
+	due func(*gorm.DB, Sandbox) (bool, error),
+) (Finished, error) {
 	var f Finished
 	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
 		box, err := locked(tx, id, lockSandbox)
@@ -101,19 +115,21 @@ func (s *Store) loseLocked(tx *gorm.DB, box *Sandbox, reason string) (Finished, 
 	return f, err
 }
 
-// endSilent ends the jobs of a locked sandbox whose workers have gone silent, those that had been started before, and the
-// deletes that wait: nobody can say any more what became of them. It is not the workers who end them, and the rows do not
-// say so.
+// endSilent ends the jobs of a locked sandbox whose workers have gone silent, those that had been started before, and
+// the deletes that wait: nobody can say any more what became of them. It is not the workers who end them, and the rows
+// do not say so.
 func endSilent(tx *gorm.DB, sandbox string, why JobError) ([]string, error) {
 	var ids []string
 	err := tx.Raw(`UPDATE jobs SET state = CASE WHEN cancel_requested_at IS NULL THEN 'lost' ELSE 'cancelled' END, error = CAST(? AS jsonb), finished_at = now(), lease_until = NULL, node_id = NULL
 		WHERE sandbox_id = ? AND (state = 'running' AND lease_until < now() OR state = 'queued' AND (kind = 'delete' OR attempt > 0))
-		RETURNING id`, jsonText(why), sandbox).Scan(&ids).Error
+		RETURNING id`, jsonText(why), sandbox).
+		Scan(&ids).
+		Error
 	return ids, err
 }
 
-// Release takes a sandbox that is still to be made from a node whose engine had no worker at the moment at, so that a worker
-// on another engine can make it.
+// Release takes a sandbox that is still to be made from a node whose engine had no worker at the moment at, so that a
+// worker on another engine can make it.
 func (s *Store) Release(ctx context.Context, id string, at time.Time) (out []Dispatch, err error) {
 	err = s.db.Tx(ctx, func(tx *gorm.DB) error {
 		box, err := locked(tx, id, lockSandbox)
@@ -125,7 +141,8 @@ func (s *Store) Release(ctx context.Context, id string, at time.Time) (out []Dis
 		if res.Error != nil || res.RowsAffected == 0 {
 			return orNotDue(res.Error)
 		}
-		if err := tx.Model(&Job{}).Where("sandbox_id = ? AND state = 'queued'", id).Update("dispatched_at", nil).Error; err != nil {
+		if err := tx.Model(&Job{}).Where("sandbox_id = ? AND state = "+
+			"'queued'", id).Update("dispatched_at", nil).Error; err != nil {
 			return err
 		}
 		out, err = dispatchReady(tx, box.TenantID, s.limits.Window)
@@ -134,8 +151,8 @@ func (s *Store) Release(ctx context.Context, id string, at time.Time) (out []Dis
 	return out, err
 }
 
-// Stranded returns ended sandboxes that jobs still wait for though no live worker is theirs: it died as it was giving them
-// back. The worker's own row may be gone by then.
+// Stranded returns ended sandboxes that jobs still wait for though no live worker is theirs: it died as it was giving
+// them back. The worker's own row may be gone by then.
 func (s *Store) Stranded(ctx context.Context, limit int) ([]string, error) {
 	var ids []string
 	err := s.db.WithContext(ctx).Raw(`SELECT DISTINCT s.id FROM jobs j JOIN sandboxes s ON s.id = j.sandbox_id

@@ -23,9 +23,9 @@ const overtaken = `EXISTS (SELECT 1 FROM jobs r WHERE r.sandbox_id = p.sandbox_i
 const renewed = `EXISTS (SELECT 1 FROM jobs l WHERE l.sandbox_id = @box AND l.kind = 'pause' AND l.seq > @seq
 	AND (l.state IN ('running', 'succeeded') OR l.state = 'queued' AND l.ready_at IS NOT NULL))`
 
-// BeginPause says whether a pause that has been claimed is still wanted: no resume was asked for after it and came before it.
-// Due says that time wants it, which then has to be up still. Of one that is not, undo says that nobody else wants the sandbox
-// paused either. ErrEarlier: it has to wait.
+// BeginPause says whether a pause that has been claimed is still wanted: no resume was asked for after it and came
+// before it. Due says that time wants it, which then has to be up still. Of one that is not, undo says that nobody else
+// wants the sandbox paused either. ErrEarlier: it has to wait.
 func (s *Store) BeginPause(ctx context.Context, j Job, due bool) (wanted, undo bool, err error) {
 	var now struct{ Waits, Renewed, Wanted bool }
 	err = s.db.WithContext(ctx).Raw(`SELECT `+earlier+` AS waits, `+renewed+` AS renewed,
@@ -49,9 +49,9 @@ func (s *Store) BeginResume(ctx context.Context, j Job) error {
 	return err
 }
 
-// overtakes says whether a job goes past those ahead of it in the sandbox's order: a resume of what is paused, or about to be
-// by a pause outside that order, may be all that lets them end, and so may a delete, unless a resume is on its way. Those
-// behind it wait for it all the same.
+// overtakes says whether a job goes past those ahead of it in the sandbox's order: a resume of what is paused, or about
+// to be by a pause outside that order, may be all that lets them end, and so may a delete, unless a resume is on its
+// way. Those behind it wait for it all the same.
 func (b *batch) overtakes(j Job, box *Sandbox) (yes bool, err error) {
 	switch {
 	case j.Kind != KindResume && j.Kind != KindDelete:
@@ -61,7 +61,10 @@ func (b *batch) overtakes(j Job, box *Sandbox) (yes bool, err error) {
 	case box.State != SandboxRunning || box.Desired != DesiredPaused:
 		return false, nil
 	}
-	err = b.tx.Session(&gorm.Session{}).Raw(`SELECT EXISTS (SELECT 1 FROM jobs WHERE sandbox_id = ? AND kind = 'pause' AND parallel
-		AND state IN ('queued', 'running'))`, box.ID).Scan(&yes).Error
+	err = b.tx.Session(&gorm.Session{}).
+		Raw(`SELECT EXISTS (SELECT 1 FROM jobs WHERE sandbox_id = ? AND kind = 'pause' AND parallel
+		AND state IN ('queued', 'running'))`, box.ID).
+		Scan(&yes).
+		Error
 	return yes, err
 }

@@ -51,9 +51,9 @@ func (h Holder) need(box Sandbox) (Need, error) {
 	return h.Need(box)
 }
 
-// BeginCreate records that a node is about to make the sandbox, before it exists. A sandbox that the node holds already,
-// from an earlier attempt or because it was placed there, takes no more room. The errors of a node that does not get it
-// are *PlacedError, when another node was given it and the job is to be given back, and *RoomError.
+// BeginCreate records that a node is about to make the sandbox, before it exists. A sandbox that the node holds
+// already, from an earlier attempt or because it was placed there, takes no more room. The errors of a node that does
+// not get it are *PlacedError, when another node was given it and the job is to be given back, and *RoomError.
 func (s *Store) BeginCreate(ctx context.Context, j Job, h Holder) (Sandbox, error) {
 	var elsewhere error
 	p := placing{holder: h}
@@ -81,8 +81,8 @@ func (s *Store) BeginCreate(ctx context.Context, j Job, h Holder) (Sandbox, erro
 	return box, cmp.Or(err, elsewhere)
 }
 
-// candidates is how many other nodes a placing compares with its own. A few random ones spread sandboxes nearly as well as
-// all of them do, and cost the same in a fleet of any size.
+// candidates is how many other nodes a placing compares with its own. A few random ones spread sandboxes nearly as well
+// as all of them do, and cost the same in a fleet of any size.
 const candidates = 3
 
 // placing chooses the node of one sandbox. Placings on one engine follow each other, those on different engines do not.
@@ -91,7 +91,8 @@ type placing struct {
 	loads  []NodeLoad
 }
 
-// look reads the holder and some other nodes with the next flush. From then on nobody else places a sandbox on the holder's engine.
+// look reads the holder and some other nodes with the next flush. From then on nobody else places a sandbox on the
+// holder's engine.
 func (p *placing) look(tx *gorm.DB) error {
 	p.loads = nil
 	if p.holder.Node == "" {
@@ -108,8 +109,11 @@ func (p *placing) look(tx *gorm.DB) error {
 
 // lockRoom makes this transaction the only one that places sandboxes on the node's engine, from the next flush on.
 func lockRoom(tx *gorm.DB, node string) error {
-	return pg.Enqueue(pg.Build(tx).Raw(`SELECT pg_advisory_xact_lock(hashtextextended('room:' || coalesce(nullif(engine, ''), id), 0))
-		FROM nodes WHERE id = ?`, node), nil)
+	return pg.Enqueue(
+		pg.Build(tx).Raw(`SELECT pg_advisory_xact_lock(hashtextextended('room:' || coalesce(nullif(engine, ''), id), 0))
+		FROM nodes WHERE id = ?`, node),
+		nil,
+	)
 }
 
 // place returns the node for a sandbox. Its error is a *RoomError.
@@ -127,8 +131,8 @@ func (p *placing) place(tx *gorm.DB, need Need) (string, error) {
 	return p.choose(tx, need)
 }
 
-// choose is place among the nodes that were read. Another node than the holder is read again once its room is locked, for
-// others place sandboxes there as well.
+// choose is place among the nodes that were read. Another node than the holder is read again once its room is locked,
+// for others place sandboxes there as well.
 func (p *placing) choose(tx *gorm.DB, need Need) (string, error) {
 	for {
 		node, err := choose(p.loads, p.holder.Node, need)
@@ -139,7 +143,8 @@ func (p *placing) choose(tx *gorm.DB, need Need) (string, error) {
 			return "", err
 		}
 		var now []NodeLoad
-		if err := pg.Enqueue(nodeLoads(pg.Build(tx), "nodes.id = @id", map[string]any{"id": node}), pg.Into(&now)); err != nil {
+		load := nodeLoads(pg.Build(tx), "nodes.id = @id", map[string]any{"id": node})
+		if err := pg.Enqueue(load, pg.Into(&now)); err != nil {
 			return "", err
 		}
 		if err := pg.Flush(tx); err != nil {
@@ -152,8 +157,8 @@ func (p *placing) choose(tx *gorm.DB, need Need) (string, error) {
 	}
 }
 
-// choose says which node is to hold a sandbox: self, unless it has no room, is drained or is much fuller than another. Its
-// error is a *RoomError.
+// choose says which node is to hold a sandbox: self, unless it has no room, is drained or is much fuller than another.
+// Its error is a *RoomError.
 func choose(loads []NodeLoad, self string, need Need) (string, error) {
 	var own, best *NodeLoad
 	full := &RoomError{}
@@ -243,8 +248,9 @@ type ProviderState struct {
 // ProviderStates returns how each provider is doing that has a live worker, by its name.
 func (s *Store) ProviderStates(ctx context.Context) (map[string]ProviderState, error) {
 	var rows []ProviderState
-	err := s.db.WithContext(ctx).Raw(`SELECT provider, pg.Count(*) AS workers, pg.Count(away) AS away,
-			CASE WHEN pg.Count(away) = pg.Count(*) THEN max(away) END AS away_since, coalesce(max(health->>'reason'), '') AS reason,
+	err := s.db.WithContext(ctx).Raw(`SELECT provider, count(*) AS workers, count(away) AS away,
+			CASE WHEN count(away) = count(*) THEN max(away) END AS away_since,
+			coalesce(max(health->>'reason'), '') AS reason,
 			coalesce(sum((health->>'attempts')::int), 0) AS attempts, coalesce(sum((health->>'failed')::int), 0) AS failed,
 			coalesce(max((health->>'create_ms')::bigint), 0) AS create_ms
 		FROM nodes, LATERAL (SELECT CASE WHEN health->'reason' IS NOT NULL
@@ -291,7 +297,7 @@ func (l NodeLoad) share() (most float64) {
 }
 
 // loadOf is the Load of a row of nodes. Nodes of one engine share its machine.
-const loadOf = `LATERAL (SELECT pg.Count(*) FILTER (WHERE s.node_id = nodes.id) AS sandboxes,
+const loadOf = `LATERAL (SELECT count(*) FILTER (WHERE s.node_id = nodes.id) AS sandboxes,
 		coalesce(sum(s.cpus), 0) AS cpus, coalesce(sum(s.memory_mb), 0) AS memory_mb, coalesce(sum(s.pids), 0) AS pids
 	FROM nodes o JOIN sandboxes s ON s.node_id = o.id
 	WHERE s.ended_at IS NULL AND (o.id = nodes.id OR nodes.engine <> '' AND o.engine = nodes.engine AND o.provider = nodes.provider))`

@@ -52,15 +52,19 @@ func without(all, some []string) []string {
 	return left
 }
 
-// underWay is true where a job may change the sandbox, or is at it. What merely waits, for the end of an exec or of what a pause has
-// frozen, is not.
+// underWay is true where a job may change the sandbox, or is at it. What merely waits, for the end of an exec or of
+// what a pause has frozen, is not.
 const underWay = `EXISTS (SELECT 1 FROM jobs WHERE sandbox_id = @id AND kind <> '` + KindExecWait + `'
 	AND (state = 'running' OR state = 'queued' AND ready_at IS NOT NULL AND NOT ` + left + `))`
 
 // Observe writes down what a provider says of a sandbox where the row says something else: somebody paused or resumed
-// it behind our back, and its clocks start as if a job had. It answers whether it did; while a job is under way that one will
-// know better. With a resume what was frozen goes on, with a pause what goes past that.
-func (s *Store) Observe(ctx context.Context, id string, was, seen SandboxState) (changed bool, out []Dispatch, err error) {
+// it behind our back, and its clocks start as if a job had. It answers whether it did; while a job is under way that
+// one will know better. With a resume what was frozen goes on, with a pause what goes past that.
+func (s *Store) Observe(
+	ctx context.Context,
+	id string,
+	was, seen SandboxState,
+) (changed bool, out []Dispatch, err error) {
 	err = s.db.Tx(ctx, func(tx *gorm.DB) error {
 		changed, out = false, nil
 		box, err := locked(tx, id, lockSandbox)
@@ -81,9 +85,13 @@ func (s *Store) Observe(ctx context.Context, id string, was, seen SandboxState) 
 func (s *Store) observed(tx *gorm.DB, box Sandbox, seen SandboxState, out *[]Dispatch) error {
 	now := gorm.Expr("now()")
 	set := map[string]any{
-		"state": seen, "observed": seen, "observed_at": now, "last_active_at": gorm.Expr("greatest(last_active_at, now())"), "changed_by": "platform", "changed_job": nil,
-		"desired": gorm.Expr(`CASE WHEN desired = 'deleted' OR EXISTS (SELECT 1 FROM jobs r WHERE r.sandbox_id = sandboxes.id AND r.kind = 'resume'
-			AND r.state IN ('queued', 'running')) THEN desired ELSE ? END`, seen),
+		"state": seen, "observed": seen, "observed_at": now, "last_active_at": gorm.Expr("greatest(last_active_at, now())"),
+		"changed_by": "platform", "changed_job": nil,
+		"desired": gorm.Expr(
+			`CASE WHEN desired = 'deleted' OR EXISTS (SELECT 1 FROM jobs r WHERE r.sandbox_id = sandboxes.id AND r.kind = 'resume'
+			AND r.state IN ('queued', 'running')) THEN desired ELSE ? END`,
+			seen,
+		),
 	}
 	if seen == SandboxPaused {
 		set["paused_at"] = now

@@ -33,8 +33,8 @@ func (s *Store) RestRecreation(ctx context.Context, id string, rest time.Duratio
 	return s.restRecreations(ctx, "id = ?", id, rest, reason)
 }
 
-// RestRecreations does that with all of a tenant's: what keeps one back keeps back the others, too, and what comes behind
-// them has its turn.
+// RestRecreations does that with all of a tenant's: what keeps one back keeps back the others, too, and what comes
+// behind them has its turn.
 func (s *Store) RestRecreations(ctx context.Context, tenant string, rest time.Duration, reason string) error {
 	return s.restRecreations(ctx, "tenant_id = ?", tenant, rest, reason)
 }
@@ -44,7 +44,8 @@ func (s *Store) restRecreations(ctx context.Context, which, value string, rest t
 		Updates(map[string]any{"recreate_at": gorm.Expr("now() + ?", milliseconds(rest)), "recreate_refusal": reason}).Error
 }
 
-// Replacement is the row of a sandbox that takes the place of a lost one: what was wished for the one, without its fate.
+// Replacement is the row of a sandbox that takes the place of a lost one: what was wished for the one, without its
+// fate.
 func (b Sandbox) Replacement() *Sandbox {
 	again := &Sandbox{
 		ID: NewID("sb"), TenantID: b.TenantID, Key: b.Key, Provider: b.Provider, Template: b.Template, Image: b.Image,
@@ -59,13 +60,15 @@ func (b Sandbox) Replacement() *Sandbox {
 	return again
 }
 
-// takePlace writes down that the sandbox by takes the place of the lost one that the submission's replaces, if any. Where
-// another has done so, the submission's error is ErrNotDue.
+// takePlace writes down that the sandbox by takes the place of the lost one that the submission's replaces, if any.
+// Where another has done so, the submission's error is ErrNotDue.
 func (b *batch) takePlace(p *submission, by string) error {
 	if p.New.Replaces == nil {
 		return nil
 	}
-	res := b.tx.Model(&Sandbox{}).Where("id = ? AND state = 'lost' AND replaced_by IS NULL", *p.New.Replaces).Update("replaced_by", by)
+	res := b.tx.Model(&Sandbox{}).
+		Where("id = ? AND state = 'lost' AND replaced_by IS NULL", *p.New.Replaces).
+		Update("replaced_by", by)
 	if res.Error == nil && res.RowsAffected == 0 {
 		p.err = ErrNotDue
 	}

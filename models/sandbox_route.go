@@ -34,12 +34,13 @@ func (s *Store) Route(ctx context.Context, id string) (Route, error) {
 	return found[0], nil
 }
 
-// Routes returns how sandboxes of any tenants are reached, as far as they exist. One that no node has to hold is reached through
-// any live node of its provider: always the same one, as long as that lives.
+// Routes returns how sandboxes of any tenants are reached, as far as they exist. One that no node has to hold is
+// reached through any live node of its provider: always the same one, as long as that lives.
 func (s *Store) Routes(ctx context.Context, ids []string) ([]Route, error) {
 	var all []Route
 	err := s.db.WithContext(ctx).Raw(`
-		SELECT s.id AS sandbox_id, s.tenant_id, s.state, s.auto_resume, s.idle_timeout_ms AS idle_ms, coalesce(n.gateway, any_node.gateway, '') AS gateway,
+		SELECT s.id AS sandbox_id, s.tenant_id, s.state, s.auto_resume, s.idle_timeout_ms AS idle_ms,
+		coalesce(n.gateway, any_node.gateway, '') AS gateway,
 			coalesce((extract(epoch FROM now() - n.lease_until) * 1000)::bigint, 0) AS silent_ms,
 			coalesce((s.spec->>'public')::boolean, false) AS public,
 			(SELECT coalesce(json_agg(json_build_object('id', g.id, 'port', g.port, 'public', g.public)), '[]') FROM port_grants g
@@ -51,8 +52,8 @@ func (s *Store) Routes(ctx context.Context, ids []string) ([]Route, error) {
 	return all, err
 }
 
-// Held returns the backend's id of a sandbox that a node may open: one that it holds, or one of its provider that no node has
-// to hold. Any other, and one that has ended, answers ErrNotFound.
+// Held returns the backend's id of a sandbox that a node may open: one that it holds, or one of its provider that no
+// node has to hold. Any other, and one that has ended, answers ErrNotFound.
 func (s *Store) Held(ctx context.Context, by Node, id string) (ref string, err error) {
 	var refs []*string
 	err = s.db.WithContext(ctx).Model(&Sandbox{}).Where("id = ? AND ended_at IS NULL", id).
@@ -68,8 +69,8 @@ func (s *Store) Held(ctx context.Context, by Node, id string) (ref string, err e
 	return ref, nil
 }
 
-// Touch counts traffic as use of the sandboxes, and returns those that somebody else is changing just now: they are not waited
-// for, and that need not be use.
+// Touch counts traffic as use of the sandboxes, and returns those that somebody else is changing just now: they are not
+// waited for, and that need not be use.
 func (s *Store) Touch(ctx context.Context, ids []string) (missed []string, err error) {
 	err = s.db.WithContext(ctx).Raw(`
 		WITH free AS (

@@ -11,14 +11,22 @@ func (s *Store) AppendSetupLog(ctx context.Context, h Held, sandbox, step string
 
 // SetupLogged is how many bytes of a step's output are in the log.
 func (s *Store) SetupLogged(ctx context.Context, sandbox, step string) (n int64, err error) {
-	err = s.db.WithContext(ctx).Raw("SELECT coalesce(sum(length(data)), 0) FROM setup_logs WHERE sandbox_id = ? AND step = ?",
-		sandbox, step).Scan(&n).Error
+	err = s.db.WithContext(ctx).
+		Raw("SELECT coalesce(sum(length(data)), 0) FROM setup_logs WHERE sandbox_id = ? AND step = ?",
+			sandbox, step).
+		Scan(&n).
+		Error
 	return n, err
 }
 
 // SetupLog returns the log of what prepared a sandbox, after a piece of it.
 func (s *Store) SetupLog(ctx context.Context, sandbox string, after int64) ([]LogChunk, error) {
 	var chunks []LogChunk
-	err := s.db.WithContext(ctx).Table("setup_logs").Where("sandbox_id = ? AND seq > ?", sandbox, after).Order("seq").Find(&chunks).Error
+	err := s.db.WithContext(ctx).
+		Table("setup_logs").
+		Where("sandbox_id = ? AND seq > ?", sandbox, after).
+		Order("seq").
+		Find(&chunks).
+		Error
 	return chunks, err
 }

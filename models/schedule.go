@@ -66,7 +66,11 @@ type Schedule struct {
 
 // CreateSchedule adds a schedule within the tenant's quota. Due says when it is due for the first time, counted from
 // the database's now. Errors: *LimitError, ErrScheduleExists.
-func (s *Store) CreateSchedule(ctx context.Context, c Schedule, due func(Schedule) (*time.Time, error)) (Schedule, error) {
+func (s *Store) CreateSchedule(
+	ctx context.Context,
+	c Schedule,
+	due func(Schedule) (*time.Time, error),
+) (Schedule, error) {
 	c.ID = NewID("sch_")
 	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
 		if err := admitSchedule(tx, c.TenantID); err != nil {
@@ -87,7 +91,8 @@ func (s *Store) CreateSchedule(ctx context.Context, c Schedule, due func(Schedul
 // admitSchedule counts under the tenant's lock, so that the quota cannot be taken twice.
 func admitSchedule(tx *gorm.DB, tenant string) error {
 	var most int
-	if err := tx.Raw("SELECT max_schedules FROM tenants WHERE id = ? FOR NO KEY UPDATE", tenant).Scan(&most).Error; err != nil {
+	if err := tx.Raw("SELECT max_schedules FROM tenants WHERE id = ? FOR NO KEY "+
+		"UPDATE", tenant).Scan(&most).Error; err != nil {
 		return err
 	}
 	var n int64
@@ -110,14 +115,22 @@ func startClock(tx *gorm.DB, c *Schedule, due func(Schedule) (*time.Time, error)
 	return err
 }
 
-// SaveSchedule writes a schedule down that was read and then changed, on behalf of actor. With another timetable or another
-// state its times count from now, and runs that wait are skipped when it is not active any more. Errors: ErrNotFound,
-// ErrScheduleExists, and ErrStale where somebody else has changed it since it was read.
-func (s *Store) SaveSchedule(ctx context.Context, c Schedule, actor string, due func(Schedule) (*time.Time, error)) (Schedule, error) {
+// SaveSchedule writes a schedule down that was read and then changed, on behalf of actor. With another timetable or
+// another state its times count from now, and runs that wait are skipped when it is not active any more. Errors:
+// ErrNotFound, ErrScheduleExists, and ErrStale where somebody else has changed it since it was read.
+func (s *Store) SaveSchedule(
+	ctx context.Context,
+	c Schedule,
+	actor string,
+	due func(Schedule) (*time.Time, error),
+) (Schedule, error) {
 	c.ChangedBy = actor
 	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
 		var now Schedule
-		err := tx.Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).Where("tenant_id = ? AND id = ?", c.TenantID, c.ID).Take(&now).Error
+		err := tx.Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).
+			Where("tenant_id = ? AND id = ?", c.TenantID, c.ID).
+			Take(&now).
+			Error
 		if err != nil {
 			return notFound(err)
 		}
@@ -125,7 +138,8 @@ func (s *Store) SaveSchedule(ctx context.Context, c Schedule, actor string, due 
 			return ErrStale
 		}
 		next := c
-		next.Anchor, next.NextDue, next.LastDue, next.ConsecutiveFailures = now.Anchor, now.NextDue, now.LastDue, now.ConsecutiveFailures
+		next.Anchor, next.NextDue, next.LastDue = now.Anchor, now.NextDue, now.LastDue
+		next.ConsecutiveFailures = now.ConsecutiveFailures
 		if next.State != now.State || !sameTimetable(next, now) {
 			if err := startClock(tx, &next, due); err != nil {
 				return err
@@ -166,7 +180,10 @@ func saveSchedule(tx *gorm.DB, c *Schedule) error {
 func (s *Store) DeleteSchedule(ctx context.Context, tenant, id, actor string) (Schedule, error) {
 	var c Schedule
 	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
-		err := tx.Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).Where("tenant_id = ? AND id = ?", tenant, id).Take(&c).Error
+		err := tx.Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).
+			Where("tenant_id = ? AND id = ?", tenant, id).
+			Take(&c).
+			Error
 		if err != nil {
 			return notFound(err)
 		}
@@ -221,8 +238,12 @@ func (s *Store) DisableSchedule(ctx context.Context, id, reason string) error {
 }
 
 func disableSchedule(tx *gorm.DB, id, reason string) error {
-	res := tx.Exec(`UPDATE schedules SET state = 'disabled', reason = ?, changed_by = 'scheduler', next_due = NULL, updated_at = now()
-		WHERE id = ? AND state = 'active'`, reason, id)
+	res := tx.Exec(
+		`UPDATE schedules SET state = 'disabled', reason = ?, changed_by = 'scheduler', next_due = NULL, updated_at = now()
+		WHERE id = ? AND state = 'active'`,
+		reason,
+		id,
+	)
 	if res.Error != nil || res.RowsAffected == 0 {
 		return res.Error
 	}

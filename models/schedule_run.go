@@ -78,7 +78,7 @@ func (s *Store) FireSchedules(ctx context.Context, limit int, plan func(DueSched
 			SELECT s.id, s.tenant_id, s.state, s.cron, s.time_zone, s.interval_ms, s.anchor, s.overlap, s.missed, s.max_catch_up,
 				s.next_due, now() AS now,
 				EXISTS (SELECT 1 FROM schedule_runs e WHERE e.schedule_id = s.id AND e.state IN ('pending', 'submitted') AND `+live+`) AS busy,
-				(SELECT pg.Count(*) FROM schedule_runs e WHERE e.schedule_id = s.id AND e.state = 'pending') AS waiting
+				(SELECT count(*) FROM schedule_runs e WHERE e.schedule_id = s.id AND e.state = 'pending') AS waiting
 			FROM schedules s WHERE s.state = 'active' AND s.next_due <= now()
 			ORDER BY s.next_due LIMIT ? FOR UPDATE OF s SKIP LOCKED`, limit).Scan(&due).Error
 		if err != nil || len(due) == 0 {
@@ -138,8 +138,8 @@ func (s *Store) PendingRuns(ctx context.Context, limit int) ([]ScheduleRun, erro
 // JobToCancel is a job that is in the way of a later run.
 type JobToCancel struct{ TenantID, JobID string }
 
-// ReplaceRuns makes room for the newest runs of schedules that cancel what still runs: older ones that wait are skipped,
-// and the jobs of others, which nobody has cancelled yet, are returned.
+// ReplaceRuns makes room for the newest runs of schedules that cancel what still runs: older ones that wait are
+// skipped, and the jobs of others, which nobody has cancelled yet, are returned.
 func (s *Store) ReplaceRuns(ctx context.Context, limit int) ([]JobToCancel, error) {
 	db := s.db.WithContext(ctx)
 	err := db.Exec(`UPDATE schedule_runs e SET state = 'skipped', reason = 'a later run replaced it', ended_at = now()
@@ -161,7 +161,12 @@ func (s *Store) ReplaceRuns(ctx context.Context, limit int) ([]JobToCancel, erro
 // EndRun ends a run that waits without a job, for the reason given.
 func (s *Store) EndRun(ctx context.Context, id, state, reason string) error {
 	return s.db.Tx(ctx, func(tx *gorm.DB) error {
-		res := tx.Exec(`UPDATE schedule_runs SET state = ?, reason = ?, ended_at = now() WHERE id = ? AND state = 'pending'`, state, reason, id)
+		res := tx.Exec(
+			`UPDATE schedule_runs SET state = ?, reason = ?, ended_at = now() WHERE id = ? AND state = 'pending'`,
+			state,
+			reason,
+			id,
+		)
 		if res.Error != nil || res.RowsAffected == 0 || state != RunFailed {
 			return res.Error
 		}
@@ -176,12 +181,12 @@ func (s *Store) DelayRun(ctx context.Context, id, reason string, delay time.Dura
 		WHERE id = ? AND state = 'pending'`, reason, milliseconds(delay), id).Error
 }
 
-// exitCode is that of a job's result. What no process ends with is a failure, and no error that would keep the runs of all
-// tenants from their ends: it comes from sandboxes.
+// exitCode is that of a job's result. What no process ends with is a failure, and no error that would keep the runs of
+// all tenants from their ends: it comes from sandboxes.
 const exitCode = `CASE WHEN j.result->>'exit_code' ~ '^-{0,1}[0-9]{1,9}$' THEN CAST(j.result->>'exit_code' AS int) WHEN j.result->>'exit_code' <> '' THEN 255 END`
 
-// SettleRuns writes down how the jobs of runs have ended, counts the failures of their schedules, and says how many runs
-// these were. A command that exits other than 0 is a failure here.
+// SettleRuns writes down how the jobs of runs have ended, counts the failures of their schedules, and says how many
+// runs these were. A command that exits other than 0 is a failure here.
 func (s *Store) SettleRuns(ctx context.Context, limit int) (int, error) {
 	var n int
 	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
@@ -191,7 +196,8 @@ func (s *Store) SettleRuns(ctx context.Context, limit int) (int, error) {
 		}
 		err := tx.Raw(`
 			WITH ended AS (
-				SELECT r.id, coalesce(j.state, 'lost') AS state, coalesce(j.finished_at, now()) AS at, j.error->>'message' AS reason,
+				SELECT r.id, coalesce(j.state, 'lost') AS state, coalesce(j.finished_at, now()) AS at,
+				j.error->>'message' AS reason,
 					CASE WHEN j.kind IN ('exec', 'exec_wait', 'code') THEN `+exitCode+` END AS exit_code
 				FROM schedule_runs r LEFT JOIN jobs j ON j.id = r.job_id
 				WHERE r.state = 'submitted' AND (j.id IS NULL OR j.finished_at IS NOT NULL)
@@ -235,7 +241,8 @@ func (s *Store) PruneRuns(ctx context.Context, age time.Duration, limit int) (in
 	return s.pruneOld(ctx, "schedule_runs", "ended_at", age, limit)
 }
 
-// PruneHistories forgets ended runs of those of the schedules that have more than keep runs, the oldest, and says how many.
+// PruneHistories forgets ended runs of those of the schedules that have more than keep runs, the oldest, and says how
+// many.
 func (s *Store) PruneHistories(ctx context.Context, schedules []string, keep, limit int) (int, error) {
 	res := s.db.WithContext(ctx).Exec(`DELETE FROM schedule_runs WHERE id = ANY (ARRAY(
 		SELECT old.id FROM unnest(CAST(@schedules AS text[])) AS s (id)

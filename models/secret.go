@@ -28,7 +28,7 @@ func (s *Store) PutSecret(ctx context.Context, tenant, name string, sealed []byt
 			return err
 		}
 		var others int
-		err := tx.Raw("SELECT pg.Count(*) FROM secrets WHERE tenant_id = ? AND name <> ?", tenant, name).Scan(&others).Error
+		err := tx.Raw("SELECT count(*) FROM secrets WHERE tenant_id = ? AND name <> ?", tenant, name).Scan(&others).Error
 		if err != nil {
 			return err
 		}
@@ -45,7 +45,13 @@ func (s *Store) PutSecret(ctx context.Context, tenant, name string, sealed []byt
 // Secrets lists a tenant's secrets by name, without their values.
 func (s *Store) Secrets(ctx context.Context, tenant string) ([]Secret, error) {
 	var all []Secret
-	err := s.db.WithContext(ctx).Omit("sealed").Where("tenant_id = ?", tenant).Order("name").Limit(MaxSecrets).Find(&all).Error
+	err := s.db.WithContext(ctx).
+		Omit("sealed").
+		Where("tenant_id = ?", tenant).
+		Order("name").
+		Limit(MaxSecrets).
+		Find(&all).
+		Error
 	return all, err
 }
 

@@ -23,7 +23,17 @@ const (
 
 // SecurityKinds are all kinds.
 func SecurityKinds() []string {
-	return []string{LoginFailed, LoginBlocked, KeyRefused, PathRefused, EgressDenied, LimitReached, OutOfMemory, OutOfDisk, SandboxFailing}
+	return []string{
+		LoginFailed,
+		LoginBlocked,
+		KeyRefused,
+		PathRefused,
+		EgressDenied,
+		LimitReached,
+		OutOfMemory,
+		OutOfDisk,
+		SandboxFailing,
+	}
 }
 
 // SecurityEvent is how often something of a kind has happened to a tenant in a minute, and what it was the last time.
@@ -40,8 +50,8 @@ type SecurityEvent struct {
 	Detail    string
 }
 
-// AddSecurityEvents counts events in the minute of now. An event of a sandbox without a tenant is the tenant's of the sandbox; those of
-// sandboxes that are not there any more are left out.
+// AddSecurityEvents counts events in the minute of now. An event of a sandbox without a tenant is the tenant's of the
+// sandbox; those of sandboxes that are not there any more are left out.
 func (s *Store) AddSecurityEvents(ctx context.Context, events []SecurityEvent) error {
 	if len(events) == 0 {
 		return nil

@@ -26,20 +26,22 @@ type Stats struct {
 func (s *Store) Stats(ctx context.Context) (Stats, error) {
 	var st Stats
 	db := s.db.WithContext(ctx)
-	err := db.Model(&Job{}).Select("kind, state, pg.Count(*) AS count").Where("state IN ('queued', 'running')").
+	err := db.Model(&Job{}).Select("kind, state, count(*) AS count").Where("state IN ('queued', 'running')").
 		Group("kind, state").Scan(&st.Jobs).Error
 	if err != nil {
 		return st, err
 	}
-	err = db.Raw(`SELECT coalesce(extract(epoch FROM now() - min(ready_at)), 0) AS oldest_ready, pg.Count(*) FILTER (WHERE dispatched_at IS NULL) AS backlog
-		FROM jobs WHERE state = 'queued' AND ready_at <= now()`).Row().Scan(&st.OldestReady, &st.Backlog)
+	err = db.Raw(`SELECT coalesce(extract(epoch FROM now() - min(ready_at)), 0) AS oldest_ready, count(*) FILTER (WHERE dispatched_at IS NULL) AS backlog
+		FROM jobs WHERE state = 'queued' AND ready_at <= now()`).
+		Row().
+		Scan(&st.OldestReady, &st.Backlog)
 	if err != nil {
 		return st, err
 	}
 	if st.Sandboxes, err = s.sandboxStates(ctx); err != nil {
 		return st, err
 	}
-	if err = db.Raw(`SELECT pg.Count(*) FROM nodes WHERE lease_until > now()`).Scan(&st.Nodes).Error; err != nil {
+	if err = db.Raw(`SELECT count(*) FROM nodes WHERE lease_until > now()`).Scan(&st.Nodes).Error; err != nil {
 		return st, err
 	}
 	err = db.Raw(`SELECT coalesce(extract(epoch FROM now() - min(expires_at)), 0) FROM sandboxes
@@ -52,10 +54,10 @@ func (s *Store) Stats(ctx context.Context) (Stats, error) {
 	if err != nil {
 		return st, err
 	}
-	if err = db.Raw(`SELECT pg.Count(*) FROM usage_refused`).Scan(&st.RefusedUsage).Error; err != nil {
+	if err = db.Raw(`SELECT count(*) FROM usage_refused`).Scan(&st.RefusedUsage).Error; err != nil {
 		return st, err
 	}
-	err = db.Raw(`SELECT pg.Count(*) FROM deliveries WHERE state = 'pending' AND next_attempt_at <= now()`).
+	err = db.Raw(`SELECT count(*) FROM deliveries WHERE state = 'pending' AND next_attempt_at <= now()`).
 		Scan(&st.DueDeliveries).Error
 	return st, err
 }
@@ -65,7 +67,7 @@ func (s *Store) sandboxStates(ctx context.Context) (map[SandboxState]int, error)
 		State SandboxState
 		Count int
 	}
-	err := s.db.WithContext(ctx).Model(&Sandbox{}).Select("state, pg.Count(*) AS count").
+	err := s.db.WithContext(ctx).Model(&Sandbox{}).Select("state, count(*) AS count").
 		Where("ended_at IS NULL").Group("state").Scan(&rows).Error
 	out := map[SandboxState]int{}
 	for _, r := range rows {

@@ -30,8 +30,8 @@ type Store struct {
 
 // Limits are the fleet-wide bounds that queries apply.
 type Limits struct {
-	// Window is how many jobs of one tenant may be in Redis, in each lane, before a worker has claimed them; the others wait
-	// in PostgreSQL.
+	// Window is how many jobs of one tenant may be in Redis, in each lane, before a worker has claimed them; the others
+	// wait in PostgreSQL.
 	Window int
 }
 

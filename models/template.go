@@ -58,7 +58,8 @@ func (s *Store) TemplateOf(ctx context.Context, o Owner, name string) (Template,
 	return t, notFound(err)
 }
 
-// Templates lists what a tenant may make sandboxes from, by the bytes of their names: those behind a name, so many at most.
+// Templates lists what a tenant may make sandboxes from, by the bytes of their names: those behind a name, so many at
+// most.
 func (s *Store) Templates(ctx context.Context, tenant, after string, limit int) ([]Template, error) {
 	var list []Template
 	err := s.db.WithContext(ctx).Raw(`SELECT DISTINCT ON (name COLLATE "C") * FROM templates
@@ -78,7 +79,10 @@ func (s *Store) TemplateNames(ctx context.Context, tenant string, limit int) ([]
 // SharedImages lists the images of the shared templates.
 func (s *Store) SharedImages(ctx context.Context) ([]string, error) {
 	var names []string
-	err := s.db.WithContext(ctx).Raw("SELECT DISTINCT image FROM templates WHERE tenant_id IS NULL ORDER BY image").Scan(&names).Error
+	err := s.db.WithContext(ctx).
+		Raw("SELECT DISTINCT image FROM templates WHERE tenant_id IS NULL ORDER BY image").
+		Scan(&names).
+		Error
 	return names, err
 }
 
@@ -93,11 +97,11 @@ func (s *Store) PooledTemplates(ctx context.Context) ([]Template, error) {
 }
 
 // templateRoom counts a tenant's templates beside its quota.
-const templateRoom = `SELECT t.max_templates AS most, pg.Count(own.id) AS used, coalesce(bool_or(own.name = ?), false) AS stands
+const templateRoom = `SELECT t.max_templates AS most, count(own.id) AS used, coalesce(bool_or(own.name = ?), false) AS stands
 	FROM tenants t LEFT JOIN templates own ON coalesce(own.tenant_id, '') = t.id WHERE t.id = ? GROUP BY t.id`
 
-// TemplateRoom says whether the owner may have a template of that name, as it now stands: an error is a *LimitError or of
-// the database. One that it has already it may always have, and shared ones have no quota.
+// TemplateRoom says whether the owner may have a template of that name, as it now stands: an error is a *LimitError or
+// of the database. One that it has already it may always have, and shared ones have no quota.
 func (s *Store) TemplateRoom(ctx context.Context, o Owner, name string) error {
 	if o.Tenant == "" {
 		return nil
@@ -156,8 +160,10 @@ func (s *Store) PutTemplate(ctx context.Context, o Owner, t Template) (Template,
 			Columns: []clause.Column{{Name: "coalesce(tenant_id, '')", Raw: true}, {Name: "name"}},
 			DoUpdates: append(clause.AssignmentColumns([]string{"image", "definition"}), clause.Assignments(map[string]any{
 				"version": gorm.Expr("templates.version + 1"), "updated_at": gorm.Expr("now()"),
-				"build_id":       gorm.Expr("CASE WHEN templates.image = excluded.image THEN templates.build_id END"),
-				"image_asked_at": gorm.Expr("CASE WHEN templates.image = excluded.image THEN templates.image_asked_at ELSE now() END"),
+				"build_id": gorm.Expr("CASE WHEN templates.image = excluded.image THEN templates.build_id END"),
+				"image_asked_at": gorm.Expr(
+					"CASE WHEN templates.image = excluded.image THEN templates.image_asked_at ELSE now() END",
+				),
 			})...),
 		}).Create(&t).Error
 	})
@@ -169,7 +175,8 @@ func (s *Store) PutTemplate(ctx context.Context, o Owner, t Template) (Template,
 func (s *Store) DeleteTemplate(ctx context.Context, o Owner, name string) (inUse int, err error) {
 	err = s.db.Tx(ctx, func(tx *gorm.DB) error {
 		var t Template
-		if err := o.in(tx.Clauses(clause.Locking{Strength: "NO KEY UPDATE"})).Where("name = ?", name).Take(&t).Error; err != nil {
+		if err := o.in(tx.Clauses(clause.Locking{Strength: "NO KEY UPDATE"})).Where("name = "+
+			"?", name).Take(&t).Error; err != nil {
 			return notFound(err)
 		}
 		if t.Declared != nil {
@@ -197,7 +204,10 @@ func (s *Store) Declare(ctx context.Context, declared []Template) error {
 				return err
 			}
 		}
-		return tx.Model(&Template{}).Where("declared IS NOT NULL AND name NOT IN ?", append(names, "")).Update("declared", nil).Error
+		return tx.Model(&Template{}).
+			Where("declared IS NOT NULL AND name NOT IN ?", append(names, "")).
+			Update("declared", nil).
+			Error
 	})
 }
 
@@ -205,10 +215,13 @@ func declare(tx *gorm.DB, t Template) error {
 	t.ID, t.TenantID, t.Version, t.Declared = NewID("tpl_"), nil, 1, &t.Image
 	return tx.Clauses(clause.OnConflict{
 		Columns: []clause.Column{{Name: "coalesce(tenant_id, '')", Raw: true}, {Name: "name"}},
-		Where:   clause.Where{Exprs: []clause.Expression{clause.Expr{SQL: "templates.declared IS DISTINCT FROM excluded.declared"}}},
+		Where: clause.Where{
+			Exprs: []clause.Expression{clause.Expr{SQL: "templates.declared IS DISTINCT FROM excluded.declared"}},
+		},
 		DoUpdates: append(clause.AssignmentColumns([]string{"image", "declared", "build_id"}),
 			clause.Assignments(map[string]any{
-				"version": gorm.Expr("templates.version + 1"), "updated_at": gorm.Expr("now()"), "image_asked_at": gorm.Expr("now()"),
+				"version": gorm.Expr("templates.version + 1"), "updated_at": gorm.Expr("now()"),
+				"image_asked_at": gorm.Expr("now()"),
 			})...),
 	}).Create(&t).Error
 }

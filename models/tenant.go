@@ -56,12 +56,18 @@ func (s *Store) Bootstrap(ctx context.Context) (key string, err error) {
 	return key, err
 }
 
-// BootstrapWith makes the first tenant and its first key, with every scope, if there is no tenant yet. keep is given the
-// key's plain text, which is not stored; where it fails there is neither key nor tenant. A nil keep makes a tenant without
-// a key.
+// BootstrapWith makes the first tenant and its first key, with every scope, if there is no tenant yet. keep is given
+// the key's plain text, which is not stored; where it fails there is neither key nor tenant. A nil keep makes a tenant
+// without a key.
 func (s *Store) BootstrapWith(ctx context.Context, keep func(key string) error) error {
 	return s.db.Tx(ctx, func(tx *gorm.DB) error {
-		t := Tenant{ID: "default", Name: "default", MaxSandboxes: defaultMaxSandboxes, MaxQueued: defaultMaxQueued, WebhookSecret: newWebhookSecret()}
+		t := Tenant{
+			ID:            "default",
+			Name:          "default",
+			MaxSandboxes:  defaultMaxSandboxes,
+			MaxQueued:     defaultMaxQueued,
+			WebhookSecret: newWebhookSecret(),
+		}
 		res := tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&t)
 		if res.Error != nil || res.RowsAffected == 0 || keep == nil {
 			return res.Error
@@ -80,8 +86,13 @@ const MaxKeyName = 100
 // Keys returns a tenant's keys without their hashes, the newest first.
 func (s *Store) Keys(ctx context.Context, tenant string, limit int) ([]APIKey, error) {
 	var all []APIKey
-	err := s.db.WithContext(ctx).Select("id", "tenant_id", "name", "hint", "scopes", "created_at", "revoked_at", "expires_at", "last_used_at", "replaced_by", "user_id").
-		Where("tenant_id = ?", tenant).Order("created_at DESC, id").Limit(limit).Find(&all).Error
+	err := s.db.WithContext(ctx).
+		Select("id", "tenant_id", "name", "hint", "scopes", "created_at", "revoked_at", "expires_at", "last_used_at", "replaced_by", "user_id").
+		Where("tenant_id = ?", tenant).
+		Order("created_at DESC, id").
+		Limit(limit).
+		Find(&all).
+		Error
 	return all, err
 }
 
@@ -102,7 +113,10 @@ func (s *Store) RotateKey(ctx context.Context, tenant, id string, overlap time.D
 
 			Over bool
 		}
-		err := tx.Raw("SELECT *, NOT "+unexpired+" AS over FROM api_keys WHERE tenant_id = ? AND id = ? FOR UPDATE", tenant, id).Take(&old).Error
+		err := tx.Raw("SELECT *, NOT "+unexpired+" AS over FROM api_keys WHERE tenant_id = ? AND id = ? FOR "+
+			"UPDATE", tenant, id).
+			Take(&old).
+			Error
 		switch {
 		case err != nil:
 			return notFound(err)
@@ -115,7 +129,12 @@ func (s *Store) RotateKey(ctx context.Context, tenant, id string, overlap time.D
 		if strings.HasPrefix(old.Hint, e2bKeyPrefix) {
 			prefix = e2bKeyPrefix
 		}
-		err = tx.Exec("UPDATE api_keys SET replaced_by = ?, expires_at = least(expires_at, now() + ?) WHERE id = ?", next, milliseconds(overlap), id).Error
+		err = tx.Exec(
+			"UPDATE api_keys SET replaced_by = ?, expires_at = least(expires_at, now() + ?) WHERE id = ?",
+			next,
+			milliseconds(overlap),
+			id,
+		).Error
 		if err != nil {
 			return err
 		}
@@ -126,7 +145,12 @@ func (s *Store) RotateKey(ctx context.Context, tenant, id string, overlap time.D
 		if err != nil || old.ExpiresAt == nil {
 			return err
 		}
-		return tx.Exec("UPDATE api_keys SET expires_at = now() + (?::timestamptz - ?::timestamptz) WHERE id = ?", old.ExpiresAt, old.CreatedAt, next).Error
+		return tx.Exec(
+			"UPDATE api_keys SET expires_at = now() + (?::timestamptz - ?::timestamptz) WHERE id = ?",
+			old.ExpiresAt,
+			old.CreatedAt,
+			next,
+		).Error
 	})
 	return plain, err
 }
@@ -153,8 +177,8 @@ type NewKey struct {
 	User   string        // the id of the user whose limits hold for it; empty = nobody's
 }
 
-// MakeKey is CreateKey with all that can be said of a key. Further errors: ErrNotFound where the tenant has no such user,
-// ErrBeyondRole.
+// MakeKey is CreateKey with all that can be said of a key. Further errors: ErrNotFound where the tenant has no such
+// user, ErrBeyondRole.
 func (s *Store) MakeKey(ctx context.Context, tenant string, k NewKey) (string, error) {
 	prefix := keyPrefix
 	if k.E2B {
@@ -171,7 +195,11 @@ func (s *Store) MakeKey(ctx context.Context, tenant string, k NewKey) (string, e
 		if err != nil || k.Life <= 0 {
 			return err
 		}
-		return tx.Exec("UPDATE api_keys SET expires_at = now() + make_interval(secs => ?) WHERE hash = ?", k.Life.Seconds(), hashKey(plain)).Error
+		return tx.Exec(
+			"UPDATE api_keys SET expires_at = now() + make_interval(secs => ?) WHERE hash = ?",
+			k.Life.Seconds(),
+			hashKey(plain),
+		).Error
 	})
 	return plain, err
 }
@@ -250,7 +278,8 @@ func insertKey(tx *gorm.DB, id, prefix, tenant, name string, scopes []string) (s
 	secret := make([]byte, keyBytes)
 	rand.Read(secret) // never fails
 	key := prefix + hex.EncodeToString(secret)
-	if name == "" || len(name) > MaxKeyName || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if name == "" || len(name) > MaxKeyName ||
+		strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return "", ErrKeyName
 	}
 	err := tx.Create(&APIKey{
@@ -295,7 +324,10 @@ func (s *Store) ValidKeys(ctx context.Context, plain []string) (map[string]APIKe
 		}
 	}
 	var keys []APIKey
-	err := s.db.WithContext(ctx).Where("revoked_at IS NULL AND "+unexpired+" AND hash IN (SELECT decode(h, 'hex') FROM unnest(?::text[]) h)", hashes).Find(&keys).Error
+	err := s.db.WithContext(ctx).
+		Where("revoked_at IS NULL AND "+unexpired+" AND hash IN (SELECT decode(h, 'hex') FROM unnest(?::text[]) h)", hashes).
+		Find(&keys).
+		Error
 	valid := make(map[string]APIKey, len(keys))
 	for _, k := range keys {
 		for _, text := range texts[hex.EncodeToString(k.Hash)] {
@@ -305,10 +337,12 @@ func (s *Store) ValidKeys(ctx context.Context, plain []string) (map[string]APIKe
 	return valid, err
 }
 
-// RevokeKey makes a key invalid from now on: one of a tenant, by its id or its plain text. Streams that it has opened end
-// within seconds. A key that was revoked before stays so. Error: ErrNotFound.
+// RevokeKey makes a key invalid from now on: one of a tenant, by its id or its plain text. Streams that it has opened
+// end within seconds. A key that was revoked before stays so. Error: ErrNotFound.
 func (s *Store) RevokeKey(ctx context.Context, tenant, key string) error {
-	res := s.db.WithContext(ctx).Model(&APIKey{}).Where("tenant_id = ? AND (id = ? OR hash IN ?)", tenant, key, hashesOf(key)).
+	res := s.db.WithContext(ctx).
+		Model(&APIKey{}).
+		Where("tenant_id = ? AND (id = ? OR hash IN ?)", tenant, key, hashesOf(key)).
 		Update("revoked_at", gorm.Expr("coalesce(revoked_at, now())"))
 	if res.Error == nil && res.RowsAffected == 0 {
 		return ErrNotFound
@@ -319,8 +353,11 @@ func (s *Store) RevokeKey(ctx context.Context, tenant, key string) error {
 // RevokedKeys returns those of the ids that are no valid keys, nor live logins, any more.
 func (s *Store) RevokedKeys(ctx context.Context, ids []string) ([]string, error) {
 	var valid []string
-	err := s.db.WithContext(ctx).Raw(`SELECT id FROM api_keys WHERE id = ANY (@ids) AND revoked_at IS NULL AND `+unexpired+`
-		UNION ALL SELECT id FROM logins WHERE id = ANY (@ids) AND `+liveLogin, map[string]any{"ids": idArray(ids)}).Scan(&valid).Error
+	err := s.db.WithContext(ctx).
+		Raw(`SELECT id FROM api_keys WHERE id = ANY (@ids) AND revoked_at IS NULL AND `+unexpired+`
+		UNION ALL SELECT id FROM logins WHERE id = ANY (@ids) AND `+liveLogin, map[string]any{"ids": idArray(ids)}).
+		Scan(&valid).
+		Error
 	if err != nil {
 		return nil, err
 	}

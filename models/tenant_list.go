@@ -13,7 +13,9 @@ import (
 // What is wrong with a new tenant.
 var (
 	// ErrTenantName says that no tenant can be called so.
-	ErrTenantName = errors.New("the name of a tenant must have up to 63 of a-z, 0-9 and -, and begin with a letter or a digit")
+	ErrTenantName = errors.New(
+		"the name of a tenant must have up to 63 of a-z, 0-9 and -, and begin with a letter or a digit",
+	)
 	// ErrTenantNamed says that there is such a tenant already.
 	ErrTenantNamed = errors.New("a tenant with this name exists")
 )
@@ -37,7 +39,13 @@ func (s *Store) CreateTenant(ctx context.Context, name string, limits Ceilings) 
 		return "", err
 	}
 	err = s.db.Tx(ctx, func(tx *gorm.DB) error {
-		t := Tenant{ID: name, Name: name, MaxSandboxes: defaultMaxSandboxes, MaxQueued: defaultMaxQueued, WebhookSecret: newWebhookSecret()}
+		t := Tenant{
+			ID:            name,
+			Name:          name,
+			MaxSandboxes:  defaultMaxSandboxes,
+			MaxQueued:     defaultMaxQueued,
+			WebhookSecret: newWebhookSecret(),
+		}
 		if err := tx.Create(&t).Error; pg.IsUniqueViolation(err) {
 			return ErrTenantNamed
 		} else if err != nil {
@@ -54,11 +62,14 @@ func (s *Store) CreateTenant(ctx context.Context, name string, limits Ceilings) 
 	return key, err
 }
 
-// ProvidersOf returns the providers that a tenant's sandboxes are made by, in the order in which they are asked; none = the
-// server's default.
+// ProvidersOf returns the providers that a tenant's sandboxes are made by, in the order in which they are asked; none =
+// the server's default.
 func (s *Store) ProvidersOf(ctx context.Context, tenant string) (names []string, err error) {
 	var text []string
-	err = s.db.WithContext(ctx).Raw("SELECT jsonb_array_elements_text(providers) FROM tenants WHERE id = ?", tenant).Scan(&text).Error
+	err = s.db.WithContext(ctx).
+		Raw("SELECT jsonb_array_elements_text(providers) FROM tenants WHERE id = ?", tenant).
+		Scan(&text).
+		Error
 	return text, err
 }
 
@@ -74,8 +85,8 @@ func (s *Store) SetProviders(ctx context.Context, tenant string, names []string)
 	return res.Error
 }
 
-// ChangeTenant changes limits of a tenant, all of them or none. What stands beyond a new one stays. Errors: ErrNotFound,
-// ErrCeiling.
+// ChangeTenant changes limits of a tenant, all of them or none. What stands beyond a new one stays. Errors:
+// ErrNotFound, ErrCeiling.
 func (s *Store) ChangeTenant(ctx context.Context, name string, limits Ceilings) error {
 	set, err := limits.tenantColumns()
 	if err != nil {
@@ -99,8 +110,9 @@ type ListedTenant struct {
 }
 
 const listTenants = `
-	SELECT t.id, t.name, t.max_sandboxes, t.max_queued, t.max_cpus, t.max_memory_mib, t.job_rate, t.job_burst, t.created_at, t.providers,
-		(SELECT pg.Count(*) FROM sandboxes s WHERE s.tenant_id = t.id AND s.ended_at IS NULL) AS live
+	SELECT t.id, t.name, t.max_sandboxes, t.max_queued, t.max_cpus, t.max_memory_mib, t.job_rate, t.job_burst,
+	t.created_at, t.providers,
+		(SELECT count(*) FROM sandboxes s WHERE s.tenant_id = t.id AND s.ended_at IS NULL) AS live
 	FROM tenants t `
 
 // Tenants lists the tenants by name, without their secrets.

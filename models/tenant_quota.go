@@ -21,7 +21,7 @@ type Standing struct {
 }
 
 // standing reads a Standing of the live sandboxes for which a condition holds.
-const standing = `SELECT pg.Count(*) AS live, coalesce(sum(cpus), 0) AS cpus, coalesce(sum(memory_mb), 0)::bigint AS memory_mib
+const standing = `SELECT count(*) AS live, coalesce(sum(cpus), 0) AS cpus, coalesce(sum(memory_mb), 0)::bigint AS memory_mib
 	FROM sandboxes WHERE ended_at IS NULL AND `
 
 func (s *Standing) add(box *Sandbox) {
@@ -39,7 +39,8 @@ func (q Quota) refusal(prefix string, now Standing, box *Sandbox) error {
 		return &LimitError{Limit: prefix + "max_cpus", Used: thousandths(now.CPUs) / 1000, Max: *q.MaxCPUs, Asked: box.CPUs}
 	case q.MaxMemoryMiB != nil && now.MemoryMiB+box.MemoryMB > *q.MaxMemoryMiB:
 		return &LimitError{
-			Limit: prefix + "max_memory_mib", Used: float64(now.MemoryMiB), Max: float64(*q.MaxMemoryMiB), Asked: float64(box.MemoryMB),
+			Limit: prefix + "max_memory_mib", Used: float64(now.MemoryMiB), Max: float64(*q.MaxMemoryMiB),
+			Asked: float64(box.MemoryMB),
 		}
 	}
 	return nil
@@ -73,7 +74,8 @@ func (c Ceilings) columns() (map[string]any, error) {
 	return set, nil
 }
 
-// tenantColumns are what to set of a tenant. A limit that it always has is not removed but becomes that of a new tenant.
+// tenantColumns are what to set of a tenant. A limit that it always has is not removed but becomes that of a new
+// tenant.
 func (c Ceilings) tenantColumns() (map[string]any, error) {
 	set, err := c.columns()
 	for name, n := range ofNewTenant() {
@@ -84,8 +86,8 @@ func (c Ceilings) tenantColumns() (map[string]any, error) {
 	return set, err
 }
 
-// fits says whether a limit can have a value. Only cores and a rate have fractions, and a rate of 0 would be no limit but
-// an end.
+// fits says whether a limit can have a value. Only cores and a rate have fractions, and a rate of 0 would be no limit
+// but an end.
 func fits(name string, v float64) bool {
 	switch {
 	case !(v >= 0) || v > maxCeiling:
@@ -105,4 +107,7 @@ const leastRate = 0.0001
 const maxCeiling = 1_000_000_000
 
 // ErrCeiling says that a limit cannot have such a value.
-var ErrCeiling = errors.New("a limit must be between 0 and 1000000000, or none; of sandboxes, jobs and MiB it is a whole number, and a job rate is at least 0.0001")
+var ErrCeiling = errors.New(
+	"a limit must be between 0 and 1000000000, or none; of sandboxes, jobs and MiB it is a whole number, and a job rate " +
+		"is at least 0.0001",
+)

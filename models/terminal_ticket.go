@@ -39,7 +39,11 @@ const (
 
 // IssueTicket writes a ticket down that holds for life, and returns its plain text, which is not kept. Too many for
 // one sandbox are a *LimitError.
-func (s *Store) IssueTicket(ctx context.Context, t TerminalTicket, life time.Duration) (plain string, issued TerminalTicket, err error) {
+func (s *Store) IssueTicket(
+	ctx context.Context,
+	t TerminalTicket,
+	life time.Duration,
+) (plain string, issued TerminalTicket, err error) {
 	plain = ticketPrefix + strings.ToLower(rand.Text()+rand.Text())
 	t.Hash = hashKey(plain)
 	err = s.db.Tx(ctx, func(tx *gorm.DB) error {
@@ -47,7 +51,10 @@ func (s *Store) IssueTicket(ctx context.Context, t TerminalTicket, life time.Dur
 			return err
 		}
 		var open int64
-		err := tx.Model(&TerminalTicket{}).Where("sandbox_id = ? AND used_at IS NULL AND expires_at > now()", t.SandboxID).Count(&open).Error
+		err := tx.Model(&TerminalTicket{}).
+			Where("sandbox_id = ? AND used_at IS NULL AND expires_at > now()", t.SandboxID).
+			Count(&open).
+			Error
 		if err != nil {
 			return err
 		}
@@ -80,7 +87,14 @@ func (s *Store) UseTicket(ctx context.Context, plain string, use TicketUse) (Ter
 			AND (EXISTS (SELECT 1 FROM api_keys WHERE id = key_id AND revoked_at IS NULL AND `+unexpired+`)
 				OR EXISTS (SELECT 1 FROM logins WHERE id = key_id AND ended_at IS NULL AND expires_at > now()))
 		RETURNING *`,
-		map[string]any{"hash": hashKey(plain), "sandbox": use.Sandbox, "origin": use.Origin, "own": use.Own, "terminal": use.Terminal}).Scan(&t)
+		map[string]any{
+			"hash":     hashKey(plain),
+			"sandbox":  use.Sandbox,
+			"origin":   use.Origin,
+			"own":      use.Own,
+			"terminal": use.Terminal,
+		}).
+		Scan(&t)
 	if res.Error != nil || len(t.Hash) > 0 {
 		return t, res.Error
 	}
@@ -94,7 +108,12 @@ func (s *Store) whyNot(ctx context.Context, plain string, use TicketUse) error {
 
 		Late bool
 	}
-	err := s.db.WithContext(ctx).Model(&TerminalTicket{}).Select("*, expires_at <= now() AS late").Where("hash = ?", hashKey(plain)).Take(&t).Error
+	err := s.db.WithContext(ctx).
+		Model(&TerminalTicket{}).
+		Select("*, expires_at <= now() AS late").
+		Where("hash = ?", hashKey(plain)).
+		Take(&t).
+		Error
 	switch {
 	case err != nil:
 		return notFound(err)

@@ -82,14 +82,17 @@ func (s *Store) Usage(ctx context.Context, q UsageQuery) ([]Usage, error) {
 	err := s.limited(ctx, usagePatience, func(tx *gorm.DB) error {
 		return tx.Raw(`
 		SELECT start, tenant, usr AS "user", template, provider,
-			sum(running_ms) / 1000 AS running_seconds, sum(paused_ms) / 1000 AS paused_seconds, sum(cpu_ms) / 1000 AS cpu_seconds,
+			sum(running_ms) / 1000 AS running_seconds, sum(paused_ms) / 1000 AS paused_seconds,
+			sum(cpu_ms) / 1000 AS cpu_seconds,
 			sum(memory_mbms) / 1024000 AS memory_gib_seconds, sum(cpu_used_ms) / 1000 AS cpu_used_seconds,
-			sum(memory_used_mbms) / 1024000 AS memory_used, max(memory_peak_mb) AS memory_peak_mb, sum(sent) AS sent, sum(received) AS received,
+			sum(memory_used_mbms) / 1024000 AS memory_used, max(memory_peak_mb) AS memory_peak_mb, sum(sent) AS sent,
+			sum(received) AS received,
 			coalesce(jsonb_agg(jsonb_build_object('kind', kind, 'outcome', outcome, 'count', jobs, 'run_seconds', run_ms / 1000,
 				'exec_seconds', exec_ms / 1000) ORDER BY kind, outcome) FILTER (WHERE kind <> ''), '[]') AS jobs
 		FROM (SELECT `+dimensions(q.By)+`, kind, outcome, sum(running_ms) AS running_ms, sum(paused_ms) AS paused_ms, sum(cpu_ms) AS cpu_ms,
 				sum(memory_mbms) AS memory_mbms, sum(cpu_used_ms) AS cpu_used_ms, sum(memory_used_mbms) AS memory_used_mbms,
-				max(memory_peak_mb) AS memory_peak_mb, sum(sent)::bigint AS sent, sum(received)::bigint AS received, sum(jobs)::bigint AS jobs,
+				max(memory_peak_mb) AS memory_peak_mb, sum(sent)::bigint AS sent, sum(received)::bigint AS received,
+				sum(jobs)::bigint AS jobs,
 				sum(run_ms) AS run_ms, sum(exec_ms) AS exec_ms
 			FROM usage_parts WHERE `+where+` GROUP BY 1, 2, 3, 4, 5, 6, 7) parts
 		`+page+` GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5 LIMIT @limit`, args).Scan(&rows).Error

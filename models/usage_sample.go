@@ -28,7 +28,8 @@ type Sample struct {
 	Files      int64   // that the sandbox has written
 }
 
-// Metered returns the sandboxes whose use a node can measure, with no more than their ids, states and their provider's ids.
+// Metered returns the sandboxes whose use a node can measure, with no more than their ids, states and their provider's
+// ids.
 func (s *Store) Metered(ctx context.Context, node string) ([]Sandbox, error) {
 	var list []Sandbox
 	err := s.db.WithContext(ctx).Select("id", "state", "provider_ref").
@@ -36,9 +37,9 @@ func (s *Store) Metered(ctx context.Context, node string) ([]Sandbox, error) {
 	return list, err
 }
 
-// AddMeters writes readings down, and samples of those that say so, all in one statement. What has come to them since the
-// last ones is counted in the hour of now. A reading that is older than the last one changes nothing, and sandboxes that
-// are not there any more are left out.
+// AddMeters writes readings down, and samples of those that say so, all in one statement. What has come to them since
+// the last ones is counted in the hour of now. A reading that is older than the last one changes nothing, and sandboxes
+// that are not there any more are left out.
 //
 // Rows are looked up one by one, so that no plan reads a whole table for the sake of a few of them.
 func (s *Store) AddMeters(ctx context.Context, readings []Meter) error {
@@ -68,7 +69,12 @@ func (s *Store) AddMeters(ctx context.Context, readings []Meter) error {
 // Samples returns those of a sandbox between two moments, the oldest first.
 func (s *Store) Samples(ctx context.Context, sandbox string, from, to time.Time) ([]Sample, error) {
 	var list []Sample
-	err := s.db.WithContext(ctx).Table("usage_samples").Where("sandbox_id = ? AND at BETWEEN ? AND ?", sandbox, from, to).Order("at").Find(&list).Error
+	err := s.db.WithContext(ctx).
+		Table("usage_samples").
+		Where("sandbox_id = ? AND at BETWEEN ? AND ?", sandbox, from, to).
+		Order("at").
+		Find(&list).
+		Error
 	return list, err
 }
 

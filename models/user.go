@@ -84,7 +84,13 @@ func (s *Store) CreateUser(ctx context.Context, tenant, name, hash, role string)
 // Users lists a tenant's users by name, without their passwords.
 func (s *Store) Users(ctx context.Context, tenant string, limit int) ([]User, error) {
 	var all []User
-	err := s.db.WithContext(ctx).Omit("password_hash").Where("tenant_id = ? AND removed_at IS NULL", tenant).Order("name").Limit(limit).Find(&all).Error
+	err := s.db.WithContext(ctx).
+		Omit("password_hash").
+		Where("tenant_id = ? AND removed_at IS NULL", tenant).
+		Order("name").
+		Limit(limit).
+		Find(&all).
+		Error
 	return all, err
 }
 
@@ -102,8 +108,8 @@ type UserChange struct {
 	Limits       Ceilings
 }
 
-// ChangeUser changes a user of a tenant. Another password ends the user's logins, a lesser role the keys that open more.
-// Errors: ErrNotFound, ErrCeiling.
+// ChangeUser changes a user of a tenant. Another password ends the user's logins, a lesser role the keys that open
+// more. Errors: ErrNotFound, ErrCeiling.
 func (s *Store) ChangeUser(ctx context.Context, tenant, id string, to UserChange) (User, error) {
 	var u User
 	set, err := to.Limits.columns()
@@ -139,8 +145,11 @@ func (s *Store) ChangeUser(ctx context.Context, tenant, id string, to UserChange
 
 // revokeBeyond ends keys of a user that open more than the role does, after it became a lesser one.
 func revokeBeyond(tx *gorm.DB, u User) error {
-	return tx.Exec("UPDATE api_keys SET revoked_at = now() WHERE user_id = ? AND revoked_at IS NULL AND NOT scopes <@ ?::jsonb",
-		u.ID, string(must(json.Marshal(u.opens())))).Error
+	return tx.Exec(
+		"UPDATE api_keys SET revoked_at = now() WHERE user_id = ? AND revoked_at IS NULL AND NOT scopes <@ ?::jsonb",
+		u.ID,
+		string(must(json.Marshal(u.opens()))),
+	).Error
 }
 
 // opens are all scopes that the user's role opens.
@@ -155,7 +164,10 @@ func (s *Store) RemoveUser(ctx context.Context, tenant, id string) (User, error)
 		if u, err = lockUser(tx, tenant, id); err != nil {
 			return err
 		}
-		err = tx.Exec("UPDATE users SET removed_at = now(), name = name || ' ' || id, password_hash = '' WHERE id = ?", u.ID).Error
+		err = tx.Exec(
+			"UPDATE users SET removed_at = now(), name = name || ' ' || id, password_hash = '' WHERE id = ?",
+			u.ID,
+		).Error
 		if err == nil {
 			err = tx.Exec("UPDATE api_keys SET revoked_at = now() WHERE user_id = ? AND revoked_at IS NULL", u.ID).Error
 		}

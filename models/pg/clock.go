@@ -22,7 +22,8 @@ type clock struct {
 }
 
 // Now is what time it is in the database. Moments that are written down, or meant for other processes, are told and
-// compared by it alone: machines' clocks may differ by any amount. Where the database has never said, it is this machine's time.
+// compared by it alone: machines' clocks may differ by any amount. Where the database has never said, it is this
+// machine's time.
 func (d *DB) Now(ctx context.Context) time.Time {
 	if d.clock.due(time.Now()) {
 		d.setClock(ctx)

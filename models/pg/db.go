@@ -75,8 +75,8 @@ func (d *DB) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Migrate applies the migrations among files that are missing. Several processes may call it at once; one does the work.
-// It has connections of its own, for it may take long, and wait for the others.
+// Migrate applies the migrations among files that are missing. Several processes may call it at once; one does the
+// work. It has connections of its own, for it may take long, and wait for the others.
 func (d *DB) Migrate(ctx context.Context, files fs.FS, log *slog.Logger) error {
 	pool := stdlib.OpenDB(*d.plain)
 	return errors.Join(migrate(ctx, pool, files, log), pool.Close())
@@ -87,7 +87,13 @@ func migrate(ctx context.Context, pool *sql.DB, files fs.FS, log *slog.Logger) e
 	if err != nil {
 		return fmt.Errorf("prepare migration lock: %w", err)
 	}
-	p, err := goose.NewProvider(goose.DialectPostgres, pool, files, goose.WithSessionLocker(locker), goose.WithAllowOutofOrder(true))
+	p, err := goose.NewProvider(
+		goose.DialectPostgres,
+		pool,
+		files,
+		goose.WithSessionLocker(locker),
+		goose.WithAllowOutofOrder(true),
+	)
 	if err != nil {
 		return fmt.Errorf("prepare migrations: %w", err)
 	}
@@ -101,8 +107,9 @@ func migrate(ctx context.Context, pool *sql.DB, files fs.FS, log *slog.Logger) e
 	return nil
 }
 
-// Tx runs f in a transaction, again when PostgreSQL chose it as the victim of a deadlock or a migration has come between.
-// ErrUncertain: the commit was not answered. A try that takes too long is given up: the server may have stopped answering.
+// Tx runs f in a transaction, again when PostgreSQL chose it as the victim of a deadlock or a migration has come
+// between. ErrUncertain: the commit was not answered. A try that takes too long is given up: the server may have
+// stopped answering.
 func (d *DB) Tx(ctx context.Context, f func(tx *gorm.DB) error) error {
 	return replanned(func() error {
 		for try := 0; ; try++ {
@@ -114,8 +121,8 @@ func (d *DB) Tx(ctx context.Context, f func(tx *gorm.DB) error) error {
 	})
 }
 
-// replanned does a thing again that met a statement prepared before a migration: PostgreSQL refuses it, and pgx prepares it
-// anew the next time. Every connection may hold such a one.
+// replanned does a thing again that met a statement prepared before a migration: PostgreSQL refuses it, and pgx
+// prepares it anew the next time. Every connection may hold such a one.
 func replanned(do func() error) error {
 	const mostConnections = 100
 	for try := 0; ; try++ {
@@ -129,7 +136,8 @@ func replanned(do func() error) error {
 func isStalePlan(err error) bool {
 	const featureNotSupported = "0A000"
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == featureNotSupported && pg.Routine == "RevalidateCachedQuery" // the message has languages
+	return errors.As(err, &pg) && pg.Code == featureNotSupported &&
+		pg.Routine == "RevalidateCachedQuery" // the message has languages
 }
 
 // txTimeout bounds one transaction.

@@ -18,14 +18,15 @@ import (
 var ErrUncertain = errors.New("it is unknown whether the change was made")
 
 // Uncertain marks the error of a commit, or of a write without a transaction, that may have been made all the same.
-// pgconn.SafeToRetry is not asked: it vouches for a simple query, such as COMMIT, whose connection broke after it was sent.
+// pgconn.SafeToRetry is not asked: it vouches for a simple query, such as COMMIT, whose connection broke after it was
+// sent.
 func Uncertain(err error) error {
 	var pg *pgconn.PgError
 	var connect *pgconn.ConnectError
 	switch {
 	case err == nil, errors.Is(err, ErrUncertain), errors.Is(err, pgx.ErrTxCommitRollback), errors.As(err, &connect):
 		return err
-	case errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR": // worse ones end the session, before or after the effect
+	case errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR": // worse ones end the session, with or without effect
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrUncertain, err)

@@ -9,9 +9,9 @@ import (
 	"gorm.io/gorm"
 )
 
-// Interceptor makes one call to the database by calling do, and may do something else instead of that, before or after it. What
-// it returns is what the caller is told. Statement is the text of the call's SQL: of all its statements, with a semicolon
-// between them.
+// Interceptor makes one call to the database by calling do, and may do something else instead of that, before or after
+// it. What it returns is what the caller is told. Statement is the text of the call's SQL: of all its statements, with
+// a semicolon between them.
 type Interceptor func(ctx context.Context, statement string, do func() error) error
 
 // chain makes one interceptor of several, the first of which is asked first.
@@ -57,12 +57,15 @@ func (t intercepted) ExecContext(ctx context.Context, query string, args ...any)
 	return res, err
 }
 
-// QueryContext implements gorm.ConnPool. An answer that the interceptor takes away is read first, for with the last row the
-// server has carried the statement out.
+// QueryContext implements gorm.ConnPool. An answer that the interceptor takes away is read first, for with the last row
+// the server has carried the statement out.
 func (t intercepted) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	var rows *sql.Rows
 	err := t.call(ctx, query, func() (err error) {
-		rows, err = t.ConnPool.QueryContext(ctx, query, args...) //nolint:sqlclosecheck,rowserrcheck // the caller's, or read to the end below
+		rows, err = t.ConnPool.QueryContext(
+			ctx,
+			query,
+			args...) //nolint:sqlclosecheck,rowserrcheck // the caller's, or read to the end below
 		return err
 	})
 	if err != nil && rows != nil {

@@ -23,8 +23,8 @@ func Count(n *int64) Reader {
 	}
 }
 
-// Into reads rows as GORM's Scan does: all of them where dest points to a slice of structs, else the first one. A struct
-// without a row is left alone.
+// Into reads rows as GORM's Scan does: all of them where dest points to a slice of structs, else the first one. A
+// struct without a row is left alone.
 func Into(dest any) Reader {
 	return func(r pgx.BatchResults) error {
 		rows, err := r.Query()

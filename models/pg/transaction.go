@@ -17,9 +17,9 @@ import (
 // rollbackTimeout bounds the end of a transaction that has failed; a connection that takes longer is given up.
 const rollbackTimeout = 5 * time.Second
 
-// transaction is GORM's connection while a transaction lasts. Statements may be left to it (see Enqueue): they go to the
-// server together, in one trip, before the next statement that GORM executes itself, or else with the commit. BEGIN is the
-// first of them.
+// transaction is GORM's connection while a transaction lasts. Statements may be left to it (see Enqueue): they go to
+// the server together, in one trip, before the next statement that GORM executes itself, or else with the commit. BEGIN
+// is the first of them.
 type transaction struct {
 	intercepted
 
@@ -82,7 +82,8 @@ func (t *transaction) QueryContext(ctx context.Context, query string, args ...an
 	return t.intercepted.QueryContext(ctx, query, args...)
 }
 
-// commit sends what waits and COMMIT after it. The error of a statement is the server's, and then nothing was committed.
+// commit sends what waits and COMMIT after it. The error of a statement is the server's, and then nothing was
+// committed.
 func (t *transaction) commit(ctx context.Context) error {
 	if !t.begun && len(t.text) == 1 {
 		return nil // nothing was asked

@@ -56,7 +56,7 @@ func TestPackagesAreSmall(t *testing.T) {
 func TestLinesFitThePage(t *testing.T) {
 	t.Parallel()
 	for _, file := range goFiles(t) {
-		if strings.HasSuffix(file, "_test.go") || !strings.HasPrefix(file, "web/") || slices.Contains(wide(), filepath.Dir(file)) {
+		if strings.HasSuffix(file, "_test.go") || !narrow(file) || slices.Contains(wide(), filepath.Dir(file)) {
 			continue
 		}
 		src, err := os.ReadFile(filepath.Join(root, file))
@@ -71,6 +71,11 @@ func TestLinesFitThePage(t *testing.T) {
 			}
 		}
 	}
+}
+
+// narrow says whether a file is in a package whose lines fit already.
+func narrow(file string) bool {
+	return strings.HasPrefix(file, "web/") || strings.HasPrefix(file, "models/pg/")
 }
 
 func generated(t *testing.T, file string) bool {
