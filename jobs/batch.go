@@ -36,7 +36,7 @@ func (w *WriteMany) Kind() string { return "write-many" }
 // Validate implements Args. A path that is wrong is an error of its file alone.
 func (w *WriteMany) Validate() error {
 	if len(w.Files) == 0 || len(w.Files) > providers.MaxBatch {
-		return invalid("files", "must be 1 to %d, not %d", providers.MaxBatch, len(w.Files))
+		return invalid("files", "must have 1 to %d entries, not %d", providers.MaxBatch, len(w.Files))
 	}
 	for _, f := range w.Files {
 		if _, err := parseMode(f.Mode); err != nil {
@@ -147,7 +147,7 @@ func (r *ReadMany) Kind() string { return "read-many" }
 // Validate implements Args.
 func (r *ReadMany) Validate() error {
 	if len(r.Paths) == 0 || len(r.Paths) > providers.MaxBatch {
-		return invalid("paths", "must be 1 to %d, not %d", providers.MaxBatch, len(r.Paths))
+		return invalid("paths", "must have 1 to %d entries, not %d", providers.MaxBatch, len(r.Paths))
 	}
 	for _, path := range r.Paths {
 		if err := noNUL("paths", path); err != nil {

@@ -41,7 +41,7 @@ func (e *Edit) Kind() string { return "edit" }
 // Validate implements Args.
 func (e *Edit) Validate() error {
 	if len(e.Edits) == 0 || len(e.Edits) > maxEdits {
-		return invalid("edits", "must be 1 to %d, not %d", maxEdits, len(e.Edits))
+		return invalid("edits", "must have 1 to %d entries, not %d", maxEdits, len(e.Edits))
 	}
 	pieces, err := e.bytes()
 	if err != nil {

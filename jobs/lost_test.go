@@ -37,7 +37,7 @@ func TestSandboxesOfADeadEngineAreLost(t *testing.T) {
 			t.Errorf("of its end is told %s by %s: no worker did that", e.Event, e.Actor)
 		}
 	}
-	if reason, _ := r.happened(box, "sandbox.lost"); reason != "its engine has had no worker for too long" {
+	if reason, _ := r.happened(box, "sandbox.lost"); reason != "its engine had no worker for longer than LOST_AFTER" {
 		t.Errorf("the event says %q", reason)
 	}
 	if !r.has(r.state, box) {

@@ -60,7 +60,7 @@ func (s *Secrets) values(ctx context.Context, tenant string, names []string) (ma
 		value, err := s.vault.Open(tenant, one.Name, one.Sealed)
 		switch {
 		case errors.Is(err, vault.ErrNoKey), errors.Is(err, vault.ErrOtherKey):
-			return nil, &secretError{models.JobError{Code: "secret_unreadable", Message: fmt.Sprintf("this worker cannot read the secret %q: %v; operator: set the SECRETS_KEY of the API on the workers, too", one.Name, err)}}
+			return nil, &secretError{models.JobError{Code: "secret_unreadable", Message: fmt.Sprintf("this worker cannot read the secret %q: %v; ask your operator to set the SECRETS_KEY of the API on the workers, too", one.Name, err)}}
 		case err != nil:
 			return nil, &secretError{models.JobError{Code: "secret_unreadable", Message: fmt.Sprintf("the secret %q cannot be read: %v; write it again", one.Name, err)}}
 		}
@@ -101,7 +101,7 @@ func (e SecretEnv) check(env map[string]string) error {
 			return invalid("secrets."+variable, "is also in env; name the variable once")
 		}
 		if !secretName.MatchString(name) {
-			return invalid("secrets."+variable, "%.80q is no name of a secret", name)
+			return invalid("secrets."+variable, "%.80q is not a valid name of a secret; use up to 63 letters, digits, _, . and -", name)
 		}
 	}
 	return nil

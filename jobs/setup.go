@@ -53,7 +53,7 @@ func (g *Git) check() error {
 	case u.User != nil:
 		return invalid("git.url", "holds a user or password; write them as a secret and name it in git.secret")
 	case strings.HasPrefix(g.Ref, "-") || strings.ContainsAny(g.Ref, " \x00\n~^:?*[\\"):
-		return invalid("git.ref", "%.100q is no name of a branch, tag or commit", g.Ref)
+		return invalid("git.ref", "%.100q is not a valid name of a branch, tag or commit", g.Ref)
 	case path.IsAbs(g.Path) || strings.HasPrefix(path.Clean(g.Path), "..") || strings.ContainsAny(g.Path, "\x00\n"):
 		return invalid("git.path", "must be a path below the work directory, such as src")
 	case g.Path == "" && g.directory() == "":
@@ -61,7 +61,7 @@ func (g *Git) check() error {
 	case g.Depth < 0:
 		return invalid("git.depth", "must be at least 0")
 	case g.Secret != "" && !secretName.MatchString(g.Secret):
-		return invalid("git.secret", "%.80q is no name of a secret", g.Secret)
+		return invalid("git.secret", "%.80q is not a valid name of a secret; use up to 63 letters, digits, _, . and -", g.Secret)
 	}
 	_, err = setupLimit("git.timeout_seconds", g.TimeoutSeconds)
 	return err
@@ -194,7 +194,7 @@ func (a *attempt) setUp(ctx context.Context, box models.Sandbox) error {
 func (a *attempt) step(ctx context.Context, inside providers.Sandbox, box models.Sandbox, one step) error {
 	env, err := a.environment(ctx, one.env, one.secrets)
 	if missing := (*secretError)(nil); errors.As(err, &missing) {
-		return providers.Errorf(providers.SetupFailed, "%s was not begun: %s", one.what, missing.why.Message)
+		return providers.Errorf(providers.SetupFailed, "%s was not started: %s", one.what, missing.why.Message)
 	}
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func (a *attempt) step(ctx context.Context, inside providers.Sandbox, box models
 	}
 	switch {
 	case res.TimedOut:
-		return providers.Errorf(providers.SetupFailed, "%s did not end within %v; raise its timeout_seconds. Its last words: %s", one.what, one.limit, lastWords(res))
+		return providers.Errorf(providers.SetupFailed, "%s did not end within %v; raise its timeout_seconds. Its last output: %s", one.what, one.limit, lastWords(res))
 	case res.ExitCode != 0:
 		return providers.Errorf(providers.SetupFailed, "%s ended with exit code %d: %s", one.what, res.ExitCode, lastWords(res))
 	}
@@ -285,7 +285,8 @@ func (c *Client) checkSetup(ctx context.Context, wish CreateSandbox, box *models
 		return err
 	}
 	if wish.Git != nil && policy.Off() {
-		return invalid("git", "needs a way to %s; allow it with egress, such as {\"allow\": [%q]}, or with network", wish.Git.host(), wish.Git.host())
+		return invalid("git", "cannot reach %s, because the sandbox has no network; set egress, such as {\"allow\": [%q]}, or network",
+			wish.Git.host(), wish.Git.host())
 	}
 	for _, one := range (sandboxSpec{Git: wish.Git, Setup: wish.Setup}).steps() {
 		if err := c.knowsSecrets(ctx, box.TenantID, one.secrets.Secrets); err != nil {

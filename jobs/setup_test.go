@@ -27,7 +27,7 @@ func TestPreparationsThatCannotWorkAreRefused(t *testing.T) {
 		{"git.path", "below", jobs.CreateSandbox{Git: &jobs.Git{URL: repository, Path: "a/../../b"}}},
 		{"git.path", "missing", jobs.CreateSandbox{Git: &jobs.Git{URL: "https://git.test/"}}},
 		{"git.depth", "at least 0", jobs.CreateSandbox{Git: &jobs.Git{URL: repository, Depth: -1}}},
-		{"git.secret", "no name", jobs.CreateSandbox{Git: &jobs.Git{URL: repository, Secret: "a b"}}},
+		{"git.secret", "not a valid name", jobs.CreateSandbox{Git: &jobs.Git{URL: repository, Secret: "a b"}}},
 		{"git.timeout_seconds", "at most 1800", jobs.CreateSandbox{Git: &jobs.Git{URL: repository, TimeoutSeconds: 1801}}},
 		{"git", "git.test", jobs.CreateSandbox{Git: &jobs.Git{URL: repository}}},
 		{"secrets.SANDYARD_GIT_SECRET", "PUT /v1/secrets/MINE", jobs.CreateSandbox{Egress: open, Git: &jobs.Git{URL: repository, Secret: "MINE"}}},

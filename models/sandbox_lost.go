@@ -54,7 +54,7 @@ func (s *Store) Deserted(
 // LoseDeserted ends a sandbox whose engine had had no worker for longer than age at the moment at, and has none that
 // came since, whatever was going on in it. What is left of it on the engine is removed when a worker comes back there.
 func (s *Store) LoseDeserted(ctx context.Context, id string, at time.Time, age time.Duration) (Finished, error) {
-	const reason = "its engine has had no worker for too long"
+	const reason = "its engine had no worker for longer than LOST_AFTER"
 	return s.lose(ctx, id, reason, func(tx *gorm.DB, box Sandbox) (bool, error) {
 		var n int64
 		err := tx.Model(&Sandbox{}).Where("id = ?", box.ID).Where(deserted, at.Add(-age), at).Count(&n).Error

@@ -56,7 +56,7 @@ start() {
 	setsid "$0" --keep </dev/null >>"$log" 2>&1 8>&- 9>&- &
 	if ! await $!; then
 		tail -n 15 "$log" >&2
-		die "dockerd does not start; its last words are above, the rest is in $log"
+		die "dockerd does not start; its last output is above, the rest is in $log"
 	fi
 	say "started dockerd without a bridge (log in $log); it ends with the last command that uses it"
 }
@@ -72,7 +72,7 @@ begin_in_room() {
 		mkdir -p "$dir"
 		setsid dockerd --host "$DOCKER_HOST" --bridge=none --iptables=false --ip-forward=false --pidfile "$dir/pid" \
 			--data-root "$dir/data" --exec-root "$dir/exec" </dev/null >>"$dir/log" 2>&1 8>&- 9>&- &
-		await $! || { tail -n 15 "$dir/log" >&2; die "dockerd does not start; its last words are above"; }
+		await $! || { tail -n 15 "$dir/log" >&2; die "dockerd does not start; its last output is above"; }
 		say "started dockerd without a bridge in $dir"
 	fi
 	exec 8>&-

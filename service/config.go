@@ -245,7 +245,7 @@ type API struct {
 	PublicMetrics bool   `env:"PUBLIC_METRICS" envDefault:"false" doc:"/metrics of the API needs no key"`
 	Edge          string `env:"EDGE_ADDR" envDefault:":8090" doc:"where the API listens for traffic to sandbox ports (the edge); empty = off"`
 	Scheme        string `env:"EDGE_SCHEME" envDefault:"http" doc:"http, or https if a TLS proxy is in front of the edge; https makes cookies Secure"`
-	Internet      bool   `env:"E2B_INTERNET" envDefault:"true" doc:"sandboxes created by E2B clients may reach every public address, unless they set allowInternetAccess to false"`
+	Internet      bool   `env:"E2B_INTERNET" envDefault:"true" doc:"sandboxes created by clients of E2B, Daytona, the sandbox server, the agent API and MCP may reach every public address, unless the request or the template says less"`
 	Timeout       int    `env:"DEFAULT_TIMEOUT" envDefault:"3600" doc:"seconds that a sandbox lives that a client of the sandbox server or the agent API creates or connects to"`
 	MaxTimeout    int    `env:"MAX_TIMEOUT" envDefault:"86400" doc:"most seconds that a client of the sandbox server or the agent API may set; at most 86400"`
 	MCPPort       int    `env:"SANDBOX_MCP_SERVER_PORT" envDefault:"6060" doc:"port of the MCP server of sandboxes of the agent API whose template lists this port and sets no mcp_port"`

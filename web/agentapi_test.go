@@ -87,7 +87,7 @@ func TestAgentLogin(t *testing.T) {
 	login("", form, "username=sandbox_test&password=wrong").refusal(t, 401, "login_failed", "the user name or the password is wrong")
 	login("", form, "username=nobody&password=TestPass123!").refusal(t, 401, "login_failed", "the user name or the password is wrong")
 	login("", form, "username=sandbox_test").refusal(t, 422, "invalid_request", "are missing")
-	login("", form, "username=%zz").refusal(t, 422, "invalid_request", "no form")
+	login("", form, "username=%zz").refusal(t, 422, "invalid_request", "not a well-formed form")
 	login("", "application/json", "{").refusal(t, 422, "invalid_json", "")
 	login("", form, "username=sandbox_test&password="+strings.Repeat("x", 5000)).refusal(t, 413, "login_too_large", "4096 bytes")
 	for range 10 {

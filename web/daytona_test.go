@@ -131,7 +131,7 @@ func TestDaytonaSandboxes(t *testing.T) {
 	}
 	r.call("POST", one+"/last-activity", nil).want(t, 201)
 	r.call("GET", one+"/ports/3000/preview-url", nil).refusedByAPI(t, 400, "no edge")
-	r.call("POST", one+"/ports/3000/signed-preview-url/wrong/expire", nil).refusedByAPI(t, 400, "no valid token")
+	r.call("POST", one+"/ports/3000/signed-preview-url/wrong/expire", nil).refusedByAPI(t, 400, "not a valid token")
 	r.call("GET", one+"/toolbox-proxy-url", nil).daytona(t, 200, "ToolboxProxyUrl")
 	if got := r.call("POST", one+"/stop", nil).daytona(t, 200, "Sandbox"); got.text("state") != "stopped" {
 		t.Errorf("stopped: %s", got.raw)
@@ -154,7 +154,7 @@ func TestDaytonaRefuses(t *testing.T) {
 		"secrets is not supported":        {"secrets": []any{map[string]any{"A": "b"}}},
 		"gpu is not supported":            {"gpu": 1},
 		"a user other than user":          {"user": "root"},
-		"build a template first":          {"buildInfo": map[string]any{"dockerfileContent": "FROM a\nRUN b\n"}},
+		"build a template with POST":      {"buildInfo": map[string]any{"dockerfileContent": "FROM a\nRUN b\n"}},
 		"between 0 and 1440":              {"autoStopInterval": 1441},
 		"ttlMinutes must not be negative": {"ttlMinutes": -1},
 		"snapshot":                        {"snapshot": "unheard-of"},

@@ -288,7 +288,7 @@ func TestMCPRefusesBadInput(t *testing.T) {
 	r := newInsideRig(t)
 	k := r.talk("")
 	k.refused("file_frobnicate", object{}, "unknown_tool", "use one of file_read")
-	k.refused("file_read", object{"file": "a", "path": "b"}, "invalid_request", "path is no argument of file_read, which takes file")
+	k.refused("file_read", object{"file": "a", "path": "b"}, "invalid_request", "path is not an argument of file_read, which takes file")
 	k.refused("file_read", object{}, "invalid_request", "file is missing")
 	k.refused("file_read", object{"file": 7}, "invalid_request", "file must be a string, not a JSON number")
 	k.refused("file_read", object{"file": "../../etc/passwd"}, "invalid_path", "")

@@ -27,7 +27,7 @@ func keyUsage(f *flag.FlagSet) func() {
 		fmt.Fprint(f.Output(), `Usage:
   sandyard key                            list the keys: id, name, first characters, scopes, and when created, used, expired, revoked
   sandyard key [--e2b] NAME [SCOPE...]    create a key and print it once
-  sandyard key --rotate [--overlap D] ID  create a key with the same name and scopes; the old one works for a while beside it
+  sandyard key --rotate [--overlap D] ID  create a key with the same name and scopes; the old one stays valid for a while
   sandyard key --revoke [ID...]           revoke keys and end their open terminals and streams
 
 Put --tenant NAME first for the keys of another tenant than default.

@@ -72,7 +72,7 @@ func apiURL(given string) (string, error) {
 	}
 	u, err := url.Parse(given)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" {
-		return "", fmt.Errorf("%q is no URL of an API; give one such as %s", given, defaultURL)
+		return "", fmt.Errorf("%q is not the URL of an API; give one such as %s", given, defaultURL)
 	}
 	return strings.TrimSuffix(u.String(), "/"), nil
 }

@@ -135,7 +135,7 @@ func TestMCPBridgeSendsAgain(t *testing.T) {
 	want := []string{
 		`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18"}}`, `{"jsonrpc":"2.0","method":"notifications/progress","params":{}}`,
 		`{"jsonrpc":"2.0","id":"two","result":{}}`, `{"error":{"code":-32000,"message":"unauthorized: ask for another key"},"id":3,"jsonrpc":"2.0"}`,
-		`{"error":{"code":-32700,"message":"a line of standard input is no JSON: invalid character 'o' in literal null (expecting 'u')"},"id":null,"jsonrpc":"2.0"}`,
+		`{"error":{"code":-32700,"message":"a line of standard input is not JSON: invalid character 'o' in literal null (expecting 'u')"},"id":null,"jsonrpc":"2.0"}`,
 	}
 	if got := strings.TrimSpace(out.String()); got != strings.Join(want, "\n") {
 		t.Errorf("written:\n%s\nwant:\n%s", got, strings.Join(want, "\n"))

@@ -73,7 +73,7 @@ func (b *bridge) carry(ctx context.Context, in io.Reader) error {
 func (b *bridge) accept(ctx context.Context, sent *sync.WaitGroup, line []byte) {
 	var m envelope
 	if err := json.Unmarshal(line, &m); err != nil {
-		b.write(failure(json.RawMessage("null"), -32700, "a line of standard input is no JSON: "+err.Error()))
+		b.write(failure(json.RawMessage("null"), -32700, "a line of standard input is not JSON: "+err.Error()))
 		return
 	}
 	if m.Method == "initialize" {
@@ -173,7 +173,7 @@ func (b *bridge) read(m envelope, res *http.Response) error {
 			data = nil
 		}
 		if err != nil {
-			return errors.New("the server broke off its answer")
+			return errors.New("the server ended its answer early; send the message again")
 		}
 	}
 }

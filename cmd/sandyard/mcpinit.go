@@ -124,13 +124,13 @@ func (c mcpClient) editJSON(old []byte, url string, force bool) ([]byte, error) 
 	if len(bytes.TrimSpace(old)) > 0 {
 		if err := json.Unmarshal(old, &all); err != nil {
 			snippet, _ := json.Marshal(map[string]any{c.servers: map[string]any{"sandyard": c.entry(url)}}) // of strings
-			return nil, fmt.Errorf("it is no plain JSON (%w); add this by hand: %s", err, snippet)
+			return nil, fmt.Errorf("it is not plain JSON (%w); add this by hand: %s", err, snippet)
 		}
 	}
 	servers := map[string]json.RawMessage{}
 	if raw := all[c.servers]; raw != nil {
 		if err := json.Unmarshal(raw, &servers); err != nil {
-			return nil, fmt.Errorf("its %s is no object: %w", c.servers, err)
+			return nil, fmt.Errorf("its %s is not an object: %w", c.servers, err)
 		}
 	}
 	wanted, err := json.Marshal(c.entry(url))

@@ -20,8 +20,8 @@ func runSigningKey(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet("sandyard signing-key rotate", flag.ContinueOnError)
 	f.Usage = func() {
 		fmt.Fprint(f.Output(), "Usage: sandyard signing-key rotate [OPTION]\n\n"+
-			"To sign the tokens of logins with a new key. Without the option, tokens of the old keys count until they expire. Processes\n"+
-			"use the new key within ten seconds. A key is replaced by itself when it is 30 days old.\n\nOptions:\n")
+			"Use it to sign the tokens of logins with a new key. Without the option, tokens of the old keys are valid until they\n"+
+			"expire. Processes use the new key within ten seconds. The server replaces a key that is 30 days old.\n\nOptions:\n")
 		f.PrintDefaults()
 	}
 	end := f.Bool("end-logins", false, "refuse all tokens of old keys and end all logins, such as after a leak of the database")

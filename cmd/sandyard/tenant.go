@@ -25,10 +25,10 @@ func tenantUsage(f *flag.FlagSet, command string) func() {
 		}
 		fmt.Fprintf(f.Output(), "Usage: sandyard tenant %s%s%s\n\n", command, options, name)
 		fmt.Fprintln(f.Output(), map[string]string{
-			"list": "To list the tenants: name, limits, live sandboxes, creation time.",
-			"add": "To add a tenant, whose first API key is printed once. NAME has up to 63 of a-z, 0-9 and -, and begins with a letter\n" +
-				"or a digit. sandyard key --tenant NAME and sandyard user --tenant NAME make keys and users for it.",
-			"set": "To change the limits of a tenant. Each API process knows the new ones within seconds.",
+			"list": "Use it to list the tenants: name, limits, live sandboxes, creation time.",
+			"add": "Use it to add a tenant, whose first API key is printed once. NAME has up to 63 of a-z, 0-9 and -, and begins with a\n" +
+				"letter or a digit. sandyard key --tenant NAME and sandyard user --tenant NAME make keys and users for it.",
+			"set": "Use it to change the limits of a tenant. Each API process knows the new ones within seconds.",
 		}[command])
 		f.PrintDefaults()
 	}

@@ -54,7 +54,7 @@ func userUsage(f *flag.FlagSet, name string) func() {
 		if name != "list" {
 			fmt.Fprint(f.Output(), " NAME")
 		}
-		fmt.Fprintf(f.Output(), "\n\nTo %s.\n", c.about)
+		fmt.Fprintf(f.Output(), "\n\nUse it to %s.\n", c.about)
 		if name != "list" {
 			fmt.Fprint(f.Output(), "NAME has 1 to 100 printable characters without spaces; no two users of the installation have one name.\n")
 		}
@@ -92,7 +92,7 @@ func runUser(ctx context.Context, args []string) error {
 		if name == "role" {
 			def = "" // nobody is to lose a role by a word that was left out
 		}
-		f.StringVar(&o.role, "role", def, "member, admin, or operator, who may also open the operators' pages")
+		f.StringVar(&o.role, "role", def, "member (the tenant's work), admin (also its keys, users and secrets) or operator (also tenants and workers)")
 	}
 	if c.takesLimits {
 		o.limits = addCeilings(f)

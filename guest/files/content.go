@@ -169,7 +169,7 @@ func copyAll(to io.Writer, c Content) error {
 	case from.err != nil:
 		return dialect.Errorf(dialect.ReasonInvalid, "the upload was interrupted after %d bytes: %v", n, from.err)
 	case err == nil && c.Size >= 0 && n != c.Size:
-		return dialect.Errorf(dialect.ReasonInvalid, "%d bytes came instead of %d", n, c.Size)
+		return dialect.Errorf(dialect.ReasonInvalid, "the upload has %d bytes, not %d", n, c.Size)
 	}
 	return err
 }

@@ -55,7 +55,7 @@ func (t *Tree) Glob(ctx context.Context, r dialect.GlobRequest) (Globbed, error)
 // unreadable explains that a search could not even begin.
 func unreadable(err error, dir string) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return dialect.Errorf(dialect.ReasonBusy, "the search in '%s' was given up", dir)
+		return dialect.Errorf(dialect.ReasonBusy, "the search in '%s' was stopped before it ended", dir)
 	}
 	return err
 }

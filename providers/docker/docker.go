@@ -128,7 +128,7 @@ func (p *Provider) keepPool(ctx context.Context) {
 
 func (c Config) complete() (Config, error) {
 	if c.Fleet == "" {
-		return c, providers.Errorf(providers.Invalid, "the docker provider needs a fleet name")
+		return c, providers.Errorf(providers.Invalid, "the docker provider needs a fleet name; set SANDYARD_FLEET")
 	}
 	if c.StartConcurrency <= 0 {
 		c.StartConcurrency = runtime.NumCPU()

@@ -80,7 +80,7 @@ func New(cfg Config) (*Provider, error) {
 		)
 	}
 	if cfg.Fleet == "" {
-		return nil, providers.Errorf(providers.Invalid, "the provider e2b needs the name of the installation")
+		return nil, providers.Errorf(providers.Invalid, "the provider e2b needs a fleet name; set SANDYARD_FLEET")
 	}
 	cfg.URL, cfg.Domain = cmp.Or(cfg.URL, DefaultURL), cmp.Or(cfg.Domain, DefaultDomain)
 	cfg.Timeout, cfg.Template = cmp.Or(cfg.Timeout, DefaultTimeout), cmp.Or(cfg.Template, DefaultTemplate)
@@ -179,7 +179,7 @@ const Warning = "Checked against E2B's specification and clients and against ano
 
 // Close implements providers.Provider.
 func (p *Provider) Close() error {
-	p.calls.cutAll(providers.Errorf(providers.Unavailable, "the worker lets go of its sandboxes"))
+	p.calls.cutAll(providers.Errorf(providers.Unavailable, "the worker is stopping; try again"))
 	p.transport.CloseIdleConnections()
 	return nil
 }

@@ -273,7 +273,7 @@ func TestBadSettings(t *testing.T) {
 	for name, change := range map[string]func(*e2b.Config){
 		"E2B_API_KEY":     func(c *e2b.Config) { c.APIKey = "" },
 		"no key has":      func(c *e2b.Config) { c.APIKey = "a b\n" },
-		"installation":    func(c *e2b.Config) { c.Fleet = "" },
+		"SANDYARD_FLEET":  func(c *e2b.Config) { c.Fleet = "" },
 		"E2B_API_URL":     func(c *e2b.Config) { c.URL = "api.e2b.app" },
 		"without user":    func(c *e2b.Config) { c.URL = "https://user:secret@api.e2b.app" },
 		"E2B_SANDBOX_URL": func(c *e2b.Config) { c.DataURL = "ftp://x" },

@@ -100,7 +100,7 @@ func (s *sandbox) look(ctx context.Context, abs string) (place, error) {
 	}
 	words := strings.Fields(string(out))
 	if len(words) != 4 || words[0] != "look" {
-		return place{}, providers.Errorf(providers.Internal, "the sandbox did not say what there is at the path")
+		return place{}, providers.Errorf(providers.Internal, "the sandbox did not report what is at the path")
 	}
 	return place{words[1], words[2] == "r", words[3] == "w"}, nil
 }

@@ -149,7 +149,7 @@ func givenUp(ctx context.Context) error {
 	if errors.As(context.Cause(ctx), &own) {
 		return own
 	}
-	return unavailable("the call was given up", quiet(context.Cause(ctx)))
+	return unavailable("the call was stopped before it ended", quiet(context.Cause(ctx)))
 }
 
 // refused is what a refusal means by itself; nil = the sandbox is to be asked after.
@@ -193,7 +193,7 @@ func (s *sandbox) probe(ctx context.Context, err error) error {
 			s.p.refs.forget(s.id, s.backend)
 			return &providers.Error{Class: providers.Lost, Message: providers.ErrLost.Message, Err: quiet(err)}
 		case getErr != nil:
-			return unavailable("the sandbox does not answer, nor does E2B say how it stands", quiet(err))
+			return unavailable("neither the sandbox nor the API of E2B answers", quiet(err))
 		case d.state() == providers.StatePaused:
 			return providers.ErrPaused
 		case s.healthy(ctx):

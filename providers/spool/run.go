@@ -55,7 +55,7 @@ func (s *Spool) Run(ctx context.Context, cmd providers.Command) (providers.Resul
 			r.started()
 			return a.result(s, cmd)
 		case a.state != "running":
-			return providers.Result{}, providers.Errorf(providers.Internal, "the sandbox did not say how the command stands")
+			return providers.Result{}, providers.Errorf(providers.Internal, "the sandbox did not report the state of the command")
 		}
 		r.started()
 		lost = 0

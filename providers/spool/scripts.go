@@ -125,7 +125,7 @@ func (s *Spool) ask(ctx context.Context, user, text string, limit int64) (said, 
 		}
 		return said{}, providers.Errorf(
 			providers.Internal,
-			"the directory of the commands in the sandbox's /tmp belongs to somebody else",
+			"the directory of the commands in the sandbox's /tmp belongs to another user; remove it, or create another sandbox",
 		)
 	}
 	if len(out) > maxHead {
@@ -136,7 +136,7 @@ func (s *Spool) ask(ctx context.Context, user, text string, limit int64) (said, 
 
 // result reads what show has printed.
 func (a said) result(s *Spool, cmd providers.Command) (providers.Result, error) {
-	broken := providers.Errorf(providers.Internal, "the sandbox did not say how the command ended")
+	broken := providers.Errorf(providers.Internal, "the sandbox did not report how the command ended")
 	if len(a.words) != 7 {
 		return providers.Result{}, broken
 	}

@@ -26,15 +26,15 @@ const (
 	cutWire         faultKind = "connections cut"
 	holdWire        faultKind = "connections silent"
 	hangServer      faultKind = "server silent"
-	killSandbox     faultKind = "sandbox killed behind our back"
-	plantOrphan     faultKind = "resource of nobody planted"
+	killSandbox     faultKind = "sandbox killed outside Sandyard"
+	plantOrphan     faultKind = "resource without a sandbox planted"
 	restartEngine   faultKind = "engine restarted"
 	crashEngine     faultKind = "engine killed"
 	emptyEngine     faultKind = "engine restarted with its sandboxes"
 
 	// Of sandboxes that are processes of this machine.
-	stopSandbox      faultKind = "sandbox stopped behind our back"
-	killAllSandboxes faultKind = "all sandboxes killed behind our back"
+	stopSandbox      faultKind = "sandbox stopped outside Sandyard"
+	killAllSandboxes faultKind = "all sandboxes killed outside Sandyard"
 )
 
 // fault is one line of the plan.

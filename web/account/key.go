@@ -54,7 +54,7 @@ type keyInput struct {
 
 // RotateBody is the body of a rotation.
 type RotateBody struct {
-	OverlapSeconds *float64 `json:"overlap_seconds,omitempty" minimum:"0" maximum:"7776000" doc:"How long the old key works beside the new one; default one day"`
+	OverlapSeconds *float64 `json:"overlap_seconds,omitempty" minimum:"0" maximum:"7776000" doc:"How long the old key stays valid; default one day"`
 }
 
 type rotateInput struct {
@@ -78,7 +78,7 @@ func (s *Server) addKeys() {
 	create.DefaultStatus = http.StatusCreated
 	rest.Register(s.api, create, s.createKey)
 	rotate := rest.Operation("rotate-key", http.MethodPost, "/v1/keys/{id}/rotate", Tag,
-		"Make a key with the same name and scopes (scope admin); the old one works for a while beside it")
+		"Make a key with the same name and scopes (scope admin); the old one stays valid for a while")
 	rotate.DefaultStatus = http.StatusCreated
 	rest.Register(s.api, rotate, s.rotateKey)
 	rest.Register(s.api, rest.Operation("revoke-key", http.MethodDelete, "/v1/keys/{id}", Tag,

@@ -41,7 +41,7 @@ func (s *Server) routes() []calls.Route {
 			Query:   []string{"username", "password"}, Anybody: true, Out: reflect.TypeFor[token](), Handle: s.login,
 		},
 		post("/create", "create", "Create a sandbox", s.create, data[created]()),
-		on(http.MethodGet, "/status", "status", "Say how a sandbox stands", s.status, data[status]()),
+		on(http.MethodGet, "/status", "status", "Return the state of a sandbox", s.status, data[status]()),
 		on(http.MethodGet, "/info", "info", "Describe a sandbox", s.info, data[info]()),
 		on(http.MethodGet, "/urls", "urls", "Return the URLs of the template's MCP server and editor", s.urls, data[urls]()),
 		post("/run-cmd", "run-cmd", "Run a shell command", s.run, data[ran]()),
@@ -49,7 +49,7 @@ func (s *Server) routes() []calls.Route {
 		post("/write-file", "write-file", "Replace a file; missing directories are created", s.write, data[done]()),
 		post("/read-file", "read-file", "Read a file of UTF-8 text", s.read, data[file]()),
 		post("/expose-port", "expose-port", "Return the public URL of a port", s.expose, data[exposed]()),
-		post("/schedule-timeout", "schedule-timeout", "Let a sandbox end so many seconds from now", s.timeout, data[done]()),
+		post("/schedule-timeout", "schedule-timeout", "Set the timeout of a sandbox, in seconds from now", s.timeout, data[done]()),
 		post("/timeout", "timeout", "The same as schedule-timeout", s.timeout, data[done]()),
 		{
 			Method: http.MethodPost, Path: base + "/:id/pause", ID: "pause", Summary: "Pause a sandbox; any command resumes it",

@@ -79,7 +79,7 @@ func (s *Server) login(c *fiber.Ctx) error {
 	case strings.HasPrefix(c.Get(fiber.HeaderContentType), fiber.MIMEApplicationForm):
 		form, err := url.ParseQuery(string(body))
 		if err != nil {
-			return problem.Invalid("body", "is no form")
+			return problem.Invalid("body", "is not a well-formed form; send username and password as its fields")
 		}
 		name, password = cmp.Or(form.Get("username"), name), cmp.Or(form.Get("password"), password)
 	default:

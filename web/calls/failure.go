@@ -27,12 +27,13 @@ func Failure(job models.Job, box models.Sandbox) error {
 		return problem.New(
 			http.StatusRequestTimeout,
 			"still_running",
-			fmt.Sprintf("this takes longer than a request may; job %s continues", job.ID),
+			fmt.Sprintf("the job has not ended in the time of one request; job %s continues, and GET /v1/jobs/%s tells "+
+				"its state", job.ID, job.ID),
 		)
 	case job.State == models.TimedOut, job.State == models.Expired:
 		return problem.New(http.StatusRequestTimeout, why.Code, why.Message)
 	case job.State == models.Cancelled && box.Ended():
-		return problem.New(http.StatusNotFound, "not_found", "the sandbox was removed meanwhile")
+		return problem.New(http.StatusNotFound, "not_found", "the sandbox was deleted while the job waited or ran; create another one")
 	case job.State == models.Cancelled:
 		return problem.New(http.StatusConflict, why.Code, why.Message)
 	}

@@ -92,7 +92,7 @@ func (s *Server) wish(b *createRequest) (w jobs.CreateSandbox, err error) {
 		image := only.FindStringSubmatch(b.BuildInfo.Dockerfile)
 		if image == nil || len(b.BuildInfo.ContextHashes) > 0 {
 			return w, problem.New(http.StatusBadRequest, "unsupported_operation",
-				"a create builds no image here; build a template first, with POST /v1/builds, and name it as the snapshot")
+				"a create does not build images here; build a template with POST /v1/templates/{name}/builds, and name it as the snapshot")
 		}
 		w.Image = image[1]
 	}

@@ -90,7 +90,8 @@ func (s *Server) signed(c *fiber.Ctx) error {
 func (s *Server) open(ctx context.Context, sandbox string, port int, life time.Duration) (string, error) {
 	address, signer := s.calls.Address()
 	if address.IsZero() || signer == nil {
-		return "", unsupported("a preview, as this server has no edge (EDGE_DOMAIN),")
+		return "", problem.New(fiber.StatusBadRequest, "unsupported_operation",
+			"this server has no edge, so ports have no URL; ask your operator to set EDGE_ADDR and EDGE_DOMAIN")
 	}
 	job, err := s.calls.Do(ctx, sandbox, &jobs.Port{Port: port, ExpiresInSeconds: life.Seconds()}, models.OutputResult)
 	if err != nil {
@@ -110,7 +111,7 @@ func (s *Server) expire(c *fiber.Ctx) error {
 		return err
 	}
 	_, signer := s.calls.Address()
-	unknown := problem.Invalid("path.token", "is no valid token of this port")
+	unknown := problem.Invalid("path.token", "is not a valid token of this port; create another signed URL")
 	if signer == nil {
 		return unknown
 	}

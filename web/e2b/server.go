@@ -179,7 +179,7 @@ func (e *Server) read(c *fiber.Ctx, into any) error {
 		return problem.New(
 			http.StatusBadRequest,
 			"malformed_request",
-			"the body is not the JSON of this request: "+err.Error(),
+			"the body does not match this request: "+err.Error(),
 		)
 	}
 	return nil

@@ -54,7 +54,7 @@ func (s *Server) sandboxGet(ctx context.Context, c *call, a *sandboxOnly) (*answ
 
 type portURL struct {
 	Port    int     `json:"port" jsonschema:"1 to 65535"`
-	Public  bool    `json:"public,omitempty" jsonschema:"Everybody with the URL may connect; default: the URL holds a token"`
+	Public  bool    `json:"public,omitempty" jsonschema:"Everyone with the URL may connect; default: the URL holds a token"`
 	Seconds float64 `json:"expires_in_seconds,omitempty" jsonschema:"Default 3600, at most 86400"`
 	in
 }

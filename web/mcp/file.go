@@ -116,7 +116,7 @@ func picture(job models.Job, res jobs.ReadResult) (*answer, error) {
 	media := http.DetectContentType(job.Content)
 	fields := map[string]any{"path": res.Path, "sandbox_id": job.SandboxID, "size": res.Size, "media_type": media}
 	if !strings.HasPrefix(media, "image/") || base64.StdEncoding.EncodedLen(len(job.Content)) > maxImage {
-		return nil, problem.New(http.StatusUnprocessableEntity, "not_text", fmt.Sprintf("%s is no UTF-8 text but %s of %d bytes; "+
+		return nil, problem.New(http.StatusUnprocessableEntity, "not_text", fmt.Sprintf("%s is not UTF-8 text: it is %s of %d bytes; "+
 			"look into it with shell_exec, or download it with GET /v1/sandboxes/%s/files/raw", res.Path, media, res.Size, job.SandboxID))
 	}
 	return &answer{
@@ -201,7 +201,7 @@ func (s *Server) fileEdit(ctx context.Context, c *call, a *fileEdit) (*answer, e
 
 type fileList struct {
 	Path       string `json:"path,omitempty" jsonschema:"Directory; default the work directory"`
-	Recursive  bool   `json:"recursive,omitempty" jsonschema:"Also what lies in its directories, at most 16 levels"`
+	Recursive  bool   `json:"recursive,omitempty" jsonschema:"Include its directories, at most 16 levels"`
 	ShowHidden bool   `json:"show_hidden,omitempty" jsonschema:"Also names that begin with a dot"`
 	in
 }
@@ -375,7 +375,7 @@ type fileUpload struct {
 func (s *Server) fileUpload(ctx context.Context, c *call, a *fileUpload) (*answer, error) {
 	content, err := base64.StdEncoding.DecodeString(a.Content)
 	if err != nil {
-		return nil, invalid("content_base64", "is no base64: "+err.Error())
+		return nil, invalid("content_base64", "is not base64: "+err.Error())
 	}
 	var info providers.FileInfo
 	job, err := s.onFile(ctx, c, a.Sandbox, &jobs.Write{Path: a.File, Content: a.Content, Encoding: "base64", Mode: a.Mode}, &info)

@@ -26,7 +26,7 @@ func readMessage(body []byte) (message, error) {
 		return m, problem.Invalid("body", "must be one JSON-RPC message; send several as several requests")
 	}
 	if err := json.Unmarshal(body, &m); err != nil {
-		return m, problem.Invalid("body", "is no JSON-RPC message: "+err.Error())
+		return m, problem.Invalid("body", "is not a JSON-RPC message: "+err.Error())
 	}
 	return m, nil
 }

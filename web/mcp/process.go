@@ -37,7 +37,7 @@ func (s *Server) processList(ctx context.Context, c *call, a *sandboxOnly) (*ans
 type processSignal struct {
 	Pid    int    `json:"pid" jsonschema:"The pid that process_list shows"`
 	Signal string `json:"signal,omitempty" jsonschema:"Such as SIGINT or SIGKILL; default SIGTERM"`
-	Start  int64  `json:"start,omitempty" jsonschema:"The start that process_list shows: another process that has got the pid is then left alone"`
+	Start  int64  `json:"start,omitempty" jsonschema:"The start that process_list shows: a later process with this pid is then left alone"`
 	in
 }
 

@@ -28,7 +28,7 @@ const (
 
 // addResources adds what clients may read beside calling tools.
 func (s *Server) addResources(server *mcp.Server) {
-	server.AddResource(&mcp.Resource{URI: listURI, Name: "sandboxes", Description: "The sandboxes that live", MIMEType: jsonMedia},
+	server.AddResource(&mcp.Resource{URI: listURI, Name: "sandboxes", Description: "The live sandboxes", MIMEType: jsonMedia},
 		s.reader(func(ctx context.Context, _ *call, _ string) (*mcp.ResourceContents, error) {
 			docs, err := s.live(ctx, maxListed)
 			return asJSON(docs, err)

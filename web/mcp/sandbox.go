@@ -19,7 +19,7 @@ type sandboxCreate struct {
 	Env      map[string]string `json:"env,omitempty" jsonschema:"Environment variables of every command in it"`
 	CPUs     float64           `json:"cpus,omitempty" jsonschema:"Cores; default 1"`
 	MemoryMB int64             `json:"memory_mb,omitempty" jsonschema:"Memory with its files; default 512"`
-	Timeout  float64           `json:"timeout_seconds,omitempty" jsonschema:"It ends so long after its start; default 3600"`
+	Timeout  float64           `json:"timeout_seconds,omitempty" jsonschema:"Timeout: seconds after its start; default 3600"`
 	Network  bool              `json:"network,omitempty" jsonschema:"It may connect to public addresses"`
 }
 
@@ -68,7 +68,7 @@ func (s *Server) sandboxList(ctx context.Context, _ *call, a *sandboxList) (*ans
 		fmt.Fprintf(&b, "%s %s template %s key %q, ends at %s\n", doc.ID, doc.State, doc.Template, doc.Key, doc.ExpiresAt.Format(time.RFC3339))
 	}
 	if len(docs) == 0 {
-		b.WriteString("No sandbox lives.")
+		b.WriteString("There is no live sandbox.")
 	}
 	return &answer{text: b.String(), fields: map[string]any{"sandboxes": docs}}, nil
 }
@@ -118,7 +118,7 @@ func (s *Server) sandboxExtend(ctx context.Context, c *call, a *sandboxExtend) (
 }
 
 type sandboxDelete struct {
-	Sandbox string `json:"sandbox" jsonschema:"The id of the sandbox; name also the session's own"`
+	Sandbox string `json:"sandbox" jsonschema:"The id of the sandbox, also for the session's own"`
 }
 
 func (s *Server) sandboxDelete(ctx context.Context, _ *call, a *sandboxDelete) (*answer, error) {

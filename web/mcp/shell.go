@@ -68,7 +68,7 @@ func (s *Server) launch(ctx context.Context, c *call, sandbox string, exec *jobs
 
 type shellWait struct {
 	ExecID  string  `json:"exec_id,omitempty" jsonschema:"The exec_id of an earlier answer; default: the sandbox's newest command"`
-	Cursor  string  `json:"cursor,omitempty" jsonschema:"The cursor of the last answer: output behind it is returned; default all"`
+	Cursor  string  `json:"cursor,omitempty" jsonschema:"The cursor of the last answer: output after it is returned; default all"`
 	Seconds float64 `json:"seconds,omitempty" jsonschema:"How long to wait for the command's end; default and most 20"`
 	in
 }

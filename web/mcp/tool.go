@@ -84,7 +84,7 @@ func readArguments(name string, schema *jsonschema.Schema, given json.RawMessage
 	}
 	for field := range fields {
 		if schema.Properties[field] == nil {
-			return problem.Invalid(field, fmt.Sprintf("is no argument of %s, which takes %s", name, strings.Join(schema.PropertyOrder, ", ")))
+			return problem.Invalid(field, fmt.Sprintf("is not an argument of %s, which takes %s", name, strings.Join(schema.PropertyOrder, ", ")))
 		}
 	}
 	for _, field := range schema.Required {

@@ -43,7 +43,7 @@ func (s *Server) sets() []toolSet {
 
 func (s *Server) fileTools() []tool {
 	return []tool{
-		define(s, "file_read", "Read a file of text, whole or some of its lines; of a picture, see it", reads, s.fileRead),
+		define(s, "file_read", "Read a text file, whole or some of its lines, or show a picture", reads, s.fileRead),
 		define(s, "file_write", "Replace a file or append to it", changes, s.fileWrite),
 		define(s, "file_edit", "Replace a text in a file", changes, s.fileEdit),
 		define(s, "file_delete", "Delete a file, or a directory with all that is in it", changes, s.fileDelete),
@@ -61,14 +61,14 @@ func (s *Server) shellTools() []tool {
 	return []tool{
 		define(s, "shell_exec", "Run a shell command and return its output. After 20 seconds it answers running=true and the command goes on: "+
 			"follow it with shell_wait", changes, s.shellExec),
-		define(s, "shell_wait", "Wait for the end of a command, and return its output behind the cursor", reads, s.shellWait),
+		define(s, "shell_wait", "Wait for the end of a command, and return its output after the cursor", reads, s.shellWait),
 		define(s, "shell_interactive", "Start a program whose input stays open, by default a shell. shell_write feeds it, shell_view shows its output, "+
 			"shell_kill ends it", changes, s.shellInteractive),
-		define(s, "shell_view", "Show the output of a command behind the cursor, or its end", reads, s.shellView),
+		define(s, "shell_view", "Show the output of a command after the cursor, or its last part", reads, s.shellView),
 		define(s, "shell_write", "Write to the input of an interactive program, and return what it answers", changes, s.shellWrite),
 		define(s, "shell_kill", "Kill a command with all its processes", changes, s.shellKill),
 		define(s, "exec_start", "Start a command in the background", changes, s.execStart),
-		define(s, "exec_output", "Return the output of a command behind the cursor; the same as shell_wait", reads, s.shellWait),
+		define(s, "exec_output", "Return the output of a command after the cursor; the same as shell_wait", reads, s.shellWait),
 		define(s, "exec_stdin", "Write to the input of a command that was started with stdin_open", changes, s.execStdin),
 		define(s, "exec_signal", "Send a signal to a command", changes, s.execSignal),
 		define(s, "process_list", "List the processes in the sandbox", reads, s.processList),
@@ -102,9 +102,9 @@ func (s *Server) networkTools() []tool {
 func (s *Server) browserTools() []tool {
 	return []tool{
 		define(s, "browser_open", "Open a page in the browser of a sandbox of template browser, and return its text", adds, s.browserOpen),
-		define(s, "browser_info", "Describe the browser: its tabs, its size, and how a person sees its screen", reads, s.browserInfo),
-		define(s, "browser_screenshot", "See the page that is open, or an element of it", reads, s.browserScreenshot),
-		define(s, "browser_action", "Click, type, scroll and go on in the page that is open, or read its text", changes, s.browserAction),
+		define(s, "browser_info", "Describe the browser: its tabs, its size, and how a person can see its screen", reads, s.browserInfo),
+		define(s, "browser_screenshot", "Show the open page, or an element of it", reads, s.browserScreenshot),
+		define(s, "browser_action", "Click, type, scroll and navigate in the open page, or read its text", changes, s.browserAction),
 	}
 }
 
@@ -120,10 +120,10 @@ func (s *Server) sandboxTools() []tool {
 	return []tool{
 		define(s, "sandbox_get", "Describe the sandbox: its state, template and timeouts", reads, s.sandboxGet),
 		define(s, "sandbox_create", "Create another sandbox; give its id as sandbox to other tools", adds, s.sandboxCreate),
-		define(s, "sandbox_list", "List the sandboxes that live", reads, s.sandboxList),
+		define(s, "sandbox_list", "List the live sandboxes", reads, s.sandboxList),
 		define(s, "sandbox_pause", "Freeze a sandbox with its memory; the next tool resumes it", adds, s.sandboxPause),
 		define(s, "sandbox_resume", "Resume a paused sandbox", adds, s.sandboxResume),
-		define(s, "sandbox_extend", "Let a sandbox live so many seconds from now on", adds, s.sandboxExtend),
+		define(s, "sandbox_extend", "Extend the timeout of a sandbox to a number of seconds from now", adds, s.sandboxExtend),
 		define(s, "sandbox_delete", "Delete a sandbox with all that is in it", changes, s.sandboxDelete),
 		define(s, "workspace_info", "Describe the work directory: path, free space, tools", reads, s.workspaceInfo),
 		define(s, "workspace_health", "Check that the sandbox runs commands", reads, s.workspaceHealth),
@@ -134,8 +134,8 @@ func (s *Server) sandboxTools() []tool {
 
 func (s *Server) jobTools() []tool {
 	return []tool{
-		define(s, "job_get", "Show how a job stands", reads, s.jobGet),
-		define(s, "job_wait", "Wait for the end of a job and return how it stands", reads, s.jobWait),
+		define(s, "job_get", "Show the state of a job", reads, s.jobGet),
+		define(s, "job_wait", "Wait for the end of a job and return its state", reads, s.jobWait),
 		define(s, "job_list", "List jobs, newest first", reads, s.jobList),
 		define(s, "job_cancel", "Cancel a job; a command is killed", changes, s.jobCancel),
 	}

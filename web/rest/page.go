@@ -20,7 +20,7 @@ func ReadNumber(cursor string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(cursor, 10, 64)
 	if err != nil {
-		return 0, problem.Invalid("query.cursor", "must be a next_cursor")
+		return 0, problem.Invalid("query.cursor", "must be the next_cursor of an earlier page")
 	}
 	return n, nil
 }

@@ -22,8 +22,8 @@ type Provider struct {
 	providers.Capabilities
 	Workers   int        `json:"workers" doc:"Live workers of this provider; without any, jobs wait"`
 	Available bool       `json:"available" doc:"The provider answers at least one live worker and takes the operator's key; else its jobs wait"`
-	Since     *time.Time `json:"unavailable_since,omitempty" doc:"When it last answered no worker any more"`
-	Reason    string     `json:"reason,omitempty" doc:"Error code of what it answers to workers that cannot use it"`
+	Since     *time.Time `json:"unavailable_since,omitempty" doc:"Since when it has answered no worker"`
+	Reason    string     `json:"reason,omitempty" doc:"Error code that workers get while they cannot use it"`
 	ErrorRate float64    `json:"error_rate" doc:"Share of the latest attempts at jobs that failed by the provider's fault, from 0 to 1; of up to 200 attempts per worker"`
 	CreateMS  int64      `json:"create_ms,omitempty" doc:"Median time of the latest creates; absent: no create yet"`
 }

@@ -18,7 +18,7 @@ const maxWait = 120 * time.Second
 
 // SubmitParams come with every request that submits a job.
 type SubmitParams struct {
-	IdempotencyKey string `header:"Idempotency-Key" doc:"Your own name for this request, at most 255 characters. A repeated request with the same key and content, as after a lost response or a 503, returns the first request's job"`
+	IdempotencyKey string `header:"Idempotency-Key" doc:"Your own name for this request, at most 255 characters. A request that is repeated with it within 24 hours, as after a lost response or a 503, returns the first request's job"`
 	WaitParam
 }
 

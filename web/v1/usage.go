@@ -125,7 +125,7 @@ func (in *usageInput) query(ctx context.Context, now time.Time) (models.UsageQue
 		key, err := base64.RawURLEncoding.DecodeString(in.Cursor)
 		if err != nil || json.Unmarshal(key, &q.After) != nil || len(q.After) != len(models.Usage{}.Key()) ||
 			!middleware.Storable([]byte(joined(q.After))) {
-			return q, problem.Invalid("query.cursor", "must be a next_cursor")
+			return q, problem.Invalid("query.cursor", "must be the next_cursor of an earlier page")
 		}
 	}
 	return q, nil
