@@ -85,15 +85,15 @@ func TestDocumentsAreShort(t *testing.T) {
 	}
 }
 
-// TestPagesSayWhatTheyAreFor wants a title and a paragraph on every page below docs.
+// TestPagesSayWhatTheyAreFor wants a title on every page below docs, and a paragraph that begins with what its reader can do.
 func TestPagesSayWhatTheyAreFor(t *testing.T) {
 	t.Parallel()
 	for _, p := range pages(t) {
 		if !strings.HasPrefix(p.path, "docs/") {
 			continue
 		}
-		if len(p.lines) < 3 || !strings.HasPrefix(p.lines[0], "# ") || p.lines[1] != "" || !regexp.MustCompile(`^[A-Z]`).MatchString(p.lines[2]) {
-			t.Errorf("%s does not begin with a title and a paragraph", p.path)
+		if len(p.lines) < 3 || !strings.HasPrefix(p.lines[0], "# ") || p.lines[1] != "" || !strings.HasPrefix(p.lines[2], "After this page ") {
+			t.Errorf("%s does not begin with a title and what its reader can do after this page", p.path)
 		}
 	}
 }
