@@ -43,7 +43,8 @@ func Of(err error, maxBody int) *Problem {
 		return New(
 			fiber.StatusNotFound,
 			"not_found",
-			"there is no such sandbox, job, template or schedule; check the id and the tenant of this API key",
+			"there is no such sandbox, job, template or other object of this tenant; check the id or the name, and the "+
+				"API key",
 		)
 	case errors.Is(err, models.ErrExists):
 		return New(
