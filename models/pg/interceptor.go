@@ -62,10 +62,7 @@ func (t intercepted) ExecContext(ctx context.Context, query string, args ...any)
 func (t intercepted) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	var rows *sql.Rows
 	err := t.call(ctx, query, func() (err error) {
-		rows, err = t.ConnPool.QueryContext(
-			ctx,
-			query,
-			args...) //nolint:sqlclosecheck,rowserrcheck // the caller's, or read to the end below
+		rows, err = t.ConnPool.QueryContext(ctx, query, args...) //nolint:sqlclosecheck,rowserrcheck // read below
 		return err
 	})
 	if err != nil && rows != nil {

@@ -49,7 +49,7 @@ func (s *Server) routes() []calls.Route {
 		post("/write-file", "write-file", "Replace a file; missing directories are created", s.write, data[done]()),
 		post("/read-file", "read-file", "Read a file of UTF-8 text", s.read, data[file]()),
 		post("/expose-port", "expose-port", "Return the public URL of a port", s.expose, data[exposed]()),
-		post("/schedule-timeout", "schedule-timeout", "Set the timeout of a sandbox, in seconds from " +
+		post("/schedule-timeout", "schedule-timeout", "Set the timeout of a sandbox, in seconds from "+
 			"now", s.timeout, data[done]()),
 		post("/timeout", "timeout", "The same as schedule-timeout", s.timeout, data[done]()),
 		{

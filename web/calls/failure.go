@@ -33,7 +33,7 @@ func Failure(job models.Job, box models.Sandbox) error {
 	case job.State == models.TimedOut, job.State == models.Expired:
 		return problem.New(http.StatusRequestTimeout, why.Code, why.Message)
 	case job.State == models.Cancelled && box.Ended():
-		return problem.New(http.StatusNotFound, "not_found", "the sandbox was deleted while the job waited or ran; create " +
+		return problem.New(http.StatusNotFound, "not_found", "the sandbox was deleted while the job waited or ran; create "+
 			"another one")
 	case job.State == models.Cancelled:
 		return problem.New(http.StatusConflict, why.Code, why.Message)
