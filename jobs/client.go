@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"sandyard/jobs/queue"
 	"sandyard/models"
 )
 
@@ -15,7 +16,7 @@ import (
 // Errors of all that submit: *InvalidError, and those of models.Store.Submit.
 type Client struct {
 	store   *models.Store
-	queue   *Queue
+	queue   *queue.Queue
 	catalog Catalog
 	images  images
 	rooms   *rooms
@@ -23,7 +24,7 @@ type Client struct {
 }
 
 // NewClient returns a client on store that hands jobs to queue.
-func NewClient(store *models.Store, queue *Queue, catalog Catalog, log *slog.Logger) *Client {
+func NewClient(store *models.Store, queue *queue.Queue, catalog Catalog, log *slog.Logger) *Client {
 	allowed := images{store: store, templates: catalog.Templates, allowed: catalog.Images}
 	return &Client{store: store, queue: queue, catalog: catalog, images: allowed, rooms: newRooms(store), log: log}
 }
@@ -202,10 +203,10 @@ func (c *Client) commit(ctx context.Context, sub models.Submission) (models.Subm
 	if err != nil {
 		return out, err
 	}
-	c.queue.send(ctx, out.Dispatch)
-	c.queue.announce(ctx, out.Ended...)
+	c.queue.Send(ctx, out.Dispatch)
+	c.queue.Announce(ctx, out.Ended...)
 	if sub.End != nil {
-		c.queue.interrupt(ctx, sub.SandboxID)
+		c.queue.Interrupt(ctx, sub.SandboxID)
 	}
 	return out, nil
 }
@@ -247,9 +248,9 @@ func (c *Client) Cancel(ctx context.Context, tenant, id, actor string) (models.J
 	if err != nil {
 		return j, err
 	}
-	c.queue.follow(ctx, f)
+	c.queue.Follow(ctx, f)
 	if !j.State.Terminal() {
-		c.queue.interrupt(ctx, id)
+		c.queue.Interrupt(ctx, id)
 	}
 	return j, nil
 }

@@ -106,7 +106,7 @@ func (a *attempt) giveBack(ctx context.Context, r models.Return, give func(conte
 	w, tenant := a.w, a.job.TenantID
 	time.AfterFunc(r.Delay, func() {
 		if tasks, err := w.store.DispatchReady(ctx, tenant); err == nil {
-			w.queue.send(ctx, tasks)
+			w.queue.Send(ctx, tasks)
 		}
 	})
 }
@@ -210,12 +210,12 @@ func (a *attempt) finish(owned context.Context, o models.Outcome, res result) {
 	if o.Sandbox.To == models.SandboxLost { // what died may have left a body
 		res.orphaned = func(ctx context.Context) error { return a.w.provider.Delete(ctx, a.job.SandboxID) }
 	}
-	a.w.queue.follow(ctx, f)
+	a.w.queue.Follow(ctx, f)
 	a.w.metrics.observe(o, a.job)
 	a.w.security.ended(o, a.job)
 	a.log.InfoContext(ctx, "job finished", "state", o.State, "took", time.Since(a.began))
 	if f.Callbacks {
-		a.w.webhooks.dispatch(ctx, a.job.TenantID)
+		a.w.webhooks.Dispatch(ctx, a.job.TenantID)
 	}
 	a.followUp(ctx, f, res)
 }

@@ -19,6 +19,8 @@ import (
 
 	"sandyard/dev/wire"
 	"sandyard/jobs"
+	"sandyard/jobs/queue"
+	"sandyard/jobs/webhook"
 	"sandyard/models"
 	"sandyard/passes"
 	"sandyard/providers/fake"
@@ -128,8 +130,8 @@ func (s *switchboard) inBackground() bool {
 			return false
 		}
 		for _, loop := range []string{
-			"beatLoop", "networkLoop", "stockLoop", "pruneLoop", "meterLoop", "diskLoop", "spoolLoop", "(*leader)", "(*reconciler)", "(*Scheduler).loop", "(*heartbeater)", "(*janitor)", "(*forwarder)",
-			"(*recoverer)", "(*subscriber)", "(*aggregator)", "(*healthchecker)", "(*syncer)", "interruptLoop", "(*Waiters)", "(*gate)",
+			"beatLoop", "networkLoop", "stockLoop", "pruneLoop", "meterLoop", "diskLoop", "spoolLoop", "(*Leader)", "(*reconciler)", "(*Scheduler).loop", "(*heartbeater)", "(*janitor)", "(*forwarder)",
+			"(*recoverer)", "(*subscriber)", "(*aggregator)", "(*healthchecker)", "(*syncer)", "interruptLoop", "queue.Interrupts", "(*Waiters)", "(*gate)",
 		} {
 			if strings.Contains(f.Function, loop) {
 				return true
@@ -269,7 +271,7 @@ type faultRig struct {
 	board  *switchboard
 	acting *models.Store
 	acts   *jobs.Client
-	queue  *jobs.Queue
+	queue  *queue.Queue
 	conn   *pgx.Conn
 	images *images
 	timed  *models.Store // the scheduler's
@@ -304,9 +306,9 @@ func newFaultRig(t testing.TB) *faultRig {
 	}
 	acting := store(true)
 	r.acting, r.images = acting, &images{held: []string{"fake"}}
-	rdb := jobs.NewRedis(r.redis, r.board)
+	rdb := queue.NewRedis(r.redis, r.board)
 	t.Cleanup(func() { r.must(rdb.Close()) })
-	r.queue = jobs.NewQueue(rdb, r.log)
+	r.queue = queue.NewQueue(rdb, r.log)
 	t.Cleanup(r.queue.Close)
 	catalog := r.client.Catalog()
 	catalog.Edge = passes.Address{Scheme: "http", Domain: "edge"}
@@ -317,7 +319,7 @@ func newFaultRig(t testing.TB) *faultRig {
 		c.Store, c.RedisHooks, c.Lease, c.Grace, c.Patience = acting, []redis.Hook{r.board}, faultLease, time.Second, deadline
 		c.Reconcile, c.ReconcileGrace = 500*time.Millisecond, time.Second
 		c.Provider, c.Gateway = provider, "http://gateway.test"
-		c.Webhooks, c.MeterEvery = jobs.NewWebhooks(acting, r.queue, loopback(), r.log), 300*time.Millisecond
+		c.Webhooks, c.MeterEvery = webhook.New(acting, r.queue, loopback(), r.log), 300*time.Millisecond
 	})
 	r.timed = store(false)
 	r.lead = r.leading()
@@ -328,7 +330,7 @@ func newFaultRig(t testing.TB) *faultRig {
 func (r *faultRig) leading() *jobs.Scheduler {
 	return r.scheduler(func(c *jobs.SchedulerConfig) {
 		c.Store, c.Queue, c.Client = r.timed, r.queue, jobs.NewClient(r.timed, r.queue, r.client.Catalog(), r.log)
-		c.Webhooks, c.Retention = jobs.NewWebhooks(r.timed, r.queue, loopback(), r.log), jobs.Retention{History: day, Output: day}
+		c.Webhooks, c.Retention = webhook.New(r.timed, r.queue, loopback(), r.log), jobs.Retention{History: day, Output: day}
 	})
 }
 

@@ -3,6 +3,7 @@ package jobs
 import (
 	"time"
 
+	"sandyard/jobs/queue"
 	"sandyard/models"
 )
 
@@ -22,7 +23,7 @@ func (h *handedTasks) overdue(active []models.Dispatch, now time.Time) (lost []m
 		h.seen = map[string]time.Time{}
 	}
 	for _, d := range active {
-		id := taskID(d.JobID, d.Generation)
+		id := queue.TaskID(d.JobID, d.Generation)
 		since, known := h.first[id]
 		if !known {
 			since = now

@@ -87,7 +87,7 @@ func (w *Worker) adopt(ctx context.Context, steady bool) {
 	for _, id := range ids {
 		w.log.InfoContext(ctx, "sandbox adopted from a dead node", "sandbox_id", id)
 	}
-	w.queue.send(ctx, tasks)
+	w.queue.Send(ctx, tasks)
 	if len(ids) > 0 {
 		w.tendNetworks()
 		w.loops.Go(func() { w.dropSpools(context.WithoutCancel(ctx), ids) })

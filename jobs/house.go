@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"sandyard/jobs/loop"
 )
 
 const (
@@ -41,8 +43,8 @@ func (s *Scheduler) forgetNodes(ctx context.Context) error {
 		return err
 	}
 	var clean []string
-	err = each(ctx, s.queue.Ready, nodes, func(node string) error {
-		if err := s.queue.forgetNode(ctx, node); err != nil {
+	err = loop.Each(ctx, s.queue.Ready, nodes, func(node string) error {
+		if err := s.queue.ForgetNode(ctx, node); err != nil {
 			return fmt.Errorf("queues of node %s: %w", node, err)
 		}
 		clean = append(clean, node)
@@ -59,7 +61,7 @@ func (s *Scheduler) forgetRuns(ctx context.Context) error {
 		if err != nil || len(ids) == 0 {
 			return errors.Join(append(errs, err)...)
 		}
-		_, err = inParts(ctx, pruneBatch, func(ctx context.Context, limit int) (int, error) {
+		_, err = loop.InParts(ctx, pruneBatch, func(ctx context.Context, limit int) (int, error) {
 			return s.store.PruneHistories(ctx, ids, keptRuns, limit)
 		})
 		errs = append(errs, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"sandyard/jobs/loop"
 	"sandyard/models"
 )
 
@@ -24,13 +25,13 @@ func (s *Scheduler) releaseDeserted(ctx context.Context, at time.Time) error {
 	if err != nil {
 		return err
 	}
-	return each(ctx, s.store.Ready, found, func(box models.Sandbox) error {
+	return loop.Each(ctx, s.store.Ready, found, func(box models.Sandbox) error {
 		tasks, err := s.store.Release(ctx, box.ID, at)
 		if err != nil {
 			return ofSandbox(box.ID, err)
 		}
 		s.log.WarnContext(ctx, "sandbox create moved to another engine", "sandbox_id", box.ID, "node", *box.NodeID)
-		s.queue.send(ctx, tasks)
+		s.queue.Send(ctx, tasks)
 		return nil
 	})
 }
@@ -40,13 +41,13 @@ func (s *Scheduler) loseDeserted(ctx context.Context, at time.Time) error {
 	if err != nil {
 		return err
 	}
-	return each(ctx, s.store.Ready, found, func(box models.Sandbox) error {
+	return loop.Each(ctx, s.store.Ready, found, func(box models.Sandbox) error {
 		f, err := s.store.LoseDeserted(ctx, box.ID, at, s.lostAfter)
 		if err != nil {
 			return ofSandbox(box.ID, err)
 		}
 		s.log.WarnContext(ctx, "sandbox lost with its engine", "sandbox_id", box.ID, "node", *box.NodeID)
-		s.queue.follow(ctx, f)
+		s.queue.Follow(ctx, f)
 		return nil
 	})
 }
@@ -56,9 +57,9 @@ func (s *Scheduler) endStranded(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return each(ctx, s.store.Ready, found, func(id string) error {
+	return loop.Each(ctx, s.store.Ready, found, func(id string) error {
 		f, err := s.store.EndStranded(ctx, id)
-		s.queue.follow(ctx, f)
+		s.queue.Follow(ctx, f)
 		return ofSandbox(id, err)
 	})
 }

@@ -179,7 +179,7 @@ func (a *attempt) moveOn(ctx context.Context, why error) bool {
 		return false
 	}
 	a.log.WarnContext(ctx, "sandbox given to the next provider", "to", to.Provider, "reason", loggable(why))
-	a.w.queue.send(ctx, tasks)
+	a.w.queue.Send(ctx, tasks)
 	return true
 }
 

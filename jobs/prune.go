@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"sandyard/jobs/loop"
 	"sandyard/models"
 	"sandyard/providers"
 )
@@ -53,7 +54,7 @@ func PruneImages(ctx context.Context, store *models.Store, builder providers.Bui
 	}
 	// Those that hang may use up all of the time: another time others come first.
 	rand.Shuffle(len(unused), func(i, j int) { unused[i], unused[j] = unused[j], unused[i] })
-	err = each(ctx, store.Ready, unused, func(image string) error {
+	err = loop.Each(ctx, store.Ready, unused, func(image string) error {
 		one, cancel := context.WithTimeout(ctx, imageTimeout)
 		defer cancel()
 		err := builder.RemoveImage(one, image)

@@ -12,6 +12,7 @@ import (
 
 	"sandyard/dev/wire"
 	"sandyard/jobs"
+	"sandyard/jobs/queue"
 	"sandyard/models"
 )
 
@@ -25,11 +26,11 @@ func (r *rig) rate(burst float64) {
 }
 
 // process is another API process: it knows the limits of the database as they are now.
-func (r *rig) process(rdb redis.UniversalClient) (*jobs.Client, *jobs.Queue) {
+func (r *rig) process(rdb redis.UniversalClient) (*jobs.Client, *queue.Queue) {
 	r.t.Helper()
 	store, err := models.Open(r.t.Context(), r.dsn, 8, models.Limits{Window: 64})
 	r.must(err)
-	q := jobs.NewQueue(rdb, r.log)
+	q := queue.NewQueue(rdb, r.log)
 	r.t.Cleanup(func() {
 		q.Close()
 		r.must(store.Close())
@@ -162,7 +163,7 @@ func TestJobRateIsOpenWithoutRedis(t *testing.T) {
 	box, _ := r.create(jobs.CreateSandbox{})
 	r.rate(1)
 	proxy, socket := wire.Redis(t, r.redis.Network, r.redis.Addr)
-	rdb := jobs.NewRedis(&redis.Options{Network: "unix", Addr: socket, DB: r.redis.DB})
+	rdb := queue.NewRedis(&redis.Options{Network: "unix", Addr: socket, DB: r.redis.DB})
 	t.Cleanup(func() { r.must(rdb.Close()) })
 	client, queue := r.process(rdb)
 	submit := func() error {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"sandyard/jobs/loop"
 	"sandyard/models"
 	"sandyard/providers"
 )
@@ -23,7 +24,7 @@ type reconciler struct {
 	w     *Worker
 	every time.Duration
 	grace time.Duration
-	lead  *leader
+	lead  *loop.Leader
 	// since is when a difference was first seen, by the sandbox's id. Clocks of engines are not believed.
 	since    map[string]time.Time
 	told     map[string]time.Time // the ends of sandboxes that the provider was last told
@@ -40,10 +41,10 @@ const (
 
 func (w *Worker) newReconciler(every, grace time.Duration) *reconciler {
 	// A lease as long as the pause between two comparisons: every worker of the engine asks for it.
-	lease := max(leaderLease, every)
+	lease := max(loop.LeaderLease, every)
 	name := "reconcile/" + w.node.Provider + "/" + w.node.Engine
 	r := &reconciler{
-		w: w, every: every, grace: grace, lead: newLeader(w.store, name, lease, w.log), since: map[string]time.Time{}, told: map[string]time.Time{}, removals: newRemovals(),
+		w: w, every: every, grace: grace, lead: loop.NewLeader(w.store, name, lease, w.log), since: map[string]time.Time{}, told: map[string]time.Time{}, removals: newRemovals(),
 	}
 	r.sweeps.SetLimit(1)
 	return r
@@ -55,7 +56,7 @@ func (r *reconciler) loop(ctx context.Context) {
 	defer t.Stop()
 	defer r.removals.wait()
 	defer func() { _ = r.sweeps.Wait() }()
-	for r.lead.await(ctx) {
+	for r.lead.Await(ctx) {
 		if err := errors.Join(r.compare(ctx), r.removals.report()); err != nil && ctx.Err() == nil {
 			// An engine that does not answer proves nothing about its sandboxes.
 			r.w.log.WarnContext(ctx, "engine not reconciled, trying again", "error", err)
@@ -192,14 +193,14 @@ func (r *reconciler) remove(ctx context.Context, id string, body bool) error {
 
 // lose ends what is lost, and returns those of which something is left.
 func (r *reconciler) lose(ctx context.Context, d differences) (bodies []string, err error) {
-	err = each(ctx, r.w.store.Ready, slices.Sorted(maps.Keys(d.lost)), func(id string) error {
+	err = loop.Each(ctx, r.w.store.Ready, slices.Sorted(maps.Keys(d.lost)), func(id string) error {
 		f, err := r.w.store.Lose(ctx, id, r.w.node, d.lost[id])
 		if err != nil {
 			return ofSandbox(id, err)
 		}
 		r.note(ctx, "lost", id, "sandbox lost: "+d.lost[id])
 		r.w.security.lost("", id, d.lost[id])
-		r.w.queue.follow(ctx, f)
+		r.w.queue.Follow(ctx, f)
 		if d.bodies[id] {
 			bodies = append(bodies, id)
 		}
@@ -213,7 +214,7 @@ func (r *reconciler) observe(ctx context.Context, d differences, was map[string]
 	for id, seen := range d.changed {
 		changed, tasks, err := r.w.store.Observe(ctx, id, was[id], seen)
 		errs = append(errs, err)
-		r.w.queue.send(ctx, tasks)
+		r.w.queue.Send(ctx, tasks)
 		if changed {
 			r.note(ctx, "repaired", id, "sandbox became "+string(seen)+" outside Sandyard")
 		}

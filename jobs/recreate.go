@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"sandyard/jobs/loop"
 	"sandyard/models"
 	"sandyard/models/pg"
 )
@@ -20,7 +21,7 @@ func (s *Scheduler) recreate(ctx context.Context) error {
 		return err
 	}
 	full := map[string]bool{}
-	return each(ctx, s.store.Ready, lost, func(box models.Sandbox) error {
+	return loop.Each(ctx, s.store.Ready, lost, func(box models.Sandbox) error {
 		if full[box.TenantID] {
 			return nil
 		}

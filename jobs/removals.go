@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"sandyard/jobs/loop"
+
 	"golang.org/x/sync/errgroup"
 )
 
@@ -87,7 +89,7 @@ func (r *removals) end(id string, err error) {
 		return
 	}
 	r.failed[id] = r.round
-	if r.failures++; r.failures <= toldFailures {
+	if r.failures++; r.failures <= loop.ToldFailures {
 		r.errs = append(r.errs, fmt.Errorf("remove what is left of sandbox %s: %w", id, err))
 	}
 }
@@ -96,7 +98,7 @@ func (r *removals) end(id string, err error) {
 func (r *removals) report() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.failures > toldFailures {
+	if r.failures > loop.ToldFailures {
 		r.errs = append(r.errs, fmt.Errorf("%d in all", r.failures))
 	}
 	err := errors.Join(r.errs...)

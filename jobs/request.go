@@ -9,6 +9,7 @@ import (
 
 	"sandyard/egress"
 	"sandyard/guard"
+	"sandyard/jobs/webhook"
 	"sandyard/models"
 	"sandyard/providers"
 )
@@ -104,7 +105,10 @@ func (o Options) check(callbacks guard.Rules) error {
 	if o.QueueDeadline < 0 || o.QueueDeadline > MaxTimeout {
 		return invalid("queue_deadline_seconds", "must be between 0 and %.0f", MaxTimeout.Seconds())
 	}
-	return checkCallback(o.CallbackURL, callbacks)
+	if err := webhook.CheckURL(o.CallbackURL, callbacks); err != nil {
+		return invalid("callback_url", "%s", err)
+	}
+	return nil
 }
 
 // sandbox makes the row that c wishes for from what it resolves to, with the limits that it asks for.

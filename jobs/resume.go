@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"sandyard/jobs/queue"
 	"sandyard/models"
 	"sandyard/providers"
 )
@@ -23,7 +24,7 @@ func (c *Client) Resume(ctx context.Context, tenant, sandbox string) error {
 }
 
 // resume submits the job outside the order of the sandbox's jobs: what is frozen in it may be one of them.
-func resume(ctx context.Context, store *models.Store, queue *Queue, tenant, sandbox string) error {
+func resume(ctx context.Context, store *models.Store, queue *queue.Queue, tenant, sandbox string) error {
 	j, err := newJob(sandbox, &Resume{}, Options{TenantID: tenant, Actor: "auto_resume", Parallel: true})
 	if err != nil {
 		return err
@@ -34,7 +35,7 @@ func resume(ctx context.Context, store *models.Store, queue *Queue, tenant, sand
 	if err != nil && !errors.Is(err, models.ErrNotDue) {
 		return err
 	}
-	queue.send(ctx, out.Dispatch)
+	queue.Send(ctx, out.Dispatch)
 	return nil
 }
 

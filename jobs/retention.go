@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"sandyard/jobs/loop"
 )
 
 // Retention says how long what has ended is kept; zero keeps it for ever.
@@ -62,7 +64,7 @@ func (s *Scheduler) forgetWithin(ctx, share context.Context, what string, age ti
 	if age == 0 {
 		return nil
 	}
-	total, err := inParts(share, pruneBatch, func(context.Context, int) (int, error) { return p(ctx, age, pruneBatch) })
+	total, err := loop.InParts(share, pruneBatch, func(context.Context, int) (int, error) { return p(ctx, age, pruneBatch) })
 	if total > 0 {
 		s.log.InfoContext(ctx, "expired rows deleted", "what", what, "count", total)
 	}

@@ -14,6 +14,8 @@ import (
 	"sandyard/dev/wire"
 	"sandyard/guard"
 	"sandyard/jobs"
+	"sandyard/jobs/queue"
+	"sandyard/jobs/webhook"
 	"sandyard/models"
 	"sandyard/providers/fake"
 )
@@ -25,10 +27,10 @@ type rig struct {
 	dsn     string
 	redis   *redis.Options
 	rdb     *redis.Client
-	queue   *jobs.Queue
+	queue   *queue.Queue
 	client  *jobs.Client
-	waiters *jobs.Waiters
-	hooks   *jobs.Webhooks
+	waiters *queue.Waiters
+	hooks   *webhook.Sender
 	state   *fake.State
 	log     *slog.Logger
 }
@@ -48,20 +50,20 @@ func newRigOn(t testing.TB, dsn string) *rig {
 		t: t, dsn: dsn, redis: &redis.Options{Network: network, Addr: addr, DB: db}, state: fake.NewState(),
 		log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
-	r.rdb = jobs.NewRedis(r.redis)
+	r.rdb = queue.NewRedis(r.redis)
 	var err error
 	r.store, err = models.Open(t.Context(), r.dsn, 16, models.Limits{Window: 64})
 	r.must(err)
 	r.must(r.store.Migrate(t.Context(), r.log))
 	_, err = r.store.Bootstrap(t.Context())
 	r.must(err)
-	r.queue = jobs.NewQueue(r.rdb, r.log)
+	r.queue = queue.NewQueue(r.rdb, r.log)
 	r.client = jobs.NewClient(r.store, r.queue, jobs.Catalog{
 		Providers: []string{"fake"}, Images: []string{"*"}, Template: "python",
 		Templates: map[string]string{"python": "fake"}, Callbacks: loopback(),
 	}, r.log)
-	r.waiters = jobs.NewWaiters(t.Context(), r.store, r.rdb)
-	r.hooks = jobs.NewWebhooks(r.store, r.queue, loopback(), r.log)
+	r.waiters = queue.NewWaiters(t.Context(), r.store, r.rdb)
+	r.hooks = webhook.New(r.store, r.queue, loopback(), r.log)
 	t.Cleanup(func() {
 		r.state.Close()
 		r.hooks.Close()

@@ -174,8 +174,8 @@ func (d *Delete) run(ctx context.Context, a *attempt) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	a.w.queue.announce(ctx, ended...)
-	a.w.queue.interrupt(ctx, a.job.SandboxID)
+	a.w.queue.Announce(ctx, ended...)
+	a.w.queue.Interrupt(ctx, a.job.SandboxID)
 	if err := a.measureLast(ctx); err != nil {
 		return result{}, err
 	}

@@ -6,6 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"sandyard/jobs/loop"
+	"sandyard/jobs/queue"
+	"sandyard/jobs/webhook"
 	"sandyard/models"
 )
 
@@ -13,8 +16,8 @@ import (
 type SchedulerConfig struct {
 	Store    *models.Store
 	Client   *Client
-	Queue    *Queue
-	Webhooks *Webhooks
+	Queue    *queue.Queue
+	Webhooks *webhook.Sender
 	// LostAfter is how long sandboxes wait for a worker to come back to their engine; 0 = DefaultLostAfter.
 	LostAfter time.Duration
 	// Steady is how long the database must have been there before anybody's silence counts; 0 = as long as its workers' leases
@@ -32,14 +35,14 @@ const DefaultLostAfter = 5 * time.Minute
 type Scheduler struct {
 	store     *models.Store
 	client    *Client
-	queue     *Queue
-	webhooks  *Webhooks
+	queue     *queue.Queue
+	webhooks  *webhook.Sender
 	lostAfter time.Duration
 	steady    time.Duration
 	patient   bool // silence does not count yet
 	retention Retention
 	log       *slog.Logger
-	leader    *leader
+	leader    *loop.Leader
 	round     models.Round // the sweep's, through the tasks in Redis
 	handed    handedTasks  // of that round
 	events    int64        // how far retention has come with the old ones
@@ -55,7 +58,7 @@ func NewScheduler(c SchedulerConfig) *Scheduler {
 	return &Scheduler{
 		store: c.Store, client: c.Client, queue: c.Queue, webhooks: c.Webhooks, lostAfter: c.LostAfter, steady: c.Steady, patient: true,
 		retention: c.Retention, log: c.Log,
-		leader: newLeader(c.Store, "scheduler", leaderLease, c.Log),
+		leader: loop.NewLeader(c.Store, "scheduler", loop.LeaderLease, c.Log),
 	}
 }
 
@@ -90,7 +93,7 @@ func (s *Scheduler) Start(ctx context.Context) {
 		s.loops.Go(func() { s.loop(ctx, l.name, l.every, l.tick) })
 	}
 	var lead sync.WaitGroup
-	lead.Go(func() { s.leader.loop(leading) })
+	lead.Go(func() { s.leader.Run(leading) })
 	s.quit = sync.OnceFunc(func() { // the lease goes when the loops have ended
 		stop()
 		s.loops.Wait()
@@ -106,7 +109,7 @@ func (s *Scheduler) Stop() { s.quit() }
 func (s *Scheduler) loop(ctx context.Context, name string, every time.Duration, tick func(context.Context) error) {
 	t := time.NewTicker(every)
 	defer t.Stop()
-	for s.leader.await(ctx) {
+	for s.leader.Await(ctx) {
 		if err := bounded(ctx, tick); err != nil && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "scheduler loop failed, trying again", "loop", name, "error", err)
 		}
@@ -128,6 +131,6 @@ func bounded(ctx context.Context, tick func(context.Context) error) error {
 }
 
 func (s *Scheduler) dispatchWebhooks(ctx context.Context) error {
-	s.webhooks.dispatch(ctx, "")
+	s.webhooks.Dispatch(ctx, "")
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"sandyard/jobs/loop"
 	"sandyard/models"
 	"sandyard/models/pg"
 )
@@ -30,7 +31,7 @@ func (s *Scheduler) submitRuns(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cancelled := each(ctx, s.store.Ready, inTheWay, s.makeWay(ctx))
+	cancelled := loop.Each(ctx, s.store.Ready, inTheWay, s.makeWay(ctx))
 	runs, err := s.store.PendingRuns(ctx, pendingRuns)
 	if err != nil {
 		return errors.Join(cancelled, err)

@@ -28,7 +28,7 @@ func (s *Scheduler) briefSilence() (at time.Time, counts bool) {
 }
 
 func (s *Scheduler) silentFor(leases int64, least time.Duration) (at time.Time, counts bool) {
-	told := s.leader.heard()
+	told := s.leader.Heard()
 	enough := max(time.Duration(leases*told.LongestMS)*time.Millisecond, least)
 	if s.steady > 0 {
 		enough = s.steady

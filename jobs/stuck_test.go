@@ -12,6 +12,7 @@ import (
 
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
+	"sandyard/jobs/queue"
 	"sandyard/models"
 )
 
@@ -82,9 +83,9 @@ func TestHousekeepingWithoutRedis(t *testing.T) {
 	r.sql(`INSERT INTO nodes (id, provider, engine, slots, lease_until) VALUES ('dead', 'fake', 'gone', 1, now() - interval '1 hour')`)
 	r.sql(`INSERT INTO idempotency_keys SELECT 'default', 'key' || i, '', 'job', now() - interval '2 days' FROM generate_series(1, 2500) i`)
 	r.sql(`INSERT INTO idempotency_keys VALUES ('default', 'fresh', '', 'job')`)
-	rdb := jobs.NewRedis(&redis.Options{Network: "unix", Addr: filepath.Join(t.TempDir(), "nobody"), MaxRetries: -1})
+	rdb := queue.NewRedis(&redis.Options{Network: "unix", Addr: filepath.Join(t.TempDir(), "nobody"), MaxRetries: -1})
 	t.Cleanup(func() { r.must(rdb.Close()) })
-	queue := jobs.NewQueue(rdb, r.log)
+	queue := queue.NewQueue(rdb, r.log)
 	t.Cleanup(queue.Close)
 	first := r.scheduler(func(c *jobs.SchedulerConfig) { c.Queue = queue })
 	r.eventually("old keys are forgotten", func() bool { return r.countRows("idempotency_keys") == 1 })

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 
+	"sandyard/jobs/loop"
 	"sandyard/models"
 )
 
@@ -47,13 +47,13 @@ func (s *Scheduler) endEach(ctx context.Context, what string, find func(context.
 	if err != nil {
 		return err
 	}
-	return each(ctx, s.store.Ready, found, func(j models.Job) error {
+	return loop.Each(ctx, s.store.Ready, found, func(j models.Job) error {
 		f, err := end(ctx, j)
 		if err != nil {
 			return fmt.Errorf("job %s: %w", j.ID, err)
 		}
 		s.log.WarnContext(ctx, what, "job_id", j.ID, "kind", j.Kind, "attempt", j.Attempt, "sandbox_id", j.SandboxID)
-		s.queue.follow(ctx, f)
+		s.queue.Follow(ctx, f)
 		return nil
 	})
 }
@@ -70,8 +70,8 @@ func (s *Scheduler) checkEpoch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	found, err := s.queue.rdb.Get(ctx, epochKey).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	found, err := s.queue.Epoch(ctx)
+	if err != nil {
 		return err
 	}
 	if found == known {
@@ -82,7 +82,7 @@ func (s *Scheduler) checkEpoch(ctx context.Context) error {
 	}
 	if found == "" {
 		found = uuid.NewString()
-		if err := s.queue.rdb.SetNX(ctx, epochKey, found, 0).Err(); err != nil {
+		if err := s.queue.SetEpoch(ctx, found); err != nil {
 			return err
 		}
 	}
@@ -98,7 +98,7 @@ func (s *Scheduler) resendMissing(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	gone, active, err := s.queue.missing(ctx, sent)
+	gone, active, err := s.queue.Missing(ctx, sent)
 	if err != nil {
 		return err
 	}
@@ -123,12 +123,12 @@ func (s *Scheduler) dispatchBacklog(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return each(ctx, s.store.Ready, tenants, func(tenant string) error {
+	return loop.Each(ctx, s.store.Ready, tenants, func(tenant string) error {
 		tasks, err := s.store.DispatchReady(ctx, tenant)
 		if err != nil {
 			return fmt.Errorf("jobs of tenant %s: %w", tenant, err)
 		}
-		s.queue.send(ctx, tasks)
+		s.queue.Send(ctx, tasks)
 		return nil
 	})
 }

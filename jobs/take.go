@@ -7,24 +7,22 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/hibiken/asynq"
-
+	"sandyard/jobs/queue"
 	"sandyard/models"
 )
 
 // handle is called by Asynq with a task. It waits for a slot of the job's lane and claims the job; the attempt then goes on by
 // itself, and the task is done with.
-func (w *Worker) handle(ctx context.Context, t *asynq.Task) error {
-	id := string(t.Payload())
+func (w *Worker) handle(ctx context.Context, t queue.Task) error {
+	id := t.Payload
 	if !w.expect(id) {
 		return nil // another task for the same job is here
 	}
 	defer w.expectNot(id)
-	retried, _ := asynq.GetRetryCount(ctx)
-	err := w.take(ctx, id, models.LaneOf(t.Type()), t.Headers()[tenantHeader], retried > 0)
-	if err != nil && retried > 0 {
+	err := w.take(ctx, id, models.LaneOf(t.Kind), t.Tenant, t.Again)
+	if err != nil && t.Again {
 		w.log.WarnContext(ctx, "task dropped, the sweep sends another", "job_id", id, "error", err)
-		return asynq.RevokeTask // Asynq's archive would keep it for nothing
+		return queue.ErrDrop // Asynq's archive would keep it for nothing
 	}
 	return err
 }
@@ -95,7 +93,7 @@ func (w *Worker) expectNot(id string) {
 
 // handLoop tells the sweep which tasks are here, though their jobs have no slot yet: it would send them again.
 func (w *Worker) handLoop() {
-	tick := time.NewTicker(handTime / 20)
+	tick := time.NewTicker(queue.HandTime / 20)
 	defer tick.Stop()
 	for {
 		select {
@@ -103,8 +101,8 @@ func (w *Worker) handLoop() {
 		case <-w.quit:
 			return
 		}
-		ctx, cancel := w.living(context.Background(), handTime/2)
-		if err := w.queue.inHand(ctx, w.untold()); err != nil {
+		ctx, cancel := w.living(context.Background(), queue.HandTime/2)
+		if err := w.queue.InHand(ctx, w.untold()); err != nil {
 			w.log.WarnContext(ctx, "waiting tasks not recorded, the sweep may send them again", "error", err)
 		}
 		cancel()
@@ -118,8 +116,8 @@ func (w *Worker) untold() (ids []string) {
 	defer w.mu.Unlock()
 	now := time.Now()
 	for id, told := range w.coming {
-		if now.Sub(told) > handTime/20 {
-			ids, w.coming[id] = append(ids, id), now.Add(handTime/4)
+		if now.Sub(told) > queue.HandTime/20 {
+			ids, w.coming[id] = append(ids, id), now.Add(queue.HandTime/4)
 		}
 	}
 	return ids

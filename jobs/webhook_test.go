@@ -17,6 +17,7 @@ import (
 	"sandyard/dev/testenv"
 	"sandyard/guard"
 	"sandyard/jobs"
+	"sandyard/jobs/webhook"
 	"sandyard/models"
 )
 
@@ -84,7 +85,7 @@ func TestCallbackIsRetriedUnderOneIDAndVerifies(t *testing.T) {
 		}
 		r.must(verifier.Verify(c.body, c.header))
 	}
-	var e jobs.Event
+	var e webhook.Event
 	r.must(json.Unmarshal(calls[2].body, &e))
 	if e.Type != "job.succeeded" || e.Data.JobID != job || e.Data.ExitCode == nil || *e.Data.ExitCode != 7 {
 		t.Errorf("event: %s", calls[2].body)
@@ -212,7 +213,7 @@ func TestACallbackThatNobodyTookUpIsSentAgain(t *testing.T) {
 func TestCallbackNeverReachesSpecialAddresses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.hooks = jobs.NewWebhooks(r.store, r.queue, guard.Rules{}, r.log) // nothing is allowed
+	r.hooks = webhook.New(r.store, r.queue, guard.Rules{}, r.log) // nothing is allowed
 	r.worker(4)
 	to := newReceiver(t)
 	for _, url := range []string{to.URL, fmt.Sprintf("http://localhost:%s/", port(to.URL)), "http://[::ffff:127.0.0.1]:1/", "http://127.0.0.1.:1/"} {

@@ -7,17 +7,17 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"golang.org/x/time/rate"
 
 	"sandyard/imageref"
+	"sandyard/jobs/queue"
+	"sandyard/jobs/webhook"
 	"sandyard/models"
 	"sandyard/providers"
 )
@@ -56,7 +56,7 @@ type WorkerConfig struct {
 	Reconcile time.Duration
 	// ReconcileGrace is how long a difference that may pass by itself is left alone.
 	ReconcileGrace time.Duration
-	Webhooks       *Webhooks
+	Webhooks       *webhook.Sender
 	Metrics        *Metrics
 	Log            *slog.Logger
 }
@@ -74,7 +74,7 @@ type Room struct {
 type Worker struct {
 	store    *models.Store
 	secrets  *Secrets
-	queue    *Queue
+	queue    *queue.Queue
 	provider providers.Provider
 	node     models.Node
 	pool     PoolSizes
@@ -99,7 +99,7 @@ type Worker struct {
 	egress      Egress
 	networks    chan struct{} // look after them now
 	policies    sync.Mutex    // held from a look at the rows of policies until they hold
-	webhooks    *Webhooks
+	webhooks    *webhook.Sender
 	metrics     *Metrics
 	log         *slog.Logger
 
@@ -107,7 +107,7 @@ type Worker struct {
 	watches    watches
 	endings    endings
 	contexts   turns // of code in sandboxes
-	servers    []*server
+	servers    []*queue.Server
 	newRedis   func() *redis.Client
 	rdb        *redis.Client
 	reconciler *reconciler   // nil = none
@@ -128,21 +128,21 @@ type Worker struct {
 
 // NewWorker makes a worker. Start sets it to work.
 func NewWorker(c WorkerConfig) *Worker {
-	rdb := NewRedis(c.Redis, c.RedisHooks...)
+	rdb := queue.NewRedis(c.Redis, c.RedisHooks...)
 	if c.Egress == nil {
 		c.Egress = noEgress{}
 	}
 	name := c.Provider.Capabilities().Provider
 	w := &Worker{
-		store: c.Store, secrets: cmp.Or(c.Secrets, NewSecrets(c.Store, nil)), queue: NewQueue(rdb, c.Log), provider: c.Provider, rdb: rdb,
-		newRedis: func() *redis.Client { return NewRedis(c.Redis, c.RedisHooks...) },
+		store: c.Store, secrets: cmp.Or(c.Secrets, NewSecrets(c.Store, nil)), queue: queue.NewQueue(rdb, c.Log), provider: c.Provider, rdb: rdb,
+		newRedis: func() *redis.Client { return queue.NewRedis(c.Redis, c.RedisHooks...) },
 		node: models.Node{
 			ID: models.NewID("n"), Provider: name, Engine: c.Engine, Slots: c.Slots, Gateway: c.Gateway, Host: host(), Name: c.Name,
 			MaxSandboxes: c.Room.Sandboxes, MaxCPUs: c.Room.CPUs, MaxMemoryMB: c.Room.MemoryMB, MaxPids: c.Room.Pids,
 		},
 		diskReserve: c.DiskReserve, diskEvery: c.DiskEvery, meterEvery: cmp.Or(c.MeterEvery, meterEvery),
 		pool: c.Pool, security: c.Security, workDir: c.WorkDir, runtimes: c.Runtimes, images: images{store: c.Store, allowed: c.Images}, builds: newBuildTurns(c.Builds), leaving: make(chan struct{}),
-		lease: c.Lease, grace: c.Grace, patience: cmp.Or(c.Patience, margin), egress: c.Egress, networks: make(chan struct{}, 1), webhooks: c.Webhooks, metrics: c.Metrics,
+		lease: c.Lease, grace: c.Grace, patience: cmp.Or(c.Patience, providerTimeout), egress: c.Egress, networks: make(chan struct{}, 1), webhooks: c.Webhooks, metrics: c.Metrics,
 		log:  c.Log.With("provider", name),
 		kick: make(chan struct{}, 1), quit: make(chan struct{}), lanes: map[models.Lane]*slots{},
 		coming: map[string]time.Time{}, held: map[models.Held]*attempt{},
@@ -175,6 +175,8 @@ func host() string {
 }
 
 const (
+	// providerTimeout is how long a provider may take for a call that has no timeout of its own.
+	providerTimeout = 2 * time.Minute
 	// tasksHeld is how many tasks a worker has from Redis at once. Nearly all of them only wait for a slot.
 	tasksHeld = 4096
 	// mostRunning is how many programs of one tenant, with waits for them, go on at once on a worker: of each it may hold
@@ -223,13 +225,15 @@ func (w *Worker) Start(ctx context.Context) error {
 		w.loops.Go(func() { w.pruneLoop(ctx, builder) })
 	}
 	jobs := []string{"node-" + w.node.ID, w.node.Provider}
-	servers := []*server{
-		w.newServer(ctx, jobs, tasksHeld, asynq.HandlerFunc(w.handle)),
-		w.newServer(ctx, []string{webhookQueue}, webhookSlots, asynq.HandlerFunc(w.webhooks.handle)),
+	servers := []queue.ServerConfig{
+		{Queues: jobs, Slots: tasksHeld, Handle: w.handle},
+		{Queues: []string{queue.Webhooks}, Slots: webhook.Slots, Handle: w.webhooks.Handle},
 	}
-	for _, s := range servers {
+	for _, c := range servers {
+		c.Redis, c.Notices, c.Log = w.newRedis(), w.rdb, w.log
+		s := queue.NewServer(ctx, c)
 		w.servers = append(w.servers, s)
-		if err := s.asynq.Start(s.handler); err != nil {
+		if err := s.Start(); err != nil {
 			return fmt.Errorf("start Asynq: %w", err)
 		}
 	}
@@ -247,7 +251,7 @@ func (w *Worker) reconcile(ctx context.Context) {
 		<-w.quit
 		cancel()
 	})
-	w.loops.Go(func() { w.reconciler.lead.loop(ctx) })
+	w.loops.Go(func() { w.reconciler.lead.Run(ctx) })
 	w.loops.Go(func() { w.reconciler.loop(ctx) })
 }
 
@@ -261,7 +265,7 @@ func (w *Worker) stop(ctx context.Context) {
 	began := time.Now()
 	defer w.hurry()
 	for _, s := range w.servers {
-		s.quiet()
+		s.Quiet()
 	}
 	w.each(func(a *attempt) {
 		if a.job.Kind == models.KindExecWait { // nobody is helped by the grace
@@ -272,7 +276,7 @@ func (w *Worker) stop(ctx context.Context) {
 	defer time.AfterFunc(stopPatience, w.hurry).Stop()
 	var servers sync.WaitGroup
 	for _, s := range w.servers {
-		servers.Go(s.stop)
+		servers.Go(s.Stop)
 	}
 	servers.Wait()
 	w.dropLast(ctx)
@@ -285,7 +289,7 @@ func (w *Worker) stop(ctx context.Context) {
 	if err := w.store.Retire(ctx, w.node.ID); err != nil {
 		w.log.WarnContext(ctx, "node not retired, its lease expires by itself", "error", err)
 	}
-	if err := errors.Join(w.queue.forgetNode(ctx, w.node.ID), w.rdb.Close()); err != nil {
+	if err := errors.Join(w.queue.ForgetNode(ctx, w.node.ID), w.rdb.Close()); err != nil {
 		w.log.WarnContext(ctx, "queue not removed", "error", err)
 	}
 	w.log.InfoContext(ctx, "worker stopped")
@@ -359,14 +363,10 @@ func until(ctx context.Context, limit time.Duration, on func(func()) func() bool
 
 // interruptLoop listens for requests to stop a job of ours, which are then read from its row.
 func (w *Worker) interruptLoop() {
-	sub := w.rdb.PSubscribe(context.Background(), interruptChannel+"*")
-	w.loops.Go(func() {
-		<-w.quit
-		_ = sub.Close() // ends the loop below
-	})
-	for m := range sub.Channel() {
-		w.interrupt(strings.TrimPrefix(m.Channel, interruptChannel))
-	}
+	stop, done := queue.Interrupts(context.Background(), w.rdb, w.interrupt)
+	<-w.quit
+	stop()
+	<-done
 }
 
 // interrupt stops what runs here of a job or in a sandbox, as far as that was asked for. A delete is what others end for.

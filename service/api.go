@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"sandyard/jobs"
+	"sandyard/jobs/queue"
 	"sandyard/models"
 	"sandyard/providers/catalog"
 	"sandyard/web"
@@ -102,7 +103,7 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 		return errors.Join(fmt.Errorf("declare the templates: %w", err), doors.close())
 	}
 	reg.MustRegister(jobs.NewLoadCollector(p.Store, jobs.LoadLife), p.Queue.Metrics())
-	waiters := jobs.NewWaiters(ctx, p.Store, p.rdb)
+	waiters := queue.NewWaiters(ctx, p.Store, p.rdb)
 	offer := c.catalog()
 	offer.Callbacks = c.rules()
 	if doors.Edge != nil {

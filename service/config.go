@@ -18,6 +18,7 @@ import (
 	"sandyard/guard"
 	"sandyard/imageref"
 	"sandyard/jobs"
+	"sandyard/jobs/queue"
 	"sandyard/models"
 	"sandyard/passes"
 	"sandyard/providers"
@@ -47,7 +48,7 @@ func (c Common) validate() error {
 	url := c.redisURL()
 	if url == "" {
 		errs = append(errs, errors.New("REDIS_URL is missing: set it to your Redis, such as redis://host:6379, or set REDIS_HOST"))
-	} else if _, err := jobs.ParseRedis(url); err != nil {
+	} else if _, err := queue.ParseRedis(url); err != nil {
 		errs = append(errs, err)
 	}
 	if _, err := c.vault(); err != nil {

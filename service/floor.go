@@ -13,6 +13,7 @@ import (
 
 	"sandyard/egress"
 	"sandyard/jobs"
+	"sandyard/jobs/webhook"
 	"sandyard/providers"
 )
 
@@ -22,7 +23,7 @@ type floor struct {
 	parts   *Parts
 	reg     prometheus.Registerer
 	outside *egress.Server
-	hooks   *jobs.Webhooks
+	hooks   *webhook.Sender
 	secrets *jobs.Secrets
 	gateway string
 	log     *slog.Logger

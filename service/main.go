@@ -10,7 +10,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"sandyard/jobs"
+	"sandyard/jobs/queue"
 )
 
 // Program is a process of the system with its configuration C.
@@ -39,7 +39,7 @@ func (p Program[C]) Main(args []string) int {
 		return p.healthcheck(c)
 	}
 	log := NewLogger(os.Stderr, p.Level(c))
-	jobs.LogRedis(log)
+	queue.LogRedis(log)
 	err = p.Run(ctx, c, log)
 	if err == nil || ctx.Err() != nil && errors.Is(err, context.Canceled) { // stopped, perhaps while it was starting
 		return 0

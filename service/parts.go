@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sandyard/jobs"
+	"sandyard/jobs/queue"
 	"sandyard/models"
 	"sandyard/models/pg"
 	"sandyard/passes"
@@ -21,7 +22,7 @@ const Version = "0.1.0"
 // Parts are what all processes stand on.
 type Parts struct {
 	Store *models.Store
-	Queue *jobs.Queue
+	Queue *queue.Queue
 	redis *redis.Options
 	rdb   *redis.Client
 	// security is of all that the process does.
@@ -30,7 +31,7 @@ type Parts struct {
 
 // Connect opens PostgreSQL and waits for it; Redis may come later, nothing is lost without it.
 func Connect(ctx context.Context, c Common, log *slog.Logger) (*Parts, error) {
-	opts, err := jobs.ParseRedis(c.redisURL())
+	opts, err := queue.ParseRedis(c.redisURL())
 	if err != nil {
 		return nil, err
 	}
@@ -38,8 +39,8 @@ func Connect(ctx context.Context, c Common, log *slog.Logger) (*Parts, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Parts{Store: store, redis: opts, rdb: jobs.NewRedis(opts)}
-	p.Queue = jobs.NewQueue(p.rdb, log)
+	p := &Parts{Store: store, redis: opts, rdb: queue.NewRedis(opts)}
+	p.Queue = queue.NewQueue(p.rdb, log)
 	p.security = jobs.NewSecurity(store, log) //nolint:contextcheck // it lives until Close
 	return p, nil
 }

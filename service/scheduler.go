@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"sandyard/jobs"
+	"sandyard/jobs/webhook"
 )
 
 // RunScheduler runs a scheduler process until ctx ends.
@@ -31,7 +32,7 @@ func Schedule(ctx context.Context, c Scheduler, p *Parts, log *slog.Logger) {
 	offer.Callbacks = c.rules()
 	client := jobs.NewClient(p.Store, p.Queue, offer, log)
 	s := jobs.NewScheduler(jobs.SchedulerConfig{
-		Store: p.Store, Client: client, Queue: p.Queue, Webhooks: jobs.NewWebhooks(p.Store, p.Queue, c.rules(), log),
+		Store: p.Store, Client: client, Queue: p.Queue, Webhooks: webhook.New(p.Store, p.Queue, c.rules(), log),
 		LostAfter: c.LostAfter, Retention: jobs.Retention{History: c.Retention, Output: c.Output, Audit: c.Audit}, Log: log,
 	})
 	s.Start(ctx)

@@ -11,6 +11,7 @@ import (
 
 	"sandyard/guard"
 	"sandyard/jobs"
+	"sandyard/jobs/webhook"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/providers/catalog"
@@ -51,7 +52,7 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 		return err
 	}
 	defer installation.watch(ctx)()
-	hooks := jobs.NewWebhooks(p.Store, p.Queue, guard.Rules{Deny: c.EgressDeny, Own: closed, Allow: c.Allow}, log)
+	hooks := webhook.New(p.Store, p.Queue, guard.Rules{Deny: c.EgressDeny, Own: closed, Allow: c.Allow}, log)
 	defer hooks.Close()
 	secrets, err := c.vault()
 	if err != nil {

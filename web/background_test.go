@@ -15,6 +15,7 @@ import (
 	"sandyard/gateway"
 	"sandyard/guard"
 	"sandyard/jobs"
+	"sandyard/jobs/webhook"
 	"sandyard/passes"
 	"sandyard/providers"
 	"sandyard/providers/fake"
@@ -37,7 +38,7 @@ func (r *rig) workWithGateway(signer *passes.Signer, p providers.Provider, engin
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	w := jobs.NewWorker(jobs.WorkerConfig{
 		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: p, Engine: engine, Slots: 8, Lease: 10 * time.Second, Grace: time.Second,
-		Gateway: "http://" + l.Addr().String(), Webhooks: jobs.NewWebhooks(r.store, r.queue, guard.Rules{}, slog.New(slog.DiscardHandler)),
+		Gateway: "http://" + l.Addr().String(), Webhooks: webhook.New(r.store, r.queue, guard.Rules{}, slog.New(slog.DiscardHandler)),
 		Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
 	})
 	door := gateway.New(gateway.Config{

@@ -26,6 +26,7 @@ import (
 	"sandyard/dev/versus"
 	"sandyard/guard"
 	"sandyard/jobs"
+	"sandyard/jobs/webhook"
 	"sandyard/providers/docker"
 	"sandyard/web"
 )
@@ -133,7 +134,7 @@ func (y *dockerYard) workOnDocker(pool docker.Pool) {
 	w := jobs.NewWorker(jobs.WorkerConfig{
 		Store: y.store, Redis: y.redis, Images: []string{"*"}, Provider: p, Engine: "here", Slots: 64,
 		Pool: jobs.PoolSizes{Min: pool.Size, Max: pool.Max}, Lease: 10 * time.Second, Grace: 5 * time.Second,
-		Webhooks: jobs.NewWebhooks(y.store, y.queue, guard.Rules{}, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
+		Webhooks: webhook.New(y.store, y.queue, guard.Rules{}, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	check(y.b, w.Start(context.Background()))
 	y.b.Cleanup(func() { w.Stop(context.Background()) })

@@ -13,6 +13,7 @@ import (
 	"sandyard/dev/versus"
 	"sandyard/guard"
 	"sandyard/jobs"
+	"sandyard/jobs/webhook"
 	"sandyard/models"
 	"sandyard/providers/docker"
 )
@@ -30,7 +31,7 @@ func BenchmarkFlood(b *testing.B) {
 	y := newDockerYard(b, docker.Pool{})
 	f := newFlood(y)
 	scheduler := jobs.NewScheduler(jobs.SchedulerConfig{
-		Store: y.store, Client: f.client, Queue: y.queue, Webhooks: jobs.NewWebhooks(y.store, y.queue, guard.Rules{}, discarded()), Log: discarded(),
+		Store: y.store, Client: f.client, Queue: y.queue, Webhooks: webhook.New(y.store, y.queue, guard.Rules{}, discarded()), Log: discarded(),
 	})
 	scheduler.Start(b.Context())
 	b.Cleanup(scheduler.Stop)

@@ -24,6 +24,7 @@ import (
 	"sandyard/gateway"
 	"sandyard/guard"
 	"sandyard/jobs"
+	"sandyard/jobs/webhook"
 	"sandyard/passes"
 	"sandyard/providers"
 	"sandyard/providers/fake"
@@ -83,7 +84,7 @@ func newInsideRigBy(t *testing.T, within func(*fake.Provider) providers.Provider
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	w := jobs.NewWorker(jobs.WorkerConfig{
 		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: r.provider, Engine: "here", Slots: 8, Lease: 10 * time.Second, Grace: 5 * time.Second,
-		Gateway: "http://" + l.Addr().String(), Webhooks: jobs.NewWebhooks(r.store, r.queue, guard.Rules{}, log),
+		Gateway: "http://" + l.Addr().String(), Webhooks: webhook.New(r.store, r.queue, guard.Rules{}, log),
 		Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	door := gateway.Config{

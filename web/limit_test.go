@@ -12,6 +12,7 @@ import (
 	"sandyard/dev/testenv"
 	"sandyard/guard"
 	"sandyard/jobs"
+	"sandyard/jobs/webhook"
 	"sandyard/models"
 	"sandyard/passes"
 	"sandyard/web"
@@ -103,7 +104,7 @@ func (r *rig) schedule() {
 	catalog := jobs.Catalog{Providers: []string{"fake"}, Templates: map[string]string{"python": "fake-python"}, Template: "python"}
 	s := jobs.NewScheduler(jobs.SchedulerConfig{
 		Store: r.store, Client: jobs.NewClient(r.store, r.queue, catalog, log), Queue: r.queue,
-		Webhooks: jobs.NewWebhooks(r.store, r.queue, guard.Rules{}, log), LostAfter: time.Minute, Log: log,
+		Webhooks: webhook.New(r.store, r.queue, guard.Rules{}, log), LostAfter: time.Minute, Log: log,
 	})
 	s.Start(context.Background())
 	r.t.Cleanup(s.Stop)

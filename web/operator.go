@@ -8,7 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2/middleware/compress"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"sandyard/jobs"
+	"sandyard/jobs/queue"
 	"sandyard/models"
 	"sandyard/web/middleware"
 )
@@ -20,7 +20,7 @@ func (s *Server) addOperator(c Config) {
 		metrics = append([]fiber.Handler{s.mw.NeedLogin(models.ScopeOperator)}, metrics...)
 	}
 	s.app.Get("/metrics", metrics...)
-	monitor := jobs.NewMonitor("/monitor", c.Redis)
+	monitor := queue.NewMonitor("/monitor", c.Redis)
 	s.closers = append(s.closers, monitor.Close)
 	s.app.Use("/monitor", s.mw.NeedLogin(models.ScopeOperator), s.mw.TakeBody, compress.New(), standard(monitor))
 }

@@ -22,6 +22,8 @@ import (
 	"sandyard/dev/testenv"
 	"sandyard/guard"
 	"sandyard/jobs"
+	"sandyard/jobs/queue"
+	"sandyard/jobs/webhook"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/providers/fake"
@@ -43,7 +45,7 @@ type rig struct {
 	dsn      string
 	redis    *redis.Options
 	rdb      *redis.Client
-	queue    *jobs.Queue
+	queue    *queue.Queue
 	provider *fake.Provider
 	server   *web.Server
 	url      string
@@ -65,17 +67,17 @@ func newRigOn(t testing.TB, dsn string, change ...func(*web.Config)) *rig {
 	r := &rig{t: t, dsn: dsn, log: &logBook{}, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 	network, addr, db := testenv.Redis(t)
 	r.redis = &redis.Options{Network: network, Addr: addr, DB: db}
-	r.rdb = jobs.NewRedis(r.redis)
+	r.rdb = queue.NewRedis(r.redis)
 	t.Cleanup(func() { r.rdb.Close() })
 	log := slog.New(slog.NewJSONHandler(r.log, nil))
 	r.store = must(models.Open(ctx, r.dsn, 8, models.Limits{Window: 64}))(t)
 	t.Cleanup(func() { r.store.Close() })
 	check(t, r.store.Migrate(ctx, log))
 	r.key = must(r.store.Bootstrap(ctx))(t)
-	r.queue = jobs.NewQueue(r.rdb, log)
+	r.queue = queue.NewQueue(r.rdb, log)
 	r.provider = fake.New(fake.Options{PerNode: true})
 	catalog := jobs.Catalog{Providers: []string{"fake"}, Images: []string{"*"}, Templates: map[string]string{"python": "fake-python", "node": "fake-node"}, Template: "python"}
-	waiters := jobs.NewWaiters(ctx, r.store, r.rdb)
+	waiters := queue.NewWaiters(ctx, r.store, r.rdb)
 	t.Cleanup(func() { waiters.Close() })
 	config := web.Config{
 		Store: r.store, Jobs: jobs.NewClient(r.store, r.queue, catalog, log), Waiters: waiters, Queue: r.queue, Redis: r.redis,
@@ -116,7 +118,7 @@ func (r *rig) work() {
 	log := slog.New(slog.DiscardHandler)
 	w := jobs.NewWorker(jobs.WorkerConfig{
 		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: r.provider, Engine: "here", Slots: 8, Lease: 10 * time.Second, Grace: 5 * time.Second,
-		Webhooks: jobs.NewWebhooks(r.store, r.queue, guard.Rules{}, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
+		Webhooks: webhook.New(r.store, r.queue, guard.Rules{}, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	check(r.t, w.Start(context.Background()))
 	r.t.Cleanup(func() { w.Stop(context.Background()) })

@@ -18,6 +18,7 @@ import (
 
 	"sandyard/gateway"
 	"sandyard/jobs"
+	"sandyard/jobs/queue"
 	"sandyard/models"
 	"sandyard/passes"
 	"sandyard/providers"
@@ -32,8 +33,8 @@ type Config struct {
 	Store         *models.Store
 	Jobs          *jobs.Client
 	Secrets       *jobs.Secrets // nil = none can be written
-	Waiters       *jobs.Waiters
-	Queue         *jobs.Queue
+	Waiters       *queue.Waiters
+	Queue         *queue.Queue
 	Security      *jobs.Security // nil = nobody counts
 	Redis         *redis.Options // for the monitor, which opens connections of its own
 	Metrics       prometheus.Gatherer

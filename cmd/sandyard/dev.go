@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sandyard/dev"
-	"sandyard/jobs"
+	"sandyard/jobs/queue"
 	"sandyard/models"
 	"sandyard/service"
 	"sandyard/vault"
@@ -94,7 +94,7 @@ func (d *devStack) openLog(context.Context) (err error) {
 		return err
 	}
 	d.log = service.NewLogger(d.logFile, slog.LevelInfo)
-	jobs.LogRedis(d.log)
+	queue.LogRedis(d.log)
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sandyard/jobs"
+	"sandyard/jobs/queue"
 	"sandyard/passes"
 	"sandyard/web"
 )
@@ -81,11 +82,11 @@ func (r *rig) allRoutes() []route {
 // serverRoutes builds a server as the API process does, which listens nowhere.
 func (r *rig) serverRoutes() []web.Route {
 	r.t.Helper()
-	options, err := jobs.ParseRedis("unix://" + r.redis)
+	options, err := queue.ParseRedis("unix://" + r.redis)
 	must(r.t, err)
-	rdb := jobs.NewRedis(options)
+	rdb := queue.NewRedis(options)
 	defer rdb.Close()
-	waiters := jobs.NewWaiters(r.t.Context(), r.parts.Store, rdb)
+	waiters := queue.NewWaiters(r.t.Context(), r.parts.Store, rdb)
 	defer waiters.Close()
 	signer := passes.New(passes.NewSecret())
 	log := slog.New(slog.DiscardHandler)

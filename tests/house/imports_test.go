@@ -59,8 +59,8 @@ func frameworks() map[string][]string {
 		"github.com/gofiber/fiber":        {"web", "web/*"},
 		"github.com/danielgtaylor/huma":   {"web", "web/*"},
 		"github.com/modelcontextprotocol": {"web/mcp"},
-		"github.com/hibiken/asynq":        {"jobs"},
-		"github.com/hibiken/asynqmon":     {"jobs"},
+		"github.com/hibiken/asynq":        {"jobs/queue"},
+		"github.com/hibiken/asynqmon":     {"jobs/queue"},
 		"gorm.io":                         {"models", "models/pg"},
 		"github.com/docker/docker":        {"providers/docker"},
 	}

@@ -19,7 +19,7 @@ const (
 // crowded are packages with more files than a reader finds his way in, and how many they may have. Numbers go down only.
 func crowded() map[string]int {
 	return map[string]int{
-		"jobs": 97, "models": 71, "providers/docker": 30, "providers/providertest": 27, "guest": 26,
+		"jobs": 84, "models": 71, "providers/docker": 30, "providers/providertest": 27, "guest": 26,
 	}
 }
 
@@ -75,7 +75,7 @@ func TestLinesFitThePage(t *testing.T) {
 
 // narrow says whether a file is in a package whose lines fit already.
 func narrow(file string) bool {
-	return strings.HasPrefix(file, "web/") || strings.HasPrefix(file, "models/pg/")
+	return strings.HasPrefix(file, "web/") || strings.HasPrefix(file, "models/pg/") || strings.HasPrefix(file, "jobs/") && strings.Count(file, "/") == 2
 }
 
 func generated(t *testing.T, file string) bool {

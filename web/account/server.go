@@ -6,6 +6,7 @@ import (
 	"cmp"
 
 	"sandyard/jobs"
+	"sandyard/jobs/queue"
 	"sandyard/models"
 	"sandyard/web/middleware"
 	"sandyard/web/rest"
@@ -20,7 +21,7 @@ type Config struct {
 	Store   *models.Store
 	Jobs    *jobs.Client
 	Secrets *jobs.Secrets // nil = none can be written
-	Queue   *jobs.Queue
+	Queue   *queue.Queue
 }
 
 // Server holds the routes.
@@ -29,7 +30,7 @@ type Server struct {
 	store   *models.Store
 	jobs    *jobs.Client
 	secrets *jobs.Secrets
-	queue   *jobs.Queue
+	queue   *queue.Queue
 	api     *rest.API
 }
 

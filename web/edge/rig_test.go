@@ -25,6 +25,8 @@ import (
 	"sandyard/gateway"
 	"sandyard/guard"
 	"sandyard/jobs"
+	"sandyard/jobs/queue"
+	"sandyard/jobs/webhook"
 	"sandyard/models"
 	"sandyard/passes"
 	"sandyard/providers"
@@ -39,7 +41,7 @@ type rig struct {
 	t       *testing.T
 	store   *models.Store
 	redis   *redis.Options
-	queue   *jobs.Queue
+	queue   *queue.Queue
 	jobs    *jobs.Client
 	signer  *passes.Signer
 	url     string // of the edge
@@ -285,9 +287,9 @@ func newIdleRig(t *testing.T) *rig {
 func (r *rig) queueUp(log *slog.Logger) {
 	network, addr, db := testenv.Redis(r.t)
 	r.redis = &redis.Options{Network: network, Addr: addr, DB: db}
-	rdb := jobs.NewRedis(r.redis)
+	rdb := queue.NewRedis(r.redis)
 	r.t.Cleanup(func() { rdb.Close() })
-	r.queue = jobs.NewQueue(rdb, log)
+	r.queue = queue.NewQueue(rdb, log)
 	r.jobs = jobs.NewClient(r.store, r.queue, jobs.Catalog{
 		Providers: []string{"fake"}, Images: []string{"*"}, Templates: map[string]string{"python": "fake-python"}, Template: "python",
 		Edge: passes.Address{Scheme: "http", Domain: "sandboxes.example:8090"},
@@ -300,7 +302,7 @@ func (r *rig) work(ctx context.Context, log *slog.Logger) {
 	provider := reachable{fake.New(fake.Options{PerNode: true}), r.inside}
 	r.worker = jobs.NewWorker(jobs.WorkerConfig{ //nolint:contextcheck // its life is from Start to Stop
 		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: provider, Engine: "here", Slots: 8, Gateway: r.gateway, Lease: 10 * time.Second,
-		Grace: 5 * time.Second, Webhooks: jobs.NewWebhooks(r.store, r.queue, guard.Rules{}, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
+		Grace: 5 * time.Second, Webhooks: webhook.New(r.store, r.queue, guard.Rules{}, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	r.t.Cleanup(gateway.New(gateway.Config{
 		Signer: r.signer, Log: log, Now: r.store.Now, Open: r.worker.Enter,

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"sandyard/jobs"
+	"sandyard/jobs/queue"
 	"sandyard/models"
 )
 
@@ -16,7 +17,7 @@ const DefaultMaxBody = 16 << 20
 // Config is what a Stack is made of. All of it stays the caller's.
 type Config struct {
 	Store    *models.Store
-	Waiters  *jobs.Waiters
+	Waiters  *queue.Waiters
 	Security *jobs.Security // nil = nobody counts
 	MaxBody  int            // bytes; 0 = DefaultMaxBody
 	// BodyMemory is how many bytes bodies and large answers may take; 0 = DefaultBodyMemory, or more for a large MaxBody.
@@ -33,7 +34,7 @@ type Stack struct {
 	Waits   *Crowd // requests that wait for a job
 
 	store    *models.Store
-	waiters  *jobs.Waiters
+	waiters  *queue.Waiters
 	keys     *keyCache
 	logins   *logins
 	budget   *budget

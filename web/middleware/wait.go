@@ -9,7 +9,7 @@ import (
 	"sandyard/web/problem"
 )
 
-// Waiting is one of the ways to wait that jobs.Waiters has.
+// Waiting is one of the ways to wait that queue.Waiters has.
 type Waiting func(ctx context.Context, tenant, job string, limit time.Duration) (models.Job, error)
 
 // Poll waits for a job of the request's tenant, but not longer than the server lives.

@@ -10,6 +10,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/jobs"
+	"sandyard/jobs/queue"
 	"sandyard/models"
 	"sandyard/passes"
 	"sandyard/providers"
@@ -28,8 +29,8 @@ type Config struct {
 	Store        *models.Store
 	Jobs         *jobs.Client
 	Secrets      *jobs.Secrets // nil = none can be written
-	Waiters      *jobs.Waiters
-	Queue        *jobs.Queue
+	Waiters      *queue.Waiters
+	Queue        *queue.Queue
 	Capabilities []providers.Capabilities
 	Inside       Inside // the way into sandboxes; nil = there is none
 	Edge         *Edge  // nil = ports of sandboxes have no URLs
@@ -53,8 +54,8 @@ type Server struct {
 	store   *models.Store
 	jobs    *jobs.Client
 	account *account.Server
-	waiters *jobs.Waiters
-	queue   *jobs.Queue
+	waiters *queue.Waiters
+	queue   *queue.Queue
 	caps    []providers.Capabilities
 	inside  Inside
 	edge    *Edge

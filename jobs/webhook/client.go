@@ -1,4 +1,4 @@
-package jobs
+package webhook
 
 import (
 	"context"
@@ -31,7 +31,7 @@ func guardedClient(rules guard.Rules) *http.Client {
 			},
 			DisableKeepAlives:      true,
 			TLSHandshakeTimeout:    5 * time.Second,
-			ResponseHeaderTimeout:  webhookTimeout,
+			ResponseHeaderTimeout:  timeout,
 			MaxResponseHeaderBytes: 64 << 10,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -86,31 +86,31 @@ func whyNoAnswer(err error) string {
 	return "the receiver closed the connection without an HTTP answer"
 }
 
-// maxCallback bounds the length of a callback's URL.
-const maxCallback = 2048
+// maxURL bounds the length of a callback's URL.
+const maxURL = 2048
 
-// checkCallback refuses what can never be called. Where a name leads is decided when it is dialled.
-func checkCallback(raw string, rules guard.Rules) error {
+// CheckURL refuses what can never be called. Where a name leads is decided when it is dialled.
+func CheckURL(raw string, rules guard.Rules) error {
 	if raw == "" {
 		return nil
 	}
 	u, err := url.Parse(raw)
 	switch {
-	case len(raw) > maxCallback:
-		return invalid("callback_url", "is longer than %d characters", maxCallback)
+	case len(raw) > maxURL:
+		return fmt.Errorf("is longer than %d characters", maxURL)
 	case err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
-		return invalid("callback_url", "must be an http or https URL")
+		return errors.New("must be an http or https URL")
 	case u.User != nil:
-		return invalid("callback_url", "must not carry a user name or password")
+		return errors.New("must not carry a user name or password")
 	case !validPort(u):
-		return invalid("callback_url", "must have a port from 1 to 65535, or none")
+		return errors.New("must have a port from 1 to 65535, or none")
 	}
 	ip, isAddress := literal(u.Hostname())
 	if !isAddress {
 		return nil
 	}
 	if err := rules.CheckNamed(ip); err != nil {
-		return invalid("callback_url", "cannot be called: %v; the operator can allow private addresses with WEBHOOK_ALLOW_CIDRS", err)
+		return fmt.Errorf("cannot be called: %w; the operator can allow private addresses with WEBHOOK_ALLOW_CIDRS", err)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package jobs
+package loop
 
 import (
 	"context"
@@ -24,7 +24,7 @@ func TestOneFailureKeepsNobodyElseFromHisTurn(t *testing.T) {
 		"the whole database":      {away, away, 2},
 	} {
 		var seen []int
-		err := each(t.Context(), func(context.Context) error { return c.ready }, []int{1, 2, 3, 4, 5, 6, 7, 8, 9}, func(n int) error {
+		err := Each(t.Context(), func(context.Context) error { return c.ready }, []int{1, 2, 3, 4, 5, 6, 7, 8, 9}, func(n int) error {
 			if seen = append(seen, n); n == 2 {
 				return c.fails
 			}
@@ -34,8 +34,8 @@ func TestOneFailureKeepsNobodyElseFromHisTurn(t *testing.T) {
 			t.Errorf("%s: %v had their turns, %v", name, seen, err)
 		}
 	}
-	err := each(t.Context(), nil, make([]int, 1000), func(int) error { return broken })
-	if err == nil || strings.Count(err.Error(), "broken") != toldFailures || !strings.Contains(err.Error(), "1000 in all") {
+	err := Each(t.Context(), nil, make([]int, 1000), func(int) error { return broken })
+	if err == nil || strings.Count(err.Error(), "broken") != ToldFailures || !strings.Contains(err.Error(), "1000 in all") {
 		t.Errorf("a thousand failures are told as %v", err)
 	}
 }
@@ -50,7 +50,7 @@ func TestPartsEnd(t *testing.T) {
 		"none": {[]int{0}, false, 0}, "some": {[]int{10, 10, 3}, false, 23}, "whole parts": {[]int{10, 0}, false, 10}, "broken off": {[]int{10, 10}, true, 20},
 	} {
 		left := c.parts
-		total, err := inParts(t.Context(), 10, func(context.Context, int) (n int, err error) {
+		total, err := InParts(t.Context(), 10, func(context.Context, int) (n int, err error) {
 			n, left = left[0], left[1:]
 			if c.fails && len(left) == 0 {
 				err = io.EOF

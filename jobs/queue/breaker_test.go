@@ -1,4 +1,4 @@
-package jobs
+package queue
 
 import (
 	"context"
@@ -36,7 +36,7 @@ func TestEndsOfManyJobsAreOnePipeline(t *testing.T) {
 	if _, err := sub.Receive(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	q.announce(t.Context(), f.Ended...)
+	q.Announce(t.Context(), f.Ended...)
 	if n := calls.pipelines.Load(); n > 20 {
 		t.Errorf("%d trips to Redis", n)
 	}
@@ -48,7 +48,7 @@ func TestEndsOfManyJobsAreOnePipeline(t *testing.T) {
 
 	calls.hang.Store(true)
 	began := time.Now()
-	q.follow(context.WithValue(t.Context(), caller{}, true), f)
+	q.Follow(context.WithValue(t.Context(), caller{}, true), f)
 	if n := calls.hung.Load(); n != 1 {
 		t.Errorf("%d calls waited for a Redis that hangs, for %v", n, time.Since(began))
 	}

@@ -1,4 +1,4 @@
-package jobs
+package loop
 
 import (
 	"context"
@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// leaderLease is how long the work waits for a leader that has died; one that stops gives the lease back.
-	leaderLease = 1500 * time.Millisecond
+	// LeaderLease is how long the work waits for a leader that has died; one that stops gives the lease back.
+	LeaderLease = 1500 * time.Millisecond
 	// leaderBeats is how often in its time a lease is renewed, and asked for by those that do not have it.
 	leaderBeats = 3
 )
 
-// leader lets one of any number of processes do some work. Two that believe it for a moment are harmless, for each step
+// Leader lets one of any number of processes do some work. Two that believe it for a moment are harmless, for each step
 // of the work is a conditional change of its own; the lease saves the others the questions.
-type leader struct {
+type Leader struct {
 	store        *models.Store
 	name, holder string
 	lease        time.Duration
@@ -30,12 +30,13 @@ type leader struct {
 	last  models.Lease  // what we were told when we took it last
 }
 
-func newLeader(store *models.Store, name string, lease time.Duration, log *slog.Logger) *leader {
-	return &leader{store: store, name: name, holder: models.NewID("l"), lease: lease, log: log, won: make(chan struct{})}
+// NewLeader returns one of the candidates for the work of that name.
+func NewLeader(store *models.Store, name string, lease time.Duration, log *slog.Logger) *Leader {
+	return &Leader{store: store, name: name, holder: models.NewID("l"), lease: lease, log: log, won: make(chan struct{})}
 }
 
-// loop takes the lease, and takes it again, until ctx ends; then it gives it back.
-func (l *leader) loop(ctx context.Context) {
+// Run takes the lease, and takes it again, until ctx ends; then it gives it back.
+func (l *Leader) Run(ctx context.Context) {
 	beat := time.NewTicker(l.lease / leaderBeats)
 	defer beat.Stop()
 	for {
@@ -49,7 +50,7 @@ func (l *leader) loop(ctx context.Context) {
 	}
 }
 
-func (l *leader) try(ctx context.Context) {
+func (l *Leader) try(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, l.lease)
 	defer cancel()
 	asked := time.Now() // the lease began after that
@@ -65,7 +66,7 @@ func (l *leader) try(ctx context.Context) {
 }
 
 // lead notes until when we lead, and what we were told with that.
-func (l *leader) lead(until time.Time, told models.Lease) {
+func (l *Leader) lead(until time.Time, told models.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	was, is := !l.until.IsZero(), !until.IsZero()
@@ -80,8 +81,8 @@ func (l *leader) lead(until time.Time, told models.Lease) {
 	}
 }
 
-// heard returns what we were told when we took the lease last; the zero value where we do not lead.
-func (l *leader) heard() models.Lease {
+// Heard returns what we were told when we took the lease last; the zero value where we do not lead.
+func (l *Leader) Heard() models.Lease {
 	if ours, _ := l.leads(); !ours {
 		return models.Lease{}
 	}
@@ -91,7 +92,7 @@ func (l *leader) heard() models.Lease {
 }
 
 // leads says whether we lead now, and what to wait on where we do not.
-func (l *leader) leads() (bool, <-chan struct{}) {
+func (l *Leader) leads() (bool, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.until.IsZero() && time.Now().After(l.until) { // the database was away, or this process was stopped
@@ -100,8 +101,8 @@ func (l *leader) leads() (bool, <-chan struct{}) {
 	return !l.until.IsZero(), l.won
 }
 
-// await returns true as soon as we lead, and false when ctx has ended.
-func (l *leader) await(ctx context.Context) bool {
+// Await returns true as soon as we lead, and false when ctx has ended.
+func (l *Leader) Await(ctx context.Context) bool {
 	for {
 		ours, won := l.leads()
 		if ctx.Err() != nil {
@@ -118,7 +119,7 @@ func (l *leader) await(ctx context.Context) bool {
 	}
 }
 
-func (l *leader) resign(ctx context.Context) {
+func (l *Leader) resign(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, l.lease)
 	defer cancel()
 	if err := l.store.DropLease(ctx, l.name, l.holder); err != nil {

@@ -1,4 +1,8 @@
-package jobs
+// Package queue is the way into Redis: tasks for workers and notices for those who wait, the servers that take tasks
+// out, and job rates. Asynq and the Redis client are named here.
+//
+// Nothing is kept in Redis alone. What it loses is sent again from PostgreSQL.
+package queue
 
 import (
 	"context"
@@ -27,11 +31,11 @@ const (
 	epochKey         = "sandyard:epoch"      // gone = Redis has lost its data
 )
 
-// webhookQueue carries deliveries, apart from the jobs so that a slow receiver cannot hold them up.
-const webhookQueue = "webhooks"
+// Webhooks carries deliveries, apart from the jobs so that a slow receiver cannot hold them up.
+const Webhooks = "webhooks"
 
-// Queue is the way into Redis: it sends tasks and notices. Redis may be away or hang, which costs a caller callTime. The
-// queue sends a task again that Redis did not take, for resendFor; then the sweep does.
+// Queue is the way into Redis: it sends tasks and notices. Redis may be away or hang, which costs a caller callTime.
+// The queue sends a task again that Redis did not take, for resendFor; then the sweep does.
 type Queue struct {
 	rdb       redis.UniversalClient
 	client    *asynq.Client
@@ -63,32 +67,38 @@ const (
 	// tenantHeader says in a task whose job it is about. Tasks of older releases lack it.
 	tenantHeader = "tenant"
 	// taskTimeout is how long a worker may have a task before it has claimed the job.
-	taskTimeout = MaxTimeout
-	// margin is how much later than us Asynq gives a delivery up. Its deadline frees the slot but stops nothing, so it must
-	// never come first.
+	taskTimeout = 24 * time.Hour
+	// margin is how much later than us Asynq gives a delivery up. Its deadline frees the slot but stops nothing, so it
+	// must never come first.
 	margin = 2 * time.Minute
 )
 
-// send hands tasks to Redis and wakes the workers of their queues.
-func (q *Queue) send(ctx context.Context, tasks []models.Dispatch) {
+// Send hands tasks to Redis and wakes the workers of their queues.
+func (q *Queue) Send(ctx context.Context, tasks []models.Dispatch) {
 	queued := make([]queuedTask, len(tasks))
 	for i, d := range tasks {
 		t := asynq.NewTaskWithHeaders(d.Kind, []byte(d.JobID), map[string]string{tenantHeader: d.TenantID})
-		queued[i] = queuedTask{task: t, queue: d.Queue, id: taskID(d.JobID, d.Generation), timeout: taskTimeout, since: time.Now()}
+		queued[i] = queuedTask{
+			task:    t,
+			queue:   d.Queue,
+			id:      TaskID(d.JobID, d.Generation),
+			timeout: taskTimeout,
+			since:   time.Now(),
+		}
 	}
 	q.sendAll(ctx, queued)
 }
 
-// sendDeliveries hands webhook attempts to Redis.
-func (q *Queue) sendDeliveries(ctx context.Context, tasks []models.DeliveryTask) {
+// SendDeliveries hands webhook attempts to Redis.
+func (q *Queue) SendDeliveries(ctx context.Context, tasks []models.DeliveryTask) {
 	queued := make([]queuedTask, len(tasks))
 	for i, d := range tasks {
-		id := taskID(d.ID, d.Attempt)
+		id := TaskID(d.ID, d.Attempt)
 		t := asynq.NewTask("webhook", []byte(id))
-		if d.Again && q.spent(ctx, webhookQueue, id) {
+		if d.Again && q.spent(ctx, Webhooks, id) {
 			id += ":" + uuid.NewString() // its name is taken
 		}
-		queued[i] = queuedTask{task: t, queue: webhookQueue, id: id, timeout: margin, since: time.Now()}
+		queued[i] = queuedTask{task: t, queue: Webhooks, id: id, timeout: margin, since: time.Now()}
 	}
 	q.sendAll(ctx, queued)
 }
@@ -120,7 +130,14 @@ func (q *Queue) sendAgain(ctx context.Context, t queuedTask) error {
 // MaxRetry is 1 so that a task whose worker died ends as a no-op instead of in the archive.
 func (q *Queue) enqueue(ctx context.Context, t queuedTask) error {
 	return q.breaker.call(ctx, func(ctx context.Context) error {
-		_, err := q.client.EnqueueContext(ctx, t.task, asynq.Queue(t.queue), asynq.TaskID(t.id), asynq.MaxRetry(1), asynq.Timeout(t.timeout))
+		_, err := q.client.EnqueueContext(
+			ctx,
+			t.task,
+			asynq.Queue(t.queue),
+			asynq.TaskID(t.id),
+			asynq.MaxRetry(1),
+			asynq.Timeout(t.timeout),
+		)
 		if errors.Is(err, asynq.ErrTaskIDConflict) {
 			return nil
 		}
@@ -135,9 +152,11 @@ func (q *Queue) report(ctx context.Context, what string, err error, attrs ...any
 	}
 }
 
-func taskID(id string, generation int) string { return id + ":" + strconv.Itoa(generation) }
+// TaskID is the name of the task of one generation of a job, or of one attempt of a delivery.
+func TaskID(id string, generation int) string { return id + ":" + strconv.Itoa(generation) }
 
-func parseTaskID(s string) (string, int, error) {
+// ParseTaskID reads what TaskID has written.
+func ParseTaskID(s string) (string, int, error) {
 	id, generation, ok := strings.Cut(s, ":")
 	n, err := strconv.Atoi(generation)
 	if !ok || err != nil {
@@ -146,13 +165,13 @@ func parseTaskID(s string) (string, int, error) {
 	return id, n, nil
 }
 
-// announce tells waiting clients that jobs have ended.
-func (q *Queue) announce(ctx context.Context, ids ...string) {
+// Announce tells waiting clients that jobs have ended.
+func (q *Queue) Announce(ctx context.Context, ids ...string) {
 	q.publish(ctx, prefixed(doneChannel, ids)...)
 }
 
-// interrupt makes the worker that runs this job, or jobs of this sandbox, look whether it is to stop.
-func (q *Queue) interrupt(ctx context.Context, id string) {
+// Interrupt makes the worker that runs this job, or jobs of this sandbox, look whether it is to stop.
+func (q *Queue) Interrupt(ctx context.Context, id string) {
 	q.publish(ctx, interruptChannel+id)
 }
 
@@ -175,20 +194,21 @@ func (q *Queue) publish(ctx context.Context, channels ...string) {
 	}
 }
 
-// follow does what the end of jobs asks for: notices first, because somebody waits for them.
-func (q *Queue) follow(ctx context.Context, f models.Finished) {
-	q.announce(ctx, f.Ended...)
-	q.send(ctx, f.Dispatch)
+// Follow does what the end of jobs asks for: notices first, because somebody waits for them.
+func (q *Queue) Follow(ctx context.Context, f models.Finished) {
+	q.Announce(ctx, f.Ended...)
+	q.Send(ctx, f.Dispatch)
 }
 
-// missing returns those tasks, all sent a while ago and not claimed, that Redis will not hand out: gone holds those that it
-// does not have any more, active those that it has handed to a worker which does not say that it has them. It reads Asynq's
-// keys directly, because its Inspector fails for a queue whose registration was lost; a test pins their layout.
-func (q *Queue) missing(ctx context.Context, tasks []models.Dispatch) (gone, active []models.Dispatch, err error) {
+// Missing returns those tasks, all sent a while ago and not claimed, that Redis will not hand out: gone holds those
+// that it does not have any more, active those that it has handed to a worker which does not say that it has them. It
+// reads Asynq's keys directly, because its Inspector fails for a queue whose registration was lost; a test pins their
+// layout.
+func (q *Queue) Missing(ctx context.Context, tasks []models.Dispatch) (gone, active []models.Dispatch, err error) {
 	states, hands := make([]*redis.StringCmd, len(tasks)), make([]*redis.IntCmd, len(tasks))
 	_, err = q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, d := range tasks {
-			states[i] = p.HGet(ctx, taskKey(d.Queue, taskID(d.JobID, d.Generation)), "state")
+			states[i] = p.HGet(ctx, taskKey(d.Queue, TaskID(d.JobID, d.Generation)), "state")
 			hands[i] = p.Exists(ctx, handKey+d.JobID)
 		}
 		return nil
@@ -210,18 +230,18 @@ func (q *Queue) missing(ctx context.Context, tasks []models.Dispatch) (gone, act
 
 const (
 	handKey = "sandyard:hand:" // + job id: a worker has its task, and no slot for it yet
-	// handTime is how long the sweep believes that after the worker has said so for the last time.
-	handTime = 10 * time.Second
+	// HandTime is how long the sweep believes that after the worker has said so for the last time.
+	HandTime = 10 * time.Second
 )
 
-// inHand says that this worker has tasks of these jobs and will come to them.
-func (q *Queue) inHand(ctx context.Context, jobs []string) error {
+// InHand says that this worker has tasks of these jobs and will come to them.
+func (q *Queue) InHand(ctx context.Context, jobs []string) error {
 	if len(jobs) == 0 {
 		return nil
 	}
 	_, err := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, id := range jobs {
-			p.Set(ctx, handKey+id, "", handTime)
+			p.Set(ctx, handKey+id, "", HandTime)
 		}
 		return nil
 	})
@@ -233,8 +253,8 @@ func waits(state *redis.StringCmd) bool {
 	return slices.Contains([]string{"pending", "scheduled", "retry"}, state.Val())
 }
 
-// spent says whether Redis still has the task but hands it out to nobody, at least not for long: it was handed to a worker that
-// has not heard of it, or has failed too often.
+// spent says whether Redis still has the task but hands it out to nobody, at least not for long: it was handed to a
+// worker that has not heard of it, or has failed too often.
 func (q *Queue) spent(ctx context.Context, queue, id string) bool {
 	var state *redis.StringCmd
 	err := q.breaker.call(ctx, func(ctx context.Context) error {
@@ -249,13 +269,13 @@ func (q *Queue) spent(ctx context.Context, queue, id string) bool {
 // taskKey is where Asynq keeps a task.
 func taskKey(queue, id string) string { return "asynq:{" + queue + "}:t:" + id }
 
-// forgetNode removes the queues of a node that is gone.
-func (q *Queue) forgetNode(ctx context.Context, node string) error {
+// ForgetNode removes the queues of a node that is gone.
+func (q *Queue) ForgetNode(ctx context.Context, node string) error {
 	return q.forget(ctx, "node-"+node)
 }
 
-// forget removes a queue with whatever is in it. Asynq's Inspector would refuse where a worker was killed with a task in
-// hand, and would not find the queue at all after Redis has lost its data. A test pins the layout.
+// forget removes a queue with whatever is in it. Asynq's Inspector would refuse where a worker was killed with a task
+// in hand, and would not find the queue at all after Redis has lost its data. A test pins the layout.
 func (q *Queue) forget(ctx context.Context, queue string) error {
 	prefix := "asynq:{" + queue + "}:"
 	keys := append(counters(prefix), prefix+"lease", prefix+"paused")
@@ -296,4 +316,34 @@ func prefixed(prefix string, names []string) []string {
 		out[i] = prefix + n
 	}
 	return out
+}
+
+// Epoch is the mark that only a loss of Redis' data removes; empty = it is gone.
+func (q *Queue) Epoch(ctx context.Context) (string, error) {
+	mark, err := q.rdb.Get(ctx, epochKey).Result()
+	if errors.Is(err, redis.Nil) {
+		err = nil
+	}
+	return mark, err
+}
+
+// SetEpoch writes the mark, unless there is one.
+func (q *Queue) SetEpoch(ctx context.Context, mark string) error {
+	return q.rdb.SetNX(ctx, epochKey, mark, 0).Err()
+}
+
+// Interrupts hands the ids of Interrupt to take, from now on until stop is called; then done is closed.
+func Interrupts(
+	ctx context.Context,
+	rdb redis.UniversalClient,
+	take func(id string),
+) (stop func(), done <-chan struct{}) {
+	sub, ended := rdb.PSubscribe(ctx, interruptChannel+"*"), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for m := range sub.Channel() {
+			take(strings.TrimPrefix(m.Channel, interruptChannel))
+		}
+	}()
+	return func() { _ = sub.Close() }, ended // the connection is given up either way
 }

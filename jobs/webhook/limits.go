@@ -1,4 +1,4 @@
-package jobs
+package webhook
 
 import (
 	"sync"
@@ -6,8 +6,8 @@ import (
 	"sandyard/models"
 )
 
-// shares counts which of a worker's slots for webhooks are in use. No tenant has all of them, and no host all of a tenant's;
-// who finds none free waits in PostgreSQL.
+// shares counts which of a worker's slots for webhooks are in use. No tenant has all of them, and no host all of a
+// tenant's; who finds none free waits in PostgreSQL.
 type shares struct {
 	mu        sync.Mutex
 	tenants   map[string]int

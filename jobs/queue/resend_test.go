@@ -1,4 +1,4 @@
-package jobs
+package queue
 
 import (
 	"errors"
@@ -45,7 +45,7 @@ func TestTasksThatRedisDidNotTakeAreSentAgain(t *testing.T) {
 	if _, err := woken.Receive(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	q.send(t.Context(), dispatches(3))
+	q.Send(t.Context(), dispatches(3))
 	if n := rdb.Exists(t.Context(), taskKey("a", "job_0:1")).Val(); n != 0 {
 		t.Fatal("Redis took a task while it hung")
 	}
@@ -65,7 +65,7 @@ func TestTasksThatRedisDidNotTakeAreSentAgain(t *testing.T) {
 func TestTasksThatAreKeptAreBounded(t *testing.T) {
 	t.Parallel()
 	q, _, _ := queueThatHangs(t)
-	q.send(t.Context(), dispatches(resendHeld+5))
+	q.Send(t.Context(), dispatches(resendHeld+5))
 	q.resender.mu.Lock()
 	held := len(q.resender.held)
 	q.resender.mu.Unlock()

@@ -1,4 +1,4 @@
-package jobs
+package queue
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// resendFirst and resendMost bound the wait before the next attempt, which doubles: the first one comes when the breaker
-	// lets calls through again.
+	// resendFirst and resendMost bound the wait before the next attempt, which doubles: the first one comes when the
+	// breaker lets calls through again.
 	resendFirst, resendMost = redisAway + 50*time.Millisecond, 2 * time.Second
 	// resendFor is how long a task is kept. After that the sweep sends it.
 	resendFor = 30 * time.Second
@@ -29,8 +29,8 @@ type queuedTask struct {
 	since   time.Time // when it was first to be sent
 }
 
-// resender keeps the tasks that Redis did not take and sends them again. The same task twice is no harm: its id is the same,
-// and a worker claims a job once.
+// resender keeps the tasks that Redis did not take and sends them again. The same task twice is no harm: its id is the
+// same, and a worker claims a job once.
 type resender struct {
 	send func(context.Context, queuedTask) error
 

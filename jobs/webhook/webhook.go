@@ -1,4 +1,6 @@
-package jobs
+// Package webhook makes the callbacks of jobs that have ended, signed as https://www.standardwebhooks.com says, and
+// never to an address that the operator has closed.
+package webhook
 
 import (
 	"bytes"
@@ -14,35 +16,36 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hibiken/asynq"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"sandyard/guard"
+	"sandyard/jobs/queue"
 	"sandyard/models"
 )
 
 const (
-	// webhookSlots is many times what one tenant may use of them: a receiver that does not answer holds its slot for long.
-	webhookSlots   = 8 * models.DeliveryShare
-	webhookTimeout = 15 * time.Second
-	// webhookLost is when an attempt whose worker died is made again.
-	webhookLost = time.Minute
+	// Slots are the attempts that a worker makes at once. They are many times what one tenant may use of them: a receiver
+	// that does not answer holds its slot for long.
+	Slots = 8 * models.DeliveryShare
+
+	timeout = 15 * time.Second
+	// lostAfter is when an attempt whose worker died is made again.
+	lostAfter = time.Minute
 )
 
-// webhookSchedule is how long to wait after each failed attempt; after the last the delivery has failed. Together
+// schedule is how long to wait after each failed attempt; after the last the delivery has failed. Together
 // about three days.
-func webhookSchedule() []time.Duration {
+func schedule() []time.Duration {
 	return []time.Duration{
 		time.Second, 5 * time.Second, 30 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
 		10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
 	}
 }
 
-// Webhooks makes the callbacks of jobs that have ended, as https://www.standardwebhooks.com says: signed, with one id
-// for all attempts of one event, retried until a 2xx answer.
-type Webhooks struct {
+// Sender makes the callbacks: with one id for all attempts of one event, retried until a 2xx answer.
+type Sender struct {
 	store *models.Store
-	queue *Queue
+	queue *queue.Queue
 	http  *http.Client
 	log   *slog.Logger
 	slots shares
@@ -52,21 +55,21 @@ type Webhooks struct {
 	end      context.CancelFunc
 }
 
-// NewWebhooks returns the sender. It connects to no address that rules refuse.
-func NewWebhooks(store *models.Store, queue *Queue, rules guard.Rules, log *slog.Logger) *Webhooks {
+// New returns a Sender. It connects to no address that rules refuse.
+func New(store *models.Store, queue *queue.Queue, rules guard.Rules, log *slog.Logger) *Sender {
 	life, end := context.WithCancel(context.Background())
-	return &Webhooks{store: store, queue: queue, http: guardedClient(rules), log: log, life: life, end: end}
+	return &Sender{store: store, queue: queue, http: guardedClient(rules), log: log, life: life, end: end}
 }
 
 // Close ends the handing over: the store is not asked any more when it returns. Attempts that are under way go on.
-func (h *Webhooks) Close() {
+func (h *Sender) Close() {
 	h.end()
 	h.choosing.Lock()
 	defer h.choosing.Unlock()
 }
 
-// dispatch hands due deliveries of a tenant, or of all (""), to Redis.
-func (h *Webhooks) dispatch(ctx context.Context, tenant string) {
+// Dispatch hands due deliveries of a tenant, or of all (""), to Redis.
+func (h *Sender) Dispatch(ctx context.Context, tenant string) {
 	tasks, err := h.due(tenant) //nolint:contextcheck // Close ends the look, not the caller
 	if err != nil {
 		if h.life.Err() == nil {
@@ -74,13 +77,13 @@ func (h *Webhooks) dispatch(ctx context.Context, tenant string) {
 		}
 		return
 	}
-	h.queue.sendDeliveries(ctx, tasks)
+	h.queue.SendDeliveries(ctx, tasks)
 }
 
 // choosingTime bounds one look at the deliveries.
 const choosingTime = 10 * time.Second
 
-func (h *Webhooks) due(tenant string) ([]models.DeliveryTask, error) {
+func (h *Sender) due(tenant string) ([]models.DeliveryTask, error) {
 	h.choosing.Lock()
 	defer h.choosing.Unlock()
 	ctx, cancel := context.WithTimeout(h.life, choosingTime)
@@ -91,11 +94,11 @@ func (h *Webhooks) due(tenant string) ([]models.DeliveryTask, error) {
 	return h.store.DispatchDeliveries(ctx, tenant, 100)
 }
 
-// handle makes one attempt at a delivery.
-func (h *Webhooks) handle(ctx context.Context, t *asynq.Task) error {
-	id, attempt, err := parseTaskID(string(t.Payload()))
+// Handle makes one attempt at a delivery.
+func (h *Sender) Handle(ctx context.Context, t queue.Task) error {
+	id, attempt, err := queue.ParseTaskID(t.Payload)
 	if err != nil {
-		return errors.Join(err, asynq.SkipRetry)
+		return errors.Join(err, queue.ErrNever)
 	}
 	ctx = context.WithoutCancel(ctx)
 	task := models.DeliveryTask{ID: id, Attempt: attempt}
@@ -111,16 +114,16 @@ func (h *Webhooks) handle(ctx context.Context, t *asynq.Task) error {
 	}
 	again, err := h.deliver(ctx, task)
 	h.slots.giveBack(tenant, endpoint)
-	h.dispatch(ctx, tenant) // there is room again
+	h.Dispatch(ctx, tenant) // there is room again
 	if again > 0 && again < time.Minute {
-		time.AfterFunc(again, func() { h.dispatch(ctx, tenant) }) // the scheduler would be up to a second late
+		time.AfterFunc(again, func() { h.Dispatch(ctx, tenant) }) // the scheduler would be up to a second late
 	}
 	return err
 }
 
 // deliver makes the attempt, and says when to make another one; 0 = never.
-func (h *Webhooks) deliver(ctx context.Context, t models.DeliveryTask) (again time.Duration, err error) {
-	d, err := h.store.ClaimDelivery(ctx, t, webhookLost)
+func (h *Sender) deliver(ctx context.Context, t models.DeliveryTask) (again time.Duration, err error) {
+	d, err := h.store.ClaimDelivery(ctx, t, lostAfter)
 	if errors.Is(err, models.ErrStale) {
 		return 0, nil
 	}
@@ -137,15 +140,29 @@ func (h *Webhooks) deliver(ctx context.Context, t models.DeliveryTask) (again ti
 	return r.RetryIn, nil
 }
 
-func (h *Webhooks) attempt(ctx context.Context, d models.Delivery) models.DeliveryResult {
+func (h *Sender) attempt(ctx context.Context, d models.Delivery) models.DeliveryResult {
 	status, wait, err := h.post(ctx, d)
-	h.log.InfoContext(ctx, "webhook attempted", "delivery", d.ID, "job_id", d.JobID, "attempt", d.Attempt, "status", status,
-		"error", err, "cause", errors.Unwrap(err))
+	h.log.InfoContext(
+		ctx,
+		"webhook attempted",
+		"delivery",
+		d.ID,
+		"job_id",
+		d.JobID,
+		"attempt",
+		d.Attempt,
+		"status",
+		status,
+		"error",
+		err,
+		"cause",
+		errors.Unwrap(err),
+	)
 	if err == nil {
 		return models.DeliveryResult{Status: status}
 	}
 	r := models.DeliveryResult{Status: status, Error: err.Error(), GiveUp: status == http.StatusGone}
-	schedule := webhookSchedule()
+	schedule := schedule()
 	if d.Attempt > len(schedule) {
 		r.GiveUp = true
 		return r
@@ -156,8 +173,8 @@ func (h *Webhooks) attempt(ctx context.Context, d models.Delivery) models.Delive
 }
 
 // post sends the event and returns the answer's status and how long it asks to wait.
-func (h *Webhooks) post(ctx context.Context, d models.Delivery) (status int, wait time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, webhookTimeout)
+func (h *Sender) post(ctx context.Context, d models.Delivery) (status int, wait time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	req, err := h.request(ctx, d)
 	if err != nil {
@@ -171,12 +188,16 @@ func (h *Webhooks) post(ctx context.Context, d models.Delivery) (status int, wai
 	_, _ = io.CopyN(io.Discard, resp.Body, 16<<10) // politeness only
 	if resp.StatusCode/100 != 2 {
 		after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-		return resp.StatusCode, time.Duration(after) * time.Second, &undeliveredError{told: fmt.Sprintf("the receiver responded %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))}
+		return resp.StatusCode, time.Duration(
+			after,
+		) * time.Second, &undeliveredError{
+			told: fmt.Sprintf("the receiver responded %d %s", resp.StatusCode, http.StatusText(resp.StatusCode)),
+		}
 	}
 	return resp.StatusCode, 0, nil
 }
 
-func (h *Webhooks) request(ctx context.Context, d models.Delivery) (*http.Request, error) {
+func (h *Sender) request(ctx context.Context, d models.Delivery) (*http.Request, error) {
 	body, err := h.event(ctx, d)
 	if err != nil {
 		return nil, err
@@ -228,7 +249,7 @@ type EventData struct {
 	URL        string           `json:"url"` // path on this server
 }
 
-func (h *Webhooks) event(ctx context.Context, d models.Delivery) ([]byte, error) {
+func (h *Sender) event(ctx context.Context, d models.Delivery) ([]byte, error) {
 	j, err := h.store.Job(ctx, d.TenantID, d.JobID)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package jobs
+package queue
 
 import (
 	"context"
@@ -10,13 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sandyard/models"
-	"sandyard/models/pg"
 )
 
-// takeTokens takes ARGV[1] tokens from each bucket of KEYS, or none from any; a negative number gives them back, and 0 only looks. Of
-// each bucket ARGV has the microseconds that one token takes to come, and the tokens that it holds. A bucket is kept as the moment at
-// which it is full again, and goes by itself then. The answer is the first bucket that has too few (0 = none) and the microseconds
-// until it has enough, or where nothing was to be taken how many tokens each lacks.
+// takeTokens takes ARGV[1] tokens from each bucket of KEYS, or none from any; a negative number gives them back, and 0
+// only looks. Of each bucket ARGV has the microseconds that one token takes to come, and the tokens that it holds. A
+// bucket is kept as the moment at which it is full again, and goes by itself then. The answer is the first bucket that
+// has too few (0 = none) and the microseconds until it has enough, or where nothing was to be taken how many tokens
+// each lacks.
 //
 //nolint:gochecknoglobals // a constant, with its digest
 var takeTokens = redis.NewScript(`
@@ -57,9 +57,9 @@ func newUnchecked() prometheus.Counter {
 // Metrics are those of the queue's callers.
 func (q *Queue) Metrics() prometheus.Collector { return q.unchecked }
 
-// charge takes one token from each bucket. A *models.LimitError says which has none; then none was taken. Without an answer of Redis
-// it lets through: a limit of rate keeps load away, and is not worth an outage.
-func (q *Queue) charge(ctx context.Context, buckets []models.Bucket) error {
+// Charge takes one token from each bucket. A *models.LimitError says which has none; then none was taken. Without an
+// answer of Redis it lets through: a limit of rate keeps load away, and is not worth an outage.
+func (q *Queue) Charge(ctx context.Context, buckets []models.Bucket) error {
 	if len(buckets) == 0 {
 		return nil
 	}
@@ -74,11 +74,17 @@ func (q *Queue) charge(ctx context.Context, buckets []models.Bucket) error {
 	}
 	b := buckets[answer[0]-1]
 	most := float64(b.Burst())
-	return &models.LimitError{Limit: b.Limit(), Used: most, Max: most, PerSecond: *b.JobRate, RetryAfter: time.Duration(answer[1]) * time.Microsecond}
+	return &models.LimitError{
+		Limit:      b.Limit(),
+		Used:       most,
+		Max:        most,
+		PerSecond:  *b.JobRate,
+		RetryAfter: time.Duration(answer[1]) * time.Microsecond,
+	}
 }
 
-// giveBack returns the tokens of a submission that was not accepted, or was before.
-func (q *Queue) giveBack(ctx context.Context, buckets []models.Bucket) {
+// GiveBack returns the tokens of a submission that was not accepted, or was before.
+func (q *Queue) GiveBack(ctx context.Context, buckets []models.Bucket) {
 	if len(buckets) > 0 {
 		_, err := q.tokens(ctx, buckets, -1)
 		q.report(ctx, "job rate not given back", err)
@@ -118,32 +124,4 @@ func (q *Queue) tokens(ctx context.Context, buckets []models.Bucket, n int) (ans
 // tokenTime is how many microseconds one token takes to come.
 func tokenTime(perSecond float64) int64 {
 	return max(1, int64(math.Round(1e6/perSecond)))
-}
-
-// charged says whether a submission counts against the job rate: what makes room does not, nor what the platform does by itself.
-func charged(sub models.Submission) bool {
-	j := sub.Jobs[sub.Answer]
-	return !sub.Passive && sub.Jobs[0].Kind != models.KindDelete && j.Actor != schedulerActor
-}
-
-// submitCharged submits within the job rate. What was accepted before is not charged again.
-func (c *Client) submitCharged(ctx context.Context, sub models.Submission) (models.Submitted, error) {
-	var buckets []models.Bucket
-	if charged(sub) {
-		var err error
-		if buckets, err = c.store.Buckets(ctx, sub.TenantID, sub.User); err != nil {
-			return models.Submitted{}, err
-		}
-	}
-	if err := c.queue.charge(ctx, buckets); err != nil {
-		if !c.store.Accepted(ctx, sub.TenantID, sub.IdempotencyKey) {
-			return models.Submitted{}, err
-		}
-		buckets = nil
-	}
-	out, err := c.store.Submit(ctx, sub)
-	if err != nil && !errors.Is(err, pg.ErrUncertain) || out.Replayed || out.Existing {
-		c.queue.giveBack(ctx, buckets)
-	}
-	return out, err
 }

@@ -1,4 +1,4 @@
-package jobs
+package queue
 
 import (
 	"context"
@@ -30,7 +30,7 @@ func TestQueuesOfAKilledNodeAreForgotten(t *testing.T) {
 				{JobID: "job_b", Kind: "exec", Queue: "node-n1", Generation: 1},
 			}
 			ctx := t.Context()
-			q.send(ctx, tasks)
+			q.Send(ctx, tasks)
 			<-taken
 			testenv.Eventually(t, "the other task waits", func() bool { // a Redis that was slow gets it again
 				return rdb.HGet(ctx, "asynq:{node-n1}:t:job_b:1", "state").Val() == "pending"
@@ -42,14 +42,14 @@ func TestQueuesOfAKilledNodeAreForgotten(t *testing.T) {
 			if state := rdb.HGet(ctx, "asynq:{node-n1}:t:job_a:1", "state").Val(); state != "active" {
 				t.Fatalf("the task in hand is %q", state)
 			}
-			must(t, q.forgetNode(ctx, "n1"))
+			must(t, q.ForgetNode(ctx, "n1"))
 			if left, err := rdb.Keys(ctx, "asynq:{*n1*").Result(); err != nil || len(left) != 0 {
 				t.Errorf("left %v, %v", left, err)
 			}
 			if queues, err := rdb.SMembers(ctx, "asynq:queues").Result(); err != nil || len(queues) != 0 {
 				t.Errorf("Asynq still knows %v, %v", queues, err)
 			}
-			must(t, q.forgetNode(ctx, "n1"))
+			must(t, q.ForgetNode(ctx, "n1"))
 		})
 	}
 }
