@@ -1,11 +1,8 @@
 package e2b
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -15,6 +12,7 @@ import (
 	"time"
 
 	"sandyard/providers"
+	"sandyard/providers/remote"
 )
 
 const (
@@ -83,69 +81,6 @@ var errNotE2B = &providers.Error{
 	Message: "the server did not answer as E2B's API does; ask your operator to check E2B_API_URL",
 }
 
-// request is one call of the API.
-type request struct {
-	method string
-	path   string
-	query  url.Values
-	body   any
-	key    string // for Idempotency-Key
-	want   []int  // statuses of success
-	limit  int64  // bytes of the answer
-	into   any
-}
-
-// call makes it. The error is a *refusal or one of the transport; translated makes it a provider's.
-func (p *Provider) call(ctx context.Context, r request) (http.Header, error) {
-	ctx, stop := context.WithTimeout(ctx, callPatience)
-	defer stop()
-	var body io.Reader
-	if r.body != nil {
-		text, err := json.Marshal(r.body)
-		if err != nil {
-			return nil, err
-		}
-		body = bytes.NewReader(text)
-	}
-	to := *p.api
-	to.Path, to.RawQuery = to.Path+r.path, r.query.Encode()
-	req, err := http.NewRequestWithContext(ctx, r.method, to.String(), body)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("X-Api-Key", p.cfg.APIKey)
-	req.Header.Set("Accept", "application/json")
-	if r.body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	if r.key != "" {
-		req.Header.Set("Idempotency-Key", r.key)
-		req.GetBody = nil // else the transport repeats it by itself, also for a server that does not know such keys
-	}
-	res, err := p.transport.RoundTrip(req) // which follows no redirect: the key is for this server alone
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	if !slices.Contains(r.want, res.StatusCode) {
-		if res.StatusCode < http.StatusBadRequest {
-			return nil, errNotE2B
-		}
-		return nil, readRefusal(res)
-	}
-	if r.into == nil {
-		return res.Header, nil
-	}
-	text, err := io.ReadAll(io.LimitReader(res.Body, r.limit+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case int64(len(text)) > r.limit || json.Unmarshal(text, r.into) != nil:
-		return nil, errNotE2B
-	}
-	return res.Header, nil
-}
-
 // wish is the body of a create.
 type wish struct {
 	Template string            `json:"templateID"`
@@ -163,11 +98,11 @@ type network struct {
 
 func (p *Provider) apiCreate(ctx context.Context, w wish, key string) (access, error) {
 	var a access
-	_, err := p.call(ctx, request{
-		method: http.MethodPost, path: "/sandboxes", body: w, key: key,
-		want: []int{http.StatusCreated}, limit: maxAnswer, into: &a,
+	_, err := p.vendor.Call(ctx, remote.Request{
+		Method: http.MethodPost, Path: "/sandboxes", Body: w, Key: key,
+		Want: []int{http.StatusCreated}, Limit: maxAnswer, Into: &a,
 	})
-	if r := (*refusal)(nil); errors.As(err, &r) && r.status == http.StatusNotFound {
+	if r := (*remote.Refusal)(nil); errors.As(err, &r) && r.Status == http.StatusNotFound {
 		return a, &providers.Error{Class: providers.ImageMissing, Message: "E2B has no template '" + w.Template + "'", Err: r}
 	}
 	if err == nil && !validRef(a.ID) {
@@ -178,8 +113,8 @@ func (p *Provider) apiCreate(ctx context.Context, w wish, key string) (access, e
 
 func (p *Provider) apiGet(ctx context.Context, backend string) (described, error) {
 	var d described
-	_, err := p.call(ctx, request{
-		method: http.MethodGet, path: "/sandboxes/" + backend, want: []int{http.StatusOK}, limit: maxAnswer, into: &d,
+	_, err := p.vendor.Call(ctx, remote.Request{
+		Method: http.MethodGet, Path: "/sandboxes/" + backend, Want: []int{http.StatusOK}, Limit: maxAnswer, Into: &d,
 	})
 	if err == nil {
 		err = d.check()
@@ -192,10 +127,10 @@ func (p *Provider) apiGet(ctx context.Context, backend string) (described, error
 
 func (p *Provider) apiConnect(ctx context.Context, backend string) (access, error) {
 	var a access
-	_, err := p.call(ctx, request{
-		method: http.MethodPost, path: "/sandboxes/" + backend + "/connect",
-		body: map[string]int64{"timeout": seconds(p.cfg.Timeout)},
-		want: []int{http.StatusOK, http.StatusCreated}, limit: maxAnswer, into: &a,
+	_, err := p.vendor.Call(ctx, remote.Request{
+		Method: http.MethodPost, Path: "/sandboxes/" + backend + "/connect",
+		Body: map[string]int64{"timeout": seconds(p.cfg.Timeout)},
+		Want: []int{http.StatusOK, http.StatusCreated}, Limit: maxAnswer, Into: &a,
 	})
 	if err == nil && a.ID != backend {
 		err = errNotE2B
@@ -205,9 +140,9 @@ func (p *Provider) apiConnect(ctx context.Context, backend string) (access, erro
 
 // apiSimple makes a call that is answered without a body.
 func (p *Provider) apiSimple(ctx context.Context, what, method, path string, body any) error {
-	_, err := p.call(
+	_, err := p.vendor.Call(
 		ctx,
-		request{method: method, path: path, body: body, want: []int{http.StatusNoContent, http.StatusOK}},
+		remote.Request{Method: method, Path: path, Body: body, Want: []int{http.StatusNoContent, http.StatusOK}},
 	)
 	return translated(what, err)
 }
@@ -229,8 +164,8 @@ func (p *Provider) apiList(ctx context.Context, tags map[string]string) ([]descr
 	var all []described
 	for range maxPages {
 		var page []described
-		header, err := p.call(ctx, request{
-			method: http.MethodGet, path: "/v2/sandboxes", query: query, want: []int{http.StatusOK}, limit: maxPage, into: &page,
+		header, err := p.vendor.Call(ctx, remote.Request{
+			Method: http.MethodGet, Path: "/v2/sandboxes", Query: query, Want: []int{http.StatusOK}, Limit: maxPage, Into: &page,
 		})
 		if err != nil {
 			return nil, translated("list sandboxes", err)

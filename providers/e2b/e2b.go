@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/confine"
+	"sandyard/providers/remote"
 )
 
 // Where E2B itself is.
@@ -32,11 +32,7 @@ const DefaultTimeout = time.Hour
 const DefaultTemplate = "base"
 
 const (
-	callPatience   = 2 * time.Minute  // of one call of the API
-	dialPatience   = 10 * time.Second // of a connection and of its handshake
-	answerPatience = 2 * time.Minute  // from the end of a request to the first bytes of its answer
-	maxHeaders     = 64 << 10
-	idleClose      = 30 * time.Second
+	answerPatience = 2 * time.Minute // from the end of a request to the first bytes of its answer
 )
 
 // Config says where and for whom sandboxes run.
@@ -57,9 +53,10 @@ type Provider struct {
 	api       *url.URL
 	data      *url.URL // nil = hosts below the domain
 	transport *http.Transport
-	refs      *refs
-	creating  *gates
-	calls     *calls
+	vendor    *remote.API
+	refs      *remote.Refs
+	creating  *remote.Gates
+	calls     *remote.Calls
 	log       *slog.Logger
 }
 
@@ -73,7 +70,7 @@ var (
 
 // New returns a provider. It does not touch the network. Error: Invalid for a configuration that cannot work.
 func New(cfg Config) (*Provider, error) {
-	if cfg.APIKey == "" || strings.ContainsFunc(cfg.APIKey, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if cfg.APIKey == "" || !remote.Printable(cfg.APIKey) {
 		return nil, providers.Errorf(
 			providers.Invalid,
 			"E2B_API_KEY is missing or holds characters that no key has: set it to a key of your E2B account",
@@ -97,49 +94,26 @@ func New(cfg Config) (*Provider, error) {
 	}
 	p := &Provider{
 		cfg:      cfg,
-		refs:     newRefs(),
-		creating: newGates(),
-		calls:    newCalls(),
+		refs:     remote.NewRefs(),
+		creating: remote.NewGates(),
+		calls:    remote.NewCalls(),
 		log:      cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 	}
 	var err error
-	if p.api, err = baseURL("E2B_API_URL", cfg.URL); err != nil {
+	if p.api, err = remote.BaseURL("E2B_API_URL", cfg.URL, DefaultURL); err != nil {
 		return nil, err
 	}
 	if cfg.DataURL != "" {
-		if p.data, err = baseURL("E2B_SANDBOX_URL", cfg.DataURL); err != nil {
+		if p.data, err = remote.BaseURL("E2B_SANDBOX_URL", cfg.DataURL, DefaultURL); err != nil {
 			return nil, err
 		}
 	}
-	p.transport = &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: dialPatience, KeepAlive: 15 * time.Second}).DialContext,
-		TLSHandshakeTimeout:   dialPatience,
-		ResponseHeaderTimeout: answerPatience,
-		ExpectContinueTimeout: time.Second,
-		IdleConnTimeout:       idleClose,
-		MaxIdleConnsPerHost:   64,
-
-		MaxResponseHeaderBytes: maxHeaders,
-		DisableCompression:     true, // ranges of files are of their own bytes
-		ForceAttemptHTTP2:      true,
+	p.transport = remote.Transport(answerPatience)
+	p.vendor = &remote.API{
+		Transport: p.transport, Base: p.api, Foreign: errNotE2B,
+		Authorize: func(h http.Header) { h.Set("X-Api-Key", cfg.APIKey) },
 	}
 	return p, nil
-}
-
-// baseURL reads a setting.
-func baseURL(name, text string) (*url.URL, error) {
-	u, err := url.Parse(strings.TrimRight(text, "/"))
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" ||
-		u.Fragment != "" {
-		return nil, providers.Errorf(
-			providers.Invalid,
-			"%s must be a URL such as %s, without user and query",
-			name,
-			DefaultURL,
-		)
-	}
-	return u, nil
 }
 
 // validHost says whether text is a domain, with or without a port.
@@ -179,7 +153,7 @@ const Warning = "Checked against E2B's specification and clients and against ano
 
 // Close implements providers.Provider.
 func (p *Provider) Close() error {
-	p.calls.cutAll(providers.Errorf(providers.Unavailable, "the worker is stopping; try again"))
+	p.calls.CutAll(providers.Errorf(providers.Unavailable, "the worker is stopping; try again"))
 	p.transport.CloseIdleConnections()
 	return nil
 }
@@ -199,5 +173,5 @@ func (p *Provider) atMost(timeout time.Duration) time.Duration { return min(time
 
 // background is ctx for what must be done although its caller has left.
 func background(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), callPatience)
+	return context.WithTimeout(context.WithoutCancel(ctx), remote.Patience)
 }

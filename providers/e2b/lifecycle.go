@@ -15,6 +15,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/confine"
+	"sandyard/providers/remote"
 )
 
 func (p *Provider) tags(id string) map[string]string {
@@ -29,7 +30,7 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.I
 	if err != nil {
 		return providers.Instance{}, err
 	}
-	leave, err := p.creating.enter(ctx, spec.ID)
+	leave, err := p.creating.Enter(ctx, spec.ID)
 	if err != nil {
 		return providers.Instance{}, err
 	}
@@ -64,7 +65,7 @@ func (p *Provider) one(ctx context.Context, id string) (described, error) {
 			return described{}, err
 		}
 	}
-	p.refs.set(id, ref{id: found[0].ID})
+	p.refs.Set(id, remote.Ref{ID: found[0].ID})
 	return found[0], nil
 }
 
@@ -109,7 +110,7 @@ func (p *Provider) make(ctx context.Context, spec providers.Spec) (described, er
 	}
 	if err == nil && found.ID == made.ID {
 		if found.Token, found.Domain = made.Token, made.Domain; made.Traffic != nil {
-			p.refs.set(spec.ID, ref{id: made.ID, traffic: *made.Traffic})
+			p.refs.Set(spec.ID, remote.Ref{ID: made.ID, Traffic: *made.Traffic})
 		}
 	}
 	return found, err
@@ -153,19 +154,19 @@ func (p *Provider) found(ctx context.Context, id string, do func(backend string)
 	if !confine.ValidID(id) {
 		return providers.ErrNotFound
 	}
-	known, ok := p.refs.get(id)
+	known, ok := p.refs.Get(id)
 	if ok {
-		err := do(known.id)
+		err := do(known.ID)
 		if !errors.Is(err, providers.ErrNotFound) {
 			return err
 		}
-		p.refs.forget(id, known.id)
+		p.refs.Forget(id, known.ID)
 	}
 	d, err := p.one(ctx, id)
 	if err != nil {
 		return err
 	}
-	if ok && d.ID == known.id {
+	if ok && d.ID == known.ID {
 		return providers.ErrNotFound // its list lags behind
 	}
 	return do(d.ID)
@@ -197,7 +198,7 @@ func (p *Provider) remove(ctx context.Context, backend string) error {
 		err = nil
 	}
 	if err == nil {
-		p.calls.cut(backend, providers.ErrLost)
+		p.calls.Cut(backend, providers.ErrLost)
 	}
 	return err
 }
@@ -211,9 +212,9 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	known, ok := p.refs.get(id)
-	if ok && !slices.ContainsFunc(found, func(d described) bool { return d.ID == known.id }) { // its list may lag behind
-		d, err := p.apiGet(ctx, known.id)
+	known, ok := p.refs.Get(id)
+	if ok && !slices.ContainsFunc(found, func(d described) bool { return d.ID == known.ID }) { // its list may lag behind
+		d, err := p.apiGet(ctx, known.ID)
 		switch {
 		case err == nil && d.has(p.tags(id)):
 			found = append(found, d)
@@ -226,7 +227,7 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	p.refs.forget(id, known.id)
+	p.refs.Forget(id, known.ID)
 	return nil
 }
 
@@ -240,7 +241,7 @@ func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
 	for _, d := range found {
 		if confine.ValidID(d.Metadata[tagSandbox]) {
 			all = append(all, d.instance())
-			p.refs.set(d.Metadata[tagSandbox], ref{id: d.ID})
+			p.refs.Set(d.Metadata[tagSandbox], remote.Ref{ID: d.ID})
 		}
 	}
 	return all, nil
@@ -262,7 +263,7 @@ func (p *Provider) Pause(ctx context.Context, id string) error {
 			}
 		}
 		if err == nil {
-			p.calls.cut(backend, providers.ErrPaused)
+			p.calls.Cut(backend, providers.ErrPaused)
 		}
 		return err
 	})
@@ -274,7 +275,7 @@ func (p *Provider) Resume(ctx context.Context, id string) error {
 	return p.found(ctx, id, func(backend string) error {
 		a, err := p.apiConnect(ctx, backend)
 		if err == nil && a.Traffic != nil {
-			p.refs.set(id, ref{id: backend, traffic: *a.Traffic})
+			p.refs.Set(id, remote.Ref{ID: backend, Traffic: *a.Traffic})
 		}
 		return err
 	})
@@ -283,9 +284,9 @@ func (p *Provider) Resume(ctx context.Context, id string) error {
 // Ping implements providers.Pinger.
 func (p *Provider) Ping(ctx context.Context) error {
 	var none []described
-	_, err := p.call(ctx, request{
-		method: http.MethodGet, path: "/v2/sandboxes", query: url.Values{"limit": {"1"}}, want: []int{http.StatusOK},
-		limit: maxAnswer, into: &none,
+	_, err := p.vendor.Call(ctx, remote.Request{
+		Method: http.MethodGet, Path: "/v2/sandboxes", Query: url.Values{"limit": {"1"}}, Want: []int{http.StatusOK},
+		Limit: maxAnswer, Into: &none,
 	})
 	return translated("list sandboxes", err)
 }
@@ -308,4 +309,11 @@ func (p *Provider) SetTimeout(ctx context.Context, id string, left time.Duration
 		}
 		return err
 	})
+}
+
+// Remember implements providers.Referrer.
+func (p *Provider) Remember(id, backend string) {
+	if validRef(backend) {
+		p.refs.Set(id, remote.Ref{ID: backend})
+	}
 }

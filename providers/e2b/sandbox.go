@@ -23,6 +23,7 @@ import (
 	"sandyard/guest/envdpb/process/processconnect"
 	"sandyard/providers"
 	"sandyard/providers/confine"
+	"sandyard/providers/remote"
 	"sandyard/providers/spool"
 )
 
@@ -38,6 +39,7 @@ const (
 // sandbox is the inside of one that runs.
 type sandbox struct {
 	*spool.Spool
+	*remote.Files
 
 	p       *Provider
 	id      string // ours
@@ -46,38 +48,38 @@ type sandbox struct {
 	host    string // the domain of its hosts
 	user    string // whom calls must name that mean the sandbox's own; empty = nobody
 	form    bool   // uploads are forms
-	workDir string
-	home    string
 	http    *http.Client
 	base    string // URL of envd
 	process processconnect.ProcessClient
-	files   filesystemconnect.FilesystemClient
+	system  filesystemconnect.FilesystemClient
 }
 
 var _ providers.Sandbox = (*sandbox)(nil)
 
 // inside returns the inside of a sandbox that runs.
 func (p *Provider) inside(id string, d described) (*sandbox, error) {
-	s := &sandbox{p: p, id: id, backend: d.ID, token: d.Token, host: p.cfg.Domain, workDir: confine.WorkDir}
+	s := &sandbox{p: p, id: id, backend: d.ID, token: d.Token, host: p.cfg.Domain}
+	workDir := confine.WorkDir
 	if dir := d.Metadata[tagWorkDir]; path.IsAbs(dir) {
-		s.workDir = path.Clean(dir)
+		workDir = path.Clean(dir)
 	}
-	s.home = s.workDir
+	home := workDir
 	if dir := d.Metadata[tagHome]; path.IsAbs(dir) {
-		s.home = path.Clean(dir)
+		home = path.Clean(dir)
 	}
 	// A domain that is not below the operator's could be any machine's.
 	if d.Domain != nil && validHost(*d.Domain) && strings.HasSuffix("."+*d.Domain, "."+p.cfg.Domain) {
 		s.host = *d.Domain
 	}
-	if len(s.token) > maxSecret || strings.ContainsFunc(s.token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if len(s.token) > maxSecret || !remote.Printable(s.token) {
 		return nil, errNotE2B
 	}
 	s.form, s.user = before(d.Envd, 0, 5, 7), ""
 	if before(d.Envd, 0, 4, 0) {
 		s.user = oldUser
 	}
-	s.Spool = spool.New(s, spool.Options{WorkDir: s.workDir, Home: s.home})
+	s.Spool = spool.New(s, spool.Options{WorkDir: workDir, Home: home})
+	s.Files = remote.NewFiles(s, id, workDir, home, p.log)
 	s.http = &http.Client{Transport: &door{s: s}}
 	s.base = s.address(envdPort).String()
 	options := []connect.ClientOption{
@@ -85,7 +87,7 @@ func (p *Provider) inside(id string, d described) (*sandbox, error) {
 		connect.WithAcceptCompression("gzip", nil, nil),
 	}
 	s.process = processconnect.NewProcessClient(s.http, s.base, options...)
-	s.files = filesystemconnect.NewFilesystemClient(s.http, s.base, options...)
+	s.system = filesystemconnect.NewFilesystemClient(s.http, s.base, options...)
 	return s, nil
 }
 
@@ -97,7 +99,7 @@ func (s *sandbox) address(port uint16) *url.URL {
 	return &url.URL{Scheme: "https", Host: strconv.Itoa(int(port)) + "-" + s.backend + "." + s.host}
 }
 
-// door is the way to envd: it adds what lets a request in, and turns an answer that is not envd's into a *refusal.
+// door is the way to envd: it adds what lets a request in, and turns an answer that is not envd's into a *remote.Refusal.
 type door struct{ s *sandbox }
 
 func (d *door) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -111,7 +113,7 @@ func (d *door) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil || res.StatusCode < http.StatusMultipleChoices {
 		return res, err
 	}
-	text, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody)) // what there is of it
+	text, _ := io.ReadAll(io.LimitReader(res.Body, maxAnswer)) // what there is of it
 	_ = res.Body.Close()
 	var rpc struct {
 		Code string `json:"code"` // where E2B has a number
@@ -120,7 +122,7 @@ func (d *door) RoundTrip(req *http.Request) (*http.Response, error) {
 		res.Body = io.NopCloser(bytes.NewReader(text))
 		return res, nil
 	}
-	return nil, refusalOf(res, text)
+	return nil, remote.RefusalOf(res, text)
 }
 
 // broken explains why a call did not reach its end. What cut it knows more than the transport, and of a sandbox that
@@ -129,12 +131,12 @@ func (d *door) RoundTrip(req *http.Request) (*http.Response, error) {
 func (s *sandbox) broken(ctx context.Context, err error) error {
 	var own *providers.Error
 	if ctx.Err() != nil {
-		return givenUp(ctx)
+		return remote.GivenUp(ctx)
 	}
 	if errors.As(err, &own) {
 		return own
 	}
-	var r *refusal
+	var r *remote.Refusal
 	if errors.As(err, &r) {
 		if e := s.refused(r); e != nil {
 			return e
@@ -143,21 +145,12 @@ func (s *sandbox) broken(ctx context.Context, err error) error {
 	return s.probe(ctx, err)
 }
 
-// givenUp says why a context has ended.
-func givenUp(ctx context.Context) error {
-	var own *providers.Error
-	if errors.As(context.Cause(ctx), &own) {
-		return own
-	}
-	return unavailable("the call was stopped before it ended", quiet(context.Cause(ctx)))
-}
-
 // refused is what a refusal means by itself; nil = the sandbox is to be asked after.
-func (s *sandbox) refused(r *refusal) error {
-	e := &providers.Error{Err: r, RetryAfter: r.retryAfter}
-	switch r.status {
+func (s *sandbox) refused(r *remote.Refusal) error {
+	e := &providers.Error{Err: r, RetryAfter: r.RetryAfter}
+	switch r.Status {
 	case http.StatusUnauthorized:
-		if r.says("user") {
+		if r.Says("user") {
 			e.Class, e.Message = providers.NoUser, "the sandbox has no such user"
 			return e
 		}
@@ -188,24 +181,24 @@ func (s *sandbox) probe(ctx context.Context, err error) error {
 		d, getErr := s.p.apiGet(ctx, s.backend)
 		switch {
 		case ctx.Err() != nil:
-			return givenUp(ctx)
+			return remote.GivenUp(ctx)
 		case errors.Is(getErr, providers.ErrNotFound):
-			s.p.refs.forget(s.id, s.backend)
-			return &providers.Error{Class: providers.Lost, Message: providers.ErrLost.Message, Err: quiet(err)}
+			s.p.refs.Forget(s.id, s.backend)
+			return &providers.Error{Class: providers.Lost, Message: providers.ErrLost.Message, Err: remote.Quiet(err)}
 		case getErr != nil:
-			return unavailable("neither the sandbox nor the API of E2B answers", quiet(err))
+			return remote.Unavailable("neither the sandbox nor the API of E2B answers", remote.Quiet(err))
 		case d.state() == providers.StatePaused:
 			return providers.ErrPaused
 		case s.healthy(ctx):
-			return unavailable("the connection to the sandbox broke", quiet(err))
+			return remote.Unavailable("the connection to the sandbox broke", remote.Quiet(err))
 		}
 		select {
 		case <-ctx.Done():
-			return givenUp(ctx)
+			return remote.GivenUp(ctx)
 		case <-time.After(300 * time.Millisecond):
 		}
 	}
-	return unavailable("the sandbox does not answer", quiet(err))
+	return remote.Unavailable("the sandbox does not answer", remote.Quiet(err))
 }
 
 func (s *sandbox) healthy(ctx context.Context) bool {
@@ -288,7 +281,7 @@ func (s *sandbox) Script(ctx context.Context, user, text string, limit int64) ([
 
 // shell runs a script and gives what it prints to took, until that fails. A ctx that ends lets go of the script.
 func (s *sandbox) shell(ctx context.Context, user, text string, took func([]byte) error) (code int32, err error) {
-	ctx, end := s.p.calls.begin(ctx, s.backend)
+	ctx, end := s.p.calls.Begin(ctx, s.backend)
 	defer end()
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
@@ -332,13 +325,13 @@ var errSilent = errors.New("the sandbox gave no sign of life")
 
 // callError translates the error of a Connect call.
 func (s *sandbox) callError(ctx context.Context, err error) error {
-	var r *refusal
+	var r *remote.Refusal
 	var refused *connect.Error
 	if errors.As(err, &r) || ctx.Err() != nil || !errors.As(err, &refused) ||
 		!connect.IsWireError(err) && ownFault(refused) {
 		return s.broken(ctx, err)
 	}
-	e := &providers.Error{Err: errors.New(redact(refused.Message()))}
+	e := &providers.Error{Err: errors.New(remote.Redact(refused.Message()))}
 	switch refused.Code() {
 	case connect.CodeNotFound:
 		e.Class, e.Message = providers.FileNotFound, providers.ErrFileNotFound.Message
@@ -369,12 +362,12 @@ func ownFault(err *connect.Error) bool { return err.Code() != connect.CodeResour
 
 // Put implements spool.Shell.
 func (s *sandbox) Put(ctx context.Context, path string, data []byte) error {
-	return s.upload(ctx, path, bytes.NewReader(data), int64(len(data)))
+	return s.Upload(ctx, path, bytes.NewReader(data), int64(len(data)))
 }
 
 // makeWorkDir makes the work directory, with root's help where the user may not. Error: Invalid where nobody can.
 func (s *sandbox) makeWorkDir(ctx context.Context) error {
-	dir := spool.Quote(s.workDir)
+	dir := spool.Quote(s.WorkDir)
 	out, err := s.Script(
 		ctx,
 		"",
@@ -401,6 +394,6 @@ func (s *sandbox) makeWorkDir(ctx context.Context) error {
 	return providers.Errorf(
 		providers.Invalid,
 		"the template's user cannot have the work directory %s; use another work_dir",
-		s.workDir,
+		s.WorkDir,
 	)
 }

@@ -3,7 +3,6 @@ package e2b
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -13,19 +12,16 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 	"unicode/utf8"
 
 	"sandyard/providers"
-	"sandyard/providers/spool"
+	"sandyard/providers/remote"
 	"sandyard/providers/upload"
 )
 
-func validText(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
-
 // OpenFile implements providers.Streams.
 func (s *sandbox) OpenFile(ctx context.Context, given string, offset, length int64) (providers.FileStream, error) {
-	abs, err := s.resolve(given)
+	abs, err := s.Resolve(given)
 	if err != nil {
 		return providers.FileStream{}, err
 	}
@@ -41,7 +37,7 @@ func (s *sandbox) OpenFile(ctx context.Context, given string, offset, length int
 	if length == 0 || offset >= info.Size && offset > 0 {
 		return f, nil
 	}
-	inside, end := s.p.calls.begin(ctx, s.backend)
+	inside, end := s.p.calls.Begin(ctx, s.backend)
 	res, err := s.plain(inside, http.MethodGet, s.filesURL(abs), nil, func(r *http.Request) {
 		switch {
 		case length > 0:
@@ -53,10 +49,10 @@ func (s *sandbox) OpenFile(ctx context.Context, given string, offset, length int
 	if err != nil {
 		defer end()
 		err = s.broken(inside, err)
-		if info.Size == 0 && isClass(err, providers.Invalid) { // of an empty file there is no part
+		if info.Size == 0 && remote.IsClass(err, providers.Invalid) { // of an empty file there is no part
 			return f, nil
 		}
-		return providers.FileStream{}, s.fileError(inside, abs, toRead, err)
+		return providers.FileStream{}, s.Explain(inside, abs, remote.ToRead, err)
 	}
 	if partial := res.StatusCode == http.StatusPartialContent; partial != (offset > 0 || length > 0) {
 		if partial || offset > 0 {
@@ -143,9 +139,9 @@ func (d *download) Close() error {
 	return d.body.Close()
 }
 
-// upload makes or replaces a file.
-func (s *sandbox) upload(ctx context.Context, abs string, r io.Reader, size int64) error {
-	ctx, end := s.p.calls.begin(ctx, s.backend)
+// Upload implements remote.Box.
+func (s *sandbox) Upload(ctx context.Context, abs string, r io.Reader, size int64) error {
+	ctx, end := s.p.calls.Begin(ctx, s.backend)
 	defer end()
 	body := upload.New(r, size)
 	sent, kind, length := io.Reader(body), "application/octet-stream", size
@@ -196,96 +192,18 @@ func formOf(r io.Reader, abs string, size int64) (body io.Reader, kind string, l
 	), form.FormDataContentType(), length
 }
 
-// moment is a name beside abs for what is there for a moment.
-func moment(dir string) string { return path.Join(dir, temporary+strings.ToLower(rand.Text())) }
-
-// discard removes what an upload has left, as far as that can be done now.
-func (s *sandbox) discard(ctx context.Context, abs string) {
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
-	defer stop()
-	if _, err := s.Script(ctx, "", "rm -f "+spool.Quote(abs), 100); err != nil {
-		s.p.log.DebugContext(ctx, "leftover of an upload not removed", "sandbox_id", s.id, "error", err)
-	}
-}
-
-// commitScript puts the file t of size n into its place p with mode m.
-const commitScript = `
-refuse() { rm -f "$t"; echo "$1"; exit 0; }
-if [ ! -L "$p" ] && [ -e "$p" ] && [ ! -f "$p" ]; then refuse notafile; fi
-[ "$(($(wc -c <"$t")))" = "$n" ] || refuse size
-chmod "$m" "$t" || refuse denied
-mv -fT "$t" "$p" 2>/dev/null || { [ ! -L "$p" ] && mv -f "$t" "$p" 2>/dev/null; } || refuse denied
-echo saved $(stat -c '%s %a %Y %U %G' "$p")
-`
-
-// SaveFile implements providers.Streams: the bytes go to a file of their own beside the old one, which they replace in
-// one step.
-func (s *sandbox) SaveFile(
-	ctx context.Context,
-	given string,
-	r io.Reader,
-	size int64,
-	mode uint32,
-) (providers.FileInfo, error) {
-	abs, err := s.changeable(given)
+// OpenTree implements providers.Streams: tar packs in the sandbox, and what it sends is packed again here, with clean
+// names.
+func (s *sandbox) OpenTree(ctx context.Context, given string, zip bool) (io.ReadCloser, error) {
+	abs, err := s.Directory(ctx, given)
 	if err != nil {
-		if isClass(err, providers.InvalidPath) && given != "" && validText(given) {
-			if root, rootErr := s.resolve(given); rootErr == nil { // a root is a directory
-				return providers.FileInfo{}, providers.Errorf(providers.NotAFile, "path '%s' is not a regular file", root)
-			}
+		return nil, err
+	}
+	return remote.OpenTree(ctx, zip, func(ctx context.Context, to io.Writer) error {
+		code, err := s.shell(ctx, "", remote.Packing(abs), func(data []byte) error { _, err := to.Write(data); return err })
+		if err != nil {
+			return err
 		}
-		return providers.FileInfo{}, err
-	}
-	if mode == 0 {
-		mode = 0o644
-	}
-	temp := moment(path.Dir(abs))
-	body := upload.New(r, size)
-	if err := s.upload(ctx, temp, body, size); err != nil {
-		s.discard(ctx, temp)
-		if body.Failed() != nil {
-			return providers.FileInfo{}, err
-		}
-		return providers.FileInfo{}, s.fileError(ctx, abs, toWrite, err)
-	}
-	text := fmt.Sprintf("t=%s p=%s n=%d m=%o\n", spool.Quote(temp), spool.Quote(abs), body.Sent(), mode&0o777)
-	out, err := s.Script(ctx, "", text+commitScript, 1000)
-	if err != nil {
-		s.discard(ctx, temp)
-		return providers.FileInfo{}, err
-	}
-	words := strings.Fields(string(out))
-	switch {
-	case len(words) == 6 && words[0] == "saved":
-		return savedInfo(abs, words[1:])
-	case len(words) == 1 && words[0] == "notafile":
-		return providers.FileInfo{}, &providers.Error{
-			Class:   providers.NotAFile,
-			Message: classMessage(providers.NotAFile, abs),
-		}
-	case len(words) == 1 && words[0] == "denied":
-		return providers.FileInfo{}, s.fileError(
-			ctx,
-			abs,
-			toWrite,
-			&providers.Error{Class: providers.FileDenied, Message: classMessage(providers.FileDenied, abs)},
-		)
-	}
-	return providers.FileInfo{}, providers.Errorf(providers.Internal, "the sandbox did not confirm all bytes of '%s'", abs)
-}
-
-func savedInfo(abs string, words []string) (providers.FileInfo, error) {
-	size, err := strconv.ParseInt(words[0], 10, 64)
-	mode, modeErr := strconv.ParseUint(words[1], 8, 32)
-	at, atErr := strconv.ParseInt(words[2], 10, 64)
-	if err = errors.Join(err, modeErr, atErr); err != nil || size < 0 {
-		return providers.FileInfo{}, providers.Errorf(providers.Internal, "the sandbox did not describe '%s'", abs)
-	}
-	return providers.FileInfo{
-		Name: path.Base(
-			abs,
-		), Path: abs, Type: "file", Size: size, Mode: octal(uint32(mode)),
-		Owner: storable(words[3]), Group: storable(words[4]),
-		ModifiedAt: possible(time.Unix(at, 0)),
-	}, nil
+		return remote.Packed(int64(code))
+	}), nil
 }

@@ -1,8 +1,7 @@
-package e2b
+package remote
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
@@ -10,21 +9,21 @@ import (
 	"sandyard/providers/spool"
 )
 
-// purpose is what a call wants to do with a path.
-type purpose int
+// Purpose is what a call wants to do with a path.
+type Purpose int
 
+// The purposes.
 const (
-	toStat purpose = iota
-	toRead
-	toWrite // a file
-	toList
-	toMake // a directory, or a name in one
+	ToStat Purpose = iota
+	ToRead
+	ToWrite // a file
+	ToList
+	ToMake // a directory, or a name in one
 )
 
-// fileError finds the class of a refused file call: envd's own codes are few and differ by version, so the sandbox is
-// asked what
-// there is at the path. Any other error stays as it is.
-func (s *sandbox) fileError(ctx context.Context, abs string, want purpose, err error) error {
+// Explain finds the class of a refused file call: backends' own codes are few and differ by version, so the sandbox is
+// asked what there is at the path. Any other error stays as it is.
+func (f *Files) Explain(ctx context.Context, abs string, want Purpose, err error) error {
 	vague := []providers.Class{
 		providers.Invalid, providers.FileExists, providers.FileDenied, providers.FileNotFound,
 		providers.Internal, providers.TooLarge,
@@ -33,15 +32,15 @@ func (s *sandbox) fileError(ctx context.Context, abs string, want purpose, err e
 	if !slices.Contains(vague, known.Class) || ctx.Err() != nil {
 		return err
 	}
-	if known.Class == providers.TooLarge && want == toList {
+	if known.Class == providers.TooLarge && want == ToList {
 		return providers.Errorf(providers.TooLarge, "'%s' holds more entries than one answer may", abs)
 	}
-	if known.Class == providers.FileNotFound && want != toWrite && want != toMake {
-		return missing(abs)
+	if known.Class == providers.FileNotFound && want != ToWrite && want != ToMake {
+		return Missing(abs)
 	}
-	found, lookErr := s.look(ctx, abs)
+	found, lookErr := f.look(ctx, abs)
 	switch {
-	case lookErr != nil && isClass(lookErr, providers.Unavailable):
+	case lookErr != nil && IsClass(lookErr, providers.Unavailable):
 		return err
 	case lookErr != nil: // the sandbox is gone, say
 		return lookErr
@@ -52,12 +51,13 @@ func (s *sandbox) fileError(ctx context.Context, abs string, want purpose, err e
 	return err
 }
 
-func missing(abs string) error {
+// Missing is the error of a path at which nothing is.
+func Missing(abs string) error {
 	return providers.Errorf(providers.FileNotFound, "path '%s' does not exist", abs)
 }
 
 func classMessage(class providers.Class, abs string) string {
-	return "path '" + storable(abs) + "' " + map[providers.Class]string{
+	return "path '" + Storable(abs) + "' " + map[providers.Class]string{
 		providers.FileNotFound: "does not exist", providers.NotAFile: "is not a regular file",
 		providers.NotADir:    "is not a directory, or a part of it is not",
 		providers.FileDenied: "may not be used by the sandbox's user", providers.FileExists: "exists and is not a directory",
@@ -89,12 +89,12 @@ fi
 echo "look $k $r $w"
 `
 
-func (s *sandbox) look(ctx context.Context, abs string) (place, error) {
+func (f *Files) look(ctx context.Context, abs string) (place, error) {
 	text := "p=" + spool.Quote(abs) + lookScript
-	if !validText(text) {
+	if !ValidText(text) {
 		return place{}, providers.Errorf(providers.InvalidPath, "the path is not UTF-8")
 	}
-	out, err := s.Script(ctx, "", text, 100)
+	out, err := f.box.Script(ctx, "", text, 100)
 	if err != nil {
 		return place{}, err
 	}
@@ -106,25 +106,20 @@ func (s *sandbox) look(ctx context.Context, abs string) (place, error) {
 }
 
 // class is why a call with a path failed; empty = the place does not tell.
-func (p place) class(want purpose) providers.Class {
+func (p place) class(want Purpose) providers.Class {
 	switch {
 	case p.kind == "below":
 		return providers.NotADir
-	case p.kind == "none" && want != toWrite && want != toMake, p.kind == "dangling" && want != toStat:
+	case p.kind == "none" && want != ToWrite && want != ToMake, p.kind == "dangling" && want != ToStat:
 		return providers.FileNotFound
-	case want == toRead && p.kind != "file", want == toWrite && p.kind != "file" && p.kind != "none":
+	case want == ToRead && p.kind != "file", want == ToWrite && p.kind != "file" && p.kind != "none":
 		return providers.NotAFile
-	case want == toList && p.kind != "dir":
+	case want == ToList && p.kind != "dir":
 		return providers.NotADir
-	case want == toMake && p.kind != "dir" && p.kind != "none":
+	case want == ToMake && p.kind != "dir" && p.kind != "none":
 		return providers.FileExists
-	case (want == toRead || want == toList) && !p.readable, (want == toWrite || want == toMake) && !p.writable:
+	case (want == ToRead || want == ToList) && !p.readable, (want == ToWrite || want == ToMake) && !p.writable:
 		return providers.FileDenied
 	}
 	return ""
-}
-
-// isClass says whether err is of a class.
-func isClass(err error, class providers.Class) bool {
-	return errors.Is(err, &providers.Error{Class: class})
 }

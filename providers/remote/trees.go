@@ -1,4 +1,4 @@
-package e2b
+package remote
 
 import (
 	"archive/tar"
@@ -22,33 +22,46 @@ const (
 	maxStripped = 100
 )
 
-// OpenTree implements providers.Streams: tar packs in the sandbox, and what it sends is packed again here, with clean
-// names.
-func (s *sandbox) OpenTree(ctx context.Context, given string, zip bool) (io.ReadCloser, error) {
-	abs, err := s.sendable(given)
+// Packing is the script that prints a directory as a tar archive.
+func Packing(abs string) string {
+	// Two modes for one file that has two names: an archive of both, or of a link to what may lie outside of it.
+	return "cd " + spool.Quote(abs) + " || exit 9\n" +
+		"o=--hard-dereference; tar $o -cf /dev/null --files-from /dev/null 2>/dev/null || o=\n" +
+		"exec tar -cf - $o . 2>/dev/null"
+}
+
+// Packed says what is wrong with the exit code of Packing.
+func Packed(code int64) error {
+	if code == 0 || code == 1 { // 1: something has changed meanwhile
+		return nil
+	}
+	return providers.Errorf(providers.Internal, "the sandbox's tar failed with exit code %d", code)
+}
+
+// Directory resolves the path of a directory that is to be read.
+func (f *Files) Directory(ctx context.Context, given string) (string, error) {
+	abs, err := f.Sendable(given)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	at, err := s.look(ctx, abs)
+	at, err := f.look(ctx, abs)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	if class := at.class(toList); class != "" {
-		return nil, &providers.Error{Class: class, Message: classMessage(class, abs)}
+	if class := at.class(ToList); class != "" {
+		return "", &providers.Error{Class: class, Message: classMessage(class, abs)}
 	}
+	return abs, nil
+}
+
+// OpenTree reads an archive of Packing and gives it out with clean names. Pack writes it, until its context or its writer
+// says that nobody reads any more.
+func OpenTree(ctx context.Context, zip bool, pack func(ctx context.Context, to io.Writer) error) io.ReadCloser {
 	ctx, stop := context.WithCancel(ctx)
-	packed, pack := io.Pipe()
+	packed, write := io.Pipe()
 	sent, send := io.Pipe()
 	go func() {
-		// Two modes for one file that has two names: an archive of both, or of a link to what may lie outside of it.
-		text := "cd " + spool.Quote(abs) + " || exit 9\n" +
-			"o=--hard-dereference; tar $o -cf /dev/null --files-from /dev/null 2>/dev/null || o=\n" +
-			"exec tar -cf - $o . 2>/dev/null"
-		code, err := s.shell(ctx, "", text, func(data []byte) error { _, err := pack.Write(data); return err })
-		if err == nil && code != 0 && code != 1 { // 1: something has changed meanwhile
-			err = providers.Errorf(providers.Internal, "the sandbox's tar failed with exit code %d", code)
-		}
-		_ = pack.CloseWithError(err) // EOF for nil; it never fails
+		_ = write.CloseWithError(pack(ctx, write)) // EOF for nil; it never fails
 	}()
 	go func() {
 		err := repack(send, packed, zip)
@@ -56,7 +69,7 @@ func (s *sandbox) OpenTree(ctx context.Context, given string, zip bool) (io.Read
 		_ = packed.CloseWithError(err)
 		_ = send.CloseWithError(err)
 	}()
-	return &tree{sent, stop}, nil
+	return &tree{sent, stop}
 }
 
 // tree is an archive as it comes.
@@ -138,12 +151,12 @@ func inTree(name string) bool {
 }
 
 // SaveTree implements providers.Streams: what is harmless of the archive goes into the sandbox, where tar unpacks it.
-func (s *sandbox) SaveTree(ctx context.Context, given string, r io.Reader) (providers.TreeReport, error) {
-	abs, err := s.sendable(given)
+func (f *Files) SaveTree(ctx context.Context, given string, r io.Reader) (providers.TreeReport, error) {
+	abs, err := f.Sendable(given)
 	if err != nil {
 		return providers.TreeReport{}, err
 	}
-	out, err := s.Script(
+	out, err := f.box.Script(
 		ctx,
 		"",
 		"p="+spool.Quote(abs)+"; mkdir -p \"$p\" 2>/dev/null && [ -w \"$p\" ] && echo ready || echo no",
@@ -153,14 +166,14 @@ func (s *sandbox) SaveTree(ctx context.Context, given string, r io.Reader) (prov
 		return providers.TreeReport{}, err
 	}
 	if strings.TrimSpace(string(out)) != "ready" {
-		return providers.TreeReport{}, s.fileError(
+		return providers.TreeReport{}, f.Explain(
 			ctx,
 			abs,
-			toMake,
+			ToMake,
 			providers.Errorf(providers.FileDenied, "'%s' cannot be written to", abs),
 		)
 	}
-	temp := moment(abs)
+	temp := Moment(abs)
 	source := upload.New(r, -1)
 	checked, send := io.Pipe()
 	c := &checking{kinds: map[string]byte{}}
@@ -169,15 +182,15 @@ func (s *sandbox) SaveTree(ctx context.Context, given string, r io.Reader) (prov
 		defer close(ended)
 		c.run(send, source)
 	}()
-	if err := s.upload(ctx, temp, checked, -1); err != nil {
+	if err := f.box.Upload(ctx, temp, checked, -1); err != nil {
 		_ = checked.CloseWithError(errNobodyReads) // c may still wait for its source, and is left alone
-		s.discard(ctx, temp)
-		return providers.TreeReport{}, s.fileError(ctx, abs, toMake, err)
+		f.Discard(ctx, temp)
+		return providers.TreeReport{}, f.Explain(ctx, abs, ToMake, err)
 	}
 	<-ended
 	// What stood before a bad entry, or before the source's failure, stays.
-	if err := s.unpack(ctx, temp, abs, c.good); err != nil {
-		return providers.TreeReport{}, s.fileError(ctx, abs, toMake, err)
+	if err := f.unpack(ctx, temp, abs, c.good); err != nil {
+		return providers.TreeReport{}, f.Explain(ctx, abs, ToMake, err)
 	}
 	if failed := source.Failed(); failed != nil {
 		return providers.TreeReport{}, failed
@@ -191,17 +204,17 @@ func (s *sandbox) SaveTree(ctx context.Context, given string, r io.Reader) (prov
 var errNobodyReads = errors.New("nobody reads the archive any more")
 
 // unpack lets tar unpack the first good bytes of an archive that was checked, and removes it.
-func (s *sandbox) unpack(ctx context.Context, temp, abs string, good int64) error {
+func (f *Files) unpack(ctx context.Context, temp, abs string, good int64) error {
 	text := fmt.Sprintf(`t=%s p=%s
 e=$(head -c %d "$t" | tar -xpf - -C "$p" 2>&1); c=$?
 rm -f "$t"
 case $e in *"No space"*) c=space ;; esac
 echo "tar $c"
 `, spool.Quote(temp), spool.Quote(abs), good)
-	out, err := s.Script(ctx, "", text, 100)
+	out, err := f.box.Script(ctx, "", text, 100)
 	switch said := strings.TrimSpace(string(out)); {
 	case err != nil:
-		s.discard(ctx, temp)
+		f.Discard(ctx, temp)
 		return err
 	case said == "tar space":
 		return providers.Errorf(providers.NoSpace, "the sandbox's disk is full")
@@ -268,7 +281,7 @@ func (c *checking) copy(w *tar.Writer, n *counting, from io.Reader) error {
 		}
 		skip, why := c.judge(h)
 		if why != "" {
-			c.bad = badArchive("entry '%s' %s", storable(h.Name), why)
+			c.bad = badArchive("entry '%s' %s", Storable(h.Name), why)
 			return nil
 		}
 		if skip {
@@ -290,7 +303,7 @@ func (c *checking) copyEntry(w *tar.Writer, in *tar.Reader, h tar.Header) error 
 	}
 	if odd := h.Mode & 0o7000; odd != 0 && (h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeDir) {
 		if len(c.report.Stripped) < maxStripped {
-			c.report.Stripped = append(c.report.Stripped, storable(strings.TrimSuffix(given, "/")))
+			c.report.Stripped = append(c.report.Stripped, Storable(strings.TrimSuffix(given, "/")))
 		}
 	}
 	clean := tar.Header{
@@ -305,7 +318,7 @@ func (c *checking) copyEntry(w *tar.Writer, in *tar.Reader, h tar.Header) error 
 	case out.err != nil:
 		return out.err
 	case err != nil:
-		c.bad = badArchive("the archive is cut off in '%s'", storable(given))
+		c.bad = badArchive("the archive is cut off in '%s'", Storable(given))
 		return errCutOff
 	}
 	switch h.Typeflag {

@@ -1,0 +1,125 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+
+	"sandyard/providers"
+)
+
+// Door is where requests to a port of a sandbox go.
+type Door struct {
+	Transport http.RoundTripper
+	To        *url.URL
+	// Rewrite completes the headers of a request, which hold none of the vendor's own yet.
+	Rewrite func(http.Header)
+	// Own says whether a header's name, as Go writes it, is the vendor's: a caller's is not passed on.
+	Own func(name string) bool
+	// Check ends the connection, by an error, where the backend itself has answered and not the sandbox's program.
+	Check func(*http.Response) error
+}
+
+// Dial returns a connection for HTTP: requests and upgrades alone, for the backend has no other way to a port. The
+// connection ends where the backend does not reach the program.
+func (d Door) Dial() net.Conn {
+	ours, theirs := net.Pipe()
+	v := &visit{conn: theirs, gone: make(chan struct{})}
+	proxy := &httputil.ReverseProxy{
+		Rewrite: d.rewrite, Transport: d.Transport, FlushInterval: -1,
+		ModifyResponse: d.Check, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }, // the connection ends
+	}
+	srv := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1.1 always can
+			proxy.ServeHTTP(w, r)
+		}),
+		ConnState:         v.state,
+		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		ReadHeaderTimeout: 0, // the connection is the gateway's own
+		MaxHeaderBytes:    maxHeaders,
+	}
+	go func() { _ = srv.Serve(v) }() // until the one connection ends
+	return ours
+}
+
+func (d Door) rewrite(r *httputil.ProxyRequest) {
+	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = d.To.Scheme, d.To.Host, d.To.Host
+	r.Out.URL.Path, r.Out.URL.RawPath = d.To.Path+r.In.URL.Path, ""
+	if r.In.URL.RawPath != "" {
+		r.Out.URL.RawPath = d.To.EscapedPath() + r.In.URL.EscapedPath()
+	}
+	r.Out.URL.RawQuery = r.In.URL.RawQuery
+	for name := range r.Out.Header {
+		if d.Own(name) {
+			r.Out.Header.Del(name)
+		}
+	}
+	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if values := r.In.Header[name]; len(values) > 0 {
+			r.Out.Header[name] = values
+		}
+	}
+	if r.Out.Header.Get("X-Forwarded-Host") == "" { // the one that the caller means
+		r.Out.Header.Set("X-Forwarded-Host", r.In.Host)
+	}
+	d.Rewrite(r.Out.Header)
+}
+
+// Listens asks the sandbox's kernel, which disturbs no program, whether one listens on a port.
+func (f *Files) Listens(ctx context.Context, port uint16) error {
+	text := fmt.Sprintf(
+		"cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q '^ *[0-9]*: [0-9A-F]*:%04X [0-9A-F]*:0000 0A ' "+
+			"&& echo yes || echo no",
+		port,
+	)
+	out, err := f.box.Script(ctx, "", text, 100)
+	if err != nil {
+		return err
+	}
+	if strings.TrimSpace(string(out)) != "yes" {
+		return providers.Errorf(providers.Invalid, "no program in the sandbox listens on port %d", port)
+	}
+	return nil
+}
+
+// visit is the listener of one connection.
+type visit struct {
+	conn  net.Conn
+	taken sync.Once
+	gone  chan struct{}
+	over  sync.Once
+}
+
+func (v *visit) Accept() (net.Conn, error) {
+	var first net.Conn
+	v.taken.Do(func() { first = v.conn })
+	if first != nil {
+		return first, nil
+	}
+	<-v.gone
+	return nil, net.ErrClosed
+}
+
+func (v *visit) Close() error {
+	v.over.Do(func() { close(v.gone) })
+	return nil
+}
+
+func (v *visit) Addr() net.Addr { return v.conn.LocalAddr() }
+
+// state hears that the connection has ended, or became one of a protocol that is not HTTP, whose handler goes on.
+func (v *visit) state(_ net.Conn, s http.ConnState) {
+	if s == http.StateClosed || s == http.StateHijacked {
+		_ = v.Close()
+	}
+}
+
+var _ net.Listener = (*visit)(nil)
