@@ -23,7 +23,7 @@ func canMake(can providers.Capabilities, box *models.Sandbox) error {
 	case can.Network == providers.Native && !policy.Equal(egress.Public()):
 		return invalid("egress", "provider %s opens the network as a whole or not at all; use network in place of egress", can.Provider)
 	}
-	if can.PauseMemory != providers.Unsupported {
+	if can.Pause != providers.Unsupported {
 		return nil
 	}
 	if box.OnTimeout == "pause" {
@@ -70,7 +70,7 @@ func lacks(can providers.Capabilities, args Args) string {
 		support providers.Support
 		what    string
 	}{
-		{args.Kind() == models.KindPause || args.Kind() == models.KindResume, can.PauseMemory, "pausing"},
+		{args.Kind() == models.KindPause || args.Kind() == models.KindResume, can.Pause, "pausing"},
 		{background, can.Background, "background execs"},
 		{code, can.Code, "code contexts"},
 		{stdin, can.Stdin, "standard input"},

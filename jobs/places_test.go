@@ -32,7 +32,7 @@ func (c called) Create(ctx context.Context, spec providers.Spec) (providers.Inst
 // cloud is what a provider can do that makes sandboxes from templates of its own alone.
 func cloud(name string) providers.Capabilities {
 	return providers.Capabilities{
-		Provider: name, Images: providers.Unsupported, Network: providers.Native, PauseMemory: providers.Unsupported,
+		Provider: name, Images: providers.Unsupported, Network: providers.Native, Pause: providers.Unsupported, PauseMemory: providers.Unsupported,
 		Background: providers.Unsupported, Code: providers.Unsupported, Stdin: providers.Unsupported, Ports: providers.Unsupported,
 	}
 }

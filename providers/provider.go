@@ -31,7 +31,8 @@ type Provider interface {
 	Close() error
 }
 
-// Pauser freezes a sandbox so that its processes keep their memory but use no CPU. Both calls are idempotent.
+// Pauser makes a sandbox use no CPU. Its files stay, and where Capabilities.PauseMemory is supported its processes with their
+// memory; elsewhere they end, and a command that ran is found killed after the resume. Both calls are idempotent.
 type Pauser interface {
 	Pause(ctx context.Context, id string) error
 	Resume(ctx context.Context, id string) error
@@ -156,7 +157,8 @@ type Commands interface {
 	// Run starts cmd, or attaches to it when its name was started before, and waits for its end. The clock of
 	// cmd.Timeout runs here; when it fires the whole process tree is killed and the Result says TimedOut.
 	// A cancelled ctx only detaches: the command goes on and a later Run with the same name picks up its result. So does
-	// ErrPaused from a sandbox that was running: the command goes on with it. Its clock does not stand still meanwhile.
+	// ErrPaused from a sandbox that was running: the command goes on with it, or has ended with it where a pause keeps no
+	// memory. Its clock does not stand still meanwhile.
 	Run(ctx context.Context, cmd Command) (Result, error)
 	// Kill ends the named command with its whole process tree: TERM, a grace, then KILL. Run then returns.
 	// An unknown or finished name is a success.
@@ -348,7 +350,8 @@ type Capabilities struct {
 	Files       Support `json:"files"`
 	Code        Support `json:"code" doc:"Code cells and background execs; the template determines the languages"`
 	FileTools   Support `json:"file_tools" doc:"Edit, glob, grep and file batches; emulated: one round trip per file and directory"`
-	PauseMemory Support `json:"pause_memory" doc:"Pause keeps processes and memory"`
+	Pause       Support `json:"pause" doc:"Sandboxes are paused and resumed; their files stay"`
+	PauseMemory Support `json:"pause_memory" doc:"Pause keeps processes and memory; else it ends all processes"`
 	SplitOutput Support `json:"split_output" doc:"stdout and stderr are separate"`
 	Stdin       Support `json:"stdin"`
 	Network     Support `json:"network" doc:"emulated: outbound connections use a proxy, see egress; native: the backend decides, all or nothing"`

@@ -59,6 +59,7 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		Files:       providers.Native,
 		Code:        providers.Native,
 		FileTools:   providers.Emulated,
+		Pause:       providers.Native,
 		PauseMemory: providers.Native,
 		SplitOutput: providers.Native,
 		Stdin:       providers.Native,

@@ -140,6 +140,7 @@ func (p *Provider) Capabilities() providers.Capabilities {
 		Files:       providers.Native,
 		Code:        providers.Native,
 		FileTools:   providers.Native,
+		Pause:       providers.Native,
 		PauseMemory: providers.Native,
 		SplitOutput: providers.Native,
 		Stdin:       providers.Native,

@@ -214,7 +214,7 @@ func document(t *testing.T, s *suite) {
 		{"watch", s.caps.Watch, watch},
 		{"ports", s.caps.Ports, ports},
 		{"builds", s.caps.Builds, builds},
-		{"pause_memory", s.caps.PauseMemory, pauses},
+		{"pause", s.caps.Pause, pauses},
 	} {
 		if c.declared == "" || (c.declared != providers.Unsupported) != c.has {
 			t.Errorf("%s is declared as %q, and the interface is there: %v", c.name, c.declared, c.has)

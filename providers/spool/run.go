@@ -26,9 +26,8 @@ func signalOf(code int64) string {
 	return unix.SignalName(syscall.Signal(code - 128))
 }
 
-// Run implements providers.Commands. Where nothing goes wrong it is one script, and one more for a command that takes
-// longer
-// than a second and has a Started.
+// Run implements providers.Commands. Where nothing goes wrong it is one script, one more for a command that takes longer
+// than a second and has a Started, and one more for each Patience of a backend that has one.
 func (s *Spool) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	if err := check(cmd); err != nil {
 		return providers.Result{}, err
@@ -40,7 +39,7 @@ func (s *Spool) Run(ctx context.Context, cmd providers.Command) (providers.Resul
 	r := &running{s: s, cmd: cmd, text: text, began: time.Now()}
 	for lost := 0; ; lost++ {
 		a, err := r.call(ctx)
-		r.text = attach(cmd)
+		r.text = s.attach(cmd)
 		switch {
 		case errors.Is(err, errGivenUp) && lost < 2:
 			continue // the next call looks how it stands
@@ -110,7 +109,7 @@ func (r *running) call(ctx context.Context) (said, error) {
 		case a := <-answers:
 			return a.said, a.err
 		case <-asked.C:
-			if a, err := r.s.ask(ctx, r.cmd.User, head(r.cmd.Name)+statusScript, 0); err == nil && a.state == "running" {
+			if a, err := r.s.ask(ctx, r.cmd.User, r.s.head(r.cmd.Name)+statusScript, 0); err == nil && a.state == "running" {
 				r.started()
 			} else {
 				asked.Reset(startedAfter)
@@ -148,7 +147,7 @@ func newTimer(wanted bool, d time.Duration) *time.Timer {
 
 // end kills a command's processes; one that has run for less than least is given the rest of it.
 func (s *Spool) end(ctx context.Context, name, user, why string, least time.Duration) (said, error) {
-	text := head(name) + "sy_why=" + why + " sy_least=" + number(hundredths(least)) + "\n" + killScript
+	text := s.head(name) + "sy_why=" + why + " sy_least=" + number(hundredths(least)) + "\n" + killScript
 	return s.askOwner(ctx, user, text)
 }
 
@@ -175,7 +174,7 @@ func (s *Spool) Forget(ctx context.Context, name string) error {
 	if !names.MatchString(name) {
 		return nil
 	}
-	a, err := s.askOwner(ctx, "", head(name)+forgetScript)
+	a, err := s.askOwner(ctx, "", s.head(name)+forgetScript)
 	if err == nil && a.state == "running" {
 		err = providers.Errorf(providers.Busy, "the command is still running")
 	}

@@ -2,6 +2,7 @@ package spool
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	_ "embed"
@@ -38,7 +39,14 @@ const (
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
 
-func head(name string) string { return "sy_name=" + name + "\n" + libScript }
+// head begins every script about a command.
+func (s *Spool) head(name string) string {
+	top := "sy_top=/tmp\n"
+	if s.o.Lasting {
+		top += "[ ! -w /var/tmp ] || sy_top=/var/tmp\n"
+	}
+	return "sy_name=" + name + "\n" + top + libScript
+}
 
 // upload is a file that a script takes from /tmp.
 type upload struct {
@@ -57,25 +65,28 @@ func (s *Spool) put(ctx context.Context, uploads []upload) error {
 }
 
 // settings are what the script that starts a command or attaches to it is told.
-func settings(cmd providers.Command, wait bool) string {
-	waits := 0
+func (s *Spool) settings(cmd providers.Command, wait bool) string {
+	waits, holds := 0, 0
 	if wait {
 		waits = 1
 	}
-	return fmt.Sprintf("sy_max=%d sy_limit=%d sy_patience=%d sy_wait=%d\nsy_keep=%s\n",
-		kept(cmd), hundredths(cmd.Timeout), hundredths(patience), waits, Quote(keepScript))
+	if wait && s.o.Patience == 0 {
+		holds = 1
+	}
+	return fmt.Sprintf("sy_max=%d sy_limit=%d sy_patience=%d sy_wait=%d sy_hold=%d\nsy_keep=%s\n",
+		kept(cmd), hundredths(cmd.Timeout), hundredths(cmp.Or(s.o.Patience, patience)), waits, holds, Quote(keepScript))
 }
 
 // attach is the script that waits for a command which was started.
-func attach(cmd providers.Command) string {
-	return head(cmd.Name) + settings(cmd, true) + "deliver() { echo spool1 none; exit 0; }\ndiscard() { :; }\n" + runScript
+func (s *Spool) attach(cmd providers.Command) string {
+	return s.head(cmd.Name) + s.settings(cmd, true) + "deliver() { echo spool1 none; exit 0; }\ndiscard() { :; }\n" + runScript
 }
 
 // start is the script that starts cmd, or attaches to it, and the files that it needs.
 func (s *Spool) start(cmd providers.Command, wait bool) (text string, uploads []upload) {
 	base := "/tmp/.sandyard-in-" + cmd.Name + "-" + strings.ToLower(rand.Text()[:saltLength])
 	var b strings.Builder
-	b.WriteString(settings(cmd, wait) + "deliver() {\n")
+	b.WriteString(s.settings(cmd, wait) + "deliver() {\n")
 	deliver := func(file, from string) {
 		fmt.Fprintf(&b, "\t%s >\"$1/%s.$$\" && mv -f \"$1/%s.$$\" \"$1/%s\" || return 1\n", from, file, file, file)
 	}
@@ -88,7 +99,7 @@ func (s *Spool) start(cmd providers.Command, wait bool) (text string, uploads []
 		deliver("in", decode(cmd.Stdin))
 	}
 	b.WriteString("}\ndiscard() { rm -f " + base + ".in 2>/dev/null; }\n")
-	text = head(cmd.Name) + b.String() + runScript
+	text = s.head(cmd.Name) + b.String() + runScript
 	if len(text) > MaxScript {
 		uploads = append(uploads, upload{base + ".sh", []byte("rm -f " + base + ".sh 2>/dev/null\n" + text)})
 		text = ". " + base + ".sh\n"

@@ -51,6 +51,10 @@ const (
 type Options struct {
 	WorkDir string // absolute: where commands start and relative directories begin
 	Home    string // absolute: what ~ is; the HOME of the sandbox's user
+	// Patience is how long a script may wait: the backend ends those that take long. 0 = one that starts a command waits
+	// for its end, however long that takes.
+	Patience time.Duration
+	Lasting  bool // /tmp may not outlive a stop of the sandbox: the spool is in /var/tmp where that can be written to
 }
 
 // Spool implements providers.Commands and providers.Starter.

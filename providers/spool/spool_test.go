@@ -81,9 +81,15 @@ type box struct {
 
 func newBox(t *testing.T, env ...string) box {
 	t.Helper()
+	return newBoxWith(t, spool.Options{}, env...)
+}
+
+func newBoxWith(t *testing.T, o spool.Options, env ...string) box {
+	t.Helper()
 	m := &machine{t: t, shell: []string{"sh"}, env: env}
 	dir := t.TempDir()
-	return box{spool.New(m, spool.Options{WorkDir: dir, Home: dir}), m, dir}
+	o.WorkDir, o.Home = dir, dir
+	return box{spool.New(m, o), m, dir}
 }
 
 func name(t *testing.T) string {
@@ -145,6 +151,50 @@ func TestRunIsOneScript(t *testing.T) {
 }
 
 // TestNothingIsReadByAShell gives a command all that a shell might take for something else.
+// TestNoScriptWaitsForLong has a backend that ends scripts after a while: several follow one command.
+func TestNoScriptWaitsForLong(t *testing.T) {
+	t.Parallel()
+	b := newBoxWith(t, spool.Options{Patience: 100 * time.Millisecond})
+	cmd := providers.Command{Name: name(t), Shell: "while [ ! -e go ]; do sleep 0.05; done; printf x >>once"}
+	ended := make(chan error, 1)
+	go func() { _, err := b.Run(t.Context(), cmd); ended <- err }()
+	eventually(t, "a third script asks for it", func() bool { return b.calls.Load() >= 3 })
+	if err := os.WriteFile(filepath.Join(b.dir, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(b.dir, "once")); err != nil || string(text) != "x" {
+		t.Errorf("it wrote %q, %v", text, err)
+	}
+}
+
+// TestTheSpoolOutlivesTmp has a sandbox whose /tmp is empty after a stop: what has run does not run again.
+func TestTheSpoolOutlivesTmp(t *testing.T) {
+	t.Parallel()
+	b := newBoxWith(t, spool.Options{Lasting: true})
+	cmd := providers.Command{Name: name(t), Shell: "printf x >>once; exit 3"}
+	for range 2 {
+		if res := b.run(t, cmd); res.ExitCode != 3 {
+			t.Errorf("got %+v", res)
+		}
+	}
+	lasting := strings.Replace(spoolDir(cmd.Name), "/tmp/", "/var/tmp/", 1)
+	if _, err := os.Stat(lasting); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(spoolDir(cmd.Name)); err == nil {
+		t.Error("the spool is in /tmp")
+	}
+	if err := b.Forget(t.Context(), cmd.Name); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(b.dir, "once")); err != nil || string(text) != "x" {
+		t.Errorf("it wrote %q, %v", text, err)
+	}
+}
+
 func TestNothingIsReadByAShell(t *testing.T) {
 	t.Parallel()
 	odd := "a'b\"c $HOME `id` \\ \n\t*~;&|<>(){}[]!#\r ü\x01"

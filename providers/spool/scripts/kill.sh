@@ -14,7 +14,7 @@ if [ -d "$sy_dir" ]; then
 	echo "spool1 done"
 	exit 0
 fi
-for sy_other in /tmp/.sandyard-*/"$sy_name"; do
+for sy_other in "$sy_top"/.sandyard-*/"$sy_name"; do
 	[ -d "$sy_other" ] || continue
 	sy_owner=$(stat -c %U "$sy_other" 2>/dev/null)
 	echo "spool1 owner ${sy_owner:-root}"

@@ -1,7 +1,7 @@
-# What every script of the spool begins with. Before it stands the command's name. All variables begin with sy_: one
+# What every script of the spool begins with. Before it stand the command's name and top, where the spool is. All variables begin with sy_: one
 # that the sandbox's environment has, too, would reach the command with another value.
 umask 077
-sy_base=/tmp/.sandyard-$(id -u)
+sy_base=$sy_top/.sandyard-$(id -u)
 mkdir -m 711 "$sy_base" 2>/dev/null
 if [ -L "$sy_base" ] || [ ! -O "$sy_base" ]; then
 	echo "spool1 refused base"

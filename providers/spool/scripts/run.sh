@@ -1,10 +1,11 @@
 # Starts the command, or attaches to it, and says how it ended. Before it stand: max, the bytes kept of each output;
 # limit and patience, of the command and of this script, in hundredths of a second (limit 0 = none); wait, 1 = for the
-# command's end; keep, the keeper's script; and the functions deliver, which writes the command, and discard.
+# command's end; hold, 1 = for however long that takes if this script has started it; keep, the keeper's script; and the
+# functions deliver, which writes the command, and discard.
 mkdir "$sy_dir" 2>/dev/null
 if [ ! -d "$sy_dir/run" ]; then
 	deliver "$sy_dir" || { echo "spool1 refused space"; exit 0; }
-	if [ "$sy_wait" = 1 ]; then
+	if [ "$sy_hold" = 1 ]; then
 		setsid sh -c "$sy_keep" sandyard-keeper "$sy_dir" "$sy_max" </dev/null >/dev/null 2>&1
 	else
 		setsid sh -c "$sy_keep" sandyard-keeper "$sy_dir" "$sy_max" </dev/null >/dev/null 2>&1 &
