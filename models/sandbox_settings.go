@@ -2,6 +2,7 @@ package models
 
 import (
 	"context"
+	"time"
 
 	"gorm.io/gorm"
 )
@@ -20,6 +21,22 @@ func (s *Store) SetStopping(ctx context.Context, tenant, sandbox, onTimeout stri
 	return s.set(ctx, tenant, sandbox, func(b *Sandbox) []any {
 		b.OnTimeout, b.PausedTimeoutMS = onTimeout, pausedMS
 		return []any{"on_timeout", "paused_timeout_ms"}
+	})
+}
+
+// SetLife ends a tenant's live sandbox, whatever its state then, so long from now on; 0 = never. It lives no longer than most
+// from its start; 0 = that is not limited.
+func (s *Store) SetLife(ctx context.Context, tenant, sandbox string, left, most time.Duration) error {
+	now := s.Now(ctx)
+	return s.set(ctx, tenant, sandbox, func(b *Sandbox) []any {
+		b.MaxLifetimeMS = left.Milliseconds()
+		if left > 0 && b.StartedAt != nil {
+			b.MaxLifetimeMS += max(0, now.Sub(*b.StartedAt).Milliseconds())
+		}
+		if most > 0 && (left == 0 || b.MaxLifetimeMS > most.Milliseconds()) {
+			b.MaxLifetimeMS = most.Milliseconds()
+		}
+		return []any{"max_lifetime_ms"}
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sandyard/providers"
+	"sandyard/providers/daytona"
 	"sandyard/providers/docker"
 	"sandyard/providers/e2b"
 	"sandyard/providers/local"
@@ -15,18 +16,20 @@ import (
 
 // Config holds what each provider needs; only the part of the one that is opened is looked at.
 type Config struct {
-	Docker docker.Config
-	Local  local.Config
-	E2B    e2b.Config
+	Docker  docker.Config
+	Local   local.Config
+	E2B     e2b.Config
+	Daytona daytona.Config
 }
 
 type opener func(context.Context, Config) (providers.Provider, error)
 
 func openers() map[string]opener {
 	return map[string]opener{
-		"docker": func(ctx context.Context, c Config) (providers.Provider, error) { return docker.New(ctx, c.Docker) },
-		"e2b":    func(_ context.Context, c Config) (providers.Provider, error) { return e2b.New(c.E2B) },
-		"local":  func(ctx context.Context, c Config) (providers.Provider, error) { return local.New(ctx, c.Local) },
+		"daytona": func(_ context.Context, c Config) (providers.Provider, error) { return daytona.New(c.Daytona) },
+		"docker":  func(ctx context.Context, c Config) (providers.Provider, error) { return docker.New(ctx, c.Docker) },
+		"e2b":     func(_ context.Context, c Config) (providers.Provider, error) { return e2b.New(c.E2B) },
+		"local":   func(ctx context.Context, c Config) (providers.Provider, error) { return local.New(ctx, c.Local) },
 	}
 }
 
@@ -44,5 +47,8 @@ func Open(ctx context.Context, name string, cfg Config) (providers.Provider, err
 
 // Capabilities says what each provider can do, without opening any.
 func Capabilities() []providers.Capabilities {
-	return []providers.Capabilities{(*docker.Provider)(nil).Capabilities(), (*local.Provider)(nil).Capabilities(), (*e2b.Provider)(nil).Capabilities()}
+	return []providers.Capabilities{
+		(*docker.Provider)(nil).Capabilities(), (*local.Provider)(nil).Capabilities(), (*e2b.Provider)(nil).Capabilities(),
+		(*daytona.Provider)(nil).Capabilities(),
+	}
 }

@@ -136,7 +136,7 @@ func (p *Provider) prepare(ctx context.Context, d described, spec providers.Spec
 	}
 	box, err := p.inside(spec.ID, d)
 	if err == nil {
-		err = box.makeWorkDir(ctx)
+		err = box.MakeWorkDir(ctx, errNotE2B)
 	}
 	if err == nil || providers.AsError(err).Class != providers.Invalid {
 		return err

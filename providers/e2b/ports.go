@@ -1,10 +1,7 @@
 package e2b
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -27,7 +24,7 @@ func (s *sandbox) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 		return nil, err
 	}
 	return remote.Door{
-		Transport: s.p.transport, To: s.address(port), Check: fromPort,
+		Transport: s.p.transport, To: s.address(port), Check: remote.NotFrom(`"sandboxId"`),
 		Own: func(name string) bool { return strings.HasPrefix(name, "E2b-") },
 		Rewrite: func(h http.Header) {
 			if s.p.data != nil {
@@ -39,28 +36,6 @@ func (s *sandbox) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 			}
 		},
 	}.Dial(), nil
-}
-
-var errNoServer = errors.New("the backend did not reach the port")
-
-// fromPort ends the connection where the backend itself has answered, and not the sandbox's program.
-func fromPort(res *http.Response) error {
-	if res.StatusCode != http.StatusBadGateway && res.StatusCode != http.StatusForbidden {
-		return nil
-	}
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
-	if err != nil {
-		return err
-	}
-	if bytes.Contains(text, []byte(`"sandboxId"`)) {
-		return errNoServer
-	}
-	rest := res.Body
-	res.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(text), rest), rest}
-	return nil
 }
 
 // trafficToken is the token of the sandbox's ports; empty = they need none. Only the answer to create and connect tells

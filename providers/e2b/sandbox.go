@@ -364,36 +364,3 @@ func ownFault(err *connect.Error) bool { return err.Code() != connect.CodeResour
 func (s *sandbox) Put(ctx context.Context, path string, data []byte) error {
 	return s.Upload(ctx, path, bytes.NewReader(data), int64(len(data)))
 }
-
-// makeWorkDir makes the work directory, with root's help where the user may not. Error: Invalid where nobody can.
-func (s *sandbox) makeWorkDir(ctx context.Context) error {
-	dir := spool.Quote(s.WorkDir)
-	out, err := s.Script(
-		ctx,
-		"",
-		"mkdir -p "+dir+" 2>/dev/null; if [ -d "+dir+" ] && [ -w "+dir+" ]; then echo ready; else id -u; fi",
-		100,
-	)
-	if err != nil {
-		return err
-	}
-	said := strings.TrimSpace(string(out))
-	if said == "ready" {
-		return nil
-	}
-	if _, err := strconv.ParseUint(said, 10, 32); err != nil {
-		return errNotE2B
-	}
-	out, err = s.Script(ctx, "root", "mkdir -p "+dir+" && chown "+said+" "+dir+" && echo ready", 100)
-	if err == nil && strings.TrimSpace(string(out)) == "ready" {
-		return nil
-	}
-	if err != nil && providers.AsError(err).Class != providers.NoUser {
-		return err
-	}
-	return providers.Errorf(
-		providers.Invalid,
-		"the template's user cannot have the work directory %s; use another work_dir",
-		s.WorkDir,
-	)
-}

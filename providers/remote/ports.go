@@ -1,8 +1,11 @@
 package remote
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -71,6 +74,35 @@ func (d Door) rewrite(r *httputil.ProxyRequest) {
 		r.Out.Header.Set("X-Forwarded-Host", r.In.Host)
 	}
 	d.Rewrite(r.Out.Header)
+}
+
+var errNoServer = errors.New("the backend did not reach the port")
+
+// NotFrom is a Check for a backend that says by itself, with one of the marks in a short text, that it does not let a request
+// in or does not reach the program.
+func NotFrom(marks ...string) func(*http.Response) error {
+	return func(res *http.Response) error {
+		switch res.StatusCode {
+		case http.StatusBadGateway, http.StatusForbidden, http.StatusUnauthorized:
+		default:
+			return nil
+		}
+		text, err := io.ReadAll(io.LimitReader(res.Body, maxErrorBody))
+		if err != nil {
+			return err
+		}
+		for _, mark := range marks {
+			if bytes.Contains(text, []byte(mark)) {
+				return errNoServer
+			}
+		}
+		rest := res.Body
+		res.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(text), rest), rest}
+		return nil
+	}
 }
 
 // Listens asks the sandbox's kernel, which disturbs no program, whether one listens on a port.

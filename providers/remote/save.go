@@ -119,3 +119,37 @@ func savedInfo(abs string, words []string) (providers.FileInfo, error) {
 func (f *Files) WriteFile(ctx context.Context, given string, data []byte, mode uint32) (providers.FileInfo, error) {
 	return f.SaveFile(ctx, given, bytes.NewReader(data), int64(len(data)), mode)
 }
+
+// MakeWorkDir makes the work directory, with root's help where the user may not. Error: Invalid where nobody can, foreign
+// where the sandbox answers with something else.
+func (f *Files) MakeWorkDir(ctx context.Context, foreign *providers.Error) error {
+	dir := spool.Quote(f.WorkDir)
+	out, err := f.box.Script(
+		ctx,
+		"",
+		"mkdir -p "+dir+" 2>/dev/null; if [ -d "+dir+" ] && [ -w "+dir+" ]; then echo ready; else id -u; fi",
+		100,
+	)
+	if err != nil {
+		return err
+	}
+	said := strings.TrimSpace(string(out))
+	if said == "ready" {
+		return nil
+	}
+	if _, err := strconv.ParseUint(said, 10, 32); err != nil {
+		return foreign
+	}
+	out, err = f.box.Script(ctx, "root", "mkdir -p "+dir+" && chown "+said+" "+dir+" && echo ready", 100)
+	if err == nil && strings.TrimSpace(string(out)) == "ready" {
+		return nil
+	}
+	if err != nil && providers.AsError(err).Class != providers.NoUser {
+		return err
+	}
+	return providers.Errorf(
+		providers.Invalid,
+		"the sandbox's user cannot have the work directory %s; use another work_dir",
+		f.WorkDir,
+	)
+}

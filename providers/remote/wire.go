@@ -292,7 +292,7 @@ func GivenUp(ctx context.Context) error {
 	if errors.As(context.Cause(ctx), &own) {
 		return own
 	}
-	return Unavailable("the call was given up", Quiet(context.Cause(ctx)))
+	return Unavailable("the call was stopped before it ended", Quiet(context.Cause(ctx)))
 }
 
 // IsClass says whether err is of a class.

@@ -4,6 +4,7 @@ package e2b
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"log/slog"
@@ -46,7 +47,9 @@ type stack struct {
 	edge net.Listener
 	open net.Listener // for clients without a key; nil = there is none
 	over *stack       // in which its sandboxes are made, by the provider e2b; nil = it has an engine
-	log  *lockedLog
+
+	maxBody int // MAX_BODY_BYTES; 0 = 1 MiB
+	log     *lockedLog
 
 	store  *models.Store
 	key    string // of the form that E2B's clients expect
@@ -56,6 +59,14 @@ type stack struct {
 func newStack(t *testing.T) *stack {
 	t.Helper()
 	return newStackAt(t, listen(t), listen(t), nil)
+}
+
+// newStackOf is an installation with other settings.
+func newStackOf(t *testing.T, s *stack) *stack {
+	t.Helper()
+	s.t, s.api, s.edge, s.log = t, listen(t), listen(t), &lockedLog{}
+	s.begin()
+	return s
 }
 
 func newStackAt(t *testing.T, api, edge, open net.Listener) *stack {
@@ -100,7 +111,7 @@ func (s *stack) run(common service.Common, parts *service.Parts, log *slog.Logge
 	if s.over != nil {
 		boxes.Provider, boxes.Templates = "e2b", map[string]string{"python": "base"}
 	}
-	api := service.API{Common: common, Sandboxes: boxes, Domain: "localhost:" + port, MaxBody: 1 << 20}
+	api := service.API{Common: common, Sandboxes: boxes, Domain: "localhost:" + port, MaxBody: cmp.Or(s.maxBody, 1<<20)}
 	if s.open != nil {
 		api.KeylessTenant = "default"
 	}

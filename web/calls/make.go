@@ -77,5 +77,8 @@ func (c *Calls) PausedSpan(asked time.Duration) (int64, error) {
 	return ms, c.c.Jobs.Catalog().Paused.Fill("paused_timeout_seconds", "MAX_PAUSED_TIMEOUT", &ms)
 }
 
+// LongestLife is how long a sandbox may live from its start; 0 = without end.
+func (c *Calls) LongestLife() time.Duration { return c.c.Jobs.Catalog().Lifetime.Most }
+
 // Begin writes a change that no job makes into the audit log before it is made.
 func (c *Calls) Begin(ctx context.Context) error { return c.c.Stack.Begin(ctx) }

@@ -30,6 +30,7 @@ func (s *Server) addControl(r routes) {
 	r.post(one+"/autostop/:minutes", s.setStop)
 	r.post(one+"/autopause/:minutes", s.setStop)
 	r.post(one+"/autodelete/:minutes", s.setDelete)
+	r.post(one+"/ttl/:minutes", s.setLife)
 	r.post(one+"/last-activity", s.activity)
 	r.post(one+"/network-settings", s.setNetwork)
 	r.get(one+"/ports/:port/preview-url", s.preview)
@@ -146,6 +147,27 @@ func (s *Server) setDelete(c *fiber.Ctx) error {
 			return err
 		}
 		return s.store.SetStopping(ctx, middleware.RequestOf(ctx).Tenant, id, onStop, ms)
+	})
+}
+
+// setLife sets when a sandbox is deleted whatever its state, from now on; 0 = never, or as late as the server allows.
+func (s *Server) setLife(c *fiber.Ctx) error {
+	n, err := number(c, "minutes")
+	if err != nil {
+		return err
+	}
+	if n < 0 {
+		return problem.Invalid("path.minutes", "must not be negative")
+	}
+	return s.change(c, func(ctx context.Context, id string) error {
+		box, err := s.calls.Sandbox(ctx, id)
+		if err != nil {
+			return err
+		}
+		if err := s.calls.Begin(ctx); err != nil {
+			return err
+		}
+		return s.store.SetLife(ctx, box.TenantID, box.ID, time.Duration(n)*time.Minute, s.calls.LongestLife())
 	})
 }
 

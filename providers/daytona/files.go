@@ -1,0 +1,253 @@
+package daytona
+
+import (
+	"context"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"sandyard/providers"
+	"sandyard/providers/remote"
+	"sandyard/providers/spool"
+)
+
+// maxListed is how many bytes a directory's description may have.
+const maxListed = maxInline
+
+// describe prints what stat says of the paths behind it, each after the mark, and what links among them lead to.
+const describe = `
+describe() {
+	stat -c "$m %f %s %Y %i %U %G [%y] %n" -- "$@"
+	for l do
+		[ ! -L "$l" ] || printf '%s> %s\n' "$m" "$(readlink -- "$l"; echo .)"
+	done
+}
+`
+
+// statScript describes the path p, with the mark m.
+const statScript = describe + `
+if [ -e "$p" ] || [ -L "$p" ]; then describe "$p"; echo "$m."; else echo "$m!"; fi
+`
+
+// shell begins a script about the path abs.
+func shell(m, abs string) string { return "m=" + m + " p=" + spool.Quote(abs) + "\n" }
+
+// Stat implements providers.Files.
+func (s *sandbox) Stat(ctx context.Context, given string) (providers.FileInfo, error) {
+	abs, err := s.Sendable(given)
+	if err != nil {
+		return providers.FileInfo{}, err
+	}
+	return s.stat(ctx, abs)
+}
+
+func (s *sandbox) stat(ctx context.Context, abs string) (providers.FileInfo, error) {
+	return s.one(ctx, abs, remote.ToStat, "")
+}
+
+// one does something, unless that is empty, and describes the path abs afterwards. What do says no to, the path explains.
+func (s *sandbox) one(ctx context.Context, abs string, want remote.Purpose, do string) (providers.FileInfo, error) {
+	m := mark()
+	out, err := s.Script(ctx, "", shell(m, abs)+do+statScript, maxListed)
+	if err != nil {
+		return providers.FileInfo{}, err
+	}
+	found, err := records(string(out), m)
+	if err == nil && len(found) != 1 {
+		err = providers.Errorf(providers.Invalid, "'%s' cannot be used so", remote.Storable(abs))
+	}
+	if err != nil {
+		return providers.FileInfo{}, s.Explain(ctx, abs, want, err)
+	}
+	info := found[0].FileInfo
+	info.Path, info.Name = abs, path.Base(abs)
+	return info, nil
+}
+
+// record is what stat says of a path.
+type record struct {
+	providers.FileInfo
+
+	inode string
+	mtime string
+}
+
+// records reads what describe has printed, in which names may hold anything but the mark. Error: Invalid for "no".
+func records(text, m string) (all []record, err error) {
+	broken := providers.Errorf(providers.Internal, "the sandbox did not describe its files")
+	if strings.HasPrefix(text, m+"!") {
+		return nil, providers.Errorf(providers.Invalid, "the sandbox does not do that")
+	}
+	body, last, whole := strings.Cut(text, m+".\n")
+	if !whole || last != "" {
+		return nil, broken
+	}
+	links := []string{}
+	for part := range strings.SplitSeq(body, m) {
+		part = strings.TrimSuffix(part, "\n")
+		if to, ok := strings.CutPrefix(part, "> "); ok {
+			links = append(links, strings.TrimSuffix(strings.TrimSuffix(to, "."), "\n"))
+			continue
+		}
+		if part == "" {
+			continue
+		}
+		r, ok := recordOf(strings.TrimPrefix(part, " "))
+		if !ok {
+			return nil, broken
+		}
+		all = append(all, r)
+	}
+	for i := range all {
+		if all[i].Type == "symlink" && len(links) > 0 {
+			all[i].SymlinkTarget, links = remote.Storable(links[0]), links[1:]
+		}
+	}
+	return all, nil
+}
+
+func recordOf(text string) (r record, ok bool) {
+	words := strings.SplitN(text, " ", 7)
+	if len(words) != 7 || !strings.HasPrefix(words[6], "[") {
+		return r, false
+	}
+	when, name, ok := strings.Cut(words[6][1:], "] ")
+	mode, modeErr := strconv.ParseUint(words[0], 16, 32)
+	size, sizeErr := strconv.ParseInt(words[1], 10, 64)
+	seconds, timeErr := strconv.ParseInt(words[2], 10, 64)
+	if !ok || modeErr != nil || sizeErr != nil || timeErr != nil || size < 0 {
+		return r, false
+	}
+	r.inode, r.mtime = words[3], words[2]+" "+when
+	r.FileInfo = providers.FileInfo{
+		Name: remote.Storable(path.Base(name)), Path: remote.Storable(name), Type: typeName(uint32(mode)), Size: size,
+		Mode: remote.Octal(uint32(fs.FileMode(mode).Perm())), Owner: remote.Storable(words[4]), Group: remote.Storable(words[5]),
+		ModifiedAt: remote.Possible(time.Unix(seconds, fraction(when))),
+	}
+	return r, true
+}
+
+// fraction is the part of a second, in nanoseconds, of a time as stat prints it; not every stat does.
+func fraction(when string) int64 {
+	_, behind, _ := strings.Cut(when, ".")
+	digits, _, _ := strings.Cut(behind, " ")
+	if len(digits) == 0 || len(digits) > 9 {
+		return 0
+	}
+	n, err := strconv.ParseUint(digits+strings.Repeat("0", 9-len(digits)), 10, 32)
+	if err != nil {
+		return 0
+	}
+	return int64(n)
+}
+
+func typeName(mode uint32) string {
+	switch mode & syscall.S_IFMT {
+	case syscall.S_IFREG:
+		return "file"
+	case syscall.S_IFDIR:
+		return "directory"
+	case syscall.S_IFLNK:
+		return "symlink"
+	}
+	return "other"
+}
+
+// listScript describes what is below the directory p, to the depth d.
+const listScript = `
+if [ -d "$p" ] && cd "$p" 2>/dev/null && [ -r . ]; then
+	find . -mindepth 1 -maxdepth "$d" -exec sh -c 'm=$0; '"$f"' describe "$@"' "$m" {} +
+	echo "$m."
+else
+	echo "$m!"
+fi
+`
+
+// ListDir implements providers.Files. More than 10,000 entries are providers.TooLarge.
+func (s *sandbox) ListDir(ctx context.Context, given string, depth int) ([]providers.FileInfo, error) {
+	abs, err := s.Sendable(given)
+	if err != nil {
+		return nil, err
+	}
+	m := mark()
+	depth = min(max(depth, 1), remote.MaxEntries)
+	text := shell(m, abs) + "d=" + strconv.Itoa(depth) + " f=" + spool.Quote(describe) + listScript
+	out, err := s.Script(ctx, "", text, maxListed)
+	var found []record
+	if err == nil {
+		found, err = records(string(out), m)
+	}
+	if err != nil {
+		return nil, s.Explain(ctx, abs, remote.ToList, err)
+	}
+	if len(found) > remote.MaxEntries {
+		return nil, providers.Errorf(providers.TooLarge, "'%s' holds more than %d entries", abs, remote.MaxEntries)
+	}
+	list := make([]providers.FileInfo, 0, len(found))
+	for _, r := range found {
+		r.Path = path.Join(abs, r.Path)
+		list = append(list, r.FileInfo)
+	}
+	slices.SortFunc(list, func(a, b providers.FileInfo) int { return strings.Compare(a.Path, b.Path) })
+	return list, nil
+}
+
+// MakeDir implements providers.Files.
+func (s *sandbox) MakeDir(ctx context.Context, given string) (providers.FileInfo, error) {
+	abs, err := s.Sendable(given)
+	if err != nil {
+		return providers.FileInfo{}, err
+	}
+	return s.one(ctx, abs, remote.ToMake, `mkdir -p -- "$p" || { echo "$m!"; exit 0; }`+"\n")
+}
+
+// Move implements providers.Files.
+func (s *sandbox) Move(ctx context.Context, from, to string) (providers.FileInfo, error) {
+	source, err := s.Changeable(from)
+	if err != nil {
+		return providers.FileInfo{}, err
+	}
+	target, err := s.Changeable(to)
+	if err != nil {
+		return providers.FileInfo{}, err
+	}
+	do := "s=" + spool.Quote(source) + ` t="$p"
+[ -e "$s" ] || [ -L "$s" ] || { echo "$m!"; exit 0; }
+mkdir -p -- "${t%/*}/" && mv -fT -- "$s" "$t" || { echo "$m!"; exit 0; }
+`
+	info, err := s.one(ctx, target, remote.ToMake, do)
+	if err != nil && (remote.IsClass(err, providers.Invalid) || remote.IsClass(err, providers.FileExists) ||
+		remote.IsClass(err, providers.FileDenied) || remote.IsClass(err, providers.NotADir)) {
+		err = s.Explain(ctx, source, remote.ToStat, err)
+	}
+	return info, err
+}
+
+// Remove implements providers.Files.
+func (s *sandbox) Remove(ctx context.Context, given string) error {
+	abs, err := s.Changeable(given)
+	if err != nil {
+		return err
+	}
+	m := mark()
+	out, err := s.Script(ctx, "", shell(m, abs)+`if [ -e "$p" ] || [ -L "$p" ]; then
+	rm -rf -- "$p"
+	if [ -e "$p" ] || [ -L "$p" ]; then echo denied; else echo removed; fi
+else
+	echo missing
+fi
+`, 100)
+	switch said := strings.TrimSpace(string(out)); {
+	case err != nil:
+		return err
+	case said == "removed":
+		return nil
+	case said == "missing":
+		return s.Explain(ctx, abs, remote.ToStat, remote.Missing(abs))
+	}
+	return s.Explain(ctx, abs, remote.ToMake, providers.Errorf(providers.FileDenied, "'%s' cannot be removed", abs))
+}

@@ -1,0 +1,358 @@
+package daytona
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"maps"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"sandyard/providers"
+	"sandyard/providers/confine"
+	"sandyard/providers/remote"
+)
+
+func (p *Provider) tags(id string) map[string]string {
+	return map[string]string{tagSandbox: id, tagFleet: p.cfg.Fleet}
+}
+
+// name is the sandbox's at the backend, where no two have the same.
+func (p *Provider) name(id string) string {
+	fleet := sha256.Sum256([]byte(p.cfg.Fleet))
+	return "sandyard-" + hex.EncodeToString(fleet[:4]) + "-" + id
+}
+
+// Create implements providers.Provider. The backend gives a name once, so that two creates never make two sandboxes: who
+// comes second takes what the first has made.
+func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.Instance, error) {
+	spec, err := p.complete(spec)
+	if err != nil {
+		return providers.Instance{}, err
+	}
+	leave, err := p.creating.Enter(ctx, spec.ID)
+	if err != nil {
+		return providers.Instance{}, err
+	}
+	defer leave()
+	d, err := p.make(ctx, spec)
+	if err == nil {
+		p.refs.Set(spec.ID, remote.Ref{ID: d.ID})
+		d, err = p.settled(ctx, d)
+	}
+	if err != nil {
+		return providers.Instance{}, err
+	}
+	switch d.phase() {
+	case phaseFailed:
+		p.dispose(ctx, spec.ID, d)
+		return providers.Instance{}, failed(d)
+	case phaseRuns:
+		if err := p.prepare(ctx, d, spec); err != nil {
+			return providers.Instance{}, err
+		}
+	}
+	return d.instance(), nil
+}
+
+// make creates the sandbox, or finds the one that has its name.
+func (p *Provider) make(ctx context.Context, spec providers.Spec) (described, error) {
+	made, err := p.apiCreate(ctx, p.wish(spec))
+	if err == nil {
+		return made, nil
+	}
+	taken := remote.IsClass(err, providers.Busy)
+	unknown := remote.IsClass(err, providers.Unavailable) || remote.IsClass(err, providers.Internal)
+	if ctx.Err() != nil || !taken && !unknown {
+		return described{}, err
+	}
+	found, lookErr := p.one(ctx, spec.ID)
+	if lookErr == nil {
+		return found, nil
+	}
+	return described{}, err
+}
+
+// wish says in the API's terms what a spec asks for.
+func (p *Provider) wish(spec providers.Spec) wish {
+	w := wish{
+		Name: p.name(spec.ID), Env: maps.Clone(spec.Env), Labels: maps.Clone(spec.Labels), Target: p.cfg.Target,
+		BlockAll: !spec.Network, AutoDelete: -1, TTL: max(minutes(spec.Timeout), 1), image: spec.Image,
+	}
+	if w.Env == nil {
+		w.Env = map[string]string{}
+	}
+	if w.Labels == nil {
+		w.Labels = map[string]string{}
+	}
+	maps.Copy(w.Labels, p.tags(spec.ID))
+	w.Labels[tagWorkDir] = spec.WorkDir
+	if home := spec.Env["HOME"]; path.IsAbs(home) {
+		w.Labels[tagHome] = home
+	}
+	if strings.HasPrefix(spec.Image, ImagePrefix) {
+		w.Build = dockerfile(spec.Image)
+	} else {
+		w.Snapshot = spec.Image
+	}
+	w.resources(spec.Resources)
+	return w
+}
+
+// one finds the sandbox by its name.
+func (p *Provider) one(ctx context.Context, id string) (described, error) {
+	d, err := p.apiGet(ctx, p.name(id))
+	if err == nil && !d.has(p.tags(id)) { // somebody has given ours to another, or taken its labels
+		err = providers.ErrNotFound
+	}
+	return d, err
+}
+
+// settled waits until a sandbox is in a state that lasts.
+func (p *Provider) settled(ctx context.Context, d described) (described, error) {
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		if now := d.phase(); now != phaseMaking && now != phaseStops {
+			return d, nil
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return d, remote.GivenUp(ctx)
+		}
+		next, err := p.apiGet(ctx, d.ID)
+		if err != nil {
+			return d, err
+		}
+		d = next
+	}
+}
+
+// dispose removes a sandbox that nobody can use, as far as that can be done now.
+func (p *Provider) dispose(ctx context.Context, id string, d described) {
+	ctx, stop := background(ctx)
+	defer stop()
+	if err := p.remove(ctx, d.ID); err != nil {
+		p.log.WarnContext(ctx, "a sandbox that cannot be used was not removed", "sandbox_id", id, "error", err)
+	}
+}
+
+// prepare sees to the work directory.
+func (p *Provider) prepare(ctx context.Context, d described, spec providers.Spec) error {
+	box, err := p.inside(spec.ID, d)
+	if err == nil {
+		err = box.MakeWorkDir(ctx, errNotDaytona)
+	}
+	if remote.IsClass(err, providers.Invalid) {
+		p.dispose(ctx, spec.ID, d)
+	}
+	return err
+}
+
+// found calls do with the backend's id of a sandbox. What is remembered may be outdated.
+func (p *Provider) found(ctx context.Context, id string, do func(backend string) error) error {
+	if !confine.ValidID(id) {
+		return providers.ErrNotFound
+	}
+	known, ok := p.refs.Get(id)
+	if ok {
+		err := do(known.ID)
+		if !errors.Is(err, providers.ErrNotFound) {
+			return err
+		}
+		p.refs.Forget(id, known.ID)
+	}
+	d, err := p.one(ctx, id)
+	if err != nil {
+		return err
+	}
+	if ok && d.ID == known.ID {
+		return providers.ErrNotFound
+	}
+	p.refs.Set(id, remote.Ref{ID: d.ID})
+	return do(d.ID)
+}
+
+// look is found with the sandbox's description, which is checked to be ours.
+func (p *Provider) look(ctx context.Context, id string) (d described, err error) {
+	err = p.found(ctx, id, func(backend string) (err error) {
+		d, err = p.apiGet(ctx, backend)
+		if err == nil && !d.has(p.tags(id)) { // somebody else's, whatever was remembered
+			err = providers.ErrNotFound
+		}
+		return err
+	})
+	return d, err
+}
+
+// Open implements providers.Provider.
+func (p *Provider) Open(ctx context.Context, id string) (providers.Sandbox, error) {
+	d, err := p.look(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if err := standing(d); err != nil {
+		return nil, err
+	}
+	return p.inside(id, d)
+}
+
+// standing says why a sandbox does not run; nil = it does.
+func standing(d described) error {
+	switch d.phase() {
+	case phaseRuns:
+		return nil
+	case phaseStops, phaseStopped:
+		return providers.ErrPaused
+	case phaseMaking:
+		return providers.Errorf(providers.Busy, "the sandbox's state is changing at Daytona")
+	}
+	return &providers.Error{Class: providers.Lost, Message: providers.ErrLost.Message, Err: failed(d)}
+}
+
+// remove deletes one of the backend's sandboxes.
+func (p *Provider) remove(ctx context.Context, backend string) error {
+	err := p.apiDo(ctx, "delete the sandbox", http.MethodDelete, at(backend))
+	if errors.Is(err, providers.ErrNotFound) {
+		err = nil
+	}
+	if err == nil {
+		p.calls.Cut(backend, providers.ErrLost)
+	}
+	return err
+}
+
+// Delete implements providers.Provider.
+func (p *Provider) Delete(ctx context.Context, id string) error {
+	if !confine.ValidID(id) {
+		return nil
+	}
+	for range 2 { // one that was remembered, and one that has the name in its place
+		d, err := p.look(ctx, id)
+		if errors.Is(err, providers.ErrNotFound) {
+			return nil
+		}
+		if err == nil {
+			err = p.remove(ctx, d.ID)
+		}
+		if err != nil {
+			return err
+		}
+		p.refs.Forget(id, d.ID)
+	}
+	return nil
+}
+
+// List implements providers.Provider.
+func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
+	found, err := p.apiList(ctx, map[string]string{tagFleet: p.cfg.Fleet})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]providers.Instance, 0, len(found))
+	for _, d := range found {
+		if id := d.Labels[tagSandbox]; confine.ValidID(id) {
+			all = append(all, d.instance())
+			p.refs.Set(id, remote.Ref{ID: d.ID})
+		}
+	}
+	return all, nil
+}
+
+// Pause implements providers.Pauser by a stop: files stay, processes end. A sandbox that is paused is not removed by the
+// backend's clock, which would go on.
+func (p *Provider) Pause(ctx context.Context, id string) error {
+	d, err := p.look(ctx, id)
+	if err == nil {
+		d, err = p.settled(ctx, d)
+	}
+	if err != nil || d.phase() == phaseStopped {
+		return err
+	}
+	if err := p.setLife(ctx, d.ID, 0); err != nil && !remote.IsClass(err, providers.Invalid) { // accounts may insist on one
+		return err
+	}
+	err = p.apiDo(ctx, "pause the sandbox", http.MethodPost, at(d.ID)+"/stop")
+	return p.reached(ctx, d, phaseStopped, err)
+}
+
+// Resume implements providers.Pauser. The backend keeps the sandbox for long, until it is told a timeout.
+func (p *Provider) Resume(ctx context.Context, id string) error {
+	d, err := p.look(ctx, id)
+	if err == nil {
+		d, err = p.settled(ctx, d)
+	}
+	if err != nil || d.phase() == phaseRuns {
+		return err
+	}
+	err = p.apiDo(ctx, "resume the sandbox", http.MethodPost, at(d.ID)+"/start")
+	if err := p.reached(ctx, d, phaseRuns, err); err != nil {
+		return err
+	}
+	if err := p.setLife(ctx, d.ID, defaultLife); err != nil && !remote.IsClass(err, providers.Invalid) {
+		return err
+	}
+	return nil
+}
+
+// reached waits for the state that a call was to bring about, which a concurrent one may have done before.
+func (p *Provider) reached(ctx context.Context, d described, want phase, err error) error {
+	if err != nil && !remote.IsClass(err, providers.Busy) {
+		return err
+	}
+	if want == phaseStopped && err == nil {
+		p.calls.Cut(d.ID, providers.ErrPaused)
+	}
+	now, getErr := p.apiGet(ctx, d.ID)
+	if getErr == nil {
+		now, getErr = p.settled(ctx, now)
+	}
+	switch {
+	case getErr != nil:
+		return getErr
+	case now.phase() == want && want == phaseStopped:
+		p.calls.Cut(d.ID, providers.ErrPaused)
+		return nil
+	case now.phase() == want:
+		return nil
+	case now.phase() == phaseFailed:
+		return standing(now)
+	case err != nil:
+		return err
+	}
+	return providers.Errorf(providers.Busy, "the sandbox's state was changed at Daytona meanwhile")
+}
+
+// Ping implements providers.Pinger.
+func (p *Provider) Ping(ctx context.Context) error {
+	var page struct {
+		Items []described `json:"items"`
+	}
+	_, err := p.vendor.Call(ctx, remote.Request{
+		Method: http.MethodGet, Path: "/sandbox", Query: url.Values{"limit": {"1"}}, Want: []int{http.StatusOK},
+		Limit: maxAnswer, Into: &page,
+	})
+	if err == nil && page.Items == nil {
+		err = errNotDaytona
+	}
+	return translated("list sandboxes", err)
+}
+
+// SetTimeout implements providers.Timer, in whole minutes. A paused sandbox has no clock there; its resume starts a new one.
+func (p *Provider) SetTimeout(ctx context.Context, id string, left time.Duration) error {
+	d, err := p.look(ctx, id)
+	if err != nil || d.phase() == phaseStops || d.phase() == phaseStopped {
+		return err
+	}
+	return p.setLife(ctx, d.ID, max(left, time.Minute))
+}
+
+// Remember implements providers.Referrer.
+func (p *Provider) Remember(id, backend string) {
+	if validRef(backend) {
+		p.refs.Set(id, remote.Ref{ID: backend})
+	}
+}

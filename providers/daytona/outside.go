@@ -1,0 +1,90 @@
+package daytona
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"sandyard/guard"
+	"sandyard/providers/remote"
+)
+
+// outside is the way to the API, and to the toolboxes and ports whose URLs the API tells: what it names must be the
+// operator's own server or a public one, for nobody else has chosen it.
+type outside struct {
+	transport *http.Transport
+	api       *url.URL
+	proxies   map[string]bool // hosts that the environment names
+}
+
+func newOutside(api *url.URL) *outside {
+	o := &outside{transport: remote.Transport(scriptAnswer), api: api, proxies: map[string]bool{}}
+	for _, scheme := range []string{"http", "https"} {
+		req := &http.Request{URL: &url.URL{Scheme: scheme, Host: "proxied.invalid"}}
+		if at, err := http.ProxyFromEnvironment(req); err == nil && at != nil {
+			o.proxies[at.Hostname()] = true
+		}
+	}
+	o.transport.DialContext = o.dial
+	return o
+}
+
+// dial is the transport's.
+func (o *outside) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	d := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}
+	switch {
+	case o.proxies[host] || o.near(host):
+	case strings.HasSuffix(host, ".localhost") && o.local(): // which not every resolver knows
+		return d.DialContext(ctx, network, net.JoinHostPort(o.api.Hostname(), port))
+	default:
+		d.ControlContext = public
+	}
+	return d.DialContext(ctx, network, address)
+}
+
+// near says whether a host is the operator's choice: the API's own, or one of the same domain.
+func (o *outside) near(host string) bool {
+	own := o.api.Hostname()
+	if host == own {
+		return true
+	}
+	_, domain, _ := strings.Cut(own, ".")
+	if net.ParseIP(own) != nil || !strings.Contains(domain, ".") {
+		domain = own
+	}
+	return strings.HasSuffix(host, "."+domain)
+}
+
+// local says whether the API is on this machine.
+func (o *outside) local() bool {
+	ip, err := netip.ParseAddr(o.api.Hostname())
+	return o.api.Hostname() == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// public refuses to connect to what is no public address.
+func public(_ context.Context, _, address string, _ syscall.RawConn) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	return guard.Rules{}.CheckNamed(at.Addr())
+}
+
+// named reads a URL that the API has told. It must be encrypted if the API is.
+func (o *outside) named(text string) (*url.URL, error) {
+	u, err := url.Parse(strings.TrimRight(text, "/"))
+	if err != nil || u.Scheme != "https" && u.Scheme != o.api.Scheme || u.Host == "" || u.User != nil || u.RawQuery != "" ||
+		u.Fragment != "" || len(text) > maxSecret {
+		return nil, errNotDaytona
+	}
+	return u, nil
+}
