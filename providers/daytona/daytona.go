@@ -143,6 +143,10 @@ func (p *Provider) complete(spec providers.Spec) (providers.Spec, error) {
 		return spec, providers.Errorf(providers.Invalid, "the sandbox's timeout is negative")
 	}
 	wished := spec.Resources
+	if wished.CPUs < 0 || wished.MemoryMB < 0 || wished.DiskMB < 0 || wished.Pids < 0 {
+		return spec, providers.Errorf(providers.Invalid, "resources must not be negative")
+	}
+	spec.Resources = providers.Resources{} // how they go together is for the backend to say
 	spec.Image = cmp.Or(spec.Image, p.cfg.Snapshot)
 	unnamed := spec.Image == ""
 	if unnamed {
