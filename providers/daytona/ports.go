@@ -30,6 +30,6 @@ func (s *sandbox) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 		Transport: s.p.outside.transport, To: to,
 		Own:     func(name string) bool { return strings.HasPrefix(name, "X-Daytona-") },
 		Rewrite: func(h http.Header) { h.Set(previewHeader, v.Token) },
-		Check:   remote.NotFrom(`"DAYTONA_PROXY"`, `"sandboxId"`),
+		Marks:   []string{`"DAYTONA_PROXY"`, `"sandboxId"`},
 	}.Dial(), nil
 }

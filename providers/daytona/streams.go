@@ -108,7 +108,7 @@ func (s *sandbox) open(ctx context.Context, abs string, offset, length int64) (p
 	case int64(len(data)) == left:
 		d.body = bytes.NewReader(data)
 	case offset == 0 && left == r.Size:
-		err = d.ask()
+		err = d.ask(ctx)
 	}
 	return f, err
 }
@@ -126,10 +126,10 @@ type download struct {
 }
 
 // ask lets the toolbox send the whole file. What it does not send comes in pieces.
-func (d *download) ask() error {
-	ctx, end := d.s.p.calls.Begin(d.ctx, d.s.backend)
-	res, err := d.s.call(ctx, http.MethodGet, "files/download", url.Values{"path": {d.abs}}, "", nil, 0)
-	if err == nil && res.ContentLength != d.file.Size { // another file by now, or it does not say
+func (d *download) ask(ctx context.Context) error {
+	ctx, end := d.s.p.calls.Begin(ctx, d.s.backend)
+	res, err := d.s.call(ctx, http.MethodGet, "files/download", url.Values{"path": {d.abs}}, "", nil, 0) //nolint:bodyclose // d closes it
+	if err == nil && res.ContentLength != d.file.Size {                                                  // another file by now, or it does not say
 		_ = res.Body.Close()
 		end()
 		return nil

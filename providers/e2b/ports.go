@@ -24,7 +24,7 @@ func (s *sandbox) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 		return nil, err
 	}
 	return remote.Door{
-		Transport: s.p.transport, To: s.address(port), Check: remote.NotFrom(`"sandboxId"`),
+		Transport: s.p.transport, To: s.address(port), Marks: []string{`"sandboxId"`},
 		Own: func(name string) bool { return strings.HasPrefix(name, "E2b-") },
 		Rewrite: func(h http.Header) {
 			if s.p.data != nil {

@@ -25,8 +25,9 @@ type Door struct {
 	Rewrite func(http.Header)
 	// Own says whether a header's name, as Go writes it, is the vendor's: a caller's is not passed on.
 	Own func(name string) bool
-	// Check ends the connection, by an error, where the backend itself has answered and not the sandbox's program.
-	Check func(*http.Response) error
+	// Marks stand in the short texts with which the backend itself says that it does not let a request in or does not reach
+	// the program. The connection ends then.
+	Marks []string
 }
 
 // Dial returns a connection for HTTP: requests and upgrades alone, for the backend has no other way to a port. The
@@ -36,7 +37,7 @@ func (d Door) Dial() net.Conn {
 	v := &visit{conn: theirs, gone: make(chan struct{})}
 	proxy := &httputil.ReverseProxy{
 		Rewrite: d.rewrite, Transport: d.Transport, FlushInterval: -1,
-		ModifyResponse: d.Check, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		ModifyResponse: d.check, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }, // the connection ends
 	}
 	srv := &http.Server{
@@ -78,31 +79,28 @@ func (d Door) rewrite(r *httputil.ProxyRequest) {
 
 var errNoServer = errors.New("the backend did not reach the port")
 
-// NotFrom is a Check for a backend that says by itself, with one of the marks in a short text, that it does not let a request
-// in or does not reach the program.
-func NotFrom(marks ...string) func(*http.Response) error {
-	return func(res *http.Response) error {
-		switch res.StatusCode {
-		case http.StatusBadGateway, http.StatusForbidden, http.StatusUnauthorized:
-		default:
-			return nil
-		}
-		text, err := io.ReadAll(io.LimitReader(res.Body, maxErrorBody))
-		if err != nil {
-			return err
-		}
-		for _, mark := range marks {
-			if bytes.Contains(text, []byte(mark)) {
-				return errNoServer
-			}
-		}
-		rest := res.Body
-		res.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.MultiReader(bytes.NewReader(text), rest), rest}
+// check ends the connection where the backend itself has answered and not the sandbox's program.
+func (d Door) check(res *http.Response) error {
+	switch res.StatusCode {
+	case http.StatusBadGateway, http.StatusForbidden, http.StatusUnauthorized:
+	default:
 		return nil
 	}
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxErrorBody))
+	if err != nil {
+		return err
+	}
+	for _, mark := range d.Marks {
+		if bytes.Contains(text, []byte(mark)) {
+			return errNoServer
+		}
+	}
+	rest := res.Body
+	res.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(text), rest), rest}
+	return nil
 }
 
 // Listens asks the sandbox's kernel, which disturbs no program, whether one listens on a port.

@@ -25,10 +25,11 @@ type sandbox struct {
 	Template     string
 	Image        string
 	Labels       map[string]string
-	ExpiresAt    time.Time `json:"expires_at"`
-	LastActiveAt time.Time `json:"last_active_at"`
-	EndReason    string    `json:"end_reason"`
-	ReplacedBy   string    `json:"replaced_by"`
+	ExpiresAt    time.Time  `json:"expires_at"`
+	DiesAt       *time.Time `json:"dies_at"`
+	LastActiveAt time.Time  `json:"last_active_at"`
+	EndReason    string     `json:"end_reason"`
+	ReplacedBy   string     `json:"replaced_by"`
 }
 
 // job is what the tests read of a job's document.

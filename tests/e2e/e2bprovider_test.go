@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sandyard/dev/testenv"
+	"sandyard/vault"
 )
 
 // TestAnotherSandyardIsAProvider has a whole installation in the place of E2B, and makes sandboxes there through a second one whose
@@ -16,14 +17,39 @@ func TestAnotherSandyardIsAProvider(t *testing.T) {
 	vendor := newRig(t)
 	var edge struct{ Addr string }
 	decode(t, "{"+vendor.api.Line(&vendor.api.Stderr, `"msg":"edge listens",`), &edge)
-	r := newRig(t, "SANDBOX_PROVIDER", "e2b", "E2B_API_KEY", vendor.key, "E2B_API_URL", "http://"+vendor.address,
-		"E2B_SANDBOX_URL", "http://"+edge.Addr, "RECONCILE_EVERY", "300ms", "RECONCILE_GRACE", "1s")
+	vendor.provides(t, "e2b", object{"setup": object{"script": "echo two >prepared"}},
+		"E2B_API_KEY", vendor.key, "E2B_API_URL", "http://"+vendor.address, "E2B_SANDBOX_URL", "http://"+edge.Addr)
+}
 
-	box := r.created(object{"labels": object{"of": "test"}, "env": object{"GREETING": "hello"}, "timeout_seconds": 600}).ID
-	if b := r.sandbox(box); b.Provider != "e2b" || len(vendor.living()) != 1 {
+// TestAnotherSandyardIsADaytona does the same with the provider daytona, and clones a repository there with a secret.
+func TestAnotherSandyardIsADaytona(t *testing.T) {
+	t.Parallel()
+	from := newOrigin(t)
+	vendor := newRig(t, "EGRESS_ALLOW_CIDRS", "127.0.0.2/31")
+	vendor.call("PUT", "/v1/templates/tools", object{ // the repository is no part of what is open to all
+		"image": "sandyard/python:default", "egress": object{"allow": from.hosts},
+	}).want(t, 200)
+	vendor.provides(t, "daytona", object{
+		"network": true, "git": object{"url": from.url + "/tools.git", "secret": "GIT"},
+		"setup": object{"script": "cat tools/hello >prepared"},
+	}, "DAYTONA_API_KEY", vendor.key, "DAYTONA_SERVER_URL", "http://"+vendor.address+"/daytona/api", "DAYTONA_SNAPSHOT", "tools")
+}
+
+// provides runs an installation whose only provider has this one in the vendor's place. What is to be prepared in the first
+// sandbox there leaves a file.
+func (r *rig) provides(t *testing.T, provider string, wish object, settings ...string) {
+	t.Helper()
+	vendor := r
+	r = newRig(t, append(settings, "SANDBOX_PROVIDER", provider, "SECRETS_KEY", vault.NewKey(),
+		"RECONCILE_EVERY", "300ms", "RECONCILE_GRACE", "1s")...)
+	r.call("PUT", "/v1/secrets/GIT", object{"value": gitToken}).want(t, 200)
+
+	wish["labels"], wish["env"], wish["timeout_seconds"] = object{"of": "test"}, object{"GREETING": "hello"}, 600
+	box := r.created(wish).ID
+	if b := r.sandbox(box); b.Provider != provider || len(vendor.living()) != 1 {
 		t.Fatalf("the sandbox is of %q, and %d live there", b.Provider, len(vendor.living()))
 	}
-	if j := r.end(r.start(box, "echo $GREETING; echo aside >&2; exit 3")).succeeded(t); j.Stdout != "hello\n" || j.Stderr != "aside\n" || j.Result.ExitCode != 3 {
+	if j := r.end(r.start(box, "cat prepared; echo $GREETING; echo aside >&2; exit 3")).succeeded(t); j.Stdout != "two\nhello\n" || j.Stderr != "aside\n" || j.Result.ExitCode != 3 {
 		t.Errorf("a command there: %s", j)
 	}
 	r.file(box, "write", object{"path": "a/b.txt", "content": "one two"}).succeeded(t)
@@ -31,9 +57,9 @@ func TestAnotherSandyardIsAProvider(t *testing.T) {
 	if j := r.file(box, "read", object{"path": "a/b.txt"}); j.Content != "one three" {
 		t.Errorf("the file holds %q", j.Content)
 	}
-	before := vendor.living()[0].ExpiresAt
+	before := vendor.living()[0].end()
 	r.end(r.submit("/v1/sandboxes/"+box+"/timeout", object{"timeout_seconds": 3000}).Job).succeeded(t)
-	testenv.Eventually(t, "it lives as long there", func() bool { return vendor.living()[0].ExpiresAt.After(before.Add(30 * time.Minute)) })
+	testenv.Eventually(t, "it lives as long there", func() bool { return vendor.living()[0].end().After(before.Add(30 * time.Minute)) })
 	r.end(r.submit("/v1/sandboxes/"+box+"/pause", object{}).Job).succeeded(t)
 	testenv.Eventually(t, "it is paused there", func() bool { return vendor.living()[0].State == "paused" })
 	r.end(r.submit("/v1/sandboxes/"+box+"/resume", object{}).Job).succeeded(t)
@@ -52,6 +78,14 @@ func TestAnotherSandyardIsAProvider(t *testing.T) {
 	r.clean()
 	testenv.Eventually(t, "nothing is left there", func() bool { return len(vendor.living()) == 0 })
 	vendor.clean()
+}
+
+// end is when a sandbox ends by itself.
+func (b sandbox) end() time.Time {
+	if b.DiesAt != nil {
+		return *b.DiesAt
+	}
+	return b.ExpiresAt
 }
 
 // killedMeanwhile kills the worker while a command runs and while a file is written.
