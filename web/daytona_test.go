@@ -10,9 +10,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 
+	"sandyard/jobs"
 	"sandyard/passes"
 	"sandyard/web"
 )
@@ -144,6 +146,41 @@ func TestDaytonaSandboxes(t *testing.T) {
 		t.Errorf("deleted: %s", got.raw)
 	}
 	r.call("GET", daytonaBoxes+"/"+id, nil).refusedByAPI(t, 404, "no such sandbox")
+}
+
+// TestDaytonaLives: a time to live counts from now on, also while the sandbox is stopped, and is no longer than the operator's.
+func TestDaytonaLives(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *web.Config) {
+		c.Jobs = jobs.NewClient(c.Store, c.Queue, jobs.Catalog{
+			Providers: []string{"fake"}, Templates: map[string]string{"python": "fake-python"}, Template: "python",
+			Lifetime: jobs.Span{Most: 2 * time.Hour},
+		}, c.Log)
+	})
+	r.work()
+	one := daytonaBoxes + "/" + r.call("POST", daytonaBoxes, map[string]any{"ttlMinutes": 60}).daytona(t, 200, "Sandbox").text("id")
+	left := func(path string) time.Duration {
+		t.Helper()
+		a := r.call("POST", one+path, nil).daytona(t, 200, "Sandbox")
+		return time.Until(must(time.Parse(time.RFC3339, a.text("autoDestroyAt")))(t)).Round(10 * time.Minute)
+	}
+	for _, c := range []struct {
+		path string
+		want time.Duration
+	}{{"/ttl/90", 90 * time.Minute}, {"/ttl/10", 10 * time.Minute}, {"/stop", 10 * time.Minute}, {"/ttl/30", 30 * time.Minute}, {"/ttl/600", 2 * time.Hour}, {"/ttl/0", 2 * time.Hour}} {
+		if got := left(c.path); got != c.want {
+			t.Errorf("after %s it lives for %v, want %v", c.path, got, c.want)
+		}
+	}
+	r.call("POST", one+"/ttl/-1", nil).refusedByAPI(t, 400, "negative")
+	r.call("POST", one+"/ttl/soon", nil).refusedByAPI(t, 400, "whole number")
+	r.call("POST", daytonaBoxes+"/nobody/ttl/1", nil).refusedByAPI(t, 404, "no such sandbox")
+
+	free := newDaytona(t)
+	one = daytonaBoxes + "/" + free.call("POST", daytonaBoxes, map[string]any{"ttlMinutes": 60}).text("id")
+	if a := free.call("POST", one+"/ttl/0", nil).daytona(t, 200, "Sandbox"); a.get("autoDestroyAt") != nil {
+		t.Errorf("without an end: %s", a.raw)
+	}
 }
 
 func TestDaytonaRefuses(t *testing.T) {

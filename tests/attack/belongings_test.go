@@ -50,7 +50,8 @@ func (n *neighbour) settle() {
 	n.owns.add("secrets", "token")
 	n.owns.state = func(t *testing.T) string { return n.fingerprint(t, box) }
 	for _, what := range []string{
-		"files", "nodes", "grant", "port", "processes", "session", "command", "signed-preview-url", "autostop", "autopause", "autodelete",
+		"files", "nodes", "grant", "port", "processes", "session", "command", "signed-preview-url",
+		"autostop", "autopause", "autodelete", "ttl",
 	} {
 		n.owns.ids[what] = append(n.owns.ids[what], "nothing")
 	}

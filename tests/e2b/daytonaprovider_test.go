@@ -55,3 +55,10 @@ func TestDaytonasSandboxForItsClient(t *testing.T) {
 		t.Errorf("what the client wrote is read as %q, %v", data, err)
 	}
 }
+
+// TestDaytonasPorts reaches a program in a sandbox through its preview.
+func TestDaytonasPorts(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	reachesPorts(t, "X-Daytona-Preview-Token: other", s.daytona(t), s.daytona(t))
+}

@@ -90,7 +90,7 @@ class H(http.server.BaseHTTPRequestHandler):
             self.wfile.write(b"echo " + self.rfile.readline())
             self.close_connection = True
             return
-        told = "%s %s" % (self.path, [n for n in self.headers if "traffic" in n.lower()])
+        told = "%s %s" % (self.path, [n for n in self.headers if "traffic" in n.lower() or "preview" in n.lower()])
         self.send_response(418)
         self.send_header("Content-Length", str(len(told)))
         self.end_headers()
@@ -102,11 +102,16 @@ http.server.ThreadingHTTPServer(("127.0.0.1", 8001), H).serve_forever()
 func TestProvidersPorts(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	p := s.provider(t)
-	_, err := p.Create(t.Context(), providers.Spec{ID: "forports", Image: "base"})
+	reachesPorts(t, "E2b-Sandbox-Id: other", s.provider(t), s.provider(t))
+}
+
+// reachesPorts does that through the worker that makes the sandbox, and through another one. Own is a header of the vendor's.
+func reachesPorts(t *testing.T, own string, maker, another providers.Provider) {
+	t.Helper()
+	_, err := maker.Create(t.Context(), providers.Spec{ID: "forports"})
 	check(t, err)
-	t.Cleanup(func() { check(t, p.Delete(context.Background(), "forports")) })
-	for name, worker := range map[string]*e2b.Provider{"the worker that made it": p, "another worker": s.provider(t)} {
+	t.Cleanup(func() { check(t, maker.Delete(context.Background(), "forports")) })
+	for name, worker := range map[string]providers.Provider{"the worker that made it": maker, "another worker": another} {
 		box, err := worker.Open(t.Context(), "forports")
 		check(t, err)
 		_, err = box.(gateway.PortDialer).DialPort(t.Context(), 8002)
@@ -122,7 +127,7 @@ func TestProvidersPorts(t *testing.T) {
 		)
 		conn := dialPort(t, box, 8001)
 		for range 2 { // on one connection
-			_, err = io.WriteString(conn, "GET /a%20b?c=d HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Id: other\r\n\r\n")
+			_, err = io.WriteString(conn, "GET /a%20b?c=d HTTP/1.1\r\nHost: x\r\n"+own+"\r\n\r\n")
 			check(t, err)
 			res, err := http.ReadResponse(bufio.NewReader(conn), nil) //nolint:bodyclose // it ends with the connection
 			check(t, err)
