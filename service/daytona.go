@@ -19,7 +19,7 @@ type Daytona struct {
 // daytona is what the provider daytona is opened with.
 func (c Worker) daytona(log *slog.Logger) daytona.Config {
 	return daytona.Config{
-		APIKey: c.DaytonaKey, URL: cmp.Or(c.DaytonaURL, c.DaytonaServer), Target: c.DaytonaTarget, Snapshot: c.DaytonaSnapshot,
-		Fleet: c.Fleet, Logger: log,
+		APIKey: c.DaytonaKey, URL: cmp.Or(c.DaytonaURL, c.DaytonaServer), Target: c.DaytonaTarget,
+		Snapshot: c.DaytonaSnapshot, Fleet: c.Fleet, Logger: log,
 	}
 }

@@ -1,6 +1,6 @@
-// Package daytona runs sandboxes at Daytona, or at anything that speaks its API, such as another Sandyard: REST for their
-// lives, the toolbox's execute and upload for what is inside, and package spool for commands, whose two outputs Daytona
-// gives as one and whose ends it does not keep.
+// Package daytona runs sandboxes at Daytona, or at anything that speaks its API, such as another Sandyard: REST for
+// their lives, the toolbox's execute and upload for what is inside, and package spool for commands, whose two outputs
+// Daytona gives as one and whose ends it does not keep.
 //
 // Whatever comes from there is bounded and checked, and no text of it reaches a user.
 package daytona
@@ -32,7 +32,7 @@ const (
 	scriptSeconds = 300
 	scriptAnswer  = (scriptSeconds + 10) * time.Second
 	// scriptPatience is how long a script waits for a command.
-	scriptPatience = 20 * time.Second
+	scriptPatience = 45 * time.Second
 )
 
 // Config says where and for whom sandboxes run.
@@ -137,7 +137,8 @@ func (p *Provider) Close() error {
 	return nil
 }
 
-// complete fills what a spec leaves open, and refuses what no sandbox can be. Its resources stay as they were wished for.
+// complete fills what a spec leaves open, and refuses what no sandbox can be. Its resources stay as they were wished
+// for.
 func (p *Provider) complete(spec providers.Spec) (providers.Spec, error) {
 	if spec.Timeout < 0 {
 		return spec, providers.Errorf(providers.Invalid, "the sandbox's timeout is negative")

@@ -52,6 +52,9 @@ func TestEveryErrorOfTheAPI(t *testing.T) {
 	t.Parallel()
 	const create, list, get, remove = "POST /sandbox", "GET /sandbox", "GET {id}", "DELETE {id}"
 	const stop, start, ttl = "POST {id}/stop", "POST {id}/start", "POST {id}/ttl"
+	const absent = "Snapshot x not found. Did you add it through the Daytona Dashboard?"
+	longest := []string{"Retry-After", "3", "Retry-After-authenticated", "9"}
+	odd := []string{"Retry-After-sandbox-lifecycle", "1.5"}
 	dated := []string{"Retry-After", "Thu, 26 Nov 2026 12:01:30 GMT", "Date", "Thu, 26 Nov 2026 12:00:00 GMT"}
 	for _, c := range []struct {
 		operation string
@@ -69,14 +72,14 @@ func TestEveryErrorOfTheAPI(t *testing.T) {
 		{create, 400, `{"statusCode":400,"message":["name must be a string","x"]}`, nil, providers.Invalid, 0},
 		{create, 422, body("unprocessable"), nil, providers.Invalid, 0},
 		{create, 400, body("Region us not found"), nil, providers.Invalid, 0},
-		{create, 400, body("Snapshot x not found. Did you add it through the Daytona Dashboard?"), nil, providers.ImageMissing, 0},
+		{create, 400, body(absent), nil, providers.ImageMissing, 0},
 		{create, 404, body("no"), nil, providers.ImageMissing, 0},
 		{create, 400, body("No available runners"), nil, providers.Capacity, 0},
 		{create, 503, body("no runner"), []string{"Retry-After", "2"}, providers.Capacity, 2 * time.Second},
 		{create, 401, body("Invalid credentials"), nil, providers.Refused, 0},
 		{create, 403, body("Organization is suspended"), nil, providers.Refused, 0},
 		{create, 429, body("slow down"), []string{"Retry-After-sandbox-create", "7"}, providers.RateLimited, 7 * time.Second},
-		{create, 429, body("slow down"), []string{"Retry-After", "3", "Retry-After-authenticated", "9"}, providers.RateLimited, 9 * time.Second},
+		{create, 429, body("slow down"), longest, providers.RateLimited, 9 * time.Second},
 		{create, 429, body("slow down"), dated, providers.RateLimited, 90 * time.Second},
 		{create, 429, body("slow down"), []string{"Retry-After", "1e12"}, providers.RateLimited, time.Hour},
 		{create, 501, body("no"), nil, providers.NotSupported, 0},
@@ -87,7 +90,7 @@ func TestEveryErrorOfTheAPI(t *testing.T) {
 		{list, 500, "", nil, providers.Internal, 0},
 		{get, 404, "", nil, providers.NotFound, 0},
 		{get, 410, body("gone"), nil, providers.NotFound, 0},
-		{get, 429, body("slow down"), []string{"Retry-After-sandbox-lifecycle", "1.5"}, providers.RateLimited, 1500 * time.Millisecond},
+		{get, 429, body("slow down"), odd, providers.RateLimited, 1500 * time.Millisecond},
 		{get, 408, body("no"), nil, providers.Unavailable, 0},
 		{remove, 403, body("no"), nil, providers.Refused, 0},
 		{remove, 400, body("Sandbox state change in progress"), nil, providers.Busy, 0},
@@ -195,8 +198,8 @@ func TestEveryErrorOfTheInside(t *testing.T) {
 		"no result":          {200, `{"exitCode":0}`, "started", providers.Internal},
 		"an error inside":    {200, `{"statusCode":500,"message":"failed"}`, "started", providers.Internal},
 		"killed":             {200, `{"exitCode":137,"result":"sandyard-begin\nYWJj"}`, "started", providers.Unavailable},
-		"no such frame":      {200, `{"exitCode":0,"result":"sandyard-begin\n!!!\nsandyard-end"}`, "started", providers.Internal},
-		"too much":           {200, `{"exitCode":0,"result":"` + strings.Repeat("x", 9<<20) + `"}`, "started", providers.Internal},
+		"no such frame":      {200, `{"result":"sandyard-begin\n!!!\nsandyard-end"}`, "started", providers.Internal},
+		"too much":           {200, `{"result":"` + strings.Repeat("x", 9<<20) + `"}`, "started", providers.Internal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -298,6 +301,9 @@ func TestPagesWithoutEnd(t *testing.T) {
 	v.always("GET /sandbox", refusing(200, `{"items":[],"nextCursor":"again"}`))
 	_, err := p.List(t.Context())
 	wantClass(t, err, providers.Internal)
+	if asked := v.calls(); len(asked) > 3 {
+		t.Errorf("it asked %d times for the same page", len(asked))
+	}
 }
 
 // TestTheKeyStaysWithDaytona: a toolbox that is somewhere inside, or has no proper URL, is not asked.

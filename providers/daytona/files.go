@@ -49,7 +49,8 @@ func (s *sandbox) stat(ctx context.Context, abs string) (providers.FileInfo, err
 	return s.one(ctx, abs, remote.ToStat, "")
 }
 
-// one does something, unless that is empty, and describes the path abs afterwards. What do says no to, the path explains.
+// one does something, unless that is empty, and describes the path abs afterwards. What do says no to, the path
+// explains.
 func (s *sandbox) one(ctx context.Context, abs string, want remote.Purpose, do string) (providers.FileInfo, error) {
 	m := mark()
 	out, err := s.Script(ctx, "", shell(m, abs)+do+statScript, maxListed)
@@ -125,7 +126,8 @@ func recordOf(text string) (r record, ok bool) {
 	r.inode, r.mtime = words[3], words[2]+" "+when
 	r.FileInfo = providers.FileInfo{
 		Name: remote.Storable(path.Base(name)), Path: remote.Storable(name), Type: typeName(uint32(mode)), Size: size,
-		Mode: remote.Octal(uint32(fs.FileMode(mode).Perm())), Owner: remote.Storable(words[4]), Group: remote.Storable(words[5]),
+		Mode:  remote.Octal(uint32(fs.FileMode(mode).Perm())),
+		Owner: remote.Storable(words[4]), Group: remote.Storable(words[5]),
 		ModifiedAt: remote.Possible(time.Unix(seconds, fraction(when))),
 	}
 	return r, true

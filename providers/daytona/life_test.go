@@ -1,8 +1,10 @@
 package daytona_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"slices"
@@ -162,11 +164,11 @@ func TestTheVendorsClock(t *testing.T) {
 		}
 	}
 	ctx := t.Context()
-	if err := errors.Join(p.Pause(ctx, id), p.SetTimeout(ctx, id, time.Minute), p.Pause(ctx, id)); err != nil || one.ttl != 0 ||
-		one.State != "stopped" {
+	err := errors.Join(p.Pause(ctx, id), p.SetTimeout(ctx, id, time.Minute), p.Pause(ctx, id))
+	if err != nil || one.ttl != 0 || one.State != "stopped" {
 		t.Errorf("while it is paused: %d min, %s, %v", one.ttl, one.State, err)
 	}
-	_, err := p.Open(ctx, id)
+	_, err = p.Open(ctx, id)
 	wantClass(t, err, providers.Paused)
 	if err := errors.Join(p.Resume(ctx, id), p.Resume(ctx, id)); err != nil || one.ttl != 25*60 || one.State != "started" {
 		t.Errorf("resumed: %d min, %s, %v", one.ttl, one.State, err)
@@ -212,7 +214,8 @@ func TestWhatACreateAsksFor(t *testing.T) {
 	p := v.open()
 	size := providers.Resources{CPUs: 1.5, MemoryMB: 1025, DiskMB: 1024}
 	spec := providers.Spec{
-		ID: "a", Resources: size, Network: true, Env: map[string]string{"HOME": "/home/me"}, Labels: map[string]string{"team": "x"},
+		ID: "a", Resources: size, Network: true,
+		Env: map[string]string{"HOME": "/home/me"}, Labels: map[string]string{"team": "x"},
 	}
 	if _, err := p.Create(t.Context(), spec); err != nil {
 		t.Fatal(err)
@@ -282,6 +285,132 @@ func TestScripts(t *testing.T) {
 	for user, want := range map[string]string{"root": "root\n", "nobody": "nobody\n"} {
 		if out, err := run.Script(t.Context(), user, "id -un", 100); err != nil || string(out) != want {
 			t.Errorf("as %s: %q, %v", user, out, err)
+		}
+	}
+}
+
+// opened is a sandbox whose work directory is a directory of this machine's /tmp.
+func opened(t *testing.T, v *vendor) (box providers.Sandbox, dir string) {
+	t.Helper()
+	p := v.open()
+	if _, err := p.Create(t.Context(), providers.Spec{ID: "box1"}); err != nil {
+		t.Fatal(err)
+	}
+	box, err := p.Open(t.Context(), "box1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if dir, err = os.MkdirTemp("/tmp", "sandyard-test-"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return box, dir
+}
+
+// TestFilesOfAnySize go in parts, come by a download or, where the toolbox does not give it, in pieces, and leave nothing.
+func TestFilesOfAnySize(t *testing.T) {
+	t.Parallel()
+	v := newVendor(t)
+	box, dir := opened(t, v)
+	data := bytes.Repeat([]byte("0123456789abcde\n"), 6<<16) // 6 MiB
+	for name, size := range map[string]int{"empty": 0, "typed": 1000, "part": 100_000, "parts": len(data)} {
+		at, want := dir+"/deep/"+name, data[:size]
+		v.calls()
+		if info, err := box.SaveFile(t.Context(), at, bytes.NewReader(want), -1, 0o640); err != nil ||
+			info.Size != int64(size) || info.Mode != "0640" || info.Path != at {
+			t.Errorf("%s: saved %+v, %v", name, info, err)
+		}
+		uploads := slices.DeleteFunc(v.calls(), func(what string) bool { return what != "files/bulk-upload" })
+		if most := map[string]int{"part": 1, "parts": 2}[name]; len(uploads) != most {
+			t.Errorf("%s: %d uploads, want %d", name, len(uploads), most)
+		}
+		for _, refused := range []bool{false, true} {
+			if refused {
+				v.fault("files/download", refusing(403, coded("FILE_ACCESS_DENIED", "no")))
+			}
+			if got, err := box.ReadFile(t.Context(), at, int64(len(data))); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s, download refused: %v: %d bytes, %v", name, refused, len(got), err)
+			}
+			v.fault("files/download", nil)
+		}
+	}
+	f, err := box.OpenFile(t.Context(), dir+"/deep/parts", 16, 5<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(f); err != nil || !bytes.Equal(got, data[16:16+5<<20]) || f.Size != int64(len(data)) {
+		t.Errorf("a part of it: %d bytes of %d, %v", len(got), f.Size, err)
+	}
+	if entries, err := os.ReadDir(dir + "/deep"); err != nil || len(entries) != 4 {
+		t.Errorf("the directory holds %v, %v", entries, err)
+	}
+	for _, part := range v.sent {
+		if _, err := os.Stat(part); err == nil {
+			t.Errorf("%s is left of an upload", part)
+		}
+	}
+}
+
+// TestAFileThatChangesIsNotMixed: what comes in pieces is one file's content, or an error.
+func TestAFileThatChangesIsNotMixed(t *testing.T) {
+	t.Parallel()
+	v := newVendor(t)
+	box, dir := opened(t, v)
+	at := dir + "/f"
+	for _, old := range []bool{true, false} {
+		if err := os.WriteFile(at, bytes.Repeat([]byte("old "), 3<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		v.fault("files/download", refusing(404, ""))
+		f, err := box.OpenFile(t.Context(), at, 0, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(f, make([]byte, 100)); err != nil {
+			t.Fatal(err)
+		}
+		if !old {
+			if err := errors.Join(os.Remove(at), os.WriteFile(at, bytes.Repeat([]byte("new "), 3<<20), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err = io.Copy(io.Discard, f); (err == nil) != old {
+			t.Errorf("unchanged: %v, read to its end with %v", old, err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestWhatIsInADirectory tells names and links of any bytes.
+func TestWhatIsInADirectory(t *testing.T) {
+	t.Parallel()
+	v := newVendor(t)
+	box, dir := opened(t, v)
+	for _, name := range []string{"plain", "new\nline", "sandyard quote'\"$(x)", "-rf"} {
+		if err := os.WriteFile(dir+"/"+name, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Symlink("a\\nb\nc ", dir+"/link"), os.Mkdir(dir+"/sub", 0o700), os.Symlink("plain", dir+"/sub/up")); err != nil {
+		t.Fatal(err)
+	}
+	list, err := box.ListDir(t.Context(), dir, 2)
+	if err != nil || len(list) != 7 {
+		t.Fatalf("listed %d, %v: %+v", len(list), err, list)
+	}
+	for _, f := range list {
+		info, err := box.Stat(t.Context(), f.Path)
+		if err != nil || info != f {
+			t.Errorf("listed as %+v, described as %+v, %v", f, info, err)
+		}
+		if f.Name == "link" && (f.Type != "symlink" || f.SymlinkTarget != "a\\nb\nc ") || f.Name == "up" && f.SymlinkTarget != "plain" {
+			t.Errorf("a link is %+v", f)
 		}
 	}
 }

@@ -27,8 +27,8 @@ func (p *Provider) name(id string) string {
 	return "sandyard-" + hex.EncodeToString(fleet[:4]) + "-" + id
 }
 
-// Create implements providers.Provider. The backend gives a name once, so that two creates never make two sandboxes: who
-// comes second takes what the first has made.
+// Create implements providers.Provider. The backend gives a name once, so that two creates never make two sandboxes:
+// who comes second takes what the first has made.
 func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.Instance, error) {
 	spec, err := p.complete(spec)
 	if err != nil {
@@ -262,8 +262,8 @@ func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
 	return all, nil
 }
 
-// Pause implements providers.Pauser by a stop: files stay, processes end. A sandbox that is paused is not removed by the
-// backend's clock, which would go on.
+// Pause implements providers.Pauser by a stop: files stay, processes end. A sandbox that is paused is not removed by
+// the backend's clock, which would go on.
 func (p *Provider) Pause(ctx context.Context, id string) error {
 	d, err := p.look(ctx, id)
 	if err == nil {
@@ -272,8 +272,8 @@ func (p *Provider) Pause(ctx context.Context, id string) error {
 	if err != nil || d.phase() == phaseStopped {
 		return err
 	}
-	if err := p.setLife(ctx, d.ID, 0); err != nil && !remote.IsClass(err, providers.Invalid) { // accounts may insist on one
-		return err
+	if err := p.setLife(ctx, d.ID, 0); err != nil && !remote.IsClass(err, providers.Invalid) {
+		return err // an account may insist on an end, which is then Invalid
 	}
 	err = p.apiDo(ctx, "pause the sandbox", http.MethodPost, at(d.ID)+"/stop")
 	return p.reached(ctx, d, phaseStopped, err)
@@ -341,7 +341,8 @@ func (p *Provider) Ping(ctx context.Context) error {
 	return translated("list sandboxes", err)
 }
 
-// SetTimeout implements providers.Timer, in whole minutes. A paused sandbox has no clock there; its resume starts a new one.
+// SetTimeout implements providers.Timer, in whole minutes. A paused sandbox has no clock there; its resume starts a
+// new one.
 func (p *Provider) SetTimeout(ctx context.Context, id string, left time.Duration) error {
 	d, err := p.look(ctx, id)
 	if err != nil || d.phase() == phaseStops || d.phase() == phaseStopped {

@@ -82,8 +82,8 @@ func public(_ context.Context, _, address string, _ syscall.RawConn) error {
 // named reads a URL that the API has told. It must be encrypted if the API is.
 func (o *outside) named(text string) (*url.URL, error) {
 	u, err := url.Parse(strings.TrimRight(text, "/"))
-	if err != nil || u.Scheme != "https" && u.Scheme != o.api.Scheme || u.Host == "" || u.User != nil || u.RawQuery != "" ||
-		u.Fragment != "" || len(text) > maxSecret {
+	if err != nil || u.Scheme != "https" && u.Scheme != o.api.Scheme || u.Host == "" || u.User != nil ||
+		u.RawQuery != "" || u.Fragment != "" || len(text) > maxSecret {
 		return nil, errNotDaytona
 	}
 	return u, nil

@@ -63,20 +63,20 @@ func (p *Provider) inside(id string, d described) (*sandbox, error) {
 	return s, nil
 }
 
-// call makes a call of the toolbox. The caller closes the answer's body, whose status is one of success.
-func (s *sandbox) call(ctx context.Context, method, to string, query url.Values, kind string, body io.Reader, size int64,
-) (*http.Response, error) {
-	at := s.toolbox.JoinPath(to)
-	at.RawQuery = query.Encode()
-	req, err := http.NewRequestWithContext(ctx, method, at.String(), body)
+// post sends the toolbox a body of a kind. The caller closes the answer's body, whose status is one of success.
+func (s *sandbox) post(ctx context.Context, to, kind string, body []byte) (*http.Response, error) {
+	at := s.toolbox.JoinPath(to).String()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, at, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
+	req.Header.Set("Content-Type", kind)
+	return s.call(req)
+}
+
+// call makes a call of the toolbox. The caller closes the answer's body, whose status is one of success.
+func (s *sandbox) call(req *http.Request) (*http.Response, error) {
 	s.p.authorize(req.Header)
-	if kind != "" {
-		req.Header.Set("Content-Type", kind)
-	}
-	req.ContentLength = size
 	req.GetBody = nil // a script must not run twice because the transport lost its connection
 	res, err := s.p.outside.transport.RoundTrip(req)
 	if err != nil {
@@ -92,8 +92,8 @@ func (s *sandbox) call(ctx context.Context, method, to string, query url.Values,
 	return nil, remote.ReadRefusal(res)
 }
 
-// broken explains why a call did not reach its end. What cut it knows more than the transport, and of a sandbox that does
-// not answer the API says how it stands.
+// broken explains why a call did not reach its end. What cut it knows more than the transport, and of a sandbox that
+// does not answer the API says how it stands.
 func (s *sandbox) broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return remote.GivenUp(ctx)
@@ -127,11 +127,15 @@ func (s *sandbox) broken(ctx context.Context, err error) error {
 	if r != nil && r.Status == http.StatusBadRequest {
 		return &providers.Error{Class: providers.Invalid, Message: "the sandbox does not accept the call", Err: r}
 	}
-	return remote.Unavailable("the connection to the sandbox broke, or its toolbox failed", remote.Quiet(err))
+	e := remote.Unavailable("the connection to the sandbox broke, or its toolbox failed", remote.Quiet(err))
+	if r != nil {
+		e.RetryAfter = r.RetryAfter
+	}
+	return e
 }
 
-// What stands around the output of a script: the toolbox gives both outputs as one text, and says no more of a script that
-// was killed.
+// What stands around the output of a script: the toolbox gives both outputs as one text, and says no more of a script
+// that was killed.
 const (
 	frameBegin = "sandyard-begin"
 	frameEnd   = "sandyard-end"
@@ -219,8 +223,8 @@ func (s *sandbox) framed(ctx context.Context, user, text string, limit int64) ([
 	return out, nil
 }
 
-// command is a line for the toolbox, which may read it by a shell or take it apart at blanks and quotes by itself: so all of it
-// is one word in quotes that holds no such quote.
+// command is a line for the toolbox, which may read it by a shell or take it apart at blanks and quotes by itself: so
+// all of it is one word in quotes that holds no such quote.
 func command(user, code string, limit int64) string {
 	run := `sh -c "$T"`
 	who := ""
@@ -230,8 +234,9 @@ func command(user, code string, limit int64) string {
 			`[ "$W" != no ]||{ echo %s;exit 0;};`, user, frameUser)
 		run = `case $W in su)su -s /bin/sh $u -c "$T";;sudo)sudo -n -E -H -u $u sh -c "$T";;*)sh -c "$T";;esac`
 	}
-	return fmt.Sprintf(`sh -c 'cd /;T=$(printf %%s %s|base64 -d);%secho %s;{ %s;} </dev/null 2>/dev/null|head -c %d|base64;echo %s'`,
-		code, who, frameBegin, run, limit+1, frameEnd)
+	const line = `sh -c 'cd /;T=$(printf %%s %s|base64 -d);%s` +
+		`echo %s;{ %s;} </dev/null 2>/dev/null|head -c %d|base64;echo %s'`
+	return fmt.Sprintf(line, code, who, frameBegin, run, limit+1, frameEnd)
 }
 
 // execute runs a command line and returns what it has printed.
@@ -240,7 +245,7 @@ func (s *sandbox) execute(ctx context.Context, line string, limit int64) (string
 	if err != nil {
 		return "", err
 	}
-	res, err := s.call(ctx, http.MethodPost, "process/execute", nil, "application/json", bytes.NewReader(body), int64(len(body)))
+	res, err := s.post(ctx, "process/execute", "application/json", body)
 	if err != nil {
 		return "", err
 	}

@@ -30,7 +30,8 @@ const (
 	pieceSize = maxInline - 64<<10
 )
 
-// pieceScript describes the regular file that p leads to and prints n of its bytes from o on, if it is no larger than w.
+// pieceScript describes the regular file that p leads to and prints n of its bytes from o on, if it is no larger than
+// w.
 const pieceScript = describe + `
 if [ -f "$p" ] && [ -r "$p" ]; then
 	q=$p i=0
@@ -49,7 +50,11 @@ fi
 `
 
 // piece describes a file and reads some bytes of it; none where the whole file is larger than whole.
-func (s *sandbox) piece(ctx context.Context, abs string, offset, length, whole int64) (r record, data []byte, err error) {
+func (s *sandbox) piece(
+	ctx context.Context,
+	abs string,
+	offset, length, whole int64,
+) (r record, data []byte, err error) {
 	m := mark()
 	text := shell(m, abs) + fmt.Sprintf("o=%d n=%d w=%d\n", offset, length, whole) + pieceScript
 	out, err := s.Script(ctx, "", text, length+16<<10)
@@ -80,8 +85,8 @@ func (s *sandbox) OpenFile(ctx context.Context, given string, offset, length int
 	return s.open(ctx, abs, offset, length)
 }
 
-// open reads a file: a small one comes with its description, a large one by a download or, where the toolbox does not give
-// it, in pieces.
+// open reads a file: a small one comes with its description, a large one by a download or, where the toolbox does not
+// give it, in pieces.
 func (s *sandbox) open(ctx context.Context, abs string, offset, length int64) (providers.FileStream, error) {
 	want := int64(firstPiece)
 	if length >= 0 {
@@ -128,8 +133,16 @@ type download struct {
 // ask lets the toolbox send the whole file. What it does not send comes in pieces.
 func (d *download) ask(ctx context.Context) error {
 	ctx, end := d.s.p.calls.Begin(ctx, d.s.backend)
-	res, err := d.s.call(ctx, http.MethodGet, "files/download", url.Values{"path": {d.abs}}, "", nil, 0) //nolint:bodyclose // d closes it
-	if err == nil && res.ContentLength != d.file.Size {                                                  // another file by now, or it does not say
+	at := d.s.toolbox.JoinPath("files/download")
+	at.RawQuery = url.Values{"path": {d.abs}}.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	if err != nil {
+		end()
+		return err
+	}
+	res, err := d.s.call(req) //nolint:bodyclose // d closes it
+	// Without its size it is another file by now, or the server does not say.
+	if err == nil && res.ContentLength != d.file.Size {
 		_ = res.Body.Close()
 		end()
 		return nil
@@ -207,8 +220,8 @@ func (s *sandbox) ReadFile(ctx context.Context, given string, limit int64) ([]by
 	return io.ReadAll(f)
 }
 
-// Upload implements remote.Box: a few bytes stand in a script, more come as parts to /tmp and are put together. Parents are
-// made, and a file of another user is not written to.
+// Upload implements remote.Box: a few bytes stand in a script, more come as parts to /tmp and are put together.
+// Parents are made, and a file of another user is not written to.
 func (s *sandbox) Upload(ctx context.Context, abs string, r io.Reader, size int64) error {
 	body := upload.New(r, size)
 	first, most := true, int64(partSize)
@@ -300,7 +313,7 @@ func (s *sandbox) send(ctx context.Context, file string, data []byte) error {
 	if err = errors.Join(err, form.Close()); err != nil {
 		return err
 	}
-	res, err := s.call(ctx, http.MethodPost, "files/bulk-upload", nil, form.FormDataContentType(), &body, int64(body.Len()))
+	res, err := s.post(ctx, "files/bulk-upload", form.FormDataContentType(), body.Bytes())
 	if err != nil {
 		return s.broken(ctx, err)
 	}

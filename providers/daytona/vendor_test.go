@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -62,6 +63,7 @@ type vendor struct {
 	reason  string                      // why
 	foreign bool                        // lists and names show what is somebody else's
 	toolbox string                      // the toolbox's URL; empty = here
+	sent    []string                    // paths of uploads
 }
 
 type vendorBox struct {
@@ -181,7 +183,7 @@ func (v *vendor) answer(w http.ResponseWriter, r *http.Request, operation, id st
 	rec := httptest.NewRecorder()
 	v.do(rec, r, operation, id, body)
 	if err := v.conformsAnswer(r, rec); err != nil {
-		v.t.Errorf("the stand-in is not as Daytona's document has it: %s answers %d %s: %v", operation, rec.Code, rec.Body, err)
+		v.t.Errorf("not as Daytona's document has it: %s is answered %d %s: %v", operation, rec.Code, rec.Body, err)
 	}
 	for name, values := range rec.Header() {
 		w.Header()[name] = values
@@ -259,7 +261,8 @@ func (v *vendor) create(w http.ResponseWriter, body []byte) {
 		return
 	}
 	v.made++
-	b.ID, b.Name, b.State, b.Labels, b.ttl, b.late = "vendor"+strconv.Itoa(v.made), ask.Name, "creating", ask.Labels, ask.TTL, v.late
+	b.ID, b.Name, b.State, b.late = "vendor"+strconv.Itoa(v.made), ask.Name, "creating", v.late
+	b.Labels, b.ttl = ask.Labels, ask.TTL
 	b.At = time.Unix(1e9, 0).Add(time.Duration(v.made) * time.Second).UTC()
 	if v.ends == "" {
 		v.ends = "started"
@@ -299,8 +302,9 @@ func (v *vendor) list(w http.ResponseWriter, r *http.Request) {
 
 func (v *vendor) describe(b *vendorBox) map[string]any {
 	doc := map[string]any{
-		"id": b.ID, "name": b.Name, "state": b.State, "labels": b.Labels, "createdAt": b.At, "organizationId": "o", "user": "daytona",
-		"env": map[string]string{}, "public": false, "networkBlockAll": true, "target": "us", "cpu": 1, "gpu": 0, "memory": 1, "disk": 3,
+		"id": b.ID, "name": b.Name, "state": b.State, "labels": b.Labels, "createdAt": b.At,
+		"organizationId": "o", "user": "daytona", "env": map[string]string{}, "public": false,
+		"networkBlockAll": true, "target": "us", "cpu": 1, "gpu": 0, "memory": 1, "disk": 3,
 		"toolboxProxyUrl": v.http.URL + "/toolbox",
 	}
 	if v.toolbox != "" {
@@ -324,13 +328,58 @@ func (v *vendor) serveInside(w http.ResponseWriter, r *http.Request, path string
 		inside(w, r)
 		return
 	}
+	_, operation, _ := strings.Cut(path, "/")
+	v.mu.Lock()
+	v.asked = append(v.asked, operation)
+	f := v.faults[operation]
+	delete(v.faults, operation)
+	v.mu.Unlock()
+	switch {
+	case f != nil:
+		f(w, r)
+	case operation == "files/bulk-upload":
+		v.upload(w, r)
+	case operation == "files/download":
+		http.ServeFile(w, r, r.URL.Query().Get("path"))
+	case operation == "process/execute":
+		v.execute(w, r, body)
+	default:
+		fail(w, 404, "no such tool")
+	}
+}
+
+// upload takes one file.
+func (v *vendor) upload(w http.ResponseWriter, r *http.Request) {
+	if err := r.ParseMultipartForm(1 << 20); err != nil {
+		fail(w, 400, err.Error())
+		return
+	}
+	path := r.FormValue("files[0].path")
+	from, _, err := r.FormFile("files[0].file")
+	if err != nil || !strings.HasPrefix(path, "/tmp/.sandyard-") {
+		v.t.Errorf("uploaded to %q, %v", path, err)
+		fail(w, 400, "bad form")
+		return
+	}
+	v.change(func() { v.sent = append(v.sent, path) })
+	data, err := io.ReadAll(from)
+	if err == nil {
+		err = os.WriteFile(path, data, 0o600)
+	}
+	if err != nil {
+		fail(w, 500, err.Error())
+		return
+	}
+	tell(w, 200, map[string]any{"files": []any{}})
+}
+
+func (v *vendor) execute(w http.ResponseWriter, r *http.Request, body []byte) {
 	var ask struct {
 		Command string `json:"command"`
 		Timeout int    `json:"timeout"`
 	}
-	if _, operation, _ := strings.Cut(path, "/"); operation != "process/execute" || json.Unmarshal(body, &ask) != nil ||
-		ask.Timeout < 60 {
-		fail(w, 404, "no such tool")
+	if json.Unmarshal(body, &ask) != nil || ask.Timeout < 60 {
+		fail(w, 400, "bad command")
 		return
 	}
 	if strings.Contains(scriptOf(v.t, ask.Command), "'/workspace'") { // which nobody makes on this machine

@@ -34,8 +34,8 @@ type Box interface {
 	Upload(ctx context.Context, path string, r io.Reader, size int64) error
 }
 
-// Files are file calls of a sandbox, whose paths are those of providers.Files. What links of the sandbox's programs lead to
-// is its own affair.
+// Files are file calls of a sandbox, whose paths are those of providers.Files. What links of the sandbox's programs
+// lead to is its own affair.
 type Files struct {
 	ID      string // of the sandbox, for the log
 	WorkDir string // absolute and clean

@@ -25,8 +25,8 @@ type Door struct {
 	Rewrite func(http.Header)
 	// Own says whether a header's name, as Go writes it, is the vendor's: a caller's is not passed on.
 	Own func(name string) bool
-	// Marks stand in the short texts with which the backend itself says that it does not let a request in or does not reach
-	// the program. The connection ends then.
+	// Marks stand in the short texts with which the backend itself says that it does not let a request in or does not
+	// reach the program. The connection ends then.
 	Marks []string
 }
 

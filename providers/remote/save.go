@@ -120,8 +120,8 @@ func (f *Files) WriteFile(ctx context.Context, given string, data []byte, mode u
 	return f.SaveFile(ctx, given, bytes.NewReader(data), int64(len(data)), mode)
 }
 
-// MakeWorkDir makes the work directory, with root's help where the user may not. Error: Invalid where nobody can, foreign
-// where the sandbox answers with something else.
+// MakeWorkDir makes the work directory, with root's help where the user may not. Error: Invalid where nobody can,
+// foreign where the sandbox answers with something else.
 func (f *Files) MakeWorkDir(ctx context.Context, foreign *providers.Error) error {
 	dir := spool.Quote(f.WorkDir)
 	out, err := f.box.Script(

@@ -54,8 +54,8 @@ func (f *Files) Directory(ctx context.Context, given string) (string, error) {
 	return abs, nil
 }
 
-// OpenTree reads an archive of Packing and gives it out with clean names. Pack writes it, until its context or its writer
-// says that nobody reads any more.
+// OpenTree reads an archive of Packing and gives it out with clean names. Pack writes it, until its context or its
+// writer says that nobody reads any more.
 func OpenTree(ctx context.Context, zip bool, pack func(ctx context.Context, to io.Writer) error) io.ReadCloser {
 	ctx, stop := context.WithCancel(ctx)
 	packed, write := io.Pipe()

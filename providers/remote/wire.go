@@ -35,8 +35,8 @@ const (
 	maxRetryAfter = time.Hour
 )
 
-// Transport returns a client's transport that is bounded in all but the length of bodies. A server may take until answer
-// from the end of a request to the first bytes of its answer.
+// Transport returns a client's transport that is bounded in all but the length of bodies. A server may take until
+// answer from the end of a request to the first bytes of its answer.
 func Transport(answer time.Duration) *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -116,8 +116,8 @@ func (a *API) Call(ctx context.Context, r Request) (http.Header, error) {
 	if r.Key != "" {
 		req.Header.Set("Idempotency-Key", r.Key)
 	}
-	if r.Key != "" || r.Once { // the transport repeats what it can send again, also for a server that does not know such keys
-		req.GetBody = nil
+	if r.Key != "" || r.Once {
+		req.GetBody = nil // else the transport repeats it by itself, also for a server that does not know such keys
 	}
 	res, err := a.Transport.RoundTrip(req)
 	if err != nil {
@@ -194,7 +194,8 @@ func RefusalOf(res *http.Response, text []byte) *Refusal {
 		r.Message = "no JSON"
 		return r
 	}
-	r.Message, r.Port = sentence(body.Message), len(body.Port) > 0 && string(body.Port) != "null" && string(body.Port) != "0"
+	r.Message = sentence(body.Message)
+	r.Port = len(body.Port) > 0 && string(body.Port) != "null" && string(body.Port) != "0"
 	for _, name := range []string{body.Name, sentence(body.Code)} {
 		if r.Code == "" && codes.MatchString(name) {
 			r.Code = name
@@ -215,7 +216,8 @@ func sentence(raw json.RawMessage) string {
 	return text
 }
 
-// retryAfter reads how long the backend wants to be left alone. Where several of its parts say so, the longest time counts.
+// retryAfter reads how long the backend wants to be left alone. Where several of its parts say so, the longest time
+// counts.
 func retryAfter(h http.Header) (longest time.Duration) {
 	for name, values := range h {
 		if name != "Retry-After" && !strings.HasPrefix(name, "Retry-After-") {
@@ -259,7 +261,8 @@ func Unavailable(what string, cause error) *providers.Error {
 	return &providers.Error{Class: providers.Unavailable, Message: what, Err: cause}
 }
 
-// Translated is the error of a call of a vendor's API to do what; class says what a refusal means and what to tell a user.
+// Translated is the error of a call of a vendor's API to do what; class says what a refusal means and what to tell a
+// user.
 func Translated(vendor, what string, err error, class func(r *Refusal, what string) (providers.Class, string)) error {
 	var own *providers.Error
 	var r *Refusal
