@@ -173,6 +173,10 @@ func TestTheVendorsClock(t *testing.T) {
 	if err := errors.Join(p.Resume(ctx, id), p.Resume(ctx, id)); err != nil || one.ttl != 25*60 || one.State != "started" {
 		t.Errorf("resumed: %d min, %s, %v", one.ttl, one.State, err)
 	}
+	v.change(func() { one.ttl = 0 }) // as a worker leaves it that dies between the two calls
+	if err := p.Resume(ctx, id); err != nil || one.ttl != 25*60 {
+		t.Errorf("resumed once more: %d min, %v", one.ttl, err)
+	}
 	wantClass(t, p.SetTimeout(ctx, "none", time.Minute), providers.NotFound)
 	wantClass(t, p.SetTimeout(ctx, "../x", time.Minute), providers.NotFound)
 	v.always("POST {id}/ttl", refusing(400, body("the organization's maximum lifespan cannot be disabled")))

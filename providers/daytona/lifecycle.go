@@ -285,12 +285,14 @@ func (p *Provider) Resume(ctx context.Context, id string) error {
 	if err == nil {
 		d, err = p.settled(ctx, d)
 	}
-	if err != nil || d.phase() == phaseRuns {
+	if err != nil || d.phase() == phaseRuns && d.Until != nil {
 		return err
 	}
-	err = p.apiDo(ctx, "resume the sandbox", http.MethodPost, at(d.ID)+"/start")
-	if err := p.reached(ctx, d, phaseRuns, err); err != nil {
-		return err
+	if d.phase() != phaseRuns { // else an earlier call came only so far
+		err = p.apiDo(ctx, "resume the sandbox", http.MethodPost, at(d.ID)+"/start")
+		if err := p.reached(ctx, d, phaseRuns, err); err != nil {
+			return err
+		}
 	}
 	if err := p.setLife(ctx, d.ID, defaultLife); err != nil && !remote.IsClass(err, providers.Invalid) {
 		return err
