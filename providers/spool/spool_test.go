@@ -181,6 +181,7 @@ func TestTheSpoolOutlivesTmp(t *testing.T) {
 		}
 	}
 	lasting := strings.Replace(spoolDir(cmd.Name), "/tmp/", "/var/tmp/", 1)
+	defer os.RemoveAll(lasting)
 	if _, err := os.Stat(lasting); err != nil {
 		t.Error(err)
 	}
