@@ -47,23 +47,29 @@ func wantClass(t *testing.T, err error, class providers.Class) {
 	}
 }
 
-// TestEveryErrorOfTheAPI has a row for each of Daytona's.
-func TestEveryErrorOfTheAPI(t *testing.T) {
-	t.Parallel()
-	const create, list, get, remove = "POST /sandbox", "GET /sandbox", "GET {id}", "DELETE {id}"
-	const stop, start, ttl = "POST {id}/stop", "POST {id}/start", "POST {id}/ttl"
+// Operations of the API.
+const (
+	create, list, get, remove = "POST /sandbox", "GET /sandbox", "GET {id}", "DELETE {id}"
+	stop, start, ttl          = "POST {id}/stop", "POST {id}/start", "POST {id}/ttl"
+)
+
+// refused is a call of the API that is answered with an error.
+type refused struct {
+	operation string
+	status    int
+	text      string
+	headers   []string
+	class     providers.Class
+	after     time.Duration
+}
+
+// refusals has a row for each of Daytona's errors.
+func refusals() []refused {
 	const absent = "Snapshot x not found. Did you add it through the Daytona Dashboard?"
 	longest := []string{"Retry-After", "3", "Retry-After-authenticated", "9"}
 	odd := []string{"Retry-After-sandbox-lifecycle", "1.5"}
 	dated := []string{"Retry-After", "Thu, 26 Nov 2026 12:01:30 GMT", "Date", "Thu, 26 Nov 2026 12:00:00 GMT"}
-	for _, c := range []struct {
-		operation string
-		status    int
-		text      string
-		headers   []string
-		class     providers.Class
-		after     time.Duration
-	}{
+	return []refused{
 		{create, 400, body("Total CPU limit exceeded (10 > 4)"), nil, providers.Quota, 0},
 		{create, 403, body("Total disk limit exceeded"), nil, providers.Quota, 0},
 		{create, 403, body("CPU request 8 exceeds maximum allowed per sandbox (4)"), nil, providers.Invalid, 0},
@@ -103,7 +109,13 @@ func TestEveryErrorOfTheAPI(t *testing.T) {
 		{start, 403, body("Organization is suspended"), nil, providers.Refused, 0},
 		{ttl, 400, body("bad"), nil, providers.Invalid, 0},
 		{ttl, 429, body("slow down"), nil, providers.RateLimited, 0},
-	} {
+	}
+}
+
+// TestEveryErrorOfTheAPI looks at each.
+func TestEveryErrorOfTheAPI(t *testing.T) {
+	t.Parallel()
+	for _, c := range refusals() {
 		t.Run(fmt.Sprintf("%s %d", c.operation, c.status), func(t *testing.T) {
 			t.Parallel()
 			v := newVendor(t)
