@@ -29,6 +29,7 @@ func (g *Guest) launchExec(w http.ResponseWriter, r *http.Request) {
 	c := execs.Command{
 		Name: r.PathValue("name"), Argv: l.Argv, Env: l.Env, Dir: l.Dir, Stdin: l.Stdin, Report: l.Report,
 		MaxOutput: l.MaxOutput, Timeout: time.Duration(l.TimeoutMs) * time.Millisecond, Background: true, Anew: l.Anew,
+		Merge: l.Merge,
 	}
 	if l.Terminal != nil {
 		c.TTY = &execs.Size{Cols: l.Terminal.Cols, Rows: l.Terminal.Rows}

@@ -128,6 +128,7 @@ func commandOf(req *connect.Request[process.StartRequest]) (execs.Command, [2]in
 		Env: config.GetEnvs(), Dir: config.GetCwd(),
 		Stdin: req.Msg.Stdin == nil || req.Msg.GetStdin(),
 		Shell: req.Header().Get(dialect.ShellHeader) == "1",
+		Merge: req.Header().Get(dialect.MergeHeader) == "1",
 		Argv:  append([]string{config.GetCmd()}, config.GetArgs()...),
 	}
 	if c.Shell {

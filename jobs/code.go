@@ -26,6 +26,7 @@ type Code struct {
 	Cwd            string            `json:"cwd,omitempty" doc:"The context changes to this directory and stays there. Default: its current directory, initially the work directory"`
 	TimeoutSeconds float64           `json:"timeout_seconds,omitempty" doc:"After this time the cell is interrupted as by Ctrl-C, which keeps the context. If it does not stop within 5 s, the context is killed; default 300, at most 86400"`
 	MaxOutputBytes int64             `json:"max_output_bytes,omitempty" doc:"Most bytes to keep of stdout and of stderr each; the end is kept; default 1 MiB, at most 4 MiB"`
+	Merge          bool              `json:"merge,omitempty" doc:"stderr goes to stdout in the order in which the cell writes; the stderr of the answer is then empty. Not for bash, whose cells can begin with exec 2>&1"`
 	SecretEnv
 }
 
@@ -59,6 +60,8 @@ func (c *Code) Validate() error {
 		return err
 	}
 	switch {
+	case c.Merge && c.Language == cells.Bash:
+		return invalid("merge", "is not supported for bash; begin the cell with exec 2>&1 instead")
 	case c.Code == "":
 		return invalid("code", "is missing")
 	case len(c.Code) > maxCode:
@@ -96,7 +99,7 @@ func (c *Code) run(ctx context.Context, a *attempt) (result, error) {
 	}
 	defer giveBack()
 	cell := c.cell(a.job)
-	cell.Env, err = a.environment(ctx, c.Env, c.SecretEnv)
+	cell.Env, err = a.named(ctx, c.Env, c.SecretEnv)
 	if missing := (*secretError)(nil); errors.As(err, &missing) {
 		begun, err := a.begun(ctx, box)
 		if err != nil || !begun {
@@ -192,6 +195,7 @@ func (c *Code) cell(j models.Job) cells.Cell {
 	return cells.Cell{
 		ID: j.ID, Language: c.Language, Context: c.Context, Code: c.Code, Env: c.Env, Dir: c.Cwd, Timeout: j.Timeout(), Paused: j.Paused(),
 		MaxOutput: cmp.Or(c.MaxOutputBytes, defaultMaxOutput), Again: j.Attempt > 1,
+		Merge: c.Merge, ContextEnv: j.KeptEnv,
 	}
 }
 

@@ -69,7 +69,11 @@ func (c *CreateContext) run(ctx context.Context, a *attempt) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	w := cells.Wish{ID: a.job.ID, Language: c.Language, Context: c.context(a.job), Env: c.Env, Dir: c.Cwd}
+	env, err := a.environment(ctx, c.Env, SecretEnv{})
+	if err != nil {
+		return result{}, err
+	}
+	w := cells.Wish{ID: a.job.ID, Language: c.Language, Context: c.context(a.job), Env: env, Dir: c.Cwd}
 	existing, err := cells.Create(ctx, box, w, func(ctx context.Context) (func(), error) {
 		return a.w.contexts.take(ctx, a.job.SandboxID+"/"+w.Context)
 	})

@@ -26,6 +26,7 @@ type Exec struct {
 	StdinEncoding  string            `json:"stdin_encoding,omitempty" enum:"utf-8,base64" doc:"Encoding of stdin in this request; default utf-8"`
 	TimeoutSeconds float64           `json:"timeout_seconds,omitempty" doc:"After this time the whole process tree is killed; default 300 (EXEC_TIMEOUT), at most 86400"`
 	MaxOutputBytes int64             `json:"max_output_bytes,omitempty" doc:"Most bytes to keep of stdout and of stderr each; default 1 MiB, at most 8 MiB. A background exec drops the oldest output, a normal exec the newest"`
+	Merge          bool              `json:"merge,omitempty" doc:"stderr goes to stdout in the order in which the command writes, as after 2>&1; the stderr of the answer is then empty"`
 	Background     bool              `json:"background,omitempty" doc:"The job ends when the command has started, and the command continues: see /v1/sandboxes/{id}/execs. It ends with the sandbox at the latest; timeout_seconds then has no default"`
 	StdinOpen      bool              `json:"stdin_open,omitempty" doc:"Keep the standard input of a background exec open after stdin, for POST …/stdin"`
 
@@ -135,7 +136,7 @@ func (e *Exec) command(j models.Job) providers.Command {
 	}
 	return providers.Command{
 		Name: j.ID, Shell: e.Command, Argv: e.Argv, Env: e.Env, Dir: e.Cwd, User: e.User, Stdin: e.blob,
-		Timeout: j.Timeout() + j.Paused(), MaxOutput: limit,
+		Timeout: j.Timeout() + j.Paused(), MaxOutput: limit, Merge: e.Merge,
 	}
 }
 

@@ -57,6 +57,7 @@ func scripts() []script {
 		"grep":    func(*run) jobs.Args { return &jobs.Grep{Pattern: "1"} },
 		"pause":   func(*run) jobs.Args { return &jobs.Pause{} },
 		"timeout": func(*run) jobs.Args { return &jobs.SetTimeout{TimeoutSeconds: 600} },
+		"env":     func(*run) jobs.Args { v := "1"; return &jobs.SetEnv{Env: map[string]*string{"KEPT": &v}} },
 		"egress":  func(*run) jobs.Args { return &jobs.SetEgress{Policy: egress.Policy{Allow: []string{"example.com"}}} },
 	} {
 		s := script{name: name, ready: readyWithFile, act: args(make)}

@@ -47,6 +47,7 @@ func kinds() map[string]func() Args {
 		models.KindResume:     func() Args { return &Resume{} },
 		models.KindTimeout:    func() Args { return &SetTimeout{} },
 		"egress":              func() Args { return &SetEgress{} },
+		KindEnv:               func() Args { return &SetEnv{} },
 		models.KindExec:       func() Args { return &Exec{} },
 		models.KindCode:       func() Args { return &Code{} },
 		models.KindCodeCreate: func() Args { return &CreateContext{} },

@@ -17,7 +17,7 @@ type OneShot struct {
 	Runtime  string            `json:"runtime,omitempty" maxLength:"64" doc:"OCI runtime, such as runsc"`
 	Files    []Write           `json:"files,omitempty" maxItems:"100" doc:"Written before the command starts"`
 	Language string            `json:"language,omitempty" enum:"python,javascript,bash" doc:"Run code instead of a command; the result is that of a code cell"`
-	Code     string            `json:"code,omitempty" doc:"Code in that language; may be combined with env, cwd, timeout_seconds and max_output_bytes"`
+	Code     string            `json:"code,omitempty" doc:"Code in that language; may be combined with env, cwd, timeout_seconds, max_output_bytes and merge"`
 	Exec
 }
 
@@ -36,7 +36,7 @@ func (o OneShot) cell() *Code {
 	if o.Language == "" && o.Code == "" {
 		return nil
 	}
-	return &Code{Language: o.Language, Code: o.Code, Env: o.Env, Cwd: o.Cwd, TimeoutSeconds: o.TimeoutSeconds, MaxOutputBytes: o.MaxOutputBytes, SecretEnv: o.SecretEnv}
+	return &Code{Language: o.Language, Code: o.Code, Env: o.Env, Cwd: o.Cwd, TimeoutSeconds: o.TimeoutSeconds, MaxOutputBytes: o.MaxOutputBytes, Merge: o.Merge, SecretEnv: o.SecretEnv}
 }
 
 // work is what the sandbox is made for.
@@ -48,7 +48,7 @@ func (r *RunOnce) work() (Args, error) {
 	case r.Code == nil:
 		return e, nil
 	case e.Command != "" || len(e.Argv) > 0 || e.User != "" || len(e.Stdin)+len(e.blob) > 0 || e.StdinOpen:
-		return nil, invalid("code", "can be combined only with language, env, cwd, timeout_seconds and max_output_bytes; leave out the other fields, or send a command")
+		return nil, invalid("code", "can be combined only with language, env, cwd, timeout_seconds, max_output_bytes and merge; leave out the other fields, or send a command")
 	}
 	return r.Code, nil
 }

@@ -138,8 +138,19 @@ func (c *Client) knowsSecrets(ctx context.Context, tenant string, named map[stri
 	return nil
 }
 
-// environment is env with the secrets in it.
+// environment is that of a command which names env and secrets: the variables for later commands come behind both.
 func (a *attempt) environment(ctx context.Context, env map[string]string, named SecretEnv) (map[string]string, error) {
+	own, err := a.named(ctx, env, named)
+	if err != nil || len(a.job.KeptEnv) == 0 {
+		return own, err
+	}
+	all := maps.Clone(a.job.KeptEnv)
+	maps.Copy(all, own)
+	return all, nil
+}
+
+// named is env with the secrets in it.
+func (a *attempt) named(ctx context.Context, env map[string]string, named SecretEnv) (map[string]string, error) {
 	if len(named.Secrets) == 0 {
 		return env, nil
 	}

@@ -84,6 +84,8 @@ type Job struct {
 	JoinIn            time.Duration `gorm:"-"` // of a new job with a Call: when it may be joined, from now on
 	JoinableAt        *time.Time
 	PausedMS          int64 `gorm:"column:paused_ms"` // how long the sandbox of a program was paused since it started
+	// KeptEnv is what Store.Env had of the sandbox when the job was claimed.
+	KeptEnv map[string]string `gorm:"-"`
 }
 
 // Tries is the number of attempts with this one that were not merely handed over.

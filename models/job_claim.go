@@ -26,18 +26,23 @@ func (s *Store) ClaimAgain(ctx context.Context, id, node string, lease time.Dura
 }
 
 func (s *Store) claim(ctx context.Context, id, node string, lease time.Duration, again bool) (Job, error) {
-	var j Job
+	var j struct {
+		Job
+
+		Kept map[string]string `gorm:"serializer:json"`
+	}
 	res := s.db.WithContext(ctx).Raw(`
 		UPDATE jobs SET state = 'running', attempt = attempt + 1, node_id = @node, started_at = coalesce(started_at, now()),
 			lease_until = now() + @lease * interval '1 ms'
 		WHERE id = @id AND (state = 'queued' AND ready_at IS NOT NULL OR @again AND state = 'running' AND node_id = @node)
 		  AND EXISTS (SELECT 1 FROM sandboxes s WHERE s.id = jobs.sandbox_id AND (s.node_id IS NULL OR s.node_id = @node))
-		RETURNING *`,
+		RETURNING *, (SELECT jsonb_object_agg(e.name, e.value) FROM sandbox_env e WHERE e.sandbox_id = jobs.sandbox_id) AS kept`,
 		map[string]any{"id": id, "node": node, "lease": lease.Milliseconds(), "again": again}).Scan(&j)
+	j.KeptEnv = j.Kept
 	if res.Error == nil && res.RowsAffected == 0 {
-		return j, ErrStale
+		return j.Job, ErrStale
 	}
-	return j, res.Error
+	return j.Job, res.Error
 }
 
 // BeginDelete turns the sandbox to deleting and stops all other work in it. It returns the jobs that ended by that.

@@ -293,6 +293,7 @@ type Command struct {
 	Stdin     []byte // then end of file
 	Timeout   time.Duration
 	MaxOutput int64  // bytes kept of stdout and of stderr each
+	Merge     bool   // stderr is stdout, as after 2>&1; a terminal has one output in any case
 	Started   func() // for Run alone: called once it runs, from when on Run only waits; nil = nobody asks
 
 	// For Background.Launch alone:

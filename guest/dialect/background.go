@@ -22,6 +22,7 @@ type Launch struct {
 	Dir       string            `json:"dir,omitempty"`
 	Stdin     bool              `json:"stdin,omitempty"`      // false = /dev/null
 	Report    bool              `json:"report,omitempty"`     // descriptor 3 is a third output
+	Merge     bool              `json:"merge,omitempty"`      // stderr is stdout
 	MaxOutput int64             `json:"max_output,omitempty"` // bytes kept of each stream
 	TimeoutMs int64             `json:"timeout_ms,omitempty"` // 0 = none
 	Terminal  *Size             `json:"terminal,omitempty"`   // it runs on a terminal, in place of pipes

@@ -10,6 +10,8 @@ const (
 	ExecHeader = "Sandyard-Exec"
 	// ShellHeader set to "1" says that the one argument is a script for bash -c, or sh -c without bash.
 	ShellHeader = "Sandyard-Shell"
+	// MergeHeader set to "1" makes stderr the same pipe as stdout, so that both keep the order in which they were written.
+	MergeHeader = "Sandyard-Merge"
 	// StdoutOffsetHeader and StderrOffsetHeader say how many bytes of each stream the caller already has.
 	StdoutOffsetHeader = "Sandyard-Stdout-Offset"
 	StderrOffsetHeader = "Sandyard-Stderr-Offset"

@@ -27,6 +27,7 @@ type Command struct {
 	Dir       string // empty = the work directory
 	Stdin     bool   // false = /dev/null
 	TTY       *Size
+	Merge     bool  // Stderr is Stdout; without effect on a terminal
 	MaxOutput int64 // bytes kept of each stream of a named command; 0 = DefaultMaxOutput
 
 	// Background makes a named command one whose last output is kept, not its first.

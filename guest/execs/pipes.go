@@ -40,7 +40,11 @@ func (p *pipes) openPlain(c Command) (err error) {
 		p.child[0], err = os.OpenFile(os.DevNull, os.O_RDONLY, 0)
 	}
 	for i := range p.out {
-		if err == nil && (i != int(Report) || c.Report) {
+		switch {
+		case err != nil, i == int(Report) && !c.Report:
+		case i == int(Stderr) && c.Merge:
+			p.child[1+i] = p.child[1+int(Stdout)]
+		default:
 			p.out[i], p.child[1+i], err = pipe(true)
 		}
 	}

@@ -25,11 +25,15 @@ type Cell struct {
 	Context  string // empty = the language's own
 	Code     string
 	Env      map[string]string // while it runs
-	Dir      string            // where the context goes before; empty = it stays where it is
-	Timeout  time.Duration     // then the cell is interrupted
-	Paused   time.Duration     // since an earlier attempt, for which the sandbox stood still
+	// ContextEnv is the environment of a context that is started for the cell.
+	ContextEnv map[string]string
+	Dir        string        // where the context goes before; empty = it stays where it is
+	Timeout    time.Duration // then the cell is interrupted
+	Paused     time.Duration // since an earlier attempt, for which the sandbox stood still
 	// MaxOutput is how many bytes of stdout and of stderr each are wanted, the last ones.
 	MaxOutput int64
+	// Merge sends what the cell writes to stderr to its stdout, in the order of both. Not for bash.
+	Merge bool
 	// Again says that an earlier attempt may have given the cell to a context.
 	Again bool
 }

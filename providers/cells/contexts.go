@@ -134,7 +134,7 @@ func start(ctx context.Context, box Box, c Cell, l language) (string, error) {
 func command(c Cell, l language) providers.Command {
 	return providers.Command{
 		Name: prefix + c.context() + "." + l.name + "." + c.ID,
-		Argv: l.argv, Stdin: []byte(l.driver), StdinOpen: true, Report: true, MaxOutput: maxKept,
+		Argv: l.argv, Env: c.ContextEnv, Stdin: []byte(l.driver), StdinOpen: true, Report: true, MaxOutput: maxKept,
 	}
 }
 

@@ -98,7 +98,8 @@ func jsonLine(c Cell) ([]byte, error) {
 		Code string            `json:"code"`
 		Dir  string            `json:"cwd,omitempty"`
 		Env  map[string]string `json:"env,omitempty"`
-	}{c.ID, c.Code, c.Dir, c.Env})
+		Join bool              `json:"merge,omitempty"`
+	}{c.ID, c.Code, c.Dir, c.Env, c.Merge})
 	return append(b, '\n'), err
 }
 

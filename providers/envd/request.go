@@ -35,6 +35,9 @@ func (s *Sandbox) startRequest(cmd providers.Command) (*connect.Request[process.
 	req := connect.NewRequest(&process.StartRequest{Process: config, Stdin: &stdin})
 	req.Header().Set(dialect.ExecHeader, cmd.Name)
 	req.Header().Set(dialect.MaxOutputHeader, strconv.FormatInt(maxOutput(cmd), 10))
+	if cmd.Merge {
+		req.Header().Set(dialect.MergeHeader, "1")
+	}
 	if cmd.Shell != "" {
 		config.Args = []string{cmd.Shell}
 		req.Header().Set(dialect.ShellHeader, "1")

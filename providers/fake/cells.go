@@ -29,10 +29,14 @@ func (e *execution) runCells(string) error {
 		if over {
 			return nil
 		}
-		var cell struct{ ID, Code string }
+		var cell struct {
+			ID, Code string
+			Merge    bool
+		}
 		if err := json.Unmarshal(line, &cell); err != nil {
 			return err
 		}
+		e.cmd.Merge = cell.Merge
 		if err := e.tell(map[string]any{"id": cell.ID, "type": "begin", "count": count}); err != nil {
 			return err
 		}

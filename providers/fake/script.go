@@ -66,7 +66,7 @@ type step struct {
 func verbs() map[string]func(*execution, string) error {
 	return map[string]func(*execution, string) error{
 		"stdout":  func(e *execution, arg string) error { return e.print(&e.out, []byte(arg)) },
-		"stderr":  func(e *execution, arg string) error { return e.print(&e.errs, []byte(arg)) },
+		"stderr":  func(e *execution, arg string) error { return e.print(e.stderr(), []byte(arg)) },
 		"fill":    (*execution).fill,
 		"sleep":   (*execution).sleep,
 		"exit":    (*execution).exit,
@@ -170,7 +170,7 @@ func (e *execution) run() {
 	does := verbs()
 	for _, st := range e.steps {
 		if err := does[st.verb](e, st.arg); err != nil {
-			_ = e.print(&e.errs, []byte(err.Error()+"\n"))
+			_ = e.print(e.stderr(), []byte(err.Error()+"\n"))
 			e.res.ExitCode, e.stopped = 1, true
 		}
 		if e.stopped {
@@ -256,4 +256,12 @@ func (c *capped) write(p []byte) error {
 	room := max(c.limit-int64(len(c.kept)), 0)
 	c.kept = append(c.kept, p[:min(int64(len(p)), room)]...)
 	return nil
+}
+
+// stderr is where the command's errors go.
+func (e *execution) stderr() *capped {
+	if e.cmd.Merge {
+		return &e.out
+	}
+	return &e.errs
 }

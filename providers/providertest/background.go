@@ -42,6 +42,16 @@ func background(t *testing.T, s *suite) {
 			t.Errorf("got %+v", e)
 		}
 	})
+	t.Run("merged", func(t *testing.T) {
+		t.Parallel()
+		name := launch(t, b, providers.Command{Name: newID(t), Shell: say.Print("1", "2") + "; " + say.Print("3", "4"), Merge: true}).ID
+		if e := ended(t, b, name); e.StdoutBytes != 4 || e.StderrBytes != 0 {
+			t.Errorf("got %+v", e)
+		}
+		if got, _ := output(t, b, name, providers.Stdout, 4); got != "1234" {
+			t.Errorf("stdout %q", got)
+		}
+	})
 	t.Run("input", func(t *testing.T) { t.Parallel(); s.needsSystem(t); backgroundInput(t, b) })
 	t.Run("signal", func(t *testing.T) { t.Parallel(); s.needsSystem(t); backgroundSignal(t, b) })
 	t.Run("the end of much output", func(t *testing.T) { t.Parallel(); s.needsSystem(t); backgroundTail(t, b) })

@@ -147,6 +147,14 @@ func pythonCells(t *testing.T, n notebook) {
 	if string(o.Stderr) != "wrong\n" || o.Count != 9 {
 		t.Errorf("got %s", tell(o))
 	}
+	for _, joined := range []bool{true, false} { // and the cell behind it has two streams again
+		c = n.cell(cells.Python, "py", "print('1'); print('2', file=sys.stderr); subprocess.run('echo 3 >&2', shell=True); print('4')")
+		c.Code, c.Merge = "import sys\n"+c.Code, joined
+		want := map[bool]string{true: "1\n2\n3\n4\n", false: "1\n4\n"}[joined]
+		if o := n.run(c, nil); string(o.Stdout) != want || joined == (len(o.Stderr) > 0) {
+			t.Errorf("merged %v: got %s", joined, tell(o))
+		}
+	}
 	n.wants(py("os.environ.get('WORD', 'none'), os.getcwd()"), "", "('none', '/tmp')")
 }
 

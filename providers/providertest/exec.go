@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,7 @@ func exec(t *testing.T, s *suite) {
 			t.Errorf("got %s", show(res))
 		}
 	})
+	t.Run("merged", func(t *testing.T) { t.Parallel(); merged(t, s, r) })
 	t.Run("environment", func(t *testing.T) {
 		t.Parallel()
 		for name, want := range map[string]string{"FROM_SPEC": "a b", "BOTH": "command", "MINE": "ü=1"} {
@@ -84,6 +86,31 @@ func exec(t *testing.T, s *suite) {
 		}
 	})
 	t.Run("many at once", func(t *testing.T) { t.Parallel(); manyAtOnce(t, s, r) })
+}
+
+// merged checks that stdout has both outputs in the order of the writes.
+func merged(t *testing.T, s *suite, r room) {
+	say := s.Script
+	line := say.Print("1", "2") + "; " + say.Print("3", "4") + "; " + say.Exit(3)
+	res := run(t, r, providers.Command{Shell: line, Merge: true})
+	if string(res.Stdout) != "1234" || len(res.Stderr) != 0 || res.StdoutBytes != 4 || res.StderrBytes != 0 || res.ExitCode != 3 {
+		t.Errorf("got %s", show(res))
+	}
+	if res := run(t, r, providers.Command{Shell: line, Merge: true, MaxOutput: 3}); string(res.Stdout) != "123" || !res.Truncated() {
+		t.Errorf("3 bytes of it: %s", show(res))
+	}
+	if !s.System {
+		return
+	}
+	const program = "import os; [os.write(1 + n % 2, b'%d ' % n) for n in range(2000)]"
+	res = run(t, r, providers.Command{Argv: []string{"python3", "-c", program}, Merge: true})
+	var want strings.Builder
+	for n := range 2000 {
+		fmt.Fprintf(&want, "%d ", n)
+	}
+	if string(res.Stdout) != want.String() || len(res.Stderr) != 0 {
+		t.Errorf("a program's 2000 writes in turn: %s", show(res))
+	}
 }
 
 func directory(t *testing.T, s *suite, r room) {

@@ -49,6 +49,14 @@ func jsState(t *testing.T, n notebook) {
 	c.Env, c.Dir = map[string]string{"WORD": "here"}, "/tmp"
 	n.wants(n.run(c, nil), "", "'here/tmp'")
 	n.wants(js("String(process.env.WORD) + process.cwd()"), "", "'undefined/tmp'")
+	for _, joined := range []bool{true, false} {
+		c = n.cell(cells.JavaScript, "js", "console.log(1); console.error(2); process.stderr.write('3\\n'); console.log(4);")
+		c.Merge = joined
+		want := map[bool]string{true: "1\n2\n3\n4\n", false: "1\n4\n"}[joined]
+		if o := n.run(c, nil); string(o.Stdout) != want || joined == (len(o.Stderr) > 0) {
+			t.Errorf("merged %v: got %s", joined, tell(o))
+		}
+	}
 	n.wants(js("require('child_process').execSync('echo out; echo $((1 + 1))').toString()"), "", `'out\n2\n'`)
 }
 

@@ -178,6 +178,9 @@ esac
 		env = append(env, k+"="+cmd.Env[k])
 	}
 	line(`echo $$ >"$sy_dir/run/leader"`)
+	if cmd.Merge {
+		program += " 2>&1"
+	}
 	line(`exec "$sy_env" `, words(env), ` "SANDYARD_SPOOL=$sy_dir/" `, program)
 	return b.String()
 }

@@ -132,7 +132,9 @@ func (s *Server) execute(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out, err := s.run(c.UserContext(), box.ID, &jobs.Exec{Command: "exec 2>&1\n" + in.Command, Cwd: in.Cwd, Env: in.Envs, TimeoutSeconds: limit})
+	out, err := s.run(c.UserContext(), box.ID, &jobs.Exec{
+		Command: in.Command, Cwd: in.Cwd, Env: in.Envs, TimeoutSeconds: limit, Merge: true,
+	})
 	if err != nil {
 		return calls.Rename(err, "env", "envs")
 	}

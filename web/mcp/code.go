@@ -37,7 +37,7 @@ func (s *Server) code(language string) func(context.Context, *call, *codeExec) (
 		if err != nil {
 			return nil, err
 		}
-		job, box, err := s.carry(ctx, c, box.ID, &jobs.Code{Language: language, Code: a.Code, TimeoutSeconds: a.Timeout}, waitOf(a.Wait))
+		job, box, err := s.carry(ctx, c, box.ID, &jobs.Code{Language: language, Code: a.Code, TimeoutSeconds: a.Timeout, Merge: true}, waitOf(a.Wait))
 		var goes *running
 		if errors.As(err, &goes) {
 			r, err := s.partOf(ctx, goes.job, cursor{})
@@ -159,5 +159,5 @@ func (s *Server) pipInstall(ctx context.Context, c *call, a *pipInstall) (*answe
 	if len(names) == 0 && a.File == "" {
 		return nil, invalid("packages", "is missing; name packages, or give requirements_file")
 	}
-	return s.outward(ctx, c, a.Sandbox, &jobs.Exec{Argv: append(argv, names...), TimeoutSeconds: a.Timeout})
+	return s.outward(ctx, c, a.Sandbox, &jobs.Exec{Argv: append(argv, names...), TimeoutSeconds: a.Timeout, Merge: true})
 }

@@ -17,7 +17,7 @@ func (s *Server) gitStatus(ctx context.Context, c *call, a *gitStatus) (*answer,
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.command(ctx, c, box.ID, &jobs.Exec{Argv: []string{"git", "status", "--short", "--branch"}, Cwd: a.Path, Env: quietGit()}, patience)
+	r, err := s.command(ctx, c, box.ID, &jobs.Exec{Argv: []string{"git", "status", "--short", "--branch"}, Cwd: a.Path, Env: quietGit(), Merge: true}, patience)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (s *Server) gitCommit(ctx context.Context, c *call, a *gitCommit) (*answer,
 		return nil, err
 	}
 	argv := append([]string{"sh", "-c", commitProgram, "sh", a.Message, a.Author}, files...)
-	r, err := s.command(ctx, c, box.ID, &jobs.Exec{Argv: argv, Cwd: a.Path, Env: quietGit()}, patience)
+	r, err := s.command(ctx, c, box.ID, &jobs.Exec{Argv: argv, Cwd: a.Path, Env: quietGit(), Merge: true}, patience)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (s *Server) gitPush(ctx context.Context, c *call, a *gitPush) (*answer, err
 		a.Branch = "HEAD"
 	}
 	argv := []string{"git", "push", "--no-progress", "--", a.Remote, a.Branch}
-	return s.outward(ctx, c, a.Sandbox, &jobs.Exec{Argv: argv, Cwd: a.Path, Env: quietGit()})
+	return s.outward(ctx, c, a.Sandbox, &jobs.Exec{Argv: argv, Cwd: a.Path, Env: quietGit(), Merge: true})
 }
 
 // quietGit keeps git from asking questions that nobody answers.

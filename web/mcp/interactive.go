@@ -24,7 +24,7 @@ func (s *Server) shellInteractive(ctx context.Context, c *call, a *shellInteract
 	if a.Command == "" {
 		a.Command = shell
 	}
-	return s.startIn(ctx, c, a.Sandbox, &jobs.Exec{Command: a.Command, Cwd: a.Cwd, Env: withKeptEnv(a.Env), StdinOpen: true})
+	return s.startIn(ctx, c, a.Sandbox, &jobs.Exec{Command: a.Command, Cwd: a.Cwd, Env: a.Env, StdinOpen: true})
 }
 
 type execStart struct {
@@ -39,7 +39,7 @@ type execStart struct {
 
 func (s *Server) execStart(ctx context.Context, c *call, a *execStart) (*answer, error) {
 	return s.startIn(ctx, c, a.Sandbox, &jobs.Exec{
-		Command: a.Command, Argv: a.Argv, Cwd: a.Cwd, Env: withKeptEnv(a.Env), StdinOpen: a.StdinOpen, TimeoutSeconds: a.Timeout,
+		Command: a.Command, Argv: a.Argv, Cwd: a.Cwd, Env: a.Env, StdinOpen: a.StdinOpen, TimeoutSeconds: a.Timeout,
 	})
 }
 
@@ -48,7 +48,7 @@ func (s *Server) startIn(ctx context.Context, c *call, sandbox string, exec *job
 	if err != nil {
 		return nil, err
 	}
-	exec.MaxOutputBytes = keptOutput
+	exec.MaxOutputBytes, exec.Merge = keptOutput, true
 	return s.launch(ctx, c, box.ID, exec)
 }
 

@@ -93,7 +93,7 @@ func (s *Server) gitClone(ctx context.Context, c *call, a *gitClone) (*answer, e
 	if a.Path != "" {
 		argv = append(argv, a.Path)
 	}
-	return s.outward(ctx, c, a.Sandbox, &jobs.Exec{Argv: argv, Env: quietGit()})
+	return s.outward(ctx, c, a.Sandbox, &jobs.Exec{Argv: argv, Env: quietGit(), Merge: true})
 }
 
 func webURL(field, text string) (*url.URL, error) {

@@ -38,7 +38,7 @@ func (s *Server) shellExec(ctx context.Context, c *call, a *shellExec) (*answer,
 	if err != nil {
 		return nil, err
 	}
-	exec := &jobs.Exec{Command: a.Command, Cwd: a.Cwd, Env: withKeptEnv(a.Env), TimeoutSeconds: a.Timeout, MaxOutputBytes: keptOutput}
+	exec := &jobs.Exec{Command: a.Command, Cwd: a.Cwd, Env: a.Env, TimeoutSeconds: a.Timeout, MaxOutputBytes: keptOutput, Merge: true}
 	if a.Background {
 		return s.launch(ctx, c, box.ID, exec)
 	}

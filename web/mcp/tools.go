@@ -74,7 +74,7 @@ func (s *Server) shellTools() []tool {
 		define(s, "process_list", "List the processes in the sandbox", reads, s.processList),
 		define(s, "process_signal", "Send a signal to one process, such as SIGTERM", changes, s.processSignal),
 		define(s, "env_get", "Show environment variables as later commands see them", reads, s.envGet),
-		define(s, "env_set", "Set an environment variable for later commands of shell_exec, or remove it", adds, s.envSet),
+		define(s, "env_set", "Set an environment variable for later commands and new interpreters, or remove it", adds, s.envSet),
 	}
 }
 

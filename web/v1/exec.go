@@ -9,6 +9,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/web/middleware"
 	"sandyard/web/rest"
 )
 
@@ -113,4 +114,38 @@ func (s *Server) run(ctx context.Context, in *runInput) (*acceptedOutput, error)
 		o.Parallel = false // the parts of a run stand in their order
 		return s.jobs.Run(ctx, in.Body.RunOnce(), o)
 	})
+}
+
+// EnvBody is the body of a change of the variables for later commands.
+type EnvBody struct {
+	Env map[string]*string `json:"env" doc:"Variables for later commands; null removes one"`
+	Submit
+}
+
+// KeptEnv is the document of the variables for later commands.
+type KeptEnv struct {
+	Env map[string]string `json:"env" doc:"Variables that were set for later commands; those that the sandbox was created with are not among them"`
+}
+
+func (s *Server) addEnv() {
+	const path = "/v1/sandboxes/{id}/env"
+	const holds = " They hold for commands and code contexts that are submitted after it, in any shell, until the " +
+		"sandbox ends. The env of a command comes first."
+	patch := rest.Operation("change-env", http.MethodPatch, path, tagWork, "Set or remove environment variables for later commands")
+	patch.Description = "Changes the named variables; the others stay." + holds
+	work(s, patch, func(b *EnvBody) (jobs.Args, Submit) { return &jobs.SetEnv{Env: b.Env}, b.Submit })
+	put := rest.Operation("set-env", http.MethodPut, path, tagWork, "Replace the environment variables for later commands")
+	put.Description = "Sets these variables and removes all others that were set so." + holds
+	work(s, put, func(b *EnvBody) (jobs.Args, Submit) { return &jobs.SetEnv{Env: b.Env, Replace: true}, b.Submit })
+	get := rest.Operation("get-env", http.MethodGet, path, tagWork, "Get the environment variables for later commands")
+	rest.Register(s.api, get, s.getEnv)
+}
+
+func (s *Server) getEnv(ctx context.Context, in *sandboxInput) (*rest.Output[KeptEnv], error) {
+	box, err := s.store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	env, err := s.store.Env(ctx, box.ID)
+	return rest.OK(KeptEnv{env}), err
 }

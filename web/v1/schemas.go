@@ -24,6 +24,7 @@ func resultTypes() map[string][]reflect.Type {
 		models.KindBuild:      {reflect.TypeFor[jobs.BuildResult]()},
 		"timeout":             {reflect.TypeFor[jobs.SetTimeoutResult]()},
 		"egress":              {reflect.TypeFor[jobs.SetEgressResult]()},
+		jobs.KindEnv:          {reflect.TypeFor[jobs.SetEnvResult]()},
 		"port":                {reflect.TypeFor[jobs.PortResult]()},
 		"process_list":        {reflect.TypeFor[providers.ProcessList]()},
 		"write":               file,

@@ -93,6 +93,7 @@ func (s *Server) AddRoutes(app *fiber.App) {
 	s.addExec()
 	s.addBackground()
 	s.addProcesses()
+	s.addEnv()
 	s.addCode()
 	s.addFiles()
 	s.addPorts()

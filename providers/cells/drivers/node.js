@@ -250,6 +250,7 @@ async function run(next) {
   say(next.id, 'begin', { count });
   const before = Object.keys(next.env || {}).map((name) => [name, process.env[name]]);
   let error = null;
+  if (next.merge) process.stderr.write = (...args) => process.stdout.write(...args);
   try {
     Object.assign(process.env, next.env);
     if (next.cwd) process.chdir(next.cwd);
@@ -266,6 +267,7 @@ async function run(next) {
     if (value === undefined) delete process.env[name];
     else process.env[name] = value;
   }
+  if (next.merge) delete process.stderr.write;
   cell = null;
   say(next.id, 'done', { count, error });
 }

@@ -88,11 +88,15 @@ class Driver:
         self.drawn = []  # figures that were shown
         environment = cell.get("env") or {}
         before = {name: os.environ.get(name) for name in environment}
-        error = None
+        error, apart = None, None
         try:
             try:
                 self.cell = cell["id"]  # from here on it can be interrupted
                 self.say("begin", count=self.count)
+                if cell.get("merge"):
+                    self.flush()
+                    apart = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, self.report)
+                    os.dup2(1, 2)
                 os.environ.update(environment)
                 if cell.get("cwd"):
                     os.chdir(cell["cwd"])
@@ -112,6 +116,9 @@ class Driver:
             else:
                 os.environ[name] = value
         self.flush()
+        if apart is not None:
+            os.dup2(apart, 2)
+            os.close(apart)
         self.say("done", count=self.count, error=error)
 
     def flush(self):

@@ -54,7 +54,7 @@ test('files', async () => {
 
 test('commands', async () => {
   const ended = await run('echo out; echo err >&2; exit 3')
-  assert.deepEqual([ended.stdout, ended.stderr, ended.exit_code], ['out\n', 'err\n', 3])
+  assert.deepEqual([ended.stdout, ended.stderr, ended.exit_code], ['out\nerr\n', '', 3])
   const begun = await run('sleep 1; echo late', { wait: 0.2 })
   assert.equal(begun.running, true)
   const { exec_id, cursor } = begun

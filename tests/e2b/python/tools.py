@@ -70,7 +70,7 @@ async def files():
         assert fields["content"] == "print('Hello!')\n# end ä\n" == text, fields
         await t.call("file_edit", file="src/app.py", old_str="Hello", new_str="Bye")
         text, fields = await t.call("shell_exec", command="python3 src/app.py; ls /nothing; exit 4")
-        assert fields["stdout"] == "Bye!\n" and "/nothing" in fields["stderr"] and fields["exit_code"] == 4, fields
+        assert fields["stdout"].startswith("Bye!\n") and "/nothing" in fields["stdout"] and fields["exit_code"] == 4, fields
         text, fields = await t.call("file_list", path=".", recursive=True)
         assert any(e["path"].endswith("src/app.py") for e in fields["entries"]), fields
         text, fields = await t.call("file_search", file="src", regex="B.e")
@@ -96,6 +96,18 @@ async def python_keeps_its_variables():
         assert fields["results"][0]["data"]["text/plain"] == "42" and "42" in text, fields
         text, fields = await t.call("python_exec", code="1 / 0")
         assert fields["error"]["name"] == "ZeroDivisionError" and "ZeroDivisionError" in text, fields
+
+
+@case
+async def errors_stand_between_the_output():
+    async with Talk() as t:
+        cell = "import subprocess, traceback\nprint('before')\ntry: 1 / 0\nexcept ZeroDivisionError: traceback.print_exc()\n" \
+            "subprocess.run('echo below >&2', shell=True)\nprint('after')"
+        text, fields = await t.call("python_exec", code=cell)
+        at = [fields["stdout"].find(word) for word in ("before", "ZeroDivisionError", "below", "after")]
+        assert at == sorted(at) and at[0] == 0 and fields["stderr"] == "", fields
+        text, fields = await t.call("shell_exec", command="echo 1; echo 2 >&2; echo 3; sh -c 'echo 4 >&2'; echo 5")
+        assert fields["stdout"] == "1\n2\n3\n4\n5\n" and fields["stderr"] == "", fields
 
 
 @case
@@ -200,10 +212,18 @@ async def variables_for_later_commands():
         await t.call("env_set", name="TRICKY", value=value)
         await t.call("env_set", name="GONE", value="1")
         await t.call("env_set", name="GONE")
-        _, fields = await t.call("shell_exec", command='printf %s "$TRICKY"; echo "[$GONE$BASH_ENV]"; TRICKY=own bash -c "echo \\$TRICKY"')
+        _, fields = await t.call("shell_exec", command='printf %s "$TRICKY"; echo "[$GONE]"; TRICKY=own bash -c "echo \\$TRICKY"')
         assert fields["stdout"] == value + "[]\nown\n", fields
         _, fields = await t.call("shell_exec", command="echo $TRICKY", env={"TRICKY": "call"})
         assert fields["stdout"] == "call\n", fields
+        for command in ('sh -c \'printf %s "$TRICKY"\'', "env -i sh -c : ; python3 -c 'import os; print(os.environ[\"TRICKY\"], end=\"\")'"):
+            _, fields = await t.call("shell_exec", command=command)
+            assert fields["stdout"] == value, fields
+        _, begun = await t.call("exec_start", argv=["printenv", "TRICKY"])
+        _, fields = await t.call("shell_wait", exec_id=begun["exec_id"])
+        assert fields["stdout"] == value + "\n", fields
+        _, fields = await t.call("python_exec", code="import os; os.environ['TRICKY']")
+        assert fields["results"][0]["data"]["text/plain"] == repr(value), fields
         text, fields = await t.call("env_get", name="TRICKY")
         assert fields["env"] == {"TRICKY": value}, fields
         _, fields = await t.call("env_get")
