@@ -80,14 +80,14 @@ func agent(description string, env map[string]string) models.Definition {
 func allInOne() models.Definition {
 	screen := browser()
 	return models.Definition{
-		Description: "Python, Node.js 24, git, VS Code in the browser on port 9000, and what the template browser has",
-		// The command ends when one of both does.
-		StartCommand: "exec bash -c 'sandyard-desktop & (" + editorCommand + ") & wait -n'",
+		Description: "Python, Node.js 24, git, VS Code in the browser on port 9000, agents' tools over MCP on port 6060, and what the template browser has",
+		// The command ends when one of the three does.
+		StartCommand: "exec bash -c 'sandyard-desktop & (" + editorCommand + ") & sandbox-tools & wait -n'",
 		Ready: &models.Probe{
-			Command:        "curl -sf localhost:9000/healthz && curl -sf localhost:6080/vnc.html",
+			Command:        "curl -sf localhost:9000/healthz && curl -sf localhost:6080/vnc.html && curl -sf localhost:6060/health",
 			TimeoutSeconds: 120,
 		},
-		Ports: append(screen.Ports, 9000), VSCodePort: 9000, Env: screen.Env,
+		Ports: append(screen.Ports, 6060, 9000), MCPPort: 6060, VSCodePort: 9000, Env: screen.Env,
 		Resources: models.Bounds{CPUs: 2, MemoryMB: 4096, DiskMB: 1024, Pids: 1024},
 		Pool:      &models.PoolSize{Min: 0, Max: 2},
 	}

@@ -20,10 +20,10 @@ const maxEnvNames = 256
 // envName is the form of names that every shell knows.
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,254}$`)
 
-// SetEnv changes the variables that later commands of the sandbox get. Its place in the sandbox's order counts: what was
-// submitted before it runs without the change.
+// SetEnv changes the variables that later commands of the sandbox get. Its place in the sandbox's order counts: what
+// was submitted before it runs without the change.
 type SetEnv struct {
-	Env     map[string]*string `json:"env" doc:"Variables for later commands. null removes one that was set so; a variable that the sandbox was created with then has that value again"`
+	Env     map[string]*string `json:"env" doc:"Variables for later commands; null removes one that was set so"`
 	Replace bool               `json:"replace,omitempty" doc:"Remove all other variables that were set so"`
 }
 
@@ -47,7 +47,11 @@ func (s *SetEnv) Validate() error {
 	set := map[string]string{}
 	for name, value := range s.Env {
 		if !envName.MatchString(name) {
-			return invalid("env", "%.80q is no name of a variable; use up to 255 letters, digits and _, and begin with a letter or _", name)
+			return invalid(
+				"env",
+				"%.80q is no name of a variable; use up to 255 letters, digits and _, and begin with a letter or _",
+				name,
+			)
 		}
 		if value != nil {
 			set[name] = *value
@@ -61,10 +65,18 @@ func (s *SetEnv) run(ctx context.Context, a *attempt) (result, error) {
 	if _, err := a.open(ctx); err != nil { // as of any other job of a sandbox that is paused or gone
 		return result{}, err
 	}
-	err := a.w.store.ChangeEnv(ctx, a.job, models.EnvChange{Set: s.Env, Replace: s.Replace, MostNames: maxEnvNames, MostBytes: maxEnv})
+	err := a.w.store.ChangeEnv(
+		ctx,
+		a.job,
+		models.EnvChange{Set: s.Env, Replace: s.Replace, MostNames: maxEnvNames, MostBytes: maxEnv},
+	)
 	if large := (*models.EnvTooLargeError)(nil); errors.As(err, &large) {
 		return result{state: models.Failed, err: &models.JobError{Code: "env_too_large", Message: fmt.Sprintf(
-			"nothing was changed: %v; the limits are %d and %d; remove variables, or write long values to a file", large, maxEnvNames, maxEnv)}}, nil
+			"nothing was changed: %v; the limits are %d and %d; remove variables, or write long values to a file",
+			large,
+			maxEnvNames,
+			maxEnv,
+		)}}, nil
 	}
 	done := SetEnvResult{Set: []string{}, Removed: []string{}}
 	for _, name := range slices.Sorted(maps.Keys(s.Env)) {

@@ -69,7 +69,12 @@ func (c EnvChange) write(tx *gorm.DB, sandbox string) error {
 // Env returns the variables that later commands of a sandbox get, beside those that it was made with.
 func (s *Store) Env(ctx context.Context, sandbox string) (map[string]string, error) {
 	var rows []struct{ Name, Value string }
-	err := s.db.WithContext(ctx).Table("sandbox_env").Select("name", "value").Where("sandbox_id = ?", sandbox).Find(&rows).Error
+	err := s.db.WithContext(ctx).
+		Table("sandbox_env").
+		Select("name", "value").
+		Where("sandbox_id = ?", sandbox).
+		Find(&rows).
+		Error
 	env := make(map[string]string, len(rows))
 	for _, r := range rows {
 		env[r.Name] = r.Value

@@ -23,12 +23,16 @@ func TestEnvForLaterCommands(t *testing.T) {
 		t.Helper()
 		return r.call(method, box+"/env?wait=30s", body).want(t, 200)
 	}
-	before := r.call("POST", box+"/exec", map[string]any{"command": "fake:sleep 300ms; fake:env KEPT"}).want(t, 202).text("job.id")
+	before := r.call("POST", box+"/exec", map[string]any{"command": "fake:sleep 300ms; fake:env KEPT"}).
+		want(t, 202).
+		text("job.id")
 	a := change("PATCH", `{"env": {"KEPT": "it's", "BOTH": "set", "EMPTY": ""}}`)
-	if a.text("job.state") != "succeeded" || fmt.Sprint(a.get("job.result")) != "map[removed:[] set:[BOTH EMPTY KEPT]]" {
+	if a.text("job.state") != "succeeded" ||
+		fmt.Sprint(a.get("job.result")) != "map[removed:[] set:[BOTH EMPTY KEPT]]" {
 		t.Errorf("the change: %s", a.raw)
 	}
-	if got := r.call("GET", "/v1/jobs/"+before, nil).want(t, 200); got.text("state") != "succeeded" || got.text("stdout") != "" {
+	if got := r.call("GET", "/v1/jobs/"+before, nil).want(t, 200); got.text("state") != "succeeded" ||
+		got.text("stdout") != "" {
 		t.Errorf("a command that was submitted before: %s", got.raw)
 	}
 	if got := said("fake:env KEPT; fake:stdout ,; fake:env BOTH"); got != "it's,set" {
@@ -39,11 +43,14 @@ func TestEnvForLaterCommands(t *testing.T) {
 	}
 	r.call("POST", box+"/pause?wait=30s", nil).want(t, 200)
 	r.call("POST", box+"/resume?wait=30s", nil).want(t, 200)
-	cell := r.call("POST", box+"/code?wait=30s", map[string]any{"language": "python", "code": "fake:env KEPT"}).want(t, 200)
+	cell := r.call("POST", box+"/code?wait=30s", map[string]any{"language": "python", "code": "fake:env KEPT"}).
+		want(t, 200)
 	if cell.text("job.stdout") != "it's" {
 		t.Errorf("a context that was started later: %s", cell.raw)
 	}
-	if a := change("PATCH", `{"env": {"BOTH": null, "NEVER": null}}`); fmt.Sprint(a.get("job.result")) != "map[removed:[BOTH NEVER] set:[]]" {
+	if a := change("PATCH", `{"env": {"BOTH": null, "NEVER": null}}`); fmt.Sprint(
+		a.get("job.result"),
+	) != "map[removed:[BOTH NEVER] set:[]]" {
 		t.Errorf("a removal: %s", a.raw)
 	}
 	if got := said("fake:env BOTH"); got != "created" {
@@ -57,6 +64,7 @@ func TestEnvForLaterCommands(t *testing.T) {
 	if a := r.call("GET", box+"/env", nil).want(t, 200); fmt.Sprint(a.get("env")) != "map[]" {
 		t.Errorf("nothing is left: %s", a.raw)
 	}
+	r.call("DELETE", box+"?wait=30s", nil).want(t, 200) // with the context
 }
 
 func TestEnvIsBounded(t *testing.T) {
@@ -64,8 +72,9 @@ func TestEnvIsBounded(t *testing.T) {
 	r := newInsideRig(t)
 	box := "/v1/sandboxes/" + r.box
 	for _, body := range []string{
-		`{}`, `{"env": {}}`, `{"env": {"": "x"}}`, `{"env": {"A B": "x"}}`, `{"env": {"1A": "x"}}`, `{"env": {"A=": "x"}}`, `{"env": {"A": 1}}`,
-		`{"env": {"A": "\u0000"}}`, `{"env": {"` + strings.Repeat("A", 256) + `": "x"}}`, `{"env": {"A": "` + strings.Repeat("x", 128<<10) + `"}}`,
+		`{}`, `{"env": {}}`, `{"env": {"": "x"}}`, `{"env": {"A B": "x"}}`, `{"env": {"1A": "x"}}`,
+		`{"env": {"A=": "x"}}`, `{"env": {"A": 1}}`, `{"env": {"A": "\u0000"}}`,
+		`{"env": {"` + strings.Repeat("A", 256) + `": "x"}}`, `{"env": {"A": "` + strings.Repeat("x", 128<<10) + `"}}`,
 		`{"env": {"A": "x"}, "replace": true}`,
 	} {
 		if a := r.call("PATCH", box+"/env", body); a.status != 422 || a.text("code") != "invalid_request" {
@@ -83,7 +92,8 @@ func TestEnvIsBounded(t *testing.T) {
 		t.Fatalf("200 variables of 300 bytes: %s", a.raw)
 	}
 	for what, a := range map[string]answer{"too many": set(200, 257, 1), "too large": set(200, 250, 2000)} {
-		if a.text("job.state") != "failed" || a.text("job.error.code") != "env_too_large" || !strings.Contains(a.raw, "nothing was changed") {
+		if a.text("job.state") != "failed" || a.text("job.error.code") != "env_too_large" ||
+			!strings.Contains(a.raw, "nothing was changed") {
 			t.Errorf("%s: %s", what, a.raw)
 		}
 	}

@@ -17,3 +17,9 @@ for program in npm npx; do # in bin, the wheel has copies of these that find not
 	ln -sfn "/opt/node/lib/node_modules/npm/bin/$program-cli.js" "$root/usr/local/bin/$program"
 	rm "$root/opt/node/bin/$program"
 done
+
+# The agents' tools, which sandboxes of this template serve on port 6060. What mmdebstrap leaves of the environment may
+# lack Go's directory and a home for its cache.
+PATH=$PATH:/usr/local/go/bin:/usr/lib/go/bin
+(cd "$here/../.." && CGO_ENABLED=0 HOME=${HOME:-/root} \
+	go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$root/usr/local/bin/sandbox-tools" ./cmd/sandbox-tools)

@@ -105,7 +105,9 @@ func (s *stack) begin() {
 
 // run starts the processes; the end of the test stops them, in order.
 func (s *stack) run(common service.Common, parts *service.Parts, log *slog.Logger) {
-	boxes := service.Sandboxes{Provider: "docker", Templates: map[string]string{"python": "sandyard/python:default"}, Template: "python"}
+	boxes := service.Sandboxes{
+		Provider: "docker", Templates: map[string]string{"python": "sandyard/python:default"}, Template: "python", Images: []string{toolsImage},
+	}
 	_, port, err := net.SplitHostPort(s.edge.Addr().String())
 	check(s.t, err)
 	if s.over != nil {

@@ -89,18 +89,24 @@ func (r *rig) editorOf(box string) editor {
 	if err != nil || at.Host == "" || at.RawQuery == "" {
 		r.t.Fatalf("URL %q: %v", shown.VSCodeURL, err)
 	}
-	var edge struct{ Addr string }
-	decode(r.t, "{"+r.api.Line(&r.api.Stderr, `"msg":"edge listens",`), &edge)
 	jar, err := cookiejar.New(nil)
 	check(r.t, err)
-	e := editor{t: r.t, at: at, http: &http.Client{Jar: jar, Transport: &http.Transport{
+	e := editor{t: r.t, at: at, http: &http.Client{Jar: jar, Transport: r.edgeTransport()}}
+	e.page = e.get(at.RequestURI()) // whose token becomes a cookie
+	return e
+}
+
+// edgeTransport leads every name to the edge.
+func (r *rig) edgeTransport() *http.Transport {
+	r.t.Helper()
+	var edge struct{ Addr string }
+	decode(r.t, "{"+r.api.Line(&r.api.Stderr, `"msg":"edge listens",`), &edge)
+	return &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, edge.Addr)
 		},
-	}}}
-	e.page = e.get(at.RequestURI()) // whose token becomes a cookie
-	return e
+	}
 }
 
 // get fetches a path and what it leads to.

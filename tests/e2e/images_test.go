@@ -1,8 +1,12 @@
 package e2e_test
 
 import (
+	"context"
+	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"sandyard/dev/testenv"
 )
@@ -30,6 +34,22 @@ func (r *rig) boxOf(template string, more object) string {
 	made := r.submit("/v1/sandboxes", body)
 	r.end(made.Job).succeeded(r.t)
 	return made.Sandbox.ID
+}
+
+// toolsInside is a client of the tools that a sandbox serves itself, at its mcp_url.
+func (r *rig) toolsInside(box string) toolUser {
+	r.t.Helper()
+	var shown struct {
+		MCPURL string `json:"mcp_url"`
+	}
+	decode(r.t, r.call("GET", "/v1/sandboxes/"+box, nil).want(r.t, 200).raw, &shown)
+	client := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil)
+	s, err := client.Connect(context.Background(), &mcp.StreamableClientTransport{
+		Endpoint: shown.MCPURL, HTTPClient: &http.Client{Transport: r.edgeTransport()}, DisableStandaloneSSE: true,
+	}, nil)
+	check(r.t, err)
+	r.t.Cleanup(func() { s.Close() })
+	return toolUser{r.t.(*testing.T), s}
 }
 
 // says runs commands, each of which must exit with 0 and write what is wanted to stdout.
@@ -127,6 +147,13 @@ func TestAllInOne(t *testing.T) {
 	}
 	if e := r.editorOf(page.Box); !strings.Contains(e.page, "vscode-workbench-web-configuration") {
 		t.Errorf("the editor shows %.1000s", e.page)
+	}
+	inside := r.toolsInside(page.Box)
+	if run := inside.call("shell_exec", object{"command": "echo 1; echo 2 >&2; cat index.html"}); run.Stdout != "1\n2\n<title>Here</title>one page" {
+		t.Errorf("the tools at mcp_url answer %+v", run)
+	}
+	if run := inside.call("javascript_execute", object{"code": "console.log(6 * 7)"}); run.Stdout != "42\n" {
+		t.Errorf("JavaScript at mcp_url: %+v", run)
 	}
 	r.says(page.Box, map[string]string{
 		"node --version": "v24.", "npm --version": "11.", "npx --version": "11.", "python3 -V": "Python 3.",

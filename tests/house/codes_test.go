@@ -62,7 +62,7 @@ type coder struct {
 
 // passedOn are the expressions that hand on a code which is found where it is made.
 func passedOn() []string {
-	return []string{"why.Code", "code", "string(e.Class)", "string(p.Class)", "string(err.Class)", "string(job.State)"}
+	return []string{"why.Code", "own.Code", "code", "string(e.Class)", "string(p.Class)", "string(err.Class)", "string(job.State)"}
 }
 
 func codesOf(t *testing.T) map[string]string {
@@ -71,7 +71,7 @@ func codesOf(t *testing.T) map[string]string {
 	var files []*ast.File
 	for _, file := range goFiles(t) {
 		dir := filepath.Dir(file)
-		if !slices.Contains([]string{"jobs", "models", "gateway", "providers"}, dir) && dir != "web" && !strings.HasPrefix(dir, "web/") || strings.HasSuffix(file, "_test.go") {
+		if !slices.Contains([]string{"jobs", "models", "gateway", "providers"}, dir) && dir != "web" && !strings.HasPrefix(dir, "web/") && !strings.HasPrefix(dir, "toolset") || strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		parsed, err := parser.ParseFile(c.set, filepath.Join(root, file), nil, 0)
@@ -125,6 +125,8 @@ func (c *coder) look(n ast.Node) bool {
 		switch f := expression(n.Fun); {
 		case (f == "problem.New" || f == "New") && len(n.Args) == 3: // in package problem without its name
 			c.add(n.Args[1])
+		case (f == "toolset.Reject" || f == "Reject") && len(n.Args) > 1: // likewise
+			c.add(n.Args[0])
 		case f == "later" && len(n.Args) == 5:
 			c.add(n.Args[2])
 			c.add(n.Args[3])

@@ -58,7 +58,7 @@ func frameworks() map[string][]string {
 	return map[string][]string{
 		"github.com/gofiber/fiber":        {"web", "web/*"},
 		"github.com/danielgtaylor/huma":   {"web", "web/*"},
-		"github.com/modelcontextprotocol": {"web/mcp"},
+		"github.com/modelcontextprotocol": {"toolset", "toolset/*", "web/mcp"},
 		"github.com/hibiken/asynq":        {"jobs/queue"},
 		"github.com/hibiken/asynqmon":     {"jobs/queue"},
 		"gorm.io":                         {"models", "models/pg"},

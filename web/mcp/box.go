@@ -48,8 +48,8 @@ func (s *Server) sandboxGet(ctx context.Context, c *call, a *sandboxOnly) (*answ
 		return nil, err
 	}
 	doc := describe(box)
-	return &answer{text: fmt.Sprintf("Sandbox %s of template %s is %s and ends at %s, or after %g seconds without use.",
-		doc.ID, doc.Template, doc.State, doc.ExpiresAt.Format(time.RFC3339), doc.IdleAfter), fields: doc}, nil
+	return &answer{Text: fmt.Sprintf("Sandbox %s of template %s is %s and ends at %s, or after %g seconds without use.",
+		doc.ID, doc.Template, doc.State, doc.ExpiresAt.Format(time.RFC3339), doc.IdleAfter), Fields: doc}, nil
 }
 
 type portURL struct {
@@ -61,7 +61,7 @@ type portURL struct {
 
 func (s *Server) portURL(ctx context.Context, c *call, a *portURL) (*answer, error) {
 	var res jobs.PortResult
-	job, err := s.onFile(ctx, c, a.Sandbox, &jobs.Port{Port: a.Port, Public: a.Public, ExpiresInSeconds: a.Seconds}, nil)
+	job, err := s.inSandbox(ctx, c, a.Sandbox, &jobs.Port{Port: a.Port, Public: a.Public, ExpiresInSeconds: a.Seconds}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -72,5 +72,5 @@ func (s *Server) portURL(ctx context.Context, c *call, a *portURL) (*answer, err
 	if res.Listening {
 		state = "A program listens there."
 	}
-	return &answer{text: res.URL + "\n" + state, fields: res}, nil
+	return &answer{Text: res.URL + "\n" + state, Fields: res}, nil
 }

@@ -15,6 +15,7 @@ import (
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
+	"sandyard/toolset"
 	"sandyard/web/problem"
 )
 
@@ -27,8 +28,8 @@ const (
 	maxPageTimeout = 15
 	// browserTimeout ends a program that hangs, in seconds.
 	browserTimeout = 60
-	// maxPicture is how many bytes a picture has; as base64 it has maxImage.
-	maxPicture = maxImage / 4 * 3
+	// maxPicture is how many bytes a picture has; as base64 it has toolset.MaxImage.
+	maxPicture = toolset.MaxImage / 4 * 3
 )
 
 // browserTab is one tab.
@@ -161,7 +162,7 @@ func (s *Server) browse(
 		return nil, err
 	}
 	exec := &jobs.Exec{
-		Argv: []string{browserProgram}, Stdin: string(asked), TimeoutSeconds: browserTimeout, MaxOutputBytes: keptOutput,
+		Argv: []string{browserProgram}, Stdin: string(asked), TimeoutSeconds: browserTimeout, MaxOutputBytes: toolset.KeptOutput,
 	}
 	job, box, err := s.carry(ctx, c, box.ID, exec, patience)
 	var goes *running
@@ -205,12 +206,12 @@ func (s *Server) browsed(ctx context.Context, job models.Job, box models.Sandbox
 	}
 	var said browserSaid
 	if json.Unmarshal(job.Stdout, &said) != nil {
-		said.Error = "the browser's program ended without an answer: " + clip(valid(job.Stderr))
+		said.Error = "the browser's program ended without an answer: " + toolset.Clip(toolset.Valid(job.Stderr))
 	}
 	if said.Error != "" {
 		detail := said.Error
 		if strings.Contains(detail, "ERR_PROXY") || strings.Contains(detail, "ERR_TUNNEL") {
-			detail += policyHint(&ran{}, box)
+			detail += policyHint(box)
 		}
 		return nil, problem.New(http.StatusUnprocessableEntity, "browser_failed", detail)
 	}
@@ -233,16 +234,16 @@ func (b *browserSaid) answer(sandbox string) *answer {
 	}
 	if b.Text != "" {
 		whole := len(b.Text)
-		b.Text = clip(b.Text)
+		b.Text = toolset.Clip(b.Text)
 		b.Cut = len(b.Text) < whole
 		fmt.Fprintf(&text, "\n%s", b.Text)
 	}
-	out := &answer{fields: b}
+	out := &answer{Fields: b}
 	if len(b.Image) > 0 {
-		out.images = []*mcp.ImageContent{{Data: b.Image, MIMEType: b.MediaType}}
+		out.Images = []*mcp.ImageContent{{Data: b.Image, MIMEType: b.MediaType}}
 		fmt.Fprintf(&text, "[a picture of %d bytes]", b.Bytes)
 		b.Image = nil
 	}
-	out.text = text.String()
+	out.Text = text.String()
 	return out
 }

@@ -12,6 +12,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/toolset"
 	"sandyard/web/middleware"
 )
 
@@ -39,7 +40,7 @@ func callOf(ctx context.Context) (context.Context, *call, context.CancelFunc) {
 	if !ok {
 		panic("a handler was called outside of a request")
 	}
-	ctx, cancel := context.WithTimeout(ctx, MaxCall-time.Second)
+	ctx, cancel := context.WithTimeout(ctx, toolset.MaxCall-time.Second)
 	stop := context.AfterFunc(c.gone, cancel)
 	return ctx, c, func() { stop(); cancel() }
 }
@@ -52,7 +53,7 @@ func (c *call) tells(req *mcp.CallToolRequest) {
 	}
 	c.progress = func(ctx context.Context, text string) {
 		_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ // it is only a comfort
-			ProgressToken: token, Message: text, Progress: time.Since(c.began).Seconds(), Total: MaxCall.Seconds(),
+			ProgressToken: token, Message: text, Progress: time.Since(c.began).Seconds(), Total: toolset.MaxCall.Seconds(),
 		})
 	}
 }

@@ -9,10 +9,9 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/toolset"
 	"sandyard/web/problem"
 )
 
@@ -76,12 +75,12 @@ func (s *Server) mcpListServers(ctx context.Context, c *call, a *sandboxOnly) (*
 	return s.hub(ctx, c, a.Sandbox, "servers", a, 0, func(said hubSaid, box string) *answer {
 		var text strings.Builder
 		for _, one := range said.Servers {
-			fmt.Fprintf(&text, "%s\t%s\t%s\n", one.Name, one.Transport, clip(one.Target))
+			fmt.Fprintf(&text, "%s\t%s\t%s\n", one.Name, one.Transport, toolset.Clip(one.Target))
 		}
 		if len(said.Servers) == 0 {
 			text.WriteString(".mcp.json names no server.")
 		}
-		return &answer{text: clip(text.String()), fields: map[string]any{"servers": within(said.Servers), "sandbox_id": box}}
+		return &answer{Text: toolset.Clip(text.String()), Fields: map[string]any{"servers": within(said.Servers), "sandbox_id": box}}
 	})
 }
 
@@ -89,7 +88,7 @@ func (s *Server) mcpListTools(ctx context.Context, c *call, a *mcpListTools) (*a
 	return s.hub(ctx, c, a.Sandbox, "tools", a, a.Timeout, func(said hubSaid, box string) *answer {
 		var text strings.Builder
 		shown := []otherTool{}
-		room := maxHead
+		room := toolset.MaxHead
 		for _, one := range said.Tools {
 			if a.Tool != "" && a.Tool != one.Name {
 				continue
@@ -97,7 +96,7 @@ func (s *Server) mcpListTools(ctx context.Context, c *call, a *mcpListTools) (*a
 			if room -= len(one.Schema); room < 0 {
 				one.Schema = nil
 			}
-			one.Description = clip(one.Description)
+			one.Description = toolset.Clip(one.Description)
 			shown = append(shown, one)
 			fmt.Fprintf(&text, "%s: %s\n%s\n\n", one.Name, one.Description, one.Schema)
 		}
@@ -109,7 +108,7 @@ func (s *Server) mcpListTools(ctx context.Context, c *call, a *mcpListTools) (*a
 		if cut {
 			text.WriteString("[schemas are left out; ask for one tool with tool_name]")
 		}
-		return &answer{text: clip(text.String()), fields: map[string]any{"tools": kept, "truncated": cut, "sandbox_id": box}}
+		return &answer{Text: toolset.Clip(text.String()), Fields: map[string]any{"tools": kept, "truncated": cut, "sandbox_id": box}}
 	})
 }
 
@@ -127,7 +126,7 @@ func within[T any](all []T) []T {
 	size := 0
 	for i, one := range all {
 		raw, err := json.Marshal(one)
-		if size += len(raw); err != nil || size > 2*maxHead {
+		if size += len(raw); err != nil || size > 2*toolset.MaxHead {
 			return all[:i]
 		}
 	}
@@ -145,23 +144,21 @@ func (r *otherResult) answer(sandbox string) *answer {
 		switch {
 		case part.Type == "text":
 			text.WriteString(part.Text + "\n")
-		case part.Type == "image" && out.imageBytes+len(part.Data)/3*4 <= maxImage:
-			out.imageBytes += len(part.Data) / 3 * 4
-			out.images = append(out.images, &mcp.ImageContent{Data: part.Data, MIMEType: part.Media})
+		case part.Type == "image" && out.AddImage(part.Data, part.Media):
 		case part.Type == "resource":
-			text.WriteString(clip(string(part.Resource)) + "\n")
+			text.WriteString(toolset.Clip(string(part.Resource)) + "\n")
 		default:
 			fmt.Fprintf(&text, "[%s of %d bytes is not shown]\n", part.Type, len(part.Data))
 		}
 	}
-	fields := map[string]any{"is_error": r.IsError, "text": clip(text.String()), "sandbox_id": sandbox}
-	if n := len(r.Structured); n > 0 && n <= maxHead {
+	fields := map[string]any{"is_error": r.IsError, "text": toolset.Clip(text.String()), "sandbox_id": sandbox}
+	if n := len(r.Structured); n > 0 && n <= toolset.MaxHead {
 		fields["structured"] = r.Structured
 	}
 	if text.Len() == 0 {
 		text.Write(r.Structured)
 	}
-	out.text, out.fields = clip(text.String()), fields
+	out.Text, out.Fields = toolset.Clip(text.String()), fields
 	return out
 }
 
@@ -170,7 +167,7 @@ func (s *Server) hub(
 	ctx context.Context, c *call, sandbox, do string, args any, timeout float64, shown func(hubSaid, string) *answer,
 ) (*answer, error) {
 	box, err := s.sandbox(ctx, c, sandbox)
-	if err == nil && (timeout < 0 || timeout > commandTimeout.Seconds()) {
+	if err == nil && (timeout < 0 || timeout > toolset.CommandTimeout.Seconds()) {
 		err = invalid("timeout", "must be between 1 and 3600")
 	}
 	if err != nil {
@@ -185,15 +182,15 @@ func (s *Server) hub(
 	}
 	job, box, err := s.carry(ctx, c, box.ID, &jobs.Exec{
 		Argv: []string{"python3", "-I", "-c", hubProgram}, Stdin: string(asked),
-		TimeoutSeconds: timeout + 10, MaxOutputBytes: keptOutput,
+		TimeoutSeconds: timeout + 10, MaxOutputBytes: toolset.KeptOutput,
 	}, patience)
 	var goes *running
 	if errors.As(err, &goes) {
-		r, err := s.partOf(ctx, goes.job, cursor{})
+		r, err := s.partOf(ctx, goes.job, toolset.Cursor{})
 		if err != nil {
 			return nil, err
 		}
-		return r.answer(), nil
+		return r.Answer(), nil
 	}
 	if err != nil {
 		return nil, err
@@ -213,12 +210,12 @@ func (s *Server) hubEnded(
 	}
 	var said hubSaid
 	if err := json.Unmarshal(job.Stdout, &said); err != nil {
-		said.Error = fmt.Sprintf("the answer has the wrong form: %v: %s", err, clip(valid(job.Stderr)))
+		said.Error = fmt.Sprintf("the answer has the wrong form: %v: %s", err, toolset.Clip(toolset.Valid(job.Stderr)))
 	}
 	if said.Error != "" {
-		detail := clip(said.Error)
+		detail := toolset.Clip(said.Error)
 		if said.Network {
-			detail += policyHint(&ran{}, box)
+			detail += policyHint(box)
 		}
 		return nil, problem.New(http.StatusUnprocessableEntity, "mcp_failed", detail)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sandyard/models"
+	"sandyard/toolset"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
@@ -39,7 +40,7 @@ func docOf(job models.Job) jobDoc {
 		ID: job.ID, Kind: job.Kind, State: string(job.State), SandboxID: job.SandboxID, Running: !job.State.Terminal(), Error: job.Error,
 		QueuedAt: job.QueuedAt.UTC(), FinishedAt: job.FinishedAt,
 	}
-	if len(job.Result) > 0 && job.Unread == 0 && len(job.Result) <= maxHead && job.Kind != "port" { // a port's URL has a token
+	if len(job.Result) > 0 && job.Unread == 0 && len(job.Result) <= toolset.MaxHead && job.Kind != "port" { // a port's URL has a token
 		doc.Result = job.Result
 	}
 	return doc
@@ -53,15 +54,15 @@ func (d jobDoc) String() string {
 	return text
 }
 
-func (d jobDoc) answer() *answer { return &answer{text: d.String(), fields: d} }
+func (d jobDoc) answer() *answer { return &answer{Text: d.String(), Fields: d} }
 
 func (s *Server) jobWait(ctx context.Context, c *call, a *jobWait) (*answer, error) {
-	job, box, err := s.follow(ctx, c, a.JobID, waitOf(a.Seconds))
+	job, box, err := s.follow(ctx, c, a.JobID, toolset.Wait(a.Seconds))
 	if err != nil {
 		return nil, noJob(a.JobID, err)
 	}
 	if job.State == models.Succeeded && models.IsProgram(job.Kind) && !inBackground(job) {
-		return s.outcome(ctx, job, box, cursor{})
+		return s.outcome(ctx, job, box, toolset.Cursor{})
 	}
 	return docOf(job).answer(), nil
 }
@@ -136,7 +137,7 @@ func (s *Server) jobList(ctx context.Context, _ *call, a *jobList) (*answer, err
 	if len(lines) == 0 {
 		lines = []string{"There are no such jobs."}
 	}
-	return &answer{text: strings.Join(lines, "\n"), fields: map[string]any{"jobs": docs}}, nil
+	return &answer{Text: strings.Join(lines, "\n"), Fields: map[string]any{"jobs": docs}}, nil
 }
 
 func noJob(id string, err error) error {

@@ -23,6 +23,7 @@ import (
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
+	"sandyard/toolset"
 	"sandyard/web/calls"
 	"sandyard/web/middleware"
 )
@@ -51,12 +52,8 @@ type Config struct {
 	Version  string
 }
 
-const (
-	// patience is how long a call waits for its job. It leaves room for all else within MaxCall.
-	patience = 20 * time.Second
-	// MaxCall is how long a call takes at most: clients give up after half a minute.
-	MaxCall = 25 * time.Second
-)
+// patience is how long a call waits for its job.
+const patience = toolset.Patience
 
 // Server answers clients of the protocol.
 type Server struct {

@@ -11,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"sandyard/jobs"
+	"sandyard/toolset"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
@@ -75,11 +76,11 @@ func (s *Server) fileResource(ctx context.Context, c *call, rest string) (*mcp.R
 		return nil, problem.Invalid("uri", "must be "+filePattern)
 	}
 	var res jobs.ReadResult
-	job, err := s.onFile(ctx, c, parts[1], &jobs.Read{Path: "/" + strings.TrimPrefix(path, "/")}, &res)
+	job, err := s.inSandbox(ctx, c, parts[1], &jobs.Read{Path: "/" + strings.TrimPrefix(path, "/")}, &res)
 	if err != nil {
 		return nil, err
 	}
-	if len(job.Content) > maxDownload {
+	if len(job.Content) > toolset.MaxDownload {
 		return nil, problem.New(413, "too_large", "the file is too large for a resource; read it in pieces with file_download or file_read")
 	}
 	if utf8.Valid(job.Content) {
@@ -101,12 +102,12 @@ func (s *Server) outputResource(ctx context.Context, c *call, rest string) (*mcp
 	}
 	var out *answer
 	if job.State.Terminal() && !inBackground(job) {
-		out, err = s.outcome(ctx, job, box, cursor{})
+		out, err = s.outcome(ctx, job, box, toolset.Cursor{})
 	} else {
-		out, err = s.execNow(ctx, c, job, cursor{}, 0)
+		out, err = s.execNow(ctx, c, job, toolset.Cursor{}, 0)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &mcp.ResourceContents{MIMEType: "text/plain", Text: out.text}, nil
+	return &mcp.ResourceContents{MIMEType: "text/plain", Text: out.Text}, nil
 }

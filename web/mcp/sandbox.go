@@ -45,7 +45,7 @@ func (s *Server) sandboxCreate(ctx context.Context, c *call, a *sandboxCreate) (
 	if done.Existing {
 		text = fmt.Sprintf("Sandbox %s has this key already and is %s.", doc.ID, doc.State)
 	}
-	return &answer{text: text, fields: doc}, nil
+	return &answer{Text: text, Fields: doc}, nil
 }
 
 type sandboxList struct {
@@ -70,7 +70,7 @@ func (s *Server) sandboxList(ctx context.Context, _ *call, a *sandboxList) (*ans
 	if len(docs) == 0 {
 		b.WriteString("There is no live sandbox.")
 	}
-	return &answer{text: b.String(), fields: map[string]any{"sandboxes": docs}}, nil
+	return &answer{Text: b.String(), Fields: map[string]any{"sandboxes": docs}}, nil
 }
 
 // live describes the newest sandboxes that have not ended.
@@ -97,7 +97,7 @@ func (s *Server) changed(ctx context.Context, c *call, sandbox string, args jobs
 		return nil, s.failure(job, box)
 	}
 	doc := describe(box)
-	return &answer{text: fmt.Sprintf("Sandbox %s is %s and ends at %s.", doc.ID, doc.State, doc.ExpiresAt.Format(time.RFC3339)), fields: doc}, nil
+	return &answer{Text: fmt.Sprintf("Sandbox %s is %s and ends at %s.", doc.ID, doc.State, doc.ExpiresAt.Format(time.RFC3339)), Fields: doc}, nil
 }
 
 func (s *Server) sandboxPause(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
@@ -125,7 +125,7 @@ func (s *Server) sandboxDelete(ctx context.Context, _ *call, a *sandboxDelete) (
 	if err := s.c.Calls.Delete(ctx, a.Sandbox); err != nil {
 		return nil, err
 	}
-	return &answer{text: "Deleted sandbox " + a.Sandbox + ".", fields: map[string]any{"id": a.Sandbox, "state": models.SandboxDeleted}}, nil
+	return &answer{Text: "Deleted sandbox " + a.Sandbox + ".", Fields: map[string]any{"id": a.Sandbox, "state": models.SandboxDeleted}}, nil
 }
 
 // infoProgram describes the work directory, a line for each thing: name, tab, value.
@@ -153,7 +153,7 @@ func (s *Server) workspaceInfo(ctx context.Context, c *call, a *sandboxOnly) (*a
 		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
 		fields[name] = value
 	}
-	return &answer{text: r.Stdout, fields: fields}, nil
+	return &answer{Text: r.Stdout, Fields: fields}, nil
 }
 
 func (s *Server) workspaceHealth(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
@@ -171,7 +171,7 @@ func (s *Server) workspaceHealth(ctx context.Context, c *call, a *sandboxOnly) (
 	if !healthy {
 		text = fmt.Sprintf("Sandbox %s did not run a command: see job %s.", box.ID, r.ExecID)
 	}
-	return &answer{text: text, fields: map[string]any{"healthy": healthy, "sandbox_id": box.ID, "took_ms": time.Since(began).Milliseconds()}}, nil
+	return &answer{Text: text, Fields: map[string]any{"healthy": healthy, "sandbox_id": box.ID, "took_ms": time.Since(began).Milliseconds()}}, nil
 }
 
 type nothing struct{}
@@ -205,7 +205,7 @@ func (s *Server) templateList(ctx context.Context, _ *call, _ *nothing) (*answer
 	for _, doc := range docs {
 		names = append(names, doc.Name)
 	}
-	return &answer{text: "Templates: " + strings.Join(names, ", "), fields: map[string]any{"templates": docs}}, nil
+	return &answer{Text: "Templates: " + strings.Join(names, ", "), Fields: map[string]any{"templates": docs}}, nil
 }
 
 // limitDoc is a limit with what is in use of it.
@@ -228,5 +228,5 @@ func (s *Server) usageLimits(ctx context.Context, _ *call, _ *nothing) (*answer,
 			text += fmt.Sprintf("%s: %g of %g in use\n", u.Name, *u.Used, *u.Max)
 		}
 	}
-	return &answer{text: text, fields: map[string]any{"limits": docs}}, nil
+	return &answer{Text: text, Fields: map[string]any{"limits": docs}}, nil
 }

@@ -12,48 +12,13 @@ import (
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
+	"sandyard/toolset"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
-const (
-	// commandTimeout is how long a command may run where the call does not say.
-	commandTimeout = time.Hour
-	// keptOutput is what is kept of each output of a command, in bytes.
-	keptOutput = 8 << 20
-)
-
-type shellExec struct {
-	Command    string            `json:"command" jsonschema:"A command line for bash"`
-	Cwd        string            `json:"cwd,omitempty" jsonschema:"Working directory; default the sandbox's"`
-	Env        map[string]string `json:"env,omitempty" jsonschema:"Environment variables for this command"`
-	Timeout    float64           `json:"timeout,omitempty" jsonschema:"Seconds until the command is killed; default 3600"`
-	Wait       float64           `json:"wait,omitempty" jsonschema:"Seconds to wait for its end before the answer is running=true; default and most 20"`
-	Background bool              `json:"background,omitempty" jsonschema:"Start the command and do not wait for it, as for a server"`
-	in
-}
-
-func (s *Server) shellExec(ctx context.Context, c *call, a *shellExec) (*answer, error) {
-	box, err := s.sandbox(ctx, c, a.Sandbox)
-	if err != nil {
-		return nil, err
-	}
-	exec := &jobs.Exec{Command: a.Command, Cwd: a.Cwd, Env: a.Env, TimeoutSeconds: a.Timeout, MaxOutputBytes: keptOutput, Merge: true}
-	if a.Background {
-		return s.launch(ctx, c, box.ID, exec)
-	}
-	if exec.TimeoutSeconds == 0 {
-		exec.TimeoutSeconds = commandTimeout.Seconds()
-	}
-	r, err := s.command(ctx, c, box.ID, exec, waitOf(a.Wait))
-	if err != nil {
-		return nil, err
-	}
-	return r.answer(), nil
-}
-
 // launch starts a command that nobody waits for.
-func (s *Server) launch(ctx context.Context, c *call, sandbox string, exec *jobs.Exec) (*answer, error) {
+func (s *Server) launch(ctx context.Context, c *call, sandbox string, exec *jobs.Exec) (*toolset.Ran, error) {
 	exec.Background = true
 	job, box, err := s.carry(ctx, c, sandbox, exec, patience)
 	if err != nil {
@@ -62,32 +27,11 @@ func (s *Server) launch(ctx context.Context, c *call, sandbox string, exec *jobs
 	if job.State != models.Succeeded {
 		return nil, s.failure(job, box)
 	}
-	r := &ran{ExecID: job.ID, SandboxID: job.SandboxID, Running: true, Cursor: cursor{}.String()}
-	return &answer{text: fmt.Sprintf("The command runs in the background as %s. shell_wait with this exec_id shows its output.", job.ID), fields: r}, nil
-}
-
-type shellWait struct {
-	ExecID  string  `json:"exec_id,omitempty" jsonschema:"The exec_id of an earlier answer; default: the sandbox's newest command"`
-	Cursor  string  `json:"cursor,omitempty" jsonschema:"The cursor of the last answer: output after it is returned; default all"`
-	Seconds float64 `json:"seconds,omitempty" jsonschema:"How long to wait for the command's end; default and most 20"`
-	in
-}
-
-func (s *Server) shellWait(ctx context.Context, c *call, a *shellWait) (*answer, error) {
-	from, err := readCursor(a.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	wait := waitOf(a.Seconds)
-	job, err := s.execJob(ctx, c, a.ExecID, a.Sandbox, anyExec)
-	if err != nil {
-		return nil, err
-	}
-	return s.execNow(ctx, c, job, from, wait)
+	return &toolset.Ran{ExecID: job.ID, SandboxID: job.SandboxID, Running: true, Cursor: toolset.Cursor{}.String()}, nil
 }
 
 // execNow is how a command stands, at its end or after the wait.
-func (s *Server) execNow(ctx context.Context, c *call, job models.Job, from cursor, wait time.Duration) (*answer, error) {
+func (s *Server) execNow(ctx context.Context, c *call, job models.Job, from toolset.Cursor, wait time.Duration) (*answer, error) {
 	if inBackground(job) {
 		return s.follower(ctx, c, job, from, wait)
 	}
@@ -100,13 +44,13 @@ func (s *Server) execNow(ctx context.Context, c *call, job models.Job, from curs
 		if err != nil {
 			return nil, err
 		}
-		return r.answer(), nil
+		return r.Answer(), nil
 	}
 	return s.outcome(ctx, job, box, from)
 }
 
 // outcome is the answer about a command or a cell that has ended.
-func (s *Server) outcome(ctx context.Context, job models.Job, box models.Sandbox, from cursor) (*answer, error) {
+func (s *Server) outcome(ctx context.Context, job models.Job, box models.Sandbox, from toolset.Cursor) (*answer, error) {
 	if job.Kind == models.KindCode {
 		return s.cellEnded(ctx, job, box, from)
 	}
@@ -114,20 +58,20 @@ func (s *Server) outcome(ctx context.Context, job models.Job, box models.Sandbox
 	if err != nil {
 		return nil, err
 	}
-	return r.answer(), nil
+	return r.Answer(), nil
 }
 
 // follower reads on in the output of a background command. The sandbox knows how that stands, its job only that it has begun.
-func (s *Server) follower(ctx context.Context, c *call, job models.Job, from cursor, wait time.Duration) (*answer, error) {
+func (s *Server) follower(ctx context.Context, c *call, job models.Job, from toolset.Cursor, wait time.Duration) (*answer, error) {
 	leave, err := s.mw.Waits.Enter(middleware.RequestOf(ctx).Tenant)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	r := &ran{ExecID: job.ID, SandboxID: job.SandboxID}
-	var parts [2]piece
+	r := &toolset.Ran{ExecID: job.ID, SandboxID: job.SandboxID}
+	var parts [2]toolset.Piece
 	for i, stream := range []providers.Stream{providers.Stdout, providers.Stderr} {
-		q := providers.OutputQuery{Stream: stream, Offset: from[i], Max: maxHead}
+		q := providers.OutputQuery{Stream: stream, Offset: from[i], Max: toolset.MaxHead}
 		if i == 0 {
 			q.Wait = max(0, min(wait, patience-time.Since(c.began)))
 		}
@@ -137,12 +81,12 @@ func (s *Server) follower(ctx context.Context, c *call, job models.Job, from cur
 		}
 		e := out.Exec
 		total := [2]int64{e.StdoutBytes, e.StderrBytes}[i]
-		parts[i] = piece{begin: out.Begin, total: total, data: out.Data, last: !e.Running && out.Begin+int64(len(out.Data)) >= total}
-		r.Running, r.ExitCode, r.Signal, r.TimedOut, r.OOMKilled, r.DurationMS = e.Running, e.ExitCode, e.Signal, e.TimedOut, e.OOMKilled, e.DurationMS
+		parts[i] = toolset.Piece{Begin: out.Begin, Total: total, Data: out.Data, Last: !e.Running && out.Begin+int64(len(out.Data)) >= total}
+		r.Is(e)
 		r.Dropped += max(0, out.Begin-from[i])
 	}
-	r.fill(from, parts[0], parts[1])
-	return r.answer(), nil
+	r.Fill(from, parts[0], parts[1])
+	return r.Answer(), nil
 }
 
 // inBackground says whether the job has only started its command.

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"sandyard/toolset"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
@@ -22,103 +25,90 @@ type tool struct {
 	handle mcp.ToolHandler
 }
 
-// answer is what a tool returns: text for the model, the same as fields, and pictures.
-type answer struct {
-	text   string
-	fields any // a struct or a map
-	images []*mcp.ImageContent
-
-	imageBytes int // of all pictures that were to be shown, as base64
-}
-
-// hint is what clients are told of a tool's effects.
-type hint int
-
-const (
-	reads   hint = iota // it changes nothing
-	adds                // it changes something and destroys nothing
-	changes             // it may destroy something
-)
+// answer is what a tool returns.
+type answer = toolset.Answer
 
 // in is embedded by the arguments of tools that work in a sandbox.
 type in struct {
 	Sandbox string `json:"sandbox,omitempty" jsonschema:"The id of another sandbox; default: the session's sandbox"`
 }
 
-// define makes a tool whose arguments are a T. Fields without omitempty are required.
-func define[T any](s *Server, name, about string, h hint, do func(context.Context, *call, *T) (*answer, error)) tool {
-	schema, err := jsonschema.For[T](nil)
-	if err != nil {
-		panic(fmt.Sprintf("tool %s: %v", name, err)) // of the type, whatever the input
+// define makes a tool that is not the business of one sandbox alone, whose arguments are a T.
+func define[T any](s *Server, name, about string, h toolset.Hint, do func(context.Context, *call, *T) (*answer, error)) tool {
+	t := toolset.Describe[T](name, about, h)
+	return s.handled(t, func(ctx context.Context, c *call, given json.RawMessage) (*answer, error) {
+		args := new(T)
+		if err := toolset.Read(t, given, args); err != nil {
+			return nil, err
+		}
+		return do(ctx, c, args)
+	})
+}
+
+// inside makes a tool of one that works in a sandbox: of the session, or the one that the call names.
+func (s *Server) inside(t toolset.Tool) tool {
+	named := toolset.Describe[in]("", "", toolset.Reads).InputSchema.(*jsonschema.Schema) //nolint:forcetypeassert // it makes one
+	schema := t.About.InputSchema.(*jsonschema.Schema)                                    //nolint:forcetypeassert // likewise
+	if schema.Properties == nil {
+		schema.Properties = map[string]*jsonschema.Schema{}
 	}
-	no, open := false, h != reads
-	t := &mcp.Tool{Name: name, Description: about, InputSchema: schema, Annotations: &mcp.ToolAnnotations{
-		ReadOnlyHint: h == reads, DestructiveHint: &no, OpenWorldHint: &open,
-	}}
-	if h == changes {
-		yes := true
-		t.Annotations.DestructiveHint = &yes
+	maps.Copy(schema.Properties, named.Properties)
+	schema.PropertyOrder = append(schema.PropertyOrder, named.PropertyOrder...)
+	return s.handled(t.About, func(ctx context.Context, c *call, given json.RawMessage) (*answer, error) {
+		box := &inside{s: s, c: c}
+		if err := readSandbox(given, &box.named); err != nil {
+			return nil, err
+		}
+		return t.Call(ctx, box, given)
+	})
+}
+
+// readSandbox reads the one argument that the tools of package toolset do not have. What is wrong with the others they say.
+func readSandbox(given json.RawMessage, into *string) error {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(given, &fields) != nil || len(fields["sandbox"]) == 0 {
+		return nil
 	}
-	return tool{t, func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	if json.Unmarshal(fields["sandbox"], into) != nil {
+		return invalid("sandbox", "must be a string")
+	}
+	return nil
+}
+
+func (s *Server) handled(about *mcp.Tool, do func(context.Context, *call, json.RawMessage) (*answer, error)) tool {
+	return tool{about, func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		ctx, c, done := callOf(ctx)
 		defer done()
 		c.tells(req)
-		args := new(T)
-		err := readArguments(name, schema, req.Params.Arguments, args)
-		var out *answer
-		if err == nil {
-			out, err = do(ctx, c, args)
-		}
+		out, err := do(ctx, c, req.Params.Arguments)
 		return s.result(ctx, c, out, err), nil
 	}}
 }
 
-// readArguments decodes the arguments of a tool. The error says what the tool takes.
-func readArguments(name string, schema *jsonschema.Schema, given json.RawMessage, into any) error {
-	var fields map[string]json.RawMessage
-	if string(given) == "null" { // how some clients write that there are none
-		given = nil
-	}
-	if len(given) > 0 && json.Unmarshal(given, &fields) != nil {
-		return problem.Invalid("arguments", "must be a JSON object")
-	}
-	for field := range fields {
-		if schema.Properties[field] == nil {
-			return problem.Invalid(field, fmt.Sprintf("is not an argument of %s, which takes %s", name, strings.Join(schema.PropertyOrder, ", ")))
-		}
-	}
-	for _, field := range schema.Required {
-		if value := string(fields[field]); value == "" || value == "null" {
-			return problem.Invalid(field, fmt.Sprintf("is missing; %s requires %s", name, strings.Join(schema.Required, ", ")))
-		}
-	}
-	return middleware.Decode(given, into)
-}
-
 // result is what the client gets: errors too are results, for those the model sees.
 func (s *Server) result(ctx context.Context, c *call, out *answer, err error) *mcp.CallToolResult {
-	res := &mcp.CallToolResult{}
-	if c.notice != "" {
-		res.Content = append(res.Content, &mcp.TextContent{Text: c.notice})
-	}
-	var goes *running
+	failed, goes := false, (*running)(nil)
 	switch {
 	case errors.As(err, &goes):
 		out = &answer{
-			text:   fmt.Sprintf("This takes longer than a call may. Job %s goes on; call job_wait with job_id %s.", goes.job.ID, goes.job.ID),
-			fields: map[string]any{"job_id": goes.job.ID, "running": true, "sandbox_id": goes.job.SandboxID},
+			Text:   fmt.Sprintf("This takes longer than a call may. Job %s goes on; call job_wait with job_id %s.", goes.job.ID, goes.job.ID),
+			Fields: map[string]any{"job_id": goes.job.ID, "running": true, "sandbox_id": goes.job.SandboxID},
 		}
 	case err != nil:
+		if own := (*toolset.Error)(nil); errors.As(err, &own) {
+			err = problem.New(http.StatusUnprocessableEntity, own.Code, own.Text)
+		}
 		p := s.mw.Report(ctx, middleware.RequestOf(ctx), err)
 		p.Detail = strings.ReplaceAll(p.Detail, "body.", "")
-		out = &answer{text: p.Code + ": " + p.Detail, fields: map[string]any{"error": errorOf(p)}}
-		res.IsError = true
+		out = &answer{Text: p.Code + ": " + p.Detail, Fields: map[string]any{"error": errorOf(p)}}
+		failed = true
 	}
-	res.Content = append(res.Content, &mcp.TextContent{Text: out.text})
-	for _, image := range out.images {
-		res.Content = append(res.Content, image)
+	res := out.Result()
+	res.IsError = failed
+	if c.notice != "" {
+		res.Content = append([]mcp.Content{&mcp.TextContent{Text: c.notice}}, res.Content...)
 	}
-	res.StructuredContent = withNotice(out.fields, c.notice)
+	res.StructuredContent = withNotice(out.Fields, c.notice)
 	return res
 }
 

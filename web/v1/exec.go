@@ -124,7 +124,7 @@ type EnvBody struct {
 
 // KeptEnv is the document of the variables for later commands.
 type KeptEnv struct {
-	Env map[string]string `json:"env" doc:"Variables that were set for later commands; those that the sandbox was created with are not among them"`
+	Env map[string]string `json:"env" doc:"Variables for later commands, without those that the sandbox was created with"`
 }
 
 func (s *Server) addEnv() {
