@@ -46,11 +46,12 @@ func (w *inside) do(ctx context.Context, args jobs.Args, into any) (models.Job, 
 
 // inSandbox carries out a job and returns it when it has succeeded, with its result in into.
 func (s *Server) inSandbox(ctx context.Context, c *call, sandbox string, args jobs.Args, into any) (models.Job, error) {
-	box, err := s.sandbox(ctx, c, sandbox)
-	if err != nil {
-		return models.Job{}, err
-	}
-	job, box, err := s.carry(ctx, c, box.ID, args, patience)
+	var job models.Job
+	var box models.Sandbox
+	err := s.inBox(ctx, c, sandbox, func(id string) (err error) {
+		job, box, err = s.carry(ctx, c, id, args, patience)
+		return err
+	})
 	if err != nil {
 		return job, err
 	}
@@ -83,10 +84,6 @@ func execOf(c toolset.Command) *jobs.Exec {
 
 // Run implements toolset.Box.
 func (w *inside) Run(ctx context.Context, c toolset.Command, wait time.Duration) (*toolset.Ran, error) {
-	box, err := w.sandbox(ctx)
-	if err != nil {
-		return nil, err
-	}
 	exec := execOf(c)
 	if exec.TimeoutSeconds == 0 {
 		exec.TimeoutSeconds = toolset.CommandTimeout.Seconds()
@@ -94,16 +91,30 @@ func (w *inside) Run(ctx context.Context, c toolset.Command, wait time.Duration)
 	if wait == 0 {
 		wait = patience
 	}
-	return w.s.command(ctx, w.c, box.ID, exec, wait)
+	var r *toolset.Ran
+	err := w.in(ctx, func(id string) (err error) {
+		r, err = w.s.command(ctx, w.c, id, exec, wait)
+		return err
+	})
+	return r, err
+}
+
+// in calls work with the sandbox, see inBox.
+func (w *inside) in(ctx context.Context, work func(id string) error) error {
+	return w.s.inBox(ctx, w.c, w.named, func(id string) error {
+		w.id = id
+		return work(id)
+	})
 }
 
 // Launch implements toolset.Box.
 func (w *inside) Launch(ctx context.Context, c toolset.Command) (*toolset.Ran, error) {
-	box, err := w.sandbox(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return w.s.launch(ctx, w.c, box.ID, execOf(c))
+	var r *toolset.Ran
+	err := w.in(ctx, func(id string) (err error) {
+		r, err = w.s.launch(ctx, w.c, id, execOf(c))
+		return err
+	})
+	return r, err
 }
 
 // Follow implements toolset.Box.
@@ -222,12 +233,13 @@ func (w *inside) Code(
 	timeout float64,
 	wait time.Duration,
 ) (*toolset.Answer, error) {
-	box, err := w.sandbox(ctx)
-	if err != nil {
-		return nil, err
-	}
+	var job models.Job
+	var box models.Sandbox
 	cell := &jobs.Code{Language: language, Code: code, TimeoutSeconds: timeout, Merge: true}
-	job, box, err := w.s.carry(ctx, w.c, box.ID, cell, wait)
+	err := w.in(ctx, func(id string) (err error) {
+		job, box, err = w.s.carry(ctx, w.c, id, cell, wait)
+		return err
+	})
 	var goes *running
 	if errors.As(err, &goes) {
 		r, err := w.s.partOf(ctx, goes.job, toolset.Cursor{})

@@ -61,6 +61,8 @@ type Server struct {
 	mw      *middleware.Stack
 	handler http.Handler
 
+	known known
+
 	named    map[string][]string // the tools of each set, and each tool, by name
 	setNames []string
 
