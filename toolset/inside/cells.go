@@ -63,7 +63,12 @@ func (n notebook) find(id string) *cellRun {
 }
 
 // start runs a cell, when its turn has come.
-func (n notebook) start(ctx context.Context, language, code string, timeout float64, env map[string]string) (*cellRun, error) {
+func (n notebook) start(
+	ctx context.Context,
+	language, code string,
+	timeout float64,
+	env map[string]string,
+) (*cellRun, error) {
 	if code == "" {
 		return nil, toolset.Invalid("code", "is empty")
 	}

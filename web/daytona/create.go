@@ -84,15 +84,20 @@ func (s *Server) wish(b *createRequest) (w jobs.CreateSandbox, err error) {
 		return w, err
 	}
 	w = jobs.CreateSandbox{
-		Template: b.Snapshot, Key: b.Name, Env: b.Env, CPUs: float64(b.CPU), MemoryMB: b.Memory << 10, DiskMB: b.Disk << 10, OnTimeout: "pause",
+		Template: b.Snapshot, Key: b.Name, Env: b.Env, CPUs: float64(b.CPU), MemoryMB: b.Memory << 10, DiskMB: b.Disk << 10,
+		OnTimeout:          "pause",
 		MaxLifetimeSeconds: (time.Duration(b.TTLMinutes) * time.Minute).Seconds(),
 		Foreign:            jobs.Foreign{Metadata: b.Labels, NeverIdle: true, OwnNetwork: true, Public: b.Public},
 	}
 	if b.BuildInfo != nil {
 		image := only.FindStringSubmatch(b.BuildInfo.Dockerfile)
 		if image == nil || len(b.BuildInfo.ContextHashes) > 0 {
-			return w, problem.New(http.StatusBadRequest, "unsupported_operation",
-				"a create does not build images here; build a template with POST /v1/templates/{name}/builds, and name it as the snapshot")
+			return w, problem.New(
+				http.StatusBadRequest,
+				"unsupported_operation",
+				"a create does not build images here; build a template with POST /v1/templates/{name}/builds, and name it as the "+
+					"snapshot",
+			)
 		}
 		w.Image = image[1]
 	}
@@ -165,10 +170,28 @@ func (s *Server) create(c *fiber.Ctx) error {
 	}
 	box, existing, err := s.calls.Make(c.UserContext(), wish)
 	if err != nil {
-		return calls.Rename(err, "template", "snapshot", "key", "name", "egress.allow", "networkAllowList", "memory_mb", "memory", "disk_mb", "disk", "cpus", "cpu")
+		return calls.Rename(
+			err,
+			"template",
+			"snapshot",
+			"key",
+			"name",
+			"egress.allow",
+			"networkAllowList",
+			"memory_mb",
+			"memory",
+			"disk_mb",
+			"disk",
+			"cpus",
+			"cpu",
+		)
 	}
 	if existing {
-		return problem.New(http.StatusConflict, "name_taken", fmt.Sprintf("a sandbox with the name %q exists already; get it by its name, or choose another", in.Name))
+		return problem.New(
+			http.StatusConflict,
+			"name_taken",
+			fmt.Sprintf("a sandbox with the name %q exists already; get it by its name, or choose another", in.Name),
+		)
 	}
 	return c.JSON(s.document(c, box))
 }

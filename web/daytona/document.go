@@ -118,11 +118,13 @@ func nameOf(b models.Sandbox) string {
 func (s *Server) document(c *fiber.Ctx, b models.Sandbox) sandbox {
 	wish := specOf(b)
 	d := sandbox{
-		ID: b.ID, OrganizationID: b.TenantID, Name: nameOf(b), User: boxUser, Env: wish.Env, Labels: b.Labels, Public: wish.Public, Target: target,
+		ID: b.ID, OrganizationID: b.TenantID, Name: nameOf(b), User: boxUser, Env: wish.Env, Labels: b.Labels,
+		Public: wish.Public, Target: target,
 		CPU: b.CPUs, Memory: float64(b.MemoryMB) / 1024, Disk: float64(cmp.Or(wish.Resources.DiskMB, 256)) / 1024,
 		State: stateOf(b), DesiredState: desiredOf(b), BackupState: "None", AutoStopInterval: minutes(b.TimeoutMS),
-		AutoDeleteInterval: -1, CreatedAt: stamp(b.CreatedAt), UpdatedAt: stamp(b.LastActiveAt), LastActivityAt: stamp(b.LastActiveAt),
-		SandboxClass: boxClass, ToolboxProxyURL: c.BaseURL() + toolbox,
+		AutoDeleteInterval: -1, CreatedAt: stamp(b.CreatedAt), UpdatedAt: stamp(b.LastActiveAt),
+		LastActivityAt: stamp(b.LastActiveAt),
+		SandboxClass:   boxClass, ToolboxProxyURL: c.BaseURL() + toolbox,
 	}
 	if b.Template != nil {
 		d.Snapshot = *b.Template

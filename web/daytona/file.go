@@ -156,7 +156,11 @@ func (s *Server) removeFile(c *fiber.Ctx) error {
 			return err
 		}
 		if f.Type == "directory" && c.Query("recursive") != "true" {
-			return problem.New(http.StatusBadRequest, "invalid_request", "the path is a directory; send recursive=true to delete it with all that it holds")
+			return problem.New(
+				http.StatusBadRequest,
+				"invalid_request",
+				"the path is a directory; send recursive=true to delete it with all that it holds",
+			)
 		}
 		if _, err := s.calls.Do(ctx, sandbox, &jobs.Remove{Path: path}); err != nil {
 			return err
@@ -184,7 +188,14 @@ func (s *Server) folder(c *fiber.Ctx) error {
 }
 
 func (s *Server) chmod(ctx context.Context, sandbox, mode, path string) error {
-	out, err := s.script(ctx, sandbox, `case "$2" in "~/"*) set -- "$1" "$HOME/${2#"~/"}" ;; esac; chmod -- "$1" "$2"`, "", mode, path)
+	out, err := s.script(
+		ctx,
+		sandbox,
+		`case "$2" in "~/"*) set -- "$1" "$HOME/${2#"~/"}" ;; esac; chmod -- "$1" "$2"`,
+		"",
+		mode,
+		path,
+	)
 	if err == nil && out.code != 0 {
 		err = problem.New(http.StatusBadRequest, "invalid_request", strings.TrimSpace(out.stderr))
 	}
@@ -232,7 +243,12 @@ func (s *Server) find(c *fiber.Ctx) error {
 		return err
 	}
 	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
-		found, err := ask[jobs.GrepResult](ctx, s, sandbox, &jobs.Grep{Pattern: pattern, Fixed: true, Path: path, Hidden: true, MaxMatches: mostFound})
+		found, err := ask[jobs.GrepResult](
+			ctx,
+			s,
+			sandbox,
+			&jobs.Grep{Pattern: pattern, Fixed: true, Path: path, Hidden: true, MaxMatches: mostFound},
+		)
 		if err != nil {
 			return err
 		}
@@ -250,7 +266,12 @@ func (s *Server) search(c *fiber.Ctx) error {
 		return err
 	}
 	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
-		found, err := ask[jobs.GlobResult](ctx, s, sandbox, &jobs.Glob{Pattern: "**/" + pattern, Path: path, Hidden: true, Limit: mostFound})
+		found, err := ask[jobs.GlobResult](
+			ctx,
+			s,
+			sandbox,
+			&jobs.Glob{Pattern: "**/" + pattern, Path: path, Hidden: true, Limit: mostFound},
+		)
 		if err != nil {
 			return err
 		}
@@ -277,7 +298,10 @@ func (s *Server) replace(c *fiber.Ctx) error {
 	}
 	results := []map[string]any{}
 	for _, file := range in.Files {
-		edit := &jobs.Edit{Path: file, Edits: []jobs.Replacement{{OldString: in.Pattern, NewString: in.NewValue, ReplaceAll: true}}}
+		edit := &jobs.Edit{
+			Path:  file,
+			Edits: []jobs.Replacement{{OldString: in.Pattern, NewString: in.NewValue, ReplaceAll: true}},
+		}
 		_, err := s.calls.Do(c.UserContext(), box.ID, edit)
 		p := s.fault(err)
 		one := map[string]any{"file": file, "success": err == nil || p.Code == string(providers.NoMatch)}
@@ -293,7 +317,11 @@ func (s *Server) replace(c *fiber.Ctx) error {
 func parts(c *fiber.Ctx, part func(name string, p *multipart.Part) error) error {
 	kind, params, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
 	if err != nil || kind != fiber.MIMEMultipartForm || params["boundary"] == "" {
-		return problem.New(http.StatusBadRequest, "invalid_request", "the body must be a form of the type multipart/form-data with its boundary")
+		return problem.New(
+			http.StatusBadRequest,
+			"invalid_request",
+			"the body must be a form of the type multipart/form-data with its boundary",
+		)
 	}
 	form := multipart.NewReader(bytes.NewReader(c.Request().Body()), params["boundary"])
 	for {
@@ -319,7 +347,11 @@ func (s *Server) put(ctx context.Context, sandbox, path string, from io.Reader) 
 	if err := middleware.RequestOf(ctx).Held.Add(ctx, 2*len(content)); err != nil {
 		return 0, err
 	}
-	_, err = s.calls.Do(ctx, sandbox, &jobs.Write{Path: path, Content: base64.StdEncoding.EncodeToString(content), Encoding: "base64"})
+	_, err = s.calls.Do(
+		ctx,
+		sandbox,
+		&jobs.Write{Path: path, Content: base64.StdEncoding.EncodeToString(content), Encoding: "base64"},
+	)
 	return len(content), err
 }
 
@@ -395,7 +427,10 @@ func (s *Server) download(c *fiber.Ctx) error {
 			return err
 		}
 		c.Set(fiber.HeaderContentType, fiber.MIMEOctetStream)
-		c.Set(fiber.HeaderContentDisposition, mime.FormatMediaType("attachment", map[string]string{"filename": path[strings.LastIndexByte(path, '/')+1:]}))
+		c.Set(
+			fiber.HeaderContentDisposition,
+			mime.FormatMediaType("attachment", map[string]string{"filename": path[strings.LastIndexByte(path, '/')+1:]}),
+		)
 		return c.Send(content)
 	})
 }

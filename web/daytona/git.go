@@ -85,9 +85,13 @@ func gitProblem(out output) error {
 	switch {
 	case out.code == 127:
 		text = "the sandbox's image has no git; use a template that has it"
-	case strings.Contains(text, "not a git repository"), strings.Contains(text, "does not exist"), strings.Contains(text, "not found"):
+	case strings.Contains(text, "not a git repository"),
+		strings.Contains(text, "does not exist"),
+		strings.Contains(text, "not found"):
 		status = http.StatusNotFound
-	case strings.Contains(text, "already exists"), strings.Contains(text, "[rejected]"), strings.Contains(text, "CONFLICT"):
+	case strings.Contains(text, "already exists"),
+		strings.Contains(text, "[rejected]"),
+		strings.Contains(text, "CONFLICT"):
 		status = http.StatusConflict
 	case strings.Contains(text, "Authentication failed"), strings.Contains(text, "could not read Username"):
 		status = http.StatusUnauthorized
@@ -255,7 +259,16 @@ func (s *Server) commit(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	args := []string{"-C", in.Path, "-c", "user.name=" + in.Author, "-c", "user.email=" + in.Email, "commit", "--message=" + in.Message}
+	args := []string{
+		"-C",
+		in.Path,
+		"-c",
+		"user.name=" + in.Author,
+		"-c",
+		"user.email=" + in.Email,
+		"commit",
+		"--message=" + in.Message,
+	}
 	if in.AllowEmpty {
 		args = append(args, "--allow-empty")
 	}

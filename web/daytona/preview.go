@@ -59,7 +59,8 @@ func (s *Server) preview(c *fiber.Ctx) error {
 	}
 	address, signer := s.calls.Address()
 	return c.JSON(map[string]any{
-		"sandboxId": box.ID, "url": address.URL(box.ID, uint16(port), ""), "token": signer.Port(box.ID, grant), //nolint:gosec // checked
+		"sandboxId": box.ID, "token": signer.Port(box.ID, grant),
+		"url": address.URL(box.ID, uint16(port), ""), //nolint:gosec // checked
 	})
 }
 
@@ -82,7 +83,8 @@ func (s *Server) signed(c *fiber.Ctx) error {
 	address, signer := s.calls.Address()
 	token := signer.Port(box.ID, grant)
 	return c.JSON(map[string]any{
-		"sandboxId": box.ID, "port": port, "token": token, "url": address.URL(box.ID, uint16(port), token), //nolint:gosec // checked
+		"sandboxId": box.ID, "port": port, "token": token,
+		"url": address.URL(box.ID, uint16(port), token), //nolint:gosec // checked
 	})
 }
 
@@ -123,7 +125,8 @@ func (s *Server) expire(c *fiber.Ctx) error {
 	if err := s.calls.Begin(ctx); err != nil {
 		return err
 	}
-	if _, err := s.store.RevokePort(ctx, middleware.RequestOf(ctx).Tenant, box.ID, uint16(port), grant); err != nil { //nolint:gosec // checked
+	tenant := middleware.RequestOf(ctx).Tenant
+	if _, err := s.store.RevokePort(ctx, tenant, box.ID, uint16(port), grant); err != nil { //nolint:gosec // checked
 		return err
 	}
 	return c.SendStatus(fiber.StatusOK)

@@ -105,7 +105,10 @@ func seconds(given *int) (float64, error) {
 	case given == nil || *given == 0:
 		return defaultCommand, nil
 	case *given < 0 || *given > most:
-		return 0, problem.Invalid("body.timeout", fmt.Sprintf("must be between 1 and %d seconds; run what takes longer in a session, with runAsync", most))
+		return 0, problem.Invalid(
+			"body.timeout",
+			fmt.Sprintf("must be between 1 and %d seconds; run what takes longer in a session, with runAsync", most),
+		)
 	}
 	return float64(*given), nil
 }
@@ -173,11 +176,17 @@ func (s *Server) runCode(c *fiber.Ctx) error {
 	if in.Language == "javascript" && len(in.Argv) > 0 {
 		argv = append(argv, "--")
 	}
-	out, err := s.run(c.UserContext(), box.ID, &jobs.Exec{Argv: append(argv, in.Argv...), Env: in.Envs, TimeoutSeconds: limit})
+	out, err := s.run(
+		c.UserContext(),
+		box.ID,
+		&jobs.Exec{Argv: append(argv, in.Argv...), Env: in.Envs, TimeoutSeconds: limit},
+	)
 	if err != nil {
 		return calls.Rename(err, "env", "envs")
 	}
-	return c.JSON(map[string]any{"exitCode": out.code, "result": out.stdout, "artifacts": map[string]any{"charts": []any{}}})
+	return c.JSON(
+		map[string]any{"exitCode": out.code, "result": out.stdout, "artifacts": map[string]any{"charts": []any{}}},
+	)
 }
 
 // listening prints the ports on which a program listens, from the kernel's tables.

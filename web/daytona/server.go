@@ -1,6 +1,6 @@
-// Package daytona answers Daytona's official clients: its API below /daytona/api and its toolbox below /daytona/toolbox.
-// What they make are ordinary sandboxes, and whatever is done in one is an ordinary job. docs/daytona.md says what works
-// and what is different here.
+// Package daytona answers Daytona's official clients: its API below /daytona/api and its toolbox below
+// /daytona/toolbox. What they make are ordinary sandboxes, and whatever is done in one is an ordinary job.
+// docs/daytona.md says what works and what is different here.
 package daytona
 
 import (
@@ -62,7 +62,11 @@ func (s *Server) AddRoutes(app fiber.Router) {
 	s.addFiles(r)
 	s.addGit(r)
 	app.Use(base, func(*fiber.Ctx) error {
-		return problem.New(http.StatusNotImplemented, "unsupported_operation", "this server does not offer this operation; docs/daytona.md lists what it offers")
+		return problem.New(
+			http.StatusNotImplemented,
+			"unsupported_operation",
+			"this server does not offer this operation; docs/daytona.md lists what it offers",
+		)
 	})
 }
 
@@ -134,7 +138,13 @@ type failure struct {
 }
 
 func failureOf(p *problem.Problem, method, path string) failure {
-	f := failure{StatusCode: p.Status, Message: p.Detail, Error: http.StatusText(p.Status), Path: path, Timestamp: stamp(time.Now())}
+	f := failure{
+		StatusCode: p.Status,
+		Message:    p.Detail,
+		Error:      http.StatusText(p.Status),
+		Path:       path,
+		Timestamp:  stamp(time.Now()),
+	}
 	if strings.HasPrefix(path, toolbox+"/") {
 		f.Code, f.Source, f.Method = codeOf(p), "DAYTONA_DAEMON", method
 	}
@@ -176,7 +186,11 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // unsupported refuses what was asked for and cannot be done here.
 func unsupported(what string) error {
-	return problem.New(http.StatusBadRequest, "unsupported_operation", what+" is not supported here; docs/daytona.md says what is")
+	return problem.New(
+		http.StatusBadRequest,
+		"unsupported_operation",
+		what+" is not supported here; docs/daytona.md says what is",
+	)
 }
 
 // read decodes the body of a request.

@@ -16,9 +16,10 @@ import (
 	"sandyard/web/problem"
 )
 
-// A session is a shell that runs as a background exec and reads the names of its commands from a queue. All of its state
-// is in the sandbox, in a directory of its own: the id of its exec, and of each command a directory with its text, its
-// output and at its end its exit code. So every API process knows every session, and it ends with its sandbox.
+// A session is a shell that runs as a background exec and reads the names of its commands from a queue. All of its
+// state is in the sandbox, in a directory of its own: the id of its exec, and of each command a directory with its
+// text, its output and at its end its exit code. So every API process knows every session, and it ends with its
+// sandbox.
 
 // Codes of errors that keep their status.
 const (
@@ -78,7 +79,8 @@ echo "$2" 1<>"$d/queue"
 `
 	showSession = prelude + `[ -d "$d" ] || exit 44
 for c in "$d"/*/; do [ -f "$c/command" ] || continue
-	n="${c%/}"; printf '%s %s %s\n' "${n##*/}" "$(cat "$c/exit" 2>/dev/null || echo -)" "$(base64 <"$c/command" | tr -d '\n')"
+	n="${c%/}"; printf '%s %s %s\n' "${n##*/}" "$(cat "$c/exit" 2>/dev/null || echo -)" "$(base64 <"$c/command" | tr -d " +
+		"'\n')"
 done`
 	allSessions = `for d in "$HOME"/.daytona/sessions/*/; do [ -d "$d" ] || continue; d="${d%/}"; echo "${d##*/}"; done`
 	endSession  = prelude + `[ -d "$d" ] || exit 44; cat "$d/exec" 2>/dev/null`
@@ -101,7 +103,11 @@ func named(c *fiber.Ctx) (session, command string, err error) {
 }
 
 // inSession carries out a script on a session's directory, and says what is wrong where it does.
-func (s *Server) inSession(c *fiber.Ctx, script, stdin string, more ...string) (out output, box models.Sandbox, err error) {
+func (s *Server) inSession(
+	c *fiber.Ctx,
+	script, stdin string,
+	more ...string,
+) (out output, box models.Sandbox, err error) {
 	session, command, err := named(c)
 	if err != nil {
 		return out, box, err
@@ -128,11 +134,23 @@ func wrongIn(out output) error {
 	case noCommand:
 		return problem.New(http.StatusNotFound, "not_found", "the session has no such command")
 	case endedBefore:
-		return problem.New(http.StatusGone, "session_ended", "the session has ended, as one of its commands exited its shell; delete it and create another")
+		return problem.New(
+			http.StatusGone,
+			"session_ended",
+			"the session has ended, as one of its commands exited its shell; delete it and create another",
+		)
 	case isThere:
-		return problem.New(http.StatusConflict, "name_taken", "there is a session with this id already; use it, or delete it first")
+		return problem.New(
+			http.StatusConflict,
+			"name_taken",
+			"there is a session with this id already; use it, or delete it first",
+		)
 	}
-	return problem.New(http.StatusInternalServerError, "provider_error", "the sandbox could not do this: "+strings.TrimSpace(out.stderr))
+	return problem.New(
+		http.StatusInternalServerError,
+		"provider_error",
+		"the sandbox could not do this: "+strings.TrimSpace(out.stderr),
+	)
 }
 
 func (s *Server) createSession(c *fiber.Ctx) error {
@@ -143,7 +161,11 @@ func (s *Server) createSession(c *fiber.Ctx) error {
 		return err
 	}
 	if !nameForm.MatchString(in.ID) {
-		return problem.Invalid("body.sessionId", "must be up to 128 letters, digits, dots, underscores and hyphens, and begin with a letter, a digit or an underscore")
+		return problem.Invalid(
+			"body.sessionId",
+			"must be up to 128 letters, digits, dots, underscores and hyphens, and begin with a letter, a digit or an "+
+				"underscore",
+		)
 	}
 	box, err := s.inside(c)
 	if err != nil {
@@ -286,7 +308,9 @@ func (s *Server) sessionExec(c *fiber.Ctx) error {
 	if err != nil {
 		return wrongIn(output{code: 1, stderr: "no exit code"})
 	}
-	return c.JSON(map[string]any{"cmdId": id, "exitCode": code, "stdout": rest, "stderr": out.stderr, "output": rest + out.stderr})
+	return c.JSON(
+		map[string]any{"cmdId": id, "exitCode": code, "stdout": rest, "stderr": out.stderr, "output": rest + out.stderr},
+	)
 }
 
 // waitSession waits for the end of a command and prints its exit code and its output.
@@ -303,7 +327,11 @@ func (s *Server) input(c *fiber.Ctx) error {
 	_, _, err = s.inSession(c, sendInput, in.Data)
 	if err != nil {
 		if s.fault(err).Code == sessionEnded {
-			return problem.New(http.StatusGone, "command_ended", "the command has ended, or it was not run with runAsync: it takes no input")
+			return problem.New(
+				http.StatusGone,
+				"command_ended",
+				"the command has ended, or it was not run with runAsync: it takes no input",
+			)
 		}
 		return err
 	}

@@ -28,7 +28,8 @@ type boxDoc struct {
 func describe(box models.Sandbox) boxDoc {
 	doc := boxDoc{
 		ID: box.ID, State: string(box.State), Labels: box.Labels, Network: len(box.Egress) > 0,
-		CreatedAt: box.CreatedAt.UTC(), ExpiresAt: box.ExpiresAt.UTC(), IdleAfter: (time.Duration(box.IdleTimeoutMS) * time.Millisecond).Seconds(),
+		CreatedAt: box.CreatedAt.UTC(), ExpiresAt: box.ExpiresAt.UTC(),
+		IdleAfter: (time.Duration(box.IdleTimeoutMS) * time.Millisecond).Seconds(),
 	}
 	if box.Template != nil {
 		doc.Template = *box.Template
@@ -61,7 +62,13 @@ type portURL struct {
 
 func (s *Server) portURL(ctx context.Context, c *call, a *portURL) (*answer, error) {
 	var res jobs.PortResult
-	job, err := s.inSandbox(ctx, c, a.Sandbox, &jobs.Port{Port: a.Port, Public: a.Public, ExpiresInSeconds: a.Seconds}, nil)
+	job, err := s.inSandbox(
+		ctx,
+		c,
+		a.Sandbox,
+		&jobs.Port{Port: a.Port, Public: a.Public, ExpiresInSeconds: a.Seconds},
+		nil,
+	)
 	if err != nil {
 		return nil, err
 	}

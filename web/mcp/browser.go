@@ -162,7 +162,9 @@ func (s *Server) browse(
 		return nil, err
 	}
 	exec := &jobs.Exec{
-		Argv: []string{browserProgram}, Stdin: string(asked), TimeoutSeconds: browserTimeout, MaxOutputBytes: toolset.KeptOutput,
+		Argv: []string{
+			browserProgram,
+		}, Stdin: string(asked), TimeoutSeconds: browserTimeout, MaxOutputBytes: toolset.KeptOutput,
 	}
 	job, box, err := s.carry(ctx, c, box.ID, exec, patience)
 	var goes *running

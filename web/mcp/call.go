@@ -31,7 +31,14 @@ type callKey struct{}
 
 func newCall(gone context.Context, of session, m message) *call {
 	sum := sha256.Sum256(append([]byte(m.Method+"\n"), m.Params...))
-	return &call{session: of, id: string(m.ID), content: sum[:], gone: gone, began: time.Now(), progress: func(context.Context, string) {}}
+	return &call{
+		session:  of,
+		id:       string(m.ID),
+		content:  sum[:],
+		gone:     gone,
+		began:    time.Now(),
+		progress: func(context.Context, string) {},
+	}
 }
 
 // callOf returns the call that a handler of the library answers, with a context that ends with its time or its client.
@@ -58,8 +65,8 @@ func (c *call) tells(req *mcp.CallToolRequest) {
 	}
 }
 
-// key is the idempotency key of a call: a message that is sent again within its session starts nothing again. Empty = the
-// client has no session to tell its messages apart by.
+// key is the idempotency key of a call: a message that is sent again within its session starts nothing again. Empty =
+// the client has no session to tell its messages apart by.
 func (s session) callKey(id string) string {
 	if s.id == "" || id == "" || id == "null" {
 		return ""
@@ -94,16 +101,27 @@ func (s *Server) submit(ctx context.Context, c *call, sandbox string, args jobs.
 // progressEvery is how often a call that waits says so.
 const progressEvery = 3 * time.Second
 
-// follow waits for a job, at most for patience and as long as the call may take. The job has not ended where the wait is
-// over or this process ends: then it is handed over to whoever asks next.
-func (s *Server) follow(ctx context.Context, c *call, job string, wait time.Duration) (models.Job, models.Sandbox, error) {
+// follow waits for a job, at most for patience and as long as the call may take. The job has not ended where the wait
+// is over or this process ends: then it is handed over to whoever asks next.
+func (s *Server) follow(
+	ctx context.Context,
+	c *call,
+	job string,
+	wait time.Duration,
+) (models.Job, models.Sandbox, error) {
 	return s.followBy(ctx, c, s.mw.Await, job, wait)
 }
 
 // awaiting is how Stack waits for a job: Await, or Follow for one that is new.
 type awaiting func(ctx context.Context, job string, wait time.Duration) (models.Job, models.Sandbox, error)
 
-func (s *Server) followBy(ctx context.Context, c *call, await awaiting, job string, wait time.Duration) (j models.Job, box models.Sandbox, err error) {
+func (s *Server) followBy(
+	ctx context.Context,
+	c *call,
+	await awaiting,
+	job string,
+	wait time.Duration,
+) (j models.Job, box models.Sandbox, err error) {
 	leave, err := s.mw.Waits.Enter(middleware.RequestOf(ctx).Tenant)
 	if err != nil {
 		return j, box, err
@@ -120,9 +138,15 @@ func (s *Server) followBy(ctx context.Context, c *call, await awaiting, job stri
 	}
 }
 
-// carry submits the job of a call and waits for it. Where the client is gone before that, the job is cancelled; where the
-// wait is over, the job is handed over and the error is *running.
-func (s *Server) carry(ctx context.Context, c *call, sandbox string, args jobs.Args, wait time.Duration) (models.Job, models.Sandbox, error) {
+// carry submits the job of a call and waits for it. Where the client is gone before that, the job is cancelled; where
+// the wait is over, the job is handed over and the error is *running.
+func (s *Server) carry(
+	ctx context.Context,
+	c *call,
+	sandbox string,
+	args jobs.Args,
+	wait time.Duration,
+) (models.Job, models.Sandbox, error) {
 	job, err := s.submit(ctx, c, sandbox, args)
 	if err != nil {
 		return job, models.Sandbox{}, err
@@ -168,8 +192,8 @@ func (s *Server) cancel(ctx context.Context, job string) error {
 	return err
 }
 
-// cancelled ends the job of a call that the client has given up, on whichever process that call is. A job that was handed
-// over goes on. The notice may overtake the call's submission, so that is waited for a short time.
+// cancelled ends the job of a call that the client has given up, on whichever process that call is. A job that was
+// handed over goes on. The notice may overtake the call's submission, so that is waited for a short time.
 func (s *Server) cancelled(ctx context.Context, of session, m message) error {
 	var params struct {
 		RequestID json.RawMessage `json:"requestId"`

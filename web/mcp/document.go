@@ -30,15 +30,17 @@ type rpcAnswer struct {
 func (s *Server) Document(version string) *huma.OpenAPI {
 	contract := calls.Contract{
 		Title: "Agents' tools", Failure: reflect.TypeFor[problem.Problem](),
-		Description: "A server of the Model Context Protocol, as streamable HTTP. Use a client of the protocol; tools/list describes the tools.",
+		Description: "A server of the Model Context Protocol, as streamable HTTP. Use a client of the protocol; tools/list " +
+			"describes the tools.",
 		Security: map[string]*huma.SecurityScheme{
 			"bearer": {Type: "http", Scheme: "bearer", Description: "An API key"},
 			"header": {Type: "apiKey", In: "header", Name: "X-API-Key", Description: "An API key"},
 		},
 	}
 	doc := contract.Document(version, []calls.Route{{
-		Method: http.MethodPost, Path: Path, ID: "mcp", Summary: "Send one message of JSON-RPC", Query: []string{"session", "template", "tools"},
-		In: reflect.TypeFor[rpcRequest](), Out: reflect.TypeFor[rpcAnswer](),
+		Method: http.MethodPost, Path: Path, ID: "mcp", Summary: "Send one message of JSON-RPC",
+		Query: []string{"session", "template", "tools"},
+		In:    reflect.TypeFor[rpcRequest](), Out: reflect.TypeFor[rpcAnswer](),
 	}})
 	answers := doc.Paths[Path].Post.Responses["200"]
 	answers.Description = "Server-sent events; the last one is the answer"

@@ -80,7 +80,10 @@ func (s *Server) mcpListServers(ctx context.Context, c *call, a *sandboxOnly) (*
 		if len(said.Servers) == 0 {
 			text.WriteString(".mcp.json names no server.")
 		}
-		return &answer{Text: toolset.Clip(text.String()), Fields: map[string]any{"servers": within(said.Servers), "sandbox_id": box}}
+		return &answer{
+			Text:   toolset.Clip(text.String()),
+			Fields: map[string]any{"servers": within(said.Servers), "sandbox_id": box},
+		}
 	})
 }
 
@@ -108,7 +111,10 @@ func (s *Server) mcpListTools(ctx context.Context, c *call, a *mcpListTools) (*a
 		if cut {
 			text.WriteString("[schemas are left out; ask for one tool with tool_name]")
 		}
-		return &answer{Text: toolset.Clip(text.String()), Fields: map[string]any{"tools": kept, "truncated": cut, "sandbox_id": box}}
+		return &answer{
+			Text:   toolset.Clip(text.String()),
+			Fields: map[string]any{"tools": kept, "truncated": cut, "sandbox_id": box},
+		}
 	})
 }
 

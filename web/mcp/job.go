@@ -37,10 +37,12 @@ type jobDoc struct {
 
 func docOf(job models.Job) jobDoc {
 	doc := jobDoc{
-		ID: job.ID, Kind: job.Kind, State: string(job.State), SandboxID: job.SandboxID, Running: !job.State.Terminal(), Error: job.Error,
+		ID: job.ID, Kind: job.Kind, State: string(job.State), SandboxID: job.SandboxID, Running: !job.State.Terminal(),
+		Error:    job.Error,
 		QueuedAt: job.QueuedAt.UTC(), FinishedAt: job.FinishedAt,
 	}
-	if len(job.Result) > 0 && job.Unread == 0 && len(job.Result) <= toolset.MaxHead && job.Kind != "port" { // a port's URL has a token
+	if len(job.Result) > 0 && job.Unread == 0 && len(job.Result) <= toolset.MaxHead &&
+		job.Kind != "port" { // a port's URL has a token
 		doc.Result = job.Result
 	}
 	return doc
@@ -102,7 +104,8 @@ type jobList struct {
 
 func jobStates() []models.JobState {
 	return []models.JobState{
-		models.Queued, models.Running, models.Succeeded, models.Failed, models.Cancelled, models.TimedOut, models.Lost, models.Expired,
+		models.Queued, models.Running, models.Succeeded, models.Failed, models.Cancelled, models.TimedOut, models.Lost,
+		models.Expired,
 	}
 }
 
@@ -142,7 +145,11 @@ func (s *Server) jobList(ctx context.Context, _ *call, a *jobList) (*answer, err
 
 func noJob(id string, err error) error {
 	if p := problem.Of(err, 0); p.Code == "not_found" {
-		return problem.New(p.Status, "job_not_found", fmt.Sprintf("there is no job %q of this API key; use the job_id of an earlier answer", id))
+		return problem.New(
+			p.Status,
+			"job_not_found",
+			fmt.Sprintf("there is no job %q of this API key; use the job_id of an earlier answer", id),
+		)
 	}
 	return err
 }

@@ -12,8 +12,9 @@ import (
 // maxKnown is how many sessions' sandboxes are remembered.
 const maxKnown = 4096
 
-// known remembers which sandbox a session worked in last, so that the next call need not look for it. It is only a guess:
-// the submission finds out whether the sandbox still takes work, and as long as it does, no other has the session's key.
+// known remembers which sandbox a session worked in last, so that the next call need not look for it. It is only a
+// guess: the submission finds out whether the sandbox still takes work, and as long as it does, no other has the
+// session's key.
 type known struct {
 	mu sync.Mutex
 	by map[string]string // by tenant and key

@@ -1,14 +1,15 @@
-// Package mcp serves agents' tools over the Model Context Protocol, as streamable HTTP at /mcp: every tool is a job, or a
-// question about one, like the routes of the other contracts.
+// Package mcp serves agents' tools over the Model Context Protocol, as streamable HTTP at /mcp: every tool is a job, or
+// a question about one, like the routes of the other contracts.
 //
 // Nothing of a session lives in a process, because the next request of a conversation may reach another one. The
 // protocol's library therefore runs stateless: each POST is a connection of its own. The session's id is handed out at
 // initialize and is only a name: what belongs to it is in PostgreSQL, its sandbox under a key and its calls under
 // idempotency keys. Protocol versions without sessions are not offered; their clients fall back to one that has them.
 //
-// The library wants net/http, while the API is Fiber's. Fiber admits a request and reads its body, within the bounds and
-// the memory of all bodies. Then the request crosses over, as streams of files do: it counts among the tenant's streams,
-// and net/http has its connection, streams the answer, sees when the client is gone, and ends it when its key is revoked.
+// The library wants net/http, while the API is Fiber's. Fiber admits a request and reads its body, within the bounds
+// and the memory of all bodies. Then the request crosses over, as streams of files do: it counts among the tenant's
+// streams, and net/http has its connection, streams the answer, sees when the client is gone, and ends it when its key
+// is revoked.
 package mcp
 
 import (
@@ -83,14 +84,21 @@ func New(c Config) *Server {
 }
 
 // instructions tell the model what it cannot see in the tools.
-const instructions = "Tools that work in a sandbox, a Linux container of this conversation. It is made when a tool first needs it and ends " +
-	"after an hour without use. No call takes longer than 25 seconds: a command that runs longer answers running=true with exec_id and " +
-	"cursor; call shell_wait with both to follow it. Paths are relative to the work directory. Give sandbox to work in another sandbox."
+const instructions = "Tools that work in a sandbox, a Linux container of this conversation. It is made when a tool " +
+	"first needs it and ends " +
+	"after an hour without use. No call takes longer than 25 seconds: a command that runs longer answers running=true " +
+	"with exec_id and " +
+	"cursor; call shell_wait with both to follow it. Paths are relative to the work directory. Give sandbox to work in " +
+	"another sandbox."
 
 func (s *Server) library() *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "sandyard", Version: s.c.Version}, &mcp.ServerOptions{
-		Instructions: instructions, Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}, Resources: &mcp.ResourceCapabilities{}},
-		SupportedProtocolVersions: slices.DeleteFunc(mcp.SupportedProtocolVersions(), func(v string) bool { return v > lastWithSessions }),
+		Instructions: instructions,
+		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}, Resources: &mcp.ResourceCapabilities{}},
+		SupportedProtocolVersions: slices.DeleteFunc(
+			mcp.SupportedProtocolVersions(),
+			func(v string) bool { return v > lastWithSessions },
+		),
 	})
 	for _, t := range s.index(s.sets()) {
 		server.AddTool(t.about, t.handle)

@@ -16,7 +16,13 @@ import (
 )
 
 // command runs a command as the job of a call. One that takes longer than the call goes on.
-func (s *Server) command(ctx context.Context, c *call, sandbox string, exec *jobs.Exec, wait time.Duration) (*toolset.Ran, error) {
+func (s *Server) command(
+	ctx context.Context,
+	c *call,
+	sandbox string,
+	exec *jobs.Exec,
+	wait time.Duration,
+) (*toolset.Ran, error) {
 	job, box, err := s.carry(ctx, c, sandbox, exec, wait)
 	var goes *running
 	if errors.As(err, &goes) {
@@ -33,12 +39,21 @@ func (s *Server) partOf(ctx context.Context, job models.Job, from toolset.Cursor
 	r := &toolset.Ran{ExecID: job.ID, SandboxID: job.SandboxID, Running: true}
 	var parts [2]toolset.Piece
 	for i, stream := range []providers.Stream{providers.Stdout, providers.Stderr} {
-		out, err := s.c.Output(ctx, job.SandboxID, job.ID, providers.OutputQuery{Stream: stream, Offset: from[i], Max: toolset.MaxHead})
+		out, err := s.c.Output(
+			ctx,
+			job.SandboxID,
+			job.ID,
+			providers.OutputQuery{Stream: stream, Offset: from[i], Max: toolset.MaxHead},
+		)
 		if err != nil { // it has not begun, or its worker is just being replaced: what it has written is there next time
 			parts[i] = toolset.Piece{Begin: from[i], Total: from[i]}
 			continue
 		}
-		parts[i] = toolset.Piece{Begin: out.Begin, Total: [2]int64{out.Exec.StdoutBytes, out.Exec.StderrBytes}[i], Data: out.Data}
+		parts[i] = toolset.Piece{
+			Begin: out.Begin,
+			Total: [2]int64{out.Exec.StdoutBytes, out.Exec.StderrBytes}[i],
+			Data:  out.Data,
+		}
 		r.DurationMS = out.Exec.DurationMS
 	}
 	r.Fill(from, parts[0], parts[1])
@@ -46,7 +61,12 @@ func (s *Server) partOf(ctx context.Context, job models.Job, from toolset.Cursor
 }
 
 // ended is how a command or a cell ended.
-func (s *Server) ended(ctx context.Context, job models.Job, box models.Sandbox, from toolset.Cursor) (*toolset.Ran, error) {
+func (s *Server) ended(
+	ctx context.Context,
+	job models.Job,
+	box models.Sandbox,
+	from toolset.Cursor,
+) (*toolset.Ran, error) {
 	if job.State != models.Succeeded && job.State != models.TimedOut || len(job.Result) == 0 && job.Unread == 0 {
 		return nil, s.failure(job, box)
 	}
@@ -57,7 +77,14 @@ func (s *Server) ended(ctx context.Context, job models.Job, box models.Sandbox, 
 	if err := json.Unmarshal(job.Result, &res); err != nil {
 		return nil, fmt.Errorf("read the result of job %s: %w", job.ID, err)
 	}
-	r := &toolset.Ran{ExecID: job.ID, SandboxID: job.SandboxID, Signal: res.Signal, TimedOut: job.State == models.TimedOut, OOMKilled: res.OOMKilled, DurationMS: res.DurationMS}
+	r := &toolset.Ran{
+		ExecID:     job.ID,
+		SandboxID:  job.SandboxID,
+		Signal:     res.Signal,
+		TimedOut:   job.State == models.TimedOut,
+		OOMKilled:  res.OOMKilled,
+		DurationMS: res.DurationMS,
+	}
 	if job.Kind == models.KindExec && !r.TimedOut {
 		r.ExitCode = &res.ExitCode
 	}

@@ -29,24 +29,34 @@ const (
 
 // addResources adds what clients may read beside calling tools.
 func (s *Server) addResources(server *mcp.Server) {
-	server.AddResource(&mcp.Resource{URI: listURI, Name: "sandboxes", Description: "The live sandboxes", MIMEType: jsonMedia},
+	server.AddResource(
+		&mcp.Resource{URI: listURI, Name: "sandboxes", Description: "The live sandboxes", MIMEType: jsonMedia},
 		s.reader(func(ctx context.Context, _ *call, _ string) (*mcp.ResourceContents, error) {
 			docs, err := s.live(ctx, maxListed)
 			return asJSON(docs, err)
-		}))
-	server.AddResource(&mcp.Resource{URI: templatesURI, Name: "templates", Description: "The templates of sandboxes", MIMEType: jsonMedia},
+		}),
+	)
+	server.AddResource(
+		&mcp.Resource{URI: templatesURI, Name: "templates", Description: "The templates of sandboxes", MIMEType: jsonMedia},
 		s.reader(func(ctx context.Context, _ *call, _ string) (*mcp.ResourceContents, error) {
 			docs, err := s.templates(ctx)
 			return asJSON(docs, err)
-		}))
-	server.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: filePattern, Name: "file", Description: "A file in a sandbox; path is absolute"},
-		s.reader(s.fileResource))
-	server.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: outputPattern, Name: "output", Description: "What a job's command has written"},
-		s.reader(s.outputResource))
+		}),
+	)
+	server.AddResourceTemplate(
+		&mcp.ResourceTemplate{URITemplate: filePattern, Name: "file", Description: "A file in a sandbox; path is absolute"},
+		s.reader(s.fileResource),
+	)
+	server.AddResourceTemplate(
+		&mcp.ResourceTemplate{URITemplate: outputPattern, Name: "output", Description: "What a job's command has written"},
+		s.reader(s.outputResource),
+	)
 }
 
 // reader is a handler whose errors say what to do.
-func (s *Server) reader(read func(ctx context.Context, c *call, rest string) (*mcp.ResourceContents, error)) mcp.ResourceHandler {
+func (s *Server) reader(
+	read func(ctx context.Context, c *call, rest string) (*mcp.ResourceContents, error),
+) mcp.ResourceHandler {
 	return func(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 		ctx, c, done := callOf(ctx)
 		defer done()
@@ -81,7 +91,11 @@ func (s *Server) fileResource(ctx context.Context, c *call, rest string) (*mcp.R
 		return nil, err
 	}
 	if len(job.Content) > toolset.MaxDownload {
-		return nil, problem.New(413, "too_large", "the file is too large for a resource; read it in pieces with file_download or file_read")
+		return nil, problem.New(
+			413,
+			"too_large",
+			"the file is too large for a resource; read it in pieces with file_download or file_read",
+		)
 	}
 	if utf8.Valid(job.Content) {
 		return &mcp.ResourceContents{MIMEType: "text/plain", Text: string(job.Content)}, nil

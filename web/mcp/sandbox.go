@@ -65,7 +65,15 @@ func (s *Server) sandboxList(ctx context.Context, _ *call, a *sandboxList) (*ans
 	}
 	var b strings.Builder
 	for _, doc := range docs {
-		fmt.Fprintf(&b, "%s %s template %s key %q, ends at %s\n", doc.ID, doc.State, doc.Template, doc.Key, doc.ExpiresAt.Format(time.RFC3339))
+		fmt.Fprintf(
+			&b,
+			"%s %s template %s key %q, ends at %s\n",
+			doc.ID,
+			doc.State,
+			doc.Template,
+			doc.Key,
+			doc.ExpiresAt.Format(time.RFC3339),
+		)
 	}
 	if len(docs) == 0 {
 		b.WriteString("There is no live sandbox.")
@@ -97,7 +105,10 @@ func (s *Server) changed(ctx context.Context, c *call, sandbox string, args jobs
 		return nil, s.failure(job, box)
 	}
 	doc := describe(box)
-	return &answer{Text: fmt.Sprintf("Sandbox %s is %s and ends at %s.", doc.ID, doc.State, doc.ExpiresAt.Format(time.RFC3339)), Fields: doc}, nil
+	return &answer{
+		Text:   fmt.Sprintf("Sandbox %s is %s and ends at %s.", doc.ID, doc.State, doc.ExpiresAt.Format(time.RFC3339)),
+		Fields: doc,
+	}, nil
 }
 
 func (s *Server) sandboxPause(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
@@ -125,7 +136,10 @@ func (s *Server) sandboxDelete(ctx context.Context, _ *call, a *sandboxDelete) (
 	if err := s.c.Calls.Delete(ctx, a.Sandbox); err != nil {
 		return nil, err
 	}
-	return &answer{Text: "Deleted sandbox " + a.Sandbox + ".", Fields: map[string]any{"id": a.Sandbox, "state": models.SandboxDeleted}}, nil
+	return &answer{
+		Text:   "Deleted sandbox " + a.Sandbox + ".",
+		Fields: map[string]any{"id": a.Sandbox, "state": models.SandboxDeleted},
+	}, nil
 }
 
 // infoProgram describes the work directory, a line for each thing: name, tab, value.
@@ -171,7 +185,10 @@ func (s *Server) workspaceHealth(ctx context.Context, c *call, a *sandboxOnly) (
 	if !healthy {
 		text = fmt.Sprintf("Sandbox %s did not run a command: see job %s.", box.ID, r.ExecID)
 	}
-	return &answer{Text: text, Fields: map[string]any{"healthy": healthy, "sandbox_id": box.ID, "took_ms": time.Since(began).Milliseconds()}}, nil
+	return &answer{
+		Text:   text,
+		Fields: map[string]any{"healthy": healthy, "sandbox_id": box.ID, "took_ms": time.Since(began).Milliseconds()},
+	}, nil
 }
 
 type nothing struct{}

@@ -48,7 +48,10 @@ func (s *Server) sessionOf(c *fiber.Ctx) (session, error) {
 	form := regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,199}$`)
 	for at, text := range map[string]string{"header." + sessionHeader: found.id, "query.session": found.name} {
 		if text != "" && !form.MatchString(text) {
-			return found, problem.Invalid(at, "must be at most 200 letters, digits, '.', '_', ':', '@' or '-', and begin with a letter or digit")
+			return found, problem.Invalid(
+				at,
+				"must be at most 200 letters, digits, '.', '_', ':', '@' or '-', and begin with a letter or digit",
+			)
 		}
 	}
 	var err error
@@ -56,15 +59,20 @@ func (s *Server) sessionOf(c *fiber.Ctx) (session, error) {
 	return found, err
 }
 
-// sandbox returns the sandbox that a call is for: the named one, or that of its session, which is made where it has none.
+// sandbox returns the sandbox that a call is for: the named one, or that of its session, which is made where it has
+// none.
 func (s *Server) sandbox(ctx context.Context, c *call, named string) (models.Sandbox, error) {
 	if named != "" {
 		return s.c.Calls.Sandbox(ctx, named)
 	}
 	key := c.session.key()
 	if key == "" {
-		return models.Sandbox{}, problem.New(fiber.StatusUnprocessableEntity, "no_session", "this client sends no Mcp-Session-Id, so there is no "+
-			"sandbox of its session; add ?session=NAME to the server's URL, or give sandbox")
+		return models.Sandbox{}, problem.New(
+			fiber.StatusUnprocessableEntity,
+			"no_session",
+			"this client sends no Mcp-Session-Id, so there is no "+
+				"sandbox of its session; add ?session=NAME to the server's URL, or give sandbox",
+		)
 	}
 	box, err := s.standing(ctx, key)
 	if err != nil {
@@ -84,7 +92,11 @@ func (s *Server) standing(ctx context.Context, key string) (models.Sandbox, erro
 	tick := time.NewTicker(endingEvery)
 	defer tick.Stop()
 	for {
-		list, err := s.c.Store.Sandboxes(ctx, middleware.RequestOf(ctx).Tenant, models.SandboxFilter{Key: key, Live: true, Limit: 1})
+		list, err := s.c.Store.Sandboxes(
+			ctx,
+			middleware.RequestOf(ctx).Tenant,
+			models.SandboxFilter{Key: key, Live: true, Limit: 1},
+		)
 		if err != nil || len(list) == 0 {
 			return models.Sandbox{}, err
 		}
@@ -129,6 +141,11 @@ func (s *Server) succeeds(ctx context.Context, box models.Sandbox) (string, erro
 	if list[0].EndReason != nil {
 		why = *list[0].EndReason
 	}
-	return fmt.Sprintf("The session's sandbox %s has ended (%s). This is a new one, %s: files, programs and variables of the old one are gone.",
-		list[0].ID, why, box.ID), nil
+	return fmt.Sprintf(
+		"The session's sandbox %s has ended (%s). This is a new one, %s: files, programs and variables of the old one are "+
+			"gone.",
+		list[0].ID,
+		why,
+		box.ID,
+	), nil
 }

@@ -31,7 +31,13 @@ func (s *Server) launch(ctx context.Context, c *call, sandbox string, exec *jobs
 }
 
 // execNow is how a command stands, at its end or after the wait.
-func (s *Server) execNow(ctx context.Context, c *call, job models.Job, from toolset.Cursor, wait time.Duration) (*answer, error) {
+func (s *Server) execNow(
+	ctx context.Context,
+	c *call,
+	job models.Job,
+	from toolset.Cursor,
+	wait time.Duration,
+) (*answer, error) {
 	if inBackground(job) {
 		return s.follower(ctx, c, job, from, wait)
 	}
@@ -50,7 +56,12 @@ func (s *Server) execNow(ctx context.Context, c *call, job models.Job, from tool
 }
 
 // outcome is the answer about a command or a cell that has ended.
-func (s *Server) outcome(ctx context.Context, job models.Job, box models.Sandbox, from toolset.Cursor) (*answer, error) {
+func (s *Server) outcome(
+	ctx context.Context,
+	job models.Job,
+	box models.Sandbox,
+	from toolset.Cursor,
+) (*answer, error) {
 	if job.Kind == models.KindCode {
 		return s.cellEnded(ctx, job, box, from)
 	}
@@ -61,8 +72,15 @@ func (s *Server) outcome(ctx context.Context, job models.Job, box models.Sandbox
 	return r.Answer(), nil
 }
 
-// follower reads on in the output of a background command. The sandbox knows how that stands, its job only that it has begun.
-func (s *Server) follower(ctx context.Context, c *call, job models.Job, from toolset.Cursor, wait time.Duration) (*answer, error) {
+// follower reads on in the output of a background command. The sandbox knows how that stands, its job only that it has
+// begun.
+func (s *Server) follower(
+	ctx context.Context,
+	c *call,
+	job models.Job,
+	from toolset.Cursor,
+	wait time.Duration,
+) (*answer, error) {
 	leave, err := s.mw.Waits.Enter(middleware.RequestOf(ctx).Tenant)
 	if err != nil {
 		return nil, err
@@ -81,7 +99,12 @@ func (s *Server) follower(ctx context.Context, c *call, job models.Job, from too
 		}
 		e := out.Exec
 		total := [2]int64{e.StdoutBytes, e.StderrBytes}[i]
-		parts[i] = toolset.Piece{Begin: out.Begin, Total: total, Data: out.Data, Last: !e.Running && out.Begin+int64(len(out.Data)) >= total}
+		parts[i] = toolset.Piece{
+			Begin: out.Begin,
+			Total: total,
+			Data:  out.Data,
+			Last:  !e.Running && out.Begin+int64(len(out.Data)) >= total,
+		}
 		r.Is(e)
 		r.Dropped += max(0, out.Begin-from[i])
 	}
@@ -92,14 +115,20 @@ func (s *Server) follower(ctx context.Context, c *call, job models.Job, from too
 // inBackground says whether the job has only started its command.
 func inBackground(job models.Job) bool {
 	var started jobs.BackgroundResult
-	return job.Kind == models.KindExec && job.State == models.Succeeded && json.Unmarshal(job.Result, &started) == nil && started.ExecID != ""
+	return job.Kind == models.KindExec && job.State == models.Succeeded && json.Unmarshal(job.Result, &started) == nil &&
+		started.ExecID != ""
 }
 
 // anyExec and onlyBackground say which command is meant where none is named.
 func anyExec(models.Job) bool { return true }
 
 // execJob returns the job of a command: of the one that is named, or of the newest one in the sandbox that fits.
-func (s *Server) execJob(ctx context.Context, c *call, id, sandbox string, fits func(models.Job) bool) (models.Job, error) {
+func (s *Server) execJob(
+	ctx context.Context,
+	c *call,
+	id, sandbox string,
+	fits func(models.Job) bool,
+) (models.Job, error) {
 	tenant := middleware.RequestOf(ctx).Tenant
 	if id != "" {
 		job, err := s.c.Store.Job(ctx, tenant, id)
@@ -115,7 +144,11 @@ func (s *Server) execJob(ctx context.Context, c *call, id, sandbox string, fits 
 	if err != nil {
 		return models.Job{}, err
 	}
-	list, err := s.c.Store.Jobs(ctx, tenant, models.JobFilter{Sandbox: box.ID, Kind: models.KindExec, Limit: lookedThrough})
+	list, err := s.c.Store.Jobs(
+		ctx,
+		tenant,
+		models.JobFilter{Sandbox: box.ID, Kind: models.KindExec, Limit: lookedThrough},
+	)
 	if err != nil {
 		return models.Job{}, err
 	}

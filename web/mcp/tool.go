@@ -34,7 +34,12 @@ type in struct {
 }
 
 // define makes a tool that is not the business of one sandbox alone, whose arguments are a T.
-func define[T any](s *Server, name, about string, h toolset.Hint, do func(context.Context, *call, *T) (*answer, error)) tool {
+func define[T any](
+	s *Server,
+	name, about string,
+	h toolset.Hint,
+	do func(context.Context, *call, *T) (*answer, error),
+) tool {
 	t := toolset.Describe[T](name, about, h)
 	return s.handled(t, func(ctx context.Context, c *call, given json.RawMessage) (*answer, error) {
 		args := new(T)
@@ -47,8 +52,9 @@ func define[T any](s *Server, name, about string, h toolset.Hint, do func(contex
 
 // inside makes a tool of one that works in a sandbox: of the session, or the one that the call names.
 func (s *Server) inside(t toolset.Tool) tool {
-	named := toolset.Describe[in]("", "", toolset.Reads).InputSchema.(*jsonschema.Schema) //nolint:forcetypeassert // it makes one
-	schema := t.About.InputSchema.(*jsonschema.Schema)                                    //nolint:forcetypeassert // likewise
+	about := toolset.Describe[in]("", "", toolset.Reads)
+	named := about.InputSchema.(*jsonschema.Schema)    //nolint:forcetypeassert // it makes one
+	schema := t.About.InputSchema.(*jsonschema.Schema) //nolint:forcetypeassert // likewise
 	if schema.Properties == nil {
 		schema.Properties = map[string]*jsonschema.Schema{}
 	}
@@ -63,7 +69,8 @@ func (s *Server) inside(t toolset.Tool) tool {
 	})
 }
 
-// readSandbox reads the one argument that the tools of package toolset do not have. What is wrong with the others they say.
+// readSandbox reads the one argument that the tools of package toolset do not have. What is wrong with the others they
+// say.
 func readSandbox(given json.RawMessage, into *string) error {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(given, &fields) != nil || len(fields["sandbox"]) == 0 {
@@ -91,7 +98,11 @@ func (s *Server) result(ctx context.Context, c *call, out *answer, err error) *m
 	switch {
 	case errors.As(err, &goes):
 		out = &answer{
-			Text:   fmt.Sprintf("This takes longer than a call may. Job %s goes on; call job_wait with job_id %s.", goes.job.ID, goes.job.ID),
+			Text: fmt.Sprintf(
+				"This takes longer than a call may. Job %s goes on; call job_wait with job_id %s.",
+				goes.job.ID,
+				goes.job.ID,
+			),
 			Fields: map[string]any{"job_id": goes.job.ID, "running": true, "sandbox_id": goes.job.SandboxID},
 		}
 	case err != nil:
@@ -141,7 +152,10 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 		defer func() {
 			if p := recover(); p != nil {
 				found := s.mw.Report(ctx, middleware.RequestOf(ctx), middleware.Panicked(p))
-				res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: found.Code + ": " + found.Detail + ": " + found.RequestID}
+				res, err = nil, &jsonrpc.Error{
+					Code:    jsonrpc.CodeInternalError,
+					Message: found.Code + ": " + found.Detail + ": " + found.RequestID,
+				}
 			}
 		}()
 		return next(ctx, method, req)
@@ -156,19 +170,27 @@ func onlyChosen(next mcp.MethodHandler) mcp.MethodHandler {
 		if !ok {
 			return next(ctx, method, req)
 		}
-		if params, calls := req.GetParams().(*mcp.CallToolParamsRaw); calls && !slices.Contains(c.session.tools, params.Name) {
+		if params, calls := req.GetParams().(*mcp.CallToolParamsRaw); calls &&
+			!slices.Contains(c.session.tools, params.Name) {
 			return unknownTool(params.Name, c.session.tools), nil
 		}
 		res, err := next(ctx, method, req)
 		if list, lists := res.(*mcp.ListToolsResult); lists && err == nil {
-			list.Tools = slices.DeleteFunc(list.Tools, func(t *mcp.Tool) bool { return !slices.Contains(c.session.tools, t.Name) })
+			list.Tools = slices.DeleteFunc(
+				list.Tools,
+				func(t *mcp.Tool) bool { return !slices.Contains(c.session.tools, t.Name) },
+			)
 		}
 		return res, err
 	}
 }
 
 func unknownTool(name string, known []string) *mcp.CallToolResult {
-	text := fmt.Sprintf("unknown_tool: there is no tool %q; use one of %s, or ask for others with ?tools= in the server's URL", name, strings.Join(known, ", "))
+	text := fmt.Sprintf(
+		"unknown_tool: there is no tool %q; use one of %s, or ask for others with ?tools= in the server's URL",
+		name,
+		strings.Join(known, ", "),
+	)
 	return &mcp.CallToolResult{
 		IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: text}},
 		StructuredContent: map[string]any{"error": failed{Code: "unknown_tool", Message: text}},

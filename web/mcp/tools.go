@@ -17,7 +17,8 @@ const coreSet = "core"
 // core names the tools of that set.
 func core() []string {
 	return []string{
-		"file_read", "file_write", "file_edit", "file_list", "file_search", "shell_exec", "shell_wait", "python_exec", "pip_install", "git_clone",
+		"file_read", "file_write", "file_edit", "file_list", "file_search", "shell_exec", "shell_wait", "python_exec",
+		"pip_install", "git_clone",
 		"http_request", "port_url", "process_list", "sandbox_get", "job_wait",
 	}
 }
@@ -33,12 +34,30 @@ func (s *Server) sets() []toolSet {
 	more := map[string][]tool{
 		"shell": {
 			define(s, "exec_start", "Start a command in the background", toolset.Changes, s.execStart),
-			define(s, "exec_output", "Return the output of a command after the cursor; the same as shell_wait", toolset.Reads, s.execOutput),
-			define(s, "exec_stdin", "Write to the input of a command that was started with stdin_open", toolset.Changes, s.execStdin),
+			define(
+				s,
+				"exec_output",
+				"Return the output of a command after the cursor; the same as shell_wait",
+				toolset.Reads,
+				s.execOutput,
+			),
+			define(
+				s,
+				"exec_stdin",
+				"Write to the input of a command that was started with stdin_open",
+				toolset.Changes,
+				s.execStdin,
+			),
 			define(s, "exec_signal", "Send a signal to a command", toolset.Changes, s.execSignal),
 		},
 		"network": {
-			define(s, "port_url", "Return a URL at which a port of the sandbox is reached from outside", toolset.Adds, s.portURL),
+			define(
+				s,
+				"port_url",
+				"Return a URL at which a port of the sandbox is reached from outside",
+				toolset.Adds,
+				s.portURL,
+			),
 		},
 	}
 	var all []toolSet
@@ -60,34 +79,88 @@ func (s *Server) sets() []toolSet {
 
 func (s *Server) browserTools() []tool {
 	return []tool{
-		define(s, "browser_open", "Open a page in the browser of a sandbox of template browser, and return its text", toolset.Adds, s.browserOpen),
-		define(s, "browser_info", "Describe the browser: its tabs, its size, and how a person can see its screen", toolset.Reads, s.browserInfo),
+		define(
+			s,
+			"browser_open",
+			"Open a page in the browser of a sandbox of template browser, and return its text",
+			toolset.Adds,
+			s.browserOpen,
+		),
+		define(
+			s,
+			"browser_info",
+			"Describe the browser: its tabs, its size, and how a person can see its screen",
+			toolset.Reads,
+			s.browserInfo,
+		),
 		define(s, "browser_screenshot", "Show the open page, or an element of it", toolset.Reads, s.browserScreenshot),
-		define(s, "browser_action", "Click, type, scroll and navigate in the open page, or read its text", toolset.Changes, s.browserAction),
+		define(
+			s,
+			"browser_action",
+			"Click, type, scroll and navigate in the open page, or read its text",
+			toolset.Changes,
+			s.browserAction,
+		),
 	}
 }
 
 func (s *Server) hubTools() []tool {
 	return []tool{
-		define(s, "mcp_list_servers", "List the MCP servers that the file .mcp.json in the sandbox's work directory names", toolset.Reads, s.mcpListServers),
+		define(
+			s,
+			"mcp_list_servers",
+			"List the MCP servers that the file .mcp.json in the sandbox's work directory names",
+			toolset.Reads,
+			s.mcpListServers,
+		),
 		define(s, "mcp_list_tools", "List the tools of one of these servers", toolset.Adds, s.mcpListTools),
-		define(s, "mcp_execute", "Call a tool of one of these servers, from inside the sandbox, under its egress policy", toolset.Changes, s.mcpExecute),
+		define(
+			s,
+			"mcp_execute",
+			"Call a tool of one of these servers, from inside the sandbox, under its egress policy",
+			toolset.Changes,
+			s.mcpExecute,
+		),
 	}
 }
 
 func (s *Server) sandboxTools() []tool {
 	return []tool{
 		define(s, "sandbox_get", "Describe the sandbox: its state, template and timeouts", toolset.Reads, s.sandboxGet),
-		define(s, "sandbox_create", "Create another sandbox; give its id as sandbox to other tools", toolset.Adds, s.sandboxCreate),
+		define(
+			s,
+			"sandbox_create",
+			"Create another sandbox; give its id as sandbox to other tools",
+			toolset.Adds,
+			s.sandboxCreate,
+		),
 		define(s, "sandbox_list", "List the live sandboxes", toolset.Reads, s.sandboxList),
-		define(s, "sandbox_pause", "Freeze a sandbox with its memory; the next tool resumes it", toolset.Adds, s.sandboxPause),
+		define(
+			s,
+			"sandbox_pause",
+			"Freeze a sandbox with its memory; the next tool resumes it",
+			toolset.Adds,
+			s.sandboxPause,
+		),
 		define(s, "sandbox_resume", "Resume a paused sandbox", toolset.Adds, s.sandboxResume),
-		define(s, "sandbox_extend", "Extend the timeout of a sandbox to a number of seconds from now", toolset.Adds, s.sandboxExtend),
+		define(
+			s,
+			"sandbox_extend",
+			"Extend the timeout of a sandbox to a number of seconds from now",
+			toolset.Adds,
+			s.sandboxExtend,
+		),
 		define(s, "sandbox_delete", "Delete a sandbox with all that is in it", toolset.Changes, s.sandboxDelete),
 		define(s, "workspace_info", "Describe the work directory: path, free space, tools", toolset.Reads, s.workspaceInfo),
 		define(s, "workspace_health", "Check that the sandbox runs commands", toolset.Reads, s.workspaceHealth),
 		define(s, "template_list", "List the templates that sandboxes are made from", toolset.Reads, s.templateList),
-		define(s, "usage_limits", "Show the limits of the tenant and the user, with what is in use", toolset.Reads, s.usageLimits),
+		define(
+			s,
+			"usage_limits",
+			"Show the limits of the tenant and the user, with what is in use",
+			toolset.Reads,
+			s.usageLimits,
+		),
 	}
 }
 
@@ -109,8 +182,15 @@ func (s *Server) chosen(query string) ([]string, error) {
 	for _, word := range strings.Split(query, ",") {
 		found := s.named[strings.TrimSpace(word)]
 		if found == nil {
-			return nil, problem.New(fiber.StatusUnprocessableEntity, "invalid_request",
-				fmt.Sprintf("query.tools %q is neither a set of tools nor a tool; the sets are all, core, %s", word, strings.Join(s.setNames, ", ")))
+			return nil, problem.New(
+				fiber.StatusUnprocessableEntity,
+				"invalid_request",
+				fmt.Sprintf(
+					"query.tools %q is neither a set of tools nor a tool; the sets are all, core, %s",
+					word,
+					strings.Join(s.setNames, ", "),
+				),
+			)
 		}
 		names = append(names, found...)
 	}

@@ -131,7 +131,13 @@ func (s *Server) addEnv() {
 	const path = "/v1/sandboxes/{id}/env"
 	const holds = " They hold for commands and code contexts that are submitted after it, in any shell, until the " +
 		"sandbox ends. The env of a command comes first."
-	patch := rest.Operation("change-env", http.MethodPatch, path, tagWork, "Set or remove environment variables for later commands")
+	patch := rest.Operation(
+		"change-env",
+		http.MethodPatch,
+		path,
+		tagWork,
+		"Set or remove environment variables for later commands",
+	)
 	patch.Description = "Changes the named variables; the others stay." + holds
 	work(s, patch, func(b *EnvBody) (jobs.Args, Submit) { return &jobs.SetEnv{Env: b.Env}, b.Submit })
 	put := rest.Operation("set-env", http.MethodPut, path, tagWork, "Replace the environment variables for later commands")
