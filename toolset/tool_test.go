@@ -21,7 +21,7 @@ func TestArgumentsThatAToolRefuses(t *testing.T) {
 		`[1]`:                              "arguments must be a JSON object",
 		`{"file": 7}`:                      "file must be a string, not a JSON number",
 		`{"file": "a", "start_line": 1.5}`: "start_line must be a whole number",
-		`{"file": "a", "path": "b"}`:       "path is no argument of file_read, which takes file, start_line, end_line",
+		`{"file": "a", "path": "b"}`:       "path is not an argument of file_read, which takes file, start_line, end_line",
 	} {
 		err := Read(about, json.RawMessage(given), &fileReadArgs{})
 		if own := (*Error)(nil); !errors.As(err, &own) || own.Code != "invalid_request" ||
