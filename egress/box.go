@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"sandyard/guard"
 	"sandyard/guest/tunnel"
+	"sandyard/netguard"
 )
 
 const (
@@ -68,7 +68,7 @@ func (b *box) rulesNow(ctx context.Context, read func(context.Context, string) (
 	return b.rules, err
 }
 
-func (b *box) apply(p Policy, g guard.Rules) {
+func (b *box) apply(p Policy, g netguard.Rules) {
 	rules, err := p.Compile()
 	if err != nil {
 		rules = &Rules{}
@@ -84,7 +84,7 @@ func (b *box) apply(p Policy, g guard.Rules) {
 }
 
 // allows decides over a connection that stands.
-func (r *Rules) allows(c *connection, g guard.Rules) error {
+func (r *Rules) allows(c *connection, g netguard.Rules) error {
 	named := false
 	if c.target.name != "" {
 		var err error
@@ -96,7 +96,7 @@ func (r *Rules) allows(c *connection, g guard.Rules) error {
 }
 
 // admit takes a connection in, if the policy has not changed meanwhile.
-func (b *box) admit(c *connection, g guard.Rules) (*connection, error) {
+func (b *box) admit(c *connection, g netguard.Rules) (*connection, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.rules.allows(c, g); err != nil {

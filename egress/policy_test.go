@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"sandyard/guard"
+	"sandyard/netguard"
 )
 
 func rulesOf(t *testing.T, p Policy) *Rules {
@@ -19,7 +19,7 @@ func rulesOf(t *testing.T, p Policy) *Rules {
 }
 
 // decide is what a connection to text meets whose name, if it is one, leads to ip.
-func decide(r *Rules, text, ip string, rules guard.Rules) error {
+func decide(r *Rules, text, ip string, rules netguard.Rules) error {
 	t, err := parseTarget(text)
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func decide(r *Rules, text, ip string, rules guard.Rules) error {
 
 func TestPolicies(t *testing.T) {
 	t.Parallel()
-	operator := guard.Rules{Allow: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}}
+	operator := netguard.Rules{Allow: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}}
 	for _, c := range []struct {
 		policy  Policy
 		yes, no []string // host:port, or host:port=address for a name

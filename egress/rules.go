@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"sandyard/guard"
+	"sandyard/netguard"
 )
 
 // Rules are a policy that can be asked.
@@ -68,7 +68,7 @@ func (r *Rules) name(t target) (named bool, err error) {
 }
 
 // address decides over an address that is about to be dialled, for a name that the policy means or for none.
-func (r *Rules) address(t target, named bool, ip netip.Addr, rules guard.Rules) error {
+func (r *Rules) address(t target, named bool, ip netip.Addr, rules netguard.Rules) error {
 	is := func(e entry) bool { return e.holds(ip) }
 	exact := named || match(r.allow, t.port, func(e entry) bool { return e.holds(ip) && !e.wide() })
 	switch {

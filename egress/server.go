@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"sandyard/guard"
 	"sandyard/guest/tunnel"
+	"sandyard/netguard"
 )
 
 const (
@@ -34,7 +34,7 @@ const (
 // Config is what a Server stands on.
 type Config struct {
 	// Guard is the operator's word on addresses.
-	Guard guard.Rules
+	Guard netguard.Rules
 	// Policy reads the policy of a sandbox as it is written down.
 	Policy func(ctx context.Context, sandbox string) (Policy, error)
 	// Lookup finds the addresses of a name. Nil = the machine's resolver.
@@ -210,7 +210,7 @@ func (s *Server) connect(ctx context.Context, b *box, t target) (*connection, er
 		return nil, err
 	}
 	for _, ip := range addresses[:min(len(addresses), maxAddresses)] {
-		ip = guard.Plain(ip)
+		ip = netguard.Plain(ip)
 		if err = rules.address(t, named, ip, s.cfg.Guard); err != nil {
 			continue
 		}

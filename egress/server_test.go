@@ -21,9 +21,9 @@ import (
 
 	"sandyard/dev/testenv"
 	"sandyard/egress"
-	"sandyard/guard"
 	"sandyard/guest/proxy"
 	"sandyard/guest/tunnel"
+	"sandyard/netguard"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -45,7 +45,7 @@ func newYard(t *testing.T, p egress.Policy, change ...func(*egress.Config)) *yar
 	t.Helper()
 	y := &yard{policy: p, names: map[string][]netip.Addr{}}
 	c := egress.Config{
-		Guard: guard.Rules{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, Connections: 64, Idle: time.Minute,
+		Guard: netguard.Rules{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, Connections: 64, Idle: time.Minute,
 		Policy: func(context.Context, string) (egress.Policy, error) {
 			y.mu.Lock()
 			defer y.mu.Unlock()
@@ -203,7 +203,7 @@ func TestASecondAnswerOfANameServerChangesNothing(t *testing.T) {
 // name leads.
 func TestTheInstallationStaysClosed(t *testing.T) {
 	t.Parallel()
-	own := &guard.Services{}
+	own := &netguard.Services{}
 	y := newYard(t, egress.Policy{Allow: []string{"127.0.0.0/8", "inside.test"}}, func(c *egress.Config) {
 		c.Guard.Own, c.Guard.Deny = own, []netip.Prefix{netip.MustParsePrefix("127.0.9.0/24")}
 	})

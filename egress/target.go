@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"sandyard/guard"
+	"sandyard/netguard"
 )
 
 const (
@@ -46,7 +46,7 @@ func parseTarget(text string) (target, error) {
 		if ip.Zone() != "" {
 			return target{}, errors.New("is an address with a zone")
 		}
-		t.ip = guard.Plain(ip)
+		t.ip = netguard.Plain(ip)
 		return t, nil
 	}
 	t.name, err = parseName(host)

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"sandyard/egress"
-	"sandyard/guard"
 	"sandyard/guest/tunnel"
+	"sandyard/netguard"
 )
 
 // asks serves a sandbox until the test ends, and returns what asks for connections as its guest does.
@@ -81,7 +81,7 @@ func TestASandboxWithManyConnectionsLeavesOthersSome(t *testing.T) {
 	}()
 	const total = 8
 	s := egress.New(egress.Config{
-		Guard: guard.Rules{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, Connections: 64, Total: total, Idle: time.Minute,
+		Guard: netguard.Rules{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, Connections: 64, Total: total, Idle: time.Minute,
 		Policy: func(context.Context, string) (egress.Policy, error) {
 			return egress.Policy{Allow: []string{"127.0.0.0/8"}}, nil
 		},

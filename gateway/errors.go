@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"strings"
 
-	"sandyard/passes"
 	"sandyard/providers"
+	"sandyard/tokens"
 )
 
 // ReasonHeader says why an answer did not come from the sandbox. No answer of a program in a sandbox has it.
@@ -70,7 +70,7 @@ func Barred(w http.ResponseWriter, r *http.Request, sandbox string, port uint16)
 		Refuse(w, http.StatusMethodNotAllowed, Unsupported, Refusal{
 			Message: "CONNECT is not supported; send the request directly, or open a WebSocket",
 		})
-	case port == passes.ProxyPort:
+	case port == tokens.ProxyPort:
 		Refuse(w, http.StatusForbidden, Forbidden, Refusal{
 			Sandbox: sandbox, Port: port, Message: "this port is reserved for the sandbox's egress proxy; use another port",
 		})

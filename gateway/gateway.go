@@ -16,15 +16,15 @@ import (
 	"strconv"
 	"time"
 
-	"sandyard/passes"
 	"sandyard/providers"
+	"sandyard/tokens"
 )
 
 // PassHeader carries the edge's pass. It never reaches a sandbox.
 const PassHeader = "Sandyard-Pass"
 
 // GuestPort is the port at which every sandbox has its guest, as E2B's clients know it.
-const GuestPort = passes.GuestPort
+const GuestPort = tokens.GuestPort
 
 const (
 	headerPatience = 10 * time.Second
@@ -52,7 +52,7 @@ type PortDialer interface {
 
 // Config is what a Gateway stands on.
 type Config struct {
-	Signer *passes.Signer
+	Signer *tokens.Signer
 	// Open connects to a sandbox that this process holds. Any other is providers.ErrNotFound: opening another node's would
 	// take it away from that one.
 	Open func(ctx context.Context, sandbox string) (providers.Sandbox, error)

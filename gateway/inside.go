@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"sandyard/providers"
-	"sandyard/providers/cells"
+	"sandyard/providers/codecontext"
 )
 
 // InsidePort in a pass leads to no port but to what the worker itself knows of a sandbox's inside. No caller from
@@ -55,18 +55,18 @@ func (g *Gateway) listExecs(w http.ResponseWriter, r *http.Request) {
 		g.refuseInside(w, r, err)
 		return
 	}
-	writeInside(w, slices.DeleteFunc(list, func(e providers.Exec) bool { return cells.IsContext(e.ID) }))
+	writeInside(w, slices.DeleteFunc(list, func(e providers.Exec) bool { return codecontext.IsContext(e.ID) }))
 }
 
 func (g *Gateway) listContexts(w http.ResponseWriter, r *http.Request) {
 	box, err := g.Open(r.Context(), targetOf(r.Context()).sandbox)
-	var in cells.Box
+	var in codecontext.Box
 	if err == nil {
-		in, err = cells.In(box)
+		in, err = codecontext.In(box)
 	}
-	var list []cells.Context
+	var list []codecontext.Context
 	if err == nil {
-		list, err = cells.List(r.Context(), in)
+		list, err = codecontext.List(r.Context(), in)
 	}
 	if err != nil {
 		g.refuseInside(w, r, err)

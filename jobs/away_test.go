@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/faultproxy"
 	"sandyard/dev/testenv"
-	"sandyard/dev/wire"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
@@ -15,21 +15,21 @@ import (
 )
 
 // outage breaks the next calls behind the one whose text holds what. Heartbeats are spared, so that the lease lives.
-func outage(proxy *wire.Proxy, what string, calls int64) (left *atomic.Int64) {
+func outage(proxy *faultproxy.Proxy, what string, calls int64) (left *atomic.Int64) {
 	begun := new(atomic.Bool)
 	left = new(atomic.Int64)
 	left.Store(calls)
-	proxy.On(func(c wire.Call) wire.Fault {
+	proxy.On(func(c faultproxy.Call) faultproxy.Fault {
 		switch {
 		case strings.Contains(c.Text, "INTO nodes"), strings.Contains(c.Text, "held"), strings.HasPrefix(c.Text, "prepare"):
 		case begun.Load():
 			if left.Add(-1) >= 0 {
-				return wire.CutBefore
+				return faultproxy.CutBefore
 			}
 		case strings.Contains(c.Text, what):
 			begun.Store(true)
 		}
-		return wire.None
+		return faultproxy.None
 	})
 	return left
 }
@@ -103,14 +103,14 @@ func TestEndWrittenWithoutAnAnswerIsFollowedUp(t *testing.T) {
 	r.wait(created)
 	forgotten := r.state.Calls(fake.OpForget)
 	var finishing, cut atomic.Bool
-	proxy.On(func(c wire.Call) wire.Fault {
+	proxy.On(func(c faultproxy.Call) faultproxy.Fault {
 		if strings.Contains(c.Text, `"provider_ms"`) && !strings.HasPrefix(c.Text, "prepare") {
 			finishing.Store(true)
 		}
 		if strings.HasSuffix(strings.ToLower(c.Text), "commit") && finishing.Load() && !cut.Swap(true) {
-			return wire.CutAfter
+			return faultproxy.CutAfter
 		}
-		return wire.None
+		return faultproxy.None
 	})
 	exec := r.exec(box, "fake:stdout x")
 	if j := r.wait(exec); j.State != models.Succeeded || j.Attempt != 1 || !cut.Load() {
@@ -125,9 +125,9 @@ func TestClaimIsNotAnswered(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	for name, c := range map[string]struct {
-		f     wire.Fault
+		f     faultproxy.Fault
 		lease time.Duration
-	}{"cut before": {wire.CutBefore, time.Hour}, "cut after": {wire.CutAfter, time.Hour}, "silent before": {wire.Hang, 2 * time.Second}, "silent after": {wire.HangAfter, 2 * time.Second}} {
+	}{"cut before": {faultproxy.CutBefore, time.Hour}, "cut after": {faultproxy.CutAfter, time.Hour}, "silent before": {faultproxy.Hang, 2 * time.Second}, "silent after": {faultproxy.HangAfter, 2 * time.Second}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
@@ -135,11 +135,11 @@ func TestClaimIsNotAnswered(t *testing.T) {
 			proxy, wired := r.wire()
 			r.worker(1, wired, func(w *jobs.WorkerConfig) { w.Lease = c.lease })
 			var struck atomic.Bool
-			proxy.On(func(call wire.Call) wire.Fault {
+			proxy.On(func(call faultproxy.Call) faultproxy.Fault {
 				if strings.Contains(call.Text, claiming) && !strings.HasPrefix(call.Text, "prepare") && !struck.Swap(true) {
 					return c.f
 				}
-				return wire.None
+				return faultproxy.None
 			})
 			_, created := r.create(jobs.CreateSandbox{})
 			if j := r.wait(created); j.State != models.Succeeded || !struck.Load() {
@@ -192,12 +192,12 @@ func TestDatabaseAwayWhenAJobFindsItsSandboxPaused(t *testing.T) {
 	read := r.submit(box, &jobs.Read{Path: "a"}, options()) // when it was submitted nothing was paused that could be resumed
 	proxy, wired := r.wire()
 	var struck atomic.Bool
-	proxy.On(func(c wire.Call) wire.Fault {
+	proxy.On(func(c faultproxy.Call) faultproxy.Fault {
 		asks := strings.HasPrefix(c.Text, `SELECT * FROM "sandboxes" WHERE tenant_id`)
 		if asks && !struck.Swap(true) {
-			return wire.CutBefore
+			return faultproxy.CutBefore
 		}
-		return wire.None
+		return faultproxy.None
 	})
 	r.worker(2, wired)
 	if j := r.wait(read); j.State != models.Succeeded || string(j.Content) != "x" {

@@ -17,8 +17,8 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
 
+	"sandyard/dev/abbench"
 	"sandyard/dev/testenv"
-	"sandyard/dev/versus"
 	"sandyard/jobs"
 	"sandyard/providers"
 	"sandyard/providers/fake"
@@ -33,7 +33,7 @@ func BenchmarkIdle(b *testing.B) {
 	y.rdb.AddHook(sent)
 	box := y.boxes(1)[0]
 	bare := newBareAsynq(b, func(context.Context, *asynq.Task) error { return nil })
-	ours := func(fromSubmit bool) versus.Way {
+	ours := func(fromSubmit bool) abbench.Way {
 		return func() (time.Duration, error) {
 			drain(sent.at)
 			began := time.Now()
@@ -51,8 +51,8 @@ func BenchmarkIdle(b *testing.B) {
 		_, err := bare.client.Enqueue(asynq.NewTask("exec", nil))
 		return (<-bare.started).Sub(began), err
 	}
-	b.Run("pick up/vs asynq", func(b *testing.B) { versus.Latency(b, idleTurns, ours(false), base) })
-	b.Run("submit to start/vs asynq", func(b *testing.B) { versus.Latency(b, idleTurns, ours(true), base) })
+	b.Run("pick up/vs asynq", func(b *testing.B) { abbench.Latency(b, idleTurns, ours(false), base) })
+	b.Run("submit to start/vs asynq", func(b *testing.B) { abbench.Latency(b, idleTurns, ours(true), base) })
 }
 
 // sending is a hook on the submitting side's Redis client that tells when a task is handed over.
@@ -80,7 +80,7 @@ func drain(c chan time.Time) {
 }
 
 // idleTurns are few for the baseline, which takes more than half a second each.
-var idleTurns = versus.Turns{Rounds: 20, Ours: 10, Base: 1} //nolint:gochecknoglobals // a constant
+var idleTurns = abbench.Turns{Rounds: 20, Ours: 10, Base: 1} //nolint:gochecknoglobals // a constant
 
 // BenchmarkResult measures from the call that submits a command of no duration until the submitter holds its result.
 // The baseline asks Asynq for the task every 50 ms.
@@ -92,11 +92,11 @@ func BenchmarkResult(b *testing.B) {
 			_, err := t.ResultWriter().Write([]byte("hello"))
 			return err
 		})
-		versus.Latency(b, idleTurns, versus.Timed(func() error {
+		abbench.Latency(b, idleTurns, abbench.Timed(func() error {
 			j := y.wait(y.exec(box, "fake:stdout hello"))
 			<-y.started
 			return expect(string(j.Stdout))
-		}), versus.Timed(func() error {
+		}), abbench.Timed(func() error {
 			info, err := bare.client.Enqueue(asynq.NewTask("exec", nil), asynq.Retention(time.Minute))
 			if err != nil {
 				return err
@@ -138,7 +138,7 @@ func BenchmarkFinished(b *testing.B) {
 			y := newBenchYard(b)
 			boxes := y.boxes(roundBoxes)
 			base := baseline.start(b)
-			versus.Rate(b, finishedRounds, "jobs/s", func() (int, error) { return y.round(boxes) }, base)
+			abbench.Rate(b, finishedRounds, "jobs/s", func() (int, error) { return y.round(boxes) }, base)
 		})
 	}
 }

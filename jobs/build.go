@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"time"
 
+	"sandyard/dockerfile"
 	"sandyard/models"
 	"sandyard/providers"
-	"sandyard/recipe"
 )
 
 // Budgets of a build.
@@ -36,7 +36,7 @@ type BuildResult struct {
 type NewBuild struct {
 	Template       string
 	Shared         bool
-	Recipe         recipe.Recipe
+	Recipe         dockerfile.Recipe
 	Files          []byte // a tar
 	Resources      providers.Resources
 	TimeoutSeconds float64
@@ -102,7 +102,7 @@ func (n NewBuild) check() (from string, err error) {
 	if err := limits.check(); err != nil {
 		return "", err
 	}
-	var bad *recipe.Error
+	var bad *dockerfile.Error
 	if err := n.Recipe.Check(n.Files); errors.As(err, &bad) {
 		return "", invalid("recipe", "%v", bad)
 	} else if err != nil {
@@ -253,7 +253,7 @@ func (w *Worker) makeImage(ctx context.Context, row models.Build, box models.San
 	if !ok {
 		return providers.Errorf(providers.NotSupported, "provider %s cannot build images; build the image elsewhere and name it in a template", w.node.Provider)
 	}
-	var r recipe.Recipe
+	var r dockerfile.Recipe
 	if err := json.Unmarshal(row.Recipe, &r); err != nil {
 		return fmt.Errorf("read the recipe: %w", err)
 	}

@@ -12,11 +12,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sandyard/dockerfile"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/providers/fake"
-	"sandyard/recipe"
 )
 
 // builder is the fake provider with images that it remembers.
@@ -123,7 +123,7 @@ func (r *rig) buildAs(tenant, script string) models.Submitted {
 	r.t.Helper()
 	o := options()
 	o.TenantID = tenant
-	out, err := r.client.Build(r.t.Context(), jobs.NewBuild{Template: "t", Recipe: recipe.Recipe{Script: script, From: "fake"}}, o)
+	out, err := r.client.Build(r.t.Context(), jobs.NewBuild{Template: "t", Recipe: dockerfile.Recipe{Script: script, From: "fake"}}, o)
 	r.must(err)
 	return out
 }
@@ -208,7 +208,7 @@ func TestBuildsHaveNoMoreTemplatesThanTheQuota(t *testing.T) {
 	r.sql("UPDATE tenants SET max_templates = 1")
 	var ids []string
 	for _, name := range []string{"one", "two"} {
-		out, err := r.client.Build(t.Context(), jobs.NewBuild{Template: name, Recipe: recipe.Recipe{Script: "x", From: "fake"}}, options())
+		out, err := r.client.Build(t.Context(), jobs.NewBuild{Template: name, Recipe: dockerfile.Recipe{Script: "x", From: "fake"}}, options())
 		r.must(err)
 		ids = append(ids, out.Jobs[0].ID)
 	}

@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/dockerfile"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
-	"sandyard/recipe"
 )
 
 // TestBuildsOfOneTenantLeaveTurnsToOthers: one tenant's builds that do not end keep another's from nothing.
@@ -69,7 +69,7 @@ func TestBuildAsksForNoMoreDiskThanTheServerAllows(t *testing.T) {
 	r.client = jobs.NewClient(r.store, r.queue, jobs.Catalog{
 		Providers: []string{"fake"}, Images: []string{"*"}, Template: "python", Templates: map[string]string{"python": "fake"}, BuildDiskMB: 2048,
 	}, r.log)
-	wish := jobs.NewBuild{Template: "t", Recipe: recipe.Recipe{Script: "true", From: "fake"}, Resources: providers.Resources{DiskMB: 2049}}
+	wish := jobs.NewBuild{Template: "t", Recipe: dockerfile.Recipe{Script: "true", From: "fake"}, Resources: providers.Resources{DiskMB: 2049}}
 	var invalid *jobs.InvalidError
 	if _, err := r.client.Build(t.Context(), wish, options()); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "at most 2048") {
 		t.Errorf("more: %v", err)

@@ -9,11 +9,11 @@ import (
 	"slices"
 	"strings"
 
-	"sandyard/guard"
 	"sandyard/imageref"
 	"sandyard/models"
-	"sandyard/passes"
+	"sandyard/netguard"
 	"sandyard/providers"
+	"sandyard/tokens"
 )
 
 // Catalog is what the configuration says sandboxes may be made from.
@@ -23,7 +23,7 @@ type Catalog struct {
 	Names     map[string]string // provider/template → the template's name there
 	Templates map[string]string // name → image of the templates that the configuration declares
 	Template  string            // the default's name
-	Edge      passes.Address    // where the ports of sandboxes are reached
+	Edge      tokens.Address    // where the ports of sandboxes are reached
 	Runtimes  []string          // what requests and templates may name
 	Images    imageref.Globs    // what requests and templates may name, besides images of shared templates and of own builds
 	// BuildDiskMB is what a build may ask to add to its base image, at most; 0 = no limit.
@@ -31,7 +31,7 @@ type Catalog struct {
 	// Maximum is what one sandbox or build may ask for, whatever templates say; 0 = no limit. Of builds it bounds all but the disk.
 	Maximum models.Bounds
 	// Callbacks says which addresses a callback's URL may name.
-	Callbacks guard.Rules
+	Callbacks netguard.Rules
 	// Defaults are what requests and templates leave open.
 	Defaults Defaults
 	// Lifetime and Paused bound how long sandboxes may live, and may stay paused.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"sandyard/models"
-	"sandyard/providers/cells"
+	"sandyard/providers/codecontext"
 )
 
 // maxCode bounds the code of one cell, in bytes.
@@ -35,20 +35,20 @@ const largestCodeOutput = 4 << 20
 
 // CodeResult is what a cell's job says of it, beside its output.
 type CodeResult struct {
-	Language         string         `json:"language" enum:"python,javascript,bash"`
-	Context          string         `json:"context" doc:"Use it in a later cell to continue in this context"`
-	ExecutionCount   int            `json:"execution_count" doc:"Number of cells that the context has run, including this one"`
-	Results          []cells.Result `json:"results" doc:"What the cell displayed, and the value of its last expression; at most 100 results and 4 MiB"`
-	ResultsTruncated bool           `json:"results_truncated" doc:"More results were dropped"`
-	Error            *cells.Error   `json:"error" doc:"null if the cell completed"`
-	ExitCode         *int           `json:"exit_code,omitempty" doc:"Exit code of the last command of a bash cell, or of a context that ended during the cell"`
-	StateLost        bool           `json:"state_lost" doc:"The context ended and lost its state; the next cell starts a new one"`
-	TimedOut         bool           `json:"timed_out"`
-	StdoutBytes      int64          `json:"stdout_bytes" doc:"Bytes written by the cell, including dropped ones"`
-	StderrBytes      int64          `json:"stderr_bytes"`
-	StdoutTruncated  bool           `json:"stdout_truncated"`
-	StderrTruncated  bool           `json:"stderr_truncated"`
-	DurationMS       int64          `json:"duration_ms"`
+	Language         string               `json:"language" enum:"python,javascript,bash"`
+	Context          string               `json:"context" doc:"Use it in a later cell to continue in this context"`
+	ExecutionCount   int                  `json:"execution_count" doc:"Number of cells that the context has run, including this one"`
+	Results          []codecontext.Result `json:"results" doc:"What the cell displayed, and the value of its last expression; at most 100 results and 4 MiB"`
+	ResultsTruncated bool                 `json:"results_truncated" doc:"More results were dropped"`
+	Error            *codecontext.Error   `json:"error" doc:"null if the cell completed"`
+	ExitCode         *int                 `json:"exit_code,omitempty" doc:"Exit code of the last command of a bash cell, or of a context that ended during the cell"`
+	StateLost        bool                 `json:"state_lost" doc:"The context ended and lost its state; the next cell starts a new one"`
+	TimedOut         bool                 `json:"timed_out"`
+	StdoutBytes      int64                `json:"stdout_bytes" doc:"Bytes written by the cell, including dropped ones"`
+	StderrBytes      int64                `json:"stderr_bytes"`
+	StdoutTruncated  bool                 `json:"stdout_truncated"`
+	StderrTruncated  bool                 `json:"stderr_truncated"`
+	DurationMS       int64                `json:"duration_ms"`
 }
 
 // Kind implements Args.
@@ -60,7 +60,7 @@ func (c *Code) Validate() error {
 		return err
 	}
 	switch {
-	case c.Merge && c.Language == cells.Bash:
+	case c.Merge && c.Language == codecontext.Bash:
 		return invalid("merge", "is not supported for bash; begin the cell with exec 2>&1 instead")
 	case c.Code == "":
 		return invalid("code", "is missing")
@@ -108,7 +108,7 @@ func (c *Code) run(ctx context.Context, a *attempt) (result, error) {
 	} else if err != nil {
 		return result{}, err
 	}
-	o, err := cells.Run(ctx, box, cell, stop.Done())
+	o, err := codecontext.Run(ctx, box, cell, stop.Done())
 	if err != nil {
 		return result{}, err
 	}
@@ -125,7 +125,7 @@ func (c *Code) run(ctx context.Context, a *attempt) (result, error) {
 
 // come waits for the cell's turn, which one that an earlier attempt has begun has had; who is waiting for it comes behind it all the
 // same. One that was cancelled before it was begun never is.
-func (c *Code) come(ctx context.Context, a *attempt, box cells.Box, stop <-chan struct{}) (giveBack func(), err error) {
+func (c *Code) come(ctx context.Context, a *attempt, box codecontext.Box, stop <-chan struct{}) (giveBack func(), err error) {
 	switch known, err := a.begun(ctx, box); {
 	case err != nil:
 		return nil, err
@@ -139,11 +139,11 @@ func (c *Code) come(ctx context.Context, a *attempt, box cells.Box, stop <-chan 
 }
 
 // begun says whether an earlier attempt has begun the cell.
-func (a *attempt) begun(ctx context.Context, box cells.Box) (bool, error) {
+func (a *attempt) begun(ctx context.Context, box codecontext.Box) (bool, error) {
 	if a.job.Attempt == 1 {
 		return false, nil
 	}
-	return cells.Known(ctx, box, a.job.ID)
+	return codecontext.Known(ctx, box, a.job.ID)
 }
 
 func (c *Code) turnName(a *attempt) string { return a.job.SandboxID + "/" + c.context() }
@@ -191,17 +191,17 @@ func codeTimeout(limit time.Duration, lost bool) *models.JobError {
 	return &models.JobError{Code: "timeout", Message: fmt.Sprintf("the cell reached its timeout of %v and %s; raise timeout_seconds if it needs longer", limit, what)}
 }
 
-func (c *Code) cell(j models.Job) cells.Cell {
-	return cells.Cell{
+func (c *Code) cell(j models.Job) codecontext.Cell {
+	return codecontext.Cell{
 		ID: j.ID, Language: c.Language, Context: c.Context, Code: c.Code, Env: c.Env, Dir: c.Cwd, Timeout: j.Timeout(), Paused: j.Paused(),
 		MaxOutput: cmp.Or(c.MaxOutputBytes, defaultMaxOutput), Again: j.Attempt > 1,
 		Merge: c.Merge, ContextEnv: j.KeptEnv,
 	}
 }
 
-func (c *Code) result(o cells.Outcome) CodeResult {
+func (c *Code) result(o codecontext.Outcome) CodeResult {
 	return CodeResult{
-		Language: c.Language, Context: c.context(), ExecutionCount: o.Count, Results: []cells.Result{}, ResultsTruncated: o.Cut,
+		Language: c.Language, Context: c.context(), ExecutionCount: o.Count, Results: []codecontext.Result{}, ResultsTruncated: o.Cut,
 		Error: o.Error, ExitCode: o.ExitCode, StateLost: o.StateLost, TimedOut: o.TimedOut,
 		StdoutBytes: o.StdoutBytes, StderrBytes: o.StderrBytes,
 		StdoutTruncated: o.StdoutBytes > int64(len(o.Stdout)), StderrTruncated: o.StderrBytes > int64(len(o.Stderr)),

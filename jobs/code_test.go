@@ -10,14 +10,14 @@ import (
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
-	"sandyard/providers/cells"
+	"sandyard/providers/codecontext"
 	"sandyard/providers/fake"
 )
 
 // cell submits code for the default context of Python, which the fake provider reads as its own language.
 func (r *rig) cell(box, code string, change ...func(*jobs.Code, *jobs.Options)) string {
 	r.t.Helper()
-	c, o := &jobs.Code{Language: cells.Python, Code: code}, options()
+	c, o := &jobs.Code{Language: codecontext.Python, Code: code}, options()
 	for _, f := range change {
 		f(c, &o)
 	}
@@ -116,11 +116,11 @@ func TestEndsOfCells(t *testing.T) {
 	box, _ := r.create(jobs.CreateSandbox{})
 	r.wait(r.cell(box, "fake:stdout one"))
 	j := r.wait(r.cell(box, "fake:stdout two; fake:exit 3"))
-	if res := r.codeResult(j); j.State != models.Succeeded || res.Error == nil || res.Error.Name != cells.ContextDied || !res.StateLost || string(j.Stdout) != "two" || *res.ExitCode != 3 {
+	if res := r.codeResult(j); j.State != models.Succeeded || res.Error == nil || res.Error.Name != codecontext.ContextDied || !res.StateLost || string(j.Stdout) != "two" || *res.ExitCode != 3 {
 		t.Errorf("a context that ends: %s %s", j.State, j.Result)
 	}
 	j = r.wait(r.cell(box, "fake:oom"))
-	if res := r.codeResult(j); res.Error == nil || res.Error.Name != cells.OutOfMemory || res.ExecutionCount != 1 {
+	if res := r.codeResult(j); res.Error == nil || res.Error.Name != codecontext.OutOfMemory || res.ExecutionCount != 1 {
 		t.Errorf("a context without memory: %s %s", j.State, j.Result)
 	}
 	j = r.wait(r.cell(box, "fake:nothing"))
@@ -131,11 +131,11 @@ func TestEndsOfCells(t *testing.T) {
 	if res := r.codeResult(j); j.State != models.TimedOut || !res.TimedOut || !res.StateLost || j.Error == nil || j.Error.Code != "timeout" {
 		t.Errorf("a timeout: %s %s %+v", j.State, j.Result, j.Error)
 	}
-	j = r.wait(r.cell(box, "fake:stdout 1", func(c *jobs.Code, _ *jobs.Options) { c.Language = cells.Bash }))
+	j = r.wait(r.cell(box, "fake:stdout 1", func(c *jobs.Code, _ *jobs.Options) { c.Language = codecontext.Bash }))
 	if j.State != models.Failed || j.Error.Code != string(providers.NoCommand) {
 		t.Errorf("no interpreter: %s %+v", j.State, j.Error)
 	}
-	if j = r.wait(r.submit(box, &jobs.DeleteContext{Context: cells.Python}, options())); j.State != models.Succeeded {
+	if j = r.wait(r.submit(box, &jobs.DeleteContext{Context: codecontext.Python}, options())); j.State != models.Succeeded {
 		t.Errorf("delete: %s %+v", j.State, j.Error)
 	}
 	if j = r.wait(r.cell(box, "fake:crash")); j.State != models.Lost {

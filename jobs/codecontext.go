@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"sandyard/models"
-	"sandyard/providers/cells"
+	"sandyard/providers/codecontext"
 )
 
 // CreateContext starts an interpreter for cells before the first of them comes. One of that name and language that runs
@@ -52,11 +52,11 @@ func (c *CreateContext) Validate() error {
 // checkContext looks at a cell's language and the name of its context, which may be empty.
 func checkContext(language, context string) error {
 	switch {
-	case !slices.Contains(cells.Languages(), language):
-		return invalid("language", "%q is not supported; use one of %v", language, cells.Languages())
-	case context != "" && !cells.ValidContext(context):
+	case !slices.Contains(codecontext.Languages(), language):
+		return invalid("language", "%q is not supported; use one of %v", language, codecontext.Languages())
+	case context != "" && !codecontext.ValidContext(context):
 		return invalid("context", "%q is not a valid name; use up to 32 lower-case letters, digits, _ and -, starting with a letter or digit", context)
-	case context != language && slices.Contains(cells.Languages(), context):
+	case context != language && slices.Contains(codecontext.Languages(), context):
 		return invalid("context", "%q is the default context of another language; choose another name", context)
 	}
 	return nil
@@ -73,8 +73,8 @@ func (c *CreateContext) run(ctx context.Context, a *attempt) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	w := cells.Wish{ID: a.job.ID, Language: c.Language, Context: c.context(a.job), Env: env, Dir: c.Cwd}
-	existing, err := cells.Create(ctx, box, w, func(ctx context.Context) (func(), error) {
+	w := codecontext.Wish{ID: a.job.ID, Language: c.Language, Context: c.context(a.job), Env: env, Dir: c.Cwd}
+	existing, err := codecontext.Create(ctx, box, w, func(ctx context.Context) (func(), error) {
 		return a.w.contexts.take(ctx, a.job.SandboxID+"/"+w.Context)
 	})
 	switch {
@@ -87,19 +87,19 @@ func (c *CreateContext) run(ctx context.Context, a *attempt) (result, error) {
 }
 
 // endContext ends what a cancelled job has started.
-func endContext(ctx context.Context, box cells.Box, w cells.Wish) error {
+func endContext(ctx context.Context, box codecontext.Box, w codecontext.Wish) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	return cells.Abandon(ctx, box, w)
+	return codecontext.Abandon(ctx, box, w)
 }
 
 // codeBox connects to the job's sandbox for code.
-func (a *attempt) codeBox(ctx context.Context) (cells.Box, error) {
+func (a *attempt) codeBox(ctx context.Context) (codecontext.Box, error) {
 	sb, err := a.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return cells.In(sb)
+	return codecontext.In(sb)
 }
 
 // DeleteContext ends a context with all its processes and what is kept in it. The next cell starts it anew.
@@ -112,7 +112,7 @@ func (*DeleteContext) Kind() string { return models.KindCodeDelete }
 
 // Validate implements Args.
 func (d *DeleteContext) Validate() error {
-	if !cells.ValidContext(d.Context) {
+	if !codecontext.ValidContext(d.Context) {
 		return invalid("context", "%q is not a valid context name; use up to 32 lower-case letters, digits, _ and -", d.Context)
 	}
 	return nil
@@ -123,5 +123,5 @@ func (d *DeleteContext) run(ctx context.Context, a *attempt) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	return result{}, cells.Delete(ctx, box, d.Context)
+	return result{}, codecontext.Delete(ctx, box, d.Context)
 }

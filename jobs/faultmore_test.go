@@ -6,16 +6,16 @@ import (
 	"slices"
 	"time"
 
+	"sandyard/dockerfile"
 	"sandyard/jobs"
 	"sandyard/models"
-	"sandyard/providers/cells"
-	"sandyard/recipe"
+	"sandyard/providers/codecontext"
 )
 
 // otherScripts are runs of what is more, or something else, than a job in a sandbox.
 func otherScripts() []script {
 	code := func(*run) jobs.Args {
-		return &jobs.Code{Language: cells.Python, Code: "fake:append log x; fake:stdout out"}
+		return &jobs.Code{Language: codecontext.Python, Code: "fake:append log x; fake:stdout out"}
 	}
 	return []script{
 		{name: "build", act: (*run).build, check: (*run).isBuilt},
@@ -23,8 +23,8 @@ func otherScripts() []script {
 		{name: "port revoked", ready: readyWithPort, act: (*run).revoke, check: func(u *run) { u.hasGrants(0) }},
 		{name: "code", ready: ready, act: args(code), check: (*run).ranOnce},
 		{name: "code again", ready: readyWithContext, act: args(code), check: (*run).ranOnce},
-		{name: "code_create", ready: ready, act: args(func(*run) jobs.Args { return &jobs.CreateContext{Language: cells.Python} }), check: (*run).startedOnce},
-		{name: "code_delete", ready: readyWithContext, act: args(func(*run) jobs.Args { return &jobs.DeleteContext{Context: cells.Python} })},
+		{name: "code_create", ready: ready, act: args(func(*run) jobs.Args { return &jobs.CreateContext{Language: codecontext.Python} }), check: (*run).startedOnce},
+		{name: "code_delete", ready: readyWithContext, act: args(func(*run) jobs.Args { return &jobs.DeleteContext{Context: codecontext.Python} })},
 		{name: "schedule", ready: readyWithSchedule, act: (*run).fallDue, check: (*run).firedOnce, loops: []string{
 			"(*Store).FireSchedules", "(*Scheduler).submitRuns", "(*Store).SettleRuns",
 		}},
@@ -38,7 +38,7 @@ func otherScripts() []script {
 // build makes an image, and the template that has it.
 func (u *run) build() {
 	u.insist(func(o jobs.Options) (models.Submitted, error) {
-		return u.r.acts.Build(u.r.t.Context(), jobs.NewBuild{Template: u.template(), Recipe: recipe.Recipe{Script: "make", From: "fake"}}, o)
+		return u.r.acts.Build(u.r.t.Context(), jobs.NewBuild{Template: u.template(), Recipe: dockerfile.Recipe{Script: "make", From: "fake"}}, o)
 	})
 }
 

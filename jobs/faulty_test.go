@@ -17,13 +17,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 
-	"sandyard/dev/wire"
+	"sandyard/dev/faultproxy"
 	"sandyard/jobs"
 	"sandyard/jobs/queue"
 	"sandyard/jobs/webhook"
 	"sandyard/models"
-	"sandyard/passes"
 	"sandyard/providers/fake"
+	"sandyard/tokens"
 )
 
 // layer is where a call fails.
@@ -237,27 +237,27 @@ func idle(cmd redis.Cmder) bool {
 
 // onCall is the wire's decision. A connection prepares a statement when it first sees it, and the pool makes connections
 // when it likes: these calls are not counted, because no two runs would have the same.
-func (s *switchboard) onCall(c wire.Call) wire.Fault {
+func (s *switchboard) onCall(c faultproxy.Call) faultproxy.Fault {
 	for _, noise := range []string{"INTO nodes", "FROM nodes", "leases", "egress_", "egress IS", "WITH held", "b.image FROM builds", "built.image", "usage_meters", `"provider_ref" FROM`, "rollback", "deallocate", "idle_in_transaction", "-- ping"} {
 		if c.Text == "" || strings.Contains(c.Text, noise) {
-			return wire.None
+			return faultproxy.None
 		}
 	}
 	if c.Text == "connect" || preparesOnly(c.Text) {
-		return wire.None
+		return faultproxy.None
 	}
 	f, struck := s.strike(onWire, c.Text)
 	switch {
 	case !struck:
-		return wire.None
+		return faultproxy.None
 	case f.how == silent && f.after:
-		return wire.HangAfter
+		return faultproxy.HangAfter
 	case f.how == silent:
-		return wire.Hang
+		return faultproxy.Hang
 	case f.after:
-		return wire.CutAfter
+		return faultproxy.CutAfter
 	}
-	return wire.CutBefore
+	return faultproxy.CutBefore
 }
 
 func preparesOnly(call string) bool {
@@ -294,8 +294,8 @@ func newFaultRig(t testing.TB) *faultRig {
 	store := func(wired bool) *models.Store {
 		dsn := r.dsn
 		if wired {
-			var proxy *wire.Proxy
-			proxy, dsn = wire.Postgres(t, r.dsn)
+			var proxy *faultproxy.Proxy
+			proxy, dsn = faultproxy.Postgres(t, r.dsn)
 			proxy.On(r.board.onCall)
 			t.Cleanup(func() { proxy.On(nil) })
 		}
@@ -311,7 +311,7 @@ func newFaultRig(t testing.TB) *faultRig {
 	r.queue = queue.NewQueue(rdb, r.log)
 	t.Cleanup(r.queue.Close)
 	catalog := r.client.Catalog()
-	catalog.Edge = passes.Address{Scheme: "http", Domain: "edge"}
+	catalog.Edge = tokens.Address{Scheme: "http", Domain: "edge"}
 	r.acts = jobs.NewClient(acting, r.queue, catalog, r.log)
 	provider := &breakable{&builder{Provider: fake.New(fake.Options{State: r.state, PerNode: true}), engine: r.images}}
 	t.Cleanup(func() { r.must(provider.Close()) })

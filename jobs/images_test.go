@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/dockerfile"
 	"sandyard/jobs"
 	"sandyard/models"
-	"sandyard/recipe"
 )
 
 // strict is a client of a server whose operator allows those images alone.
@@ -24,7 +24,7 @@ func naming(t *testing.T, c *jobs.Client, o jobs.Options, image string) map[stri
 	_, errs["create"] = c.Create(t.Context(), jobs.CreateSandbox{Image: image}, o)
 	_, errs["run"] = c.Run(t.Context(), jobs.RunOnce{Sandbox: jobs.CreateSandbox{Image: image}, Exec: jobs.Exec{Command: "fake:pwd"}}, o)
 	errs["template"] = c.CheckTemplate(t.Context(), models.Owner{Tenant: o.TenantID}, models.Template{Name: "t", Image: image})
-	for name, r := range map[string]recipe.Recipe{
+	for name, r := range map[string]dockerfile.Recipe{
 		"FROM": {Dockerfile: "FROM " + image}, "ARG": {Dockerfile: "ARG A=" + image + "\nFROM ${A} AS x"},
 		"from": {Script: "true", From: image}, "image": {Image: image},
 	} {
@@ -109,8 +109,8 @@ func TestWorkersCheckImagesAgain(t *testing.T) {
 		waiting = append(waiting, out.Jobs[0].ID)
 	}
 	accepted(r.client.Create(t.Context(), jobs.CreateSandbox{Image: "fake-two"}, options()))
-	accepted(r.client.Build(t.Context(), jobs.NewBuild{Template: "a", Recipe: recipe.Recipe{Dockerfile: "FROM fake-two"}}, options()))
-	accepted(r.client.Build(t.Context(), jobs.NewBuild{Template: "b", Recipe: recipe.Recipe{Image: "fake-two"}}, options()))
+	accepted(r.client.Build(t.Context(), jobs.NewBuild{Template: "a", Recipe: dockerfile.Recipe{Dockerfile: "FROM fake-two"}}, options()))
+	accepted(r.client.Build(t.Context(), jobs.NewBuild{Template: "b", Recipe: dockerfile.Recipe{Image: "fake-two"}}, options()))
 	for range 2 {
 		out, err := r.client.Create(t.Context(), jobs.CreateSandbox{Image: "fake-three"}, options())
 		accepted(out, err)

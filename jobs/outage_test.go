@@ -9,14 +9,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sandyard/dev/faultproxy"
 	"sandyard/dev/testenv"
-	"sandyard/dev/wire"
 	"sandyard/jobs"
 	"sandyard/models"
 )
 
 // wired is a store on a connection to PostgreSQL of its own, which can be broken.
-func (r *rig) wired() (*wire.Proxy, *models.Store) {
+func (r *rig) wired() (*faultproxy.Proxy, *models.Store) {
 	r.t.Helper()
 	proxy, with := r.wire()
 	c := jobs.WorkerConfig{}
@@ -61,11 +61,11 @@ func TestAnOutageOfTheDatabaseLosesNothing(t *testing.T) {
 	ofWorker, workers := r.wire()
 	ofEdge, edges := r.wired()
 	var renewals atomic.Int64
-	ofScheduler.On(func(c wire.Call) wire.Fault {
+	ofScheduler.On(func(c faultproxy.Call) faultproxy.Fault {
 		if strings.Contains(c.Text, "INTO leases") {
 			renewals.Add(1)
 		}
-		return wire.None
+		return faultproxy.None
 	})
 	r.worker(4, workers, func(c *jobs.WorkerConfig) { c.Lease = 2 * time.Second })
 	made := func(wish jobs.CreateSandbox) string {
@@ -83,7 +83,7 @@ func TestAnOutageOfTheDatabaseLosesNothing(t *testing.T) {
 	r.ghost(other)
 	r.eventually("a sandbox whose engine has no worker is lost", func() bool { settle(); return r.sandbox(other).State == models.SandboxLost })
 
-	for _, p := range []*wire.Proxy{ofScheduler, ofWorker, ofEdge} {
+	for _, p := range []*faultproxy.Proxy{ofScheduler, ofWorker, ofEdge} {
 		p.Away()
 	}
 	r.sql("UPDATE sandboxes SET idle_timeout_ms = 1000 WHERE id = ANY ($1)", []string{open, idle})

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"sandyard/models"
-	"sandyard/passes"
 	"sandyard/providers"
+	"sandyard/tokens"
 )
 
 const (
@@ -41,14 +41,14 @@ func (*Port) Kind() string { return "port" }
 // Validate implements Args.
 func (p *Port) Validate() error {
 	if p.Port < 1 || p.Port > 65535 || isOwnPort(p.Port) {
-		return invalid("port", "must be between 1 and 65535, except %d and %d, which the sandbox itself uses", passes.GuestPort, passes.ProxyPort)
+		return invalid("port", "must be between 1 and 65535, except %d and %d, which the sandbox itself uses", tokens.GuestPort, tokens.ProxyPort)
 	}
 	_, err := p.life()
 	return err
 }
 
 // isOwnPort says whether nobody can be let in to a port: the guest has tokens of its own, and to the proxy nothing leads.
-func isOwnPort(port int) bool { return port == passes.GuestPort || port == passes.ProxyPort }
+func isOwnPort(port int) bool { return port == tokens.GuestPort || port == tokens.ProxyPort }
 
 func (p *Port) life() (time.Duration, error) {
 	return seconds("expires_in_seconds", p.ExpiresInSeconds, defaultPortLife, time.Second)

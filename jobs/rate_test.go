@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"sandyard/dev/wire"
+	"sandyard/dev/faultproxy"
 	"sandyard/jobs"
 	"sandyard/jobs/queue"
 	"sandyard/models"
@@ -162,7 +162,7 @@ func TestJobRateIsOpenWithoutRedis(t *testing.T) {
 	r := newRig(t)
 	box, _ := r.create(jobs.CreateSandbox{})
 	r.rate(1)
-	proxy, socket := wire.Redis(t, r.redis.Network, r.redis.Addr)
+	proxy, socket := faultproxy.Redis(t, r.redis.Network, r.redis.Addr)
 	rdb := queue.NewRedis(&redis.Options{Network: "unix", Addr: socket, DB: r.redis.DB})
 	t.Cleanup(func() { r.must(rdb.Close()) })
 	client, queue := r.process(rdb)
@@ -182,7 +182,7 @@ func TestJobRateIsOpenWithoutRedis(t *testing.T) {
 	if n := unchecked(); n != 0 {
 		t.Errorf("%v were not checked while Redis was there", n)
 	}
-	for _, away := range []func(){proxy.Away, func() { proxy.Back(); proxy.On(func(wire.Call) wire.Fault { return wire.Hang }) }} {
+	for _, away := range []func(){proxy.Away, func() { proxy.Back(); proxy.On(func(faultproxy.Call) faultproxy.Fault { return faultproxy.Hang }) }} {
 		before := unchecked()
 		away()
 		for range 3 {

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"sandyard/egress"
-	"sandyard/guard"
 	"sandyard/jobs/webhook"
 	"sandyard/models"
+	"sandyard/netguard"
 	"sandyard/providers"
 )
 
@@ -95,7 +95,7 @@ type Options struct {
 }
 
 // check says what is wrong with the options, whose callback is to heed the rules.
-func (o Options) check(callbacks guard.Rules) error {
+func (o Options) check(callbacks netguard.Rules) error {
 	if o.Priority < -100 || o.Priority > 100 {
 		return invalid("priority", "must be between -100 and 100, not %d", o.Priority)
 	}

@@ -10,13 +10,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"sandyard/dev/faultproxy"
 	"sandyard/dev/testenv"
-	"sandyard/dev/wire"
-	"sandyard/guard"
 	"sandyard/jobs"
 	"sandyard/jobs/queue"
 	"sandyard/jobs/webhook"
 	"sandyard/models"
+	"sandyard/netguard"
 	"sandyard/providers/fake"
 )
 
@@ -76,9 +76,9 @@ func newRigOn(t testing.TB, dsn string) *rig {
 }
 
 // wire returns a store for a worker whose connections to PostgreSQL can be broken. The rig's own go on.
-func (r *rig) wire() (*wire.Proxy, func(*jobs.WorkerConfig)) {
+func (r *rig) wire() (*faultproxy.Proxy, func(*jobs.WorkerConfig)) {
 	r.t.Helper()
-	proxy, dsn := wire.Postgres(r.t, r.dsn)
+	proxy, dsn := faultproxy.Postgres(r.t, r.dsn)
 	store, err := models.Open(r.t.Context(), dsn, 8, models.Limits{Window: 64})
 	r.must(err)
 	r.t.Cleanup(func() {
@@ -90,8 +90,8 @@ func (r *rig) wire() (*wire.Proxy, func(*jobs.WorkerConfig)) {
 }
 
 // loopback is where the tests' receivers of webhooks listen.
-func loopback() guard.Rules {
-	return guard.Rules{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+func loopback() netguard.Rules {
+	return netguard.Rules{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 }
 
 func (r *rig) must(err error) {

@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/dockerfile"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
-	"sandyard/recipe"
 )
 
 // TestOneSandboxHasTheServersMaximum: neither an image, nor a template of the tenant's that hides a shared one, nor a build gets
@@ -43,7 +43,7 @@ func TestOneSandboxHasTheServersMaximum(t *testing.T) {
 			t.Errorf("%s, in a run: %v", name, err)
 		}
 	}
-	build := jobs.NewBuild{Template: "t", Recipe: recipe.Recipe{Script: "true", From: "fake"}, Resources: providers.Resources{MemoryMB: 1025}}
+	build := jobs.NewBuild{Template: "t", Recipe: dockerfile.Recipe{Script: "true", From: "fake"}, Resources: providers.Resources{MemoryMB: 1025}}
 	if _, err := client.Build(t.Context(), build, options()); err == nil || !strings.Contains(err.Error(), "SANDBOX_MAX_MEMORY_MB") {
 		t.Errorf("a build: %v", err)
 	}

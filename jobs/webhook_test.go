@@ -15,10 +15,10 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"sandyard/dev/testenv"
-	"sandyard/guard"
 	"sandyard/jobs"
 	"sandyard/jobs/webhook"
 	"sandyard/models"
+	"sandyard/netguard"
 )
 
 // receiver answers callbacks from a list of statuses, then with 204, and keeps what came.
@@ -213,7 +213,7 @@ func TestACallbackThatNobodyTookUpIsSentAgain(t *testing.T) {
 func TestCallbackNeverReachesSpecialAddresses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.hooks = webhook.New(r.store, r.queue, guard.Rules{}, r.log) // nothing is allowed
+	r.hooks = webhook.New(r.store, r.queue, netguard.Rules{}, r.log) // nothing is allowed
 	r.worker(4)
 	to := newReceiver(t)
 	for _, url := range []string{to.URL, fmt.Sprintf("http://localhost:%s/", port(to.URL)), "http://[::ffff:127.0.0.1]:1/", "http://127.0.0.1.:1/"} {

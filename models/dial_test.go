@@ -5,8 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"sandyard/dev/faultproxy"
 	"sandyard/dev/testenv"
-	"sandyard/dev/wire"
 	"sandyard/models"
 	"sandyard/models/pg"
 )
@@ -16,7 +16,7 @@ import (
 func TestSilentDatabaseIsGivenUp(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
-	for name, f := range map[string]wire.Fault{"unheard": wire.Hang, "unanswered": wire.HangAfter} {
+	for name, f := range map[string]faultproxy.Fault{"unheard": faultproxy.Hang, "unanswered": faultproxy.HangAfter} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, proxy := openWired(t, 1)

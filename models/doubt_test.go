@@ -7,16 +7,16 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"sandyard/dev/faultproxy"
 	"sandyard/dev/testenv"
-	"sandyard/dev/wire"
 	"sandyard/models"
 	"sandyard/models/pg"
 )
 
 // openWired is open over a connection that can be broken.
-func openWired(t *testing.T, conns int) (*models.Store, *wire.Proxy) {
+func openWired(t *testing.T, conns int) (*models.Store, *faultproxy.Proxy) {
 	t.Helper()
-	proxy, dsn := wire.Postgres(t, testenv.Database(t))
+	proxy, dsn := faultproxy.Postgres(t, testenv.Database(t))
 	s, err := models.Open(t.Context(), dsn, conns, models.Limits{Window: 100})
 	if err != nil {
 		t.Fatal(err)
@@ -37,13 +37,13 @@ func openWired(t *testing.T, conns int) (*models.Store, *wire.Proxy) {
 }
 
 // strike makes the next n calls whose text holds what suffer f.
-func strike(what string, n int64, f wire.Fault) (decide func(wire.Call) wire.Fault, struck *atomic.Int64) {
+func strike(what string, n int64, f faultproxy.Fault) (decide func(faultproxy.Call) faultproxy.Fault, struck *atomic.Int64) {
 	struck = new(atomic.Int64)
-	return func(c wire.Call) wire.Fault {
+	return func(c faultproxy.Call) faultproxy.Fault {
 		if strings.Contains(strings.ToLower(c.Text), what) && struck.Add(1) <= n {
 			return f
 		}
-		return wire.None
+		return faultproxy.None
 	}, struck
 }
 
@@ -53,7 +53,7 @@ func TestSubmitOutlivesBrokenConnections(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	for _, step := range []string{"begin", "idempotency_keys", "tenants", `insert into "sandboxes"`, "insert into jobs", "dispatched_at", "commit"} {
-		for name, f := range map[string]wire.Fault{"before": wire.CutBefore, "after": wire.CutAfter} {
+		for name, f := range map[string]faultproxy.Fault{"before": faultproxy.CutBefore, "after": faultproxy.CutAfter} {
 			t.Run(step+" "+name, func(t *testing.T) {
 				t.Parallel()
 				s, proxy := openWired(t, 4)
@@ -87,7 +87,7 @@ func TestSubmitToASandboxWhoseCommitIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	s, proxy := openWired(t, 4)
 	box := create(t, s, newSandbox()).Sandbox
-	for i, f := range []wire.Fault{wire.CutAfter, wire.CutBefore, wire.CutAfter} {
+	for i, f := range []faultproxy.Fault{faultproxy.CutAfter, faultproxy.CutBefore, faultproxy.CutAfter} {
 		decide, struck := strike("commit", 1, f)
 		proxy.On(decide)
 		out, err := s.Submit(t.Context(), models.Submission{
@@ -112,15 +112,15 @@ func TestSubmitTellsWhatItCannotKnow(t *testing.T) {
 	t.Parallel()
 	s, proxy := openWired(t, 4)
 	cutting := new(atomic.Bool)
-	proxy.On(func(c wire.Call) wire.Fault {
+	proxy.On(func(c faultproxy.Call) faultproxy.Fault {
 		switch {
 		case strings.Contains(strings.ToLower(c.Text), "commit"):
 			cutting.Store(true)
-			return wire.CutAfter
+			return faultproxy.CutAfter
 		case cutting.Load():
-			return wire.CutBefore
+			return faultproxy.CutBefore
 		}
-		return wire.None
+		return faultproxy.None
 	})
 	submit := func() (models.Submitted, error) {
 		box := newSandbox()

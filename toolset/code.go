@@ -9,7 +9,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sandyard/providers/cells"
+	"sandyard/providers/codecontext"
 )
 
 type codeExec struct {
@@ -21,13 +21,13 @@ type codeExec struct {
 func codeTools() []Tool {
 	const python = "Run Python in an interpreter that keeps its variables; returns output, the last expression and figures"
 	return []Tool{
-		define("python_exec", python, Changes, code(cells.Python)),
-		define("python_execute", python+"; the same as python_exec", Changes, code(cells.Python)),
+		define("python_exec", python, Changes, code(codecontext.Python)),
+		define("python_execute", python+"; the same as python_exec", Changes, code(codecontext.Python)),
 		define(
 			"javascript_execute",
 			"Run JavaScript in Node.js, which keeps its variables",
 			Changes,
-			code(cells.JavaScript),
+			code(codecontext.JavaScript),
 		),
 		define("pip_install", "Install Python packages with pip, under the sandbox's egress policy", Adds, pipInstall),
 	}
@@ -41,8 +41,8 @@ func code(language string) func(context.Context, Box, *codeExec) (*Answer, error
 
 // Cell is what a cell has shown beside its output.
 type Cell struct {
-	Results   []cells.Result
-	Error     *cells.Error
+	Results   []codecontext.Result
+	Error     *codecontext.Error
 	StateLost bool
 }
 
@@ -50,9 +50,9 @@ type Cell struct {
 type cellRan struct {
 	Ran
 
-	Results   []cells.Result `json:"results,omitempty"` // without pictures, which are content
-	Error     *cells.Error   `json:"error,omitempty"`
-	StateLost bool           `json:"state_lost,omitempty"`
+	Results   []codecontext.Result `json:"results,omitempty"` // without pictures, which are content
+	Error     *codecontext.Error   `json:"error,omitempty"`
+	StateLost bool                 `json:"state_lost,omitempty"`
 }
 
 // Answer is the answer about a cell that has ended.
@@ -96,8 +96,8 @@ func (a *Answer) AddImage(data []byte, media string) bool {
 }
 
 // show adds what a cell has shown to the answer: pictures as content, text within room.
-func (a *Answer) show(b *strings.Builder, r cells.Result, room *int) cells.Result {
-	kept := cells.Result{Main: r.Main, Data: map[string]json.RawMessage{}}
+func (a *Answer) show(b *strings.Builder, r codecontext.Result, room *int) codecontext.Result {
+	kept := codecontext.Result{Main: r.Main, Data: map[string]json.RawMessage{}}
 	for media, raw := range r.Data {
 		var text string
 		if json.Unmarshal(raw, &text) != nil {

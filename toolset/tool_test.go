@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"sandyard/providers/cells"
+	"sandyard/providers/codecontext"
 )
 
 func TestArgumentsThatAToolRefuses(t *testing.T) {
@@ -93,11 +93,11 @@ func TestPiecesMakeTheWholeOutput(t *testing.T) {
 func TestPicturesOfACellHaveABound(t *testing.T) {
 	t.Parallel()
 	picture := json.RawMessage(`"` + strings.Repeat("AAAA", MaxImage/8) + `"`)
-	shown := []cells.Result{
+	shown := []codecontext.Result{
 		{Data: map[string]json.RawMessage{"image/png": picture}},
 		{Data: map[string]json.RawMessage{"image/png": picture}},
 	}
-	shown = append(shown, cells.Result{Data: map[string]json.RawMessage{"image/png": picture}})
+	shown = append(shown, codecontext.Result{Data: map[string]json.RawMessage{"image/png": picture}})
 	if a := (Cell{Results: shown}).Answer(&Ran{}); len(a.Images) != 2 ||
 		!strings.Contains(a.Text, "too large for the answer") {
 		t.Errorf("%d pictures, %.200q", len(a.Images), a.Text)

@@ -13,32 +13,32 @@ import (
 
 	"sandyard/dev/testenv"
 	"sandyard/gateway"
-	"sandyard/guard"
 	"sandyard/jobs"
 	"sandyard/jobs/webhook"
-	"sandyard/passes"
+	"sandyard/netguard"
 	"sandyard/providers"
 	"sandyard/providers/fake"
+	"sandyard/tokens"
 	"sandyard/web"
 )
 
 // newRigWithGateway is a rig whose worker can be asked about the inside of its sandboxes.
 func newRigWithGateway(t *testing.T) *rig {
 	t.Helper()
-	signer := passes.New("secret")
+	signer := tokens.New("secret")
 	r := newRig(t, func(c *web.Config) { c.Signer = signer })
 	r.workWithGateway(signer, r.provider, "here")
 	return r
 }
 
 // workWithGateway starts a worker, which is reached at the URL that it returns until stop is called.
-func (r *rig) workWithGateway(signer *passes.Signer, p providers.Provider, engine string) (url string, stop func()) {
+func (r *rig) workWithGateway(signer *tokens.Signer, p providers.Provider, engine string) (url string, stop func()) {
 	t := r.t
 	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	w := jobs.NewWorker(jobs.WorkerConfig{
 		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: p, Engine: engine, Slots: 8, Lease: 10 * time.Second, Grace: time.Second,
-		Gateway: "http://" + l.Addr().String(), Webhooks: webhook.New(r.store, r.queue, guard.Rules{}, slog.New(slog.DiscardHandler)),
+		Gateway: "http://" + l.Addr().String(), Webhooks: webhook.New(r.store, r.queue, netguard.Rules{}, slog.New(slog.DiscardHandler)),
 		Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
 	})
 	door := gateway.New(gateway.Config{
@@ -56,7 +56,7 @@ func (r *rig) workWithGateway(signer *passes.Signer, p providers.Provider, engin
 // TestASandboxThatNoNodeHoldsIsReachedThroughAnyWorker: its gateway is always the same one, until that worker is gone.
 func TestASandboxThatNoNodeHoldsIsReachedThroughAnyWorker(t *testing.T) {
 	t.Parallel()
-	signer := passes.New("secret")
+	signer := tokens.New("secret")
 	r := newRig(t, func(c *web.Config) { c.Signer = signer })
 	cloud := func() providers.Provider {
 		p := fake.New(fake.Options{State: r.provider.State()})
@@ -155,7 +155,7 @@ func TestBackgroundExecs(t *testing.T) {
 
 func TestExecsOfOthersAndWithoutGateway(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *web.Config) { c.Signer = passes.New("secret") })
+	r := newRig(t, func(c *web.Config) { c.Signer = tokens.New("secret") })
 	id := r.sandbox(map[string]any{})
 	r.call("GET", "/v1/sandboxes/"+id+"/execs", nil).problem(t, 409, "sandbox_not_running")
 	r.work()

@@ -18,8 +18,8 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
 
+	"sandyard/dev/abbench"
 	"sandyard/dev/testenv"
-	"sandyard/dev/versus"
 )
 
 // benchSandboxes is over how many sandboxes the submissions spread.
@@ -40,7 +40,7 @@ func BenchmarkSubmit(b *testing.B) {
 				b.Run("vs "+baseline.name, func(b *testing.B) {
 					client := &fasthttp.Client{MaxConnsPerHost: clients}
 					defer client.CloseIdleConnections()
-					load := versus.Load{Callers: clients, Rounds: 3, Turn: time.Second}
+					load := abbench.Load{Callers: clients, Rounds: 3, Turn: time.Second}
 					load.Run(b, "requests/s", accepted(client, benchSandyard(b)), accepted(client, baseline.start(b)))
 				})
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"sandyard/auth"
-	"sandyard/dev/versus"
+	"sandyard/dev/abbench"
 	"sandyard/models"
 )
 
@@ -27,8 +27,8 @@ func BenchmarkCalls(b *testing.B) {
 	client := &fasthttp.Client{}
 	defer client.CloseIdleConnections()
 	var calls atomic.Int64
-	command := func(path, auth, body string) versus.Way {
-		return versus.Timed(func() error {
+	command := func(path, auth, body string) abbench.Way {
+		return abbench.Timed(func() error {
 			req, res := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 			defer fasthttp.ReleaseRequest(req)
 			defer fasthttp.ReleaseResponse(res)
@@ -50,7 +50,7 @@ func BenchmarkCalls(b *testing.B) {
 	}
 	body := fmt.Sprintf(`{"sandbox_id":%q,"command":"fake:stdout x"}`, box)
 	own := command("/v1/sandboxes/"+box+"/exec?wait=60s", "Bearer "+r.key, `{"command":"fake:stdout x","parallel":true}`)
-	for name, way := range map[string]versus.Way{
+	for name, way := range map[string]abbench.Way{
 		"sandbox server": command("/sandboxes/run-command", "Basic "+base64.StdEncoding.EncodeToString([]byte("any:"+r.key)), body),
 		"agents' tools": command("/mcp", "Bearer "+r.key, `{"jsonrpc":"2.0","id":CALL,"method":"tools/call","params":{"name":"shell_exec","arguments":`+
 			`{"command":"fake:stdout x"}}}`),
@@ -58,7 +58,7 @@ func BenchmarkCalls(b *testing.B) {
 	} {
 		b.Run(name+", run a command", func(b *testing.B) {
 			b.Run("vs /v1 exec", func(b *testing.B) {
-				versus.Latency(b, versus.Turns{Rounds: 40, Ours: 10, Base: 10}, way, own)
+				abbench.Latency(b, abbench.Turns{Rounds: 40, Ours: 10, Base: 10}, way, own)
 			})
 		})
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"sandyard/jobs"
-	"sandyard/passes"
+	"sandyard/tokens"
 	"sandyard/web"
 )
 
@@ -27,7 +27,7 @@ const (
 // newDaytona is a rig with a worker and an edge's address.
 func newDaytona(t *testing.T) *rig {
 	t.Helper()
-	signer := passes.New("secret")
+	signer := tokens.New("secret")
 	r := newRig(t, func(c *web.Config) { c.E2B = &web.E2B{Signer: signer, Domain: "sandboxes.example"} })
 	r.work()
 	return r

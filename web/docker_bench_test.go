@@ -23,10 +23,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 
-	"sandyard/dev/versus"
-	"sandyard/guard"
+	"sandyard/dev/abbench"
 	"sandyard/jobs"
 	"sandyard/jobs/webhook"
+	"sandyard/netguard"
 	"sandyard/providers/docker"
 	"sandyard/web"
 )
@@ -38,42 +38,42 @@ func BenchmarkSandbox(b *testing.B) {
 	y := newDockerYard(b, docker.Pool{})
 	box, warm := y.box(), y.container()
 	b.Run("exec true/vs docker exec", func(b *testing.B) {
-		versus.Latency(b, versus.Turns{Rounds: 40, Ours: 5, Base: 2},
-			versus.Timed(func() error { return y.exec(box, "") }), versus.Timed(func() error { return y.dockerExec(warm) }))
+		abbench.Latency(b, abbench.Turns{Rounds: 40, Ours: 5, Base: 2},
+			abbench.Timed(func() error { return y.exec(box, "") }), abbench.Timed(func() error { return y.dockerExec(warm) }))
 	})
 	b.Run("exec true/16 clients/vs docker exec", func(b *testing.B) {
-		versus.Load{Callers: 16, Rounds: 3, Turn: 2 * time.Second}.Run(b, "execs/s",
+		abbench.Load{Callers: 16, Rounds: 3, Turn: 2 * time.Second}.Run(b, "execs/s",
 			func(int) error { return y.exec(box, `,"parallel":true`) }, func(int) error { return y.dockerExec(warm) })
 	})
 	b.Run("write 1 KiB/vs docker copy", func(b *testing.B) {
-		versus.Latency(b, versus.Turns{Rounds: 20, Ours: 5, Base: 2},
-			versus.Timed(func() error { return y.write(box) }), versus.Timed(func() error { return y.copyTo(warm, "bench.txt", oneKiB()) }))
+		abbench.Latency(b, abbench.Turns{Rounds: 20, Ours: 5, Base: 2},
+			abbench.Timed(func() error { return y.write(box) }), abbench.Timed(func() error { return y.copyTo(warm, "bench.txt", oneKiB()) }))
 	})
 	b.Run("read 1 KiB/vs docker copy", func(b *testing.B) {
 		check(b, errors.Join(y.write(box), y.copyTo(warm, "bench.txt", oneKiB())))
-		versus.Latency(b, versus.Turns{Rounds: 20, Ours: 5, Base: 2},
-			versus.Timed(func() error { return y.read(box) }), versus.Timed(func() error { return y.copyFrom(warm, "bench.txt", oneKiB()) }))
+		abbench.Latency(b, abbench.Turns{Rounds: 20, Ours: 5, Base: 2},
+			abbench.Timed(func() error { return y.read(box) }), abbench.Timed(func() error { return y.copyFrom(warm, "bench.txt", oneKiB()) }))
 	})
 	b.Run("write 100 MiB, provider alone/vs docker copy", func(b *testing.B) {
 		inside, data := must(y.provider.Open(b.Context(), box))(b), bytes.Repeat(oneKiB(), 100<<10)
-		versus.Latency(b, versus.Turns{Rounds: 4, Ours: 1, Base: 1}, versus.Timed(func() error {
+		abbench.Latency(b, abbench.Turns{Rounds: 4, Ours: 1, Base: 1}, abbench.Timed(func() error {
 			_, err := inside.WriteFile(b.Context(), "large", data, 0)
 			return err
-		}), versus.Timed(func() error { return y.copyTo(warm, "large", data) }))
+		}), abbench.Timed(func() error { return y.copyTo(warm, "large", data) }))
 	})
 	b.Run("read 100 MiB, provider alone/vs docker copy", func(b *testing.B) {
 		inside, data := must(y.provider.Open(b.Context(), box))(b), bytes.Repeat(oneKiB(), 100<<10)
 		_, err := inside.WriteFile(b.Context(), "large", data, 0)
 		check(b, errors.Join(err, y.copyTo(warm, "large", data)))
-		versus.Latency(b, versus.Turns{Rounds: 4, Ours: 1, Base: 1}, versus.Timed(func() error {
+		abbench.Latency(b, abbench.Turns{Rounds: 4, Ours: 1, Base: 1}, abbench.Timed(func() error {
 			got, err := inside.ReadFile(b.Context(), "large", int64(len(data)))
 			return errors.Join(err, same(got, data))
-		}), versus.Timed(func() error { return y.copyFrom(warm, "large", data) }))
+		}), abbench.Timed(func() error { return y.copyFrom(warm, "large", data) }))
 		check(b, inside.Remove(b.Context(), "large"))
 	})
 	b.Run("write 100 MiB, provider alone/vs cat over attach", func(b *testing.B) {
 		inside, data := must(y.provider.Open(b.Context(), box))(b), bytes.Repeat(oneKiB(), 100<<10)
-		versus.Latency(b, versus.Turns{Rounds: 4, Ours: 1, Base: 1}, versus.Timed(func() error {
+		abbench.Latency(b, abbench.Turns{Rounds: 4, Ours: 1, Base: 1}, abbench.Timed(func() error {
 			_, err := inside.WriteFile(b.Context(), "large", data, 0)
 			return err
 		}), func() (time.Duration, error) { return y.attachWrite(data) })
@@ -81,14 +81,14 @@ func BenchmarkSandbox(b *testing.B) {
 	b.Run("read 100 MiB, provider alone/vs cat over attach", func(b *testing.B) {
 		inside, data := must(y.provider.Open(b.Context(), box))(b), bytes.Repeat(oneKiB(), 100<<10)
 		must(inside.WriteFile(b.Context(), "large", data, 0))(b)
-		versus.Latency(b, versus.Turns{Rounds: 4, Ours: 1, Base: 1}, versus.Timed(func() error {
+		abbench.Latency(b, abbench.Turns{Rounds: 4, Ours: 1, Base: 1}, abbench.Timed(func() error {
 			_, err := inside.ReadFile(b.Context(), "large", int64(len(data)))
 			return err
 		}), func() (time.Duration, error) { return y.attachRead(len(data)) })
 		check(b, inside.Remove(b.Context(), "large"))
 	})
 	b.Run("create/vs docker run", func(b *testing.B) {
-		versus.Latency(b, versus.Turns{Rounds: 8, Ours: 1, Base: 1}, y.createAndDelete, y.runAndRemove)
+		abbench.Latency(b, abbench.Turns{Rounds: 8, Ours: 1, Base: 1}, y.createAndDelete, y.runAndRemove)
 	})
 }
 
@@ -134,7 +134,7 @@ func (y *dockerYard) workOnDocker(pool docker.Pool) {
 	w := jobs.NewWorker(jobs.WorkerConfig{
 		Store: y.store, Redis: y.redis, Images: []string{"*"}, Provider: p, Engine: "here", Slots: 64,
 		Pool: jobs.PoolSizes{Min: pool.Size, Max: pool.Max}, Lease: 10 * time.Second, Grace: 5 * time.Second,
-		Webhooks: webhook.New(y.store, y.queue, guard.Rules{}, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
+		Webhooks: webhook.New(y.store, y.queue, netguard.Rules{}, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	check(y.b, w.Start(context.Background()))
 	y.b.Cleanup(func() { w.Stop(context.Background()) })

@@ -4,14 +4,14 @@ import (
 	"cmp"
 	"time"
 
-	"sandyard/passes"
+	"sandyard/tokens"
 	"sandyard/web/e2b"
 	"sandyard/web/workerclient"
 )
 
 // E2B lets E2B's clients work with Sandyard's sandboxes.
 type E2B struct {
-	Signer *passes.Signer
+	Signer *tokens.Signer
 	// Domain is where the edge is reached: a port of a sandbox is at {port}-{id}.{domain}.
 	Domain string
 	Scheme string // of the URLs of ports; empty = http
@@ -22,8 +22,8 @@ type E2B struct {
 	Patience time.Duration
 }
 
-func (c *E2B) address() passes.Address {
-	return passes.Address{Scheme: cmp.Or(c.Scheme, "http"), Domain: c.Domain}
+func (c *E2B) address() tokens.Address {
+	return tokens.Address{Scheme: cmp.Or(c.Scheme, "http"), Domain: c.Domain}
 }
 
 // addE2B lets requests for E2B's paths pass that have a key. Where there are to be none it returns nil.

@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"sandyard/models"
-	"sandyard/passes"
+	"sandyard/tokens"
 	"sandyard/web"
 )
 
 // newE2B is a rig with E2B's routes and a worker.
-func newE2B(t *testing.T) (*rig, *passes.Signer) {
+func newE2B(t *testing.T) (*rig, *tokens.Signer) {
 	t.Helper()
-	signer := passes.New("secret")
+	signer := tokens.New("secret")
 	r := newRig(t, func(c *web.Config) { c.E2B = &web.E2B{Signer: signer, Domain: "sandboxes.example"} })
 	r.work()
 	return r, signer

@@ -12,19 +12,19 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sandyard/dev/faultproxy"
 	"sandyard/dev/testenv"
-	"sandyard/dev/wire"
 	"sandyard/models"
-	"sandyard/passes"
 	"sandyard/providers"
 	"sandyard/providers/fake"
+	"sandyard/tokens"
 	"sandyard/web"
 )
 
 // hasty makes E2B's routes wait for a job no longer than that.
 func hasty(patience time.Duration) func(*web.Config) {
 	return func(c *web.Config) {
-		c.E2B = &web.E2B{Signer: passes.New("secret"), Domain: "sandboxes.example", Patience: patience}
+		c.E2B = &web.E2B{Signer: tokens.New("secret"), Domain: "sandboxes.example", Patience: patience}
 	}
 }
 
@@ -286,18 +286,18 @@ func TestE2BCreateExpires(t *testing.T) {
 func TestE2BUnknownOutcome(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
-	proxy, dsn := wire.Postgres(t, testenv.Database(t))
+	proxy, dsn := faultproxy.Postgres(t, testenv.Database(t))
 	r := newRigOn(t, dsn, hasty(0))
 	var broken atomic.Bool
-	proxy.On(func(c wire.Call) wire.Fault {
+	proxy.On(func(c faultproxy.Call) faultproxy.Fault {
 		switch {
 		case broken.Load():
-			return wire.CutBefore
+			return faultproxy.CutBefore
 		case strings.HasPrefix(c.Text, `INSERT INTO "sandboxes"`) && strings.HasSuffix(strings.ToLower(c.Text), "commit"):
 			broken.Store(true)
-			return wire.CutAfter
+			return faultproxy.CutAfter
 		}
-		return wire.None
+		return faultproxy.None
 	})
 	a := r.call("POST", "/v2/sandboxes", map[string]any{"templateID": "base"})
 	proxy.On(nil)

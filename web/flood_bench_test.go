@@ -10,11 +10,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sandyard/dev/versus"
-	"sandyard/guard"
+	"sandyard/dev/abbench"
 	"sandyard/jobs"
 	"sandyard/jobs/webhook"
 	"sandyard/models"
+	"sandyard/netguard"
 	"sandyard/providers/docker"
 )
 
@@ -31,25 +31,25 @@ func BenchmarkFlood(b *testing.B) {
 	y := newDockerYard(b, docker.Pool{})
 	f := newFlood(y)
 	scheduler := jobs.NewScheduler(jobs.SchedulerConfig{
-		Store: y.store, Client: f.client, Queue: y.queue, Webhooks: webhook.New(y.store, y.queue, guard.Rules{}, discarded()), Log: discarded(),
+		Store: y.store, Client: f.client, Queue: y.queue, Webhooks: webhook.New(y.store, y.queue, netguard.Rules{}, discarded()), Log: discarded(),
 	})
 	scheduler.Start(b.Context())
 	b.Cleanup(scheduler.Stop)
 	box := y.box()
-	command := versus.Timed(func() error { return y.exec(box, "") })
+	command := abbench.Timed(func() error { return y.exec(box, "") })
 	idle, idleTimeouts := measured(b, floodCalls, command), measured(b, 3, f.timeout)
 	f.begin()
 	b.Run("exec true of a neighbour/vs idle", func(b *testing.B) {
-		versus.Latency(b, versus.Turns{Rounds: 1, Ours: floodCalls, Base: floodCalls - 1}, command, replayed(idle))
+		abbench.Latency(b, abbench.Turns{Rounds: 1, Ours: floodCalls, Base: floodCalls - 1}, command, replayed(idle))
 	})
 	b.Run("its own timeout, late by/vs idle", func(b *testing.B) {
-		versus.Latency(b, versus.Turns{Rounds: 1, Ours: 3, Base: 2}, f.timeout, replayed(idleTimeouts))
+		abbench.Latency(b, abbench.Turns{Rounds: 1, Ours: 3, Base: 2}, f.timeout, replayed(idleTimeouts))
 	})
 }
 
 func discarded() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-func measured(b *testing.B, n int, way versus.Way) (took []time.Duration) {
+func measured(b *testing.B, n int, way abbench.Way) (took []time.Duration) {
 	b.Helper()
 	for range n {
 		took = append(took, must(way())(b))
@@ -58,7 +58,7 @@ func measured(b *testing.B, n int, way versus.Way) (took []time.Duration) {
 }
 
 // replayed is a way that takes as long as it took before.
-func replayed(took []time.Duration) versus.Way {
+func replayed(took []time.Duration) abbench.Way {
 	return func() (time.Duration, error) {
 		d := took[0]
 		took = append(took[1:], d)

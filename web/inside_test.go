@@ -22,12 +22,12 @@ import (
 
 	"sandyard/dev/testenv"
 	"sandyard/gateway"
-	"sandyard/guard"
 	"sandyard/jobs"
 	"sandyard/jobs/webhook"
-	"sandyard/passes"
+	"sandyard/netguard"
 	"sandyard/providers"
 	"sandyard/providers/fake"
+	"sandyard/tokens"
 	"sandyard/web"
 	"sandyard/web/edge"
 )
@@ -68,7 +68,7 @@ func newInsideRigOn(t *testing.T, within func(*fake.Provider) providers.Provider
 // newInsideRigBy makes a rig whose gateway is set up as the test wants it.
 func newInsideRigBy(t *testing.T, within func(*fake.Provider) providers.Provider, set func(*gateway.Config), change ...func(*web.Config)) *insideRig {
 	t.Helper()
-	log, signer := slog.New(slog.DiscardHandler), passes.New("secret")
+	log, signer := slog.New(slog.DiscardHandler), tokens.New("secret")
 	ctx, cancel := context.WithCancel(context.Background())
 	var way *edge.Edge
 	ended, open := make(chan error, 1), &atomic.Int64{}
@@ -84,7 +84,7 @@ func newInsideRigBy(t *testing.T, within func(*fake.Provider) providers.Provider
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	w := jobs.NewWorker(jobs.WorkerConfig{
 		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: r.provider, Engine: "here", Slots: 8, Lease: 10 * time.Second, Grace: 5 * time.Second,
-		Gateway: "http://" + l.Addr().String(), Webhooks: webhook.New(r.store, r.queue, guard.Rules{}, log),
+		Gateway: "http://" + l.Addr().String(), Webhooks: webhook.New(r.store, r.queue, netguard.Rules{}, log),
 		Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	door := gateway.Config{

@@ -10,17 +10,17 @@ import (
 	"time"
 
 	"sandyard/dev/testenv"
-	"sandyard/guard"
 	"sandyard/jobs"
 	"sandyard/jobs/webhook"
 	"sandyard/models"
-	"sandyard/passes"
+	"sandyard/netguard"
+	"sandyard/tokens"
 	"sandyard/web"
 )
 
 func TestLimitsOfResources(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *web.Config) { c.E2B = &web.E2B{Signer: passes.New("secret"), Domain: "sandboxes.example"} })
+	r := newRig(t, func(c *web.Config) { c.E2B = &web.E2B{Signer: tokens.New("secret"), Domain: "sandboxes.example"} })
 	r.sql("UPDATE tenants SET max_cpus = 2.5, max_memory_mib = 1536")
 	r.sandbox(map[string]any{}) // 1 core and 512 MiB, as nobody says
 	r.sandbox(map[string]any{"cpus": 1.5, "memory_mb": 64})
@@ -104,7 +104,7 @@ func (r *rig) schedule() {
 	catalog := jobs.Catalog{Providers: []string{"fake"}, Templates: map[string]string{"python": "fake-python"}, Template: "python"}
 	s := jobs.NewScheduler(jobs.SchedulerConfig{
 		Store: r.store, Client: jobs.NewClient(r.store, r.queue, catalog, log), Queue: r.queue,
-		Webhooks: webhook.New(r.store, r.queue, guard.Rules{}, log), LostAfter: time.Minute, Log: log,
+		Webhooks: webhook.New(r.store, r.queue, netguard.Rules{}, log), LostAfter: time.Minute, Log: log,
 	})
 	s.Start(context.Background())
 	r.t.Cleanup(s.Stop)
@@ -113,7 +113,7 @@ func (r *rig) schedule() {
 // TestJobRateOverHTTP: the limit is told in each contract's form, with the time to wait.
 func TestJobRateOverHTTP(t *testing.T) {
 	t.Parallel()
-	r := newAgent(t, func(c *web.Config) { c.E2B = &web.E2B{Signer: passes.New("secret"), Domain: "sandboxes.example"} })
+	r := newAgent(t, func(c *web.Config) { c.E2B = &web.E2B{Signer: tokens.New("secret"), Domain: "sandboxes.example"} })
 	r.sql("UPDATE tenants SET job_rate = 0.01, job_burst = 2")
 	r.call("POST", "/v1/sandboxes", `{}`, "Idempotency-Key", "same").want(t, 202)
 	r.call("POST", "/v1/sandboxes", `{}`, "Idempotency-Key", "same").want(t, 200)

@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/app"
 	"sandyard/dev/testenv"
-	"sandyard/service"
 )
 
 // mostMemory is what an API process may take at most, whatever it is asked. The process is told to stay far below 512 MB.
@@ -30,12 +30,12 @@ const childVariable = "SANDYARD_TEST_API"
 
 // serveAsChild is an API process with its default configuration.
 func serveAsChild(where string) error {
-	var c service.API
+	var c app.API
 	fields := strings.Split(where, "\n")
 	c.Addr, c.DatabaseURL, c.RedisURL = fields[0], fields[1], fields[2]
 	c.DatabaseConn, c.Window, c.MaxBody, c.Domain, c.Provider, c.Template = 20, 256, 16<<20, "localhost:8090", "docker", "python"
 	c.Templates = map[string]string{"python": "sandyard/python:default"}
-	return service.RunAPI(context.Background(), c, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	return app.RunAPI(context.Background(), c, slog.New(slog.NewTextHandler(io.Discard, nil)))
 }
 
 // process is an API process of its own, whose memory can be told apart from that of other tests.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/dev/versus"
+	"sandyard/dev/abbench"
 	"sandyard/providers/docker"
 )
 
@@ -18,12 +18,12 @@ func BenchmarkPool(b *testing.B) {
 		must(y.createAndDelete())(b)
 	}
 	b.Run("create from the pool/vs docker run", func(b *testing.B) {
-		versus.Latency(b, versus.Turns{Rounds: 20, Ours: 1, Base: 1}, y.whenFull(pool.Size, y.createAndDelete), y.whenFull(pool.Size, y.runAndRemove))
+		abbench.Latency(b, abbench.Turns{Rounds: 20, Ours: 1, Base: 1}, y.whenFull(pool.Size, y.createAndDelete), y.whenFull(pool.Size, y.runAndRemove))
 	})
 }
 
 // whenFull does the thing when so many containers wait; only the thing's own time counts.
-func (y *dockerYard) whenFull(size int, way versus.Way) versus.Way {
+func (y *dockerYard) whenFull(size int, way abbench.Way) abbench.Way {
 	return func() (time.Duration, error) {
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()

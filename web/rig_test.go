@@ -20,11 +20,11 @@ import (
 	"go.uber.org/goleak"
 
 	"sandyard/dev/testenv"
-	"sandyard/guard"
 	"sandyard/jobs"
 	"sandyard/jobs/queue"
 	"sandyard/jobs/webhook"
 	"sandyard/models"
+	"sandyard/netguard"
 	"sandyard/providers"
 	"sandyard/providers/fake"
 	"sandyard/web"
@@ -118,7 +118,7 @@ func (r *rig) work() {
 	log := slog.New(slog.DiscardHandler)
 	w := jobs.NewWorker(jobs.WorkerConfig{
 		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: r.provider, Engine: "here", Slots: 8, Lease: 10 * time.Second, Grace: 5 * time.Second,
-		Webhooks: webhook.New(r.store, r.queue, guard.Rules{}, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
+		Webhooks: webhook.New(r.store, r.queue, netguard.Rules{}, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	check(r.t, w.Start(context.Background()))
 	r.t.Cleanup(func() { w.Stop(context.Background()) })

@@ -20,8 +20,8 @@ import (
 	"sandyard/jobs"
 	"sandyard/jobs/queue"
 	"sandyard/models"
-	"sandyard/passes"
 	"sandyard/providers"
+	"sandyard/tokens"
 	"sandyard/web/bridge"
 	"sandyard/web/middleware"
 	v1 "sandyard/web/v1"
@@ -46,7 +46,7 @@ type Config struct {
 	BodyMemory    int
 	TenantWaits   int            // requests of one tenant that wait at once; 0 = middleware.DefaultTenantWaits
 	TenantStreams int            // streams of one tenant at once; 0 = middleware.DefaultTenantStreams
-	Signer        *passes.Signer // nil = nothing is asked of the inside of sandboxes
+	Signer        *tokens.Signer // nil = nothing is asked of the inside of sandboxes
 	Version       string
 	E2B           *E2B   // nil = no routes for E2B's clients
 	Inside        Inside // the way into sandboxes; nil = there is none

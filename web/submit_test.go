@@ -11,8 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sandyard/dev/faultproxy"
 	"sandyard/dev/testenv"
-	"sandyard/dev/wire"
 )
 
 func (r *rig) sql(statement string, args ...any) {
@@ -230,20 +230,20 @@ func TestDatabaseDown(t *testing.T) {
 func TestDatabaseBreaksOffASubmission(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
-	proxy, dsn := wire.Postgres(t, testenv.Database(t))
+	proxy, dsn := faultproxy.Postgres(t, testenv.Database(t))
 	r := newRigOn(t, dsn)
 	var left atomic.Int64
-	var after wire.Fault // of the calls behind the one that broke
-	proxy.On(func(c wire.Call) wire.Fault {
+	var after faultproxy.Fault // of the calls behind the one that broke
+	proxy.On(func(c faultproxy.Call) faultproxy.Fault {
 		switch {
 		case left.Load() == 0:
-			return wire.None
+			return faultproxy.None
 		case !strings.HasSuffix(strings.ToLower(c.Text), "commit"):
-			return wire.None
-		case left.Add(-1) == 0 && after != wire.None:
-			proxy.On(func(wire.Call) wire.Fault { return after })
+			return faultproxy.None
+		case left.Add(-1) == 0 && after != faultproxy.None:
+			proxy.On(func(faultproxy.Call) faultproxy.Fault { return after })
 		}
-		return wire.CutAfter
+		return faultproxy.CutAfter
 	})
 	for i := range 3 {
 		left.Store(1)
@@ -252,7 +252,7 @@ func TestDatabaseBreaksOffASubmission(t *testing.T) {
 			t.Errorf("written down: %s", rows)
 		}
 	}
-	after = wire.CutBefore
+	after = faultproxy.CutBefore
 	left.Store(1)
 	a := r.call("POST", "/v1/sandboxes", `{}`, "Idempotency-Key", "k").problem(t, 503, "outcome_unknown")
 	if a.header.Get("Retry-After") == "" || !strings.Contains(a.text("detail"), "Idempotency-Key") {

@@ -9,7 +9,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
-	"sandyard/passes"
+	"sandyard/tokens"
 	"sandyard/web"
 )
 
@@ -245,12 +245,12 @@ func TestInvalidTemplates(t *testing.T) {
 // TestTokensOfPortsAreNotStored: a job's answer has the URL and the token, its row has neither.
 func TestTokensOfPortsAreNotStored(t *testing.T) {
 	t.Parallel()
-	signer := passes.New("secret")
+	signer := tokens.New("secret")
 	r := newInsideRig(t, func(c *web.Config) {
 		c.E2B = &web.E2B{Signer: signer, Domain: "boxes.test"}
 		c.Jobs = jobs.NewClient(c.Store, c.Queue, jobs.Catalog{
 			Providers: []string{"fake"}, Images: []string{"*"}, Templates: map[string]string{"python": "fake-python"}, Template: "python",
-			Edge: passes.Address{Scheme: "http", Domain: "boxes.test"},
+			Edge: tokens.Address{Scheme: "http", Domain: "boxes.test"},
 		}, c.Log)
 	})
 	opened := r.call("POST", "/v1/sandboxes/"+r.box+"/ports?wait=60s", object{"port": 8000}).want(t, 200)
@@ -282,7 +282,7 @@ func TestTokensOfPortsAreNotStored(t *testing.T) {
 
 func TestSandboxesSayWhereTheirToolsAre(t *testing.T) {
 	t.Parallel()
-	signer := passes.New("secret")
+	signer := tokens.New("secret")
 	r := newRig(t, func(c *web.Config) { c.E2B = &web.E2B{Signer: signer, Domain: "boxes.test"} })
 	r.work()
 	r.call("PUT", "/v1/templates/tools", object{"image": "fake", "mcp_port": 6060, "vscode_port": 9000, "ports": []int{6060, 9000}}).want(t, 200)

@@ -5,15 +5,15 @@ import (
 	"log/slog"
 	"os"
 
-	"sandyard/service"
+	"sandyard/app"
 )
 
 func main() {
-	os.Exit(service.Program[service.API]{
+	os.Exit(app.Program[app.API]{
 		Name:   "api",
 		About:  "serves the HTTP API: accepts jobs and reports their state",
-		Level:  func(c service.API) slog.Level { return c.LogLevel },
-		Run:    service.RunAPI,
-		Health: func(c service.API) string { return c.Addr },
+		Level:  func(c app.API) slog.Level { return c.LogLevel },
+		Run:    app.RunAPI,
+		Health: func(c app.API) string { return c.Addr },
 	}.Main(os.Args[1:]))
 }

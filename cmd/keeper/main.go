@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"sandyard/providers/local/keeper"
+	"sandyard/providers/local/shim"
 )
 
-func main() { os.Exit(keeper.Main()) }
+func main() { os.Exit(shim.Main()) }

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"slices"
 
+	"sandyard/app"
 	"sandyard/models"
-	"sandyard/service"
 )
 
 // storeOnly configures the subcommands that only talk to the database.
-type storeOnly struct{ service.Common }
+type storeOnly struct{ app.Common }
 
 // Validate needs no Redis.
 func (c storeOnly) Validate() error {

@@ -15,10 +15,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"sandyard/app"
 	"sandyard/dev"
 	"sandyard/jobs/queue"
 	"sandyard/models"
-	"sandyard/service"
 	"sandyard/vault"
 )
 
@@ -34,12 +34,12 @@ type devStack struct {
 	dir      string
 	postgres *dev.Postgres
 	redis    *dev.Redis
-	parts    *service.Parts
-	doors    service.Doors
+	parts    *app.Parts
+	doors    app.Doors
 	key      string
 	log      *slog.Logger
 	logFile  *os.File
-	worker   service.Worker
+	worker   app.Worker
 	stop     context.CancelFunc
 	running  *errgroup.Group
 }
@@ -93,7 +93,7 @@ func (d *devStack) openLog(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	d.log = service.NewLogger(d.logFile, slog.LevelInfo)
+	d.log = app.NewLogger(d.logFile, slog.LevelInfo)
 	queue.LogRedis(d.log)
 	return nil
 }
@@ -128,14 +128,14 @@ func (d *devStack) configure(ctx context.Context) error {
 		fmt.Println("Development: engines with known escapes are allowed (ENGINE_UNSAFE=allow); the log names the escapes.")
 	}
 	var err error
-	if d.worker, err = service.Load[service.Worker](); err != nil {
+	if d.worker, err = app.Load[app.Worker](); err != nil {
 		return err
 	}
 	if os.Getenv("SANDYARD_FLEET") == "" {
 		d.worker.Fleet = fleetOf(d.dir)
 	}
 	d.worker.Grace = 0 // whoever presses Ctrl-C does not want to wait; commands are given up with their sandboxes
-	d.parts, err = service.Connect(ctx, d.worker.Common, d.log)
+	d.parts, err = app.Connect(ctx, d.worker.Common, d.log)
 	return err
 }
 
@@ -204,16 +204,16 @@ func (d *devStack) startProcesses(ctx context.Context) error {
 	d.stop = stop
 	g, ctx := errgroup.WithContext(ctx)
 	d.running = g
-	reg := service.NewRegistry()
-	api, err := service.Load[service.API]()
+	reg := app.NewRegistry()
+	api, err := app.Load[app.API]()
 	if err != nil {
 		return err
 	}
 	api.Domain = d.domain()
-	g.Go(func() error { return service.ServeAPI(ctx, api, d.parts, d.doors, reg, d.log) })
-	g.Go(func() error { return service.Work(ctx, d.worker, d.parts, reg, d.log) })
+	g.Go(func() error { return app.ServeAPI(ctx, api, d.parts, d.doors, reg, d.log) })
+	g.Go(func() error { return app.Work(ctx, d.worker, d.parts, reg, d.log) })
 	g.Go(func() error {
-		service.Schedule(ctx, service.Scheduler{Common: d.worker.Common, Sandboxes: d.worker.Sandboxes, Callbacks: d.worker.Callbacks},
+		app.Schedule(ctx, app.Scheduler{Common: d.worker.Common, Sandboxes: d.worker.Sandboxes, Callbacks: d.worker.Callbacks},
 			d.parts, d.log)
 		return nil
 	})

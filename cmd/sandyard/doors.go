@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"sandyard/service"
+	"sandyard/app"
 )
 
 // Where a development installation listens that is not told.
@@ -27,7 +27,7 @@ type addresses struct {
 
 // openDoors listens at the addresses that were given. A door without one is where it was at the last start, at its usual
 // address, or at a free port that the next start takes again.
-func openDoors(dir, api, edge string) (d service.Doors, err error) {
+func openDoors(dir, api, edge string) (d app.Doors, err error) {
 	path := filepath.Join(dir, "addresses")
 	known := readAddresses(path)
 	if d.API, err = openDoor(api, known.API, usualAPI); err != nil {

@@ -4,7 +4,7 @@ import (
 	"net"
 	"testing"
 
-	"sandyard/service"
+	"sandyard/app"
 )
 
 // TestDoorsStayWhereTheyWere: what was not told is at the next start where it was at the last, also where the usual ports are
@@ -51,7 +51,7 @@ func TestDoorsStayWhereTheyWere(t *testing.T) {
 	}
 }
 
-func closeDoors(d service.Doors) {
+func closeDoors(d app.Doors) {
 	_ = d.API.Close()
 	_ = d.Edge.Close()
 }

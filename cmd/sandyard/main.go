@@ -15,9 +15,9 @@ import (
 	"strings"
 	"syscall"
 
+	"sandyard/app"
 	"sandyard/models"
 	"sandyard/models/pg"
-	"sandyard/service"
 )
 
 // command is one subcommand.
@@ -86,14 +86,14 @@ func help(w io.Writer) {
 		"addresses of the servers that it starts itself. Without DATABASE_URL, all commands but dev and mcp use the\n"+
 		"database of the sandyard dev that runs in this directory. sandyard mcp reads SANDYARD_URL and SANDYARD_API_KEY. All other\n"+
 		"commands read:\n")
-	service.PrintVariables(w, service.Common{})
+	app.PrintVariables(w, app.Common{})
 }
 
 func runVersion(_ context.Context, args []string) error {
 	if err := nothing("version", args); err != nil {
 		return err
 	}
-	fmt.Println("sandyard", service.Version)
+	fmt.Println("sandyard", app.Version)
 	return nil
 }
 
@@ -121,12 +121,12 @@ func withStore(ctx context.Context, f func(*models.Store, *slog.Logger) error) e
 	if err := findDevDatabase(); err != nil {
 		return err
 	}
-	c, err := service.Load[storeOnly]()
+	c, err := app.Load[storeOnly]()
 	if err != nil {
 		return err
 	}
-	log := service.NewLogger(os.Stderr, c.LogLevel)
-	store, err := service.OpenStore(ctx, c.Common, log)
+	log := app.NewLogger(os.Stderr, c.LogLevel)
+	store, err := app.OpenStore(ctx, c.Common, log)
 	if err != nil {
 		return err
 	}

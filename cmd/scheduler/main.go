@@ -5,15 +5,15 @@ import (
 	"log/slog"
 	"os"
 
-	"sandyard/service"
+	"sandyard/app"
 )
 
 func main() {
-	os.Exit(service.Program[service.Scheduler]{
+	os.Exit(app.Program[app.Scheduler]{
 		Name:   "scheduler",
 		About:  "ends expired sandboxes, recovers jobs of crashed workers and runs schedules",
-		Level:  func(c service.Scheduler) slog.Level { return c.LogLevel },
-		Run:    service.RunScheduler,
-		Health: func(c service.Scheduler) string { return c.Health },
+		Level:  func(c app.Scheduler) slog.Level { return c.LogLevel },
+		Run:    app.RunScheduler,
+		Health: func(c app.Scheduler) string { return c.Health },
 	}.Main(os.Args[1:]))
 }

@@ -5,15 +5,15 @@ import (
 	"log/slog"
 	"os"
 
-	"sandyard/service"
+	"sandyard/app"
 )
 
 func main() {
-	os.Exit(service.Program[service.Worker]{
+	os.Exit(app.Program[app.Worker]{
 		Name:   "worker",
 		About:  "runs jobs against the sandbox provider",
-		Level:  func(c service.Worker) slog.Level { return c.LogLevel },
-		Run:    service.RunWorker,
-		Health: func(c service.Worker) string { return c.Health },
+		Level:  func(c app.Worker) slog.Level { return c.LogLevel },
+		Run:    app.RunWorker,
+		Health: func(c app.Worker) string { return c.Health },
 	}.Main(os.Args[1:]))
 }

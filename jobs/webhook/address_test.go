@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"sandyard/guard"
+	"sandyard/netguard"
 )
 
 func TestSpecialAddressesAreRefused(t *testing.T) {
@@ -15,16 +15,16 @@ func TestSpecialAddressesAreRefused(t *testing.T) {
 		"fd00::1", "fc00::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "::127.0.0.1", "64:ff9b::7f00:1",
 		"2002:7f00:1::", "2001:db8::1", "100::1",
 	} {
-		if err := checkAddress(netip.AddrPortFrom(netip.MustParseAddr(a), 80).String(), guard.Rules{}); err == nil {
+		if err := checkAddress(netip.AddrPortFrom(netip.MustParseAddr(a), 80).String(), netguard.Rules{}); err == nil {
 			t.Errorf("%s would be dialled", a)
 		}
 	}
 	for _, a := range []string{"1.1.1.1", "93.184.216.34", "172.15.0.1", "172.32.0.1", "100.128.0.1", "2606:4700::1"} {
-		if err := checkAddress(netip.AddrPortFrom(netip.MustParseAddr(a), 443).String(), guard.Rules{}); err != nil {
+		if err := checkAddress(netip.AddrPortFrom(netip.MustParseAddr(a), 443).String(), netguard.Rules{}); err != nil {
 			t.Errorf("%s is refused: %v", a, err)
 		}
 	}
-	allow := guard.Rules{Allow: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
+	allow := netguard.Rules{Allow: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
 	if err := checkAddress("10.1.2.3:80", allow); err != nil {
 		t.Errorf("an allowed address is refused: %v", err)
 	}

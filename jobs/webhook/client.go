@@ -14,13 +14,13 @@ import (
 	"syscall"
 	"time"
 
-	"sandyard/guard"
+	"sandyard/netguard"
 )
 
 // guardedClient is an HTTP client for addresses that strangers name. What counts is the address that is dialled, after
 // all resolving: a check of the name beforehand could be answered differently the second time. It follows no redirect,
 // uses no proxy and keeps no connection.
-func guardedClient(rules guard.Rules) *http.Client {
+func guardedClient(rules netguard.Rules) *http.Client {
 	d := net.Dialer{Timeout: 5 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
 		return checkAddress(address, rules)
 	}}
@@ -38,7 +38,7 @@ func guardedClient(rules guard.Rules) *http.Client {
 	}
 }
 
-func checkAddress(address string, rules guard.Rules) error {
+func checkAddress(address string, rules netguard.Rules) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return fmt.Errorf("malformed address %q: %w", address, err)
@@ -67,7 +67,7 @@ func noAnswer(err error) error {
 }
 
 func whyNoAnswer(err error) string {
-	var refused *guard.RefusedError
+	var refused *netguard.RefusedError
 	var name *net.DNSError
 	var timeout net.Error
 	var certificate *tls.CertificateVerificationError
@@ -90,7 +90,7 @@ func whyNoAnswer(err error) string {
 const maxURL = 2048
 
 // CheckURL refuses what can never be called. Where a name leads is decided when it is dialled.
-func CheckURL(raw string, rules guard.Rules) error {
+func CheckURL(raw string, rules netguard.Rules) error {
 	if raw == "" {
 		return nil
 	}

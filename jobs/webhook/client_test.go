@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"sandyard/guard"
+	"sandyard/netguard"
 )
 
 func TestCallbacksThatMayNeverBeCalledAreRefused(t *testing.T) {
 	t.Parallel()
-	allow := guard.Rules{Allow: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("127.0.0.0/8")}}
-	for raw, rules := range map[string]guard.Rules{
+	allow := netguard.Rules{Allow: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("127.0.0.0/8")}}
+	for raw, rules := range map[string]netguard.Rules{
 		"http://127.0.0.1:18999/x": {}, "http://169.254.169.254/x": {}, "https://[::1]/": {}, "http://[::ffff:10.0.0.1]/": {},
 		"http://localhost/": {}, "http://LOCALHOST.:80/": {}, "http://a.localhost/": {}, "http://10.2.0.1/": allow,
 		"http://2130706433/": {}, "http://127.1/": {}, "http://0x7f.1/": {}, "http://0177.0.0.1/": {}, "http://[fe80::1%25eth0]/": {},
@@ -31,7 +31,7 @@ func TestCallbacksThatMayNeverBeCalledAreRefused(t *testing.T) {
 			t.Errorf("%s: %v says not what to do", raw, err)
 		}
 	}
-	for raw, rules := range map[string]guard.Rules{
+	for raw, rules := range map[string]netguard.Rules{
 		"": {}, "https://example.com": {}, "https://example.com:8443/hook?token=1#x": {}, "http://93.184.216.34/": {},
 		"http://[2606:4700::1]:80/": {}, "http://hook.internal/": {}, "http://10.1.2.3/": allow, "http://localhost:1/": allow,
 	} {
@@ -44,7 +44,7 @@ func TestCallbacksThatMayNeverBeCalledAreRefused(t *testing.T) {
 // TestUndeliveredNamesNothingInside: the errors are those that the client makes of names and addresses of each kind.
 func TestUndeliveredNamesNothingInside(t *testing.T) {
 	t.Parallel()
-	client := guardedClient(guard.Rules{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	client := guardedClient(netguard.Rules{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	for url, want := range map[string]string{
 		"http://10.0.0.1/?token=s3cret":         "the address is not public",
 		"http://nowhere.invalid./?token=s3cret": "has no address",

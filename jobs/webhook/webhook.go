@@ -18,9 +18,9 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
-	"sandyard/guard"
 	"sandyard/jobs/queue"
 	"sandyard/models"
+	"sandyard/netguard"
 )
 
 const (
@@ -56,7 +56,7 @@ type Sender struct {
 }
 
 // New returns a Sender. It connects to no address that rules refuse.
-func New(store *models.Store, queue *queue.Queue, rules guard.Rules, log *slog.Logger) *Sender {
+func New(store *models.Store, queue *queue.Queue, rules netguard.Rules, log *slog.Logger) *Sender {
 	life, end := context.WithCancel(context.Background())
 	return &Sender{store: store, queue: queue, http: guardedClient(rules), log: log, life: life, end: end}
 }

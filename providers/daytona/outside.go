@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"sandyard/guard"
+	"sandyard/netguard"
 	"sandyard/providers/remote"
 )
 
@@ -76,7 +76,7 @@ func public(_ context.Context, _, address string, _ syscall.RawConn) error {
 	if err != nil {
 		return err
 	}
-	return guard.Rules{}.CheckNamed(at.Addr())
+	return netguard.Rules{}.CheckNamed(at.Addr())
 }
 
 // named reads a URL that the API has told. It must be encrypted if the API is.

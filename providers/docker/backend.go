@@ -7,16 +7,16 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"sandyard/providers"
-	"sandyard/providers/held"
+	"sandyard/providers/guestconn"
 )
 
 // silence is how long a guest may leave a question unanswered.
 const silence = 2 * time.Second
 
-// backend is what held.Guests needs of the engine.
+// backend is what guestconn.Guests needs of the engine.
 type backend struct{ p *Provider }
 
-var _ held.Backend[resource] = backend{}
+var _ guestconn.Backend[resource] = backend{}
 
 // Open implements providers.Provider.
 func (p *Provider) Open(ctx context.Context, id string) (providers.Sandbox, error) {
@@ -27,18 +27,18 @@ func (p *Provider) Open(ctx context.Context, id string) (providers.Sandbox, erro
 	return s, nil
 }
 
-// Change implements held.Backend.
+// Change implements guestconn.Backend.
 func (b backend) Change(ctx context.Context, id string, do func(resource) error) error {
 	return b.p.change(ctx, id, do)
 }
 
-// Inspect implements held.Backend.
+// Inspect implements guestconn.Backend.
 func (b backend) Inspect(ctx context.Context, id string) (resource, error) {
 	return b.p.inspect(ctx, id)
 }
 
-// Attach implements held.Backend.
-func (b backend) Attach(ctx context.Context, r resource) (held.Stream, error) {
+// Attach implements guestconn.Backend.
+func (b backend) Attach(ctx context.Context, r resource) (guestconn.Stream, error) {
 	raw, err := b.p.attach(ctx, r.ref)
 	if err != nil {
 		return nil, err
@@ -46,10 +46,10 @@ func (b backend) Attach(ctx context.Context, r resource) (held.Stream, error) {
 	return raw, nil
 }
 
-// Settle implements held.Backend: the engine knows of an end at once.
+// Settle implements guestconn.Backend: the engine knows of an end at once.
 func (backend) Settle(context.Context, resource) {}
 
-// End implements held.Backend. What is left of the container tells the next who asks that it died.
+// End implements guestconn.Backend. What is left of the container tells the next who asks that it died.
 func (b backend) End(ctx context.Context, r resource) error {
 	b.p.silent.Store(r.ref, nil)
 	if err := b.p.api.ContainerKill(ctx, r.ref, "KILL"); err != nil {

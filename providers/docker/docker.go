@@ -18,7 +18,7 @@ import (
 	"github.com/docker/docker/client"
 	"sandyard/providers"
 	"sandyard/providers/confine"
-	"sandyard/providers/held"
+	"sandyard/providers/guestconn"
 )
 
 // Config says which engine to use and how its containers are made.
@@ -62,7 +62,7 @@ type Provider struct {
 	guest    *guestVolume
 	starts   chan struct{} // one token per start in flight
 	locks    locks
-	guests   *held.Guests[resource]
+	guests   *guestconn.Guests[resource]
 	pool     *pool
 	builds   buildWatches
 	silent   sync.Map // containers that this process has ended because their guests did not answer
@@ -74,7 +74,7 @@ type Provider struct {
 	leftovers    sightings
 	sweptMembers atomic.Int64       // since the last Sweep
 	cancel       context.CancelFunc // ends the pool's upkeep
-	life         held.Life
+	life         guestconn.Life
 	// work counts goroutines that outlive the call which began them; Close waits for them, and ends life when that takes too long.
 	work sync.WaitGroup
 }
@@ -93,7 +93,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	life := held.NewLife() //nolint:contextcheck // it ends with Close
+	life := guestconn.NewLife() //nolint:contextcheck // it ends with Close
 	guest, err := newGuestVolume(cfg, life)
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		_ = api.Close()
 		return nil, err
 	}
-	p.guests = held.New(backend{p}, confine.UserName, cfg.Outbound, cfg.Logger)
+	p.guests = guestconn.New(backend{p}, confine.UserName, cfg.Outbound, cfg.Logger)
 	p.keepPool(ctx)
 	return p, nil
 }

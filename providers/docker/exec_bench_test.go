@@ -9,9 +9,9 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
 
-	"sandyard/dev/versus"
+	"sandyard/dev/abbench"
 	"sandyard/providers"
-	"sandyard/providers/cells"
+	"sandyard/providers/codecontext"
 )
 
 // BenchmarkProvider measures the provider alone, without queue and records, beside the Engine API.
@@ -19,24 +19,24 @@ func BenchmarkProvider(b *testing.B) {
 	b.Run("exec true/vs docker exec", func(b *testing.B) {
 		y := newYard(b)
 		id, box := create(b, y.open(b))
-		versus.Latency(b, versus.Turns{Rounds: 40, Ours: 5, Base: 2}, versus.Timed(func() error {
+		abbench.Latency(b, abbench.Turns{Rounds: 40, Ours: 5, Base: 2}, abbench.Timed(func() error {
 			name := newID()
 			_, err := box.Run(context.Background(), providers.Command{Name: name, Argv: []string{"true"}, Timeout: time.Minute})
 			return err
-		}), versus.Timed(func() error { return y.exec("sandyard-"+id, "true") }))
+		}), abbench.Timed(func() error { return y.exec("sandyard-"+id, "true") }))
 	})
 	b.Run("python cell/vs docker exec python3", func(b *testing.B) { // which keeps no state
 		y := newYard(b)
 		id, box := create(b, y.open(b))
-		notebook, err := cells.In(box)
+		notebook, err := codecontext.In(box)
 		if err != nil {
 			b.Fatal(err)
 		}
-		versus.Latency(b, versus.Turns{Rounds: 20, Ours: 5, Base: 2}, versus.Timed(func() error {
-			c := cells.Cell{ID: newID(), Language: cells.Python, Code: "1 + 1", Timeout: time.Minute, MaxOutput: 1 << 20}
-			_, err := cells.Run(context.Background(), notebook, c, nil)
+		abbench.Latency(b, abbench.Turns{Rounds: 20, Ours: 5, Base: 2}, abbench.Timed(func() error {
+			c := codecontext.Cell{ID: newID(), Language: codecontext.Python, Code: "1 + 1", Timeout: time.Minute, MaxOutput: 1 << 20}
+			_, err := codecontext.Run(context.Background(), notebook, c, nil)
 			return err
-		}), versus.Timed(func() error { return y.exec("sandyard-"+id, "python3", "-c", "1 + 1") }))
+		}), abbench.Timed(func() error { return y.exec("sandyard-"+id, "python3", "-c", "1 + 1") }))
 	})
 }
 

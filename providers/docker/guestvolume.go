@@ -22,7 +22,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/confine"
-	"sandyard/providers/held"
+	"sandyard/providers/guestconn"
 )
 
 const (
@@ -38,13 +38,13 @@ const (
 type guestVolume struct {
 	sum     string // of the content
 	fleet   string // that removes it again, if it has made it
-	life    held.Life
+	life    guestconn.Life
 	archive []byte
 	mu      sync.Mutex
 	dir     string // where it is on the engine's machine, from when it is filled
 }
 
-func newGuestVolume(cfg Config, life held.Life) (*guestVolume, error) {
+func newGuestVolume(cfg Config, life guestconn.Life) (*guestVolume, error) {
 	files, err := guestFiles(cfg)
 	if err != nil {
 		return nil, err
@@ -228,7 +228,7 @@ func (g *guestVolume) discardStale(ctx context.Context, api *client.Client, name
 	}
 }
 
-func discard(ctx context.Context, life held.Life, api *client.Client, id string) {
+func discard(ctx context.Context, life guestconn.Life, api *client.Client, id string) {
 	ctx, stop := life.Own(ctx, removeTimeout)
 	defer stop()
 	_ = api.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})

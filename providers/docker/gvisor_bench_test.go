@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/dev/versus"
+	"sandyard/dev/abbench"
 	"sandyard/providers"
 	"sandyard/providers/docker"
 )
@@ -27,23 +27,23 @@ func BenchmarkGVisor(b *testing.B) {
 	}
 	ours, base := under("runsc"), under("runc")
 	b.Run("create/vs runc", func(b *testing.B) {
-		versus.Latency(b, versus.Turns{Rounds: 10, Ours: 1, Base: 1}, creates(ours), creates(base))
+		abbench.Latency(b, abbench.Turns{Rounds: 10, Ours: 1, Base: 1}, creates(ours), creates(base))
 	})
 	_, slow := create(b, ours)
 	_, fast := create(b, base)
 	b.Run("exec true/vs runc", func(b *testing.B) {
-		versus.Latency(b, versus.Turns{Rounds: 20, Ours: 3, Base: 3}, runs(slow, "true"), runs(fast, "true"))
+		abbench.Latency(b, abbench.Turns{Rounds: 20, Ours: 3, Base: 3}, runs(slow, "true"), runs(fast, "true"))
 	})
 	b.Run("write a file of 1 KiB/vs runc", func(b *testing.B) {
-		versus.Latency(b, versus.Turns{Rounds: 20, Ours: 3, Base: 3}, writes(slow), writes(fast))
+		abbench.Latency(b, abbench.Turns{Rounds: 20, Ours: 3, Base: 3}, writes(slow), writes(fast))
 	})
 	b.Run("python counts to 5 million/vs runc", func(b *testing.B) {
 		const program = "for i in range(5_000_000): pass"
-		versus.Latency(b, versus.Turns{Rounds: 5, Ours: 1, Base: 1}, runs(slow, "python3", "-c", program), runs(fast, "python3", "-c", program))
+		abbench.Latency(b, abbench.Turns{Rounds: 5, Ours: 1, Base: 1}, runs(slow, "python3", "-c", program), runs(fast, "python3", "-c", program))
 	})
 	b.Run("100,000 system calls/vs runc", func(b *testing.B) {
 		dd := []string{"dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=50000", "status=none"} // a read and a write each
-		versus.Latency(b, versus.Turns{Rounds: 5, Ours: 1, Base: 1}, runs(slow, dd...), runs(fast, dd...))
+		abbench.Latency(b, abbench.Turns{Rounds: 5, Ours: 1, Base: 1}, runs(slow, dd...), runs(fast, dd...))
 	})
 	b.Run("memory of an idle sandbox/vs runc", func(b *testing.B) {
 		for who, p := range map[string]*docker.Provider{"ours": ours, "base": base} {
@@ -54,7 +54,7 @@ func BenchmarkGVisor(b *testing.B) {
 }
 
 // creates makes a sandbox, and removes it outside the time that counts.
-func creates(p *docker.Provider) versus.Way {
+func creates(p *docker.Provider) abbench.Way {
 	return func() (time.Duration, error) {
 		id, began := newID(), time.Now()
 		_, err := p.Create(context.Background(), providers.Spec{ID: id, Image: image})
@@ -66,8 +66,8 @@ func creates(p *docker.Provider) versus.Way {
 	}
 }
 
-func runs(box providers.Sandbox, argv ...string) versus.Way {
-	return versus.Timed(func() error {
+func runs(box providers.Sandbox, argv ...string) abbench.Way {
+	return abbench.Timed(func() error {
 		name := newID()
 		res, err := box.Run(context.Background(), providers.Command{Name: name, Argv: argv, Timeout: time.Minute})
 		if err == nil && res.ExitCode != 0 {
@@ -77,9 +77,9 @@ func runs(box providers.Sandbox, argv ...string) versus.Way {
 	})
 }
 
-func writes(box providers.Sandbox) versus.Way {
+func writes(box providers.Sandbox) abbench.Way {
 	data := make([]byte, 1024)
-	return versus.Timed(func() error {
+	return abbench.Timed(func() error {
 		_, err := box.WriteFile(context.Background(), "f", data, 0)
 		return err
 	})

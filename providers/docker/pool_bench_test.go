@@ -7,7 +7,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 
-	"sandyard/dev/versus"
+	"sandyard/dev/abbench"
 	"sandyard/providers"
 	"sandyard/providers/docker"
 )
@@ -25,7 +25,7 @@ func BenchmarkPool(b *testing.B) {
 		}
 		plain(&like)
 		full := func() { await(b, func() bool { return p.Waiting() == 2 }) }
-		versus.Latency(b, versus.Turns{Rounds: 20, Ours: 1, Base: 1}, func() (time.Duration, error) {
+		abbench.Latency(b, abbench.Turns{Rounds: 20, Ours: 1, Base: 1}, func() (time.Duration, error) {
 			full()
 			id, began := newID(), time.Now()
 			_, err := p.Create(b.Context(), providers.Spec{ID: id, Image: image})

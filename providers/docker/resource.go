@@ -98,10 +98,10 @@ func (p *Provider) find(ctx context.Context, id string) (resource, ending, error
 	}, endingOf(found), nil
 }
 
-// SandboxID implements held.Body.
+// SandboxID implements guestconn.Body.
 func (r resource) SandboxID() string { return r.id }
 
-// Usable implements held.Body: nil for a running sandbox, and of any other what is wrong.
+// Usable implements guestconn.Body: nil for a running sandbox, and of any other what is wrong.
 func (r resource) Usable() error {
 	switch r.status {
 	case statusRunning:

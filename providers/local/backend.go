@@ -8,17 +8,17 @@ import (
 	"time"
 
 	"sandyard/providers"
-	"sandyard/providers/held"
-	"sandyard/providers/local/keeper"
+	"sandyard/providers/guestconn"
+	"sandyard/providers/local/shim"
 )
 
 // settleTime is how long the end of a keeper may take to show.
 const settleTime = 2 * time.Second
 
-// backend is what held.Guests needs of this machine.
+// backend is what guestconn.Guests needs of this machine.
 type backend struct{ p *Provider }
 
-var _ held.Backend[box] = backend{}
+var _ guestconn.Backend[box] = backend{}
 
 // Open implements providers.Provider.
 func (p *Provider) Open(ctx context.Context, id string) (providers.Sandbox, error) {
@@ -29,16 +29,16 @@ func (p *Provider) Open(ctx context.Context, id string) (providers.Sandbox, erro
 	return s, nil
 }
 
-// Change implements held.Backend.
+// Change implements guestconn.Backend.
 func (k backend) Change(ctx context.Context, id string, do func(box) error) error {
 	return k.p.change(ctx, id, do)
 }
 
-// Inspect implements held.Backend.
+// Inspect implements guestconn.Backend.
 func (k backend) Inspect(_ context.Context, id string) (box, error) { return k.p.inspect(id) }
 
-// Attach implements held.Backend.
-func (k backend) Attach(_ context.Context, b box) (held.Stream, error) {
+// Attach implements guestconn.Backend.
+func (k backend) Attach(_ context.Context, b box) (guestconn.Stream, error) {
 	raw, err := attach(b)
 	if err != nil {
 		return nil, err
@@ -46,12 +46,12 @@ func (k backend) Attach(_ context.Context, b box) (held.Stream, error) {
 	return raw, nil
 }
 
-// Settle implements held.Backend: the socket of a keeper goes a little before the keeper does.
+// Settle implements guestconn.Backend: the socket of a keeper goes a little before the keeper does.
 func (k backend) Settle(ctx context.Context, b box) {
 	ctx, stop := context.WithTimeout(ctx, settleTime)
 	defer stop()
 	for {
-		if _, alive := keeper.Alive(b.dir); !alive {
+		if _, alive := shim.Alive(b.dir); !alive {
 			return
 		}
 		select {
@@ -62,15 +62,15 @@ func (k backend) Settle(ctx context.Context, b box) {
 	}
 }
 
-// End implements held.Backend.
+// End implements guestconn.Backend.
 func (k backend) End(ctx context.Context, b box) error { return k.p.end(ctx, b) }
 
 // attach connects to the keeper.
 func attach(b box) (*stream, error) {
 	var conn *net.UnixConn
-	err := keeper.WithShortPath(b.dir, func(short string) error {
+	err := shim.WithShortPath(b.dir, func(short string) error {
 		var err error
-		conn, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(short, keeper.SocketFile), Net: "unix"})
+		conn, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(short, shim.SocketFile), Net: "unix"})
 		return err
 	})
 	var where *net.OpError

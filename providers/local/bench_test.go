@@ -10,7 +10,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
 
-	"sandyard/dev/versus"
+	"sandyard/dev/abbench"
 	"sandyard/providers"
 	"sandyard/providers/local"
 )
@@ -21,12 +21,12 @@ func BenchmarkLifecycle(b *testing.B) {
 	y := newYard(b)
 	p, e := y.open(b), newEngine(b)
 	b.Run("one_client/vs_docker", func(b *testing.B) {
-		versus.Latency(b, versus.Turns{Rounds: 20, Ours: 3, Base: 1},
-			versus.Timed(func() error { return lifecycle(b.Context(), p) }),
-			versus.Timed(func() error { return e.lifecycle(b.Context()) }))
+		abbench.Latency(b, abbench.Turns{Rounds: 20, Ours: 3, Base: 1},
+			abbench.Timed(func() error { return lifecycle(b.Context(), p) }),
+			abbench.Timed(func() error { return e.lifecycle(b.Context()) }))
 	})
 	b.Run("4_clients/vs_docker", func(b *testing.B) {
-		versus.Load{Callers: 4, Rounds: 3, Turn: 2e9}.Run(b, "sandboxes/s",
+		abbench.Load{Callers: 4, Rounds: 3, Turn: 2e9}.Run(b, "sandboxes/s",
 			func(int) error { return lifecycle(b.Context(), p) },
 			func(int) error { return e.lifecycle(b.Context()) })
 	})
@@ -42,9 +42,9 @@ func BenchmarkExec(b *testing.B) {
 	}
 	b.Cleanup(func() { e.remove(b, id) })
 	b.Run("idle/vs_docker_exec", func(b *testing.B) {
-		versus.Latency(b, versus.Turns{Rounds: 30, Ours: 10, Base: 1},
-			versus.Timed(func() error { return runTrue(b.Context(), box) }),
-			versus.Timed(func() error { return e.exec(b.Context(), id) }))
+		abbench.Latency(b, abbench.Turns{Rounds: 30, Ours: 10, Base: 1},
+			abbench.Timed(func() error { return runTrue(b.Context(), box) }),
+			abbench.Timed(func() error { return e.exec(b.Context(), id) }))
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 	"sandyard/providers"
 	"sandyard/providers/confine"
 	"sandyard/providers/local/cgroup"
-	"sandyard/providers/local/keeper"
+	"sandyard/providers/local/shim"
 )
 
 // status is where a sandbox is in its life.
@@ -51,10 +51,10 @@ func (b box) instance() providers.Instance {
 	return providers.Instance{ID: b.id, Ref: b.dir, State: state, CreatedAt: b.createdAt, Ended: b.ended}
 }
 
-// SandboxID implements held.Body.
+// SandboxID implements guestconn.Body.
 func (b box) SandboxID() string { return b.id }
 
-// Usable implements held.Body: nil for a running sandbox, and of any other what is wrong.
+// Usable implements guestconn.Body: nil for a running sandbox, and of any other what is wrong.
 func (b box) Usable() error {
 	switch b.status {
 	case statusRunning:
@@ -94,16 +94,16 @@ func (p *Provider) inspect(id string) (box, error) {
 
 // why says why a sandbox is gone. A keeper that was killed has left no word of it.
 func (b box) why() string {
-	end, _ := os.ReadFile(filepath.Join(b.dir, keeper.EndFile))
+	end, _ := os.ReadFile(filepath.Join(b.dir, shim.EndFile))
 	then, _ := os.ReadFile(filepath.Join(b.dir, readyFile))
 	switch {
-	case strings.HasPrefix(string(end), keeper.OutOfMemory):
+	case strings.HasPrefix(string(end), shim.OutOfMemory):
 		return providers.EndedByMemory
 	case len(end) == 0 && len(then) > 0 && string(then) != bootID():
 		return providers.EndedByMachine
 	}
 	var code int
-	if _, err := fmt.Sscanf(string(end), keeper.ExitStatus+"%d", &code); err == nil {
+	if _, err := fmt.Sscanf(string(end), shim.ExitStatus+"%d", &code); err == nil {
 		return providers.EndedByItself(code)
 	}
 	return providers.EndedByKill
@@ -122,7 +122,7 @@ func (b box) look() (status, error) {
 		}
 		return "", err
 	}
-	if _, alive := keeper.Alive(b.dir); !alive {
+	if _, alive := shim.Alive(b.dir); !alive {
 		return statusGone, nil
 	}
 	frozen, err := b.group.Frozen()

@@ -15,7 +15,7 @@ import (
 	"sandyard/providers"
 	"sandyard/providers/confine"
 	"sandyard/providers/local/cgroup"
-	"sandyard/providers/local/keeper"
+	"sandyard/providers/local/shim"
 )
 
 const (
@@ -116,16 +116,16 @@ func (p *Provider) start(ctx context.Context, b box, spec providers.Spec, img im
 
 // prepareBox leaves of an earlier attempt nothing but the lock.
 func prepareBox(b box) error {
-	for _, name := range []string{readyFile, keeper.AliveFile, keeper.SocketFile, keeper.EndFile} {
+	for _, name := range []string{readyFile, shim.AliveFile, shim.SocketFile, shim.EndFile} {
 		if err := os.RemoveAll(filepath.Join(b.dir, name)); err != nil {
 			return err
 		}
 	}
-	return os.MkdirAll(filepath.Join(b.dir, keeper.RootDir), 0o700)
+	return os.MkdirAll(filepath.Join(b.dir, shim.RootDir), 0o700)
 }
 
 // startKeeper returns when the guest runs. The control group is made while the keeper's program is loaded.
-func (p *Provider) startKeeper(ctx context.Context, b box, r providers.Resources, order keeper.Order) error {
+func (p *Provider) startKeeper(ctx context.Context, b box, r providers.Resources, order shim.Order) error {
 	k, err := p.launch()
 	if err != nil {
 		return providers.Errorf(providers.Internal, "start the keeper: %w", err)
@@ -161,7 +161,7 @@ func (p *Provider) launch() (l launched, err error) {
 		return l, errors.Join(err, order.Close())
 	}
 	defer answerEnd.Close()
-	cmd := exec.Command(filepath.Join(p.programs.dir, keeper.KeeperProgram))
+	cmd := exec.Command(filepath.Join(p.programs.dir, shim.KeeperProgram))
 	cmd.Env, cmd.Dir = []string{"GOMAXPROCS=1", "GOGC=25"}, "/" // there are many keepers, and they have little to do
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = orderEnd, answerEnd, answerEnd
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -177,7 +177,7 @@ func (l launched) awaitReady(ctx context.Context) error {
 	if err != nil {
 		return providers.Errorf(providers.Unavailable, "wait for the keeper: %w", errors.Join(ctx.Err(), err))
 	}
-	if string(said) != keeper.Ready {
+	if string(said) != shim.Ready {
 		return providers.Errorf(providers.Internal, "the sandbox did not start: %s", strings.TrimSpace(string(said)))
 	}
 	return nil

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sandyard/providers/local/keeper"
+	"sandyard/providers/local/shim"
 )
 
 // keeperProcess is a descriptor of a keeper that lived when it was opened. It never stands for another process.
@@ -18,7 +18,7 @@ type keeperProcess struct{ *os.File }
 // openKeeper answers nil where no keeper lives. One that has not said yet who it is will in a moment.
 func openKeeper(ctx context.Context, b box) (*keeperProcess, error) {
 	for {
-		pid, alive := keeper.Alive(b.dir)
+		pid, alive := shim.Alive(b.dir)
 		if !alive {
 			return nil, nil //nolint:nilnil // there is none
 		}
@@ -28,7 +28,7 @@ func openKeeper(ctx context.Context, b box) (*keeperProcess, error) {
 				return nil, fmt.Errorf("open the keeper's process: %w", err)
 			}
 			// The number may have become another's between the two.
-			if again, alive := keeper.Alive(b.dir); err == nil && alive && again == pid {
+			if again, alive := shim.Alive(b.dir); err == nil && alive && again == pid {
 				return k, nil
 			}
 			if err == nil {

@@ -9,8 +9,8 @@ import (
 	"sandyard/providers"
 	"sandyard/providers/confine"
 	"sandyard/providers/local/cgroup"
-	"sandyard/providers/local/keeper"
 	"sandyard/providers/local/script"
+	"sandyard/providers/local/shim"
 )
 
 // start is what a sandbox starts from, and what its first process is going to do: it begins as root in new namespaces,
@@ -39,7 +39,7 @@ func (s *start) write() {
 	s.chdir(s.spec.WorkDir)
 	s.dropRights()
 	argv := []string{
-		confine.GuestDir + "/" + keeper.GuestProgram, "stdio",
+		confine.GuestDir + "/" + shim.GuestProgram, "stdio",
 		"-workdir", s.spec.WorkDir, "-roots", s.spec.WorkDir + "," + confine.TempDir, "-users", confine.UserName,
 	}
 	s.Do("start the guest", unix.SYS_EXECVE, script.String(argv[0]), script.Strings(argv), script.Strings(environ(s.spec, s.image.env)))

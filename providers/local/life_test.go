@@ -16,7 +16,7 @@ import (
 	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/local"
-	"sandyard/providers/local/keeper"
+	"sandyard/providers/local/shim"
 )
 
 // dir is where the sandbox's files are, as List tells it.
@@ -37,7 +37,7 @@ func dirOf(t *testing.T, p *local.Provider, id string) string {
 
 func keeperOf(t *testing.T, dir string) int {
 	t.Helper()
-	pid, alive := keeper.Alive(dir)
+	pid, alive := shim.Alive(dir)
 	if !alive || pid == 0 {
 		t.Fatalf("no keeper in %s", dir)
 	}

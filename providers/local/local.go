@@ -21,7 +21,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/confine"
-	"sandyard/providers/held"
+	"sandyard/providers/guestconn"
 	"sandyard/providers/local/cgroup"
 	"sandyard/providers/local/filter"
 )
@@ -55,8 +55,8 @@ type Provider struct {
 	filter   []byte
 	starts   chan struct{} // one token per start in flight
 	children children
-	guests   *held.Guests[box]
-	life     held.Life
+	guests   *guestconn.Guests[box]
+	life     guestconn.Life
 	// work counts goroutines that outlive the call which began them; Close waits for them, and ends life when that takes too long.
 	work sync.WaitGroup
 }
@@ -79,9 +79,9 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if err := keepInherited(); err != nil {
 		return nil, providers.Errorf(providers.Unavailable, "list the open files: %w", err)
 	}
-	life := held.NewLife() //nolint:contextcheck // it ends with Close
+	life := guestconn.NewLife() //nolint:contextcheck // it ends with Close
 	p := &Provider{cfg: cfg, life: life, starts: make(chan struct{}, cfg.StartConcurrency)}
-	p.guests = held.New(backend{p}, confine.UserName, cfg.Outbound, cfg.Logger)
+	p.guests = guestconn.New(backend{p}, confine.UserName, cfg.Outbound, cfg.Logger)
 	if p.groups, err = cgroup.Find(); err != nil {
 		return nil, providers.Errorf(providers.Unavailable, "find the cgroups: %w", err)
 	}

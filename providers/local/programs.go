@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandyard/providers"
-	"sandyard/providers/local/keeper"
+	"sandyard/providers/local/shim"
 )
 
 // programs is a copy of the guest's programs named by their content, so that sandboxes keep theirs when a new release
@@ -27,7 +27,7 @@ type programs struct {
 func openPrograms(data, from string) (*programs, error) {
 	files := map[string][]byte{}
 	sum := sha256.New()
-	for _, name := range []string{keeper.GuestProgram, keeper.SupervisorProgram, keeper.KeeperProgram} {
+	for _, name := range []string{shim.GuestProgram, shim.SupervisorProgram, shim.KeeperProgram} {
 		binary, err := os.ReadFile(filepath.Join(from, name))
 		if err != nil {
 			return nil, providers.Errorf(providers.Invalid, "guest program not found; run make build: %w", err)

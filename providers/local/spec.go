@@ -7,7 +7,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/confine"
-	"sandyard/providers/local/keeper"
+	"sandyard/providers/local/shim"
 )
 
 // complete fills what spec leaves open and refuses what this provider cannot do.
@@ -19,10 +19,10 @@ func (p *Provider) complete(spec providers.Spec) (providers.Spec, error) {
 }
 
 // order is what the keeper of b is told.
-func (p *Provider) order(b box, spec providers.Spec, img image) keeper.Order {
-	s := start{spec: spec, image: img, programs: p.programs.dir, base: filepath.Join(b.dir, keeper.RootDir), group: b.group, filter: p.filter}
+func (p *Provider) order(b box, spec providers.Spec, img image) shim.Order {
+	s := start{spec: spec, image: img, programs: p.programs.dir, base: filepath.Join(b.dir, shim.RootDir), group: b.group, filter: p.filter}
 	s.write()
-	return keeper.Order{Dir: b.dir, Image: img.tree, Programs: p.programs.dir, Group: b.group, Script: &s.Script}
+	return shim.Order{Dir: b.dir, Image: img.tree, Programs: p.programs.dir, Group: b.group, Script: &s.Script}
 }
 
 // environ is the environment of the guest, which every command inherits: the image's, then the sandbox's own.

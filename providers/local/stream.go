@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"sandyard/providers/local/keeper"
+	"sandyard/providers/local/shim"
 )
 
 // stream is a connection to the keeper, and so to the guest's standard input and output. It remembers who ended it.
@@ -41,7 +41,7 @@ func (s *stream) Torn() bool { return s.torn.Load() }
 
 // LastWords is what the keeper wrote down of the guest's end.
 func (s *stream) LastWords() string {
-	text, _ := os.ReadFile(filepath.Join(s.of.dir, keeper.EndFile))
+	text, _ := os.ReadFile(filepath.Join(s.of.dir, shim.EndFile))
 	return string(text)
 }
 

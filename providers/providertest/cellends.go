@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"sandyard/providers"
-	"sandyard/providers/cells"
+	"sandyard/providers/codecontext"
 )
 
 // interruptedCells checks that what is stopped in time keeps its context.
 func interruptedCells(t *testing.T, n notebook) {
 	for lang, codes := range map[string][3]string{
-		cells.Python: {"x = 5", "import time\nwhile True: time.sleep(0.01)", "print(x)"},
-		cells.Bash:   {"x=5", "while :; do sleep 0.01; done", "echo $x"},
+		codecontext.Python: {"x = 5", "import time\nwhile True: time.sleep(0.01)", "print(x)"},
+		codecontext.Bash:   {"x=5", "while :; do sleep 0.01; done", "echo $x"},
 	} {
 		t.Run(lang, func(t *testing.T) {
 			t.Parallel()
@@ -41,29 +41,29 @@ func interruptedCells(t *testing.T, n notebook) {
 	t.Run("async", func(t *testing.T) {
 		t.Parallel()
 		n := n.on(t)
-		c := n.cell(cells.Python, "async", "import asyncio\ny = 6\nawait asyncio.sleep(1000)")
+		c := n.cell(codecontext.Python, "async", "import asyncio\ny = 6\nawait asyncio.sleep(1000)")
 		c.Timeout = 2 * time.Second
 		n.fails(n.run(c, nil), "KeyboardInterrupt", "")
-		n.wants(n.do(cells.Python, "async", "await asyncio.sleep(0)\ny"), "", "6")
+		n.wants(n.do(codecontext.Python, "async", "await asyncio.sleep(0)\ny"), "", "6")
 	})
 }
 
 // killedCells checks that what does not stop is killed with its context.
 func killedCells(t *testing.T, n notebook) {
-	c := n.cell(cells.Python, "deaf", "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf', flush=True)\nwhile True: time.sleep(1)")
+	c := n.cell(codecontext.Python, "deaf", "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf', flush=True)\nwhile True: time.sleep(1)")
 	c.Timeout = 4 * time.Second
 	o := n.run(c, nil)
-	if n.fails(o, cells.ContextKilled, "lost"); !o.TimedOut || !o.StateLost || string(o.Stdout) != "deaf\n" {
+	if n.fails(o, codecontext.ContextKilled, "lost"); !o.TimedOut || !o.StateLost || string(o.Stdout) != "deaf\n" {
 		t.Errorf("got %s", tell(o))
 	}
-	n.wants(n.do(cells.Python, "deaf", "2"), "", "2")
+	n.wants(n.do(codecontext.Python, "deaf", "2"), "", "2")
 }
 
 // cellsRunOnce checks what happens to attempts after the first.
 func cellsRunOnce(t *testing.T, n notebook) {
 	for name, ending := range map[string]string{"done": "print('once')", "dead": "print('once', flush=True); os._exit(1)"} {
-		n.do(cells.Python, "once-"+name, "'started for another'")
-		c := n.cell(cells.Python, "once-"+name, "import os\nopen('"+name+"', 'a').write('x')\n"+ending)
+		n.do(codecontext.Python, "once-"+name, "'started for another'")
+		c := n.cell(codecontext.Python, "once-"+name, "import os\nopen('"+name+"', 'a').write('x')\n"+ending)
 		first := n.run(c, nil)
 		c.Again = true
 		again := n.run(c, nil)
@@ -71,20 +71,20 @@ func cellsRunOnce(t *testing.T, n notebook) {
 			t.Errorf("%s: the first attempt got\n%s\nthe second\n%s", name, tell(first), tell(again))
 		}
 		wantFile(t, n.room, name, "x")
-		n.wants(n.do(cells.Python, "once-"+name, "'next'"), "", "'next'")
+		n.wants(n.do(codecontext.Python, "once-"+name, "'next'"), "", "'next'")
 	}
 }
 
 func contexts(t *testing.T, n notebook) {
-	n.do(cells.Python, "ctx-a", "x = 'a'")
-	n.do(cells.Python, "ctx-b", "x = 'b'")
-	n.do(cells.Python, "", "x = 'default'")
-	n.wants(n.do(cells.Python, "ctx-a", "x"), "", "'a'")
-	n.wants(n.do(cells.Python, "python", "x"), "", "'default'")
-	_, err := cells.Run(within(t), n.box, n.cell(cells.Bash, "ctx-a", "true"), nil)
+	n.do(codecontext.Python, "ctx-a", "x = 'a'")
+	n.do(codecontext.Python, "ctx-b", "x = 'b'")
+	n.do(codecontext.Python, "", "x = 'default'")
+	n.wants(n.do(codecontext.Python, "ctx-a", "x"), "", "'a'")
+	n.wants(n.do(codecontext.Python, "python", "x"), "", "'default'")
+	_, err := codecontext.Run(within(t), n.box, n.cell(codecontext.Bash, "ctx-a", "true"), nil)
 	wantClass(t, err, providers.Invalid)
 	named := func(name string) (lang string) {
-		list, err := cells.List(within(t), n.box)
+		list, err := codecontext.List(within(t), n.box)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,30 +95,30 @@ func contexts(t *testing.T, n notebook) {
 		}
 		return lang
 	}
-	if named("ctx-a") != cells.Python || named("ctx-b") != cells.Python || named(cells.Python) != cells.Python {
+	if named("ctx-a") != codecontext.Python || named("ctx-b") != codecontext.Python || named(codecontext.Python) != codecontext.Python {
 		t.Error("the contexts that run are not listed once each")
 	}
 	for range 2 {
-		if err := cells.Delete(within(t), n.box, "ctx-a"); err != nil {
+		if err := codecontext.Delete(within(t), n.box, "ctx-a"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if named("ctx-a") != "" || named("ctx-b") == "" {
 		t.Error("the wrong context was deleted")
 	}
-	n.fails(n.do(cells.Python, "ctx-a", "x"), "NameError", "x")
-	stuck := make(chan cells.Outcome, 1)
-	c := n.cell(cells.Python, "ctx-c", "open('begun', 'w')\nimport time\ntime.sleep(1000)")
+	n.fails(n.do(codecontext.Python, "ctx-a", "x"), "NameError", "x")
+	stuck := make(chan codecontext.Outcome, 1)
+	c := n.cell(codecontext.Python, "ctx-c", "open('begun', 'w')\nimport time\ntime.sleep(1000)")
 	go func() {
-		o, _ := cells.Run(context.WithoutCancel(t.Context()), n.box, c, nil)
+		o, _ := codecontext.Run(context.WithoutCancel(t.Context()), n.box, c, nil)
 		stuck <- o
 	}()
 	eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "begun"); return err == nil })
-	n.wants(n.do(cells.Python, "ctx-b", "x"), "", "'b'") // beside it
-	if err := cells.Delete(within(t), n.box, "ctx-c"); err != nil {
+	n.wants(n.do(codecontext.Python, "ctx-b", "x"), "", "'b'") // beside it
+	if err := codecontext.Delete(within(t), n.box, "ctx-c"); err != nil {
 		t.Fatal(err)
 	}
-	if o := <-stuck; o.Error == nil || o.Error.Name != cells.ContextDied || !o.StateLost {
+	if o := <-stuck; o.Error == nil || o.Error.Name != codecontext.ContextDied || !o.StateLost {
 		t.Errorf("a cell whose context is deleted: %s", tell(o))
 	}
 }
@@ -126,14 +126,14 @@ func contexts(t *testing.T, n notebook) {
 // madeContexts checks contexts that are started before their first cell.
 func madeContexts(t *testing.T, n notebook) {
 	alone := func(context.Context) (func(), error) { return func() {}, nil }
-	create := func(w cells.Wish) (bool, error) {
+	create := func(w codecontext.Wish) (bool, error) {
 		t.Helper()
-		return cells.Create(within(t), n.box, w, alone)
+		return codecontext.Create(within(t), n.box, w, alone)
 	}
 	for lang, code := range map[string]string{
-		cells.Python: "import os\nprint(os.environ['WORD'], os.getcwd())", cells.Bash: `echo "$WORD $PWD"`,
+		codecontext.Python: "import os\nprint(os.environ['WORD'], os.getcwd())", codecontext.Bash: `echo "$WORD $PWD"`,
 	} {
-		w := cells.Wish{ID: newID(t), Language: lang, Context: "made-" + lang, Env: map[string]string{"WORD": "kept"}, Dir: "/tmp"}
+		w := codecontext.Wish{ID: newID(t), Language: lang, Context: "made-" + lang, Env: map[string]string{"WORD": "kept"}, Dir: "/tmp"}
 		for range 2 { // the second is another attempt at the first
 			if existing, err := create(w); existing || err != nil {
 				t.Errorf("%s: existing %v, %v", lang, existing, err)
@@ -155,7 +155,7 @@ func madeContexts(t *testing.T, n notebook) {
 			t.Errorf("the first context did not go on: %s", tell(o))
 		}
 	}
-	fails := func(class providers.Class, part string, w cells.Wish) {
+	fails := func(class providers.Class, part string, w codecontext.Wish) {
 		t.Helper()
 		w.ID = newID(t)
 		_, err := create(w)
@@ -163,32 +163,32 @@ func madeContexts(t *testing.T, n notebook) {
 			t.Errorf("it does not say %q: %v", part, err)
 		}
 	}
-	fails(providers.Invalid, "made-bash", cells.Wish{Language: cells.Python, Context: "made-bash"})
-	fails(providers.NoDir, "/nowhere", cells.Wish{Language: cells.Python, Context: "nowhere", Dir: "/nowhere"})
-	fails(providers.NoCommand, "node", cells.Wish{Language: cells.JavaScript, Context: "node"})
-	fails(providers.NoContext, "encodings", cells.Wish{Language: cells.Python, Context: "homeless", Env: map[string]string{"PYTHONHOME": "/nowhere"}})
-	w := cells.Wish{ID: newID(t), Language: cells.Python, Context: "abandoned"}
+	fails(providers.Invalid, "made-bash", codecontext.Wish{Language: codecontext.Python, Context: "made-bash"})
+	fails(providers.NoDir, "/nowhere", codecontext.Wish{Language: codecontext.Python, Context: "nowhere", Dir: "/nowhere"})
+	fails(providers.NoCommand, "node", codecontext.Wish{Language: codecontext.JavaScript, Context: "node"})
+	fails(providers.NoContext, "encodings", codecontext.Wish{Language: codecontext.Python, Context: "homeless", Env: map[string]string{"PYTHONHOME": "/nowhere"}})
+	w := codecontext.Wish{ID: newID(t), Language: codecontext.Python, Context: "abandoned"}
 	_, err := create(w)
 	for range 2 {
 		if err == nil {
-			err = cells.Abandon(within(t), n.box, w)
+			err = codecontext.Abandon(within(t), n.box, w)
 		}
 	}
 	if err != nil {
 		t.Error(err)
 	}
-	n.fails(n.do(cells.Python, "abandoned", "WORD"), "NameError", "WORD")
+	n.fails(n.do(codecontext.Python, "abandoned", "WORD"), "NameError", "WORD")
 }
 
 func cellOutput(t *testing.T, n notebook) {
-	c := n.cell(cells.Python, "much", "for i in range(100_000): print(str(i).rjust(99))")
+	c := n.cell(codecontext.Python, "much", "for i in range(100_000): print(str(i).rjust(99))")
 	c.MaxOutput = 1000
 	o := n.run(c, nil)
 	if len(o.Stdout) != 1000 || !strings.HasSuffix(string(o.Stdout), " 99999\n") || o.StdoutBytes != 10_000_000 {
 		t.Errorf("got %d bytes of %d: %.100q", len(o.Stdout), o.StdoutBytes, o.Stdout)
 	}
 	for i := range 20 { // no output is lost, nor told of the wrong cell
-		n.wants(n.do(cells.Python, "much", fmt.Sprintf("import os\nos.system('echo %d')\nprint('x' * %d)", i, i*1000)),
+		n.wants(n.do(codecontext.Python, "much", fmt.Sprintf("import os\nos.system('echo %d')\nprint('x' * %d)", i, i*1000)),
 			fmt.Sprintf("%d\n%s\n", i, strings.Repeat("x", i*1000)), "")
 	}
 }
@@ -196,8 +196,8 @@ func cellOutput(t *testing.T, n notebook) {
 // longCells checks code that fills the pipe to a driver many times over.
 func longCells(t *testing.T, n notebook) {
 	text := strings.Repeat("0123456789abcde\n", 20_000)
-	n.wants(n.do(cells.Python, "long", "len('''"+text+"''')"), "", "320000")
-	n.wants(n.do(cells.Bash, "long-sh", "text='"+text+"'\necho ${#text}"), "320000\n", "")
+	n.wants(n.do(codecontext.Python, "long", "len('''"+text+"''')"), "", "320000")
+	n.wants(n.do(codecontext.Bash, "long-sh", "text='"+text+"'\necho ${#text}"), "320000\n", "")
 }
 
 // hungryCell checks a cell that takes more memory than the sandbox has: the sandbox lives on.
@@ -207,11 +207,11 @@ func hungryCell(t *testing.T, s *suite) {
 		t.Skip("skipped: such a sandbox ends with its memory")
 	}
 	n := s.notebookIn(t, 128)
-	o := n.do(cells.Python, "", "x = [b'x' * (1 << 20) for i in range(1000)]")
-	if n.fails(o, cells.OutOfMemory, "lack of memory"); !o.StateLost {
+	o := n.do(codecontext.Python, "", "x = [b'x' * (1 << 20) for i in range(1000)]")
+	if n.fails(o, codecontext.OutOfMemory, "lack of memory"); !o.StateLost {
 		t.Errorf("got %s", tell(o))
 	}
-	n.wants(n.do(cells.Python, "", "'lives'"), "", "'lives'")
+	n.wants(n.do(codecontext.Python, "", "'lives'"), "", "'lives'")
 }
 
 // pausedCell checks that a cell goes on after a pause.
@@ -222,9 +222,9 @@ func pausedCell(t *testing.T, s *suite) {
 		t.Skip("skipped: the provider cannot pause")
 	}
 	ended := make(chan error, 1)
-	c := n.cell(cells.Python, "", "import os, time\nopen('begun', 'a').write('x')\nwhile not os.path.exists('go'): time.sleep(0.02)\n'woken'")
+	c := n.cell(codecontext.Python, "", "import os, time\nopen('begun', 'a').write('x')\nwhile not os.path.exists('go'): time.sleep(0.02)\n'woken'")
 	go func() {
-		_, err := cells.Run(within(t), n.box, c, nil)
+		_, err := codecontext.Run(within(t), n.box, c, nil)
 		ended <- err
 	}()
 	eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "begun"); return err == nil })
@@ -241,7 +241,7 @@ func pausedCell(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	c.Again = true
-	o, err := cells.Run(within(t), n.box, c, nil)
+	o, err := codecontext.Run(within(t), n.box, c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,11 +251,11 @@ func pausedCell(t *testing.T, s *suite) {
 
 // cellsLive checks that a cell's output can be followed under its own name.
 func cellsLive(t *testing.T, n notebook) {
-	n.wants(n.do(cells.Python, "live", "print('before')"), "before\n", "")
-	c := n.cell(cells.Python, "live", "import os, time\nprint('begun', flush=True)\nwhile not os.path.exists('go-on'): time.sleep(0.02)\nprint('end')")
-	got := make(chan cells.Outcome, 1)
+	n.wants(n.do(codecontext.Python, "live", "print('before')"), "before\n", "")
+	c := n.cell(codecontext.Python, "live", "import os, time\nprint('begun', flush=True)\nwhile not os.path.exists('go-on'): time.sleep(0.02)\nprint('end')")
+	got := make(chan codecontext.Outcome, 1)
 	go func() {
-		o, err := cells.Run(within(t), n.box, c, nil)
+		o, err := codecontext.Run(within(t), n.box, c, nil)
 		if err != nil {
 			t.Error(err)
 		}
@@ -283,7 +283,7 @@ func cellsLive(t *testing.T, n notebook) {
 	if text, e := output(t, n.box, c.ID, providers.Stdout, 10); text != "begun\nend\n" || e.Running {
 		t.Errorf("after its end: %q %+v", text, e)
 	}
-	n.wants(n.do(cells.Python, "live", "print('next')"), "next\n", "")
+	n.wants(n.do(codecontext.Python, "live", "print('next')"), "next\n", "")
 	if text, e := output(t, n.box, c.ID, providers.Stdout, 1); text != "" || e.StdoutBytes != 10 {
 		t.Errorf("after the next cell: %q %+v", text, e)
 	}
@@ -293,7 +293,7 @@ func cellsLive(t *testing.T, n notebook) {
 
 // fakedCells checks what code that writes a report of its own can do: nothing to others.
 func fakedCells(t *testing.T, n notebook) {
-	o := n.do(cells.Python, "fake", `
+	o := n.do(codecontext.Python, "fake", `
 import os
 for fd in range(3, 1024):
     try:
@@ -305,7 +305,7 @@ print("through")`)
 	if o.StateLost && o.Error == nil || len(o.Results) > 0 {
 		t.Errorf("got %s", tell(o))
 	}
-	o = n.do(cells.Python, "flood", `
+	o = n.do(codecontext.Python, "flood", `
 import os
 for fd in range(3, 1024):
     try:
@@ -313,22 +313,22 @@ for fd in range(3, 1024):
             os.write(fd, b"nothing\n" * 8192)
     except OSError:
         pass`)
-	if n.fails(o, cells.ContextKilled, "64 MiB"); !o.StateLost || o.TimedOut {
+	if n.fails(o, codecontext.ContextKilled, "64 MiB"); !o.StateLost || o.TimedOut {
 		t.Errorf("got %s", tell(o))
 	}
-	o = n.do(cells.Python, "fake2", "import os\nos.closerange(3, 1024)")
-	n.fails(o, cells.ContextDied, "")
-	n.wants(n.do(cells.Python, "fake2", "3"), "", "3")
+	o = n.do(codecontext.Python, "fake2", "import os\nos.closerange(3, 1024)")
+	n.fails(o, codecontext.ContextDied, "")
+	n.wants(n.do(codecontext.Python, "fake2", "3"), "", "3")
 }
 
 // cellTakenOver checks that a cell goes on when its worker dies, and is joined by another.
 func cellTakenOver(t *testing.T, s *suite, n notebook) {
-	c := n.cell(cells.Python, "over", "import os, time\nprint('begun', flush=True)\nopen('over', 'a').write('x')\n"+
+	c := n.cell(codecontext.Python, "over", "import os, time\nprint('begun', flush=True)\nopen('over', 'a').write('x')\n"+
 		"while not os.path.exists('go'): time.sleep(0.02)\n'over'")
 	ctx, die := context.WithCancel(within(t))
 	left := make(chan error, 1)
 	go func() {
-		_, err := cells.Run(ctx, n.box, c, nil)
+		_, err := codecontext.Run(ctx, n.box, c, nil)
 		left <- err
 	}()
 	eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "over"); return err == nil })
@@ -337,14 +337,14 @@ func cellTakenOver(t *testing.T, s *suite, n notebook) {
 		t.Error("the first worker got a result")
 	}
 	taken := mustOpen(t, s.open(t), n.room.id)
-	other, err := cells.In(taken)
+	other, err := codecontext.In(taken)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := make(chan cells.Outcome, 1)
+	got := make(chan codecontext.Outcome, 1)
 	c.Again = true
 	go func() {
-		o, err := cells.Run(within(t), other, c, nil)
+		o, err := codecontext.Run(within(t), other, c, nil)
 		if err != nil {
 			t.Error(err)
 		}

@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"sandyard/providers"
-	"sandyard/providers/cells"
+	"sandyard/providers/codecontext"
 )
 
 // notebook runs cells in one sandbox.
 type notebook struct {
 	t    *testing.T
-	box  cells.Box
+	box  codecontext.Box
 	room room
 }
 
@@ -29,7 +29,7 @@ func (s *suite) notebookIn(t *testing.T, megabytes int64) notebook {
 		t.Skip("skipped: the provider declares code unsupported")
 	}
 	r := s.roomWith(t, providers.Spec{Resources: providers.Resources{MemoryMB: megabytes}})
-	box, err := cells.In(r.Sandbox)
+	box, err := codecontext.In(r.Sandbox)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,29 +42,29 @@ func (n notebook) on(t *testing.T) notebook {
 	return n
 }
 
-func (n notebook) cell(lang, context, code string) cells.Cell {
-	return cells.Cell{
+func (n notebook) cell(lang, context, code string) codecontext.Cell {
+	return codecontext.Cell{
 		ID: newID(n.t), Language: lang, Context: context, Code: code, Timeout: time.Minute, MaxOutput: 1 << 20,
 	}
 }
 
 // run runs a cell and fails the test on an error of the platform.
-func (n notebook) run(c cells.Cell, stop <-chan struct{}) cells.Outcome {
+func (n notebook) run(c codecontext.Cell, stop <-chan struct{}) codecontext.Outcome {
 	n.t.Helper()
-	o, err := cells.Run(within(n.t), n.box, c, stop)
+	o, err := codecontext.Run(within(n.t), n.box, c, stop)
 	if err != nil {
 		n.t.Fatalf("cell %.80q: %v", c.Code, err)
 	}
 	return o
 }
 
-func (n notebook) do(lang, context, code string) cells.Outcome {
+func (n notebook) do(lang, context, code string) codecontext.Outcome {
 	n.t.Helper()
 	return n.run(n.cell(lang, context, code), nil)
 }
 
 // wants fails unless the cell printed out and its value is shown as text.
-func (n notebook) wants(o cells.Outcome, out, value string) {
+func (n notebook) wants(o codecontext.Outcome, out, value string) {
 	n.t.Helper()
 	if string(o.Stdout) != out || mainText(o) != value || o.Error != nil || o.StateLost {
 		n.t.Errorf("got %s\nwant stdout %q and the value %q", tell(o), out, value)
@@ -72,14 +72,14 @@ func (n notebook) wants(o cells.Outcome, out, value string) {
 }
 
 // fails checks the error that a cell ended with.
-func (n notebook) fails(o cells.Outcome, name, part string) {
+func (n notebook) fails(o codecontext.Outcome, name, part string) {
 	n.t.Helper()
 	if o.Error == nil || o.Error.Name != name || !strings.Contains(o.Error.Value+o.Error.Traceback, part) {
 		n.t.Errorf("got %s\nwant %s with %q", tell(o), name, part)
 	}
 }
 
-func mainText(o cells.Outcome) string {
+func mainText(o codecontext.Outcome) string {
 	for _, r := range o.Results {
 		if r.Main {
 			return unquote(r.Data["text/plain"])
@@ -95,7 +95,7 @@ func unquote(raw json.RawMessage) (s string) {
 	return s
 }
 
-func tell(o cells.Outcome) string {
+func tell(o codecontext.Outcome) string {
 	code := "none"
 	if o.ExitCode != nil {
 		code = fmt.Sprint(*o.ExitCode)
@@ -123,7 +123,7 @@ func code(t *testing.T, s *suite) {
 	t.Run("paused", func(t *testing.T) { t.Parallel(); pausedCell(t, s) })
 	t.Run("no interpreter", func(t *testing.T) {
 		t.Parallel()
-		_, err := cells.Run(within(t), n.box, n.on(t).cell(cells.JavaScript, "", "1"), nil)
+		_, err := codecontext.Run(within(t), n.box, n.on(t).cell(codecontext.JavaScript, "", "1"), nil)
 		if wantClass(t, err, providers.NoCommand); err != nil && !strings.Contains(err.Error(), "node") {
 			t.Errorf("it does not name what is missing: %v", err)
 		}
@@ -131,7 +131,7 @@ func code(t *testing.T, s *suite) {
 }
 
 func pythonCells(t *testing.T, n notebook) {
-	py := func(code string) cells.Outcome { t.Helper(); return n.do(cells.Python, "py", code) }
+	py := func(code string) codecontext.Outcome { t.Helper(); return n.do(codecontext.Python, "py", code) }
 	n.wants(py("import math\nx = 20\ndef double(n):\n    return 2 * n\nprint('hello')"), "hello\n", "")
 	n.wants(py("double(x) + math.floor(2.5)"), "", "42")
 	n.wants(py("_ + 1;"), "", "")
@@ -140,7 +140,7 @@ func pythonCells(t *testing.T, n notebook) {
 	n.wants(py("import asyncio\nasync def later():\n    await asyncio.sleep(0.01)\n    return 'late'\nawait later()"), "", "'late'")
 	n.wants(py("for i in range(2): print(i)\nNone"), "0\n1\n", "")
 	n.wants(py("class A:\n    pass\nimport pickle\ntype(pickle.loads(pickle.dumps(A()))).__name__"), "", "'A'")
-	c := n.cell(cells.Python, "py", "import subprocess\nsubprocess.run('echo $WORD $PWD; echo wrong >&2', shell=True).returncode")
+	c := n.cell(codecontext.Python, "py", "import subprocess\nsubprocess.run('echo $WORD $PWD; echo wrong >&2', shell=True).returncode")
 	c.Env, c.Dir = map[string]string{"WORD": "here"}, "/tmp"
 	o := n.run(c, nil)
 	n.wants(o, "here /tmp\n", "0")
@@ -148,7 +148,7 @@ func pythonCells(t *testing.T, n notebook) {
 		t.Errorf("got %s", tell(o))
 	}
 	for _, joined := range []bool{true, false} { // and the cell behind it has two streams again
-		c = n.cell(cells.Python, "py", "print('1'); print('2', file=sys.stderr); subprocess.run('echo 3 >&2', shell=True); print('4')")
+		c = n.cell(codecontext.Python, "py", "print('1'); print('2', file=sys.stderr); subprocess.run('echo 3 >&2', shell=True); print('4')")
 		c.Code, c.Merge = "import sys\n"+c.Code, joined
 		want := map[bool]string{true: "1\n2\n3\n4\n", false: "1\n4\n"}[joined]
 		if o := n.run(c, nil); string(o.Stdout) != want || joined == (len(o.Stderr) > 0) {
@@ -159,7 +159,7 @@ func pythonCells(t *testing.T, n notebook) {
 }
 
 func pythonRich(t *testing.T, n notebook) {
-	o := n.do(cells.Python, "rich", `
+	o := n.do(codecontext.Python, "rich", `
 class Page:
     def __repr__(self): return "a page"
     def _repr_html_(self): return "<b>bold</b>"
@@ -176,22 +176,22 @@ Page()`)
 	if string(list.Data["application/json"]) != `{"a": [1, 2]}` || !last.Main {
 		t.Errorf("got %s", tell(o))
 	}
-	o = n.do(cells.Python, "rich", "for i in range(1000): display(i)")
+	o = n.do(codecontext.Python, "rich", "for i in range(1000): display(i)")
 	if len(o.Results) != 100 || !o.Cut || o.Error != nil {
 		t.Errorf("of 1000 results there are %d; %v", len(o.Results), o.Cut)
 	}
-	o = n.do(cells.Python, "rich", "class Big:\n    def _repr_html_(self): return 'x' * (9 << 20)\nBig()")
+	o = n.do(codecontext.Python, "rich", "class Big:\n    def _repr_html_(self): return 'x' * (9 << 20)\nBig()")
 	if len(o.Results) != 1 || !o.Cut || o.Results[0].Data["text/html"] != nil || !strings.Contains(mainText(o), "Big object") {
 		t.Errorf("of 9 MiB there are %d results, cut %v", len(o.Results), o.Cut)
 	}
-	o = n.do(cells.Python, "rich", "class Large:\n    def _repr_html_(self): return 'x' * (3 << 20)\nLarge()")
+	o = n.do(codecontext.Python, "rich", "class Large:\n    def _repr_html_(self): return 'x' * (3 << 20)\nLarge()")
 	if len(o.Results) != 1 || o.Cut || len(unquote(o.Results[0].Data["text/html"])) != 3<<20 {
 		t.Errorf("of 3 MiB there are %d results, cut %v", len(o.Results), o.Cut)
 	}
 }
 
 func pythonErrors(t *testing.T, n notebook) {
-	py := func(code string) cells.Outcome { t.Helper(); return n.do(cells.Python, "err", code) }
+	py := func(code string) codecontext.Outcome { t.Helper(); return n.do(codecontext.Python, "err", code) }
 	o := py("kept = 1\ndef f():\n    return 1 / 0\nprint('before')\nf()")
 	n.fails(o, "ZeroDivisionError", "    return 1 / 0")
 	if string(o.Stdout) != "before\n" || strings.Contains(o.Error.Traceback, `"sandyard"`) || o.Error.Value != "division by zero" {
@@ -214,23 +214,23 @@ func pythonErrors(t *testing.T, n notebook) {
 }
 
 func pythonEnds(t *testing.T, n notebook) {
-	n.wants(n.do(cells.Python, "end", "x = 1"), "", "")
-	o := n.do(cells.Python, "end", "import os\nprint('last words', flush=True)\nos._exit(7)")
-	n.fails(o, cells.ContextDied, "exit code 7")
+	n.wants(n.do(codecontext.Python, "end", "x = 1"), "", "")
+	o := n.do(codecontext.Python, "end", "import os\nprint('last words', flush=True)\nos._exit(7)")
+	n.fails(o, codecontext.ContextDied, "exit code 7")
 	if !o.StateLost || string(o.Stdout) != "last words\n" {
 		t.Errorf("got %s", tell(o))
 	}
-	o = n.do(cells.Python, "end", "x")
+	o = n.do(codecontext.Python, "end", "x")
 	if n.fails(o, "NameError", "x"); o.StateLost || o.Count != 1 {
 		t.Errorf("a fresh context: %s", tell(o))
 	}
-	o = n.do(cells.Python, "end", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
-	n.fails(o, cells.ContextDied, "SIGSEGV")
-	n.wants(n.do(cells.Python, "end", "1"), "", "1")
+	o = n.do(codecontext.Python, "end", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
+	n.fails(o, codecontext.ContextDied, "SIGSEGV")
+	n.wants(n.do(codecontext.Python, "end", "1"), "", "1")
 }
 
 func bashCells(t *testing.T, n notebook) {
-	sh := func(code string) cells.Outcome { t.Helper(); return n.do(cells.Bash, "sh", code) }
+	sh := func(code string) codecontext.Outcome { t.Helper(); return n.do(codecontext.Bash, "sh", code) }
 	n.wants(sh("word=it\\'s; list=(a 'b c'); greet() { echo \"hi $1\"; }\nmkdir -p sh; cd sh; export OUT=side"), "", "")
 	n.wants(sh("greet \"$word\"; echo \"${list[1]} ${PWD##*/} $(printenv OUT)\""), "hi it's\nb c sh side\n", "")
 	o := sh("echo wrong >&2; (exit 3)")
@@ -246,11 +246,11 @@ func bashCells(t *testing.T, n notebook) {
 	n.wants(sh("echo here; break 9; echo not reached"), "here\n", "")
 	n.wants(sh("set -o pipefail; shopt -s extglob"), "", "")
 	n.wants(sh("[[ aab == +(a)b ]] && shopt -o pipefail | tr -d '\\t '"), "pipefailon\n", "")
-	c := n.cell(cells.Bash, "sh", "echo \"$word $PWD\"; word=changed")
+	c := n.cell(codecontext.Bash, "sh", "echo \"$word $PWD\"; word=changed")
 	c.Env, c.Dir = map[string]string{"word": "given", "i": "1"}, "/tmp"
 	n.wants(n.run(c, nil), "given /tmp\n", "")
 	n.wants(sh("echo \"$word $PWD ${i-unset}\""), "it's /tmp unset\n", "")
-	c = n.cell(cells.Bash, "sh", "echo not run")
+	c = n.cell(codecontext.Bash, "sh", "echo not run")
 	c.Dir = "/nowhere"
 	if o = n.run(c, nil); *o.ExitCode == 0 || len(o.Stdout) > 0 || !strings.Contains(string(o.Stderr), "/nowhere") {
 		t.Errorf("a directory that is not there: %s", tell(o))
@@ -258,8 +258,8 @@ func bashCells(t *testing.T, n notebook) {
 }
 
 func bashExits(t *testing.T, n notebook) {
-	sh := func(code string) cells.Outcome { t.Helper(); return n.do(cells.Bash, "exits", code) }
-	exits := func(o cells.Outcome, code int, out string) {
+	sh := func(code string) codecontext.Outcome { t.Helper(); return n.do(codecontext.Bash, "exits", code) }
+	exits := func(o codecontext.Outcome, code int, out string) {
 		t.Helper()
 		if o.ExitCode == nil || *o.ExitCode != code || o.StateLost || string(o.Stdout) != out {
 			t.Errorf("got %s\nwant exit code %d, stdout %q", tell(o), code, out)

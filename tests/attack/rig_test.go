@@ -18,10 +18,10 @@ import (
 	"github.com/docker/docker/client"
 	"github.com/jackc/pgx/v5"
 
+	"sandyard/app"
 	"sandyard/auth"
 	"sandyard/dev/testenv"
 	"sandyard/models"
-	"sandyard/service"
 	"sandyard/vault"
 )
 
@@ -42,7 +42,7 @@ type rig struct {
 	health    map[string]string // of worker and scheduler
 	dsn       string
 	redis     string // socket
-	parts     *service.Parts
+	parts     *app.Parts
 	db        *pgx.Conn
 	engine    *client.Client
 	markers   *markers
@@ -84,7 +84,7 @@ func (r *rig) connect() {
 	r.t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	var err error
-	r.parts, err = service.Connect(r.t.Context(), service.Common{DatabaseURL: r.dsn, DatabaseConn: 2, RedisURL: "unix://" + r.redis, Window: 256}, log)
+	r.parts, err = app.Connect(r.t.Context(), app.Common{DatabaseURL: r.dsn, DatabaseConn: 2, RedisURL: "unix://" + r.redis, Window: 256}, log)
 	must(r.t, err)
 	r.t.Cleanup(func() { r.parts.Close(log) })
 	r.db, err = pgx.Connect(r.t.Context(), r.dsn)

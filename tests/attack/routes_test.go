@@ -17,7 +17,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/jobs/queue"
-	"sandyard/passes"
+	"sandyard/tokens"
 	"sandyard/web"
 )
 
@@ -88,7 +88,7 @@ func (r *rig) serverRoutes() []web.Route {
 	defer rdb.Close()
 	waiters := queue.NewWaiters(r.t.Context(), r.parts.Store, rdb)
 	defer waiters.Close()
-	signer := passes.New(passes.NewSecret())
+	signer := tokens.New(tokens.NewSecret())
 	log := slog.New(slog.DiscardHandler)
 	srv, err := web.New(web.Config{
 		Store: r.parts.Store, Jobs: jobs.NewClient(r.parts.Store, r.parts.Queue, jobs.Catalog{}, log), Waiters: waiters, Queue: r.parts.Queue,

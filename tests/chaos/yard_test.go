@@ -21,7 +21,7 @@ import (
 	"sandyard/providers"
 	"sandyard/providers/local"
 	"sandyard/providers/local/cgroup"
-	"sandyard/providers/local/keeper"
+	"sandyard/providers/local/shim"
 )
 
 // yard is this machine as the host of a run's sandboxes, in a data directory of its own.
@@ -162,7 +162,7 @@ func (y *yard) strike(f fault) (string, error) {
 
 // kill ends a sandbox behind our back: its keeper, or its guest.
 func (y *yard) kill(i providers.Instance, theKeeper bool) string {
-	pid, alive := keeper.Alive(i.Ref)
+	pid, alive := shim.Alive(i.Ref)
 	if !theKeeper {
 		pid = childOf(pid)
 	}
@@ -186,7 +186,7 @@ func childOf(pid int) int {
 
 // stop has a keeper stand still for a while, and nobody hears of its guest.
 func (y *yard) stop(i providers.Instance, lasts time.Duration) string {
-	pid, alive := keeper.Alive(i.Ref)
+	pid, alive := shim.Alive(i.Ref)
 	if !alive || pid == 0 || syscall.Kill(pid, syscall.SIGSTOP) != nil {
 		return "nothing"
 	}

@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/app"
 	"sandyard/dev/testenv"
 	"sandyard/models"
-	"sandyard/service"
 
 	"go.uber.org/goleak"
 )
@@ -81,10 +81,10 @@ func (s *stack) begin() {
 	t.Helper()
 	log := slog.New(slog.NewJSONHandler(s.log, nil))
 	_, socket, _ := testenv.Redis(t)
-	common := service.Common{
+	common := app.Common{
 		DatabaseURL: testenv.Database(t), DatabaseConn: 10, RedisURL: (&url.URL{Scheme: "unix", Path: socket}).String(), Window: 64,
 	}
-	parts, err := service.Connect(t.Context(), common, log)
+	parts, err := app.Connect(t.Context(), common, log)
 	check(t, err)
 	t.Cleanup(func() { parts.Close(log) })
 	s.store = parts.Store
@@ -104,8 +104,8 @@ func (s *stack) begin() {
 }
 
 // run starts the processes; the end of the test stops them, in order.
-func (s *stack) run(common service.Common, parts *service.Parts, log *slog.Logger) {
-	boxes := service.Sandboxes{
+func (s *stack) run(common app.Common, parts *app.Parts, log *slog.Logger) {
+	boxes := app.Sandboxes{
 		Provider: "docker", Templates: map[string]string{"python": "sandyard/python:default"}, Template: "python", Images: []string{toolsImage},
 	}
 	_, port, err := net.SplitHostPort(s.edge.Addr().String())
@@ -113,17 +113,17 @@ func (s *stack) run(common service.Common, parts *service.Parts, log *slog.Logge
 	if s.over != nil {
 		boxes.Provider, boxes.Templates = "e2b", map[string]string{"python": "base"}
 	}
-	api := service.API{Common: common, Sandboxes: boxes, Domain: "localhost:" + port, MaxBody: cmp.Or(s.maxBody, 1<<20)}
+	api := app.API{Common: common, Sandboxes: boxes, Domain: "localhost:" + port, MaxBody: cmp.Or(s.maxBody, 1<<20)}
 	if s.open != nil {
 		api.KeylessTenant = "default"
 	}
-	worker := service.Worker{
+	worker := app.Worker{
 		Unsafe: "allow",
 		Common: common, Sandboxes: boxes, Fleet: "e2b-" + strings.ToLower(rand.Text()[:12]), Guest: guest(s.t),
 		Gateway: "127.0.0.1:0", Slots: 16, MaxSandboxes: 50, Lease: 10 * time.Second,
 	}
 	if s.over != nil {
-		worker.E2B = service.E2B{
+		worker.E2B = app.E2B{
 			E2BKey: s.over.key, E2BURL: "http://" + s.over.api.Addr().String(), E2BSandbox: "http://" + s.over.edge.Addr().String(),
 		}
 	}
@@ -136,13 +136,13 @@ func (s *stack) run(common service.Common, parts *service.Parts, log *slog.Logge
 			}
 		})
 	}
-	registry := service.NewRegistry()
+	registry := app.NewRegistry()
 	start(func() error {
-		return service.ServeAPI(ctx, api, parts, service.Doors{API: s.api, Edge: s.edge, Keyless: s.open}, registry, log)
+		return app.ServeAPI(ctx, api, parts, app.Doors{API: s.api, Edge: s.edge, Keyless: s.open}, registry, log)
 	})
-	start(func() error { return service.Work(ctx, worker, parts, registry, log) })
+	start(func() error { return app.Work(ctx, worker, parts, registry, log) })
 	start(func() error {
-		service.Schedule(ctx, service.Scheduler{Common: common, Sandboxes: boxes}, parts, log)
+		app.Schedule(ctx, app.Scheduler{Common: common, Sandboxes: boxes}, parts, log)
 		return nil
 	})
 	s.t.Cleanup(func() {
@@ -153,7 +153,7 @@ func (s *stack) run(common service.Common, parts *service.Parts, log *slog.Logge
 }
 
 // emptied waits until the last sandbox has ended. Whatever a failed suite leaves has a timeout of its own.
-func (s *stack) emptied(parts *service.Parts) {
+func (s *stack) emptied(parts *app.Parts) {
 	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)

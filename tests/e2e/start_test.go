@@ -6,18 +6,18 @@ import (
 	"sync"
 	"testing"
 
-	"sandyard/dev/wire"
+	"sandyard/dev/faultproxy"
 )
 
 // TestProcessesStartWhilePostgreSQLBreaksOff cuts the connection at what each of them first writes there.
 func TestProcessesStartWhilePostgreSQLBreaksOff(t *testing.T) {
 	t.Parallel()
 	r := prepare(t)
-	proxy, through := wire.Postgres(t, r.settings["DATABASE_URL"])
+	proxy, through := faultproxy.Postgres(t, r.settings["DATABASE_URL"])
 	r.settings["DATABASE_URL"] = through
 	var mu sync.Mutex
-	left := map[string]wire.Fault{`INTO "settings"`: wire.CutBefore, `FROM "settings"`: wire.CutBefore, `INTO nodes`: wire.CutAfter, `INTO "templates"`: wire.CutAfter}
-	proxy.On(func(c wire.Call) wire.Fault {
+	left := map[string]faultproxy.Fault{`INTO "settings"`: faultproxy.CutBefore, `FROM "settings"`: faultproxy.CutBefore, `INTO nodes`: faultproxy.CutAfter, `INTO "templates"`: faultproxy.CutAfter}
+	proxy.On(func(c faultproxy.Call) faultproxy.Fault {
 		mu.Lock()
 		defer mu.Unlock()
 		for what, fault := range left {
@@ -26,7 +26,7 @@ func TestProcessesStartWhilePostgreSQLBreaksOff(t *testing.T) {
 				return fault
 			}
 		}
-		return wire.None
+		return faultproxy.None
 	})
 	r.startAll()
 	r.worker.Line(&r.worker.Stderr, `"msg":"worker started"`)

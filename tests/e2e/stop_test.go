@@ -8,8 +8,8 @@ import (
 
 	"github.com/docker/docker/client"
 
+	"sandyard/dev/faultproxy"
 	"sandyard/dev/testenv"
-	"sandyard/dev/wire"
 )
 
 // TestAWorkerIsGoneWhenItsGraceIsOver: it hands a command that runs on to the next worker early enough.
@@ -45,14 +45,14 @@ func TestAWorkerStopsWhileItsEngineHangs(t *testing.T) {
 	const busy = 20 * time.Second // a machine with other work
 	r := prepare(t, "DRAIN_GRACE", grace.String(), "POOL_SIZE", "2")
 	direct := r.settings["DOCKER_HOST"]
-	engine, host := wire.Engine(t, cmp.Or(direct, client.DefaultDockerHost))
+	engine, host := faultproxy.Engine(t, cmp.Or(direct, client.DefaultDockerHost))
 	r.settings["DOCKER_HOST"] = host
 	r.startAll()
 	r.pool(2)
 	box := r.created(object{"memory_mb": 64}).ID
 	j := r.start(box, "touch begun; until [ -e go ]; do sleep 0.1; done; echo done")
 	r.appears(box, "begun")
-	engine.On(func(wire.Call) wire.Fault { return wire.Hang })
+	engine.On(func(faultproxy.Call) faultproxy.Fault { return faultproxy.Hang })
 	r.worker.Signal(syscall.SIGTERM)
 	r.worker.Await(grace + hangs + busy)
 	if r.worker.Err() != nil {

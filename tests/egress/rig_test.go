@@ -25,9 +25,9 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/client"
 
+	"sandyard/app"
 	"sandyard/dev/testenv"
 	"sandyard/providers/local"
-	"sandyard/service"
 )
 
 const (
@@ -74,14 +74,14 @@ func (b *builder) remove() {
 
 // runWorker is what a process of this program does that a rig starts as a worker.
 func runWorker() int {
-	c, err := service.Load[service.Worker]()
+	c, err := app.Load[app.Worker]()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	if err := service.RunWorker(ctx, c, service.NewLogger(os.Stderr, c.LogLevel)); err != nil {
+	if err := app.RunWorker(ctx, c, app.NewLogger(os.Stderr, c.LogLevel)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -185,9 +185,9 @@ func (r *rig) clear(t *testing.T) {
 func (r *rig) serve(t *testing.T) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	c := service.API{
-		Common:    service.Common{DatabaseURL: r.settings["DATABASE_URL"], DatabaseConn: 8, RedisURL: r.settings["REDIS_URL"], Window: 256},
-		Sandboxes: service.Sandboxes{Provider: "docker", Templates: map[string]string{"python": image}, Template: "python"},
+	c := app.API{
+		Common:    app.Common{DatabaseURL: r.settings["DATABASE_URL"], DatabaseConn: 8, RedisURL: r.settings["REDIS_URL"], Window: 256},
+		Sandboxes: app.Sandboxes{Provider: "docker", Templates: map[string]string{"python": image}, Template: "python"},
 		MaxBody:   64 << 20, Internet: true, Domain: "edge.test", Scheme: "http",
 	}
 	if p := r.settings["SANDBOX_PROVIDER"]; p != "" {
@@ -197,7 +197,7 @@ func (r *rig) serve(t *testing.T) {
 		c.Runtimes = []string{name}
 	}
 	log := slog.New(slog.DiscardHandler)
-	parts, err := service.Connect(ctx, c.Common, log)
+	parts, err := app.Connect(ctx, c.Common, log)
 	check(t, err)
 	check(t, parts.Store.Migrate(ctx, log))
 	r.key, err = parts.Store.Bootstrap(ctx)
@@ -209,13 +209,13 @@ func (r *rig) serve(t *testing.T) {
 	r.url, r.edge = "http://"+l.Addr().String(), "http://"+door.Addr().String()
 	served := make(chan error, 1)
 	go func() {
-		served <- service.ServeAPI(ctx, c, parts, service.Doors{API: l, Edge: door}, service.NewRegistry(), log)
+		served <- app.ServeAPI(ctx, c, parts, app.Doors{API: l, Edge: door}, app.NewRegistry(), log)
 	}()
 	schedule, stopSchedule := context.WithCancel(ctx)
 	scheduled := make(chan struct{})
 	go func() {
 		defer close(scheduled)
-		service.Schedule(schedule, service.Scheduler{Common: c.Common, Sandboxes: c.Sandboxes}, parts, log)
+		app.Schedule(schedule, app.Scheduler{Common: c.Common, Sandboxes: c.Sandboxes}, parts, log)
 	}()
 	t.Cleanup(func() {
 		stopSchedule()

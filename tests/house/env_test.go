@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"sandyard/service"
+	"sandyard/app"
 )
 
 // configuration is the page that lists every variable.
@@ -17,8 +17,8 @@ const configuration = "docs/operate/configuration.md"
 // TestConfigurationListsEveryVariable compares the table of docs/operate/configuration.md with what the programs read.
 func TestConfigurationListsEveryVariable(t *testing.T) {
 	t.Parallel()
-	want := map[string]service.Variable{}
-	for _, v := range service.Variables(service.API{}, service.Worker{}, service.Scheduler{}) {
+	want := map[string]app.Variable{}
+	for _, v := range app.Variables(app.API{}, app.Worker{}, app.Scheduler{}) {
 		if _, twice := want[v.Name]; twice {
 			t.Errorf("%s is described in two ways", v.Name)
 		}

@@ -17,7 +17,7 @@ func TestMonitoringListsEveryMetric(t *testing.T) {
 	name := regexp.MustCompile("[\"`](sandyard_[a-z_]+)[\"`]")
 	registered, listed := map[string]bool{}, map[string]bool{}
 	for _, file := range goFiles(t) {
-		if dir := filepath.Dir(file); !strings.HasPrefix(dir, "jobs") && dir != "service" || strings.HasSuffix(file, "_test.go") {
+		if dir := filepath.Dir(file); !strings.HasPrefix(dir, "jobs") && dir != "app" || strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(root, file))

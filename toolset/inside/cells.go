@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"sandyard/providers/cells"
+	"sandyard/providers/codecontext"
 	"sandyard/toolset"
 )
 
@@ -21,7 +21,7 @@ const (
 
 // notebook runs cells, those of one language one after the other.
 type notebook struct {
-	in    cells.Box
+	in    codecontext.Box
 	turns map[string]chan struct{} // by language: who has what is in it has the turn
 
 	mu   *sync.Mutex
@@ -29,7 +29,7 @@ type notebook struct {
 	old  *[]string // those that have ended, oldest first
 }
 
-func newNotebook(in cells.Box) notebook {
+func newNotebook(in codecontext.Box) notebook {
 	n := notebook{
 		in:    in,
 		turns: map[string]chan struct{}{},
@@ -37,7 +37,7 @@ func newNotebook(in cells.Box) notebook {
 		runs:  map[string]*cellRun{},
 		old:   &[]string{},
 	}
-	for _, language := range cells.Languages() {
+	for _, language := range codecontext.Languages() {
 		n.turns[language] = make(chan struct{}, 1)
 	}
 	return n
@@ -49,7 +49,7 @@ type cellRun struct {
 	stop chan struct{}
 	once sync.Once
 	done chan struct{}
-	out  cells.Outcome
+	out  codecontext.Outcome
 	err  error
 }
 
@@ -79,7 +79,7 @@ func (n notebook) start(
 		return nil, toolset.Invalid("timeout", "must be between 0.1 and %g seconds", (24 * time.Hour).Seconds())
 	}
 	run := &cellRun{id: newID("cell_"), stop: make(chan struct{}), done: make(chan struct{})}
-	cell := cells.Cell{
+	cell := codecontext.Cell{
 		ID: run.id, Language: language, Code: code, ContextEnv: env, Merge: true, MaxOutput: cellOutput,
 		Timeout: time.Duration(timeout * float64(time.Second)),
 	}
@@ -93,7 +93,7 @@ func (n notebook) start(
 	return run, nil
 }
 
-func (n notebook) run(ctx context.Context, r *cellRun, cell cells.Cell) {
+func (n notebook) run(ctx context.Context, r *cellRun, cell codecontext.Cell) {
 	defer func() {
 		close(r.done)
 		n.mu.Lock()
@@ -107,7 +107,7 @@ func (n notebook) run(ctx context.Context, r *cellRun, cell cells.Cell) {
 	select {
 	case turn <- struct{}{}:
 		defer func() { <-turn }()
-		r.out, r.err = cells.Run(ctx, n.in, cell, r.stop)
+		r.out, r.err = codecontext.Run(ctx, n.in, cell, r.stop)
 	case <-r.stop:
 		r.err = toolset.Reject("cancelled", "the cell was not started")
 	}

@@ -13,7 +13,7 @@ import (
 	"sandyard/egress"
 	"sandyard/jobs"
 	"sandyard/models"
-	"sandyard/passes"
+	"sandyard/tokens"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
@@ -35,8 +35,8 @@ type Config struct {
 	Stack      *middleware.Stack
 	Jobs       *jobs.Client
 	Store      *models.Store
-	Signer     *passes.Signer // nil = ports cannot be reached
-	Address    passes.Address // of ports
+	Signer     *tokens.Signer // nil = ports cannot be reached
+	Address    tokens.Address // of ports
 	NoInternet bool           // for sandboxes whose template does not say
 	Timeout    time.Duration  // 0 = DefaultTimeout
 	MaxTimeout time.Duration  // 0 = MaxTimeout

@@ -6,7 +6,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
-	"sandyard/passes"
+	"sandyard/tokens"
 	"sandyard/web/middleware"
 )
 
@@ -66,7 +66,7 @@ func (c *Calls) Resume(ctx context.Context, sandbox string) error {
 }
 
 // Address is where ports are reached; it is zero where they are not.
-func (c *Calls) Address() (passes.Address, *passes.Signer) { return c.c.Address, c.c.Signer }
+func (c *Calls) Address() (tokens.Address, *tokens.Signer) { return c.c.Address, c.c.Signer }
 
 // Internet says whether sandboxes may connect to the outside that do not say.
 func (c *Calls) Internet() bool { return !c.c.NoInternet }

@@ -16,7 +16,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
-	"sandyard/passes"
+	"sandyard/tokens"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"
 	"sandyard/web/workerclient"
@@ -30,9 +30,9 @@ type Config struct {
 	// Workers answer what a sandbox uses.
 	Workers *workerclient.Client
 	// Signer makes the tokens of sandboxes and ports.
-	Signer *passes.Signer
+	Signer *tokens.Signer
 	// Address is where the edge is reached: a port of a sandbox is at {port}-{id}.{domain}.
-	Address passes.Address
+	Address tokens.Address
 	// NoInternet keeps sandboxes from the internet that only ask for all of it, as these clients do unless told otherwise.
 	NoInternet bool
 	// Patience is how long a request waits for its job; 0 = a little less than the minute after which these clients give
@@ -55,7 +55,7 @@ type Server struct {
 	jobs       *jobs.Client
 	store      *models.Store
 	workers    *workerclient.Client
-	signer     *passes.Signer
+	signer     *tokens.Signer
 	domain     string
 	noInternet bool
 	patience   time.Duration

@@ -18,7 +18,7 @@ import (
 
 	"sandyard/gateway"
 	"sandyard/models"
-	"sandyard/passes"
+	"sandyard/tokens"
 )
 
 const (
@@ -32,7 +32,7 @@ const (
 // Config is what an Edge stands on.
 type Config struct {
 	Store  *models.Store
-	Signer *passes.Signer
+	Signer *tokens.Signer
 	// Resume asks for the resume of a paused sandbox that traffic may resume; nil = nobody is asked.
 	Resume func(ctx context.Context, tenant, sandbox string) error
 	// Domain is the one whose hosts are served, with or without a port; empty = any.
@@ -45,7 +45,7 @@ type Config struct {
 // Edge is an http.Handler.
 type Edge struct {
 	store    *models.Store
-	signer   *passes.Signer
+	signer   *tokens.Signer
 	domain   string // in lower case, without a port; empty = any
 	secure   bool
 	log      *slog.Logger

@@ -8,7 +8,7 @@ import (
 
 	"sandyard/gateway"
 	"sandyard/models"
-	"sandyard/passes"
+	"sandyard/tokens"
 )
 
 // Where the token of a private port may come: our header, E2B's, a query parameter of the first request of a browser,
@@ -125,7 +125,7 @@ type verdict struct {
 	foreign bool // only by a cookie that another host's page has sent
 }
 
-func (e *Edge) judge(r *http.Request, came tokens, route models.Route, port uint16) verdict {
+func (e *Edge) judge(r *http.Request, came credentials, route models.Route, port uint16) verdict {
 	if by, ok := e.rightBy(came.inURL, route, port); ok {
 		return verdict{by: by, ok: true, inURL: true}
 	}
@@ -143,31 +143,31 @@ func (e *Edge) judge(r *http.Request, came tokens, route models.Route, port uint
 	return verdict{foreign: foreign}
 }
 
-// tokens are those that came with a request. A page of another sandbox can set a cookie of ours for its parent domain,
-// so all of the name count.
-type tokens struct {
+// credentials are the tokens that came with a request. A page of another sandbox can set a cookie of ours for its
+// parent domain, so all of the name count.
+type credentials struct {
 	inURL                string
 	inHeaders, inCookies []string
 }
 
 // takeTokens returns the tokens that came along and leaves the request without them.
-func takeTokens(r *http.Request) (t tokens) {
+func takeTokens(r *http.Request) (t credentials) {
 	for _, name := range []string{tokenHeader, trafficHeader, previewHeader} {
 		if token := r.Header.Get(name); token != "" {
 			t.inHeaders = append(t.inHeaders, token)
 		}
 		r.Header.Del(name)
 	}
-	t.inURL, r.URL.RawQuery = cutParam(r.URL.RawQuery, passes.TokenParam)
+	t.inURL, r.URL.RawQuery = cutParam(r.URL.RawQuery, tokens.TokenParam)
 	t.inCookies = cutCookies(r.Header, tokenCookie)
 	return t
 }
 
 // forbidden says what is missing.
-func (t tokens) forbidden() string {
+func (t credentials) forbidden() string {
 	if t.inURL == "" && len(t.inHeaders)+len(t.inCookies) == 0 {
 		return "this port is private; send its token in the header " + tokenHeader + " or, in a browser, as " +
-			"?" + passes.TokenParam +
+			"?" + tokens.TokenParam +
 			"=; create one with POST /v1/sandboxes/{id}/ports"
 	}
 	return "the token is for another port, has expired or was revoked; create another with POST /v1/sandboxes/{id}/ports"

@@ -14,10 +14,10 @@ import (
 
 	"sandyard/dev/testenv"
 	"sandyard/gateway"
-	"sandyard/guard"
 	"sandyard/jobs"
 	"sandyard/jobs/webhook"
 	"sandyard/models"
+	"sandyard/netguard"
 )
 
 // TestTrafficResumes: a hundred requests to a paused sandbox are one resume, and so is a command.
@@ -92,7 +92,7 @@ func TestTrafficKeepsASandbox(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	scheduler := jobs.NewScheduler(jobs.SchedulerConfig{
-		Store: r.store, Client: r.jobs, Queue: r.queue, Webhooks: webhook.New(r.store, r.queue, guard.Rules{}, r.log), Steady: time.Second, Log: r.log,
+		Store: r.store, Client: r.jobs, Queue: r.queue, Webhooks: webhook.New(r.store, r.queue, netguard.Rules{}, r.log), Steady: time.Second, Log: r.log,
 	})
 	wish := jobs.CreateSandbox{IdleTimeoutSeconds: 10, Foreign: jobs.Foreign{Public: true}}
 	used, unused := r.create(wish), r.create(wish)

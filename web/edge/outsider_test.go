@@ -13,7 +13,7 @@ import (
 	"sandyard/gateway"
 	"sandyard/guest/dialect"
 	"sandyard/jobs"
-	"sandyard/passes"
+	"sandyard/tokens"
 )
 
 // TestNoTunnels: neither door makes a tunnel, whatever CONNECT names and however it pretends to have a body.
@@ -45,8 +45,8 @@ func TestNoTunnels(t *testing.T) {
 // TestNobodyComesInByTheWayOut: the port of the sandbox's own proxy leads nowhere, with any token and at both doors.
 func TestNobodyComesInByTheWayOut(t *testing.T) {
 	t.Parallel()
-	if passes.ProxyPort != dialect.ProxyPort {
-		t.Fatalf("the guest's proxy is at port %d, and port %d is barred", dialect.ProxyPort, passes.ProxyPort)
+	if tokens.ProxyPort != dialect.ProxyPort {
+		t.Fatalf("the guest's proxy is at port %d, and port %d is barred", dialect.ProxyPort, tokens.ProxyPort)
 	}
 	r := newRig(t)
 	id := r.sandbox(jobs.Foreign{Public: true})

@@ -23,14 +23,14 @@ import (
 
 	"sandyard/dev/testenv"
 	"sandyard/gateway"
-	"sandyard/guard"
 	"sandyard/jobs"
 	"sandyard/jobs/queue"
 	"sandyard/jobs/webhook"
 	"sandyard/models"
-	"sandyard/passes"
+	"sandyard/netguard"
 	"sandyard/providers"
 	"sandyard/providers/fake"
+	"sandyard/tokens"
 	"sandyard/web/edge"
 )
 
@@ -43,7 +43,7 @@ type rig struct {
 	redis   *redis.Options
 	queue   *queue.Queue
 	jobs    *jobs.Client
-	signer  *passes.Signer
+	signer  *tokens.Signer
 	url     string // of the edge
 	gateway string // its URL
 	worker  *jobs.Worker
@@ -263,7 +263,7 @@ func newIdleRig(t *testing.T) *rig {
 	t.Helper()
 	ctx, told := context.Background(), &journal{t: t}
 	log := slog.New(slog.NewTextHandler(told, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	r := &rig{t: t, journal: told, signer: passes.New("secret"), client: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	r := &rig{t: t, journal: told, signer: tokens.New("secret"), client: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 	r.client.Transport = &http.Transport{}
 	r.inside = inside{httptest.NewServer(mirror("guest")), httptest.NewServer(mirror("app"))}
 	t.Cleanup(r.inside.guest.Close)
@@ -292,7 +292,7 @@ func (r *rig) queueUp(log *slog.Logger) {
 	r.queue = queue.NewQueue(rdb, log)
 	r.jobs = jobs.NewClient(r.store, r.queue, jobs.Catalog{
 		Providers: []string{"fake"}, Images: []string{"*"}, Templates: map[string]string{"python": "fake-python"}, Template: "python",
-		Edge: passes.Address{Scheme: "http", Domain: "sandboxes.example:8090"},
+		Edge: tokens.Address{Scheme: "http", Domain: "sandboxes.example:8090"},
 	}, log)
 }
 
@@ -302,7 +302,7 @@ func (r *rig) work(ctx context.Context, log *slog.Logger) {
 	provider := reachable{fake.New(fake.Options{PerNode: true}), r.inside}
 	r.worker = jobs.NewWorker(jobs.WorkerConfig{ //nolint:contextcheck // its life is from Start to Stop
 		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: provider, Engine: "here", Slots: 8, Gateway: r.gateway, Lease: 10 * time.Second,
-		Grace: 5 * time.Second, Webhooks: webhook.New(r.store, r.queue, guard.Rules{}, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
+		Grace: 5 * time.Second, Webhooks: webhook.New(r.store, r.queue, netguard.Rules{}, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	r.t.Cleanup(gateway.New(gateway.Config{
 		Signer: r.signer, Log: log, Now: r.store.Now, Open: r.worker.Enter,

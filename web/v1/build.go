@@ -9,10 +9,10 @@ import (
 	"net/http"
 	"time"
 
+	"sandyard/dockerfile"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
-	"sandyard/recipe"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"
 	"sandyard/web/rest"
@@ -127,7 +127,7 @@ func (s *Server) buildTemplate(ctx context.Context, in *newBuildInput) (*accepte
 	return s.submit(ctx, in.SubmitParams, b.Submit, func(o jobs.Options) (models.Submitted, error) {
 		return s.jobs.Build(ctx, jobs.NewBuild{
 			Template: in.Name, Shared: b.Shared, Files: files, TimeoutSeconds: b.TimeoutSeconds,
-			Recipe:    recipe.Recipe{Dockerfile: b.Dockerfile, Script: b.Script, From: b.From, Image: b.Image},
+			Recipe:    dockerfile.Recipe{Dockerfile: b.Dockerfile, Script: b.Script, From: b.From, Image: b.Image},
 			Resources: providers.Resources{CPUs: b.CPUs, MemoryMB: b.MemoryMB, DiskMB: b.DiskMB},
 		}, o)
 	})

@@ -11,7 +11,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
-	"sandyard/providers/cells"
+	"sandyard/providers/codecontext"
 	"sandyard/web/middleware"
 	"sandyard/web/rest"
 	"sandyard/web/workerclient"
@@ -25,7 +25,7 @@ type CodeBody struct {
 
 // ContextList is the code contexts of a sandbox.
 type ContextList struct {
-	Contexts []cells.Context `json:"contexts" doc:"Running contexts, oldest first"`
+	Contexts []codecontext.Context `json:"contexts" doc:"Running contexts, oldest first"`
 }
 
 // contextWait is how long the making of a context is waited for where the request does not say.
@@ -142,11 +142,11 @@ func started(j Job) bool {
 }
 
 func (s *Server) listContexts(ctx context.Context, in *sandboxInput) (*rest.Output[ContextList], error) {
-	list, err := workerclient.JSON[[]cells.Context](ctx, s.workers, in.ID, "/contexts", 0)
+	list, err := workerclient.JSON[[]codecontext.Context](ctx, s.workers, in.ID, "/contexts", 0)
 	if err != nil {
 		return nil, err
 	}
-	return rest.OK(ContextList{append([]cells.Context{}, list...)}), nil
+	return rest.OK(ContextList{append([]codecontext.Context{}, list...)}), nil
 }
 
 func (s *Server) deleteContext(ctx context.Context, in *deleteContextInput) (*acceptedOutput, error) {

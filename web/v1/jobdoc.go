@@ -12,7 +12,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/models"
-	"sandyard/providers/cells"
+	"sandyard/providers/codecontext"
 )
 
 // Job is the document of a job. What is not known yet is absent.
@@ -134,7 +134,7 @@ func withShown(stored JobResult, shown []byte) JobResult {
 		return stored
 	}
 	if res.Results == nil {
-		res.Results = []cells.Result{}
+		res.Results = []codecontext.Result{}
 	}
 	raw, err := json.Marshal(res)
 	if err != nil {

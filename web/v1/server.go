@@ -12,8 +12,8 @@ import (
 	"sandyard/jobs"
 	"sandyard/jobs/queue"
 	"sandyard/models"
-	"sandyard/passes"
 	"sandyard/providers"
+	"sandyard/tokens"
 	"sandyard/web/account"
 	"sandyard/web/bridge"
 	"sandyard/web/middleware"
@@ -42,8 +42,8 @@ type Config struct {
 
 // Edge says where ports of sandboxes are reached.
 type Edge struct {
-	Signer  *passes.Signer
-	Address passes.Address
+	Signer  *tokens.Signer
+	Address tokens.Address
 }
 
 // Server holds the routes.

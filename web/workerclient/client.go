@@ -17,8 +17,8 @@ import (
 
 	"sandyard/gateway"
 	"sandyard/models"
-	"sandyard/passes"
 	"sandyard/providers"
+	"sandyard/tokens"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
@@ -36,7 +36,7 @@ const (
 // Config is what a Client stands on. All of it stays the caller's.
 type Config struct {
 	Store  *models.Store
-	Signer *passes.Signer // nil = nothing is asked
+	Signer *tokens.Signer // nil = nothing is asked
 	// Wake returns when a sandbox that is paused and has auto_resume is no longer paused; nil = paused sandboxes are not
 	// resumed.
 	Wake func(ctx context.Context, sandbox string) error
@@ -47,7 +47,7 @@ type Config struct {
 // Client asks workers through their gateways.
 type Client struct {
 	store  *models.Store
-	signer *passes.Signer
+	signer *tokens.Signer
 	wake   func(ctx context.Context, sandbox string) error
 	onQuit func(func()) (stop func() bool)
 	http   *http.Client

@@ -1,0 +1,28 @@
+package guestconn
+
+import (
+	"context"
+	"time"
+)
+
+// Life is how long a provider goes on with what it does behind the backs of its callers.
+type Life struct {
+	end   context.CancelFunc
+	onEnd func(func()) func() bool
+}
+
+// NewLife begins one, which lasts until End.
+func NewLife() Life {
+	life, end := context.WithCancel(context.Background())
+	return Life{end: end, onEnd: func(f func()) func() bool { return context.AfterFunc(life, f) }}
+}
+
+// End ends all that goes on, and at once what begins afterwards.
+func (l Life) End() { l.end() }
+
+// Own is for what is finished although its caller is gone: it keeps the values of ctx, and ends with its time or with the life.
+func (l Life) Own(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	stop := l.onEnd(cancel)
+	return ctx, func() { stop(); cancel() }
+}
