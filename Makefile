@@ -5,7 +5,7 @@ GOVULNCHECK_VERSION := v1.1.4
 GOTESTSUM_VERSION   := v1.13.0
 
 BUILD       := -buildvcs=false -trimpath -ldflags '-s -w'
-PROGRAMS    := ./cmd/api ./cmd/worker ./cmd/scheduler ./cmd/guest ./cmd/keeper ./cmd/sandyard
+PROGRAMS    := ./cmd/api ./cmd/worker ./cmd/scheduler ./cmd/guest ./cmd/sandbox-shim ./cmd/sandyard
 # Tools are kept under their version and that of the Go that built them.
 TOOLS       := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandyard/tools/$(shell go env GOVERSION 2>/dev/null)
 GOLANGCI    := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)

@@ -325,7 +325,7 @@ type Worker struct {
 	DockerHost   string             `env:"DOCKER_HOST" doc:"the Docker engine; default its usual socket"`
 	Unsafe       string             `env:"ENGINE_UNSAFE" envDefault:"refuse" doc:"what a worker does if its engine or runc has known container escapes, besides a warning at start: refuse = reject builds and sandboxes that share the host's kernel; allow = use it anyway"`
 	Pull         bool               `env:"SANDBOX_PULL" envDefault:"false" doc:"pull missing template images when a worker starts; jobs never pull"`
-	Guest        string             `env:"GUEST_PATH" doc:"directory of the programs guest, sup and keeper; default the directory of the worker's binary"`
+	Guest        string             `env:"GUEST_PATH" doc:"directory of the programs guest, sup and sandbox-shim; default the directory of the worker's binary"`
 	LocalDir     string             `env:"LOCAL_DIR" envDefault:".sandyard/local" doc:"where the provider local keeps its images and sandboxes"`
 	Gateway      string             `env:"GATEWAY_ADDR" envDefault:":0" doc:"where a worker's gateway listens for traffic from API and edge to its sandboxes; port 0 = any free port; empty = off"`
 	GatewayURL   string             `env:"GATEWAY_URL" doc:"URL at which API and edge reach the gateway, such as http://worker-3:8082; default the host's name and the port"`

@@ -10,7 +10,7 @@ import (
 // processes prove nothing about binaries that lie around. The commit's name is left out: it would give every commit
 // another guest.
 func BuildPrograms(root, dir string, env []string) error {
-	programs := []string{"./cmd/api", "./cmd/worker", "./cmd/scheduler", "./cmd/guest", "./cmd/keeper", "./cmd/sandyard"}
+	programs := []string{"./cmd/api", "./cmd/worker", "./cmd/scheduler", "./cmd/guest", "./cmd/sandbox-shim", "./cmd/sandyard"}
 	if err := compile(root, dir, env, programs...); err != nil {
 		return err
 	}

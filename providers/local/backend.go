@@ -12,7 +12,7 @@ import (
 	"sandyard/providers/local/shim"
 )
 
-// settleTime is how long the end of a keeper may take to show.
+// settleTime is how long the end of a shim may take to show.
 const settleTime = 2 * time.Second
 
 // backend is what guestconn.Guests needs of this machine.
@@ -46,7 +46,7 @@ func (k backend) Attach(_ context.Context, b box) (guestconn.Stream, error) {
 	return raw, nil
 }
 
-// Settle implements guestconn.Backend: the socket of a keeper goes a little before the keeper does.
+// Settle implements guestconn.Backend: the socket of a shim goes a little before the shim does.
 func (k backend) Settle(ctx context.Context, b box) {
 	ctx, stop := context.WithTimeout(ctx, settleTime)
 	defer stop()
@@ -65,7 +65,7 @@ func (k backend) Settle(ctx context.Context, b box) {
 // End implements guestconn.Backend.
 func (k backend) End(ctx context.Context, b box) error { return k.p.end(ctx, b) }
 
-// attach connects to the keeper.
+// attach connects to the shim.
 func attach(b box) (*stream, error) {
 	var conn *net.UnixConn
 	err := shim.WithShortPath(b.dir, func(short string) error {

@@ -92,7 +92,7 @@ func (p *Provider) inspect(id string) (box, error) {
 	return b, nil
 }
 
-// why says why a sandbox is gone. A keeper that was killed has left no word of it.
+// why says why a sandbox is gone. A shim that was killed has left no word of it.
 func (b box) why() string {
 	end, _ := os.ReadFile(filepath.Join(b.dir, shim.EndFile))
 	then, _ := os.ReadFile(filepath.Join(b.dir, readyFile))

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// children are the keepers that this process started. They end on their own; what remains to do is to take note of it,
+// children are the shims that this process started. They end on their own; what remains to do is to take note of it,
 // or their numbers would stay taken until this process ends.
 type children struct {
 	mu   sync.Mutex

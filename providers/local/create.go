@@ -98,7 +98,7 @@ func (p *Provider) start(ctx context.Context, b box, spec providers.Spec, img im
 	if err := prepareBox(b); err != nil {
 		return providers.Errorf(providers.Internal, "create the files of the sandbox: %w", err)
 	}
-	if err := p.startKeeper(ctx, b, spec.Resources, p.order(b, spec, img)); err != nil {
+	if err := p.startShim(ctx, b, spec.Resources, p.order(b, spec, img)); err != nil {
 		return err
 	}
 	raw, err := attach(b)
@@ -124,11 +124,11 @@ func prepareBox(b box) error {
 	return os.MkdirAll(filepath.Join(b.dir, shim.RootDir), 0o700)
 }
 
-// startKeeper returns when the guest runs. The control group is made while the keeper's program is loaded.
-func (p *Provider) startKeeper(ctx context.Context, b box, r providers.Resources, order shim.Order) error {
+// startShim returns when the guest runs. The control group is made while the shim's program is loaded.
+func (p *Provider) startShim(ctx context.Context, b box, r providers.Resources, order shim.Order) error {
 	k, err := p.launch()
 	if err != nil {
-		return providers.Errorf(providers.Internal, "start the keeper: %w", err)
+		return providers.Errorf(providers.Internal, "start the shim: %w", err)
 	}
 	defer k.answer.Close()
 	stop := context.AfterFunc(ctx, func() { _ = k.answer.Close() })
@@ -146,10 +146,10 @@ func (p *Provider) startKeeper(ctx context.Context, b box, r providers.Resources
 	return k.awaitReady(ctx)
 }
 
-// launched is a keeper that waits for its order.
+// launched is a shim that waits for its order.
 type launched struct{ order, answer *os.File }
 
-// launch starts a keeper. It has a session of its own: signals for this process are not for it.
+// launch starts a shim. It has a session of its own: signals for this process are not for it.
 func (p *Provider) launch() (l launched, err error) {
 	orderEnd, order, err := os.Pipe()
 	if err != nil {
@@ -161,8 +161,8 @@ func (p *Provider) launch() (l launched, err error) {
 		return l, errors.Join(err, order.Close())
 	}
 	defer answerEnd.Close()
-	cmd := exec.Command(filepath.Join(p.programs.dir, shim.KeeperProgram))
-	cmd.Env, cmd.Dir = []string{"GOMAXPROCS=1", "GOGC=25"}, "/" // there are many keepers, and they have little to do
+	cmd := exec.Command(filepath.Join(p.programs.dir, shim.Program))
+	cmd.Env, cmd.Dir = []string{"GOMAXPROCS=1", "GOGC=25"}, "/" // there are many shims, and they have little to do
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = orderEnd, answerEnd, answerEnd
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -175,7 +175,7 @@ func (p *Provider) launch() (l launched, err error) {
 func (l launched) awaitReady(ctx context.Context) error {
 	said, err := io.ReadAll(io.LimitReader(l.answer, 4<<10))
 	if err != nil {
-		return providers.Errorf(providers.Unavailable, "wait for the keeper: %w", errors.Join(ctx.Err(), err))
+		return providers.Errorf(providers.Unavailable, "wait for the shim: %w", errors.Join(ctx.Err(), err))
 	}
 	if string(said) != shim.Ready {
 		return providers.Errorf(providers.Internal, "the sandbox did not start: %s", strings.TrimSpace(string(said)))

@@ -12,11 +12,11 @@ import (
 	"sandyard/providers/local/shim"
 )
 
-// keeperProcess is a descriptor of a keeper that lived when it was opened. It never stands for another process.
-type keeperProcess struct{ *os.File }
+// shimProcess is a descriptor of a shim that lived when it was opened. It never stands for another process.
+type shimProcess struct{ *os.File }
 
-// openKeeper answers nil where no keeper lives. One that has not said yet who it is will in a moment.
-func openKeeper(ctx context.Context, b box) (*keeperProcess, error) {
+// openShim answers nil where no shim lives. One that has not said yet who it is will in a moment.
+func openShim(ctx context.Context, b box) (*shimProcess, error) {
 	for {
 		pid, alive := shim.Alive(b.dir)
 		if !alive {
@@ -25,7 +25,7 @@ func openKeeper(ctx context.Context, b box) (*keeperProcess, error) {
 		if pid > 0 {
 			k, err := openProcess(pid)
 			if err != nil && !errors.Is(err, unix.ESRCH) {
-				return nil, fmt.Errorf("open the keeper's process: %w", err)
+				return nil, fmt.Errorf("open the shim's process: %w", err)
 			}
 			// The number may have become another's between the two.
 			if again, alive := shim.Alive(b.dir); err == nil && alive && again == pid {
@@ -38,12 +38,12 @@ func openKeeper(ctx context.Context, b box) (*keeperProcess, error) {
 		select {
 		case <-time.After(endPoll):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for the keeper: %w", ctx.Err())
+			return nil, fmt.Errorf("wait for the shim: %w", ctx.Err())
 		}
 	}
 }
 
-func openProcess(pid int) (*keeperProcess, error) {
+func openProcess(pid int) (*shimProcess, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return nil, err
@@ -51,14 +51,14 @@ func openProcess(pid int) (*keeperProcess, error) {
 	if err := unix.SetNonblock(fd, true); err != nil { // so that Go's poller takes it
 		return nil, errors.Join(err, unix.Close(fd))
 	}
-	return &keeperProcess{os.NewFile(uintptr(fd), "keeper")}, nil
+	return &shimProcess{os.NewFile(uintptr(fd), "shim")}, nil
 }
 
-// endLook is how often a wait for the end of a keeper looks whether it is still wanted.
+// endLook is how often a wait for the end of a shim looks whether it is still wanted.
 const endLook = 50 * time.Millisecond
 
 // ended waits until the process has ended; it answers false once ctx has.
-func (k *keeperProcess) ended(ctx context.Context) bool {
+func (k *shimProcess) ended(ctx context.Context) bool {
 	raw, err := k.SyscallConn()
 	for ended := false; err == nil && !ended; {
 		if ctx.Err() != nil {
@@ -76,7 +76,7 @@ func (k *keeperProcess) ended(ctx context.Context) bool {
 }
 
 // kill does nothing to a process that has ended.
-func (k *keeperProcess) kill() {
+func (k *shimProcess) kill() {
 	if raw, err := k.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
 	}

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepInherited keeps what this process got open from its parent, such as a shell's lock, from keepers and so from the
+// keepInherited keeps what this process got open from its parent, such as a shell's lock, from shims and so from the
 // programs of sandboxes. What Go opens stays here anyway.
 func keepInherited() error {
 	open, err := os.ReadDir("/proc/self/fd")

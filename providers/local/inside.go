@@ -30,7 +30,7 @@ var here = script.Number(unix.AT_FDCWD) //nolint:gochecknoglobals // a constant
 
 func (s *start) write() {
 	s.umask(0) // modes are meant as they are written
-	// Not a part of our making: that would show the control groups of the keeper as the roots.
+	// Not a part of our making: that would show the control groups of the shim as the roots.
 	s.Do("unshare the cgroup namespace", unix.SYS_UNSHARE, script.Number(unix.CLONE_NEWCGROUP))
 	s.buildRoot()
 	s.Do("set the host name", unix.SYS_SETHOSTNAME, script.String(s.spec.ID), script.Number(len(s.spec.ID)))
@@ -66,7 +66,7 @@ func (s *start) limit() {
 	}
 }
 
-// dropRights makes the process an ordinary user's without any capability, now or ever, that dies with the keeper.
+// dropRights makes the process an ordinary user's without any capability, now or ever, that dies with the shim.
 func (s *start) dropRights() {
 	for c := range unix.CAP_LAST_CAP + 1 {
 		s.Do("drop a capability from the bounding set", unix.SYS_PRCTL, script.Number(unix.PR_CAPBSET_DROP), script.Number(c)).MayBeUnknown()

@@ -29,7 +29,7 @@ func TestConfinement(t *testing.T) {
 		`df -k --output=size,itotal /workspace | tail -1 | tr -s ' '`:   "262144 102400",
 		`cat /proc/1/comm`:                                              "guest",
 		`echo $LANG; uname -n | grep -c '^t'; cat /etc/hosts | head -1`: "C.UTF-8\n1\n127.0.0.1\tlocalhost",
-		`ls /proc/[0-9]*/exe 2>/dev/null | grep -c keeper`:              "0",
+		`ls /proc/[0-9]*/exe 2>/dev/null | grep -c shim`:                "0",
 		`ls /dev`: "fd\nfull\nmqueue\nnull\nptmx\npts\nrandom\nshm\nstderr\nstdin\nstdout\ntty\nurandom\nzero",
 		`(: >/dev/x) 2>&1 | grep -o 'Read-only.*'`:                                                                                      "Read-only file system",
 		`head -c1 /proc/keys /proc/kallsyms /proc/timer_list | grep -v '^$' | wc -l; ls /sys/firmware | wc -l`:                          "3\n0",

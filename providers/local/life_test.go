@@ -35,19 +35,19 @@ func dirOf(t *testing.T, p *local.Provider, id string) string {
 	return ""
 }
 
-func keeperOf(t *testing.T, dir string) int {
+func shimOf(t *testing.T, dir string) int {
 	t.Helper()
 	pid, alive := shim.Alive(dir)
 	if !alive || pid == 0 {
-		t.Fatalf("no keeper in %s", dir)
+		t.Fatalf("no shim in %s", dir)
 	}
 	return pid
 }
 
-// guestOf is the only child of the keeper.
-func guestOf(t *testing.T, keeper int) int {
+// guestOf is the only child of the shim.
+func guestOf(t *testing.T, shim int) int {
 	t.Helper()
-	children, err := filepath.Glob("/proc/" + strconv.Itoa(keeper) + "/task/*/children")
+	children, err := filepath.Glob("/proc/" + strconv.Itoa(shim) + "/task/*/children")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func guestOf(t *testing.T, keeper int) int {
 			return pid
 		}
 	}
-	t.Fatalf("keeper %d has no child", keeper)
+	t.Fatalf("shim %d has no child", shim)
 	return 0
 }
 
@@ -97,21 +97,21 @@ func TestNothingIsLeft(t *testing.T) {
 			}
 		},
 		"guest killed": func(t *testing.T, p *local.Provider, id string, _ providers.Sandbox) {
-			kill(t, guestOf(t, keeperOf(t, dirOf(t, p, id))))
+			kill(t, guestOf(t, shimOf(t, dirOf(t, p, id))))
 		},
-		"keeper killed": func(t *testing.T, p *local.Provider, id string, _ providers.Sandbox) {
-			kill(t, keeperOf(t, dirOf(t, p, id)))
+		"shim killed": func(t *testing.T, p *local.Provider, id string, _ providers.Sandbox) {
+			kill(t, shimOf(t, dirOf(t, p, id)))
 		},
-		"keeper stopped": func(t *testing.T, p *local.Provider, id string, _ providers.Sandbox) {
-			if err := syscall.Kill(keeperOf(t, dirOf(t, p, id)), syscall.SIGSTOP); err != nil {
+		"shim stopped": func(t *testing.T, p *local.Provider, id string, _ providers.Sandbox) {
+			if err := syscall.Kill(shimOf(t, dirOf(t, p, id)), syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"paused and keeper killed": func(t *testing.T, p *local.Provider, id string, _ providers.Sandbox) {
+		"paused and shim killed": func(t *testing.T, p *local.Provider, id string, _ providers.Sandbox) {
 			if err := p.Pause(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
-			kill(t, keeperOf(t, dirOf(t, p, id)))
+			kill(t, shimOf(t, dirOf(t, p, id)))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -159,15 +159,15 @@ func groupsOf(t *testing.T, id string) []string {
 
 func TestSandboxKilledBehindOurBack(t *testing.T) {
 	t.Parallel()
-	keeperItself := func(_ *testing.T, keeper int) int { return keeper }
+	shimItself := func(_ *testing.T, shim int) int { return shim }
 	for name, c := range map[string]struct {
-		victim func(t *testing.T, keeper int) int
+		victim func(t *testing.T, shim int) int
 		boot   string // since which the sandbox is there; empty = the machine's last
 		why    string
 	}{
-		"keeper":  {keeperItself, "", providers.EndedByKill},
+		"shim":    {shimItself, "", providers.EndedByKill},
 		"guest":   {guestOf, "", providers.EndedByKill},
-		"machine": {keeperItself, "another boot", providers.EndedByMachine},
+		"machine": {shimItself, "another boot", providers.EndedByMachine},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -184,7 +184,7 @@ func TestSandboxKilledBehindOurBack(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			kill(t, c.victim(t, keeperOf(t, dirOf(t, p, id))))
+			kill(t, c.victim(t, shimOf(t, dirOf(t, p, id))))
 			if err := <-ended; !errors.Is(err, providers.ErrLost) {
 				t.Errorf("the command's run answers %v, want ErrLost", err)
 			}
@@ -235,7 +235,7 @@ func TestHungGuestIsEnded(t *testing.T) {
 	t.Parallel()
 	p := newYard(t).open(t)
 	id, box := create(t, p)
-	if err := syscall.Kill(guestOf(t, keeperOf(t, dirOf(t, p, id))), syscall.SIGSTOP); err != nil {
+	if err := syscall.Kill(guestOf(t, shimOf(t, dirOf(t, p, id))), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	_, err := box.Run(t.Context(), providers.Command{Name: "job", Shell: "true", Timeout: time.Minute})
@@ -254,7 +254,7 @@ func TestSlowGuestIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	p := newYard(t).open(t)
 	id, box := create(t, p)
-	guest := guestOf(t, keeperOf(t, dirOf(t, p, id)))
+	guest := guestOf(t, shimOf(t, dirOf(t, p, id)))
 	if err := syscall.Kill(guest, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,8 @@ import (
 
 const (
 	endPoll = 200 * time.Microsecond
-	// keeperPatience is how long a keeper may take to notice that its guest is dead.
-	keeperPatience = 500 * time.Millisecond
+	// shimPatience is how long a shim may take to notice that its guest is dead.
+	shimPatience = 500 * time.Millisecond
 )
 
 // Pause implements providers.Pauser.
@@ -101,11 +101,11 @@ func (p *Provider) end(ctx context.Context, b box) error {
 	ctx, stop := context.WithTimeout(ctx, removeTimeout)
 	defer stop()
 	p.guests.Drop(b.id)
-	// The keeper ends with its guest; one that has none yet would start it behind our back, so the group is looked at
-	// again when the keeper is gone.
+	// The shim ends with its guest; one that has none yet would start it behind our back, so the group is looked at
+	// again when the shim is gone.
 	for _, step := range []func(context.Context) error{
 		func(context.Context) error { _, err := b.group.Strike(); return err },
-		func(ctx context.Context) error { return endKeeper(ctx, b) }, b.group.Kill, b.group.Remove,
+		func(ctx context.Context) error { return endShim(ctx, b) }, b.group.Kill, b.group.Remove,
 	} {
 		if err := step(ctx); err != nil {
 			return providers.Errorf(providers.Unavailable, "end the sandbox: %w", err)
@@ -115,13 +115,13 @@ func (p *Provider) end(ctx context.Context, b box) error {
 	return nil
 }
 
-// endKeeper waits for the end of the keeper, and brings it about where it does not come by itself.
-func endKeeper(ctx context.Context, b box) error {
-	patience := keeperPatience
+// endShim waits for the end of the shim, and brings it about where it does not come by itself.
+func endShim(ctx context.Context, b box) error {
+	patience := shimPatience
 	if b.status == statusHalfMade {
 		patience = 0
 	}
-	k, err := openKeeper(ctx, b)
+	k, err := openShim(ctx, b)
 	if k == nil || err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func endKeeper(ctx context.Context, b box) error {
 	}
 	k.kill()
 	if !k.ended(ctx) {
-		return fmt.Errorf("wait for the keeper: %w", ctx.Err())
+		return fmt.Errorf("wait for the shim: %w", ctx.Err())
 	}
 	return nil
 }

@@ -3,7 +3,7 @@
 // it shares the kernel like any container, and it has not had the years of attacks that engines have. It is not the
 // boundary for production.
 //
-// Every sandbox has the same guest as in a container, worked by package envd. A small process per sandbox, the keeper,
+// Every sandbox has the same guest as in a container, worked by package envd. A small process per sandbox, the shim,
 // holds the guest's standard input and output, so that its commands survive the worker. All that belongs to a sandbox
 // is a directory, a control group and the processes in it; any worker with the same data directory finds them.
 package local
@@ -36,7 +36,7 @@ type Config struct {
 	Dir string
 	// Fleet names the installation. Only sandboxes that carry it are ever listed, adopted or removed.
 	Fleet string
-	// GuestPath is the directory of the programs "guest", "sup" and "keeper".
+	// GuestPath is the directory of the programs "guest", "sup" and "sandbox-shim".
 	GuestPath string
 	// StartConcurrency limits starts in flight. 0 = the number of cores.
 	StartConcurrency int

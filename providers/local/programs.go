@@ -27,7 +27,7 @@ type programs struct {
 func openPrograms(data, from string) (*programs, error) {
 	files := map[string][]byte{}
 	sum := sha256.New()
-	for _, name := range []string{shim.GuestProgram, shim.SupervisorProgram, shim.KeeperProgram} {
+	for _, name := range []string{shim.GuestProgram, shim.SupervisorProgram, shim.Program} {
 		binary, err := os.ReadFile(filepath.Join(from, name))
 		if err != nil {
 			return nil, providers.Errorf(providers.Invalid, "guest program not found; run make build: %w", err)

@@ -18,7 +18,7 @@ func (p *Provider) complete(spec providers.Spec) (providers.Spec, error) {
 	return confine.Complete(spec, p.cfg.Defaults)
 }
 
-// order is what the keeper of b is told.
+// order is what the shim of b is told.
 func (p *Provider) order(b box, spec providers.Spec, img image) shim.Order {
 	s := start{spec: spec, image: img, programs: p.programs.dir, base: filepath.Join(b.dir, shim.RootDir), group: b.group, filter: p.filter}
 	s.write()

@@ -10,7 +10,7 @@ import (
 	"sandyard/providers/local/shim"
 )
 
-// stream is a connection to the keeper, and so to the guest's standard input and output. It remembers who ended it.
+// stream is a connection to the shim, and so to the guest's standard input and output. It remembers who ended it.
 type stream struct {
 	of   box
 	conn *net.UnixConn
@@ -39,13 +39,13 @@ func (s *stream) note(err error) error {
 // Torn says that the other side ended the stream before we did.
 func (s *stream) Torn() bool { return s.torn.Load() }
 
-// LastWords is what the keeper wrote down of the guest's end.
+// LastWords is what the shim wrote down of the guest's end.
 func (s *stream) LastWords() string {
 	text, _ := os.ReadFile(filepath.Join(s.of.dir, shim.EndFile))
 	return string(text)
 }
 
-// Close detaches. The keeper keeps the guest's input open for the next who attaches.
+// Close detaches. The shim keeps the guest's input open for the next who attaches.
 func (s *stream) Close() error {
 	var err error
 	s.once.Do(func() {

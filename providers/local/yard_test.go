@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// programs builds the guest and its keeper once per run of the tests; they prove nothing about those that lie around.
+// programs builds the guest and its shim once per run of the tests; they prove nothing about those that lie around.
 //
 //nolint:gochecknoglobals // the one value all tests share, and a build is slow
 var programs = sync.OnceValues(func() (string, error) {
@@ -43,7 +43,7 @@ var programs = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for name, from := range map[string]string{"guest": "guest", "sup": "guest-sup", "keeper": "keeper"} {
+	for name, from := range map[string]string{"guest": "guest", "sup": "guest-sup", "sandbox-shim": "sandbox-shim"} {
 		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", filepath.Join(dir, name), "sandyard/cmd/"+from)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
@@ -108,7 +108,7 @@ func (y *yard) left(t testing.TB) []string {
 	return append(left, y.processes(t)...)
 }
 
-// processes lists those whose program lies in the yard, which all keepers' and guests' do.
+// processes lists those whose program lies in the yard, which all shims' and guests' do.
 func (y *yard) processes(t testing.TB) []string {
 	t.Helper()
 	links, err := filepath.Glob("/proc/[0-9]*/exe")

@@ -66,7 +66,7 @@ func build(t *testing.T, without string) string {
 		}
 	}
 	for out, packages := range map[string][]string{
-		dir + "/":                 {"./cmd/api", "./cmd/worker", "./cmd/scheduler", "./cmd/guest", "./cmd/keeper", "./cmd/sandyard"},
+		dir + "/":                 {"./cmd/api", "./cmd/worker", "./cmd/scheduler", "./cmd/guest", "./cmd/sandbox-shim", "./cmd/sandyard"},
 		filepath.Join(dir, "sup"): {"./cmd/guest-sup"},
 	} {
 		args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-tags", tags, "-o", out}, packages...)

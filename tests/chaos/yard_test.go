@@ -160,19 +160,19 @@ func (y *yard) strike(f fault) (string, error) {
 	return strings.Join(hit, ", "), nil
 }
 
-// kill ends a sandbox behind our back: its keeper, or its guest.
-func (y *yard) kill(i providers.Instance, theKeeper bool) string {
+// kill ends a sandbox behind our back: its shim, or its guest.
+func (y *yard) kill(i providers.Instance, theShim bool) string {
 	pid, alive := shim.Alive(i.Ref)
-	if !theKeeper {
+	if !theShim {
 		pid = childOf(pid)
 	}
 	if !alive || pid == 0 || syscall.Kill(pid, syscall.SIGKILL) != nil { // it has just ended by itself
 		return "nothing"
 	}
-	return map[bool]string{true: "keeper of ", false: "guest of "}[theKeeper] + i.ID
+	return map[bool]string{true: "shim of ", false: "guest of "}[theShim] + i.ID
 }
 
-// childOf finds the process that a keeper has started. The number is 0 where there is none.
+// childOf finds the process that a shim has started. The number is 0 where there is none.
 func childOf(pid int) int {
 	entries, _ := filepath.Glob("/proc/[0-9]*") // the pattern is well-formed: no error is possible
 	for _, e := range entries {
@@ -184,7 +184,7 @@ func childOf(pid int) int {
 	return 0
 }
 
-// stop has a keeper stand still for a while, and nobody hears of its guest.
+// stop has a shim stand still for a while, and nobody hears of its guest.
 func (y *yard) stop(i providers.Instance, lasts time.Duration) string {
 	pid, alive := shim.Alive(i.Ref)
 	if !alive || pid == 0 || syscall.Kill(pid, syscall.SIGSTOP) != nil {
@@ -192,7 +192,7 @@ func (y *yard) stop(i providers.Instance, lasts time.Duration) string {
 	}
 	<-time.After(lasts)
 	_ = syscall.Kill(pid, syscall.SIGCONT) // it may have been killed meanwhile
-	return "keeper of " + i.ID
+	return "shim of " + i.ID
 }
 
 // plant leaves a sandbox that no row knows, or of one that a worker died on while it made it.
@@ -223,8 +223,8 @@ func (y *yard) figures(l ledger) error {
 		return err
 	}
 	var memory float64
-	descriptors, keepers := 0, running(filepath.Join(y.dir, "programs"))
-	for _, k := range keepers {
+	descriptors, shims := 0, running(filepath.Join(y.dir, "programs"))
+	for _, k := range shims {
 		pid := strings.Split(k, "/")[2]
 		mib, _ := residentMiB(pid) // one that has just ended has none
 		memory += mib
@@ -232,9 +232,9 @@ func (y *yard) figures(l ledger) error {
 	}
 	l.add("machine: sandboxes", "", float64(len(found)), 12, 0.5)
 	l.add("machine: control groups", "", float64(len(groups)), 48, 0.5)
-	l.add("machine: keepers", "", float64(len(keepers)), 12, 0.5)
-	l.add("machine: memory of a keeper", "MiB", memory/max(1, float64(len(keepers))), 2, 0.2)
-	l.add("machine: file descriptors of a keeper", "", float64(descriptors)/max(1, float64(len(keepers))), 3, 0.2)
+	l.add("machine: shims", "", float64(len(shims)), 12, 0.5)
+	l.add("machine: memory of a shim", "MiB", memory/max(1, float64(len(shims))), 2, 0.2)
+	l.add("machine: file descriptors of a shim", "", float64(descriptors)/max(1, float64(len(shims))), 3, 0.2)
 	return nil
 }
 

@@ -1,5 +1,5 @@
 // Package script makes a process that does a list of system calls and nothing else, of which the last one makes it
-// another program. A worker writes the list; the keeper makes the process by Start.
+// another program. A worker writes the list; the shim makes the process by Start.
 //
 // A program of Go's that did the same would take longer to start than all the calls take together.
 package script

@@ -15,7 +15,7 @@ import (
 	"sandyard/providers/local/script"
 )
 
-// Main is the keeper's main function. It returns when the guest has ended.
+// Main is the shim's main function. It returns when the guest has ended.
 func Main() int {
 	if err := keep(); err != nil {
 		_, _ = os.Stdout.WriteString(err.Error())
@@ -76,7 +76,7 @@ func declareAlive(dir string) error {
 		return fmt.Errorf("open the lock file in %s: %w", dir, err)
 	}
 	if err := unix.FcntlFlock(uintptr(f), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}); err != nil {
-		return fmt.Errorf("another keeper has locked %s: %w", dir, err)
+		return fmt.Errorf("another shim has locked %s: %w", dir, err)
 	}
 	if _, err := unix.Write(f, []byte(strconv.Itoa(os.Getpid()))); err != nil {
 		return fmt.Errorf("write the lock file in %s: %w", dir, err)
@@ -84,7 +84,7 @@ func declareAlive(dir string) error {
 	return nil
 }
 
-// Alive says whether a keeper lives in dir, and its process id where it has written it down already.
+// Alive says whether a shim lives in dir, and its process id where it has written it down already.
 func Alive(dir string) (pid int, alive bool) {
 	f, err := os.OpenFile(filepath.Join(dir, AliveFile), os.O_RDWR, 0)
 	if err != nil {
@@ -113,7 +113,7 @@ func hold(dir string) error {
 	return nil
 }
 
-// listen makes the socket for workers. Package net would be a third of the keeper's start.
+// listen makes the socket for workers. Package net would be a third of the shim's start.
 func listen(dir string) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

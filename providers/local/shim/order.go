@@ -1,7 +1,7 @@
 // Package shim is the process that holds one sandbox of the local provider: it starts the sandbox's first process in
 // new namespaces, and keeps its standard input and output for whoever comes, so that commands survive the worker.
 //
-// Main is the keeper's program. What the first process does before it becomes the guest is a script that the worker has
+// Main is the shim's program. What the first process does before it becomes the guest is a script that the worker has
 // written.
 package shim
 
@@ -17,7 +17,7 @@ import (
 
 // Names of the files in a sandbox's directory.
 const (
-	AliveFile  = "alive"      // locked for as long as the keeper lives; holds its process id
+	AliveFile  = "alive"      // locked for as long as the shim lives; holds its process id
 	SocketFile = "guest.sock" // leads to the guest's standard input and output
 	EndFile    = "ended"      // how the guest ended, for the log, behind OutOfMemory where that was why
 	RootDir    = "root"       // where the sandbox builds its root, seen by nobody else
@@ -27,10 +27,10 @@ const (
 const (
 	GuestProgram      = "guest"
 	SupervisorProgram = "sup"
-	KeeperProgram     = "keeper"
+	Program           = "sandbox-shim"
 )
 
-// Ready is what a keeper writes to its standard output when the guest runs; anything else is why it does not.
+// Ready is what a shim writes to its standard output when the guest runs; anything else is why it does not.
 const Ready = "ready\n"
 
 // OutOfMemory begins what is told of the end of a guest that died for lack of memory.
@@ -39,7 +39,7 @@ const OutOfMemory = "out of memory: "
 // ExitStatus begins what is told of the end of a guest that nobody has killed; the number follows.
 const ExitStatus = "guest: exit status "
 
-// Order is all that a keeper needs to know. It reads one, as Text writes it, from its standard input.
+// Order is all that a shim needs to know. It reads one, as Text writes it, from its standard input.
 type Order struct {
 	Dir      string // of the sandbox, where the files above are
 	Image    string // directory with the tree of the root file system
@@ -71,7 +71,7 @@ func (o Order) Text() []byte {
 // usualOrder is more than most take, in bytes.
 const usualOrder = 32 << 10
 
-var errNoOrder = errors.New("the start order on standard input is missing or incomplete; workers start the keeper")
+var errNoOrder = errors.New("the start order on standard input is missing or incomplete; workers start the shim")
 
 func readOrder(r io.Reader) (o order, err error) {
 	var all bytes.Buffer

@@ -1,4 +1,4 @@
-// Keeper holds one sandbox of the local provider, which starts it. It is of no use by itself.
+// Shim holds one sandbox of the local provider, which starts it. It is of no use by itself.
 package main
 
 import (
