@@ -7,11 +7,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"sandyard/providers"
+	"sandyard/providers/spool"
 )
 
 // alive lists the processes whose command line is this one.
@@ -177,5 +179,49 @@ func TestAReusedProcessIDIsNotTheKeeper(t *testing.T) {
 	res := b.run(t, cmd)
 	if res.ExitCode != 137 || res.Signal != "SIGKILL" || b.has("once")() {
 		t.Errorf("got %+v", res)
+	}
+}
+
+// TestACommandThatAnotherMachineRan: a stop ended it, and the machine that has the files now started later than it did.
+func TestACommandThatAnotherMachineRan(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	cmd := providers.Command{Name: name(t), Shell: "echo again"}
+	if err := os.MkdirAll(filepath.Join(spoolDir(cmd.Name), "run"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const keeper = "4194304 1 99999999999" // no process has this number
+	if err := os.WriteFile(filepath.Join(spoolDir(cmd.Name), "run", "keeper"), []byte(keeper+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if res := b.run(t, cmd); res.ExitCode != 137 || len(res.Stdout) != 0 {
+		t.Errorf("got %+v", res)
+	}
+}
+
+// liar is a sandbox in which all commands run for ever, whatever is done about that.
+type liar struct{ calls atomic.Int64 }
+
+func (l *liar) Script(ctx context.Context, _, _ string, _ int64) ([]byte, error) {
+	l.calls.Add(1)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return []byte("spool1 running 0\n"), nil
+}
+
+func (l *liar) Put(context.Context, string, []byte) error { return nil }
+
+// TestACommandThatCannotBeEnded: a sandbox that does not end a command keeps nobody, and is not asked without a break.
+func TestACommandThatCannotBeEnded(t *testing.T) {
+	t.Parallel()
+	l := &liar{}
+	s := spool.New(l, spool.Options{WorkDir: "/w", Home: "/w", Patience: 50 * time.Millisecond})
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	_, err := s.Run(ctx, providers.Command{Name: "x", Shell: "true", Timeout: 100 * time.Millisecond})
+	wantClass(t, err, providers.Unavailable)
+	if ctx.Err() != nil || l.calls.Load() > 20 {
+		t.Errorf("asked %d times, %v", l.calls.Load(), ctx.Err())
 	}
 }

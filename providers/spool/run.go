@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"syscall"
@@ -15,6 +16,7 @@ const (
 	endPatience   = 20 * time.Second // of a call that waits for a command which was ended
 	startedAfter  = time.Second      // when a command that has not ended is asked for
 	earlyPatience = time.Second      // before a command is ended that had not begun by its timeout
+	maxLost       = 3                // calls for a command that runs on after its time
 )
 
 // signalOf names the signal that a shell means by an exit code. A program that exits with such a code by itself looks
@@ -37,17 +39,14 @@ func (s *Spool) Run(ctx context.Context, cmd providers.Command) (providers.Resul
 		return providers.Result{}, err
 	}
 	r := &running{s: s, cmd: cmd, text: text, began: time.Now()}
-	for lost := 0; ; lost++ {
+	for lost := 0; lost < maxLost; {
+		asked := time.Now()
 		a, err := r.call(ctx)
 		r.text = s.attach(cmd)
 		switch {
-		case errors.Is(err, errGivenUp) && lost < 2:
-			continue // the next call looks how it stands
 		case errors.Is(err, errGivenUp):
-			return providers.Result{}, providers.Errorf(
-				providers.Unavailable,
-				"the sandbox did not end a command that it had killed",
-			)
+			lost++
+			continue // the next call looks how it stands
 		case err != nil:
 			return providers.Result{}, err
 		case a.state == "ended":
@@ -57,7 +56,25 @@ func (s *Spool) Run(ctx context.Context, cmd providers.Command) (providers.Resul
 			return providers.Result{}, providers.Errorf(providers.Internal, "the sandbox did not report the state of the command")
 		}
 		r.started()
-		lost = 0
+		if r.late() { // and yet it runs
+			lost++
+		}
+		s.rest(ctx, asked)
+	}
+	return providers.Result{}, providers.Errorf(
+		providers.Unavailable,
+		"the sandbox did not end a command that it had killed",
+	)
+}
+
+// rest waits after a call that says that a command runs, and has not waited for its end as it should: the backend is
+// not asked without a break, whatever the sandbox says.
+func (s *Spool) rest(ctx context.Context, asked time.Time) {
+	t := newTimer(true, min(cmp.Or(s.o.Patience, patience), startedAfter)-time.Since(asked))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
 	}
 }
 
@@ -79,6 +96,9 @@ func (r *running) started() {
 		r.cmd.Started()
 	}
 }
+
+// late says whether the command has had its time.
+func (r *running) late() bool { return r.cmd.Timeout > 0 && time.Since(r.began) >= r.cmd.Timeout }
 
 type answer struct {
 	said said
@@ -107,6 +127,9 @@ func (r *running) call(ctx context.Context) (said, error) {
 	for {
 		select {
 		case a := <-answers:
+			if a.err == nil && a.said.state == "running" && !ended && r.late() { // it was faster than the clock
+				_, a.err = r.s.end(ctx, r.cmd.Name, r.cmd.User, "timeout", r.cmd.Timeout)
+			}
 			return a.said, a.err
 		case <-asked.C:
 			if a, err := r.s.ask(ctx, r.cmd.User, r.s.head(r.cmd.Name)+statusScript, 0); err == nil && a.state == "running" {

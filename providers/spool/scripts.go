@@ -39,6 +39,14 @@ const (
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
 
+// top is where the spool lies, for a user.
+func (s *Spool) top() string {
+	if s.o.Lasting {
+		return "/var/tmp or /tmp"
+	}
+	return "/tmp"
+}
+
 // head begins every script about a command.
 func (s *Spool) head(name string) string {
 	top := "sy_top=/tmp\n"
@@ -132,11 +140,13 @@ func (s *Spool) ask(ctx context.Context, user, text string, limit int64) (said, 
 	}
 	if words[1] == "refused" {
 		if len(words) > 2 && words[2] == "space" {
-			return said{}, providers.Errorf(providers.NoSpace, "the sandbox has no room in /tmp for the command")
+			return said{}, providers.Errorf(providers.NoSpace, "the sandbox has no room in %s for the command", s.top())
 		}
 		return said{}, providers.Errorf(
 			providers.Internal,
-			"the directory of the commands in the sandbox's /tmp belongs to another user; remove it, or create another sandbox",
+			"the directory of the commands in the sandbox's %s belongs to another user; "+
+				"remove it, or create another sandbox",
+			s.top(),
 		)
 	}
 	if len(out) > maxHead {

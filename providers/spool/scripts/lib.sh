@@ -1,5 +1,5 @@
-# What every script of the spool begins with. Before it stand the command's name and top, where the spool is. All variables begin with sy_: one
-# that the sandbox's environment has, too, would reach the command with another value.
+# What every script of the spool begins with. Before it stand the command's name and top, where the spool is. All
+# variables begin with sy_: one that the sandbox's environment has, too, would reach the command with another value.
 umask 077
 sy_base=$sy_top/.sandyard-$(id -u)
 mkdir -m 711 "$sy_base" 2>/dev/null
@@ -130,7 +130,9 @@ settle() {
 	sy_out=$sy_size
 	size "$sy_dir/err"
 	now
-	echo "137 $sy_why $((sy_now - ${sy_begun:-$sy_now})) $sy_out $sy_size" >"$sy_dir/run/rc.$$"
+	sy_took=$((sy_now - ${sy_begun:-$sy_now}))
+	[ "$sy_took" -ge 0 ] || sy_took=0 # it ran before the machine's start
+	echo "137 $sy_why $sy_took $sy_out $sy_size" >"$sy_dir/run/rc.$$"
 	mv -f "$sy_dir/run/rc.$$" "$sy_dir/run/rc"
 }
 
