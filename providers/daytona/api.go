@@ -208,7 +208,7 @@ func (p *Provider) apiList(ctx context.Context, tags map[string]string) ([]descr
 			err = errNotDaytona
 		}
 		if err != nil {
-			return nil, translated("list sandboxes", err)
+			return nil, listTranslated(err)
 		}
 		for _, d := range page.Items {
 			if !d.has(tags) || seen[d.ID] {

@@ -1,6 +1,7 @@
 package daytona
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 
@@ -11,6 +12,15 @@ import (
 const vendorName = "Daytona"
 
 func translated(what string, err error) error { return remote.Translated(vendorName, what, err, class) }
+
+// listTranslated is translated for a list, which is nowhere but at Daytona's API.
+func listTranslated(err error) error {
+	var r *remote.Refusal
+	if errors.As(err, &r) && r.Status == http.StatusNotFound {
+		return &providers.Error{Class: errNotDaytona.Class, Message: errNotDaytona.Message, Err: r}
+	}
+	return translated("list sandboxes", err)
+}
 
 const quotaMessage = "the Daytona account has as much as it may have; delete some sandboxes, " +
 	"or ask your operator for another plan"

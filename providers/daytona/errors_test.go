@@ -94,6 +94,7 @@ func refusals() []refused {
 		{list, 401, body("no"), nil, providers.Refused, 0},
 		{list, 504, body("no"), nil, providers.Unavailable, 0},
 		{list, 500, "", nil, providers.Internal, 0},
+		{list, 404, body("Cannot GET /sandbox"), nil, providers.Internal, 0}, // another API
 		{get, 404, "", nil, providers.NotFound, 0},
 		{get, 410, body("gone"), nil, providers.NotFound, 0},
 		{get, 429, body("slow down"), odd, providers.RateLimited, 1500 * time.Millisecond},

@@ -340,7 +340,7 @@ func (p *Provider) Ping(ctx context.Context) error {
 	if err == nil && page.Items == nil {
 		err = errNotDaytona
 	}
-	return translated("list sandboxes", err)
+	return listTranslated(err)
 }
 
 // SetTimeout implements providers.Timer, in whole minutes. A paused sandbox has no clock there; its resume starts a
