@@ -255,12 +255,14 @@ func (s *sandbox) Upload(ctx context.Context, abs string, r io.Reader, size int6
 	return nil
 }
 
-// addScript puts what g prints, n bytes, into the file p: at its end, or into a new one where a is empty.
+// addScript puts what g prints, n bytes, into the file p: at its end, or into a new one where a is empty. It comes from
+// the file f, where that is not empty.
 const addScript = `
 umask 022
 refuse() { case $e in *"o space left"*) echo space ;; *) echo no ;; esac; exit 0; }
 if [ -z "$a" ]; then e=$(mkdir -p -- "${p%/*}/" 2>&1 && : 2>&1 >"$p") || refuse; fi
 b=$(($(wc -c <"$p")))
+[ -z "$f" ] || [ -r "$f" ] || { echo short; exit 0; }
 e=$(g 2>&1 >>"$p") || refuse
 [ "$(($(wc -c <"$p")))" = "$((b + n))" ] || { e=$(g 2>&1 >/dev/null); echo short; exit 0; }
 echo added
@@ -268,14 +270,14 @@ echo added
 
 // add puts bytes at the end of a file, or into a new one.
 func (s *sandbox) add(ctx context.Context, abs string, data []byte, fresh bool) error {
-	from, kept := "printf %s "+base64.StdEncoding.EncodeToString(data)+" | base64 -d", ""
+	from, kept := "printf %s "+base64.StdEncoding.EncodeToString(data)+" | base64 -d", "f=\n"
 	if len(data) > maxTyped {
 		file := remote.Moment("/tmp")
 		if err := s.send(ctx, file, data); err != nil {
 			s.Discard(ctx, file)
 			return err
 		}
-		from, kept = "cat "+file, "trap 'rm -f "+file+"' EXIT\n"
+		from, kept = "cat "+file, "f="+file+"\ntrap 'rm -f "+file+"' EXIT\n"
 	}
 	if !fresh {
 		kept += "a=1\n"
