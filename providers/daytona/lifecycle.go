@@ -91,6 +91,7 @@ func (p *Provider) wish(spec providers.Spec) wish {
 	}
 	maps.Copy(w.Labels, p.tags(spec.ID))
 	w.Labels[tagWorkDir] = spec.WorkDir
+	delete(w.Labels, tagHome) // a tenant's is none of ours
 	if home := spec.Env["HOME"]; path.IsAbs(home) {
 		w.Labels[tagHome] = home
 	}

@@ -251,3 +251,16 @@ func TestOldTemplates(t *testing.T) {
 		}
 	}
 }
+
+// TestATenantsMetadataIsNotOurs: what a tenant calls a sandbox does not say where its files are.
+func TestATenantsMetadataIsNotOurs(t *testing.T) {
+	t.Parallel()
+	v := newVendor(t)
+	labels := map[string]string{"sandyard_home": "/etc", "sandyard_dir": "/etc", "team": "x"}
+	if _, err := v.open().Create(t.Context(), providers.Spec{ID: "box1", Labels: labels}); err != nil {
+		t.Fatal(err)
+	}
+	if has := v.boxes[0].Metadata; has["sandyard_home"] != "" || has["sandyard_dir"] == "/etc" || has["team"] != "x" {
+		t.Errorf("the sandbox has %v", has)
+	}
+}

@@ -83,6 +83,7 @@ func (p *Provider) make(ctx context.Context, spec providers.Spec) (described, er
 	}
 	maps.Copy(w.Metadata, p.tags(spec.ID))
 	w.Metadata[tagWorkDir] = spec.WorkDir
+	delete(w.Metadata, tagHome) // a tenant's is none of ours
 	if home := spec.Env["HOME"]; path.IsAbs(home) {
 		w.Metadata[tagHome] = home
 	}

@@ -1,0 +1,59 @@
+package daytona_test
+
+import (
+	"bytes"
+	"testing"
+
+	"sandyard/providers"
+)
+
+// TestCommandsSeeTheSandboxsEnvironment: no variable of the line that runs a script has the name of one of the
+// sandbox's.
+func TestCommandsSeeTheSandboxsEnvironment(t *testing.T) {
+	for _, name := range []string{"T", "W", "u"} {
+		t.Setenv(name, "theirs")
+	}
+	v := newVendor(t)
+	box, dir := opened(t, v)
+	cmd := providers.Command{Name: "env" + dir[len("/tmp/sandyard-test-"):], Shell: `printf %s "$T $W $u"`, Dir: dir}
+	res, err := box.Run(t.Context(), cmd)
+	if err != nil || string(res.Stdout) != "theirs theirs theirs" {
+		t.Errorf("the command saw %.100q, %v", res.Stdout, err)
+	}
+	if err := box.Forget(t.Context(), cmd.Name); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestATenantsLabelsAreNotOurs: what a tenant calls a sandbox does not say where its files are.
+func TestATenantsLabelsAreNotOurs(t *testing.T) {
+	t.Parallel()
+	v := newVendor(t)
+	p := v.open()
+	spec := providers.Spec{ID: "box1", Labels: map[string]string{
+		"sandyard_home": "/etc", "sandyard_dir": "/etc", "sandyard_sandbox": "box2", "sandyard_fleet": "another",
+	}}
+	if _, err := p.Create(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	box, err := p.Open(t.Context(), "box1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = box.Stat(t.Context(), "/etc/hostname")
+	wantClass(t, err, providers.InvalidPath)
+}
+
+// TestAnUploadThatIsNotThere: the toolbox says that it has a file which it does not have, or has a part of it.
+func TestAnUploadThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	v := newVendor(t)
+	box, dir := opened(t, v)
+	v.fault("files/bulk-upload", refusing(200, `{"files":[],"errors":["failed"]}`))
+	data := bytes.Repeat([]byte("x"), 100_000)
+	_, err := box.WriteFile(t.Context(), dir+"/f", data, 0)
+	wantClass(t, err, providers.Unavailable)
+	if _, err := box.WriteFile(t.Context(), dir+"/f", data, 0); err != nil {
+		t.Errorf("once more: %v", err)
+	}
+}
