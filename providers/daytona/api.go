@@ -3,6 +3,7 @@ package daytona
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -181,10 +182,25 @@ func (p *Provider) apiDo(ctx context.Context, what, method, path string) error {
 	return translated(what, err)
 }
 
-// setLife lets the backend remove a sandbox after left; 0 = never.
+// setLife lets the backend remove a sandbox after left; 0 = never. A server without such a call is NotSupported.
 func (p *Provider) setLife(ctx context.Context, backend string, left time.Duration) error {
 	path := at(backend) + "/ttl/" + strconv.FormatInt(minutes(left), 10)
-	return p.apiDo(ctx, "set the sandbox's timeout", http.MethodPost, path)
+	err := p.apiDo(ctx, "set the sandbox's timeout", http.MethodPost, path)
+	if !errors.Is(err, providers.ErrNotFound) {
+		return err
+	}
+	if _, err := p.apiGet(ctx, backend); err != nil {
+		return err
+	}
+	return &providers.Error{
+		Class: providers.NotSupported, Message: "this Daytona server cannot set the sandbox's timeout", Err: err,
+	}
+}
+
+// ownLife says whether an error of setLife is of a server that does not leave the sandbox's time to us: an account may
+// insist on an end, which is then Invalid.
+func ownLife(err error) bool {
+	return remote.IsClass(err, providers.Invalid) || remote.IsClass(err, providers.NotSupported)
 }
 
 // apiList returns the sandboxes with all of these labels. What the backend lists beside them is not ours to touch.

@@ -183,6 +183,13 @@ func TestTheVendorsClock(t *testing.T) {
 	if err := errors.Join(p.Pause(ctx, id), p.Resume(ctx, id)); err != nil {
 		t.Errorf("at an account that insists on a time to live: %v", err)
 	}
+	for _, status := range []int{404, 501} {
+		v.always("POST {id}/ttl", refusing(status, body("Cannot POST /ttl/1")))
+		if err := errors.Join(p.Pause(ctx, id), p.Resume(ctx, id)); err != nil {
+			t.Errorf("at an older server, which answers %d: %v", status, err)
+		}
+		wantClass(t, p.SetTimeout(ctx, id, time.Minute), providers.NotSupported)
+	}
 }
 
 // TestManyPages lists more sandboxes than a page holds, in all states.

@@ -273,8 +273,8 @@ func (p *Provider) Pause(ctx context.Context, id string) error {
 	if err != nil || d.phase() == phaseStopped {
 		return err
 	}
-	if err := p.setLife(ctx, d.ID, 0); err != nil && !remote.IsClass(err, providers.Invalid) {
-		return err // an account may insist on an end, which is then Invalid
+	if err := p.setLife(ctx, d.ID, 0); err != nil && !ownLife(err) {
+		return err
 	}
 	err = p.apiDo(ctx, "pause the sandbox", http.MethodPost, at(d.ID)+"/stop")
 	return p.reached(ctx, d, phaseStopped, err)
@@ -295,7 +295,7 @@ func (p *Provider) Resume(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	if err := p.setLife(ctx, d.ID, defaultLife); err != nil && !remote.IsClass(err, providers.Invalid) {
+	if err := p.setLife(ctx, d.ID, defaultLife); err != nil && !ownLife(err) {
 		return err
 	}
 	return nil
