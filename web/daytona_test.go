@@ -7,6 +7,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -180,6 +181,10 @@ func TestDaytonaLives(t *testing.T) {
 	one = daytonaBoxes + "/" + free.call("POST", daytonaBoxes, map[string]any{"ttlMinutes": 60}).text("id")
 	if a := free.call("POST", one+"/ttl/0", nil).daytona(t, 200, "Sandbox"); a.get("autoDestroyAt") != nil {
 		t.Errorf("without an end: %s", a.raw)
+	}
+	for _, minutes := range []int64{200_000_000, 307_445_735, 1<<31 - 1} { // more than a time.Duration holds
+		free.call("POST", one+"/ttl/"+strconv.FormatInt(minutes, 10), nil).refusedByAPI(t, 400, "525600")
+		free.call("POST", daytonaBoxes, map[string]any{"ttlMinutes": minutes}).refusedByAPI(t, 400, "31536000")
 	}
 }
 

@@ -150,14 +150,20 @@ func (s *Server) setDelete(c *fiber.Ctx) error {
 	})
 }
 
+// mostLife is the longest time to live in minutes: a year, as at create.
+const mostLife = 365 * 24 * 60
+
 // setLife sets when a sandbox is deleted whatever its state, from now on; 0 = never, or as late as the server allows.
 func (s *Server) setLife(c *fiber.Ctx) error {
 	n, err := number(c, "minutes")
 	if err != nil {
 		return err
 	}
-	if n < 0 {
+	switch {
+	case n < 0:
 		return problem.Invalid("path.minutes", "must not be negative")
+	case n > mostLife:
+		return problem.Invalid("path.minutes", "must be at most "+strconv.Itoa(mostLife)+", a year")
 	}
 	return s.change(c, func(ctx context.Context, id string) error {
 		box, err := s.calls.Sandbox(ctx, id)

@@ -86,7 +86,7 @@ func (s *Server) wish(b *createRequest) (w jobs.CreateSandbox, err error) {
 	w = jobs.CreateSandbox{
 		Template: b.Snapshot, Key: b.Name, Env: b.Env, CPUs: float64(b.CPU), MemoryMB: b.Memory << 10, DiskMB: b.Disk << 10,
 		OnTimeout:          "pause",
-		MaxLifetimeSeconds: (time.Duration(b.TTLMinutes) * time.Minute).Seconds(),
+		MaxLifetimeSeconds: float64(b.TTLMinutes) * 60,
 		Foreign:            jobs.Foreign{Metadata: b.Labels, NeverIdle: true, OwnNetwork: true, Public: b.Public},
 	}
 	if b.BuildInfo != nil {
