@@ -12,8 +12,8 @@ type dialer interface {
 	DialPort(ctx context.Context, port uint16) (net.Conn, error)
 }
 
-// TestAPreviewIsAskedAsAProxy: the token and the wish for the program's own answer go there, the caller's headers of the
-// vendor and the account's key do not.
+// TestAPreviewIsAskedAsAProxy: the token and the wish for the program's own answer go there, the caller's headers of
+// the vendor and the account's key do not.
 func TestAPreviewIsAskedAsAProxy(t *testing.T) {
 	t.Parallel()
 	v := newVendor(t)

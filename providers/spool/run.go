@@ -28,8 +28,8 @@ func signalOf(code int64) string {
 	return unix.SignalName(syscall.Signal(code - 128))
 }
 
-// Run implements providers.Commands. Where nothing goes wrong it is one script, one more for a command that takes longer
-// than a second and has a Started, and one more for each Patience of a backend that has one.
+// Run implements providers.Commands. Where nothing goes wrong it is one script, one more for a command that takes
+// longer than a second and has a Started, and one more for each Patience of a backend that has one.
 func (s *Spool) Run(ctx context.Context, cmd providers.Command) (providers.Result, error) {
 	if err := check(cmd); err != nil {
 		return providers.Result{}, err
@@ -53,7 +53,10 @@ func (s *Spool) Run(ctx context.Context, cmd providers.Command) (providers.Resul
 			r.started()
 			return a.result(s, cmd)
 		case a.state != "running":
-			return providers.Result{}, providers.Errorf(providers.Internal, "the sandbox did not report the state of the command")
+			return providers.Result{}, providers.Errorf(
+				providers.Internal,
+				"the sandbox did not report the state of the command",
+			)
 		}
 		r.started()
 		if r.late() { // and yet it runs
