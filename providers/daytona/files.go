@@ -23,7 +23,7 @@ const describe = `
 describe() {
 	stat -c "$m %f %s %Y %i %U %G [%y] %n" -- "$@"
 	for l do
-		[ ! -L "$l" ] || printf '%s> %s\n' "$m" "$(readlink -- "$l"; echo .)"
+		[ ! -L "$l" ] || printf '%s> %s%s%s\n' "$m" "$l" "$m" "$(readlink -- "$l"; echo .)"
 	done
 }
 `
@@ -73,6 +73,7 @@ func (s *sandbox) one(ctx context.Context, abs string, want remote.Purpose, do s
 type record struct {
 	providers.FileInfo
 
+	given string // its name, byte by byte
 	inode string
 	mtime string
 }
@@ -87,11 +88,15 @@ func records(text, m string) (all []record, err error) {
 	if !whole || last != "" {
 		return nil, broken
 	}
-	links := []string{}
+	links, link := map[string]string{}, "" // what they lead to, by their names; one may go before it is read
 	for part := range strings.SplitSeq(body, m) {
 		part = strings.TrimSuffix(part, "\n")
-		if to, ok := strings.CutPrefix(part, "> "); ok {
-			links = append(links, strings.TrimSuffix(strings.TrimSuffix(to, "."), "\n"))
+		if link != "" {
+			links[link], link = strings.TrimSuffix(strings.TrimSuffix(part, "."), "\n"), ""
+			continue
+		}
+		if name, ok := strings.CutPrefix(part, "> "); ok {
+			link = name
 			continue
 		}
 		if part == "" {
@@ -104,8 +109,8 @@ func records(text, m string) (all []record, err error) {
 		all = append(all, r)
 	}
 	for i := range all {
-		if all[i].Type == "symlink" && len(links) > 0 {
-			all[i].SymlinkTarget, links = remote.Storable(links[0]), links[1:]
+		if all[i].Type == "symlink" {
+			all[i].SymlinkTarget = remote.Storable(links[all[i].given])
 		}
 	}
 	return all, nil
@@ -123,7 +128,7 @@ func recordOf(text string) (r record, ok bool) {
 	if !ok || modeErr != nil || sizeErr != nil || timeErr != nil || size < 0 {
 		return r, false
 	}
-	r.inode, r.mtime = words[3], words[2]+" "+when
+	r.given, r.inode, r.mtime = name, words[3], words[2]+" "+when
 	r.FileInfo = providers.FileInfo{
 		Name: remote.Storable(path.Base(name)), Path: remote.Storable(name), Type: typeName(uint32(mode)), Size: size,
 		Mode:  remote.Octal(uint32(fs.FileMode(mode).Perm())),

@@ -2,6 +2,9 @@ package daytona_test
 
 import (
 	"bytes"
+	"errors"
+	"os"
+	"strings"
 	"testing"
 
 	"sandyard/providers"
@@ -55,5 +58,28 @@ func TestAnUploadThatIsNotThere(t *testing.T) {
 	wantClass(t, err, providers.Unavailable)
 	if _, err := box.WriteFile(t.Context(), dir+"/f", data, 0); err != nil {
 		t.Errorf("once more: %v", err)
+	}
+}
+
+// TestALinkThatGoesMeanwhile: a program removes a link after its description, and the other's target stays its own.
+func TestALinkThatGoesMeanwhile(t *testing.T) {
+	t.Parallel()
+	v := newVendor(t)
+	box, dir := opened(t, v)
+	if err := errors.Join(os.Symlink("first", dir+"/a"), os.Symlink("second", dir+"/b")); err != nil {
+		t.Fatal(err)
+	}
+	for gone, stays := range map[string]string{"a": "second", "b": "first"} {
+		const ask = `[ ! -L "$l" ] ||`
+		v.change(func() { v.edit = strings.NewReplacer(ask, ask+` [ "$l" = ./`+gone+` ] ||`) })
+		list, err := box.ListDir(t.Context(), dir, 1)
+		if err != nil || len(list) != 2 {
+			t.Fatalf("listed %+v, %v", list, err)
+		}
+		for _, f := range list {
+			if want := map[bool]string{false: stays}[f.Name == gone]; f.SymlinkTarget != want {
+				t.Errorf("%s is gone, and %s leads to %q, want %q", gone, f.Name, f.SymlinkTarget, want)
+			}
+		}
 	}
 }

@@ -78,6 +78,14 @@ func (v *vendor) execute(w http.ResponseWriter, r *http.Request, body []byte) {
 		v.prints(w, "ready\n")
 		return
 	}
+	v.mu.Lock()
+	edit := v.edit
+	v.mu.Unlock()
+	if edit != nil {
+		before := scriptOf(v.t, ask.Command)
+		encoded := base64.StdEncoding.EncodeToString
+		ask.Command = strings.Replace(ask.Command, encoded([]byte(before)), encoded([]byte(edit.Replace(before))), 1)
+	}
 	words := apart(ask.Command)
 	cmd := exec.CommandContext(r.Context(), words[0], words[1:]...)
 	out, _ := cmd.CombinedOutput() // how it ends is not looked at

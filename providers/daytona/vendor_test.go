@@ -61,6 +61,7 @@ type vendor struct {
 	foreign bool                        // lists and names show what is somebody else's
 	toolbox string                      // the toolbox's URL; empty = here
 	sent    []string                    // paths of uploads
+	edit    *strings.Replacer           // of scripts before they run; nil = none
 }
 
 type vendorBox struct {
