@@ -159,6 +159,10 @@ const KindEnv = "env"
 // maxEnvNames is how many variables a sandbox keeps for later commands. Their size is bounded by maxEnv.
 const maxEnvNames = 256
 
+// maxVariable is the largest one that the kernel gives to a program, in bytes, as NAME=value with a NUL behind it. With
+// a larger one no later command could start.
+const maxVariable = 128 << 10
+
 // envName is the form of names that every shell knows.
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,254}$`)
 
@@ -195,9 +199,14 @@ func (s *SetEnv) Validate() error {
 				name,
 			)
 		}
-		if value != nil {
-			set[name] = *value
+		if value == nil {
+			continue
 		}
+		if size := len(name) + len(*value); size > maxVariable-len("=\x00") {
+			return invalid("env", "%.80s has %d bytes with its name; the limit is %d, or no program could start",
+				name, size, maxVariable-len("=\x00"))
+		}
+		set[name] = *value
 	}
 	return checkEnv("env", set)
 }

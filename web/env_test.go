@@ -76,9 +76,16 @@ func TestEnvIsBounded(t *testing.T) {
 		`{"env": {"A=": "x"}}`, `{"env": {"A": 1}}`, `{"env": {"A": "\u0000"}}`,
 		`{"env": {"` + strings.Repeat("A", 256) + `": "x"}}`, `{"env": {"A": "` + strings.Repeat("x", 128<<10) + `"}}`,
 		`{"env": {"A": "x"}, "replace": true}`,
+		`{"env": {"A": "` + strings.Repeat("x", 128<<10-2) + `"}}`, // which the kernel gives to no program
 	} {
 		if a := r.call("PATCH", box+"/env", body); a.status != 422 || a.text("code") != "invalid_request" {
 			t.Errorf("%.80s: answered %.200s", body, a.raw)
+		}
+	}
+	largest := `{"env": {"A": "` + strings.Repeat("x", 128<<10-3) + `"}}`
+	for _, body := range []string{largest, `{"env": {"A": null}}`} {
+		if a := r.call("PATCH", box+"/env?wait=30s", body).want(t, 200); a.text("job.state") != "succeeded" {
+			t.Fatalf("%.80s: answered %.200s", body, a.raw)
 		}
 	}
 	set := func(from, to, size int) answer {
