@@ -20,6 +20,8 @@ const (
 	// maxEnv and maxEnvNames bound the variables for later commands: bytes of names and values, and their number.
 	maxEnv      = 128 << 10
 	maxEnvNames = 256
+	// maxVariable is the largest that the kernel gives to a program, in bytes, as NAME=value with a NUL behind it.
+	maxVariable = 128 << 10
 	// behind begins the names of commands that nobody waits for.
 	behind = "bg_"
 	// feedWait is how long a command has to read what is written to it.
@@ -54,7 +56,8 @@ func newID(prefix string) string { return prefix + strings.ToLower(rand.Text()[:
 // ID implements toolset.Box: a sandbox does not know its own.
 func (b *box) ID() string { return "" }
 
-// Run implements toolset.Box. A client that is gone before the wait is over does not want the command any more.
+// Run implements toolset.Box. A client that is gone before the wait is over does not want the command any more. One
+// whose call has only taken its time, as in a sandbox that was paused, is told that it goes on.
 func (b *box) Run(ctx context.Context, c toolset.Command, wait time.Duration) (*toolset.Ran, error) {
 	if c.Timeout == 0 {
 		c.Timeout = toolset.CommandTimeout.Seconds()
@@ -66,13 +69,21 @@ func (b *box) Run(ctx context.Context, c toolset.Command, wait time.Duration) (*
 	if err := b.start(ctx, id, c); err != nil {
 		return nil, err
 	}
-	if _, err := b.in.Exec(ctx, id, wait); err != nil {
-		if ctx.Err() != nil {
-			err = errors.Join(ctx.Err(), b.in.Kill(context.WithoutCancel(ctx), id))
-		}
+	_, err := b.in.Exec(ctx, id, wait)
+	switch {
+	case err != nil && gone(ctx):
+		return nil, errors.Join(ctx.Err(), b.in.Kill(context.WithoutCancel(ctx), id))
+	case err != nil && ctx.Err() != nil:
+		return goesOn(id), nil
+	case err != nil:
 		return nil, err
 	}
 	return b.ran(ctx, id, toolset.Cursor{}, 0)
+}
+
+// goesOn is the answer about a command of which no output is shown yet.
+func goesOn(id string) *toolset.Ran {
+	return &toolset.Ran{ExecID: id, Running: true, Cursor: toolset.Cursor{}.String()}
 }
 
 func (b *box) start(ctx context.Context, id string, c toolset.Command) error {
@@ -87,6 +98,9 @@ func (b *box) start(ctx context.Context, id string, c toolset.Command) error {
 		Name: id, Shell: c.Shell, Argv: c.Argv, Dir: c.Cwd, Env: b.environment(c.Env), Stdin: c.Stdin, StdinOpen: c.StdinOpen,
 		Timeout: limit, MaxOutput: toolset.KeptOutput, Merge: !c.Apart,
 	})
+	if gone(ctx) || err != nil && ctx.Err() != nil { // it may have started, and nobody gets its name
+		return errors.Join(ctx.Err(), b.in.Kill(context.WithoutCancel(ctx), id))
+	}
 	if err != nil {
 		return err
 	}
@@ -113,7 +127,7 @@ func (b *box) Launch(ctx context.Context, c toolset.Command) (*toolset.Ran, erro
 	if err := b.start(ctx, id, c); err != nil {
 		return nil, err
 	}
-	return &toolset.Ran{ExecID: id, Running: true, Cursor: toolset.Cursor{}.String()}, nil
+	return goesOn(id), nil
 }
 
 // ran is how a command stands, and its output behind a cursor, of which the first byte is waited for.
@@ -264,7 +278,7 @@ func (b *box) Code(
 	b.newest = run.id
 	b.mu.Unlock()
 	answer, err := run.answer(ctx, toolset.Cursor{}, wait)
-	if ctx.Err() != nil {
+	if gone(ctx) {
 		run.interrupt()
 		return nil, ctx.Err()
 	}
@@ -301,6 +315,13 @@ func (b *box) SetEnv(_ context.Context, name string, value *string) error {
 		return toolset.Invalid(
 			"name",
 			"must have up to 255 letters, digits and _, and not begin with a digit; a value has no NUL",
+		)
+	}
+	if value != nil && len(name+"="+*value+"\x00") > maxVariable {
+		return toolset.Reject(
+			"env_too_large",
+			"nothing was changed: name and value have at most %d bytes, or no program could start; write it to a file",
+			maxVariable-len("=\x00"),
 		)
 	}
 	b.mu.Lock()

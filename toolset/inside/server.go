@@ -73,6 +73,12 @@ func noPages(next http.Handler) http.Handler {
 // goneKey is of the context that ends with the client: that of a handler does not.
 type goneKey struct{}
 
+// gone says whether the client is, and not only its call's time.
+func gone(ctx context.Context) bool {
+	client, ok := ctx.Value(goneKey{}).(context.Context)
+	return ok && client.Err() != nil || !ok && ctx.Err() != nil
+}
+
 func bounded(next http.Handler) http.Handler {
 	places := make(chan struct{}, maxRequests)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -2,15 +2,19 @@ package inside
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
+	"sandyard/providers"
 	"sandyard/toolset"
 )
 
@@ -77,6 +81,13 @@ func TestVariablesAreBounded(t *testing.T) {
 	if set("A", "a\x00b") == nil || set("A", strings.Repeat("x", maxEnv)) == nil {
 		t.Error("a value with NUL, or one of 128 KiB, is taken")
 	}
+	if set("A", strings.Repeat("x", maxVariable-len("A=\x00")+1)) == nil {
+		t.Error("a variable is taken that the kernel gives to no program")
+	}
+	largest := set("A", strings.Repeat("x", maxVariable-len("A=\x00")))
+	if err := errors.Join(largest, b.SetEnv(t.Context(), "A", nil)); err != nil {
+		t.Errorf("the largest variable: %v", err)
+	}
 	for i := range maxEnvNames {
 		if err := set(fmt.Sprintf("V%d", i), "x"); err != nil {
 			t.Fatal(err)
@@ -92,5 +103,56 @@ func TestVariablesAreBounded(t *testing.T) {
 	}
 	if _, err := b.Run(t.Context(), toolset.Command{Shell: "true", Timeout: -1}, 0); err == nil {
 		t.Error("a timeout below zero is taken")
+	}
+}
+
+// interrupted is a sandbox in which something happens while a command starts, or while it is waited for.
+type interrupted struct {
+	Sandbox
+
+	starts, waits func()
+	killed        []string
+}
+
+func (s *interrupted) Launch(ctx context.Context, c providers.Command) (providers.Exec, error) {
+	s.starts()
+	return providers.Exec{ID: c.Name, Running: true}, ctx.Err()
+}
+
+func (s *interrupted) Exec(ctx context.Context, id string, _ time.Duration) (providers.Exec, error) {
+	s.waits()
+	return providers.Exec{ID: id, Running: true}, ctx.Err()
+}
+
+func (s *interrupted) Kill(ctx context.Context, id string) error {
+	s.killed = append(s.killed, id)
+	return ctx.Err()
+}
+
+func TestCommandEndsWithItsClientAndNotWithItsCall(t *testing.T) {
+	t.Parallel()
+	command := toolset.Command{Shell: "sleep 1000"}
+	run := func(ctx context.Context, b *box) (*toolset.Ran, error) { return b.Run(ctx, command, 0) }
+	launch := func(ctx context.Context, b *box) (*toolset.Ran, error) { return b.Launch(ctx, command) }
+	nothing := func() {}
+	for what, do := range map[string]func(context.Context, *box) (*toolset.Ran, error){"run": run, "launch": launch} {
+		client, leaves := context.WithCancel(t.Context())
+		in := &interrupted{starts: leaves, waits: nothing}
+		ctx, done := callOf(context.WithValue(client, goneKey{}, client))
+		if _, err := do(ctx, newBox(in)); !errors.Is(err, context.Canceled) || len(in.killed) != 1 {
+			t.Errorf("%s: the client left while it was starting: %v, killed %v", what, err, in.killed)
+		}
+		done()
+	}
+	client, leaves := context.WithCancel(t.Context())
+	in := &interrupted{starts: nothing, waits: leaves}
+	if _, err := run(context.WithValue(client, goneKey{}, client), newBox(in)); err == nil || len(in.killed) != 1 {
+		t.Errorf("the client left while it ran: %v, killed %v", err, in.killed)
+	}
+	call, ends := context.WithCancel(context.WithValue(t.Context(), goneKey{}, t.Context()))
+	in = &interrupted{starts: nothing, waits: ends}
+	r, err := run(call, newBox(in))
+	if err != nil || !r.Running || !strings.HasPrefix(r.ExecID, "run_") || len(in.killed) != 0 {
+		t.Errorf("the call's time was over: %+v, %v, killed %v", r, err, in.killed)
 	}
 }
