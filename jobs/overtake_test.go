@@ -115,6 +115,7 @@ func TestDeleteOfAPausedSandbox(t *testing.T) {
 				inner, _ := c.Provider.(*fake.Provider)
 				c.Provider = slowResume{inner, proceed}
 			})
+			r.scheduler() // a command that is given back after the resume waits for its delay
 			box := r.readied()
 			frozen := r.exec(box, "fake:sleep 1s; fake:stdout done")
 			r.eventually("the command runs", func() bool { return r.job(frozen).State == models.Running })
