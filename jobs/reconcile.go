@@ -100,8 +100,9 @@ func (r *reconciler) compare(whole context.Context) error {
 	for _, b := range rows {
 		was[b.ID] = b.State
 	}
-	bodies, err := r.lose(ctx, d)
-	err = errors.Join(err, r.observe(ctx, d, was), r.prolong(ctx, rows, found))
+	err = r.ask(ctx, rows, d)
+	bodies, lostErr := r.lose(ctx, d)
+	err = errors.Join(err, lostErr, r.observe(ctx, d, was), r.prolong(ctx, rows, found))
 	r.removals.begin(whole, append(d.orphans, bodies...), busy, func(ctx context.Context, id string) error {
 		return r.remove(ctx, id, d.bodies[id])
 	})
@@ -189,6 +190,41 @@ func (r *reconciler) remove(ctx context.Context, id string, body bool) error {
 		r.note(ctx, "orphan", id, "resource without a sandbox removed")
 	}
 	return err
+}
+
+// askTimeout bounds the question after one sandbox.
+const askTimeout = 30 * time.Second
+
+// ask takes out of what is lost what the backend still has when it is asked for that alone: the lists of vendors lag.
+// Where it does not say, another round decides.
+func (r *reconciler) ask(ctx context.Context, rows []models.Sandbox, d differences) error {
+	if _, ok := r.w.provider.(providers.Referrer); !ok {
+		return nil
+	}
+	refs := map[string]string{}
+	for _, b := range rows {
+		if _, lost := d.lost[b.ID]; lost && !d.bodies[b.ID] {
+			refs[b.ID] = ""
+			if b.ProviderRef != nil {
+				refs[b.ID] = *b.ProviderRef
+			}
+		}
+	}
+	return loop.Each(ctx, r.w.store.Ready, slices.Sorted(maps.Keys(refs)), func(id string) error {
+		r.w.refer(id, refs[id])
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		_, err := r.w.provider.Open(ctx, id)
+		if err != nil && (errors.Is(err, providers.ErrNotFound) || errors.Is(err, providers.ErrLost)) {
+			return nil
+		}
+		delete(d.lost, id)
+		delete(r.since, id)
+		if err != nil && !errors.Is(err, providers.ErrPaused) {
+			return ofSandbox(id, err)
+		}
+		return nil
+	})
 }
 
 // lose ends what is lost, and returns those of which something is left.

@@ -3,7 +3,9 @@ package jobs_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -195,6 +197,45 @@ func TestReconcileNoticesTheDeadAndTheVanished(t *testing.T) {
 	r.eventually("no body is left", func() bool { return !r.has(r.state, killed) && !r.has(r.state, paused) })
 	if b := r.sandbox(kept); b.State != models.SandboxRunning {
 		t.Errorf("the living sandbox is %s", b.State)
+	}
+}
+
+// lagging is a provider over a vendor's API, whose list lacks some of what there is.
+type lagging struct {
+	*fake.Provider
+	unlisted *sync.Map
+	lists    *atomic.Int32
+}
+
+func (p lagging) Remember(string, string) {}
+
+func (p lagging) List(ctx context.Context) ([]providers.Instance, error) {
+	all, err := p.Provider.List(ctx)
+	p.lists.Add(1)
+	return slices.DeleteFunc(all, func(i providers.Instance) bool { _, hidden := p.unlisted.Load(i.ID); return hidden }), err
+}
+
+// TestAListThatLagsLosesNothing: what a vendor's list lacks is asked for by itself before it counts as lost.
+func TestAListThatLagsLosesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	unlisted, lists := &sync.Map{}, &atomic.Int32{}
+	r.worker(4, reconciling(0), func(c *jobs.WorkerConfig) {
+		inner, _ := c.Provider.(*fake.Provider)
+		c.Provider = lagging{inner, unlisted, lists}
+	})
+	kept, removed := r.readied(), r.readied()
+	r.state.Vanish(removed)
+	unlisted.Store(kept, nil)
+	before := lists.Load()
+	r.eventually("what was removed is lost", func() bool { return r.sandbox(removed).State == models.SandboxLost })
+	r.eventually("some lists have lacked the other", func() bool { return lists.Load() > before+3 })
+	if b := r.sandbox(kept); b.State != models.SandboxRunning {
+		t.Errorf("a sandbox that a list lacked is %s", b.State)
+	}
+	if j := r.wait(r.exec(kept, "fake:stdout alive")); string(j.Stdout) != "alive" {
+		t.Errorf("its exec: %s %+v", j.State, j.Error)
 	}
 }
 

@@ -28,7 +28,7 @@ const (
 	VSCode = "vscode"
 )
 
-// ToolGrant names the grant of a tool's port. The database writes it with a sandbox whose ports are private.
+// ToolGrant names the grant of a tool's port. The database writes it with the sandbox.
 func ToolGrant(tool, sandbox string) string { return "pg" + tool + sandbox }
 
 // writeGrant writes down what a job has granted. A row that stands already is our own.

@@ -9,7 +9,8 @@ type Route struct {
 	State      SandboxState
 	Gateway    string       // URL of the gateway of its node, or of one that may open it; empty = it cannot be reached
 	SilentMS   int64        `gorm:"column:silent_ms"` // since the end of the node's lease; negative = it holds
-	Public     bool         // its ports need no token
+	Public     bool         // its ports need no token, but for those of Tools
+	Tools      []uint16     `gorm:"serializer:json"` // ports where it serves tools that run commands
 	AutoResume bool         // traffic resumes it
 	IdleMS     int64        `gorm:"column:idle_ms"` // its idle timeout; 0 = never
 	Grants     []RouteGrant `gorm:"serializer:json"`
@@ -43,6 +44,8 @@ func (s *Store) Routes(ctx context.Context, ids []string) ([]Route, error) {
 		coalesce(n.gateway, any_node.gateway, '') AS gateway,
 			coalesce((extract(epoch FROM now() - n.lease_until) * 1000)::bigint, 0) AS silent_ms,
 			coalesce((s.spec->>'public')::boolean, false) AS public,
+			(SELECT coalesce(json_agg(t.port), '[]') FROM (VALUES ((s.spec->>'mcp_port')::int), ((s.spec->>'vscode_port')::int))
+				AS t (port) WHERE t.port > 0) AS tools,
 			(SELECT coalesce(json_agg(json_build_object('id', g.id, 'port', g.port, 'public', g.public)), '[]') FROM port_grants g
 				WHERE g.sandbox_id = s.id AND g.revoked_at IS NULL AND (g.expires_at IS NULL OR g.expires_at > now())) AS grants
 		FROM sandboxes s LEFT JOIN nodes n ON n.id = s.node_id LEFT JOIN LATERAL (

@@ -188,11 +188,8 @@ func (h *Sender) post(ctx context.Context, d models.Delivery) (status int, wait 
 	_, _ = io.CopyN(io.Discard, resp.Body, 16<<10) // politeness only
 	if resp.StatusCode/100 != 2 {
 		after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-		return resp.StatusCode, time.Duration(
-			after,
-		) * time.Second, &undeliveredError{
-			told: fmt.Sprintf("the receiver responded %d %s", resp.StatusCode, http.StatusText(resp.StatusCode)),
-		}
+		told := fmt.Sprintf("the receiver responded %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+		return resp.StatusCode, time.Duration(after) * time.Second, &undeliveredError{told: told}
 	}
 	return resp.StatusCode, 0, nil
 }

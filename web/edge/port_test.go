@@ -173,7 +173,8 @@ func (r *rig) openEnded(id, token string) *http.Request {
 	return req
 }
 
-// TestToolsHaveGrantsOfTheirOwn: the URL of a template's tool opens one port of one sandbox, until it is revoked.
+// TestToolsHaveGrantsOfTheirOwn: the URL of a template's tool opens one port of one sandbox, until it is revoked. Without
+// its token nobody gets there, even where the sandbox's other ports are public.
 func TestToolsHaveGrantsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -188,7 +189,11 @@ func TestToolsHaveGrantsOfTheirOwn(t *testing.T) {
 	r.send(r.to(id, 8001, "GET", "/", "X-Sandyard-Token", token)).want(t, 403, "for another port")
 	r.send(r.to(other, 8000, "GET", "/", "X-Sandyard-Token", token)).want(t, 403, "for another port")
 	r.send(r.to(id, 8001, "GET", "/", "X-Sandyard-Token", r.signer.Port(id, models.ToolGrant(models.MCP, id)))).want(t, 502, "port is not open")
-	for sandbox, want := range map[string]int{id: 2, other: 2, public: 0} {
+	r.send(r.to(public, 9000, "GET", "/")).want(t, 502, "port is not open")
+	r.send(r.to(public, 8000, "GET", "/")).want(t, 403, "private")
+	opens := r.signer.Port(public, models.ToolGrant(models.VSCode, public))
+	r.send(r.to(public, 8000, "GET", "/", "X-Sandyard-Token", opens)).want(t, 200, "app GET")
+	for sandbox, want := range map[string]int{id: 2, other: 2, public: 2} {
 		grants, err := r.store.PortGrants(t.Context(), "default", sandbox)
 		check(t, err)
 		if len(grants) != want || (want > 0 && grants[0].ExpiresAt != nil) {

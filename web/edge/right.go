@@ -19,7 +19,7 @@ func (r right) holds(route models.Route, port uint16) bool {
 	case r.grant != "":
 		return slices.ContainsFunc(route.Grants, func(g models.RouteGrant) bool { return g.ID == r.grant && g.Port == port })
 	case r.public:
-		return route.Public ||
+		return route.Public && !slices.Contains(route.Tools, port) ||
 			slices.ContainsFunc(route.Grants, func(g models.RouteGrant) bool { return g.Public && g.Port == port })
 	}
 	return true

@@ -179,13 +179,13 @@ func (s *Server) Port(job models.Job) (jobs.PortResult, error) {
 	return res, nil
 }
 
-// toolURL is where the port of a sandbox's tool is reached through the edge, with the token of its grant where the
-// sandbox's ports are private: it opens this port alone, until the grant is revoked or the sandbox ends. It is empty
-// where there is no edge or no such tool.
-func (s *Server) toolURL(sandbox, tool string, port int, public bool) string {
+// toolURL is where the port of a sandbox's tool is reached through the edge, with the token of its grant, also where
+// the sandbox's other ports are public: it opens this port alone, until the grant is revoked or the sandbox ends. It is
+// empty where there is no edge or no such tool.
+func (s *Server) toolURL(sandbox, tool string, port int) string {
 	if s.edge == nil || s.edge.Address.Domain == "" || port == 0 {
 		return ""
 	}
-	url, _ := s.opened(sandbox, uint16(port), models.ToolGrant(tool, sandbox), public)
+	url, _ := s.opened(sandbox, uint16(port), models.ToolGrant(tool, sandbox), false)
 	return url
 }

@@ -103,10 +103,10 @@ func (s *Server) sandboxDoc(b models.Sandbox) Sandbox {
 	}
 	if !b.Ended() {
 		if !b.MCPRevoked {
-			doc.MCPURL = s.toolURL(b.ID, models.MCP, spec.MCPPort, spec.Public)
+			doc.MCPURL = s.toolURL(b.ID, models.MCP, spec.MCPPort)
 		}
 		if !b.VSCodeRevoked {
-			doc.VSCodeURL = s.toolURL(b.ID, models.VSCode, spec.VSCodePort, spec.Public)
+			doc.VSCodeURL = s.toolURL(b.ID, models.VSCode, spec.VSCodePort)
 		}
 	}
 	return doc
