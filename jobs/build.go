@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"time"
 
-	"sandyard/dockerfile"
 	"sandyard/models"
 	"sandyard/providers"
+	"sandyard/providers/dockerfile"
 )
 
 // Budgets of a build.

@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"sandyard/dockerfile"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
+	"sandyard/providers/dockerfile"
 )
 
 // TestBuildsOfOneTenantLeaveTurnsToOthers: one tenant's builds that do not end keep another's from nothing.

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"sandyard/dockerfile"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers/codecontext"
+	"sandyard/providers/dockerfile"
 )
 
 // otherScripts are runs of what is more, or something else, than a job in a sandbox.

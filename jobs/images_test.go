@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"sandyard/dockerfile"
 	"sandyard/jobs"
 	"sandyard/models"
+	"sandyard/providers/dockerfile"
 )
 
 // strict is a client of a server whose operator allows those images alone.

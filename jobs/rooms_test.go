@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"sandyard/dockerfile"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
+	"sandyard/providers/dockerfile"
 )
 
 // TestOneSandboxHasTheServersMaximum: neither an image, nor a template of the tenant's that hides a shared one, nor a build gets

@@ -9,10 +9,10 @@ import (
 	"net/http"
 	"time"
 
-	"sandyard/dockerfile"
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
+	"sandyard/providers/dockerfile"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"
 	"sandyard/web/rest"

@@ -12,8 +12,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"sandyard/dockerfile"
 	"sandyard/providers"
+	"sandyard/providers/dockerfile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

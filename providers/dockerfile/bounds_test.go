@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"sandyard/dockerfile"
 	"sandyard/providers"
+	"sandyard/providers/dockerfile"
 )
 
 // entry is one of a tar.
