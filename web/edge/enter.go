@@ -158,6 +158,9 @@ func takeTokens(r *http.Request) (t credentials) {
 		}
 		r.Header.Del(name)
 	}
+	for _, name := range []string{"X-Daytona-Skip-Preview-Warning", "X-Daytona-Disable-CORS"} {
+		r.Header.Del(name) // it is for a proxy of Daytona's, not for programs
+	}
 	t.inURL, r.URL.RawQuery = cutParam(r.URL.RawQuery, tokens.TokenParam)
 	t.inCookies = cutCookies(r.Header, tokenCookie)
 	return t
