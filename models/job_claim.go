@@ -59,8 +59,8 @@ func (s *Store) BeginDelete(ctx context.Context, j Job, why End) (ended []string
 	return ended, err
 }
 
-// begin runs f under the sandbox's lock if the attempt still owned the job when it asked for that, and returns the
-// sandbox as f leaves it. Look, where it is not nil, is asked along.
+// begin runs f under the sandbox's lock if the attempt still owns the job, and returns the sandbox as f leaves it.
+// Look, where it is not nil, is asked along.
 func (s *Store) begin(
 	ctx context.Context,
 	j Job,

@@ -226,26 +226,26 @@ func lockSandbox(tx *gorm.DB, id string, box *Sandbox) error {
 	)
 }
 
-// lockFor is lockSandbox for an attempt at a job, of which it says whether it is still its own.
+// lockFor is lockSandbox for an attempt at a job, of which it says whether it is still its own. It asks that under the
+// lock, with a statement of its own: a job that has ended while the lock was waited for changes nothing any more.
 func lockFor(tx *gorm.DB, j Job, found *owned) error {
-	return pg.Enqueue(
-		pg.Build(tx).Raw(`SELECT *, EXISTS (SELECT 1 FROM jobs WHERE id = ? AND `+fence+` AND state = 'running') AS ours
-		FROM sandboxes WHERE id = ? FOR NO KEY UPDATE`, j.ID, j.Attempt, j.SandboxID),
-		pg.Into(found),
-	)
+	if err := lockSandbox(tx, j.SandboxID, &found.Sandbox); err != nil {
+		return err
+	}
+	const ours = "SELECT EXISTS (SELECT 1 FROM jobs WHERE id = ? AND state = 'running' AND "
+	return pg.Enqueue(pg.Build(tx).Raw(ours+fence+") AS ours", j.ID, j.Attempt), pg.Into(&found.still))
 }
 
 type owned struct {
 	Sandbox
-
-	Ours bool
+	still struct{ Ours bool }
 }
 
 func (o owned) err() error {
 	switch {
 	case o.ID == "":
 		return ErrNotFound
-	case !o.Ours:
+	case !o.still.Ours:
 		return ErrStale
 	}
 	return nil

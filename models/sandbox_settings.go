@@ -77,19 +77,10 @@ func (e *EnvTooLargeError) Error() string {
 	return fmt.Sprintf("the environment would have %d variables and %d bytes", e.Names, e.Bytes)
 }
 
-// ChangeEnv changes the variables if the attempt still owns the job. It asks so once more under the sandbox's lock: a
-// job that ended while the lock was waited for must change nothing that comes after it.
+// ChangeEnv changes the variables if the attempt still owns the job.
 func (s *Store) ChangeEnv(ctx context.Context, j Job, c EnvChange) error {
-	var still struct{ Ours bool }
-	look := func(tx *gorm.DB) error {
-		return pg.Enqueue(pg.Build(tx).Raw("SELECT EXISTS (SELECT 1 FROM jobs WHERE id = ? AND "+fence+
-			" AND state = 'running') AS ours", j.ID, j.Attempt), pg.Into(&still))
-	}
-	_, err := s.begin(ctx, j, look, func(tx *gorm.DB, box *Sandbox) error {
-		switch {
-		case !still.Ours:
-			return ErrStale
-		case box.Ended():
+	_, err := s.begin(ctx, j, nil, func(tx *gorm.DB, box *Sandbox) error {
+		if box.Ended() {
 			return box.endedError()
 		}
 		return c.write(tx, box.ID)
