@@ -67,7 +67,8 @@ waiting() {
 	local sum=0 ip n
 	for ip in $(compose ps -q worker | xargs docker inspect \
 		-f '{{if .State.Running}}{{with index .NetworkSettings.Networks "sandyard-smoke_outside"}}{{.IPAddress}}{{end}}{{end}}'); do
-		n=$(curl --silent --fail --max-time 5 "http://$ip:8081/metrics" | awk '$1 == "sandyard_pool_waiting" { print $2 }') || return 1
+		n=$(curl --silent --fail --max-time 5 "http://$ip:8081/metrics" |
+			awk '/^sandyard_pool_waiting[{ ]/ { n += $2; found = 1 } END { if (found) print n }') || return 1
 		[ -n "$n" ] || return 1
 		sum=$((sum + n))
 	done
@@ -78,13 +79,13 @@ members() { docker ps --all --quiet --filter name=sandyard-pool- | wc -l; }
 
 # await_owners waits until every pool container has a living worker that hands it out, and there are some.
 await_owners() {
-	local i held there
+	local i held there=
 	for ((i = 0; i < patience; i++)); do
 		held=$(waiting) && there=$(members) || held=
 		[ -z "$held" ] || [ "$held" = 0 ] || [ "$held" != "$there" ] || return 0
 		sleep 1
 	done
-	die "$1: after $patience s workers hold ${held:-an unknown number} of $there pool containers"
+	die "$1: after $patience s workers hold ${held:-an unknown number} of ${there:-an unknown number of} pool containers"
 }
 
 nodes() { compose run --rm --no-deps -T migrate /sandyard node "$@" 2>"$errors"; }
