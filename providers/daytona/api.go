@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -25,18 +24,6 @@ const (
 	maxSecret = 8 << 10 // bytes of a token
 )
 
-// What marks a sandbox in its labels.
-const (
-	tagSandbox = "sandyard_sandbox"
-	tagFleet   = "sandyard_fleet"
-	tagWorkDir = "sandyard_dir"
-	tagHome    = "sandyard_home"
-)
-
-var refPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
-
-func validRef(text string) bool { return refPattern.MatchString(text) }
-
 // errNotDaytona is what an answer means that is none.
 var errNotDaytona = &providers.Error{
 	Class:   providers.Internal,
@@ -45,14 +32,14 @@ var errNotDaytona = &providers.Error{
 
 // described is a sandbox as lists and details have it.
 type described struct {
-	ID        string            `json:"id"`
-	Name      string            `json:"name"`
-	State     string            `json:"state"`
-	Reason    string            `json:"errorReason"`
-	Labels    map[string]string `json:"labels"`
-	CreatedAt time.Time         `json:"createdAt"`
-	Until     *time.Time        `json:"autoDestroyAt"`
-	Toolbox   string            `json:"toolboxProxyUrl"`
+	ID        string        `json:"id"`
+	Name      string        `json:"name"`
+	State     string        `json:"state"`
+	Reason    string        `json:"errorReason"`
+	Labels    remote.Labels `json:"labels"`
+	CreatedAt time.Time     `json:"createdAt"`
+	Until     *time.Time    `json:"autoDestroyAt"`
+	Toolbox   string        `json:"toolboxProxyUrl"`
 }
 
 // phase is what a state of Daytona's means to us.
@@ -88,14 +75,14 @@ func (d described) phase() phase {
 }
 
 func (d described) check() error {
-	if !validRef(d.ID) || d.phase() == phaseOdd {
+	if !remote.ValidID(d.ID) || d.phase() == phaseOdd {
 		return errNotDaytona
 	}
 	return nil
 }
 
 func (d described) instance() providers.Instance {
-	i := providers.Instance{ID: d.Labels[tagSandbox], Ref: d.ID, CreatedAt: d.CreatedAt, State: providers.StateRunning}
+	i := providers.Instance{ID: d.Labels[remote.LabelSandbox], Ref: d.ID, CreatedAt: d.CreatedAt, State: providers.StateRunning}
 	switch d.phase() {
 	case phaseStops, phaseStopped:
 		i.State = providers.StatePaused
@@ -108,22 +95,13 @@ func (d described) instance() providers.Instance {
 	return i
 }
 
-func (d described) has(tags map[string]string) bool {
-	for k, v := range tags {
-		if d.Labels[k] != v {
-			return false
-		}
-	}
-	return true
-}
-
 // wish is the body of a create.
 type wish struct {
 	Name       string            `json:"name"`
 	Snapshot   string            `json:"snapshot,omitempty"`
 	Build      *buildInfo        `json:"buildInfo,omitempty"`
 	Env        map[string]string `json:"env"`
-	Labels     map[string]string `json:"labels"`
+	Labels     remote.Labels     `json:"labels"`
 	Target     string            `json:"target,omitempty"`
 	Public     bool              `json:"public"`
 	BlockAll   bool              `json:"networkBlockAll"`
@@ -204,7 +182,7 @@ func ownLife(err error) bool {
 }
 
 // apiList returns the sandboxes with all of these labels. What the backend lists beside them is not ours to touch.
-func (p *Provider) apiList(ctx context.Context, tags map[string]string) ([]described, error) {
+func (p *Provider) apiList(ctx context.Context, tags remote.Labels) ([]described, error) {
 	labels, err := json.Marshal(tags)
 	if err != nil {
 		return nil, err
@@ -227,7 +205,7 @@ func (p *Provider) apiList(ctx context.Context, tags map[string]string) ([]descr
 			return nil, listTranslated(err)
 		}
 		for _, d := range page.Items {
-			if !d.has(tags) || seen[d.ID] {
+			if !d.Labels.Have(tags) || seen[d.ID] {
 				continue
 			}
 			if err := d.check(); err != nil {

@@ -7,7 +7,6 @@ package daytona
 
 import (
 	"cmp"
-	"context"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -132,7 +131,7 @@ const Warning = "Checked against Daytona's specification and client and against 
 
 // Close implements providers.Provider.
 func (p *Provider) Close() error {
-	p.calls.CutAll(providers.Errorf(providers.Unavailable, "the worker lets go of its sandboxes"))
+	p.calls.CutAll(providers.Errorf(providers.Unavailable, "the worker is stopping; try again"))
 	p.outside.transport.CloseIdleConnections()
 	return nil
 }
@@ -172,9 +171,4 @@ func (w *wish) resources(r providers.Resources) {
 		whole++
 	}
 	w.CPU, w.Memory, w.Disk = whole, (r.MemoryMB+gib-1)/gib, (r.DiskMB+gib-1)/gib
-}
-
-// background is ctx for what must be done although its caller has left.
-func background(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), remote.Patience)
 }

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"path"
 	"strings"
 	"time"
 
@@ -17,9 +16,8 @@ import (
 	"sandyard/providers/remote"
 )
 
-func (p *Provider) tags(id string) map[string]string {
-	return map[string]string{tagSandbox: id, tagFleet: p.cfg.Fleet}
-}
+// tags are the labels by which the fleet knows a sandbox as its own.
+func (p *Provider) tags(id string) remote.Labels { return remote.Identity(p.cfg.Fleet, id) }
 
 // name is the sandbox's at the backend, where no two have the same.
 func (p *Provider) name(id string) string {
@@ -80,20 +78,11 @@ func (p *Provider) make(ctx context.Context, spec providers.Spec) (described, er
 // wish says in the API's terms what a spec asks for.
 func (p *Provider) wish(spec providers.Spec) wish {
 	w := wish{
-		Name: p.name(spec.ID), Env: maps.Clone(spec.Env), Labels: maps.Clone(spec.Labels), Target: p.cfg.Target,
+		Name: p.name(spec.ID), Env: maps.Clone(spec.Env), Labels: remote.LabelsOf(p.cfg.Fleet, spec), Target: p.cfg.Target,
 		BlockAll: !spec.Network, AutoDelete: -1, TTL: max(minutes(spec.Timeout), 1), image: spec.Image,
 	}
 	if w.Env == nil {
 		w.Env = map[string]string{}
-	}
-	if w.Labels == nil {
-		w.Labels = map[string]string{}
-	}
-	maps.Copy(w.Labels, p.tags(spec.ID))
-	w.Labels[tagWorkDir] = spec.WorkDir
-	delete(w.Labels, tagHome) // a tenant's is none of ours
-	if home := spec.Env["HOME"]; path.IsAbs(home) {
-		w.Labels[tagHome] = home
 	}
 	if strings.HasPrefix(spec.Image, ImagePrefix) {
 		w.Build = dockerfile(spec.Image)
@@ -107,7 +96,7 @@ func (p *Provider) wish(spec providers.Spec) wish {
 // one finds the sandbox by its name.
 func (p *Provider) one(ctx context.Context, id string) (described, error) {
 	d, err := p.apiGet(ctx, p.name(id))
-	if err == nil && !d.has(p.tags(id)) { // somebody has given ours to another, or taken its labels
+	if err == nil && !d.Labels.Have(p.tags(id)) { // somebody has given ours to another, or taken its labels
 		err = providers.ErrNotFound
 	}
 	return d, err
@@ -134,7 +123,7 @@ func (p *Provider) settled(ctx context.Context, d described) (described, error) 
 
 // dispose removes a sandbox that nobody can use, as far as that can be done now.
 func (p *Provider) dispose(ctx context.Context, id string, d described) {
-	ctx, stop := background(ctx)
+	ctx, stop := remote.Background(ctx)
 	defer stop()
 	if err := p.remove(ctx, d.ID); err != nil {
 		p.log.WarnContext(ctx, "a sandbox that cannot be used was not removed", "sandbox_id", id, "error", err)
@@ -153,35 +142,19 @@ func (p *Provider) prepare(ctx context.Context, d described, spec providers.Spec
 	return err
 }
 
-// found calls do with the backend's id of a sandbox. What is remembered may be outdated.
+// found calls do with the backend's id of a sandbox.
 func (p *Provider) found(ctx context.Context, id string, do func(backend string) error) error {
-	if !confine.ValidID(id) {
-		return providers.ErrNotFound
-	}
-	known, ok := p.refs.Get(id)
-	if ok {
-		err := do(known.ID)
-		if !errors.Is(err, providers.ErrNotFound) {
-			return err
-		}
-		p.refs.Forget(id, known.ID)
-	}
-	d, err := p.one(ctx, id)
-	if err != nil {
-		return err
-	}
-	if ok && d.ID == known.ID {
-		return providers.ErrNotFound
-	}
-	p.refs.Set(id, remote.Ref{ID: d.ID})
-	return do(d.ID)
+	return p.refs.Find(id, func() (string, error) {
+		d, err := p.one(ctx, id)
+		return d.ID, err
+	}, do)
 }
 
 // look is found with the sandbox's description, which is checked to be ours.
 func (p *Provider) look(ctx context.Context, id string) (d described, err error) {
 	err = p.found(ctx, id, func(backend string) (err error) {
 		d, err = p.apiGet(ctx, backend)
-		if err == nil && !d.has(p.tags(id)) { // somebody else's, whatever was remembered
+		if err == nil && !d.Labels.Have(p.tags(id)) { // somebody else's, whatever was remembered
 			err = providers.ErrNotFound
 		}
 		return err
@@ -249,13 +222,13 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 
 // List implements providers.Provider.
 func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
-	found, err := p.apiList(ctx, map[string]string{tagFleet: p.cfg.Fleet})
+	found, err := p.apiList(ctx, remote.Labels{remote.LabelFleet: p.cfg.Fleet})
 	if err != nil {
 		return nil, err
 	}
 	all := make([]providers.Instance, 0, len(found))
 	for _, d := range found {
-		if id := d.Labels[tagSandbox]; confine.ValidID(id) {
+		if id := d.Labels[remote.LabelSandbox]; confine.ValidID(id) {
 			all = append(all, d.instance())
 			p.refs.Set(id, remote.Ref{ID: d.ID})
 		}
@@ -356,7 +329,7 @@ func (p *Provider) SetTimeout(ctx context.Context, id string, left time.Duration
 
 // Remember implements providers.Referrer.
 func (p *Provider) Remember(id, backend string) {
-	if validRef(backend) {
+	if remote.ValidID(backend) {
 		p.refs.Set(id, remote.Ref{ID: backend})
 	}
 }

@@ -11,12 +11,10 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"path"
 	"regexp"
 	"strings"
 
 	"sandyard/providers"
-	"sandyard/providers/confine"
 	"sandyard/providers/remote"
 	"sandyard/providers/spool"
 )
@@ -49,14 +47,7 @@ func (p *Provider) inside(id string, d described) (*sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	workDir := confine.WorkDir
-	if dir := d.Labels[tagWorkDir]; path.IsAbs(dir) {
-		workDir = path.Clean(dir)
-	}
-	home := workDir
-	if dir := d.Labels[tagHome]; path.IsAbs(dir) {
-		home = path.Clean(dir)
-	}
+	workDir, home := d.Labels.Dirs()
 	s := &sandbox{p: p, id: id, backend: d.ID, toolbox: base.JoinPath(d.ID)}
 	s.Spool = spool.New(s, spool.Options{WorkDir: workDir, Home: home, Patience: scriptPatience, Lasting: true})
 	s.Files = remote.NewFiles(s, id, workDir, home, p.log)
@@ -176,7 +167,7 @@ func (s *sandbox) Script(ctx context.Context, user, text string, limit int64) ([
 
 // discardAs removes a file of a user in /tmp, as far as that can be done now.
 func (s *sandbox) discardAs(ctx context.Context, user, file string) {
-	ctx, stop := background(ctx)
+	ctx, stop := remote.Background(ctx)
 	defer stop()
 	if _, err := s.framed(ctx, user, "rm -f "+spool.Quote(file), 0); err != nil {
 		s.p.log.DebugContext(ctx, "output of a script not removed", "sandbox_id", s.id, "error", err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,18 +22,6 @@ const (
 	maxToken  = 4 << 10
 )
 
-// What marks a sandbox in its metadata.
-const (
-	tagSandbox = "sandyard_sandbox"
-	tagFleet   = "sandyard_fleet"
-	tagWorkDir = "sandyard_dir"
-	tagHome    = "sandyard_home"
-)
-
-var refPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
-
-func validRef(text string) bool { return refPattern.MatchString(text) }
-
 // access is the answer to create and connect.
 type access struct {
 	ID      string  `json:"sandboxID"`
@@ -45,14 +32,14 @@ type access struct {
 
 // described is a sandbox as lists and details have it.
 type described struct {
-	ID        string            `json:"sandboxID"`
-	State     string            `json:"state"`
-	StartedAt time.Time         `json:"startedAt"`
-	EndAt     time.Time         `json:"endAt"`
-	Metadata  map[string]string `json:"metadata"`
-	Token     string            `json:"envdAccessToken"`
-	Domain    *string           `json:"domain"`
-	Envd      string            `json:"envdVersion"`
+	ID        string        `json:"sandboxID"`
+	State     string        `json:"state"`
+	StartedAt time.Time     `json:"startedAt"`
+	EndAt     time.Time     `json:"endAt"`
+	Metadata  remote.Labels `json:"metadata"`
+	Token     string        `json:"envdAccessToken"`
+	Domain    *string       `json:"domain"`
+	Envd      string        `json:"envdVersion"`
 }
 
 func (d described) state() providers.State {
@@ -63,7 +50,7 @@ func (d described) state() providers.State {
 }
 
 func (d described) check() error {
-	if !validRef(d.ID) || d.State != "running" && d.State != "paused" || d.StartedAt.IsZero() {
+	if !remote.ValidID(d.ID) || d.State != "running" && d.State != "paused" || d.StartedAt.IsZero() {
 		return errNotE2B
 	}
 	return nil
@@ -71,7 +58,7 @@ func (d described) check() error {
 
 func (d described) instance() providers.Instance {
 	return providers.Instance{
-		ID: d.Metadata[tagSandbox], Ref: d.ID, State: d.state(), CreatedAt: d.StartedAt, Until: d.EndAt,
+		ID: d.Metadata[remote.LabelSandbox], Ref: d.ID, State: d.state(), CreatedAt: d.StartedAt, Until: d.EndAt,
 	}
 }
 
@@ -87,7 +74,7 @@ type wish struct {
 	Timeout  int64             `json:"timeout"`
 	Secure   bool              `json:"secure"`
 	Internet bool              `json:"allow_internet_access"`
-	Metadata map[string]string `json:"metadata"`
+	Metadata remote.Labels     `json:"metadata"`
 	Env      map[string]string `json:"envVars"`
 	Network  network           `json:"network"`
 }
@@ -105,7 +92,7 @@ func (p *Provider) apiCreate(ctx context.Context, w wish, key string) (access, e
 	if r := (*remote.Refusal)(nil); errors.As(err, &r) && r.Status == http.StatusNotFound {
 		return a, &providers.Error{Class: providers.ImageMissing, Message: "E2B has no template '" + w.Template + "'", Err: r}
 	}
-	if err == nil && !validRef(a.ID) {
+	if err == nil && !remote.ValidID(a.ID) {
 		err = errNotE2B
 	}
 	return a, translated("create a sandbox", err)
@@ -150,7 +137,7 @@ func (p *Provider) apiSimple(ctx context.Context, what, method, path string, bod
 // apiList returns the sandboxes with all of these tags, running or paused, the oldest first. What the backend lists
 // beside
 // them is not ours to touch.
-func (p *Provider) apiList(ctx context.Context, tags map[string]string) ([]described, error) {
+func (p *Provider) apiList(ctx context.Context, tags remote.Labels) ([]described, error) {
 	filter := make([]string, 0, len(tags))
 	for k, v := range tags {
 		filter = append(filter, url.QueryEscape(k)+"="+url.QueryEscape(v))
@@ -171,7 +158,7 @@ func (p *Provider) apiList(ctx context.Context, tags map[string]string) ([]descr
 			return nil, translated("list sandboxes", err)
 		}
 		for _, d := range page {
-			if !d.has(tags) {
+			if !d.Metadata.Have(tags) {
 				continue
 			}
 			if err := d.check(); err != nil {
@@ -197,15 +184,6 @@ func older(a, b described) int {
 		return c
 	}
 	return strings.Compare(a.ID, b.ID)
-}
-
-func (d described) has(tags map[string]string) bool {
-	for k, v := range tags {
-		if d.Metadata[k] != v {
-			return false
-		}
-	}
-	return true
 }
 
 // seconds is a time as the API takes it: whole, at least one, and no more than it can hold.

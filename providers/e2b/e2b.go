@@ -7,7 +7,6 @@ package e2b
 
 import (
 	"cmp"
-	"context"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -171,8 +170,3 @@ func (p *Provider) complete(spec providers.Spec) (providers.Spec, error) {
 
 // atMost is as much of a timeout as the backend may be asked for at once. The rest is asked for later, by SetTimeout.
 func (p *Provider) atMost(timeout time.Duration) time.Duration { return min(timeout, p.cfg.Timeout) }
-
-// background is ctx for what must be done although its caller has left.
-func background(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), remote.Patience)
-}

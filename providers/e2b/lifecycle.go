@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"path"
 	"slices"
 	"time"
 
@@ -18,9 +17,8 @@ import (
 	"sandyard/providers/remote"
 )
 
-func (p *Provider) tags(id string) map[string]string {
-	return map[string]string{tagSandbox: id, tagFleet: p.cfg.Fleet}
-}
+// tags are the labels by which the fleet knows a sandbox as its own.
+func (p *Provider) tags(id string) remote.Labels { return remote.Identity(p.cfg.Fleet, id) }
 
 // Create implements providers.Provider. The backend names sandboxes itself and would make as many as it is asked for,
 // so a
@@ -73,19 +71,10 @@ func (p *Provider) one(ctx context.Context, id string) (described, error) {
 func (p *Provider) make(ctx context.Context, spec providers.Spec) (described, error) {
 	w := wish{
 		Template: spec.Image, Timeout: seconds(spec.Timeout), Secure: true, Internet: spec.Network,
-		Metadata: maps.Clone(spec.Labels), Env: maps.Clone(spec.Env),
-	}
-	if w.Metadata == nil {
-		w.Metadata = map[string]string{}
+		Metadata: remote.LabelsOf(p.cfg.Fleet, spec), Env: maps.Clone(spec.Env),
 	}
 	if w.Env == nil {
 		w.Env = map[string]string{}
-	}
-	maps.Copy(w.Metadata, p.tags(spec.ID))
-	w.Metadata[tagWorkDir] = spec.WorkDir
-	delete(w.Metadata, tagHome) // a tenant's is none of ours
-	if home := spec.Env["HOME"]; path.IsAbs(home) {
-		w.Metadata[tagHome] = home
 	}
 	made, err := p.apiCreate(ctx, w, p.createKey(w))
 	if err != nil {
@@ -102,7 +91,7 @@ func (p *Provider) make(ctx context.Context, spec providers.Spec) (described, er
 	found, err := p.one(ctx, spec.ID)
 	if errors.Is(err, providers.ErrNotFound) { // its list lags behind
 		found, err = p.apiGet(ctx, made.ID)
-		if err == nil && !found.has(p.tags(spec.ID)) {
+		if err == nil && !found.Metadata.Have(p.tags(spec.ID)) {
 			err = errNotE2B
 		}
 		if errors.Is(err, providers.ErrNotFound) {
@@ -142,7 +131,7 @@ func (p *Provider) prepare(ctx context.Context, d described, spec providers.Spec
 	if err == nil || providers.AsError(err).Class != providers.Invalid {
 		return err
 	}
-	ctx, stop := background(ctx)
+	ctx, stop := remote.Background(ctx)
 	defer stop()
 	if gone := p.remove(ctx, d.ID); gone != nil {
 		p.log.WarnContext(ctx, "a sandbox without a work directory was not removed", "sandbox_id", spec.ID, "error", gone)
@@ -150,27 +139,12 @@ func (p *Provider) prepare(ctx context.Context, d described, spec providers.Spec
 	return err
 }
 
-// found calls do with the backend's id of a sandbox. What is remembered may be outdated.
+// found calls do with the backend's id of a sandbox.
 func (p *Provider) found(ctx context.Context, id string, do func(backend string) error) error {
-	if !confine.ValidID(id) {
-		return providers.ErrNotFound
-	}
-	known, ok := p.refs.Get(id)
-	if ok {
-		err := do(known.ID)
-		if !errors.Is(err, providers.ErrNotFound) {
-			return err
-		}
-		p.refs.Forget(id, known.ID)
-	}
-	d, err := p.one(ctx, id)
-	if err != nil {
-		return err
-	}
-	if ok && d.ID == known.ID {
-		return providers.ErrNotFound // its list lags behind
-	}
-	return do(d.ID)
+	return p.refs.Find(id, func() (string, error) {
+		d, err := p.one(ctx, id)
+		return d.ID, err
+	}, do)
 }
 
 // Open implements providers.Provider.
@@ -178,7 +152,7 @@ func (p *Provider) Open(ctx context.Context, id string) (providers.Sandbox, erro
 	var d described
 	err := p.found(ctx, id, func(backend string) (err error) {
 		d, err = p.apiGet(ctx, backend)
-		if err == nil && !d.has(p.tags(id)) { // somebody else's, whatever was remembered
+		if err == nil && !d.Metadata.Have(p.tags(id)) { // somebody else's, whatever was remembered
 			err = providers.ErrNotFound
 		}
 		return err
@@ -217,7 +191,7 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 	if ok && !slices.ContainsFunc(found, func(d described) bool { return d.ID == known.ID }) { // its list may lag behind
 		d, err := p.apiGet(ctx, known.ID)
 		switch {
-		case err == nil && d.has(p.tags(id)):
+		case err == nil && d.Metadata.Have(p.tags(id)):
 			found = append(found, d)
 		case err != nil && !errors.Is(err, providers.ErrNotFound):
 			return err
@@ -234,15 +208,15 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 
 // List implements providers.Provider.
 func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
-	found, err := p.apiList(ctx, map[string]string{tagFleet: p.cfg.Fleet})
+	found, err := p.apiList(ctx, remote.Labels{remote.LabelFleet: p.cfg.Fleet})
 	if err != nil {
 		return nil, err
 	}
 	all := make([]providers.Instance, 0, len(found))
 	for _, d := range found {
-		if confine.ValidID(d.Metadata[tagSandbox]) {
+		if confine.ValidID(d.Metadata[remote.LabelSandbox]) {
 			all = append(all, d.instance())
-			p.refs.Set(d.Metadata[tagSandbox], remote.Ref{ID: d.ID})
+			p.refs.Set(d.Metadata[remote.LabelSandbox], remote.Ref{ID: d.ID})
 		}
 	}
 	return all, nil
@@ -314,7 +288,7 @@ func (p *Provider) SetTimeout(ctx context.Context, id string, left time.Duration
 
 // Remember implements providers.Referrer.
 func (p *Provider) Remember(id, backend string) {
-	if validRef(backend) {
+	if remote.ValidID(backend) {
 		p.refs.Set(id, remote.Ref{ID: backend})
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"path"
 	"regexp"
 	"strconv"
 	"strings"
@@ -22,7 +21,6 @@ import (
 	"sandyard/guest/envdpb/process"
 	"sandyard/guest/envdpb/process/processconnect"
 	"sandyard/providers"
-	"sandyard/providers/confine"
 	"sandyard/providers/remote"
 	"sandyard/providers/spool"
 )
@@ -59,14 +57,7 @@ var _ providers.Sandbox = (*sandbox)(nil)
 // inside returns the inside of a sandbox that runs.
 func (p *Provider) inside(id string, d described) (*sandbox, error) {
 	s := &sandbox{p: p, id: id, backend: d.ID, token: d.Token, host: p.cfg.Domain}
-	workDir := confine.WorkDir
-	if dir := d.Metadata[tagWorkDir]; path.IsAbs(dir) {
-		workDir = path.Clean(dir)
-	}
-	home := workDir
-	if dir := d.Metadata[tagHome]; path.IsAbs(dir) {
-		home = path.Clean(dir)
-	}
+	workDir, home := d.Metadata.Dirs()
 	// A domain that is not below the operator's could be any machine's.
 	if d.Domain != nil && validHost(*d.Domain) && strings.HasSuffix("."+*d.Domain, "."+p.cfg.Domain) {
 		s.host = *d.Domain

@@ -2,7 +2,11 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"sync"
+
+	"sandyard/providers"
+	"sandyard/providers/confine"
 )
 
 const maxRefs = 10_000
@@ -53,6 +57,31 @@ func (r *Refs) Forget(id, backend string) {
 	if r.known[id].ID == backend {
 		delete(r.known, id)
 	}
+}
+
+// Find calls do with the backend's id of a sandbox. What is remembered may be outdated: then one looks the sandbox up.
+// Error: NotFound for a sandbox that is not there.
+func (r *Refs) Find(id string, one func() (backend string, err error), do func(backend string) error) error {
+	if !confine.ValidID(id) {
+		return providers.ErrNotFound
+	}
+	known, ok := r.Get(id)
+	if ok {
+		err := do(known.ID)
+		if !errors.Is(err, providers.ErrNotFound) {
+			return err
+		}
+		r.Forget(id, known.ID)
+	}
+	backend, err := one()
+	if err != nil {
+		return err
+	}
+	if ok && backend == known.ID {
+		return providers.ErrNotFound // a list lags behind
+	}
+	r.Set(id, Ref{ID: backend})
+	return do(backend)
 }
 
 // Gates let one caller for each sandbox in at a time.

@@ -35,6 +35,11 @@ const (
 	maxRetryAfter = time.Hour
 )
 
+// Background is ctx for what must be done although its caller has left.
+func Background(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), Patience)
+}
+
 // Transport returns a client's transport that is bounded in all but the length of bodies. A server may take until
 // answer from the end of a request to the first bytes of its answer.
 func Transport(answer time.Duration) *http.Transport {
