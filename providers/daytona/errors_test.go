@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -12,10 +13,16 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/daytona"
+	"sandyard/providers/remote/remotetest"
 )
 
 // leaky is what a vendor's error may hold and no error of ours.
 const leaky = " vendors words " + apiKey + " token previewtoken0123456789"
+
+func clean(t *testing.T, err error, log string) {
+	t.Helper()
+	remotetest.Clean(t, err, log, []string{apiKey, apiKey[:24], "previewtoken"}, "vendors words")
+}
 
 func body(message string) string {
 	return fmt.Sprintf(`{"statusCode":1,"message":%q,"error":"x"}`, message+leaky)
@@ -23,28 +30,6 @@ func body(message string) string {
 
 func coded(code, message string) string {
 	return fmt.Sprintf(`{"statusCode":1,"message":%q,"code":%q,"source":"DAYTONA_DAEMON"}`, message+leaky, code)
-}
-
-// clean fails if an error, or what a log shows of it, holds a secret or the vendor's words.
-func clean(t *testing.T, err error, log string) {
-	t.Helper()
-	e := providers.AsError(err)
-	shown := e.Error() + fmt.Sprintf(" %v %+v", e.Err, e.Err) + log
-	for _, secret := range []string{apiKey, apiKey[:24], "previewtoken"} {
-		if strings.Contains(shown, secret) {
-			t.Errorf("%q is shown in %s", secret, shown)
-		}
-	}
-	if strings.Contains(e.Message, "vendors words") || e.Message == "" {
-		t.Errorf("the user is told %q", e.Message)
-	}
-}
-
-func wantClass(t *testing.T, err error, class providers.Class) {
-	t.Helper()
-	if got := providers.AsError(err).Class; err == nil || got != class {
-		t.Errorf("got %v, want class %s", err, class)
-	}
 }
 
 // Operations of the API.
@@ -139,10 +124,10 @@ func TestEveryErrorOfTheAPI(t *testing.T) {
 			if c.operation == start {
 				v.change(func() { v.boxes[0].State = "stopped" })
 			}
-			v.always(c.operation, refusing(c.status, c.text, c.headers...))
+			v.always(c.operation, remotetest.Refusing(c.status, c.text, c.headers...))
 			err := call()
 			v.fault(c.operation, nil)
-			wantClass(t, err, c.class)
+			remotetest.WantClass(t, err, c.class)
 			if got := providers.AsError(err).RetryAfter; got != c.after {
 				t.Errorf("to be tried again after %v, want %v", got, c.after)
 			}
@@ -168,7 +153,7 @@ func TestStatesOfFailure(t *testing.T) {
 		v := newVendor(t)
 		v.late, v.ends, v.reason = 1, c.state, c.reason
 		_, err := v.open().Create(t.Context(), providers.Spec{ID: "box1"})
-		wantClass(t, err, c.class)
+		remotetest.WantClass(t, err, c.class)
 		clean(t, err, v.log.String())
 		if left := v.ids(); len(left) != 0 {
 			t.Errorf("%s: left are %v", c.reason, left)
@@ -229,16 +214,16 @@ func TestEveryErrorOfTheInside(t *testing.T) {
 				if v.boxes[0].State = c.state; c.state == "" {
 					v.boxes = nil
 				}
-				v.inside = refusing(c.status, c.text)
+				v.inside = remotetest.Refusing(c.status, c.text)
 			})
 			_, err = box.Run(t.Context(), providers.Command{Name: "job1", Shell: "true"})
-			wantClass(t, err, c.class)
+			remotetest.WantClass(t, err, c.class)
 			clean(t, err, v.log.String())
 			if c.class == providers.Invalid || c.class == providers.TooLarge { // of which the sandbox is asked more
 				return
 			}
 			_, err = box.Stat(t.Context(), "f")
-			wantClass(t, err, c.class)
+			remotetest.WantClass(t, err, c.class)
 			clean(t, err, v.log.String())
 		})
 	}
@@ -246,33 +231,15 @@ func TestEveryErrorOfTheInside(t *testing.T) {
 
 // hostileAnswers are of a server that is none, or means harm.
 func hostileAnswers() map[string]http.HandlerFunc {
-	return map[string]http.HandlerFunc{
-		"html":            refusing(200, "<html><body>sign in</body></html>"),
-		"an error inside": refusing(200, `{"statusCode":500,"message":"failed"}`),
-		"another type":    refusing(200, `"text"`),
-		"null":            refusing(200, `null`),
-		"no id":           refusing(200, `{"name":"x","state":"started"}`),
-		"an id as a path": refusing(200, `{"id":"../../admin","state":"started"}`),
-		"another sandbox": refusing(200, `{"id":"other","name":"other","state":"started"}`),
-		"no state":        refusing(200, `{"id":"vendor1"}`),
-		"deep":            refusing(200, strings.Repeat("[", 1<<19)),
-		"redirect":        refusing(302, "", "Location", "http://127.0.0.1:1/steal"),
-		"cut": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Length", "100")
-			w.WriteHeader(200)
-			_ = http.NewResponseController(w).Flush()
-			panic(http.ErrAbortHandler)
-		},
-		"hang up": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		"endless": func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(200)
-			for chunk := strings.Repeat(" ", 1<<16); ; {
-				if _, err := w.Write([]byte(chunk)); err != nil {
-					return
-				}
-			}
-		},
-	}
+	all := remotetest.HostileAnswers()
+	maps.Copy(all, map[string]http.HandlerFunc{
+		"an error inside": remotetest.Refusing(200, `{"statusCode":500,"message":"failed"}`),
+		"no id":           remotetest.Refusing(200, `{"name":"x","state":"started"}`),
+		"an id as a path": remotetest.Refusing(200, `{"id":"../../admin","state":"started"}`),
+		"another sandbox": remotetest.Refusing(200, `{"id":"other","name":"other","state":"started"}`),
+		"no state":        remotetest.Refusing(200, `{"id":"vendor1"}`),
+	})
+	return all
 }
 
 // TestHostileAnswers: whatever the server says, the call ends with an error of ours, soon and with little memory.
@@ -311,9 +278,9 @@ func TestPagesWithoutEnd(t *testing.T) {
 	t.Parallel()
 	v := newVendor(t)
 	p := v.open()
-	v.always("GET /sandbox", refusing(200, `{"items":[],"nextCursor":"again"}`))
+	v.always("GET /sandbox", remotetest.Refusing(200, `{"items":[],"nextCursor":"again"}`))
 	_, err := p.List(t.Context())
-	wantClass(t, err, providers.Internal)
+	remotetest.WantClass(t, err, providers.Internal)
 	if asked := v.calls(); len(asked) > 3 {
 		t.Errorf("it asked %d times for the same page", len(asked))
 	}
@@ -384,7 +351,7 @@ func TestBadSettings(t *testing.T) {
 		c := good
 		change(&c)
 		_, err := daytona.New(c)
-		wantClass(t, err, providers.Invalid)
+		remotetest.WantClass(t, err, providers.Invalid)
 		if err != nil && (!strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "secret")) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/daytona"
+	"sandyard/providers/remote/remotetest"
 )
 
 // TestADroppedAnswerIsAdopted: the vendor makes the sandbox and the answer is lost on its way.
@@ -53,7 +54,7 @@ func TestALostCallerLeavesWhatCanBeFound(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	_, err := p.Create(ctx, providers.Spec{ID: "box1"})
-	wantClass(t, err, providers.Unavailable)
+	remotetest.WantClass(t, err, providers.Unavailable)
 	if made, err := p.Create(t.Context(), providers.Spec{ID: "box1"}); err != nil || made.Ref != "vendor1" ||
 		len(v.ids()) != 1 {
 		t.Errorf("got %+v, %v; there are %v", made, err, v.ids())
@@ -100,7 +101,7 @@ func TestNothingOfOthersIsTouched(t *testing.T) {
 	}
 	p.Remember("box2", "theirs")
 	_, err = p.Open(t.Context(), "box2")
-	wantClass(t, err, providers.NotFound)
+	remotetest.WantClass(t, err, providers.NotFound)
 	p.Remember("box2", "theirs")
 	if err := p.Delete(t.Context(), "box2"); err != nil {
 		t.Error(err)
@@ -110,7 +111,7 @@ func TestNothingOfOthersIsTouched(t *testing.T) {
 		t.Errorf("left are %v, %v", v.ids(), err)
 	}
 	_, err = p.Create(t.Context(), providers.Spec{ID: "box1"})
-	wantClass(t, err, providers.Busy)
+	remotetest.WantClass(t, err, providers.Busy)
 }
 
 // TestWhatIsRememberedIsNotSearched: the row knows the vendor's id, which may be outdated.
@@ -136,7 +137,7 @@ func TestWhatIsRememberedIsNotSearched(t *testing.T) {
 		t.Errorf("with an outdated id: %v", err)
 	}
 	_, err = p.Open(t.Context(), "box2")
-	wantClass(t, err, providers.NotFound)
+	remotetest.WantClass(t, err, providers.NotFound)
 	if err := errors.Join(p.Delete(t.Context(), "box1"), p.Delete(t.Context(), "box1")); err != nil || len(v.ids()) != 0 {
 		t.Errorf("deleted twice: %v, left are %v", err, v.ids())
 	}
@@ -169,7 +170,7 @@ func TestTheVendorsClock(t *testing.T) {
 		t.Errorf("while it is paused: %d min, %s, %v", one.ttl, one.State, err)
 	}
 	_, err = p.Open(ctx, id)
-	wantClass(t, err, providers.Paused)
+	remotetest.WantClass(t, err, providers.Paused)
 	if err := errors.Join(p.Resume(ctx, id), p.Resume(ctx, id)); err != nil || one.ttl != 25*60 || one.State != "started" {
 		t.Errorf("resumed: %d min, %s, %v", one.ttl, one.State, err)
 	}
@@ -177,18 +178,18 @@ func TestTheVendorsClock(t *testing.T) {
 	if err := p.Resume(ctx, id); err != nil || one.ttl != 25*60 {
 		t.Errorf("resumed once more: %d min, %v", one.ttl, err)
 	}
-	wantClass(t, p.SetTimeout(ctx, "none", time.Minute), providers.NotFound)
-	wantClass(t, p.SetTimeout(ctx, "../x", time.Minute), providers.NotFound)
-	v.always("POST {id}/ttl", refusing(400, body("the organization's maximum lifespan cannot be disabled")))
+	remotetest.WantClass(t, p.SetTimeout(ctx, "none", time.Minute), providers.NotFound)
+	remotetest.WantClass(t, p.SetTimeout(ctx, "../x", time.Minute), providers.NotFound)
+	v.always("POST {id}/ttl", remotetest.Refusing(400, body("the organization's maximum lifespan cannot be disabled")))
 	if err := errors.Join(p.Pause(ctx, id), p.Resume(ctx, id)); err != nil {
 		t.Errorf("at an account that insists on a time to live: %v", err)
 	}
 	for _, status := range []int{404, 501} {
-		v.always("POST {id}/ttl", refusing(status, body("Cannot POST /ttl/1")))
+		v.always("POST {id}/ttl", remotetest.Refusing(status, body("Cannot POST /ttl/1")))
 		if err := errors.Join(p.Pause(ctx, id), p.Resume(ctx, id)); err != nil {
 			t.Errorf("at an older server, which answers %d: %v", status, err)
 		}
-		wantClass(t, p.SetTimeout(ctx, id, time.Minute), providers.NotSupported)
+		remotetest.WantClass(t, p.SetTimeout(ctx, id, time.Minute), providers.NotSupported)
 	}
 }
 
@@ -284,10 +285,10 @@ func TestScripts(t *testing.T) {
 		}
 	}
 	_, err = run.Script(t.Context(), "", "yes", 1000)
-	wantClass(t, err, providers.TooLarge)
+	remotetest.WantClass(t, err, providers.TooLarge)
 	for _, user := range []string{"no-such-user-here", "a b", "$(id)"} {
 		_, err = run.Script(t.Context(), user, "true", 100)
-		wantClass(t, err, providers.NoUser)
+		remotetest.WantClass(t, err, providers.NoUser)
 	}
 	if os.Getuid() != 0 {
 		t.Log("other users are not tried: the tests do not run as root")
@@ -341,7 +342,7 @@ func TestFilesOfAnySize(t *testing.T) {
 		}
 		for _, refused := range []bool{false, true} {
 			if refused {
-				v.fault("files/download", refusing(403, coded("FILE_ACCESS_DENIED", "no")))
+				v.fault("files/download", remotetest.Refusing(403, coded("FILE_ACCESS_DENIED", "no")))
 			}
 			if got, err := box.ReadFile(t.Context(), at, int64(len(data))); err != nil || !bytes.Equal(got, want) {
 				t.Errorf("%s, download refused: %v: %d bytes, %v", name, refused, len(got), err)
@@ -376,7 +377,7 @@ func TestAFileThatChangesIsNotMixed(t *testing.T) {
 		if err := os.WriteFile(at, bytes.Repeat([]byte("old "), 3<<20), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		v.fault("files/download", refusing(404, ""))
+		v.fault("files/download", remotetest.Refusing(404, ""))
 		f, err := box.OpenFile(t.Context(), at, 0, -1)
 		if err != nil {
 			t.Fatal(err)

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"testing"
+
+	"sandyard/providers/remote/remotetest"
 )
 
 type dialer interface {
@@ -28,7 +30,7 @@ func TestAPreviewIsAskedAsAProxy(t *testing.T) {
 	defer srv.Close()
 	port := preview.Addr().(*net.TCPAddr).Port // the program listens where its preview is
 	v.fault("GET {id}/ports/"+strconv.Itoa(port)+"/preview-url",
-		refusing(200, `{"sandboxId":"vendor1","url":"http://`+preview.Addr().String()+`","token":"secret"}`))
+		remotetest.Refusing(200, `{"sandboxId":"vendor1","url":"http://`+preview.Addr().String()+`","token":"secret"}`))
 	conn, err := box.(dialer).DialPort(t.Context(), uint16(port))
 	if err != nil {
 		t.Fatal(err)

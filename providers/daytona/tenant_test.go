@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sandyard/providers"
+	"sandyard/providers/remote/remotetest"
 )
 
 // TestCommandsSeeTheSandboxsEnvironment: no variable of the line that runs a script has the name of one of the
@@ -44,7 +45,7 @@ func TestATenantsLabelsAreNotOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = box.Stat(t.Context(), "/etc/hostname")
-	wantClass(t, err, providers.InvalidPath)
+	remotetest.WantClass(t, err, providers.InvalidPath)
 }
 
 // TestAnUploadThatIsNotThere: the toolbox says that it has a file which it does not have, or has a part of it.
@@ -52,10 +53,10 @@ func TestAnUploadThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	v := newVendor(t)
 	box, dir := opened(t, v)
-	v.fault("files/bulk-upload", refusing(200, `{"files":[],"errors":["failed"]}`))
+	v.fault("files/bulk-upload", remotetest.Refusing(200, `{"files":[],"errors":["failed"]}`))
 	data := bytes.Repeat([]byte("x"), 100_000)
 	_, err := box.WriteFile(t.Context(), dir+"/f", data, 0)
-	wantClass(t, err, providers.Unavailable)
+	remotetest.WantClass(t, err, providers.Unavailable)
 	if _, err := box.WriteFile(t.Context(), dir+"/f", data, 0); err != nil {
 		t.Errorf("once more: %v", err)
 	}

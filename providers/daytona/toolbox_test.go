@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"sandyard/providers/remote/remotetest"
 )
 
 // serveInside is the toolbox. It runs a script as Daytona's older daemons do, by taking the line apart without a shell.
@@ -62,7 +64,7 @@ func (v *vendor) upload(w http.ResponseWriter, r *http.Request) {
 		fail(w, 500, err.Error())
 		return
 	}
-	tell(w, 200, map[string]any{"files": []any{}})
+	remotetest.Tell(w, 200, map[string]any{"files": []any{}})
 }
 
 func (v *vendor) execute(w http.ResponseWriter, r *http.Request, body []byte) {
@@ -89,7 +91,7 @@ func (v *vendor) execute(w http.ResponseWriter, r *http.Request, body []byte) {
 	words := apart(ask.Command)
 	cmd := exec.CommandContext(r.Context(), words[0], words[1:]...)
 	out, _ := cmd.CombinedOutput() // how it ends is not looked at
-	tell(w, 200, map[string]any{"exitCode": cmd.ProcessState.ExitCode(), "result": string(out)})
+	remotetest.Tell(w, 200, map[string]any{"exitCode": cmd.ProcessState.ExitCode(), "result": string(out)})
 }
 
 // apart splits a line at blanks outside of quotes.
@@ -119,5 +121,5 @@ func scriptOf(t *testing.T, line string) string {
 // prints is the answer to a script that has printed text.
 func (v *vendor) prints(w http.ResponseWriter, text string) {
 	code := base64.StdEncoding.EncodeToString([]byte(text))
-	tell(w, 200, map[string]any{"exitCode": 0, "result": "sandyard-begin\n" + code + "\nsandyard-end\n"})
+	remotetest.Tell(w, 200, map[string]any{"exitCode": 0, "result": "sandyard-begin\n" + code + "\nsandyard-end\n"})
 }

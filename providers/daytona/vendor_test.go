@@ -3,12 +3,10 @@ package daytona_test
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,12 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/getkin/kin-openapi/openapi3"
-	"github.com/getkin/kin-openapi/openapi3filter"
-	"github.com/getkin/kin-openapi/routers"
-	"github.com/getkin/kin-openapi/routers/gorillamux"
-
 	"sandyard/providers/daytona"
+	"sandyard/providers/remote/remotetest"
 )
 
 const apiKey = "dtn_0123456789abcdef0123456789abcdef01234567"
@@ -29,25 +23,15 @@ const apiKey = "dtn_0123456789abcdef0123456789abcdef01234567"
 // document is Daytona's own description of the operations.
 //
 //nolint:gochecknoglobals // a constant
-var document = sync.OnceValues(func() (routers.Router, error) {
-	doc, err := openapi3.NewLoader().LoadFromFile("../../web/testdata/daytona/operations.json")
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range doc.Components.Schemas { // a name that Daytona does not know may be a misspelt one
-		if s.Value.AdditionalProperties.Has == nil && s.Value.AdditionalProperties.Schema == nil &&
-			len(s.Value.Properties) > 0 {
-			s.Value.AdditionalProperties.Has = openapi3.Ptr(false)
-		}
-	}
-	return gorillamux.NewRouter(doc)
+var document = sync.OnceValues(func() (remotetest.Document, error) {
+	return remotetest.Load("../../web/testdata/daytona/operations.json")
 })
 
 // vendor stands in Daytona's place: sandboxes in memory, whose commands run on this machine, and faults on demand.
 type vendor struct {
 	t    *testing.T
 	http *httptest.Server
-	log  lockedLog
+	log  remotetest.Log
 
 	mu      sync.Mutex
 	boxes   []*vendorBox
@@ -79,6 +63,14 @@ func newVendor(t *testing.T) *vendor {
 	v.http = httptest.NewServer(http.HandlerFunc(v.serve))
 	t.Cleanup(v.http.Close)
 	return v
+}
+
+func (v *vendor) document() remotetest.Document {
+	doc, err := document()
+	if err != nil {
+		v.t.Error(err)
+	}
+	return doc
 }
 
 func (v *vendor) open() *daytona.Provider {
@@ -143,7 +135,7 @@ func (v *vendor) serve(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	if err := v.conforms(r, body); err != nil {
+	if err := v.document().Request(r, body); err != nil {
 		v.t.Errorf("not as Daytona's document has it: %s %s %.1000s: %v", r.Method, r.URL, body, err)
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
@@ -180,7 +172,7 @@ func (v *vendor) serve(w http.ResponseWriter, r *http.Request) {
 func (v *vendor) answer(w http.ResponseWriter, r *http.Request, operation, id string, body []byte) {
 	rec := httptest.NewRecorder()
 	v.do(rec, r, operation, id, body)
-	if err := v.conformsAnswer(r, rec); err != nil {
+	if err := v.document().Answer(r, rec); err != nil {
 		v.t.Errorf("not as Daytona's document has it: %s is answered %d %s: %v", operation, rec.Code, rec.Body, err)
 	}
 	for name, values := range rec.Header() {
@@ -228,13 +220,13 @@ func (v *vendor) do(w http.ResponseWriter, r *http.Request, operation, id string
 	case "POST {id}/ttl":
 		b.ttl, _ = strconv.Atoi(r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:])
 	case "GET {id}/ports/8000/preview-url":
-		tell(w, 200, map[string]any{"sandboxId": b.ID, "url": v.http.URL + "/port", "token": "previewtoken0123456789"})
+		remotetest.Tell(w, 200, map[string]any{"sandboxId": b.ID, "url": v.http.URL + "/port", "token": "previewtoken0123456789"})
 		return
 	default:
 		fail(w, 404, "Cannot "+operation)
 		return
 	}
-	tell(w, 200, v.describe(b))
+	remotetest.Tell(w, 200, v.describe(b))
 }
 
 func (v *vendor) create(w http.ResponseWriter, body []byte) {
@@ -266,7 +258,7 @@ func (v *vendor) create(w http.ResponseWriter, body []byte) {
 		v.ends = "started"
 	}
 	v.boxes = append(v.boxes, b)
-	tell(w, 200, v.describe(b))
+	remotetest.Tell(w, 200, v.describe(b))
 }
 
 func (v *vendor) list(w http.ResponseWriter, r *http.Request) {
@@ -295,7 +287,7 @@ func (v *vendor) list(w http.ResponseWriter, r *http.Request) {
 			items = append(items, doc)
 		}
 	}
-	tell(w, 200, map[string]any{"items": items, "nextCursor": next})
+	remotetest.Tell(w, 200, map[string]any{"items": items, "nextCursor": next})
 }
 
 func (v *vendor) describe(b *vendorBox) map[string]any {
@@ -317,85 +309,10 @@ func (v *vendor) describe(b *vendorBox) map[string]any {
 	return doc
 }
 
-func tell(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v)
-}
-
 func fail(w http.ResponseWriter, status int, message string) {
-	tell(w, status, map[string]any{
+	remotetest.Tell(w, status, map[string]any{
 		"statusCode": status, "message": message, "error": http.StatusText(status), "path": "/", "timestamp": time.Now(),
 	})
-}
-
-// conforms holds a request to the document.
-func (v *vendor) conforms(r *http.Request, body []byte) error {
-	in, err := v.route(r, body)
-	if err != nil {
-		return err
-	}
-	return openapi3filter.ValidateRequest(r.Context(), in)
-}
-
-func (v *vendor) route(r *http.Request, body []byte) (*openapi3filter.RequestValidationInput, error) {
-	doc, err := document()
-	if err != nil {
-		return nil, err
-	}
-	ask := r.Clone(r.Context())
-	ask.Body, ask.URL = io.NopCloser(bytes.NewReader(body)), &url.URL{Path: r.URL.Path, RawQuery: r.URL.RawQuery}
-	route, params, err := doc.FindRoute(ask)
-	return &openapi3filter.RequestValidationInput{
-		Request: ask, PathParams: params, Route: route,
-		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, MultiError: true},
-	}, err
-}
-
-// conformsAnswer holds a success to the document, which describes no errors.
-func (v *vendor) conformsAnswer(r *http.Request, rec *httptest.ResponseRecorder) error {
-	if rec.Code >= 400 {
-		return nil
-	}
-	in, err := v.route(r, nil)
-	if err != nil {
-		return err
-	}
-	return openapi3filter.ValidateResponse(r.Context(), &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: in, Status: rec.Code, Header: rec.Header(),
-		Body:    io.NopCloser(bytes.NewReader(rec.Body.Bytes())),
-		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true},
-	})
-}
-
-// lockedLog keeps what is logged.
-type lockedLog struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lockedLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *lockedLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
-// refusing answers with an error that holds what no error may hold on.
-func refusing(status int, text string, headers ...string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		for i := 0; i+1 < len(headers); i += 2 {
-			w.Header().Set(headers[i], headers[i+1])
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		_, _ = fmt.Fprint(w, text)
-	}
 }
 
 // drop does what a create asks for and keeps the answer.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,37 +12,21 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/e2b"
+	"sandyard/providers/remote/remotetest"
 )
 
 // leaky is what a vendor's error may hold and no error of ours.
 const leaky = " key " + apiKey + " token " + envdToken
 
+func clean(t *testing.T, err error, log string) {
+	t.Helper()
+	remotetest.Clean(t, err, log, []string{apiKey, envdToken, apiKey[:24], "traffic-"}, " key ")
+}
+
 func body(message string) string { return fmt.Sprintf(`{"code":1,"message":%q}`, message+leaky) }
 
 func coded(code string) string {
 	return fmt.Sprintf(`{"code":1,"message":%q,"error_code":%q}`, "x"+leaky, code)
-}
-
-// clean fails if an error, or what a log shows of it, holds a secret or the vendor's words.
-func clean(t *testing.T, err error, log string) {
-	t.Helper()
-	e := providers.AsError(err)
-	shown := e.Error() + fmt.Sprintf(" %v %+v", e.Err, e.Err) + log
-	for _, secret := range []string{apiKey, envdToken, apiKey[:24], "traffic-"} {
-		if strings.Contains(shown, secret) {
-			t.Errorf("%q is shown in %s", secret, shown)
-		}
-	}
-	if strings.Contains(e.Message, " key ") || e.Message == "" {
-		t.Errorf("the user is told %q", e.Message)
-	}
-}
-
-func wantClass(t *testing.T, err error, class providers.Class) {
-	t.Helper()
-	if got := providers.AsError(err).Class; err == nil || got != class {
-		t.Errorf("got %v, want class %s", err, class)
-	}
 }
 
 // TestEveryErrorOfTheAPI has a row for each of E2B's.
@@ -111,9 +96,9 @@ func TestEveryErrorOfTheAPI(t *testing.T) {
 					"POST {id}/timeout": func() error { return p.SetTimeout(t.Context(), spec.ID, time.Minute) },
 				}[c.operation]
 			}
-			v.fault(c.operation, refusing(c.status, c.text, c.headers...))
+			v.fault(c.operation, remotetest.Refusing(c.status, c.text, c.headers...))
 			err := call()
-			wantClass(t, err, c.class)
+			remotetest.WantClass(t, err, c.class)
 			if got := providers.AsError(err).RetryAfter; got != c.after {
 				t.Errorf("to be tried again after %v, want %v", got, c.after)
 			}
@@ -169,15 +154,15 @@ func TestEveryErrorOfTheInside(t *testing.T) {
 					w.WriteHeader(204)
 					return
 				}
-				refusing(c.status, c.text)(w, r)
+				remotetest.Refusing(c.status, c.text)(w, r)
 			}
 			v.mu.Unlock()
 			_, err = box.Stat(t.Context(), "f")
 			if c.class == providers.FileDenied { // of which the sandbox is asked more
-				wantClass(t, err, providers.FileDenied)
+				remotetest.WantClass(t, err, providers.FileDenied)
 				return
 			}
-			wantClass(t, err, c.class)
+			remotetest.WantClass(t, err, c.class)
 			if c.status == 500 || c.status == 401 {
 				return // the same for commands, as far as their stream tells
 			}
@@ -190,35 +175,22 @@ func TestEveryErrorOfTheInside(t *testing.T) {
 	}
 }
 
+// hostileAnswers are of a server that is none, or means harm.
+func hostileAnswers() map[string]http.HandlerFunc {
+	all := remotetest.HostileAnswers()
+	maps.Copy(all, map[string]http.HandlerFunc{
+		"html 201":        remotetest.Refusing(201, "<html>"),
+		"an error inside": remotetest.Refusing(200, `{"code":500,"message":"failed"}`),
+		"no id":           remotetest.Refusing(201, `{"templateID":"base"}`),
+		"an id as a path": remotetest.Refusing(201, `{"sandboxID":"../../admin","envdAccessToken":"x"}`),
+	})
+	return all
+}
+
 // TestHostileAnswers: whatever the server says, the call ends with an error of ours, soon and with little memory.
 func TestHostileAnswers(t *testing.T) {
 	t.Parallel()
-	for name, answer := range map[string]http.HandlerFunc{
-		"html":            refusing(200, "<html><body>sign in</body></html>"),
-		"html 201":        refusing(201, "<html>"),
-		"an error inside": refusing(200, `{"code":500,"message":"failed"}`),
-		"another type":    refusing(200, `"text"`),
-		"null":            refusing(200, `null`),
-		"no id":           refusing(201, `{"templateID":"base"}`),
-		"an id as a path": refusing(201, `{"sandboxID":"../../admin","envdAccessToken":"x"}`),
-		"deep":            refusing(200, strings.Repeat("[", 1<<19)),
-		"redirect":        refusing(302, "", "Location", "http://127.0.0.1:1/steal"),
-		"cut": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Length", "100")
-			w.WriteHeader(200)
-			_ = http.NewResponseController(w).Flush()
-			panic(http.ErrAbortHandler)
-		},
-		"hang up": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		"endless": func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(200)
-			for chunk := strings.Repeat(" ", 1<<16); ; {
-				if _, err := w.Write([]byte(chunk)); err != nil {
-					return
-				}
-			}
-		},
-	} {
+	for name, answer := range hostileAnswers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := newVendor(t)
@@ -259,12 +231,12 @@ func TestPagesWithoutEnd(t *testing.T) {
 		w.Header().Set("X-Next-Token", "again")
 		v.fault("GET /v2/sandboxes", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("X-Next-Token", "again")
-			tell(w, 200, []any{})
+			remotetest.Tell(w, 200, []any{})
 		})
-		tell(w, 200, []any{})
+		remotetest.Tell(w, 200, []any{})
 	})
 	_, err := p.List(t.Context())
-	wantClass(t, err, providers.Internal)
+	remotetest.WantClass(t, err, providers.Internal)
 }
 
 func TestBadSettings(t *testing.T) {
@@ -283,7 +255,7 @@ func TestBadSettings(t *testing.T) {
 		c := good
 		change(&c)
 		_, err := e2b.New(c)
-		wantClass(t, err, providers.Invalid)
+		remotetest.WantClass(t, err, providers.Invalid)
 		if err != nil && (!strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "secret")) {
 			t.Errorf("%s: %v", name, err)
 		}

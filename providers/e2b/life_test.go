@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sandyard/providers"
+	"sandyard/providers/remote/remotetest"
 )
 
 // TestADroppedAnswerIsAdopted: the vendor makes the sandbox and the answer is lost on its way.
@@ -49,7 +50,7 @@ func TestALostCallerLeavesWhatCanBeFound(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	_, err := p.Create(ctx, providers.Spec{ID: "box1"})
-	wantClass(t, err, providers.Unavailable)
+	remotetest.WantClass(t, err, providers.Unavailable)
 	if made, err := p.Create(t.Context(), providers.Spec{ID: "box1"}); err != nil || made.Ref != "vendor1" ||
 		len(v.ids()) != 1 {
 		t.Errorf("got %+v, %v; there are %v", made, err, v.ids())
@@ -116,7 +117,7 @@ func TestNothingOfOthersIsTouched(t *testing.T) {
 	p := v.open()
 	p.Remember("box1", "theirs")
 	_, err := p.Open(t.Context(), "box1")
-	wantClass(t, err, providers.NotFound)
+	remotetest.WantClass(t, err, providers.NotFound)
 	p.Remember("box1", "theirs")
 	if err := p.Delete(t.Context(), "box1"); err != nil {
 		t.Error(err)
@@ -159,7 +160,7 @@ func TestWhatIsRememberedIsNotSearched(t *testing.T) {
 		t.Errorf("with an outdated id: %v", err)
 	}
 	_, err = p.Open(t.Context(), "box2")
-	wantClass(t, err, providers.NotFound)
+	remotetest.WantClass(t, err, providers.NotFound)
 }
 
 func TestTimeouts(t *testing.T) {
@@ -185,8 +186,8 @@ func TestTimeouts(t *testing.T) {
 	if err := errors.Join(p.Pause(ctx, "box1"), p.SetTimeout(ctx, "box1", time.Minute), p.Pause(ctx, "box1")); err != nil {
 		t.Errorf("while it is paused: %v", err)
 	}
-	wantClass(t, p.SetTimeout(t.Context(), "none", time.Minute), providers.NotFound)
-	wantClass(t, p.SetTimeout(t.Context(), "../x", time.Minute), providers.NotFound)
+	remotetest.WantClass(t, p.SetTimeout(t.Context(), "none", time.Minute), providers.NotFound)
+	remotetest.WantClass(t, p.SetTimeout(t.Context(), "../x", time.Minute), providers.NotFound)
 }
 
 // TestManyPages lists more sandboxes than a page holds.
@@ -238,7 +239,7 @@ func TestOldTemplates(t *testing.T) {
 				t.Errorf("version %q: %q, length %d, %v", version, text, r.ContentLength, err)
 			}
 			got <- kind + " " + r.URL.Query().Get("path") + " " + r.URL.Query().Get("username")
-			tell(w, 200, []any{})
+			remotetest.Tell(w, 200, []any{})
 		}
 		v.mu.Unlock()
 		if err := box.(interface {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -18,14 +17,11 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"github.com/getkin/kin-openapi/openapi3"
-	"github.com/getkin/kin-openapi/openapi3filter"
-	"github.com/getkin/kin-openapi/routers"
-	"github.com/getkin/kin-openapi/routers/gorillamux"
 
 	"sandyard/guest/envdpb/process"
 	"sandyard/guest/envdpb/process/processconnect"
 	"sandyard/providers/e2b"
+	"sandyard/providers/remote/remotetest"
 )
 
 const (
@@ -36,26 +32,15 @@ const (
 // document is E2B's own description of its API.
 //
 //nolint:gochecknoglobals // a constant
-var document = sync.OnceValues(func() (routers.Router, error) {
-	doc, err := openapi3.NewLoader().LoadFromFile("../../web/testdata/e2b/openapi.yml")
-	if err != nil {
-		return nil, err
-	}
-	doc.Servers = nil
-	for _, s := range doc.Components.Schemas { // a name that E2B does not know may be a misspelt one
-		if s.Value.AdditionalProperties.Has == nil && s.Value.AdditionalProperties.Schema == nil &&
-			len(s.Value.Properties) > 0 {
-			s.Value.AdditionalProperties.Has = openapi3.Ptr(false)
-		}
-	}
-	return gorillamux.NewRouter(doc)
+var document = sync.OnceValues(func() (remotetest.Document, error) {
+	return remotetest.Load("../../web/testdata/e2b/openapi.yml")
 })
 
 // vendor stands in E2B's place: sandboxes in memory, and faults on demand.
 type vendor struct {
 	t    *testing.T
 	http *httptest.Server
-	log  lockedLog
+	log  remotetest.Log
 
 	mu      sync.Mutex
 	boxes   []*vendorBox
@@ -83,6 +68,14 @@ func newVendor(t *testing.T) *vendor {
 	v.http = httptest.NewServer(http.HandlerFunc(v.serve))
 	t.Cleanup(v.http.Close)
 	return v
+}
+
+func (v *vendor) document() remotetest.Document {
+	doc, err := document()
+	if err != nil {
+		v.t.Error(err)
+	}
+	return doc
 }
 
 func (v *vendor) open() *e2b.Provider {
@@ -144,7 +137,7 @@ func (v *vendor) serve(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	if err := v.conforms(r, body); err != nil {
+	if err := v.document().Request(r, body); err != nil {
 		v.t.Errorf("not as E2B's document has it: %s %s %s: %v", r.Method, r.URL, body, err)
 	}
 	operation, id := r.Method+" "+r.URL.Path, ""
@@ -172,7 +165,7 @@ func (v *vendor) serve(w http.ResponseWriter, r *http.Request) {
 func (v *vendor) answer(w http.ResponseWriter, r *http.Request, operation, id string, body []byte) {
 	rec := httptest.NewRecorder()
 	v.do(rec, r, operation, id, body)
-	if err := v.conformsAnswer(r, rec); err != nil {
+	if err := v.document().Answer(r, rec); err != nil {
 		v.t.Errorf("the stand-in is not as E2B's document has it: %s answers %d %s: %v", operation, rec.Code, rec.Body, err)
 	}
 	for name, values := range rec.Header() {
@@ -203,7 +196,7 @@ func (v *vendor) do(w http.ResponseWriter, r *http.Request, operation, id string
 	case "GET {id}":
 		doc := v.listed(b)
 		doc["envdAccessToken"], doc["domain"] = envdToken, "other.example"
-		tell(w, 200, doc)
+		remotetest.Tell(w, 200, doc)
 	case "DELETE {id}":
 		v.boxes = slices.Delete(v.boxes, i, i+1)
 		w.WriteHeader(204)
@@ -219,7 +212,7 @@ func (v *vendor) do(w http.ResponseWriter, r *http.Request, operation, id string
 		if b.State == "paused" {
 			b.State, status = "running", 201
 		}
-		tell(w, status, v.accessTo(b))
+		remotetest.Tell(w, status, v.accessTo(b))
 	case "POST {id}/timeout":
 		var ask struct{ Timeout int64 }
 		if b.State == "paused" || json.Unmarshal(body, &ask) != nil {
@@ -251,7 +244,7 @@ func (v *vendor) create(w http.ResponseWriter, body []byte) {
 		Metadata: ask.Metadata, unlisted: v.lateBy, timeout: ask.Timeout,
 	}
 	v.boxes = append(v.boxes, b)
-	tell(w, 201, v.accessTo(b))
+	remotetest.Tell(w, 201, v.accessTo(b))
 }
 
 func (v *vendor) list(w http.ResponseWriter, r *http.Request) {
@@ -276,7 +269,7 @@ func (v *vendor) list(w http.ResponseWriter, r *http.Request) {
 			docs = append(docs, v.listed(b))
 		}
 	}
-	tell(w, 200, docs)
+	remotetest.Tell(w, 200, docs)
 }
 
 func matches(b *vendorBox, want url.Values) bool {
@@ -343,83 +336,8 @@ func (readyShell) Start(
 	return nil
 }
 
-func tell(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v)
-}
-
 func fail(w http.ResponseWriter, status int, message string) {
-	tell(w, status, map[string]any{"code": status, "message": message})
-}
-
-// conforms holds a request to the document.
-func (v *vendor) conforms(r *http.Request, body []byte) error {
-	in, err := v.route(r, body)
-	if err != nil {
-		return err
-	}
-	return openapi3filter.ValidateRequest(r.Context(), in)
-}
-
-func (v *vendor) route(r *http.Request, body []byte) (*openapi3filter.RequestValidationInput, error) {
-	doc, err := document()
-	if err != nil {
-		return nil, err
-	}
-	ask := r.Clone(r.Context())
-	ask.Body, ask.URL = io.NopCloser(bytes.NewReader(body)), &url.URL{Path: r.URL.Path, RawQuery: r.URL.RawQuery}
-	route, params, err := doc.FindRoute(ask)
-	return &openapi3filter.RequestValidationInput{
-		Request: ask, PathParams: params, Route: route,
-		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, MultiError: true},
-	}, err
-}
-
-// conformsAnswer holds a success to the document, of which errors have few.
-func (v *vendor) conformsAnswer(r *http.Request, rec *httptest.ResponseRecorder) error {
-	if rec.Code >= 400 {
-		return nil
-	}
-	in, err := v.route(r, nil)
-	if err != nil {
-		return err
-	}
-	return openapi3filter.ValidateResponse(r.Context(), &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: in, Status: rec.Code, Header: rec.Header(),
-		Body:    io.NopCloser(bytes.NewReader(rec.Body.Bytes())),
-		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true},
-	})
-}
-
-// lockedLog keeps what is logged.
-type lockedLog struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lockedLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *lockedLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
-// refusing answers with an error that holds what no error may hold on.
-func refusing(status int, text string, headers ...string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		for i := 0; i+1 < len(headers); i += 2 {
-			w.Header().Set(headers[i], headers[i+1])
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		_, _ = fmt.Fprint(w, text)
-	}
+	remotetest.Tell(w, status, map[string]any{"code": status, "message": message})
 }
 
 // drop does what a create asks for and keeps the answer.
