@@ -82,7 +82,9 @@ func (d described) check() error {
 }
 
 func (d described) instance() providers.Instance {
-	i := providers.Instance{ID: d.Labels[remote.LabelSandbox], Ref: d.ID, CreatedAt: d.CreatedAt, State: providers.StateRunning}
+	i := providers.Instance{
+		ID: d.Labels[remote.LabelSandbox], Ref: d.ID, CreatedAt: d.CreatedAt, State: providers.StateRunning,
+	}
 	switch d.phase() {
 	case phaseStops, phaseStopped:
 		i.State = providers.StatePaused

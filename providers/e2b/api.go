@@ -135,8 +135,7 @@ func (p *Provider) apiSimple(ctx context.Context, what, method, path string, bod
 }
 
 // apiList returns the sandboxes with all of these tags, running or paused, the oldest first. What the backend lists
-// beside
-// them is not ours to touch.
+// beside them is not ours to touch.
 func (p *Provider) apiList(ctx context.Context, tags remote.Labels) ([]described, error) {
 	filter := make([]string, 0, len(tags))
 	for k, v := range tags {

@@ -21,8 +21,7 @@ import (
 func (p *Provider) tags(id string) remote.Labels { return remote.Identity(p.cfg.Fleet, id) }
 
 // Create implements providers.Provider. The backend names sandboxes itself and would make as many as it is asked for,
-// so a
-// sandbox is looked for before it is made and afterwards; of several the oldest stays.
+// so a sandbox is looked for before it is made and afterwards; of several the oldest stays.
 func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.Instance, error) {
 	spec, err := p.complete(spec)
 	if err != nil {
@@ -266,7 +265,8 @@ func (p *Provider) Ping(ctx context.Context) error {
 	return translated("list sandboxes", err)
 }
 
-// SetTimeout implements providers.Timer; a longer one than the account permits is set as that. A paused sandbox has no clock there; its resume starts a new one.
+// SetTimeout implements providers.Timer; a longer one than the account permits is set as that. A paused sandbox has no
+// clock there; its resume starts a new one.
 func (p *Provider) SetTimeout(ctx context.Context, id string, left time.Duration) error {
 	return p.found(ctx, id, func(backend string) error {
 		err := p.apiSimple(

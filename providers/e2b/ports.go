@@ -39,8 +39,7 @@ func (s *sandbox) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 }
 
 // trafficToken is the token of the sandbox's ports; empty = they need none. Only the answer to create and connect tells
-// it. Of a
-// sandbox that runs connect changes no more than its timeout, which may become longer.
+// it. Of a sandbox that runs connect changes no more than its timeout, which may become longer.
 func (s *sandbox) trafficToken(ctx context.Context) (string, error) {
 	if known, ok := s.p.refs.Get(s.id); ok && known.ID == s.backend && known.Traffic != "" {
 		return known.Traffic, nil

@@ -90,7 +90,8 @@ func (s *sandbox) address(port uint16) *url.URL {
 	return &url.URL{Scheme: "https", Host: strconv.Itoa(int(port)) + "-" + s.backend + "." + s.host}
 }
 
-// door is the way to envd: it adds what lets a request in, and turns an answer that is not envd's into a *remote.Refusal.
+// door is the way to envd: it adds what lets a request in, and turns an answer that is not envd's into a
+// *remote.Refusal.
 type door struct{ s *sandbox }
 
 func (d *door) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -117,8 +118,7 @@ func (d *door) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // broken explains why a call did not reach its end. What cut it knows more than the transport, and of a sandbox that
-// does not
-// answer the API says how it stands.
+// does not answer the API says how it stands.
 func (s *sandbox) broken(ctx context.Context, err error) error {
 	var own *providers.Error
 	if ctx.Err() != nil {
@@ -347,8 +347,7 @@ func (s *sandbox) callError(ctx context.Context, err error) error {
 }
 
 // ownFault says whether an error that nobody sent is about the connection: an answer that was cut off looks like a
-// fault of the
-// protocol. That an answer is too large is no such error.
+// fault of the protocol. That an answer is too large is no such error.
 func ownFault(err *connect.Error) bool { return err.Code() != connect.CodeResourceExhausted }
 
 // Put implements spool.Shell.

@@ -87,7 +87,8 @@ func (s *Spool) settings(cmd providers.Command, wait bool) string {
 
 // attach is the script that waits for a command which was started.
 func (s *Spool) attach(cmd providers.Command) string {
-	return s.head(cmd.Name) + s.settings(cmd, true) + "deliver() { echo spool1 none; exit 0; }\ndiscard() { :; }\n" + runScript
+	const none = "deliver() { echo spool1 none; exit 0; }\ndiscard() { :; }\n"
+	return s.head(cmd.Name) + s.settings(cmd, true) + none + runScript
 }
 
 // start is the script that starts cmd, or attaches to it, and the files that it needs.

@@ -1,15 +1,12 @@
 // Package spool runs named commands in sandboxes whose backend can only run a short script and return what it prints:
-// the
-// output lies in files of the sandbox, and whoever comes later finds the command there, running or ended.
+// the output lies in files of the sandbox, and whoever comes later finds the command there, running or ended.
 //
 // A sandbox needs sh, setsid, env, awk, base64, dd, grep, head, id, ls, mkfifo, mv, rm, sed, sleep and wc, as coreutils
 // and util-linux or busybox have them, a /proc of Linux and a /tmp that lives as long as the sandbox. Commands of
-// another user than
-// the sandbox's need stat, too.
+// another user than the sandbox's need stat, too.
 //
 // What marks a command's processes is a variable of their environment, their session, the pipes of the output, and
-// their
-// descent. One that gives up all of them outlives the command's end; only a guest could hold that.
+// their descent. One that gives up all of them outlives the command's end; only a guest could hold that.
 package spool
 
 import (
@@ -27,10 +24,9 @@ import (
 // Shell is what a backend must be able to do.
 type Shell interface {
 	// Script runs text by sh and returns what it has printed to its standard output, byte by byte; more than limit bytes
-	// are
-	// providers.TooLarge. It has no input. An empty user is the sandbox's own; one that there is not answers
-	// providers.NoUser. A ctx that ends lets go of the script, which may go on or not. Text holds no NUL, is UTF-8 and not
-	// longer than MaxScript.
+	// are providers.TooLarge. It has no input. An empty user is the sandbox's own; one that there is not answers
+	// providers.NoUser. A ctx that ends lets go of the script, which may go on or not. Text holds no NUL, is UTF-8 and
+	// not longer than MaxScript.
 	Script(ctx context.Context, user, text string, limit int64) ([]byte, error)
 	// Put makes or replaces a file below /tmp that every user of the sandbox can read.
 	Put(ctx context.Context, path string, data []byte) error

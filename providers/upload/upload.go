@@ -1,5 +1,5 @@
-// Package upload counts what is sent to a sandbox, so that an upload whose source failed is told from one that the sandbox did
-// not take.
+// Package upload counts what is sent to a sandbox, so that an upload whose source failed is told from one that the
+// sandbox did not take.
 package upload
 
 import (

@@ -1,5 +1,5 @@
-// Package remotetest is what the tests of providers over a vendor's API have in common: the vendor's OpenAPI document, to
-// which requests and answers are held, answers of servers that mean harm, and checks of what a caller is told.
+// Package remotetest is what the tests of providers over a vendor's API have in common: the vendor's OpenAPI document,
+// to which requests and answers are held, answers of servers that mean harm, and checks of what a caller is told.
 package remotetest
 
 import (
