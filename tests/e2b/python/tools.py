@@ -7,6 +7,7 @@ whether all went well.
 import asyncio
 import base64
 import hashlib
+import json
 import os
 import sys
 import traceback
@@ -18,6 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 URL = os.environ["MCP_URL"]
 
 cases = []
+called = set()
 
 
 def case(f):
@@ -42,12 +44,14 @@ class Talk:
         await self.http.__aexit__(*error)
 
     async def call(self, tool, **arguments):
+        called.add(tool)
         result = await self.client.call_tool(tool, arguments)
         text = "\n".join(c.text for c in result.content if c.type == "text")
         assert not result.is_error, f"{tool}: {text}"
         return text, result.structured_content
 
     async def refused(self, tool, **arguments):
+        called.add(tool)
         result = await self.client.call_tool(tool, arguments)
         assert result.is_error, f"{tool} was not refused: {result}"
         return result.structured_content["error"]
@@ -304,6 +308,66 @@ async def sandboxes_and_jobs():
         assert "there" in (await t.client.read_resource(f"sandyard://jobs/{run['exec_id']}/output")).contents[0].text
         await t.call("sandbox_delete", sandbox=box["id"])
         assert (await t.refused("shell_exec", command="true", sandbox=box["id"]))["code"] == "not_found"
+
+
+@case
+async def what_the_template_has_and_has_not():
+    async with Talk("?tools=all") as t:
+        _, fields = await t.call("python_execute", code="6 * 7")
+        assert fields["results"][0]["data"]["text/plain"] == "42", fields
+        assert (await t.refused("javascript_execute", code="1"))["code"] == "command_not_found"
+        _, fields = await t.call("pip_install", packages="no-such-package", timeout=20)
+        assert fields["exit_code"] != 0, fields
+        for tool, arguments in {
+            "browser_open": {"url": "http://localhost:8000/"},
+            "browser_info": {},
+            "browser_screenshot": {},
+            "browser_action": {"action_type": "text"},
+        }.items():
+            assert (await t.refused(tool, **arguments))["code"] == "no_browser"
+
+
+# A server for one tool, which answers whatever it is asked.
+SERVER = """import json, sys
+for line in sys.stdin:
+    m = json.loads(line)
+    if "id" in m:
+        print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": {
+            "protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"},
+            "tools": [{"name": "t", "inputSchema": {"type": "object"}}],
+            "content": [{"type": "text", "text": "got " + str(m.get("params", {}).get("arguments"))}]}}), flush=True)
+"""
+
+
+@case
+async def other_servers():
+    async with Talk("?tools=all") as t:
+        assert (await t.refused("mcp_list_servers"))["code"] == "mcp_failed"
+        await t.call("file_write", file="s.py", content=SERVER)
+        config = {"mcpServers": {"s": {"command": "python3", "args": ["s.py"]}}}
+        await t.call("file_write", file=".mcp.json", content=json.dumps(config))
+        _, fields = await t.call("mcp_list_servers")
+        assert [s["name"] for s in fields["servers"]] == ["s"], fields
+        _, fields = await t.call("mcp_list_tools", server_name="s")
+        assert [tool["name"] for tool in fields["tools"]] == ["t"], fields
+        text, _ = await t.call("mcp_execute", server_name="s", tool_name="t", arguments={"a": 1})
+        assert text == "got {'a': 1}\n", text
+
+
+@case
+async def a_job_is_waited_for():
+    async with Talk("?tools=all") as t:
+        _, exec = await t.call("exec_start", command="sleep 600")
+        await t.call("exec_signal", exec_id=exec["exec_id"], signal="SIGKILL")
+        _, job = await t.call("job_wait", job_id=exec["exec_id"])
+        assert job["state"] == "succeeded", job
+
+
+@case
+async def every_tool_was_called():
+    async with Talk("?tools=all") as t:
+        left = {tool.name for tool in (await t.client.list_tools()).tools} - called
+        assert not left, sorted(left)
 
 
 async def clear():
