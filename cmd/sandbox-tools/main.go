@@ -24,8 +24,9 @@ import (
 const (
 	processors  = 2
 	memoryLimit = 256 << 20 // soft; files of requests and the spools may hold most of it
-	// headerTime is how long a client may take for its headers.
-	headerTime = 10 * time.Second
+	// headerTime and requestTime are how long a client may take for its headers, and for all of its request.
+	headerTime  = 10 * time.Second
+	requestTime = 2 * time.Minute
 	attachTime = time.Minute
 )
 
@@ -66,6 +67,7 @@ func serve() error {
 	server := &http.Server{
 		Handler:           inside.NewHandler(box, version(), log),
 		ReadHeaderTimeout: headerTime,
+		ReadTimeout:       requestTime,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	return server.Serve(listener)

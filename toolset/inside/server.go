@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sync/semaphore"
 
 	"sandyard/providers"
 	"sandyard/toolset"
@@ -22,7 +22,9 @@ const HealthPath = "/health"
 const (
 	// maxBody bounds one request, in bytes.
 	maxBody = 24 << 20
-	// maxRequests is how many are answered at once.
+	// maxBodies bounds the requests that are answered at once, in bytes of their bodies, which stand in memory. One counts
+	// at least maxBodies/maxRequests.
+	maxBodies   = 4 * maxBody
 	maxRequests = 64
 )
 
@@ -80,16 +82,19 @@ func gone(ctx context.Context) bool {
 }
 
 func bounded(next http.Handler) http.Handler {
-	places := make(chan struct{}, maxRequests)
+	room := semaphore.NewWeighted(maxBodies)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case places <- struct{}{}:
-			defer func() { <-places }()
-			next.ServeHTTP(w, r)
-		default:
-			w.Header().Set("Retry-After", "1")
-			http.Error(w, fmt.Sprintf("%d calls are under way; try again", maxRequests), http.StatusServiceUnavailable)
+		size := min(max(r.ContentLength, maxBodies/maxRequests), maxBody)
+		if r.ContentLength < 0 { // it does not say
+			size = maxBody
 		}
+		if !room.TryAcquire(size) {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "too many calls, or too large ones, are under way; try again", http.StatusServiceUnavailable)
+			return
+		}
+		defer room.Release(size)
+		next.ServeHTTP(w, r)
 	})
 }
 

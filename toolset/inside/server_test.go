@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,6 +53,53 @@ func TestPagesOfBrowsersAreRefused(t *testing.T) {
 	w := httptest.NewRecorder()
 	if h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, HealthPath, nil)); w.Code != http.StatusNoContent {
 		t.Errorf("health: %d", w.Code)
+	}
+}
+
+// TestBodiesAtOnceAreBounded by their bytes, whether they say how many these are or not.
+func TestBodiesAtOnceAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		length int64
+		most   int
+	}{
+		"small": {100, maxRequests}, "large": {maxBody, maxBodies / maxBody}, "unknown": {-1, maxBodies / maxBody},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			entered, release := make(chan struct{}), make(chan struct{})
+			h := bounded(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				select {
+				case entered <- struct{}{}:
+					<-release
+				case <-r.Context().Done():
+				}
+			}))
+			ask := func() int {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // of one that is let in
+				defer cancel()
+				r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil)
+				r.ContentLength = c.length
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				return w.Code
+			}
+			var all sync.WaitGroup
+			for range c.most {
+				all.Go(func() { ask() })
+				<-entered
+			}
+			if code := ask(); code != http.StatusServiceUnavailable {
+				t.Errorf("one more than %d is answered %d", c.most, code)
+			}
+			close(release)
+			all.Wait()
+			all.Go(func() { <-entered })
+			if code := ask(); code != http.StatusOK {
+				t.Errorf("afterwards: %d", code)
+			}
+			all.Wait()
+		})
 	}
 }
 
