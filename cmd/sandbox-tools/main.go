@@ -27,7 +27,7 @@ const (
 	// headerTime and requestTime are how long a client may take for its headers, and for all of its request.
 	headerTime  = 10 * time.Second
 	requestTime = 2 * time.Minute
-	attachTime = time.Minute
+	attachTime  = time.Minute
 )
 
 func main() {
