@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/imageref"
 	"sandyard/jobs"
 	"sandyard/jobs/queue"
@@ -183,7 +185,7 @@ func (s Sandboxes) validateMost() error {
 
 // validateDefaults refuses what no sandbox could have.
 func (s Sandboxes) validateDefaults() error {
-	var wrong *jobs.InvalidError
+	var wrong *kind.InvalidError
 	err := s.defaults().Check()
 	if !errors.As(err, &wrong) {
 		return errors.Join(err, atLeast("EXEC_TIMEOUT", s.ExecTime, 100*time.Millisecond))

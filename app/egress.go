@@ -4,10 +4,11 @@ import (
 	"context"
 	"log/slog"
 
+	"sandyard/jobs/kind"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sandyard/egress"
-	"sandyard/jobs"
 	"sandyard/netguard"
 )
 
@@ -20,7 +21,7 @@ func newEgress(c Egress, closed *netguard.Services, p *Parts, log *slog.Logger) 
 			if err != nil {
 				return egress.Policy{}, err
 			}
-			return jobs.PolicyOf(text)
+			return kind.PolicyOf(text)
 		},
 		Connections: c.EgressConnections, BytesPerSecond: c.EgressRate, Idle: c.EgressIdle, Log: log,
 	})

@@ -6,36 +6,41 @@ import (
 	"slices"
 
 	"sandyard/egress"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers"
 )
 
 // canMake refuses a sandbox that a provider cannot make as it is wished for.
 func canMake(can providers.Capabilities, box *models.Sandbox) error {
-	policy, err := PolicyOf(box.Egress)
+	policy, err := kind.PolicyOf(box.Egress)
 	if err != nil {
 		return err
 	}
 	switch {
 	case policy.Off():
 	case can.Network == providers.Unsupported:
-		return invalid("network", "provider %s gives sandboxes no network; leave network and egress out", can.Provider)
+		return kind.Invalid("network", "provider %s gives sandboxes no network; leave network and egress out", can.Provider)
 	case can.Network == providers.Native && !policy.Equal(egress.Public()):
-		return invalid("egress", "provider %s opens the network as a whole or not at all; use network in place of egress", can.Provider)
+		return kind.Invalid(
+			"egress",
+			"provider %s opens the network as a whole or not at all; use network in place of egress",
+			can.Provider,
+		)
 	}
 	if can.Pause != providers.Unsupported {
 		return nil
 	}
 	if box.OnTimeout == "pause" {
-		return invalid("on_timeout", "provider %s cannot pause sandboxes; use delete", can.Provider)
+		return kind.Invalid("on_timeout", "provider %s cannot pause sandboxes; use delete", can.Provider)
 	}
 	return nil
 }
 
-// supports refuses a job that the sandbox's provider cannot run, before it is written down. What is not known yet the worker
-// finds out.
-func (c *Client) supports(ctx context.Context, sandbox string, args Args, o Options) error {
-	lacking := func(can providers.Capabilities) string { return lacks(can, args) }
+// supports refuses a job that the sandbox's provider cannot run, before it is written down. What is not known yet the
+// worker finds out.
+func (c *Client) supports(ctx context.Context, sandbox string, args kind.Args, o Options) error {
+	lacking := func(can providers.Capabilities) string { return kind.Lacks(can, args) }
 	if !slices.ContainsFunc(c.catalog.Able, func(can providers.Capabilities) bool { return lacking(can) != "" }) {
 		return nil
 	}
@@ -47,42 +52,30 @@ func (c *Client) supports(ctx context.Context, sandbox string, args Args, o Opti
 		return err
 	}
 	if what := lacking(c.catalog.able(box.Provider)); what != "" {
-		return providers.Errorf(providers.NotSupported, "provider %s of this sandbox does not support %s; GET /v1/providers says what each provider can do",
-			box.Provider, what)
+		return providers.Errorf(
+			providers.NotSupported,
+			"provider %s of this sandbox does not support %s; GET /v1/providers says what each provider can do",
+			box.Provider,
+			what,
+		)
 	}
 	return nil
 }
 
-// lacks says what a provider would have to support for a job and does not; empty = nothing.
-func lacks(can providers.Capabilities, args Args) string {
-	background := args.Kind() == models.KindExecWait || args.Kind() == models.KindExecStdin || args.Kind() == models.KindExecSignal ||
-		args.Kind() == models.KindExecDelete
-	code := args.Kind() == models.KindCode || args.Kind() == models.KindCodeCreate || args.Kind() == models.KindCodeDelete
-	stdin := false
-	if e, ok := args.(*Exec); ok {
-		background = background || e.Background
-		stdin = e.Stdin != ""
+// maxPortGrants bounds the grants of one sandbox.
+const maxPortGrants = 100
+
+// reachable says why no port of the sandbox can be let out, or not one more.
+func (c *Client) reachable(ctx context.Context, sandbox string, o Options) error {
+	if c.catalog.Edge.IsZero() {
+		return kind.Invalid(
+			"port",
+			"cannot be reached: this server has no edge; ask your operator to set EDGE_ADDR and EDGE_DOMAIN",
+		)
 	}
-	_, port := args.(*Port)
-	_, policy := args.(*SetEgress)
-	for _, need := range []struct {
-		of      bool
-		support providers.Support
-		what    string
-	}{
-		{args.Kind() == models.KindPause || args.Kind() == models.KindResume, can.Pause, "pausing"},
-		{background, can.Background, "background execs"},
-		{code, can.Code, "code contexts"},
-		{stdin, can.Stdin, "standard input"},
-		{port, can.Ports, "ports"},
-		{args.Kind() == kindProcessList || args.Kind() == kindProcessSignal, can.Processes, "lists of processes"},
-	} {
-		if need.of && need.support == providers.Unsupported {
-			return need.what
-		}
+	n, err := c.store.CountPortGrants(ctx, o.TenantID, sandbox)
+	if err == nil && n >= maxPortGrants {
+		err = &models.LimitError{Limit: "port grants of a sandbox", Used: float64(n), Max: maxPortGrants}
 	}
-	if policy && (can.Network == providers.Unsupported || can.Network == providers.Native) {
-		return "changing the egress policy of a running sandbox"
-	}
-	return ""
+	return err
 }

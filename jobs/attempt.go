@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/models/pg"
 	"sandyard/providers"
@@ -84,8 +85,8 @@ func (a *attempt) file(ctx context.Context, f func(providers.Files) (any, error)
 	return result{value: v}, err
 }
 
-// onCancel makes f the way to cancel this attempt, instead of ending its context. f is called again at every
-// heartbeat until it has succeeded.
+// onCancel makes f the way to cancel this attempt, instead of ending its context. f is called again at every heartbeat
+// until it has succeeded.
 func (a *attempt) onCancel(f func() error) (stop func()) {
 	a.mu.Lock()
 	a.kill = f
@@ -138,7 +139,7 @@ func (a *attempt) isCancelled() bool {
 
 // execute runs the job's kind within its time.
 func (a *attempt) execute(ctx context.Context) (result, error) {
-	args, err := argsOf(a.job)
+	args, err := kind.FromJob(a.job)
 	if err != nil {
 		return result{}, err
 	}
@@ -154,7 +155,7 @@ func (a *attempt) execute(ctx context.Context) (result, error) {
 
 // persist runs the kind, again for as long as our own database is away, which says nothing about the job. That is as
 // safe as a further attempt, and costs none.
-func (a *attempt) persist(ctx context.Context, args Args) (result, error) {
+func (a *attempt) persist(ctx context.Context, args kind.Args) (result, error) {
 	for pause := (retryPause{}); ; {
 		res, err := a.perform(ctx, args)
 		if !isOurs(err) || ctx.Err() != nil {

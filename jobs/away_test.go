@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/dev/faultproxy"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
@@ -45,12 +47,12 @@ func TestDatabaseAwayInsideARunningJob(t *testing.T) {
 	box, created := "", ""
 	for _, job := range []func() string{
 		func() string { box, created = r.create(jobs.CreateSandbox{}); return created },
-		func() string { return r.submit(box, &jobs.SetTimeout{TimeoutSeconds: 600}, options()) },
+		func() string { return r.submit(box, &kind.SetTimeout{TimeoutSeconds: 600}, options()) },
 		func() string { return r.exec(box, "fake:append log x") },
-		func() string { return r.submit(box, &jobs.Write{Path: "a", Content: "b"}, options()) },
-		func() string { return r.submit(box, &jobs.Pause{}, options()) },
-		func() string { return r.submit(box, &jobs.Resume{}, options()) },
-		func() string { return r.submit(box, &jobs.Delete{}, options()) },
+		func() string { return r.submit(box, &kind.Write{Path: "a", Content: "b"}, options()) },
+		func() string { return r.submit(box, &kind.Pause{}, options()) },
+		func() string { return r.submit(box, &kind.Resume{}, options()) },
+		func() string { return r.submit(box, &kind.Delete{}, options()) },
 	} {
 		left := outage(proxy, claiming, 5)
 		id := job()
@@ -88,7 +90,7 @@ func TestDatabaseAwayLongerThanALease(t *testing.T) {
 	if n := r.state.Starts(exec); n != 1 {
 		t.Errorf("the command was started %d times", n)
 	}
-	if got := r.wait(r.submit(box, &jobs.Read{Path: "log"}, options())); string(got.Content) != "x" {
+	if got := r.wait(r.submit(box, &kind.Read{Path: "log"}, options())); string(got.Content) != "x" {
 		t.Errorf("the command's trace is %q", got.Content)
 	}
 }
@@ -155,8 +157,8 @@ func TestFileGoneByAnUnansweredAttempt(t *testing.T) {
 	r := newRig(t)
 	r.worker(2)
 	box, _ := r.create(jobs.CreateSandbox{})
-	r.wait(r.submit(box, &jobs.Write{Path: "a", Content: "x"}, options()))
-	for _, args := range []jobs.Args{&jobs.Move{From: "a", To: "b"}, &jobs.Remove{Path: "b"}} {
+	r.wait(r.submit(box, &kind.Write{Path: "a", Content: "x"}, options()))
+	for _, args := range []kind.Args{&kind.Move{From: "a", To: "b"}, &kind.Remove{Path: "b"}} {
 		r.state.Inject(fake.Fault{Op: fake.OpFile, After: true, Err: providers.Errorf(providers.Unavailable, "away")})
 		if j := r.wait(r.submit(box, args, options())); j.State != models.Succeeded || j.Attempt != 2 {
 			t.Errorf("%s: %s at attempt %d, %+v", j.Kind, j.State, j.Attempt, j.Error)
@@ -187,9 +189,9 @@ func TestDatabaseAwayWhenAJobFindsItsSandboxPaused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	box, _ := r.create(jobs.CreateSandbox{AutoResume: true})
-	r.submit(box, &jobs.Write{Path: "a", Content: "x"}, options())
-	r.submit(box, &jobs.Pause{}, options())
-	read := r.submit(box, &jobs.Read{Path: "a"}, options()) // when it was submitted nothing was paused that could be resumed
+	r.submit(box, &kind.Write{Path: "a", Content: "x"}, options())
+	r.submit(box, &kind.Pause{}, options())
+	read := r.submit(box, &kind.Read{Path: "a"}, options()) // when it was submitted nothing was paused that could be resumed
 	proxy, wired := r.wire()
 	var struck atomic.Bool
 	proxy.On(func(c faultproxy.Call) faultproxy.Fault {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
@@ -17,8 +19,8 @@ func (r *rig) background(box, script string) string {
 	r.t.Helper()
 	o := options()
 	o.Parallel = true
-	j := r.wait(r.submit(box, &jobs.Exec{Command: script, Background: true, StdinOpen: true}, o))
-	var res jobs.BackgroundResult
+	j := r.wait(r.submit(box, &kind.Exec{Command: script, Background: true, StdinOpen: true}, o))
+	var res kind.BackgroundResult
 	if j.State == models.Succeeded {
 		r.must(json.Unmarshal(j.Result, &res))
 	}
@@ -34,7 +36,7 @@ func (r *rig) exec1(j models.Job) (e providers.Exec) {
 	return e
 }
 
-func ref(exec string) jobs.ExecRef { return jobs.ExecRef{ExecID: exec} }
+func ref(exec string) kind.ExecRef { return kind.ExecRef{ExecID: exec} }
 
 func TestBackgroundExecGoesOnBesideOthers(t *testing.T) {
 	t.Parallel()
@@ -46,13 +48,13 @@ func TestBackgroundExecGoesOnBesideOthers(t *testing.T) {
 	long := r.exec(box, "fake:sleep 1h") // in the order of the sandbox: what follows must not wait for it
 	r.eventually("the long exec runs", func() bool { return r.job(long).State == models.Running })
 
-	waiting := r.submit(box, &jobs.ExecWait{ExecRef: ref(exec)}, options())
-	if j := r.wait(r.submit(box, &jobs.ExecWait{ExecRef: ref(exec), TimeoutSeconds: 0.2}, options())); j.State != models.TimedOut || !r.exec1(j).Running {
+	waiting := r.submit(box, &kind.ExecWait{ExecRef: ref(exec)}, options())
+	if j := r.wait(r.submit(box, &kind.ExecWait{ExecRef: ref(exec), TimeoutSeconds: 0.2}, options())); j.State != models.TimedOut || !r.exec1(j).Running {
 		t.Errorf("a short wait: %s %s", j.State, j.Result)
 	}
-	for _, args := range []jobs.Args{
-		&jobs.ExecStdin{ExecRef: ref(exec), Data: "aGk=", Encoding: "base64"},
-		&jobs.ExecStdin{ExecRef: ref(exec), EOF: true},
+	for _, args := range []kind.Args{
+		&kind.ExecStdin{ExecRef: ref(exec), Data: "aGk=", Encoding: "base64"},
+		&kind.ExecStdin{ExecRef: ref(exec), EOF: true},
 	} {
 		if j := r.wait(r.submit(box, args, options())); j.State != models.Succeeded {
 			t.Errorf("%s: %s %+v", j.Kind, j.State, j.Error)
@@ -61,22 +63,22 @@ func TestBackgroundExecGoesOnBesideOthers(t *testing.T) {
 	if j := r.wait(waiting); j.State != models.Succeeded || *r.exec1(j).ExitCode != 4 || r.exec1(j).StdoutBytes != 2 {
 		t.Errorf("the wait: %s %+v %s", j.State, j.Error, j.Result)
 	}
-	if j := r.wait(r.submit(box, &jobs.ExecSignal{ExecRef: ref(exec), Signal: "int"}, options())); j.State != models.Failed || j.Error.Code != "exec_ended" {
+	if j := r.wait(r.submit(box, &kind.ExecSignal{ExecRef: ref(exec), Signal: "int"}, options())); j.State != models.Failed || j.Error.Code != "exec_ended" {
 		t.Errorf("a signal to what has ended: %s %+v", j.State, j.Error)
 	}
 	other := r.background(box, "fake:sleep 1h")
-	if j := r.wait(r.submit(box, &jobs.ExecSignal{ExecRef: ref(other), Signal: "int"}, options())); j.State != models.Succeeded {
+	if j := r.wait(r.submit(box, &kind.ExecSignal{ExecRef: ref(other), Signal: "int"}, options())); j.State != models.Succeeded {
 		t.Errorf("signal: %s %+v", j.State, j.Error)
 	}
-	if j := r.wait(r.submit(box, &jobs.ExecWait{ExecRef: ref(other)}, options())); r.exec1(j).Signal != "SIGINT" {
+	if j := r.wait(r.submit(box, &kind.ExecWait{ExecRef: ref(other)}, options())); r.exec1(j).Signal != "SIGINT" {
 		t.Errorf("interrupted: %s %s", j.State, j.Result)
 	}
 	for range 2 { // the second finds nothing to do
-		if j := r.wait(r.submit(box, &jobs.ExecDelete{ExecRef: ref(other)}, options())); j.State != models.Succeeded {
+		if j := r.wait(r.submit(box, &kind.ExecDelete{ExecRef: ref(other)}, options())); j.State != models.Succeeded {
 			t.Errorf("delete: %s %+v", j.State, j.Error)
 		}
 	}
-	if j := r.wait(r.submit(box, &jobs.ExecWait{ExecRef: ref(other)}, options())); j.State != models.Failed || j.Error.Code != "exec_not_found" {
+	if j := r.wait(r.submit(box, &kind.ExecWait{ExecRef: ref(other)}, options())); j.State != models.Failed || j.Error.Code != "exec_not_found" {
 		t.Errorf("a wait for what is deleted: %s %+v", j.State, j.Error)
 	}
 	if r.job(long).State != models.Running {
@@ -98,7 +100,7 @@ func TestWaitsTakeNoSlots(t *testing.T) {
 	const many = 100
 	waits := make([]string, many)
 	for i := range waits {
-		waits[i] = r.submit(box, &jobs.ExecWait{ExecRef: ref(exec), TimeoutSeconds: 600}, options())
+		waits[i] = r.submit(box, &kind.ExecWait{ExecRef: ref(exec), TimeoutSeconds: 600}, options())
 	}
 	count := func(state models.JobState) int {
 		list, err := r.store.Jobs(t.Context(), tenant, models.JobFilter{Kind: models.KindExecWait, State: state, Limit: many + 1})
@@ -117,7 +119,7 @@ func TestWaitsTakeNoSlots(t *testing.T) {
 	if looks := r.state.Calls(fake.OpBackground); looks > 20 {
 		t.Errorf("%d waits for one exec made %d calls to its sandbox", many, looks)
 	}
-	if j := r.wait(r.submit(box, &jobs.ExecDelete{ExecRef: ref(exec)}, options())); j.State != models.Failed && j.State != models.Succeeded {
+	if j := r.wait(r.submit(box, &kind.ExecDelete{ExecRef: ref(exec)}, options())); j.State != models.Failed && j.State != models.Succeeded {
 		t.Errorf("delete: %s %+v", j.State, j.Error)
 	}
 	for _, id := range waits {
@@ -135,11 +137,11 @@ func TestWaitOutlivesItsWorker(t *testing.T) {
 	r.scheduler()
 	box, _ := r.create(jobs.CreateSandbox{})
 	exec := r.background(box, "fake:input; fake:exit 7")
-	wait := r.submit(box, &jobs.ExecWait{ExecRef: ref(exec)}, options())
+	wait := r.submit(box, &kind.ExecWait{ExecRef: ref(exec)}, options())
 	r.eventually("the wait runs", func() bool { return r.job(wait).State == models.Running })
 	r.worker(2)
 	first.Stop(context.Background())
-	if j := r.wait(r.submit(box, &jobs.ExecStdin{ExecRef: ref(exec), EOF: true}, options())); j.State != models.Succeeded {
+	if j := r.wait(r.submit(box, &kind.ExecStdin{ExecRef: ref(exec), EOF: true}, options())); j.State != models.Succeeded {
 		t.Fatalf("input through the second worker: %s %+v", j.State, j.Error)
 	}
 	if j := r.wait(wait); j.State != models.Succeeded || *r.exec1(j).ExitCode != 7 || j.Attempt < 2 {
@@ -157,9 +159,9 @@ func TestWaitSurvivesAPause(t *testing.T) {
 	r.scheduler()
 	box, _ := r.create(jobs.CreateSandbox{})
 	exec := r.background(box, "fake:input; fake:exit 0")
-	wait := r.submit(box, &jobs.ExecWait{ExecRef: ref(exec)}, options())
+	wait := r.submit(box, &kind.ExecWait{ExecRef: ref(exec)}, options())
 	r.eventually("the wait runs", func() bool { return r.job(wait).State == models.Running })
-	for _, args := range []jobs.Args{&jobs.Pause{}, &jobs.Resume{}, &jobs.ExecStdin{ExecRef: ref(exec), EOF: true}} {
+	for _, args := range []kind.Args{&kind.Pause{}, &kind.Resume{}, &kind.ExecStdin{ExecRef: ref(exec), EOF: true}} {
 		if j := r.wait(r.submit(box, args, options())); j.State != models.Succeeded {
 			t.Fatalf("%s: %s %+v", j.Kind, j.State, j.Error)
 		}
@@ -183,10 +185,10 @@ func TestRetriedStartAndInputHappenOnce(t *testing.T) {
 		t.Errorf("started %d times in %d attempts", n, r.job(exec).Attempt)
 	}
 	r.state.Inject(fake.Fault{Op: fake.OpBackground, After: true, Err: away})
-	if j := r.wait(r.submit(box, &jobs.ExecStdin{ExecRef: ref(exec), Data: "once", EOF: true}, options())); j.State != models.Succeeded || j.Attempt < 2 {
+	if j := r.wait(r.submit(box, &kind.ExecStdin{ExecRef: ref(exec), Data: "once", EOF: true}, options())); j.State != models.Succeeded || j.Attempt < 2 {
 		t.Errorf("input: %s at attempt %d %+v", j.State, j.Attempt, j.Error)
 	}
-	if j := r.wait(r.submit(box, &jobs.ExecWait{ExecRef: ref(exec)}, options())); r.exec1(j).StdoutBytes != 4 {
+	if j := r.wait(r.submit(box, &kind.ExecWait{ExecRef: ref(exec)}, options())); r.exec1(j).StdoutBytes != 4 {
 		t.Errorf("it read %s", j.Result)
 	}
 }
@@ -198,14 +200,14 @@ func TestCancelOfAWaitLeavesTheExec(t *testing.T) {
 	r.scheduler()
 	box, _ := r.create(jobs.CreateSandbox{})
 	exec := r.background(box, "fake:sleep 1h")
-	wait := r.submit(box, &jobs.ExecWait{ExecRef: ref(exec)}, options())
+	wait := r.submit(box, &kind.ExecWait{ExecRef: ref(exec)}, options())
 	r.eventually("the wait runs", func() bool { return r.job(wait).State == models.Running })
 	_, err := r.client.Cancel(t.Context(), tenant, wait, "test")
 	r.must(err)
 	if j := r.wait(wait); j.State != models.Cancelled {
 		t.Errorf("wait: %s", j.State)
 	}
-	if j := r.wait(r.submit(box, &jobs.ExecWait{ExecRef: ref(exec), TimeoutSeconds: 0.1}, options())); !r.exec1(j).Running {
+	if j := r.wait(r.submit(box, &kind.ExecWait{ExecRef: ref(exec), TimeoutSeconds: 0.1}, options())); !r.exec1(j).Running {
 		t.Errorf("the exec: %s", j.Result)
 	}
 }
@@ -214,23 +216,23 @@ func TestBackgroundIsRefusedWhereItMakesNoSense(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	box, _ := r.create(jobs.CreateSandbox{})
-	for name, args := range map[string]jobs.Args{
-		"input that stays open in front": &jobs.Exec{Command: "fake:exit 0", StdinOpen: true},
-		"no data":                        &jobs.ExecStdin{ExecRef: ref("job_0")},
-		"no exec":                        &jobs.ExecWait{},
-		"another name":                   &jobs.ExecDelete{ExecRef: ref("code.python")},
-		"a path":                         &jobs.ExecDelete{ExecRef: ref("job_/../x")},
-		"no signal":                      &jobs.ExecSignal{ExecRef: ref("job_0"), Signal: "SIGNOTHING"},
-		"no process":                     &jobs.SignalProcess{Signal: "TERM"},
-		"the guest's process":            &jobs.SignalProcess{Pid: 1, Signal: "TERM"},
-		"no signal to a process":         &jobs.SignalProcess{Pid: 9, Signal: "SIGNOTHING"},
-		"too long":                       &jobs.ExecWait{ExecRef: ref("job_0"), TimeoutSeconds: 1e6},
+	for name, args := range map[string]kind.Args{
+		"input that stays open in front": &kind.Exec{Command: "fake:exit 0", StdinOpen: true},
+		"no data":                        &kind.ExecStdin{ExecRef: ref("job_0")},
+		"no exec":                        &kind.ExecWait{},
+		"another name":                   &kind.ExecDelete{ExecRef: ref("code.python")},
+		"a path":                         &kind.ExecDelete{ExecRef: ref("job_/../x")},
+		"no signal":                      &kind.ExecSignal{ExecRef: ref("job_0"), Signal: "SIGNOTHING"},
+		"no process":                     &kind.SignalProcess{Signal: "TERM"},
+		"the guest's process":            &kind.SignalProcess{Pid: 1, Signal: "TERM"},
+		"no signal to a process":         &kind.SignalProcess{Pid: 9, Signal: "SIGNOTHING"},
+		"too long":                       &kind.ExecWait{ExecRef: ref("job_0"), TimeoutSeconds: 1e6},
 	} {
 		if _, err := r.client.Submit(t.Context(), box, args, options()); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	if _, err := r.client.Run(t.Context(), jobs.RunOnce{Exec: jobs.Exec{Command: "fake:exit 0", Background: true}}, options()); err == nil {
+	if _, err := r.client.Run(t.Context(), jobs.RunOnce{Exec: kind.Exec{Command: "fake:exit 0", Background: true}}, options()); err == nil {
 		t.Error("a background exec in a run: accepted")
 	}
 }

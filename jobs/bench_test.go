@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
@@ -181,7 +183,7 @@ func (y *benchYard) round(boxes []string) (int, error) {
 	clients.SetLimit(roundClients)
 	for i := range roundJobs {
 		clients.Go(func() error {
-			_, err := y.client.Submit(context.Background(), boxes[i%len(boxes)], &jobs.Exec{Command: "fake:exit 0"}, options())
+			_, err := y.client.Submit(context.Background(), boxes[i%len(boxes)], &kind.Exec{Command: "fake:exit 0"}, options())
 			return err
 		})
 	}

@@ -8,8 +8,8 @@ import (
 // defaultBuilds is how many builds a worker runs at once where its configuration does not say.
 const defaultBuilds = 4
 
-// buildTurns bounds the builds that run at once on a worker. No tenant has more than half of the turns, so that one whose
-// builds take hours keeps nobody else from building.
+// buildTurns bounds the builds that run at once on a worker. No tenant has more than half of the turns, so that one
+// whose builds take hours keeps nobody else from building.
 type buildTurns struct {
 	most  int
 	mu    sync.Mutex
@@ -32,7 +32,8 @@ func newBuildTurns(most int) *buildTurns {
 	return &buildTurns{most: most, taken: map[string]int{}, freed: make(chan struct{}), alone: map[string]*oneBuild{}}
 }
 
-// wait takes a turn for the tenant, when there is one, and returns how to give it back. It calls waiting once if there is none.
+// wait takes a turn for the tenant, when there is one, and returns how to give it back. It calls waiting once if there
+// is none.
 func (t *buildTurns) wait(ctx context.Context, tenant string, waiting func()) (done func(), err error) {
 	for {
 		freed, ok := t.take(tenant)

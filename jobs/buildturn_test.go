@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
@@ -70,7 +72,7 @@ func TestBuildAsksForNoMoreDiskThanTheServerAllows(t *testing.T) {
 		Providers: []string{"fake"}, Images: []string{"*"}, Template: "python", Templates: map[string]string{"python": "fake"}, BuildDiskMB: 2048,
 	}, r.log)
 	wish := jobs.NewBuild{Template: "t", Recipe: dockerfile.Recipe{Script: "true", From: "fake"}, Resources: providers.Resources{DiskMB: 2049}}
-	var invalid *jobs.InvalidError
+	var invalid *kind.InvalidError
 	if _, err := r.client.Build(t.Context(), wish, options()); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "at most 2048") {
 		t.Errorf("more: %v", err)
 	}

@@ -1,6 +1,8 @@
 package jobs
 
-import "sandyard/models"
+import (
+	"sandyard/models"
+)
 
 // builtin is what the templates that Sandyard has recipes for are beside their images (images/README.md). A name that
 // it does not know is a plain image.
@@ -41,8 +43,8 @@ func builtin(name string) models.Definition {
 	return models.Definition{}
 }
 
-// editorCommand starts the editor. What it keeps for itself stays out of the home directory, which is the workspace. The
-// edge decides who comes in.
+// editorCommand starts the editor. What it keeps for itself stays out of the home directory, which is the workspace.
+// The edge decides who comes in.
 const editorCommand = "export XDG_CONFIG_HOME=/tmp/code-server XDG_DATA_HOME=/tmp/code-server XDG_CACHE_HOME=/tmp/code-server; " +
 	"exec code-server --bind-addr 127.0.0.1:9000 --auth none --disable-telemetry --disable-update-check --disable-workspace-trust --user-data-dir /tmp/code-server ."
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"sandyard/imageref"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/netguard"
 	"sandyard/providers"
@@ -28,7 +29,8 @@ type Catalog struct {
 	Images    imageref.Globs    // what requests and templates may name, besides images of shared templates and of own builds
 	// BuildDiskMB is what a build may ask to add to its base image, at most; 0 = no limit.
 	BuildDiskMB int64
-	// Maximum is what one sandbox or build may ask for, whatever templates say; 0 = no limit. Of builds it bounds all but the disk.
+	// Maximum is what one sandbox or build may ask for, whatever templates say; 0 = no limit. Of builds it bounds all but
+	// the disk.
 	Maximum models.Bounds
 	// Callbacks says which addresses a callback's URL may name.
 	Callbacks netguard.Rules
@@ -49,8 +51,8 @@ func (k Catalog) Declared() []models.Template {
 
 // source is what a wish for a sandbox resolves to.
 type source struct {
-	places   []place // in the order of choice
-	runtime  string  // empty = the template's
+	places   []kind.Place // in the order of choice
+	runtime  string       // empty = the template's
 	defaults Defaults
 	template models.Template // without a name where the wish names an image
 }
@@ -71,7 +73,7 @@ func (c *Client) resolve(ctx context.Context, wish CreateSandbox, tenant string)
 	}
 	if wish.Image != "" {
 		if wish.Template != "" {
-			return from, invalid("image", "give either template or image")
+			return from, kind.Invalid("image", "give either template or image")
 		}
 		from.places, err = c.places(ctx, wish, models.Template{}, tenant)
 		return from, err
@@ -105,11 +107,11 @@ func (c *Client) unknownTemplate(ctx context.Context, tenant, name string) error
 	if len(names) > namedTemplates {
 		names, more = names[:namedTemplates], " and more; list them with GET /v1/templates"
 	}
-	return invalid("template", "unknown template %.100q; this server has %v%s", name, names, more)
+	return kind.Invalid("template", "unknown template %.100q; this server has %v%s", name, names, more)
 }
 
 // apply completes a sandbox with what its template gives.
-func (f source) apply(box *models.Sandbox, spec *sandboxSpec) error {
+func (f source) apply(box *models.Sandbox, spec *kind.Spec) error {
 	box.Provider, box.Image, spec.Runtime = f.places[0].Provider, f.places[0].Image, f.runtime
 	spec.Next = f.places[1:]
 	t := f.template
@@ -124,7 +126,7 @@ func (f source) apply(box *models.Sandbox, spec *sandboxSpec) error {
 	}
 	maps.Copy(env, spec.Env)
 	spec.Env = env
-	spec.fromTemplate = fromTemplate{
+	spec.FromTemplate = kind.FromTemplate{
 		WorkDir: d.WorkDir, Runtime: cmp.Or(f.runtime, d.Runtime), Start: d.StartCommand, Ready: d.Ready, Ports: d.Ports,
 		MCPPort: d.MCPPort, VSCodePort: d.VSCodePort, Shared: t.TenantID == nil,
 	}
@@ -140,7 +142,7 @@ func (f source) apply(box *models.Sandbox, spec *sandboxSpec) error {
 			return err
 		}
 	}
-	return checkEnv("env", spec.Env)
+	return kind.CheckEnv("env", spec.Env)
 }
 
 // within fills an open limit with the template's own and refuses one above its maximum.
@@ -149,14 +151,14 @@ func within[N int64 | float64](field string, v *N, own, most N) error {
 		*v = own
 	}
 	if most > 0 && *v > most {
-		return invalid(field, "is %v, but the template allows at most %v", *v, most)
+		return kind.Invalid(field, "is %v, but the template allows at most %v", *v, most)
 	}
 	return nil
 }
 
 // allow refuses limits of a sandbox or build above the server's.
 func (k Catalog) allow(r providers.Resources) error {
-	return firstError(
+	return cmp.Or(
 		allowed("cpus", r.CPUs, k.Maximum.CPUs), allowed("memory_mb", r.MemoryMB, k.Maximum.MemoryMB),
 		allowed("disk_mb", r.DiskMB, k.Maximum.DiskMB), allowed("pids", r.Pids, k.Maximum.Pids),
 	)
@@ -168,7 +170,13 @@ func resourcesOf(b models.Bounds) providers.Resources {
 
 func allowed[N int64 | float64](field string, v, most N) error {
 	if most > 0 && v > most {
-		return invalid(field, "is %v, but this server allows at most %v (SANDBOX_MAX_%s)", v, most, strings.ToUpper(field))
+		return kind.Invalid(
+			field,
+			"is %v, but this server allows at most %v (SANDBOX_MAX_%s)",
+			v,
+			most,
+			strings.ToUpper(field),
+		)
 	}
 	return nil
 }
@@ -196,7 +204,7 @@ func (k Catalog) buildDisk(mb int64) (int64, error) {
 		mb = min(defaultBuildDiskMB, most)
 	}
 	if mb > most {
-		return mb, invalid("disk_mb", "is %d, but this server allows at most %d for builds (BUILD_DISK_MB)", mb, most)
+		return mb, kind.Invalid("disk_mb", "is %d, but this server allows at most %d for builds (BUILD_DISK_MB)", mb, most)
 	}
 	return mb, nil
 }

@@ -4,14 +4,16 @@ import (
 	"context"
 	"errors"
 
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/models/pg"
 )
 
-// charged says whether a submission counts against the job rate: what makes room does not, nor what the platform does by itself.
+// charged says whether a submission counts against the job rate: what makes room does not, nor what the platform does
+// by itself.
 func charged(sub models.Submission) bool {
 	j := sub.Jobs[sub.Answer]
-	return !sub.Passive && sub.Jobs[0].Kind != models.KindDelete && j.Actor != schedulerActor
+	return !sub.Passive && sub.Jobs[0].Kind != models.KindDelete && j.Actor != kind.SchedulerActor
 }
 
 // submitCharged submits within the job rate. What was accepted before is not charged again.

@@ -1,12 +1,16 @@
+// Package jobs turns requests into durable jobs, hands them to Redis through Asynq, runs them on workers against a
+// provider, and lets the scheduler's loops pick up whatever time or a crash left behind.
+//
+// PostgreSQL decides everything; a message in Redis only says where to look. See ARCHITECTURE.md for the life of a job.
 package jobs
 
 import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"slices"
 	"time"
 
+	"sandyard/jobs/kind"
 	"sandyard/jobs/queue"
 	"sandyard/models"
 )
@@ -33,7 +37,7 @@ func NewClient(store *models.Store, queue *queue.Queue, catalog Catalog, log *sl
 func (c *Client) Catalog() Catalog { return c.catalog }
 
 // wish returns the row of the sandbox that is wished for, and the job that makes it.
-func (c *Client) wish(ctx context.Context, wish CreateSandbox, tenant string) (*models.Sandbox, *Create, error) {
+func (c *Client) wish(ctx context.Context, wish CreateSandbox, tenant string) (*models.Sandbox, *kind.Create, error) {
 	from, err := c.resolve(ctx, wish, tenant)
 	if err != nil {
 		return nil, nil, err
@@ -50,9 +54,9 @@ func (c *Client) wish(ctx context.Context, wish CreateSandbox, tenant string) (*
 			err = canMake(c.catalog.able(p.Provider), box)
 		}
 	}
-	create := &Create{ReadySeconds: patience(from.template.Definition).Seconds()}
+	create := &kind.Create{ReadySeconds: kind.ReadyTimeout(from.template.Definition).Seconds()}
 	if err == nil {
-		create.ReadySeconds += sandboxSpec{Git: wish.Git, Setup: wish.Setup}.setupTime().Seconds()
+		create.ReadySeconds += kind.Spec{Git: wish.Git, Setup: wish.Setup}.SetupTime().Seconds()
 		err = c.checkSetup(ctx, wish, box)
 	}
 	if from.template.BuildID != nil {
@@ -67,11 +71,11 @@ func (c *Client) Create(ctx context.Context, wish CreateSandbox, o Options) (mod
 	if err != nil {
 		return models.Submitted{}, err
 	}
-	return c.submit(ctx, c.newSandbox(box), []Args{create}, o)
+	return c.submit(ctx, c.newSandbox(box), []kind.Args{create}, o)
 }
 
-// Run submits a sandbox, its files, one command or piece of code and the sandbox's removal as one. The job of the command
-// or code is the answer.
+// Run submits a sandbox, its files, one command or piece of code and the sandbox's removal as one. The job of the
+// command or code is the answer.
 func (c *Client) Run(ctx context.Context, r RunOnce, o Options) (models.Submitted, error) {
 	c.catalog.Defaults.outlive(&r)
 	box, create, err := c.wish(ctx, r.Sandbox, o.TenantID)
@@ -82,16 +86,16 @@ func (c *Client) Run(ctx context.Context, r RunOnce, o Options) (models.Submitte
 	if err != nil {
 		return models.Submitted{}, err
 	}
-	args := []Args{create}
+	args := []kind.Args{create}
 	if len(r.Files) > 0 {
-		if err := checkFiles(r.Files); err != nil {
+		if err := kind.CheckFiles(r.Files); err != nil {
 			return models.Submitted{}, err
 		}
-		args, o.needsFiles = append(args, &WriteMany{Files: r.Files}), true
+		args, o.needsFiles = append(args, &kind.WriteMany{Files: r.Files}), true
 	}
 	sub := c.newSandbox(box)
 	sub.Answer = len(args)
-	return c.submit(ctx, sub, append(args, work, &Delete{Reason: "run finished"}), o)
+	return c.submit(ctx, sub, append(args, work, &kind.Delete{Reason: "run finished"}), o)
 }
 
 func (c *Client) newSandbox(box *models.Sandbox) models.Submission {
@@ -99,15 +103,15 @@ func (c *Client) newSandbox(box *models.Sandbox) models.Submission {
 }
 
 // Submit submits one job on an existing sandbox.
-func (c *Client) Submit(ctx context.Context, sandbox string, args Args, o Options) (models.Submitted, error) {
+func (c *Client) Submit(ctx context.Context, sandbox string, args kind.Args, o Options) (models.Submitted, error) {
 	sub := models.Submission{SandboxID: sandbox}
 	if err := setTimeout(&sub, args); err != nil {
 		return models.Submitted{}, err
 	}
-	if standsOutside(args) {
+	if kind.Of(args).Outside {
 		o.Parallel = true
 	}
-	if _, ok := args.(*Port); ok {
+	if _, ok := args.(*kind.Port); ok {
 		if err := c.reachable(ctx, sandbox, o); err != nil {
 			return models.Submitted{}, err
 		}
@@ -115,31 +119,22 @@ func (c *Client) Submit(ctx context.Context, sandbox string, args Args, o Option
 	if err := c.supports(ctx, sandbox, args, o); err != nil {
 		return models.Submitted{}, err
 	}
-	out, err := c.submit(ctx, sub, []Args{args}, o)
+	out, err := c.submit(ctx, sub, []kind.Args{args}, o)
 	if err == nil {
 		c.resumeFor(ctx, out.Sandbox, args)
 	}
 	return out, err
 }
 
-// standsOutside says whether jobs of a kind never wait for earlier jobs of their sandbox: they are about its time, about what
-// runs in it now, or about a background exec or a code context, which stands outside the order, too.
-func standsOutside(args Args) bool {
-	return slices.Contains([]string{
-		models.KindTimeout, models.KindExecWait, models.KindExecStdin, models.KindExecSignal, models.KindExecDelete, models.KindCodeDelete,
-		kindProcessList, kindProcessSignal,
-	}, args.Kind())
-}
-
 // setTimeout writes down when the sandbox is to expire, where a job says so.
-func setTimeout(sub *models.Submission, args Args) (err error) {
+func setTimeout(sub *models.Submission, args kind.Args) (err error) {
 	switch t := args.(type) {
-	case *SetTimeout:
+	case *kind.SetTimeout:
 		sub.OnlyLater = t.OnlyLater
-		sub.Timeout, err = t.duration()
-	case *Resume:
+		sub.Timeout, err = t.Duration()
+	case *kind.Resume:
 		sub.OnlyLater = true
-		sub.Timeout, err = t.duration()
+		sub.Timeout, err = t.Duration()
 	}
 	return err
 }
@@ -150,21 +145,26 @@ func (c *Client) KeepAlive(ctx context.Context, sandbox string, o Options) (mode
 	if err != nil {
 		return models.Submitted{}, err
 	}
-	return c.Submit(ctx, sandbox, &SetTimeout{TimeoutSeconds: float64(box.TimeoutMS) / 1000}, o)
+	return c.Submit(ctx, sandbox, &kind.SetTimeout{TimeoutSeconds: float64(box.TimeoutMS) / 1000}, o)
 }
 
-// Delete submits the removal of a sandbox after its earlier jobs, or, with force, at once: jobs that wait are
-// cancelled and those that run are stopped.
+// Delete submits the removal of a sandbox after its earlier jobs, or, with force, at once: jobs that wait are cancelled
+// and those that run are stopped.
 func (c *Client) Delete(ctx context.Context, sandbox string, force bool, o Options) (models.Submitted, error) {
 	sub := models.Submission{SandboxID: sandbox}
 	if force {
 		o.Parallel = true
 		sub.End = &models.End{Reason: "deleted", Actor: o.Actor}
 	}
-	return c.submit(ctx, sub, []Args{&Delete{}}, o)
+	return c.submit(ctx, sub, []kind.Args{&kind.Delete{}}, o)
 }
 
-func (c *Client) submit(ctx context.Context, sub models.Submission, args []Args, o Options) (models.Submitted, error) {
+func (c *Client) submit(
+	ctx context.Context,
+	sub models.Submission,
+	args []kind.Args,
+	o Options,
+) (models.Submitted, error) {
 	if err := o.check(c.catalog.Callbacks); err != nil {
 		return models.Submitted{}, err
 	}
@@ -211,21 +211,21 @@ func (c *Client) commit(ctx context.Context, sub models.Submission) (models.Subm
 	return out, nil
 }
 
-func newJob(sandbox string, args Args, o Options) (models.Job, error) {
+func newJob(sandbox string, args kind.Args, o Options) (models.Job, error) {
 	j := models.Job{
 		ID: models.NewID("job_"), TenantID: o.TenantID, SandboxID: sandbox, Kind: args.Kind(),
-		Parallel: o.Parallel, Priority: o.Priority, Actor: o.Actor, MaxAttempts: maxAttempts(args),
+		Parallel: o.Parallel, Priority: o.Priority, Actor: o.Actor, MaxAttempts: kind.AttemptsOf(args),
 	}
 	if err := args.Validate(); err != nil {
 		return j, err
 	}
-	timeout, err := timeoutOf(args)
+	timeout, err := kind.TimeoutOf(args)
 	if err != nil {
 		return j, err
 	}
 	j.TimeoutMS = timeout.Milliseconds()
-	if b, ok := args.(blobs); ok {
-		if j.Input, err = b.takeBlob(); err != nil {
+	if b, ok := args.(kind.Blobs); ok {
+		if j.Input, err = b.TakeBlob(); err != nil {
 			return j, err
 		}
 	}
@@ -264,16 +264,21 @@ func (c *Client) Retry(ctx context.Context, id string, o Options) (models.Submit
 	if !j.State.Terminal() {
 		return models.Submitted{}, models.ErrNotTerminal
 	}
-	args, err := argsOf(j)
+	args, err := kind.FromJob(j)
 	if err != nil {
 		return models.Submitted{}, err
 	}
 	if j.Kind == models.KindCreate || j.Kind == models.KindBuild {
-		return models.Submitted{}, invalid("job", "a %s cannot be retried; submit a new one", j.Kind)
+		return models.Submitted{}, kind.Invalid("job", "a %s cannot be retried; submit a new one", j.Kind)
 	}
 	if j.InputDropped {
-		return models.Submitted{}, invalid("job", "the input of job %s, such as stdin or a file's content, was deleted when it "+
-			"ended; submit the %s again with its input", j.ID, j.Kind)
+		return models.Submitted{}, kind.Invalid(
+			"job",
+			"the input of job %s, such as stdin or a file's content, was deleted when it "+
+				"ended; submit the %s again with its input",
+			j.ID,
+			j.Kind,
+		)
 	}
 	o.Parallel, o.Priority, o.retryOf = j.Parallel, j.Priority, j.ID
 	if j.CallbackURL != nil {
@@ -282,7 +287,7 @@ func (c *Client) Retry(ctx context.Context, id string, o Options) (models.Submit
 	return c.retry(ctx, j, args, o)
 }
 
-func (c *Client) retry(ctx context.Context, j models.Job, args Args, o Options) (models.Submitted, error) {
+func (c *Client) retry(ctx context.Context, j models.Job, args kind.Args, o Options) (models.Submitted, error) {
 	again, err := newJob(j.SandboxID, args, o)
 	if err != nil {
 		return models.Submitted{}, err
@@ -296,16 +301,4 @@ func (c *Client) retry(ctx context.Context, j models.Job, args Args, o Options) 
 		return models.Submitted{}, err
 	}
 	return c.commit(ctx, sub)
-}
-
-// argsOf reads a stored job's arguments.
-func argsOf(j models.Job) (Args, error) {
-	args := kinds()[j.Kind]()
-	if err := json.Unmarshal(j.Args, args); err != nil {
-		return nil, err
-	}
-	if b, ok := args.(blobs); ok {
-		b.setBlob(j.Input)
-	}
-	return args, nil
 }

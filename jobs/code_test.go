@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
@@ -15,16 +17,16 @@ import (
 )
 
 // cell submits code for the default context of Python, which the fake provider reads as its own language.
-func (r *rig) cell(box, code string, change ...func(*jobs.Code, *jobs.Options)) string {
+func (r *rig) cell(box, code string, change ...func(*kind.Code, *jobs.Options)) string {
 	r.t.Helper()
-	c, o := &jobs.Code{Language: codecontext.Python, Code: code}, options()
+	c, o := &kind.Code{Language: codecontext.Python, Code: code}, options()
 	for _, f := range change {
 		f(c, &o)
 	}
 	return r.submit(box, c, o)
 }
 
-func (r *rig) codeResult(j models.Job) (res jobs.CodeResult) {
+func (r *rig) codeResult(j models.Job) (res kind.CodeResult) {
 	r.t.Helper()
 	r.must(json.Unmarshal(j.Result, &res))
 	return res
@@ -34,7 +36,7 @@ func (r *rig) content(box, path string) string {
 	r.t.Helper()
 	o := options()
 	o.Parallel = true
-	return string(r.wait(r.submit(box, &jobs.Read{Path: path}, o)).Content)
+	return string(r.wait(r.submit(box, &kind.Read{Path: path}, o)).Content)
 }
 
 // TestCellRunsOnceWhateverCallFails loses each call about a cell in turn, before and after its effect.
@@ -76,7 +78,7 @@ func TestCellsOfOneContextWaitForEachOther(t *testing.T) {
 	r.worker(8)
 	r.scheduler()
 	box, _ := r.create(jobs.CreateSandbox{})
-	parallel := func(_ *jobs.Code, o *jobs.Options) { o.Parallel = true }
+	parallel := func(_ *kind.Code, o *jobs.Options) { o.Parallel = true }
 	r.wait(r.cell(box, "fake:stdout first"))
 	var all []string
 	for i := range 8 {
@@ -89,11 +91,11 @@ func TestCellsOfOneContextWaitForEachOther(t *testing.T) {
 	}
 	long := r.cell(box, "fake:append log x; fake:sleep 1h", parallel)
 	r.eventually("the long cell runs", func() bool { return r.content(box, "log") == "x" })
-	late := r.cell(box, "fake:stdout late", parallel, func(c *jobs.Code, _ *jobs.Options) { c.TimeoutSeconds = 0.2 })
+	late := r.cell(box, "fake:stdout late", parallel, func(c *kind.Code, _ *jobs.Options) { c.TimeoutSeconds = 0.2 })
 	if j := r.wait(late); j.State != models.TimedOut || !strings.Contains(j.Error.Message, "earlier cells") {
 		t.Errorf("a cell that had no turn: %s %+v", j.State, j.Error)
 	}
-	other := r.cell(box, "fake:stdout beside", parallel, func(c *jobs.Code, _ *jobs.Options) { c.Context = "other" })
+	other := r.cell(box, "fake:stdout beside", parallel, func(c *kind.Code, _ *jobs.Options) { c.Context = "other" })
 	if j := r.wait(other); string(j.Stdout) != "beside" {
 		t.Errorf("a cell of another context: %s %+v", j.State, j.Error)
 	}
@@ -127,15 +129,15 @@ func TestEndsOfCells(t *testing.T) {
 	if res := r.codeResult(j); res.Error == nil || res.Error.Name != "ScriptError" || res.StateLost || j.State != models.Succeeded {
 		t.Errorf("code that fails: %s %s", j.State, j.Result)
 	}
-	j = r.wait(r.cell(box, "fake:sleep 1h", func(c *jobs.Code, _ *jobs.Options) { c.TimeoutSeconds = 0.2 }))
+	j = r.wait(r.cell(box, "fake:sleep 1h", func(c *kind.Code, _ *jobs.Options) { c.TimeoutSeconds = 0.2 }))
 	if res := r.codeResult(j); j.State != models.TimedOut || !res.TimedOut || !res.StateLost || j.Error == nil || j.Error.Code != "timeout" {
 		t.Errorf("a timeout: %s %s %+v", j.State, j.Result, j.Error)
 	}
-	j = r.wait(r.cell(box, "fake:stdout 1", func(c *jobs.Code, _ *jobs.Options) { c.Language = codecontext.Bash }))
+	j = r.wait(r.cell(box, "fake:stdout 1", func(c *kind.Code, _ *jobs.Options) { c.Language = codecontext.Bash }))
 	if j.State != models.Failed || j.Error.Code != string(providers.NoCommand) {
 		t.Errorf("no interpreter: %s %+v", j.State, j.Error)
 	}
-	if j = r.wait(r.submit(box, &jobs.DeleteContext{Context: codecontext.Python}, options())); j.State != models.Succeeded {
+	if j = r.wait(r.submit(box, &kind.DeleteContext{Context: codecontext.Python}, options())); j.State != models.Succeeded {
 		t.Errorf("delete: %s %+v", j.State, j.Error)
 	}
 	if j = r.wait(r.cell(box, "fake:crash")); j.State != models.Lost {

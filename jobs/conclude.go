@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/models/pg"
 	"sandyard/providers"
@@ -44,7 +45,8 @@ func (a *attempt) conclude(ctx context.Context, res result, err error) {
 	}
 }
 
-// doubt counts the outcome for the provider, and answers an awayError in its place where that is why the attempt failed.
+// doubt counts the outcome for the provider, and answers an awayError in its place where that is why the attempt
+// failed.
 func (a *attempt) doubt(ctx context.Context, err error) error {
 	if errors.As(err, new(*awayError)) {
 		return err
@@ -58,7 +60,8 @@ func (a *attempt) doubt(ctx context.Context, err error) error {
 	return err
 }
 
-// isWanted says whether something is still to be done in the sandbox: a cancelled program may be running, and is to be killed.
+// isWanted says whether something is still to be done in the sandbox: a cancelled program may be running, and is to be
+// killed.
 func (a *attempt) isWanted() bool { return !a.isCancelled() || models.IsProgram(a.job.Kind) }
 
 // mayRetry says whether the error may pass and attempts are left.
@@ -92,8 +95,8 @@ func (a *attempt) handOver(ctx context.Context, delay time.Duration, why error) 
 	a.giveBack(ctx, models.Return{Delay: delay, Reason: reasonOf(why)}, a.w.store.Requeue)
 }
 
-// giveBack gives the job back by a call on the store. A timer sends it again when it is due; if this worker does not live that long,
-// the sweep does.
+// giveBack gives the job back by a call on the store. A timer sends it again when it is due; if this worker does not
+// live that long, the sweep does.
 func (a *attempt) giveBack(ctx context.Context, r models.Return, give func(context.Context, models.Return) error) {
 	giving, cancel := a.w.finishing(ctx, a.w.lease)
 	defer cancel()
@@ -153,7 +156,10 @@ func (a *attempt) failure(err error) (models.JobState, *models.JobError, models.
 	var known *providers.Error
 	switch {
 	case errors.As(err, &ended):
-		return models.Failed, &models.JobError{Code: "sandbox_" + string(ended.State), Message: ended.Error()}, models.Change{}
+		return models.Failed, &models.JobError{
+			Code:    "sandbox_" + string(ended.State),
+			Message: ended.Error(),
+		}, models.Change{}
 	case !errors.As(err, &known) && errors.Is(err, context.DeadlineExceeded):
 		return models.TimedOut, &models.JobError{
 			Code: "timeout", Retryable: true,
@@ -174,8 +180,8 @@ func (a *attempt) failure(err error) (models.JobState, *models.JobError, models.
 	return models.Failed, why, models.Change{}
 }
 
-// loggable is what the log may hold of an error. The text of one that a user's code or wish has caused quotes it: the user
-// reads it in the job, and the log says what kind it is.
+// loggable is what the log may hold of an error. The text of one that a user's code or wish has caused quotes it: the
+// user reads it in the job, and the log says what kind it is.
 func loggable(err error) string {
 	var known *providers.Error
 	if errors.As(err, &known) && !known.Retryable() && known.Class != providers.NotFound && known.Class != providers.Lost {
@@ -253,12 +259,15 @@ func (a *attempt) commit(owned context.Context, o models.Outcome) (models.Finish
 // unstorable is the end of a job whose result the database does not take, for ever.
 func unstorable(o models.Outcome) models.Outcome {
 	o.State, o.Result, o.Grant = models.Failed, nil, nil
-	o.Error = &models.JobError{Code: "result_not_storable", Message: "the job ran, but its result holds data that cannot be stored, such as a NUL character; remove it and submit the job again"}
+	o.Error = &models.JobError{
+		Code:    "result_not_storable",
+		Message: "the job ran, but its result holds data that cannot be stored, such as a NUL character; remove it and submit the job again",
+	}
 	return o
 }
 
 func (a *attempt) followUp(ctx context.Context, f models.Finished, res result) {
-	ctx, cancel := a.w.finishing(ctx, deleteTimeout)
+	ctx, cancel := a.w.finishing(ctx, kind.DeleteTimeout)
 	defer cancel()
 	for _, step := range []struct {
 		do   func(context.Context) error

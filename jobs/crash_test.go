@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"github.com/redis/go-redis/v9"
 
 	"sandyard/dev/testenv"
@@ -144,7 +146,7 @@ func TestExtendedTimeoutHolds(t *testing.T) {
 	box, created := r.create(jobs.CreateSandbox{TimeoutSeconds: 2})
 	r.wait(created)
 	before := r.sandbox(box).ExpiresAt
-	if j := r.wait(r.submit(box, &jobs.SetTimeout{TimeoutSeconds: 600}, options())); j.State != models.Succeeded {
+	if j := r.wait(r.submit(box, &kind.SetTimeout{TimeoutSeconds: 600}, options())); j.State != models.Succeeded {
 		t.Fatalf("set timeout: %s %+v", j.State, j.Error)
 	}
 	if after := r.sandbox(box).ExpiresAt; after.Sub(before) < 9*time.Minute {

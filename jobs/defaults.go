@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"sandyard/egress"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 )
 
-// Defaults are what sandboxes and commands get where neither the request nor the template says anything. Zero values leave it to
-// the provider and to the constants of this package.
+// Defaults are what sandboxes and commands get where neither the request nor the template says anything. Zero values
+// leave it to the provider and to the constants of this package.
 type Defaults struct {
 	CPUs        float64
 	MemoryMB    int64
@@ -23,14 +24,14 @@ func (d Defaults) Check() error {
 	if err := (CreateSandbox{CPUs: d.CPUs, MemoryMB: d.MemoryMB}).check(); err != nil {
 		return err
 	}
-	if _, err := seconds("timeout_seconds", d.ExecTimeout.Seconds(), DefaultExecTimeout, 100*time.Millisecond); err != nil {
+	if _, err := kind.Seconds("timeout_seconds", d.ExecTimeout.Seconds(), kind.DefaultExecTimeout, 100*time.Millisecond); err != nil {
 		return err
 	}
 	return checkWorkDir(d.WorkDir)
 }
 
 // fill completes a sandbox that others have completed before, within its template's maximum.
-func (d Defaults) fill(spec *sandboxSpec, most models.Bounds) {
+func (d Defaults) fill(spec *kind.Spec, most models.Bounds) {
 	r := &spec.Resources
 	r.CPUs = cmp.Or(r.CPUs, atMost(d.CPUs, most.CPUs))
 	r.MemoryMB = cmp.Or(r.MemoryMB, atMost(d.MemoryMB, most.MemoryMB))
@@ -53,16 +54,16 @@ func (d Defaults) open(f Foreign) egress.Policy {
 }
 
 // complete gives a command or cell its timeout, where the operator's default is not ours.
-func (d Defaults) complete(args Args) {
-	if d.ExecTimeout == 0 || d.ExecTimeout == DefaultExecTimeout {
+func (d Defaults) complete(args kind.Args) {
+	if d.ExecTimeout == 0 || d.ExecTimeout == kind.DefaultExecTimeout {
 		return
 	}
 	switch a := args.(type) {
-	case *Exec:
+	case *kind.Exec:
 		if !a.Background {
 			a.TimeoutSeconds = cmp.Or(a.TimeoutSeconds, d.ExecTimeout.Seconds())
 		}
-	case *Code:
+	case *kind.Code:
 		a.TimeoutSeconds = cmp.Or(a.TimeoutSeconds, d.ExecTimeout.Seconds())
 	}
 }
@@ -70,7 +71,7 @@ func (d Defaults) complete(args Args) {
 // outlive lets the sandbox of one command live longer than the command may run.
 func (d Defaults) outlive(r *RunOnce) {
 	if r.Exec.TimeoutSeconds == 0 && (r.Code == nil || r.Code.TimeoutSeconds == 0) {
-		least := min(d.ExecTimeout.Seconds()+600, MaxTimeout.Seconds())
+		least := min(d.ExecTimeout.Seconds()+600, kind.MaxTimeout.Seconds())
 		r.Sandbox.TimeoutSeconds = max(r.Sandbox.TimeoutSeconds, least)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/egress"
 	"sandyard/jobs"
 	"sandyard/models"
@@ -46,26 +48,26 @@ func TestOperatorsDefaults(t *testing.T) {
 		}
 	}
 	box, _ := r.create(jobs.CreateSandbox{})
-	for want, args := range map[time.Duration]jobs.Args{
-		2 * time.Hour:   &jobs.Exec{Command: "x"},
-		7 * time.Second: &jobs.Exec{Command: "x", TimeoutSeconds: 7},
-		time.Minute:     &jobs.Exec{Command: "x", Background: true}, // its launch
+	for want, args := range map[time.Duration]kind.Args{
+		2 * time.Hour:   &kind.Exec{Command: "x"},
+		7 * time.Second: &kind.Exec{Command: "x", TimeoutSeconds: 7},
+		time.Minute:     &kind.Exec{Command: "x", Background: true}, // its launch
 	} {
 		if got := r.job(r.submit(box, args, options())).Timeout(); got != want {
 			t.Errorf("a command has %v, want %v", got, want)
 		}
 	}
-	if got := r.job(r.submit(box, &jobs.Code{Code: "x", Language: "python"}, options())).Timeout(); got != 2*time.Hour {
+	if got := r.job(r.submit(box, &kind.Code{Code: "x", Language: "python"}, options())).Timeout(); got != 2*time.Hour {
 		t.Errorf("a cell has %v", got)
 	}
-	once := jobs.OneShot{Exec: jobs.Exec{Command: "x"}}
+	once := jobs.OneShot{Exec: kind.Exec{Command: "x"}}
 	out, err := r.client.Run(t.Context(), once.RunOnce(), options())
 	r.must(err)
 	if got := time.Duration(out.Sandbox.TimeoutMS) * time.Millisecond; got != 2*time.Hour+10*time.Minute {
 		t.Errorf("the sandbox of one command lives %v", got)
 	}
 	for _, bad := range []jobs.Defaults{{CPUs: 0.01}, {MemoryMB: 1}, {WorkDir: "relative"}, {WorkDir: "/proc/x"}, {ExecTimeout: time.Millisecond}, {ExecTimeout: 25 * time.Hour}} {
-		if err := bad.Check(); !errors.As(err, new(*jobs.InvalidError)) {
+		if err := bad.Check(); !errors.As(err, new(*kind.InvalidError)) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}

@@ -37,14 +37,24 @@ func (w *Worker) lookAtDisk(ctx context.Context, disk providers.DiskReporter) {
 		return
 	}
 	was := w.disk.Load()
-	now := &models.Disk{FreeMB: free >> 20, Low: free < w.diskReserve || was != nil && was.Low && free < w.diskReserve+w.diskReserve/4}
+	now := &models.Disk{
+		FreeMB: free >> 20,
+		Low:    free < w.diskReserve || was != nil && was.Low && free < w.diskReserve+w.diskReserve/4,
+	}
 	w.disk.Store(now)
 	w.metrics.diskFree.Set(float64(free))
 	if was != nil && was.Low == now.Low {
 		return
 	}
 	if now.Low {
-		w.log.ErrorContext(ctx, "disk nearly full, this worker takes no new sandboxes", "free_mb", now.FreeMB, "reserve_mb", w.diskReserve>>20)
+		w.log.ErrorContext(
+			ctx,
+			"disk nearly full, this worker takes no new sandboxes",
+			"free_mb",
+			now.FreeMB,
+			"reserve_mb",
+			w.diskReserve>>20,
+		)
 		if builder, ok := w.provider.(providers.Builder); ok {
 			w.prune(ctx, builder)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"sandyard/jobs/kind"
 	"sandyard/models"
 )
 
@@ -35,20 +36,22 @@ func (s *Scheduler) fire(ctx context.Context, find func(context.Context, int) ([
 	return all.Wait()
 }
 
-// schedulerActor is who does what time calls for.
-const schedulerActor = "scheduler"
-
 // end submits the job that a due sandbox calls for. It stands outside the order of the sandbox's jobs: time waits for
 // none of them.
 func (c *Client) end(ctx context.Context, box models.Sandbox, reason string, still func(models.Situation) bool) error {
-	o := Options{TenantID: box.TenantID, Actor: schedulerActor, Parallel: true}
+	o := Options{TenantID: box.TenantID, Actor: kind.SchedulerActor, Parallel: true}
 	pause := pauses(box, reason)
-	sub := models.Submission{TenantID: box.TenantID, SandboxID: box.ID, Passive: true, Only: func(x models.Situation) bool {
-		return still(x) && pauses(x.Sandbox, reason) == pause // it may have been made meanwhile
-	}}
-	var args Args = &Pause{Reason: reason}
+	sub := models.Submission{
+		TenantID:  box.TenantID,
+		SandboxID: box.ID,
+		Passive:   true,
+		Only: func(x models.Situation) bool {
+			return still(x) && pauses(x.Sandbox, reason) == pause // it may have been made meanwhile
+		},
+	}
+	var args kind.Args = &kind.Pause{Reason: reason}
 	if !pause {
-		args = &Delete{Reason: reason}
+		args = &kind.Delete{Reason: reason}
 		sub.End = &models.End{Reason: reason, Actor: o.Actor}
 	}
 	j, err := newJob(box.ID, args, o)

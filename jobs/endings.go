@@ -1,6 +1,8 @@
 package jobs
 
-import "sync"
+import (
+	"sync"
+)
 
 // endings lets the jobs of one sandbox be finished one at a time. They need the sandbox's row one after the other
 // anyway; many that wait for it in the database would take its connections from all others, heartbeats included.

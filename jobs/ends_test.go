@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/jobs"
 	"sandyard/models"
 )
@@ -18,11 +20,11 @@ func TestLifetimeAndPausedTimeout(t *testing.T) {
 	r.worker(4)
 	old, _ := r.create(jobs.CreateSandbox{MaxLifetimeSeconds: 2})
 	hung := r.exec(old, "fake:sleep 1h")
-	extended := r.submit(old, &jobs.SetTimeout{TimeoutSeconds: 3600}, options()) // changes nothing about that
+	extended := r.submit(old, &kind.SetTimeout{TimeoutSeconds: 3600}, options()) // changes nothing about that
 	asleep, _ := r.create(jobs.CreateSandbox{PausedTimeoutSeconds: 1})
 	dozing, _ := r.create(jobs.CreateSandbox{PausedTimeoutSeconds: 3600})
 	for _, box := range []string{asleep, dozing} {
-		if j := r.wait(r.submit(box, &jobs.Pause{}, options())); j.State != models.Succeeded {
+		if j := r.wait(r.submit(box, &kind.Pause{}, options())); j.State != models.Succeeded {
 			t.Fatalf("pause: %s %+v", j.State, j.Error)
 		}
 	}
@@ -67,7 +69,7 @@ func TestHistoryIsForgotten(t *testing.T) {
 	box, created := r.create(jobs.CreateSandbox{})
 	o := options()
 	o.CallbackURL = "http://127.0.0.1:1/nobody" // is tried for days
-	called := r.submit(box, &jobs.Exec{Command: "fake:exit 0"}, o)
+	called := r.submit(box, &kind.Exec{Command: "fake:exit 0"}, o)
 	r.wait(created)
 	r.wait(called)
 	w.Stop(t.Context())
@@ -102,7 +104,7 @@ func TestHousekeepingWithTheUsualRetention(t *testing.T) {
 	schedule := r.schedule(execIn(box, "fake:exit 0"))
 	o := options()
 	o.IdempotencyKey, o.Request = "once", []byte("request")
-	r.wait(r.submit(box, &jobs.Exec{Command: "fake:exit 0"}, o))
+	r.wait(r.submit(box, &kind.Exec{Command: "fake:exit 0"}, o))
 	_, err := r.client.RunSchedule(t.Context(), schedule, options())
 	r.must(err)
 	r.sql("UPDATE idempotency_keys SET created_at = created_at - interval '2 days'")
@@ -112,7 +114,7 @@ func TestHousekeepingWithTheUsualRetention(t *testing.T) {
 	})
 	r.eventually("the run is forgotten", func() bool { return len(r.runs(schedule)) == 0 })
 	r.eventually("the key is forgotten", func() bool {
-		j := r.submit(box, &jobs.Exec{Command: "fake:exit 1"}, o)
+		j := r.submit(box, &kind.Exec{Command: "fake:exit 1"}, o)
 		return string(r.wait(j).Result) != "" && exitCode(r, j) == 1
 	})
 }

@@ -12,8 +12,8 @@ import (
 // ErrElsewhere says that a sandbox is not this node's to open. For whoever asked for it, it is not there.
 var ErrElsewhere = fmt.Errorf("%w: another node holds it", providers.ErrNotFound)
 
-// Enter connects to a sandbox that this node may open: one that it holds, or one of its provider that no node has to hold.
-// Any other answers ErrElsewhere.
+// Enter connects to a sandbox that this node may open: one that it holds, or one of its provider that no node has to
+// hold. Any other answers ErrElsewhere.
 func (w *Worker) Enter(ctx context.Context, id string) (providers.Sandbox, error) {
 	ref, err := w.store.Held(ctx, w.node, id)
 	if errors.Is(err, models.ErrNotFound) {

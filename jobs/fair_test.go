@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
@@ -26,7 +28,7 @@ func (r *rig) fill(box string, n int) (ids []string) {
 	o := options()
 	o.Parallel = true
 	for range n {
-		ids = append(ids, r.submit(box, &jobs.Exec{Command: "fake:sleep 1h", TimeoutSeconds: 86400}, o))
+		ids = append(ids, r.submit(box, &kind.Exec{Command: "fake:sleep 1h", TimeoutSeconds: 86400}, o))
 	}
 	return ids
 }
@@ -57,7 +59,7 @@ func TestCommandsThatWaitHoldNoSlot(t *testing.T) {
 	out, err := r.client.Create(t.Context(), jobs.CreateSandbox{}, next)
 	r.must(err)
 	r.ended(next, out.Jobs[0].ID)
-	for _, args := range []jobs.Args{&jobs.Write{Path: "a", Content: "x"}, &jobs.Read{Path: "a"}, &jobs.Exec{Command: "fake:stdout x"}} {
+	for _, args := range []kind.Args{&kind.Write{Path: "a", Content: "x"}, &kind.Read{Path: "a"}, &kind.Exec{Command: "fake:stdout x"}} {
 		out, err := r.client.Submit(t.Context(), out.Sandbox.ID, args, next)
 		r.must(err)
 		r.ended(next, out.Jobs[0].ID)
@@ -77,10 +79,10 @@ func TestSlowSandboxesHoldNoSlot(t *testing.T) {
 	o.Parallel = true
 	r.state.Inject(fake.Fault{Op: fake.OpFile, Times: 3, Hang: true})
 	for i := range 3 {
-		r.submit(slow, &jobs.Read{Path: "a"}, o)
+		r.submit(slow, &kind.Read{Path: "a"}, o)
 		r.eventually("the call hangs", func() bool { return r.state.Calls(fake.OpFile) > i })
 	}
-	if j := r.wait(r.submit(quick, &jobs.Write{Path: "a", Content: "x"}, options())); j.State != models.Succeeded {
+	if j := r.wait(r.submit(quick, &kind.Write{Path: "a", Content: "x"}, options())); j.State != models.Succeeded {
 		t.Fatalf("the call next to them is %s: %+v", j.State, j.Error)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/models/pg"
@@ -35,7 +37,7 @@ func (u *run) create(wish jobs.CreateSandbox) {
 	u.insist(func(o jobs.Options) (models.Submitted, error) { return u.r.acts.Create(u.r.t.Context(), wish, o) })
 }
 
-func (u *run) submit(args jobs.Args) {
+func (u *run) submit(args kind.Args) {
 	u.insist(func(o jobs.Options) (models.Submitted, error) {
 		return u.r.acts.Submit(u.r.t.Context(), u.box, args, o)
 	})

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
@@ -53,7 +55,7 @@ func TestEveryKindHasAScript(t *testing.T) {
 		}
 		names[s.name] = true
 	}
-	for _, kind := range append(jobs.SubmittableKinds(), models.KindCreate, models.KindBuild) {
+	for _, kind := range append(kind.Submittable(), models.KindCreate, models.KindBuild) {
 		if !names[kind] {
 			t.Errorf("no script is called %s", kind)
 		}
@@ -115,12 +117,12 @@ func (u *run) isRecovered() {
 func (u *run) waitsTooLong() {
 	u.insist(func(o jobs.Options) (models.Submitted, error) {
 		o.QueueDeadline = 100 * time.Millisecond
-		return u.r.acts.Submit(u.r.t.Context(), u.box, &jobs.Exec{Command: "true"}, o)
+		return u.r.acts.Submit(u.r.t.Context(), u.box, &kind.Exec{Command: "true"}, o)
 	})
 }
 
 func (u *run) loseRedis() {
-	u.submit(&jobs.Exec{Command: "fake:append log x"})
+	u.submit(&kind.Exec{Command: "fake:append log x"})
 	u.r.must(u.r.rdb.FlushDB(u.r.t.Context()).Err())
 }
 
@@ -174,7 +176,7 @@ func (u *run) endsStranded() {
 
 func (u *run) isAdopted() {
 	u.moved("engine")
-	u.submit(&jobs.Exec{Command: "fake:append log x"})
+	u.submit(&kind.Exec{Command: "fake:append log x"})
 }
 
 // adoptedOnce also removes the dead node's queue, which housekeeping does once a minute.
@@ -234,7 +236,7 @@ func (u *run) callBack() {
 	defer to.Close()
 	u.insist(func(o jobs.Options) (models.Submitted, error) {
 		o.CallbackURL = to.URL
-		return u.r.acts.Submit(u.r.t.Context(), u.box, &jobs.Exec{Command: "fake:append log x"}, o)
+		return u.r.acts.Submit(u.r.t.Context(), u.box, &kind.Exec{Command: "fake:append log x"}, o)
 	})
 	u.r.wait(u.jobs[0])
 	// An attempt whose worker has died is made again after a minute.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers/codecontext"
@@ -14,8 +16,8 @@ import (
 
 // otherScripts are runs of what is more, or something else, than a job in a sandbox.
 func otherScripts() []script {
-	code := func(*run) jobs.Args {
-		return &jobs.Code{Language: codecontext.Python, Code: "fake:append log x; fake:stdout out"}
+	code := func(*run) kind.Args {
+		return &kind.Code{Language: codecontext.Python, Code: "fake:append log x; fake:stdout out"}
 	}
 	return []script{
 		{name: "build", act: (*run).build, check: (*run).isBuilt},
@@ -23,8 +25,8 @@ func otherScripts() []script {
 		{name: "port revoked", ready: readyWithPort, act: (*run).revoke, check: func(u *run) { u.hasGrants(0) }},
 		{name: "code", ready: ready, act: args(code), check: (*run).ranOnce},
 		{name: "code again", ready: readyWithContext, act: args(code), check: (*run).ranOnce},
-		{name: "code_create", ready: ready, act: args(func(*run) jobs.Args { return &jobs.CreateContext{Language: codecontext.Python} }), check: (*run).startedOnce},
-		{name: "code_delete", ready: readyWithContext, act: args(func(*run) jobs.Args { return &jobs.DeleteContext{Context: codecontext.Python} })},
+		{name: "code_create", ready: ready, act: args(func(*run) kind.Args { return &kind.CreateContext{Language: codecontext.Python} }), check: (*run).startedOnce},
+		{name: "code_delete", ready: readyWithContext, act: args(func(*run) kind.Args { return &kind.DeleteContext{Context: codecontext.Python} })},
 		{name: "schedule", ready: readyWithSchedule, act: (*run).fallDue, check: (*run).firedOnce, loops: []string{
 			"(*Store).FireSchedules", "(*Scheduler).submitRuns", "(*Store).SettleRuns",
 		}},
@@ -58,7 +60,7 @@ func (u *run) isBuilt() {
 	}
 }
 
-func openPort(*run) jobs.Args { return &jobs.Port{Port: 8000} }
+func openPort(*run) kind.Args { return &kind.Port{Port: 8000} }
 
 func readyWithPort(u *run) {
 	ready(u)
@@ -99,11 +101,11 @@ func (u *run) startedOnce() {
 	r := u.r
 	var id string
 	r.must(r.conn.QueryRow(r.t.Context(), "SELECT id FROM jobs WHERE sandbox_id = $1 AND kind = 'code_create'", u.box).Scan(&id))
-	name := (&jobs.CreateContext{}).ContextOf(r.job(id))
+	name := (&kind.CreateContext{}).ContextOf(r.job(id))
 	if n := r.state.Starts("code." + name + ".python." + id); n != 1 {
 		r.t.Errorf("context %q was started %d times", name, n)
 	}
-	cell := r.wait(r.cell(u.box, "fake:stdout here", func(c *jobs.Code, _ *jobs.Options) { c.Context = name }))
+	cell := r.wait(r.cell(u.box, "fake:stdout here", func(c *kind.Code, _ *jobs.Options) { c.Context = name }))
 	if res := r.codeResult(cell); string(cell.Stdout) != "here" || res.ExecutionCount != 1 {
 		r.t.Errorf("a cell in it: %s %q", cell.Result, cell.Stdout)
 	}
@@ -197,7 +199,7 @@ func readyToCount(u *run) {
 
 // use runs a command, ends the sandbox and waits until the hours have it all.
 func (u *run) use() {
-	u.submit(&jobs.Exec{Command: "fake:append log x"})
+	u.submit(&kind.Exec{Command: "fake:append log x"})
 	u.r.wait(u.jobs[0])
 	out, err := u.r.client.Delete(u.r.t.Context(), u.box, true, options())
 	u.r.must(err)

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/egress"
 	"sandyard/jobs"
 	"sandyard/models"
@@ -25,40 +27,40 @@ func scripts() []script {
 	all := []script{
 		{name: "create", act: func(u *run) { u.create(jobs.CreateSandbox{}) }},
 		{name: "run", act: (*run).runOnce},
-		{name: "exec", ready: ready, act: args(func(*run) jobs.Args { return &jobs.Exec{Command: "fake:append log x; fake:stdout out; fake:exit 3"} })},
+		{name: "exec", ready: ready, act: args(func(*run) kind.Args { return &kind.Exec{Command: "fake:append log x; fake:stdout out; fake:exit 3"} })},
 		{name: "cancel", ready: readyRunning, act: (*run).cancel, want: models.Cancelled},
 		{name: "delete", ready: ready, act: func(u *run) { u.remove(false) }},
 		{name: "forced delete", ready: ready, act: func(u *run) { u.remove(true) }},
-		{name: "resume", ready: readyPaused, act: args(func(*run) jobs.Args { return &jobs.Resume{} })},
-		{name: "auto resume", ready: readyAsleep, act: args(func(*run) jobs.Args { return &jobs.Read{Path: "a"} })},
+		{name: "resume", ready: readyPaused, act: args(func(*run) kind.Args { return &kind.Resume{} })},
+		{name: "auto resume", ready: readyAsleep, act: args(func(*run) kind.Args { return &kind.Read{Path: "a"} })},
 	}
 	all = append(append(all, otherScripts()...), loopScripts()...)
-	for name, make := range map[string]func(*run) jobs.Args{
-		"background":     func(*run) jobs.Args { return &jobs.Exec{Command: "fake:append log x; fake:sleep 1h", Background: true} },
-		"exec_wait":      func(u *run) jobs.Args { return &jobs.ExecWait{ExecRef: ref(u.over)} },
-		"exec_stdin":     func(u *run) jobs.Args { return &jobs.ExecStdin{ExecRef: ref(u.goes), Data: "x"} },
-		"exec_signal":    func(u *run) jobs.Args { return &jobs.ExecSignal{ExecRef: ref(u.goes), Signal: "INT"} },
-		"process_list":   func(*run) jobs.Args { return &jobs.ListProcesses{} },
-		"process_signal": func(u *run) jobs.Args { return &jobs.SignalProcess{Pid: u.pidOf(u.goes), Signal: "TERM"} },
-		"exec_delete":    func(u *run) jobs.Args { return &jobs.ExecDelete{ExecRef: ref(u.goes)} },
-		"write":          func(*run) jobs.Args { return &jobs.Write{Path: "b", Content: "c"} },
-		"write-many":     func(*run) jobs.Args { return &jobs.WriteMany{Files: []jobs.Write{{Path: "b"}, {Path: "c"}}} },
-		"read":           func(*run) jobs.Args { return &jobs.Read{Path: "a"} },
-		"read-many":      func(*run) jobs.Args { return &jobs.ReadMany{Paths: []string{"a"}} },
-		"list":           func(*run) jobs.Args { return &jobs.List{} },
-		"stat":           func(*run) jobs.Args { return &jobs.Stat{Path: "a"} },
-		"mkdir":          func(*run) jobs.Args { return &jobs.MakeDir{Path: "d"} },
-		"move":           func(*run) jobs.Args { return &jobs.Move{From: "a", To: "b"} },
-		"remove":         func(*run) jobs.Args { return &jobs.Remove{Path: "a"} },
-		"edit": func(*run) jobs.Args {
-			return &jobs.Edit{Path: "a", Edits: []jobs.Replacement{{OldString: "1", NewString: "11"}}}
+	for name, make := range map[string]func(*run) kind.Args{
+		"background":     func(*run) kind.Args { return &kind.Exec{Command: "fake:append log x; fake:sleep 1h", Background: true} },
+		"exec_wait":      func(u *run) kind.Args { return &kind.ExecWait{ExecRef: ref(u.over)} },
+		"exec_stdin":     func(u *run) kind.Args { return &kind.ExecStdin{ExecRef: ref(u.goes), Data: "x"} },
+		"exec_signal":    func(u *run) kind.Args { return &kind.ExecSignal{ExecRef: ref(u.goes), Signal: "INT"} },
+		"process_list":   func(*run) kind.Args { return &kind.ListProcesses{} },
+		"process_signal": func(u *run) kind.Args { return &kind.SignalProcess{Pid: u.pidOf(u.goes), Signal: "TERM"} },
+		"exec_delete":    func(u *run) kind.Args { return &kind.ExecDelete{ExecRef: ref(u.goes)} },
+		"write":          func(*run) kind.Args { return &kind.Write{Path: "b", Content: "c"} },
+		"write_many":     func(*run) kind.Args { return &kind.WriteMany{Files: []kind.Write{{Path: "b"}, {Path: "c"}}} },
+		"read":           func(*run) kind.Args { return &kind.Read{Path: "a"} },
+		"read_many":      func(*run) kind.Args { return &kind.ReadMany{Paths: []string{"a"}} },
+		"list":           func(*run) kind.Args { return &kind.List{} },
+		"stat":           func(*run) kind.Args { return &kind.Stat{Path: "a"} },
+		"mkdir":          func(*run) kind.Args { return &kind.MakeDir{Path: "d"} },
+		"move":           func(*run) kind.Args { return &kind.Move{From: "a", To: "b"} },
+		"remove":         func(*run) kind.Args { return &kind.Remove{Path: "a"} },
+		"edit": func(*run) kind.Args {
+			return &kind.Edit{Path: "a", Edits: []kind.Replacement{{OldString: "1", NewString: "11"}}}
 		},
-		"glob":    func(*run) jobs.Args { return &jobs.Glob{Pattern: "*"} },
-		"grep":    func(*run) jobs.Args { return &jobs.Grep{Pattern: "1"} },
-		"pause":   func(*run) jobs.Args { return &jobs.Pause{} },
-		"timeout": func(*run) jobs.Args { return &jobs.SetTimeout{TimeoutSeconds: 600} },
-		"env":     func(*run) jobs.Args { v := "1"; return &jobs.SetEnv{Env: map[string]*string{"KEPT": &v}} },
-		"egress":  func(*run) jobs.Args { return &jobs.SetEgress{Policy: egress.Policy{Allow: []string{"example.com"}}} },
+		"glob":    func(*run) kind.Args { return &kind.Glob{Pattern: "*"} },
+		"grep":    func(*run) kind.Args { return &kind.Grep{Pattern: "1"} },
+		"pause":   func(*run) kind.Args { return &kind.Pause{} },
+		"timeout": func(*run) kind.Args { return &kind.SetTimeout{TimeoutSeconds: 600} },
+		"env":     func(*run) kind.Args { v := "1"; return &kind.SetEnv{Env: map[string]*string{"KEPT": &v}} },
+		"egress":  func(*run) kind.Args { return &kind.SetEgress{Policy: egress.Policy{Allow: []string{"example.com"}}} },
 	} {
 		s := script{name: name, ready: readyWithFile, act: args(make)}
 		if strings.HasPrefix(name, "exec_") || strings.HasPrefix(name, "process_") {
@@ -69,7 +71,7 @@ func scripts() []script {
 	return all
 }
 
-func args(make func(*run) jobs.Args) func(*run) {
+func args(make func(*run) kind.Args) func(*run) {
 	return func(u *run) { u.submit(make(u)) }
 }
 
@@ -83,19 +85,19 @@ func readyWithExecs(u *run) {
 
 func readyWithFile(u *run) {
 	ready(u)
-	u.r.wait(u.r.submit(u.box, &jobs.Write{Path: "a", Content: "1 2 3"}, options()))
+	u.r.wait(u.r.submit(u.box, &kind.Write{Path: "a", Content: "1 2 3"}, options()))
 }
 
 func readyPaused(u *run) {
 	ready(u)
-	u.r.wait(u.r.submit(u.box, &jobs.Pause{}, options()))
+	u.r.wait(u.r.submit(u.box, &kind.Pause{}, options()))
 }
 
 // readyAsleep is a sandbox that resumes by itself when a job finds it paused.
 func readyAsleep(u *run) {
 	u.readyAs(jobs.CreateSandbox{AutoResume: true})
-	u.r.wait(u.r.submit(u.box, &jobs.Write{Path: "a", Content: "1"}, options()))
-	u.r.wait(u.r.submit(u.box, &jobs.Pause{}, options()))
+	u.r.wait(u.r.submit(u.box, &kind.Write{Path: "a", Content: "1"}, options()))
+	u.r.wait(u.r.submit(u.box, &kind.Pause{}, options()))
 }
 
 func readyRunning(u *run) {
@@ -108,7 +110,7 @@ func readyRunning(u *run) {
 func (u *run) runOnce() {
 	u.insist(func(o jobs.Options) (models.Submitted, error) {
 		return u.r.acts.Run(u.r.t.Context(), jobs.RunOnce{
-			Files: []jobs.Write{{Path: "in", Content: "x"}}, Exec: jobs.Exec{Command: "fake:append log x; fake:stdout out"},
+			Files: []kind.Write{{Path: "in", Content: "x"}}, Exec: kind.Exec{Command: "fake:append log x; fake:stdout out"},
 		}, o)
 	})
 }
@@ -129,14 +131,14 @@ func (u *run) remove(force bool) {
 
 // pidOf is the process of a command that goes on.
 func (u *run) pidOf(exec string) int {
-	var started jobs.BackgroundResult
+	var started kind.BackgroundResult
 	u.r.must(json.Unmarshal(u.r.job(exec).Result, &started))
 	return started.Pid
 }
 
 // expire waits for the scheduler to end the sandbox.
 func (u *run) expire() {
-	u.r.submit(u.box, &jobs.SetTimeout{TimeoutSeconds: 1}, options())
+	u.r.submit(u.box, &kind.SetTimeout{TimeoutSeconds: 1}, options())
 	u.r.eventually("the sandbox has ended", func() bool { return u.r.sandbox(u.box).EndedAt != nil })
 }
 

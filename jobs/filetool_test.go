@@ -7,14 +7,16 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/providers/fake"
 )
 
-func doubled() *jobs.Edit {
-	return &jobs.Edit{Path: "f", Edits: []jobs.Replacement{{OldString: "a", NewString: "aa"}}}
+func doubled() *kind.Edit {
+	return &kind.Edit{Path: "f", Edits: []kind.Replacement{{OldString: "a", NewString: "aa"}}}
 }
 
 func TestAnEditWhoseAnswerIsLostIsMadeOnce(t *testing.T) {
@@ -24,16 +26,16 @@ func TestAnEditWhoseAnswerIsLostIsMadeOnce(t *testing.T) {
 	r.scheduler()
 	for before := 1; before < 5; before++ { // so many of the calls that the fake provider makes of an edit are answered
 		box, _ := r.create(jobs.CreateSandbox{})
-		r.wait(r.submit(box, &jobs.Write{Path: "f", Content: "a"}, options()))
+		r.wait(r.submit(box, &kind.Write{Path: "f", Content: "a"}, options()))
 		r.state.Inject(fake.Fault{Op: fake.OpFile, Sandbox: box, Times: before})
 		r.state.Inject(fake.Fault{Op: fake.OpFile, Sandbox: box, After: true, Err: providers.Errorf(providers.Unavailable, "lost")})
 		j := r.wait(r.submit(box, doubled(), options()))
-		var res jobs.EditResult
+		var res kind.EditResult
 		r.must(json.Unmarshal(j.Result, &res))
 		if j.State != models.Succeeded || j.Attempt < 2 || !slices.Equal(res.Replaced, []int{1}) {
 			t.Errorf("after %d calls: %s after %d attempts: %+v %+v", before, j.State, j.Attempt, res, j.Error)
 		}
-		if j := r.wait(r.submit(box, &jobs.Read{Path: "f"}, options())); string(j.Content) != "aa" {
+		if j := r.wait(r.submit(box, &kind.Read{Path: "f"}, options())); string(j.Content) != "aa" {
 			t.Errorf("after %d calls: the file holds %q", before, j.Content)
 		}
 	}
@@ -45,7 +47,7 @@ func TestFileToolsKeepTheirBytesForARetry(t *testing.T) {
 	r.worker(4)
 	r.scheduler()
 	box, _ := r.create(jobs.CreateSandbox{})
-	many := r.submit(box, &jobs.WriteMany{Files: []jobs.Write{{Path: "x", Content: "AP8=", Encoding: "base64"}, {Path: "f", Content: "a", Mode: "0600"}}}, options())
+	many := r.submit(box, &kind.WriteMany{Files: []kind.Write{{Path: "x", Content: "AP8=", Encoding: "base64"}, {Path: "f", Content: "a", Mode: "0600"}}}, options())
 	edited := r.submit(box, doubled(), options())
 	if j := r.wait(edited); j.State != models.Succeeded {
 		t.Fatalf("%s: %+v", j.State, j.Error)
@@ -59,8 +61,8 @@ func TestFileToolsKeepTheirBytesForARetry(t *testing.T) {
 	}
 	again(many)
 	again(edited)
-	j := r.wait(r.submit(box, &jobs.ReadMany{Paths: []string{"f", "none", "x"}}, options()))
-	var res jobs.ReadManyResult
+	j := r.wait(r.submit(box, &kind.ReadMany{Paths: []string{"f", "none", "x"}}, options()))
+	var res kind.ReadManyResult
 	r.must(json.Unmarshal(j.Result, &res))
 	if string(j.Content) != "aa\x00\xff" || res.Failed != 1 || len(res.Files) != 3 || res.Files[1].Error == nil || res.Files[1].Error.Code != "file_not_found" {
 		t.Errorf("%q, %+v", j.Content, res)
@@ -74,15 +76,15 @@ func TestManyBytesOfAJobGoWithItsEnd(t *testing.T) {
 	r.worker(4)
 	r.scheduler()
 	box, _ := r.create(jobs.CreateSandbox{})
-	write := r.wait(r.submit(box, &jobs.Write{Path: "f", Content: strings.Repeat("a", 20<<10)}, options()))
+	write := r.wait(r.submit(box, &kind.Write{Path: "f", Content: strings.Repeat("a", 20<<10)}, options()))
 	if write.State != models.Succeeded || write.Input != nil || !write.InputDropped {
 		t.Fatalf("the write ended %s with %d bytes, dropped %v: %+v", write.State, len(write.Input), write.InputDropped, write.Error)
 	}
-	var wrong *jobs.InvalidError
+	var wrong *kind.InvalidError
 	if _, err := r.client.Retry(t.Context(), write.ID, options()); !errors.As(err, &wrong) || !strings.Contains(wrong.Message, "submit the write again") {
 		t.Errorf("the retry of a job whose bytes are gone: %v", err)
 	}
-	read := r.wait(r.submit(box, &jobs.Read{Path: "f"}, options()))
+	read := r.wait(r.submit(box, &kind.Read{Path: "f"}, options()))
 	out, err := r.client.Retry(t.Context(), read.ID, options())
 	r.must(err)
 	if j := r.wait(out.Jobs[0].ID); j.State != models.Succeeded || len(j.Content) != 20<<10 {
@@ -94,25 +96,25 @@ func TestFileToolsSayWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	box, _ := r.create(jobs.CreateSandbox{})
-	for name, args := range map[string]jobs.Args{
-		"no edit":       &jobs.Edit{Path: "f"},
-		"empty text":    &jobs.Edit{Path: "f", Edits: []jobs.Replacement{{NewString: "a"}}},
-		"both":          &jobs.Edit{Path: "f", Edits: []jobs.Replacement{{OldString: "a", Count: 1, ReplaceAll: true}}},
-		"no base64":     &jobs.Edit{Path: "f", Edits: []jobs.Replacement{{OldString: "!", Encoding: "base64"}}},
-		"no path":       &jobs.Edit{Edits: []jobs.Replacement{{OldString: "a"}}},
-		"too much":      &jobs.Edit{Path: "f", Edits: []jobs.Replacement{{OldString: "a", NewString: string(make([]byte, 5<<20))}}},
-		"no pattern":    &jobs.Glob{},
-		"limit":         &jobs.Glob{Pattern: "*", Limit: 100_000},
-		"no expression": &jobs.Grep{},
-		"context":       &jobs.Grep{Pattern: "a", Context: 21},
-		"nothing":       &jobs.WriteMany{},
-		"mode":          &jobs.WriteMany{Files: []jobs.Write{{Path: "f", Mode: "rw"}}},
-		"bytes":         &jobs.WriteMany{Files: []jobs.Write{{Path: "f", Content: "!", Encoding: "base64"}}},
-		"no paths":      &jobs.ReadMany{},
-		"too many":      &jobs.ReadMany{Paths: make([]string, 1001)},
+	for name, args := range map[string]kind.Args{
+		"no edit":       &kind.Edit{Path: "f"},
+		"empty text":    &kind.Edit{Path: "f", Edits: []kind.Replacement{{NewString: "a"}}},
+		"both":          &kind.Edit{Path: "f", Edits: []kind.Replacement{{OldString: "a", Count: 1, ReplaceAll: true}}},
+		"no base64":     &kind.Edit{Path: "f", Edits: []kind.Replacement{{OldString: "!", Encoding: "base64"}}},
+		"no path":       &kind.Edit{Edits: []kind.Replacement{{OldString: "a"}}},
+		"too much":      &kind.Edit{Path: "f", Edits: []kind.Replacement{{OldString: "a", NewString: string(make([]byte, 5<<20))}}},
+		"no pattern":    &kind.Glob{},
+		"limit":         &kind.Glob{Pattern: "*", Limit: 100_000},
+		"no expression": &kind.Grep{},
+		"context":       &kind.Grep{Pattern: "a", Context: 21},
+		"nothing":       &kind.WriteMany{},
+		"mode":          &kind.WriteMany{Files: []kind.Write{{Path: "f", Mode: "rw"}}},
+		"bytes":         &kind.WriteMany{Files: []kind.Write{{Path: "f", Content: "!", Encoding: "base64"}}},
+		"no paths":      &kind.ReadMany{},
+		"too many":      &kind.ReadMany{Paths: make([]string, 1001)},
 	} {
 		_, err := r.client.Submit(t.Context(), box, args, options())
-		if invalid := (*jobs.InvalidError)(nil); !errors.As(err, &invalid) {
+		if invalid := (*kind.InvalidError)(nil); !errors.As(err, &invalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

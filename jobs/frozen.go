@@ -8,14 +8,14 @@ import (
 	"sandyard/providers"
 )
 
-// mayBeFrozen says whether the attempt may have ended because the program that it or an earlier one has started, or was about to,
-// stands still in a paused sandbox.
+// mayBeFrozen says whether the attempt may have ended because the program that it or an earlier one has started, or was
+// about to, stands still in a paused sandbox.
 func (a *attempt) mayBeFrozen(cause error) bool {
 	return models.IsProgram(a.job.Kind) && (a.entered || a.job.Begun) && errors.Is(cause, providers.ErrPaused)
 }
 
-// park gives the job back until its sandbox goes on. One that came after the pause is a use of the sandbox, for which it is resumed
-// where it is to be.
+// park gives the job back until its sandbox goes on. One that came after the pause is a use of the sandbox, for which
+// it is resumed where it is to be.
 func (a *attempt) park(ctx context.Context) {
 	const reason = "the sandbox is paused; the command continues after a resume"
 	delay, late := min(backoff(a.job.Attempt), resumeLook), false

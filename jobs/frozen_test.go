@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
@@ -17,20 +19,20 @@ func (r *rig) pauses(box string) {
 	r.t.Helper()
 	o := options()
 	o.Parallel = true
-	if j := r.wait(r.submit(box, &jobs.Pause{}, o)); j.State != models.Succeeded {
+	if j := r.wait(r.submit(box, &kind.Pause{}, o)); j.State != models.Succeeded {
 		r.t.Fatalf("pause: %s %+v", j.State, j.Error)
 	}
 }
 
 func (r *rig) resumes(box string) {
 	r.t.Helper()
-	if j := r.wait(r.submit(box, &jobs.Resume{}, options())); j.State != models.Succeeded {
+	if j := r.wait(r.submit(box, &kind.Resume{}, options())); j.State != models.Succeeded {
 		r.t.Fatalf("resume: %s %+v", j.State, j.Error)
 	}
 }
 
 // started submits a job and returns once it is running.
-func (r *rig) started(box string, args jobs.Args, o jobs.Options) string {
+func (r *rig) started(box string, args kind.Args, o jobs.Options) string {
 	r.t.Helper()
 	id := r.submit(box, args, o)
 	r.eventually(args.Kind()+" runs", func() bool { return r.job(id).State == models.Running })
@@ -56,9 +58,9 @@ func TestFrozenProgramsAreHandedOver(t *testing.T) {
 	parallel := options()
 	parallel.Parallel = true
 	for how, o := range map[string]jobs.Options{"ordered": options(), "parallel": parallel} {
-		for name, args := range map[string]jobs.Args{
-			"command": &jobs.Exec{Command: "fake:sleep 1s; fake:stdout done"},
-			"cell":    &jobs.Code{Language: "python", Code: "fake:sleep 1s; fake:stdout done"},
+		for name, args := range map[string]kind.Args{
+			"command": &kind.Exec{Command: "fake:sleep 1s; fake:stdout done"},
+			"cell":    &kind.Code{Language: "python", Code: "fake:sleep 1s; fake:stdout done"},
 		} {
 			t.Run(how+" "+name, func(t *testing.T) {
 				t.Parallel()
@@ -71,7 +73,7 @@ func TestFrozenProgramsAreHandedOver(t *testing.T) {
 				first.Stop(context.Background())
 				r.worker(4)
 				was := r.parked(job)
-				if j := r.wait(r.submit(box, &jobs.Read{Path: "x"}, parallel)); j.State != models.Failed || j.Error.Code != "sandbox_paused" {
+				if j := r.wait(r.submit(box, &kind.Read{Path: "x"}, parallel)); j.State != models.Failed || j.Error.Code != "sandbox_paused" {
 					t.Errorf("a file of the paused sandbox: %s %+v", j.State, j.Error)
 				}
 				if is := r.job(job); is.Attempt != was.Attempt || is.ReadyAt != nil {
@@ -98,7 +100,7 @@ func TestFrozenProgramsKeepNobodyBusy(t *testing.T) {
 	r.worker(1)
 	r.scheduler()
 	box, _ := r.create(jobs.CreateSandbox{AutoResume: true})
-	job := r.started(box, &jobs.Exec{Command: "fake:sleep 1s; fake:sleep 500ms; fake:stdout done", TimeoutSeconds: 2}, options())
+	job := r.started(box, &kind.Exec{Command: "fake:sleep 1s; fake:sleep 500ms; fake:stdout done", TimeoutSeconds: 2}, options())
 	r.eventually("the command has begun", func() bool { return r.state.Starts(job) == 1 })
 	behind := r.exec(box, "fake:stdout behind")
 	r.must(fake.New(fake.Options{State: r.state}).Pause(t.Context(), box)) // there is no slot for a job that does it
@@ -127,9 +129,9 @@ func TestFrozenProgramsKeepNobodyBusy(t *testing.T) {
 func TestProgramsCancelledWhileNobodyHasThem(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
-	for name, args := range map[string]jobs.Args{
-		"command": &jobs.Exec{Command: "fake:append log x; fake:sleep 1h"},
-		"cell":    &jobs.Code{Language: "python", Code: "fake:append log x; fake:sleep 1h"},
+	for name, args := range map[string]kind.Args{
+		"command": &kind.Exec{Command: "fake:append log x; fake:sleep 1h"},
+		"cell":    &kind.Code{Language: "python", Code: "fake:append log x; fake:sleep 1h"},
 	} {
 		for how, paused := range map[string]bool{"handed over": false, "frozen": true} {
 			t.Run(how+" "+name, func(t *testing.T) {
@@ -190,9 +192,9 @@ func TestProgramsFrozenBehindOurBack(t *testing.T) {
 	r.scheduler()
 	r.worker(4, reconciling(0))
 	box := r.readied()
-	job := r.started(box, &jobs.Exec{Command: "fake:sleep 1s; fake:stdout done"}, options())
+	job := r.started(box, &kind.Exec{Command: "fake:sleep 1s; fake:stdout done"}, options())
 	r.eventually("it has begun", func() bool { return r.state.Starts(job) == 1 })
-	resume := r.submit(box, &jobs.Resume{}, options()) // behind the command
+	resume := r.submit(box, &kind.Resume{}, options()) // behind the command
 	r.must(fake.New(fake.Options{State: r.state}).Pause(t.Context(), box))
 	for _, id := range []string{resume, job} {
 		if j := r.wait(id); j.State != models.Succeeded {
@@ -212,7 +214,7 @@ func TestFrozenProgramsGoOnWithAResumeBehindOurBack(t *testing.T) {
 	r.scheduler()
 	first := r.worker(4)
 	box := r.readied()
-	job := r.started(box, &jobs.Exec{Command: "fake:sleep 1s; fake:stdout done"}, options())
+	job := r.started(box, &kind.Exec{Command: "fake:sleep 1s; fake:stdout done"}, options())
 	r.pauses(box)
 	first.Stop(context.Background())
 	r.worker(4, reconciling(0))
@@ -234,7 +236,7 @@ func TestWaitsForWhatIsFrozenAreHandedOver(t *testing.T) {
 	r.scheduler()
 	box := r.readied()
 	exec := r.background(box, "fake:sleep 1s; fake:exit 7")
-	wait := r.started(box, &jobs.ExecWait{ExecRef: ref(exec)}, options())
+	wait := r.started(box, &kind.ExecWait{ExecRef: ref(exec)}, options())
 	r.pauses(box)
 	first.Stop(context.Background())
 	r.worker(4)
@@ -259,10 +261,10 @@ func TestCellsOfOneContextAfterAPause(t *testing.T) {
 			box := r.readied()
 			parallel := options()
 			parallel.Parallel = true
-			first := r.submit(box, &jobs.Code{Language: "python", Code: "fake:append log a; fake:sleep 2s; fake:append log b"}, parallel)
+			first := r.submit(box, &kind.Code{Language: "python", Code: "fake:append log a; fake:sleep 2s; fake:append log b"}, parallel)
 			r.eventually("the first runs", func() bool { return r.content(box, "log") == "a" })
 			parallel.Priority = 100 // comes back first
-			second := r.started(box, &jobs.Code{Language: "python", Code: "fake:append log c"}, parallel)
+			second := r.started(box, &kind.Code{Language: "python", Code: "fake:append log c"}, parallel)
 			r.pauses(box)
 			r.parked(first)
 			r.parked(second)
@@ -295,10 +297,10 @@ func TestPlainDeleteBehindAResumeThatFails(t *testing.T) {
 		c.Provider = slowResume{inner, proceed}
 	})
 	box := r.readied()
-	job := r.started(box, &jobs.Exec{Command: "fake:sleep 1h"}, options())
+	job := r.started(box, &kind.Exec{Command: "fake:sleep 1h"}, options())
 	r.pauses(box)
 	r.parked(job)
-	resume := r.started(box, &jobs.Resume{}, options())
+	resume := r.started(box, &kind.Resume{}, options())
 	out, err := r.client.Delete(t.Context(), box, false, options())
 	r.must(err)
 	r.state.Inject(fake.Fault{Op: fake.OpResume, Err: &providers.Error{Class: providers.NotSupported, Message: "no"}})
@@ -325,9 +327,9 @@ func TestCommandAfterAPauseResumes(t *testing.T) {
 	r.wait(created)
 	o := options()
 	o.Parallel = true
-	pause := r.submit(box, &jobs.Pause{}, o)
+	pause := r.submit(box, &kind.Pause{}, o)
 	<-slow.begun
-	late := r.started(box, &jobs.Exec{Command: "fake:sleep 500ms; fake:stdout done"}, options())
+	late := r.started(box, &kind.Exec{Command: "fake:sleep 500ms; fake:stdout done"}, options())
 	close(slow.proceed)
 	r.wait(pause)
 	if j := r.wait(late); j.State != models.Succeeded || string(j.Stdout) != "done" {
@@ -341,11 +343,11 @@ func TestFrozenCommandOfALostSandbox(t *testing.T) {
 	r := newRig(t)
 	r.worker(4)
 	box := r.readied()
-	job := r.started(box, &jobs.Exec{Command: "fake:sleep 1h"}, options())
+	job := r.started(box, &kind.Exec{Command: "fake:sleep 1h"}, options())
 	r.pauses(box)
 	r.parked(job)
 	r.state.Crash(box)
-	if j := r.wait(r.submit(box, &jobs.Resume{}, options())); j.State != models.Failed {
+	if j := r.wait(r.submit(box, &kind.Resume{}, options())); j.State != models.Failed {
 		t.Fatalf("resume: %s %+v", j.State, j.Error)
 	}
 	if j := r.wait(job); j.State != models.Lost || j.Error.Code != "sandbox_lost" {

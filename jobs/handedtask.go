@@ -7,8 +7,8 @@ import (
 	"sandyard/models"
 )
 
-// claimPatience is how long a worker that was handed a task may take to claim its job. A busy database takes seconds for
-// that; to send the task again then would only add to its work.
+// claimPatience is how long a worker that was handed a task may take to claim its job. A busy database takes seconds
+// for that; to send the task again then would only add to its work.
 const claimPatience = 10 * time.Second
 
 // handedTasks remembers when tasks were first seen in the hands of a worker that has not claimed their jobs.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
@@ -59,7 +61,7 @@ func TestARedisThatHangsCostsARequestLittle(t *testing.T) {
 	o := options()
 	o.Parallel, o.CallbackURL = true, to.URL
 	for range 10 {
-		timed(func() { accepted = append(accepted, r.submit(box, &jobs.Exec{Command: "fake:exit 0"}, o)) })
+		timed(func() { accepted = append(accepted, r.submit(box, &kind.Exec{Command: "fake:exit 0"}, o)) })
 	}
 	timed(func() {
 		_, err := r.client.Cancel(t.Context(), tenant, accepted[0], "test")

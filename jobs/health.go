@@ -28,9 +28,9 @@ const (
 
 // health is the circuit breaker of a worker's provider, so that an outage delays its jobs and costs them no attempts.
 //
-// A job that fails as if the provider were away is a suspicion only: one sandbox that hangs is no outage. The provider is then
-// asked a question of its own, and if it does not answer that either, it is away: no job is begun until it answers again, which
-// one loop finds out.
+// A job that fails as if the provider were away is a suspicion only: one sandbox that hangs is no outage. The provider
+// is then asked a question of its own, and if it does not answer that either, it is away: no job is begun until it
+// answers again, which one loop finds out.
 type health struct {
 	ask       func(context.Context) error
 	available func(bool) // is told of every answer
@@ -154,7 +154,14 @@ func (h *health) hear(ctx context.Context, answer error) {
 	}
 	if h.away == nil {
 		h.since = now
-		h.log.ErrorContext(ctx, "provider not available, its jobs wait", "class", providers.AsError(answer).Class, "error", answer)
+		h.log.ErrorContext(
+			ctx,
+			"provider not available, its jobs wait",
+			"class",
+			providers.AsError(answer).Class,
+			"error",
+			answer,
+		)
 	}
 	h.away, h.asked, h.pause = answer, now, min(cmp.Or(2*h.pause, askFirst), askLast)
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sandyard/jobs"
@@ -99,7 +101,7 @@ func TestAJobOfAnAbsentProviderIsCancelled(t *testing.T) {
 	r.worker(8)
 	box := r.readied()
 	r.away().Store(providers.Unavailable)
-	write := r.submit(box, &jobs.Remove{Path: "a"}, options())
+	write := r.submit(box, &kind.Remove{Path: "a"}, options())
 	r.eventually("it has come back", func() bool { return r.job(write).Handovers > 0 })
 	_, err := r.client.Cancel(t.Context(), tenant, write, "test")
 	r.must(err)
@@ -144,7 +146,7 @@ func TestAProvidersClockFollowsOurs(t *testing.T) {
 	if n := p.told.Load(); n != 0 {
 		t.Errorf("told %d times, although it ends later than we do", n)
 	}
-	r.wait(r.submit(box, &jobs.SetTimeout{TimeoutSeconds: 7200}, options()))
+	r.wait(r.submit(box, &kind.SetTimeout{TimeoutSeconds: 7200}, options()))
 	r.eventually("it is told of the new timeout", func() bool {
 		until, _ := p.until.Load().(time.Time)
 		return time.Until(until) > 2*time.Hour

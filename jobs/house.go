@@ -24,14 +24,24 @@ func (s *Scheduler) keepHouse(ctx context.Context) error {
 		ticketAge = time.Hour // as long as a used ticket is told apart from none
 	)
 	return errors.Join( // none keeps the others from their work
-		s.forgetNodes(ctx), s.forgetRuns(ctx), s.forget(ctx, "grants of ports", keyAge, s.store.PruneGrants),
-		s.forget(ctx, "tickets", ticketAge, s.store.PruneTickets), s.forget(ctx, "leases", keyAge, s.store.PruneLeases),
-		s.forget(ctx, "idempotency keys", keyAge, s.store.PruneKeys), s.forget(ctx, "samples", sampleAge, s.store.PruneSamples),
-		s.forget(ctx, "days of users", usersAge, s.store.PruneUsageUsers))
+		s.forgetNodes(ctx),
+		s.forgetRuns(ctx),
+		s.forget(ctx, "grants of ports", keyAge, s.store.PruneGrants),
+		s.forget(ctx, "tickets", ticketAge, s.store.PruneTickets),
+		s.forget(ctx, "leases", keyAge, s.store.PruneLeases),
+		s.forget(
+			ctx,
+			"idempotency keys",
+			keyAge,
+			s.store.PruneKeys,
+		),
+		s.forget(ctx, "samples", sampleAge, s.store.PruneSamples),
+		s.forget(ctx, "days of users", usersAge, s.store.PruneUsageUsers),
+	)
 }
 
-// forgetNodes forgets workers that died, with their queues, to which nothing else leads: one whose queues are left for now is
-// itself left.
+// forgetNodes forgets workers that died, with their queues, to which nothing else leads: one whose queues are left for
+// now is itself left.
 func (s *Scheduler) forgetNodes(ctx context.Context) error {
 	const nodeAge = time.Minute
 	at, counts := s.silence()

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sandyard/imageref"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers"
 )
@@ -38,7 +39,10 @@ func (i images) refusal(ctx context.Context, tenant, image string) (why string, 
 				return "", err
 			}
 		}
-		return fmt.Sprintf("%.200q is not the image of one of your builds; list them with GET /v1/templates/NAME/builds", ref), nil
+		return fmt.Sprintf(
+			"%.200q is not the image of one of your builds; list them with GET /v1/templates/NAME/builds",
+			ref,
+		), nil
 	}
 	if i.allowed.Match(ref) {
 		return "", nil
@@ -47,8 +51,12 @@ func (i images) refusal(ctx context.Context, tenant, image string) (why string, 
 	if err != nil || ref.Among(shared) {
 		return "", err
 	}
-	return fmt.Sprintf("%.200q is not allowed on this server; use a template, a template's image, an image of one of your builds, or an image that "+
-		"the operator allows in SANDBOX_IMAGES (%s)", ref, i.offer(shared)), nil
+	return fmt.Sprintf(
+		"%.200q is not allowed on this server; use a template, a template's image, an image of one of your builds, or an image that "+
+			"the operator allows in SANDBOX_IMAGES (%s)",
+		ref,
+		i.offer(shared),
+	), nil
 }
 
 // shared lists the images of templates that every tenant sees.
@@ -77,13 +85,13 @@ func (i images) offer(shared []string) string {
 func (i images) check(ctx context.Context, tenant, field, image string) error {
 	why, err := i.refusal(ctx, tenant, image)
 	if err == nil && why != "" {
-		return invalid(field, "%s", why)
+		return kind.Invalid(field, "%s", why)
 	}
 	return err
 }
 
-// checkAgain refuses on a worker what check refuses at submission: a job may come from an API that knew no check, and what
-// is allowed may have changed since.
+// checkAgain refuses on a worker what check refuses at submission: a job may come from an API that knew no check, and
+// what is allowed may have changed since.
 func (w *Worker) checkAgain(ctx context.Context, tenant, image string) error {
 	why, err := w.images.refusal(ctx, tenant, image)
 	if err == nil && why != "" {

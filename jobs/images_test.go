@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers/dockerfile"
@@ -22,7 +24,7 @@ func naming(t *testing.T, c *jobs.Client, o jobs.Options, image string) map[stri
 	t.Helper()
 	errs := map[string]error{}
 	_, errs["create"] = c.Create(t.Context(), jobs.CreateSandbox{Image: image}, o)
-	_, errs["run"] = c.Run(t.Context(), jobs.RunOnce{Sandbox: jobs.CreateSandbox{Image: image}, Exec: jobs.Exec{Command: "fake:pwd"}}, o)
+	_, errs["run"] = c.Run(t.Context(), jobs.RunOnce{Sandbox: jobs.CreateSandbox{Image: image}, Exec: kind.Exec{Command: "fake:pwd"}}, o)
 	errs["template"] = c.CheckTemplate(t.Context(), models.Owner{Tenant: o.TenantID}, models.Template{Name: "t", Image: image})
 	for name, r := range map[string]dockerfile.Recipe{
 		"FROM": {Dockerfile: "FROM " + image}, "ARG": {Dockerfile: "ARG A=" + image + "\nFROM ${A} AS x"},
@@ -32,7 +34,7 @@ func naming(t *testing.T, c *jobs.Client, o jobs.Options, image string) map[stri
 	}
 	hour := int64(3_600_000)
 	for name, a := range map[string]jobs.Action{
-		"schedule's create": {Create: &jobs.CreateSandbox{Image: image}}, "schedule's run": {Run: &jobs.OneShot{Image: image, Exec: jobs.Exec{Command: "fake:pwd"}}},
+		"schedule's create": {Create: &jobs.CreateSandbox{Image: image}}, "schedule's run": {Run: &jobs.OneShot{Image: image, Exec: kind.Exec{Command: "fake:pwd"}}},
 	} {
 		s := models.Schedule{TenantID: o.TenantID, CreatedBy: "test", IntervalMS: &hour}
 		if err := jobs.SetAction(&s, a, jobs.Standing{}); err != nil {
@@ -67,7 +69,7 @@ func TestImagesOfOthersAreRefused(t *testing.T) {
 		}
 		for _, image := range append(images.no, never...) {
 			for way, err := range naming(t, c, options(), image) {
-				if wrong := (*jobs.InvalidError)(nil); !errors.As(err, &wrong) {
+				if wrong := (*kind.InvalidError)(nil); !errors.As(err, &wrong) {
 					t.Errorf("with %q allowed, %s of %s: %v", allowed, way, image, err)
 				}
 			}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
@@ -21,9 +23,9 @@ func TestEverythingSubmittedAtOnceRunsInOrder(t *testing.T) {
 	r.worker(4)
 	r.scheduler()
 	box, created := r.create(jobs.CreateSandbox{})
-	wrote := r.submit(box, &jobs.Write{Path: "a", Content: "AAECAw==", Encoding: "base64"}, options())
+	wrote := r.submit(box, &kind.Write{Path: "a", Content: "AAECAw==", Encoding: "base64"}, options())
 	ran := r.exec(box, "fake:stdout out; fake:stderr err; fake:exit 3")
-	read := r.submit(box, &jobs.Read{Path: "a"}, options())
+	read := r.submit(box, &kind.Read{Path: "a"}, options())
 	gone, err := r.client.Delete(t.Context(), box, false, options())
 	r.must(err)
 
@@ -33,7 +35,7 @@ func TestEverythingSubmittedAtOnceRunsInOrder(t *testing.T) {
 		}
 	}
 	j := r.job(ran)
-	var res jobs.ExecResult
+	var res kind.ExecResult
 	r.must(json.Unmarshal(j.Result, &res))
 	if res.ExitCode != 3 || string(j.Stdout) != "out" || string(j.Stderr) != "err" {
 		t.Errorf("exec: %+v, stdout %q, stderr %q", res, j.Stdout, j.Stderr)
@@ -65,7 +67,7 @@ func TestOrderHoldsOverManySandboxes(t *testing.T) {
 	}
 	logs := map[string]string{}
 	for _, box := range boxes {
-		logs[box] = r.submit(box, &jobs.Read{Path: "log"}, options())
+		logs[box] = r.submit(box, &kind.Read{Path: "log"}, options())
 		out, err := r.client.Delete(t.Context(), box, false, options())
 		r.must(err)
 		deletes = append(deletes, out.Jobs[0].ID)
@@ -90,7 +92,7 @@ func TestParallelJobsDoNotWaitForEachOther(t *testing.T) {
 	slow := r.exec(box, "fake:sleep 1h")
 	o := options()
 	o.Parallel = true
-	quick := r.submit(box, &jobs.Exec{Command: "fake:stdout quick"}, o)
+	quick := r.submit(box, &kind.Exec{Command: "fake:stdout quick"}, o)
 	if j := r.wait(quick); string(j.Stdout) != "quick" {
 		t.Fatalf("parallel exec: %s %+v", j.State, j.Error)
 	}
@@ -132,7 +134,7 @@ func TestAProviderThatHangsIsGivenUp(t *testing.T) {
 			box, created := r.create(jobs.CreateSandbox{})
 			r.wait(created)
 			r.state.Inject(fake.Fault{Op: op, Hang: true})
-			j := r.wait(r.submit(box, &jobs.Exec{Command: "fake:append log x", TimeoutSeconds: limit}, options()))
+			j := r.wait(r.submit(box, &kind.Exec{Command: "fake:append log x", TimeoutSeconds: limit}, options()))
 			if j.State != models.Succeeded || j.Attempt < 2 || r.content(box, "log") != "x" {
 				t.Fatalf("%s at attempt %d, and it ran as %q: %+v", j.State, j.Attempt, r.content(box, "log"), j.Error)
 			}
@@ -164,7 +166,7 @@ func TestTimedOutCommandKeepsItsOutput(t *testing.T) {
 	r := newRig(t)
 	r.worker(2)
 	box, _ := r.create(jobs.CreateSandbox{})
-	j := r.wait(r.submit(box, &jobs.Exec{Command: "fake:stdout before; fake:sleep 1h", TimeoutSeconds: 0.2}, options()))
+	j := r.wait(r.submit(box, &kind.Exec{Command: "fake:stdout before; fake:sleep 1h", TimeoutSeconds: 0.2}, options()))
 	if j.State != models.TimedOut || string(j.Stdout) != "before" || j.Error == nil || j.Error.Code != "timeout" {
 		t.Fatalf("job: %s, stdout %q, %+v", j.State, j.Stdout, j.Error)
 	}
@@ -252,8 +254,8 @@ func TestRunOnceRemovesItsSandbox(t *testing.T) {
 	r := newRig(t)
 	r.worker(4)
 	out, err := r.client.Run(t.Context(), jobs.RunOnce{
-		Files: []jobs.Write{{Path: "a", Content: "x"}, {Path: "b", Content: "y"}},
-		Exec:  jobs.Exec{Command: "fake:stdout ran"},
+		Files: []kind.Write{{Path: "a", Content: "x"}, {Path: "b", Content: "y"}},
+		Exec:  kind.Exec{Command: "fake:stdout ran"},
 	}, options())
 	r.must(err)
 	var kinds []string
@@ -263,7 +265,7 @@ func TestRunOnceRemovesItsSandbox(t *testing.T) {
 			t.Errorf("%s: %s %+v", got.Kind, got.State, got.Error)
 		}
 	}
-	if got := strings.Join(kinds, " "); got != "create write-many exec delete" {
+	if got := strings.Join(kinds, " "); got != "create write_many exec delete" {
 		t.Errorf("jobs: %s", got)
 	}
 	if b := r.sandbox(out.Sandbox.ID); b.State != models.SandboxDeleted {
@@ -292,13 +294,13 @@ func TestPauseAndResume(t *testing.T) {
 	r := newRig(t)
 	r.worker(4)
 	box, _ := r.create(jobs.CreateSandbox{})
-	if j := r.wait(r.submit(box, &jobs.Pause{}, options())); j.State != models.Succeeded {
+	if j := r.wait(r.submit(box, &kind.Pause{}, options())); j.State != models.Succeeded {
 		t.Fatalf("pause: %s %+v", j.State, j.Error)
 	}
 	if j := r.wait(r.exec(box, "fake:stdout x")); j.State != models.Failed || j.Error.Code != string(providers.Paused) {
 		t.Fatalf("exec while paused: %s %+v", j.State, j.Error)
 	}
-	if j := r.wait(r.submit(box, &jobs.Resume{}, options())); j.State != models.Succeeded {
+	if j := r.wait(r.submit(box, &kind.Resume{}, options())); j.State != models.Succeeded {
 		t.Fatalf("resume: %s %+v", j.State, j.Error)
 	}
 	if j := r.wait(r.exec(box, "fake:stdout x")); j.State != models.Succeeded {
@@ -311,7 +313,7 @@ func TestRetryMakesANewJobWithTheSameBytes(t *testing.T) {
 	r := newRig(t)
 	r.worker(4)
 	box, _ := r.create(jobs.CreateSandbox{})
-	first := r.submit(box, &jobs.Exec{Command: "fake:cat", Stdin: "bytes"}, options())
+	first := r.submit(box, &kind.Exec{Command: "fake:cat", Stdin: "bytes"}, options())
 	if _, err := r.client.Retry(t.Context(), "job_unknown", options()); err != models.ErrNotFound { //nolint:errorlint // exactly this one
 		t.Errorf("retry of an unknown job: %v", err)
 	}
@@ -394,7 +396,7 @@ func TestAnAbsentProviderIsWaitedFor(t *testing.T) {
 	if j := r.wait(created); j.State != models.Succeeded || j.Attempt != 8 {
 		t.Errorf("create: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)
 	}
-	if j := r.wait(r.submit(box, &jobs.Stat{Path: "x"}, options())); j.State != models.Failed || j.Attempt != 6 {
+	if j := r.wait(r.submit(box, &kind.Stat{Path: "x"}, options())); j.State != models.Failed || j.Attempt != 6 {
 		t.Errorf("what is broken: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)
 	}
 }

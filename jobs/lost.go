@@ -37,7 +37,15 @@ func (s *Scheduler) releaseDeserted(ctx context.Context, at time.Time) error {
 }
 
 func (s *Scheduler) loseDeserted(ctx context.Context, at time.Time) error {
-	found, err := s.store.Deserted(ctx, at, s.lostAfter, dueBatch, models.SandboxRunning, models.SandboxPaused, models.SandboxDeleting)
+	found, err := s.store.Deserted(
+		ctx,
+		at,
+		s.lostAfter,
+		dueBatch,
+		models.SandboxRunning,
+		models.SandboxPaused,
+		models.SandboxDeleting,
+	)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
@@ -40,10 +42,10 @@ func TestUsageIsMeasured(t *testing.T) {
 	box := r.readied()
 	r.state.SetUsed(box, providers.Used{CPU: 1500 * time.Millisecond, Memory: 1 << 20})
 	r.wantCPU(1.5)
-	r.wait(r.submit(box, &jobs.Pause{}, options()))
+	r.wait(r.submit(box, &kind.Pause{}, options()))
 	r.state.SetUsed(box, providers.Used{CPU: 1600 * time.Millisecond, Memory: 1 << 20})
 	r.wantCPU(1.6)
-	r.wait(r.submit(box, &jobs.Resume{}, options()))
+	r.wait(r.submit(box, &kind.Resume{}, options()))
 
 	first.Stop(t.Context())
 	second := r.worker(4, often)
@@ -75,7 +77,7 @@ func TestSamplesAreTaken(t *testing.T) {
 	if s := taken()[0]; s.Memory != 3<<20 || s.Cache != 2<<20 || s.Files != 1<<20 {
 		t.Errorf("the first is %+v", s)
 	}
-	r.wait(r.submit(box, &jobs.Pause{}, options()))
+	r.wait(r.submit(box, &kind.Pause{}, options()))
 	paused := -1
 	for i := range 5 { // of these readings the first one may have begun before
 		r.state.SetUsed(box, providers.Used{CPU: time.Duration(i+2) * time.Second, Memory: 3 << 20})
@@ -86,7 +88,7 @@ func TestSamplesAreTaken(t *testing.T) {
 			t.Fatalf("while it is paused there come samples: %d after %d", n, paused)
 		}
 	}
-	r.wait(r.submit(box, &jobs.Resume{}, options()))
+	r.wait(r.submit(box, &kind.Resume{}, options()))
 	r.eventually("samples are taken again", func() bool { return len(taken()) > paused })
 
 	r.sql("UPDATE usage_samples SET at = now() - interval '2 days' WHERE sandbox_id = $1", box)

@@ -89,9 +89,14 @@ func NewLoadCollector(store *models.Store, life time.Duration) prometheus.Collec
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &loadCollector{
-		store:     store,
-		life:      life,
-		jobs:      d("sandyard_jobs", "Jobs that have not ended, by kind and state (queued is the queue's depth).", "kind", "state"),
+		store: store,
+		life:  life,
+		jobs: d(
+			"sandyard_jobs",
+			"Jobs that have not ended, by kind and state (queued is the queue's depth).",
+			"kind",
+			"state",
+		),
 		oldest:    d("sandyard_oldest_ready_job_seconds", "Age of the oldest job that is ready to run."),
 		backlog:   d("sandyard_window_backlog_jobs", "Ready jobs that wait for room in their tenants' windows."),
 		sandboxes: d("sandyard_sandboxes", "Sandboxes that have not ended, by state.", "state"),
@@ -99,8 +104,11 @@ func NewLoadCollector(store *models.Store, life time.Duration) prometheus.Collec
 		due:       d("sandyard_webhooks_due", "Webhook deliveries that are overdue."),
 		lag:       d("sandyard_timeout_lag_seconds", "Delay of the most overdue sandbox timeout."),
 		late:      d("sandyard_schedule_lag_seconds", "Delay of the most overdue schedule."),
-		refused:   d("sandyard_usage_refused_rows", "Usage rows that could not be aggregated and were set aside in usage_refused."),
-		failed:    d("sandyard_load_errors", "1 if these metrics could not be read from the database."),
+		refused: d(
+			"sandyard_usage_refused_rows",
+			"Usage rows that could not be aggregated and were set aside in usage_refused.",
+		),
+		failed: d("sandyard_load_errors", "1 if these metrics could not be read from the database."),
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"github.com/jackc/pgx/v5"
 
 	"sandyard/jobs"
@@ -78,7 +80,7 @@ func TestTwoLeadersFireOnce(t *testing.T) {
 			box, created := r.create(wish)
 			boxes[box], ready = s, append(ready, created)
 			if s.clock == "paused_at" {
-				ready = append(ready, r.submit(box, &jobs.Pause{}, options()))
+				ready = append(ready, r.submit(box, &kind.Pause{}, options()))
 			}
 		}
 	}

@@ -6,14 +6,16 @@ import (
 	"errors"
 	"fmt"
 
+	"sandyard/jobs/kind"
 	"sandyard/models"
 )
 
 // fileNotWritten is the error code of a program that was not started because a file of its run is missing.
 const fileNotWritten = "file_not_written"
 
-// perform runs the kind, unless a job that it needs has failed. The needed job has ended: jobs of one sandbox run in order.
-func (a *attempt) perform(ctx context.Context, args Args) (result, error) {
+// perform runs the kind, unless a job that it needs has failed. The needed job has ended: jobs of one sandbox run in
+// order.
+func (a *attempt) perform(ctx context.Context, args kind.Args) (result, error) {
 	if a.job.Needs != nil {
 		why, err := a.unmet(ctx, *a.job.Needs)
 		if err != nil {
@@ -26,7 +28,7 @@ func (a *attempt) perform(ctx context.Context, args Args) (result, error) {
 	if err := a.w.referJob(ctx, a.job); err != nil {
 		return result{}, err
 	}
-	return args.run(ctx, a)
+	return runners()[a.job.Kind](ctx, a, args)
 }
 
 // unmet says why a needed write has not done all that it was to do; nil means that it has.
@@ -45,9 +47,9 @@ func (a *attempt) unmet(ctx context.Context, needed string) (*models.JobError, e
 	return firstUnwritten(j.Result)
 }
 
-// firstUnwritten finds the first file of a write-many that was not written.
+// firstUnwritten finds the first file of a write of many files that was not written.
 func firstUnwritten(stored json.RawMessage) (*models.JobError, error) {
-	var done WriteManyResult
+	var done kind.WriteManyResult
 	if err := json.Unmarshal(stored, &done); err != nil {
 		return nil, fmt.Errorf("read the result of the files' job: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sandyard/egress"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 )
 
@@ -108,7 +109,7 @@ func (w *Worker) applyPolicies(ctx context.Context) ([]models.Sandbox, error) {
 
 // apply makes a row hold. One that cannot be read allows nothing.
 func (w *Worker) apply(ctx context.Context, id string, text json.RawMessage) {
-	p, err := PolicyOf(text)
+	p, err := kind.PolicyOf(text)
 	if err != nil {
 		p = egress.Policy{}
 		w.log.ErrorContext(ctx, "egress policy not readable, all connections denied", "sandbox_id", id, "error", err)
@@ -155,7 +156,13 @@ func (w *Worker) reportNetworks() {
 func uses(used []egress.Usage, ahead time.Duration) []models.EgressUse {
 	out := make([]models.EgressUse, 0, len(used))
 	for _, u := range used {
-		row := models.EgressUse{SandboxID: u.Sandbox, Connections: u.Connections, Denied: u.Denied, Sent: u.Sent, Received: u.Received}
+		row := models.EgressUse{
+			SandboxID:   u.Sandbox,
+			Connections: u.Connections,
+			Denied:      u.Denied,
+			Sent:        u.Sent,
+			Received:    u.Received,
+		}
 		for _, d := range u.Denials {
 			row.Denials = append(row.Denials, models.EgressDenial{
 				SandboxID: u.Sandbox, Target: d.Target, Reason: d.Reason, Count: d.Count, FirstAt: d.First.Add(ahead), LastAt: d.Last.Add(ahead),

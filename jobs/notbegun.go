@@ -12,8 +12,9 @@ import (
 // errNotBegun: a background exec was accepted, and its job has not started it yet.
 var errNotBegun = errors.New("the exec has not started yet; the job waits for it")
 
-// awaitStart turns the error that a sandbox does not know an exec into errNotBegun where the exec's job is still to start it.
-// A job that has just succeeded may have started it after the sandbox was asked, so the first attempt is given back then, too.
+// awaitStart turns the error that a sandbox does not know an exec into errNotBegun where the exec's job is still to
+// start it. A job that has just succeeded may have started it after the sandbox was asked, so the first attempt is
+// given back then, too.
 func (a *attempt) awaitStart(ctx context.Context, exec string, err error) error {
 	var unknown *providers.Error
 	if !errors.As(err, &unknown) || unknown.Class != providers.NoExec || !strings.HasPrefix(exec, "job_") {

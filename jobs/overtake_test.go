@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
@@ -56,7 +58,7 @@ func TestTimeoutStandsStillWhilePaused(t *testing.T) {
 	r := newRig(t)
 	r.worker(4)
 	asleep, awake := r.readied(), r.readied()
-	if j := r.wait(r.submit(asleep, &jobs.Pause{}, options())); j.State != models.Succeeded {
+	if j := r.wait(r.submit(asleep, &kind.Pause{}, options())); j.State != models.Succeeded {
 		t.Fatalf("pause: %s %+v", j.State, j.Error)
 	}
 	r.late()
@@ -65,7 +67,7 @@ func TestTimeoutStandsStillWhilePaused(t *testing.T) {
 	if b := r.sandbox(asleep); b.State != models.SandboxPaused || b.EndReason != nil {
 		t.Fatalf("the paused one is %s", b.State)
 	}
-	resume, behind := r.submit(asleep, &jobs.Resume{}, options()), r.exec(asleep, "fake:exit 0")
+	resume, behind := r.submit(asleep, &kind.Resume{}, options()), r.exec(asleep, "fake:exit 0")
 	for _, job := range []string{resume, behind} {
 		if j := r.wait(job); j.State != models.Succeeded {
 			t.Fatalf("%s: %s %+v", j.Kind, j.State, j.Error)
@@ -121,7 +123,7 @@ func TestDeleteOfAPausedSandbox(t *testing.T) {
 			r.eventually("the command runs", func() bool { return r.job(frozen).State == models.Running })
 			r.pauses(box)
 			if resumed {
-				r.submit(box, &jobs.Resume{}, options())
+				r.submit(box, &kind.Resume{}, options())
 			}
 			out, err := r.client.Delete(t.Context(), box, false, options())
 			r.must(err)
@@ -149,7 +151,7 @@ func TestResumeOfWhatIsBeingPaused(t *testing.T) {
 	s := r.scheduler()
 	<-slow.begun
 	s.Stop() // the next pause would be its own
-	resume := r.submit(box, &jobs.Resume{TimeoutSeconds: 600}, options())
+	resume := r.submit(box, &kind.Resume{TimeoutSeconds: 600}, options())
 	r.eventually("the resume waits for the pause", func() bool { j := r.job(resume); return j.Attempt > 0 && j.RequeueReason != nil })
 	if b := r.sandbox(box); b.State != models.SandboxRunning {
 		t.Fatalf("the sandbox is %s", b.State)
@@ -169,8 +171,8 @@ func TestResumeOfWhatIsBeingPaused(t *testing.T) {
 // TestDuePauseThatIsOvertaken: while it waits for a worker, somebody connects, or sets the timeout anew.
 func TestDuePauseThatIsOvertaken(t *testing.T) {
 	t.Parallel()
-	for name, args := range map[string]jobs.Args{
-		"timeout": &jobs.SetTimeout{TimeoutSeconds: 600}, "resume": &jobs.Resume{TimeoutSeconds: 600},
+	for name, args := range map[string]kind.Args{
+		"timeout": &kind.SetTimeout{TimeoutSeconds: 600}, "resume": &kind.Resume{TimeoutSeconds: 600},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -225,7 +227,7 @@ func TestDuePauseThatIsOvertakenOnItsWay(t *testing.T) {
 			r := newRig(t)
 			var box string
 			meanwhile := func() {
-				r.submit(box, &jobs.SetTimeout{TimeoutSeconds: 600}, options())
+				r.submit(box, &kind.SetTimeout{TimeoutSeconds: 600}, options())
 				if again {
 					r.pauses(box)
 				}
@@ -260,9 +262,9 @@ func TestOldPauseBehindAFrozenCommand(t *testing.T) {
 	box := r.readied()
 	command := r.exec(box, "fake:input; fake:stdout done")
 	r.eventually("the command runs", func() bool { return r.job(command).State == models.Running })
-	queued := r.submit(box, &jobs.Pause{}, options())
+	queued := r.submit(box, &kind.Pause{}, options())
 	r.pauses(box)
-	if j := r.wait(r.submit(box, &jobs.Resume{}, options())); j.State != models.Succeeded {
+	if j := r.wait(r.submit(box, &kind.Resume{}, options())); j.State != models.Succeeded {
 		t.Fatalf("resume: %s %+v", j.State, j.Error)
 	}
 	if b := r.sandbox(box); b.Desired != models.DesiredRunning {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
@@ -61,7 +63,7 @@ func TestSandboxesGoWhereThereIsRoom(t *testing.T) {
 			}
 			_, late := r.create(c.wish)
 			r.eventually("the one too many is told that there is no room", func() bool { return strings.Contains(r.whyRequeued(late), "none of 2 workers has room") })
-			r.wait(r.submit(boxes[0], &jobs.Delete{}, options()))
+			r.wait(r.submit(boxes[0], &kind.Delete{}, options()))
 			if j := r.wait(late); j.State != models.Succeeded {
 				t.Errorf("with room again it ended %s: %+v", j.State, j.Error)
 			}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers"
 )
@@ -14,17 +15,17 @@ import (
 // mostPlaces bounds a fallback order.
 const mostPlaces = 8
 
-// place is where a sandbox may be made, and from what.
-type place struct {
-	Provider string `json:"provider"`
-	Image    string `json:"image,omitempty"` // empty = the provider's default
-}
-
-// order is the providers that a wish leads to, the first choice first: its own, its template's, its tenant's or the server's.
-func (c *Client) order(ctx context.Context, wish CreateSandbox, t models.Template, tenant string) (field string, names []string, err error) {
+// order is the providers that a wish leads to, the first choice first: its own, its template's, its tenant's or the
+// server's.
+func (c *Client) order(
+	ctx context.Context,
+	wish CreateSandbox,
+	t models.Template,
+	tenant string,
+) (field string, names []string, err error) {
 	switch {
 	case wish.Provider != "" && len(wish.Providers) > 0:
-		return "providers", nil, invalid("providers", "give either provider or providers, the list of them in order")
+		return "providers", nil, kind.Invalid("providers", "give either provider or providers, the list of them in order")
 	case wish.Provider != "":
 		return "provider", []string{wish.Provider}, nil
 	case len(wish.Providers) > 0:
@@ -43,14 +44,14 @@ func (c *Client) order(ctx context.Context, wish CreateSandbox, t models.Templat
 // checkOrder says what is wrong with a list of providers.
 func (k Catalog) checkOrder(field string, names []string) error {
 	if len(names) > mostPlaces {
-		return invalid(field, "names %d providers; the limit is %d", len(names), mostPlaces)
+		return kind.Invalid(field, "names %d providers; the limit is %d", len(names), mostPlaces)
 	}
 	for i, name := range names {
 		if !slices.Contains(k.Providers, name) {
-			return invalid(field, "unknown provider %.100q; this server has %v", name, k.Providers)
+			return kind.Invalid(field, "unknown provider %.100q; this server has %v", name, k.Providers)
 		}
 		if slices.Contains(names[:i], name) {
-			return invalid(field, "names %s twice; leave one out", name)
+			return kind.Invalid(field, "names %s twice; leave one out", name)
 		}
 	}
 	return nil
@@ -62,7 +63,12 @@ func (c *Client) CheckProviders(names []string) error {
 }
 
 // places finds what a wish, or its template t, is at each provider in its order.
-func (c *Client) places(ctx context.Context, wish CreateSandbox, t models.Template, tenant string) ([]place, error) {
+func (c *Client) places(
+	ctx context.Context,
+	wish CreateSandbox,
+	t models.Template,
+	tenant string,
+) ([]kind.Place, error) {
 	field, names, err := c.order(ctx, wish, t, tenant)
 	if err == nil {
 		err = c.catalog.checkOrder(field, names)
@@ -70,7 +76,7 @@ func (c *Client) places(ctx context.Context, wish CreateSandbox, t models.Templa
 	if err != nil {
 		return nil, err
 	}
-	places := make([]place, len(names))
+	places := make([]kind.Place, len(names))
 	for i, name := range names {
 		image, err := c.catalog.imageAt(name, wish, t)
 		if err != nil {
@@ -81,7 +87,7 @@ func (c *Client) places(ctx context.Context, wish CreateSandbox, t models.Templa
 				return nil, err
 			}
 		}
-		places[i] = place{name, image}
+		places[i] = kind.Place{Provider: name, Image: image}
 	}
 	return places, nil
 }
@@ -95,7 +101,7 @@ func (k Catalog) imageAt(provider string, wish CreateSandbox, t models.Template)
 	}
 	switch {
 	case wish.Image != "" && !fromImages:
-		return "", invalid("image", "provider %s makes no sandboxes from images; give a template", provider)
+		return "", kind.Invalid("image", "provider %s makes no sandboxes from images; give a template", provider)
 	case wish.Image != "":
 		return wish.Image, nil
 	case named != "":
@@ -105,8 +111,13 @@ func (k Catalog) imageAt(provider string, wish CreateSandbox, t models.Template)
 	case t.Name == k.Template: // what nobody has asked for
 		return "", nil
 	}
-	return "", invalid("template", "template %s has no name at provider %s; add it to names of the template, or ask your operator "+
-		"to add it to PROVIDER_TEMPLATES", t.Name, provider)
+	return "", kind.Invalid(
+		"template",
+		"template %s has no name at provider %s; add it to names of the template, or ask your operator "+
+			"to add it to PROVIDER_TEMPLATES",
+		t.Name,
+		provider,
+	)
 }
 
 // mayHave refuses an image, or a name of a template at a provider, that the tenant may not use.
@@ -121,7 +132,8 @@ func (c *Client) mayHave(ctx context.Context, tenant, provider, image string, as
 	return c.images.check(ctx, tenant, field, image)
 }
 
-// checkName refuses a name at a provider that the operator has not listed: its account there may hold more than is meant for all.
+// checkName refuses a name at a provider that the operator has not listed: its account there may hold more than is
+// meant for all.
 func (k Catalog) checkName(field, provider, name string) error {
 	if name == "" {
 		return nil
@@ -136,8 +148,13 @@ func (k Catalog) checkName(field, provider, name string) error {
 		return nil
 	}
 	slices.Sort(listed)
-	return invalid(field, "%.100q at provider %s is not allowed on this server; use one of %v, or ask your operator to add it to PROVIDER_TEMPLATES",
-		name, provider, slices.Compact(listed))
+	return kind.Invalid(
+		field,
+		"%.100q at provider %s is not allowed on this server; use one of %v, or ask your operator to add it to PROVIDER_TEMPLATES",
+		name,
+		provider,
+		slices.Compact(listed),
+	)
 }
 
 // able is what a provider can do; of one that the catalog says nothing about, everything.
@@ -150,8 +167,8 @@ func (k Catalog) able(provider string) providers.Capabilities {
 	return providers.Capabilities{Provider: provider}
 }
 
-// moveOn gives a create to the next provider of its order, if the error is one for which another may be asked: no room, a quota
-// or an outage. What this provider may have made all the same is removed when it is reconciled.
+// moveOn gives a create to the next provider of its order, if the error is one for which another may be asked: no room,
+// a quota or an outage. What this provider may have made all the same is removed when it is reconciled.
 func (a *attempt) moveOn(ctx context.Context, why error) bool {
 	if a.job.Kind != models.KindCreate || a.isCancelled() || !fallsBack(why) {
 		return false
@@ -162,7 +179,7 @@ func (a *attempt) moveOn(ctx context.Context, why error) bool {
 	if err != nil || box.Provider != a.w.node.Provider {
 		return false
 	}
-	spec, err := specOf(box)
+	spec, err := kind.SpecOf(box)
 	if err != nil || len(spec.Next) == 0 {
 		return false
 	}

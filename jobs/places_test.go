@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/egress"
 	"sandyard/jobs"
 	"sandyard/models"
@@ -99,7 +101,7 @@ func TestTheNextProviderMakesIt(t *testing.T) {
 			}
 			near.OnCall(nil) // it comes back
 			r.eventually("nothing is left at near", func() bool { return len(near.List()) == 0 })
-			exec, err := client.Submit(t.Context(), box.ID, &jobs.Exec{Command: "fake:stdout hello"}, options())
+			exec, err := client.Submit(t.Context(), box.ID, &kind.Exec{Command: "fake:stdout hello"}, options())
 			r.must(err)
 			if j := r.wait(exec.Jobs[0].ID); j.State != models.Succeeded {
 				t.Errorf("a command there ended %s: %+v", j.State, j.Error)
@@ -154,7 +156,7 @@ func TestWhichProvider(t *testing.T) {
 	want(jobs.CreateSandbox{Provider: "far"}, "far")
 	refused := func(field, text string, err error) {
 		t.Helper()
-		var wrong *jobs.InvalidError
+		var wrong *kind.InvalidError
 		if !errors.As(err, &wrong) || wrong.Field != field || !strings.Contains(wrong.Message, text) {
 			t.Errorf("answered %v, want %s: %s", err, field, text)
 		}
@@ -186,9 +188,9 @@ func TestWhatAProviderCannotDoIsRefusedAtOnce(t *testing.T) {
 	r.scheduler()
 	client, _, _ := r.places()
 	box, _ := r.createBy(client, jobs.CreateSandbox{})
-	for _, args := range []jobs.Args{
-		&jobs.Pause{}, &jobs.Exec{Command: "true", Background: true}, &jobs.Exec{Command: "true", Stdin: "x"},
-		&jobs.Code{Code: "1"}, &jobs.SetEgress{},
+	for _, args := range []kind.Args{
+		&kind.Pause{}, &kind.Exec{Command: "true", Background: true}, &kind.Exec{Command: "true", Stdin: "x"},
+		&kind.Code{Code: "1"}, &kind.SetEgress{},
 	} {
 		_, err := client.Submit(t.Context(), box.ID, args, options())
 		if !errors.Is(err, &providers.Error{Class: providers.NotSupported}) {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
@@ -76,7 +78,7 @@ func TestTwoProvidersOneInTrouble(t *testing.T) {
 			if r.sandbox(out.Sandbox.ID).Provider == "far" {
 				moved.Add(1)
 			}
-			exec, err := client.Submit(t.Context(), out.Sandbox.ID, &jobs.Exec{Command: "fake:append log x; fake:stdout done"}, options())
+			exec, err := client.Submit(t.Context(), out.Sandbox.ID, &kind.Exec{Command: "fake:append log x; fake:stdout done"}, options())
 			if err != nil {
 				t.Error(err)
 				return
@@ -122,7 +124,7 @@ func TestTwoProvidersOneInTrouble(t *testing.T) {
 	live, err := r.store.Sandboxes(t.Context(), tenant, models.SandboxFilter{Live: true, Limit: 200})
 	r.must(err)
 	for _, b := range live {
-		out, err := client.Submit(t.Context(), b.ID, &jobs.Stat{Path: "log"}, options())
+		out, err := client.Submit(t.Context(), b.ID, &kind.Stat{Path: "log"}, options())
 		r.must(err)
 		if j := r.wait(out.Jobs[0].ID); j.State == models.Succeeded && string(j.Result) != "" && !oneByte(j) {
 			t.Errorf("the command in %s ran more than once: %s", b.ID, j.Result)

@@ -21,8 +21,8 @@ const (
 	prolongs = 8
 )
 
-// prolong tells a provider that ends sandboxes by itself when they are to end, where that has changed since it was told: after a
-// new timeout, a resume, or a call that was lost.
+// prolong tells a provider that ends sandboxes by itself when they are to end, where that has changed since it was
+// told: after a new timeout, a resume, or a call that was lost.
 func (r *reconciler) prolong(ctx context.Context, rows []models.Sandbox, found []providers.Instance) error {
 	timer, ok := r.w.provider.(providers.Timer)
 	if !ok {

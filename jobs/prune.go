@@ -41,8 +41,9 @@ func (w *Worker) prune(ctx context.Context, builder providers.Builder) {
 	}
 }
 
-// PruneImages removes those images that builds of the provider's fleet have made and which neither a template nor a live
-// sandbox has, and says how many. Also those whose builds are forgotten: an engine may have been away for longer than that.
+// PruneImages removes those images that builds of the provider's fleet have made and which neither a template nor a
+// live sandbox has, and says how many. Also those whose builds are forgotten: an engine may have been away for longer
+// than that.
 func PruneImages(ctx context.Context, store *models.Store, builder providers.Builder) (removed int, err error) {
 	images, err := builder.Built(ctx)
 	if err != nil || len(images) == 0 {

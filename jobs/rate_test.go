@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"sandyard/jobs/kind"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
@@ -61,7 +63,7 @@ func TestJobRateIsOneForAllProcesses(t *testing.T) {
 	for i := range 60 {
 		client := []*jobs.Client{one, two}[i%2]
 		all.Go(func() {
-			_, err := client.Submit(context.Background(), box, &jobs.Exec{Command: "x"}, options())
+			_, err := client.Submit(context.Background(), box, &kind.Exec{Command: "x"}, options())
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -90,7 +92,7 @@ func TestJobRateChargesWhatIsAccepted(t *testing.T) {
 	submit := func(sandbox, key string) (models.Submitted, error) {
 		o := options()
 		o.IdempotencyKey, o.Request = key, []byte("request")
-		return client.Submit(t.Context(), sandbox, &jobs.Exec{Command: "x"}, o)
+		return client.Submit(t.Context(), sandbox, &kind.Exec{Command: "x"}, o)
 	}
 	var first string
 	for i := range 5 {
@@ -132,7 +134,7 @@ func TestJobRateOfUsers(t *testing.T) {
 	submit := func(user string) error {
 		o := options()
 		o.User = user
-		_, err := client.Submit(t.Context(), box, &jobs.Exec{Command: "x"}, o)
+		_, err := client.Submit(t.Context(), box, &kind.Exec{Command: "x"}, o)
 		return err
 	}
 	for range 2 {
@@ -167,7 +169,7 @@ func TestJobRateIsOpenWithoutRedis(t *testing.T) {
 	t.Cleanup(func() { r.must(rdb.Close()) })
 	client, queue := r.process(rdb)
 	submit := func() error {
-		_, err := client.Submit(t.Context(), box, &jobs.Exec{Command: "x"}, options())
+		_, err := client.Submit(t.Context(), box, &kind.Exec{Command: "x"}, options())
 		return err
 	}
 	reg := prometheus.NewRegistry()
@@ -209,7 +211,7 @@ func TestTokensComeBack(t *testing.T) {
 	client, queue := r.process(r.rdb)
 	for range 20 { // each waits for the one before it: a token has come back by then, or comes
 		r.eventually("a token", func() bool {
-			_, err := client.Submit(t.Context(), box, &jobs.Exec{Command: "x"}, options())
+			_, err := client.Submit(t.Context(), box, &kind.Exec{Command: "x"}, options())
 			return err == nil
 		})
 	}

@@ -83,7 +83,8 @@ func (r *reconciler) compare(whole context.Context) error {
 	ctx, cancel := context.WithTimeout(whole, reconcileTimeout)
 	defer cancel()
 	busy := r.removals.busy() // what ends from now on may still be listed
-	// In this order: a row that was there before the list must be in it, and a resource in the list had its row before it.
+	// In this order: a row that was there before the list must be in it, and a resource in the list had its row before
+	// it.
 	rows, err := r.w.store.OnEngine(ctx, r.w.node)
 	if err != nil {
 		return err
@@ -130,7 +131,11 @@ func (r *reconciler) sweep(ctx context.Context) {
 }
 
 // differ finds what is different, and of what may pass what has been so for longer than the grace.
-func (r *reconciler) differ(ctx context.Context, rows []models.Sandbox, found []providers.Instance) (differences, error) {
+func (r *reconciler) differ(
+	ctx context.Context,
+	rows []models.Sandbox,
+	found []providers.Instance,
+) (differences, error) {
 	d := differences{lost: map[string]string{}, changed: map[string]models.SandboxState{}, bodies: map[string]bool{}}
 	there := map[string]providers.Instance{}
 	ids := make([]string, 0, len(found))

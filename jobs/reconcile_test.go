@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
@@ -180,7 +182,7 @@ func TestReconcileNoticesTheDeadAndTheVanished(t *testing.T) {
 	removed, made2 := r.create(jobs.CreateSandbox{})
 	paused, _ := r.create(jobs.CreateSandbox{})
 	kept, made3 := r.create(jobs.CreateSandbox{})
-	for _, id := range []string{made, made2, made3, r.submit(paused, &jobs.Pause{}, options())} {
+	for _, id := range []string{made, made2, made3, r.submit(paused, &kind.Pause{}, options())} {
 		r.wait(id)
 	}
 	r.state.Crash(killed)
@@ -248,7 +250,7 @@ func TestReconcileSeesWhatIsPausedBehindItsBack(t *testing.T) {
 	r.wait(created)
 	r.must(fake.New(fake.Options{State: r.state}).Pause(t.Context(), box))
 	r.eventually("the row says so", func() bool { return r.sandbox(box).State == models.SandboxPaused })
-	if j := r.wait(r.submit(box, &jobs.Resume{}, options())); j.State != models.Succeeded {
+	if j := r.wait(r.submit(box, &kind.Resume{}, options())); j.State != models.Succeeded {
 		t.Errorf("resume: %s %+v", j.State, j.Error)
 	}
 	if b := r.sandbox(box); b.State != models.SandboxRunning || *b.Observed != "running" {
@@ -261,7 +263,7 @@ func TestWhatIsResumedBehindItsBackLivesOn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	box, _ := r.create(jobs.CreateSandbox{IdleTimeoutSeconds: 3600, TimeoutSeconds: 3600})
-	paused := r.submit(box, &jobs.Pause{}, options())
+	paused := r.submit(box, &kind.Pause{}, options())
 	r.worker(4, reconciling(0))
 	r.wait(paused)
 	r.sql("UPDATE sandboxes SET last_active_at = now() - interval '2 hours', expires_at = now() - interval '1 hour'")
@@ -329,7 +331,7 @@ func TestSpoolsOfDeadWorkersAreDropped(t *testing.T) {
 	first := r.worker(4)
 	box, _ := r.create(jobs.CreateSandbox{})
 	behind := r.background(box, "fake:stdout kept")
-	r.wait(r.submit(box, &jobs.ExecWait{ExecRef: ref(behind)}, options()))
+	r.wait(r.submit(box, &kind.ExecWait{ExecRef: ref(behind)}, options()))
 	before := r.state.Calls(fake.OpForget)
 	var over atomic.Bool
 	r.state.OnCall(func(op fake.Op, _ string) (fake.Fault, bool) {
@@ -369,7 +371,7 @@ func TestAnOutputInAPausedSandboxIsDropped(t *testing.T) {
 	})
 	r.wait(r.exec(box, "fake:stdout out"))
 	r.eventually("the output is not dropped", func() bool { return r.state.Calls(fake.OpForget) > 0 })
-	r.wait(r.submit(box, &jobs.Pause{}, options()))
+	r.wait(r.submit(box, &kind.Pause{}, options()))
 	r.sql("UPDATE sandboxes SET paused_at = now() - interval '1 hour'")
 	r.sql("UPDATE jobs SET finished_at = now() - interval '1 hour' WHERE kind = 'exec'")
 	over.Store(true)
@@ -380,7 +382,7 @@ func TestAnOutputInAPausedSandboxIsDropped(t *testing.T) {
 	r.sql("DELETE FROM nodes WHERE lease_until < now() AND id = '" + first.Node() + "'")
 	reg := prometheus.NewRegistry()
 	r.worker(4, func(c *jobs.WorkerConfig) { c.Metrics = jobs.NewMetrics(reg) })
-	r.wait(r.submit(box, &jobs.Resume{}, options()))
+	r.wait(r.submit(box, &kind.Resume{}, options()))
 	r.eventually("it is dropped in the resumed sandbox", func() bool { return counted(t, reg, "spool") == 1 })
 }
 
@@ -421,8 +423,8 @@ func TestAnOutputThatWasNotDroppedIsDroppedLater(t *testing.T) {
 	tried := r.state.Calls(fake.OpForget)
 	r.wait(r.exec(box, "fake:stdout three"))
 	r.eventually("the third output is not dropped", func() bool { return r.state.Calls(fake.OpForget) > tried })
-	r.wait(r.submit(box, &jobs.Pause{}, options()))
+	r.wait(r.submit(box, &kind.Pause{}, options()))
 	over.Store(true)
-	r.wait(r.submit(box, &jobs.Resume{}, options()))
+	r.wait(r.submit(box, &kind.Resume{}, options()))
 	r.eventually("it is dropped in the resumed sandbox", func() bool { return counted(t, reg, "spool") == 3 })
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"sandyard/jobs/kind"
 	"sandyard/jobs/loop"
 	"sandyard/models"
 	"sandyard/models/pg"
@@ -13,8 +14,8 @@ import (
 // recreationRest is how long a lost sandbox is left alone in whose place none could be made.
 const recreationRest = 10 * time.Second
 
-// recreate makes sandboxes in the place of lost ones whose users want that. A tenant at its limit has no turn for a while, so that
-// it keeps nobody behind it from theirs.
+// recreate makes sandboxes in the place of lost ones whose users want that. A tenant at its limit has no turn for a
+// while, so that it keeps nobody behind it from theirs.
 func (s *Scheduler) recreate(ctx context.Context) error {
 	lost, err := s.store.DueRecreations(ctx, dueBatch)
 	if err != nil {
@@ -42,15 +43,19 @@ func (s *Scheduler) recreate(ctx context.Context) error {
 
 // replace submits a sandbox like the lost one. What was in that is gone.
 func (c *Client) replace(ctx context.Context, lost models.Sandbox) (models.Submitted, error) {
-	spec, err := specOf(lost)
+	spec, err := kind.SpecOf(lost)
 	if err != nil {
 		return models.Submitted{}, err
 	}
-	ready := patience(models.Definition{StartCommand: spec.Start, Ready: spec.Ready})
-	ready += spec.setupTime()
+	ready := kind.ReadyTimeout(models.Definition{StartCommand: spec.Start, Ready: spec.Ready})
+	ready += spec.SetupTime()
 	if spec.Build != "" {
 		ready += defaultBuildTimeout
 	}
-	return c.submit(ctx, c.newSandbox(c.catalog.rebound(lost.Replacement())), []Args{&Create{ReadySeconds: ready.Seconds()}},
-		Options{TenantID: lost.TenantID, Actor: schedulerActor})
+	return c.submit(
+		ctx,
+		c.newSandbox(c.catalog.rebound(lost.Replacement())),
+		[]kind.Args{&kind.Create{ReadySeconds: ready.Seconds()}},
+		Options{TenantID: lost.TenantID, Actor: kind.SchedulerActor},
+	)
 }

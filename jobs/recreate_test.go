@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
@@ -41,7 +43,7 @@ func TestLostSandboxIsMadeAgainOnRequest(t *testing.T) {
 	if j := r.wait(r.exec(again.ID, "fake:env A")); string(j.Stdout) != "b" {
 		t.Errorf("in the new one: %s %q %v", j.State, j.Stdout, j.Error)
 	}
-	_, err := r.client.Submit(t.Context(), box, &jobs.Exec{Command: "true"}, options())
+	_, err := r.client.Submit(t.Context(), box, &kind.Exec{Command: "true"}, options())
 	if err == nil || !strings.Contains(err.Error(), again.ID+" replaces it") {
 		t.Errorf("work for the lost one: %v", err)
 	}

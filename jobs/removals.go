@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"sandyard/jobs/loop"
-
 	"golang.org/x/sync/errgroup"
+
+	"sandyard/jobs/loop"
 )
 
 const (
@@ -48,9 +48,14 @@ func (r *removals) busy() map[string]bool {
 	return maps.Clone(r.underWay)
 }
 
-// begin removes as many of the ids as there are free places, those that have not failed first, and does not wait for them. The
-// ids in busy are left for the next time. What it is not called with any more is forgotten.
-func (r *removals) begin(ctx context.Context, ids []string, busy map[string]bool, remove func(context.Context, string) error) {
+// begin removes as many of the ids as there are free places, those that have not failed first, and does not wait for
+// them. The ids in busy are left for the next time. What it is not called with any more is forgotten.
+func (r *removals) begin(
+	ctx context.Context,
+	ids []string,
+	busy map[string]bool,
+	remove func(context.Context, string) error,
+) {
 	for _, id := range r.inTurn(ids, busy) {
 		if !r.places.TryGo(func() error {
 			ctx, cancel := context.WithTimeout(ctx, removalTimeout)

@@ -2,17 +2,48 @@ package jobs
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"regexp"
 	"slices"
 	"time"
 
 	"sandyard/egress"
+	"sandyard/jobs/kind"
 	"sandyard/jobs/webhook"
 	"sandyard/models"
 	"sandyard/netguard"
 	"sandyard/providers"
 )
+
+// egress is the policy that c wishes for, as it is stored. Of one that says nothing the template decides.
+func (c CreateSandbox) egress(from source) (json.RawMessage, error) {
+	p, err := c.policy(from)
+	if err == nil {
+		err = kind.CheckPolicy("egress.", p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return kind.PolicyText(p)
+}
+
+func (c CreateSandbox) policy(from source) (egress.Policy, error) {
+	template := from.template.Definition.Egress
+	switch {
+	case c.Network && c.Egress != nil && len(c.Egress.Allow) > 0:
+		return egress.Policy{}, kind.Invalid("network", "means the same as egress.allow [\"*\"]; use only one of them")
+	case c.Network && c.Egress != nil:
+		return egress.Policy{Allow: egress.Public().Allow, Deny: c.Egress.Deny, AllowFirst: c.Egress.AllowFirst}, nil
+	case c.Network:
+		return egress.Public(), nil
+	case c.Egress != nil:
+		return *c.Egress, nil
+	case template != nil:
+		return egress.Policy{Allow: template.Allow, Deny: template.Deny}, nil
+	}
+	return from.defaults.open(c.Foreign), nil
+}
 
 // CreateSandbox is a wish for a sandbox.
 type CreateSandbox struct {
@@ -20,8 +51,8 @@ type CreateSandbox struct {
 	Image                string            `json:"image,omitempty" maxLength:"512" doc:"A container image on the provider's engines, as REPOSITORY:TAG: of a shared template, of one of your builds, or allowed by the operator (SANDBOX_IMAGES)"`
 	Provider             string            `json:"provider,omitempty" doc:"Default: the server's provider"`
 	Providers            []string          `json:"providers,omitempty" maxItems:"8" doc:"In place of provider: the providers to ask in this order; the next one makes it where one has no room, has reached its quota or does not answer"`
-	Git                  *Git              `json:"git,omitempty" doc:"A repository that is cloned into it before anybody uses it"`
-	Setup                *Setup            `json:"setup,omitempty" doc:"A script that prepares it before anybody uses it"`
+	Git                  *kind.Git         `json:"git,omitempty" doc:"A repository that is cloned into it before anybody uses it"`
+	Setup                *kind.Setup       `json:"setup,omitempty" doc:"A script that prepares it before anybody uses it"`
 	Key                  string            `json:"key,omitempty" maxLength:"256" doc:"Your own name for it: while a sandbox with this key is live, create returns it"`
 	Labels               map[string]string `json:"labels,omitempty" doc:"Labels for list filters"`
 	Reuse                bool              `json:"reuse,omitempty" doc:"If live sandboxes have all of labels, create returns the newest of them, as it is. Concurrent creates make one"`
@@ -69,9 +100,9 @@ const (
 // RunOnce is a wish for one command, or one piece of code, in a sandbox of its own.
 type RunOnce struct {
 	Sandbox CreateSandbox
-	Files   []Write
-	Exec    Exec
-	Code    *Code // in place of Exec
+	Files   []kind.Write
+	Exec    kind.Exec
+	Code    *kind.Code // in place of Exec
 }
 
 // Options go with any submission.
@@ -97,27 +128,27 @@ type Options struct {
 // check says what is wrong with the options, whose callback is to heed the rules.
 func (o Options) check(callbacks netguard.Rules) error {
 	if o.Priority < -100 || o.Priority > 100 {
-		return invalid("priority", "must be between -100 and 100, not %d", o.Priority)
+		return kind.Invalid("priority", "must be between -100 and 100, not %d", o.Priority)
 	}
 	if len(o.IdempotencyKey) > 255 {
-		return invalid("Idempotency-Key", "is longer than 255 characters")
+		return kind.Invalid("Idempotency-Key", "is longer than 255 characters")
 	}
-	if o.QueueDeadline < 0 || o.QueueDeadline > MaxTimeout {
-		return invalid("queue_deadline_seconds", "must be between 0 and %.0f", MaxTimeout.Seconds())
+	if o.QueueDeadline < 0 || o.QueueDeadline > kind.MaxTimeout {
+		return kind.Invalid("queue_deadline_seconds", "must be between 0 and %.0f", kind.MaxTimeout.Seconds())
 	}
 	if err := webhook.CheckURL(o.CallbackURL, callbacks); err != nil {
-		return invalid("callback_url", "%s", err)
+		return kind.Invalid("callback_url", "%s", err)
 	}
 	return nil
 }
 
 // sandbox makes the row that c wishes for from what it resolves to, with the limits that it asks for.
 func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, providers.Resources, error) {
-	timeout, err := seconds("timeout_seconds", c.TimeoutSeconds, DefaultTimeout, time.Second)
+	timeout, err := kind.Seconds("timeout_seconds", c.TimeoutSeconds, DefaultTimeout, time.Second)
 	if err != nil {
 		return nil, providers.Resources{}, err
 	}
-	idle, err := seconds("idle_timeout_seconds", c.IdleTimeoutSeconds, DefaultIdleTimeout, time.Second)
+	idle, err := kind.Seconds("idle_timeout_seconds", c.IdleTimeoutSeconds, DefaultIdleTimeout, time.Second)
 	if err != nil {
 		return nil, providers.Resources{}, err
 	}
@@ -126,7 +157,7 @@ func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, pro
 	}
 	box := &models.Sandbox{
 		ID: models.NewID("sb"), TenantID: tenant, State: models.SandboxCreating,
-		Desired: models.DesiredRunning, Labels: c.Labels, OnTimeout: orDelete(c.OnTimeout), OnLost: c.OnLost,
+		Desired: models.DesiredRunning, Labels: c.Labels, OnTimeout: cmp.Or(c.OnTimeout, "delete"), OnLost: c.OnLost,
 		TimeoutMS: timeout.Milliseconds(), IdleTimeoutMS: idle.Milliseconds(), AutoResume: c.AutoResume,
 		MaxLifetimeMS: int64(c.MaxLifetimeSeconds * 1000), PausedTimeoutMS: int64(c.PausedTimeoutSeconds * 1000),
 	}
@@ -134,13 +165,13 @@ func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, pro
 		box.Key = &c.Key
 	}
 	if box.Reuse = c.Reuse; c.Reuse && (c.Key != "" || len(c.Labels) == 0) {
-		return nil, providers.Resources{}, invalid("reuse", "finds a sandbox by labels; give labels, and no key")
+		return nil, providers.Resources{}, kind.Invalid("reuse", "finds a sandbox by labels; give labels, and no key")
 	}
 	c.Foreign.apply(box)
 	if box.Egress, err = c.egress(from); err != nil {
 		return nil, providers.Resources{}, err
 	}
-	spec := sandboxSpec{Env: c.Env, Git: c.Git, Setup: c.Setup, Public: c.Foreign.Public, Resources: providers.Resources{
+	spec := kind.Spec{Env: c.Env, Git: c.Git, Setup: c.Setup, Public: c.Foreign.Public, Resources: providers.Resources{
 		CPUs: c.CPUs, MemoryMB: c.MemoryMB, DiskMB: c.DiskMB, Pids: c.Pids,
 	}}
 	if err := from.apply(box, &spec); err != nil {
@@ -169,7 +200,7 @@ func (f Foreign) apply(box *models.Sandbox) {
 }
 
 // complete fills in what the template leaves open.
-func (f Foreign) complete(spec *sandboxSpec) {
+func (f Foreign) complete(spec *kind.Spec) {
 	spec.WorkDir = cmp.Or(spec.WorkDir, f.WorkDir)
 	if spec.MCPPort == 0 && slices.Contains(spec.Ports, f.MCPPort) {
 		spec.MCPPort = f.MCPPort
@@ -188,28 +219,21 @@ func CheckMetadata(m map[string]string) error { return Foreign{Metadata: m}.chec
 func (f Foreign) check() error {
 	size := 0
 	for k, v := range f.Metadata {
-		if err := noNUL("metadata", k+v); err != nil {
+		if err := kind.NoNUL("metadata", k+v); err != nil {
 			return err
 		}
 		size += len(k) + len(v)
 	}
 	if size > maxMetadata {
-		return invalid("metadata", "is %d bytes in total; the limit is %d", size, maxMetadata)
+		return kind.Invalid("metadata", "is %d bytes in total; the limit is %d", size, maxMetadata)
 	}
 	return nil
-}
-
-func orDelete(s string) string {
-	if s == "" {
-		return "delete"
-	}
-	return s
 }
 
 func (c CreateSandbox) check() error {
 	r := func(field string, v, least, most float64) error {
 		if v != 0 && (v < least || v > most) {
-			return invalid(field, "must be between %s and %s, not %s", plain(least), plain(most), plain(v))
+			return kind.Invalid(field, "must be between %s and %s, not %s", kind.Plain(least), kind.Plain(most), kind.Plain(v))
 		}
 		return nil
 	}
@@ -217,17 +241,17 @@ func (c CreateSandbox) check() error {
 		r("cpus", c.CPUs, 0.1, 64), r("memory_mb", float64(c.MemoryMB), 64, 262144),
 		r("max_lifetime_seconds", c.MaxLifetimeSeconds, 1, year.Seconds()), r("paused_timeout_seconds", c.PausedTimeoutSeconds, 1, year.Seconds()),
 		r("disk_mb", float64(c.DiskMB), 1, 262144), r("pids", float64(c.Pids), 32, 32768),
-		checkEnv("env", c.Env), c.Git.check(), c.Setup.check(), checkLabels(c.Labels), c.Foreign.check(), noNUL("key", c.Key), noNUL("image", c.Image),
+		kind.CheckEnv("env", c.Env), c.Git.Check(), c.Setup.Check(), checkLabels(c.Labels), c.Foreign.check(), kind.NoNUL("key", c.Key), kind.NoNUL("image", c.Image),
 	} {
 		if err != nil {
 			return err
 		}
 	}
 	if c.OnLost != "" && c.OnLost != models.OnLostRecreate {
-		return invalid("on_lost", "must be recreate or left out, not %q", c.OnLost)
+		return kind.Invalid("on_lost", "must be recreate or left out, not %q", c.OnLost)
 	}
 	if c.OnTimeout != "" && c.OnTimeout != "delete" && c.OnTimeout != "pause" {
-		return invalid("on_timeout", "must be delete or pause, not %q", c.OnTimeout)
+		return kind.Invalid("on_timeout", "must be delete or pause, not %q", c.OnTimeout)
 	}
 	return nil
 }
@@ -235,16 +259,38 @@ func (c CreateSandbox) check() error {
 func checkLabels(labels map[string]string) error {
 	name := regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$`)
 	if len(labels) > 64 {
-		return invalid("labels", "has %d entries; the limit is 64", len(labels))
+		return kind.Invalid("labels", "has %d entries; the limit is 64", len(labels))
 	}
 	for k, v := range labels {
 		if !name.MatchString(k) {
-			return invalid("labels", "%q is not a valid label name; use letters, digits and ._/-, at most 63", k)
+			return kind.Invalid("labels", "%q is not a valid label name; use letters, digits and ._/-, at most 63", k)
 		}
 		if len(v) > 256 {
-			return invalid("labels."+k, "is longer than 256 bytes")
+			return kind.Invalid("labels."+k, "is longer than 256 bytes")
 		}
-		if err := noNUL("labels."+k, v); err != nil {
+		if err := kind.NoNUL("labels."+k, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkSetup refuses what can be seen to fail: a clone without a way out, or a secret that the tenant has not.
+func (c *Client) checkSetup(ctx context.Context, wish CreateSandbox, box *models.Sandbox) error {
+	policy, err := kind.PolicyOf(box.Egress)
+	if err != nil {
+		return err
+	}
+	if wish.Git != nil && policy.Off() {
+		return kind.Invalid(
+			"git",
+			"cannot reach %s, because the sandbox has no network; set egress, such as {\"allow\": [%q]}, or network",
+			wish.Git.Host(),
+			wish.Git.Host(),
+		)
+	}
+	for _, one := range (kind.Spec{Git: wish.Git, Setup: wish.Setup}).Steps() {
+		if err := c.knowsSecrets(ctx, box.TenantID, one.Secrets.Secrets); err != nil {
 			return err
 		}
 	}

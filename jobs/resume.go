@@ -3,9 +3,9 @@ package jobs
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
+	"sandyard/jobs/kind"
 	"sandyard/jobs/queue"
 	"sandyard/models"
 	"sandyard/providers"
@@ -25,7 +25,7 @@ func (c *Client) Resume(ctx context.Context, tenant, sandbox string) error {
 
 // resume submits the job outside the order of the sandbox's jobs: what is frozen in it may be one of them.
 func resume(ctx context.Context, store *models.Store, queue *queue.Queue, tenant, sandbox string) error {
-	j, err := newJob(sandbox, &Resume{}, Options{TenantID: tenant, Actor: "auto_resume", Parallel: true})
+	j, err := newJob(sandbox, &kind.Resume{}, Options{TenantID: tenant, Actor: "auto_resume", Parallel: true})
 	if err != nil {
 		return err
 	}
@@ -46,9 +46,8 @@ func mayResume(x models.Situation) bool {
 }
 
 // resumeFor resumes the sandbox that a job was submitted to. Where that fails, the job itself asks again.
-func (c *Client) resumeFor(ctx context.Context, box models.Sandbox, args Args) {
-	leaves := []string{models.KindDelete, models.KindPause, models.KindResume, (&SetTimeout{}).Kind()}
-	if !box.AutoResume || box.Desired != models.DesiredPaused || slices.Contains(leaves, args.Kind()) {
+func (c *Client) resumeFor(ctx context.Context, box models.Sandbox, args kind.Args) {
+	if !box.AutoResume || box.Desired != models.DesiredPaused || kind.Of(args).KeepsPaused {
 		return
 	}
 	if err := c.Resume(ctx, box.TenantID, box.ID); err != nil {
@@ -56,8 +55,8 @@ func (c *Client) resumeFor(ctx context.Context, box models.Sandbox, args Args) {
 	}
 }
 
-// awaitsResume says whether the attempt failed only because its sandbox is paused, and has asked for its resume. What a pause has
-// frozen asks for none.
+// awaitsResume says whether the attempt failed only because its sandbox is paused, and has asked for its resume. What a
+// pause has frozen asks for none.
 func (a *attempt) awaitsResume(ctx context.Context, cause error) bool {
 	if !errors.Is(cause, providers.ErrPaused) || a.mayBeFrozen(cause) || a.job.Tries() >= resumeAttempts {
 		return false

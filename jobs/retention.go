@@ -22,8 +22,8 @@ const pruneBatch = 1000
 // prune forgets at most limit of what is older than age, and says how many.
 type prune func(ctx context.Context, age time.Duration, limit int) (int, error)
 
-// retain forgets what is older than the operator wants to keep, in this order, for none is forgotten whose parts are known. Each sort has
-// an equal share of the time that is left, so that much of one sort keeps no other from its turn.
+// retain forgets what is older than the operator wants to keep, in this order, for none is forgotten whose parts are
+// known. Each sort has an equal share of the time that is left, so that much of one sort keeps no other from its turn.
 func (s *Scheduler) retain(ctx context.Context) error {
 	sorts := []struct {
 		what  string
@@ -53,8 +53,8 @@ func (s *Scheduler) retain(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// forget forgets everything of a sort that is older than age; zero keeps it for ever. Each part is a statement of its own, so
-// that what a tick has no time for is the next one's.
+// forget forgets everything of a sort that is older than age; zero keeps it for ever. Each part is a statement of its
+// own, so that what a tick has no time for is the next one's.
 func (s *Scheduler) forget(ctx context.Context, what string, age time.Duration, p prune) error {
 	return s.forgetWithin(ctx, ctx, what, age, p)
 }
@@ -64,7 +64,11 @@ func (s *Scheduler) forgetWithin(ctx, share context.Context, what string, age ti
 	if age == 0 {
 		return nil
 	}
-	total, err := loop.InParts(share, pruneBatch, func(context.Context, int) (int, error) { return p(ctx, age, pruneBatch) })
+	total, err := loop.InParts(
+		share,
+		pruneBatch,
+		func(context.Context, int) (int, error) { return p(ctx, age, pruneBatch) },
+	)
 	if total > 0 {
 		s.log.InfoContext(ctx, "expired rows deleted", "what", what, "count", total)
 	}
@@ -74,8 +78,8 @@ func (s *Scheduler) forgetWithin(ctx, share context.Context, what string, age ti
 	return nil
 }
 
-// pruneEvents looks at all events that are older than age, and says how many it has forgotten. What it has no time for is the
-// next tick's.
+// pruneEvents looks at all events that are older than age, and says how many it has forgotten. What it has no time for
+// is the next tick's.
 func (s *Scheduler) pruneEvents(ctx context.Context, age time.Duration, limit int) (total int, err error) {
 	for ctx.Err() == nil {
 		var n int

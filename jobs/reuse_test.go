@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/jobs"
 	"sandyard/models"
 )
@@ -68,7 +70,7 @@ func TestSandboxesAreReusedByTheirLabels(t *testing.T) {
 	}
 	for _, wrong := range []jobs.CreateSandbox{{Reuse: true}, {Reuse: true, Key: "k", Labels: map[string]string{"a": "b"}}} {
 		_, err := r.client.Create(t.Context(), wrong, options())
-		if invalid := (*jobs.InvalidError)(nil); !errors.As(err, &invalid) || invalid.Field != "reuse" {
+		if invalid := (*kind.InvalidError)(nil); !errors.As(err, &invalid) || invalid.Field != "reuse" {
 			t.Errorf("%+v answers %v", wrong, err)
 		}
 	}

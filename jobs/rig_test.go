@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
@@ -148,7 +150,7 @@ func (r *rig) create(wish jobs.CreateSandbox) (sandbox, job string) {
 	return out.Sandbox.ID, out.Jobs[0].ID
 }
 
-func (r *rig) submit(sandbox string, args jobs.Args, o jobs.Options) string {
+func (r *rig) submit(sandbox string, args kind.Args, o jobs.Options) string {
 	r.t.Helper()
 	out, err := r.client.Submit(r.t.Context(), sandbox, args, o)
 	r.must(err)
@@ -157,7 +159,7 @@ func (r *rig) submit(sandbox string, args jobs.Args, o jobs.Options) string {
 
 func (r *rig) exec(sandbox, script string) string {
 	r.t.Helper()
-	return r.submit(sandbox, &jobs.Exec{Command: script}, options())
+	return r.submit(sandbox, &kind.Exec{Command: script}, options())
 }
 
 // patience is for a busy machine; only what fails takes it.

@@ -1,10 +1,12 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
 
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers"
 )
@@ -34,14 +36,20 @@ func (r *rooms) check(ctx context.Context, provider string, wish providers.Resou
 	if err != nil {
 		return err
 	}
-	return firstError(
-		granted("cpus", wish.CPUs, room.CPUs), granted("memory_mb", wish.MemoryMB, room.MemoryMB), granted("pids", wish.Pids, room.Pids-besidePids),
+	return cmp.Or(
+		granted(
+			"cpus",
+			wish.CPUs,
+			room.CPUs,
+		),
+		granted("memory_mb", wish.MemoryMB, room.MemoryMB),
+		granted("pids", wish.Pids, room.Pids-kind.BesidePids),
 	)
 }
 
 func granted[N int64 | float64](field string, v, most N) error {
 	if most > 0 && v > most {
-		return invalid(field, "is %v, but the largest worker has %v for all its sandboxes; request less", v, most)
+		return kind.Invalid(field, "is %v, but the largest worker has %v for all its sandboxes; request less", v, most)
 	}
 	return nil
 }
@@ -61,13 +69,4 @@ func (r *rooms) largest(ctx context.Context, provider string) (models.Bounds, er
 	defer r.mu.Unlock()
 	r.known[provider] = largest{room: room, at: time.Now()}
 	return room, nil
-}
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
@@ -34,11 +36,11 @@ func TestOneSandboxHasTheServersMaximum(t *testing.T) {
 		"pids": {Image: "fake", Pids: 501}, "memory_mb, by the template": {Template: "python"},
 	} {
 		field, _, _ := strings.Cut(name, ",")
-		var refused *jobs.InvalidError
+		var refused *kind.InvalidError
 		if _, err := client.Create(t.Context(), wish, options()); !errors.As(err, &refused) || refused.Field != field {
 			t.Errorf("%s: %v", name, err)
 		}
-		run := jobs.RunOnce{Sandbox: wish, Exec: jobs.Exec{Command: "true"}}
+		run := jobs.RunOnce{Sandbox: wish, Exec: kind.Exec{Command: "true"}}
 		if _, err := client.Run(t.Context(), run, options()); !errors.As(err, &refused) || refused.Field != field {
 			t.Errorf("%s, in a run: %v", name, err)
 		}
@@ -67,7 +69,7 @@ func TestWhatNoWorkerHasIsRefusedAtOnce(t *testing.T) {
 	r.onEngine("small", jobs.Room{CPUs: 2, MemoryMB: 1000, Pids: 500})
 	r.onEngine("large", jobs.Room{CPUs: 4, MemoryMB: 2000, Pids: 400})
 	for field, wish := range map[string]jobs.CreateSandbox{"cpus": {CPUs: 5}, "memory_mb": {MemoryMB: 2001}, "pids": {Pids: 500}} {
-		var refused *jobs.InvalidError
+		var refused *kind.InvalidError
 		if _, err := r.client.Create(t.Context(), wish, options()); !errors.As(err, &refused) || refused.Field != field ||
 			!strings.Contains(refused.Message, "the largest worker has") {
 			t.Errorf("%s: %v", field, err)

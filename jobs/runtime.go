@@ -3,6 +3,7 @@ package jobs
 import (
 	"slices"
 
+	"sandyard/jobs/kind"
 	"sandyard/providers"
 )
 
@@ -13,9 +14,12 @@ func (k Catalog) checkRuntime(field, name string) error {
 	case name == "" || slices.Contains(k.Runtimes, name):
 		return nil
 	case len(k.Runtimes) == 0:
-		return invalid(field, "this server offers no choice of runtimes; leave it out, or ask your operator to set SANDBOX_RUNTIMES")
+		return kind.Invalid(
+			field,
+			"this server offers no choice of runtimes; leave it out, or ask your operator to set SANDBOX_RUNTIMES",
+		)
 	default:
-		return invalid(field, "unknown runtime %.80q; this server offers %v", name, k.Runtimes)
+		return kind.Invalid(field, "unknown runtime %.80q; this server offers %v", name, k.Runtimes)
 	}
 }
 
@@ -24,6 +28,10 @@ func (w *Worker) offers(runtime string) error {
 	if runtime == "" || slices.Contains(w.runtimes, runtime) {
 		return nil
 	}
-	return providers.Errorf(providers.Invalid, "the template's runtime %.80q is not in SANDBOX_RUNTIMES of this worker; give the template "+
-		"another one or none", runtime)
+	return providers.Errorf(
+		providers.Invalid,
+		"the template's runtime %.80q is not in SANDBOX_RUNTIMES of this worker; give the template "+
+			"another one or none",
+		runtime,
+	)
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"sandyard/jobs/kind"
 	"sandyard/models"
 )
 
@@ -64,7 +65,7 @@ func SetAction(s *models.Schedule, a Action, o Standing) error {
 		}
 	}
 	if n != 1 {
-		return invalid("action", "give exactly one of run, create and job")
+		return kind.Invalid("action", "give exactly one of run, create and job")
 	}
 	s.Kind, s.SandboxID = scheduleRun, nil
 	switch {
@@ -78,7 +79,12 @@ func SetAction(s *models.Schedule, a Action, o Standing) error {
 		return err
 	}
 	if len(s.Action) > maxAction {
-		return invalid("action", "is %d bytes of JSON; the limit is %d; put large files into a template's image", len(s.Action), maxAction)
+		return kind.Invalid(
+			"action",
+			"is %d bytes of JSON; the limit is %d; put large files into a template's image",
+			len(s.Action),
+			maxAction,
+		)
 	}
 	s.Options, err = json.Marshal(o)
 	return err
@@ -106,7 +112,11 @@ func (c *Client) CreateSchedule(ctx context.Context, s models.Schedule) (models.
 
 // ChangeSchedule lets change make of a schedule what it will, on behalf of actor. Errors: those of CreateSchedule, and
 // models.ErrNotFound.
-func (c *Client) ChangeSchedule(ctx context.Context, tenant, id, actor string, change func(*models.Schedule) error) (models.Schedule, error) {
+func (c *Client) ChangeSchedule(
+	ctx context.Context,
+	tenant, id, actor string,
+	change func(*models.Schedule) error,
+) (models.Schedule, error) {
 	for try := 0; ; try++ {
 		s, err := c.store.Schedule(ctx, tenant, id)
 		if err != nil {
@@ -174,14 +184,14 @@ func (c *Client) checkSchedule(ctx context.Context, s *models.Schedule) error {
 		return c.checkJob(ctx, s.TenantID, *a.Job)
 	}
 	var wish CreateSandbox
-	args := []Args{}
+	args := []kind.Args{}
 	if a.Create != nil {
 		wish = *a.Create
 	} else {
 		once := a.Run.RunOnce()
 		work, err := once.work()
-		if wrong := (*InvalidError)(nil); errors.As(err, &wrong) {
-			return invalid("run."+wrong.Field, "%s", wrong.Message)
+		if wrong := (*kind.InvalidError)(nil); errors.As(err, &wrong) {
+			return kind.Invalid("run."+wrong.Field, "%s", wrong.Message)
 		}
 		wish, args = once.Sandbox, append(args, work)
 		for i := range once.Files {
@@ -207,22 +217,22 @@ func (c *Client) checkJob(ctx context.Context, tenant string, j SandboxJob) erro
 	if box.Ended() {
 		return &models.EndedError{Sandbox: box.ID, State: box.State, EndedAt: box.EndedAt}
 	}
-	return checkArgs(tenant, []Args{args})
+	return checkArgs(tenant, []kind.Args{args})
 }
 
-func (j SandboxJob) args() (Args, error) {
+func (j SandboxJob) args() (kind.Args, error) {
 	if j.Args == nil {
-		return DecodeArgs(j.Kind, nil)
+		return kind.Decode(j.Kind, nil)
 	}
 	raw, err := json.Marshal(j.Args)
 	if err != nil {
 		return nil, err
 	}
-	return DecodeArgs(j.Kind, raw)
+	return kind.Decode(j.Kind, raw)
 }
 
 // checkArgs makes jobs of the arguments and forgets them.
-func checkArgs(tenant string, args []Args) error {
+func checkArgs(tenant string, args []kind.Args) error {
 	for _, a := range args {
 		if _, err := newJob("", a, Options{TenantID: tenant}); err != nil {
 			return err
@@ -243,15 +253,18 @@ func checkTimes(s *models.Schedule) error {
 	misses := []string{models.MissedSkip, models.MissedRunOnce, models.MissedRunAll}
 	switch {
 	case s.Name != nil && (*s.Name == "" || len(*s.Name) > maxScheduleName):
-		return invalid("name", "must have 1 to %d bytes", maxScheduleName)
+		return kind.Invalid("name", "must have 1 to %d bytes", maxScheduleName)
 	case !slices.Contains(overlaps, s.Overlap):
-		return invalid("overlap", "must be one of %v", overlaps)
+		return kind.Invalid("overlap", "must be one of %v", overlaps)
 	case !slices.Contains(misses, s.Missed):
-		return invalid("missed", "must be one of %v", misses)
+		return kind.Invalid("missed", "must be one of %v", misses)
 	case s.MaxCatchUp < 1 || s.MaxCatchUp > largestCatchUp:
-		return invalid("max_catch_up", "must be between 1 and %d", largestCatchUp)
+		return kind.Invalid("max_catch_up", "must be between 1 and %d", largestCatchUp)
 	case s.Missed == models.MissedRunAll && s.Overlap == models.OverlapCancel:
-		return invalid("missed", "run_all needs overlap skip or queue: with cancel_running each run would end the one before")
+		return kind.Invalid(
+			"missed",
+			"run_all needs overlap skip or queue: with cancel_running each run would end the one before",
+		)
 	}
 	return nil
 }
@@ -262,12 +275,22 @@ func (c *Client) RunSchedule(ctx context.Context, id string, o Options) (models.
 	if err != nil {
 		return models.Submitted{}, err
 	}
-	return c.perform(ctx, s, models.ScheduleRun{ID: models.NewIDAt("run_", c.store.Now(ctx)), ScheduleID: s.ID, Manual: true}, o)
+	return c.perform(
+		ctx,
+		s,
+		models.ScheduleRun{ID: models.NewIDAt("run_", c.store.Now(ctx)), ScheduleID: s.ID, Manual: true},
+		o,
+	)
 }
 
 // perform submits the jobs of a run. The run takes them in the same transaction, so that it never has two, and none is
 // without it.
-func (c *Client) perform(ctx context.Context, s models.Schedule, run models.ScheduleRun, by Options) (models.Submitted, error) {
+func (c *Client) perform(
+	ctx context.Context,
+	s models.Schedule,
+	run models.ScheduleRun,
+	by Options,
+) (models.Submitted, error) {
 	a, standing, err := ActionOf(s)
 	if err != nil {
 		return models.Submitted{}, err

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"github.com/jackc/pgx/v5"
 
 	"sandyard/dev/testenv"
@@ -102,7 +104,7 @@ func TestSchedulesSubmitOrdinaryJobs(t *testing.T) {
 	box := r.readied()
 	exec := r.schedule(execIn(box, "fake:stdout hi; fake:exit 3"))
 	once := r.schedule(jobs.Action{Run: &jobs.OneShot{
-		Files: []jobs.Write{{Path: "a", Content: "x\x00y"}}, Exec: jobs.Exec{Command: "fake:stdout hello"},
+		Files: []kind.Write{{Path: "a", Content: "x\x00y"}}, Exec: kind.Exec{Command: "fake:stdout hello"},
 	}})
 	keyed := r.schedule(jobs.Action{Create: &jobs.CreateSandbox{Key: "nightly"}})
 	r.due(time.Second, exec, once, keyed)
@@ -161,7 +163,7 @@ func TestOverlaps(t *testing.T) {
 	box := r.readied()
 	policy := func(p string) func(*models.Schedule) { return func(s *models.Schedule) { s.Overlap = p } }
 	long := func() jobs.Action { // in a sandbox of its own, as the three go at the same time
-		return jobs.Action{Run: &jobs.OneShot{Exec: jobs.Exec{Command: "fake:sleep 1h"}}}
+		return jobs.Action{Run: &jobs.OneShot{Exec: kind.Exec{Command: "fake:sleep 1h"}}}
 	}
 	skip, queue := r.schedule(execIn(box, "fake:sleep 1h")), r.schedule(long(), policy(models.OverlapQueue))
 	replace := r.schedule(long(), policy(models.OverlapCancel))
@@ -234,7 +236,7 @@ func TestAScheduleWithoutItsSandboxIsDisabled(t *testing.T) {
 	r.worker(4)
 	box := r.readied()
 	id := r.schedule(execIn(box, "fake:exit 0"))
-	template := r.schedule(jobs.Action{Run: &jobs.OneShot{Template: "python", Exec: jobs.Exec{Command: "fake:exit 0"}}})
+	template := r.schedule(jobs.Action{Run: &jobs.OneShot{Template: "python", Exec: kind.Exec{Command: "fake:exit 0"}}})
 	out, err := r.client.Delete(t.Context(), box, true, options())
 	r.must(err)
 	r.wait(out.Jobs[0].ID)
@@ -318,7 +320,7 @@ func (r *rig) fireSchedulesAtOnce(many int) time.Duration {
 	r.quota(2 * many)
 	r.sql("UPDATE tenants SET max_schedules = $1", many)
 	for range many {
-		r.schedule(jobs.Action{Run: &jobs.OneShot{Exec: jobs.Exec{Command: "fake:exit 0"}}})
+		r.schedule(jobs.Action{Run: &jobs.OneShot{Exec: kind.Exec{Command: "fake:exit 0"}}})
 	}
 	r.sql("UPDATE schedules SET next_due = now()")
 	if st, err := r.store.Stats(r.t.Context()); err != nil || st.ScheduleLag <= 0 {

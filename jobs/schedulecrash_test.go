@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"github.com/jackc/pgx/v5"
 
 	"sandyard/dev/testenv"
@@ -77,7 +79,7 @@ func TestEachTickFiresOnce(t *testing.T) {
 	const schedules, ticks = 6, 3
 	var ids []string
 	for range schedules {
-		ids = append(ids, r.schedule(jobs.Action{Run: &jobs.OneShot{Exec: jobs.Exec{Command: "fake:exit 0"}}}, func(s *models.Schedule) {
+		ids = append(ids, r.schedule(jobs.Action{Run: &jobs.OneShot{Exec: kind.Exec{Command: "fake:exit 0"}}}, func(s *models.Schedule) {
 			s.Missed, s.MaxCatchUp = models.MissedRunAll, 100
 		}))
 	}

@@ -1,6 +1,8 @@
 package jobs
 
-import "context"
+import (
+	"context"
+)
 
 // endedRuns bounds one transaction.
 const endedRuns = 1000

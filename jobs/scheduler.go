@@ -20,8 +20,8 @@ type SchedulerConfig struct {
 	Webhooks *webhook.Sender
 	// LostAfter is how long sandboxes wait for a worker to come back to their engine; 0 = DefaultLostAfter.
 	LostAfter time.Duration
-	// Steady is how long the database must have been there before anybody's silence counts; 0 = as long as its workers' leases
-	// ask for.
+	// Steady is how long the database must have been there before anybody's silence counts; 0 = as long as its workers'
+	// leases ask for.
 	Steady    time.Duration
 	Retention Retention
 	Log       *slog.Logger

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"sandyard/jobs/kind"
 	"sandyard/jobs/loop"
 	"sandyard/models"
 	"sandyard/models/pg"
@@ -47,7 +48,7 @@ func (s *Scheduler) submitRuns(ctx context.Context) error {
 // makeWay cancels a job that is in the way of a run that is to replace it.
 func (s *Scheduler) makeWay(ctx context.Context) func(models.JobToCancel) error {
 	return func(j models.JobToCancel) error {
-		_, err := s.client.Cancel(ctx, j.TenantID, j.JobID, schedulerActor)
+		_, err := s.client.Cancel(ctx, j.TenantID, j.JobID, kind.SchedulerActor)
 		if err != nil && !errors.Is(err, models.ErrNotFound) {
 			return fmt.Errorf("cancel job %s: %w", j.JobID, err)
 		}
@@ -80,7 +81,7 @@ func (s *Scheduler) submitRun(ctx context.Context, r models.ScheduleRun) error {
 func (s *Scheduler) refused(ctx context.Context, c models.Schedule, r models.ScheduleRun, cause error) error {
 	var (
 		ended *models.EndedError
-		wrong *InvalidError
+		wrong *kind.InvalidError
 		limit *models.LimitError
 	)
 	switch {
@@ -103,5 +104,8 @@ func (s *Scheduler) refused(ctx context.Context, c models.Schedule, r models.Sch
 		return cause
 	}
 	pause := min(time.Second<<min(r.Attempts, 10), longestRunPause)
-	return errors.Join(cause, s.store.DelayRun(ctx, r.ID, "it was not submitted because of an internal error; the scheduler tries again", pause))
+	return errors.Join(
+		cause,
+		s.store.DelayRun(ctx, r.ID, "it was not submitted because of an internal error; the scheduler tries again", pause),
+	)
 }

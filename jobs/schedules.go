@@ -60,8 +60,8 @@ func planTick(d models.DueSchedule) models.Tick {
 // missed is the reason why due times are skipped that passed while nobody could fire them.
 const missed = "missed: no scheduler was running"
 
-// dueTimes returns the newest due times from first until now, at most keep of all the n that there are, and the one after
-// them. It looks at so many times and no more; then the next one lies in the past.
+// dueTimes returns the newest due times from first until now, at most keep of all the n that there are, and the one
+// after them. It looks at so many times and no more; then the next one lies in the past.
 func dueTimes(times timetable, first, now time.Time, keep int) (due []time.Time, next time.Time, n int) {
 	for next = first; !next.IsZero() && !next.After(now) && n < largestTickBatch; n++ {
 		if due = append(due, next); len(due) > keep {
@@ -81,7 +81,10 @@ type planner struct {
 func (p planner) add(due time.Time, state string, ticks int, reason string) {
 	after := time.Duration(len(p.tick.Runs)) * time.Microsecond // the ones before: histories go by ids
 	r := models.ScheduleRun{
-		ID: models.NewIDAt("run_", p.d.Now.Add(after)), TenantID: p.d.TenantID, ScheduleID: p.d.ID, DueAt: due, State: state, Ticks: ticks,
+		ID: models.NewIDAt(
+			"run_",
+			p.d.Now.Add(after),
+		), TenantID: p.d.TenantID, ScheduleID: p.d.ID, DueAt: due, State: state, Ticks: ticks,
 		RetryAt: p.d.Now, CreatedAt: p.d.Now,
 	}
 	if state == models.RunSkipped {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/vault"
@@ -20,13 +22,13 @@ func TestSecretsThatAreGone(t *testing.T) {
 	secrets := jobs.NewSecrets(r.store, v)
 	_, err = secrets.Put(t.Context(), tenant, "token", "s3cret")
 	r.must(err)
-	uses := jobs.SecretEnv{Secrets: map[string]string{"TOKEN": "token"}}
+	uses := kind.SecretEnv{Secrets: map[string]string{"TOKEN": "token"}}
 	able := func(c *jobs.WorkerConfig) { c.Secrets = secrets }
 
 	first := r.worker(2, able)
 	box, created := r.create(jobs.CreateSandbox{})
 	r.wait(created)
-	long := r.submit(box, &jobs.Exec{Command: "fake:sleep 1h", SecretEnv: uses}, options())
+	long := r.submit(box, &kind.Exec{Command: "fake:sleep 1h", SecretEnv: uses}, options())
 	r.eventually("the command runs", func() bool { return r.state.Running(box) == 1 })
 	first.Stop(t.Context())
 	unable := r.worker(2)
@@ -44,9 +46,9 @@ func TestSecretsThatAreGone(t *testing.T) {
 	unable.Stop(t.Context())
 
 	gone := map[string]string{}
-	for name, args := range map[string]jobs.Args{
-		"exec": &jobs.Exec{Command: "fake:stdout x", SecretEnv: uses}, "background": &jobs.Exec{Command: "fake:sleep 1h", Background: true, SecretEnv: uses},
-		"code": &jobs.Code{Language: "python", Code: "1", SecretEnv: uses},
+	for name, args := range map[string]kind.Args{
+		"exec": &kind.Exec{Command: "fake:stdout x", SecretEnv: uses}, "background": &kind.Exec{Command: "fake:sleep 1h", Background: true, SecretEnv: uses},
+		"code": &kind.Code{Language: "python", Code: "1", SecretEnv: uses},
 	} {
 		gone[name] = r.submit(box, args, options())
 	}
@@ -70,7 +72,7 @@ func TestSecretsAreChecked(t *testing.T) {
 		"no name": {"", "x"}, "a path": {"../x", "x"}, "a long name": {strings.Repeat("a", 64), "x"}, "a digit first": {"1a", "x"},
 		"no value": {"a", ""}, "a long value": {"a", strings.Repeat("x", jobs.MaxSecretBytes+1)}, "NUL": {"a", "x\x00"},
 	} {
-		if _, err := secrets.Put(t.Context(), tenant, c[0], c[1]); !errors.As(err, new(*jobs.InvalidError)) {
+		if _, err := secrets.Put(t.Context(), tenant, c[0], c[1]); !errors.As(err, new(*kind.InvalidError)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -80,14 +82,14 @@ func TestSecretsAreChecked(t *testing.T) {
 	_, err = secrets.Put(t.Context(), tenant, "a", "x")
 	r.must(err)
 	box, _ := r.create(jobs.CreateSandbox{})
-	for name, e := range map[string]jobs.Exec{
-		"an unknown secret":        {SecretEnv: jobs.SecretEnv{Secrets: map[string]string{"A": "b"}}},
-		"a name that none can be":  {SecretEnv: jobs.SecretEnv{Secrets: map[string]string{"A": "/"}}},
-		"no name of a variable":    {SecretEnv: jobs.SecretEnv{Secrets: map[string]string{"A=B": "a"}}},
-		"a variable of env, again": {SecretEnv: jobs.SecretEnv{Secrets: map[string]string{"A": "a"}}, Env: map[string]string{"A": "x"}},
+	for name, e := range map[string]kind.Exec{
+		"an unknown secret":        {SecretEnv: kind.SecretEnv{Secrets: map[string]string{"A": "b"}}},
+		"a name that none can be":  {SecretEnv: kind.SecretEnv{Secrets: map[string]string{"A": "/"}}},
+		"no name of a variable":    {SecretEnv: kind.SecretEnv{Secrets: map[string]string{"A=B": "a"}}},
+		"a variable of env, again": {SecretEnv: kind.SecretEnv{Secrets: map[string]string{"A": "a"}}, Env: map[string]string{"A": "x"}},
 	} {
 		e.Command = "fake:stdout x"
-		if _, err := r.client.Submit(t.Context(), box, &e, options()); !errors.As(err, new(*jobs.InvalidError)) {
+		if _, err := r.client.Submit(t.Context(), box, &e, options()); !errors.As(err, new(*kind.InvalidError)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sandyard/egress"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/models/pg"
 	"sandyard/providers"
@@ -27,8 +28,8 @@ const (
 	failingSpan = time.Minute
 )
 
-// Security counts what may be an attack. Events of one tenant and kind are one until they are written, so that nobody fills memory or
-// tables with them. A process that is killed loses those of the last second.
+// Security counts what may be an attack. Events of one tenant and kind are one until they are written, so that nobody
+// fills memory or tables with them. A process that is killed loses those of the last second.
 type Security struct {
 	store   *models.Store
 	counter *prometheus.CounterVec
@@ -169,7 +170,8 @@ func (s *Security) ended(o models.Outcome, j models.Job) {
 	}
 }
 
-// breaks says whether an end speaks against the sandbox, and not only against what was asked for, such as a file that is not there.
+// breaks says whether an end speaks against the sandbox, and not only against what was asked for, such as a file that
+// is not there.
 func breaks(o models.Outcome) bool {
 	switch o.State {
 	case models.Lost, models.TimedOut:
@@ -187,7 +189,7 @@ func breaks(o models.Outcome) bool {
 // outOfMemory says whether the kernel has ended a program of which this is the result.
 func outOfMemory(result any) bool {
 	switch r := result.(type) {
-	case ExecResult:
+	case kind.ExecResult:
 		return r.OOMKilled
 	case providers.Exec:
 		return r.OOMKilled

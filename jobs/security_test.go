@@ -4,6 +4,8 @@ import (
 	"maps"
 	"testing"
 
+	"sandyard/jobs/kind"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sandyard/jobs"
@@ -33,10 +35,10 @@ func TestSecurityEventsOfWorkers(t *testing.T) {
 	box, created := r.create(jobs.CreateSandbox{})
 	r.wait(created)
 	for range 5 {
-		r.wait(r.submit(box, &jobs.Exec{Command: "fake:sleep 1h", TimeoutSeconds: 0.1}, options()))
-		r.wait(r.submit(box, &jobs.Read{Path: "nothing"}, options())) // no fault of the sandbox
+		r.wait(r.submit(box, &kind.Exec{Command: "fake:sleep 1h", TimeoutSeconds: 0.1}, options()))
+		r.wait(r.submit(box, &kind.Read{Path: "nothing"}, options())) // no fault of the sandbox
 	}
-	r.wait(r.submit(box, &jobs.Read{Path: "../../etc/passwd"}, options()))
+	r.wait(r.submit(box, &kind.Read{Path: "../../etc/passwd"}, options()))
 	r.wait(r.exec(box, "fake:oom"))
 	r.eventually("the events", func() bool {
 		return maps.Equal(r.events(models.SecurityFilter{Tenant: tenant}), map[string]int64{models.SandboxFailing: 1, models.OutOfMemory: 1, models.PathRefused: 1})

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
@@ -64,13 +66,13 @@ func (r *rig) deadlines() {
 	box := r.readied()
 	behind := options()
 	behind.Parallel = true
-	started := r.wait(r.submit(box, &jobs.Exec{Command: "fake:sleep 1h", Background: true}, behind))
-	waits := r.submit(box, &jobs.ExecWait{ExecRef: jobs.ExecRef{ExecID: started.ID}, TimeoutSeconds: 2}, behind)
+	started := r.wait(r.submit(box, &kind.Exec{Command: "fake:sleep 1h", Background: true}, behind))
+	waits := r.submit(box, &kind.ExecWait{ExecRef: kind.ExecRef{ExecID: started.ID}, TimeoutSeconds: 2}, behind)
 	long := r.exec(box, "fake:sleep 8s") // longer than a lease
 	soon, late := options(), options()
 	soon.QueueDeadline, late.QueueDeadline = 2*time.Second, time.Hour/2
-	expires, stays := r.submit(box, &jobs.Exec{Command: "fake:exit 0"}, soon), r.submit(box, &jobs.Exec{Command: "fake:exit 0"}, late)
-	timed := r.submit(box, &jobs.Exec{Command: "fake:sleep 1h", TimeoutSeconds: 1}, options())
+	expires, stays := r.submit(box, &kind.Exec{Command: "fake:exit 0"}, soon), r.submit(box, &kind.Exec{Command: "fake:exit 0"}, late)
+	timed := r.submit(box, &kind.Exec{Command: "fake:sleep 1h", TimeoutSeconds: 1}, options())
 	for id, want := range map[string]models.JobState{
 		expires: models.Expired, long: models.Succeeded, stays: models.Succeeded, timed: models.TimedOut, waits: models.TimedOut,
 	} {
@@ -112,7 +114,7 @@ func (r *rig) stamps(by time.Duration) {
 	o := options()
 	o.CallbackURL = receiver.URL
 	box := r.readied()
-	j := r.wait(r.submit(box, &jobs.Exec{Command: "fake:exit 0"}, o))
+	j := r.wait(r.submit(box, &kind.Exec{Command: "fake:exit 0"}, o))
 	if !json.Valid(j.Result) {
 		r.t.Errorf("the job has the result %s", j.Result)
 	}

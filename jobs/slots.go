@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// lasting is the time after which an attempt that still works gives its slot back: that it waits for something slow, such
-// as a hung sandbox, is no reason to start nothing else.
+// lasting is the time after which an attempt that still works gives its slot back: that it waits for something slow,
+// such as a hung sandbox, is no reason to start nothing else.
 const lasting = time.Second
 
-// slots bounds the starts of one lane on a worker. Of the tenants whose jobs wait, the one with the fewest slots gets the
-// next; while no other tenant waits, one may have them all.
+// slots bounds the starts of one lane on a worker. Of the tenants whose jobs wait, the one with the fewest slots gets
+// the next; while no other tenant waits, one may have them all.
 type slots struct {
 	most int // attempts of one tenant, with those that have given their slot back
 
@@ -113,13 +113,19 @@ func (s *slots) grant() {
 	}
 }
 
-// next is the tenant whose turn it is: the one with the fewest slots, and of several the one that has waited for longest.
+// next is the tenant whose turn it is: the one with the fewest slots, and of several the one that has waited for
+// longest.
 func (s *slots) next() (tenant string, best *share) {
 	for name, of := range s.tenants {
 		if len(of.waiting) == 0 || of.starting+of.resting >= s.most {
 			continue
 		}
-		if best == nil || cmp.Or(cmp.Compare(of.starting, best.starting), cmp.Compare(of.last, best.last), cmp.Compare(of.came, best.came)) < 0 {
+		if best == nil ||
+			cmp.Or(
+				cmp.Compare(of.starting, best.starting),
+				cmp.Compare(of.last, best.last),
+				cmp.Compare(of.came, best.came),
+			) < 0 {
 			tenant, best = name, of
 		}
 	}

@@ -3,6 +3,7 @@ package jobs
 import (
 	"time"
 
+	"sandyard/jobs/kind"
 	"sandyard/models"
 )
 
@@ -26,7 +27,13 @@ func (s Span) Fill(field, variable string, ms *int64) error {
 		*ms = s.own().Milliseconds()
 	}
 	if s.Most > 0 && *ms > s.Most.Milliseconds() {
-		return invalid(field, "is %g, but this server allows at most %g (%s)", float64(*ms)/1000, s.Most.Seconds(), variable)
+		return kind.Invalid(
+			field,
+			"is %g, but this server allows at most %g (%s)",
+			float64(*ms)/1000,
+			s.Most.Seconds(),
+			variable,
+		)
 	}
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/jobs"
 	"sandyard/models"
 )
@@ -42,7 +44,7 @@ func TestTheOperatorBoundsLives(t *testing.T) {
 				life, paused = paused, life
 			}
 			out, err := r.bounded(life, paused).Create(t.Context(), wish, options())
-			if refused := (*jobs.InvalidError)(nil); c.want < 0 {
+			if refused := (*kind.InvalidError)(nil); c.want < 0 {
 				if !errors.As(err, &refused) || refused.Field != field {
 					t.Errorf("%s, %s: %v", name, field, err)
 				}

@@ -10,14 +10,15 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers"
 )
 
-// dropSpools drops in adopted sandboxes the outputs of commands whose end a dead worker has written down, and perhaps no
-// more: nobody asks for them again, and their room in the sandbox is bounded.
+// dropSpools drops in adopted sandboxes the outputs of commands whose end a dead worker has written down, and perhaps
+// no more: nobody asks for them again, and their room in the sandbox is bounded.
 func (w *Worker) dropSpools(ctx context.Context, adopted []string) {
-	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kind.DeleteTimeout)
 	defer cancel()
 	defer w.watches.onQuit(cancel)()
 	left, err := w.store.LastExecs(ctx, adopted)
@@ -60,7 +61,8 @@ func (w *Worker) dropSpool(ctx context.Context, j models.Job) error {
 
 // isGone says whether there is no such output any more.
 func isGone(err error) bool {
-	return errors.Is(err, providers.ErrNotFound) || errors.Is(err, providers.ErrLost) || errors.Is(err, providers.ErrNoExec)
+	return errors.Is(err, providers.ErrNotFound) || errors.Is(err, providers.ErrLost) ||
+		errors.Is(err, providers.ErrNoExec)
 }
 
 const (
@@ -99,8 +101,8 @@ func (s *spools) all() map[string]string {
 	return maps.Clone(s.left)
 }
 
-// forgetSpool drops the output of a command whose end is written down. Where that fails, it is tried again while this worker
-// holds the sandbox.
+// forgetSpool drops the output of a command whose end is written down. Where that fails, it is tried again while this
+// worker holds the sandbox.
 func (w *Worker) forgetSpool(ctx context.Context, j models.Job, sb providers.Sandbox) error {
 	err := sb.Forget(ctx, j.ID)
 	if err != nil && !isGone(err) {
@@ -126,12 +128,13 @@ func (w *Worker) spoolLoop() {
 }
 
 func (w *Worker) dropSome() error {
-	ctx, cancel := w.living(context.Background(), deleteTimeout)
+	ctx, cancel := w.living(context.Background(), kind.DeleteTimeout)
 	defer cancel()
 	return w.dropLeft(ctx)
 }
 
-// dropLast is for a worker that stops: nobody else knows what is left. Of a paused sandbox, whoever adopts it finds it out.
+// dropLast is for a worker that stops: nobody else knows what is left. Of a paused sandbox, whoever adopts it finds it
+// out.
 func (w *Worker) dropLast(ctx context.Context) {
 	ctx, cancel := w.finishing(ctx, letGo)
 	defer cancel()

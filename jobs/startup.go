@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers"
 )
@@ -27,15 +28,15 @@ const (
 
 // startUp runs the template's start command in a new sandbox and waits until its programs are ready.
 func (a *attempt) startUp(ctx context.Context, box models.Sandbox) error {
-	s, err := specOf(box)
+	s, err := kind.SpecOf(box)
 	if err != nil {
 		return err
 	}
 	return a.comeUp(ctx, s)
 }
 
-func (a *attempt) comeUp(ctx context.Context, s sandboxSpec) error {
-	limit := patience(models.Definition{StartCommand: s.Start, Ready: s.Ready})
+func (a *attempt) comeUp(ctx context.Context, s kind.Spec) error {
+	limit := kind.ReadyTimeout(models.Definition{StartCommand: s.Start, Ready: s.Ready})
 	if limit == 0 {
 		return nil
 	}
@@ -49,7 +50,12 @@ func (a *attempt) comeUp(ctx context.Context, s sandboxSpec) error {
 	defer cancel()
 	err = u.run(own)
 	if err != nil && errors.Is(context.Cause(own), errNotReady) && ctx.Err() == nil {
-		err = providers.Errorf(providers.NotReady, "the template's programs were not ready within %v (%v); check its start command and its readiness probe", limit, u.why)
+		err = providers.Errorf(
+			providers.NotReady,
+			"the template's programs were not ready within %v (%v); check its start command and its readiness probe",
+			limit,
+			u.why,
+		)
 	}
 	return err
 }
@@ -59,7 +65,7 @@ var errNotReady = errors.New("not ready in time")
 // startup is the coming up of one sandbox's programs.
 type startup struct {
 	inside providers.Sandbox
-	spec   sandboxSpec
+	spec   kind.Spec
 	try    int   // of the job
 	looks  int   // at readiness
 	why    error // it was not ready at the last look
@@ -94,7 +100,14 @@ func (u *startup) run(ctx context.Context) error {
 func (u *startup) watch(ctx context.Context, cmd providers.Command, stop context.CancelCauseFunc) {
 	res, err := u.inside.Run(ctx, cmd)
 	if err == nil && (res.ExitCode != 0 || res.Signal != "") {
-		stop(providers.Errorf(providers.NotReady, "the template's start command ended with exit code %d: %s", res.ExitCode, lastWords(res)))
+		stop(
+			providers.Errorf(
+				providers.NotReady,
+				"the template's start command ended with exit code %d: %s",
+				res.ExitCode,
+				lastWords(res),
+			),
+		)
 	}
 }
 
@@ -118,7 +131,8 @@ func (u *startup) await(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil {
 			u.why = err
 		}
-		if gone := providers.AsError(err).Class; err != nil && ctx.Err() == nil && (gone == providers.Lost || gone == providers.NotFound) {
+		if gone := providers.AsError(err).Class; err != nil && ctx.Err() == nil &&
+			(gone == providers.Lost || gone == providers.NotFound) {
 			return err
 		}
 		select {
@@ -147,7 +161,10 @@ func (u *startup) look(ctx context.Context) (bool, error) {
 		return true, c.Close()
 	}
 	name := fmt.Sprintf("ready-%d-%d", u.try, u.looks)
-	res, err := u.inside.Run(ctx, providers.Command{Name: name, Shell: p.Command, Timeout: probeTimeout, MaxOutput: 4 << 10})
+	res, err := u.inside.Run(
+		ctx,
+		providers.Command{Name: name, Shell: p.Command, Timeout: probeTimeout, MaxOutput: 4 << 10},
+	)
 	if err != nil {
 		return false, err
 	}
@@ -162,7 +179,10 @@ func (u *startup) dial(ctx context.Context, port int) (net.Conn, error) {
 		DialPort(ctx context.Context, port uint16) (net.Conn, error)
 	})
 	if !ok {
-		return nil, providers.Errorf(providers.NotSupported, "this provider does not support access to ports; use a command as the template's probe")
+		return nil, providers.Errorf(
+			providers.NotSupported,
+			"this provider does not support access to ports; use a command as the template's probe",
+		)
 	}
 	return d.DialPort(ctx, uint16(port))
 }
@@ -172,8 +192,16 @@ func (u *startup) get(ctx context.Context, p models.HTTPProbe) (bool, error) {
 		DisableKeepAlives: true,
 		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return u.dial(ctx, p.Port) },
 	}
-	web := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost:"+strconv.Itoa(p.Port)+"/"+strings.TrimPrefix(p.Path, "/"), nil)
+	web := &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	req, err := http.NewRequestWithContext(
+		ctx,
+		http.MethodGet,
+		"http://localhost:"+strconv.Itoa(p.Port)+"/"+strings.TrimPrefix(p.Path, "/"),
+		nil,
+	)
 	if err != nil {
 		return false, err
 	}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
@@ -90,5 +92,5 @@ func TestStartedTemplateIsAdopted(t *testing.T) {
 // read returns what a file holds, or nothing where there is none.
 func (r *rig) read(box, path string) string {
 	r.t.Helper()
-	return string(r.wait(r.submit(box, &jobs.Read{Path: path}, options())).Content)
+	return string(r.wait(r.submit(box, &kind.Read{Path: path}, options())).Content)
 }

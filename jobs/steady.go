@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Nobody is heard of while the database is away, and when its clock is set forth or its machine has slept everybody seems
-// to have been silent for long. So silence counts only when the database has been there for a while: whoever lives is heard
-// of in it. And it counts as of the moment at which we knew that last.
+// Nobody is heard of while the database is away, and when its clock is set forth or its machine has slept everybody
+// seems to have been silent for long. So silence counts only when the database has been there for a while: whoever
+// lives is heard of in it. And it counts as of the moment at which we knew that last.
 const (
 	// steadyLeases is that while, in the longest lease of a worker, for what cannot be undone. A worker beats three times
 	// in one, and may have to connect again.
@@ -16,8 +16,8 @@ const (
 	steadyLeast = 15 * time.Second
 )
 
-// silence returns a moment of the database's as of which everybody who was not heard of may be taken for gone, or false while
-// nobody may.
+// silence returns a moment of the database's as of which everybody who was not heard of may be taken for gone, or false
+// while nobody may.
 func (s *Scheduler) silence() (at time.Time, counts bool) {
 	return s.silentFor(steadyLeases, steadyLeast)
 }

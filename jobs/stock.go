@@ -13,7 +13,8 @@ import (
 // is taken by what a template says when the sandbox is wished for.
 const stockEvery = 3 * time.Second
 
-// PoolSizes are how many sandboxes wait of each shared template that does not say, on all workers of an engine together.
+// PoolSizes are how many sandboxes wait of each shared template that does not say, on all workers of an engine
+// together.
 type PoolSizes struct{ Min, Max int }
 
 // stockLoop keeps the provider's pool at what the templates ask for.
@@ -38,9 +39,9 @@ func (w *Worker) stockLoop(ctx context.Context, pool providers.Pooler) {
 	}
 }
 
-// stock gives the provider this worker's part of the pool: together the workers of an engine hold what one alone would, and
-// each no more than its node has room for beside its sandboxes.
-// One that is drained, or whose disk is nearly full, has none.
+// stock gives the provider this worker's part of the pool: together the workers of an engine hold what one alone would,
+// and each no more than its node has room for beside its sandboxes. One that is drained, or whose disk is nearly full,
+// has none.
 func (w *Worker) stock(ctx context.Context, pool providers.Pooler) error {
 	if d := w.disk.Load(); w.draining.Load() || d != nil && d.Low {
 		pool.Stock(ctx, nil, providers.AnyRoom())
@@ -82,8 +83,8 @@ func (w *Worker) stock(ctx context.Context, pool providers.Pooler) error {
 	return nil
 }
 
-// roomBeside is a node's part of what is left beside the sandboxes: what waits there never takes more, so it takes nothing
-// from them.
+// roomBeside is a node's part of what is left beside the sandboxes: what waits there never takes more, so it takes
+// nothing from them.
 func roomBeside(n models.Node, held models.Load, workers int) providers.PoolRoom {
 	room := providers.AnyRoom()
 	if n.MaxSandboxes > 0 {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
@@ -54,7 +56,7 @@ func TestAWorkerStopsOnAnEngineThatHangs(t *testing.T) {
 	ended := r.exec(box, "fake:stdout out") // its end is written, and its output is not dropped
 	r.wait(ended)
 	r.eventually("the output is to be dropped", func() bool { return r.state.Calls(fake.OpForget) > 0 })
-	read := r.submit(box, &jobs.Read{Path: "a"}, options())
+	read := r.submit(box, &kind.Read{Path: "a"}, options())
 	r.eventually("a file is read", func() bool { return r.state.Calls(fake.OpFile) > 0 })
 	<-silent.asked
 	began := time.Now()

@@ -63,8 +63,8 @@ func (s *Scheduler) resendLost(ctx context.Context) error {
 	return errors.Join(s.checkEpoch(ctx), s.resendMissing(ctx))
 }
 
-// checkEpoch notices that Redis has lost its data, by a key that only a loss can remove, and then sends everything
-// anew at once.
+// checkEpoch notices that Redis has lost its data, by a key that only a loss can remove, and then sends everything anew
+// at once.
 func (s *Scheduler) checkEpoch(ctx context.Context) error {
 	known, err := s.store.SettingOrSet(ctx, epochSetting, "none")
 	if err != nil {
@@ -91,8 +91,8 @@ func (s *Scheduler) checkEpoch(ctx context.Context) error {
 	return err
 }
 
-// resendMissing asks Redis for the next tasks of a round through all that it was given, for those which it holds stay where they
-// are in the table: nobody's tasks hide another's.
+// resendMissing asks Redis for the next tasks of a round through all that it was given, for those which it holds stay
+// where they are in the table: nobody's tasks hide another's.
 func (s *Scheduler) resendMissing(ctx context.Context) error {
 	sent, next, err := s.store.Dispatched(ctx, s.round, unclaimed, sweepBatch)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"sandyard/models"
 )
 
-// handle is called by Asynq with a task. It waits for a slot of the job's lane and claims the job; the attempt then goes on by
-// itself, and the task is done with.
+// handle is called by Asynq with a task. It waits for a slot of the job's lane and claims the job; the attempt then
+// goes on by itself, and the task is done with.
 func (w *Worker) handle(ctx context.Context, t queue.Task) error {
 	id := t.Payload
 	if !w.expect(id) {
@@ -27,8 +27,8 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) error {
 	return err
 }
 
-// take claims a job and sets an attempt to work. Its error is for Asynq only, and means that nothing was begun; Asynq calls
-// again then.
+// take claims a job and sets an attempt to work. Its error is for Asynq only, and means that nothing was begun; Asynq
+// calls again then.
 func (w *Worker) take(ctx context.Context, id string, lane models.Lane, tenant string, again bool) error {
 	slot, err := w.lanes[lane].take(ctx, tenant)
 	if err != nil {
@@ -109,8 +109,8 @@ func (w *Worker) handLoop() {
 	}
 }
 
-// untold returns the jobs of which the sweep was not told for a while, as told from now on. What has just come is left out: it
-// has likely found a slot before anybody asks.
+// untold returns the jobs of which the sweep was not told for a while, as told from now on. What has just come is left
+// out: it has likely found a slot before anybody asks.
 func (w *Worker) untold() (ids []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -11,22 +11,10 @@ import (
 
 	"sandyard/egress"
 	"sandyard/imageref"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers"
 )
-
-// fromTemplate is what a sandbox has from its template, as it was when the sandbox was wished for.
-type fromTemplate struct {
-	WorkDir    string        `json:"work_dir,omitempty"`
-	Runtime    string        `json:"runtime,omitempty"`
-	Start      string        `json:"start_command,omitempty"`
-	Ready      *models.Probe `json:"ready,omitempty"`
-	Ports      []int         `json:"ports,omitempty"`
-	MCPPort    int           `json:"mcp_port,omitempty"`
-	VSCodePort int           `json:"vscode_port,omitempty"`
-	Build      string        `json:"build,omitempty"`  // that the image came from
-	Shared     bool          `json:"shared,omitempty"` // the template was shared, so its image is the operator's choice
-}
 
 // Template returns the template that a tenant means by name; no name means the default one. What the configuration
 // declares counts also where its row is missing. Error: models.ErrNotFound.
@@ -46,7 +34,8 @@ func (c *Client) Template(ctx context.Context, tenant, name string) (models.Temp
 	return t, err
 }
 
-// Templates lists what a tenant may make sandboxes from, by the bytes of their names: those behind a name, so many at most.
+// Templates lists what a tenant may make sandboxes from, by the bytes of their names: those behind a name, so many at
+// most.
 func (c *Client) Templates(ctx context.Context, tenant, after string, limit int) ([]models.Template, error) {
 	list, err := c.store.Templates(ctx, tenant, after, limit)
 	if err != nil {
@@ -61,8 +50,8 @@ func (c *Client) Templates(ctx context.Context, tenant, after string, limit int)
 	return list[:min(len(list), limit)], nil
 }
 
-// CheckTemplate says what is wrong with a template of this owner on this server, as an *InvalidError. The image of a shared
-// template is the operator's to choose.
+// CheckTemplate says what is wrong with a template of this owner on this server, as an *InvalidError. The image of a
+// shared template is the operator's to choose.
 func (c *Client) CheckTemplate(ctx context.Context, o models.Owner, t models.Template) error {
 	if err := CheckTemplate(t); err != nil {
 		return err
@@ -96,10 +85,10 @@ func (c *Client) checkNames(o models.Owner, d models.Definition) error {
 			return err
 		}
 		if c.catalog.able(provider).Images != providers.Unsupported {
-			return invalid("names", "provider %s makes sandboxes from images; leave it out", provider)
+			return kind.Invalid("names", "provider %s makes sandboxes from images; leave it out", provider)
 		}
 		if name == "" || len(name) > 256 {
-			return invalid("names", "the name at %s must have 1 to 256 characters", provider)
+			return kind.Invalid("names", "the name at %s must have 1 to 256 characters", provider)
 		}
 		if o.Tenant == "" {
 			continue
@@ -114,15 +103,19 @@ func (c *Client) checkNames(o models.Owner, d models.Definition) error {
 // CheckTemplate says what is wrong with a template on any server, as an *InvalidError.
 func CheckTemplate(t models.Template) error {
 	if !regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`).MatchString(t.Name) {
-		return invalid("name", "%q is not a valid template name; use lower-case letters, digits and ._-, at most 63", t.Name)
+		return kind.Invalid(
+			"name",
+			"%q is not a valid template name; use lower-case letters, digits and ._-, at most 63",
+			t.Name,
+		)
 	}
 	if _, err := imageref.Parse(t.Image); err != nil {
-		return invalid("image", "%v", err)
+		return kind.Invalid("image", "%v", err)
 	}
 	d := t.Definition
 	for _, err := range []error{
-		noNUL("start_command", d.StartCommand), noNUL("description", d.Description), noNUL("runtime", d.Runtime),
-		checkEnv("env", d.Env), checkWorkDir(d.WorkDir), checkPorts(d), checkProbe(d.Ready), checkLimits(d), checkPool(d.Pool), checkEgress(d.Egress),
+		kind.NoNUL("start_command", d.StartCommand), kind.NoNUL("description", d.Description), kind.NoNUL("runtime", d.Runtime),
+		kind.CheckEnv("env", d.Env), checkWorkDir(d.WorkDir), checkPorts(d), checkProbe(d.Ready), checkLimits(d), checkPool(d.Pool), checkEgress(d.Egress),
 	} {
 		if err != nil {
 			return err
@@ -133,27 +126,19 @@ func CheckTemplate(t models.Template) error {
 
 func checkWorkDir(dir string) error {
 	if dir != "" && (!path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/" || strings.ContainsAny(dir, "\x00:,")) {
-		return invalid("work_dir", "must be an absolute, clean path, such as /workspace")
+		return kind.Invalid("work_dir", "must be an absolute, clean path, such as /workspace")
 	}
-	return checkNotReserved("work_dir", dir)
-}
-
-// checkNotReserved refuses a directory of the kernel's or of the guest's own. A relative one begins in a work directory.
-func checkNotReserved(field, dir string) error {
-	if dir != "" && (path.IsAbs(dir) && providers.Reserved(dir) || providers.Reserved("/workspace/"+dir)) {
-		return invalid(field, "%.200q is below /proc, /sys, /dev or %s; choose another directory", dir, providers.GuestDir)
-	}
-	return nil
+	return kind.CheckNotReserved("work_dir", dir)
 }
 
 func checkPorts(d models.Definition) error {
 	for field, ports := range map[string][]int{"ports": d.Ports, "mcp_port": {d.MCPPort}, "vscode_port": {d.VSCodePort}} {
 		for _, port := range ports {
 			if port < 0 || port > 65535 || port == 0 && field == "ports" {
-				return invalid(field, "%d is not a valid port; use 1 to 65535", port)
+				return kind.Invalid(field, "%d is not a valid port; use 1 to 65535", port)
 			}
-			if isOwnPort(port) {
-				return invalid(field, "port %d is used by the sandbox itself; choose another", port)
+			if kind.IsOwnPort(port) {
+				return kind.Invalid(field, "port %d is used by the sandbox itself; choose another", port)
 			}
 		}
 	}
@@ -164,7 +149,7 @@ func checkLimits(d models.Definition) error {
 	for field, l := range map[string]models.Bounds{"resources": d.Resources, "maximum": d.Maximum} {
 		c := CreateSandbox{CPUs: l.CPUs, MemoryMB: l.MemoryMB, DiskMB: l.DiskMB, Pids: l.Pids}
 		if err := c.check(); err != nil {
-			return invalid(field, "%v", err)
+			return kind.Invalid(field, "%v", err)
 		}
 	}
 	r, m := d.Resources, d.Maximum
@@ -173,7 +158,7 @@ func checkLimits(d models.Definition) error {
 		"disk_mb": m.DiskMB > 0 && r.DiskMB > m.DiskMB, "pids": m.Pids > 0 && r.Pids > m.Pids,
 	} {
 		if over {
-			return invalid("resources."+field, "is more than the template's maximum")
+			return kind.Invalid("resources."+field, "is more than the template's maximum")
 		}
 	}
 	return nil
@@ -183,21 +168,18 @@ func checkEgress(r *models.EgressRules) error {
 	if r == nil {
 		return nil
 	}
-	return checkPolicy("egress.", egress.Policy{Allow: r.Allow, Deny: r.Deny})
+	return kind.CheckPolicy("egress.", egress.Policy{Allow: r.Allow, Deny: r.Deny})
 }
 
 func checkPool(p *models.PoolSize) error {
 	if p != nil && (p.Min < 0 || p.Max < 0 || p.Min > 1000 || p.Max > 1000) {
-		return invalid("pool", "sizes must be between 0 and 1000")
+		return kind.Invalid("pool", "sizes must be between 0 and 1000")
 	}
 	return nil
 }
 
-// Bounds of the wait for a new sandbox's programs.
-const (
-	defaultPatience = time.Minute
-	maxPatience     = 10 * time.Minute
-)
+// Bounds of the wait for a new sandbox's programs. maxPatience bounds the timeout of a probe.
+const maxPatience = 10 * time.Minute
 
 func checkProbe(p *models.Probe) error {
 	if p == nil {
@@ -211,26 +193,15 @@ func checkProbe(p *models.Probe) error {
 	}
 	switch {
 	case ways != 1:
-		return invalid("ready", "give exactly one of http, tcp and command")
+		return kind.Invalid("ready", "give exactly one of http, tcp and command")
 	case p.TimeoutSeconds < 0 || p.TimeoutSeconds > maxPatience.Seconds():
-		return invalid("ready.timeout_seconds", "must be between 0 and %g", maxPatience.Seconds())
+		return kind.Invalid("ready.timeout_seconds", "must be between 0 and %g", maxPatience.Seconds())
 	case p.TCP != nil && (p.TCP.Port < 1 || p.TCP.Port > 65535):
-		return invalid("ready.tcp.port", "%d is not a valid port; use 1 to 65535", p.TCP.Port)
+		return kind.Invalid("ready.tcp.port", "%d is not a valid port; use 1 to 65535", p.TCP.Port)
 	case p.HTTP != nil && (p.HTTP.Port < 1 || p.HTTP.Port > 65535):
-		return invalid("ready.http.port", "%d is not a valid port; use 1 to 65535", p.HTTP.Port)
+		return kind.Invalid("ready.http.port", "%d is not a valid port; use 1 to 65535", p.HTTP.Port)
 	case p.HTTP != nil && p.HTTP.Path != "" && (p.HTTP.Path[0] != '/' || strings.ContainsAny(p.HTTP.Path, " \r\n\x00")):
-		return invalid("ready.http.path", "must begin with / and contain no blanks")
+		return kind.Invalid("ready.http.path", "must begin with / and contain no blanks")
 	}
-	return noNUL("ready.command", p.Command)
-}
-
-// patience is how long the programs of a new sandbox may take; 0 where there are none to wait for.
-func patience(d models.Definition) time.Duration {
-	switch {
-	case d.Ready == nil && d.StartCommand == "":
-		return 0
-	case d.Ready == nil || d.Ready.TimeoutSeconds == 0:
-		return defaultPatience
-	}
-	return time.Duration(d.Ready.TimeoutSeconds * float64(time.Second))
+	return kind.NoNUL("ready.command", p.Command)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/robfig/cron/v3"
 
+	"sandyard/jobs/kind"
 	"sandyard/models"
 )
 
@@ -24,11 +25,17 @@ const minInterval = time.Second
 func timetableOf(s models.Schedule) (timetable, error) {
 	switch {
 	case (s.Cron == nil) == (s.IntervalMS == nil):
-		return nil, invalid("cron", "give either cron or interval_seconds")
+		return nil, kind.Invalid("cron", "give either cron or interval_seconds")
 	case s.Cron == nil:
 		every := time.Duration(*s.IntervalMS) * time.Millisecond
 		if every < minInterval || every > year {
-			return nil, invalid("interval_seconds", "must be between %s and %s, not %s", plain(minInterval.Seconds()), plain(year.Seconds()), plain(every.Seconds()))
+			return nil, kind.Invalid(
+				"interval_seconds",
+				"must be between %s and %s, not %s",
+				kind.Plain(minInterval.Seconds()),
+				kind.Plain(year.Seconds()),
+				kind.Plain(every.Seconds()),
+			)
 		}
 		return interval{every: every, anchor: s.Anchor}, nil
 	}
@@ -50,9 +57,10 @@ func (i interval) next(t time.Time) time.Time {
 
 // cronTimes is due as five fields say of the clock on the wall of a zone.
 //
-// The parser's own idea of due times is asked only in UTC, which knows no gaps. Where the clock is set forward, times that
-// do not exist are due once, right after the gap; where it is set back, times that come twice are due the first time. A
-// cron with * as its hour means every real hour instead, so it is due again in the repeated one and not for the gap.
+// The parser's own idea of due times is asked only in UTC, which knows no gaps. Where the clock is set forward, times
+// that do not exist are due once, right after the gap; where it is set back, times that come twice are due the first
+// time. A cron with * as its hour means every real hour instead, so it is due again in the repeated one and not for the
+// gap.
 type cronTimes struct {
 	fields   cron.Schedule
 	zone     *time.Location
@@ -61,19 +69,26 @@ type cronTimes struct {
 
 func parseCron(text, zone string) (timetable, error) {
 	if zone == "" || zone == "Local" {
-		return nil, invalid("time_zone", "is missing")
+		return nil, kind.Invalid("time_zone", "is missing")
 	}
 	loc, err := time.LoadLocation(zone)
 	if err != nil {
-		return nil, invalid("time_zone", "%q is not an IANA time zone; use a name such as Europe/Berlin", zone)
+		return nil, kind.Invalid("time_zone", "%q is not an IANA time zone; use a name such as Europe/Berlin", zone)
 	}
 	const every = "@every"
 	if strings.Contains(text, "=") || strings.HasPrefix(text, every) || len(text) > 256 {
-		return nil, invalid("cron", "must be five fields such as 30 3 * * 1-5, or @hourly, @daily, @weekly, @monthly, @yearly; set the zone in time_zone, an interval in interval_seconds")
+		return nil, kind.Invalid(
+			"cron",
+			"must be five fields such as 30 3 * * 1-5, or @hourly, @daily, @weekly, @monthly, @yearly; set the zone in time_zone, an interval in interval_seconds",
+		)
 	}
-	parsed, err := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor).Parse(strings.TrimSpace(text))
+	parsed, err := cron.NewParser(
+		cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor,
+	).Parse(
+		strings.TrimSpace(text),
+	)
 	if err != nil {
-		return nil, invalid("cron", "%v; use five fields: minute, hour, day of month, month, day of week", err)
+		return nil, kind.Invalid("cron", "%v; use five fields: minute, hour, day of month, month, day of week", err)
 	}
 	fields, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
@@ -83,7 +98,7 @@ func parseCron(text, zone string) (timetable, error) {
 	const star = 1 << 63 // the parser's mark for *
 	c := cronTimes{fields: fields, zone: loc, allHours: fields.Hour&star != 0}
 	if c.next(time.Now()).IsZero() {
-		return nil, invalid("cron", "%q is never due", text)
+		return nil, kind.Invalid("cron", "%q is never due", text)
 	}
 	return c, nil
 }

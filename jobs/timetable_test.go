@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
 	"sandyard/models"
 )
 
@@ -122,7 +123,7 @@ func TestTimetablesThatAreRefused(t *testing.T) {
 		"a named nothing": {Cron: text("@reboot"), TimeZone: "UTC"},
 	} {
 		times, err := timetableOf(s)
-		if wrong := (*InvalidError)(nil); !errors.As(err, &wrong) {
+		if wrong := (*kind.InvalidError)(nil); !errors.As(err, &wrong) {
 			t.Errorf("%s: %v, %v", what, times, err)
 		}
 	}

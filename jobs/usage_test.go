@@ -6,10 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"github.com/jackc/pgx/v5"
 
 	"sandyard/dev/testenv"
-	"sandyard/jobs"
 	"sandyard/models"
 )
 
@@ -51,11 +52,11 @@ func TestUsageOfPausesTimeoutsAndLosses(t *testing.T) {
 	r.worker(8)
 	r.scheduler()
 	paused, lost, timed := r.readied(), r.readied(), r.readied()
-	r.wait(r.submit(paused, &jobs.Pause{}, options()))
-	r.wait(r.submit(paused, &jobs.Resume{}, options()))
-	r.wait(r.submit(paused, &jobs.Pause{}, options()))
+	r.wait(r.submit(paused, &kind.Pause{}, options()))
+	r.wait(r.submit(paused, &kind.Resume{}, options()))
+	r.wait(r.submit(paused, &kind.Pause{}, options()))
 	r.wait(r.exec(lost, "fake:crash"))
-	r.submit(timed, &jobs.SetTimeout{TimeoutSeconds: 1}, options())
+	r.submit(timed, &kind.SetTimeout{TimeoutSeconds: 1}, options())
 	out, err := r.client.Delete(t.Context(), paused, false, options())
 	r.must(err)
 	r.wait(out.Jobs[0].ID)

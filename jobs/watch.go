@@ -27,9 +27,15 @@ type watches struct {
 	looks  singleflight.Group
 }
 
-// end waits for the end of an exec for as long as left, and returns how it stands. A pause in between is waited through; of an
-// exec that somebody has waited for before, the sandbox may be paused from the start.
-func (w *watches) end(ctx context.Context, p providers.Provider, sandbox, name string, left time.Duration, again bool) (providers.Exec, error) {
+// end waits for the end of an exec for as long as left, and returns how it stands. A pause in between is waited
+// through; of an exec that somebody has waited for before, the sandbox may be paused from the start.
+func (w *watches) end(
+	ctx context.Context,
+	p providers.Provider,
+	sandbox, name string,
+	left time.Duration,
+	again bool,
+) (providers.Exec, error) {
 	timer := time.NewTimer(left)
 	defer timer.Stop()
 	var last providers.Exec
@@ -81,7 +87,12 @@ func (w *watches) look(ctx context.Context, p providers.Provider, sandbox, name 
 }
 
 // now is how an exec stands when the time for waiting is over. One that cannot be asked has been running until then.
-func (w *watches) now(ctx context.Context, p providers.Provider, sandbox, name string, last providers.Exec) (providers.Exec, error) {
+func (w *watches) now(
+	ctx context.Context,
+	p providers.Provider,
+	sandbox, name string,
+	last providers.Exec,
+) (providers.Exec, error) {
 	e, err := execNow(ctx, p, sandbox, name, 0)
 	if err != nil && last.ID != "" && !isGone(err) {
 		return last, nil
@@ -90,7 +101,12 @@ func (w *watches) now(ctx context.Context, p providers.Provider, sandbox, name s
 }
 
 // execNow asks how an exec stands. With ErrPaused it says whether the sandbox was running before, and so the exec.
-func execNow(ctx context.Context, p providers.Provider, sandbox, name string, wait time.Duration) (providers.Exec, error) {
+func execNow(
+	ctx context.Context,
+	p providers.Provider,
+	sandbox, name string,
+	wait time.Duration,
+) (providers.Exec, error) {
 	sb, err := p.Open(ctx, sandbox)
 	if err != nil {
 		return providers.Exec{}, err

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"sandyard/jobs/kind"
+
 	"github.com/hibiken/asynq"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
@@ -70,7 +72,7 @@ func TestCallbackIsRetriedUnderOneIDAndVerifies(t *testing.T) {
 	o := options()
 	o.CallbackURL = to.URL
 	box, _ := r.create(jobs.CreateSandbox{})
-	job := r.submit(box, &jobs.Exec{Command: "fake:exit 7"}, o)
+	job := r.submit(box, &kind.Exec{Command: "fake:exit 7"}, o)
 	r.eventually("three calls", func() bool { return len(to.calls()) == 3 })
 	r.eventually("delivered", func() bool { return r.delivery(job).State == "delivered" })
 
@@ -160,7 +162,7 @@ func (r *rig) cancelled(to *receiver) (job string) {
 	o := options()
 	o.CallbackURL = to.URL
 	box, _ := r.create(jobs.CreateSandbox{})
-	job = r.submit(box, &jobs.Exec{Command: "fake:exit 0"}, o)
+	job = r.submit(box, &kind.Exec{Command: "fake:exit 0"}, o)
 	_, err := r.client.Cancel(r.t.Context(), tenant, job, "test")
 	r.must(err)
 	return job

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
@@ -69,11 +71,11 @@ func TestWhatIsNotPausedOrResumedEndsInItsTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		wish   jobs.CreateSandbox
 		op     fake.Op
-		args   []jobs.Args // the last one fails
+		args   []kind.Args // the last one fails
 		reason string
 	}{
-		"a pause of an idle one":       {jobs.CreateSandbox{IdleTimeoutSeconds: 1}, fake.OpPause, []jobs.Args{&jobs.Pause{}}, "idle"},
-		"a resume of one paused":       {jobs.CreateSandbox{PausedTimeoutSeconds: 1}, fake.OpResume, []jobs.Args{&jobs.Pause{}, &jobs.Resume{}}, "paused_timeout"},
+		"a pause of an idle one":       {jobs.CreateSandbox{IdleTimeoutSeconds: 1}, fake.OpPause, []kind.Args{&kind.Pause{}}, "idle"},
+		"a resume of one paused":       {jobs.CreateSandbox{PausedTimeoutSeconds: 1}, fake.OpResume, []kind.Args{&kind.Pause{}, &kind.Resume{}}, "paused_timeout"},
 		"an idle one's pauses, always": {jobs.CreateSandbox{IdleTimeoutSeconds: 1, TimeoutSeconds: 1, OnTimeout: "pause"}, fake.OpPause, nil, "idle"},
 	} {
 		t.Run(name, func(t *testing.T) {

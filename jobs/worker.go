@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
 	"golang.org/x/time/rate"
 
 	"sandyard/imageref"
@@ -35,8 +34,8 @@ type WorkerConfig struct {
 	CreateRate float64
 	Gateway    string // URL at which the node's gateway is reached; empty = it has none
 	Room       Room
-	// DiskReserve is how much of its disk a node leaves free of new sandboxes, in bytes; 0 = it does not look. DiskEvery is
-	// how often it does.
+	// DiskReserve is how much of its disk a node leaves free of new sandboxes, in bytes; 0 = it does not look. DiskEvery
+	// is how often it does.
 	DiskReserve int64
 	DiskEvery   time.Duration
 	MeterEvery  time.Duration // between readings of what sandboxes have used; 0 = half a minute
@@ -61,8 +60,8 @@ type WorkerConfig struct {
 	Log            *slog.Logger
 }
 
-// Room is how many sandboxes a node holds at once, and what those on its engine may take together, whichever nodes hold them;
-// 0 = no limit.
+// Room is how many sandboxes a node holds at once, and what those on its engine may take together, whichever nodes hold
+// them; 0 = no limit.
 type Room struct {
 	Sandboxes int
 	CPUs      float64
@@ -137,7 +136,9 @@ func NewWorker(c WorkerConfig) *Worker {
 		store: c.Store, secrets: cmp.Or(c.Secrets, NewSecrets(c.Store, nil)), queue: queue.NewQueue(rdb, c.Log), provider: c.Provider, rdb: rdb,
 		newRedis: func() *redis.Client { return queue.NewRedis(c.Redis, c.RedisHooks...) },
 		node: models.Node{
-			ID: models.NewID("n"), Provider: name, Engine: c.Engine, Slots: c.Slots, Gateway: c.Gateway, Host: host(), Name: c.Name,
+			ID: models.NewID(
+				"n",
+			), Provider: name, Engine: c.Engine, Slots: c.Slots, Gateway: c.Gateway, Host: host(), Name: c.Name,
 			MaxSandboxes: c.Room.Sandboxes, MaxCPUs: c.Room.CPUs, MaxMemoryMB: c.Room.MemoryMB, MaxPids: c.Room.Pids,
 		},
 		diskReserve: c.DiskReserve, diskEvery: c.DiskEvery, meterEvery: cmp.Or(c.MeterEvery, meterEvery),
@@ -196,8 +197,8 @@ func mostAttempts(lane models.Lane) int {
 // Node is the id under which the worker holds sandboxes.
 func (w *Worker) Node() string { return w.node.ID }
 
-// Start registers the node, adopts what dead nodes of its engine held, and takes jobs until Stop. Where the database cannot
-// be asked, nothing has begun and it may be called again.
+// Start registers the node, adopts what dead nodes of its engine held, and takes jobs until Stop. Where the database
+// cannot be asked, nothing has begun and it may be called again.
 func (w *Worker) Start(ctx context.Context) error {
 	wanted, err := w.store.Register(ctx, w.node, w.lease)
 	if err != nil {
@@ -255,8 +256,8 @@ func (w *Worker) reconcile(ctx context.Context) {
 	w.loops.Go(func() { w.reconciler.loop(ctx) })
 }
 
-// Stop takes no new jobs, gives the running ones most of the grace, hands the others to whoever comes next within the rest of
-// it, and lets go of the node's sandboxes. Commands go on running in them.
+// Stop takes no new jobs, gives the running ones most of the grace, hands the others to whoever comes next within the
+// rest of it, and lets go of the node's sandboxes. Commands go on running in them.
 func (w *Worker) Stop(ctx context.Context) {
 	w.stopped.Do(func() { w.stop(ctx) })
 }
@@ -284,7 +285,10 @@ func (w *Worker) stop(ctx context.Context) {
 	w.endLife()
 	w.loops.Wait()
 	w.queue.Close()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(stopPatience, max(time.Second, w.grace-time.Since(began))))
+	ctx, cancel := context.WithTimeout(
+		context.WithoutCancel(ctx),
+		min(stopPatience, max(time.Second, w.grace-time.Since(began))),
+	)
 	defer cancel()
 	if err := w.store.Retire(ctx, w.node.ID); err != nil {
 		w.log.WarnContext(ctx, "node not retired, its lease expires by itself", "error", err)
@@ -296,8 +300,9 @@ func (w *Worker) stop(ctx context.Context) {
 }
 
 const (
-	// stopPatience is how long a worker that stops waits, after its jobs' time, for an engine, a database or a Redis that does
-	// not answer: for the jobs to let go, for the loops to end, and for its own farewell. What it leaves undone others find.
+	// stopPatience is how long a worker that stops waits, after its jobs' time, for an engine, a database or a Redis that
+	// does not answer: for the jobs to let go, for the loops to end, and for its own farewell. What it leaves undone
+	// others find.
 	stopPatience = 3 * time.Second
 	// letGo is how much longer than those calls the jobs may take.
 	letGo = time.Second
@@ -344,8 +349,8 @@ func (w *Worker) handOver() {
 	}
 }
 
-// finishing is for what is still to be done for a job that has ended: it ends with its time, or when a worker that stops has no
-// more patience.
+// finishing is for what is still to be done for a job that has ended: it ends with its time, or when a worker that
+// stops has no more patience.
 func (w *Worker) finishing(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	return until(ctx, limit, w.onHurry)
 }
@@ -355,7 +360,11 @@ func (w *Worker) living(ctx context.Context, limit time.Duration) (context.Conte
 	return until(ctx, limit, w.onLife)
 }
 
-func until(ctx context.Context, limit time.Duration, on func(func()) func() bool) (context.Context, context.CancelFunc) {
+func until(
+	ctx context.Context,
+	limit time.Duration,
+	on func(func()) func() bool,
+) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	stop := on(cancel)
 	return ctx, func() { stop(); cancel() }
@@ -369,7 +378,8 @@ func (w *Worker) interruptLoop() {
 	<-done
 }
 
-// interrupt stops what runs here of a job or in a sandbox, as far as that was asked for. A delete is what others end for.
+// interrupt stops what runs here of a job or in a sandbox, as far as that was asked for. A delete is what others end
+// for.
 func (w *Worker) interrupt(id string) {
 	mine := map[models.Held]*attempt{}
 	w.each(func(a *attempt) {

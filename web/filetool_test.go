@@ -17,7 +17,7 @@ func TestFileTools(t *testing.T) {
 		want []string // in the job
 	}{
 		{
-			"write-many",
+			"write_many",
 			body{"files": []body{{"path": "a.txt", "content": "one\ntwo\x00"}, {"path": "../out", "content": "x"}, {"path": "s/b.txt", "content": "AP8=", "encoding": "base64", "mode": "0600"}}},
 			[]string{`"failed":1`, `{"path":"../out","error":{"code":"invalid_path"`, `"mode":"0600"`, `"state":"succeeded"`},
 		},
@@ -30,11 +30,11 @@ func TestFileTools(t *testing.T) {
 		{"edit", body{"path": "a.txt", "edits": []body{{"old_string": "three", "new_string": "3"}}}, []string{`"code":"text_not_found"`}},
 		{"edit", body{"path": "a.txt", "edits": []body{{"old_string": "two", "count": 2}}}, []string{`"replaced":[2]`, `"size":6`}},
 		{
-			"read-many",
+			"read_many",
 			body{"paths": []string{"a.txt", "none", "s/b.txt"}},
 			[]string{`{"path":"none","size":0,"error":{"code":"file_not_found"`, `"content":"bwD/Cgog"`, `"content":"AP8=","content_encoding":"base64"`, `"failed":1`},
 		},
-		{"write-many", body{"files": []body{{"path": "s/c.go", "content": "func main() {\n\treturn\n}"}, {"path": ".h", "content": "return"}}}, []string{`"failed":0`}},
+		{"write_many", body{"files": []body{{"path": "s/c.go", "content": "func main() {\n\treturn\n}"}, {"path": ".h", "content": "return"}}}, []string{`"failed":0`}},
 		{"glob", body{"pattern": "**/*.{go,txt}"}, []string{`"path":"/workspace/a.txt"`, `"path":"/workspace/s/b.txt"`, `"path":"/workspace/s/c.go"`, `"truncated":false`}},
 		{"glob", body{"pattern": "**", "limit": 1}, []string{`"truncated":true`}},
 		{"glob", body{"pattern": "*", "path": "s", "hidden": true}, []string{`"name":"c.go"`}},
@@ -44,12 +44,12 @@ func TestFileTools(t *testing.T) {
 	}
 	var read string
 	for i, step := range steps {
-		path, sent := "/v1/sandboxes/"+box+"/files/"+step.kind, step.args
+		path, sent := "/v1/sandboxes/"+box+"/files/"+strings.ReplaceAll(step.kind, "_", "-"), step.args
 		if i%2 == 1 {
 			path, sent = "/v1/jobs", body{"sandbox_id": box, "kind": step.kind, "args": step.args}
 		}
 		a := r.call("POST", path+"?wait=30s", sent).want(t, 200)
-		if step.kind == "read-many" {
+		if step.kind == "read_many" {
 			read = a.text("job.id")
 		}
 		for _, want := range step.want {
@@ -58,7 +58,7 @@ func TestFileTools(t *testing.T) {
 			}
 		}
 	}
-	list := r.call("GET", "/v1/jobs?kind=read-many", nil).want(t, 200)
+	list := r.call("GET", "/v1/jobs?kind=read_many", nil).want(t, 200)
 	if strings.Contains(list.raw, "bwD/") || !strings.Contains(list.raw, `"size":6`) {
 		t.Errorf("a list holds a file's bytes, or not its size: %s", list.raw)
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"github.com/jackc/pgx/v5"
 
 	"sandyard/dev/abbench"
@@ -118,7 +120,7 @@ func (f *flood) begin() {
 func (f *flood) sleep(box string, parallel bool) {
 	o := f.o
 	o.Parallel = parallel
-	_, err := f.client.Submit(context.Background(), box, &jobs.Exec{Argv: []string{"sleep", "86400"}, TimeoutSeconds: 86400}, o)
+	_, err := f.client.Submit(context.Background(), box, &kind.Exec{Argv: []string{"sleep", "86400"}, TimeoutSeconds: 86400}, o)
 	if err != nil {
 		f.y.b.Error(err)
 	}

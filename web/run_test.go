@@ -39,7 +39,7 @@ func TestRunNeedsTheJobOfItsFiles(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.call("POST", "/v1/run?wait=0", object{"files": []object{{"path": "a"}}, "command": "fake:stdout ran"}).want(t, 202)
-	list, _ := r.call("GET", "/v1/jobs?kind=write-many&sandbox_id="+a.text("sandbox.id"), nil).get("jobs").([]any)
+	list, _ := r.call("GET", "/v1/jobs?kind=write_many&sandbox_id="+a.text("sandbox.id"), nil).get("jobs").([]any)
 	if len(list) != 1 {
 		t.Fatalf("%d jobs write the files", len(list))
 	}

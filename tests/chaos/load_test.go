@@ -157,7 +157,7 @@ func (c *client) create(ctx context.Context, round int) (*box, error) {
 		return b, err
 	}
 	files := []object{{"path": "m0", "content": "0"}, {"path": "m1", "content": "1"}, {"path": "m2", "content": "2"}} // to move and remove
-	_, err = c.onJob(ctx, b, &op{what: "write-many"}, "write-many", object{"files": files})
+	_, err = c.onJob(ctx, b, &op{what: "write_many"}, "write_many", object{"files": files})
 	return b, err
 }
 

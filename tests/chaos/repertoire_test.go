@@ -99,11 +99,11 @@ func (c *client) files(ctx context.Context, b *box, n int) (*op, error) {
 		return c.onJob(ctx, b, &op{n: n, what: "move"}, "move", object{"from": fmt.Sprintf("m%d", c.rng.IntN(3)), "to": fmt.Sprintf("m%d", c.rng.IntN(3))})
 	case 11:
 		files := []object{{"path": fmt.Sprintf("m%d", c.rng.IntN(3)), "content": fmt.Sprint(n)}, {"path": "many/b", "content": fmt.Sprint(n)}}
-		return c.onJob(ctx, b, &op{n: n, what: "write-many"}, "write-many", object{"files": files})
+		return c.onJob(ctx, b, &op{n: n, what: "write_many"}, "write_many", object{"files": files})
 	case 12:
 		return c.onJob(ctx, b, &op{n: n, what: "remove"}, "remove", object{"path": fmt.Sprintf("m%d", c.rng.IntN(3))})
 	case 13:
-		return c.onJob(ctx, b, &op{n: n, what: "read-many"}, "read-many", object{"paths": []string{"f0", "f1", "nothing"}})
+		return c.onJob(ctx, b, &op{n: n, what: "read_many"}, "read_many", object{"paths": []string{"f0", "f1", "nothing"}})
 	default:
 		if c.rng.IntN(2) == 0 {
 			return c.onJob(ctx, b, &op{n: n, what: "glob"}, "glob", object{"pattern": "**/*"})

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/egress"
 	"sandyard/jobs"
 	"sandyard/models"
@@ -81,7 +83,7 @@ func (c *Calls) Connect(ctx context.Context, sandbox string) error {
 	if box.State != models.SandboxPaused && box.Desired != models.DesiredPaused {
 		return c.expire(ctx, sandbox, c.c.Timeout)
 	}
-	return c.do(ctx, sandbox, &jobs.Resume{TimeoutSeconds: c.c.Timeout.Seconds()})
+	return c.do(ctx, sandbox, &kind.Resume{TimeoutSeconds: c.c.Timeout.Seconds()})
 }
 
 // SetTimeout lets a sandbox end so many seconds from now. Field is the name of the body's field.
@@ -98,7 +100,7 @@ func (c *Calls) SetTimeout(ctx context.Context, sandbox, field string, seconds f
 // expire holds as soon as the job is accepted.
 func (c *Calls) expire(ctx context.Context, sandbox string, in time.Duration) error {
 	o := middleware.RequestOf(ctx).Options()
-	_, err := c.c.Jobs.Submit(ctx, sandbox, &jobs.SetTimeout{TimeoutSeconds: in.Seconds()}, o)
+	_, err := c.c.Jobs.Submit(ctx, sandbox, &kind.SetTimeout{TimeoutSeconds: in.Seconds()}, o)
 	return gone(err)
 }
 
@@ -108,7 +110,7 @@ func (c *Calls) Pause(ctx context.Context, sandbox string) error {
 	if err != nil || box.State == models.SandboxPaused && box.Desired == models.DesiredPaused {
 		return err
 	}
-	return c.do(ctx, sandbox, &jobs.Pause{})
+	return c.do(ctx, sandbox, &kind.Pause{})
 }
 
 // Delete removes a sandbox at once. One that is not there, or not any more, is an error.
@@ -148,11 +150,11 @@ func gone(err error) error {
 // Rename gives the field that err says is wrong the name that the contract has for it; names are pairs of ours and
 // theirs.
 func Rename(err error, names ...string) error {
-	var wrong *jobs.InvalidError
+	var wrong *kind.InvalidError
 	if errors.As(err, &wrong) {
 		for i := 0; i+1 < len(names); i += 2 {
 			if wrong.Field == names[i] {
-				return &jobs.InvalidError{Field: names[i+1], Message: wrong.Message}
+				return &kind.InvalidError{Field: names[i+1], Message: wrong.Message}
 			}
 		}
 	}
@@ -160,13 +162,13 @@ func Rename(err error, names ...string) error {
 }
 
 // do carries out a job whose only result is that it is done.
-func (c *Calls) do(ctx context.Context, sandbox string, args jobs.Args) error {
+func (c *Calls) do(ctx context.Context, sandbox string, args kind.Args) error {
 	_, err := c.result(ctx, sandbox, args)
 	return err
 }
 
 // result submits a job and returns it when it has succeeded.
-func (c *Calls) result(ctx context.Context, sandbox string, args jobs.Args) (models.Job, error) {
+func (c *Calls) result(ctx context.Context, sandbox string, args kind.Args) (models.Job, error) {
 	job, box, err := c.wait(
 		ctx,
 		func(o jobs.Options) (models.Submitted, error) { return c.c.Jobs.Submit(ctx, sandbox, args, o) },

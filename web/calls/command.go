@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/web/middleware"
@@ -33,7 +35,7 @@ func (o Output) Text() string { return o.Stdout + o.Stderr }
 // longer than a call may goes on, with the error still_running; the same call joins it.
 func (c *Calls) Run(ctx context.Context, sandbox, command string, background bool) (Output, error) {
 	if background {
-		return Output{}, c.do(ctx, sandbox, &jobs.Exec{Command: command, Background: true})
+		return Output{}, c.do(ctx, sandbox, &kind.Exec{Command: command, Background: true})
 	}
 	began := time.Now()
 	job, box, err := c.command(ctx, sandbox, command)
@@ -55,7 +57,7 @@ func (c *Calls) Run(ctx context.Context, sandbox, command string, background boo
 	if err := c.c.Stack.Output(ctx, &job, models.OutputStdout, models.OutputStderr, models.OutputResult); err != nil {
 		return Output{}, err
 	}
-	var res jobs.ExecResult
+	var res kind.ExecResult
 	if err := json.Unmarshal(job.Result, &res); err != nil {
 		return Output{}, fmt.Errorf("read the result of job %s: %w", job.ID, err)
 	}
@@ -71,7 +73,7 @@ func (c *Calls) command(ctx context.Context, sandbox, command string) (models.Jo
 		return models.Job{}, models.Sandbox{}, err
 	}
 	if joined == "" {
-		exec := &jobs.Exec{Command: command, TimeoutSeconds: commandTimeout.Seconds()}
+		exec := &kind.Exec{Command: command, TimeoutSeconds: commandTimeout.Seconds()}
 		return c.wait(ctx, func(o jobs.Options) (models.Submitted, error) {
 			o.Call, o.JoinIn = call[:], c.c.Patience-early
 			return c.c.Jobs.Submit(ctx, sandbox, exec, o)

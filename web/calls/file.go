@@ -10,7 +10,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"sandyard/jobs"
+	"sandyard/jobs/kind"
+
 	"sandyard/models"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"
@@ -18,12 +19,12 @@ import (
 
 // Write replaces a file, whose directories it makes.
 func (c *Calls) Write(ctx context.Context, sandbox, path, content string) error {
-	return c.do(ctx, sandbox, &jobs.Write{Path: path, Content: content})
+	return c.do(ctx, sandbox, &kind.Write{Path: path, Content: content})
 }
 
 // Read returns a file's text.
 func (c *Calls) Read(ctx context.Context, sandbox, path string) (string, error) {
-	job, err := c.result(ctx, sandbox, &jobs.Read{Path: path})
+	job, err := c.result(ctx, sandbox, &kind.Read{Path: path})
 	if err != nil {
 		return "", err
 	}
@@ -55,11 +56,11 @@ func (c *Calls) Expose(ctx context.Context, sandbox string, port int) (string, e
 	})
 	if !open { // a grant for each call would soon be too many
 		longest := (24 * time.Hour).Seconds()
-		job, err := c.result(ctx, sandbox, &jobs.Port{Port: port, Public: true, ExpiresInSeconds: longest})
+		job, err := c.result(ctx, sandbox, &kind.Port{Port: port, Public: true, ExpiresInSeconds: longest})
 		if err != nil {
 			return "", err
 		}
-		var res jobs.PortResult
+		var res kind.PortResult
 		if err := json.Unmarshal(job.Result, &res); err != nil {
 			return "", fmt.Errorf("read the result of job %s: %w", job.ID, err)
 		}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/jobs"
@@ -123,7 +125,7 @@ func (s *Server) setStop(c *fiber.Ctx) error {
 		return err
 	}
 	return s.change(c, func(ctx context.Context, id string) error {
-		_, err := s.calls.Do(ctx, id, &jobs.SetTimeout{TimeoutSeconds: span.Seconds()})
+		_, err := s.calls.Do(ctx, id, &kind.SetTimeout{TimeoutSeconds: span.Seconds()})
 		return err
 	})
 }

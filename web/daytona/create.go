@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/egress"
@@ -212,7 +214,7 @@ func (s *Server) setNetwork(c *fiber.Ctx) error {
 		policy = *w.Egress
 	}
 	return s.change(c, func(ctx context.Context, id string) error {
-		_, err := s.calls.Do(ctx, id, &jobs.SetEgress{Policy: policy})
+		_, err := s.calls.Do(ctx, id, &kind.SetEgress{Policy: policy})
 		return calls.Rename(err, "policy.allow", "networkAllowList", "allow", "networkAllowList")
 	})
 }

@@ -15,9 +15,10 @@ import (
 	"strconv"
 	"strings"
 
+	"sandyard/jobs/kind"
+
 	"github.com/gofiber/fiber/v2"
 
-	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/web/middleware"
@@ -108,7 +109,7 @@ func (s *Server) onPath(c *fiber.Ctx, do func(ctx context.Context, sandbox, path
 }
 
 // ask carries out a job and returns its result.
-func ask[T any](ctx context.Context, s *Server, sandbox string, args jobs.Args) (res T, err error) {
+func ask[T any](ctx context.Context, s *Server, sandbox string, args kind.Args) (res T, err error) {
 	job, err := s.calls.Do(ctx, sandbox, args, models.OutputResult)
 	if err == nil && len(job.Result) > 0 {
 		err = json.Unmarshal(job.Result, &res)
@@ -128,7 +129,7 @@ func (s *Server) listFiles(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	list, err := ask[jobs.ListResult](c.UserContext(), s, box.ID, &jobs.List{Path: c.Query("path"), Depth: depth})
+	list, err := ask[kind.ListResult](c.UserContext(), s, box.ID, &kind.List{Path: c.Query("path"), Depth: depth})
 	if err != nil {
 		return err
 	}
@@ -141,7 +142,7 @@ func (s *Server) listFiles(c *fiber.Ctx) error {
 
 func (s *Server) fileInfo(c *fiber.Ctx) error {
 	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
-		f, err := ask[providers.FileInfo](ctx, s, sandbox, &jobs.Stat{Path: path})
+		f, err := ask[providers.FileInfo](ctx, s, sandbox, &kind.Stat{Path: path})
 		if err != nil {
 			return err
 		}
@@ -151,7 +152,7 @@ func (s *Server) fileInfo(c *fiber.Ctx) error {
 
 func (s *Server) removeFile(c *fiber.Ctx) error {
 	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
-		f, err := ask[providers.FileInfo](ctx, s, sandbox, &jobs.Stat{Path: path})
+		f, err := ask[providers.FileInfo](ctx, s, sandbox, &kind.Stat{Path: path})
 		if err != nil {
 			return err
 		}
@@ -162,7 +163,7 @@ func (s *Server) removeFile(c *fiber.Ctx) error {
 				"the path is a directory; send recursive=true to delete it with all that it holds",
 			)
 		}
-		if _, err := s.calls.Do(ctx, sandbox, &jobs.Remove{Path: path}); err != nil {
+		if _, err := s.calls.Do(ctx, sandbox, &kind.Remove{Path: path}); err != nil {
 			return err
 		}
 		return c.SendStatus(http.StatusNoContent)
@@ -175,7 +176,7 @@ func (s *Server) folder(c *fiber.Ctx) error {
 		if _, err := strconv.ParseUint(mode, 8, 12); mode != "" && err != nil {
 			return problem.Invalid("query.mode", "must be permissions in octal, such as 755")
 		}
-		if _, err := s.calls.Do(ctx, sandbox, &jobs.MakeDir{Path: path}); err != nil {
+		if _, err := s.calls.Do(ctx, sandbox, &kind.MakeDir{Path: path}); err != nil {
 			return err
 		}
 		if mode != "" {
@@ -231,7 +232,7 @@ func (s *Server) move(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.calls.Do(c.UserContext(), box.ID, &jobs.Move{From: from, To: to}); err != nil {
+	if _, err := s.calls.Do(c.UserContext(), box.ID, &kind.Move{From: from, To: to}); err != nil {
 		return err
 	}
 	return c.SendStatus(http.StatusOK)
@@ -243,11 +244,11 @@ func (s *Server) find(c *fiber.Ctx) error {
 		return err
 	}
 	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
-		found, err := ask[jobs.GrepResult](
+		found, err := ask[kind.GrepResult](
 			ctx,
 			s,
 			sandbox,
-			&jobs.Grep{Pattern: pattern, Fixed: true, Path: path, Hidden: true, MaxMatches: mostFound},
+			&kind.Grep{Pattern: pattern, Fixed: true, Path: path, Hidden: true, MaxMatches: mostFound},
 		)
 		if err != nil {
 			return err
@@ -266,11 +267,11 @@ func (s *Server) search(c *fiber.Ctx) error {
 		return err
 	}
 	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
-		found, err := ask[jobs.GlobResult](
+		found, err := ask[kind.GlobResult](
 			ctx,
 			s,
 			sandbox,
-			&jobs.Glob{Pattern: "**/" + pattern, Path: path, Hidden: true, Limit: mostFound},
+			&kind.Glob{Pattern: "**/" + pattern, Path: path, Hidden: true, Limit: mostFound},
 		)
 		if err != nil {
 			return err
@@ -298,9 +299,9 @@ func (s *Server) replace(c *fiber.Ctx) error {
 	}
 	results := []map[string]any{}
 	for _, file := range in.Files {
-		edit := &jobs.Edit{
+		edit := &kind.Edit{
 			Path:  file,
-			Edits: []jobs.Replacement{{OldString: in.Pattern, NewString: in.NewValue, ReplaceAll: true}},
+			Edits: []kind.Replacement{{OldString: in.Pattern, NewString: in.NewValue, ReplaceAll: true}},
 		}
 		_, err := s.calls.Do(c.UserContext(), box.ID, edit)
 		p := s.fault(err)
@@ -350,7 +351,7 @@ func (s *Server) put(ctx context.Context, sandbox, path string, from io.Reader) 
 	_, err = s.calls.Do(
 		ctx,
 		sandbox,
-		&jobs.Write{Path: path, Content: base64.StdEncoding.EncodeToString(content), Encoding: "base64"},
+		&kind.Write{Path: path, Content: base64.StdEncoding.EncodeToString(content), Encoding: "base64"},
 	)
 	return len(content), err
 }
@@ -416,7 +417,7 @@ func (s *Server) upload(c *fiber.Ctx) error {
 }
 
 func (s *Server) content(ctx context.Context, sandbox, path string) ([]byte, error) {
-	job, err := s.calls.Do(ctx, sandbox, &jobs.Read{Path: path}, models.OutputContent)
+	job, err := s.calls.Do(ctx, sandbox, &kind.Read{Path: path}, models.OutputContent)
 	return job.Content, err
 }
 

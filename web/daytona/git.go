@@ -6,9 +6,10 @@ import (
 	"strconv"
 	"strings"
 
+	"sandyard/jobs/kind"
+
 	"github.com/gofiber/fiber/v2"
 
-	"sandyard/jobs"
 	"sandyard/web/problem"
 )
 
@@ -71,7 +72,7 @@ func (s *Server) git(c *fiber.Ctx, l login, args ...string) (string, error) {
 	if l.Username+l.Password != "" {
 		argv = append(argv, "-c", l.option())
 	}
-	e := &jobs.Exec{Argv: append(argv, args...), Env: l.env(), TimeoutSeconds: maxCommand.Seconds()}
+	e := &kind.Exec{Argv: append(argv, args...), Env: l.env(), TimeoutSeconds: maxCommand.Seconds()}
 	out, err := s.run(c.UserContext(), box.ID, e)
 	if err == nil && out.code != 0 {
 		err = gitProblem(out)

@@ -7,9 +7,10 @@ import (
 	"strconv"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"github.com/gofiber/fiber/v2"
 
-	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"
@@ -95,11 +96,11 @@ func (s *Server) open(ctx context.Context, sandbox string, port int, life time.D
 		return "", problem.New(fiber.StatusBadRequest, "unsupported_operation",
 			"this server has no edge, so ports have no URL; ask your operator to set EDGE_ADDR and EDGE_DOMAIN")
 	}
-	job, err := s.calls.Do(ctx, sandbox, &jobs.Port{Port: port, ExpiresInSeconds: life.Seconds()}, models.OutputResult)
+	job, err := s.calls.Do(ctx, sandbox, &kind.Port{Port: port, ExpiresInSeconds: life.Seconds()}, models.OutputResult)
 	if err != nil {
 		return "", err
 	}
-	var res jobs.PortResult
+	var res kind.PortResult
 	if err := json.Unmarshal(job.Result, &res); err != nil {
 		return "", fmt.Errorf("read the result of job %s: %w", job.ID, err)
 	}

@@ -10,9 +10,10 @@ import (
 	"strconv"
 	"strings"
 
+	"sandyard/jobs/kind"
+
 	"github.com/gofiber/fiber/v2"
 
-	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/web/calls"
 	"sandyard/web/problem"
@@ -46,7 +47,7 @@ type output struct {
 }
 
 // run carries out a command to its end.
-func (s *Server) run(ctx context.Context, sandbox string, e *jobs.Exec) (output, error) {
+func (s *Server) run(ctx context.Context, sandbox string, e *kind.Exec) (output, error) {
 	e.MaxOutputBytes = mostOutput
 	job, err := s.calls.Do(ctx, sandbox, e, models.OutputStdout, models.OutputStderr, models.OutputResult)
 	if err != nil {
@@ -59,7 +60,7 @@ func (s *Server) run(ctx context.Context, sandbox string, e *jobs.Exec) (output,
 	return output{plain(job.Stdout), plain(job.Stderr), res.ExitCode}, nil
 }
 
-func execResult(job models.Job) (res jobs.ExecResult, err error) {
+func execResult(job models.Job) (res kind.ExecResult, err error) {
 	if err = json.Unmarshal(job.Result, &res); err != nil {
 		err = fmt.Errorf("read the result of job %s: %w", job.ID, err)
 	}
@@ -68,7 +69,7 @@ func execResult(job models.Job) (res jobs.ExecResult, err error) {
 
 // script carries out one of our own shell scripts with arguments, and with what it reads.
 func (s *Server) script(ctx context.Context, sandbox, text, stdin string, args ...string) (output, error) {
-	e := &jobs.Exec{Argv: append([]string{"sh", "-c", text, "sh"}, args...), TimeoutSeconds: maxCommand.Seconds()}
+	e := &kind.Exec{Argv: append([]string{"sh", "-c", text, "sh"}, args...), TimeoutSeconds: maxCommand.Seconds()}
 	if stdin != "" {
 		e.Stdin, e.StdinEncoding = base64.StdEncoding.EncodeToString([]byte(stdin)), "base64"
 	}
@@ -135,7 +136,7 @@ func (s *Server) execute(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out, err := s.run(c.UserContext(), box.ID, &jobs.Exec{
+	out, err := s.run(c.UserContext(), box.ID, &kind.Exec{
 		Command: in.Command, Cwd: in.Cwd, Env: in.Envs, TimeoutSeconds: limit, Merge: true,
 	})
 	if err != nil {
@@ -179,7 +180,7 @@ func (s *Server) runCode(c *fiber.Ctx) error {
 	out, err := s.run(
 		c.UserContext(),
 		box.ID,
-		&jobs.Exec{Argv: append(argv, in.Argv...), Env: in.Envs, TimeoutSeconds: limit},
+		&kind.Exec{Argv: append(argv, in.Argv...), Env: in.Envs, TimeoutSeconds: limit},
 	)
 	if err != nil {
 		return calls.Rename(err, "env", "envs")

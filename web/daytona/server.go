@@ -9,10 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/gateway"
-	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/web/calls"
 	"sandyard/web/middleware"
@@ -219,6 +220,6 @@ func (s *Server) touch(ctx context.Context, box models.Sandbox, always bool) err
 	if !always && time.Until(box.ExpiresAt) > span-min(span/10, time.Minute) {
 		return nil
 	}
-	_, err := s.calls.Do(ctx, box.ID, &jobs.SetTimeout{TimeoutSeconds: span.Seconds(), OnlyLater: true})
+	_, err := s.calls.Do(ctx, box.ID, &kind.SetTimeout{TimeoutSeconds: span.Seconds(), OnlyLater: true})
 	return err
 }

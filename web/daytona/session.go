@@ -8,9 +8,10 @@ import (
 	"strconv"
 	"strings"
 
+	"sandyard/jobs/kind"
+
 	"github.com/gofiber/fiber/v2"
 
-	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/web/problem"
@@ -179,7 +180,7 @@ func (s *Server) createSession(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	shell := &jobs.Exec{Command: `sandyard_d="$HOME/.daytona/sessions/` + in.ID + `"` + runner, Background: true}
+	shell := &kind.Exec{Command: `sandyard_d="$HOME/.daytona/sessions/` + in.ID + `"` + runner, Background: true}
 	job, err := s.calls.Do(ctx, box.ID, shell)
 	if err == nil {
 		out, err = s.script(ctx, box.ID, joinSession, "", in.ID, job.ID)
@@ -202,7 +203,7 @@ func (s *Server) deleteSession(c *fiber.Ctx) error {
 	}
 	ctx := c.UserContext()
 	if exec := strings.TrimSpace(out.stdout); strings.HasPrefix(exec, "job_") {
-		_, err := s.calls.Do(ctx, box.ID, &jobs.ExecDelete{ExecRef: jobs.ExecRef{ExecID: exec}})
+		_, err := s.calls.Do(ctx, box.ID, &kind.ExecDelete{ExecRef: kind.ExecRef{ExecID: exec}})
 		if err != nil && s.fault(err).Code != string(providers.NoExec) {
 			return err
 		}
@@ -366,7 +367,7 @@ exit $e`
 // follow reads the next piece of a command's output.
 func (s *Server) follow(ctx context.Context, sandbox, session, command string, out, err int) (f followed, fault error) {
 	argv := []string{"sh", "-c", followLogs, "sh", session, command, strconv.Itoa(out), strconv.Itoa(err)}
-	job, fault := s.calls.Do(ctx, sandbox, &jobs.Exec{Argv: argv, TimeoutSeconds: 60, MaxOutputBytes: mostOutput},
+	job, fault := s.calls.Do(ctx, sandbox, &kind.Exec{Argv: argv, TimeoutSeconds: 60, MaxOutputBytes: mostOutput},
 		models.OutputStdout, models.OutputStderr, models.OutputResult)
 	if fault != nil {
 		return f, fault

@@ -3,9 +3,10 @@ package e2b
 import (
 	"net/http"
 
+	"sandyard/jobs/kind"
+
 	"github.com/gofiber/fiber/v2"
 
-	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"
@@ -58,7 +59,7 @@ func (e *Server) pause(c *fiber.Ctx) error {
 	if pausing(box) {
 		return problem.New(http.StatusConflict, "sandbox_paused", "the sandbox is already paused")
 	}
-	if _, err := e.change(c, box.ID, &jobs.Pause{}); err != nil {
+	if _, err := e.change(c, box.ID, &kind.Pause{}); err != nil {
 		return err
 	}
 	return c.SendStatus(http.StatusNoContent)
@@ -130,7 +131,7 @@ func (e *Server) wake(c *fiber.Ctx, box models.Sandbox, body timeBody) error {
 	case body.AutoPause != nil && *body.AutoPause != (box.OnTimeout == "pause"):
 		return unsupported("changing autoPause of an existing sandbox")
 	}
-	box, err := e.change(c, box.ID, &jobs.Resume{TimeoutSeconds: *body.Timeout})
+	box, err := e.change(c, box.ID, &kind.Resume{TimeoutSeconds: *body.Timeout})
 	if err != nil {
 		return err
 	}
@@ -182,7 +183,7 @@ func (e *Server) refresh(c *fiber.Ctx) error {
 func (e *Server) expireIn(c *fiber.Ctx, box models.Sandbox, seconds float64, onlyLater bool) error {
 	o, err := e.options(c)
 	if err == nil {
-		_, err = e.jobs.Submit(c.UserContext(), box.ID, &jobs.SetTimeout{TimeoutSeconds: seconds, OnlyLater: onlyLater}, o)
+		_, err = e.jobs.Submit(c.UserContext(), box.ID, &kind.SetTimeout{TimeoutSeconds: seconds, OnlyLater: onlyLater}, o)
 	}
 	return err
 }

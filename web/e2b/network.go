@@ -5,10 +5,11 @@ import (
 	"net/http"
 	"slices"
 
+	"sandyard/jobs/kind"
+
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/egress"
-	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/web/problem"
 )
@@ -59,7 +60,7 @@ func (e *Server) egress(n egressBody, internet *bool) egress.Policy {
 
 // egressOf is a sandbox's policy in E2B's terms.
 func egressOf(b models.Sandbox) (internet bool, allow, deny []string) {
-	p := jobs.EgressOf(b)
+	p := kind.EgressOf(b)
 	if p == nil {
 		return false, nil, nil
 	}
@@ -98,7 +99,7 @@ func (e *Server) setNetwork(c *fiber.Ctx) error {
 	if pausing(box) {
 		return problem.New(http.StatusConflict, "sandbox_paused", "the sandbox is paused; resume it first")
 	}
-	if _, err := e.change(c, box.ID, &jobs.SetEgress{Policy: e.egress(body.egressBody, body.Internet)}); err != nil {
+	if _, err := e.change(c, box.ID, &kind.SetEgress{Policy: e.egress(body.egressBody, body.Internet)}); err != nil {
 		return err
 	}
 	return c.SendStatus(http.StatusNoContent)

@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/jobs"
@@ -144,7 +146,7 @@ func (e *Server) options(c *fiber.Ctx) (jobs.Options, error) {
 
 // change submits a request's one job on its sandbox and waits for its end. It stands outside the order of the sandbox's
 // jobs, of which E2B's clients know nothing: a pause, say, waits for no command.
-func (e *Server) change(c *fiber.Ctx, sandbox string, args jobs.Args) (models.Sandbox, error) {
+func (e *Server) change(c *fiber.Ctx, sandbox string, args kind.Args) (models.Sandbox, error) {
 	o, err := e.options(c)
 	if err != nil {
 		return models.Sandbox{}, err

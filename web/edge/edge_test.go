@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/dev/testenv"
 	"sandyard/gateway"
 	"sandyard/jobs"
@@ -50,11 +52,11 @@ func TestOnlyRunningSandboxesAreReached(t *testing.T) {
 	r.send(r.to("sbnone", 8000, "GET", "/")).want(t, 502, `"sandboxId":"sbnone"`)
 	r.send(r.to(id, gateway.GuestPort, "GET", "/health")).want(t, 200, "guest GET /health")
 
-	r.change(id, &jobs.Pause{}, models.SandboxPaused)
+	r.change(id, &kind.Pause{}, models.SandboxPaused)
 	r.eventually(id, 8000, 502, `{"sandboxId":"`+id+`","message":"The sandbox is paused; resume it first","code":502}`)
-	r.change(id, &jobs.Resume{}, models.SandboxRunning)
+	r.change(id, &kind.Resume{}, models.SandboxRunning)
 	r.send(r.to(id, 8000, "GET", "/")).want(t, 200, "app GET /")
-	r.change(id, &jobs.Delete{}, models.SandboxDeleted)
+	r.change(id, &kind.Delete{}, models.SandboxDeleted)
 	r.eventually(id, 8000, 502, gone)
 	r.eventually(id, gateway.GuestPort, 502, gone)
 }

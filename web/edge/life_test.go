@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/dev/testenv"
 	"sandyard/gateway"
 	"sandyard/jobs"
@@ -25,7 +27,7 @@ func TestTrafficResumes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.create(jobs.CreateSandbox{AutoResume: true, Foreign: jobs.Foreign{Public: true}})
-	r.change(id, &jobs.Pause{}, models.SandboxPaused)
+	r.change(id, &kind.Pause{}, models.SandboxPaused)
 	r.send(r.to(id, gateway.GuestPort, "GET", "/health")).want(t, 502, "The sandbox is paused")
 	r.resumes(id, 0)
 	var all sync.WaitGroup
@@ -46,15 +48,15 @@ func TestTrafficResumes(t *testing.T) {
 	all.Wait()
 	r.resumes(id, 1)
 
-	r.change(id, &jobs.Pause{}, models.SandboxPaused)
-	if j := r.finish(id, &jobs.Exec{Command: "fake:stdout hello"}); string(j.Stdout) != "hello" {
+	r.change(id, &kind.Pause{}, models.SandboxPaused)
+	if j := r.finish(id, &kind.Exec{Command: "fake:stdout hello"}); string(j.Stdout) != "hello" {
 		t.Errorf("the command wrote %q", j.Stdout)
 	}
 	r.resumes(id, 2)
-	r.change(id, &jobs.Pause{}, models.SandboxPaused)
-	r.finish(id, &jobs.Write{Path: "a", Content: "b"})
+	r.change(id, &kind.Pause{}, models.SandboxPaused)
+	r.finish(id, &kind.Write{Path: "a", Content: "b"})
 	r.resumes(id, 3)
-	r.change(id, &jobs.Delete{}, models.SandboxDeleted)
+	r.change(id, &kind.Delete{}, models.SandboxDeleted)
 }
 
 // TestPausedStaysPaused: without auto_resume a command fails and says why.
@@ -62,8 +64,8 @@ func TestPausedStaysPaused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.sandbox(jobs.Foreign{Public: true})
-	r.change(id, &jobs.Pause{}, models.SandboxPaused)
-	done, err := r.jobs.Submit(t.Context(), id, &jobs.Exec{Command: "fake:stdout hello"}, asTest())
+	r.change(id, &kind.Pause{}, models.SandboxPaused)
+	done, err := r.jobs.Submit(t.Context(), id, &kind.Exec{Command: "fake:stdout hello"}, asTest())
 	check(t, err)
 	var j models.Job
 	r.eventuallyTrue("the command has ended", func() bool {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/gateway"
 	"sandyard/guest/dialect"
 	"sandyard/jobs"
@@ -62,7 +64,7 @@ func TestNobodyComesInByTheWayOut(t *testing.T) {
 	behind.Header.Set(gateway.PassHeader, r.signer.Gateway(id, dialect.ProxyPort, time.Now().Add(time.Minute)))
 	r.send(behind).want(t, 403, "reserved for the sandbox's egress proxy")
 	for _, port := range []int{dialect.ProxyPort, gateway.GuestPort} {
-		_, err := r.jobs.Submit(t.Context(), id, &jobs.Port{Port: port}, asTest())
+		_, err := r.jobs.Submit(t.Context(), id, &kind.Port{Port: port}, asTest())
 		if err == nil || !strings.Contains(err.Error(), "which the sandbox itself uses") {
 			t.Errorf("port %d is let out: %v", port, err)
 		}

@@ -11,15 +11,17 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/models"
 )
 
 // grant opens a port by a job.
-func (r *rig) grant(id string, p jobs.Port) jobs.PortResult {
+func (r *rig) grant(id string, p kind.Port) kind.PortResult {
 	r.t.Helper()
-	var res jobs.PortResult
+	var res kind.PortResult
 	stored := r.finish(id, &p).Result
 	check(r.t, json.Unmarshal(stored, &res))
 	if strings.Contains(string(stored), "token") || res.URL != "" {
@@ -43,8 +45,8 @@ func TestPortGrant(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id, other := r.sandbox(jobs.Foreign{}), r.sandbox(jobs.Foreign{})
-	private := r.grant(id, jobs.Port{Port: 8000})
-	closed := r.grant(id, jobs.Port{Port: 8001})
+	private := r.grant(id, kind.Port{Port: 8000})
+	closed := r.grant(id, kind.Port{Port: 8001})
 	if !private.Listening || closed.Listening {
 		t.Errorf("granted %+v and %+v", private, closed)
 	}
@@ -79,10 +81,10 @@ func TestFreshGrantsHold(t *testing.T) {
 	id := r.sandbox(jobs.Foreign{})
 	for i := range 5 {
 		r.send(r.to(id, 8000, "GET", "/")).want(t, 403, "")
-		granted := r.grant(id, jobs.Port{Port: 8000})
+		granted := r.grant(id, kind.Port{Port: 8000})
 		r.send(r.to(id, 8000, "GET", "/p?q=1", "X-Sandyard-Token", granted.Token)).want(t, 200, "")
 		if i == 4 {
-			r.grant(id, jobs.Port{Port: 8000, Public: true})
+			r.grant(id, kind.Port{Port: 8000, Public: true})
 			r.send(r.to(id, 8000, "GET", "/p?q=1")).want(t, 200, "")
 		}
 	}
@@ -92,15 +94,15 @@ func TestGrantsEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.sandbox(jobs.Foreign{})
-	first, second := r.grant(id, jobs.Port{Port: 8000}), r.grant(id, jobs.Port{Port: 8000})
-	short := r.grant(id, jobs.Port{Port: 8000, ExpiresInSeconds: 1})
+	first, second := r.grant(id, kind.Port{Port: 8000}), r.grant(id, kind.Port{Port: 8000})
+	short := r.grant(id, kind.Port{Port: 8000, ExpiresInSeconds: 1})
 	r.answers(403, id, 8000, "X-Sandyard-Token", short.Token)
 	r.answers(200, id, 8000, "X-Sandyard-Token", first.Token)
 	r.revoke(id, first.ID, 1)
 	r.answers(403, id, 8000, "X-Sandyard-Token", first.Token)
 	r.answers(200, id, 8000, "X-Sandyard-Token", second.Token)
 
-	r.grant(id, jobs.Port{Port: 8000, Public: true})
+	r.grant(id, kind.Port{Port: 8000, Public: true})
 	r.answers(200, id, 8000)
 	r.send(r.to(id, 8001, "GET", "/")).want(t, 403, "this port is private")
 	r.revoke(id, "", 2)
@@ -124,8 +126,8 @@ func TestRevocationEndsOpenStreams(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	id := r.sandbox(jobs.Foreign{})
-	revoked, kept := r.grant(id, jobs.Port{Port: 8000}), r.grant(id, jobs.Port{Port: 8000})
-	short := r.grant(id, jobs.Port{Port: 8000, ExpiresInSeconds: 20})
+	revoked, kept := r.grant(id, kind.Port{Port: 8000}), r.grant(id, kind.Port{Port: 8000})
+	short := r.grant(id, kind.Port{Port: 8000, ExpiresInSeconds: 20})
 	_, ends := r.socket(id, revoked.Token)
 	stays, answers := r.socket(id, kept.Token)
 	_, expires := r.socket(id, short.Token)

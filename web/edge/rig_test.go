@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
@@ -344,7 +346,7 @@ func (r *rig) create(wish jobs.CreateSandbox) string {
 func asTest() jobs.Options { return jobs.Options{TenantID: "default", Actor: "test"} }
 
 // finish submits a job and waits for its success.
-func (r *rig) finish(id string, args jobs.Args) models.Job {
+func (r *rig) finish(id string, args kind.Args) models.Job {
 	r.t.Helper()
 	done, err := r.jobs.Submit(r.t.Context(), id, args, asTest())
 	check(r.t, err)
@@ -367,7 +369,7 @@ func (r *rig) eventuallyTrue(what string, ok func() bool) {
 }
 
 // change submits a job and waits until the sandbox is what it makes of it.
-func (r *rig) change(id string, args jobs.Args, to models.SandboxState) {
+func (r *rig) change(id string, args kind.Args, to models.SandboxState) {
 	r.t.Helper()
 	_, err := r.jobs.Submit(r.t.Context(), id, args, asTest())
 	check(r.t, err)

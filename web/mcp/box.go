@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"sandyard/jobs"
+	"sandyard/jobs/kind"
+
 	"sandyard/models"
 )
 
@@ -61,12 +62,12 @@ type portURL struct {
 }
 
 func (s *Server) portURL(ctx context.Context, c *call, a *portURL) (*answer, error) {
-	var res jobs.PortResult
+	var res kind.PortResult
 	job, err := s.inSandbox(
 		ctx,
 		c,
 		a.Sandbox,
-		&jobs.Port{Port: a.Port, Public: a.Public, ExpiresInSeconds: a.Seconds},
+		&kind.Port{Port: a.Port, Public: a.Public, ExpiresInSeconds: a.Seconds},
 		nil,
 	)
 	if err != nil {

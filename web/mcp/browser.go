@@ -10,9 +10,10 @@ import (
 	"slices"
 	"strings"
 
+	"sandyard/jobs/kind"
+
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/toolset"
@@ -161,7 +162,7 @@ func (s *Server) browse(
 	if err != nil {
 		return nil, err
 	}
-	exec := &jobs.Exec{
+	exec := &kind.Exec{
 		Argv: []string{
 			browserProgram,
 		}, Stdin: string(asked), TimeoutSeconds: browserTimeout, MaxOutputBytes: toolset.KeptOutput,

@@ -8,9 +8,10 @@ import (
 	"errors"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/toolset"
 	"sandyard/web/middleware"
@@ -79,7 +80,7 @@ func (s session) callKey(id string) string {
 const joinable = 24 * time.Hour
 
 // submit submits the one job of a call, beside all others of its sandbox: who waits for each keeps their order.
-func (s *Server) submit(ctx context.Context, c *call, sandbox string, args jobs.Args) (models.Job, error) {
+func (s *Server) submit(ctx context.Context, c *call, sandbox string, args kind.Args) (models.Job, error) {
 	r := middleware.RequestOf(ctx)
 	o := r.Options()
 	o.Parallel, o.IdempotencyKey, o.Request = true, c.session.callKey(c.id), c.content
@@ -144,7 +145,7 @@ func (s *Server) carry(
 	ctx context.Context,
 	c *call,
 	sandbox string,
-	args jobs.Args,
+	args kind.Args,
 	wait time.Duration,
 ) (models.Job, models.Sandbox, error) {
 	job, err := s.submit(ctx, c, sandbox, args)

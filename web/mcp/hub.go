@@ -9,7 +9,8 @@ import (
 	"net/http"
 	"strings"
 
-	"sandyard/jobs"
+	"sandyard/jobs/kind"
+
 	"sandyard/models"
 	"sandyard/toolset"
 	"sandyard/web/problem"
@@ -186,7 +187,7 @@ func (s *Server) hub(
 	if err != nil {
 		return nil, err
 	}
-	job, box, err := s.carry(ctx, c, box.ID, &jobs.Exec{
+	job, box, err := s.carry(ctx, c, box.ID, &kind.Exec{
 		Argv: []string{"python3", "-I", "-c", hubProgram}, Stdin: string(asked),
 		TimeoutSeconds: timeout + 10, MaxOutputBytes: toolset.KeptOutput,
 	}, patience)

@@ -8,8 +8,9 @@ import (
 	"fmt"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/egress"
-	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/toolset"
@@ -38,14 +39,14 @@ func (w *inside) sandbox(ctx context.Context) (models.Sandbox, error) {
 }
 
 // do carries out a job and returns it when it has succeeded, with its result in into.
-func (w *inside) do(ctx context.Context, args jobs.Args, into any) (models.Job, error) {
+func (w *inside) do(ctx context.Context, args kind.Args, into any) (models.Job, error) {
 	job, err := w.s.inSandbox(ctx, w.c, w.named, args, into)
 	w.id = job.SandboxID
 	return job, err
 }
 
 // inSandbox carries out a job and returns it when it has succeeded, with its result in into.
-func (s *Server) inSandbox(ctx context.Context, c *call, sandbox string, args jobs.Args, into any) (models.Job, error) {
+func (s *Server) inSandbox(ctx context.Context, c *call, sandbox string, args kind.Args, into any) (models.Job, error) {
 	var job models.Job
 	var box models.Sandbox
 	err := s.inBox(ctx, c, sandbox, func(id string) (err error) {
@@ -71,8 +72,8 @@ func (s *Server) inSandbox(ctx context.Context, c *call, sandbox string, args jo
 }
 
 // execOf is a tool's command as a job.
-func execOf(c toolset.Command) *jobs.Exec {
-	e := &jobs.Exec{
+func execOf(c toolset.Command) *kind.Exec {
+	e := &kind.Exec{
 		Command: c.Shell, Argv: c.Argv, Cwd: c.Cwd, Env: c.Env, TimeoutSeconds: c.Timeout, MaxOutputBytes: toolset.KeptOutput,
 		Merge: !c.Apart, StdinOpen: c.StdinOpen,
 	}
@@ -163,7 +164,7 @@ func (w *inside) Write(ctx context.Context, exec, input string, wait time.Durati
 	if err != nil {
 		return nil, err
 	}
-	if err := w.s.onExec(ctx, w.c, job, &jobs.ExecStdin{ExecRef: jobs.ExecRef{ExecID: job.ID}, Data: input}); err != nil {
+	if err := w.s.onExec(ctx, w.c, job, &kind.ExecStdin{ExecRef: kind.ExecRef{ExecID: job.ID}, Data: input}); err != nil {
 		return nil, err
 	}
 	return w.s.follower(ctx, w.c, job, from, wait)
@@ -177,7 +178,7 @@ func (w *inside) Kill(ctx context.Context, exec string) (string, error) {
 	}
 	w.id = job.SandboxID
 	if inBackground(job) {
-		err = w.s.onExec(ctx, w.c, job, &jobs.ExecDelete{ExecRef: jobs.ExecRef{ExecID: job.ID}})
+		err = w.s.onExec(ctx, w.c, job, &kind.ExecDelete{ExecRef: kind.ExecRef{ExecID: job.ID}})
 	} else {
 		_, err = w.s.stop(ctx, job.ID)
 	}
@@ -235,7 +236,7 @@ func (w *inside) Code(
 ) (*toolset.Answer, error) {
 	var job models.Job
 	var box models.Sandbox
-	cell := &jobs.Code{Language: language, Code: code, TimeoutSeconds: timeout, Merge: true}
+	cell := &kind.Code{Language: language, Code: code, TimeoutSeconds: timeout, Merge: true}
 	err := w.in(ctx, func(id string) (err error) {
 		job, box, err = w.s.carry(ctx, w.c, id, cell, wait)
 		return err
@@ -269,7 +270,7 @@ func (s *Server) cellEnded(
 	if err != nil {
 		return nil, err
 	}
-	var res jobs.CodeResult
+	var res kind.CodeResult
 	if err := json.Unmarshal(job.Result, &res); err != nil {
 		return nil, fmt.Errorf("read the result of job %s: %w", job.ID, err)
 	}
@@ -283,18 +284,18 @@ func (s *Server) cellEnded(
 
 // SetEnv implements toolset.Box.
 func (w *inside) SetEnv(ctx context.Context, name string, value *string) error {
-	_, err := w.do(ctx, &jobs.SetEnv{Env: map[string]*string{name: value}}, nil)
+	_, err := w.do(ctx, &kind.SetEnv{Env: map[string]*string{name: value}}, nil)
 	return err
 }
 
 // Processes implements toolset.Box.
 func (w *inside) Processes(ctx context.Context) (list providers.ProcessList, err error) {
-	_, err = w.do(ctx, &jobs.ListProcesses{}, &list)
+	_, err = w.do(ctx, &kind.ListProcesses{}, &list)
 	return list, err
 }
 
 // SignalProcess implements toolset.Box.
 func (w *inside) SignalProcess(ctx context.Context, pid int, start int64, signal string) error {
-	_, err := w.do(ctx, &jobs.SignalProcess{Pid: pid, Start: start, Signal: signal}, nil)
+	_, err := w.do(ctx, &kind.SignalProcess{Pid: pid, Start: start, Signal: signal}, nil)
 	return err
 }

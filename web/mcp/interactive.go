@@ -4,7 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"sandyard/jobs"
+	"sandyard/jobs/kind"
+
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/toolset"
@@ -48,7 +49,7 @@ func (s *Server) written(ctx context.Context, job models.Job) (toolset.Cursor, e
 }
 
 // onExec carries out a job on a command.
-func (s *Server) onExec(ctx context.Context, c *call, of models.Job, args jobs.Args) error {
+func (s *Server) onExec(ctx context.Context, c *call, of models.Job, args kind.Args) error {
 	job, box, err := s.carry(ctx, c, of.SandboxID, args, patience)
 	if err == nil && job.State != models.Succeeded {
 		err = s.failure(job, box)
@@ -66,7 +67,7 @@ type execStdin struct {
 func (s *Server) execStdin(ctx context.Context, c *call, a *execStdin) (*answer, error) {
 	job, err := s.execJob(ctx, c, a.ExecID, a.Sandbox, anyExec)
 	if err == nil {
-		err = s.onExec(ctx, c, job, &jobs.ExecStdin{ExecRef: jobs.ExecRef{ExecID: job.ID}, Data: a.Data, EOF: a.EOF})
+		err = s.onExec(ctx, c, job, &kind.ExecStdin{ExecRef: kind.ExecRef{ExecID: job.ID}, Data: a.Data, EOF: a.EOF})
 	}
 	return done(job, "Wrote to command %s."), err
 }
@@ -80,7 +81,7 @@ type execSignal struct {
 func (s *Server) execSignal(ctx context.Context, c *call, a *execSignal) (*answer, error) {
 	job, err := s.execJob(ctx, c, a.ExecID, a.Sandbox, anyExec)
 	if err == nil {
-		err = s.onExec(ctx, c, job, &jobs.ExecSignal{ExecRef: jobs.ExecRef{ExecID: job.ID}, Signal: a.Signal})
+		err = s.onExec(ctx, c, job, &kind.ExecSignal{ExecRef: kind.ExecRef{ExecID: job.ID}, Signal: a.Signal})
 	}
 	return done(job, "Sent the signal to command %s."), err
 }

@@ -18,6 +18,8 @@ import (
 	"slices"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"github.com/gofiber/fiber/v2"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -43,7 +45,7 @@ type Config struct {
 	// Output reads the output of a command that runs in a sandbox of the request's tenant.
 	Output func(ctx context.Context, sandbox, exec string, q providers.OutputQuery) (providers.Output, error)
 	// Port returns how the port is reached that a job has opened.
-	Port func(models.Job) (jobs.PortResult, error)
+	Port func(models.Job) (kind.PortResult, error)
 	// Limits returns the limits that hold for a request, with what is in use of them.
 	Limits func(context.Context) ([]models.LimitUse, error)
 	// OnQuit has a function called when the process begins to stop.

@@ -7,7 +7,8 @@ import (
 	"fmt"
 	"time"
 
-	"sandyard/jobs"
+	"sandyard/jobs/kind"
+
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/toolset"
@@ -20,7 +21,7 @@ func (s *Server) command(
 	ctx context.Context,
 	c *call,
 	sandbox string,
-	exec *jobs.Exec,
+	exec *kind.Exec,
 	wait time.Duration,
 ) (*toolset.Ran, error) {
 	job, box, err := s.carry(ctx, c, sandbox, exec, wait)
@@ -73,7 +74,7 @@ func (s *Server) ended(
 	if err := s.mw.Output(ctx, &job, models.OutputStdout, models.OutputStderr, models.OutputResult); err != nil {
 		return nil, err
 	}
-	var res jobs.ExecResult
+	var res kind.ExecResult
 	if err := json.Unmarshal(job.Result, &res); err != nil {
 		return nil, fmt.Errorf("read the result of job %s: %w", job.ID, err)
 	}

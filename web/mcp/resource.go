@@ -7,10 +7,11 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"sandyard/jobs/kind"
+
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sandyard/jobs"
 	"sandyard/toolset"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"
@@ -85,8 +86,8 @@ func (s *Server) fileResource(ctx context.Context, c *call, rest string) (*mcp.R
 	if len(parts) != 4 || err != nil {
 		return nil, problem.Invalid("uri", "must be "+filePattern)
 	}
-	var res jobs.ReadResult
-	job, err := s.inSandbox(ctx, c, parts[1], &jobs.Read{Path: "/" + strings.TrimPrefix(path, "/")}, &res)
+	var res kind.ReadResult
+	job, err := s.inSandbox(ctx, c, parts[1], &kind.Read{Path: "/" + strings.TrimPrefix(path, "/")}, &res)
 	if err != nil {
 		return nil, err
 	}

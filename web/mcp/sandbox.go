@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/web/middleware"
@@ -92,7 +94,7 @@ func (s *Server) live(ctx context.Context, most int) ([]boxDoc, error) {
 }
 
 // changed carries out a job that changes the state or the time of a sandbox.
-func (s *Server) changed(ctx context.Context, c *call, sandbox string, args jobs.Args) (*answer, error) {
+func (s *Server) changed(ctx context.Context, c *call, sandbox string, args kind.Args) (*answer, error) {
 	box, err := s.sandbox(ctx, c, sandbox)
 	if err != nil {
 		return nil, err
@@ -112,11 +114,11 @@ func (s *Server) changed(ctx context.Context, c *call, sandbox string, args jobs
 }
 
 func (s *Server) sandboxPause(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
-	return s.changed(ctx, c, a.Sandbox, &jobs.Pause{})
+	return s.changed(ctx, c, a.Sandbox, &kind.Pause{})
 }
 
 func (s *Server) sandboxResume(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
-	return s.changed(ctx, c, a.Sandbox, &jobs.Resume{})
+	return s.changed(ctx, c, a.Sandbox, &kind.Resume{})
 }
 
 type sandboxExtend struct {
@@ -125,7 +127,7 @@ type sandboxExtend struct {
 }
 
 func (s *Server) sandboxExtend(ctx context.Context, c *call, a *sandboxExtend) (*answer, error) {
-	return s.changed(ctx, c, a.Sandbox, &jobs.SetTimeout{TimeoutSeconds: a.Seconds, OnlyLater: true})
+	return s.changed(ctx, c, a.Sandbox, &kind.SetTimeout{TimeoutSeconds: a.Seconds, OnlyLater: true})
 }
 
 type sandboxDelete struct {
@@ -158,7 +160,7 @@ func (s *Server) workspaceInfo(ctx context.Context, c *call, a *sandboxOnly) (*a
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.command(ctx, c, box.ID, &jobs.Exec{Argv: []string{"sh", "-c", infoProgram}}, patience)
+	r, err := s.command(ctx, c, box.ID, &kind.Exec{Argv: []string{"sh", "-c", infoProgram}}, patience)
 	if err != nil || r.ExitCode == nil {
 		return nil, err
 	}
@@ -176,7 +178,7 @@ func (s *Server) workspaceHealth(ctx context.Context, c *call, a *sandboxOnly) (
 		return nil, err
 	}
 	began := time.Now()
-	r, err := s.command(ctx, c, box.ID, &jobs.Exec{Argv: []string{"true"}}, patience)
+	r, err := s.command(ctx, c, box.ID, &kind.Exec{Argv: []string{"true"}}, patience)
 	if err != nil {
 		return nil, err
 	}

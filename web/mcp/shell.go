@@ -9,7 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"sandyard/jobs"
+	"sandyard/jobs/kind"
+
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/toolset"
@@ -18,7 +19,7 @@ import (
 )
 
 // launch starts a command that nobody waits for.
-func (s *Server) launch(ctx context.Context, c *call, sandbox string, exec *jobs.Exec) (*toolset.Ran, error) {
+func (s *Server) launch(ctx context.Context, c *call, sandbox string, exec *kind.Exec) (*toolset.Ran, error) {
 	exec.Background = true
 	job, box, err := s.carry(ctx, c, sandbox, exec, patience)
 	if err != nil {
@@ -114,7 +115,7 @@ func (s *Server) follower(
 
 // inBackground says whether the job has only started its command.
 func inBackground(job models.Job) bool {
-	var started jobs.BackgroundResult
+	var started kind.BackgroundResult
 	return job.Kind == models.KindExec && job.State == models.Succeeded && json.Unmarshal(job.Result, &started) == nil &&
 		started.ExecID != ""
 }

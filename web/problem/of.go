@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"math"
 
+	"sandyard/jobs/kind"
+
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/gateway"
-	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/models/pg"
 	"sandyard/providers"
@@ -21,7 +22,7 @@ func Of(err error, maxBody int) *Problem {
 		problem *Problem
 		ended   *models.EndedError
 		limit   *models.LimitError
-		invalid *jobs.InvalidError
+		invalid *kind.InvalidError
 		route   *fiber.Error
 		inside  *providers.Error
 	)

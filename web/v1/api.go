@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"reflect"
 
+	"sandyard/jobs/kind"
+
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/gofiber/fiber/v2"
 
@@ -61,9 +63,9 @@ func write[I any](s *Server, op huma.Operation, handle func(context.Context, *I)
 // boundArgs makes the check of what POST /v1/jobs takes as args.
 func (s *Server) boundArgs() {
 	kinds := map[string]reflect.Type{}
-	for _, kind := range jobs.SubmittableKinds() {
-		if args, err := jobs.DecodeArgs(kind, nil); err == nil { // of one that is not submitted so, DecodeArgs says so
-			kinds[kind] = reflect.TypeOf(args).Elem()
+	for _, name := range kind.Submittable() {
+		if args, err := kind.Decode(name, nil); err == nil { // of one that is not submitted so, DecodeArgs says so
+			kinds[name] = reflect.TypeOf(args).Elem()
 		}
 	}
 	s.args = s.api.Args(kinds)

@@ -12,6 +12,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/gateway"
 	"sandyard/jobs"
 	"sandyard/models"
@@ -124,8 +126,8 @@ func (s *Server) addBackground() {
 		"exec-stdin",
 		"/stdin",
 		"Write to the standard input of a background exec",
-		func(r jobs.ExecRef, b *StdinBody) (jobs.Args, Submit) {
-			return &jobs.ExecStdin{ExecRef: r, Data: b.Data, Encoding: b.Encoding, EOF: b.EOF}, b.Submit
+		func(r kind.ExecRef, b *StdinBody) (kind.Args, Submit) {
+			return &kind.ExecStdin{ExecRef: r, Data: b.Data, Encoding: b.Encoding, EOF: b.EOF}, b.Submit
 		},
 	)
 	onExec(
@@ -133,8 +135,8 @@ func (s *Server) addBackground() {
 		"signal-exec",
 		"/signal",
 		"Send a signal to an exec",
-		func(r jobs.ExecRef, b *SignalBody) (jobs.Args, Submit) {
-			return &jobs.ExecSignal{ExecRef: r, Signal: b.Signal}, b.Submit
+		func(r kind.ExecRef, b *SignalBody) (kind.Args, Submit) {
+			return &kind.ExecSignal{ExecRef: r, Signal: b.Signal}, b.Submit
 		},
 	)
 	onExec(
@@ -142,8 +144,8 @@ func (s *Server) addBackground() {
 		"wait-exec",
 		"/wait",
 		"Submit a job that waits for the end of an exec, for example to get a callback",
-		func(r jobs.ExecRef, b *WaitBody) (jobs.Args, Submit) {
-			return &jobs.ExecWait{ExecRef: r, TimeoutSeconds: b.TimeoutSeconds}, b.Submit
+		func(r kind.ExecRef, b *WaitBody) (kind.Args, Submit) {
+			return &kind.ExecWait{ExecRef: r, TimeoutSeconds: b.TimeoutSeconds}, b.Submit
 		},
 	)
 	write(
@@ -160,12 +162,12 @@ func (s *Server) addBackground() {
 }
 
 // onExec adds an operation that submits a job on one exec, whatever else the sandbox is doing.
-func onExec[B any](s *Server, id, path, summary string, parts func(jobs.ExecRef, *B) (jobs.Args, Submit)) {
+func onExec[B any](s *Server, id, path, summary string, parts func(kind.ExecRef, *B) (kind.Args, Submit)) {
 	write(
 		s,
 		rest.Operation(id, http.MethodPost, execPath+path, tagWork, summary),
 		func(ctx context.Context, in *execWrite[B]) (*acceptedOutput, error) {
-			args, fields := parts(jobs.ExecRef{ExecID: in.Exec}, &in.Body)
+			args, fields := parts(kind.ExecRef{ExecID: in.Exec}, &in.Body)
 			return s.submit(ctx, in.SubmitParams, fields, func(o jobs.Options) (models.Submitted, error) {
 				return s.jobs.Submit(ctx, in.ID, args, o)
 			})
@@ -175,7 +177,7 @@ func onExec[B any](s *Server, id, path, summary string, parts func(jobs.ExecRef,
 
 func (s *Server) deleteExec(ctx context.Context, in *deleteExecInput) (*acceptedOutput, error) {
 	return s.submit(ctx, SubmitParams{WaitParam: in.WaitParam}, Submit{}, func(o jobs.Options) (models.Submitted, error) {
-		return s.jobs.Submit(ctx, in.ID, &jobs.ExecDelete{ExecRef: jobs.ExecRef{ExecID: in.Exec}}, o)
+		return s.jobs.Submit(ctx, in.ID, &kind.ExecDelete{ExecRef: kind.ExecRef{ExecID: in.Exec}}, o)
 	})
 }
 

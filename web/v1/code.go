@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"sandyard/jobs"
@@ -19,7 +21,7 @@ import (
 
 // CodeBody is the body of a cell.
 type CodeBody struct {
-	jobs.Code
+	kind.Code
 	Submit
 }
 
@@ -33,7 +35,7 @@ const contextWait = 30 * time.Second
 
 // ContextBody is the body of a wish for a context.
 type ContextBody struct {
-	jobs.CreateContext
+	kind.CreateContext
 	Submit
 }
 
@@ -70,7 +72,7 @@ func (s *Server) addCode() {
 	op.Description = "Variables, imports, functions and the working directory persist for the next cell of the same " +
 		"context. The results include the value " +
 		"of the last expression in all its formats: text, HTML, image. If the code raises an exception, the job succeeds with an `error`."
-	work(s, op, func(b *CodeBody) (jobs.Args, Submit) { return &b.Code, b.Submit })
+	work(s, op, func(b *CodeBody) (kind.Args, Submit) { return &b.Code, b.Submit })
 	rest.Register(
 		s.api,
 		rest.Operation(
@@ -137,7 +139,7 @@ func (s *Server) createContext(ctx context.Context, in *workInput[ContextBody]) 
 
 // started says whether a job has started the context that it was to start.
 func started(j Job) bool {
-	var made jobs.ContextResult
+	var made kind.ContextResult
 	return j.State == string(models.Succeeded) && json.Unmarshal(j.Result, &made) == nil && !made.Existing
 }
 
@@ -151,6 +153,6 @@ func (s *Server) listContexts(ctx context.Context, in *sandboxInput) (*rest.Outp
 
 func (s *Server) deleteContext(ctx context.Context, in *deleteContextInput) (*acceptedOutput, error) {
 	return s.submit(ctx, SubmitParams{WaitParam: in.WaitParam}, Submit{}, func(o jobs.Options) (models.Submitted, error) {
-		return s.jobs.Submit(ctx, in.ID, &jobs.DeleteContext{Context: in.Context}, o)
+		return s.jobs.Submit(ctx, in.ID, &kind.DeleteContext{Context: in.Context}, o)
 	})
 }

@@ -5,15 +5,16 @@ import (
 	"net/http"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/egress"
-	"sandyard/jobs"
 	"sandyard/web/middleware"
 	"sandyard/web/rest"
 )
 
 // EgressBody is the body of a change of where a sandbox may connect to.
 type EgressBody struct {
-	jobs.SetEgress
+	kind.SetEgress
 	Submit
 }
 
@@ -48,7 +49,7 @@ func (s *Server) addEgress() {
 		"not allow are closed. " +
 		"Programs connect through an HTTP, HTTPS and SOCKS5 proxy that HTTP_PROXY, HTTPS_PROXY and ALL_PROXY name. " +
 		"The proxy resolves names. The policy checks the requested name or address, not later content such as SNI or Host."
-	work(s, put, func(b *EgressBody) (jobs.Args, Submit) { return &b.SetEgress, b.Submit })
+	work(s, put, func(b *EgressBody) (kind.Args, Submit) { return &b.SetEgress, b.Submit })
 	rest.Register(s.api, rest.Operation("get-egress", http.MethodGet, "/v1/sandboxes/{id}/egress", tagSandboxes,
 		"Get a sandbox's egress policy, its traffic and denied connections"), s.getEgress)
 }
@@ -66,7 +67,7 @@ func (s *Server) getEgress(ctx context.Context, in *sandboxInput) (*rest.Output[
 		Connections: used.Connections, Denied: used.Denied, SentBytes: used.Sent, ReceivedBytes: used.Received,
 		Denials: []EgressDenial{},
 	}
-	if p := jobs.EgressOf(box); p != nil {
+	if p := kind.EgressOf(box); p != nil {
 		doc.Egress = *p
 	}
 	for _, d := range used.Denials {

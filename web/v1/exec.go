@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"sandyard/jobs"
@@ -15,7 +17,7 @@ import (
 
 // ExecBody is the body of an exec.
 type ExecBody struct {
-	jobs.Exec
+	kind.Exec
 	Submit
 }
 
@@ -27,7 +29,7 @@ type workInput[B any] struct {
 }
 
 // work adds an operation that submits the job whose arguments stand in its body.
-func work[B any](s *Server, op huma.Operation, parts func(*B) (jobs.Args, Submit)) {
+func work[B any](s *Server, op huma.Operation, parts func(*B) (kind.Args, Submit)) {
 	write(s, op, func(ctx context.Context, in *workInput[B]) (*acceptedOutput, error) {
 		args, fields := parts(&in.Body)
 		return s.submit(ctx, in.SubmitParams, fields, func(o jobs.Options) (models.Submitted, error) {
@@ -58,12 +60,12 @@ type ProcessSignalBody struct {
 func (s *Server) addProcesses() {
 	const path = "/v1/sandboxes/{id}/processes"
 	write(s, rest.Operation("list-processes", http.MethodPost, path, tagWork, "List the processes of a sandbox"),
-		s.change(func() jobs.Args { return &jobs.ListProcesses{} }))
+		s.change(func() kind.Args { return &kind.ListProcesses{} }))
 	write(
 		s,
 		rest.Operation("signal-process", http.MethodPost, path+"/{pid}/signal", tagWork, "Send a signal to one process"),
 		func(ctx context.Context, in *signalProcessInput) (*acceptedOutput, error) {
-			args := &jobs.SignalProcess{Pid: in.Pid, Start: in.Body.Start, Signal: in.Body.Signal}
+			args := &kind.SignalProcess{Pid: in.Pid, Start: in.Body.Start, Signal: in.Body.Signal}
 			return s.submit(ctx, in.SubmitParams, in.Body.Submit, func(o jobs.Options) (models.Submitted, error) {
 				return s.jobs.Submit(ctx, in.ID, args, o)
 			})
@@ -73,7 +75,7 @@ func (s *Server) addProcesses() {
 
 func (s *Server) addExec() {
 	work(s, rest.Operation("exec", http.MethodPost, "/v1/sandboxes/{id}/exec", tagWork, "Run a command"),
-		func(b *ExecBody) (jobs.Args, Submit) { return &b.Exec, b.Submit })
+		func(b *ExecBody) (kind.Args, Submit) { return &b.Exec, b.Submit })
 }
 
 // How long a run waits for its command where the request does not say.
@@ -139,10 +141,10 @@ func (s *Server) addEnv() {
 		"Set or remove environment variables for later commands",
 	)
 	patch.Description = "Changes the named variables; the others stay." + holds
-	work(s, patch, func(b *EnvBody) (jobs.Args, Submit) { return &jobs.SetEnv{Env: b.Env}, b.Submit })
+	work(s, patch, func(b *EnvBody) (kind.Args, Submit) { return &kind.SetEnv{Env: b.Env}, b.Submit })
 	put := rest.Operation("set-env", http.MethodPut, path, tagWork, "Replace the environment variables for later commands")
 	put.Description = "Sets these variables and removes all others that were set so." + holds
-	work(s, put, func(b *EnvBody) (jobs.Args, Submit) { return &jobs.SetEnv{Env: b.Env, Replace: true}, b.Submit })
+	work(s, put, func(b *EnvBody) (kind.Args, Submit) { return &kind.SetEnv{Env: b.Env, Replace: true}, b.Submit })
 	get := rest.Operation("get-env", http.MethodGet, path, tagWork, "Get the environment variables for later commands")
 	rest.Register(s.api, get, s.getEnv)
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"github.com/danielgtaylor/huma/v2"
 
 	"sandyard/jobs"
@@ -161,7 +163,7 @@ func (s *Server) submitJob(ctx context.Context, in *submitJobInput) (*acceptedOu
 	if in.Body.Args == nil {
 		raw = nil
 	}
-	args, err := jobs.DecodeArgs(in.Body.Kind, raw)
+	args, err := kind.Decode(in.Body.Kind, raw)
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +204,7 @@ func (s *Server) listJobs(ctx context.Context, in *listJobsInput) (*rest.Output[
 	if err := in.check(); err != nil {
 		return nil, err
 	}
-	if kinds := jobs.AllKinds(); in.Kind != "" && !slices.Contains(kinds, in.Kind) {
+	if kinds := kind.Names(); in.Kind != "" && !slices.Contains(kinds, in.Kind) {
 		return nil, problem.Invalid("query.kind", "must be one of "+strings.Join(kinds, ", "))
 	}
 	list, err := s.store.Jobs(ctx, middleware.RequestOf(ctx).Tenant, models.JobFilter{

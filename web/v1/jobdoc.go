@@ -8,9 +8,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"sandyard/jobs/kind"
+
 	"github.com/danielgtaylor/huma/v2"
 
-	"sandyard/jobs"
 	"sandyard/models"
 	"sandyard/providers/codecontext"
 )
@@ -60,7 +61,7 @@ func (r JobResult) MarshalJSON() ([]byte, error) { return json.RawMessage(r).Mar
 
 // Schema implements huma.SchemaProvider.
 func (JobResult) Schema(r huma.Registry) *huma.Schema {
-	kinds := resultTypes()
+	kinds := kind.Results()
 	all := map[string]*huma.Schema{}
 	for _, types := range kinds {
 		for _, t := range types {
@@ -110,7 +111,7 @@ func (s *Server) jobDoc(j models.Job) Job {
 	}
 	switch j.Kind {
 	case models.KindExec:
-		if started := (jobs.BackgroundResult{}); json.Unmarshal(j.Result, &started) == nil && started.ExecID != "" {
+		if started := (kind.BackgroundResult{}); json.Unmarshal(j.Result, &started) == nil && started.ExecID != "" {
 			return doc // its output is read from the exec
 		}
 		doc.Stdout, doc.StdoutEncoding = encode(j.Stdout)
@@ -121,7 +122,7 @@ func (s *Server) jobDoc(j models.Job) Job {
 		doc.Result = withShown(doc.Result, j.Content)
 	case "read":
 		doc.Content, doc.ContentEncoding = encode(j.Content)
-	case "read-many":
+	case "read_many":
 		doc.Result = withContent(doc.Result, j.Content)
 	}
 	return doc
@@ -129,7 +130,7 @@ func (s *Server) jobDoc(j models.Job) Job {
 
 // withShown puts what a cell has shown into its result.
 func withShown(stored JobResult, shown []byte) JobResult {
-	var res jobs.CodeResult
+	var res kind.CodeResult
 	if json.Unmarshal(stored, &res) != nil || len(shown) > 0 && json.Unmarshal(shown, &res.Results) != nil {
 		return stored
 	}
@@ -145,7 +146,7 @@ func withShown(stored JobResult, shown []byte) JobResult {
 
 // withContent puts the bytes that a read of many files has read into its result.
 func withContent(stored JobResult, content []byte) JobResult {
-	var read jobs.ReadManyResult
+	var read kind.ReadManyResult
 	if json.Unmarshal(stored, &read) != nil {
 		return stored
 	}

@@ -7,7 +7,8 @@ import (
 	"net/http"
 	"time"
 
-	"sandyard/jobs"
+	"sandyard/jobs/kind"
+
 	"sandyard/models"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"
@@ -16,7 +17,7 @@ import (
 
 // PortBody is the body of a grant of a port.
 type PortBody struct {
-	jobs.Port
+	kind.Port
 	Submit
 }
 
@@ -59,7 +60,7 @@ func (s *Server) addPorts() {
 		"is " +
 		"private unless `public` is set. Clients send the token in the URL (a browser exchanges it for a cookie), in the cookie " +
 		"`sandyard_token` or in the header `X-Sandyard-Token`. The port need not be open yet."
-	work(s, open, func(b *PortBody) (jobs.Args, Submit) { return &b.Port, b.Submit })
+	work(s, open, func(b *PortBody) (kind.Args, Submit) { return &b.Port, b.Submit })
 	rest.Register(
 		s.api,
 		rest.Operation("list-ports", http.MethodGet, "/v1/sandboxes/{id}/ports", tagWork, "List the exposed ports"),
@@ -133,7 +134,7 @@ func (s *Server) opened(sandbox string, port uint16, grant string, public bool) 
 
 // withToken completes the result of a job that has let traffic to a port: none holds a token where it is stored.
 func (s *Server) withToken(stored JobResult, sandbox string) JobResult {
-	var res jobs.PortResult
+	var res kind.PortResult
 	if json.Unmarshal(stored, &res) != nil || res.ID == "" {
 		return stored
 	}
@@ -171,8 +172,8 @@ func (s *Server) revoke(ctx context.Context, in portInput, grant string) (*rest.
 }
 
 // Port returns how the port is reached that a job has opened.
-func (s *Server) Port(job models.Job) (jobs.PortResult, error) {
-	var res jobs.PortResult
+func (s *Server) Port(job models.Job) (kind.PortResult, error) {
+	var res kind.PortResult
 	if err := json.Unmarshal(s.withToken(JobResult(job.Result), job.SandboxID), &res); err != nil {
 		return res, fmt.Errorf("read the result of job %s: %w", job.ID, err)
 	}

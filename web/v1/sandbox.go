@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"sandyard/jobs/kind"
+
 	"sandyard/egress"
 	"sandyard/jobs"
 	"sandyard/models"
@@ -87,7 +89,7 @@ func (s *Server) sandboxDoc(b models.Sandbox) Sandbox {
 	doc := Sandbox{
 		ID: b.ID, Key: b.Key, State: string(b.State), Desired: b.Desired, Observed: b.Observed, ObservedAt: b.ObservedAt,
 		Provider: b.Provider, Template: b.Template, Image: b.Image, Labels: b.Labels, Node: b.NodeID,
-		Resources: resourcesOf(spec.Resources), Network: len(b.Egress) > 0, Egress: jobs.EgressOf(b),
+		Resources: resourcesOf(spec.Resources), Network: len(b.Egress) > 0, Egress: kind.EgressOf(b),
 		Runtime: spec.Runtime, Ports: spec.Ports, OnTimeout: b.OnTimeout, OnLost: b.OnLost, Replaces: b.Replaces,
 		ReplacedBy: b.ReplacedBy, AutoResume: b.AutoResume, TimeoutSeconds: seconds(b.TimeoutMS),
 		IdleTimeoutSeconds: seconds(b.IdleTimeoutMS), MaxLifetimeSeconds: seconds(b.MaxLifetimeMS),
@@ -120,7 +122,7 @@ type CreateBody struct {
 
 // TimeoutBody is the body of a change of timeout.
 type TimeoutBody struct {
-	jobs.SetTimeout
+	kind.SetTimeout
 	Submit
 }
 
@@ -209,7 +211,7 @@ func (s *Server) addSandboxes() {
 			tagSandboxes,
 			"Pause a sandbox with its memory",
 		),
-		s.change(func() jobs.Args { return &jobs.Pause{} }),
+		s.change(func() kind.Args { return &kind.Pause{} }),
 	)
 	write(
 		s,
@@ -220,12 +222,12 @@ func (s *Server) addSandboxes() {
 			tagSandboxes,
 			"Resume a paused sandbox",
 		),
-		s.change(func() jobs.Args { return &jobs.Resume{} }),
+		s.change(func() kind.Args { return &kind.Resume{} }),
 	)
 	work(
 		s,
 		rest.Operation("set-timeout", http.MethodPost, "/v1/sandboxes/{id}/timeout", tagSandboxes, "Set a sandbox's timeout"),
-		func(b *TimeoutBody) (jobs.Args, Submit) { return &b.SetTimeout, b.Submit },
+		func(b *TimeoutBody) (kind.Args, Submit) { return &b.SetTimeout, b.Submit },
 	)
 	write(
 		s,
@@ -261,7 +263,7 @@ func (s *Server) deleteSandbox(ctx context.Context, in *deleteInput) (*acceptedO
 	})
 }
 
-func (s *Server) change(args func() jobs.Args) func(context.Context, *changeInput) (*acceptedOutput, error) {
+func (s *Server) change(args func() kind.Args) func(context.Context, *changeInput) (*acceptedOutput, error) {
 	return func(ctx context.Context, in *changeInput) (*acceptedOutput, error) {
 		return s.submit(ctx, in.SubmitParams, in.fields(), func(o jobs.Options) (models.Submitted, error) {
 			return s.jobs.Submit(ctx, in.ID, args(), o)

@@ -5,41 +5,10 @@ import (
 	"reflect"
 	"strings"
 
+	"sandyard/jobs/kind"
+
 	"github.com/danielgtaylor/huma/v2"
-
-	"sandyard/jobs"
-	"sandyard/models"
-	"sandyard/providers"
 )
-
-// resultTypes are the Go types of a job's result by kind; the result of a kind that is missing is absent. An exec has
-// two: a background one has a result of its own.
-func resultTypes() map[string][]reflect.Type {
-	file := []reflect.Type{reflect.TypeFor[providers.FileInfo]()}
-	return map[string][]reflect.Type{
-		models.KindExec:       {reflect.TypeFor[jobs.ExecResult](), reflect.TypeFor[jobs.BackgroundResult]()},
-		models.KindExecWait:   {reflect.TypeFor[providers.Exec]()},
-		models.KindCode:       {reflect.TypeFor[jobs.CodeResult]()},
-		models.KindCodeCreate: {reflect.TypeFor[jobs.ContextResult]()},
-		models.KindBuild:      {reflect.TypeFor[jobs.BuildResult]()},
-		"timeout":             {reflect.TypeFor[jobs.SetTimeoutResult]()},
-		"egress":              {reflect.TypeFor[jobs.SetEgressResult]()},
-		jobs.KindEnv:          {reflect.TypeFor[jobs.SetEnvResult]()},
-		"port":                {reflect.TypeFor[jobs.PortResult]()},
-		"process_list":        {reflect.TypeFor[providers.ProcessList]()},
-		"write":               file,
-		"stat":                file,
-		"mkdir":               file,
-		"move":                file,
-		"read":                {reflect.TypeFor[jobs.ReadResult]()},
-		"list":                {reflect.TypeFor[jobs.ListResult]()},
-		"edit":                {reflect.TypeFor[jobs.EditResult]()},
-		"glob":                {reflect.TypeFor[jobs.GlobResult]()},
-		"grep":                {reflect.TypeFor[jobs.GrepResult]()},
-		"write-many":          {reflect.TypeFor[jobs.WriteManyResult]()},
-		"read-many":           {reflect.TypeFor[jobs.ReadManyResult]()},
-	}
-}
 
 // refineSchemas says in the document what Go's types do not: which result a job of each kind has, what may be null, and
 // that lists are never null.
@@ -93,8 +62,8 @@ func refineJobs(schemas huma.Registry) {
 		Description:   job.Description,
 		Discriminator: &huma.Discriminator{PropertyName: "kind", Mapping: map[string]string{}},
 	}
-	results := resultTypes()
-	for _, kind := range jobs.AllKinds() {
+	results := kind.Results()
+	for _, kind := range kind.Names() {
 		name := schemaOf(kind)
 		all[name] = jobOf(kind, resultSchema(schemas, results[kind]))
 		one.OneOf = append(one.OneOf, &huma.Schema{Ref: prefix + name})

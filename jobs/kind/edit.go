@@ -1,8 +1,6 @@
-package jobs
+package kind
 
 import (
-	"context"
-
 	"sandyard/providers"
 )
 
@@ -41,9 +39,9 @@ func (e *Edit) Kind() string { return "edit" }
 // Validate implements Args.
 func (e *Edit) Validate() error {
 	if len(e.Edits) == 0 || len(e.Edits) > maxEdits {
-		return invalid("edits", "must have 1 to %d entries, not %d", maxEdits, len(e.Edits))
+		return Invalid("edits", "must have 1 to %d entries, not %d", maxEdits, len(e.Edits))
 	}
-	pieces, err := e.bytes()
+	pieces, err := e.Bytes()
 	if err != nil {
 		return err
 	}
@@ -52,18 +50,19 @@ func (e *Edit) Validate() error {
 		size += len(pieces[2*i]) + len(pieces[2*i+1])
 		switch {
 		case len(pieces[2*i]) == 0:
-			return invalid("edits.old_string", "is empty; use write to create or fill a file")
+			return Invalid("edits.old_string", "is empty; use write to create or fill a file")
 		case r.Count < 0 || r.ReplaceAll && r.Count > 0:
-			return invalid("edits.count", "must be positive, and cannot be combined with replace_all")
+			return Invalid("edits.count", "must be positive, and cannot be combined with replace_all")
 		}
 	}
 	if size > maxEditBytes {
-		return invalid("edits", "hold %d bytes; the limit is %d; write the file instead", size, maxEditBytes)
+		return Invalid("edits", "hold %d bytes; the limit is %d; write the file instead", size, maxEditBytes)
 	}
 	return checkPath("path", e.Path)
 }
 
-func (e *Edit) bytes() ([][]byte, error) {
+// Bytes are the old and the new text of each edit.
+func (e *Edit) Bytes() ([][]byte, error) {
 	if e.pieces != nil {
 		return e.pieces, nil
 	}
@@ -82,8 +81,9 @@ func (e *Edit) bytes() ([][]byte, error) {
 	return pieces, nil
 }
 
-func (e *Edit) takeBlob() ([]byte, error) {
-	pieces, err := e.bytes()
+// TakeBlob implements Blobs.
+func (e *Edit) TakeBlob() ([]byte, error) {
+	pieces, err := e.Bytes()
 	for i := range e.Edits {
 		e.Edits[i].OldString, e.Edits[i].NewString, e.Edits[i].Encoding = "", "", ""
 	}
@@ -91,19 +91,3 @@ func (e *Edit) takeBlob() ([]byte, error) {
 }
 
 func (e *Edit) setBlob(b []byte) { e.pieces = unpack(b, 2*len(e.Edits)) }
-
-// run names the edit after its job, so that another attempt does not make it twice.
-func (e *Edit) run(ctx context.Context, a *attempt) (result, error) {
-	pieces, err := e.bytes()
-	if err != nil {
-		return result{}, err
-	}
-	wish := providers.Edit{Name: a.job.ID, Path: e.Path}
-	for i, r := range e.Edits {
-		wish.Edits = append(wish.Edits, providers.Replacement{Old: pieces[2*i], New: pieces[2*i+1], Count: r.Count, All: r.ReplaceAll})
-	}
-	return a.tools(ctx, func(t providers.FileTools) (any, error) {
-		edited, err := t.Edit(ctx, wish)
-		return EditResult(edited), err
-	})
-}

@@ -1,16 +1,15 @@
-package jobs
+package kind
 
 import (
-	"context"
+	"cmp"
 	"encoding/base64"
-	"errors"
 	"strconv"
 
 	"sandyard/providers"
 )
 
-// maxRead bounds what one read job carries; larger files are streamed by other means.
-const maxRead = 16 << 20
+// MaxRead bounds what one read job carries; larger files are streamed by other means.
+const MaxRead = 16 << 20
 
 // Write replaces a file in one step and makes its parent directories.
 type Write struct {
@@ -27,13 +26,14 @@ func (w *Write) Kind() string { return "write" }
 
 // Validate implements Args.
 func (w *Write) Validate() error {
-	if _, err := parseMode(w.Mode); err != nil {
+	if _, err := ParseMode(w.Mode); err != nil {
 		return err
 	}
 	return checkPath("path", w.Path)
 }
 
-func (w *Write) takeBlob() ([]byte, error) {
+// TakeBlob implements Blobs.
+func (w *Write) TakeBlob() ([]byte, error) {
 	b, err := decode("content", w.Content, w.Encoding)
 	w.Content, w.Encoding = "", ""
 	return b, err
@@ -41,21 +41,17 @@ func (w *Write) takeBlob() ([]byte, error) {
 
 func (w *Write) setBlob(b []byte) { w.blob = b }
 
-func (w *Write) run(ctx context.Context, a *attempt) (result, error) {
-	mode, err := parseMode(w.Mode)
-	if err != nil {
-		return result{}, err
-	}
-	return a.file(ctx, func(f providers.Files) (any, error) { return f.WriteFile(ctx, w.Path, w.blob, mode) })
-}
+// Bytes is what a stored job writes.
+func (w *Write) Bytes() []byte { return w.blob }
 
-func parseMode(s string) (uint32, error) {
+// ParseMode reads permissions in octal; none are 0644.
+func ParseMode(s string) (uint32, error) {
 	if s == "" {
 		return 0o644, nil
 	}
 	mode, err := strconv.ParseUint(s, 8, 32)
 	if err != nil || mode == 0 || mode > 0o777 {
-		return 0, invalid("mode", "%q is not a file mode such as 0644", s)
+		return 0, Invalid("mode", "%q is not a file mode such as 0644", s)
 	}
 	return uint32(mode), nil
 }
@@ -77,15 +73,6 @@ func (r *Read) Kind() string { return "read" }
 // Validate implements Args.
 func (r *Read) Validate() error { return checkPath("path", r.Path) }
 
-func (r *Read) run(ctx context.Context, a *attempt) (result, error) {
-	sb, err := a.open(ctx)
-	if err != nil {
-		return result{}, err
-	}
-	b, err := sb.ReadFile(ctx, r.Path, maxRead)
-	return result{value: ReadResult{r.Path, len(b)}, content: b}, err
-}
-
 // List lists a directory.
 type List struct {
 	Path  string `json:"path,omitempty" doc:"Default: the work directory"`
@@ -103,26 +90,9 @@ func (l *List) Kind() string { return "list" }
 // Validate implements Args.
 func (l *List) Validate() error {
 	if l.Depth < 0 || l.Depth > 16 {
-		return invalid("depth", "must be between 1 and 16, not %d", l.Depth)
+		return Invalid("depth", "must be between 1 and 16, not %d", l.Depth)
 	}
-	return checkPath("path", orDot(l.Path))
-}
-
-func (l *List) run(ctx context.Context, a *attempt) (result, error) {
-	return a.file(ctx, func(f providers.Files) (any, error) {
-		entries, err := f.ListDir(ctx, orDot(l.Path), max(1, l.Depth))
-		if entries == nil {
-			entries = []providers.FileInfo{}
-		}
-		return ListResult{entries}, err
-	})
-}
-
-func orDot(path string) string {
-	if path == "" {
-		return "."
-	}
-	return path
+	return checkPath("path", cmp.Or(l.Path, "."))
 }
 
 // Stat describes one path.
@@ -136,10 +106,6 @@ func (s *Stat) Kind() string { return "stat" }
 // Validate implements Args.
 func (s *Stat) Validate() error { return checkPath("path", s.Path) }
 
-func (s *Stat) run(ctx context.Context, a *attempt) (result, error) {
-	return a.file(ctx, func(f providers.Files) (any, error) { return f.Stat(ctx, s.Path) })
-}
-
 // MakeDir makes a directory with its parents.
 type MakeDir struct {
 	Path string `json:"path"`
@@ -150,10 +116,6 @@ func (m *MakeDir) Kind() string { return "mkdir" }
 
 // Validate implements Args.
 func (m *MakeDir) Validate() error { return checkPath("path", m.Path) }
-
-func (m *MakeDir) run(ctx context.Context, a *attempt) (result, error) {
-	return a.file(ctx, func(f providers.Files) (any, error) { return f.MakeDir(ctx, m.Path) })
-}
 
 // Move renames a file or directory.
 type Move struct {
@@ -172,23 +134,6 @@ func (m *Move) Validate() error {
 	return checkPath("to", m.To)
 }
 
-func (m *Move) run(ctx context.Context, a *attempt) (result, error) {
-	return a.file(ctx, func(f providers.Files) (any, error) {
-		info, err := f.Move(ctx, m.From, m.To)
-		if a.mayHaveDone(err) {
-			if there, lost := f.Stat(ctx, m.To); lost == nil {
-				return there, nil
-			}
-		}
-		return info, err
-	})
-}
-
-// mayHaveDone says whether a file is only missing because an earlier attempt, which was not answered, took it away.
-func (a *attempt) mayHaveDone(err error) bool {
-	return a.job.Attempt > 1 && errors.Is(err, providers.ErrFileNotFound)
-}
-
 // Remove deletes a file or a whole directory.
 type Remove struct {
 	Path string `json:"path"`
@@ -200,16 +145,6 @@ func (r *Remove) Kind() string { return "remove" }
 // Validate implements Args.
 func (r *Remove) Validate() error { return checkPath("path", r.Path) }
 
-func (r *Remove) run(ctx context.Context, a *attempt) (result, error) {
-	return a.file(ctx, func(f providers.Files) (any, error) {
-		err := f.Remove(ctx, r.Path)
-		if a.mayHaveDone(err) {
-			return nil, nil
-		}
-		return nil, err
-	})
-}
-
 // decode turns a string of a request into the bytes it stands for.
 func decode(field, s, encoding string) ([]byte, error) {
 	switch encoding {
@@ -218,9 +153,9 @@ func decode(field, s, encoding string) ([]byte, error) {
 	case "base64":
 		b, err := base64.StdEncoding.DecodeString(s)
 		if err != nil {
-			return nil, invalid(field, "is not base64: %v", err)
+			return nil, Invalid(field, "is not base64: %v", err)
 		}
 		return b, nil
 	}
-	return nil, invalid(field, "unknown encoding %q; use utf-8 or base64", encoding)
+	return nil, Invalid(field, "unknown encoding %q; use utf-8 or base64", encoding)
 }

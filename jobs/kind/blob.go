@@ -1,22 +1,8 @@
-package jobs
+package kind
 
 import (
-	"context"
 	"encoding/binary"
-
-	"sandyard/providers"
-	"sandyard/providers/emulated"
 )
-
-// tools runs f with the sandbox's file tools; what f returns becomes the job's result.
-func (a *attempt) tools(ctx context.Context, f func(providers.FileTools) (any, error)) (result, error) {
-	sb, err := a.open(ctx)
-	if err != nil {
-		return result{}, err
-	}
-	v, err := f(emulated.Tools(sb))
-	return result{value: v}, err
-}
 
 // pack makes one blob of the bytes of several pieces, each behind its length.
 func pack(pieces [][]byte) []byte {

@@ -1,13 +1,11 @@
-package jobs
+package kind
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
 	"sandyard/models"
 	"sandyard/providers"
-	"sandyard/providers/emulated"
 )
 
 // WriteMany writes files, each as write does. One that cannot be written does not keep the others from it.
@@ -31,31 +29,31 @@ type WrittenFile struct {
 }
 
 // Kind implements Args.
-func (w *WriteMany) Kind() string { return "write-many" }
+func (w *WriteMany) Kind() string { return "write_many" }
 
 // Validate implements Args. A path that is wrong is an error of its file alone.
 func (w *WriteMany) Validate() error {
 	if len(w.Files) == 0 || len(w.Files) > providers.MaxBatch {
-		return invalid("files", "must have 1 to %d entries, not %d", providers.MaxBatch, len(w.Files))
+		return Invalid("files", "must have 1 to %d entries, not %d", providers.MaxBatch, len(w.Files))
 	}
 	for _, f := range w.Files {
-		if _, err := parseMode(f.Mode); err != nil {
-			return invalid("files.mode", "%q is not a file mode such as 0644", f.Mode)
+		if _, err := ParseMode(f.Mode); err != nil {
+			return Invalid("files.mode", "%q is not a file mode such as 0644", f.Mode)
 		}
-		if err := noNUL("files.path", f.Path); err != nil {
+		if err := NoNUL("files.path", f.Path); err != nil {
 			return err
 		}
 	}
-	_, err := w.bytes()
+	_, err := w.Bytes()
 	return err
 }
 
-// checkFiles is stricter than Validate: each file must have a possible path.
-func checkFiles(files []Write) error {
+// CheckFiles is stricter than Validate: each file must have a possible path.
+func CheckFiles(files []Write) error {
 	for i := range files {
 		var bad *InvalidError
 		if err := files[i].Validate(); errors.As(err, &bad) {
-			return invalid(fmt.Sprintf("files[%d].%s", i, bad.Field), "%s", bad.Message)
+			return Invalid(fmt.Sprintf("files[%d].%s", i, bad.Field), "%s", bad.Message)
 		} else if err != nil {
 			return err
 		}
@@ -63,7 +61,8 @@ func checkFiles(files []Write) error {
 	return nil
 }
 
-func (w *WriteMany) bytes() ([][]byte, error) {
+// Bytes are the contents of the files.
+func (w *WriteMany) Bytes() ([][]byte, error) {
 	if w.pieces != nil {
 		return w.pieces, nil
 	}
@@ -78,8 +77,9 @@ func (w *WriteMany) bytes() ([][]byte, error) {
 	return pieces, nil
 }
 
-func (w *WriteMany) takeBlob() ([]byte, error) {
-	pieces, err := w.bytes()
+// TakeBlob implements Blobs.
+func (w *WriteMany) TakeBlob() ([]byte, error) {
+	pieces, err := w.Bytes()
 	for i := range w.Files {
 		w.Files[i].Content, w.Files[i].Encoding = "", ""
 	}
@@ -87,38 +87,6 @@ func (w *WriteMany) takeBlob() ([]byte, error) {
 }
 
 func (w *WriteMany) setBlob(b []byte) { w.pieces = unpack(b, len(w.Files)) }
-
-func (w *WriteMany) run(ctx context.Context, a *attempt) (result, error) {
-	pieces, err := w.bytes()
-	if err != nil {
-		return result{}, err
-	}
-	files := make([]providers.FileWrite, len(w.Files))
-	for i, f := range w.Files {
-		mode, err := parseMode(f.Mode)
-		if err != nil {
-			return result{}, err
-		}
-		files[i] = providers.FileWrite{Path: f.Path, Data: pieces[i], Mode: mode}
-	}
-	return a.tools(ctx, func(t providers.FileTools) (any, error) {
-		outcomes, err := t.WriteFiles(ctx, files)
-		if err != nil {
-			return nil, err
-		}
-		var res WriteManyResult
-		for i, o := range outcomes {
-			written := WrittenFile{Path: files[i].Path, Error: fileError(o.Err)}
-			if o.Err == nil {
-				written.File = &o.File
-			} else {
-				res.Failed++
-			}
-			res.Files = append(res.Files, written)
-		}
-		return res, nil
-	})
-}
 
 // ReadMany reads files. One that cannot be read does not keep the others from it.
 type ReadMany struct {
@@ -142,41 +110,19 @@ type ReadFile struct {
 }
 
 // Kind implements Args.
-func (r *ReadMany) Kind() string { return "read-many" }
+func (r *ReadMany) Kind() string { return "read_many" }
 
 // Validate implements Args.
 func (r *ReadMany) Validate() error {
 	if len(r.Paths) == 0 || len(r.Paths) > providers.MaxBatch {
-		return invalid("paths", "must have 1 to %d entries, not %d", providers.MaxBatch, len(r.Paths))
+		return Invalid("paths", "must have 1 to %d entries, not %d", providers.MaxBatch, len(r.Paths))
 	}
 	for _, path := range r.Paths {
-		if err := noNUL("paths", path); err != nil {
+		if err := NoNUL("paths", path); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// run leaves the bytes of the files to the job's content, one file behind the other.
-func (r *ReadMany) run(ctx context.Context, a *attempt) (result, error) {
-	sb, err := a.open(ctx)
-	if err != nil {
-		return result{}, err
-	}
-	outcomes, err := emulated.Tools(sb).ReadFiles(ctx, r.Paths, maxRead)
-	if err != nil {
-		return result{}, err
-	}
-	var res ReadManyResult
-	var content []byte
-	for i, o := range outcomes {
-		read := ReadFile{Path: r.Paths[i], Size: len(o.Data), Error: fileError(o.Err)}
-		if o.Err != nil {
-			res.Failed++
-		}
-		res.Files, content = append(res.Files, read), append(content, o.Data...)
-	}
-	return result{value: res, content: content}, nil
 }
 
 // SplitContent gives each file of the result its bytes out of the job's content.
@@ -189,11 +135,4 @@ func (r *ReadManyResult) SplitContent(content []byte, encode func([]byte) (*stri
 		f.Content, f.ContentEncoding = encode(content[:f.Size])
 		content = content[f.Size:]
 	}
-}
-
-func fileError(err *providers.Error) *models.JobError {
-	if err == nil {
-		return nil
-	}
-	return &models.JobError{Code: string(err.Class), Message: err.Message, Retryable: err.Retryable()}
 }

@@ -1,7 +1,7 @@
-package jobs
+package kind
 
 import (
-	"context"
+	"cmp"
 
 	"sandyard/providers"
 )
@@ -37,23 +37,19 @@ func (g *Glob) Kind() string { return "glob" }
 // Validate implements Args.
 func (g *Glob) Validate() error {
 	if g.Limit < 0 || g.Limit > largestGlobbed {
-		return invalid("limit", "must be between 1 and %d, not %d", largestGlobbed, g.Limit)
+		return Invalid("limit", "must be between 1 and %d, not %d", largestGlobbed, g.Limit)
 	}
 	if err := checkPattern("pattern", g.Pattern); err != nil {
 		return err
 	}
-	return checkPath("path", orDot(g.Path))
+	return checkPath("path", cmp.Or(g.Path, "."))
 }
 
-func (g *Glob) run(ctx context.Context, a *attempt) (result, error) {
-	wish := providers.Glob{Path: orDot(g.Path), Pattern: g.Pattern, Hidden: g.Hidden, Limit: orElse(g.Limit, defaultGlobbed)}
-	return a.tools(ctx, func(t providers.FileTools) (any, error) {
-		found, err := t.Glob(ctx, wish)
-		if found.Entries == nil {
-			found.Entries = []providers.FileInfo{}
-		}
-		return GlobResult(found), err
-	})
+// Query is the search with its defaults.
+func (g *Glob) Query() providers.Glob {
+	return providers.Glob{
+		Path: cmp.Or(g.Path, "."), Pattern: g.Pattern, Hidden: g.Hidden, Limit: cmp.Or(g.Limit, defaultGlobbed),
+	}
 }
 
 // Grep finds lines in files.
@@ -83,10 +79,10 @@ func (g *Grep) Kind() string { return "grep" }
 // Validate implements Args.
 func (g *Grep) Validate() error {
 	if g.Context < 0 || g.Context > largestContext {
-		return invalid("context", "must be between 0 and %d, not %d", largestContext, g.Context)
+		return Invalid("context", "must be between 0 and %d, not %d", largestContext, g.Context)
 	}
 	if g.MaxMatches < 0 || g.MaxMatches > largestMatches {
-		return invalid("max_matches", "must be between 1 and %d, not %d", largestMatches, g.MaxMatches)
+		return Invalid("max_matches", "must be between 1 and %d, not %d", largestMatches, g.MaxMatches)
 	}
 	if err := checkPattern("pattern", g.Pattern); err != nil {
 		return err
@@ -96,36 +92,23 @@ func (g *Grep) Validate() error {
 			return err
 		}
 	}
-	return checkPath("path", orDot(g.Path))
+	return checkPath("path", cmp.Or(g.Path, "."))
 }
 
-func (g *Grep) run(ctx context.Context, a *attempt) (result, error) {
-	wish := providers.Grep{
-		Path: orDot(g.Path), Pattern: g.Pattern, Fixed: g.Fixed, IgnoreCase: g.IgnoreCase, Include: g.Include,
-		Hidden: g.Hidden, Context: g.Context, Limit: orElse(g.MaxMatches, defaultMatches),
+// Query is the search with its defaults.
+func (g *Grep) Query() providers.Grep {
+	return providers.Grep{
+		Path: cmp.Or(g.Path, "."), Pattern: g.Pattern, Fixed: g.Fixed, IgnoreCase: g.IgnoreCase, Include: g.Include,
+		Hidden: g.Hidden, Context: g.Context, Limit: cmp.Or(g.MaxMatches, defaultMatches),
 	}
-	return a.tools(ctx, func(t providers.FileTools) (any, error) {
-		found, err := t.Grep(ctx, wish)
-		if found.Matches == nil {
-			found.Matches = []providers.Match{}
-		}
-		return GrepResult(found), err
-	})
 }
 
 func checkPattern(field, pattern string) error {
 	switch {
 	case pattern == "":
-		return invalid(field, "is missing")
+		return Invalid(field, "is missing")
 	case len(pattern) > maxPattern:
-		return invalid(field, "is %d bytes long; the limit is %d", len(pattern), maxPattern)
+		return Invalid(field, "is %d bytes long; the limit is %d", len(pattern), maxPattern)
 	}
-	return noNUL(field, pattern)
-}
-
-func orElse(n, def int) int {
-	if n == 0 {
-		return def
-	}
-	return n
+	return NoNUL(field, pattern)
 }
