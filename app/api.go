@@ -17,6 +17,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/jobs/queue"
+	"sandyard/jobs/secrets"
 	"sandyard/models"
 	"sandyard/providers/catalog"
 	"sandyard/web"
@@ -111,7 +112,7 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 	}
 	client := jobs.NewClient(p.Store, p.Queue, offer, log)
 	way := edge.New(edge.Config{Store: p.Store, Signer: signer, Resume: client.Resume, Domain: c.Domain, Secure: c.edge().Scheme == "https", Log: log})
-	secrets, err := c.vault()
+	keys, err := c.vault()
 	if err != nil {
 		return errors.Join(err, doors.close(), waiters.Close())
 	}
@@ -119,7 +120,7 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 		return errors.Join(err, doors.close(), waiters.Close())
 	}
 	srv, err := web.New(web.Config{ //nolint:contextcheck // its handlers take their request's context
-		Store: p.Store, Jobs: client, Secrets: jobs.NewSecrets(p.Store, secrets), Waiters: waiters, Queue: p.Queue, Security: p.security,
+		Store: p.Store, Jobs: client, Secrets: secrets.New(p.Store, keys), Waiters: waiters, Queue: p.Queue, Security: p.security,
 		Redis: p.redis, Metrics: reg, PublicMetrics: c.PublicMetrics, Capabilities: catalog.Capabilities(),
 		MaxBody: c.MaxBody, BodyMemory: c.BodyMemory, TenantWaits: c.TenantWaits, TenantStreams: c.TenantStreams, Version: Version, Signer: signer, E2B: &web.E2B{Signer: signer, Domain: c.Domain, Scheme: c.Scheme, NoInternet: !c.Internet}, Inside: way, Log: log,
 		Calls: web.Calls{Timeout: seconds(c.Timeout), MaxTimeout: seconds(c.MaxTimeout), MCPPort: c.MCPPort, VSCodePort: c.VSCodePort, OpenTenant: c.KeylessTenant},

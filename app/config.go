@@ -15,10 +15,9 @@ import (
 	"strconv"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/imageref"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/jobs/queue"
 	"sandyard/models"
 	"sandyard/netguard"

@@ -4,11 +4,10 @@ import (
 	"context"
 	"log/slog"
 
-	"sandyard/jobs/kind"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sandyard/egress"
+	"sandyard/jobs/kind"
 	"sandyard/netguard"
 )
 

@@ -12,24 +12,26 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sandyard/egress"
-	"sandyard/jobs"
+	"sandyard/jobs/node"
+	"sandyard/jobs/secrets"
 	"sandyard/jobs/webhook"
+	"sandyard/jobs/worker"
 	"sandyard/providers"
 )
 
-// floor is a worker process: one jobs.Worker for each of its providers, each with a node, slots, queues and a breaker of its own.
+// floor is a worker process: one worker for each of its providers, each with a node, slots, queues and a breaker of its own.
 type floor struct {
 	Worker
 	parts   *Parts
 	reg     prometheus.Registerer
 	outside *egress.Server
 	hooks   *webhook.Sender
-	secrets *jobs.Secrets
+	secrets *secrets.Keeper
 	gateway string
 	log     *slog.Logger
 
 	mu      sync.RWMutex
-	workers []*jobs.Worker // that run
+	workers []*worker.Worker // that run
 }
 
 // reopen is the time between two tries to open a provider while others of the process work.
@@ -82,7 +84,7 @@ func (f *floor) work(ctx context.Context, name string, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	room, err := await(ctx, log, "provider "+name, notAway, func(ctx context.Context) (jobs.Room, error) {
+	room, err := await(ctx, log, "provider "+name, notAway, func(ctx context.Context) (worker.Room, error) {
 		return f.openRoom(ctx, backend, log)
 	})
 	if err != nil {
@@ -91,12 +93,12 @@ func (f *floor) work(ctx context.Context, name string, log *slog.Logger) error {
 	ensureImages(ctx, backend, f.Worker, log)
 	reg := prometheus.WrapRegistererWith(prometheus.Labels{"provider": name}, f.reg)
 	countPool(reg, backend)
-	w := jobs.NewWorker(jobs.WorkerConfig{ //nolint:contextcheck // its life is from Start to Stop
+	w := worker.New(worker.Config{ //nolint:contextcheck // its life is from Start to Stop
 		Store: f.parts.Store, Redis: f.parts.redis, Secrets: f.secrets, Provider: backend, Engine: engine, Name: f.Name,
 		Slots: f.Slots, CreateRate: f.CreateRates[name], Room: room, DiskReserve: int64(f.DiskReserve) << 20,
-		Pool: jobs.PoolSizes{Min: f.PoolSize, Max: f.PoolMax}, WorkDir: f.WorkDir, Security: f.parts.security,
+		Pool: node.PoolSizes{Min: f.PoolSize, Max: f.PoolMax}, WorkDir: f.WorkDir, Security: f.parts.security,
 		Runtimes: f.offered(), Images: f.Images, Builds: f.Builds, Gateway: f.gateway, Egress: f.outside, Lease: f.Lease,
-		Grace: f.Grace, Reconcile: f.Reconcile, ReconcileGrace: f.Patience, Webhooks: f.hooks, Metrics: jobs.NewMetrics(reg), Log: f.log,
+		Grace: f.Grace, Reconcile: f.Reconcile, ReconcileGrace: f.Patience, Webhooks: f.hooks, Metrics: worker.NewMetrics(reg), Log: f.log,
 	})
 	f.add(w)
 	defer f.remove(w)
@@ -112,16 +114,16 @@ func (f *floor) work(ctx context.Context, name string, log *slog.Logger) error {
 	return nil
 }
 
-func (f *floor) add(w *jobs.Worker) {
+func (f *floor) add(w *worker.Worker) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.workers = append(f.workers, w)
 }
 
-func (f *floor) remove(w *jobs.Worker) {
+func (f *floor) remove(w *worker.Worker) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var left []*jobs.Worker
+	var left []*worker.Worker
 	for _, other := range f.workers {
 		if other != w {
 			left = append(left, other)
@@ -137,7 +139,7 @@ func (f *floor) enter(ctx context.Context, sandbox string) (providers.Sandbox, e
 	f.mu.RUnlock()
 	for _, w := range workers {
 		box, err := w.Enter(ctx, sandbox)
-		if !errors.Is(err, jobs.ErrElsewhere) {
+		if !errors.Is(err, worker.ErrElsewhere) {
 			return box, err
 		}
 	}

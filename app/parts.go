@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"sandyard/jobs"
 	"sandyard/jobs/queue"
+	"sandyard/jobs/security"
 	"sandyard/models"
 	"sandyard/models/pg"
 	"sandyard/tokens"
@@ -26,7 +26,7 @@ type Parts struct {
 	redis *redis.Options
 	rdb   *redis.Client
 	// security is of all that the process does.
-	security *jobs.Security
+	security *security.Counter
 }
 
 // Connect opens PostgreSQL and waits for it; Redis may come later, nothing is lost without it.
@@ -41,7 +41,7 @@ func Connect(ctx context.Context, c Common, log *slog.Logger) (*Parts, error) {
 	}
 	p := &Parts{Store: store, redis: opts, rdb: queue.NewRedis(opts)}
 	p.Queue = queue.NewQueue(p.rdb, log)
-	p.security = jobs.NewSecurity(store, log) //nolint:contextcheck // it lives until Close
+	p.security = security.New(store, log) //nolint:contextcheck // it lives until Close
 	return p, nil
 }
 

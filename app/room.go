@@ -7,7 +7,7 @@ import (
 	"math"
 	"strconv"
 
-	"sandyard/jobs"
+	"sandyard/jobs/worker"
 	"sandyard/providers"
 )
 
@@ -51,12 +51,12 @@ const (
 )
 
 // room is what the sandboxes and builds on a machine may take together. Memory holds their files, too.
-func (c Worker) room(h providers.Host) jobs.Room {
+func (c Worker) room(h providers.Host) worker.Room {
 	var memory int64
 	if h.MemoryMB > 0 {
 		memory = max(1, h.MemoryMB-max(leastReserveMB, h.MemoryMB/8))
 	}
-	return jobs.Room{
+	return worker.Room{
 		Sandboxes: c.MaxSandboxes,
 		CPUs:      c.MaxCPUs.or(float64(h.CPUs * cpuOvercommit)),
 		MemoryMB:  int64(c.MaxMemoryMB.or(float64(memory))),
@@ -65,12 +65,12 @@ func (c Worker) room(h providers.Host) jobs.Room {
 }
 
 // openRoom asks the provider what its machine has.
-func (c Worker) openRoom(ctx context.Context, p providers.Provider, log *slog.Logger) (jobs.Room, error) {
+func (c Worker) openRoom(ctx context.Context, p providers.Provider, log *slog.Logger) (worker.Room, error) {
 	var h providers.Host
 	if r, ok := p.(providers.HostReporter); ok {
 		var err error
 		if h, err = r.Host(ctx); err != nil {
-			return jobs.Room{}, err
+			return worker.Room{}, err
 		}
 	}
 	room := c.room(h)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"sandyard/jobs"
+	"sandyard/jobs/scheduler"
 	"sandyard/jobs/webhook"
 )
 
@@ -31,9 +32,9 @@ func Schedule(ctx context.Context, c Scheduler, p *Parts, log *slog.Logger) {
 	offer := c.catalog()
 	offer.Callbacks = c.rules()
 	client := jobs.NewClient(p.Store, p.Queue, offer, log)
-	s := jobs.NewScheduler(jobs.SchedulerConfig{
+	s := scheduler.New(scheduler.Config{
 		Store: p.Store, Client: client, Queue: p.Queue, Webhooks: webhook.New(p.Store, p.Queue, c.rules(), log),
-		LostAfter: c.LostAfter, Retention: jobs.Retention{History: c.Retention, Output: c.Output, Audit: c.Audit}, Log: log,
+		LostAfter: c.LostAfter, Retention: scheduler.Retention{History: c.Retention, Output: c.Output, Audit: c.Audit}, Log: log,
 	})
 	s.Start(ctx)
 	<-ctx.Done()

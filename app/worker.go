@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sandyard/jobs"
+	"sandyard/jobs/secrets"
 	"sandyard/jobs/webhook"
 	"sandyard/models"
 	"sandyard/netguard"
@@ -54,14 +54,14 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	defer installation.watch(ctx)()
 	hooks := webhook.New(p.Store, p.Queue, netguard.Rules{Deny: c.EgressDeny, Own: closed, Allow: c.Allow}, log)
 	defer hooks.Close()
-	secrets, err := c.vault()
+	keys, err := c.vault()
 	if err != nil {
 		return err
 	}
 	if err := p.countSecurity(reg); err != nil {
 		return err
 	}
-	f := &floor{Worker: c, parts: p, reg: reg, outside: outside, hooks: hooks, secrets: jobs.NewSecrets(p.Store, secrets), gateway: d.url, log: log}
+	f := &floor{Worker: c, parts: p, reg: reg, outside: outside, hooks: hooks, secrets: secrets.New(p.Store, keys), gateway: d.url, log: log}
 	defer d.serve(ctx, p, f.enter, log)()
 	return f.run(ctx)
 }

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"sandyard/egress"
@@ -78,4 +79,30 @@ func (c *Client) reachable(ctx context.Context, sandbox string, o Options) error
 		err = &models.LimitError{Limit: "port grants of a sandbox", Used: float64(n), Max: maxPortGrants}
 	}
 	return err
+}
+
+// checkSecrets refuses a job that names a secret which the tenant has not.
+func (c *Client) checkSecrets(ctx context.Context, tenant string, args kind.Args) error {
+	u, ok := args.(kind.UsesSecrets)
+	if !ok {
+		return nil
+	}
+	return c.knowsSecrets(ctx, tenant, u.SecretNames())
+}
+
+// knowsSecrets refuses names of secrets, by their variables, that the tenant has not.
+func (c *Client) knowsSecrets(ctx context.Context, tenant string, named map[string]string) error {
+	if len(named) == 0 {
+		return nil
+	}
+	found, err := c.store.SealedSecrets(ctx, tenant, slices.Collect(maps.Values(named)))
+	if err != nil {
+		return err
+	}
+	for variable, name := range named {
+		if !slices.ContainsFunc(found, func(s models.Secret) bool { return s.Name == name }) {
+			return kind.Invalid("secrets."+variable, "there is no secret %q; write it with PUT /v1/secrets/%s", name, name)
+		}
+	}
+	return nil
 }

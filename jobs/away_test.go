@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/dev/faultproxy"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/providers/fake"
@@ -76,7 +76,7 @@ func TestDatabaseAwayLongerThanALease(t *testing.T) {
 	r := newRig(t)
 	r.scheduler()
 	proxy, wired := r.wire()
-	r.worker(2, wired, func(c *jobs.WorkerConfig) { c.Lease = time.Second })
+	r.worker(2, wired, func(c *worker.Config) { c.Lease = time.Second })
 	box, created := r.create(jobs.CreateSandbox{})
 	r.wait(created)
 	exec := r.exec(box, "fake:stdout a; fake:sleep 500ms; fake:append log x; fake:stdout b")
@@ -135,7 +135,7 @@ func TestClaimIsNotAnswered(t *testing.T) {
 			r := newRig(t)
 			r.scheduler()
 			proxy, wired := r.wire()
-			r.worker(1, wired, func(w *jobs.WorkerConfig) { w.Lease = c.lease })
+			r.worker(1, wired, func(w *worker.Config) { w.Lease = c.lease })
 			var struck atomic.Bool
 			proxy.On(func(call faultproxy.Call) faultproxy.Fault {
 				if strings.Contains(call.Text, claiming) && !strings.HasPrefix(call.Text, "prepare") && !struck.Swap(true) {

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +20,8 @@ import (
 	"sandyard/dev/abbench"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/worker"
 	"sandyard/providers"
 	"sandyard/providers/fake"
 )
@@ -154,9 +154,9 @@ type benchYard struct {
 func newBenchYard(b *testing.B) *benchYard {
 	y := &benchYard{newRig(b), make(chan time.Time, roundJobs)}
 	p := &announcing{fake.New(fake.Options{State: y.state, PerNode: true}), y.started}
-	w := jobs.NewWorker(jobs.WorkerConfig{
+	w := worker.New(worker.Config{
 		Store: y.store, Redis: y.redis, Images: []string{"*"}, Provider: p, Engine: "engine", Slots: roundSlots,
-		Lease: 10 * time.Second, Grace: 5 * time.Second, Webhooks: y.hooks, Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: y.log,
+		Lease: 10 * time.Second, Grace: 5 * time.Second, Webhooks: y.hooks, Metrics: worker.NewMetrics(prometheus.NewRegistry()), Log: y.log,
 	})
 	y.must(w.Start(b.Context()))
 	b.Cleanup(func() {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"sandyard/jobs/imagepolicy"
 	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers"
@@ -49,7 +50,7 @@ func (c *Client) Build(ctx context.Context, n NewBuild, o Options) (models.Submi
 	if err != nil {
 		return models.Submitted{}, err
 	}
-	if err := c.images.check(ctx, o.TenantID, n.fromField(), from); err != nil {
+	if err := c.images.Check(ctx, o.TenantID, n.fromField(), from); err != nil {
 		return models.Submitted{}, err
 	}
 	if err := c.checkBuildTemplate(ctx, n, o.TenantID); err != nil {
@@ -58,8 +59,9 @@ func (c *Client) Build(ctx context.Context, n NewBuild, o Options) (models.Submi
 	if n.Resources.DiskMB, err = c.catalog.buildDisk(n.Resources.DiskMB); err != nil {
 		return models.Submitted{}, err
 	}
-	n.Resources = c.catalog.buildDefaults(n.Resources)
-	if err := c.fits(ctx, c.catalog.Providers[0], withoutDisk(n.Resources)); err != nil { // which is another one than a sandbox's
+	n.Resources = kind.BuildResources(n.Resources, c.catalog.Maximum)
+	// Which is another one than a sandbox's.
+	if err := c.fits(ctx, c.catalog.Providers[0], withoutDisk(n.Resources)); err != nil {
 		return models.Submitted{}, err
 	}
 	box, row, err := c.buildRows(n, from, o.TenantID)
@@ -133,7 +135,8 @@ func (c *Client) buildRows(n NewBuild, from, tenant string) (*models.Sandbox, *m
 	}
 	box := &models.Sandbox{
 		ID: models.NewID("sb"), TenantID: tenant, Provider: c.catalog.Providers[0], Template: &n.Template, Image: from,
-		State: models.SandboxCreating, Desired: models.DesiredRunning, Spec: spec, OnTimeout: "delete", TimeoutMS: buildWait.Milliseconds(),
+		State: models.SandboxCreating, Desired: models.DesiredRunning, Spec: spec, OnTimeout: "delete",
+		TimeoutMS: buildWait.Milliseconds(),
 	}
 	weigh(box, n.Resources)
 	b := &models.Build{
@@ -143,7 +146,7 @@ func (c *Client) buildRows(n NewBuild, from, tenant string) (*models.Sandbox, *m
 		Image: from,
 	}
 	if n.Recipe.Image == "" {
-		b.Image = imageOf(b.ID)
+		b.Image = imagepolicy.ImageOf(b.ID)
 	}
 	box.Labels = map[string]string{"sandyard.build": b.ID}
 	return box, b, nil

@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sandyard/jobs"
+	"sandyard/jobs/node"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/providers/dockerfile"
@@ -93,17 +95,17 @@ func (b *builder) RemoveImage(_ context.Context, name string) error {
 	return nil
 }
 
-func (r *rig) builder(e *images, change ...func(*jobs.WorkerConfig)) (*builder, *jobs.Worker) {
+func (r *rig) builder(e *images, change ...func(*worker.Config)) (*builder, *worker.Worker) {
 	r.t.Helper()
 	p := &builder{Provider: fake.New(fake.Options{State: r.state, PerNode: true}), engine: e}
-	c := jobs.WorkerConfig{
+	c := worker.Config{
 		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: p, Engine: rText(e), Slots: 4,
-		Lease: 3 * time.Second, Grace: 5 * time.Second, Webhooks: r.hooks, Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: r.log,
+		Lease: 3 * time.Second, Grace: 5 * time.Second, Webhooks: r.hooks, Metrics: worker.NewMetrics(prometheus.NewRegistry()), Log: r.log,
 	}
 	for _, f := range change {
 		f(&c)
 	}
-	w := jobs.NewWorker(c)
+	w := worker.New(c)
 	r.must(w.Start(r.t.Context()))
 	r.t.Cleanup(func() {
 		w.Stop(context.Background())
@@ -157,7 +159,7 @@ func TestBuildIsTriedAgainAndPruned(t *testing.T) {
 	}
 	prune := func(removed int, want ...string) {
 		t.Helper()
-		n, err := jobs.PruneImages(t.Context(), r.store, p)
+		n, err := node.PruneImages(t.Context(), r.store, p)
 		r.must(err)
 		if n != removed {
 			t.Errorf("%d images are counted, want %d", n, removed)
@@ -190,7 +192,7 @@ func TestAnImageThatCannotBeRemovedKeepsNoOther(t *testing.T) {
 	e.held = append(e.held, "sandyard/build:bld_gone")
 	p := &builder{Provider: fake.New(fake.Options{State: r.state, PerNode: true}), engine: e} // no worker removes any meanwhile
 	t.Cleanup(func() { r.must(p.Close()) })
-	n, err := jobs.PruneImages(t.Context(), r.store, p)
+	n, err := node.PruneImages(t.Context(), r.store, p)
 	if n != 1 || err == nil || !strings.HasSuffix(err.Error(), "5 in all") {
 		t.Errorf("%d images were removed, and %v", n, err)
 	}

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/providers/dockerfile"
@@ -20,7 +20,7 @@ func TestBuildsOfOneTenantLeaveTurnsToOthers(t *testing.T) {
 	r.sql(`INSERT INTO tenants (id, name, webhook_secret) VALUES ('other', 'other', 'whsec_eA==')`)
 	hold := make(chan struct{})
 	e := &images{held: []string{"fake"}, hold: hold}
-	r.builder(e, func(c *jobs.WorkerConfig) { c.Builds = 2 })
+	r.builder(e, func(c *worker.Config) { c.Builds = 2 })
 	first := r.build("one")
 	r.eventually("it builds", func() bool { return e.count() == 1 })
 	second := r.build("two")

@@ -45,8 +45,10 @@ func builtin(name string) models.Definition {
 
 // editorCommand starts the editor. What it keeps for itself stays out of the home directory, which is the workspace.
 // The edge decides who comes in.
-const editorCommand = "export XDG_CONFIG_HOME=/tmp/code-server XDG_DATA_HOME=/tmp/code-server XDG_CACHE_HOME=/tmp/code-server; " +
-	"exec code-server --bind-addr 127.0.0.1:9000 --auth none --disable-telemetry --disable-update-check --disable-workspace-trust --user-data-dir /tmp/code-server ."
+const editorCommand = "export XDG_CONFIG_HOME=/tmp/code-server XDG_DATA_HOME=/tmp/code-server " +
+	"XDG_CACHE_HOME=/tmp/code-server; " +
+	"exec code-server --bind-addr 127.0.0.1:9000 --auth none --disable-telemetry --disable-update-check " +
+	"--disable-workspace-trust --user-data-dir /tmp/code-server ."
 
 func codeServer() models.Definition {
 	return models.Definition{
@@ -61,7 +63,8 @@ func codeServer() models.Definition {
 
 func browser() models.Definition {
 	return models.Definition{
-		Description:  "Chromium on a virtual screen, for the browser tools and Playwright; noVNC shows the screen on port 6080, with a password",
+		Description: "Chromium on a virtual screen, for the browser tools and Playwright; noVNC shows the screen on port " +
+			"6080, with a password",
 		StartCommand: "exec sandyard-desktop",
 		Ready:        &models.Probe{HTTP: &models.HTTPProbe{Port: 6080, Path: "/vnc.html"}, TimeoutSeconds: 120},
 		Ports:        []int{5900, 6080},
@@ -82,11 +85,13 @@ func agent(description string, env map[string]string) models.Definition {
 func allInOne() models.Definition {
 	screen := browser()
 	return models.Definition{
-		Description: "Python, Node.js 24, git, VS Code in the browser on port 9000, agents' tools over MCP on port 6060, and what the template browser has",
+		Description: "Python, Node.js 24, git, VS Code in the browser on port 9000, agents' tools over MCP on port 6060, " +
+			"and what the template browser has",
 		// The command ends when one of the three does.
 		StartCommand: "exec bash -c 'sandyard-desktop & (" + editorCommand + ") & sandbox-tools & wait -n'",
 		Ready: &models.Probe{
-			Command:        "curl -sf localhost:9000/healthz && curl -sf localhost:6080/vnc.html && curl -sf localhost:6060/health",
+			Command: "curl -sf localhost:9000/healthz && curl -sf localhost:6080/vnc.html && curl -sf " +
+				"localhost:6060/health",
 			TimeoutSeconds: 120,
 		},
 		Ports: append(screen.Ports, 6060, 9000), MCPPort: 6060, VSCodePort: 9000, Env: screen.Env,

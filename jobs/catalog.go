@@ -26,7 +26,8 @@ type Catalog struct {
 	Template  string            // the default's name
 	Edge      tokens.Address    // where the ports of sandboxes are reached
 	Runtimes  []string          // what requests and templates may name
-	Images    imageref.Globs    // what requests and templates may name, besides images of shared templates and of own builds
+	// What requests and templates may name, besides images of shared templates and of own builds.
+	Images imageref.Globs
 	// BuildDiskMB is what a build may ask to add to its base image, at most; 0 = no limit.
 	BuildDiskMB int64
 	// Maximum is what one sandbox or build may ask for, whatever templates say; 0 = no limit. Of builds it bounds all but
@@ -135,8 +136,10 @@ func (f source) apply(box *models.Sandbox, spec *kind.Spec) error {
 	}
 	r := &spec.Resources
 	for _, err := range []error{
-		within("cpus", &r.CPUs, d.Resources.CPUs, d.Maximum.CPUs), within("memory_mb", &r.MemoryMB, d.Resources.MemoryMB, d.Maximum.MemoryMB),
-		within("disk_mb", &r.DiskMB, d.Resources.DiskMB, d.Maximum.DiskMB), within("pids", &r.Pids, d.Resources.Pids, d.Maximum.Pids),
+		within("cpus", &r.CPUs, d.Resources.CPUs, d.Maximum.CPUs), within("memory_mb", &r.MemoryMB, d.Resources.MemoryMB,
+			d.Maximum.MemoryMB),
+		within("disk_mb", &r.DiskMB, d.Resources.DiskMB, d.Maximum.DiskMB), within("pids", &r.Pids, d.Resources.Pids,
+			d.Maximum.Pids),
 	} {
 		if err != nil {
 			return err
@@ -181,17 +184,6 @@ func allowed[N int64 | float64](field string, v, most N) error {
 	return nil
 }
 
-// defaultBuildDiskMB is what a build may add to its base image that does not say.
-const defaultBuildDiskMB = 4096
-
-// buildDefaults fills the open limits of a build, within the server's maximum.
-func (k Catalog) buildDefaults(r providers.Resources) providers.Resources {
-	r.CPUs = cmp.Or(r.CPUs, 1)
-	r.MemoryMB = cmp.Or(r.MemoryMB, min(1024, cmp.Or(k.Maximum.MemoryMB, 1024)))
-	r.Pids = cmp.Or(r.Pids, min(512, cmp.Or(k.Maximum.Pids, 512)))
-	return r
-}
-
 func withoutDisk(r providers.Resources) providers.Resources {
 	r.DiskMB = 0
 	return r
@@ -201,7 +193,7 @@ func withoutDisk(r providers.Resources) providers.Resources {
 func (k Catalog) buildDisk(mb int64) (int64, error) {
 	most := cmp.Or(k.BuildDiskMB, math.MaxInt64)
 	if mb == 0 {
-		mb = min(defaultBuildDiskMB, most)
+		mb = min(kind.BuildDiskMB, most)
 	}
 	if mb > most {
 		return mb, kind.Invalid("disk_mb", "is %d, but this server allows at most %d for builds (BUILD_DISK_MB)", mb, most)

@@ -1,15 +1,15 @@
-// Package jobs turns requests into durable jobs, hands them to Redis through Asynq, runs them on workers against a
-// provider, and lets the scheduler's loops pick up whatever time or a crash left behind.
+// Package jobs is the client of the queue's life: it turns requests into durable jobs, and hands them to Redis.
 //
-// PostgreSQL decides everything; a message in Redis only says where to look. See ARCHITECTURE.md for the life of a job.
+// PostgreSQL decides everything; a message in Redis only says where to look. Workers (jobs/worker) carry jobs out, the
+// scheduler (jobs/scheduler) picks up whatever time or a crash has left. See ARCHITECTURE.md for the life of a job.
 package jobs
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"time"
 
+	"sandyard/jobs/imagepolicy"
 	"sandyard/jobs/kind"
 	"sandyard/jobs/queue"
 	"sandyard/models"
@@ -22,14 +22,14 @@ type Client struct {
 	store   *models.Store
 	queue   *queue.Queue
 	catalog Catalog
-	images  images
+	images  imagepolicy.Policy
 	rooms   *rooms
 	log     *slog.Logger
 }
 
 // NewClient returns a client on store that hands jobs to queue.
 func NewClient(store *models.Store, queue *queue.Queue, catalog Catalog, log *slog.Logger) *Client {
-	allowed := images{store: store, templates: catalog.Templates, allowed: catalog.Images}
+	allowed := imagepolicy.New(store, catalog.Templates, catalog.Images)
 	return &Client{store: store, queue: queue, catalog: catalog, images: allowed, rooms: newRooms(store), log: log}
 }
 
@@ -211,27 +211,13 @@ func (c *Client) commit(ctx context.Context, sub models.Submission) (models.Subm
 	return out, nil
 }
 
-func newJob(sandbox string, args kind.Args, o Options) (models.Job, error) {
-	j := models.Job{
-		ID: models.NewID("job_"), TenantID: o.TenantID, SandboxID: sandbox, Kind: args.Kind(),
-		Parallel: o.Parallel, Priority: o.Priority, Actor: o.Actor, MaxAttempts: kind.AttemptsOf(args),
-	}
-	if err := args.Validate(); err != nil {
-		return j, err
-	}
-	timeout, err := kind.TimeoutOf(args)
+// newJob makes a job that the options say more of.
+func newJob(sandboxID string, args kind.Args, o Options) (models.Job, error) {
+	j, err := kind.NewJob(o.TenantID, sandboxID, args)
 	if err != nil {
 		return j, err
 	}
-	j.TimeoutMS = timeout.Milliseconds()
-	if b, ok := args.(kind.Blobs); ok {
-		if j.Input, err = b.TakeBlob(); err != nil {
-			return j, err
-		}
-	}
-	if j.Args, err = json.Marshal(args); err != nil {
-		return j, err
-	}
+	j.Parallel, j.Priority, j.Actor = o.Parallel, o.Priority, o.Actor
 	if o.CallbackURL != "" {
 		j.CallbackURL = &o.CallbackURL
 	}

@@ -8,16 +8,17 @@ import (
 
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/providers/fake"
 )
 
 // inCloud makes a worker one of a service whose sandboxes live on nobody's engine: any worker may work on any of them.
-func (r *rig) inCloud() func(*jobs.WorkerConfig) {
+func (r *rig) inCloud() func(*worker.Config) {
 	p := fake.New(fake.Options{State: r.state})
 	r.t.Cleanup(func() { r.must(p.Close()) })
-	return func(c *jobs.WorkerConfig) { c.Provider, c.Engine = p, "" }
+	return func(c *worker.Config) { c.Provider, c.Engine = p, "" }
 }
 
 func (r *rig) live(box string) {
@@ -35,7 +36,7 @@ func TestReconcileOfACloud(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	first := r.worker(2, r.inCloud(), reconciling(200*time.Millisecond))
 	kept, paused, killed, removed := r.readied(), r.readied(), r.readied(), r.readied()
-	r.worker(2, r.inCloud(), reconciling(200*time.Millisecond), func(c *jobs.WorkerConfig) { c.Metrics = jobs.NewMetrics(reg) })
+	r.worker(2, r.inCloud(), reconciling(200*time.Millisecond), func(c *worker.Config) { c.Metrics = worker.NewMetrics(reg) })
 	first.Stop(t.Context()) // and its turn at comparing goes with it
 	r.plant(r.state, "neverheardof")
 	r.state.Crash(killed)
@@ -61,7 +62,7 @@ func TestACloudsLostAnswers(t *testing.T) {
 	r := newRig(t)
 	r.scheduler()
 	r.state.Inject(fake.Fault{Op: fake.OpCreate, After: true, Err: providers.Errorf(providers.Unavailable, "the answer was lost")})
-	first := r.worker(2, r.inCloud(), reconciling(200*time.Millisecond), func(c *jobs.WorkerConfig) { c.Grace = 100 * time.Millisecond })
+	first := r.worker(2, r.inCloud(), reconciling(200*time.Millisecond), func(c *worker.Config) { c.Grace = 100 * time.Millisecond })
 	again, made := r.create(jobs.CreateSandbox{})
 	if j := r.wait(made); j.State != models.Succeeded || j.Attempt < 2 {
 		t.Errorf("create: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/providers/codecontext"
@@ -152,7 +152,7 @@ func TestEndsOfCells(t *testing.T) {
 func TestCellOutlivesItsWorker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	first := r.worker(2, func(c *jobs.WorkerConfig) { c.Grace = time.Millisecond })
+	first := r.worker(2, func(c *worker.Config) { c.Grace = time.Millisecond })
 	r.scheduler()
 	box, _ := r.create(jobs.CreateSandbox{})
 	id := r.cell(box, "fake:append log x; fake:stdout a; fake:sleep 2s; fake:stdout b")

@@ -5,12 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"github.com/redis/go-redis/v9"
 
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 )
 

@@ -24,7 +24,8 @@ func (d Defaults) Check() error {
 	if err := (CreateSandbox{CPUs: d.CPUs, MemoryMB: d.MemoryMB}).check(); err != nil {
 		return err
 	}
-	if _, err := kind.Seconds("timeout_seconds", d.ExecTimeout.Seconds(), kind.DefaultExecTimeout, 100*time.Millisecond); err != nil {
+	if _, err := kind.Seconds("timeout_seconds", d.ExecTimeout.Seconds(), kind.DefaultExecTimeout,
+		100*time.Millisecond); err != nil {
 		return err
 	}
 	return checkWorkDir(d.WorkDir)

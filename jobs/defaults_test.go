@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/egress"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 )
 

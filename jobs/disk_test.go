@@ -8,10 +8,11 @@ import (
 
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 )
 
-func watchingDisk(c *jobs.WorkerConfig) { c.DiskReserve, c.DiskEvery = 1<<30, 10*time.Millisecond }
+func watchingDisk(c *worker.Config) { c.DiskReserve, c.DiskEvery = 1<<30, 10*time.Millisecond }
 
 // TestFullDisk: a node whose disk is nearly full gets no new sandboxes, serves those that it has, and comes back when
 // there is space again.

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/scheduler"
 	"sandyard/models"
 )
 
@@ -55,7 +55,7 @@ func TestOutputsAreForgottenFirst(t *testing.T) {
 	if j := r.wait(exec); string(j.Stdout) != "secret" {
 		t.Fatalf("exec: %s %q %+v", j.State, j.Stdout, j.Error)
 	}
-	r.scheduler(func(c *jobs.SchedulerConfig) { c.Retention.Output = time.Millisecond })
+	r.scheduler(func(c *scheduler.Config) { c.Retention.Output = time.Millisecond })
 	r.eventually("the output is forgotten", func() bool { return r.job(exec).Stdout == nil })
 	if j := r.job(exec); j.OutputDroppedAt == nil || j.State != models.Succeeded || len(j.Result) == 0 {
 		t.Errorf("of the job is left: %+v", j)
@@ -74,7 +74,7 @@ func TestHistoryIsForgotten(t *testing.T) {
 	r.wait(called)
 	w.Stop(t.Context())
 	waiting := r.exec(box, "fake:exit 0")
-	r.scheduler(func(c *jobs.SchedulerConfig) { c.Retention.History = time.Millisecond })
+	r.scheduler(func(c *scheduler.Config) { c.Retention.History = time.Millisecond })
 	r.eventually("the job is forgotten", func() bool {
 		_, err := r.store.Job(t.Context(), tenant, created)
 		return errors.Is(err, models.ErrNotFound)
@@ -109,8 +109,8 @@ func TestHousekeepingWithTheUsualRetention(t *testing.T) {
 	r.must(err)
 	r.sql("UPDATE idempotency_keys SET created_at = created_at - interval '2 days'")
 	r.sql("UPDATE schedule_runs SET state = 'succeeded', ended_at = now() - interval '2 months'")
-	r.scheduler(func(c *jobs.SchedulerConfig) {
-		c.Retention = jobs.Retention{History: 720 * time.Hour, Output: 168 * time.Hour}
+	r.scheduler(func(c *scheduler.Config) {
+		c.Retention = scheduler.Retention{History: 720 * time.Hour, Output: 168 * time.Hour}
 	})
 	r.eventually("the run is forgotten", func() bool { return len(r.runs(schedule)) == 0 })
 	r.eventually("the key is forgotten", func() bool {

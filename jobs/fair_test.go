@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers/fake"
 )
@@ -100,7 +100,7 @@ func TestADeleteCostsNoHeartbeat(t *testing.T) {
 	})
 	r.must(err)
 	t.Cleanup(func() { r.must(store.Close()) })
-	r.worker(4, func(c *jobs.WorkerConfig) { c.Store, c.Lease = store, time.Hour })
+	r.worker(4, func(c *worker.Config) { c.Store, c.Lease = store, time.Hour })
 	idle, busy := r.readied(), r.readied()
 	sleeps := r.fill(busy, 1)[0]
 	r.eventually("the command runs", func() bool { return r.state.Starts(sleeps) == 1 })

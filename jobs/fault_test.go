@@ -5,9 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/models/pg"
 	"sandyard/providers"

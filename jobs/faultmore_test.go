@@ -6,9 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers/codecontext"
 	"sandyard/providers/dockerfile"

@@ -20,7 +20,9 @@ import (
 	"sandyard/dev/faultproxy"
 	"sandyard/jobs"
 	"sandyard/jobs/queue"
+	"sandyard/jobs/scheduler"
 	"sandyard/jobs/webhook"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers/fake"
 	"sandyard/tokens"
@@ -275,7 +277,7 @@ type faultRig struct {
 	conn   *pgx.Conn
 	images *images
 	timed  *models.Store // the scheduler's
-	lead   *jobs.Scheduler
+	lead   *scheduler.Scheduler
 	hastes bool // jobs have little time
 }
 
@@ -315,7 +317,7 @@ func newFaultRig(t testing.TB) *faultRig {
 	r.acts = jobs.NewClient(acting, r.queue, catalog, r.log)
 	provider := &breakable{&builder{Provider: fake.New(fake.Options{State: r.state, PerNode: true}), engine: r.images}}
 	t.Cleanup(func() { r.must(provider.Close()) })
-	r.workerOn(r.state, 8, func(c *jobs.WorkerConfig) {
+	r.workerOn(r.state, 8, func(c *worker.Config) {
 		c.Store, c.RedisHooks, c.Lease, c.Grace, c.Patience = acting, []redis.Hook{r.board}, faultLease, time.Second, deadline
 		c.Reconcile, c.ReconcileGrace = 500*time.Millisecond, time.Second
 		c.Provider, c.Gateway = provider, "http://gateway.test"
@@ -327,10 +329,10 @@ func newFaultRig(t testing.TB) *faultRig {
 }
 
 // leading is another scheduler.
-func (r *faultRig) leading() *jobs.Scheduler {
-	return r.scheduler(func(c *jobs.SchedulerConfig) {
+func (r *faultRig) leading() *scheduler.Scheduler {
+	return r.scheduler(func(c *scheduler.Config) {
 		c.Store, c.Queue, c.Client = r.timed, r.queue, jobs.NewClient(r.timed, r.queue, r.client.Catalog(), r.log)
-		c.Webhooks, c.Retention = webhook.New(r.timed, r.queue, loopback(), r.log), jobs.Retention{History: day, Output: day}
+		c.Webhooks, c.Retention = webhook.New(r.timed, r.queue, loopback(), r.log), scheduler.Retention{History: day, Output: day}
 	})
 }
 

@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/providers/fake"
@@ -292,7 +292,7 @@ func TestPlainDeleteBehindAResumeThatFails(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	proceed := make(chan struct{})
-	r.worker(4, func(c *jobs.WorkerConfig) {
+	r.worker(4, func(c *worker.Config) {
 		inner, _ := c.Provider.(*fake.Provider)
 		c.Provider = slowResume{inner, proceed}
 	})

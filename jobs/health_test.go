@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/providers/fake"
@@ -39,7 +39,7 @@ func TestAnOutageOfTheProviderCostsNoAttempts(t *testing.T) {
 			r := newRig(t)
 			r.scheduler()
 			reg := prometheus.NewRegistry()
-			r.worker(8, func(c *jobs.WorkerConfig) { c.Metrics, c.Lease = jobs.NewMetrics(reg), 300*time.Millisecond })
+			r.worker(8, func(c *worker.Config) { c.Metrics, c.Lease = worker.NewMetrics(reg), 300*time.Millisecond })
 			box := r.readied()
 			away := r.away()
 			away.Store(class)
@@ -139,7 +139,7 @@ func TestAProvidersClockFollowsOurs(t *testing.T) {
 	p := clocked{fake.New(fake.Options{State: r.state}), &atomic.Value{}, &atomic.Int64{}}
 	t.Cleanup(func() { r.must(p.Close()) })
 	p.until.Store(time.Now().Add(10 * time.Minute))
-	r.worker(8, reconciling(50*time.Millisecond), func(c *jobs.WorkerConfig) { c.Provider, c.Engine = p, "" })
+	r.worker(8, reconciling(50*time.Millisecond), func(c *worker.Config) { c.Provider, c.Engine = p, "" })
 	box, made := r.create(jobs.CreateSandbox{TimeoutSeconds: 300})
 	r.wait(made)
 	r.compared(5)

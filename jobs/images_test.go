@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers/dockerfile"
 )
@@ -120,7 +120,7 @@ func TestWorkersCheckImagesAgain(t *testing.T) {
 	}
 	plain, ok := r.create(jobs.CreateSandbox{})
 	own := r.build("own")
-	r.builder(&images{held: []string{"fake", "fake-two", foreign}}, func(c *jobs.WorkerConfig) { c.Images = nil })
+	r.builder(&images{held: []string{"fake", "fake-two", foreign}}, func(c *worker.Config) { c.Images = nil })
 	for _, id := range waiting {
 		if j := r.wait(id); j.State != models.Failed || j.Error.Code != "invalid_argument" || j.Attempt != 1 {
 			t.Errorf("%s of an image that is not allowed: %s in attempt %d, %+v", j.Kind, j.State, j.Attempt, j.Error)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sandyard/jobs"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/providers/fake"
@@ -34,7 +35,7 @@ func TestFailedCreateLeavesAnothersSandboxAlone(t *testing.T) {
 	r.scheduler()
 	inner := fake.New(fake.Options{State: r.state, PerNode: true})
 	late := &lateProvider{Provider: inner, let: make(chan struct{})}
-	w := r.worker(2, func(c *jobs.WorkerConfig) { c.Provider = late })
+	w := r.worker(2, func(c *worker.Config) { c.Provider = late })
 	box, created := r.create(jobs.CreateSandbox{})
 	r.eventually("the create is under way", late.struck.Load)
 	r.sql("UPDATE jobs SET lease_until = now() - interval '1 second' WHERE id = $1", created)

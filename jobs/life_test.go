@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/providers/fake"
@@ -110,7 +110,7 @@ func TestAKillWithoutAnAnswerIsMadeAgain(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
-	r.worker(2, func(c *jobs.WorkerConfig) { c.Lease = 3 * time.Second })
+	r.worker(2, func(c *worker.Config) { c.Lease = 3 * time.Second })
 	box, _ := r.create(jobs.CreateSandbox{})
 	exec := r.exec(box, "fake:sleep 1h")
 	r.eventually("the command runs", func() bool { return r.state.Starts(exec) == 1 })
@@ -130,7 +130,7 @@ func TestAProviderThatHangsIsGivenUp(t *testing.T) {
 		t.Run(string(op), func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			r.worker(2, func(c *jobs.WorkerConfig) { c.Patience = 2 * time.Second })
+			r.worker(2, func(c *worker.Config) { c.Patience = 2 * time.Second })
 			box, created := r.create(jobs.CreateSandbox{})
 			r.wait(created)
 			r.state.Inject(fake.Fault{Op: op, Hang: true})

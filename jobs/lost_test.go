@@ -5,12 +5,14 @@ import (
 	"time"
 
 	"sandyard/jobs"
+	"sandyard/jobs/scheduler"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers/fake"
 )
 
-func lostAfter(d time.Duration) func(*jobs.SchedulerConfig) {
-	return func(c *jobs.SchedulerConfig) { c.LostAfter = d }
+func lostAfter(d time.Duration) func(*scheduler.Config) {
+	return func(c *scheduler.Config) { c.LostAfter = d }
 }
 
 // TestSandboxesOfADeadEngineAreLost: with the last worker of an engine its sandboxes go, and their jobs end; when a worker
@@ -19,7 +21,7 @@ func TestSandboxesOfADeadEngineAreLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.scheduler(lostAfter(time.Second))
-	only := r.worker(4, func(c *jobs.WorkerConfig) { c.Grace = 0 })
+	only := r.worker(4, func(c *worker.Config) { c.Grace = 0 })
 	box, created := r.create(jobs.CreateSandbox{})
 	r.wait(created)
 	exec := r.exec(box, "fake:sleep 1h")
@@ -75,13 +77,13 @@ func TestACreateOnADeadEngineGoesToAnother(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.scheduler()
-	dying := r.worker(2, func(c *jobs.WorkerConfig) { c.Grace = 0 })
+	dying := r.worker(2, func(c *worker.Config) { c.Grace = 0 })
 	r.state.Inject(fake.Fault{Op: fake.OpCreate, After: true, Hang: true}) // made, but nobody is told
 	box, created := r.create(jobs.CreateSandbox{})
 	r.eventually("the create runs", func() bool { return r.state.Calls(fake.OpCreate) > 0 })
 	dying.Stop(t.Context())
 	other := fake.NewState()
-	r.workerOn(other, 2, func(c *jobs.WorkerConfig) { c.Engine = "another" })
+	r.workerOn(other, 2, func(c *worker.Config) { c.Engine = "another" })
 	if j := r.wait(created); j.State != models.Succeeded {
 		t.Fatalf("create: %s %+v", j.State, j.Error)
 	}
@@ -99,7 +101,7 @@ func TestAReturningWorkerFindsItsSandboxes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.scheduler(lostAfter(time.Hour))
-	first := r.worker(2, func(c *jobs.WorkerConfig) { c.Grace = 0 })
+	first := r.worker(2, func(c *worker.Config) { c.Grace = 0 })
 	box, created := r.create(jobs.CreateSandbox{})
 	r.wait(created)
 	exec := r.exec(box, "fake:stdout a; fake:sleep 1s; fake:stdout b")

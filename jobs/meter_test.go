@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"sandyard/jobs/kind"
-
-	"sandyard/jobs"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers"
 )
@@ -37,7 +36,7 @@ func TestUsageIsMeasured(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.scheduler()
-	often := func(c *jobs.WorkerConfig) { c.MeterEvery = 10 * time.Millisecond }
+	often := func(c *worker.Config) { c.MeterEvery = 10 * time.Millisecond }
 	first := r.worker(4, often)
 	box := r.readied()
 	r.state.SetUsed(box, providers.Used{CPU: 1500 * time.Millisecond, Memory: 1 << 20})
@@ -65,7 +64,7 @@ func TestUsageIsMeasured(t *testing.T) {
 func TestSamplesAreTaken(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.worker(4, func(c *jobs.WorkerConfig) { c.MeterEvery = 10 * time.Millisecond })
+	r.worker(4, func(c *worker.Config) { c.MeterEvery = 10 * time.Millisecond })
 	box := r.readied()
 	r.state.SetUsed(box, providers.Used{CPU: time.Second, Memory: 3 << 20, Cache: 2 << 20, Files: 1 << 20})
 	taken := func() []models.Sample {

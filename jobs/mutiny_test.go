@@ -5,22 +5,23 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"github.com/jackc/pgx/v5"
 
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/scheduler"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 )
 
 // another starts a scheduler as another process would be: its submissions share no transactions with those of the others.
-func (r *rig) another(change ...func(*jobs.SchedulerConfig)) {
+func (r *rig) another(change ...func(*scheduler.Config)) {
 	r.t.Helper()
 	store, err := models.Open(r.t.Context(), r.dsn, 8, models.Limits{Window: 64})
 	r.must(err)
 	r.t.Cleanup(func() { r.must(store.Close()) })
 	client := jobs.NewClient(store, r.queue, jobs.Catalog{}, r.log)
-	r.scheduler(append(change, func(c *jobs.SchedulerConfig) { c.Store, c.Client = store, client })...)
+	r.scheduler(append(change, func(c *scheduler.Config) { c.Store, c.Client = store, client })...)
 }
 
 // holdUp locks all sandboxes, does what f does, and lets go when that many transactions wait for them.
@@ -109,7 +110,7 @@ func TestTwoLeadersFireOnce(t *testing.T) {
 func TestTwoLeadersLoseAndReplaceOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	doomed := r.worker(8, func(c *jobs.WorkerConfig) { c.Engine, c.Grace = "another", 0 })
+	doomed := r.worker(8, func(c *worker.Config) { c.Engine, c.Grace = "another", 0 })
 	const many = 5
 	boxes := map[string]string{} // with what runs in them
 	for range many {

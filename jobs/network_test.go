@@ -6,6 +6,7 @@ import (
 
 	"sandyard/egress"
 	"sandyard/jobs"
+	"sandyard/jobs/worker"
 )
 
 // outside notes which policies hold for the sandboxes that it is said to serve.
@@ -47,7 +48,7 @@ func TestANetworkThatWasTakenAwayIsGone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	o := &outside{holds: map[string]egress.Policy{}}
-	r.worker(2, func(c *jobs.WorkerConfig) { c.Egress = o })
+	r.worker(2, func(c *worker.Config) { c.Egress = o })
 	off, job := r.create(jobs.CreateSandbox{})
 	r.wait(job)
 	on, job := r.create(jobs.CreateSandbox{})

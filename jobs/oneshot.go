@@ -65,7 +65,8 @@ func (r *RunOnce) work() (kind.Args, error) {
 	case e.Command != "" || len(e.Argv) > 0 || e.User != "" || e.HasInput() || e.StdinOpen:
 		return nil, kind.Invalid(
 			"code",
-			"can be combined only with language, env, cwd, timeout_seconds, max_output_bytes and merge; leave out the other fields, or send a command",
+			"can be combined only with language, env, cwd, timeout_seconds, max_output_bytes and merge; leave out the other "+
+				"fields, or send a command",
 		)
 	}
 	return r.Code, nil

@@ -12,6 +12,8 @@ import (
 	"sandyard/dev/faultproxy"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
+	"sandyard/jobs/scheduler"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 )
 
@@ -19,7 +21,7 @@ import (
 func (r *rig) wired() (*faultproxy.Proxy, *models.Store) {
 	r.t.Helper()
 	proxy, with := r.wire()
-	c := jobs.WorkerConfig{}
+	c := worker.Config{}
 	with(&c)
 	return proxy, c.Store
 }
@@ -67,7 +69,7 @@ func TestAnOutageOfTheDatabaseLosesNothing(t *testing.T) {
 		}
 		return faultproxy.None
 	})
-	r.worker(4, workers, func(c *jobs.WorkerConfig) { c.Lease = 2 * time.Second })
+	r.worker(4, workers, func(c *worker.Config) { c.Lease = 2 * time.Second })
 	made := func(wish jobs.CreateSandbox) string {
 		box, created := r.create(wish)
 		r.wait(created)
@@ -77,7 +79,7 @@ func TestAnOutageOfTheDatabaseLosesNothing(t *testing.T) {
 	open, idle := made(jobs.CreateSandbox{}), made(jobs.CreateSandbox{})
 	exec := r.exec(box, "fake:append log x; fake:sleep 10s")
 	r.eventually("the command runs", func() bool { return r.state.Starts(exec) == 1 })
-	r.scheduler(lostAfter(4*time.Second), func(c *jobs.SchedulerConfig) { c.Steady, c.Store = time.Hour/2, itsStore })
+	r.scheduler(lostAfter(4*time.Second), func(c *scheduler.Config) { c.Steady, c.Store = time.Hour/2, itsStore })
 	r.eventually("a scheduler leads", func() bool { return holds("SELECT EXISTS (SELECT 1 FROM leases WHERE name = 'scheduler')") })
 
 	r.ghost(other)
@@ -138,7 +140,7 @@ func TestWorkersAfterAnOutageKeepTheirSandboxes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	holds, _ := r.asker()
-	lease := func(c *jobs.WorkerConfig) { c.Lease = 15 * time.Second }
+	lease := func(c *worker.Config) { c.Lease = 15 * time.Second }
 	nodes := []string{r.worker(2, lease).Node(), r.worker(2, lease).Node()}
 	var boxes []string
 	for _, n := range nodes {

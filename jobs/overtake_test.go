@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/providers/fake"
@@ -30,9 +30,9 @@ func (p slowPause) Pause(ctx context.Context, id string) error {
 	return p.Provider.Pause(ctx, id)
 }
 
-func (r *rig) slowPauser() (slowPause, func(*jobs.WorkerConfig)) {
+func (r *rig) slowPauser() (slowPause, func(*worker.Config)) {
 	p := slowPause{begun: make(chan struct{}), proceed: make(chan struct{})}
-	return p, func(c *jobs.WorkerConfig) {
+	return p, func(c *worker.Config) {
 		p.Provider, _ = c.Provider.(*fake.Provider)
 		c.Provider = p
 	}
@@ -113,7 +113,7 @@ func TestDeleteOfAPausedSandbox(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			proceed := make(chan struct{})
-			r.worker(4, func(c *jobs.WorkerConfig) {
+			r.worker(4, func(c *worker.Config) {
 				inner, _ := c.Provider.(*fake.Provider)
 				c.Provider = slowResume{inner, proceed}
 			})
@@ -232,7 +232,7 @@ func TestDuePauseThatIsOvertakenOnItsWay(t *testing.T) {
 					r.pauses(box)
 				}
 			}
-			r.worker(4, func(c *jobs.WorkerConfig) {
+			r.worker(4, func(c *worker.Config) {
 				inner, _ := c.Provider.(*fake.Provider)
 				c.Provider = brokenPause{inner, new(atomic.Bool), meanwhile}
 			})

@@ -6,20 +6,20 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers/fake"
 )
 
 // onEngine is a worker on an engine of its own.
-func (r *rig) onEngine(name string, room jobs.Room) *jobs.Worker {
+func (r *rig) onEngine(name string, room worker.Room) *worker.Worker {
 	r.t.Helper()
 	state := fake.NewState()
 	r.t.Cleanup(state.Close)
-	return r.workerOn(state, 4, func(c *jobs.WorkerConfig) { c.Engine, c.Room = name, room })
+	return r.workerOn(state, 4, func(c *worker.Config) { c.Engine, c.Room = name, room })
 }
 
 // held counts the live sandboxes by node.
@@ -37,12 +37,12 @@ func (r *rig) held() map[string]int {
 func TestSandboxesGoWhereThereIsRoom(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		small, large jobs.Room
+		small, large worker.Room
 		wish         jobs.CreateSandbox
 	}{
-		"by number": {small: jobs.Room{Sandboxes: 2}, large: jobs.Room{Sandboxes: 4}},
-		"by memory": {small: jobs.Room{MemoryMB: 250}, large: jobs.Room{MemoryMB: 400}, wish: jobs.CreateSandbox{MemoryMB: 100}},
-		"by cores":  {small: jobs.Room{CPUs: 1}, large: jobs.Room{CPUs: 2, Sandboxes: 100}, wish: jobs.CreateSandbox{CPUs: 0.5}},
+		"by number": {small: worker.Room{Sandboxes: 2}, large: worker.Room{Sandboxes: 4}},
+		"by memory": {small: worker.Room{MemoryMB: 250}, large: worker.Room{MemoryMB: 400}, wish: jobs.CreateSandbox{MemoryMB: 100}},
+		"by cores":  {small: worker.Room{CPUs: 1}, large: worker.Room{CPUs: 2, Sandboxes: 100}, wish: jobs.CreateSandbox{CPUs: 0.5}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -88,7 +88,7 @@ func (r *rig) whyRequeued(job string) string {
 func TestSandboxesSpread(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	first := r.onEngine("first", jobs.Room{Sandboxes: 8})
+	first := r.onEngine("first", worker.Room{Sandboxes: 8})
 	var made []string
 	for range 4 {
 		_, job := r.create(jobs.CreateSandbox{})
@@ -97,7 +97,7 @@ func TestSandboxesSpread(t *testing.T) {
 	for _, job := range made {
 		r.wait(job)
 	}
-	second := r.onEngine("second", jobs.Room{Sandboxes: 8})
+	second := r.onEngine("second", worker.Room{Sandboxes: 8})
 	for range 4 {
 		_, job := r.create(jobs.CreateSandbox{})
 		r.wait(job)
@@ -110,13 +110,13 @@ func TestSandboxesSpread(t *testing.T) {
 func TestDrainedNodeTakesNoNewSandboxes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	drained := r.onEngine("drained", jobs.Room{Sandboxes: 10})
+	drained := r.onEngine("drained", worker.Room{Sandboxes: 10})
 	old, _ := r.create(jobs.CreateSandbox{})
 	r.wait(r.exec(old, "fake:stdout before"))
 	r.must(r.store.Drain(t.Context(), drained.Node(), false))
 	_, waiting := r.create(jobs.CreateSandbox{})
 	r.eventually("a create waits", func() bool { return strings.Contains(r.whyRequeued(waiting), "1 are draining") })
-	other := r.onEngine("other", jobs.Room{Sandboxes: 10})
+	other := r.onEngine("other", worker.Room{Sandboxes: 10})
 	if j := r.wait(waiting); j.State != models.Succeeded {
 		t.Fatalf("it ended %s: %+v", j.State, j.Error)
 	}
@@ -145,7 +145,7 @@ func TestDrainedNodeTakesNoNewSandboxes(t *testing.T) {
 func TestLeavingIsToldOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	w := r.onEngine("engine", jobs.Room{})
+	w := r.onEngine("engine", worker.Room{})
 	r.must(r.store.Drain(t.Context(), w.Node(), true))
 	<-w.Leaving()
 	if err := r.store.Undrain(t.Context(), w.Node()); err == nil {
@@ -158,9 +158,9 @@ func TestLeavingIsToldOnce(t *testing.T) {
 func TestDrainOutlivesTheProcess(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
-	for name, end := range map[string]func(*rig, *jobs.Worker){
-		"stopped": func(r *rig, w *jobs.Worker) { w.Stop(r.t.Context()) },
-		"killed": func(r *rig, w *jobs.Worker) { // its lease is as a kill leaves it
+	for name, end := range map[string]func(*rig, *worker.Worker){
+		"stopped": func(r *rig, w *worker.Worker) { w.Stop(r.t.Context()) },
+		"killed": func(r *rig, w *worker.Worker) { // its lease is as a kill leaves it
 			w.Stop(r.t.Context())
 			r.sql("UPDATE nodes SET lease_until = now() + interval '3 seconds' WHERE id = $1", w.Node())
 		},
@@ -168,10 +168,10 @@ func TestDrainOutlivesTheProcess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			old, sibling := r.onEngine("engine", jobs.Room{}), r.onEngine("engine", jobs.Room{})
+			old, sibling := r.onEngine("engine", worker.Room{}), r.onEngine("engine", worker.Room{})
 			r.must(r.store.Drain(t.Context(), old.Node(), false))
 			end(r, old)
-			again := r.onEngine("engine", jobs.Room{})
+			again := r.onEngine("engine", worker.Room{})
 			if s := r.nodeState(again.Node()); s != "draining" {
 				t.Errorf("started again it is %s", s)
 			}
@@ -189,14 +189,14 @@ func TestDrainOutlivesTheProcess(t *testing.T) {
 				}
 				return marks[again.Node()] && !marks[old.Node()] && !marks[sibling.Node()]
 			})
-			another := r.onEngine("engine", jobs.Room{})
+			another := r.onEngine("engine", worker.Room{})
 			r.eventually("one has inherited it, and no other", func() bool { return r.nodeState(another.Node()) == "live" })
 			r.must(r.store.Undrain(t.Context(), again.Node()))
 			if s := r.nodeState(again.Node()); s != "live" {
 				t.Errorf("undrained it is %s", s)
 			}
 			again.Stop(t.Context())
-			if s := r.nodeState(r.onEngine("engine", jobs.Room{}).Node()); s != "live" {
+			if s := r.nodeState(r.onEngine("engine", worker.Room{}).Node()); s != "live" {
 				t.Errorf("started once more it is %s", s)
 			}
 		})
@@ -217,8 +217,8 @@ func TestDrainFindsTheNameAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			named := func(name string) *jobs.Worker {
-				return r.worker(4, func(c *jobs.WorkerConfig) { c.Name = name })
+			named := func(name string) *worker.Worker {
+				return r.worker(4, func(c *worker.Config) { c.Name = name })
 			}
 			old := named(c.old)
 			r.must(r.store.Drain(t.Context(), old.Node(), false))
@@ -267,7 +267,7 @@ func TestDeadNodeCanBeUndrained(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.scheduler()
-	w := r.onEngine("engine", jobs.Room{})
+	w := r.onEngine("engine", worker.Room{})
 	r.must(r.store.Drain(t.Context(), w.Node(), false))
 	w.Stop(t.Context())
 	r.sql("UPDATE nodes SET lease_until = now() - interval '1 day'")
@@ -277,14 +277,14 @@ func TestDeadNodeCanBeUndrained(t *testing.T) {
 		t.Errorf("the drained node is to be forgotten: %v", dead)
 	}
 	r.must(r.store.Undrain(t.Context(), w.Node()))
-	next := r.onEngine("engine", jobs.Room{})
+	next := r.onEngine("engine", worker.Room{})
 	if s := r.nodeState(next.Node()); s != "live" {
 		t.Errorf("after undrain it is %s", s)
 	}
 	r.must(r.store.Drain(t.Context(), next.Node(), true))
 	<-next.Leaving()
 	next.Stop(t.Context())
-	if s := r.nodeState(r.onEngine("engine", jobs.Room{}).Node()); s != "live" {
+	if s := r.nodeState(r.onEngine("engine", worker.Room{}).Node()); s != "live" {
 		t.Errorf("the successor of one that left is %s", s)
 	}
 }
@@ -293,11 +293,11 @@ func TestDeadNodeCanBeUndrained(t *testing.T) {
 func TestHeirCanBeUndrained(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	old := r.onEngine("engine", jobs.Room{})
+	old := r.onEngine("engine", worker.Room{})
 	r.must(r.store.Drain(t.Context(), old.Node(), false))
 	old.Stop(t.Context())
 	r.sql("UPDATE nodes SET lease_until = now() + interval '1 hour' WHERE id = $1", old.Node()) // nobody knows that it is dead
-	heir := r.onEngine("engine", jobs.Room{})
+	heir := r.onEngine("engine", worker.Room{})
 	if s := r.nodeState(heir.Node()); s != "draining" {
 		t.Errorf("the heir is %s", s)
 	}
@@ -306,7 +306,7 @@ func TestHeirCanBeUndrained(t *testing.T) {
 		t.Errorf("undrained it is %s", s)
 	}
 	r.sql("UPDATE nodes SET lease_until = now() WHERE id = $1", old.Node())
-	if s := r.nodeState(r.onEngine("engine", jobs.Room{}).Node()); s != "live" {
+	if s := r.nodeState(r.onEngine("engine", worker.Room{}).Node()); s != "live" {
 		t.Errorf("the next one is %s", s)
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/egress"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/providers/fake"
@@ -52,7 +52,7 @@ func (r *rig) places() (client *jobs.Client, near, far *fake.State) {
 		r.t.Cleanup(state.Close)
 		p := called{fake.New(fake.Options{State: state}), cloud(name)}
 		r.t.Cleanup(func() { r.must(p.Close()) })
-		r.worker(4, reconciling(100*time.Millisecond), func(c *jobs.WorkerConfig) { c.Provider, c.Engine, c.Lease = p, "", 3*time.Second })
+		r.worker(4, reconciling(100*time.Millisecond), func(c *worker.Config) { c.Provider, c.Engine, c.Lease = p, "", 3*time.Second })
 	}
 	return jobs.NewClient(r.store, r.queue, catalog, r.log), near, far
 }

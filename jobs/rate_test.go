@@ -7,13 +7,12 @@ import (
 	"sync"
 	"testing"
 
-	"sandyard/jobs/kind"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"sandyard/dev/faultproxy"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/jobs/queue"
 	"sandyard/models"
 )

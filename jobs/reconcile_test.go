@@ -10,21 +10,21 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/providers/fake"
 )
 
 // reconciling makes a worker compare often, and forgive for the given time only.
-func reconciling(grace time.Duration) func(*jobs.WorkerConfig) {
-	return func(c *jobs.WorkerConfig) { c.Reconcile, c.ReconcileGrace = 50*time.Millisecond, grace }
+func reconciling(grace time.Duration) func(*worker.Config) {
+	return func(c *worker.Config) { c.Reconcile, c.ReconcileGrace = 50*time.Millisecond, grace }
 }
 
 // plant makes a resource on a backend that no job has asked for.
@@ -69,7 +69,7 @@ func TestReconcileRemovesWhatNoSandboxHas(t *testing.T) {
 	r.scheduler()
 	reg := prometheus.NewRegistry()
 	r.plant(r.state, "neverheardof")
-	r.worker(4, reconciling(200*time.Millisecond), func(c *jobs.WorkerConfig) { c.Metrics = jobs.NewMetrics(reg) })
+	r.worker(4, reconciling(200*time.Millisecond), func(c *worker.Config) { c.Metrics = worker.NewMetrics(reg) })
 	kept, created := r.create(jobs.CreateSandbox{})
 	gone, _ := r.create(jobs.CreateSandbox{})
 	r.wait(created)
@@ -127,7 +127,7 @@ func TestReconcileCountsWhatIsSwept(t *testing.T) {
 	r.scheduler()
 	reg := prometheus.NewRegistry()
 	p := &sweeping{Provider: fake.New(fake.Options{State: r.state, PerNode: true})}
-	r.worker(2, reconciling(0), func(c *jobs.WorkerConfig) { c.Provider, c.Metrics = p, jobs.NewMetrics(reg) })
+	r.worker(2, reconciling(0), func(c *worker.Config) { c.Provider, c.Metrics = p, worker.NewMetrics(reg) })
 	t.Cleanup(func() { r.must(p.Close()) })
 	r.eventually("it sweeps again", func() bool { return p.sweeps.Load() > 2 })
 	r.plant(r.state, "neverheardof")
@@ -147,7 +147,7 @@ func TestWhatCannotBeRemovedKeepsNothingWaiting(t *testing.T) {
 	r.scheduler()
 	p := &sweeping{Provider: fake.New(fake.Options{State: r.state, PerNode: true})}
 	t.Cleanup(func() { r.must(p.Close()) })
-	r.worker(2, reconciling(0), func(c *jobs.WorkerConfig) { c.Provider = p })
+	r.worker(2, reconciling(0), func(c *worker.Config) { c.Provider = p })
 	box := r.readied()
 	r.state.OnCall(func(op fake.Op, sandbox string) (fake.Fault, bool) {
 		late := fake.Fault{Delay: 100 * time.Millisecond, Err: providers.Errorf(providers.Internal, "it cannot be removed")}
@@ -223,7 +223,7 @@ func TestAListThatLagsLosesNothing(t *testing.T) {
 	r := newRig(t)
 	r.scheduler()
 	unlisted, lists := &sync.Map{}, &atomic.Int32{}
-	r.worker(4, reconciling(0), func(c *jobs.WorkerConfig) {
+	r.worker(4, reconciling(0), func(c *worker.Config) {
 		inner, _ := c.Provider.(*fake.Provider)
 		c.Provider = lagging{inner, unlisted, lists}
 	})
@@ -343,7 +343,7 @@ func TestSpoolsOfDeadWorkersAreDropped(t *testing.T) {
 	first.Stop(t.Context()) // its lease goes with it
 	over.Store(true)
 	tried := r.state.Calls(fake.OpForget)
-	r.worker(4, func(c *jobs.WorkerConfig) { c.Metrics = jobs.NewMetrics(reg) })
+	r.worker(4, func(c *worker.Config) { c.Metrics = worker.NewMetrics(reg) })
 	r.eventually("the next worker drops it", func() bool { return counted(t, reg, "spool") == 1 })
 	if n := r.state.Calls(fake.OpForget); n != tried+1 {
 		t.Errorf("%d outputs were dropped", n-tried)
@@ -381,7 +381,7 @@ func TestAnOutputInAPausedSandboxIsDropped(t *testing.T) {
 	second.Stop(t.Context())
 	r.sql("DELETE FROM nodes WHERE lease_until < now() AND id = '" + first.Node() + "'")
 	reg := prometheus.NewRegistry()
-	r.worker(4, func(c *jobs.WorkerConfig) { c.Metrics = jobs.NewMetrics(reg) })
+	r.worker(4, func(c *worker.Config) { c.Metrics = worker.NewMetrics(reg) })
 	r.wait(r.submit(box, &kind.Resume{}, options()))
 	r.eventually("it is dropped in the resumed sandbox", func() bool { return counted(t, reg, "spool") == 1 })
 }
@@ -391,7 +391,7 @@ func TestAWorkerThatStopsDropsWhatItCan(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	reg := prometheus.NewRegistry()
-	w := r.worker(4, func(c *jobs.WorkerConfig) { c.Metrics = jobs.NewMetrics(reg) })
+	w := r.worker(4, func(c *worker.Config) { c.Metrics = worker.NewMetrics(reg) })
 	box := r.readied()
 	r.state.Inject(fake.Fault{Op: fake.OpForget, Err: providers.Errorf(providers.Unavailable, "no answer")})
 	r.wait(r.exec(box, "fake:stdout out"))
@@ -408,7 +408,7 @@ func TestAnOutputThatWasNotDroppedIsDroppedLater(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	reg := prometheus.NewRegistry()
-	r.worker(4, func(c *jobs.WorkerConfig) { c.Metrics = jobs.NewMetrics(reg) })
+	r.worker(4, func(c *worker.Config) { c.Metrics = worker.NewMetrics(reg) })
 	box := r.readied()
 	var over atomic.Bool
 	r.state.OnCall(func(op fake.Op, _ string) (fake.Fault, bool) {

@@ -239,9 +239,11 @@ func (c CreateSandbox) check() error {
 	}
 	for _, err := range []error{
 		r("cpus", c.CPUs, 0.1, 64), r("memory_mb", float64(c.MemoryMB), 64, 262144),
-		r("max_lifetime_seconds", c.MaxLifetimeSeconds, 1, year.Seconds()), r("paused_timeout_seconds", c.PausedTimeoutSeconds, 1, year.Seconds()),
+		r("max_lifetime_seconds", c.MaxLifetimeSeconds, 1, year.Seconds()), r("paused_timeout_seconds",
+			c.PausedTimeoutSeconds, 1, year.Seconds()),
 		r("disk_mb", float64(c.DiskMB), 1, 262144), r("pids", float64(c.Pids), 32, 32768),
-		kind.CheckEnv("env", c.Env), c.Git.Check(), c.Setup.Check(), checkLabels(c.Labels), c.Foreign.check(), kind.NoNUL("key", c.Key), kind.NoNUL("image", c.Image),
+		kind.CheckEnv("env", c.Env), c.Git.Check(), c.Setup.Check(), checkLabels(c.Labels), c.Foreign.check(),
+		kind.NoNUL("key", c.Key), kind.NoNUL("image", c.Image),
 	} {
 		if err != nil {
 			return err

@@ -7,9 +7,8 @@ import (
 	"sync"
 	"testing"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 )
 

@@ -7,16 +7,17 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"sandyard/dev/faultproxy"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/jobs/queue"
+	"sandyard/jobs/scheduler"
 	"sandyard/jobs/webhook"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/netguard"
 	"sandyard/providers/fake"
@@ -78,7 +79,7 @@ func newRigOn(t testing.TB, dsn string) *rig {
 }
 
 // wire returns a store for a worker whose connections to PostgreSQL can be broken. The rig's own go on.
-func (r *rig) wire() (*faultproxy.Proxy, func(*jobs.WorkerConfig)) {
+func (r *rig) wire() (*faultproxy.Proxy, func(*worker.Config)) {
 	r.t.Helper()
 	proxy, dsn := faultproxy.Postgres(r.t, r.dsn)
 	store, err := models.Open(r.t.Context(), dsn, 8, models.Limits{Window: 64})
@@ -88,7 +89,7 @@ func (r *rig) wire() (*faultproxy.Proxy, func(*jobs.WorkerConfig)) {
 		proxy.Back()
 		r.must(store.Close())
 	})
-	return proxy, func(c *jobs.WorkerConfig) { c.Store = store }
+	return proxy, func(c *worker.Config) { c.Store = store }
 }
 
 // loopback is where the tests' receivers of webhooks listen.
@@ -104,23 +105,23 @@ func (r *rig) must(err error) {
 }
 
 // worker starts another worker on the rig's backend.
-func (r *rig) worker(slots int, change ...func(*jobs.WorkerConfig)) *jobs.Worker {
+func (r *rig) worker(slots int, change ...func(*worker.Config)) *worker.Worker {
 	r.t.Helper()
 	return r.workerOn(r.state, slots, change...)
 }
 
 // workerOn starts a worker on some backend, which is an engine of its own unless change says otherwise.
-func (r *rig) workerOn(state *fake.State, slots int, change ...func(*jobs.WorkerConfig)) *jobs.Worker {
+func (r *rig) workerOn(state *fake.State, slots int, change ...func(*worker.Config)) *worker.Worker {
 	r.t.Helper()
 	p := fake.New(fake.Options{State: state, PerNode: true})
-	c := jobs.WorkerConfig{
+	c := worker.Config{
 		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: p, Engine: "engine", Slots: slots,
-		Lease: 10 * time.Second, Grace: 5 * time.Second, Webhooks: r.hooks, Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: r.log,
+		Lease: 10 * time.Second, Grace: 5 * time.Second, Webhooks: r.hooks, Metrics: worker.NewMetrics(prometheus.NewRegistry()), Log: r.log,
 	}
 	for _, f := range change {
 		f(&c)
 	}
-	w := jobs.NewWorker(c)
+	w := worker.New(c)
 	r.must(w.Start(r.t.Context()))
 	r.t.Cleanup(func() {
 		w.Stop(context.Background())
@@ -129,12 +130,12 @@ func (r *rig) workerOn(state *fake.State, slots int, change ...func(*jobs.Worker
 	return w
 }
 
-func (r *rig) scheduler(change ...func(*jobs.SchedulerConfig)) *jobs.Scheduler {
-	c := jobs.SchedulerConfig{Store: r.store, Client: r.client, Queue: r.queue, Webhooks: r.hooks, Steady: time.Millisecond, Log: r.log}
+func (r *rig) scheduler(change ...func(*scheduler.Config)) *scheduler.Scheduler {
+	c := scheduler.Config{Store: r.store, Client: r.client, Queue: r.queue, Webhooks: r.hooks, Steady: time.Millisecond, Log: r.log}
 	for _, f := range change {
 		f(&c)
 	}
-	s := jobs.NewScheduler(c)
+	s := scheduler.New(c)
 	s.Start(r.t.Context())
 	r.t.Cleanup(s.Stop)
 	return s

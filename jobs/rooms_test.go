@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/providers/dockerfile"
@@ -66,8 +66,8 @@ func TestWhatNoWorkerHasIsRefusedAtOnce(t *testing.T) {
 		t.Errorf("without a worker nothing is known: %v", err)
 	}
 	r.client = jobs.NewClient(r.store, r.queue, r.client.Catalog(), r.log) // one that has not looked yet
-	r.onEngine("small", jobs.Room{CPUs: 2, MemoryMB: 1000, Pids: 500})
-	r.onEngine("large", jobs.Room{CPUs: 4, MemoryMB: 2000, Pids: 400})
+	r.onEngine("small", worker.Room{CPUs: 2, MemoryMB: 1000, Pids: 500})
+	r.onEngine("large", worker.Room{CPUs: 4, MemoryMB: 2000, Pids: 400})
 	for field, wish := range map[string]jobs.CreateSandbox{"cpus": {CPUs: 5}, "memory_mb": {MemoryMB: 2001}, "pids": {Pids: 500}} {
 		var refused *kind.InvalidError
 		if _, err := r.client.Create(t.Context(), wish, options()); !errors.As(err, &refused) || refused.Field != field ||

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"sandyard/jobs/kind"
-	"sandyard/providers"
 )
 
 // checkRuntime refuses a runtime that the server does not offer: a weaker one than the default is the operator's to
@@ -21,17 +20,4 @@ func (k Catalog) checkRuntime(field, name string) error {
 	default:
 		return kind.Invalid(field, "unknown runtime %.80q; this server offers %v", name, k.Runtimes)
 	}
-}
-
-// offers refuses a template's runtime that this worker's configuration does not name: it may have named it once.
-func (w *Worker) offers(runtime string) error {
-	if runtime == "" || slices.Contains(w.runtimes, runtime) {
-		return nil
-	}
-	return providers.Errorf(
-		providers.Invalid,
-		"the template's runtime %.80q is not in SANDBOX_RUNTIMES of this worker; give the template "+
-			"another one or none",
-		runtime,
-	)
 }

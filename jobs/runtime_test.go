@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"sandyard/jobs"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 )
 
@@ -16,7 +17,7 @@ func TestBuildHasTheRuntimeOfItsTemplate(t *testing.T) {
 		Providers: []string{"fake"}, Images: []string{"*"}, Template: "python", Templates: map[string]string{"python": "fake"}, Runtimes: []string{"runsc"},
 	}, r.log)
 	r.template(models.Definition{Runtime: "runsc"})
-	offers := func(c *jobs.WorkerConfig) { c.Runtimes = []string{"runsc"} }
+	offers := func(c *worker.Config) { c.Runtimes = []string{"runsc"} }
 	here, there := &images{held: []string{"fake"}}, &images{held: []string{"fake"}}
 	_, first := r.builder(here, offers)
 	if j := r.wait(r.build("one").Jobs[0].ID); j.State != models.Succeeded {

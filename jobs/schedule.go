@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sandyard/jobs/kind"
+	"sandyard/jobs/timetable"
 	"sandyard/models"
 )
 
@@ -44,16 +45,12 @@ func (s Standing) options() Options {
 
 // Bounds of a schedule.
 const (
-	maxAction        = 1 << 20 // bytes of its JSON
-	maxScheduleName  = 128
-	defaultCatchUp   = 10
-	largestCatchUp   = 100
-	defaultTimeZone  = "UTC"
-	scheduleRun      = "run"
-	scheduleActor    = "schedule:"
-	maxWaitingRuns   = 100
-	missedAfter      = time.Minute
-	largestTickBatch = 10_000
+	maxAction       = 1 << 20 // bytes of its JSON
+	maxScheduleName = 128
+	defaultCatchUp  = 10
+	largestCatchUp  = 100
+	defaultTimeZone = "UTC"
+	scheduleRun     = "run"
 )
 
 // SetAction makes a schedule submit a, with these options.
@@ -160,11 +157,11 @@ func (c *Client) ResumeSchedule(ctx context.Context, tenant, id, actor string) (
 }
 
 func firstDue(s models.Schedule) (*time.Time, error) {
-	times, err := timetableOf(s)
+	times, err := timetable.Of(s)
 	if err != nil {
 		return nil, err
 	}
-	t := times.next(s.Anchor)
+	t := times.Next(s.Anchor)
 	return &t, nil
 }
 
@@ -246,7 +243,7 @@ func checkTimes(s *models.Schedule) error {
 	s.TimeZone = cmp.Or(s.TimeZone, defaultTimeZone)
 	s.Overlap, s.Missed = cmp.Or(s.Overlap, models.OverlapSkip), cmp.Or(s.Missed, models.MissedSkip)
 	s.MaxCatchUp = cmp.Or(s.MaxCatchUp, defaultCatchUp)
-	if _, err := timetableOf(*s); err != nil {
+	if _, err := timetable.Of(*s); err != nil {
 		return err
 	}
 	overlaps := []string{models.OverlapSkip, models.OverlapQueue, models.OverlapCancel}
@@ -275,7 +272,7 @@ func (c *Client) RunSchedule(ctx context.Context, id string, o Options) (models.
 	if err != nil {
 		return models.Submitted{}, err
 	}
-	return c.perform(
+	return c.Perform(
 		ctx,
 		s,
 		models.ScheduleRun{ID: models.NewIDAt("run_", c.store.Now(ctx)), ScheduleID: s.ID, Manual: true},
@@ -283,9 +280,9 @@ func (c *Client) RunSchedule(ctx context.Context, id string, o Options) (models.
 	)
 }
 
-// perform submits the jobs of a run. The run takes them in the same transaction, so that it never has two, and none is
+// Perform submits the jobs of a run. The run takes them in the same transaction, so that it never has two, and none is
 // without it.
-func (c *Client) perform(
+func (c *Client) Perform(
 	ctx context.Context,
 	s models.Schedule,
 	run models.ScheduleRun,

@@ -5,9 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/secrets"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/vault"
 )
@@ -19,11 +20,11 @@ func TestSecretsThatAreGone(t *testing.T) {
 	r := newRig(t)
 	v, err := vault.New(vault.NewKey())
 	r.must(err)
-	secrets := jobs.NewSecrets(r.store, v)
-	_, err = secrets.Put(t.Context(), tenant, "token", "s3cret")
+	kept := secrets.New(r.store, v)
+	_, err = kept.Put(t.Context(), tenant, "token", "s3cret")
 	r.must(err)
 	uses := kind.SecretEnv{Secrets: map[string]string{"TOKEN": "token"}}
-	able := func(c *jobs.WorkerConfig) { c.Secrets = secrets }
+	able := func(c *worker.Config) { c.Secrets = kept }
 
 	first := r.worker(2, able)
 	box, created := r.create(jobs.CreateSandbox{})
@@ -67,19 +68,19 @@ func TestSecretsAreChecked(t *testing.T) {
 	r := newRig(t)
 	v, err := vault.New(vault.NewKey())
 	r.must(err)
-	secrets := jobs.NewSecrets(r.store, v)
+	kept := secrets.New(r.store, v)
 	for name, c := range map[string][2]string{
 		"no name": {"", "x"}, "a path": {"../x", "x"}, "a long name": {strings.Repeat("a", 64), "x"}, "a digit first": {"1a", "x"},
-		"no value": {"a", ""}, "a long value": {"a", strings.Repeat("x", jobs.MaxSecretBytes+1)}, "NUL": {"a", "x\x00"},
+		"no value": {"a", ""}, "a long value": {"a", strings.Repeat("x", secrets.MaxBytes+1)}, "NUL": {"a", "x\x00"},
 	} {
-		if _, err := secrets.Put(t.Context(), tenant, c[0], c[1]); !errors.As(err, new(*kind.InvalidError)) {
+		if _, err := kept.Put(t.Context(), tenant, c[0], c[1]); !errors.As(err, new(*kind.InvalidError)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := jobs.NewSecrets(r.store, nil).Put(t.Context(), tenant, "a", "x"); !errors.Is(err, vault.ErrNoKey) {
+	if _, err := secrets.New(r.store, nil).Put(t.Context(), tenant, "a", "x"); !errors.Is(err, vault.ErrNoKey) {
 		t.Errorf("without a key: %v", err)
 	}
-	_, err = secrets.Put(t.Context(), tenant, "a", "x")
+	_, err = kept.Put(t.Context(), tenant, "a", "x")
 	r.must(err)
 	box, _ := r.create(jobs.CreateSandbox{})
 	for name, e := range map[string]kind.Exec{
@@ -94,11 +95,11 @@ func TestSecretsAreChecked(t *testing.T) {
 		}
 	}
 	for i := range models.MaxSecrets {
-		_, err = secrets.Put(t.Context(), tenant, "a"+strings.Repeat("x", i%60)+string(rune('a'+i/60)), "x")
+		_, err = kept.Put(t.Context(), tenant, "a"+strings.Repeat("x", i%60)+string(rune('a'+i/60)), "x")
 	}
 	if limit := (*models.LimitError)(nil); !errors.As(err, &limit) || limit.Limit != "secrets" {
 		t.Errorf("one more than a tenant may have: %v", err)
 	}
-	_, err = secrets.Put(t.Context(), tenant, "a", "y") // a new value of one that is there
+	_, err = kept.Put(t.Context(), tenant, "a", "y") // a new value of one that is there
 	r.must(err)
 }

@@ -4,11 +4,12 @@ import (
 	"maps"
 	"testing"
 
-	"sandyard/jobs/kind"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/security"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 )
 
@@ -29,9 +30,9 @@ func (r *rig) events(f models.SecurityFilter) map[string]int64 {
 func TestSecurityEventsOfWorkers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	s := jobs.NewSecurity(r.store, r.log)
+	s := security.New(r.store, r.log)
 	t.Cleanup(s.Close)
-	r.worker(4, func(c *jobs.WorkerConfig) { c.Security = s })
+	r.worker(4, func(c *worker.Config) { c.Security = s })
 	box, created := r.create(jobs.CreateSandbox{})
 	r.wait(created)
 	for range 5 {
@@ -49,7 +50,7 @@ func TestSecurityEventsOfWorkers(t *testing.T) {
 func TestSecurityEventsAreBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	s := jobs.NewSecurity(r.store, r.log)
+	s := security.New(r.store, r.log)
 	box, _ := r.create(jobs.CreateSandbox{})
 	for range 5000 {
 		s.Note(models.SecurityEvent{TenantID: tenant, Kind: models.LimitReached, Client: "192.0.2.1", Detail: "max_queued"})

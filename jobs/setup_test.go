@@ -5,10 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/egress"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 )
 
 // TestPreparationsThatCannotWorkAreRefused before a sandbox is written down for them.

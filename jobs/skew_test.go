@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 )
 
@@ -25,7 +25,7 @@ func TestTheDatabasesClockRules(t *testing.T) {
 			t.Parallel()
 			r := newRigOn(t, testenv.Skewed(t, by))
 			r.scheduler()
-			r.worker(8, func(c *jobs.WorkerConfig) { c.Lease = 5 * time.Second })
+			r.worker(8, func(c *worker.Config) { c.Lease = 5 * time.Second })
 			if off := r.store.Ahead(t.Context()) - by; off.Abs() > time.Minute {
 				t.Fatalf("the database's clock is taken for %v wrong", off)
 			}

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/scheduler"
 	"sandyard/models"
 )
 
@@ -63,7 +63,7 @@ func TestWhatIsMadeAgainIsBoundedAsWell(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.worker(4, reconciling(time.Millisecond))
-	r.scheduler(func(c *jobs.SchedulerConfig) {
+	r.scheduler(func(c *scheduler.Config) {
 		c.Client = r.bounded(jobs.Span{Most: time.Hour}, jobs.Span{Default: time.Minute, Most: time.Hour})
 	})
 	box, made := r.create(jobs.CreateSandbox{OnLost: models.OnLostRecreate, MaxLifetimeSeconds: 7200})

@@ -10,6 +10,8 @@ import (
 
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
+	"sandyard/jobs/node"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/providers/fake"
@@ -39,17 +41,17 @@ func (p *pooled) class(image string) providers.PoolClass {
 	return p.classes[image]
 }
 
-func (r *rig) pooledWorker(change ...func(*jobs.WorkerConfig)) (*pooled, *jobs.Worker) {
+func (r *rig) pooledWorker(change ...func(*worker.Config)) (*pooled, *worker.Worker) {
 	r.t.Helper()
 	p := &pooled{Provider: fake.New(fake.Options{State: r.state, PerNode: true})}
-	c := jobs.WorkerConfig{
-		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: p, Engine: "engine", Slots: 2, Pool: jobs.PoolSizes{Min: 4, Max: 16},
-		Lease: 3 * time.Second, Grace: 5 * time.Second, Webhooks: r.hooks, Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: r.log,
+	c := worker.Config{
+		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: p, Engine: "engine", Slots: 2, Pool: node.PoolSizes{Min: 4, Max: 16},
+		Lease: 3 * time.Second, Grace: 5 * time.Second, Webhooks: r.hooks, Metrics: worker.NewMetrics(prometheus.NewRegistry()), Log: r.log,
 	}
 	for _, f := range change {
 		f(&c)
 	}
-	w := jobs.NewWorker(c)
+	w := worker.New(c)
 	r.must(w.Start(r.t.Context()))
 	r.t.Cleanup(func() {
 		w.Stop(context.Background())
@@ -100,7 +102,7 @@ func TestPoolHasTheRoomBesideSandboxes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.must(r.store.Declare(t.Context(), []models.Template{{Name: "python", Image: "fake"}}))
-	p, _ := r.pooledWorker(func(c *jobs.WorkerConfig) { c.Room = jobs.Room{Sandboxes: 3, MemoryMB: 1000} })
+	p, _ := r.pooledWorker(func(c *worker.Config) { c.Room = worker.Room{Sandboxes: 3, MemoryMB: 1000} })
 	has := func(want providers.PoolRoom) func() bool {
 		return func() bool {
 			p.mu.Lock()

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/providers/fake"
@@ -48,7 +48,7 @@ func TestAWorkerStopsOnAnEngineThatHangs(t *testing.T) {
 	t.Cleanup(func() { r.must(p.Close()) })
 	silent := &mute{&builder{Provider: p, engine: &images{held: []string{"fake"}}}, make(chan struct{}, 1)}
 	const grace = 100 * time.Millisecond
-	w := r.worker(8, func(c *jobs.WorkerConfig) { c.Provider, c.Grace = silent, grace })
+	w := r.worker(8, func(c *worker.Config) { c.Provider, c.Grace = silent, grace })
 	box := r.readied()
 	for _, op := range []fake.Op{fake.OpForget, fake.OpFile, fake.OpDelete} {
 		r.state.Inject(fake.Fault{Op: op, Times: 100, Hang: true})

@@ -13,6 +13,7 @@ import (
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/jobs/queue"
+	"sandyard/jobs/scheduler"
 	"sandyard/models"
 )
 
@@ -59,7 +60,7 @@ func TestWhatAlwaysFailsHoldsNobodyUp(t *testing.T) {
 	for _, id := range []string{lease.job, late.job, before.job, making.box, held.box, stranded.job, old.job} {
 		r.sql("INSERT INTO refused VALUES ($1)", id)
 	}
-	r.scheduler(func(c *jobs.SchedulerConfig) { c.LostAfter, c.Retention.History = time.Minute, 30*time.Minute })
+	r.scheduler(func(c *scheduler.Config) { c.LostAfter, c.Retention.History = time.Minute, 30*time.Minute })
 	for what, ok := range map[string]func() bool{
 		"a job is taken from a silent worker": func() bool { return r.job(recovered.job).State == models.Queued },
 		"a job expires in the queue":          func() bool { return r.job(expired.job).State == models.Expired },
@@ -87,7 +88,7 @@ func TestHousekeepingWithoutRedis(t *testing.T) {
 	t.Cleanup(func() { r.must(rdb.Close()) })
 	queue := queue.NewQueue(rdb, r.log)
 	t.Cleanup(queue.Close)
-	first := r.scheduler(func(c *jobs.SchedulerConfig) { c.Queue = queue })
+	first := r.scheduler(func(c *scheduler.Config) { c.Queue = queue })
 	r.eventually("old keys are forgotten", func() bool { return r.countRows("idempotency_keys") == 1 })
 	if n := r.countRows("nodes"); n != 1 {
 		t.Errorf("%d nodes are left while their queues are", n)

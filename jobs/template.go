@@ -57,7 +57,7 @@ func (c *Client) CheckTemplate(ctx context.Context, o models.Owner, t models.Tem
 		return err
 	}
 	if o.Tenant != "" {
-		if err := c.images.check(ctx, o.Tenant, "image", t.Image); err != nil {
+		if err := c.images.Check(ctx, o.Tenant, "image", t.Image); err != nil {
 			return err
 		}
 	}
@@ -114,8 +114,10 @@ func CheckTemplate(t models.Template) error {
 	}
 	d := t.Definition
 	for _, err := range []error{
-		kind.NoNUL("start_command", d.StartCommand), kind.NoNUL("description", d.Description), kind.NoNUL("runtime", d.Runtime),
-		kind.CheckEnv("env", d.Env), checkWorkDir(d.WorkDir), checkPorts(d), checkProbe(d.Ready), checkLimits(d), checkPool(d.Pool), checkEgress(d.Egress),
+		kind.NoNUL("start_command", d.StartCommand), kind.NoNUL("description", d.Description), kind.NoNUL("runtime",
+			d.Runtime),
+		kind.CheckEnv("env", d.Env), checkWorkDir(d.WorkDir), checkPorts(d), checkProbe(d.Ready), checkLimits(d),
+		checkPool(d.Pool), checkEgress(d.Egress),
 	} {
 		if err != nil {
 			return err

@@ -6,11 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"github.com/jackc/pgx/v5"
 
 	"sandyard/dev/testenv"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 )
 

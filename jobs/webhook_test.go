@@ -11,13 +11,12 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"sandyard/jobs/kind"
-
 	"github.com/hibiken/asynq"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/jobs/webhook"
 	"sandyard/models"
 	"sandyard/netguard"

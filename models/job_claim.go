@@ -85,6 +85,12 @@ func (s *Store) begin(
 	return found.Sandbox, err
 }
 
+// What is in the condition of everything that an attempt writes of its job: it must still be the last one.
+const (
+	fence     = "attempt = ?"
+	fenceHeld = "h.attempt = j.attempt"
+)
+
 // Held names a job by its fence.
 type Held struct {
 	ID      string `json:"id"`

@@ -106,3 +106,8 @@ func AsError(err error) *Error {
 	}
 	return &Error{Class: Internal, Message: "the provider failed", Err: err}
 }
+
+// IsGone says whether what an error is about is not there any more: the sandbox, or the command in it.
+func IsGone(err error) bool {
+	return errors.Is(err, ErrNotFound) || errors.Is(err, ErrLost) || errors.Is(err, ErrNoExec)
+}

@@ -13,8 +13,8 @@ import (
 
 	"sandyard/dev/testenv"
 	"sandyard/gateway"
-	"sandyard/jobs"
 	"sandyard/jobs/webhook"
+	"sandyard/jobs/worker"
 	"sandyard/netguard"
 	"sandyard/providers"
 	"sandyard/providers/fake"
@@ -36,10 +36,10 @@ func (r *rig) workWithGateway(signer *tokens.Signer, p providers.Provider, engin
 	t := r.t
 	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	w := jobs.NewWorker(jobs.WorkerConfig{
+	w := worker.New(worker.Config{
 		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: p, Engine: engine, Slots: 8, Lease: 10 * time.Second, Grace: time.Second,
 		Gateway: "http://" + l.Addr().String(), Webhooks: webhook.New(r.store, r.queue, netguard.Rules{}, slog.New(slog.DiscardHandler)),
-		Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
+		Metrics: worker.NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
 	})
 	door := gateway.New(gateway.Config{
 		Signer: signer, Log: slog.New(slog.DiscardHandler), Now: r.store.Now, Open: w.Enter,

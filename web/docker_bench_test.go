@@ -25,7 +25,9 @@ import (
 
 	"sandyard/dev/abbench"
 	"sandyard/jobs"
+	"sandyard/jobs/node"
 	"sandyard/jobs/webhook"
+	"sandyard/jobs/worker"
 	"sandyard/netguard"
 	"sandyard/providers/docker"
 	"sandyard/web"
@@ -131,10 +133,10 @@ func (y *dockerYard) workOnDocker(pool docker.Pool) {
 		check(y.b, p.Close())
 	})
 	check(y.b, p.Ensure(context.Background(), benchImage))
-	w := jobs.NewWorker(jobs.WorkerConfig{
+	w := worker.New(worker.Config{
 		Store: y.store, Redis: y.redis, Images: []string{"*"}, Provider: p, Engine: "here", Slots: 64,
-		Pool: jobs.PoolSizes{Min: pool.Size, Max: pool.Max}, Lease: 10 * time.Second, Grace: 5 * time.Second,
-		Webhooks: webhook.New(y.store, y.queue, netguard.Rules{}, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
+		Pool: node.PoolSizes{Min: pool.Size, Max: pool.Max}, Lease: 10 * time.Second, Grace: 5 * time.Second,
+		Webhooks: webhook.New(y.store, y.queue, netguard.Rules{}, log), Metrics: worker.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	check(y.b, w.Start(context.Background()))
 	y.b.Cleanup(func() { w.Stop(context.Background()) })

@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"github.com/jackc/pgx/v5"
 
 	"sandyard/dev/abbench"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/scheduler"
 	"sandyard/jobs/webhook"
 	"sandyard/models"
 	"sandyard/netguard"
@@ -32,7 +32,7 @@ const (
 func BenchmarkFlood(b *testing.B) {
 	y := newDockerYard(b, docker.Pool{})
 	f := newFlood(y)
-	scheduler := jobs.NewScheduler(jobs.SchedulerConfig{
+	scheduler := scheduler.New(scheduler.Config{
 		Store: y.store, Client: f.client, Queue: y.queue, Webhooks: webhook.New(y.store, y.queue, netguard.Rules{}, discarded()), Log: discarded(),
 	})
 	scheduler.Start(b.Context())

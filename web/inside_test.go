@@ -22,8 +22,8 @@ import (
 
 	"sandyard/dev/testenv"
 	"sandyard/gateway"
-	"sandyard/jobs"
 	"sandyard/jobs/webhook"
+	"sandyard/jobs/worker"
 	"sandyard/netguard"
 	"sandyard/providers"
 	"sandyard/providers/fake"
@@ -82,10 +82,10 @@ func newInsideRigBy(t *testing.T, within func(*fake.Provider) providers.Provider
 	})...)}
 	go func() { ended <- way.Serve(ctx, nil) }()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	w := jobs.NewWorker(jobs.WorkerConfig{
+	w := worker.New(worker.Config{
 		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: r.provider, Engine: "here", Slots: 8, Lease: 10 * time.Second, Grace: 5 * time.Second,
 		Gateway: "http://" + l.Addr().String(), Webhooks: webhook.New(r.store, r.queue, netguard.Rules{}, log),
-		Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
+		Metrics: worker.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	door := gateway.Config{
 		Signer: signer, Log: log, Now: r.store.Now,

@@ -11,6 +11,7 @@ import (
 
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
+	"sandyard/jobs/scheduler"
 	"sandyard/jobs/webhook"
 	"sandyard/models"
 	"sandyard/netguard"
@@ -102,7 +103,7 @@ func (r *rig) schedule() {
 	r.t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	catalog := jobs.Catalog{Providers: []string{"fake"}, Templates: map[string]string{"python": "fake-python"}, Template: "python"}
-	s := jobs.NewScheduler(jobs.SchedulerConfig{
+	s := scheduler.New(scheduler.Config{
 		Store: r.store, Client: jobs.NewClient(r.store, r.queue, catalog, log), Queue: r.queue,
 		Webhooks: webhook.New(r.store, r.queue, netguard.Rules{}, log), LostAfter: time.Minute, Log: log,
 	})

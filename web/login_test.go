@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sandyard/auth"
-	"sandyard/jobs"
+	"sandyard/jobs/secrets"
 	"sandyard/models"
 	"sandyard/vault"
 	"sandyard/web"
@@ -381,7 +381,7 @@ func TestTokensEndStreams(t *testing.T) {
 func TestSecretsOverHTTP(t *testing.T) {
 	t.Parallel()
 	v := must(vault.New(vault.NewKey()))(t)
-	r := newRig(t, func(c *web.Config) { c.Secrets = jobs.NewSecrets(c.Store, v) })
+	r := newRig(t, func(c *web.Config) { c.Secrets = secrets.New(c.Store, v) })
 	put := func(name string, body any, as ...string) answer {
 		return r.call("PUT", "/v1/secrets/"+name, body, as...)
 	}

@@ -23,6 +23,7 @@ import (
 	"sandyard/jobs"
 	"sandyard/jobs/queue"
 	"sandyard/jobs/webhook"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/netguard"
 	"sandyard/providers"
@@ -116,9 +117,9 @@ func (r *rig) serve(config web.Config) {
 func (r *rig) work() {
 	r.t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	w := jobs.NewWorker(jobs.WorkerConfig{
+	w := worker.New(worker.Config{
 		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: r.provider, Engine: "here", Slots: 8, Lease: 10 * time.Second, Grace: 5 * time.Second,
-		Webhooks: webhook.New(r.store, r.queue, netguard.Rules{}, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
+		Webhooks: webhook.New(r.store, r.queue, netguard.Rules{}, log), Metrics: worker.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	check(r.t, w.Start(context.Background()))
 	r.t.Cleanup(func() { w.Stop(context.Background()) })

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"sandyard/dev/testenv"
-	"sandyard/jobs"
+	"sandyard/jobs/security"
 	"sandyard/models"
 	"sandyard/web"
 )
@@ -16,7 +16,7 @@ import (
 func guarded(t *testing.T) *agent {
 	t.Helper()
 	return newAgent(t, func(c *web.Config) {
-		c.Security = jobs.NewSecurity(c.Store, slog.New(slog.DiscardHandler))
+		c.Security = security.New(c.Store, slog.New(slog.DiscardHandler))
 		t.Cleanup(c.Security.Close)
 	})
 }

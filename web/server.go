@@ -19,6 +19,8 @@ import (
 	"sandyard/gateway"
 	"sandyard/jobs"
 	"sandyard/jobs/queue"
+	"sandyard/jobs/secrets"
+	"sandyard/jobs/security"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/tokens"
@@ -32,11 +34,11 @@ import (
 type Config struct {
 	Store         *models.Store
 	Jobs          *jobs.Client
-	Secrets       *jobs.Secrets // nil = none can be written
+	Secrets       *secrets.Keeper // nil = none can be written
 	Waiters       *queue.Waiters
 	Queue         *queue.Queue
-	Security      *jobs.Security // nil = nobody counts
-	Redis         *redis.Options // for the monitor, which opens connections of its own
+	Security      *security.Counter // nil = nobody counts
+	Redis         *redis.Options    // for the monitor, which opens connections of its own
 	Metrics       prometheus.Gatherer
 	PublicMetrics bool // /metrics needs no key
 	Capabilities  []providers.Capabilities

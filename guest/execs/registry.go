@@ -144,7 +144,7 @@ func (r *Registry) Start(c Command) (*Exec, error) {
 func (r *Registry) reserve(c Command) (e *Exec, fresh bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e := r.named[c.Name]; spools && c.Name != "" && e != nil {
+	if e := r.named[c.Name]; c.Name != "" && e != nil {
 		if !c.Anew || !e.Command.Background || !e.over() {
 			return e, false, nil
 		}

@@ -129,7 +129,8 @@ func (g *Git) script() (text string, env map[string]string) {
 	if g.Ref != "" {
 		branch = ` --branch "$REF"`
 	}
-	return git + ` -c advice.detachedHead=false clone --no-progress $DEPTH` + branch + ` -- "$REPOSITORY" "$DIRECTORY"`, env
+	return git + ` -c advice.detachedHead=false clone --no-progress $DEPTH` + branch + ` -- "$REPOSITORY" "$DIRECTORY"`,
+		env
 }
 
 // Step is one command that prepares a sandbox.

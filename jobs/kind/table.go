@@ -154,6 +154,28 @@ func AttemptsOf(a Args) int {
 	return usualAttempts
 }
 
+// NewJob makes a job of arguments that are valid, for which they lose their bytes.
+func NewJob(tenantID, sandboxID string, a Args) (models.Job, error) {
+	j := models.Job{
+		ID: models.NewID("job_"), TenantID: tenantID, SandboxID: sandboxID, Kind: a.Kind(), MaxAttempts: AttemptsOf(a),
+	}
+	if err := a.Validate(); err != nil {
+		return j, err
+	}
+	timeout, err := TimeoutOf(a)
+	if err != nil {
+		return j, err
+	}
+	j.TimeoutMS = timeout.Milliseconds()
+	if b, ok := a.(Blobs); ok {
+		if j.Input, err = b.TakeBlob(); err != nil {
+			return j, err
+		}
+	}
+	j.Args, err = json.Marshal(a)
+	return j, err
+}
+
 // FromJob reads a stored job's arguments.
 func FromJob(j models.Job) (Args, error) {
 	k, ok := kinds()[j.Kind]

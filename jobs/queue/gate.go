@@ -14,8 +14,8 @@ import (
 const maxIdle = time.Second
 
 // gate lets an Asynq server sleep until there is work. Asynq only polls, which costs either half a second a job or a
-// core; so while all of a server's queues are empty, this hook on its Redis client holds the next dequeue back until
-// a message says that a task was added. The server's dequeues all come from one goroutine.
+// core; so while all of a server's queues are empty, this hook on its Redis client holds the next dequeue back until a
+// message says that a task was added. The server's dequeues all come from one goroutine.
 //
 // The hook knows a dequeue by its keys. If another version of Asynq looks different, jobs still run, at the speed of
 // its polling; a test notices.

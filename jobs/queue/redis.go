@@ -23,9 +23,9 @@ func ParseRedis(url string) (*redis.Options, error) {
 // answerTime is how long a loop waits for Redis. Callers that somebody waits for have deadlines of their own.
 const answerTime = time.Second
 
-// NewRedis returns a client of its own. Maintenance notices are a feature of one vendor's cloud that others answer
-// with an error. Each hook is asked to make every call. No call and no dial is repeated, and all heed their context: a
-// Redis that hangs must not hold up its callers, and a dequeue whose answer was lost must not take a second task.
+// NewRedis returns a client of its own. Maintenance notices are a feature of one vendor's cloud that others answer with
+// an error. Each hook is asked to make every call. No call and no dial is repeated, and all heed their context: a Redis
+// that hangs must not hold up its callers, and a dequeue whose answer was lost must not take a second task.
 func NewRedis(o *redis.Options, hooks ...redis.Hook) *redis.Client {
 	own := *o
 	own.PushNotificationProcessor = nil

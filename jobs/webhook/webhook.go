@@ -33,8 +33,8 @@ const (
 	lostAfter = time.Minute
 )
 
-// schedule is how long to wait after each failed attempt; after the last the delivery has failed. Together
-// about three days.
+// schedule is how long to wait after each failed attempt; after the last the delivery has failed. Together about three
+// days.
 func schedule() []time.Duration {
 	return []time.Duration{
 		time.Second, 5 * time.Second, 30 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,

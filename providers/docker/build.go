@@ -58,7 +58,7 @@ func (p *Provider) Build(ctx context.Context, b providers.Build, log io.Writer) 
 	if err := checkNames(b); err != nil {
 		return err
 	}
-	unlock, err := p.locks.acquire(ctx, b.ID)
+	unlock, err := p.alone(ctx, b.ID)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.I
 	if err != nil {
 		return providers.Instance{}, err
 	}
-	unlock, err := p.locks.acquire(ctx, spec.ID)
+	unlock, err := p.alone(ctx, spec.ID)
 	if err != nil {
 		return providers.Instance{}, err
 	}

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/docker/docker/client"
+
+	"sandyard/keymutex"
 	"sandyard/providers"
 	"sandyard/providers/confine"
 	"sandyard/providers/guestconn"
@@ -60,8 +62,8 @@ type Provider struct {
 	runtimes runtimes
 	old      []string // known escapes of the engine
 	guest    *guestVolume
-	starts   chan struct{} // one token per start in flight
-	locks    locks
+	starts   chan struct{}  // one token per start in flight
+	locks    keymutex.Mutex // of sandboxes that change; between processes the engine's unique names decide
 	guests   *guestconn.Guests[resource]
 	pool     *pool
 	builds   buildWatches
@@ -271,3 +273,12 @@ func (p *Provider) answers(ctx context.Context) bool {
 
 // GuestVolume names the engine's volume that holds this release's guest. It may be removed when no sandbox uses it.
 func (p *Provider) GuestVolume() string { return p.guest.name() }
+
+// alone lets one change of a sandbox happen at a time in this process.
+func (p *Provider) alone(ctx context.Context, id string) (unlock func(), err error) {
+	unlock, err = p.locks.Lock(ctx, id)
+	if err != nil {
+		return nil, translate(ctx.Err(), "wait for another change of the sandbox")
+	}
+	return unlock, nil
+}

@@ -49,7 +49,7 @@ func (p *Provider) Resume(ctx context.Context, id string) error {
 }
 
 func (p *Provider) change(ctx context.Context, id string, do func(resource) error) error {
-	unlock, err := p.locks.acquire(ctx, id)
+	unlock, err := p.alone(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (p *Provider) settle(ctx context.Context, id string, want status, err error
 
 // Delete implements providers.Provider.
 func (p *Provider) Delete(ctx context.Context, id string) error {
-	unlock, err := p.locks.acquire(ctx, id)
+	unlock, err := p.alone(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"sandyard/tests/chaos/mutate"
 )
 
 // What a run is made of; make chaos sets them.
@@ -58,18 +61,24 @@ func TestChaos(t *testing.T) {
 // build makes the programs as make build does, or without one of the safeties.
 func build(t *testing.T, without string) string {
 	t.Helper()
-	dir, flags, tags := t.TempDir(), "-s -w", ""
+	dir := t.TempDir()
+	options := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w"}
 	if without != "" {
-		tags = "chaosproof"
-		for _, where := range []string{"models", "jobs", "guest/execs"} {
-			flags += " -X sandyard/" + where + ".lacking=" + without
+		root, err := filepath.Abs(filepath.Join("..", ".."))
+		if err != nil {
+			t.Fatal(err)
 		}
+		overlay, err := mutate.Overlay(root, t.TempDir(), without)
+		if err != nil {
+			t.Fatal(err)
+		}
+		options = append(options, "-overlay", overlay)
 	}
 	for out, packages := range map[string][]string{
 		dir + "/":                 {"./cmd/api", "./cmd/worker", "./cmd/scheduler", "./cmd/guest", "./cmd/sandbox-shim", "./cmd/sandyard"},
 		filepath.Join(dir, "sup"): {"./cmd/guest-sup"},
 	} {
-		args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-tags", tags, "-o", out}, packages...)
+		args := slices.Concat(options, []string{"-o", out}, packages)
 		cmd := exec.Command("go", args...)
 		cmd.Dir, cmd.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
 		if text, err := cmd.CombinedOutput(); err != nil {

@@ -13,7 +13,7 @@ import (
 func TestTheDatabasesClockRules(t *testing.T) {
 	t.Parallel()
 	moment := regexp.MustCompile(`time\.Until\(|time\.Now\(\)\.(UTC|Unix\w*|Format|Truncate|Add|Compare|Equal)\(|, time\.Now\(\)\)|NowFunc`)
-	for _, dir := range []string{"models", "models/pg", "jobs", "jobs/kind", "jobs/loop", "jobs/queue", "jobs/webhook", "web", "web/v1", "web/account", "web/rest", "web/e2b", "web/bridge", "web/workerclient", "web/edge", "web/middleware", "web/problem", "web/calls", "web/mcp", "web/sandboxserver", "web/agentapi", "auth", "vault", "gateway", "tokens"} {
+	for _, dir := range []string{"models", "models/pg", "jobs", "jobs/kind", "jobs/timetable", "jobs/secrets", "jobs/imagepolicy", "jobs/security", "jobs/autoresume", "jobs/slots", "jobs/circuit", "jobs/node", "jobs/worker", "jobs/scheduler", "jobs/loop", "jobs/queue", "jobs/webhook", "web", "web/v1", "web/account", "web/rest", "web/e2b", "web/bridge", "web/workerclient", "web/edge", "web/middleware", "web/problem", "web/calls", "web/mcp", "web/sandboxserver", "web/agentapi", "auth", "vault", "gateway", "tokens"} {
 		files, err := filepath.Glob(filepath.Join("..", "..", dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %d files, %v", dir, len(files), err)

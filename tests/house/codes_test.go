@@ -71,7 +71,7 @@ func codesOf(t *testing.T) map[string]string {
 	var files []*ast.File
 	for _, file := range goFiles(t) {
 		dir := filepath.Dir(file)
-		if !slices.Contains([]string{"jobs", "models", "gateway", "providers"}, dir) && dir != "web" && !strings.HasPrefix(dir, "web/") && !strings.HasPrefix(dir, "toolset") || strings.HasSuffix(file, "_test.go") {
+		if !slices.Contains([]string{"jobs", "jobs/worker", "jobs/secrets", "models", "gateway", "providers"}, dir) && dir != "web" && !strings.HasPrefix(dir, "web/") && !strings.HasPrefix(dir, "toolset") || strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		parsed, err := parser.ParseFile(c.set, filepath.Join(root, file), nil, 0)
@@ -85,7 +85,7 @@ func codesOf(t *testing.T) map[string]string {
 		ast.Inspect(f, c.look)
 	}
 	for _, state := range []string{"failed", "deleting", "deleted", "lost"} { // "sandbox_" and the state of one that takes no work
-		c.codes["sandbox_"+state] = "jobs/conclude.go"
+		c.codes["sandbox_"+state] = "jobs/worker/finish.go"
 	}
 	return c.codes
 }
@@ -156,7 +156,7 @@ func (c *coder) add(e ast.Expr) {
 	value := text(e)
 	switch e := e.(type) {
 	case *ast.Ident:
-		for _, pkg := range []string{"e2b", "problem", "jobs", "models"} {
+		for _, pkg := range []string{"e2b", "problem", "jobs", "worker", "secrets", "models"} {
 			if v := c.constants[pkg+"."+e.Name]; v != "" {
 				value = v
 			}

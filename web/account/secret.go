@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"sandyard/jobs"
+	"sandyard/jobs/secrets"
 	"sandyard/models"
 	"sandyard/vault"
 	"sandyard/web/middleware"
@@ -40,7 +40,7 @@ type putSecretInput struct {
 	Body SecretBody
 }
 
-func (s *Server) addSecrets(all *jobs.Secrets) {
+func (s *Server) addSecrets(all *secrets.Keeper) {
 	rest.Register(
 		s.api,
 		rest.Operation(

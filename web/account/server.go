@@ -7,6 +7,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/jobs/queue"
+	"sandyard/jobs/secrets"
 	"sandyard/models"
 	"sandyard/web/middleware"
 	"sandyard/web/rest"
@@ -20,7 +21,7 @@ type Config struct {
 	Stack   *middleware.Stack
 	Store   *models.Store
 	Jobs    *jobs.Client
-	Secrets *jobs.Secrets // nil = none can be written
+	Secrets *secrets.Keeper // nil = none can be written
 	Queue   *queue.Queue
 }
 
@@ -29,7 +30,7 @@ type Server struct {
 	mw      *middleware.Stack
 	store   *models.Store
 	jobs    *jobs.Client
-	secrets *jobs.Secrets
+	secrets *secrets.Keeper
 	queue   *queue.Queue
 	api     *rest.API
 }
@@ -37,7 +38,7 @@ type Server struct {
 // New returns a server.
 func New(c Config) *Server {
 	return &Server{
-		mw: c.Stack, store: c.Store, jobs: c.Jobs, secrets: cmp.Or(c.Secrets, jobs.NewSecrets(c.Store, nil)), queue: c.Queue,
+		mw: c.Stack, store: c.Store, jobs: c.Jobs, secrets: cmp.Or(c.Secrets, secrets.New(c.Store, nil)), queue: c.Queue,
 	}
 }
 

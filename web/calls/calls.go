@@ -10,10 +10,9 @@ import (
 	"strconv"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/egress"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/tokens"
 	"sandyard/web/middleware"

@@ -8,9 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/web/middleware"
 )

@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"sandyard/jobs/kind"
-
 	"sandyard/models"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"

@@ -4,9 +4,8 @@ import (
 	"context"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/tokens"
 	"sandyard/web/middleware"

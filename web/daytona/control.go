@@ -10,11 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"

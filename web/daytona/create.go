@@ -8,12 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/egress"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/web/calls"
 	"sandyard/web/problem"
 )

@@ -6,10 +6,9 @@ import (
 	"strconv"
 	"strings"
 
-	"sandyard/jobs/kind"
-
 	"github.com/gofiber/fiber/v2"
 
+	"sandyard/jobs/kind"
 	"sandyard/web/problem"
 )
 

@@ -7,10 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"github.com/gofiber/fiber/v2"
 
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"

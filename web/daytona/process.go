@@ -10,10 +10,9 @@ import (
 	"strconv"
 	"strings"
 
-	"sandyard/jobs/kind"
-
 	"github.com/gofiber/fiber/v2"
 
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/web/calls"
 	"sandyard/web/problem"

@@ -9,11 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/gateway"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/web/calls"
 	"sandyard/web/middleware"

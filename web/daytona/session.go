@@ -8,10 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"sandyard/jobs/kind"
-
 	"github.com/gofiber/fiber/v2"
 
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/web/problem"

@@ -3,10 +3,9 @@ package e2b
 import (
 	"net/http"
 
-	"sandyard/jobs/kind"
-
 	"github.com/gofiber/fiber/v2"
 
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"

@@ -5,11 +5,10 @@ import (
 	"net/http"
 	"slices"
 
-	"sandyard/jobs/kind"
-
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/egress"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/web/problem"
 )

@@ -12,11 +12,10 @@ import (
 	"net/http"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/tokens"
 	"sandyard/web/middleware"

@@ -13,11 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/dev/testenv"
 	"sandyard/gateway"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 )
 

@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/dev/testenv"
 	"sandyard/gateway"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
+	"sandyard/jobs/scheduler"
 	"sandyard/jobs/webhook"
 	"sandyard/models"
 	"sandyard/netguard"
@@ -93,7 +93,7 @@ func TestTrafficKeepsASandbox(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
-	scheduler := jobs.NewScheduler(jobs.SchedulerConfig{
+	scheduler := scheduler.New(scheduler.Config{
 		Store: r.store, Client: r.jobs, Queue: r.queue, Webhooks: webhook.New(r.store, r.queue, netguard.Rules{}, r.log), Steady: time.Second, Log: r.log,
 	})
 	wish := jobs.CreateSandbox{IdleTimeoutSeconds: 10, Foreign: jobs.Foreign{Public: true}}

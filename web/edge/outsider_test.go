@@ -10,11 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/gateway"
 	"sandyard/guest/dialect"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/tokens"
 )
 

@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
@@ -26,8 +24,10 @@ import (
 	"sandyard/dev/testenv"
 	"sandyard/gateway"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/jobs/queue"
 	"sandyard/jobs/webhook"
+	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/netguard"
 	"sandyard/providers"
@@ -48,7 +48,7 @@ type rig struct {
 	signer  *tokens.Signer
 	url     string // of the edge
 	gateway string // its URL
-	worker  *jobs.Worker
+	worker  *worker.Worker
 	edge    *edge.Edge
 	stop    func() // the edge
 	log     *slog.Logger
@@ -302,9 +302,9 @@ func (r *rig) work(ctx context.Context, log *slog.Logger) {
 	l := listen(r.t)
 	r.gateway = "http://" + l.Addr().String()
 	provider := reachable{fake.New(fake.Options{PerNode: true}), r.inside}
-	r.worker = jobs.NewWorker(jobs.WorkerConfig{ //nolint:contextcheck // its life is from Start to Stop
+	r.worker = worker.New(worker.Config{ //nolint:contextcheck // its life is from Start to Stop
 		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: provider, Engine: "here", Slots: 8, Gateway: r.gateway, Lease: 10 * time.Second,
-		Grace: 5 * time.Second, Webhooks: webhook.New(r.store, r.queue, netguard.Rules{}, log), Metrics: jobs.NewMetrics(prometheus.NewRegistry()), Log: log,
+		Grace: 5 * time.Second, Webhooks: webhook.New(r.store, r.queue, netguard.Rules{}, log), Metrics: worker.NewMetrics(prometheus.NewRegistry()), Log: log,
 	})
 	r.t.Cleanup(gateway.New(gateway.Config{
 		Signer: r.signer, Log: log, Now: r.store.Now, Open: r.worker.Enter,

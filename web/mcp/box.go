@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"sandyard/jobs/kind"
-
 	"sandyard/models"
 )
 

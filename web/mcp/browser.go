@@ -10,10 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"sandyard/jobs/kind"
-
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/toolset"

@@ -8,10 +8,9 @@ import (
 	"errors"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/toolset"
 	"sandyard/web/middleware"

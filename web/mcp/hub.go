@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"sandyard/jobs/kind"
-
 	"sandyard/models"
 	"sandyard/toolset"
 	"sandyard/web/problem"

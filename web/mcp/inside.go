@@ -8,9 +8,8 @@ import (
 	"fmt"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/egress"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/toolset"

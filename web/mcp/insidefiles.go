@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 
 	"sandyard/jobs/kind"
-
 	"sandyard/providers"
 	"sandyard/toolset"
 )

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"sandyard/jobs/kind"
-
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/toolset"

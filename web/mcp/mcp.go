@@ -18,12 +18,11 @@ import (
 	"slices"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"github.com/gofiber/fiber/v2"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/toolset"

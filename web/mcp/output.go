@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"sandyard/jobs/kind"
-
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/toolset"

@@ -7,11 +7,10 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"sandyard/jobs/kind"
-
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"sandyard/jobs/kind"
 	"sandyard/toolset"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"sandyard/jobs/kind"
-
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/toolset"

@@ -6,8 +6,8 @@ import (
 	"cmp"
 	"log/slog"
 
-	"sandyard/jobs"
 	"sandyard/jobs/queue"
+	"sandyard/jobs/security"
 	"sandyard/models"
 )
 
@@ -18,8 +18,8 @@ const DefaultMaxBody = 16 << 20
 type Config struct {
 	Store    *models.Store
 	Waiters  *queue.Waiters
-	Security *jobs.Security // nil = nobody counts
-	MaxBody  int            // bytes; 0 = DefaultMaxBody
+	Security *security.Counter // nil = nobody counts
+	MaxBody  int               // bytes; 0 = DefaultMaxBody
 	// BodyMemory is how many bytes bodies and large answers may take; 0 = DefaultBodyMemory, or more for a large MaxBody.
 	BodyMemory  int
 	TenantWaits int // requests of one tenant that wait at once; 0 = DefaultTenantWaits
@@ -39,7 +39,7 @@ type Stack struct {
 	logins   *logins
 	budget   *budget
 	trail    *trail
-	security *jobs.Security
+	security *security.Counter
 	onQuit   func(func()) (stop func() bool)
 	log      *slog.Logger
 }

@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"math"
 
-	"sandyard/jobs/kind"
-
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/gateway"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/models/pg"
 	"sandyard/providers"

@@ -5,12 +5,11 @@ import (
 	"net/http"
 	"reflect"
 
-	"sandyard/jobs/kind"
-
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/web/account"
 	"sandyard/web/rest"
 )

@@ -12,10 +12,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/gateway"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/web/middleware"

@@ -7,11 +7,10 @@ import (
 	"reflect"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"github.com/danielgtaylor/huma/v2"
 
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers/codecontext"
 	"sandyard/web/middleware"

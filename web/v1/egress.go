@@ -5,9 +5,8 @@ import (
 	"net/http"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/egress"
+	"sandyard/jobs/kind"
 	"sandyard/web/middleware"
 	"sandyard/web/rest"
 )

@@ -5,11 +5,10 @@ import (
 	"net/http"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"github.com/danielgtaylor/huma/v2"
 
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/web/middleware"
 	"sandyard/web/rest"

@@ -3,10 +3,9 @@ package v1
 import (
 	"net/http"
 
-	"sandyard/jobs/kind"
-
 	"github.com/danielgtaylor/huma/v2"
 
+	"sandyard/jobs/kind"
 	"sandyard/web/rest"
 )
 

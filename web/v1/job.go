@@ -10,11 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"github.com/danielgtaylor/huma/v2"
 
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"

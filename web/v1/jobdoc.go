@@ -8,10 +8,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"sandyard/jobs/kind"
-
 	"github.com/danielgtaylor/huma/v2"
 
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers/codecontext"
 )

@@ -9,10 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"sandyard/jobs/kind"
-
 	"sandyard/egress"
 	"sandyard/jobs"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/web/middleware"

@@ -11,6 +11,7 @@ import (
 
 	"sandyard/jobs"
 	"sandyard/jobs/queue"
+	"sandyard/jobs/secrets"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/tokens"
@@ -28,7 +29,7 @@ type Config struct {
 	Workers      *workerclient.Client
 	Store        *models.Store
 	Jobs         *jobs.Client
-	Secrets      *jobs.Secrets // nil = none can be written
+	Secrets      *secrets.Keeper // nil = none can be written
 	Waiters      *queue.Waiters
 	Queue        *queue.Queue
 	Capabilities []providers.Capabilities

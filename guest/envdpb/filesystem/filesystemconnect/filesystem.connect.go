@@ -5,12 +5,14 @@
 package filesystemconnect
 
 import (
-	connect "connectrpc.com/connect"
 	context "context"
 	errors "errors"
 	http "net/http"
-	filesystem "sandyard/guest/envdpb/filesystem"
 	strings "strings"
+
+	connect "connectrpc.com/connect"
+
+	filesystem "sandyard/guest/envdpb/filesystem"
 )
 
 // This is a compile-time assertion to ensure that this generated file and the connect package are

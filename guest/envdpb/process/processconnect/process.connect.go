@@ -5,12 +5,14 @@
 package processconnect
 
 import (
-	connect "connectrpc.com/connect"
 	context "context"
 	errors "errors"
 	http "net/http"
-	process "sandyard/guest/envdpb/process"
 	strings "strings"
+
+	connect "connectrpc.com/connect"
+
+	process "sandyard/guest/envdpb/process"
 )
 
 // This is a compile-time assertion to ensure that this generated file and the connect package are
