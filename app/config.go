@@ -139,12 +139,20 @@ func (s Sandboxes) validate() error {
 	if !slices.Contains(catalog.Names(), s.Provider) {
 		return fmt.Errorf("SANDBOX_PROVIDER is %q; use one of %v", s.Provider, catalog.Names())
 	}
-	for i, name := range s.Offered {
-		if slices.Contains(s.Offered[:i], name) {
-			return fmt.Errorf("SANDBOX_PROVIDERS names %s twice; leave one out", name)
+	if err := CheckProviders(s.Offered); err != nil {
+		return fmt.Errorf("SANDBOX_PROVIDERS %w", err)
+	}
+	return nil
+}
+
+// CheckProviders says what is wrong with a list of providers: unknown names, and those that are there twice.
+func CheckProviders(names []string) error {
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			return fmt.Errorf("names %s twice; leave one out", name)
 		}
 		if !slices.Contains(catalog.Names(), name) {
-			return fmt.Errorf("SANDBOX_PROVIDERS has %q; use some of %v, comma-separated", name, catalog.Names())
+			return fmt.Errorf("has %q; use some of %v, comma-separated", name, catalog.Names())
 		}
 	}
 	return nil

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs the official clients of others, npm e2b, PyPI e2b, PyPI daytona and those of the Model Context Protocol, against
+# Runs the official clients of others, those of E2B, Daytona and the Model Context Protocol from npm and PyPI, against
 # whole installations made for this run; `make e2b` calls it with an engine that answers. The clients are installed once,
 # in the cache under the hash of their locks. Where their registries
 # cannot be reached this says so and ends with 0, or with 1 when STRICT=1. RACE=1: with the race detector.

@@ -29,7 +29,11 @@ func (s *Server) addCalls(c Config) {
 		"sandbox-server": servers.Document(s.version),
 		"agent-api":      agents.Document(s.version),
 	}
-	daytona.New(daytona.Config{Stack: s.mw, Calls: serve, Store: c.Store, Cross: s.bridge.Cross}).AddRoutes(s.app)
+	theirs := daytona.Config{Stack: s.mw, Calls: serve, Store: c.Store, Cross: s.bridge.Cross}
+	if c.Inside != nil {
+		theirs.Inside = c.Inside.Inside
+	}
+	daytona.New(theirs).AddRoutes(s.app)
 	s.addMCP(c, serve)
 	s.keyless = s.newApp()
 	s.keyless.Use(s.mw.Serve)

@@ -36,7 +36,7 @@ func newDaytona(t *testing.T) *rig {
 
 // daytonaDoc reads Daytona's schemas once. A field that a schema does not know is an error.
 var daytonaDoc = sync.OnceValues(func() (openapi3.Schemas, error) { //nolint:gochecknoglobals // a constant
-	doc, err := openapi3.NewLoader().LoadFromFile("testdata/daytona/schemas.json")
+	doc, err := openapi3.NewLoader().LoadFromFile("testdata/daytona/operations.json")
 	if err != nil {
 		return nil, err
 	}
@@ -233,6 +233,10 @@ func TestDaytonaRefuses(t *testing.T) {
 	r.call("GET", box+"/files/info?path=nothing", nil).refusedByToolbox(t, 404, "FILE_NOT_FOUND", "")
 	r.call("GET", box+"/files/info", nil).refusedByToolbox(t, 400, "BAD_REQUEST", "query.path is missing")
 	r.call("POST", box+"/files/bulk-upload", map[string]any{}).refusedByToolbox(t, 400, "BAD_REQUEST", "multipart/form-data")
+	clone := map[string]any{"url": "https://example.com/a.git", "path": "a", "username": "u", "password": "p"}
+	r.call("POST", box+"/git/clone", clone).refusedByToolbox(t, 400, "BAD_REQUEST", "without direct access")
+	clone["password"] = "p\nquit=1"
+	r.call("POST", box+"/git/clone", clone).refusedByToolbox(t, 400, "BAD_REQUEST", "one line")
 	r.call("GET", box+"/process/pty", nil).refusedByToolbox(t, 501, "INTERNAL_SERVER_ERROR", "does not offer")
 	r.call("GET", daytonaToolbox+"nobody/files/info?path=x", nil).refusedByToolbox(t, 404, "NOT_FOUND", "no such sandbox")
 }

@@ -31,7 +31,7 @@ func commands() []command {
 		{"dev", "[--once] [--dir DIR] [--addr ADDR]", "run the whole system on this machine and try it", runDev},
 		{"migrate", "", "bring the database of DATABASE_URL up to date", runMigrate},
 		{"key", "[--tenant T] [--user U] [--e2b] [--expires D] [NAME [SCOPE...]] | --rotate [--overlap D] ID | --revoke [ID...]", "list, create, rotate or revoke API keys", runKey},
-		{"tenant", "list | add [--max-sandboxes N] [--max-queued N] [--max-cpus N] [--max-memory-mib N] [--job-rate N] [--job-burst N] NAME | set [--max-sandboxes N] [--max-queued N] [--max-cpus N] [--max-memory-mib N] [--job-rate N] [--job-burst N] NAME", "list the tenants, add one with its first key, or change limits", runTenant},
+		{"tenant", "list | add [--max-sandboxes N] [--max-queued N] [--max-cpus N] [--max-memory-mib N] [--job-rate N] [--job-burst N] NAME | set [--max-sandboxes N] [--max-queued N] [--max-cpus N] [--max-memory-mib N] [--job-rate N] [--job-burst N] [--providers LIST] NAME", "list the tenants, add one with its first key, or change limits and providers", runTenant},
 		{"user", "list [--tenant T] | add [--tenant T] [--role ROLE] --password-stdin NAME | password [--tenant T] --password-stdin NAME | role [--tenant T] --role ROLE NAME | set [--tenant T] [--max-sandboxes N] [--max-queued N] [--max-cpus N] [--max-memory-mib N] [--job-rate N] [--job-burst N] NAME | remove [--tenant T] NAME", "list, create, change, limit or remove users, who log in with a password", runUser},
 		{"signing-key", "rotate [--end-logins]", "sign the tokens of logins with another key", runSigningKey},
 		{"node", "list | drain [--leave] [--wait] ID | undrain ID", "list the workers, drain one or stop it", runNode},

@@ -3,6 +3,7 @@ package main
 import (
 	"log/slog"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -127,6 +128,15 @@ func TestTenants(t *testing.T) {
 	if err != nil || !regexp.MustCompile(`(?m)^acme +0 +7 +9 +2.5 +4096 `).MatchString(list) || !regexp.MustCompile(`(?m)^default +0 +100 +10000 +none +none `).MatchString(list) {
 		t.Errorf("tenant list: %v\n%s", err, list)
 	}
+	for given, want := range map[string][]string{"e2b,docker": {"e2b", "docker"}, "none": nil} {
+		_, err := run(t, "", "tenant", "set", "acme", "--providers", given)
+		if names, failed := store.ProvidersOf(t.Context(), "acme"); err != nil || failed != nil || !slices.Equal(names, want) {
+			t.Errorf("providers %s: %v, %v, %v", given, names, err, failed)
+		}
+		if list, err := run(t, "", "tenant", "list"); err != nil || !regexp.MustCompile(`(?m)^acme .* `+given+` +\S+$`).MatchString(list) {
+			t.Errorf("tenant list: %v\n%s", err, list)
+		}
+	}
 	if said, err := run(t, "", "key", "--tenant", "acme", "ci"); err != nil || !strings.Contains(said, "(ci)") {
 		t.Errorf("key --tenant: %q, %v", said, err)
 	}
@@ -138,7 +148,8 @@ func TestTenants(t *testing.T) {
 	}
 	for part, args := range map[string][]string{
 		"exists": {"add", "acme"}, "must have": {"add", "Acme Inc"}, "no tenant": {"set", "nobody", "--max-queued", "1"},
-		"nothing to set": {"set", "acme"}, "at least 0": {"set", "acme", "--max-queued", "-1"}, "a number": {"set", "acme", "--max-cpus", "many"}, "or none": {"set", "acme", "--max-memory-mib", "1.5"},
+		"nothing to set": {"set", "acme"}, `has "modal"`: {"set", "acme", "--providers", "modal"}, "names e2b twice": {"set", "acme", "--providers", "e2b,e2b"},
+		`has ""`: {"set", "acme", "--providers", ""}, "there is no tenant": {"set", "nobody", "--providers", "e2b"}, "at least 0": {"set", "acme", "--max-queued", "-1"}, "a number": {"set", "acme", "--max-cpus", "many"}, "or none": {"set", "acme", "--max-memory-mib", "1.5"},
 		"one NAME": {"add"}, "unknown command": {"drop", "acme"},
 	} {
 		if _, err := run(t, "", append([]string{"tenant"}, args...)...); err == nil || !strings.Contains(err.Error(), part) {

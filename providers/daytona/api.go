@@ -166,7 +166,7 @@ func (p *Provider) apiDo(ctx context.Context, what, method, path string) error {
 func (p *Provider) setLife(ctx context.Context, backend string, left time.Duration) error {
 	path := at(backend) + "/ttl/" + strconv.FormatInt(minutes(left), 10)
 	err := p.apiDo(ctx, "set the sandbox's timeout", http.MethodPost, path)
-	if !errors.Is(err, providers.ErrNotFound) {
+	if r := (*remote.Refusal)(nil); !errors.As(err, &r) || r.Status != http.StatusNotFound {
 		return err
 	}
 	if _, err := p.apiGet(ctx, backend); err != nil {

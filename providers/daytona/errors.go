@@ -40,8 +40,10 @@ func class(r *remote.Refusal, what string) (providers.Class, string) {
 			"; ask your operator to look at the account"
 	case s == http.StatusTooManyRequests:
 		return providers.RateLimited, "Daytona wants fewer calls"
-	case s == http.StatusNotFound, s == http.StatusGone:
+	case r.Missing():
 		return providers.NotFound, providers.ErrNotFound.Message
+	case s == http.StatusNotFound, s == http.StatusGone:
+		return errNotDaytona.Class, errNotDaytona.Message
 	case s == http.StatusConflict, s == http.StatusLocked, s == http.StatusTooEarly,
 		s == http.StatusBadRequest && changing(r):
 		return providers.Busy, "the sandbox's state is changing at Daytona"
@@ -64,10 +66,10 @@ func class(r *remote.Refusal, what string) (providers.Class, string) {
 // createClass is class for a create, of which other things may be missing than the sandbox.
 func createClass(r *remote.Refusal, what string) (providers.Class, string) {
 	switch s := r.Status; {
-	case (s == http.StatusNotFound || s == http.StatusBadRequest || s == http.StatusUnprocessableEntity) &&
+	case (r.Missing() || s == http.StatusBadRequest || s == http.StatusUnprocessableEntity) &&
 		(r.Says("region") || r.Says("target")):
 		return providers.Invalid, "Daytona has no such region; ask your operator to check DAYTONA_TARGET"
-	case s == http.StatusNotFound, s == http.StatusBadRequest && unknownImage(r.Message):
+	case r.Missing(), s == http.StatusBadRequest && unknownImage(r.Message):
 		return providers.ImageMissing, "Daytona has no such snapshot or image"
 	}
 	return class(r, what)

@@ -28,6 +28,11 @@ func body(message string) string {
 	return fmt.Sprintf(`{"statusCode":1,"message":%q,"error":"x"}`, message+leaky)
 }
 
+// stating lets a document of body state the status that it comes with.
+func stating(status int, text string) string {
+	return strings.Replace(text, `"statusCode":1,`, fmt.Sprintf(`"statusCode":%d,`, status), 1)
+}
+
 func coded(code, message string) string {
 	return fmt.Sprintf(`{"statusCode":1,"message":%q,"code":%q,"source":"DAYTONA_DAEMON"}`, message+leaky, code)
 }
@@ -80,7 +85,19 @@ func refusals() []refused {
 		{list, 504, body("no"), nil, providers.Unavailable, 0},
 		{list, 500, "", nil, providers.Internal, 0},
 		{list, 404, body("Cannot GET /sandbox"), nil, providers.Internal, 0}, // another API
-		{get, 404, "", nil, providers.NotFound, 0},
+		{create, 404, "<html>no</html>", nil, providers.Internal, 0},         // this and what follows: another server
+		{get, 404, body("Cannot GET /sandbox/x"), nil, providers.Internal, 0},
+		{get, 404, "", nil, providers.Internal, 0},
+		{get, 404, "<html>not found</html>", nil, providers.Internal, 0},
+		{get, 404, `{"status":404,"code":"route_not_found","message":"no"}`, nil, providers.Internal, 0},
+		{get, 404, `{"statusCode":500,"message":"not found"}`, nil, providers.Internal, 0},
+		{get, 404, `{"statusCode":404}`, nil, providers.Internal, 0},
+		{get, 404, `[]`, nil, providers.Internal, 0},
+		{get, 410, "gone", nil, providers.Internal, 0},
+		{stop, 404, "<html>not found</html>", nil, providers.Internal, 0},
+		{remove, 404, "<html>not found</html>", nil, providers.Internal, 0},
+		{ttl, 404, body("no"), nil, providers.NotSupported, 0},
+		{get, 404, body("Sandbox with ID or name x not found"), nil, providers.NotFound, 0},
 		{get, 410, body("gone"), nil, providers.NotFound, 0},
 		{get, 429, body("slow down"), odd, providers.RateLimited, 1500 * time.Millisecond},
 		{get, 408, body("no"), nil, providers.Unavailable, 0},
@@ -124,7 +141,7 @@ func TestEveryErrorOfTheAPI(t *testing.T) {
 			if c.operation == start {
 				v.change(func() { v.boxes[0].State = "stopped" })
 			}
-			v.always(c.operation, remotetest.Refusing(c.status, c.text, c.headers...))
+			v.always(c.operation, remotetest.Refusing(c.status, stating(c.status, c.text), c.headers...))
 			err := call()
 			v.fault(c.operation, nil)
 			remotetest.WantClass(t, err, c.class)

@@ -22,8 +22,10 @@ func class(r *remote.Refusal, what string) (providers.Class, string) {
 			"delete some, or ask your operator for another plan"
 	case s == http.StatusTooManyRequests:
 		return providers.RateLimited, "E2B wants fewer calls"
-	case s == http.StatusNotFound:
+	case r.Missing() && s == http.StatusNotFound:
 		return providers.NotFound, providers.ErrNotFound.Message
+	case s == http.StatusNotFound:
+		return errNotE2B.Class, errNotE2B.Message
 	case s == http.StatusConflict:
 		return providers.Busy, "the sandbox's state is changing at E2B"
 	case s == http.StatusBadRequest && (r.Says("timeout", "greater") || r.Says("instance length")):

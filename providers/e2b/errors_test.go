@@ -29,20 +29,26 @@ func coded(code string) string {
 	return fmt.Sprintf(`{"code":1,"message":%q,"error_code":%q}`, "x"+leaky, code)
 }
 
-// TestEveryErrorOfTheAPI has a row for each of E2B's.
-func TestEveryErrorOfTheAPI(t *testing.T) {
-	t.Parallel()
-	const create, list, get, remove = "POST /sandboxes", "GET /v2/sandboxes", "GET {id}", "DELETE {id}"
+// Operations of the API.
+const (
+	create, list, get, remove = "POST /sandboxes", "GET /v2/sandboxes", "GET {id}", "DELETE {id}"
+)
+
+// refused is a call of the API that is answered with an error.
+type refused struct {
+	operation string
+	status    int
+	text      string
+	headers   []string
+	class     providers.Class
+	after     time.Duration
+}
+
+// refusals has a row for each of E2B's errors.
+func refusals() []refused {
 	dated := []string{"Retry-After", "Thu, 26 Nov 2026 12:01:30 GMT", "Date", "Thu, 26 Nov 2026 12:00:00 GMT"}
 	soon := []string{"Retry-After", "2"}
-	for _, c := range []struct {
-		operation string
-		status    int
-		text      string
-		headers   []string
-		class     providers.Class
-		after     time.Duration
-	}{
+	return []refused{
 		{create, 400, body("Timeout cannot be greater than 1 hours"), nil, providers.Invalid, 0},
 		{create, 400, body("Max instance length exceeded"), nil, providers.Invalid, 0},
 		{create, 400, body("bad template"), nil, providers.Invalid, 0},
@@ -66,6 +72,14 @@ func TestEveryErrorOfTheAPI(t *testing.T) {
 		{list, 502, body("no"), nil, providers.Unavailable, 0},
 		{list, 500, body("no"), nil, providers.Internal, 0},
 		{get, 404, body("no"), nil, providers.NotFound, 0},
+		{create, 404, "<html>no</html>", nil, providers.Internal, 0}, // this and what follows: another server
+		{get, 404, "", nil, providers.Internal, 0},
+		{get, 404, "<html>not found</html>", nil, providers.Internal, 0},
+		{get, 404, `{"status":404,"code":"route_not_found","message":"no"}`, nil, providers.Internal, 0},
+		{get, 404, `{"code":"not_found","message":"no"}`, nil, providers.Internal, 0},
+		{get, 404, body("no matching operation was found"), nil, providers.Internal, 0},
+		{"POST {id}/pause", 404, "<html>not found</html>", nil, providers.Internal, 0},
+		{remove, 404, "<html>not found</html>", nil, providers.Internal, 0},
 		{get, 429, body("no"), []string{"Retry-After", "1.5"}, providers.RateLimited, 1500 * time.Millisecond},
 		{get, 408, body("no"), nil, providers.Unavailable, 0},
 		{remove, 403, body("no"), nil, providers.Refused, 0},
@@ -76,7 +90,13 @@ func TestEveryErrorOfTheAPI(t *testing.T) {
 		{"POST {id}/connect", 410, body("gone"), nil, providers.Internal, 0},
 		{"POST {id}/timeout", 409, body("changing"), nil, providers.Busy, 0},
 		{"POST {id}/timeout", 400, body("Timeout cannot be greater than 24 hours"), nil, providers.Invalid, 0},
-	} {
+	}
+}
+
+// TestEveryErrorOfTheAPI looks at each.
+func TestEveryErrorOfTheAPI(t *testing.T) {
+	t.Parallel()
+	for _, c := range refusals() {
 		t.Run(fmt.Sprintf("%s %d", c.operation, c.status), func(t *testing.T) {
 			t.Parallel()
 			v := newVendor(t)
@@ -96,7 +116,8 @@ func TestEveryErrorOfTheAPI(t *testing.T) {
 					"POST {id}/timeout": func() error { return p.SetTimeout(t.Context(), spec.ID, time.Minute) },
 				}[c.operation]
 			}
-			v.fault(c.operation, remotetest.Refusing(c.status, c.text, c.headers...))
+			text := strings.Replace(c.text, `"code":1,`, fmt.Sprintf(`"code":%d,`, c.status), 1)
+			v.fault(c.operation, remotetest.Refusing(c.status, text, c.headers...))
 			err := call()
 			remotetest.WantClass(t, err, c.class)
 			if got := providers.AsError(err).RetryAfter; got != c.after {

@@ -151,6 +151,7 @@ func (a *API) Call(ctx context.Context, r Request) (http.Header, error) {
 // Refusal is an answer of a backend that is an error.
 type Refusal struct {
 	Status     int
+	Stated     int    // the status that its document states; 0 = none
 	Message    string // of the backend: to be looked at, and for the log
 	Code       string // the backend's name of the error
 	Source     string // the part of the backend that says so
@@ -192,6 +193,7 @@ func RefusalOf(res *http.Response, text []byte) *Refusal {
 		Message json.RawMessage `json:"message"` // a text, or a list of them
 		Name    string          `json:"error_code"`
 		Code    json.RawMessage `json:"code"` // a name or a number
+		Status  json.RawMessage `json:"statusCode"`
 		Source  string          `json:"source"`
 		Port    json.RawMessage `json:"port"`
 	}
@@ -200,6 +202,11 @@ func RefusalOf(res *http.Response, text []byte) *Refusal {
 		return r
 	}
 	r.Message = sentence(body.Message)
+	for _, number := range []json.RawMessage{body.Status, body.Code} {
+		if r.Stated == 0 && json.Unmarshal(number, &r.Stated) != nil {
+			r.Stated = 0
+		}
+	}
 	r.Port = len(body.Port) > 0 && string(body.Port) != "null" && string(body.Port) != "0"
 	for _, name := range []string{body.Name, sentence(body.Code)} {
 		if r.Code == "" && codes.MatchString(name) {
@@ -249,6 +256,19 @@ func wait(text, date string) time.Duration {
 	}
 	return max(0, min(at.Sub(sent), maxRetryAfter))
 }
+
+// Missing says whether a refusal is the backend's own document that something is not there. Whatever else comes with
+// such a status, like a page or the word of a server that knows no such path, says nothing about a sandbox: the URL may
+// be wrong, or a proxy's.
+func (r *Refusal) Missing() bool {
+	if r.Status != http.StatusNotFound && r.Status != http.StatusGone || r.Stated != r.Status || r.Message == "" {
+		return false
+	}
+	return !noRoute.MatchString(r.Message)
+}
+
+// noRoute is how the vendors' servers say that they have nothing at a path.
+var noRoute = regexp.MustCompile(`(?i)^cannot (get|head|post|put|patch|delete) |no matching operation|^page not found`)
 
 // Says tells whether the backend's words hold all of some, which are in lower case.
 func (r *Refusal) Says(words ...string) bool {

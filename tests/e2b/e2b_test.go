@@ -30,23 +30,34 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testenv.Lasting()...) }
 // patience bounds one suite.
 const patience = 6 * time.Minute
 
+// Documents of vendors.
+const (
+	e2bDocument     = "../../web/testdata/e2b/openapi.yml"
+	daytonaDocument = "../../web/testdata/daytona/operations.json"
+)
+
 func TestNode(t *testing.T) {
 	t.Parallel()
-	newStack(t).drive("node", "suite.mjs", "js/suite.mjs")
+	s := newStack(t)
+	s.hold(e2bs(), e2bDocument)
+	s.drive("node", "suite.mjs", "js/suite.mjs")
 }
 
 func TestPython(t *testing.T) {
 	t.Parallel()
-	newStack(t).drive("venv/bin/python", "suite.py", "python/suite.py")
+	s := newStack(t)
+	s.hold(e2bs(), e2bDocument)
+	s.drive("venv/bin/python", "suite.py", "python/suite.py")
 }
 
 // stack is an installation for one client.
 type stack struct {
-	t    *testing.T
-	api  net.Listener
-	edge net.Listener
-	open net.Listener // for clients without a key; nil = there is none
-	over *stack       // in which its sandboxes are made, by the provider e2b; nil = it has an engine
+	t     *testing.T
+	api   net.Listener
+	edge  net.Listener
+	open  net.Listener // for clients without a key; nil = there is none
+	over  *stack       // in which its sandboxes are made, by the provider e2b; nil = it has an engine
+	front string       // the URL of what stands before it; empty = nothing does
 
 	maxBody int // MAX_BODY_BYTES; 0 = 1 MiB
 	log     *lockedLog
@@ -207,9 +218,11 @@ func clients(t *testing.T) string {
 
 // env is what leads a client to the installation.
 func (s *stack) env(key string) []string {
-	return append(os.Environ(), "MCP_URL=http://"+s.api.Addr().String()+"/mcp", "MCP_KEY="+key, "E2B_API_KEY="+key, "E2B_API_URL=http://"+s.api.Addr().String(),
-		"E2B_SANDBOX_URL=http://"+s.edge.Addr().String(),
-		"DAYTONA_API_KEY="+key, "DAYTONA_API_URL=http://"+s.api.Addr().String()+"/daytona/api")
+	api := cmp.Or(s.front, "http://"+s.api.Addr().String())
+	return append(os.Environ(),
+		"MCP_URL="+api+"/mcp", "MCP_KEY="+key,
+		"E2B_API_URL="+api, "E2B_API_KEY="+key, "E2B_SANDBOX_URL=http://"+s.edge.Addr().String(),
+		"DAYTONA_API_URL="+api+"/daytona/api", "DAYTONA_API_KEY="+key)
 }
 
 // guest builds the programs that go into every sandbox.

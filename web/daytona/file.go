@@ -1,17 +1,9 @@
 package daytona
 
 import (
-	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"mime"
-	"mime/multipart"
 	"net/http"
-	"net/textproto"
 	"strconv"
 	"strings"
 
@@ -20,7 +12,6 @@ import (
 	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers"
-	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -31,10 +22,6 @@ func (s *Server) addFiles(r routes) {
 	const files = toolbox + "/:id/files"
 	r.get(files, s.listFiles)
 	r.remove(files, s.removeFile)
-	r.post(files+"/bulk-upload", s.uploadMany)
-	r.post(files+"/upload", s.upload)
-	r.post(files+"/upload-v2", s.upload)
-	r.get(files+"/download", s.download)
 	r.post(files+"/bulk-download", s.downloadMany)
 	r.get(files+"/info", s.fileInfo)
 	r.post(files+"/folder", s.folder)
@@ -311,169 +298,4 @@ func (s *Server) replace(c *fiber.Ctx) error {
 		results = append(results, one)
 	}
 	return c.JSON(results)
-}
-
-// parts reads the form of an upload.
-func parts(c *fiber.Ctx, part func(name string, p *multipart.Part) error) error {
-	kind, params, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
-	if err != nil || kind != fiber.MIMEMultipartForm || params["boundary"] == "" {
-		return problem.New(
-			http.StatusBadRequest,
-			"invalid_request",
-			"the body must be a form of the type multipart/form-data with its boundary",
-		)
-	}
-	form := multipart.NewReader(bytes.NewReader(c.Request().Body()), params["boundary"])
-	for {
-		p, err := form.NextRawPart()
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return problem.New(http.StatusBadRequest, "invalid_request", "the form is not well formed: "+err.Error())
-		}
-		if err := part(p.FormName(), p); err != nil {
-			return err
-		}
-	}
-}
-
-// put replaces a file by the content of a part.
-func (s *Server) put(ctx context.Context, sandbox, path string, from io.Reader) (int, error) {
-	content, err := io.ReadAll(from) // of a body that is bounded
-	if err != nil {
-		return 0, problem.New(http.StatusBadRequest, "invalid_request", "the form ends within a file")
-	}
-	if err := middleware.RequestOf(ctx).Held.Add(ctx, 2*len(content)); err != nil {
-		return 0, err
-	}
-	_, err = s.calls.Do(
-		ctx,
-		sandbox,
-		&kind.Write{Path: path, Content: base64.StdEncoding.EncodeToString(content), Encoding: "base64"},
-	)
-	return len(content), err
-}
-
-// uploadMany writes the files of a form: of each first files[n].path, then files[n].file.
-func (s *Server) uploadMany(c *fiber.Ctx) error {
-	box, err := s.inside(c)
-	if err != nil {
-		return err
-	}
-	paths, written, wrong := map[string]string{}, []map[string]any{}, []string{}
-	err = parts(c, func(name string, p *multipart.Part) error {
-		file, field, _ := strings.Cut(name, ".")
-		switch field {
-		case "path":
-			path, err := io.ReadAll(io.LimitReader(p, 8<<10))
-			paths[file] = string(path)
-			return err
-		case "file":
-			path := paths[file]
-			if path == "" {
-				wrong = append(wrong, file+".path is missing, or comes after its file")
-				return nil
-			}
-			n, err := s.put(c.UserContext(), box.ID, path, p)
-			if err != nil {
-				wrong = append(wrong, path+": "+s.fault(err).Detail)
-				return nil
-			}
-			written = append(written, map[string]any{"path": path, "bytes": n})
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if len(wrong) > 0 {
-		return problem.New(http.StatusBadRequest, "invalid_request", strings.Join(wrong, "; "))
-	}
-	return c.JSON(map[string]any{"files": written})
-}
-
-// upload writes one file.
-func (s *Server) upload(c *fiber.Ctx) error {
-	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
-		found := false
-		err := parts(c, func(name string, p *multipart.Part) error {
-			if name != "file" || found {
-				return nil
-			}
-			found = true
-			_, err := s.put(ctx, sandbox, path, p)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		if !found {
-			return problem.Invalid("body.file", "is missing")
-		}
-		return c.JSON(map[string]string{"name": path[strings.LastIndexByte(path, '/')+1:], "path": path, "type": "file"})
-	})
-}
-
-func (s *Server) content(ctx context.Context, sandbox, path string) ([]byte, error) {
-	job, err := s.calls.Do(ctx, sandbox, &kind.Read{Path: path}, models.OutputContent)
-	return job.Content, err
-}
-
-func (s *Server) download(c *fiber.Ctx) error {
-	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
-		content, err := s.content(ctx, sandbox, path)
-		if err != nil {
-			return err
-		}
-		c.Set(fiber.HeaderContentType, fiber.MIMEOctetStream)
-		c.Set(
-			fiber.HeaderContentDisposition,
-			mime.FormatMediaType("attachment", map[string]string{"filename": path[strings.LastIndexByte(path, '/')+1:]}),
-		)
-		return c.Send(content)
-	})
-}
-
-// downloadMany answers with a form: of each file a part named file, or one named error that says why there is none.
-func (s *Server) downloadMany(c *fiber.Ctx) error {
-	in, err := read[struct {
-		Paths []string `json:"paths" required:"true"`
-	}](c)
-	if err != nil {
-		return err
-	}
-	box, err := s.inside(c)
-	if err != nil {
-		return err
-	}
-	var body bytes.Buffer
-	form := multipart.NewWriter(&body)
-	for _, path := range in.Paths {
-		content, err := s.content(c.UserContext(), box.ID, path)
-		name, kind := "file", fiber.MIMEOctetStream
-		if err != nil {
-			name, kind = "error", fiber.MIMEApplicationJSON
-			if content, err = json.Marshal(failureOf(s.fault(err), c.Method(), c.Path())); err != nil {
-				return err
-			}
-		}
-		head := textproto.MIMEHeader{}
-		quoted := strings.NewReplacer("\\", "\\\\", `"`, `\"`, "\r", "%0D", "\n", "%0A").Replace(path)
-		head.Set("Content-Disposition", fmt.Sprintf(`form-data; name="%s"; filename="%s"`, name, quoted))
-		head.Set("Content-Type", kind)
-		head.Set("Content-Length", strconv.Itoa(len(content)))
-		part, err := form.CreatePart(head)
-		if err == nil {
-			_, err = part.Write(content)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if err := form.Close(); err != nil {
-		return err
-	}
-	c.Set(fiber.HeaderContentType, form.FormDataContentType())
-	return c.Send(body.Bytes())
 }

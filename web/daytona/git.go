@@ -1,6 +1,7 @@
 package daytona
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/jobs/kind"
+	"sandyard/models"
 	"sandyard/web/problem"
 )
 
@@ -26,7 +28,8 @@ func (s *Server) addGit(r routes) {
 	r.post(git+"/pull", s.transfer("pull"))
 }
 
-// login is what a repository asks for. It goes to git by the environment, so that it is written into no repository.
+// login is what a repository asks for. It must stand in no row, so it is in no job: it goes into the sandbox as a file,
+// which the job's script takes into its environment and removes before git begins.
 type login struct {
 	Username string `json:"username"`
 	Password string `json:"password"`
@@ -36,6 +39,17 @@ type login struct {
 
 // helper makes git take the login from its environment.
 const helper = `!f() { echo "username=$SANDYARD_GIT_USER"; echo "password=$SANDYARD_GIT_PASSWORD"; }; f`
+
+// logins is the directory of such files, in the home directory.
+const logins = ".daytona/logins/"
+
+// withLogin is the script that runs git. What an API process that ended too early has left goes, too: a request waits
+// for an hour at most.
+const withLogin = `f="$HOME/` + logins + `$1"; shift
+{ IFS= read -r SANDYARD_GIT_USER && IFS= read -r SANDYARD_GIT_PASSWORD; } <"$f" || exit 1
+rm -f "$f"; find "$HOME/` + logins + `" -type f -mmin +90 -delete 2>/dev/null
+export SANDYARD_GIT_USER SANDYARD_GIT_PASSWORD
+exec git "$@"`
 
 // at keeps the login from other servers to which that of a URL may send git.
 func (l login) at(text string) login {
@@ -53,12 +67,23 @@ func (l login) option() string {
 	return "credential." + l.server + ".helper=" + helper
 }
 
-func (l login) env() map[string]string {
-	env := map[string]string{"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-	if l.Username+l.Password != "" {
-		env["SANDYARD_GIT_USER"], env["SANDYARD_GIT_PASSWORD"] = l.Username, l.Password
+func (l login) check() error {
+	for field, text := range map[string]string{"username": l.Username, "password": l.Password} {
+		if strings.ContainsAny(text, "\r\n\x00") {
+			return problem.Invalid("body."+field, "must be one line; git takes no other login")
+		}
 	}
-	return env
+	return nil
+}
+
+// lend puts the login into the sandbox and returns the name of its file.
+func (s *Server) lend(ctx context.Context, sandbox string, l login) (string, error) {
+	if s.into == nil {
+		return "", unsupported("a login for git, on a server without direct access to sandboxes,")
+	}
+	name := models.NewID("git_")
+	text := l.Username + "\n" + l.Password + "\n"
+	return name, s.save(ctx, sandbox, "~/"+logins+name, "0600", &counting{from: strings.NewReader(text)})
 }
 
 // git runs git in a sandbox and returns what it has printed.
@@ -67,35 +92,82 @@ func (s *Server) git(c *fiber.Ctx, l login, args ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	argv := []string{"git"}
-	if l.Username+l.Password != "" {
-		argv = append(argv, "-c", l.option())
+	ctx := c.UserContext()
+	e := &kind.Exec{
+		Argv:           append([]string{"git"}, args...),
+		Env:            map[string]string{"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+		TimeoutSeconds: maxCommand.Seconds(),
 	}
-	e := &kind.Exec{Argv: append(argv, args...), Env: l.env(), TimeoutSeconds: maxCommand.Seconds()}
-	out, err := s.run(c.UserContext(), box.ID, e)
+	file := ""
+	if l.Username+l.Password != "" {
+		if err := l.check(); err != nil {
+			return "", err
+		}
+		if file, err = s.lend(ctx, box.ID, l); err != nil {
+			return "", err
+		}
+		e.Argv = append([]string{"sh", "-c", withLogin, "sh", file, "-c", l.option()}, args...)
+	}
+	out, err := s.run(ctx, box.ID, e)
+	if err != nil && file != "" { // perhaps git never began
+		_, _ = s.calls.Do(ctx, box.ID, &kind.Remove{Path: "~/" + logins + file}) // the first error says more
+	}
 	if err == nil && out.code != 0 {
 		err = gitProblem(out)
 	}
 	return out.stdout, err
 }
 
-func gitProblem(out output) error {
-	text := strings.TrimSpace(out.stderr + out.stdout)
-	status := http.StatusBadRequest
-	switch {
-	case out.code == 127:
-		text = "the sandbox's image has no git; use a template that has it"
-	case strings.Contains(text, "not a git repository"),
-		strings.Contains(text, "does not exist"),
-		strings.Contains(text, "not found"):
-		status = http.StatusNotFound
-	case strings.Contains(text, "already exists"),
-		strings.Contains(text, "[rejected]"),
-		strings.Contains(text, "CONFLICT"):
-		status = http.StatusConflict
-	case strings.Contains(text, "Authentication failed"), strings.Contains(text, "could not read Username"):
-		status = http.StatusUnauthorized
+// gitFaults are what git says that it cannot do, with the status and the code of the toolbox. The first one counts.
+func gitFaults() []struct {
+	text   string
+	status int
+	code   string
+} {
+	return []struct {
+		text   string
+		status int
+		code   string
+	}{
+		{"Authentication failed", http.StatusUnauthorized, "GIT_AUTH_FAILED"},
+		{"could not read Username", http.StatusUnauthorized, "GIT_AUTH_FAILED"},
+		{"could not read Password", http.StatusUnauthorized, "GIT_AUTH_FAILED"},
+		{"would be overwritten", http.StatusConflict, "GIT_DIRTY_WORKTREE"},
+		{"CONFLICT", http.StatusConflict, "GIT_MERGE_CONFLICT"},
+		{"rejected]", http.StatusConflict, "GIT_PUSH_REJECTED"},
+		{"a branch named", http.StatusConflict, "GIT_BRANCH_EXISTS"},
+		{"already exists", http.StatusConflict, "CONFLICT"},
+		{"did not match any file(s) known to git", http.StatusNotFound, "GIT_BRANCH_NOT_FOUND"},
+		{"Remote branch", http.StatusNotFound, "GIT_BRANCH_NOT_FOUND"},
+		{"error: branch", http.StatusNotFound, "GIT_BRANCH_NOT_FOUND"},
+		{"not a git repository", http.StatusNotFound, "GIT_REPO_NOT_FOUND"},
+		{"does not exist", http.StatusNotFound, "GIT_REPO_NOT_FOUND"},
+		{"not found", http.StatusNotFound, "GIT_REPO_NOT_FOUND"},
+		{"cannot change to", http.StatusNotFound, "GIT_REPO_NOT_FOUND"},
+		{"unable to access", http.StatusBadGateway, "GIT_TRANSPORT_FAILED"},
 	}
+}
+
+// gitFault is the status and the code of the toolbox for what git has said.
+func gitFault(text string) (status int, code string) {
+	for _, f := range gitFaults() {
+		if strings.Contains(text, f.text) {
+			return f.status, f.code
+		}
+	}
+	return http.StatusBadRequest, "BAD_REQUEST"
+}
+
+func gitProblem(out output) error {
+	if out.code == 127 {
+		return problem.New(
+			http.StatusBadRequest,
+			"git_failed",
+			"the sandbox's image has no git; use a template that has it",
+		)
+	}
+	text := strings.TrimSpace(out.stderr + out.stdout)
+	status, _ := gitFault(text)
 	return problem.New(status, "git_failed", text)
 }
 

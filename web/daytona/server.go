@@ -5,6 +5,7 @@ package daytona
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"strings"
 	"time"
@@ -26,7 +27,17 @@ type Config struct {
 	Store *models.Store
 	// Cross hands a request over to net/http, which upgrades connections: at a path, with the named headers.
 	Cross func(c *fiber.Ctx, path string, headers []string, handle http.HandlerFunc) error
+	// Inside passes a request on to a sandbox's gateway, where its path is known; nil = this server has no direct access.
+	Inside Inside
 }
+
+// Inside answers a request as a sandbox's gateway does. What does not come about is told to refuse.
+type Inside func(
+	w http.ResponseWriter,
+	r *http.Request,
+	sandbox string,
+	refuse func(http.ResponseWriter, *http.Request, error),
+)
 
 // Server holds the routes.
 type Server struct {
@@ -34,6 +45,7 @@ type Server struct {
 	calls *calls.Calls
 	store *models.Store
 	cross func(c *fiber.Ctx, path string, headers []string, handle http.HandlerFunc) error
+	into  Inside // nil = this server has no direct access to sandboxes
 }
 
 // maxCommand is how long a request waits for the command that it runs.
@@ -41,7 +53,9 @@ const maxCommand = time.Hour
 
 // New returns a server.
 func New(c Config) *Server {
-	return &Server{mw: c.Stack, calls: c.Calls.Patient(maxCommand + 10*time.Second), store: c.Store, cross: c.Cross}
+	return &Server{
+		mw: c.Stack, calls: c.Calls.Patient(maxCommand + 10*time.Second), store: c.Store, cross: c.Cross, into: c.Inside,
+	}
 }
 
 // Where the routes begin.
@@ -56,7 +70,14 @@ func (s *Server) AddRoutes(app fiber.Router) {
 	app.Use(base, s.explain, s.admit)
 	r := routes{app}
 	r.get(toolbox+"/:id/process/session/:session/command/:command/logs", s.logs) // it may become a WebSocket
+	r.get(toolbox+"/:id/files/download", s.download)
+	if s.into != nil {
+		s.addUploads(r)
+	}
 	app.Use(base, s.mw.TakeBody)
+	if s.into == nil {
+		s.addUploads(r)
+	}
 	s.addControl(r)
 	s.addProcess(r)
 	s.addFiles(r)
@@ -99,6 +120,43 @@ func (s *Server) explain(c *fiber.Ctx) error {
 		gateway.LingerAfter(c.Context().Conn())
 	}
 	return c.Status(p.Status).JSON(failureOf(p, c.Method(), c.Path()))
+}
+
+// over goes on with a request by net/http, which streams both ways. An error of handle is the answer.
+func (s *Server) over(
+	c *fiber.Ctx,
+	headers []string,
+	handle func(w http.ResponseWriter, r *http.Request) error,
+) error {
+	r, conn, method, path := middleware.RequestOf(c.UserContext()), c.Context().Conn(), c.Method(), c.Path()
+	r.Submits = true // what is no job begins its entry of the audit log itself
+	held := r.Held.Or(s.mw, r.Tenant)
+	r.Held = middleware.Hold{} // it goes on with the request
+	err := s.cross(c, "/files", headers, func(w http.ResponseWriter, req *http.Request) {
+		r.Held = held
+		defer func() { r.Held.Release() }()
+		err := handle(w, req)
+		if err == nil {
+			return
+		}
+		if req.Context().Err() != nil {
+			panic(http.ErrAbortHandler) // the client is gone, or this server is ending
+		}
+		gateway.LingerAfter(conn) // the client may still send
+		p := s.report(req.Context(), err)
+		p.SetHeaders(w.Header().Set)
+		answer(w, p.Status, failureOf(p, method, path))
+	})
+	if err != nil {
+		r.Held = held
+	}
+	return err
+}
+
+func answer(w http.ResponseWriter, status int, doc any) {
+	w.Header().Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(doc) // a client that is gone needs no answer
 }
 
 func (s *Server) report(ctx context.Context, err error) *problem.Problem {
@@ -164,6 +222,9 @@ func codeOf(p *problem.Problem) string {
 		return "SESSION_ENDED"
 	case commandEnded:
 		return "COMMAND_ALREADY_COMPLETED"
+	case gitFailed:
+		_, code := gitFault(p.Detail)
+		return code
 	}
 	switch p.Status {
 	case http.StatusBadRequest:

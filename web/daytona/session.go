@@ -21,10 +21,11 @@ import (
 // text, its output and at its end its exit code. So every API process knows every session, and it ends with its
 // sandbox.
 
-// Codes of errors that keep their status.
+// Codes of errors that the toolbox has names of its own for.
 const (
 	sessionEnded = "session_ended"
 	commandEnded = "command_ended"
+	gitFailed    = "git_failed"
 )
 
 // nameForm is what sessions and commands may be called, as they are names of directories.

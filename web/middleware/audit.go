@@ -221,11 +221,11 @@ func (s *Stack) EndAudit(r *Request, status int) {
 			},
 		)
 	}
-	begun := r.entry != nil && r.entry.ID != 0
+	begun := r.entry != nil && r.entry.ID != 0 && r.entry.Status == nil
 	switch {
-	case r.entry != nil && r.entry.Written:
-	case begun:
+	case begun: // also where jobs have entries of their own
 		s.trail.end(models.AuditOutcome{ID: r.entry.ID, Status: status, Code: code, Target: clip(r.Target)})
+	case r.entry != nil && r.entry.Written:
 	case r.Tenant == "", looks(r.Method), r.Submits && (status < http.StatusBadRequest || r.Problem == nil):
 	default:
 		e := *r.AuditEntry()

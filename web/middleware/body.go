@@ -28,9 +28,8 @@ const firstRoom = 32 << 10
 // TakeBody reads the body, within bounds and within the budget of all bodies, for the handlers that want it whole.
 // Callers without the right to ask must have been refused before.
 func (s *Stack) TakeBody(c *fiber.Ctx) error {
-	if len(c.Request().Header.ContentEncoding()) > 0 {
-		return problem.New(fiber.StatusUnsupportedMediaType, "unsupported_content_encoding",
-			"the body must not be compressed; send it without Content-Encoding")
+	if err := CheckCoding(c); err != nil {
+		return err
 	}
 	r := RequestOf(c.UserContext())
 	r.Held = Hold{budget: s.budget, tenant: r.Tenant}
@@ -45,6 +44,15 @@ func (s *Stack) TakeBody(c *fiber.Ctx) error {
 	}
 	c.Request().SetBodyRaw(body)
 	return c.Next()
+}
+
+// CheckCoding refuses bodies that are compressed.
+func CheckCoding(c *fiber.Ctx) error {
+	if len(c.Request().Header.ContentEncoding()) > 0 {
+		return problem.New(fiber.StatusUnsupportedMediaType, "unsupported_content_encoding",
+			"the body must not be compressed; send it without Content-Encoding")
+	}
+	return nil
 }
 
 // readBody reads a body of the announced length, or to its end where that is negative. It reserves what it reads before

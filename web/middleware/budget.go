@@ -123,6 +123,14 @@ func (h *Hold) Add(ctx context.Context, size int) error {
 	return nil
 }
 
+// Or is h, or an empty Hold of the tenant's where the request's body has not been taken.
+func (h Hold) Or(s *Stack, tenant string) Hold {
+	if h.budget == nil {
+		h = Hold{budget: s.budget, tenant: tenant}
+	}
+	return h
+}
+
 // shrink gives back what exceeds n bytes.
 func (h *Hold) shrink(n int) {
 	if h.n > n {

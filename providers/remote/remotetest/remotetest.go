@@ -67,6 +67,15 @@ func (d Document) Answer(r *http.Request, rec *httptest.ResponseRecorder) error 
 	})
 }
 
+// Operation is the path of a request's operation; empty = the document has none for it.
+func (d Document) Operation(r *http.Request) string {
+	in, err := d.route(r, nil)
+	if err != nil {
+		return ""
+	}
+	return in.Route.Path
+}
+
 func (d Document) route(r *http.Request, body []byte) (*openapi3filter.RequestValidationInput, error) {
 	ask := r.Clone(r.Context())
 	ask.Body, ask.URL = io.NopCloser(bytes.NewReader(body)), &url.URL{Path: r.URL.Path, RawQuery: r.URL.RawQuery}
