@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"sandyard/app"
@@ -44,24 +44,32 @@ type devStack struct {
 	running  *errgroup.Group
 }
 
+func devCommand() *cobra.Command {
+	var once bool
+	var dir, addr string
+	c := &cobra.Command{
+		Use: "dev", Short: "run the whole system on this machine and try it", Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error { return runDev(c.Context(), dir, addr, once) },
+	}
+	c.Flags().BoolVar(&once, "once", false, "stop after the first program")
+	c.Flags().StringVar(&dir, "dir", devDir, "data directory")
+	_ = c.MarkFlagDirname("dir") // there is one
+	c.Flags().StringVar(&addr, "addr", os.Getenv("LISTEN_ADDR"), "address of the API; default LISTEN_ADDR, else "+usualAPI+
+		"; if that port is taken, a free port that later starts keep")
+	return c
+}
+
 // runDev runs everything on this machine: its own PostgreSQL and Redis in dir, and API, worker and scheduler in this
 // process. It runs one program in a sandbox, then stays until ctx ends, and leaves no sandbox behind.
-func runDev(ctx context.Context, args []string) error {
-	f := flag.NewFlagSet("sandyard dev", flag.ContinueOnError)
-	once := f.Bool("once", false, "stop after the first program")
-	dir := f.String("dir", devDir, "data directory")
-	addr := f.String("addr", os.Getenv("LISTEN_ADDR"), "address of the API; default LISTEN_ADDR, else 127.0.0.1:8080; if that port is taken, a free port that later starts keep")
-	if err := f.Parse(args); err != nil {
-		return err
-	}
+func runDev(ctx context.Context, dir, addr string, once bool) error {
 	began := time.Now()
-	d, err := startDev(ctx, *dir, *addr)
+	d, err := startDev(ctx, dir, addr)
 	if err != nil {
 		return err
 	}
 	fmt.Printf("Sandyard is up after %v.\n", time.Since(began).Round(time.Millisecond))
 	err = d.tryOut(ctx)
-	if err == nil && !*once {
+	if err == nil && !once {
 		d.greet()
 		err = d.wait(ctx)
 	}

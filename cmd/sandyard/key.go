@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"sandyard/models"
 )
@@ -22,61 +23,72 @@ const (
 	listedKeys = 1000
 )
 
-func keyUsage(f *flag.FlagSet) func() {
-	return func() {
-		fmt.Fprint(f.Output(), `Usage:
-  sandyard key                            list the keys: id, name, first characters, scopes, and when created, used, expired, revoked
+const keyHelp = `List, create, rotate or revoke API keys:
+  sandyard key                            list the keys: id, name, first characters, scopes, and when created, used,
+                                          expired, revoked
   sandyard key [--e2b] NAME [SCOPE...]    create a key and print it once
-  sandyard key --rotate [--overlap D] ID  create a key with the same name and scopes; the old one stays valid for a while
+  sandyard key --rotate [--overlap D] ID  create a key with the same name and scopes; the old one stays valid
+                                          for a while
   sandyard key --revoke [ID...]           revoke keys and end their open terminals and streams
-
-Put --tenant NAME first for the keys of another tenant than default.
 
 NAME    1 to 100 printable characters; no two valid keys have the same name
 SCOPE   sandboxes (the tenant's work; the default) or a part of it: jobs, files, templates, webhooks;
-        admin (the tenant's keys, users and secrets), operator (that, tenants, workers, shared templates, /metrics, /monitor)
+        admin (the tenant's keys, users and secrets), operator (that, tenants, workers, shared templates,
+        /metrics, /monitor)
 ID      from the list. Without an ID, keys or ids are read from standard input, one per line: a key on the
-        command line would show in the shell's history and in the process list
+        command line would show in the shell's history and in the process list`
 
-Options:
-`)
-		f.PrintDefaults()
-	}
+// keyOptions are the options of sandyard key.
+type keyOptions struct {
+	tenant, user   string
+	revoke, rotate bool
+	overlap        time.Duration
+	made           models.NewKey
 }
 
-func runKey(ctx context.Context, args []string) error {
-	f := flag.NewFlagSet("sandyard key", flag.ContinueOnError)
-	f.Usage = keyUsage(f)
-	e2b := f.Bool("e2b", false, "create the key in the format that E2B clients expect")
-	life := f.Duration("expires", 0, "time after which the key is refused, such as 720h; 0 = never")
-	of := f.String("tenant", tenant, "the tenant whose keys these are")
-	user := f.String("user", "", "the user whose key it is: the user's limits hold for it")
-	revoke := f.Bool("revoke", false, "revoke keys")
-	rotate := f.Bool("rotate", false, "create a key in place of another one")
-	overlap := f.Duration("overlap", 24*time.Hour, "time that a rotated key still works")
-	if err := f.Parse(args); err != nil {
-		return err
+func keyCommand() *cobra.Command {
+	var o keyOptions
+	c := &cobra.Command{
+		Use: "key [NAME [SCOPE...]]", Short: "list, create, rotate or revoke API keys", Long: keyHelp,
+		RunE: func(c *cobra.Command, args []string) error { return runKey(c.Context(), o, args) },
 	}
-	switch args = f.Args(); {
-	case *revoke:
-		return revokeKeys(ctx, *of, args, os.Stdin)
-	case *rotate && (len(args) != 1 || models.IsKey(args[0])):
+	f := c.Flags()
+	f.BoolVar(&o.made.E2B, "e2b", false, "create the key in the format that E2B clients expect")
+	f.DurationVar(&o.made.Life, "expires", 0, "time after which the key is refused, such as 720h; 0 = never")
+	f.StringVar(&o.tenant, "tenant", tenant, "the tenant whose keys these are")
+	f.StringVar(&o.user, "user", "", "the user whose key it is: the user's limits hold for it")
+	f.BoolVar(&o.revoke, "revoke", false, "revoke keys")
+	f.BoolVar(&o.rotate, "rotate", false, "create a key in place of another one")
+	f.DurationVar(&o.overlap, "overlap", 24*time.Hour, "time that a rotated key still works")
+	c.MarkFlagsMutuallyExclusive("revoke", "rotate")
+	return c
+}
+
+func runKey(ctx context.Context, o keyOptions, args []string) (err error) {
+	switch {
+	case o.revoke:
+		return revokeKeys(ctx, o.tenant, args, os.Stdin)
+	case o.rotate && (len(args) != 1 || models.IsKey(args[0])):
 		return errors.New("give one id, such as: sandyard key --rotate key_…; sandyard key lists the ids")
-	case *overlap < 0:
+	case o.overlap < 0:
 		return errors.New("--overlap must be at least 0")
-	case *rotate:
-		return withStore(ctx, func(store *models.Store, _ *slog.Logger) error { return rotateKey(ctx, store, *of, args[0], *overlap) })
-	case len(args) == 0 && *e2b:
+	case o.rotate:
+		return withStore(ctx, func(store *models.Store, _ *slog.Logger) error {
+			return rotateKey(ctx, store, o.tenant, args[0], o.overlap)
+		})
+	case len(args) == 0 && o.made.E2B:
 		return errors.New("give the key a name, such as: sandyard key --e2b ci")
 	case len(args) == 0:
-		return withStore(ctx, func(store *models.Store, _ *slog.Logger) error { return listKeys(ctx, store, *of, os.Stdout) })
+		return withStore(ctx, func(store *models.Store, _ *slog.Logger) error {
+			return listKeys(ctx, store, o.tenant, os.Stdout)
+		})
 	}
-	scopes, err := parseScopes(args[1:])
-	if err != nil {
+	o.made.Name = args[0]
+	if o.made.Scopes, err = parseScopes(args[1:]); err != nil {
 		return err
 	}
 	return withStore(ctx, func(store *models.Store, _ *slog.Logger) error {
-		return makeKey(ctx, store, *of, *user, models.NewKey{Name: args[0], Scopes: scopes, Life: *life, E2B: *e2b})
+		return makeKey(ctx, store, o.tenant, o.user, o.made)
 	})
 }
 

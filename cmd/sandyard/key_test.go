@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -31,18 +30,11 @@ func run(t *testing.T, input string, args ...string) (string, error) {
 	stdout, stdin := os.Stdout, os.Stdin
 	os.Stdout, os.Stdin = screen, in
 	defer func() { os.Stdout, os.Stdin = stdout, stdin }()
-	err = commandOf(args[0]).run(t.Context(), args[1:])
+	c := root()
+	c.SetArgs(args)
+	err = c.ExecuteContext(t.Context())
 	said, readErr := os.ReadFile(screen.Name())
 	return string(said), errors.Join(err, readErr, screen.Close(), in.Close())
-}
-
-func commandOf(name string) command {
-	for _, c := range commands() {
-		if c.name == name {
-			return c
-		}
-	}
-	return command{}
 }
 
 // TestKeys makes, lists and revokes keys on a database that no API has seen, which sandyard dev has told of.
@@ -109,17 +101,5 @@ func TestKeys(t *testing.T) {
 	}
 	if _, err := run(t, "", "key", "ci"); err != nil {
 		t.Errorf("the name of a revoked key: %v", err)
-	}
-}
-
-// TestHelpTellsOfNames also asks for the version in the usual way.
-func TestHelpTellsOfNames(t *testing.T) {
-	var out bytes.Buffer
-	help(&out)
-	if !strings.Contains(out.String(), "--help for details") {
-		t.Errorf("help: %s", out.String())
-	}
-	if code := dispatch(t.Context(), []string{"--version"}); code != 0 {
-		t.Errorf("--version ends with %d", code)
 	}
 }

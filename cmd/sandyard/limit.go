@@ -2,15 +2,18 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"strconv"
 	"strings"
+
+	"github.com/spf13/pflag"
 
 	"sandyard/models"
 )
 
 // noLimit is how the options of limits write that there is none.
 const noLimit = "none"
+
+var errNothingToSet = errors.New("nothing to set: give a limit, such as --max-sandboxes")
 
 // ceilingsAbout says what the limits are, by name.
 func ceilingsAbout() map[string]string {
@@ -24,9 +27,8 @@ func ceilingsAbout() map[string]string {
 	}
 }
 
-// addCeilings adds an option for each limit. What is given stands in the result after the options are parsed.
-func addCeilings(f *flag.FlagSet) models.Ceilings {
-	given := models.Ceilings{}
+// addCeilings adds an option for each limit. What a caller writes there goes into given.
+func addCeilings(f *pflag.FlagSet, given models.Ceilings) {
 	for _, name := range models.CeilingNames() {
 		f.Func(strings.ReplaceAll(name, "_", "-"), ceilingsAbout()[name], func(text string) error {
 			if text == noLimit {
@@ -42,7 +44,6 @@ func addCeilings(f *flag.FlagSet) models.Ceilings {
 			return nil
 		})
 	}
-	return given
 }
 
 // ceiling writes a limit.

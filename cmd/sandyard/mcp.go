@@ -3,11 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"net/url"
 	"os"
 	"strings"
+
+	"github.com/spf13/cobra"
 )
 
 const (
@@ -16,48 +17,41 @@ const (
 	urlHelp    = "URL of the API; default SANDYARD_URL, else " + defaultURL
 )
 
-func mcpUsage(f *flag.FlagSet) func() {
-	return func() {
-		fmt.Fprint(f.Output(), `Usage:
-  sandyard mcp            serve agents' tools on standard input and output, for clients that start their servers
-  sandyard mcp init ...   write the configuration of a client; see sandyard mcp init --help
-
-The tools are those of the API at --url, whose key is in SANDYARD_API_KEY.
-
-Options:
-`)
-		f.PrintDefaults()
-	}
-}
-
-func runMCP(ctx context.Context, args []string) error {
-	if len(args) > 0 && args[0] == "init" {
-		return runMCPInit(args[1:])
-	}
-	f := flag.NewFlagSet("sandyard mcp", flag.ContinueOnError)
-	f.Usage = mcpUsage(f)
-	at := f.String("url", "", urlHelp)
+func mcpCommand() *cobra.Command {
+	var at string
 	query := url.Values{}
+	c := &cobra.Command{
+		Use: "mcp", Short: "serve agents' tools on standard input and output, or configure a client for them",
+		Long: "Serve agents' tools on standard input and output, for clients that start their servers.\n" +
+			"The tools are those of the API at --url, whose key is in " + keyVariable + ".",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("unexpected argument %q: only init may follow", args[0])
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, _ []string) error { return runMCP(c.Context(), at, query) },
+	}
+	c.Flags().StringVar(&at, "url", "", urlHelp)
 	for name, about := range map[string]string{
 		"session":  "name of the conversation, whose sandbox is found again; default: a new one each time",
 		"template": "template of the conversation's sandbox",
 		"tools":    "sets of tools or tools, with commas between them; default core",
 	} {
-		f.Func(name, about, func(value string) error { query.Set(name, value); return nil })
+		c.Flags().Func(name, about, func(value string) error { query.Set(name, value); return nil })
 	}
-	if err := f.Parse(args); err != nil {
-		return err
-	}
-	if f.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q: only init may follow", f.Arg(0))
-	}
-	base, err := apiURL(*at)
+	c.AddCommand(mcpInitCommand())
+	return c
+}
+
+func runMCP(ctx context.Context, at string, query url.Values) error {
+	base, err := apiURL(at)
 	if err != nil {
 		return err
 	}
-	key := os.Getenv("SANDYARD_API_KEY")
+	key := os.Getenv(keyVariable)
 	if key == "" {
-		return errors.New("SANDYARD_API_KEY is missing: set it to an API key, which sandyard key NAME makes")
+		return errors.New(keyVariable + " is missing: set it to an API key, which sandyard key NAME makes")
 	}
 	return newBridge(base+"/mcp?"+query.Encode(), key, os.Stdout).carry(ctx, os.Stdin)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -12,6 +11,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/spf13/cobra"
 )
 
 // mcpClient is a client whose configuration sandyard mcp init writes. None of them holds the key: each reads it from the
@@ -44,35 +45,33 @@ func mcpClients() []mcpClient {
 	}
 }
 
-func runMCPInit(args []string) error {
-	f := flag.NewFlagSet("sandyard mcp init", flag.ContinueOnError)
-	f.Usage = func() {
-		fmt.Fprint(f.Output(), `Usage:
-  sandyard mcp init CLIENT    add the server to the configuration of claude, cursor, codex or vscode
-
+func mcpInitCommand() *cobra.Command {
+	var at string
+	var force bool
+	names := make([]string, 0, len(mcpClients()))
+	for _, client := range mcpClients() {
+		names = append(names, client.name)
+	}
+	c := &cobra.Command{
+		Use: "init CLIENT", Short: "add the server to the configuration of " + strings.Join(names, ", "), ValidArgs: names,
+		Long: `Add the server to the configuration of claude, cursor, codex or vscode.
 The files are .mcp.json, .cursor/mcp.json and .vscode/mcp.json of this directory, and .codex/config.toml of the home
-directory ($CODEX_HOME). The key is not written: export it as SANDYARD_API_KEY. vscode asks for it.
-
-Options:
-`)
-		f.PrintDefaults()
+directory ($CODEX_HOME). The key is not written: export it as SANDYARD_API_KEY. vscode asks for it.`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			base, err := apiURL(at)
+			if err != nil {
+				return err
+			}
+			i := slices.Index(names, strings.Join(args, " "))
+			if i < 0 {
+				return fmt.Errorf("name one client: %s", strings.Join(names, ", "))
+			}
+			return mcpClients()[i].write(base+"/mcp", force)
+		},
 	}
-	at := f.String("url", "", urlHelp)
-	force := f.Bool("force", false, "replace an entry sandyard that is different")
-	if err := f.Parse(args); err != nil {
-		return err
-	}
-	base, err := apiURL(*at)
-	if err != nil {
-		return err
-	}
-	var names []string
-	for _, c := range mcpClients() {
-		if names = append(names, c.name); f.NArg() == 1 && f.Arg(0) == c.name {
-			return c.write(base+"/mcp", *force)
-		}
-	}
-	return fmt.Errorf("name one client: %s", strings.Join(names, ", "))
+	c.Flags().StringVar(&at, "url", "", urlHelp)
+	c.Flags().BoolVar(&force, "force", false, "replace an entry sandyard that is different")
+	return c
 }
 
 func (c mcpClient) write(url string, force bool) error {

@@ -3,51 +3,45 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
-	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"sandyard/models"
 )
 
-const nodeUsage = "usage: sandyard node list, sandyard node drain [--leave] [--wait] ID or sandyard node undrain ID"
-
-func runNode(ctx context.Context, args []string) error {
-	if len(args) == 0 {
-		return errors.New(nodeUsage)
-	}
-	if strings.HasPrefix(args[0], "-") { // what to do comes first
-		f := flag.NewFlagSet("sandyard node", flag.ContinueOnError)
-		f.Usage = func() { fmt.Fprintln(f.Output(), nodeUsage) }
-		return f.Parse(args)
-	}
-	f := flag.NewFlagSet("sandyard node "+args[0], flag.ContinueOnError)
-	leave := f.Bool("leave", false, "also end the worker's process; another worker of its engine takes over the sandboxes")
-	wait := f.Bool("wait", false, "wait until the worker holds no sandbox or has ended")
-	if err := f.Parse(args[1:]); err != nil {
-		return err
-	}
-	return withStore(ctx, func(store *models.Store, _ *slog.Logger) error {
-		switch id := f.Arg(0); {
-		case f.NArg() > 1: // options come first
-		case args[0] == "list" && id == "":
-			return listNodes(ctx, store, os.Stdout)
-		case args[0] == "drain" && id != "":
-			err := told(id, store.Drain(ctx, id, *leave))
-			if err == nil && *wait {
-				err = awaitDrained(ctx, store, id, os.Stdout)
+func nodeCommand() *cobra.Command {
+	var leave, wait bool
+	drain := &cobra.Command{
+		Use: "drain ID", Short: "give a worker no new sandboxes, and stop it with --leave", Args: one("ID"),
+		RunE: onStore(func(ctx context.Context, store *models.Store, args []string) error {
+			err := told(args[0], store.Drain(ctx, args[0], leave))
+			if err == nil && wait {
+				err = awaitDrained(ctx, store, args[0], os.Stdout)
 			}
 			return err
-		case args[0] == "undrain" && id != "":
-			return told(id, store.Undrain(ctx, id))
-		}
-		return errors.New(nodeUsage)
-	})
+		}),
+	}
+	drain.Flags().BoolVar(&leave, "leave", false,
+		"also end the worker's process; another worker of its engine takes over the sandboxes")
+	drain.Flags().BoolVar(&wait, "wait", false, "wait until the worker holds no sandbox or has ended")
+	return group("node", "list the workers, drain one or stop it", drain,
+		&cobra.Command{
+			Use: "list", Short: "list the workers with what they hold", Args: noArguments,
+			RunE: onStore(func(ctx context.Context, store *models.Store, _ []string) error {
+				return listNodes(ctx, store, os.Stdout)
+			}),
+		},
+		&cobra.Command{
+			Use: "undrain ID", Short: "end the drain of a worker", Args: one("ID"),
+			RunE: onStore(func(ctx context.Context, store *models.Store, args []string) error {
+				return told(args[0], store.Undrain(ctx, args[0]))
+			}),
+		})
 }
 
 func told(id string, err error) error {

@@ -4,14 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"sandyard/app"
 	"sandyard/models"
@@ -20,70 +20,42 @@ import (
 // listedTenants is how many tenants are listed.
 const listedTenants = 10000
 
-func tenantUsage(f *flag.FlagSet, command string) func() {
-	return func() {
-		name, options := " NAME", " [OPTION...]"
-		if command == "list" {
-			name, options = "", ""
-		}
-		fmt.Fprintf(f.Output(), "Usage: sandyard tenant %s%s%s\n\n", command, options, name)
-		fmt.Fprintln(f.Output(), map[string]string{
-			"list": "Use it to list the tenants: name, limits, live sandboxes, creation time.",
-			"add": "Use it to add a tenant, whose first API key is printed once. NAME has up to 63 of a-z, 0-9 and -, and begins with a\n" +
-				"letter or a digit. sandyard key --tenant NAME and sandyard user --tenant NAME make keys and users for it.",
-			"set": "Use it to change the limits of a tenant, or which providers make its sandboxes. Each API process\n" +
-				"knows the new ones within seconds. The providers must be among the API's SANDBOX_PROVIDERS.",
-		}[command])
-		f.PrintDefaults()
-	}
-}
-
-func runTenant(ctx context.Context, args []string) error {
-	const usage = "use list, add or set, such as: sandyard tenant add NAME"
-	if len(args) == 0 {
-		return errors.New(usage)
-	}
-	command := args[0]
-	if command != "list" && command != "add" && command != "set" {
-		if command == "--help" || command == "-h" || command == "help" {
-			fmt.Println("sandyard tenant:", usage)
-			return flag.ErrHelp
-		}
-		return fmt.Errorf("unknown command %q: %s", command, usage)
-	}
+func tenantCommand() *cobra.Command {
 	limits, places := models.Ceilings{}, (*[]string)(nil)
-	f := flag.NewFlagSet("sandyard tenant "+command, flag.ContinueOnError)
-	f.Usage = tenantUsage(f, command)
-	if command != "list" {
-		limits = addCeilings(f)
+	add := &cobra.Command{
+		Use: "add NAME", Short: "add a tenant with its first key", Args: one("NAME"),
+		Long: "Add a tenant, whose first API key is printed once. NAME has up to 63 of a-z, 0-9 and -, and begins with a\n" +
+			"letter or a digit. sandyard key --tenant NAME and sandyard user --tenant NAME make keys and users for it.",
+		RunE: onStore(func(ctx context.Context, store *models.Store, args []string) error {
+			return addTenant(ctx, store, args[0], limits)
+		}),
 	}
-	if command == "set" {
-		const about = "providers of sandboxes whose request and template name none, in the order in which they are " +
-			"asked, comma-separated; none = the server's"
-		f.Func("providers", about, func(text string) (err error) {
-			places, err = providersOf(text)
-			return err
-		})
+	set := &cobra.Command{
+		Use: "set NAME", Short: "change the limits and providers of a tenant", Args: one("NAME"),
+		Long: "Change the limits of a tenant, or which providers make its sandboxes. Each API process knows the new ones\n" +
+			"within seconds. The providers must be among the API's SANDBOX_PROVIDERS.",
+		PreRunE: func(*cobra.Command, []string) error {
+			if len(limits) == 0 && places == nil {
+				return errors.New("nothing to set: give a limit, such as --max-sandboxes, or --providers")
+			}
+			return nil
+		},
+		RunE: onStore(func(ctx context.Context, store *models.Store, args []string) error {
+			return setTenant(ctx, store, args[0], limits, places)
+		}),
 	}
-	names, err := mixed(f, args[1:])
-	switch {
-	case err != nil:
+	addCeilings(add.Flags(), limits)
+	addCeilings(set.Flags(), limits)
+	set.Flags().Func("providers", "providers of sandboxes whose request and template name none, in the order in which they are "+
+		"asked, comma-separated; none = the server's", func(text string) (err error) {
+		places, err = providersOf(text)
 		return err
-	case command == "list" && len(names) > 0:
-		return errors.New("list takes no name")
-	case command != "list" && len(names) != 1:
-		return fmt.Errorf("%s takes one NAME; see sandyard tenant %s --help", command, command)
-	case command == "set" && len(limits) == 0 && places == nil:
-		return errors.New("nothing to set: give a limit, such as --max-sandboxes, or --providers")
-	}
-	return withStore(ctx, func(store *models.Store, _ *slog.Logger) error {
-		switch command {
-		case "add":
-			return addTenant(ctx, store, names[0], limits)
-		case "set":
-			return setTenant(ctx, store, names[0], limits, places)
-		}
-		return listTenants(ctx, store, os.Stdout)
+	})
+	return group("tenant", "list the tenants, add one with its first key, or change limits and providers", add, set, &cobra.Command{
+		Use: "list", Short: "list the tenants: name, limits, live sandboxes, creation time", Args: noArguments,
+		RunE: onStore(func(ctx context.Context, store *models.Store, _ []string) error {
+			return listTenants(ctx, store, os.Stdout)
+		}),
 	})
 }
 

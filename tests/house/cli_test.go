@@ -2,7 +2,6 @@ package house
 
 import (
 	"bytes"
-	"fmt"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -14,77 +13,63 @@ import (
 // commandLine is the page that lists the commands and options of sandyard.
 const commandLine = "docs/cli.md"
 
-// TestCommandLinePageIsTheCommandLine builds sandyard and compares docs/cli.md with its help: the commands with their arguments,
-// and the options of each. A command of several words, such as node drain, is one whose arguments begin with a word.
+// command is a command of sandyard, as its help describes it.
+type command struct {
+	usage   string            // without the options
+	about   string            // one line
+	options map[string]string // what each means
+	group   bool              // it needs the name of another command behind it
+}
+
+// TestCommandLinePageIsTheCommandLine compares docs/cli.md with the help of sandyard: the commands with their
+// arguments, and the options of each.
 func TestCommandLinePageIsTheCommandLine(t *testing.T) {
 	t.Parallel()
-	sandyard := filepath.Join(t.TempDir(), "sandyard")
-	run(t, "go", "build", "-o", sandyard, "./cmd/sandyard")
 	commands, options := map[string]string{}, map[string]string{}
-	for _, m := range regexp.MustCompile(`(?m)^  sandyard (\S+) +(\S.*)$((?:\n {6}\S.*)*)`).FindAllStringSubmatch(run(t, sandyard), -1) {
-		name, about := m[1], m[2]
-		args := strings.TrimPrefix(strings.ReplaceAll(m[3], "\n      ", " | "), " | ")
-		commands[strings.TrimSpace("sandyard "+name+" "+args)] = about
-		own := map[string]string{} // the options that the help of the command describes
-		for _, words := range wordsOf(name, args) {
-			for _, o := range regexp.MustCompile(`(?m)^  -(\S+).*\n\s+(\S.*)$`).FindAllStringSubmatch(run(t, sandyard, append(words, "--help")...), -1) {
-				own[o[1]] = o[2]
-				if slices.Contains(optionsIn(args, words), o[1]) {
-					options[fmt.Sprintf("sandyard %s --%s", strings.Join(words, " "), o[1])] = o[2]
-				}
-			}
+	for path, c := range commandsOf(t) {
+		if !c.group {
+			commands[c.usage] = c.about
 		}
-		listed := optionsIn(args, nil)
-		for _, option := range listed {
-			if own[option] == "" {
-				t.Errorf("sandyard lists %s %s, the help of %s does not describe --%s", name, args, name, option)
-			}
-		}
-		for option := range own {
-			if slices.Contains(listed, option) {
-				continue
-			}
-			t.Errorf("sandyard %s --help describes --%s, sandyard alone does not list it", name, option)
+		for name, about := range c.options {
+			options[path+" --"+name] = about
 		}
 	}
 	compareRows(t, "| command | does |", commands)
 	compareRows(t, "| option of | option | meaning |", options)
-	if len(commands) < 5 || len(options) < 5 {
+	if len(commands) < 15 || len(options) < 30 {
 		t.Errorf("only %d commands and %d options were found", len(commands), len(options))
 	}
 }
 
-// word begins the forms of a command that have a help of their own.
-var word = regexp.MustCompile(`^[a-z]+$`)
-
-// wordsOf are the commands that have a help of their own: name and the word that a form of the arguments begins with, or name
-// for the forms that begin with none.
-func wordsOf(name, args string) [][]string {
-	var all [][]string
-	for _, form := range strings.Split(args, " | ") {
-		words := []string{name}
-		if first, _, _ := strings.Cut(form, " "); word.MatchString(first) {
-			words = append(words, first)
+// commandsOf builds sandyard and asks for the help of each command, by its path such as "sandyard node drain".
+func commandsOf(t *testing.T) map[string]command {
+	t.Helper()
+	sandyard := filepath.Join(t.TempDir(), "sandyard")
+	run(t, "go", "build", "-o", sandyard, "./cmd/sandyard")
+	found := map[string]command{}
+	var ask func(words []string, about string)
+	ask = func(words []string, about string) {
+		help := run(t, sandyard, append(slices.Clone(words), "--help")...)
+		usage := regexp.MustCompile(`(?m)^Usage:\n  (.*)$`).FindStringSubmatch(help)
+		if usage == nil {
+			t.Fatalf("%v --help prints no usage:\n%s", words, help)
 		}
-		if !slices.ContainsFunc(all, func(known []string) bool { return slices.Equal(known, words) }) {
-			all = append(all, words)
+		c := command{usage: strings.TrimSuffix(usage[1], " [flags]"), about: about, options: map[string]string{}}
+		c.group = strings.HasSuffix(c.usage, " COMMAND")
+		option := regexp.MustCompile(`(?m)^ +(?:-\w, )?--(\S+)(?: \w+)? {2,}(\S.*)$`)
+		for _, o := range option.FindAllStringSubmatch(help, -1) {
+			if o[1] != "help" && o[1] != "version" { // every command has them, or is one
+				c.options[o[1]] = o[2]
+			}
 		}
-	}
-	return all
-}
-
-// optionsIn are the options in the arguments of a command; with words, in the forms that these are the beginning of.
-func optionsIn(args string, words []string) []string {
-	var found []string
-	for _, form := range strings.Split(args, " | ") {
-		first, _, _ := strings.Cut(form, " ")
-		if len(words) == 2 && first != words[1] || len(words) == 1 && word.MatchString(first) {
-			continue
-		}
-		for _, m := range regexp.MustCompile(`--([a-z0-9-]+)`).FindAllStringSubmatch(form, -1) {
-			found = append(found, m[1])
+		found[strings.Join(append([]string{"sandyard"}, words...), " ")] = c
+		_, below, _ := strings.Cut(help, "\nCommands:\n")
+		below, _, _ = strings.Cut(below, "\n\n")
+		for _, m := range regexp.MustCompile(`(?m)^  (\S+) +(\S.*)$`).FindAllStringSubmatch(below, -1) {
+			ask(append(slices.Clone(words), m[1]), m[2])
 		}
 	}
+	ask(nil, "")
 	return found
 }
 

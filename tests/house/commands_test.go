@@ -2,12 +2,10 @@ package house
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -43,34 +41,28 @@ func TestMakeTargetsInDocumentsExist(t *testing.T) {
 	}
 }
 
-// command is a subcommand of sandyard, as its code has it.
-type command struct {
-	args  string // what its help says of its arguments
-	flags []string
-}
-
 // TestCommandsInDocumentsExist looks up every `sandyard command word --flag` that a document names.
 func TestCommandsInDocumentsExist(t *testing.T) {
 	t.Parallel()
 	known := commandsOf(t)
-	call := regexp.MustCompile(`(?:^|[ /])sandyard ([a-z-]+)((?: +(?:--[a-z0-9-]+|[a-z]+\b))*)`)
+	call := regexp.MustCompile(`(?:^|[ /])sandyard ([a-z-]+(?: +(?:--[a-z0-9-]+|[a-z]+\b))*)`)
 	calls := 0
 	for _, p := range pages(t) {
 		for _, span := range codeSpans(p) {
 			for _, m := range call.FindAllStringSubmatch(span, -1) {
 				calls++
-				c, ok := known[m[1]]
-				if !ok {
-					t.Errorf("%s names sandyard %s, which is no command", p.path, m[1])
-					continue
-				}
-				for _, word := range strings.Fields(m[2]) {
+				path := "sandyard"
+				for _, word := range strings.Fields(m[1]) {
 					flag, isFlag := strings.CutPrefix(word, "--")
+					_, isCommand := known[path+" "+word]
 					switch {
-					case isFlag && flag != "help" && !slices.Contains(c.flags, flag):
-						t.Errorf("%s names sandyard %s %s, which is no flag", p.path, m[1], word)
-					case !isFlag && m[1] == "node" && !strings.Contains(c.args, word):
-						t.Errorf("%s names sandyard %s %s, which it does not do", p.path, m[1], word)
+					case isCommand:
+						path += " " + word
+					case word == "help" && known[path].group:
+					case isFlag && flag != "help" && known[path].options[flag] == "":
+						t.Errorf("%s names %s %s, which is no flag", p.path, path, word)
+					case !isFlag && known[path].group:
+						t.Errorf("%s names %s %s, which is no command", p.path, path, word)
 					}
 				}
 			}
@@ -79,38 +71,6 @@ func TestCommandsInDocumentsExist(t *testing.T) {
 	if calls < 10 {
 		t.Errorf("only %d calls of sandyard were found", calls)
 	}
-}
-
-// commandsOf reads cmd/sandyard: the list that commands returns, with the options in the arguments of each.
-func commandsOf(t *testing.T) map[string]command {
-	t.Helper()
-	functions := map[string]*ast.FuncDecl{}
-	for _, file := range goFiles(t) {
-		if filepath.Dir(file) != "cmd/sandyard" || strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range parsed.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok {
-				functions[f.Name.Name] = f
-			}
-		}
-	}
-	found := map[string]command{}
-	ast.Inspect(functions["commands"], func(n ast.Node) bool {
-		if l, ok := n.(*ast.CompositeLit); ok && len(l.Elts) == 4 && text(l.Elts[0]) != "" {
-			args := text(l.Elts[1]) // which TestCommandLinePageIsTheCommandLine holds to the options that there are
-			found[text(l.Elts[0])] = command{args, optionsIn(args, nil)}
-		}
-		return true
-	})
-	if len(found) < 5 {
-		t.Fatalf("only %d commands were found in cmd/sandyard", len(found))
-	}
-	return found
 }
 
 // text is the value of a string in the code; empty = it is none.

@@ -63,6 +63,7 @@ func frameworks() map[string][]string {
 		"github.com/hibiken/asynqmon":     {"jobs/queue"},
 		"gorm.io":                         {"models", "models/pg"},
 		"github.com/docker/docker":        {"providers/docker"},
+		"github.com/spf13/cobra":          {"cmd/sandyard"},
 	}
 }
 
