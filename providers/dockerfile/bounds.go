@@ -12,6 +12,10 @@ const (
 	maxWords       = 400       // bytes of an error's words
 	maxSteps       = 200       // of one build
 	maxShell       = 32        // words of SHELL
+	maxScript      = 127 << 10 // bytes of RUN: the kernel takes no longer argument
+	maxNesting     = 32 << 20  // substitutions that may nest times bytes: each level copies what is inside
+	maxLevels      = 100       // substitutions with a default or an alternative in one text
+	maxRead        = 128 << 10 // bytes of variables that one text reads
 	maxValue       = 32 << 10  // bytes that one text expands to
 	maxExpanded    = 4 << 20   // bytes that all texts of a Dockerfile expand to
 	maxVariables   = 1000      // of ENV and ARG together; also labels

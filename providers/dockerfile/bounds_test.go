@@ -143,7 +143,19 @@ func TestDockerfilesThatGrowAreRefused(t *testing.T) {
 		{"FROM a" + strings.Repeat("\nWORKDIR /"+strings.Repeat("d/", 2000), 9), "fill more than 16777216 bytes", nil},
 		{"FROM a\nSHELL [" + strings.Repeat(`"",`, 40) + `""]`, "at most 32 words", nil},
 		{"FROM " + strings.Repeat("a", 513), "longer than 512 bytes", nil},
-		{"FROM a\n" + strings.Repeat("X", 200<<10), "is empty", nil},
+		{"FROM a\n" + strings.Repeat("X", 200<<10), "line greater than max", nil},
+		{"FROM a\n" + strings.Repeat("X\\\n", 80<<10), "is not supported", nil},
+		{"FROM a\nRUN <<x " + strings.Repeat("${a-\\\n", 40<<10) + "\nx", "too many substitutions", nil},
+		{"FROM a\nRUN <<x " + strings.Repeat("$\\\n#\n{a-", 20<<10) + "\nx", "too many substitutions", nil},
+		{"FROM a\nENV A=" + strings.Repeat("${a-", 101) + strings.Repeat("}", 101), "more than 100 substitutions", nil},
+		{
+			"FROM a\nENV S=x A=" + value + strings.Repeat("\nENV B="+strings.Repeat("${S-", 99)+"$A$A$A"+strings.Repeat("}", 99), 7),
+			"nest them less", nil,
+		},
+		{"FROM a\nENV A=" + value + "\nENV B=x" + strings.Repeat("${A:+}", 5), "longer than 32 KiB", nil},
+		{"FROM a\nRUN <<EOF\n" + strings.Repeat("echo 0123456789\n", 9<<10) + "EOF", "longer than 127 KiB", nil},
+		{"FROM a\nCOPY <<EOF /x\n" + strings.Repeat("0123456789\n", 9<<10) + "EOF", "longer than 32 KiB", nil},
+		{"FROM a" + strings.Repeat("\nCOPY <<a <<a <<a <<a /x/\na\na\na\na", 201), "more than 200 steps", nil},
 		{"FROM a\nCOPY big /" + strings.Repeat("d", 4096), "longer than 4096 bytes", big},
 		{"FROM a" + strings.Repeat("\nCOPY big /x", 17), "copy each file once", big},
 		{"FROM a\nCOPY " + strings.Repeat("big ", 17) + "/x/", "copy each file once", big},
@@ -202,6 +214,7 @@ func within(t *testing.T, plan providers.ImageConfig, steps []providers.Step, la
 func FuzzDockerfile(f *testing.F) {
 	f.Add("FROM a\nRUN x \\\n y\nENV A=${B:-c} D='e'\nCOPY [\"a\", \"b\"]")
 	f.Add("FROM a\nENV A=0123456789\nENV A=$A$A\nARG B=${A:-$A$A}\nWORKDIR $A\nLABEL l=\"$A\"\nCOPY a* d/ /to/\nSHELL [\"sh\"]")
+	f.Add("# escape=`\nFROM a\nRUN <<A <<-'B' `\n cat\nx\nA\n\ty\nB\nCOPY <<a <<b /to/\n${A:+x}\na\nb\nONBUILD RUN <<x\nx")
 	f.Add("ARG A=b\nARG A=$A$A\nFROM $A\nENV []\nCOPY . .\nUSER ${A")
 	context := archive(f, regular("a", 1000), regular("ab", 10), regular("d/e/f", 2000))
 	f.Fuzz(func(t *testing.T, text string) {

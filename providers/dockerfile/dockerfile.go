@@ -35,11 +35,12 @@ func (e *Error) Error() string {
 func (r Recipe) Base() (string, error) {
 	switch {
 	case r.Dockerfile != "":
-		list, err := parse(r.Dockerfile)
+		d, err := parse(r.Dockerfile)
 		if err != nil {
 			return "", err
 		}
-		return base(list)
+		image, _, _, err := d.base()
+		return image, err
 	case r.Script != "":
 		return r.From, nil
 	}
@@ -88,11 +89,11 @@ func (r Recipe) plan(on providers.ImageConfig, archive []byte, keep bool) (Plan,
 	}
 	switch {
 	case r.Dockerfile != "":
-		list, err := parse(r.Dockerfile)
+		d, err := parse(r.Dockerfile)
 		if err != nil {
 			return Plan{}, err
 		}
-		return compile(list, on, context)
+		return compile(d, on, context)
 	case r.Script != "":
 		return script(r.Script, on, context)
 	}

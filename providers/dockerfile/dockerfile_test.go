@@ -100,7 +100,7 @@ EXPOSE 80
 		t.Fatalf("steps: %+v", plan.Steps)
 	}
 	hello := plan.Steps[0]
-	if !slices.Equal(hello.Argv, []string{"/bin/sh", "-c", "echo hello $NAME"}) || hello.User != "0:0" || hello.Dir != "/" || hello.Text != "RUN echo hello $NAME" {
+	if !slices.Equal(hello.Argv, []string{"/bin/sh", "-c", "echo hello     $NAME"}) || hello.User != "0:0" || hello.Dir != "/" || hello.Text != "RUN echo hello     $NAME" {
 		t.Errorf("the first step: %+v", hello)
 	}
 	if e := hello.Env; e["A"] != "1" || e["B"] != "two words" || e["PATH"] != "/opt/bin:/bin" || e["NAME"] != "world" {
@@ -140,16 +140,34 @@ func TestRefusals(t *testing.T) {
 		"FROM a\nFROM b":                       "multi-stage",
 		"FROM --platform=linux/arm64 a":        "no options",
 		"FROM a\nRUN --mount=type=bind x":      "--mount",
-		"FROM a\nRUN <<EOF\necho\nEOF":         "here-document",
+		"FROM a\nRUN <<EOF\necho":              "unterminated heredoc",
+		"FROM a\nCOPY <<.. /x/\nEOF\n..":       "no name of a file",
+		"FROM a\nCOPY a <<EOF\nEOF":            "cannot accept a heredoc as a destination",
+		"FROM a\nCOPY --link file /y":          "--link",
+		"FROM a\nCOPY --parents file /y":       "--parents",
+		"FROM a\nADD --checksum=x file /y":     "--checksum",
+		"FROM a\nENV A=${B:?$C}":               "${NAME:-default}",
+		"FROM a\nENV A=${B##x}":                "not supported",
+		"FROM a\nENV A=${B%x}":                 "not supported",
+		"FROM a\nENV A=${B/x/y}":               "not supported",
+		"FROM a\nENV A=${B":                    "unsupported modifier",
+		"FROM a\nENV A=${B:-'}":                "missing '}'",
+		"FROM a\nSHELL bash":                   "SHELL",
+		"FROM a\nRUN [\"a\", 1]":               "strings only",
+		"# escape=x\nFROM a":                   "escape",
+		"FROM a\nBOGUS x":                      "BOGUS is not supported",
+		"#":                                    "no instructions",
 		"FROM a\nCOPY --from=b /x /y":          "--from",
 		"FROM a\nCOPY missing /y":              "not among the files",
 		"FROM a\nCOPY ../../etc/passwd /y":     "not among the files",
 		"FROM a\nADD https://example.test/ /y": "no network",
 		"FROM a\nLABEL sandyard.fleet=x":       "platform",
-		"FROM a\nENV \"A":                      "quote",
+		"FROM a\nENV A=\"b":                    "quote",
+		"FROM a\nENV A='b":                     "quote",
 		"FROM a\nONBUILD RUN x":                "ONBUILD",
 		"FROM a\nRUN":                          "is empty",
-		"FROM a\nENV []":                       "NAME=VALUE",
+		"FROM a\nENV []":                       "two arguments",
+		"FROM a\nENV a=b c":                    "name=value",
 	} {
 		err := dockerfile.Recipe{Dockerfile: text}.Check(context(t, "file"))
 		if err == nil || !strings.Contains(err.Error(), says) {

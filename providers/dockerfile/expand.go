@@ -1,96 +1,120 @@
 package dockerfile
 
-import "strings"
+import (
+	"regexp"
+
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/shell"
+)
 
 // scope is what $NAME and ${NAME} stand for: what ENV has set, and else ARG.
 type scope struct {
-	env, args pairs
-	left      int // bytes that texts may still expand to
+	env, args, outer pairs // outer: ARG before FROM
+	word, raw        *shell.Lex
+	left             int // bytes that texts may still expand to
+	nesting          int // what substitutions in each other may still cost
 }
 
-func newScope(env, args pairs) *scope { return &scope{env, args, maxExpanded} }
-
-func (s *scope) value(name string) string {
-	if value, set := s.env.of[name]; set {
-		return value
-	}
-	return s.args.of[name]
+func newScope(env, args, outer pairs, escape rune) *scope {
+	s := &scope{env: env, args: args, outer: outer, left: maxExpanded, nesting: maxNesting}
+	s.word, s.raw = shell.NewLex(escape), shell.NewLex('\\')
+	s.raw.SkipProcessQuotes = true
+	return s
 }
 
 // set adds to the scope's environment or arguments, or to labels.
 func (s *scope) set(i instruction, into pairs, name, value string) error {
 	if !into.set(name, value) {
-		return i.errorf("%s sets more than %d names, or more than %d KiB of names and values in all; put longer values in a file",
-			i.name, maxVariables, maxEnv>>10)
+		return i.errorf("%s sets more than %d names, or more than %d KiB of names and values in all; "+
+			"put longer values in a file", i.name, maxVariables, maxEnv>>10)
 	}
 	return nil
 }
 
-// arg carries out ARG.
-func (s *scope) arg(i instruction) error {
-	name, text, _ := strings.Cut(i.rest, "=")
-	value, err := s.expand(i, unquote(text))
-	if err != nil {
+// arg carries out ARG. One without a value takes that of an ARG before FROM.
+func (s *scope) arg(i instruction, c *instructions.ArgCommand) error {
+	if err := c.Expand(func(text string) (string, error) { return s.expand(i, text) }); err != nil {
 		return err
 	}
-	return s.set(i, s.args, name, value)
-}
-
-// expand replaces $NAME, ${NAME} and ${NAME:-default}; \$ stays a dollar. It stops where the text becomes too long.
-func (s *scope) expand(i instruction, text string) (string, error) {
-	var out strings.Builder
-	last := strings.LastIndexByte(text, '}')
-	for at := 0; at < len(text); at++ {
-		switch {
-		case text[at] == '\\' && at+1 < len(text) && text[at+1] == '$':
-			out.WriteByte('$')
-			at++
-		case text[at] == '$' && at+1 < len(text):
-			value, n := s.at(text[at+1:], at < last)
-			if out.Len()+len(value) > maxValue {
-				return "", tooLong(i)
-			}
-			out.WriteString(value)
-			at += n
-		default:
-			out.WriteByte(text[at])
+	for _, a := range c.Args {
+		value, given := s.outer.of[a.Key]
+		if a.Value != nil {
+			value, given = *a.Value, true
+		}
+		if !given {
+			continue
+		}
+		if err := s.set(i, s.args, a.Key, value); err != nil {
+			return err
 		}
 	}
-	if out.Len() > maxValue {
-		return "", tooLong(i)
-	}
-	if s.left -= out.Len(); s.left < 0 {
-		return "", i.errorf("the Dockerfile is longer than %d MiB after variable expansion; use long variables less often", maxExpanded>>20)
-	}
-	return out.String(), nil
+	return nil
 }
 
-func tooLong(i instruction) error {
-	return i.errorf("a text of %s is longer than %d KiB after variable expansion; shorten the variables, or send it as a file", i.name, maxValue>>10)
+// modifier finds substitutions whose cost is a product: of patterns, and ${NAME:?text}, whose error may show a secret.
+var modifier = regexp.MustCompile(`\$\{([\pL\pN_]+|.):?[#%/?]`)
+
+// nested finds what may begin a substitution with another one in it. A brace that begins a line may follow a dollar.
+var nested = regexp.MustCompile(`(?m)(\$|^)\{\w*([^\w}]|$)`)
+
+// levels is at least how deep substitutions in a text nest.
+func levels(text string) int { return len(nested.FindAllStringIndex(text, -1)) }
+
+// expand replaces variables and takes quotes away.
+func (s *scope) expand(i instruction, text string) (string, error) { return s.process(i, text, s.word) }
+
+// expandRaw replaces variables in the content of a file.
+func (s *scope) expandRaw(i instruction, text string) (string, error) {
+	return s.process(i, text, s.raw)
 }
 
-// at reads the variable behind a dollar and says how long its name is. Closed = a brace is closed somewhere behind it.
-func (s *scope) at(text string, closed bool) (value string, n int) {
-	if text[0] == '{' {
-		if !closed {
-			return "$", 0
-		}
-		end := strings.IndexByte(text, '}')
-		name, def, has := strings.Cut(text[1:end], ":-")
-		if value = s.value(name); has && value == "" {
-			value = def
-		}
-		return value, end + 1
+// process bounds what a text reads of variables and what it becomes.
+func (s *scope) process(i instruction, text string, lex *shell.Lex) (string, error) {
+	if modifier.MatchString(text) {
+		return "", i.errorf("a substitution with #, %%, / or ? is not supported; " +
+			"use ${NAME}, ${NAME:-default} or ${NAME:+text}")
 	}
-	for n < len(text) && nameByte(text[n], n) {
-		n++
+	deep := levels(text)
+	if deep > maxLevels {
+		return "", i.errorf("a text of %s has more than %d substitutions", i.name, maxLevels)
 	}
-	if n == 0 {
-		return "$", 0
+	read := &reader{scope: s, left: maxRead}
+	out, _, err := lex.ProcessWord(text, read)
+	s.nesting -= deep * (len(text) + maxRead - read.left)
+	switch {
+	case read.left < 0 || len(out) > maxValue:
+		return "", i.errorf("a text of %s is longer than %d KiB after variable expansion; "+
+			"shorten the variables, or send it as a file", i.name, maxValue>>10)
+	case err != nil:
+		return "", i.errorf("%v", err)
 	}
-	return s.value(text[:n]), n
+	if s.nesting < 0 {
+		return "", i.errorf("the substitutions of the Dockerfile take too long; nest them less")
+	}
+	if s.left -= len(out); s.left < 0 {
+		return "", i.errorf("the Dockerfile is longer than %d MiB after variable expansion; use long variables less often",
+			maxExpanded>>20)
+	}
+	return out, nil
 }
 
-func nameByte(c byte, at int) bool {
-	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || at > 0 && c >= '0' && c <= '9'
+// reader is the scope as one text reads it: until it has read too much.
+type reader struct {
+	scope *scope
+	left  int
 }
+
+// Get implements shell.EnvGetter.
+func (r *reader) Get(name string) (string, bool) {
+	value, set := r.scope.env.of[name]
+	if !set {
+		value, set = r.scope.args.of[name]
+	}
+	if r.left -= len(value); r.left < 0 {
+		return "", set
+	}
+	return value, set
+}
+
+// Keys implements shell.EnvGetter. No substitution lists names.
+func (r *reader) Keys() []string { return nil }

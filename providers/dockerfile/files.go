@@ -130,11 +130,9 @@ type ownership struct {
 	mode     int64 // 0 = as they are
 }
 
-func (o *ownership) option(text string) error {
-	name, value, _ := strings.Cut(text, "=")
-	switch name {
-	case "--chown":
-		user, group, both := strings.Cut(value, ":")
+func newOwnership(chown, chmod string) (o ownership, err error) {
+	if chown != "" {
+		user, group, both := strings.Cut(chown, ":")
 		if !both {
 			group = user
 		}
@@ -142,18 +140,17 @@ func (o *ownership) option(text string) error {
 		o.uid, errUser = strconv.Atoi(user)
 		o.gid, errGroup = strconv.Atoi(group)
 		if errUser != nil || errGroup != nil || o.uid < 0 || o.gid < 0 {
-			return fmt.Errorf("--chown takes only numbers, such as 1000:1000")
+			return o, errors.New("--chown takes only numbers, such as 1000:1000")
 		}
-	case "--chmod":
-		mode, err := strconv.ParseInt(value, 8, 16)
+	}
+	if chmod != "" {
+		mode, err := strconv.ParseInt(chmod, 8, 16)
 		if err != nil {
-			return fmt.Errorf("--chmod takes an octal number")
+			return o, errors.New("--chmod takes an octal number")
 		}
 		o.mode = mode & 0o777
-	default:
-		return fmt.Errorf("%s is not supported", name)
 	}
-	return nil
+	return o, nil
 }
 
 // under returns all files as a tar that unpacks into dir.
@@ -172,7 +169,10 @@ func (f *files) directory(dir string) ([]byte, error) {
 }
 
 // source is what a step copies. Errors quote its text: variables in its path may hold what nobody is to read.
-type source struct{ path, text string }
+type source struct {
+	path, text string
+	content    *string // of a here-document, which path is the name of
+}
 
 // pick returns what the sources name as a tar that unpacks to the absolute path to, as COPY does: directories give their
 // content, and of several sources, or with a slash at its end, to is a directory.
@@ -180,6 +180,10 @@ func (f *files) pick(sources []source, to string, o ownership) ([]byte, error) {
 	w := f.writer()
 	into := strings.HasSuffix(to, "/") || len(sources) > 1
 	for _, from := range sources {
+		if from.content != nil {
+			w.here(from, to, into, o)
+			continue
+		}
 		if strings.Contains(from.path, "://") {
 			return nil, fmt.Errorf("%.200s: a build has no network; send the file in the context", from.text)
 		}
@@ -207,6 +211,15 @@ func (f *files) pick(sources []source, to string, o ownership) ([]byte, error) {
 		}
 	}
 	return w.finish()
+}
+
+// here adds a here-document.
+func (w *writer) here(from source, to string, into bool, o ownership) {
+	dest := path.Clean(to)
+	if into {
+		dest = path.Join(to, from.path)
+	}
+	w.add(dest, file{mode: 0o644, data: []byte(*from.content)}, o)
 }
 
 // match returns the paths that a source names; an empty one is the whole context.

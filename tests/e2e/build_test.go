@@ -40,7 +40,9 @@ func TestTemplateIsBuiltAndBuiltAgain(t *testing.T) {
 	r := newRig(t)
 	t.Cleanup(func() { r.engine.removeImages(t) })
 	dockerfile := object{
-		"dockerfile": "FROM " + image + "\nENV MADE=here\nCOPY hello /srv/\nRUN echo building && tr a-z A-Z </srv/hello >/srv/loud\n",
+		"dockerfile": "FROM " + image + "\nENV MADE=here\nCOPY hello /srv/\nRUN echo building && tr a-z A-Z </srv/hello >/srv/loud\n" +
+			"COPY <<note /srv/note\n$MADE\nnote\n" +
+			"RUN <<EOF\n#!/usr/bin/env python3\nopen('/srv/python', 'w').write('by python\\n')\nEOF\nRUN ls /tmp >/srv/left",
 		"files":      []object{{"path": "hello", "content": "hello\n"}},
 	}
 	first := r.build("mine", dockerfile)
@@ -48,11 +50,11 @@ func TestTemplateIsBuiltAndBuiltAgain(t *testing.T) {
 		t.Fatalf("the build: %+v", first.Job.job)
 	}
 	box := r.created(object{"template": "mine"}).ID
-	if got := r.exec(box, `cat /srv/hello /srv/loud; echo "$MADE"`).Stdout; got != "hello\nHELLO\nhere\n" {
+	if got := r.exec(box, `cd /srv && cat hello loud note python left; echo "$MADE"`).Stdout; got != "hello\nHELLO\nhere\nby python\nhere\n" {
 		t.Errorf("a sandbox of it says %q", got)
 	}
 	log := r.follow("/v1/templates/mine/builds/" + first.Job.Result.BuildID + "/log?follow=true")
-	if !strings.Contains(log, "Step 2/2 : RUN") || !strings.Contains(log, "\nbuilding\n") || !strings.HasSuffix(log, "[succeeded]") {
+	if !strings.Contains(log, "Step 2/5 : RUN") || !strings.Contains(log, "\nbuilding\n") || !strings.HasSuffix(log, "[succeeded]") {
 		t.Errorf("the log: %q", log)
 	}
 	if plain := r.call("GET", "/v1/templates/mine/builds/"+first.Job.Result.BuildID+"/log", nil).want(t, 200); !strings.HasPrefix(log, plain.raw) {

@@ -64,6 +64,7 @@ func frameworks() map[string][]string {
 		"gorm.io":                         {"models", "models/pg"},
 		"github.com/docker/docker":        {"providers/docker"},
 		"github.com/spf13/cobra":          {"cmd/sandyard"},
+		"github.com/moby/buildkit":        {"providers/dockerfile"},
 	}
 }
 
