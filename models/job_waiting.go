@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"sandyard/cache"
 	"sandyard/models/pg"
 )
 
@@ -33,6 +34,8 @@ const (
 	countedFor = time.Second
 	// recountAfter is how soon a queue that seems full is counted again, so that refusals cost little.
 	recountAfter = 20 * time.Millisecond
+	// maxDepths is how many queues are known. One that is not known is counted; what is under way to it is not seen.
+	maxDepths = 10_000
 )
 
 // admission holds tenants to their limits of queued jobs and bytes without a count for each submission: to what was
@@ -41,8 +44,7 @@ const (
 type admission struct {
 	prefix  string // of the names of its limits
 	count   func(context.Context, string) (Waiting, error)
-	mu      sync.Mutex
-	tenants map[string]*queueDepth
+	tenants *cache.Cache[string, *queueDepth]
 }
 
 // queueDepth is what is known of one tenant's queue.
@@ -68,7 +70,7 @@ func (l *load) add(x load, times int) {
 func (sub *Submission) load() load { return load{len(sub.Jobs), sub.size()} }
 
 func newAdmission(prefix string, count func(context.Context, string) (Waiting, error)) *admission {
-	return &admission{prefix: prefix, count: count, tenants: map[string]*queueDepth{}}
+	return &admission{prefix: prefix, count: count, tenants: cache.New[string, *queueDepth](maxDepths, 0)}
 }
 
 // admitJobs reserves room for a submission with its tenant, and with its user where it has one; done says whether it
@@ -103,14 +105,8 @@ func (a *admission) admit(ctx context.Context, of string, want load) (done func(
 }
 
 func (a *admission) of(tenant string) *queueDepth {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	q := a.tenants[tenant]
-	if q == nil {
-		q = &queueDepth{prefix: a.prefix}
-		a.tenants[tenant] = q
-	}
-	return q
+	q, _ := a.tenants.GetOrSet(tenant, &queueDepth{prefix: a.prefix})
+	return q.Value()
 }
 
 // look says when the queue was counted, and why there is no room in it.

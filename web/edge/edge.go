@@ -208,7 +208,7 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request, err error) {
 	cause := context.Cause(r.Context())
 	switch {
 	case errors.Is(cause, errRevoked):
-		e.routes.forget(v.route.SandboxID)
+		e.routes.known.Delete(v.route.SandboxID)
 		why.Port, why.Message = v.port, "the token has expired or was revoked"
 		gateway.Refuse(w, http.StatusForbidden, gateway.Forbidden, why)
 	case cause != nil && !errors.Is(cause, errSilent): // the caller is gone
@@ -216,7 +216,7 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request, err error) {
 	case gateway.BodyError(r.Context()) != nil:
 		gateway.Refuse(w, http.StatusBadRequest, gateway.Malformed, why)
 	default:
-		e.routes.forget(v.route.SandboxID) // it may have moved
+		e.routes.known.Delete(v.route.SandboxID) // it may have moved
 		e.unreached.Warn(
 			r.Context(),
 			"gateway not reached",

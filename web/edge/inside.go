@@ -51,7 +51,7 @@ func (e *Edge) Wake(ctx context.Context, id string) error {
 		return err
 	}
 	_, err = e.waking.wake(ctx, route)
-	e.routes.forget(id)
+	e.routes.known.Delete(id)
 	if errors.Is(err, errAsleep) || errors.Is(err, context.DeadlineExceeded) {
 		return gateway.Asleep()
 	}
@@ -82,7 +82,7 @@ func (e *Edge) explainInside(w http.ResponseWriter, r *http.Request, err error) 
 	case cause == nil && gateway.BodyError(r.Context()) != nil:
 		err = gateway.BrokenOff(err)
 	default:
-		e.routes.forget(v.route.SandboxID) // it may have moved
+		e.routes.known.Delete(v.route.SandboxID) // it may have moved
 		err = gateway.NotReached(err)
 	}
 	if cause != nil && !errors.Is(cause, errSilent) {

@@ -2,9 +2,9 @@ package edge
 
 import (
 	"context"
-	"sync"
 	"time"
 
+	"sandyard/cache"
 	"sandyard/models"
 )
 
@@ -17,27 +17,18 @@ const (
 // routes remembers for a moment how sandboxes are reached.
 type routes struct {
 	lookups *lookups
-	mu      sync.Mutex
-	known   map[string]knownRoute
-}
-
-type knownRoute struct {
-	route models.Route
-	at    time.Time
+	known   *cache.Cache[string, models.Route]
 }
 
 func newRoutes(store *models.Store) *routes {
-	return &routes{lookups: newLookups(store.Routes), known: map[string]knownRoute{}}
+	return &routes{lookups: newLookups(store.Routes), known: cache.New[string, models.Route](maxRoutes, routeLife)}
 }
 
 // find answers like models.Store.Route. Only sandboxes that run are remembered: for the others the next request may
 // well be meant to see the change. Nor are those that traffic resumes: it must not miss a pause.
 func (k *routes) find(ctx context.Context, id string) (models.Route, error) {
-	k.mu.Lock()
-	found, ok := k.known[id]
-	k.mu.Unlock()
-	if ok && time.Since(found.at) < routeLife {
-		return found.route, nil
+	if found := k.known.Get(id); found != nil {
+		return found.Value(), nil
 	}
 	return k.again(ctx, id)
 }
@@ -46,20 +37,9 @@ func (k *routes) find(ctx context.Context, id string) (models.Route, error) {
 func (k *routes) again(ctx context.Context, id string) (models.Route, error) {
 	r, err := k.lookups.find(ctx, id)
 	if err != nil || r.State != models.SandboxRunning || r.AutoResume {
-		k.forget(id)
+		k.known.Delete(id)
 		return r, err
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.known) >= maxRoutes {
-		clear(k.known)
-	}
-	k.known[id] = knownRoute{r, time.Now()}
+	k.known.Set(id, r, cache.Life)
 	return r, nil
-}
-
-func (k *routes) forget(id string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.known, id)
 }

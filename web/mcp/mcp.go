@@ -21,6 +21,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"sandyard/cache"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
 	"sandyard/models"
@@ -63,7 +64,7 @@ type Server struct {
 	mw      *middleware.Stack
 	handler http.Handler
 
-	known known
+	known *cache.Cache[string, string] // by tenant and session: the sandbox that it worked in last
 
 	named    map[string][]string // the tools of each set, and each tool, by name
 	setNames []string
@@ -75,7 +76,7 @@ type Server struct {
 func New(c Config) *Server {
 	quit, cancel := context.WithCancel(context.Background())
 	c.OnQuit(cancel)
-	s := &Server{c: c, mw: c.Stack, quit: quit}
+	s := &Server{c: c, mw: c.Stack, quit: quit, known: cache.New[string, string](maxKnown, 0)}
 	server := s.library()
 	s.handler = mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{
 		Stateless: true, DisableLocalhostProtection: true, // no page of a browser has an API key

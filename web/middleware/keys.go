@@ -13,6 +13,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"sandyard/cache"
 	"sandyard/models"
 	"sandyard/web/problem"
 )
@@ -26,6 +27,8 @@ const maxCachedKeys = 10000
 const (
 	// wrongKeyLife is how long a text is known to be no key: keys are random, so none becomes one.
 	wrongKeyLife = 10 * time.Minute
+	// usedSpan is how often the use of a key is written down.
+	usedSpan = time.Minute
 	// maxLookup bounds the keys of one statement.
 	maxLookup = 1000
 	// lookupPatience is how long PostgreSQL may take for them.
@@ -35,19 +38,14 @@ const (
 // keyCache remembers API keys by their hash, also texts that are no keys. What it does not know it asks the database
 // for, by one statement at a time, whatever comes from callers that have no key.
 type keyCache struct {
-	store *models.Store
+	store   *models.Store
+	known   *cache.Cache[[sha256.Size]byte, models.APIKey] // valid ones
+	wrong   *cache.Cache[[sha256.Size]byte, struct{}]      // of which it is known that they are none
+	written *cache.Cache[string, struct{}]                 // ids of those that were written down as used
+
 	mu    sync.Mutex
-	known map[[sha256.Size]byte]cachedKey // valid ones
-	wrong map[[sha256.Size]byte]time.Time // since when it is known that they are none
-	asked map[string][]chan<- foundKey    // by plain text
-	busy  bool                            // somebody looks up what is asked for
-
-	written map[string]time.Time // when a key was last written down as used, by id; lookUp's alone
-}
-
-type cachedKey struct {
-	key models.APIKey
-	at  time.Time
+	asked map[string][]chan<- foundKey // by plain text
+	busy  bool                         // somebody looks up what is asked for
 }
 
 type foundKey struct {
@@ -57,8 +55,12 @@ type foundKey struct {
 
 func newKeyCache(store *models.Store) *keyCache {
 	return &keyCache{
-		store: store, known: map[[sha256.Size]byte]cachedKey{}, wrong: map[[sha256.Size]byte]time.Time{},
-		asked: map[string][]chan<- foundKey{}, written: map[string]time.Time{},
+		store: store,
+		known: cache.New[[sha256.Size]byte, models.APIKey](maxCachedKeys, keyLife),
+		wrong: cache.New[[sha256.Size]byte, struct{}](maxCachedKeys, wrongKeyLife),
+
+		written: cache.New[string, struct{}](maxCachedKeys, usedSpan),
+		asked:   map[string][]chan<- foundKey{},
 	}
 }
 
@@ -68,16 +70,14 @@ func (k *keyCache) find(ctx context.Context, plain string) (models.APIKey, error
 		return models.APIKey{}, models.ErrNotFound
 	}
 	hash := sha256.Sum256([]byte(plain))
-	k.mu.Lock()
-	if known := k.known[hash]; time.Since(known.at) < keyLife {
-		k.mu.Unlock()
-		return known.key, nil
+	if known := k.known.Get(hash); known != nil {
+		return known.Value(), nil
 	}
-	if time.Since(k.wrong[hash]) < wrongKeyLife {
-		k.mu.Unlock()
+	if k.wrong.Get(hash) != nil {
 		return models.APIKey{}, models.ErrNotFound
 	}
 	found := make(chan foundKey, 1)
+	k.mu.Lock()
 	k.asked[plain] = append(k.asked[plain], found)
 	if !k.busy {
 		k.busy = true
@@ -114,21 +114,17 @@ func (k *keyCache) lookUp() {
 
 // used writes down which keys are in use. That it cannot changes nothing for their callers.
 func (k *keyCache) used(ctx context.Context, valid map[string]models.APIKey) {
-	now := time.Now()
 	var ids []string
 	for _, key := range valid {
-		if now.Sub(k.written[key.ID]) > time.Minute {
+		if k.written.Get(key.ID) == nil {
 			ids = append(ids, key.ID)
 		}
 	}
 	if len(ids) == 0 || k.store.KeysUsed(ctx, ids) != nil {
 		return
 	}
-	if len(k.written) > maxCachedKeys {
-		clear(k.written)
-	}
 	for _, id := range ids {
-		k.written[id] = now
+		k.written.Set(id, struct{}{}, cache.Life)
 	}
 }
 
@@ -152,22 +148,14 @@ func (k *keyCache) remember(plain string, valid map[string]models.APIKey, err er
 	if err != nil {
 		return foundKey{err: err}
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	hash := sha256.Sum256([]byte(plain))
 	key, ok := valid[plain]
 	if !ok {
-		delete(k.known, hash)
-		if len(k.wrong) >= maxCachedKeys {
-			clear(k.wrong)
-		}
-		k.wrong[hash] = time.Now()
+		k.known.Delete(hash)
+		k.wrong.Set(hash, struct{}{}, cache.Life)
 		return foundKey{err: models.ErrNotFound}
 	}
-	if len(k.known) >= maxCachedKeys {
-		clear(k.known)
-	}
-	k.known[hash] = cachedKey{key, time.Now()}
+	k.known.Set(hash, key, cache.Life)
 	return foundKey{key: key}
 }
 

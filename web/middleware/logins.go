@@ -11,6 +11,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/auth"
+	"sandyard/cache"
 	"sandyard/models"
 	"sandyard/web/problem"
 )
@@ -36,26 +37,16 @@ type logins struct {
 	mu      sync.Mutex
 	keys    []models.SigningKey
 	keysAt  time.Time
-	users   map[string]cachedUser // by login
-	failed  map[string]failures   // by account and by address
+	users   *cache.Cache[string, models.User] // by login
+	failed  *cache.Cache[string, *int]        // failures by account and by address; mu guards the numbers
 	pending chan struct{}
-}
-
-type cachedUser struct {
-	user models.User
-	at   time.Time
-}
-
-type failures struct {
-	n     int
-	begin time.Time
 }
 
 func newLogins(store *models.Store) *logins {
 	return &logins{
 		store:   store,
-		users:   map[string]cachedUser{},
-		failed:  map[string]failures{},
+		users:   cache.New[string, models.User](maxCounted, userLife),
+		failed:  cache.New[string, *int](maxCounted, failureSpan),
 		pending: make(chan struct{}, maxPending),
 	}
 }
@@ -203,7 +194,7 @@ func (s *Stack) ChangePassword(ctx context.Context, old, hash string) error {
 		return problem.New(http.StatusUnauthorized, "login_failed", "the old password is wrong")
 	}
 	_, err = s.store.ChangeUser(ctx, r.Tenant, r.User, models.UserChange{PasswordHash: hash})
-	s.logins.forget(r.Key)
+	s.logins.users.Delete(r.Key)
 	return err
 }
 
@@ -211,7 +202,7 @@ func (s *Stack) ChangePassword(ctx context.Context, old, hash string) error {
 func (s *Stack) SignOut(ctx context.Context) error {
 	login := RequestOf(ctx).Key
 	err := s.store.EndLogin(ctx, login)
-	s.logins.forget(login)
+	s.logins.users.Delete(login)
 	return err
 }
 
@@ -265,30 +256,16 @@ func (l *logins) find(ctx context.Context, token string) (user models.User, logi
 
 // user returns whose login it is.
 func (l *logins) user(ctx context.Context, login string) (models.User, error) {
-	l.mu.Lock()
-	known, ok := l.users[login]
-	l.mu.Unlock()
-	if ok && time.Since(known.at) < userLife {
-		return known.user, nil
+	if known := l.users.Get(login); known != nil {
+		return known.Value(), nil
 	}
 	user, err := l.store.LoginUser(ctx, login)
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if err != nil {
-		delete(l.users, login)
+		l.users.Delete(login)
 		return user, err
 	}
-	if len(l.users) >= maxCounted {
-		clear(l.users)
-	}
-	l.users[login] = cachedUser{user, time.Now()}
+	l.users.Set(login, user, cache.Life)
 	return user, nil
-}
-
-func (l *logins) forget(login string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.users, login)
 }
 
 // signingKeys returns the keys, the newest first. They are read again now and then, and for one that is not among them,
@@ -321,9 +298,8 @@ func (l *logins) blocked(counted map[string]int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for what, most := range counted {
-		f := l.failed[what]
-		if left := failureSpan - time.Since(f.begin); f.n >= most && left > 0 {
-			return int(left.Seconds()) + 1
+		if f := l.failed.Get(what); f != nil && *f.Value() >= most {
+			return int(time.Until(f.ExpiresAt()).Seconds()) + 1 // on this machine's own clock
 		}
 	}
 	return 0
@@ -332,23 +308,15 @@ func (l *logins) blocked(counted map[string]int) int {
 func (l *logins) count(counted map[string]int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.failed) >= maxCounted {
-		clear(l.failed)
-	}
 	for what := range counted {
-		f := l.failed[what]
-		if time.Since(f.begin) > failureSpan {
-			f = failures{begin: time.Now()}
+		f := l.failed.Get(what)
+		if f == nil {
+			f = l.failed.Set(what, new(int), cache.Life)
 		}
-		f.n++
-		l.failed[what] = f
+		*f.Value()++
 	}
 }
 
 // forgive forgets the failures of whoever has the password, not those from the address: one account must not hide the
 // guessing of others.
-func (l *logins) forgive(account string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.failed, account)
-}
+func (l *logins) forgive(account string) { l.failed.Delete(account) }
