@@ -43,7 +43,7 @@ func TestTemplateIsBuiltAndBuiltAgain(t *testing.T) {
 		"dockerfile": "FROM " + image + "\nENV MADE=here\nCOPY hello /srv/\nRUN echo building && tr a-z A-Z </srv/hello >/srv/loud\n" +
 			"COPY <<note /srv/note\n$MADE\nnote\n" +
 			"RUN <<EOF\n#!/usr/bin/env python3\nopen('/srv/python', 'w').write('by python\\n')\nEOF\nRUN ls /tmp >/srv/left",
-		"files":      []object{{"path": "hello", "content": "hello\n"}},
+		"files": []object{{"path": "hello", "content": "hello\n"}},
 	}
 	first := r.build("mine", dockerfile)
 	if first.Job.State != "succeeded" {
