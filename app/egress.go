@@ -15,8 +15,8 @@ import (
 func newEgress(c Egress, closed *netguard.Services, p *Parts, log *slog.Logger) *egress.Server {
 	return egress.New(egress.Config{
 		Guard: netguard.Rules{Deny: c.EgressDeny, Own: closed, Allow: c.EgressAllow},
-		Policy: func(ctx context.Context, sandbox string) (egress.Policy, error) {
-			text, err := p.Store.Egress(ctx, sandbox)
+		Policy: func(ctx context.Context, sandboxID string) (egress.Policy, error) {
+			text, err := p.Store.Egress(ctx, sandboxID)
 			if err != nil {
 				return egress.Policy{}, err
 			}

@@ -133,12 +133,12 @@ func (f *floor) remove(w *worker.Worker) {
 }
 
 // enter connects to a sandbox that one of the process's nodes may open.
-func (f *floor) enter(ctx context.Context, sandbox string) (providers.Sandbox, error) {
+func (f *floor) enter(ctx context.Context, sandboxID string) (providers.Sandbox, error) {
 	f.mu.RLock()
 	workers := f.workers
 	f.mu.RUnlock()
 	for _, w := range workers {
-		box, err := w.Enter(ctx, sandbox)
+		box, err := w.Enter(ctx, sandboxID)
 		if !errors.Is(err, worker.ErrElsewhere) {
 			return box, err
 		}

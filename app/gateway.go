@@ -54,7 +54,7 @@ func reachable(addr string) (string, error) {
 }
 
 // openSandbox connects to a sandbox that this process holds.
-type openSandbox func(ctx context.Context, sandbox string) (providers.Sandbox, error)
+type openSandbox func(ctx context.Context, sandboxID string) (providers.Sandbox, error)
 
 // serve passes traffic on to the sandboxes that open knows, until stop is called.
 func (d door) serve(ctx context.Context, p *Parts, open openSandbox, log *slog.Logger) (stop func()) {

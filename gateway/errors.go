@@ -63,7 +63,7 @@ func messages() map[string]string {
 
 // Barred answers a request that leads into no sandbox, whoever makes it, and says whether it is one: CONNECT would make a
 // tunnel of what is passed on, and the proxy of a sandbox's programs is its way out, not one in.
-func Barred(w http.ResponseWriter, r *http.Request, sandbox string, port uint16) bool {
+func Barred(w http.ResponseWriter, r *http.Request, sandboxID string, port uint16) bool {
 	switch {
 	case r.Method == http.MethodConnect:
 		w.Header().Set("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
@@ -72,7 +72,7 @@ func Barred(w http.ResponseWriter, r *http.Request, sandbox string, port uint16)
 		})
 	case port == tokens.ProxyPort:
 		Refuse(w, http.StatusForbidden, Forbidden, Refusal{
-			Sandbox: sandbox, Port: port, Message: "this port is reserved for the sandbox's egress proxy; use another port",
+			Sandbox: sandboxID, Port: port, Message: "this port is reserved for the sandbox's egress proxy; use another port",
 		})
 	default:
 		return false

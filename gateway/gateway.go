@@ -55,7 +55,7 @@ type Config struct {
 	Signer *tokens.Signer
 	// Open connects to a sandbox that this process holds. Any other is providers.ErrNotFound: opening another node's would
 	// take it away from that one.
-	Open func(ctx context.Context, sandbox string) (providers.Sandbox, error)
+	Open func(ctx context.Context, sandboxID string) (providers.Sandbox, error)
 	// Now is the time by which passes are judged, the same for all processes; nil = this machine's.
 	Now func(ctx context.Context) time.Time
 	// TerminalPing is how often the client of a terminal is asked whether it is there, TerminalSilence how long it may

@@ -36,22 +36,22 @@ type terminals struct {
 }
 
 // enter counts a connection to a sandbox until leave is called, if there may be another.
-func (t *terminals) enter(sandbox string) (leave func(), ok bool) {
+func (t *terminals) enter(sandboxID string) (leave func(), ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.of[sandbox] >= maxTerminalClients {
+	if t.of[sandboxID] >= maxTerminalClients {
 		return nil, false
 	}
 	if t.of == nil {
 		t.of = map[string]int{}
 	}
-	t.of[sandbox]++
+	t.of[sandboxID]++
 	t.open.Add(1)
 	return func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if t.of[sandbox]--; t.of[sandbox] == 0 {
-			delete(t.of, sandbox)
+		if t.of[sandboxID]--; t.of[sandboxID] == 0 {
+			delete(t.of, sandboxID)
 		}
 		t.open.Done()
 	}, true

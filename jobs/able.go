@@ -40,12 +40,12 @@ func canMake(can providers.Capabilities, box *models.Sandbox) error {
 
 // supports refuses a job that the sandbox's provider cannot run, before it is written down. What is not known yet the
 // worker finds out.
-func (c *Client) supports(ctx context.Context, sandbox string, args kind.Args, o Options) error {
+func (c *Client) supports(ctx context.Context, sandboxID string, args kind.Args, o Options) error {
 	lacking := func(can providers.Capabilities) string { return kind.Lacks(can, args) }
 	if !slices.ContainsFunc(c.catalog.Able, func(can providers.Capabilities) bool { return lacking(can) != "" }) {
 		return nil
 	}
-	box, err := c.store.Sandbox(ctx, o.TenantID, sandbox)
+	box, err := c.store.Sandbox(ctx, o.TenantID, sandboxID)
 	if errors.Is(err, models.ErrNotFound) {
 		return nil // the submission says it
 	}
@@ -67,14 +67,14 @@ func (c *Client) supports(ctx context.Context, sandbox string, args kind.Args, o
 const maxPortGrants = 100
 
 // reachable says why no port of the sandbox can be let out, or not one more.
-func (c *Client) reachable(ctx context.Context, sandbox string, o Options) error {
+func (c *Client) reachable(ctx context.Context, sandboxID string, o Options) error {
 	if c.catalog.Edge.IsZero() {
 		return kind.Invalid(
 			"port",
 			"cannot be reached: this server has no edge; ask your operator to set EDGE_ADDR and EDGE_DOMAIN",
 		)
 	}
-	n, err := c.store.CountPortGrants(ctx, o.TenantID, sandbox)
+	n, err := c.store.CountPortGrants(ctx, o.TenantID, sandboxID)
 	if err == nil && n >= maxPortGrants {
 		err = &models.LimitError{Limit: "port grants of a sandbox", Used: float64(n), Max: maxPortGrants}
 	}
@@ -82,20 +82,20 @@ func (c *Client) reachable(ctx context.Context, sandbox string, o Options) error
 }
 
 // checkSecrets refuses a job that names a secret which the tenant has not.
-func (c *Client) checkSecrets(ctx context.Context, tenant string, args kind.Args) error {
+func (c *Client) checkSecrets(ctx context.Context, tenantID string, args kind.Args) error {
 	u, ok := args.(kind.UsesSecrets)
 	if !ok {
 		return nil
 	}
-	return c.knowsSecrets(ctx, tenant, u.SecretNames())
+	return c.knowsSecrets(ctx, tenantID, u.SecretNames())
 }
 
 // knowsSecrets refuses names of secrets, by their variables, that the tenant has not.
-func (c *Client) knowsSecrets(ctx context.Context, tenant string, named map[string]string) error {
+func (c *Client) knowsSecrets(ctx context.Context, tenantID string, named map[string]string) error {
 	if len(named) == 0 {
 		return nil
 	}
-	found, err := c.store.SealedSecrets(ctx, tenant, slices.Collect(maps.Values(named)))
+	found, err := c.store.SealedSecrets(ctx, tenantID, slices.Collect(maps.Values(named)))
 	if err != nil {
 		return err
 	}

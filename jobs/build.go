@@ -108,8 +108,8 @@ func (n NewBuild) fromField() string {
 
 // checkBuildTemplate refuses a build for a template whose runtime is not offered any more, or for a new one that there
 // is no room for, as it now stands.
-func (c *Client) checkBuildTemplate(ctx context.Context, n NewBuild, tenant string) error {
-	o := models.Owner{Tenant: tenant}
+func (c *Client) checkBuildTemplate(ctx context.Context, n NewBuild, tenantID string) error {
+	o := models.Owner{Tenant: tenantID}
 	if n.Shared {
 		o = models.Owner{}
 	}
@@ -124,7 +124,7 @@ func (c *Client) checkBuildTemplate(ctx context.Context, n NewBuild, tenant stri
 }
 
 // buildRows are the sandbox that the build runs in, and the build.
-func (c *Client) buildRows(n NewBuild, from, tenant string) (*models.Sandbox, *models.Build, error) {
+func (c *Client) buildRows(n NewBuild, from, tenantID string) (*models.Sandbox, *models.Build, error) {
 	spec, err := json.Marshal(kind.Spec{Resources: n.Resources})
 	if err != nil {
 		return nil, nil, err
@@ -134,7 +134,7 @@ func (c *Client) buildRows(n NewBuild, from, tenant string) (*models.Sandbox, *m
 		return nil, nil, err
 	}
 	box := &models.Sandbox{
-		ID: models.NewID("sb"), TenantID: tenant, Provider: c.catalog.Providers[0], Template: &n.Template, Image: from,
+		ID: models.NewID("sb"), TenantID: tenantID, Provider: c.catalog.Providers[0], Template: &n.Template, Image: from,
 		State: models.SandboxCreating, Desired: models.DesiredRunning, Spec: spec, OnTimeout: "delete",
 		TimeoutMS: buildWait.Milliseconds(),
 	}
@@ -142,7 +142,7 @@ func (c *Client) buildRows(n NewBuild, from, tenant string) (*models.Sandbox, *m
 	b := &models.Build{
 		ID: models.NewID(
 			"bld_",
-		), TenantID: tenant, Shared: n.Shared, Template: n.Template, SandboxID: box.ID, Recipe: text, Files: n.Files,
+		), TenantID: tenantID, Shared: n.Shared, Template: n.Template, SandboxID: box.ID, Recipe: text, Files: n.Files,
 		Image: from,
 	}
 	if n.Recipe.Image == "" {

@@ -67,7 +67,7 @@ func (c *Client) fits(ctx context.Context, provider string, r providers.Resource
 }
 
 // resolve finds provider, template and image of a wish, or says which of them is unknown.
-func (c *Client) resolve(ctx context.Context, wish CreateSandbox, tenant string) (from source, err error) {
+func (c *Client) resolve(ctx context.Context, wish CreateSandbox, tenantID string) (from source, err error) {
 	from = source{runtime: wish.Runtime, defaults: c.catalog.Defaults}
 	if err := c.catalog.checkRuntime("runtime", wish.Runtime); err != nil {
 		return from, err
@@ -76,18 +76,18 @@ func (c *Client) resolve(ctx context.Context, wish CreateSandbox, tenant string)
 		if wish.Template != "" {
 			return from, kind.Invalid("image", "give either template or image")
 		}
-		from.places, err = c.places(ctx, wish, models.Template{}, tenant)
+		from.places, err = c.places(ctx, wish, models.Template{}, tenantID)
 		return from, err
 	}
-	t, err := c.Template(ctx, tenant, wish.Template)
+	t, err := c.Template(ctx, tenantID, wish.Template)
 	if errors.Is(err, models.ErrNotFound) {
-		return from, c.unknownTemplate(ctx, tenant, wish.Template)
+		return from, c.unknownTemplate(ctx, tenantID, wish.Template)
 	}
 	if err != nil {
 		return from, err
 	}
 	from.template = t
-	if from.places, err = c.places(ctx, wish, t, tenant); err != nil {
+	if from.places, err = c.places(ctx, wish, t, tenantID); err != nil {
 		return from, err
 	}
 	return from, c.catalog.checkRuntime("template", t.Definition.Runtime)
@@ -96,8 +96,8 @@ func (c *Client) resolve(ctx context.Context, wish CreateSandbox, tenant string)
 // namedTemplates is how many an error names that says what there is.
 const namedTemplates = 20
 
-func (c *Client) unknownTemplate(ctx context.Context, tenant, name string) error {
-	names, err := c.store.TemplateNames(ctx, tenant, namedTemplates+1)
+func (c *Client) unknownTemplate(ctx context.Context, tenantID, name string) error {
+	names, err := c.store.TemplateNames(ctx, tenantID, namedTemplates+1)
 	if err != nil {
 		return err
 	}

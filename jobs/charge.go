@@ -12,8 +12,8 @@ import (
 // charged says whether a submission counts against the job rate: what makes room does not, nor what the platform does
 // by itself.
 func charged(sub models.Submission) bool {
-	j := sub.Jobs[sub.Answer]
-	return !sub.Passive && sub.Jobs[0].Kind != models.KindDelete && j.Actor != kind.SchedulerActor
+	j := sub.Jobs[sub.PrimaryJob]
+	return !sub.NoActivity && sub.Jobs[0].Kind != models.KindDelete && j.Actor != kind.SchedulerActor
 }
 
 // submitCharged submits within the job rate. What was accepted before is not charged again.

@@ -37,12 +37,12 @@ func NewClient(store *models.Store, queue *queue.Queue, catalog Catalog, log *sl
 func (c *Client) Catalog() Catalog { return c.catalog }
 
 // wish returns the row of the sandbox that is wished for, and the job that makes it.
-func (c *Client) wish(ctx context.Context, wish CreateSandbox, tenant string) (*models.Sandbox, *kind.Create, error) {
-	from, err := c.resolve(ctx, wish, tenant)
+func (c *Client) wish(ctx context.Context, wish CreateSandbox, tenantID string) (*models.Sandbox, *kind.Create, error) {
+	from, err := c.resolve(ctx, wish, tenantID)
 	if err != nil {
 		return nil, nil, err
 	}
-	box, limits, err := wish.sandbox(tenant, from)
+	box, limits, err := wish.sandbox(tenantID, from)
 	if err == nil {
 		err = c.catalog.bound(box)
 	}
@@ -94,7 +94,7 @@ func (c *Client) Run(ctx context.Context, r RunOnce, o Options) (models.Submitte
 		args, o.needsFiles = append(args, &kind.WriteMany{Files: r.Files}), true
 	}
 	sub := c.newSandbox(box)
-	sub.Answer = len(args)
+	sub.PrimaryJob = len(args)
 	return c.submit(ctx, sub, append(args, work, &kind.Delete{Reason: "run finished"}), o)
 }
 
@@ -103,8 +103,8 @@ func (c *Client) newSandbox(box *models.Sandbox) models.Submission {
 }
 
 // Submit submits one job on an existing sandbox.
-func (c *Client) Submit(ctx context.Context, sandbox string, args kind.Args, o Options) (models.Submitted, error) {
-	sub := models.Submission{SandboxID: sandbox}
+func (c *Client) Submit(ctx context.Context, sandboxID string, args kind.Args, o Options) (models.Submitted, error) {
+	sub := models.Submission{SandboxID: sandboxID}
 	if err := setTimeout(&sub, args); err != nil {
 		return models.Submitted{}, err
 	}
@@ -112,11 +112,11 @@ func (c *Client) Submit(ctx context.Context, sandbox string, args kind.Args, o O
 		o.Parallel = true
 	}
 	if _, ok := args.(*kind.Port); ok {
-		if err := c.reachable(ctx, sandbox, o); err != nil {
+		if err := c.reachable(ctx, sandboxID, o); err != nil {
 			return models.Submitted{}, err
 		}
 	}
-	if err := c.supports(ctx, sandbox, args, o); err != nil {
+	if err := c.supports(ctx, sandboxID, args, o); err != nil {
 		return models.Submitted{}, err
 	}
 	out, err := c.submit(ctx, sub, []kind.Args{args}, o)
@@ -130,28 +130,28 @@ func (c *Client) Submit(ctx context.Context, sandbox string, args kind.Args, o O
 func setTimeout(sub *models.Submission, args kind.Args) (err error) {
 	switch t := args.(type) {
 	case *kind.SetTimeout:
-		sub.OnlyLater = t.OnlyLater
+		sub.ExtendOnly = t.OnlyLater
 		sub.Timeout, err = t.Duration()
 	case *kind.Resume:
-		sub.OnlyLater = true
+		sub.ExtendOnly = true
 		sub.Timeout, err = t.Duration()
 	}
 	return err
 }
 
 // KeepAlive sets the sandbox's timeout anew, from now on, as long as it was; like every job it counts as activity.
-func (c *Client) KeepAlive(ctx context.Context, sandbox string, o Options) (models.Submitted, error) {
-	box, err := c.store.Sandbox(ctx, o.TenantID, sandbox)
+func (c *Client) KeepAlive(ctx context.Context, sandboxID string, o Options) (models.Submitted, error) {
+	box, err := c.store.Sandbox(ctx, o.TenantID, sandboxID)
 	if err != nil {
 		return models.Submitted{}, err
 	}
-	return c.Submit(ctx, sandbox, &kind.SetTimeout{TimeoutSeconds: float64(box.TimeoutMS) / 1000}, o)
+	return c.Submit(ctx, sandboxID, &kind.SetTimeout{TimeoutSeconds: float64(box.TimeoutMS) / 1000}, o)
 }
 
 // Delete submits the removal of a sandbox after its earlier jobs, or, with force, at once: jobs that wait are cancelled
 // and those that run are stopped.
-func (c *Client) Delete(ctx context.Context, sandbox string, force bool, o Options) (models.Submitted, error) {
-	sub := models.Submission{SandboxID: sandbox}
+func (c *Client) Delete(ctx context.Context, sandboxID string, force bool, o Options) (models.Submitted, error) {
+	sub := models.Submission{SandboxID: sandboxID}
 	if force {
 		o.Parallel = true
 		sub.End = &models.End{Reason: "deleted", Actor: o.Actor}
@@ -177,10 +177,10 @@ func (c *Client) submit(
 		if err := c.checkSecrets(ctx, o.TenantID, a); err != nil {
 			return models.Submitted{}, err
 		}
-		if i != sub.Answer { // only the job that the request is about reports back
+		if i != sub.PrimaryJob { // only the job that the request is about reports back
 			j.CallbackURL, j.ExpireIn, j.Call = nil, 0, nil
 		}
-		if o.needsFiles && i == sub.Answer {
+		if o.needsFiles && i == sub.PrimaryJob {
 			j.Needs = &sub.Jobs[i-1].ID
 		}
 		sub.Jobs = append(sub.Jobs, j)
@@ -229,8 +229,8 @@ func newJob(sandboxID string, args kind.Args, o Options) (models.Job, error) {
 }
 
 // Cancel ends a queued job at once and stops a running one, on behalf of actor; on an ended job it does nothing.
-func (c *Client) Cancel(ctx context.Context, tenant, id, actor string) (models.Job, error) {
-	j, f, err := c.store.Cancel(ctx, tenant, id, actor)
+func (c *Client) Cancel(ctx context.Context, tenantID, id, actor string) (models.Job, error) {
+	j, f, err := c.store.Cancel(ctx, tenantID, id, actor)
 	if err != nil {
 		return j, err
 	}

@@ -19,7 +19,7 @@ func (c *Client) order(
 	ctx context.Context,
 	wish CreateSandbox,
 	t models.Template,
-	tenant string,
+	tenantID string,
 ) (field string, names []string, err error) {
 	switch {
 	case wish.Provider != "" && len(wish.Providers) > 0:
@@ -31,7 +31,7 @@ func (c *Client) order(
 	case len(t.Definition.Providers) > 0:
 		return "template", t.Definition.Providers, nil
 	case len(c.catalog.Providers) > 1: // else there is no choice
-		names, err = c.store.ProvidersOf(ctx, tenant)
+		names, err = c.store.ProvidersOf(ctx, tenantID)
 	}
 	if len(names) == 0 {
 		names = c.catalog.Providers[:1]
@@ -65,9 +65,9 @@ func (c *Client) places(
 	ctx context.Context,
 	wish CreateSandbox,
 	t models.Template,
-	tenant string,
+	tenantID string,
 ) ([]kind.Place, error) {
-	field, names, err := c.order(ctx, wish, t, tenant)
+	field, names, err := c.order(ctx, wish, t, tenantID)
 	if err == nil {
 		err = c.catalog.checkOrder(field, names)
 	}
@@ -81,7 +81,7 @@ func (c *Client) places(
 			return nil, err
 		}
 		if t.TenantID != nil || wish.Image != "" { // an older version may have taken any image for the template
-			if err := c.mayHave(ctx, tenant, name, image, wish.Image != ""); err != nil {
+			if err := c.mayHave(ctx, tenantID, name, image, wish.Image != ""); err != nil {
 				return nil, err
 			}
 		}
@@ -119,7 +119,7 @@ func (k Catalog) imageAt(provider string, wish CreateSandbox, t models.Template)
 }
 
 // mayHave refuses an image, or a name of a template at a provider, that the tenant may not use.
-func (c *Client) mayHave(ctx context.Context, tenant, provider, image string, asked bool) error {
+func (c *Client) mayHave(ctx context.Context, tenantID, provider, image string, asked bool) error {
 	field := "template"
 	if asked {
 		field = "image"
@@ -127,7 +127,7 @@ func (c *Client) mayHave(ctx context.Context, tenant, provider, image string, as
 	if c.catalog.able(provider).Images == providers.Unsupported {
 		return c.catalog.checkName(field, provider, image)
 	}
-	return c.images.Check(ctx, tenant, field, image)
+	return c.images.Check(ctx, tenantID, field, image)
 }
 
 // checkName refuses a name at a provider that the operator has not listed: its account there may hold more than is

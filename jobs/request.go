@@ -143,7 +143,7 @@ func (o Options) check(callbacks netguard.Rules) error {
 }
 
 // sandbox makes the row that c wishes for from what it resolves to, with the limits that it asks for.
-func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, providers.Resources, error) {
+func (c CreateSandbox) sandbox(tenantID string, from source) (*models.Sandbox, providers.Resources, error) {
 	timeout, err := kind.Seconds("timeout_seconds", c.TimeoutSeconds, DefaultTimeout, time.Second)
 	if err != nil {
 		return nil, providers.Resources{}, err
@@ -156,7 +156,7 @@ func (c CreateSandbox) sandbox(tenant string, from source) (*models.Sandbox, pro
 		return nil, providers.Resources{}, err
 	}
 	box := &models.Sandbox{
-		ID: models.NewID("sb"), TenantID: tenant, State: models.SandboxCreating,
+		ID: models.NewID("sb"), TenantID: tenantID, State: models.SandboxCreating,
 		Desired: models.DesiredRunning, Labels: c.Labels, OnTimeout: cmp.Or(c.OnTimeout, "delete"), OnLost: c.OnLost,
 		TimeoutMS: timeout.Milliseconds(), IdleTimeoutMS: idle.Milliseconds(), AutoResume: c.AutoResume,
 		MaxLifetimeMS: int64(c.MaxLifetimeSeconds * 1000), PausedTimeoutMS: int64(c.PausedTimeoutSeconds * 1000),

@@ -10,8 +10,8 @@ import (
 
 // Resume asks for the resume of a sandbox that is paused and has auto_resume. Of many who ask at once one submits the
 // job; for the others, and where there is nothing to resume, it does nothing.
-func (c *Client) Resume(ctx context.Context, tenant, sandbox string) error {
-	return autoresume.Submit(ctx, c.store, c.queue, tenant, sandbox)
+func (c *Client) Resume(ctx context.Context, tenantID, sandboxID string) error {
+	return autoresume.Submit(ctx, c.store, c.queue, tenantID, sandboxID)
 }
 
 // resumeFor resumes the sandbox that a job was submitted to. Where that fails, the job itself asks again.

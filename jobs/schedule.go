@@ -111,11 +111,11 @@ func (c *Client) CreateSchedule(ctx context.Context, s models.Schedule) (models.
 // models.ErrNotFound.
 func (c *Client) ChangeSchedule(
 	ctx context.Context,
-	tenant, id, actor string,
+	tenantID, id, actor string,
 	change func(*models.Schedule) error,
 ) (models.Schedule, error) {
 	for try := 0; ; try++ {
-		s, err := c.store.Schedule(ctx, tenant, id)
+		s, err := c.store.Schedule(ctx, tenantID, id)
 		if err != nil {
 			return s, err
 		}
@@ -139,8 +139,8 @@ func (c *Client) ChangeSchedule(
 }
 
 // PauseSchedule keeps a schedule from firing until it is resumed. One that is disabled stays so.
-func (c *Client) PauseSchedule(ctx context.Context, tenant, id, actor string) (models.Schedule, error) {
-	return c.ChangeSchedule(ctx, tenant, id, actor, func(s *models.Schedule) error {
+func (c *Client) PauseSchedule(ctx context.Context, tenantID, id, actor string) (models.Schedule, error) {
+	return c.ChangeSchedule(ctx, tenantID, id, actor, func(s *models.Schedule) error {
 		if s.State == models.ScheduleActive {
 			s.State = models.SchedulePaused
 		}
@@ -149,8 +149,8 @@ func (c *Client) PauseSchedule(ctx context.Context, tenant, id, actor string) (m
 }
 
 // ResumeSchedule lets a paused or disabled schedule fire again, from now on: what was due meanwhile is not made good.
-func (c *Client) ResumeSchedule(ctx context.Context, tenant, id, actor string) (models.Schedule, error) {
-	return c.ChangeSchedule(ctx, tenant, id, actor, func(s *models.Schedule) error {
+func (c *Client) ResumeSchedule(ctx context.Context, tenantID, id, actor string) (models.Schedule, error) {
+	return c.ChangeSchedule(ctx, tenantID, id, actor, func(s *models.Schedule) error {
 		s.State, s.Reason = models.ScheduleActive, nil
 		return nil
 	})
@@ -202,19 +202,19 @@ func (c *Client) checkSchedule(ctx context.Context, s *models.Schedule) error {
 }
 
 // checkJob asks for the sandbox, too: a schedule for one that is gone would only be disabled.
-func (c *Client) checkJob(ctx context.Context, tenant string, j SandboxJob) error {
+func (c *Client) checkJob(ctx context.Context, tenantID string, j SandboxJob) error {
 	args, err := j.args()
 	if err != nil {
 		return err
 	}
-	box, err := c.store.Sandbox(ctx, tenant, j.SandboxID)
+	box, err := c.store.Sandbox(ctx, tenantID, j.SandboxID)
 	if err != nil {
 		return err
 	}
 	if box.Ended() {
 		return &models.EndedError{Sandbox: box.ID, State: box.State, EndedAt: box.EndedAt}
 	}
-	return checkArgs(tenant, []kind.Args{args})
+	return checkArgs(tenantID, []kind.Args{args})
 }
 
 func (j SandboxJob) args() (kind.Args, error) {
@@ -229,9 +229,9 @@ func (j SandboxJob) args() (kind.Args, error) {
 }
 
 // checkArgs makes jobs of the arguments and forgets them.
-func checkArgs(tenant string, args []kind.Args) error {
+func checkArgs(tenantID string, args []kind.Args) error {
 	for _, a := range args {
-		if _, err := newJob("", a, Options{TenantID: tenant}); err != nil {
+		if _, err := newJob("", a, Options{TenantID: tenantID}); err != nil {
 			return err
 		}
 	}

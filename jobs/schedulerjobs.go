@@ -9,14 +9,19 @@ import (
 
 // End submits the job that a due sandbox calls for. It stands outside the order of the sandbox's jobs: time waits for
 // none of them.
-func (c *Client) End(ctx context.Context, box models.Sandbox, reason string, still func(models.Situation) bool) error {
+func (c *Client) End(
+	ctx context.Context,
+	box models.Sandbox,
+	reason string,
+	still func(models.SandboxSnapshot) bool,
+) error {
 	o := Options{TenantID: box.TenantID, Actor: kind.SchedulerActor, Parallel: true}
 	pause := Pauses(box, reason)
 	sub := models.Submission{
-		TenantID:  box.TenantID,
-		SandboxID: box.ID,
-		Passive:   true,
-		Only: func(x models.Situation) bool {
+		TenantID:   box.TenantID,
+		SandboxID:  box.ID,
+		NoActivity: true,
+		Guard: func(x models.SandboxSnapshot) bool {
 			return still(x) && Pauses(x.Sandbox, reason) == pause // it may have been made meanwhile
 		},
 	}

@@ -18,11 +18,11 @@ import (
 
 // Template returns the template that a tenant means by name; no name means the default one. What the configuration
 // declares counts also where its row is missing. Error: models.ErrNotFound.
-func (c *Client) Template(ctx context.Context, tenant, name string) (models.Template, error) {
+func (c *Client) Template(ctx context.Context, tenantID, name string) (models.Template, error) {
 	if name == "" {
 		name = c.catalog.Template
 	}
-	t, err := c.store.Template(ctx, tenant, name)
+	t, err := c.store.Template(ctx, tenantID, name)
 	if !errors.Is(err, models.ErrNotFound) {
 		return t, err
 	}
@@ -36,8 +36,8 @@ func (c *Client) Template(ctx context.Context, tenant, name string) (models.Temp
 
 // Templates lists what a tenant may make sandboxes from, by the bytes of their names: those behind a name, so many at
 // most.
-func (c *Client) Templates(ctx context.Context, tenant, after string, limit int) ([]models.Template, error) {
-	list, err := c.store.Templates(ctx, tenant, after, limit)
+func (c *Client) Templates(ctx context.Context, tenantID, after string, limit int) ([]models.Template, error) {
+	list, err := c.store.Templates(ctx, tenantID, after, limit)
 	if err != nil {
 		return nil, err
 	}

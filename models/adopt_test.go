@@ -142,7 +142,7 @@ func TestADrainHasNoHeirBeforeItsTime(t *testing.T) {
 	t.Parallel()
 	s, db := openBeside(t)
 	e := &engine{t, s, db}
-	beat := func(id string) models.Wanted {
+	beat := func(id string) models.NodeOrders {
 		t.Helper()
 		n := e.node(id, 1)
 		n.Name = "worker"

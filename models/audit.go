@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"time"
 
-	"sandyard/models/pg"
-
 	"gorm.io/gorm"
+
+	"sandyard/models/pg"
 )
 
 // AuditEntry is one row of the audit log: a change that somebody asked for over HTTP, or a login.

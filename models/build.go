@@ -53,27 +53,27 @@ func (s *Store) BuildWithFiles(ctx context.Context, id string) (Build, error) {
 }
 
 // BuildOfJob returns the build that a job carries out, or ErrNotFound.
-func (s *Store) BuildOfJob(ctx context.Context, job string) (Build, error) {
+func (s *Store) BuildOfJob(ctx context.Context, jobID string) (Build, error) {
 	var b Build
-	err := s.db.WithContext(ctx).Where("job_id = ?", job).Take(&b).Error
+	err := s.db.WithContext(ctx).Where("job_id = ?", jobID).Take(&b).Error
 	return b, notFound(err)
 }
 
 // MayUseBuild says whether the image was made by that build, and the build is the tenant's or shared.
-func (s *Store) MayUseBuild(ctx context.Context, tenant, build, image string) (bool, error) {
+func (s *Store) MayUseBuild(ctx context.Context, tenantID, build, image string) (bool, error) {
 	var may bool
 	err := s.db.WithContext(ctx).
 		Raw("SELECT EXISTS (SELECT FROM builds WHERE id = ? AND image = ? AND (shared OR tenant_id = ?))",
-			build, image, tenant).
+			build, image, tenantID).
 		Scan(&may).
 		Error
 	return may, err
 }
 
 // Builds lists a tenant's builds of a template, newest first, without their recipes and files.
-func (s *Store) Builds(ctx context.Context, tenant, template, before string, limit int) ([]Build, error) {
+func (s *Store) Builds(ctx context.Context, tenantID, template, before string, limit int) ([]Build, error) {
 	var list []Build
-	q := s.db.WithContext(ctx).Omit("recipe", "files").Where("tenant_id = ? AND template = ?", tenant, template)
+	q := s.db.WithContext(ctx).Omit("recipe", "files").Where("tenant_id = ? AND template = ?", tenantID, template)
 	err := whereSet(q, "id < ?", before).Order("id DESC").Limit(limit).Find(&list).Error
 	return list, err
 }
@@ -86,7 +86,7 @@ const askedForLast = `EXISTS (SELECT 1 FROM builds comes WHERE comes.id = exclud
 // FinishBuild gives the template its new image, if the attempt still owns the build's job. A template that does not
 // exist yet is made; one whose image was asked for after the build, by the database's clock, keeps it. Errors:
 // ErrStale, *LimitError.
-func (s *Store) FinishBuild(ctx context.Context, h Held, b Build) error {
+func (s *Store) FinishBuild(ctx context.Context, h AttemptRef, b Build) error {
 	return s.db.Tx(ctx, func(tx *gorm.DB) error {
 		if err := admitTemplate(tx, b.Owner(), b.Template); err != nil {
 			return err
@@ -145,7 +145,7 @@ type LogChunk struct {
 }
 
 // AppendBuildLog adds to a build's log, as long as the attempt owns its job.
-func (s *Store) AppendBuildLog(ctx context.Context, h Held, build string, data []byte) error {
+func (s *Store) AppendBuildLog(ctx context.Context, h AttemptRef, build string, data []byte) error {
 	return s.db.WithContext(ctx).Exec(`INSERT INTO build_logs (build_id, data) SELECT ?, ?
 		WHERE EXISTS (SELECT 1 FROM jobs WHERE id = ? AND attempt = ? AND state = 'running')`,
 		build, data, h.ID, h.Attempt).Error

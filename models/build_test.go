@@ -15,7 +15,7 @@ func TestTheLastBuildWinsWhateverItsID(t *testing.T) {
 	s := open(t, 100)
 	now := time.Now()
 	for name, order := range map[string][]int{"in-order": {0, 1}, "the-other-way-round": {1, 0}} {
-		var held []models.Held
+		var held []models.AttemptRef
 		var builds []models.Build
 		for i, clock := range []time.Duration{time.Hour, -time.Hour} { // the second is the later one
 			b := &models.Build{
@@ -68,7 +68,7 @@ func TestAnImageThatIsNamedAfterABuildHolds(t *testing.T) {
 }
 
 // submitBuild submits a build and claims its job.
-func submitBuild(t *testing.T, s *models.Store, b *models.Build) (models.Held, models.Build) {
+func submitBuild(t *testing.T, s *models.Store, b *models.Build) (models.AttemptRef, models.Build) {
 	t.Helper()
 	box := newSandbox()
 	b.SandboxID = box.ID
@@ -85,7 +85,7 @@ func submitBuild(t *testing.T, s *models.Store, b *models.Build) (models.Held, m
 	if err != nil {
 		t.Fatal(err)
 	}
-	return models.Held{ID: c.ID, Attempt: c.Attempt}, row
+	return models.AttemptRef{ID: c.ID, Attempt: c.Attempt}, row
 }
 
 func TestIDsSortByTheGivenMoment(t *testing.T) {

@@ -53,7 +53,7 @@ const (
 
 // DispatchDeliveries marks due deliveries of a tenant, or of all ("") in turns, as handed to Redis, as far as their
 // shares go. One that nobody took up is handed over again.
-func (s *Store) DispatchDeliveries(ctx context.Context, tenant string, limit int) ([]DeliveryTask, error) {
+func (s *Store) DispatchDeliveries(ctx context.Context, tenantID string, limit int) ([]DeliveryTask, error) {
 	var out []DeliveryTask
 	err := s.db.WithContext(ctx).Raw(`
 		WITH RECURSIVE tenants AS (
@@ -87,7 +87,7 @@ func (s *Store) DispatchDeliveries(ctx context.Context, tenant string, limit int
 			FOR UPDATE SKIP LOCKED)
 		UPDATE deliveries d SET dispatched_at = now() FROM due WHERE d.id = due.id
 		RETURNING d.id, d.attempt + 1 AS attempt, due.again`, map[string]any{
-		"tenant": tenant, "limit": limit, "share": DeliveryShare, "each": EndpointShare, "hosts": endpointsLooked,
+		"tenant": tenantID, "limit": limit, "share": DeliveryShare, "each": EndpointShare, "hosts": endpointsLooked,
 		"from": int64(rand.Uint64()),
 	}).Scan(&out).Error
 	return out, err
@@ -108,7 +108,7 @@ const endpointsOf = `
 	SELECT endpoint FROM round WHERE endpoint IS NOT NULL LIMIT @hosts`
 
 // DeliveryTo says whose a delivery is and where it goes to.
-func (s *Store) DeliveryTo(ctx context.Context, id string) (tenant string, endpoint int64, err error) {
+func (s *Store) DeliveryTo(ctx context.Context, id string) (tenantID string, endpoint int64, err error) {
 	var d Delivery
 	err = s.db.WithContext(ctx).Select("tenant_id", "endpoint").Where("id = ?", id).Take(&d).Error
 	return d.TenantID, d.Endpoint, notFound(err)
@@ -164,8 +164,8 @@ func (s *Store) FinishDelivery(ctx context.Context, d Delivery, r DeliveryResult
 }
 
 // Deliveries returns the callbacks of a job.
-func (s *Store) Deliveries(ctx context.Context, tenant, job string) ([]Delivery, error) {
+func (s *Store) Deliveries(ctx context.Context, tenantID, jobID string) ([]Delivery, error) {
 	var list []Delivery
-	err := s.db.WithContext(ctx).Where("tenant_id = ? AND job_id = ?", tenant, job).Find(&list).Error
+	err := s.db.WithContext(ctx).Where("tenant_id = ? AND job_id = ?", tenantID, jobID).Find(&list).Error
 	return list, err
 }

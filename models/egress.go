@@ -32,9 +32,9 @@ type EgressDenial struct {
 }
 
 // Egress returns the policy of a sandbox of any tenant; nil = it may connect to nowhere.
-func (s *Store) Egress(ctx context.Context, sandbox string) (json.RawMessage, error) {
+func (s *Store) Egress(ctx context.Context, sandboxID string) (json.RawMessage, error) {
 	var b Sandbox
-	err := s.db.WithContext(ctx).Select("egress").Where("id = ?", sandbox).Take(&b).Error
+	err := s.db.WithContext(ctx).Select("egress").Where("id = ?", sandboxID).Take(&b).Error
 	return b.Egress, notFound(err)
 }
 
@@ -113,14 +113,14 @@ func addDenials(tx *gorm.DB, denials []EgressDenial) error {
 }
 
 // EgressUse returns what a sandbox has used, with its denials, the newest first.
-func (s *Store) EgressUse(ctx context.Context, sandbox string) (EgressUse, error) {
-	u := EgressUse{SandboxID: sandbox}
+func (s *Store) EgressUse(ctx context.Context, sandboxID string) (EgressUse, error) {
+	u := EgressUse{SandboxID: sandboxID}
 	db := s.db.WithContext(ctx)
-	if err := db.Table("egress_usage").Where("sandbox_id = ?", sandbox).Limit(1).Scan(&u).Error; err != nil {
+	if err := db.Table("egress_usage").Where("sandbox_id = ?", sandboxID).Limit(1).Scan(&u).Error; err != nil {
 		return u, err
 	}
 	err := db.Table("egress_denials").
-		Where("sandbox_id = ?", sandbox).
+		Where("sandbox_id = ?", sandboxID).
 		Order("last_at DESC, target, reason").
 		Scan(&u.Denials).
 		Error

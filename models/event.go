@@ -32,8 +32,8 @@ type EventFilter struct {
 }
 
 // Events lists what happened to a tenant's sandbox or job, newest first. They outlive what they tell of.
-func (s *Store) Events(ctx context.Context, tenant string, f EventFilter) ([]Event, error) {
-	q := s.db.WithContext(ctx).Where("tenant_id = ?", tenant)
+func (s *Store) Events(ctx context.Context, tenantID string, f EventFilter) ([]Event, error) {
+	q := s.db.WithContext(ctx).Where("tenant_id = ?", tenantID)
 	q = whereSet(q, "sandbox_id = ?", f.Sandbox)
 	q = whereSet(q, "job_id = ?", f.Job)
 	q = whereSet(q, "schedule_id = ?", f.Schedule)

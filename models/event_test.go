@@ -51,7 +51,7 @@ func TestEveryChangeHasItsEvent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Requeue(t.Context(), models.Return{Held: models.Held{ID: exec.ID, Attempt: exec.Attempt}, Reason: "away"}); err != nil {
+	if err := s.Requeue(t.Context(), models.Requeue{AttemptRef: models.AttemptRef{ID: exec.ID, Attempt: exec.Attempt}, Reason: "away"}); err != nil {
 		t.Fatal(err)
 	}
 	again, err := s.Claim(t.Context(), exec.ID, "other", lease)

@@ -14,7 +14,7 @@ func TestCancelledProgramsAreStillToBeKilled(t *testing.T) {
 	node := models.Node{ID: "node", Provider: "fake", Engine: "engine"}
 	for name, ends := range map[string]func(*models.Store, string) error{
 		"lost by reconciling": func(s *models.Store, box string) error {
-			_, err := s.Lose(t.Context(), box, node, "gone")
+			_, err := s.MarkLost(t.Context(), box, node, "gone")
 			return err
 		},
 		"lost by a job": func(s *models.Store, box string) error {

@@ -16,14 +16,14 @@ func TestALockedJobCostsNoOtherItsLease(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t)
 	s := openAt(t, dsn, 100)
-	var held []models.Held
+	var held []models.AttemptRef
 	for range 2 {
 		j := submitOn(t, s, running(t, s).ID, "exec").Jobs[0]
 		c, err := s.Claim(t.Context(), j.ID, "node", -time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
-		held = append(held, models.Held{ID: c.ID, Attempt: c.Attempt})
+		held = append(held, models.AttemptRef{ID: c.ID, Attempt: c.Attempt})
 	}
 	conn, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {

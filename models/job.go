@@ -95,10 +95,10 @@ func (j Job) Tries() int { return j.Attempt - j.Handovers }
 func (j Job) Timeout() time.Duration { return time.Duration(j.TimeoutMS) * time.Millisecond }
 
 // JobEnd returns how a tenant's job ended, without its bytes, or ErrNotFound.
-func (s *Store) JobEnd(ctx context.Context, tenant, id string) (Job, error) {
+func (s *Store) JobEnd(ctx context.Context, tenantID, id string) (Job, error) {
 	var j Job
 	err := s.db.WithContext(ctx).Select("id", "sandbox_id", "kind", "state", "result", "error").
-		Where("tenant_id = ? AND id = ?", tenant, id).Take(&j).Error
+		Where("tenant_id = ? AND id = ?", tenantID, id).Take(&j).Error
 	return j, notFound(err)
 }
 
@@ -113,10 +113,10 @@ type EndFilter struct {
 
 // JobEnds lists the jobs of a tenant's sandbox that have ended, by the time of that, without arguments, results and
 // output.
-func (s *Store) JobEnds(ctx context.Context, tenant, sandbox string, f EndFilter) ([]Job, error) {
+func (s *Store) JobEnds(ctx context.Context, tenantID, sandboxID string, f EndFilter) ([]Job, error) {
 	q := s.db.WithContext(ctx).
 		Select(jobColumns()).
-		Where("tenant_id = ? AND sandbox_id = ? AND finished_at IS NOT NULL", tenant, sandbox)
+		Where("tenant_id = ? AND sandbox_id = ? AND finished_at IS NOT NULL", tenantID, sandboxID)
 	if !f.From.IsZero() {
 		q = q.Where("finished_at >= ?", f.From)
 	}

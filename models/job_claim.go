@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"time"
 
-	"sandyard/models/pg"
-
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
+
+	"sandyard/models/pg"
 )
 
 // Claim makes node the owner of a queued job until the lease ends, under a new attempt. ErrStale means that there is
@@ -91,14 +91,14 @@ const (
 	fenceHeld = "h.attempt = j.attempt"
 )
 
-// Held names a job by its fence.
-type Held struct {
+// AttemptRef names a job by its fence.
+type AttemptRef struct {
 	ID      string `json:"id"`
 	Attempt int    `json:"attempt"`
 }
 
-// Beat is what a heartbeat learns of one job that is still ours.
-type Beat struct {
+// LeaseRenewal is what a heartbeat learns of one job that is still ours.
+type LeaseRenewal struct {
 	ID      string
 	Attempt int
 	Cancel  bool // somebody asked for its end
@@ -107,12 +107,12 @@ type Beat struct {
 // Heartbeat extends the lease of a node and of the jobs it runs. Jobs missing from the answer belong to others now. A
 // job whose row somebody has locked is still the node's, and loses its own lease at most: the others do not wait for
 // it.
-func (s *Store) Heartbeat(ctx context.Context, node Node, held []Held, lease time.Duration) (Wanted, []Beat, error) {
+func (s *Store) Heartbeat(ctx context.Context, node Node, held []AttemptRef, lease time.Duration) (NodeOrders, []LeaseRenewal, error) {
 	wanted, err := s.Register(ctx, node, lease)
 	if err != nil || len(held) == 0 {
 		return wanted, nil, err
 	}
-	var beats []Beat
+	var beats []LeaseRenewal
 	err = s.db.WithContext(ctx).Raw(`
 		WITH held AS (SELECT j.id, h.attempt, j.cancel_requested_at IS NOT NULL AS cancel
 				FROM jobs j JOIN jsonb_to_recordset(CAST(@held AS jsonb)) AS h(id text, attempt int) ON h.id = j.id AND `+fenceHeld+`
@@ -126,7 +126,7 @@ func (s *Store) Heartbeat(ctx context.Context, node Node, held []Held, lease tim
 }
 
 // Asked returns those of the jobs whose end somebody has asked for.
-func (s *Store) Asked(ctx context.Context, held []Held) (asked []Held, err error) {
+func (s *Store) Asked(ctx context.Context, held []AttemptRef) (asked []AttemptRef, err error) {
 	err = s.db.WithContext(ctx).
 		Raw(`SELECT j.id, j.attempt FROM jobs j JOIN jsonb_to_recordset(CAST(? AS jsonb)) AS h(id text, attempt int)
 		ON h.id = j.id AND h.attempt = j.attempt WHERE j.state = 'running' AND j.cancel_requested_at IS NOT NULL`,
@@ -136,9 +136,9 @@ func (s *Store) Asked(ctx context.Context, held []Held) (asked []Held, err error
 	return asked, err
 }
 
-// Return is what becomes of a job whose attempt did not end it.
-type Return struct {
-	Held
+// Requeue is what becomes of a job whose attempt did not end it.
+type Requeue struct {
+	AttemptRef
 	Delay  time.Duration // before it may run again
 	Reason string
 	Failed bool // the attempt has; else the job is handed over
@@ -147,12 +147,12 @@ type Return struct {
 
 // Requeue gives a claimed job back, to run again. ErrStale if it is not ours any more or was cancelled; of a cancelled
 // program that may have been started somebody still has to see to the end.
-func (s *Store) Requeue(ctx context.Context, r Return) error {
+func (s *Store) Requeue(ctx context.Context, r Requeue) error {
 	return giveBack(s.db.WithContext(ctx), r, gorm.Expr("now() + ?", milliseconds(r.Delay)))
 }
 
 // giveBack makes a claimed job a queued one, which may run from ready on.
-func giveBack(db *gorm.DB, r Return, ready any) error {
+func giveBack(db *gorm.DB, r Requeue, ready any) error {
 	res := db.Model(&Job{}).
 		Where("id = ? AND "+fence+" AND state = 'running' AND (cancel_requested_at IS NULL OR "+program+")", r.ID, r.Attempt).
 		Updates(map[string]any{
@@ -176,7 +176,7 @@ type Place struct {
 
 // MoveProvider gives a sandbox that is still to be made to another provider, and its claimed create job back to run
 // there. ErrStale if the job is not ours any more or was cancelled, or the sandbox has ended.
-func (s *Store) MoveProvider(ctx context.Context, j Job, to Place, r Return) (out []Dispatch, err error) {
+func (s *Store) MoveProvider(ctx context.Context, j Job, to Place, r Requeue) (out []Dispatch, err error) {
 	_, err = s.begin(ctx, j, nil, func(tx *gorm.DB, box *Sandbox) error {
 		if box.State != SandboxCreating || box.Ended() {
 			return ErrStale
@@ -197,9 +197,9 @@ func (s *Store) MoveProvider(ctx context.Context, j Job, to Place, r Return) (ou
 }
 
 // DispatchReady hands over what may run of one tenant's jobs.
-func (s *Store) DispatchReady(ctx context.Context, tenant string) (out []Dispatch, err error) {
+func (s *Store) DispatchReady(ctx context.Context, tenantID string) (out []Dispatch, err error) {
 	err = s.db.Tx(ctx, func(tx *gorm.DB) error {
-		out, err = dispatchReady(tx, tenant, s.limits.Window)
+		out, err = dispatchReady(tx, tenantID, s.limits.Window)
 		return err
 	})
 	return out, err

@@ -8,8 +8,8 @@ import (
 
 // dispatchReady takes the tenant's jobs that may run, by priority and age, as far as its window has room, and marks
 // them as handed to Redis under a new generation.
-func dispatchReady(tx *gorm.DB, tenant string, window int) (out []Dispatch, err error) {
-	if err = dispatchLater(tx, tenant, window, pg.Into(&out)); err == nil {
+func dispatchReady(tx *gorm.DB, tenantID string, window int) (out []Dispatch, err error) {
+	if err = dispatchLater(tx, tenantID, window, pg.Into(&out)); err == nil {
 		err = pg.Flush(tx)
 	}
 	return out, err
@@ -18,7 +18,7 @@ func dispatchReady(tx *gorm.DB, tenant string, window int) (out []Dispatch, err 
 // dispatchLater is dispatchReady, left to the transaction: read takes what it answers, of type Dispatch. It is the only
 // place that hands jobs over. The window bounds what Redis holds of each lane and no worker has claimed: a job that
 // runs has left it.
-func dispatchLater(tx *gorm.DB, tenant string, window int, read pg.Reader) error {
+func dispatchLater(tx *gorm.DB, tenantID string, window int, read pg.Reader) error {
 	return pg.Enqueue(pg.Build(tx).Raw(`
 		WITH picked AS (
 			SELECT ready.* FROM unnest(CAST('{run,create,end,call}' AS text[])) AS lanes (lane), LATERAL (
@@ -32,5 +32,5 @@ func dispatchLater(tx *gorm.DB, tenant string, window int, read pg.Reader) error
 		UPDATE jobs SET dispatched_at = now(), generation = generation + 1, queue = picked.queue
 		FROM picked WHERE jobs.id = picked.id
 		RETURNING jobs.id, jobs.tenant_id, jobs.kind, jobs.generation, jobs.queue`,
-		map[string]any{"tenant": tenant, "window": window}), read)
+		map[string]any{"tenant": tenantID, "window": window}), read)
 }

@@ -6,15 +6,15 @@ import (
 	"encoding/json"
 	"time"
 
-	"sandyard/models/pg"
-
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
+
+	"sandyard/models/pg"
 )
 
 // Outcome is how one attempt of a job ended and what that means for its sandbox.
 type Outcome struct {
-	Held
+	AttemptRef
 	SandboxID string
 	Kind      string
 	State     JobState
@@ -24,13 +24,13 @@ type Outcome struct {
 	Content   []byte
 	Error     *JobError
 	Provider  time.Duration // spent in the provider
-	Sandbox   Change
+	Sandbox   Transition
 	Callback  bool       // the job has one
 	Grant     *PortGrant // what a port job has granted
 }
 
-// Change is what a job's end makes of its sandbox.
-type Change struct {
+// Transition is what a job's end makes of its sandbox.
+type Transition struct {
 	To     SandboxState // empty = nothing
 	Ref    string       // the provider's id, with SandboxRunning after a create
 	Reason string       // with SandboxLost and SandboxFailed
@@ -41,8 +41,8 @@ type Change struct {
 	state JobState
 }
 
-// Finished is what followed from a job's end.
-type Finished struct {
+// FinishEffects is what followed from a job's end.
+type FinishEffects struct {
 	Ended     []string // this job and those that ended with it
 	Dispatch  []Dispatch
 	Callbacks bool // a delivery was recorded
@@ -52,8 +52,8 @@ type Finished struct {
 
 // Finish ends a job if the attempt still owns it, and in the same transaction changes its sandbox, lets the next job
 // run and records the callbacks. ErrStale: somebody else owns the job, drop the result.
-func (s *Store) Finish(ctx context.Context, o Outcome) (Finished, error) {
-	var f Finished
+func (s *Store) Finish(ctx context.Context, o Outcome) (FinishEffects, error) {
+	var f FinishEffects
 	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
 		box, err := lockAndWrite(tx, &o)
 		if err != nil {
@@ -96,14 +96,14 @@ func lockAndWrite(tx *gorm.DB, o *Outcome) (box Sandbox, err error) {
 
 // FinishedBy tells what followed from an end that this attempt has written without being answered, as far as nobody
 // else sees to it. ErrStale: it has not, and the job is somebody else's.
-func (s *Store) FinishedBy(ctx context.Context, h Held, node string) (Finished, error) {
+func (s *Store) FinishedBy(ctx context.Context, h AttemptRef, node string) (FinishEffects, error) {
 	var box Sandbox
 	res := s.db.WithContext(ctx).Raw(`SELECT s.* FROM sandboxes s JOIN jobs j ON j.sandbox_id = s.id
 		WHERE j.id = ? AND j.attempt = ? AND j.node_id = ? AND j.finished_at IS NOT NULL`, h.ID, h.Attempt, node).Scan(&box)
 	if res.Error == nil && res.RowsAffected == 0 {
-		return Finished{}, ErrStale
+		return FinishEffects{}, ErrStale
 	}
-	return Finished{Ended: []string{h.ID}, Callbacks: true, SandboxEnded: box.Ended()}, res.Error
+	return FinishEffects{Ended: []string{h.ID}, Callbacks: true, SandboxEnded: box.Ended()}, res.Error
 }
 
 // preferCancel calls a job cancelled that failed after somebody had asked for its end: a forced delete, say, takes the
@@ -142,9 +142,9 @@ func writeOutcome(tx *gorm.DB, o Outcome, written *int64) error {
 }
 
 // changeAfter adds what a kind implies: a sandbox whose create did not succeed has failed.
-func changeAfter(kind string, state JobState, c Change) Change {
+func changeAfter(kind string, state JobState, c Transition) Transition {
 	if makesSandbox(kind) && state != Succeeded && c.To == "" {
-		c = Change{To: SandboxFailed, Reason: kind + " " + string(state)}
+		c = Transition{To: SandboxFailed, Reason: kind + " " + string(state)}
 	}
 	c.kind, c.state = kind, state
 	return c
@@ -152,7 +152,7 @@ func changeAfter(kind string, state JobState, c Change) Change {
 
 // conclude does everything that follows from the end of jobs on a locked sandbox, and tells f of it by the end of the
 // transaction. Callback says that one of them may have a callback.
-func (s *Store) conclude(tx *gorm.DB, box *Sandbox, ended []string, c Change, callback bool, f *Finished) error {
+func (s *Store) conclude(tx *gorm.DB, box *Sandbox, ended []string, c Transition, callback bool, f *FinishEffects) error {
 	was := box.State
 	more, err := applyChange(tx, box, ended[0], c)
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *Store) conclude(tx *gorm.DB, box *Sandbox, ended []string, c Change, ca
 	if err := settleWish(tx, box, c); err != nil {
 		return err
 	}
-	*f = Finished{Ended: append(ended, more...), SandboxEnded: box.Ended()}
+	*f = FinishEffects{Ended: append(ended, more...), SandboxEnded: box.Ended()}
 	if callback || len(more) > 0 {
 		if f.Callbacks, err = recordDeliveries(tx, f.Ended); err != nil {
 			return err
@@ -174,31 +174,31 @@ func (s *Store) conclude(tx *gorm.DB, box *Sandbox, ended []string, c Change, ca
 }
 
 // moveOn lets run what may in a locked sandbox, which has become what to says, if anything, and was something before.
-func moveOn(tx *gorm.DB, sandbox string, to, was SandboxState) error {
+func moveOn(tx *gorm.DB, sandboxID string, to, was SandboxState) error {
 	switch {
 	case to == SandboxRunning:
-		return promoteAll(tx, sandbox)
+		return promoteAll(tx, sandboxID)
 	case cmp.Or(to, was) == SandboxPaused:
-		if err := letPast(tx, sandbox); err != nil {
+		if err := letPast(tx, sandboxID); err != nil {
 			return err
 		}
 	}
-	return promote(tx, sandbox)
+	return promote(tx, sandboxID)
 }
 
 // applyChange moves a locked sandbox on, as its job says, and returns the queued jobs that ended with it.
-func applyChange(tx *gorm.DB, box *Sandbox, job string, c Change) ([]string, error) {
+func applyChange(tx *gorm.DB, box *Sandbox, jobID string, c Transition) ([]string, error) {
 	if box.State == SandboxDeleting && c.To != SandboxDeleted && c.To != SandboxRunning {
-		c = Change{} // only its delete ends it: until then something of it may be left
+		c = Transition{} // only its delete ends it: until then something of it may be left
 	}
 	now := gorm.Expr("now()")
 	set := map[string]any{}
 	if c.To != "" && box.EndedAt == nil {
 		set["state"], set["observed"], set["observed_at"] = c.To, c.To, now
 		set["last_active_at"] = gorm.Expr("greatest(last_active_at, now())")
-		set["changed_job"], set["changed_by"] = job, gorm.Expr(
+		set["changed_job"], set["changed_by"] = jobID, gorm.Expr(
 			"coalesce((SELECT actor FROM jobs WHERE id = ?), 'platform')",
-			job,
+			jobID,
 		)
 	}
 	if c.To == SandboxPaused && box.State != SandboxPaused {
@@ -218,7 +218,7 @@ func applyChange(tx *gorm.DB, box *Sandbox, job string, c Change) ([]string, err
 }
 
 // resumed starts the sandbox's clocks.
-func resumed(tx *gorm.DB, box *Sandbox, c Change, set map[string]any) error {
+func resumed(tx *gorm.DB, box *Sandbox, c Transition, set map[string]any) error {
 	set["expires_at"] = gorm.Expr("now() + timeout_ms * interval '1 ms'")
 	set["started_at"] = gorm.Expr("coalesce(started_at, now())")
 	if c.Ref != "" {
@@ -234,7 +234,7 @@ func resumed(tx *gorm.DB, box *Sandbox, c Change, set map[string]any) error {
 }
 
 // finalise ends the sandbox for good, with every job that still waits for it.
-func finalise(tx *gorm.DB, box *Sandbox, c Change, set map[string]any) (ended []string, err error) {
+func finalise(tx *gorm.DB, box *Sandbox, c Transition, set map[string]any) (ended []string, err error) {
 	if box.EndReason == nil {
 		set["end_reason"], set["end_actor"] = c.Reason, "platform"
 		box.EndReason = &c.Reason

@@ -1,6 +1,8 @@
 package models
 
-import "slices"
+import (
+	"slices"
+)
 
 // Kinds of job that change what the tables say of a sandbox.
 const (

@@ -16,43 +16,43 @@ const oldestOrdered = `id = (SELECT id FROM jobs WHERE sandbox_id = @id AND NOT 
 // promote lets the oldest ordered job of a sandbox run, unless one runs or may run already, or it is frozen. The caller
 // holds the sandbox's lock, and this is a statement of its own, so it sees every job that was committed before the lock
 // was won. It is left to the transaction.
-func promote(tx *gorm.DB, sandbox string) error {
+func promote(tx *gorm.DB, sandboxID string) error {
 	return release(
 		tx,
-		sandbox,
+		sandboxID,
 		oldestOrdered+" AND NOT ("+left+" AND EXISTS (SELECT 1 FROM sandboxes WHERE id = @id AND state = 'paused'))",
 	)
 }
 
 // promoteAll is promote where the parallel jobs, or those that are frozen, waited for the sandbox to run.
-func promoteAll(tx *gorm.DB, sandbox string) error {
-	return release(tx, sandbox, "sandbox_id = @id AND (parallel OR "+oldestOrdered+")")
+func promoteAll(tx *gorm.DB, sandboxID string) error {
+	return release(tx, sandboxID, "sandbox_id = @id AND (parallel OR "+oldestOrdered+")")
 }
 
-func release(tx *gorm.DB, sandbox, which string) error {
+func release(tx *gorm.DB, sandboxID, which string) error {
 	return pg.Enqueue(
 		pg.Build(tx).Exec("UPDATE jobs SET ready_at = now() WHERE state = 'queued' AND ready_at IS NULL AND "+which,
-			map[string]any{"id": sandbox}),
+			map[string]any{"id": sandboxID}),
 		nil,
 	)
 }
 
 // settle follows up on jobs that have just ended: it writes their callbacks down and lets the next job run.
-func settle(tx *gorm.DB, sandbox string, ended []string) error {
+func settle(tx *gorm.DB, sandboxID string, ended []string) error {
 	if len(ended) == 0 {
 		return nil
 	}
 	if _, err := recordDeliveries(tx, ended); err != nil {
 		return err
 	}
-	return promote(tx, sandbox)
+	return promote(tx, sandboxID)
 }
 
 // endQueued ends the queued jobs of a locked sandbox but its deletes with the next flush, which adds their ids to
 // ended. Where they are cancelled, actor says by whom.
-func endQueued(tx *gorm.DB, sandbox string, to JobState, why JobError, actor *string, ended *[]string) error {
+func endQueued(tx *gorm.DB, sandboxID string, to JobState, why JobError, actor *string, ended *[]string) error {
 	return pg.Enqueue(pg.Build(tx).Model(&Job{}).Clauses(clause.Returning{Columns: []clause.Column{{Name: "id"}}}).
-		Where("sandbox_id = ? AND state = 'queued' AND kind <> ?", sandbox, KindDelete).
+		Where("sandbox_id = ? AND state = 'queued' AND kind <> ?", sandboxID, KindDelete).
 		Updates(map[string]any{
 			"state": gorm.Expr(endOfQueued, to, to), "error": jsonOf(why), "finished_at": gorm.Expr("now()"),
 			"cancelled_by": gorm.Expr("coalesce(cancelled_by, ?)", actor),

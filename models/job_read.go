@@ -49,12 +49,12 @@ const (
 
 // Job returns a tenant's job without its arguments and its input, or ErrNotFound. Where result and output have more
 // than 64 KiB together, only a short result is read: Unread says how many bytes they have, and Output reads them.
-func (s *Store) Job(ctx context.Context, tenant, id string) (Job, error) {
+func (s *Store) Job(ctx context.Context, tenantID, id string) (Job, error) {
 	var row sizedJob
 	err := s.db.WithContext(ctx).
 		Table("jobs").
 		Select(jobWithOutput()).
-		Where("tenant_id = ? AND id = ?", tenant, id).
+		Where("tenant_id = ? AND id = ?", tenantID, id).
 		Take(&row).
 		Error
 	return row.job(inlineOutput), notFound(err)
@@ -96,11 +96,11 @@ func (s *Store) Output(ctx context.Context, j *Job, parts ...Output) error {
 }
 
 // JobWithInput returns a tenant's job with its arguments and its input, and without its output, or ErrNotFound.
-func (s *Store) JobWithInput(ctx context.Context, tenant, id string) (Job, error) {
+func (s *Store) JobWithInput(ctx context.Context, tenantID, id string) (Job, error) {
 	var j Job
 	err := s.db.WithContext(ctx).
 		Select(jobColumns()+", args, input").
-		Where("tenant_id = ? AND id = ?", tenant, id).
+		Where("tenant_id = ? AND id = ?", tenantID, id).
 		Take(&j).
 		Error
 	return j, notFound(err)
@@ -128,10 +128,10 @@ type JobFilter struct {
 
 // Jobs lists a tenant's jobs, newest first, without their arguments and outputs. Unread is the size of a result that
 // has more than 8 KiB, which is not read either.
-func (s *Store) Jobs(ctx context.Context, tenant string, f JobFilter) ([]Job, error) {
+func (s *Store) Jobs(ctx context.Context, tenantID string, f JobFilter) ([]Job, error) {
 	columns := jobColumns() + ", " + resultBytes + " AS output, CASE WHEN " + resultBytes + " <= ? THEN result END AS " +
 		"result"
-	q := s.db.WithContext(ctx).Table("jobs").Select(columns, inlineResult).Where("tenant_id = ?", tenant)
+	q := s.db.WithContext(ctx).Table("jobs").Select(columns, inlineResult).Where("tenant_id = ?", tenantID)
 	q = whereSet(q, "sandbox_id = ?", f.Sandbox)
 	q = whereSet(q, "kind = ?", f.Kind)
 	q = whereSet(q, "state = ?", string(f.State))

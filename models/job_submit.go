@@ -18,10 +18,10 @@ type Submission struct {
 	Audit     *AuditEntry // who asks, and for what; nil = the platform does by itself
 	// New is the row of a sandbox that does not exist yet. If the tenant has a live sandbox with the same Key,
 	// that one is returned and nothing is made. One that replaces a lost sandbox is not made twice (ErrNotDue).
-	New    *Sandbox
-	Build  *Build // what the new sandbox is to build
-	Jobs   []Job
-	Answer int // index of the job that the request is about: IdempotencyKey stands for it
+	New        *Sandbox
+	Build      *Build // what the new sandbox is to build
+	Jobs       []Job
+	PrimaryJob int // index of the job that the request is about: IdempotencyKey stands for it
 	// IdempotencyKey with Request, a digest of the request, makes a repeated submission return the first one's job.
 	IdempotencyKey string
 	Request        []byte
@@ -29,19 +29,19 @@ type Submission struct {
 	End *End
 	// Timeout sets when the sandbox expires, counted from the commit.
 	Timeout time.Duration
-	// OnlyLater lets a sandbox be that expires later than Timeout says. One that is paused expires that long after its
+	// ExtendOnly lets a sandbox be that expires later than Timeout says. One that is paused expires that long after its
 	// resume, so Timeout holds there, unless a resume that is on its way has a longer one.
-	OnlyLater bool
+	ExtendOnly bool
 	// Run, where set, is the run of a schedule that the jobs are for: they are its jobs, or they are none (ErrNotDue).
 	Run *ScheduleRun
-	// Passive: it is no use of the sandbox, whose idle time goes on.
-	Passive bool
-	// Only, where set, is asked under the sandbox's lock whether to go on; if not, Submit answers ErrNotDue.
-	Only func(Situation) bool
+	// NoActivity: it is no use of the sandbox, whose idle time goes on.
+	NoActivity bool
+	// Guard, where set, is asked under the sandbox's lock whether to go on; if not, Submit answers ErrNotDue.
+	Guard func(SandboxSnapshot) bool
 }
 
-// Situation is what a guarded submission may look at.
-type Situation struct {
+// SandboxSnapshot is what a guarded submission may look at.
+type SandboxSnapshot struct {
 	Sandbox Sandbox
 	Active  bool      // a job waits or runs
 	Now     time.Time // of the database
@@ -105,9 +105,9 @@ func (sub *Submission) size() (n int) {
 	return n
 }
 
-func (p *submission) answer() string { return p.Jobs[p.Answer].ID }
+func (p *submission) answer() string { return p.Jobs[p.PrimaryJob].ID }
 
-func (p *submission) actor() string { return p.Jobs[p.Answer].Actor }
+func (p *submission) actor() string { return p.Jobs[p.PrimaryJob].Actor }
 
 // commitTimeout bounds one group's transaction.
 const commitTimeout = 15 * time.Second

@@ -268,8 +268,8 @@ func (b *batch) guard() error {
 	passed := map[string]bool{}
 	for _, p := range b.open() {
 		switch {
-		case p.Only == nil:
-		case passed[p.SandboxID], !p.Only(Situation{*b.boxes[p.SandboxID], b.active[p.SandboxID], b.now}):
+		case p.Guard == nil:
+		case passed[p.SandboxID], !p.Guard(SandboxSnapshot{*b.boxes[p.SandboxID], b.active[p.SandboxID], b.now}):
 			p.err = ErrNotDue
 		default:
 			passed[p.SandboxID] = true
@@ -283,7 +283,7 @@ func (b *batch) place() error {
 	for _, p := range b.open() {
 		box := b.boxes[p.SandboxID]
 		p.out.Jobs = slices.Clone(p.Jobs)
-		if !p.Passive {
+		if !p.NoActivity {
 			box.LastActiveAt = b.now
 		}
 		for i := range p.out.Jobs {
@@ -314,7 +314,7 @@ func (p *submission) moves(box *Sandbox, now time.Time) bool {
 	switch {
 	case p.Timeout == 0 || p.New != nil:
 		return false
-	case !p.OnlyLater || box.Desired == DesiredPaused:
+	case !p.ExtendOnly || box.Desired == DesiredPaused:
 		return true
 	case box.State == SandboxPaused:
 		return p.Timeout.Milliseconds() > box.TimeoutMS

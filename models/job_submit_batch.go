@@ -8,11 +8,11 @@ import (
 	"slices"
 	"time"
 
-	"sandyard/models/pg"
-
 	"github.com/jackc/pgx/v5/pgconn"
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
+
+	"sandyard/models/pg"
 )
 
 // errLocked is what becomes of a submission that needs a row which somebody else has locked.

@@ -101,8 +101,8 @@ func (b *batch) releaseKeys() error {
 }
 
 // JobOfKey returns the id of the job that was submitted under a tenant's idempotency key, or ErrNotFound.
-func (s *Store) JobOfKey(ctx context.Context, tenant, key string) (string, error) {
+func (s *Store) JobOfKey(ctx context.Context, tenantID, key string) (string, error) {
 	var k idempotencyKey
-	err := s.db.WithContext(ctx).Where("tenant_id = ? AND key = ?", tenant, key).Take(&k).Error
+	err := s.db.WithContext(ctx).Where("tenant_id = ? AND key = ?", tenantID, key).Take(&k).Error
 	return k.JobID, notFound(err)
 }

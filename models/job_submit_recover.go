@@ -8,10 +8,10 @@ import (
 	"slices"
 	"time"
 
-	"sandyard/models/pg"
-
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
+
+	"sandyard/models/pg"
 )
 
 const (

@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"time"
 
-	"sandyard/models/pg"
-
 	"gorm.io/gorm"
+
+	"sandyard/models/pg"
 )
 
 // maxLosses is how often a job may lose its worker before it is given up as lost: it is likely what kills them.
@@ -35,8 +35,8 @@ func (s *Store) jobsWhere(ctx context.Context, limit int, order, cond string, ar
 
 // Recover takes a job from a worker whose lease has ended: back to the queue, or to its end where it was to be
 // cancelled, has killed too many workers or has lost its sandbox.
-func (s *Store) Recover(ctx context.Context, j Job) (Finished, error) {
-	var f Finished
+func (s *Store) Recover(ctx context.Context, j Job) (FinishEffects, error) {
+	var f FinishEffects
 	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
 		box, err := locked(tx, j.SandboxID, lockActive)
 		if err != nil {
@@ -78,16 +78,16 @@ func whyLost(box Sandbox) JobError {
 	}
 }
 
-func (s *Store) recovered(tx *gorm.DB, box *Sandbox, j Job, to JobState, f *Finished) error {
+func (s *Store) recovered(tx *gorm.DB, box *Sandbox, j Job, to JobState, f *FinishEffects) error {
 	if to.Terminal() {
-		return s.conclude(tx, box, []string{j.ID}, changeAfter(j.Kind, to, Change{}), true, f)
+		return s.conclude(tx, box, []string{j.ID}, changeAfter(j.Kind, to, Transition{}), true, f)
 	}
 	return dispatchLater(tx, box.TenantID, s.limits.Window, pg.Into(&f.Dispatch))
 }
 
 // Expire ends a queued job whose queue deadline has passed.
-func (s *Store) Expire(ctx context.Context, j Job) (Finished, error) {
-	var f Finished
+func (s *Store) Expire(ctx context.Context, j Job) (FinishEffects, error) {
+	var f FinishEffects
 	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
 		box, err := locked(tx, j.SandboxID, lockActive)
 		if err != nil {
@@ -103,7 +103,7 @@ func (s *Store) Expire(ctx context.Context, j Job) (Finished, error) {
 		if res.Error != nil || res.RowsAffected == 0 {
 			return res.Error
 		}
-		return s.conclude(tx, &box, []string{j.ID}, changeAfter(j.Kind, Expired, Change{}), true, &f)
+		return s.conclude(tx, &box, []string{j.ID}, changeAfter(j.Kind, Expired, Transition{}), true, &f)
 	})
 	return f, err
 }

@@ -19,10 +19,10 @@ type Waiting struct {
 }
 
 // Waiting counts a tenant's queued jobs, apart from what is frozen. ErrNotFound: there is no such tenant.
-func (s *Store) Waiting(ctx context.Context, tenant string) (w Waiting, err error) {
+func (s *Store) Waiting(ctx context.Context, tenantID string) (w Waiting, err error) {
 	res := s.db.WithContext(ctx).Raw(`SELECT q.*, t.max_queued, t.max_queued_bytes, t.job_rate, t.job_burst
 		FROM tenants t, LATERAL (SELECT count(*) AS jobs, coalesce(sum(bytes), 0) AS bytes FROM jobs
-			WHERE tenant_id = t.id AND state = 'queued' AND NOT (ready_at IS NULL AND `+left+`)) q WHERE t.id = ?`, tenant).Scan(&w)
+			WHERE tenant_id = t.id AND state = 'queued' AND NOT (ready_at IS NULL AND `+left+`)) q WHERE t.id = ?`, tenantID).Scan(&w)
 	if res.Error == nil && res.RowsAffected == 0 {
 		return w, ErrNotFound
 	}
@@ -77,7 +77,7 @@ func newAdmission(prefix string, count func(context.Context, string) (Waiting, e
 // was accepted. Its error is a *LimitError where there is no room. Deletes make room, and what the platform submits for
 // itself is not the tenant's doing.
 func (s *Store) admitJobs(ctx context.Context, sub *Submission) (done func(accepted bool), err error) {
-	if sub.Passive || sub.Jobs[0].Kind == KindDelete {
+	if sub.NoActivity || sub.Jobs[0].Kind == KindDelete {
 		return func(bool) {}, nil
 	}
 	tenant, err := s.admit.admit(ctx, sub.TenantID, sub.load())
@@ -104,8 +104,8 @@ func (a *admission) admit(ctx context.Context, of string, want load) (done func(
 	return q.reserve(want)
 }
 
-func (a *admission) of(tenant string) *queueDepth {
-	q, _ := a.tenants.GetOrSet(tenant, &queueDepth{prefix: a.prefix})
+func (a *admission) of(tenantID string) *queueDepth {
+	q, _ := a.tenants.GetOrSet(tenantID, &queueDepth{prefix: a.prefix})
 	return q.Value()
 }
 
@@ -132,7 +132,7 @@ func (q *queueDepth) refusal(want load) *LimitError {
 func (q *queueDepth) recount(
 	ctx context.Context,
 	known time.Time,
-	tenant string,
+	tenantID string,
 	count func(context.Context, string) (Waiting, error),
 ) error {
 	q.counting.Lock()
@@ -143,7 +143,7 @@ func (q *queueDepth) recount(
 	if fresh {
 		return nil
 	}
-	w, err := counted(ctx, tenant, count)
+	w, err := counted(ctx, tenantID, count)
 	if err != nil {
 		return err
 	}
@@ -157,12 +157,12 @@ func (q *queueDepth) recount(
 // counted counts again where the database was away for a moment, as long as a submission does.
 func counted(
 	ctx context.Context,
-	tenant string,
+	tenantID string,
 	count func(context.Context, string) (Waiting, error),
 ) (w Waiting, err error) {
 	wait := submitRetry
 	for try := 0; ; try++ {
-		if w, err = count(ctx, tenant); err == nil || !pg.IsUnavailable(err) || try == submitRetries {
+		if w, err = count(ctx, tenantID); err == nil || !pg.IsUnavailable(err) || try == submitRetries {
 			return w, err
 		}
 		select {

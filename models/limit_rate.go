@@ -43,12 +43,12 @@ func (b Bucket) Limit() string {
 
 // Buckets returns the limited rates that hold for a submission of the tenant, and of the user unless that is empty. It
 // asks the database as often as Submit would, which then does not ask again.
-func (s *Store) Buckets(ctx context.Context, tenant, user string) ([]Bucket, error) {
+func (s *Store) Buckets(ctx context.Context, tenantID, user string) ([]Bucket, error) {
 	var all []Bucket
 	for _, one := range []struct {
 		of   string
 		from *admission
-	}{{tenant, s.admit}, {user, s.users}} {
+	}{{tenantID, s.admit}, {user, s.users}} {
 		if one.of == "" {
 			continue
 		}
@@ -57,7 +57,7 @@ func (s *Store) Buckets(ctx context.Context, tenant, user string) ([]Bucket, err
 			return nil, err
 		}
 		if r.Limited() {
-			all = append(all, Bucket{Rate: r, Tenant: tenant, User: map[bool]string{true: user}[one.from == s.users]})
+			all = append(all, Bucket{Rate: r, Tenant: tenantID, User: map[bool]string{true: user}[one.from == s.users]})
 		}
 	}
 	return all, nil
@@ -78,11 +78,11 @@ func (a *admission) rate(ctx context.Context, of string) (Rate, error) {
 }
 
 // Accepted says whether a submission with this idempotency key was accepted before, so that another one adds nothing.
-func (s *Store) Accepted(ctx context.Context, tenant, key string) bool {
+func (s *Store) Accepted(ctx context.Context, tenantID, key string) bool {
 	if key == "" {
 		return false
 	}
 	var n int64
-	err := s.db.WithContext(ctx).Model(&idempotencyKey{}).Where("tenant_id = ? AND key = ?", tenant, key).Count(&n).Error
+	err := s.db.WithContext(ctx).Model(&idempotencyKey{}).Where("tenant_id = ? AND key = ?", tenantID, key).Count(&n).Error
 	return err == nil && n > 0
 }

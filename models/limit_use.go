@@ -1,6 +1,8 @@
 package models
 
-import "context"
+import (
+	"context"
+)
 
 // LimitUse is a limit with how much of it is in use.
 type LimitUse struct {
@@ -25,18 +27,18 @@ type limitsOf struct {
 // tokens each of the buckets lacks; nil = that is not known. Error: ErrNotFound.
 func (s *Store) LimitsInUse(
 	ctx context.Context,
-	tenant, user string,
+	tenantID, user string,
 	lacking func([]Bucket) []int64,
 ) ([]LimitUse, error) {
-	own, err := s.tenantLimits(ctx, tenant)
+	own, err := s.tenantLimits(ctx, tenantID)
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.Waiting(ctx, tenant)
+	w, err := s.Waiting(ctx, tenantID)
 	if err != nil {
 		return nil, err
 	}
-	buckets := []Bucket{{Rate: own.Rate, Tenant: tenant}}
+	buckets := []Bucket{{Rate: own.Rate, Tenant: tenantID}}
 	all := [][]LimitUse{append(own.uses("", w.Jobs),
 		LimitUse{Name: "max_queued_bytes", Used: number(w.Bytes), Max: &own.MaxQueuedBytes},
 		LimitUse{Name: "max_templates", Used: &own.Templates, Max: &own.MaxTemplates},
@@ -46,7 +48,7 @@ func (s *Store) LimitsInUse(
 		if err != nil {
 			return nil, err
 		}
-		buckets = append(buckets, Bucket{Rate: theirs.Rate, Tenant: tenant, User: user})
+		buckets = append(buckets, Bucket{Rate: theirs.Rate, Tenant: tenantID, User: user})
 		all = append(all, theirs.uses(userLimit, waiting))
 	}
 	return withRates(all, buckets, lacking), nil
@@ -97,11 +99,11 @@ func numberOf[N int | int64](n *N) *float64 {
 	return number(int(*n))
 }
 
-func (s *Store) tenantLimits(ctx context.Context, tenant string) (l limitsOf, err error) {
+func (s *Store) tenantLimits(ctx context.Context, tenantID string) (l limitsOf, err error) {
 	res := s.db.WithContext(ctx).Raw(`SELECT t.*, s.*,
 			(SELECT count(*) FROM templates WHERE coalesce(tenant_id, '') = t.id) AS templates,
 			(SELECT count(*) FROM schedules WHERE tenant_id = t.id) AS schedules
-		FROM tenants t, LATERAL (`+standing+`tenant_id = t.id) s WHERE t.id = ?`, tenant).Scan(&l)
+		FROM tenants t, LATERAL (`+standing+`tenant_id = t.id) s WHERE t.id = ?`, tenantID).Scan(&l)
 	if res.Error == nil && res.RowsAffected == 0 {
 		return l, ErrNotFound
 	}

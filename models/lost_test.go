@@ -34,9 +34,9 @@ func TestAJobGivenBackToAnEndedSandboxEnds(t *testing.T) {
 	if _, err := s.EndStranded(ctx, box); !errors.Is(err, models.ErrNotDue) {
 		t.Errorf("jobs of a living sandbox are called stranded: %v", err)
 	}
-	_, err = s.Lose(ctx, box, node, "gone")
+	_, err = s.MarkLost(ctx, box, node, "gone")
 	must(t, err)
-	must(t, s.Requeue(ctx, models.Return{Held: models.Held{ID: c.ID, Attempt: c.Attempt}, Reason: "why"}))
+	must(t, s.Requeue(ctx, models.Requeue{AttemptRef: models.AttemptRef{ID: c.ID, Attempt: c.Attempt}, Reason: "why"}))
 	sql("UPDATE sandboxes SET ended_at = ended_at - interval '1 hour'")
 	sql("UPDATE jobs SET queued_at = queued_at - interval '1 hour'")
 
@@ -66,7 +66,7 @@ func TestWhoEndsTheJobsOfASilentWorker(t *testing.T) {
 	s, ctx := open(t, 100), t.Context()
 	node := models.Node{ID: "node", Provider: "fake", Engine: "engine"}
 	exec := runsOn(t, s, node, -time.Second)
-	_, err := s.Lose(ctx, exec.SandboxID, node, "gone")
+	_, err := s.MarkLost(ctx, exec.SandboxID, node, "gone")
 	must(t, err)
 	list, err := s.Events(ctx, "default", models.EventFilter{Job: exec.ID, Limit: 1})
 	if must(t, err); list[0].Event != "job.lost" || list[0].Actor != "platform" || !strings.Contains(string(list[0].Detail), `"node": "node"`) {

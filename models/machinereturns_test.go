@@ -13,7 +13,7 @@ func (j *modelJob) left() bool { return j.Kind == "exec" && j.Begun }
 
 // requeue gives a job back, after a failure or without one.
 func (m *machine) requeue(j *modelJob, failed, begun bool) error {
-	r := models.Return{Held: models.Held{ID: j.ID, Attempt: j.Attempt}, Reason: "why", Failed: failed, Begun: begun}
+	r := models.Requeue{AttemptRef: models.AttemptRef{ID: j.ID, Attempt: j.Attempt}, Reason: "why", Failed: failed, Begun: begun}
 	if err := m.s.Requeue(m.t.Context(), r); err != nil || !j.returns() {
 		return wantStale(err)
 	}
@@ -32,7 +32,7 @@ func (m *machine) park(b *modelBox, j *modelJob) error {
 	if j.Kind != "exec" {
 		return nil
 	}
-	late, err := m.s.Park(m.t.Context(), models.Return{Held: models.Held{ID: j.ID, Attempt: j.Attempt}, Reason: "why", Begun: true}, b.id)
+	late, err := m.s.Park(m.t.Context(), models.Requeue{AttemptRef: models.AttemptRef{ID: j.ID, Attempt: j.Attempt}, Reason: "why", Begun: true}, b.id)
 	if err != nil || !j.returns() {
 		return wantStale(err)
 	}

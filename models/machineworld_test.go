@@ -201,25 +201,25 @@ func (m *machine) beat(n *modelNode, short, stale bool) error {
 	if short {
 		span = -time.Second
 	}
-	var held []models.Held
-	want := map[models.Beat]bool{}
+	var held []models.AttemptRef
+	want := map[models.LeaseRenewal]bool{}
 	for _, j := range m.all() {
 		if j.node != n.id || j.claimed.Attempt == 0 {
 			continue
 		}
-		held = append(held, models.Held{ID: j.ID, Attempt: j.claimed.Attempt - 1})
+		held = append(held, models.AttemptRef{ID: j.ID, Attempt: j.claimed.Attempt - 1})
 		if stale {
 			continue
 		}
-		held = append(held, models.Held{ID: j.ID, Attempt: j.claimed.Attempt})
+		held = append(held, models.AttemptRef{ID: j.ID, Attempt: j.claimed.Attempt})
 		if j.State == models.Running && j.Attempt == j.claimed.Attempt {
-			want[models.Beat{ID: j.ID, Attempt: j.Attempt, Cancel: j.asked}] = true
+			want[models.LeaseRenewal{ID: j.ID, Attempt: j.Attempt, Cancel: j.asked}] = true
 			j.expired = short
 		}
 	}
 	wanted, beats, err := m.s.Heartbeat(m.t.Context(), m.row(n), held, span)
 	n.live = !short
-	got := map[models.Beat]bool{}
+	got := map[models.LeaseRenewal]bool{}
 	for _, b := range beats {
 		got[b] = true
 	}
@@ -372,7 +372,7 @@ func (m *machine) lose(b *modelBox, elsewhere bool) error {
 	if elsewhere {
 		on.Engine = "another"
 	}
-	_, err := m.s.Lose(m.t.Context(), b.id, on, "gone")
+	_, err := m.s.MarkLost(m.t.Context(), b.id, on, "gone")
 	if elsewhere || b.ended || b.desired == models.DesiredDeleted || b.state != models.SandboxRunning && b.state != models.SandboxPaused {
 		return wantError(err, models.ErrNotDue)
 	}

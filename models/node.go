@@ -54,8 +54,8 @@ type NodeHealth struct {
 // Register makes a node known, extends its lease, and returns what operators want of it. Nodes that beat three times a
 // lease and miss none of another's find a gap of their own where the other's lease may have ended without its fault:
 // they were all away from the database for two thirds of a lease, or its clock was set forth.
-func (s *Store) Register(ctx context.Context, n Node, lease time.Duration) (Wanted, error) {
-	var w Wanted
+func (s *Store) Register(ctx context.Context, n Node, lease time.Duration) (NodeOrders, error) {
+	var w NodeOrders
 	err := s.db.WithContext(ctx).
 		Raw(`INSERT INTO nodes (id, provider, engine, slots, gateway, host, name, max_sandboxes, max_cpus, max_memory_mb, max_pids, disk_free_mb, disk_low, health, beat_at, lease_until)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?::jsonb, now(), now() + ?)
@@ -74,8 +74,8 @@ func (s *Store) Register(ctx context.Context, n Node, lease time.Duration) (Want
 	return w, err
 }
 
-// Wanted is what operators want of a node.
-type Wanted struct {
+// NodeOrders is what operators want of a node.
+type NodeOrders struct {
 	Draining bool // takes no new sandboxes
 	Leaving  bool // its process ends
 	Heir     bool // it may be a drained node that was started again

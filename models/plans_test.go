@@ -283,7 +283,7 @@ func ofWorkers() map[string]ask {
 	node := models.Node{ID: "n1", Provider: "fake", Engine: "e1"}
 	return map[string]ask{
 		"beat": func(ctx context.Context, s *models.Store) error {
-			_, _, err := s.Heartbeat(ctx, node, []models.Held{{ID: "queued1", Attempt: 1}}, time.Millisecond)
+			_, _, err := s.Heartbeat(ctx, node, []models.AttemptRef{{ID: "queued1", Attempt: 1}}, time.Millisecond)
 			return err
 		},
 		"adopt": func(ctx context.Context, s *models.Store) error { _, _, err := s.Adopt(ctx, node, true); return err },

@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"sandyard/models/pg"
-
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
+
+	"sandyard/models/pg"
 )
 
 // PortGrant lets traffic from outside to one port of a sandbox, until it expires or is revoked.
@@ -29,7 +29,7 @@ const (
 )
 
 // ToolGrant names the grant of a tool's port. The database writes it with the sandbox.
-func ToolGrant(tool, sandbox string) string { return "pg" + tool + sandbox }
+func ToolGrant(tool, sandboxID string) string { return "pg" + tool + sandboxID }
 
 // writeGrant writes down what a job has granted. A row that stands already is our own.
 func writeGrant(tx *gorm.DB, g *PortGrant) error {
@@ -40,60 +40,60 @@ func writeGrant(tx *gorm.DB, g *PortGrant) error {
 }
 
 // liveGrants is what still holds of the grants of a tenant's sandbox. What is found or changed goes into list.
-func liveGrants(db *gorm.DB, list *[]PortGrant, tenant, sandbox string) *gorm.DB {
+func liveGrants(db *gorm.DB, list *[]PortGrant, tenantID, sandboxID string) *gorm.DB {
 	return db.Model(list).
 		Where("tenant_id = ? AND sandbox_id = ? AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > "+
-			"now())", tenant, sandbox)
+			"now())", tenantID, sandboxID)
 }
 
 // PortGrants lists the grants of a tenant's sandbox that hold now, by port and age.
-func (s *Store) PortGrants(ctx context.Context, tenant, sandbox string) ([]PortGrant, error) {
+func (s *Store) PortGrants(ctx context.Context, tenantID, sandboxID string) ([]PortGrant, error) {
 	var list []PortGrant
-	err := liveGrants(s.db.WithContext(ctx), &list, tenant, sandbox).Order("port, id").Find(&list).Error
+	err := liveGrants(s.db.WithContext(ctx), &list, tenantID, sandboxID).Order("port, id").Find(&list).Error
 	return list, err
 }
 
 // CountPortGrants returns how many grants a tenant's sandbox has.
-func (s *Store) CountPortGrants(ctx context.Context, tenant, sandbox string) (int, error) {
+func (s *Store) CountPortGrants(ctx context.Context, tenantID, sandboxID string) (int, error) {
 	var n int64
-	err := liveGrants(s.db.WithContext(ctx), &[]PortGrant{}, tenant, sandbox).Count(&n).Error
+	err := liveGrants(s.db.WithContext(ctx), &[]PortGrant{}, tenantID, sandboxID).Count(&n).Error
 	return int(n), err
 }
 
 // RevokePort revokes the grants of one port, or one of them where an id is given, and returns those it has revoked. A
 // sandbox says of its tools' grants that they are.
-func (s *Store) RevokePort(ctx context.Context, tenant, sandbox string, port uint16, id string) ([]PortGrant, error) {
+func (s *Store) RevokePort(ctx context.Context, tenantID, sandboxID string, port uint16, id string) ([]PortGrant, error) {
 	var revoked []PortGrant
 	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
 		revoked = nil
-		if _, err := locked(tx, sandbox, lockSandbox); err != nil {
+		if _, err := locked(tx, sandboxID, lockSandbox); err != nil {
 			return err
 		}
-		err := whereSet(liveGrants(tx, &revoked, tenant, sandbox).Where("port = ?", port), "id = ?", id).
+		err := whereSet(liveGrants(tx, &revoked, tenantID, sandboxID).Where("port = ?", port), "id = ?", id).
 			Clauses(clause.Returning{}).Update("revoked_at", gorm.Expr("now()")).Error
 		if err != nil {
 			return err
 		}
-		return hideTools(tx, sandbox, revoked)
+		return hideTools(tx, sandboxID, revoked)
 	})
 	return revoked, err
 }
 
 // hideTools writes down which of a sandbox's tools are among the grants that were revoked.
-func hideTools(tx *gorm.DB, sandbox string, revoked []PortGrant) error {
+func hideTools(tx *gorm.DB, sandboxID string, revoked []PortGrant) error {
 	hidden := map[string]any{}
 	for _, g := range revoked {
 		switch g.ID {
-		case ToolGrant(MCP, sandbox):
+		case ToolGrant(MCP, sandboxID):
 			hidden["mcp_revoked"] = true
-		case ToolGrant(VSCode, sandbox):
+		case ToolGrant(VSCode, sandboxID):
 			hidden["vscode_revoked"] = true
 		}
 	}
 	if len(hidden) == 0 {
 		return nil
 	}
-	return pg.Enqueue(pg.Build(tx).Model(&Sandbox{}).Where("id = ?", sandbox).Updates(hidden), nil)
+	return pg.Enqueue(pg.Build(tx).Model(&Sandbox{}).Where("id = ?", sandboxID).Updates(hidden), nil)
 }
 
 // PruneGrants forgets grants that have not held for longer than age, and says how many.

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"time"
 
-	"sandyard/models/pg"
-
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
+
+	"sandyard/models/pg"
 )
 
 // SandboxState is what a sandbox is, as far as the platform knows.
@@ -77,13 +77,13 @@ type Sandbox struct {
 }
 
 // has says whether the sandbox is live, of a tenant, and has all of the labels.
-func (b Sandbox) has(tenant string, labels map[string]string) bool {
+func (b Sandbox) has(tenantID string, labels map[string]string) bool {
 	for k, v := range labels {
 		if got, ok := b.Labels[k]; !ok || got != v {
 			return false
 		}
 	}
-	return b.TenantID == tenant && !b.Ended()
+	return b.TenantID == tenantID && !b.Ended()
 }
 
 // Ended says whether the sandbox takes no work any more.
@@ -112,9 +112,9 @@ func (b Sandbox) endedError() *EndedError {
 }
 
 // Sandbox returns a tenant's sandbox, or ErrNotFound.
-func (s *Store) Sandbox(ctx context.Context, tenant, id string) (Sandbox, error) {
+func (s *Store) Sandbox(ctx context.Context, tenantID, id string) (Sandbox, error) {
 	var b Sandbox
-	err := s.db.WithContext(ctx).Where("tenant_id = ? AND id = ?", tenant, id).Take(&b).Error
+	err := s.db.WithContext(ctx).Where("tenant_id = ? AND id = ?", tenantID, id).Take(&b).Error
 	return b, notFound(err)
 }
 
@@ -139,8 +139,8 @@ type Start struct {
 }
 
 // Sandboxes lists a tenant's sandboxes, newest first.
-func (s *Store) Sandboxes(ctx context.Context, tenant string, f SandboxFilter) ([]Sandbox, error) {
-	q, err := s.filtered(ctx, tenant, f)
+func (s *Store) Sandboxes(ctx context.Context, tenantID string, f SandboxFilter) ([]Sandbox, error) {
+	q, err := s.filtered(ctx, tenantID, f)
 	if err != nil {
 		return nil, err
 	}
@@ -153,12 +153,12 @@ func (s *Store) Sandboxes(ctx context.Context, tenant string, f SandboxFilter) (
 // first, behind the place after, or from the first one on where that is empty. Limit 0 means all, and Before nothing.
 func (s *Store) SandboxesByStart(
 	ctx context.Context,
-	tenant string,
+	tenantID string,
 	f SandboxFilter,
 	oldest bool,
 	after Start,
 ) ([]Sandbox, error) {
-	q, err := s.filtered(ctx, tenant, f)
+	q, err := s.filtered(ctx, tenantID, f)
 	if err != nil {
 		return nil, err
 	}
@@ -178,8 +178,8 @@ func (s *Store) SandboxesByStart(
 }
 
 // CountSandboxes returns how many sandboxes a list without pages would have.
-func (s *Store) CountSandboxes(ctx context.Context, tenant string, f SandboxFilter) (int, error) {
-	q, err := s.filtered(ctx, tenant, f)
+func (s *Store) CountSandboxes(ctx context.Context, tenantID string, f SandboxFilter) (int, error) {
+	q, err := s.filtered(ctx, tenantID, f)
 	if err != nil {
 		return 0, err
 	}
@@ -188,8 +188,8 @@ func (s *Store) CountSandboxes(ctx context.Context, tenant string, f SandboxFilt
 	return int(n), err
 }
 
-func (s *Store) filtered(ctx context.Context, tenant string, f SandboxFilter) (*gorm.DB, error) {
-	q := s.db.WithContext(ctx).Where("tenant_id = ?", tenant)
+func (s *Store) filtered(ctx context.Context, tenantID string, f SandboxFilter) (*gorm.DB, error) {
+	q := s.db.WithContext(ctx).Where("tenant_id = ?", tenantID)
 	q = whereSet(q, "state = ?", string(f.State))
 	q = whereSet(q, "provider = ?", f.Provider)
 	q = whereSet(q, "key = ?", f.Key)

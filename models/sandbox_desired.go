@@ -3,9 +3,9 @@ package models
 import (
 	"time"
 
-	"sandyard/models/pg"
-
 	"gorm.io/gorm"
+
+	"sandyard/models/pg"
 )
 
 // pauseRest is how long a due pause waits after one that did not succeed, so that a provider which cannot pause is not
@@ -44,7 +44,7 @@ func (b *batch) wish(p *submission, box *Sandbox) error {
 // what the newest open job is to do, apart from pauses that a later resume came before, and where there is none, what
 // is. Who wants the sandbox deleted still does so when the delete has failed, and takes it back only by cancelling
 // that.
-func settleWish(tx *gorm.DB, box *Sandbox, c Change) error {
+func settleWish(tx *gorm.DB, box *Sandbox, c Transition) error {
 	back := c.kind == KindDelete && c.state == Cancelled
 	if c.kind != KindPause && c.kind != KindResume && !back || box.EndedAt != nil {
 		return nil

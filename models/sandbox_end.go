@@ -45,12 +45,12 @@ func (s *Store) endParts(ctx context.Context, sub Submission) (ended []string, e
 }
 
 func stillWanted(tx *gorm.DB, sub Submission, box Sandbox) (bool, error) {
-	if sub.Only == nil {
+	if sub.Guard == nil {
 		return true, nil
 	}
 	var now time.Time
 	err := tx.Raw("SELECT now()").Scan(&now).Error
-	return err == nil && sub.Only(Situation{box, true, now}), err
+	return err == nil && sub.Guard(SandboxSnapshot{box, true, now}), err
 }
 
 // endNewest ends the newest jobs that wait for a sandbox, where more wait than the end itself may write.

@@ -7,9 +7,9 @@ import (
 	"gorm.io/gorm"
 )
 
-// Lose ends a running or paused sandbox of which its provider has nothing any more, for the reason given. ErrNotDue
+// MarkLost ends a running or paused sandbox of which its provider has nothing any more, for the reason given. ErrNotDue
 // means that it was ended or moved to another engine meanwhile.
-func (s *Store) Lose(ctx context.Context, id string, on Node, reason string) (Finished, error) {
+func (s *Store) MarkLost(ctx context.Context, id string, on Node, reason string) (FinishEffects, error) {
 	return s.lose(ctx, id, reason, func(tx *gorm.DB, box Sandbox) (bool, error) {
 		if box.State != SandboxRunning && box.State != SandboxPaused || box.Desired == DesiredDeleted {
 			return false, nil
@@ -53,7 +53,7 @@ func (s *Store) Deserted(
 
 // LoseDeserted ends a sandbox whose engine had had no worker for longer than age at the moment at, and has none that
 // came since, whatever was going on in it. What is left of it on the engine is removed when a worker comes back there.
-func (s *Store) LoseDeserted(ctx context.Context, id string, at time.Time, age time.Duration) (Finished, error) {
+func (s *Store) LoseDeserted(ctx context.Context, id string, at time.Time, age time.Duration) (FinishEffects, error) {
 	const reason = "its engine had no worker for longer than LOST_AFTER"
 	return s.lose(ctx, id, reason, func(tx *gorm.DB, box Sandbox) (bool, error) {
 		var n int64
@@ -66,8 +66,8 @@ func (s *Store) lose(
 	ctx context.Context,
 	id, reason string,
 	due func(*gorm.DB, Sandbox) (bool, error),
-) (Finished, error) {
-	var f Finished
+) (FinishEffects, error) {
+	var f FinishEffects
 	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
 		box, err := locked(tx, id, lockSandbox)
 		if err != nil {
@@ -93,19 +93,19 @@ func orNotDue(err error) error {
 }
 
 // loseLocked ends the sandbox with all jobs but those that a living worker runs: it learns of the loss by itself.
-func (s *Store) loseLocked(tx *gorm.DB, box *Sandbox, reason string) (Finished, error) {
+func (s *Store) loseLocked(tx *gorm.DB, box *Sandbox, reason string) (FinishEffects, error) {
 	gone, err := endSilent(tx, box.ID, JobError{Code: "sandbox_lost", Message: "the sandbox was lost: " + reason})
 	if err != nil {
-		return Finished{}, err
+		return FinishEffects{}, err
 	}
 	now := gorm.Expr("now()")
-	more, err := finalise(tx, box, Change{To: SandboxLost, Reason: reason}, map[string]any{
+	more, err := finalise(tx, box, Transition{To: SandboxLost, Reason: reason}, map[string]any{
 		"state": SandboxLost, "observed": nil, "observed_at": now, "changed_by": "platform", "changed_job": nil,
 	})
 	if err != nil {
-		return Finished{}, err
+		return FinishEffects{}, err
 	}
-	f := Finished{Ended: append(gone, more...), SandboxEnded: true}
+	f := FinishEffects{Ended: append(gone, more...), SandboxEnded: true}
 	if len(f.Ended) > 0 {
 		if f.Callbacks, err = recordDeliveries(tx, f.Ended); err != nil {
 			return f, err
@@ -118,11 +118,11 @@ func (s *Store) loseLocked(tx *gorm.DB, box *Sandbox, reason string) (Finished, 
 // endSilent ends the jobs of a locked sandbox whose workers have gone silent, those that had been started before, and
 // the deletes that wait: nobody can say any more what became of them. It is not the workers who end them, and the rows
 // do not say so.
-func endSilent(tx *gorm.DB, sandbox string, why JobError) ([]string, error) {
+func endSilent(tx *gorm.DB, sandboxID string, why JobError) ([]string, error) {
 	var ids []string
 	err := tx.Raw(`UPDATE jobs SET state = CASE WHEN cancel_requested_at IS NULL THEN 'lost' ELSE 'cancelled' END, error = CAST(? AS jsonb), finished_at = now(), lease_until = NULL, node_id = NULL
 		WHERE sandbox_id = ? AND (state = 'running' AND lease_until < now() OR state = 'queued' AND (kind = 'delete' OR attempt > 0))
-		RETURNING id`, jsonText(why), sandbox).
+		RETURNING id`, jsonText(why), sandboxID).
 		Scan(&ids).
 		Error
 	return ids, err
@@ -162,8 +162,8 @@ func (s *Store) Stranded(ctx context.Context, limit int) ([]string, error) {
 }
 
 // EndStranded ends the jobs that wait for a sandbox which has ended.
-func (s *Store) EndStranded(ctx context.Context, id string) (Finished, error) {
-	var f Finished
+func (s *Store) EndStranded(ctx context.Context, id string) (FinishEffects, error) {
+	var f FinishEffects
 	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
 		box, err := locked(tx, id, lockSandbox)
 		if err != nil || box.EndedAt == nil {

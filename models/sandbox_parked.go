@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"sandyard/models/pg"
-
 	"gorm.io/gorm"
+
+	"sandyard/models/pg"
 )
 
 // IsProgram says whether jobs of a kind run users' programs, which have clocks of their own and are killed when they
@@ -23,10 +23,10 @@ const left = "(begun AND " + program + ")"
 // Park is Requeue for a job whose program may be frozen: nobody takes it before its sandbox goes on. Where the row does
 // not say that it is paused, not yet or not any more, it is only delayed. Late says that the job was submitted after
 // the job that has paused it.
-func (s *Store) Park(ctx context.Context, r Return, sandbox string) (late bool, err error) {
+func (s *Store) Park(ctx context.Context, r Requeue, sandboxID string) (late bool, err error) {
 	err = s.db.Tx(ctx, func(tx *gorm.DB) error {
 		late = false
-		box, err := locked(tx, sandbox, lockSandbox)
+		box, err := locked(tx, sandboxID, lockSandbox)
 		if err != nil {
 			return err
 		}
@@ -44,8 +44,8 @@ func (s *Store) Park(ctx context.Context, r Return, sandbox string) (late bool, 
 
 // letPast makes ready what goes past the jobs that are frozen in a locked sandbox which is paused: resumes, and where
 // none is to come deletes. It is left to the transaction.
-func letPast(tx *gorm.DB, sandbox string) error {
-	return release(tx, sandbox, `sandbox_id = @id AND (kind = 'resume' OR kind = 'delete' AND NOT EXISTS
+func letPast(tx *gorm.DB, sandboxID string) error {
+	return release(tx, sandboxID, `sandbox_id = @id AND (kind = 'resume' OR kind = 'delete' AND NOT EXISTS
 		(SELECT 1 FROM jobs r WHERE r.sandbox_id = @id AND r.kind = 'resume' AND r.state IN ('queued', 'running')))`)
 }
 

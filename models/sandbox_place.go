@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"sandyard/models/pg"
-
 	"gorm.io/gorm"
+
+	"sandyard/models/pg"
 )
 
 // Need is what a sandbox takes of its node's room.

@@ -3,9 +3,9 @@ package models
 import (
 	"context"
 
-	"sandyard/models/pg"
-
 	"gorm.io/gorm"
+
+	"sandyard/models/pg"
 )
 
 // OnEngine returns the sandboxes that are to exist on a node's engine, and do not merely become or cease to be.

@@ -35,8 +35,8 @@ func (s *Store) RestRecreation(ctx context.Context, id string, rest time.Duratio
 
 // RestRecreations does that with all of a tenant's: what keeps one back keeps back the others, too, and what comes
 // behind them has its turn.
-func (s *Store) RestRecreations(ctx context.Context, tenant string, rest time.Duration, reason string) error {
-	return s.restRecreations(ctx, "tenant_id = ?", tenant, rest, reason)
+func (s *Store) RestRecreations(ctx context.Context, tenantID string, rest time.Duration, reason string) error {
+	return s.restRecreations(ctx, "tenant_id = ?", tenantID, rest, reason)
 }
 
 func (s *Store) restRecreations(ctx context.Context, which, value string, rest time.Duration, reason string) error {

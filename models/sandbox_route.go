@@ -1,6 +1,8 @@
 package models
 
-import "context"
+import (
+	"context"
+)
 
 // Route is how the inside of a sandbox is reached, and by whom.
 type Route struct {

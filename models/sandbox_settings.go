@@ -13,8 +13,8 @@ import (
 )
 
 // SetLabels replaces the labels of a tenant's live sandbox.
-func (s *Store) SetLabels(ctx context.Context, tenant, sandbox string, labels map[string]string) error {
-	return s.set(ctx, tenant, sandbox, func(b *Sandbox) []any {
+func (s *Store) SetLabels(ctx context.Context, tenantID, sandboxID string, labels map[string]string) error {
+	return s.set(ctx, tenantID, sandboxID, func(b *Sandbox) []any {
 		b.Labels = labels
 		return []any{"labels"}
 	})
@@ -22,8 +22,8 @@ func (s *Store) SetLabels(ctx context.Context, tenant, sandbox string, labels ma
 
 // SetStopping says what becomes of a tenant's live sandbox at its timeout, delete or pause, and after how many
 // milliseconds of a pause it is deleted; 0 = never.
-func (s *Store) SetStopping(ctx context.Context, tenant, sandbox, onTimeout string, pausedMS int64) error {
-	return s.set(ctx, tenant, sandbox, func(b *Sandbox) []any {
+func (s *Store) SetStopping(ctx context.Context, tenantID, sandboxID, onTimeout string, pausedMS int64) error {
+	return s.set(ctx, tenantID, sandboxID, func(b *Sandbox) []any {
 		b.OnTimeout, b.PausedTimeoutMS = onTimeout, pausedMS
 		return []any{"on_timeout", "paused_timeout_ms"}
 	})
@@ -31,9 +31,9 @@ func (s *Store) SetStopping(ctx context.Context, tenant, sandbox, onTimeout stri
 
 // SetLife ends a tenant's live sandbox, whatever its state then, so long from now on; 0 = never. It lives no longer than most
 // from its start; 0 = that is not limited.
-func (s *Store) SetLife(ctx context.Context, tenant, sandbox string, left, most time.Duration) error {
+func (s *Store) SetLife(ctx context.Context, tenantID, sandboxID string, left, most time.Duration) error {
 	now := s.Now(ctx)
-	return s.set(ctx, tenant, sandbox, func(b *Sandbox) []any {
+	return s.set(ctx, tenantID, sandboxID, func(b *Sandbox) []any {
 		b.MaxLifetimeMS = left.Milliseconds()
 		if left > 0 && b.StartedAt != nil {
 			b.MaxLifetimeMS += max(0, now.Sub(*b.StartedAt).Milliseconds())
@@ -46,13 +46,13 @@ func (s *Store) SetLife(ctx context.Context, tenant, sandbox string, left, most 
 }
 
 // set changes columns of a live sandbox's row, under its lock.
-func (s *Store) set(ctx context.Context, tenant, sandbox string, change func(*Sandbox) (columns []any)) error {
+func (s *Store) set(ctx context.Context, tenantID, sandboxID string, change func(*Sandbox) (columns []any)) error {
 	return s.db.Tx(ctx, func(tx *gorm.DB) error {
-		box, err := locked(tx, sandbox, lockSandbox)
+		box, err := locked(tx, sandboxID, lockSandbox)
 		switch {
 		case err != nil:
 			return err
-		case box.TenantID != tenant:
+		case box.TenantID != tenantID:
 			return ErrNotFound
 		case box.Ended():
 			return box.endedError()
@@ -89,7 +89,7 @@ func (s *Store) ChangeEnv(ctx context.Context, j Job, c EnvChange) error {
 }
 
 // write runs under the sandbox's lock.
-func (c EnvChange) write(tx *gorm.DB, sandbox string) error {
+func (c EnvChange) write(tx *gorm.DB, sandboxID string) error {
 	names := slices.Sorted(maps.Keys(c.Set))
 	values := make([]*string, len(names))
 	for i, name := range names {
@@ -98,15 +98,15 @@ func (c EnvChange) write(tx *gorm.DB, sandbox string) error {
 	var now struct{ Names, Bytes int }
 	// Past GORM, which would spread the slices.
 	err := pg.EnqueueRaw(tx, "DELETE FROM sandbox_env WHERE sandbox_id = $1 AND ($2 OR name = ANY ($3::text[]))",
-		[]any{sandbox, c.Replace, names}, nil)
+		[]any{sandboxID, c.Replace, names}, nil)
 	if err == nil {
 		err = pg.EnqueueRaw(tx, `INSERT INTO sandbox_env (sandbox_id, name, value)
 			SELECT $1, v.name, v.value FROM unnest($2::text[], $3::text[]) AS v (name, value) WHERE v.value IS NOT NULL`,
-			[]any{sandbox, names, values}, nil)
+			[]any{sandboxID, names, values}, nil)
 	}
 	if err == nil {
 		err = pg.Enqueue(pg.Build(tx).Raw(`SELECT count(*) AS names, coalesce(sum(octet_length(name) + octet_length(value)), 0) AS bytes
-			FROM sandbox_env WHERE sandbox_id = ?`, sandbox), pg.Into(&now))
+			FROM sandbox_env WHERE sandbox_id = ?`, sandboxID), pg.Into(&now))
 	}
 	if err == nil {
 		err = pg.Flush(tx)
@@ -118,12 +118,12 @@ func (c EnvChange) write(tx *gorm.DB, sandbox string) error {
 }
 
 // Env returns the variables that later commands of a sandbox get, beside those that it was made with.
-func (s *Store) Env(ctx context.Context, sandbox string) (map[string]string, error) {
+func (s *Store) Env(ctx context.Context, sandboxID string) (map[string]string, error) {
 	var rows []struct{ Name, Value string }
 	err := s.db.WithContext(ctx).
 		Table("sandbox_env").
 		Select("name", "value").
-		Where("sandbox_id = ?", sandbox).
+		Where("sandbox_id = ?", sandboxID).
 		Find(&rows).
 		Error
 	env := make(map[string]string, len(rows))

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"time"
 
-	"sandyard/models/pg"
-
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
+
+	"sandyard/models/pg"
 )
 
 // ErrScheduleExists says that the tenant has another schedule of that name.
@@ -89,14 +89,14 @@ func (s *Store) CreateSchedule(
 }
 
 // admitSchedule counts under the tenant's lock, so that the quota cannot be taken twice.
-func admitSchedule(tx *gorm.DB, tenant string) error {
+func admitSchedule(tx *gorm.DB, tenantID string) error {
 	var most int
 	if err := tx.Raw("SELECT max_schedules FROM tenants WHERE id = ? FOR NO KEY "+
-		"UPDATE", tenant).Scan(&most).Error; err != nil {
+		"UPDATE", tenantID).Scan(&most).Error; err != nil {
 		return err
 	}
 	var n int64
-	err := tx.Model(&Schedule{}).Where("tenant_id = ?", tenant).Count(&n).Error
+	err := tx.Model(&Schedule{}).Where("tenant_id = ?", tenantID).Count(&n).Error
 	if err == nil && int(n) >= most {
 		return &LimitError{Limit: "max_schedules", Used: float64(n), Max: float64(most)}
 	}
@@ -177,11 +177,11 @@ func saveSchedule(tx *gorm.DB, c *Schedule) error {
 }
 
 // DeleteSchedule removes a tenant's schedule with its history, on behalf of actor. Jobs that it has submitted go on.
-func (s *Store) DeleteSchedule(ctx context.Context, tenant, id, actor string) (Schedule, error) {
+func (s *Store) DeleteSchedule(ctx context.Context, tenantID, id, actor string) (Schedule, error) {
 	var c Schedule
 	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
 		err := tx.Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).
-			Where("tenant_id = ? AND id = ?", tenant, id).
+			Where("tenant_id = ? AND id = ?", tenantID, id).
 			Take(&c).
 			Error
 		if err != nil {
@@ -196,9 +196,9 @@ func (s *Store) DeleteSchedule(ctx context.Context, tenant, id, actor string) (S
 }
 
 // Schedule returns a tenant's schedule, or ErrNotFound.
-func (s *Store) Schedule(ctx context.Context, tenant, id string) (Schedule, error) {
+func (s *Store) Schedule(ctx context.Context, tenantID, id string) (Schedule, error) {
 	var c Schedule
-	err := s.db.WithContext(ctx).Where("tenant_id = ? AND id = ?", tenant, id).Take(&c).Error
+	err := s.db.WithContext(ctx).Where("tenant_id = ? AND id = ?", tenantID, id).Take(&c).Error
 	return c, notFound(err)
 }
 
@@ -213,8 +213,8 @@ type ScheduleFilter struct {
 }
 
 // Schedules lists a tenant's schedules, newest first, without their actions.
-func (s *Store) Schedules(ctx context.Context, tenant string, f ScheduleFilter) ([]Schedule, error) {
-	q := s.db.WithContext(ctx).Omit("action").Where("tenant_id = ?", tenant)
+func (s *Store) Schedules(ctx context.Context, tenantID string, f ScheduleFilter) ([]Schedule, error) {
+	q := s.db.WithContext(ctx).Omit("action").Where("tenant_id = ?", tenantID)
 	q = whereSet(q, "state = ?", f.State)
 	q = whereSet(q, "sandbox_id = ?", f.Sandbox)
 	q = whereSet(q, "name = ?", f.Name)

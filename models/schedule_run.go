@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"sandyard/models/pg"
-
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
+
+	"sandyard/models/pg"
 )
 
 // The states of a run before its job has ended; then it is what the job is.
@@ -40,8 +40,8 @@ type ScheduleRun struct {
 }
 
 // ScheduleRuns lists the runs of a tenant's schedule, newest first.
-func (s *Store) ScheduleRuns(ctx context.Context, tenant, schedule, before string, limit int) ([]ScheduleRun, error) {
-	q := s.db.WithContext(ctx).Where("tenant_id = ? AND schedule_id = ?", tenant, schedule)
+func (s *Store) ScheduleRuns(ctx context.Context, tenantID, schedule, before string, limit int) ([]ScheduleRun, error) {
+	q := s.db.WithContext(ctx).Where("tenant_id = ? AND schedule_id = ?", tenantID, schedule)
 	var list []ScheduleRun
 	err := whereSet(q, "id < ?", before).Order("id DESC").Limit(limit).Find(&list).Error
 	return list, err

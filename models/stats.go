@@ -1,6 +1,8 @@
 package models
 
-import "context"
+import (
+	"context"
+)
 
 // QueueStat counts jobs of one kind in one state.
 type QueueStat struct {

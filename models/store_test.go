@@ -72,7 +72,7 @@ func create(t *testing.T, s *models.Store, box *models.Sandbox, kinds ...string)
 }
 
 // finish claims the dispatched job and ends it as succeeded.
-func finish(t *testing.T, s *models.Store, d models.Dispatch, to models.SandboxState) models.Finished {
+func finish(t *testing.T, s *models.Store, d models.Dispatch, to models.SandboxState) models.FinishEffects {
 	t.Helper()
 	c, err := s.Claim(t.Context(), d.JobID, "node", lease)
 	if err != nil {
@@ -87,8 +87,8 @@ func finish(t *testing.T, s *models.Store, d models.Dispatch, to models.SandboxS
 
 func outcome(j models.Job, state models.JobState, to models.SandboxState) models.Outcome {
 	return models.Outcome{
-		Held: models.Held{ID: j.ID, Attempt: j.Attempt}, SandboxID: j.SandboxID, Kind: j.Kind,
-		State: state, Sandbox: models.Change{To: to},
+		AttemptRef: models.AttemptRef{ID: j.ID, Attempt: j.Attempt}, SandboxID: j.SandboxID, Kind: j.Kind,
+		State: state, Sandbox: models.Transition{To: to},
 	}
 }
 
@@ -147,7 +147,7 @@ func TestClaimIsWonOnceAndFenced(t *testing.T) {
 	if _, err := s.Finish(t.Context(), outcome(first, models.Failed, "")); !errors.Is(err, models.ErrStale) {
 		t.Fatalf("the fenced attempt finished: %v", err)
 	}
-	_, beats, err := s.Heartbeat(t.Context(), models.Node{ID: "a"}, []models.Held{{ID: d.JobID, Attempt: first.Attempt}}, lease)
+	_, beats, err := s.Heartbeat(t.Context(), models.Node{ID: "a"}, []models.AttemptRef{{ID: d.JobID, Attempt: first.Attempt}}, lease)
 	if err != nil || len(beats) != 0 {
 		t.Fatalf("the fenced attempt's heartbeat: %+v, %v", beats, err)
 	}
@@ -259,7 +259,7 @@ func TestForcedEndCancelsWhatWaitsAndRuns(t *testing.T) {
 	if got := state(t, s, out.Jobs[2].ID); got != models.Cancelled {
 		t.Fatalf("the waiting exec is %s", got)
 	}
-	_, beats, err := s.Heartbeat(t.Context(), models.Node{ID: "node"}, []models.Held{{ID: running.ID, Attempt: 1}}, lease)
+	_, beats, err := s.Heartbeat(t.Context(), models.Node{ID: "node"}, []models.AttemptRef{{ID: running.ID, Attempt: 1}}, lease)
 	if err != nil || len(beats) != 1 || !beats[0].Cancel {
 		t.Fatalf("the running exec's heartbeat: %+v, %v", beats, err)
 	}
@@ -350,7 +350,7 @@ func TestDueTimeoutFiresOnce(t *testing.T) {
 			_, err := s.Submit(context.Background(), models.Submission{
 				TenantID: "default", SandboxID: box.ID,
 				Jobs: []models.Job{del}, End: &models.End{Reason: "timeout", Actor: fmt.Sprint("scheduler ", i)},
-				Only: func(x models.Situation) bool {
+				Guard: func(x models.SandboxSnapshot) bool {
 					return x.Sandbox.Desired != models.DesiredDeleted && !x.Now.Before(x.Sandbox.ExpiresAt)
 				},
 			})

@@ -44,9 +44,9 @@ func (o Owner) column() *string {
 func (o Owner) in(q *gorm.DB) *gorm.DB { return q.Where("coalesce(tenant_id, '') = ?", o.Tenant) }
 
 // Template returns the template that a tenant means by name: its own, else the shared one, else ErrNotFound.
-func (s *Store) Template(ctx context.Context, tenant, name string) (Template, error) {
+func (s *Store) Template(ctx context.Context, tenantID, name string) (Template, error) {
 	var t Template
-	err := s.db.WithContext(ctx).Where("coalesce(tenant_id, '') IN ('', ?) AND name = ?", tenant, name).
+	err := s.db.WithContext(ctx).Where("coalesce(tenant_id, '') IN ('', ?) AND name = ?", tenantID, name).
 		Order("tenant_id NULLS LAST").Take(&t).Error
 	return t, notFound(err)
 }
@@ -60,19 +60,19 @@ func (s *Store) TemplateOf(ctx context.Context, o Owner, name string) (Template,
 
 // Templates lists what a tenant may make sandboxes from, by the bytes of their names: those behind a name, so many at
 // most.
-func (s *Store) Templates(ctx context.Context, tenant, after string, limit int) ([]Template, error) {
+func (s *Store) Templates(ctx context.Context, tenantID, after string, limit int) ([]Template, error) {
 	var list []Template
 	err := s.db.WithContext(ctx).Raw(`SELECT DISTINCT ON (name COLLATE "C") * FROM templates
 		WHERE coalesce(tenant_id, '') IN ('', ?) AND name COLLATE "C" > ?
-		ORDER BY name COLLATE "C", tenant_id NULLS LAST LIMIT ?`, tenant, after, limit).Scan(&list).Error
+		ORDER BY name COLLATE "C", tenant_id NULLS LAST LIMIT ?`, tenantID, after, limit).Scan(&list).Error
 	return list, err
 }
 
 // TemplateNames lists the first names of what a tenant may make sandboxes from, so many at most.
-func (s *Store) TemplateNames(ctx context.Context, tenant string, limit int) ([]string, error) {
+func (s *Store) TemplateNames(ctx context.Context, tenantID string, limit int) ([]string, error) {
 	var names []string
 	err := s.db.WithContext(ctx).Raw(`SELECT DISTINCT name COLLATE "C" AS name FROM templates
-		WHERE coalesce(tenant_id, '') IN ('', ?) ORDER BY 1 LIMIT ?`, tenant, limit).Scan(&names).Error
+		WHERE coalesce(tenant_id, '') IN ('', ?) ORDER BY 1 LIMIT ?`, tenantID, limit).Scan(&names).Error
 	return names, err
 }
 

@@ -11,10 +11,10 @@ import (
 	"time"
 	"unicode"
 
-	"sandyard/models/pg"
-
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
+
+	"sandyard/models/pg"
 )
 
 // Tenant owns sandboxes, jobs and keys.
@@ -84,11 +84,11 @@ func (s *Store) BootstrapWith(ctx context.Context, keep func(key string) error) 
 const MaxKeyName = 100
 
 // Keys returns a tenant's keys without their hashes, the newest first.
-func (s *Store) Keys(ctx context.Context, tenant string, limit int) ([]APIKey, error) {
+func (s *Store) Keys(ctx context.Context, tenantID string, limit int) ([]APIKey, error) {
 	var all []APIKey
 	err := s.db.WithContext(ctx).
 		Select("id", "tenant_id", "name", "hint", "scopes", "created_at", "revoked_at", "expires_at", "last_used_at", "replaced_by", "user_id").
-		Where("tenant_id = ?", tenant).
+		Where("tenant_id = ?", tenantID).
 		Order("created_at DESC, id").
 		Limit(limit).
 		Find(&all).
@@ -106,7 +106,7 @@ func (e *ReplacedError) Error() string {
 // RotateKey makes another key in place of one, with its name and its scopes, and returns its plain text, which is not
 // kept. The old one is refused after overlap. The new one has a life as long as the old one's. Errors: ErrNotFound,
 // ErrRevoked, *ReplacedError.
-func (s *Store) RotateKey(ctx context.Context, tenant, id string, overlap time.Duration) (plain string, err error) {
+func (s *Store) RotateKey(ctx context.Context, tenantID, id string, overlap time.Duration) (plain string, err error) {
 	err = s.db.Tx(ctx, func(tx *gorm.DB) error {
 		var old struct {
 			APIKey
@@ -114,7 +114,7 @@ func (s *Store) RotateKey(ctx context.Context, tenant, id string, overlap time.D
 			Over bool
 		}
 		err := tx.Raw("SELECT *, NOT "+unexpired+" AS over FROM api_keys WHERE tenant_id = ? AND id = ? FOR "+
-			"UPDATE", tenant, id).
+			"UPDATE", tenantID, id).
 			Take(&old).
 			Error
 		switch {
@@ -138,7 +138,7 @@ func (s *Store) RotateKey(ctx context.Context, tenant, id string, overlap time.D
 		if err != nil {
 			return err
 		}
-		if plain, err = insertKey(tx, next, prefix, tenant, old.Name, old.Scopes); err != nil {
+		if plain, err = insertKey(tx, next, prefix, tenantID, old.Name, old.Scopes); err != nil {
 			return err
 		}
 		err = tx.Exec("UPDATE api_keys SET user_id = ? WHERE id = ?", old.UserID, next).Error
@@ -156,16 +156,16 @@ func (s *Store) RotateKey(ctx context.Context, tenant, id string, overlap time.D
 }
 
 // Key returns one of a tenant's keys, or ErrNotFound.
-func (s *Store) Key(ctx context.Context, tenant, id string) (APIKey, error) {
+func (s *Store) Key(ctx context.Context, tenantID, id string) (APIKey, error) {
 	var k APIKey
-	err := s.db.WithContext(ctx).Where("tenant_id = ? AND id = ?", tenant, id).Take(&k).Error
+	err := s.db.WithContext(ctx).Where("tenant_id = ? AND id = ?", tenantID, id).Take(&k).Error
 	return k, notFound(err)
 }
 
 // CreateKey makes another key for a tenant and returns its plain text, which is not kept. Valid keys of a tenant have
 // different names. Errors: ErrKeyNamed, ErrKeyName.
-func (s *Store) CreateKey(ctx context.Context, tenant, name string, scopes []string) (string, error) {
-	return s.MakeKey(ctx, tenant, NewKey{Name: name, Scopes: scopes})
+func (s *Store) CreateKey(ctx context.Context, tenantID, name string, scopes []string) (string, error) {
+	return s.MakeKey(ctx, tenantID, NewKey{Name: name, Scopes: scopes})
 }
 
 // NewKey says what a key is to be.
@@ -179,18 +179,18 @@ type NewKey struct {
 
 // MakeKey is CreateKey with all that can be said of a key. Further errors: ErrNotFound where the tenant has no such
 // user, ErrBeyondRole.
-func (s *Store) MakeKey(ctx context.Context, tenant string, k NewKey) (string, error) {
+func (s *Store) MakeKey(ctx context.Context, tenantID string, k NewKey) (string, error) {
 	prefix := keyPrefix
 	if k.E2B {
 		prefix = e2bKeyPrefix
 	}
 	var plain string
 	err := s.db.Tx(ctx, func(tx *gorm.DB) (err error) {
-		if plain, err = createKey(tx, prefix, tenant, k.Name, k.Scopes); err != nil {
+		if plain, err = createKey(tx, prefix, tenantID, k.Name, k.Scopes); err != nil {
 			return err
 		}
 		if k.User != "" {
-			err = giveKey(tx, tenant, k, plain)
+			err = giveKey(tx, tenantID, k, plain)
 		}
 		if err != nil || k.Life <= 0 {
 			return err
@@ -205,8 +205,8 @@ func (s *Store) MakeKey(ctx context.Context, tenant string, k NewKey) (string, e
 }
 
 // giveKey makes a new key one of its user, whose role cannot change meanwhile.
-func giveKey(tx *gorm.DB, tenant string, k NewKey, plain string) error {
-	u, err := lockUser(tx, tenant, k.User)
+func giveKey(tx *gorm.DB, tenantID string, k NewKey, plain string) error {
+	u, err := lockUser(tx, tenantID, k.User)
 	if err != nil {
 		return err
 	}
@@ -217,8 +217,8 @@ func giveKey(tx *gorm.DB, tenant string, k NewKey, plain string) error {
 }
 
 // CreateE2BKey is CreateKey for a key that E2B's clients take for one of theirs.
-func (s *Store) CreateE2BKey(ctx context.Context, tenant, name string, scopes []string) (string, error) {
-	return s.MakeKey(ctx, tenant, NewKey{Name: name, Scopes: scopes, E2B: true})
+func (s *Store) CreateE2BKey(ctx context.Context, tenantID, name string, scopes []string) (string, error) {
+	return s.MakeKey(ctx, tenantID, NewKey{Name: name, Scopes: scopes, E2B: true})
 }
 
 // How keys begin.
@@ -270,11 +270,11 @@ func IsKey(text string) bool {
 	return err == nil && len(secret) == 2*keyBytes
 }
 
-func createKey(tx *gorm.DB, prefix, tenant, name string, scopes []string) (string, error) {
-	return insertKey(tx, NewID("key_"), prefix, tenant, name, scopes)
+func createKey(tx *gorm.DB, prefix, tenantID, name string, scopes []string) (string, error) {
+	return insertKey(tx, NewID("key_"), prefix, tenantID, name, scopes)
 }
 
-func insertKey(tx *gorm.DB, id, prefix, tenant, name string, scopes []string) (string, error) {
+func insertKey(tx *gorm.DB, id, prefix, tenantID, name string, scopes []string) (string, error) {
 	secret := make([]byte, keyBytes)
 	rand.Read(secret) // never fails
 	key := prefix + hex.EncodeToString(secret)
@@ -283,7 +283,7 @@ func insertKey(tx *gorm.DB, id, prefix, tenant, name string, scopes []string) (s
 		return "", ErrKeyName
 	}
 	err := tx.Create(&APIKey{
-		ID: id, TenantID: tenant, Name: name, Hint: key[:len(prefix)+4], Hash: hashKey(key), Scopes: scopes,
+		ID: id, TenantID: tenantID, Name: name, Hint: key[:len(prefix)+4], Hash: hashKey(key), Scopes: scopes,
 	}).Error
 	if pg.IsUniqueViolation(err) {
 		return "", ErrKeyNamed
@@ -339,10 +339,10 @@ func (s *Store) ValidKeys(ctx context.Context, plain []string) (map[string]APIKe
 
 // RevokeKey makes a key invalid from now on: one of a tenant, by its id or its plain text. Streams that it has opened
 // end within seconds. A key that was revoked before stays so. Error: ErrNotFound.
-func (s *Store) RevokeKey(ctx context.Context, tenant, key string) error {
+func (s *Store) RevokeKey(ctx context.Context, tenantID, key string) error {
 	res := s.db.WithContext(ctx).
 		Model(&APIKey{}).
-		Where("tenant_id = ? AND (id = ? OR hash IN ?)", tenant, key, hashesOf(key)).
+		Where("tenant_id = ? AND (id = ? OR hash IN ?)", tenantID, key, hashesOf(key)).
 		Update("revoked_at", gorm.Expr("coalesce(revoked_at, now())"))
 	if res.Error == nil && res.RowsAffected == 0 {
 		return ErrNotFound

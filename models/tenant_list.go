@@ -5,9 +5,9 @@ import (
 	"errors"
 	"regexp"
 
-	"sandyard/models/pg"
-
 	"gorm.io/gorm"
+
+	"sandyard/models/pg"
 )
 
 // What is wrong with a new tenant.
@@ -64,21 +64,21 @@ func (s *Store) CreateTenant(ctx context.Context, name string, limits Ceilings) 
 
 // ProvidersOf returns the providers that a tenant's sandboxes are made by, in the order in which they are asked; none =
 // the server's default.
-func (s *Store) ProvidersOf(ctx context.Context, tenant string) (names []string, err error) {
+func (s *Store) ProvidersOf(ctx context.Context, tenantID string) (names []string, err error) {
 	var text []string
 	err = s.db.WithContext(ctx).
-		Raw("SELECT jsonb_array_elements_text(providers) FROM tenants WHERE id = ?", tenant).
+		Raw("SELECT jsonb_array_elements_text(providers) FROM tenants WHERE id = ?", tenantID).
 		Scan(&text).
 		Error
 	return text, err
 }
 
 // SetProviders sets ProvidersOf. Error: ErrNotFound.
-func (s *Store) SetProviders(ctx context.Context, tenant string, names []string) error {
+func (s *Store) SetProviders(ctx context.Context, tenantID string, names []string) error {
 	if names == nil {
 		names = []string{}
 	}
-	res := s.db.WithContext(ctx).Model(&Tenant{}).Where("id = ?", tenant).Update("providers", jsonOf(names))
+	res := s.db.WithContext(ctx).Model(&Tenant{}).Where("id = ?", tenantID).Update("providers", jsonOf(names))
 	if res.Error == nil && res.RowsAffected == 0 {
 		return ErrNotFound
 	}

@@ -67,11 +67,11 @@ func (s *Store) AddMeters(ctx context.Context, readings []Meter) error {
 }
 
 // Samples returns those of a sandbox between two moments, the oldest first.
-func (s *Store) Samples(ctx context.Context, sandbox string, from, to time.Time) ([]Sample, error) {
+func (s *Store) Samples(ctx context.Context, sandboxID string, from, to time.Time) ([]Sample, error) {
 	var list []Sample
 	err := s.db.WithContext(ctx).
 		Table("usage_samples").
-		Where("sandbox_id = ? AND at BETWEEN ? AND ?", sandbox, from, to).
+		Where("sandbox_id = ? AND at BETWEEN ? AND ?", sandboxID, from, to).
 		Order("at").
 		Find(&list).
 		Error

@@ -9,10 +9,10 @@ import (
 	"time"
 	"unicode"
 
-	"sandyard/models/pg"
-
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
+
+	"sandyard/models/pg"
 )
 
 // Roles of users.
@@ -63,17 +63,17 @@ var (
 )
 
 // CreateUser adds a user to a tenant. Errors: ErrUserName, ErrUserNamed, ErrNoTenant.
-func (s *Store) CreateUser(ctx context.Context, tenant, name, hash, role string) (User, error) {
+func (s *Store) CreateUser(ctx context.Context, tenantID, name, hash, role string) (User, error) {
 	bad := func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) }
 	if name == "" || len(name) > MaxUserName || strings.ContainsFunc(name, bad) {
 		return User{}, ErrUserName
 	}
-	if _, err := s.Tenant(ctx, tenant); errors.Is(err, ErrNotFound) {
+	if _, err := s.Tenant(ctx, tenantID); errors.Is(err, ErrNotFound) {
 		return User{}, ErrNoTenant
 	} else if err != nil {
 		return User{}, err
 	}
-	u := User{ID: NewID("usr_"), TenantID: tenant, Name: name, PasswordHash: hash, Role: role}
+	u := User{ID: NewID("usr_"), TenantID: tenantID, Name: name, PasswordHash: hash, Role: role}
 	err := s.db.WithContext(ctx).Create(&u).Error
 	if pg.IsUniqueViolation(err) {
 		err = ErrUserNamed
@@ -82,11 +82,11 @@ func (s *Store) CreateUser(ctx context.Context, tenant, name, hash, role string)
 }
 
 // Users lists a tenant's users by name, without their passwords.
-func (s *Store) Users(ctx context.Context, tenant string, limit int) ([]User, error) {
+func (s *Store) Users(ctx context.Context, tenantID string, limit int) ([]User, error) {
 	var all []User
 	err := s.db.WithContext(ctx).
 		Omit("password_hash").
-		Where("tenant_id = ? AND removed_at IS NULL", tenant).
+		Where("tenant_id = ? AND removed_at IS NULL", tenantID).
 		Order("name").
 		Limit(limit).
 		Find(&all).
@@ -110,7 +110,7 @@ type UserChange struct {
 
 // ChangeUser changes a user of a tenant. Another password ends the user's logins, a lesser role the keys that open
 // more. Errors: ErrNotFound, ErrCeiling.
-func (s *Store) ChangeUser(ctx context.Context, tenant, id string, to UserChange) (User, error) {
+func (s *Store) ChangeUser(ctx context.Context, tenantID, id string, to UserChange) (User, error) {
 	var u User
 	set, err := to.Limits.columns()
 	if err != nil {
@@ -123,13 +123,13 @@ func (s *Store) ChangeUser(ctx context.Context, tenant, id string, to UserChange
 		set["role"] = to.Role
 	}
 	err = s.db.Tx(ctx, func(tx *gorm.DB) (err error) {
-		if u, err = lockUser(tx, tenant, id); err != nil {
+		if u, err = lockUser(tx, tenantID, id); err != nil {
 			return err
 		}
 		if err := tx.Model(&User{}).Where("id = ?", u.ID).Updates(set).Error; err != nil {
 			return err
 		}
-		if u, err = userOf(tx, tenant, id); err != nil {
+		if u, err = userOf(tx, tenantID, id); err != nil {
 			return err
 		}
 		if err := revokeBeyond(tx, u); err != nil {
@@ -158,10 +158,10 @@ func (u User) opens() []string {
 }
 
 // RemoveUser lets a user of a tenant in no more: logins and keys of the user end. The name becomes free.
-func (s *Store) RemoveUser(ctx context.Context, tenant, id string) (User, error) {
+func (s *Store) RemoveUser(ctx context.Context, tenantID, id string) (User, error) {
 	var u User
 	err := s.db.Tx(ctx, func(tx *gorm.DB) (err error) {
-		if u, err = lockUser(tx, tenant, id); err != nil {
+		if u, err = lockUser(tx, tenantID, id); err != nil {
 			return err
 		}
 		err = tx.Exec(
@@ -180,17 +180,17 @@ func (s *Store) RemoveUser(ctx context.Context, tenant, id string) (User, error)
 }
 
 // User returns a user of a tenant, or ErrNotFound.
-func (s *Store) User(ctx context.Context, tenant, id string) (User, error) {
-	return userOf(s.db.WithContext(ctx), tenant, id)
+func (s *Store) User(ctx context.Context, tenantID, id string) (User, error) {
+	return userOf(s.db.WithContext(ctx), tenantID, id)
 }
 
-func lockUser(tx *gorm.DB, tenant, id string) (User, error) {
-	return userOf(tx.Clauses(clause.Locking{Strength: "UPDATE"}), tenant, id)
+func lockUser(tx *gorm.DB, tenantID, id string) (User, error) {
+	return userOf(tx.Clauses(clause.Locking{Strength: "UPDATE"}), tenantID, id)
 }
 
-func userOf(tx *gorm.DB, tenant, id string) (User, error) {
+func userOf(tx *gorm.DB, tenantID, id string) (User, error) {
 	var u User
-	err := tx.Where("tenant_id = ? AND id = ? AND removed_at IS NULL", tenant, id).Take(&u).Error
+	err := tx.Where("tenant_id = ? AND id = ? AND removed_at IS NULL", tenantID, id).Take(&u).Error
 	return u, notFound(err)
 }
 

@@ -141,7 +141,7 @@ type Networker interface {
 // Outbound makes the connections that sandboxes ask for. A provider is given it by its worker.
 type Outbound interface {
 	// Serve serves the streams of one sandbox until next fails, which is when its link ends, and cuts what is left.
-	Serve(sandbox string, next func() (net.Conn, error))
+	Serve(sandboxID string, next func() (net.Conn, error))
 }
 
 // Sandbox is the inside of one running sandbox.

@@ -18,8 +18,8 @@ type Address struct {
 func (a Address) IsZero() bool { return a.Domain == "" }
 
 // URL is where a port of a sandbox is reached, with a token in it unless that is empty.
-func (a Address) URL(sandbox string, port uint16, token string) string {
-	u := url.URL{Scheme: a.Scheme, Host: strconv.Itoa(int(port)) + "-" + sandbox + "." + a.Domain, Path: "/"}
+func (a Address) URL(sandboxID string, port uint16, token string) string {
+	u := url.URL{Scheme: a.Scheme, Host: strconv.Itoa(int(port)) + "-" + sandboxID + "." + a.Domain, Path: "/"}
 	if token != "" {
 		u.RawQuery = url.Values{TokenParam: {token}}.Encode()
 	}

@@ -42,42 +42,42 @@ func (s *Signer) same(token, use string, values ...string) bool {
 }
 
 // Access returns the access token of a sandbox's guest: whoever has it may run commands and change files.
-func (s *Signer) Access(sandbox string) string { return "ea_" + s.sign("access", sandbox) }
+func (s *Signer) Access(sandboxID string) string { return "ea_" + s.sign("access", sandboxID) }
 
 // IsAccess says whether token is the access token of the sandbox.
-func (s *Signer) IsAccess(sandbox, token string) bool {
-	return s.same(strings.TrimPrefix(token, "ea_"), "access", sandbox)
+func (s *Signer) IsAccess(sandboxID, token string) bool {
+	return s.same(strings.TrimPrefix(token, "ea_"), "access", sandboxID)
 }
 
 // Traffic returns the token that lets requests to any port of a sandbox that is not public.
-func (s *Signer) Traffic(sandbox string) string { return "ta_" + s.sign("traffic", sandbox) }
+func (s *Signer) Traffic(sandboxID string) string { return "ta_" + s.sign("traffic", sandboxID) }
 
 // IsTraffic says whether token is the traffic token of the sandbox.
-func (s *Signer) IsTraffic(sandbox, token string) bool {
-	return s.same(strings.TrimPrefix(token, "ta_"), "traffic", sandbox)
+func (s *Signer) IsTraffic(sandboxID, token string) bool {
+	return s.same(strings.TrimPrefix(token, "ta_"), "traffic", sandboxID)
 }
 
 // Port returns the token of one grant of a port. It is good for as long as the grant's row is.
-func (s *Signer) Port(sandbox, grant string) string {
-	return portPrefix + grant + "_" + s.sign("port", sandbox, grant)
+func (s *Signer) Port(sandboxID, grant string) string {
+	return portPrefix + grant + "_" + s.sign("port", sandboxID, grant)
 }
 
 // ReadPort returns the grant whose token this is, if it is one of the sandbox's.
-func (s *Signer) ReadPort(sandbox, token string) (grant string, ok bool) {
+func (s *Signer) ReadPort(sandboxID, token string) (grant string, ok bool) {
 	grant, signature, _ := strings.Cut(strings.TrimPrefix(token, portPrefix), "_")
-	return grant, s.same(signature, "port", sandbox, grant)
+	return grant, s.same(signature, "port", sandboxID, grant)
 }
 
 const portPrefix = "pt_"
 
 // Gateway returns a pass for one port of a sandbox at its node's gateway.
-func (s *Signer) Gateway(sandbox string, port uint16, until time.Time) string {
+func (s *Signer) Gateway(sandboxID string, port uint16, until time.Time) string {
 	p, end := strconv.Itoa(int(port)), strconv.FormatInt(until.Unix(), 10)
-	return strings.Join([]string{sandbox, p, end, s.sign("gateway", sandbox, p, end)}, ".")
+	return strings.Join([]string{sandboxID, p, end, s.sign("gateway", sandboxID, p, end)}, ".")
 }
 
 // ReadGateway returns what a gateway's pass is for, if it is valid now.
-func (s *Signer) ReadGateway(pass string, now time.Time) (sandbox string, port uint16, ok bool) {
+func (s *Signer) ReadGateway(pass string, now time.Time) (sandboxID string, port uint16, ok bool) {
 	parts := strings.Split(pass, ".")
 	if len(parts) != 4 || !s.same(parts[3], "gateway", parts[:3]...) {
 		return "", 0, false

@@ -23,7 +23,7 @@ func Submit(ctx context.Context, store *models.Store, queue *queue.Queue, tenant
 	}
 	j.Actor, j.Parallel = Actor, true
 	out, err := store.Submit(ctx, models.Submission{
-		TenantID: tenantID, SandboxID: sandboxID, Jobs: []models.Job{j}, Only: mayResume,
+		TenantID: tenantID, SandboxID: sandboxID, Jobs: []models.Job{j}, Guard: mayResume,
 	})
 	if err != nil && !errors.Is(err, models.ErrNotDue) {
 		return err
@@ -33,7 +33,7 @@ func Submit(ctx context.Context, store *models.Store, queue *queue.Queue, tenant
 }
 
 // mayResume says no while a resume that was asked for may still come.
-func mayResume(x models.Situation) bool {
+func mayResume(x models.SandboxSnapshot) bool {
 	b := x.Sandbox
 	return b.AutoResume && b.State == models.SandboxPaused && (b.Desired == models.DesiredPaused || !x.Active)
 }

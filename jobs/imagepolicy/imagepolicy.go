@@ -33,14 +33,14 @@ func New(store *models.Store, templates map[string]string, allowed imageref.Glob
 
 // Refusal says why a tenant may not use the image; an empty text means that it may. A tenant may use images of shared
 // templates, images that its own or shared builds have made, and what the operator allows.
-func (i Policy) Refusal(ctx context.Context, tenant, image string) (why string, err error) {
+func (i Policy) Refusal(ctx context.Context, tenantID, image string) (why string, err error) {
 	ref, err := imageref.Parse(image)
 	if err != nil {
 		return err.Error(), nil
 	}
 	if ref.Repository() == buildRepository {
 		if build, ok := strings.CutPrefix(ref.String(), buildRepository+":"); ok {
-			if usable, err := i.store.MayUseBuild(ctx, tenant, build, ImageOf(build)); usable || err != nil {
+			if usable, err := i.store.MayUseBuild(ctx, tenantID, build, ImageOf(build)); usable || err != nil {
 				return "", err
 			}
 		}
@@ -91,8 +91,8 @@ func (i Policy) offer(shared []string) string {
 }
 
 // Check refuses an image that a request of the tenant may not name, as an *InvalidError.
-func (i Policy) Check(ctx context.Context, tenant, field, image string) error {
-	why, err := i.Refusal(ctx, tenant, image)
+func (i Policy) Check(ctx context.Context, tenantID, field, image string) error {
+	why, err := i.Refusal(ctx, tenantID, image)
 	if err == nil && why != "" {
 		return kind.Invalid(field, "%s", why)
 	}

@@ -22,7 +22,7 @@ const (
 // Egress makes the connections of the sandboxes that a worker holds.
 type Egress interface {
 	// Apply makes a policy that has been written down hold.
-	Apply(sandbox string, p egress.Policy)
+	Apply(sandboxID string, p egress.Policy)
 	// Served returns the sandboxes that are served now.
 	Served() []string
 	// Report hands what was used since the last report to write, or keeps it where that fails.

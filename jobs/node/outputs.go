@@ -75,18 +75,18 @@ type Outputs struct {
 // NewOutputs makes an Outputs that knows of none.
 func NewOutputs(b Base) *Outputs { return &Outputs{Base: b, left: map[string]string{}} }
 
-func (o *Outputs) add(job, sandbox string) {
+func (o *Outputs) add(jobID, sandboxID string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.left) < maxSpools {
-		o.left[job] = sandbox
+		o.left[jobID] = sandboxID
 	}
 }
 
-func (o *Outputs) remove(job string) {
+func (o *Outputs) remove(jobID string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.left, job)
+	delete(o.left, jobID)
 }
 
 func (o *Outputs) all() map[string]string {

@@ -249,7 +249,7 @@ func (r *Reconciler) ask(ctx context.Context, rows []models.Sandbox, d differenc
 // lose ends what is lost, and returns those of which something is left.
 func (r *Reconciler) lose(ctx context.Context, d differences) (bodies []string, err error) {
 	err = loop.Each(ctx, r.Store.Ready, slices.Sorted(maps.Keys(d.lost)), func(id string) error {
-		f, err := r.Store.Lose(ctx, id, r.Node, d.lost[id])
+		f, err := r.Store.MarkLost(ctx, id, r.Node, d.lost[id])
 		if err != nil {
 			return loop.OfSandbox(id, err)
 		}
@@ -277,9 +277,9 @@ func (r *Reconciler) observe(ctx context.Context, d differences, was map[string]
 	return errors.Join(errs...)
 }
 
-func (r *Reconciler) note(ctx context.Context, what, sandbox, message string) {
+func (r *Reconciler) note(ctx context.Context, what, sandboxID, message string) {
 	r.Metrics.reconciled.WithLabelValues(what).Inc()
-	r.Log.WarnContext(ctx, "reconciled", "what", what, "sandbox_id", sandbox, "message", message)
+	r.Log.WarnContext(ctx, "reconciled", "what", what, "sandbox_id", sandboxID, "message", message)
 }
 
 // kindsOfDifference are the values of the metric's label, all of which are shown from the start.

@@ -26,7 +26,7 @@ func TestEndsOfManyJobsAreOnePipeline(t *testing.T) {
 	t.Cleanup(func() { _ = rdb.Close() })
 	q := NewQueue(rdb, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	t.Cleanup(q.Close)
-	f := models.Finished{}
+	f := models.FinishEffects{}
 	for i := range 10_000 {
 		f.Ended = append(f.Ended, fmt.Sprintf("job_%d", i))
 		f.Dispatch = append(f.Dispatch, models.Dispatch{JobID: f.Ended[i], Kind: "exec", Queue: "a", Generation: 1})

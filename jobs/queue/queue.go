@@ -195,7 +195,7 @@ func (q *Queue) publish(ctx context.Context, channels ...string) {
 }
 
 // Follow does what the end of jobs asks for: notices first, because somebody waits for them.
-func (q *Queue) Follow(ctx context.Context, f models.Finished) {
+func (q *Queue) Follow(ctx context.Context, f models.FinishEffects) {
 	q.Announce(ctx, f.Ended...)
 	q.Send(ctx, f.Dispatch)
 }

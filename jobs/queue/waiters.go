@@ -56,17 +56,17 @@ func (w *Waiters) Close() error {
 }
 
 // Wait returns the job once it has ended, or as it stands when limit or ctx is over. Giving up never touches the job.
-func (w *Waiters) Wait(ctx context.Context, tenant, id string, limit time.Duration) (models.Job, error) {
-	return w.wait(ctx, tenant, id, limit, 0)
+func (w *Waiters) Wait(ctx context.Context, tenantID, id string, limit time.Duration) (models.Job, error) {
+	return w.wait(ctx, tenantID, id, limit, 0)
 }
 
 // WaitNew is Wait for a job that was submitted this instant. It is not looked at at once: its end is likely still to be
 // told.
-func (w *Waiters) WaitNew(ctx context.Context, tenant, id string, limit time.Duration) (models.Job, error) {
-	return w.wait(ctx, tenant, id, limit, newborn)
+func (w *Waiters) WaitNew(ctx context.Context, tenantID, id string, limit time.Duration) (models.Job, error) {
+	return w.wait(ctx, tenantID, id, limit, newborn)
 }
 
-func (w *Waiters) wait(ctx context.Context, tenant, id string, limit, first time.Duration) (models.Job, error) {
+func (w *Waiters) wait(ctx context.Context, tenantID, id string, limit, first time.Duration) (models.Job, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	told := w.join(id)
@@ -75,7 +75,7 @@ func (w *Waiters) wait(ctx context.Context, tenant, id string, limit, first time
 		listen(ctx, told, first)
 	}
 	for {
-		j, err := w.store.Job(context.WithoutCancel(ctx), tenant, id)
+		j, err := w.store.Job(context.WithoutCancel(ctx), tenantID, id)
 		if err != nil || j.State.Terminal() || ctx.Err() != nil {
 			return j, err
 		}

@@ -12,7 +12,7 @@ import (
 
 // resumeDeletes submits a new delete for sandboxes that are to go while the one before has given up.
 func (s *Scheduler) resumeDeletes(ctx context.Context) error {
-	return s.fire(ctx, s.store.StuckDeletes, "deleted", func(x models.Situation) bool {
+	return s.fire(ctx, s.store.StuckDeletes, "deleted", func(x models.SandboxSnapshot) bool {
 		return x.Sandbox.EndedAt == nil && !x.Active
 	})
 }
@@ -22,7 +22,7 @@ const dueBatch = 1000
 
 // fire submits the end of every sandbox that find returns and for which still holds when its row is locked.
 func (s *Scheduler) fire(ctx context.Context, find func(context.Context, int) ([]models.Sandbox, error), reason string,
-	still func(models.Situation) bool,
+	still func(models.SandboxSnapshot) bool,
 ) error {
 	due, err := find(ctx, dueBatch)
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *Scheduler) reapIdle(ctx context.Context) error {
 		return nil
 	}
 	due := func(ctx context.Context, limit int) ([]models.Sandbox, error) { return s.store.DueIdle(ctx, at, limit) }
-	return s.fire(ctx, due, "idle", func(x models.Situation) bool {
+	return s.fire(ctx, due, "idle", func(x models.SandboxSnapshot) bool {
 		idle := at.Sub(x.Sandbox.LastActiveAt).Milliseconds() >= x.Sandbox.IdleTimeoutMS
 		return idle && !x.Active && x.Sandbox.Desired == models.DesiredRunning && x.Sandbox.State == models.SandboxRunning
 	})
@@ -58,7 +58,7 @@ func (s *Scheduler) reapIdle(ctx context.Context) error {
 
 // endLifetimes deletes sandboxes that have lived as long as they may, whatever they do.
 func (s *Scheduler) endLifetimes(ctx context.Context) error {
-	return s.fire(ctx, s.store.DueLifetimes, "max_lifetime", func(x models.Situation) bool {
+	return s.fire(ctx, s.store.DueLifetimes, "max_lifetime", func(x models.SandboxSnapshot) bool {
 		b := x.Sandbox
 		end := b.DiesAt()
 		return end != nil && !x.Now.Before(*end) && b.EndedAt == nil && b.State != models.SandboxDeleting
@@ -67,7 +67,7 @@ func (s *Scheduler) endLifetimes(ctx context.Context) error {
 
 // reapPaused deletes sandboxes that have been paused for longer than they may.
 func (s *Scheduler) reapPaused(ctx context.Context) error {
-	return s.fire(ctx, s.store.DuePaused, "paused_timeout", func(x models.Situation) bool {
+	return s.fire(ctx, s.store.DuePaused, "paused_timeout", func(x models.SandboxSnapshot) bool {
 		b := x.Sandbox
 		return b.State == models.SandboxPaused && b.Desired == models.DesiredPaused && b.PausedAt != nil &&
 			x.Now.Sub(*b.PausedAt).Milliseconds() >= b.PausedTimeoutMS
@@ -76,7 +76,7 @@ func (s *Scheduler) reapPaused(ctx context.Context) error {
 
 // fireTimeouts deletes or pauses sandboxes whose time is up. A pause that has failed is tried again after a rest.
 func (s *Scheduler) fireTimeouts(ctx context.Context) error {
-	return s.fire(ctx, s.store.DueTimeouts, "timeout", func(x models.Situation) bool {
+	return s.fire(ctx, s.store.DueTimeouts, "timeout", func(x models.SandboxSnapshot) bool {
 		b := x.Sandbox
 		due := !x.Now.Before(b.ExpiresAt) && b.EndedAt == nil && b.State != models.SandboxDeleting
 		if !due || !jobs.Pauses(b, "timeout") {

@@ -38,7 +38,7 @@ func (s *Scheduler) expireQueued(ctx context.Context) error {
 }
 
 func (s *Scheduler) endEach(ctx context.Context, what string, find func(context.Context, int) ([]models.Job, error),
-	end func(context.Context, models.Job) (models.Finished, error),
+	end func(context.Context, models.Job) (models.FinishEffects, error),
 ) error {
 	found, err := find(ctx, sweepBatch)
 	if err != nil {
@@ -120,10 +120,10 @@ func (s *Scheduler) dispatchBacklog(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return loop.Each(ctx, s.store.Ready, tenants, func(tenant string) error {
-		tasks, err := s.store.DispatchReady(ctx, tenant)
+	return loop.Each(ctx, s.store.Ready, tenants, func(tenantID string) error {
+		tasks, err := s.store.DispatchReady(ctx, tenantID)
 		if err != nil {
-			return fmt.Errorf("jobs of tenant %s: %w", tenant, err)
+			return fmt.Errorf("jobs of tenant %s: %w", tenantID, err)
 		}
 		s.queue.Send(ctx, tasks)
 		return nil

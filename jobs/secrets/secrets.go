@@ -24,7 +24,7 @@ type Keeper struct {
 func New(store *models.Store, v *vault.Vault) *Keeper { return &Keeper{store, v} }
 
 // Put writes a secret of a tenant. Errors: *InvalidError, vault.ErrNoKey, *models.LimitError.
-func (s *Keeper) Put(ctx context.Context, tenant, name, value string) (models.Secret, error) {
+func (s *Keeper) Put(ctx context.Context, tenantID, name, value string) (models.Secret, error) {
 	switch {
 	case !kind.SecretName.MatchString(name):
 		return models.Secret{}, kind.Invalid(
@@ -39,22 +39,22 @@ func (s *Keeper) Put(ctx context.Context, tenant, name, value string) (models.Se
 	if err := kind.NoNUL("value", value); err != nil {
 		return models.Secret{}, err
 	}
-	sealed, err := s.vault.Seal(tenant, name, value)
+	sealed, err := s.vault.Seal(tenantID, name, value)
 	if err != nil {
 		return models.Secret{}, err
 	}
-	return s.store.PutSecret(ctx, tenant, name, sealed)
+	return s.store.PutSecret(ctx, tenantID, name, sealed)
 }
 
 // Values returns the values of a tenant's secrets by name. What is missing or cannot be opened is a *models.JobError.
-func (s *Keeper) Values(ctx context.Context, tenant string, names []string) (map[string]string, error) {
-	found, err := s.store.SealedSecrets(ctx, tenant, names)
+func (s *Keeper) Values(ctx context.Context, tenantID string, names []string) (map[string]string, error) {
+	found, err := s.store.SealedSecrets(ctx, tenantID, names)
 	if err != nil {
 		return nil, err
 	}
 	values := map[string]string{}
 	for _, one := range found {
-		value, err := s.vault.Open(tenant, one.Name, one.Sealed)
+		value, err := s.vault.Open(tenantID, one.Name, one.Sealed)
 		switch {
 		case errors.Is(err, vault.ErrNoKey), errors.Is(err, vault.ErrOtherKey):
 			return nil, &Error{

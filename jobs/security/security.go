@@ -199,25 +199,25 @@ func outOfMemory(result any) bool {
 }
 
 // Lost looks at why a sandbox was lost. An empty tenant is looked up.
-func (s *Counter) Lost(tenant, sandbox, reason string) {
+func (s *Counter) Lost(tenantID, sandboxID, reason string) {
 	if strings.Contains(reason, providers.EndedByMemory) {
-		s.Note(models.SecurityEvent{TenantID: tenant, Kind: models.OutOfMemory, SandboxID: sandbox, Detail: "sandbox"})
+		s.Note(models.SecurityEvent{TenantID: tenantID, Kind: models.OutOfMemory, SandboxID: sandboxID, Detail: "sandbox"})
 	}
 }
 
 // fails counts a failure of a sandbox, and says whether it is one too many.
-func (s *Counter) fails(sandbox string) bool {
+func (s *Counter) fails(sandboxID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.failed) >= maxSecurity {
 		clear(s.failed)
 	}
-	f := s.failed[sandbox]
+	f := s.failed[sandboxID]
 	if time.Since(f.since) > failingSpan {
 		f = failures{since: time.Now()}
 	}
 	f.n++
-	s.failed[sandbox] = f
+	s.failed[sandboxID] = f
 	return f.n%failing == 0
 }
 

@@ -53,12 +53,12 @@ func New(n, most int) *Lane {
 }
 
 // Take waits for a slot until ctx ends or the lane is closed.
-func (s *Lane) Take(ctx context.Context, tenant string) (*Slot, error) {
-	w := s.line(tenant)
+func (s *Lane) Take(ctx context.Context, tenantID string) (*Slot, error) {
+	w := s.line(tenantID)
 	select {
 	case <-w.ready:
 	case <-ctx.Done():
-		s.leave(tenant, w)
+		s.leave(tenantID, w)
 	}
 	if w.slot == nil {
 		return nil, cmp.Or(context.Cause(ctx), errClosed)
@@ -67,7 +67,7 @@ func (s *Lane) Take(ctx context.Context, tenant string) (*Slot, error) {
 }
 
 // line puts a new waiter into the tenant's line.
-func (s *Lane) line(tenant string) *waiter {
+func (s *Lane) line(tenantID string) *waiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := &waiter{ready: make(chan struct{})}
@@ -75,11 +75,11 @@ func (s *Lane) line(tenant string) *waiter {
 		close(w.ready)
 		return w
 	}
-	of := s.tenants[tenant]
+	of := s.tenants[tenantID]
 	if of == nil {
 		s.turns++
 		of = &share{came: s.turns}
-		s.tenants[tenant] = of
+		s.tenants[tenantID] = of
 	}
 	of.waiting = append(of.waiting, w)
 	s.grant()
@@ -87,12 +87,12 @@ func (s *Lane) line(tenant string) *waiter {
 }
 
 // leave takes a waiter out of its line, unless it was given a slot.
-func (s *Lane) leave(tenant string, w *waiter) {
+func (s *Lane) leave(tenantID string, w *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if of := s.tenants[tenant]; w.slot == nil && of != nil {
+	if of := s.tenants[tenantID]; w.slot == nil && of != nil {
 		of.waiting = slices.DeleteFunc(of.waiting, func(other *waiter) bool { return other == w })
-		s.forget(tenant)
+		s.forget(tenantID)
 	}
 }
 
@@ -116,7 +116,7 @@ func (s *Lane) grant() {
 
 // next is the tenant whose turn it is: the one with the fewest slots, and of several the one that has waited for
 // longest.
-func (s *Lane) next() (tenant string, best *share) {
+func (s *Lane) next() (tenantID string, best *share) {
 	for name, of := range s.tenants {
 		if len(of.waiting) == 0 || of.starting+of.resting >= s.most {
 			continue
@@ -127,16 +127,16 @@ func (s *Lane) next() (tenant string, best *share) {
 				cmp.Compare(of.last, best.last),
 				cmp.Compare(of.came, best.came),
 			) < 0 {
-			tenant, best = name, of
+			tenantID, best = name, of
 		}
 	}
-	return tenant, best
+	return tenantID, best
 }
 
 // forget drops what is known of a tenant that has nothing here, and says so where it was the last of a closed lane.
-func (s *Lane) forget(tenant string) {
-	if of := s.tenants[tenant]; of.starting+of.resting+len(of.waiting) == 0 {
-		delete(s.tenants, tenant)
+func (s *Lane) forget(tenantID string) {
+	if of := s.tenants[tenantID]; of.starting+of.resting+len(of.waiting) == 0 {
+		delete(s.tenants, tenantID)
 	}
 	s.tellIdle()
 }

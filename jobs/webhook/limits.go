@@ -19,27 +19,27 @@ type endpoint struct {
 	host   int64
 }
 
-func (s *shares) take(tenant string, host int64) bool {
+func (s *shares) take(tenantID string, host int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.tenants == nil {
 		s.tenants, s.endpoints = map[string]int{}, map[endpoint]int{}
 	}
-	to := endpoint{tenant, host}
-	if s.tenants[tenant] >= models.DeliveryShare || s.endpoints[to] >= models.EndpointShare {
+	to := endpoint{tenantID, host}
+	if s.tenants[tenantID] >= models.DeliveryShare || s.endpoints[to] >= models.EndpointShare {
 		return false
 	}
-	s.tenants[tenant]++
+	s.tenants[tenantID]++
 	s.endpoints[to]++
 	return true
 }
 
-func (s *shares) giveBack(tenant string, host int64) {
+func (s *shares) giveBack(tenantID string, host int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	to := endpoint{tenant, host}
-	if s.tenants[tenant]--; s.tenants[tenant] == 0 {
-		delete(s.tenants, tenant)
+	to := endpoint{tenantID, host}
+	if s.tenants[tenantID]--; s.tenants[tenantID] == 0 {
+		delete(s.tenants, tenantID)
 	}
 	if s.endpoints[to]--; s.endpoints[to] == 0 {
 		delete(s.endpoints, to)

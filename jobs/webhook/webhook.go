@@ -69,8 +69,8 @@ func (h *Sender) Close() {
 }
 
 // Dispatch hands due deliveries of a tenant, or of all (""), to Redis.
-func (h *Sender) Dispatch(ctx context.Context, tenant string) {
-	tasks, err := h.due(tenant) //nolint:contextcheck // Close ends the look, not the caller
+func (h *Sender) Dispatch(ctx context.Context, tenantID string) {
+	tasks, err := h.due(tenantID) //nolint:contextcheck // Close ends the look, not the caller
 	if err != nil {
 		if h.life.Err() == nil {
 			h.log.WarnContext(ctx, "deliveries not dispatched", "error", err)
@@ -83,7 +83,7 @@ func (h *Sender) Dispatch(ctx context.Context, tenant string) {
 // choosingTime bounds one look at the deliveries.
 const choosingTime = 10 * time.Second
 
-func (h *Sender) due(tenant string) ([]models.DeliveryTask, error) {
+func (h *Sender) due(tenantID string) ([]models.DeliveryTask, error) {
 	h.choosing.Lock()
 	defer h.choosing.Unlock()
 	ctx, cancel := context.WithTimeout(h.life, choosingTime)
@@ -91,7 +91,7 @@ func (h *Sender) due(tenant string) ([]models.DeliveryTask, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	return h.store.DispatchDeliveries(ctx, tenant, 100)
+	return h.store.DispatchDeliveries(ctx, tenantID, 100)
 }
 
 // Handle makes one attempt at a delivery.

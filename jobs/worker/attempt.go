@@ -45,20 +45,22 @@ type attempt struct {
 
 // result is what a kind's run brings home when it did not fail.
 type result struct {
-	state    models.JobState // empty = succeeded
-	detached bool            // what was started goes on, so that it is too late for a cancel
-	value    any             // becomes the job's result
-	err      *models.JobError
-	stdout   []byte
-	stderr   []byte
-	content  []byte
-	change   models.Change
-	grant    *models.PortGrant
-	settled  func(context.Context) error // when the end is committed
-	orphaned func(context.Context) error // when the sandbox had ended meanwhile
+	state            models.JobState // empty = succeeded
+	detached         bool            // what was started goes on, so that it is too late for a cancel
+	value            any             // becomes the job's result
+	err              *models.JobError
+	stdout           []byte
+	stderr           []byte
+	content          []byte
+	change           models.Transition
+	grant            *models.PortGrant
+	afterCommit      func(context.Context) error // when the end is committed
+	afterSandboxGone func(context.Context) error // when the sandbox had ended meanwhile
 }
 
-func (a *attempt) held() models.Held { return models.Held{ID: a.job.ID, Attempt: a.job.Attempt} }
+func (a *attempt) held() models.AttemptRef {
+	return models.AttemptRef{ID: a.job.ID, Attempt: a.job.Attempt}
+}
 
 // fence makes the attempt let go of a job that is not ours any more.
 func (a *attempt) fence() {
@@ -129,7 +131,7 @@ func (a *attempt) doKill(kill func() error) {
 	defer a.mu.Unlock()
 	a.killing = false
 	if err != nil {
-		a.refused, a.rest = time.Now(), askedFor(err)
+		a.refused, a.rest = time.Now(), retryAfter(err)
 		a.log.Warn("exec not killed, trying again at the next heartbeat", "error", err)
 	}
 }

@@ -30,11 +30,11 @@ func newBuildTurns(most int) *buildTurns {
 
 // wait takes a turn for the tenant, when there is one, and returns how to give it back. It calls waiting once if there
 // is none.
-func (t *buildTurns) wait(ctx context.Context, tenant string, waiting func()) (done func(), err error) {
+func (t *buildTurns) wait(ctx context.Context, tenantID string, waiting func()) (done func(), err error) {
 	for {
-		freed, ok := t.take(tenant)
+		freed, ok := t.take(tenantID)
 		if ok {
-			return func() { t.free(tenant) }, nil
+			return func() { t.free(tenantID) }, nil
 		}
 		if waiting != nil {
 			waiting()
@@ -48,23 +48,23 @@ func (t *buildTurns) wait(ctx context.Context, tenant string, waiting func()) (d
 	}
 }
 
-func (t *buildTurns) take(tenant string) (freed <-chan struct{}, ok bool) {
+func (t *buildTurns) take(tenantID string) (freed <-chan struct{}, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.all >= t.most || t.taken[tenant] >= max(1, t.most/2) {
+	if t.all >= t.most || t.taken[tenantID] >= max(1, t.most/2) {
 		return t.freed, false
 	}
 	t.all++
-	t.taken[tenant]++
+	t.taken[tenantID]++
 	return nil, true
 }
 
-func (t *buildTurns) free(tenant string) {
+func (t *buildTurns) free(tenantID string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.all--
-	if t.taken[tenant]--; t.taken[tenant] == 0 {
-		delete(t.taken, tenant)
+	if t.taken[tenantID]--; t.taken[tenantID] == 0 {
+		delete(t.taken, tenantID)
 	}
 	close(t.freed)
 	t.freed = make(chan struct{})

@@ -30,13 +30,13 @@ type buildLog struct {
 }
 
 func (a *attempt) openBuildLog(ctx context.Context, build string) *buildLog {
-	return a.openLog(ctx, func(ctx context.Context, h models.Held, data []byte) error {
+	return a.openLog(ctx, func(ctx context.Context, h models.AttemptRef, data []byte) error {
 		return a.w.store.AppendBuildLog(ctx, h, build, data)
 	})
 }
 
 // openLog opens a log whose pieces are saved by save, as long as the attempt has its job.
-func (a *attempt) openLog(ctx context.Context, save func(context.Context, models.Held, []byte) error) *buildLog {
+func (a *attempt) openLog(ctx context.Context, save func(context.Context, models.AttemptRef, []byte) error) *buildLog {
 	ctx = context.WithoutCancel(ctx)
 	l := &buildLog{
 		quit: make(chan struct{}),

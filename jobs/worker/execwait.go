@@ -33,7 +33,7 @@ type watches struct {
 func (w *watches) end(
 	ctx context.Context,
 	p providers.Provider,
-	sandbox, name string,
+	sandboxID, name string,
 	left time.Duration,
 	again bool,
 ) (providers.Exec, error) {
@@ -46,7 +46,7 @@ func (w *watches) end(
 	for failures := 0; ; {
 		var pause time.Duration
 		select {
-		case r := <-w.looks.DoChan(sandbox+"/"+name, func() (any, error) { return w.look(ctx, p, sandbox, name) }):
+		case r := <-w.looks.DoChan(sandboxID+"/"+name, func() (any, error) { return w.look(ctx, p, sandboxID, name) }):
 			e, _ := r.Val.(providers.Exec)
 			switch {
 			case r.Err == nil && !e.Running:
@@ -60,19 +60,19 @@ func (w *watches) end(
 				}
 			case failures < watchFailures && providers.AsError(r.Err).Retryable():
 				failures++
-				pause = max(backoff(failures), askedFor(r.Err))
+				pause = max(backoff(failures), retryAfter(r.Err))
 			default:
 				return last, r.Err
 			}
 		case <-timer.C:
-			return w.now(ctx, p, sandbox, name, last)
+			return w.now(ctx, p, sandboxID, name, last)
 		case <-ctx.Done():
 			return last, context.Cause(ctx)
 		}
 		select {
 		case <-time.After(pause):
 		case <-timer.C:
-			return w.now(ctx, p, sandbox, name, last)
+			return w.now(ctx, p, sandboxID, name, last)
 		case <-ctx.Done():
 			return last, context.Cause(ctx)
 		}
@@ -80,20 +80,20 @@ func (w *watches) end(
 }
 
 // look is one call for all who wait; it does not end with the first of them.
-func (w *watches) look(ctx context.Context, p providers.Provider, sandbox, name string) (providers.Exec, error) {
+func (w *watches) look(ctx context.Context, p providers.Provider, sandboxID, name string) (providers.Exec, error) {
 	ctx, cancel := w.life.Within(ctx, watchStep+watchSlack)
 	defer cancel()
-	return execNow(ctx, p, sandbox, name, watchStep)
+	return execNow(ctx, p, sandboxID, name, watchStep)
 }
 
 // now is how an exec stands when the time for waiting is over. One that cannot be asked has been running until then.
 func (w *watches) now(
 	ctx context.Context,
 	p providers.Provider,
-	sandbox, name string,
+	sandboxID, name string,
 	last providers.Exec,
 ) (providers.Exec, error) {
-	e, err := execNow(ctx, p, sandbox, name, 0)
+	e, err := execNow(ctx, p, sandboxID, name, 0)
 	if err != nil && last.ID != "" && !providers.IsGone(err) {
 		return last, nil
 	}
@@ -104,10 +104,10 @@ func (w *watches) now(
 func execNow(
 	ctx context.Context,
 	p providers.Provider,
-	sandbox, name string,
+	sandboxID, name string,
 	wait time.Duration,
 ) (providers.Exec, error) {
-	sb, err := p.Open(ctx, sandbox)
+	sb, err := p.Open(ctx, sandboxID)
 	if err != nil {
 		return providers.Exec{}, err
 	}

@@ -35,7 +35,7 @@ func (a *attempt) moveOn(ctx context.Context, why error) bool {
 		return false
 	}
 	tasks, err := a.w.store.MoveProvider(ctx, a.job, models.Place{Provider: to.Provider, Image: to.Image, Spec: text},
-		models.Return{Held: a.held(), Reason: reasonOf(why) + "; provider " + to.Provider + " is next"})
+		models.Requeue{AttemptRef: a.held(), Reason: reasonOf(why) + "; provider " + to.Provider + " is next"})
 	if err != nil {
 		a.log.WarnContext(ctx, "sandbox not given to the next provider", "to", to.Provider, "error", err)
 		return false

@@ -35,11 +35,11 @@ func (a *attempt) conclude(ctx context.Context, res result, err error) {
 		a.handOver(ctx, away.Rest, away)
 	case err != nil && a.isWanted() && a.mayRetry(err):
 		a.log.WarnContext(ctx, "attempt failed, trying again", "error", err)
-		a.requeue(ctx, max(backoff(a.job.Tries()), askedFor(err)), err)
+		a.requeue(ctx, max(backoff(a.job.Tries()), retryAfter(err)), err)
 	case err != nil && !a.isCancelled() && a.awaitsResume(ctx, err):
 		a.log.InfoContext(ctx, "sandbox paused, trying again after its resume")
 		a.requeue(ctx, min(backoff(a.job.Attempt), resumeLook), err)
-	case err != nil && a.mayBeFrozen(err):
+	case err != nil && a.pausedMidRun(err):
 		a.park(ctx)
 	default:
 		a.finish(owned, a.outcome(res, err), res)
@@ -77,8 +77,8 @@ func (a *attempt) mayRetry(err error) bool {
 // longestRest bounds what a provider may ask for.
 const longestRest = 5 * time.Minute
 
-// askedFor is how long the provider wants to be left alone.
-func askedFor(err error) time.Duration {
+// retryAfter is how long the provider wants to be left alone.
+func retryAfter(err error) time.Duration {
 	var p *providers.Error
 	if !errors.As(err, &p) {
 		return 0
@@ -88,20 +88,20 @@ func askedFor(err error) time.Duration {
 
 // requeue gives the job back after a failure.
 func (a *attempt) requeue(ctx context.Context, delay time.Duration, why error) {
-	a.giveBack(ctx, models.Return{Delay: delay, Reason: reasonOf(why), Failed: true}, a.w.store.Requeue)
+	a.giveBack(ctx, models.Requeue{Delay: delay, Reason: reasonOf(why), Failed: true}, a.w.store.Requeue)
 }
 
 // handOver gives the job back without one.
 func (a *attempt) handOver(ctx context.Context, delay time.Duration, why error) {
-	a.giveBack(ctx, models.Return{Delay: delay, Reason: reasonOf(why)}, a.w.store.Requeue)
+	a.giveBack(ctx, models.Requeue{Delay: delay, Reason: reasonOf(why)}, a.w.store.Requeue)
 }
 
 // giveBack gives the job back by a call on the store. A timer sends it again when it is due; if this worker does not
 // live that long, the sweep does.
-func (a *attempt) giveBack(ctx context.Context, r models.Return, give func(context.Context, models.Return) error) {
+func (a *attempt) giveBack(ctx context.Context, r models.Requeue, give func(context.Context, models.Requeue) error) {
 	giving, cancel := a.w.waits.Within(ctx, a.w.lease)
 	defer cancel()
-	r.Held, r.Begun = a.held(), a.entered
+	r.AttemptRef, r.Begun = a.held(), a.entered
 	if err := give(giving, r); err != nil {
 		a.log.WarnContext(ctx, "job not requeued, the sweep recovers it", "error", err)
 		return
@@ -133,7 +133,7 @@ func reasonOf(err error) string {
 // outcome turns what came back into the job's end.
 func (a *attempt) outcome(res result, err error) models.Outcome {
 	o := models.Outcome{
-		Held: a.held(), SandboxID: a.job.SandboxID, Kind: a.job.Kind, State: models.Succeeded,
+		AttemptRef: a.held(), SandboxID: a.job.SandboxID, Kind: a.job.Kind, State: models.Succeeded,
 		Result: res.value, Stdout: res.stdout, Stderr: res.stderr, Content: res.content, Error: res.err,
 		Provider: time.Since(a.began), Sandbox: res.change, Callback: a.job.CallbackURL != nil, Grant: res.grant,
 	}
@@ -152,7 +152,7 @@ func (a *attempt) outcome(res result, err error) models.Outcome {
 }
 
 // failure is the end that an error means.
-func (a *attempt) failure(err error) (models.JobState, *models.JobError, models.Change) {
+func (a *attempt) failure(err error) (models.JobState, *models.JobError, models.Transition) {
 	var ended *models.EndedError
 	var known *providers.Error
 	switch {
@@ -160,17 +160,17 @@ func (a *attempt) failure(err error) (models.JobState, *models.JobError, models.
 		return models.Failed, &models.JobError{
 			Code:    "sandbox_" + string(ended.State),
 			Message: ended.Error(),
-		}, models.Change{}
+		}, models.Transition{}
 	case !errors.As(err, &known) && errors.Is(err, context.DeadlineExceeded):
 		return models.TimedOut, &models.JobError{
 			Code: "timeout", Retryable: true,
 			Message: fmt.Sprintf("the provider did not finish within %v", a.job.Timeout()),
-		}, models.Change{}
+		}, models.Transition{}
 	case isOurs(err):
 		return models.Failed, &models.JobError{
 			Code: "database_unavailable", Retryable: true,
 			Message: "the platform's database failed in every attempt of the job; submit it again",
-		}, models.Change{}
+		}, models.Transition{}
 	}
 	p := providers.AsError(err)
 	a.log.Warn("job failed", "error", loggable(err))
@@ -178,7 +178,7 @@ func (a *attempt) failure(err error) (models.JobState, *models.JobError, models.
 	if errors.Is(p, providers.ErrNotFound) || errors.Is(p, providers.ErrLost) {
 		return a.sandboxLost(why)
 	}
-	return models.Failed, why, models.Change{}
+	return models.Failed, why, models.Transition{}
 }
 
 // loggable is what the log may hold of an error. The text of one that a user's code or wish has caused quotes it: the
@@ -192,10 +192,10 @@ func loggable(err error) string {
 }
 
 // sandboxLost: of a command that was started nobody can say how it ended; a file call has simply failed.
-func (a *attempt) sandboxLost(why *models.JobError) (models.JobState, *models.JobError, models.Change) {
-	change := models.Change{To: models.SandboxLost, Reason: why.Message}
+func (a *attempt) sandboxLost(why *models.JobError) (models.JobState, *models.JobError, models.Transition) {
+	change := models.Transition{To: models.SandboxLost, Reason: why.Message}
 	if a.job.Kind == models.KindCreate || a.job.Kind == models.KindDelete {
-		change = models.Change{}
+		change = models.Transition{}
 	}
 	if models.IsProgram(a.job.Kind) || a.job.Kind == models.KindExecWait {
 		return models.Lost, why, change
@@ -215,7 +215,7 @@ func (a *attempt) finish(owned context.Context, o models.Outcome, res result) {
 		return
 	}
 	if o.Sandbox.To == models.SandboxLost { // what died may have left a body
-		res.orphaned = func(ctx context.Context) error { return a.w.provider.Delete(ctx, a.job.SandboxID) }
+		res.afterSandboxGone = func(ctx context.Context) error { return a.w.provider.Delete(ctx, a.job.SandboxID) }
 	}
 	a.w.queue.Follow(ctx, f)
 	a.w.metrics.observe(o, a.job)
@@ -230,19 +230,19 @@ func (a *attempt) finish(owned context.Context, o models.Outcome, res result) {
 // longestCommit is more than a worker can be without its database and own the job.
 const longestCommit = time.Hour
 
-func (a *attempt) commit(owned context.Context, o models.Outcome) (models.Finished, error) {
+func (a *attempt) commit(owned context.Context, o models.Outcome) (models.FinishEffects, error) {
 	ctx, cancel := a.w.waits.Within(owned, longestCommit) // a cancel ends the job, not the writing of its end
 	defer cancel()
 	unlock, err := a.w.endings.Lock(ctx, a.job.SandboxID)
 	if err != nil {
-		return models.Finished{}, err
+		return models.FinishEffects{}, err
 	}
 	defer unlock()
 	unsure := false
 	for pause := (retryPause{}); ; {
 		f, err := a.w.store.Finish(ctx, o)
 		if unsure && errors.Is(err, models.ErrStale) {
-			f, err = a.w.store.FinishedBy(ctx, o.Held, a.w.node.ID) // an earlier try may have been more than that
+			f, err = a.w.store.FinishedBy(ctx, o.AttemptRef, a.w.node.ID) // an earlier try may have been more than that
 		}
 		if err == nil || errors.Is(err, models.ErrStale) {
 			return f, err
@@ -272,13 +272,13 @@ func unstorable(o models.Outcome) models.Outcome {
 	return o
 }
 
-func (a *attempt) followUp(ctx context.Context, f models.Finished, res result) {
+func (a *attempt) followUp(ctx context.Context, f models.FinishEffects, res result) {
 	ctx, cancel := a.w.waits.Within(ctx, kind.DeleteTimeout)
 	defer cancel()
 	for _, step := range []struct {
 		do   func(context.Context) error
 		when bool
-	}{{res.settled, true}, {res.orphaned, f.SandboxEnded}} {
+	}{{res.afterCommit, true}, {res.afterSandboxGone, f.SandboxEnded}} {
 		if step.do == nil || !step.when {
 			continue
 		}

@@ -35,16 +35,16 @@ func (w *Worker) self() models.Node {
 func (w *Worker) beat() bool {
 	ctx, cancel := w.life.Within(context.Background(), w.lease/3)
 	defer cancel()
-	held := map[models.Held]*attempt{}
+	held := map[models.AttemptRef]*attempt{}
 	w.each(func(a *attempt) { held[a.held()] = a })
 	wanted, beats, err := w.store.Heartbeat(ctx, w.self(), keys(held), w.lease)
 	if err != nil {
 		w.log.WarnContext(ctx, "heartbeat failed", "error", err)
 		return false
 	}
-	w.obey(ctx, wanted)
+	w.applyOrders(ctx, wanted)
 	for _, b := range beats {
-		h := models.Held{ID: b.ID, Attempt: b.Attempt}
+		h := models.AttemptRef{ID: b.ID, Attempt: b.Attempt}
 		if b.Cancel {
 			held[h].requestCancel()
 		}
@@ -59,18 +59,19 @@ func (w *Worker) beat() bool {
 	return true
 }
 
-// obey carries out what operators want of this node. That it takes no new sandboxes is seen where they are placed.
-func (w *Worker) obey(ctx context.Context, wanted models.Wanted) {
+// applyOrders carries out what operators want of this node. That it takes no new sandboxes is seen where they are
+// placed.
+func (w *Worker) applyOrders(ctx context.Context, wanted models.NodeOrders) {
 	if w.draining.Swap(wanted.Draining) != wanted.Draining {
 		w.log.InfoContext(ctx, "drain state changed by an operator", "draining", wanted.Draining, "leaving", wanted.Leaving)
 	}
 	if wanted.Leaving {
-		w.leave.Do(func() { close(w.leaving) })
+		w.leave.Do(func() { close(w.stopRequested) })
 	}
 }
 
 // mayAdopt leaves the sandboxes of dead nodes to others, if there are any, while this one is drained.
-func (w *Worker) mayAdopt(ctx context.Context, wanted models.Wanted) bool {
+func (w *Worker) mayAdopt(ctx context.Context, wanted models.NodeOrders) bool {
 	if !wanted.Draining {
 		return true
 	}
@@ -79,7 +80,7 @@ func (w *Worker) mayAdopt(ctx context.Context, wanted models.Wanted) bool {
 }
 
 // Leaving is closed when an operator wants the worker to stop.
-func (w *Worker) Leaving() <-chan struct{} { return w.leaving }
+func (w *Worker) Leaving() <-chan struct{} { return w.stopRequested }
 
 // adopt takes over what dead nodes held; while the worker is not steady, of those alone that have said farewell.
 func (w *Worker) adopt(ctx context.Context, steady bool) {
@@ -98,8 +99,8 @@ func (w *Worker) adopt(ctx context.Context, steady bool) {
 	}
 }
 
-func keys(m map[models.Held]*attempt) []models.Held {
-	out := make([]models.Held, 0, len(m))
+func keys(m map[models.AttemptRef]*attempt) []models.AttemptRef {
+	out := make([]models.AttemptRef, 0, len(m))
 	for h := range m {
 		out = append(out, h)
 	}

@@ -10,9 +10,9 @@ import (
 	"sandyard/providers"
 )
 
-// mayBeFrozen says whether the attempt may have ended because the program that it or an earlier one has started, or was
-// about to, stands still in a paused sandbox.
-func (a *attempt) mayBeFrozen(cause error) bool {
+// pausedMidRun says whether the attempt may have ended because the program that it or an earlier one has started, or
+// was about to, stands still in a paused sandbox.
+func (a *attempt) pausedMidRun(cause error) bool {
 	return models.IsProgram(a.job.Kind) && (a.entered || a.job.Begun) && errors.Is(cause, providers.ErrPaused)
 }
 
@@ -21,7 +21,7 @@ func (a *attempt) mayBeFrozen(cause error) bool {
 func (a *attempt) park(ctx context.Context) {
 	const reason = "the sandbox is paused; the command continues after a resume"
 	delay, late := min(backoff(a.job.Attempt), resumeLook), false
-	a.giveBack(ctx, models.Return{Delay: delay, Reason: reason}, func(ctx context.Context, r models.Return) (err error) {
+	a.giveBack(ctx, models.Requeue{Delay: delay, Reason: reason}, func(ctx context.Context, r models.Requeue) (err error) {
 		late, err = a.w.store.Park(ctx, r, a.job.SandboxID)
 		return err
 	})
@@ -40,7 +40,7 @@ func (a *attempt) killLeft(ctx context.Context) (result, error) {
 	if err != nil {
 		forget = nil
 	}
-	return result{settled: forget}, errors.Join(errCancel, err)
+	return result{afterCommit: forget}, errors.Join(errCancel, err)
 }
 
 // killIn gives up with the lease: a kill without an answer is no kill.
@@ -59,7 +59,7 @@ const (
 // awaitsResume says whether the attempt failed only because its sandbox is paused, and has asked for its resume. What a
 // pause has frozen asks for none.
 func (a *attempt) awaitsResume(ctx context.Context, cause error) bool {
-	if !errors.Is(cause, providers.ErrPaused) || a.mayBeFrozen(cause) || a.job.Tries() >= resumeAttempts {
+	if !errors.Is(cause, providers.ErrPaused) || a.pausedMidRun(cause) || a.job.Tries() >= resumeAttempts {
 		return false
 	}
 	box, err := a.w.store.Sandbox(ctx, a.job.TenantID, a.job.SandboxID)

@@ -15,8 +15,8 @@ import (
 
 // checkAgain refuses on a worker what check refuses at submission: a job may come from an API that knew no check, and
 // what is allowed may have changed since.
-func (w *Worker) checkAgain(ctx context.Context, tenant, image string) error {
-	why, err := w.images.Refusal(ctx, tenant, image)
+func (w *Worker) checkAgain(ctx context.Context, tenantID, image string) error {
+	why, err := w.images.Refusal(ctx, tenantID, image)
 	if err == nil && why != "" {
 		return providers.Errorf(providers.Invalid, "image: %s", why)
 	}
@@ -30,7 +30,7 @@ func runBuild(ctx context.Context, a *attempt, b *kind.Build) (result, error) {
 	}
 	done := result{
 		value:  kind.BuildResult{BuildID: row.ID, Template: row.Template, Image: row.Image},
-		change: models.Change{To: models.SandboxDeleted, Reason: "build finished"},
+		change: models.Transition{To: models.SandboxDeleted, Reason: "build finished"},
 	}
 	if row.FinishedAt != nil { // by an attempt that died before it could say so
 		return done, a.w.provider.Delete(ctx, a.job.SandboxID)
@@ -42,7 +42,7 @@ func runBuild(ctx context.Context, a *attempt, b *kind.Build) (result, error) {
 	a.slot.Rest() // builds have turns of their own
 	log := a.openBuildLog(ctx, row.ID)
 	defer log.close()
-	failed := result{settled: func(ctx context.Context) error { return a.w.provider.Delete(ctx, box.ID) }}
+	failed := result{afterCommit: func(ctx context.Context) error { return a.w.provider.Delete(ctx, box.ID) }}
 	if err := a.build(ctx, row, box, log); err != nil {
 		fmt.Fprintf(log, "Build failed: %v\n", buildWords(ctx, err))
 		return failed, err

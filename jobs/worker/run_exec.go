@@ -37,7 +37,7 @@ func runExec(ctx context.Context, a *attempt, e *kind.Exec) (result, error) {
 		return result{}, err
 	}
 	out := result{value: execResult(res), stdout: res.Stdout, stderr: res.Stderr}
-	out.settled = func(ctx context.Context) error { return a.w.outputs.Forget(ctx, a.job, sb) }
+	out.afterCommit = func(ctx context.Context) error { return a.w.outputs.Forget(ctx, a.job, sb) }
 	if res.TimedOut {
 		out.state = models.TimedOut
 		out.err = &models.JobError{
@@ -137,7 +137,7 @@ func (a *attempt) without(ctx context.Context, err error) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	out.settled = func(ctx context.Context) error { return a.w.outputs.Forget(ctx, a.job, sb) }
+	out.afterCommit = func(ctx context.Context) error { return a.w.outputs.Forget(ctx, a.job, sb) }
 	return out, nil
 }
 

@@ -79,7 +79,7 @@ func runPort(ctx context.Context, a *attempt, p *kind.Port) (result, error) {
 }
 
 // grantOf names the grant of a job, the same one at every attempt.
-func grantOf(job string) string { return "pg" + strings.TrimPrefix(job, "job_") }
+func grantOf(jobID string) string { return "pg" + strings.TrimPrefix(jobID, "job_") }
 
 // listens says whether something listens on a port of the job's sandbox, and on the way whether its guest answers.
 func (a *attempt) listens(ctx context.Context, port uint16) (bool, error) {

@@ -43,12 +43,12 @@ func runCreate(ctx context.Context, a *attempt, _ *kind.Create) (result, error) 
 	remove := func(ctx context.Context) error { return a.w.provider.Delete(ctx, spec.ID) }
 	if err != nil {
 		// Not before the end is committed: until then it may be another attempt's sandbox by now.
-		return result{settled: remove}, err
+		return result{afterCommit: remove}, err
 	}
 	// A sandbox that was ended meanwhile has nobody left to remove it but us.
 	return result{
-		change: models.Change{To: models.SandboxRunning, Ref: made.Ref}, orphaned: remove,
-		settled: func(ctx context.Context) error { return a.forgetSteps(ctx, box) },
+		change: models.Transition{To: models.SandboxRunning, Ref: made.Ref}, afterSandboxGone: remove,
+		afterCommit: func(ctx context.Context) error { return a.forgetSteps(ctx, box) },
 	}, nil
 }
 
@@ -135,7 +135,7 @@ func runDelete(ctx context.Context, a *attempt, d *kind.Delete) (result, error) 
 		return result{}, err
 	}
 	err = a.w.provider.Delete(ctx, a.job.SandboxID)
-	return result{change: models.Change{To: models.SandboxDeleted, Reason: d.EndReason()}}, err
+	return result{change: models.Transition{To: models.SandboxDeleted, Reason: d.EndReason()}}, err
 }
 
 func runPause(ctx context.Context, a *attempt, _ *kind.Pause) (result, error) {
@@ -148,12 +148,12 @@ func runPause(ctx context.Context, a *attempt, _ *kind.Pause) (result, error) {
 		err = p.Resume(ctx, a.job.SandboxID)
 	}
 	if err != nil || !wanted {
-		return result{state: models.Cancelled, change: models.Change{Overtaken: true}, err: &models.JobError{
+		return result{state: models.Cancelled, change: models.Transition{Overtaken: true}, err: &models.JobError{
 			Code: "overtaken", Message: "the sandbox was not paused: it was resumed, or its timeout was changed, after this " +
 				"pause was submitted",
 		}}, err
 	}
-	return result{change: models.Change{To: models.SandboxPaused}}, p.Pause(ctx, a.job.SandboxID)
+	return result{change: models.Transition{To: models.SandboxPaused}}, p.Pause(ctx, a.job.SandboxID)
 }
 
 func runResume(ctx context.Context, a *attempt, _ *kind.Resume) (result, error) {
@@ -165,8 +165,8 @@ func runResume(ctx context.Context, a *attempt, _ *kind.Resume) (result, error) 
 		return result{}, err
 	}
 	return result{
-		change:  models.Change{To: models.SandboxRunning},
-		settled: func(context.Context) error { a.w.networks.Tend(); return nil },
+		change:      models.Transition{To: models.SandboxRunning},
+		afterCommit: func(context.Context) error { a.w.networks.Tend(); return nil },
 	}, p.Resume(ctx, a.job.SandboxID)
 }
 

@@ -147,9 +147,9 @@ func (a *attempt) forgetSteps(ctx context.Context, box models.Sandbox) error {
 }
 
 // openSetupLog opens the log of a step, of which logged bytes are there already.
-func (a *attempt) openSetupLog(ctx context.Context, sandbox, step string, logged int64) *buildLog {
-	l := a.openLog(ctx, func(ctx context.Context, h models.Held, data []byte) error {
-		return a.w.store.AppendSetupLog(ctx, h, sandbox, step, data)
+func (a *attempt) openSetupLog(ctx context.Context, sandboxID, step string, logged int64) *buildLog {
+	l := a.openLog(ctx, func(ctx context.Context, h models.AttemptRef, data []byte) error {
+		return a.w.store.AppendSetupLog(ctx, h, sandboxID, step, data)
 	})
 	l.kept = int(min(logged, maxBuildLog))
 	return l

@@ -27,19 +27,19 @@ func (w *Worker) stop(ctx context.Context) {
 		}
 	})
 	w.drain()
-	defer time.AfterFunc(stopPatience, w.waits.End).Stop()
+	defer time.AfterFunc(stopTimeout, w.waits.End).Stop()
 	var servers sync.WaitGroup
 	for _, s := range w.servers {
 		servers.Go(s.Stop)
 	}
 	servers.Wait()
-	w.outputs.DropLast(ctx, letGo)
+	w.outputs.DropLast(ctx, detachGrace)
 	w.life.End()
 	w.loops.Wait()
 	w.queue.Close()
 	ctx, cancel := context.WithTimeout(
 		context.WithoutCancel(ctx),
-		min(stopPatience, max(time.Second, w.grace-time.Since(began))),
+		min(stopTimeout, max(time.Second, w.grace-time.Since(began))),
 	)
 	defer cancel()
 	if err := w.store.Retire(ctx, w.node.ID); err != nil {
@@ -52,18 +52,18 @@ func (w *Worker) stop(ctx context.Context) {
 }
 
 const (
-	// stopPatience is how long a worker that stops waits, after its jobs' time, for an engine, a database or a Redis that
+	// stopTimeout is how long a worker that stops waits, after its jobs' time, for an engine, a database or a Redis that
 	// does not answer: for the jobs to let go, for the loops to end, and for its own farewell. What it leaves undone
 	// others find.
-	stopPatience = 3 * time.Second
-	// letGo is how much longer than those calls the jobs may take.
-	letGo = time.Second
-	// handingOver is the end of a grace, in which what still runs is handed over, and the process ends.
-	handingOver = 5 * time.Second
+	stopTimeout = 3 * time.Second
+	// detachGrace is how much longer than those calls the jobs may take.
+	detachGrace = time.Second
+	// handoverReserve is the end of a grace, in which what still runs is handed over, and the process ends.
+	handoverReserve = 5 * time.Second
 )
 
 // jobsTime is how much of the grace running jobs have. Of a short one they have most.
-func (w *Worker) jobsTime() time.Duration { return w.grace - min(handingOver, w.grace/4) }
+func (w *Worker) jobsTime() time.Duration { return w.grace - min(handoverReserve, w.grace/4) }
 
 // drain starts nothing more, waits for the running jobs, and when their time is over makes them detach.
 func (w *Worker) drain() {
@@ -85,8 +85,8 @@ func (w *Worker) drain() {
 			}
 			handsOver = true
 			w.handOver()
-			defer time.AfterFunc(stopPatience, w.waits.End).Stop()
-			deadline.Reset(stopPatience + letGo)
+			defer time.AfterFunc(stopTimeout, w.waits.End).Stop()
+			deadline.Reset(stopTimeout + detachGrace)
 		}
 	}
 }

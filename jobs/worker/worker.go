@@ -117,17 +117,17 @@ type Worker struct {
 	newRedis func() *redis.Client
 	rdb      *redis.Client
 
-	life     *loop.Life // of the loops
-	waits    *loop.Life // until a worker that stops waits for nothing any more
-	loops    sync.WaitGroup
-	kick     chan struct{} // heart, beat now
-	draining atomic.Bool   // it is given no new sandboxes
-	leaving  chan struct{} // closed when it is to stop
-	leave    sync.Once
-	stopped  sync.Once
+	life          *loop.Life // of the loops
+	waits         *loop.Life // until a worker that stops waits for nothing any more
+	loops         sync.WaitGroup
+	kick          chan struct{} // heart, beat now
+	draining      atomic.Bool   // it is given no new sandboxes
+	stopRequested chan struct{} // closed when it is to stop
+	leave         sync.Once
+	stopped       sync.Once
 
 	mu        sync.Mutex
-	held      map[models.Held]*attempt
+	held      map[models.AttemptRef]*attempt
 	coming    map[string]time.Time // jobs whose tasks wait for a slot or are claimed, and since when the sweep knows
 	handsOver bool                 // the grace is over: what begins now is let go at once
 }
@@ -146,13 +146,13 @@ func New(c Config) *Worker {
 			MaxSandboxes: c.Room.Sandboxes, MaxCPUs: c.Room.CPUs, MaxMemoryMB: c.Room.MemoryMB, MaxPids: c.Room.Pids,
 		},
 		security: c.Security, runtimes: c.Runtimes, images: imagepolicy.New(c.Store, nil, c.Images),
-		builds: newBuildTurns(c.Builds), leaving: make(chan struct{}), lease: c.Lease, grace: c.Grace,
+		builds: newBuildTurns(c.Builds), stopRequested: make(chan struct{}), lease: c.Lease, grace: c.Grace,
 		patience: cmp.Or(
 			c.Patience,
 			providerTimeout,
 		), webhooks: c.Webhooks, metrics: c.Metrics, log: c.Log.With("provider", name),
 		kick: make(chan struct{}, 1), life: loop.NewLife(), waits: loop.NewLife(), lanes: map[models.Lane]*slots.Lane{},
-		coming: map[string]time.Time{}, held: map[models.Held]*attempt{},
+		coming: map[string]time.Time{}, held: map[models.AttemptRef]*attempt{},
 	}
 	w.health = circuit.New(c.Provider, c.Metrics.available, w.log)
 	if c.CreateRate > 0 {
@@ -236,7 +236,7 @@ func (w *Worker) Start(ctx context.Context) error {
 		return fmt.Errorf("register node: %w", err)
 	}
 	w.log = w.log.With("node", w.node.ID)
-	w.obey(ctx, wanted)
+	w.applyOrders(ctx, wanted)
 	w.loops.Go(w.beatLoop)
 	w.loops.Go(w.interruptLoop)
 	w.loops.Go(w.handLoop)
@@ -279,7 +279,7 @@ func (w *Worker) interruptLoop() {
 // interrupt stops what runs here of a job or in a sandbox, as far as that was asked for. A delete is what others end
 // for.
 func (w *Worker) interrupt(id string) {
-	mine := map[models.Held]*attempt{}
+	mine := map[models.AttemptRef]*attempt{}
 	w.each(func(a *attempt) {
 		if a.job.ID == id || a.job.SandboxID == id && a.job.Kind != models.KindDelete {
 			mine[a.held()] = a

@@ -56,7 +56,7 @@ func (s *State) Inject(f Fault) {
 
 // OnCall makes decide say of every call whether a fault strikes it, before those that Inject has set. It must not ask the
 // State.
-func (s *State) OnCall(decide func(op Op, sandbox string) (Fault, bool)) {
+func (s *State) OnCall(decide func(op Op, sandboxID string) (Fault, bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.onCall = decide

@@ -139,7 +139,7 @@ type crossedKey struct{}
 
 // Enter counts a stream among the request's tenant's until leave is called, for one that Fiber serves itself. It
 // returns a problem where there are too many.
-func (b *Bridge) Enter(tenant string) (leave func(), err error) { return b.streams.Enter(tenant) }
+func (b *Bridge) Enter(tenantID string) (leave func(), err error) { return b.streams.Enter(tenantID) }
 
 // Until has end called when the API key or login of a stream is revoked, until stop is called.
 func (b *Bridge) Until(key string, end func()) (stop func()) {

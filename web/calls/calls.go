@@ -74,52 +74,52 @@ func (c *Calls) Create(ctx context.Context, user string, wish jobs.CreateSandbox
 }
 
 // Connect resumes a sandbox that is paused, and lets it live as long from now on as a new one.
-func (c *Calls) Connect(ctx context.Context, sandbox string) error {
-	box, err := c.Sandbox(ctx, sandbox)
+func (c *Calls) Connect(ctx context.Context, sandboxID string) error {
+	box, err := c.Sandbox(ctx, sandboxID)
 	if err != nil {
 		return err
 	}
 	if box.State != models.SandboxPaused && box.Desired != models.DesiredPaused {
-		return c.expire(ctx, sandbox, c.c.Timeout)
+		return c.expire(ctx, sandboxID, c.c.Timeout)
 	}
-	return c.do(ctx, sandbox, &kind.Resume{TimeoutSeconds: c.c.Timeout.Seconds()})
+	return c.do(ctx, sandboxID, &kind.Resume{TimeoutSeconds: c.c.Timeout.Seconds()})
 }
 
 // SetTimeout lets a sandbox end so many seconds from now. Field is the name of the body's field.
-func (c *Calls) SetTimeout(ctx context.Context, sandbox, field string, seconds float64) error {
+func (c *Calls) SetTimeout(ctx context.Context, sandboxID, field string, seconds float64) error {
 	if most := c.c.MaxTimeout; seconds < 1 || seconds > most.Seconds() {
 		return problem.Invalid(
 			"body."+field,
 			"must be between 1 and "+strconv.FormatFloat(most.Seconds(), 'f', -1, 64)+" seconds",
 		)
 	}
-	return c.expire(ctx, sandbox, time.Duration(seconds*float64(time.Second)))
+	return c.expire(ctx, sandboxID, time.Duration(seconds*float64(time.Second)))
 }
 
 // expire holds as soon as the job is accepted.
-func (c *Calls) expire(ctx context.Context, sandbox string, in time.Duration) error {
+func (c *Calls) expire(ctx context.Context, sandboxID string, in time.Duration) error {
 	o := middleware.RequestOf(ctx).Options()
-	_, err := c.c.Jobs.Submit(ctx, sandbox, &kind.SetTimeout{TimeoutSeconds: in.Seconds()}, o)
+	_, err := c.c.Jobs.Submit(ctx, sandboxID, &kind.SetTimeout{TimeoutSeconds: in.Seconds()}, o)
 	return gone(err)
 }
 
 // Pause stops a sandbox's programs where they are. A sandbox that is paused stays so.
-func (c *Calls) Pause(ctx context.Context, sandbox string) error {
-	box, err := c.Sandbox(ctx, sandbox)
+func (c *Calls) Pause(ctx context.Context, sandboxID string) error {
+	box, err := c.Sandbox(ctx, sandboxID)
 	if err != nil || box.State == models.SandboxPaused && box.Desired == models.DesiredPaused {
 		return err
 	}
-	return c.do(ctx, sandbox, &kind.Pause{})
+	return c.do(ctx, sandboxID, &kind.Pause{})
 }
 
 // Delete removes a sandbox at once. One that is not there, or not any more, is an error.
-func (c *Calls) Delete(ctx context.Context, sandbox string) error {
-	if _, err := c.Sandbox(ctx, sandbox); err != nil {
+func (c *Calls) Delete(ctx context.Context, sandboxID string) error {
+	if _, err := c.Sandbox(ctx, sandboxID); err != nil {
 		return err
 	}
 	job, box, err := c.wait(
 		ctx,
-		func(o jobs.Options) (models.Submitted, error) { return c.c.Jobs.Delete(ctx, sandbox, true, o) },
+		func(o jobs.Options) (models.Submitted, error) { return c.c.Jobs.Delete(ctx, sandboxID, true, o) },
 	)
 	if err == nil && job.State.Terminal() && job.State != models.Succeeded {
 		err = Failure(job, box)
@@ -161,16 +161,16 @@ func Rename(err error, names ...string) error {
 }
 
 // do carries out a job whose only result is that it is done.
-func (c *Calls) do(ctx context.Context, sandbox string, args kind.Args) error {
-	_, err := c.result(ctx, sandbox, args)
+func (c *Calls) do(ctx context.Context, sandboxID string, args kind.Args) error {
+	_, err := c.result(ctx, sandboxID, args)
 	return err
 }
 
 // result submits a job and returns it when it has succeeded.
-func (c *Calls) result(ctx context.Context, sandbox string, args kind.Args) (models.Job, error) {
+func (c *Calls) result(ctx context.Context, sandboxID string, args kind.Args) (models.Job, error) {
 	job, box, err := c.wait(
 		ctx,
-		func(o jobs.Options) (models.Submitted, error) { return c.c.Jobs.Submit(ctx, sandbox, args, o) },
+		func(o jobs.Options) (models.Submitted, error) { return c.c.Jobs.Submit(ctx, sandboxID, args, o) },
 	)
 	if err == nil && job.State != models.Succeeded {
 		err = Failure(job, box)

@@ -32,12 +32,12 @@ func (o Output) Text() string { return o.Stdout + o.Stderr }
 
 // Run runs a shell command in a sandbox. One that runs in the background has started when Run returns. One that takes
 // longer than a call may goes on, with the error still_running; the same call joins it.
-func (c *Calls) Run(ctx context.Context, sandbox, command string, background bool) (Output, error) {
+func (c *Calls) Run(ctx context.Context, sandboxID, command string, background bool) (Output, error) {
 	if background {
-		return Output{}, c.do(ctx, sandbox, &kind.Exec{Command: command, Background: true})
+		return Output{}, c.do(ctx, sandboxID, &kind.Exec{Command: command, Background: true})
 	}
 	began := time.Now()
-	job, box, err := c.command(ctx, sandbox, command)
+	job, box, err := c.command(ctx, sandboxID, command)
 	if err != nil {
 		return Output{}, err
 	}
@@ -64,10 +64,10 @@ func (c *Calls) Run(ctx context.Context, sandbox, command string, background boo
 }
 
 // command joins the job of the same call whose caller has given up, or submits one.
-func (c *Calls) command(ctx context.Context, sandbox, command string) (models.Job, models.Sandbox, error) {
+func (c *Calls) command(ctx context.Context, sandboxID, command string) (models.Job, models.Sandbox, error) {
 	r := middleware.RequestOf(ctx)
-	call := sha256.Sum256([]byte(sandbox + "\n" + command))
-	joined, err := c.c.Store.JoinCall(ctx, r.Tenant, sandbox, call[:], c.c.Patience-early)
+	call := sha256.Sum256([]byte(sandboxID + "\n" + command))
+	joined, err := c.c.Store.JoinCall(ctx, r.Tenant, sandboxID, call[:], c.c.Patience-early)
 	if err != nil {
 		return models.Job{}, models.Sandbox{}, err
 	}
@@ -75,7 +75,7 @@ func (c *Calls) command(ctx context.Context, sandbox, command string) (models.Jo
 		exec := &kind.Exec{Command: command, TimeoutSeconds: commandTimeout.Seconds()}
 		return c.wait(ctx, func(o jobs.Options) (models.Submitted, error) {
 			o.Call, o.JoinIn = call[:], c.c.Patience-early
-			return c.c.Jobs.Submit(ctx, sandbox, exec, o)
+			return c.c.Jobs.Submit(ctx, sandboxID, exec, o)
 		})
 	}
 	leave, err := c.c.Stack.Waits.Enter(r.Tenant)

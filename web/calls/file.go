@@ -17,13 +17,13 @@ import (
 )
 
 // Write replaces a file, whose directories it makes.
-func (c *Calls) Write(ctx context.Context, sandbox, path, content string) error {
-	return c.do(ctx, sandbox, &kind.Write{Path: path, Content: content})
+func (c *Calls) Write(ctx context.Context, sandboxID, path, content string) error {
+	return c.do(ctx, sandboxID, &kind.Write{Path: path, Content: content})
 }
 
 // Read returns a file's text.
-func (c *Calls) Read(ctx context.Context, sandbox, path string) (string, error) {
-	job, err := c.result(ctx, sandbox, &kind.Read{Path: path})
+func (c *Calls) Read(ctx context.Context, sandboxID, path string) (string, error) {
+	job, err := c.result(ctx, sandboxID, &kind.Read{Path: path})
 	if err != nil {
 		return "", err
 	}
@@ -32,21 +32,21 @@ func (c *Calls) Read(ctx context.Context, sandbox, path string) (string, error) 
 	}
 	if !utf8.Valid(job.Content) {
 		return "", problem.New(http.StatusUnprocessableEntity, "not_text",
-			fmt.Sprintf("the file is not UTF-8 text; download it with GET /v1/sandboxes/%s/files/raw", sandbox))
+			fmt.Sprintf("the file is not UTF-8 text; download it with GET /v1/sandboxes/%s/files/raw", sandboxID))
 	}
 	return string(job.Content), nil
 }
 
 // Expose returns the URL under which everybody reaches a port of a sandbox, as long as that lives.
-func (c *Calls) Expose(ctx context.Context, sandbox string, port int) (string, error) {
-	box, err := c.Sandbox(ctx, sandbox)
+func (c *Calls) Expose(ctx context.Context, sandboxID string, port int) (string, error) {
+	box, err := c.Sandbox(ctx, sandboxID)
 	if err != nil {
 		return "", err
 	}
 	if port < 1 || port > 1<<16-1 {
 		return "", problem.Invalid("body.port", "must be between 1 and 65535")
 	}
-	grants, err := c.c.Store.PortGrants(ctx, middleware.RequestOf(ctx).Tenant, sandbox)
+	grants, err := c.c.Store.PortGrants(ctx, middleware.RequestOf(ctx).Tenant, sandboxID)
 	if err != nil {
 		return "", err
 	}
@@ -55,7 +55,7 @@ func (c *Calls) Expose(ctx context.Context, sandbox string, port int) (string, e
 	})
 	if !open { // a grant for each call would soon be too many
 		longest := (24 * time.Hour).Seconds()
-		job, err := c.result(ctx, sandbox, &kind.Port{Port: port, Public: true, ExpiresInSeconds: longest})
+		job, err := c.result(ctx, sandboxID, &kind.Port{Port: port, Public: true, ExpiresInSeconds: longest})
 		if err != nil {
 			return "", err
 		}
@@ -64,7 +64,7 @@ func (c *Calls) Expose(ctx context.Context, sandbox string, port int) (string, e
 			return "", fmt.Errorf("read the result of job %s: %w", job.ID, err)
 		}
 	}
-	return plain(c.c.Address.URL(sandbox, uint16(port), "")), nil //nolint:gosec // checked above
+	return plain(c.c.Address.URL(sandboxID, uint16(port), "")), nil //nolint:gosec // checked above
 }
 
 // ToolURLs are where the MCP server and the editor of a sandbox's template are reached; nil = it has none, or its grant

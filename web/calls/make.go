@@ -33,8 +33,8 @@ func (c *Calls) Make(ctx context.Context, wish jobs.CreateSandbox) (box models.S
 }
 
 // Do carries out a job on a sandbox and returns it, with the named parts of its output, when it has succeeded.
-func (c *Calls) Do(ctx context.Context, sandbox string, args kind.Args, parts ...models.Output) (models.Job, error) {
-	job, err := c.result(ctx, sandbox, args)
+func (c *Calls) Do(ctx context.Context, sandboxID string, args kind.Args, parts ...models.Output) (models.Job, error) {
+	job, err := c.result(ctx, sandboxID, args)
 	if err == nil {
 		err = c.c.Stack.Output(ctx, &job, parts...)
 	}
@@ -62,8 +62,8 @@ func (c *Calls) Find(ctx context.Context, name string) (models.Sandbox, error) {
 }
 
 // Resume lets a paused sandbox go on.
-func (c *Calls) Resume(ctx context.Context, sandbox string) error {
-	return c.do(ctx, sandbox, &kind.Resume{})
+func (c *Calls) Resume(ctx context.Context, sandboxID string) error {
+	return c.do(ctx, sandboxID, &kind.Resume{})
 }
 
 // Address is where ports are reached; it is zero where they are not.

@@ -28,20 +28,20 @@ func rawFile(ctx context.Context, method, path string) (*http.Request, error) {
 }
 
 // sendFile answers w with a file as it comes out of the sandbox. An error means that the answer has not begun.
-func (s *Server) sendFile(ctx context.Context, w http.ResponseWriter, sandbox, path string, head http.Header) error {
+func (s *Server) sendFile(ctx context.Context, w http.ResponseWriter, sandboxID, path string, head http.Header) error {
 	req, err := rawFile(ctx, http.MethodGet, path)
 	if err != nil {
 		return err
 	}
 	req.Header = head
 	var refused error
-	s.into(w, req, sandbox, func(_ http.ResponseWriter, _ *http.Request, err error) { refused = err })
+	s.into(w, req, sandboxID, func(_ http.ResponseWriter, _ *http.Request, err error) { refused = err })
 	return refused
 }
 
 // content is a file's, where this server has no direct access to sandboxes.
-func (s *Server) content(ctx context.Context, sandbox, path string) ([]byte, error) {
-	job, err := s.calls.Do(ctx, sandbox, &kind.Read{Path: path}, models.OutputContent)
+func (s *Server) content(ctx context.Context, sandboxID, path string) ([]byte, error) {
+	job, err := s.calls.Do(ctx, sandboxID, &kind.Read{Path: path}, models.OutputContent)
 	return job.Content, err
 }
 

@@ -82,7 +82,7 @@ func query(c *fiber.Ctx, name string) (string, error) {
 }
 
 // onPath does something to the path of a request.
-func (s *Server) onPath(c *fiber.Ctx, do func(ctx context.Context, sandbox, path string) error) error {
+func (s *Server) onPath(c *fiber.Ctx, do func(ctx context.Context, sandboxID, path string) error) error {
 	path, err := query(c, "path")
 	if err != nil {
 		return err
@@ -95,8 +95,8 @@ func (s *Server) onPath(c *fiber.Ctx, do func(ctx context.Context, sandbox, path
 }
 
 // ask carries out a job and returns its result.
-func ask[T any](ctx context.Context, s *Server, sandbox string, args kind.Args) (res T, err error) {
-	job, err := s.calls.Do(ctx, sandbox, args, models.OutputResult)
+func ask[T any](ctx context.Context, s *Server, sandboxID string, args kind.Args) (res T, err error) {
+	job, err := s.calls.Do(ctx, sandboxID, args, models.OutputResult)
 	if err == nil && len(job.Result) > 0 {
 		err = json.Unmarshal(job.Result, &res)
 	}
@@ -127,8 +127,8 @@ func (s *Server) listFiles(c *fiber.Ctx) error {
 }
 
 func (s *Server) fileInfo(c *fiber.Ctx) error {
-	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
-		f, err := ask[providers.FileInfo](ctx, s, sandbox, &kind.Stat{Path: path})
+	return s.onPath(c, func(ctx context.Context, sandboxID, path string) error {
+		f, err := ask[providers.FileInfo](ctx, s, sandboxID, &kind.Stat{Path: path})
 		if err != nil {
 			return err
 		}
@@ -137,8 +137,8 @@ func (s *Server) fileInfo(c *fiber.Ctx) error {
 }
 
 func (s *Server) removeFile(c *fiber.Ctx) error {
-	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
-		f, err := ask[providers.FileInfo](ctx, s, sandbox, &kind.Stat{Path: path})
+	return s.onPath(c, func(ctx context.Context, sandboxID, path string) error {
+		f, err := ask[providers.FileInfo](ctx, s, sandboxID, &kind.Stat{Path: path})
 		if err != nil {
 			return err
 		}
@@ -149,7 +149,7 @@ func (s *Server) removeFile(c *fiber.Ctx) error {
 				"the path is a directory; send recursive=true to delete it with all that it holds",
 			)
 		}
-		if _, err := s.calls.Do(ctx, sandbox, &kind.Remove{Path: path}); err != nil {
+		if _, err := s.calls.Do(ctx, sandboxID, &kind.Remove{Path: path}); err != nil {
 			return err
 		}
 		return c.SendStatus(http.StatusNoContent)
@@ -157,16 +157,16 @@ func (s *Server) removeFile(c *fiber.Ctx) error {
 }
 
 func (s *Server) folder(c *fiber.Ctx) error {
-	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
+	return s.onPath(c, func(ctx context.Context, sandboxID, path string) error {
 		mode := c.Query("mode")
 		if _, err := strconv.ParseUint(mode, 8, 12); mode != "" && err != nil {
 			return problem.Invalid("query.mode", "must be permissions in octal, such as 755")
 		}
-		if _, err := s.calls.Do(ctx, sandbox, &kind.MakeDir{Path: path}); err != nil {
+		if _, err := s.calls.Do(ctx, sandboxID, &kind.MakeDir{Path: path}); err != nil {
 			return err
 		}
 		if mode != "" {
-			if err := s.chmod(ctx, sandbox, mode, path); err != nil {
+			if err := s.chmod(ctx, sandboxID, mode, path); err != nil {
 				return err
 			}
 		}
@@ -174,10 +174,10 @@ func (s *Server) folder(c *fiber.Ctx) error {
 	})
 }
 
-func (s *Server) chmod(ctx context.Context, sandbox, mode, path string) error {
+func (s *Server) chmod(ctx context.Context, sandboxID, mode, path string) error {
 	out, err := s.script(
 		ctx,
-		sandbox,
+		sandboxID,
 		`case "$2" in "~/"*) set -- "$1" "$HOME/${2#"~/"}" ;; esac; chmod -- "$1" "$2"`,
 		"",
 		mode,
@@ -190,7 +190,7 @@ func (s *Server) chmod(ctx context.Context, sandbox, mode, path string) error {
 }
 
 func (s *Server) permissions(c *fiber.Ctx) error {
-	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
+	return s.onPath(c, func(ctx context.Context, sandboxID, path string) error {
 		mode := c.Query("mode")
 		if c.Query("owner")+c.Query("group") != "" {
 			return unsupported("another owner or group")
@@ -198,7 +198,7 @@ func (s *Server) permissions(c *fiber.Ctx) error {
 		if _, err := strconv.ParseUint(mode, 8, 12); err != nil {
 			return problem.Invalid("query.mode", "must be permissions in octal, such as 755")
 		}
-		if err := s.chmod(ctx, sandbox, mode, path); err != nil {
+		if err := s.chmod(ctx, sandboxID, mode, path); err != nil {
 			return err
 		}
 		return c.SendStatus(http.StatusOK)
@@ -229,11 +229,11 @@ func (s *Server) find(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
+	return s.onPath(c, func(ctx context.Context, sandboxID, path string) error {
 		found, err := ask[kind.GrepResult](
 			ctx,
 			s,
-			sandbox,
+			sandboxID,
 			&kind.Grep{Pattern: pattern, Fixed: true, Path: path, Hidden: true, MaxMatches: mostFound},
 		)
 		if err != nil {
@@ -252,11 +252,11 @@ func (s *Server) search(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return s.onPath(c, func(ctx context.Context, sandbox, path string) error {
+	return s.onPath(c, func(ctx context.Context, sandboxID, path string) error {
 		found, err := ask[kind.GlobResult](
 			ctx,
 			s,
-			sandbox,
+			sandboxID,
 			&kind.Glob{Pattern: "**/" + pattern, Path: path, Hidden: true, Limit: mostFound},
 		)
 		if err != nil {

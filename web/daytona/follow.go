@@ -48,9 +48,9 @@ func (s *Server) logs(c *fiber.Ctx) error {
 }
 
 // send sends what a command writes until its end.
-func (s *Server) send(ctx context.Context, conn *websocket.Conn, sandbox, session, command string) error {
+func (s *Server) send(ctx context.Context, conn *websocket.Conn, sandboxID, session, command string) error {
 	for out, fault := 0, 0; ; {
-		piece, err := s.follow(ctx, sandbox, session, command, out, fault)
+		piece, err := s.follow(ctx, sandboxID, session, command, out, fault)
 		if err != nil {
 			return err
 		}

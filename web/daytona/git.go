@@ -77,13 +77,13 @@ func (l login) check() error {
 }
 
 // lend puts the login into the sandbox and returns the name of its file.
-func (s *Server) lend(ctx context.Context, sandbox string, l login) (string, error) {
+func (s *Server) lend(ctx context.Context, sandboxID string, l login) (string, error) {
 	if s.into == nil {
 		return "", unsupported("a login for git, on a server without direct access to sandboxes,")
 	}
 	name := models.NewID("git_")
 	text := l.Username + "\n" + l.Password + "\n"
-	return name, s.save(ctx, sandbox, "~/"+logins+name, "0600", &counting{from: strings.NewReader(text)})
+	return name, s.save(ctx, sandboxID, "~/"+logins+name, "0600", &counting{from: strings.NewReader(text)})
 }
 
 // git runs git in a sandbox and returns what it has printed.

@@ -89,13 +89,13 @@ func (s *Server) signed(c *fiber.Ctx) error {
 }
 
 // open grants a port, which needs an edge, and returns the grant.
-func (s *Server) open(ctx context.Context, sandbox string, port int, life time.Duration) (string, error) {
+func (s *Server) open(ctx context.Context, sandboxID string, port int, life time.Duration) (string, error) {
 	address, signer := s.calls.Address()
 	if address.IsZero() || signer == nil {
 		return "", problem.New(fiber.StatusBadRequest, "unsupported_operation",
 			"this server has no edge, so ports have no URL; ask your operator to set EDGE_ADDR and EDGE_DOMAIN")
 	}
-	job, err := s.calls.Do(ctx, sandbox, &kind.Port{Port: port, ExpiresInSeconds: life.Seconds()}, models.OutputResult)
+	job, err := s.calls.Do(ctx, sandboxID, &kind.Port{Port: port, ExpiresInSeconds: life.Seconds()}, models.OutputResult)
 	if err != nil {
 		return "", err
 	}

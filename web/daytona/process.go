@@ -46,9 +46,9 @@ type output struct {
 }
 
 // run carries out a command to its end.
-func (s *Server) run(ctx context.Context, sandbox string, e *kind.Exec) (output, error) {
+func (s *Server) run(ctx context.Context, sandboxID string, e *kind.Exec) (output, error) {
 	e.MaxOutputBytes = mostOutput
-	job, err := s.calls.Do(ctx, sandbox, e, models.OutputStdout, models.OutputStderr, models.OutputResult)
+	job, err := s.calls.Do(ctx, sandboxID, e, models.OutputStdout, models.OutputStderr, models.OutputResult)
 	if err != nil {
 		return output{}, err
 	}
@@ -67,12 +67,12 @@ func execResult(job models.Job) (res kind.ExecResult, err error) {
 }
 
 // script carries out one of our own shell scripts with arguments, and with what it reads.
-func (s *Server) script(ctx context.Context, sandbox, text, stdin string, args ...string) (output, error) {
+func (s *Server) script(ctx context.Context, sandboxID, text, stdin string, args ...string) (output, error) {
 	e := &kind.Exec{Argv: append([]string{"sh", "-c", text, "sh"}, args...), TimeoutSeconds: maxCommand.Seconds()}
 	if stdin != "" {
 		e.Stdin, e.StdinEncoding = base64.StdEncoding.EncodeToString([]byte(stdin)), "base64"
 	}
-	return s.run(ctx, sandbox, e)
+	return s.run(ctx, sandboxID, e)
 }
 
 func plain(b []byte) string { return string(bytes.ToValidUTF8(b, []byte("\uFFFD"))) }

@@ -35,7 +35,7 @@ type Config struct {
 type Inside func(
 	w http.ResponseWriter,
 	r *http.Request,
-	sandbox string,
+	sandboxID string,
 	refuse func(http.ResponseWriter, *http.Request, error),
 )
 

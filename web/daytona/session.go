@@ -365,9 +365,13 @@ tail -c +$(($3+1)) "$c/stdout" | head -c 1000000; tail -c +$(($4+1)) "$c/stderr"
 exit $e`
 
 // follow reads the next piece of a command's output.
-func (s *Server) follow(ctx context.Context, sandbox, session, command string, out, err int) (f followed, fault error) {
+func (s *Server) follow(
+	ctx context.Context,
+	sandboxID, session, command string,
+	out, err int,
+) (f followed, fault error) {
 	argv := []string{"sh", "-c", followLogs, "sh", session, command, strconv.Itoa(out), strconv.Itoa(err)}
-	job, fault := s.calls.Do(ctx, sandbox, &kind.Exec{Argv: argv, TimeoutSeconds: 60, MaxOutputBytes: mostOutput},
+	job, fault := s.calls.Do(ctx, sandboxID, &kind.Exec{Argv: argv, TimeoutSeconds: 60, MaxOutputBytes: mostOutput},
 		models.OutputStdout, models.OutputStderr, models.OutputResult)
 	if fault != nil {
 		return f, fault

@@ -181,7 +181,7 @@ func (f *form) stream(ctx context.Context, path string, from io.Reader) (int64, 
 }
 
 // save replaces a file of a sandbox when all of it has come. The mode is octal; empty = the usual one.
-func (s *Server) save(ctx context.Context, sandbox, path, mode string, from *counting) error {
+func (s *Server) save(ctx context.Context, sandboxID, path, mode string, from *counting) error {
 	req, err := rawFile(ctx, http.MethodPut, path)
 	if err != nil {
 		return err
@@ -191,7 +191,7 @@ func (s *Server) save(ctx context.Context, sandbox, path, mode string, from *cou
 	}
 	req.Body, req.ContentLength = io.NopCloser(from), -1
 	var refused error
-	s.into(&unread{header: http.Header{}}, req, sandbox, func(_ http.ResponseWriter, _ *http.Request, err error) {
+	s.into(&unread{header: http.Header{}}, req, sandboxID, func(_ http.ResponseWriter, _ *http.Request, err error) {
 		refused = err
 	})
 	if refused != nil && from.failed {

@@ -144,10 +144,10 @@ func readIDs(c *fiber.Ctx) []string {
 }
 
 // metric asks a running sandbox. Its own clock counts nothing.
-func (e *Server) metric(ctx context.Context, sandbox string, now time.Time) (metricDoc, error) {
+func (e *Server) metric(ctx context.Context, sandboxID string, now time.Time) (metricDoc, error) {
 	ctx, cancel := context.WithTimeout(ctx, gaugeTimeout)
 	defer cancel()
-	g, err := workerclient.JSON[providers.Gauged](ctx, e.workers, sandbox, "/gauge", 0)
+	g, err := workerclient.JSON[providers.Gauged](ctx, e.workers, sandboxID, "/gauge", 0)
 	return metricDoc{
 		Timestamp: now, TimestampUnix: now.Unix(), CPUCount: g.CPUs, CPUUsedPct: g.CPUPercent,
 		MemUsed: g.MemUsed, MemTotal: g.MemTotal, MemCache: g.MemCache, DiskUsed: g.DiskUsed, DiskTotal: g.DiskTotal,

@@ -145,13 +145,13 @@ func (e *Server) options(c *fiber.Ctx) (jobs.Options, error) {
 
 // change submits a request's one job on its sandbox and waits for its end. It stands outside the order of the sandbox's
 // jobs, of which E2B's clients know nothing: a pause, say, waits for no command.
-func (e *Server) change(c *fiber.Ctx, sandbox string, args kind.Args) (models.Sandbox, error) {
+func (e *Server) change(c *fiber.Ctx, sandboxID string, args kind.Args) (models.Sandbox, error) {
 	o, err := e.options(c)
 	if err != nil {
 		return models.Sandbox{}, err
 	}
 	o.Parallel = true
-	done, err := e.jobs.Submit(c.UserContext(), sandbox, args, o)
+	done, err := e.jobs.Submit(c.UserContext(), sandboxID, args, o)
 	return e.carryOut(c.UserContext(), done, err)
 }
 

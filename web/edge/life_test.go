@@ -236,8 +236,8 @@ func (r *rig) made(job, node string) {
 	_, err = r.store.BeginCreate(ctx, j, models.Holder{Node: node, Provider: "fake"})
 	check(r.t, err)
 	_, err = r.store.Finish(ctx, models.Outcome{
-		Held: models.Held{ID: j.ID, Attempt: j.Attempt}, SandboxID: j.SandboxID, Kind: j.Kind, State: models.Succeeded,
-		Sandbox: models.Change{To: models.SandboxRunning},
+		AttemptRef: models.AttemptRef{ID: j.ID, Attempt: j.Attempt}, SandboxID: j.SandboxID, Kind: j.Kind, State: models.Succeeded,
+		Sandbox: models.Transition{To: models.SandboxRunning},
 	})
 	check(r.t, err)
 }

@@ -20,7 +20,7 @@ var errAsleep = errors.New("the sandbox was not resumed in time")
 // waking resumes paused sandboxes for those who come to them: however many wait for one, it is asked once.
 type waking struct {
 	store  *models.Store
-	resume func(ctx context.Context, tenant, sandbox string) error
+	resume func(ctx context.Context, tenantID, sandboxID string) error
 	quit   chan struct{}
 	work   sync.WaitGroup
 	mu     sync.Mutex

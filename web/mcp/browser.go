@@ -142,9 +142,9 @@ func pageURL(text string) error {
 
 // browse has the browser of a sandbox do something, as a command's job.
 func (s *Server) browse(
-	ctx context.Context, c *call, sandbox, do string, args any, timeout float64, check func() error,
+	ctx context.Context, c *call, sandboxID, do string, args any, timeout float64, check func() error,
 ) (*answer, error) {
-	box, err := s.sandbox(ctx, c, sandbox)
+	box, err := s.sandbox(ctx, c, sandboxID)
 	if err == nil {
 		err = check()
 	}
@@ -220,8 +220,8 @@ func (s *Server) browsed(ctx context.Context, job models.Job, box models.Sandbox
 	return said.answer(box.ID), nil
 }
 
-func (b *browserSaid) answer(sandbox string) *answer {
-	b.SandboxID = sandbox
+func (b *browserSaid) answer(sandboxID string) *answer {
+	b.SandboxID = sandboxID
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s\n%s\n", b.Title, b.URL)
 	if b.Status != 0 {

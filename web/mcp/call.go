@@ -79,17 +79,17 @@ func (s session) callKey(id string) string {
 const joinable = 24 * time.Hour
 
 // submit submits the one job of a call, beside all others of its sandbox: who waits for each keeps their order.
-func (s *Server) submit(ctx context.Context, c *call, sandbox string, args kind.Args) (models.Job, error) {
+func (s *Server) submit(ctx context.Context, c *call, sandboxID string, args kind.Args) (models.Job, error) {
 	r := middleware.RequestOf(ctx)
 	o := r.Options()
 	o.Parallel, o.IdempotencyKey, o.Request = true, c.session.callKey(c.id), c.content
 	if o.IdempotencyKey != "" {
 		o.Call, o.JoinIn = []byte(o.IdempotencyKey), joinable
 	}
-	done, err := s.c.Jobs.Submit(ctx, sandbox, args, o)
+	done, err := s.c.Jobs.Submit(ctx, sandboxID, args, o)
 	if errors.Is(err, models.ErrKeyReused) { // a client that counts from 1 again after a restart
 		o.IdempotencyKey += ":" + base32.HexEncoding.EncodeToString(c.content)
-		done, err = s.c.Jobs.Submit(ctx, sandbox, args, o)
+		done, err = s.c.Jobs.Submit(ctx, sandboxID, args, o)
 	}
 	if err != nil {
 		return models.Job{}, err
@@ -106,20 +106,20 @@ const progressEvery = 3 * time.Second
 func (s *Server) follow(
 	ctx context.Context,
 	c *call,
-	job string,
+	jobID string,
 	wait time.Duration,
 ) (models.Job, models.Sandbox, error) {
-	return s.followBy(ctx, c, s.mw.Await, job, wait)
+	return s.followBy(ctx, c, s.mw.Await, jobID, wait)
 }
 
 // awaiting is how Stack waits for a job: Await, or Follow for one that is new.
-type awaiting func(ctx context.Context, job string, wait time.Duration) (models.Job, models.Sandbox, error)
+type awaiting func(ctx context.Context, jobID string, wait time.Duration) (models.Job, models.Sandbox, error)
 
 func (s *Server) followBy(
 	ctx context.Context,
 	c *call,
 	await awaiting,
-	job string,
+	jobID string,
 	wait time.Duration,
 ) (j models.Job, box models.Sandbox, err error) {
 	leave, err := s.mw.Waits.Enter(middleware.RequestOf(ctx).Tenant)
@@ -130,7 +130,7 @@ func (s *Server) followBy(
 	end := min(time.Since(c.began)+wait, patience)
 	for {
 		left := end - time.Since(c.began)
-		j, box, err = await(ctx, job, max(0, min(left, progressEvery)))
+		j, box, err = await(ctx, jobID, max(0, min(left, progressEvery)))
 		if err != nil || j.State.Terminal() || left <= progressEvery || ctx.Err() != nil || s.quit.Err() != nil {
 			return j, box, err
 		}
@@ -143,11 +143,11 @@ func (s *Server) followBy(
 func (s *Server) carry(
 	ctx context.Context,
 	c *call,
-	sandbox string,
+	sandboxID string,
 	args kind.Args,
 	wait time.Duration,
 ) (models.Job, models.Sandbox, error) {
-	job, err := s.submit(ctx, c, sandbox, args)
+	job, err := s.submit(ctx, c, sandboxID, args)
 	if err != nil {
 		return job, models.Sandbox{}, err
 	}
@@ -170,10 +170,10 @@ func (s *Server) carry(
 }
 
 // handOver leaves a job to whoever asks for it next: the end of its call does not end it any more.
-func (s *Server) handOver(ctx context.Context, job string) error {
+func (s *Server) handOver(ctx context.Context, jobID string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelPatience)
 	defer cancel()
-	return s.c.Store.CallAnswered(ctx, middleware.RequestOf(ctx).Tenant, job)
+	return s.c.Store.CallAnswered(ctx, middleware.RequestOf(ctx).Tenant, jobID)
 }
 
 // running is the outcome of a call whose job goes on.
@@ -184,11 +184,11 @@ func (r *running) Error() string { return "job " + r.job.ID + " is " + string(r.
 // cancelPatience bounds what is still done for a client that is gone.
 const cancelPatience = 5 * time.Second
 
-func (s *Server) cancel(ctx context.Context, job string) error {
+func (s *Server) cancel(ctx context.Context, jobID string) error {
 	r := middleware.RequestOf(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelPatience)
 	defer cancel()
-	_, err := s.c.Jobs.Cancel(ctx, r.Tenant, job, r.Actor())
+	_, err := s.c.Jobs.Cancel(ctx, r.Tenant, jobID, r.Actor())
 	return err
 }
 

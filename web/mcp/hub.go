@@ -140,7 +140,7 @@ func within[T any](all []T) []T {
 }
 
 // answer shows texts within the room of an answer, and pictures.
-func (r *otherResult) answer(sandbox string) *answer {
+func (r *otherResult) answer(sandboxID string) *answer {
 	out := &answer{}
 	var text strings.Builder
 	if r.IsError {
@@ -157,7 +157,7 @@ func (r *otherResult) answer(sandbox string) *answer {
 			fmt.Fprintf(&text, "[%s of %d bytes is not shown]\n", part.Type, len(part.Data))
 		}
 	}
-	fields := map[string]any{"is_error": r.IsError, "text": toolset.Clip(text.String()), "sandbox_id": sandbox}
+	fields := map[string]any{"is_error": r.IsError, "text": toolset.Clip(text.String()), "sandbox_id": sandboxID}
 	if n := len(r.Structured); n > 0 && n <= toolset.MaxHead {
 		fields["structured"] = r.Structured
 	}
@@ -170,9 +170,9 @@ func (r *otherResult) answer(sandbox string) *answer {
 
 // hub runs the program, as a command's job. One that takes longer than a call may goes on as any command does.
 func (s *Server) hub(
-	ctx context.Context, c *call, sandbox, do string, args any, timeout float64, shown func(hubSaid, string) *answer,
+	ctx context.Context, c *call, sandboxID, do string, args any, timeout float64, shown func(hubSaid, string) *answer,
 ) (*answer, error) {
-	box, err := s.sandbox(ctx, c, sandbox)
+	box, err := s.sandbox(ctx, c, sandboxID)
 	if err == nil && (timeout < 0 || timeout > toolset.CommandTimeout.Seconds()) {
 		err = invalid("timeout", "must be between 1 and 3600")
 	}

@@ -45,10 +45,16 @@ func (w *inside) do(ctx context.Context, args kind.Args, into any) (models.Job, 
 }
 
 // inSandbox carries out a job and returns it when it has succeeded, with its result in into.
-func (s *Server) inSandbox(ctx context.Context, c *call, sandbox string, args kind.Args, into any) (models.Job, error) {
+func (s *Server) inSandbox(
+	ctx context.Context,
+	c *call,
+	sandboxID string,
+	args kind.Args,
+	into any,
+) (models.Job, error) {
 	var job models.Job
 	var box models.Sandbox
-	err := s.inBox(ctx, c, sandbox, func(id string) (err error) {
+	err := s.inBox(ctx, c, sandboxID, func(id string) (err error) {
 		job, box, err = s.carry(ctx, c, id, args, patience)
 		return err
 	})

@@ -86,13 +86,13 @@ func (s *Server) jobCancel(ctx context.Context, _ *call, a *jobRef) (*answer, er
 }
 
 // stop cancels a job because a tool was asked to, which the audit log tells.
-func (s *Server) stop(ctx context.Context, job string) (models.Job, error) {
+func (s *Server) stop(ctx context.Context, jobID string) (models.Job, error) {
 	r := middleware.RequestOf(ctx)
-	r.Target = job
+	r.Target = jobID
 	if err := s.mw.Begin(ctx); err != nil {
 		return models.Job{}, err
 	}
-	return s.c.Jobs.Cancel(ctx, r.Tenant, job, r.Actor())
+	return s.c.Jobs.Cancel(ctx, r.Tenant, jobID, r.Actor())
 }
 
 type jobList struct {

@@ -43,7 +43,7 @@ type Config struct {
 	// Cross hands a request over to net/http, at a path and with the named headers.
 	Cross func(c *fiber.Ctx, path string, headers []string, handle http.HandlerFunc) error
 	// Output reads the output of a command that runs in a sandbox of the request's tenant.
-	Output func(ctx context.Context, sandbox, exec string, q providers.OutputQuery) (providers.Output, error)
+	Output func(ctx context.Context, sandboxID, exec string, q providers.OutputQuery) (providers.Output, error)
 	// Port returns how the port is reached that a job has opened.
 	Port func(models.Job) (kind.PortResult, error)
 	// Limits returns the limits that hold for a request, with what is in use of them.

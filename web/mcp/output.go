@@ -19,11 +19,11 @@ import (
 func (s *Server) command(
 	ctx context.Context,
 	c *call,
-	sandbox string,
+	sandboxID string,
 	exec *kind.Exec,
 	wait time.Duration,
 ) (*toolset.Ran, error) {
-	job, box, err := s.carry(ctx, c, sandbox, exec, wait)
+	job, box, err := s.carry(ctx, c, sandboxID, exec, wait)
 	var goes *running
 	if errors.As(err, &goes) {
 		return s.partOf(ctx, goes.job, toolset.Cursor{})

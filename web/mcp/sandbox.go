@@ -93,8 +93,8 @@ func (s *Server) live(ctx context.Context, most int) ([]boxDoc, error) {
 }
 
 // changed carries out a job that changes the state or the time of a sandbox.
-func (s *Server) changed(ctx context.Context, c *call, sandbox string, args kind.Args) (*answer, error) {
-	box, err := s.sandbox(ctx, c, sandbox)
+func (s *Server) changed(ctx context.Context, c *call, sandboxID string, args kind.Args) (*answer, error) {
+	box, err := s.sandbox(ctx, c, sandboxID)
 	if err != nil {
 		return nil, err
 	}

@@ -18,9 +18,9 @@ import (
 )
 
 // launch starts a command that nobody waits for.
-func (s *Server) launch(ctx context.Context, c *call, sandbox string, exec *kind.Exec) (*toolset.Ran, error) {
+func (s *Server) launch(ctx context.Context, c *call, sandboxID string, exec *kind.Exec) (*toolset.Ran, error) {
 	exec.Background = true
-	job, box, err := s.carry(ctx, c, sandbox, exec, patience)
+	job, box, err := s.carry(ctx, c, sandboxID, exec, patience)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func anyExec(models.Job) bool { return true }
 func (s *Server) execJob(
 	ctx context.Context,
 	c *call,
-	id, sandbox string,
+	id, sandboxID string,
 	fits func(models.Job) bool,
 ) (models.Job, error) {
 	tenant := middleware.RequestOf(ctx).Tenant
@@ -135,12 +135,12 @@ func (s *Server) execJob(
 		if err != nil && !errors.Is(err, models.ErrNotFound) {
 			return job, err
 		}
-		if err != nil || !models.IsProgram(job.Kind) || sandbox != "" && sandbox != job.SandboxID {
+		if err != nil || !models.IsProgram(job.Kind) || sandboxID != "" && sandboxID != job.SandboxID {
 			return job, noExec(fmt.Sprintf("there is no command %q of this API key; use the exec_id of an earlier answer", id))
 		}
 		return job, nil
 	}
-	box, err := s.sandbox(ctx, c, sandbox)
+	box, err := s.sandbox(ctx, c, sandboxID)
 	if err != nil {
 		return models.Job{}, err
 	}

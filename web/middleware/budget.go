@@ -53,11 +53,11 @@ func newBudget(limit, maxBody int) *budget {
 }
 
 // take reserves n bytes for a tenant. It waits a short time for other requests to end, then refuses with a 503.
-func (b *budget) take(ctx context.Context, tenant string, n int) error {
+func (b *budget) take(ctx context.Context, tenantID string, n int) error {
 	patience := time.NewTimer(budgetPatience)
 	defer patience.Stop()
 	for {
-		freed, ok := b.try(tenant, n)
+		freed, ok := b.try(tenantID, n)
 		if ok {
 			return nil
 		}
@@ -73,27 +73,27 @@ func (b *budget) take(ctx context.Context, tenant string, n int) error {
 
 // try reserves n bytes if there is room, and otherwise returns a channel that is closed when it may be worth another
 // try.
-func (b *budget) try(tenant string, n int) (freed <-chan struct{}, ok bool) {
+func (b *budget) try(tenantID string, n int) (freed <-chan struct{}, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	limit, share := b.limit, b.share
 	if n <= smallBody {
 		limit, share = limit+limit/4, share+share/4
 	}
-	if b.used > 0 && b.used+n > limit || b.by[tenant] > 0 && b.by[tenant]+n > share {
+	if b.used > 0 && b.used+n > limit || b.by[tenantID] > 0 && b.by[tenantID]+n > share {
 		return b.freed, false
 	}
 	b.used += n
-	b.by[tenant] += n
+	b.by[tenantID] += n
 	return nil, true
 }
 
-func (b *budget) give(tenant string, n int) {
+func (b *budget) give(tenantID string, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used -= n
-	if b.by[tenant] -= n; b.by[tenant] == 0 {
-		delete(b.by, tenant)
+	if b.by[tenantID] -= n; b.by[tenantID] == 0 {
+		delete(b.by, tenantID)
 	}
 	close(b.freed)
 	b.freed = make(chan struct{})
@@ -124,9 +124,9 @@ func (h *Hold) Add(ctx context.Context, size int) error {
 }
 
 // Or is h, or an empty Hold of the tenant's where the request's body has not been taken.
-func (h Hold) Or(s *Stack, tenant string) Hold {
+func (h Hold) Or(s *Stack, tenantID string) Hold {
 	if h.budget == nil {
-		h = Hold{budget: s.budget, tenant: tenant}
+		h = Hold{budget: s.budget, tenant: tenantID}
 	}
 	return h
 }

@@ -30,18 +30,18 @@ func NewCrowd(limit string, most int) *Crowd {
 }
 
 // Enter counts one more until leave is called, or refuses with a 429. Leave may be called again.
-func (c *Crowd) Enter(tenant string) (leave func(), err error) {
+func (c *Crowd) Enter(tenantID string) (leave func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n := c.by[tenant]; n >= c.most {
+	if n := c.by[tenantID]; n >= c.most {
 		return nil, c.full(n)
 	}
-	c.by[tenant]++
+	c.by[tenantID]++
 	return sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.by[tenant]--; c.by[tenant] == 0 {
-			delete(c.by, tenant)
+		if c.by[tenantID]--; c.by[tenantID] == 0 {
+			delete(c.by, tenantID)
 		}
 	}), nil
 }

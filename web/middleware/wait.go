@@ -10,14 +10,14 @@ import (
 )
 
 // Waiting is one of the ways to wait that queue.Waiters has.
-type Waiting func(ctx context.Context, tenant, job string, limit time.Duration) (models.Job, error)
+type Waiting func(ctx context.Context, tenantID, jobID string, limit time.Duration) (models.Job, error)
 
 // Poll waits for a job of the request's tenant, but not longer than the server lives.
-func (s *Stack) Poll(ctx context.Context, waitFor Waiting, job string, wait time.Duration) (models.Job, error) {
+func (s *Stack) Poll(ctx context.Context, waitFor Waiting, jobID string, wait time.Duration) (models.Job, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer s.onQuit(cancel)()
-	return waitFor(ctx, RequestOf(ctx).Tenant, job, wait)
+	return waitFor(ctx, RequestOf(ctx).Tenant, jobID, wait)
 }
 
 // Follow waits for the job that a submission is about, and returns it with its sandbox, as both stand at its end or
@@ -31,8 +31,8 @@ func (s *Stack) Follow(
 }
 
 // Await is Follow for a job that was submitted earlier.
-func (s *Stack) Await(ctx context.Context, job string, wait time.Duration) (models.Job, models.Sandbox, error) {
-	return s.await(ctx, s.waiters.Wait, job, wait)
+func (s *Stack) Await(ctx context.Context, jobID string, wait time.Duration) (models.Job, models.Sandbox, error) {
+	return s.await(ctx, s.waiters.Wait, jobID, wait)
 }
 
 func (s *Stack) await(

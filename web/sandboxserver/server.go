@@ -50,10 +50,10 @@ func (s *Server) AddRoutes(app fiber.Router) {
 }
 
 // AddOpenRoutes adds the routes for clients without a key: they work for one tenant.
-func (s *Server) AddOpenRoutes(app fiber.Router, tenant string) {
+func (s *Server) AddOpenRoutes(app fiber.Router, tenantID string) {
 	open := func(c *fiber.Ctx) error {
 		r := middleware.RequestOf(c.UserContext())
-		r.Tenant, r.Key, r.Scopes = tenant, openActor, []string{models.ScopeSandboxes}
+		r.Tenant, r.Key, r.Scopes = tenantID, openActor, []string{models.ScopeSandboxes}
 		return nil
 	}
 	s.add(app, open)

@@ -206,15 +206,15 @@ func (s *Server) getExec(ctx context.Context, in *showExecInput) (*rest.Output[p
 }
 
 // execNow returns how an exec stands, at its end or after the wait. One whose job has not started it yet is queued.
-func (s *Server) execNow(ctx context.Context, sandbox, exec string, wait time.Duration) (providers.Exec, error) {
+func (s *Server) execNow(ctx context.Context, sandboxID, exec string, wait time.Duration) (providers.Exec, error) {
 	began := time.Now()
-	e, err := workerclient.JSON[providers.Exec](ctx, s.workers, sandbox, "/execs/"+exec, wait)
+	e, err := workerclient.JSON[providers.Exec](ctx, s.workers, sandboxID, "/execs/"+exec, wait)
 	var unknown *problem.Problem
 	if !errors.As(err, &unknown) || unknown.Code != string(providers.NoExec) {
 		return e, err
 	}
 	j, lookup := s.store.JobEnd(ctx, middleware.RequestOf(ctx).Tenant, exec)
-	if lookup != nil || j.SandboxID != sandbox || j.Kind != models.KindExec {
+	if lookup != nil || j.SandboxID != sandboxID || j.Kind != models.KindExec {
 		return e, err
 	}
 	if left := wait - time.Since(began); !j.State.Terminal() && left > 0 {
@@ -225,7 +225,7 @@ func (s *Server) execNow(ctx context.Context, sandbox, exec string, wait time.Du
 	if !j.State.Terminal() {
 		return providers.Exec{ID: exec, Queued: true}, nil
 	}
-	return workerclient.JSON[providers.Exec](ctx, s.workers, sandbox, "/execs/"+exec, max(0, wait-time.Since(began)))
+	return workerclient.JSON[providers.Exec](ctx, s.workers, sandboxID, "/execs/"+exec, max(0, wait-time.Since(began)))
 }
 
 func (s *Server) getOutput(ctx context.Context, in *outputInput) (*rest.Output[ExecOutput], error) {
@@ -252,13 +252,13 @@ func (s *Server) getOutput(ctx context.Context, in *outputInput) (*rest.Output[E
 // readOutput reads a part of an exec's output, of at most q.Max bytes. Ctx bounds the wait, too.
 func (s *Server) readOutput(
 	ctx context.Context,
-	sandbox, exec string,
+	sandboxID, exec string,
 	q providers.OutputQuery,
 ) (out providers.Output, err error) {
 	query := url.Values{
 		"stream": {strconv.Itoa(int(q.Stream))}, "offset": {strconv.FormatInt(q.Offset, 10)}, "max": {strconv.Itoa(q.Max)},
 	}
-	answer, err := s.workers.Ask(ctx, sandbox, "/execs/"+exec+"/output", query, q.Wait)
+	answer, err := s.workers.Ask(ctx, sandboxID, "/execs/"+exec+"/output", query, q.Wait)
 	if err != nil {
 		return out, err
 	}
@@ -322,8 +322,12 @@ func wholeText(b []byte) int {
 }
 
 // Output reads a part of the output of a command that runs in a sandbox of the request's tenant.
-func (s *Server) Output(ctx context.Context, sandbox, exec string, q providers.OutputQuery) (providers.Output, error) {
+func (s *Server) Output(
+	ctx context.Context,
+	sandboxID, exec string,
+	q providers.OutputQuery,
+) (providers.Output, error) {
 	ctx, cancel := s.workers.Bound(ctx, q.Wait)
 	defer cancel()
-	return s.readOutput(ctx, sandbox, exec, q)
+	return s.readOutput(ctx, sandboxID, exec, q)
 }

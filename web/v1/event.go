@@ -59,15 +59,15 @@ func (s *Server) addEvents() {
 }
 
 func (s *Server) sandboxEvents(ctx context.Context, in *eventsInput) (*rest.Output[EventPage], error) {
-	return s.events(ctx, in, models.EventFilter{Sandbox: in.ID}, func(tenant string) error {
-		_, err := s.store.Sandbox(ctx, tenant, in.ID)
+	return s.events(ctx, in, models.EventFilter{Sandbox: in.ID}, func(tenantID string) error {
+		_, err := s.store.Sandbox(ctx, tenantID, in.ID)
 		return err
 	})
 }
 
 func (s *Server) jobHistory(ctx context.Context, in *eventsInput) (*rest.Output[EventPage], error) {
-	return s.events(ctx, in, models.EventFilter{Job: in.ID}, func(tenant string) error {
-		_, err := s.store.Job(ctx, tenant, in.ID)
+	return s.events(ctx, in, models.EventFilter{Job: in.ID}, func(tenantID string) error {
+		_, err := s.store.Job(ctx, tenantID, in.ID)
 		return err
 	})
 }
@@ -77,7 +77,7 @@ func (s *Server) events(
 	ctx context.Context,
 	in *eventsInput,
 	f models.EventFilter,
-	exists func(tenant string) error,
+	exists func(tenantID string) error,
 ) (*rest.Output[EventPage], error) {
 	f.Limit = in.Limit + 1
 	before, err := rest.ReadNumber(in.Cursor)

@@ -118,26 +118,26 @@ func (s *Server) portDoc(g models.PortGrant) PortGrant {
 }
 
 // opened is where a port of a sandbox is reached, and by which token; both are empty where there is none.
-func (s *Server) opened(sandbox string, port uint16, grant string, public bool) (url, token string) {
+func (s *Server) opened(sandboxID string, port uint16, grant string, public bool) (url, token string) {
 	if s.edge == nil {
 		return "", ""
 	}
 	if !public {
-		token = s.edge.Signer.Port(sandbox, grant)
+		token = s.edge.Signer.Port(sandboxID, grant)
 	}
 	if s.edge.Address.Domain != "" {
-		url = s.edge.Address.URL(sandbox, port, token)
+		url = s.edge.Address.URL(sandboxID, port, token)
 	}
 	return url, token
 }
 
 // withToken completes the result of a job that has let traffic to a port: none holds a token where it is stored.
-func (s *Server) withToken(stored JobResult, sandbox string) JobResult {
+func (s *Server) withToken(stored JobResult, sandboxID string) JobResult {
 	var res kind.PortResult
 	if json.Unmarshal(stored, &res) != nil || res.ID == "" {
 		return stored
 	}
-	res.URL, res.Token = s.opened(sandbox, res.Port, res.ID, res.Public)
+	res.URL, res.Token = s.opened(sandboxID, res.Port, res.ID, res.Public)
 	raw, err := json.Marshal(res)
 	if err != nil {
 		return stored
@@ -182,10 +182,10 @@ func (s *Server) Port(job models.Job) (kind.PortResult, error) {
 // toolURL is where the port of a sandbox's tool is reached through the edge, with the token of its grant, also where
 // the sandbox's other ports are public: it opens this port alone, until the grant is revoked or the sandbox ends. It is
 // empty where there is no edge or no such tool.
-func (s *Server) toolURL(sandbox, tool string, port int) string {
+func (s *Server) toolURL(sandboxID, tool string, port int) string {
 	if s.edge == nil || s.edge.Address.Domain == "" || port == 0 {
 		return ""
 	}
-	url, _ := s.opened(sandbox, uint16(port), models.ToolGrant(tool, sandbox), false)
+	url, _ := s.opened(sandboxID, uint16(port), models.ToolGrant(tool, sandboxID), false)
 	return url
 }

@@ -23,9 +23,14 @@ import (
 type Inside interface {
 	// Inside passes a request on to the gateway of the sandbox's node, where its path is known. What does not come about
 	// is told to refuse, as a *providers.Error or one of the database.
-	Inside(w http.ResponseWriter, r *http.Request, sandbox string, refuse func(http.ResponseWriter, *http.Request, error))
+	Inside(
+		w http.ResponseWriter,
+		r *http.Request,
+		sandboxID string,
+		refuse func(http.ResponseWriter, *http.Request, error),
+	)
 	// Wake returns when a sandbox that is paused and has auto_resume is no longer paused. Of others it asks nothing.
-	Wake(ctx context.Context, sandbox string) error
+	Wake(ctx context.Context, sandboxID string) error
 }
 
 const watchPath = "/files/watch"

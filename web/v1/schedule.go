@@ -344,8 +344,8 @@ func (s *Server) listScheduleRuns(ctx context.Context, in *listRunsInput) (*rest
 }
 
 func (s *Server) scheduleEvents(ctx context.Context, in *eventsInput) (*rest.Output[EventPage], error) {
-	return s.events(ctx, in, models.EventFilter{Schedule: in.ID}, func(tenant string) error {
-		_, err := s.store.Schedule(ctx, tenant, in.ID)
+	return s.events(ctx, in, models.EventFilter{Schedule: in.ID}, func(tenantID string) error {
+		_, err := s.store.Schedule(ctx, tenantID, in.ID)
 		return err
 	})
 }

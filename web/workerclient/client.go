@@ -39,7 +39,7 @@ type Config struct {
 	Signer *tokens.Signer // nil = nothing is asked
 	// Wake returns when a sandbox that is paused and has auto_resume is no longer paused; nil = paused sandboxes are not
 	// resumed.
-	Wake func(ctx context.Context, sandbox string) error
+	Wake func(ctx context.Context, sandboxID string) error
 	// OnQuit has a function called when the server begins to shut down, until stop is called.
 	OnQuit func(func()) (stop func() bool)
 }
@@ -48,7 +48,7 @@ type Config struct {
 type Client struct {
 	store  *models.Store
 	signer *tokens.Signer
-	wake   func(ctx context.Context, sandbox string) error
+	wake   func(ctx context.Context, sandboxID string) error
 	onQuit func(func()) (stop func() bool)
 	http   *http.Client
 }
@@ -77,11 +77,11 @@ func (c *Client) Close() error {
 // answer's body. Errors are problems and those of the database.
 func (c *Client) Ask(
 	ctx context.Context,
-	sandbox, path string,
+	sandboxID, path string,
 	query url.Values,
 	wait time.Duration,
 ) (*http.Response, error) {
-	door, err := c.find(ctx, middleware.RequestOf(ctx).Tenant, sandbox)
+	door, err := c.find(ctx, middleware.RequestOf(ctx).Tenant, sandboxID)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (c *Client) Ask(
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set(gateway.PassHeader, c.signer.Gateway(sandbox, gateway.InsidePort, c.store.Now(ctx).Add(passLife)))
+	req.Header.Set(gateway.PassHeader, c.signer.Gateway(sandboxID, gateway.InsidePort, c.store.Now(ctx).Add(passLife)))
 	answer, err := c.http.Do(req)
 	if err != nil {
 		return nil, Unreachable(fmt.Sprintf("the worker that holds the sandbox does not answer: %v", errors.Unwrap(err)))
@@ -105,20 +105,20 @@ func (c *Client) Ask(
 }
 
 // awake returns the sandbox, resumed where that is to happen by itself.
-func (c *Client) awake(ctx context.Context, tenant, sandbox string) (models.Sandbox, error) {
-	box, err := c.store.Sandbox(ctx, tenant, sandbox)
+func (c *Client) awake(ctx context.Context, tenantID, sandboxID string) (models.Sandbox, error) {
+	box, err := c.store.Sandbox(ctx, tenantID, sandboxID)
 	if err != nil || box.State != models.SandboxPaused || !box.AutoResume || c.wake == nil {
 		return box, err
 	}
-	if err := c.wake(ctx, sandbox); err != nil {
+	if err := c.wake(ctx, sandboxID); err != nil {
 		return box, err
 	}
-	return c.store.Sandbox(ctx, tenant, sandbox)
+	return c.store.Sandbox(ctx, tenantID, sandboxID)
 }
 
 // find returns the URL of the gateway of a running sandbox.
-func (c *Client) find(ctx context.Context, tenant, sandbox string) (string, error) {
-	box, err := c.awake(ctx, tenant, sandbox)
+func (c *Client) find(ctx context.Context, tenantID, sandboxID string) (string, error) {
+	box, err := c.awake(ctx, tenantID, sandboxID)
 	switch {
 	case err != nil:
 		return "", err
@@ -137,7 +137,7 @@ func (c *Client) find(ctx context.Context, tenant, sandbox string) (string, erro
 			"the sandbox is still being created; wait for its create job to end",
 		)
 	}
-	route, err := c.store.Route(ctx, sandbox)
+	route, err := c.store.Route(ctx, sandboxID)
 	if err == nil && (route.Gateway == "" || c.signer == nil) {
 		err = Unreachable(
 			"no live worker of the sandbox has a gateway; ask your operator to start a worker of its provider or to set " +
@@ -177,10 +177,10 @@ func refused(answer *http.Response) error {
 }
 
 // JSON asks and decodes the answer.
-func JSON[T any](ctx context.Context, c *Client, sandbox, path string, wait time.Duration) (v T, err error) {
+func JSON[T any](ctx context.Context, c *Client, sandboxID, path string, wait time.Duration) (v T, err error) {
 	ctx, cancel := c.Bound(ctx, wait)
 	defer cancel()
-	answer, err := c.Ask(ctx, sandbox, path, url.Values{}, wait)
+	answer, err := c.Ask(ctx, sandboxID, path, url.Values{}, wait)
 	if err != nil {
 		return v, err
 	}
