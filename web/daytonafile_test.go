@@ -133,6 +133,30 @@ func TestDaytonasUploadsAreRefused(t *testing.T) {
 	body, kind = upload(t, strings.Repeat("p", 5000), "x")
 	r.call("POST", files+"/bulk-upload", body, "Content-Type", kind).
 		refusedByToolbox(t, 400, "BAD_REQUEST", "longer than 4096")
+
+	for want, part := range map[string]string{"has a name of 205 bytes": strings.Repeat("n", 200) + ".file", "paths before their files": ""} {
+		var odd bytes.Buffer
+		form := multipart.NewWriter(&odd)
+		if part != "" {
+			check(t, form.WriteField(part, ""))
+		}
+		for n := range 101 {
+			check(t, form.WriteField("files["+strconv.Itoa(n)+"].path", "p"))
+		}
+		check(t, form.Close())
+		r.call("POST", files+"/bulk-upload", odd.String(), "Content-Type", form.FormDataContentType()).
+			refusedByToolbox(t, 400, "BAD_REQUEST", want)
+	}
+	var nameless bytes.Buffer
+	form = multipart.NewWriter(&nameless)
+	for n := range 1000 {
+		check(t, form.WriteField("f"+strconv.Itoa(n)+".file", ""))
+	}
+	check(t, form.Close())
+	a := r.call("POST", files+"/bulk-upload", nameless.String(), "Content-Type", form.FormDataContentType())
+	if a.refusedByToolbox(t, 400, "BAD_REQUEST", "and 980 more"); len(a.raw) > 4<<10 {
+		t.Errorf("the error has %d bytes", len(a.raw))
+	}
 }
 
 // TestDaytonasUploadsWithoutDirectAccess are bounded, as they are jobs.

@@ -36,6 +36,7 @@ type Blobs interface {
 
 // Decode reads the JSON of a kind's arguments strictly: an unknown kind or field is an *InvalidError.
 func Decode(kind string, raw json.RawMessage) (Args, error) {
+	kind = renamed(kind)
 	if !slices.Contains(Submittable(), kind) {
 		return nil, Invalid("kind", "unknown kind %q; use one of %s", kind, strings.Join(Submittable(), ", "))
 	}

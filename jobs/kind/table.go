@@ -178,7 +178,7 @@ func NewJob(tenantID, sandboxID string, a Args) (models.Job, error) {
 
 // FromJob reads a stored job's arguments.
 func FromJob(j models.Job) (Args, error) {
-	k, ok := kinds()[j.Kind]
+	k, ok := kinds()[renamed(j.Kind)]
 	if !ok {
 		return nil, fmt.Errorf("this version knows no jobs of kind %q", j.Kind)
 	}
@@ -190,4 +190,15 @@ func FromJob(j models.Job) (Args, error) {
 		b.setBlob(j.Input)
 	}
 	return a, nil
+}
+
+// renamed is the name that a kind has now. Processes of the version before write the old ones while they are replaced.
+func renamed(kind string) string {
+	switch kind {
+	case "write-many":
+		return "write_many"
+	case "read-many":
+		return "read_many"
+	}
+	return kind
 }

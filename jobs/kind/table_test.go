@@ -27,8 +27,11 @@ func TestRowsOfTheTable(t *testing.T) {
 			t.Errorf("%s from a request: %v", name, err)
 		}
 	}
-	if _, err := FromJob(models.Job{Kind: "write-many"}); err == nil {
+	if _, err := FromJob(models.Job{Kind: "write-all"}); err == nil {
 		t.Error("a stored job of an unknown kind is read")
+	}
+	if old, err := FromJob(models.Job{Kind: "write-many", Args: []byte("{}")}); err != nil || old.Kind() != "write_many" {
+		t.Errorf("a job of the version before is read as %v: %v", old, err)
 	}
 	var invalid *InvalidError
 	if _, err := Decode("stat", []byte(`{"path":"a","depth":1}`)); !errors.As(err, &invalid) || invalid.Field != "args" {

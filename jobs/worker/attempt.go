@@ -197,7 +197,7 @@ func (a *attempt) perform(ctx context.Context, args kind.Args) (result, error) {
 	if err := a.w.referJob(ctx, a.job); err != nil {
 		return result{}, err
 	}
-	return runners()[a.job.Kind](ctx, a, args)
+	return runners()[args.Kind()](ctx, a, args)
 }
 
 // unmet says why a needed write has not done all that it was to do; nil means that it has.

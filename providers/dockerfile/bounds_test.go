@@ -171,6 +171,17 @@ func TestDockerfilesThatGrowAreRefused(t *testing.T) {
 }
 
 // TestLargeRecipesAreTaken shows that the bounds leave room for what people build.
+// TestPatternsAreRefused: a pattern is compiled for each substitution that has one, also of the variable without a name.
+func TestPatternsAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"${A#x}", "${A%%x}", "${A/x/y}", "${%x}", "${#x}", "${/x/y}", "${:?x}", "${A:?x}"} {
+		_, err := dockerfile.Recipe{Dockerfile: "FROM x\nENV A=b\nLABEL l=" + text}.Plan(providers.ImageConfig{}, nil)
+		if err == nil || !strings.Contains(err.Error(), "not supported") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 func TestLargeRecipesAreTaken(t *testing.T) {
 	t.Parallel()
 	tree := []entry{}

@@ -52,7 +52,7 @@ func (s *scope) arg(i instruction, c *instructions.ArgCommand) error {
 }
 
 // modifier finds substitutions whose cost is a product: of patterns, and ${NAME:?text}, whose error may show a secret.
-var modifier = regexp.MustCompile(`\$\{([\pL\pN_]+|.):?[#%/?]`)
+var modifier = regexp.MustCompile(`\$\{([\pL\pN_]+|.)?:?[#%/?]`)
 
 // nested finds what may begin a substitution with another one in it. A brace that begins a line may follow a dollar.
 var nested = regexp.MustCompile(`(?m)(\$|^)\{\w*([^\w}]|$)`)

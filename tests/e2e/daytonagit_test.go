@@ -50,6 +50,8 @@ func TestDaytonasGitLogin(t *testing.T) {
 		answers = append(answers, string(a.raw))
 		return string(a.raw)
 	}
+	// A home directory of the sandbox's variables is not where the API writes.
+	r.call("PATCH", "/v1/sandboxes/"+box+"/env?wait=30s", object{"env": object{"HOME": "/tmp"}}).want(t, 200)
 	clone := object{"url": "http://127.0.0.1:8418/served.git", "path": "copy", "username": user, "password": token}
 	ask("/clone", clone, 200)
 	ask("/pull", object{"path": "copy", "username": user, "password": token}, 200)
@@ -62,7 +64,7 @@ func TestDaytonasGitLogin(t *testing.T) {
 	if log := r.exec(box, "git -C copy log --format=%s").succeeded(t).Stdout; log != "first\n" {
 		t.Errorf("the clone has %q", log)
 	}
-	left := r.exec(box, `cat ~/.daytona/logins/* copy/.git/config ~/.git* 2>/dev/null; cat /proc/[0-9]*/environ`).Stdout
+	left := r.exec(box, `cat /tmp/.daytona-logins/* copy/.git/config ~/.git* 2>/dev/null; cat /proc/[0-9]*/environ`).Stdout
 	if strings.Contains(left, token[:7]) {
 		t.Errorf("the login stays in the sandbox: %q", left)
 	}

@@ -39,7 +39,7 @@ func TestHelpDoesNothing(t *testing.T) {
 	for _, c := range [][]string{{"dev"}, {"migrate"}, {"key"}, {"node"}, {"node", "drain"}, {"version"}} {
 		p := startProcess(t, "", nil, "sandyard", append(c, "--help")...)
 		p.Await(time.Minute)
-		if p.Err() != nil || p.Stdout.String() != "" || !strings.Contains(p.Stderr.Tail(), "sandyard "+c[0]) {
+		if p.Err() != nil || p.Stderr.Tail() != "" || !strings.Contains(p.Stdout.String(), "sandyard "+c[0]) {
 			t.Errorf("%v --help: %v, says %q and %q", c, p.Err(), p.Stdout.String(), p.Stderr.Tail())
 		}
 	}

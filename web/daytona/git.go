@@ -40,14 +40,15 @@ type login struct {
 // helper makes git take the login from its environment.
 const helper = `!f() { echo "username=$SANDYARD_GIT_USER"; echo "password=$SANDYARD_GIT_PASSWORD"; }; f`
 
-// logins is the directory of such files, in the home directory.
-const logins = ".daytona/logins/"
+// logins is the directory of such files. It is not in the home directory: that of a command is what the sandbox's
+// variables say.
+const logins = "/tmp/.daytona-logins/"
 
 // withLogin is the script that runs git. What an API process that ended too early has left goes, too: a request waits
 // for an hour at most.
-const withLogin = `f="$HOME/` + logins + `$1"; shift
-{ IFS= read -r SANDYARD_GIT_USER && IFS= read -r SANDYARD_GIT_PASSWORD; } <"$f" || exit 1
-rm -f "$f"; find "$HOME/` + logins + `" -type f -mmin +90 -delete 2>/dev/null
+const withLogin = `f="` + logins + `$1"; shift
+{ IFS= read -r SANDYARD_GIT_USER && IFS= read -r SANDYARD_GIT_PASSWORD; } <"$f" || { rm -f "$f"; exit 1; }
+rm -f "$f"; find "` + logins + `" -type f -mmin +90 -delete 2>/dev/null
 export SANDYARD_GIT_USER SANDYARD_GIT_PASSWORD
 exec git "$@"`
 
@@ -83,7 +84,7 @@ func (s *Server) lend(ctx context.Context, sandboxID string, l login) (string, e
 	}
 	name := models.NewID("git_")
 	text := l.Username + "\n" + l.Password + "\n"
-	return name, s.save(ctx, sandboxID, "~/"+logins+name, "0600", &counting{from: strings.NewReader(text)})
+	return name, s.save(ctx, sandboxID, logins+name, "0600", &counting{from: strings.NewReader(text)})
 }
 
 // git runs git in a sandbox and returns what it has printed.
@@ -110,7 +111,7 @@ func (s *Server) git(c *fiber.Ctx, l login, args ...string) (string, error) {
 	}
 	out, err := s.run(ctx, box.ID, e)
 	if err != nil && file != "" { // perhaps git never began
-		_, _ = s.calls.Do(ctx, box.ID, &kind.Remove{Path: "~/" + logins + file}) // the first error says more
+		_, _ = s.calls.Do(ctx, box.ID, &kind.Remove{Path: logins + file}) // the first error says more
 	}
 	if err == nil && out.code != 0 {
 		err = gitProblem(out)

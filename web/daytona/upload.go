@@ -24,6 +24,15 @@ import (
 // one goes on to the sandbox as it comes, so that an upload takes the same memory whatever its size.
 
 const (
+	// longestName bounds the name of a part, in bytes.
+	longestName = 100
+	// mostPending is how many files of a form may be announced by their paths before they come.
+	mostPending = 100
+	// mostReasons is how many files that were not written an error names.
+	mostReasons = 20
+)
+
+const (
 	// smallFile is the largest file that a job writes, in bytes.
 	smallFile = 256 << 10
 	// mostFiles is how many files a form may hold.
@@ -122,7 +131,12 @@ func (f *form) each(part func(name string, p *multipart.Part) error) error {
 			return problem.New(http.StatusRequestEntityTooLarge, "body_too_large",
 				fmt.Sprintf("the form holds more than %d files; send the rest in another one", mostFiles))
 		}
-		if err := part(p.FormName(), p); err != nil {
+		name := p.FormName()
+		if len(name) > longestName {
+			return problem.New(http.StatusBadRequest, "invalid_request",
+				fmt.Sprintf("a part of the form has a name of %d bytes; the limit is %d", len(name), longestName))
+		}
+		if err := part(name, p); err != nil {
 			return err
 		}
 	}
@@ -227,9 +241,29 @@ func (u *unread) WriteHeader(int) {}
 // Write implements http.ResponseWriter.
 func (u *unread) Write(p []byte) (int, error) { return len(p), nil }
 
+// reasons are why files of a form were not written: the first of them, and how many there are.
+type reasons struct {
+	first []string
+	n     int
+}
+
+func (r *reasons) add(why string) {
+	if r.n++; len(r.first) < mostReasons {
+		r.first = append(r.first, why)
+	}
+}
+
+func (r *reasons) text() string {
+	text := strings.Join(r.first, "; ")
+	if more := r.n - len(r.first); more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return text
+}
+
 // writeMany writes the files of a form: of each first files[n].path, then files[n].file.
 func (f *form) writeMany(ctx context.Context) (any, error) {
-	paths, written, wrong := map[string]string{}, []map[string]any{}, []string{}
+	paths, written, wrong := map[string]string{}, []map[string]any{}, &reasons{}
 	err := f.each(func(name string, p *multipart.Part) error {
 		file, field, _ := strings.Cut(name, ".")
 		switch field {
@@ -241,17 +275,20 @@ func (f *form) writeMany(ctx context.Context) (any, error) {
 			if len(path) > mostPath {
 				return problem.Invalid("body."+file+".path", fmt.Sprintf("is longer than %d bytes", mostPath))
 			}
-			paths[file] = string(path)
+			if paths[file] = string(path); len(paths) > mostPending {
+				return problem.New(http.StatusBadRequest, "invalid_request",
+					fmt.Sprintf("the form names %d paths before their files; send each file after its path", len(paths)))
+			}
 		case "file":
 			path := paths[file]
 			delete(paths, file)
 			if path == "" {
-				wrong = append(wrong, file+".path is missing, or comes after its file")
+				wrong.add(file + ".path is missing, or comes after its file")
 				return nil
 			}
 			n, err := f.write(ctx, path, p)
 			if one := (*fileError)(nil); errors.As(err, &one) {
-				wrong = append(wrong, path+": "+f.s.fault(one.error).Detail)
+				wrong.add(path + ": " + f.s.fault(one.error).Detail)
 				return nil
 			}
 			if err != nil {
@@ -264,8 +301,8 @@ func (f *form) writeMany(ctx context.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(wrong) > 0 {
-		return nil, problem.New(http.StatusBadRequest, "invalid_request", strings.Join(wrong, "; "))
+	if wrong.n > 0 {
+		return nil, problem.New(http.StatusBadRequest, "invalid_request", wrong.text())
 	}
 	return map[string]any{"files": written}, nil
 }
