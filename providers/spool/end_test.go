@@ -4,6 +4,7 @@ import (
 	"context"
 	mathrand "math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -116,15 +117,23 @@ func TestKill(t *testing.T) {
 // TestACommandTurnsOnItsKeeper: the sandbox is rid of a command that kills or stops who keeps it, and the run returns.
 func TestACommandTurnsOnItsKeeper(t *testing.T) {
 	t.Parallel()
-	for _, signal := range []string{"KILL", "STOP"} {
+	for signal, timeout := range map[string]time.Duration{"KILL": time.Minute, "STOP": time.Second} {
 		t.Run(signal, func(t *testing.T) {
 			t.Parallel()
 			b, long := newBox(t), unlike()
-			res := b.run(t, providers.Command{
-				Shell: "printf kept; kill -" + signal + " $PPID; setsid " + long + " & " + long, Timeout: time.Second,
-			})
-			if string(res.Stdout) != "kept" || res.ExitCode <= 128 {
-				t.Errorf("got %+v", res)
+			cmd := providers.Command{
+				Name:  name(t),
+				Shell: "printf kept; kill -" + signal + " $PPID; setsid " + long + " & " + long, Timeout: timeout,
+			}
+			for range 2 { // the second time it attaches
+				res, err := b.Run(t.Context(), cmd)
+				if signal == "KILL" {
+					if !isLost(err) {
+						t.Errorf("got %+v, %v", res, err)
+					}
+				} else if err != nil || string(res.Stdout) != "kept" || res.ExitCode <= 128 {
+					t.Errorf("got %+v, %v", res, err)
+				}
 			}
 			if left := alive(t, long); len(left) != 0 {
 				t.Errorf("left behind: %v", left)
@@ -161,6 +170,49 @@ func TestWhatACommandLeavesStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "what it left can still write", b.has("written"))
+}
+
+// TestACommandInDoubtDoesNotBegin: one whose keeper has given it up, or was killed before anybody knew that it had
+// begun.
+func TestACommandInDoubtDoesNotBegin(t *testing.T) {
+	t.Parallel()
+	own, err := exec.LookPath("setsid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, instead := range map[string]string{
+		"given up": `: >run/leader`,
+		"killed":   `kill -KILL $PPID; exit`,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			bin := t.TempDir()
+			setsid := "#!/bin/sh\ncase \"$*\" in 'sh ./cmd run') " + instead + " ;; esac\nexec " + own + " \"$@\"\n"
+			if err := os.WriteFile(filepath.Join(bin, "setsid"), []byte(setsid), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			b := newBox(t, "PATH="+bin+":"+os.Getenv("PATH"))
+			cmd := providers.Command{Name: name(t), Shell: "touch begun"}
+			for range 2 { // the second time nothing is in its way
+				res, err := b.Run(t.Context(), cmd)
+				if b.has("begun")() || err == nil && res.ExitCode == 0 || what == "killed" && !isLost(err) {
+					t.Errorf("got %+v, %v", res, err)
+				}
+				b.env = nil
+			}
+		})
+	}
+}
+
+// TestOutputThatDoesNotEnd: a command has ended, although what it has left writes on.
+func TestOutputThatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	// It ends with the test's directory.
+	res := b.run(t, providers.Command{Shell: `(while [ -d "$PWD" ]; do printf x; sleep 0.002; done) & printf begin`})
+	if res.ExitCode != 0 || strings.ReplaceAll(string(res.Stdout), "x", "") != "begin" {
+		t.Errorf("got %+v", res)
+	}
 }
 
 // TestAReusedProcessIDIsNotTheKeeper: after a restart of the sandbox another process may have the keeper's number.

@@ -126,7 +126,7 @@ func (r *running) call(ctx context.Context) (said, error) {
 	)
 	defer over.Stop()
 	defer asked.Stop()
-	ended := false
+	ended, full := false, 0
 	for {
 		select {
 		case a := <-answers:
@@ -148,6 +148,9 @@ func (r *running) call(ctx context.Context) (said, error) {
 			}
 			a, err := r.s.end(ctx, r.cmd.Name, r.cmd.User, "timeout", r.cmd.Timeout)
 			switch {
+			case errors.Is(err, &providers.Error{Class: providers.Busy}) && full < maxLost: // it has killed something
+				full++
+				over.Reset(earlyPatience)
 			case err != nil:
 				letGo()
 				<-answers

@@ -17,6 +17,8 @@ import (
 
 // The scripts, in the order in which they call each other.
 var (
+	//go:embed scripts/share.sh
+	shareScript string
 	//go:embed scripts/lib.sh
 	libScript string
 	//go:embed scripts/run.sh
@@ -53,7 +55,7 @@ func (s *Spool) head(name string) string {
 	if s.o.Lasting {
 		top += "[ ! -w /var/tmp ] || sy_top=/var/tmp\n"
 	}
-	return "sy_name=" + name + "\n" + top + libScript
+	return "sy_name=" + name + "\n" + top + shareScript + libScript
 }
 
 // upload is a file that a script takes from /tmp.
@@ -81,13 +83,21 @@ func (s *Spool) settings(cmd providers.Command, wait bool) string {
 	if wait && s.o.Patience == 0 {
 		holds = 1
 	}
-	return fmt.Sprintf("sy_max=%d sy_limit=%d sy_patience=%d sy_wait=%d sy_hold=%d\nsy_keep=%s\n",
-		kept(cmd), hundredths(cmd.Timeout), hundredths(cmp.Or(s.o.Patience, patience)), waits, holds, Quote(keepScript))
+	return fmt.Sprintf(
+		"sy_max=%d sy_limit=%d sy_patience=%d sy_wait=%d sy_hold=%d\nsy_keep=%s\n",
+		kept(cmd), hundredths(cmd.Timeout), hundredths(cmp.Or(s.o.Patience, patience)), waits, holds,
+		Quote(shareScript+keepScript),
+	)
 }
 
 // attach is the script that waits for a command which was started.
 func (s *Spool) attach(cmd providers.Command) string {
-	const none = "deliver() { echo spool1 none; exit 0; }\ndiscard() { :; }\n"
+	const none = `deliver() {
+	case $sy_run in "$sy_dir/run") answer none ;; *) answer refused process ;; esac # what has not begun may be tried again
+	exit 0
+}
+discard() { :; }
+`
 	return s.head(cmd.Name) + s.settings(cmd, true) + none + runScript
 }
 
@@ -107,7 +117,11 @@ func (s *Spool) start(cmd providers.Command, wait bool) (text string, uploads []
 	case len(cmd.Stdin) > 0:
 		deliver("in", decode(cmd.Stdin))
 	}
-	b.WriteString("}\ndiscard() { rm -f " + base + ".in 2>/dev/null; }\n")
+	discard := ":"
+	if len(uploads) > 0 {
+		discard = "rm -f " + base + ".in 2>/dev/null"
+	}
+	b.WriteString("}\ndiscard() { " + discard + "; }\n")
 	text = s.head(cmd.Name) + b.String() + runScript
 	if len(text) > MaxScript {
 		uploads = append(uploads, upload{base + ".sh", []byte("rm -f " + base + ".sh 2>/dev/null\n" + text)})
@@ -134,26 +148,47 @@ func (s *Spool) ask(ctx context.Context, user, text string, limit int64) (said, 
 	if err != nil {
 		return said{}, err
 	}
+	if len(out) == 0 { // no shell came up, or it was killed before it said a word
+		return said{}, noProcess()
+	}
 	first, body, found := bytes.Cut(out[:min(len(out), maxHead)], []byte("\n"))
 	words := strings.Fields(string(first))
 	if !found || len(words) < 2 || words[0] != "spool1" {
 		return said{}, providers.Errorf(providers.Internal, "the sandbox's shell did not run the script for the command")
 	}
 	if words[1] == "refused" {
-		if len(words) > 2 && words[2] == "space" {
-			return said{}, providers.Errorf(providers.NoSpace, "the sandbox has no room in %s for the command", s.top())
-		}
-		return said{}, providers.Errorf(
+		return said{}, s.refusal(words[2:])
+	}
+	if len(out) > maxHead {
+		body = out[len(first)+1:]
+	}
+	return said{words[1], words[2:], body}, nil
+}
+
+// noProcess is the guest's error for the same: a retry finds how the command stands, and starts it if it has not begun.
+func noProcess() error {
+	return providers.Errorf(
+		providers.Busy,
+		"the sandbox cannot start another process: its limit of processes or memory is reached; "+
+			"end some, or raise pids or memory_mb",
+	)
+}
+
+// refusal is why a script has done nothing, or not all.
+func (s *Spool) refusal(why []string) error {
+	switch first(why) {
+	case "process":
+		return noProcess()
+	case "space":
+		return providers.Errorf(providers.NoSpace, "the sandbox has no room in %s for the command", s.top())
+	default:
+		return providers.Errorf(
 			providers.Internal,
 			"the directory of the commands in the sandbox's %s belongs to another user; "+
 				"remove it, or create another sandbox",
 			s.top(),
 		)
 	}
-	if len(out) > maxHead {
-		body = out[len(first)+1:]
-	}
-	return said{words[1], words[2:], body}, nil
 }
 
 // result reads what show has printed.
@@ -186,6 +221,17 @@ func (a said) result(s *Spool, cmd providers.Command) (providers.Result, error) 
 			providers.NoCommand,
 			"there is no program '%s' in the sandbox",
 			first(cmd.Argv),
+		)
+	case "lost":
+		return providers.Result{}, providers.Errorf(
+			providers.Internal,
+			"how the command ended, and what it printed at last, is lost: the process in the sandbox that kept it was killed",
+		)
+	case "output":
+		return providers.Result{}, providers.Errorf(
+			providers.Internal,
+			"the command ended with exit code %d, but output of it is lost: the sandbox had no room to read or keep it",
+			code&0xff,
 		)
 	}
 	res := providers.Result{

@@ -1,9 +1,14 @@
 // Package spool runs named commands in sandboxes whose backend can only run a short script and return what it prints:
 // the output lies in files of the sandbox, and whoever comes later finds the command there, running or ended.
 //
-// A sandbox needs sh, setsid, env, awk, base64, dd, grep, head, id, ls, mkfifo, mv, rm, sed, sleep and wc, as coreutils
-// and util-linux or busybox have them, a /proc of Linux and a /tmp that lives as long as the sandbox. Commands of
-// another user than the sandbox's need stat, too.
+// A sandbox needs sh, setsid, env, awk, base64, cat, dd, grep, head, id, ls, mkfifo, mv, rm, sed, sleep and wc, as
+// coreutils and util-linux or busybox have them, a /proc of Linux and a /tmp that lives as long as the sandbox.
+// Commands of another user than the sandbox's need stat, too.
+//
+// A sandbox may have no room for another process at any time, which ends the script that wants one. The directory run
+// of a command says how far it has come: leader, that it has begun, and is made by it or by its keeper, never by both;
+// unbegun, that the keeper was first, and the next try is in again; rc, how the command ended, or that it or its output
+// is lost. Where none of them is and the keeper is gone, nobody knows whether it has begun: it is not started again.
 //
 // What marks a command's processes is a variable of their environment, their session, the pipes of the output, and
 // their descent. One that gives up all of them outlives the command's end; only a guest could hold that.
@@ -147,8 +152,19 @@ func Quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\'
 func (s *Spool) command(cmd providers.Command) string {
 	var b strings.Builder
 	line := func(parts ...string) { b.WriteString(strings.Join(parts, "") + "\n") }
-	line(`sy_dir=$PWD sy_env=$(command -v env) sy_shell=$(command -v bash || command -v sh)`)
-	line(`refuse() { echo "$1" >"$sy_dir/run/refused"; exit 126; }`)
+	// No part of it forks: what has no room for processes must not end between the keeper and the command.
+	line(`sy_dir=$PWD sy_run=$PWD/$1`)
+	line(`refuse() { echo "$1" >"$sy_run/refused"; exit 126; }`)
+	line(`found() { [ -f "$1" ] && [ -x "$1" ]; }
+where() {
+	sy_found=
+	IFS=:
+	for sy_at in $PATH; do if [ -z "$sy_found" ] && found "$sy_at/$1"; then sy_found=$sy_at/$1; fi; done
+	unset IFS
+	[ -n "$sy_found" ]
+}`)
+	line(`where env; sy_env=$sy_found`)
+	line(`where bash || where sh; sy_shell=$sy_found`)
 	line(`umask 022`)
 	line(`cd `, Quote(s.dir(cmd)), ` 2>/dev/null || refuse dir`)
 	if path, ok := cmd.Env["PATH"]; ok {
@@ -157,13 +173,7 @@ func (s *Spool) command(cmd providers.Command) string {
 	program := `"$sy_shell" -c ` + Quote(cmd.Shell)
 	if len(cmd.Argv) > 0 {
 		line(`sy_program=`, Quote(cmd.Argv[0]))
-		line(`found() { [ -f "$1" ] && [ -x "$1" ]; }`)
-		line(`sy_found=
-case $sy_program in
-*/*) found "$sy_program" && sy_found=1 ;;
-*) IFS=:; for sy_at in $PATH; do if found "$sy_at/$sy_program"; then sy_found=1; fi; done; unset IFS ;;
-esac
-[ -n "$sy_found" ] || refuse program`)
+		line(`case $sy_program in */*) found "$sy_program" ;; *) where "$sy_program" ;; esac || refuse program`)
 		program = words(cmd.Argv)
 	}
 	env := []string{}
@@ -173,7 +183,9 @@ esac
 	for _, k := range slices.Sorted(maps.Keys(cmd.Env)) {
 		env = append(env, k+"="+cmd.Env[k])
 	}
-	line(`echo $$ >"$sy_dir/run/leader"`)
+	// Who makes the file decides: the command, which begins now, or its keeper, which has given it up.
+	line(`set -C; { :; } 2>/dev/null >"$sy_run/leader" || exit 126; set +C`)
+	line(`echo $$ >"$sy_run/leader"`)
 	if cmd.Merge {
 		program += " 2>&1"
 	}

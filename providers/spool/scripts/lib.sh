@@ -1,19 +1,30 @@
 # What every script of the spool begins with. Before it stand the command's name and top, where the spool is. All
 # variables begin with sy_: one that the sandbox's environment has, too, would reach the command with another value.
 umask 077
-sy_base=$sy_top/.sandyard-$(id -u)
-mkdir -m 711 "$sy_base" 2>/dev/null
+
+# answer WORDS: the first line of what the script prints, which says all; only output follows it.
+answer() {
+	trap - EXIT
+	echo "spool1 $*"
+}
+
+# A shell that cannot fork ends, and has not answered. A new one does, as one of bash waits for the keeper after a
+# failed fork.
+sy_unsaid="refused process"
+trap 'exec sh -c "echo spool1 $sy_unsaid"' EXIT
+
+sy_uid=
+while read -r sy_key _ sy_uid _ && [ "$sy_key" != Uid: ]; do sy_uid=; done </proc/self/status
+sy_base=$sy_top/.sandyard-${sy_uid:-$(id -u)}
+[ -d "$sy_base" ] || mkdir -m 711 "$sy_base" 2>/dev/null
 if [ -L "$sy_base" ] || [ ! -O "$sy_base" ]; then
-	echo "spool1 refused base"
+	answer refused base
 	exit 0
 fi
 sy_dir=$sy_base/$sy_name
-
-# now: hundredths of a second since the machine's start.
-now() {
-	read -r sy_up _ </proc/uptime
-	sy_now=$((${sy_up%.*} * 100 + 1${sy_up#*.} - 100))
-}
+# The last try to start the command. Those before have ended before it began, and said so.
+sy_run=$sy_dir/run
+while [ -e "$sy_run/unbegun" ]; do sy_run=$sy_run/again; done
 
 # born PID: when the process started, in ticks; fails if there is none, or only what is left of one.
 born() {
@@ -43,10 +54,18 @@ size() {
 	[ ! -f "$1" ] || sy_size=$(($(wc -c <"$1")))
 }
 
+# ended: reads how the command ended; fails if it has not.
+ended() {
+	sy_end=
+	{ read -r sy_end <"$sy_run/rc"; } 2>/dev/null
+	set -- $sy_end
+	[ $# = 5 ]
+}
+
 # keeper: reads who keeps the command; fails if nobody does any more.
 keeper() {
 	sy_keeper= sy_start= sy_begun=
-	{ read -r sy_keeper sy_start sy_begun <"$sy_dir/run/keeper"; } 2>/dev/null
+	{ read -r sy_keeper sy_start sy_begun <"$sy_run/keeper"; } 2>/dev/null
 	[ -n "$sy_begun" ] && born "$sy_keeper" && [ "$sy_born" = "$sy_start" ]
 }
 
@@ -66,14 +85,14 @@ marked() {
 # that these have started. The keeper and its readers are a session of their own.
 tree() {
 	sy_leader=
-	{ read -r sy_leader <"$sy_dir/run/leader"; } 2>/dev/null
+	{ read -r sy_leader <"$sy_run/leader"; } 2>/dev/null
 	sy_kept=none
 	if keeper; then sy_kept=$sy_keeper; fi
 	{
 		marked
-		ls -l /proc/[0-9]*/fd | awk -v out="-> $sy_dir/out.pipe" -v err="-> $sy_dir/err.pipe" '
+		ls -l /proc/[0-9]*/fd | awk -v dir="-> $sy_dir/run/" '
 			/^\/proc\// { at = $1 }
-			index($0, out) || index($0, err) { print "M", at }'
+			index($0, dir) && /\/(out|err)\.pipe$/ { print "M", at }'
 		sed 's/^/S /' /proc/[0-9]*/stat
 	} 2>/dev/null | awk -v leader="$sy_leader" -v kept="$sy_kept" -v self="$$" '
 		$1 == "M" { split($2, part, "/"); mark[part[3]] = 1 }
@@ -91,9 +110,15 @@ tree() {
 		}'
 }
 
-# endtree WHY: TERM for all of the command, two seconds to end, then KILL until nothing is left.
+# endtree WHY: TERM for all of the command, two seconds to end, then KILL until nothing is left. Where it has left no
+# room for that, its own group is killed, which needs no process: the next call finds more room.
 endtree() {
-	[ -e "$sy_dir/run/why" ] || echo "$1" >"$sy_dir/run/why"
+	[ -e "$sy_run/why" ] || echo "$1" >"$sy_run/why"
+	sy_leader=
+	{ read -r sy_leader <"$sy_run/leader"; } 2>/dev/null
+	if [ -n "$sy_leader" ] && keeper; then # who still waits for the leader, so that no other group has its number
+		trap 'exec sh -c '\''kill -s KILL -- "-$1"; echo "spool1 $2"'\'' sh "$sy_leader" "$sy_unsaid" 2>/dev/null' EXIT
+	fi
 	sy_turn=0 sy_naps=0
 	while [ "$sy_turn" -lt 100 ]; do
 		sy_pids=$(tree)
@@ -114,42 +139,49 @@ endtree() {
 }
 
 # settle: the keeper writes how the command ended. One that was stopped is woken, and one that is gone or does not come
-# to itself is stood in for.
+# to itself is stood in for: what it has not said is lost, or gone with all processes in a restart.
 settle() {
 	sy_turn=0 sy_naps=0
-	while [ ! -e "$sy_dir/run/rc" ] && keeper && [ "$sy_turn" -lt 40 ]; do
+	while ! ended && keeper && [ "$sy_turn" -lt 40 ]; do
 		[ "$sy_turn" != 20 ] || kill -CONT "$sy_keeper" 2>/dev/null
 		sy_turn=$((sy_turn + 1))
 		nap
 	done
-	[ ! -e "$sy_dir/run/rc" ] || return 0
+	! ended || return 0
 	if keeper; then kill -KILL "$sy_keeper" 2>/dev/null; fi
 	sy_why=lost
-	{ read -r sy_why <"$sy_dir/run/why"; } 2>/dev/null
+	{ read -r sy_why <"$sy_run/why"; } 2>/dev/null
+	sy_then=
+	{ read -r sy_then <"$sy_run/life"; } 2>/dev/null
+	life
+	if [ "$sy_why" = lost ] && [ "$sy_then" != "$sy_life" ]; then sy_why=restart; fi
 	size "$sy_dir/out"
 	sy_out=$sy_size
 	size "$sy_dir/err"
 	now
 	sy_took=$((sy_now - ${sy_begun:-$sy_now}))
 	[ "$sy_took" -ge 0 ] || sy_took=0 # it ran before the machine's start
-	echo "137 $sy_why $sy_took $sy_out $sy_size" >"$sy_dir/run/rc.$$"
-	mv -f "$sy_dir/run/rc.$$" "$sy_dir/run/rc"
+	echo "137 $sy_why $sy_took $sy_out $sy_size" >"$sy_run/rc.$$"
+	mv -f "$sy_run/rc.$$" "$sy_run/rc"
 }
 
 # show: how the command ended, and the first bytes of its output.
 show() {
-	sy_code= sy_why= sy_took= sy_outs= sy_errs=
-	read -r sy_code sy_why sy_took sy_outs sy_errs <"$sy_dir/run/rc"
-	size "$sy_dir/out"
+	if ! ended; then
+		answer refused space
+		exit 0
+	fi
+	set -- $sy_end
+	again 'size "$sy_dir/out"' || exit 0
 	sy_out=$sy_size
-	[ "$sy_out" -le "$sy_outs" ] || sy_out=$sy_outs
+	[ "$sy_out" -le "$4" ] || sy_out=$4
 	[ "$sy_out" -le "$sy_max" ] || sy_out=$sy_max
-	size "$sy_dir/err"
+	again 'size "$sy_dir/err"' || exit 0
 	sy_err=$sy_size
-	[ "$sy_err" -le "$sy_errs" ] || sy_err=$sy_errs
+	[ "$sy_err" -le "$5" ] || sy_err=$5
 	[ "$sy_err" -le "$sy_max" ] || sy_err=$sy_max
-	echo "spool1 ended $sy_code $sy_why $sy_took $sy_outs $sy_errs $sy_out $sy_err"
-	[ "$sy_out" = 0 ] || head -c "$sy_out" "$sy_dir/out"
-	[ "$sy_err" = 0 ] || head -c "$sy_err" "$sy_dir/err"
+	answer "ended $sy_end $sy_out $sy_err"
+	[ "$sy_out" = 0 ] || again 'head -c "$sy_out" "$sy_dir/out"'
+	[ "$sy_err" = 0 ] || again 'head -c "$sy_err" "$sy_dir/err"'
 	exit 0
 }

@@ -1,2 +1,2 @@
 # Says whether the command runs, and starts nothing.
-if [ -e "$sy_dir/run/leader" ] || [ -e "$sy_dir/run/rc" ]; then echo "spool1 running 0"; else echo "spool1 none"; fi
+if [ -e "$sy_run/leader" ] || ended; then answer running 0; else answer none; fi
