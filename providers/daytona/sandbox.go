@@ -218,15 +218,15 @@ func (s *sandbox) framed(ctx context.Context, user, text string, limit int64) ([
 // all of it is one word in quotes that holds no such quote. Its variables begin with sy_, as the spool's do: one that
 // the sandbox's environment has, too, would reach the command with another value.
 func command(user, code string, limit int64) string {
-	run := `sh -c "$sy_text"`
+	run := `exec sh -c "$sy_text"`
 	who := ""
 	if user != "" {
 		who = fmt.Sprintf(`sy_user=%s;if [ "$(id -un)" = $sy_user ];then sy_as=;`+
 			`elif ! id -u $sy_user >/dev/null 2>&1;then sy_as=no;elif [ "$(id -u)" = 0 ];then sy_as=su;`+
 			`elif sudo -n -E -u $sy_user true >/dev/null 2>&1;then sy_as=sudo;else sy_as=no;fi;`+
 			`[ "$sy_as" != no ]||{ echo %s;exit 0;};`, user, frameUser)
-		run = `case $sy_as in su)su -s /bin/sh $sy_user -c "$sy_text";;` +
-			`sudo)sudo -n -E -H -u $sy_user sh -c "$sy_text";;*)sh -c "$sy_text";;esac`
+		run = `case $sy_as in su)exec su -s /bin/sh $sy_user -c "$sy_text";;` +
+			`sudo)exec sudo -n -E -H -u $sy_user sh -c "$sy_text";;*)exec sh -c "$sy_text";;esac`
 	}
 	const line = `sh -c 'cd /;sy_text=$(printf %%s %s|base64 -d);%s` +
 		`echo %s;{ %s;} </dev/null 2>/dev/null|head -c %d|base64;echo %s'`
