@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 )
 
 // access is the secret that outsiders must know, from the moment that the sandbox is told one.
@@ -28,7 +28,7 @@ func (a *access) guard(next http.Handler) http.Handler {
 			return
 		}
 		for name := range r.Header {
-			if strings.HasPrefix(name, dialect.HeaderPrefix) {
+			if strings.HasPrefix(name, protocol.HeaderPrefix) {
 				delete(r.Header, name)
 			}
 		}
@@ -38,21 +38,29 @@ func (a *access) guard(next http.Handler) http.Handler {
 
 func (a *access) admit(r *http.Request) error {
 	token := a.token.Load()
-	if token == nil || *token == "" || r.URL.Path == dialect.HealthPath {
+	if token == nil || *token == "" || r.URL.Path == protocol.HealthPath {
 		return nil
 	}
-	given := r.Header.Get(dialect.AccessTokenHeader)
+	given := r.Header.Get(protocol.AccessTokenHeader)
 	switch {
 	case given != "" && same(given, *token):
 		return nil
 	case given != "":
-		return dialect.Errorf(dialect.ReasonNoAccess, "the access token in header %s is for another sandbox", dialect.AccessTokenHeader)
-	case r.URL.Path == dialect.FilesPath && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+		return protocol.Errorf(
+			protocol.ReasonNoAccess,
+			"the access token in header %s is for another sandbox",
+			protocol.AccessTokenHeader,
+		)
+	case r.URL.Path == protocol.FilesPath && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		return checkSignature(r.URL.Query(), "read", *token)
-	case r.URL.Path == dialect.FilesPath && r.Method == http.MethodPost:
+	case r.URL.Path == protocol.FilesPath && r.Method == http.MethodPost:
 		return checkSignature(r.URL.Query(), "write", *token)
 	default:
-		return dialect.Errorf(dialect.ReasonNoAccess, "send the sandbox's access token in header %s", dialect.AccessTokenHeader)
+		return protocol.Errorf(
+			protocol.ReasonNoAccess,
+			"send the sandbox's access token in header %s",
+			protocol.AccessTokenHeader,
+		)
 	}
 }
 
@@ -61,12 +69,16 @@ func same(a, b string) bool {
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// checkSignature verifies envd's signed URLs: the hash of path, operation, user, token and, if there is one, the end. Whether
-// that has come the edge has asked, by the database's clock; this machine's may say something else.
+// checkSignature verifies envd's signed URLs: the hash of path, operation, user, token and, if there is one, the end.
+// Whether that has come the edge has asked, by the database's clock; this machine's may say something else.
 func checkSignature(q url.Values, operation, token string) error {
 	signature := q.Get("signature")
 	if signature == "" {
-		return dialect.Errorf(dialect.ReasonNoAccess, "send the sandbox's access token in header %s, or use a signed URL", dialect.AccessTokenHeader)
+		return protocol.Errorf(
+			protocol.ReasonNoAccess,
+			"send the sandbox's access token in header %s, or use a signed URL",
+			protocol.AccessTokenHeader,
+		)
 	}
 	signed := []string{q.Get("path"), operation, q.Get("username"), token}
 	expires := q.Get("signature_expiration")
@@ -75,7 +87,7 @@ func checkSignature(q url.Values, operation, token string) error {
 	}
 	hash := sha256.Sum256([]byte(strings.Join(signed, ":")))
 	if !same(signature, "v1_"+base64.RawStdEncoding.EncodeToString(hash[:])) {
-		return dialect.Errorf(dialect.ReasonNoAccess, "the signature is not valid")
+		return protocol.Errorf(protocol.ReasonNoAccess, "the signature is not valid")
 	}
 	return nil
 }

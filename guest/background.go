@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sandyard/guest/dialect"
 	"sandyard/guest/execs"
+	"sandyard/guest/protocol"
 )
 
 const (
@@ -21,9 +21,9 @@ const (
 
 // launchExec starts a background command, or finds the one that has its name.
 func (g *Guest) launchExec(w http.ResponseWriter, r *http.Request) {
-	var l dialect.Launch
+	var l protocol.Launch
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxMessage)).Decode(&l); err != nil {
-		writeError(w, dialect.Errorf(dialect.ReasonInvalid, "read the command: %v", err))
+		writeError(w, protocol.Errorf(protocol.ReasonInvalid, "read the command: %v", err))
 		return
 	}
 	c := execs.Command{
@@ -60,7 +60,7 @@ func (g *Guest) readOutput(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if stream > int64(execs.Report) {
-		writeError(w, dialect.Errorf(dialect.ReasonInvalid, "there is no stream %d", stream))
+		writeError(w, protocol.Errorf(protocol.ReasonInvalid, "there is no stream %d", stream))
 		return
 	}
 	ctx, cancel := waiting(r.Context(), r)
@@ -71,8 +71,8 @@ func (g *Guest) readOutput(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	w.Header().Set(dialect.OffsetHeader, strconv.FormatInt(begin, 10))
-	w.Header().Set(dialect.InfoHeader, string(report))
+	w.Header().Set(protocol.OffsetHeader, strconv.FormatInt(begin, 10))
+	w.Header().Set(protocol.InfoHeader, string(report))
 	w.Header().Set("Content-Type", "application/octet-stream")
 	_, _ = w.Write(b) // a caller that is gone needs no answer
 }
@@ -81,7 +81,7 @@ func (g *Guest) readOutput(w http.ResponseWriter, r *http.Request) {
 func (g *Guest) feedExec(w http.ResponseWriter, r *http.Request) {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessage))
 	if err != nil {
-		writeError(w, dialect.Errorf(dialect.ReasonInvalid, "read the input: %v", err))
+		writeError(w, protocol.Errorf(protocol.ReasonInvalid, "read the input: %v", err))
 		return
 	}
 	e, err := g.execs.Named(r.PathValue("name"))
@@ -92,7 +92,10 @@ func (g *Guest) feedExec(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := waiting(r.Context(), r)
 	defer cancel()
 	q := r.URL.Query()
-	fed, err := e.Feed(ctx, execs.Input{ID: q.Get("id"), Data: data, EOF: q.Get("eof") == "1", Fresh: q.Get("fresh") == "1"})
+	fed, err := e.Feed(
+		ctx,
+		execs.Input{ID: q.Get("id"), Data: data, EOF: q.Get("eof") == "1", Fresh: q.Get("fresh") == "1"},
+	)
 	if err != nil {
 		writeError(w, err)
 		return
@@ -102,7 +105,7 @@ func (g *Guest) feedExec(w http.ResponseWriter, r *http.Request) {
 
 // settleExec takes in what a command has written, as the output of one of its inputs.
 func (g *Guest) settleExec(w http.ResponseWriter, r *http.Request) {
-	var fed dialect.Fed
+	var fed protocol.Fed
 	e, err := g.execs.Named(r.PathValue("name"))
 	if err == nil {
 		fed, err = e.Settle(r.Context(), r.URL.Query().Get("id"))
@@ -120,7 +123,7 @@ func (g *Guest) signalExec(w http.ResponseWriter, r *http.Request) {
 	number := unix.SignalNum(name)
 	e, err := g.execs.Named(r.PathValue("name"))
 	if err == nil && number == 0 {
-		err = dialect.Errorf(dialect.ReasonInvalid, "'%s' is not a signal", name)
+		err = protocol.Errorf(protocol.ReasonInvalid, "'%s' is not a signal", name)
 	}
 	if err == nil {
 		err = e.SignalOnce(r.URL.Query().Get("id"), number)
@@ -149,7 +152,7 @@ func readParameter(r *http.Request, name string, to *int64) error {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
-		return dialect.Errorf(dialect.ReasonInvalid, "%s '%s' is not a number", name, text)
+		return protocol.Errorf(protocol.ReasonInvalid, "%s '%s' is not a number", name, text)
 	}
 	*to = n
 	return nil

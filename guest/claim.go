@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 )
 
 // claim is the state of a guest that was started before anybody wanted its sandbox. Nobody may ever come, and the
@@ -65,14 +65,14 @@ func (c *claim) watch(next http.Handler) http.Handler {
 
 // claimSandbox gives the sandbox its owner's environment, once: a repeated call changes nothing and succeeds.
 func (g *Guest) claimSandbox(w http.ResponseWriter, r *http.Request) {
-	var wish dialect.Claim
+	var wish protocol.Claim
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxMessage)).Decode(&wish); err != nil {
-		writeError(w, dialect.Errorf(dialect.ReasonInvalid, "the claim is not JSON: %v", err))
+		writeError(w, protocol.Errorf(protocol.ReasonInvalid, "the claim is not JSON: %v", err))
 		return
 	}
 	inTime, err := g.claim.take(func() error { return g.execs.AddEnv(wish.Env) })
 	if err == nil && !inTime {
-		err = dialect.Errorf(dialect.ReasonBusy, "the sandbox has waited too long and is ending")
+		err = protocol.Errorf(protocol.ReasonBusy, "the sandbox has waited too long and is ending")
 	}
 	if err != nil {
 		writeError(w, err)

@@ -18,13 +18,13 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
-	"sandyard/guest/dialect"
 	"sandyard/guest/envdpb/filesystem"
 	"sandyard/guest/envdpb/filesystem/filesystemconnect"
 	"sandyard/guest/envdpb/process"
 	"sandyard/guest/envdpb/process/processconnect"
 	"sandyard/guest/execs"
 	"sandyard/guest/files"
+	"sandyard/guest/protocol"
 
 	"connectrpc.com/connect"
 )
@@ -80,8 +80,8 @@ func FuzzUpload(f *testing.F) {
 		{"", form, "", "--b\r\n"},
 		{"", "multipart/form-data", "", "--\r\n\r\n--\r\n"},
 		{"", form, "gzip", string(gzipped([]byte(part(`Content-Disposition: form-data; name="file"; filename="z"`, "z") + "--b--")))},
-		{"", "multipart/mixed; boundary=b", "", part(dialect.PathHeader+": a%2Fb\r\n"+dialect.ModeHeader+": 600", "one") + part(dialect.PathHeader+": ..%2fsecret", "two") + "--b--\r\n"},
-		{"", "multipart/mixed; boundary=b", "", part(dialect.PathHeader+": %zz", "") + part(dialect.ModeHeader+": 7777", "") + "--b--"},
+		{"", "multipart/mixed; boundary=b", "", part(protocol.PathHeader+": a%2Fb\r\n"+protocol.ModeHeader+": 600", "one") + part(protocol.PathHeader+": ..%2fsecret", "two") + "--b--\r\n"},
+		{"", "multipart/mixed; boundary=b", "", part(protocol.PathHeader+": %zz", "") + part(protocol.ModeHeader+": 7777", "") + "--b--"},
 	} {
 		f.Add(in.path, in.kind, in.coding, []byte(in.body))
 	}
@@ -98,7 +98,7 @@ func FuzzUpload(f *testing.F) {
 			r.Header.Set("Content-Encoding", coding)
 			r.Header.Set("X-Metadata-Kind", coding)
 			upload(w, r)
-			if answer := w.Result(); answer.StatusCode >= http.StatusInternalServerError || strings.Contains(w.Body.String(), `"`+dialect.ReasonInternal+`"`) {
+			if answer := w.Result(); answer.StatusCode >= http.StatusInternalServerError || strings.Contains(w.Body.String(), `"`+protocol.ReasonInternal+`"`) {
 				t.Errorf("%d %s", answer.StatusCode, w.Body)
 			}
 		}
@@ -170,8 +170,8 @@ func FuzzEnvelopes(f *testing.F) {
 		r.Header.Set("Connect-Timeout-Ms", patience)
 		r.Header.Set("Connect-Protocol-Version", "1")
 		mux.ServeHTTP(w, r)
-		reasons := append(w.Header().Values(dialect.ReasonHeader), w.Body.String())
-		if slices.Contains(reasons, dialect.ReasonInternal) || strings.Contains(w.Body.String(), `"`+dialect.ReasonHeader+`":["`+dialect.ReasonInternal) {
+		reasons := append(w.Header().Values(protocol.ReasonHeader), w.Body.String())
+		if slices.Contains(reasons, protocol.ReasonInternal) || strings.Contains(w.Body.String(), `"`+protocol.ReasonHeader+`":["`+protocol.ReasonInternal) {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
 		s.check(t)
@@ -192,16 +192,16 @@ func FuzzStart(f *testing.F) {
 		if proto.Unmarshal(body, req.Msg) != nil {
 			return
 		}
-		req.Header().Set(dialect.ExecHeader, name)
-		req.Header().Set(dialect.ShellHeader, shell)
-		for _, header := range []string{dialect.MaxOutputHeader, dialect.StdoutOffsetHeader, dialect.StderrOffsetHeader} {
+		req.Header().Set(protocol.ExecHeader, name)
+		req.Header().Set(protocol.ShellHeader, shell)
+		for _, header := range []string{protocol.MaxOutputHeader, protocol.StdoutOffsetHeader, protocol.StderrOffsetHeader} {
 			req.Header().Set(header, number)
 		}
 		c, offsets, err := commandOf(req)
 		if err == nil && (c.MaxOutput < 0 || offsets[0] < 0 || offsets[1] < 0 || (c.TTY == nil) != (req.Msg.GetPty() == nil)) {
 			t.Errorf("%+v, %v", c, offsets)
 		}
-		if err != nil && refusal(err).Reason != dialect.ReasonInvalid {
+		if err != nil && refusal(err).Reason != protocol.ReasonInvalid {
 			t.Error(err)
 		}
 	})

@@ -5,14 +5,15 @@ import (
 	"sync"
 )
 
-// disabled is the state of a guest whose limits code in the sandbox has lowered: it would fail every call from then on, for
-// reasons that look as if they passed.
+// disabled is the state of a guest whose limits code in the sandbox has lowered: it would fail every call from then on,
+// for reasons that look as if they passed.
 type disabled struct {
 	once  sync.Once
 	ended chan struct{}
 }
 
-// Disabled is closed when code in the sandbox has made its guest useless; the process should then end, and the sandbox with it.
+// Disabled is closed when code in the sandbox has made its guest useless; the process should then end, and the sandbox
+// with it.
 func (g *Guest) Disabled() <-chan struct{} { return g.disabled.ended }
 
 // noticeDisabled answers no call of a guest that was made useless.

@@ -5,18 +5,18 @@ import (
 	"errors"
 	"net/http"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 
 	"connectrpc.com/connect"
 )
 
-// refusal returns err as a dialect error.
-func refusal(err error) *dialect.Error {
-	var e *dialect.Error
+// refusal returns err as a protocol error.
+func refusal(err error) *protocol.Error {
+	var e *protocol.Error
 	if errors.As(err, &e) {
 		return e
 	}
-	return dialect.Errorf(dialect.ReasonInternal, "%v", err)
+	return protocol.Errorf(protocol.ReasonInternal, "%v", err)
 }
 
 // connectError is err for a Connect answer, with envd's code and our reason.
@@ -26,25 +26,25 @@ func connectError(err error) error {
 	}
 	e := refusal(err)
 	answer := connect.NewError(connectCode(e.Reason), e)
-	answer.Meta().Set(dialect.ReasonHeader, e.Reason)
+	answer.Meta().Set(protocol.ReasonHeader, e.Reason)
 	return answer
 }
 
 func connectCode(reason string) connect.Code {
 	switch reason {
-	case dialect.ReasonFileNotFound, dialect.ReasonNoCommand, dialect.ReasonNoExec, dialect.ReasonNoProcess:
+	case protocol.ReasonFileNotFound, protocol.ReasonNoCommand, protocol.ReasonNoExec, protocol.ReasonNoProcess:
 		return connect.CodeNotFound
-	case dialect.ReasonDenied:
+	case protocol.ReasonDenied:
 		return connect.CodePermissionDenied
-	case dialect.ReasonExists:
+	case protocol.ReasonExists:
 		return connect.CodeAlreadyExists
-	case dialect.ReasonNoSpace, dialect.ReasonTooLarge, dialect.ReasonBusy:
+	case protocol.ReasonNoSpace, protocol.ReasonTooLarge, protocol.ReasonBusy:
 		return connect.CodeResourceExhausted
-	case dialect.ReasonNoUser, dialect.ReasonNoAccess:
+	case protocol.ReasonNoUser, protocol.ReasonNoAccess:
 		return connect.CodeUnauthenticated
-	case dialect.ReasonUnsupported:
+	case protocol.ReasonUnsupported:
 		return connect.CodeUnimplemented
-	case dialect.ReasonInternal:
+	case protocol.ReasonInternal:
 		return connect.CodeInternal
 	default:
 		return connect.CodeInvalidArgument
@@ -54,26 +54,26 @@ func connectCode(reason string) connect.Code {
 // writeError answers a plain HTTP call as envd does, with our reason beside it.
 func writeError(w http.ResponseWriter, err error) {
 	e := refusal(err)
-	w.Header().Set(dialect.ReasonHeader, e.Reason)
+	w.Header().Set(protocol.ReasonHeader, e.Reason)
 	status := httpStatus(e.Reason)
-	writeJSON(w, status, dialect.FileError{Code: status, Message: e.Message})
+	writeJSON(w, status, protocol.FileError{Code: status, Message: e.Message})
 }
 
 func httpStatus(reason string) int {
 	switch reason {
-	case dialect.ReasonFileNotFound, dialect.ReasonNoExec, dialect.ReasonNoProcess:
+	case protocol.ReasonFileNotFound, protocol.ReasonNoExec, protocol.ReasonNoProcess:
 		return http.StatusNotFound
-	case dialect.ReasonDenied:
+	case protocol.ReasonDenied:
 		return http.StatusForbidden
-	case dialect.ReasonExists, dialect.ReasonBusy, dialect.ReasonTooMany, dialect.ReasonEnded:
+	case protocol.ReasonExists, protocol.ReasonBusy, protocol.ReasonTooMany, protocol.ReasonEnded:
 		return http.StatusConflict
-	case dialect.ReasonNoSpace:
+	case protocol.ReasonNoSpace:
 		return http.StatusInsufficientStorage
-	case dialect.ReasonTooLarge:
+	case protocol.ReasonTooLarge:
 		return http.StatusRequestEntityTooLarge
-	case dialect.ReasonNoUser, dialect.ReasonNoAccess:
+	case protocol.ReasonNoUser, protocol.ReasonNoAccess:
 		return http.StatusUnauthorized
-	case dialect.ReasonInternal:
+	case protocol.ReasonInternal:
 		return http.StatusInternalServerError
 	default:
 		return http.StatusBadRequest

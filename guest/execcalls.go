@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 )
 
 // defaultGrace is how long a command that is told to end has before it is killed; maxGrace is the most it can get.
@@ -19,7 +19,7 @@ const (
 func (g *Guest) listExecs(w http.ResponseWriter, r *http.Request) {
 	list := g.execs.Infos()
 	if r.URL.Query().Get("background") == "1" {
-		list = slices.DeleteFunc(list, func(i dialect.ExecInfo) bool { return !i.Background || i.Forgotten })
+		list = slices.DeleteFunc(list, func(i protocol.ExecInfo) bool { return !i.Background || i.Forgotten })
 	}
 	writeJSON(w, http.StatusOK, list)
 }
@@ -49,7 +49,7 @@ func (g *Guest) killExec(w http.ResponseWriter, r *http.Request) {
 	if text := r.URL.Query().Get("grace_ms"); text != "" {
 		ms, err := strconv.ParseUint(text, 10, 32)
 		if err != nil {
-			writeError(w, dialect.Errorf(dialect.ReasonInvalid, "grace_ms '%s' is not a number of milliseconds", text))
+			writeError(w, protocol.Errorf(protocol.ReasonInvalid, "grace_ms '%s' is not a number of milliseconds", text))
 			return
 		}
 		grace = min(time.Duration(ms)*time.Millisecond, maxGrace)
@@ -67,7 +67,10 @@ func (g *Guest) killExec(w http.ResponseWriter, r *http.Request) {
 func (g *Guest) writeStdin(w http.ResponseWriter, r *http.Request) {
 	offset, err := strconv.ParseInt("0"+r.URL.Query().Get("offset"), 10, 64)
 	if err != nil {
-		writeError(w, dialect.Errorf(dialect.ReasonInvalid, "offset '%s' is not a number of bytes", r.URL.Query().Get("offset")))
+		writeError(
+			w,
+			protocol.Errorf(protocol.ReasonInvalid, "offset '%s' is not a number of bytes", r.URL.Query().Get("offset")),
+		)
 		return
 	}
 	e, err := g.execs.Named(r.PathValue("name"))

@@ -14,8 +14,8 @@ import (
 	"strconv"
 	"strings"
 
-	"sandyard/guest/dialect"
 	"sandyard/guest/files"
+	"sandyard/guest/protocol"
 )
 
 const (
@@ -34,7 +34,7 @@ type fileService struct {
 // download is GET /files: the bytes of a regular file, ranges included.
 func (s *fileService) download(w http.ResponseWriter, r *http.Request) {
 	limit := int64(-1)
-	if err := readNumber(r.Header, dialect.MaxBytesHeader, &limit); err != nil {
+	if err := readNumber(r.Header, protocol.MaxBytesHeader, &limit); err != nil {
 		writeError(w, err)
 		return
 	}
@@ -46,7 +46,7 @@ func (s *fileService) download(w http.ResponseWriter, r *http.Request) {
 	}
 	defer f.Close()
 	describe(w.Header(), info)
-	if r.Header.Get(dialect.AboutHeader) == "1" {
+	if r.Header.Get(protocol.AboutHeader) == "1" {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
@@ -57,16 +57,23 @@ func (s *fileService) download(w http.ResponseWriter, r *http.Request) {
 	case coding == gzipCoding && r.Method == http.MethodGet:
 		sendCompressed(w, f)
 	case coding == "":
-		writeJSON(w, http.StatusNotAcceptable, dialect.FileError{Code: http.StatusNotAcceptable, Message: "no acceptable encoding found, supported: identity, gzip"})
+		writeJSON(
+			w,
+			http.StatusNotAcceptable,
+			protocol.FileError{
+				Code:    http.StatusNotAcceptable,
+				Message: "no acceptable encoding found, supported: identity, gzip",
+			},
+		)
 	default:
 		http.ServeContent(w, r, "", info.ModTime(), f)
 	}
 }
 
 func describe(h http.Header, info fs.FileInfo) {
-	h.Set(dialect.SizeHeader, strconv.FormatInt(info.Size(), 10))
-	h.Set(dialect.ModifiedHeader, strconv.FormatInt(info.ModTime().UnixNano(), 10))
-	h.Set(dialect.ModeHeader, strconv.FormatUint(uint64(info.Mode().Perm()), 8))
+	h.Set(protocol.SizeHeader, strconv.FormatInt(info.Size(), 10))
+	h.Set(protocol.ModifiedHeader, strconv.FormatInt(info.ModTime().UnixNano(), 10))
+	h.Set(protocol.ModeHeader, strconv.FormatUint(uint64(info.Mode().Perm()), 8))
 }
 
 // upload is POST /files: one raw body for the path of the query, or the "file" parts of a form.
@@ -106,10 +113,10 @@ func contentOf(r *http.Request) (files.Content, error) {
 	case gzipCoding:
 		c.Size = -1
 		if c.Body, err = gzip.NewReader(r.Body); err != nil {
-			return c, dialect.Errorf(dialect.ReasonInvalid, "the body is not gzip: %v", err)
+			return c, protocol.Errorf(protocol.ReasonInvalid, "the body is not gzip: %v", err)
 		}
 	default:
-		return c, dialect.Errorf(dialect.ReasonInvalid, "the content encoding '%s' is not supported", coding)
+		return c, protocol.Errorf(protocol.ReasonInvalid, "the content encoding '%s' is not supported", coding)
 	}
 	return c, nil
 }
@@ -126,13 +133,13 @@ func metadataOf(h http.Header) (map[string]string, error) {
 }
 
 func modeOf(h http.Header) (fs.FileMode, error) {
-	text := h.Get(dialect.ModeHeader)
+	text := h.Get(protocol.ModeHeader)
 	if text == "" {
 		return defaultMode, nil
 	}
 	mode, err := strconv.ParseUint(text, 8, 32)
 	if err != nil || mode > 0o777 {
-		return 0, dialect.Errorf(dialect.ReasonInvalid, "mode '%s' is not between 0 and 0777", text)
+		return 0, protocol.Errorf(protocol.ReasonInvalid, "mode '%s' is not between 0 and 0777", text)
 	}
 	return fs.FileMode(mode), nil
 }
@@ -147,13 +154,18 @@ func (s *fileService) uploadForm(form *multipart.Reader, target string, c files.
 			return written, nil
 		}
 		if err != nil {
-			return written, dialect.Errorf(dialect.ReasonInvalid, "the form cannot be read: %v", err)
+			return written, protocol.Errorf(protocol.ReasonInvalid, "the form cannot be read: %v", err)
 		}
 		if part.FormName() != "file" {
 			continue
 		}
 		if len(written) == maxParts {
-			return written, dialect.Errorf(dialect.ReasonInvalid, "the form has more than %d files, and the first %d are written", maxParts, maxParts)
+			return written, protocol.Errorf(
+				protocol.ReasonInvalid,
+				"the form has more than %d files, and the first %d are written",
+				maxParts,
+				maxParts,
+			)
 		}
 		c.Body, c.Size = part, -1
 		e, err := s.files.Write(partPath(part, target), c)
@@ -176,16 +188,16 @@ func partPath(part *multipart.Part, target string) string {
 	return params["filename"]
 }
 
-func fileEntries(list []files.Entry) []dialect.FileEntry {
-	entries := make([]dialect.FileEntry, 0, len(list))
+func fileEntries(list []files.Entry) []protocol.FileEntry {
+	entries := make([]protocol.FileEntry, 0, len(list))
 	for _, e := range list {
 		entries = append(entries, fileEntry(e))
 	}
 	return entries
 }
 
-func fileEntry(e files.Entry) dialect.FileEntry {
-	return dialect.FileEntry{
+func fileEntry(e files.Entry) protocol.FileEntry {
+	return protocol.FileEntry{
 		Path: e.Path, Name: e.Name, Type: typeName(e.Mode), Size: e.Size, Mode: uint32(e.Mode.Perm()),
 		Owner: e.Owner, Group: e.Group, ModifiedMs: e.ModifiedAt.UnixMilli(), Target: e.Target, Metadata: e.Metadata,
 	}
@@ -214,9 +226,9 @@ func (s *fileService) compose(w http.ResponseWriter, r *http.Request) {
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxMessage)).Decode(&wish)
 	switch {
 	case err != nil:
-		err = dialect.Errorf(dialect.ReasonInvalid, "the body cannot be read: %v", err)
+		err = protocol.Errorf(protocol.ReasonInvalid, "the body cannot be read: %v", err)
 	case len(wish.Sources) == 0 || len(wish.Sources) > maxSources:
-		err = dialect.Errorf(dialect.ReasonInvalid, "source_paths must name 1 to %d files", maxSources)
+		err = protocol.Errorf(protocol.ReasonInvalid, "source_paths must name 1 to %d files", maxSources)
 	case wish.Username != "" && !slices.Contains(s.users, wish.Username):
 		err = noUser(wish.Username, s.users)
 	}

@@ -5,9 +5,9 @@ import (
 	"io/fs"
 	"strings"
 
-	"sandyard/guest/dialect"
 	"sandyard/guest/envdpb/filesystem"
 	"sandyard/guest/files"
+	"sandyard/guest/protocol"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -17,33 +17,46 @@ import (
 type filesystemService struct {
 	files    *files.Tree
 	watchers *watchers
-	lenient  bool // of envd's clients: answer as envd does: that a directory exists is an error, that a path to remove does not exist is none
+	// lenient answers as envd does: a directory that exists is an error, a path to remove that does not exist is none.
+	lenient bool
 }
 
 // Stat describes a path.
-func (s *filesystemService) Stat(_ context.Context, req *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error) {
+func (s *filesystemService) Stat(
+	_ context.Context,
+	req *connect.Request[filesystem.StatRequest],
+) (*connect.Response[filesystem.StatResponse], error) {
 	e, err := s.files.Stat(req.Msg.GetPath())
 	return connect.NewResponse(&filesystem.StatResponse{Entry: entryInfo(e)}), connectError(err)
 }
 
 // MakeDir makes a directory with its parents.
-func (s *filesystemService) MakeDir(_ context.Context, req *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
+func (s *filesystemService) MakeDir(
+	_ context.Context,
+	req *connect.Request[filesystem.MakeDirRequest],
+) (*connect.Response[filesystem.MakeDirResponse], error) {
 	path := req.Msg.GetPath()
 	if found, err := s.files.Stat(path); s.lenient && err == nil && found.Mode.IsDir() {
-		return nil, connectError(dialect.Errorf(dialect.ReasonExists, "directory already exists: %s", found.Path))
+		return nil, connectError(protocol.Errorf(protocol.ReasonExists, "directory already exists: %s", found.Path))
 	}
 	e, err := s.files.MakeDir(path)
 	return connect.NewResponse(&filesystem.MakeDirResponse{Entry: entryInfo(e)}), connectError(err)
 }
 
 // Move renames a file or directory.
-func (s *filesystemService) Move(_ context.Context, req *connect.Request[filesystem.MoveRequest]) (*connect.Response[filesystem.MoveResponse], error) {
+func (s *filesystemService) Move(
+	_ context.Context,
+	req *connect.Request[filesystem.MoveRequest],
+) (*connect.Response[filesystem.MoveResponse], error) {
 	e, err := s.files.Move(req.Msg.GetSource(), req.Msg.GetDestination())
 	return connect.NewResponse(&filesystem.MoveResponse{Entry: entryInfo(e)}), connectError(err)
 }
 
 // ListDir lists a directory.
-func (s *filesystemService) ListDir(_ context.Context, req *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error) {
+func (s *filesystemService) ListDir(
+	_ context.Context,
+	req *connect.Request[filesystem.ListDirRequest],
+) (*connect.Response[filesystem.ListDirResponse], error) {
 	entries, err := s.files.List(req.Msg.GetPath(), int(req.Msg.GetDepth()))
 	answer := &filesystem.ListDirResponse{Entries: make([]*filesystem.EntryInfo, 0, len(entries))}
 	for _, e := range entries {
@@ -53,9 +66,12 @@ func (s *filesystemService) ListDir(_ context.Context, req *connect.Request[file
 }
 
 // Remove deletes a file or directory.
-func (s *filesystemService) Remove(_ context.Context, req *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error) {
+func (s *filesystemService) Remove(
+	_ context.Context,
+	req *connect.Request[filesystem.RemoveRequest],
+) (*connect.Response[filesystem.RemoveResponse], error) {
 	err := s.files.Remove(req.Msg.GetPath())
-	if s.lenient && err != nil && refusal(err).Reason == dialect.ReasonFileNotFound {
+	if s.lenient && err != nil && refusal(err).Reason == protocol.ReasonFileNotFound {
 		err = nil
 	}
 	return connect.NewResponse(&filesystem.RemoveResponse{}), connectError(err)

@@ -1,5 +1,5 @@
 // Package guest is what runs inside every sandbox of ours: it starts commands, moves files and relays ports for the
-// worker that holds the sandbox. It speaks E2B's envd protocol, with named commands added (package dialect).
+// worker that holds the sandbox. It speaks E2B's envd protocol, with named commands added (package protocol).
 package guest
 
 import (
@@ -9,12 +9,14 @@ import (
 	"sync"
 	"time"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/dialout"
 	"sandyard/guest/envdpb/filesystem/filesystemconnect"
 	"sandyard/guest/envdpb/process/processconnect"
 	"sandyard/guest/execs"
 	"sandyard/guest/files"
-	"sandyard/guest/procs"
+	"sandyard/guest/idle"
+	"sandyard/guest/process"
+	"sandyard/guest/protocol"
 	"sandyard/guest/usage"
 
 	"connectrpc.com/connect"
@@ -25,7 +27,7 @@ const maxMessage = 16 << 20
 
 // Options describes the sandbox to its guest.
 type Options struct {
-	Supervisor []string          // command line of a program that calls sup.Run
+	Supervisor []string          // command line of a program that calls supervisor.Run
 	Env        map[string]string // of every command
 	WorkDir    string            // where commands start and relative paths begin
 	Roots      []string          // the directories that file calls may touch
@@ -40,17 +42,17 @@ type Options struct {
 // Guest serves one sandbox. The worker that holds it can make every call. Outsiders, to whom a worker passes streams,
 // have envd's calls alone, and need the access token once there is one.
 type Guest struct {
-	host     *procs.Host
+	host     *process.Host
 	execs    *execs.Registry
 	files    *files.Tree
 	watch    *watchers
 	meter    usage.Meter
-	rest     *rest
+	idle     *idle.Timer
 	claim    *claim
 	birth    birth
 	disabled disabled
 	access   access
-	outward  outward
+	dialout  *dialout.Proxy
 	linger   time.Duration // of streams
 	users    []string      // names of the one user
 	log      *slog.Logger
@@ -58,9 +60,9 @@ type Guest struct {
 	outside  http.Handler
 }
 
-// New takes over the process: see procs.NewHost.
+// New takes over the process: see process.NewHost.
 func New(o Options) (*Guest, error) {
-	host, err := procs.NewHost(o.Supervisor, o.Log)
+	host, err := process.NewHost(o.Supervisor, o.Log)
 	if err != nil {
 		return nil, fmt.Errorf("take over the process: %w", err)
 	}
@@ -68,15 +70,14 @@ func New(o Options) (*Guest, error) {
 		host: host, log: o.Log, users: append(ownNames(), o.Users...),
 		execs: execs.NewRegistry(host, o.Env, o.WorkDir),
 		files: files.NewTree(o.Roots, o.WorkDir),
-		claim: newClaim(o.Unclaimed), rest: newRest(), linger: o.Linger,
+		claim: newClaim(o.Unclaimed), idle: idle.NewTimer(), dialout: dialout.New(), linger: o.Linger,
 	}
 	g.files.SetHome(g.execs.Home)
 	g.watch = newWatchers(g.files)
-	g.outward.came = make(chan struct{})
 	g.worker = checkUser(g.users, g.workerRoutes())
 	g.outside = g.access.guard(checkUser(g.users, lazily(func() http.Handler { return g.envdRoutes(true) })))
 	g.disabled.ended = make(chan struct{})
-	g.worker, g.outside = g.noticeDisabled(g.rest.watch(g.worker)), g.noticeDisabled(g.rest.watch(g.outside))
+	g.worker, g.outside = g.noticeDisabled(g.idle.Watch(g.worker)), g.noticeDisabled(g.idle.Watch(g.outside))
 	if o.Unclaimed > 0 {
 		g.worker = g.claim.watch(g.worker)
 	}
@@ -88,8 +89,8 @@ func (g *Guest) Abandoned() <-chan struct{} { return g.claim.abandoned }
 
 // Close kills every command and ends every watcher.
 func (g *Guest) Close() {
-	g.outward.shut()
-	g.rest.close()
+	g.dialout.Close()
+	g.idle.Close()
 	g.watch.close()
 	g.host.Close()
 }
@@ -97,25 +98,25 @@ func (g *Guest) Close() {
 // workerRoutes are envd's calls and our own.
 func (g *Guest) workerRoutes() http.Handler {
 	mux := g.envdRoutes(false)
-	mux.HandleFunc("POST "+dialect.ClaimPath, g.claimSandbox)
-	mux.HandleFunc("POST "+dialect.InitPath, g.initSandbox)
-	mux.HandleFunc("GET "+dialect.TreePath, g.packTree)
-	mux.HandleFunc("POST "+dialect.TreePath, g.unpackTree)
-	mux.HandleFunc("PUT "+dialect.NetworkPath, g.setNetwork)
-	mux.HandleFunc("GET "+dialect.ExecsPath, g.listExecs)
-	mux.HandleFunc("GET "+dialect.ExecsPath+"/{name}", g.showExec)
-	mux.HandleFunc("DELETE "+dialect.ExecsPath+"/{name}", g.forgetExec)
-	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}", g.launchExec)
-	mux.HandleFunc("GET "+dialect.ExecsPath+"/{name}/output", g.readOutput)
-	mux.HandleFunc("GET "+dialect.ExecsPath+"/{name}/tail", g.tailExec)
-	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/resize", g.resizeExec)
-	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/feed", g.feedExec)
-	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/settle", g.settleExec)
-	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/signal", g.signalExec)
-	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/kill", g.killExec)
-	mux.HandleFunc("POST "+dialect.ExecsPath+"/{name}/stdin", g.writeStdin)
-	mux.HandleFunc("GET "+dialect.ProcessesPath, g.listProcesses)
-	mux.HandleFunc("POST "+dialect.ProcessesPath+"/{pid}/signal", g.signalProcess)
+	mux.HandleFunc("POST "+protocol.ClaimPath, g.claimSandbox)
+	mux.HandleFunc("POST "+protocol.InitPath, g.initSandbox)
+	mux.HandleFunc("GET "+protocol.TreePath, g.packTree)
+	mux.HandleFunc("POST "+protocol.TreePath, g.unpackTree)
+	mux.HandleFunc("PUT "+protocol.NetworkPath, g.setNetwork)
+	mux.HandleFunc("GET "+protocol.ExecsPath, g.listExecs)
+	mux.HandleFunc("GET "+protocol.ExecsPath+"/{name}", g.showExec)
+	mux.HandleFunc("DELETE "+protocol.ExecsPath+"/{name}", g.forgetExec)
+	mux.HandleFunc("POST "+protocol.ExecsPath+"/{name}", g.launchExec)
+	mux.HandleFunc("GET "+protocol.ExecsPath+"/{name}/output", g.readOutput)
+	mux.HandleFunc("GET "+protocol.ExecsPath+"/{name}/tail", g.tailExec)
+	mux.HandleFunc("POST "+protocol.ExecsPath+"/{name}/resize", g.resizeExec)
+	mux.HandleFunc("POST "+protocol.ExecsPath+"/{name}/feed", g.feedExec)
+	mux.HandleFunc("POST "+protocol.ExecsPath+"/{name}/settle", g.settleExec)
+	mux.HandleFunc("POST "+protocol.ExecsPath+"/{name}/signal", g.signalExec)
+	mux.HandleFunc("POST "+protocol.ExecsPath+"/{name}/kill", g.killExec)
+	mux.HandleFunc("POST "+protocol.ExecsPath+"/{name}/stdin", g.writeStdin)
+	mux.HandleFunc("GET "+protocol.ProcessesPath, g.listProcesses)
+	mux.HandleFunc("POST "+protocol.ProcessesPath+"/{pid}/signal", g.signalProcess)
 	g.toolRoutes(mux)
 	return mux
 }
@@ -126,8 +127,8 @@ func lazily(build func() http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler().ServeHTTP(w, r) })
 }
 
-// envdRoutes are envd's calls; lenient says that they read paths and answer as envd's do, where the worker means one path
-// and wants to know more.
+// envdRoutes are envd's calls; lenient says that they read paths and answer as envd's do, where the worker means one
+// path and wants to know more.
 func (g *Guest) envdRoutes(lenient bool) *http.ServeMux {
 	options := []connect.HandlerOption{
 		connect.WithReadMaxBytes(maxMessage),
@@ -141,17 +142,22 @@ func (g *Guest) envdRoutes(lenient bool) *http.ServeMux {
 	mux := http.NewServeMux()
 	path, handler := processconnect.NewProcessHandler(processes, options...)
 	mux.Handle(path, untilGone(handler))
-	mux.Handle("/"+filesystemconnect.FilesystemName+"/", lazily(func() http.Handler { // the first command is not kept waiting for it
-		_, handler := filesystemconnect.NewFilesystemHandler(&filesystemService{files: content.files, watchers: g.watch, lenient: lenient}, options...)
-		return handler
-	}))
-	mux.HandleFunc("GET "+dialect.HealthPath, func(w http.ResponseWriter, _ *http.Request) {
+	mux.Handle(
+		"/"+filesystemconnect.FilesystemName+"/",
+		lazily(func() http.Handler { // the first command is not kept waiting for it
+			_, handler := filesystemconnect.NewFilesystemHandler(
+				&filesystemService{files: content.files, watchers: g.watch, lenient: lenient},
+				options...)
+			return handler
+		}),
+	)
+	mux.HandleFunc("GET "+protocol.HealthPath, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	})
-	mux.HandleFunc("GET "+dialect.EnvsPath, g.envs)
-	mux.HandleFunc("GET "+dialect.FilesPath, content.download)
-	mux.HandleFunc("POST "+dialect.FilesPath, content.upload)
-	mux.HandleFunc("POST "+dialect.ComposePath, content.compose)
-	mux.HandleFunc("GET "+dialect.MetricsPath, g.showMetrics)
+	mux.HandleFunc("GET "+protocol.EnvsPath, g.envs)
+	mux.HandleFunc("GET "+protocol.FilesPath, content.download)
+	mux.HandleFunc("POST "+protocol.FilesPath, content.upload)
+	mux.HandleFunc("POST "+protocol.ComposePath, content.compose)
+	mux.HandleFunc("GET "+protocol.MetricsPath, g.showMetrics)
 	return mux
 }

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 )
 
 // birth remembers the newest init, because a slow one may come after its successor.
@@ -20,11 +20,11 @@ type birth struct {
 
 // initSandbox is POST /init. It changes everything it names or nothing.
 func (g *Guest) initSandbox(w http.ResponseWriter, r *http.Request) {
-	var in dialect.Init
+	var in protocol.Init
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxMessage))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&in); err != nil {
-		writeError(w, dialect.Errorf(dialect.ReasonInvalid, "the body cannot be read: %v", err))
+		writeError(w, protocol.Errorf(protocol.ReasonInvalid, "the body cannot be read: %v", err))
 		return
 	}
 	if err := g.adopt(in); err != nil {
@@ -34,7 +34,7 @@ func (g *Guest) initSandbox(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (g *Guest) adopt(in dialect.Init) error {
+func (g *Guest) adopt(in protocol.Init) error {
 	g.birth.mu.Lock()
 	defer g.birth.mu.Unlock()
 	if in.Timestamp != nil && in.Timestamp.Before(g.birth.last) {
@@ -44,7 +44,7 @@ func (g *Guest) adopt(in dialect.Init) error {
 		return noUser(in.DefaultUser, g.users)
 	}
 	if dir := in.DefaultWorkdir; dir != "" && (!filepath.IsAbs(dir) || strings.ContainsRune(dir, 0)) {
-		return dialect.Errorf(dialect.ReasonInvalid, "the work directory %q is not an absolute path", dir)
+		return protocol.Errorf(protocol.ReasonInvalid, "the work directory %q is not an absolute path", dir)
 	}
 	if err := g.execs.AddEnv(in.EnvVars); err != nil {
 		return err

@@ -10,10 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"sandyard/guest/dialect"
 	"sandyard/guest/envdpb/process"
 	"sandyard/guest/execs"
 	"sandyard/guest/files"
+	"sandyard/guest/protocol"
 
 	"connectrpc.com/connect"
 )
@@ -36,9 +36,13 @@ type processService struct {
 	paths *files.Tree // of envd's clients, whose work directories are named as in envd; nil for the worker
 }
 
-// Start runs a command and streams its events. A command without a name lives no longer than the request's deadline;
-// a named one only loses a listener.
-func (s *processService) Start(ctx context.Context, req *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
+// Start runs a command and streams its events. A command without a name lives no longer than the request's deadline; a
+// named one only loses a listener.
+func (s *processService) Start(
+	ctx context.Context,
+	req *connect.Request[process.StartRequest],
+	stream *connect.ServerStream[process.StartResponse],
+) error {
 	c, offsets, err := commandOf(req)
 	if err == nil && s.paths != nil && c.Dir != "" {
 		c.Dir, err = s.paths.Absolute(c.Dir)
@@ -53,7 +57,7 @@ func (s *processService) Start(ctx context.Context, req *connect.Request[process
 	if at, limited := ctx.Deadline(); limited && c.Name == "" {
 		go expire(e, at)
 	}
-	stream.ResponseHeader().Set(dialect.AgeHeader, strconv.FormatInt(e.Age().Milliseconds(), 10))
+	stream.ResponseHeader().Set(protocol.AgeHeader, strconv.FormatInt(e.Age().Milliseconds(), 10))
 	return events{req.Header(), stream.ResponseTrailer(), func(ev *process.ProcessEvent) error {
 		return stream.Send(&process.StartResponse{Event: ev})
 	}}.stream(ctx, e, offsets)
@@ -74,7 +78,11 @@ func expire(e *execs.Exec, at time.Time) {
 const deadlineReason = "deadline"
 
 // Connect streams the events of a running command: of a plain one from now on, of a named one from its beginning.
-func (s *processService) Connect(ctx context.Context, req *connect.Request[process.ConnectRequest], stream *connect.ServerStream[process.ConnectResponse]) error {
+func (s *processService) Connect(
+	ctx context.Context,
+	req *connect.Request[process.ConnectRequest],
+	stream *connect.ServerStream[process.ConnectResponse],
+) error {
 	e, err := s.selected(req.Msg.GetProcess())
 	if err != nil {
 		return err
@@ -85,7 +93,10 @@ func (s *processService) Connect(ctx context.Context, req *connect.Request[proce
 }
 
 // List answers with the running commands.
-func (s *processService) List(context.Context, *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error) {
+func (s *processService) List(
+	context.Context,
+	*connect.Request[process.ListRequest],
+) (*connect.Response[process.ListResponse], error) {
 	answer := &process.ListResponse{}
 	for _, e := range s.execs.Live() {
 		argv, env := e.Arguments()
@@ -124,11 +135,11 @@ func (s *processService) selected(by *process.ProcessSelector) (*execs.Exec, err
 func commandOf(req *connect.Request[process.StartRequest]) (execs.Command, [2]int64, error) {
 	config := req.Msg.GetProcess()
 	c := execs.Command{
-		Name: req.Header().Get(dialect.ExecHeader), Tag: req.Msg.GetTag(),
+		Name: req.Header().Get(protocol.ExecHeader), Tag: req.Msg.GetTag(),
 		Env: config.GetEnvs(), Dir: config.GetCwd(),
 		Stdin: req.Msg.Stdin == nil || req.Msg.GetStdin(),
-		Shell: req.Header().Get(dialect.ShellHeader) == "1",
-		Merge: req.Header().Get(dialect.MergeHeader) == "1",
+		Shell: req.Header().Get(protocol.ShellHeader) == "1",
+		Merge: req.Header().Get(protocol.MergeHeader) == "1",
 		Argv:  append([]string{config.GetCmd()}, config.GetArgs()...),
 	}
 	if c.Shell {
@@ -142,9 +153,9 @@ func commandOf(req *connect.Request[process.StartRequest]) (execs.Command, [2]in
 		name string
 		to   *int64
 	}{
-		{dialect.MaxOutputHeader, &c.MaxOutput},
-		{dialect.StdoutOffsetHeader, &offsets[execs.Stdout]},
-		{dialect.StderrOffsetHeader, &offsets[execs.Stderr]},
+		{protocol.MaxOutputHeader, &c.MaxOutput},
+		{protocol.StdoutOffsetHeader, &offsets[execs.Stdout]},
+		{protocol.StderrOffsetHeader, &offsets[execs.Stderr]},
 	} {
 		if err := readNumber(req.Header(), h.name, h.to); err != nil {
 			return c, offsets, err
@@ -159,7 +170,10 @@ func sizeOf(pty *process.PTY) *execs.Size {
 	if size == nil {
 		return &execs.Size{Cols: 80, Rows: 24}
 	}
-	return &execs.Size{Cols: uint16(min(size.GetCols(), math.MaxUint16)), Rows: uint16(min(size.GetRows(), math.MaxUint16))}
+	return &execs.Size{
+		Cols: uint16(min(size.GetCols(), math.MaxUint16)),
+		Rows: uint16(min(size.GetRows(), math.MaxUint16)),
+	}
 }
 
 // readNumber leaves *to as it is when the header is absent.
@@ -170,7 +184,7 @@ func readNumber(h http.Header, name string, to *int64) error {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
-		return dialect.Errorf(dialect.ReasonInvalid, "header %s: '%s' is not a number of bytes", name, text)
+		return protocol.Errorf(protocol.ReasonInvalid, "header %s: '%s' is not a number of bytes", name, text)
 	}
 	*to = n
 	return nil
@@ -210,7 +224,7 @@ func (s events) stream(ctx context.Context, e *execs.Exec, offsets [2]int64) err
 	if err != nil {
 		return err
 	}
-	s.trailer.Set(dialect.ReportTrailer, string(report))
+	s.trailer.Set(protocol.ReportTrailer, string(report))
 	return s.send(endEvent(info))
 }
 
@@ -237,7 +251,9 @@ func (s *events) keepAlive() (stop func()) {
 			case <-done:
 				return
 			case <-tick.C:
-				_ = send(&process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}})
+				_ = send(
+					&process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}},
+				)
 			}
 		}
 	})
@@ -267,7 +283,7 @@ func dataEvent(e *execs.Exec, c execs.Chunk) *process.ProcessEvent {
 }
 
 // endEvent describes the end in envd's words: an exit code, or -1 and the signal's name.
-func endEvent(info dialect.ExecInfo) *process.ProcessEvent {
+func endEvent(info protocol.ExecInfo) *process.ProcessEvent {
 	end := &process.ProcessEvent_EndEvent{
 		ExitCode: int32(info.ExitCode), Exited: info.Signal == 0,
 		Status: fmt.Sprintf("exit status %d", info.ExitCode),

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 )
 
 func (g *Guest) listProcesses(w http.ResponseWriter, _ *http.Request) {
@@ -23,9 +23,9 @@ func (g *Guest) signalProcess(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 	case numbered != nil:
-		err = dialect.Errorf(dialect.ReasonInvalid, "'%s' is not the id of a process", r.PathValue("pid"))
+		err = protocol.Errorf(protocol.ReasonInvalid, "'%s' is not the id of a process", r.PathValue("pid"))
 	case number == 0:
-		err = dialect.Errorf(dialect.ReasonInvalid, "'%s' is not a signal", name)
+		err = protocol.Errorf(protocol.ReasonInvalid, "'%s' is not a signal", name)
 	default:
 		err = g.execs.SignalProcess(r.URL.Query().Get("id"), pid, start, number)
 	}

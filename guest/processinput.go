@@ -9,9 +9,9 @@ import (
 	"syscall"
 	"time"
 
-	"sandyard/guest/dialect"
 	"sandyard/guest/envdpb/process"
 	"sandyard/guest/execs"
+	"sandyard/guest/protocol"
 
 	"connectrpc.com/connect"
 )
@@ -19,7 +19,10 @@ import (
 func signalName(n int) string { return syscall.Signal(n).String() }
 
 // Update resizes a command's terminal.
-func (s *processService) Update(_ context.Context, req *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error) {
+func (s *processService) Update(
+	_ context.Context,
+	req *connect.Request[process.UpdateRequest],
+) (*connect.Response[process.UpdateResponse], error) {
 	e, err := s.selected(req.Msg.GetProcess())
 	if err != nil {
 		return nil, err
@@ -31,7 +34,10 @@ func (s *processService) Update(_ context.Context, req *connect.Request[process.
 }
 
 // SendInput writes to a command's standard input or terminal.
-func (s *processService) SendInput(ctx context.Context, req *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error) {
+func (s *processService) SendInput(
+	ctx context.Context,
+	req *connect.Request[process.SendInputRequest],
+) (*connect.Response[process.SendInputResponse], error) {
 	e, err := s.selected(req.Msg.GetProcess())
 	if err != nil {
 		return nil, err
@@ -45,22 +51,25 @@ func appendInput(ctx context.Context, e *execs.Exec, in *process.ProcessInput) e
 	switch kind := in.GetInput().(type) {
 	case *process.ProcessInput_Stdin:
 		if e.HasTerminal() {
-			return dialect.Errorf(dialect.ReasonInvalid, "the process runs on a terminal: send its input as pty, not as stdin")
+			return protocol.Errorf(protocol.ReasonInvalid, "the process runs on a terminal: send its input as pty, not as stdin")
 		}
 		b = kind.Stdin
 	case *process.ProcessInput_Pty:
 		if !e.HasTerminal() {
-			return dialect.Errorf(dialect.ReasonInvalid, "the process has no terminal: send its input as stdin, not as pty")
+			return protocol.Errorf(protocol.ReasonInvalid, "the process has no terminal: send its input as stdin, not as pty")
 		}
 		b = kind.Pty
 	default:
-		return dialect.Errorf(dialect.ReasonInvalid, "the input is neither stdin nor pty")
+		return protocol.Errorf(protocol.ReasonInvalid, "the input is neither stdin nor pty")
 	}
 	return e.AppendStdin(ctx, bytes.NewReader(b))
 }
 
 // StreamInput writes a stream of inputs in their order.
-func (s *processService) StreamInput(ctx context.Context, stream *connect.ClientStream[process.StreamInputRequest]) (*connect.Response[process.StreamInputResponse], error) {
+func (s *processService) StreamInput(
+	ctx context.Context,
+	stream *connect.ClientStream[process.StreamInputRequest],
+) (*connect.Response[process.StreamInputResponse], error) {
 	var e *execs.Exec
 	for stream.Receive() {
 		var err error
@@ -81,7 +90,10 @@ func (s *processService) StreamInput(ctx context.Context, stream *connect.Client
 }
 
 // SendSignal signals a command's process group.
-func (s *processService) SendSignal(_ context.Context, req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
+func (s *processService) SendSignal(
+	_ context.Context,
+	req *connect.Request[process.SendSignalRequest],
+) (*connect.Response[process.SendSignalResponse], error) {
 	e, err := s.selected(req.Msg.GetProcess())
 	if err != nil {
 		return nil, err
@@ -100,8 +112,8 @@ func (s *processService) SendSignal(_ context.Context, req *connect.Request[proc
 	return connect.NewResponse(&process.SendSignalResponse{}), connectError(err)
 }
 
-// killPatience is how long a call waits for the end of what it has killed, so that a list of the processes that is asked for
-// next has it no more.
+// killPatience is how long a call waits for the end of what it has killed, so that a list of the processes that is
+// asked for next has it no more.
 const killPatience = 2 * time.Second
 
 // kill ends the command with all that it has started.
@@ -116,13 +128,19 @@ func (s *processService) kill(e *execs.Exec) {
 }
 
 // CloseStdin ends a command's standard input. A terminal has none to close: its end of input is a byte, 0x04.
-func (s *processService) CloseStdin(_ context.Context, req *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error) {
+func (s *processService) CloseStdin(
+	_ context.Context,
+	req *connect.Request[process.CloseStdinRequest],
+) (*connect.Response[process.CloseStdinResponse], error) {
 	e, err := s.selected(req.Msg.GetProcess())
 	if err != nil {
 		return nil, err
 	}
 	if e.HasTerminal() {
-		return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("send 0x04 to end the input of a terminal: %w", os.ErrInvalid))
+		return nil, connect.NewError(
+			connect.CodeFailedPrecondition,
+			fmt.Errorf("send 0x04 to end the input of a terminal: %w", os.ErrInvalid),
+		)
 	}
 	e.CloseStdin()
 	return connect.NewResponse(&process.CloseStdinResponse{}), nil

@@ -6,24 +6,24 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"sandyard/guest/dialect"
 	"sandyard/guest/link"
+	"sandyard/guest/protocol"
 )
 
-// relay connects a stream with a port on the sandbox's loopback. To who comes from outside the proxy is no port: it is the
-// sandbox's way out, and would be everybody's.
+// relay connects a stream with a port on the sandbox's loopback. To who comes from outside the proxy is no port: it is
+// the sandbox's way out, and would be everybody's.
 func (g *Guest) relay(stream *link.Stream, port uint16) {
 	defer stream.Close()
 	conn, err := dialLoopback(port)
 	if err == nil {
 		defer conn.Close()
 	}
-	if err != nil || g.outward.listensOn(port) { // asked last: the proxy may have come meanwhile
-		_, _ = stream.Write([]byte{dialect.PortClosed})
+	if err != nil || g.dialout.ListensOn(port) { // asked last: the proxy may have come meanwhile
+		_, _ = stream.Write([]byte{protocol.PortClosed})
 		_ = stream.CloseWrite()
 		return
 	}
-	if _, err := stream.Write([]byte{dialect.PortOpen}); err != nil {
+	if _, err := stream.Write([]byte{protocol.PortOpen}); err != nil {
 		return
 	}
 	(&relayed{stream: stream, conn: conn, answered: make(chan struct{})}).carry()

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"sandyard/guest/dialect"
 	"sandyard/guest/link"
+	"sandyard/guest/protocol"
 )
 
 const (
@@ -33,8 +33,8 @@ func (g *Guest) converse(conn link.Carrier) {
 		g.log.Error("start the stream multiplexer", "error", err)
 		return
 	}
-	g.outward.attach(session)
-	defer g.outward.detach(session)
+	g.dialout.Attach(session)
+	defer g.dialout.Detach(session)
 	var work sync.WaitGroup
 	worker, outside := serve(&work, g.worker, session), serve(&work, g.outside, session)
 	for {
@@ -60,11 +60,11 @@ func (g *Guest) route(stream *link.Stream, worker, outside *calls) {
 	}
 	_ = stream.SetReadDeadline(time.Time{})
 	switch target[0] {
-	case dialect.TargetGuest:
+	case protocol.TargetGuest:
 		worker.hand(stream)
-	case dialect.TargetEnvd:
+	case protocol.TargetEnvd:
 		outside.hand(stream)
-	case dialect.TargetPort:
+	case protocol.TargetPort:
 		g.relay(stream, binary.BigEndian.Uint16(target[1:]))
 	default:
 		_ = stream.Close()
@@ -97,7 +97,12 @@ type calls struct {
 
 // serve runs a server as part of work, until stop.
 func serve(work *sync.WaitGroup, handler http.Handler, session *link.Streams) *calls {
-	c := &calls{server: &http.Server{Handler: handler}, addr: session.Addr(), conns: make(chan net.Conn), closed: make(chan struct{})}
+	c := &calls{
+		server: &http.Server{Handler: handler},
+		addr:   session.Addr(),
+		conns:  make(chan net.Conn),
+		closed: make(chan struct{}),
+	}
 	life := context.WithValue(context.Background(), overKey{}, session.Done())
 	c.server.BaseContext = func(net.Listener) context.Context { return life }
 	work.Go(func() { _ = c.server.Serve(c) })

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"sandyard/guest/dialect"
 	"sandyard/guest/execs"
+	"sandyard/guest/protocol"
 )
 
 // tailExec streams a command's output for as long as somebody reads it. A stream that is whole has come to the
@@ -25,7 +25,7 @@ func (g *Guest) tailExec(w http.ResponseWriter, r *http.Request) {
 	}
 	control := http.NewResponseController(w)
 	begin := func(at int64) error {
-		w.Header().Set(dialect.OffsetHeader, strconv.FormatInt(at, 10))
+		w.Header().Set(protocol.OffsetHeader, strconv.FormatInt(at, 10))
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.WriteHeader(http.StatusOK)
 		return control.Flush()
@@ -42,8 +42,8 @@ func (g *Guest) tailExec(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// endWrites makes the end of a request end a write that waits for its client, and a command with it: a reader that is gone
-// takes nothing any more. The returned function ends that.
+// endWrites makes the end of a request end a write that waits for its client, and a command with it: a reader that is
+// gone takes nothing any more. The returned function ends that.
 func endWrites(r *http.Request, control *http.ResponseController) (stop func() bool) {
 	return context.AfterFunc(r.Context(), func() { _ = control.SetWriteDeadline(time.Unix(1, 0)) })
 }
@@ -59,8 +59,8 @@ func untilGone(next http.Handler) http.Handler {
 // overKey is the key of the channel that is closed when the conversation with the worker has ended.
 type overKey struct{}
 
-// cutPatience is how long it may take until a stream that broke off with its conversation can be told from one that
-// was closed.
+// cutPatience is how long it may take until a stream that broke off with its conversation can be told from one that was
+// closed.
 const cutPatience = time.Second
 
 // cutOff says whether a request's stream broke off with the whole conversation.
@@ -101,11 +101,11 @@ func (g *Guest) resizeExec(w http.ResponseWriter, r *http.Request) {
 
 func resize(e *execs.Exec, cols, rows int64) error {
 	if cols < 1 || cols > math.MaxUint16 || rows < 1 || rows > math.MaxUint16 {
-		return dialect.Errorf(dialect.ReasonInvalid, "a terminal has no size of %d columns and %d rows", cols, rows)
+		return protocol.Errorf(protocol.ReasonInvalid, "a terminal has no size of %d columns and %d rows", cols, rows)
 	}
 	select {
 	case <-e.Done():
-		return dialect.Errorf(dialect.ReasonEnded, "the command has ended")
+		return protocol.Errorf(protocol.ReasonEnded, "the command has ended")
 	default:
 		return e.Resize(execs.Size{Cols: uint16(cols), Rows: uint16(rows)})
 	}

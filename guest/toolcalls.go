@@ -12,8 +12,8 @@ import (
 	"net/url"
 	"os"
 
-	"sandyard/guest/dialect"
 	"sandyard/guest/files"
+	"sandyard/guest/protocol"
 )
 
 // maxBatch is how many files one call reads or writes.
@@ -21,24 +21,24 @@ const maxBatch = 1000
 
 // toolRoutes are calls that do in one round trip what takes many of envd's.
 func (g *Guest) toolRoutes(mux *http.ServeMux) {
-	mux.HandleFunc("POST "+dialect.EditPath, g.edit)
-	mux.HandleFunc("POST "+dialect.GlobPath, g.glob)
-	mux.HandleFunc("POST "+dialect.GrepPath, g.grep)
-	mux.HandleFunc("POST "+dialect.ReadManyPath, g.readMany)
-	mux.HandleFunc("POST "+dialect.WriteManyPath, g.writeMany)
+	mux.HandleFunc("POST "+protocol.EditPath, g.edit)
+	mux.HandleFunc("POST "+protocol.GlobPath, g.glob)
+	mux.HandleFunc("POST "+protocol.GrepPath, g.grep)
+	mux.HandleFunc("POST "+protocol.ReadManyPath, g.readMany)
+	mux.HandleFunc("POST "+protocol.WriteManyPath, g.writeMany)
 }
 
 // wish reads the body of a call; it answers false when that was refused.
 func wish[T any](w http.ResponseWriter, r *http.Request, to *T) bool {
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxMessage)).Decode(to)
 	if err != nil {
-		writeError(w, dialect.Errorf(dialect.ReasonInvalid, "the body cannot be read: %v", err))
+		writeError(w, protocol.Errorf(protocol.ReasonInvalid, "the body cannot be read: %v", err))
 	}
 	return err == nil
 }
 
 func (g *Guest) edit(w http.ResponseWriter, r *http.Request) {
-	var in dialect.EditRequest
+	var in protocol.EditRequest
 	if !wish(w, r, &in) {
 		return
 	}
@@ -47,11 +47,11 @@ func (g *Guest) edit(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, dialect.EditReply{File: fileEntry(edited.Entry), Replaced: edited.Replaced})
+	writeJSON(w, http.StatusOK, protocol.EditReply{File: fileEntry(edited.Entry), Replaced: edited.Replaced})
 }
 
 func (g *Guest) glob(w http.ResponseWriter, r *http.Request) {
-	var in dialect.GlobRequest
+	var in protocol.GlobRequest
 	if !wish(w, r, &in) {
 		return
 	}
@@ -60,13 +60,13 @@ func (g *Guest) glob(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, dialect.GlobReply{
+	writeJSON(w, http.StatusOK, protocol.GlobReply{
 		Entries: fileEntries(found.Entries), Unreadable: found.Unreadable, Truncated: found.Truncated,
 	})
 }
 
 func (g *Guest) grep(w http.ResponseWriter, r *http.Request) {
-	var in dialect.GrepRequest
+	var in protocol.GrepRequest
 	if !wish(w, r, &in) {
 		return
 	}
@@ -79,19 +79,28 @@ func (g *Guest) grep(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, found)
 }
 
-// readMany answers with the files one after the other, so that it holds none of them. A file that cannot be read has
-// an error in its place.
+// readMany answers with the files one after the other, so that it holds none of them. A file that cannot be read has an
+// error in its place.
 func (g *Guest) readMany(w http.ResponseWriter, r *http.Request) {
-	var in dialect.ReadManyRequest
+	var in protocol.ReadManyRequest
 	if !wish(w, r, &in) {
 		return
 	}
 	if len(in.Paths) > maxBatch {
-		writeError(w, dialect.Errorf(dialect.ReasonInvalid, "%d files are too many for one call; read at most %d", len(in.Paths), maxBatch))
+		writeError(
+			w,
+			protocol.Errorf(
+				protocol.ReasonInvalid,
+				"%d files are too many for one call; read at most %d",
+				len(in.Paths),
+				maxBatch,
+			),
+		)
 		return
 	}
 	answer := multipart.NewWriter(w)
-	w.Header().Set("Content-Type", mime.FormatMediaType("multipart/mixed", map[string]string{"boundary": answer.Boundary()}))
+	w.Header().
+		Set("Content-Type", mime.FormatMediaType("multipart/mixed", map[string]string{"boundary": answer.Boundary()}))
 	room := in.MaxBytes
 	for _, path := range in.Paths {
 		if err := g.sendPart(answer, path, &room); err != nil {
@@ -111,7 +120,7 @@ func (g *Guest) sendPart(answer *multipart.Writer, escaped string, room *int64) 
 	}
 	if err != nil {
 		e := refusal(err)
-		part, err := answer.CreatePart(textproto.MIMEHeader{dialect.ReasonHeader: {e.Reason}})
+		part, err := answer.CreatePart(textproto.MIMEHeader{protocol.ReasonHeader: {e.Reason}})
 		if err == nil {
 			_, err = io.WriteString(part, e.Message)
 		}
@@ -132,7 +141,7 @@ func (g *Guest) sendPart(answer *multipart.Writer, escaped string, room *int64) 
 func unescaped(path string) (string, error) {
 	plain, err := url.QueryUnescape(path)
 	if err != nil {
-		return "", dialect.Errorf(dialect.ReasonInvalidPath, "path '%s' is not escaped as in a query: %v", path, err)
+		return "", protocol.Errorf(protocol.ReasonInvalidPath, "path '%s' is not escaped as in a query: %v", path, err)
 	}
 	return plain, nil
 }
@@ -141,20 +150,20 @@ func unescaped(path string) (string, error) {
 func (g *Guest) writeMany(w http.ResponseWriter, r *http.Request) {
 	_, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || params["boundary"] == "" {
-		writeError(w, dialect.Errorf(dialect.ReasonInvalid, "the body must be multipart/mixed"))
+		writeError(w, protocol.Errorf(protocol.ReasonInvalid, "the body must be multipart/mixed"))
 		return
 	}
-	written := []dialect.WrittenFile{}
+	written := []protocol.WrittenFile{}
 	for parts := multipart.NewReader(r.Body, params["boundary"]); ; {
 		part, err := parts.NextRawPart()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err == nil && len(written) == maxBatch {
-			err = dialect.Errorf(dialect.ReasonInvalid, "these are too many files for one call; write at most %d", maxBatch)
+			err = protocol.Errorf(protocol.ReasonInvalid, "these are too many files for one call; write at most %d", maxBatch)
 		}
 		if err != nil {
-			writeError(w, dialect.Errorf(dialect.ReasonInvalid, "the body cannot be read: %v", err))
+			writeError(w, protocol.Errorf(protocol.ReasonInvalid, "the body cannot be read: %v", err))
 			return
 		}
 		written = append(written, g.writePart(part))
@@ -162,8 +171,8 @@ func (g *Guest) writeMany(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, written)
 }
 
-func (g *Guest) writePart(part *multipart.Part) dialect.WrittenFile {
-	path, err := unescaped(part.Header.Get(dialect.PathHeader))
+func (g *Guest) writePart(part *multipart.Part) protocol.WrittenFile {
+	path, err := unescaped(part.Header.Get(protocol.PathHeader))
 	c := files.Content{Body: part, Size: -1}
 	if err == nil {
 		c.Mode, err = modeOf(http.Header(part.Header))
@@ -174,8 +183,8 @@ func (g *Guest) writePart(part *multipart.Part) dialect.WrittenFile {
 	}
 	if err != nil {
 		refused := refusal(err)
-		return dialect.WrittenFile{Reason: refused.Reason, Message: refused.Message}
+		return protocol.WrittenFile{Reason: refused.Reason, Message: refused.Message}
 	}
 	entry := fileEntry(e)
-	return dialect.WrittenFile{File: &entry}
+	return protocol.WrittenFile{File: &entry}
 }

@@ -7,7 +7,7 @@ import (
 	"io"
 	"net/http"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 )
 
 // treeBuffer is how much of an archive is made before the answer begins: until then an error still gets its own.
@@ -64,12 +64,12 @@ func (g *Guest) unpackTree(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		_, err = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxMessage)) // what is behind the archive's end
 		if tooMuch := (*http.MaxBytesError)(nil); errors.As(err, &tooMuch) {
-			err = dialect.Errorf(dialect.ReasonArchive, "more than %d bytes follow the end of the archive", tooMuch.Limit)
+			err = protocol.Errorf(protocol.ReasonArchive, "more than %d bytes follow the end of the archive", tooMuch.Limit)
 		}
 	}
 	if err != nil {
 		writeError(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, dialect.TreeReport(made))
+	writeJSON(w, http.StatusOK, protocol.TreeReport(made))
 }

@@ -7,15 +7,15 @@ import (
 	"slices"
 	"strconv"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 )
 
-// checkUser refuses requests for another user than the sandbox's own, which envd's clients name by basic
-// authentication and in the query of file calls.
+// checkUser refuses requests for another user than the sandbox's own, which envd's clients name by basic authentication
+// and in the query of file calls.
 func checkUser(names []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, _, given := r.BasicAuth()
-		if r.URL.Path == dialect.FilesPath && r.URL.Query().Has("username") {
+		if r.URL.Path == protocol.FilesPath && r.URL.Query().Has("username") {
 			name, given = r.URL.Query().Get("username"), true
 		}
 		if given && name != "" && !slices.Contains(names, name) {
@@ -27,7 +27,12 @@ func checkUser(names []string, next http.Handler) http.Handler {
 }
 
 func noUser(name string, names []string) error {
-	return dialect.Errorf(dialect.ReasonNoUser, "invalid username: '%s'; everything here runs as '%s'", name, names[len(names)-1])
+	return protocol.Errorf(
+		protocol.ReasonNoUser,
+		"invalid username: '%s'; everything here runs as '%s'",
+		name,
+		names[len(names)-1],
+	)
 }
 
 // envdUser is what E2B calls the user of its own sandboxes, and their clients therefore name.

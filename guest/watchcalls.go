@@ -16,13 +16,18 @@ import (
 const watchKeepalive = 90 * time.Second
 
 // WatchDir streams what happens in a directory. A stream that cannot go on without a gap ends with an error.
-func (s *filesystemService) WatchDir(ctx context.Context, req *connect.Request[filesystem.WatchDirRequest], stream *connect.ServerStream[filesystem.WatchDirResponse]) error {
+func (s *filesystemService) WatchDir(
+	ctx context.Context,
+	req *connect.Request[filesystem.WatchDirRequest],
+	stream *connect.ServerStream[filesystem.WatchDirResponse],
+) error {
 	v, err := s.watchers.open(s.files, req.Msg)
 	if err != nil {
 		return connectError(err)
 	}
 	defer v.close()
-	if err := stream.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Start{Start: &filesystem.WatchDirResponse_StartEvent{}}}); err != nil {
+	start := &filesystem.WatchDirResponse_Start{Start: &filesystem.WatchDirResponse_StartEvent{}}
+	if err := stream.Send(&filesystem.WatchDirResponse{Event: start}); err != nil {
 		return err
 	}
 	interval := cmp.Or(keepaliveOf(req.Header()), watchKeepalive)
@@ -32,12 +37,19 @@ func (s *filesystemService) WatchDir(ctx context.Context, req *connect.Request[f
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, context.DeadlineExceeded):
-			err = stream.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Keepalive{Keepalive: &filesystem.WatchDirResponse_KeepAlive{}}})
+			err = stream.Send(
+				&filesystem.WatchDirResponse{
+					Event: &filesystem.WatchDirResponse_Keepalive{Keepalive: &filesystem.WatchDirResponse_KeepAlive{}},
+				},
+			)
 		case err != nil:
 			return connectError(err)
 		}
 		for _, e := range events {
-			err = errors.Join(err, stream.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Filesystem{Filesystem: e}}))
+			err = errors.Join(
+				err,
+				stream.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Filesystem{Filesystem: e}}),
+			)
 		}
 		if err != nil {
 			return err
@@ -46,14 +58,20 @@ func (s *filesystemService) WatchDir(ctx context.Context, req *connect.Request[f
 }
 
 // CreateWatcher begins to collect what happens in a directory, for GetWatcherEvents.
-func (s *filesystemService) CreateWatcher(ctx context.Context, req *connect.Request[filesystem.CreateWatcherRequest]) (*connect.Response[filesystem.CreateWatcherResponse], error) {
+func (s *filesystemService) CreateWatcher(
+	ctx context.Context,
+	req *connect.Request[filesystem.CreateWatcherRequest],
+) (*connect.Response[filesystem.CreateWatcherResponse], error) {
 	id, err := s.watchers.create(ctx, s.files, req.Msg)
 	return connect.NewResponse(&filesystem.CreateWatcherResponse{WatcherId: id}), connectError(err)
 }
 
 // GetWatcherEvents answers with what has happened since the last call. When a watcher has ended it answers with the
 // rest first and then with the reason.
-func (s *filesystemService) GetWatcherEvents(_ context.Context, req *connect.Request[filesystem.GetWatcherEventsRequest]) (*connect.Response[filesystem.GetWatcherEventsResponse], error) {
+func (s *filesystemService) GetWatcherEvents(
+	_ context.Context,
+	req *connect.Request[filesystem.GetWatcherEventsRequest],
+) (*connect.Response[filesystem.GetWatcherEventsResponse], error) {
 	c, ok := s.watchers.find(req.Msg.GetWatcherId())
 	if !ok {
 		return nil, noWatcher(req.Msg.GetWatcherId())
@@ -63,7 +81,10 @@ func (s *filesystemService) GetWatcherEvents(_ context.Context, req *connect.Req
 }
 
 // RemoveWatcher ends a watcher.
-func (s *filesystemService) RemoveWatcher(_ context.Context, req *connect.Request[filesystem.RemoveWatcherRequest]) (*connect.Response[filesystem.RemoveWatcherResponse], error) {
+func (s *filesystemService) RemoveWatcher(
+	_ context.Context,
+	req *connect.Request[filesystem.RemoveWatcherRequest],
+) (*connect.Response[filesystem.RemoveWatcherResponse], error) {
 	if !s.watchers.remove(req.Msg.GetWatcherId()) {
 		return nil, noWatcher(req.Msg.GetWatcherId())
 	}

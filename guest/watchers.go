@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"sandyard/guest/dialect"
 	"sandyard/guest/envdpb/filesystem"
 	"sandyard/guest/files"
+	"sandyard/guest/protocol"
 	"sandyard/guest/watch"
 
 	"google.golang.org/protobuf/proto"
@@ -49,14 +49,18 @@ type watchRequest interface {
 // open watches a directory, whose path tree reads, if there is room for one more watcher.
 func (w *watchers) open(tree *files.Tree, req watchRequest) (*view, error) {
 	if !w.enter() {
-		return nil, dialect.Errorf(dialect.ReasonBusy, "%d directories are watched; end one of the watchers", maxWatchers)
+		return nil, protocol.Errorf(protocol.ReasonBusy, "%d directories are watched; end one of the watchers", maxWatchers)
 	}
 	root, rel, abs, err := tree.Directory(req.GetPath())
 	if err != nil {
 		<-w.places
 		return nil, err
 	}
-	watcher, err := watch.Open(root, rel, watch.Options{Recursive: req.GetRecursive(), NetworkMounts: req.GetAllowNetworkMounts()})
+	watcher, err := watch.Open(
+		root,
+		rel,
+		watch.Options{Recursive: req.GetRecursive(), NetworkMounts: req.GetAllowNetworkMounts()},
+	)
 	if err != nil {
 		<-w.places
 		return nil, err
@@ -223,7 +227,7 @@ func (c *collector) keep(events []*filesystem.FilesystemEvent, err error) bool {
 	c.end = err
 	for _, e := range events {
 		if c.size += proto.Size(e); c.size > maxCollected {
-			c.end = dialect.Errorf(dialect.ReasonTooLarge, "too many events were not fetched and some were lost; watch again")
+			c.end = protocol.Errorf(protocol.ReasonTooLarge, "too many events were not fetched and some were lost; watch again")
 			break
 		}
 		c.events = append(c.events, e)

@@ -2,6 +2,6 @@
 // without it the guest runs itself as "guest sup", which takes 2.5 ms longer to start and more memory.
 package main
 
-import "sandyard/guest/sup"
+import "sandyard/guest/supervisor"
 
-func main() { sup.Run() }
+func main() { supervisor.Run() }

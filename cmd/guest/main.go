@@ -14,7 +14,7 @@ import (
 
 	"sandyard/guest"
 	build "sandyard/guest/step"
-	"sandyard/guest/sup"
+	"sandyard/guest/supervisor"
 )
 
 const (
@@ -32,7 +32,7 @@ func main() {
 	}
 	switch os.Args[1] {
 	case "sup":
-		sup.Run()
+		supervisor.Run()
 	case "stdio":
 		if err := stdio(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, "guest:", err)
@@ -48,7 +48,11 @@ func main() {
 }
 
 func usage() {
-	fmt.Fprintln(os.Stderr, "usage: guest stdio [-workdir DIR] [-roots DIR,...] [-users NAME,...] [-unclaimed DURATION] [-linger DURATION] | guest sup | guest step DIR PROGRAM [ARG...] | guest step --end | guest version")
+	fmt.Fprintln(
+		os.Stderr,
+		"usage: guest stdio [-workdir DIR] [-roots DIR,...] [-users NAME,...] [-unclaimed DURATION] [-linger DURATION] | "+
+			"guest sup | guest step DIR PROGRAM [ARG...] | guest step --end | guest version",
+	)
 	os.Exit(2)
 }
 
@@ -118,13 +122,14 @@ func options(args []string) (guest.Options, error) {
 		return guest.Options{}, err
 	}
 	return guest.Options{
-		Supervisor: supervisor(self), Env: environment(), WorkDir: *workDir,
-		Roots: list(*roots), Users: list(*users), Unclaimed: *unclaimed, Linger: *linger, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Supervisor: supervisorCommand(self), Env: environment(), WorkDir: *workDir,
+		Roots: list(*roots), Users: list(*users), Unclaimed: *unclaimed, Linger: *linger,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}, nil
 }
 
-// supervisor prefers the small program.
-func supervisor(self string) []string {
+// supervisorCommand prefers the small program.
+func supervisorCommand(self string) []string {
 	small := filepath.Join(filepath.Dir(self), "sup")
 	if info, err := os.Stat(small); err == nil && info.Mode().IsRegular() {
 		return []string{small}

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"sandyard/guest"
-	"sandyard/guest/sup"
+	"sandyard/guest/supervisor"
 	"sandyard/providers/envd"
 	"sandyard/toolset/inside"
 )
@@ -32,7 +32,7 @@ const (
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == "sup" { // as which the guest calls it
-		sup.Run()
+		supervisor.Run()
 		return
 	}
 	if err := serve(); err != nil {

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 )
 
 const (
@@ -32,10 +32,18 @@ func (r *Registry) admit(c Command) error {
 	}
 	switch {
 	case n >= maxBackground:
-		return dialect.Errorf(dialect.ReasonTooMany, "%d background commands and code contexts run in this sandbox, which is the limit; "+
-			"delete one, or wait for one to end", n)
+		return protocol.Errorf(
+			protocol.ReasonTooMany,
+			"%d background commands and code contexts run in this sandbox, which is the limit; "+
+				"delete one, or wait for one to end",
+			n,
+		)
 	case c.TTY != nil && terminals >= maxTerminals:
-		return dialect.Errorf(dialect.ReasonTooMany, "%d terminals run in this sandbox, which is the limit; delete one, or end its shell", terminals)
+		return protocol.Errorf(
+			protocol.ReasonTooMany,
+			"%d terminals run in this sandbox, which is the limit; delete one, or end its shell",
+			terminals,
+		)
 	}
 	return nil
 }
@@ -94,7 +102,7 @@ func (e *Exec) expire(limit time.Duration) {
 const killGrace = 2 * time.Second
 
 // Await reports on the command at its end, or as it is when ctx ends.
-func (e *Exec) Await(ctx context.Context) dialect.ExecInfo {
+func (e *Exec) Await(ctx context.Context) protocol.ExecInfo {
 	select {
 	case <-e.done:
 	case <-ctx.Done():
@@ -104,7 +112,12 @@ func (e *Exec) Await(ctx context.Context) dialect.ExecInfo {
 
 // Read returns at most limit bytes of a stream from offset on, and where they begin: later than asked for where older
 // ones are not kept. It waits for the first of them until the command or ctx ends.
-func (e *Exec) Read(ctx context.Context, stream Stream, offset int64, limit int) (b []byte, begin int64, info dialect.ExecInfo) {
+func (e *Exec) Read(
+	ctx context.Context,
+	stream Stream,
+	offset int64,
+	limit int,
+) (b []byte, begin int64, info protocol.ExecInfo) {
 	for {
 		over := e.over() || ctx.Err() != nil // before the look at the output: of one that has ended nothing is added any more
 		e.mu.Lock()
@@ -130,7 +143,7 @@ func (e *Exec) SignalOnce(id string, s syscall.Signal) error {
 		return nil
 	}
 	if err := e.Signal(s); errors.Is(err, syscall.ESRCH) {
-		return dialect.Errorf(dialect.ReasonEnded, "the command has ended")
+		return protocol.Errorf(protocol.ReasonEnded, "the command has ended")
 	} else if err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sandyard/guest/dialect"
-	"sandyard/guest/procs"
+	"sandyard/guest/process"
+	"sandyard/guest/protocol"
 )
 
 // Command is what to start.
@@ -54,15 +54,15 @@ func withDefaults(env map[string]string) map[string]string {
 }
 
 // resolve turns the command into what the kernel runs, and finds what can be known to be wrong with it before.
-func (r *Registry) resolve(c Command) (procs.Spec, error) {
+func (r *Registry) resolve(c Command) (process.Spec, error) {
 	if err := check(c); err != nil {
-		return procs.Spec{}, err
+		return process.Spec{}, err
 	}
 	env, workDir := r.Defaults()
 	maps.Copy(env, c.Env)
-	dir, err := directory(dialect.InHome(c.Dir, cmp.Or(env["HOME"], workDir)), workDir)
+	dir, err := directory(protocol.InHome(c.Dir, cmp.Or(env["HOME"], workDir)), workDir)
 	if err != nil {
-		return procs.Spec{}, err
+		return process.Spec{}, err
 	}
 	argv := c.Argv
 	if c.Shell {
@@ -70,20 +70,20 @@ func (r *Registry) resolve(c Command) (procs.Spec, error) {
 	}
 	path, err := lookup(argv[0], dir, env["PATH"])
 	if err != nil {
-		return procs.Spec{}, err
+		return process.Spec{}, err
 	}
-	return procs.Spec{Path: path, Dir: dir, TTY: c.TTY != nil, Argv: argv, Env: environ(env)}, nil
+	return process.Spec{Path: path, Dir: dir, TTY: c.TTY != nil, Argv: argv, Env: environ(env)}, nil
 }
 
 func check(c Command) error {
-	if c.Name != "" && !dialect.ValidName(c.Name) {
-		return dialect.Errorf(dialect.ReasonInvalid, "%q cannot name a command", c.Name)
+	if c.Name != "" && !protocol.ValidName(c.Name) {
+		return protocol.Errorf(protocol.ReasonInvalid, "%q cannot name a command", c.Name)
 	}
 	if len(c.Argv) == 0 || c.Argv[0] == "" {
-		return dialect.Errorf(dialect.ReasonInvalid, "the command is empty")
+		return protocol.Errorf(protocol.ReasonInvalid, "the command is empty")
 	}
 	if strings.ContainsRune(c.Dir, 0) || slices.ContainsFunc(c.Argv, hasNUL) {
-		return dialect.Errorf(dialect.ReasonInvalid, "the command holds a NUL byte")
+		return protocol.Errorf(protocol.ReasonInvalid, "the command holds a NUL byte")
 	}
 	return checkEnv(c.Env)
 }
@@ -91,7 +91,7 @@ func check(c Command) error {
 func checkEnv(env map[string]string) error {
 	for k, v := range env {
 		if k == "" || strings.ContainsAny(k, "=\x00") || hasNUL(v) {
-			return dialect.Errorf(dialect.ReasonInvalid, "the environment variable %q is not valid", k)
+			return protocol.Errorf(protocol.ReasonInvalid, "the environment variable %q is not valid", k)
 		}
 	}
 	return nil
@@ -106,11 +106,11 @@ func directory(dir, workDir string) (string, error) {
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return "", dialect.Errorf(dialect.ReasonNoDir, "no permission to enter cwd '%s'", dir)
+		return "", protocol.Errorf(protocol.ReasonNoDir, "no permission to enter cwd '%s'", dir)
 	case err != nil:
-		return "", dialect.Errorf(dialect.ReasonNoDir, "cwd '%s' does not exist", dir)
+		return "", protocol.Errorf(protocol.ReasonNoDir, "cwd '%s' does not exist", dir)
 	case !info.IsDir():
-		return "", dialect.Errorf(dialect.ReasonNoDir, "cwd '%s' is not a directory", dir)
+		return "", protocol.Errorf(protocol.ReasonNoDir, "cwd '%s' is not a directory", dir)
 	}
 	return dir, nil
 }
@@ -129,7 +129,7 @@ func lookup(program, dir, path string) (string, error) {
 		if found, ok := search(program, path); ok {
 			return found, nil
 		}
-		return "", dialect.Errorf(dialect.ReasonNoCommand, "command '%s' not found", program)
+		return "", protocol.Errorf(protocol.ReasonNoCommand, "command '%s' not found", program)
 	}
 	found := program
 	if !filepath.IsAbs(program) {
@@ -138,11 +138,11 @@ func lookup(program, dir, path string) (string, error) {
 	info, err := os.Stat(found)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return "", dialect.Errorf(dialect.ReasonDenied, "no permission to run '%s'", program)
+		return "", protocol.Errorf(protocol.ReasonDenied, "no permission to run '%s'", program)
 	case err != nil:
-		return "", dialect.Errorf(dialect.ReasonNoCommand, "command '%s' not found", program)
+		return "", protocol.Errorf(protocol.ReasonNoCommand, "command '%s' not found", program)
 	case info.IsDir() || !executable(found):
-		return "", dialect.Errorf(dialect.ReasonDenied, "'%s' is not executable", program)
+		return "", protocol.Errorf(protocol.ReasonDenied, "'%s' is not executable", program)
 	}
 	return found, nil
 }

@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"time"
 
-	"sandyard/guest/dialect"
-	"sandyard/guest/procs"
+	"sandyard/guest/process"
+	"sandyard/guest/protocol"
 )
 
 // Exec is one command, running or finished.
@@ -20,7 +20,7 @@ type Exec struct {
 	ready    chan struct{} // closed when it runs, or cannot
 	startErr error
 	started  time.Time
-	proc     *procs.Process // nil when its supervisor was killed at the start
+	proc     *process.Process // nil when its supervisor was killed at the start
 	stdin    *input
 	terminal *os.File
 	outputs  [streams]*os.File // that we read
@@ -39,9 +39,9 @@ type Exec struct {
 	forgotten  bool
 	signals    recent // ids of signals that were sent
 	killReason string
-	slain      chan struct{}    // closed by the first Kill
-	killed     chan struct{}    // made by the first Kill, and closed when nothing of the command is left
-	info       dialect.ExecInfo // of a finished command
+	slain      chan struct{}     // closed by the first Kill
+	killed     chan struct{}     // made by the first Kill, and closed when nothing of the command is left
+	info       protocol.ExecInfo // of a finished command
 
 	done chan struct{} // closed when it has ended and its output is in
 }
@@ -67,7 +67,7 @@ func newExec(c Command, room *atomic.Int64) *Exec {
 }
 
 // begin takes over the running process, before ready is closed.
-func (e *Exec) begin(p *procs.Process, files *pipes) {
+func (e *Exec) begin(p *process.Process, files *pipes) {
 	e.proc, e.started = p, time.Now()
 	e.stdin.file, e.outputs = files.stdin, files.out
 	if files.tty {
@@ -85,7 +85,7 @@ func (e *Exec) follow(files *pipes, oomBefore int64) {
 		status = e.proc.Status()
 		e.awaitKill()
 	}
-	e.report(status, procs.OOMKills()-oomBefore)
+	e.report(status, process.OOMKills()-oomBefore)
 }
 
 // awaitKill returns when a kill that is under way has found all that the command started: it is only over then.
@@ -100,7 +100,7 @@ func (e *Exec) awaitKill() {
 
 func (e *Exec) report(status syscall.WaitStatus, oomKills int64) {
 	e.mu.Lock()
-	e.info = dialect.ExecInfo{
+	e.info = protocol.ExecInfo{
 		Name: e.Command.Name, Pid: e.Pid(), ExitCode: status.ExitStatus(),
 		KillReason: e.killReason, OOMKills: oomKills, DurationMs: since(e.started),
 	}
@@ -139,14 +139,14 @@ func (e *Exec) Arguments() ([]string, map[string]string) {
 func (e *Exec) Done() <-chan struct{} { return e.done }
 
 // Info reports on the command as it is now.
-func (e *Exec) Info() dialect.ExecInfo {
+func (e *Exec) Info() protocol.ExecInfo {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	info := e.info
 	select {
 	case <-e.done:
 	default:
-		info = dialect.ExecInfo{Name: e.Command.Name, Running: true, Pid: e.Pid(), DurationMs: since(e.started)}
+		info = protocol.ExecInfo{Name: e.Command.Name, Running: true, Pid: e.Pid(), DurationMs: since(e.started)}
 	}
 	info.StdoutBytes, info.StderrBytes = e.spools[Stdout].total, e.spools[Stderr].total
 	info.AgeMs, info.Background, info.Forgotten = since(e.started), e.Command.Background, e.forgotten
@@ -155,8 +155,8 @@ func (e *Exec) Info() dialect.ExecInfo {
 	return info
 }
 
-// Kill ends the command with everything it started: TERM, the grace, KILL. The reason, if any, is kept with the
-// result. A finished command is left alone.
+// Kill ends the command with everything it started: TERM, the grace, KILL. The reason, if any, is kept with the result.
+// A finished command is left alone.
 func (e *Exec) Kill(grace time.Duration, reason string) {
 	select {
 	case <-e.done:
@@ -197,7 +197,7 @@ func (e *Exec) Signal(s syscall.Signal) error {
 // Resize sets the size of the command's terminal.
 func (e *Exec) Resize(size Size) error {
 	if e.terminal == nil {
-		return dialect.Errorf(dialect.ReasonInvalid, "the command has no terminal")
+		return protocol.Errorf(protocol.ReasonInvalid, "the command has no terminal")
 	}
 	return resize(e.terminal, size)
 }
@@ -208,9 +208,9 @@ func (e *Exec) HasTerminal() bool { return e.terminal != nil }
 // Age is how long ago the command started.
 func (e *Exec) Age() time.Duration { return time.Since(e.started) }
 
-// Follow calls begin, and then emits the output until the command has ended and everything was emitted, one of both fails
-// or ctx ends. Of a named command that is all kept output from the offsets on; of a plain one what is written from now on,
-// for the first caller from the beginning. The data may be kept.
+// Follow calls begin, and then emits the output until the command has ended and everything was emitted, one of both
+// fails or ctx ends. Of a named command that is all kept output from the offsets on; of a plain one what is written
+// from now on, for the first caller from the beginning. The data may be kept.
 func (e *Exec) Follow(ctx context.Context, offsets [2]int64, begin func() error, emit func(Chunk) error) error {
 	if e.Command.Name != "" {
 		if err := begin(); err != nil {
@@ -287,7 +287,8 @@ func (e *Exec) forget() {
 	}
 }
 
-// remains is a forgotten command without what it took to run it. Its channels are closed, and nothing is added any more.
+// remains is a forgotten command without what it took to run it. Its channels are closed, and nothing is added any
+// more.
 func (e *Exec) remains(stdin *input) *Exec {
 	e.mu.Lock()
 	defer e.mu.Unlock()

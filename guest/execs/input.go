@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 )
 
 // input is a command's standard input. It counts what the command's pipe has taken, so that a caller that lost its
@@ -55,10 +55,15 @@ func (e *Exec) WriteStdin(ctx context.Context, offset int64, r io.Reader, eof bo
 	}
 	defer in.unlock()
 	if in.file == nil {
-		return dialect.Errorf(dialect.ReasonInvalid, "the command was started without standard input")
+		return protocol.Errorf(protocol.ReasonInvalid, "the command was started without standard input")
 	}
 	if offset > in.taken {
-		return dialect.Errorf(dialect.ReasonInvalid, "input from byte %d on would leave a gap after byte %d", offset, in.taken)
+		return protocol.Errorf(
+			protocol.ReasonInvalid,
+			"input from byte %d on would leave a gap after byte %d",
+			offset,
+			in.taken,
+		)
 	}
 	if _, err := io.CopyN(io.Discard, r, in.taken-offset); err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -80,7 +85,7 @@ func (e *Exec) AppendStdin(ctx context.Context, r io.Reader) error {
 	}
 	defer in.unlock()
 	if in.file == nil {
-		return dialect.Errorf(dialect.ReasonInvalid, "the command was started without standard input")
+		return protocol.Errorf(protocol.ReasonInvalid, "the command was started without standard input")
 	}
 	return in.copy(ctx, r)
 }

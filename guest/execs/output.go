@@ -42,9 +42,9 @@ func (e *Exec) collect(files *pipes) {
 	e.stdin.abandon()
 }
 
-// hasten lets the output of a plain command that has ended be read without its listeners, who get it as they come to it.
-// That is kept of few commands at one time; of the others, and of a terminal that holds more than is kept (gVisor's hold
-// whatever is written to them), the rest waits for the listeners until the command is killed.
+// hasten lets the output of a plain command that has ended be read without its listeners, who get it as they come to
+// it. That is kept of few commands at one time; of the others, and of a terminal that holds more than is kept (gVisor's
+// hold whatever is written to them), the rest waits for the listeners until the command is killed.
 func (e *Exec) hasten(heard <-chan struct{}) {
 	if e.audience == nil {
 		return
@@ -178,8 +178,8 @@ func (e *Exec) takeRest(stream Stream, f *os.File, buf []byte) {
 	}
 }
 
-// rest is how much of a stream that is no longer read may be the command's. gVisor's terminals hold whatever is written to
-// them; of a command that was killed nobody misses it.
+// rest is how much of a stream that is no longer read may be the command's. gVisor's terminals hold whatever is written
+// to them; of a command that was killed nobody misses it.
 func (e *Exec) rest() int {
 	if e.wasKilled() {
 		return maxRest

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipes are the standard descriptors of one command. Ours are polled by the runtime, so that a close or a deadline
-// ends a read; the command's are plain.
+// pipes are the standard descriptors of one command. Ours are polled by the runtime, so that a close or a deadline ends
+// a read; the command's are plain.
 type pipes struct {
 	child [4]*os.File
 	stdin *os.File // nil without

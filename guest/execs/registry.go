@@ -1,9 +1,9 @@
 // Package execs keeps the commands of a sandbox: it starts them, collects their output while nobody may be listening,
 // and remembers how they ended.
 //
-// A named command belongs to nobody's connection. Its name starts it at most once, the beginning of its output is
-// kept until Forget, and whoever asks with the name again gets the same output from any offset. A command without a
-// name is envd's plain kind: its output goes to who listens, and it is forgotten when it ends.
+// A named command belongs to nobody's connection. Its name starts it at most once, the beginning of its output is kept
+// until Forget, and whoever asks with the name again gets the same output from any offset. A command without a name is
+// envd's plain kind: its output goes to who listens, and it is forgotten when it ends.
 package execs
 
 import (
@@ -16,8 +16,8 @@ import (
 	"syscall"
 	"time"
 
-	"sandyard/guest/dialect"
-	"sandyard/guest/procs"
+	"sandyard/guest/process"
+	"sandyard/guest/protocol"
 )
 
 const (
@@ -40,7 +40,7 @@ const (
 
 // Registry holds the commands.
 type Registry struct {
-	host   *procs.Host
+	host   *process.Host
 	room   atomic.Int64 // bytes of output that may still be kept
 	behind atomic.Int64 // the same for background commands
 
@@ -62,7 +62,7 @@ type Registry struct {
 }
 
 // NewRegistry makes a registry whose commands get env and start in workDir unless they say otherwise.
-func NewRegistry(host *procs.Host, env map[string]string, workDir string) *Registry {
+func NewRegistry(host *process.Host, env map[string]string, workDir string) *Registry {
 	r := &Registry{
 		host: host, env: withDefaults(env), workDir: workDir,
 		named: map[string]*Exec{}, live: map[*Exec]struct{}{}, noInput: newInput(),
@@ -120,8 +120,8 @@ func (r *Registry) Home() string {
 	return cmp.Or(r.env["HOME"], r.floor["HOME"])
 }
 
-// Start starts the command, or returns the one that has its name. An error means that nothing has run, and leaves
-// the name free.
+// Start starts the command, or returns the one that has its name. An error means that nothing has run, and leaves the
+// name free.
 func (r *Registry) Start(c Command) (*Exec, error) {
 	e, fresh, err := r.reserve(c)
 	if err != nil {
@@ -151,7 +151,7 @@ func (r *Registry) reserve(c Command) (e *Exec, fresh bool, err error) {
 		r.vacate(e)
 	}
 	if len(r.live) >= maxLive {
-		return nil, false, dialect.Errorf(dialect.ReasonBusy, "%d commands are running; wait for one to end", maxLive)
+		return nil, false, protocol.Errorf(protocol.ReasonBusy, "%d commands are running; wait for one to end", maxLive)
 	}
 	if c.Background {
 		if err := r.admit(c); err != nil {
@@ -187,12 +187,12 @@ func (r *Registry) launch(e *Exec, c Command) error {
 	}
 	files, err := openPipes(c)
 	if err != nil {
-		return dialect.Errorf(dialect.ReasonBusy, "open the command's pipes: %v", err)
+		return protocol.Errorf(protocol.ReasonBusy, "open the command's pipes: %v", err)
 	}
-	oom := procs.OOMKills()
+	oom := process.OOMKills()
 	p, err := r.host.Start(spec, files.forChild())
 	files.closeChild()
-	if err != nil && !errors.Is(err, procs.ErrUnknownStart) {
+	if err != nil && !errors.Is(err, process.ErrUnknownStart) {
 		files.closeOurs()
 		return startError(spec, err)
 	}
@@ -208,23 +208,23 @@ func (r *Registry) launch(e *Exec, c Command) error {
 	return nil
 }
 
-func startError(spec procs.Spec, err error) error {
+func startError(spec process.Spec, err error) error {
 	var errno syscall.Errno
 	switch {
-	case errors.Is(err, procs.ErrNoProcess), errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM):
-		return dialect.Errorf(dialect.ReasonBusy, "%v", procs.ErrNoProcess)
+	case errors.Is(err, process.ErrNoProcess), errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM):
+		return protocol.Errorf(protocol.ReasonBusy, "%v", process.ErrNoProcess)
 	case errors.Is(err, syscall.ENOEXEC):
-		return dialect.Errorf(dialect.ReasonInvalid, "'%s' is not a program that this machine can run", spec.Path)
+		return protocol.Errorf(protocol.ReasonInvalid, "'%s' is not a program that this machine can run", spec.Path)
 	case errors.Is(err, syscall.E2BIG):
-		return dialect.Errorf(dialect.ReasonInvalid, "the arguments and environment are too long")
+		return protocol.Errorf(protocol.ReasonInvalid, "the arguments and environment are too long")
 	case errors.Is(err, syscall.EACCES):
-		return dialect.Errorf(dialect.ReasonDenied, "no permission to run '%s'", spec.Path)
+		return protocol.Errorf(protocol.ReasonDenied, "no permission to run '%s'", spec.Path)
 	case errors.Is(err, syscall.ENOENT):
-		return dialect.Errorf(dialect.ReasonNoCommand, "'%s', or the interpreter it names, does not exist", spec.Path)
+		return protocol.Errorf(protocol.ReasonNoCommand, "'%s', or the interpreter it names, does not exist", spec.Path)
 	case errors.As(err, &errno):
-		return dialect.Errorf(dialect.ReasonInvalid, "start '%s': %v", spec.Path, errno)
+		return protocol.Errorf(protocol.ReasonInvalid, "start '%s': %v", spec.Path, errno)
 	default:
-		return dialect.Errorf(dialect.ReasonInternal, "start '%s': %v", spec.Path, err)
+		return protocol.Errorf(protocol.ReasonInternal, "start '%s': %v", spec.Path, err)
 	}
 }
 
@@ -253,7 +253,7 @@ func (r *Registry) Named(name string) (*Exec, error) {
 	e := r.named[name]
 	r.mu.Unlock()
 	if e == nil {
-		return nil, dialect.Errorf(dialect.ReasonNoExec, "no command is named '%s'", name)
+		return nil, protocol.Errorf(protocol.ReasonNoExec, "no command is named '%s'", name)
 	}
 	<-e.ready
 	return e, e.startErr
@@ -283,18 +283,18 @@ func (r *Registry) Live() []*Exec {
 }
 
 // Infos reports on every named command, oldest first.
-func (r *Registry) Infos() []dialect.ExecInfo {
+func (r *Registry) Infos() []protocol.ExecInfo {
 	r.mu.Lock()
 	all := slices.Collect(maps.Values(r.named))
 	r.mu.Unlock()
-	infos := make([]dialect.ExecInfo, 0, len(all))
+	infos := make([]protocol.ExecInfo, 0, len(all))
 	for _, e := range all {
 		<-e.ready
 		if e.startErr == nil {
 			infos = append(infos, e.Info())
 		}
 	}
-	slices.SortFunc(infos, func(a, b dialect.ExecInfo) int { return int(b.AgeMs - a.AgeMs) })
+	slices.SortFunc(infos, func(a, b protocol.ExecInfo) int { return int(b.AgeMs - a.AgeMs) })
 	return infos
 }
 
@@ -310,7 +310,7 @@ func (r *Registry) Forget(name string) error {
 		r.shrink(name, e)
 		return nil
 	default:
-		return dialect.Errorf(dialect.ReasonBusy, "the command '%s' is still running", name)
+		return protocol.Errorf(protocol.ReasonBusy, "the command '%s' is still running", name)
 	}
 }
 

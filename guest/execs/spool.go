@@ -2,8 +2,8 @@ package execs
 
 import "sync/atomic"
 
-// spool keeps the beginning of one output stream, or its end. Its owner serialises the calls. What it has handed out
-// is never overwritten.
+// spool keeps the beginning of one output stream, or its end. Its owner serialises the calls. What it has handed out is
+// never overwritten.
 type spool struct {
 	keep  int64
 	room  *atomic.Int64 // shared by all spools of its kind

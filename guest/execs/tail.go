@@ -24,7 +24,13 @@ type tail struct {
 // all is emitted, emit fails or ctx ends. It says first where that begins: later than asked for where older bytes are
 // not kept, earlier where there are not so many. Where bytes are missing later it ends. The command does not write on
 // while somebody lags far behind; of one who was broken off lost says whether he may come back.
-func (e *Exec) Tail(ctx context.Context, offset int64, begin func(at int64) error, emit func([]byte) error, lost func(context.Context) bool) error {
+func (e *Exec) Tail(
+	ctx context.Context,
+	offset int64,
+	begin func(at int64) error,
+	emit func([]byte) error,
+	lost func(context.Context) bool,
+) error {
 	t := e.join(offset)
 	err := begin(t.at)
 	if err == nil {
@@ -111,8 +117,8 @@ func (e *Exec) move() {
 	}
 }
 
-// pace returns when nobody who reads the tail of a stream lags far behind. For one whose command has ended it waits only
-// where much of its output is still on the way.
+// pace returns when nobody who reads the tail of a stream lags far behind. For one whose command has ended it waits
+// only where much of its output is still on the way.
 func (e *Exec) pace(stream Stream) {
 	ended := e.proc.Ended()
 	for stream == Stdout && e.lags() {

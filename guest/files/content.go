@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"sandyard/guest/beneath"
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
+	"sandyard/guest/saferoot"
 )
 
 // Open opens a regular file for reading and answers ReasonTooLarge when it holds more than limit bytes; a negative
@@ -32,7 +32,7 @@ func openAt(p place, err error, path string, limit int64) (*os.File, fs.FileInfo
 		file *os.File
 		info fs.FileInfo
 	}
-	o, err := at(p, err, path, func(root *beneath.Root, p place) (opened, error) {
+	o, err := at(p, err, path, func(root *saferoot.Root, p place) (opened, error) {
 		f, err := openRegular(root, p.rel, path, limit)
 		if err != nil {
 			return opened{}, err
@@ -50,7 +50,7 @@ func openAt(p place, err error, path string, limit int64) (*os.File, fs.FileInfo
 }
 
 // openRegular opens a regular file that holds at most limit bytes; a negative limit is none.
-func openRegular(root *beneath.Root, rel, path string, limit int64) (*os.File, error) {
+func openRegular(root *saferoot.Root, rel, path string, limit int64) (*os.File, error) {
 	// To open a device may do things. Without O_NONBLOCK opening a FIFO would wait for a writer.
 	if info, err := root.Lstat(rel); err == nil && info.Mode().Type() != fs.ModeSymlink {
 		if err := readable(info, path, limit); err != nil {
@@ -74,11 +74,11 @@ func openRegular(root *beneath.Root, rel, path string, limit int64) (*os.File, e
 func readable(info fs.FileInfo, path string, limit int64) error {
 	switch {
 	case info.IsDir():
-		return dialect.Errorf(dialect.ReasonNotAFile, "path '%s' is a directory", path)
+		return protocol.Errorf(protocol.ReasonNotAFile, "path '%s' is a directory", path)
 	case !info.Mode().IsRegular():
-		return dialect.Errorf(dialect.ReasonNotAFile, "path '%s' is not a regular file", path)
+		return protocol.Errorf(protocol.ReasonNotAFile, "path '%s' is not a regular file", path)
 	case limit >= 0 && info.Size() > limit:
-		return dialect.Errorf(dialect.ReasonTooLarge, "path '%s' holds %d bytes; the limit is %d", path, info.Size(), limit)
+		return protocol.Errorf(protocol.ReasonTooLarge, "path '%s' holds %d bytes; the limit is %d", path, info.Size(), limit)
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ type Content struct {
 // Write replaces a file with its metadata, in one step and with its parents made. The old file stays when anything
 // fails.
 func (t *Tree) Write(path string, c Content) (Entry, error) {
-	return inRoot(t, path, true, func(root *beneath.Root, p place) (Entry, error) {
+	return inRoot(t, path, true, func(root *saferoot.Root, p place) (Entry, error) {
 		prefix, err := replaceable(root, p, path)
 		if err != nil {
 			return Entry{}, err
@@ -107,7 +107,7 @@ func (t *Tree) Write(path string, c Content) (Entry, error) {
 }
 
 // exchange puts a new file in the place of what is there, if ready agrees when it is written.
-func exchange(root *beneath.Root, p place, prefix string, c Content, ready func() error) (Entry, error) {
+func exchange(root *saferoot.Root, p place, prefix string, c Content, ready func() error) (Entry, error) {
 	temp := filepath.Join(filepath.Dir(p.rel), prefix+rand.Text())
 	err := fill(root, temp, c)
 	if err == nil {
@@ -125,22 +125,22 @@ func exchange(root *beneath.Root, p place, prefix string, c Content, ready func(
 
 // replaceable refuses what a rename would not replace with a clear error, or should not. Else it answers with the
 // beginning of a temporary name.
-func replaceable(root *beneath.Root, p place, path string) (prefix string, err error) {
+func replaceable(root *saferoot.Root, p place, path string) (prefix string, err error) {
 	info, err := root.Lstat(p.rel)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return dialect.TempNew, nil
+		return protocol.TempNew, nil
 	case err != nil:
 		return "", err
 	case info.IsDir():
-		return "", dialect.Errorf(dialect.ReasonNotAFile, "path '%s' is a directory", path)
+		return "", protocol.Errorf(protocol.ReasonNotAFile, "path '%s' is a directory", path)
 	case !info.Mode().IsRegular():
-		return "", dialect.Errorf(dialect.ReasonNotAFile, "path '%s' is not a regular file", path)
+		return "", protocol.Errorf(protocol.ReasonNotAFile, "path '%s' is not a regular file", path)
 	}
-	return dialect.TempReplace, nil
+	return protocol.TempReplace, nil
 }
 
-func fill(root *beneath.Root, name string, c Content) error {
+func fill(root *saferoot.Root, name string, c Content) error {
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -162,14 +162,14 @@ func copyAll(to io.Writer, c Content) error {
 	from := &upload{r: c.Body}
 	// An *os.File would read for itself, by 32 KiB.
 	n, err := io.CopyBuffer(struct{ io.Writer }{to}, from, make([]byte, bufferFor(c.Size)))
-	var refused *dialect.Error
+	var refused *protocol.Error
 	switch {
 	case errors.As(from.err, &refused):
 		return refused
 	case from.err != nil:
-		return dialect.Errorf(dialect.ReasonInvalid, "the upload was interrupted after %d bytes: %v", n, from.err)
+		return protocol.Errorf(protocol.ReasonInvalid, "the upload was interrupted after %d bytes: %v", n, from.err)
 	case err == nil && c.Size >= 0 && n != c.Size:
-		return dialect.Errorf(dialect.ReasonInvalid, "the upload has %d bytes, not %d", n, c.Size)
+		return protocol.Errorf(protocol.ReasonInvalid, "the upload has %d bytes, not %d", n, c.Size)
 	}
 	return err
 }

@@ -7,9 +7,9 @@ import (
 	"os"
 	"sync"
 
-	"sandyard/guest/beneath"
-	"sandyard/guest/dialect"
-	"sandyard/guest/text"
+	"sandyard/guest/match"
+	"sandyard/guest/protocol"
+	"sandyard/guest/saferoot"
 )
 
 // rememberedEdits is how many of the last edits with a name are known again.
@@ -30,13 +30,18 @@ type Edited struct {
 }
 
 // Edit makes all edits in a file or none, in one step; the file keeps its mode and metadata, but not its other names.
-func (t *Tree) Edit(r dialect.EditRequest) (Edited, error) {
+func (t *Tree) Edit(r protocol.EditRequest) (Edited, error) {
 	t.editor.mu.Lock()
 	defer t.editor.mu.Unlock()
 	if edited, made := t.editor.made[r.Name]; made {
 		return edited, nil
 	}
-	edited, err := inRoot(t, r.Path, true, func(root *beneath.Root, p place) (Edited, error) { return editAt(root, p, r) })
+	edited, err := inRoot(
+		t,
+		r.Path,
+		true,
+		func(root *saferoot.Root, p place) (Edited, error) { return editAt(root, p, r) },
+	)
 	if err == nil {
 		t.editor.remember(r.Name, edited)
 	}
@@ -57,8 +62,8 @@ func (e *editor) remember(name string, edited Edited) {
 	e.made[name], e.names = edited, append(e.names, name)
 }
 
-func editAt(root *beneath.Root, p place, r dialect.EditRequest) (Edited, error) {
-	f, err := openRegular(root, p.rel, r.Path, text.MaxEdited)
+func editAt(root *saferoot.Root, p place, r protocol.EditRequest) (Edited, error) {
+	f, err := openRegular(root, p.rel, r.Path, match.MaxEdited)
 	if err != nil {
 		return Edited{}, err
 	}
@@ -67,11 +72,11 @@ func editAt(root *beneath.Root, p place, r dialect.EditRequest) (Edited, error) 
 	if err != nil {
 		return Edited{}, err
 	}
-	content, err := io.ReadAll(io.LimitReader(f, text.MaxEdited+1))
+	content, err := io.ReadAll(io.LimitReader(f, match.MaxEdited+1))
 	if err != nil {
 		return Edited{}, err
 	}
-	edited, replaced, err := text.Replace(content, r.Edits, r.Path)
+	edited, replaced, err := match.Replace(content, r.Edits, r.Path)
 	if err != nil {
 		return Edited{}, err
 	}
@@ -79,18 +84,24 @@ func editAt(root *beneath.Root, p place, r dialect.EditRequest) (Edited, error) 
 		Body: bytes.NewReader(edited), Size: int64(len(edited)), Mode: before.Mode().Perm(),
 		Metadata: newDescriber().metadataOf(int(f.Fd())),
 	}
-	entry, err := exchange(root, p, dialect.TempReplace, c, func() error { return unchanged(root, p, before, int64(len(content))) })
+	entry, err := exchange(
+		root,
+		p,
+		protocol.TempReplace,
+		c,
+		func() error { return unchanged(root, p, before, int64(len(content))) },
+	)
 	return Edited{entry, replaced}, err
 }
 
 // unchanged refuses to replace what is not any more what was read.
-func unchanged(root *beneath.Root, p place, before fs.FileInfo, size int64) error {
+func unchanged(root *saferoot.Root, p place, before fs.FileInfo, size int64) error {
 	now, err := root.Lstat(p.rel)
 	if err != nil {
 		return err
 	}
 	if !os.SameFile(before, now) || now.Size() != size || !now.ModTime().Equal(before.ModTime()) {
-		return dialect.Errorf(dialect.ReasonBusy, "path '%s' was changed while it was edited; read it and try again", p.abs)
+		return protocol.Errorf(protocol.ReasonBusy, "path '%s' was changed while it was edited; read it and try again", p.abs)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"sandyard/guest/beneath"
+	"sandyard/guest/saferoot"
 )
 
 // Entry describes one path.
@@ -26,7 +26,7 @@ type Entry struct {
 	Metadata   map[string]string
 }
 
-func entryAt(root *beneath.Root, p place) (Entry, error) { return newDescriber().entry(root, p) }
+func entryAt(root *saferoot.Root, p place) (Entry, error) { return newDescriber().entry(root, p) }
 
 // describer describes entries, for the length of one call: it remembers who has which number.
 type describer struct {
@@ -39,7 +39,7 @@ func newDescriber() *describer {
 	return &describer{users: map[uint32]string{}, groups: map[uint32]string{}, room: maxListed}
 }
 
-func (d *describer) entry(root *beneath.Root, p place) (Entry, error) {
+func (d *describer) entry(root *saferoot.Root, p place) (Entry, error) {
 	info, err := root.Lstat(p.rel)
 	if err != nil {
 		return Entry{}, err

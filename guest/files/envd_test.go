@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"sandyard/guest/dialect"
 	"sandyard/guest/files"
+	"sandyard/guest/protocol"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,7 +37,7 @@ func serve(t *testing.T) served {
 }
 
 func reason(err error) string {
-	var refused *dialect.Error
+	var refused *protocol.Error
 	if errors.As(err, &refused) {
 		return refused.Reason
 	}
@@ -51,9 +51,9 @@ func TestWhatPathsMean(t *testing.T) {
 		"~":               {"home", "home"},
 		"~/a":             {"home/a", "home/a"},
 		"~/../a":          {"a", "a"},
-		"~a":              {"~a", dialect.ReasonInvalidPath},
+		"~a":              {"~a", protocol.ReasonInvalidPath},
 		"./~a":            {"~a", "~a"},
-		"":                {dialect.ReasonInvalidPath, "."},
+		"":                {protocol.ReasonInvalidPath, "."},
 		"a/~":             {"a/~", "a/~"},
 		"/home/user/a":    {"/home/user/a", "home/a"},
 		"/home/user":      {"/home/user", "home"},
@@ -98,7 +98,7 @@ func TestEnvdReadsWhatTheUserMay(t *testing.T) {
 			"make":  second(s.envd.MakeDir(dir + "/new")), "move": second(s.envd.Move(path, "f")), "move to": second(s.envd.Move("home", dir+"/home")),
 			"remove": s.envd.Remove(path), "compose": second(s.envd.Compose([]string{path}, "f")),
 		} {
-			if reason(err) != dialect.ReasonInvalidPath {
+			if reason(err) != protocol.ReasonInvalidPath {
 				t.Errorf("%s of %s: %v", name, path, err)
 			}
 		}
@@ -117,19 +117,19 @@ func TestEnvdReadsNothingOfProcesses(t *testing.T) {
 		for name, err := range map[string]error{
 			"stat": second(s.envd.Stat(path + "/x")), "list": second(s.envd.List(path, 1)), "open": third(s.envd.Open(path, -1)),
 		} {
-			if reason(err) != dialect.ReasonDenied {
+			if reason(err) != protocol.ReasonDenied {
 				t.Errorf("%s of %s: %v", name, path, err)
 			}
 		}
 	}
-	if err := second(s.envd.List("/proc", 1)); reason(err) != dialect.ReasonDenied {
+	if err := second(s.envd.List("/proc", 1)); reason(err) != protocol.ReasonDenied {
 		t.Errorf("list of /proc: %v", err)
 	}
 	found, err := s.envd.List("/", 1)
 	if err != nil || !slices.ContainsFunc(found, func(e files.Entry) bool { return e.Path == "/proc" }) {
 		t.Errorf("list of /: %+v, %v", found, err)
 	}
-	if _, _, err := s.envd.Open("/dev/null", -1); reason(err) != dialect.ReasonNotAFile {
+	if _, _, err := s.envd.Open("/dev/null", -1); reason(err) != protocol.ReasonNotAFile {
 		t.Errorf("open of a device: %v", err)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"io/fs"
 
-	"sandyard/guest/beneath"
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
+	"sandyard/guest/saferoot"
 )
 
 const (
@@ -26,12 +26,12 @@ type Globbed struct {
 }
 
 // Glob finds what a pattern selects. Links are found and not followed.
-func (t *Tree) Glob(ctx context.Context, r dialect.GlobRequest) (Globbed, error) {
+func (t *Tree) Glob(ctx context.Context, r protocol.GlobRequest) (Globbed, error) {
 	dir, pattern, exists, err := t.begin(r.Path, r.Pattern)
 	if err != nil || !exists {
 		return Globbed{}, err
 	}
-	return inRoot(t, dir, true, func(root *beneath.Root, p place) (Globbed, error) {
+	return inRoot(t, dir, true, func(root *saferoot.Root, p place) (Globbed, error) {
 		var g Globbed
 		describe, room := newDescriber(), maxAnswer
 		describe.room = 0 // for metadata, which nobody reads here
@@ -55,7 +55,7 @@ func (t *Tree) Glob(ctx context.Context, r dialect.GlobRequest) (Globbed, error)
 // unreadable explains that a search could not even begin.
 func unreadable(err error, dir string) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return dialect.Errorf(dialect.ReasonBusy, "the search in '%s' was stopped before it ended", dir)
+		return protocol.Errorf(protocol.ReasonBusy, "the search in '%s' was stopped before it ended", dir)
 	}
 	return err
 }

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"sandyard/guest/beneath"
-	"sandyard/guest/dialect"
-	"sandyard/guest/text"
+	"sandyard/guest/match"
+	"sandyard/guest/protocol"
+	"sandyard/guest/saferoot"
 )
 
 const (
@@ -23,23 +23,23 @@ const (
 )
 
 // Grep searches the lines of files. Files that are binary are passed over and counted, and so is what cannot be read.
-func (t *Tree) Grep(ctx context.Context, r dialect.GrepRequest) (dialect.GrepReply, error) {
-	search, err := text.NewSearch(r)
+func (t *Tree) Grep(ctx context.Context, r protocol.GrepRequest) (protocol.GrepReply, error) {
+	search, err := match.NewSearch(r)
 	if err != nil {
-		return dialect.GrepReply{}, err
+		return protocol.GrepReply{}, err
 	}
 	info, err := t.stat(r.Path)
 	if err != nil {
-		return dialect.GrepReply{}, err
+		return protocol.GrepReply{}, err
 	}
 	if !info.IsDir() {
 		return t.grepFile(ctx, r, search)
 	}
 	dir, pattern, exists, err := t.begin(r.Path, filesOf(r.Include))
 	if err != nil || !exists {
-		return dialect.GrepReply{}, err
+		return protocol.GrepReply{}, err
 	}
-	return inRoot(t, dir, true, func(root *beneath.Root, p place) (dialect.GrepReply, error) {
+	return inRoot(t, dir, true, func(root *saferoot.Root, p place) (protocol.GrepReply, error) {
 		w := newWalk(ctx, root, pattern, r.Hidden)
 		g := newGrep(w, search, r.Limit)
 		w.found = g.file
@@ -60,15 +60,15 @@ func filesOf(include string) string {
 }
 
 // grepFile searches the one file that the request names.
-func (t *Tree) grepFile(ctx context.Context, r dialect.GrepRequest, search *text.Search) (dialect.GrepReply, error) {
+func (t *Tree) grepFile(ctx context.Context, r protocol.GrepRequest, search *match.Search) (protocol.GrepReply, error) {
 	f, _, err := t.Open(r.Path, -1)
 	if err != nil {
-		return dialect.GrepReply{}, err
+		return protocol.GrepReply{}, err
 	}
 	defer f.Close()
 	p, err := t.locate(r.Path, true)
 	if err != nil {
-		return dialect.GrepReply{}, err
+		return protocol.GrepReply{}, err
 	}
 	w := newWalk(ctx, nil, nil, r.Hidden)
 	g := newGrep(w, search, r.Limit)
@@ -80,16 +80,16 @@ func (t *Tree) grepFile(ctx context.Context, r dialect.GrepRequest, search *text
 
 type grep struct {
 	walk   *walk
-	search *text.Search
-	budget text.Budget
-	reply  dialect.GrepReply
+	search *match.Search
+	budget match.Budget
+	reply  protocol.GrepReply
 }
 
-func newGrep(w *walk, search *text.Search, limit int) *grep {
-	return &grep{walk: w, search: search, budget: text.Budget{Matches: min(limit, MaxMatches), Bytes: maxAnswer}}
+func newGrep(w *walk, search *match.Search, limit int) *grep {
+	return &grep{walk: w, search: search, budget: match.Budget{Matches: min(limit, MaxMatches), Bytes: maxAnswer}}
 }
 
-func (g *grep) answer() dialect.GrepReply {
+func (g *grep) answer() protocol.GrepReply {
 	g.reply.Unreadable, g.reply.Truncated = g.walk.unreadable, g.walk.truncated
 	return g.reply
 }
@@ -112,7 +112,7 @@ func (g *grep) read(f io.Reader, path string) error {
 	body := &patient{r: io.LimitReader(f, maxSearched+1), walk: g.walk}
 	found, more, err := g.search.File(body, strings.ToValidUTF8(path, "\uFFFD"), &g.budget)
 	switch {
-	case errors.Is(err, text.ErrBinary):
+	case errors.Is(err, match.ErrBinary):
 		g.reply.Binary++
 		return nil
 	case err != nil && g.walk.passes(err):

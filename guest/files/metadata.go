@@ -7,8 +7,8 @@ import (
 	"os"
 	"strings"
 
-	"sandyard/guest/beneath"
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
+	"sandyard/guest/saferoot"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,11 +32,11 @@ func CheckMetadata(metadata map[string]string) error {
 		size += metadataSize(key, value)
 		switch {
 		case key == "" || len(key) > maxMetadataKey:
-			return dialect.Errorf(dialect.ReasonInvalid, "a metadata key must have 1 to %d bytes", maxMetadataKey)
+			return protocol.Errorf(protocol.ReasonInvalid, "a metadata key must have 1 to %d bytes", maxMetadataKey)
 		case !printable(key) || !printable(value):
-			return dialect.Errorf(dialect.ReasonInvalid, "metadata '%.50q' is not printable ASCII", key)
+			return protocol.Errorf(protocol.ReasonInvalid, "metadata '%.50q' is not printable ASCII", key)
 		case size > maxMetadata:
-			return dialect.Errorf(dialect.ReasonInvalid, "the metadata has more than %d bytes", maxMetadata)
+			return protocol.Errorf(protocol.ReasonInvalid, "the metadata has more than %d bytes", maxMetadata)
 		}
 	}
 	return nil
@@ -54,9 +54,12 @@ func setMetadata(f *os.File, metadata map[string]string) error {
 		err := unix.Fsetxattr(int(f.Fd()), metadataPrefix+key, []byte(value), 0)
 		switch {
 		case errors.Is(err, unix.ENOTSUP):
-			return dialect.Errorf(dialect.ReasonUnsupported, "the file system of the sandbox keeps no metadata; write the file without")
+			return protocol.Errorf(
+				protocol.ReasonUnsupported,
+				"the file system of the sandbox keeps no metadata; write the file without",
+			)
 		case errors.Is(err, unix.E2BIG), errors.Is(err, unix.ERANGE):
-			return dialect.Errorf(dialect.ReasonInvalid, "the file system of the sandbox keeps less metadata")
+			return protocol.Errorf(protocol.ReasonInvalid, "the file system of the sandbox keeps less metadata")
 		case err != nil:
 			return err
 		}
@@ -64,9 +67,9 @@ func setMetadata(f *os.File, metadata map[string]string) error {
 	return nil
 }
 
-// metadata reads what setMetadata has written, or code in the sandbox in the same form. A file whose metadata cannot
-// be read has none. It is opened for that, so that nothing is followed on the way.
-func (d *describer) metadata(root *beneath.Root, rel string, mode fs.FileMode) map[string]string {
+// metadata reads what setMetadata has written, or code in the sandbox in the same form. A file whose metadata cannot be
+// read has none. It is opened for that, so that nothing is followed on the way.
+func (d *describer) metadata(root *saferoot.Root, rel string, mode fs.FileMode) map[string]string {
 	if d.room <= 0 || !mode.IsRegular() && !mode.IsDir() { // of others the kernel keeps none
 		return nil
 	}

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"sandyard/guest/beneath"
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
+	"sandyard/guest/saferoot"
 )
 
 // packBatch is how many entries of a directory are held at one time.
@@ -21,7 +21,7 @@ const packBatch = 256
 // Pack writes what is below a directory as a tar archive: directories, regular files, and symbolic links as they are,
 // never followed. What is neither is left out, and so is what is removed meanwhile. Owners are not told.
 func (t *Tree) Pack(path string, to io.Writer) error {
-	_, err := inRoot(t, path, true, func(root *beneath.Root, p place) (struct{}, error) {
+	_, err := inRoot(t, path, true, func(root *saferoot.Root, p place) (struct{}, error) {
 		dir, err := root.OpenRoot(p.rel)
 		if err != nil {
 			return struct{}{}, err
@@ -37,7 +37,7 @@ func (t *Tree) Pack(path string, to io.Writer) error {
 }
 
 type packer struct {
-	root    *beneath.Root
+	root    *saferoot.Root
 	out     *tar.Writer
 	waiting []string // directories that were told but not looked into
 }
@@ -82,7 +82,7 @@ func (k *packer) directory(dir string) error {
 
 func (k *packer) entry(name string, kind fs.FileMode) (err error) {
 	if len(name) > maxPath {
-		return dialect.Errorf(dialect.ReasonTooLarge, "'%.80s…' is nested too deeply for an archive", name)
+		return protocol.Errorf(protocol.ReasonTooLarge, "'%.80s…' is nested too deeply for an archive", name)
 	}
 	switch {
 	case temporary(name):
@@ -103,7 +103,7 @@ func (k *packer) entry(name string, kind fs.FileMode) (err error) {
 // temporary says whether a file is one that the guest is just writing.
 func temporary(name string) bool {
 	base := filepath.Base(name)
-	return strings.HasPrefix(base, dialect.TempNew) || strings.HasPrefix(base, dialect.TempReplace)
+	return strings.HasPrefix(base, protocol.TempNew) || strings.HasPrefix(base, protocol.TempReplace)
 }
 
 // gone says that an entry was removed, or became something else, since its directory was read.
@@ -138,7 +138,13 @@ func (k *packer) file(name string) error {
 	}
 	n, err := io.CopyN(k.out, f, info.Size())
 	if isEOF(err) {
-		return dialect.Errorf(dialect.ReasonBusy, "'%s' shrank from %d to %d bytes while it was read; try again", name, info.Size(), n)
+		return protocol.Errorf(
+			protocol.ReasonBusy,
+			"'%s' shrank from %d to %d bytes while it was read; try again",
+			name,
+			info.Size(),
+			n,
+		)
 	}
 	return err
 }

@@ -1,8 +1,9 @@
-// Package files is the guest's file service: it reads and changes files below the sandbox's roots and nowhere else, but for
-// those who read as envd's clients do: see [Tree.AsEnvd].
+// Package files is the guest's file service: it reads and changes files below the sandbox's roots and nowhere else, but
+// for those who read as envd's clients do: see [Tree.AsEnvd].
 //
 // A path is first followed by name, so that a mistake gets a clear answer and links inside the roots work, and then
-// opened through a [beneath.Root], so that code in the sandbox which swaps a directory for a link meanwhile gains nothing.
+// opened through a [saferoot.Root], so that code in the sandbox which swaps a directory for a link meanwhile gains
+// nothing.
 package files
 
 import (
@@ -15,7 +16,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 )
 
 const (
@@ -54,13 +55,13 @@ func NewTree(roots []string, workDir string) *Tree {
 	return t
 }
 
-// SetHome says where the home directory is, which may change. What is no absolute path is the work directory. It is called
-// before the tree is used.
+// SetHome says where the home directory is, which may change. What is no absolute path is the work directory. It is
+// called before the tree is used.
 func (t *Tree) SetHome(home func() string) { t.home = home }
 
-// AsEnvd serves the same part to envd's clients, and reads paths as they mean them: an empty one is the work directory, and
-// /home/user the home directory, if the sandbox has no such directory. Stat, List and Open reach all that the sandbox's
-// user may read, but for what the kernel tells of processes, among which is the guest.
+// AsEnvd serves the same part to envd's clients, and reads paths as they mean them: an empty one is the work directory,
+// and /home/user the home directory, if the sandbox has no such directory. Stat, List and Open reach all that the
+// sandbox's user may read, but for what the kernel tells of processes, among which is the guest.
 func (t *Tree) AsEnvd() *Tree { return &Tree{state: t.state, asEnvd: true} }
 
 // SetWorkDir changes where relative paths start: at an absolute path.
@@ -93,7 +94,12 @@ func (t *Tree) locate(path string, follow bool) (place, error) {
 	}
 	p, inside := t.within(resolved)
 	if !inside {
-		return place{}, dialect.Errorf(dialect.ReasonInvalidPath, "path '%s' leaves %s through a symbolic link", path, t.allowed())
+		return place{}, protocol.Errorf(
+			protocol.ReasonInvalidPath,
+			"path '%s' leaves %s through a symbolic link",
+			path,
+			t.allowed(),
+		)
 	}
 	return p, nil
 }
@@ -115,7 +121,7 @@ func (t *Tree) locateToRead(path string, follow bool) (place, error) {
 		return p, nil
 	}
 	if strings.HasPrefix(resolved, procDir+"/") {
-		return place{}, dialect.Errorf(dialect.ReasonDenied, "path '%s' describes processes; read it with a command", path)
+		return place{}, protocol.Errorf(protocol.ReasonDenied, "path '%s' describes processes; read it with a command", path)
 	}
 	return place{abs: resolved, root: "/", rel: cmp.Or(strings.TrimPrefix(resolved, "/"), "."), apart: true}, nil
 }
@@ -129,11 +135,11 @@ func (t *Tree) absolute(path string) (string, error) {
 	case err != nil:
 		return "", err
 	case path == "":
-		return "", dialect.Errorf(dialect.ReasonInvalidPath, "the path is empty")
+		return "", protocol.Errorf(protocol.ReasonInvalidPath, "the path is empty")
 	case strings.ContainsRune(path, 0):
-		return "", dialect.Errorf(dialect.ReasonInvalidPath, "the path holds a NUL byte")
+		return "", protocol.Errorf(protocol.ReasonInvalidPath, "the path holds a NUL byte")
 	case len(path) > maxPath:
-		return "", dialect.Errorf(dialect.ReasonInvalidPath, "the path is longer than %d bytes", maxPath)
+		return "", protocol.Errorf(protocol.ReasonInvalidPath, "the path is longer than %d bytes", maxPath)
 	}
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(*t.workDir.Load(), path)
@@ -141,7 +147,7 @@ func (t *Tree) absolute(path string) (string, error) {
 	path = filepath.Clean(path)
 	for name := range strings.SplitSeq(path, "/") {
 		if len(name) > maxName {
-			return "", dialect.Errorf(dialect.ReasonInvalidPath, "a name in the path is longer than %d bytes", maxName)
+			return "", protocol.Errorf(protocol.ReasonInvalidPath, "a name in the path is longer than %d bytes", maxName)
 		}
 	}
 	return path, nil
@@ -150,7 +156,7 @@ func (t *Tree) absolute(path string) (string, error) {
 // expand reads what stands for another path.
 func (t *Tree) expand(path string) (string, error) {
 	if strings.HasPrefix(path, "~") {
-		path = dialect.InHome(path, t.homeDir())
+		path = protocol.InHome(path, t.homeDir())
 	}
 	switch {
 	case !t.asEnvd:
@@ -158,7 +164,12 @@ func (t *Tree) expand(path string) (string, error) {
 	case path == "":
 		return ".", nil
 	case path[0] == '~':
-		return "", dialect.Errorf(dialect.ReasonInvalidPath, "path '%s' begins with the home directory of another user; for a file of that name write './%s'", path, path)
+		return "", protocol.Errorf(
+			protocol.ReasonInvalidPath,
+			"path '%s' begins with the home directory of another user; for a file of that name write './%s'",
+			path,
+			path,
+		)
 	}
 	if rest, inHome := strings.CutPrefix(path, envdHome); inHome && (rest == "" || rest[0] == '/') && !exists(envdHome) {
 		return t.homeDir() + rest, nil
@@ -191,7 +202,7 @@ func (t *Tree) within(abs string) (place, bool) {
 }
 
 func (t *Tree) outside(path string) error {
-	return dialect.Errorf(dialect.ReasonInvalidPath, "path '%s' is outside of %s", path, t.allowed())
+	return protocol.Errorf(protocol.ReasonInvalidPath, "path '%s' is outside of %s", path, t.allowed())
 }
 
 func (t *Tree) allowed() string { return strings.Join(t.roots, " and ") }
@@ -232,28 +243,28 @@ func readLink(path string) (string, bool) {
 
 // pathError gives an error of the file system its reason.
 func pathError(err error, path string) error {
-	var refused *dialect.Error
+	var refused *protocol.Error
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &refused):
 		return refused
 	case errors.Is(err, fs.ErrNotExist):
-		return dialect.Errorf(dialect.ReasonFileNotFound, "path '%s' does not exist", path)
+		return protocol.Errorf(protocol.ReasonFileNotFound, "path '%s' does not exist", path)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return dialect.Errorf(dialect.ReasonDenied, "path '%s': permission denied", path)
+		return protocol.Errorf(protocol.ReasonDenied, "path '%s': permission denied", path)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return dialect.Errorf(dialect.ReasonNoSpace, "not enough disk space for '%s'", path)
+		return protocol.Errorf(protocol.ReasonNoSpace, "not enough disk space for '%s'", path)
 	case errors.Is(err, syscall.ENOTDIR):
-		return dialect.Errorf(dialect.ReasonNotADir, "a part of path '%s' is not a directory", path)
+		return protocol.Errorf(protocol.ReasonNotADir, "a part of path '%s' is not a directory", path)
 	case errors.Is(err, syscall.EISDIR):
-		return dialect.Errorf(dialect.ReasonNotAFile, "path '%s' is a directory", path)
+		return protocol.Errorf(protocol.ReasonNotAFile, "path '%s' is a directory", path)
 	case errors.Is(err, fs.ErrExist), errors.Is(err, syscall.ENOTEMPTY):
-		return dialect.Errorf(dialect.ReasonExists, "path '%s' already exists", path)
+		return protocol.Errorf(protocol.ReasonExists, "path '%s' already exists", path)
 	case errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.EXDEV):
-		return dialect.Errorf(dialect.ReasonInvalidPath, "path '%s': %v", path, errno(err))
+		return protocol.Errorf(protocol.ReasonInvalidPath, "path '%s': %v", path, errno(err))
 	default:
-		return dialect.Errorf(dialect.ReasonInternal, "path '%s': %v", path, err)
+		return protocol.Errorf(protocol.ReasonInternal, "path '%s': %v", path, err)
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"sandyard/guest/beneath"
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
+	"sandyard/guest/saferoot"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,14 +19,14 @@ const MaxEntries = 10_000
 
 // Stat describes a path. Of a symbolic link it describes the link.
 func (t *Tree) Stat(path string) (Entry, error) {
-	return toRead(t, path, false, func(root *beneath.Root, p place) (Entry, error) { return entryAt(root, p) })
+	return toRead(t, path, false, func(root *saferoot.Root, p place) (Entry, error) { return entryAt(root, p) })
 }
 
 // MakeDir makes a directory with its parents. An existing directory is a success.
 func (t *Tree) MakeDir(path string) (Entry, error) {
-	return inRoot(t, path, true, func(root *beneath.Root, p place) (Entry, error) {
+	return inRoot(t, path, true, func(root *saferoot.Root, p place) (Entry, error) {
 		if info, err := root.Lstat(p.rel); err == nil && !info.IsDir() {
-			return Entry{}, dialect.Errorf(dialect.ReasonNotADir, "path '%s' exists and is not a directory", path)
+			return Entry{}, protocol.Errorf(protocol.ReasonNotADir, "path '%s' exists and is not a directory", path)
 		}
 		if err := root.MkdirAll(p.rel, 0o755); err != nil {
 			return Entry{}, err
@@ -37,9 +37,9 @@ func (t *Tree) MakeDir(path string) (Entry, error) {
 
 // Remove deletes a file, a link or a directory with all it holds.
 func (t *Tree) Remove(path string) error {
-	_, err := inRoot(t, path, false, func(root *beneath.Root, p place) (struct{}, error) {
+	_, err := inRoot(t, path, false, func(root *saferoot.Root, p place) (struct{}, error) {
 		if p.rel == "." {
-			return struct{}{}, dialect.Errorf(dialect.ReasonInvalidPath, "'%s' itself cannot be removed", p.abs)
+			return struct{}{}, protocol.Errorf(protocol.ReasonInvalidPath, "'%s' itself cannot be removed", p.abs)
 		}
 		if _, err := root.Lstat(p.rel); err != nil {
 			return struct{}{}, err
@@ -55,12 +55,18 @@ func (t *Tree) Move(from, to string) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	return inRoot(t, from, false, func(root *beneath.Root, source place) (Entry, error) {
+	return inRoot(t, from, false, func(root *saferoot.Root, source place) (Entry, error) {
 		if source.rel == "." || target.rel == "." {
-			return Entry{}, dialect.Errorf(dialect.ReasonInvalidPath, "'%s' itself cannot be moved or replaced", source.root)
+			return Entry{}, protocol.Errorf(protocol.ReasonInvalidPath, "'%s' itself cannot be moved or replaced", source.root)
 		}
 		if source.root != target.root {
-			return Entry{}, dialect.Errorf(dialect.ReasonInvalidPath, "'%s' cannot be moved from %s to %s; copy it", from, source.root, target.root)
+			return Entry{}, protocol.Errorf(
+				protocol.ReasonInvalidPath,
+				"'%s' cannot be moved from %s to %s; copy it",
+				from,
+				source.root,
+				target.root,
+			)
 		}
 		if _, err := root.Lstat(source.rel); err != nil {
 			return Entry{}, err
@@ -77,13 +83,13 @@ func (t *Tree) Move(from, to string) (Entry, error) {
 
 // List lists a directory depth levels deep, sorted by path. Links are listed, not followed.
 func (t *Tree) List(path string, depth int) ([]Entry, error) {
-	return toRead(t, path, true, func(root *beneath.Root, p place) ([]Entry, error) {
+	return toRead(t, path, true, func(root *saferoot.Root, p place) ([]Entry, error) {
 		info, err := root.Lstat(p.rel)
 		if err != nil {
 			return nil, err
 		}
 		if !info.IsDir() {
-			return nil, dialect.Errorf(dialect.ReasonNotADir, "path '%s' is not a directory", path)
+			return nil, protocol.Errorf(protocol.ReasonNotADir, "path '%s' is not a directory", path)
 		}
 		l := lister{root: root, describe: newDescriber()}
 		err = l.list(p, max(depth, 1))
@@ -93,7 +99,7 @@ func (t *Tree) List(path string, depth int) ([]Entry, error) {
 }
 
 type lister struct {
-	root     *beneath.Root
+	root     *saferoot.Root
 	describe *describer
 	entries  []Entry
 }
@@ -135,7 +141,12 @@ func (l *lister) read(dir place) ([]os.DirEntry, error) {
 	room := MaxEntries - len(l.entries)
 	children, err := f.ReadDir(room + 1)
 	if len(children) > room {
-		return nil, dialect.Errorf(dialect.ReasonTooLarge, "'%s' holds more than %d entries; list a smaller part", dir.abs, MaxEntries)
+		return nil, protocol.Errorf(
+			protocol.ReasonTooLarge,
+			"'%s' holds more than %d entries; list a smaller part",
+			dir.abs,
+			MaxEntries,
+		)
 	}
 	if len(children) > 0 || isEOF(err) {
 		err = nil
@@ -157,23 +168,23 @@ func lawful(f *os.File, p place) error {
 }
 
 // inRoot runs f with the opened root of path and gives its error a reason.
-func inRoot[T any](t *Tree, path string, follow bool, f func(*beneath.Root, place) (T, error)) (T, error) {
+func inRoot[T any](t *Tree, path string, follow bool, f func(*saferoot.Root, place) (T, error)) (T, error) {
 	p, err := t.locate(path, follow)
 	return at(p, err, path, f)
 }
 
 // toRead is inRoot for calls that change nothing.
-func toRead[T any](t *Tree, path string, follow bool, f func(*beneath.Root, place) (T, error)) (T, error) {
+func toRead[T any](t *Tree, path string, follow bool, f func(*saferoot.Root, place) (T, error)) (T, error) {
 	p, err := t.locateToRead(path, follow)
 	return at(p, err, path, f)
 }
 
-func at[T any](p place, err error, path string, f func(*beneath.Root, place) (T, error)) (T, error) {
+func at[T any](p place, err error, path string, f func(*saferoot.Root, place) (T, error)) (T, error) {
 	var none T
 	if err != nil {
 		return none, err
 	}
-	root, err := beneath.Open(p.root)
+	root, err := saferoot.Open(p.root)
 	if err != nil {
 		return none, pathError(err, path)
 	}
@@ -185,20 +196,20 @@ func at[T any](p place, err error, path string, f func(*beneath.Root, place) (T,
 	return result, nil
 }
 
-// Directory returns an opened root that holds the directory path, and the directory's place below it. The caller
-// closes the root.
-func (t *Tree) Directory(path string) (root *beneath.Root, rel, abs string, err error) {
+// Directory returns an opened root that holds the directory path, and the directory's place below it. The caller closes
+// the root.
+func (t *Tree) Directory(path string) (root *saferoot.Root, rel, abs string, err error) {
 	p, err := t.locate(path, true)
 	if err != nil {
 		return nil, "", "", err
 	}
-	root, err = beneath.Open(p.root)
+	root, err = saferoot.Open(p.root)
 	if err != nil {
 		return nil, "", "", pathError(err, path)
 	}
 	info, err := root.Lstat(p.rel)
 	if err == nil && !info.IsDir() {
-		err = dialect.Errorf(dialect.ReasonNotADir, "path '%s' is not a directory", path)
+		err = protocol.Errorf(protocol.ReasonNotADir, "path '%s' is not a directory", path)
 	}
 	if err != nil {
 		return nil, "", "", errors.Join(pathError(err, path), root.Close())

@@ -9,8 +9,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"sandyard/guest/dialect"
 	"sandyard/guest/files"
+	"sandyard/guest/protocol"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -70,14 +70,14 @@ func useAll(t *testing.T, tree *files.Tree, path, other string) {
 		refused(t, err)
 	}
 	changeAll(t, tree, path, other)
-	found, err := tree.Glob(t.Context(), dialect.GlobRequest{Path: ".", Pattern: path, Hidden: true, Limit: 100})
+	found, err := tree.Glob(t.Context(), protocol.GlobRequest{Path: ".", Pattern: path, Hidden: true, Limit: 100})
 	refused(t, err)
 	for _, e := range found.Entries {
 		if strings.Contains(e.Path, "outside") {
 			t.Errorf("%q finds %s", path, e.Path)
 		}
 	}
-	lines, err := tree.Grep(t.Context(), dialect.GrepRequest{Path: path, Pattern: "secret", Include: other, Hidden: true, Limit: 100})
+	lines, err := tree.Grep(t.Context(), protocol.GrepRequest{Path: path, Pattern: "secret", Include: other, Hidden: true, Limit: 100})
 	refused(t, err)
 	if len(lines.Matches) > 0 {
 		t.Errorf("%q, %q read %+v", path, other, lines.Matches)
@@ -97,14 +97,14 @@ func changeAll(t *testing.T, tree *files.Tree, path, other string) {
 	refused(t, err)
 	_, err = tree.Compose([]string{path, "dir/file"}, other)
 	refused(t, err)
-	_, err = tree.Edit(dialect.EditRequest{Path: path, Edits: []dialect.Edit{{Old: []byte("s"), New: []byte("x"), All: true}}})
+	_, err = tree.Edit(protocol.EditRequest{Path: path, Edits: []protocol.Edit{{Old: []byte("s"), New: []byte("x"), All: true}}})
 	refused(t, err)
 }
 
 func refused(t *testing.T, err error) {
 	t.Helper()
-	var e *dialect.Error
-	if err != nil && (!errors.As(err, &e) || e.Reason == dialect.ReasonInternal) {
+	var e *protocol.Error
+	if err != nil && (!errors.As(err, &e) || e.Reason == protocol.ReasonInternal) {
 		t.Errorf("not the caller's fault: %v", err)
 	}
 }

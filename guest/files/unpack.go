@@ -13,8 +13,8 @@ import (
 	"strings"
 	"syscall"
 
-	"sandyard/guest/beneath"
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
+	"sandyard/guest/saferoot"
 )
 
 const (
@@ -33,11 +33,12 @@ type Unpacked struct {
 	Stripped    []string // of the first entries that lost a setuid, setgid or sticky bit
 }
 
-// Unpack makes the entries of a tar archive, plain or compressed with gzip, below a directory, which is made where there
-// is none. Nothing is made outside of it, and nothing through a symbolic link. An entry that would be something else
-// than a file, a directory or a link is refused. Each file is replaced in one step; an error leaves what came before it.
+// Unpack makes the entries of a tar archive, plain or compressed with gzip, below a directory, which is made where
+// there is none. Nothing is made outside of it, and nothing through a symbolic link. An entry that would be something
+// else than a file, a directory or a link is refused. Each file is replaced in one step; an error leaves what came
+// before it.
 func (t *Tree) Unpack(path string, from io.Reader) (Unpacked, error) {
-	return inRoot(t, path, true, func(root *beneath.Root, p place) (Unpacked, error) {
+	return inRoot(t, path, true, func(root *saferoot.Root, p place) (Unpacked, error) {
 		if err := root.MkdirAll(p.rel, 0o755); err != nil {
 			return Unpacked{}, err
 		}
@@ -53,7 +54,7 @@ func (t *Tree) Unpack(path string, from io.Reader) (Unpacked, error) {
 }
 
 type unpacker struct {
-	root   *beneath.Root
+	root   *saferoot.Root
 	source *upload
 	in     *tar.Reader
 	made   Unpacked
@@ -105,9 +106,19 @@ func unzipped(r io.Reader) (io.Reader, error) {
 // broken tells an upload that ended too early from an archive that never was one.
 func (u *unpacker) broken(err error) error {
 	if u.source.err != nil {
-		return dialect.Errorf(dialect.ReasonInvalid, "the upload was interrupted after %d entries: %v", u.count, u.source.err)
+		return protocol.Errorf(
+			protocol.ReasonInvalid,
+			"the upload was interrupted after %d entries: %v",
+			u.count,
+			u.source.err,
+		)
 	}
-	return dialect.Errorf(dialect.ReasonArchive, "the body is not a readable tar archive, after %d entries: %v", u.count, err)
+	return protocol.Errorf(
+		protocol.ReasonArchive,
+		"the body is not a readable tar archive, after %d entries: %v",
+		u.count,
+		err,
+	)
 }
 
 func (u *unpacker) entry(h *tar.Header) error {
@@ -140,8 +151,14 @@ func (u *unpacker) entry(h *tar.Header) error {
 }
 
 func (u *unpacker) refuse(h *tar.Header, format string, args ...any) error {
-	why := dialect.Errorf(dialect.ReasonArchive, format, args...).Message
-	return dialect.Errorf(dialect.ReasonArchive, "entry '%s' %s; the %d entries before it were unpacked", h.Name, why, u.count)
+	why := protocol.Errorf(protocol.ReasonArchive, format, args...).Message
+	return protocol.Errorf(
+		protocol.ReasonArchive,
+		"entry '%s' %s; the %d entries before it were unpacked",
+		h.Name,
+		why,
+		u.count,
+	)
 }
 
 func kindName(flag byte) string {
@@ -309,13 +326,13 @@ func (u *unpacker) hardLink(h *tar.Header, name string) error {
 // land makes an entry under a temporary name and moves it to its own: what was there is replaced whole, and a file that
 // has other names is left to them.
 func (u *unpacker) land(h *tar.Header, name string, create func(temp string) error) error {
-	prefix := dialect.TempNew
+	prefix := protocol.TempNew
 	info, err := u.root.Lstat(name)
 	switch {
 	case err == nil && info.IsDir():
 		return u.refuse(h, "would replace a directory")
 	case err == nil:
-		prefix = dialect.TempReplace
+		prefix = protocol.TempReplace
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}

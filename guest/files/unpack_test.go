@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"sandyard/guest/dialect"
 	"sandyard/guest/files"
+	"sandyard/guest/protocol"
 )
 
 // archive packs entries, whose content is their name.
@@ -132,7 +132,7 @@ func checkUnpacked(t *testing.T, dir string) {
 		if mode&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) != 0 || !mode.IsRegular() && !mode.IsDir() && mode.Type() != fs.ModeSymlink {
 			t.Errorf("%s is %v", path, mode)
 		}
-		if strings.HasPrefix(e.Name(), dialect.TempNew) || strings.HasPrefix(e.Name(), dialect.TempReplace) {
+		if strings.HasPrefix(e.Name(), protocol.TempNew) || strings.HasPrefix(e.Name(), protocol.TempReplace) {
 			t.Errorf("%s is left", path)
 		}
 		return nil

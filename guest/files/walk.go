@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"sandyard/guest/beneath"
-	"sandyard/guest/dialect"
-	"sandyard/guest/text"
+	"sandyard/guest/match"
+	"sandyard/guest/protocol"
+	"sandyard/guest/saferoot"
 )
 
 // Bounds of one search, whatever code in the sandbox has put in its way.
@@ -32,8 +32,8 @@ var errEnough = errors.New("enough was found")
 // circles, and lists a directory before it opens what is in it, so it holds one descriptor at a time.
 type walk struct {
 	ctx     context.Context
-	root    *beneath.Root
-	pattern *text.Pattern
+	root    *saferoot.Root
+	pattern *match.Pattern
 	hidden  bool
 	found   func(p place, kind fs.FileMode) error
 
@@ -49,10 +49,10 @@ type walk struct {
 type step struct {
 	name  string // with a slash at the end for what lies below
 	kind  fs.FileMode
-	below text.State
+	below match.State
 }
 
-func newWalk(ctx context.Context, root *beneath.Root, pattern *text.Pattern, hidden bool) *walk {
+func newWalk(ctx context.Context, root *saferoot.Root, pattern *match.Pattern, hidden bool) *walk {
 	return &walk{ctx: ctx, root: root, pattern: pattern, hidden: hidden, deadline: time.Now().Add(searchPatience)}
 }
 
@@ -105,7 +105,7 @@ func (w *walk) passes(err error) bool {
 }
 
 // read lists what is to be done in a directory.
-func (w *walk) read(dir place, state text.State) ([]step, error) {
+func (w *walk) read(dir place, state match.State) ([]step, error) {
 	f, err := w.root.OpenDir(dir.rel)
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (w *walk) read(dir place, state text.State) ([]step, error) {
 }
 
 // plan adds what the pattern wants of an entry. Memory that is full ends the listing; what is in it is still looked at.
-func (w *walk) plan(steps []step, state text.State, e fs.DirEntry) []step {
+func (w *walk) plan(steps []step, state match.State, e fs.DirEntry) []step {
 	selected, below := w.pattern.Step(state, e.Name(), w.hidden)
 	if selected {
 		steps = w.add(steps, step{name: e.Name(), kind: e.Type()})
@@ -170,9 +170,9 @@ func (p place) join(name string) place {
 
 // begin finds the directory that a pattern begins in. It answers false for one that only the pattern names and that
 // does not exist: then nothing is selected.
-func (t *Tree) begin(path, glob string) (dir string, pattern *text.Pattern, exists bool, err error) {
-	base, rest := text.Split(glob)
-	if pattern, err = text.Compile(rest); err != nil {
+func (t *Tree) begin(path, glob string) (dir string, pattern *match.Pattern, exists bool, err error) {
+	base, rest := match.Split(glob)
+	if pattern, err = match.Compile(rest); err != nil {
 		return "", nil, false, err
 	}
 	switch {
@@ -184,7 +184,8 @@ func (t *Tree) begin(path, glob string) (dir string, pattern *text.Pattern, exis
 		dir = filepath.Join(path, base)
 	}
 	info, err := t.stat(dir)
-	if reason := (*dialect.Error)(nil); errors.As(err, &reason) && (reason.Reason == dialect.ReasonFileNotFound || reason.Reason == dialect.ReasonNotADir) {
+	if reason := (*protocol.Error)(nil); errors.As(err, &reason) &&
+		(reason.Reason == protocol.ReasonFileNotFound || reason.Reason == protocol.ReasonNotADir) {
 		_, err = t.stat(path)
 		return "", nil, false, err
 	}
@@ -193,5 +194,5 @@ func (t *Tree) begin(path, glob string) (dir string, pattern *text.Pattern, exis
 
 // stat describes what a path leads to.
 func (t *Tree) stat(path string) (fs.FileInfo, error) {
-	return inRoot(t, path, true, func(root *beneath.Root, p place) (fs.FileInfo, error) { return root.Lstat(p.rel) })
+	return inRoot(t, path, true, func(root *saferoot.Root, p place) (fs.FileInfo, error) { return root.Lstat(p.rel) })
 }

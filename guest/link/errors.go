@@ -10,7 +10,9 @@ var (
 	// ErrEnded ends a conversation that the guest has given up.
 	ErrEnded = errors.New("the guest closed the link")
 	// ErrCrowded ends a stream from which nobody has read for too long while others of the sandbox had no room.
-	ErrCrowded = errors.New("the stream was closed: unread data of its sandbox takes too much memory; read faster, or open fewer streams")
+	ErrCrowded = errors.New(
+		"the stream was closed: unread data of its sandbox takes too much memory; read faster, or open fewer streams",
+	)
 
 	errStreams = errors.New("the guest opened a stream with an invalid or used number")
 )

@@ -1,11 +1,11 @@
-// Package link carries one reliable conversation at a time over a byte stream that is not reliable: the standard
-// input and output of a sandbox's first process, as Docker's attach gives it.
+// Package link carries one reliable conversation at a time over a byte stream that is not reliable: the standard input
+// and output of a sandbox's first process, as Docker's attach gives it.
 //
-// Several workers may be attached to one sandbox. What they write is interleaved at arbitrary places, a worker may
-// die in the middle of a write, and everything the sandbox writes reaches all of them, from wherever in the stream
-// they attached. So the bytes travel in frames that can be found again after garbage, and each conversation is an
-// epoch: a worker says hello with a nonce, the guest answers welcome with the next epoch, and from then on only
-// frames of that epoch count. Whoever sees a newer epoch knows that another worker has taken over.
+// Several workers may be attached to one sandbox. What they write is interleaved at arbitrary places, a worker may die
+// in the middle of a write, and everything the sandbox writes reaches all of them, from wherever in the stream they
+// attached. So the bytes travel in frames that can be found again after garbage, and each conversation is an epoch: a
+// worker says hello with a nonce, the guest answers welcome with the next epoch, and from then on only frames of that
+// epoch count. Whoever sees a newer epoch knows that another worker has taken over.
 //
 // Inside an epoch nothing may be missing. A lost or damaged frame ends the epoch with ErrTorn on both sides, and the
 // worker dials again; what must survive that lives in the guest, not in the link.
@@ -42,8 +42,8 @@ type frame struct {
 	payload []byte
 }
 
-// On the wire, big-endian: magic 4, kind 1, version 1, payload length 2, epoch 4, seq 4, CRC-32C of all that and of
-// the payload 4, payload.
+// On the wire, big-endian: magic 4, kind 1, version 1, payload length 2, epoch 4, seq 4, CRC-32C of all that and of the
+// payload 4, payload.
 const (
 	headerSize = 20
 	crcOffset  = 16
@@ -98,8 +98,8 @@ func newFrameReader(r io.Reader) *frameReader {
 	return &frameReader{r: bufio.NewReaderSize(r, 2*frameSize)}
 }
 
-// next returns the next intact frame; its payload is valid until the following call. It answers errGarbage each time
-// it had to skip bytes, so that an epoch can end at once instead of waiting for a frame that shows the gap.
+// next returns the next intact frame; its payload is valid until the following call. It answers errGarbage each time it
+// had to skip bytes, so that an epoch can end at once instead of waiting for a frame that shows the gap.
 func (r *frameReader) next() (frame, error) {
 	header, err := r.r.Peek(headerSize)
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// Serve is the guest's end: it reads hellos from r and runs handle, in a goroutine of its own, with each
-// conversation. A new conversation closes the one before it. Serve returns when r ends, nil at its regular end,
-// after every handle has returned.
+// Serve is the guest's end: it reads hellos from r and runs handle, in a goroutine of its own, with each conversation.
+// A new conversation closes the one before it. Serve returns when r ends, nil at its regular end, after every handle
+// has returned.
 func Serve(r io.Reader, w io.Writer, handle func(Carrier)) error {
 	g := &guestEnd{w: w, handle: handle}
 	err := g.read(newFrameReader(r))
@@ -49,12 +49,13 @@ func (g *guestEnd) read(r *frameReader) error {
 	}
 }
 
-// noncesKept is of how many epochs repeated hellos are known: of more workers than greet one sandbox within a few seconds.
+// noncesKept is of how many epochs repeated hellos are known: of more workers than greet one sandbox within a few
+// seconds.
 const noncesKept = 32
 
-// hello starts the next epoch. A worker repeats its hello until it is welcomed, and the repetitions only repeat the answer.
-// One that comes when its epoch is over starts nothing: its worker was welcomed before, and would not take the new epoch for
-// its own, while the worker of the current one would lose that.
+// hello starts the next epoch. A worker repeats its hello until it is welcomed, and the repetitions only repeat the
+// answer. One that comes when its epoch is over starts nothing: its worker was welcomed before, and would not take the
+// new epoch for its own, while the worker of the current one would lose that.
 func (g *guestEnd) hello(nonce []byte) {
 	at := slices.Index(g.nonces, string(nonce))
 	switch {

@@ -8,16 +8,17 @@ import (
 )
 
 const (
-	// strangerHolds is how much may wait in a stream that the guest has opened and nobody has accepted, in bytes: what such a
-	// stream asks for is much shorter.
+	// strangerHolds is how much may wait in a stream that the guest has opened and nobody has accepted, in bytes: what
+	// such a stream asks for is much shorter.
 	strangerHolds = 4 << 10
-	// linkHolds is how much may wait in all streams of a link together, in bytes; buffers that grow may take twice as much.
+	// linkHolds is how much may wait in all streams of a link together, in bytes; buffers that grow may take twice as
+	// much.
 	linkHolds = 8 << 20
-	// crowdRoom is what is made free at once where the streams of a full link are closed, and crowdShare how much one must hold
-	// to be worth it.
+	// crowdRoom is what is made free at once where the streams of a full link are closed, and crowdShare how much one
+	// must hold to be worth it.
 	crowdRoom, crowdShare = linkHolds / 8, 32 << 10
-	// crowdPatience is how long a full link waits for those that read from its streams, and then for the ends of those that
-	// it closes because nobody does.
+	// crowdPatience is how long a full link waits for those that read from its streams, and then for the ends of those
+	// that it closes because nobody does.
 	crowdPatience = time.Second
 	// maxOvers is how many ends of streams a guest may leave unread.
 	maxOvers = 4096
@@ -61,7 +62,9 @@ type holding struct {
 }
 
 func newInbox() *inbox {
-	return &inbox{holdings: holdings{streams: map[uint32]*holding{}, freed: make(chan struct{}, 1), quit: make(chan struct{})}}
+	return &inbox{
+		holdings: holdings{streams: map[uint32]*holding{}, freed: make(chan struct{}, 1), quit: make(chan struct{})},
+	}
 }
 
 // admit notes a stream that the guest opens. Its ids are even, and none is used twice at a time.
@@ -99,8 +102,8 @@ func (b *holdings) accepted(s *Stream) {
 	h.stream = s
 }
 
-// take counts what comes for a stream, where it has room or soon gets it. Of a full link it returns the streams that are to be
-// closed first; again says that this has been done.
+// take counts what comes for a stream, where it has room or soon gets it. Of a full link it returns the streams that
+// are to be closed first; again says that this has been done.
 func (b *holdings) take(id uint32, n int, again bool) (verdict, []*holding) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,7 +136,8 @@ func (b *holdings) take(id uint32, n int, again bool) (verdict, []*holding) {
 	return taken, nil
 }
 
-// await gives the memory of empty streams back until enough says that it suffices, or nobody reads any more. The caller holds the lock, which is let go meanwhile.
+// await gives the memory of empty streams back until enough says that it suffices, or nobody reads any more. The caller
+// holds the lock, which is let go meanwhile.
 func (b *holdings) await(enough func() bool) bool {
 	if enough() {
 		return true
@@ -174,8 +178,8 @@ func (b *holdings) release(h *holding) {
 	b.held += h.kept
 }
 
-// slowest returns the streams from which nobody has read for longest, as many as give back what is made free at once, among
-// those that it helps to close.
+// slowest returns the streams from which nobody has read for longest, as many as give back what is made free at once,
+// among those that it helps to close.
 func (b *holdings) slowest() (slow []*holding) {
 	for _, h := range b.streams {
 		if h.stream != nil && !h.barred && h.unread >= crowdShare {
@@ -288,7 +292,8 @@ func (b *holdings) given(h *holding) {
 	b.tell()
 }
 
-// arrived is called when all of a message has come. Where its stream was closed meanwhile, nobody else would give it back.
+// arrived is called when all of a message has come. Where its stream was closed meanwhile, nobody else would give it
+// back.
 func (b *holdings) arrived() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -6,9 +6,9 @@ import (
 	"io"
 )
 
-// inbox stands between what a guest says and the multiplexer that believes it: yamux bounds each stream and neither their
-// number nor their sum, and keeps what came for a stream until both sides have ended it. It reads the headers of the
-// messages, and lets through what there is room for. A nil inbox lets all through.
+// inbox stands between what a guest says and the multiplexer that believes it: yamux bounds each stream and neither
+// their number nor their sum, and keeps what came for a stream until both sides have ended it. It reads the headers of
+// the messages, and lets through what there is room for. A nil inbox lets all through.
 type inbox struct {
 	holdings
 

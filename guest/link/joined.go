@@ -9,8 +9,8 @@ import (
 // muxHeader is the length of yamux's header; the header of a data message is written apart from its body.
 const muxHeader = 12
 
-// windowUpdate is the type of yamux's messages that carry flags alone. Syn is the flag that opens a stream, fin the one that
-// ends a direction, and rst the one that ends a stream at once.
+// windowUpdate is the type of yamux's messages that carry flags alone. Syn is the flag that opens a stream, fin the one
+// that ends a direction, and rst the one that ends a stream at once.
 const (
 	windowUpdate = 1
 

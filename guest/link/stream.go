@@ -15,8 +15,9 @@ import (
 // resets the stream when the other side does not close it in time; so CloseWrite says to the other side what yamux
 // would, and yamux is told nothing until Close.
 type Stream struct {
-	id  uint32
-	mux atomic.Pointer[yamux.Stream] // nil when it is over for lack of room: whoever still holds the Stream holds no memory with it
+	id uint32
+	// mux is nil when the stream is over for lack of room: whoever still holds the Stream holds no memory with it.
+	mux atomic.Pointer[yamux.Stream]
 	of  *Streams
 
 	reading  sync.Mutex // held while yamux is read: two readers of one of its streams can lock each other out for good
@@ -70,8 +71,8 @@ func (s *Stream) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Of what is copied into a stream a piece makes one frame of 32 KiB or, when there is much of it, 64 KiB: those on the way
-// that pass on buffers of 32 KiB find them full.
+// Of what is copied into a stream a piece makes one frame of 32 KiB or, when there is much of it, 64 KiB: those on the
+// way that pass on buffers of 32 KiB find them full.
 const (
 	smallPiece = 32<<10 - headerSize - muxHeader
 	largePiece = piece - muxHeader

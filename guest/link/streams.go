@@ -12,8 +12,8 @@ import (
 
 // Limits of the multiplexer that runs over one conversation.
 const (
-	// What is in flight per stream, in bytes: to the guest, which keeps it in its sandbox's memory, and to the worker, where
-	// all streams of a sandbox together may have linkHolds waiting.
+	// What is in flight per stream, in bytes: to the guest, which keeps it in its sandbox's memory, and to the worker,
+	// where all streams of a sandbox together may have linkHolds waiting.
 	guestWindow, workerWindow = 1 << 20, 256 << 10
 
 	backlog = 256 // streams that wait to be accepted
@@ -54,7 +54,12 @@ type Streams struct {
 	ended bool
 }
 
-func newStreams(conn Carrier, window uint32, linger time.Duration, start func(io.ReadWriteCloser, *yamux.Config) (*yamux.Session, error)) (*Streams, error) {
+func newStreams(
+	conn Carrier,
+	window uint32,
+	linger time.Duration,
+	start func(io.ReadWriteCloser, *yamux.Config) (*yamux.Session, error),
+) (*Streams, error) {
 	s := &Streams{open: map[*yamux.Stream]struct{}{}, linger: cmp.Or(linger, Linger)}
 	s.wire = &joined{Carrier: conn, ending: s.letGo}
 	if window == workerWindow {

@@ -18,8 +18,8 @@ const (
 	maxRepeat   = 2 * time.Second
 )
 
-// Dial starts a conversation with the guest at the other end of rw and takes rw over: it closes rw when ctx ends
-// before the guest has answered, and Conn.Close closes it later. ctx has no meaning after Dial has returned.
+// Dial starts a conversation with the guest at the other end of rw and takes rw over: it closes rw when ctx ends before
+// the guest has answered, and Conn.Close closes it later. ctx has no meaning after Dial has returned.
 func Dial(ctx context.Context, rw io.ReadWriteCloser) (*Conn, error) {
 	c := &Conn{rw: rw, frames: newFrameReader(rw), nonce: []byte(rand.Text())}
 	stop := context.AfterFunc(ctx, func() { _ = rw.Close() })
@@ -60,8 +60,8 @@ type Conn struct {
 // Epoch is the number of this conversation in the guest's life.
 func (c *Conn) Epoch() uint32 { return c.epoch }
 
-// greet says hello until welcomed is closed. From the second time on padding follows: when a worker before us died
-// in the middle of a frame, the guest takes what we say for the rest of that frame until it is full.
+// greet says hello until welcomed is closed. From the second time on padding follows: when a worker before us died in
+// the middle of a frame, the guest takes what we say for the rest of that frame until it is full.
 func (c *Conn) greet(welcomed <-chan struct{}) {
 	greeting := appendFrame(nil, frame{kind: hello, payload: c.nonce})
 	for wait := firstRepeat; ; wait = min(2*wait, maxRepeat) {

@@ -93,8 +93,17 @@ func refuseTunnel(w http.ResponseWriter, err error) {
 	defer raw.Close()
 	status, verdict, message := explain(err)
 	_ = raw.SetDeadline(time.Now().Add(farewell))
-	_, err = fmt.Fprintf(raw, "HTTP/1.1 %d %s\r\n%s: %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n",
-		status, phrase(message), VerdictHeader, verdict, len(message)+1, message)
+	_, err = fmt.Fprintf(
+		raw,
+		"HTTP/1.1 %d %s\r\n%s: %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n"+
+			"Connection: close\r\n\r\n%s\n",
+		status,
+		phrase(message),
+		VerdictHeader,
+		verdict,
+		len(message)+1,
+		message,
+	)
 	c, ok := raw.(*counted)
 	if err != nil || !ok {
 		return

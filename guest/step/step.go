@@ -1,5 +1,5 @@
-// Package step runs the steps of a build inside its container. The engine starts every step in /: a work directory that an
-// image chooses is entered here, where nothing of the engine is open any more, and not by the engine's runtime.
+// Package step runs the steps of a build inside its container. The engine starts every step in /: a work directory that
+// an image chooses is entered here, where nothing of the engine is open any more, and not by the engine's runtime.
 package step
 
 import (
@@ -16,7 +16,8 @@ import (
 // patience is how long killed processes may take to end.
 const patience = 10 * time.Second
 
-// Run becomes the program argv in the directory dir, with that environment. It returns only with an error, which names no path.
+// Run becomes the program argv in the directory dir, with that environment. It returns only with an error, which names
+// no path.
 func Run(dir string, argv, environ []string) error {
 	if err := os.Chdir(dir); err != nil {
 		return errors.New("the work directory cannot be entered; create it before this step")

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"os"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 
 	"golang.org/x/sys/unix"
 )
@@ -47,15 +47,15 @@ func parse(raw []byte) (kernelEvent, []byte) {
 func kernelError(err error) error {
 	switch {
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOSPC):
-		return dialect.Errorf(dialect.ReasonBusy, "the sandbox's host has reached its limit of watches: %v", err)
+		return protocol.Errorf(protocol.ReasonBusy, "the sandbox's host has reached its limit of watches: %v", err)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
-		return dialect.Errorf(dialect.ReasonFileNotFound, "the directory to watch does not exist")
+		return protocol.Errorf(protocol.ReasonFileNotFound, "the directory to watch does not exist")
 	case errors.Is(err, unix.ELOOP):
-		return dialect.Errorf(dialect.ReasonInvalidPath, "the directory to watch is now a symbolic link; watch its target")
+		return protocol.Errorf(protocol.ReasonInvalidPath, "the directory to watch is now a symbolic link; watch its target")
 	case errors.Is(err, fs.ErrPermission):
-		return dialect.Errorf(dialect.ReasonDenied, "no permission to read the directory to watch")
+		return protocol.Errorf(protocol.ReasonDenied, "no permission to read the directory to watch")
 	default:
-		return dialect.Errorf(dialect.ReasonInternal, "watch: %v", err)
+		return protocol.Errorf(protocol.ReasonInternal, "watch: %v", err)
 	}
 }
 

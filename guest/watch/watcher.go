@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"sandyard/guest/beneath"
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
+	"sandyard/guest/saferoot"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,7 +55,7 @@ type Options struct {
 // Watcher watches one directory. One goroutine at a time may call Next.
 type Watcher struct {
 	// root is one that holds the directory: an open directory would not tell that it was removed.
-	root      *beneath.Root
+	root      *saferoot.Root
 	dir       string
 	o         Options
 	inotify   *os.File
@@ -68,7 +68,7 @@ type Watcher struct {
 }
 
 // Open watches the directory dir below root, and takes root over.
-func Open(root *beneath.Root, dir string, o Options) (*Watcher, error) {
+func Open(root *saferoot.Root, dir string, o Options) (*Watcher, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, errors.Join(kernelError(err), root.Close())
@@ -87,8 +87,8 @@ func Open(root *beneath.Root, dir string, o Options) (*Watcher, error) {
 // Close ends the watching, and a Next that waits.
 func (w *Watcher) Close() error { return errors.Join(w.inotify.Close(), w.root.Close()) }
 
-// Next waits for events and returns them, at least one, in their order. After an error other than ctx's the watcher
-// is of no more use.
+// Next waits for events and returns them, at least one, in their order. After an error other than ctx's the watcher is
+// of no more use.
 func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 	defer w.interruptBy(ctx)()
 	for {
@@ -100,7 +100,7 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 			return nil, context.Cause(ctx)
 		}
 		if err != nil {
-			return nil, dialect.Errorf(dialect.ReasonInternal, "read the events: %v", err)
+			return nil, protocol.Errorf(protocol.ReasonInternal, "read the events: %v", err)
 		}
 		if events := w.translate(w.buffer[:n]); len(events) > 0 {
 			return events, nil
@@ -147,7 +147,10 @@ func (w *Watcher) translate(raw []byte) []Event {
 // take handles one event. Entries in before were announced when their directory was found; their creation is old news.
 func (w *Watcher) take(k kernelEvent, before map[string]struct{}, emit func(Event)) error {
 	if k.mask&unix.IN_Q_OVERFLOW != 0 {
-		return dialect.Errorf(dialect.ReasonTooLarge, "events arrived faster than they were read, and some were lost; watch again")
+		return protocol.Errorf(
+			protocol.ReasonTooLarge,
+			"events arrived faster than they were read, and some were lost; watch again",
+		)
 	}
 	dir, known := w.names[k.wd]
 	if !known {
@@ -183,18 +186,20 @@ func (w *Watcher) take(k kernelEvent, before map[string]struct{}, emit func(Even
 	return nil
 }
 
-// landing is the renaming of a file that the guest has written to the file's own name: the second half is still to come.
+// landing is the renaming of a file that the guest has written to the file's own name: the second half is still to
+// come.
 type landing struct {
 	cookie uint32
 	isNew  bool
 }
 
-// takeLanding tells of a file that the guest writes as if it were written in its place. It answers false for other events.
+// takeLanding tells of a file that the guest writes as if it were written in its place. It answers false for other
+// events.
 func (w *Watcher) takeLanding(k kernelEvent, name string, before map[string]struct{}, emit func(Event)) bool {
 	switch {
 	case temporary(k.name):
 		if k.mask&unix.IN_MOVED_FROM != 0 {
-			w.landing = landing{k.cookie, strings.HasPrefix(k.name, dialect.TempNew)}
+			w.landing = landing{k.cookie, strings.HasPrefix(k.name, protocol.TempNew)}
 		}
 		return true
 	case k.mask&unix.IN_MOVED_TO == 0 || k.cookie == 0 || k.cookie != w.landing.cookie:
@@ -208,7 +213,7 @@ func (w *Watcher) takeLanding(k kernelEvent, name string, before map[string]stru
 }
 
 func temporary(name string) bool {
-	return strings.HasPrefix(name, dialect.TempNew) || strings.HasPrefix(name, dialect.TempReplace)
+	return strings.HasPrefix(name, protocol.TempNew) || strings.HasPrefix(name, protocol.TempReplace)
 }
 
 // takeOwn handles what happened to a watched directory itself. Of all but the outermost its parent tells as well.
@@ -220,7 +225,7 @@ func (w *Watcher) takeOwn(k kernelEvent, dir string, emit func(Event)) error {
 	case dir != ".":
 	case gone:
 		emit(Event{".", Removed})
-		return dialect.Errorf(dialect.ReasonFileNotFound, "the watched directory is gone")
+		return protocol.Errorf(protocol.ReasonFileNotFound, "the watched directory is gone")
 	case k.mask&unix.IN_MOVE_SELF != 0:
 		emit(Event{".", Renamed})
 	case k.mask&unix.IN_ATTRIB != 0:
@@ -232,7 +237,7 @@ func (w *Watcher) takeOwn(k kernelEvent, dir string, emit func(Event)) error {
 // add watches a directory and, in a recursive watcher, those below it; it announces what it finds in it.
 func (w *Watcher) add(dir string, emit func(Event)) error {
 	if len(w.names) >= maxDirs {
-		return dialect.Errorf(dialect.ReasonTooLarge, "more than %d directories cannot be watched at one time", maxDirs)
+		return protocol.Errorf(protocol.ReasonTooLarge, "more than %d directories cannot be watched at one time", maxDirs)
 	}
 	f, err := w.root.OpenDir(path.Join(w.dir, dir))
 	if err != nil {
@@ -240,7 +245,10 @@ func (w *Watcher) add(dir string, emit func(Event)) error {
 	}
 	defer f.Close()
 	if dir == "." && !w.o.NetworkMounts && onNetwork(f) {
-		return dialect.Errorf(dialect.ReasonInvalid, "the directory is on a network file system, where events are not reliable; allow network mounts to watch it")
+		return protocol.Errorf(
+			protocol.ReasonInvalid,
+			"the directory is on a network file system, where events are not reliable; allow network mounts to watch it",
+		)
 	}
 	wd, err := w.watch(f)
 	if err != nil {
@@ -276,7 +284,7 @@ func (w *Watcher) control(f func(fd int) error) error {
 func (w *Watcher) scan(f *os.File, dir string, emit func(Event)) error {
 	entries, err := f.ReadDir(maxScanned - w.scanned + 1)
 	if w.scanned += len(entries); w.scanned > maxScanned {
-		return dialect.Errorf(dialect.ReasonTooLarge, "more than %d entries appeared at one time", maxScanned)
+		return protocol.Errorf(protocol.ReasonTooLarge, "more than %d entries appeared at one time", maxScanned)
 	}
 	if len(entries) == 0 && err != nil {
 		return nil // empty, or gone
@@ -300,7 +308,8 @@ func (w *Watcher) scan(f *os.File, dir string, emit func(Event)) error {
 
 // unwatchable passes over directories below the outermost that have gone meanwhile or may not be read.
 func (w *Watcher) unwatchable(dir string, err error) error {
-	passing := errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
+	passing := errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOTDIR) ||
+		errors.Is(err, unix.ELOOP)
 	if dir != "." && passing {
 		return nil
 	}

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/guest/beneath"
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
+	"sandyard/guest/saferoot"
 	"sandyard/guest/watch"
 
 	"go.uber.org/goleak"
@@ -43,7 +43,7 @@ func newBox(t *testing.T, recursive bool, prepare ...string) *box {
 	for _, dir := range prepare {
 		b.mkdir(dir)
 	}
-	root, err := beneath.Open(parent)
+	root, err := saferoot.Open(parent)
 	must(t, err)
 	b.w, err = watch.Open(root, "watched", watch.Options{Recursive: recursive})
 	must(t, err)
@@ -190,7 +190,7 @@ func TestNothingIsMissedInNewDirectories(t *testing.T) {
 }
 
 func reason(err error) string {
-	var refused *dialect.Error
+	var refused *protocol.Error
 	errors.As(err, &refused)
 	if refused == nil {
 		return fmt.Sprint(err)
@@ -211,7 +211,7 @@ func TestTheEndOfTheWatchedDirectory(t *testing.T) {
 		if err == nil {
 			continue
 		}
-		if reason(err) != dialect.ReasonFileNotFound {
+		if reason(err) != protocol.ReasonFileNotFound {
 			t.Errorf("got %v", err)
 		}
 		break
@@ -227,9 +227,9 @@ func TestLimits(t *testing.T) {
 	for i := range 4200 {
 		must(t, os.Mkdir(b.path(fmt.Sprint(i)), 0o755))
 	}
-	root, err := beneath.Open(b.dir)
+	root, err := saferoot.Open(b.dir)
 	must(t, err)
-	if _, err := watch.Open(root, ".", watch.Options{Recursive: true}); reason(err) != dialect.ReasonTooLarge {
+	if _, err := watch.Open(root, ".", watch.Options{Recursive: true}); reason(err) != protocol.ReasonTooLarge {
 		t.Errorf("opened too large a tree: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -237,10 +237,10 @@ func TestLimits(t *testing.T) {
 	for err = nil; err == nil; {
 		_, err = b.w.Next(ctx)
 	}
-	if reason(err) != dialect.ReasonTooLarge {
+	if reason(err) != protocol.ReasonTooLarge {
 		t.Errorf("a tree that grew: %v", err)
 	}
-	if _, again := b.w.Next(ctx); reason(again) != dialect.ReasonTooLarge {
+	if _, again := b.w.Next(ctx); reason(again) != protocol.ReasonTooLarge {
 		t.Errorf("and again: %v", again)
 	}
 }

@@ -51,7 +51,7 @@ func boxUnderGVisor(t *testing.T) providers.Sandbox {
 func TestConfinementUnderGVisor(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "tests")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", program, "sandyard/guest/beneath")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", program, "sandyard/guest/saferoot")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)

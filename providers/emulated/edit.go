@@ -8,8 +8,8 @@ import (
 	"errors"
 	"strconv"
 
-	"sandyard/guest/dialect"
-	"sandyard/guest/text"
+	"sandyard/guest/match"
+	"sandyard/guest/protocol"
 	"sandyard/providers"
 )
 
@@ -40,11 +40,11 @@ func (t tools) Edit(ctx context.Context, e providers.Edit) (providers.Edited, er
 	if noted != nil && noted.Before != before {
 		return providers.Edited{File: info, Replaced: noted.Replaced}, nil
 	}
-	edits := make([]dialect.Edit, len(e.Edits))
+	edits := make([]protocol.Edit, len(e.Edits))
 	for i, r := range e.Edits {
-		edits[i] = dialect.Edit(r)
+		edits[i] = protocol.Edit(r)
 	}
-	edited, replaced, err := text.Replace(content, edits, e.Path)
+	edited, replaced, err := match.Replace(content, edits, e.Path)
 	if err != nil {
 		return providers.Edited{}, translated(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 	"sandyard/providers"
 )
 
@@ -66,15 +66,15 @@ func ofFile(err error) (file *providers.Error, call error) {
 	return nil, err
 }
 
-// translated gives what package text refuses the class of a provider's errors.
+// translated gives what package match refuses the class of a provider's errors.
 func translated(err error) error {
-	var refused *dialect.Error
+	var refused *protocol.Error
 	if !errors.As(err, &refused) {
 		return err
 	}
 	class, known := map[string]providers.Class{
-		dialect.ReasonInvalid: providers.Invalid, dialect.ReasonNoMatch: providers.NoMatch,
-		dialect.ReasonAmbiguous: providers.Ambiguous, dialect.ReasonTooLarge: providers.TooLarge,
+		protocol.ReasonInvalid: providers.Invalid, protocol.ReasonNoMatch: providers.NoMatch,
+		protocol.ReasonAmbiguous: providers.Ambiguous, protocol.ReasonTooLarge: providers.TooLarge,
 	}[refused.Reason]
 	if !known {
 		class = providers.Internal

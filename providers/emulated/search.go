@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"sandyard/guest/dialect"
-	"sandyard/guest/text"
+	"sandyard/guest/match"
+	"sandyard/guest/protocol"
 	"sandyard/providers"
 )
 
@@ -38,7 +38,7 @@ func (t tools) Glob(ctx context.Context, g providers.Glob) (providers.Globbed, e
 
 // Grep implements providers.FileTools.
 func (t tools) Grep(ctx context.Context, g providers.Grep) (providers.Grepped, error) {
-	search, err := text.NewSearch(dialect.GrepRequest(g))
+	search, err := match.NewSearch(protocol.GrepRequest(g))
 	if err != nil {
 		return providers.Grepped{}, translated(err)
 	}
@@ -47,7 +47,7 @@ func (t tools) Grep(ctx context.Context, g providers.Grep) (providers.Grepped, e
 		return providers.Grepped{}, err
 	}
 	var found providers.Grepped
-	budget := text.Budget{Matches: g.Limit, Bytes: maxShown}
+	budget := match.Budget{Matches: g.Limit, Bytes: maxShown}
 	unreadable := 0
 	file := func(f providers.FileInfo) error {
 		if f.Type != "file" {
@@ -60,7 +60,7 @@ func (t tools) Grep(ctx context.Context, g providers.Grep) (providers.Grepped, e
 			return err
 		}
 		matches, more, err := search.File(bytes.NewReader(content), f.Path, &budget)
-		if errors.Is(err, text.ErrBinary) {
+		if errors.Is(err, match.ErrBinary) {
 			found.Binary++
 			return nil
 		}
@@ -103,7 +103,7 @@ func unlessEnough(err error) error {
 // walk is one search.
 type walk struct {
 	files      providers.Files
-	pattern    *text.Pattern
+	pattern    *match.Pattern
 	hidden     bool
 	found      func(providers.FileInfo) error
 	visited    int
@@ -114,9 +114,9 @@ type walk struct {
 // search calls found for what a pattern selects, sorted by path.
 func (t tools) search(ctx context.Context, from, glob string, hidden bool, found func(providers.FileInfo) error) (*walk, error) {
 	w := &walk{files: t.files, hidden: hidden, found: found}
-	base, rest := text.Split(glob)
+	base, rest := match.Split(glob)
 	var err error
-	if w.pattern, err = text.Compile(rest); err != nil {
+	if w.pattern, err = match.Compile(rest); err != nil {
 		return w, translated(err)
 	}
 	dir := from
@@ -138,10 +138,10 @@ func (t tools) search(ctx context.Context, from, glob string, hidden bool, found
 type step struct {
 	name  string
 	info  providers.FileInfo
-	below text.State
+	below match.State
 }
 
-func (w *walk) below(ctx context.Context, dir string, state text.State) error {
+func (w *walk) below(ctx context.Context, dir string, state match.State) error {
 	entries, err := w.files.ListDir(ctx, dir, 1)
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"time"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 	"sandyard/providers"
 )
 
@@ -34,18 +34,18 @@ func (s *Sandbox) Launch(ctx context.Context, cmd providers.Command) (providers.
 		return providers.Exec{}, err
 	}
 	config := req.Msg.GetProcess()
-	launch := dialect.Launch{
+	launch := protocol.Launch{
 		Shell: cmd.Shell, Argv: cmd.Argv, Env: config.GetEnvs(), Dir: config.GetCwd(), Report: cmd.Report, Anew: cmd.Anew, Merge: cmd.Merge,
 		Stdin: cmd.StdinOpen || len(cmd.Stdin) > 0, MaxOutput: maxOutput(cmd), TimeoutMs: cmd.Timeout.Milliseconds(),
 	}
 	if cmd.Terminal != nil {
-		launch.Terminal = &dialect.Size{Cols: cmd.Terminal.Cols, Rows: cmd.Terminal.Rows}
+		launch.Terminal = &protocol.Size{Cols: cmd.Terminal.Cols, Rows: cmd.Terminal.Rows}
 	}
 	body, err := json.Marshal(launch)
 	if err != nil {
 		return providers.Exec{}, err
 	}
-	var info dialect.ExecInfo
+	var info protocol.ExecInfo
 	err = s.execJSON(ctx, http.MethodPost, cmd.Name, "", body, &info)
 	if err == nil && cmd.Terminal != nil && !info.Terminal { // a guest of an earlier release
 		err = errors.Join(providers.Errorf(providers.NotSupported, "this sandbox does not support terminals; create a new sandbox"), s.Kill(ctx, cmd.Name))
@@ -68,7 +68,7 @@ func (s *Sandbox) Execs(ctx context.Context) ([]providers.Exec, error) {
 	}
 	var list []providers.Exec
 	for _, i := range infos {
-		if i.Background && !i.Forgotten && dialect.ValidName(i.Name) {
+		if i.Background && !i.Forgotten && protocol.ValidName(i.Name) {
 			list = append(list, execOf(i.Name, i))
 		}
 	}
@@ -78,7 +78,7 @@ func (s *Sandbox) Execs(ctx context.Context) ([]providers.Exec, error) {
 
 // Exec is providers.Background.Exec.
 func (s *Sandbox) Exec(ctx context.Context, name string, wait time.Duration) (providers.Exec, error) {
-	var info dialect.ExecInfo
+	var info protocol.ExecInfo
 	err := s.execJSON(ctx, http.MethodGet, name, "?"+waitQuery(wait).Encode(), nil, &info)
 	if err == nil && info.Forgotten && info.Background {
 		return providers.Exec{}, providers.ErrNoExec
@@ -96,10 +96,10 @@ func (s *Sandbox) Output(ctx context.Context, name string, q providers.OutputQue
 	query.Set("stream", strconv.Itoa(int(q.Stream)))
 	query.Set("offset", strconv.FormatInt(q.Offset, 10))
 	query.Set("max", strconv.Itoa(limit))
-	if !dialect.ValidName(name) {
+	if !protocol.ValidName(name) {
 		return providers.Output{}, providers.ErrNoExec
 	}
-	answer, err := s.do(ctx, http.MethodGet, dialect.ExecsPath+"/"+name+"/output?"+query.Encode(), nil, nil)
+	answer, err := s.do(ctx, http.MethodGet, protocol.ExecsPath+"/"+name+"/output?"+query.Encode(), nil, nil)
 	if err != nil {
 		return providers.Output{}, err
 	}
@@ -108,9 +108,9 @@ func (s *Sandbox) Output(ctx context.Context, name string, q providers.OutputQue
 }
 
 func (s *Sandbox) outputOf(answer *http.Response, name string, q providers.OutputQuery, limit int) (providers.Output, error) {
-	var info dialect.ExecInfo
-	begin, err := strconv.ParseInt(answer.Header.Get(dialect.OffsetHeader), 10, 64)
-	if err != nil || begin < q.Offset || json.Unmarshal([]byte(answer.Header.Get(dialect.InfoHeader)), &info) != nil {
+	var info protocol.ExecInfo
+	begin, err := strconv.ParseInt(answer.Header.Get(protocol.OffsetHeader), 10, 64)
+	if err != nil || begin < q.Offset || json.Unmarshal([]byte(answer.Header.Get(protocol.InfoHeader)), &info) != nil {
 		return providers.Output{}, providers.Errorf(providers.Internal, "the sandbox did not say what output it has")
 	}
 	if info.Forgotten && info.Background {
@@ -133,19 +133,19 @@ func (s *Sandbox) Feed(ctx context.Context, name string, in providers.Input) (pr
 	if in.Fresh {
 		query.Set("fresh", "1")
 	}
-	var fed dialect.Fed
+	var fed protocol.Fed
 	err := s.execJSON(ctx, http.MethodPost, name, "/feed?"+query.Encode(), in.Data, &fed)
 	return fedOf(fed), err
 }
 
 // Settle is providers.Background.Settle.
 func (s *Sandbox) Settle(ctx context.Context, name, id string) (providers.Fed, error) {
-	var fed dialect.Fed
+	var fed protocol.Fed
 	err := s.execJSON(ctx, http.MethodPost, name, "/settle?"+url.Values{"id": {id}}.Encode(), nil, &fed)
 	return fedOf(fed), err
 }
 
-func fedOf(f dialect.Fed) providers.Fed {
+func fedOf(f protocol.Fed) providers.Fed {
 	for i := range f.Before {
 		f.Before[i], f.After[i] = max(f.Before[i], 0), max(f.After[i], 0)
 	}
@@ -160,10 +160,10 @@ func (s *Sandbox) Signal(ctx context.Context, name, id, signal string) error {
 
 // execJSON makes a call about one command and decodes its answer.
 func (s *Sandbox) execJSON(ctx context.Context, method, name, rest string, body []byte, into any) error {
-	if !dialect.ValidName(name) {
+	if !protocol.ValidName(name) {
 		return providers.ErrNoExec
 	}
-	answer, err := s.do(ctx, method, dialect.ExecsPath+"/"+name+rest, bytes.NewReader(body), nil)
+	answer, err := s.do(ctx, method, protocol.ExecsPath+"/"+name+rest, bytes.NewReader(body), nil)
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func waitQuery(wait time.Duration) url.Values {
 }
 
 // execOf bounds what a guest says of the command of that name.
-func execOf(name string, i dialect.ExecInfo) providers.Exec {
+func execOf(name string, i protocol.ExecInfo) providers.Exec {
 	e := providers.Exec{
 		ID: name, Running: i.Running, Terminal: i.Terminal, Pid: max(i.Pid, 0), TimedOut: i.KillReason == reasonTimeout, OOMKilled: i.OOMKills > 0,
 		StdoutBytes: max(i.StdoutBytes, 0), StderrBytes: max(i.StderrBytes, 0),

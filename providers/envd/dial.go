@@ -5,7 +5,7 @@ import (
 	"net"
 	"sync"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 	"sandyard/providers"
 )
 
@@ -25,7 +25,7 @@ func (s *Sandbox) DialGuest(ctx context.Context, token string) (net.Conn, error)
 	if err := s.demand(ctx, token); err != nil {
 		return nil, err
 	}
-	conn, err := s.open(dialect.TargetEnvd, 0)
+	conn, err := s.open(protocol.TargetEnvd, 0)
 	if err != nil {
 		return nil, s.unavailable(err)
 	}

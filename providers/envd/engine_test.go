@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	_ "sandyard/guest"     // what TestMain builds: a change of it must not leave old
-	_ "sandyard/guest/sup" // results in the test cache
+	_ "sandyard/guest"            // what TestMain builds: a change of it must not leave old
+	_ "sandyard/guest/supervisor" // results in the test cache
 	"sandyard/providers/envd"
 
 	"go.uber.org/goleak"

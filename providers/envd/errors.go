@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 	"sandyard/providers"
 
 	"connectrpc.com/connect"
@@ -24,49 +24,49 @@ var errNoExec = errors.New("no such command in the sandbox")
 // classOf translates the guest's reasons.
 func classOf(reason string) (providers.Class, bool) {
 	switch reason {
-	case dialect.ReasonFileNotFound:
+	case protocol.ReasonFileNotFound:
 		return providers.FileNotFound, true
-	case dialect.ReasonNotAFile:
+	case protocol.ReasonNotAFile:
 		return providers.NotAFile, true
-	case dialect.ReasonNotADir:
+	case protocol.ReasonNotADir:
 		return providers.NotADir, true
-	case dialect.ReasonExists:
+	case protocol.ReasonExists:
 		return providers.FileExists, true
-	case dialect.ReasonDenied:
+	case protocol.ReasonDenied:
 		return providers.FileDenied, true
-	case dialect.ReasonInvalidPath:
+	case protocol.ReasonInvalidPath:
 		return providers.InvalidPath, true
-	case dialect.ReasonNoSpace:
+	case protocol.ReasonNoSpace:
 		return providers.NoSpace, true
-	case dialect.ReasonTooLarge:
+	case protocol.ReasonTooLarge:
 		return providers.TooLarge, true
-	case dialect.ReasonArchive:
+	case protocol.ReasonArchive:
 		return providers.BadArchive, true
-	case dialect.ReasonNoCommand:
+	case protocol.ReasonNoCommand:
 		return providers.NoCommand, true
-	case dialect.ReasonNoDir:
+	case protocol.ReasonNoDir:
 		return providers.NoDir, true
-	case dialect.ReasonNoUser:
+	case protocol.ReasonNoUser:
 		return providers.NoUser, true
-	case dialect.ReasonInvalid, dialect.ReasonNoAccess:
+	case protocol.ReasonInvalid, protocol.ReasonNoAccess:
 		return providers.Invalid, true
-	case dialect.ReasonNoExec:
+	case protocol.ReasonNoExec:
 		return providers.NoExec, true
-	case dialect.ReasonNoProcess:
+	case protocol.ReasonNoProcess:
 		return providers.NoProcess, true
-	case dialect.ReasonEnded:
+	case protocol.ReasonEnded:
 		return providers.ExecEnded, true
-	case dialect.ReasonTooMany:
+	case protocol.ReasonTooMany:
 		return providers.TooManyExecs, true
-	case dialect.ReasonBusy:
+	case protocol.ReasonBusy:
 		return providers.Busy, true
-	case dialect.ReasonUnsupported:
+	case protocol.ReasonUnsupported:
 		return providers.NotSupported, true
-	case dialect.ReasonNoMatch:
+	case protocol.ReasonNoMatch:
 		return providers.NoMatch, true
-	case dialect.ReasonAmbiguous:
+	case protocol.ReasonAmbiguous:
 		return providers.Ambiguous, true
-	case dialect.ReasonInternal:
+	case protocol.ReasonInternal:
 		return providers.Internal, true
 	default:
 		return "", false
@@ -79,7 +79,7 @@ func (s *Sandbox) callError(err error) error {
 	if !errors.As(err, &refused) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return s.unavailable(err)
 	}
-	if class, known := classOf(refused.Meta().Get(dialect.ReasonHeader)); known {
+	if class, known := classOf(refused.Meta().Get(protocol.ReasonHeader)); known {
 		return &providers.Error{Class: class, Message: clean(refused.Message()), Err: err}
 	}
 	switch refused.Code() {
@@ -94,17 +94,17 @@ func (s *Sandbox) callError(err error) error {
 
 // httpError translates a plain HTTP answer other than 2xx.
 func httpError(answer *http.Response) error {
-	var body dialect.FileError
+	var body protocol.FileError
 	text, err := io.ReadAll(io.LimitReader(answer.Body, 4*maxErrorText))
 	if err != nil || json.Unmarshal(text, &body) != nil || body.Message == "" {
 		body.Message = http.StatusText(answer.StatusCode)
 	}
-	class, known := classOf(answer.Header.Get(dialect.ReasonHeader))
+	class, known := classOf(answer.Header.Get(protocol.ReasonHeader))
 	if !known {
 		class = classOfStatus(answer.StatusCode)
 	}
 	e := &providers.Error{Class: class, Message: clean(body.Message)}
-	if answer.Header.Get(dialect.ReasonHeader) == dialect.ReasonNoExec {
+	if answer.Header.Get(protocol.ReasonHeader) == protocol.ReasonNoExec {
 		e.Err = errNoExec
 	}
 	return e

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"sandyard/guest/dialect"
 	"sandyard/guest/envdpb/filesystem"
+	"sandyard/guest/protocol"
 	"sandyard/providers"
 
 	"connectrpc.com/connect"
@@ -29,7 +29,7 @@ const (
 // ReadFile is providers.Files.ReadFile.
 func (s *Sandbox) ReadFile(ctx context.Context, path string, limit int64) ([]byte, error) {
 	answer, err := s.do(ctx, http.MethodGet, filesURL(path), nil, func(r *http.Request) {
-		r.Header.Set(dialect.MaxBytesHeader, strconv.FormatInt(limit, 10))
+		r.Header.Set(protocol.MaxBytesHeader, strconv.FormatInt(limit, 10))
 	})
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func (s *Sandbox) ReadFile(ctx context.Context, path string, limit int64) ([]byt
 }
 
 func filesURL(path string) string {
-	return dialect.FilesPath + "?" + url.Values{"path": {path}}.Encode()
+	return protocol.FilesPath + "?" + url.Values{"path": {path}}.Encode()
 }
 
 // WriteFile is providers.Files.WriteFile.
@@ -62,14 +62,14 @@ func (s *Sandbox) WriteFile(ctx context.Context, path string, data []byte, mode 
 	answer, err := s.do(ctx, http.MethodPost, filesURL(path), bytes.NewReader(data), func(r *http.Request) {
 		r.Header.Set("Content-Type", "application/octet-stream")
 		if mode != 0 {
-			r.Header.Set(dialect.ModeHeader, strconv.FormatUint(uint64(mode), 8))
+			r.Header.Set(protocol.ModeHeader, strconv.FormatUint(uint64(mode), 8))
 		}
 	})
 	if err != nil {
 		return providers.FileInfo{}, err
 	}
 	defer answer.Body.Close()
-	var written []dialect.FileEntry
+	var written []protocol.FileEntry
 	err = json.NewDecoder(io.LimitReader(answer.Body, maxFileReply)).Decode(&written)
 	if err != nil || len(written) != 1 || written[0].Size != int64(len(data)) {
 		return providers.FileInfo{}, providers.Errorf(providers.Internal, "the sandbox did not confirm all %d bytes of '%s': %w", len(data), path, err)
@@ -77,7 +77,7 @@ func (s *Sandbox) WriteFile(ctx context.Context, path string, data []byte, mode 
 	return uploaded(written[0]), nil
 }
 
-func uploaded(e dialect.FileEntry) providers.FileInfo {
+func uploaded(e protocol.FileEntry) providers.FileInfo {
 	return providers.FileInfo{
 		Name: storable(e.Name), Path: storable(e.Path), Type: "file", Size: e.Size, Mode: octal(e.Mode),
 		Owner: storable(e.Owner), Group: storable(e.Group), ModifiedAt: possible(time.UnixMilli(e.ModifiedMs)),

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"net/http"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 )
 
 // Init is what a sandbox's calls go by; what is left out stays as it is.
-type Init = dialect.Init
+type Init = protocol.Init
 
 // Init tells the guest what its calls go by from now on, outsiders' calls included. It changes all that in names or,
 // with an error, nothing; a guest that has taken a later one ignores it.
@@ -20,7 +20,7 @@ func (s *Sandbox) Init(ctx context.Context, in Init) error {
 	if err != nil {
 		return fmt.Errorf("write the init: %w", err)
 	}
-	answer, err := s.do(ctx, http.MethodPost, dialect.InitPath, bytes.NewReader(body), nil)
+	answer, err := s.do(ctx, http.MethodPost, protocol.InitPath, bytes.NewReader(body), nil)
 	if err != nil {
 		return err
 	}

@@ -8,17 +8,17 @@ import (
 	"net"
 	"net/http"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 	"sandyard/providers"
 )
 
 // SetNetwork makes the guest offer programs a proxy to the outside, or no more. What they ask for comes to AcceptStream.
 func (s *Sandbox) SetNetwork(ctx context.Context, on bool) error {
-	body, err := json.Marshal(dialect.Network{On: on})
+	body, err := json.Marshal(protocol.Network{On: on})
 	if err != nil {
 		return fmt.Errorf("write the network: %w", err)
 	}
-	answer, err := s.do(ctx, http.MethodPut, dialect.NetworkPath, bytes.NewReader(body), nil)
+	answer, err := s.do(ctx, http.MethodPut, protocol.NetworkPath, bytes.NewReader(body), nil)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"strconv"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 	"sandyard/providers"
 )
 
@@ -18,12 +18,12 @@ var _ providers.Processes = (*Sandbox)(nil)
 
 // Processes is providers.Processes.Processes.
 func (s *Sandbox) Processes(ctx context.Context) (providers.ProcessList, error) {
-	answer, err := s.do(ctx, http.MethodGet, dialect.ProcessesPath, nil, nil)
+	answer, err := s.do(ctx, http.MethodGet, protocol.ProcessesPath, nil, nil)
 	if err != nil {
 		return providers.ProcessList{}, orEarlier(err)
 	}
 	defer answer.Body.Close()
-	var told dialect.ProcessList
+	var told protocol.ProcessList
 	if err := s.decode(answer.Body, &told); err != nil {
 		return providers.ProcessList{}, err
 	}
@@ -34,7 +34,7 @@ func (s *Sandbox) Processes(ctx context.Context) (providers.ProcessList, error) 
 			State: clean(p.State), Command: clean(p.Command),
 			Threads: max(p.Threads, 0), RSSKB: max(p.RSSKB, 0), CPUMS: max(p.CPUMs, 0), AgeMS: max(p.AgeMs, 0),
 		}
-		if dialect.ValidName(p.Exec) {
+		if protocol.ValidName(p.Exec) {
 			one.ExecID = p.Exec
 		}
 		list.Processes = append(list.Processes, one)
@@ -45,7 +45,7 @@ func (s *Sandbox) Processes(ctx context.Context) (providers.ProcessList, error) 
 // SignalProcess is providers.Processes.SignalProcess.
 func (s *Sandbox) SignalProcess(ctx context.Context, signal providers.ProcessSignal) error {
 	query := url.Values{"id": {signal.ID}, "signal": {signal.Signal}, "start": {strconv.FormatInt(signal.Start, 10)}}
-	target := dialect.ProcessesPath + "/" + strconv.Itoa(signal.Pid) + "/signal?" + query.Encode()
+	target := protocol.ProcessesPath + "/" + strconv.Itoa(signal.Pid) + "/signal?" + query.Encode()
 	answer, err := s.do(ctx, http.MethodPost, target, nil, nil)
 	if err != nil {
 		return orEarlier(err)

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"sandyard/guest/dialect"
 	"sandyard/guest/envdpb/process"
+	"sandyard/guest/protocol"
 	"sandyard/providers"
 
 	"connectrpc.com/connect"
@@ -33,14 +33,14 @@ func (s *Sandbox) startRequest(cmd providers.Command) (*connect.Request[process.
 		config.Cwd = &dir
 	}
 	req := connect.NewRequest(&process.StartRequest{Process: config, Stdin: &stdin})
-	req.Header().Set(dialect.ExecHeader, cmd.Name)
-	req.Header().Set(dialect.MaxOutputHeader, strconv.FormatInt(maxOutput(cmd), 10))
+	req.Header().Set(protocol.ExecHeader, cmd.Name)
+	req.Header().Set(protocol.MaxOutputHeader, strconv.FormatInt(maxOutput(cmd), 10))
 	if cmd.Merge {
-		req.Header().Set(dialect.MergeHeader, "1")
+		req.Header().Set(protocol.MergeHeader, "1")
 	}
 	if cmd.Shell != "" {
 		config.Args = []string{cmd.Shell}
-		req.Header().Set(dialect.ShellHeader, "1")
+		req.Header().Set(protocol.ShellHeader, "1")
 	} else {
 		config.Cmd, config.Args = cmd.Argv[0], cmd.Argv[1:]
 	}
@@ -56,7 +56,7 @@ func maxOutput(cmd providers.Command) int64 {
 
 func (s *Sandbox) check(cmd providers.Command, env map[string]string) error {
 	switch {
-	case !dialect.ValidName(cmd.Name):
+	case !protocol.ValidName(cmd.Name):
 		return providers.Errorf(providers.Invalid, "the command's name %q is not valid", cmd.Name)
 	case (cmd.Shell == "") == (len(cmd.Argv) == 0):
 		return providers.Errorf(providers.Invalid, "give either a shell line or an argument list")

@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sandyard/guest/dialect"
 	"sandyard/guest/envdpb/process"
+	"sandyard/guest/protocol"
 	"sandyard/providers"
 
 	"connectrpc.com/connect"
@@ -96,17 +96,17 @@ func (s *Sandbox) Forget(ctx context.Context, name string) error {
 }
 
 // ExecInfos lists the named commands that the guest knows, running and finished.
-func (s *Sandbox) ExecInfos(ctx context.Context) ([]dialect.ExecInfo, error) {
+func (s *Sandbox) ExecInfos(ctx context.Context) ([]protocol.ExecInfo, error) {
 	return s.execInfos(ctx, "")
 }
 
-func (s *Sandbox) execInfos(ctx context.Context, query string) ([]dialect.ExecInfo, error) {
-	answer, err := s.do(ctx, http.MethodGet, dialect.ExecsPath+query, nil, nil)
+func (s *Sandbox) execInfos(ctx context.Context, query string) ([]protocol.ExecInfo, error) {
+	answer, err := s.do(ctx, http.MethodGet, protocol.ExecsPath+query, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer answer.Body.Close()
-	var list []dialect.ExecInfo
+	var list []protocol.ExecInfo
 	if err := json.NewDecoder(io.LimitReader(answer.Body, maxExecList)).Decode(&list); err != nil {
 		return nil, s.unavailable(err)
 	}
@@ -115,10 +115,10 @@ func (s *Sandbox) execInfos(ctx context.Context, query string) ([]dialect.ExecIn
 
 // execCall makes a call about one command; that the guest does not know it is a success.
 func (s *Sandbox) execCall(ctx context.Context, method, name, rest string, body io.Reader) error {
-	if !dialect.ValidName(name) {
+	if !protocol.ValidName(name) {
 		return nil
 	}
-	answer, err := s.do(ctx, method, dialect.ExecsPath+"/"+name+rest, body, nil)
+	answer, err := s.do(ctx, method, protocol.ExecsPath+"/"+name+rest, body, nil)
 	if errors.Is(err, errNoExec) {
 		return nil
 	}
@@ -162,7 +162,7 @@ func (r *run) follow(ctx context.Context, stream *startStream) (providers.Result
 	if err := stream.Err(); err != nil || !ended {
 		return providers.Result{}, r.broken(ctx, err)
 	}
-	return r.finish(stream.ResponseTrailer().Get(dialect.ReportTrailer))
+	return r.finish(stream.ResponseTrailer().Get(protocol.ReportTrailer))
 }
 
 // broken explains a stream without an end: what cut it knows more than the stream does.
@@ -179,7 +179,7 @@ func (r *run) broken(ctx context.Context, err error) error {
 
 // age is how long the command had been running when we attached to it.
 func age(h http.Header) time.Duration {
-	ms, err := strconv.ParseInt(h.Get(dialect.AgeHeader), 10, 64)
+	ms, err := strconv.ParseInt(h.Get(protocol.AgeHeader), 10, 64)
 	if err != nil || ms < 0 || ms > (1<<31)*1000 {
 		return 0
 	}
@@ -233,7 +233,7 @@ func (r *run) feed(ctx context.Context) {
 
 // finish completes the result with the guest's report.
 func (r *run) finish(report string) (providers.Result, error) {
-	var info dialect.ExecInfo
+	var info protocol.ExecInfo
 	if len(report) > maxReport || json.Unmarshal([]byte(report), &info) != nil {
 		return providers.Result{}, providers.Errorf(providers.Internal, "the sandbox did not report how the command ended")
 	}

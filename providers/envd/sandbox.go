@@ -17,10 +17,10 @@ import (
 	"sync"
 	"time"
 
-	"sandyard/guest/dialect"
 	"sandyard/guest/envdpb/filesystem/filesystemconnect"
 	"sandyard/guest/envdpb/process/processconnect"
 	"sandyard/guest/link"
+	"sandyard/guest/protocol"
 	"sandyard/providers"
 
 	"connectrpc.com/connect"
@@ -81,7 +81,7 @@ func Attach(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Sandbox, er
 
 func (s *Sandbox) transport() *http.Transport {
 	return &http.Transport{
-		DialContext:            func(context.Context, string, string) (net.Conn, error) { return s.open(dialect.TargetGuest, 0) },
+		DialContext:            func(context.Context, string, string) (net.Conn, error) { return s.open(protocol.TargetGuest, 0) },
 		DisableCompression:     true,
 		MaxIdleConns:           idleConns,
 		MaxIdleConnsPerHost:    idleConns,
@@ -118,7 +118,7 @@ func (s *Sandbox) HTTP() (client *http.Client, baseURL string) { return s.http, 
 
 // Ping says whether the guest answers. It waits for as long as ctx allows.
 func (s *Sandbox) Ping(ctx context.Context) error {
-	answer, err := s.do(ctx, http.MethodGet, dialect.HealthPath, nil, nil)
+	answer, err := s.do(ctx, http.MethodGet, protocol.HealthPath, nil, nil)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (s *Sandbox) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 	if s.session == nil {
 		return nil, providers.Errorf(providers.NotSupported, "ports are reached only through an attached guest")
 	}
-	conn, err := s.open(dialect.TargetPort, port)
+	conn, err := s.open(protocol.TargetPort, port)
 	if err != nil {
 		return nil, s.unavailable(err)
 	}
@@ -165,7 +165,7 @@ func (s *Sandbox) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 	if err != nil {
 		return nil, s.unavailable(errors.Join(err, conn.Close()))
 	}
-	if answer[0] != dialect.PortOpen {
+	if answer[0] != protocol.PortOpen {
 		return nil, providers.Errorf(providers.Invalid, "nothing listens on port %d of the sandbox: %w", port, errors.Join(net.ErrClosed, conn.Close()))
 	}
 	return conn, nil

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 	"sandyard/providers"
 	"sandyard/providers/upload"
 )
@@ -23,7 +23,7 @@ func (s *Sandbox) OpenFile(ctx context.Context, path string, offset, length int6
 	answer, err := s.do(ctx, http.MethodGet, filesURL(path), nil, func(r *http.Request) {
 		switch {
 		case length == 0:
-			r.Header.Set(dialect.AboutHeader, "1")
+			r.Header.Set(protocol.AboutHeader, "1")
 		case length > 0:
 			r.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", offset, offset+length-1))
 		case offset > 0:
@@ -47,15 +47,15 @@ func (s *Sandbox) OpenFile(ctx context.Context, path string, offset, length int6
 
 // streamOf reads the headers of a file.
 func streamOf(answer *http.Response) (providers.FileStream, error) {
-	size, err := strconv.ParseInt(answer.Header.Get(dialect.SizeHeader), 10, 64)
+	size, err := strconv.ParseInt(answer.Header.Get(protocol.SizeHeader), 10, 64)
 	if err != nil || size < 0 {
 		return providers.FileStream{}, providers.Errorf(providers.Internal, "the sandbox did not report the file's size")
 	}
-	changed, err := strconv.ParseInt(answer.Header.Get(dialect.ModifiedHeader), 10, 64)
+	changed, err := strconv.ParseInt(answer.Header.Get(protocol.ModifiedHeader), 10, 64)
 	if err != nil {
 		return providers.FileStream{}, providers.Errorf(providers.Internal, "the sandbox did not report the file's time of change")
 	}
-	mode, err := strconv.ParseUint(answer.Header.Get(dialect.ModeHeader), 8, 32)
+	mode, err := strconv.ParseUint(answer.Header.Get(protocol.ModeHeader), 8, 32)
 	if err != nil {
 		return providers.FileStream{}, providers.Errorf(providers.Internal, "the sandbox did not report the file's mode")
 	}
@@ -76,14 +76,14 @@ func (s *Sandbox) SaveFile(ctx context.Context, path string, r io.Reader, size i
 			req.Body = http.NoBody
 		}
 		if mode != 0 {
-			req.Header.Set(dialect.ModeHeader, strconv.FormatUint(uint64(mode), 8))
+			req.Header.Set(protocol.ModeHeader, strconv.FormatUint(uint64(mode), 8))
 		}
 	})
 	if err != nil {
 		return providers.FileInfo{}, explain(body, err)
 	}
 	defer answer.Body.Close()
-	var written []dialect.FileEntry
+	var written []protocol.FileEntry
 	err = json.NewDecoder(io.LimitReader(answer.Body, maxFileReply)).Decode(&written)
 	if err != nil || len(written) != 1 || written[0].Size != body.Sent() {
 		return providers.FileInfo{}, providers.Errorf(providers.Internal, "the sandbox did not confirm all bytes of '%s': %w", path, err)
@@ -97,7 +97,7 @@ func (s *Sandbox) OpenTree(ctx context.Context, path string, zip bool) (io.ReadC
 	if zip {
 		query.Set("gzip", "1")
 	}
-	answer, err := s.do(ctx, http.MethodGet, dialect.TreePath+"?"+query.Encode(), nil, nil)
+	answer, err := s.do(ctx, http.MethodGet, protocol.TreePath+"?"+query.Encode(), nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (s *Sandbox) OpenTree(ctx context.Context, path string, zip bool) (io.ReadC
 // SaveTree is providers.Streams.SaveTree.
 func (s *Sandbox) SaveTree(ctx context.Context, path string, r io.Reader) (providers.TreeReport, error) {
 	body := upload.New(r, -1)
-	answer, err := s.do(ctx, http.MethodPost, dialect.TreePath+"?"+url.Values{"path": {path}}.Encode(), body, func(req *http.Request) {
+	answer, err := s.do(ctx, http.MethodPost, protocol.TreePath+"?"+url.Values{"path": {path}}.Encode(), body, func(req *http.Request) {
 		req.ContentLength = -1
 		req.Header.Set("Content-Type", "application/x-tar")
 	})
@@ -115,7 +115,7 @@ func (s *Sandbox) SaveTree(ctx context.Context, path string, r io.Reader) (provi
 		return providers.TreeReport{}, explain(body, err)
 	}
 	defer answer.Body.Close()
-	var made dialect.TreeReport
+	var made protocol.TreeReport
 	err = json.NewDecoder(io.LimitReader(answer.Body, maxMessage)).Decode(&made)
 	if err != nil || made.Files < 0 || made.Directories < 0 || made.Links < 0 || made.Bytes < 0 || len(made.Stripped) > maxStripped {
 		return providers.TreeReport{}, providers.Errorf(providers.Internal, "the sandbox did not confirm the archive: %w", err)

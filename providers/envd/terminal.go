@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"strconv"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 	"sandyard/providers"
 )
 
@@ -15,14 +15,14 @@ var _ providers.Terminals = (*Sandbox)(nil)
 
 // Tail is providers.Terminals.Tail.
 func (s *Sandbox) Tail(ctx context.Context, name string, offset int64) (providers.Tail, error) {
-	if !dialect.ValidName(name) {
+	if !protocol.ValidName(name) {
 		return providers.Tail{}, providers.ErrNoExec
 	}
-	answer, err := s.do(ctx, http.MethodGet, dialect.ExecsPath+"/"+name+"/tail?offset="+strconv.FormatInt(offset, 10), nil, nil)
+	answer, err := s.do(ctx, http.MethodGet, protocol.ExecsPath+"/"+name+"/tail?offset="+strconv.FormatInt(offset, 10), nil, nil)
 	if err != nil {
 		return providers.Tail{}, err
 	}
-	begin, err := strconv.ParseInt(answer.Header.Get(dialect.OffsetHeader), 10, 64)
+	begin, err := strconv.ParseInt(answer.Header.Get(protocol.OffsetHeader), 10, 64)
 	if err != nil || begin < 0 {
 		_ = answer.Body.Close()
 		return providers.Tail{}, providers.Errorf(providers.Internal, "the sandbox did not say what output it has")

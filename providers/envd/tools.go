@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 	"sandyard/providers"
 )
 
@@ -31,12 +31,12 @@ func (s *Sandbox) Edit(ctx context.Context, e providers.Edit) (providers.Edited,
 	if err := sendable(e.Path); err != nil {
 		return providers.Edited{}, err
 	}
-	in := dialect.EditRequest{Name: e.Name, Path: e.Path}
+	in := protocol.EditRequest{Name: e.Name, Path: e.Path}
 	for _, r := range e.Edits {
-		in.Edits = append(in.Edits, dialect.Edit(r))
+		in.Edits = append(in.Edits, protocol.Edit(r))
 	}
-	var out dialect.EditReply
-	if err := s.tool(ctx, dialect.EditPath, in, &out); err != nil {
+	var out protocol.EditReply
+	if err := s.tool(ctx, protocol.EditPath, in, &out); err != nil {
 		return providers.Edited{}, err
 	}
 	if len(out.Replaced) != len(e.Edits) || slices.ContainsFunc(out.Replaced, func(n int) bool { return n < 0 }) {
@@ -50,8 +50,8 @@ func (s *Sandbox) Glob(ctx context.Context, g providers.Glob) (providers.Globbed
 	if err := sendable(g.Path, g.Pattern); err != nil {
 		return providers.Globbed{}, err
 	}
-	var out dialect.GlobReply
-	if err := s.tool(ctx, dialect.GlobPath, dialect.GlobRequest(g), &out); err != nil {
+	var out protocol.GlobReply
+	if err := s.tool(ctx, protocol.GlobPath, protocol.GlobRequest(g), &out); err != nil {
 		return providers.Globbed{}, err
 	}
 	if len(out.Entries) > g.Limit {
@@ -69,8 +69,8 @@ func (s *Sandbox) Grep(ctx context.Context, g providers.Grep) (providers.Grepped
 	if err := sendable(g.Path, g.Include); err != nil {
 		return providers.Grepped{}, err
 	}
-	var out dialect.GrepReply
-	if err := s.tool(ctx, dialect.GrepPath, dialect.GrepRequest(g), &out); err != nil {
+	var out protocol.GrepReply
+	if err := s.tool(ctx, protocol.GrepPath, protocol.GrepRequest(g), &out); err != nil {
 		return providers.Grepped{}, err
 	}
 	if len(out.Matches) > g.Limit {
@@ -121,7 +121,7 @@ func (s *Sandbox) decode(body io.Reader, out any) error {
 	return nil
 }
 
-func described(e dialect.FileEntry) providers.FileInfo {
+func described(e protocol.FileEntry) providers.FileInfo {
 	return providers.FileInfo{
 		Name: storable(e.Name), Path: storable(e.Path), Type: storable(e.Type), Size: max(e.Size, 0), Mode: octal(e.Mode),
 		Owner: storable(e.Owner), Group: storable(e.Group), ModifiedAt: possible(time.UnixMilli(e.ModifiedMs)), SymlinkTarget: storable(e.Target),
@@ -137,14 +137,14 @@ func (s *Sandbox) WriteFiles(ctx context.Context, files []providers.FileWrite) (
 	if err != nil {
 		return nil, fmt.Errorf("write the request: %w", err)
 	}
-	answer, err := s.do(ctx, http.MethodPost, dialect.WriteManyPath, body, func(r *http.Request) {
+	answer, err := s.do(ctx, http.MethodPost, protocol.WriteManyPath, body, func(r *http.Request) {
 		r.Header.Set("Content-Type", kind)
 	})
 	if err != nil {
 		return nil, err
 	}
 	defer answer.Body.Close()
-	var written []dialect.WrittenFile
+	var written []protocol.WrittenFile
 	if err := s.decode(answer.Body, &written); err != nil {
 		return nil, err
 	}
@@ -168,9 +168,9 @@ func partsOf(files []providers.FileWrite) (body io.Reader, contentType string, e
 		heads.Reset()
 	}
 	for _, f := range files {
-		header := textproto.MIMEHeader{dialect.PathHeader: {url.QueryEscape(f.Path)}}
+		header := textproto.MIMEHeader{protocol.PathHeader: {url.QueryEscape(f.Path)}}
 		if f.Mode != 0 {
-			header.Set(dialect.ModeHeader, strconv.FormatUint(uint64(f.Mode), 8))
+			header.Set(protocol.ModeHeader, strconv.FormatUint(uint64(f.Mode), 8))
 		}
 		if _, err := parts.CreatePart(header); err != nil {
 			return nil, "", err
@@ -185,7 +185,7 @@ func partsOf(files []providers.FileWrite) (body io.Reader, contentType string, e
 	return io.MultiReader(pieces...), mime.FormatMediaType("multipart/mixed", map[string]string{"boundary": parts.Boundary()}), nil
 }
 
-func outcomeOf(w dialect.WrittenFile, f providers.FileWrite) providers.FileOutcome {
+func outcomeOf(w protocol.WrittenFile, f providers.FileWrite) providers.FileOutcome {
 	switch {
 	case w.Reason != "" || w.File == nil:
 		return refused(w.Reason, w.Message)
@@ -205,7 +205,7 @@ func refused(reason, message string) providers.FileOutcome {
 
 // ReadFiles is providers.FileTools.ReadFiles.
 func (s *Sandbox) ReadFiles(ctx context.Context, paths []string, limit int64) ([]providers.FileOutcome, error) {
-	wish := dialect.ReadManyRequest{MaxBytes: limit}
+	wish := protocol.ReadManyRequest{MaxBytes: limit}
 	for _, path := range paths {
 		wish.Paths = append(wish.Paths, url.QueryEscape(path))
 	}
@@ -213,7 +213,7 @@ func (s *Sandbox) ReadFiles(ctx context.Context, paths []string, limit int64) ([
 	if err != nil {
 		return nil, fmt.Errorf("write the request: %w", err)
 	}
-	answer, err := s.do(ctx, http.MethodPost, dialect.ReadManyPath, bytes.NewReader(in), func(r *http.Request) {
+	answer, err := s.do(ctx, http.MethodPost, protocol.ReadManyPath, bytes.NewReader(in), func(r *http.Request) {
 		r.Header.Set("Content-Type", "application/json")
 	})
 	if err != nil {
@@ -246,7 +246,7 @@ func readPart(parts *multipart.Reader) (providers.FileOutcome, error) {
 	if err != nil {
 		return providers.FileOutcome{}, err
 	}
-	if reason := part.Header.Get(dialect.ReasonHeader); reason != "" {
+	if reason := part.Header.Get(protocol.ReasonHeader); reason != "" {
 		message, err := io.ReadAll(io.LimitReader(part, maxErrorText))
 		return refused(reason, string(message)), err
 	}

@@ -18,7 +18,7 @@ const (
 // crowded are packages with more files than a reader finds his way in, and how many they may have. Numbers go down only.
 func crowded() map[string]int {
 	return map[string]int{
-		"models": 69, "providers/docker": 29, "providers/providertest": 27, "guest": 26,
+		"models": 69, "providers/docker": 29, "providers/providertest": 27,
 	}
 }
 
@@ -46,11 +46,11 @@ func TestPackagesAreSmall(t *testing.T) {
 	}
 }
 
-// TestLinesFitThePage measures the lines of narrow packages. One with the tags of a field cannot be broken.
+// TestLinesFitThePage measures the hand-written lines of narrow packages. One with the tags of a field cannot be broken.
 func TestLinesFitThePage(t *testing.T) {
 	t.Parallel()
 	for _, file := range goFiles(t) {
-		if strings.HasSuffix(file, "_test.go") || !narrow(file) {
+		if strings.HasSuffix(file, "_test.go") || !narrow(file) || generated(t, file) {
 			continue
 		}
 		src, err := os.ReadFile(filepath.Join(root, file))
@@ -70,7 +70,7 @@ func TestLinesFitThePage(t *testing.T) {
 // narrow says whether a file is in a package whose lines fit already.
 func narrow(file string) bool {
 	for _, dir := range []string{
-		"web/", "toolset/", "models/pg/", "jobs/", "keymutex/", "providers/remote/",
+		"guest/", "web/", "toolset/", "models/pg/", "jobs/", "keymutex/", "providers/remote/",
 		"providers/e2b/", "providers/daytona/", "providers/spool/", "providers/upload/",
 	} {
 		if strings.HasPrefix(file, dir) {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"sandyard/gateway"
-	"sandyard/guest/dialect"
+	"sandyard/guest/protocol"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
 	"sandyard/tokens"
@@ -46,23 +46,23 @@ func TestNoTunnels(t *testing.T) {
 // TestNobodyComesInByTheWayOut: the port of the sandbox's own proxy leads nowhere, with any token and at both doors.
 func TestNobodyComesInByTheWayOut(t *testing.T) {
 	t.Parallel()
-	if tokens.ProxyPort != dialect.ProxyPort {
-		t.Fatalf("the guest's proxy is at port %d, and port %d is barred", dialect.ProxyPort, tokens.ProxyPort)
+	if tokens.ProxyPort != protocol.ProxyPort {
+		t.Fatalf("the guest's proxy is at port %d, and port %d is barred", protocol.ProxyPort, tokens.ProxyPort)
 	}
 	r := newRig(t)
 	id := r.sandbox(jobs.Foreign{Public: true})
 	for _, method := range []string{"GET", "POST", "OPTIONS"} {
-		req := r.to(id, dialect.ProxyPort, method, "/", "E2b-Traffic-Access-Token", r.signer.Traffic(id))
+		req := r.to(id, protocol.ProxyPort, method, "/", "E2b-Traffic-Access-Token", r.signer.Traffic(id))
 		r.send(req).want(t, 403, "reserved for the sandbox's egress proxy")
 	}
 	byHost := r.to(id, 8000, "GET", "/")
-	byHost.Host = fmt.Sprintf("%d-%s.sandboxes.example", dialect.ProxyPort, id)
+	byHost.Host = fmt.Sprintf("%d-%s.sandboxes.example", protocol.ProxyPort, id)
 	r.send(byHost).want(t, 403, "reserved for the sandbox's egress proxy")
 	behind, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.gateway+"/", http.NoBody)
 	check(t, err)
-	behind.Header.Set(gateway.PassHeader, r.signer.Gateway(id, dialect.ProxyPort, time.Now().Add(time.Minute)))
+	behind.Header.Set(gateway.PassHeader, r.signer.Gateway(id, protocol.ProxyPort, time.Now().Add(time.Minute)))
 	r.send(behind).want(t, 403, "reserved for the sandbox's egress proxy")
-	for _, port := range []int{dialect.ProxyPort, gateway.GuestPort} {
+	for _, port := range []int{protocol.ProxyPort, gateway.GuestPort} {
 		_, err := r.jobs.Submit(t.Context(), id, &kind.Port{Port: port}, asTest())
 		if err == nil || !strings.Contains(err.Error(), "which the sandbox itself uses") {
 			t.Errorf("port %d is let out: %v", port, err)
