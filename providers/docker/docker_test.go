@@ -21,14 +21,16 @@ import (
 	"sandyard/providers"
 	"sandyard/providers/docker"
 	"sandyard/providers/providertest"
+	"sandyard/providers/providertest/fixture"
+	"sandyard/providers/providertest/hostile"
 )
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
-	providertest.Run(t, func(t *testing.T) providers.Provider { t.Helper(); return y.open(t) }, providertest.Options{
+	providertest.Run(t, func(t *testing.T) providers.Provider { t.Helper(); return y.open(t) }, fixture.Options{
 		Image:  image,
-		Script: providertest.Bash(),
+		Script: fixture.Bash(),
 		System: true,
 		Limits: true,
 	})
@@ -37,7 +39,7 @@ func TestConformance(t *testing.T) {
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
-	providertest.Hostile(t, func(t *testing.T) providers.Provider { t.Helper(); return y.open(t) }, providertest.Options{
+	hostile.Run(t, func(t *testing.T) providers.Provider { t.Helper(); return y.open(t) }, fixture.Options{
 		Image:  image,
 		System: true,
 		Limits: true,
@@ -57,9 +59,9 @@ func TestConformanceWithPool(t *testing.T) {
 		}
 		await(t, func() bool { return shared.Waiting() > 0 })
 		return shared
-	}, providertest.Options{
+	}, fixture.Options{
 		Image:  image,
-		Script: providertest.Bash(),
+		Script: fixture.Bash(),
 		System: true,
 		Limits: true,
 	})

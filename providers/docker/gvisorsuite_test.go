@@ -17,16 +17,18 @@ import (
 	"sandyard/providers"
 	"sandyard/providers/docker"
 	"sandyard/providers/providertest"
+	"sandyard/providers/providertest/fixture"
+	"sandyard/providers/providertest/hostile"
 )
 
-func underGVisor(t *testing.T) (open func(*testing.T) providers.Provider, o providertest.Options) {
+func underGVisor(t *testing.T) (open func(*testing.T) providers.Provider, o fixture.Options) {
 	t.Helper()
 	y := newGVisorYard(t)
 	open = func(t *testing.T) providers.Provider {
 		t.Helper()
 		return y.openWith(t, docker.Config{Guest: guestFiles(t), Runtime: "runsc"})
 	}
-	return open, providertest.Options{Image: image, Script: providertest.Bash(), System: true, Limits: true, OwnKernel: true}
+	return open, fixture.Options{Image: image, Script: fixture.Bash(), System: true, Limits: true, OwnKernel: true}
 }
 
 func TestConformanceUnderGVisor(t *testing.T) {
@@ -38,7 +40,7 @@ func TestConformanceUnderGVisor(t *testing.T) {
 func TestHostileUnderGVisor(t *testing.T) {
 	t.Parallel()
 	open, o := underGVisor(t)
-	providertest.Hostile(t, open, o)
+	hostile.Run(t, open, o)
 }
 
 func boxUnderGVisor(t *testing.T) providers.Sandbox {

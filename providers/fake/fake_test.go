@@ -13,12 +13,13 @@ import (
 	"sandyard/providers"
 	"sandyard/providers/fake"
 	"sandyard/providers/providertest"
+	"sandyard/providers/providertest/fixture"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func script() providertest.Script {
-	return providertest.Script{
+func script() fixture.Script {
+	return fixture.Script{
 		Print:  func(out, err string) string { return "fake:stdout " + out + "; fake:stderr " + err },
 		Exit:   func(code int) string { return fmt.Sprintf("fake:exit %d", code) },
 		Sleep:  func(d time.Duration) string { return "fake:sleep " + d.String() },
@@ -45,7 +46,7 @@ func TestConformance(t *testing.T) {
 		t.Cleanup(func() { _ = p.Close() })
 		return p
 	}
-	providertest.Run(t, open, providertest.Options{Image: "fake", Script: script()})
+	providertest.Run(t, open, fixture.Options{Image: "fake", Script: script()})
 }
 
 func TestImageScripts(t *testing.T) {

@@ -16,14 +16,16 @@ import (
 	"sandyard/providers"
 	"sandyard/providers/local"
 	"sandyard/providers/providertest"
+	"sandyard/providers/providertest/fixture"
+	"sandyard/providers/providertest/hostile"
 )
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
-	providertest.Run(t, func(t *testing.T) providers.Provider { t.Helper(); return y.open(t) }, providertest.Options{
+	providertest.Run(t, func(t *testing.T) providers.Provider { t.Helper(); return y.open(t) }, fixture.Options{
 		Image:  image,
-		Script: providertest.Bash(),
+		Script: fixture.Bash(),
 		System: true,
 		Limits: true,
 	})
@@ -32,7 +34,7 @@ func TestConformance(t *testing.T) {
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
-	providertest.Hostile(t, func(t *testing.T) providers.Provider { t.Helper(); return y.open(t) }, providertest.Options{
+	hostile.Run(t, func(t *testing.T) providers.Provider { t.Helper(); return y.open(t) }, fixture.Options{
 		Image:  image,
 		System: true,
 		Limits: true,

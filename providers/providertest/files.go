@@ -9,24 +9,26 @@ import (
 	"testing"
 
 	"sandyard/providers"
+	"sandyard/providers/providertest/fixture"
 )
 
 // files checks what files hold and what is said of them, in one sandbox, each case in a folder of its own.
-func files(t *testing.T, s *suite) {
-	if s.caps.Files == providers.Unsupported {
+func files(t *testing.T, s *fixture.Suite) {
+	if s.Caps.Files == providers.Unsupported {
 		t.Skip("skipped: the provider declares files unsupported")
 	}
-	r := s.room(t)
+	r := s.NewRoom(t)
 	t.Run("content survives", func(t *testing.T) {
 		t.Parallel()
 		for name, data := range map[string][]byte{
-			"empty": {}, "text": []byte("line\n"), "binary": pattern(1 << 16), "5 MiB": pattern(5 << 20), "ü/日本 語/ a b '\"$.txt": []byte("named"),
+			"empty": {}, "text": []byte("line\n"), "binary": fixture.Pattern(1 << 16), "5 MiB": fixture.Pattern(5 << 20),
+			"ü/日本 語/ a b '\"$.txt": []byte("named"),
 		} {
-			info, err := r.WriteFile(within(t), "content/"+name, data, 0)
+			info, err := r.WriteFile(fixture.Within(t), "content/"+name, data, 0)
 			if err != nil || info.Size != int64(len(data)) || info.Type != "file" || info.Path != "/workspace/content/"+name {
 				t.Errorf("write %q: %+v, %v", name, info, err)
 			}
-			back, err := r.ReadFile(within(t), "/workspace/content/"+name, int64(len(data)))
+			back, err := r.ReadFile(fixture.Within(t), "/workspace/content/"+name, int64(len(data)))
 			if err != nil || !bytes.Equal(back, data) {
 				t.Errorf("read %q: %d bytes, %v", name, len(back), err)
 			}
@@ -34,84 +36,77 @@ func files(t *testing.T, s *suite) {
 	})
 	t.Run("in the home directory", func(t *testing.T) {
 		t.Parallel()
-		mustWrite(t, r, "~/home/f", "at home")
-		wantFile(t, r, "/workspace/home/f", "at home")
-		mustWrite(t, r, "~home", "a name like others")
-		wantFile(t, r, "/workspace/~home", "a name like others")
+		fixture.MustWrite(t, r, "~/home/f", "at home")
+		fixture.WantFile(t, r, "/workspace/home/f", "at home")
+		fixture.MustWrite(t, r, "~home", "a name like others")
+		fixture.WantFile(t, r, "/workspace/~home", "a name like others")
 	})
 	t.Run("replaced in one step", func(t *testing.T) { t.Parallel(); replaced(t, r) })
 	t.Run("a command sees them", func(t *testing.T) {
 		t.Parallel()
-		mustWrite(t, r, "seen/by", "files ")
-		shell(t, r, s.Script.Append("/workspace/seen/by", "and commands"))
-		wantFile(t, r, "seen/by", "files and commands")
+		fixture.MustWrite(t, r, "seen/by", "files ")
+		fixture.Shell(t, r, s.Script.Append("/workspace/seen/by", "and commands"))
+		fixture.WantFile(t, r, "seen/by", "files and commands")
 	})
 	t.Run("too large", func(t *testing.T) {
 		t.Parallel()
-		mustWrite(t, r, "large", "123456")
-		_, err := r.ReadFile(within(t), "large", 5)
-		wantClass(t, err, providers.TooLarge)
+		fixture.MustWrite(t, r, "large", "123456")
+		_, err := r.ReadFile(fixture.Within(t), "large", 5)
+		fixture.WantClass(t, err, providers.TooLarge)
 	})
 	t.Run("missing", func(t *testing.T) { t.Parallel(); missing(t, r) })
 	t.Run("directory in place of a file", func(t *testing.T) { t.Parallel(); wrongKind(t, r) })
 	t.Run("list", func(t *testing.T) { t.Parallel(); list(t, r) })
 	t.Run("move", func(t *testing.T) { t.Parallel(); move(t, r) })
 	t.Run("remove", func(t *testing.T) { t.Parallel(); remove(t, r) })
-	t.Run("no space", func(t *testing.T) { t.Parallel(); s.needsLimits(t); noSpace(t, s) })
+	t.Run("no space", func(t *testing.T) { t.Parallel(); s.NeedsLimits(t); noSpace(t, s) })
 }
 
-func mustWrite(t *testing.T, box providers.Files, path, text string) {
-	t.Helper()
-	if _, err := box.WriteFile(within(t), path, []byte(text), 0); err != nil {
-		t.Fatalf("write %s: %v", path, err)
-	}
-}
-
-func replaced(t *testing.T, r room) {
-	mustWrite(t, r, "replaced/f", "a longer first content")
-	info, err := r.WriteFile(within(t), "replaced/f", []byte("short"), 0o600)
+func replaced(t *testing.T, r fixture.Room) {
+	fixture.MustWrite(t, r, "replaced/f", "a longer first content")
+	info, err := r.WriteFile(fixture.Within(t), "replaced/f", []byte("short"), 0o600)
 	if err != nil || info.Size != 5 || info.Mode != "0600" {
 		t.Errorf("write again: %+v, %v", info, err)
 	}
-	wantFile(t, r, "replaced/f", "short")
-	if left := paths1(t, r, "replaced", 1); !slices.Equal(left, []string{"/workspace/replaced/f"}) {
+	fixture.WantFile(t, r, "replaced/f", "short")
+	if left := fixture.Paths(t, r, "replaced", 1); !slices.Equal(left, []string{"/workspace/replaced/f"}) {
 		t.Errorf("the folder holds %v", left)
 	}
-	if info, err := r.WriteFile(within(t), "replaced/new", nil, 0); err != nil || info.Mode != "0644" {
+	if info, err := r.WriteFile(fixture.Within(t), "replaced/new", nil, 0); err != nil || info.Mode != "0644" {
 		t.Errorf("default mode: %+v, %v", info, err)
 	}
 }
 
-func missing(t *testing.T, r room) {
-	_, err := r.ReadFile(within(t), "none/f", 10)
-	wantClass(t, err, providers.FileNotFound)
-	_, err = r.Stat(within(t), "none")
-	wantClass(t, err, providers.FileNotFound)
-	_, err = r.ListDir(within(t), "none", 1)
-	wantClass(t, err, providers.FileNotFound)
-	_, err = r.Move(within(t), "none", "elsewhere")
-	wantClass(t, err, providers.FileNotFound)
-	wantClass(t, r.Remove(within(t), "none"), providers.FileNotFound)
+func missing(t *testing.T, r fixture.Room) {
+	_, err := r.ReadFile(fixture.Within(t), "none/f", 10)
+	fixture.WantClass(t, err, providers.FileNotFound)
+	_, err = r.Stat(fixture.Within(t), "none")
+	fixture.WantClass(t, err, providers.FileNotFound)
+	_, err = r.ListDir(fixture.Within(t), "none", 1)
+	fixture.WantClass(t, err, providers.FileNotFound)
+	_, err = r.Move(fixture.Within(t), "none", "elsewhere")
+	fixture.WantClass(t, err, providers.FileNotFound)
+	fixture.WantClass(t, r.Remove(fixture.Within(t), "none"), providers.FileNotFound)
 }
 
-func wrongKind(t *testing.T, r room) {
-	mustWrite(t, r, "kinds/dir/f", "x")
-	_, err := r.ReadFile(within(t), "kinds/dir", 10)
-	wantClass(t, err, providers.NotAFile)
-	_, err = r.WriteFile(within(t), "kinds/dir", []byte("x"), 0)
-	wantClass(t, err, providers.NotAFile)
-	_, err = r.ListDir(within(t), "kinds/dir/f", 1)
-	wantClass(t, err, providers.NotADir)
-	_, err = r.MakeDir(within(t), "kinds/dir/f")
-	wantClass(t, err, providers.FileExists, providers.NotADir)
+func wrongKind(t *testing.T, r fixture.Room) {
+	fixture.MustWrite(t, r, "kinds/dir/f", "x")
+	_, err := r.ReadFile(fixture.Within(t), "kinds/dir", 10)
+	fixture.WantClass(t, err, providers.NotAFile)
+	_, err = r.WriteFile(fixture.Within(t), "kinds/dir", []byte("x"), 0)
+	fixture.WantClass(t, err, providers.NotAFile)
+	_, err = r.ListDir(fixture.Within(t), "kinds/dir/f", 1)
+	fixture.WantClass(t, err, providers.NotADir)
+	_, err = r.MakeDir(fixture.Within(t), "kinds/dir/f")
+	fixture.WantClass(t, err, providers.FileExists, providers.NotADir)
 }
 
-func list(t *testing.T, r room) {
+func list(t *testing.T, r fixture.Room) {
 	for _, f := range []string{"list/b", "list/a/z", "list/a/deep/er", "list/c d"} {
-		mustWrite(t, r, f, "x")
+		fixture.MustWrite(t, r, f, "x")
 	}
 	for range 2 {
-		if info, err := r.MakeDir(within(t), "list/empty/inner"); err != nil || info.Type != "directory" {
+		if info, err := r.MakeDir(fixture.Within(t), "list/empty/inner"); err != nil || info.Type != "directory" {
 			t.Errorf("make directory: %+v, %v", info, err)
 		}
 	}
@@ -121,85 +116,83 @@ func list(t *testing.T, r room) {
 		2: {at + "a", at + "a/deep", at + "a/z", at + "b", at + "c d", at + "empty", at + "empty/inner"},
 		3: {at + "a", at + "a/deep", at + "a/deep/er", at + "a/z", at + "b", at + "c d", at + "empty", at + "empty/inner"},
 	} {
-		if got := paths1(t, r, "list", depth); !slices.Equal(got, want) {
+		if got := fixture.Paths(t, r, "list", depth); !slices.Equal(got, want) {
 			t.Errorf("depth %d: %v, want %v", depth, got, want)
 		}
 	}
-	info, err := r.Stat(within(t), "list/a")
+	info, err := r.Stat(fixture.Within(t), "list/a")
 	if err != nil || info.Type != "directory" || info.Name != "a" || info.Path != at+"a" || info.ModifiedAt.IsZero() {
 		t.Errorf("stat: %+v, %v", info, err)
 	}
 }
 
-func paths1(t *testing.T, box providers.Files, dir string, depth int) []string {
-	t.Helper()
-	infos, err := box.ListDir(within(t), dir, depth)
-	if err != nil {
-		t.Fatalf("list %s: %v", dir, err)
-	}
-	var found []string
-	for _, i := range infos {
-		found = append(found, i.Path)
-	}
-	return found
-}
-
-func move(t *testing.T, r room) {
-	mustWrite(t, r, "move/from", "moved")
-	mustWrite(t, r, "move/in the way", "old")
-	info, err := r.Move(within(t), "move/from", "move/in the way")
+func move(t *testing.T, r fixture.Room) {
+	fixture.MustWrite(t, r, "move/from", "moved")
+	fixture.MustWrite(t, r, "move/in the way", "old")
+	info, err := r.Move(fixture.Within(t), "move/from", "move/in the way")
 	if err != nil || info.Path != "/workspace/move/in the way" {
 		t.Errorf("move: %+v, %v", info, err)
 	}
-	wantFile(t, r, "move/in the way", "moved")
-	_, err = r.Stat(within(t), "move/from")
-	wantClass(t, err, providers.FileNotFound)
-	mustWrite(t, r, "move/dir/f", "inside")
-	if _, err := r.Move(within(t), "move/dir", "move/renamed"); err != nil {
+	fixture.WantFile(t, r, "move/in the way", "moved")
+	_, err = r.Stat(fixture.Within(t), "move/from")
+	fixture.WantClass(t, err, providers.FileNotFound)
+	fixture.MustWrite(t, r, "move/dir/f", "inside")
+	if _, err := r.Move(fixture.Within(t), "move/dir", "move/renamed"); err != nil {
 		t.Errorf("move a directory: %v", err)
 	}
-	wantFile(t, r, "move/renamed/f", "inside")
+	fixture.WantFile(t, r, "move/renamed/f", "inside")
 }
 
-func remove(t *testing.T, r room) {
-	mustWrite(t, r, "remove/dir/sub/f", "x")
-	mustWrite(t, r, "remove/f", "x")
+func remove(t *testing.T, r fixture.Room) {
+	fixture.MustWrite(t, r, "remove/dir/sub/f", "x")
+	fixture.MustWrite(t, r, "remove/f", "x")
 	for _, path := range []string{"remove/f", "remove/dir"} {
-		if err := r.Remove(within(t), path); err != nil {
+		if err := r.Remove(fixture.Within(t), path); err != nil {
 			t.Errorf("remove %s: %v", path, err)
 		}
-		_, err := r.Stat(within(t), path)
-		wantClass(t, err, providers.FileNotFound)
+		_, err := r.Stat(fixture.Within(t), path)
+		fixture.WantClass(t, err, providers.FileNotFound)
 	}
 }
 
-func noSpace(t *testing.T, s *suite) {
-	r := s.roomWith(t, providers.Spec{Resources: providers.Resources{MemoryMB: 256, DiskMB: 8}})
-	_, err := r.WriteFile(within(t), "fits", pattern(3<<20), 0)
+func noSpace(t *testing.T, s *fixture.Suite) {
+	r := s.NewRoomWith(t, providers.Spec{Resources: providers.Resources{MemoryMB: 256, DiskMB: 8}})
+	_, err := r.WriteFile(fixture.Within(t), "fits", fixture.Pattern(3<<20), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = r.WriteFile(within(t), "too much", pattern(7<<20), 0)
-	wantClass(t, err, providers.NoSpace)
-	if left := paths1(t, r, ".", 1); !slices.Equal(left, []string{"/workspace/fits"}) {
+	_, err = r.WriteFile(fixture.Within(t), "too much", fixture.Pattern(7<<20), 0)
+	fixture.WantClass(t, err, providers.NoSpace)
+	if left := fixture.Paths(t, r, ".", 1); !slices.Equal(left, []string{"/workspace/fits"}) {
 		t.Errorf("a failed write leaves %v", left)
 	}
-	if _, err := r.WriteFile(within(t), "fits too", pattern(3<<20), 0); err != nil {
+	if _, err := r.WriteFile(fixture.Within(t), "fits too", fixture.Pattern(3<<20), 0); err != nil {
 		t.Errorf("the space of a failed write is not free again: %v", err)
 	}
 }
 
 // paths checks that nothing outside the sandbox's roots can be reached.
-func paths(t *testing.T, s *suite) {
-	if s.caps.Files == providers.Unsupported {
+func paths(t *testing.T, s *fixture.Suite) {
+	if s.Caps.Files == providers.Unsupported {
 		t.Skip("skipped: the provider declares files unsupported")
 	}
-	r := s.room(t)
+	r := s.NewRoom(t)
 	if s.System {
-		shell(t, r, "ln -s /etc out; ln -s /etc/passwd file; ln -s ../../../etc up; ln -s loop loop; mkdir in; ln -s in fine; echo x >in/f; mkfifo pipe")
+		fixture.Shell(
+			t,
+			r,
+			"ln -s /etc out; ln -s /etc/passwd file; ln -s ../../../etc up; ln -s loop loop; mkdir in; ln -s in fine; "+
+				"echo x >in/f; mkfifo pipe",
+		)
 	}
-	bad := []string{"../etc/passwd", "/workspace/../etc/passwd", "a/../../etc/passwd", "a\x00b", "/workspace/" + string(bytes.Repeat([]byte("n/"), 5000))}
-	if s.System && s.confined() {
+	bad := []string{
+		"../etc/passwd",
+		"/workspace/../etc/passwd",
+		"a/../../etc/passwd",
+		"a\x00b",
+		"/workspace/" + string(bytes.Repeat([]byte("n/"), 5000)),
+	}
+	if s.System && s.Confined() {
 		bad = append(bad, "out/passwd", "up/passwd")
 	}
 	for _, path := range bad {
@@ -210,30 +203,31 @@ func paths(t *testing.T, s *suite) {
 	}
 	t.Run("links within", func(t *testing.T) {
 		t.Parallel()
-		s.needsSystem(t)
-		wantFile(t, r, "fine/f", "x\n")
-		if s.confined() {
-			_, err := r.ReadFile(within(t), "file", 1000)
-			wantClass(t, err, providers.InvalidPath)
+		s.NeedsSystem(t)
+		fixture.WantFile(t, r, "fine/f", "x\n")
+		if s.Confined() {
+			_, err := r.ReadFile(fixture.Within(t), "file", 1000)
+			fixture.WantClass(t, err, providers.InvalidPath)
 		} else {
 			t.Log("links that lead out are not tried: the provider declares confined unsupported")
 		}
-		if info, err := r.Stat(within(t), "out"); err != nil || info.Type != "symlink" || info.SymlinkTarget != "/etc" {
+		if info, err := r.Stat(fixture.Within(t), "out"); err != nil || info.Type != "symlink" ||
+			info.SymlinkTarget != "/etc" {
 			t.Errorf("stat of a link: %+v, %v", info, err)
 		}
 	})
 	t.Run("neither file nor directory", func(t *testing.T) {
 		t.Parallel()
-		s.needsSystem(t)
-		_, err := r.ReadFile(within(t), "pipe", 1000)
-		wantClass(t, err, providers.NotAFile)
-		_, err = r.ReadFile(within(t), "loop", 1000)
-		wantClass(t, err, providers.InvalidPath, providers.FileNotFound)
+		s.NeedsSystem(t)
+		_, err := r.ReadFile(fixture.Within(t), "pipe", 1000)
+		fixture.WantClass(t, err, providers.NotAFile)
+		_, err = r.ReadFile(fixture.Within(t), "loop", 1000)
+		fixture.WantClass(t, err, providers.InvalidPath, providers.FileNotFound)
 	})
 }
 
-func refuses(t *testing.T, r room, path string) {
-	ctx := within(t)
+func refuses(t *testing.T, r fixture.Room, path string) {
+	ctx := fixture.Within(t)
 	for name, call := range map[string]func(context.Context) error{
 		"read":      func(ctx context.Context) error { _, err := r.ReadFile(ctx, path, 1000); return err },
 		"write":     func(ctx context.Context) error { _, err := r.WriteFile(ctx, path, []byte("x"), 0); return err },

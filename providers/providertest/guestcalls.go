@@ -10,20 +10,31 @@ import (
 	"strings"
 
 	"sandyard/providers"
+	"sandyard/providers/providertest/fixture"
 )
 
-// guestCallsThrough are those calls of guests on what is in a directory that a provider's interface does not have: E2B's
-// clients make them through the gateway.
-func guestCallsThrough(r room, dir string) map[string]func(context.Context) (string, error) {
+// guestCallsThrough are those calls of guests on what is in a directory that a provider's interface does not have:
+// E2B's clients make them through the gateway.
+func guestCallsThrough(r fixture.Room, dir string) map[string]func(context.Context) (string, error) {
 	if _, ok := r.Sandbox.(guestDialer); !ok {
 		return nil
 	}
 	return map[string]func(context.Context) (string, error){
 		"compose": func(ctx context.Context) (string, error) {
-			return askGuest(ctx, r, "/files/compose", map[string]any{"source_paths": []string{dir + "/f2", dir + "/saved"}, "destination": dir + "/composed"})
+			return askGuest(
+				ctx,
+				r,
+				"/files/compose",
+				map[string]any{"source_paths": []string{dir + "/f2", dir + "/saved"}, "destination": dir + "/composed"},
+			)
 		},
 		"compose from": func(ctx context.Context) (string, error) {
-			told, err := askGuest(ctx, r, "/files/compose", map[string]any{"source_paths": []string{dir + "/f"}, "destination": "composed"})
+			told, err := askGuest(
+				ctx,
+				r,
+				"/files/compose",
+				map[string]any{"source_paths": []string{dir + "/f"}, "destination": "composed"},
+			)
 			if err != nil {
 				return told, err
 			}
@@ -38,7 +49,7 @@ func guestCallsThrough(r room, dir string) map[string]func(context.Context) (str
 }
 
 // pollAWhile asks a watcher for what it has seen, for as long as it takes to write a file a few times.
-func pollAWhile(ctx context.Context, r room, dir string) (string, error) {
+func pollAWhile(ctx context.Context, r fixture.Room, dir string) (string, error) {
 	const calls = "/filesystem.Filesystem/"
 	text, err := askGuest(ctx, r, calls+"CreateWatcher", map[string]any{"path": dir, "includeEntry": true})
 	if err != nil {
@@ -67,7 +78,7 @@ func pollAWhile(ctx context.Context, r room, dir string) (string, error) {
 }
 
 // askGuest makes a call as an outsider who was let in. A refusal of a path is an error that a path may have.
-func askGuest(ctx context.Context, r room, call string, body any) (string, error) {
+func askGuest(ctx context.Context, r fixture.Room, call string, body any) (string, error) {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return r.Sandbox.(guestDialer).DialGuest(ctx, "")
 	}}
@@ -89,7 +100,9 @@ func askGuest(ctx context.Context, r room, call string, body any) (string, error
 	told, err := io.ReadAll(answer.Body)
 	if err == nil && answer.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %d %s", call, answer.StatusCode, told)
-		if reason := answer.Header.Get("Sandyard-Reason"); reason == "invalid_path" || reason == "file_not_found" || reason == "not_a_directory" || reason == "not_a_file" {
+		if reason := answer.Header.Get("Sandyard-Reason"); reason == "invalid_path" || reason == "file_not_found" ||
+			reason == "not_a_directory" ||
+			reason == "not_a_file" {
 			err = providers.Errorf(providers.InvalidPath, "%w", err)
 		}
 	}

@@ -7,39 +7,40 @@ import (
 	"time"
 
 	"sandyard/providers"
+	"sandyard/providers/providertest/fixture"
 )
 
 // pause checks that a paused sandbox does nothing and keeps everything, or all but its processes.
-func pause(t *testing.T, s *suite) {
-	if s.caps.Pause == providers.Unsupported {
+func pause(t *testing.T, s *fixture.Suite) {
+	if s.Caps.Pause == providers.Unsupported {
 		t.Skip("skipped: the provider declares pause unsupported")
 	}
 	t.Run("keeps what it is to keep", func(t *testing.T) { t.Parallel(); pauseKeeps(t, s) })
 	t.Run("twice", func(t *testing.T) {
 		t.Parallel()
-		r := s.room(t)
-		p := pauser(t, r.worker)
+		r := s.NewRoom(t)
+		p := pauser(t, r.Worker)
 		for _, step := range []func(context.Context, string) error{p.Resume, p.Pause, p.Pause, p.Resume, p.Resume} {
-			if err := step(within(t), r.id); err != nil {
+			if err := step(fixture.Within(t), r.ID); err != nil {
 				t.Fatal(err)
 			}
 		}
-		shell(t, mustOpen(t, r.worker, r.id), s.Script.Exit(0))
+		fixture.Shell(t, fixture.MustOpen(t, r.Worker, r.ID), s.Script.Exit(0))
 	})
 	t.Run("create and delete while paused", func(t *testing.T) {
 		t.Parallel()
-		r := s.room(t)
-		if err := pauser(t, r.worker).Pause(within(t), r.id); err != nil {
+		r := s.NewRoom(t)
+		if err := pauser(t, r.Worker).Pause(fixture.Within(t), r.ID); err != nil {
 			t.Fatal(err)
 		}
-		again, err := r.worker.Create(within(t), providers.Spec{ID: r.id, Image: s.Image})
+		again, err := r.Worker.Create(fixture.Within(t), providers.Spec{ID: r.ID, Image: s.Image})
 		if err != nil || again.State != providers.StatePaused {
 			t.Errorf("create adopts %+v, %v; want it paused", again, err)
 		}
-		if err := r.worker.Delete(within(t), r.id); err != nil {
+		if err := r.Worker.Delete(fixture.Within(t), r.ID); err != nil {
 			t.Errorf("delete: %v", err)
 		}
-		if found := listed(t, r.worker, r.id); len(found) != 0 {
+		if found := listed(t, r.Worker, r.ID); len(found) != 0 {
 			t.Errorf("still listed: %+v", found)
 		}
 	})
@@ -54,71 +55,79 @@ func pauser(t *testing.T, p providers.Provider) providers.Pauser {
 	return pauser
 }
 
-func pauseKeeps(t *testing.T, s *suite) {
-	r := s.room(t)
-	cmd := providers.Command{Name: newID(t), Shell: s.Script.Append("begun", "x") + "; " + s.Script.Sleep(time.Second) + "; " + s.Script.Append("after", "x") + "; " + s.Script.Print("kept", "")}
+func pauseKeeps(t *testing.T, s *fixture.Suite) {
+	r := s.NewRoom(t)
+	cmd := providers.Command{
+		Name: fixture.NewID(t),
+		Shell: s.Script.Append("begun", "x") + "; " + s.Script.Sleep(time.Second) + "; " +
+			s.Script.Append("after", "x") + "; " + s.Script.Print("kept", ""),
+	}
 	ended := make(chan error, 1)
 	go func() {
-		_, err := r.Run(within(t), cmd)
+		_, err := r.Run(fixture.Within(t), cmd)
 		ended <- err
 	}()
-	eventually(t, "the command has begun", func() bool { _, err := r.Stat(t.Context(), "begun"); return err == nil })
-	p := pauser(t, r.worker)
-	if err := p.Pause(within(t), r.id); err != nil {
+	fixture.Eventually(
+		t,
+		"the command has begun",
+		func() bool { _, err := r.Stat(t.Context(), "begun"); return err == nil },
+	)
+	p := pauser(t, r.Worker)
+	if err := p.Pause(fixture.Within(t), r.ID); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-ended; !errors.Is(err, providers.ErrPaused) {
 		t.Errorf("the run ends with %v, want ErrPaused", err)
 	}
-	for name, worker := range map[string]providers.Provider{"same worker": r.worker, "another worker": s.open(t)} {
-		if _, err := worker.Open(within(t), r.id); !errors.Is(err, providers.ErrPaused) {
+	for name, worker := range map[string]providers.Provider{"same worker": r.Worker, "another worker": s.Open(t)} {
+		if _, err := worker.Open(fixture.Within(t), r.ID); !errors.Is(err, providers.ErrPaused) {
 			t.Errorf("%s: open answers %v, want ErrPaused", name, err)
 		}
 	}
-	if found := listed(t, r.worker, r.id); len(found) != 1 || found[0].State != providers.StatePaused {
+	if found := listed(t, r.Worker, r.ID); len(found) != 1 || found[0].State != providers.StatePaused {
 		t.Errorf("listed as %+v", found)
 	}
-	if err := p.Resume(within(t), r.id); err != nil {
+	if err := p.Resume(fixture.Within(t), r.ID); err != nil {
 		t.Fatal(err)
 	}
-	box := mustOpen(t, r.worker, r.id)
-	res := run(t, box, cmd)
-	wantFile(t, box, "begun", "x") // once, whatever became of it
-	if s.caps.PauseMemory == providers.Unsupported && res.ExitCode > 128 && res.Signal != "" {
-		_, err := box.Stat(within(t), "after")
-		wantClass(t, err, providers.FileNotFound) // it was ended by the pause
+	box := fixture.MustOpen(t, r.Worker, r.ID)
+	res := fixture.Run(t, box, cmd)
+	fixture.WantFile(t, box, "begun", "x") // once, whatever became of it
+	if s.Caps.PauseMemory == providers.Unsupported && res.ExitCode > 128 && res.Signal != "" {
+		_, err := box.Stat(fixture.Within(t), "after")
+		fixture.WantClass(t, err, providers.FileNotFound) // it was ended by the pause
 		return
 	}
 	if string(res.Stdout) != "kept" || res.ExitCode != 0 {
-		t.Errorf("after resume got %s", show(res))
+		t.Errorf("after resume got %s", fixture.Show(res))
 	}
-	wantFile(t, box, "after", "x")
+	fixture.WantFile(t, box, "after", "x")
 }
 
 // gone checks what is said of a sandbox after its end.
-func gone(t *testing.T, s *suite) {
-	r := s.room(t)
-	shell(t, r, s.Script.Exit(0))
-	other := s.open(t)
-	mustOpen(t, other, r.id)
-	if err := other.Delete(within(t), r.id); err != nil {
+func gone(t *testing.T, s *fixture.Suite) {
+	r := s.NewRoom(t)
+	fixture.Shell(t, r, s.Script.Exit(0))
+	other := s.Open(t)
+	fixture.MustOpen(t, other, r.ID)
+	if err := other.Delete(fixture.Within(t), r.ID); err != nil {
 		t.Fatal(err)
 	}
-	for name, worker := range map[string]providers.Provider{"that deleted": other, "that had it open": r.worker} {
-		if _, err := worker.Open(within(t), r.id); !errors.Is(err, providers.ErrNotFound) {
+	for name, worker := range map[string]providers.Provider{"that deleted": other, "that had it open": r.Worker} {
+		if _, err := worker.Open(fixture.Within(t), r.ID); !errors.Is(err, providers.ErrNotFound) {
 			t.Errorf("worker %s: open answers %v", name, err)
 		}
 		if p, ok := worker.(providers.Pauser); ok {
-			wantClass(t, p.Pause(within(t), r.id), providers.NotFound)
-			wantClass(t, p.Resume(within(t), r.id), providers.NotFound)
+			fixture.WantClass(t, p.Pause(fixture.Within(t), r.ID), providers.NotFound)
+			fixture.WantClass(t, p.Resume(fixture.Within(t), r.ID), providers.NotFound)
 		}
 	}
 	for name, call := range insideCalls(r) {
-		t.Run(name, func(t *testing.T) { wantClass(t, call(within(t)), providers.NotFound, providers.Lost) })
+		t.Run(name, func(t *testing.T) { fixture.WantClass(t, call(fixture.Within(t)), providers.NotFound, providers.Lost) })
 	}
 }
 
-func insideCalls(r room) map[string]func(context.Context) error {
+func insideCalls(r fixture.Room) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"run": func(ctx context.Context) error {
 			_, err := r.Run(ctx, providers.Command{Name: "late", Shell: "true"})

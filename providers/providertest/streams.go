@@ -8,20 +8,21 @@ import (
 	"testing"
 
 	"sandyard/providers"
+	"sandyard/providers/providertest/fixture"
 )
 
 // streams checks files that are read and written as they come, in one sandbox.
-func streams(t *testing.T, s *suite) {
-	if s.caps.Files == providers.Unsupported {
+func streams(t *testing.T, s *fixture.Suite) {
+	if s.Caps.Files == providers.Unsupported {
 		t.Skip("skipped: the provider declares files unsupported")
 	}
-	r := s.room(t)
+	r := s.NewRoom(t)
 	t.Run("content survives", func(t *testing.T) {
 		t.Parallel()
 		for name, size := range map[string]int{"empty": 0, "small": 10, "large": 1 << 20} {
-			data := pattern(size)
+			data := fixture.Pattern(size)
 			for _, told := range []int64{int64(size), -1} {
-				info, err := r.SaveFile(within(t), "streams/"+name, onlyReader{bytes.NewReader(data)}, told, 0o640)
+				info, err := r.SaveFile(fixture.Within(t), "streams/"+name, onlyReader{bytes.NewReader(data)}, told, 0o640)
 				if err != nil || info.Size != int64(size) || info.Mode != "0640" || info.Path != "/workspace/streams/"+name {
 					t.Errorf("save %s: %+v, %v", name, info, err)
 				}
@@ -31,7 +32,7 @@ func streams(t *testing.T, s *suite) {
 	})
 	t.Run("parts", func(t *testing.T) {
 		t.Parallel()
-		mustWrite(t, r, "parts", "0123456789")
+		fixture.MustWrite(t, r, "parts", "0123456789")
 		wantStream(t, r, "parts", 3, -1, []byte("3456789"), 10)
 		wantStream(t, r, "parts", 3, 4, []byte("3456"), 10)
 		wantStream(t, r, "parts", 8, 100, []byte("89"), 10)
@@ -40,21 +41,21 @@ func streams(t *testing.T, s *suite) {
 	})
 	t.Run("a broken upload changes nothing", func(t *testing.T) {
 		t.Parallel()
-		mustWrite(t, r, "broken/f", "old")
+		fixture.MustWrite(t, r, "broken/f", "old")
 		for _, told := range []int64{-1, 100} {
-			half := io.MultiReader(bytes.NewReader(pattern(50)), failing{})
-			_, err := r.SaveFile(within(t), "broken/f", half, told, 0)
-			wantClass(t, err, providers.Invalid)
+			half := io.MultiReader(bytes.NewReader(fixture.Pattern(50)), failing{})
+			_, err := r.SaveFile(fixture.Within(t), "broken/f", half, told, 0)
+			fixture.WantClass(t, err, providers.Invalid)
 		}
-		_, err := r.SaveFile(within(t), "broken/f", bytes.NewReader(pattern(50)), 100, 0)
-		wantClass(t, err, providers.Invalid)
-		wantFile(t, r, "broken/f", "old")
-		eventually(t, "nothing else is left", func() bool {
-			return slices.Equal(paths1(t, r, "broken", 1), []string{"/workspace/broken/f"})
+		_, err := r.SaveFile(fixture.Within(t), "broken/f", bytes.NewReader(fixture.Pattern(50)), 100, 0)
+		fixture.WantClass(t, err, providers.Invalid)
+		fixture.WantFile(t, r, "broken/f", "old")
+		fixture.Eventually(t, "nothing else is left", func() bool {
+			return slices.Equal(fixture.Paths(t, r, "broken", 1), []string{"/workspace/broken/f"})
 		})
 	})
 	t.Run("refused", func(t *testing.T) { t.Parallel(); refusesStreams(t, r) })
-	t.Run("no space", func(t *testing.T) { t.Parallel(); s.needsLimits(t); noSpaceForStreams(t, s) })
+	t.Run("no space", func(t *testing.T) { t.Parallel(); s.NeedsLimits(t); noSpaceForStreams(t, s) })
 }
 
 // onlyReader hides how long the content is.
@@ -66,9 +67,9 @@ var errFailing = errors.New("the source failed")
 
 func (failing) Read([]byte) (int, error) { return 0, errFailing }
 
-func wantStream(t *testing.T, r room, path string, offset, length int64, want []byte, size int64) {
+func wantStream(t *testing.T, r fixture.Room, path string, offset, length int64, want []byte, size int64) {
 	t.Helper()
-	f, err := r.OpenFile(within(t), path, offset, length)
+	f, err := r.OpenFile(fixture.Within(t), path, offset, length)
 	if err != nil {
 		t.Errorf("open %s from %d on: %v", path, offset, err)
 		return
@@ -76,36 +77,50 @@ func wantStream(t *testing.T, r room, path string, offset, length int64, want []
 	defer f.Close()
 	got, err := io.ReadAll(f)
 	if err != nil || !bytes.Equal(got, want) || f.Size != size || f.Mode == 0 || f.ModifiedAt.IsZero() {
-		t.Errorf("%s from %d on, %d of it: %d bytes, size %d, mode %o, at %v, %v", path, offset, length, len(got), f.Size, f.Mode, f.ModifiedAt, err)
+		t.Errorf(
+			"%s from %d on, %d of it: %d bytes, size %d, mode %o, at %v, %v",
+			path,
+			offset,
+			length,
+			len(got),
+			f.Size,
+			f.Mode,
+			f.ModifiedAt,
+			err,
+		)
 	}
 }
 
-func refusesStreams(t *testing.T, r room) {
-	mustWrite(t, r, "refused/dir/f", "x")
+func refusesStreams(t *testing.T, r fixture.Room) {
+	fixture.MustWrite(t, r, "refused/dir/f", "x")
 	for path, class := range map[string]providers.Class{
-		"refused/none": providers.FileNotFound, "refused/dir": providers.NotAFile, "../etc/passwd": providers.InvalidPath, "": providers.InvalidPath,
+		"refused/none": providers.FileNotFound, "refused/dir": providers.NotAFile, "../etc/passwd": providers.InvalidPath,
+		"": providers.InvalidPath,
 	} {
-		_, err := r.OpenFile(within(t), path, 0, -1)
-		wantClass(t, err, class)
-		_, err = r.OpenFile(within(t), path, 0, 0)
-		wantClass(t, err, class)
+		_, err := r.OpenFile(fixture.Within(t), path, 0, -1)
+		fixture.WantClass(t, err, class)
+		_, err = r.OpenFile(fixture.Within(t), path, 0, 0)
+		fixture.WantClass(t, err, class)
 	}
-	for path, class := range map[string]providers.Class{"refused/dir": providers.NotAFile, "../x": providers.InvalidPath, "": providers.InvalidPath} {
-		_, err := r.SaveFile(within(t), path, bytes.NewReader([]byte("x")), 1, 0)
-		wantClass(t, err, class)
+	for path, class := range map[string]providers.Class{
+		"refused/dir": providers.NotAFile, "../x": providers.InvalidPath,
+		"": providers.InvalidPath,
+	} {
+		_, err := r.SaveFile(fixture.Within(t), path, bytes.NewReader([]byte("x")), 1, 0)
+		fixture.WantClass(t, err, class)
 	}
 }
 
-func noSpaceForStreams(t *testing.T, s *suite) {
-	r := s.roomWith(t, providers.Spec{Resources: providers.Resources{MemoryMB: 256, DiskMB: 8}})
-	mustWrite(t, r, "kept", "old")
-	_, err := r.SaveFile(within(t), "kept", onlyReader{bytes.NewReader(pattern(20 << 20))}, -1, 0)
-	wantClass(t, err, providers.NoSpace)
-	wantFile(t, r, "kept", "old")
-	_, err = r.SaveTree(within(t), "tree", archive(t, file("a", "x"), file("b", string(pattern(20<<20)))))
-	wantClass(t, err, providers.NoSpace)
-	wantFile(t, r, "tree/a", "x")
-	if _, err := r.WriteFile(within(t), "fits", pattern(5<<20), 0); err != nil {
+func noSpaceForStreams(t *testing.T, s *fixture.Suite) {
+	r := s.NewRoomWith(t, providers.Spec{Resources: providers.Resources{MemoryMB: 256, DiskMB: 8}})
+	fixture.MustWrite(t, r, "kept", "old")
+	_, err := r.SaveFile(fixture.Within(t), "kept", onlyReader{bytes.NewReader(fixture.Pattern(20 << 20))}, -1, 0)
+	fixture.WantClass(t, err, providers.NoSpace)
+	fixture.WantFile(t, r, "kept", "old")
+	_, err = r.SaveTree(fixture.Within(t), "tree", archive(t, file("a", "x"), file("b", string(fixture.Pattern(20<<20)))))
+	fixture.WantClass(t, err, providers.NoSpace)
+	fixture.WantFile(t, r, "tree/a", "x")
+	if _, err := r.WriteFile(fixture.Within(t), "fits", fixture.Pattern(5<<20), 0); err != nil {
 		t.Errorf("the space of a failed upload is not free again: %v", err)
 	}
 }

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"sandyard/providers"
+	"sandyard/providers/providertest/fixture"
 )
 
 // terminals checks commands that run on one.
-func terminals(t *testing.T, s *suite) {
-	s.needsSystem(t)
-	r := s.room(t)
+func terminals(t *testing.T, s *fixture.Suite) {
+	s.NeedsSystem(t)
+	r := s.NewRoom(t)
 	in, ok := r.Sandbox.(providers.Terminals)
 	if !ok {
 		t.Skip("skipped: the provider has no terminals")
@@ -29,18 +30,22 @@ func terminals(t *testing.T, s *suite) {
 	t.Run("not too many", func(t *testing.T) { t.Parallel(); tooManyTerminals(t, s) })
 	t.Run("refused", func(t *testing.T) {
 		t.Parallel()
-		_, err := in.Tail(within(t), newID(t), 0)
-		wantClass(t, err, providers.NoExec)
-		wantClass(t, in.Resize(within(t), newID(t), providers.TerminalSize{Cols: 1, Rows: 1}), providers.NoExec)
-		plain := launch(t, in, providers.Command{Name: newID(t), Shell: "sleep 600"}).ID
-		wantClass(t, in.Resize(within(t), plain, providers.TerminalSize{Cols: 1, Rows: 1}), providers.Invalid)
+		_, err := in.Tail(fixture.Within(t), fixture.NewID(t), 0)
+		fixture.WantClass(t, err, providers.NoExec)
+		fixture.WantClass(
+			t,
+			in.Resize(fixture.Within(t), fixture.NewID(t), providers.TerminalSize{Cols: 1, Rows: 1}),
+			providers.NoExec,
+		)
+		plain := launch(t, in, providers.Command{Name: fixture.NewID(t), Shell: "sleep 600"}).ID
+		fixture.WantClass(t, in.Resize(fixture.Within(t), plain, providers.TerminalSize{Cols: 1, Rows: 1}), providers.Invalid)
 	})
 }
 
 func onTerminal(t *testing.T, in providers.Terminals, shell string) string {
 	t.Helper()
 	e := launch(t, in, providers.Command{
-		Name: newID(t), Shell: shell, MaxOutput: 512 << 10, Terminal: &providers.TerminalSize{Cols: 80, Rows: 24},
+		Name: fixture.NewID(t), Shell: shell, MaxOutput: 512 << 10, Terminal: &providers.TerminalSize{Cols: 80, Rows: 24},
 	})
 	if !e.Terminal || !e.Running {
 		t.Fatalf("launched: %+v", e)
@@ -57,7 +62,7 @@ type screen struct {
 
 func tailOf(t *testing.T, in providers.Terminals, name string, offset int64) *screen {
 	t.Helper()
-	from, err := in.Tail(within(t), name, offset)
+	from, err := in.Tail(fixture.Within(t), name, offset)
 	if err != nil {
 		t.Fatalf("tail: %v", err)
 	}
@@ -102,18 +107,21 @@ func (s *screen) first(texts ...string) string {
 
 func typeIn(t *testing.T, in providers.Terminals, name, text string) {
 	t.Helper()
-	if _, err := in.Feed(within(t), name, providers.Input{ID: newID(t), Data: []byte(text), Wait: 30 * time.Second}); err != nil {
+	if _, err := in.Feed(fixture.Within(t), name, providers.Input{
+		ID: fixture.NewID(t), Data: []byte(text),
+		Wait: 30 * time.Second,
+	}); err != nil {
 		t.Fatalf("type %q: %v", text, err)
 	}
 }
 
-func terminalShell(t *testing.T, suite *suite, in providers.Terminals) {
+func terminalShell(t *testing.T, suite *fixture.Suite, in providers.Terminals) {
 	name := onTerminal(t, in, "PS1='> ' exec bash --norc")
 	s := tailOf(t, in, name, 0)
 	s.until("> ")
 	typeIn(t, in, name, "stty size; tty | cut -c1-9\r")
 	s.until("24 80\r\n/dev/pts/\r\n> ")
-	if err := in.Resize(within(t), name, providers.TerminalSize{Cols: 132, Rows: 50}); err != nil {
+	if err := in.Resize(fixture.Within(t), name, providers.TerminalSize{Cols: 132, Rows: 50}); err != nil {
 		t.Fatal(err)
 	}
 	typeIn(t, in, name, "stty size\r")
@@ -131,8 +139,8 @@ func terminalShell(t *testing.T, suite *suite, in providers.Terminals) {
 	s.until("> ")
 	typeIn(t, in, name, "echo \"got $?\"\r")
 	s.until(fmt.Sprintf("got %d\r\n> ", code))
-	_, err := in.Feed(within(t), name, providers.Input{ID: newID(t), Data: []byte("x"), EOF: true})
-	wantClass(t, err, providers.Invalid)
+	_, err := in.Feed(fixture.Within(t), name, providers.Input{ID: fixture.NewID(t), Data: []byte("x"), EOF: true})
+	fixture.WantClass(t, err, providers.Invalid)
 	typeIn(t, in, name, "\x04")
 	if rest, err := io.ReadAll(s.from); err != nil {
 		t.Errorf("behind %q: %v", rest, err)
@@ -140,7 +148,7 @@ func terminalShell(t *testing.T, suite *suite, in providers.Terminals) {
 	if e := ended(t, in, name); *e.ExitCode != 0 {
 		t.Errorf("it ended as %+v", e)
 	}
-	wantClass(t, in.Resize(within(t), name, providers.TerminalSize{Cols: 1, Rows: 1}), providers.ExecEnded)
+	fixture.WantClass(t, in.Resize(fixture.Within(t), name, providers.TerminalSize{Cols: 1, Rows: 1}), providers.ExecEnded)
 	replay := tailOf(t, in, name, 1<<40) // more than there ever was
 	if rest, err := io.ReadAll(replay.from); err != nil || len(rest) > 0 {
 		t.Errorf("behind its end: %q, %v", rest, err)
@@ -156,11 +164,12 @@ func terminalSlowReader(t *testing.T, in providers.Terminals) {
 	s.until("\r\n")
 	s.until("012345\r\n")
 	waits(t, in, name)
-	if e, err := in.Exec(within(t), name, 0); err != nil || !e.Running || e.StdoutBytes > 4<<20 {
+	if e, err := in.Exec(fixture.Within(t), name, 0); err != nil || !e.Running || e.StdoutBytes > 4<<20 {
 		t.Errorf("nobody reads, and it stands so: %+v, %v", e, err)
 	}
 	rest, err := io.ReadAll(io.MultiReader(&s.seen, s.from))
-	if want := 8*lines - 8 + len("THE-END\r\n"); err != nil || len(rest) != want || !bytes.HasSuffix(rest, []byte("THE-END\r\n")) {
+	if want := 8*lines - 8 + len("THE-END\r\n"); err != nil || len(rest) != want ||
+		!bytes.HasSuffix(rest, []byte("THE-END\r\n")) {
 		t.Errorf("%d bytes came, not %d, ending %q, %v", len(rest), want, rest[max(0, len(rest)-20):], err)
 	}
 	if bytes.Count(rest, []byte("012345\r\n")) != lines-1 {
@@ -172,8 +181,8 @@ func terminalSlowReader(t *testing.T, in providers.Terminals) {
 func waits(t *testing.T, in providers.Terminals, name string) {
 	t.Helper()
 	var before int64
-	eventually(t, "the command waits", func() bool {
-		e, err := in.Exec(within(t), name, 300*time.Millisecond)
+	fixture.Eventually(t, "the command waits", func() bool {
+		e, err := in.Exec(fixture.Within(t), name, 300*time.Millisecond)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +198,7 @@ func terminalKilled(t *testing.T, in providers.Terminals) {
 	s := tailOf(t, in, name, 0)
 	s.until("012345\r\n")
 	waits(t, in, name)
-	if err := in.Kill(within(t), name); err != nil {
+	if err := in.Kill(fixture.Within(t), name); err != nil {
 		t.Fatal(err)
 	}
 	if e := ended(t, in, name); e.Running {
@@ -213,13 +222,19 @@ func terminalAlone(t *testing.T, in providers.Terminals) {
 	}
 	late := tailOf(t, in, name, 16)
 	rest, err := io.ReadAll(late.from)
-	if err != nil || len(rest) != 512<<10 || late.from.Begin != e.StdoutBytes-512<<10 || !bytes.HasSuffix(rest, []byte("\nTHE-END\r\n")) {
+	if err != nil || len(rest) != 512<<10 || late.from.Begin != e.StdoutBytes-512<<10 ||
+		!bytes.HasSuffix(rest, []byte("\nTHE-END\r\n")) {
 		t.Errorf("%d bytes from %d on, ending %q, %v", len(rest), late.from.Begin, rest[max(0, len(rest)-20):], err)
 	}
 }
 
 func terminalAnew(t *testing.T, in providers.Terminals) {
-	cmd := providers.Command{Name: newID(t), Shell: "echo $$; read line; exit 3", Anew: true, Terminal: &providers.TerminalSize{Cols: 80, Rows: 24}}
+	cmd := providers.Command{
+		Name:     fixture.NewID(t),
+		Shell:    "echo $$; read line; exit 3",
+		Anew:     true,
+		Terminal: &providers.TerminalSize{Cols: 80, Rows: 24},
+	}
 	first := launch(t, in, cmd)
 	if again := launch(t, in, cmd); again.Pid != first.Pid {
 		t.Errorf("while it runs, a launch got %+v, the first %+v", again, first)
@@ -236,7 +251,7 @@ func terminalAnew(t *testing.T, in providers.Terminals) {
 	if !inBackground(t, in, cmd.Name) {
 		t.Error("the second is not in the list")
 	}
-	if err := in.Kill(within(t), cmd.Name); err != nil {
+	if err := in.Kill(fixture.Within(t), cmd.Name); err != nil {
 		t.Fatal(err)
 	}
 	cmd.Anew = false
@@ -246,15 +261,15 @@ func terminalAnew(t *testing.T, in providers.Terminals) {
 }
 
 // terminalTakeOver types through one worker, and goes on through the next.
-func terminalTakeOver(t *testing.T, s *suite) {
-	r := s.room(t)
+func terminalTakeOver(t *testing.T, s *fixture.Suite) {
+	r := s.NewRoom(t)
 	first := r.Sandbox.(providers.Terminals)
 	name := onTerminal(t, first, "PS1='> ' exec bash --norc")
 	before := tailOf(t, first, name, 0)
 	before.until("> ")
 	typeIn(t, first, name, "kept=this; echo o''ne\r")
 	before.until("one\r\n> ")
-	second := mustOpen(t, s.open(t), r.id).(providers.Terminals)
+	second := fixture.MustOpen(t, s.Open(t), r.ID).(providers.Terminals)
 	after := tailOf(t, second, name, 0)
 	after.until("one\r\n> ")
 	if _, err := io.ReadAll(before.from); err == nil {
@@ -264,18 +279,19 @@ func terminalTakeOver(t *testing.T, s *suite) {
 	after.until("this\r\n> ")
 }
 
-// terminalLosesNothing takes a sandbox over while its terminal waits for a reader. The next reader goes on where the first
-// had got, although much more is written than is kept.
-func terminalLosesNothing(t *testing.T, s *suite) {
+// terminalLosesNothing takes a sandbox over while its terminal waits for a reader. The next reader goes on where the
+// first had got, although much more is written than is kept.
+func terminalLosesNothing(t *testing.T, s *fixture.Suite) {
 	const lines = 1 << 18 // 2 MiB
-	r := s.room(t)
+	r := s.NewRoom(t)
 	first := r.Sandbox.(providers.Terminals)
 	name := onTerminal(t, first, fmt.Sprintf("stty -echo; read go; yes 012345 | head -n %d; echo THE-END", lines))
 	before := tailOf(t, first, name, 0)
 	typeIn(t, first, name, "\r")
 	got := len(before.until("012345\r\n"))
-	second := mustOpen(t, s.open(t), r.id).(providers.Terminals)
-	if _, err := second.Exec(within(t), name, time.Second); err != nil { // over the new link, with time to write on
+	second := fixture.MustOpen(t, s.Open(t), r.ID).(providers.Terminals)
+	if _, err := second.Exec(fixture.Within(t), name,
+		time.Second); err != nil { // over the new link, with time to write on
 		t.Fatal(err)
 	}
 	after := tailOf(t, second, name, int64(got))
@@ -288,8 +304,8 @@ func terminalLosesNothing(t *testing.T, s *suite) {
 	if err := left.from.Close(); err != nil { // one who leaves in order holds nobody up
 		t.Fatal(err)
 	}
-	eventually(t, "it goes on", func() bool {
-		e, err := second.Exec(within(t), name, 0)
+	fixture.Eventually(t, "it goes on", func() bool {
+		e, err := second.Exec(fixture.Within(t), name, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -297,20 +313,27 @@ func terminalLosesNothing(t *testing.T, s *suite) {
 	})
 }
 
-func tooManyTerminals(t *testing.T, s *suite) {
-	r := s.room(t)
+func tooManyTerminals(t *testing.T, s *fixture.Suite) {
+	r := s.NewRoom(t)
 	in := r.Sandbox.(providers.Terminals)
 	for n := range 100 {
-		_, err := in.Launch(within(t), providers.Command{Name: newID(t), Argv: []string{"sleep", "600"}, Terminal: &providers.TerminalSize{Cols: 1, Rows: 1}})
+		_, err := in.Launch(
+			fixture.Within(t),
+			providers.Command{
+				Name:     fixture.NewID(t),
+				Argv:     []string{"sleep", "600"},
+				Terminal: &providers.TerminalSize{Cols: 1, Rows: 1},
+			},
+		)
 		if err == nil {
 			continue
 		}
-		wantClass(t, err, providers.TooManyExecs)
+		fixture.WantClass(t, err, providers.TooManyExecs)
 		if n != 16 {
-			list, err := in.Execs(within(t))
+			list, err := in.Execs(fixture.Within(t))
 			t.Errorf("%d terminals may run: %+v, %v", n, list, err)
 		}
-		launch(t, in, providers.Command{Name: newID(t), Argv: []string{"sleep", "600"}}) // other commands still may
+		launch(t, in, providers.Command{Name: fixture.NewID(t), Argv: []string{"sleep", "600"}}) // other commands still may
 		return
 	}
 	t.Error("100 terminals run")

@@ -9,14 +9,15 @@ import (
 	"sandyard/providers"
 	"sandyard/providers/daytona"
 	"sandyard/providers/providertest"
+	"sandyard/providers/providertest/fixture"
 )
 
 // TestDaytonaProvider holds the provider daytona to the contract, with a whole installation in the vendor's place.
 func TestDaytonaProvider(t *testing.T) {
 	t.Parallel()
 	s := newStackOf(t, &stack{maxBody: 16 << 20})
-	providertest.Run(t, func(t *testing.T) providers.Provider { return s.daytona(t) }, providertest.Options{
-		Image: "python", Script: providertest.Bash(), System: true,
+	providertest.Run(t, func(t *testing.T) providers.Provider { return s.daytona(t) }, fixture.Options{
+		Image: "python", Script: fixture.Bash(), System: true,
 	})
 }
 

@@ -19,14 +19,15 @@ import (
 	"sandyard/providers"
 	"sandyard/providers/e2b"
 	"sandyard/providers/providertest"
+	"sandyard/providers/providertest/fixture"
 )
 
 // TestProvider holds the provider e2b to the contract, with a whole installation in the vendor's place.
 func TestProvider(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	providertest.Run(t, func(t *testing.T) providers.Provider { return s.provider(t) }, providertest.Options{
-		Image: "base", Script: providertest.Bash(), System: true,
+	providertest.Run(t, func(t *testing.T) providers.Provider { return s.provider(t) }, fixture.Options{
+		Image: "base", Script: fixture.Bash(), System: true,
 	})
 }
 

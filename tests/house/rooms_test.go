@@ -18,7 +18,7 @@ const (
 // crowded are packages with more files than a reader finds his way in, and how many they may have. Numbers go down only.
 func crowded() map[string]int {
 	return map[string]int{
-		"models": 69, "providers/docker": 29, "providers/providertest": 27,
+		"models": 69, "providers/docker": 29,
 	}
 }
 
@@ -57,21 +57,41 @@ func TestLinesFitThePage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := 0
+		n, raw := 0, rawLines(t, file)
 		for line := range strings.Lines(string(src)) {
 			n++
-			if len(strings.TrimSuffix(line, "\n")) > longestRow && !strings.Contains(line, "`") {
+			if !raw[n] && len(strings.TrimSuffix(line, "\n")) > longestRow && !strings.Contains(line, "`") {
 				t.Errorf("%s:%d has more than %d characters", file, n, longestRow)
 			}
 		}
 	}
 }
 
+// rawLines are the lines inside raw strings: a break would change the string.
+func rawLines(t *testing.T, file string) map[int]bool {
+	t.Helper()
+	set := token.NewFileSet()
+	parsed, err := parser.ParseFile(set, filepath.Join(root, file), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := map[int]bool{}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		if lit, ok := n.(*ast.BasicLit); ok && strings.HasPrefix(lit.Value, "`") {
+			for at := set.Position(lit.Pos()).Line; at <= set.Position(lit.End()).Line; at++ {
+				lines[at] = true
+			}
+		}
+		return true
+	})
+	return lines
+}
+
 // narrow says whether a file is in a package whose lines fit already.
 func narrow(file string) bool {
 	for _, dir := range []string{
 		"guest/", "web/", "toolset/", "models/pg/", "jobs/", "keymutex/", "providers/remote/",
-		"providers/e2b/", "providers/daytona/", "providers/spool/", "providers/upload/",
+		"providers/e2b/", "providers/daytona/", "providers/spool/", "providers/upload/", "providers/providertest/",
 	} {
 		if strings.HasPrefix(file, dir) {
 			return true

@@ -1,4 +1,4 @@
-package providertest
+package hostile
 
 import (
 	"slices"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sandyard/providers"
+	"sandyard/providers/providertest/fixture"
 )
 
 // calls are system calls by number, as x86-64 has them, and what a sandbox hears of each. It is one that the processor
@@ -69,16 +70,27 @@ if os.waitpid(child, 0)[1] != 0: print("x32_getpid EPERM")
 `
 
 // systemCalls tries those that lead out of a sandbox or to its guest, and those that have been ways in.
-func systemCalls(t *testing.T, s *suite) {
-	s.needsSystem(t)
-	res := run(t, s.room(t), python(calls))
+func systemCalls(t *testing.T, s *fixture.Suite) {
+	s.NeedsSystem(t)
+	res := fixture.Run(t, s.NewRoom(t), python(calls))
 	if res.ExitCode == 3 {
 		t.Skip("skipped: the numbers of the system calls are those of x86-64")
 	}
 	allowed := []string{"unix", "inet", "prlimit_self"}
 	if s.OwnKernel { // these reach no further than that
-		allowed = append(allowed, "ptrace_me", "vm_readv_self", "unshare_user", "unshare_net", "clone_newuser", "setns", "prlimit_other", "io_uring", "vm_readv_init",
-			"chroot") // by the rights in the user namespace that it has made
+		allowed = append(
+			allowed,
+			"ptrace_me",
+			"vm_readv_self",
+			"unshare_user",
+			"unshare_net",
+			"clone_newuser",
+			"setns",
+			"prlimit_other",
+			"io_uring",
+			"vm_readv_init",
+			"chroot",
+		) // by the rights in the user namespace that it has made
 	}
 	for line := range strings.Lines(string(res.Stdout)) {
 		name, answer, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -93,7 +105,7 @@ func systemCalls(t *testing.T, s *suite) {
 		}
 	}
 	if n := strings.Count(string(res.Stdout), "\n"); n < 39 {
-		t.Errorf("only %d calls were tried: %s", n, show(res))
+		t.Errorf("only %d calls were tried: %s", n, fixture.Show(res))
 	}
 }
 
@@ -129,11 +141,11 @@ attempt("chown", lambda: (open("/workspace/own", "w").close(), os.chown("/worksp
 `
 
 // machinesFiles tries to write to /proc, /sys, devices and the image, and to make devices.
-func machinesFiles(t *testing.T, s *suite) {
-	s.needsSystem(t)
-	res := run(t, s.room(t), python(machines))
+func machinesFiles(t *testing.T, s *fixture.Suite) {
+	s.NeedsSystem(t)
+	res := fixture.Run(t, s.NewRoom(t), python(machines))
 	if res.ExitCode != 0 {
-		t.Errorf("the program got %s", show(res))
+		t.Errorf("the program got %s", fixture.Show(res))
 	}
 	for name, answer := range said(res) {
 		if own := s.OwnKernel && slices.Contains(ownKernels(), name); answer == "allowed" && !own {
@@ -142,16 +154,16 @@ func machinesFiles(t *testing.T, s *suite) {
 	}
 }
 
-// ownKernels are things that a kernel of its own gives to a sandbox, and that lead to no device or secret: process 1 has
-// the environment of every command, and its device nodes are names for nothing.
+// ownKernels are things that a kernel of its own gives to a sandbox, and that lead to no device or secret: process 1
+// has the environment of every command, and its device nodes are names for nothing.
 func ownKernels() []string {
 	return []string{"read-environ", "char-device", "block-device", "/dev/fuse", "/dev/net/tun", "/proc/1/oom_score_adj"}
 }
 
 // becomingRoot tries to gain rights, by calls and by the programs of the image that would give them.
-func becomingRoot(t *testing.T, s *suite) {
-	s.needsSystem(t)
-	res := run(t, s.room(t), python(`
+func becomingRoot(t *testing.T, s *fixture.Suite) {
+	s.NeedsSystem(t)
+	res := fixture.Run(t, s.NewRoom(t), python(`
 import os, subprocess
 def attempt(name, do):
     try: do(); print(name, "allowed")
@@ -172,7 +184,8 @@ for program in subprocess.run(["bash", "-c", find], capture_output=True, text=Tr
 	got := said(res)
 	want := map[string]string{
 		"setuid": "refused", "setresuid": "refused", "setgid": "refused", "setgroups": "refused", "nice": "refused",
-		"ids": "1000 1000 1000 1000 1000 1000", "CapEff": "0000000000000000", "CapPrm": "0000000000000000", "CapAmb": "0000000000000000", "NoNewPrivs": "1",
+		"ids": "1000 1000 1000 1000 1000 1000", "CapEff": "0000000000000000", "CapPrm": "0000000000000000",
+		"CapAmb": "0000000000000000", "NoNewPrivs": "1",
 	}
 	if s.OwnKernel {
 		delete(want, "nice")   // its scheduler has no priorities
@@ -180,7 +193,7 @@ for program in subprocess.run(["bash", "-c", find], capture_output=True, text=Tr
 	}
 	for name, value := range want {
 		if got[name] != value {
-			t.Errorf("%s is %q, want %q: %s", name, got[name], value, show(res))
+			t.Errorf("%s is %q, want %q: %s", name, got[name], value, fixture.Show(res))
 		}
 	}
 	if strings.Contains(string(res.Stdout), " root\n") {
@@ -188,17 +201,17 @@ for program in subprocess.run(["bash", "-c", find], capture_output=True, text=Tr
 	}
 }
 
-func noNetwork(t *testing.T, s *suite) {
-	s.needsSystem(t)
-	if s.caps.Network == providers.Native {
+func noNetwork(t *testing.T, s *fixture.Suite) {
+	s.NeedsSystem(t)
+	if s.Caps.Network == providers.Native {
 		t.Skip("skipped: the provider declares a network of the sandbox's own")
 	}
-	r := s.room(t)
-	res := shell(t, r, "tail -n +3 /proc/net/dev | tr -d ' ' | cut -d: -f1")
+	r := s.NewRoom(t)
+	res := fixture.Shell(t, r, "tail -n +3 /proc/net/dev | tr -d ' ' | cut -d: -f1")
 	if string(res.Stdout) != "lo\n" {
 		t.Errorf("interfaces: %q", res.Stdout)
 	}
-	res = run(t, r, python(`
+	res = fixture.Run(t, r, python(`
 import socket
 for kind in ["AF_INET", "AF_INET6"]:
     try:

@@ -1,4 +1,5 @@
-package providertest
+// Package hostile runs programs that try to break out of a sandbox, exhaust it or harm its neighbours.
+package hostile
 
 import (
 	"context"
@@ -9,16 +10,17 @@ import (
 	"time"
 
 	"sandyard/providers"
+	"sandyard/providers/providertest/fixture"
 )
 
-// Hostile runs, in real sandboxes of the provider that open returns, the programs that a sandbox is there for. Each must
-// get nowhere, and leave a sandbox that goes on or has ended cleanly, with other sandboxes and the machine untouched.
-func Hostile(t *testing.T, open func(t *testing.T) providers.Provider, o Options) {
+// Run runs hostile programs in real sandboxes of the provider that open returns. Each must fail, and leave a sandbox
+// that goes on or has ended cleanly; other sandboxes and the machine stay untouched.
+func Run(t *testing.T, open func(t *testing.T) providers.Provider, o fixture.Options) {
 	t.Helper()
-	s := &suite{Options: o, open: open, caps: open(t).Capabilities()}
+	s := fixture.New(t, open, o)
 	for _, attack := range []struct {
 		name string
-		run  func(*testing.T, *suite)
+		run  func(*testing.T, *fixture.Suite)
 	}{
 		{"fork bomb", forkBomb},
 		{"processes are counted", processesAreCounted},
@@ -61,7 +63,8 @@ func Hostile(t *testing.T, open func(t *testing.T) providers.Provider, o Options
 // resource, and those that go for the guest and for the neighbours.
 func shortHostile(name string) bool {
 	return slices.Contains([]string{
-		"fork bomb", "memory hog", "disk filler", "open files", "becoming root", "network", "links", "killed guest", "neighbours",
+		"fork bomb", "memory hog", "disk filler", "open files", "becoming root", "network", "links", "killed guest",
+		"neighbours",
 	}, name)
 }
 
@@ -71,26 +74,26 @@ func python(program string, args ...string) providers.Command {
 }
 
 // goesOn fails unless the sandbox takes commands and files.
-func goesOn(t *testing.T, r room) {
+func goesOn(t *testing.T, r fixture.Room) {
 	t.Helper()
-	if res := shell(t, r, "echo on"); string(res.Stdout) != "on\n" || res.OOMKilled {
-		t.Errorf("afterwards got %s", show(res))
+	if res := fixture.Shell(t, r, "echo on"); string(res.Stdout) != "on\n" || res.OOMKilled {
+		t.Errorf("afterwards got %s", fixture.Show(res))
 	}
-	if _, err := r.Stat(within(t), "."); err != nil {
+	if _, err := r.Stat(fixture.Within(t), "."); err != nil {
 		t.Errorf("afterwards stat: %v", err)
 	}
 }
 
 // endsCleanly fails unless the sandbox is told to have died, can be removed, and was not ended for something else.
-func endsCleanly(t *testing.T, r room, err error, why string) {
+func endsCleanly(t *testing.T, r fixture.Room, err error, why string) {
 	t.Helper()
 	if !errors.Is(err, providers.ErrLost) || !strings.Contains(err.Error(), why) {
 		t.Errorf("the command answers %v; want ErrLost that speaks of %q", err, why)
 	}
-	if _, err := r.worker.Open(within(t), r.id); !errors.Is(err, providers.ErrLost) {
+	if _, err := r.Worker.Open(fixture.Within(t), r.ID); !errors.Is(err, providers.ErrLost) {
 		t.Errorf("open answers %v, want ErrLost", err)
 	}
-	discard(t, r.worker, r.id)
+	fixture.Discard(t, r.Worker, r.ID)
 }
 
 // said are the lines that a program printed, as "name rest".
@@ -104,9 +107,9 @@ func said(res providers.Result) map[string]string {
 }
 
 // until runs cmd beside the test, and returns when ready is true of the sandbox. The answer comes when it ends.
-func until(t *testing.T, r room, cmd providers.Command, ready func() bool) <-chan error {
+func until(t *testing.T, r fixture.Room, cmd providers.Command, ready func() bool) <-chan error {
 	t.Helper()
-	cmd.Name = newID(t)
+	cmd.Name = fixture.NewID(t)
 	ended := make(chan error, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	t.Cleanup(stop)
@@ -114,6 +117,6 @@ func until(t *testing.T, r room, cmd providers.Command, ready func() bool) <-cha
 		_, err := r.Run(ctx, cmd)
 		ended <- err
 	}()
-	eventually(t, "the program is at work", ready)
+	fixture.Eventually(t, "the program is at work", ready)
 	return ended
 }

@@ -1,13 +1,15 @@
-package providertest
+package hostile
 
 import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"sandyard/providers/providertest/fixture"
 )
 
-// forged sends process 1 and its threads the signals of faults so that they look like the kernel's own: queued, through a
-// pidfd, and as the news of a file. Then it does with the same calls what ordinary programs do.
+// forged sends process 1 and its threads the signals of faults so that they look like the kernel's own: queued, through
+// a pidfd, and as the news of a file. Then it does with the same calls what ordinary programs do.
 const forged = `
 import ctypes, fcntl, os, platform, signal, struct, sys
 if platform.machine() != "x86_64": sys.exit(3)
@@ -44,18 +46,18 @@ fcntl.lockf(fd, fcntl.LOCK_EX); fcntl.fcntl(os.open("/tmp/other", os.O_RDWR | os
 print("done")`
 
 // forgedFaults ends neither the sandbox nor programs that use the same calls as they are meant.
-func forgedFaults(t *testing.T, s *suite) {
-	s.needsSystem(t)
+func forgedFaults(t *testing.T, s *fixture.Suite) {
+	s.NeedsSystem(t)
 	if s.OwnKernel {
 		t.Skip("skipped: a kernel of its own knows no list of calls; there a guest that ends is a sandbox that is lost")
 	}
-	r := s.room(t)
+	r := s.NewRoom(t)
 	for _, command := range []string{"SEGV", "BUS", "TRAP"} {
-		shell(t, r, "/usr/bin/kill -s "+command+" -q 1 1; true")
+		fixture.Shell(t, r, "/usr/bin/kill -s "+command+" -q 1 1; true")
 	}
 	cmd := python(forged)
-	cmd.Name = newID(t)
-	res, err := r.Run(within(t), cmd)
+	cmd.Name = fixture.NewID(t)
+	res, err := r.Run(fixture.Within(t), cmd)
 	if err != nil {
 		t.Fatalf("the guest has ended: %v", err)
 	}
@@ -63,13 +65,13 @@ func forgedFaults(t *testing.T, s *suite) {
 		t.Skip("skipped: the numbers of the calls are those of x86-64")
 	}
 	if got := strings.TrimSpace(string(res.Stdout)); got != "done" {
-		t.Errorf("ordinary programs cannot: %s", show(res))
+		t.Errorf("ordinary programs cannot: %s", fixture.Show(res))
 	}
 	goesOn(t, r)
 }
 
-// floodSignals sends process 1 every signal from four processes, more often than would fit into the kernel's queue: argv
-// says how often, and which ones not.
+// floodSignals sends process 1 every signal from four processes, more often than would fit into the kernel's queue:
+// argv says how often, and which ones not.
 const floodSignals = `
 import os, sys
 os.fork(), os.fork()
@@ -79,27 +81,27 @@ for _ in range(int(sys.argv[1])):
 print("done")`
 
 // signalsWithoutEnd starts commands all the while. They go on, and none has inherited what protects the first process.
-func signalsWithoutEnd(t *testing.T, s *suite) {
-	s.needsSystem(t)
-	r := s.room(t)
+func signalsWithoutEnd(t *testing.T, s *fixture.Suite) {
+	s.NeedsSystem(t)
+	r := s.NewRoom(t)
 	flood := python(floodSignals, "4000")
 	if s.OwnKernel { // which does not keep SIGKILL and SIGSTOP from process 1
 		flood = python(floodSignals, "100", "9", "19")
 	}
-	flood.Name = newID(t)
+	flood.Name = fixture.NewID(t)
 	ended := make(chan error, 1)
-	ctx := within(t)
+	ctx := fixture.Within(t)
 	go func() {
 		_, err := r.Run(ctx, flood)
 		ended <- err
 	}()
 	for range 30 {
-		wantDefaults(t, string(shell(t, r, "exec cat /proc/self/status").Stdout))
+		wantDefaults(t, string(fixture.Shell(t, r, "exec cat /proc/self/status").Stdout))
 	}
 	if err := <-ended; err != nil {
 		t.Errorf("the program did not end: %v", err)
 	}
-	wantDefaults(t, string(shell(t, r, "exec cat /proc/self/status").Stdout))
+	wantDefaults(t, string(fixture.Shell(t, r, "exec cat /proc/self/status").Stdout))
 	goesOn(t, r)
 }
 

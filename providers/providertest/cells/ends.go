@@ -1,4 +1,4 @@
-package providertest
+package cells
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/codecontext"
+	"sandyard/providers/providertest/fixture"
 )
 
 // interruptedCells checks that what is stopped in time keeps its context.
@@ -50,7 +51,12 @@ func interruptedCells(t *testing.T, n notebook) {
 
 // killedCells checks that what does not stop is killed with its context.
 func killedCells(t *testing.T, n notebook) {
-	c := n.cell(codecontext.Python, "deaf", "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf', flush=True)\nwhile True: time.sleep(1)")
+	c := n.cell(
+		codecontext.Python,
+		"deaf",
+		"import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf', flush=True)\n"+
+			"while True: time.sleep(1)",
+	)
 	c.Timeout = 4 * time.Second
 	o := n.run(c, nil)
 	if n.fails(o, codecontext.ContextKilled, "lost"); !o.TimedOut || !o.StateLost || string(o.Stdout) != "deaf\n" {
@@ -61,7 +67,10 @@ func killedCells(t *testing.T, n notebook) {
 
 // cellsRunOnce checks what happens to attempts after the first.
 func cellsRunOnce(t *testing.T, n notebook) {
-	for name, ending := range map[string]string{"done": "print('once')", "dead": "print('once', flush=True); os._exit(1)"} {
+	for name, ending := range map[string]string{
+		"done": "print('once')",
+		"dead": "print('once', flush=True); os._exit(1)",
+	} {
 		n.do(codecontext.Python, "once-"+name, "'started for another'")
 		c := n.cell(codecontext.Python, "once-"+name, "import os\nopen('"+name+"', 'a').write('x')\n"+ending)
 		first := n.run(c, nil)
@@ -70,7 +79,7 @@ func cellsRunOnce(t *testing.T, n notebook) {
 		if tell(again) != tell(first) || string(again.Stdout) != "once\n" {
 			t.Errorf("%s: the first attempt got\n%s\nthe second\n%s", name, tell(first), tell(again))
 		}
-		wantFile(t, n.room, name, "x")
+		fixture.WantFile(t, n.room, name, "x")
 		n.wants(n.do(codecontext.Python, "once-"+name, "'next'"), "", "'next'")
 	}
 }
@@ -81,10 +90,10 @@ func contexts(t *testing.T, n notebook) {
 	n.do(codecontext.Python, "", "x = 'default'")
 	n.wants(n.do(codecontext.Python, "ctx-a", "x"), "", "'a'")
 	n.wants(n.do(codecontext.Python, "python", "x"), "", "'default'")
-	_, err := codecontext.Run(within(t), n.box, n.cell(codecontext.Bash, "ctx-a", "true"), nil)
-	wantClass(t, err, providers.Invalid)
+	_, err := codecontext.Run(fixture.Within(t), n.box, n.cell(codecontext.Bash, "ctx-a", "true"), nil)
+	fixture.WantClass(t, err, providers.Invalid)
 	named := func(name string) (lang string) {
-		list, err := codecontext.List(within(t), n.box)
+		list, err := codecontext.List(fixture.Within(t), n.box)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,11 +104,12 @@ func contexts(t *testing.T, n notebook) {
 		}
 		return lang
 	}
-	if named("ctx-a") != codecontext.Python || named("ctx-b") != codecontext.Python || named(codecontext.Python) != codecontext.Python {
+	if named("ctx-a") != codecontext.Python || named("ctx-b") != codecontext.Python ||
+		named(codecontext.Python) != codecontext.Python {
 		t.Error("the contexts that run are not listed once each")
 	}
 	for range 2 {
-		if err := codecontext.Delete(within(t), n.box, "ctx-a"); err != nil {
+		if err := codecontext.Delete(fixture.Within(t), n.box, "ctx-a"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -113,9 +123,9 @@ func contexts(t *testing.T, n notebook) {
 		o, _ := codecontext.Run(context.WithoutCancel(t.Context()), n.box, c, nil)
 		stuck <- o
 	}()
-	eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "begun"); return err == nil })
+	fixture.Eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "begun"); return err == nil })
 	n.wants(n.do(codecontext.Python, "ctx-b", "x"), "", "'b'") // beside it
-	if err := codecontext.Delete(within(t), n.box, "ctx-c"); err != nil {
+	if err := codecontext.Delete(fixture.Within(t), n.box, "ctx-c"); err != nil {
 		t.Fatal(err)
 	}
 	if o := <-stuck; o.Error == nil || o.Error.Name != codecontext.ContextDied || !o.StateLost {
@@ -128,12 +138,18 @@ func madeContexts(t *testing.T, n notebook) {
 	alone := func(context.Context) (func(), error) { return func() {}, nil }
 	create := func(w codecontext.Wish) (bool, error) {
 		t.Helper()
-		return codecontext.Create(within(t), n.box, w, alone)
+		return codecontext.Create(fixture.Within(t), n.box, w, alone)
 	}
 	for lang, code := range map[string]string{
 		codecontext.Python: "import os\nprint(os.environ['WORD'], os.getcwd())", codecontext.Bash: `echo "$WORD $PWD"`,
 	} {
-		w := codecontext.Wish{ID: newID(t), Language: lang, Context: "made-" + lang, Env: map[string]string{"WORD": "kept"}, Dir: "/tmp"}
+		w := codecontext.Wish{
+			ID:       fixture.NewID(t),
+			Language: lang,
+			Context:  "made-" + lang,
+			Env:      map[string]string{"WORD": "kept"},
+			Dir:      "/tmp",
+		}
 		for range 2 { // the second is another attempt at the first
 			if existing, err := create(w); existing || err != nil {
 				t.Errorf("%s: existing %v, %v", lang, existing, err)
@@ -147,7 +163,7 @@ func madeContexts(t *testing.T, n notebook) {
 		if existing, err := create(w); existing || err != nil { // also when cells have run in it
 			t.Errorf("%s: existing %v, %v", lang, existing, err)
 		}
-		w.ID = newID(t)
+		w.ID = fixture.NewID(t)
 		if existing, err := create(w); !existing || err != nil {
 			t.Errorf("%s, which runs: existing %v, %v", lang, existing, err)
 		}
@@ -157,21 +173,25 @@ func madeContexts(t *testing.T, n notebook) {
 	}
 	fails := func(class providers.Class, part string, w codecontext.Wish) {
 		t.Helper()
-		w.ID = newID(t)
+		w.ID = fixture.NewID(t)
 		_, err := create(w)
-		if wantClass(t, err, class); err != nil && !strings.Contains(err.Error(), part) {
+		if fixture.WantClass(t, err, class); err != nil && !strings.Contains(err.Error(), part) {
 			t.Errorf("it does not say %q: %v", part, err)
 		}
 	}
 	fails(providers.Invalid, "made-bash", codecontext.Wish{Language: codecontext.Python, Context: "made-bash"})
 	fails(providers.NoDir, "/nowhere", codecontext.Wish{Language: codecontext.Python, Context: "nowhere", Dir: "/nowhere"})
 	fails(providers.NoCommand, "node", codecontext.Wish{Language: codecontext.JavaScript, Context: "node"})
-	fails(providers.NoContext, "encodings", codecontext.Wish{Language: codecontext.Python, Context: "homeless", Env: map[string]string{"PYTHONHOME": "/nowhere"}})
-	w := codecontext.Wish{ID: newID(t), Language: codecontext.Python, Context: "abandoned"}
+	fails(
+		providers.NoContext,
+		"encodings",
+		codecontext.Wish{Language: codecontext.Python, Context: "homeless", Env: map[string]string{"PYTHONHOME": "/nowhere"}},
+	)
+	w := codecontext.Wish{ID: fixture.NewID(t), Language: codecontext.Python, Context: "abandoned"}
 	_, err := create(w)
 	for range 2 {
 		if err == nil {
-			err = codecontext.Abandon(within(t), n.box, w)
+			err = codecontext.Abandon(fixture.Within(t), n.box, w)
 		}
 	}
 	if err != nil {
@@ -201,12 +221,12 @@ func longCells(t *testing.T, n notebook) {
 }
 
 // hungryCell checks a cell that takes more memory than the sandbox has: the sandbox lives on.
-func hungryCell(t *testing.T, s *suite) {
-	s.needsLimits(t)
+func hungryCell(t *testing.T, s *fixture.Suite) {
+	s.NeedsLimits(t)
 	if s.OwnKernel {
 		t.Skip("skipped: such a sandbox ends with its memory")
 	}
-	n := s.notebookIn(t, 128)
+	n := notebookIn(t, s, 128)
 	o := n.do(codecontext.Python, "", "x = [b'x' * (1 << 20) for i in range(1000)]")
 	if n.fails(o, codecontext.OutOfMemory, "lack of memory"); !o.StateLost {
 		t.Errorf("got %s", tell(o))
@@ -215,80 +235,93 @@ func hungryCell(t *testing.T, s *suite) {
 }
 
 // pausedCell checks that a cell goes on after a pause.
-func pausedCell(t *testing.T, s *suite) {
-	n := s.notebook(t)
-	pauser, ok := n.room.worker.(providers.Pauser)
+func pausedCell(t *testing.T, s *fixture.Suite) {
+	n := newNotebook(t, s)
+	pauser, ok := n.room.Worker.(providers.Pauser)
 	if !ok {
 		t.Skip("skipped: the provider cannot pause")
 	}
 	ended := make(chan error, 1)
-	c := n.cell(codecontext.Python, "", "import os, time\nopen('begun', 'a').write('x')\nwhile not os.path.exists('go'): time.sleep(0.02)\n'woken'")
+	c := n.cell(
+		codecontext.Python,
+		"",
+		"import os, time\nopen('begun', 'a').write('x')\nwhile not os.path.exists('go'): time.sleep(0.02)\n'woken'",
+	)
 	go func() {
-		_, err := codecontext.Run(within(t), n.box, c, nil)
+		_, err := codecontext.Run(fixture.Within(t), n.box, c, nil)
 		ended <- err
 	}()
-	eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "begun"); return err == nil })
-	if err := pauser.Pause(within(t), n.room.id); err != nil {
+	fixture.Eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "begun"); return err == nil })
+	if err := pauser.Pause(fixture.Within(t), n.room.ID); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-ended; !errors.Is(err, providers.ErrPaused) {
 		t.Errorf("with the pause the cell's wait ends with %v, want ErrPaused", err)
 	}
-	if err := pauser.Resume(within(t), n.room.id); err != nil {
+	if err := pauser.Resume(fixture.Within(t), n.room.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := mustOpen(t, n.room.worker, n.room.id).WriteFile(within(t), "go", nil, 0); err != nil {
+	if _, err := fixture.MustOpen(t, n.room.Worker, n.room.ID).WriteFile(fixture.Within(t), "go", nil, 0); err != nil {
 		t.Fatal(err)
 	}
 	c.Again = true
-	o, err := codecontext.Run(within(t), n.box, c, nil)
+	o, err := codecontext.Run(fixture.Within(t), n.box, c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n.wants(o, "", "'woken'")
-	wantFile(t, n.room, "begun", "x")
+	fixture.WantFile(t, n.room, "begun", "x")
 }
 
 // cellsLive checks that a cell's output can be followed under its own name.
 func cellsLive(t *testing.T, n notebook) {
 	n.wants(n.do(codecontext.Python, "live", "print('before')"), "before\n", "")
-	c := n.cell(codecontext.Python, "live", "import os, time\nprint('begun', flush=True)\nwhile not os.path.exists('go-on'): time.sleep(0.02)\nprint('end')")
+	c := n.cell(
+		codecontext.Python,
+		"live",
+		"import os, time\nprint('begun', flush=True)\nwhile not os.path.exists('go-on'): time.sleep(0.02)\nprint('end')",
+	)
 	got := make(chan codecontext.Outcome, 1)
 	go func() {
-		o, err := codecontext.Run(within(t), n.box, c, nil)
+		o, err := codecontext.Run(fixture.Within(t), n.box, c, nil)
 		if err != nil {
 			t.Error(err)
 		}
 		got <- o
 	}()
-	eventually(t, "the cell is known", func() bool { _, err := n.box.Exec(t.Context(), c.ID, 0); return err == nil })
-	if text, e := output(t, n.box, c.ID, providers.Stdout, 6); text != "begun\n" || !e.Running || e.ID != c.ID || e.StdoutBytes != 6 {
+	fixture.Eventually(
+		t,
+		"the cell is known",
+		func() bool { _, err := n.box.Exec(t.Context(), c.ID, 0); return err == nil },
+	)
+	if text, e := fixture.Output(t, n.box, c.ID, providers.Stdout, 6); text != "begun\n" || !e.Running || e.ID != c.ID ||
+		e.StdoutBytes != 6 {
 		t.Errorf("while it runs: %q %+v", text, e)
 	}
 	ended := make(chan providers.Exec, 1)
 	go func() {
-		e, err := n.box.Exec(within(t), c.ID, time.Minute)
+		e, err := n.box.Exec(fixture.Within(t), c.ID, time.Minute)
 		if err != nil {
 			t.Error(err)
 		}
 		ended <- e
 	}()
-	if _, err := n.room.WriteFile(within(t), "go-on", nil, 0); err != nil {
+	if _, err := n.room.WriteFile(fixture.Within(t), "go-on", nil, 0); err != nil {
 		t.Fatal(err)
 	}
 	n.wants(<-got, "begun\nend\n", "")
 	if e := <-ended; e.Running {
 		t.Errorf("at its end: %+v", e)
 	}
-	if text, e := output(t, n.box, c.ID, providers.Stdout, 10); text != "begun\nend\n" || e.Running {
+	if text, e := fixture.Output(t, n.box, c.ID, providers.Stdout, 10); text != "begun\nend\n" || e.Running {
 		t.Errorf("after its end: %q %+v", text, e)
 	}
 	n.wants(n.do(codecontext.Python, "live", "print('next')"), "next\n", "")
-	if text, e := output(t, n.box, c.ID, providers.Stdout, 1); text != "" || e.StdoutBytes != 10 {
+	if text, e := fixture.Output(t, n.box, c.ID, providers.Stdout, 1); text != "" || e.StdoutBytes != 10 {
 		t.Errorf("after the next cell: %q %+v", text, e)
 	}
-	_, err := n.box.Output(within(t), newID(t), providers.OutputQuery{})
-	wantClass(t, err, providers.NoExec)
+	_, err := n.box.Output(fixture.Within(t), fixture.NewID(t), providers.OutputQuery{})
+	fixture.WantClass(t, err, providers.NoExec)
 }
 
 // fakedCells checks what code that writes a report of its own can do: nothing to others.
@@ -322,21 +355,21 @@ for fd in range(3, 1024):
 }
 
 // cellTakenOver checks that a cell goes on when its worker dies, and is joined by another.
-func cellTakenOver(t *testing.T, s *suite, n notebook) {
+func cellTakenOver(t *testing.T, s *fixture.Suite, n notebook) {
 	c := n.cell(codecontext.Python, "over", "import os, time\nprint('begun', flush=True)\nopen('over', 'a').write('x')\n"+
 		"while not os.path.exists('go'): time.sleep(0.02)\n'over'")
-	ctx, die := context.WithCancel(within(t))
+	ctx, die := context.WithCancel(fixture.Within(t))
 	left := make(chan error, 1)
 	go func() {
 		_, err := codecontext.Run(ctx, n.box, c, nil)
 		left <- err
 	}()
-	eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "over"); return err == nil })
+	fixture.Eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "over"); return err == nil })
 	die()
 	if err := <-left; err == nil {
 		t.Error("the first worker got a result")
 	}
-	taken := mustOpen(t, s.open(t), n.room.id)
+	taken := fixture.MustOpen(t, s.Open(t), n.room.ID)
 	other, err := codecontext.In(taken)
 	if err != nil {
 		t.Fatal(err)
@@ -344,15 +377,15 @@ func cellTakenOver(t *testing.T, s *suite, n notebook) {
 	got := make(chan codecontext.Outcome, 1)
 	c.Again = true
 	go func() {
-		o, err := codecontext.Run(within(t), other, c, nil)
+		o, err := codecontext.Run(fixture.Within(t), other, c, nil)
 		if err != nil {
 			t.Error(err)
 		}
 		got <- o
 	}()
-	if _, err := taken.WriteFile(within(t), "go", nil, 0); err != nil {
+	if _, err := taken.WriteFile(fixture.Within(t), "go", nil, 0); err != nil {
 		t.Fatal(err)
 	}
 	n.wants(<-got, "begun\n", "'over'")
-	wantFile(t, taken, "over", "x")
+	fixture.WantFile(t, taken, "over", "x")
 }

@@ -1,4 +1,4 @@
-package providertest
+package hostile
 
 import (
 	"strconv"
@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"sandyard/providers"
+	"sandyard/providers/providertest/fixture"
 )
 
 // burden runs a command that loads its sandbox. Where the sandbox has a kernel of its own, that may be too busy to
 // answer, and the sandbox be ended for it. gVisor's dies of a lack of threads.
-func (s *suite) burden(t *testing.T, r room, cmd providers.Command) (res providers.Result, ended bool) {
+func burden(t *testing.T, s *fixture.Suite, r fixture.Room, cmd providers.Command) (res providers.Result, ended bool) {
 	t.Helper()
-	cmd.Name = newID(t)
-	res, err := r.Run(within(t), cmd)
+	cmd.Name = fixture.NewID(t)
+	res, err := r.Run(fixture.Within(t), cmd)
 	if err == nil && s.OwnKernel { // it may have the answer out and fall over what comes next
-		_, err = r.Run(within(t), providers.Command{Name: newID(t), Shell: "true"})
+		_, err = r.Run(fixture.Within(t), providers.Command{Name: fixture.NewID(t), Shell: "true"})
 	}
 	switch {
 	case err == nil:
@@ -27,28 +28,28 @@ func (s *suite) burden(t *testing.T, r room, cmd providers.Command) (res provide
 	return res, err != nil
 }
 
-func forkBomb(t *testing.T, s *suite) {
-	s.needsLimits(t)
-	r := s.roomWith(t, providers.Spec{Resources: providers.Resources{Pids: 96}})
-	res, ended := s.burden(t, r, providers.Command{Shell: `f() { f | f & }; f; sleep 1000`, Timeout: 2 * time.Second})
+func forkBomb(t *testing.T, s *fixture.Suite) {
+	s.NeedsLimits(t)
+	r := s.NewRoomWith(t, providers.Spec{Resources: providers.Resources{Pids: 96}})
+	res, ended := burden(t, s, r, providers.Command{Shell: `f() { f | f & }; f; sleep 1000`, Timeout: 2 * time.Second})
 	if ended {
 		return
 	}
 	if !res.TimedOut && res.ExitCode == 0 {
-		t.Errorf("got %s", show(res))
+		t.Errorf("got %s", fixture.Show(res))
 	}
 	goesOn(t, r)
-	if left := alive(t, r, "bash -c f()"); left != "" {
+	if left := fixture.Alive(t, r, "bash -c f()"); left != "" {
 		t.Errorf("left behind:\n%s", left)
 	}
 }
 
 // processesAreCounted starts as many as there can be, which the machine's own table must not be.
-func processesAreCounted(t *testing.T, s *suite) {
-	s.needsLimits(t)
+func processesAreCounted(t *testing.T, s *fixture.Suite) {
+	s.NeedsLimits(t)
 	const pids, guests = 64, 40
-	r := s.roomWith(t, providers.Spec{Resources: providers.Resources{Pids: pids, MemoryMB: 1024}})
-	res, ended := s.burden(t, r, python(`
+	r := s.NewRoomWith(t, providers.Spec{Resources: providers.Resources{Pids: pids, MemoryMB: 1024}})
+	res, ended := burden(t, s, r, python(`
 import os, signal
 n = 0
 try:
@@ -63,23 +64,23 @@ os.killpg(0, signal.SIGKILL)`))
 	}
 	n, err := strconv.Atoi(said(res)["started"])
 	if err != nil || n < pids/2 || n > pids+guests {
-		t.Errorf("%d processes started, %v: %s; the limit is %d", n, err, show(res), pids)
+		t.Errorf("%d processes started, %v: %s; the limit is %d", n, err, fixture.Show(res), pids)
 	}
 	goesOn(t, r)
 }
 
-func memoryHog(t *testing.T, s *suite) {
-	s.needsLimits(t)
-	r := s.roomWith(t, providers.Spec{Resources: providers.Resources{MemoryMB: 128, DiskMB: 16}})
+func memoryHog(t *testing.T, s *fixture.Suite) {
+	s.NeedsLimits(t)
+	r := s.NewRoomWith(t, providers.Spec{Resources: providers.Resources{MemoryMB: 128, DiskMB: 16}})
 	hog := python("x = []\nwhile True: x.append(bytearray(8 << 20))")
-	hog.Name = newID(t)
-	res, err := r.Run(within(t), hog)
+	hog.Name = fixture.NewID(t)
+	res, err := r.Run(fixture.Within(t), hog)
 	if s.OwnKernel {
 		endsCleanly(t, r, err, "memory")
 		return
 	}
 	if err != nil || !res.OOMKilled || res.TimedOut || res.ExitCode == 0 {
-		t.Errorf("got %s, %v; want it killed for lack of memory", show(res), err)
+		t.Errorf("got %s, %v; want it killed for lack of memory", fixture.Show(res), err)
 	}
 	goesOn(t, r)
 }
@@ -94,37 +95,38 @@ try:
 except OSError as e: print("refused", errno.errorcode[e.errno])
 print("wrote", n >> 20)`
 
-func diskFiller(t *testing.T, s *suite) {
-	s.needsLimits(t)
-	r := s.roomWith(t, providers.Spec{Resources: providers.Resources{MemoryMB: 256, DiskMB: 24}})
-	if got := said(run(t, r, python(fill, "/workspace/full"))); got["refused"] != "ENOSPC" || got["wrote"] != "24" {
+func diskFiller(t *testing.T, s *fixture.Suite) {
+	s.NeedsLimits(t)
+	r := s.NewRoomWith(t, providers.Spec{Resources: providers.Resources{MemoryMB: 256, DiskMB: 24}})
+	if got := said(fixture.Run(t, r, python(fill, "/workspace/full"))); got["refused"] != "ENOSPC" ||
+		got["wrote"] != "24" {
 		t.Errorf("the program was told %v; want ENOSPC after 24 MiB", got)
 	}
-	_, err := r.WriteFile(within(t), "more", pattern(1<<20), 0)
-	wantClass(t, err, providers.NoSpace)
+	_, err := r.WriteFile(fixture.Within(t), "more", fixture.Pattern(1<<20), 0)
+	fixture.WantClass(t, err, providers.NoSpace)
 	goesOn(t, r)
-	if err := r.Remove(within(t), "full"); err != nil {
+	if err := r.Remove(fixture.Within(t), "full"); err != nil {
 		t.Errorf("remove: %v", err)
 	}
-	mustWrite(t, r, "more", "there is space again")
+	fixture.MustWrite(t, r, "more", "there is space again")
 }
 
-func tempFiller(t *testing.T, s *suite) {
-	s.needsLimits(t)
-	r := s.roomWith(t, providers.Spec{Resources: providers.Resources{MemoryMB: 256, DiskMB: 24}})
-	if got := said(run(t, r, python(fill, "/tmp/full"))); got["refused"] != "ENOSPC" || got["wrote"] != "64" {
+func tempFiller(t *testing.T, s *fixture.Suite) {
+	s.NeedsLimits(t)
+	r := s.NewRoomWith(t, providers.Spec{Resources: providers.Resources{MemoryMB: 256, DiskMB: 24}})
+	if got := said(fixture.Run(t, r, python(fill, "/tmp/full"))); got["refused"] != "ENOSPC" || got["wrote"] != "64" {
 		t.Errorf("the program was told %v; want ENOSPC after 64 MiB", got)
 	}
-	_, err := r.WriteFile(within(t), "/tmp/more", pattern(1<<20), 0)
-	wantClass(t, err, providers.NoSpace)
+	_, err := r.WriteFile(fixture.Within(t), "/tmp/more", fixture.Pattern(1<<20), 0)
+	fixture.WantClass(t, err, providers.NoSpace)
 	goesOn(t, r)
-	mustWrite(t, r, "elsewhere", "the work directory is not full")
+	fixture.MustWrite(t, r, "elsewhere", "the work directory is not full")
 }
 
-func inodeFiller(t *testing.T, s *suite) {
-	s.needsLimits(t)
-	r := s.room(t)
-	got := said(run(t, r, python(`
+func inodeFiller(t *testing.T, s *fixture.Suite) {
+	s.NeedsLimits(t)
+	r := s.NewRoom(t)
+	got := said(fixture.Run(t, r, python(`
 import os, errno
 n = 0
 try:
@@ -141,10 +143,10 @@ print("made", n)`)))
 	goesOn(t, r)
 }
 
-func fileHoarder(t *testing.T, s *suite) {
-	s.needsLimits(t)
-	r := s.room(t)
-	got := said(run(t, r, python(`
+func fileHoarder(t *testing.T, s *fixture.Suite) {
+	s.NeedsLimits(t)
+	r := s.NewRoom(t)
+	got := said(fixture.Run(t, r, python(`
 import os, resource, errno
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -155,22 +157,31 @@ try:
     while n < 100000: os.open("/dev/null", os.O_RDONLY); n += 1
 except OSError as e: print("open", errno.errorcode[e.errno])
 print("opened", n)`)))
-	if n, err := strconv.Atoi(got["opened"]); err != nil || n > 4096 || got["raise"] != "refused" || got["open"] != "EMFILE" {
+	if n, err := strconv.Atoi(got["opened"]); err != nil || n > 4096 || got["raise"] != "refused" ||
+		got["open"] != "EMFILE" {
 		t.Errorf("the program was told %v", got)
 	}
 	goesOn(t, r)
 }
 
-func gibibyteOfOutput(t *testing.T, s *suite) {
-	s.needsSystem(t)
+func gibibyteOfOutput(t *testing.T, s *fixture.Suite) {
+	s.NeedsSystem(t)
 	size := int64(1 << 30)
 	if s.OwnKernel {
 		size = 64 << 20 // its pipes are slow
 	}
-	r := s.room(t)
-	res := run(t, r, providers.Command{Argv: []string{"head", "-c", strconv.FormatInt(size, 10), "/dev/zero"}, MaxOutput: 1000, Timeout: 5 * time.Minute})
+	r := s.NewRoom(t)
+	res := fixture.Run(
+		t,
+		r,
+		providers.Command{
+			Argv:      []string{"head", "-c", strconv.FormatInt(size, 10), "/dev/zero"},
+			MaxOutput: 1000,
+			Timeout:   5 * time.Minute,
+		},
+	)
 	if res.StdoutBytes != size || len(res.Stdout) != 1000 || !res.Truncated() || res.ExitCode != 0 {
-		t.Errorf("got %s", show(res))
+		t.Errorf("got %s", fixture.Show(res))
 	}
 	goesOn(t, r)
 }
@@ -191,24 +202,25 @@ for _ in range(int(sys.argv[1])): os.wait()
 used = os.times()
 print("cores", (used.children_user + used.children_system) / (time.monotonic() - begun))`
 
-// processorHog lets one sandbox count in many processes and another in one: as sandboxes they are equals, and none has more
-// than its share of a core, also while others leave it free.
-func processorHog(t *testing.T, s *suite) {
-	s.needsLimits(t)
+// processorHog lets one sandbox count in many processes and another in one: as sandboxes they are equals, and none has
+// more than its share of a core, also while others leave it free.
+func processorHog(t *testing.T, s *fixture.Suite) {
+	s.NeedsLimits(t)
 	spec := providers.Spec{Resources: providers.Resources{CPUs: 0.2}}
-	hog, other := s.roomWith(t, spec), s.roomWith(t, spec)
+	hog, other := s.NewRoomWith(t, spec), s.NewRoomWith(t, spec)
 	rates := make(chan int)
-	for r, processes := range map[room]string{hog: "12", other: "1"} {
+	for r, processes := range map[fixture.Room]string{hog: "12", other: "1"} {
 		go func() {
 			cmd := python(count, processes)
-			cmd.Name = newID(t)
+			cmd.Name = fixture.NewID(t)
 			res, err := r.Run(t.Context(), cmd)
 			rate, parseErr := strconv.Atoi(said(res)["rate"])
 			if err != nil || parseErr != nil {
-				t.Errorf("count in %s processes: %s, %v", processes, show(res), err)
+				t.Errorf("count in %s processes: %s, %v", processes, fixture.Show(res), err)
 			}
 			// gVisor's kernel counts the time of all processes that would run as used.
-			if used, err := strconv.ParseFloat(said(res)["cores"], 64); !s.OwnKernel && (err != nil || used > 1.5*spec.Resources.CPUs) {
+			if used, err := strconv.ParseFloat(said(res)["cores"], 64); !s.OwnKernel &&
+				(err != nil || used > 1.5*spec.Resources.CPUs) {
 				t.Errorf("%s processes used %.2f cores, %v; their share is %.1f", processes, used, err, spec.Resources.CPUs)
 			}
 			if r == other {
@@ -219,8 +231,8 @@ func processorHog(t *testing.T, s *suite) {
 	}
 	// On a busy machine nobody could have used more. The control group says what holds on any.
 	const quota = `cd /sys/fs/cgroup; cat cpu.max 2>/dev/null || (cat cpu*/cpu.cfs_quota_us cpu*/cpu.cfs_period_us | xargs)`
-	if res := shell(t, hog, quota); !s.OwnKernel && string(res.Stdout) != "20000 100000\n" {
-		t.Errorf("its control group lets it use %s, want 20000 100000", show(res))
+	if res := fixture.Shell(t, hog, quota); !s.OwnKernel && string(res.Stdout) != "20000 100000\n" {
+		t.Errorf("its control group lets it use %s, want 20000 100000", fixture.Show(res))
 	}
 	greedy, modest := <-rates, <-rates
 	if greedy < 0 {

@@ -1,4 +1,5 @@
-package providertest
+// Package cells checks code that runs in contexts: cells of Python, bash and JavaScript.
+package cells
 
 import (
 	"encoding/json"
@@ -9,26 +10,27 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/codecontext"
+	"sandyard/providers/providertest/fixture"
 )
 
 // notebook runs cells in one sandbox.
 type notebook struct {
 	t    *testing.T
 	box  codecontext.Box
-	room room
+	room fixture.Room
 }
 
-func (s *suite) notebook(t *testing.T) notebook {
+func newNotebook(t *testing.T, s *fixture.Suite) notebook {
 	t.Helper()
-	return s.notebookIn(t, 1024) // many contexts run in it
+	return notebookIn(t, s, 1024) // many contexts run in it
 }
 
-func (s *suite) notebookIn(t *testing.T, megabytes int64) notebook {
+func notebookIn(t *testing.T, s *fixture.Suite, megabytes int64) notebook {
 	t.Helper()
-	if s.needsSystem(t); s.caps.Code == providers.Unsupported {
+	if s.NeedsSystem(t); s.Caps.Code == providers.Unsupported {
 		t.Skip("skipped: the provider declares code unsupported")
 	}
-	r := s.roomWith(t, providers.Spec{Resources: providers.Resources{MemoryMB: megabytes}})
+	r := s.NewRoomWith(t, providers.Spec{Resources: providers.Resources{MemoryMB: megabytes}})
 	box, err := codecontext.In(r.Sandbox)
 	if err != nil {
 		t.Fatal(err)
@@ -44,14 +46,14 @@ func (n notebook) on(t *testing.T) notebook {
 
 func (n notebook) cell(lang, context, code string) codecontext.Cell {
 	return codecontext.Cell{
-		ID: newID(n.t), Language: lang, Context: context, Code: code, Timeout: time.Minute, MaxOutput: 1 << 20,
+		ID: fixture.NewID(n.t), Language: lang, Context: context, Code: code, Timeout: time.Minute, MaxOutput: 1 << 20,
 	}
 }
 
 // run runs a cell and fails the test on an error of the platform.
 func (n notebook) run(c codecontext.Cell, stop <-chan struct{}) codecontext.Outcome {
 	n.t.Helper()
-	o, err := codecontext.Run(within(n.t), n.box, c, stop)
+	o, err := codecontext.Run(fixture.Within(n.t), n.box, c, stop)
 	if err != nil {
 		n.t.Fatalf("cell %.80q: %v", c.Code, err)
 	}
@@ -104,27 +106,41 @@ func tell(o codecontext.Outcome) string {
 	for _, r := range o.Results {
 		shown = append(shown, fmt.Sprintf("%.300s", r.Data))
 	}
-	return fmt.Sprintf("error %+v exit code %s state lost %v timed out %v cut %v count %d\nstdout %d %.300q\nstderr %d %.300q\nresults %s",
-		o.Error, code, o.StateLost, o.TimedOut, o.Cut, o.Count, o.StdoutBytes, o.Stdout, o.StderrBytes, o.Stderr, shown)
+	return fmt.Sprintf(
+		"error %+v exit code %s state lost %v timed out %v cut %v count %d\nstdout %d %.300q\nstderr %d %.300q\nresults %s",
+		o.Error,
+		code,
+		o.StateLost,
+		o.TimedOut,
+		o.Cut,
+		o.Count,
+		o.StdoutBytes,
+		o.Stdout,
+		o.StderrBytes,
+		o.Stderr,
+		shown,
+	)
 }
 
-// code checks cells of Python and bash, and what holds for those of all languages.
-func code(t *testing.T, s *suite) {
-	n := s.notebook(t)
+// Run checks cells of Python and bash, and what holds for those of all languages.
+func Run(t *testing.T, s *fixture.Suite) {
+	n := newNotebook(t, s)
 	for name, check := range map[string]func(*testing.T, notebook){
 		"python": pythonCells, "python rich": pythonRich, "python errors": pythonErrors, "python ends": pythonEnds,
-		"bash": bashCells, "bash exits": bashExits, "interrupt": interruptedCells, "killed": killedCells, "once": cellsRunOnce,
-		"contexts": contexts, "made contexts": madeContexts, "output": cellOutput, "live": cellsLive, "long": longCells, "fakes": fakedCells,
+		"bash": bashCells, "bash exits": bashExits, "interrupt": interruptedCells, "killed": killedCells,
+		"once":     cellsRunOnce,
+		"contexts": contexts, "made contexts": madeContexts, "output": cellOutput, "live": cellsLive, "long": longCells,
+		"fakes": fakedCells,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); check(t, n.on(t)) })
 	}
-	t.Run("another worker", func(t *testing.T) { t.Parallel(); cellTakenOver(t, s, s.notebook(t)) })
+	t.Run("another worker", func(t *testing.T) { t.Parallel(); cellTakenOver(t, s, newNotebook(t, s)) })
 	t.Run("out of memory", func(t *testing.T) { t.Parallel(); hungryCell(t, s) })
 	t.Run("paused", func(t *testing.T) { t.Parallel(); pausedCell(t, s) })
 	t.Run("no interpreter", func(t *testing.T) {
 		t.Parallel()
-		_, err := codecontext.Run(within(t), n.box, n.on(t).cell(codecontext.JavaScript, "", "1"), nil)
-		if wantClass(t, err, providers.NoCommand); err != nil && !strings.Contains(err.Error(), "node") {
+		_, err := codecontext.Run(fixture.Within(t), n.box, n.on(t).cell(codecontext.JavaScript, "", "1"), nil)
+		if fixture.WantClass(t, err, providers.NoCommand); err != nil && !strings.Contains(err.Error(), "node") {
 			t.Errorf("it does not name what is missing: %v", err)
 		}
 	})
@@ -137,10 +153,18 @@ func pythonCells(t *testing.T, n notebook) {
 	n.wants(py("_ + 1;"), "", "")
 	n.wants(py("import os\nos.mkdir('below'); os.chdir('below')"), "", "")
 	n.wants(py("os.path.basename(os.getcwd())"), "", "'below'")
-	n.wants(py("import asyncio\nasync def later():\n    await asyncio.sleep(0.01)\n    return 'late'\nawait later()"), "", "'late'")
+	n.wants(
+		py("import asyncio\nasync def later():\n    await asyncio.sleep(0.01)\n    return 'late'\nawait later()"),
+		"",
+		"'late'",
+	)
 	n.wants(py("for i in range(2): print(i)\nNone"), "0\n1\n", "")
 	n.wants(py("class A:\n    pass\nimport pickle\ntype(pickle.loads(pickle.dumps(A()))).__name__"), "", "'A'")
-	c := n.cell(codecontext.Python, "py", "import subprocess\nsubprocess.run('echo $WORD $PWD; echo wrong >&2', shell=True).returncode")
+	c := n.cell(
+		codecontext.Python,
+		"py",
+		"import subprocess\nsubprocess.run('echo $WORD $PWD; echo wrong >&2', shell=True).returncode",
+	)
 	c.Env, c.Dir = map[string]string{"WORD": "here"}, "/tmp"
 	o := n.run(c, nil)
 	n.wants(o, "here /tmp\n", "0")
@@ -148,7 +172,11 @@ func pythonCells(t *testing.T, n notebook) {
 		t.Errorf("got %s", tell(o))
 	}
 	for _, joined := range []bool{true, false} { // and the cell behind it has two streams again
-		c = n.cell(codecontext.Python, "py", "print('1'); print('2', file=sys.stderr); subprocess.run('echo 3 >&2', shell=True); print('4')")
+		c = n.cell(
+			codecontext.Python,
+			"py",
+			"print('1'); print('2', file=sys.stderr); subprocess.run('echo 3 >&2', shell=True); print('4')",
+		)
 		c.Code, c.Merge = "import sys\n"+c.Code, joined
 		want := map[bool]string{true: "1\n2\n3\n4\n", false: "1\n4\n"}[joined]
 		if o := n.run(c, nil); string(o.Stdout) != want || joined == (len(o.Stderr) > 0) {
@@ -170,7 +198,8 @@ Page()`)
 		t.Fatalf("got %s", tell(o))
 	}
 	page, list, last := o.Results[0], o.Results[1], o.Results[2]
-	if page.Main || unquote(page.Data["text/html"]) != "<b>bold</b>" || unquote(page.Data["image/png"]) != "iVBORw==" || unquote(page.Data["text/plain"]) != "a page" {
+	if page.Main || unquote(page.Data["text/html"]) != "<b>bold</b>" || unquote(page.Data["image/png"]) != "iVBORw==" ||
+		unquote(page.Data["text/plain"]) != "a page" {
 		t.Errorf("a page is shown as %s", page.Data)
 	}
 	if string(list.Data["application/json"]) != `{"a": [1, 2]}` || !last.Main {
@@ -181,7 +210,8 @@ Page()`)
 		t.Errorf("of 1000 results there are %d; %v", len(o.Results), o.Cut)
 	}
 	o = n.do(codecontext.Python, "rich", "class Big:\n    def _repr_html_(self): return 'x' * (9 << 20)\nBig()")
-	if len(o.Results) != 1 || !o.Cut || o.Results[0].Data["text/html"] != nil || !strings.Contains(mainText(o), "Big object") {
+	if len(o.Results) != 1 || !o.Cut || o.Results[0].Data["text/html"] != nil ||
+		!strings.Contains(mainText(o), "Big object") {
 		t.Errorf("of 9 MiB there are %d results, cut %v", len(o.Results), o.Cut)
 	}
 	o = n.do(codecontext.Python, "rich", "class Large:\n    def _repr_html_(self): return 'x' * (3 << 20)\nLarge()")
@@ -194,11 +224,13 @@ func pythonErrors(t *testing.T, n notebook) {
 	py := func(code string) codecontext.Outcome { t.Helper(); return n.do(codecontext.Python, "err", code) }
 	o := py("kept = 1\ndef f():\n    return 1 / 0\nprint('before')\nf()")
 	n.fails(o, "ZeroDivisionError", "    return 1 / 0")
-	if string(o.Stdout) != "before\n" || strings.Contains(o.Error.Traceback, `"sandyard"`) || o.Error.Value != "division by zero" {
+	if string(o.Stdout) != "before\n" || strings.Contains(o.Error.Traceback, `"sandyard"`) ||
+		o.Error.Value != "division by zero" {
 		t.Errorf("got %s", tell(o))
 	}
 	o = py("def f(:\n  pass")
-	if n.fails(o, "SyntaxError", "line 1"); strings.Contains(o.Error.Traceback, "ast.py") || !strings.Contains(o.Error.Traceback, "def f(:") {
+	if n.fails(o, "SyntaxError", "line 1"); strings.Contains(o.Error.Traceback, "ast.py") ||
+		!strings.Contains(o.Error.Traceback, "def f(:") {
 		t.Errorf("got %s", tell(o))
 	}
 	n.fails(py("class Own(Exception): pass\nraise Own('mine')"), "Own", "mine")
@@ -265,15 +297,30 @@ func bashExits(t *testing.T, n notebook) {
 			t.Errorf("got %s\nwant exit code %d, stdout %q", tell(o), code, out)
 		}
 	}
-	exits(sh("shopt -s extglob\ncode='my own'; state=2; i=3; declare -A map=([k]='v w'); f() { case $1 in +(x)) echo xs ;; esac; }; alias ll='echo aliased'; cd /tmp; umask 027"), 0, "")
+	exits(
+		sh(
+			"shopt -s extglob\ncode='my own'; state=2; i=3; declare -A map=([k]='v w'); f() { case $1 in +(x)) echo xs ;; "+
+				"esac; "+
+				"}; alias ll='echo aliased'; cd /tmp; umask 027",
+		),
+		0,
+		"",
+	)
 	for range 3 {
-		exits(sh("f() { case $1 in +(x)) echo xs ;; esac; echo \"$code\"; exit 4; }; f xx; echo not reached"), 4, "xs\nmy own\n")
+		exits(
+			sh("f() { case $1 in +(x)) echo xs ;; esac; echo \"$code\"; exit 4; }; f xx; echo not reached"),
+			4,
+			"xs\nmy own\n",
+		)
 	}
 	exits(sh("echo \"$code $state $i ${map[k]} $PWD $(umask)\""), 0, "my own 2 3 v w /tmp 0027\n")
 	exits(sh("set -eu; echo strict"), 0, "strict\n")
 	exits(sh("echo before; false; echo after"), 1, "before\n")
 	exits(sh("echo $-; echo $nothing_of_this_name 2>&1"), 1, "ehuBc\n")
-	if o := sh("echo $nothing_of_this_name"); !strings.Contains(string(o.Stderr), "bash: line 1: nothing_of_this_name: unbound") {
+	if o := sh("echo $nothing_of_this_name"); !strings.Contains(
+		string(o.Stderr),
+		"bash: line 1: nothing_of_this_name: unbound",
+	) {
 		t.Errorf("got %s", tell(o))
 	}
 	exits(sh("set +eu; readonly fixed=1; fixed=2; echo after"), 1, "")

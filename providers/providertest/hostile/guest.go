@@ -1,4 +1,4 @@
-package providertest
+package hostile
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sandyard/providers"
+	"sandyard/providers/providertest/fixture"
 )
 
 // beset attacks every process that is not its own: by its files in /proc, by tracing, by its limits and by signals that
@@ -32,16 +33,16 @@ for n in [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.S
 print("done")`
 
 // besetGuest lets a program do to the guest what it can short of killing it, all at once and then over again.
-func besetGuest(t *testing.T, s *suite) {
-	s.needsSystem(t)
-	r := s.room(t)
+func besetGuest(t *testing.T, s *fixture.Suite) {
+	s.NeedsSystem(t)
+	r := s.NewRoom(t)
 	for range 3 {
 		cmd := python(beset)
-		cmd.Name = newID(t)
-		res, err := r.Run(within(t), cmd)
+		cmd.Name = fixture.NewID(t)
+		res, err := r.Run(fixture.Within(t), cmd)
 		if err != nil && s.OwnKernel { // which lets a user limit and signal his own processes, process 1 among them
-			eventually(t, "the sandbox is lost", func() bool {
-				_, err := r.worker.Open(t.Context(), r.id)
+			fixture.Eventually(t, "the sandbox is lost", func() bool {
+				_, err := r.Worker.Open(t.Context(), r.ID)
 				return errors.Is(err, providers.ErrLost)
 			})
 			return
@@ -50,31 +51,31 @@ func besetGuest(t *testing.T, s *suite) {
 			t.Fatal(err)
 		}
 		if got := string(res.Stdout); got != "done\n" {
-			t.Errorf("the program got through: %s", show(res))
+			t.Errorf("the program got through: %s", fixture.Show(res))
 		}
 	}
 	goesOn(t, r)
-	mustWrite(t, r, "a/b", "files as well")
-	wantFile(t, r, "a/b", "files as well")
+	fixture.MustWrite(t, r, "a/b", "files as well")
+	fixture.WantFile(t, r, "a/b", "files as well")
 }
 
-// limitedGuest lowers one limit of the first process for good. A sandbox that this has made useless must not look as if it
-// were busy.
-func limitedGuest(t *testing.T, s *suite) {
-	s.needsSystem(t)
+// limitedGuest lowers one limit of the first process for good. A sandbox that this has made useless must not look as if
+// it were busy.
+func limitedGuest(t *testing.T, s *fixture.Suite) {
+	s.NeedsSystem(t)
 	for _, limit := range []string{"NOFILE", "FSIZE", "NPROC", "AS"} {
 		t.Run(limit, func(t *testing.T) {
 			t.Parallel()
-			r := s.room(t)
+			r := s.NewRoom(t)
 			cmd := python("import resource\nresource.prlimit(1, resource.RLIMIT_" + limit + ", (3, 3))")
-			cmd.Name = newID(t)
-			_, err := r.Run(within(t), cmd)
+			cmd.Name = fixture.NewID(t)
+			_, err := r.Run(fixture.Within(t), cmd)
 			for range 2 {
 				if err == nil {
-					_, err = r.WriteFile(within(t), "f", pattern(1000), 0)
+					_, err = r.WriteFile(fixture.Within(t), "f", fixture.Pattern(1000), 0)
 				}
 				if err == nil {
-					_, err = r.Run(within(t), providers.Command{Name: newID(t), Shell: "true"})
+					_, err = r.Run(fixture.Within(t), providers.Command{Name: fixture.NewID(t), Shell: "true"})
 				}
 			}
 			if err != nil && s.OwnKernel {
@@ -91,19 +92,23 @@ func limitedGuest(t *testing.T, s *suite) {
 
 // killedGuest kills and stops the first process. Under the machine's kernel it is deaf to both; where it dies the
 // sandbox must be told to be lost.
-func killedGuest(t *testing.T, s *suite) {
-	s.needsSystem(t)
+func killedGuest(t *testing.T, s *fixture.Suite) {
+	s.NeedsSystem(t)
 	for _, signal := range []string{"KILL", "STOP"} {
 		t.Run(signal, func(t *testing.T) {
 			t.Parallel()
-			r := s.room(t)
-			cmd := providers.Command{Name: newID(t), Shell: "kill -" + signal + " 1; sleep 1; echo lives", Timeout: time.Minute}
-			res, err := r.Run(within(t), cmd)
+			r := s.NewRoom(t)
+			cmd := providers.Command{
+				Name:    fixture.NewID(t),
+				Shell:   "kill -" + signal + " 1; sleep 1; echo lives",
+				Timeout: time.Minute,
+			}
+			res, err := r.Run(fixture.Within(t), cmd)
 			switch {
 			case err != nil && s.OwnKernel:
 				endsCleanly(t, r, err, "sandbox")
 			case err != nil || string(res.Stdout) != "lives\n":
-				t.Errorf("got %s, %v", show(res), err)
+				t.Errorf("got %s, %v", fixture.Show(res), err)
 			default:
 				goesOn(t, r)
 			}
@@ -135,12 +140,12 @@ for way in glob.glob("/proc/1/fd/*") + ["/proc/1/fd/0", "/proc/1/fd/1"]:
 print("done")`
 
 // guestsCalls shows that no program in the sandbox reaches the guest's calls, with a token or without.
-func guestsCalls(t *testing.T, s *suite) {
-	s.needsSystem(t)
-	r := s.room(t)
+func guestsCalls(t *testing.T, s *fixture.Suite) {
+	s.NeedsSystem(t)
+	r := s.NewRoom(t)
 	cmd := python(callGuest)
-	cmd.Name = newID(t)
-	for line := range strings.Lines(string(run(t, r, cmd).Stdout)) {
+	cmd.Name = fixture.NewID(t)
+	for line := range strings.Lines(string(fixture.Run(t, r, cmd).Stdout)) {
 		// gVisor's kernel of 2022 lets a user open what his other processes have open. What a program makes of that is
 		// besetGuest's matter; calls it does not get.
 		if line != "done\n" && (!s.OwnKernel || !strings.HasPrefix(line, "opened ")) {
@@ -151,16 +156,16 @@ func guestsCalls(t *testing.T, s *suite) {
 }
 
 // falseGuest plays a guest of its own to whoever reads a command's output, and starts the real program again.
-func falseGuest(t *testing.T, s *suite) {
-	s.needsSystem(t)
-	r := s.room(t)
-	res := run(t, r, providers.Command{Shell: `for i in 1 2 3; do
+func falseGuest(t *testing.T, s *fixture.Suite) {
+	s.NeedsSystem(t)
+	r := s.NewRoom(t)
+	res := fixture.Run(t, r, providers.Command{Shell: `for i in 1 2 3; do
 	(sleep 1 | timeout -s KILL 5 /.sandyard/guest stdio -workdir /workspace) | head -c 1000
 done; head -c 100000 /.sandyard/guest; cat /dev/urandom | head -c 300000 >&2`, Timeout: time.Minute})
 	if res.StderrBytes < 300000 || res.StdoutBytes < 100000 {
-		t.Errorf("got %s", show(res))
+		t.Errorf("got %s", fixture.Show(res))
 	}
-	if left := alive(t, r, "/.sandyard/guest stdio -workdir /workspace "); strings.Count(left, "\n") > 0 {
+	if left := fixture.Alive(t, r, "/.sandyard/guest stdio -workdir /workspace "); strings.Count(left, "\n") > 0 {
 		t.Errorf("guests now:\n%s", left)
 	}
 	goesOn(t, r)
