@@ -16,6 +16,7 @@ import (
 	"sandyard/providers"
 	"sandyard/providers/catalog"
 	"sandyard/providers/docker"
+	"sandyard/providers/docker/pool"
 	"sandyard/providers/local"
 )
 
@@ -84,7 +85,7 @@ func openProvider(ctx context.Context, name string, c Worker, outside providers.
 	p, err := catalog.Open(ctx, name, catalog.Config{
 		Docker: docker.Config{
 			Host: c.DockerHost, Fleet: c.Fleet, GuestPath: guest, Runtime: c.Runtime, Pull: c.Pull, Unsafe: c.Unsafe == "allow", Outbound: outside, Logger: log, Defaults: c.resources(),
-			Pool: docker.Pool{Size: c.PoolSize, Max: c.PoolMax}, DiskReserve: int64(c.DiskReserve) << 20,
+			Pool: pool.Config{Size: c.PoolSize, Max: c.PoolMax}, DiskReserve: int64(c.DiskReserve) << 20,
 		},
 		E2B:     c.e2b(log),
 		Daytona: c.daytona(log),

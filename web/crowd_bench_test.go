@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"sandyard/providers/docker/pool"
 
-	"sandyard/providers/docker"
+	"github.com/jackc/pgx/v5"
 )
 
 // BenchmarkCrowd asks for 100 sandboxes at once, as whole requests, and beside it for 100 containers like theirs
@@ -22,7 +22,7 @@ func BenchmarkCrowd(b *testing.B) {
 	if testing.Short() {
 		crowd = 8
 	}
-	y := newDockerYard(b, docker.Pool{Size: 4, Max: 16})
+	y := newDockerYard(b, pool.Config{Size: 4, Max: 16})
 	conn := must(pgx.Connect(context.Background(), y.dsn))(b)
 	must(conn.Exec(context.Background(), "UPDATE tenants SET max_sandboxes = 1000"))(b)
 	check(b, conn.Close(context.Background()))

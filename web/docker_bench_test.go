@@ -30,6 +30,7 @@ import (
 	"sandyard/jobs/worker"
 	"sandyard/netguard"
 	"sandyard/providers/docker"
+	"sandyard/providers/docker/pool"
 	"sandyard/web"
 )
 
@@ -37,7 +38,7 @@ import (
 // baseline does the same with a container like the sandbox's through the Engine API: no queue, no record, nothing that
 // survives its caller.
 func BenchmarkSandbox(b *testing.B) {
-	y := newDockerYard(b, docker.Pool{})
+	y := newDockerYard(b, pool.Config{})
 	box, warm := y.box(), y.container()
 	b.Run("exec true/vs docker exec", func(b *testing.B) {
 		abbench.Latency(b, abbench.Turns{Rounds: 40, Ours: 5, Base: 2},
@@ -106,7 +107,7 @@ type dockerYard struct {
 	http     *fasthttp.Client
 }
 
-func newDockerYard(b *testing.B, pool docker.Pool) *dockerYard {
+func newDockerYard(b *testing.B, pool pool.Config) *dockerYard {
 	y := &dockerYard{b: b, http: &fasthttp.Client{MaxConnsPerHost: 256}}
 	y.rig = newRig(b, func(c *web.Config) {
 		catalog := jobs.Catalog{
@@ -124,7 +125,7 @@ func newDockerYard(b *testing.B, pool docker.Pool) *dockerYard {
 	return y
 }
 
-func (y *dockerYard) workOnDocker(pool docker.Pool) {
+func (y *dockerYard) workOnDocker(pool pool.Config) {
 	log := slog.New(slog.DiscardHandler)
 	p := must(docker.New(context.Background(), docker.Config{Unsafe: true, Fleet: "bench-" + uuid.NewString(), GuestPath: buildGuest(y.b), Pool: pool}))(y.b)
 	y.provider = p

@@ -17,7 +17,7 @@ import (
 	"sandyard/jobs/webhook"
 	"sandyard/models"
 	"sandyard/netguard"
-	"sandyard/providers/docker"
+	"sandyard/providers/docker/pool"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 // BenchmarkFlood measures a tenant's commands, and a flooding tenant's own timeouts, while commands of the flood run that
 // last for a day and as many of its jobs as may wait do so. The baseline is the same before the flood.
 func BenchmarkFlood(b *testing.B) {
-	y := newDockerYard(b, docker.Pool{})
+	y := newDockerYard(b, pool.Config{})
 	f := newFlood(y)
 	scheduler := scheduler.New(scheduler.Config{
 		Store: y.store, Client: f.client, Queue: y.queue, Webhooks: webhook.New(y.store, y.queue, netguard.Rules{}, discarded()), Log: discarded(),

@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"sandyard/dev/abbench"
-	"sandyard/providers/docker"
+	"sandyard/providers/docker/pool"
 )
 
 // BenchmarkPool measures creates that find a container waiting, as whole requests, beside a container's start through
 // the Engine API. Neither is disturbed by the pool's refill, which both wait for first.
 func BenchmarkPool(b *testing.B) {
-	pool := docker.Pool{Size: 2, Max: 2}
+	pool := pool.Config{Size: 2, Max: 2}
 	y := newDockerYard(b, pool)
 	for range 10 { // a server's life begins with plans that PostgreSQL makes anew, five times for each statement of a connection
 		must(y.createAndDelete())(b)

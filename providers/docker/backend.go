@@ -7,6 +7,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"sandyard/providers"
+	"sandyard/providers/docker/engineerr"
 	"sandyard/providers/guestconn"
 )
 
@@ -54,7 +55,7 @@ func (b backend) End(ctx context.Context, r resource) error {
 	b.p.silent.Store(r.ref, nil)
 	if err := b.p.api.ContainerKill(ctx, r.ref, "KILL"); err != nil {
 		b.p.silent.Delete(r.ref)
-		return translate(err, "kill an unresponsive sandbox")
+		return engineerr.Translate(err, "kill an unresponsive sandbox")
 	}
 	return nil
 }
@@ -62,7 +63,7 @@ func (b backend) End(ctx context.Context, r resource) error {
 func (p *Provider) attach(ctx context.Context, ref string) (*stream, error) {
 	attached, err := p.api.ContainerAttach(ctx, ref, container.AttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
-		return nil, translate(err, "attach to the container")
+		return nil, engineerr.Translate(err, "attach to the container")
 	}
 	return newStream(attached), nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/confine"
+	"sandyard/providers/docker/engineerr"
 )
 
 // labelBuild is on the images that builds have made; its value is the image's name.
@@ -39,7 +40,7 @@ var _ providers.Builder = (*Provider)(nil)
 func (p *Provider) Image(ctx context.Context, name string) (providers.ImageConfig, error) {
 	found, err := p.inspectImage(ctx, name)
 	if err != nil {
-		return providers.ImageConfig{}, translate(err, "look for the image")
+		return providers.ImageConfig{}, engineerr.Translate(err, "look for the image")
 	}
 	c := providers.ImageConfig{Env: map[string]string{}}
 	if found.Config != nil {
@@ -130,7 +131,7 @@ func (p *Provider) launchBuild(ctx context.Context, b providers.Build) (string, 
 	case p.starts <- struct{}{}:
 		defer func() { <-p.starts }()
 	case <-ctx.Done():
-		return "", translate(ctx.Err(), "wait for a free start")
+		return "", engineerr.Translate(ctx.Err(), "wait for a free start")
 	}
 	return p.startBuild(ctx, b)
 }
@@ -159,7 +160,7 @@ func (p *Provider) startBuild(ctx context.Context, b providers.Build) (string, e
 		h.CapAdd = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID"}
 	})
 	if err != nil {
-		return "", translate(err, "create the build's container")
+		return "", engineerr.Translate(err, "create the build's container")
 	}
 	if err := p.api.ContainerStart(ctx, ref, container.StartOptions{}); err != nil {
 		p.guest.forget() // as create does
@@ -198,7 +199,7 @@ func (p *Provider) runSteps(ctx context.Context, ref string, b providers.Build, 
 		if len(s.Files) > 0 {
 			err := p.api.CopyToContainer(ctx, ref, "/", bytes.NewReader(s.Files), container.CopyToContainerOptions{})
 			switch {
-			case err != nil && (ctx.Err() != nil || classOf(err) == providers.Unavailable):
+			case err != nil && (ctx.Err() != nil || engineerr.ClassOf(err) == providers.Unavailable):
 				return buildError(err, "copy files into the build")
 			case err != nil: // the engine's words may hold paths with variables put in
 				return stepFailed(n, b, s, "the files could not be copied; check that every directory in the destination is not a file or a link", "")
@@ -263,7 +264,7 @@ func (p *Provider) checkUser(ctx context.Context, ref, user string) error {
 		return nil
 	}
 	code, err := p.exec(ctx, ref, container.ExecOptions{User: user, WorkingDir: "/", Cmd: []string{guestProgram, "version"}}, io.Discard)
-	unknown := err != nil && ctx.Err() == nil && classOf(err) != providers.Unavailable
+	unknown := err != nil && ctx.Err() == nil && engineerr.ClassOf(err) != providers.Unavailable
 	if unknown || err == nil && code != 0 {
 		return providers.Errorf(providers.BuildFailed, "the image has no user or group with the name in USER; use numbers, such as 1000:1000")
 	}
@@ -288,7 +289,7 @@ func (p *Provider) exec(ctx context.Context, ref string, what container.ExecOpti
 		return 0, buildError(err, "read a step's output")
 	}
 	if ctx.Err() != nil {
-		return 0, translate(ctx.Err(), "finish a step")
+		return 0, engineerr.Translate(ctx.Err(), "finish a step")
 	}
 	return p.exitCode(ctx, made.ID)
 }
@@ -306,14 +307,14 @@ func (p *Provider) exitCode(ctx context.Context, exec string) (int, error) {
 		select {
 		case <-time.After(removePoll):
 		case <-ctx.Done():
-			return 0, translate(ctx.Err(), "wait for a step's end")
+			return 0, engineerr.Translate(ctx.Err(), "wait for a step's end")
 		}
 	}
 }
 
 // buildError is translate for a container that is no sandbox: that it is gone says nothing about one.
 func buildError(err error, doing string) error {
-	e := providers.AsError(translate(err, doing))
+	e := providers.AsError(engineerr.Translate(err, doing))
 	if e.Class == providers.NotFound || e.Class == providers.Busy {
 		return providers.Errorf(providers.Unavailable, "the build container is gone: %w", err)
 	}
@@ -357,7 +358,7 @@ func (p *Provider) Built(ctx context.Context) ([]string, error) {
 	found, err := p.api.ImageList(ctx, image.ListOptions{Filters: filters.NewArgs(
 		filters.Arg("label", labelFleet+"="+p.cfg.Fleet), filters.Arg("label", labelBuild))})
 	if err != nil {
-		return nil, translate(err, "list the images")
+		return nil, engineerr.Translate(err, "list the images")
 	}
 	var names []string
 	for _, i := range found {
@@ -378,7 +379,7 @@ func (p *Provider) RemoveImage(ctx context.Context, name string) error {
 	if err == nil || errdefs.IsNotFound(err) || errdefs.IsConflict(err) {
 		return nil
 	}
-	return translate(err, "remove the image")
+	return engineerr.Translate(err, "remove the image")
 }
 
 // tail passes on what is written and keeps the end of it.

@@ -17,6 +17,7 @@ import (
 	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/docker"
+	"sandyard/providers/docker/pool"
 )
 
 // building is a build on the test's image, whose result goes with the test.
@@ -175,7 +176,7 @@ func TestBuildBeginsAnew(t *testing.T) {
 func TestBuildKeepsNobodyFromStarting(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
-	p := y.openWith(t, docker.Config{Guest: guestFiles(t), StartConcurrency: 1, Pool: docker.Pool{Size: 1}})
+	p := y.openWith(t, docker.Config{Guest: guestFiles(t), StartConcurrency: 1, Pool: pool.Config{Size: 1}})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	runs, ended := make(chan struct{}), make(chan struct{})

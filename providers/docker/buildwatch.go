@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandyard/providers"
+	"sandyard/providers/docker/engineerr"
 )
 
 const (
@@ -153,7 +154,7 @@ func (p *Provider) disk(ctx context.Context) (fs unix.Statfs_t, err error) {
 	if dir == nil {
 		info, err := p.api.Info(ctx)
 		if err != nil {
-			return fs, translate(err, "ask the docker engine")
+			return fs, engineerr.Translate(err, "ask the docker engine")
 		}
 		dir = &info.DockerRootDir
 		p.root.Store(dir)

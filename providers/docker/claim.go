@@ -10,6 +10,8 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"sandyard/providers"
+	"sandyard/providers/docker/engineerr"
+	"sandyard/providers/docker/pool"
 )
 
 // errStale is a member made from what its image's name no longer means, or one that has waited too long.
@@ -22,8 +24,8 @@ func (p *Provider) fromPool(ctx context.Context, spec providers.Spec) (providers
 		return providers.Instance{}, false
 	}
 	key := classKey(spec)
-	p.pool.ask(key)
-	for m := p.pool.take(key); m != nil; m = p.pool.take(key) {
+	p.pool.Ask(key)
+	for m := p.pool.Take(key); m != nil; m = p.pool.Take(key) {
 		err := p.adopt(ctx, m, spec)
 		switch {
 		case err == nil:
@@ -31,11 +33,11 @@ func (p *Provider) fromPool(ctx context.Context, spec providers.Spec) (providers
 		case errdefs.IsConflict(err) && p.keeps(m, spec):
 			return providers.Instance{}, false
 		case errors.Is(err, errUnnamed):
-			p.cfg.Logger.WarnContext(ctx, "pool container may have become the sandbox", "sandbox_id", spec.ID, "container", m.name, "error", err)
-			m.letGo()
+			p.cfg.Logger.WarnContext(ctx, "pool container may have become the sandbox", "sandbox_id", spec.ID, "container", m.Name, "error", err)
+			m.LetGo()
 			return providers.Instance{}, false
 		}
-		p.cfg.Logger.WarnContext(ctx, "pool container not used", "container", m.name, "error", err)
+		p.cfg.Logger.WarnContext(ctx, "pool container not used", "container", m.Name, "error", err)
 		p.retire(ctx, m)
 		if ctx.Err() != nil || errdefs.IsConflict(err) {
 			break
@@ -46,13 +48,13 @@ func (p *Provider) fromPool(ctx context.Context, spec providers.Spec) (providers
 
 // adopt checks the member, fits its limits and gives it the sandbox's name, in this order: with the name it is the
 // sandbox, whatever becomes of this worker, and without it the member ends by itself when its worker does.
-func (p *Provider) adopt(ctx context.Context, m *member, spec providers.Spec) error {
+func (p *Provider) adopt(ctx context.Context, m *pool.Member, spec providers.Spec) error {
 	if err := p.fresh(ctx, m); err != nil {
 		return err
 	}
-	if changes, any := limitChanges(m.spec.Resources, spec.Resources); any {
-		if _, err := p.api.ContainerUpdate(ctx, m.ref, container.UpdateConfig{Resources: changes}); err != nil {
-			return translate(err, "set the limits")
+	if changes, any := limitChanges(m.Spec.Resources, spec.Resources); any {
+		if _, err := p.api.ContainerUpdate(ctx, m.Ref, container.UpdateConfig{Resources: changes}); err != nil {
+			return engineerr.Translate(err, "set the limits")
 		}
 	}
 	return p.rename(ctx, m, spec.ID)
@@ -63,59 +65,59 @@ func (p *Provider) adopt(ctx context.Context, m *member, spec providers.Spec) er
 var errUnnamed = errors.New("the engine did not answer")
 
 // rename gives the member the sandbox's name. A conflict comes back as it is.
-func (p *Provider) rename(ctx context.Context, m *member, id string) error {
-	err := p.api.ContainerRename(ctx, m.ref, containerName(id))
+func (p *Provider) rename(ctx context.Context, m *pool.Member, id string) error {
+	err := p.api.ContainerRename(ctx, m.Ref, containerName(id))
 	if err == nil || errdefs.IsConflict(err) {
 		return err
 	}
 	found, lost := p.inspect(ctx, id)
-	if lost == nil && found.ref == m.ref {
+	if lost == nil && found.ref == m.Ref {
 		return nil
 	}
 	return fmt.Errorf("%w: %w", errUnnamed, err)
 }
 
 // fresh speaks to the member, which keeps it alive, and checks meanwhile that it still is what it was made as.
-func (p *Provider) fresh(ctx context.Context, m *member) error {
+func (p *Provider) fresh(ctx context.Context, m *pool.Member) error {
 	answered := make(chan error, 1)
-	go func() { answered <- m.answers(ctx) }()
-	held, err := p.imageOf(ctx, m.spec.Image)
+	go func() { answered <- answers(ctx, m) }()
+	held, err := p.imageOf(ctx, m.Spec.Image)
 	if silent := <-answered; silent != nil {
 		return silent
 	}
 	if err != nil {
-		return translate(err, "look for the image")
+		return engineerr.Translate(err, "look for the image")
 	}
-	if held.ID != m.imageID || time.Since(m.madeAt) > memberAge {
+	if held.ID != m.ImageID || time.Since(m.MadeAt) > pool.MemberAge {
 		return errStale
 	}
 	return nil
 }
 
-func (m *member) answers(ctx context.Context) error {
+func answers(ctx context.Context, m *pool.Member) error {
 	ctx, stop := context.WithTimeout(ctx, silence)
 	defer stop()
-	return m.inside.Ping(ctx)
+	return m.Inside.Ping(ctx)
 }
 
 // keeps returns a member whose sandbox turned out to have a container to the pool, if nothing was changed about it.
-func (p *Provider) keeps(m *member, spec providers.Spec) bool {
-	_, changed := limitChanges(m.spec.Resources, spec.Resources)
-	return !changed && p.pool.put(m)
+func (p *Provider) keeps(m *pool.Member, spec providers.Spec) bool {
+	_, changed := limitChanges(m.Spec.Resources, spec.Resources)
+	return !changed && p.pool.Put(m)
 }
 
 // claim completes a sandbox that has just got its name. When it fails, create goes on from there as after a crash.
-func (p *Provider) claim(ctx context.Context, m *member, spec providers.Spec) (providers.Instance, bool) {
-	if err := m.inside.Claim(ctx, spec.Env); err != nil {
+func (p *Provider) claim(ctx context.Context, m *pool.Member, spec providers.Spec) (providers.Instance, bool) {
+	if err := m.Inside.Claim(ctx, spec.Env); err != nil {
 		p.cfg.Logger.WarnContext(ctx, "pool container did not accept its sandbox", "sandbox_id", spec.ID, "error", err)
-		m.letGo()
+		m.LetGo()
 		return providers.Instance{}, false
 	}
-	if err := p.guests.Hold(ctx, spec.ID, m.inside, m.raw); err != nil {
+	if err := p.guests.Hold(ctx, spec.ID, m.Inside, m.Raw); err != nil {
 		return providers.Instance{}, false
 	}
 	p.cfg.Logger.InfoContext(ctx, "sandbox started", "sandbox_id", spec.ID, "image", spec.Image, "pool", true)
-	return providers.Instance{ID: spec.ID, Ref: m.ref, State: providers.StateRunning, CreatedAt: m.madeAt}, true
+	return providers.Instance{ID: spec.ID, Ref: m.Ref, State: providers.StateRunning, CreatedAt: m.MadeAt}, true
 }
 
 // limitChanges is what to update where want differs from have. Memory and swap only change together.

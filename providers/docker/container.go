@@ -157,3 +157,12 @@ func limits(r providers.Resources) container.Resources {
 		},
 	}
 }
+
+// classKey is the same for specs whose containers differ in nothing but what can be changed about one that runs.
+func classKey(spec providers.Spec) string {
+	fixed := []any{spec.Image, spec.Runtime, spec.WorkDir, tmpfs(spec), confine.SharedMB(spec.Resources)}
+	if spec.Runtime != "" { // not every runtime lets them be changed
+		fixed = append(fixed, spec.Resources)
+	}
+	return fmt.Sprintf("%q", fixed)
+}

@@ -11,6 +11,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/confine"
+	"sandyard/providers/docker/engineerr"
 )
 
 const (
@@ -33,14 +34,14 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.I
 		return providers.Instance{}, err
 	}
 	return p.detached(ctx, unlock, func(own context.Context) (providers.Instance, error) {
-		defer p.pool.begin()()
+		defer p.pool.Begin()()
 		if made, ok := p.fromPool(own, spec); ok {
 			return made, nil
 		}
 		select {
 		case p.starts <- struct{}{}:
 		case <-ctx.Done(): // nothing has begun
-			return providers.Instance{}, translate(ctx.Err(), "wait for a free start")
+			return providers.Instance{}, engineerr.Translate(ctx.Err(), "wait for a free start")
 		}
 		defer func() { <-p.starts }()
 		return p.create(own, spec)
@@ -66,7 +67,7 @@ func (p *Provider) detached(ctx context.Context, release func(), work func(conte
 	case c := <-done:
 		return c.instance, c.err
 	case <-ctx.Done():
-		return providers.Instance{}, translate(ctx.Err(), "wait for the new sandbox")
+		return providers.Instance{}, engineerr.Translate(ctx.Err(), "wait for the new sandbox")
 	}
 }
 
@@ -114,7 +115,7 @@ func (p *Provider) named(ctx context.Context, spec providers.Spec) (resource, er
 			return resource{id: spec.ID, ref: ref, status: statusCreated, createdAt: time.Now().UTC()}, nil
 		}
 		if !errdefs.IsConflict(taken) {
-			return resource{}, translate(taken, "create the container")
+			return resource{}, engineerr.Translate(taken, "create the container")
 		}
 		found, err := p.inspect(ctx, spec.ID)
 		if !errors.Is(err, providers.ErrNotFound) || errors.Is(err, errForeign) {
@@ -125,7 +126,7 @@ func (p *Provider) named(ctx context.Context, spec providers.Spec) (resource, er
 		case <-patience.C:
 			return resource{}, providers.Errorf(providers.Busy, "the sandbox's container name is reserved without a container; try again: %w", taken)
 		case <-ctx.Done():
-			return resource{}, translate(ctx.Err(), "wait for the sandbox's name")
+			return resource{}, engineerr.Translate(ctx.Err(), "wait for the sandbox's name")
 		}
 	}
 }
@@ -282,5 +283,5 @@ func startError(err error) error {
 	if errdefs.IsInvalidArgument(err) || errdefs.IsNotFound(err) {
 		return providers.Errorf(providers.Internal, "could not start the container: %w", errors.Join(errCannotRun, err))
 	}
-	return translate(err, "start the container")
+	return engineerr.Translate(err, "start the container")
 }

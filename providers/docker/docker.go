@@ -20,6 +20,8 @@ import (
 	"sandyard/keymutex"
 	"sandyard/providers"
 	"sandyard/providers/confine"
+	"sandyard/providers/docker/engineerr"
+	"sandyard/providers/docker/pool"
 	"sandyard/providers/guestconn"
 )
 
@@ -45,7 +47,7 @@ type Config struct {
 	// Defaults fill what a Spec leaves at zero.
 	Defaults providers.Resources
 	// Pool lets containers wait for sandboxes.
-	Pool Pool
+	Pool pool.Config
 	// DiskReserve is how much of the engine's disk builds leave free, in bytes; 0 = they do not look.
 	DiskReserve int64
 	// GuestGrace is how long no container may have used the guest of another release before it is removed. 0 = an hour.
@@ -65,7 +67,7 @@ type Provider struct {
 	starts   chan struct{}  // one token per start in flight
 	locks    keymutex.Mutex // of sandboxes that change; between processes the engine's unique names decide
 	guests   *guestconn.Guests[resource]
-	pool     *pool
+	pool     *pool.Pool
 	builds   buildWatches
 	silent   sync.Map // containers that this process has ended because their guests did not answer
 	resumed  resumes
@@ -104,7 +106,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{cfg: cfg, api: api, guest: guest, starts: make(chan struct{}, cfg.StartConcurrency), pool: newPool(cfg.Pool), leftovers: sightings{}, life: life}
+	p := &Provider{cfg: cfg, api: api, guest: guest, starts: make(chan struct{}, cfg.StartConcurrency), pool: pool.New(cfg.Pool, classKey), leftovers: sightings{}, life: life}
 	err = p.checkRuntime(ctx, cfg.Runtime)
 	if err == nil {
 		err = p.learnVersions(ctx)
@@ -157,7 +159,7 @@ func connect(ctx context.Context, host string) (*client.Client, error) {
 	answer, err := api.Ping(ctx)
 	if err != nil {
 		_ = api.Close()
-		return nil, providers.Errorf(classOf(err), "could not reach the docker engine: %w", err) // operators may know where
+		return nil, providers.Errorf(engineerr.ClassOf(err), "could not reach the docker engine: %w", err) // operators may know where
 	}
 	api.NegotiateAPIVersionPing(answer) // now, because the client's calls race for it
 	return api, nil
@@ -197,7 +199,7 @@ func (p *Provider) EngineID(ctx context.Context) (string, error) {
 	defer stop()
 	info, err := p.api.Info(ctx)
 	if err != nil {
-		return "", translate(err, "ask the docker engine")
+		return "", engineerr.Translate(err, "ask the docker engine")
 	}
 	return info.ID, nil
 }
@@ -212,7 +214,7 @@ func (p *Provider) DiskFree(ctx context.Context) (int64, error) {
 }
 
 // Waiting is how many started containers wait for sandboxes.
-func (p *Provider) Waiting() int { return len(p.pool.all()) }
+func (p *Provider) Waiting() int { return len(p.pool.All()) }
 
 const (
 	// closePatience is how long Close waits for an engine that answers nothing.
@@ -226,7 +228,7 @@ const (
 // left of the pool then ends by itself, and the next sweep removes it.
 func (p *Provider) Close() error {
 	p.cancel()
-	waiting := p.pool.close()
+	waiting := p.pool.Close()
 	p.guests.Close()
 	for _, m := range waiting {
 		p.work.Go(func() { p.retire(context.Background(), m) })
@@ -278,7 +280,7 @@ func (p *Provider) GuestVolume() string { return p.guest.name() }
 func (p *Provider) alone(ctx context.Context, id string) (unlock func(), err error) {
 	unlock, err = p.locks.Lock(ctx, id)
 	if err != nil {
-		return nil, translate(ctx.Err(), "wait for another change of the sandbox")
+		return nil, engineerr.Translate(ctx.Err(), "wait for another change of the sandbox")
 	}
 	return unlock, nil
 }

@@ -20,6 +20,7 @@ import (
 	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/docker"
+	"sandyard/providers/docker/pool"
 	"sandyard/providers/providertest"
 	"sandyard/providers/providertest/fixture"
 	"sandyard/providers/providertest/hostile"
@@ -50,7 +51,7 @@ func TestConformanceWithPool(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	y := newYard(t)
-	shared := y.openPool(t, docker.Pool{Size: 2})
+	shared := y.openPool(t, pool.Config{Size: 2})
 	var opened sync.Map
 	providertest.Run(t, func(t *testing.T) providers.Provider {
 		t.Helper()

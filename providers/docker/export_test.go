@@ -20,27 +20,11 @@ func (p *Provider) RefillOnce(ctx context.Context) (made bool) {
 
 // Age makes the members of the pool older.
 func (p *Provider) Age(by time.Duration) {
-	p.pool.mu.Lock()
-	defer p.pool.mu.Unlock()
-	for _, s := range p.pool.shelves {
-		for i, m := range s.idle {
+	for _, m := range p.pool.All() {
+		if p.pool.Drop(m) {
 			old := *m // somebody may be reading the other
-			old.madeAt = m.madeAt.Add(-by)
-			s.idle[i] = &old
+			old.MadeAt = m.MadeAt.Add(-by)
+			p.pool.Put(&old)
 		}
 	}
-}
-
-// Settle lets the last create have ended at that time.
-func (p *Provider) Settle(ended time.Time) {
-	p.pool.mu.Lock()
-	defer p.pool.mu.Unlock()
-	p.pool.ended = ended
-	p.pool.kick()
-}
-
-// Lacks says whether this is a time to make a member of the pool.
-func (p *Provider) Lacks() bool {
-	_, lacking := p.pool.lacking()
-	return lacking
 }

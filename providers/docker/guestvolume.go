@@ -22,6 +22,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/confine"
+	"sandyard/providers/docker/engineerr"
 	"sandyard/providers/guestconn"
 )
 
@@ -172,15 +173,15 @@ func (g *guestVolume) ensure(ctx context.Context, api *client.Client, image stri
 	defer stop()
 	filler, err := g.claim(ctx, api, image)
 	if err != nil {
-		return translate(err, "prepare the guest volume")
+		return engineerr.Translate(err, "prepare the guest volume")
 	}
 	defer discard(ctx, g.life, api, filler)
 	if err := g.fill(ctx, api, filler); err != nil {
-		return translate(err, "fill the guest volume")
+		return engineerr.Translate(err, "fill the guest volume")
 	}
 	volume, err := api.VolumeInspect(ctx, g.name())
 	if err != nil {
-		return translate(err, "find the guest volume")
+		return engineerr.Translate(err, "find the guest volume")
 	}
 	g.dir = volume.Mountpoint
 	return nil

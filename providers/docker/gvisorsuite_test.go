@@ -16,6 +16,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/docker"
+	"sandyard/providers/docker/pool"
 	"sandyard/providers/providertest"
 	"sandyard/providers/providertest/fixture"
 	"sandyard/providers/providertest/hostile"
@@ -96,7 +97,7 @@ func TestListingUnderGVisor(t *testing.T) {
 // TestPoolUnderGVisor takes a sandbox from a pool whose containers wait under gVisor.
 func TestPoolUnderGVisor(t *testing.T) {
 	t.Parallel()
-	p := newGVisorYard(t).fillPool(t, image, docker.Config{Guest: guestFiles(t), Runtime: "runsc", Pool: docker.Pool{Size: 1}})
+	p := newGVisorYard(t).fillPool(t, image, docker.Config{Guest: guestFiles(t), Runtime: "runsc", Pool: pool.Config{Size: 1}})
 	before := time.Now()
 	id := newID()
 	made, err := p.Create(t.Context(), providers.Spec{ID: id, Image: image, Env: map[string]string{"SELF": id}})

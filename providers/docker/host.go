@@ -6,6 +6,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/confine"
+	"sandyard/providers/docker/engineerr"
 )
 
 // remotePids is the kernel's default limit of processes, for an engine on another machine.
@@ -18,7 +19,7 @@ func (p *Provider) Host(ctx context.Context) (providers.Host, error) {
 	defer stop()
 	info, err := p.api.Info(ctx)
 	if err != nil {
-		return providers.Host{}, translate(err, "ask the docker engine")
+		return providers.Host{}, engineerr.Translate(err, "ask the docker engine")
 	}
 	h := providers.Host{CPUs: info.NCPU, MemoryMB: info.MemTotal >> 20, Pids: remotePids}
 	if !strings.HasPrefix(p.api.DaemonHost(), "unix://") {

@@ -10,6 +10,7 @@ import (
 
 	"sandyard/imageref"
 	"sandyard/providers"
+	"sandyard/providers/docker/engineerr"
 )
 
 // fullName reads the name of an image and returns the form in which the engine is asked for it, docker.io/library/abc:latest
@@ -55,12 +56,12 @@ func (p *Provider) Ensure(ctx context.Context, name string) error {
 		err = p.pull(ctx, full)
 	}
 	if err != nil {
-		return translate(err, "provide image "+name)
+		return engineerr.Translate(err, "provide image "+name)
 	}
 	if p.safe(p.cfg.Runtime) != nil {
 		return nil // no sandbox will come for what would wait
 	}
-	p.pool.stock(providers.PoolClass{Spec: p.memberSpec(full), Min: p.cfg.Pool.Size, Max: p.pool.cfg.Max})
+	p.pool.Stock(providers.PoolClass{Spec: p.memberSpec(full), Min: p.cfg.Pool.Size, Max: p.pool.Config().Max})
 	return nil
 }
 

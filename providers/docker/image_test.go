@@ -9,6 +9,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/docker"
+	"sandyard/providers/docker/pool"
 )
 
 // victim makes, for as long as the yard is there, a container that never runs and has no network, with a secret in its environment.
@@ -83,7 +84,7 @@ func TestOldEnginesAreRefused(t *testing.T) {
 	if docker.Outdated(engine) == nil {
 		t.Skip("skipped: this machine's engine has no known escape")
 	}
-	p, err := docker.New(t.Context(), docker.Config{Fleet: y.fleet, Guest: guestFiles(t), Pool: docker.Pool{Size: 1}})
+	p, err := docker.New(t.Context(), docker.Config{Fleet: y.fleet, Guest: guestFiles(t), Pool: pool.Config{Size: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"sandyard/providers"
+	"sandyard/providers/docker/engineerr"
 )
 
 const (
@@ -76,7 +77,7 @@ func (p *Provider) settle(ctx context.Context, id string, want status, err error
 	case now.status == statusGone:
 		return now.Usable()
 	default:
-		return translate(err, "change the sandbox to "+string(want))
+		return engineerr.Translate(err, "change the sandbox to "+string(want))
 	}
 }
 
@@ -163,12 +164,12 @@ func (p *Provider) removeWith(ctx context.Context, ref string, how container.Rem
 		case err == nil, errdefs.IsNotFound(err), errdefs.IsConflict(err) && keep():
 			return nil
 		case !errdefs.IsConflict(err):
-			return translate(err, "remove the container")
+			return engineerr.Translate(err, "remove the container")
 		}
 		select {
 		case <-time.After(removePoll):
 		case <-ctx.Done():
-			return translate(err, "remove the container")
+			return engineerr.Translate(err, "remove the container")
 		}
 	}
 }

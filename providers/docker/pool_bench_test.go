@@ -9,7 +9,7 @@ import (
 
 	"sandyard/dev/abbench"
 	"sandyard/providers"
-	"sandyard/providers/docker"
+	"sandyard/providers/docker/pool"
 )
 
 // BenchmarkPool measures the provider alone: a create that finds a container waiting, beside create and start of one
@@ -17,7 +17,7 @@ import (
 func BenchmarkPool(b *testing.B) {
 	b.Run("create/vs docker run", func(b *testing.B) {
 		y := newYard(b)
-		p := y.openPool(b, docker.Pool{Size: 2})
+		p := y.openPool(b, pool.Config{Size: 2})
 		model, _ := create(b, p)
 		like, err := y.api.ContainerInspect(b.Context(), "sandyard-"+model)
 		if err != nil {

@@ -15,10 +15,11 @@ import (
 	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/docker"
+	"sandyard/providers/docker/pool"
 )
 
 // openPool opens a provider and waits until its pool is full.
-func (y *yard) openPool(t testing.TB, pool docker.Pool) *docker.Provider {
+func (y *yard) openPool(t testing.TB, pool pool.Config) *docker.Provider {
 	t.Helper()
 	return y.fillPool(t, image, docker.Config{Guest: guestFiles(t), Pool: pool})
 }
@@ -52,7 +53,7 @@ func TestEveryMemberIsUsedOnce(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	y := newYard(t)
-	p := y.openPool(t, docker.Pool{Size: 4})
+	p := y.openPool(t, pool.Config{Size: 4})
 	members := y.waiting(t)
 	made := make([]providers.Instance, 20)
 	var creates sync.WaitGroup
@@ -90,7 +91,7 @@ func TestEveryMemberIsUsedOnce(t *testing.T) {
 func TestPoolIsRefilledGrowsAndGoesWithItsWorker(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
-	p := y.openPool(t, docker.Pool{Size: 1, Max: 2})
+	p := y.openPool(t, pool.Config{Size: 1, Max: 2})
 	create(t, p)
 	await(t, func() bool { return p.Waiting() == 1 })
 	kept, _ := create(t, p)
@@ -112,7 +113,7 @@ func TestPoolIsRefilledGrowsAndGoesWithItsWorker(t *testing.T) {
 func TestDeadMembersAreNotHandedOut(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
-	p := y.openPool(t, docker.Pool{Size: 2})
+	p := y.openPool(t, pool.Config{Size: 2})
 	before := y.waiting(t)
 	for ref := range before {
 		if err := y.api.ContainerKill(t.Context(), ref, "KILL"); err != nil {
@@ -151,7 +152,7 @@ func TestStaleImageIsNotHandedOut(t *testing.T) {
 		}
 	})
 	t.Cleanup(func() { y.clear(t) })
-	p := y.fillPool(t, name, docker.Config{Guest: guestFiles(t), Pool: docker.Pool{Size: 1, Patience: time.Minute}})
+	p := y.fillPool(t, name, docker.Config{Guest: guestFiles(t), Pool: pool.Config{Size: 1, Patience: time.Minute}})
 	for old := range y.waiting(t) {
 		_, err := y.api.ContainerCommit(t.Context(), old, container.CommitOptions{Reference: name, Changes: []string{"ENV RELEASE=two"}})
 		if err != nil {
@@ -173,7 +174,7 @@ func TestStaleImageIsNotHandedOut(t *testing.T) {
 func TestMembersBecomeWhatIsAskedFor(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
-	p := y.openPool(t, docker.Pool{Size: 1})
+	p := y.openPool(t, pool.Config{Size: 1})
 	members := y.waiting(t)
 	spec := providers.Spec{
 		ID: newID(), Image: image, Env: map[string]string{"HOME": "/tmp", "WHO": "me"},
@@ -207,7 +208,7 @@ func TestMembersBecomeWhatIsAskedFor(t *testing.T) {
 func TestMembersAreNotUsedForWhatTheyAreNot(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
-	p := y.openPool(t, docker.Pool{Size: 1})
+	p := y.openPool(t, pool.Config{Size: 1})
 	members := y.waiting(t)
 	for name, spec := range map[string]providers.Spec{
 		"smaller disk":     {Resources: providers.Resources{MemoryMB: 512, DiskMB: 64}},

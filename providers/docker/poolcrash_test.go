@@ -10,6 +10,7 @@ import (
 	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/docker"
+	"sandyard/providers/docker/pool"
 )
 
 // brief is how long members outlive their worker in these tests.
@@ -19,7 +20,7 @@ const brief = 6 * time.Second
 func (y *yard) doomed(t *testing.T, size int) (*docker.Provider, *proxy) {
 	t.Helper()
 	x := newProxy(t, y.api.DaemonHost())
-	p := y.fillPool(t, image, docker.Config{Host: x.host, Guest: guestFiles(t), Pool: docker.Pool{Size: size, Patience: brief}})
+	p := y.fillPool(t, image, docker.Config{Host: x.host, Guest: guestFiles(t), Pool: pool.Config{Size: size, Patience: brief}})
 	return p, x
 }
 
@@ -76,7 +77,7 @@ func TestPoolOfADeadWorkerIsSwept(t *testing.T) {
 	}
 	x.cut()
 	await(t, func() bool { return !hasRunning(y.waiting(t)) })
-	y.openPool(t, docker.Pool{Size: 1})
+	y.openPool(t, pool.Config{Size: 1})
 	await(t, func() bool {
 		now := y.waiting(t)
 		for ref := range old {
@@ -105,12 +106,12 @@ func TestWorkerDiesWhileItRefills(t *testing.T) {
 				died.Store(true)
 				return at
 			})
-			cfg := docker.Config{Host: x.host, Guest: guestFiles(t), Pool: docker.Pool{Size: 1, Patience: brief}}
+			cfg := docker.Config{Host: x.host, Guest: guestFiles(t), Pool: pool.Config{Size: 1, Patience: brief}}
 			if err := y.openWith(t, cfg).Ensure(t.Context(), image); err != nil {
 				t.Fatal(err)
 			}
 			await(t, died.Load)
-			y.openPool(t, docker.Pool{Size: 1, Patience: brief})
+			y.openPool(t, pool.Config{Size: 1, Patience: brief})
 		})
 	}
 }
@@ -119,7 +120,7 @@ func TestMembersOutwaitTheirPatience(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	y := newYard(t)
-	y.fillPool(t, image, docker.Config{Guest: guestFiles(t), Pool: docker.Pool{Size: 1, Patience: brief}})
+	y.fillPool(t, image, docker.Config{Guest: guestFiles(t), Pool: pool.Config{Size: 1, Patience: brief}})
 	members := y.waiting(t)
 	deadline := time.NewTimer(brief + brief/2)
 	defer deadline.Stop()

@@ -12,6 +12,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/docker"
+	"sandyard/providers/docker/pool"
 )
 
 // pooled opens a provider with a full pool whose engine can be spoken for.
@@ -19,7 +20,7 @@ func (y *yard) pooled(t *testing.T) (*docker.Provider, *proxy) {
 	t.Helper()
 	x := newProxy(t, y.api.DaemonHost())
 	t.Cleanup(func() { x.standIn(nil) })
-	return y.fillPool(t, image, docker.Config{Host: x.host, Guest: guestFiles(t), Pool: docker.Pool{Size: 1}}), x
+	return y.fillPool(t, image, docker.Config{Host: x.host, Guest: guestFiles(t), Pool: pool.Config{Size: 1}}), x
 }
 
 // containers are the engine's ids of all that has the sandbox's name.

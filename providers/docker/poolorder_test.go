@@ -6,6 +6,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/docker"
+	"sandyard/providers/docker/pool"
 )
 
 // TestCreatesComeFirst: while a sandbox is being made, no member of the pool is.
@@ -13,7 +14,7 @@ func TestCreatesComeFirst(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
 	x := newProxy(t, y.api.DaemonHost())
-	p := y.openWith(t, docker.Config{Host: x.host, Guest: guestFiles(t), StartConcurrency: 4, Pool: docker.Pool{Size: 1}})
+	p := y.openWith(t, docker.Config{Host: x.host, Guest: guestFiles(t), StartConcurrency: 4, Pool: pool.Config{Size: 1}})
 	begun, release := x.holdStart(t)
 	ended := make(chan error, 1)
 	go func() {
@@ -38,29 +39,11 @@ func TestCreatesComeFirst(t *testing.T) {
 	await(t, func() bool { return p.Waiting() == 1 })
 }
 
-// TestRefillerRestsAfterACreate, as long as the pool has a member.
-func TestRefillerRestsAfterACreate(t *testing.T) {
-	t.Parallel()
-	y := newYard(t)
-	p := y.openWith(t, docker.Config{Guest: guestFiles(t), Pool: docker.Pool{Size: 1}})
-	class := providers.PoolClass{Min: 1, Spec: providers.Spec{Image: image, WorkDir: "/data"}}
-	p.Settle(time.Now().Add(time.Hour))
-	p.Stock(t.Context(), []providers.PoolClass{class}, providers.AnyRoom())
-	await(t, func() bool { return p.Waiting() == 1 })
-	class.Min = 2
-	p.Stock(t.Context(), []providers.PoolClass{class}, providers.AnyRoom())
-	if p.Lacks() || p.Waiting() != 1 {
-		t.Error("a member is made right after a create, though there is one")
-	}
-	p.Settle(time.Time{})
-	await(t, func() bool { return p.Waiting() == 2 })
-}
-
 // TestMemberThatHangsIsNotHandedOut: it runs, and does not answer.
 func TestMemberThatHangsIsNotHandedOut(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
-	p := y.openPool(t, docker.Pool{Size: 1, Patience: 2 * time.Minute}) // the claim is to find it out, not the upkeep
+	p := y.openPool(t, pool.Config{Size: 1, Patience: 2 * time.Minute}) // the claim is to find it out, not the upkeep
 	var frozen string
 	for ref := range y.waiting(t) {
 		frozen = ref
@@ -86,7 +69,7 @@ func TestMemberThatHangsIsNotHandedOut(t *testing.T) {
 func TestOldMembersAreNotHandedOut(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
-	p := y.openPool(t, docker.Pool{Size: 1, Patience: 2 * time.Minute})
+	p := y.openPool(t, pool.Config{Size: 1, Patience: 2 * time.Minute})
 	young := y.waiting(t)
 	p.Age(59 * time.Minute)
 	made, err := p.Create(t.Context(), providers.Spec{ID: newID(), Image: image})

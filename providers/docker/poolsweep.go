@@ -8,6 +8,8 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/client"
+
+	"sandyard/providers/docker/pool"
 )
 
 // sweepEvery is the time between looks for what dead workers have left of their pools.
@@ -68,7 +70,7 @@ func lost(c container.Summary, now func() time.Time) bool {
 	case statusCreated:
 		return age > createTimeout+greeting
 	default:
-		return age > 2*memberAge
+		return age > 2*pool.MemberAge
 	}
 }
 

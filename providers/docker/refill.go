@@ -13,6 +13,8 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/confine"
+	"sandyard/providers/docker/engineerr"
+	"sandyard/providers/docker/pool"
 )
 
 // refillRetry is how long to wait while another worker refills on the same engine.
@@ -27,7 +29,7 @@ func (p *Provider) refill(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.pool.wake:
+		case <-p.pool.Woken():
 		case <-retry.C:
 		}
 		again := true
@@ -43,7 +45,7 @@ func (p *Provider) refill(ctx context.Context) {
 // refillOne makes a member where one is lacking. It never waits for a start: creates that take all of them wake it
 // when they are done. Taken says that another worker is making one.
 func (p *Provider) refillOne(ctx context.Context) (again, taken bool) {
-	spec, lacking := p.pool.lacking()
+	spec, lacking := p.pool.Lacking()
 	if !lacking {
 		return false, false
 	}
@@ -62,11 +64,11 @@ func (p *Provider) refillOne(ctx context.Context) (again, taken bool) {
 		return false, true
 	}
 	if err != nil {
-		p.pool.rest(classKey(spec))
+		p.pool.Rest(classKey(spec))
 		p.cfg.Logger.WarnContext(ctx, "pool not refilled", "image", spec.Image, "error", err)
 		return true, false
 	}
-	if !p.pool.put(m) {
+	if !p.pool.Put(m) {
 		p.retire(ctx, m)
 	}
 	return true, false
@@ -98,7 +100,7 @@ func (p *Provider) freeRefill(ctx context.Context) {
 	}
 	seen := time.Since(p.refilling.since)
 	switch s := statusOf(found.State.Status); {
-	case s == statusGone, s == statusCreated && seen > p.pool.cfg.Patience/2:
+	case s == statusGone, s == statusCreated && seen > p.pool.Config().Patience/2:
 		p.discardIdle(ctx, found.ID)
 	case seen > createTimeout+greeting: // its guest hangs, and nobody may still want it
 		if err := p.remove(ctx, found.ID); err != nil {
@@ -108,54 +110,56 @@ func (p *Provider) freeRefill(ctx context.Context) {
 }
 
 // makeMember makes one under the refiller's name, which it gives back at the end. A conflict comes back as it is.
-func (p *Provider) makeMember(ctx context.Context, spec providers.Spec) (*member, error) {
+func (p *Provider) makeMember(ctx context.Context, spec providers.Spec) (*pool.Member, error) {
 	ref, err := p.makeContainer(ctx, p.refillName(), p.memberConfig(spec), spec)
 	if errdefs.IsConflict(err) {
 		return nil, err
 	}
 	if err != nil {
-		return nil, translate(err, "create a pool container")
+		return nil, engineerr.Translate(err, "create a pool container")
 	}
-	m, err := p.startMember(ctx, &member{
-		key: classKey(spec), spec: spec, name: memberName(strings.ToLower(rand.Text())), ref: ref, madeAt: time.Now(),
+	m, err := p.startMember(ctx, &pool.Member{
+		Key: classKey(spec), Spec: spec, Name: memberName(strings.ToLower(rand.Text())), Ref: ref, MadeAt: time.Now(),
 	})
 	if err != nil {
 		discard(ctx, p.life, p.api, ref)
 		return nil, err
 	}
-	if err := p.api.ContainerRename(ctx, ref, m.name); err != nil {
-		m.letGo()
+	if err := p.api.ContainerRename(ctx, ref, m.Name); err != nil {
+		m.LetGo()
 		discard(ctx, p.life, p.api, ref)
-		return nil, translate(err, "name a pool container")
+		return nil, engineerr.Translate(err, "name a pool container")
 	}
 	return m, nil
 }
 
-func (p *Provider) startMember(ctx context.Context, m *member) (*member, error) {
-	found, err := p.api.ContainerInspect(ctx, m.ref)
+func (p *Provider) startMember(ctx context.Context, m *pool.Member) (*pool.Member, error) {
+	found, err := p.api.ContainerInspect(ctx, m.Ref)
 	if err != nil {
-		return nil, translate(err, "inspect a pool container")
+		return nil, engineerr.Translate(err, "inspect a pool container")
 	}
-	m.imageID = found.Image
-	if m.raw, err = p.attach(ctx, m.ref); err != nil {
+	m.ImageID = found.Image
+	raw, err := p.attach(ctx, m.Ref)
+	if err != nil {
 		return nil, err
 	}
-	if err := p.api.ContainerStart(ctx, m.ref, container.StartOptions{}); err != nil {
-		_ = m.raw.Close()
+	m.Raw = raw
+	if err := p.api.ContainerStart(ctx, m.Ref, container.StartOptions{}); err != nil {
+		_ = m.Raw.Close()
 		p.guest.forget() // as create does
 		return nil, startError(err)
 	}
-	m.inside, err = p.guests.Converse(ctx, m.raw, greeting)
+	m.Inside, err = p.guests.Converse(ctx, m.Raw, greeting)
 	return m, err
 }
 
 // retire removes a member that left the pool unused.
-func (p *Provider) retire(ctx context.Context, m *member) {
-	m.letGo()
+func (p *Provider) retire(ctx context.Context, m *pool.Member) {
+	m.LetGo()
 	own, stop := p.life.Own(ctx, removeTimeout+gvisorPatience)
 	defer stop()
-	if err := p.remove(own, m.ref); err != nil {
-		p.cfg.Logger.WarnContext(ctx, "pool container not removed, the sweep removes it", "container", m.name, "error", err)
+	if err := p.remove(own, m.Ref); err != nil {
+		p.cfg.Logger.WarnContext(ctx, "pool container not removed, the sweep removes it", "container", m.Name, "error", err)
 	}
 }
 
@@ -169,6 +173,6 @@ func (p *Provider) memberConfig(spec providers.Spec) *container.Config {
 	c := p.containerConfig(spec)
 	delete(c.Labels, labelSandbox)
 	c.Labels[labelPool] = spec.Image
-	c.Entrypoint = append(c.Entrypoint, "-unclaimed", p.pool.cfg.Patience.String())
+	c.Entrypoint = append(c.Entrypoint, "-unclaimed", p.pool.Config().Patience.String())
 	return c
 }

@@ -11,6 +11,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/confine"
+	"sandyard/providers/docker/engineerr"
 )
 
 // status is the engine's word for a container's state, with all its ends as one.
@@ -78,7 +79,7 @@ func (p *Provider) find(ctx context.Context, id string) (resource, ending, error
 	}
 	found, err := p.api.ContainerInspect(ctx, containerName(id))
 	if err != nil {
-		if e := translate(err, "inspect the container"); classOf(err) != providers.NotFound {
+		if e := engineerr.Translate(err, "inspect the container"); engineerr.ClassOf(err) != providers.NotFound {
 			return resource{}, ending{}, e
 		}
 		return resource{}, ending{}, providers.Errorf(providers.NotFound, "the sandbox does not exist: %w", err)
@@ -122,7 +123,7 @@ func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
 		Filters: filters.NewArgs(filters.Arg("label", labelFleet+"="+p.cfg.Fleet)),
 	})
 	if err != nil {
-		return nil, translate(err, "list the containers")
+		return nil, engineerr.Translate(err, "list the containers")
 	}
 	instances := make([]providers.Instance, 0, len(found))
 	var gone []string

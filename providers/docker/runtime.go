@@ -14,6 +14,7 @@ import (
 	"github.com/docker/go-units"
 
 	"sandyard/providers"
+	"sandyard/providers/docker/engineerr"
 )
 
 // runtimes are the OCI runtimes that the engine knows, as far as it was asked: name → program, or the shim that stands
@@ -56,7 +57,7 @@ func (p *Provider) checkRuntime(ctx context.Context, name string) error {
 	}
 	info, err := p.api.Info(ctx)
 	if err != nil {
-		return translate(err, "ask the docker engine for its runtimes")
+		return engineerr.Translate(err, "ask the docker engine for its runtimes")
 	}
 	if known := p.runtimes.learn(info); name != "" && !slices.Contains(known, name) {
 		return providers.Errorf(providers.Invalid, "the docker engine has no runtime %.80q, only %s; use one of these, or install it "+

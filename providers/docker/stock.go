@@ -20,8 +20,8 @@ func (p *Provider) Stock(ctx context.Context, classes []providers.PoolClass, roo
 			wanted = append(wanted, full)
 		}
 	}
-	for _, m := range p.pool.restock(wanted, room) {
-		p.cfg.Logger.InfoContext(ctx, "pool container no longer needed", "container", m.name, "image", m.spec.Image)
+	for _, m := range p.pool.Restock(wanted, room) {
+		p.cfg.Logger.InfoContext(ctx, "pool container no longer needed", "container", m.Name, "image", m.Spec.Image)
 		p.work.Go(func() { p.retire(ctx, m) })
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/docker"
+	"sandyard/providers/docker/pool"
 )
 
 // tagged returns another name of the image, which goes with the test.
@@ -37,7 +38,7 @@ func TestPoolHoldsWhatTheTemplatesSay(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
 	one, two := y.tagged(t), y.tagged(t)
-	p := y.openWith(t, docker.Config{Guest: guestFiles(t), Pool: docker.Pool{Size: 1}})
+	p := y.openWith(t, docker.Config{Guest: guestFiles(t), Pool: pool.Config{Size: 1}})
 	class := func(image string) providers.PoolClass {
 		return providers.PoolClass{Min: 1, Spec: providers.Spec{
 			Image: image, WorkDir: "/data", Resources: providers.Resources{MemoryMB: 384, DiskMB: 64},
@@ -89,7 +90,7 @@ func TestPoolHoldsWhatTheTemplatesSay(t *testing.T) {
 func TestWorkersOfOneEngineRefillInTurns(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
-	cfg := docker.Config{Guest: guestFiles(t), Pool: docker.Pool{Size: 1, Patience: 2 * time.Minute}}
+	cfg := docker.Config{Guest: guestFiles(t), Pool: pool.Config{Size: 1, Patience: 2 * time.Minute}}
 	x := newProxy(t, y.api.DaemonHost())
 	makes, release := x.holdStart(t)
 	slow := cfg
@@ -142,7 +143,7 @@ func TestClassesShareTheRoom(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
 	greedy, modest, late := y.tagged(t), y.tagged(t), y.tagged(t)
-	p := y.openWith(t, docker.Config{Guest: guestFiles(t), Pool: docker.Pool{Size: 1, Patience: brief}})
+	p := y.openWith(t, docker.Config{Guest: guestFiles(t), Pool: pool.Config{Size: 1, Patience: brief}})
 	class := func(image string, least int) providers.PoolClass {
 		return providers.PoolClass{Min: least, Spec: providers.Spec{Image: image, Resources: providers.Resources{MemoryMB: 128, DiskMB: 64}}}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/docker/docker/api/types"
 
 	"sandyard/providers"
+	"sandyard/providers/docker/engineerr"
 )
 
 // maxWords is how much of the guest's standard error is kept: the last words of one that crashed.
@@ -56,7 +57,7 @@ func (s *stream) note(err error) error {
 	if err != nil && !s.shut.Load() {
 		s.torn.Store(true)
 	}
-	return unaddressed(err)
+	return engineerr.Unaddressed(err)
 }
 
 // next reads one frame header, and the whole frame unless it is standard output.

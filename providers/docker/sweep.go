@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sandyard/providers"
+	"sandyard/providers/docker/engineerr"
 )
 
 var _ providers.Sweeper = (*Provider)(nil)
@@ -108,7 +109,7 @@ func (p *Provider) sweepFillers(ctx context.Context, seen map[string]bool) (remo
 		filters.Arg("label", labelFleet+"="+p.cfg.Fleet), filters.Arg("name", "^/"+guestVolumePrefix+"[0-9a-f]+"+fillerSuffix+"$"),
 		filters.Arg("status", "created"))})
 	if err != nil {
-		return 0, translate(err, "list what fills guests")
+		return 0, engineerr.Translate(err, "list what fills guests")
 	}
 	var over []string
 	for _, c := range found {
@@ -125,7 +126,7 @@ func (p *Provider) sweepGuests(ctx context.Context, seen map[string]bool) (remov
 	found, err := p.api.VolumeList(ctx, volume.ListOptions{Filters: filters.NewArgs(
 		filters.Arg("label", labelFleet+"="+p.cfg.Fleet), filters.Arg("dangling", "true"))})
 	if err != nil {
-		return 0, translate(err, "list the volumes")
+		return 0, engineerr.Translate(err, "list the volumes")
 	}
 	var over []string
 	for _, v := range found.Volumes {
@@ -152,7 +153,7 @@ func unlessGone(err error, doing string) error {
 	if errdefs.IsNotFound(err) || errdefs.IsConflict(err) {
 		return nil
 	}
-	return translate(err, doing)
+	return engineerr.Translate(err, doing)
 }
 
 // sweepImages removes what a build has made whose image was made again: the later one has the name, by which alone anybody
@@ -161,7 +162,7 @@ func (p *Provider) sweepImages(ctx context.Context, seen map[string]bool) (remov
 	found, err := p.api.ImageList(ctx, image.ListOptions{Filters: filters.NewArgs(
 		filters.Arg("label", labelFleet+"="+p.cfg.Fleet), filters.Arg("label", labelBuild), filters.Arg("dangling", "true"))})
 	if err != nil {
-		return 0, translate(err, "list the images without a name")
+		return 0, engineerr.Translate(err, "list the images without a name")
 	}
 	var over []string
 	for _, i := range found {

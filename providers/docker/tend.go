@@ -6,9 +6,12 @@ import (
 	"time"
 )
 
+// tendsPerPatience is how often a waiting guest is spoken to before it would give its worker up.
+const tendsPerPatience = 6
+
 // tend speaks to the members, so that they go on waiting, and removes those that are of no more use.
 func (p *Provider) tend(ctx context.Context) {
-	tick := time.NewTicker(p.pool.cfg.Patience / tendsPerPatience)
+	tick := time.NewTicker(p.pool.Config().Patience / tendsPerPatience)
 	defer tick.Stop()
 	for {
 		select {
@@ -17,20 +20,20 @@ func (p *Provider) tend(ctx context.Context) {
 		case <-tick.C:
 		}
 		p.tendAll(ctx)
-		p.pool.kick()
+		p.pool.Kick()
 	}
 }
 
 func (p *Provider) tendAll(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
-	for _, m := range p.pool.surplus() {
+	for _, m := range p.pool.Surplus() {
 		work.Go(func() { p.retire(ctx, m) })
 	}
-	for _, m := range p.pool.all() {
+	for _, m := range p.pool.All() {
 		work.Go(func() {
-			if err := p.fresh(ctx, m); err != nil && ctx.Err() == nil && p.pool.drop(m) {
-				p.cfg.Logger.WarnContext(ctx, "pool container replaced", "container", m.name, "error", err)
+			if err := p.fresh(ctx, m); err != nil && ctx.Err() == nil && p.pool.Drop(m) {
+				p.cfg.Logger.WarnContext(ctx, "pool container replaced", "container", m.Name, "error", err)
 				p.retire(ctx, m)
 			}
 		})

@@ -10,6 +10,7 @@ import (
 	"github.com/docker/docker/api/types"
 
 	"sandyard/providers"
+	"sandyard/providers/docker/engineerr"
 )
 
 // learnVersions reads the versions of the engine and of runc and names what they are too old for.
@@ -18,7 +19,7 @@ func (p *Provider) learnVersions(ctx context.Context) error {
 	defer stop()
 	engine, err := p.api.ServerVersion(ctx)
 	if err != nil {
-		return translate(err, "ask the docker engine for its version")
+		return engineerr.Translate(err, "ask the docker engine for its version")
 	}
 	p.old = outdated(engine)
 	if len(p.old) == 0 {

@@ -62,7 +62,7 @@ func frameworks() map[string][]string {
 		"github.com/hibiken/asynq":        {"jobs/queue"},
 		"github.com/hibiken/asynqmon":     {"jobs/queue"},
 		"gorm.io":                         {"models", "models/pg"},
-		"github.com/docker/docker":        {"providers/docker"},
+		"github.com/docker/docker":        {"providers/docker", "providers/docker/*"},
 		"github.com/spf13/cobra":          {"cmd/sandyard"},
 		"github.com/moby/buildkit":        {"providers/dockerfile"},
 	}

@@ -1,25 +1,22 @@
-package docker
+// Package pool keeps account of started containers that wait for sandboxes: how many of which class there are to be,
+// who takes which, and when another is to be made. It knows no engine: package docker makes, checks and removes them.
+package pool
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"sandyard/providers"
-	"sandyard/providers/confine"
 	"sandyard/providers/envd"
+	"sandyard/providers/guestconn"
 )
 
 const (
-	// poolPatience is the default of Pool.Patience.
-	poolPatience = 30 * time.Second
-	// tendsPerPatience is how often a waiting guest is spoken to before it would give its worker up.
-	tendsPerPatience = 6
-	// memberAge is when a container that nobody wanted is replaced. What is twice as old has lost its worker, for no
+	// MemberAge is when a container that nobody wanted is replaced. What is twice as old has lost its worker, for no
 	// worker hands it out any more.
-	memberAge = time.Hour
+	MemberAge = time.Hour
 	// demandWindow is the time whose creates the pool is made ready for.
 	demandWindow = time.Minute
 	// refillPause is the rest after a container that could not be made; it doubles up to longestPause.
@@ -30,28 +27,11 @@ const (
 	settling = 10 * time.Millisecond
 )
 
-// Pool says how many started containers wait, each with a guest that has answered, for sandboxes to become.
+// Pool keeps the members that wait, by class. Every member is taken by one caller, who owns it from then on.
 type Pool struct {
-	// Size is how many wait of each image that Ensure was called for, until Stock says what is to wait. 0 = no pool.
-	Size int
-	// Max is how many of them may wait when as many sandboxes were made within the last minute.
-	Max int
-	// Patience is how long containers in waiting live on when their worker has died. 0 = half a minute.
-	Patience time.Duration
-}
-
-func (c Pool) complete() Pool {
-	if c.Patience <= 0 {
-		c.Patience = poolPatience
-	}
-	c.Max = max(c.Max, c.Size)
-	return c
-}
-
-// pool keeps the members that wait, by class. Every member is taken by one caller, who owns it from then on.
-type pool struct {
-	cfg  Pool
-	wake chan struct{} // asks the refiller to look
+	cfg  Config
+	key  func(providers.Spec) string // of the class that a spec belongs to
+	wake chan struct{}               // asks the refiller to look
 
 	mu      sync.Mutex
 	shelves map[string]*shelf
@@ -66,57 +46,63 @@ type pool struct {
 // shelf holds the members of one class.
 type shelf struct {
 	class    providers.PoolClass
-	idle     []*member   // oldest first
+	idle     []*Member   // oldest first
 	asked    []time.Time // creates within the demand window
 	restTo   time.Time   // no refill before
 	failures int         // to make a member, one after the other
 	turn     int         // of the refiller, when it was last this class's
 }
 
-// member is a started container that is nobody's sandbox yet.
-type member struct {
-	key     string         // of its class
-	spec    providers.Spec // what it was made from
-	imageID string         // what the image's name meant then
-	name    string
-	ref     string
-	madeAt  time.Time
-	inside  *envd.Sandbox
-	raw     *stream
+// Member is a started container that is nobody's sandbox yet.
+type Member struct {
+	Key     string         // of its class
+	Spec    providers.Spec // what it was made from
+	ImageID string         // what the image's name meant then
+	Name    string
+	Ref     string
+	MadeAt  time.Time
+	Inside  *envd.Sandbox
+	Raw     guestconn.Stream
 }
 
-// classKey is the same for specs whose containers differ in nothing but what can be changed about one that runs.
-func classKey(spec providers.Spec) string {
-	fixed := []any{spec.Image, spec.Runtime, spec.WorkDir, tmpfs(spec), confine.SharedMB(spec.Resources)}
-	if spec.Runtime != "" { // not every runtime lets them be changed
-		fixed = append(fixed, spec.Resources)
+// LetGo closes the conversation with the guest. The container stays.
+func (m *Member) LetGo() {
+	_ = m.Inside.Close()
+	_ = m.Raw.Close()
+}
+
+// New makes an empty pool. key is the same for specs whose containers differ in nothing but what can be changed about
+// one that runs.
+func New(cfg Config, key func(providers.Spec) string) *Pool {
+	return &Pool{
+		cfg:     cfg.complete(),
+		key:     key,
+		wake:    make(chan struct{}, 1),
+		shelves: make(map[string]*shelf),
+		room:    providers.AnyRoom(),
 	}
-	return fmt.Sprintf("%q", fixed)
 }
 
-func (m *member) letGo() {
-	_ = m.inside.Close()
-	_ = m.raw.Close()
-}
+// Config is what the pool was made with, complete.
+func (l *Pool) Config() Config { return l.cfg }
 
-func newPool(cfg Pool) *pool {
-	return &pool{cfg: cfg.complete(), wake: make(chan struct{}, 1), shelves: make(map[string]*shelf), room: providers.AnyRoom()}
-}
+// Woken receives when a member may be lacking.
+func (l *Pool) Woken() <-chan struct{} { return l.wake }
 
-// stock makes the pool hold members of one more class from now on.
-func (l *pool) stock(c providers.PoolClass) {
+// Stock makes the pool hold members of one more class from now on.
+func (l *Pool) Stock(c providers.PoolClass) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if key := classKey(c.Spec); l.cfg.Size > 0 && !l.closed && l.shelves[key] == nil {
+	if key := l.key(c.Spec); l.cfg.Size > 0 && !l.closed && l.shelves[key] == nil {
 		l.shelves[key] = &shelf{class: c}
 		l.order = append(l.order, l.shelves[key])
 	}
-	l.kick()
+	l.Kick()
 }
 
-// restock makes the pool hold members of these classes and no others, as far as room reaches. It returns those whose class is
-// not wanted any more.
-func (l *pool) restock(classes []providers.PoolClass, room providers.PoolRoom) (gone []*member) {
+// Restock makes the pool hold members of these classes and no others, as far as room reaches. It returns those whose
+// class is not wanted any more.
+func (l *Pool) Restock(classes []providers.PoolClass, room providers.PoolRoom) (gone []*Member) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.cfg.Size <= 0 || l.closed {
@@ -125,7 +111,7 @@ func (l *pool) restock(classes []providers.PoolClass, room providers.PoolRoom) (
 	wanted := make(map[string]*shelf)
 	l.order, l.room = nil, room
 	for _, c := range classes {
-		key := classKey(c.Spec)
+		key := l.key(c.Spec)
 		s := cmp.Or(wanted[key], l.shelves[key], &shelf{})
 		if wanted[key] != nil { // templates that differ in nothing that matters here share their members
 			c.Min, c.Max = max(c.Min, s.class.Min), max(c.Max, s.class.Max)
@@ -140,19 +126,20 @@ func (l *pool) restock(classes []providers.PoolClass, room providers.PoolRoom) (
 		}
 	}
 	l.shelves = wanted
-	l.kick()
+	l.Kick()
 	return gone
 }
 
-func (l *pool) kick() {
+// Kick wakes the refiller.
+func (l *Pool) Kick() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
 	}
 }
 
-// ask notes that a sandbox of the class is wanted.
-func (l *pool) ask(key string) {
+// Ask notes that a sandbox of the class is wanted.
+func (l *Pool) Ask(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s := l.shelves[key]; s != nil {
@@ -160,8 +147,8 @@ func (l *pool) ask(key string) {
 	}
 }
 
-// take removes the oldest member of the class from the pool and returns it, or nil where there is none.
-func (l *pool) take(key string) *member {
+// Take removes the oldest member of the class from the pool and returns it, or nil where there is none.
+func (l *Pool) Take(key string) *Member {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.shelves[key]
@@ -173,11 +160,11 @@ func (l *pool) take(key string) *member {
 	return m
 }
 
-// put adds a member. It answers false when the pool has no place for it any more.
-func (l *pool) put(m *member) bool {
+// Put adds a member. It answers false when the pool has no place for it any more.
+func (l *Pool) Put(m *Member) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.shelves[m.key]
+	s := l.shelves[m.Key]
 	if l.closed || s == nil {
 		return false
 	}
@@ -185,11 +172,11 @@ func (l *pool) put(m *member) bool {
 	return true
 }
 
-// drop removes m. It answers false when somebody else has taken it.
-func (l *pool) drop(m *member) bool {
+// Drop removes m. It answers false when somebody else has taken it.
+func (l *Pool) Drop(m *Member) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.shelves[m.key]
+	s := l.shelves[m.Key]
 	if s == nil {
 		return false
 	}
@@ -201,9 +188,9 @@ func (l *pool) drop(m *member) bool {
 	return true
 }
 
-// lacking returns what to make the next member from, if this is a time to make one: creates that wait come first. Classes
-// that lack some take turns.
-func (l *pool) lacking() (spec providers.Spec, ok bool) {
+// Lacking returns what to make the next member from, if this is a time to make one: creates that wait come first.
+// Classes that lack some take turns.
+func (l *Pool) Lacking() (spec providers.Spec, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.busy > 0 || l.closed {
@@ -228,9 +215,9 @@ func (l *pool) lacking() (spec providers.Spec, ok bool) {
 	return next.class.Spec, true
 }
 
-// shares divides the room among the classes: each gets one member after the other as long as it wants more and there is room
-// for it. The caller holds the pool's lock.
-func (l *pool) shares() map[*shelf]int {
+// shares divides the room among the classes: each gets one member after the other as long as it wants more and there is
+// room for it. The caller holds the pool's lock.
+func (l *Pool) shares() map[*shelf]int {
 	left, share, want := l.room, map[*shelf]int{}, map[*shelf]int{}
 	for _, s := range l.order {
 		want[s] = s.target()
@@ -254,8 +241,8 @@ func (s *shelf) target() int {
 	return max(min(len(s.asked), s.class.Max), s.class.Min)
 }
 
-// rest keeps the refiller from a class for a while.
-func (l *pool) rest(key string) {
+// Rest keeps the refiller from a class for a while.
+func (l *Pool) Rest(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s := l.shelves[key]; s != nil {
@@ -264,11 +251,11 @@ func (l *pool) rest(key string) {
 	}
 }
 
-// surplus removes the members that recent demand no longer asks for, or for which there is no room any more.
-func (l *pool) surplus() []*member {
+// Surplus removes the members that recent demand no longer asks for, or for which there is no room any more.
+func (l *Pool) Surplus() []*Member {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var over []*member
+	var over []*Member
 	share := l.shares()
 	for _, s := range l.order {
 		n := max(0, len(s.idle)-share[s])
@@ -278,39 +265,39 @@ func (l *pool) surplus() []*member {
 	return over
 }
 
-// all returns the members that wait.
-func (l *pool) all() []*member {
+// All returns the members that wait.
+func (l *Pool) All() []*Member {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.members()
 }
 
-func (l *pool) members() []*member {
-	var all []*member
+func (l *Pool) members() []*Member {
+	var all []*Member
 	for _, s := range l.shelves {
 		all = append(all, s.idle...)
 	}
 	return all
 }
 
-// begin notes a create, during which nothing is refilled; the returned function ends it.
-func (l *pool) begin() (end func()) {
+// Begin notes a create, during which nothing is refilled; the returned function ends it.
+func (l *Pool) Begin() (end func()) {
 	l.count(1)
 	return func() { l.count(-1) }
 }
 
-func (l *pool) count(n int) {
+func (l *Pool) count(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.busy += n; l.busy == 0 {
 		l.ended = time.Now()
-		l.kick()
-		time.AfterFunc(settling, l.kick)
+		l.Kick()
+		time.AfterFunc(settling, l.Kick)
 	}
 }
 
-// close ends the pool and returns what was in it.
-func (l *pool) close() []*member {
+// Close ends the pool and returns what was in it.
+func (l *Pool) Close() []*Member {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := l.members()

@@ -1,4 +1,5 @@
-package docker
+// Package engineerr turns errors of a Docker engine into the provider contract's, in words that users may read.
+package engineerr
 
 import (
 	"context"
@@ -14,15 +15,15 @@ import (
 	"sandyard/providers"
 )
 
-// translate turns an error of the engine into the contract's. doing completes the sentence "could not …".
-func translate(err error, doing string) error {
+// Translate turns an error of the engine into the contract's. doing completes the sentence "could not …".
+func Translate(err error, doing string) error {
 	if err == nil {
 		return nil
 	}
 	if e := (*providers.Error)(nil); errors.As(err, &e) {
 		return e
 	}
-	return &providers.Error{Class: classOf(err), Message: "could not " + doing + ": " + wording(err), Err: err}
+	return &providers.Error{Class: ClassOf(err), Message: "could not " + doing + ": " + wording(err), Err: err}
 }
 
 // wording is what users may read of an error. Those of the way to the engine name its address, which is none of theirs.
@@ -33,7 +34,10 @@ func wording(err error) string {
 		return "the request was cancelled"
 	case errors.Is(err, context.DeadlineExceeded), network != nil && network.Timeout():
 		return "the docker engine did not answer in time"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case errors.Is(err, io.EOF),
+		errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, syscall.ECONNRESET),
+		errors.Is(err, syscall.EPIPE):
 		return "the connection to the docker engine broke"
 	case onTheWay:
 		return "the docker engine cannot be reached"
@@ -42,8 +46,8 @@ func wording(err error) string {
 	}
 }
 
-// unaddressed is an error of a connection without the connection's addresses.
-func unaddressed(err error) error {
+// Unaddressed is an error of a connection without the connection's addresses.
+func Unaddressed(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
 		return fmt.Errorf("%s: %w", op.Op, op.Err)
@@ -51,7 +55,8 @@ func unaddressed(err error) error {
 	return err
 }
 
-func classOf(err error) providers.Class {
+// ClassOf is the class of an error of the engine, or of the way to it.
+func ClassOf(err error) providers.Class {
 	var network net.Error
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
