@@ -21,6 +21,7 @@ import (
 	"sandyard/providers"
 	"sandyard/providers/confine"
 	"sandyard/providers/docker/engineerr"
+	"sandyard/providers/docker/imagebuild"
 	"sandyard/providers/docker/pool"
 	"sandyard/providers/guestconn"
 )
@@ -68,7 +69,7 @@ type Provider struct {
 	locks    keymutex.Mutex // of sandboxes that change; between processes the engine's unique names decide
 	guests   *guestconn.Guests[resource]
 	pool     *pool.Pool
-	builds   buildWatches
+	builds   *imagebuild.Builder
 	silent   sync.Map // containers that this process has ended because their guests did not answer
 	resumed  resumes
 	root     atomic.Pointer[string] // the engine's directory, when it was asked for
@@ -107,6 +108,9 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{cfg: cfg, api: api, guest: guest, starts: make(chan struct{}, cfg.StartConcurrency), pool: pool.New(cfg.Pool, classKey), leftovers: sightings{}, life: life}
+	p.builds = imagebuild.New(imagebuild.Config{
+		API: api, GuestProgram: guestProgram, DiskReserve: cfg.DiskReserve, Disk: p.disk, Image: p.inspectImage,
+	})
 	err = p.checkRuntime(ctx, cfg.Runtime)
 	if err == nil {
 		err = p.learnVersions(ctx)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"sandyard/providers"
 	"sandyard/providers/confine"
 	"sandyard/providers/docker/engineerr"
@@ -32,4 +34,25 @@ func (p *Provider) Host(ctx context.Context) (providers.Host, error) {
 	h.Pids = here.Pids
 	confine.RaiseOpenFiles(ctx, h.Pids, p.cfg.Logger)
 	return h, nil
+}
+
+// disk is what the engine's directory lies on, for an engine on this machine whose directory can be seen from here.
+func (p *Provider) disk(ctx context.Context) (fs unix.Statfs_t, err error) {
+	unknown := providers.Errorf(providers.NotSupported, "the engine's data directory is not visible to this worker")
+	if !strings.HasPrefix(p.api.DaemonHost(), "unix://") {
+		return fs, unknown
+	}
+	dir := p.root.Load()
+	if dir == nil {
+		info, err := p.api.Info(ctx)
+		if err != nil {
+			return fs, engineerr.Translate(err, "ask the docker engine")
+		}
+		dir = &info.DockerRootDir
+		p.root.Store(dir)
+	}
+	if err := unix.Statfs(*dir, &fs); err != nil {
+		return fs, unknown
+	}
+	return fs, nil
 }

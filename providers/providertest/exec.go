@@ -235,7 +235,7 @@ func manyAtOnce(t *testing.T, s *fixture.Suite, r fixture.Room) {
 			cmd := providers.Command{Name: want, Shell: s.Script.Print(want, "")}
 			res, err := r.Run(t.Context(), cmd)
 			// A vendor's sandbox may have no room for the scripts of all. A job that is told so is tried again.
-			for tries := 1; tries < 6 && !s.caps.PerNode && errors.Is(err, &providers.Error{Class: providers.Busy}); tries++ {
+			for tries := 1; tries < 6 && !s.Caps.PerNode && errors.Is(err, &providers.Error{Class: providers.Busy}); tries++ {
 				res, err = r.Run(t.Context(), cmd)
 			}
 			answers <- answer{want, string(res.Stdout), err}

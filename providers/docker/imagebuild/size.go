@@ -1,4 +1,4 @@
-package docker
+package imagebuild
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/docker/docker/client"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,15 +24,15 @@ const (
 
 // layer is what a build's container has written, as the engine and this machine's kernel tell.
 type layer struct {
-	p     *Provider
+	api   *client.Client
 	ref   string
 	upper string // directory of what it has changed; empty = not to be seen from here
 }
 
-func (p *Provider) layerOf(ctx context.Context, ref string) layer {
-	l := layer{p: p, ref: ref}
-	found, err := p.api.ContainerInspect(ctx, ref)
-	if err != nil || !strings.HasPrefix(p.api.DaemonHost(), "unix://") {
+func (b *Builder) layerOf(ctx context.Context, ref string) layer {
+	l := layer{api: b.cfg.API, ref: ref}
+	found, err := b.cfg.API.ContainerInspect(ctx, ref)
+	if err != nil || !strings.HasPrefix(b.cfg.API.DaemonHost(), "unix://") {
 		return l
 	}
 	if dir := found.GraphDriver.Data["UpperDir"]; isDir(dir) {
@@ -64,12 +65,12 @@ func processesOf(ref string) (pids []string) {
 	return pids
 }
 
-// written is how many bytes of the engine's disk the container takes: those of its files, and of files without a name that its
-// processes still have open. It need not count on beyond limit. Where neither can be seen from here, the engine is asked, which
-// counts files alone.
+// written is how many bytes of the engine's disk the container takes: those of its files, and of files without a name
+// that its processes still have open. It need not count on beyond limit. Where neither can be seen from here, the
+// engine is asked, which counts files alone.
 func (l layer) written(ctx context.Context, limit int64) (int64, error) {
 	if l.upper == "" {
-		found, _, err := l.p.api.ContainerInspectWithRaw(ctx, l.ref, true)
+		found, _, err := l.api.ContainerInspectWithRaw(ctx, l.ref, true)
 		if err != nil || found.SizeRw == nil {
 			return 0, err
 		}
@@ -97,8 +98,8 @@ func (c *count) done() bool { return c.bytes > c.limit || time.Now().After(c.unt
 
 var errTooDeep = errors.New("the build's directories are nested too deeply")
 
-// tree counts a directory and what is below it. The build changes it meanwhile and may mean harm: no link is followed, and
-// what is gone by now counts nothing.
+// tree counts a directory and what is below it. The build changes it meanwhile and may mean harm: no link is followed,
+// and what is gone by now counts nothing.
 func (c *count) tree(at int, name string, depth int) error {
 	if depth > deepest {
 		return errTooDeep
