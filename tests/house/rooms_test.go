@@ -46,6 +46,66 @@ func TestPackagesAreSmall(t *testing.T) {
 	}
 }
 
+const mostMethods = 60
+
+// manyHanded are types with more methods than a reader keeps in mind, and how many. Numbers go down only. The store is
+// apart: a transaction spans tables, and methods of one type cannot stand in several packages.
+func manyHanded() map[string]int {
+	return map[string]int{
+		"web/v1.Server": 124, "providers/docker.Provider": 97, "web/daytona.Server": 84, "web/mcp.Server": 82,
+		"providers/envd.Sandbox": 63,
+	}
+}
+
+// TestTypesHaveFewMethods counts the methods of each type.
+func TestTypesHaveFewMethods(t *testing.T) {
+	t.Parallel()
+	methods := map[string]int{}
+	for _, file := range goFiles(t) {
+		if strings.HasSuffix(file, "_test.go") || generated(t, file) {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range parsed.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil {
+				methods[filepath.Dir(file)+"."+receiver(f.Recv.List[0].Type)]++
+			}
+		}
+	}
+	if methods["models.Store"] <= mostMethods {
+		t.Error("models.Store needs no exception any more")
+	}
+	for of, n := range methods {
+		switch most, known := manyHanded()[of]; {
+		case of == "models.Store":
+		case !known && n > mostMethods:
+			t.Errorf("%s has %d methods, at most %d are good; divide it by subject", of, n, mostMethods)
+		case known && n > most:
+			t.Errorf("%s has %d methods, it had %d; give the new one to another type", of, n, most)
+		case known && n < most:
+			t.Errorf("%s has only %d methods left: write that number into manyHanded", of, n)
+		}
+	}
+}
+
+// receiver is the name of a method's type.
+func receiver(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return receiver(e.X)
+	case *ast.IndexExpr:
+		return receiver(e.X)
+	case *ast.IndexListExpr:
+		return receiver(e.X)
+	case *ast.Ident:
+		return e.Name
+	}
+	return "?"
+}
+
 // TestLinesFitThePage measures the hand-written lines of narrow packages. One with the tags of a field cannot be broken.
 func TestLinesFitThePage(t *testing.T) {
 	t.Parallel()
