@@ -141,7 +141,9 @@ func segments(glob string) ([]segment, error) {
 		case "..":
 			return nil, badPattern(glob, "'..' is allowed only at its beginning")
 		case "**":
-			way = append(way, segment{any: true})
+			if n := len(way); n == 0 || !way[n-1].any { // several in a row mean one, and cost as many times as much
+				way = append(way, segment{any: true})
+			}
 			continue
 		}
 		re, err := nameExpression(name)
