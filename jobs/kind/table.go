@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	"sandyard/models"
@@ -13,7 +14,8 @@ import (
 )
 
 // Kind is what holds for all jobs of one kind. A new kind is a row of the table kinds, a type of arguments in this
-// package, a function in the worker that carries it out, and a route.
+// package, a function in the worker that carries it out, and a route. Its lane, and whether it runs a user's program,
+// stand in package models, where SQL reads them too.
 type Kind struct {
 	// Args makes arguments that the JSON of a job is decoded into.
 	Args func() Args
@@ -36,12 +38,6 @@ type Kind struct {
 	needs ability
 }
 
-// Lane is the share of its tenant's window and of a worker's slots that jobs of the kind have for themselves.
-func (k Kind) Lane() models.Lane { return models.LaneOf(k.Args().Kind()) }
-
-// Program says whether jobs of the kind run users' programs, which have clocks of their own.
-func (k Kind) Program() bool { return models.IsProgram(k.Args().Kind()) }
-
 const (
 	// usualAttempts take most of a minute: an engine that restarts is back by then.
 	usualAttempts = 10
@@ -50,7 +46,11 @@ const (
 )
 
 // kinds is the table of all kinds of job.
-func kinds() map[string]Kind {
+//
+//nolint:gochecknoglobals // a constant, which each submission reads several times
+var kinds = sync.OnceValue(table)
+
+func table() map[string]Kind {
 	return map[string]Kind{
 		models.KindCreate: {Args: args[Create], Internal: true},
 		models.KindBuild:  {Args: args[Build], Results: result1[BuildResult](), Internal: true},

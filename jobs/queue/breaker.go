@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -18,14 +19,17 @@ var errRedisAway = errors.New("redis did not answer recently")
 
 // breaker bounds what a Redis that hangs costs its callers: the first one waits for callTime, and those of the next
 // redisAway do not wait at all.
-type breaker struct{ failed atomic.Pointer[time.Time] }
+type breaker struct {
+	patience time.Duration // in place of callTime; 0 = that
+	failed   atomic.Pointer[time.Time]
+}
 
 // call runs f with a deadline of its own, or returns errRedisAway at once. A caller that gives up does not cut f off.
 func (b *breaker) call(ctx context.Context, f func(context.Context) error) error {
 	if at := b.failed.Load(); at != nil && time.Since(*at) < redisAway {
 		return errRedisAway
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(b.patience, callTime))
 	defer cancel()
 	err := f(ctx)
 	if err != nil {

@@ -52,6 +52,9 @@ func NewQueue(rdb redis.UniversalClient, log *slog.Logger) *Queue {
 	return q
 }
 
+// Wait makes the queue wait so long for one answer of Redis, in place of callTime. It is called before all else.
+func (q *Queue) Wait(patience time.Duration) { q.breaker.patience = patience }
+
 // Close leaves the tasks that Redis has not taken to the sweep.
 func (q *Queue) Close() { q.resender.close() }
 
