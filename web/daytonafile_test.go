@@ -134,19 +134,20 @@ func TestDaytonasUploadsAreRefused(t *testing.T) {
 	r.call("POST", files+"/bulk-upload", body, "Content-Type", kind).
 		refusedByToolbox(t, 400, "BAD_REQUEST", "longer than 4096")
 
-	for want, part := range map[string]string{"has a name of 205 bytes": strings.Repeat("n", 200) + ".file", "paths before their files": ""} {
-		var odd bytes.Buffer
-		form := multipart.NewWriter(&odd)
-		if part != "" {
-			check(t, form.WriteField(part, ""))
-		}
-		for n := range 101 {
-			check(t, form.WriteField("files["+strconv.Itoa(n)+"].path", "p"))
-		}
-		check(t, form.Close())
-		r.call("POST", files+"/bulk-upload", odd.String(), "Content-Type", form.FormDataContentType()).
-			refusedByToolbox(t, 400, "BAD_REQUEST", want)
+	var long bytes.Buffer
+	form = multipart.NewWriter(&long)
+	check(t, form.WriteField(strings.Repeat("n", 200)+".file", ""))
+	check(t, form.Close())
+	r.call("POST", files+"/bulk-upload", long.String(), "Content-Type", form.FormDataContentType()).
+		refusedByToolbox(t, 400, "BAD_REQUEST", "has a name of 205 bytes")
+	var paths bytes.Buffer
+	form = multipart.NewWriter(&paths)
+	for n := range 600 {
+		check(t, form.WriteField("files["+strconv.Itoa(n)+"].path", strings.Repeat("p", 4000)))
 	}
+	check(t, form.Close())
+	r.call("POST", files+"/bulk-upload", paths.String(), "Content-Type", form.FormDataContentType()).
+		refusedByToolbox(t, 413, "INTERNAL_SERVER_ERROR", "the paths of the form")
 	var nameless bytes.Buffer
 	form = multipart.NewWriter(&nameless)
 	for n := range 1000 {
@@ -156,6 +157,30 @@ func TestDaytonasUploadsAreRefused(t *testing.T) {
 	a := r.call("POST", files+"/bulk-upload", nameless.String(), "Content-Type", form.FormDataContentType())
 	if a.refusedByToolbox(t, 400, "BAD_REQUEST", "and 980 more"); len(a.raw) > 4<<10 {
 		t.Errorf("the error has %d bytes", len(a.raw))
+	}
+}
+
+// TestDaytonasPathsBeforeTheFiles: Daytona's Python client sends all paths before the first file.
+func TestDaytonasPathsBeforeTheFiles(t *testing.T) {
+	t.Parallel()
+	const many = 150
+	r := newInsideRig(t)
+	files := daytonaToolbox + r.box + "/files"
+	var body bytes.Buffer
+	form := multipart.NewWriter(&body)
+	for n := range many {
+		check(t, form.WriteField("files["+strconv.Itoa(n)+"].path", "many/"+strconv.Itoa(n)))
+	}
+	for n := range many {
+		part := must(form.CreateFormFile("files["+strconv.Itoa(n)+"].file", "x"))(t)
+		must(io.WriteString(part, strconv.Itoa(n)))(t)
+	}
+	check(t, form.Close())
+	r.call("POST", files+"/bulk-upload", body.String(), "Content-Type", form.FormDataContentType()).want(t, 200)
+	for _, n := range []string{"0", "149"} {
+		if got := r.call("GET", files+"/download?path=many/"+n, nil).want(t, 200); got.raw != n {
+			t.Errorf("many/%s holds %q", n, got.raw)
+		}
 	}
 }
 

@@ -26,8 +26,8 @@ import (
 const (
 	// longestName bounds the name of a part, in bytes.
 	longestName = 100
-	// mostPending is how many files of a form may be announced by their paths before they come.
-	mostPending = 100
+	// mostPaths bounds the paths of one form together, in bytes. Some clients send all of them before the first file.
+	mostPaths = 2 << 20
 	// mostReasons is how many files that were not written an error names.
 	mostReasons = 20
 )
@@ -264,6 +264,7 @@ func (r *reasons) text() string {
 // writeMany writes the files of a form: of each first files[n].path, then files[n].file.
 func (f *form) writeMany(ctx context.Context) (any, error) {
 	paths, written, wrong := map[string]string{}, []map[string]any{}, &reasons{}
+	room := mostPaths
 	err := f.each(func(name string, p *multipart.Part) error {
 		file, field, _ := strings.Cut(name, ".")
 		switch field {
@@ -275,10 +276,11 @@ func (f *form) writeMany(ctx context.Context) (any, error) {
 			if len(path) > mostPath {
 				return problem.Invalid("body."+file+".path", fmt.Sprintf("is longer than %d bytes", mostPath))
 			}
-			if paths[file] = string(path); len(paths) > mostPending {
-				return problem.New(http.StatusBadRequest, "invalid_request",
-					fmt.Sprintf("the form names %d paths before their files; send each file after its path", len(paths)))
+			if room -= len(file) + len(path); room < 0 {
+				return problem.New(http.StatusRequestEntityTooLarge, "body_too_large",
+					fmt.Sprintf("the paths of the form have more than %d bytes; send some of the files in another one", mostPaths))
 			}
+			paths[file] = string(path)
 		case "file":
 			path := paths[file]
 			delete(paths, file)

@@ -103,6 +103,8 @@ def files(box):
     binary = bytes(range(256)) * 100
     fs.upload_files([FileUpload(binary, "dir/b.bin"), FileUpload(b"three\n", "dir/new/c ä.txt")])
     assert fs.download_file("dir/b.bin") == binary
+    fs.upload_files([FileUpload(str(n).encode(), f"many/{n}") for n in range(120)])  # all paths before the first file
+    assert len(fs.list_files("many")) == 120 and fs.download_file("many/119") == b"119"
     with tempfile.TemporaryDirectory() as local:
         fs.download_file("dir/sub/a.txt", local + "/a")
         assert open(local + "/a", "rb").read() == b"one\ntwo\n"
