@@ -29,6 +29,7 @@ const (
 type fileService struct {
 	files *files.Tree
 	users []string // names of the one user
+	plain bool     // of files that were written it tells what envd tells, and no more: older clients fail at the rest
 }
 
 // download is GET /files: the bytes of a regular file, ranges included.
@@ -95,7 +96,11 @@ func (s *fileService) upload(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, fileEntries(written))
+	entries := []any{}
+	for _, e := range written {
+		entries = append(entries, s.told(fileEntry(e)))
+	}
+	writeJSON(w, http.StatusOK, entries)
 }
 
 // contentOf reads what the headers of an upload say.
@@ -240,5 +245,13 @@ func (s *fileService) compose(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, fileEntry(made))
+	writeJSON(w, http.StatusOK, s.told(fileEntry(made)))
+}
+
+// told is what the answer of a write says of the file.
+func (s *fileService) told(e protocol.FileEntry) any {
+	if !s.plain {
+		return e
+	}
+	return protocol.EnvdEntry{Path: e.Path, Name: e.Name, Type: e.Type, Metadata: e.Metadata}
 }

@@ -136,7 +136,7 @@ func (g *Guest) envdRoutes(lenient bool) *http.ServeMux {
 	}
 	processes, content := &processService{execs: g.execs}, &fileService{files: g.files, users: g.users}
 	if lenient {
-		content.files = g.files.AsEnvd()
+		content.files, content.plain = g.files.AsEnvd(), true
 		processes.paths = content.files
 	}
 	mux := http.NewServeMux()

@@ -40,6 +40,8 @@ install_clients() {
 	# Daytona's client wants other versions of the same packages.
 	{ python3 -m venv "$clients/daytona" && "$clients/daytona/bin/pip" install --quiet --retries 3 --timeout 30 --requirement "$suite/python/daytona.txt"; } \
 		>>"$clients/log" 2>&1 || give_up "pip could not install Daytona's client (see $clients/log)"
+	{ python3 -m venv "$clients/older" && "$clients/older/bin/pip" install --quiet --retries 3 --timeout 30 --requirement "$suite/python/older.txt"; } \
+		>>"$clients/log" 2>&1 || give_up "pip could not install the older client (see $clients/log)"
 	(cd "$clients" && use_node && npm ci --no-audit --no-fund --ignore-scripts --fetch-retries=3 --fetch-timeout=30000) \
 		>>"$clients/log" 2>&1 || give_up "npm could not install the client (see $clients/log)"
 	touch "$clients/installed"

@@ -120,7 +120,16 @@ type Network struct {
 // ProxyPort is the port on the sandbox's loopback where the proxy listens, unless a program has taken it.
 const ProxyPort = 49982
 
-// FileEntry describes a path; of the answer of POST /files it is one element. Envd's own fields are the first three.
+// EnvdEntry is what envd tells of a file that was written; of the answer of POST /files it is one element.
+type EnvdEntry struct {
+	Path string `json:"path"`
+	Name string `json:"name"`
+	Type string `json:"type"`
+
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+// FileEntry is what a worker is told of a path. It has all of EnvdEntry.
 type FileEntry struct {
 	Path       string `json:"path"`
 	Name       string `json:"name"`

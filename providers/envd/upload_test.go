@@ -100,6 +100,22 @@ func metadataOf(t *testing.T, hc *http.Client, path string) map[string]string {
 	return stat.Msg.GetEntry().GetMetadata()
 }
 
+// TestWrittenFilesAsEnvdTellsThem: E2B's Python clients up to 2.2 fail at a field that they do not know.
+func TestWrittenFilesAsEnvdTellsThem(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	hc := outsider(t, e.sandbox(envd.Options{}))
+	one := fmt.Sprintf(`{"path":%q,"name":"f","type":"file"}`, filepath.Join(e.workDir, "f"))
+	if code, text := ask(t, hc, "POST", "/files?path=f", "x"); code != 200 || strings.TrimSpace(text) != "["+one+"]" {
+		t.Errorf("upload: %d %s, want [%s]", code, text, one)
+	}
+	ask(t, hc, "POST", "/files?path=part", "x")
+	join := `{"source_paths":["part"],"destination":"f"}`
+	if code, text := ask(t, hc, "POST", "/files/compose", join); code != 200 || strings.TrimSpace(text) != one {
+		t.Errorf("compose: %d %s, want %s", code, text, one)
+	}
+}
+
 func TestMetadata(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -26,7 +28,9 @@ type contract struct {
 	t   *testing.T
 	doc remotetest.Document
 	// name is what the document calls a path; empty = it is none of the vendor's. Newer says that requests may differ.
-	name  func(method, path string) (name string, newer bool)
+	name func(r *http.Request) (name string, newer bool)
+	// rpc says that a request is a call by the Connect protocol, which .proto files describe; nil = there are none.
+	rpc   func(r *http.Request) bool
 	fault func(path string, status int, body map[string]any) error
 	proxy *httputil.ReverseProxy
 
@@ -34,13 +38,26 @@ type contract struct {
 	seen map[string]int // successes by operation
 }
 
-// hold puts a contract in front of the installation. The end of the test tells which operations passed.
+// hold puts a contract in front of the installation's API.
 func (s *stack) hold(k *contract, file string) {
 	s.t.Helper()
+	s.front = k.before(s.t, s.api, file)
+}
+
+// holdE2B puts E2B's contracts in front of the installation: its API's, and envd's before the edge.
+func (s *stack) holdE2B() {
+	s.t.Helper()
+	s.hold(e2bs(), e2bDocument)
+	s.frontEdge = envds().before(s.t, s.edge, envdDocument)
+}
+
+// before stands between clients and a door, and returns its URL. The end of the test tells which operations passed.
+func (k *contract) before(t *testing.T, door net.Listener, file string) string {
+	t.Helper()
 	doc, err := remotetest.Load(file)
-	check(s.t, err)
-	k.t, k.doc, k.seen = s.t, doc, map[string]int{}
-	to := &url.URL{Scheme: "http", Host: s.api.Addr().String()}
+	check(t, err)
+	k.t, k.doc, k.seen = t, doc, map[string]int{}
+	to := &url.URL{Scheme: "http", Host: door.Addr().String()}
 	k.proxy = &httputil.ReverseProxy{
 		FlushInterval:  -1,
 		ModifyResponse: k.answered,
@@ -48,23 +65,24 @@ func (s *stack) hold(k *contract, file string) {
 			p.SetURL(to)
 			p.Out.Host = p.In.Host // from which the installation makes URLs
 		},
+		ErrorLog: log.New(t.Output(), "the contract's proxy: ", 0),
 	}
 	front := httptest.NewServer(k)
-	s.front = front.URL
-	s.t.Cleanup(func() {
+	t.Cleanup(func() {
 		front.Close()
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if len(k.seen) == 0 {
-			s.t.Error("nothing was held to the vendor's document")
+			t.Error("nothing was held to the vendor's document")
 		}
 		var list []string
 		for operation, n := range k.seen {
 			list = append(list, fmt.Sprintf("%4d %s", n, operation))
 		}
 		slices.SortFunc(list, func(a, b string) int { return strings.Compare(a[5:], b[5:]) })
-		s.t.Logf("held to %s:\n%s", file, strings.Join(list, "\n"))
+		t.Logf("held to %s:\n%s", file, strings.Join(list, "\n"))
 	})
+	return front.URL
 }
 
 // call is a request under way, as the document has it.
@@ -78,7 +96,11 @@ type callKey struct{}
 
 // ServeHTTP implements http.Handler.
 func (k *contract) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	path, newer := k.name(r.Method, r.URL.Path)
+	if k.rpc != nil && k.rpc(r) {
+		k.serveRPC(w, r)
+		return
+	}
+	path, newer := k.name(r)
 	if path != "" && r.Header.Get("Upgrade") == "" {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -95,10 +117,17 @@ func (k *contract) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // answered looks at an answer on its way to the client.
 func (k *contract) answered(res *http.Response) error {
-	c, ok := res.Request.Context().Value(callKey{}).(*call)
-	if !ok {
+	switch c := res.Request.Context().Value(callKey{}).(type) {
+	case *rpcCall:
+		k.answeredRPC(c, res)
 		return nil
+	case *call:
+		return k.answeredCall(c, res)
 	}
+	return nil
+}
+
+func (k *contract) answeredCall(c *call, res *http.Response) error {
 	body, err := io.ReadAll(res.Body)
 	if err != nil {
 		return err
@@ -144,8 +173,8 @@ func (k *contract) judge(c *call, res *http.Response, body []byte) error {
 // daytonas is the contract of Daytona. Its document describes no errors of the API, which are NestJS's.
 func daytonas() *contract {
 	return &contract{
-		name: func(_, path string) (string, bool) {
-			name, _ := strings.CutPrefix(path, "/daytona")
+		name: func(r *http.Request) (string, bool) {
+			name, _ := strings.CutPrefix(r.URL.Path, "/daytona")
 			return name, false
 		},
 		fault: func(path string, status int, body map[string]any) error {
@@ -162,9 +191,10 @@ func daytonas() *contract {
 // older one does.
 func e2bs() *contract {
 	return &contract{
-		name: func(method, path string) (string, bool) {
+		name: func(r *http.Request) (string, bool) {
+			path := r.URL.Path
 			older, is := strings.CutPrefix(path, "/v2")
-			newer := is && method == http.MethodPost && (older == "/sandboxes" || strings.HasSuffix(older, "/connect"))
+			newer := is && r.Method == http.MethodPost && (older == "/sandboxes" || strings.HasSuffix(older, "/connect"))
 			if newer {
 				path = older
 			}

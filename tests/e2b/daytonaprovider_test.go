@@ -25,7 +25,7 @@ func TestDaytonaProvider(t *testing.T) {
 func (s *stack) daytona(t *testing.T) *daytona.Provider {
 	t.Helper()
 	p, err := daytona.New(daytona.Config{
-		APIKey: s.ownKey, URL: "http://" + s.api.Addr().String() + "/daytona/api", Fleet: "inner",
+		APIKey: s.ownKey, URL: s.apiURL() + "/daytona/api", Fleet: "inner",
 	})
 	check(t, err)
 	t.Cleanup(func() {
@@ -40,6 +40,7 @@ func (s *stack) daytona(t *testing.T) *daytona.Provider {
 func TestDaytonasSandboxForItsClient(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
+	s.hold(daytonas(), daytonaDocument)
 	p := s.daytona(t)
 	made, err := p.Create(t.Context(), providers.Spec{
 		ID: "forclients", Labels: map[string]string{"suite": "provider"}, Env: map[string]string{"GREETING": "hello"},

@@ -33,21 +33,30 @@ const patience = 6 * time.Minute
 // Documents of vendors.
 const (
 	e2bDocument     = "../../web/testdata/e2b/openapi.yml"
+	envdDocument    = "../../web/testdata/e2b/envd.yaml"
 	daytonaDocument = "../../web/testdata/daytona/operations.json"
 )
 
 func TestNode(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	s.hold(e2bs(), e2bDocument)
+	s.holdE2B()
 	s.drive("node", "suite.mjs", "js/suite.mjs")
 }
 
 func TestPython(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
-	s.hold(e2bs(), e2bDocument)
+	s.holdE2B()
 	s.drive("venv/bin/python", "suite.py", "python/suite.py")
+}
+
+// TestOlderPython: programs keep the client that they were written with.
+func TestOlderPython(t *testing.T) {
+	t.Parallel()
+	s := newStack(t)
+	s.holdE2B()
+	s.drive("older/bin/python", "older.py", "python/older.py")
 }
 
 // stack is an installation for one client.
@@ -57,7 +66,9 @@ type stack struct {
 	edge  net.Listener
 	open  net.Listener // for clients without a key; nil = there is none
 	over  *stack       // in which its sandboxes are made, by the provider e2b; nil = it has an engine
-	front string       // the URL of what stands before it; empty = nothing does
+	front string       // the URL of what stands before its API; empty = nothing does
+
+	frontEdge string // the same before its edge
 
 	maxBody int // MAX_BODY_BYTES; 0 = 1 MiB
 	log     *lockedLog
@@ -135,7 +146,7 @@ func (s *stack) run(common app.Common, parts *app.Parts, log *slog.Logger) {
 	}
 	if s.over != nil {
 		worker.E2B = app.E2B{
-			E2BKey: s.over.key, E2BURL: "http://" + s.over.api.Addr().String(), E2BSandbox: "http://" + s.over.edge.Addr().String(),
+			E2BKey: s.over.key, E2BURL: s.over.apiURL(), E2BSandbox: s.over.edgeURL(),
 		}
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -216,12 +227,16 @@ func clients(t *testing.T) string {
 	return dir
 }
 
+// apiURL and edgeURL are where clients reach the installation.
+func (s *stack) apiURL() string  { return cmp.Or(s.front, "http://"+s.api.Addr().String()) }
+func (s *stack) edgeURL() string { return cmp.Or(s.frontEdge, "http://"+s.edge.Addr().String()) }
+
 // env is what leads a client to the installation.
 func (s *stack) env(key string) []string {
-	api := cmp.Or(s.front, "http://"+s.api.Addr().String())
+	api := s.apiURL()
 	return append(os.Environ(),
 		"MCP_URL="+api+"/mcp", "MCP_KEY="+key,
-		"E2B_API_URL="+api, "E2B_API_KEY="+key, "E2B_SANDBOX_URL=http://"+s.edge.Addr().String(),
+		"E2B_API_URL="+api, "E2B_API_KEY="+key, "E2B_SANDBOX_URL="+s.edgeURL(),
 		"DAYTONA_API_URL="+api+"/daytona/api", "DAYTONA_API_KEY="+key)
 }
 

@@ -35,7 +35,7 @@ func TestProvider(t *testing.T) {
 func (s *stack) provider(t *testing.T) *e2b.Provider {
 	t.Helper()
 	p, err := e2b.New(e2b.Config{
-		APIKey: s.key, URL: "http://" + s.api.Addr().String(), DataURL: "http://" + s.edge.Addr().String(), Fleet: "inner",
+		APIKey: s.key, URL: s.apiURL(), DataURL: s.edgeURL(), Fleet: "inner",
 	})
 	check(t, err)
 	t.Cleanup(func() {
@@ -50,6 +50,7 @@ func (s *stack) provider(t *testing.T) *e2b.Provider {
 func TestProvidersSandboxForItsClient(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
+	s.holdE2B()
 	p := s.provider(t)
 	made, err := p.Create(
 		t.Context(),
@@ -171,6 +172,7 @@ func dialPort(t *testing.T, box providers.Sandbox, port uint16) (conn net.Conn) 
 func TestSandyardOverSandyard(t *testing.T) {
 	t.Parallel()
 	s := &stack{t: t, api: listen(t), edge: listen(t), log: &lockedLog{}, over: newStack(t)}
+	s.over.holdE2B()
 	s.begin()
 	box := s.ask("POST", "/v1/sandboxes?wait=60s", map[string]any{"env": map[string]string{"A": "b"}}, 200)
 	made, _ := box["sandbox"].(map[string]any)
