@@ -13,7 +13,7 @@ GOVULNCHECK := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)
 GOTESTSUM   := $(TOOLS)/gotestsum-$(GOTESTSUM_VERSION)
 # The packages whose tests need no services.
 UNIT        := ./dev/abbench ./gateway ./netguard ./guest/... ./imageref ./tokens ./providers/catalog ./providers/codecontext ./providers/confine \
-	./providers/fake ./providers/guestconn ./providers/local/cgroup ./providers/local/filter ./providers/local/shim ./providers/local/script ./providers/meter ./providers/dockerfile ./tests/benchtable ./tests/house ./toolset/...
+	./providers/fake ./providers/guestconn ./providers/local/cgroup ./providers/local/filter ./providers/local/shim ./providers/local/script ./providers/meter ./providers/dockerfile ./tests/benchtable ./tests/house ./tests/silence ./toolset/...
 ENGINE      := scripts/engine.sh
 # What tests start stands in a directory of the run, the engine too, and goes with it.
 ROOM        := scripts/room.sh

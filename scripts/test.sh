@@ -1,9 +1,10 @@
 #!/bin/bash
 # Runs the tests against real PostgreSQL, Redis and Docker, each made for this run; `make test` calls it with an engine
 # that answers. A test that fails is run again alone once; if it passes then, the end says `flaky: NAME`. More than three
-# that fail are not run again. A test binary that hangs is ended after five minutes with the stacks of its goroutines.
+# that fail are not run again. A test binary that says nothing for five minutes hangs: it is ended with the stacks of its
+# goroutines (tests/silence). One that is only slow goes on.
 #
-#   LONG=1    also the tests that take many seconds, many rows or much memory, without that limit of time
+#   LONG=1    also the tests that take many seconds, many rows or much memory; these may be silent for 40 minutes
 #   RACE=1    with the race detector          STRICT=1  fail where an image cannot be made
 #
 # Arguments go to go test in place of the defaults. Else one tenant's walk over another's things (tests/attack) and E2B's
@@ -30,12 +31,17 @@ fi
 [ $# = 0 ] || exec go test "${flags[@]}" "$@"
 # Tests wait for services far more than they compute: more of them at once than there are cores end sooner.
 flags+=(-parallel=8)
-if [ "${LONG:-0}" = 1 ]; then flags+=(-timeout=40m); else flags+=(-timeout=5m -short); fi
+silence=40m
+flags+=(-timeout=40m)
+[ "${LONG:-0}" = 1 ] || { silence=5m && flags+=(-short); }
 
-again=$(mktemp) events=$(mktemp)
+again=$(mktemp) events=$(mktemp) watcher=$(mktemp -d)/silence
+go build -o "$watcher" ./tests/silence
+"$watcher" -after $silence "$events" &
 status=0
 "$GOTESTSUM" --format=pkgname-and-test-fails --format-icons=text --format-hide-empty-pkg --packages=./... --rerun-fails=1 --rerun-fails-max-failures=3 \
 	--rerun-fails-run-root-test --rerun-fails-report="$again" --jsonfile="$events" -- "${flags[@]}" || status=$?
+kill %1
 [ $status = 0 ] || exit $status
 
 # failed lists the packages that failed; with -v, those in which a test did not fail but something else.
@@ -55,4 +61,4 @@ echo "test: the clients of E2B, Daytona and MCP; make e2b runs all of them, and 
 scripts/e2b.sh -run '^Test(Node|Python|Daytona|MCP|ContractsAreHeldTo)$'
 sed -n '/: 0 runs/d; s/^\([^ :]*\):.*/flaky: \1/p' "$again"
 [ -z "$flaky" ] || printf 'flaky: %s\n' $flaky
-rm "$again" "$events"
+rm -r "$again" "$events" "${watcher%/*}"
