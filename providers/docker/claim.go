@@ -19,7 +19,7 @@ var errStale = errors.New("the pool container is stale")
 
 // fromPool makes a member of the pool the sandbox of spec. It answers false where there is none to be had, or when
 // the sandbox has a container already; create then sees to it.
-func (p *Provider) fromPool(ctx context.Context, spec providers.Spec) (providers.Instance, bool) {
+func (p *members) fromPool(ctx context.Context, spec providers.Spec) (providers.Instance, bool) {
 	if len(spec.Labels) > 0 {
 		return providers.Instance{}, false
 	}
@@ -48,7 +48,7 @@ func (p *Provider) fromPool(ctx context.Context, spec providers.Spec) (providers
 
 // adopt checks the member, fits its limits and gives it the sandbox's name, in this order: with the name it is the
 // sandbox, whatever becomes of this worker, and without it the member ends by itself when its worker does.
-func (p *Provider) adopt(ctx context.Context, m *pool.Member, spec providers.Spec) error {
+func (p *members) adopt(ctx context.Context, m *pool.Member, spec providers.Spec) error {
 	if err := p.fresh(ctx, m); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (p *Provider) adopt(ctx context.Context, m *pool.Member, spec providers.Spe
 var errUnnamed = errors.New("the engine did not answer")
 
 // rename gives the member the sandbox's name. A conflict comes back as it is.
-func (p *Provider) rename(ctx context.Context, m *pool.Member, id string) error {
+func (p *members) rename(ctx context.Context, m *pool.Member, id string) error {
 	err := p.api.ContainerRename(ctx, m.Ref, containerName(id))
 	if err == nil || errdefs.IsConflict(err) {
 		return err
@@ -78,7 +78,7 @@ func (p *Provider) rename(ctx context.Context, m *pool.Member, id string) error 
 }
 
 // fresh speaks to the member, which keeps it alive, and checks meanwhile that it still is what it was made as.
-func (p *Provider) fresh(ctx context.Context, m *pool.Member) error {
+func (p *members) fresh(ctx context.Context, m *pool.Member) error {
 	answered := make(chan error, 1)
 	go func() { answered <- answers(ctx, m) }()
 	held, err := p.imageOf(ctx, m.Spec.Image)
@@ -101,13 +101,13 @@ func answers(ctx context.Context, m *pool.Member) error {
 }
 
 // keeps returns a member whose sandbox turned out to have a container to the pool, if nothing was changed about it.
-func (p *Provider) keeps(m *pool.Member, spec providers.Spec) bool {
+func (p *members) keeps(m *pool.Member, spec providers.Spec) bool {
 	_, changed := limitChanges(m.Spec.Resources, spec.Resources)
 	return !changed && p.pool.Put(m)
 }
 
 // claim completes a sandbox that has just got its name. When it fails, create goes on from there as after a crash.
-func (p *Provider) claim(ctx context.Context, m *pool.Member, spec providers.Spec) (providers.Instance, bool) {
+func (p *members) claim(ctx context.Context, m *pool.Member, spec providers.Spec) (providers.Instance, bool) {
 	if err := m.Inside.Claim(ctx, spec.Env); err != nil {
 		p.cfg.Logger.WarnContext(ctx, "pool container did not accept its sandbox", "sandbox_id", spec.ID, "error", err)
 		m.LetGo()

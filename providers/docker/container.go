@@ -41,7 +41,7 @@ func sandboxOf(names []string) (id string, ok bool) {
 }
 
 // complete fills what spec leaves open and refuses what this provider cannot do.
-func (p *Provider) complete(ctx context.Context, spec providers.Spec) (providers.Spec, error) {
+func (p *engine) complete(ctx context.Context, spec providers.Spec) (providers.Spec, error) {
 	spec, err := confine.Complete(spec, p.cfg.Defaults)
 	if err != nil {
 		return spec, err
@@ -114,7 +114,7 @@ func (p *Provider) hostConfig(spec providers.Spec, seccomp string) *container.Ho
 }
 
 // sysctls are those of the sandbox's namespaces. gVisor's kernel has its own.
-func (p *Provider) sysctls(spec providers.Spec) map[string]string {
+func (p *engine) sysctls(spec providers.Spec) map[string]string {
 	if p.isGVisor(spec.Runtime) {
 		return nil
 	}
@@ -136,7 +136,7 @@ func tempOptions(bytes int64) string {
 }
 
 // limits are what the spec asks for, in the engine's words.
-func (p *Provider) limits(spec providers.Spec) container.Resources {
+func (p *engine) limits(spec providers.Spec) container.Resources {
 	all := limits(spec.Resources)
 	if p.isGVisor(spec.Runtime) {
 		fitGVisor(&all)

@@ -35,7 +35,7 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.I
 	}
 	return p.detached(ctx, unlock, func(own context.Context) (providers.Instance, error) {
 		defer p.pool.Begin()()
-		if made, ok := p.fromPool(own, spec); ok {
+		if made, ok := p.members.fromPool(own, spec); ok {
 			return made, nil
 		}
 		select {

@@ -60,19 +60,16 @@ type Config struct {
 
 // Provider is a Docker engine as a sandbox provider. It implements providers.Provider and providers.Pauser.
 type Provider struct {
-	cfg      Config
-	api      *client.Client
-	runtimes runtimes
-	old      []string // known escapes of the engine
-	guest    *guestVolume
-	starts   chan struct{}  // one token per start in flight
-	locks    keymutex.Mutex // of sandboxes that change; between processes the engine's unique names decide
-	guests   *guestconn.Guests[resource]
-	pool     *pool.Pool
-	builds   *imagebuild.Builder
-	silent   sync.Map // containers that this process has ended because their guests did not answer
-	resumed  resumes
-	root     atomic.Pointer[string] // the engine's directory, when it was asked for
+	*engine
+	guest   *guestVolume
+	starts  chan struct{}  // one token per start in flight
+	locks   keymutex.Mutex // of sandboxes that change; between processes the engine's unique names decide
+	guests  *guestconn.Guests[resource]
+	pool    *pool.Pool
+	builds  *imagebuild.Builder
+	silent  sync.Map // containers that this process has ended because their guests did not answer
+	resumed resumes
+	members *members
 	// refilling is the refiller's alone.
 	refilling sighting
 	// leftovers are Sweep's alone.
@@ -82,6 +79,15 @@ type Provider struct {
 	life         guestconn.Life
 	// work counts goroutines that outlive the call which began them; Close waits for them, and ends life when that takes too long.
 	work sync.WaitGroup
+}
+
+// engine is what is known of the Docker engine.
+type engine struct {
+	cfg      Config
+	api      *client.Client
+	runtimes runtimes
+	old      []string               // known escapes
+	root     atomic.Pointer[string] // its directory, when it was asked for
 }
 
 var (
@@ -107,7 +113,11 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Provider{cfg: cfg, api: api, guest: guest, starts: make(chan struct{}, cfg.StartConcurrency), pool: pool.New(cfg.Pool, classKey), leftovers: sightings{}, life: life}
+	p := &Provider{
+		engine: &engine{cfg: cfg, api: api}, guest: guest, starts: make(chan struct{}, cfg.StartConcurrency),
+		pool: pool.New(cfg.Pool, classKey), leftovers: sightings{}, life: life,
+	}
+	p.members = &members{p}
 	p.builds = imagebuild.New(imagebuild.Config{
 		API: api, GuestProgram: guestProgram, DiskReserve: cfg.DiskReserve, Disk: p.disk, Image: p.inspectImage,
 	})
@@ -128,10 +138,10 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 func (p *Provider) keepPool(ctx context.Context) {
 	ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if p.cfg.Pool.Size > 0 {
-		p.work.Go(func() { p.refill(ctx) })
-		p.work.Go(func() { p.tend(ctx) })
+		p.work.Go(func() { p.members.refill(ctx) })
+		p.work.Go(func() { p.members.tend(ctx) })
 	}
-	p.work.Go(func() { p.sweepPools(ctx) }) // others' pools, too
+	p.work.Go(func() { p.members.sweepPools(ctx) }) // others' pools, too
 }
 
 func (c Config) complete() (Config, error) {
@@ -198,7 +208,7 @@ func (p *Provider) Capabilities() providers.Capabilities {
 }
 
 // EngineID is the engine's own identity: two workers with the same answer share their sandboxes.
-func (p *Provider) EngineID(ctx context.Context) (string, error) {
+func (p *engine) EngineID(ctx context.Context) (string, error) {
 	ctx, stop := context.WithTimeout(ctx, question)
 	defer stop()
 	info, err := p.api.Info(ctx)
@@ -209,7 +219,7 @@ func (p *Provider) EngineID(ctx context.Context) (string, error) {
 }
 
 // DiskFree implements providers.DiskReporter, for an engine on this machine whose directory can be seen from here.
-func (p *Provider) DiskFree(ctx context.Context) (int64, error) {
+func (p *engine) DiskFree(ctx context.Context) (int64, error) {
 	fs, err := p.disk(ctx)
 	if err != nil {
 		return 0, err
@@ -235,7 +245,7 @@ func (p *Provider) Close() error {
 	waiting := p.pool.Close()
 	p.guests.Close()
 	for _, m := range waiting {
-		p.work.Go(func() { p.retire(context.Background(), m) })
+		p.work.Go(func() { p.members.retire(context.Background(), m) })
 	}
 	ctx, done := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
@@ -252,7 +262,7 @@ func (p *Provider) Close() error {
 func (p *Provider) sweepLast() {
 	ctx, stop := p.life.Own(context.Background(), removeTimeout)
 	defer stop()
-	p.sweep(ctx)
+	p.members.sweep(ctx)
 }
 
 // giveUp ends all that goes on when ctx has ended, when the engine does not answer, or when it takes too long.
@@ -270,7 +280,7 @@ func (p *Provider) giveUp(ctx context.Context) {
 }
 
 // answers says whether the engine answers anything.
-func (p *Provider) answers(ctx context.Context) bool {
+func (p *engine) answers(ctx context.Context) bool {
 	ctx, stop := context.WithTimeout(ctx, closePatience)
 	defer stop()
 	_, err := p.api.Ping(ctx)

@@ -14,7 +14,7 @@ func (p *Provider) EngineStats(ctx context.Context, ref string) (providers.Used,
 
 // RefillOnce makes a member of the pool where this is a time to make one.
 func (p *Provider) RefillOnce(ctx context.Context) (made bool) {
-	made, _ = p.refillOne(ctx)
+	made, _ = p.members.refillOne(ctx)
 	return made
 }
 

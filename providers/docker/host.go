@@ -16,7 +16,7 @@ const remotePids = 32768
 
 // Host implements providers.HostReporter. On the engine's own machine it sees to it that sandboxes cannot use up the kernel's
 // open files.
-func (p *Provider) Host(ctx context.Context) (providers.Host, error) {
+func (p *engine) Host(ctx context.Context) (providers.Host, error) {
 	ctx, stop := context.WithTimeout(ctx, question)
 	defer stop()
 	info, err := p.api.Info(ctx)
@@ -37,7 +37,7 @@ func (p *Provider) Host(ctx context.Context) (providers.Host, error) {
 }
 
 // disk is what the engine's directory lies on, for an engine on this machine whose directory can be seen from here.
-func (p *Provider) disk(ctx context.Context) (fs unix.Statfs_t, err error) {
+func (p *engine) disk(ctx context.Context) (fs unix.Statfs_t, err error) {
 	unknown := providers.Errorf(providers.NotSupported, "the engine's data directory is not visible to this worker")
 	if !strings.HasPrefix(p.api.DaemonHost(), "unix://") {
 		return fs, unknown

@@ -25,7 +25,7 @@ func fullName(name string) (string, error) {
 }
 
 // inspectImage describes the image of that name. Whatever else the engine may find by it is no such image.
-func (p *Provider) inspectImage(ctx context.Context, name string) (image.InspectResponse, error) {
+func (p *engine) inspectImage(ctx context.Context, name string) (image.InspectResponse, error) {
 	ref, err := imageref.Parse(name)
 	if err != nil {
 		return image.InspectResponse{}, providers.Errorf(providers.Invalid, "image: %w", err)
@@ -38,7 +38,7 @@ func (p *Provider) inspectImage(ctx context.Context, name string) (image.Inspect
 }
 
 // imageOf is inspectImage that does not wait for long.
-func (p *Provider) imageOf(ctx context.Context, name string) (image.InspectResponse, error) {
+func (p *engine) imageOf(ctx context.Context, name string) (image.InspectResponse, error) {
 	ctx, stop := context.WithTimeout(ctx, question)
 	defer stop()
 	return p.inspectImage(ctx, name)
@@ -61,11 +61,11 @@ func (p *Provider) Ensure(ctx context.Context, name string) error {
 	if p.safe(p.cfg.Runtime) != nil {
 		return nil // no sandbox will come for what would wait
 	}
-	p.pool.Stock(providers.PoolClass{Spec: p.memberSpec(full), Min: p.cfg.Pool.Size, Max: p.pool.Config().Max})
+	p.pool.Stock(providers.PoolClass{Spec: p.members.memberSpec(full), Min: p.cfg.Pool.Size, Max: p.pool.Config().Max})
 	return nil
 }
 
-func (p *Provider) pull(ctx context.Context, name string) error {
+func (p *engine) pull(ctx context.Context, name string) error {
 	progress, err := p.api.ImagePull(ctx, name, image.PullOptions{})
 	if err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 const sweepEvery = time.Minute
 
 // sweepPools looks for that until ctx ends, beside the upkeep of our own pool: members that nobody speaks to end.
-func (p *Provider) sweepPools(ctx context.Context) {
+func (p *members) sweepPools(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
@@ -31,7 +31,7 @@ func (p *Provider) sweepPools(ctx context.Context) {
 
 // sweep removes members that no worker can hand out any more: those that have ended, which is what their guests do
 // when their worker dies, and those that are too old.
-func (p *Provider) sweep(ctx context.Context) {
+func (p *members) sweep(ctx context.Context) {
 	found, err := p.listPools(ctx)
 	if err != nil {
 		p.cfg.Logger.WarnContext(ctx, "pool not swept", "error", err)
@@ -53,7 +53,7 @@ func (p *Provider) sweep(ctx context.Context) {
 	}
 }
 
-func (p *Provider) listPools(ctx context.Context) ([]container.Summary, error) {
+func (p *members) listPools(ctx context.Context) ([]container.Summary, error) {
 	ctx, stop := context.WithTimeout(ctx, question)
 	defer stop()
 	return p.api.ContainerList(ctx, container.ListOptions{

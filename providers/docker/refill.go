@@ -20,9 +20,12 @@ import (
 // refillRetry is how long to wait while another worker refills on the same engine.
 const refillRetry = 250 * time.Millisecond
 
+// members are the containers that wait for sandboxes: made, given away, looked after and removed.
+type members struct{ *Provider }
+
 // refill is the one maker of pool members: one at a time on the whole engine costs running sandboxes nothing that can be
 // measured.
-func (p *Provider) refill(ctx context.Context) {
+func (p *members) refill(ctx context.Context) {
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
 	for {
@@ -44,7 +47,7 @@ func (p *Provider) refill(ctx context.Context) {
 
 // refillOne makes a member where one is lacking. It never waits for a start: creates that take all of them wake it
 // when they are done. Taken says that another worker is making one.
-func (p *Provider) refillOne(ctx context.Context) (again, taken bool) {
+func (p *members) refillOne(ctx context.Context) (again, taken bool) {
 	spec, lacking := p.pool.Lacking()
 	if !lacking {
 		return false, false
@@ -76,7 +79,7 @@ func (p *Provider) refillOne(ctx context.Context) (again, taken bool) {
 
 // refillName is what a member is called while it is made. Names are unique on an engine, so no two workers of the fleet
 // make one at once.
-func (p *Provider) refillName() string {
+func (p *members) refillName() string {
 	sum := sha256.Sum256([]byte(p.cfg.Fleet))
 	return "sandyard-refill-" + hex.EncodeToString(sum[:6])
 }
@@ -90,7 +93,7 @@ type sighting struct {
 // freeRefill removes what a worker has left that died while it made a member. Between making and starting a container a
 // refiller does next to nothing, so one that is not started in half of its patience has nobody to start it; a started
 // one ends itself. The time counts by this worker's clock.
-func (p *Provider) freeRefill(ctx context.Context) {
+func (p *members) freeRefill(ctx context.Context) {
 	found, err := p.api.ContainerInspect(ctx, p.refillName())
 	if err != nil || found.Config.Labels[labelFleet] != p.cfg.Fleet {
 		return
@@ -110,7 +113,7 @@ func (p *Provider) freeRefill(ctx context.Context) {
 }
 
 // makeMember makes one under the refiller's name, which it gives back at the end. A conflict comes back as it is.
-func (p *Provider) makeMember(ctx context.Context, spec providers.Spec) (*pool.Member, error) {
+func (p *members) makeMember(ctx context.Context, spec providers.Spec) (*pool.Member, error) {
 	ref, err := p.makeContainer(ctx, p.refillName(), p.memberConfig(spec), spec)
 	if errdefs.IsConflict(err) {
 		return nil, err
@@ -133,7 +136,7 @@ func (p *Provider) makeMember(ctx context.Context, spec providers.Spec) (*pool.M
 	return m, nil
 }
 
-func (p *Provider) startMember(ctx context.Context, m *pool.Member) (*pool.Member, error) {
+func (p *members) startMember(ctx context.Context, m *pool.Member) (*pool.Member, error) {
 	found, err := p.api.ContainerInspect(ctx, m.Ref)
 	if err != nil {
 		return nil, engineerr.Translate(err, "inspect a pool container")
@@ -154,7 +157,7 @@ func (p *Provider) startMember(ctx context.Context, m *pool.Member) (*pool.Membe
 }
 
 // retire removes a member that left the pool unused.
-func (p *Provider) retire(ctx context.Context, m *pool.Member) {
+func (p *members) retire(ctx context.Context, m *pool.Member) {
 	m.LetGo()
 	own, stop := p.life.Own(ctx, removeTimeout+gvisorPatience)
 	defer stop()
@@ -164,12 +167,12 @@ func (p *Provider) retire(ctx context.Context, m *pool.Member) {
 }
 
 // memberSpec is what a member is made from: a sandbox that leaves everything open.
-func (p *Provider) memberSpec(image string) providers.Spec {
+func (p *members) memberSpec(image string) providers.Spec {
 	return providers.Spec{Image: image, WorkDir: confine.WorkDir, Runtime: p.cfg.Runtime, Resources: p.cfg.Defaults}
 }
 
 // memberConfig leaves out the sandbox's id, which the name will carry: labels are for ever.
-func (p *Provider) memberConfig(spec providers.Spec) *container.Config {
+func (p *members) memberConfig(spec providers.Spec) *container.Config {
 	c := p.containerConfig(spec)
 	delete(c.Labels, labelSandbox)
 	c.Labels[labelPool] = spec.Image

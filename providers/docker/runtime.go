@@ -51,7 +51,7 @@ func isShim(name string) bool { return strings.HasPrefix(name, "io.containerd.")
 
 // checkRuntime refuses a runtime that the engine does not know, which it would only say when the container starts. The
 // engine is asked about every unknown one, for its configuration can be loaded anew.
-func (p *Provider) checkRuntime(ctx context.Context, name string) error {
+func (p *engine) checkRuntime(ctx context.Context, name string) error {
 	if _, known := p.runtimes.program(name); known || isShim(name) {
 		return nil
 	}
@@ -67,7 +67,7 @@ func (p *Provider) checkRuntime(ctx context.Context, name string) error {
 }
 
 // isGVisor says whether sandboxes under the runtime have gVisor's kernel.
-func (p *Provider) isGVisor(runtime string) bool {
+func (p *engine) isGVisor(runtime string) bool {
 	program, known := p.runtimes.program(runtime)
 	if !known {
 		program = runtime // a shim

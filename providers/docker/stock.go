@@ -16,18 +16,18 @@ func (p *Provider) Stock(ctx context.Context, classes []providers.PoolClass, roo
 	}
 	var wanted []providers.PoolClass
 	for _, c := range classes {
-		if full, ok := p.serves(ctx, c); ok {
+		if full, ok := p.members.serves(ctx, c); ok {
 			wanted = append(wanted, full)
 		}
 	}
 	for _, m := range p.pool.Restock(wanted, room) {
 		p.cfg.Logger.InfoContext(ctx, "pool container no longer needed", "container", m.Name, "image", m.Spec.Image)
-		p.work.Go(func() { p.retire(ctx, m) })
+		p.work.Go(func() { p.members.retire(ctx, m) })
 	}
 }
 
 // serves completes a class as Create completes the specs that are to match it.
-func (p *Provider) serves(ctx context.Context, c providers.PoolClass) (providers.PoolClass, bool) {
+func (p *members) serves(ctx context.Context, c providers.PoolClass) (providers.PoolClass, bool) {
 	c.Spec.ID, c.Spec.Env, c.Spec.Labels = "member", nil, nil
 	full, err := p.complete(ctx, c.Spec)
 	if err != nil && p.safe(full.Runtime) != nil {

@@ -10,7 +10,7 @@ import (
 const tendsPerPatience = 6
 
 // tend speaks to the members, so that they go on waiting, and removes those that are of no more use.
-func (p *Provider) tend(ctx context.Context) {
+func (p *members) tend(ctx context.Context) {
 	tick := time.NewTicker(p.pool.Config().Patience / tendsPerPatience)
 	defer tick.Stop()
 	for {
@@ -24,7 +24,7 @@ func (p *Provider) tend(ctx context.Context) {
 	}
 }
 
-func (p *Provider) tendAll(ctx context.Context) {
+func (p *members) tendAll(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	for _, m := range p.pool.Surplus() {

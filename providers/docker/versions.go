@@ -14,7 +14,7 @@ import (
 )
 
 // learnVersions reads the versions of the engine and of runc and names what they are too old for.
-func (p *Provider) learnVersions(ctx context.Context) error {
+func (p *engine) learnVersions(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, question)
 	defer stop()
 	engine, err := p.api.ServerVersion(ctx)
@@ -97,7 +97,7 @@ func sameLineOrLater(v, b string) bool {
 }
 
 // safe refuses a runtime under which programs could use a known escape of this engine. Others than runc have none of these.
-func (p *Provider) safe(runtime string) error {
+func (p *engine) safe(runtime string) error {
 	if len(p.old) == 0 || p.cfg.Unsafe || !p.isRunc(runtime) {
 		return nil
 	}
@@ -106,7 +106,7 @@ func (p *Provider) safe(runtime string) error {
 }
 
 // isRunc says whether sandboxes under the runtime share the machine's kernel by means of runc. An unknown one does.
-func (p *Provider) isRunc(runtime string) bool {
+func (p *engine) isRunc(runtime string) bool {
 	program, known := p.runtimes.program(runtime)
 	if !known {
 		program = runtime

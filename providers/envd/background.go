@@ -104,23 +104,27 @@ func (s *Sandbox) Output(ctx context.Context, name string, q providers.OutputQue
 		return providers.Output{}, err
 	}
 	defer answer.Body.Close()
-	return s.outputOf(answer, name, q, limit)
-}
-
-func (s *Sandbox) outputOf(answer *http.Response, name string, q providers.OutputQuery, limit int) (providers.Output, error) {
-	var info protocol.ExecInfo
-	begin, err := strconv.ParseInt(answer.Header.Get(protocol.OffsetHeader), 10, 64)
-	if err != nil || begin < q.Offset || json.Unmarshal([]byte(answer.Header.Get(protocol.InfoHeader)), &info) != nil {
-		return providers.Output{}, providers.Errorf(providers.Internal, "the sandbox did not say what output it has")
-	}
-	if info.Forgotten && info.Background {
-		return providers.Output{}, providers.ErrNoExec
+	info, begin, err := aboutOutput(answer.Header, q.Offset)
+	if err != nil {
+		return providers.Output{}, err
 	}
 	b, err := io.ReadAll(io.LimitReader(answer.Body, int64(limit)))
 	if err != nil {
 		return providers.Output{}, s.unavailable(err)
 	}
 	return providers.Output{Exec: execOf(name, info), Begin: begin, Data: b}, nil
+}
+
+// aboutOutput reads the headers of an answer with output: its command, and where the output begins.
+func aboutOutput(h http.Header, offset int64) (info protocol.ExecInfo, begin int64, err error) {
+	begin, err = strconv.ParseInt(h.Get(protocol.OffsetHeader), 10, 64)
+	if err != nil || begin < offset || json.Unmarshal([]byte(h.Get(protocol.InfoHeader)), &info) != nil {
+		return info, 0, providers.Errorf(providers.Internal, "the sandbox did not say what output it has")
+	}
+	if info.Forgotten && info.Background {
+		return info, 0, providers.ErrNoExec
+	}
+	return info, begin, nil
 }
 
 // Feed is providers.Background.Feed.

@@ -22,7 +22,7 @@ func (s *Sandbox) DialGuest(ctx context.Context, token string) (net.Conn, error)
 	if s.session == nil {
 		return nil, providers.Errorf(providers.NotSupported, "streams to the guest lead only through an attached one")
 	}
-	if err := s.demand(ctx, token); err != nil {
+	if err := s.outside.demand(ctx, token, s.Init); err != nil {
 		return nil, err
 	}
 	conn, err := s.open(protocol.TargetEnvd, 0)
@@ -33,15 +33,15 @@ func (s *Sandbox) DialGuest(ctx context.Context, token string) (net.Conn, error)
 }
 
 // demand makes the guest ask outsiders for the token.
-func (s *Sandbox) demand(ctx context.Context, token string) error {
-	s.outside.mu.Lock()
-	defer s.outside.mu.Unlock()
-	if token == "" || token == s.outside.token {
+func (o *outsiders) demand(ctx context.Context, token string, tell func(context.Context, Init) error) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if token == "" || token == o.token {
 		return nil
 	}
-	if err := s.Init(ctx, Init{AccessToken: &token}); err != nil {
+	if err := tell(ctx, Init{AccessToken: &token}); err != nil {
 		return err
 	}
-	s.outside.token = token
+	o.token = token
 	return nil
 }

@@ -24,7 +24,7 @@ func (s *Sandbox) startRequest(cmd providers.Command) (*connect.Request[process.
 		env = map[string]string{}
 	}
 	maps.Copy(env, cmd.Env)
-	if err := s.check(cmd, env); err != nil {
+	if err := checkCommand(cmd, env, s.o.User); err != nil {
 		return nil, err
 	}
 	stdin := len(cmd.Stdin) > 0
@@ -54,14 +54,14 @@ func maxOutput(cmd providers.Command) int64 {
 	return cmd.MaxOutput
 }
 
-func (s *Sandbox) check(cmd providers.Command, env map[string]string) error {
+func checkCommand(cmd providers.Command, env map[string]string, user string) error {
 	switch {
 	case !protocol.ValidName(cmd.Name):
 		return providers.Errorf(providers.Invalid, "the command's name %q is not valid", cmd.Name)
 	case (cmd.Shell == "") == (len(cmd.Argv) == 0):
 		return providers.Errorf(providers.Invalid, "give either a shell line or an argument list")
-	case cmd.User != "" && cmd.User != s.o.User:
-		return providers.Errorf(providers.NoUser, "user '%s' is not available; commands in this sandbox run as '%s'", cmd.User, s.o.User)
+	case cmd.User != "" && cmd.User != user:
+		return providers.Errorf(providers.NoUser, "user '%s' is not available; commands in this sandbox run as '%s'", cmd.User, user)
 	}
 	for _, text := range append([]string{cmd.Shell, cmd.Dir}, cmd.Argv...) {
 		if !plain(text) {

@@ -19,7 +19,10 @@ import (
 	"sandyard/web/problem"
 )
 
-func (s *Server) addControl(r routes) {
+// sandboxes has the routes of sandboxes and their previews.
+type sandboxes struct{ *core }
+
+func (s *sandboxes) addControl(r routes) {
 	const one = api + "/sandbox/:id"
 	r.post(api+"/sandbox", s.create)
 	r.get(api+"/sandbox", s.list)
@@ -40,7 +43,7 @@ func (s *Server) addControl(r routes) {
 	r.get(one+"/toolbox-proxy-url", s.proxyURL)
 }
 
-func (s *Server) get(c *fiber.Ctx) error {
+func (s *sandboxes) get(c *fiber.Ctx) error {
 	box, err := s.calls.Find(c.UserContext(), c.Params("id"))
 	if err != nil {
 		return err
@@ -49,7 +52,7 @@ func (s *Server) get(c *fiber.Ctx) error {
 }
 
 // change does something to the sandbox of the path and answers with how it stands afterwards.
-func (s *Server) change(c *fiber.Ctx, do func(ctx context.Context, id string) error) error {
+func (s *sandboxes) change(c *fiber.Ctx, do func(ctx context.Context, id string) error) error {
 	ctx := c.UserContext()
 	box, err := s.calls.Find(ctx, c.Params("id"))
 	if err != nil {
@@ -64,9 +67,9 @@ func (s *Server) change(c *fiber.Ctx, do func(ctx context.Context, id string) er
 	return c.JSON(s.document(c, box))
 }
 
-func (s *Server) remove(c *fiber.Ctx) error { return s.change(c, s.calls.Delete) }
+func (s *sandboxes) remove(c *fiber.Ctx) error { return s.change(c, s.calls.Delete) }
 
-func (s *Server) start(c *fiber.Ctx) error {
+func (s *sandboxes) start(c *fiber.Ctx) error {
 	return s.change(c, func(ctx context.Context, id string) error {
 		box, err := s.calls.Sandbox(ctx, id)
 		if err != nil || box.State == models.SandboxRunning && box.Desired == models.DesiredRunning {
@@ -77,7 +80,7 @@ func (s *Server) start(c *fiber.Ctx) error {
 }
 
 // stop pauses: the programs' memory stays. A sandbox that is to be deleted when it stops is deleted.
-func (s *Server) stop(c *fiber.Ctx) error {
+func (s *sandboxes) stop(c *fiber.Ctx) error {
 	return s.change(c, func(ctx context.Context, id string) error {
 		box, err := s.calls.Sandbox(ctx, id)
 		if err == nil && box.OnTimeout == "delete" {
@@ -90,7 +93,7 @@ func (s *Server) stop(c *fiber.Ctx) error {
 	})
 }
 
-func (s *Server) setLabels(c *fiber.Ctx) error {
+func (s *sandboxes) setLabels(c *fiber.Ctx) error {
 	in, err := read[struct {
 		Labels map[string]string `json:"labels" required:"true"`
 	}](c)
@@ -114,7 +117,7 @@ func (s *Server) setLabels(c *fiber.Ctx) error {
 	return c.JSON(map[string]any{"labels": in.Labels})
 }
 
-func (s *Server) setStop(c *fiber.Ctx) error {
+func (s *sandboxes) setStop(c *fiber.Ctx) error {
 	n, err := number(c, "minutes")
 	if err != nil {
 		return err
@@ -130,7 +133,7 @@ func (s *Server) setStop(c *fiber.Ctx) error {
 }
 
 // setDelete sets what becomes of a sandbox that has stopped: negative = nothing, 0 = it is deleted at once.
-func (s *Server) setDelete(c *fiber.Ctx) error {
+func (s *sandboxes) setDelete(c *fiber.Ctx) error {
 	n, err := number(c, "minutes")
 	if err != nil {
 		return err
@@ -155,7 +158,7 @@ func (s *Server) setDelete(c *fiber.Ctx) error {
 const mostLife = 365 * 24 * 60
 
 // setLife sets when a sandbox is deleted whatever its state, from now on; 0 = never, or as late as the server allows.
-func (s *Server) setLife(c *fiber.Ctx) error {
+func (s *sandboxes) setLife(c *fiber.Ctx) error {
 	n, err := number(c, "minutes")
 	if err != nil {
 		return err
@@ -178,7 +181,7 @@ func (s *Server) setLife(c *fiber.Ctx) error {
 	})
 }
 
-func (s *Server) activity(c *fiber.Ctx) error {
+func (s *sandboxes) activity(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	box, err := s.calls.Find(ctx, c.Params("id"))
 	if err != nil {
@@ -190,7 +193,7 @@ func (s *Server) activity(c *fiber.Ctx) error {
 	return c.SendStatus(http.StatusCreated)
 }
 
-func (s *Server) proxyURL(c *fiber.Ctx) error {
+func (s *sandboxes) proxyURL(c *fiber.Ctx) error {
 	if _, err := s.calls.Find(c.UserContext(), c.Params("id")); err != nil {
 		return err
 	}
@@ -218,7 +221,7 @@ func filters() []string {
 }
 
 // list is a page of the tenant's live sandboxes, newest first.
-func (s *Server) list(c *fiber.Ctx) error {
+func (s *sandboxes) list(c *fiber.Ctx) error {
 	f, err := filterOf(c)
 	if err != nil {
 		return err

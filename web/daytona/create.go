@@ -80,7 +80,7 @@ func (b *createRequest) unsupported() error {
 var only = regexp.MustCompile(`^\s*FROM\s+(\S+)\s*$`)
 
 // wish says in our terms what the body asks for.
-func (s *Server) wish(b *createRequest) (w jobs.CreateSandbox, err error) {
+func (s *sandboxes) wish(b *createRequest) (w jobs.CreateSandbox, err error) {
 	if err := b.unsupported(); err != nil {
 		return w, err
 	}
@@ -139,7 +139,7 @@ func stopSpan(interval int64) (time.Duration, error) {
 }
 
 // network sets where the sandbox may connect to.
-func (s *Server) network(w *jobs.CreateSandbox, b *createRequest) {
+func (s *sandboxes) network(w *jobs.CreateSandbox, b *createRequest) {
 	list := splitList(b.NetworkAllowList + "," + b.DomainAllowList)
 	switch {
 	case b.NetworkBlockAll:
@@ -160,7 +160,7 @@ func splitList(text string) (list []string) {
 	return list
 }
 
-func (s *Server) create(c *fiber.Ctx) error {
+func (s *sandboxes) create(c *fiber.Ctx) error {
 	in, err := read[createRequest](c)
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ func (s *Server) create(c *fiber.Ctx) error {
 }
 
 // setNetwork changes where the sandbox may connect to.
-func (s *Server) setNetwork(c *fiber.Ctx) error {
+func (s *sandboxes) setNetwork(c *fiber.Ctx) error {
 	in, err := read[createRequest](c)
 	if err != nil {
 		return err

@@ -115,7 +115,7 @@ func nameOf(b models.Sandbox) string {
 	return b.ID
 }
 
-func (s *Server) document(c *fiber.Ctx, b models.Sandbox) sandbox {
+func (s *sandboxes) document(c *fiber.Ctx, b models.Sandbox) sandbox {
 	wish := specOf(b)
 	d := sandbox{
 		ID: b.ID, OrganizationID: b.TenantID, Name: nameOf(b), User: boxUser, Env: wish.Env, Labels: b.Labels,

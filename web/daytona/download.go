@@ -28,7 +28,7 @@ func rawFile(ctx context.Context, method, path string) (*http.Request, error) {
 }
 
 // sendFile answers w with a file as it comes out of the sandbox. An error means that the answer has not begun.
-func (s *Server) sendFile(ctx context.Context, w http.ResponseWriter, sandboxID, path string, head http.Header) error {
+func (s *files) sendFile(ctx context.Context, w http.ResponseWriter, sandboxID, path string, head http.Header) error {
 	req, err := rawFile(ctx, http.MethodGet, path)
 	if err != nil {
 		return err
@@ -40,12 +40,12 @@ func (s *Server) sendFile(ctx context.Context, w http.ResponseWriter, sandboxID,
 }
 
 // content is a file's, where this server has no direct access to sandboxes.
-func (s *Server) content(ctx context.Context, sandboxID, path string) ([]byte, error) {
+func (s *files) content(ctx context.Context, sandboxID, path string) ([]byte, error) {
 	job, err := s.calls.Do(ctx, sandboxID, &kind.Read{Path: path}, models.OutputContent)
 	return job.Content, err
 }
 
-func (s *Server) download(c *fiber.Ctx) error {
+func (s *files) download(c *fiber.Ctx) error {
 	path, err := query(c, "path")
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (s *Server) download(c *fiber.Ctx) error {
 }
 
 // downloadMany answers with a form: of each file a part named file, or one named error that says why there is none.
-func (s *Server) downloadMany(c *fiber.Ctx) error {
+func (s *files) downloadMany(c *fiber.Ctx) error {
 	in, err := read[struct {
 		Paths []string `json:"paths" required:"true"`
 	}](c)
@@ -105,7 +105,7 @@ func (s *Server) downloadMany(c *fiber.Ctx) error {
 
 // download is an answer with files.
 type download struct {
-	s             *Server
+	s             *files
 	box           string
 	to            http.ResponseWriter // nil = the answer is made in memory
 	form          *multipart.Writer

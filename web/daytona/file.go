@@ -18,7 +18,10 @@ import (
 // mostFound is how many files or lines a search returns.
 const mostFound = 10_000
 
-func (s *Server) addFiles(r routes) {
+// files has the routes of files.
+type files struct{ *core }
+
+func (s *files) addFiles(r routes) {
 	const files = toolbox + "/:id/files"
 	r.get(files, s.listFiles)
 	r.remove(files, s.removeFile)
@@ -82,7 +85,7 @@ func query(c *fiber.Ctx, name string) (string, error) {
 }
 
 // onPath does something to the path of a request.
-func (s *Server) onPath(c *fiber.Ctx, do func(ctx context.Context, sandboxID, path string) error) error {
+func (s *files) onPath(c *fiber.Ctx, do func(ctx context.Context, sandboxID, path string) error) error {
 	path, err := query(c, "path")
 	if err != nil {
 		return err
@@ -95,7 +98,7 @@ func (s *Server) onPath(c *fiber.Ctx, do func(ctx context.Context, sandboxID, pa
 }
 
 // ask carries out a job and returns its result.
-func ask[T any](ctx context.Context, s *Server, sandboxID string, args kind.Args) (res T, err error) {
+func ask[T any](ctx context.Context, s *core, sandboxID string, args kind.Args) (res T, err error) {
 	job, err := s.calls.Do(ctx, sandboxID, args, models.OutputResult)
 	if err == nil && len(job.Result) > 0 {
 		err = json.Unmarshal(job.Result, &res)
@@ -103,7 +106,7 @@ func ask[T any](ctx context.Context, s *Server, sandboxID string, args kind.Args
 	return res, err
 }
 
-func (s *Server) listFiles(c *fiber.Ctx) error {
+func (s *files) listFiles(c *fiber.Ctx) error {
 	depth := 1
 	if text := c.Query("depth"); text != "" {
 		var err error
@@ -115,7 +118,7 @@ func (s *Server) listFiles(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	list, err := ask[kind.ListResult](c.UserContext(), s, box.ID, &kind.List{Path: c.Query("path"), Depth: depth})
+	list, err := ask[kind.ListResult](c.UserContext(), s.core, box.ID, &kind.List{Path: c.Query("path"), Depth: depth})
 	if err != nil {
 		return err
 	}
@@ -126,9 +129,9 @@ func (s *Server) listFiles(c *fiber.Ctx) error {
 	return c.JSON(docs)
 }
 
-func (s *Server) fileInfo(c *fiber.Ctx) error {
+func (s *files) fileInfo(c *fiber.Ctx) error {
 	return s.onPath(c, func(ctx context.Context, sandboxID, path string) error {
-		f, err := ask[providers.FileInfo](ctx, s, sandboxID, &kind.Stat{Path: path})
+		f, err := ask[providers.FileInfo](ctx, s.core, sandboxID, &kind.Stat{Path: path})
 		if err != nil {
 			return err
 		}
@@ -136,9 +139,9 @@ func (s *Server) fileInfo(c *fiber.Ctx) error {
 	})
 }
 
-func (s *Server) removeFile(c *fiber.Ctx) error {
+func (s *files) removeFile(c *fiber.Ctx) error {
 	return s.onPath(c, func(ctx context.Context, sandboxID, path string) error {
-		f, err := ask[providers.FileInfo](ctx, s, sandboxID, &kind.Stat{Path: path})
+		f, err := ask[providers.FileInfo](ctx, s.core, sandboxID, &kind.Stat{Path: path})
 		if err != nil {
 			return err
 		}
@@ -156,7 +159,7 @@ func (s *Server) removeFile(c *fiber.Ctx) error {
 	})
 }
 
-func (s *Server) folder(c *fiber.Ctx) error {
+func (s *files) folder(c *fiber.Ctx) error {
 	return s.onPath(c, func(ctx context.Context, sandboxID, path string) error {
 		mode := c.Query("mode")
 		if _, err := strconv.ParseUint(mode, 8, 12); mode != "" && err != nil {
@@ -174,7 +177,7 @@ func (s *Server) folder(c *fiber.Ctx) error {
 	})
 }
 
-func (s *Server) chmod(ctx context.Context, sandboxID, mode, path string) error {
+func (s *files) chmod(ctx context.Context, sandboxID, mode, path string) error {
 	out, err := s.script(
 		ctx,
 		sandboxID,
@@ -189,7 +192,7 @@ func (s *Server) chmod(ctx context.Context, sandboxID, mode, path string) error 
 	return err
 }
 
-func (s *Server) permissions(c *fiber.Ctx) error {
+func (s *files) permissions(c *fiber.Ctx) error {
 	return s.onPath(c, func(ctx context.Context, sandboxID, path string) error {
 		mode := c.Query("mode")
 		if c.Query("owner")+c.Query("group") != "" {
@@ -205,7 +208,7 @@ func (s *Server) permissions(c *fiber.Ctx) error {
 	})
 }
 
-func (s *Server) move(c *fiber.Ctx) error {
+func (s *files) move(c *fiber.Ctx) error {
 	from, err := query(c, "source")
 	if err != nil {
 		return err
@@ -224,7 +227,7 @@ func (s *Server) move(c *fiber.Ctx) error {
 	return c.SendStatus(http.StatusOK)
 }
 
-func (s *Server) find(c *fiber.Ctx) error {
+func (s *files) find(c *fiber.Ctx) error {
 	pattern, err := query(c, "pattern")
 	if err != nil {
 		return err
@@ -232,7 +235,7 @@ func (s *Server) find(c *fiber.Ctx) error {
 	return s.onPath(c, func(ctx context.Context, sandboxID, path string) error {
 		found, err := ask[kind.GrepResult](
 			ctx,
-			s,
+			s.core,
 			sandboxID,
 			&kind.Grep{Pattern: pattern, Fixed: true, Path: path, Hidden: true, MaxMatches: mostFound},
 		)
@@ -247,7 +250,7 @@ func (s *Server) find(c *fiber.Ctx) error {
 	})
 }
 
-func (s *Server) search(c *fiber.Ctx) error {
+func (s *files) search(c *fiber.Ctx) error {
 	pattern, err := query(c, "pattern")
 	if err != nil {
 		return err
@@ -255,7 +258,7 @@ func (s *Server) search(c *fiber.Ctx) error {
 	return s.onPath(c, func(ctx context.Context, sandboxID, path string) error {
 		found, err := ask[kind.GlobResult](
 			ctx,
-			s,
+			s.core,
 			sandboxID,
 			&kind.Glob{Pattern: "**/" + pattern, Path: path, Hidden: true, Limit: mostFound},
 		)
@@ -270,7 +273,7 @@ func (s *Server) search(c *fiber.Ctx) error {
 	})
 }
 
-func (s *Server) replace(c *fiber.Ctx) error {
+func (s *files) replace(c *fiber.Ctx) error {
 	in, err := read[struct {
 		Files    []string `json:"files" required:"true"`
 		Pattern  string   `json:"pattern" required:"true"`

@@ -18,7 +18,7 @@ const (
 )
 
 // logs answers with what a command has written, or, with follow, becomes a WebSocket that sends it as it comes.
-func (s *Server) logs(c *fiber.Ctx) error {
+func (s *sessions) logs(c *fiber.Ctx) error {
 	if c.Query("follow") != "true" || !strings.EqualFold(c.Get(fiber.HeaderUpgrade), "websocket") {
 		return s.logsOf(c)
 	}
@@ -48,7 +48,7 @@ func (s *Server) logs(c *fiber.Ctx) error {
 }
 
 // send sends what a command writes until its end.
-func (s *Server) send(ctx context.Context, conn *websocket.Conn, sandboxID, session, command string) error {
+func (s *sessions) send(ctx context.Context, conn *websocket.Conn, sandboxID, session, command string) error {
 	for out, fault := 0, 0; ; {
 		piece, err := s.follow(ctx, sandboxID, session, command, out, fault)
 		if err != nil {

@@ -14,7 +14,10 @@ import (
 	"sandyard/web/problem"
 )
 
-func (s *Server) addGit(r routes) {
+// gitRoutes has the routes of git.
+type gitRoutes struct{ *core }
+
+func (s *gitRoutes) addGit(r routes) {
 	const git = toolbox + "/:id/git"
 	r.post(git+"/clone", s.clone)
 	r.get(git+"/status", s.status)
@@ -78,7 +81,7 @@ func (l login) check() error {
 }
 
 // lend puts the login into the sandbox and returns the name of its file.
-func (s *Server) lend(ctx context.Context, sandboxID string, l login) (string, error) {
+func (s *gitRoutes) lend(ctx context.Context, sandboxID string, l login) (string, error) {
 	if s.into == nil {
 		return "", unsupported("a login for git, on a server without direct access to sandboxes,")
 	}
@@ -88,7 +91,7 @@ func (s *Server) lend(ctx context.Context, sandboxID string, l login) (string, e
 }
 
 // git runs git in a sandbox and returns what it has printed.
-func (s *Server) git(c *fiber.Ctx, l login, args ...string) (string, error) {
+func (s *gitRoutes) git(c *fiber.Ctx, l login, args ...string) (string, error) {
 	box, err := s.inside(c)
 	if err != nil {
 		return "", err
@@ -180,7 +183,7 @@ func option(field, text string) error {
 	return nil
 }
 
-func (s *Server) clone(c *fiber.Ctx) error {
+func (s *gitRoutes) clone(c *fiber.Ctx) error {
 	in, err := read[struct {
 		Path string `json:"path" required:"true"`
 		login
@@ -217,7 +220,7 @@ func (s *Server) clone(c *fiber.Ctx) error {
 	return c.SendStatus(http.StatusOK)
 }
 
-func (s *Server) status(c *fiber.Ctx) error {
+func (s *gitRoutes) status(c *fiber.Ctx) error {
 	path, err := query(c, "path")
 	if err != nil {
 		return err
@@ -307,7 +310,7 @@ func letter(b byte) string {
 	return "Unmodified"
 }
 
-func (s *Server) gitAdd(c *fiber.Ctx) error {
+func (s *gitRoutes) gitAdd(c *fiber.Ctx) error {
 	in, err := read[struct {
 		Path  string   `json:"path" required:"true"`
 		Files []string `json:"files" required:"true"`
@@ -321,7 +324,7 @@ func (s *Server) gitAdd(c *fiber.Ctx) error {
 	return c.SendStatus(http.StatusOK)
 }
 
-func (s *Server) commit(c *fiber.Ctx) error {
+func (s *gitRoutes) commit(c *fiber.Ctx) error {
 	in, err := read[struct {
 		Path       string `json:"path" required:"true"`
 		Message    string `json:"message" required:"true"`
@@ -355,7 +358,7 @@ func (s *Server) commit(c *fiber.Ctx) error {
 	return c.JSON(map[string]string{"hash": strings.TrimSpace(hash)})
 }
 
-func (s *Server) branches(c *fiber.Ctx) error {
+func (s *gitRoutes) branches(c *fiber.Ctx) error {
 	path, err := query(c, "path")
 	if err != nil {
 		return err
@@ -378,7 +381,7 @@ func (s *Server) branches(c *fiber.Ctx) error {
 }
 
 // onBranch does to the branch that a body names what git's arguments say.
-func (s *Server) onBranch(status int, args ...string) fiber.Handler {
+func (s *gitRoutes) onBranch(status int, args ...string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		in, err := read[struct {
 			Path string `json:"path" required:"true"`
@@ -394,7 +397,7 @@ func (s *Server) onBranch(status int, args ...string) fiber.Handler {
 	}
 }
 
-func (s *Server) checkout(c *fiber.Ctx) error {
+func (s *gitRoutes) checkout(c *fiber.Ctx) error {
 	in, err := read[struct {
 		Path   string `json:"path" required:"true"`
 		Branch string `json:"branch" required:"true"`
@@ -412,7 +415,7 @@ func (s *Server) checkout(c *fiber.Ctx) error {
 }
 
 // transfer exchanges commits with a remote.
-func (s *Server) transfer(verb string) fiber.Handler {
+func (s *gitRoutes) transfer(verb string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		in, err := read[struct {
 			Path string `json:"path" required:"true"`

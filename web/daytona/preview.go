@@ -23,7 +23,7 @@ const (
 )
 
 // port returns the sandbox and the port of the path.
-func (s *Server) port(c *fiber.Ctx) (models.Sandbox, int, error) {
+func (s *sandboxes) port(c *fiber.Ctx) (models.Sandbox, int, error) {
 	box, err := s.calls.Find(c.UserContext(), c.Params("id"))
 	if err != nil {
 		return box, 0, err
@@ -36,7 +36,7 @@ func (s *Server) port(c *fiber.Ctx) (models.Sandbox, int, error) {
 }
 
 // preview answers with a URL and the token for the header x-daytona-preview-token. A sandbox that is public needs none.
-func (s *Server) preview(c *fiber.Ctx) error {
+func (s *sandboxes) preview(c *fiber.Ctx) error {
 	box, port, err := s.port(c)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (s *Server) preview(c *fiber.Ctx) error {
 }
 
 // signed answers with a URL that holds its token.
-func (s *Server) signed(c *fiber.Ctx) error {
+func (s *sandboxes) signed(c *fiber.Ctx) error {
 	box, port, err := s.port(c)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (s *Server) signed(c *fiber.Ctx) error {
 }
 
 // open grants a port, which needs an edge, and returns the grant.
-func (s *Server) open(ctx context.Context, sandboxID string, port int, life time.Duration) (string, error) {
+func (s *sandboxes) open(ctx context.Context, sandboxID string, port int, life time.Duration) (string, error) {
 	address, signer := s.calls.Address()
 	if address.IsZero() || signer == nil {
 		return "", problem.New(fiber.StatusBadRequest, "unsupported_operation",
@@ -107,7 +107,7 @@ func (s *Server) open(ctx context.Context, sandboxID string, port int, life time
 }
 
 // expire revokes a signed URL.
-func (s *Server) expire(c *fiber.Ctx) error {
+func (s *sandboxes) expire(c *fiber.Ctx) error {
 	box, port, err := s.port(c)
 	if err != nil {
 		return err

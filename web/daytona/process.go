@@ -27,7 +27,10 @@ const (
 	mostCode = 120 << 10
 )
 
-func (s *Server) addProcess(r routes) {
+// processes has the routes of commands, code and ports.
+type processes struct{ *core }
+
+func (s *processes) addProcess(r routes) {
 	const one = toolbox + "/:id"
 	r.get(one+"/work-dir", s.directory(`pwd`))
 	r.get(one+"/user-home-dir", s.directory(`printf '%s\n' "$HOME"`))
@@ -36,7 +39,6 @@ func (s *Server) addProcess(r routes) {
 	r.post(one+"/process/code-run", s.runCode)
 	r.get(one+"/port", s.ports)
 	r.get(one+"/port/:port/in-use", s.portInUse)
-	s.addSessions(r)
 }
 
 // output is what a program has written, and its exit code.
@@ -46,7 +48,7 @@ type output struct {
 }
 
 // run carries out a command to its end.
-func (s *Server) run(ctx context.Context, sandboxID string, e *kind.Exec) (output, error) {
+func (s *core) run(ctx context.Context, sandboxID string, e *kind.Exec) (output, error) {
 	e.MaxOutputBytes = mostOutput
 	job, err := s.calls.Do(ctx, sandboxID, e, models.OutputStdout, models.OutputStderr, models.OutputResult)
 	if err != nil {
@@ -67,7 +69,7 @@ func execResult(job models.Job) (res kind.ExecResult, err error) {
 }
 
 // script carries out one of our own shell scripts with arguments, and with what it reads.
-func (s *Server) script(ctx context.Context, sandboxID, text, stdin string, args ...string) (output, error) {
+func (s *core) script(ctx context.Context, sandboxID, text, stdin string, args ...string) (output, error) {
 	e := &kind.Exec{Argv: append([]string{"sh", "-c", text, "sh"}, args...), TimeoutSeconds: maxCommand.Seconds()}
 	if stdin != "" {
 		e.Stdin, e.StdinEncoding = base64.StdEncoding.EncodeToString([]byte(stdin)), "base64"
@@ -77,7 +79,7 @@ func (s *Server) script(ctx context.Context, sandboxID, text, stdin string, args
 
 func plain(b []byte) string { return string(bytes.ToValidUTF8(b, []byte("\uFFFD"))) }
 
-func (s *Server) directory(script string) fiber.Handler {
+func (s *processes) directory(script string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		box, err := s.inside(c)
 		if err != nil {
@@ -92,7 +94,7 @@ func (s *Server) directory(script string) fiber.Handler {
 }
 
 // version is that of the daemon whose operations these are.
-func (s *Server) version(c *fiber.Ctx) error {
+func (s *processes) version(c *fiber.Ctx) error {
 	if _, err := s.inside(c); err != nil {
 		return err
 	}
@@ -114,7 +116,7 @@ func seconds(given *int) (float64, error) {
 }
 
 // execute runs a shell command, both of whose streams are one text.
-func (s *Server) execute(c *fiber.Ctx) error {
+func (s *processes) execute(c *fiber.Ctx) error {
 	in, err := read[struct {
 		Command string            `json:"command" required:"true"`
 		Cwd     string            `json:"cwd"`
@@ -145,7 +147,7 @@ func (s *Server) execute(c *fiber.Ctx) error {
 }
 
 // runCode runs a program's text by the language's own interpreter.
-func (s *Server) runCode(c *fiber.Ctx) error {
+func (s *processes) runCode(c *fiber.Ctx) error {
 	in, err := read[struct {
 		Code     string            `json:"code" required:"true"`
 		Language string            `json:"language" required:"true"`
@@ -194,7 +196,7 @@ const listening = `cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | while read -r 
 	case "$state" in 0A) printf '%d\n' "0x${local##*:}" ;; esac
 done | sort -nu`
 
-func (s *Server) listening(c *fiber.Ctx) ([]int, error) {
+func (s *processes) listening(c *fiber.Ctx) ([]int, error) {
 	box, err := s.inside(c)
 	if err != nil {
 		return nil, err
@@ -212,7 +214,7 @@ func (s *Server) listening(c *fiber.Ctx) ([]int, error) {
 	return ports, nil
 }
 
-func (s *Server) ports(c *fiber.Ctx) error {
+func (s *processes) ports(c *fiber.Ctx) error {
 	ports, err := s.listening(c)
 	if err != nil {
 		return err
@@ -220,7 +222,7 @@ func (s *Server) ports(c *fiber.Ctx) error {
 	return c.JSON(map[string]any{"ports": ports})
 }
 
-func (s *Server) portInUse(c *fiber.Ctx) error {
+func (s *processes) portInUse(c *fiber.Ctx) error {
 	port, err := number(c, "port")
 	if err != nil {
 		return err

@@ -40,7 +40,10 @@ type Inside func(
 )
 
 // Server holds the routes.
-type Server struct {
+type Server struct{ *core }
+
+// core is what all routes stand on. A type for each subject embeds it.
+type core struct {
 	mw    *middleware.Stack
 	calls *calls.Calls
 	store *models.Store
@@ -53,9 +56,9 @@ const maxCommand = time.Hour
 
 // New returns a server.
 func New(c Config) *Server {
-	return &Server{
+	return &Server{&core{
 		mw: c.Stack, calls: c.Calls.Patient(maxCommand + 10*time.Second), store: c.Store, cross: c.Cross, into: c.Inside,
-	}
+	}}
 }
 
 // Where the routes begin.
@@ -68,20 +71,21 @@ const (
 // AddRoutes adds the routes. What Daytona has and this server has not is refused in Daytona's words.
 func (s *Server) AddRoutes(app fiber.Router) {
 	app.Use(base, s.explain, s.admit)
-	r := routes{app}
-	r.get(toolbox+"/:id/process/session/:session/command/:command/logs", s.logs) // it may become a WebSocket
-	r.get(toolbox+"/:id/files/download", s.download)
+	r, files, sessions := routes{app}, &files{s.core}, &sessions{s.core}
+	r.get(toolbox+"/:id/process/session/:session/command/:command/logs", sessions.logs) // it may become a WebSocket
+	r.get(toolbox+"/:id/files/download", files.download)
 	if s.into != nil {
-		s.addUploads(r)
+		files.addUploads(r)
 	}
 	app.Use(base, s.mw.TakeBody)
 	if s.into == nil {
-		s.addUploads(r)
+		files.addUploads(r)
 	}
-	s.addControl(r)
-	s.addProcess(r)
-	s.addFiles(r)
-	s.addGit(r)
+	(&sandboxes{s.core}).addControl(r)
+	(&processes{s.core}).addProcess(r)
+	sessions.addSessions(r)
+	files.addFiles(r)
+	(&gitRoutes{s.core}).addGit(r)
 	app.Use(base, func(*fiber.Ctx) error {
 		return problem.New(
 			http.StatusNotImplemented,
@@ -104,12 +108,12 @@ func act(c *fiber.Ctx) error {
 	return c.Next()
 }
 
-func (s *Server) admit(c *fiber.Ctx) error {
+func (s *core) admit(c *fiber.Ctx) error {
 	return s.mw.Authorize(c, middleware.Bearer(c), models.ScopeSandboxes)
 }
 
 // explain writes errors as Daytona does.
-func (s *Server) explain(c *fiber.Ctx) error {
+func (s *core) explain(c *fiber.Ctx) error {
 	err := c.Next()
 	if err == nil {
 		return nil
@@ -123,7 +127,7 @@ func (s *Server) explain(c *fiber.Ctx) error {
 }
 
 // over goes on with a request by net/http, which streams both ways. An error of handle is the answer.
-func (s *Server) over(
+func (s *core) over(
 	c *fiber.Ctx,
 	headers []string,
 	handle func(w http.ResponseWriter, r *http.Request) error,
@@ -159,12 +163,12 @@ func answer(w http.ResponseWriter, status int, doc any) {
 	_ = json.NewEncoder(w).Encode(doc) // a client that is gone needs no answer
 }
 
-func (s *Server) report(ctx context.Context, err error) *problem.Problem {
+func (s *core) report(ctx context.Context, err error) *problem.Problem {
 	return renumber(s.mw.Report(ctx, middleware.RequestOf(ctx), err))
 }
 
 // fault is what an error means that is not the answer to its request, or only a part of it.
-func (s *Server) fault(err error) *problem.Problem {
+func (s *core) fault(err error) *problem.Problem {
 	if err == nil {
 		return &problem.Problem{}
 	}
@@ -261,7 +265,7 @@ func read[T any](c *fiber.Ctx) (in T, err error) {
 }
 
 // inside returns the sandbox of a request to its toolbox, which must run, and counts the request as activity.
-func (s *Server) inside(c *fiber.Ctx) (models.Sandbox, error) {
+func (s *core) inside(c *fiber.Ctx) (models.Sandbox, error) {
 	ctx := c.UserContext()
 	box, err := s.calls.Sandbox(ctx, c.Params("id"))
 	if err != nil {
@@ -275,7 +279,7 @@ func (s *Server) inside(c *fiber.Ctx) (models.Sandbox, error) {
 
 // touch lets the time without activity begin anew. Database and server may tell different times: this one only says
 // whether the job is worth it.
-func (s *Server) touch(ctx context.Context, box models.Sandbox, always bool) error {
+func (s *core) touch(ctx context.Context, box models.Sandbox, always bool) error {
 	span := time.Duration(box.TimeoutMS) * time.Millisecond
 	if !always && time.Until(box.ExpiresAt) > span-min(span/10, time.Minute) {
 		return nil

@@ -31,7 +31,10 @@ const (
 // nameForm is what sessions and commands may be called, as they are names of directories.
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
-func (s *Server) addSessions(r routes) {
+// sessions has the routes of sessions.
+type sessions struct{ *core }
+
+func (s *sessions) addSessions(r routes) {
 	const all = toolbox + "/:id/process/session"
 	r.get(all, s.listSessions)
 	r.post(all, s.createSession)
@@ -104,7 +107,7 @@ func named(c *fiber.Ctx) (session, command string, err error) {
 }
 
 // inSession carries out a script on a session's directory, and says what is wrong where it does.
-func (s *Server) inSession(
+func (s *sessions) inSession(
 	c *fiber.Ctx,
 	script, stdin string,
 	more ...string,
@@ -154,7 +157,7 @@ func wrongIn(out output) error {
 	)
 }
 
-func (s *Server) createSession(c *fiber.Ctx) error {
+func (s *sessions) createSession(c *fiber.Ctx) error {
 	in, err := read[struct {
 		ID string `json:"sessionId" required:"true"`
 	}](c)
@@ -196,7 +199,7 @@ func (s *Server) createSession(c *fiber.Ctx) error {
 }
 
 // deleteSession kills the shell with all that it has started.
-func (s *Server) deleteSession(c *fiber.Ctx) error {
+func (s *sessions) deleteSession(c *fiber.Ctx) error {
 	out, box, err := s.inSession(c, endSession, "")
 	if err != nil {
 		return err
@@ -238,7 +241,7 @@ func commandsOf(text string) []command {
 	return list
 }
 
-func (s *Server) getSession(c *fiber.Ctx) error {
+func (s *sessions) getSession(c *fiber.Ctx) error {
 	out, _, err := s.inSession(c, showSession, "")
 	if err != nil {
 		return err
@@ -246,7 +249,7 @@ func (s *Server) getSession(c *fiber.Ctx) error {
 	return c.JSON(map[string]any{"sessionId": c.Params("session"), "commands": commandsOf(out.stdout)})
 }
 
-func (s *Server) getCommand(c *fiber.Ctx) error {
+func (s *sessions) getCommand(c *fiber.Ctx) error {
 	out, _, err := s.inSession(c, showSession, "")
 	if err != nil {
 		return err
@@ -259,7 +262,7 @@ func (s *Server) getCommand(c *fiber.Ctx) error {
 	return wrongIn(output{code: noCommand})
 }
 
-func (s *Server) listSessions(c *fiber.Ctx) error {
+func (s *sessions) listSessions(c *fiber.Ctx) error {
 	box, err := s.inside(c)
 	if err != nil {
 		return err
@@ -283,7 +286,7 @@ func (s *Server) listSessions(c *fiber.Ctx) error {
 }
 
 // sessionExec runs a command in the session's shell, and waits for its end unless it is asynchronous.
-func (s *Server) sessionExec(c *fiber.Ctx) error {
+func (s *sessions) sessionExec(c *fiber.Ctx) error {
 	in, err := read[struct {
 		Command  string `json:"command" required:"true"`
 		RunAsync bool   `json:"runAsync"`
@@ -318,7 +321,7 @@ func (s *Server) sessionExec(c *fiber.Ctx) error {
 const waitSession = `until [ -e "$c/exit" ]; do alive || { [ -e "$c/exit" ] || exit 45; }; sleep 0.02; done
 cat "$c/exit" "$c/stdout"; cat "$c/stderr" >&2`
 
-func (s *Server) input(c *fiber.Ctx) error {
+func (s *sessions) input(c *fiber.Ctx) error {
 	in, err := read[struct {
 		Data string `json:"data" required:"true"`
 	}](c)
@@ -340,7 +343,7 @@ func (s *Server) input(c *fiber.Ctx) error {
 }
 
 // logsOf reads what a command has written.
-func (s *Server) logsOf(c *fiber.Ctx) error {
+func (s *sessions) logsOf(c *fiber.Ctx) error {
 	out, _, err := s.inSession(c, readLogs, "")
 	if err != nil {
 		return err
@@ -365,7 +368,7 @@ tail -c +$(($3+1)) "$c/stdout" | head -c 1000000; tail -c +$(($4+1)) "$c/stderr"
 exit $e`
 
 // follow reads the next piece of a command's output.
-func (s *Server) follow(
+func (s *sessions) follow(
 	ctx context.Context,
 	sandboxID, session, command string,
 	out, err int,

@@ -44,7 +44,7 @@ const (
 )
 
 // addUploads adds the routes whose forms are read as they come.
-func (s *Server) addUploads(r routes) {
+func (s *files) addUploads(r routes) {
 	const files = toolbox + "/:id/files"
 	r.post(files+"/bulk-upload", s.form((*form).writeMany))
 	r.post(files+"/upload", s.form((*form).writeOne))
@@ -53,7 +53,7 @@ func (s *Server) addUploads(r routes) {
 
 // form is an upload under way.
 type form struct {
-	s      *Server
+	s      *files
 	box    string
 	path   string // of the query
 	length int    // of the body, in bytes; negative = it was not announced
@@ -62,7 +62,7 @@ type form struct {
 }
 
 // form reads a form and answers with what do returns.
-func (s *Server) form(do func(f *form, ctx context.Context) (any, error)) fiber.Handler {
+func (s *files) form(do func(f *form, ctx context.Context) (any, error)) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		kind, params, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
 		if err != nil || kind != fiber.MIMEMultipartForm || params["boundary"] == "" {
@@ -195,7 +195,7 @@ func (f *form) stream(ctx context.Context, path string, from io.Reader) (int64, 
 }
 
 // save replaces a file of a sandbox when all of it has come. The mode is octal; empty = the usual one.
-func (s *Server) save(ctx context.Context, sandboxID, path, mode string, from *counting) error {
+func (s *core) save(ctx context.Context, sandboxID, path, mode string, from *counting) error {
 	req, err := rawFile(ctx, http.MethodPut, path)
 	if err != nil {
 		return err

@@ -105,7 +105,10 @@ type browserAction struct {
 	in
 }
 
-func (s *Server) browserOpen(ctx context.Context, c *call, a *browserOpen) (*answer, error) {
+// browserTools are the tools of a browser in a sandbox.
+type browserTools struct{ *Server }
+
+func (s *browserTools) browserOpen(ctx context.Context, c *call, a *browserOpen) (*answer, error) {
 	return s.browse(ctx, c, a.Sandbox, "open", a, a.Timeout, func() error {
 		if a.Until != "" && !slices.Contains([]string{"load", "domcontentloaded", "networkidle"}, a.Until) {
 			return invalid("wait_until", "must be load, domcontentloaded or networkidle")
@@ -114,15 +117,15 @@ func (s *Server) browserOpen(ctx context.Context, c *call, a *browserOpen) (*ans
 	})
 }
 
-func (s *Server) browserInfo(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
+func (s *browserTools) browserInfo(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
 	return s.browse(ctx, c, a.Sandbox, "info", a, 0, func() error { return nil })
 }
 
-func (s *Server) browserScreenshot(ctx context.Context, c *call, a *browserScreenshot) (*answer, error) {
+func (s *browserTools) browserScreenshot(ctx context.Context, c *call, a *browserScreenshot) (*answer, error) {
 	return s.browse(ctx, c, a.Sandbox, "screenshot", a, a.Timeout, func() error { return nil })
 }
 
-func (s *Server) browserAction(ctx context.Context, c *call, a *browserAction) (*answer, error) {
+func (s *browserTools) browserAction(ctx context.Context, c *call, a *browserAction) (*answer, error) {
 	return s.browse(ctx, c, a.Sandbox, "action", a, a.Timeout, func() error {
 		if a.Action == "navigate" {
 			return pageURL(a.URL)
@@ -141,7 +144,7 @@ func pageURL(text string) error {
 }
 
 // browse has the browser of a sandbox do something, as a command's job.
-func (s *Server) browse(
+func (s *browserTools) browse(
 	ctx context.Context, c *call, sandboxID, do string, args any, timeout float64, check func() error,
 ) (*answer, error) {
 	box, err := s.sandbox(ctx, c, sandboxID)
@@ -199,7 +202,7 @@ func asking(args any, more map[string]any) ([]byte, error) {
 }
 
 // browsed is the answer about a program that has ended.
-func (s *Server) browsed(ctx context.Context, job models.Job, box models.Sandbox) (*answer, error) {
+func (s *browserTools) browsed(ctx context.Context, job models.Job, box models.Sandbox) (*answer, error) {
 	if job.State != models.Succeeded {
 		return nil, s.failure(job, box)
 	}

@@ -71,7 +71,10 @@ type mcpExecute struct {
 	in
 }
 
-func (s *Server) mcpListServers(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
+// hubTools are the tools of other MCP servers.
+type hubTools struct{ *Server }
+
+func (s *hubTools) mcpListServers(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
 	return s.hub(ctx, c, a.Sandbox, "servers", a, 0, func(said hubSaid, box string) *answer {
 		var text strings.Builder
 		for _, one := range said.Servers {
@@ -87,7 +90,7 @@ func (s *Server) mcpListServers(ctx context.Context, c *call, a *sandboxOnly) (*
 	})
 }
 
-func (s *Server) mcpListTools(ctx context.Context, c *call, a *mcpListTools) (*answer, error) {
+func (s *hubTools) mcpListTools(ctx context.Context, c *call, a *mcpListTools) (*answer, error) {
 	return s.hub(ctx, c, a.Sandbox, "tools", a, a.Timeout, func(said hubSaid, box string) *answer {
 		var text strings.Builder
 		shown := []otherTool{}
@@ -118,7 +121,7 @@ func (s *Server) mcpListTools(ctx context.Context, c *call, a *mcpListTools) (*a
 	})
 }
 
-func (s *Server) mcpExecute(ctx context.Context, c *call, a *mcpExecute) (*answer, error) {
+func (s *hubTools) mcpExecute(ctx context.Context, c *call, a *mcpExecute) (*answer, error) {
 	return s.hub(ctx, c, a.Sandbox, "call", a, a.Timeout, func(said hubSaid, box string) *answer {
 		if said.Result == nil {
 			said.Result = &otherResult{}
@@ -169,7 +172,7 @@ func (r *otherResult) answer(sandboxID string) *answer {
 }
 
 // hub runs the program, as a command's job. One that takes longer than a call may goes on as any command does.
-func (s *Server) hub(
+func (s *hubTools) hub(
 	ctx context.Context, c *call, sandboxID, do string, args any, timeout float64, shown func(hubSaid, string) *answer,
 ) (*answer, error) {
 	box, err := s.sandbox(ctx, c, sandboxID)
@@ -205,7 +208,7 @@ func (s *Server) hub(
 }
 
 // hubEnded is the answer about a program that has ended.
-func (s *Server) hubEnded(
+func (s *hubTools) hubEnded(
 	ctx context.Context, job models.Job, box models.Sandbox, shown func(hubSaid, string) *answer,
 ) (*answer, error) {
 	if job.State != models.Succeeded {

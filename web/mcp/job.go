@@ -58,7 +58,10 @@ func (d jobDoc) String() string {
 
 func (d jobDoc) answer() *answer { return &answer{Text: d.String(), Fields: d} }
 
-func (s *Server) jobWait(ctx context.Context, c *call, a *jobWait) (*answer, error) {
+// jobTools are the tools of jobs.
+type jobTools struct{ *Server }
+
+func (s *jobTools) jobWait(ctx context.Context, c *call, a *jobWait) (*answer, error) {
 	job, box, err := s.follow(ctx, c, a.JobID, toolset.Wait(a.Seconds))
 	if err != nil {
 		return nil, noJob(a.JobID, err)
@@ -69,7 +72,7 @@ func (s *Server) jobWait(ctx context.Context, c *call, a *jobWait) (*answer, err
 	return docOf(job).answer(), nil
 }
 
-func (s *Server) jobGet(ctx context.Context, _ *call, a *jobRef) (*answer, error) {
+func (s *jobTools) jobGet(ctx context.Context, _ *call, a *jobRef) (*answer, error) {
 	job, err := s.c.Store.Job(ctx, middleware.RequestOf(ctx).Tenant, a.JobID)
 	if err != nil {
 		return nil, noJob(a.JobID, err)
@@ -77,7 +80,7 @@ func (s *Server) jobGet(ctx context.Context, _ *call, a *jobRef) (*answer, error
 	return docOf(job).answer(), nil
 }
 
-func (s *Server) jobCancel(ctx context.Context, _ *call, a *jobRef) (*answer, error) {
+func (s *jobTools) jobCancel(ctx context.Context, _ *call, a *jobRef) (*answer, error) {
 	job, err := s.stop(ctx, a.JobID)
 	if err != nil {
 		return nil, noJob(a.JobID, err)
@@ -110,7 +113,7 @@ func jobStates() []models.JobState {
 }
 
 // jobList lists the jobs of the named sandbox, or of all.
-func (s *Server) jobList(ctx context.Context, _ *call, a *jobList) (*answer, error) {
+func (s *jobTools) jobList(ctx context.Context, _ *call, a *jobList) (*answer, error) {
 	if a.State != "" && !slices.Contains(jobStates(), models.JobState(a.State)) {
 		return nil, invalid("state", fmt.Sprintf("must be one of %v", jobStates()))
 	}

@@ -24,7 +24,10 @@ type sandboxCreate struct {
 	Network  bool              `json:"network,omitempty" jsonschema:"It may connect to public addresses"`
 }
 
-func (s *Server) sandboxCreate(ctx context.Context, c *call, a *sandboxCreate) (*answer, error) {
+// sandboxTools are the tools of sandboxes, their templates and limits.
+type sandboxTools struct{ *Server }
+
+func (s *sandboxTools) sandboxCreate(ctx context.Context, c *call, a *sandboxCreate) (*answer, error) {
 	o := middleware.RequestOf(ctx).Options()
 	o.IdempotencyKey, o.Request = c.session.callKey(c.id), c.content
 	done, err := s.c.Jobs.Create(ctx, jobs.CreateSandbox{
@@ -53,7 +56,7 @@ type sandboxList struct {
 	Limit int `json:"limit,omitempty" jsonschema:"Most sandboxes to return, at most 100; default 20"`
 }
 
-func (s *Server) sandboxList(ctx context.Context, _ *call, a *sandboxList) (*answer, error) {
+func (s *sandboxTools) sandboxList(ctx context.Context, _ *call, a *sandboxList) (*answer, error) {
 	if a.Limit < 0 || a.Limit > 100 {
 		return nil, invalid("limit", "must be between 1 and 100")
 	}
@@ -93,7 +96,7 @@ func (s *Server) live(ctx context.Context, most int) ([]boxDoc, error) {
 }
 
 // changed carries out a job that changes the state or the time of a sandbox.
-func (s *Server) changed(ctx context.Context, c *call, sandboxID string, args kind.Args) (*answer, error) {
+func (s *sandboxTools) changed(ctx context.Context, c *call, sandboxID string, args kind.Args) (*answer, error) {
 	box, err := s.sandbox(ctx, c, sandboxID)
 	if err != nil {
 		return nil, err
@@ -112,11 +115,11 @@ func (s *Server) changed(ctx context.Context, c *call, sandboxID string, args ki
 	}, nil
 }
 
-func (s *Server) sandboxPause(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
+func (s *sandboxTools) sandboxPause(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
 	return s.changed(ctx, c, a.Sandbox, &kind.Pause{})
 }
 
-func (s *Server) sandboxResume(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
+func (s *sandboxTools) sandboxResume(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
 	return s.changed(ctx, c, a.Sandbox, &kind.Resume{})
 }
 
@@ -125,7 +128,7 @@ type sandboxExtend struct {
 	in
 }
 
-func (s *Server) sandboxExtend(ctx context.Context, c *call, a *sandboxExtend) (*answer, error) {
+func (s *sandboxTools) sandboxExtend(ctx context.Context, c *call, a *sandboxExtend) (*answer, error) {
 	return s.changed(ctx, c, a.Sandbox, &kind.SetTimeout{TimeoutSeconds: a.Seconds, OnlyLater: true})
 }
 
@@ -133,7 +136,7 @@ type sandboxDelete struct {
 	Sandbox string `json:"sandbox" jsonschema:"The id of the sandbox, also for the session's own"`
 }
 
-func (s *Server) sandboxDelete(ctx context.Context, _ *call, a *sandboxDelete) (*answer, error) {
+func (s *sandboxTools) sandboxDelete(ctx context.Context, _ *call, a *sandboxDelete) (*answer, error) {
 	if err := s.c.Calls.Delete(ctx, a.Sandbox); err != nil {
 		return nil, err
 	}
@@ -154,7 +157,7 @@ for tool in bash python3 node npm git curl pip; do
 done
 exit 0`
 
-func (s *Server) workspaceInfo(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
+func (s *sandboxTools) workspaceInfo(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
 	box, err := s.sandbox(ctx, c, a.Sandbox)
 	if err != nil {
 		return nil, err
@@ -171,7 +174,7 @@ func (s *Server) workspaceInfo(ctx context.Context, c *call, a *sandboxOnly) (*a
 	return &answer{Text: r.Stdout, Fields: fields}, nil
 }
 
-func (s *Server) workspaceHealth(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
+func (s *sandboxTools) workspaceHealth(ctx context.Context, c *call, a *sandboxOnly) (*answer, error) {
 	box, err := s.sandbox(ctx, c, a.Sandbox)
 	if err != nil {
 		return nil, err
@@ -214,7 +217,7 @@ func (s *Server) templates(ctx context.Context) ([]templateDoc, error) {
 	return docs, err
 }
 
-func (s *Server) templateList(ctx context.Context, _ *call, _ *nothing) (*answer, error) {
+func (s *sandboxTools) templateList(ctx context.Context, _ *call, _ *nothing) (*answer, error) {
 	docs, err := s.templates(ctx)
 	if err != nil {
 		return nil, err
@@ -234,7 +237,7 @@ type limitDoc struct {
 	PerSecond *float64 `json:"per_second,omitempty"`
 }
 
-func (s *Server) usageLimits(ctx context.Context, _ *call, _ *nothing) (*answer, error) {
+func (s *sandboxTools) usageLimits(ctx context.Context, _ *call, _ *nothing) (*answer, error) {
 	uses, err := s.c.Limits(ctx)
 	if err != nil {
 		return nil, err

@@ -70,32 +70,32 @@ func (s *Server) sets() []toolSet {
 		all = append(all, one)
 	}
 	return append(all, []toolSet{
-		{"browser", s.browserTools()},
-		{"mcp", s.hubTools()},
-		{"sandboxes", s.sandboxTools()},
-		{"jobs", s.jobTools()},
+		{"browser", (&browserTools{s}).all()},
+		{"mcp", (&hubTools{s}).all()},
+		{"sandboxes", (&sandboxTools{s}).all()},
+		{"jobs", (&jobTools{s}).all()},
 	}...)
 }
 
-func (s *Server) browserTools() []tool {
+func (s *browserTools) all() []tool {
 	return []tool{
 		define(
-			s,
+			s.Server,
 			"browser_open",
 			"Open a page in the browser of a sandbox of template browser, and return its text",
 			toolset.Adds,
 			s.browserOpen,
 		),
 		define(
-			s,
+			s.Server,
 			"browser_info",
 			"Describe the browser: its tabs, its size, and how a person can see its screen",
 			toolset.Reads,
 			s.browserInfo,
 		),
-		define(s, "browser_screenshot", "Show the open page, or an element of it", toolset.Reads, s.browserScreenshot),
+		define(s.Server, "browser_screenshot", "Show the open page, or an element of it", toolset.Reads, s.browserScreenshot),
 		define(
-			s,
+			s.Server,
 			"browser_action",
 			"Click, type, scroll and navigate in the open page, or read its text",
 			toolset.Changes,
@@ -104,18 +104,18 @@ func (s *Server) browserTools() []tool {
 	}
 }
 
-func (s *Server) hubTools() []tool {
+func (s *hubTools) all() []tool {
 	return []tool{
 		define(
-			s,
+			s.Server,
 			"mcp_list_servers",
 			"List the MCP servers that the file .mcp.json in the sandbox's work directory names",
 			toolset.Reads,
 			s.mcpListServers,
 		),
-		define(s, "mcp_list_tools", "List the tools of one of these servers", toolset.Adds, s.mcpListTools),
+		define(s.Server, "mcp_list_tools", "List the tools of one of these servers", toolset.Adds, s.mcpListTools),
 		define(
-			s,
+			s.Server,
 			"mcp_execute",
 			"Call a tool of one of these servers, from inside the sandbox, under its egress policy",
 			toolset.Changes,
@@ -124,38 +124,50 @@ func (s *Server) hubTools() []tool {
 	}
 }
 
-func (s *Server) sandboxTools() []tool {
+func (s *sandboxTools) all() []tool {
 	return []tool{
-		define(s, "sandbox_get", "Describe the sandbox: its state, template and timeouts", toolset.Reads, s.sandboxGet),
 		define(
-			s,
+			s.Server,
+			"sandbox_get",
+			"Describe the sandbox: its state, template and timeouts",
+			toolset.Reads,
+			s.sandboxGet,
+		),
+		define(
+			s.Server,
 			"sandbox_create",
 			"Create another sandbox; give its id as sandbox to other tools",
 			toolset.Adds,
 			s.sandboxCreate,
 		),
-		define(s, "sandbox_list", "List the live sandboxes", toolset.Reads, s.sandboxList),
+		define(s.Server, "sandbox_list", "List the live sandboxes", toolset.Reads, s.sandboxList),
 		define(
-			s,
+			s.Server,
 			"sandbox_pause",
 			"Freeze a sandbox with its memory; the next tool resumes it",
 			toolset.Adds,
 			s.sandboxPause,
 		),
-		define(s, "sandbox_resume", "Resume a paused sandbox", toolset.Adds, s.sandboxResume),
+		define(s.Server, "sandbox_resume", "Resume a paused sandbox", toolset.Adds, s.sandboxResume),
 		define(
-			s,
+			s.Server,
 			"sandbox_extend",
 			"Extend the timeout of a sandbox to a number of seconds from now",
 			toolset.Adds,
 			s.sandboxExtend,
 		),
-		define(s, "sandbox_delete", "Delete a sandbox with all that is in it", toolset.Changes, s.sandboxDelete),
-		define(s, "workspace_info", "Describe the work directory: path, free space, tools", toolset.Reads, s.workspaceInfo),
-		define(s, "workspace_health", "Check that the sandbox runs commands", toolset.Reads, s.workspaceHealth),
-		define(s, "template_list", "List the templates that sandboxes are made from", toolset.Reads, s.templateList),
+		define(s.Server, "sandbox_delete", "Delete a sandbox with all that is in it", toolset.Changes, s.sandboxDelete),
 		define(
-			s,
+			s.Server,
+			"workspace_info",
+			"Describe the work directory: path, free space, tools",
+			toolset.Reads,
+			s.workspaceInfo,
+		),
+		define(s.Server, "workspace_health", "Check that the sandbox runs commands", toolset.Reads, s.workspaceHealth),
+		define(s.Server, "template_list", "List the templates that sandboxes are made from", toolset.Reads, s.templateList),
+		define(
+			s.Server,
 			"usage_limits",
 			"Show the limits of the tenant and the user, with what is in use",
 			toolset.Reads,
@@ -164,12 +176,12 @@ func (s *Server) sandboxTools() []tool {
 	}
 }
 
-func (s *Server) jobTools() []tool {
+func (s *jobTools) all() []tool {
 	return []tool{
-		define(s, "job_get", "Show the state of a job", toolset.Reads, s.jobGet),
-		define(s, "job_wait", "Wait for the end of a job and return its state", toolset.Reads, s.jobWait),
-		define(s, "job_list", "List jobs, newest first", toolset.Reads, s.jobList),
-		define(s, "job_cancel", "Cancel a job; a command is killed", toolset.Changes, s.jobCancel),
+		define(s.Server, "job_get", "Show the state of a job", toolset.Reads, s.jobGet),
+		define(s.Server, "job_wait", "Wait for the end of a job and return its state", toolset.Reads, s.jobWait),
+		define(s.Server, "job_list", "List jobs, newest first", toolset.Reads, s.jobList),
+		define(s.Server, "job_cancel", "Cancel a job; a command is killed", toolset.Changes, s.jobCancel),
 	}
 }
 

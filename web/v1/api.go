@@ -46,7 +46,7 @@ func (s *Server) newAPI(app *fiber.App) *rest.API {
 
 // write adds an operation that submits a job, and its entry of the audit log with it: 202 when it is accepted, 200 when
 // it has ended already.
-func write[I any](s *Server, op huma.Operation, handle func(context.Context, *I) (*acceptedOutput, error)) {
+func write[I any](s *core, op huma.Operation, handle func(context.Context, *I) (*acceptedOutput, error)) {
 	op.DefaultStatus = http.StatusAccepted
 	op.Responses = map[string]*huma.Response{
 		"202": s.api.Response("Accepted: the job will run", "application/json", reflect.TypeFor[Accepted]()),
@@ -71,7 +71,7 @@ func (s *Server) boundArgs() {
 }
 
 // checkAction checks the args of what a schedule is to submit.
-func (s *Server) checkAction(a jobs.Action) error {
+func (s *core) checkAction(a jobs.Action) error {
 	if a.Job == nil {
 		return nil
 	}

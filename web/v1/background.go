@@ -92,7 +92,10 @@ type deleteExecInput struct {
 
 const execPath = "/v1/sandboxes/{id}/execs/{exec}"
 
-func (s *Server) addBackground() {
+// execs has the routes of commands and code, and what they have written.
+type execs struct{ *core }
+
+func (s *execs) addBackground() {
 	rest.Register(
 		s.api,
 		rest.Operation(
@@ -121,7 +124,7 @@ func (s *Server) addBackground() {
 		s.getOutput,
 	)
 	onExec(
-		s,
+		s.core,
 		"exec-stdin",
 		"/stdin",
 		"Write to the standard input of a background exec",
@@ -130,7 +133,7 @@ func (s *Server) addBackground() {
 		},
 	)
 	onExec(
-		s,
+		s.core,
 		"signal-exec",
 		"/signal",
 		"Send a signal to an exec",
@@ -139,7 +142,7 @@ func (s *Server) addBackground() {
 		},
 	)
 	onExec(
-		s,
+		s.core,
 		"wait-exec",
 		"/wait",
 		"Submit a job that waits for the end of an exec, for example to get a callback",
@@ -148,7 +151,7 @@ func (s *Server) addBackground() {
 		},
 	)
 	write(
-		s,
+		s.core,
 		rest.Operation(
 			"delete-exec",
 			http.MethodDelete,
@@ -161,7 +164,7 @@ func (s *Server) addBackground() {
 }
 
 // onExec adds an operation that submits a job on one exec, whatever else the sandbox is doing.
-func onExec[B any](s *Server, id, path, summary string, parts func(kind.ExecRef, *B) (kind.Args, Submit)) {
+func onExec[B any](s *core, id, path, summary string, parts func(kind.ExecRef, *B) (kind.Args, Submit)) {
 	write(
 		s,
 		rest.Operation(id, http.MethodPost, execPath+path, tagWork, summary),
@@ -174,13 +177,13 @@ func onExec[B any](s *Server, id, path, summary string, parts func(kind.ExecRef,
 	)
 }
 
-func (s *Server) deleteExec(ctx context.Context, in *deleteExecInput) (*acceptedOutput, error) {
+func (s *execs) deleteExec(ctx context.Context, in *deleteExecInput) (*acceptedOutput, error) {
 	return s.submit(ctx, SubmitParams{WaitParam: in.WaitParam}, Submit{}, func(o jobs.Options) (models.Submitted, error) {
 		return s.jobs.Submit(ctx, in.ID, &kind.ExecDelete{ExecRef: kind.ExecRef{ExecID: in.Exec}}, o)
 	})
 }
 
-func (s *Server) listExecs(ctx context.Context, in *sandboxInput) (*rest.Output[ExecList], error) {
+func (s *execs) listExecs(ctx context.Context, in *sandboxInput) (*rest.Output[ExecList], error) {
 	list, err := workerclient.JSON[[]providers.Exec](ctx, s.workers, in.ID, "/execs", 0)
 	if err != nil {
 		return nil, err
@@ -188,7 +191,7 @@ func (s *Server) listExecs(ctx context.Context, in *sandboxInput) (*rest.Output[
 	return rest.OK(ExecList{append([]providers.Exec{}, list...)}), nil
 }
 
-func (s *Server) getExec(ctx context.Context, in *showExecInput) (*rest.Output[providers.Exec], error) {
+func (s *execs) getExec(ctx context.Context, in *showExecInput) (*rest.Output[providers.Exec], error) {
 	wait, err := WaitParam{in.Wait}.duration(0)
 	if err != nil {
 		return nil, err
@@ -206,7 +209,7 @@ func (s *Server) getExec(ctx context.Context, in *showExecInput) (*rest.Output[p
 }
 
 // execNow returns how an exec stands, at its end or after the wait. One whose job has not started it yet is queued.
-func (s *Server) execNow(ctx context.Context, sandboxID, exec string, wait time.Duration) (providers.Exec, error) {
+func (s *execs) execNow(ctx context.Context, sandboxID, exec string, wait time.Duration) (providers.Exec, error) {
 	began := time.Now()
 	e, err := workerclient.JSON[providers.Exec](ctx, s.workers, sandboxID, "/execs/"+exec, wait)
 	var unknown *problem.Problem
@@ -228,7 +231,7 @@ func (s *Server) execNow(ctx context.Context, sandboxID, exec string, wait time.
 	return workerclient.JSON[providers.Exec](ctx, s.workers, sandboxID, "/execs/"+exec, max(0, wait-time.Since(began)))
 }
 
-func (s *Server) getOutput(ctx context.Context, in *outputInput) (*rest.Output[ExecOutput], error) {
+func (s *execs) getOutput(ctx context.Context, in *outputInput) (*rest.Output[ExecOutput], error) {
 	wait, err := WaitParam{in.Wait}.duration(0)
 	if err != nil {
 		return nil, err
@@ -250,7 +253,7 @@ func (s *Server) getOutput(ctx context.Context, in *outputInput) (*rest.Output[E
 }
 
 // readOutput reads a part of an exec's output, of at most q.Max bytes. Ctx bounds the wait, too.
-func (s *Server) readOutput(
+func (s *core) readOutput(
 	ctx context.Context,
 	sandboxID, exec string,
 	q providers.OutputQuery,
@@ -322,7 +325,7 @@ func wholeText(b []byte) int {
 }
 
 // Output reads a part of the output of a command that runs in a sandbox of the request's tenant.
-func (s *Server) Output(
+func (s *core) Output(
 	ctx context.Context,
 	sandboxID, exec string,
 	q providers.OutputQuery,

@@ -80,7 +80,10 @@ type listBuildsInput struct {
 
 const buildPath = "/v1/templates/{name}/builds/{id}"
 
-func (s *Server) addBuilds() {
+// templates has the routes of templates and the builds of their images.
+type templates struct{ *core }
+
+func (s *templates) addBuilds() {
 	op := rest.Operation(
 		"build-template",
 		http.MethodPost,
@@ -94,7 +97,7 @@ func (s *Server) addBuilds() {
 		"is created. " +
 		"If the build fails, the template keeps the old image. The job's result names the build; its log is at " +
 		"/v1/templates/{name}/builds/{id}/log."
-	write(s, op, s.buildTemplate)
+	write(s.core, op, s.buildTemplate)
 	rest.Register(
 		s.api,
 		rest.Operation(
@@ -112,10 +115,10 @@ func (s *Server) addBuilds() {
 		rest.Operation("cancel-build", http.MethodPost, buildPath+"/cancel", tagTemplates, "Cancel a build"),
 		s.cancelBuild,
 	)
-	s.addBuildLog()
+	(&logs{s.core}).addBuildLog()
 }
 
-func (s *Server) buildTemplate(ctx context.Context, in *newBuildInput) (*acceptedOutput, error) {
+func (s *templates) buildTemplate(ctx context.Context, in *newBuildInput) (*acceptedOutput, error) {
 	b := in.Body
 	if _, err := owner(ctx, b.Shared); err != nil {
 		return nil, err
@@ -174,7 +177,7 @@ func (b BuildBody) archive() ([]byte, error) {
 }
 
 // build finds a build of the request's tenant with its job.
-func (s *Server) build(ctx context.Context, template, id string) (models.Build, models.Job, error) {
+func (s *core) build(ctx context.Context, template, id string) (models.Build, models.Job, error) {
 	b, err := s.store.Build(ctx, id)
 	if err == nil && (b.TenantID != middleware.RequestOf(ctx).Tenant || b.Template != template) {
 		err = models.ErrNotFound
@@ -194,12 +197,12 @@ func buildDoc(b models.Build, j models.Job) Build {
 	}
 }
 
-func (s *Server) getBuild(ctx context.Context, in *buildInput) (*rest.Output[Build], error) {
+func (s *templates) getBuild(ctx context.Context, in *buildInput) (*rest.Output[Build], error) {
 	b, j, err := s.build(ctx, in.Name, in.ID)
 	return rest.OK(buildDoc(b, j)), err
 }
 
-func (s *Server) cancelBuild(ctx context.Context, in *buildInput) (*rest.Output[Build], error) {
+func (s *templates) cancelBuild(ctx context.Context, in *buildInput) (*rest.Output[Build], error) {
 	b, _, err := s.build(ctx, in.Name, in.ID)
 	if err != nil {
 		return nil, err
@@ -208,7 +211,7 @@ func (s *Server) cancelBuild(ctx context.Context, in *buildInput) (*rest.Output[
 	return rest.OK(buildDoc(b, j)), err
 }
 
-func (s *Server) listBuilds(ctx context.Context, in *listBuildsInput) (*rest.Output[BuildPage], error) {
+func (s *templates) listBuilds(ctx context.Context, in *listBuildsInput) (*rest.Output[BuildPage], error) {
 	tenant := middleware.RequestOf(ctx).Tenant
 	list, err := s.store.Builds(ctx, tenant, in.Name, in.Cursor, in.Limit+1)
 	if err != nil {

@@ -33,7 +33,10 @@ type WebhookSecret struct {
 	Secret string `json:"secret" doc:"whsec_ and base64, the format that Standard Webhooks libraries accept"`
 }
 
-func (s *Server) addCatalog() {
+// catalog has the routes of what the server offers.
+type catalog struct{ *core }
+
+func (s *catalog) addCatalog() {
 	rest.Register(
 		s.api,
 		rest.Operation(
@@ -58,7 +61,7 @@ func (s *Server) addCatalog() {
 	)
 }
 
-func (s *Server) listProviders(ctx context.Context, _ *struct{}) (*rest.Output[ProviderList], error) {
+func (s *catalog) listProviders(ctx context.Context, _ *struct{}) (*rest.Output[ProviderList], error) {
 	live, err := s.store.ProviderStates(ctx)
 	if err != nil {
 		return nil, err
@@ -83,7 +86,7 @@ func providerOf(c providers.Capabilities, now models.ProviderState) Provider {
 	return p
 }
 
-func (s *Server) webhookSecret(ctx context.Context, _ *struct{}) (*rest.Output[WebhookSecret], error) {
+func (s *catalog) webhookSecret(ctx context.Context, _ *struct{}) (*rest.Output[WebhookSecret], error) {
 	t, err := s.store.Tenant(ctx, middleware.RequestOf(ctx).Tenant)
 	if err != nil {
 		return nil, err

@@ -60,7 +60,7 @@ type deleteContextInput struct {
 
 const contextsPath = "/v1/sandboxes/{id}/code/contexts"
 
-func (s *Server) addCode() {
+func (s *execs) addCode() {
 	op := rest.Operation(
 		"code",
 		http.MethodPost,
@@ -71,7 +71,7 @@ func (s *Server) addCode() {
 	op.Description = "Variables, imports, functions and the working directory persist for the next cell of the same " +
 		"context. The results include the value " +
 		"of the last expression in all its formats: text, HTML, image. If the code raises an exception, the job succeeds with an `error`."
-	work(s, op, func(b *CodeBody) (kind.Args, Submit) { return &b.Code, b.Submit })
+	work(s.core, op, func(b *CodeBody) (kind.Args, Submit) { return &b.Code, b.Submit })
 	rest.Register(
 		s.api,
 		rest.Operation(
@@ -84,11 +84,11 @@ func (s *Server) addCode() {
 		s.listContexts,
 	)
 	s.addCreateContext()
-	write(s, rest.Operation("delete-context", http.MethodDelete, contextsPath+"/{context}", tagWork,
+	write(s.core, rest.Operation("delete-context", http.MethodDelete, contextsPath+"/{context}", tagWork,
 		"End a code context with all its processes; the next cell that names it starts a new one"), s.deleteContext)
 }
 
-func (s *Server) addCreateContext() {
+func (s *execs) addCreateContext() {
 	op := rest.Operation("create-context", http.MethodPost, contextsPath, tagWork, "Start a code context")
 	op.Description = "Starts a separate interpreter with its own environment and start directory; cells name it by its " +
 		"id. The request waits 30 s for the " +
@@ -108,7 +108,7 @@ func (s *Server) addCreateContext() {
 	rest.Register(s.api, op, s.createContext)
 }
 
-func (s *Server) createContext(ctx context.Context, in *workInput[ContextBody]) (*contextOutput, error) {
+func (s *execs) createContext(ctx context.Context, in *workInput[ContextBody]) (*contextOutput, error) {
 	wait, err := in.duration(contextWait)
 	if err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func started(j Job) bool {
 	return j.State == string(models.Succeeded) && json.Unmarshal(j.Result, &made) == nil && !made.Existing
 }
 
-func (s *Server) listContexts(ctx context.Context, in *sandboxInput) (*rest.Output[ContextList], error) {
+func (s *execs) listContexts(ctx context.Context, in *sandboxInput) (*rest.Output[ContextList], error) {
 	list, err := workerclient.JSON[[]codecontext.Context](ctx, s.workers, in.ID, "/contexts", 0)
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func (s *Server) listContexts(ctx context.Context, in *sandboxInput) (*rest.Outp
 	return rest.OK(ContextList{append([]codecontext.Context{}, list...)}), nil
 }
 
-func (s *Server) deleteContext(ctx context.Context, in *deleteContextInput) (*acceptedOutput, error) {
+func (s *execs) deleteContext(ctx context.Context, in *deleteContextInput) (*acceptedOutput, error) {
 	return s.submit(ctx, SubmitParams{WaitParam: in.WaitParam}, Submit{}, func(o jobs.Options) (models.Submitted, error) {
 		return s.jobs.Submit(ctx, in.ID, &kind.DeleteContext{Context: in.Context}, o)
 	})

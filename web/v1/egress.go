@@ -36,7 +36,7 @@ type EgressDenial struct {
 	LastAt  time.Time `json:"last_at"`
 }
 
-func (s *Server) addEgress() {
+func (s *sandboxes) addEgress() {
 	put := rest.Operation(
 		"set-egress",
 		http.MethodPut,
@@ -48,12 +48,12 @@ func (s *Server) addEgress() {
 		"not allow are closed. " +
 		"Programs connect through an HTTP, HTTPS and SOCKS5 proxy that HTTP_PROXY, HTTPS_PROXY and ALL_PROXY name. " +
 		"The proxy resolves names. The policy checks the requested name or address, not later content such as SNI or Host."
-	work(s, put, func(b *EgressBody) (kind.Args, Submit) { return &b.SetEgress, b.Submit })
+	work(s.core, put, func(b *EgressBody) (kind.Args, Submit) { return &b.SetEgress, b.Submit })
 	rest.Register(s.api, rest.Operation("get-egress", http.MethodGet, "/v1/sandboxes/{id}/egress", tagSandboxes,
 		"Get a sandbox's egress policy, its traffic and denied connections"), s.getEgress)
 }
 
-func (s *Server) getEgress(ctx context.Context, in *sandboxInput) (*rest.Output[EgressUse], error) {
+func (s *sandboxes) getEgress(ctx context.Context, in *sandboxInput) (*rest.Output[EgressUse], error) {
 	box, err := s.store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, in.ID)
 	if err != nil {
 		return nil, err

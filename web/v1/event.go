@@ -51,21 +51,24 @@ type eventsInput struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"50"`
 }
 
-func (s *Server) addEvents() {
+// events has the routes of what happened to sandboxes and jobs.
+type events struct{ *core }
+
+func (s *events) addEvents() {
 	rest.Register(s.api, rest.Operation("list-sandbox-events", http.MethodGet, "/v1/sandboxes/{id}/events", tagSandboxes,
 		"List the events of a sandbox and its jobs, newest first"), s.sandboxEvents)
 	rest.Register(s.api, rest.Operation("list-job-history", http.MethodGet, "/v1/jobs/{id}/history", tagJobs,
 		"List the events of a job, newest first"), s.jobHistory)
 }
 
-func (s *Server) sandboxEvents(ctx context.Context, in *eventsInput) (*rest.Output[EventPage], error) {
+func (s *events) sandboxEvents(ctx context.Context, in *eventsInput) (*rest.Output[EventPage], error) {
 	return s.events(ctx, in, models.EventFilter{Sandbox: in.ID}, func(tenantID string) error {
 		_, err := s.store.Sandbox(ctx, tenantID, in.ID)
 		return err
 	})
 }
 
-func (s *Server) jobHistory(ctx context.Context, in *eventsInput) (*rest.Output[EventPage], error) {
+func (s *events) jobHistory(ctx context.Context, in *eventsInput) (*rest.Output[EventPage], error) {
 	return s.events(ctx, in, models.EventFilter{Job: in.ID}, func(tenantID string) error {
 		_, err := s.store.Job(ctx, tenantID, in.ID)
 		return err
@@ -73,7 +76,7 @@ func (s *Server) jobHistory(ctx context.Context, in *eventsInput) (*rest.Output[
 }
 
 // events answers with a page. Events may outlive the row they tell of, so exists is asked only where there are none.
-func (s *Server) events(
+func (s *core) events(
 	ctx context.Context,
 	in *eventsInput,
 	f models.EventFilter,

@@ -28,7 +28,7 @@ type workInput[B any] struct {
 }
 
 // work adds an operation that submits the job whose arguments stand in its body.
-func work[B any](s *Server, op huma.Operation, parts func(*B) (kind.Args, Submit)) {
+func work[B any](s *core, op huma.Operation, parts func(*B) (kind.Args, Submit)) {
 	write(s, op, func(ctx context.Context, in *workInput[B]) (*acceptedOutput, error) {
 		args, fields := parts(&in.Body)
 		return s.submit(ctx, in.SubmitParams, fields, func(o jobs.Options) (models.Submitted, error) {
@@ -56,12 +56,12 @@ type ProcessSignalBody struct {
 	Submit
 }
 
-func (s *Server) addProcesses() {
+func (s *execs) addProcesses() {
 	const path = "/v1/sandboxes/{id}/processes"
-	write(s, rest.Operation("list-processes", http.MethodPost, path, tagWork, "List the processes of a sandbox"),
+	write(s.core, rest.Operation("list-processes", http.MethodPost, path, tagWork, "List the processes of a sandbox"),
 		s.change(func() kind.Args { return &kind.ListProcesses{} }))
 	write(
-		s,
+		s.core,
 		rest.Operation("signal-process", http.MethodPost, path+"/{pid}/signal", tagWork, "Send a signal to one process"),
 		func(ctx context.Context, in *signalProcessInput) (*acceptedOutput, error) {
 			args := &kind.SignalProcess{Pid: in.Pid, Start: in.Body.Start, Signal: in.Body.Signal}
@@ -72,8 +72,8 @@ func (s *Server) addProcesses() {
 	)
 }
 
-func (s *Server) addExec() {
-	work(s, rest.Operation("exec", http.MethodPost, "/v1/sandboxes/{id}/exec", tagWork, "Run a command"),
+func (s *execs) addExec() {
+	work(s.core, rest.Operation("exec", http.MethodPost, "/v1/sandboxes/{id}/exec", tagWork, "Run a command"),
 		func(b *ExecBody) (kind.Args, Submit) { return &b.Exec, b.Submit })
 }
 
@@ -91,7 +91,7 @@ type runInput struct {
 	Body RunBody
 }
 
-func (s *Server) addRun() {
+func (s *execs) addRun() {
 	op := rest.Operation(
 		"run",
 		http.MethodPost,
@@ -103,10 +103,10 @@ func (s *Server) addRun() {
 		"response holds the job " +
 		"of the command or code; the request waits 60 s for it unless `wait` is set. If a file cannot be written, " +
 		"nothing runs, and the job fails with the error `file_not_written`, which names the file."
-	write(s, op, s.run)
+	write(s.core, op, s.run)
 }
 
-func (s *Server) run(ctx context.Context, in *runInput) (*acceptedOutput, error) {
+func (s *execs) run(ctx context.Context, in *runInput) (*acceptedOutput, error) {
 	wait, err := in.duration(runWait)
 	if err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ type KeptEnv struct {
 	Env map[string]string `json:"env" doc:"Variables for later commands, without those that the sandbox was created with"`
 }
 
-func (s *Server) addEnv() {
+func (s *execs) addEnv() {
 	const path = "/v1/sandboxes/{id}/env"
 	const holds = " They hold for commands and code contexts that are submitted after it, in any shell, until the " +
 		"sandbox ends. The env of a command comes first."
@@ -140,15 +140,15 @@ func (s *Server) addEnv() {
 		"Set or remove environment variables for later commands",
 	)
 	patch.Description = "Changes the named variables; the others stay." + holds
-	work(s, patch, func(b *EnvBody) (kind.Args, Submit) { return &kind.SetEnv{Env: b.Env}, b.Submit })
+	work(s.core, patch, func(b *EnvBody) (kind.Args, Submit) { return &kind.SetEnv{Env: b.Env}, b.Submit })
 	put := rest.Operation("set-env", http.MethodPut, path, tagWork, "Replace the environment variables for later commands")
 	put.Description = "Sets these variables and removes all others that were set so." + holds
-	work(s, put, func(b *EnvBody) (kind.Args, Submit) { return &kind.SetEnv{Env: b.Env, Replace: true}, b.Submit })
+	work(s.core, put, func(b *EnvBody) (kind.Args, Submit) { return &kind.SetEnv{Env: b.Env, Replace: true}, b.Submit })
 	get := rest.Operation("get-env", http.MethodGet, path, tagWork, "Get the environment variables for later commands")
 	rest.Register(s.api, get, s.getEnv)
 }
 
-func (s *Server) getEnv(ctx context.Context, in *sandboxInput) (*rest.Output[KeptEnv], error) {
+func (s *execs) getEnv(ctx context.Context, in *sandboxInput) (*rest.Output[KeptEnv], error) {
 	box, err := s.store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, in.ID)
 	if err != nil {
 		return nil, err

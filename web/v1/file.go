@@ -77,28 +77,28 @@ func (s *Server) addFiles() {
 	op := func(verb, summary string) huma.Operation {
 		return rest.Operation(verb+"-file", http.MethodPost, "/v1/sandboxes/{id}/files/"+verb, tagWork, summary)
 	}
-	work(s, op("write", "Write a file, with its parent directories"),
+	work(s.core, op("write", "Write a file, with its parent directories"),
 		func(b *WriteBody) (kind.Args, Submit) { return &b.Write, b.Submit })
-	work(s, op("read", "Read a file; its bytes are in the job's content"),
+	work(s.core, op("read", "Read a file; its bytes are in the job's content"),
 		func(b *ReadBody) (kind.Args, Submit) { return &b.Read, b.Submit })
-	work(s, op("list", "List a directory"),
+	work(s.core, op("list", "List a directory"),
 		func(b *ListBody) (kind.Args, Submit) { return &b.List, b.Submit })
-	work(s, op("stat", "Describe a path"),
+	work(s.core, op("stat", "Describe a path"),
 		func(b *StatBody) (kind.Args, Submit) { return &b.Stat, b.Submit })
-	work(s, op("mkdir", "Make a directory with its parents"),
+	work(s.core, op("mkdir", "Make a directory with its parents"),
 		func(b *MakeDirBody) (kind.Args, Submit) { return &b.MakeDir, b.Submit })
-	work(s, op("move", "Rename a file or directory"),
+	work(s.core, op("move", "Rename a file or directory"),
 		func(b *MoveBody) (kind.Args, Submit) { return &b.Move, b.Submit })
-	work(s, op("remove", "Delete a file or a whole directory"),
+	work(s.core, op("remove", "Delete a file or a whole directory"),
 		func(b *RemoveBody) (kind.Args, Submit) { return &b.Remove, b.Submit })
-	work(s, op("edit", "Replace text in a file atomically: all edits apply, or none"),
+	work(s.core, op("edit", "Replace text in a file atomically: all edits apply, or none"),
 		func(b *EditBody) (kind.Args, Submit) { return &b.Edit, b.Submit })
-	work(s, op("glob", "Find files by a glob pattern"),
+	work(s.core, op("glob", "Find files by a glob pattern"),
 		func(b *GlobBody) (kind.Args, Submit) { return &b.Glob, b.Submit })
-	work(s, op("grep", "Search file contents for a pattern"),
+	work(s.core, op("grep", "Search file contents for a pattern"),
 		func(b *GrepBody) (kind.Args, Submit) { return &b.Grep, b.Submit })
-	work(s, op("write-many", "Write many files; each has its own outcome"),
+	work(s.core, op("write-many", "Write many files; each has its own outcome"),
 		func(b *WriteManyBody) (kind.Args, Submit) { return &b.WriteMany, b.Submit })
-	work(s, op("read-many", "Read many files; each has its own outcome, with its bytes"),
+	work(s.core, op("read-many", "Read many files; each has its own outcome, with its bytes"),
 		func(b *ReadManyBody) (kind.Args, Submit) { return &b.ReadMany, b.Submit })
 }

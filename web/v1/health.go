@@ -30,7 +30,13 @@ type readinessOutput struct {
 	Body   Readiness
 }
 
-func (s *Server) addHealth() {
+// health has the routes of the health checks.
+type health struct {
+	*core
+	ready readyCache
+}
+
+func (s *health) addHealth() {
 	alive := rest.Operation("get-health", http.MethodGet, "/healthz", tagServer, "Check that the process is alive")
 	alive.Security = nil
 	rest.Register(s.api, alive, func(context.Context, *struct{}) (*rest.Output[Health], error) {
@@ -57,7 +63,7 @@ type readyCache struct {
 	out readinessOutput
 }
 
-func (s *Server) readiness(ctx context.Context, _ *struct{}) (*readinessOutput, error) {
+func (s *health) readiness(ctx context.Context, _ *struct{}) (*readinessOutput, error) {
 	s.ready.mu.Lock()
 	defer s.ready.mu.Unlock()
 	if s.ready.at.IsZero() || time.Since(s.ready.at) > readyLife {
@@ -68,7 +74,7 @@ func (s *Server) readiness(ctx context.Context, _ *struct{}) (*readinessOutput, 
 	return &out, nil
 }
 
-func (s *Server) probeAll(ctx context.Context) readinessOutput {
+func (s *health) probeAll(ctx context.Context) readinessOutput {
 	redis := make(chan string, 1)
 	go func() { redis <- s.probe(ctx, s.queue.Ready) }()
 	out := readinessOutput{http.StatusOK, Readiness{"ok", s.probe(ctx, s.store.Ready), <-redis}}
@@ -79,7 +85,7 @@ func (s *Server) probeAll(ctx context.Context) readinessOutput {
 }
 
 // probe keeps the cause for the log: anybody may ask.
-func (s *Server) probe(ctx context.Context, ready func(context.Context) error) string {
+func (s *health) probe(ctx context.Context, ready func(context.Context) error) string {
 	ctx, cancel := context.WithTimeout(ctx, probePatience)
 	defer cancel()
 	if err := ready(ctx); err != nil {

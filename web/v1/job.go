@@ -93,9 +93,12 @@ type DeliveryList struct {
 	Deliveries []Delivery `json:"deliveries"`
 }
 
-func (s *Server) addJobs() {
+// jobRoutes has the routes of jobs.
+type jobRoutes struct{ *core }
+
+func (s *jobRoutes) addJobs() {
 	write(
-		s,
+		s.core,
 		rest.Operation("submit-job", http.MethodPost, "/v1/jobs", tagJobs, "Submit a job of any kind on a sandbox"),
 		s.submitJob,
 	)
@@ -117,7 +120,7 @@ func (s *Server) addJobs() {
 	rest.Register(s.api, rest.Operation("cancel-job", http.MethodPost, "/v1/jobs/{id}/cancel", tagJobs,
 		"Cancel a job: a queued job ends at once; a running job is stopped, even if its worker has died"), s.cancelJob)
 	write(
-		s,
+		s.core,
 		rest.Operation(
 			"retry-job",
 			http.MethodPost,
@@ -141,7 +144,7 @@ func (s *Server) addJobs() {
 }
 
 // projected describes an operation whose answer is a T of which fields may be left out.
-func (s *Server) projected(id, path, summary string, t reflect.Type) huma.Operation {
+func (s *core) projected(id, path, summary string, t reflect.Type) huma.Operation {
 	op := rest.Operation(id, http.MethodGet, path, tagJobs, summary)
 	res := s.api.Response("OK", "application/json", t)
 	if t == reflect.TypeFor[Job]() {
@@ -151,7 +154,7 @@ func (s *Server) projected(id, path, summary string, t reflect.Type) huma.Operat
 	return op
 }
 
-func (s *Server) submitJob(ctx context.Context, in *submitJobInput) (*acceptedOutput, error) {
+func (s *jobRoutes) submitJob(ctx context.Context, in *submitJobInput) (*acceptedOutput, error) {
 	if err := s.args.Check("body.args", in.Body.Kind, in.Body.Args); err != nil {
 		return nil, err
 	}
@@ -171,7 +174,7 @@ func (s *Server) submitJob(ctx context.Context, in *submitJobInput) (*acceptedOu
 	})
 }
 
-func (s *Server) getJob(ctx context.Context, in *getJobInput) (*rest.Output[any], error) {
+func (s *jobRoutes) getJob(ctx context.Context, in *getJobInput) (*rest.Output[any], error) {
 	wait, err := in.duration(0)
 	if err != nil {
 		return nil, err
@@ -199,7 +202,7 @@ func (s *Server) getJob(ctx context.Context, in *getJobInput) (*rest.Output[any]
 	return rest.OK(in.project(s.jobDoc(j))), nil
 }
 
-func (s *Server) listJobs(ctx context.Context, in *listJobsInput) (*rest.Output[any], error) {
+func (s *jobRoutes) listJobs(ctx context.Context, in *listJobsInput) (*rest.Output[any], error) {
 	if err := in.check(); err != nil {
 		return nil, err
 	}
@@ -226,7 +229,7 @@ func (s *Server) listJobs(ctx context.Context, in *listJobsInput) (*rest.Output[
 	return rest.OK[any](page), nil
 }
 
-func (s *Server) cancelJob(ctx context.Context, in *cancelJobInput) (*rest.Output[Job], error) {
+func (s *jobRoutes) cancelJob(ctx context.Context, in *cancelJobInput) (*rest.Output[Job], error) {
 	wait, err := in.duration(0)
 	if err != nil {
 		return nil, err
@@ -242,7 +245,7 @@ func (s *Server) cancelJob(ctx context.Context, in *cancelJobInput) (*rest.Outpu
 }
 
 // untilEnd waits for a job's end. A tenant with too many waits is answered at once.
-func (s *Server) untilEnd(ctx context.Context, j models.Job, wait time.Duration) models.Job {
+func (s *core) untilEnd(ctx context.Context, j models.Job, wait time.Duration) models.Job {
 	leave, err := s.mw.Waits.Enter(middleware.RequestOf(ctx).Tenant)
 	if err != nil {
 		return j
@@ -254,13 +257,13 @@ func (s *Server) untilEnd(ctx context.Context, j models.Job, wait time.Duration)
 	return j
 }
 
-func (s *Server) retryJob(ctx context.Context, in *retryInput) (*acceptedOutput, error) {
+func (s *jobRoutes) retryJob(ctx context.Context, in *retryInput) (*acceptedOutput, error) {
 	return s.submit(ctx, in.SubmitParams, Submit{}, func(o jobs.Options) (models.Submitted, error) {
 		return s.jobs.Retry(ctx, in.ID, o)
 	})
 }
 
-func (s *Server) listDeliveries(ctx context.Context, in *jobInput) (*rest.Output[DeliveryList], error) {
+func (s *jobRoutes) listDeliveries(ctx context.Context, in *jobInput) (*rest.Output[DeliveryList], error) {
 	tenant := middleware.RequestOf(ctx).Tenant
 	if _, err := s.store.Job(ctx, tenant, in.ID); err != nil {
 		return nil, err

@@ -75,7 +75,7 @@ func (JobResult) Schema(r huma.Registry) *huma.Schema {
 }
 
 // jobSummary is a job's document without its bytes, as lists have it.
-func (s *Server) jobSummary(j models.Job) Job {
+func (s *core) jobSummary(j models.Job) Job {
 	doc := Job{
 		ID: j.ID, Kind: j.Kind, State: string(j.State), SandboxID: j.SandboxID, Parallel: j.Parallel, Priority: j.Priority,
 		Attempt: j.Attempt, MaxAttempts: j.MaxAttempts, Error: j.Error, RetryOf: j.RetryOf, CallbackURL: j.CallbackURL,
@@ -103,7 +103,7 @@ func (s *Server) jobSummary(j models.Job) Job {
 	return doc
 }
 
-func (s *Server) jobDoc(j models.Job) Job {
+func (s *core) jobDoc(j models.Job) Job {
 	doc := s.jobSummary(j)
 	if doc.Result == nil || j.Unread > 0 {
 		return doc

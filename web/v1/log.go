@@ -32,7 +32,10 @@ type buildLogInput struct {
 	LastEventID int64  `header:"Last-Event-ID" doc:"Id of the last event that you received"`
 }
 
-func (s *Server) addBuildLog() {
+// logs has the routes of logs that grow while they are read.
+type logs struct{ *core }
+
+func (s *logs) addBuildLog() {
 	op := rest.Operation("get-build-log", http.MethodGet, buildPath+"/log", tagTemplates, "Get or follow a build's log")
 	op.Description = "The output of the steps, at most 1 MiB, with a line per step."
 	op.Responses = map[string]*huma.Response{"200": {Description: "The log", Content: map[string]*huma.MediaType{
@@ -53,7 +56,7 @@ func (s *Server) addBuildLog() {
 	rest.Register(s.api, op, s.setupLog)
 }
 
-func (s *Server) buildLog(ctx context.Context, in *buildLogInput) (*huma.StreamResponse, error) {
+func (s *logs) buildLog(ctx context.Context, in *buildLogInput) (*huma.StreamResponse, error) {
 	b, _, err := s.build(ctx, in.Name, in.ID)
 	if err != nil {
 		return nil, err
@@ -76,7 +79,7 @@ type setupLogInput struct {
 	LastEventID int64  `header:"Last-Event-ID" doc:"Id of the last event that you received"`
 }
 
-func (s *Server) setupLog(ctx context.Context, in *setupLogInput) (*huma.StreamResponse, error) {
+func (s *logs) setupLog(ctx context.Context, in *setupLogInput) (*huma.StreamResponse, error) {
 	tenant := middleware.RequestOf(ctx).Tenant
 	if _, err := s.store.Sandbox(ctx, tenant, in.ID); err != nil {
 		return nil, err
@@ -100,7 +103,7 @@ type logOf struct {
 	state  func(context.Context) (state string, ended bool, err error) // of what is made
 }
 
-func (s *Server) answerLog(ctx context.Context, of logOf, follow bool, after int64) (*huma.StreamResponse, error) {
+func (s *logs) answerLog(ctx context.Context, of logOf, follow bool, after int64) (*huma.StreamResponse, error) {
 	if follow {
 		leave, err := s.bridge.Enter(of.tenant)
 		if err != nil {
@@ -122,7 +125,7 @@ func (s *Server) answerLog(ctx context.Context, of logOf, follow bool, after int
 	}}, nil
 }
 
-func (s *Server) followLog(ctx context.Context, c huma.Context, of logOf, after int64, leave func()) {
+func (s *logs) followLog(ctx context.Context, c huma.Context, of logOf, after int64, leave func()) {
 	c.SetHeader("Content-Type", "text/event-stream")
 	c.SetHeader("Cache-Control", "no-cache")
 	humafiber.Unwrap(c).Context().SetBodyStreamWriter(func(w *bufio.Writer) {

@@ -54,7 +54,10 @@ type drainInput struct {
 	Leave bool   `query:"leave" doc:"Also end the worker's process: running jobs get DRAIN_GRACE, and another worker of its engine takes over its sandboxes"`
 }
 
-func (s *Server) addNodes() {
+// nodes has the routes of the nodes of workers.
+type nodes struct{ *core }
+
+func (s *nodes) addNodes() {
 	rest.Register(
 		s.api,
 		rest.Operation(
@@ -90,7 +93,7 @@ func (s *Server) addNodes() {
 	)
 }
 
-func (s *Server) listNodes(ctx context.Context, _ *struct{}) (*rest.Output[NodeList], error) {
+func (s *nodes) listNodes(ctx context.Context, _ *struct{}) (*rest.Output[NodeList], error) {
 	if err := operatorOnly(ctx); err != nil {
 		return nil, err
 	}
@@ -116,16 +119,16 @@ func nodeDoc(n models.NodeLoad) Node {
 	}
 }
 
-func (s *Server) drainNode(ctx context.Context, in *drainInput) (*rest.Output[Node], error) {
+func (s *nodes) drainNode(ctx context.Context, in *drainInput) (*rest.Output[Node], error) {
 	return s.tellNode(ctx, in.ID, func() error { return s.store.Drain(ctx, in.ID, in.Leave) })
 }
 
-func (s *Server) undrainNode(ctx context.Context, in *nodeInput) (*rest.Output[Node], error) {
+func (s *nodes) undrainNode(ctx context.Context, in *nodeInput) (*rest.Output[Node], error) {
 	return s.tellNode(ctx, in.ID, func() error { return s.store.Undrain(ctx, in.ID) })
 }
 
 // tellNode answers with the node as it is then.
-func (s *Server) tellNode(ctx context.Context, id string, tell func() error) (*rest.Output[Node], error) {
+func (s *nodes) tellNode(ctx context.Context, id string, tell func() error) (*rest.Output[Node], error) {
 	if err := operatorOnly(ctx); err != nil {
 		return nil, err
 	}

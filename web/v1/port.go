@@ -53,13 +53,16 @@ type grantInput struct {
 	Grant string `path:"grant"`
 }
 
-func (s *Server) addPorts() {
+// ports has the routes of ports of sandboxes.
+type ports struct{ *core }
+
+func (s *ports) addPorts() {
 	open := rest.Operation("open-port", http.MethodPost, "/v1/sandboxes/{id}/ports", tagWork, "Expose a port")
 	open.Description = "The job's result holds the URL at which clients reach the port by HTTP and WebSocket. The URL " +
 		"is " +
 		"private unless `public` is set. Clients send the token in the URL (a browser exchanges it for a cookie), in the cookie " +
 		"`sandyard_token` or in the header `X-Sandyard-Token`. The port need not be open yet."
-	work(s, open, func(b *PortBody) (kind.Args, Submit) { return &b.Port, b.Submit })
+	work(s.core, open, func(b *PortBody) (kind.Args, Submit) { return &b.Port, b.Submit })
 	rest.Register(
 		s.api,
 		rest.Operation("list-ports", http.MethodGet, "/v1/sandboxes/{id}/ports", tagWork, "List the exposed ports"),
@@ -91,7 +94,7 @@ func (s *Server) addPorts() {
 	)
 }
 
-func (s *Server) listPorts(ctx context.Context, in *sandboxInput) (*rest.Output[PortList], error) {
+func (s *ports) listPorts(ctx context.Context, in *sandboxInput) (*rest.Output[PortList], error) {
 	tenant := middleware.RequestOf(ctx).Tenant
 	box, err := s.store.Sandbox(ctx, tenant, in.ID)
 	if err != nil {
@@ -111,14 +114,14 @@ func (s *Server) listPorts(ctx context.Context, in *sandboxInput) (*rest.Output[
 	return rest.OK(list), nil
 }
 
-func (s *Server) portDoc(g models.PortGrant) PortGrant {
+func (s *core) portDoc(g models.PortGrant) PortGrant {
 	doc := PortGrant{ID: g.ID, Port: g.Port, Public: g.Public, CreatedAt: g.CreatedAt, ExpiresAt: g.ExpiresAt}
 	doc.URL, doc.Token = s.opened(g.SandboxID, g.Port, g.ID, g.Public)
 	return doc
 }
 
 // opened is where a port of a sandbox is reached, and by which token; both are empty where there is none.
-func (s *Server) opened(sandboxID string, port uint16, grant string, public bool) (url, token string) {
+func (s *core) opened(sandboxID string, port uint16, grant string, public bool) (url, token string) {
 	if s.edge == nil {
 		return "", ""
 	}
@@ -132,7 +135,7 @@ func (s *Server) opened(sandboxID string, port uint16, grant string, public bool
 }
 
 // withToken completes the result of a job that has let traffic to a port: none holds a token where it is stored.
-func (s *Server) withToken(stored JobResult, sandboxID string) JobResult {
+func (s *core) withToken(stored JobResult, sandboxID string) JobResult {
 	var res kind.PortResult
 	if json.Unmarshal(stored, &res) != nil || res.ID == "" {
 		return stored
@@ -147,7 +150,7 @@ func (s *Server) withToken(stored JobResult, sandboxID string) JobResult {
 
 // revoke answers with what it has revoked. That a port has no grant any more is what was wanted; a grant that is named
 // and unknown is a mistake.
-func (s *Server) revoke(ctx context.Context, in portInput, grant string) (*rest.Output[Revoked], error) {
+func (s *ports) revoke(ctx context.Context, in portInput, grant string) (*rest.Output[Revoked], error) {
 	tenant := middleware.RequestOf(ctx).Tenant
 	if _, err := s.store.Sandbox(ctx, tenant, in.ID); err != nil {
 		return nil, err
@@ -171,7 +174,7 @@ func (s *Server) revoke(ctx context.Context, in portInput, grant string) (*rest.
 }
 
 // Port returns how the port is reached that a job has opened.
-func (s *Server) Port(job models.Job) (kind.PortResult, error) {
+func (s *core) Port(job models.Job) (kind.PortResult, error) {
 	var res kind.PortResult
 	if err := json.Unmarshal(s.withToken(JobResult(job.Result), job.SandboxID), &res); err != nil {
 		return res, fmt.Errorf("read the result of job %s: %w", job.ID, err)
@@ -182,7 +185,7 @@ func (s *Server) Port(job models.Job) (kind.PortResult, error) {
 // toolURL is where the port of a sandbox's tool is reached through the edge, with the token of its grant, also where
 // the sandbox's other ports are public: it opens this port alone, until the grant is revoked or the sandbox ends. It is
 // empty where there is no edge or no such tool.
-func (s *Server) toolURL(sandboxID, tool string, port int) string {
+func (s *core) toolURL(sandboxID, tool string, port int) string {
 	if s.edge == nil || s.edge.Address.Domain == "" || port == 0 {
 		return ""
 	}

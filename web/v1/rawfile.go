@@ -35,8 +35,11 @@ type Inside interface {
 
 const watchPath = "/files/watch"
 
+// inside has the routes of what passes through the API to the inside of sandboxes: files and terminals.
+type inside struct{ *core }
+
 // addRawFiles adds what streams files. It comes before all that wants a request whole.
-func (s *Server) addRawFiles() {
+func (s *inside) addRawFiles() {
 	both := []string{fiber.MethodGet, fiber.MethodPut}
 	for path, methods := range map[string][]string{"/files/raw": both, "/files/tree": both, watchPath: {fiber.MethodGet}} {
 		for _, method := range methods {
@@ -49,7 +52,7 @@ func (s *Server) addRawFiles() {
 }
 
 // untilQuit is a handler whose requests end when the server begins to.
-func (s *Server) untilQuit(handle http.HandlerFunc) http.HandlerFunc {
+func (s *inside) untilQuit(handle http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
@@ -64,7 +67,7 @@ func fileHeaders() []string {
 }
 
 // crossInside passes requests on to a route of the gateway of the sandbox's node.
-func (s *Server) crossInside(path string) fiber.Handler {
+func (s *inside) crossInside(path string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		id := c.Params("id")
 		if err := s.checkRawQuery(c, path); err != nil {
@@ -96,7 +99,7 @@ func (s *Server) crossInside(path string) fiber.Handler {
 }
 
 // checkRawQuery is checkQuery for a route that huma does not serve.
-func (s *Server) checkRawQuery(c *fiber.Ctx, path string) error {
+func (s *inside) checkRawQuery(c *fiber.Ctx, path string) error {
 	item := s.api.OpenAPI().Paths["/v1/sandboxes/{id}"+path]
 	op := item.Get
 	if c.Method() == fiber.MethodPut {
@@ -110,7 +113,7 @@ func (s *Server) checkRawQuery(c *fiber.Ctx, path string) error {
 }
 
 // checkInside says why a sandbox of the request's tenant cannot be reached; nil = it can.
-func (s *Server) checkInside(ctx context.Context, id string) error {
+func (s *inside) checkInside(ctx context.Context, id string) error {
 	box, err := s.store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, id)
 	if err != nil {
 		return err
@@ -143,7 +146,7 @@ func (s *Server) checkInside(ctx context.Context, id string) error {
 }
 
 // refuseInside answers a request that has crossed with a problem document.
-func (s *Server) refuseInside(w http.ResponseWriter, r *http.Request, err error) {
+func (s *inside) refuseInside(w http.ResponseWriter, r *http.Request, err error) {
 	ctx := r.Context()
 	if ctx.Err() != nil {
 		panic(http.ErrAbortHandler) // the client is gone, or this server is ending
@@ -156,7 +159,7 @@ func (s *Server) refuseInside(w http.ResponseWriter, r *http.Request, err error)
 }
 
 // describeRawFiles writes down in the API's description what addRawFiles has added to Fiber.
-func (s *Server) describeRawFiles() {
+func (s *inside) describeRawFiles() {
 	path := query("path", "Relative paths start at the work directory; a leading ~/ means the home directory", true)
 	content := map[string]*huma.MediaType{
 		"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary"}},
@@ -243,7 +246,7 @@ func query(name, doc string, required bool) *huma.Param {
 }
 
 // describe adds an operation on a sandbox that huma does not serve, and returns its responses.
-func (s *Server) describe(
+func (s *inside) describe(
 	op huma.Operation,
 	description string,
 	content map[string]*huma.MediaType,

@@ -75,7 +75,10 @@ func resourcesOf(asked providers.Resources) Resources {
 
 func seconds(milliseconds int64) float64 { return float64(milliseconds) / 1000 }
 
-func (s *Server) sandboxDoc(b models.Sandbox) Sandbox {
+// sandboxes has the routes of sandboxes.
+type sandboxes struct{ *core }
+
+func (s *core) sandboxDoc(b models.Sandbox) Sandbox {
 	var spec struct {
 		Resources  providers.Resources `json:"resources"`
 		Runtime    string              `json:"runtime"`
@@ -168,9 +171,9 @@ type SandboxPage struct {
 	NextCursor string    `json:"next_cursor,omitempty" doc:"Absent on the last page"`
 }
 
-func (s *Server) addSandboxes() {
+func (s *sandboxes) addSandboxes() {
 	write(
-		s,
+		s.core,
 		rest.Operation("create-sandbox", http.MethodPost, "/v1/sandboxes", tagSandboxes, "Create a sandbox"),
 		s.createSandbox,
 	)
@@ -191,7 +194,7 @@ func (s *Server) addSandboxes() {
 		s.getSandbox,
 	)
 	write(
-		s,
+		s.core,
 		rest.Operation(
 			"delete-sandbox",
 			http.MethodDelete,
@@ -202,7 +205,7 @@ func (s *Server) addSandboxes() {
 		s.deleteSandbox,
 	)
 	write(
-		s,
+		s.core,
 		rest.Operation(
 			"pause-sandbox",
 			http.MethodPost,
@@ -213,7 +216,7 @@ func (s *Server) addSandboxes() {
 		s.change(func() kind.Args { return &kind.Pause{} }),
 	)
 	write(
-		s,
+		s.core,
 		rest.Operation(
 			"resume-sandbox",
 			http.MethodPost,
@@ -224,12 +227,12 @@ func (s *Server) addSandboxes() {
 		s.change(func() kind.Args { return &kind.Resume{} }),
 	)
 	work(
-		s,
+		s.core,
 		rest.Operation("set-timeout", http.MethodPost, "/v1/sandboxes/{id}/timeout", tagSandboxes, "Set a sandbox's timeout"),
 		func(b *TimeoutBody) (kind.Args, Submit) { return &b.SetTimeout, b.Submit },
 	)
 	write(
-		s,
+		s.core,
 		rest.Operation(
 			"keep-alive",
 			http.MethodPost,
@@ -242,13 +245,13 @@ func (s *Server) addSandboxes() {
 	s.addEgress()
 }
 
-func (s *Server) createSandbox(ctx context.Context, in *createInput) (*acceptedOutput, error) {
+func (s *sandboxes) createSandbox(ctx context.Context, in *createInput) (*acceptedOutput, error) {
 	return s.submit(ctx, in.SubmitParams, in.Body.Submit, func(o jobs.Options) (models.Submitted, error) {
 		return s.jobs.Create(ctx, in.Body.CreateSandbox, o)
 	})
 }
 
-func (s *Server) getSandbox(ctx context.Context, in *sandboxInput) (*rest.Output[Sandbox], error) {
+func (s *sandboxes) getSandbox(ctx context.Context, in *sandboxInput) (*rest.Output[Sandbox], error) {
 	box, err := s.store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, in.ID)
 	if err != nil {
 		return nil, err
@@ -256,13 +259,13 @@ func (s *Server) getSandbox(ctx context.Context, in *sandboxInput) (*rest.Output
 	return rest.OK(s.sandboxDoc(box)), nil
 }
 
-func (s *Server) deleteSandbox(ctx context.Context, in *deleteInput) (*acceptedOutput, error) {
+func (s *sandboxes) deleteSandbox(ctx context.Context, in *deleteInput) (*acceptedOutput, error) {
 	return s.submit(ctx, SubmitParams{WaitParam: in.WaitParam}, Submit{}, func(o jobs.Options) (models.Submitted, error) {
 		return s.jobs.Delete(ctx, in.ID, in.Force, o)
 	})
 }
 
-func (s *Server) change(args func() kind.Args) func(context.Context, *changeInput) (*acceptedOutput, error) {
+func (s *core) change(args func() kind.Args) func(context.Context, *changeInput) (*acceptedOutput, error) {
 	return func(ctx context.Context, in *changeInput) (*acceptedOutput, error) {
 		return s.submit(ctx, in.SubmitParams, in.fields(), func(o jobs.Options) (models.Submitted, error) {
 			return s.jobs.Submit(ctx, in.ID, args(), o)
@@ -270,13 +273,13 @@ func (s *Server) change(args func() kind.Args) func(context.Context, *changeInpu
 	}
 }
 
-func (s *Server) keepAlive(ctx context.Context, in *changeInput) (*acceptedOutput, error) {
+func (s *sandboxes) keepAlive(ctx context.Context, in *changeInput) (*acceptedOutput, error) {
 	return s.submit(ctx, in.SubmitParams, in.fields(), func(o jobs.Options) (models.Submitted, error) {
 		return s.jobs.KeepAlive(ctx, in.ID, o)
 	})
 }
 
-func (s *Server) listSandboxes(ctx context.Context, in *listSandboxesInput) (*rest.Output[SandboxPage], error) {
+func (s *sandboxes) listSandboxes(ctx context.Context, in *listSandboxesInput) (*rest.Output[SandboxPage], error) {
 	labels, err := parseLabels(in.Label)
 	if err != nil {
 		return nil, err

@@ -121,7 +121,10 @@ type listRunsInput struct {
 	rest.PageParams
 }
 
-func (s *Server) addSchedules() {
+// schedules has the routes of schedules and their runs.
+type schedules struct{ *core }
+
+func (s *schedules) addSchedules() {
 	create := rest.Operation("create-schedule", http.MethodPost, "/v1/schedules", tagSchedules, "Create a schedule")
 	create.Description = "Submits a job repeatedly: at the times of a `cron` expression in a time zone, or every `interval_seconds`. Each due " +
 		"time is stored and fires at most once, even if processes crash."
@@ -151,7 +154,7 @@ func (s *Server) addSchedules() {
 	)
 	rest.Register(s.api, rest.Operation("resume-schedule", http.MethodPost, "/v1/schedules/{id}/resume", tagSchedules,
 		"Resume a paused or disabled schedule; due times that passed meanwhile are skipped"), s.resumeSchedule)
-	write(s, rest.Operation("run-schedule", http.MethodPost, "/v1/schedules/{id}/run", tagSchedules,
+	write(s.core, rest.Operation("run-schedule", http.MethodPost, "/v1/schedules/{id}/run", tagSchedules,
 		"Run a schedule immediately, in any state and even while earlier runs are active"), s.runSchedule)
 	rest.Register(s.api, rest.Operation("list-schedule-runs", http.MethodGet, "/v1/schedules/{id}/runs", tagSchedules,
 		"List a schedule's last runs, newest first"), s.listScheduleRuns)
@@ -159,7 +162,7 @@ func (s *Server) addSchedules() {
 		"List the events of a schedule, newest first"), s.scheduleEvents)
 }
 
-func (s *Server) createSchedule(ctx context.Context, in *newScheduleInput) (*rest.Output[Schedule], error) {
+func (s *schedules) createSchedule(ctx context.Context, in *newScheduleInput) (*rest.Output[Schedule], error) {
 	r := middleware.RequestOf(ctx)
 	c := models.Schedule{TenantID: r.Tenant, CreatedBy: r.Actor(), Name: in.Body.Name}
 	if r.User != "" {
@@ -210,7 +213,7 @@ func (p Policies) apply(c *models.Schedule) {
 	}
 }
 
-func (s *Server) changeSchedule(ctx context.Context, in *changeScheduleInput) (*rest.Output[Schedule], error) {
+func (s *schedules) changeSchedule(ctx context.Context, in *changeScheduleInput) (*rest.Output[Schedule], error) {
 	r := middleware.RequestOf(ctx)
 	if err := s.checkAction(in.Body.Action); err != nil {
 		return nil, err
@@ -269,11 +272,11 @@ func scheduleDoc(c models.Schedule) (Schedule, error) {
 	return doc, err
 }
 
-func (s *Server) getSchedule(ctx context.Context, in *scheduleInput) (*rest.Output[Schedule], error) {
+func (s *schedules) getSchedule(ctx context.Context, in *scheduleInput) (*rest.Output[Schedule], error) {
 	return scheduleOutput(s.store.Schedule(ctx, middleware.RequestOf(ctx).Tenant, in.ID))
 }
 
-func (s *Server) listSchedules(ctx context.Context, in *listSchedulesInput) (*rest.Output[SchedulePage], error) {
+func (s *schedules) listSchedules(ctx context.Context, in *listSchedulesInput) (*rest.Output[SchedulePage], error) {
 	list, err := s.store.Schedules(ctx, middleware.RequestOf(ctx).Tenant, models.ScheduleFilter{
 		State: in.State, Sandbox: in.SandboxID, Name: in.Name, CreatedBy: in.CreatedBy, Before: in.Cursor,
 		Limit: in.Limit + 1,
@@ -296,31 +299,31 @@ func (s *Server) listSchedules(ctx context.Context, in *listSchedulesInput) (*re
 	return rest.OK(page), nil
 }
 
-func (s *Server) deleteSchedule(ctx context.Context, in *scheduleInput) (*rest.Output[Schedule], error) {
+func (s *schedules) deleteSchedule(ctx context.Context, in *scheduleInput) (*rest.Output[Schedule], error) {
 	return scheduleOutput(
 		s.store.DeleteSchedule(ctx, middleware.RequestOf(ctx).Tenant, in.ID, middleware.RequestOf(ctx).Actor()),
 	)
 }
 
-func (s *Server) pauseSchedule(ctx context.Context, in *scheduleInput) (*rest.Output[Schedule], error) {
+func (s *schedules) pauseSchedule(ctx context.Context, in *scheduleInput) (*rest.Output[Schedule], error) {
 	return scheduleOutput(
 		s.jobs.PauseSchedule(ctx, middleware.RequestOf(ctx).Tenant, in.ID, middleware.RequestOf(ctx).Actor()),
 	)
 }
 
-func (s *Server) resumeSchedule(ctx context.Context, in *scheduleInput) (*rest.Output[Schedule], error) {
+func (s *schedules) resumeSchedule(ctx context.Context, in *scheduleInput) (*rest.Output[Schedule], error) {
 	return scheduleOutput(
 		s.jobs.ResumeSchedule(ctx, middleware.RequestOf(ctx).Tenant, in.ID, middleware.RequestOf(ctx).Actor()),
 	)
 }
 
-func (s *Server) runSchedule(ctx context.Context, in *runScheduleInput) (*acceptedOutput, error) {
+func (s *schedules) runSchedule(ctx context.Context, in *runScheduleInput) (*acceptedOutput, error) {
 	return s.submit(ctx, in.SubmitParams, Submit{}, func(o jobs.Options) (models.Submitted, error) {
 		return s.jobs.RunSchedule(ctx, in.ID, o)
 	})
 }
 
-func (s *Server) listScheduleRuns(ctx context.Context, in *listRunsInput) (*rest.Output[ScheduleRunPage], error) {
+func (s *schedules) listScheduleRuns(ctx context.Context, in *listRunsInput) (*rest.Output[ScheduleRunPage], error) {
 	tenant := middleware.RequestOf(ctx).Tenant
 	if _, err := s.store.Schedule(ctx, tenant, in.ID); err != nil {
 		return nil, err
@@ -343,7 +346,7 @@ func (s *Server) listScheduleRuns(ctx context.Context, in *listRunsInput) (*rest
 	return rest.OK(page), nil
 }
 
-func (s *Server) scheduleEvents(ctx context.Context, in *eventsInput) (*rest.Output[EventPage], error) {
+func (s *schedules) scheduleEvents(ctx context.Context, in *eventsInput) (*rest.Output[EventPage], error) {
 	return s.events(ctx, in, models.EventFilter{Schedule: in.ID}, func(tenantID string) error {
 		_, err := s.store.Schedule(ctx, tenantID, in.ID)
 		return err

@@ -12,7 +12,7 @@ import (
 )
 
 // guard lets requests below /v1 pass whose API key or token has the scope that their route needs.
-func (s *Server) guard(c *fiber.Ctx) error {
+func (s *core) guard(c *fiber.Ctx) error {
 	path := c.Path()
 	if account.IsLogin(c.Method(), path) {
 		if err := middleware.LoginBody(c); err != nil {

@@ -49,12 +49,17 @@ type Edge struct {
 
 // Server holds the routes.
 type Server struct {
+	*core
+	account *account.Server
+}
+
+// core is what all routes stand on. A type for each subject embeds it.
+type core struct {
 	mw      *middleware.Stack
 	bridge  *bridge.Bridge
 	workers *workerclient.Client
 	store   *models.Store
 	jobs    *jobs.Client
-	account *account.Server
 	waiters *queue.Waiters
 	queue   *queue.Queue
 	caps    []providers.Capabilities
@@ -63,7 +68,6 @@ type Server struct {
 	version string
 	onQuit  func(func()) (stop func() bool)
 	log     *slog.Logger
-	ready   readyCache
 
 	app  fiber.Router
 	api  *rest.API
@@ -73,43 +77,46 @@ type Server struct {
 // New returns a server.
 func New(c Config) *Server {
 	return &Server{
-		mw: c.Stack, bridge: c.Bridge, workers: c.Workers, store: c.Store, jobs: c.Jobs,
+		core: &core{
+			mw: c.Stack, bridge: c.Bridge, workers: c.Workers, store: c.Store, jobs: c.Jobs,
+			waiters: c.Waiters, queue: c.Queue, caps: c.Capabilities,
+			inside: c.Inside, edge: c.Edge, version: c.Version, onQuit: c.OnQuit, log: c.Log,
+		},
 		account: account.New(account.Config{
 			Stack: c.Stack, Store: c.Store, Jobs: c.Jobs, Secrets: c.Secrets, Queue: c.Queue,
 		}),
-		waiters: c.Waiters, queue: c.Queue, caps: c.Capabilities,
-		inside: c.Inside, edge: c.Edge, version: c.Version, onQuit: c.OnQuit, log: c.Log,
 	}
 }
 
 // AddRoutes adds the routes.
 func (s *Server) AddRoutes(app *fiber.App) {
 	s.app = app
-	s.addRawFiles()
-	s.addTerminal()
+	inside, execs, templates := &inside{s.core}, &execs{s.core}, &templates{s.core}
+	inside.addRawFiles()
+	inside.addTerminal()
 	app.Use("/v1", s.guard, s.mw.TakeBody, s.mw.CheckBody)
 	s.api = s.newAPI(app)
-	s.addHealth()
-	s.addSandboxes()
-	s.addExec()
-	s.addBackground()
-	s.addProcesses()
-	s.addEnv()
-	s.addCode()
+	(&health{core: s.core}).addHealth()
+	(&sandboxes{s.core}).addSandboxes()
+	execs.addExec()
+	execs.addBackground()
+	execs.addProcesses()
+	execs.addEnv()
+	execs.addCode()
 	s.addFiles()
-	s.addPorts()
-	s.describeRawFiles()
-	s.addTickets()
-	s.addJobs()
-	s.addEvents()
-	s.addRun()
-	s.addCatalog()
+	(&ports{s.core}).addPorts()
+	inside.describeRawFiles()
+	inside.addTickets()
+	(&jobRoutes{s.core}).addJobs()
+	(&events{s.core}).addEvents()
+	execs.addRun()
+	(&catalog{s.core}).addCatalog()
 	s.account.AddRoutes(s.api)
-	s.addTemplates()
-	s.addNodes()
-	s.addSchedules()
-	s.addUsage()
-	s.addBuilds()
+	templates.addTemplates()
+	(&nodes{s.core}).addNodes()
+	(&schedules{s.core}).addSchedules()
+	(&usages{s.core}).addUsage()
+	templates.addBuilds()
 	s.api.Bound()
 	s.boundArgs()
 }

@@ -58,7 +58,7 @@ func (p SubmitParams) options(ctx context.Context, f Submit) (jobs.Options, erro
 }
 
 // submit checks the request's parameters before do makes the submission, then waits as asked.
-func (s *Server) submit(ctx context.Context, p SubmitParams, f Submit,
+func (s *core) submit(ctx context.Context, p SubmitParams, f Submit,
 	do func(jobs.Options) (models.Submitted, error),
 ) (*acceptedOutput, error) {
 	wait, err := p.duration(0)
@@ -68,7 +68,7 @@ func (s *Server) submit(ctx context.Context, p SubmitParams, f Submit,
 	return s.submitAndWait(ctx, p, f, wait, do)
 }
 
-func (s *Server) submitAndWait(ctx context.Context, p SubmitParams, f Submit, wait time.Duration,
+func (s *core) submitAndWait(ctx context.Context, p SubmitParams, f Submit, wait time.Duration,
 	do func(jobs.Options) (models.Submitted, error),
 ) (*acceptedOutput, error) {
 	o, err := p.options(ctx, f)
@@ -90,7 +90,7 @@ func (s *Server) submitAndWait(ctx context.Context, p SubmitParams, f Submit, wa
 }
 
 // accepted answers a submission. From here on nothing may turn it into an error: the job is written down.
-func (s *Server) accepted(ctx context.Context, done models.Submitted, wait time.Duration) *acceptedOutput {
+func (s *core) accepted(ctx context.Context, done models.Submitted, wait time.Duration) *acceptedOutput {
 	job, box := middleware.Answer(done), done.Sandbox
 	if wait > 0 && !job.State.Terminal() {
 		job.Input = nil
@@ -114,7 +114,7 @@ func (s *Server) accepted(ctx context.Context, done models.Submitted, wait time.
 }
 
 // waitFor returns job and sandbox as they stand at the job's end or after the wait.
-func (s *Server) waitFor(
+func (s *core) waitFor(
 	ctx context.Context,
 	job models.Job,
 	box models.Sandbox,

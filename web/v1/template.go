@@ -69,7 +69,7 @@ type DeletedTemplate struct {
 	Sandboxes int    `json:"sandboxes" doc:"Live sandboxes created from it; they continue"`
 }
 
-func (s *Server) addTemplates() {
+func (s *templates) addTemplates() {
 	rest.Register(
 		s.api,
 		rest.Operation("list-templates", http.MethodGet, "/v1/templates", tagTemplates, "List the templates, by name"),
@@ -100,7 +100,7 @@ func (s *Server) addTemplates() {
 	)
 }
 
-func (s *Server) templateDoc(t models.Template) Template {
+func (s *templates) templateDoc(t models.Template) Template {
 	doc := Template{
 		Name: t.Name, Image: t.Image, Shared: t.TenantID == nil, Declared: t.Declared != nil || t.ID == "",
 		Version: t.Version,
@@ -112,7 +112,7 @@ func (s *Server) templateDoc(t models.Template) Template {
 	return doc
 }
 
-func (s *Server) listTemplates(ctx context.Context, in *listTemplatesInput) (*rest.Output[TemplatePage], error) {
+func (s *templates) listTemplates(ctx context.Context, in *listTemplatesInput) (*rest.Output[TemplatePage], error) {
 	list, err := s.jobs.Templates(ctx, middleware.RequestOf(ctx).Tenant, in.Cursor, in.Limit+1)
 	page := TemplatePage{Templates: []Template{}}
 	if len(list) > in.Limit {
@@ -125,7 +125,7 @@ func (s *Server) listTemplates(ctx context.Context, in *listTemplatesInput) (*re
 	return rest.OK(page), err
 }
 
-func (s *Server) getTemplate(ctx context.Context, in *templateInput) (*rest.Output[Template], error) {
+func (s *templates) getTemplate(ctx context.Context, in *templateInput) (*rest.Output[Template], error) {
 	t, err := s.jobs.Template(ctx, middleware.RequestOf(ctx).Tenant, in.Name)
 	return rest.OK(s.templateDoc(t)), err
 }
@@ -138,7 +138,7 @@ func owner(ctx context.Context, shared bool) (models.Owner, error) {
 	return models.Owner{}, operatorOnly(ctx)
 }
 
-func (s *Server) createTemplate(ctx context.Context, in *newTemplateInput) (*rest.Output[Template], error) {
+func (s *templates) createTemplate(ctx context.Context, in *newTemplateInput) (*rest.Output[Template], error) {
 	out, err := s.writeTemplate(ctx, in.Body.Name, in.Body.TemplateBody, s.store.CreateTemplate)
 	if err == nil {
 		middleware.RequestOf(ctx).Target = in.Body.Name
@@ -146,11 +146,11 @@ func (s *Server) createTemplate(ctx context.Context, in *newTemplateInput) (*res
 	return out, err
 }
 
-func (s *Server) putTemplate(ctx context.Context, in *putTemplateInput) (*rest.Output[Template], error) {
+func (s *templates) putTemplate(ctx context.Context, in *putTemplateInput) (*rest.Output[Template], error) {
 	return s.writeTemplate(ctx, in.Name, in.Body, s.store.PutTemplate)
 }
 
-func (s *Server) writeTemplate(ctx context.Context, name string, body TemplateBody,
+func (s *templates) writeTemplate(ctx context.Context, name string, body TemplateBody,
 	write func(context.Context, models.Owner, models.Template) (models.Template, error),
 ) (*rest.Output[Template], error) {
 	o, err := owner(ctx, body.Shared)
@@ -170,7 +170,10 @@ func (s *Server) writeTemplate(ctx context.Context, name string, body TemplateBo
 	return rest.OK(s.templateDoc(t)), err
 }
 
-func (s *Server) deleteTemplate(ctx context.Context, in *deleteTemplateInput) (*rest.Output[DeletedTemplate], error) {
+func (s *templates) deleteTemplate(
+	ctx context.Context,
+	in *deleteTemplateInput,
+) (*rest.Output[DeletedTemplate], error) {
 	o, err := owner(ctx, in.Shared)
 	if err != nil {
 		return nil, err

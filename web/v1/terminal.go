@@ -54,12 +54,12 @@ type ticketInput struct {
 }
 
 // addTerminal adds what becomes a WebSocket. It comes before all that wants an API key or a request whole.
-func (s *Server) addTerminal() {
+func (s *inside) addTerminal() {
 	s.app.Get("/v1/sandboxes/:id/terminal", s.upgradeOnly, s.admitToTerminal, s.openTerminal)
 }
 
 // upgradeOnly refuses what is no handshake, before a ticket is used up for it.
-func (s *Server) upgradeOnly(c *fiber.Ctx) error {
+func (s *inside) upgradeOnly(c *fiber.Ctx) error {
 	if holdsToken(c.Get(fiber.HeaderConnection), "upgrade") && holdsToken(c.Get(fiber.HeaderUpgrade), "websocket") &&
 		c.Get("Sec-WebSocket-Version") == "13" && len(c.Get("Sec-WebSocket-Key")) == 24 {
 		return c.Next()
@@ -84,7 +84,7 @@ func holdsToken(header, token string) bool {
 
 // admitToTerminal lets pass who brings an API key or a ticket, and no page that was not meant. Browsers send no API key
 // by themselves, but a page must not get in with a key that it has found either.
-func (s *Server) admitToTerminal(c *fiber.Ctx) error {
+func (s *inside) admitToTerminal(c *fiber.Ctx) error {
 	origin := strings.ToLower(c.Get(fiber.HeaderOrigin))
 	own := origin == "" || ownOrigin(origin, c.Hostname())
 	plain, protocols := ticketOf(c)
@@ -126,7 +126,7 @@ func ticketOf(c *fiber.Ctx) (ticket, protocols string) {
 	return ticket, strings.Join(rest, ", ")
 }
 
-func (s *Server) useTicket(c *fiber.Ctx, plain string, use models.TicketUse) error {
+func (s *inside) useTicket(c *fiber.Ctx, plain string, use models.TicketUse) error {
 	t, err := s.store.UseTicket(c.UserContext(), plain, use)
 	if err != nil {
 		return ticketProblem(err)
@@ -167,7 +167,7 @@ func ticketProblem(err error) error {
 }
 
 // openTerminal passes the handshake on to the gateway of the sandbox's node.
-func (s *Server) openTerminal(c *fiber.Ctx) error {
+func (s *inside) openTerminal(c *fiber.Ctx) error {
 	ask, err := terminalQuery(c)
 	if err != nil {
 		return err
@@ -230,7 +230,7 @@ func terminalQuery(c *fiber.Ctx) (url.Values, error) {
 
 func newTerminalName() string { return strings.ToLower(rand.Text()[:16]) }
 
-func (s *Server) issueTicket(ctx context.Context, in *ticketInput) (*rest.Output[Ticket], error) {
+func (s *inside) issueTicket(ctx context.Context, in *ticketInput) (*rest.Output[Ticket], error) {
 	r := middleware.RequestOf(ctx)
 	box, err := s.store.Sandbox(ctx, r.Tenant, in.ID)
 	if err != nil {
@@ -282,7 +282,7 @@ func cleanOrigin(text string) (string, error) {
 }
 
 // addTickets adds the route for tickets, and describes that of terminals, which Fiber alone serves.
-func (s *Server) addTickets() {
+func (s *inside) addTickets() {
 	op := rest.Operation(
 		"make-terminal-ticket",
 		http.MethodPost,
@@ -314,7 +314,7 @@ const terminalStory = "A WebSocket to a shell on a terminal. The shell runs in t
 	"An open connection counts as activity of the sandbox. It resumes a paused sandbox that has `auto_resume`. A handshake with an `Origin` is refused " +
 	"unless it is this server's own or the ticket names it."
 
-func (s *Server) describeTerminal() {
+func (s *inside) describeTerminal() {
 	op := rest.Operation(
 		"open-terminal",
 		http.MethodGet,

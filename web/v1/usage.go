@@ -55,7 +55,10 @@ type usageInput struct {
 	Limit      int      `query:"limit" minimum:"1" maximum:"1000" default:"1000"`
 }
 
-func (s *Server) addUsage() {
+// usages has the routes of what tenants have used.
+type usages struct{ *core }
+
+func (s *usages) addUsage() {
 	op := rest.Operation(
 		"get-usage",
 		http.MethodGet,
@@ -69,7 +72,7 @@ func (s *Server) addUsage() {
 	rest.Register(s.api, op, s.usage)
 }
 
-func (s *Server) usage(ctx context.Context, in *usageInput) (*rest.Output[UsagePage], error) {
+func (s *usages) usage(ctx context.Context, in *usageInput) (*rest.Output[UsagePage], error) {
 	q, err := in.query(ctx, s.store.Now(ctx))
 	if err != nil {
 		return nil, err
