@@ -269,9 +269,9 @@ func TestWhatIsResumedBehindItsBackLivesOn(t *testing.T) {
 	r.sql("UPDATE sandboxes SET last_active_at = now() - interval '2 hours', expires_at = now() - interval '1 hour'")
 	r.must(fake.New(fake.Options{State: r.state}).Resume(t.Context(), box))
 	r.eventually("the row says so", func() bool { return r.sandbox(box).State == models.SandboxRunning })
-	idle, err := r.store.DueIdle(t.Context(), time.Now(), 1)
+	idle, err := r.store.Due(t.Context(), models.DueIdle(time.Now()), 1)
 	r.must(err)
-	late, err := r.store.DueTimeouts(t.Context(), 1)
+	late, err := r.store.Due(t.Context(), models.DueTimeout(), 1)
 	r.must(err)
 	if len(idle) > 0 || len(late) > 0 {
 		b := r.sandbox(box)

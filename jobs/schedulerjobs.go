@@ -9,26 +9,22 @@ import (
 
 // End submits the job that a due sandbox calls for. It stands outside the order of the sandbox's jobs: time waits for
 // none of them.
-func (c *Client) End(
-	ctx context.Context,
-	box models.Sandbox,
-	reason string,
-	still func(models.SandboxSnapshot) bool,
-) error {
+func (c *Client) End(ctx context.Context, box models.Sandbox, due *models.DueRule) error {
 	o := Options{TenantID: box.TenantID, Actor: kind.SchedulerActor, Parallel: true}
-	pause := Pauses(box, reason)
+	pause := pauses(box, due)
 	sub := models.Submission{
 		TenantID:   box.TenantID,
 		SandboxID:  box.ID,
 		NoActivity: true,
+		Due:        due,
 		Guard: func(x models.SandboxSnapshot) bool {
-			return still(x) && Pauses(x.Sandbox, reason) == pause // it may have been made meanwhile
+			return pauses(x.Sandbox, due) == pause // it may have been made meanwhile
 		},
 	}
-	var args kind.Args = &kind.Pause{Reason: reason}
+	var args kind.Args = &kind.Pause{Reason: due.Reason}
 	if !pause {
-		args = &kind.Delete{Reason: reason}
-		sub.End = &models.End{Reason: reason, Actor: o.Actor}
+		args = &kind.Delete{Reason: due.Reason}
+		sub.End = &models.End{Reason: due.Reason, Actor: o.Actor}
 	}
 	j, err := newJob(box.ID, args, o)
 	if err != nil {
@@ -39,9 +35,9 @@ func (c *Client) End(
 	return err
 }
 
-// Pauses says whether a sandbox that is due for the reason is to be paused. One that is still to be made cannot be.
-func Pauses(b models.Sandbox, reason string) bool {
-	return reason == "timeout" && b.OnTimeout == "pause" && b.State != models.SandboxCreating
+// pauses says whether a sandbox that is due is to be paused. One that is still to be made cannot be.
+func pauses(b models.Sandbox, due *models.DueRule) bool {
+	return due.Reason == "timeout" && b.OnTimeout == "pause" && b.State != models.SandboxCreating
 }
 
 // Replace submits a sandbox like the lost one. What was in that is gone.

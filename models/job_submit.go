@@ -36,6 +36,9 @@ type Submission struct {
 	Run *ScheduleRun
 	// NoActivity: it is no use of the sandbox, whose idle time goes on.
 	NoActivity bool
+	// Due, where set, must still hold under the sandbox's lock; if not, Submit answers ErrNotDue. Submissions of one
+	// round share a rule.
+	Due *DueRule
 	// Guard, where set, is asked under the sandbox's lock whether to go on; if not, Submit answers ErrNotDue.
 	Guard func(SandboxSnapshot) bool
 }

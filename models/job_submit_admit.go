@@ -262,14 +262,16 @@ func (b *batch) stands(id string) bool {
 	return slices.ContainsFunc(b.found, func(f work) bool { return f.ID == id && f.Stands != nil })
 }
 
-// guard asks each submission's condition. Of several on one sandbox only the first that holds goes on: the others were
+// guard asks each submission's conditions. Of several on one sandbox only the first that holds goes on: the others were
 // asked about what it is about to change.
 func (b *batch) guard() error {
 	passed := map[string]bool{}
 	for _, p := range b.open() {
 		switch {
-		case p.Guard == nil:
-		case passed[p.SandboxID], !p.Guard(SandboxSnapshot{*b.boxes[p.SandboxID], b.active[p.SandboxID], b.now}):
+		case p.Guard == nil && p.Due == nil:
+		case passed[p.SandboxID],
+			p.Due != nil && !b.due[dueKey{p.Due, p.SandboxID}],
+			p.Guard != nil && !p.Guard(SandboxSnapshot{*b.boxes[p.SandboxID], b.active[p.SandboxID], b.now}):
 			p.err = ErrNotDue
 		default:
 			passed[p.SandboxID] = true

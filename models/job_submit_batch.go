@@ -63,12 +63,13 @@ func (s *Store) commitGroup(ctx context.Context, group []*submission, l line) er
 		b := &batch{
 			tx: tx, group: group, window: s.limits.Window, patient: l.locked != "",
 			tenants: map[string]*tenantState{}, boxes: map[string]*Sandbox{}, active: map[string]bool{}, busy: map[string]bool{},
+			due: map[dueKey]bool{},
 		}
 		for _, p := range group {
 			p.out, p.replay, p.err = Submitted{}, nil, nil
 		}
 		for _, step := range []func() error{
-			b.limitWaits, b.claimKeys, b.claimRuns, b.lockTenants, b.lockSandboxes, b.look, b.admitSandboxes, b.admitJobs,
+			b.limitWaits, b.claimKeys, b.claimRuns, b.lockTenants, b.lockSandboxes, b.askRules, b.look, b.admitSandboxes, b.admitJobs,
 			b.guard,
 			b.applyEnds, b.place, b.insert, b.audit, b.releaseKeys, b.releaseRuns, b.settleEnds, b.dispatch,
 		} {
@@ -101,6 +102,7 @@ type batch struct {
 	found  []work
 	active map[string]bool // sandboxes with a job that has not ended
 	busy   map[string]bool // those with an ordered one
+	due    map[dueKey]bool // those whose time is up, by the rules of the group
 }
 
 // open returns the submissions that are still to be carried out.

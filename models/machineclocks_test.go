@@ -1,7 +1,6 @@
 package models_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -28,12 +27,13 @@ func (m *machine) compareClocks() error {
 		return err
 	}
 	for name, c := range map[string]struct {
-		due  func(context.Context, int) ([]models.Sandbox, error)
+		due  *models.DueRule
 		want func(*modelBox) bool
 	}{
-		"timeout": {m.s.DueTimeouts, (*modelBox).overdue}, "idle": {m.dueIdle, (*modelBox).idle}, "paused": {m.s.DuePaused, (*modelBox).asleep},
+		"timeout": {models.DueTimeout(), (*modelBox).overdue}, "idle": {models.DueIdle(time.Now()), (*modelBox).idle},
+		"paused": {models.DuePaused(), (*modelBox).asleep},
 	} {
-		list, err := c.due(m.t.Context(), 10_000)
+		list, err := m.s.Due(m.t.Context(), c.due, 10_000)
 		if err != nil {
 			return err
 		}
@@ -45,10 +45,6 @@ func (m *machine) compareClocks() error {
 		}
 	}
 	return nil
-}
-
-func (m *machine) dueIdle(ctx context.Context, limit int) ([]models.Sandbox, error) {
-	return m.s.DueIdle(ctx, time.Now(), limit)
 }
 
 // overdue says whether a sandbox whose timeout is over is to end, or to be paused.

@@ -186,6 +186,12 @@ func ofSchedulers() map[string]ask {
 			return err
 		}
 	}
+	due := func(rule *models.DueRule) ask {
+		return func(ctx context.Context, s *models.Store) error {
+			_, err := s.Due(ctx, rule, 1000)
+			return err
+		}
+	}
 	return map[string]ask{
 		"expired leases": func(ctx context.Context, s *models.Store) error {
 			_, err := s.ExpiredLeases(ctx, time.Now(), 1000)
@@ -204,15 +210,9 @@ func ofSchedulers() map[string]ask {
 			_, err := s.DispatchReady(ctx, "default")
 			return err
 		},
-		"timeouts": boxes((*models.Store).DueTimeouts),
-		"idle": func(ctx context.Context, s *models.Store) error {
-			_, err := s.DueIdle(ctx, time.Now(), 1000)
-			return err
-		},
-		"lifetimes": boxes((*models.Store).DueLifetimes),
-		"paused":    boxes((*models.Store).DuePaused),
-		"deletes":   boxes((*models.Store).StuckDeletes),
-		"recreate":  boxes((*models.Store).DueRecreations),
+		"timeouts": due(models.DueTimeout()), "idle": due(models.DueIdle(time.Now())), "lifetimes": due(models.DueLifetime()),
+		"paused": due(models.DuePaused()), "deletes": due(models.StuckDelete()),
+		"recreate": boxes((*models.Store).DueRecreations),
 		"deserted": func(ctx context.Context, s *models.Store) error {
 			_, err := s.Deserted(ctx, time.Now(), 0, 1000, models.SandboxRunning)
 			return err

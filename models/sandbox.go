@@ -214,7 +214,9 @@ func (s *Store) filtered(ctx context.Context, tenantID string, f SandboxFilter) 
 
 // LiveSandboxes returns sandboxes of all tenants that have not ended.
 func (s *Store) LiveSandboxes(ctx context.Context, limit int) ([]Sandbox, error) {
-	return s.sandboxesWhere(ctx, limit, "id", "true")
+	var list []Sandbox
+	err := s.db.WithContext(ctx).Where("ended_at IS NULL").Order("id").Limit(limit).Find(&list).Error
+	return list, err
 }
 
 // lockSandbox takes the row lock that orders all changes to a sandbox and its jobs, with the next flush. A sandbox that

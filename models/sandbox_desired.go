@@ -1,21 +1,10 @@
 package models
 
 import (
-	"time"
-
 	"gorm.io/gorm"
 
 	"sandyard/models/pg"
 )
-
-// pauseRest is how long a due pause waits after one that did not succeed, so that a provider which cannot pause is not
-// asked in every tick. The query overdue says the same.
-const pauseRest = 10 * time.Second
-
-// PauseRests says whether a pause of the sandbox has failed so lately that time does not ask for the next one yet.
-func (b Sandbox) PauseRests(now time.Time) bool {
-	return b.PauseFailedAt != nil && now.Sub(*b.PauseFailedAt) < pauseRest
-}
 
 // wishFor is what a job of the kind makes of a sandbox; empty = nothing that is wished for.
 func wishFor(kind string) string {

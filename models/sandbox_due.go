@@ -3,53 +3,89 @@ package models
 import (
 	"context"
 	"time"
+
+	"gorm.io/gorm"
+
+	"sandyard/models/pg"
 )
 
-// overdue selects sandboxes that have passed their expiry and are not ending yet. One that is still to be made has
-// nothing that could be paused. The timeout of a paused one stands still, and starts anew with the resume.
-const overdue = `expires_at <= now() AND state IN ('creating', 'running')
-	AND (on_timeout = 'delete' OR state = 'creating' OR desired = 'running'
-		AND (pause_failed_at IS NULL OR pause_failed_at <= now() - interval '10 s'))`
+// DueRule says when time is up for sandboxes. One condition finds them, and is asked again under a sandbox's lock
+// before anything is done to it (Submission.Due).
+type DueRule struct {
+	Reason string // of what is done
 
-// DueTimeouts returns live sandboxes that have passed their expiry and are not ending yet.
-func (s *Store) DueTimeouts(ctx context.Context, limit int) ([]Sandbox, error) {
-	return s.sandboxesWhere(ctx, limit, "expires_at", overdue)
+	order string // the column of the time that comes first
+	cond  string
+	args  []any
 }
 
-// DueIdle returns running sandboxes that nobody had used for longer than their idle timeout at the moment at.
-func (s *Store) DueIdle(ctx context.Context, at time.Time, limit int) ([]Sandbox, error) {
-	return s.sandboxesWhere(
-		ctx,
-		limit,
-		"last_active_at",
-		`idle_timeout_ms > 0 AND state = 'running' AND desired = 'running'
-		AND last_active_at + idle_timeout_ms * interval '1 ms' <= ?
-		AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.sandbox_id = sandboxes.id AND j.state IN ('queued', 'running'))`,
-		at,
-	)
+// DueTimeout is for live sandboxes that have passed their expiry and are not ending yet. One that is still to be made
+// has nothing that could be paused. The timeout of a paused one stands still, and starts anew with the resume. A pause
+// that has failed is tried again after a rest, so that a provider which cannot pause is not asked in every tick.
+func DueTimeout() *DueRule {
+	return &DueRule{Reason: "timeout", order: "expires_at", cond: `expires_at <= now() AND state IN ('creating', 'running')
+		AND (on_timeout = 'delete' OR state = 'creating' OR desired = 'running'
+			AND (pause_failed_at IS NULL OR pause_failed_at <= now() - interval '10 s'))`}
 }
 
-// DueLifetimes returns live sandboxes that have lived as long as they may.
-func (s *Store) DueLifetimes(ctx context.Context, limit int) ([]Sandbox, error) {
-	return s.sandboxesWhere(ctx, limit, "started_at", `max_lifetime_ms > 0 AND state IN ('running', 'paused')
-		AND started_at + max_lifetime_ms * interval '1 ms' <= now()`)
+// DueIdle is for running sandboxes that nobody had used for longer than their idle timeout at the moment at.
+func DueIdle(at time.Time) *DueRule {
+	return &DueRule{Reason: "idle", order: "last_active_at", args: []any{at}, cond: `idle_timeout_ms > 0
+		AND state = 'running' AND desired = 'running' AND last_active_at + idle_timeout_ms * interval '1 ms' <= ?
+		AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.sandbox_id = sandboxes.id AND j.state IN ('queued', 'running'))`}
 }
 
-// DuePaused returns sandboxes that have been paused for longer than they may, whatever is frozen in them.
-func (s *Store) DuePaused(ctx context.Context, limit int) ([]Sandbox, error) {
-	return s.sandboxesWhere(ctx, limit, "paused_at", `paused_timeout_ms > 0 AND state = 'paused' AND desired = 'paused'
-		AND paused_at + paused_timeout_ms * interval '1 ms' <= now()`)
+// DueLifetime is for live sandboxes that have lived as long as they may, whatever they do.
+func DueLifetime() *DueRule {
+	return &DueRule{Reason: "max_lifetime", order: "started_at", cond: `max_lifetime_ms > 0
+		AND state IN ('running', 'paused') AND started_at + max_lifetime_ms * interval '1 ms' <= now()`}
 }
 
-// StuckDeletes returns sandboxes that are to go but have no job left that would do it.
-func (s *Store) StuckDeletes(ctx context.Context, limit int) ([]Sandbox, error) {
-	return s.sandboxesWhere(ctx, limit, "created_at", `(state = 'deleting' OR desired = 'deleted')
-		AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.sandbox_id = sandboxes.id AND j.kind = 'delete'
-			AND (j.state IN ('queued', 'running') OR j.finished_at > now() - interval '10 s'))`)
+// DuePaused is for sandboxes that have been paused for longer than they may, whatever is frozen in them.
+func DuePaused() *DueRule {
+	return &DueRule{Reason: "paused_timeout", order: "paused_at", cond: `paused_timeout_ms > 0
+		AND state = 'paused' AND desired = 'paused' AND paused_at + paused_timeout_ms * interval '1 ms' <= now()`}
 }
 
-func (s *Store) sandboxesWhere(ctx context.Context, limit int, order, cond string, args ...any) ([]Sandbox, error) {
+// StuckDelete is for sandboxes that are to go but have no job left that would do it.
+func StuckDelete() *DueRule {
+	return &DueRule{Reason: "deleted", order: "created_at", cond: `(state = 'deleting' OR desired = 'deleted')
+		AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.sandbox_id = sandboxes.id
+			AND (j.state IN ('queued', 'running') OR j.kind = 'delete' AND j.finished_at > now() - interval '10 s'))`}
+}
+
+// where narrows a query of sandboxes to those for which the rule holds.
+func (r *DueRule) where(tx *gorm.DB) *gorm.DB {
+	return tx.Where("ended_at IS NULL AND "+r.cond, r.args...)
+}
+
+// Due returns sandboxes for which a rule holds, those first whose time was up first.
+func (s *Store) Due(ctx context.Context, r *DueRule, limit int) ([]Sandbox, error) {
 	var list []Sandbox
-	err := s.db.WithContext(ctx).Where("ended_at IS NULL AND "+cond, args...).Order(order).Limit(limit).Find(&list).Error
+	err := r.where(s.db.WithContext(ctx)).Order(r.order).Limit(limit).Find(&list).Error
 	return list, err
+}
+
+// askRules asks which of the locked sandboxes are due by the rules of the group.
+func (b *batch) askRules() error {
+	of := map[*DueRule][]string{}
+	for _, p := range b.open() {
+		if p.Due != nil {
+			of[p.Due] = append(of[p.Due], p.SandboxID)
+		}
+	}
+	for rule, ids := range of {
+		find := rule.where(pg.Build(b.tx).Where("id = ANY (?::text[])", idArray(ids))).Select("id").Find(&[]Sandbox{})
+		err := pg.Enqueue(find, pg.Each(func(box Sandbox) { b.due[dueKey{rule, box.ID}] = true }))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dueKey is a sandbox for which a rule holds.
+type dueKey struct {
+	rule *DueRule
+	id   string
 }

@@ -45,6 +45,13 @@ func (s *Store) endParts(ctx context.Context, sub Submission) (ended []string, e
 }
 
 func stillWanted(tx *gorm.DB, sub Submission, box Sandbox) (bool, error) {
+	if sub.Due != nil {
+		var due []string
+		err := sub.Due.where(tx.Model(&Sandbox{}).Where("id = ?", box.ID)).Pluck("id", &due).Error
+		if err != nil || len(due) == 0 {
+			return false, err
+		}
+	}
 	if sub.Guard == nil {
 		return true, nil
 	}

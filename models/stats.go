@@ -19,8 +19,8 @@ type Stats struct {
 	Sandboxes     map[SandboxState]int
 	Nodes         int // alive
 	DueDeliveries int
-	TimeoutLag    float64 // seconds that the most overdue sandbox has waited for its timeout to be fired
-	ScheduleLag   float64 // seconds that the most overdue schedule has waited to be fired
+	TimeoutLag    float64 // seconds that the most DueTimeout().cond sandbox has waited for its timeout to be fired
+	ScheduleLag   float64 // seconds that the most DueTimeout().cond schedule has waited to be fired
 	RefusedUsage  int     // rows of usage that could not be added to the hours
 }
 
@@ -47,7 +47,7 @@ func (s *Store) Stats(ctx context.Context) (Stats, error) {
 		return st, err
 	}
 	err = db.Raw(`SELECT coalesce(extract(epoch FROM now() - min(expires_at)), 0) FROM sandboxes
-		WHERE ended_at IS NULL AND ` + overdue).Scan(&st.TimeoutLag).Error
+		WHERE ended_at IS NULL AND ` + DueTimeout().cond).Scan(&st.TimeoutLag).Error
 	if err != nil {
 		return st, err
 	}

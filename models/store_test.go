@@ -334,8 +334,9 @@ func TestDueTimeoutFiresOnce(t *testing.T) {
 	box.TimeoutMS = 1
 	out := create(t, s, box)
 	finish(t, s, out.Dispatch[0], models.SandboxRunning)
-	due, err := s.DueTimeouts(t.Context(), 10)
-	for ; err == nil && len(due) == 0; due, err = s.DueTimeouts(t.Context(), 10) {
+	rule := models.DueTimeout()
+	due, err := s.Due(t.Context(), rule, 10)
+	for ; err == nil && len(due) == 0; due, err = s.Due(t.Context(), rule, 10) {
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -350,9 +351,7 @@ func TestDueTimeoutFiresOnce(t *testing.T) {
 			_, err := s.Submit(context.Background(), models.Submission{
 				TenantID: "default", SandboxID: box.ID,
 				Jobs: []models.Job{del}, End: &models.End{Reason: "timeout", Actor: fmt.Sprint("scheduler ", i)},
-				Guard: func(x models.SandboxSnapshot) bool {
-					return x.Sandbox.Desired != models.DesiredDeleted && !x.Now.Before(x.Sandbox.ExpiresAt)
-				},
+				Due: models.DueTimeout(),
 			})
 			mu.Lock()
 			defer mu.Unlock()
