@@ -1,6 +1,8 @@
 package jobs_test
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,6 +82,28 @@ func TestACloudsLostAnswers(t *testing.T) {
 	}
 	if n := len(r.state.List()); n != 2 {
 		t.Errorf("there are %d resources of 2 sandboxes", n)
+	}
+}
+
+// TestDeleteOfASandboxThatNoCloudHasNamed: a sandbox is deleted while it is made, and the vendor has not told its id.
+func TestDeleteOfASandboxThatNoCloudHasNamed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.scheduler()
+	r.worker(2, r.inCloud(), reconciling(200*time.Millisecond), func(c *worker.Config) {
+		inner, _ := c.Provider.(*fake.Provider)
+		c.Provider = lagging{inner, &sync.Map{}, &atomic.Int32{}}
+	})
+	r.state.Inject(fake.Fault{Op: fake.OpCreate, After: true, Hang: true})
+	box, _ := r.create(jobs.CreateSandbox{})
+	r.eventually("it is made, and nobody is told", func() bool { return r.has(r.state, box) })
+	gone, err := r.client.Delete(t.Context(), box, true, options())
+	r.must(err)
+	if j := r.wait(gone.Jobs[0].ID); j.State != models.Succeeded {
+		t.Errorf("the delete: %s %+v", j.State, j.Error)
+	}
+	if b := r.sandbox(box); b.State != models.SandboxDeleted || r.has(r.state, box) {
+		t.Errorf("the sandbox is %s, and is there: %v", b.State, r.has(r.state, box))
 	}
 }
 

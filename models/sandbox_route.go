@@ -57,21 +57,20 @@ func (s *Store) Routes(ctx context.Context, ids []string) ([]Route, error) {
 	return all, err
 }
 
-// Held returns the backend's id of a sandbox that a node may open: one that it holds, or one of its provider that no
-// node has to hold. Any other, and one that has ended, answers ErrNotFound.
+// Held returns the backend's id, empty while nobody knows it, of a sandbox that a node may open: one that it holds, or
+// one of its provider that no node has to hold. Any other, and one that has ended, answers ErrNotFound.
 func (s *Store) Held(ctx context.Context, by Node, id string) (ref string, err error) {
-	var refs []*string
+	var refs []string
 	err = s.db.WithContext(ctx).Model(&Sandbox{}).Where("id = ? AND ended_at IS NULL", id).
-		Where("node_id = ? OR node_id IS NULL AND provider = ?", by.ID, by.Provider).Pluck("provider_ref", &refs).Error
-	switch {
-	case err != nil:
-		return "", err
-	case len(refs) == 0:
-		return "", ErrNotFound
-	case refs[0] != nil:
-		ref = *refs[0]
+		Where("node_id = ? OR node_id IS NULL AND provider = ?", by.ID, by.Provider).
+		Pluck("coalesce(provider_ref, '')", &refs).Error
+	if err == nil && len(refs) == 0 {
+		err = ErrNotFound
 	}
-	return ref, nil
+	if err != nil {
+		return "", err
+	}
+	return refs[0], nil
 }
 
 // Touch counts traffic as use of the sandboxes, and returns those that somebody else is changing just now: they are not
