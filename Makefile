@@ -22,7 +22,7 @@ YARD        := $(ROOM) $(ENGINE)
 SOAK        := PROVIDER='$(PROVIDER)' $(if $(filter local,$(PROVIDER)),$(ROOM),$(YARD)) scripts/chaos.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build image tree run check test verify gate-proof chaos chaos-proof soak soak-proof idle gvisor faults fuzz e2b attack bench lint fmt vuln generate compose-check compose-image compose-smoke clean
+.PHONY: help setup build image tree run check test verify gate-proof chaos chaos-proof soak soak-proof soak-providers providers-proof idle gvisor faults fuzz e2b attack bench lint fmt vuln generate compose-check compose-image compose-smoke clean
 
 help: ## Print this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,12 @@ soak: setup-test ## Ten minutes of steady load without faults: nothing may grow 
 
 soak-proof: setup-test ## See the soak find out workers that keep a goroutine and a file of every job (root)
 	@RUN='TestFlatness$$|TestRowsGoWithTheLoad$$|TestSoakFindsLeaks$$' $(YARD) scripts/chaos.sh
+
+soak-providers: setup-test ## Two providers, one of whose vendors drops answers, hangs, limits rates and goes away: the other's jobs go on (SEED=n, LENGTH=3m, PROVIDER=daytona; root)
+	@RUN='TestProviders$$' SEED='$(SEED)' LENGTH='$(or $(LENGTH),3m)' PROVIDER=local $(ROOM) scripts/chaos.sh -vendor='$(or $(PROVIDER),e2b)'
+
+providers-proof: setup-test ## Plant three defects in what keeps two providers apart, one at a time, and see that soak find each (root)
+	@RUN='TestProvidersProof$$' SEED='$(SEED)' PROVIDER=local $(ROOM) scripts/chaos.sh
 
 idle: setup-test ## Print what a system costs that nobody uses, without sandboxes and with fifty (root)
 	@RUN='TestIdle$$' $(YARD) scripts/chaos.sh

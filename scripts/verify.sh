@@ -5,7 +5,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
-steps=(race vulnerabilities compose e2b attacks faults gvisor chaos soak gate)
+steps=(race vulnerabilities compose e2b attacks faults gvisor chaos soak providers gate)
 
 race() { make test LONG=1 RACE=1 STRICT=1; }
 # Where the database of vulnerabilities cannot be reached nothing is checked, which is no pass.
@@ -24,6 +24,7 @@ faults() { make faults; }
 gvisor() { make gvisor; }
 chaos() { make chaos SEED=1 LENGTH=2m && make chaos SEED=1 LENGTH=2m PROVIDER=local; }
 soak() { make soak; }
+providers() { make soak-providers SEED=1; }
 gate() { make gate-proof STEP=load RUNS=5; }
 
 read -ra wanted <<<"${ONLY:-${steps[*]}}"

@@ -40,6 +40,18 @@ func TestChaos(t *testing.T) {
 	if err != nil {
 		t.Errorf("the soak could not be finished: %v", err)
 	}
+	tellFindings(t, findings)
+	if t.Failed() {
+		t.Errorf("seed %d; the logs of the processes are in %s", seed, filepath.Join(r.sys.dir, "logs"))
+		return
+	}
+	if err := os.RemoveAll(r.sys.dir); err != nil {
+		t.Error(err)
+	}
+}
+
+// tellFindings fails the test with what was broken, and some examples of each.
+func tellFindings(t *testing.T, findings []finding) {
 	shown := map[string]int{}
 	for _, f := range findings {
 		if shown[f.check]++; shown[f.check] <= 10 {
@@ -48,13 +60,6 @@ func TestChaos(t *testing.T) {
 	}
 	for check, n := range shown {
 		t.Errorf("%d times broken: %s", n, check)
-	}
-	if t.Failed() {
-		t.Errorf("seed %d; the logs of the processes are in %s", seed, filepath.Join(r.sys.dir, "logs"))
-		return
-	}
-	if err := os.RemoveAll(r.sys.dir); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -57,7 +57,8 @@ type client struct {
 	wakes  []wake
 	book   *sync.Mutex // held while ops of all clients are counted
 	count  *int
-	long   bool // many commands take longer than a lease, and than a worker is stopped for
+	long   bool   // many commands take longer than a lease, and than a worker is stopped for
+	at     string // the provider of its sandboxes; empty = the default
 }
 
 func newClients(s *system, seed uint64, hook string, n int) []*client {

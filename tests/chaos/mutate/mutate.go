@@ -34,6 +34,29 @@ func safeties() map[string][]change {
 		"reconcile": {{"jobs/worker/worker.go", "if c.Reconcile > 0 {", "if c.Reconcile < 0 {"}},
 		// A command is found by its name, with what it has written.
 		"spool": {{"guest/execs/registry.go", "if e := r.named[c.Name]; c.Name != ", "if e := r.named[c.Name]; e == nil && c.Name != "}},
+		// A sandbox that is deleted is removed at its vendor.
+		"vendor's delete": {{
+			"providers/e2b/lifecycle.go",
+			"\tfor _, d := range found {\n\t\tif err := p.remove(ctx, d.ID); err != nil {",
+			"\tfor _, d := range found[:0] {\n\t\tif err := p.remove(ctx, d.ID); err != nil {",
+		}},
+		// A command at a vendor is found by its name, where an earlier attempt has begun it.
+		"vendor's commands": {{
+			"providers/spool/run.go",
+			"\ttext, uploads := s.start(cmd, true)\n",
+			"\tcmd.Name += time.Now().Format(\"-150405.000000\")\n\ttext, uploads := s.start(cmd, true)\n",
+		}},
+		// A provider that is away keeps no other one's jobs waiting.
+		"isolation": {
+			{"jobs/circuit/circuit.go", "// Begin answers an awayError", "var shared *Breaker\n\n// Begin answers an awayError"},
+			{
+				"jobs/circuit/circuit.go",
+				"\tif h.away == nil {\n\t\treturn nil\n\t}\n\trest",
+				"\tif h.away == nil {\n\t\tif s := shared; s != nil && s.away != nil {\n\t\t\treturn &AwayError{why: s.away, Rest: time.Second}\n" +
+					"\t\t}\n\t\treturn nil\n\t}\n\trest",
+			},
+			{"jobs/circuit/circuit.go", "\tif h.away == nil {\n\t\th.since = now\n", "\tshared = h\n\tif h.away == nil {\n\t\th.since = now\n"},
+		},
 		// Nothing is kept of a job that has ended. Without it, a goroutine and a file are.
 		"flatness": {{
 			"jobs/worker/take.go",
