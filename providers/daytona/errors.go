@@ -96,7 +96,8 @@ func says(text string, words ...string) bool { return (&remote.Refusal{Message: 
 
 // full says whether it is the account that has enough, and not the moment.
 func full(text string) bool {
-	return says(text, "limit exceeded") || says(text, "quota") || says(text, "maximum number", "sandboxes")
+	return says(text, "limit exceeded") && !says(text, "rate limit") || says(text, "quota") ||
+		says(text, "maximum number", "sandboxes")
 }
 
 // crowded says whether Daytona has no machine for a sandbox.

@@ -74,6 +74,7 @@ func refusals() []refused {
 		{create, 503, body("no runner"), []string{"Retry-After", "2"}, providers.Capacity, 2 * time.Second},
 		{create, 401, body("Invalid credentials"), nil, providers.Refused, 0},
 		{create, 403, body("Organization is suspended"), nil, providers.Refused, 0},
+		{create, 429, body("Rate limit exceeded"), nil, providers.RateLimited, 0},
 		{create, 429, body("slow down"), []string{"Retry-After-sandbox-create", "7"}, providers.RateLimited, 7 * time.Second},
 		{create, 429, body("slow down"), longest, providers.RateLimited, 9 * time.Second},
 		{create, 429, body("slow down"), dated, providers.RateLimited, 90 * time.Second},
