@@ -210,7 +210,7 @@ func (r *vendored) table(t *trial) {
 				}
 			}
 			if j.Code != "" {
-				codes[c.at+" "+j.State+" "+j.Code]++
+				codes[c.at+" "+j.Kind+" "+j.State+" "+j.Code]++
 			}
 		}
 	}
