@@ -217,21 +217,34 @@ func TestNoRoomForAMoment(t *testing.T) {
 	for _, shell := range shells() {
 		t.Run(shell, func(t *testing.T) {
 			t.Parallel()
-			n := newNarrow(t, shell)
-			cmd, ended, leave := n.held(t, 1000)
-			n.room(t, 1)
-			leave()
-			eventually(t, "a fork was refused", func() bool { return n.refused(t) > 0 })
-			n.room(t, plenty)
-			leave()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-			if _, err := n.Run(t.Context(), cmd); err != nil || n.times() != 1 {
-				t.Errorf("it has begun %d times, %v", n.times(), err)
+			for !roomForAMoment(t, newNarrow(t, shell)) {
+				t.Log("the machine was slower than the five seconds that a command waits for room")
 			}
 		})
 	}
+}
+
+// roomForAMoment takes the room away for as long as it takes to see that it is missed. Too late is more than four
+// seconds: a command waits for five.
+func roomForAMoment(t *testing.T, n narrow) (inTime bool) {
+	t.Helper()
+	cmd, ended, leave := n.held(t, 1000)
+	taken := time.Now()
+	n.room(t, 1)
+	leave()
+	eventually(t, "a fork was refused", func() bool { return n.refused(t) > 0 })
+	n.room(t, plenty)
+	late := time.Since(taken) > 4*time.Second
+	leave()
+	if err := <-ended; isLost(err) && late {
+		return false
+	} else if err != nil {
+		t.Error(err)
+	}
+	if _, err := n.Run(t.Context(), cmd); err != nil || n.times() != 1 {
+		t.Errorf("it has begun %d times, %v", n.times(), err)
+	}
+	return true
 }
 
 // TestNoRoomToTheEnd: what the readers could not read is said to be lost, and the command does not wait for them.
