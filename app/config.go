@@ -158,6 +158,9 @@ func CheckProviders(names []string) error {
 	return nil
 }
 
+// KeyedProviders are the providers that take a key, of which tenants may have their own.
+func KeyedProviders() []string { return catalog.Keyed() }
+
 // offers are the providers that requests may name, the default one first.
 func (s Sandboxes) offers() []string {
 	return append([]string{s.Provider}, slices.DeleteFunc(slices.Clone(s.Offered), func(name string) bool { return name == s.Provider })...)
@@ -227,7 +230,7 @@ func span(name string, own, most time.Duration) error {
 
 func (s Sandboxes) catalog() jobs.Catalog {
 	return jobs.Catalog{
-		Providers: s.offers(), Able: catalog.Capabilities(), Names: s.Names, Templates: s.Templates, Template: s.Template, Runtimes: s.offered(), Images: s.Images, BuildDiskMB: int64(s.BuildDisk),
+		Providers: s.offers(), Able: catalog.Capabilities(), Keyed: catalog.Keyed(), Names: s.Names, Templates: s.Templates, Template: s.Template, Runtimes: s.offered(), Images: s.Images, BuildDiskMB: int64(s.BuildDisk),
 		Maximum:  models.Bounds{CPUs: s.MostCPUs, MemoryMB: s.MostMB, DiskMB: s.MostDisk, Pids: s.MostPids},
 		Defaults: s.defaults(),
 		Lifetime: jobs.Span{Default: s.Lifetime, Most: s.MaxLife}, Paused: jobs.Span{Default: s.Paused, Most: s.MaxPaused},

@@ -21,6 +21,7 @@ import (
 type Catalog struct {
 	Providers []string // the first is the default
 	Able      []providers.Capabilities
+	Keyed     []string          // of all that there are, those that tenants may have keys of
 	Names     map[string]string // provider/template → the template's name there
 	Templates map[string]string // name → image of the templates that the configuration declares
 	Template  string            // the default's name

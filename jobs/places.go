@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -58,6 +59,19 @@ func (k Catalog) checkOrder(field string, names []string) error {
 // CheckProviders says what is wrong with a list of providers, as an *InvalidError.
 func (c *Client) CheckProviders(names []string) error {
 	return c.catalog.checkOrder("providers", names)
+}
+
+// CheckProviderKeys says what is wrong with a tenant's keys of providers, as an *InvalidError.
+func (c *Client) CheckProviderKeys(keys models.ProviderKeys) error {
+	for _, provider := range slices.Sorted(maps.Keys(keys)) {
+		if !slices.Contains(c.catalog.Keyed, provider) {
+			return kind.Invalid("provider_keys", "provider %.100q takes no key; there are %v", provider, c.catalog.Keyed)
+		}
+		if name := keys[provider]; name != "" && !kind.SecretName.MatchString(name) {
+			return kind.Invalid("provider_keys", "has no secret name for %s; give a name, never the key itself", provider)
+		}
+	}
+	return nil
 }
 
 // places finds what a wish, or its template t, is at each provider in its order.

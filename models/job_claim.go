@@ -183,7 +183,8 @@ func (s *Store) MoveProvider(ctx context.Context, j Job, to Place, r Requeue) (o
 		}
 		err := tx.Model(box).Updates(map[string]any{
 			"provider": to.Provider, "image": to.Image, "spec": to.Spec, "node_id": nil, "provider_ref": nil,
-			"changed_by": j.Actor, "changed_job": j.ID,
+			"provider_key": nil, // of the one before; which of its accounts may have something is in provider_accounts
+			"changed_by":   j.Actor, "changed_job": j.ID,
 		}).Error
 		if err == nil {
 			err = giveBack(tx, r, gorm.Expr("now()"))

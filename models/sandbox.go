@@ -38,6 +38,7 @@ type Sandbox struct {
 	MemoryMB        int64   `gorm:"column:memory_mb"`
 	Pids            int64
 	ProviderRef     *string
+	ProviderKey     *string // the tenant's secret that it is made with; empty = the operator's key, nil = not decided
 	State           SandboxState
 	Desired         string // running, paused or deleted
 	Observed        *string

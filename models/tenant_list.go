@@ -107,11 +107,13 @@ type ListedTenant struct {
 	Live  int
 	// Providers are those of ProvidersOf.
 	Providers []string `gorm:"serializer:json"`
+	// ProviderKeys are those of SetProviderKeys.
+	ProviderKeys ProviderKeys `gorm:"serializer:json"`
 }
 
 const listTenants = `
 	SELECT t.id, t.name, t.max_sandboxes, t.max_queued, t.max_cpus, t.max_memory_mib, t.job_rate, t.job_burst,
-	t.created_at, t.providers,
+	t.created_at, t.providers, t.provider_keys,
 		(SELECT count(*) FROM sandboxes s WHERE s.tenant_id = t.id AND s.ended_at IS NULL) AS live
 	FROM tenants t `
 

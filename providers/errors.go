@@ -38,11 +38,12 @@ const (
 	Unavailable  Class = "provider_unavailable" // no answer; the outcome is unknown
 	Busy         Class = "sandbox_busy"         // its state is changing
 	Capacity     Class = "no_capacity"
-	Quota        Class = "provider_quota"     // the account's sandboxes or its money are used up
-	Refused      Class = "provider_refused"   // the provider does not take the operator's key, or not for this
-	RateLimited  Class = "rate_limited"       // the provider wants fewer calls; see Error.RetryAfter
-	DiskFull     Class = "disk_full"          // of the machine, not of the sandbox, which is NoSpace
-	NotReady     Class = "template_not_ready" // the programs of a new sandbox did not come up
+	Quota        Class = "provider_quota"       // the account's sandboxes or its money are used up
+	Refused      Class = "provider_refused"     // the provider does not take the operator's key, or not for this
+	KeyRefused   Class = "provider_key_refused" // the provider does not take the tenant's own key, or not for this
+	RateLimited  Class = "rate_limited"         // the provider wants fewer calls; see Error.RetryAfter
+	DiskFull     Class = "disk_full"            // of the machine, not of the sandbox, which is NoSpace
+	NotReady     Class = "template_not_ready"   // the programs of a new sandbox did not come up
 	BuildFailed  Class = "build_failed"
 	SetupFailed  Class = "setup_failed"    // what was to prepare a new sandbox
 	BuildDisk    Class = "build_disk_full" // the machine's, while it ran: another try could fill it again

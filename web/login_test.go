@@ -244,6 +244,37 @@ func TestTenantsOverHTTP(t *testing.T) {
 	r.call("POST", "/v1/tenants", map[string]any{"name": "Acme"}).problem(t, 422, "invalid_request")
 }
 
+// TestProviderKeysOverHTTP: an operator says which secret of a tenant is its key of a provider, and the secret stays.
+func TestProviderKeysOverHTTP(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	own := bearer(r.call("POST", "/v1/tenants", map[string]any{"name": "acme"}).want(t, 201).text("key"))
+	_, err := r.store.PutSecret(t.Context(), "acme", "E2B_KEY", []byte("sealed"))
+	must(0, err)(t)
+	set := func(keys map[string]string) answer {
+		return r.call("PATCH", "/v1/tenants/acme", map[string]any{"provider_keys": keys})
+	}
+	if a := set(map[string]string{"e2b": "E2B_KEY"}).want(t, 200); a.text("provider_keys.e2b") != "E2B_KEY" {
+		t.Errorf("set: %s", a.raw)
+	}
+	for name, keys := range map[string]map[string]string{
+		"no such provider": {"modal": "E2B_KEY"}, "one without keys": {"docker": "E2B_KEY"}, "no such secret": {"e2b": "e2b_0123456789abcdef"},
+		"no name": {"daytona": "dtn_0123 456789"},
+	} {
+		p := set(keys).problem(t, 422, "invalid_request")
+		if strings.Contains(p.raw, "456789") {
+			t.Errorf("%s: what may be a key is in the answer: %s", name, p.raw)
+		}
+	}
+	r.call("PATCH", "/v1/tenants/acme", map[string]any{"provider_keys": map[string]string{"e2b": ""}}, own...).problem(t, 403, "scope_missing")
+	r.call("DELETE", "/v1/secrets/E2B_KEY", nil, own...).problem(t, 409, "secret_in_use")
+	if a := r.call("GET", "/v1/tenants/acme", nil).want(t, 200); a.text("provider_keys.e2b") != "E2B_KEY" {
+		t.Errorf("refused changes: %s", a.raw)
+	}
+	set(map[string]string{"e2b": ""}).want(t, 200)
+	r.call("DELETE", "/v1/secrets/E2B_KEY", nil, own...).want(t, 204)
+}
+
 // TestNarrowScopes: a key with a narrow scope reaches what that names, and nothing else.
 func TestNarrowScopes(t *testing.T) {
 	t.Parallel()

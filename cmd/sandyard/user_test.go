@@ -133,8 +133,17 @@ func TestTenants(t *testing.T) {
 		if names, failed := store.ProvidersOf(t.Context(), "acme"); err != nil || failed != nil || !slices.Equal(names, want) {
 			t.Errorf("providers %s: %v, %v, %v", given, names, err, failed)
 		}
-		if list, err := run(t, "", "tenant", "list"); err != nil || !regexp.MustCompile(`(?m)^acme .* `+given+` +\S+$`).MatchString(list) {
+		if list, err := run(t, "", "tenant", "list"); err != nil || !regexp.MustCompile(`(?m)^acme .* `+given+` +none +\S+$`).MatchString(list) {
 			t.Errorf("tenant list: %v\n%s", err, list)
+		}
+	}
+	if _, err := store.PutSecret(t.Context(), "acme", "E2B_KEY", []byte("sealed")); err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range [][2]string{{"e2b=E2B_KEY", "e2b=E2B_KEY"}, {"e2b=", "none"}} {
+		_, err := run(t, "", "tenant", "set", "acme", "--provider-key", change[0])
+		if list, failed := run(t, "", "tenant", "list"); err != nil || failed != nil || !regexp.MustCompile(`(?m)^acme .* `+change[1]+` +\S+$`).MatchString(list) {
+			t.Errorf("provider key %s: %v, %v\n%s", change[0], err, failed, list)
 		}
 	}
 	if said, err := run(t, "", "key", "--tenant", "acme", "ci"); err != nil || !strings.Contains(said, "(ci)") {
@@ -148,6 +157,7 @@ func TestTenants(t *testing.T) {
 	}
 	for part, args := range map[string][]string{
 		"exists": {"add", "acme"}, "must have": {"add", "Acme Inc"}, "no tenant": {"set", "nobody", "--max-queued", "1"},
+		"provider=NAME": {"set", "acme", "--provider-key", "docker=E2B_KEY"}, "no secret of the name": {"set", "acme", "--provider-key", "e2b=nothing"},
 		"nothing to set": {"set", "acme"}, `has "modal"`: {"set", "acme", "--providers", "modal"}, "names e2b twice": {"set", "acme", "--providers", "e2b,e2b"},
 		`has ""`: {"set", "acme", "--providers", ""}, "there is no tenant": {"set", "nobody", "--providers", "e2b"}, "at least 0": {"set", "acme", "--max-queued", "-1"}, "a number": {"set", "acme", "--max-cpus", "many"}, "or none": {"set", "acme", "--max-memory-mib", "1.5"},
 		"one NAME": {"add"}, "unknown command": {"drop", "acme"},

@@ -36,6 +36,9 @@ func openers() map[string]opener {
 // Names lists what Open knows, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(openers())) }
 
+// Keyed lists the providers that take a key, sorted.
+func Keyed() []string { return []string{"daytona", "e2b"} }
+
 // Open opens the named provider.
 func Open(ctx context.Context, name string, cfg Config) (providers.Provider, error) {
 	open, ok := openers()[name]

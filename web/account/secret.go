@@ -70,7 +70,7 @@ func (s *Server) addSecrets(all *secrets.Keeper) {
 		http.MethodDelete,
 		"/v1/secrets/{name}",
 		Tag,
-		"Delete a secret (scope admin); jobs that name it fail from now on",
+		"Delete a secret (scope admin) with which no sandboxes are made; jobs that name it fail from now on",
 	)
 	remove.DefaultStatus = http.StatusNoContent
 	rest.Register(s.api, remove, s.deleteSecret)
@@ -88,5 +88,9 @@ func (s *Server) listSecrets(ctx context.Context, _ *struct{}) (*rest.Output[Sec
 }
 
 func (s *Server) deleteSecret(ctx context.Context, in *secretInput) (*struct{}, error) {
-	return nil, s.store.DeleteSecret(ctx, middleware.RequestOf(ctx).Tenant, in.Name)
+	err := s.store.DeleteSecret(ctx, middleware.RequestOf(ctx).Tenant, in.Name)
+	if used := (*models.SecretUsedError)(nil); errors.As(err, &used) {
+		err = problem.New(http.StatusConflict, "secret_in_use", used.Error())
+	}
+	return nil, err
 }

@@ -14,16 +14,18 @@ import (
 
 // Tenant is the document of a tenant.
 type Tenant struct {
-	Name          string    `json:"name"`
-	LiveSandboxes int       `json:"live_sandboxes"`
-	MaxSandboxes  int       `json:"max_sandboxes" doc:"Live sandboxes at once"`
-	MaxQueued     int       `json:"max_queued" doc:"Waiting jobs at once"`
-	MaxCPUs       *float64  `json:"max_cpus" doc:"Cores of all live sandboxes together; null = no limit"`
-	MaxMemoryMiB  *int64    `json:"max_memory_mib" doc:"Memory of all live sandboxes together, paused ones included; null = no limit"`
-	JobRate       *float64  `json:"job_rate" doc:"Submissions a second; null = no limit"`
-	JobBurst      *int      `json:"job_burst" doc:"Submissions at once, where there is a rate; null = those of one second"`
-	Providers     []string  `json:"providers" doc:"Providers of sandboxes whose request and template name none, in the order in which they are asked; empty: the server's"`
-	CreatedAt     time.Time `json:"created_at"`
+	Name          string   `json:"name"`
+	LiveSandboxes int      `json:"live_sandboxes"`
+	MaxSandboxes  int      `json:"max_sandboxes" doc:"Live sandboxes at once"`
+	MaxQueued     int      `json:"max_queued" doc:"Waiting jobs at once"`
+	MaxCPUs       *float64 `json:"max_cpus" doc:"Cores of all live sandboxes together; null = no limit"`
+	MaxMemoryMiB  *int64   `json:"max_memory_mib" doc:"Memory of all live sandboxes together, paused ones included; null = no limit"`
+	JobRate       *float64 `json:"job_rate" doc:"Submissions a second; null = no limit"`
+	JobBurst      *int     `json:"job_burst" doc:"Submissions at once, where there is a rate; null = those of one second"`
+	Providers     []string `json:"providers" doc:"Providers of sandboxes whose request and template name none, in the order in which they are asked; empty: the server's"`
+	// ProviderKeys are names of secrets, not values.
+	ProviderKeys map[string]string `json:"provider_keys" doc:"Names of the tenant's secrets that hold its own keys of providers, by the names of these; of others, the operator's key counts"`
+	CreatedAt    time.Time         `json:"created_at"`
 }
 
 // TenantList is all tenants.
@@ -57,7 +59,8 @@ type changeTenantInput struct {
 // ChangeTenantBody is what changes of a tenant.
 type ChangeTenantBody struct {
 	CeilingsBody
-	Providers *[]string `json:"providers,omitempty" maxItems:"8" doc:"Providers of sandboxes whose request and template name none, in the order in which they are asked; empty: the server's"`
+	Providers    *[]string         `json:"providers,omitempty" maxItems:"8" doc:"Providers of sandboxes whose request and template name none, in the order in which they are asked; empty: the server's"`
+	ProviderKeys map[string]string `json:"provider_keys,omitempty" maxProperties:"8" doc:"Names of the tenant's secrets that hold its own keys of providers, by the names of these; an empty name removes one. They count for sandboxes that are made from now on"`
 }
 
 // listedTenants is how many tenants are listed.
@@ -84,7 +87,8 @@ func (s *Server) addTenants() {
 		s.getTenant,
 	)
 	rest.Register(s.api, rest.Operation("change-tenant", http.MethodPatch, "/v1/tenants/{name}", Tag,
-		"Change a tenant's limits or providers (scope operator): they count from the next request on"), s.changeTenant)
+		"Change a tenant's limits, providers or provider_keys (scope operator): they count from the next request on"),
+		s.changeTenant)
 }
 
 func tenantDoc(t models.ListedTenant) Tenant {
@@ -92,7 +96,7 @@ func tenantDoc(t models.ListedTenant) Tenant {
 		Name: t.ID, LiveSandboxes: t.Live, MaxSandboxes: t.MaxSandboxes, MaxQueued: t.MaxQueued,
 		MaxCPUs: t.Quota.MaxCPUs, MaxMemoryMiB: t.Quota.MaxMemoryMiB, JobRate: t.Rate.JobRate, JobBurst: t.Rate.JobBurst,
 		CreatedAt: t.CreatedAt,
-		Providers: append([]string{}, t.Providers...),
+		Providers: append([]string{}, t.Providers...), ProviderKeys: t.ProviderKeys,
 	}
 }
 
@@ -126,22 +130,34 @@ func (s *Server) getTenant(ctx context.Context, in *tenantInput) (*rest.Output[T
 }
 
 func (s *Server) changeTenant(ctx context.Context, in *changeTenantInput) (*rest.Output[Tenant], error) {
-	limits := in.Body.ceilings()
-	if len(limits) == 0 && in.Body.Providers == nil {
-		return nil, problem.Invalid("body", "changes nothing; give a limit or providers")
+	limits, places, keys := in.Body.ceilings(), in.Body.Providers, in.Body.ProviderKeys
+	if len(limits) == 0 && places == nil && len(keys) == 0 {
+		return nil, problem.Invalid("body", "changes nothing; give a limit, providers or provider_keys")
 	}
-	if in.Body.Providers != nil {
-		if err := s.jobs.CheckProviders(*in.Body.Providers); err != nil {
+	if places != nil {
+		if err := s.jobs.CheckProviders(*places); err != nil {
 			return nil, err
 		}
+	}
+	if err := s.jobs.CheckProviderKeys(keys); err != nil {
+		return nil, err
 	}
 	if len(limits) > 0 { // first: a limit may be refused
 		if err := s.store.ChangeTenant(ctx, in.Name, limits); err != nil {
 			return nil, ceilingProblem(err)
 		}
 	}
-	if in.Body.Providers != nil {
-		if err := s.store.SetProviders(ctx, in.Name, *in.Body.Providers); err != nil {
+	if len(keys) > 0 {
+		err := s.store.SetProviderKeys(ctx, in.Name, keys)
+		if models.IsNoSecret(err) {
+			return nil, problem.Invalid("body.provider_keys", err.Error())
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if places != nil {
+		if err := s.store.SetProviders(ctx, in.Name, *places); err != nil {
 			return nil, err
 		}
 	}
