@@ -27,6 +27,7 @@ type floor struct {
 	outside *egress.Server
 	hooks   *webhook.Sender
 	secrets *secrets.Keeper
+	sealed  bool // secrets can be read
 	gateway string
 	log     *slog.Logger
 
@@ -68,7 +69,7 @@ func (f *floor) run(ctx context.Context) error {
 // work opens one provider and takes its jobs until ctx ends or its node leaves.
 func (f *floor) work(ctx context.Context, name string, log *slog.Logger) error {
 	backend, err := await(ctx, log, "provider "+name, notAway, func(ctx context.Context) (providers.Provider, error) {
-		return openProvider(ctx, name, f.Worker, f.outside, log)
+		return f.open(ctx, name, log)
 	})
 	if err != nil {
 		return err

@@ -62,7 +62,7 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	if err := p.countSecurity(reg); err != nil {
 		return err
 	}
-	f := &floor{Worker: c, parts: p, reg: reg, outside: outside, hooks: hooks, secrets: secrets.New(p.Store, keys), gateway: d.url, log: log}
+	f := &floor{Worker: c, parts: p, reg: reg, outside: outside, hooks: hooks, secrets: secrets.New(p.Store, keys), sealed: keys != nil, gateway: d.url, log: log}
 	defer d.serve(ctx, p, f.enter, log)()
 	return f.run(ctx)
 }
@@ -77,7 +77,8 @@ func (c *Worker) nameFleet(ctx context.Context, p *Parts, log *slog.Logger) (err
 	return err
 }
 
-func openProvider(ctx context.Context, name string, c Worker, outside providers.Outbound, log *slog.Logger) (providers.Provider, error) {
+func (f *floor) open(ctx context.Context, name string, log *slog.Logger) (providers.Provider, error) {
+	c, outside := f.Worker, f.outside
 	guest, err := c.guest()
 	if err != nil {
 		return nil, fmt.Errorf("find the guest: %w", err)
@@ -88,8 +89,8 @@ func openProvider(ctx context.Context, name string, c Worker, outside providers.
 			Pool: pool.Config{Size: c.PoolSize, Max: c.PoolMax}, DiskReserve: int64(c.DiskReserve) << 20,
 		},
 		E2B:     c.e2b(log),
-		Daytona: c.daytona(log),
-		Local:   local.Config{Dir: c.LocalDir, Fleet: c.Fleet, GuestPath: guest, Outbound: outside, Logger: log, Defaults: c.resources()},
+		Daytona: c.daytona(log), Accounts: f.accounts, Keyless: f.sealed,
+		Local: local.Config{Dir: c.LocalDir, Fleet: c.Fleet, GuestPath: guest, Outbound: outside, Logger: log, Defaults: c.resources()},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open provider %s: %w", name, err)

@@ -140,7 +140,7 @@ func TestNoAccountWithoutItsSecret(t *testing.T) {
 		_, err = s.PutSecret(ctx, "default", "key", []byte("sealed"))
 		must(t, err)
 		must(t, s.SetProviderKeys(ctx, "default", models.ProviderKeys{"fake": "key"}))
-		box, _ = made(t, s)
+		box, _ = made(t, s) //nolint:contextcheck // the test's own
 		tx, err := db.BeginTx(ctx, nil)
 		must(t, err)
 		defer func() { _ = tx.Rollback() }()

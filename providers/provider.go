@@ -269,6 +269,8 @@ const (
 	StateRunning State = "running"
 	StatePaused  State = "paused"
 	StateStopped State = "stopped" // made but not running: half-made, exited or killed
+	// StateUnknown says that the part of the backend that has the sandbox did not answer: it stays as it is known.
+	StateUnknown State = "unknown"
 )
 
 // Instance is one resource on a backend.

@@ -155,7 +155,9 @@ func (r *Reconciler) differ(
 	ids := make([]string, 0, len(found))
 	for _, i := range found {
 		there[i.ID] = i
-		ids = append(ids, i.ID)
+		if i.State != providers.StateUnknown {
+			ids = append(ids, i.ID)
+		}
 	}
 	unwanted, err := r.Store.Unwanted(ctx, r.Node, ids)
 	if err != nil {
@@ -176,6 +178,7 @@ func (r *Reconciler) differ(
 			if r.lasts(b.ID) {
 				d.lost[b.ID] = providers.EndedByRemoval
 			}
+		case i.State == providers.StateUnknown: // it proves nothing
 		case i.State == providers.StateStopped:
 			d.lost[b.ID], d.bodies[b.ID] = cmp.Or(i.Ended, "it died or was killed outside Sandyard"), true
 		case string(i.State) != string(b.State):

@@ -53,5 +53,6 @@ func fallsBack(err error) bool {
 	var p *providers.Error
 	return errors.As(err, &p) && slices.Contains([]providers.Class{
 		providers.Capacity, providers.Quota, providers.DiskFull, providers.RateLimited, providers.Refused,
+		providers.KeyRefused,
 	}, p.Class)
 }

@@ -3,11 +3,13 @@ package catalog
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 
 	"sandyard/providers"
+	"sandyard/providers/accounts"
 	"sandyard/providers/daytona"
 	"sandyard/providers/docker"
 	"sandyard/providers/e2b"
@@ -20,21 +22,47 @@ type Config struct {
 	Local   local.Config
 	E2B     e2b.Config
 	Daytona daytona.Config
+	// Accounts knows of the tenants' own keys of providers that take one; nil = there are none.
+	Accounts func(provider string) accounts.Book
+	// Keyless permits such a provider without a key of the operator's: tenants have theirs.
+	Keyless bool
 }
 
 type opener func(context.Context, Config) (providers.Provider, error)
 
 func openers() map[string]opener {
 	return map[string]opener{
-		"daytona": func(_ context.Context, c Config) (providers.Provider, error) { return daytona.New(c.Daytona) },
-		"docker":  func(ctx context.Context, c Config) (providers.Provider, error) { return docker.New(ctx, c.Docker) },
-		"e2b":     func(_ context.Context, c Config) (providers.Provider, error) { return e2b.New(c.E2B) },
-		"local":   func(ctx context.Context, c Config) (providers.Provider, error) { return local.New(ctx, c.Local) },
+		"daytona": func(_ context.Context, c Config) (providers.Provider, error) {
+			return c.keyed("daytona", c.Daytona.APIKey, c.Daytona.Logger, func(key, secret string) (accounts.Account, error) {
+				c.Daytona.APIKey, c.Daytona.Secret = key, secret
+				return daytona.New(c.Daytona)
+			})
+		},
+		"docker": func(ctx context.Context, c Config) (providers.Provider, error) { return docker.New(ctx, c.Docker) },
+		"e2b": func(_ context.Context, c Config) (providers.Provider, error) {
+			return c.keyed("e2b", c.E2B.APIKey, c.E2B.Logger, func(key, secret string) (accounts.Account, error) {
+				c.E2B.APIKey, c.E2B.Secret = key, secret
+				return e2b.New(c.E2B)
+			})
+		},
+		"local": func(ctx context.Context, c Config) (providers.Provider, error) { return local.New(ctx, c.Local) },
 	}
 }
 
 // Names lists what Open knows, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(openers())) }
+
+// keyed opens a provider that takes a key: for all keys that there are.
+func (c Config) keyed(
+	name, key string,
+	log *slog.Logger,
+	open func(key, secret string) (accounts.Account, error),
+) (providers.Provider, error) {
+	if c.Accounts == nil || key == "" && !c.Keyless {
+		return open(key, "")
+	}
+	return accounts.New(accounts.Config{Name: name, Key: key, Open: open, Book: c.Accounts(name), Logger: log})
+}
 
 // Keyed lists the providers that take a key, sorted.
 func Keyed() []string { return []string{"daytona", "e2b"} }

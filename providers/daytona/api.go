@@ -20,6 +20,7 @@ const (
 	maxPage   = 16 << 20
 	pageSize  = 200
 	maxPages  = 1000
+	tenants   = 50 // of these, of an account of a tenant's
 	maxCursor = 4 << 10
 	maxSecret = 8 << 10 // bytes of a token
 )
@@ -192,7 +193,11 @@ func (p *Provider) apiList(ctx context.Context, tags remote.Labels) ([]described
 	query := url.Values{"labels": {string(labels)}, "limit": {strconv.Itoa(pageSize)}}
 	seen := map[string]bool{}
 	var all []described
-	for range maxPages {
+	pages := maxPages
+	if p.cfg.Secret != "" {
+		pages = tenants
+	}
+	for range pages {
 		var page struct {
 			Items []described `json:"items"`
 			Next  *string     `json:"nextCursor"`
@@ -213,6 +218,7 @@ func (p *Provider) apiList(ctx context.Context, tags remote.Labels) ([]described
 			if err := d.check(); err != nil {
 				return nil, err
 			}
+			d.Labels = d.Labels.Ours()
 			if seen[d.ID] = true; d.phase() != phaseGone {
 				all = append(all, d)
 			}
@@ -225,7 +231,7 @@ func (p *Provider) apiList(ctx context.Context, tags remote.Labels) ([]described
 		}
 		query.Set("cursor", *page.Next)
 	}
-	return nil, providers.Errorf(providers.Internal, "Daytona lists more than %d sandboxes", maxPages*pageSize)
+	return nil, providers.Errorf(providers.Internal, "Daytona lists more than %d sandboxes", pages*pageSize)
 }
 
 // preview is where a port of a sandbox is reached.

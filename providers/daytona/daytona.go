@@ -37,6 +37,7 @@ const (
 // Config says where and for whom sandboxes run.
 type Config struct {
 	APIKey   string
+	Secret   string // the tenant's whose value the key is; empty = it is the operator's
 	URL      string // of the API; empty = Daytona's own
 	Target   string // the region of new sandboxes; empty = the account's default
 	Snapshot string // of sandboxes that name none, or ImagePrefix and an image; empty = the account's default
@@ -91,7 +92,7 @@ func New(cfg Config) (*Provider, error) {
 		log:      cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 	}
 	p.vendor = &remote.API{
-		Transport: p.outside.transport, Base: base, Foreign: errNotDaytona,
+		Transport: p.outside.transport, Base: base, Foreign: errNotDaytona, Secret: cfg.Secret,
 		Authorize: p.authorize,
 	}
 	return p, nil

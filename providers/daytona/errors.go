@@ -22,22 +22,23 @@ func listTranslated(err error) error {
 	return translated("list sandboxes", err)
 }
 
-const quotaMessage = "the Daytona account has as much as it may have; delete some sandboxes, " +
-	"or ask your operator for another plan"
+func quotaMessage(r *remote.Refusal) string {
+	return "the Daytona account has as much as it may have; delete some sandboxes, or " + r.Plan()
+}
 
 // class is what a refusal of the API means, and what to tell a user.
 func class(r *remote.Refusal, what string) (providers.Class, string) {
 	switch s := r.Status; {
 	case s == http.StatusUnauthorized:
-		return providers.Refused, "Daytona does not take the operator's key; ask your operator to check DAYTONA_API_KEY"
+		return r.Key(vendorName, "", "Daytona does not take the operator's key; ask your operator to check DAYTONA_API_KEY")
 	case s == http.StatusPaymentRequired, (s == http.StatusBadRequest || s == http.StatusForbidden) && full(r.Message),
 		s == http.StatusTooManyRequests && full(r.Message):
-		return providers.Quota, quotaMessage
+		return providers.Quota, quotaMessage(r)
 	case s == http.StatusForbidden && r.Says("exceeds maximum"):
 		return providers.Invalid, "the Daytona account does not let a sandbox have so much; request fewer resources"
 	case s == http.StatusForbidden:
-		return providers.Refused, "Daytona does not let the operator's account " + what +
-			"; ask your operator to look at the account"
+		return r.Key(vendorName, what, "Daytona does not let the operator's account "+what+
+			"; ask your operator to look at the account")
 	case s == http.StatusTooManyRequests:
 		return providers.RateLimited, "Daytona wants fewer calls"
 	case r.Missing():
@@ -81,7 +82,7 @@ func failed(d described) error {
 	e := &providers.Error{Class: providers.Internal, Message: "the sandbox failed at Daytona", Err: why}
 	switch {
 	case full(d.Reason):
-		e.Class, e.Message = providers.Quota, quotaMessage
+		e.Class, e.Message = providers.Quota, quotaMessage(why)
 	case crowded(d.Reason):
 		e.Class, e.Message = providers.Capacity, "Daytona has no room for the sandbox at the moment"
 	case unknownImage(d.Reason):
@@ -130,8 +131,8 @@ func refused(r *remote.Refusal) error {
 	case r.Code == "INVALID_FILE_PATH":
 		e.Class, e.Message = providers.InvalidPath, "the sandbox does not accept the path"
 	case r.Status == http.StatusUnauthorized, r.Status == http.StatusForbidden:
-		e.Class, e.Message = providers.Refused, "Daytona does not let the operator's key into the sandbox; "+
-			"ask your operator to check DAYTONA_API_KEY"
+		e.Class, e.Message = r.Key(vendorName, "", "Daytona does not let the operator's key into the sandbox; "+
+			"ask your operator to check DAYTONA_API_KEY")
 	case r.Status == http.StatusTooManyRequests:
 		e.Class, e.Message = providers.RateLimited, "Daytona wants fewer calls to the sandbox"
 	case r.Status == http.StatusRequestEntityTooLarge:

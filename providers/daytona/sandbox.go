@@ -80,7 +80,9 @@ func (s *sandbox) call(req *http.Request) (*http.Response, error) {
 	if res.StatusCode < http.StatusBadRequest {
 		return nil, errNotDaytona
 	}
-	return nil, remote.ReadRefusal(res)
+	r := remote.ReadRefusal(res)
+	r.Secret = s.p.cfg.Secret
+	return nil, r
 }
 
 // broken explains why a call did not reach its end. What cut it knows more than the transport, and of a sandbox that

@@ -19,6 +19,7 @@ const (
 	maxPage   = 8 << 20
 	pageSize  = 100
 	maxPages  = 1000
+	tenants   = 100 // of these, of an account of a tenant's
 	maxToken  = 4 << 10
 )
 
@@ -148,7 +149,11 @@ func (p *Provider) apiList(ctx context.Context, tags remote.Labels) ([]described
 		}, "state": {"running,paused"}, "limit": {strconv.Itoa(pageSize)}, "order": {"asc"},
 	}
 	var all []described
-	for range maxPages {
+	pages := maxPages
+	if p.cfg.Secret != "" {
+		pages = tenants
+	}
+	for range pages {
 		var page []described
 		header, err := p.vendor.Call(ctx, remote.Request{
 			Method: http.MethodGet, Path: "/v2/sandboxes", Query: query, Want: []int{http.StatusOK}, Limit: maxPage, Into: &page,
@@ -163,6 +168,7 @@ func (p *Provider) apiList(ctx context.Context, tags remote.Labels) ([]described
 			if err := d.check(); err != nil {
 				return nil, err
 			}
+			d.Metadata = d.Metadata.Ours()
 			all = append(all, d)
 		}
 		next := header.Get("X-Next-Token")
@@ -175,7 +181,7 @@ func (p *Provider) apiList(ctx context.Context, tags remote.Labels) ([]described
 		}
 		query.Set("nextToken", next)
 	}
-	return nil, providers.Errorf(providers.Internal, "E2B lists more than %d sandboxes", maxPages*pageSize)
+	return nil, providers.Errorf(providers.Internal, "E2B lists more than %d sandboxes", pages*pageSize)
 }
 
 func older(a, b described) int {

@@ -37,6 +37,7 @@ const (
 // Config says where and for whom sandboxes run.
 type Config struct {
 	APIKey   string
+	Secret   string        // the tenant's whose value the key is; empty = it is the operator's
 	URL      string        // of the API; empty = E2B's own
 	DataURL  string        // where all sandboxes are reached; empty = each at its own host below Domain
 	Domain   string        // that hosts of sandboxes end with; empty = E2B's own
@@ -109,7 +110,7 @@ func New(cfg Config) (*Provider, error) {
 	}
 	p.transport = remote.Transport(answerPatience)
 	p.vendor = &remote.API{
-		Transport: p.transport, Base: p.api, Foreign: errNotE2B,
+		Transport: p.transport, Base: p.api, Foreign: errNotE2B, Secret: cfg.Secret,
 		Authorize: func(h http.Header) { h.Set("X-Api-Key", cfg.APIKey) },
 	}
 	return p, nil

@@ -13,13 +13,13 @@ func translated(what string, err error) error { return remote.Translated("E2B", 
 func class(r *remote.Refusal, what string) (providers.Class, string) {
 	switch s := r.Status; {
 	case s == http.StatusUnauthorized:
-		return providers.Refused, "E2B does not take the operator's key; ask your operator to check E2B_API_KEY"
+		return r.Key("E2B", "", "E2B does not take the operator's key; ask your operator to check E2B_API_KEY")
 	case s == http.StatusForbidden:
-		return providers.Refused, "E2B does not let the operator's account " + what +
-			"; ask your operator to look at the account"
+		return r.Key("E2B", what, "E2B does not let the operator's account "+what+
+			"; ask your operator to look at the account")
 	case s == http.StatusPaymentRequired, s == http.StatusTooManyRequests && full(r):
 		return providers.Quota, "the E2B account has as many sandboxes as it may have; " +
-			"delete some, or ask your operator for another plan"
+			"delete some, or " + r.Plan()
 	case s == http.StatusTooManyRequests:
 		return providers.RateLimited, "E2B wants fewer calls"
 	case r.Missing() && s == http.StatusNotFound:

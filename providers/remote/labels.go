@@ -36,6 +36,20 @@ func LabelsOf(fleet string, spec providers.Spec) Labels {
 	return l
 }
 
+// maxLabel is more than any of our labels has.
+const maxLabel = 8 << 10
+
+// Ours are those of the labels that are ours: lists hold no more.
+func (l Labels) Ours() Labels {
+	ours := Labels{}
+	for _, k := range []string{LabelSandbox, LabelFleet, labelWorkDir, labelHome} {
+		if v, ok := l[k]; ok && len(v) <= maxLabel {
+			ours[k] = v
+		}
+	}
+	return ours
+}
+
 // Have says whether all of want are among the labels.
 func (l Labels) Have(want Labels) bool {
 	for k, v := range want {

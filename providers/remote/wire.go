@@ -79,6 +79,7 @@ type API struct {
 	Base      *url.URL
 	Authorize func(http.Header)
 	Foreign   *providers.Error // what an answer means that is none of this API
+	Secret    string           // the tenant's whose value the key is; empty = it is the operator's
 }
 
 // Request is one call of an API.
@@ -133,7 +134,9 @@ func (a *API) Call(ctx context.Context, r Request) (http.Header, error) {
 		if res.StatusCode < http.StatusBadRequest {
 			return nil, a.Foreign
 		}
-		return nil, ReadRefusal(res)
+		refusal := ReadRefusal(res)
+		refusal.Secret = a.Secret
+		return nil, refusal
 	}
 	if r.Into == nil {
 		return res.Header, nil
@@ -157,6 +160,27 @@ type Refusal struct {
 	Source     string // the part of the backend that says so
 	Port       bool   // it is about a port on which nobody listens
 	RetryAfter time.Duration
+	Secret     string // whose value the key is that was sent; empty = it is the operator's
+}
+
+// Key is the class and the message of a refusal of the key to do what, or to do anything, and the operator's message.
+func (r *Refusal) Key(vendor, what, operators string) (providers.Class, string) {
+	if r.Secret == "" {
+		return providers.Refused, operators
+	}
+	text := vendor + " does not take the key in your tenant's secret '" + r.Secret + "'"
+	if what != "" {
+		text = vendor + " does not let the account of your tenant's secret '" + r.Secret + "' " + what
+	}
+	return providers.KeyRefused, text + "; write a valid key with PUT /v1/secrets/" + r.Secret
+}
+
+// Plan says what to do where the account has too little.
+func (r *Refusal) Plan() string {
+	if r.Secret == "" {
+		return "ask your operator for another plan"
+	}
+	return "choose another plan for the account of your tenant's secret '" + r.Secret + "'"
 }
 
 // Error is for the log: what could be a token is not in it.

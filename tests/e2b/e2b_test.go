@@ -21,6 +21,7 @@ import (
 	"sandyard/app"
 	"sandyard/dev/testenv"
 	"sandyard/models"
+	"sandyard/vault"
 
 	"go.uber.org/goleak"
 )
@@ -66,12 +67,15 @@ type stack struct {
 	edge  net.Listener
 	open  net.Listener // for clients without a key; nil = there is none
 	over  *stack       // in which its sandboxes are made, by the provider e2b; nil = it has an engine
+	cloud string       // the provider that does so in place of e2b; it has an engine, too
+	fleet string       // its name, where it has one
 	front string       // the URL of what stands before its API; empty = nothing does
 
 	frontEdge string // the same before its edge
 
 	maxBody int // MAX_BODY_BYTES; 0 = 1 MiB
 	log     *lockedLog
+	dsn     string // of its database
 
 	store  *models.Store
 	key    string // of the form that E2B's clients expect
@@ -103,8 +107,10 @@ func (s *stack) begin() {
 	t.Helper()
 	log := slog.New(slog.NewJSONHandler(s.log, nil))
 	_, socket, _ := testenv.Redis(t)
+	s.dsn = testenv.Database(t)
 	common := app.Common{
-		DatabaseURL: testenv.Database(t), DatabaseConn: 10, RedisURL: (&url.URL{Scheme: "unix", Path: socket}).String(), Window: 64,
+		SecretsKey:  vault.NewKey(),
+		DatabaseURL: s.dsn, DatabaseConn: 10, RedisURL: (&url.URL{Scheme: "unix", Path: socket}).String(), Window: 64,
 	}
 	parts, err := app.Connect(t.Context(), common, log)
 	check(t, err)
@@ -135,19 +141,27 @@ func (s *stack) run(common app.Common, parts *app.Parts, log *slog.Logger) {
 	if s.over != nil {
 		boxes.Provider, boxes.Templates = "e2b", map[string]string{"python": "base"}
 	}
+	if s.cloud != "" {
+		boxes.Provider, boxes.Offered = s.cloud, []string{s.cloud, "docker"}
+		boxes.Templates = map[string]string{"python": "sandyard/python:default"}
+	}
 	api := app.API{Common: common, Sandboxes: boxes, Domain: "localhost:" + port, MaxBody: cmp.Or(s.maxBody, 1<<20)}
 	if s.open != nil {
 		api.KeylessTenant = "default"
 	}
 	worker := app.Worker{
 		Unsafe: "allow",
-		Common: common, Sandboxes: boxes, Fleet: "e2b-" + strings.ToLower(rand.Text()[:12]), Guest: guest(s.t),
+		Common: common, Sandboxes: boxes, Fleet: cmp.Or(s.fleet, "e2b-"+strings.ToLower(rand.Text()[:12])), Guest: guest(s.t),
 		Gateway: "127.0.0.1:0", Slots: 16, MaxSandboxes: 50, Lease: 10 * time.Second,
 	}
 	if s.over != nil {
 		worker.E2B = app.E2B{
 			E2BKey: s.over.key, E2BURL: s.over.apiURL(), E2BSandbox: s.over.edgeURL(),
 		}
+	}
+	if s.cloud != "" {
+		worker.Daytona = app.Daytona{DaytonaKey: s.over.ownKey, DaytonaURL: "http://" + s.over.api.Addr().String() + "/daytona/api"}
+		worker.Reconcile, worker.Patience = time.Second, 2*time.Second
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
