@@ -1,6 +1,8 @@
 package jobs_test
 
 import (
+	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -54,6 +56,39 @@ func TestReconcileOfACloud(t *testing.T) {
 		r.eventually("all is counted", func() bool { return counted(t, reg, what) == want })
 	}
 	r.live(kept)
+}
+
+// partly is a service of several accounts, of which the one with some sandboxes does not answer a list.
+type partly struct {
+	*fake.Provider
+	silent atomic.Pointer[[]string]
+}
+
+func (p *partly) List(ctx context.Context) ([]providers.Instance, error) {
+	all, err := p.Provider.List(ctx)
+	for _, id := range *p.silent.Load() {
+		all = slices.DeleteFunc(all, func(i providers.Instance) bool { return i.ID == id })
+		all = append(all, providers.Instance{ID: id, State: providers.StateUnknown})
+	}
+	return all, err
+}
+
+// TestAnAccountThatDoesNotAnswer proves nothing about its sandboxes; the losses of others are noticed.
+func TestAnAccountThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := &partly{Provider: fake.New(fake.Options{State: r.state})}
+	t.Cleanup(func() { r.must(p.Close()) })
+	p.silent.Store(&[]string{})
+	r.worker(2, reconciling(100*time.Millisecond), func(c *worker.Config) { c.Provider, c.Engine = p, "" })
+	kept, removed := r.readied(), r.readied() // by these names the first one would be lost first
+	p.silent.Store(&[]string{kept, "ended"})
+	r.state.Vanish(removed)
+	r.eventually("the loss is noticed", func() bool { return r.sandbox(removed).State == models.SandboxLost })
+	r.live(kept)
+	p.silent.Store(&[]string{})
+	r.state.Vanish(kept)
+	r.eventually("the loss is noticed once it answers", func() bool { return r.sandbox(kept).State == models.SandboxLost })
 }
 
 // TestACloudsLostAnswers: a create that took effect although nobody was told of it is adopted by the next attempt, also by

@@ -57,7 +57,6 @@ func tenantsKeys(t *testing.T, cloud string) {
 	r.reconciles(theirs, ours)
 	r.rotates(theirs)
 	r.refuses(theirs)
-	r.rotate()
 	r.ends(theirs, ours)
 	r.tellsNoKey(theirs)
 }
@@ -224,18 +223,25 @@ func (r *renter) refuses(box string) {
 	}
 }
 
-// ends deletes the sandboxes; until then their key stays.
+// ends deletes the sandboxes; until then their key stays. One whose key is refused goes when a valid one is written.
 func (r *renter) ends(theirs, ours string) {
 	r.t.Helper()
 	r.askAs(r.acme, "DELETE", "/v1/secrets/VENDOR_KEY", nil, 409)
 	r.set("")
-	r.askAs(r.acme, "DELETE", "/v1/secrets/VENDOR_KEY", nil, 409)
-	for box, key := range map[string]string{theirs: r.acme, ours: r.ownKey} {
-		if done, job := r.submit(key, "DELETE", "/v1/sandboxes/"+box, nil); job["state"] != "succeeded" {
-			r.t.Errorf("delete: %v", done)
-		}
+	done, job := r.submit(r.acme, "DELETE", "/v1/sandboxes/"+theirs, nil)
+	if why, _ := job["error"].(map[string]any); why["code"] != "provider_key_refused" {
+		r.t.Errorf("delete with a refused key: %v", done)
 	}
+	r.askAs(r.acme, "DELETE", "/v1/secrets/VENDOR_KEY", nil, 409)
+	r.rotate()
 	r.live("second", 0)
+	testenv.Eventually(r.t, "the sandbox is deleted", func() bool {
+		b, err := r.store.Sandbox(r.t.Context(), "acme", theirs)
+		return err == nil && b.State == models.SandboxDeleted
+	})
+	if done, job := r.submit(r.ownKey, "DELETE", "/v1/sandboxes/"+ours, nil); job["state"] != "succeeded" {
+		r.t.Errorf("delete: %v", done)
+	}
 	r.live("default", 0)
 	r.askAs(r.acme, "DELETE", "/v1/secrets/VENDOR_KEY", nil, 204)
 }
