@@ -116,6 +116,8 @@ func New(cfg Config) (*Provider, error) {
 	}
 	if cfg.Key != "" {
 		p.operator = vendor
+	} else {
+		p.log.Warn("no key of the operator's, only tenants with a key of their own have sandboxes made", "provider", cfg.Name)
 	}
 	return p, nil
 }
