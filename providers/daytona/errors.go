@@ -76,9 +76,9 @@ func createClass(r *remote.Refusal, what string) (providers.Class, string) {
 	return class(r, what)
 }
 
-// failed is why a sandbox stands in one of Daytona's states of failure.
-func failed(d described) error {
-	why := &remote.Refusal{Code: d.State, Message: d.Reason} // for the log
+// failed is why a sandbox, made with the key in a tenant's secret or the operator's, stands in a state of failure.
+func failed(d described, secret string) error {
+	why := &remote.Refusal{Code: d.State, Message: d.Reason, Secret: secret} // for the log
 	e := &providers.Error{Class: providers.Internal, Message: "the sandbox failed at Daytona", Err: why}
 	switch {
 	case full(d.Reason):

@@ -48,7 +48,7 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.I
 	switch d.phase() {
 	case phaseFailed:
 		p.dispose(ctx, spec.ID, d)
-		return providers.Instance{}, failed(d)
+		return providers.Instance{}, failed(d, p.cfg.Secret)
 	case phaseRuns:
 		if err := p.prepare(ctx, d, spec); err != nil {
 			return providers.Instance{}, err
@@ -184,7 +184,7 @@ func standing(d described) error {
 	case phaseMaking:
 		return providers.Errorf(providers.Busy, "the sandbox's state is changing at Daytona")
 	}
-	return &providers.Error{Class: providers.Lost, Message: providers.ErrLost.Message, Err: failed(d)}
+	return &providers.Error{Class: providers.Lost, Message: providers.ErrLost.Message, Err: failed(d, "")}
 }
 
 // remove deletes one of the backend's sandboxes.
