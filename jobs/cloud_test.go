@@ -162,3 +162,22 @@ func TestACloudOutlivesItsWorkers(t *testing.T) {
 	}
 	r.live(box)
 }
+
+// TestADeleteWaitsForAKey: one that a provider refuses for its key is tried again by the same job, until there is another key.
+func TestADeleteWaitsForAKey(t *testing.T) {
+	t.Parallel()
+	for _, class := range []providers.Class{providers.KeyRefused, providers.Refused} {
+		r := newRig(t)
+		r.worker(2, r.inCloud())
+		box := r.readied()
+		var asked atomic.Int32
+		r.state.OnCall(func(op fake.Op, _ string) (fake.Fault, bool) {
+			return fake.Fault{Op: op, Err: providers.Errorf(class, "unknown key")}, op == fake.OpDelete && asked.Add(1) < 3
+		})
+		gone, err := r.client.Delete(t.Context(), box, false, options())
+		r.must(err)
+		if j := r.wait(gone.Jobs[0].ID); j.State != models.Succeeded || asked.Load() != 3 {
+			t.Errorf("%s: the delete %s %+v, asked %d times", class, j.State, j.Error, asked.Load())
+		}
+	}
+}

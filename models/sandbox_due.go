@@ -21,11 +21,17 @@ type DueRule struct {
 
 // DueTimeout is for live sandboxes that have passed their expiry and are not ending yet. One that is still to be made
 // has nothing that could be paused. The timeout of a paused one stands still, and starts anew with the resume. A pause
-// that has failed is tried again after a rest, so that a provider which cannot pause is not asked in every tick.
+// that has failed is tried again after a rest that grows, so that a provider which cannot pause is not asked for ever.
 func DueTimeout() *DueRule {
 	return &DueRule{Reason: "timeout", order: "expires_at", cond: `expires_at <= now() AND state IN ('creating', 'running')
 		AND (on_timeout = 'delete' OR state = 'creating' OR desired = 'running'
-			AND (pause_failed_at IS NULL OR pause_failed_at <= now() - interval '10 s'))`}
+			AND (pause_failed_at IS NULL OR pause_failed_at <= now() - ` + restSince("expires_at") + `))`}
+}
+
+// restSince is how long what keeps failing rests before its next try: a quarter of the time for which it is due, from
+// 10 seconds to an hour. So there are few rows of what fails for good, such as where a tenant's key is refused.
+func restSince(due string) string {
+	return "least(greatest((now() - " + due + ") / 4, interval '10 s'), interval '1 h')"
 }
 
 // DueIdle is for running sandboxes that nobody had used for longer than their idle timeout at the moment at.
@@ -47,11 +53,13 @@ func DuePaused() *DueRule {
 		AND state = 'paused' AND desired = 'paused' AND paused_at + paused_timeout_ms * interval '1 ms' <= now()`}
 }
 
-// StuckDelete is for sandboxes that are to go but have no job left that would do it.
+// StuckDelete is for sandboxes that are to go but have no job left that would do it. A delete that has failed is tried
+// again after a rest that grows; one that was cancelled does not make it longer.
 func StuckDelete() *DueRule {
 	return &DueRule{Reason: "deleted", order: "created_at", cond: `(state = 'deleting' OR desired = 'deleted')
-		AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.sandbox_id = sandboxes.id
-			AND (j.state IN ('queued', 'running') OR j.kind = 'delete' AND j.finished_at > now() - interval '10 s'))`}
+		AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.sandbox_id = sandboxes.id AND j.state IN ('queued', 'running'))
+		AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.sandbox_id = sandboxes.id AND j.kind = 'delete'
+			HAVING max(j.finished_at) > now() - ` + restSince("min(j.finished_at) FILTER (WHERE j.state <> 'cancelled')") + `)`}
 }
 
 // where narrows a query of sandboxes to those for which the rule holds.

@@ -69,10 +69,13 @@ func (a *attempt) isWanted() bool { return !a.isCancelled() || models.IsProgram(
 func (a *attempt) mayRetry(err error) bool {
 	var p *providers.Error
 	if errors.As(err, &p) {
-		return p.Retryable() && a.job.Tries() < attemptsFor(a.job, p)
+		return (p.Retryable() || a.job.Kind == models.KindDelete && isOfKey(p)) && a.job.Tries() < attemptsFor(a.job, p)
 	}
 	return isOurs(err) && a.job.Tries() < a.job.MaxAttempts
 }
+
+// isOfKey says whether the provider takes a key no more. A delete waits for another one: until then the sandbox is there.
+func isOfKey(p *providers.Error) bool { return p.Class == providers.Refused || p.Class == providers.KeyRefused }
 
 // longestRest bounds what a provider may ask for.
 const longestRest = 5 * time.Minute

@@ -1,0 +1,59 @@
+package models_test
+
+import (
+	"database/sql"
+	"fmt"
+	"slices"
+	"testing"
+
+	"sandyard/dev/testenv"
+	"sandyard/models"
+)
+
+// TestWhatKeepsFailingRestsLonger: deletes and pauses that fail for good are tried ever more rarely, once an hour in the end.
+func TestWhatKeepsFailingRestsLonger(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t)
+	s, ctx := openAt(t, dsn, 100), t.Context()
+	db, err := sql.Open("pgx", dsn)
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	run := func(statement string, args ...any) {
+		t.Helper()
+		_, err := db.ExecContext(ctx, statement, args...)
+		must(t, err)
+	}
+	box, _ := made(t, s)
+	isDue := func(rule *models.DueRule) bool {
+		t.Helper()
+		all, err := s.Due(ctx, rule, 10)
+		must(t, err)
+		return slices.ContainsFunc(all, func(b models.Sandbox) bool { return b.ID == box })
+	}
+	for n, c := range []struct {
+		first, last int // seconds ago
+		state       string
+		due         bool
+	}{
+		{20, 20, "failed", true}, {20, 9, "failed", false}, {1000, 200, "failed", false}, {1000, 300, "failed", true},
+		{100_000, 3500, "failed", false}, {100_000, 3700, "failed", true}, {100_000, 20, "cancelled", true}, {20, 9, "cancelled", false},
+	} {
+		run("DELETE FROM jobs WHERE sandbox_id = $1", box)
+		run("UPDATE sandboxes SET state = 'deleting', desired = 'deleted' WHERE id = $1", box)
+		for i, ago := range []int{c.first, c.last} {
+			run(`INSERT INTO jobs (id, tenant_id, sandbox_id, kind, state, seq, actor, args, timeout_ms, max_attempts, finished_at)
+				VALUES ($1, 'default', $2, 'delete', $3, $4, 'test', '{}', 1000, 1, now() - $5 * interval '1 s')`,
+				fmt.Sprint("job", n, i), box, c.state, i+1, ago)
+		}
+		if got := isDue(models.StuckDelete()); got != c.due {
+			t.Errorf("deletes %s %d and %d s ago: due %v", c.state, c.first, c.last, got)
+		}
+		if c.state == "failed" {
+			run(`UPDATE sandboxes SET state = 'running', desired = 'running', on_timeout = 'pause', expires_at = now() - $2 * interval '1 s',
+				pause_failed_at = now() - $3 * interval '1 s' WHERE id = $1`, box, c.first, c.last)
+			if got := isDue(models.DueTimeout()); got != c.due {
+				t.Errorf("expired %d s ago, a pause failed %d s ago: due %v", c.first, c.last, got)
+			}
+		}
+	}
+}
