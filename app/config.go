@@ -332,6 +332,7 @@ type Worker struct {
 	Egress
 	E2B
 	Daytona
+	ProviderKeys string             `env:"PROVIDER_KEYS" envDefault:"operator" doc:"operator = a worker opens e2b and daytona with E2B_API_KEY and DAYTONA_API_KEY alone, and ends without; tenants = it opens them without, too, for tenants that have keys of their own"`
 	Health       string             `env:"HEALTH_ADDR" envDefault:"127.0.0.1:8081" doc:"where a worker or scheduler serves /healthz, /readyz and /metrics without a key; :8081 = every address"`
 	Fleet        string             `env:"SANDYARD_FLEET" doc:"name of this installation on its engines; a worker removes containers with this name that are not in its database; default a name kept in the database"`
 	DockerHost   string             `env:"DOCKER_HOST" doc:"the Docker engine; default its usual socket"`
@@ -358,13 +359,23 @@ type Worker struct {
 	Grace        time.Duration      `env:"DRAIN_GRACE" envDefault:"20s" doc:"time that a worker may take to stop; jobs run on until 5 seconds before its end (three quarters of a short one) and are then handed over; a hanging engine adds up to 3 seconds"`
 }
 
+// tenantsKeys is of PROVIDER_KEYS.
+const tenantsKeys = "tenants"
+
 // Validate says everything that is wrong.
 func (c Worker) Validate() error {
 	var unsafe error
 	if c.Unsafe != "refuse" && c.Unsafe != "allow" {
 		unsafe = fmt.Errorf("ENGINE_UNSAFE is %q, it must be refuse or allow", c.Unsafe)
 	}
-	return errors.Join(unsafe, c.Common.validate(), c.Sandboxes.validate(), c.Egress.validate(), atLeast("LEASE", c.Lease, time.Second),
+	var keys error
+	switch {
+	case c.ProviderKeys != "operator" && c.ProviderKeys != tenantsKeys:
+		keys = fmt.Errorf("PROVIDER_KEYS is %q, it must be operator or tenants", c.ProviderKeys)
+	case c.ProviderKeys == tenantsKeys && c.SecretsKey == "" && c.SecretsFile == "":
+		keys = errors.New("PROVIDER_KEYS is tenants, but nothing can read their keys: set SECRETS_KEY to that of the API")
+	}
+	return errors.Join(unsafe, keys, c.Common.validate(), c.Sandboxes.validate(), c.Egress.validate(), atLeast("LEASE", c.Lease, time.Second),
 		atLeast("RECONCILE_EVERY", c.Reconcile, 100*time.Millisecond), atLeast("RECONCILE_GRACE", c.Patience, 0), positive("WORKER_SLOTS", c.Slots),
 		positive("MAX_SANDBOXES", c.MaxSandboxes), positive("MAX_BUILDS", c.Builds), notNegative("DISK_RESERVE_MB", c.DiskReserve), notNegative("POOL_SIZE", c.PoolSize), notNegative("POOL_MAX", c.PoolMax))
 }

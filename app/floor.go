@@ -27,7 +27,6 @@ type floor struct {
 	outside *egress.Server
 	hooks   *webhook.Sender
 	secrets *secrets.Keeper
-	sealed  bool // secrets can be read
 	gateway string
 	log     *slog.Logger
 

@@ -62,7 +62,7 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	if err := p.countSecurity(reg); err != nil {
 		return err
 	}
-	f := &floor{Worker: c, parts: p, reg: reg, outside: outside, hooks: hooks, secrets: secrets.New(p.Store, keys), sealed: keys != nil, gateway: d.url, log: log}
+	f := &floor{Worker: c, parts: p, reg: reg, outside: outside, hooks: hooks, secrets: secrets.New(p.Store, keys), gateway: d.url, log: log}
 	defer d.serve(ctx, p, f.enter, log)()
 	return f.run(ctx)
 }
@@ -89,7 +89,7 @@ func (f *floor) open(ctx context.Context, name string, log *slog.Logger) (provid
 			Pool: pool.Config{Size: c.PoolSize, Max: c.PoolMax}, DiskReserve: int64(c.DiskReserve) << 20,
 		},
 		E2B:     c.e2b(log),
-		Daytona: c.daytona(log), Accounts: f.accounts, Keyless: f.sealed,
+		Daytona: c.daytona(log), Accounts: f.accounts, Keyless: c.ProviderKeys == tenantsKeys,
 		Local: local.Config{Dir: c.LocalDir, Fleet: c.Fleet, GuestPath: guest, Outbound: outside, Logger: log, Defaults: c.resources()},
 	})
 	if err != nil {

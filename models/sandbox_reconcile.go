@@ -24,7 +24,7 @@ func (s *Store) Unwanted(ctx context.Context, on Node, ids []string) ([]string, 
 	}
 	var wanted []string
 	db := s.db.WithContext(ctx)
-	err := db.Model(&Sandbox{}).Where("id IN ? AND ended_at IS NULL", ids).
+	err := db.Model(&Sandbox{}).Where("id = ANY (?::text[]) AND ended_at IS NULL", idArray(ids)).
 		Where(db.Where(s.heldOn(ctx, on)).Or("node_id IS NULL AND provider = ?", on.Provider)).Pluck("id", &wanted).Error
 	return without(ids, wanted), err
 }

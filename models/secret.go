@@ -213,9 +213,10 @@ func (s *Store) AccountRows(ctx context.Context, provider string, ids []string) 
 	return s.accountRows(ctx, "id = ANY (CAST(@ids AS text[]))", map[string]any{"provider": provider, "ids": idArray(ids)})
 }
 
-// LiveAccountRows returns AccountRows of the live sandboxes that a provider has made with keys of accounts.
+// LiveAccountRows returns AccountRows of the live sandboxes that a provider has made with keys of accounts. What nobody has
+// decided counts as the operator's.
 func (s *Store) LiveAccountRows(ctx context.Context, provider string, of []Account) (map[string]AccountRow, error) {
-	all, err := s.accountRows(ctx, "ended_at IS NULL AND provider = @provider AND provider_key IS NOT NULL",
+	all, err := s.accountRows(ctx, "ended_at IS NULL AND provider = @provider",
 		map[string]any{"provider": provider})
 	maps.DeleteFunc(all, func(_ string, r AccountRow) bool { return !slices.Contains(of, r.Account) })
 	return all, err

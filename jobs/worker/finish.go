@@ -74,7 +74,7 @@ func (a *attempt) mayRetry(err error) bool {
 	return isOurs(err) && a.job.Tries() < a.job.MaxAttempts
 }
 
-// isOfKey says whether the provider takes a key no more. A delete waits for another one: until then the sandbox is there.
+// isOfKey says whether the provider does not take a key. A delete waits for another: until then the sandbox is there.
 func isOfKey(p *providers.Error) bool { return p.Class == providers.Refused || p.Class == providers.KeyRefused }
 
 // longestRest bounds what a provider may ask for.

@@ -92,7 +92,7 @@ type Provider struct {
 
 	mu     sync.Mutex
 	listed map[string][]Owner // who has something of a sandbox that is none of theirs any more, by the last list
-	failed map[Owner]providers.Class
+	failed map[Owner]failure
 }
 
 var _ Account = (*Provider)(nil)
@@ -112,7 +112,7 @@ func New(cfg Config) (*Provider, error) {
 		current: cache.New[Owner, Account](maxKeys, keyLife),
 		known:   cache.New[string, Owner](maxKnown, knownLife),
 		refs:    cache.New[string, string](maxKnown, 0),
-		listed:  map[string][]Owner{}, failed: map[Owner]providers.Class{},
+		listed:  map[string][]Owner{}, failed: map[Owner]failure{},
 	}
 	if cfg.Key != "" {
 		p.operator = vendor
@@ -191,14 +191,15 @@ func (p *Provider) owner(ctx context.Context, id string) (Owner, bool, error) {
 	return rows[id].Owner, true, nil
 }
 
-// in does something in the account of a sandbox. What nobody has decided was made by an older version, or not at all.
+// in does something in the account of a sandbox. What nobody has decided was made by an older version, with the operator's
+// key, or not at all: where there is no such key, nobody can say.
 func (p *Provider) in(ctx context.Context, id string, do func(Account) error) error {
 	o, decided, err := p.owner(ctx, id)
 	if err != nil {
 		return err
 	}
-	if !decided && p.operator == nil {
-		return providers.ErrNotFound
+	if !decided {
+		o = Owner{}
 	}
 	return p.with(ctx, o, func(a Account) error {
 		p.tell(a, id)
@@ -240,6 +241,9 @@ func (p *Provider) Open(ctx context.Context, id string) (box providers.Sandbox, 
 // Delete implements providers.Provider: in the sandbox's own account, and in those that listed what is left of it.
 func (p *Provider) Delete(ctx context.Context, id string) error {
 	own, decided, err := p.owner(ctx, id)
+	if err == nil && !decided && p.operator == nil {
+		own, decided, err = p.settle(ctx, id)
+	}
 	if err != nil {
 		return err
 	}
@@ -259,6 +263,16 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 		}))
 	}
 	return errors.Join(errs...)
+}
+
+// settle decides whose account a sandbox is deleted in that nobody has begun to make, where there is no operator's. One that
+// is none of this provider's any more is in the accounts alone that list it.
+func (p *Provider) settle(ctx context.Context, id string) (Owner, bool, error) {
+	o, err := p.cfg.Book.Decide(ctx, id)
+	if errors.Is(err, providers.ErrNotFound) {
+		return Owner{}, false, nil
+	}
+	return o, err == nil, err
 }
 
 // Pause implements providers.Pauser.

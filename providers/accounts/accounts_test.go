@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"sandyard/providers"
@@ -23,6 +24,9 @@ type vendor struct {
 	mu     sync.Mutex
 	keys   map[string]*fake.State
 	away   map[string]bool // accounts that do not answer, by key
+	twice  bool            // all is listed twice
+	hangs  map[string]bool // accounts whose lists do not end
+	lists  map[string]int  // that were asked for, by key
 	opened []string
 	told   map[string]string
 }
@@ -80,10 +84,22 @@ func (a *account) Delete(ctx context.Context, id string) error {
 }
 
 func (a *account) List(ctx context.Context) ([]providers.Instance, error) {
+	a.v.mu.Lock()
+	a.v.lists[a.key]++
+	hangs := a.v.hangs[a.key]
+	a.v.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if err := a.check(); err != nil {
 		return nil, err
 	}
-	return a.Provider.List(ctx)
+	all, err := a.Provider.List(ctx)
+	if a.v.twice {
+		all = append(all, all...)
+	}
+	return all, err
 }
 
 func (a *account) SetTimeout(context.Context, string, time.Duration) error { return a.check() }
@@ -142,7 +158,7 @@ func (b *tables) Live(_ context.Context, of []accounts.Owner) (ids []string, _ e
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id, row := range b.rows {
-		if row.Live && row.Decided && slices.Contains(of, row.Owner) {
+		if row.Live && slices.Contains(of, row.Owner) {
 			ids = append(ids, id)
 		}
 	}
@@ -170,7 +186,7 @@ func setup(t *testing.T, key string) (*accounts.Provider, *vendor, *tables, *byt
 	t.Helper()
 	v := &vendor{
 		keys: map[string]*fake.State{"operators-key": fake.NewState(), "key-of-a": fake.NewState()}, away: map[string]bool{},
-		told: map[string]string{},
+		told: map[string]string{}, hangs: map[string]bool{}, lists: map[string]int{},
 	}
 	b := &tables{
 		rows: map[string]accounts.Row{}, setting: map[string]accounts.Owner{"a": ownerA()},
@@ -294,6 +310,10 @@ func TestAnAccountAnswersForItsOwnAlone(t *testing.T) {
 // TestOneAccountThatFails hides no other, and its sandboxes do not count as gone.
 func TestOneAccountThatFails(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, oneAccountFails)
+}
+
+func oneAccountFails(t *testing.T) {
 	for name, breaks := range map[string]func(v *vendor){
 		"refused": func(v *vendor) { delete(v.keys, "key-of-a") }, "away": func(v *vendor) { v.away["key-of-a"] = true },
 	} {
@@ -303,6 +323,7 @@ func TestOneAccountThatFails(t *testing.T) {
 		kept := v.keys["key-of-a"]
 		t.Cleanup(kept.Close)
 		breaks(v)
+		asked := v.lists["key-of-a"]
 		for range 3 {
 			list, err := p.List(t.Context())
 			must(t, err)
@@ -310,6 +331,9 @@ func TestOneAccountThatFails(t *testing.T) {
 		}
 		if n := strings.Count(log.String(), "not listed"); n != 1 || !strings.Contains(log.String(), "tenant=a") {
 			t.Errorf("%s is logged %d times: %s", name, n, log)
+		}
+		if n := v.lists["key-of-a"] - asked; n != 1 {
+			t.Errorf("%s: asked %d times in its rest", name, n)
 		}
 		must(t, p.Ping(t.Context()))
 		v.away["operators-key"] = true
@@ -320,10 +344,47 @@ func TestOneAccountThatFails(t *testing.T) {
 		delete(v.away, "operators-key")
 		v.keys["key-of-a"] = kept
 		delete(v.away, "key-of-a")
+		<-time.After(time.Minute)
 		list, err = p.List(t.Context())
 		must(t, err)
 		wantIDs(t, name+" no more", list, "boxa running", "boxb running")
 	}
+}
+
+// TestASlowAccount delays a round by its deadline at most, and is left alone for longer and longer.
+func TestASlowAccount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, v, b, _ := setup(t, "operators-key")
+		create(t, p, b, "a", "boxa")
+		create(t, p, b, "b", "boxb")
+		v.hangs["key-of-a"] = true
+		began := time.Now()
+		for time.Since(began) < time.Hour {
+			before := time.Now()
+			list, err := p.List(t.Context())
+			must(t, err)
+			wantIDs(t, "while it hangs", list, "boxa unknown", "boxb running")
+			if took := time.Since(before); took > 30*time.Second {
+				t.Errorf("a round took %v", took)
+			}
+			<-time.After(15 * time.Second)
+		}
+		if n := v.lists["key-of-a"]; n < 5 || n > 12 {
+			t.Errorf("it was asked %d times in an hour", n)
+		}
+	})
+}
+
+// TestAnIdListedTwice is one resource.
+func TestAnIdListedTwice(t *testing.T) {
+	t.Parallel()
+	p, v, b, _ := setup(t, "operators-key")
+	create(t, p, b, "a", "boxa")
+	v.twice = true
+	list, err := p.List(t.Context())
+	must(t, err)
+	wantIDs(t, "listed", list, "boxa running")
 }
 
 // TestARotatedKeyCountsAtOnce where the old one is refused.
@@ -366,14 +427,33 @@ func TestWithoutAKeyOfTheOperators(t *testing.T) {
 	wantClass(t, "of another tenant", err, providers.Refused)
 	list, err := p.List(t.Context())
 	must(t, err)
-	wantIDs(t, "listed", list, "boxa running")
+	wantIDs(t, "listed", list, "boxa running", "boxb unknown")
 	must(t, p.Ping(t.Context()))
 	v.away["none"] = true
 	wantClass(t, "ping", p.Ping(t.Context()), providers.Unavailable)
-	b.rows["never"] = accounts.Row{Tenant: "b", Live: true}
+	b.rows["never"] = accounts.Row{Tenant: "a", Live: true}
 	must(t, p.Delete(t.Context(), "never"))
-	_, err = p.Open(t.Context(), "never")
-	wantClass(t, "one that was never made", err, providers.NotFound)
+	must(t, p.Delete(t.Context(), "nobodys"))
+}
+
+// TestWithoutTheOperatorsKeyAnyMore: a worker without it proves nothing about the sandboxes that were made with it.
+func TestWithoutTheOperatorsKeyAnyMore(t *testing.T) {
+	t.Parallel()
+	p, _, b, log := setup(t, "")
+	create(t, p, b, "a", "boxa")
+	b.rows["operators"] = accounts.Row{Tenant: "b", Live: true, Decided: true}
+	b.rows["older"] = accounts.Row{Tenant: "b", Live: true}
+	list, err := p.List(t.Context())
+	must(t, err)
+	wantIDs(t, "listed", list, "boxa running", "older unknown", "operators unknown")
+	for _, id := range []string{"operators", "older"} {
+		_, err = p.Open(t.Context(), id)
+		wantClass(t, "open "+id, err, providers.Refused)
+		wantClass(t, "delete "+id, p.Delete(t.Context(), id), providers.Refused)
+	}
+	if strings.Contains(log.String(), "not listed") {
+		t.Errorf("what is configured is logged as a failure: %s", log)
+	}
 }
 
 // TestManyAccounts: no more stay open than the bound, and one that was let go of opens again.
