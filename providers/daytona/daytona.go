@@ -85,7 +85,7 @@ func New(cfg Config) (*Provider, error) {
 	p := &Provider{
 		cfg:      cfg,
 		url:      base,
-		outside:  newOutside(base),
+		outside:  newOutside(base, cfg.Secret != ""),
 		refs:     remote.NewRefs(),
 		creating: remote.NewGates(),
 		calls:    remote.NewCalls(),

@@ -15,15 +15,17 @@ import (
 )
 
 // outside is the way to the API, and to the toolboxes and ports whose URLs the API tells: what it names must be the
-// operator's own server or a public one, for nobody else has chosen it.
+// operator's own server or a public one, for nobody else has chosen it. With a tenant's key it may have been the tenant:
+// then it is the API's own host, or a public one that is reached without a proxy, which would not check that.
 type outside struct {
 	transport *http.Transport
 	api       *url.URL
 	proxies   map[string]bool // hosts that the environment names
+	tenants   bool            // the key is a tenant's
 }
 
-func newOutside(api *url.URL) *outside {
-	o := &outside{transport: remote.Transport(scriptAnswer), api: api, proxies: map[string]bool{}}
+func newOutside(api *url.URL, tenants bool) *outside {
+	o := &outside{transport: remote.Transport(scriptAnswer), api: api, proxies: map[string]bool{}, tenants: tenants}
 	for _, scheme := range []string{"http", "https"} {
 		req := &http.Request{URL: &url.URL{Scheme: scheme, Host: "proxied.invalid"}}
 		if at, err := http.ProxyFromEnvironment(req); err == nil && at != nil {
@@ -31,7 +33,20 @@ func newOutside(api *url.URL) *outside {
 		}
 	}
 	o.transport.DialContext = o.dial
+	if tenants {
+		o.transport.Proxy = o.alone(o.transport.Proxy)
+	}
 	return o
+}
+
+// alone asks for a proxy on the way to the API alone.
+func (o *outside) alone(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
+	return func(r *http.Request) (at *url.URL, err error) {
+		if r.URL.Hostname() == o.api.Hostname() {
+			at, err = proxy(r)
+		}
+		return at, err
+	}
 }
 
 // dial is the transport's.
@@ -42,7 +57,10 @@ func (o *outside) dial(ctx context.Context, network, address string) (net.Conn, 
 	}
 	d := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}
 	switch {
-	case o.proxies[host] || o.near(host):
+	case o.proxies[host] || host == o.api.Hostname():
+	case o.tenants:
+		d.ControlContext = public
+	case o.near(host):
 	case strings.HasSuffix(host, ".localhost") && o.local(): // which not every resolver knows
 		return d.DialContext(ctx, network, net.JoinHostPort(o.api.Hostname(), port))
 	default:
@@ -51,12 +69,9 @@ func (o *outside) dial(ctx context.Context, network, address string) (net.Conn, 
 	return d.DialContext(ctx, network, address)
 }
 
-// near says whether a host is the operator's choice: the API's own, or one of the same domain.
+// near says whether a host is one of the API's domain, and so the operator's choice.
 func (o *outside) near(host string) bool {
 	own := o.api.Hostname()
-	if host == own {
-		return true
-	}
 	_, domain, _ := strings.Cut(own, ".")
 	if net.ParseIP(own) != nil || !strings.Contains(domain, ".") {
 		domain = own
@@ -85,6 +100,9 @@ func (o *outside) named(text string) (*url.URL, error) {
 	if err != nil || u.Scheme != "https" && u.Scheme != o.api.Scheme || u.Host == "" || u.User != nil ||
 		u.RawQuery != "" || u.Fragment != "" || len(text) > maxSecret {
 		return nil, errNotDaytona
+	}
+	if host := u.Hostname(); o.tenants && o.proxies[host] && host != o.api.Hostname() {
+		return nil, errNotDaytona // a proxy is there for the API
 	}
 	return u, nil
 }
