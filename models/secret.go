@@ -102,12 +102,17 @@ type SecretUsedError struct {
 	Name      string
 	Provider  string // for which it is the tenant's key; empty = for none any more
 	Sandboxes int    // live ones that were made with it
+	Recent    bool   // sandboxes were begun or ended with it so recently that something may be left of them
 }
 
 func (e *SecretUsedError) Error() string {
 	if e.Provider != "" {
 		return fmt.Sprintf("the secret %q is the tenant's key of the provider %s; ask your operator to remove it from "+
 			"provider_keys of the tenant first", e.Name, e.Provider)
+	}
+	if e.Sandboxes == 0 {
+		return fmt.Sprintf("sandboxes were made with the key in the secret %q within the last day, and what may be left of them is "+
+			"removed with it; delete it a day after the last one, or give it another value", e.Name)
 	}
 	return fmt.Sprintf("%d live sandboxes were made with the key in the secret %q and could not be deleted without it; delete "+
 		"them first, or give the secret another value", e.Sandboxes, e.Name)
@@ -170,6 +175,14 @@ func accountOf(tenantID, secret string) Account {
 // decided stays, whatever becomes of the tenant's setting. Errors: ErrNotFound where the sandbox is not the provider's to
 // make any more, *NoSecretError.
 func (s *Store) DecideAccount(ctx context.Context, provider, sandboxID string) (a Account, err error) {
+	a, err = s.decideAccount(ctx, provider, sandboxID)
+	if IsNoSecret(err) { // the setting may have been changed, and its secret deleted, between the two reads
+		a, err = s.decideAccount(ctx, provider, sandboxID)
+	}
+	return a, err
+}
+
+func (s *Store) decideAccount(ctx context.Context, provider, sandboxID string) (a Account, err error) {
 	err = s.db.Tx(ctx, func(tx *gorm.DB) error {
 		var rows []struct{ TenantID, ProviderKey string }
 		err := tx.Raw(`UPDATE sandboxes s SET provider_key = coalesce(s.provider_key, t.provider_keys->>@provider, '')
@@ -235,16 +248,23 @@ func (s *Store) accountRows(ctx context.Context, which string, args map[string]a
 	return all, err
 }
 
-// accountsKept is how long an account counts as used after a sandbox was begun there: of a lost create nothing else may tell.
+// accountsKept is how long an account counts as used after a sandbox was begun or has ended there: of what a lost create or
+// delete has left nothing else may tell.
 const accountsKept = "1 day"
+
+// usedAccount is true for a row a of provider_accounts in which there may be sandboxes.
+const usedAccount = `(a.used_at > now() - interval '` + accountsKept + `'
+	OR EXISTS (SELECT 1 FROM sandboxes s WHERE s.tenant_id = a.tenant_id AND s.provider_key = a.secret
+		AND s.provider_key <> '' AND s.provider = a.provider AND s.ended_at IS NULL)
+	OR EXISTS (SELECT 1 FROM sandboxes s WHERE s.tenant_id = a.tenant_id AND s.provider_key = a.secret
+		AND s.provider_key <> '' AND s.provider = a.provider AND s.ended_at > now() - interval '` + accountsKept + `'))`
 
 // Accounts returns the tenants' accounts in which a provider may have sandboxes, as far as their secrets exist.
 func (s *Store) Accounts(ctx context.Context, provider string) ([]Account, error) {
 	var all []Account
 	err := s.db.WithContext(ctx).Raw(`SELECT a.tenant_id, a.secret FROM provider_accounts a
 		JOIN secrets x ON x.tenant_id = a.tenant_id AND x.name = a.secret
-		WHERE a.provider = ? AND (a.used_at > now() - interval '`+accountsKept+`' OR EXISTS (SELECT 1 FROM sandboxes s
-			WHERE s.tenant_id = a.tenant_id AND s.provider_key = a.secret AND s.provider = a.provider AND s.ended_at IS NULL))
+		WHERE a.provider = ? AND `+usedAccount+`
 		ORDER BY a.tenant_id, a.secret`, provider).Scan(&all).Error
 	return all, err
 }
@@ -254,13 +274,16 @@ func unusedSecret(tx *gorm.DB, tenantID, name string) error {
 	var used struct {
 		Provider  string
 		Sandboxes int
+		Recent    bool
 	}
 	err := tx.Raw(`SELECT coalesce((SELECT min(k.key) FROM tenants t, jsonb_each_text(t.provider_keys) k
 			WHERE t.id = @tenant AND k.value = @name), '') AS provider,
-		(SELECT count(*) FROM sandboxes WHERE tenant_id = @tenant AND provider_key = @name AND ended_at IS NULL) AS sandboxes`,
+		(SELECT count(*) FROM sandboxes WHERE tenant_id = @tenant AND provider_key = @name
+			AND provider_key <> '' AND ended_at IS NULL) AS sandboxes,
+		EXISTS (SELECT 1 FROM provider_accounts a WHERE a.tenant_id = @tenant AND a.secret = @name AND `+usedAccount+`) AS recent`,
 		map[string]any{"tenant": tenantID, "name": name}).Scan(&used).Error
-	if err == nil && (used.Provider != "" || used.Sandboxes > 0) {
-		return &SecretUsedError{Name: name, Provider: used.Provider, Sandboxes: used.Sandboxes}
+	if err == nil && (used.Provider != "" || used.Sandboxes > 0 || used.Recent) {
+		return &SecretUsedError{Name: name, Provider: used.Provider, Sandboxes: used.Sandboxes, Recent: used.Recent}
 	}
 	return err
 }

@@ -87,8 +87,17 @@ func TestTheAccountOfASandboxIsDecidedOnce(t *testing.T) {
 // TestASecretThatIsAKeyStays while the tenant's setting names it or sandboxes live that were made with it.
 func TestASecretThatIsAKeyStays(t *testing.T) {
 	t.Parallel()
-	s, ctx := open(t, 100), t.Context()
-	_, err := s.PutSecret(ctx, "default", "key", []byte("sealed"))
+	dsn := testenv.Database(t)
+	s, ctx := openAt(t, dsn, 100), t.Context()
+	db, err := sql.Open("pgx", dsn)
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	earlier := func(table, column string) {
+		t.Helper()
+		_, err := db.ExecContext(ctx, "UPDATE "+table+" SET "+column+" = "+column+" - interval '25 hours'")
+		must(t, err)
+	}
+	_, err = s.PutSecret(ctx, "default", "key", []byte("sealed"))
 	must(t, err)
 	var none *models.NoSecretError
 	err = s.SetProviderKeys(ctx, "default", models.ProviderKeys{"e2b": "key", "fake": "e2b_by-mistake"})
@@ -120,9 +129,61 @@ func TestASecretThatIsAKeyStays(t *testing.T) {
 		State: models.Failed, Error: &models.JobError{Code: "test"},
 	})
 	must(t, err)
+	accounts := func(want int) {
+		t.Helper()
+		if all, err := s.Accounts(ctx, "fake"); err != nil || len(all) != want {
+			t.Errorf("accounts %v, %v; want %d", all, err, want)
+		}
+	}
+	refused("", 0)
+	earlier("provider_accounts", "used_at") // it has ended a moment ago, and was begun long before
+	accounts(1)
+	refused("", 0)
+	earlier("sandboxes", "ended_at")
+	accounts(0)
 	must(t, s.DeleteSecret(ctx, "default", "key"))
 	if all, err := s.Accounts(ctx, "fake"); err != nil || len(all) != 0 {
 		t.Errorf("accounts without a secret: %v, %v", all, err)
+	}
+}
+
+// TestASettingThatChangesMeanwhile: a decision that finds the secret of the setting gone asks for the setting again.
+func TestASettingThatChangesMeanwhile(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Database(t)
+	s, ctx := openAt(t, dsn, 100), t.Context()
+	db, err := sql.Open("pgx", dsn)
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	_, err = s.PutSecret(ctx, "default", "key", []byte("sealed"))
+	must(t, err)
+	must(t, s.SetProviderKeys(ctx, "default", models.ProviderKeys{"fake": "key"}))
+	box, _ := made(t, s)
+	tx, err := db.BeginTx(ctx, nil) // both by an operator and an admin, between the decision's reads
+	must(t, err)
+	defer func() { _ = tx.Rollback() }()
+	for _, statement := range []string{"DELETE FROM secrets", "UPDATE tenants SET provider_keys = '{}'"} {
+		_, err := tx.ExecContext(ctx, statement)
+		must(t, err)
+	}
+	type verdict struct {
+		a   models.Account
+		err error
+	}
+	ended := make(chan verdict, 1)
+	go func() {
+		a, err := s.DecideAccount(ctx, "fake", box)
+		ended <- verdict{a, err}
+	}()
+	testenv.Eventually(t, "the decision waits for the secret", func() bool {
+		var waiting int
+		err := db.QueryRowContext(ctx, `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting)
+		return err == nil && waiting > 0
+	})
+	must(t, tx.Commit())
+	if v := <-ended; v.err != nil || v.a != (models.Account{}) {
+		t.Errorf("decided %+v, %v", v.a, v.err)
 	}
 }
 

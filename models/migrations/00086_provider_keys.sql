@@ -5,7 +5,7 @@ ALTER TABLE tenants ADD COLUMN provider_keys jsonb NOT NULL DEFAULT '{}';
 -- The secret that a sandbox is made with: '' = the operator's key, null = not decided yet.
 ALTER TABLE sandboxes ADD COLUMN provider_key text;
 UPDATE sandboxes SET provider_key = '' WHERE provider IN ('e2b', 'daytona') AND ended_at IS NULL;
-CREATE INDEX sandboxes_provider_key ON sandboxes (tenant_id, provider_key) WHERE ended_at IS NULL AND provider_key <> '';
+CREATE INDEX sandboxes_provider_key ON sandboxes (tenant_id, provider_key, ended_at) WHERE provider_key <> '';
 
 -- The tenants' accounts in which sandboxes have been made, and when one was begun there last.
 CREATE TABLE provider_accounts (
