@@ -84,6 +84,9 @@ func New(cfg Config) (*Provider, error) {
 	if cfg.Timeout < time.Second {
 		return nil, providers.Errorf(providers.Invalid, "E2B_TIMEOUT is %v, it must be at least 1s", cfg.Timeout)
 	}
+	if cfg.Secret != "" { // E2B_TIMEOUT is of the operator's account
+		cfg.Timeout = min(cfg.Timeout, DefaultTimeout)
+	}
 	if !validHost(cfg.Domain) {
 		return nil, providers.Errorf(
 			providers.Invalid,

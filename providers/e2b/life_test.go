@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sandyard/providers"
+	"sandyard/providers/e2b"
 	"sandyard/providers/remote/remotetest"
 )
 
@@ -263,5 +264,22 @@ func TestATenantsMetadataIsNotOurs(t *testing.T) {
 	}
 	if has := v.boxes[0].Metadata; has["sandyard_home"] != "" || has["sandyard_dir"] == "/etc" || has["team"] != "x" {
 		t.Errorf("the sandbox has %v", has)
+	}
+}
+
+// TestATenantsAccountHasItsOwnTimeout: what the operator's account permits says nothing about a tenant's.
+func TestATenantsAccountHasItsOwnTimeout(t *testing.T) {
+	t.Parallel()
+	v := newVendor(t)
+	p, err := e2b.New(e2b.Config{
+		APIKey: apiKey, Secret: "KEY", URL: v.http.URL, DataURL: v.http.URL + "/inside", Fleet: "fleet-1", Timeout: 24 * time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	_, err = p.Create(t.Context(), providers.Spec{ID: "box1", Timeout: 2 * time.Hour})
+	if err != nil || v.boxes[0].timeout != 3600 {
+		t.Errorf("asked for %v, %v", v.boxes[0].timeout, err)
 	}
 }
