@@ -74,8 +74,12 @@ func (b book) Owners(ctx context.Context) (all []accounts.Owner, err error) {
 func (b book) Key(ctx context.Context, o accounts.Owner) (string, error) {
 	values, err := b.secrets.Values(ctx, o.Tenant, []string{o.Secret})
 	if why := (*secrets.Error)(nil); errors.As(err, &why) {
+		class := providers.KeyRefused
+		if why.Why.Code == "secret_unreadable" { // by this worker: another one may have the SECRETS_KEY
+			class = providers.Unavailable
+		}
 		err = &providers.Error{
-			Class: providers.KeyRefused, Message: "the tenant's key of " + b.provider + " cannot be used: " + why.Why.Message,
+			Class: class, Message: "the tenant's key of " + b.provider + " cannot be used: " + why.Why.Message,
 		}
 	}
 	return values[o.Secret], err

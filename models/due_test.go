@@ -35,8 +35,14 @@ func TestWhatKeepsFailingRestsLonger(t *testing.T) {
 		state       string
 		due         bool
 	}{
-		{20, 20, "failed", true}, {20, 9, "failed", false}, {1000, 200, "failed", false}, {1000, 300, "failed", true},
-		{100_000, 3500, "failed", false}, {100_000, 3700, "failed", true}, {100_000, 20, "cancelled", true}, {20, 9, "cancelled", false},
+		{20, 20, "failed", true},
+		{20, 9, "failed", false},
+		{1000, 200, "failed", false},
+		{1000, 300, "failed", true},
+		{100_000, 3500, "failed", false},
+		{100_000, 3700, "failed", true},
+		{100_000, 20, "cancelled", true},
+		{20, 9, "cancelled", false},
 	} {
 		run("DELETE FROM jobs WHERE sandbox_id = $1", box)
 		run("UPDATE sandboxes SET state = 'deleting', desired = 'deleted' WHERE id = $1", box)

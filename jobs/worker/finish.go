@@ -75,7 +75,9 @@ func (a *attempt) mayRetry(err error) bool {
 }
 
 // isOfKey says whether the provider does not take a key. A delete waits for another: until then the sandbox is there.
-func isOfKey(p *providers.Error) bool { return p.Class == providers.Refused || p.Class == providers.KeyRefused }
+func isOfKey(p *providers.Error) bool {
+	return p.Class == providers.Refused || p.Class == providers.KeyRefused
+}
 
 // longestRest bounds what a provider may ask for.
 const longestRest = 5 * time.Minute

@@ -15,8 +15,8 @@ import (
 )
 
 // outside is the way to the API, and to the toolboxes and ports whose URLs the API tells: what it names must be the
-// operator's own server or a public one, for nobody else has chosen it. With a tenant's key it may have been the tenant:
-// then it is the API's own host, or a public one that is reached without a proxy, which would not check that.
+// operator's own server or a public one, for nobody else has chosen it. With a tenant's key it may have been the
+// tenant: then it is the API's own host, or a public one that is reached without a proxy, which would not check that.
 type outside struct {
 	transport *http.Transport
 	api       *url.URL
