@@ -52,7 +52,7 @@ flaky=$(comm -23 <(failed -v) <(failed -e))
 for package in $flaky; do
 	echo "test: $package failed as a whole and is run again; it had said:"
 	grep -F "\"Package\":\"$package\"" "$events" | grep '"Action":"output"' | grep -v '"Test":' | sed 's/.*"Output":"\(.*\)"}$/\1/; s/\\n$//; s/\\t/\t/g'
-	go test "${flags[@]}" "$package"
+	go test "${flags[@]}" -timeout=10m "$package" # nobody watches this one
 done
 
 echo "test: one tenant walks over all that is another's"

@@ -34,15 +34,17 @@ func openers() map[string]opener {
 	return map[string]opener{
 		"daytona": func(_ context.Context, c Config) (providers.Provider, error) {
 			return c.keyed("daytona", c.Daytona.APIKey, c.Daytona.Logger, func(key, secret string) (accounts.Account, error) {
-				c.Daytona.APIKey, c.Daytona.Secret = key, secret
-				return daytona.New(c.Daytona)
+				own := c.Daytona
+				own.APIKey, own.Secret = key, secret
+				return daytona.New(own)
 			})
 		},
 		"docker": func(ctx context.Context, c Config) (providers.Provider, error) { return docker.New(ctx, c.Docker) },
 		"e2b": func(_ context.Context, c Config) (providers.Provider, error) {
 			return c.keyed("e2b", c.E2B.APIKey, c.E2B.Logger, func(key, secret string) (accounts.Account, error) {
-				c.E2B.APIKey, c.E2B.Secret = key, secret
-				return e2b.New(c.E2B)
+				own := c.E2B
+				own.APIKey, own.Secret = key, secret
+				return e2b.New(own)
 			})
 		},
 		"local": func(ctx context.Context, c Config) (providers.Provider, error) { return local.New(ctx, c.Local) },

@@ -187,6 +187,12 @@ func (n narrow) held(t *testing.T, most int64) (cmd providers.Command, ended cha
 	if err := syscall.Mkfifo(gate, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	// It stays open on this side: what is written before the command has come to its read is there when it does.
+	way, err := os.OpenFile(gate, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = way.Close() })
 	cmd = providers.Command{
 		Name: name(t), MaxOutput: most,
 		Shell: "printf x >>once; printf begin; read go <gate; printf ' middle'; read go <gate; printf ' end'",
@@ -205,7 +211,7 @@ func (n narrow) held(t *testing.T, most int64) (cmd providers.Command, ended cha
 	})
 	return cmd, ended, func() {
 		t.Helper()
-		if err := os.WriteFile(gate, []byte("go\n"), 0); err != nil {
+		if _, err := way.WriteString("go\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
