@@ -5,7 +5,7 @@
 #   load   RUNS (2) gates one after the other are green while two busy loops run
 #   pair   two gates at once are green
 #
-# Afterwards nothing of the gates may be left: no directory, no mount, no process. Root only.
+# Afterwards nothing of the gates may be left: no directory, no mount, no process, no control group. Root only.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
@@ -43,6 +43,11 @@ others() {
 	done
 }
 
+# group_list lists the control groups that commands, containers and sandboxes have.
+group_list() {
+	find /sys/fs/cgroup -maxdepth 5 -type d \( -path '*/docker/*' -o -name '*spool-*' -o -name 'sandyard-*' \) 2>/dev/null | sort
+}
+
 residue() {
 	local left foreign
 	foreign=$(others)
@@ -50,6 +55,12 @@ residue() {
 	foreign+=$'\n'$(others)
 	left=$(grep -vF -f <(sed '/^$/d' <<<"$foreign") <<<"$left")
 	[ -z "$left" ] || die "left behind: $left"
+	if [[ $foreign == *[![:space:]]* ]]; then
+		say "control groups were not compared: other runs are on this machine"
+	else
+		left=$(comm -13 <(echo "$groups_before") <(group_list))
+		[ -z "$left" ] || die "left behind: $left"
+	fi
 	say "nothing is left behind"
 }
 
@@ -96,6 +107,7 @@ pair_step() {
 	wait $first
 }
 
+groups_before=$(group_list)
 case ${STEP:-} in
 kill | load | pair) "${STEP}_step" || die "$STEP failed" ;;
 *) die "STEP is kill, load or pair" ;;

@@ -6,7 +6,7 @@
 #   scripts/room.sh COMMAND...
 #
 # A process belongs to a run when its environment, its command line or its working directory names the directory, or when it
-# is in a container of one of the run's engines.
+# is in a control group of the run.
 set -uo pipefail
 
 [ -z "${SANDYARD_ROOM:-}" ] || exec "$@" # a part of a run that has one
@@ -22,12 +22,15 @@ processes_of() {
 	done
 }
 
-# groups_of lists the control groups of the containers of the engines in $1, the inner ones first.
+# groups_of lists the control groups of the run of $1, the inner ones first: those of the containers of its engines, those
+# of sandboxes of the local provider, and those that tests named after the directory.
 groups_of() {
-	local container
-	find "$1" -maxdepth 6 -path '*/data/containers/*' -prune -type d 2>/dev/null | while read -r container; do
-		find /sys/fs/cgroup -maxdepth 5 -depth -type d -name "*${container##*/}*" 2>/dev/null
-	done
+	local dir names=(-name "*${1##*/}*")
+	while read -r dir; do
+		names+=(-o -name "*${dir##*/}*")
+	done < <(find "$1" -maxdepth 7 -name overlay2 -prune -o -type d \
+		\( -path '*/data/containers/*' -o -name 'sb??????????????????????????' \) -print -prune 2>/dev/null)
+	find /sys/fs/cgroup -maxdepth 5 -depth -type d \( "${names[@]}" \) 2>/dev/null
 }
 
 # end_engine lets an engine that still runs remove its containers itself, which leaves the least behind.
@@ -53,7 +56,7 @@ clear_room() {
 	for group in $groups; do rmdir "$group" 2>/dev/null; done
 	for namespace in /run/netns/*"${1##*/}"*; do [ ! -e "$namespace" ] || ip netns delete "${namespace##*/}"; done
 	awk -v room="$1/" 'index($2, room) == 1 {print $2}' /proc/self/mounts | sort -r | while read -r mount; do umount -l "$mount"; done
-	rm -rf --one-file-system "$1"
+	rm -rf --one-file-system "$1" /tmp/.sandyard-*/*"${1##*/}"* # and the spools that tests named after it
 }
 
 # sweep clears what killed runs have left: a run that lives holds its lock.

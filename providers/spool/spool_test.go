@@ -2,6 +2,7 @@ package spool_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -92,9 +93,11 @@ func newBoxWith(t *testing.T, o spool.Options, env ...string) box {
 	return box{spool.New(m, o), m, dir}
 }
 
+// name makes a name for a command's spool and control groups. It names the run, so that whoever clears a run that was
+// killed finds the groups.
 func name(t *testing.T) string {
 	t.Helper()
-	name := fmt.Sprintf("spool-%d-%s", os.Getpid(), rand.Text())
+	name := fmt.Sprintf("spool-%s-%s", filepath.Base(cmp.Or(os.Getenv("SANDYARD_ROOM"), "alone")), rand.Text())
 	t.Cleanup(func() { _ = os.RemoveAll(spoolDir(name)) })
 	return name
 }
