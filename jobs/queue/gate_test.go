@@ -25,6 +25,7 @@ func TestGateKnowsAsynqsDequeue(t *testing.T) {
 	defer own.Close()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	q := NewQueue(rdb, log)
+	q.Wait(time.Minute)
 	g := newGate(t.Context(), own, rdb, []string{"a", "b"})
 	var held atomic.Int32
 	holding := make(chan struct{}, 100)
@@ -68,6 +69,7 @@ func TestMissingSeesWaitingTasks(t *testing.T) {
 	rdb := NewRedis(&redis.Options{Network: network, Addr: addr, DB: db})
 	defer rdb.Close()
 	q := NewQueue(rdb, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	q.Wait(time.Minute) // a Redis that is slow has the task at the end
 	tasks := []models.Dispatch{{JobID: "job_x", Kind: "exec", Queue: "docker", Generation: 3}}
 	q.Send(t.Context(), tasks)
 	q.Send(t.Context(), tasks) // again, as after a lost answer
