@@ -12,6 +12,9 @@ const (
 	maxLag = 64 << 10
 	// returnPatience is how long the command waits for the next reader where the last one was lost with his worker.
 	returnPatience = 30 * time.Second
+	// joinLag is how much output may come after a reader has joined and before the command waits for him, in bytes: what
+	// is being read from it, and what an input takes in.
+	joinLag = 2 * maxLag
 )
 
 // tail is somebody who reads a command's output as it comes.
@@ -71,12 +74,17 @@ func (e *Exec) read(ctx context.Context, t *tail, emit func([]byte) error) error
 	}
 }
 
-// join adds a reader, who takes the place of those that were lost.
+// join adds a reader, who takes the place of those that were lost. Where older bytes of a command that goes on are
+// gone, he does not get the oldest of the others: they may be gone before the command waits for him.
 func (e *Exec) join(offset int64) *tail {
+	over := e.over()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	t := &tail{}
-	_, t.at = e.spools[Stdout].from(min(offset, e.spools[Stdout].total))
+	t, s := &tail{}, &e.spools[Stdout]
+	if first := s.total - int64(len(s.kept)); s.last && first > 0 && !over {
+		offset = max(offset, first+min(joinLag, s.keep/4))
+	}
+	_, t.at = s.from(min(offset, s.total))
 	for old := range e.tails {
 		if old.lost {
 			delete(e.tails, old)

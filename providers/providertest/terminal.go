@@ -194,8 +194,9 @@ func waits(t *testing.T, in providers.Terminals, name string) {
 
 // terminalKilled kills a command whose reader has stopped in the middle, which holds up neither the kill nor the end.
 func terminalKilled(t *testing.T, in providers.Terminals) {
-	name := onTerminal(t, in, "yes 012345 | head -n 500000; echo THE-END")
+	name := onTerminal(t, in, "read go; yes 012345 | head -n 500000; echo THE-END")
 	s := tailOf(t, in, name, 0)
+	typeIn(t, in, name, "\r")
 	s.until("012345\r\n")
 	waits(t, in, name)
 	if err := in.Kill(fixture.Within(t), name); err != nil {

@@ -302,7 +302,7 @@ func (s *inside) addTickets() {
 const terminalStory = "A WebSocket to a shell on a terminal. The shell runs in the sandbox and survives lost " +
 	"connections and restarts of server and workers. It " +
 	"is identified by its `name`. The list of execs shows it as `term_` and the name; delete it there. A connection with the name of a running terminal joins it and " +
-	"receives its last 512 KiB of output; several clients may connect. With `offset`, the output continues there, and nothing is started.\n\n" +
+	"receives its last 384 KiB of output; several clients may connect. With `offset`, the output continues there, and nothing is started.\n\n" +
 	"Binary messages carry the typed input and the terminal's output. Text messages are JSON: `{\"type\":\"resize\",\"cols\":132,\"rows\":50}` from you; from the server " +
 	"first `ready` (`terminal`, `exec_id`, `pid`, `joined`, `offset` of the next byte), `exit` (`exit_code`, `signal`) at the end, `skipped` " +
 	"(`offset`) if older bytes were dropped, and `error` (`code`, `detail`). A program waits for slow clients that answer pings. A client that reads nothing for two " +
