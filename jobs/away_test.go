@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sandyard/dev/faultproxy"
+	"sandyard/dev/jobsrig"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
@@ -42,25 +43,25 @@ const claiming = "attempt = attempt + 1"
 func TestDatabaseAwayInsideARunningJob(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	proxy, wired := r.wire()
-	r.worker(4, wired)
+	proxy, wired := r.Wire()
+	r.Worker(4, wired)
 	box, created := "", ""
 	for _, job := range []func() string{
-		func() string { box, created = r.create(jobs.CreateSandbox{}); return created },
-		func() string { return r.submit(box, &kind.SetTimeout{TimeoutSeconds: 600}, options()) },
-		func() string { return r.exec(box, "fake:append log x") },
-		func() string { return r.submit(box, &kind.Write{Path: "a", Content: "b"}, options()) },
-		func() string { return r.submit(box, &kind.Pause{}, options()) },
-		func() string { return r.submit(box, &kind.Resume{}, options()) },
-		func() string { return r.submit(box, &kind.Delete{}, options()) },
+		func() string { box, created = r.Create(jobs.CreateSandbox{}); return created },
+		func() string { return r.Submit(box, &kind.SetTimeout{TimeoutSeconds: 600}, jobsrig.Options()) },
+		func() string { return r.Exec(box, "fake:append log x") },
+		func() string { return r.Submit(box, &kind.Write{Path: "a", Content: "b"}, jobsrig.Options()) },
+		func() string { return r.Submit(box, &kind.Pause{}, jobsrig.Options()) },
+		func() string { return r.Submit(box, &kind.Resume{}, jobsrig.Options()) },
+		func() string { return r.Submit(box, &kind.Delete{}, jobsrig.Options()) },
 	} {
 		left := outage(proxy, claiming, 5)
 		id := job()
-		j := r.wait(id)
+		j := r.Wait(id)
 		if j.State != models.Succeeded || j.Attempt != 1 {
 			t.Errorf("%s: %s at attempt %d, %+v", j.Kind, j.State, j.Attempt, j.Error)
 		}
-		if n := r.state.Starts(id); n > 1 {
+		if n := r.State.Starts(id); n > 1 {
 			t.Errorf("%s: started %d times", j.Kind, n)
 		}
 		if left.Load() > 0 {
@@ -74,23 +75,23 @@ func TestDatabaseAwayLongerThanALease(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
-	proxy, wired := r.wire()
-	r.worker(2, wired, func(c *worker.Config) { c.Lease = time.Second })
-	box, created := r.create(jobs.CreateSandbox{})
-	r.wait(created)
-	exec := r.exec(box, "fake:stdout a; fake:sleep 500ms; fake:append log x; fake:stdout b")
-	r.eventually("the command runs", func() bool { return r.state.Starts(exec) == 1 })
+	r.Scheduler()
+	proxy, wired := r.Wire()
+	r.Worker(2, wired, func(c *worker.Config) { c.Lease = time.Second })
+	box, created := r.Create(jobs.CreateSandbox{})
+	r.Wait(created)
+	exec := r.Exec(box, "fake:stdout a; fake:sleep 500ms; fake:append log x; fake:stdout b")
+	r.Eventually("the command runs", func() bool { return r.State.Starts(exec) == 1 })
 	proxy.Away()
-	r.eventually("the lease is over", func() bool { return r.job(exec).State == models.Queued })
+	r.Eventually("the lease is over", func() bool { return r.Job(exec).State == models.Queued })
 	proxy.Back()
-	if j := r.wait(exec); j.State != models.Succeeded || string(j.Stdout) != "ab" {
+	if j := r.Wait(exec); j.State != models.Succeeded || string(j.Stdout) != "ab" {
 		t.Errorf("exec: %s, stdout %q, %+v", j.State, j.Stdout, j.Error)
 	}
-	if n := r.state.Starts(exec); n != 1 {
+	if n := r.State.Starts(exec); n != 1 {
 		t.Errorf("the command was started %d times", n)
 	}
-	if got := r.wait(r.submit(box, &kind.Read{Path: "log"}, options())); string(got.Content) != "x" {
+	if got := r.Wait(r.Submit(box, &kind.Read{Path: "log"}, jobsrig.Options())); string(got.Content) != "x" {
 		t.Errorf("the command's trace is %q", got.Content)
 	}
 }
@@ -99,11 +100,11 @@ func TestDatabaseAwayLongerThanALease(t *testing.T) {
 func TestEndWrittenWithoutAnAnswerIsFollowedUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	proxy, wired := r.wire()
-	r.worker(2, wired)
-	box, created := r.create(jobs.CreateSandbox{})
-	r.wait(created)
-	forgotten := r.state.Calls(fake.OpForget)
+	proxy, wired := r.Wire()
+	r.Worker(2, wired)
+	box, created := r.Create(jobs.CreateSandbox{})
+	r.Wait(created)
+	forgotten := r.State.Calls(fake.OpForget)
 	var finishing, cut atomic.Bool
 	proxy.On(func(c faultproxy.Call) faultproxy.Fault {
 		if strings.Contains(c.Text, `"provider_ms"`) && !strings.HasPrefix(c.Text, "prepare") {
@@ -114,11 +115,11 @@ func TestEndWrittenWithoutAnAnswerIsFollowedUp(t *testing.T) {
 		}
 		return faultproxy.None
 	})
-	exec := r.exec(box, "fake:stdout x")
-	if j := r.wait(exec); j.State != models.Succeeded || j.Attempt != 1 || !cut.Load() {
+	exec := r.Exec(box, "fake:stdout x")
+	if j := r.Wait(exec); j.State != models.Succeeded || j.Attempt != 1 || !cut.Load() {
 		t.Fatalf("exec: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)
 	}
-	r.eventually("the command's output is dropped in the sandbox", func() bool { return r.state.Calls(fake.OpForget) == forgotten+1 })
+	r.Eventually("the command's output is dropped in the sandbox", func() bool { return r.State.Calls(fake.OpForget) == forgotten+1 })
 }
 
 // TestClaimIsNotAnswered: the worker asks again, and need not wait for the lease that it was given without knowing. Of a
@@ -133,9 +134,9 @@ func TestClaimIsNotAnswered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			r.scheduler()
-			proxy, wired := r.wire()
-			r.worker(1, wired, func(w *worker.Config) { w.Lease = c.lease })
+			r.Scheduler()
+			proxy, wired := r.Wire()
+			r.Worker(1, wired, func(w *worker.Config) { w.Lease = c.lease })
 			var struck atomic.Bool
 			proxy.On(func(call faultproxy.Call) faultproxy.Fault {
 				if strings.Contains(call.Text, claiming) && !strings.HasPrefix(call.Text, "prepare") && !struck.Swap(true) {
@@ -143,8 +144,8 @@ func TestClaimIsNotAnswered(t *testing.T) {
 				}
 				return faultproxy.None
 			})
-			_, created := r.create(jobs.CreateSandbox{})
-			if j := r.wait(created); j.State != models.Succeeded || !struck.Load() {
+			_, created := r.Create(jobs.CreateSandbox{})
+			if j := r.Wait(created); j.State != models.Succeeded || !struck.Load() {
 				t.Errorf("create: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)
 			}
 		})
@@ -155,15 +156,15 @@ func TestClaimIsNotAnswered(t *testing.T) {
 func TestFileGoneByAnUnansweredAttempt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.worker(2)
-	box, _ := r.create(jobs.CreateSandbox{})
-	r.wait(r.submit(box, &kind.Write{Path: "a", Content: "x"}, options()))
+	r.Worker(2)
+	box, _ := r.Create(jobs.CreateSandbox{})
+	r.Wait(r.Submit(box, &kind.Write{Path: "a", Content: "x"}, jobsrig.Options()))
 	for _, args := range []kind.Args{&kind.Move{From: "a", To: "b"}, &kind.Remove{Path: "b"}} {
-		r.state.Inject(fake.Fault{Op: fake.OpFile, After: true, Err: providers.Errorf(providers.Unavailable, "away")})
-		if j := r.wait(r.submit(box, args, options())); j.State != models.Succeeded || j.Attempt != 2 {
+		r.State.Inject(fake.Fault{Op: fake.OpFile, After: true, Err: providers.Errorf(providers.Unavailable, "away")})
+		if j := r.Wait(r.Submit(box, args, jobsrig.Options())); j.State != models.Succeeded || j.Attempt != 2 {
 			t.Errorf("%s: %s at attempt %d, %+v", j.Kind, j.State, j.Attempt, j.Error)
 		}
-		if j := r.wait(r.submit(box, args, options())); j.State != models.Failed || j.Error.Code != "file_not_found" {
+		if j := r.Wait(r.Submit(box, args, jobsrig.Options())); j.State != models.Failed || j.Error.Code != "file_not_found" {
 			t.Errorf("%s of what was never there: %s, %+v", j.Kind, j.State, j.Error)
 		}
 	}
@@ -173,9 +174,9 @@ func TestFileGoneByAnUnansweredAttempt(t *testing.T) {
 func TestProviderAsksToBeLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.worker(2)
-	_, created := r.create(jobs.CreateSandbox{Image: "fake:rate-limited_1500ms"})
-	j := r.wait(created)
+	r.Worker(2)
+	_, created := r.Create(jobs.CreateSandbox{Image: "fake:rate-limited_1500ms"})
+	j := r.Wait(created)
 	if j.State != models.Succeeded || j.Attempt != 2 {
 		t.Fatalf("create: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)
 	}
@@ -188,11 +189,11 @@ func TestProviderAsksToBeLeftAlone(t *testing.T) {
 func TestDatabaseAwayWhenAJobFindsItsSandboxPaused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	box, _ := r.create(jobs.CreateSandbox{AutoResume: true})
-	r.submit(box, &kind.Write{Path: "a", Content: "x"}, options())
-	r.submit(box, &kind.Pause{}, options())
-	read := r.submit(box, &kind.Read{Path: "a"}, options()) // when it was submitted nothing was paused that could be resumed
-	proxy, wired := r.wire()
+	box, _ := r.Create(jobs.CreateSandbox{AutoResume: true})
+	r.Submit(box, &kind.Write{Path: "a", Content: "x"}, jobsrig.Options())
+	r.Submit(box, &kind.Pause{}, jobsrig.Options())
+	read := r.Submit(box, &kind.Read{Path: "a"}, jobsrig.Options()) // when it was submitted nothing was paused that could be resumed
+	proxy, wired := r.Wire()
 	var struck atomic.Bool
 	proxy.On(func(c faultproxy.Call) faultproxy.Fault {
 		asks := strings.HasPrefix(c.Text, `SELECT * FROM "sandboxes" WHERE tenant_id`)
@@ -201,8 +202,8 @@ func TestDatabaseAwayWhenAJobFindsItsSandboxPaused(t *testing.T) {
 		}
 		return faultproxy.None
 	})
-	r.worker(2, wired)
-	if j := r.wait(read); j.State != models.Succeeded || string(j.Content) != "x" {
+	r.Worker(2, wired)
+	if j := r.Wait(read); j.State != models.Succeeded || string(j.Content) != "x" {
 		t.Errorf("read: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)
 	}
 	if !struck.Load() {

@@ -18,6 +18,7 @@ import (
 	"gorm.io/gorm/logger"
 
 	"sandyard/dev/abbench"
+	"sandyard/dev/jobsrig"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
@@ -32,19 +33,19 @@ import (
 func BenchmarkIdle(b *testing.B) {
 	y := newBenchYard(b)
 	sent := &sending{at: make(chan time.Time, roundJobs)}
-	y.rdb.AddHook(sent)
+	y.RDB.AddHook(sent)
 	box := y.boxes(1)[0]
 	bare := newBareAsynq(b, func(context.Context, *asynq.Task) error { return nil })
 	ours := func(fromSubmit bool) abbench.Way {
 		return func() (time.Duration, error) {
 			drain(sent.at)
 			began := time.Now()
-			job := y.exec(box, "fake:exit 0")
+			job := y.Exec(box, "fake:exit 0")
 			if !fromSubmit {
 				began = <-sent.at
 			}
 			took := (<-y.started).Sub(began)
-			y.wait(job)
+			y.Wait(job)
 			return took, nil
 		}
 	}
@@ -95,7 +96,7 @@ func BenchmarkResult(b *testing.B) {
 			return err
 		})
 		abbench.Latency(b, idleTurns, abbench.Timed(func() error {
-			j := y.wait(y.exec(box, "fake:stdout hello"))
+			j := y.Wait(y.Exec(box, "fake:stdout hello"))
 			<-y.started
 			return expect(string(j.Stdout))
 		}), abbench.Timed(func() error {
@@ -153,15 +154,15 @@ type benchYard struct {
 
 func newBenchYard(b *testing.B) *benchYard {
 	y := &benchYard{newRig(b), make(chan time.Time, roundJobs)}
-	p := &announcing{fake.New(fake.Options{State: y.state, PerNode: true}), y.started}
+	p := &announcing{fake.New(fake.Options{State: y.State, PerNode: true}), y.started}
 	w := worker.New(worker.Config{
-		Store: y.store, Redis: y.redis, Images: []string{"*"}, Provider: p, Engine: "engine", Slots: roundSlots,
-		Lease: 10 * time.Second, Grace: 5 * time.Second, Webhooks: y.hooks, Metrics: worker.NewMetrics(prometheus.NewRegistry()), Log: y.log,
+		Store: y.Store, Redis: y.Redis, Images: []string{"*"}, Provider: p, Engine: "engine", Slots: roundSlots,
+		Lease: 10 * time.Second, Grace: 5 * time.Second, Webhooks: y.Hooks, Metrics: worker.NewMetrics(prometheus.NewRegistry()), Log: y.Log,
 	})
-	y.must(w.Start(b.Context()))
+	y.Must(w.Start(b.Context()))
 	b.Cleanup(func() {
 		w.Stop(context.Background())
-		y.must(p.Close())
+		y.Must(p.Close())
 	})
 	return y
 }
@@ -170,8 +171,8 @@ func newBenchYard(b *testing.B) *benchYard {
 func (y *benchYard) boxes(n int) []string {
 	var boxes []string
 	for range n {
-		box, job := y.create(jobs.CreateSandbox{})
-		y.wait(job)
+		box, job := y.Create(jobs.CreateSandbox{})
+		y.Wait(job)
 		boxes = append(boxes, box)
 	}
 	return boxes
@@ -183,7 +184,7 @@ func (y *benchYard) round(boxes []string) (int, error) {
 	clients.SetLimit(roundClients)
 	for i := range roundJobs {
 		clients.Go(func() error {
-			_, err := y.client.Submit(context.Background(), boxes[i%len(boxes)], &kind.Exec{Command: "fake:exit 0"}, options())
+			_, err := y.Client.Submit(context.Background(), boxes[i%len(boxes)], &kind.Exec{Command: "fake:exit 0"}, jobsrig.Options())
 			return err
 		})
 	}
@@ -193,8 +194,8 @@ func (y *benchYard) round(boxes []string) (int, error) {
 	for range roundJobs {
 		<-y.started
 	}
-	y.eventually("every job has ended", func() bool {
-		load, err := y.store.Stats(context.Background())
+	y.Eventually("every job has ended", func() bool {
+		load, err := y.Store.Stats(context.Background())
 		return err == nil && len(load.Jobs) == 0
 	})
 	return roundJobs, nil

@@ -3,15 +3,14 @@ package jobs_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/jobs"
 	"sandyard/jobs/node"
 	"sandyard/jobs/worker"
@@ -21,163 +20,89 @@ import (
 	"sandyard/providers/fake"
 )
 
-// builder is the fake provider with images that it remembers.
-type builder struct {
-	*fake.Provider
-	engine *images
-}
-
-type images struct {
-	mu     sync.Mutex
-	held   []string
-	builds int
-	fails  int           // so many builds fail in a way that may pass
-	hold   chan struct{} // builds wait for its end
-	made   []providers.Build
-}
-
-func (b *builder) Image(_ context.Context, name string) (providers.ImageConfig, error) {
-	b.engine.mu.Lock()
-	defer b.engine.mu.Unlock()
-	if !slices.Contains(b.engine.held, name) {
-		return providers.ImageConfig{}, providers.ErrImageMissing
-	}
-	return providers.ImageConfig{}, nil
-}
-
-func (b *builder) Build(ctx context.Context, build providers.Build, log io.Writer) error {
-	fmt.Fprintln(log, "building on", build.From)
-	b.engine.mu.Lock()
-	b.engine.builds++
-	b.engine.made = append(b.engine.made, build)
-	fails := b.engine.fails > 0
-	b.engine.fails--
-	hold := b.engine.hold
-	b.engine.mu.Unlock()
-	if fails {
-		return providers.Errorf(providers.Unavailable, "the engine is away")
-	}
-	if hold != nil {
-		select {
-		case <-hold:
-		case <-ctx.Done():
-			return providers.Errorf(providers.Unavailable, "given up: %w", ctx.Err())
-		}
-	}
-	b.engine.mu.Lock()
-	defer b.engine.mu.Unlock()
-	b.engine.held = append(b.engine.held, build.Image)
-	return nil
-}
-
-// Create makes sandboxes of every image that was built, as the fake provider does of those it likes.
-func (b *builder) Create(ctx context.Context, spec providers.Spec) (providers.Instance, error) {
-	if _, err := b.Image(ctx, spec.Image); err != nil {
-		return providers.Instance{}, err
-	}
-	spec.Image = "fake"
-	return b.Provider.Create(ctx, spec)
-}
-
-func (b *builder) Built(context.Context) ([]string, error) {
-	b.engine.mu.Lock()
-	defer b.engine.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(b.engine.held), func(held string) bool { return held == "fake" }), nil
-}
-
-func (b *builder) RemoveImage(_ context.Context, name string) error {
-	b.engine.mu.Lock()
-	defer b.engine.mu.Unlock()
-	if strings.HasSuffix(name, "stuck") {
-		return providers.Errorf(providers.Internal, "it cannot be removed")
-	}
-	b.engine.held = slices.DeleteFunc(b.engine.held, func(held string) bool { return held == name })
-	return nil
-}
-
-func (r *rig) builder(e *images, change ...func(*worker.Config)) (*builder, *worker.Worker) {
-	r.t.Helper()
-	p := &builder{Provider: fake.New(fake.Options{State: r.state, PerNode: true}), engine: e}
+func (r *rig) builder(e *jobsrig.Images, change ...func(*worker.Config)) (*jobsrig.Builder, *worker.Worker) {
+	r.T.Helper()
+	p := &jobsrig.Builder{Provider: fake.New(fake.Options{State: r.State, PerNode: true}), Engine: e}
 	c := worker.Config{
-		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: p, Engine: rText(e), Slots: 4,
-		Lease: 3 * time.Second, Grace: 5 * time.Second, Webhooks: r.hooks, Metrics: worker.NewMetrics(prometheus.NewRegistry()), Log: r.log,
+		Store: r.Store, Redis: r.Redis, Images: []string{"*"}, Provider: p, Engine: rText(e), Slots: 4,
+		Lease: 3 * time.Second, Grace: 5 * time.Second, Webhooks: r.Hooks, Metrics: worker.NewMetrics(prometheus.NewRegistry()), Log: r.Log,
 	}
 	for _, f := range change {
 		f(&c)
 	}
 	w := worker.New(c)
-	r.must(w.Start(r.t.Context()))
-	r.t.Cleanup(func() {
+	r.Must(w.Start(r.T.Context()))
+	r.T.Cleanup(func() {
 		w.Stop(context.Background())
-		r.must(p.Close())
+		r.Must(p.Close())
 	})
 	return p, w
 }
 
-func rText(e *images) string { return fmt.Sprintf("%p", e) }
+func rText(e *jobsrig.Images) string { return fmt.Sprintf("%p", e) }
 
 func (r *rig) build(script string) models.Submitted {
-	r.t.Helper()
-	return r.buildAs(tenant, script)
+	r.T.Helper()
+	return r.buildAs(jobsrig.Tenant, script)
 }
 
 func (r *rig) buildAs(tenant, script string) models.Submitted {
-	r.t.Helper()
-	o := options()
+	r.T.Helper()
+	o := jobsrig.Options()
 	o.TenantID = tenant
-	out, err := r.client.Build(r.t.Context(), jobs.NewBuild{Template: "t", Recipe: dockerfile.Recipe{Script: script, From: "fake"}}, o)
-	r.must(err)
+	out, err := r.Client.Build(r.T.Context(), jobs.NewBuild{Template: "t", Recipe: dockerfile.Recipe{Script: script, From: "fake"}}, o)
+	r.Must(err)
 	return out
 }
 
 func (r *rig) image() string {
-	r.t.Helper()
-	t, err := r.store.Template(r.t.Context(), tenant, "t")
-	r.must(err)
+	r.T.Helper()
+	t, err := r.Store.Template(r.T.Context(), jobsrig.Tenant, "t")
+	r.Must(err)
 	return t.Image
 }
 
 func TestBuildIsTriedAgainAndPruned(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	e := &images{held: []string{"fake"}, fails: 1}
+	e := &jobsrig.Images{Held: []string{"fake"}, Fails: 1}
 	p, _ := r.builder(e)
 	first := r.build("one")
-	if j := r.wait(first.Jobs[0].ID); j.State != models.Succeeded || j.Attempt != 2 {
+	if j := r.Wait(first.Jobs[0].ID); j.State != models.Succeeded || j.Attempt != 2 {
 		t.Fatalf("the build ended %s in attempt %d: %+v", j.State, j.Attempt, j.Error)
 	}
 	old := r.image()
-	box, created := r.create(jobs.CreateSandbox{Template: "t"})
-	if j := r.wait(created); j.State != models.Succeeded {
+	box, created := r.Create(jobs.CreateSandbox{Template: "t"})
+	if j := r.Wait(created); j.State != models.Succeeded {
 		t.Fatalf("create: %+v", j.Error)
 	}
-	if b := r.sandbox(first.Sandbox.ID); b.State != models.SandboxDeleted {
+	if b := r.Sandbox(first.Sandbox.ID); b.State != models.SandboxDeleted {
 		t.Errorf("the build's sandbox is %s", b.State)
 	}
-	if j := r.wait(r.build("two").Jobs[0].ID); j.State != models.Succeeded || r.image() == old {
+	if j := r.Wait(r.build("two").Jobs[0].ID); j.State != models.Succeeded || r.image() == old {
 		t.Fatalf("the second build: %s %+v", j.State, j.Error)
 	}
 	prune := func(removed int, want ...string) {
 		t.Helper()
-		n, err := node.PruneImages(t.Context(), r.store, p)
-		r.must(err)
+		n, err := node.PruneImages(t.Context(), r.Store, p)
+		r.Must(err)
 		if n != removed {
 			t.Errorf("%d images are counted, want %d", n, removed)
 		}
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if !slices.Equal(e.held, want) {
-			t.Errorf("held are %v, want %v", e.held, want)
+		e.Mu.Lock()
+		defer e.Mu.Unlock()
+		if !slices.Equal(e.Held, want) {
+			t.Errorf("held are %v, want %v", e.Held, want)
 		}
 	}
 	prune(0, "fake", old, r.image())
-	gone, err := r.client.Delete(t.Context(), box, false, options())
-	r.must(err)
-	r.wait(gone.Jobs[0].ID)
+	gone, err := r.Client.Delete(t.Context(), box, false, jobsrig.Options())
+	r.Must(err)
+	r.Wait(gone.Jobs[0].ID)
 	prune(1, "fake", r.image())
-	e.mu.Lock()
-	e.held = append(e.held, "sandyard/build:bld_that_is_forgotten") // while this engine was away
-	e.mu.Unlock()
+	e.Mu.Lock()
+	e.Held = append(e.Held, "sandyard/build:bld_that_is_forgotten") // while this engine was away
+	e.Mu.Unlock()
 	prune(1, "fake", r.image())
 }
 
@@ -185,20 +110,20 @@ func TestBuildIsTriedAgainAndPruned(t *testing.T) {
 func TestAnImageThatCannotBeRemovedKeepsNoOther(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	e := &images{held: []string{"fake"}}
+	e := &jobsrig.Images{Held: []string{"fake"}}
 	for n := range 5 {
-		e.held = append(e.held, fmt.Sprintf("sandyard/build:bld_%d_stuck", n))
+		e.Held = append(e.Held, fmt.Sprintf("sandyard/build:bld_%d_stuck", n))
 	}
-	e.held = append(e.held, "sandyard/build:bld_gone")
-	p := &builder{Provider: fake.New(fake.Options{State: r.state, PerNode: true}), engine: e} // no worker removes any meanwhile
-	t.Cleanup(func() { r.must(p.Close()) })
-	n, err := node.PruneImages(t.Context(), r.store, p)
+	e.Held = append(e.Held, "sandyard/build:bld_gone")
+	p := &jobsrig.Builder{Provider: fake.New(fake.Options{State: r.State, PerNode: true}), Engine: e} // no worker removes any meanwhile
+	t.Cleanup(func() { r.Must(p.Close()) })
+	n, err := node.PruneImages(t.Context(), r.Store, p)
 	if n != 1 || err == nil || !strings.HasSuffix(err.Error(), "5 in all") {
 		t.Errorf("%d images were removed, and %v", n, err)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if slices.Contains(e.held, "sandyard/build:bld_gone") {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	if slices.Contains(e.Held, "sandyard/build:bld_gone") {
 		t.Error("the one that nobody needs is left")
 	}
 }
@@ -207,29 +132,29 @@ func TestAnImageThatCannotBeRemovedKeepsNoOther(t *testing.T) {
 func TestBuildsHaveNoMoreTemplatesThanTheQuota(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.sql("UPDATE tenants SET max_templates = 1")
+	r.SQL("UPDATE tenants SET max_templates = 1")
 	var ids []string
 	for _, name := range []string{"one", "two"} {
-		out, err := r.client.Build(t.Context(), jobs.NewBuild{Template: name, Recipe: dockerfile.Recipe{Script: "x", From: "fake"}}, options())
-		r.must(err)
+		out, err := r.Client.Build(t.Context(), jobs.NewBuild{Template: name, Recipe: dockerfile.Recipe{Script: "x", From: "fake"}}, jobsrig.Options())
+		r.Must(err)
 		ids = append(ids, out.Jobs[0].ID)
 	}
-	r.builder(&images{held: []string{"fake"}})
+	r.builder(&jobsrig.Images{Held: []string{"fake"}})
 	ended := map[models.JobState]int{}
 	for _, id := range ids {
-		j := r.wait(id)
+		j := r.Wait(id)
 		ended[j.State]++
 		if j.State == models.Failed && (j.Error.Code != string(providers.BuildFailed) || !strings.Contains(j.Error.Message, "max_templates") || j.Attempt != 1) {
 			t.Errorf("it failed in attempt %d: %+v", j.Attempt, j.Error)
 		}
-		if b := r.sandbox(j.SandboxID); !b.Ended() {
+		if b := r.Sandbox(j.SandboxID); !b.Ended() {
 			t.Errorf("its sandbox is %s", b.State)
 		}
 	}
 	if ended[models.Succeeded] != 1 || ended[models.Failed] != 1 {
 		t.Errorf("they ended %v", ended)
 	}
-	if names, err := r.store.TemplateNames(t.Context(), tenant, 10); err != nil || len(names) != 1 {
+	if names, err := r.Store.TemplateNames(t.Context(), jobsrig.Tenant, 10); err != nil || len(names) != 1 {
 		t.Errorf("there are templates %v, %v", names, err)
 	}
 }
@@ -237,23 +162,23 @@ func TestBuildsHaveNoMoreTemplatesThanTheQuota(t *testing.T) {
 func TestBuildIsCancelled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	e := &images{held: []string{"fake"}, hold: make(chan struct{})}
+	e := &jobsrig.Images{Held: []string{"fake"}, Hold: make(chan struct{})}
 	r.builder(e)
 	out := r.build("slow")
-	r.eventually("it builds", func() bool {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return e.builds == 1
+	r.Eventually("it builds", func() bool {
+		e.Mu.Lock()
+		defer e.Mu.Unlock()
+		return e.Builds == 1
 	})
-	_, err := r.client.Cancel(t.Context(), tenant, out.Jobs[0].ID, "test")
-	r.must(err)
-	if j := r.wait(out.Jobs[0].ID); j.State != models.Cancelled {
+	_, err := r.Client.Cancel(t.Context(), jobsrig.Tenant, out.Jobs[0].ID, "test")
+	r.Must(err)
+	if j := r.Wait(out.Jobs[0].ID); j.State != models.Cancelled {
 		t.Errorf("it ended %s: %+v", j.State, j.Error)
 	}
-	if b := r.sandbox(out.Sandbox.ID); b.State != models.SandboxFailed {
+	if b := r.Sandbox(out.Sandbox.ID); b.State != models.SandboxFailed {
 		t.Errorf("its sandbox is %s", b.State)
 	}
-	if _, err := r.store.Template(t.Context(), tenant, "t"); err == nil {
+	if _, err := r.Store.Template(t.Context(), jobsrig.Tenant, "t"); err == nil {
 		t.Error("there is a template all the same")
 	}
 }
@@ -261,19 +186,19 @@ func TestBuildIsCancelled(t *testing.T) {
 func TestBuiltImageIsMadeOnEveryEngineThatNeedsIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	here, there := &images{held: []string{"fake"}}, &images{held: []string{"fake"}}
+	here, there := &jobsrig.Images{Held: []string{"fake"}}, &jobsrig.Images{Held: []string{"fake"}}
 	_, first := r.builder(here)
-	if j := r.wait(r.build("one").Jobs[0].ID); j.State != models.Succeeded {
+	if j := r.Wait(r.build("one").Jobs[0].ID); j.State != models.Succeeded {
 		t.Fatalf("the build: %+v", j.Error)
 	}
 	first.Stop(context.Background())
 	r.builder(there)
 	for range 2 {
-		if _, created := r.create(jobs.CreateSandbox{Template: "t"}); r.wait(created).State != models.Succeeded {
-			t.Fatalf("create: %+v", r.job(created).Error)
+		if _, created := r.Create(jobs.CreateSandbox{Template: "t"}); r.Wait(created).State != models.Succeeded {
+			t.Fatalf("create: %+v", r.Job(created).Error)
 		}
 	}
-	if here.builds != 1 || there.builds != 1 {
-		t.Errorf("built %d times on the first engine and %d times on the second", here.builds, there.builds)
+	if here.Builds != 1 || there.Builds != 1 {
+		t.Errorf("built %d times on the first engine and %d times on the second", here.Builds, there.Builds)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
 	"sandyard/jobs/worker"
@@ -17,47 +18,40 @@ import (
 func TestBuildsOfOneTenantLeaveTurnsToOthers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.sql(`INSERT INTO tenants (id, name, webhook_secret) VALUES ('other', 'other', 'whsec_eA==')`)
+	r.SQL(`INSERT INTO tenants (id, name, webhook_secret) VALUES ('other', 'other', 'whsec_eA==')`)
 	hold := make(chan struct{})
-	e := &images{held: []string{"fake"}, hold: hold}
+	e := &jobsrig.Images{Held: []string{"fake"}, Hold: hold}
 	r.builder(e, func(c *worker.Config) { c.Builds = 2 })
 	first := r.build("one")
-	r.eventually("it builds", func() bool { return e.count() == 1 })
+	r.Eventually("it builds", func() bool { return e.Count() == 1 })
 	second := r.build("two")
-	r.eventually("the tenant's second build waits", func() bool { return strings.Contains(r.buildLog(second), "Waiting for other builds") })
-	e.mu.Lock()
-	e.hold = nil // whoever begins now is not held
-	e.mu.Unlock()
+	r.Eventually("the tenant's second build waits", func() bool { return strings.Contains(r.buildLog(second), "Waiting for other builds") })
+	e.Mu.Lock()
+	e.Hold = nil // whoever begins now is not held
+	e.Mu.Unlock()
 	others := r.buildAs("other", "three")
-	r.eventually("another tenant's build ends", func() bool {
-		j, err := r.store.Job(t.Context(), "other", others.Jobs[0].ID)
-		r.must(err)
+	r.Eventually("another tenant's build ends", func() bool {
+		j, err := r.Store.Job(t.Context(), "other", others.Jobs[0].ID)
+		r.Must(err)
 		return j.State == models.Succeeded
 	})
-	if n := e.count(); n != 2 {
+	if n := e.Count(); n != 2 {
 		t.Errorf("%d have begun, and the tenant's second was to wait for its first", n)
 	}
 	close(hold)
 	for _, b := range []models.Submitted{first, second} {
-		if j := r.wait(b.Jobs[0].ID); j.State != models.Succeeded {
+		if j := r.Wait(b.Jobs[0].ID); j.State != models.Succeeded {
 			t.Errorf("a build ended %s: %+v", j.State, j.Error)
 		}
 	}
 }
 
-// count is how many builds have begun.
-func (e *images) count() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.builds
-}
-
 func (r *rig) buildLog(b models.Submitted) string {
-	r.t.Helper()
-	row, err := r.store.BuildOfJob(r.t.Context(), b.Jobs[0].ID)
-	r.must(err)
-	chunks, err := r.store.BuildLog(r.t.Context(), row.ID, 0)
-	r.must(err)
+	r.T.Helper()
+	row, err := r.Store.BuildOfJob(r.T.Context(), b.Jobs[0].ID)
+	r.Must(err)
+	chunks, err := r.Store.BuildLog(r.T.Context(), row.ID, 0)
+	r.Must(err)
 	var text strings.Builder
 	for _, c := range chunks {
 		text.Write(c.Data)
@@ -68,20 +62,20 @@ func (r *rig) buildLog(b models.Submitted) string {
 func TestBuildAsksForNoMoreDiskThanTheServerAllows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.client = jobs.NewClient(r.store, r.queue, jobs.Catalog{
+	r.Client = jobs.NewClient(r.Store, r.Queue, jobs.Catalog{
 		Providers: []string{"fake"}, Images: []string{"*"}, Template: "python", Templates: map[string]string{"python": "fake"}, BuildDiskMB: 2048,
-	}, r.log)
+	}, r.Log)
 	wish := jobs.NewBuild{Template: "t", Recipe: dockerfile.Recipe{Script: "true", From: "fake"}, Resources: providers.Resources{DiskMB: 2049}}
 	var invalid *kind.InvalidError
-	if _, err := r.client.Build(t.Context(), wish, options()); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "at most 2048") {
+	if _, err := r.Client.Build(t.Context(), wish, jobsrig.Options()); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "at most 2048") {
 		t.Errorf("more: %v", err)
 	}
-	e := &images{held: []string{"fake"}}
+	e := &jobsrig.Images{Held: []string{"fake"}}
 	r.builder(e)
-	if j := r.wait(r.build("true").Jobs[0].ID); j.State != models.Succeeded {
+	if j := r.Wait(r.build("true").Jobs[0].ID); j.State != models.Succeeded {
 		t.Fatalf("the build: %+v", j.Error)
 	}
-	if got := e.made[0].Resources.DiskMB; got != 2048 {
+	if got := e.Made[0].Resources.DiskMB; got != 2048 {
 		t.Errorf("one that does not say may add %d MB", got)
 	}
 }

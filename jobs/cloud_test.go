@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/jobs/worker"
@@ -20,15 +21,15 @@ import (
 
 // inCloud makes a worker one of a service whose sandboxes live on nobody's engine: any worker may work on any of them.
 func (r *rig) inCloud() func(*worker.Config) {
-	p := fake.New(fake.Options{State: r.state})
-	r.t.Cleanup(func() { r.must(p.Close()) })
+	p := fake.New(fake.Options{State: r.State})
+	r.T.Cleanup(func() { r.Must(p.Close()) })
 	return func(c *worker.Config) { c.Provider, c.Engine = p, "" }
 }
 
 func (r *rig) live(box string) {
-	r.t.Helper()
-	if b := r.sandbox(box); b.State != models.SandboxRunning || b.NodeID != nil {
-		r.t.Errorf("the sandbox is %s and on %v", b.State, b.NodeID)
+	r.T.Helper()
+	if b := r.Sandbox(box); b.State != models.SandboxRunning || b.NodeID != nil {
+		r.T.Errorf("the sandbox is %s and on %v", b.State, b.NodeID)
 	}
 }
 
@@ -36,24 +37,24 @@ func (r *rig) live(box string) {
 func TestReconcileOfACloud(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
+	r.Scheduler()
 	reg := prometheus.NewRegistry()
-	first := r.worker(2, r.inCloud(), reconciling(200*time.Millisecond))
+	first := r.Worker(2, r.inCloud(), reconciling(200*time.Millisecond))
 	kept, paused, killed, removed := r.readied(), r.readied(), r.readied(), r.readied()
-	r.worker(2, r.inCloud(), reconciling(200*time.Millisecond), func(c *worker.Config) { c.Metrics = worker.NewMetrics(reg) })
+	r.Worker(2, r.inCloud(), reconciling(200*time.Millisecond), func(c *worker.Config) { c.Metrics = worker.NewMetrics(reg) })
 	first.Stop(t.Context()) // and its turn at comparing goes with it
-	r.plant(r.state, "neverheardof")
-	r.state.Crash(killed)
-	r.state.Vanish(removed)
-	r.must(fake.New(fake.Options{State: r.state}).Pause(t.Context(), paused))
-	r.eventually("the orphan is removed", func() bool { return !r.has(r.state, "neverheardof") })
+	r.plant(r.State, "neverheardof")
+	r.State.Crash(killed)
+	r.State.Vanish(removed)
+	r.Must(fake.New(fake.Options{State: r.State}).Pause(t.Context(), paused))
+	r.Eventually("the orphan is removed", func() bool { return !r.has(r.State, "neverheardof") })
 	for _, box := range []string{killed, removed} {
-		r.eventually("the loss is noticed", func() bool { return r.sandbox(box).State == models.SandboxLost })
+		r.Eventually("the loss is noticed", func() bool { return r.Sandbox(box).State == models.SandboxLost })
 	}
-	r.eventually("no body is left", func() bool { return !r.has(r.state, killed) })
-	r.eventually("the row says that it is paused", func() bool { return r.sandbox(paused).State == models.SandboxPaused })
+	r.Eventually("no body is left", func() bool { return !r.has(r.State, killed) })
+	r.Eventually("the row says that it is paused", func() bool { return r.Sandbox(paused).State == models.SandboxPaused })
 	for what, want := range map[string]float64{"orphan": 1, "lost": 2, "repaired": 1} {
-		r.eventually("all is counted", func() bool { return counted(t, reg, what) == want })
+		r.Eventually("all is counted", func() bool { return counted(t, reg, what) == want })
 	}
 	r.live(kept)
 }
@@ -77,18 +78,18 @@ func (p *partly) List(ctx context.Context) ([]providers.Instance, error) {
 func TestAnAccountThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	p := &partly{Provider: fake.New(fake.Options{State: r.state})}
-	t.Cleanup(func() { r.must(p.Close()) })
+	p := &partly{Provider: fake.New(fake.Options{State: r.State})}
+	t.Cleanup(func() { r.Must(p.Close()) })
 	p.silent.Store(&[]string{})
-	r.worker(2, reconciling(100*time.Millisecond), func(c *worker.Config) { c.Provider, c.Engine = p, "" })
+	r.Worker(2, reconciling(100*time.Millisecond), func(c *worker.Config) { c.Provider, c.Engine = p, "" })
 	kept, removed := r.readied(), r.readied() // by these names the first one would be lost first
 	p.silent.Store(&[]string{kept, "ended"})
-	r.state.Vanish(removed)
-	r.eventually("the loss is noticed", func() bool { return r.sandbox(removed).State == models.SandboxLost })
+	r.State.Vanish(removed)
+	r.Eventually("the loss is noticed", func() bool { return r.Sandbox(removed).State == models.SandboxLost })
 	r.live(kept)
 	p.silent.Store(&[]string{})
-	r.state.Vanish(kept)
-	r.eventually("the loss is noticed once it answers", func() bool { return r.sandbox(kept).State == models.SandboxLost })
+	r.State.Vanish(kept)
+	r.Eventually("the loss is noticed once it answers", func() bool { return r.Sandbox(kept).State == models.SandboxLost })
 }
 
 // TestACloudsLostAnswers: a create that took effect although nobody was told of it is adopted by the next attempt, also by
@@ -97,25 +98,25 @@ func TestACloudsLostAnswers(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
-	r.state.Inject(fake.Fault{Op: fake.OpCreate, After: true, Err: providers.Errorf(providers.Unavailable, "the answer was lost")})
-	first := r.worker(2, r.inCloud(), reconciling(200*time.Millisecond), func(c *worker.Config) { c.Grace = 100 * time.Millisecond })
-	again, made := r.create(jobs.CreateSandbox{})
-	if j := r.wait(made); j.State != models.Succeeded || j.Attempt < 2 {
+	r.Scheduler()
+	r.State.Inject(fake.Fault{Op: fake.OpCreate, After: true, Err: providers.Errorf(providers.Unavailable, "the answer was lost")})
+	first := r.Worker(2, r.inCloud(), reconciling(200*time.Millisecond), func(c *worker.Config) { c.Grace = 100 * time.Millisecond })
+	again, made := r.Create(jobs.CreateSandbox{})
+	if j := r.Wait(made); j.State != models.Succeeded || j.Attempt < 2 {
 		t.Errorf("create: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)
 	}
-	r.state.Inject(fake.Fault{Op: fake.OpCreate, After: true, Hang: true})
-	other, made := r.create(jobs.CreateSandbox{})
-	r.eventually("the second is made", func() bool { return r.has(r.state, other) })
+	r.State.Inject(fake.Fault{Op: fake.OpCreate, After: true, Hang: true})
+	other, made := r.Create(jobs.CreateSandbox{})
+	r.Eventually("the second is made", func() bool { return r.has(r.State, other) })
 	first.Stop(t.Context())
-	r.worker(2, r.inCloud(), reconciling(200*time.Millisecond))
-	if j := r.wait(made); j.State != models.Succeeded {
+	r.Worker(2, r.inCloud(), reconciling(200*time.Millisecond))
+	if j := r.Wait(made); j.State != models.Succeeded {
 		t.Errorf("create: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)
 	}
 	for _, box := range []string{again, other} {
 		r.live(box)
 	}
-	if n := len(r.state.List()); n != 2 {
+	if n := len(r.State.List()); n != 2 {
 		t.Errorf("there are %d resources of 2 sandboxes", n)
 	}
 }
@@ -124,21 +125,21 @@ func TestACloudsLostAnswers(t *testing.T) {
 func TestDeleteOfASandboxThatNoCloudHasNamed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
-	r.worker(2, r.inCloud(), reconciling(200*time.Millisecond), func(c *worker.Config) {
+	r.Scheduler()
+	r.Worker(2, r.inCloud(), reconciling(200*time.Millisecond), func(c *worker.Config) {
 		inner, _ := c.Provider.(*fake.Provider)
 		c.Provider = lagging{inner, &sync.Map{}, &atomic.Int32{}}
 	})
-	r.state.Inject(fake.Fault{Op: fake.OpCreate, After: true, Hang: true})
-	box, _ := r.create(jobs.CreateSandbox{})
-	r.eventually("it is made, and nobody is told", func() bool { return r.has(r.state, box) })
-	gone, err := r.client.Delete(t.Context(), box, true, options())
-	r.must(err)
-	if j := r.wait(gone.Jobs[0].ID); j.State != models.Succeeded {
+	r.State.Inject(fake.Fault{Op: fake.OpCreate, After: true, Hang: true})
+	box, _ := r.Create(jobs.CreateSandbox{})
+	r.Eventually("it is made, and nobody is told", func() bool { return r.has(r.State, box) })
+	gone, err := r.Client.Delete(t.Context(), box, true, jobsrig.Options())
+	r.Must(err)
+	if j := r.Wait(gone.Jobs[0].ID); j.State != models.Succeeded {
 		t.Errorf("the delete: %s %+v", j.State, j.Error)
 	}
-	if b := r.sandbox(box); b.State != models.SandboxDeleted || r.has(r.state, box) {
-		t.Errorf("the sandbox is %s, and is there: %v", b.State, r.has(r.state, box))
+	if b := r.Sandbox(box); b.State != models.SandboxDeleted || r.has(r.State, box) {
+		t.Errorf("the sandbox is %s, and is there: %v", b.State, r.has(r.State, box))
 	}
 }
 
@@ -146,18 +147,18 @@ func TestDeleteOfASandboxThatNoCloudHasNamed(t *testing.T) {
 func TestACloudOutlivesItsWorkers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	onEngine := r.worker(2)
+	onEngine := r.Worker(2)
 	doomed := r.readied()
 	onEngine.Stop(t.Context())
-	inCloud := r.worker(2, r.inCloud(), reconciling(0))
+	inCloud := r.Worker(2, r.inCloud(), reconciling(0))
 	box := r.readied()
 	inCloud.Stop(t.Context())
-	r.sql("UPDATE nodes SET beat_at = beat_at - interval '1 day', lease_until = lease_until - interval '1 day'")
-	waiting := r.exec(box, "fake:stdout alive")
-	r.scheduler()
-	r.eventually("what was on the engine is lost", func() bool { return r.sandbox(doomed).State == models.SandboxLost })
-	r.worker(2, r.inCloud(), reconciling(0))
-	if j := r.wait(waiting); string(j.Stdout) != "alive" {
+	r.SQL("UPDATE nodes SET beat_at = beat_at - interval '1 day', lease_until = lease_until - interval '1 day'")
+	waiting := r.Exec(box, "fake:stdout alive")
+	r.Scheduler()
+	r.Eventually("what was on the engine is lost", func() bool { return r.Sandbox(doomed).State == models.SandboxLost })
+	r.Worker(2, r.inCloud(), reconciling(0))
+	if j := r.Wait(waiting); string(j.Stdout) != "alive" {
 		t.Errorf("exec: %s %q %+v", j.State, j.Stdout, j.Error)
 	}
 	r.live(box)
@@ -168,15 +169,15 @@ func TestADeleteWaitsForAKey(t *testing.T) {
 	t.Parallel()
 	for _, class := range []providers.Class{providers.KeyRefused, providers.Refused} {
 		r := newRig(t)
-		r.worker(2, r.inCloud())
+		r.Worker(2, r.inCloud())
 		box := r.readied()
 		var asked atomic.Int32
-		r.state.OnCall(func(op fake.Op, _ string) (fake.Fault, bool) {
+		r.State.OnCall(func(op fake.Op, _ string) (fake.Fault, bool) {
 			return fake.Fault{Op: op, Err: providers.Errorf(class, "unknown key")}, op == fake.OpDelete && asked.Add(1) < 3
 		})
-		gone, err := r.client.Delete(t.Context(), box, false, options())
-		r.must(err)
-		if j := r.wait(gone.Jobs[0].ID); j.State != models.Succeeded || asked.Load() != 3 {
+		gone, err := r.Client.Delete(t.Context(), box, false, jobsrig.Options())
+		r.Must(err)
+		if j := r.Wait(gone.Jobs[0].ID); j.State != models.Succeeded || asked.Load() != 3 {
 			t.Errorf("%s: the delete %s %+v, asked %d times", class, j.State, j.Error, asked.Load())
 		}
 	}

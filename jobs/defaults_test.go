@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/egress"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
@@ -16,13 +17,13 @@ import (
 func TestOperatorsDefaults(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	catalog := r.client.Catalog()
+	catalog := r.Client.Catalog()
 	catalog.Defaults = jobs.Defaults{CPUs: 2, MemoryMB: 1024, WorkDir: "/srv/work", Network: true, ExecTimeout: 2 * time.Hour}
-	r.client = jobs.NewClient(r.store, r.queue, catalog, r.log)
-	_, err := r.store.CreateTemplate(t.Context(), models.Owner{Tenant: tenant}, models.Template{Name: "small", Image: "fake", Definition: models.Definition{
+	r.Client = jobs.NewClient(r.Store, r.Queue, catalog, r.Log)
+	_, err := r.Store.CreateTemplate(t.Context(), models.Owner{Tenant: jobsrig.Tenant}, models.Template{Name: "small", Image: "fake", Definition: models.Definition{
 		WorkDir: "/own", Maximum: models.Bounds{MemoryMB: 256}, Resources: models.Bounds{CPUs: 0.5}, Egress: &models.EgressRules{},
 	}})
-	r.must(err)
+	r.Must(err)
 	for name, c := range map[string]struct {
 		wish   jobs.CreateSandbox
 		cpus   float64
@@ -35,33 +36,33 @@ func TestOperatorsDefaults(t *testing.T) {
 		"the template says":     {jobs.CreateSandbox{Template: "small"}, 0.5, 256, "/own", false},
 		"another contract says": {jobs.CreateSandbox{Foreign: jobs.Foreign{OwnNetwork: true, WorkDir: "/home/user"}}, 2, 1024, "/home/user", false},
 	} {
-		box := r.sandbox(func() string { id, _ := r.create(c.wish); return id }())
+		box := r.Sandbox(func() string { id, _ := r.Create(c.wish); return id }())
 		var spec struct {
 			WorkDir   string                           `json:"work_dir"`
 			Resources struct{ CPUs, MemoryMB float64 } `json:"resources"`
 		}
-		r.must(json.Unmarshal(box.Spec, &spec))
+		r.Must(json.Unmarshal(box.Spec, &spec))
 		if box.CPUs != c.cpus || box.MemoryMB != c.memory || spec.Resources.CPUs != c.cpus || spec.Resources.MemoryMB != float64(c.memory) ||
 			spec.WorkDir != c.dir || (len(box.Egress) > 0) != c.open {
 			t.Errorf("%s: %g cores, %d MiB, %s, egress %s", name, box.CPUs, box.MemoryMB, box.Spec, box.Egress)
 		}
 	}
-	box, _ := r.create(jobs.CreateSandbox{})
+	box, _ := r.Create(jobs.CreateSandbox{})
 	for want, args := range map[time.Duration]kind.Args{
 		2 * time.Hour:   &kind.Exec{Command: "x"},
 		7 * time.Second: &kind.Exec{Command: "x", TimeoutSeconds: 7},
 		time.Minute:     &kind.Exec{Command: "x", Background: true}, // its launch
 	} {
-		if got := r.job(r.submit(box, args, options())).Timeout(); got != want {
+		if got := r.Job(r.Submit(box, args, jobsrig.Options())).Timeout(); got != want {
 			t.Errorf("a command has %v, want %v", got, want)
 		}
 	}
-	if got := r.job(r.submit(box, &kind.Code{Code: "x", Language: "python"}, options())).Timeout(); got != 2*time.Hour {
+	if got := r.Job(r.Submit(box, &kind.Code{Code: "x", Language: "python"}, jobsrig.Options())).Timeout(); got != 2*time.Hour {
 		t.Errorf("a cell has %v", got)
 	}
 	once := jobs.OneShot{Exec: kind.Exec{Command: "x"}}
-	out, err := r.client.Run(t.Context(), once.RunOnce(), options())
-	r.must(err)
+	out, err := r.Client.Run(t.Context(), once.RunOnce(), jobsrig.Options())
+	r.Must(err)
 	if got := time.Duration(out.Sandbox.TimeoutMS) * time.Millisecond; got != 2*time.Hour+10*time.Minute {
 		t.Errorf("the sandbox of one command lives %v", got)
 	}

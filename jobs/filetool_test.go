@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
 	"sandyard/models"
@@ -21,20 +22,20 @@ func doubled() *kind.Edit {
 func TestAnEditWhoseAnswerIsLostIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.worker(4)
-	r.scheduler()
+	r.Worker(4)
+	r.Scheduler()
 	for before := 1; before < 5; before++ { // so many of the calls that the fake provider makes of an edit are answered
-		box, _ := r.create(jobs.CreateSandbox{})
-		r.wait(r.submit(box, &kind.Write{Path: "f", Content: "a"}, options()))
-		r.state.Inject(fake.Fault{Op: fake.OpFile, Sandbox: box, Times: before})
-		r.state.Inject(fake.Fault{Op: fake.OpFile, Sandbox: box, After: true, Err: providers.Errorf(providers.Unavailable, "lost")})
-		j := r.wait(r.submit(box, doubled(), options()))
+		box, _ := r.Create(jobs.CreateSandbox{})
+		r.Wait(r.Submit(box, &kind.Write{Path: "f", Content: "a"}, jobsrig.Options()))
+		r.State.Inject(fake.Fault{Op: fake.OpFile, Sandbox: box, Times: before})
+		r.State.Inject(fake.Fault{Op: fake.OpFile, Sandbox: box, After: true, Err: providers.Errorf(providers.Unavailable, "lost")})
+		j := r.Wait(r.Submit(box, doubled(), jobsrig.Options()))
 		var res kind.EditResult
-		r.must(json.Unmarshal(j.Result, &res))
+		r.Must(json.Unmarshal(j.Result, &res))
 		if j.State != models.Succeeded || j.Attempt < 2 || !slices.Equal(res.Replaced, []int{1}) {
 			t.Errorf("after %d calls: %s after %d attempts: %+v %+v", before, j.State, j.Attempt, res, j.Error)
 		}
-		if j := r.wait(r.submit(box, &kind.Read{Path: "f"}, options())); string(j.Content) != "aa" {
+		if j := r.Wait(r.Submit(box, &kind.Read{Path: "f"}, jobsrig.Options())); string(j.Content) != "aa" {
 			t.Errorf("after %d calls: the file holds %q", before, j.Content)
 		}
 	}
@@ -43,26 +44,26 @@ func TestAnEditWhoseAnswerIsLostIsMadeOnce(t *testing.T) {
 func TestFileToolsKeepTheirBytesForARetry(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.worker(4)
-	r.scheduler()
-	box, _ := r.create(jobs.CreateSandbox{})
-	many := r.submit(box, &kind.WriteMany{Files: []kind.Write{{Path: "x", Content: "AP8=", Encoding: "base64"}, {Path: "f", Content: "a", Mode: "0600"}}}, options())
-	edited := r.submit(box, doubled(), options())
-	if j := r.wait(edited); j.State != models.Succeeded {
+	r.Worker(4)
+	r.Scheduler()
+	box, _ := r.Create(jobs.CreateSandbox{})
+	many := r.Submit(box, &kind.WriteMany{Files: []kind.Write{{Path: "x", Content: "AP8=", Encoding: "base64"}, {Path: "f", Content: "a", Mode: "0600"}}}, jobsrig.Options())
+	edited := r.Submit(box, doubled(), jobsrig.Options())
+	if j := r.Wait(edited); j.State != models.Succeeded {
 		t.Fatalf("%s: %+v", j.State, j.Error)
 	}
 	again := func(job string) {
-		out, err := r.client.Retry(t.Context(), job, options())
-		r.must(err)
-		if j := r.wait(out.Jobs[0].ID); j.State != models.Succeeded {
+		out, err := r.Client.Retry(t.Context(), job, jobsrig.Options())
+		r.Must(err)
+		if j := r.Wait(out.Jobs[0].ID); j.State != models.Succeeded {
 			t.Fatalf("the retry of %s ended %s: %+v", j.Kind, j.State, j.Error)
 		}
 	}
 	again(many)
 	again(edited)
-	j := r.wait(r.submit(box, &kind.ReadMany{Paths: []string{"f", "none", "x"}}, options()))
+	j := r.Wait(r.Submit(box, &kind.ReadMany{Paths: []string{"f", "none", "x"}}, jobsrig.Options()))
 	var res kind.ReadManyResult
-	r.must(json.Unmarshal(j.Result, &res))
+	r.Must(json.Unmarshal(j.Result, &res))
 	if string(j.Content) != "aa\x00\xff" || res.Failed != 1 || len(res.Files) != 3 || res.Files[1].Error == nil || res.Files[1].Error.Code != "file_not_found" {
 		t.Errorf("%q, %+v", j.Content, res)
 	}
@@ -72,21 +73,21 @@ func TestFileToolsKeepTheirBytesForARetry(t *testing.T) {
 func TestManyBytesOfAJobGoWithItsEnd(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.worker(4)
-	r.scheduler()
-	box, _ := r.create(jobs.CreateSandbox{})
-	write := r.wait(r.submit(box, &kind.Write{Path: "f", Content: strings.Repeat("a", 20<<10)}, options()))
+	r.Worker(4)
+	r.Scheduler()
+	box, _ := r.Create(jobs.CreateSandbox{})
+	write := r.Wait(r.Submit(box, &kind.Write{Path: "f", Content: strings.Repeat("a", 20<<10)}, jobsrig.Options()))
 	if write.State != models.Succeeded || write.Input != nil || !write.InputDropped {
 		t.Fatalf("the write ended %s with %d bytes, dropped %v: %+v", write.State, len(write.Input), write.InputDropped, write.Error)
 	}
 	var wrong *kind.InvalidError
-	if _, err := r.client.Retry(t.Context(), write.ID, options()); !errors.As(err, &wrong) || !strings.Contains(wrong.Message, "submit the write again") {
+	if _, err := r.Client.Retry(t.Context(), write.ID, jobsrig.Options()); !errors.As(err, &wrong) || !strings.Contains(wrong.Message, "submit the write again") {
 		t.Errorf("the retry of a job whose bytes are gone: %v", err)
 	}
-	read := r.wait(r.submit(box, &kind.Read{Path: "f"}, options()))
-	out, err := r.client.Retry(t.Context(), read.ID, options())
-	r.must(err)
-	if j := r.wait(out.Jobs[0].ID); j.State != models.Succeeded || len(j.Content) != 20<<10 {
+	read := r.Wait(r.Submit(box, &kind.Read{Path: "f"}, jobsrig.Options()))
+	out, err := r.Client.Retry(t.Context(), read.ID, jobsrig.Options())
+	r.Must(err)
+	if j := r.Wait(out.Jobs[0].ID); j.State != models.Succeeded || len(j.Content) != 20<<10 {
 		t.Errorf("the retry of a job that came without bytes ended %s: %+v", j.State, j.Error)
 	}
 }
@@ -94,7 +95,7 @@ func TestManyBytesOfAJobGoWithItsEnd(t *testing.T) {
 func TestFileToolsSayWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	box, _ := r.create(jobs.CreateSandbox{})
+	box, _ := r.Create(jobs.CreateSandbox{})
 	for name, args := range map[string]kind.Args{
 		"no edit":       &kind.Edit{Path: "f"},
 		"empty text":    &kind.Edit{Path: "f", Edits: []kind.Replacement{{NewString: "a"}}},
@@ -112,7 +113,7 @@ func TestFileToolsSayWhatIsWrong(t *testing.T) {
 		"no paths":      &kind.ReadMany{},
 		"too many":      &kind.ReadMany{Paths: make([]string, 1001)},
 	} {
-		_, err := r.client.Submit(t.Context(), box, args, options())
+		_, err := r.Client.Submit(t.Context(), box, args, jobsrig.Options())
 		if invalid := (*kind.InvalidError)(nil); !errors.As(err, &invalid) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
@@ -16,35 +17,35 @@ import (
 
 // pauses freezes a sandbox with all that runs in it.
 func (r *rig) pauses(box string) {
-	r.t.Helper()
-	o := options()
+	r.T.Helper()
+	o := jobsrig.Options()
 	o.Parallel = true
-	if j := r.wait(r.submit(box, &kind.Pause{}, o)); j.State != models.Succeeded {
-		r.t.Fatalf("pause: %s %+v", j.State, j.Error)
+	if j := r.Wait(r.Submit(box, &kind.Pause{}, o)); j.State != models.Succeeded {
+		r.T.Fatalf("pause: %s %+v", j.State, j.Error)
 	}
 }
 
 func (r *rig) resumes(box string) {
-	r.t.Helper()
-	if j := r.wait(r.submit(box, &kind.Resume{}, options())); j.State != models.Succeeded {
-		r.t.Fatalf("resume: %s %+v", j.State, j.Error)
+	r.T.Helper()
+	if j := r.Wait(r.Submit(box, &kind.Resume{}, jobsrig.Options())); j.State != models.Succeeded {
+		r.T.Fatalf("resume: %s %+v", j.State, j.Error)
 	}
 }
 
 // started submits a job and returns once it is running.
 func (r *rig) started(box string, args kind.Args, o jobs.Options) string {
-	r.t.Helper()
-	id := r.submit(box, args, o)
-	r.eventually(args.Kind()+" runs", func() bool { return r.job(id).State == models.Running })
+	r.T.Helper()
+	id := r.Submit(box, args, o)
+	r.Eventually(args.Kind()+" runs", func() bool { return r.Job(id).State == models.Running })
 	return id
 }
 
 // parked waits until nobody has a job any more, nor takes it.
 func (r *rig) parked(id string) models.Job {
-	r.t.Helper()
+	r.T.Helper()
 	var j models.Job
-	r.eventually("the job waits for the resume", func() bool {
-		j = r.job(id)
+	r.Eventually("the job waits for the resume", func() bool {
+		j = r.Job(id)
 		return j.State == models.Queued && j.ReadyAt == nil
 	})
 	return j
@@ -55,9 +56,9 @@ func (r *rig) parked(id string) models.Job {
 func TestFrozenProgramsAreHandedOver(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
-	parallel := options()
+	parallel := jobsrig.Options()
 	parallel.Parallel = true
-	for how, o := range map[string]jobs.Options{"ordered": options(), "parallel": parallel} {
+	for how, o := range map[string]jobs.Options{"ordered": jobsrig.Options(), "parallel": parallel} {
 		for name, args := range map[string]kind.Args{
 			"command": &kind.Exec{Command: "fake:sleep 1s; fake:stdout done"},
 			"cell":    &kind.Code{Language: "python", Code: "fake:sleep 1s; fake:stdout done"},
@@ -65,25 +66,25 @@ func TestFrozenProgramsAreHandedOver(t *testing.T) {
 			t.Run(how+" "+name, func(t *testing.T) {
 				t.Parallel()
 				r := newRig(t)
-				first := r.worker(4)
-				r.scheduler()
+				first := r.Worker(4)
+				r.Scheduler()
 				box := r.readied()
 				job := r.started(box, args, o)
 				r.pauses(box)
 				first.Stop(context.Background())
-				r.worker(4)
+				r.Worker(4)
 				was := r.parked(job)
-				if j := r.wait(r.submit(box, &kind.Read{Path: "x"}, parallel)); j.State != models.Failed || j.Error.Code != "sandbox_paused" {
+				if j := r.Wait(r.Submit(box, &kind.Read{Path: "x"}, parallel)); j.State != models.Failed || j.Error.Code != "sandbox_paused" {
 					t.Errorf("a file of the paused sandbox: %s %+v", j.State, j.Error)
 				}
-				if is := r.job(job); is.Attempt != was.Attempt || is.ReadyAt != nil {
+				if is := r.Job(job); is.Attempt != was.Attempt || is.ReadyAt != nil {
 					t.Errorf("what is frozen was touched: attempt %d, ready %v", is.Attempt, is.ReadyAt)
 				}
 				r.resumes(box)
-				if j := r.wait(job); j.State != models.Succeeded || string(j.Stdout) != "done" {
+				if j := r.Wait(job); j.State != models.Succeeded || string(j.Stdout) != "done" {
 					t.Errorf("after the resume: %s %+v, output %q", j.State, j.Error, j.Stdout)
 				}
-				if n := r.state.Starts(job); name == "command" && n != 1 {
+				if n := r.State.Starts(job); name == "command" && n != 1 {
 					t.Errorf("the command was started %d times", n)
 				}
 			})
@@ -97,30 +98,30 @@ func TestFrozenProgramsKeepNobodyBusy(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
-	r.worker(1)
-	r.scheduler()
-	box, _ := r.create(jobs.CreateSandbox{AutoResume: true})
-	job := r.started(box, &kind.Exec{Command: "fake:sleep 1s; fake:sleep 500ms; fake:stdout done", TimeoutSeconds: 2}, options())
-	r.eventually("the command has begun", func() bool { return r.state.Starts(job) == 1 })
-	behind := r.exec(box, "fake:stdout behind")
-	r.must(fake.New(fake.Options{State: r.state}).Pause(t.Context(), box)) // there is no slot for a job that does it
-	r.sql("UPDATE sandboxes SET state = 'paused', desired = 'paused', paused_at = now() - interval '1 hour' WHERE id = $1", box)
-	r.sql("UPDATE jobs SET started_at = now() - interval '2 hours' WHERE id = $1", job)
+	r.Worker(1)
+	r.Scheduler()
+	box, _ := r.Create(jobs.CreateSandbox{AutoResume: true})
+	job := r.started(box, &kind.Exec{Command: "fake:sleep 1s; fake:sleep 500ms; fake:stdout done", TimeoutSeconds: 2}, jobsrig.Options())
+	r.Eventually("the command has begun", func() bool { return r.State.Starts(job) == 1 })
+	behind := r.Exec(box, "fake:stdout behind")
+	r.Must(fake.New(fake.Options{State: r.State}).Pause(t.Context(), box)) // there is no slot for a job that does it
+	r.SQL("UPDATE sandboxes SET state = 'paused', desired = 'paused', paused_at = now() - interval '1 hour' WHERE id = $1", box)
+	r.SQL("UPDATE jobs SET started_at = now() - interval '2 hours' WHERE id = $1", job)
 	r.parked(job)
-	begun := r.job(job).StartedAt.Add(2 * time.Hour)
-	r.eventually("its time is over by the clock in the sandbox", func() bool { return time.Since(begun) > 2*time.Second })
-	if b := r.sandbox(box); b.State != models.SandboxPaused {
+	begun := r.Job(job).StartedAt.Add(2 * time.Hour)
+	r.Eventually("its time is over by the clock in the sandbox", func() bool { return time.Since(begun) > 2*time.Second })
+	if b := r.Sandbox(box); b.State != models.SandboxPaused {
 		t.Errorf("what is frozen had the sandbox resumed: it is %s", b.State)
 	}
 	r.resumes(box)
-	j := r.wait(job)
-	if j.State != models.Succeeded || string(j.Stdout) != "done" || r.state.Starts(job) != 1 {
-		t.Errorf("it was started %d times and is %s %+v, output %q", r.state.Starts(job), j.State, j.Error, j.Stdout)
+	j := r.Wait(job)
+	if j.State != models.Succeeded || string(j.Stdout) != "done" || r.State.Starts(job) != 1 {
+		t.Errorf("it was started %d times and is %s %+v, output %q", r.State.Starts(job), j.State, j.Error, j.Stdout)
 	}
-	if p := j.Paused(); p < time.Hour || p > time.Hour+patience {
+	if p := j.Paused(); p < time.Hour || p > time.Hour+jobsrig.Patience {
 		t.Errorf("it was paused for %v, want an hour", p)
 	}
-	if j := r.wait(behind); j.State != models.Succeeded {
+	if j := r.Wait(behind); j.State != models.Succeeded {
 		t.Errorf("the command behind: %s %+v", j.State, j.Error)
 	}
 }
@@ -137,30 +138,30 @@ func TestProgramsCancelledWhileNobodyHasThem(t *testing.T) {
 			t.Run(how+" "+name, func(t *testing.T) {
 				t.Parallel()
 				r := newRig(t)
-				r.scheduler()
-				first := r.worker(4)
+				r.Scheduler()
+				first := r.Worker(4)
 				box := r.readied()
-				job := r.started(box, args, options())
-				r.eventually("it has begun", func() bool { return r.content(box, "log") == "x" })
+				job := r.started(box, args, jobsrig.Options())
+				r.Eventually("it has begun", func() bool { return r.Content(box, "log") == "x" })
 				if paused {
 					r.pauses(box)
 				}
 				first.Stop(context.Background())
-				_, err := r.client.Cancel(t.Context(), tenant, job, "test")
-				r.must(err)
-				if j := r.job(job); j.State != models.Queued || j.CancelRequestedAt == nil {
+				_, err := r.Client.Cancel(t.Context(), jobsrig.Tenant, job, "test")
+				r.Must(err)
+				if j := r.Job(job); j.State != models.Queued || j.CancelRequestedAt == nil {
 					t.Errorf("with nobody to kill it, it is %s, asked at %v", j.State, j.CancelRequestedAt)
 				}
-				r.worker(4)
+				r.Worker(4)
 				if paused {
 					r.parked(job)
 					r.resumes(box)
 				}
-				if j := r.wait(job); j.State != models.Cancelled {
+				if j := r.Wait(job); j.State != models.Cancelled {
 					t.Errorf("it is %s %+v", j.State, j.Error)
 				}
-				r.eventually("nothing of it runs any more", func() bool { return r.state.Running(box) == 0 }) // a context that heeds no interrupt is killed
-				if log := r.content(box, "log"); log != "x" {
+				r.Eventually("nothing of it runs any more", func() bool { return r.State.Running(box) == 0 }) // a context that heeds no interrupt is killed
+				if log := r.Content(box, "log"); log != "x" {
 					t.Errorf("it ran as %q", log)
 				}
 			})
@@ -172,16 +173,16 @@ func TestProgramsCancelledWhileNobodyHasThem(t *testing.T) {
 func TestCommandCancelledBeforeItBegan(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.worker(4)
-	r.scheduler()
+	r.Worker(4)
+	r.Scheduler()
 	box := r.readied()
-	r.state.Inject(fake.Fault{Op: fake.OpRun, Err: &providers.Error{Class: providers.RateLimited, Message: "wait", RetryAfter: 2 * time.Second}})
-	job := r.exec(box, "fake:stdout done")
-	r.eventually("it was given back", func() bool { j := r.job(job); return j.State == models.Queued && j.Attempt == 1 })
-	_, err := r.client.Cancel(t.Context(), tenant, job, "test")
-	r.must(err)
-	if j := r.wait(job); j.State != models.Cancelled || r.state.Starts(job) > 0 {
-		t.Errorf("it is %s and was started %d times", j.State, r.state.Starts(job))
+	r.State.Inject(fake.Fault{Op: fake.OpRun, Err: &providers.Error{Class: providers.RateLimited, Message: "wait", RetryAfter: 2 * time.Second}})
+	job := r.Exec(box, "fake:stdout done")
+	r.Eventually("it was given back", func() bool { j := r.Job(job); return j.State == models.Queued && j.Attempt == 1 })
+	_, err := r.Client.Cancel(t.Context(), jobsrig.Tenant, job, "test")
+	r.Must(err)
+	if j := r.Wait(job); j.State != models.Cancelled || r.State.Starts(job) > 0 {
+		t.Errorf("it is %s and was started %d times", j.State, r.State.Starts(job))
 	}
 }
 
@@ -189,19 +190,19 @@ func TestCommandCancelledBeforeItBegan(t *testing.T) {
 func TestProgramsFrozenBehindOurBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
-	r.worker(4, reconciling(0))
+	r.Scheduler()
+	r.Worker(4, reconciling(0))
 	box := r.readied()
-	job := r.started(box, &kind.Exec{Command: "fake:sleep 1s; fake:stdout done"}, options())
-	r.eventually("it has begun", func() bool { return r.state.Starts(job) == 1 })
-	resume := r.submit(box, &kind.Resume{}, options()) // behind the command
-	r.must(fake.New(fake.Options{State: r.state}).Pause(t.Context(), box))
+	job := r.started(box, &kind.Exec{Command: "fake:sleep 1s; fake:stdout done"}, jobsrig.Options())
+	r.Eventually("it has begun", func() bool { return r.State.Starts(job) == 1 })
+	resume := r.Submit(box, &kind.Resume{}, jobsrig.Options()) // behind the command
+	r.Must(fake.New(fake.Options{State: r.State}).Pause(t.Context(), box))
 	for _, id := range []string{resume, job} {
-		if j := r.wait(id); j.State != models.Succeeded {
+		if j := r.Wait(id); j.State != models.Succeeded {
 			t.Errorf("%s: %s %+v", j.Kind, j.State, j.Error)
 		}
 	}
-	if b := r.sandbox(box); b.State != models.SandboxRunning || b.Desired != models.DesiredRunning {
+	if b := r.Sandbox(box); b.State != models.SandboxRunning || b.Desired != models.DesiredRunning {
 		t.Errorf("the sandbox is %s, wanted %s", b.State, b.Desired)
 	}
 }
@@ -211,19 +212,19 @@ func TestFrozenProgramsGoOnWithAResumeBehindOurBack(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
-	first := r.worker(4)
+	r.Scheduler()
+	first := r.Worker(4)
 	box := r.readied()
-	job := r.started(box, &kind.Exec{Command: "fake:sleep 1s; fake:stdout done"}, options())
+	job := r.started(box, &kind.Exec{Command: "fake:sleep 1s; fake:stdout done"}, jobsrig.Options())
 	r.pauses(box)
 	first.Stop(context.Background())
-	r.worker(4, reconciling(0))
+	r.Worker(4, reconciling(0))
 	r.parked(job)
-	r.must(fake.New(fake.Options{State: r.state}).Resume(t.Context(), box))
-	if j := r.wait(job); j.State != models.Succeeded || string(j.Stdout) != "done" {
+	r.Must(fake.New(fake.Options{State: r.State}).Resume(t.Context(), box))
+	if j := r.Wait(job); j.State != models.Succeeded || string(j.Stdout) != "done" {
 		t.Errorf("it is %s %+v, output %q", j.State, j.Error, j.Stdout)
 	}
-	if b := r.sandbox(box); b.State != models.SandboxRunning {
+	if b := r.Sandbox(box); b.State != models.SandboxRunning {
 		t.Errorf("the sandbox is %s", b.State)
 	}
 }
@@ -232,17 +233,17 @@ func TestFrozenProgramsGoOnWithAResumeBehindOurBack(t *testing.T) {
 func TestWaitsForWhatIsFrozenAreHandedOver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	first := r.worker(4)
-	r.scheduler()
+	first := r.Worker(4)
+	r.Scheduler()
 	box := r.readied()
-	exec := r.background(box, "fake:sleep 1s; fake:exit 7")
-	wait := r.started(box, &kind.ExecWait{ExecRef: ref(exec)}, options())
+	exec := r.Background(box, "fake:sleep 1s; fake:exit 7")
+	wait := r.started(box, &kind.ExecWait{ExecRef: jobsrig.Ref(exec)}, jobsrig.Options())
 	r.pauses(box)
 	first.Stop(context.Background())
-	r.worker(4)
-	r.eventually("the second worker waits", func() bool { j := r.job(wait); return j.State == models.Running && j.Attempt > 1 })
+	r.Worker(4)
+	r.Eventually("the second worker waits", func() bool { j := r.Job(wait); return j.State == models.Running && j.Attempt > 1 })
 	r.resumes(box)
-	if j := r.wait(wait); j.State != models.Succeeded || *r.exec1(j).ExitCode != 7 {
+	if j := r.Wait(wait); j.State != models.Succeeded || *r.exec1(j).ExitCode != 7 {
 		t.Errorf("it is %s %+v %s", j.State, j.Error, j.Result)
 	}
 }
@@ -256,13 +257,13 @@ func TestCellsOfOneContextAfterAPause(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			r.worker(4)
-			r.scheduler()
+			r.Worker(4)
+			r.Scheduler()
 			box := r.readied()
-			parallel := options()
+			parallel := jobsrig.Options()
 			parallel.Parallel = true
-			first := r.submit(box, &kind.Code{Language: "python", Code: "fake:append log a; fake:sleep 2s; fake:append log b"}, parallel)
-			r.eventually("the first runs", func() bool { return r.content(box, "log") == "a" })
+			first := r.Submit(box, &kind.Code{Language: "python", Code: "fake:append log a; fake:sleep 2s; fake:append log b"}, parallel)
+			r.Eventually("the first runs", func() bool { return r.Content(box, "log") == "a" })
 			parallel.Priority = 100 // comes back first
 			second := r.started(box, &kind.Code{Language: "python", Code: "fake:append log c"}, parallel)
 			r.pauses(box)
@@ -270,17 +271,17 @@ func TestCellsOfOneContextAfterAPause(t *testing.T) {
 			r.parked(second)
 			want := map[string]models.JobState{first: models.Succeeded, second: models.Succeeded}
 			if cancelled {
-				_, err := r.client.Cancel(t.Context(), tenant, second, "test")
-				r.must(err)
+				_, err := r.Client.Cancel(t.Context(), jobsrig.Tenant, second, "test")
+				r.Must(err)
 				want[second] = models.Cancelled
 			}
 			r.resumes(box)
 			for job, state := range want {
-				if j := r.wait(job); j.State != state {
+				if j := r.Wait(job); j.State != state {
 					t.Errorf("%s: %s %+v %s", job, j.State, j.Error, j.Result)
 				}
 			}
-			if log, all := r.content(box, "log"), map[bool]string{false: "abc", true: "ab"}[cancelled]; log != all {
+			if log, all := r.Content(box, "log"), map[bool]string{false: "abc", true: "ab"}[cancelled]; log != all {
 				t.Errorf("they ran as %q, want %q", log, all)
 			}
 		})
@@ -292,26 +293,26 @@ func TestPlainDeleteBehindAResumeThatFails(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	proceed := make(chan struct{})
-	r.worker(4, func(c *worker.Config) {
+	r.Worker(4, func(c *worker.Config) {
 		inner, _ := c.Provider.(*fake.Provider)
 		c.Provider = slowResume{inner, proceed}
 	})
 	box := r.readied()
-	job := r.started(box, &kind.Exec{Command: "fake:sleep 1h"}, options())
+	job := r.started(box, &kind.Exec{Command: "fake:sleep 1h"}, jobsrig.Options())
 	r.pauses(box)
 	r.parked(job)
-	resume := r.started(box, &kind.Resume{}, options())
-	out, err := r.client.Delete(t.Context(), box, false, options())
-	r.must(err)
-	r.state.Inject(fake.Fault{Op: fake.OpResume, Err: &providers.Error{Class: providers.NotSupported, Message: "no"}})
+	resume := r.started(box, &kind.Resume{}, jobsrig.Options())
+	out, err := r.Client.Delete(t.Context(), box, false, jobsrig.Options())
+	r.Must(err)
+	r.State.Inject(fake.Fault{Op: fake.OpResume, Err: &providers.Error{Class: providers.NotSupported, Message: "no"}})
 	close(proceed)
-	if j := r.wait(resume); j.State != models.Failed {
+	if j := r.Wait(resume); j.State != models.Failed {
 		t.Fatalf("resume: %s %+v", j.State, j.Error)
 	}
-	if j := r.wait(out.Jobs[0].ID); j.State != models.Succeeded {
+	if j := r.Wait(out.Jobs[0].ID); j.State != models.Succeeded {
 		t.Errorf("delete: %s %+v", j.State, j.Error)
 	}
-	if j := r.wait(job); j.State != models.Cancelled {
+	if j := r.Wait(job); j.State != models.Cancelled {
 		t.Errorf("what was frozen: %s %+v", j.State, j.Error)
 	}
 }
@@ -321,18 +322,18 @@ func TestCommandAfterAPauseResumes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	slow, change := r.slowPauser()
-	r.worker(4, change)
-	r.scheduler()
-	box, created := r.create(jobs.CreateSandbox{AutoResume: true})
-	r.wait(created)
-	o := options()
+	r.Worker(4, change)
+	r.Scheduler()
+	box, created := r.Create(jobs.CreateSandbox{AutoResume: true})
+	r.Wait(created)
+	o := jobsrig.Options()
 	o.Parallel = true
-	pause := r.submit(box, &kind.Pause{}, o)
+	pause := r.Submit(box, &kind.Pause{}, o)
 	<-slow.begun
-	late := r.started(box, &kind.Exec{Command: "fake:sleep 500ms; fake:stdout done"}, options())
+	late := r.started(box, &kind.Exec{Command: "fake:sleep 500ms; fake:stdout done"}, jobsrig.Options())
 	close(slow.proceed)
-	r.wait(pause)
-	if j := r.wait(late); j.State != models.Succeeded || string(j.Stdout) != "done" {
+	r.Wait(pause)
+	if j := r.Wait(late); j.State != models.Succeeded || string(j.Stdout) != "done" {
 		t.Errorf("it is %s %+v, output %q", j.State, j.Error, j.Stdout)
 	}
 }
@@ -341,16 +342,16 @@ func TestCommandAfterAPauseResumes(t *testing.T) {
 func TestFrozenCommandOfALostSandbox(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.worker(4)
+	r.Worker(4)
 	box := r.readied()
-	job := r.started(box, &kind.Exec{Command: "fake:sleep 1h"}, options())
+	job := r.started(box, &kind.Exec{Command: "fake:sleep 1h"}, jobsrig.Options())
 	r.pauses(box)
 	r.parked(job)
-	r.state.Crash(box)
-	if j := r.wait(r.submit(box, &kind.Resume{}, options())); j.State != models.Failed {
+	r.State.Crash(box)
+	if j := r.Wait(r.Submit(box, &kind.Resume{}, jobsrig.Options())); j.State != models.Failed {
 		t.Fatalf("resume: %s %+v", j.State, j.Error)
 	}
-	if j := r.wait(job); j.State != models.Lost || j.Error.Code != "sandbox_lost" {
+	if j := r.Wait(job); j.State != models.Lost || j.Error.Code != "sandbox_lost" {
 		t.Errorf("it is %s %+v", j.State, j.Error)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
@@ -17,15 +18,15 @@ import (
 
 // stopRedis stops the rig's redis-server without ending it: connections stay open and nothing is answered.
 func (r *rig) stopRedis() (goOn func()) {
-	r.t.Helper()
-	info, err := r.rdb.Info(r.t.Context(), "server").Result()
-	r.must(err)
+	r.T.Helper()
+	info, err := r.RDB.Info(r.T.Context(), "server").Result()
+	r.Must(err)
 	_, rest, _ := strings.Cut(info, "process_id:")
 	pid, err := strconv.Atoi(strings.TrimSpace(strings.SplitN(rest, "\n", 2)[0]))
-	r.must(err)
-	r.must(syscall.Kill(pid, syscall.SIGSTOP))
-	goOn = func() { r.must(syscall.Kill(pid, syscall.SIGCONT)) }
-	r.t.Cleanup(goOn)
+	r.Must(err)
+	r.Must(syscall.Kill(pid, syscall.SIGSTOP))
+	goOn = func() { r.Must(syscall.Kill(pid, syscall.SIGCONT)) }
+	r.T.Cleanup(goOn)
 	return goOn
 }
 
@@ -41,13 +42,13 @@ func TestARedisThatHangsCostsARequestLittle(t *testing.T) {
 	testenv.Long(t, "its verdict hangs on the clock")
 	t.Parallel()
 	r := newRig(t)
-	w := r.worker(4)
-	r.scheduler()
+	w := r.Worker(4)
+	r.Scheduler()
 	to := newReceiver(t)
-	box, created := r.create(jobs.CreateSandbox{})
-	r.wait(created)
-	ends := r.exec(box, "fake:sleep 300ms")
-	r.eventually("the command runs", func() bool { return r.state.Starts(ends) == 1 })
+	box, created := r.Create(jobs.CreateSandbox{})
+	r.Wait(created)
+	ends := r.Exec(box, "fake:sleep 300ms")
+	r.Eventually("the command runs", func() bool { return r.State.Starts(ends) == 1 })
 
 	goOn := r.stopRedis()
 	var took []time.Duration
@@ -57,38 +58,38 @@ func TestARedisThatHangsCostsARequestLittle(t *testing.T) {
 		do()
 		took = append(took, time.Since(began))
 	}
-	o := options()
+	o := jobsrig.Options()
 	o.Parallel, o.CallbackURL = true, to.URL
 	for range 10 {
-		timed(func() { accepted = append(accepted, r.submit(box, &kind.Exec{Command: "fake:exit 0"}, o)) })
+		timed(func() { accepted = append(accepted, r.Submit(box, &kind.Exec{Command: "fake:exit 0"}, o)) })
 	}
 	timed(func() {
-		_, err := r.client.Cancel(t.Context(), tenant, accepted[0], "test")
-		r.must(err)
+		_, err := r.Client.Cancel(t.Context(), jobsrig.Tenant, accepted[0], "test")
+		r.Must(err)
 	})
 	if m := median(took); m > 300*time.Millisecond {
 		t.Errorf("a request took %v, all of them %v", m, took)
 	}
 	t.Logf("requests took %v", took)
-	r.eventually("the end of a command is written", func() bool { return r.job(ends).State == models.Succeeded })
+	r.Eventually("the end of a command is written", func() bool { return r.Job(ends).State == models.Succeeded })
 	goOn()
 	for _, id := range accepted[1:] {
-		if j := r.wait(id); j.State != models.Succeeded {
+		if j := r.Wait(id); j.State != models.Succeeded {
 			t.Errorf("%s: %s %+v", id, j.State, j.Error)
 		}
 	}
-	r.eventually("the callbacks are made", func() bool { return len(to.calls()) == len(accepted) })
+	r.Eventually("the callbacks are made", func() bool { return len(to.calls()) == len(accepted) })
 
 	r.stopRedis()
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		r.hooks.Close()
+		r.Hooks.Close()
 		w.Stop(context.Background())
 	}()
 	select {
 	case <-closed:
-	case <-time.After(patience):
+	case <-time.After(jobsrig.Patience):
 		t.Fatal("the worker does not stop")
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
 	"sandyard/jobs/worker"
@@ -20,7 +21,7 @@ import (
 func (r *rig) away() *atomic.Value {
 	var class atomic.Value
 	class.Store(providers.Class(""))
-	r.state.OnCall(func(fake.Op, string) (fake.Fault, bool) {
+	r.State.OnCall(func(fake.Op, string) (fake.Fault, bool) {
 		c, _ := class.Load().(providers.Class)
 		return fake.Fault{Err: providers.Errorf(c, "nobody is there")}, c != ""
 	})
@@ -37,19 +38,19 @@ func TestAnOutageOfTheProviderCostsNoAttempts(t *testing.T) {
 		t.Run(string(class), func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			r.scheduler()
+			r.Scheduler()
 			reg := prometheus.NewRegistry()
-			r.worker(8, func(c *worker.Config) { c.Metrics, c.Lease = worker.NewMetrics(reg), 300*time.Millisecond })
+			r.Worker(8, func(c *worker.Config) { c.Metrics, c.Lease = worker.NewMetrics(reg), 300*time.Millisecond })
 			box := r.readied()
 			away := r.away()
 			away.Store(class)
-			exec := r.exec(box, "fake:stdout hello")
-			_, create := r.create(jobs.CreateSandbox{})
-			r.sql("UPDATE jobs SET max_attempts = 2 WHERE state = 'queued' OR state = 'running'")
+			exec := r.Exec(box, "fake:stdout hello")
+			_, create := r.Create(jobs.CreateSandbox{})
+			r.SQL("UPDATE jobs SET max_attempts = 2 WHERE state = 'queued' OR state = 'running'")
 			for _, id := range []string{exec, create} {
-				r.eventually("the job has come back more often than it may fail", func() bool { return r.job(id).Handovers > 3 })
+				r.Eventually("the job has come back more often than it may fail", func() bool { return r.Job(id).Handovers > 3 })
 			}
-			r.eventually("the node's row says so", func() bool {
+			r.Eventually("the node's row says so", func() bool {
 				p := r.provider()
 				return p.Workers == 1 && p.Away == 1 && p.AwaySince != nil && p.Reason == string(class)
 			})
@@ -58,11 +59,11 @@ func TestAnOutageOfTheProviderCostsNoAttempts(t *testing.T) {
 			}
 			away.Store(providers.Class(""))
 			for _, id := range []string{exec, create} {
-				if j := r.wait(id); j.State != models.Succeeded || j.Tries() != 1 {
+				if j := r.Wait(id); j.State != models.Succeeded || j.Tries() != 1 {
 					t.Errorf("%s ended %s after %d tries: %+v", j.Kind, j.State, j.Tries(), j.Error)
 				}
 			}
-			r.eventually("the node's row says so", func() bool { p := r.provider(); return p.Away == 0 && p.AwaySince == nil && p.Reason == "" })
+			r.Eventually("the node's row says so", func() bool { p := r.provider(); return p.Away == 0 && p.AwaySince == nil && p.Reason == "" })
 			if v := gauge(t, reg, "sandyard_provider_available"); v != 1 {
 				t.Errorf("sandyard_provider_available is %v", v)
 			}
@@ -74,18 +75,18 @@ func TestAnOutageOfTheProviderCostsNoAttempts(t *testing.T) {
 func TestOneSilentSandboxIsNoOutage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
-	r.worker(8)
+	r.Scheduler()
+	r.Worker(8)
 	dead, well := r.readied(), r.readied()
-	r.state.OnCall(func(_ fake.Op, box string) (fake.Fault, bool) {
+	r.State.OnCall(func(_ fake.Op, box string) (fake.Fault, bool) {
 		return fake.Fault{Err: providers.Errorf(providers.Unavailable, "the guest does not answer")}, box == dead
 	})
-	failing := r.exec(dead, "fake:stdout hello")
-	r.sql("UPDATE jobs SET max_attempts = 3 WHERE id = $1", failing)
-	if j := r.wait(failing); j.State != models.Failed || j.Tries() != 3 || j.Error.Code != string(providers.Unavailable) {
+	failing := r.Exec(dead, "fake:stdout hello")
+	r.SQL("UPDATE jobs SET max_attempts = 3 WHERE id = $1", failing)
+	if j := r.Wait(failing); j.State != models.Failed || j.Tries() != 3 || j.Error.Code != string(providers.Unavailable) {
 		t.Errorf("it ended %s after %d tries: %+v", j.State, j.Tries(), j.Error)
 	}
-	if j := r.wait(r.exec(well, "fake:stdout hello")); j.State != models.Succeeded || j.Handovers != 0 {
+	if j := r.Wait(r.Exec(well, "fake:stdout hello")); j.State != models.Succeeded || j.Handovers != 0 {
 		t.Errorf("the other sandbox: %s after %d hand-overs", j.State, j.Handovers)
 	}
 	if p := r.provider(); p.Away != 0 {
@@ -97,15 +98,15 @@ func TestOneSilentSandboxIsNoOutage(t *testing.T) {
 func TestAJobOfAnAbsentProviderIsCancelled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
-	r.worker(8)
+	r.Scheduler()
+	r.Worker(8)
 	box := r.readied()
 	r.away().Store(providers.Unavailable)
-	write := r.submit(box, &kind.Remove{Path: "a"}, options())
-	r.eventually("it has come back", func() bool { return r.job(write).Handovers > 0 })
-	_, err := r.client.Cancel(t.Context(), tenant, write, "test")
-	r.must(err)
-	if j := r.wait(write); j.State != models.Cancelled {
+	write := r.Submit(box, &kind.Remove{Path: "a"}, jobsrig.Options())
+	r.Eventually("it has come back", func() bool { return r.Job(write).Handovers > 0 })
+	_, err := r.Client.Cancel(t.Context(), jobsrig.Tenant, write, "test")
+	r.Must(err)
+	if j := r.Wait(write); j.State != models.Cancelled {
 		t.Errorf("it ended %s", j.State)
 	}
 }
@@ -135,19 +136,19 @@ func (c clocked) SetTimeout(_ context.Context, _ string, left time.Duration) err
 func TestAProvidersClockFollowsOurs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
-	p := clocked{fake.New(fake.Options{State: r.state}), &atomic.Value{}, &atomic.Int64{}}
-	t.Cleanup(func() { r.must(p.Close()) })
+	r.Scheduler()
+	p := clocked{fake.New(fake.Options{State: r.State}), &atomic.Value{}, &atomic.Int64{}}
+	t.Cleanup(func() { r.Must(p.Close()) })
 	p.until.Store(time.Now().Add(10 * time.Minute))
-	r.worker(8, reconciling(50*time.Millisecond), func(c *worker.Config) { c.Provider, c.Engine = p, "" })
-	box, made := r.create(jobs.CreateSandbox{TimeoutSeconds: 300})
-	r.wait(made)
+	r.Worker(8, reconciling(50*time.Millisecond), func(c *worker.Config) { c.Provider, c.Engine = p, "" })
+	box, made := r.Create(jobs.CreateSandbox{TimeoutSeconds: 300})
+	r.Wait(made)
 	r.compared(5)
 	if n := p.told.Load(); n != 0 {
 		t.Errorf("told %d times, although it ends later than we do", n)
 	}
-	r.wait(r.submit(box, &kind.SetTimeout{TimeoutSeconds: 7200}, options()))
-	r.eventually("it is told of the new timeout", func() bool {
+	r.Wait(r.Submit(box, &kind.SetTimeout{TimeoutSeconds: 7200}, jobsrig.Options()))
+	r.Eventually("it is told of the new timeout", func() bool {
 		until, _ := p.until.Load().(time.Time)
 		return time.Until(until) > 2*time.Hour
 	})
@@ -159,9 +160,9 @@ func TestAProvidersClockFollowsOurs(t *testing.T) {
 
 // compared waits for some more comparisons of the provider with the tables.
 func (r *rig) compared(times int) {
-	r.t.Helper()
-	before := r.state.Calls(fake.OpList)
-	r.eventually("they are compared", func() bool { return r.state.Calls(fake.OpList) >= before+times })
+	r.T.Helper()
+	before := r.State.Calls(fake.OpList)
+	r.Eventually("they are compared", func() bool { return r.State.Calls(fake.OpList) >= before+times })
 }
 
 // gauge is the value of a metric without labels.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
 	"sandyard/jobs/worker"
@@ -14,9 +15,9 @@ import (
 
 // strict is a client of a server whose operator allows those images alone.
 func (r *rig) strict(allowed ...string) *jobs.Client {
-	return jobs.NewClient(r.store, r.queue, jobs.Catalog{
+	return jobs.NewClient(r.Store, r.Queue, jobs.Catalog{
 		Providers: []string{"fake"}, Images: allowed, Template: "python", Templates: map[string]string{"python": "fake"},
-	}, r.log)
+	}, r.Log)
 }
 
 // naming submits an image in every way that there is and returns the error of each.
@@ -49,13 +50,13 @@ func naming(t *testing.T, c *jobs.Client, o jobs.Options, image string) map[stri
 func TestImagesOfOthersAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.sql(`INSERT INTO tenants (id, name, webhook_secret) VALUES ('other', 'other', 'whsec_eA==')`)
-	r.client = r.strict()
+	r.SQL(`INSERT INTO tenants (id, name, webhook_secret) VALUES ('other', 'other', 'whsec_eA==')`)
+	r.Client = r.strict()
 	theirs := r.buildAs("other", "one")
 	two := r.buildAs("other", "two")
-	r.sql("UPDATE builds SET shared = true WHERE job_id = $1", two.Jobs[0].ID)
+	r.SQL("UPDATE builds SET shared = true WHERE job_id = $1", two.Jobs[0].ID)
 	mine := r.build("mine")
-	r.must(r.store.Declare(t.Context(), []models.Template{{Name: "tool", Image: "docker.io/acme/tool"}}))
+	r.Must(r.Store.Declare(t.Context(), []models.Template{{Name: "tool", Image: "docker.io/acme/tool"}}))
 	private, shared := imageOfBuild(r, theirs), imageOfBuild(r, two)
 	for allowed, images := range map[string]struct{ yes, no []string }{
 		"":       {yes: []string{"fake", "fake:latest", "acme/tool:latest", shared, imageOfBuild(r, mine)}, no: []string{"debian", "acme/tool:2"}},
@@ -68,21 +69,21 @@ func TestImagesOfOthersAreRefused(t *testing.T) {
 			"../containers/x", "510cee4364f9", "sha256:510cee",
 		}
 		for _, image := range append(images.no, never...) {
-			for way, err := range naming(t, c, options(), image) {
+			for way, err := range naming(t, c, jobsrig.Options(), image) {
 				if wrong := (*kind.InvalidError)(nil); !errors.As(err, &wrong) {
 					t.Errorf("with %q allowed, %s of %s: %v", allowed, way, image, err)
 				}
 			}
 		}
 		for _, image := range images.yes {
-			for way, err := range naming(t, c, options(), image) {
+			for way, err := range naming(t, c, jobsrig.Options(), image) {
 				if err != nil {
 					t.Errorf("with %q allowed, %s of %s: %v", allowed, way, image, err)
 				}
 			}
 		}
 	}
-	_, err := r.strict("acme/*").Create(t.Context(), jobs.CreateSandbox{Image: "debian"}, options())
+	_, err := r.strict("acme/*").Create(t.Context(), jobs.CreateSandbox{Image: "debian"}, jobsrig.Options())
 	for _, says := range []string{"debian:latest", "SANDBOX_IMAGES", "acme/*", "docker.io/acme/tool"} {
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("the error does not say %q: %v", says, err)
@@ -91,9 +92,9 @@ func TestImagesOfOthersAreRefused(t *testing.T) {
 }
 
 func imageOfBuild(r *rig, built models.Submitted) string {
-	r.t.Helper()
-	b, err := r.store.BuildOfJob(r.t.Context(), built.Jobs[0].ID)
-	r.must(err)
+	r.T.Helper()
+	b, err := r.Store.BuildOfJob(r.T.Context(), built.Jobs[0].ID)
+	r.Must(err)
 	return b.Image
 }
 
@@ -101,38 +102,38 @@ func imageOfBuild(r *rig, built models.Submitted) string {
 func TestWorkersCheckImagesAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.sql(`INSERT INTO tenants (id, name, webhook_secret) VALUES ('other', 'other', 'whsec_eA==')`)
-	r.must(r.store.Declare(t.Context(), []models.Template{{Name: "python", Image: "fake"}}))
+	r.SQL(`INSERT INTO tenants (id, name, webhook_secret) VALUES ('other', 'other', 'whsec_eA==')`)
+	r.Must(r.Store.Declare(t.Context(), []models.Template{{Name: "python", Image: "fake"}}))
 	foreign := imageOfBuild(r, r.buildAs("other", "one"))
 	var waiting []string
 	accepted := func(out models.Submitted, err error) {
 		t.Helper()
-		r.must(err)
+		r.Must(err)
 		waiting = append(waiting, out.Jobs[0].ID)
 	}
-	accepted(r.client.Create(t.Context(), jobs.CreateSandbox{Image: "fake-two"}, options()))
-	accepted(r.client.Build(t.Context(), jobs.NewBuild{Template: "a", Recipe: dockerfile.Recipe{Dockerfile: "FROM fake-two"}}, options()))
-	accepted(r.client.Build(t.Context(), jobs.NewBuild{Template: "b", Recipe: dockerfile.Recipe{Image: "fake-two"}}, options()))
+	accepted(r.Client.Create(t.Context(), jobs.CreateSandbox{Image: "fake-two"}, jobsrig.Options()))
+	accepted(r.Client.Build(t.Context(), jobs.NewBuild{Template: "a", Recipe: dockerfile.Recipe{Dockerfile: "FROM fake-two"}}, jobsrig.Options()))
+	accepted(r.Client.Build(t.Context(), jobs.NewBuild{Template: "b", Recipe: dockerfile.Recipe{Image: "fake-two"}}, jobsrig.Options()))
 	for range 2 {
-		out, err := r.client.Create(t.Context(), jobs.CreateSandbox{Image: "fake-three"}, options())
+		out, err := r.Client.Create(t.Context(), jobs.CreateSandbox{Image: "fake-three"}, jobsrig.Options())
 		accepted(out, err)
-		r.sql("UPDATE sandboxes SET image = $1 WHERE id = $2", foreign, out.Sandbox.ID)
+		r.SQL("UPDATE sandboxes SET image = $1 WHERE id = $2", foreign, out.Sandbox.ID)
 	}
-	plain, ok := r.create(jobs.CreateSandbox{})
+	plain, ok := r.Create(jobs.CreateSandbox{})
 	own := r.build("own")
-	r.builder(&images{held: []string{"fake", "fake-two", foreign}}, func(c *worker.Config) { c.Images = nil })
+	r.builder(&jobsrig.Images{Held: []string{"fake", "fake-two", foreign}}, func(c *worker.Config) { c.Images = nil })
 	for _, id := range waiting {
-		if j := r.wait(id); j.State != models.Failed || j.Error.Code != "invalid_argument" || j.Attempt != 1 {
+		if j := r.Wait(id); j.State != models.Failed || j.Error.Code != "invalid_argument" || j.Attempt != 1 {
 			t.Errorf("%s of an image that is not allowed: %s in attempt %d, %+v", j.Kind, j.State, j.Attempt, j.Error)
 		}
 	}
-	if j := r.wait(ok); j.State != models.Succeeded {
+	if j := r.Wait(ok); j.State != models.Succeeded {
 		t.Errorf("sandbox %s of the shared template: %+v", plain, j.Error)
 	}
-	if j := r.wait(own.Jobs[0].ID); j.State != models.Succeeded {
+	if j := r.Wait(own.Jobs[0].ID); j.State != models.Succeeded {
 		t.Errorf("build from a shared template's image: %+v", j.Error)
 	}
-	if _, created := r.create(jobs.CreateSandbox{Template: "t"}); r.wait(created).State != models.Succeeded {
-		t.Errorf("sandbox of the tenant's own build: %+v", r.job(created).Error)
+	if _, created := r.Create(jobs.CreateSandbox{Template: "t"}); r.Wait(created).State != models.Succeeded {
+		t.Errorf("sandbox of the tenant's own build: %+v", r.Job(created).Error)
 	}
 }

@@ -32,20 +32,20 @@ func (p *lateProvider) Create(ctx context.Context, spec providers.Spec) (provide
 func TestFailedCreateLeavesAnothersSandboxAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
-	inner := fake.New(fake.Options{State: r.state, PerNode: true})
+	r.Scheduler()
+	inner := fake.New(fake.Options{State: r.State, PerNode: true})
 	late := &lateProvider{Provider: inner, let: make(chan struct{})}
-	w := r.worker(2, func(c *worker.Config) { c.Provider = late })
-	box, created := r.create(jobs.CreateSandbox{})
-	r.eventually("the create is under way", late.struck.Load)
-	r.sql("UPDATE jobs SET lease_until = now() - interval '1 second' WHERE id = $1", created)
-	if j := r.wait(created); j.State != models.Succeeded || j.Attempt != 2 {
+	w := r.Worker(2, func(c *worker.Config) { c.Provider = late })
+	box, created := r.Create(jobs.CreateSandbox{})
+	r.Eventually("the create is under way", late.struck.Load)
+	r.SQL("UPDATE jobs SET lease_until = now() - interval '1 second' WHERE id = $1", created)
+	if j := r.Wait(created); j.State != models.Succeeded || j.Attempt != 2 {
 		t.Fatalf("the create ended %s at attempt %d: %+v", j.State, j.Attempt, j.Error)
 	}
 	close(late.let)
 	w.Stop(t.Context()) // which waits for the first attempt
-	if b := r.sandbox(box); !r.has(r.state, box) || b.State != models.SandboxRunning {
-		t.Errorf("the sandbox is %s, and is there: %v", b.State, r.has(r.state, box))
+	if b := r.Sandbox(box); !r.has(r.State, box) || b.State != models.SandboxRunning {
+		t.Errorf("the sandbox is %s, and is there: %v", b.State, r.has(r.State, box))
 	}
-	r.must(inner.Close())
+	r.Must(inner.Close())
 }

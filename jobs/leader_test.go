@@ -13,16 +13,16 @@ import (
 func TestAnotherSchedulerTakesOver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.worker(4)
-	dead, err := r.store.TakeLease(t.Context(), "scheduler", "a dead one", time.Second)
+	r.Worker(4)
+	dead, err := r.Store.TakeLease(t.Context(), "scheduler", "a dead one", time.Second)
 	if err != nil || !dead.Ours {
 		t.Fatalf("lease: %+v, %v", dead, err)
 	}
-	first := r.scheduler()
-	box, _ := r.create(jobs.CreateSandbox{TimeoutSeconds: 1})
-	r.eventually("the first fires the timeout", func() bool { return r.sandbox(box).State == models.SandboxDeleted })
-	r.scheduler()
+	first := r.Scheduler()
+	box, _ := r.Create(jobs.CreateSandbox{TimeoutSeconds: 1})
+	r.Eventually("the first fires the timeout", func() bool { return r.Sandbox(box).State == models.SandboxDeleted })
+	r.Scheduler()
 	first.Stop()
-	box, _ = r.create(jobs.CreateSandbox{TimeoutSeconds: 1})
-	r.eventually("the second fires the timeout", func() bool { return r.sandbox(box).State == models.SandboxDeleted })
+	box, _ = r.Create(jobs.CreateSandbox{TimeoutSeconds: 1})
+	r.Eventually("the second fires the timeout", func() bool { return r.Sandbox(box).State == models.SandboxDeleted })
 }

@@ -48,14 +48,14 @@ func TestANetworkThatWasTakenAwayIsGone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	o := &outside{holds: map[string]egress.Policy{}}
-	r.worker(2, func(c *worker.Config) { c.Egress = o })
-	off, job := r.create(jobs.CreateSandbox{})
-	r.wait(job)
-	on, job := r.create(jobs.CreateSandbox{})
-	r.wait(job)
-	r.sql(`UPDATE sandboxes SET egress = '{"allow": ["*"]}', node_id = NULL WHERE id = $1`, on) // it is another's by its row
+	r.Worker(2, func(c *worker.Config) { c.Egress = o })
+	off, job := r.Create(jobs.CreateSandbox{})
+	r.Wait(job)
+	on, job := r.Create(jobs.CreateSandbox{})
+	r.Wait(job)
+	r.SQL(`UPDATE sandboxes SET egress = '{"allow": ["*"]}', node_id = NULL WHERE id = $1`, on) // it is another's by its row
 	o.serve(off, egress.Public())
 	o.serve(on, egress.Policy{})
-	r.eventually("what was taken away is gone", func() bool { return o.policy(off).Off() })
-	r.eventually("what a row allows holds", func() bool { return !o.policy(on).Off() })
+	r.Eventually("what was taken away is gone", func() bool { return o.policy(off).Off() })
+	r.Eventually("what a row allows holds", func() bool { return !o.policy(on).Off() })
 }

@@ -19,8 +19,8 @@ import (
 
 // wired is a store on a connection to PostgreSQL of its own, which can be broken.
 func (r *rig) wired() (*faultproxy.Proxy, *models.Store) {
-	r.t.Helper()
-	proxy, with := r.wire()
+	r.T.Helper()
+	proxy, with := r.Wire()
 	c := worker.Config{}
 	with(&c)
 	return proxy, c.Store
@@ -28,28 +28,28 @@ func (r *rig) wired() (*faultproxy.Proxy, *models.Store) {
 
 // asker asks and tells the database past everything that can be broken.
 func (r *rig) asker() (holds func(query string, args ...any) bool, settle func()) {
-	r.t.Helper()
-	conn, err := pgx.Connect(r.t.Context(), r.dsn)
-	r.must(err)
-	r.t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(r.t.Context())) })
+	r.T.Helper()
+	conn, err := pgx.Connect(r.T.Context(), r.DSN)
+	r.Must(err)
+	r.T.Cleanup(func() { _ = conn.Close(context.WithoutCancel(r.T.Context())) })
 	holds = func(query string, args ...any) (is bool) {
-		r.t.Helper()
-		r.must(conn.QueryRow(r.t.Context(), query, args...).Scan(&is))
+		r.T.Helper()
+		r.Must(conn.QueryRow(r.T.Context(), query, args...).Scan(&is))
 		return is
 	}
 	settle = func() { // as if the schedulers' lease had been renewed for an hour
-		_, err := conn.Exec(r.t.Context(), "UPDATE leases SET steady_since = now() - interval '1 hour' WHERE name = 'scheduler'")
-		r.must(err)
+		_, err := conn.Exec(r.T.Context(), "UPDATE leases SET steady_since = now() - interval '1 hour' WHERE name = 'scheduler'")
+		r.Must(err)
 	}
 	return holds, settle
 }
 
 // ghost moves a sandbox to an engine whose last worker died an hour ago.
 func (r *rig) ghost(box string) {
-	r.t.Helper()
-	r.sql(`INSERT INTO nodes (id, provider, engine, slots, beat_at, lease_until) VALUES ('ghost', 'fake', 'gone', 1, now() - interval '1 hour', now() - interval '1 hour')
+	r.T.Helper()
+	r.SQL(`INSERT INTO nodes (id, provider, engine, slots, beat_at, lease_until) VALUES ('ghost', 'fake', 'gone', 1, now() - interval '1 hour', now() - interval '1 hour')
 		ON CONFLICT DO NOTHING`)
-	r.sql("UPDATE sandboxes SET node_id = 'ghost' WHERE id = $1", box)
+	r.SQL("UPDATE sandboxes SET node_id = 'ghost' WHERE id = $1", box)
 }
 
 // TestAnOutageOfTheDatabaseLosesNothing: PostgreSQL is away for longer than sandboxes wait for a worker, and than an open stream
@@ -60,7 +60,7 @@ func TestAnOutageOfTheDatabaseLosesNothing(t *testing.T) {
 	r := newRig(t)
 	holds, settle := r.asker()
 	ofScheduler, itsStore := r.wired()
-	ofWorker, workers := r.wire()
+	ofWorker, workers := r.Wire()
 	ofEdge, edges := r.wired()
 	var renewals atomic.Int64
 	ofScheduler.On(func(c faultproxy.Call) faultproxy.Fault {
@@ -69,39 +69,39 @@ func TestAnOutageOfTheDatabaseLosesNothing(t *testing.T) {
 		}
 		return faultproxy.None
 	})
-	r.worker(4, workers, func(c *worker.Config) { c.Lease = 2 * time.Second })
+	r.Worker(4, workers, func(c *worker.Config) { c.Lease = 2 * time.Second })
 	made := func(wish jobs.CreateSandbox) string {
-		box, created := r.create(wish)
-		r.wait(created)
+		box, created := r.Create(wish)
+		r.Wait(created)
 		return box
 	}
 	box, other, third := made(jobs.CreateSandbox{}), made(jobs.CreateSandbox{}), made(jobs.CreateSandbox{})
 	open, idle := made(jobs.CreateSandbox{}), made(jobs.CreateSandbox{})
-	exec := r.exec(box, "fake:append log x; fake:sleep 10s")
-	r.eventually("the command runs", func() bool { return r.state.Starts(exec) == 1 })
-	r.scheduler(lostAfter(4*time.Second), func(c *scheduler.Config) { c.Steady, c.Store = time.Hour/2, itsStore })
-	r.eventually("a scheduler leads", func() bool { return holds("SELECT EXISTS (SELECT 1 FROM leases WHERE name = 'scheduler')") })
+	exec := r.Exec(box, "fake:append log x; fake:sleep 10s")
+	r.Eventually("the command runs", func() bool { return r.State.Starts(exec) == 1 })
+	r.Scheduler(lostAfter(4*time.Second), func(c *scheduler.Config) { c.Steady, c.Store = time.Hour/2, itsStore })
+	r.Eventually("a scheduler leads", func() bool { return holds("SELECT EXISTS (SELECT 1 FROM leases WHERE name = 'scheduler')") })
 
 	r.ghost(other)
-	r.eventually("a sandbox whose engine has no worker is lost", func() bool { settle(); return r.sandbox(other).State == models.SandboxLost })
+	r.Eventually("a sandbox whose engine has no worker is lost", func() bool { settle(); return r.Sandbox(other).State == models.SandboxLost })
 
 	for _, p := range []*faultproxy.Proxy{ofScheduler, ofWorker, ofEdge} {
 		p.Away()
 	}
-	r.sql("UPDATE sandboxes SET idle_timeout_ms = 1000 WHERE id = ANY ($1)", []string{open, idle})
-	r.eventually("the outage is longer than all that anybody waits for", func() bool {
+	r.SQL("UPDATE sandboxes SET idle_timeout_ms = 1000 WHERE id = ANY ($1)", []string{open, idle})
+	r.Eventually("the outage is longer than all that anybody waits for", func() bool {
 		return holds(`SELECT bool_and(lease_until < now() - interval '5 s') AND (SELECT beat_at < now() - interval '4 s' FROM leases WHERE name = 'scheduler')
 			AND (SELECT bool_and(last_active_at < now() - interval '2 s') FROM sandboxes WHERE idle_timeout_ms = 1000) FROM nodes`)
 	})
 	ofScheduler.Back()
 	before := renewals.Load()
-	r.eventually("the scheduler is back for some ticks of all loops", func() bool { return renewals.Load() > before+6 })
+	r.Eventually("the scheduler is back for some ticks of all loops", func() bool { return renewals.Load() > before+6 })
 	for what, id := range map[string]string{"with a job": box, "with an open stream": open, "idle": idle} {
-		if b := r.sandbox(id); b.State != models.SandboxRunning || b.Desired != models.DesiredRunning {
+		if b := r.Sandbox(id); b.State != models.SandboxRunning || b.Desired != models.DesiredRunning {
 			t.Errorf("the sandbox %s is %s", what, b.State)
 		}
 	}
-	if j := r.job(exec); j.State != models.Running || j.Attempt != 1 {
+	if j := r.Job(exec); j.State != models.Running || j.Attempt != 1 {
 		t.Errorf("the job is %s at attempt %d", j.State, j.Attempt)
 	}
 
@@ -115,21 +115,21 @@ func TestAnOutageOfTheDatabaseLosesNothing(t *testing.T) {
 		}
 	}()
 	t.Cleanup(func() { <-touched })
-	r.eventually("the worker is back", func() bool { return holds("SELECT bool_or(lease_until > now()) FROM nodes") })
-	r.sql("UPDATE sandboxes SET idle_timeout_ms = 30000, last_active_at = last_active_at - interval '30 s' WHERE id = ANY ($1)", []string{open, idle})
+	r.Eventually("the worker is back", func() bool { return holds("SELECT bool_or(lease_until > now()) FROM nodes") })
+	r.SQL("UPDATE sandboxes SET idle_timeout_ms = 30000, last_active_at = last_active_at - interval '30 s' WHERE id = ANY ($1)", []string{open, idle})
 	r.ghost(third)
-	r.eventually("the stream is written down", func() bool {
+	r.Eventually("the stream is written down", func() bool {
 		return holds("SELECT last_active_at > now() - interval '5 s' FROM sandboxes WHERE id = $1", open)
 	})
-	r.eventually("who is idle is deleted, and who is lost is lost", func() bool {
+	r.Eventually("who is idle is deleted, and who is lost is lost", func() bool {
 		settle()
-		return r.sandbox(idle).State == models.SandboxDeleted && r.sandbox(third).State == models.SandboxLost
+		return r.Sandbox(idle).State == models.SandboxDeleted && r.Sandbox(third).State == models.SandboxLost
 	})
-	if b := r.sandbox(open); b.State != models.SandboxRunning {
+	if b := r.Sandbox(open); b.State != models.SandboxRunning {
 		t.Errorf("the sandbox with an open stream is %s", b.State)
 	}
-	if j := r.wait(exec); j.State != models.Succeeded || r.state.Starts(exec) != 1 {
-		t.Errorf("the job ended %s after %d starts: %+v", j.State, r.state.Starts(exec), j.Error)
+	if j := r.Wait(exec); j.State != models.Succeeded || r.State.Starts(exec) != 1 {
+		t.Errorf("the job ended %s after %d starts: %+v", j.State, r.State.Starts(exec), j.Error)
 	}
 }
 
@@ -141,18 +141,18 @@ func TestWorkersAfterAnOutageKeepTheirSandboxes(t *testing.T) {
 	r := newRig(t)
 	holds, _ := r.asker()
 	lease := func(c *worker.Config) { c.Lease = 15 * time.Second }
-	nodes := []string{r.worker(2, lease).Node(), r.worker(2, lease).Node()}
+	nodes := []string{r.Worker(2, lease).Node(), r.Worker(2, lease).Node()}
 	var boxes []string
 	for _, n := range nodes {
-		box, created := r.create(jobs.CreateSandbox{})
-		r.wait(created)
-		r.sql("UPDATE sandboxes SET node_id = $1 WHERE id = $2", n, box)
+		box, created := r.Create(jobs.CreateSandbox{})
+		r.Wait(created)
+		r.SQL("UPDATE sandboxes SET node_id = $1 WHERE id = $2", n, box)
 		boxes = append(boxes, box)
 	}
-	r.sql(`UPDATE nodes SET beat_at = beat_at - interval '1 hour', lease_until = lease_until - interval '1 hour', steady_since = steady_since - interval '2 hours'`)
-	r.eventually("both are heard of again", func() bool { return holds("SELECT bool_and(lease_until > now()) FROM nodes") })
+	r.SQL(`UPDATE nodes SET beat_at = beat_at - interval '1 hour', lease_until = lease_until - interval '1 hour', steady_since = steady_since - interval '2 hours'`)
+	r.Eventually("both are heard of again", func() bool { return holds("SELECT bool_and(lease_until > now()) FROM nodes") })
 	for i, box := range boxes {
-		if now := *r.sandbox(box).NodeID; now != nodes[i] {
+		if now := *r.Sandbox(box).NodeID; now != nodes[i] {
 			t.Errorf("sandbox %d of %v went to %s", i, nodes, now)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
 	"sandyard/jobs/worker"
@@ -39,15 +40,15 @@ func (r *rig) slowPauser() (slowPause, func(*worker.Config)) {
 }
 
 // late makes the sandboxes' timeouts be over.
-func (r *rig) late() { r.sql("UPDATE sandboxes SET expires_at = now() - interval '1 minute'") }
+func (r *rig) late() { r.SQL("UPDATE sandboxes SET expires_at = now() - interval '1 minute'") }
 
 // newest is the sandbox's last job of a kind.
 func (r *rig) newest(box, kind string) models.Job {
-	r.t.Helper()
-	list, err := r.store.Jobs(r.t.Context(), tenant, models.JobFilter{Sandbox: box, Kind: kind, Limit: 1})
-	r.must(err)
+	r.T.Helper()
+	list, err := r.Store.Jobs(r.T.Context(), jobsrig.Tenant, models.JobFilter{Sandbox: box, Kind: kind, Limit: 1})
+	r.Must(err)
 	if len(list) == 0 {
-		r.t.Fatalf("there is no %s", kind)
+		r.T.Fatalf("there is no %s", kind)
 	}
 	return list[0]
 }
@@ -56,24 +57,24 @@ func (r *rig) newest(box, kind string) models.Job {
 func TestTimeoutStandsStillWhilePaused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.worker(4)
+	r.Worker(4)
 	asleep, awake := r.readied(), r.readied()
-	if j := r.wait(r.submit(asleep, &kind.Pause{}, options())); j.State != models.Succeeded {
+	if j := r.Wait(r.Submit(asleep, &kind.Pause{}, jobsrig.Options())); j.State != models.Succeeded {
 		t.Fatalf("pause: %s %+v", j.State, j.Error)
 	}
 	r.late()
-	r.scheduler()
-	r.eventually("the running one is deleted", func() bool { return r.sandbox(awake).State == models.SandboxDeleted })
-	if b := r.sandbox(asleep); b.State != models.SandboxPaused || b.EndReason != nil {
+	r.Scheduler()
+	r.Eventually("the running one is deleted", func() bool { return r.Sandbox(awake).State == models.SandboxDeleted })
+	if b := r.Sandbox(asleep); b.State != models.SandboxPaused || b.EndReason != nil {
 		t.Fatalf("the paused one is %s", b.State)
 	}
-	resume, behind := r.submit(asleep, &kind.Resume{}, options()), r.exec(asleep, "fake:exit 0")
+	resume, behind := r.Submit(asleep, &kind.Resume{}, jobsrig.Options()), r.Exec(asleep, "fake:exit 0")
 	for _, job := range []string{resume, behind} {
-		if j := r.wait(job); j.State != models.Succeeded {
+		if j := r.Wait(job); j.State != models.Succeeded {
 			t.Fatalf("%s: %s %+v", j.Kind, j.State, j.Error)
 		}
 	}
-	if b := r.sandbox(asleep); b.State != models.SandboxRunning || time.Until(b.ExpiresAt) < time.Minute {
+	if b := r.Sandbox(asleep); b.State != models.SandboxRunning || time.Until(b.ExpiresAt) < time.Minute {
 		t.Errorf("resumed it is %s and expires at %v", b.State, b.ExpiresAt)
 	}
 }
@@ -82,14 +83,14 @@ func TestTimeoutStandsStillWhilePaused(t *testing.T) {
 func TestFrozenJobsDoNotKeepAPausedSandbox(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.worker(4)
-	box, _ := r.create(jobs.CreateSandbox{PausedTimeoutSeconds: 1})
-	frozen := r.exec(box, "fake:sleep 1h")
-	r.eventually("the command runs", func() bool { return r.job(frozen).State == models.Running })
+	r.Worker(4)
+	box, _ := r.Create(jobs.CreateSandbox{PausedTimeoutSeconds: 1})
+	frozen := r.Exec(box, "fake:sleep 1h")
+	r.Eventually("the command runs", func() bool { return r.Job(frozen).State == models.Running })
 	r.pauses(box)
-	r.scheduler()
-	r.eventually("the sandbox is deleted", func() bool { return r.sandbox(box).State == models.SandboxDeleted })
-	if j := r.wait(frozen); j.State != models.Cancelled {
+	r.Scheduler()
+	r.Eventually("the sandbox is deleted", func() bool { return r.Sandbox(box).State == models.SandboxDeleted })
+	if j := r.Wait(frozen); j.State != models.Cancelled {
 		t.Errorf("what was frozen is %s", j.State)
 	}
 }
@@ -113,25 +114,25 @@ func TestDeleteOfAPausedSandbox(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			proceed := make(chan struct{})
-			r.worker(4, func(c *worker.Config) {
+			r.Worker(4, func(c *worker.Config) {
 				inner, _ := c.Provider.(*fake.Provider)
 				c.Provider = slowResume{inner, proceed}
 			})
-			r.scheduler() // a command that is given back after the resume waits for its delay
+			r.Scheduler() // a command that is given back after the resume waits for its delay
 			box := r.readied()
-			frozen := r.exec(box, "fake:sleep 1s; fake:stdout done")
-			r.eventually("the command runs", func() bool { return r.job(frozen).State == models.Running })
+			frozen := r.Exec(box, "fake:sleep 1s; fake:stdout done")
+			r.Eventually("the command runs", func() bool { return r.Job(frozen).State == models.Running })
 			r.pauses(box)
 			if resumed {
-				r.submit(box, &kind.Resume{}, options())
+				r.Submit(box, &kind.Resume{}, jobsrig.Options())
 			}
-			out, err := r.client.Delete(t.Context(), box, false, options())
-			r.must(err)
+			out, err := r.Client.Delete(t.Context(), box, false, jobsrig.Options())
+			r.Must(err)
 			close(proceed)
-			if j := r.wait(out.Jobs[0].ID); j.State != models.Succeeded {
+			if j := r.Wait(out.Jobs[0].ID); j.State != models.Succeeded {
 				t.Fatalf("delete: %s %+v", j.State, j.Error)
 			}
-			if j := r.wait(frozen); j.State != want {
+			if j := r.Wait(frozen); j.State != want {
 				t.Errorf("what was frozen is %s, want %s", j.State, want)
 			}
 		})
@@ -143,27 +144,27 @@ func TestResumeOfWhatIsBeingPaused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	slow, change := r.slowPauser()
-	r.worker(4, change)
-	box, _ := r.create(jobs.CreateSandbox{OnTimeout: "pause"})
-	command := r.exec(box, "fake:sleep 1s; fake:stdout done")
-	r.eventually("the command runs", func() bool { return r.job(command).State == models.Running })
+	r.Worker(4, change)
+	box, _ := r.Create(jobs.CreateSandbox{OnTimeout: "pause"})
+	command := r.Exec(box, "fake:sleep 1s; fake:stdout done")
+	r.Eventually("the command runs", func() bool { return r.Job(command).State == models.Running })
 	r.late()
-	s := r.scheduler()
+	s := r.Scheduler()
 	<-slow.begun
 	s.Stop() // the next pause would be its own
-	resume := r.submit(box, &kind.Resume{TimeoutSeconds: 600}, options())
-	r.eventually("the resume waits for the pause", func() bool { j := r.job(resume); return j.Attempt > 0 && j.RequeueReason != nil })
-	if b := r.sandbox(box); b.State != models.SandboxRunning {
+	resume := r.Submit(box, &kind.Resume{TimeoutSeconds: 600}, jobsrig.Options())
+	r.Eventually("the resume waits for the pause", func() bool { j := r.Job(resume); return j.Attempt > 0 && j.RequeueReason != nil })
+	if b := r.Sandbox(box); b.State != models.SandboxRunning {
 		t.Fatalf("the sandbox is %s", b.State)
 	}
 	close(slow.proceed)
-	if j := r.wait(resume); j.State != models.Succeeded {
+	if j := r.Wait(resume); j.State != models.Succeeded {
 		t.Fatalf("resume: %s %+v", j.State, j.Error)
 	}
-	if j := r.wait(command); string(j.Stdout) != "done" {
+	if j := r.Wait(command); string(j.Stdout) != "done" {
 		t.Errorf("the command: %s %q %+v", j.State, j.Stdout, j.Error)
 	}
-	if b := r.sandbox(box); b.State != models.SandboxRunning || b.Desired != models.DesiredRunning || time.Until(b.ExpiresAt) < 5*time.Minute {
+	if b := r.Sandbox(box); b.State != models.SandboxRunning || b.Desired != models.DesiredRunning || time.Until(b.ExpiresAt) < 5*time.Minute {
 		t.Errorf("it is %s, desired %s, until %v", b.State, b.Desired, b.ExpiresAt)
 	}
 }
@@ -177,21 +178,21 @@ func TestDuePauseThatIsOvertaken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			w := r.worker(4)
-			box, created := r.create(jobs.CreateSandbox{OnTimeout: "pause"})
-			r.wait(created)
+			w := r.Worker(4)
+			box, created := r.Create(jobs.CreateSandbox{OnTimeout: "pause"})
+			r.Wait(created)
 			w.Stop(t.Context())
 			r.late()
-			s := r.scheduler()
-			r.eventually("the pause is submitted", func() bool { return r.sandbox(box).Desired == models.DesiredPaused })
+			s := r.Scheduler()
+			r.Eventually("the pause is submitted", func() bool { return r.Sandbox(box).Desired == models.DesiredPaused })
 			s.Stop()
-			later := r.submit(box, args, options())
-			r.worker(4)
-			if j := r.wait(later); j.State != models.Succeeded {
+			later := r.Submit(box, args, jobsrig.Options())
+			r.Worker(4)
+			if j := r.Wait(later); j.State != models.Succeeded {
 				t.Fatalf("%s: %s %+v", j.Kind, j.State, j.Error)
 			}
-			r.eventually("the pause has ended", func() bool { return r.newest(box, models.KindPause).State.Terminal() })
-			if b := r.sandbox(box); b.State != models.SandboxRunning || b.Desired != models.DesiredRunning || b.PauseFailedAt != nil {
+			r.Eventually("the pause has ended", func() bool { return r.newest(box, models.KindPause).State.Terminal() })
+			if b := r.Sandbox(box); b.State != models.SandboxRunning || b.Desired != models.DesiredRunning || b.PauseFailedAt != nil {
 				t.Errorf("it is %s, desired %s, failed %v", b.State, b.Desired, b.PauseFailedAt)
 			}
 			if j := r.newest(box, models.KindPause); j.State != models.Cancelled || j.Error == nil || j.Error.Code != "overtaken" {
@@ -227,26 +228,26 @@ func TestDuePauseThatIsOvertakenOnItsWay(t *testing.T) {
 			r := newRig(t)
 			var box string
 			meanwhile := func() {
-				r.submit(box, &kind.SetTimeout{TimeoutSeconds: 600}, options())
+				r.Submit(box, &kind.SetTimeout{TimeoutSeconds: 600}, jobsrig.Options())
 				if again {
 					r.pauses(box)
 				}
 			}
-			r.worker(4, func(c *worker.Config) {
+			r.Worker(4, func(c *worker.Config) {
 				inner, _ := c.Provider.(*fake.Provider)
 				c.Provider = brokenPause{inner, new(atomic.Bool), meanwhile}
 			})
 			box = r.readied()
-			r.sql("UPDATE sandboxes SET on_timeout = 'pause', expires_at = now() - interval '1 minute'")
-			r.scheduler()
-			r.eventually("the due pause has ended, at its second attempt", func() bool {
-				list, err := r.store.Jobs(r.t.Context(), tenant, models.JobFilter{Sandbox: box, Kind: models.KindPause, Limit: 2})
-				r.must(err)
+			r.SQL("UPDATE sandboxes SET on_timeout = 'pause', expires_at = now() - interval '1 minute'")
+			r.Scheduler()
+			r.Eventually("the due pause has ended, at its second attempt", func() bool {
+				list, err := r.Store.Jobs(r.T.Context(), jobsrig.Tenant, models.JobFilter{Sandbox: box, Kind: models.KindPause, Limit: 2})
+				r.Must(err)
 				return slices.ContainsFunc(list, func(j models.Job) bool {
 					return j.Actor == "scheduler" && j.State == models.Cancelled && j.Attempt == 2
 				})
 			})
-			if j := r.wait(r.exec(box, "fake:stdout on")); (string(j.Stdout) == "on") == again {
+			if j := r.Wait(r.Exec(box, "fake:stdout on")); (string(j.Stdout) == "on") == again {
 				t.Errorf("a command afterwards: %s %q %+v", j.State, j.Stdout, j.Error)
 			}
 		})
@@ -258,24 +259,24 @@ func TestDuePauseThatIsOvertakenOnItsWay(t *testing.T) {
 func TestOldPauseBehindAFrozenCommand(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.worker(4)
+	r.Worker(4)
 	box := r.readied()
-	command := r.exec(box, "fake:input; fake:stdout done")
-	r.eventually("the command runs", func() bool { return r.job(command).State == models.Running })
-	queued := r.submit(box, &kind.Pause{}, options())
+	command := r.Exec(box, "fake:input; fake:stdout done")
+	r.Eventually("the command runs", func() bool { return r.Job(command).State == models.Running })
+	queued := r.Submit(box, &kind.Pause{}, jobsrig.Options())
 	r.pauses(box)
-	if j := r.wait(r.submit(box, &kind.Resume{}, options())); j.State != models.Succeeded {
+	if j := r.Wait(r.Submit(box, &kind.Resume{}, jobsrig.Options())); j.State != models.Succeeded {
 		t.Fatalf("resume: %s %+v", j.State, j.Error)
 	}
-	if b := r.sandbox(box); b.Desired != models.DesiredRunning {
+	if b := r.Sandbox(box); b.Desired != models.DesiredRunning {
 		t.Errorf("desired is %s", b.Desired)
 	}
-	_, err := r.client.Cancel(t.Context(), tenant, command, "test")
-	r.must(err)
-	if j := r.wait(queued); j.State != models.Cancelled || j.Error == nil || j.Error.Code != "overtaken" {
+	_, err := r.Client.Cancel(t.Context(), jobsrig.Tenant, command, "test")
+	r.Must(err)
+	if j := r.Wait(queued); j.State != models.Cancelled || j.Error == nil || j.Error.Code != "overtaken" {
 		t.Errorf("the old pause: %s %+v", j.State, j.Error)
 	}
-	if b := r.sandbox(box); b.State != models.SandboxRunning || b.Desired != models.DesiredRunning {
+	if b := r.Sandbox(box); b.State != models.SandboxRunning || b.Desired != models.DesiredRunning {
 		t.Errorf("it is %s, desired %s", b.State, b.Desired)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/egress"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
@@ -41,7 +42,7 @@ func cloud(name string) providers.Capabilities {
 
 // places starts a worker at each of two clouds, near and far, between which clients of the result choose.
 func (r *rig) places() (client *jobs.Client, near, far *fake.State) {
-	r.t.Helper()
+	r.T.Helper()
 	near, far = fake.NewState(), fake.NewState()
 	catalog := jobs.Catalog{
 		Providers: []string{"near", "far"}, Able: []providers.Capabilities{cloud("near"), cloud("far")},
@@ -49,20 +50,20 @@ func (r *rig) places() (client *jobs.Client, near, far *fake.State) {
 		Names: map[string]string{"far/python": "python-at-far", "near/other": "other-at-near", "far/x": "mine"},
 	}
 	for name, state := range map[string]*fake.State{"near": near, "far": far} {
-		r.t.Cleanup(state.Close)
+		r.T.Cleanup(state.Close)
 		p := called{fake.New(fake.Options{State: state}), cloud(name)}
-		r.t.Cleanup(func() { r.must(p.Close()) })
-		r.worker(4, reconciling(100*time.Millisecond), func(c *worker.Config) { c.Provider, c.Engine, c.Lease = p, "", 3*time.Second })
+		r.T.Cleanup(func() { r.Must(p.Close()) })
+		r.Worker(4, reconciling(100*time.Millisecond), func(c *worker.Config) { c.Provider, c.Engine, c.Lease = p, "", 3*time.Second })
 	}
-	return jobs.NewClient(r.store, r.queue, catalog, r.log), near, far
+	return jobs.NewClient(r.Store, r.Queue, catalog, r.Log), near, far
 }
 
 func (r *rig) createBy(client *jobs.Client, wish jobs.CreateSandbox) (box models.Sandbox, create models.Job) {
-	r.t.Helper()
-	out, err := client.Create(r.t.Context(), wish, options())
-	r.must(err)
-	create = r.wait(out.Jobs[0].ID)
-	return r.sandbox(out.Sandbox.ID), create
+	r.T.Helper()
+	out, err := client.Create(r.T.Context(), wish, jobsrig.Options())
+	r.Must(err)
+	create = r.Wait(out.Jobs[0].ID)
+	return r.Sandbox(out.Sandbox.ID), create
 }
 
 // TestTheNextProviderMakesIt where the first one has no room, has reached a quota, wants fewer calls or is away; only once, at
@@ -80,7 +81,7 @@ func TestTheNextProviderMakesIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			r.scheduler()
+			r.Scheduler()
 			client, near, far := r.places()
 			gone := fault.Op == "" || fault.After
 			near.OnCall(func(op fake.Op, _ string) (fake.Fault, bool) {
@@ -100,10 +101,10 @@ func TestTheNextProviderMakesIt(t *testing.T) {
 				t.Error("no event says that it was moved")
 			}
 			near.OnCall(nil) // it comes back
-			r.eventually("nothing is left at near", func() bool { return len(near.List()) == 0 })
-			exec, err := client.Submit(t.Context(), box.ID, &kind.Exec{Command: "fake:stdout hello"}, options())
-			r.must(err)
-			if j := r.wait(exec.Jobs[0].ID); j.State != models.Succeeded {
+			r.Eventually("nothing is left at near", func() bool { return len(near.List()) == 0 })
+			exec, err := client.Submit(t.Context(), box.ID, &kind.Exec{Command: "fake:stdout hello"}, jobsrig.Options())
+			r.Must(err)
+			if j := r.Wait(exec.Jobs[0].ID); j.State != models.Succeeded {
 				t.Errorf("a command there ended %s: %+v", j.State, j.Error)
 			}
 		})
@@ -114,7 +115,7 @@ func TestTheNextProviderMakesIt(t *testing.T) {
 func TestNoOtherProviderIsAsked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
+	r.Scheduler()
 	client, near, far := r.places()
 	near.Inject(fake.Fault{Op: fake.OpCreate, Err: providers.Errorf(providers.Invalid, "wrong")})
 	if box, create := r.createBy(client, jobs.CreateSandbox{Providers: []string{"near", "far"}}); box.Provider != "near" || create.State != models.Failed {
@@ -133,7 +134,7 @@ func TestNoOtherProviderIsAsked(t *testing.T) {
 func TestWhichProvider(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
+	r.Scheduler()
 	client, _, _ := r.places()
 	want := func(wish jobs.CreateSandbox, provider string) {
 		t.Helper()
@@ -142,15 +143,15 @@ func TestWhichProvider(t *testing.T) {
 		}
 	}
 	want(jobs.CreateSandbox{}, "near")
-	r.must(r.store.SetProviders(t.Context(), tenant, []string{"far"}))
+	r.Must(r.Store.SetProviders(t.Context(), jobsrig.Tenant, []string{"far"}))
 	want(jobs.CreateSandbox{}, "far")
 	mine := models.Template{Name: "mine", Image: "fake", Definition: models.Definition{
 		Providers: []string{"far"}, Names: map[string]string{"far": "mine"},
 	}}
-	r.must(client.CheckTemplate(t.Context(), models.Owner{Tenant: tenant}, mine))
-	_, err := r.store.PutTemplate(t.Context(), models.Owner{Tenant: tenant}, mine)
-	r.must(err)
-	r.must(r.store.SetProviders(t.Context(), tenant, []string{"near"}))
+	r.Must(client.CheckTemplate(t.Context(), models.Owner{Tenant: jobsrig.Tenant}, mine))
+	_, err := r.Store.PutTemplate(t.Context(), models.Owner{Tenant: jobsrig.Tenant}, mine)
+	r.Must(err)
+	r.Must(r.Store.SetProviders(t.Context(), jobsrig.Tenant, []string{"near"}))
 	want(jobs.CreateSandbox{Template: "mine"}, "far")
 	want(jobs.CreateSandbox{Template: "other"}, "near")
 	want(jobs.CreateSandbox{Provider: "far"}, "far")
@@ -173,32 +174,32 @@ func TestWhichProvider(t *testing.T) {
 		{"egress", "as a whole", jobs.CreateSandbox{Provider: "near", Egress: policy("example.com")}},
 		{"on_timeout", "cannot pause", jobs.CreateSandbox{Provider: "near", OnTimeout: "pause"}},
 	} {
-		_, err := client.Create(t.Context(), c.wish, options())
+		_, err := client.Create(t.Context(), c.wish, jobsrig.Options())
 		refused(c.field, c.text, err)
 	}
 	mine.Definition.Names = map[string]string{"near": "somebody-elses"}
-	refused("names", "not allowed", client.CheckTemplate(t.Context(), models.Owner{Tenant: tenant}, mine))
-	r.must(client.CheckTemplate(t.Context(), models.Owner{}, mine)) // the operator's own
+	refused("names", "not allowed", client.CheckTemplate(t.Context(), models.Owner{Tenant: jobsrig.Tenant}, mine))
+	r.Must(client.CheckTemplate(t.Context(), models.Owner{}, mine)) // the operator's own
 }
 
 // TestWhatAProviderCannotDoIsRefusedAtOnce: no job is written down.
 func TestWhatAProviderCannotDoIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
+	r.Scheduler()
 	client, _, _ := r.places()
 	box, _ := r.createBy(client, jobs.CreateSandbox{})
 	for _, args := range []kind.Args{
 		&kind.Pause{}, &kind.Exec{Command: "true", Background: true}, &kind.Exec{Command: "true", Stdin: "x"},
 		&kind.Code{Code: "1"}, &kind.SetEgress{},
 	} {
-		_, err := client.Submit(t.Context(), box.ID, args, options())
+		_, err := client.Submit(t.Context(), box.ID, args, jobsrig.Options())
 		if !errors.Is(err, &providers.Error{Class: providers.NotSupported}) {
 			t.Errorf("%T answers %v", args, err)
 		}
 	}
-	list, err := r.store.Jobs(t.Context(), tenant, models.JobFilter{Limit: 100})
-	r.must(err)
+	list, err := r.Store.Jobs(t.Context(), jobsrig.Tenant, models.JobFilter{Limit: 100})
+	r.Must(err)
 	if slices.ContainsFunc(list, func(j models.Job) bool { return j.Kind != models.KindCreate }) {
 		t.Errorf("written down: %+v", list)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
@@ -57,7 +58,7 @@ func TestTwoProvidersOneInTrouble(t *testing.T) {
 	t.Parallel()
 	const seed = 7
 	r := newRig(t)
-	r.scheduler()
+	r.Scheduler()
 	client, near, far := r.places()
 	bad := &trouble{dice: rand.New(rand.NewPCG(seed, seed))} //nolint:gosec // the same faults every time
 	near.OnCall(bad.decide)
@@ -65,46 +66,46 @@ func TestTwoProvidersOneInTrouble(t *testing.T) {
 	var moved atomic.Int64
 	for range 40 {
 		callers.Go(func() {
-			out, err := client.Create(t.Context(), jobs.CreateSandbox{Providers: []string{"near", "far"}}, options())
+			out, err := client.Create(t.Context(), jobs.CreateSandbox{Providers: []string{"near", "far"}}, jobsrig.Options())
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			if j := r.wait(out.Jobs[0].ID); j.State != models.Succeeded {
+			if j := r.Wait(out.Jobs[0].ID); j.State != models.Succeeded {
 				t.Errorf("a create ended %s: %+v", j.State, j.Error)
 				return
 			}
-			if r.sandbox(out.Sandbox.ID).Provider == "far" {
+			if r.Sandbox(out.Sandbox.ID).Provider == "far" {
 				moved.Add(1)
 			}
-			exec, err := client.Submit(t.Context(), out.Sandbox.ID, &kind.Exec{Command: "fake:append log x; fake:stdout done"}, options())
+			exec, err := client.Submit(t.Context(), out.Sandbox.ID, &kind.Exec{Command: "fake:append log x; fake:stdout done"}, jobsrig.Options())
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			if j := r.wait(exec.Jobs[0].ID); j.State != models.Succeeded || string(j.Stdout) != "done" {
+			if j := r.Wait(exec.Jobs[0].ID); j.State != models.Succeeded || string(j.Stdout) != "done" {
 				t.Errorf("a command ended %s with %q: %+v", j.State, j.Stdout, j.Error)
 			}
 		})
 		callers.Go(func() {
-			out, err := client.Create(t.Context(), jobs.CreateSandbox{Provider: "far"}, options())
+			out, err := client.Create(t.Context(), jobs.CreateSandbox{Provider: "far"}, jobsrig.Options())
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			if j := r.wait(out.Jobs[0].ID); j.State != models.Succeeded || j.Attempt != 1 {
+			if j := r.Wait(out.Jobs[0].ID); j.State != models.Succeeded || j.Attempt != 1 {
 				t.Errorf("a create at the other provider ended %s at attempt %d: %+v", j.State, j.Attempt, j.Error)
 			}
 		})
 	}
-	r.eventually("the first has made some", func() bool { return len(near.List()) > 4 })
+	r.Eventually("the first has made some", func() bool { return len(near.List()) > 4 })
 	for range 3 {
 		bad.away.Store(true)
-		waits, err := client.Create(t.Context(), jobs.CreateSandbox{Provider: "near"}, options()) // which finds it out
-		r.must(err)
-		r.eventually("it is seen to be away", func() bool { return r.doing("near").Away > 0 })
+		waits, err := client.Create(t.Context(), jobs.CreateSandbox{Provider: "near"}, jobsrig.Options()) // which finds it out
+		r.Must(err)
+		r.Eventually("it is seen to be away", func() bool { return r.doing("near").Away > 0 })
 		bad.away.Store(false)
-		if j := r.wait(waits.Jobs[0].ID); j.State != models.Succeeded {
+		if j := r.Wait(waits.Jobs[0].ID); j.State != models.Succeeded {
 			t.Errorf("a create that has waited ended %s: %+v", j.State, j.Error)
 		}
 	}
@@ -114,18 +115,18 @@ func TestTwoProvidersOneInTrouble(t *testing.T) {
 		t.Errorf("%d of 40 creates were moved: there was no choice", moved.Load())
 	}
 	for name, state := range map[string]*fake.State{"near": near, "far": far} {
-		r.eventually("nobody's sandboxes are removed", func() bool {
-			live, err := r.store.Sandboxes(t.Context(), tenant, models.SandboxFilter{Live: true, Provider: name, Limit: 200})
-			r.must(err)
+		r.Eventually("nobody's sandboxes are removed", func() bool {
+			live, err := r.Store.Sandboxes(t.Context(), jobsrig.Tenant, models.SandboxFilter{Live: true, Provider: name, Limit: 200})
+			r.Must(err)
 			return len(live) == len(state.List())
 		})
 	}
-	live, err := r.store.Sandboxes(t.Context(), tenant, models.SandboxFilter{Live: true, Limit: 200})
-	r.must(err)
+	live, err := r.Store.Sandboxes(t.Context(), jobsrig.Tenant, models.SandboxFilter{Live: true, Limit: 200})
+	r.Must(err)
 	for _, b := range live {
-		out, err := client.Submit(t.Context(), b.ID, &kind.Stat{Path: "log"}, options())
-		r.must(err)
-		if j := r.wait(out.Jobs[0].ID); j.State == models.Succeeded && string(j.Result) != "" && !oneByte(j) {
+		out, err := client.Submit(t.Context(), b.ID, &kind.Stat{Path: "log"}, jobsrig.Options())
+		r.Must(err)
+		if j := r.Wait(out.Jobs[0].ID); j.State == models.Succeeded && string(j.Result) != "" && !oneByte(j) {
 			t.Errorf("the command in %s ran more than once: %s", b.ID, j.Result)
 		}
 	}
@@ -138,8 +139,8 @@ func oneByte(j models.Job) bool {
 
 // doing is how a provider is doing.
 func (r *rig) doing(name string) models.ProviderState {
-	r.t.Helper()
-	all, err := r.store.ProviderStates(r.t.Context())
-	r.must(err)
+	r.T.Helper()
+	all, err := r.Store.ProviderStates(r.T.Context())
+	r.Must(err)
 	return all[name]
 }

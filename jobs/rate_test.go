@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sandyard/dev/faultproxy"
+	"sandyard/dev/jobsrig"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
 	"sandyard/jobs/queue"
@@ -22,28 +23,28 @@ import (
 const slowly = 0.001
 
 func (r *rig) rate(burst float64) {
-	r.t.Helper()
+	r.T.Helper()
 	v := slowly
-	r.must(r.store.ChangeTenant(r.t.Context(), tenant, models.Ceilings{"job_rate": &v, "job_burst": &burst}))
+	r.Must(r.Store.ChangeTenant(r.T.Context(), jobsrig.Tenant, models.Ceilings{"job_rate": &v, "job_burst": &burst}))
 }
 
 // process is another API process: it knows the limits of the database as they are now.
 func (r *rig) process(rdb redis.UniversalClient) (*jobs.Client, *queue.Queue) {
-	r.t.Helper()
-	store, err := models.Open(r.t.Context(), r.dsn, 8, models.Limits{Window: 64})
-	r.must(err)
-	q := queue.NewQueue(rdb, r.log)
-	r.t.Cleanup(func() {
+	r.T.Helper()
+	store, err := models.Open(r.T.Context(), r.DSN, 8, models.Limits{Window: 64})
+	r.Must(err)
+	q := queue.NewQueue(rdb, r.Log)
+	r.T.Cleanup(func() {
 		q.Close()
-		r.must(store.Close())
+		r.Must(store.Close())
 	})
-	return jobs.NewClient(store, q, r.client.Catalog(), r.log), q
+	return jobs.NewClient(store, q, r.Client.Catalog(), r.Log), q
 }
 
 // patient is process with a queue that waits for a slow Redis: only without an answer is a rate not checked.
 func (r *rig) patient() (*jobs.Client, *queue.Queue) {
-	r.t.Helper()
-	client, q := r.process(r.rdb)
+	r.T.Helper()
+	client, q := r.process(r.RDB)
 	q.Wait(time.Minute)
 	return client, q
 }
@@ -61,7 +62,7 @@ func refusedRate(t *testing.T, err error, limit string, burst float64) {
 func TestJobRateIsOneForAllProcesses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	box, _ := r.create(jobs.CreateSandbox{})
+	box, _ := r.Create(jobs.CreateSandbox{})
 	r.rate(7)
 	one, _ := r.patient()
 	two, _ := r.patient()
@@ -71,7 +72,7 @@ func TestJobRateIsOneForAllProcesses(t *testing.T) {
 	for i := range 60 {
 		client := []*jobs.Client{one, two}[i%2]
 		all.Go(func() {
-			_, err := client.Submit(context.Background(), box, &kind.Exec{Command: "x"}, options())
+			_, err := client.Submit(context.Background(), box, &kind.Exec{Command: "x"}, jobsrig.Options())
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -85,7 +86,7 @@ func TestJobRateIsOneForAllProcesses(t *testing.T) {
 	if accepted != 7 {
 		t.Errorf("%d of 60 jobs were accepted, 7 may come at once", accepted)
 	}
-	if _, err := one.Delete(t.Context(), box, false, options()); err != nil {
+	if _, err := one.Delete(t.Context(), box, false, jobsrig.Options()); err != nil {
 		t.Errorf("a delete makes room: %v", err)
 	}
 }
@@ -94,18 +95,18 @@ func TestJobRateIsOneForAllProcesses(t *testing.T) {
 func TestJobRateChargesWhatIsAccepted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	box, _ := r.create(jobs.CreateSandbox{})
+	box, _ := r.Create(jobs.CreateSandbox{})
 	r.rate(3)
 	client, _ := r.patient()
 	submit := func(sandbox, key string) (models.Submitted, error) {
-		o := options()
+		o := jobsrig.Options()
 		o.IdempotencyKey, o.Request = key, []byte("request")
 		return client.Submit(t.Context(), sandbox, &kind.Exec{Command: "x"}, o)
 	}
 	var first string
 	for i := range 5 {
 		out, err := submit(box, "key")
-		r.must(err)
+		r.Must(err)
 		if first = out.Jobs[0].ID; out.Replayed != (i > 0) {
 			t.Errorf("call %d: replayed %v", i, out.Replayed)
 		}
@@ -115,14 +116,14 @@ func TestJobRateChargesWhatIsAccepted(t *testing.T) {
 	}
 	for i := range 2 {
 		_, err := submit(box, strconv.Itoa(i))
-		r.must(err)
+		r.Must(err)
 	}
 	_, err := submit(box, "another")
 	refusedRate(t, err, "job_rate", 3)
 	if out, err := submit(box, "key"); err != nil || !out.Replayed || out.Jobs[0].ID != first {
 		t.Errorf("a repeat where nothing is left: %+v, %v", out, err)
 	}
-	if _, err := client.Create(t.Context(), jobs.CreateSandbox{}, options()); err == nil {
+	if _, err := client.Create(t.Context(), jobs.CreateSandbox{}, jobsrig.Options()); err == nil {
 		t.Error("a sandbox beyond the rate was accepted")
 	}
 }
@@ -131,36 +132,36 @@ func TestJobRateChargesWhatIsAccepted(t *testing.T) {
 func TestJobRateOfUsers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	box, _ := r.create(jobs.CreateSandbox{})
-	u, err := r.store.CreateUser(t.Context(), tenant, "user", "", models.RoleMember)
-	r.must(err)
+	box, _ := r.Create(jobs.CreateSandbox{})
+	u, err := r.Store.CreateUser(t.Context(), jobsrig.Tenant, "user", "", models.RoleMember)
+	r.Must(err)
 	rate, burst := slowly, 2.0
-	_, err = r.store.ChangeUser(t.Context(), tenant, u.ID, models.UserChange{Limits: models.Ceilings{"job_rate": &rate, "job_burst": &burst}})
-	r.must(err)
+	_, err = r.Store.ChangeUser(t.Context(), jobsrig.Tenant, u.ID, models.UserChange{Limits: models.Ceilings{"job_rate": &rate, "job_burst": &burst}})
+	r.Must(err)
 	r.rate(5)
 	client, queue := r.patient()
 	submit := func(user string) error {
-		o := options()
+		o := jobsrig.Options()
 		o.User = user
 		_, err := client.Submit(t.Context(), box, &kind.Exec{Command: "x"}, o)
 		return err
 	}
 	for range 2 {
-		r.must(submit(u.ID))
+		r.Must(submit(u.ID))
 	}
 	for range 4 {
 		refusedRate(t, submit(u.ID), "user_job_rate", 2)
 	}
 	var buckets []models.Bucket
-	r.eventually("a process that has counted before knows both", func() bool {
-		buckets, err = r.store.Buckets(t.Context(), tenant, u.ID)
+	r.Eventually("a process that has counted before knows both", func() bool {
+		buckets, err = r.Store.Buckets(t.Context(), jobsrig.Tenant, u.ID)
 		return err == nil && len(buckets) == 2
 	})
 	if n, err := queue.Lacking(t.Context(), buckets); err != nil || len(n) != 2 || n[0] != 2 || n[1] != 2 {
 		t.Errorf("tokens taken: %v, %v", n, err)
 	}
 	for range 3 {
-		r.must(submit(""))
+		r.Must(submit(""))
 	}
 	refusedRate(t, submit(""), "job_rate", 5)
 	refusedRate(t, submit(u.ID), "job_rate", 5)
@@ -170,24 +171,24 @@ func TestJobRateOfUsers(t *testing.T) {
 func TestJobRateIsOpenWithoutRedis(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	box, _ := r.create(jobs.CreateSandbox{})
+	box, _ := r.Create(jobs.CreateSandbox{})
 	r.rate(1)
-	proxy, socket := faultproxy.Redis(t, r.redis.Network, r.redis.Addr)
-	rdb := queue.NewRedis(&redis.Options{Network: "unix", Addr: socket, DB: r.redis.DB})
-	t.Cleanup(func() { r.must(rdb.Close()) })
+	proxy, socket := faultproxy.Redis(t, r.Redis.Network, r.Redis.Addr)
+	rdb := queue.NewRedis(&redis.Options{Network: "unix", Addr: socket, DB: r.Redis.DB})
+	t.Cleanup(func() { r.Must(rdb.Close()) })
 	client, queue := r.process(rdb)
 	submit := func() error {
-		_, err := client.Submit(t.Context(), box, &kind.Exec{Command: "x"}, options())
+		_, err := client.Submit(t.Context(), box, &kind.Exec{Command: "x"}, jobsrig.Options())
 		return err
 	}
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(queue.Metrics())
 	unchecked := func() float64 {
 		all, err := reg.Gather()
-		r.must(err)
+		r.Must(err)
 		return all[0].GetMetric()[0].GetCounter().GetValue()
 	}
-	r.must(submit())
+	r.Must(submit())
 	refusedRate(t, submit(), "job_rate", 1)
 	if n := unchecked(); n != 0 {
 		t.Errorf("%v were not checked while Redis was there", n)
@@ -196,7 +197,7 @@ func TestJobRateIsOpenWithoutRedis(t *testing.T) {
 		before := unchecked()
 		away()
 		for range 3 {
-			r.must(submit())
+			r.Must(submit())
 		}
 		if n := unchecked(); n != before+3 {
 			t.Errorf("%v of 3 were not checked", n-before)
@@ -204,7 +205,7 @@ func TestJobRateIsOpenWithoutRedis(t *testing.T) {
 	}
 	proxy.On(nil)
 	proxy.Back()
-	r.eventually("Redis answers and the rate holds", func() bool { return errors.As(submit(), new(*models.LimitError)) })
+	r.Eventually("Redis answers and the rate holds", func() bool { return errors.As(submit(), new(*models.LimitError)) })
 }
 
 // TestTokensComeBack pins that a bucket fills with time and holds no more than its burst, by the clock of Redis.
@@ -212,23 +213,23 @@ func TestTokensComeBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	perSecond, most := 1000.0, 4
-	buckets := []models.Bucket{{Rate: models.Rate{JobRate: &perSecond, JobBurst: &most}, Tenant: tenant}}
-	box, _ := r.create(jobs.CreateSandbox{})
+	buckets := []models.Bucket{{Rate: models.Rate{JobRate: &perSecond, JobBurst: &most}, Tenant: jobsrig.Tenant}}
+	box, _ := r.Create(jobs.CreateSandbox{})
 	burst := float64(most)
-	r.must(r.store.ChangeTenant(t.Context(), tenant, models.Ceilings{"job_rate": &perSecond, "job_burst": &burst}))
+	r.Must(r.Store.ChangeTenant(t.Context(), jobsrig.Tenant, models.Ceilings{"job_rate": &perSecond, "job_burst": &burst}))
 	client, queue := r.patient()
 	for range 20 { // each waits for the one before it: a token has come back by then, or comes
-		r.eventually("a token", func() bool {
-			_, err := client.Submit(t.Context(), box, &kind.Exec{Command: "x"}, options())
+		r.Eventually("a token", func() bool {
+			_, err := client.Submit(t.Context(), box, &kind.Exec{Command: "x"}, jobsrig.Options())
 			return err == nil
 		})
 	}
-	r.eventually("the bucket is full again", func() bool {
+	r.Eventually("the bucket is full again", func() bool {
 		n, err := queue.Lacking(t.Context(), buckets)
 		return err == nil && n[0] == 0
 	})
-	r.eventually("nothing is kept of a full bucket", func() bool {
-		n, err := r.rdb.Exists(t.Context(), "sandyard:rate:{"+tenant+"}").Result()
+	r.Eventually("nothing is kept of a full bucket", func() bool {
+		n, err := r.RDB.Exists(t.Context(), "sandyard:rate:{"+jobsrig.Tenant+"}").Result()
 		return err == nil && n == 0
 	})
 	if (models.Rate{JobRate: &perSecond}).Burst() != 1000 || (models.Rate{JobRate: new(float64)}).Burst() != 1 {

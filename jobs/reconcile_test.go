@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
@@ -29,16 +30,16 @@ func reconciling(grace time.Duration) func(*worker.Config) {
 
 // plant makes a resource on a backend that no job has asked for.
 func (r *rig) plant(state *fake.State, id string) {
-	r.t.Helper()
-	_, err := fake.New(fake.Options{State: state}).Create(r.t.Context(), providers.Spec{ID: id, Image: "fake"})
-	r.must(err)
+	r.T.Helper()
+	_, err := fake.New(fake.Options{State: state}).Create(r.T.Context(), providers.Spec{ID: id, Image: "fake"})
+	r.Must(err)
 }
 
 // has says whether a backend has a resource.
 func (r *rig) has(state *fake.State, id string) bool {
-	r.t.Helper()
-	list, err := fake.New(fake.Options{State: state}).List(r.t.Context())
-	r.must(err)
+	r.T.Helper()
+	list, err := fake.New(fake.Options{State: state}).List(r.T.Context())
+	r.Must(err)
 	for _, i := range list {
 		if i.ID == id {
 			return true
@@ -49,9 +50,9 @@ func (r *rig) has(state *fake.State, id string) bool {
 
 // happened says whether a sandbox has had an event, with its reason.
 func (r *rig) happened(sandbox, event string) (reason string, ok bool) {
-	r.t.Helper()
-	list, err := r.store.Events(r.t.Context(), tenant, models.EventFilter{Sandbox: sandbox, Limit: 1000})
-	r.must(err)
+	r.T.Helper()
+	list, err := r.Store.Events(r.T.Context(), jobsrig.Tenant, models.EventFilter{Sandbox: sandbox, Limit: 1000})
+	r.Must(err)
 	for _, e := range list {
 		if e.Event == event {
 			if e.Reason != nil {
@@ -66,22 +67,22 @@ func (r *rig) happened(sandbox, event string) (reason string, ok bool) {
 func TestReconcileRemovesWhatNoSandboxHas(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
+	r.Scheduler()
 	reg := prometheus.NewRegistry()
-	r.plant(r.state, "neverheardof")
-	r.worker(4, reconciling(200*time.Millisecond), func(c *worker.Config) { c.Metrics = worker.NewMetrics(reg) })
-	kept, created := r.create(jobs.CreateSandbox{})
-	gone, _ := r.create(jobs.CreateSandbox{})
-	r.wait(created)
-	out, err := r.client.Delete(t.Context(), gone, false, options())
-	r.must(err)
-	r.wait(out.Jobs[0].ID)
-	r.plant(r.state, gone) // as a create that its engine finished after the delete
-	r.eventually("the orphans are removed", func() bool { return !r.has(r.state, "neverheardof") && !r.has(r.state, gone) })
-	if !r.has(r.state, kept) || r.sandbox(kept).State != models.SandboxRunning {
-		t.Errorf("the living sandbox is %s", r.sandbox(kept).State)
+	r.plant(r.State, "neverheardof")
+	r.Worker(4, reconciling(200*time.Millisecond), func(c *worker.Config) { c.Metrics = worker.NewMetrics(reg) })
+	kept, created := r.Create(jobs.CreateSandbox{})
+	gone, _ := r.Create(jobs.CreateSandbox{})
+	r.Wait(created)
+	out, err := r.Client.Delete(t.Context(), gone, false, jobsrig.Options())
+	r.Must(err)
+	r.Wait(out.Jobs[0].ID)
+	r.plant(r.State, gone) // as a create that its engine finished after the delete
+	r.Eventually("the orphans are removed", func() bool { return !r.has(r.State, "neverheardof") && !r.has(r.State, gone) })
+	if !r.has(r.State, kept) || r.Sandbox(kept).State != models.SandboxRunning {
+		t.Errorf("the living sandbox is %s", r.Sandbox(kept).State)
 	}
-	r.eventually("both are counted", func() bool { return counted(t, reg, "orphan") == 2 })
+	r.Eventually("both are counted", func() bool { return counted(t, reg, "orphan") == 2 })
 	if n := counted(t, reg, "lost"); n != 0 {
 		t.Errorf("%v sandboxes were counted as lost", n)
 	}
@@ -124,14 +125,14 @@ func (s *sweeping) Sweep(context.Context) (map[string]int, error) {
 func TestReconcileCountsWhatIsSwept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
+	r.Scheduler()
 	reg := prometheus.NewRegistry()
-	p := &sweeping{Provider: fake.New(fake.Options{State: r.state, PerNode: true})}
-	r.worker(2, reconciling(0), func(c *worker.Config) { c.Provider, c.Metrics = p, worker.NewMetrics(reg) })
-	t.Cleanup(func() { r.must(p.Close()) })
-	r.eventually("it sweeps again", func() bool { return p.sweeps.Load() > 2 })
-	r.plant(r.state, "neverheardof")
-	r.eventually("the orphan is removed", func() bool { return !r.has(r.state, "neverheardof") })
+	p := &sweeping{Provider: fake.New(fake.Options{State: r.State, PerNode: true})}
+	r.Worker(2, reconciling(0), func(c *worker.Config) { c.Provider, c.Metrics = p, worker.NewMetrics(reg) })
+	t.Cleanup(func() { r.Must(p.Close()) })
+	r.Eventually("it sweeps again", func() bool { return p.sweeps.Load() > 2 })
+	r.plant(r.State, "neverheardof")
+	r.Eventually("the orphan is removed", func() bool { return !r.has(r.State, "neverheardof") })
 	for sort, want := range map[string]float64{"volume": 2, "pool": 1, "filler": 0, "image": 0} {
 		if n := counted(t, reg, sort); n != want {
 			t.Errorf("%v of %s are counted, want %v", n, sort, want)
@@ -144,31 +145,31 @@ func TestReconcileCountsWhatIsSwept(t *testing.T) {
 func TestWhatCannotBeRemovedKeepsNothingWaiting(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
-	p := &sweeping{Provider: fake.New(fake.Options{State: r.state, PerNode: true})}
-	t.Cleanup(func() { r.must(p.Close()) })
-	r.worker(2, reconciling(0), func(c *worker.Config) { c.Provider = p })
+	r.Scheduler()
+	p := &sweeping{Provider: fake.New(fake.Options{State: r.State, PerNode: true})}
+	t.Cleanup(func() { r.Must(p.Close()) })
+	r.Worker(2, reconciling(0), func(c *worker.Config) { c.Provider = p })
 	box := r.readied()
-	r.state.OnCall(func(op fake.Op, sandbox string) (fake.Fault, bool) {
+	r.State.OnCall(func(op fake.Op, sandbox string) (fake.Fault, bool) {
 		late := fake.Fault{Delay: 100 * time.Millisecond, Err: providers.Errorf(providers.Internal, "it cannot be removed")}
 		late.Hang = strings.HasPrefix(sandbox, "hangs")
 		return late, op == fake.OpDelete && (late.Hang || strings.HasPrefix(sandbox, "fails"))
 	})
 	for n := range 20 {
-		r.plant(r.state, fmt.Sprintf("fails%02d", n))
+		r.plant(r.State, fmt.Sprintf("fails%02d", n))
 	}
 	for n := range 4 {
-		r.plant(r.state, fmt.Sprintf("hangs%02d", n))
+		r.plant(r.State, fmt.Sprintf("hangs%02d", n))
 	}
-	r.eventually("the removals have begun", func() bool { return r.state.Calls(fake.OpDelete) >= 8 })
+	r.Eventually("the removals have begun", func() bool { return r.State.Calls(fake.OpDelete) >= 8 })
 	swept := p.sweeps.Load()
-	r.state.Crash(box)
-	r.plant(r.state, "nothingwrong")
-	r.eventually("the loss is noticed", func() bool { return r.sandbox(box).State == models.SandboxLost })
-	r.eventually("the provider sweeps", func() bool { return p.sweeps.Load() > swept+1 })
-	r.eventually("no body is left", func() bool { return !r.has(r.state, box) })
-	r.eventually("what can be removed is", func() bool { return !r.has(r.state, "nothingwrong") })
-	if !r.has(r.state, "fails00") || !r.has(r.state, "hangs00") {
+	r.State.Crash(box)
+	r.plant(r.State, "nothingwrong")
+	r.Eventually("the loss is noticed", func() bool { return r.Sandbox(box).State == models.SandboxLost })
+	r.Eventually("the provider sweeps", func() bool { return p.sweeps.Load() > swept+1 })
+	r.Eventually("no body is left", func() bool { return !r.has(r.State, box) })
+	r.Eventually("what can be removed is", func() bool { return !r.has(r.State, "nothingwrong") })
+	if !r.has(r.State, "fails00") || !r.has(r.State, "hangs00") {
 		t.Error("what was not to be removed is gone")
 	}
 }
@@ -176,28 +177,28 @@ func TestWhatCannotBeRemovedKeepsNothingWaiting(t *testing.T) {
 func TestReconcileNoticesTheDeadAndTheVanished(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
-	r.worker(4, reconciling(200*time.Millisecond))
-	killed, made := r.create(jobs.CreateSandbox{})
-	removed, made2 := r.create(jobs.CreateSandbox{})
-	paused, _ := r.create(jobs.CreateSandbox{})
-	kept, made3 := r.create(jobs.CreateSandbox{})
-	for _, id := range []string{made, made2, made3, r.submit(paused, &kind.Pause{}, options())} {
-		r.wait(id)
+	r.Scheduler()
+	r.Worker(4, reconciling(200*time.Millisecond))
+	killed, made := r.Create(jobs.CreateSandbox{})
+	removed, made2 := r.Create(jobs.CreateSandbox{})
+	paused, _ := r.Create(jobs.CreateSandbox{})
+	kept, made3 := r.Create(jobs.CreateSandbox{})
+	for _, id := range []string{made, made2, made3, r.Submit(paused, &kind.Pause{}, jobsrig.Options())} {
+		r.Wait(id)
 	}
-	r.state.Crash(killed)
-	r.state.Vanish(removed)
-	r.state.Crash(paused)
+	r.State.Crash(killed)
+	r.State.Vanish(removed)
+	r.State.Crash(paused)
 	for box, why := range map[string]string{
 		killed: "it died or was killed outside Sandyard", removed: "it was removed outside Sandyard", paused: "it died or was killed outside Sandyard",
 	} {
-		r.eventually("the loss is noticed", func() bool { return r.sandbox(box).State == models.SandboxLost })
+		r.Eventually("the loss is noticed", func() bool { return r.Sandbox(box).State == models.SandboxLost })
 		if reason, ok := r.happened(box, "sandbox.lost"); !ok || reason != why {
 			t.Errorf("the event says %q, want %q", reason, why)
 		}
 	}
-	r.eventually("no body is left", func() bool { return !r.has(r.state, killed) && !r.has(r.state, paused) })
-	if b := r.sandbox(kept); b.State != models.SandboxRunning {
+	r.Eventually("no body is left", func() bool { return !r.has(r.State, killed) && !r.has(r.State, paused) })
+	if b := r.Sandbox(kept); b.State != models.SandboxRunning {
 		t.Errorf("the living sandbox is %s", b.State)
 	}
 }
@@ -221,22 +222,22 @@ func (p lagging) List(ctx context.Context) ([]providers.Instance, error) {
 func TestAListThatLagsLosesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
+	r.Scheduler()
 	unlisted, lists := &sync.Map{}, &atomic.Int32{}
-	r.worker(4, reconciling(0), func(c *worker.Config) {
+	r.Worker(4, reconciling(0), func(c *worker.Config) {
 		inner, _ := c.Provider.(*fake.Provider)
 		c.Provider = lagging{inner, unlisted, lists}
 	})
 	kept, removed := r.readied(), r.readied()
-	r.state.Vanish(removed)
+	r.State.Vanish(removed)
 	unlisted.Store(kept, nil)
 	before := lists.Load()
-	r.eventually("what was removed is lost", func() bool { return r.sandbox(removed).State == models.SandboxLost })
-	r.eventually("some lists have lacked the other", func() bool { return lists.Load() > before+3 })
-	if b := r.sandbox(kept); b.State != models.SandboxRunning {
+	r.Eventually("what was removed is lost", func() bool { return r.Sandbox(removed).State == models.SandboxLost })
+	r.Eventually("some lists have lacked the other", func() bool { return lists.Load() > before+3 })
+	if b := r.Sandbox(kept); b.State != models.SandboxRunning {
 		t.Errorf("a sandbox that a list lacked is %s", b.State)
 	}
-	if j := r.wait(r.exec(kept, "fake:stdout alive")); string(j.Stdout) != "alive" {
+	if j := r.Wait(r.Exec(kept, "fake:stdout alive")); string(j.Stdout) != "alive" {
 		t.Errorf("its exec: %s %+v", j.State, j.Error)
 	}
 }
@@ -244,16 +245,16 @@ func TestAListThatLagsLosesNothing(t *testing.T) {
 func TestReconcileSeesWhatIsPausedBehindItsBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
-	r.worker(4, reconciling(0))
-	box, created := r.create(jobs.CreateSandbox{})
-	r.wait(created)
-	r.must(fake.New(fake.Options{State: r.state}).Pause(t.Context(), box))
-	r.eventually("the row says so", func() bool { return r.sandbox(box).State == models.SandboxPaused })
-	if j := r.wait(r.submit(box, &kind.Resume{}, options())); j.State != models.Succeeded {
+	r.Scheduler()
+	r.Worker(4, reconciling(0))
+	box, created := r.Create(jobs.CreateSandbox{})
+	r.Wait(created)
+	r.Must(fake.New(fake.Options{State: r.State}).Pause(t.Context(), box))
+	r.Eventually("the row says so", func() bool { return r.Sandbox(box).State == models.SandboxPaused })
+	if j := r.Wait(r.Submit(box, &kind.Resume{}, jobsrig.Options())); j.State != models.Succeeded {
 		t.Errorf("resume: %s %+v", j.State, j.Error)
 	}
-	if b := r.sandbox(box); b.State != models.SandboxRunning || *b.Observed != "running" {
+	if b := r.Sandbox(box); b.State != models.SandboxRunning || *b.Observed != "running" {
 		t.Errorf("the resumed sandbox is %s, observed %s", b.State, *b.Observed)
 	}
 }
@@ -262,19 +263,19 @@ func TestReconcileSeesWhatIsPausedBehindItsBack(t *testing.T) {
 func TestWhatIsResumedBehindItsBackLivesOn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	box, _ := r.create(jobs.CreateSandbox{IdleTimeoutSeconds: 3600, TimeoutSeconds: 3600})
-	paused := r.submit(box, &kind.Pause{}, options())
-	r.worker(4, reconciling(0))
-	r.wait(paused)
-	r.sql("UPDATE sandboxes SET last_active_at = now() - interval '2 hours', expires_at = now() - interval '1 hour'")
-	r.must(fake.New(fake.Options{State: r.state}).Resume(t.Context(), box))
-	r.eventually("the row says so", func() bool { return r.sandbox(box).State == models.SandboxRunning })
-	idle, err := r.store.Due(t.Context(), models.DueIdle(time.Now()), 1)
-	r.must(err)
-	late, err := r.store.Due(t.Context(), models.DueTimeout(), 1)
-	r.must(err)
+	box, _ := r.Create(jobs.CreateSandbox{IdleTimeoutSeconds: 3600, TimeoutSeconds: 3600})
+	paused := r.Submit(box, &kind.Pause{}, jobsrig.Options())
+	r.Worker(4, reconciling(0))
+	r.Wait(paused)
+	r.SQL("UPDATE sandboxes SET last_active_at = now() - interval '2 hours', expires_at = now() - interval '1 hour'")
+	r.Must(fake.New(fake.Options{State: r.State}).Resume(t.Context(), box))
+	r.Eventually("the row says so", func() bool { return r.Sandbox(box).State == models.SandboxRunning })
+	idle, err := r.Store.Due(t.Context(), models.DueIdle(time.Now()), 1)
+	r.Must(err)
+	late, err := r.Store.Due(t.Context(), models.DueTimeout(), 1)
+	r.Must(err)
 	if len(idle) > 0 || len(late) > 0 {
-		b := r.sandbox(box)
+		b := r.Sandbox(box)
 		t.Errorf("last active at %v, expires at %v: it would end at once", b.LastActiveAt, b.ExpiresAt)
 	}
 }
@@ -284,23 +285,23 @@ func TestWhatIsResumedBehindItsBackLivesOn(t *testing.T) {
 func TestAnEngineThatIsAwayProvesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
-	r.worker(4, reconciling(0))
-	survivor, created := r.create(jobs.CreateSandbox{})
-	victim, created2 := r.create(jobs.CreateSandbox{})
-	r.wait(created)
-	r.wait(created2)
-	before := r.state.Calls(fake.OpList)
-	r.state.Inject(fake.Fault{Op: fake.OpList, Times: 10, Err: providers.Errorf(providers.Unavailable, "the engine restarts")})
-	r.eventually("the engine is away", func() bool { return r.state.Calls(fake.OpList) >= before+4 })
+	r.Scheduler()
+	r.Worker(4, reconciling(0))
+	survivor, created := r.Create(jobs.CreateSandbox{})
+	victim, created2 := r.Create(jobs.CreateSandbox{})
+	r.Wait(created)
+	r.Wait(created2)
+	before := r.State.Calls(fake.OpList)
+	r.State.Inject(fake.Fault{Op: fake.OpList, Times: 10, Err: providers.Errorf(providers.Unavailable, "the engine restarts")})
+	r.Eventually("the engine is away", func() bool { return r.State.Calls(fake.OpList) >= before+4 })
 	for _, box := range []string{survivor, victim} {
-		if b := r.sandbox(box); b.State != models.SandboxRunning {
+		if b := r.Sandbox(box); b.State != models.SandboxRunning {
 			t.Errorf("while the engine is away the sandbox is %s", b.State)
 		}
 	}
-	r.state.Crash(victim)
-	r.eventually("the engine is back and the victim found dead", func() bool { return r.sandbox(victim).State == models.SandboxLost })
-	if j := r.wait(r.exec(survivor, "fake:stdout alive")); string(j.Stdout) != "alive" {
+	r.State.Crash(victim)
+	r.Eventually("the engine is back and the victim found dead", func() bool { return r.Sandbox(victim).State == models.SandboxLost })
+	if j := r.Wait(r.Exec(survivor, "fake:stdout alive")); string(j.Stdout) != "alive" {
 		t.Errorf("the survivor's exec: %s %+v", j.State, j.Error)
 	}
 }
@@ -309,16 +310,16 @@ func TestOneWorkerOfAnEngineReconciles(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
-	first := r.worker(2, reconciling(0))
-	box, created := r.create(jobs.CreateSandbox{})
-	r.wait(created)
-	r.eventually("the first compares", func() bool { return r.state.Calls(fake.OpList) > 0 })
-	r.worker(2, reconciling(0))
+	r.Scheduler()
+	first := r.Worker(2, reconciling(0))
+	box, created := r.Create(jobs.CreateSandbox{})
+	r.Wait(created)
+	r.Eventually("the first compares", func() bool { return r.State.Calls(fake.OpList) > 0 })
+	r.Worker(2, reconciling(0))
 	first.Stop(t.Context()) // its lease goes with it
-	r.eventually("the sandbox is adopted", func() bool { return *r.sandbox(box).NodeID != first.Node() })
-	r.state.Vanish(box)
-	r.eventually("the second has taken over", func() bool { return r.sandbox(box).State == models.SandboxLost })
+	r.Eventually("the sandbox is adopted", func() bool { return *r.Sandbox(box).NodeID != first.Node() })
+	r.State.Vanish(box)
+	r.Eventually("the second has taken over", func() bool { return r.Sandbox(box).State == models.SandboxLost })
 }
 
 // TestSpoolsOfDeadWorkersAreDropped: a worker writes a command's end down and dies before it drops the output in the
@@ -326,30 +327,30 @@ func TestOneWorkerOfAnEngineReconciles(t *testing.T) {
 func TestSpoolsOfDeadWorkersAreDropped(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
+	r.Scheduler()
 	reg := prometheus.NewRegistry()
-	first := r.worker(4)
-	box, _ := r.create(jobs.CreateSandbox{})
-	behind := r.background(box, "fake:stdout kept")
-	r.wait(r.submit(box, &kind.ExecWait{ExecRef: ref(behind)}, options()))
-	before := r.state.Calls(fake.OpForget)
+	first := r.Worker(4)
+	box, _ := r.Create(jobs.CreateSandbox{})
+	behind := r.Background(box, "fake:stdout kept")
+	r.Wait(r.Submit(box, &kind.ExecWait{ExecRef: jobsrig.Ref(behind)}, jobsrig.Options()))
+	before := r.State.Calls(fake.OpForget)
 	var over atomic.Bool
-	r.state.OnCall(func(op fake.Op, _ string) (fake.Fault, bool) {
+	r.State.OnCall(func(op fake.Op, _ string) (fake.Fault, bool) {
 		return fake.Fault{Err: providers.Errorf(providers.Unavailable, "dead")}, op == fake.OpForget && !over.Load()
 	})
-	done := r.exec(box, "fake:stdout out")
-	r.wait(done)
-	r.eventually("the output is not dropped", func() bool { return r.state.Calls(fake.OpForget) > before })
+	done := r.Exec(box, "fake:stdout out")
+	r.Wait(done)
+	r.Eventually("the output is not dropped", func() bool { return r.State.Calls(fake.OpForget) > before })
 	first.Stop(t.Context()) // its lease goes with it
 	over.Store(true)
-	tried := r.state.Calls(fake.OpForget)
-	r.worker(4, func(c *worker.Config) { c.Metrics = worker.NewMetrics(reg) })
-	r.eventually("the next worker drops it", func() bool { return counted(t, reg, "spool") == 1 })
-	if n := r.state.Calls(fake.OpForget); n != tried+1 {
+	tried := r.State.Calls(fake.OpForget)
+	r.Worker(4, func(c *worker.Config) { c.Metrics = worker.NewMetrics(reg) })
+	r.Eventually("the next worker drops it", func() bool { return counted(t, reg, "spool") == 1 })
+	if n := r.State.Calls(fake.OpForget); n != tried+1 {
 		t.Errorf("%d outputs were dropped", n-tried)
 	}
-	sb, err := fake.New(fake.Options{State: r.state}).Open(t.Context(), box)
-	r.must(err)
+	sb, err := fake.New(fake.Options{State: r.State}).Open(t.Context(), box)
+	r.Must(err)
 	out, err := sb.(providers.Background).Output(t.Context(), behind, providers.OutputQuery{})
 	if err != nil || string(out.Data) != "kept" {
 		t.Errorf("the background command's output is %q, %v", out.Data, err)
@@ -362,28 +363,28 @@ func TestAnOutputInAPausedSandboxIsDropped(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
-	first := r.worker(4)
+	r.Scheduler()
+	first := r.Worker(4)
 	box := r.readied()
 	var over atomic.Bool
-	r.state.OnCall(func(op fake.Op, _ string) (fake.Fault, bool) {
+	r.State.OnCall(func(op fake.Op, _ string) (fake.Fault, bool) {
 		return fake.Fault{Err: providers.Errorf(providers.Unavailable, "no answer")}, op == fake.OpForget && !over.Load()
 	})
-	r.wait(r.exec(box, "fake:stdout out"))
-	r.eventually("the output is not dropped", func() bool { return r.state.Calls(fake.OpForget) > 0 })
-	r.wait(r.submit(box, &kind.Pause{}, options()))
-	r.sql("UPDATE sandboxes SET paused_at = now() - interval '1 hour'")
-	r.sql("UPDATE jobs SET finished_at = now() - interval '1 hour' WHERE kind = 'exec'")
+	r.Wait(r.Exec(box, "fake:stdout out"))
+	r.Eventually("the output is not dropped", func() bool { return r.State.Calls(fake.OpForget) > 0 })
+	r.Wait(r.Submit(box, &kind.Pause{}, jobsrig.Options()))
+	r.SQL("UPDATE sandboxes SET paused_at = now() - interval '1 hour'")
+	r.SQL("UPDATE jobs SET finished_at = now() - interval '1 hour' WHERE kind = 'exec'")
 	over.Store(true)
 	first.Stop(t.Context())
-	second := r.worker(4)
-	r.eventually("the sandbox is adopted", func() bool { return *r.sandbox(box).NodeID == second.Node() })
+	second := r.Worker(4)
+	r.Eventually("the sandbox is adopted", func() bool { return *r.Sandbox(box).NodeID == second.Node() })
 	second.Stop(t.Context())
-	r.sql("DELETE FROM nodes WHERE lease_until < now() AND id = '" + first.Node() + "'")
+	r.SQL("DELETE FROM nodes WHERE lease_until < now() AND id = '" + first.Node() + "'")
 	reg := prometheus.NewRegistry()
-	r.worker(4, func(c *worker.Config) { c.Metrics = worker.NewMetrics(reg) })
-	r.wait(r.submit(box, &kind.Resume{}, options()))
-	r.eventually("it is dropped in the resumed sandbox", func() bool { return counted(t, reg, "spool") == 1 })
+	r.Worker(4, func(c *worker.Config) { c.Metrics = worker.NewMetrics(reg) })
+	r.Wait(r.Submit(box, &kind.Resume{}, jobsrig.Options()))
+	r.Eventually("it is dropped in the resumed sandbox", func() bool { return counted(t, reg, "spool") == 1 })
 }
 
 // TestAWorkerThatStopsDropsWhatItCan: nobody else knows of an output that could not be dropped a while ago.
@@ -391,11 +392,11 @@ func TestAWorkerThatStopsDropsWhatItCan(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	reg := prometheus.NewRegistry()
-	w := r.worker(4, func(c *worker.Config) { c.Metrics = worker.NewMetrics(reg) })
+	w := r.Worker(4, func(c *worker.Config) { c.Metrics = worker.NewMetrics(reg) })
 	box := r.readied()
-	r.state.Inject(fake.Fault{Op: fake.OpForget, Err: providers.Errorf(providers.Unavailable, "no answer")})
-	r.wait(r.exec(box, "fake:stdout out"))
-	r.eventually("the output is not dropped", func() bool { return r.state.Calls(fake.OpForget) > 0 })
+	r.State.Inject(fake.Fault{Op: fake.OpForget, Err: providers.Errorf(providers.Unavailable, "no answer")})
+	r.Wait(r.Exec(box, "fake:stdout out"))
+	r.Eventually("the output is not dropped", func() bool { return r.State.Calls(fake.OpForget) > 0 })
 	w.Stop(t.Context())
 	if n := counted(t, reg, "spool"); n != 1 {
 		t.Errorf("%v outputs were dropped", n)
@@ -408,23 +409,23 @@ func TestAnOutputThatWasNotDroppedIsDroppedLater(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	reg := prometheus.NewRegistry()
-	r.worker(4, func(c *worker.Config) { c.Metrics = worker.NewMetrics(reg) })
+	r.Worker(4, func(c *worker.Config) { c.Metrics = worker.NewMetrics(reg) })
 	box := r.readied()
 	var over atomic.Bool
-	r.state.OnCall(func(op fake.Op, _ string) (fake.Fault, bool) {
+	r.State.OnCall(func(op fake.Op, _ string) (fake.Fault, bool) {
 		return fake.Fault{Err: providers.Errorf(providers.Unavailable, "no answer")}, op == fake.OpForget && !over.Load()
 	})
-	r.wait(r.exec(box, "fake:stdout one"))
-	r.wait(r.exec(box, "fake:stdout two"))
-	r.eventually("both outputs are not dropped", func() bool { return r.state.Calls(fake.OpForget) >= 2 })
+	r.Wait(r.Exec(box, "fake:stdout one"))
+	r.Wait(r.Exec(box, "fake:stdout two"))
+	r.Eventually("both outputs are not dropped", func() bool { return r.State.Calls(fake.OpForget) >= 2 })
 	over.Store(true)
-	r.eventually("both are dropped", func() bool { return counted(t, reg, "spool") == 2 })
+	r.Eventually("both are dropped", func() bool { return counted(t, reg, "spool") == 2 })
 	over.Store(false)
-	tried := r.state.Calls(fake.OpForget)
-	r.wait(r.exec(box, "fake:stdout three"))
-	r.eventually("the third output is not dropped", func() bool { return r.state.Calls(fake.OpForget) > tried })
-	r.wait(r.submit(box, &kind.Pause{}, options()))
+	tried := r.State.Calls(fake.OpForget)
+	r.Wait(r.Exec(box, "fake:stdout three"))
+	r.Eventually("the third output is not dropped", func() bool { return r.State.Calls(fake.OpForget) > tried })
+	r.Wait(r.Submit(box, &kind.Pause{}, jobsrig.Options()))
 	over.Store(true)
-	r.wait(r.submit(box, &kind.Resume{}, options()))
-	r.eventually("it is dropped in the resumed sandbox", func() bool { return counted(t, reg, "spool") == 3 })
+	r.Wait(r.Submit(box, &kind.Resume{}, jobsrig.Options()))
+	r.Eventually("it is dropped in the resumed sandbox", func() bool { return counted(t, reg, "spool") == 3 })
 }

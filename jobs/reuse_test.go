@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
 	"sandyard/models"
@@ -17,13 +18,13 @@ import (
 func TestSandboxesAreReusedByTheirLabels(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
-	r.worker(8)
+	r.Scheduler()
+	r.Worker(8)
 	wish := jobs.CreateSandbox{Labels: map[string]string{"thread": "18"}, Reuse: true}
 	create := func(wish jobs.CreateSandbox, o jobs.Options) models.Submitted {
 		t.Helper()
-		out, err := r.client.Create(t.Context(), wish, o)
-		r.must(err)
+		out, err := r.Client.Create(t.Context(), wish, o)
+		r.Must(err)
 		return out
 	}
 	const callers, threads = 60, 6 // several threads, so that some creates of one share a transaction
@@ -32,7 +33,7 @@ func TestSandboxesAreReusedByTheirLabels(t *testing.T) {
 	for i := range callers {
 		all.Go(func() {
 			one := jobs.CreateSandbox{Labels: map[string]string{"thread": strconv.Itoa(18 + i%threads)}, Reuse: true}
-			out, err := r.client.Create(t.Context(), one, options())
+			out, err := r.Client.Create(t.Context(), one, jobsrig.Options())
 			if err != nil {
 				t.Error(err)
 			}
@@ -45,30 +46,30 @@ func TestSandboxesAreReusedByTheirLabels(t *testing.T) {
 	if made := slices.Compact(got); made[0] == "" || len(made) != threads {
 		t.Fatalf("creates at the same time made %v, want %d", made, threads)
 	}
-	again := create(wish, options())
+	again := create(wish, jobsrig.Options())
 	if again.Sandbox.ID != first || !again.Existing || len(again.Jobs) != 1 || again.Jobs[0].Kind != models.KindCreate {
 		t.Errorf("the next one answers %+v", again)
 	}
-	r.wait(again.Jobs[0].ID)
-	other := create(jobs.CreateSandbox{Labels: map[string]string{"thread": "18", "of": "more"}, Reuse: true}, options())
+	r.Wait(again.Jobs[0].ID)
+	other := create(jobs.CreateSandbox{Labels: map[string]string{"thread": "18", "of": "more"}, Reuse: true}, jobsrig.Options())
 	if other.Sandbox.ID == first || other.Existing {
 		t.Error("one with more labels is the same")
 	}
-	if out := create(wish, options()); out.Sandbox.ID != other.Sandbox.ID {
+	if out := create(wish, jobsrig.Options()); out.Sandbox.ID != other.Sandbox.ID {
 		t.Error("of two that have the labels the older one is found")
 	}
 	if out := create(wish, r.neighbour()); out.Sandbox.ID == first || out.Sandbox.ID == other.Sandbox.ID {
 		t.Error("another tenant finds it")
 	}
 	for _, box := range []string{first, other.Sandbox.ID} {
-		_, err := r.client.Delete(t.Context(), box, true, options())
-		r.must(err)
+		_, err := r.Client.Delete(t.Context(), box, true, jobsrig.Options())
+		r.Must(err)
 	}
-	if out := create(wish, options()); out.Sandbox.ID == first || out.Sandbox.ID == other.Sandbox.ID {
+	if out := create(wish, jobsrig.Options()); out.Sandbox.ID == first || out.Sandbox.ID == other.Sandbox.ID {
 		t.Error("one that ends is found")
 	}
 	for _, wrong := range []jobs.CreateSandbox{{Reuse: true}, {Reuse: true, Key: "k", Labels: map[string]string{"a": "b"}}} {
-		_, err := r.client.Create(t.Context(), wrong, options())
+		_, err := r.Client.Create(t.Context(), wrong, jobsrig.Options())
 		if invalid := (*kind.InvalidError)(nil); !errors.As(err, &invalid) || invalid.Field != "reuse" {
 			t.Errorf("%+v answers %v", wrong, err)
 		}

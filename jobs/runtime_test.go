@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/jobs"
 	"sandyard/jobs/worker"
 	"sandyard/models"
@@ -13,24 +14,24 @@ import (
 func TestBuildHasTheRuntimeOfItsTemplate(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.client = jobs.NewClient(r.store, r.queue, jobs.Catalog{
+	r.Client = jobs.NewClient(r.Store, r.Queue, jobs.Catalog{
 		Providers: []string{"fake"}, Images: []string{"*"}, Template: "python", Templates: map[string]string{"python": "fake"}, Runtimes: []string{"runsc"},
-	}, r.log)
+	}, r.Log)
 	r.template(models.Definition{Runtime: "runsc"})
 	offers := func(c *worker.Config) { c.Runtimes = []string{"runsc"} }
-	here, there := &images{held: []string{"fake"}}, &images{held: []string{"fake"}}
+	here, there := &jobsrig.Images{Held: []string{"fake"}}, &jobsrig.Images{Held: []string{"fake"}}
 	_, first := r.builder(here, offers)
-	if j := r.wait(r.build("one").Jobs[0].ID); j.State != models.Succeeded {
+	if j := r.Wait(r.build("one").Jobs[0].ID); j.State != models.Succeeded {
 		t.Fatalf("the build: %+v", j.Error)
 	}
 	first.Stop(t.Context())
 	r.builder(there, offers)
-	if _, created := r.create(jobs.CreateSandbox{Template: "t"}); r.wait(created).State != models.Succeeded {
-		t.Fatalf("create: %+v", r.job(created).Error)
+	if _, created := r.Create(jobs.CreateSandbox{Template: "t"}); r.Wait(created).State != models.Succeeded {
+		t.Fatalf("create: %+v", r.Job(created).Error)
 	}
-	for name, e := range map[string]*images{"first": here, "second": there} {
-		if len(e.made) != 1 || e.made[0].Runtime != "runsc" {
-			t.Errorf("the %s engine has built %+v", name, e.made)
+	for name, e := range map[string]*jobsrig.Images{"first": here, "second": there} {
+		if len(e.Made) != 1 || e.Made[0].Runtime != "runsc" {
+			t.Errorf("the %s engine has built %+v", name, e.Made)
 		}
 	}
 }
@@ -40,18 +41,18 @@ func TestBuildHasTheRuntimeOfItsTemplate(t *testing.T) {
 func TestWorkerRefusesARuntimeThatItDoesNotOffer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	e := &images{held: []string{"fake"}}
+	e := &jobsrig.Images{Held: []string{"fake"}}
 	hold := make(chan struct{})
-	e.hold = hold
+	e.Hold = hold
 	r.builder(e)
 	ran := r.build("one") // accepted before there is such a template
-	r.eventually("it builds", func() bool { return e.count() == 1 })
+	r.Eventually("it builds", func() bool { return e.Count() == 1 })
 	r.template(models.Definition{Runtime: "runc"})
 	close(hold)
-	if j := r.wait(ran.Jobs[0].ID); j.State != models.Failed || !strings.Contains(j.Error.Message, "SANDBOX_RUNTIMES") {
+	if j := r.Wait(ran.Jobs[0].ID); j.State != models.Failed || !strings.Contains(j.Error.Message, "SANDBOX_RUNTIMES") {
 		t.Errorf("the trial under it: %s %+v", j.State, j.Error)
 	}
-	if _, err := r.client.Build(t.Context(), jobs.NewBuild{Template: "t"}, options()); err == nil {
+	if _, err := r.Client.Build(t.Context(), jobs.NewBuild{Template: "t"}, jobsrig.Options()); err == nil {
 		t.Error("a build for it is accepted")
 	}
 }
@@ -59,11 +60,11 @@ func TestWorkerRefusesARuntimeThatItDoesNotOffer(t *testing.T) {
 func TestPoolHasNoRuntimeThatIsNotOffered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.must(r.store.Declare(t.Context(), []models.Template{
+	r.Must(r.Store.Declare(t.Context(), []models.Template{
 		{Name: "python", Image: "fake-one", Definition: models.Definition{Runtime: "runc"}}, {Name: "node", Image: "fake-two"},
 	}))
 	p, _ := r.pooledWorker()
-	r.eventually("the pool is stocked", func() bool { return p.class("fake-two").Min == 4 })
+	r.Eventually("the pool is stocked", func() bool { return p.class("fake-two").Min == 4 })
 	if c := p.class("fake-one"); c.Max != 0 {
 		t.Errorf("a pool under a runtime that is not offered: %+v", c)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
@@ -19,23 +20,23 @@ import (
 // failing makes the first six writes to the table fail, so that their transactions are rolled back: what a crash in their
 // middle leaves. It holds until heal is called.
 func (r *rig) failing(when, table string) (heal func()) {
-	r.t.Helper()
-	r.sql(`CREATE OR REPLACE FUNCTION fail_first() RETURNS trigger LANGUAGE plpgsql AS $$
+	r.T.Helper()
+	r.SQL(`CREATE OR REPLACE FUNCTION fail_first() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
 			IF nextval(TG_NAME::regclass) <= 6 THEN RAISE EXCEPTION 'a fault of the test'; END IF; -- no rollback takes a number back
 			RETURN NULL;
 		END $$`)
 	name := strings.ToLower("faults_" + when + "_" + table)
-	r.sql("CREATE SEQUENCE " + name)
-	r.sql(fmt.Sprintf("CREATE TRIGGER %s AFTER %s ON %s FOR EACH STATEMENT EXECUTE FUNCTION fail_first()", name, when, table))
-	return func() { r.sql(fmt.Sprintf("DROP TRIGGER %s ON %s", name, table)) }
+	r.SQL("CREATE SEQUENCE " + name)
+	r.SQL(fmt.Sprintf("CREATE TRIGGER %s AFTER %s ON %s FOR EACH STATEMENT EXECUTE FUNCTION fail_first()", name, when, table))
+	return func() { r.SQL(fmt.Sprintf("DROP TRIGGER %s ON %s", name, table)) }
 }
 
 // mutiny lets every scheduler lead at once, until the test ends.
 func (r *rig) mutiny() {
-	conn, err := pgx.Connect(r.t.Context(), r.dsn)
-	r.must(err)
-	ctx, stop := context.WithCancel(context.WithoutCancel(r.t.Context()))
+	conn, err := pgx.Connect(r.T.Context(), r.DSN)
+	r.Must(err)
+	ctx, stop := context.WithCancel(context.WithoutCancel(r.T.Context()))
 	var done sync.WaitGroup
 	done.Go(func() {
 		tick := time.NewTicker(20 * time.Millisecond)
@@ -49,12 +50,12 @@ func (r *rig) mutiny() {
 		}
 		_ = conn.Close(context.WithoutCancel(ctx))
 	})
-	r.t.Cleanup(func() { stop(); done.Wait() })
+	r.T.Cleanup(func() { stop(); done.Wait() })
 }
 
 // patiently waits for what takes many ticks of the loops, for two minutes at most; what follows says what is missing.
 func (r *rig) patiently(ok func() bool) {
-	r.t.Helper()
+	r.T.Helper()
 	deadline := time.NewTimer(2 * time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -78,24 +79,24 @@ func TestEachTickFiresOnce(t *testing.T) {
 	const schedules, ticks = 6, 3
 	var ids []string
 	for range schedules {
-		ids = append(ids, r.schedule(jobs.Action{Run: &jobs.OneShot{Exec: kind.Exec{Command: "fake:exit 0"}}}, func(s *models.Schedule) {
+		ids = append(ids, r.Schedule(jobs.Action{Run: &jobs.OneShot{Exec: kind.Exec{Command: "fake:exit 0"}}}, func(s *models.Schedule) {
 			s.Missed, s.MaxCatchUp = models.MissedRunAll, 100
 		}))
 	}
-	r.due((ticks-1)*time.Hour+time.Minute, ids...)
+	r.Due((ticks-1)*time.Hour+time.Minute, ids...)
 	for _, step := range [][2]string{
 		{"INSERT", "schedule_runs"}, {"UPDATE", "schedules"}, {"UPDATE", "schedule_runs"}, {"INSERT", "jobs"}, {"INSERT", "sandboxes"},
 	} {
 		r.failing(step[0], step[1])
 	}
 	r.mutiny()
-	r.scheduler()
-	r.scheduler()
-	r.worker(8)
+	r.Scheduler()
+	r.Scheduler()
+	r.Worker(8)
 	r.patiently(func() bool {
 		done := 0
 		for _, id := range ids {
-			for _, x := range r.runs(id) {
+			for _, x := range r.Runs(id) {
 				if x.EndedAt != nil {
 					done++
 				}
@@ -116,13 +117,13 @@ func TestEachTickFiresOnce(t *testing.T) {
 			seen[*x.JobID] = true
 		}
 	}
-	r.eventually("every sandbox is gone", func() bool {
-		n, err := r.store.CountSandboxes(t.Context(), tenant, models.SandboxFilter{State: models.SandboxDeleted})
-		r.must(err)
+	r.Eventually("every sandbox is gone", func() bool {
+		n, err := r.Store.CountSandboxes(t.Context(), jobsrig.Tenant, models.SandboxFilter{State: models.SandboxDeleted})
+		r.Must(err)
 		return n == schedules*ticks
 	})
-	execs, err := r.store.Jobs(t.Context(), tenant, models.JobFilter{Kind: "exec", Limit: 1000})
-	r.must(err)
+	execs, err := r.Store.Jobs(t.Context(), jobsrig.Tenant, models.JobFilter{Kind: "exec", Limit: 1000})
+	r.Must(err)
 	if len(execs) != schedules*ticks {
 		t.Errorf("%d times were due, and %d commands were submitted", schedules*ticks, len(execs))
 	}
@@ -132,19 +133,19 @@ func TestEachTickFiresOnce(t *testing.T) {
 func TestASchedulerDiesBetweenTickAndJob(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.worker(2)
-	id := r.schedule(execIn(r.readied(), "fake:exit 0"))
-	r.due(time.Second, id)
+	r.Worker(2)
+	id := r.Schedule(jobsrig.ExecIn(r.readied(), "fake:exit 0"))
+	r.Due(time.Second, id)
 	heal := r.failing("INSERT", "jobs")
-	r.sql(`CREATE OR REPLACE FUNCTION fail_first() RETURNS trigger LANGUAGE plpgsql AS $$
+	r.SQL(`CREATE OR REPLACE FUNCTION fail_first() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN RAISE EXCEPTION 'always'; END $$`)
-	first := r.scheduler()
-	r.eventually("the tick is written down", func() bool { return len(r.runs(id)) == 1 })
+	first := r.Scheduler()
+	r.Eventually("the tick is written down", func() bool { return len(r.Runs(id)) == 1 })
 	first.Stop()
-	if x := r.runs(id)[0]; x.State != models.RunPending || x.JobID != nil {
+	if x := r.Runs(id)[0]; x.State != models.RunPending || x.JobID != nil {
 		t.Errorf("without a job the run is %+v", x)
 	}
 	heal()
-	r.scheduler()
+	r.Scheduler()
 	r.wantRuns(id, "succeeded")
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
 	"sandyard/jobs/security"
@@ -15,10 +16,10 @@ import (
 
 // events returns how often each kind of security event has happened to the tenant.
 func (r *rig) events(f models.SecurityFilter) map[string]int64 {
-	r.t.Helper()
+	r.T.Helper()
 	f.Limit = 1000
-	list, err := r.store.SecurityEvents(r.t.Context(), f)
-	r.must(err)
+	list, err := r.Store.SecurityEvents(r.T.Context(), f)
+	r.Must(err)
 	all := map[string]int64{}
 	for _, e := range list {
 		all[e.Kind] += e.Times
@@ -30,19 +31,19 @@ func (r *rig) events(f models.SecurityFilter) map[string]int64 {
 func TestSecurityEventsOfWorkers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	s := security.New(r.store, r.log)
+	s := security.New(r.Store, r.Log)
 	t.Cleanup(s.Close)
-	r.worker(4, func(c *worker.Config) { c.Security = s })
-	box, created := r.create(jobs.CreateSandbox{})
-	r.wait(created)
+	r.Worker(4, func(c *worker.Config) { c.Security = s })
+	box, created := r.Create(jobs.CreateSandbox{})
+	r.Wait(created)
 	for range 5 {
-		r.wait(r.submit(box, &kind.Exec{Command: "fake:sleep 1h", TimeoutSeconds: 0.1}, options()))
-		r.wait(r.submit(box, &kind.Read{Path: "nothing"}, options())) // no fault of the sandbox
+		r.Wait(r.Submit(box, &kind.Exec{Command: "fake:sleep 1h", TimeoutSeconds: 0.1}, jobsrig.Options()))
+		r.Wait(r.Submit(box, &kind.Read{Path: "nothing"}, jobsrig.Options())) // no fault of the sandbox
 	}
-	r.wait(r.submit(box, &kind.Read{Path: "../../etc/passwd"}, options()))
-	r.wait(r.exec(box, "fake:oom"))
-	r.eventually("the events", func() bool {
-		return maps.Equal(r.events(models.SecurityFilter{Tenant: tenant}), map[string]int64{models.SandboxFailing: 1, models.OutOfMemory: 1, models.PathRefused: 1})
+	r.Wait(r.Submit(box, &kind.Read{Path: "../../etc/passwd"}, jobsrig.Options()))
+	r.Wait(r.Exec(box, "fake:oom"))
+	r.Eventually("the events", func() bool {
+		return maps.Equal(r.events(models.SecurityFilter{Tenant: jobsrig.Tenant}), map[string]int64{models.SandboxFailing: 1, models.OutOfMemory: 1, models.PathRefused: 1})
 	})
 }
 
@@ -50,21 +51,21 @@ func TestSecurityEventsOfWorkers(t *testing.T) {
 func TestSecurityEventsAreBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	s := security.New(r.store, r.log)
-	box, _ := r.create(jobs.CreateSandbox{})
+	s := security.New(r.Store, r.Log)
+	box, _ := r.Create(jobs.CreateSandbox{})
 	for range 5000 {
-		s.Note(models.SecurityEvent{TenantID: tenant, Kind: models.LimitReached, Client: "192.0.2.1", Detail: "max_queued"})
+		s.Note(models.SecurityEvent{TenantID: jobsrig.Tenant, Kind: models.LimitReached, Client: "192.0.2.1", Detail: "max_queued"})
 		s.Note(models.SecurityEvent{Kind: models.KeyRefused})
 	}
 	s.Note(models.SecurityEvent{Kind: models.EgressDenied, SandboxID: box, Times: 7})
 	s.Note(models.SecurityEvent{Kind: models.EgressDenied, SandboxID: "sb00000000000000000000000000", Times: 7}) // not there any more
 	s.Close()
-	list, err := r.store.SecurityEvents(t.Context(), models.SecurityFilter{All: true, Limit: 100})
-	r.must(err)
+	list, err := r.Store.SecurityEvents(t.Context(), models.SecurityFilter{All: true, Limit: 100})
+	r.Must(err)
 	if len(list) > 6 { // three kinds, two minutes
 		t.Errorf("%d rows", len(list))
 	}
-	if all := r.events(models.SecurityFilter{Tenant: tenant}); all[models.LimitReached] != 5000 || all[models.EgressDenied] != 7 || len(all) != 2 {
+	if all := r.events(models.SecurityFilter{Tenant: jobsrig.Tenant}); all[models.LimitReached] != 5000 || all[models.EgressDenied] != 7 || len(all) != 2 {
 		t.Errorf("of the tenant: %v", all)
 	}
 	if all := r.events(models.SecurityFilter{}); all[models.KeyRefused] != 5000 || len(all) != 1 {
@@ -73,7 +74,7 @@ func TestSecurityEventsAreBounded(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(s.Metrics())
 	families, err := reg.Gather()
-	r.must(err)
+	r.Must(err)
 	counted := map[string]float64{}
 	for _, m := range families[0].GetMetric() {
 		counted[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()

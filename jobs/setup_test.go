@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/egress"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
@@ -37,7 +38,7 @@ func TestPreparationsThatCannotWorkAreRefused(t *testing.T) {
 		{"setup.env", "=", jobs.CreateSandbox{Setup: &kind.Setup{Script: "true", Env: map[string]string{"A=B": "x"}}}},
 		{"setup.timeout_seconds", "at most 1800", jobs.CreateSandbox{Setup: &kind.Setup{Script: "true", TimeoutSeconds: 7200}}},
 	} {
-		_, err := r.client.Create(t.Context(), c.wish, options())
+		_, err := r.Client.Create(t.Context(), c.wish, jobsrig.Options())
 		var wrong *kind.InvalidError
 		if !errors.As(err, &wrong) || wrong.Field != c.field || !strings.Contains(wrong.Message, c.text) {
 			t.Errorf("%+v: answered %v, want %s: %s", c.wish.Git, err, c.field, c.text)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
@@ -24,9 +25,9 @@ func TestTheDatabasesClockRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRigOn(t, testenv.Skewed(t, by))
-			r.scheduler()
-			r.worker(8, func(c *worker.Config) { c.Lease = 5 * time.Second })
-			if off := r.store.Ahead(t.Context()) - by; off.Abs() > time.Minute {
+			r.Scheduler()
+			r.Worker(8, func(c *worker.Config) { c.Lease = 5 * time.Second })
+			if off := r.Store.Ahead(t.Context()) - by; off.Abs() > time.Minute {
 				t.Fatalf("the database's clock is taken for %v wrong", off)
 			}
 			t.Run("lives", func(t *testing.T) { t.Parallel(); r.at(t).lives() })
@@ -40,7 +41,7 @@ func TestTheDatabasesClockRules(t *testing.T) {
 // at is the rig for a part of its test.
 func (r *rig) at(t *testing.T) *rig {
 	part := *r
-	part.t = t
+	part.T = t
 	return &part
 }
 
@@ -48,57 +49,57 @@ func (r *rig) at(t *testing.T) *rig {
 func (r *rig) lives() {
 	lasting := r.readied()
 	began := time.Now()
-	brief, _ := r.create(jobs.CreateSandbox{TimeoutSeconds: 2})
-	idle, _ := r.create(jobs.CreateSandbox{IdleTimeoutSeconds: 2})
+	brief, _ := r.Create(jobs.CreateSandbox{TimeoutSeconds: 2})
+	idle, _ := r.Create(jobs.CreateSandbox{IdleTimeoutSeconds: 2})
 	for _, box := range []string{brief, idle} {
-		r.eventually("it has ended", func() bool { return r.sandbox(box).EndedAt != nil })
-		if lived := r.sandbox(box).EndedAt.Sub(*r.sandbox(box).StartedAt); lived < time.Second || time.Since(began) < 2*time.Second {
-			r.t.Errorf("sandbox %s lived for %v", box, lived)
+		r.Eventually("it has ended", func() bool { return r.Sandbox(box).EndedAt != nil })
+		if lived := r.Sandbox(box).EndedAt.Sub(*r.Sandbox(box).StartedAt); lived < time.Second || time.Since(began) < 2*time.Second {
+			r.T.Errorf("sandbox %s lived for %v", box, lived)
 		}
 	}
-	if j := r.wait(r.exec(lasting, "fake:stdout lives")); string(j.Stdout) != "lives" {
-		r.t.Errorf("the sandbox that lasts: %s %+v", j.State, j.Error)
+	if j := r.Wait(r.Exec(lasting, "fake:stdout lives")); string(j.Stdout) != "lives" {
+		r.T.Errorf("the sandbox that lasts: %s %+v", j.State, j.Error)
 	}
 }
 
 // deadlines looks at the times of jobs: a lease that is kept, a queue deadline, the timeouts of a command and of a wait.
 func (r *rig) deadlines() {
 	box := r.readied()
-	behind := options()
+	behind := jobsrig.Options()
 	behind.Parallel = true
-	started := r.wait(r.submit(box, &kind.Exec{Command: "fake:sleep 1h", Background: true}, behind))
-	waits := r.submit(box, &kind.ExecWait{ExecRef: kind.ExecRef{ExecID: started.ID}, TimeoutSeconds: 2}, behind)
-	long := r.exec(box, "fake:sleep 8s") // longer than a lease
-	soon, late := options(), options()
+	started := r.Wait(r.Submit(box, &kind.Exec{Command: "fake:sleep 1h", Background: true}, behind))
+	waits := r.Submit(box, &kind.ExecWait{ExecRef: kind.ExecRef{ExecID: started.ID}, TimeoutSeconds: 2}, behind)
+	long := r.Exec(box, "fake:sleep 8s") // longer than a lease
+	soon, late := jobsrig.Options(), jobsrig.Options()
 	soon.QueueDeadline, late.QueueDeadline = 2*time.Second, time.Hour/2
-	expires, stays := r.submit(box, &kind.Exec{Command: "fake:exit 0"}, soon), r.submit(box, &kind.Exec{Command: "fake:exit 0"}, late)
-	timed := r.submit(box, &kind.Exec{Command: "fake:sleep 1h", TimeoutSeconds: 1}, options())
+	expires, stays := r.Submit(box, &kind.Exec{Command: "fake:exit 0"}, soon), r.Submit(box, &kind.Exec{Command: "fake:exit 0"}, late)
+	timed := r.Submit(box, &kind.Exec{Command: "fake:sleep 1h", TimeoutSeconds: 1}, jobsrig.Options())
 	for id, want := range map[string]models.JobState{
 		expires: models.Expired, long: models.Succeeded, stays: models.Succeeded, timed: models.TimedOut, waits: models.TimedOut,
 	} {
-		if j := r.wait(id); j.State != want || j.Attempt > 3 { // a busy machine may miss a beat
-			r.t.Errorf("%s ended %s at attempt %d, want %s: %+v", j.Kind, j.State, j.Attempt, want, j.Error)
+		if j := r.Wait(id); j.State != want || j.Attempt > 3 { // a busy machine may miss a beat
+			r.T.Errorf("%s ended %s at attempt %d, want %s: %+v", j.Kind, j.State, j.Attempt, want, j.Error)
 		}
 	}
-	if j := r.job(waits); j.FinishedAt.Sub(*j.StartedAt) < time.Second {
-		r.t.Errorf("the wait was given up after %v", j.FinishedAt.Sub(*j.StartedAt))
+	if j := r.Job(waits); j.FinishedAt.Sub(*j.StartedAt) < time.Second {
+		r.T.Errorf("the wait was given up after %v", j.FinishedAt.Sub(*j.StartedAt))
 	}
 }
 
 // dueTimes looks at a schedule that is due now and one that is in an hour.
 func (r *rig) dueTimes() {
 	box := r.readied()
-	now, later := r.schedule(execIn(box, "fake:exit 0")), r.schedule(execIn(box, "fake:exit 0"))
-	r.sql("UPDATE schedules SET next_due = now() + interval '1 second' WHERE id = $1", now)
+	now, later := r.Schedule(jobsrig.ExecIn(box, "fake:exit 0")), r.Schedule(jobsrig.ExecIn(box, "fake:exit 0"))
+	r.SQL("UPDATE schedules SET next_due = now() + interval '1 second' WHERE id = $1", now)
 	r.wantRuns(now, "succeeded")
-	ago, soon := r.store.Now(r.t.Context()).Add(-time.Minute), r.store.Now(r.t.Context()).Add(time.Minute)
-	for _, one := range r.runs(now) { // its history goes by ids, which several schedulers make
+	ago, soon := r.Store.Now(r.T.Context()).Add(-time.Minute), r.Store.Now(r.T.Context()).Add(time.Minute)
+	for _, one := range r.Runs(now) { // its history goes by ids, which several schedulers make
 		if one.ID < models.NewIDAt("run_", ago) || one.ID > models.NewIDAt("run_", soon) {
-			r.t.Errorf("the run %s is not from between %v and %v", one.ID, ago, soon)
+			r.T.Errorf("the run %s is not from between %v and %v", one.ID, ago, soon)
 		}
 	}
-	if runs := r.runs(later); len(runs) > 0 {
-		r.t.Errorf("a schedule that is due in an hour has the runs %+v", runs)
+	if runs := r.Runs(later); len(runs) > 0 {
+		r.T.Errorf("a schedule that is due in an hour has the runs %+v", runs)
 	}
 }
 
@@ -111,19 +112,19 @@ func (r *rig) stamps(by time.Duration) {
 		}
 	}))
 	defer receiver.Close()
-	o := options()
+	o := jobsrig.Options()
 	o.CallbackURL = receiver.URL
 	box := r.readied()
-	j := r.wait(r.submit(box, &kind.Exec{Command: "fake:exit 0"}, o))
+	j := r.Wait(r.Submit(box, &kind.Exec{Command: "fake:exit 0"}, o))
 	if !json.Valid(j.Result) {
-		r.t.Errorf("the job has the result %s", j.Result)
+		r.T.Errorf("the job has the result %s", j.Result)
 	}
 	select {
 	case off := <-got:
 		if (off - by).Abs() > 3*time.Minute {
-			r.t.Errorf("the webhook says a time that is %v wrong", off-by)
+			r.T.Errorf("the webhook says a time that is %v wrong", off-by)
 		}
 	case <-time.After(time.Minute):
-		r.t.Error("no webhook has come")
+		r.T.Error("no webhook has come")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
 	"sandyard/jobs/scheduler"
@@ -13,9 +14,9 @@ import (
 
 // bounded is a client of a server whose operator says how long sandboxes may live and stay paused.
 func (r *rig) bounded(lifetime, paused jobs.Span) *jobs.Client {
-	return jobs.NewClient(r.store, r.queue, jobs.Catalog{
+	return jobs.NewClient(r.Store, r.Queue, jobs.Catalog{
 		Providers: []string{"fake"}, Images: []string{"*"}, Template: "python", Templates: map[string]string{"python": "fake"}, Lifetime: lifetime, Paused: paused,
-	}, r.log)
+	}, r.Log)
 }
 
 func TestTheOperatorBoundsLives(t *testing.T) {
@@ -43,15 +44,15 @@ func TestTheOperatorBoundsLives(t *testing.T) {
 			if field != "max_lifetime_seconds" {
 				life, paused = paused, life
 			}
-			out, err := r.bounded(life, paused).Create(t.Context(), wish, options())
+			out, err := r.bounded(life, paused).Create(t.Context(), wish, jobsrig.Options())
 			if refused := (*kind.InvalidError)(nil); c.want < 0 {
 				if !errors.As(err, &refused) || refused.Field != field {
 					t.Errorf("%s, %s: %v", name, field, err)
 				}
 				continue
 			}
-			r.must(err)
-			if b := r.sandbox(out.Sandbox.ID); b.MaxLifetimeMS+b.PausedTimeoutMS != c.want || field == "max_lifetime_seconds" && b.PausedTimeoutMS != 0 {
+			r.Must(err)
+			if b := r.Sandbox(out.Sandbox.ID); b.MaxLifetimeMS+b.PausedTimeoutMS != c.want || field == "max_lifetime_seconds" && b.PausedTimeoutMS != 0 {
 				t.Errorf("%s, %s: it lives for %d ms and is paused for %d, want %d", name, field, b.MaxLifetimeMS, b.PausedTimeoutMS, c.want)
 			}
 		}
@@ -62,12 +63,12 @@ func TestTheOperatorBoundsLives(t *testing.T) {
 func TestWhatIsMadeAgainIsBoundedAsWell(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.worker(4, reconciling(time.Millisecond))
-	r.scheduler(func(c *scheduler.Config) {
+	r.Worker(4, reconciling(time.Millisecond))
+	r.Scheduler(func(c *scheduler.Config) {
 		c.Client = r.bounded(jobs.Span{Most: time.Hour}, jobs.Span{Default: time.Minute, Most: time.Hour})
 	})
-	box, made := r.create(jobs.CreateSandbox{OnLost: models.OnLostRecreate, MaxLifetimeSeconds: 7200})
-	r.wait(made)
+	box, made := r.Create(jobs.CreateSandbox{OnLost: models.OnLostRecreate, MaxLifetimeSeconds: 7200})
+	r.Wait(made)
 	if again := r.lose(box); again.MaxLifetimeMS != time.Hour.Milliseconds() || again.PausedTimeoutMS != time.Minute.Milliseconds() {
 		t.Errorf("it lives for %d ms and is paused for %d", again.MaxLifetimeMS, again.PausedTimeoutMS)
 	}
@@ -77,13 +78,13 @@ func TestWhatIsMadeAgainIsBoundedAsWell(t *testing.T) {
 func TestPausedSandboxesEndWhereTheOperatorWantsIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.worker(4)
-	r.scheduler()
-	out, err := r.bounded(jobs.Span{}, jobs.Span{Most: time.Second}).Create(t.Context(), jobs.CreateSandbox{OnTimeout: "pause"}, options())
-	r.must(err)
-	r.wait(out.Jobs[0].ID)
-	r.sql("UPDATE sandboxes SET expires_at = now() WHERE id = $1", out.Sandbox.ID)
-	r.eventually("the sandbox was paused and has ended", func() bool { return r.sandbox(out.Sandbox.ID).State == models.SandboxDeleted })
+	r.Worker(4)
+	r.Scheduler()
+	out, err := r.bounded(jobs.Span{}, jobs.Span{Most: time.Second}).Create(t.Context(), jobs.CreateSandbox{OnTimeout: "pause"}, jobsrig.Options())
+	r.Must(err)
+	r.Wait(out.Jobs[0].ID)
+	r.SQL("UPDATE sandboxes SET expires_at = now() WHERE id = $1", out.Sandbox.ID)
+	r.Eventually("the sandbox was paused and has ended", func() bool { return r.Sandbox(out.Sandbox.ID).State == models.SandboxDeleted })
 	if _, paused := r.happened(out.Sandbox.ID, "sandbox.paused"); !paused {
 		t.Error("it was not paused")
 	}

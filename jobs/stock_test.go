@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/jobs/node"
@@ -42,20 +43,20 @@ func (p *pooled) class(image string) providers.PoolClass {
 }
 
 func (r *rig) pooledWorker(change ...func(*worker.Config)) (*pooled, *worker.Worker) {
-	r.t.Helper()
-	p := &pooled{Provider: fake.New(fake.Options{State: r.state, PerNode: true})}
+	r.T.Helper()
+	p := &pooled{Provider: fake.New(fake.Options{State: r.State, PerNode: true})}
 	c := worker.Config{
-		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: p, Engine: "engine", Slots: 2, Pool: node.PoolSizes{Min: 4, Max: 16},
-		Lease: 3 * time.Second, Grace: 5 * time.Second, Webhooks: r.hooks, Metrics: worker.NewMetrics(prometheus.NewRegistry()), Log: r.log,
+		Store: r.Store, Redis: r.Redis, Images: []string{"*"}, Provider: p, Engine: "engine", Slots: 2, Pool: node.PoolSizes{Min: 4, Max: 16},
+		Lease: 3 * time.Second, Grace: 5 * time.Second, Webhooks: r.Hooks, Metrics: worker.NewMetrics(prometheus.NewRegistry()), Log: r.Log,
 	}
 	for _, f := range change {
 		f(&c)
 	}
 	w := worker.New(c)
-	r.must(w.Start(r.t.Context()))
-	r.t.Cleanup(func() {
+	r.Must(w.Start(r.T.Context()))
+	r.T.Cleanup(func() {
 		w.Stop(context.Background())
-		r.must(p.Close())
+		r.Must(p.Close())
 	})
 	return p, w
 }
@@ -67,7 +68,7 @@ func TestPoolIsDividedAmongTheWorkersOfAnEngine(t *testing.T) {
 	r.template(models.Definition{Pool: &models.PoolSize{Min: 3, Max: 5}, WorkDir: "/data", Resources: models.Bounds{MemoryMB: 256}})
 	a, _ := r.pooledWorker()
 	b, second := r.pooledWorker()
-	r.eventually("together they hold what one would", func() bool {
+	r.Eventually("together they hold what one would", func() bool {
 		x, y := a.class("fake"), b.class("fake")
 		return x.Min+y.Min == 3 && x.Max+y.Max == 5 && x.Min > 0 && y.Min > 0
 	})
@@ -75,25 +76,25 @@ func TestPoolIsDividedAmongTheWorkersOfAnEngine(t *testing.T) {
 		t.Errorf("the class: %+v", c)
 	}
 	second.Stop(context.Background())
-	r.eventually("who stays holds all", func() bool { return a.class("fake").Min == 3 && a.class("fake").Max == 5 })
+	r.Eventually("who stays holds all", func() bool { return a.class("fake").Min == 3 && a.class("fake").Max == 5 })
 }
 
 func TestPoolFollowsTheTemplates(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.must(r.store.Declare(t.Context(), []models.Template{{Name: "python", Image: "fake-one"}}))
+	r.Must(r.Store.Declare(t.Context(), []models.Template{{Name: "python", Image: "fake-one"}}))
 	r.template(models.Definition{})
 	p, _ := r.pooledWorker()
-	r.eventually("the shared template has the configured size", func() bool {
+	r.Eventually("the shared template has the configured size", func() bool {
 		c := p.class("fake-one")
 		return c.Min == 4 && c.Max == 16
 	})
 	if c := p.class("fake"); c.Max != 0 {
 		t.Errorf("a tenant's own template has a pool that nobody asked for: %+v", c)
 	}
-	_, err := r.store.PutTemplate(t.Context(), models.Owner{}, models.Template{Name: "python", Image: "fake-two"})
-	r.must(err)
-	r.eventually("the pool is of the new image", func() bool { return p.class("fake-two").Min == 4 && p.class("fake-one").Max == 0 })
+	_, err := r.Store.PutTemplate(t.Context(), models.Owner{}, models.Template{Name: "python", Image: "fake-two"})
+	r.Must(err)
+	r.Eventually("the pool is of the new image", func() bool { return p.class("fake-two").Min == 4 && p.class("fake-one").Max == 0 })
 }
 
 // TestPoolHasTheRoomBesideSandboxes: what waits and what runs together stay within the limits of the node.
@@ -101,7 +102,7 @@ func TestPoolHasTheRoomBesideSandboxes(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
-	r.must(r.store.Declare(t.Context(), []models.Template{{Name: "python", Image: "fake"}}))
+	r.Must(r.Store.Declare(t.Context(), []models.Template{{Name: "python", Image: "fake"}}))
 	p, _ := r.pooledWorker(func(c *worker.Config) { c.Room = worker.Room{Sandboxes: 3, MemoryMB: 1000} })
 	has := func(want providers.PoolRoom) func() bool {
 		return func() bool {
@@ -110,18 +111,18 @@ func TestPoolHasTheRoomBesideSandboxes(t *testing.T) {
 			return p.room == want
 		}
 	}
-	r.eventually("an empty node is the pool's", has(providers.PoolRoom{Members: 3, CPUs: -1, MemoryMB: 1000}))
+	r.Eventually("an empty node is the pool's", has(providers.PoolRoom{Members: 3, CPUs: -1, MemoryMB: 1000}))
 	var boxes []string
 	for range 2 {
-		box, created := r.create(jobs.CreateSandbox{MemoryMB: 300})
-		if j := r.wait(created); j.State != models.Succeeded {
+		box, created := r.Create(jobs.CreateSandbox{MemoryMB: 300})
+		if j := r.Wait(created); j.State != models.Succeeded {
 			t.Fatalf("create: %+v", j.Error)
 		}
 		boxes = append(boxes, box)
 	}
-	r.eventually("sandboxes leave it the rest", has(providers.PoolRoom{Members: 1, CPUs: -1, MemoryMB: 400}))
-	gone, err := r.client.Delete(t.Context(), boxes[0], false, options())
-	r.must(err)
-	r.wait(gone.Jobs[0].ID)
-	r.eventually("and what ends leaves more", has(providers.PoolRoom{Members: 2, CPUs: -1, MemoryMB: 700}))
+	r.Eventually("sandboxes leave it the rest", has(providers.PoolRoom{Members: 1, CPUs: -1, MemoryMB: 400}))
+	gone, err := r.Client.Delete(t.Context(), boxes[0], false, jobsrig.Options())
+	r.Must(err)
+	r.Wait(gone.Jobs[0].ID)
+	r.Eventually("and what ends leaves more", has(providers.PoolRoom{Members: 2, CPUs: -1, MemoryMB: 700}))
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
@@ -17,7 +18,7 @@ import (
 
 // mute is a provider whose engine answers nothing about images.
 type mute struct {
-	*builder
+	*jobsrig.Builder
 
 	asked chan struct{}
 }
@@ -44,20 +45,20 @@ func TestAWorkerStopsOnAnEngineThatHangs(t *testing.T) {
 	testenv.Long(t, "its verdict hangs on the clock")
 	t.Parallel()
 	r := newRig(t)
-	p := fake.New(fake.Options{State: r.state, PerNode: true})
-	t.Cleanup(func() { r.must(p.Close()) })
-	silent := &mute{&builder{Provider: p, engine: &images{held: []string{"fake"}}}, make(chan struct{}, 1)}
+	p := fake.New(fake.Options{State: r.State, PerNode: true})
+	t.Cleanup(func() { r.Must(p.Close()) })
+	silent := &mute{&jobsrig.Builder{Provider: p, Engine: &jobsrig.Images{Held: []string{"fake"}}}, make(chan struct{}, 1)}
 	const grace = 100 * time.Millisecond
-	w := r.worker(8, func(c *worker.Config) { c.Provider, c.Grace = silent, grace })
+	w := r.Worker(8, func(c *worker.Config) { c.Provider, c.Grace = silent, grace })
 	box := r.readied()
 	for _, op := range []fake.Op{fake.OpForget, fake.OpFile, fake.OpDelete} {
-		r.state.Inject(fake.Fault{Op: op, Times: 100, Hang: true})
+		r.State.Inject(fake.Fault{Op: op, Times: 100, Hang: true})
 	}
-	ended := r.exec(box, "fake:stdout out") // its end is written, and its output is not dropped
-	r.wait(ended)
-	r.eventually("the output is to be dropped", func() bool { return r.state.Calls(fake.OpForget) > 0 })
-	read := r.submit(box, &kind.Read{Path: "a"}, options())
-	r.eventually("a file is read", func() bool { return r.state.Calls(fake.OpFile) > 0 })
+	ended := r.Exec(box, "fake:stdout out") // its end is written, and its output is not dropped
+	r.Wait(ended)
+	r.Eventually("the output is to be dropped", func() bool { return r.State.Calls(fake.OpForget) > 0 })
+	read := r.Submit(box, &kind.Read{Path: "a"}, jobsrig.Options())
+	r.Eventually("a file is read", func() bool { return r.State.Calls(fake.OpFile) > 0 })
 	<-silent.asked
 	began := time.Now()
 	w.Stop(context.Background())
@@ -65,7 +66,7 @@ func TestAWorkerStopsOnAnEngineThatHangs(t *testing.T) {
 	if took := time.Since(began); took > grace+30*time.Second {
 		t.Errorf("the worker took %v to stop, its grace is %v", took, grace)
 	}
-	if j := r.job(read); j.State != models.Queued {
+	if j := r.Job(read); j.State != models.Queued {
 		t.Errorf("the read is %s, it was to be handed over", j.State)
 	}
 }
@@ -74,16 +75,16 @@ func TestAWorkerStopsOnAnEngineThatHangs(t *testing.T) {
 func TestAWorkerThatStoppedLeavesNothingInRedis(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	w := r.worker(2)
-	box, created := r.create(jobs.CreateSandbox{})
-	r.wait(created)
+	w := r.Worker(2)
+	box, created := r.Create(jobs.CreateSandbox{})
+	r.Wait(created)
 	for range 3 {
-		r.wait(r.exec(box, "fake:exit 0"))
+		r.Wait(r.Exec(box, "fake:exit 0"))
 	}
 	counted := "asynq:{node-" + w.Node() + "}:processed"
-	r.eventually("Asynq has counted a job", func() bool { return r.rdb.Exists(t.Context(), counted).Val() == 1 })
+	r.Eventually("Asynq has counted a job", func() bool { return r.RDB.Exists(t.Context(), counted).Val() == 1 })
 	w.Stop(t.Context())
-	if left, err := r.rdb.Keys(t.Context(), "asynq:{node-*").Result(); err != nil || len(left) > 0 {
+	if left, err := r.RDB.Keys(t.Context(), "asynq:{node-*").Result(); err != nil || len(left) > 0 {
 		t.Errorf("left %v, %v", left, err)
 	}
 }

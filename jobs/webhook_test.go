@@ -14,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
@@ -65,29 +66,29 @@ func (r *receiver) calls() []call {
 func TestCallbackIsRetriedUnderOneIDAndVerifies(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.worker(4)
-	r.scheduler()
+	r.Worker(4)
+	r.Scheduler()
 	to := newReceiver(t, http.StatusInternalServerError, http.StatusFound) // a redirect is a failure, too
-	o := options()
+	o := jobsrig.Options()
 	o.CallbackURL = to.URL
-	box, _ := r.create(jobs.CreateSandbox{})
-	job := r.submit(box, &kind.Exec{Command: "fake:exit 7"}, o)
-	r.eventually("three calls", func() bool { return len(to.calls()) == 3 })
-	r.eventually("delivered", func() bool { return r.delivery(job).State == "delivered" })
+	box, _ := r.Create(jobs.CreateSandbox{})
+	job := r.Submit(box, &kind.Exec{Command: "fake:exit 7"}, o)
+	r.Eventually("three calls", func() bool { return len(to.calls()) == 3 })
+	r.Eventually("delivered", func() bool { return r.delivery(job).State == "delivered" })
 
-	owner, err := r.store.Tenant(t.Context(), tenant)
-	r.must(err)
+	owner, err := r.Store.Tenant(t.Context(), jobsrig.Tenant)
+	r.Must(err)
 	verifier, err := standardwebhooks.NewWebhook(owner.WebhookSecret)
-	r.must(err)
+	r.Must(err)
 	calls := to.calls()
 	for i, c := range calls {
 		if id := c.header.Get("webhook-id"); id != calls[0].header.Get("webhook-id") {
 			t.Errorf("call %d has the id %s, the first %s", i+1, id, calls[0].header.Get("webhook-id"))
 		}
-		r.must(verifier.Verify(c.body, c.header))
+		r.Must(verifier.Verify(c.body, c.header))
 	}
 	var e webhook.Event
-	r.must(json.Unmarshal(calls[2].body, &e))
+	r.Must(json.Unmarshal(calls[2].body, &e))
 	if e.Type != "job.succeeded" || e.Data.JobID != job || e.Data.ExitCode == nil || *e.Data.ExitCode != 7 {
 		t.Errorf("event: %s", calls[2].body)
 	}
@@ -99,20 +100,20 @@ func TestCallbackIsRetriedUnderOneIDAndVerifies(t *testing.T) {
 func TestGoneReceiverIsNotAskedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.worker(4)
+	r.Worker(4)
 	to := newReceiver(t, http.StatusGone)
-	o := options()
+	o := jobsrig.Options()
 	o.CallbackURL = to.URL
-	out, err := r.client.Create(t.Context(), jobs.CreateSandbox{}, o)
-	r.must(err)
-	r.eventually("given up", func() bool { return r.delivery(out.Jobs[0].ID).State == "failed" })
+	out, err := r.Client.Create(t.Context(), jobs.CreateSandbox{}, o)
+	r.Must(err)
+	r.Eventually("given up", func() bool { return r.delivery(out.Jobs[0].ID).State == "failed" })
 }
 
 // TestAReceiverThatHangsKeepsNobodyElseWaiting: neither other tenants nor the tenant's other hosts.
 func TestAReceiverThatHangsKeepsNobodyElseWaiting(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.sql("INSERT INTO tenants (id, name, webhook_secret) VALUES ('slow', '', 'whsec_eA==')")
+	r.SQL("INSERT INTO tenants (id, name, webhook_secret) VALUES ('slow', '', 'whsec_eA==')")
 	quick := newReceiver(t)
 	var hanging, most atomic.Int64
 	shown := make(chan struct{})
@@ -131,25 +132,25 @@ func TestAReceiverThatHangsKeepsNobodyElseWaiting(t *testing.T) {
 	t.Cleanup(slow.Close)
 	defer close(shown)
 
-	o := options()
+	o := jobsrig.Options()
 	o.TenantID = "slow"
-	out, err := r.client.Create(t.Context(), jobs.CreateSandbox{}, o)
-	r.must(err)
+	out, err := r.Client.Create(t.Context(), jobs.CreateSandbox{}, o)
+	r.Must(err)
 	job := out.Jobs[0].ID
 	send := func(id, to string, n int) { // each has been due for longer than what comes after it
-		r.sql(`INSERT INTO deliveries (id, tenant_id, job_id, event, url, endpoint, state, next_attempt_at) SELECT $1::text || i, 'slow', $2, $1::text || i, $3, delivery_endpoint($3),
+		r.SQL(`INSERT INTO deliveries (id, tenant_id, job_id, event, url, endpoint, state, next_attempt_at) SELECT $1::text || i, 'slow', $2, $1::text || i, $3, delivery_endpoint($3),
 			'pending', now() - interval '1 h' FROM generate_series(1, $4::int) i`, id, job, to, n)
 	}
 	send("slow", slow.URL, 600)
-	r.worker(4)
-	r.scheduler()
-	r.eventually("the receiver hangs", func() bool { return hanging.Load() > 0 })
+	r.Worker(4)
+	r.Scheduler()
+	r.Eventually("the receiver hangs", func() bool { return hanging.Load() > 0 })
 	send("quick", quick.URL, 1)
-	other := options()
+	other := jobsrig.Options()
 	other.CallbackURL = quick.URL
-	_, err = r.client.Create(t.Context(), jobs.CreateSandbox{}, other)
-	r.must(err)
-	r.eventually("both callbacks come", func() bool { return len(quick.calls()) == 2 })
+	_, err = r.Client.Create(t.Context(), jobs.CreateSandbox{}, other)
+	r.Must(err)
+	r.Eventually("both callbacks come", func() bool { return len(quick.calls()) == 2 })
 	if n := most.Load(); n > models.EndpointShare {
 		t.Errorf("%d deliveries were made at a time to a host that hangs", n)
 	}
@@ -157,23 +158,23 @@ func TestAReceiverThatHangsKeepsNobodyElseWaiting(t *testing.T) {
 
 // cancelled submits a job with a callback, which nobody runs, and cancels it.
 func (r *rig) cancelled(to *receiver) (job string) {
-	r.t.Helper()
-	o := options()
+	r.T.Helper()
+	o := jobsrig.Options()
 	o.CallbackURL = to.URL
-	box, _ := r.create(jobs.CreateSandbox{})
-	job = r.submit(box, &kind.Exec{Command: "fake:exit 0"}, o)
-	_, err := r.client.Cancel(r.t.Context(), tenant, job, "test")
-	r.must(err)
+	box, _ := r.Create(jobs.CreateSandbox{})
+	job = r.Submit(box, &kind.Exec{Command: "fake:exit 0"}, o)
+	_, err := r.Client.Cancel(r.T.Context(), jobsrig.Tenant, job, "test")
+	r.Must(err)
 	return job
 }
 
 func TestCallbackOfACancelledJob(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
+	r.Scheduler()
 	job := r.cancelled(newReceiver(t))
-	r.worker(2)
-	r.eventually("delivered", func() bool { return r.delivery(job).State == "delivered" })
+	r.Worker(2)
+	r.Eventually("delivered", func() bool { return r.delivery(job).State == "delivered" })
 	if d := r.delivery(job); d.Event != "job."+string(models.Cancelled) {
 		t.Errorf("event %s", d.Event)
 	}
@@ -187,23 +188,23 @@ func TestACallbackThatNobodyTookUpIsSentAgain(t *testing.T) {
 	for name, spend := range map[string]func(r *rig, task string){
 		"handed out": func(r *rig, task string) { r.handOut("webhooks", task) },
 		"given up": func(r *rig, task string) {
-			r.must(asynq.NewInspectorFromRedisClient(r.rdb).ArchiveTask("webhooks", task))
+			r.Must(asynq.NewInspectorFromRedisClient(r.RDB).ArchiveTask("webhooks", task))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			r.scheduler()
+			r.Scheduler()
 			to := newReceiver(t)
 			job := r.cancelled(to)
-			r.eventually("its task is in Redis", func() bool {
+			r.Eventually("its task is in Redis", func() bool {
 				d := r.delivery(job)
-				return d.ID != "" && r.rdb.HGet(t.Context(), "asynq:{webhooks}:t:"+d.ID+":1", "state").Val() == "pending"
+				return d.ID != "" && r.RDB.HGet(t.Context(), "asynq:{webhooks}:t:"+d.ID+":1", "state").Val() == "pending"
 			})
 			spend(r, r.delivery(job).ID+":1")
-			r.sql("UPDATE deliveries SET dispatched_at = now() - interval '6 s'")
-			r.worker(1)
-			r.eventually("it is delivered", func() bool { return r.delivery(job).State == "delivered" })
+			r.SQL("UPDATE deliveries SET dispatched_at = now() - interval '6 s'")
+			r.Worker(1)
+			r.Eventually("it is delivered", func() bool { return r.delivery(job).State == "delivered" })
 			if n := len(to.calls()); n != 1 {
 				t.Errorf("it was delivered %d times", n)
 			}
@@ -214,15 +215,15 @@ func TestACallbackThatNobodyTookUpIsSentAgain(t *testing.T) {
 func TestCallbackNeverReachesSpecialAddresses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.hooks = webhook.New(r.store, r.queue, netguard.Rules{}, r.log) // nothing is allowed
-	r.worker(4)
+	r.Hooks = webhook.New(r.Store, r.Queue, netguard.Rules{}, r.Log) // nothing is allowed
+	r.Worker(4)
 	to := newReceiver(t)
 	for _, url := range []string{to.URL, fmt.Sprintf("http://localhost:%s/", port(to.URL)), "http://[::ffff:127.0.0.1]:1/", "http://127.0.0.1.:1/"} {
-		o := options()
+		o := jobsrig.Options()
 		o.CallbackURL = url
-		out, err := r.client.Create(t.Context(), jobs.CreateSandbox{}, o)
-		r.must(err)
-		r.eventually("refused", func() bool {
+		out, err := r.Client.Create(t.Context(), jobs.CreateSandbox{}, o)
+		r.Must(err)
+		r.Eventually("refused", func() bool {
 			d := r.delivery(out.Jobs[0].ID)
 			return d.LastError != nil && *d.LastError != ""
 		})
@@ -245,9 +246,9 @@ func port(url string) string {
 
 // delivery returns a job's callback, or an empty one while there is none.
 func (r *rig) delivery(job string) models.Delivery {
-	r.t.Helper()
-	list, err := r.store.Deliveries(r.t.Context(), tenant, job)
-	r.must(err)
+	r.T.Helper()
+	list, err := r.Store.Deliveries(r.T.Context(), jobsrig.Tenant, job)
+	r.Must(err)
 	if len(list) == 0 {
 		return models.Delivery{}
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
@@ -14,53 +15,53 @@ import (
 
 // unable makes an operation fail as often as it is tried.
 func (r *rig) unable(op fake.Op) {
-	r.state.OnCall(func(called fake.Op, _ string) (fake.Fault, bool) {
+	r.State.OnCall(func(called fake.Op, _ string) (fake.Fault, bool) {
 		return fake.Fault{Op: op, Err: providers.Errorf(providers.NotSupported, "not with this one")}, called == op
 	})
 }
 
 // jobOf returns the sandbox's only job of a kind as soon as it has ended.
 func (r *rig) jobOf(box, kind string) models.Job {
-	r.t.Helper()
+	r.T.Helper()
 	var list []models.Job
-	r.eventually("there is a "+kind, func() (ok bool) {
+	r.Eventually("there is a "+kind, func() (ok bool) {
 		var err error
-		list, err = r.store.Jobs(r.t.Context(), tenant, models.JobFilter{Sandbox: box, Kind: kind, Limit: 1})
-		r.must(err)
+		list, err = r.Store.Jobs(r.T.Context(), jobsrig.Tenant, models.JobFilter{Sandbox: box, Kind: kind, Limit: 1})
+		r.Must(err)
 		return len(list) > 0
 	})
-	return r.wait(list[0].ID)
+	return r.Wait(list[0].ID)
 }
 
 // TestADuePauseThatFailsIsTriedAgain: after a rest, and meanwhile the sandbox idles on.
 func TestADuePauseThatFailsIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.worker(4)
+	r.Worker(4)
 	r.unable(fake.OpPause)
-	box, created := r.create(jobs.CreateSandbox{TimeoutSeconds: 1, OnTimeout: "pause"})
-	r.wait(created)
-	used := r.sandbox(box).LastActiveAt
-	r.scheduler()
+	box, created := r.Create(jobs.CreateSandbox{TimeoutSeconds: 1, OnTimeout: "pause"})
+	r.Wait(created)
+	used := r.Sandbox(box).LastActiveAt
+	r.Scheduler()
 	if j := r.jobOf(box, models.KindPause); j.State != models.Failed {
 		t.Fatalf("the pause: %s %+v", j.State, j.Error)
 	}
-	if b := r.sandbox(box); b.State != models.SandboxRunning || b.Desired != models.DesiredRunning || b.PauseFailedAt == nil {
+	if b := r.Sandbox(box); b.State != models.SandboxRunning || b.Desired != models.DesiredRunning || b.PauseFailedAt == nil {
 		t.Errorf("after a pause that failed the sandbox is %s, desired %s, and failed at %v", b.State, b.Desired, b.PauseFailedAt)
 	}
-	if now := r.sandbox(box).LastActiveAt; !now.Equal(used) {
+	if now := r.Sandbox(box).LastActiveAt; !now.Equal(used) {
 		t.Errorf("the scheduler's pause counts as use of the sandbox: %v, and before it %v", now, used)
 	}
-	r.sql("UPDATE sandboxes SET pause_failed_at = now() + interval '1 hour'")
-	tried := r.state.Calls(fake.OpPause)
-	other, _ := r.create(jobs.CreateSandbox{TimeoutSeconds: 1})
-	r.eventually("the scheduler has looked again", func() bool { return r.sandbox(other).State == models.SandboxDeleted })
-	if n := r.state.Calls(fake.OpPause); n != tried {
+	r.SQL("UPDATE sandboxes SET pause_failed_at = now() + interval '1 hour'")
+	tried := r.State.Calls(fake.OpPause)
+	other, _ := r.Create(jobs.CreateSandbox{TimeoutSeconds: 1})
+	r.Eventually("the scheduler has looked again", func() bool { return r.Sandbox(other).State == models.SandboxDeleted })
+	if n := r.State.Calls(fake.OpPause); n != tried {
 		t.Errorf("the provider was asked %d times in its rest", n-tried)
 	}
-	r.state.OnCall(nil)
-	r.sql("UPDATE sandboxes SET pause_failed_at = now() - interval '1 minute'")
-	r.eventually("it is paused", func() bool { return r.sandbox(box).State == models.SandboxPaused })
+	r.State.OnCall(nil)
+	r.SQL("UPDATE sandboxes SET pause_failed_at = now() - interval '1 minute'")
+	r.Eventually("it is paused", func() bool { return r.Sandbox(box).State == models.SandboxPaused })
 }
 
 // TestWhatIsNotPausedOrResumedEndsInItsTime: a pause or a resume that fails leaves the sandbox to the other clocks.
@@ -80,18 +81,18 @@ func TestWhatIsNotPausedOrResumedEndsInItsTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			r.worker(4)
+			r.Worker(4)
 			r.unable(c.op)
-			box, created := r.create(c.wish)
-			r.wait(created)
+			box, created := r.Create(c.wish)
+			r.Wait(created)
 			for i, args := range c.args {
-				if j := r.wait(r.submit(box, args, options())); (j.State == models.Failed) != (i == len(c.args)-1) {
+				if j := r.Wait(r.Submit(box, args, jobsrig.Options())); (j.State == models.Failed) != (i == len(c.args)-1) {
 					t.Fatalf("%s: %s %+v", j.Kind, j.State, j.Error)
 				}
 			}
-			r.scheduler() // not before: the times are short
-			r.eventually("the sandbox has ended", func() bool { return r.sandbox(box).State == models.SandboxDeleted })
-			if b := r.sandbox(box); *b.EndReason != c.reason || *b.EndActor != "scheduler" {
+			r.Scheduler() // not before: the times are short
+			r.Eventually("the sandbox has ended", func() bool { return r.Sandbox(box).State == models.SandboxDeleted })
+			if b := r.Sandbox(box); *b.EndReason != c.reason || *b.EndActor != "scheduler" {
 				t.Errorf("ended for %s by %s", *b.EndReason, *b.EndActor)
 			}
 		})
@@ -103,14 +104,14 @@ func TestTimeoutOfWhatNobodyMakes(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
 	r := newRig(t)
-	r.scheduler()
-	box, created := r.create(jobs.CreateSandbox{TimeoutSeconds: 1, OnTimeout: "pause"})
-	if j := r.wait(created); j.State != models.Cancelled {
+	r.Scheduler()
+	box, created := r.Create(jobs.CreateSandbox{TimeoutSeconds: 1, OnTimeout: "pause"})
+	if j := r.Wait(created); j.State != models.Cancelled {
 		t.Errorf("the create: %s %+v", j.State, j.Error)
 	}
-	r.worker(2)
-	r.eventually("the sandbox has ended", func() bool { return r.sandbox(box).State == models.SandboxDeleted })
-	if b := r.sandbox(box); *b.EndReason != "timeout" || b.EndedAt.Before(b.CreatedAt.Add(time.Second)) {
+	r.Worker(2)
+	r.Eventually("the sandbox has ended", func() bool { return r.Sandbox(box).State == models.SandboxDeleted })
+	if b := r.Sandbox(box); *b.EndReason != "timeout" || b.EndedAt.Before(b.CreatedAt.Add(time.Second)) {
 		t.Errorf("ended for %s at %v", *b.EndReason, b.EndedAt)
 	}
 }

@@ -10,4 +10,4 @@ args=()
 [ -z "$3" ] || args+=(-faults.hang)
 [ -n "$1$2" ] || args+=(-faults.all)
 export CGO_ENABLED=1 # the race detector's C part
-exec go test -race -count=1 -v -timeout=12h -parallel=8 -run '^TestEveryCallMayFail$' ./jobs -args "${args[@]}"
+exec go test -race -count=1 -v -timeout=12h -parallel=8 -run '^TestEveryCallMayFail$' ./jobs/faults -args "${args[@]}"

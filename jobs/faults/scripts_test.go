@@ -1,9 +1,10 @@
-package jobs_test
+package faults_test
 
 import (
 	"encoding/json"
 	"strings"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/egress"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
@@ -36,12 +37,12 @@ func scripts() []script {
 	all = append(append(all, otherScripts()...), loopScripts()...)
 	for name, make := range map[string]func(*run) kind.Args{
 		"background":     func(*run) kind.Args { return &kind.Exec{Command: "fake:append log x; fake:sleep 1h", Background: true} },
-		"exec_wait":      func(u *run) kind.Args { return &kind.ExecWait{ExecRef: ref(u.over)} },
-		"exec_stdin":     func(u *run) kind.Args { return &kind.ExecStdin{ExecRef: ref(u.goes), Data: "x"} },
-		"exec_signal":    func(u *run) kind.Args { return &kind.ExecSignal{ExecRef: ref(u.goes), Signal: "INT"} },
+		"exec_wait":      func(u *run) kind.Args { return &kind.ExecWait{ExecRef: jobsrig.Ref(u.over)} },
+		"exec_stdin":     func(u *run) kind.Args { return &kind.ExecStdin{ExecRef: jobsrig.Ref(u.goes), Data: "x"} },
+		"exec_signal":    func(u *run) kind.Args { return &kind.ExecSignal{ExecRef: jobsrig.Ref(u.goes), Signal: "INT"} },
 		"process_list":   func(*run) kind.Args { return &kind.ListProcesses{} },
 		"process_signal": func(u *run) kind.Args { return &kind.SignalProcess{Pid: u.pidOf(u.goes), Signal: "TERM"} },
-		"exec_delete":    func(u *run) kind.Args { return &kind.ExecDelete{ExecRef: ref(u.goes)} },
+		"exec_delete":    func(u *run) kind.Args { return &kind.ExecDelete{ExecRef: jobsrig.Ref(u.goes)} },
 		"write":          func(*run) kind.Args { return &kind.Write{Path: "b", Content: "c"} },
 		"write_many":     func(*run) kind.Args { return &kind.WriteMany{Files: []kind.Write{{Path: "b"}, {Path: "c"}}} },
 		"read":           func(*run) kind.Args { return &kind.Read{Path: "a"} },
@@ -79,36 +80,36 @@ func ready(u *run) { u.readyAs(jobs.CreateSandbox{}) }
 // readyWithExecs also starts a command that goes on and one that is over.
 func readyWithExecs(u *run) {
 	ready(u)
-	u.goes, u.over = u.r.background(u.box, "fake:input"), u.r.background(u.box, "fake:exit 4")
+	u.goes, u.over = u.r.Background(u.box, "fake:input"), u.r.Background(u.box, "fake:exit 4")
 }
 
 func readyWithFile(u *run) {
 	ready(u)
-	u.r.wait(u.r.submit(u.box, &kind.Write{Path: "a", Content: "1 2 3"}, options()))
+	u.r.Wait(u.r.Submit(u.box, &kind.Write{Path: "a", Content: "1 2 3"}, jobsrig.Options()))
 }
 
 func readyPaused(u *run) {
 	ready(u)
-	u.r.wait(u.r.submit(u.box, &kind.Pause{}, options()))
+	u.r.Wait(u.r.Submit(u.box, &kind.Pause{}, jobsrig.Options()))
 }
 
 // readyAsleep is a sandbox that resumes by itself when a job finds it paused.
 func readyAsleep(u *run) {
 	u.readyAs(jobs.CreateSandbox{AutoResume: true})
-	u.r.wait(u.r.submit(u.box, &kind.Write{Path: "a", Content: "1"}, options()))
-	u.r.wait(u.r.submit(u.box, &kind.Pause{}, options()))
+	u.r.Wait(u.r.Submit(u.box, &kind.Write{Path: "a", Content: "1"}, jobsrig.Options()))
+	u.r.Wait(u.r.Submit(u.box, &kind.Pause{}, jobsrig.Options()))
 }
 
 func readyRunning(u *run) {
 	ready(u)
-	u.goes = u.r.exec(u.box, "fake:append log x; fake:sleep 1h")
-	u.r.eventually("the command runs", func() bool { return u.r.state.Starts(u.goes) == 1 })
+	u.goes = u.r.Exec(u.box, "fake:append log x; fake:sleep 1h")
+	u.r.Eventually("the command runs", func() bool { return u.r.State.Starts(u.goes) == 1 })
 }
 
 // runOnce is a submission of several jobs.
 func (u *run) runOnce() {
 	u.insist(func(o jobs.Options) (models.Submitted, error) {
-		return u.r.acts.Run(u.r.t.Context(), jobs.RunOnce{
+		return u.r.acts.Run(u.r.T.Context(), jobs.RunOnce{
 			Files: []kind.Write{{Path: "in", Content: "x"}}, Exec: kind.Exec{Command: "fake:append log x; fake:stdout out"},
 		}, o)
 	})
@@ -117,28 +118,28 @@ func (u *run) runOnce() {
 func (u *run) cancel() {
 	u.jobs = append(u.jobs, u.goes)
 	u.again(func() error {
-		_, err := u.r.acts.Cancel(u.r.t.Context(), tenant, u.goes, "test")
+		_, err := u.r.acts.Cancel(u.r.T.Context(), jobsrig.Tenant, u.goes, "test")
 		return err
 	})
 }
 
 func (u *run) remove(force bool) {
 	u.insist(func(o jobs.Options) (models.Submitted, error) {
-		return u.r.acts.Delete(u.r.t.Context(), u.box, force, o)
+		return u.r.acts.Delete(u.r.T.Context(), u.box, force, o)
 	})
 }
 
 // pidOf is the process of a command that goes on.
 func (u *run) pidOf(exec string) int {
 	var started kind.BackgroundResult
-	u.r.must(json.Unmarshal(u.r.job(exec).Result, &started))
+	u.r.Must(json.Unmarshal(u.r.Job(exec).Result, &started))
 	return started.Pid
 }
 
 // expire waits for the scheduler to end the sandbox.
 func (u *run) expire() {
-	u.r.submit(u.box, &kind.SetTimeout{TimeoutSeconds: 1}, options())
-	u.r.eventually("the sandbox has ended", func() bool { return u.r.sandbox(u.box).EndedAt != nil })
+	u.r.Submit(u.box, &kind.SetTimeout{TimeoutSeconds: 1}, jobsrig.Options())
+	u.r.Eventually("the sandbox has ended", func() bool { return u.r.Sandbox(u.box).EndedAt != nil })
 }
 
 // states that rows and provider may agree on.

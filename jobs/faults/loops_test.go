@@ -1,4 +1,4 @@
-package jobs_test
+package faults_test
 
 import (
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
 	"sandyard/models"
@@ -63,9 +64,9 @@ func TestEveryKindHasAScript(t *testing.T) {
 
 // sql changes rows past all faults.
 func (u *run) sql(statement string, args ...any) {
-	u.r.t.Helper()
-	_, err := u.r.conn.Exec(u.r.t.Context(), statement, args...)
-	u.r.must(err)
+	u.r.T.Helper()
+	_, err := u.r.conn.Exec(u.r.T.Context(), statement, args...)
+	u.r.Must(err)
 }
 
 // ends makes a change to the sandbox's row that ends the sandbox.
@@ -77,14 +78,14 @@ func ends(change string) func(*run) {
 }
 
 func (u *run) hasEnded() {
-	u.r.eventually("the sandbox has ended", func() bool { return u.r.sandbox(u.box).EndedAt != nil })
+	u.r.Eventually("the sandbox has ended", func() bool { return u.r.Sandbox(u.box).EndedAt != nil })
 }
 
 func readyToPause(u *run) { u.readyAs(jobs.CreateSandbox{OnTimeout: "pause"}) }
 
 func (u *run) pausesInTime() {
 	u.sql("UPDATE sandboxes SET expires_at = now() WHERE id = $1", u.box)
-	u.r.eventually("the sandbox is paused", func() bool { return u.r.sandbox(u.box).State == models.SandboxPaused })
+	u.r.Eventually("the sandbox is paused", func() bool { return u.r.Sandbox(u.box).State == models.SandboxPaused })
 }
 
 // moved puts the sandbox on a node that died an hour ago.
@@ -98,7 +99,7 @@ func (u *run) moved(engine string) {
 func (u *run) copied(job string, but map[string]any) string {
 	but["id"] = models.NewID("job_")
 	text, err := json.Marshal(but)
-	u.r.must(err)
+	u.r.Must(err)
 	u.sql("INSERT INTO jobs SELECT (jsonb_populate_record(j, $2::jsonb)).* FROM jobs j WHERE id = $1", job, string(text))
 	return but["id"].(string)
 }
@@ -106,7 +107,7 @@ func (u *run) copied(job string, but map[string]any) string {
 // isRecovered finds a job that a dead worker was about to begin.
 func (u *run) isRecovered() {
 	var first string
-	u.r.must(u.r.conn.QueryRow(u.r.t.Context(), "SELECT id FROM jobs WHERE sandbox_id = $1 AND kind = 'write'", u.box).Scan(&first))
+	u.r.Must(u.r.conn.QueryRow(u.r.T.Context(), "SELECT id FROM jobs WHERE sandbox_id = $1 AND kind = 'write'", u.box).Scan(&first))
 	u.jobs = []string{u.copied(first, map[string]any{
 		"kind": "exec", "args": map[string]any{"command": "fake:append log x"}, "state": "running", "attempt": 1, "node_id": "ghost",
 		"lease_until": "2020-01-01", "started_at": "2020-01-01", "finished_at": nil, "result": nil, "seq": 1000, "timeout_ms": 60_000,
@@ -116,13 +117,13 @@ func (u *run) isRecovered() {
 func (u *run) waitsTooLong() {
 	u.insist(func(o jobs.Options) (models.Submitted, error) {
 		o.QueueDeadline = 100 * time.Millisecond
-		return u.r.acts.Submit(u.r.t.Context(), u.box, &kind.Exec{Command: "true"}, o)
+		return u.r.acts.Submit(u.r.T.Context(), u.box, &kind.Exec{Command: "true"}, o)
 	})
 }
 
 func (u *run) loseRedis() {
 	u.submit(&kind.Exec{Command: "fake:append log x"})
-	u.r.must(u.r.rdb.FlushDB(u.r.t.Context()).Err())
+	u.r.Must(u.r.RDB.FlushDB(u.r.T.Context()).Err())
 }
 
 func (u *run) loseEngine() {
@@ -136,7 +137,7 @@ func readyToRelease(u *run) {
 	ready(u)
 	first := u.box
 	var created string
-	u.r.must(u.r.conn.QueryRow(u.r.t.Context(), "SELECT id FROM jobs WHERE sandbox_id = $1", first).Scan(&created))
+	u.r.Must(u.r.conn.QueryRow(u.r.T.Context(), "SELECT id FROM jobs WHERE sandbox_id = $1", first).Scan(&created))
 	u.box = models.NewID("sb")
 	u.sql(`INSERT INTO sandboxes SELECT (jsonb_populate_record(s, jsonb_build_object('id', $2::text, 'state', 'creating', 'started_at', null))).*
 		FROM sandboxes s WHERE id = $1`, first, u.box)
@@ -144,9 +145,9 @@ func readyToRelease(u *run) {
 		"sandbox_id": u.box, "state": "queued", "attempt": 0, "node_id": nil, "lease_until": nil, "started_at": nil, "finished_at": nil, "result": nil,
 		"queue": "node-ghost", "dispatched_at": "2100-01-01", // nobody misses it
 	})
-	out, err := u.r.client.Delete(u.r.t.Context(), first, true, options())
-	u.r.must(err)
-	u.r.wait(out.Jobs[0].ID)
+	out, err := u.r.Client.Delete(u.r.T.Context(), first, true, jobsrig.Options())
+	u.r.Must(err)
+	u.r.Wait(out.Jobs[0].ID)
 }
 
 func (u *run) isReleased() {
@@ -157,15 +158,15 @@ func (u *run) isReleased() {
 // readyStranded has a sandbox that ended a while ago.
 func readyStranded(u *run) {
 	readyWithFile(u)
-	out, err := u.r.client.Delete(u.r.t.Context(), u.box, true, options())
-	u.r.must(err)
-	u.r.wait(out.Jobs[0].ID)
+	out, err := u.r.Client.Delete(u.r.T.Context(), u.box, true, jobsrig.Options())
+	u.r.Must(err)
+	u.r.Wait(out.Jobs[0].ID)
 	u.sql("UPDATE sandboxes SET ended_at = now() - interval '1 minute' WHERE id = $1", u.box)
 }
 
 func (u *run) endsStranded() {
 	var first string
-	u.r.must(u.r.conn.QueryRow(u.r.t.Context(), "SELECT id FROM jobs WHERE sandbox_id = $1 AND kind = 'write'", u.box).Scan(&first))
+	u.r.Must(u.r.conn.QueryRow(u.r.T.Context(), "SELECT id FROM jobs WHERE sandbox_id = $1 AND kind = 'write'", u.box).Scan(&first))
 	u.moved("gone")
 	u.jobs = []string{u.copied(first, map[string]any{
 		"state": "queued", "attempt": 1, "node_id": nil, "started_at": nil, "finished_at": nil, "result": nil, "ready_at": nil, "dispatched_at": nil, "seq": 1000,
@@ -181,46 +182,46 @@ func (u *run) isAdopted() {
 // adoptedOnce also removes the dead node's queue, which housekeeping does once a minute.
 func (u *run) adoptedOnce() {
 	u.ranOnce()
-	keys, err := u.r.rdb.Keys(u.r.t.Context(), "asynq:{node-ghost*").Result()
-	u.r.must(err)
-	u.r.must(u.r.rdb.Del(u.r.t.Context(), append(keys, "none")...).Err())
+	keys, err := u.r.RDB.Keys(u.r.T.Context(), "asynq:{node-ghost*").Result()
+	u.r.Must(err)
+	u.r.Must(u.r.RDB.Del(u.r.T.Context(), append(keys, "none")...).Err())
 }
 
 func (u *run) vanish() {
 	u.jobs = []string{u.goes}
-	u.r.state.Vanish(u.box)
+	u.r.State.Vanish(u.box)
 	u.hasEnded()
 }
 
 // behind does something to the provider's sandboxes that no job has asked for.
 func (u *run) behind(do func(*fake.Provider) error) {
-	p := fake.New(fake.Options{State: u.r.state})
-	u.r.eventually("the provider lets it be done", func() bool { return do(p) == nil })
+	p := fake.New(fake.Options{State: u.r.State})
+	u.r.Eventually("the provider lets it be done", func() bool { return do(p) == nil })
 }
 
 func (u *run) leaveOrphan() {
 	id := models.NewID("sb")
 	u.behind(func(p *fake.Provider) error {
-		_, err := p.Create(u.r.t.Context(), providers.Spec{ID: id, Image: "fake"})
+		_, err := p.Create(u.r.T.Context(), providers.Spec{ID: id, Image: "fake"})
 		return err
 	})
-	u.r.eventually("the orphan is gone", func() bool {
+	u.r.Eventually("the orphan is gone", func() bool {
 		return !slices.ContainsFunc(u.r.list(), func(i providers.Instance) bool { return i.ID == id })
 	})
 }
 
 func (u *run) pauseBehind() {
-	u.behind(func(p *fake.Provider) error { return p.Pause(u.r.t.Context(), u.box) })
-	u.r.eventually("the row says that it is paused", func() bool { return u.r.sandbox(u.box).State == models.SandboxPaused })
+	u.behind(func(p *fake.Provider) error { return p.Pause(u.r.T.Context(), u.box) })
+	u.r.Eventually("the row says that it is paused", func() bool { return u.r.Sandbox(u.box).State == models.SandboxPaused })
 }
 
 func readyToRecreate(u *run) { u.readyAs(jobs.CreateSandbox{OnLost: models.OnLostRecreate}) }
 
 func (u *run) isRecreated() {
-	u.r.state.Vanish(u.box)
-	u.r.eventually("another has taken its place", func() bool { return u.r.sandbox(u.box).ReplacedBy != nil })
-	u.box = *u.r.sandbox(u.box).ReplacedBy
-	u.r.eventually("that runs", func() bool { return u.r.sandbox(u.box).State == models.SandboxRunning })
+	u.r.State.Vanish(u.box)
+	u.r.Eventually("another has taken its place", func() bool { return u.r.Sandbox(u.box).ReplacedBy != nil })
+	u.box = *u.r.Sandbox(u.box).ReplacedBy
+	u.r.Eventually("that runs", func() bool { return u.r.Sandbox(u.box).State == models.SandboxRunning })
 }
 
 // callBack has a receiver called at the end of a job. It is told again what it may not have been told.
@@ -235,24 +236,24 @@ func (u *run) callBack() {
 	defer to.Close()
 	u.insist(func(o jobs.Options) (models.Submitted, error) {
 		o.CallbackURL = to.URL
-		return u.r.acts.Submit(u.r.t.Context(), u.box, &kind.Exec{Command: "fake:append log x"}, o)
+		return u.r.acts.Submit(u.r.T.Context(), u.box, &kind.Exec{Command: "fake:append log x"}, o)
 	})
-	u.r.wait(u.jobs[0])
+	u.r.Wait(u.jobs[0])
 	// An attempt whose worker has died is made again after a minute.
-	u.r.eventually("it is delivered", func() bool {
+	u.r.Eventually("it is delivered", func() bool {
 		u.sql("UPDATE deliveries SET next_attempt_at = now() - interval '1 s' WHERE state = 'pending' AND next_attempt_at > now() + interval '10 s'")
 		return u.r.count("SELECT count(*) FROM deliveries WHERE job_id = $1 AND state = 'delivered'", u.jobs[0]) == 1
 	})
 	mu.Lock()
 	defer mu.Unlock()
 	if len(ids) != 1 {
-		u.r.t.Errorf("the callbacks had the ids %v", ids)
+		u.r.T.Errorf("the callbacks had the ids %v", ids)
 	}
 }
 
 func (u *run) isMetered() {
-	u.r.state.SetUsed(u.box, providers.Used{CPU: 1500 * time.Millisecond, Memory: 1 << 20})
-	u.r.eventually("its use is written", func() bool {
+	u.r.State.SetUsed(u.box, providers.Used{CPU: 1500 * time.Millisecond, Memory: 1 << 20})
+	u.r.Eventually("its use is written", func() bool {
 		return u.r.count("SELECT coalesce(max(cpu_ms), 0)::int FROM usage_meters WHERE sandbox_id = $1", u.box) == 1500
 	})
 }
@@ -261,13 +262,13 @@ func (u *run) isMetered() {
 func readyToForget(u *run) {
 	readyWithFile(u)
 	u.over = u.box
-	out, err := u.r.client.Delete(u.r.t.Context(), u.box, true, options())
-	u.r.must(err)
-	u.r.wait(out.Jobs[0].ID)
+	out, err := u.r.Client.Delete(u.r.T.Context(), u.box, true, jobsrig.Options())
+	u.r.Must(err)
+	u.r.Wait(out.Jobs[0].ID)
 	ready(u)
-	_, err = u.r.store.FoldFacts(u.r.t.Context(), 1000)
-	u.r.must(err)
-	u.r.eventually("its use is folded", func() bool { return u.r.count("SELECT count(*) FROM usage_facts WHERE sandbox_id = $1", u.over) == 0 })
+	_, err = u.r.Store.FoldFacts(u.r.T.Context(), 1000)
+	u.r.Must(err)
+	u.r.Eventually("its use is folded", func() bool { return u.r.count("SELECT count(*) FROM usage_facts WHERE sandbox_id = $1", u.over) == 0 })
 }
 
 // isForgotten makes them old and sees them go. A loop that has failed comes again after a minute, or when another scheduler leads.
@@ -290,9 +291,9 @@ func (u *run) isForgotten() {
 		u.r.lead.Stop()
 		u.r.lead = u.r.leading()
 		began := time.Now()
-		u.r.eventually("its loops have looked", func() bool { return !left() || time.Since(began) > 3*time.Second })
+		u.r.Eventually("its loops have looked", func() bool { return !left() || time.Since(began) > 3*time.Second })
 	}
 	if left() {
-		u.r.t.Error("not all is forgotten")
+		u.r.T.Error("not all is forgotten")
 	}
 }

@@ -1,4 +1,4 @@
-package jobs_test
+package faults_test
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
 	"sandyard/models"
@@ -39,7 +40,7 @@ func otherScripts() []script {
 // build makes an image, and the template that has it.
 func (u *run) build() {
 	u.insist(func(o jobs.Options) (models.Submitted, error) {
-		return u.r.acts.Build(u.r.t.Context(), jobs.NewBuild{Template: u.template(), Recipe: dockerfile.Recipe{Script: "make", From: "fake"}}, o)
+		return u.r.acts.Build(u.r.T.Context(), jobs.NewBuild{Template: u.template(), Recipe: dockerfile.Recipe{Script: "make", From: "fake"}}, o)
 	})
 }
 
@@ -47,15 +48,15 @@ func (u *run) template() string { return "made-" + u.key[len("build-"):] }
 
 func (u *run) isBuilt() {
 	r := u.r
-	t, err := r.store.Template(r.t.Context(), tenant, u.template())
-	r.must(err)
-	r.images.mu.Lock()
-	defer r.images.mu.Unlock()
-	if t.Version != 1 || !slices.Contains(r.images.held, t.Image) {
-		r.t.Errorf("the template is at version %d with image %s; the engine holds %v", t.Version, t.Image, r.images.held)
+	t, err := r.Store.Template(r.T.Context(), jobsrig.Tenant, u.template())
+	r.Must(err)
+	r.images.Mu.Lock()
+	defer r.images.Mu.Unlock()
+	if t.Version != 1 || !slices.Contains(r.images.Held, t.Image) {
+		r.T.Errorf("the template is at version %d with image %s; the engine holds %v", t.Version, t.Image, r.images.Held)
 	}
 	if n := r.count("SELECT count(*) FROM builds WHERE template = $1 AND finished_at IS NOT NULL", u.template()); n != 1 {
-		r.t.Errorf("%d builds were finished", n)
+		r.T.Errorf("%d builds were finished", n)
 	}
 }
 
@@ -63,35 +64,35 @@ func openPort(*run) kind.Args { return &kind.Port{Port: 8000} }
 
 func readyWithPort(u *run) {
 	ready(u)
-	out, err := jobs.NewClient(u.r.store, u.r.rig.queue, u.r.acts.Catalog(), u.r.log).Submit(u.r.t.Context(), u.box, openPort(u), options())
-	u.r.must(err)
-	u.r.wait(out.Jobs[0].ID)
+	out, err := jobs.NewClient(u.r.Store, u.r.Rig.Queue, u.r.acts.Catalog(), u.r.Log).Submit(u.r.T.Context(), u.box, openPort(u), jobsrig.Options())
+	u.r.Must(err)
+	u.r.Wait(out.Jobs[0].ID)
 	u.hasGrants(1)
 }
 
 func (u *run) hasGrants(want int) {
-	grants, err := u.r.store.PortGrants(u.r.t.Context(), tenant, u.box)
-	u.r.must(err)
+	grants, err := u.r.Store.PortGrants(u.r.T.Context(), jobsrig.Tenant, u.box)
+	u.r.Must(err)
 	if all := u.r.count("SELECT count(*) FROM port_grants WHERE sandbox_id = $1", u.box); len(grants) != want || all != 1 {
-		u.r.t.Errorf("%d of %d grants hold", len(grants), all)
+		u.r.T.Errorf("%d of %d grants hold", len(grants), all)
 	}
 }
 
 func (u *run) revoke() {
 	u.again(func() error {
-		_, err := u.r.acting.RevokePort(u.r.t.Context(), tenant, u.box, 8000, "")
+		_, err := u.r.acting.RevokePort(u.r.T.Context(), jobsrig.Tenant, u.box, 8000, "")
 		return err
 	})
 }
 
 func readyWithContext(u *run) {
 	ready(u)
-	u.r.wait(u.r.cell(u.box, "fake:stdout first"))
+	u.r.Wait(u.r.Cell(u.box, "fake:stdout first"))
 }
 
 func (u *run) ranOnce() {
-	if log := u.r.content(u.box, "log"); log != "x" {
-		u.r.t.Errorf("the cell ran as %q", log)
+	if log := u.r.Content(u.box, "log"); log != "x" {
+		u.r.T.Errorf("the cell ran as %q", log)
 	}
 }
 
@@ -99,42 +100,42 @@ func (u *run) ranOnce() {
 func (u *run) startedOnce() {
 	r := u.r
 	var id string
-	r.must(r.conn.QueryRow(r.t.Context(), "SELECT id FROM jobs WHERE sandbox_id = $1 AND kind = 'code_create'", u.box).Scan(&id))
-	name := (&kind.CreateContext{}).ContextOf(r.job(id))
-	if n := r.state.Starts("code." + name + ".python." + id); n != 1 {
-		r.t.Errorf("context %q was started %d times", name, n)
+	r.Must(r.conn.QueryRow(r.T.Context(), "SELECT id FROM jobs WHERE sandbox_id = $1 AND kind = 'code_create'", u.box).Scan(&id))
+	name := (&kind.CreateContext{}).ContextOf(r.Job(id))
+	if n := r.State.Starts("code." + name + ".python." + id); n != 1 {
+		r.T.Errorf("context %q was started %d times", name, n)
 	}
-	cell := r.wait(r.cell(u.box, "fake:stdout here", func(c *kind.Code, _ *jobs.Options) { c.Context = name }))
-	if res := r.codeResult(cell); string(cell.Stdout) != "here" || res.ExecutionCount != 1 {
-		r.t.Errorf("a cell in it: %s %q", cell.Result, cell.Stdout)
+	cell := r.Wait(r.Cell(u.box, "fake:stdout here", func(c *kind.Code, _ *jobs.Options) { c.Context = name }))
+	if res := r.CodeResult(cell); string(cell.Stdout) != "here" || res.ExecutionCount != 1 {
+		r.T.Errorf("a cell in it: %s %q", cell.Result, cell.Stdout)
 	}
 }
 
 func readyWithSchedule(u *run) {
 	ready(u)
-	u.schedule = u.r.schedule(execIn(u.box, "fake:append log x; fake:exit 3"))
+	u.schedule = u.r.Schedule(jobsrig.ExecIn(u.box, "fake:append log x; fake:exit 3"))
 }
 
 // fallDue makes the schedule due and waits until its run has ended. It has no second one before an hour is over.
 func (u *run) fallDue() {
-	u.r.due(time.Second, u.schedule)
-	u.r.eventually("the run has ended", func() bool {
-		runs := u.r.runs(u.schedule)
+	u.r.Due(time.Second, u.schedule)
+	u.r.Eventually("the run has ended", func() bool {
+		runs := u.r.Runs(u.schedule)
 		return len(runs) > 0 && runs[0].EndedAt != nil
 	})
 }
 
 func (u *run) firedOnce() {
-	runs := u.r.runs(u.schedule)
+	runs := u.r.Runs(u.schedule)
 	if len(runs) != 1 || runs[0].State != "succeeded" {
-		u.r.t.Errorf("the runs are %v", statesOf(runs))
+		u.r.T.Errorf("the runs are %v", jobsrig.StatesOf(runs))
 	}
 	if n := u.r.count("SELECT count(*) FROM jobs WHERE sandbox_id = $1 AND kind = 'exec'", u.box); n != 1 {
-		u.r.t.Errorf("%d jobs were submitted", n)
+		u.r.T.Errorf("%d jobs were submitted", n)
 	}
 	u.ranOnce()
-	_, err := u.r.store.DeleteSchedule(u.r.t.Context(), tenant, u.schedule, "test")
-	u.r.must(err)
+	_, err := u.r.Store.DeleteSchedule(u.r.T.Context(), jobsrig.Tenant, u.schedule, "test")
+	u.r.Must(err)
 }
 
 // enter asks for tickets until one lets in. One that was used up without an answer is lost.
@@ -142,7 +143,7 @@ func (u *run) enter() {
 	for u.tickets == 0 {
 		ticket := u.ticket()
 		use := func(s *models.Store) error {
-			_, err := s.UseTicket(u.r.t.Context(), ticket, models.TicketUse{Sandbox: u.box, Own: true})
+			_, err := s.UseTicket(u.r.T.Context(), ticket, models.TicketUse{Sandbox: u.box, Own: true})
 			return err
 		}
 		u.again(func() error {
@@ -155,18 +156,18 @@ func (u *run) enter() {
 			}
 			return err
 		})
-		if err := use(u.r.store); !errors.Is(err, models.ErrTicketUsed) {
-			u.r.t.Errorf("a used ticket answers %v", err)
+		if err := use(u.r.Store); !errors.Is(err, models.ErrTicketUsed) {
+			u.r.T.Errorf("a used ticket answers %v", err)
 		}
 	}
 }
 
 func (u *run) ticket() (plain string) {
 	var key string
-	u.r.must(u.r.conn.QueryRow(u.r.t.Context(), "SELECT id FROM api_keys LIMIT 1").Scan(&key))
-	t := models.TerminalTicket{TenantID: tenant, KeyID: key, SandboxID: u.box, Terminal: "main"}
+	u.r.Must(u.r.conn.QueryRow(u.r.T.Context(), "SELECT id FROM api_keys LIMIT 1").Scan(&key))
+	t := models.TerminalTicket{TenantID: jobsrig.Tenant, KeyID: key, SandboxID: u.box, Terminal: "main"}
 	u.again(func() (err error) {
-		plain, _, err = u.r.acting.IssueTicket(u.r.t.Context(), t, time.Minute)
+		plain, _, err = u.r.acting.IssueTicket(u.r.T.Context(), t, time.Minute)
 		return err
 	})
 	return plain
@@ -174,16 +175,16 @@ func (u *run) ticket() (plain string) {
 
 func (u *run) enteredOnce() {
 	if used := u.r.count("SELECT count(*) FROM terminal_tickets WHERE sandbox_id = $1 AND used_at IS NOT NULL", u.box); u.tickets > used || used > 2 {
-		u.r.t.Errorf("%d tickets were used up to be let in %d times", used, u.tickets)
+		u.r.T.Errorf("%d tickets were used up to be let in %d times", used, u.tickets)
 	}
 }
 
 // usage is what all sandboxes have used up to now.
 func (r *faultRig) usage() (all models.Usage) {
-	rows, err := r.store.Usage(r.t.Context(), models.UsageQuery{
-		Tenant: tenant, From: time.Now().Add(-24 * time.Hour), To: time.Now().Add(time.Hour), By: []string{"hour"}, Limit: 100,
+	rows, err := r.Store.Usage(r.T.Context(), models.UsageQuery{
+		Tenant: jobsrig.Tenant, From: time.Now().Add(-24 * time.Hour), To: time.Now().Add(time.Hour), By: []string{"hour"}, Limit: 100,
 	})
-	r.must(err)
+	r.Must(err)
 	for _, row := range rows {
 		all.RunningSeconds += row.RunningSeconds
 	}
@@ -199,19 +200,19 @@ func readyToCount(u *run) {
 // use runs a command, ends the sandbox and waits until the hours have it all.
 func (u *run) use() {
 	u.submit(&kind.Exec{Command: "fake:append log x"})
-	u.r.wait(u.jobs[0])
-	out, err := u.r.client.Delete(u.r.t.Context(), u.box, true, options())
-	u.r.must(err)
-	u.r.wait(out.Jobs[0].ID)
-	u.r.eventually("all is folded", func() bool { return u.r.unfolded() == 0 })
+	u.r.Wait(u.jobs[0])
+	out, err := u.r.Client.Delete(u.r.T.Context(), u.box, true, jobsrig.Options())
+	u.r.Must(err)
+	u.r.Wait(out.Jobs[0].ID)
+	u.r.Eventually("all is folded", func() bool { return u.r.Unfolded() == 0 })
 }
 
 func (u *run) isCounted() {
-	if got, want := u.r.usage().RunningSeconds-u.used.RunningSeconds, u.r.lived(u.box, "running"); want == 0 || math.Abs(got-want) > 1e-5 {
-		u.r.t.Errorf("%g s are counted, and it ran %g s", got, want)
+	if got, want := u.r.usage().RunningSeconds-u.used.RunningSeconds, u.r.Lived(u.box, "running"); want == 0 || math.Abs(got-want) > 1e-5 {
+		u.r.T.Errorf("%g s are counted, and it ran %g s", got, want)
 	}
-	counted := u.r.count("SELECT coalesce(sum(jobs), 0)::bigint FROM usage_parts WHERE tenant_id = $1", tenant)
+	counted := u.r.count("SELECT coalesce(sum(jobs), 0)::bigint FROM usage_parts WHERE tenant_id = $1", jobsrig.Tenant)
 	if ended := u.r.count("SELECT count(*) FROM jobs WHERE finished_at IS NOT NULL"); counted != ended {
-		u.r.t.Errorf("%d jobs are counted, and %d have ended", counted, ended)
+		u.r.T.Errorf("%d jobs are counted, and %d have ended", counted, ended)
 	}
 }

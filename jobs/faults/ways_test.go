@@ -1,4 +1,4 @@
-package jobs_test
+package faults_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"sandyard/dev/jobsrig"
 	"sandyard/providers"
 	"sandyard/providers/fake"
 )
@@ -95,10 +96,10 @@ func (s *switchboard) onProvider(op fake.Op, sandbox string) (fake.Fault, bool) 
 
 // breakable is a provider whose builds may go wrong like its other calls.
 type breakable struct {
-	*builder
+	*jobsrig.Builder
 }
 
 // Build implements providers.Builder.
 func (b *breakable) Build(ctx context.Context, build providers.Build, log io.Writer) error {
-	return b.Call(ctx, "build", build.Image, func() error { return b.builder.Build(ctx, build, log) })
+	return b.Call(ctx, "build", build.Image, func() error { return b.Builder.Build(ctx, build, log) })
 }

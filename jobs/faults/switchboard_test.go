@@ -1,4 +1,4 @@
-package jobs_test
+package faults_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sandyard/dev/faultproxy"
+	"sandyard/dev/jobsrig"
 	"sandyard/jobs"
 	"sandyard/jobs/queue"
 	"sandyard/jobs/scheduler"
@@ -269,13 +270,13 @@ func preparesOnly(call string) bool {
 // faultRig is a rig whose client, worker and scheduler are driven over what the switchboard breaks. The rig's own calls,
 // which prepare and look, go past it.
 type faultRig struct {
-	*rig
+	*jobsrig.Rig
 	board  *switchboard
 	acting *models.Store
 	acts   *jobs.Client
 	queue  *queue.Queue
 	conn   *pgx.Conn
-	images *images
+	images *jobsrig.Images
 	timed  *models.Store // the scheduler's
 	lead   *scheduler.Scheduler
 	hastes bool // jobs have little time
@@ -283,45 +284,45 @@ type faultRig struct {
 
 func newFaultRig(t testing.TB) *faultRig {
 	t.Helper()
-	r := &faultRig{rig: newRig(t)}
-	r.board = &switchboard{redis: r.rdb}
+	r := &faultRig{Rig: jobsrig.New(t)}
+	r.board = &switchboard{redis: r.RDB}
 	var err error
-	r.conn, err = pgx.Connect(t.Context(), r.dsn)
-	r.must(err)
-	t.Cleanup(func() { r.must(r.conn.Close(context.Background())) })
+	r.conn, err = pgx.Connect(t.Context(), r.DSN)
+	r.Must(err)
+	t.Cleanup(func() { r.Must(r.conn.Close(context.Background())) })
 	_, err = r.conn.Exec(t.Context(), `CREATE FUNCTION hurry() RETURNS trigger LANGUAGE plpgsql AS
 		$$ BEGIN NEW.timeout_ms := least(NEW.timeout_ms, `+strconv.Itoa(int(deadline.Milliseconds()))+`); RETURN NEW; END $$`)
-	r.must(err)
-	r.state.OnCall(r.board.onProvider)
+	r.Must(err)
+	r.State.OnCall(r.board.onProvider)
 	store := func(wired bool) *models.Store {
-		dsn := r.dsn
+		dsn := r.DSN
 		if wired {
 			var proxy *faultproxy.Proxy
-			proxy, dsn = faultproxy.Postgres(t, r.dsn)
+			proxy, dsn = faultproxy.Postgres(t, r.DSN)
 			proxy.On(r.board.onCall)
 			t.Cleanup(func() { proxy.On(nil) })
 		}
 		s, err := models.Open(t.Context(), dsn, 8, models.Limits{Window: 64}, r.board.tap)
-		r.must(err)
-		t.Cleanup(func() { r.must(s.Close()) })
+		r.Must(err)
+		t.Cleanup(func() { r.Must(s.Close()) })
 		return s
 	}
 	acting := store(true)
-	r.acting, r.images = acting, &images{held: []string{"fake"}}
-	rdb := queue.NewRedis(r.redis, r.board)
-	t.Cleanup(func() { r.must(rdb.Close()) })
-	r.queue = queue.NewQueue(rdb, r.log)
+	r.acting, r.images = acting, &jobsrig.Images{Held: []string{"fake"}}
+	rdb := queue.NewRedis(r.Redis, r.board)
+	t.Cleanup(func() { r.Must(rdb.Close()) })
+	r.queue = queue.NewQueue(rdb, r.Log)
 	t.Cleanup(r.queue.Close)
-	catalog := r.client.Catalog()
+	catalog := r.Client.Catalog()
 	catalog.Edge = tokens.Address{Scheme: "http", Domain: "edge"}
-	r.acts = jobs.NewClient(acting, r.queue, catalog, r.log)
-	provider := &breakable{&builder{Provider: fake.New(fake.Options{State: r.state, PerNode: true}), engine: r.images}}
-	t.Cleanup(func() { r.must(provider.Close()) })
-	r.workerOn(r.state, 8, func(c *worker.Config) {
+	r.acts = jobs.NewClient(acting, r.queue, catalog, r.Log)
+	provider := &breakable{&jobsrig.Builder{Provider: fake.New(fake.Options{State: r.State, PerNode: true}), Engine: r.images}}
+	t.Cleanup(func() { r.Must(provider.Close()) })
+	r.WorkerOn(r.State, 8, func(c *worker.Config) {
 		c.Store, c.RedisHooks, c.Lease, c.Grace, c.Patience = acting, []redis.Hook{r.board}, faultLease, time.Second, deadline
 		c.Reconcile, c.ReconcileGrace = 500*time.Millisecond, time.Second
 		c.Provider, c.Gateway = provider, "http://gateway.test"
-		c.Webhooks, c.MeterEvery = webhook.New(acting, r.queue, loopback(), r.log), 300*time.Millisecond
+		c.Webhooks, c.MeterEvery = webhook.New(acting, r.queue, jobsrig.Loopback(), r.Log), 300*time.Millisecond
 	})
 	r.timed = store(false)
 	r.lead = r.leading()
@@ -330,9 +331,9 @@ func newFaultRig(t testing.TB) *faultRig {
 
 // leading is another scheduler.
 func (r *faultRig) leading() *scheduler.Scheduler {
-	return r.scheduler(func(c *scheduler.Config) {
-		c.Store, c.Queue, c.Client = r.timed, r.queue, jobs.NewClient(r.timed, r.queue, r.client.Catalog(), r.log)
-		c.Webhooks, c.Retention = webhook.New(r.timed, r.queue, loopback(), r.log), scheduler.Retention{History: day, Output: day}
+	return r.Scheduler(func(c *scheduler.Config) {
+		c.Store, c.Queue, c.Client = r.timed, r.queue, jobs.NewClient(r.timed, r.queue, r.Client.Catalog(), r.Log)
+		c.Webhooks, c.Retention = webhook.New(r.timed, r.queue, jobsrig.Loopback(), r.Log), scheduler.Retention{History: day, Output: day}
 	})
 }
 

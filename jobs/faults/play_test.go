@@ -1,4 +1,4 @@
-package jobs_test
+package faults_test
 
 import (
 	"flag"
@@ -129,7 +129,7 @@ func (p *plays) playAll(draw *rand.Rand) {
 		p.strike(f, tries)
 	}
 	if p.seen.tooFew() {
-		p.r.t.Errorf("%s: more than %d %% of the faults struck nothing: %v", p.s.name, mayMiss, &p.seen)
+		p.r.T.Errorf("%s: more than %d %% of the faults struck nothing: %v", p.s.name, mayMiss, &p.seen)
 	}
 }
 
@@ -140,7 +140,7 @@ func (p *plays) playOne(faults []fault, draw *rand.Rand) {
 			return
 		}
 	}
-	p.r.t.Errorf("%s: no fault struck a call: %v", p.s.name, &p.seen)
+	p.r.T.Errorf("%s: no fault struck a call: %v", p.s.name, &p.seen)
 }
 
 // strike plays a fault until it has struck a call, and says whether it has.
@@ -161,15 +161,15 @@ func (p *plays) play(f fault) (calls map[layer]int, hit string) {
 	began, whole := time.Now(), false
 	defer func() {
 		if !whole {
-			p.r.t.Logf("broken off; again by: make faults ONLY='%s/%v'", p.s.name, f)
+			p.r.T.Logf("broken off; again by: make faults ONLY='%s/%v'", p.s.name, f)
 		}
 	}()
 	calls, hit = p.r.play(p.s, f, fmt.Sprintf("%s-%d", p.s.name, p.n))
-	if p.r.t.Failed() {
-		p.r.t.Fatalf("the call was %.200q; again by: make faults ONLY='%s/%v'", hit, p.s.name, f)
+	if p.r.T.Failed() {
+		p.r.T.Fatalf("the call was %.200q; again by: make faults ONLY='%s/%v'", hit, p.s.name, f)
 	}
 	if whole = true; testing.Verbose() {
-		p.r.t.Logf("%s/%v: %.1fs, %.80q", p.s.name, f, time.Since(began).Seconds(), hit)
+		p.r.T.Logf("%s/%v: %.1fs, %.80q", p.s.name, f, time.Since(began).Seconds(), hit)
 	}
 	return calls, hit
 }
