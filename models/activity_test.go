@@ -1,7 +1,6 @@
 package models_test
 
 import (
-	"database/sql"
 	"testing"
 	"time"
 
@@ -14,11 +13,7 @@ func TestActivityNeverGoesBack(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t)
 	s := openAt(t, dsn, 100)
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := database(t, dsn)
 	made := create(t, s, newSandbox())
 	box := made.Sandbox.ID
 	if _, err := db.ExecContext(t.Context(), "UPDATE sandboxes SET last_active_at = now() + interval '1 hour'"); err != nil {

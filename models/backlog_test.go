@@ -24,11 +24,7 @@ func TestAnOrderedJobPassesABacklogOfParallelOnes(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t)
 	s := openAt(t, dsn, 100)
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := database(t, dsn)
 	exec(t, db, "UPDATE tenants SET max_queued = 1000000")
 	made := create(t, s, newSandbox())
 	finish(t, s, made.Dispatch[0], models.SandboxRunning)
@@ -75,11 +71,7 @@ func TestTheEndOfALongQueue(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t)
 	s := openAt(t, dsn, 1)
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := database(t, dsn)
 	exec(t, db, "UPDATE tenants SET max_queued = 1000000")
 	made, other := create(t, s, newSandbox()), otherTenant(t, dsn, s, "other")
 	finish(t, s, made.Dispatch[0], models.SandboxRunning)
@@ -96,7 +88,7 @@ func TestTheEndOfALongQueue(t *testing.T) {
 		t.Fatalf("the end of 66,000 jobs: %v", err)
 	}
 	var left int
-	err = db.QueryRowContext(context.Background(), "SELECT count(*) FROM jobs WHERE state = 'queued' AND id LIKE 'backlog%'").Scan(&left)
+	err := db.QueryRowContext(context.Background(), "SELECT count(*) FROM jobs WHERE state = 'queued' AND id LIKE 'backlog%'").Scan(&left)
 	if err != nil || left != 0 {
 		t.Errorf("%d jobs still wait, %v", left, err)
 	}

@@ -2,7 +2,6 @@ package models_test
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"sync"
 	"testing"
@@ -31,11 +30,7 @@ func TestSubmissionsNeverDeadlock(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t)
 	a := openAt(t, dsn, 100_000)
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := database(t, dsn)
 	if _, err := db.ExecContext(t.Context(), "UPDATE tenants SET max_sandboxes = 100000, max_queued = 100000000"); err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package models_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"sync"
 	"testing"
@@ -16,11 +15,7 @@ func TestQueueLimitsHoldUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t)
 	first := openAt(t, dsn, 1)
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := database(t, dsn)
 	box := create(t, first, newSandbox()).Sandbox
 	for _, limit := range []struct {
 		name, set string

@@ -1,7 +1,6 @@
 package models_test
 
 import (
-	"database/sql"
 	"fmt"
 	"slices"
 	"testing"
@@ -15,9 +14,7 @@ func TestWhatKeepsFailingRestsLonger(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t)
 	s, ctx := openAt(t, dsn, 100), t.Context()
-	db, err := sql.Open("pgx", dsn)
-	must(t, err)
-	t.Cleanup(func() { _ = db.Close() })
+	db := database(t, dsn)
 	run := func(statement string, args ...any) {
 		t.Helper()
 		_, err := db.ExecContext(ctx, statement, args...)

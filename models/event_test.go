@@ -2,7 +2,6 @@ package models_test
 
 import (
 	"context"
-	"database/sql"
 	"log/slog"
 	"slices"
 	"strings"
@@ -159,11 +158,7 @@ func TestEventsAreNeverChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	create(t, s, newSandbox())
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := database(t, dsn)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := db.ExecContext(ctx, "UPDATE events SET actor = 'nobody'"); err == nil || !strings.Contains(err.Error(), "never changed") {

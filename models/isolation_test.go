@@ -40,11 +40,7 @@ func lockRow(t *testing.T, dsn, table, id string) (release func()) {
 // otherTenant adds a tenant and returns a running sandbox of it.
 func otherTenant(t *testing.T, dsn string, s *models.Store, name string) models.Sandbox {
 	t.Helper()
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := database(t, dsn)
 	if _, err := db.ExecContext(t.Context(), "INSERT INTO tenants (id, name, webhook_secret) VALUES ($1, $1, '')", name); err != nil {
 		t.Fatal(err)
 	}
@@ -136,11 +132,7 @@ func TestALockedKeyDelaysItsOwnSubmissionAlone(t *testing.T) {
 	dsn := testenv.Database(t)
 	s := openAt(t, dsn, 1000)
 	box, other := create(t, s, newSandbox()).Sandbox, otherTenant(t, dsn, s, "other")
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := database(t, dsn)
 	tx, err := db.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)

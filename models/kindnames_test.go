@@ -1,7 +1,6 @@
 package models_test
 
 import (
-	"database/sql"
 	"os"
 	"strings"
 	"testing"
@@ -15,11 +14,7 @@ func TestRowsOfRenamedKinds(t *testing.T) {
 	dsn := testenv.Database(t)
 	s := openAt(t, dsn, 100)
 	box := running(t, s)
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := database(t, dsn)
 	exec(t, db, `INSERT INTO jobs (id, tenant_id, sandbox_id, kind, state, seq, parallel, actor, args, timeout_ms, max_attempts)
 		VALUES ('job_old', 'default', $1, 'write-many', 'queued', 7, true, 'test', '{}', 1000, 1)`, box.ID)
 	exec(t, db, `INSERT INTO schedules (id, tenant_id, state, time_zone, anchor, overlap, missed, max_catch_up, kind, sandbox_id,

@@ -17,9 +17,7 @@ func TestPlacingReadsTheSameInEveryFleet(t *testing.T) {
 	const nodes, boxes, jobs = 100, 50, 64 // per node: sandboxes, running jobs
 	dsn := testenv.Database(t)
 	s := openAt(t, dsn+"&application_name=looking", 100)
-	db, err := sql.Open("pgx", dsn)
-	must(t, err)
-	t.Cleanup(func() { _ = db.Close() })
+	db := database(t, dsn)
 	fill, err := sql.Open("pgx", dsn+"&application_name=looking")
 	must(t, err)
 	conn, err := fill.Conn(t.Context())

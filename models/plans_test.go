@@ -111,11 +111,7 @@ func TestLoopsReadNoWholeTables(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t)
 	openAt(t, dsn, 100)
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := database(t, dsn)
 	fill, err := sql.Open("pgx", dsn+"&application_name=looking") // gone, and what it read counted, before the first count
 	if err != nil {
 		t.Fatal(err)

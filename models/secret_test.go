@@ -1,7 +1,6 @@
 package models_test
 
 import (
-	"database/sql"
 	"errors"
 	"slices"
 	"strings"
@@ -89,15 +88,13 @@ func TestASecretThatIsAKeyStays(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t)
 	s, ctx := openAt(t, dsn, 100), t.Context()
-	db, err := sql.Open("pgx", dsn)
-	must(t, err)
-	t.Cleanup(func() { _ = db.Close() })
+	db := database(t, dsn)
 	earlier := func(table, column string) {
 		t.Helper()
 		_, err := db.ExecContext(ctx, "UPDATE "+table+" SET "+column+" = "+column+" - interval '25 hours'")
 		must(t, err)
 	}
-	_, err = s.PutSecret(ctx, "default", "key", []byte("sealed"))
+	_, err := s.PutSecret(ctx, "default", "key", []byte("sealed"))
 	must(t, err)
 	var none *models.NoSecretError
 	err = s.SetProviderKeys(ctx, "default", models.ProviderKeys{"e2b": "key", "fake": "e2b_by-mistake"})
@@ -152,10 +149,8 @@ func TestASettingThatChangesMeanwhile(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t)
 	s, ctx := openAt(t, dsn, 100), t.Context()
-	db, err := sql.Open("pgx", dsn)
-	must(t, err)
-	t.Cleanup(func() { _ = db.Close() })
-	_, err = s.PutSecret(ctx, "default", "key", []byte("sealed"))
+	db := database(t, dsn)
+	_, err := s.PutSecret(ctx, "default", "key", []byte("sealed"))
 	must(t, err)
 	must(t, s.SetProviderKeys(ctx, "default", models.ProviderKeys{"fake": "key"}))
 	box, _ := made(t, s)
@@ -193,9 +188,7 @@ func TestNoAccountWithoutItsSecret(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t)
 	s, ctx := openAt(t, dsn, 100), t.Context()
-	db, err := sql.Open("pgx", dsn)
-	must(t, err)
-	t.Cleanup(func() { _ = db.Close() })
+	db := database(t, dsn)
 	meet := func(first []string, second func(box string) error) (box string, err error) {
 		t.Helper()
 		_, err = s.PutSecret(ctx, "default", "key", []byte("sealed"))

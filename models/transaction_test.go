@@ -2,7 +2,6 @@ package models_test
 
 import (
 	"context"
-	"database/sql"
 	"strings"
 	"sync"
 	"testing"
@@ -165,11 +164,7 @@ func TestAMigrationUnderARunningStore(t *testing.T) {
 	t.Parallel()
 	dsn := testenv.Database(t)
 	s := openAt(t, dsn, 100)
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := database(t, dsn)
 	use := func() {
 		t.Helper()
 		out := create(t, s, newSandbox())

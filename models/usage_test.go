@@ -21,11 +21,7 @@ func openBeside(t *testing.T) (*models.Store, *sql.DB) {
 	t.Helper()
 	dsn := testenv.Database(t)
 	s := openAt(t, dsn, 100)
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := database(t, dsn)
 	return s, db
 }
 

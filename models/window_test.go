@@ -68,11 +68,7 @@ func TestTheWindowHoldsNoJobsThatRun(t *testing.T) {
 // TestLanesOfGoAndSQLAgree: the dispatch picks lanes in SQL, and the worker by models.LaneOf.
 func TestLanesOfGoAndSQLAgree(t *testing.T) {
 	t.Parallel()
-	db, err := sql.Open("pgx", migrated(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := database(t, migrated(t))
 	for lane, kinds := range models.Lanes() {
 		for _, kind := range append(kinds, "any") {
 			var got models.Lane
@@ -125,11 +121,7 @@ func TestABacklogCostsADispatchNothing(t *testing.T) {
 			if err := errors.Join(fill.Close(), s.Close()); err != nil {
 				t.Fatal(err)
 			}
-			db, err := sql.Open("pgx", dsn)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer db.Close()
+			db := database(t, dsn)
 			before := buffersRead(t, db)
 			looking, err := models.Open(t.Context(), dsn+"&application_name=looking", 1, models.Limits{Window: c.window})
 			if err != nil {
