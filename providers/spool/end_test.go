@@ -81,9 +81,8 @@ func TestTheNextCallKeepsTheTime(t *testing.T) {
 	leave()
 	wantClass(t, <-ended, providers.Unavailable)
 	<-time.After(time.Second) // which is no synchronisation: it may only be more
-	began := time.Now()
-	if res := b.run(t, cmd); !res.TimedOut || time.Since(began) > 30*time.Second {
-		t.Errorf("after %s: %+v", time.Since(began), res)
+	if res := b.run(t, cmd); !res.TimedOut {
+		t.Errorf("it ended as %+v", res)
 	}
 	if left := alive(t, long); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
