@@ -37,10 +37,10 @@ func (r *rig) fill(box string, n int) (ids []string) {
 // ended waits for the end of a neighbour's job.
 func (r *rig) ended(o jobs.Options, id string) models.Job {
 	r.T.Helper()
-	j, err := r.Waiters.Wait(r.T.Context(), o.TenantID, id, jobsrig.Patience)
+	j, err := r.Waiters.Wait(r.T.Context(), o.TenantID, id, testenv.Patience())
 	r.Must(err)
 	if j.State != models.Succeeded {
-		r.T.Fatalf("the %s of %s is %s after %v: %+v", j.Kind, o.TenantID, j.State, jobsrig.Patience, j.Error)
+		r.T.Fatalf("the %s of %s is %s after %v: %+v", j.Kind, o.TenantID, j.State, testenv.Patience(), j.Error)
 	}
 	return j
 }

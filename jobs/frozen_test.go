@@ -118,7 +118,7 @@ func TestFrozenProgramsKeepNobodyBusy(t *testing.T) {
 	if j.State != models.Succeeded || string(j.Stdout) != "done" || r.State.Starts(job) != 1 {
 		t.Errorf("it was started %d times and is %s %+v, output %q", r.State.Starts(job), j.State, j.Error, j.Stdout)
 	}
-	if p := j.Paused(); p < time.Hour || p > time.Hour+jobsrig.Patience {
+	if p := j.Paused(); p < time.Hour || p > time.Hour+testenv.Patience() {
 		t.Errorf("it was paused for %v, want an hour", p)
 	}
 	if j := r.Wait(behind); j.State != models.Succeeded {

@@ -42,6 +42,7 @@ func TestARedisThatHangsCostsARequestLittle(t *testing.T) {
 	testenv.Long(t, "its verdict hangs on the clock")
 	t.Parallel()
 	r := newRig(t)
+	r.Queue.Wait(0) // as in production
 	w := r.Worker(4)
 	r.Scheduler()
 	to := newReceiver(t)
@@ -89,7 +90,7 @@ func TestARedisThatHangsCostsARequestLittle(t *testing.T) {
 	}()
 	select {
 	case <-closed:
-	case <-time.After(jobsrig.Patience):
+	case <-time.After(testenv.Patience()):
 		t.Fatal("the worker does not stop")
 	}
 }

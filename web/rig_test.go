@@ -76,6 +76,7 @@ func newRigOn(t testing.TB, dsn string, change ...func(*web.Config)) *rig {
 	check(t, r.store.Migrate(ctx, log))
 	r.key = must(r.store.Bootstrap(ctx))(t)
 	r.queue = queue.NewQueue(r.rdb, log)
+	r.queue.Wait(testenv.Patience())
 	r.provider = fake.New(fake.Options{PerNode: true})
 	catalog := jobs.Catalog{Providers: []string{"fake"}, Keyed: []string{"daytona", "e2b"}, Images: []string{"*"}, Templates: map[string]string{"python": "fake-python", "node": "fake-node"}, Template: "python"}
 	waiters := queue.NewWaiters(ctx, r.store, r.rdb)

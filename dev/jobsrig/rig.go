@@ -66,6 +66,7 @@ func NewOn(t testing.TB, dsn string) *Rig {
 	_, err = r.Store.Bootstrap(t.Context())
 	r.Must(err)
 	r.Queue = queue.NewQueue(r.RDB, r.Log)
+	r.Queue.Wait(testenv.Patience())
 	r.Client = jobs.NewClient(r.Store, r.Queue, jobs.Catalog{
 		Providers: []string{"fake"}, Images: []string{"*"}, Template: "python",
 		Templates: map[string]string{"python": "fake"}, Callbacks: Loopback(),
@@ -151,9 +152,6 @@ func (r *Rig) Scheduler(change ...func(*scheduler.Config)) *scheduler.Scheduler 
 // Options are those of a submission by the tests' tenant.
 func Options() jobs.Options { return jobs.Options{TenantID: Tenant, Actor: "test"} }
 
-// Patience is for a busy machine; only what fails takes it.
-const Patience = time.Minute
-
 // Create submits a sandbox and returns its id and its create job's.
 func (r *Rig) Create(wish jobs.CreateSandbox) (sandbox, job string) {
 	r.T.Helper()
@@ -179,10 +177,10 @@ func (r *Rig) Exec(sandbox, script string) string {
 // Wait returns the job when it has ended.
 func (r *Rig) Wait(job string) models.Job {
 	r.T.Helper()
-	j, err := r.Waiters.Wait(r.T.Context(), Tenant, job, Patience)
+	j, err := r.Waiters.Wait(r.T.Context(), Tenant, job, testenv.Patience())
 	r.Must(err)
 	if !j.State.Terminal() {
-		r.T.Fatalf("job %s (%s) is still %s after %v", j.ID, j.Kind, j.State, Patience)
+		r.T.Fatalf("job %s (%s) is still %s after %v", j.ID, j.Kind, j.State, testenv.Patience())
 	}
 	return j
 }

@@ -292,6 +292,7 @@ func (r *rig) queueUp(log *slog.Logger) {
 	rdb := queue.NewRedis(r.redis)
 	r.t.Cleanup(func() { rdb.Close() })
 	r.queue = queue.NewQueue(rdb, log)
+	r.queue.Wait(testenv.Patience())
 	r.jobs = jobs.NewClient(r.store, r.queue, jobs.Catalog{
 		Providers: []string{"fake"}, Images: []string{"*"}, Templates: map[string]string{"python": "fake-python"}, Template: "python",
 		Edge: tokens.Address{Scheme: "http", Domain: "sandboxes.example:8090"},
