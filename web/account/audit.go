@@ -2,7 +2,6 @@ package account
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"sandyard/models"
@@ -48,13 +47,8 @@ type auditInput struct {
 }
 
 func (s *Server) addAudit() {
-	op := rest.Operation(
-		"list-audit",
-		http.MethodGet,
-		"/v1/audit",
-		Tag,
-		"List who changed what and who logged in, newest first (scope admin)",
-	)
+	op := rest.Operation("list-audit", "GET /v1/audit", Tag,
+		"List who changed what and who logged in, newest first (scope admin)")
 	op.Description = "Every request that may change something has an entry, also one that was refused to a valid key. " +
 		"Entries hold neither bodies nor queries."
 	rest.Register(s.api, op, s.listAudit)

@@ -69,20 +69,17 @@ const defaultOverlap = 24 * time.Hour
 const listedKeys = 1000
 
 func (s *Server) addKeys() {
-	rest.Register(
-		s.api,
-		rest.Operation("list-keys", http.MethodGet, "/v1/keys", Tag, "List your tenant's API keys (scope admin)"),
-		s.listKeys,
-	)
-	create := rest.Operation("create-key", http.MethodPost, "/v1/keys", Tag, "Create an API key (scope admin)")
+	rest.Route(s.api, "list-keys", "GET /v1/keys", Tag, "List your tenant's API keys (scope admin)", s.listKeys)
+	create := rest.Operation("create-key", "POST /v1/keys", Tag, "Create an API key (scope admin)")
 	create.DefaultStatus = http.StatusCreated
 	rest.Register(s.api, create, s.createKey)
-	rotate := rest.Operation("rotate-key", http.MethodPost, "/v1/keys/{id}/rotate", Tag,
+	rotate := rest.Operation("rotate-key", "POST /v1/keys/{id}/rotate", Tag,
 		"Make a key with the same name and scopes (scope admin); the old one stays valid for a while")
 	rotate.DefaultStatus = http.StatusCreated
 	rest.Register(s.api, rotate, s.rotateKey)
-	rest.Register(s.api, rest.Operation("revoke-key", http.MethodDelete, "/v1/keys/{id}", Tag,
-		"Revoke an API key (scope admin): it is refused within ten seconds, and its terminals and streams end"), s.revokeKey)
+	rest.Route(s.api, "revoke-key", "DELETE /v1/keys/{id}", Tag,
+		"Revoke an API key (scope admin): it is refused within ten seconds, and its terminals and streams end",
+		s.revokeKey)
 }
 
 func keyDoc(k models.APIKey) Key {

@@ -2,7 +2,6 @@ package account
 
 import (
 	"context"
-	"net/http"
 
 	"sandyard/models"
 	"sandyard/web/middleware"
@@ -23,13 +22,8 @@ type Limit struct {
 }
 
 func (s *Server) addLimits() {
-	op := rest.Operation(
-		"get-limits",
-		http.MethodGet,
-		"/v1/limits",
-		Tag,
-		"Get the limits of your tenant and user, with what is in use",
-	)
+	op := rest.Operation("get-limits", "GET /v1/limits", Tag,
+		"Get the limits of your tenant and user, with what is in use")
 	op.Description = "The user's limits are in the answer if the API key belongs to a user."
 	rest.Register(s.api, op, s.limits)
 }

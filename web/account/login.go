@@ -69,33 +69,18 @@ func IsLogin(method, path string) bool {
 }
 
 func (s *Server) addLogin() {
-	login := rest.Operation("login", http.MethodPost, loginPath, Tag, "Log in as a user, with name and password")
-	refresh := rest.Operation(
-		"refresh-login",
-		http.MethodPost,
-		refreshPath,
-		Tag,
-		"Exchange a refresh token for new tokens",
-	)
+	login := rest.Operation("login", "POST "+loginPath, Tag, "Log in as a user, with name and password")
+	refresh := rest.Operation("refresh-login", "POST "+refreshPath, Tag, "Exchange a refresh token for new tokens")
 	login.Security, refresh.Security = nil, nil
 	rest.Register(s.api, login, s.login)
 	rest.Register(s.api, refresh, s.refreshLogin)
-	logout := rest.Operation("logout", http.MethodPost, "/v1/logout", Tag,
+	logout := rest.Operation("logout", "POST /v1/logout", Tag,
 		"End the login of this token: its tokens are refused within ten seconds, and its streams end")
 	logout.DefaultStatus = http.StatusNoContent
 	rest.Register(s.api, logout, s.logout)
-	rest.Register(
-		s.api,
-		rest.Operation("get-me", http.MethodGet, "/v1/me", Tag, "Say whose API key or token this is, and what it opens"),
-		s.me,
-	)
-	password := rest.Operation(
-		"change-password",
-		http.MethodPost,
-		"/v1/me/password",
-		Tag,
-		"Change your own password; all your logins end",
-	)
+	rest.Route(s.api, "get-me", "GET /v1/me", Tag, "Say whose API key or token this is, and what it opens", s.me)
+	password := rest.Operation("change-password", "POST /v1/me/password", Tag,
+		"Change your own password; all your logins end")
 	password.DefaultStatus = http.StatusNoContent
 	rest.Register(s.api, password, s.changePassword)
 }

@@ -41,19 +41,10 @@ type putSecretInput struct {
 }
 
 func (s *Server) addSecrets(all *secrets.Keeper) {
-	rest.Register(
-		s.api,
-		rest.Operation(
-			"list-secrets",
-			http.MethodGet,
-			"/v1/secrets",
-			Tag,
-			"List the names of your tenant's secrets (scope admin)",
-		),
-		s.listSecrets,
-	)
-	rest.Register(s.api, rest.Operation("put-secret", http.MethodPut, "/v1/secrets/{name}", Tag,
-		"Write a secret (scope admin), which commands use by its name and nobody can read"),
+	rest.Route(s.api, "list-secrets", "GET /v1/secrets", Tag,
+		"List the names of your tenant's secrets (scope admin)", s.listSecrets)
+	rest.Route(s.api, "put-secret", "PUT /v1/secrets/{name}", Tag,
+		"Write a secret (scope admin), which commands use by its name and nobody can read",
 		func(ctx context.Context, in *putSecretInput) (*rest.Output[Secret], error) {
 			one, err := all.Put(ctx, middleware.RequestOf(ctx).Tenant, in.Name, in.Body.Value)
 			if errors.Is(err, vault.ErrNoKey) {
@@ -65,13 +56,8 @@ func (s *Server) addSecrets(all *secrets.Keeper) {
 			}
 			return rest.OK(secretDoc(one)), err
 		})
-	remove := rest.Operation(
-		"delete-secret",
-		http.MethodDelete,
-		"/v1/secrets/{name}",
-		Tag,
-		"Delete a secret (scope admin) with which no sandboxes are made; jobs that name it fail from now on",
-	)
+	remove := rest.Operation("delete-secret", "DELETE /v1/secrets/{name}", Tag,
+		"Delete a secret (scope admin) with which no sandboxes are made; jobs that name it fail from now on")
 	remove.DefaultStatus = http.StatusNoContent
 	rest.Register(s.api, remove, s.deleteSecret)
 }

@@ -2,7 +2,6 @@ package account
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"sandyard/models"
@@ -41,14 +40,8 @@ type securityInput struct {
 }
 
 func (s *Server) addSecurityEvents() {
-	op := rest.Operation(
-		"list-security-events",
-		http.MethodGet,
-		"/v1/security-events",
-		Tag,
-		"List what may be an attack, by kind and minute, newest first (scope admin)",
-	)
-	rest.Register(s.api, op, s.listSecurityEvents)
+	rest.Route(s.api, "list-security-events", "GET /v1/security-events", Tag,
+		"List what may be an attack, by kind and minute, newest first (scope admin)", s.listSecurityEvents)
 }
 
 func (s *Server) listSecurityEvents(ctx context.Context, in *securityInput) (*rest.Output[SecurityEventPage], error) {

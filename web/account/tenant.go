@@ -67,27 +67,14 @@ type ChangeTenantBody struct {
 const listedTenants = 10000
 
 func (s *Server) addTenants() {
-	rest.Register(
-		s.api,
-		rest.Operation("list-tenants", http.MethodGet, "/v1/tenants", Tag, "List all tenants (scope operator)"),
-		s.listTenants,
-	)
-	create := rest.Operation(
-		"create-tenant",
-		http.MethodPost,
-		"/v1/tenants",
-		Tag,
-		"Create a tenant with its first API key (scope operator)",
-	)
+	rest.Route(s.api, "list-tenants", "GET /v1/tenants", Tag, "List all tenants (scope operator)", s.listTenants)
+	create := rest.Operation("create-tenant", "POST /v1/tenants", Tag,
+		"Create a tenant with its first API key (scope operator)")
 	create.DefaultStatus = http.StatusCreated
 	rest.Register(s.api, create, s.createTenant)
-	rest.Register(
-		s.api,
-		rest.Operation("get-tenant", http.MethodGet, "/v1/tenants/{name}", Tag, "Get a tenant (scope operator)"),
-		s.getTenant,
-	)
-	rest.Register(s.api, rest.Operation("change-tenant", http.MethodPatch, "/v1/tenants/{name}", Tag,
-		"Change a tenant's limits, providers or provider_keys (scope operator): they count from the next request on"),
+	rest.Route(s.api, "get-tenant", "GET /v1/tenants/{name}", Tag, "Get a tenant (scope operator)", s.getTenant)
+	rest.Route(s.api, "change-tenant", "PATCH /v1/tenants/{name}", Tag,
+		"Change a tenant's limits, providers or provider_keys (scope operator): they count from the next request on",
 		s.changeTenant)
 }
 

@@ -45,38 +45,15 @@ type changeUserInput struct {
 const listedUsers = 1000
 
 func (s *Server) addUsers() {
-	rest.Register(
-		s.api,
-		rest.Operation("list-users", http.MethodGet, "/v1/users", Tag, "List your tenant's users (scope admin)"),
-		s.listUsers,
-	)
-	create := rest.Operation(
-		"create-user",
-		http.MethodPost,
-		"/v1/users",
-		Tag,
-		"Create a user, who can log in (scope admin)",
-	)
+	rest.Route(s.api, "list-users", "GET /v1/users", Tag, "List your tenant's users (scope admin)", s.listUsers)
+	create := rest.Operation("create-user", "POST /v1/users", Tag, "Create a user, who can log in (scope admin)")
 	create.DefaultStatus = http.StatusCreated
 	rest.Register(s.api, create, s.createUser)
-	rest.Register(
-		s.api,
-		rest.Operation("get-user", http.MethodGet, "/v1/users/{id}", Tag, "Get a user (scope admin)"),
-		s.getUser,
-	)
-	rest.Register(
-		s.api,
-		rest.Operation(
-			"change-user",
-			http.MethodPatch,
-			"/v1/users/{id}",
-			Tag,
-			"Change a user's password or role (scope admin)",
-		),
-		s.changeUser,
-	)
-	rest.Register(s.api, rest.Operation("remove-user", http.MethodDelete, "/v1/users/{id}", Tag,
-		"Remove a user (scope admin), whose tokens are refused within ten seconds"), s.removeUser)
+	rest.Route(s.api, "get-user", "GET /v1/users/{id}", Tag, "Get a user (scope admin)", s.getUser)
+	rest.Route(s.api, "change-user", "PATCH /v1/users/{id}", Tag,
+		"Change a user's password or role (scope admin)", s.changeUser)
+	rest.Route(s.api, "remove-user", "DELETE /v1/users/{id}", Tag,
+		"Remove a user (scope admin), whose tokens are refused within ten seconds", s.removeUser)
 }
 
 func (s *Server) listUsers(ctx context.Context, _ *struct{}) (*rest.Output[UserList], error) {

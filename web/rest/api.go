@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"reflect"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humafiber"
@@ -67,14 +68,20 @@ func New(app *fiber.App, c Config) *API {
 // OpenAPI is the document as it now stands.
 func (a *API) OpenAPI() *huma.OpenAPI { return a.huma.OpenAPI() }
 
-// Operation describes one operation that needs an API key.
-func Operation(id, method, path, tag, summary string) huma.Operation {
+// Operation describes one operation that needs an API key. Its route is such as "GET /v1/jobs/{id}".
+func Operation(id, route, tag, summary string) huma.Operation {
+	method, path, _ := strings.Cut(route, " ")
 	return huma.Operation{
 		OperationID: id, Method: method, Path: path, Tags: []string{tag}, Summary: summary,
 		Security: []map[string][]string{{bearerAuth: {}}, {headerAuth: {}}},
 		// The server has read the body already, within bounds of its own.
 		MaxBodyBytes: -1, BodyReadTimeout: -1,
 	}
+}
+
+// Route is Register for an operation of which nothing else is to be said.
+func Route[I, O any](a *API, id, route, tag, summary string, handle func(context.Context, *I) (*O, error)) {
+	Register(a, Operation(id, route, tag, summary), handle)
 }
 
 // Register adds an operation whose handler's errors go through problem.Of. One that may change something stands in the

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net/http"
 	"net/url"
 	"strconv"
 	"time"
@@ -96,33 +95,11 @@ const execPath = "/v1/sandboxes/{id}/execs/{exec}"
 type execs struct{ *core }
 
 func (s *execs) addBackground() {
-	rest.Register(
-		s.api,
-		rest.Operation(
-			"list-execs",
-			http.MethodGet,
-			"/v1/sandboxes/{id}/execs",
-			tagWork,
-			"List the background execs of a sandbox; this resumes a paused sandbox that has auto_resume",
-		),
-		s.listExecs,
-	)
-	rest.Register(
-		s.api,
-		rest.Operation("get-exec", http.MethodGet, execPath, tagWork, "Get an exec, or wait for its end"),
-		s.getExec,
-	)
-	rest.Register(
-		s.api,
-		rest.Operation(
-			"get-exec-output",
-			http.MethodGet,
-			execPath+"/output",
-			tagWork,
-			"Read an exec's output from an offset, or follow it",
-		),
-		s.getOutput,
-	)
+	rest.Route(s.api, "list-execs", "GET /v1/sandboxes/{id}/execs", tagWork,
+		"List the background execs of a sandbox; this resumes a paused sandbox that has auto_resume", s.listExecs)
+	rest.Route(s.api, "get-exec", "GET "+execPath, tagWork, "Get an exec, or wait for its end", s.getExec)
+	rest.Route(s.api, "get-exec-output", "GET "+execPath+"/output", tagWork,
+		"Read an exec's output from an offset, or follow it", s.getOutput)
 	onExec(
 		s.core,
 		"exec-stdin",
@@ -150,31 +127,19 @@ func (s *execs) addBackground() {
 			return &kind.ExecWait{ExecRef: r, TimeoutSeconds: b.TimeoutSeconds}, b.Submit
 		},
 	)
-	write(
-		s.core,
-		rest.Operation(
-			"delete-exec",
-			http.MethodDelete,
-			execPath,
-			tagWork,
-			"Kill an exec with all its processes and delete its output",
-		),
-		s.deleteExec,
-	)
+	write(s.core, rest.Operation("delete-exec", "DELETE "+execPath, tagWork,
+		"Kill an exec with all its processes and delete its output"), s.deleteExec)
 }
 
 // onExec adds an operation that submits a job on one exec, whatever else the sandbox is doing.
 func onExec[B any](s *core, id, path, summary string, parts func(kind.ExecRef, *B) (kind.Args, Submit)) {
-	write(
-		s,
-		rest.Operation(id, http.MethodPost, execPath+path, tagWork, summary),
+	write(s, rest.Operation(id, "POST "+execPath+path, tagWork, summary),
 		func(ctx context.Context, in *execWrite[B]) (*acceptedOutput, error) {
 			args, fields := parts(kind.ExecRef{ExecID: in.Exec}, &in.Body)
 			return s.submit(ctx, in.SubmitParams, fields, func(o jobs.Options) (models.Submitted, error) {
 				return s.jobs.Submit(ctx, in.ID, args, o)
 			})
-		},
-	)
+		})
 }
 
 func (s *execs) deleteExec(ctx context.Context, in *deleteExecInput) (*acceptedOutput, error) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
-	"net/http"
 	"time"
 
 	"sandyard/jobs"
@@ -84,13 +83,8 @@ const buildPath = "/v1/templates/{name}/builds/{id}"
 type templates struct{ *core }
 
 func (s *templates) addBuilds() {
-	op := rest.Operation(
-		"build-template",
-		http.MethodPost,
-		"/v1/templates/{name}/builds",
-		tagTemplates,
-		"Build an image for a template",
-	)
+	op := rest.Operation("build-template", "POST /v1/templates/{name}/builds", tagTemplates,
+		"Build an image for a template")
 	op.Description = "Builds from a Dockerfile, a setup script or an existing image. The build is a job in its own " +
 		"sandbox. When it " +
 		"has succeeded and a test sandbox has started from the image, the template gets the new image; a missing template " +
@@ -98,23 +92,10 @@ func (s *templates) addBuilds() {
 		"If the build fails, the template keeps the old image. The job's result names the build; its log is at " +
 		"/v1/templates/{name}/builds/{id}/log."
 	write(s.core, op, s.buildTemplate)
-	rest.Register(
-		s.api,
-		rest.Operation(
-			"list-builds",
-			http.MethodGet,
-			"/v1/templates/{name}/builds",
-			tagTemplates,
-			"List a template's builds, newest first",
-		),
-		s.listBuilds,
-	)
-	rest.Register(s.api, rest.Operation("get-build", http.MethodGet, buildPath, tagTemplates, "Get a build"), s.getBuild)
-	rest.Register(
-		s.api,
-		rest.Operation("cancel-build", http.MethodPost, buildPath+"/cancel", tagTemplates, "Cancel a build"),
-		s.cancelBuild,
-	)
+	rest.Route(s.api, "list-builds", "GET /v1/templates/{name}/builds", tagTemplates,
+		"List a template's builds, newest first", s.listBuilds)
+	rest.Route(s.api, "get-build", "GET "+buildPath, tagTemplates, "Get a build", s.getBuild)
+	rest.Route(s.api, "cancel-build", "POST "+buildPath+"/cancel", tagTemplates, "Cancel a build", s.cancelBuild)
 	(&logs{s.core}).addBuildLog()
 }
 

@@ -2,7 +2,6 @@ package v1
 
 import (
 	"context"
-	"net/http"
 	"slices"
 	"time"
 
@@ -37,28 +36,10 @@ type WebhookSecret struct {
 type catalog struct{ *core }
 
 func (s *catalog) addCatalog() {
-	rest.Register(
-		s.api,
-		rest.Operation(
-			"list-providers",
-			http.MethodGet,
-			"/v1/providers",
-			tagServer,
-			"List the providers and what they can do",
-		),
-		s.listProviders,
-	)
-	rest.Register(
-		s.api,
-		rest.Operation(
-			"get-webhook-secret",
-			http.MethodGet,
-			"/v1/webhooks/secret",
-			tagServer,
-			"Get the secret that signs your callbacks",
-		),
-		s.webhookSecret,
-	)
+	rest.Route(s.api, "list-providers", "GET /v1/providers", tagServer,
+		"List the providers and what they can do", s.listProviders)
+	rest.Route(s.api, "get-webhook-secret", "GET /v1/webhooks/secret", tagServer,
+		"Get the secret that signs your callbacks", s.webhookSecret)
 }
 
 func (s *catalog) listProviders(ctx context.Context, _ *struct{}) (*rest.Output[ProviderList], error) {

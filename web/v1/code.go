@@ -61,35 +61,21 @@ type deleteContextInput struct {
 const contextsPath = "/v1/sandboxes/{id}/code/contexts"
 
 func (s *execs) addCode() {
-	op := rest.Operation(
-		"code",
-		http.MethodPost,
-		"/v1/sandboxes/{id}/code",
-		tagWork,
-		"Run a piece of code in an interpreter that keeps its state",
-	)
+	op := rest.Operation("code", "POST /v1/sandboxes/{id}/code", tagWork,
+		"Run a piece of code in an interpreter that keeps its state")
 	op.Description = "Variables, imports, functions and the working directory persist for the next cell of the same " +
 		"context. The results include the value " +
 		"of the last expression in all its formats: text, HTML, image. If the code raises an exception, the job succeeds with an `error`."
 	work(s.core, op, func(b *CodeBody) (kind.Args, Submit) { return &b.Code, b.Submit })
-	rest.Register(
-		s.api,
-		rest.Operation(
-			"list-contexts",
-			http.MethodGet,
-			contextsPath,
-			tagWork,
-			"List the code contexts that run in a sandbox",
-		),
-		s.listContexts,
-	)
+	rest.Route(s.api, "list-contexts", "GET "+contextsPath, tagWork,
+		"List the code contexts that run in a sandbox", s.listContexts)
 	s.addCreateContext()
-	write(s.core, rest.Operation("delete-context", http.MethodDelete, contextsPath+"/{context}", tagWork,
+	write(s.core, rest.Operation("delete-context", "DELETE "+contextsPath+"/{context}", tagWork,
 		"End a code context with all its processes; the next cell that names it starts a new one"), s.deleteContext)
 }
 
 func (s *execs) addCreateContext() {
-	op := rest.Operation("create-context", http.MethodPost, contextsPath, tagWork, "Start a code context")
+	op := rest.Operation("create-context", "POST "+contextsPath, tagWork, "Start a code context")
 	op.Description = "Starts a separate interpreter with its own environment and start directory; cells name it by its " +
 		"id. The request waits 30 s for the " +
 		"end of the start job unless `wait` is set. A cell that names an unknown context starts it."

@@ -2,7 +2,6 @@ package v1
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"sandyard/egress"
@@ -37,20 +36,15 @@ type EgressDenial struct {
 }
 
 func (s *sandboxes) addEgress() {
-	put := rest.Operation(
-		"set-egress",
-		http.MethodPut,
-		"/v1/sandboxes/{id}/egress",
-		tagSandboxes,
-		"Set the egress policy of a sandbox",
-	)
+	put := rest.Operation("set-egress", "PUT /v1/sandboxes/{id}/egress", tagSandboxes,
+		"Set the egress policy of a sandbox")
 	put.Description = "Replaces the policy. It applies to all jobs submitted after it; open connections that it does " +
 		"not allow are closed. " +
 		"Programs connect through an HTTP, HTTPS and SOCKS5 proxy that HTTP_PROXY, HTTPS_PROXY and ALL_PROXY name. " +
 		"The proxy resolves names. The policy checks the requested name or address, not later content such as SNI or Host."
 	work(s.core, put, func(b *EgressBody) (kind.Args, Submit) { return &b.SetEgress, b.Submit })
-	rest.Register(s.api, rest.Operation("get-egress", http.MethodGet, "/v1/sandboxes/{id}/egress", tagSandboxes,
-		"Get a sandbox's egress policy, its traffic and denied connections"), s.getEgress)
+	rest.Route(s.api, "get-egress", "GET /v1/sandboxes/{id}/egress", tagSandboxes,
+		"Get a sandbox's egress policy, its traffic and denied connections", s.getEgress)
 }
 
 func (s *sandboxes) getEgress(ctx context.Context, in *sandboxInput) (*rest.Output[EgressUse], error) {

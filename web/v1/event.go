@@ -3,7 +3,6 @@ package v1
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 	"time"
 
 	"sandyard/models"
@@ -55,10 +54,10 @@ type eventsInput struct {
 type events struct{ *core }
 
 func (s *events) addEvents() {
-	rest.Register(s.api, rest.Operation("list-sandbox-events", http.MethodGet, "/v1/sandboxes/{id}/events", tagSandboxes,
-		"List the events of a sandbox and its jobs, newest first"), s.sandboxEvents)
-	rest.Register(s.api, rest.Operation("list-job-history", http.MethodGet, "/v1/jobs/{id}/history", tagJobs,
-		"List the events of a job, newest first"), s.jobHistory)
+	rest.Route(s.api, "list-sandbox-events", "GET /v1/sandboxes/{id}/events", tagSandboxes,
+		"List the events of a sandbox and its jobs, newest first", s.sandboxEvents)
+	rest.Route(s.api, "list-job-history", "GET /v1/jobs/{id}/history", tagJobs,
+		"List the events of a job, newest first", s.jobHistory)
 }
 
 func (s *events) sandboxEvents(ctx context.Context, in *eventsInput) (*rest.Output[EventPage], error) {

@@ -2,7 +2,6 @@ package v1
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -58,22 +57,19 @@ type ProcessSignalBody struct {
 
 func (s *execs) addProcesses() {
 	const path = "/v1/sandboxes/{id}/processes"
-	write(s.core, rest.Operation("list-processes", http.MethodPost, path, tagWork, "List the processes of a sandbox"),
+	write(s.core, rest.Operation("list-processes", "POST "+path, tagWork, "List the processes of a sandbox"),
 		s.change(func() kind.Args { return &kind.ListProcesses{} }))
-	write(
-		s.core,
-		rest.Operation("signal-process", http.MethodPost, path+"/{pid}/signal", tagWork, "Send a signal to one process"),
+	write(s.core, rest.Operation("signal-process", "POST "+path+"/{pid}/signal", tagWork, "Send a signal to one process"),
 		func(ctx context.Context, in *signalProcessInput) (*acceptedOutput, error) {
 			args := &kind.SignalProcess{Pid: in.Pid, Start: in.Body.Start, Signal: in.Body.Signal}
 			return s.submit(ctx, in.SubmitParams, in.Body.Submit, func(o jobs.Options) (models.Submitted, error) {
 				return s.jobs.Submit(ctx, in.ID, args, o)
 			})
-		},
-	)
+		})
 }
 
 func (s *execs) addExec() {
-	work(s.core, rest.Operation("exec", http.MethodPost, "/v1/sandboxes/{id}/exec", tagWork, "Run a command"),
+	work(s.core, rest.Operation("exec", "POST /v1/sandboxes/{id}/exec", tagWork, "Run a command"),
 		func(b *ExecBody) (kind.Args, Submit) { return &b.Exec, b.Submit })
 }
 
@@ -92,13 +88,7 @@ type runInput struct {
 }
 
 func (s *execs) addRun() {
-	op := rest.Operation(
-		"run",
-		http.MethodPost,
-		"/v1/run",
-		tagWork,
-		"Run one command or one piece of code in a new sandbox",
-	)
+	op := rest.Operation("run", "POST /v1/run", tagWork, "Run one command or one piece of code in a new sandbox")
 	op.Description = "Creates a sandbox, writes the files, runs the command or code and deletes the sandbox. The " +
 		"response holds the job " +
 		"of the command or code; the request waits 60 s for it unless `wait` is set. If a file cannot be written, " +
@@ -132,20 +122,14 @@ func (s *execs) addEnv() {
 	const path = "/v1/sandboxes/{id}/env"
 	const holds = " They hold for commands and code contexts that are submitted after it, in any shell, until the " +
 		"sandbox ends. The env of a command comes first."
-	patch := rest.Operation(
-		"change-env",
-		http.MethodPatch,
-		path,
-		tagWork,
-		"Set or remove environment variables for later commands",
-	)
+	patch := rest.Operation("change-env", "PATCH "+path, tagWork,
+		"Set or remove environment variables for later commands")
 	patch.Description = "Changes the named variables; the others stay." + holds
 	work(s.core, patch, func(b *EnvBody) (kind.Args, Submit) { return &kind.SetEnv{Env: b.Env}, b.Submit })
-	put := rest.Operation("set-env", http.MethodPut, path, tagWork, "Replace the environment variables for later commands")
+	put := rest.Operation("set-env", "PUT "+path, tagWork, "Replace the environment variables for later commands")
 	put.Description = "Sets these variables and removes all others that were set so." + holds
 	work(s.core, put, func(b *EnvBody) (kind.Args, Submit) { return &kind.SetEnv{Env: b.Env, Replace: true}, b.Submit })
-	get := rest.Operation("get-env", http.MethodGet, path, tagWork, "Get the environment variables for later commands")
-	rest.Register(s.api, get, s.getEnv)
+	rest.Route(s.api, "get-env", "GET "+path, tagWork, "Get the environment variables for later commands", s.getEnv)
 }
 
 func (s *execs) getEnv(ctx context.Context, in *sandboxInput) (*rest.Output[KeptEnv], error) {

@@ -1,8 +1,6 @@
 package v1
 
 import (
-	"net/http"
-
 	"github.com/danielgtaylor/huma/v2"
 
 	"sandyard/jobs/kind"
@@ -75,7 +73,7 @@ type (
 
 func (s *Server) addFiles() {
 	op := func(verb, summary string) huma.Operation {
-		return rest.Operation(verb+"-file", http.MethodPost, "/v1/sandboxes/{id}/files/"+verb, tagWork, summary)
+		return rest.Operation(verb+"-file", "POST /v1/sandboxes/{id}/files/"+verb, tagWork, summary)
 	}
 	work(s.core, op("write", "Write a file, with its parent directories"),
 		func(b *WriteBody) (kind.Args, Submit) { return &b.Write, b.Submit })

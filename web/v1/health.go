@@ -37,18 +37,12 @@ type health struct {
 }
 
 func (s *health) addHealth() {
-	alive := rest.Operation("get-health", http.MethodGet, "/healthz", tagServer, "Check that the process is alive")
+	alive := rest.Operation("get-health", "GET /healthz", tagServer, "Check that the process is alive")
 	alive.Security = nil
 	rest.Register(s.api, alive, func(context.Context, *struct{}) (*rest.Output[Health], error) {
 		return rest.OK(Health{"ok", s.version}), nil
 	})
-	ready := rest.Operation(
-		"get-readiness",
-		http.MethodGet,
-		"/readyz",
-		tagServer,
-		"Check that the server is ready; 503 if not",
-	)
+	ready := rest.Operation("get-readiness", "GET /readyz", tagServer, "Check that the server is ready; 503 if not")
 	ready.Security = nil
 	rest.Register(s.api, ready, s.readiness)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -97,11 +96,8 @@ type DeliveryList struct {
 type jobRoutes struct{ *core }
 
 func (s *jobRoutes) addJobs() {
-	write(
-		s.core,
-		rest.Operation("submit-job", http.MethodPost, "/v1/jobs", tagJobs, "Submit a job of any kind on a sandbox"),
-		s.submitJob,
-	)
+	write(s.core, rest.Operation("submit-job", "POST /v1/jobs", tagJobs,
+		"Submit a job of any kind on a sandbox"), s.submitJob)
 	rest.Register(
 		s.api,
 		s.projected(
@@ -117,35 +113,17 @@ func (s *jobRoutes) addJobs() {
 		s.projected("get-job", "/v1/jobs/{id}", "Get a job, or wait for its end", reflect.TypeFor[Job]()),
 		s.getJob,
 	)
-	rest.Register(s.api, rest.Operation("cancel-job", http.MethodPost, "/v1/jobs/{id}/cancel", tagJobs,
-		"Cancel a job: a queued job ends at once; a running job is stopped, even if its worker has died"), s.cancelJob)
-	write(
-		s.core,
-		rest.Operation(
-			"retry-job",
-			http.MethodPost,
-			"/v1/jobs/{id}/retry",
-			tagJobs,
-			"Submit an ended job again as a new job",
-		),
-		s.retryJob,
-	)
-	rest.Register(
-		s.api,
-		rest.Operation(
-			"list-deliveries",
-			http.MethodGet,
-			"/v1/jobs/{id}/deliveries",
-			tagJobs,
-			"List the webhook deliveries of a job",
-		),
-		s.listDeliveries,
-	)
+	rest.Route(s.api, "cancel-job", "POST /v1/jobs/{id}/cancel", tagJobs,
+		"Cancel a job: a queued job ends at once; a running job is stopped, even if its worker has died", s.cancelJob)
+	write(s.core, rest.Operation("retry-job", "POST /v1/jobs/{id}/retry", tagJobs,
+		"Submit an ended job again as a new job"), s.retryJob)
+	rest.Route(s.api, "list-deliveries", "GET /v1/jobs/{id}/deliveries", tagJobs,
+		"List the webhook deliveries of a job", s.listDeliveries)
 }
 
 // projected describes an operation whose answer is a T of which fields may be left out.
 func (s *core) projected(id, path, summary string, t reflect.Type) huma.Operation {
-	op := rest.Operation(id, http.MethodGet, path, tagJobs, summary)
+	op := rest.Operation(id, "GET "+path, tagJobs, summary)
 	res := s.api.Response("OK", "application/json", t)
 	if t == reflect.TypeFor[Job]() {
 		res.Content["application/json"].Schema = jobOrFields()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
@@ -36,19 +35,14 @@ type buildLogInput struct {
 type logs struct{ *core }
 
 func (s *logs) addBuildLog() {
-	op := rest.Operation("get-build-log", http.MethodGet, buildPath+"/log", tagTemplates, "Get or follow a build's log")
+	op := rest.Operation("get-build-log", "GET "+buildPath+"/log", tagTemplates, "Get or follow a build's log")
 	op.Description = "The output of the steps, at most 1 MiB, with a line per step."
 	op.Responses = map[string]*huma.Response{"200": {Description: "The log", Content: map[string]*huma.MediaType{
 		"text/plain": {}, "text/event-stream": {},
 	}}}
 	rest.Register(s.api, op, s.buildLog)
-	op = rest.Operation(
-		"get-setup-log",
-		http.MethodGet,
-		"/v1/sandboxes/{id}/setup-log",
-		tagSandboxes,
-		"Get or follow what a new sandbox's git and setup write",
-	)
+	op = rest.Operation("get-setup-log", "GET /v1/sandboxes/{id}/setup-log", tagSandboxes,
+		"Get or follow what a new sandbox's git and setup write")
 	op.Description = "The output of the clone and then of the setup script, at most 1 MiB of each."
 	op.Responses = map[string]*huma.Response{"200": {Description: "The log", Content: map[string]*huma.MediaType{
 		"text/plain": {}, "text/event-stream": {},

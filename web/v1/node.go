@@ -58,39 +58,16 @@ type drainInput struct {
 type nodes struct{ *core }
 
 func (s *nodes) addNodes() {
-	rest.Register(
-		s.api,
-		rest.Operation(
-			"list-nodes",
-			http.MethodGet,
-			"/v1/nodes",
-			tagServer,
-			"List the workers with their sandboxes and resources (scope operator)",
-		),
-		s.listNodes,
-	)
-	drain := rest.Operation(
-		"drain-node",
-		http.MethodPost,
-		"/v1/nodes/{id}/drain",
-		tagServer,
-		"Drain a worker: it gets no new sandboxes (scope operator)",
-	)
+	rest.Route(s.api, "list-nodes", "GET /v1/nodes", tagServer,
+		"List the workers with their sandboxes and resources (scope operator)", s.listNodes)
+	drain := rest.Operation("drain-node", "POST /v1/nodes/{id}/drain", tagServer,
+		"Drain a worker: it gets no new sandboxes (scope operator)")
 	drain.Description = "The worker keeps its sandboxes. New ones go to other workers, or wait until a worker has room. " +
 		"The drain lasts until it is undone, even if the worker restarts on the same host. With leave, it ends with the " +
 		"process."
 	rest.Register(s.api, drain, s.drainNode)
-	rest.Register(
-		s.api,
-		rest.Operation(
-			"undrain-node",
-			http.MethodPost,
-			"/v1/nodes/{id}/undrain",
-			tagServer,
-			"Undrain a worker: it gets new sandboxes again (scope operator)",
-		),
-		s.undrainNode,
-	)
+	rest.Route(s.api, "undrain-node", "POST /v1/nodes/{id}/undrain", tagServer,
+		"Undrain a worker: it gets new sandboxes again (scope operator)", s.undrainNode)
 }
 
 func (s *nodes) listNodes(ctx context.Context, _ *struct{}) (*rest.Output[NodeList], error) {

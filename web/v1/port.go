@@ -57,41 +57,21 @@ type grantInput struct {
 type ports struct{ *core }
 
 func (s *ports) addPorts() {
-	open := rest.Operation("open-port", http.MethodPost, "/v1/sandboxes/{id}/ports", tagWork, "Expose a port")
+	open := rest.Operation("open-port", "POST /v1/sandboxes/{id}/ports", tagWork, "Expose a port")
 	open.Description = "The job's result holds the URL at which clients reach the port by HTTP and WebSocket. The URL " +
 		"is " +
 		"private unless `public` is set. Clients send the token in the URL (a browser exchanges it for a cookie), in the cookie " +
 		"`sandyard_token` or in the header `X-Sandyard-Token`. The port need not be open yet."
 	work(s.core, open, func(b *PortBody) (kind.Args, Submit) { return &b.Port, b.Submit })
-	rest.Register(
-		s.api,
-		rest.Operation("list-ports", http.MethodGet, "/v1/sandboxes/{id}/ports", tagWork, "List the exposed ports"),
-		s.listPorts,
-	)
-	rest.Register(
-		s.api,
-		rest.Operation(
-			"close-port",
-			http.MethodDelete,
-			"/v1/sandboxes/{id}/ports/{port}",
-			tagWork,
-			"Revoke all grants of a port immediately",
-		),
-		func(ctx context.Context, in *portInput) (*rest.Output[Revoked], error) { return s.revoke(ctx, *in, "") },
-	)
-	rest.Register(
-		s.api,
-		rest.Operation(
-			"revoke-grant",
-			http.MethodDelete,
-			"/v1/sandboxes/{id}/ports/{port}/{grant}",
-			tagWork,
-			"Revoke one grant of a port immediately",
-		),
+	rest.Route(s.api, "list-ports", "GET /v1/sandboxes/{id}/ports", tagWork, "List the exposed ports", s.listPorts)
+	rest.Route(s.api, "close-port", "DELETE /v1/sandboxes/{id}/ports/{port}", tagWork,
+		"Revoke all grants of a port immediately",
+		func(ctx context.Context, in *portInput) (*rest.Output[Revoked], error) { return s.revoke(ctx, *in, "") })
+	rest.Route(s.api, "revoke-grant", "DELETE /v1/sandboxes/{id}/ports/{port}/{grant}", tagWork,
+		"Revoke one grant of a port immediately",
 		func(ctx context.Context, in *grantInput) (*rest.Output[Revoked], error) {
 			return s.revoke(ctx, portInput{in.ID, in.Port}, in.Grant)
-		},
-	)
+		})
 }
 
 func (s *ports) listPorts(ctx context.Context, in *sandboxInput) (*rest.Output[PortList], error) {

@@ -168,13 +168,7 @@ func (s *inside) describeRawFiles() {
 		"application/x-tar": {Schema: &huma.Schema{Type: "string", Format: "binary"}},
 		"application/gzip":  {Schema: &huma.Schema{Type: "string", Format: "binary"}},
 	}
-	op := rest.Operation(
-		"download-file",
-		http.MethodGet,
-		"/v1/sandboxes/{id}/files/raw",
-		tagWork,
-		"Download a file of any size",
-	)
+	op := rest.Operation("download-file", "GET /v1/sandboxes/{id}/files/raw", tagWork, "Download a file of any size")
 	op.Description = "Runs immediately, in parallel with the sandbox's jobs. Supports Range, HEAD, ETag and " +
 		"Last-Modified. An interrupted response " +
 		"closes the connection before its Content-Length is reached."
@@ -185,13 +179,7 @@ func (s *inside) describeRawFiles() {
 	download["206"] = &huma.Response{Description: "The requested range of the file", Content: ranges}
 	download["304"] = &huma.Response{Description: "The file has not changed since If-None-Match or If-Modified-Since"}
 
-	op = rest.Operation(
-		"upload-file",
-		http.MethodPut,
-		"/v1/sandboxes/{id}/files/raw",
-		tagWork,
-		"Upload a file of any size",
-	)
+	op = rest.Operation("upload-file", "PUT /v1/sandboxes/{id}/files/raw", tagWork, "Upload a file of any size")
 	op.Description = "Runs immediately, in parallel with the sandbox's jobs. The body is the file, of any size. The " +
 		"file is replaced atomically, " +
 		"and missing parent directories are created; an interrupted upload leaves the old file."
@@ -203,31 +191,21 @@ func (s *inside) describeRawFiles() {
 		s.api.Response("", "application/json", reflect.TypeFor[providers.FileInfo]()).Content,
 	)
 
-	op = rest.Operation("watch-files", http.MethodGet, "/v1/sandboxes/{id}/files/watch", tagWork, "Watch a directory")
+	op = rest.Operation("watch-files", "GET /v1/sandboxes/{id}/files/watch", tagWork, "Watch a directory")
 	op.Description = "Server-sent events until you disconnect: `ready` when the watch is set up, then `change` with `op` and `name` for each change. If " +
 		"changes were lost, the last event is `overflow`, otherwise `end`; both have `code` and `detail`. Then list the directory and watch again."
 	op.Parameters = []*huma.Param{path, query("recursive", "true = include all subdirectories", false)}
 	s.describe(op, "The events", map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: "string"}}})
 
-	op = rest.Operation(
-		"download-tree",
-		http.MethodGet,
-		"/v1/sandboxes/{id}/files/tree",
-		tagWork,
-		"Download a directory as a tar archive",
-	)
+	op = rest.Operation("download-tree", "GET /v1/sandboxes/{id}/files/tree", tagWork,
+		"Download a directory as a tar archive")
 	op.Description = "Runs immediately, in parallel with the sandbox's jobs. The archive holds files, directories and " +
 		"symbolic links; links are not followed."
 	op.Parameters = []*huma.Param{path, query("gzip", "1 = compressed with gzip", false)}
 	s.describe(op, "The archive", archive)
 
-	op = rest.Operation(
-		"upload-tree",
-		http.MethodPut,
-		"/v1/sandboxes/{id}/files/tree",
-		tagWork,
-		"Unpack a tar archive into a directory",
-	)
+	op = rest.Operation("upload-tree", "PUT /v1/sandboxes/{id}/files/tree", tagWork,
+		"Unpack a tar archive into a directory")
 	op.Description = "Runs immediately, in parallel with the sandbox's jobs. The body is a tar archive, plain or " +
 		"compressed with gzip. A missing directory is " +
 		"created. Entries that leave the directory, pass through a symbolic link or are devices are rejected by name (`invalid_archive`); earlier " +

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -172,76 +171,21 @@ type SandboxPage struct {
 }
 
 func (s *sandboxes) addSandboxes() {
-	write(
-		s.core,
-		rest.Operation("create-sandbox", http.MethodPost, "/v1/sandboxes", tagSandboxes, "Create a sandbox"),
-		s.createSandbox,
-	)
-	rest.Register(
-		s.api,
-		rest.Operation(
-			"list-sandboxes",
-			http.MethodGet,
-			"/v1/sandboxes",
-			tagSandboxes,
-			"List sandboxes, newest first; only live ones unless state is set",
-		),
-		s.listSandboxes,
-	)
-	rest.Register(
-		s.api,
-		rest.Operation("get-sandbox", http.MethodGet, "/v1/sandboxes/{id}", tagSandboxes, "Get a sandbox"),
-		s.getSandbox,
-	)
-	write(
-		s.core,
-		rest.Operation(
-			"delete-sandbox",
-			http.MethodDelete,
-			"/v1/sandboxes/{id}",
-			tagSandboxes,
-			"Delete a sandbox, in any state",
-		),
-		s.deleteSandbox,
-	)
-	write(
-		s.core,
-		rest.Operation(
-			"pause-sandbox",
-			http.MethodPost,
-			"/v1/sandboxes/{id}/pause",
-			tagSandboxes,
-			"Pause a sandbox with its memory",
-		),
-		s.change(func() kind.Args { return &kind.Pause{} }),
-	)
-	write(
-		s.core,
-		rest.Operation(
-			"resume-sandbox",
-			http.MethodPost,
-			"/v1/sandboxes/{id}/resume",
-			tagSandboxes,
-			"Resume a paused sandbox",
-		),
-		s.change(func() kind.Args { return &kind.Resume{} }),
-	)
-	work(
-		s.core,
-		rest.Operation("set-timeout", http.MethodPost, "/v1/sandboxes/{id}/timeout", tagSandboxes, "Set a sandbox's timeout"),
-		func(b *TimeoutBody) (kind.Args, Submit) { return &b.SetTimeout, b.Submit },
-	)
-	write(
-		s.core,
-		rest.Operation(
-			"keep-alive",
-			http.MethodPost,
-			"/v1/sandboxes/{id}/keepalive",
-			tagSandboxes,
-			"Restart a sandbox's timeout; this also counts as activity",
-		),
-		s.keepAlive,
-	)
+	write(s.core, rest.Operation("create-sandbox", "POST /v1/sandboxes", tagSandboxes,
+		"Create a sandbox"), s.createSandbox)
+	rest.Route(s.api, "list-sandboxes", "GET /v1/sandboxes", tagSandboxes,
+		"List sandboxes, newest first; only live ones unless state is set", s.listSandboxes)
+	rest.Route(s.api, "get-sandbox", "GET /v1/sandboxes/{id}", tagSandboxes, "Get a sandbox", s.getSandbox)
+	write(s.core, rest.Operation("delete-sandbox", "DELETE /v1/sandboxes/{id}", tagSandboxes,
+		"Delete a sandbox, in any state"), s.deleteSandbox)
+	write(s.core, rest.Operation("pause-sandbox", "POST /v1/sandboxes/{id}/pause", tagSandboxes,
+		"Pause a sandbox with its memory"), s.change(func() kind.Args { return &kind.Pause{} }))
+	write(s.core, rest.Operation("resume-sandbox", "POST /v1/sandboxes/{id}/resume", tagSandboxes,
+		"Resume a paused sandbox"), s.change(func() kind.Args { return &kind.Resume{} }))
+	work(s.core, rest.Operation("set-timeout", "POST /v1/sandboxes/{id}/timeout", tagSandboxes,
+		"Set a sandbox's timeout"), func(b *TimeoutBody) (kind.Args, Submit) { return &b.SetTimeout, b.Submit })
+	write(s.core, rest.Operation("keep-alive", "POST /v1/sandboxes/{id}/keepalive", tagSandboxes,
+		"Restart a sandbox's timeout; this also counts as activity"), s.keepAlive)
 	s.addEgress()
 }
 

@@ -125,41 +125,28 @@ type listRunsInput struct {
 type schedules struct{ *core }
 
 func (s *schedules) addSchedules() {
-	create := rest.Operation("create-schedule", http.MethodPost, "/v1/schedules", tagSchedules, "Create a schedule")
+	create := rest.Operation("create-schedule", "POST /v1/schedules", tagSchedules, "Create a schedule")
 	create.Description = "Submits a job repeatedly: at the times of a `cron` expression in a time zone, or every `interval_seconds`. Each due " +
 		"time is stored and fires at most once, even if processes crash."
 	create.DefaultStatus = http.StatusCreated
 	rest.Register(s.api, create, s.createSchedule)
-	rest.Register(
-		s.api,
-		rest.Operation("list-schedules", http.MethodGet, "/v1/schedules", tagSchedules, "List schedules, newest first"),
-		s.listSchedules,
-	)
-	rest.Register(
-		s.api,
-		rest.Operation("get-schedule", http.MethodGet, "/v1/schedules/{id}", tagSchedules, "Get a schedule"),
-		s.getSchedule,
-	)
-	rest.Register(
-		s.api,
-		rest.Operation("change-schedule", http.MethodPatch, "/v1/schedules/{id}", tagSchedules, "Change a schedule"),
-		s.changeSchedule,
-	)
-	rest.Register(s.api, rest.Operation("delete-schedule", http.MethodDelete, "/v1/schedules/{id}", tagSchedules,
-		"Delete a schedule with its history; jobs that it has submitted continue"), s.deleteSchedule)
-	rest.Register(
-		s.api,
-		rest.Operation("pause-schedule", http.MethodPost, "/v1/schedules/{id}/pause", tagSchedules, "Pause a schedule"),
-		s.pauseSchedule,
-	)
-	rest.Register(s.api, rest.Operation("resume-schedule", http.MethodPost, "/v1/schedules/{id}/resume", tagSchedules,
-		"Resume a paused or disabled schedule; due times that passed meanwhile are skipped"), s.resumeSchedule)
-	write(s.core, rest.Operation("run-schedule", http.MethodPost, "/v1/schedules/{id}/run", tagSchedules,
+	rest.Route(s.api, "list-schedules", "GET /v1/schedules", tagSchedules,
+		"List schedules, newest first", s.listSchedules)
+	rest.Route(s.api, "get-schedule", "GET /v1/schedules/{id}", tagSchedules, "Get a schedule", s.getSchedule)
+	rest.Route(s.api, "change-schedule", "PATCH /v1/schedules/{id}", tagSchedules,
+		"Change a schedule", s.changeSchedule)
+	rest.Route(s.api, "delete-schedule", "DELETE /v1/schedules/{id}", tagSchedules,
+		"Delete a schedule with its history; jobs that it has submitted continue", s.deleteSchedule)
+	rest.Route(s.api, "pause-schedule", "POST /v1/schedules/{id}/pause", tagSchedules,
+		"Pause a schedule", s.pauseSchedule)
+	rest.Route(s.api, "resume-schedule", "POST /v1/schedules/{id}/resume", tagSchedules,
+		"Resume a paused or disabled schedule; due times that passed meanwhile are skipped", s.resumeSchedule)
+	write(s.core, rest.Operation("run-schedule", "POST /v1/schedules/{id}/run", tagSchedules,
 		"Run a schedule immediately, in any state and even while earlier runs are active"), s.runSchedule)
-	rest.Register(s.api, rest.Operation("list-schedule-runs", http.MethodGet, "/v1/schedules/{id}/runs", tagSchedules,
-		"List a schedule's last runs, newest first"), s.listScheduleRuns)
-	rest.Register(s.api, rest.Operation("list-schedule-events", http.MethodGet, "/v1/schedules/{id}/events", tagSchedules,
-		"List the events of a schedule, newest first"), s.scheduleEvents)
+	rest.Route(s.api, "list-schedule-runs", "GET /v1/schedules/{id}/runs", tagSchedules,
+		"List a schedule's last runs, newest first", s.listScheduleRuns)
+	rest.Route(s.api, "list-schedule-events", "GET /v1/schedules/{id}/events", tagSchedules,
+		"List the events of a schedule, newest first", s.scheduleEvents)
 }
 
 func (s *schedules) createSchedule(ctx context.Context, in *newScheduleInput) (*rest.Output[Schedule], error) {

@@ -70,34 +70,18 @@ type DeletedTemplate struct {
 }
 
 func (s *templates) addTemplates() {
-	rest.Register(
-		s.api,
-		rest.Operation("list-templates", http.MethodGet, "/v1/templates", tagTemplates, "List the templates, by name"),
-		s.listTemplates,
-	)
-	rest.Register(
-		s.api,
-		rest.Operation("get-template", http.MethodGet, "/v1/templates/{name}", tagTemplates, "Get a template"),
-		s.getTemplate,
-	)
-	create := rest.Operation("create-template", http.MethodPost, "/v1/templates", tagTemplates, "Create a template")
+	rest.Route(s.api, "list-templates", "GET /v1/templates", tagTemplates,
+		"List the templates, by name", s.listTemplates)
+	rest.Route(s.api, "get-template", "GET /v1/templates/{name}", tagTemplates, "Get a template", s.getTemplate)
+	create := rest.Operation("create-template", "POST /v1/templates", tagTemplates, "Create a template")
 	create.DefaultStatus = http.StatusCreated
 	rest.Register(s.api, create, s.createTemplate)
-	put := rest.Operation(
-		"put-template",
-		http.MethodPut,
-		"/v1/templates/{name}",
-		tagTemplates,
-		"Create or replace a template",
-	)
+	put := rest.Operation("put-template", "PUT /v1/templates/{name}", tagTemplates, "Create or replace a template")
 	put.Description = "Replaces the whole template. New sandboxes use the new settings; live ones " +
 		"keep those they were created from. The quota max_templates limits a tenant's own templates."
 	rest.Register(s.api, put, s.putTemplate)
-	rest.Register(
-		s.api,
-		rest.Operation("delete-template", http.MethodDelete, "/v1/templates/{name}", tagTemplates, "Delete a template"),
-		s.deleteTemplate,
-	)
+	rest.Route(s.api, "delete-template", "DELETE /v1/templates/{name}", tagTemplates,
+		"Delete a template", s.deleteTemplate)
 }
 
 func (s *templates) templateDoc(t models.Template) Template {

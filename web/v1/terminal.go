@@ -283,13 +283,8 @@ func cleanOrigin(text string) (string, error) {
 
 // addTickets adds the route for tickets, and describes that of terminals, which Fiber alone serves.
 func (s *inside) addTickets() {
-	op := rest.Operation(
-		"make-terminal-ticket",
-		http.MethodPost,
-		"/v1/sandboxes/{id}/terminal/tickets",
-		tagWork,
-		"Create a ticket that opens a terminal once",
-	)
+	op := rest.Operation("make-terminal-ticket", "POST /v1/sandboxes/{id}/terminal/tickets", tagWork,
+		"Create a ticket that opens a terminal once")
 	op.Description = "For pages in browsers, which cannot send an API key with a WebSocket. The ticket is valid for a " +
 		"minute and for one connection. Send it " +
 		"in the parameter `ticket`, or as the subprotocol `sandyard.ticket.` followed by the ticket, in addition to `" + gateway.TerminalProtocol + "`. The " +
@@ -315,13 +310,7 @@ const terminalStory = "A WebSocket to a shell on a terminal. The shell runs in t
 	"unless it is this server's own or the ticket names it."
 
 func (s *inside) describeTerminal() {
-	op := rest.Operation(
-		"open-terminal",
-		http.MethodGet,
-		"/v1/sandboxes/{id}/terminal",
-		tagWork,
-		"Open or join a terminal",
-	)
+	op := rest.Operation("open-terminal", "GET /v1/sandboxes/{id}/terminal", tagWork, "Open or join a terminal")
 	op.Description = terminalStory
 	op.Parameters = []*huma.Param{
 		{Name: "id", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"net/http"
 	"slices"
 	"time"
 
@@ -59,13 +58,7 @@ type usageInput struct {
 type usages struct{ *core }
 
 func (s *usages) addUsage() {
-	op := rest.Operation(
-		"get-usage",
-		http.MethodGet,
-		"/v1/usage",
-		tagServer,
-		"Get usage by hour, day, user, template or provider",
-	)
+	op := rest.Operation("get-usage", "GET /v1/usage", tagServer, "Get usage by hour, day, user, template or provider")
 	op.Description = "Ended jobs and sandboxes count with their end, running sandboxes up to now. Usage is kept " +
 		"forever, even after jobs " +
 		"and events are deleted. Hours and days are in UTC."
