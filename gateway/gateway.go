@@ -210,5 +210,5 @@ func (g *Gateway) enter(ctx context.Context, addr string) (net.Conn, error) {
 	if inside, ok := box.(PortDialer); ok && port != GuestPort {
 		return inside.DialPort(ctx, uint16(port))
 	}
-	return nil, providers.Errorf(providers.NotSupported, "this provider does not support streams to sandboxes")
+	return nil, providers.NotSupported.Errorf("this provider does not support streams to sandboxes")
 }

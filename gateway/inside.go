@@ -82,7 +82,7 @@ func (g *Gateway) gauge(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		in, ok := box.(providers.Gauge)
 		if !ok {
-			err = providers.Errorf(providers.NotSupported, "this provider does not report resource usage")
+			err = providers.NotSupported.Errorf("this provider does not report resource usage")
 		} else {
 			now, err = in.Gauge(r.Context())
 		}
@@ -141,7 +141,7 @@ func (g *Gateway) background(ctx context.Context) (providers.Background, error) 
 	}
 	b, ok := box.(providers.Background)
 	if !ok {
-		return nil, providers.Errorf(providers.NotSupported, "this provider does not support background execs")
+		return nil, providers.NotSupported.Errorf("this provider does not support background execs")
 	}
 	return b, nil
 }

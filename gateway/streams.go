@@ -63,9 +63,9 @@ func RefusalOf(answer *http.Response) error {
 	class := answer.Header.Get(classHeader)
 	switch {
 	case answer.StatusCode == http.StatusRequestedRangeNotSatisfiable:
-		return providers.Errorf(RangeOutside, "the range is outside the file (%s)", answer.Header.Get("Content-Range"))
+		return RangeOutside.Errorf("the range is outside the file (%s)", answer.Header.Get("Content-Range"))
 	case answer.StatusCode == http.StatusPreconditionFailed:
-		return providers.Errorf(Precondition, "the file does not match If-Match or If-Unmodified-Since")
+		return Precondition.Errorf("the file does not match If-Match or If-Unmodified-Since")
 	case class == "" && answer.StatusCode >= http.StatusBadRequest:
 		return NotReached(errors.New(answer.Status))
 	case class == "":
@@ -86,7 +86,7 @@ func IsRefusal(err error) bool {
 
 // NotReached is the *providers.Error of a gateway that did not answer.
 func NotReached(err error) error {
-	return providers.Errorf(providers.Unavailable, "the sandbox's worker did not answer; try again: %w", err)
+	return providers.Unavailable.Errorf("the sandbox's worker did not answer; try again: %w", err)
 }
 
 // BrokenOff is the *providers.Error of a request whose body is not what HTTP allows, or did not come to its end.
@@ -96,12 +96,12 @@ func BrokenOff(err error) error {
 
 // Asleep is the *providers.Error of a paused sandbox that was to be resumed and was not.
 func Asleep() error {
-	return providers.Errorf(providers.Paused, "the sandbox is paused and was not resumed in time; try again")
+	return providers.Paused.Errorf("the sandbox is paused and was not resumed in time; try again")
 }
 
 // Absent is the *providers.Error of a sandbox that no gateway holds.
 func Absent() error {
-	return providers.Errorf(providers.Unavailable, "no worker holds the sandbox at the moment; try again")
+	return providers.Unavailable.Errorf("no worker holds the sandbox at the moment; try again")
 }
 
 // arriving is the body of an upload that may pause, but not for ever.
@@ -128,7 +128,7 @@ func modeOf(r *http.Request) (uint32, error) {
 	}
 	mode, err := strconv.ParseUint(text, 8, 32)
 	if err != nil || mode == 0 || mode > 0o777 {
-		return 0, providers.Errorf(providers.Invalid, "mode '%s' is not a file mode such as 0644", text)
+		return 0, providers.Invalid.Errorf("mode '%s' is not a file mode such as 0644", text)
 	}
 	return uint32(mode), nil
 }

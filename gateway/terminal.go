@@ -62,7 +62,7 @@ func (t *terminals) enter(sandboxID string) (leave func(), ok bool) {
 func (g *Gateway) openTerminal(w http.ResponseWriter, r *http.Request) {
 	leave, ok := g.terminals.enter(targetOf(r.Context()).sandbox)
 	if !ok {
-		g.refuse(w, r, providers.Errorf(providers.TooManyExecs, "%d connections to terminals of this sandbox are open, which is the limit; close one", maxTerminalClients))
+		g.refuse(w, r, providers.TooManyExecs.Errorf("%d connections to terminals of this sandbox are open, which is the limit; close one", maxTerminalClients))
 		return
 	}
 	defer leave()
@@ -72,7 +72,7 @@ func (g *Gateway) openTerminal(w http.ResponseWriter, r *http.Request) {
 	}
 	inside, ok := box.(providers.Terminals)
 	if !ok {
-		g.refuse(w, r, providers.Errorf(providers.NotSupported, "this provider does not support terminals"))
+		g.refuse(w, r, providers.NotSupported.Errorf("this provider does not support terminals"))
 		return
 	}
 	t := &terminal{inside: inside, ask: askedTerminal(r), id: rand.Text(), every: g.TerminalPing, silence: g.TerminalSilence}

@@ -313,9 +313,9 @@ func (t *terminal) control(ctx context.Context, message io.Reader) error {
 	err = json.Unmarshal(text, &m)
 	switch {
 	case err != nil || m.Type != "resize":
-		err = providers.Errorf(providers.Invalid, `text messages are JSON such as {"type":"resize","cols":80,"rows":24}; send typed input in binary messages`)
+		err = providers.Invalid.Errorf(`text messages are JSON such as {"type":"resize","cols":80,"rows":24}; send typed input in binary messages`)
 	case m.Cols < 1 || m.Rows < 1 || m.Cols > maxTerminalSize || m.Rows > maxTerminalSize:
-		err = providers.Errorf(providers.Invalid, "cols and rows must be between 1 and %d", maxTerminalSize)
+		err = providers.Invalid.Errorf("cols and rows must be between 1 and %d", maxTerminalSize)
 	default:
 		err = t.resize(ctx, providers.TerminalSize{Cols: uint16(m.Cols), Rows: uint16(m.Rows)})
 	}

@@ -22,7 +22,7 @@ func (g *Gateway) watchFiles(w http.ResponseWriter, r *http.Request) {
 	}
 	watcher, ok := box.(providers.Watcher)
 	if !ok {
-		g.refuse(w, r, providers.Errorf(providers.NotSupported, "this provider does not support watching directories"))
+		g.refuse(w, r, providers.NotSupported.Errorf("this provider does not support watching directories"))
 		return
 	}
 	query := r.URL.Query()

@@ -53,8 +53,7 @@ func (c *Client) supports(ctx context.Context, sandboxID string, args kind.Args,
 		return err
 	}
 	if what := lacking(c.catalog.able(box.Provider)); what != "" {
-		return providers.Errorf(
-			providers.NotSupported,
+		return providers.NotSupported.Errorf(
 			"provider %s of this sandbox does not support %s; GET /v1/providers says what each provider can do",
 			box.Provider,
 			what,

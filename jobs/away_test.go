@@ -160,7 +160,7 @@ func TestFileGoneByAnUnansweredAttempt(t *testing.T) {
 	box, _ := r.Create(jobs.CreateSandbox{})
 	r.Wait(r.Submit(box, &kind.Write{Path: "a", Content: "x"}, jobsrig.Options()))
 	for _, args := range []kind.Args{&kind.Move{From: "a", To: "b"}, &kind.Remove{Path: "b"}} {
-		r.State.Inject(fake.Fault{Op: fake.OpFile, After: true, Err: providers.Errorf(providers.Unavailable, "away")})
+		r.State.Inject(fake.Fault{Op: fake.OpFile, After: true, Err: providers.Unavailable.Errorf("away")})
 		if j := r.Wait(r.Submit(box, args, jobsrig.Options())); j.State != models.Succeeded || j.Attempt != 2 {
 			t.Errorf("%s: %s at attempt %d, %+v", j.Kind, j.State, j.Attempt, j.Error)
 		}

@@ -160,7 +160,7 @@ func TestRetriedStartAndInputHappenOnce(t *testing.T) {
 	r.Scheduler()
 	box, created := r.Create(jobs.CreateSandbox{})
 	r.Wait(created)
-	away := providers.Errorf(providers.Unavailable, "away")
+	away := providers.Unavailable.Errorf("away")
 	r.State.Inject(fake.Fault{Op: fake.OpBackground, After: true, Err: away})
 	exec := r.Background(box, "fake:input")
 	if n := r.State.Starts(exec); n != 1 || r.Job(exec).Attempt < 2 {

@@ -99,7 +99,7 @@ func TestACloudsLostAnswers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.Scheduler()
-	r.State.Inject(fake.Fault{Op: fake.OpCreate, After: true, Err: providers.Errorf(providers.Unavailable, "the answer was lost")})
+	r.State.Inject(fake.Fault{Op: fake.OpCreate, After: true, Err: providers.Unavailable.Errorf("the answer was lost")})
 	first := r.Worker(2, r.inCloud(), reconciling(200*time.Millisecond), func(c *worker.Config) { c.Grace = 100 * time.Millisecond })
 	again, made := r.Create(jobs.CreateSandbox{})
 	if j := r.Wait(made); j.State != models.Succeeded || j.Attempt < 2 {

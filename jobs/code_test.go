@@ -22,7 +22,7 @@ func TestCellRunsOnceWhateverCallFails(t *testing.T) {
 	r := newRig(t)
 	r.Worker(4)
 	r.Scheduler()
-	away := providers.Errorf(providers.Unavailable, "away")
+	away := providers.Unavailable.Errorf("away")
 	for _, after := range []bool{false, true} {
 		for k := range 8 {
 			t.Run(fmt.Sprintf("call %d, after %v", k, after), func(t *testing.T) {

@@ -28,7 +28,7 @@ func TestAnEditWhoseAnswerIsLostIsMadeOnce(t *testing.T) {
 		box, _ := r.Create(jobs.CreateSandbox{})
 		r.Wait(r.Submit(box, &kind.Write{Path: "f", Content: "a"}, jobsrig.Options()))
 		r.State.Inject(fake.Fault{Op: fake.OpFile, Sandbox: box, Times: before})
-		r.State.Inject(fake.Fault{Op: fake.OpFile, Sandbox: box, After: true, Err: providers.Errorf(providers.Unavailable, "lost")})
+		r.State.Inject(fake.Fault{Op: fake.OpFile, Sandbox: box, After: true, Err: providers.Unavailable.Errorf("lost")})
 		j := r.Wait(r.Submit(box, doubled(), jobsrig.Options()))
 		var res kind.EditResult
 		r.Must(json.Unmarshal(j.Result, &res))

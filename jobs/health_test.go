@@ -79,7 +79,7 @@ func TestOneSilentSandboxIsNoOutage(t *testing.T) {
 	r.Worker(8)
 	dead, well := r.readied(), r.readied()
 	r.State.OnCall(func(_ fake.Op, box string) (fake.Fault, bool) {
-		return fake.Fault{Err: providers.Errorf(providers.Unavailable, "the guest does not answer")}, box == dead
+		return fake.Fault{Err: providers.Unavailable.Errorf("the guest does not answer")}, box == dead
 	})
 	failing := r.Exec(dead, "fake:stdout hello")
 	r.SQL("UPDATE jobs SET max_attempts = 3 WHERE id = $1", failing)

@@ -24,7 +24,7 @@ func (p *lateProvider) Create(ctx context.Context, spec providers.Spec) (provide
 		return p.Provider.Create(ctx, spec)
 	}
 	<-p.let
-	return providers.Instance{}, providers.Errorf(providers.Invalid, "not like this")
+	return providers.Instance{}, providers.Invalid.Errorf("not like this")
 }
 
 // TestFailedCreateLeavesAnothersSandboxAlone: an attempt loses its job without knowing, the next one makes the sandbox,

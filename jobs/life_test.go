@@ -177,7 +177,7 @@ func TestErrorsThatPassAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.Worker(2)
-	busy := providers.Errorf(providers.Unavailable, "away")
+	busy := providers.Unavailable.Errorf("away")
 	r.State.Inject(fake.Fault{Op: fake.OpCreate, After: true, Err: busy}) // made, but the answer is lost
 	r.State.Inject(fake.Fault{Op: fake.OpRun, After: true, Err: busy})
 	box, created := r.Create(jobs.CreateSandbox{})
@@ -196,7 +196,7 @@ func TestErrorsThatPassAreTriedAgain(t *testing.T) {
 func TestFailedCreateLeavesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.State.Inject(fake.Fault{Op: fake.OpCreate, After: true, Err: providers.Errorf(providers.Invalid, "no such thing")})
+	r.State.Inject(fake.Fault{Op: fake.OpCreate, After: true, Err: providers.Invalid.Errorf("no such thing")})
 	box, created := r.Create(jobs.CreateSandbox{})
 	exec := r.Exec(box, "fake:stdout x")
 	r.Worker(2)
@@ -391,8 +391,8 @@ func TestAnAbsentProviderIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.Worker(2)
-	r.State.Inject(fake.Fault{Op: fake.OpCreate, Times: 7, Err: providers.Errorf(providers.Unavailable, "the engine restarts")})
-	r.State.Inject(fake.Fault{Op: fake.OpFile, Times: 100, Err: providers.Errorf(providers.Internal, "broken")})
+	r.State.Inject(fake.Fault{Op: fake.OpCreate, Times: 7, Err: providers.Unavailable.Errorf("the engine restarts")})
+	r.State.Inject(fake.Fault{Op: fake.OpFile, Times: 100, Err: providers.Internal.Errorf("broken")})
 	box, created := r.Create(jobs.CreateSandbox{})
 	if j := r.Wait(created); j.State != models.Succeeded || j.Attempt != 8 {
 		t.Errorf("create: %s at attempt %d, %+v", j.State, j.Attempt, j.Error)

@@ -215,7 +215,7 @@ func (p brokenPause) Pause(ctx context.Context, id string) error {
 		return err
 	}
 	p.between()
-	return errors.Join(err, providers.Errorf(providers.Unavailable, "the answer was lost"))
+	return errors.Join(err, providers.Unavailable.Errorf("the answer was lost"))
 }
 
 // TestDuePauseThatIsOvertakenOnItsWay: the first attempt has paused the sandbox and did not hear of it, the next finds that

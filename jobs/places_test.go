@@ -71,12 +71,12 @@ func (r *rig) createBy(client *jobs.Client, wish jobs.CreateSandbox) (box models
 func TestTheNextProviderMakesIt(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]fake.Fault{
-		"no room":                                {Op: fake.OpCreate, Err: providers.Errorf(providers.Capacity, "full")},
-		"quota":                                  {Op: fake.OpCreate, Err: providers.Errorf(providers.Quota, "20 sandboxes run")},
+		"no room":                                {Op: fake.OpCreate, Err: providers.Capacity.Errorf("full")},
+		"quota":                                  {Op: fake.OpCreate, Err: providers.Quota.Errorf("20 sandboxes run")},
 		"rate":                                   {Op: fake.OpCreate, Err: &providers.Error{Class: providers.RateLimited, Message: "too many", RetryAfter: time.Hour}},
-		"refused":                                {Err: providers.Errorf(providers.Refused, "unknown key")},
-		"away":                                   {Err: providers.Errorf(providers.Unavailable, "nobody is there")},
-		"made, but the answer is lost, and away": {Op: fake.OpCreate, After: true, Err: providers.Errorf(providers.Unavailable, "cut")},
+		"refused":                                {Err: providers.Refused.Errorf("unknown key")},
+		"away":                                   {Err: providers.Unavailable.Errorf("nobody is there")},
+		"made, but the answer is lost, and away": {Op: fake.OpCreate, After: true, Err: providers.Unavailable.Errorf("cut")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -86,7 +86,7 @@ func TestTheNextProviderMakesIt(t *testing.T) {
 			gone := fault.Op == "" || fault.After
 			near.OnCall(func(op fake.Op, _ string) (fake.Fault, bool) {
 				if gone && (op == fake.OpList || fault.Op == "") {
-					return fake.Fault{Err: providers.Errorf(providers.Unavailable, "nobody is there")}, true
+					return fake.Fault{Err: providers.Unavailable.Errorf("nobody is there")}, true
 				}
 				return fault, op == fault.Op
 			})
@@ -117,12 +117,12 @@ func TestNoOtherProviderIsAsked(t *testing.T) {
 	r := newRig(t)
 	r.Scheduler()
 	client, near, far := r.places()
-	near.Inject(fake.Fault{Op: fake.OpCreate, Err: providers.Errorf(providers.Invalid, "wrong")})
+	near.Inject(fake.Fault{Op: fake.OpCreate, Err: providers.Invalid.Errorf("wrong")})
 	if box, create := r.createBy(client, jobs.CreateSandbox{Providers: []string{"near", "far"}}); box.Provider != "near" || create.State != models.Failed {
 		t.Errorf("a create that near refuses: %s at %s", create.State, box.Provider)
 	}
 	for _, state := range []*fake.State{near, far} {
-		state.Inject(fake.Fault{Op: fake.OpCreate, Times: 2, Err: providers.Errorf(providers.Capacity, "full")})
+		state.Inject(fake.Fault{Op: fake.OpCreate, Times: 2, Err: providers.Capacity.Errorf("full")})
 	}
 	box, create := r.createBy(client, jobs.CreateSandbox{Providers: []string{"near", "far"}})
 	if box.Provider != "far" || create.State != models.Succeeded || create.Tries() != 3 {

@@ -29,7 +29,7 @@ func (f *trouble) decide(op fake.Op, _ string) (fake.Fault, bool) {
 	if f.off.Load() {
 		return fake.Fault{}, false
 	}
-	gone := providers.Errorf(providers.Unavailable, "nobody is there")
+	gone := providers.Unavailable.Errorf("nobody is there")
 	if f.away.Load() {
 		return fake.Fault{Err: gone}, true
 	}

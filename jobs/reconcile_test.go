@@ -118,7 +118,7 @@ func (s *sweeping) Sweep(context.Context) (map[string]int, error) {
 	if s.sweeps.Add(1) == 1 {
 		return map[string]int{"volume": 2, "pool": 1, "filler": 0}, nil
 	}
-	return nil, providers.Errorf(providers.Unavailable, "the engine is away")
+	return nil, providers.Unavailable.Errorf("the engine is away")
 }
 
 // TestReconcileCountsWhatIsSwept, once, and a sweep that fails keeps nothing else from being compared.
@@ -151,7 +151,7 @@ func TestWhatCannotBeRemovedKeepsNothingWaiting(t *testing.T) {
 	r.Worker(2, reconciling(0), func(c *worker.Config) { c.Provider = p })
 	box := r.readied()
 	r.State.OnCall(func(op fake.Op, sandbox string) (fake.Fault, bool) {
-		late := fake.Fault{Delay: 100 * time.Millisecond, Err: providers.Errorf(providers.Internal, "it cannot be removed")}
+		late := fake.Fault{Delay: 100 * time.Millisecond, Err: providers.Internal.Errorf("it cannot be removed")}
 		late.Hang = strings.HasPrefix(sandbox, "hangs")
 		return late, op == fake.OpDelete && (late.Hang || strings.HasPrefix(sandbox, "fails"))
 	})
@@ -292,7 +292,7 @@ func TestAnEngineThatIsAwayProvesNothing(t *testing.T) {
 	r.Wait(created)
 	r.Wait(created2)
 	before := r.State.Calls(fake.OpList)
-	r.State.Inject(fake.Fault{Op: fake.OpList, Times: 10, Err: providers.Errorf(providers.Unavailable, "the engine restarts")})
+	r.State.Inject(fake.Fault{Op: fake.OpList, Times: 10, Err: providers.Unavailable.Errorf("the engine restarts")})
 	r.Eventually("the engine is away", func() bool { return r.State.Calls(fake.OpList) >= before+4 })
 	for _, box := range []string{survivor, victim} {
 		if b := r.Sandbox(box); b.State != models.SandboxRunning {
@@ -336,7 +336,7 @@ func TestSpoolsOfDeadWorkersAreDropped(t *testing.T) {
 	before := r.State.Calls(fake.OpForget)
 	var over atomic.Bool
 	r.State.OnCall(func(op fake.Op, _ string) (fake.Fault, bool) {
-		return fake.Fault{Err: providers.Errorf(providers.Unavailable, "dead")}, op == fake.OpForget && !over.Load()
+		return fake.Fault{Err: providers.Unavailable.Errorf("dead")}, op == fake.OpForget && !over.Load()
 	})
 	done := r.Exec(box, "fake:stdout out")
 	r.Wait(done)
@@ -368,7 +368,7 @@ func TestAnOutputInAPausedSandboxIsDropped(t *testing.T) {
 	box := r.readied()
 	var over atomic.Bool
 	r.State.OnCall(func(op fake.Op, _ string) (fake.Fault, bool) {
-		return fake.Fault{Err: providers.Errorf(providers.Unavailable, "no answer")}, op == fake.OpForget && !over.Load()
+		return fake.Fault{Err: providers.Unavailable.Errorf("no answer")}, op == fake.OpForget && !over.Load()
 	})
 	r.Wait(r.Exec(box, "fake:stdout out"))
 	r.Eventually("the output is not dropped", func() bool { return r.State.Calls(fake.OpForget) > 0 })
@@ -394,7 +394,7 @@ func TestAWorkerThatStopsDropsWhatItCan(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	w := r.Worker(4, func(c *worker.Config) { c.Metrics = worker.NewMetrics(reg) })
 	box := r.readied()
-	r.State.Inject(fake.Fault{Op: fake.OpForget, Err: providers.Errorf(providers.Unavailable, "no answer")})
+	r.State.Inject(fake.Fault{Op: fake.OpForget, Err: providers.Unavailable.Errorf("no answer")})
 	r.Wait(r.Exec(box, "fake:stdout out"))
 	r.Eventually("the output is not dropped", func() bool { return r.State.Calls(fake.OpForget) > 0 })
 	w.Stop(t.Context())
@@ -413,7 +413,7 @@ func TestAnOutputThatWasNotDroppedIsDroppedLater(t *testing.T) {
 	box := r.readied()
 	var over atomic.Bool
 	r.State.OnCall(func(op fake.Op, _ string) (fake.Fault, bool) {
-		return fake.Fault{Err: providers.Errorf(providers.Unavailable, "no answer")}, op == fake.OpForget && !over.Load()
+		return fake.Fault{Err: providers.Unavailable.Errorf("no answer")}, op == fake.OpForget && !over.Load()
 	})
 	r.Wait(r.Exec(box, "fake:stdout one"))
 	r.Wait(r.Exec(box, "fake:stdout two"))

@@ -76,7 +76,7 @@ func TestStartedTemplateIsAdopted(t *testing.T) {
 	r := newRig(t)
 	d := models.Definition{StartCommand: "fake:append log begun,; fake:sleep 1h", Ready: &models.Probe{Command: "fake:exit 0"}}
 	r.template(d)
-	r.State.Inject(fake.Fault{Op: fake.OpRun, After: true, Err: providers.Errorf(providers.Unavailable, "the answer was lost")})
+	r.State.Inject(fake.Fault{Op: fake.OpRun, After: true, Err: providers.Unavailable.Errorf("the answer was lost")})
 	box, created := r.Create(jobs.CreateSandbox{Template: "t"})
 	r.Worker(4)
 	j := r.Wait(created)

@@ -16,7 +16,7 @@ import (
 // unable makes an operation fail as often as it is tried.
 func (r *rig) unable(op fake.Op) {
 	r.State.OnCall(func(called fake.Op, _ string) (fake.Fault, bool) {
-		return fake.Fault{Op: op, Err: providers.Errorf(providers.NotSupported, "not with this one")}, called == op
+		return fake.Fault{Op: op, Err: providers.NotSupported.Errorf("not with this one")}, called == op
 	})
 }
 

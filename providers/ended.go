@@ -22,5 +22,5 @@ func Died(why string) error {
 	if why == "" {
 		return ErrLost
 	}
-	return Errorf(Lost, "the sandbox died: %s", why)
+	return Lost.Errorf("the sandbox died: %s", why)
 }

@@ -60,8 +60,8 @@ type Error struct {
 	RetryAfter time.Duration
 }
 
-// Errorf makes an Error; a %w among args becomes its cause.
-func Errorf(c Class, format string, args ...any) *Error {
+// Errorf makes an Error of the class; a %w among args becomes its cause.
+func (c Class) Errorf(format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Class: c, Message: err.Error(), Err: errors.Unwrap(err)}
 }

@@ -206,10 +206,10 @@ func TestE2BFailedCreates(t *testing.T) {
 		code  string
 		again string
 	}{
-		{providers.Errorf(providers.RateLimited, "too many"), 6, 503, "sandbox_capacity_unavailable", "1"},
+		{providers.RateLimited.Errorf("too many"), 6, 503, "sandbox_capacity_unavailable", "1"},
 		{providers.ErrImageMissing, 1, 500, "sandbox_create_failed", ""},
 		{providers.ErrNotFound, 1, 500, "sandbox_create_failed", ""},
-		{providers.Errorf(providers.Invalid, "bad wish"), 1, 400, "invalid_argument", ""},
+		{providers.Invalid.Errorf("bad wish"), 1, 400, "invalid_argument", ""},
 	} {
 		r.provider.State().Inject(fake.Fault{Op: fake.OpCreate, Times: c.times, Err: c.fault})
 		a := r.call("POST", "/v2/sandboxes", map[string]any{"templateID": "base"})

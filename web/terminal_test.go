@@ -44,7 +44,7 @@ func (b closedBox) Forget(ctx context.Context, name string) error { return b.San
 
 // Exec implements providers.Background. It shows what was asked for.
 func (b closedBox) Exec(_ context.Context, name string, _ time.Duration) (providers.Exec, error) {
-	return providers.Exec{}, providers.Errorf(providers.TooManyExecs, "no room for %s", name)
+	return providers.Exec{}, providers.TooManyExecs.Errorf("no room for %s", name)
 }
 
 func TestTerminalLetsInByTicket(t *testing.T) {

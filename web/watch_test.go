@@ -34,7 +34,7 @@ func (p watched) Open(ctx context.Context, id string) (providers.Sandbox, error)
 // Watch implements providers.Watcher.
 func (b watchedBox) Watch(ctx context.Context, path string, recursive bool, tell func(providers.FileEvent) error) error {
 	if path == "none" {
-		return providers.Errorf(providers.FileNotFound, "there is no %s", path)
+		return providers.FileNotFound.Errorf("there is no %s", path)
 	}
 	if err := tell(providers.FileEvent{Op: providers.FileReady}); err != nil {
 		return err
@@ -67,7 +67,7 @@ func TestWatch(t *testing.T) {
 			return tell(providers.FileEvent{Op: providers.FileCreated, Name: "a/b"})
 		}
 		wantLines(t, lines, "event: change", `data: {"op":"create","name":"a/b"}`, "")
-		script <- func(func(providers.FileEvent) error) error { return providers.Errorf(end.class, "no more") }
+		script <- func(func(providers.FileEvent) error) error { return end.class.Errorf("no more") }
 		wantLines(t, lines, "event: "+end.want, `data: {"code":"`+string(end.class)+`","detail":"no more"}`, "")
 		if lines.Scan() {
 			t.Errorf("it goes on with %q", lines.Text())

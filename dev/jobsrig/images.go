@@ -49,13 +49,13 @@ func (b *Builder) Build(ctx context.Context, build providers.Build, log io.Write
 	hold := b.Engine.Hold
 	b.Engine.Mu.Unlock()
 	if fails {
-		return providers.Errorf(providers.Unavailable, "the engine is away")
+		return providers.Unavailable.Errorf("the engine is away")
 	}
 	if hold != nil {
 		select {
 		case <-hold:
 		case <-ctx.Done():
-			return providers.Errorf(providers.Unavailable, "given up: %w", ctx.Err())
+			return providers.Unavailable.Errorf("given up: %w", ctx.Err())
 		}
 	}
 	b.Engine.Mu.Lock()
@@ -85,7 +85,7 @@ func (b *Builder) RemoveImage(_ context.Context, name string) error {
 	b.Engine.Mu.Lock()
 	defer b.Engine.Mu.Unlock()
 	if strings.HasSuffix(name, "stuck") {
-		return providers.Errorf(providers.Internal, "it cannot be removed")
+		return providers.Internal.Errorf("it cannot be removed")
 	}
 	b.Engine.Held = slices.DeleteFunc(b.Engine.Held, func(held string) bool { return held == name })
 	return nil

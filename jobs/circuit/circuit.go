@@ -84,7 +84,7 @@ func answers(ctx context.Context, p providers.Provider) error {
 		_, err = p.List(ctx)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = providers.Errorf(providers.Unavailable, "no answer within %v", AskTimeout)
+		err = providers.Unavailable.Errorf("no answer within %v", AskTimeout)
 	}
 	return err
 }

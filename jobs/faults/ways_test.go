@@ -83,13 +83,13 @@ func (s *switchboard) onProvider(op fake.Op, sandbox string) (fake.Fault, bool) 
 		s.rests[call] = time.Now().Add(limit)
 		out.Err = &providers.Error{Class: providers.RateLimited, Message: "injected: too many calls", RetryAfter: limit}
 	case f.how == busy:
-		out.Err = providers.Errorf(providers.Busy, "injected: busy")
+		out.Err = providers.Busy.Errorf("injected: busy")
 	case f.how == hangs:
 		out.Hang, out.Delay = true, hanging
 	case f.how == slow:
 		out.Delay = slowness
 	default:
-		out.Err = providers.Errorf(providers.Unavailable, "injected: away")
+		out.Err = providers.Unavailable.Errorf("injected: away")
 	}
 	return out, struck
 }

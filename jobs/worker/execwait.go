@@ -113,7 +113,7 @@ func execNow(
 	}
 	b, ok := sb.(providers.Background)
 	if !ok {
-		return providers.Exec{}, providers.Errorf(providers.NotSupported, "this provider does not support background execs")
+		return providers.Exec{}, providers.NotSupported.Errorf("this provider does not support background execs")
 	}
 	e, err := b.Exec(ctx, name, wait)
 	if errors.Is(err, providers.ErrPaused) {

@@ -15,13 +15,13 @@ func TestLogsHoldNoTextOfUsers(t *testing.T) {
 		providers.BuildFailed, providers.NotReady, providers.InvalidPath, providers.FileNotFound, providers.NoCommand, providers.Invalid,
 		providers.ImageMissing, providers.BadArchive,
 	} {
-		err := fmt.Errorf("run job: %w", providers.Errorf(class, "step 1 said: s3cret"))
+		err := fmt.Errorf("run job: %w", class.Errorf("step 1 said: s3cret"))
 		if text := loggable(err); strings.Contains(text, "s3cret") || !strings.Contains(text, string(class)) {
 			t.Errorf("%s: the log reads %q", class, text)
 		}
 	}
 	for _, err := range []error{
-		providers.Errorf(providers.Unavailable, "the engine is away"), providers.Errorf(providers.Internal, "the engine is away"),
+		providers.Unavailable.Errorf("the engine is away"), providers.Internal.Errorf("the engine is away"),
 		errors.New("the engine is away"),
 	} {
 		if text := loggable(err); !strings.Contains(text, "the engine is away") {

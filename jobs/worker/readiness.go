@@ -50,8 +50,7 @@ func (a *attempt) comeUp(ctx context.Context, s kind.Spec) error {
 	defer cancel()
 	err = u.run(own)
 	if err != nil && errors.Is(context.Cause(own), errNotReady) && ctx.Err() == nil {
-		err = providers.Errorf(
-			providers.NotReady,
+		err = providers.NotReady.Errorf(
 			"the template's programs were not ready within %v (%v); check its start command and its readiness probe",
 			limit,
 			u.why,
@@ -78,7 +77,7 @@ func (u *startup) run(ctx context.Context) error {
 		cmd := providers.Command{Name: startName, Shell: u.spec.Start, MaxOutput: startOutput}
 		starter, ok := u.inside.(providers.Starter)
 		if !ok {
-			return providers.Errorf(providers.NotSupported, "this provider cannot run a template's start command")
+			return providers.NotSupported.Errorf("this provider cannot run a template's start command")
 		}
 		if err := starter.Start(ctx, cmd); err != nil {
 			return err
@@ -101,8 +100,7 @@ func (u *startup) watch(ctx context.Context, cmd providers.Command, stop context
 	res, err := u.inside.Run(ctx, cmd)
 	if err == nil && (res.ExitCode != 0 || res.Signal != "") {
 		stop(
-			providers.Errorf(
-				providers.NotReady,
+			providers.NotReady.Errorf(
 				"the template's start command ended with exit code %d: %s",
 				res.ExitCode,
 				lastWords(res),
@@ -179,8 +177,7 @@ func (u *startup) dial(ctx context.Context, port int) (net.Conn, error) {
 		DialPort(ctx context.Context, port uint16) (net.Conn, error)
 	})
 	if !ok {
-		return nil, providers.Errorf(
-			providers.NotSupported,
+		return nil, providers.NotSupported.Errorf(
 			"this provider does not support access to ports; use a command as the template's probe",
 		)
 	}

@@ -29,7 +29,7 @@ func TestWhatFollowsAnError(t *testing.T) {
 	}
 	job := func(kind string) *attempt { return &attempt{job: models.Job{Kind: kind, MaxAttempts: 20}} }
 	for _, class := range classes(t) {
-		err, want := providers.Errorf(class, "x"), rows[class]
+		err, want := class.Errorf("x"), rows[class]
 		if got := job(models.KindCreate).mayRetry(err); got != want.again {
 			t.Errorf("%s: a create is tried again: %v", class, got)
 		}

@@ -45,11 +45,7 @@ func (a *attempt) background(ctx context.Context) (providers.Background, error) 
 	}
 	b, ok := sb.(providers.Background)
 	if !ok {
-		return nil, providers.Errorf(
-			providers.NotSupported,
-			"provider %s does not support background execs",
-			a.w.node.Provider,
-		)
+		return nil, providers.NotSupported.Errorf("provider %s does not support background execs", a.w.node.Provider)
 	}
 	return b, nil
 }
@@ -187,7 +183,7 @@ func (a *attempt) processes(ctx context.Context) (providers.Processes, error) {
 	}
 	in, ok := sb.(providers.Processes)
 	if !ok {
-		return nil, providers.Errorf(providers.NotSupported, "provider %s does not list processes", a.w.node.Provider)
+		return nil, providers.NotSupported.Errorf("provider %s does not list processes", a.w.node.Provider)
 	}
 	return in, nil
 }

@@ -18,7 +18,7 @@ import (
 func (w *Worker) checkAgain(ctx context.Context, tenantID, image string) error {
 	why, err := w.images.Refusal(ctx, tenantID, image)
 	if err == nil && why != "" {
-		return providers.Errorf(providers.Invalid, "image: %s", why)
+		return providers.Invalid.Errorf("image: %s", why)
 	}
 	return err
 }
@@ -52,8 +52,7 @@ func runBuild(ctx context.Context, a *attempt, b *kind.Build) (result, error) {
 	err = a.w.store.FinishBuild(ctx, a.held(), row)
 	if limit := (*models.LimitError)(nil); errors.As(err, &limit) {
 		fmt.Fprintf(log, "The template was not created: %v\n", limit)
-		return failed, providers.Errorf(
-			providers.BuildFailed,
+		return failed, providers.BuildFailed.Errorf(
 			"the image was built, but its template was not created: %w; delete a template, or ask your operator to raise the "+
 				"limit, and build again",
 			limit,
@@ -130,8 +129,7 @@ func (w *Worker) makeImage(
 ) error {
 	builder, ok := w.provider.(providers.Builder)
 	if !ok {
-		return providers.Errorf(
-			providers.NotSupported,
+		return providers.NotSupported.Errorf(
 			"provider %s cannot build images; build the image elsewhere and name it in a template",
 			w.node.Provider,
 		)
@@ -142,7 +140,7 @@ func (w *Worker) makeImage(
 	}
 	from, err := r.Base()
 	if err != nil {
-		return providers.Errorf(providers.BuildFailed, "%w", err)
+		return providers.BuildFailed.Errorf("%w", err)
 	}
 	if err := w.checkAgain(ctx, row.TenantID, from); err != nil {
 		return err
@@ -166,7 +164,7 @@ func (w *Worker) makeImage(
 	defer done()
 	plan, err := r.Plan(on, row.Files) // which takes some times the memory of the files: not for builds that wait
 	if err != nil {
-		return providers.Errorf(providers.BuildFailed, "%w", err)
+		return providers.BuildFailed.Errorf("%w", err)
 	}
 	err = builder.Build(ctx, providers.Build{
 		ID: box.ID, Image: row.Image, From: from, Steps: plan.Steps, Config: plan.Config, Labels: plan.Labels,
@@ -174,7 +172,7 @@ func (w *Worker) makeImage(
 		Runtime:   runtime,
 	}, log)
 	if gone := providers.AsError(err).Class; err != nil && (gone == providers.Lost || gone == providers.NotFound) {
-		return providers.Errorf(providers.Unavailable, "the build container is gone: %w", err)
+		return providers.Unavailable.Errorf("the build container is gone: %w", err)
 	}
 	return err
 }
@@ -221,8 +219,7 @@ func (w *Worker) roomForBuild(ctx context.Context, r providers.Resources) error 
 	beside := models.NodeLoad{Node: w.node, Load: load}
 	beside.MaxSandboxes = 0 // it is none
 	if !beside.Fits(models.Need{CPUs: r.CPUs, MemoryMB: r.MemoryMB, Pids: r.Pids + kind.BesidePids}) {
-		return providers.Errorf(
-			providers.Capacity,
+		return providers.Capacity.Errorf(
 			"this worker has no room to rebuild the image of the sandbox's template; try again",
 		)
 	}
@@ -234,8 +231,7 @@ func (w *Worker) offers(runtime string) error {
 	if runtime == "" || slices.Contains(w.runtimes, runtime) {
 		return nil
 	}
-	return providers.Errorf(
-		providers.Invalid,
+	return providers.Invalid.Errorf(
 		"the template's runtime %.80q is not in SANDBOX_RUNTIMES of this worker; give the template "+
 			"another one or none",
 		runtime,

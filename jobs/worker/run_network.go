@@ -45,8 +45,7 @@ func (a *attempt) networker(ctx context.Context) (providers.Networker, error) {
 	}
 	inside, ok := sb.(providers.Networker)
 	if !ok {
-		return nil, providers.Errorf(
-			providers.NotSupported,
+		return nil, providers.NotSupported.Errorf(
 			"provider %s does not support a network; leave network and egress out",
 			a.w.node.Provider,
 		)
@@ -60,8 +59,7 @@ func runPort(ctx context.Context, a *attempt, p *kind.Port) (result, error) {
 		return result{}, err
 	}
 	if a.w.node.Gateway == "" {
-		return result{}, providers.Errorf(
-			providers.NotSupported,
+		return result{}, providers.NotSupported.Errorf(
 			"this worker has no gateway; ask your operator to set GATEWAY_ADDR",
 		)
 	}
@@ -91,7 +89,7 @@ func (a *attempt) listens(ctx context.Context, port uint16) (bool, error) {
 		DialPort(ctx context.Context, port uint16) (net.Conn, error)
 	})
 	if !ok {
-		return false, providers.Errorf(providers.NotSupported, "this provider does not support access to ports")
+		return false, providers.NotSupported.Errorf("this provider does not support access to ports")
 	}
 	conn, err := inside.DialPort(ctx, port)
 	var known *providers.Error

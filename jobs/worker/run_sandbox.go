@@ -80,8 +80,7 @@ func (a *attempt) takeSandbox(ctx context.Context) (models.Sandbox, error) {
 		if full.DiskLow > 0 && full.DiskLow+full.Draining == full.Nodes {
 			class = providers.DiskFull
 		}
-		err = providers.Errorf(
-			class,
+		err = class.Errorf(
 			"none of %d workers has room for the sandbox (%d are draining, the disks of %d are nearly full); "+
 				"delete sandboxes, raise MAX_SANDBOXES, MAX_CPUS, MAX_MEMORY_MB or MAX_PIDS, free disk space, or start another "+
 				"worker",
@@ -173,7 +172,7 @@ func runResume(ctx context.Context, a *attempt, _ *kind.Resume) (result, error) 
 func (a *attempt) pauser() (providers.Pauser, error) {
 	p, ok := a.w.provider.(providers.Pauser)
 	if !ok {
-		return nil, providers.Errorf(providers.NotSupported, "provider %s cannot pause a sandbox", a.w.node.Provider)
+		return nil, providers.NotSupported.Errorf("provider %s cannot pause a sandbox", a.w.node.Provider)
 	}
 	return p, nil
 }

@@ -40,7 +40,7 @@ func (a *attempt) setUp(ctx context.Context, box models.Sandbox) error {
 func (a *attempt) step(ctx context.Context, inside providers.Sandbox, box models.Sandbox, one kind.Step) error {
 	env, err := a.environment(ctx, one.Env, one.Secrets)
 	if missing := (*secrets.Error)(nil); errors.As(err, &missing) {
-		return providers.Errorf(providers.SetupFailed, "%s was not started: %s", one.What, missing.Why.Message)
+		return providers.SetupFailed.Errorf("%s was not started: %s", one.What, missing.Why.Message)
 	}
 	if err != nil {
 		return err
@@ -64,21 +64,14 @@ func (a *attempt) step(ctx context.Context, inside providers.Sandbox, box models
 	}
 	switch {
 	case res.TimedOut:
-		return providers.Errorf(
-			providers.SetupFailed,
+		return providers.SetupFailed.Errorf(
 			"%s did not end within %v; raise its timeout_seconds. Its last output: %s",
 			one.What,
 			one.Limit,
 			lastWords(res),
 		)
 	case res.ExitCode != 0:
-		return providers.Errorf(
-			providers.SetupFailed,
-			"%s ended with exit code %d: %s",
-			one.What,
-			res.ExitCode,
-			lastWords(res),
-		)
+		return providers.SetupFailed.Errorf("%s ended with exit code %d: %s", one.What, res.ExitCode, lastWords(res))
 	}
 	return nil
 }

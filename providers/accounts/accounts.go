@@ -129,7 +129,7 @@ func (p *Provider) Capabilities() providers.Capabilities { return p.vendor.Capab
 func (p *Provider) account(ctx context.Context, o Owner, anew bool) (Account, error) {
 	if o == (Owner{}) {
 		if p.operator == nil {
-			return nil, providers.Errorf(providers.Refused, "this server has no key of its own for %s; ask your operator to set "+
+			return nil, providers.Refused.Errorf("this server has no key of its own for %s; ask your operator to set "+
 				"provider_keys of your tenant to a secret with a key, or use another provider", p.cfg.Name)
 		}
 		return p.operator, nil
@@ -142,7 +142,7 @@ func (p *Provider) account(ctx context.Context, o Owner, anew bool) (Account, er
 		return nil, err
 	}
 	if key == "" || len(key) > maxKey || !remote.Printable(key) {
-		return nil, providers.Errorf(providers.KeyRefused, "the secret %q holds no key of %s: one has visible ASCII characters "+
+		return nil, providers.KeyRefused.Errorf("the secret %q holds no key of %s: one has visible ASCII characters "+
 			"alone, no space and no line break; write it again with PUT /v1/secrets/%s", o.Secret, p.cfg.Name, o.Secret)
 	}
 	p.opening.Lock()

@@ -55,13 +55,13 @@ func (a *account) check() error {
 	defer a.v.mu.Unlock()
 	switch {
 	case a.v.away[a.key]:
-		return providers.Errorf(providers.Unavailable, "nobody is there")
+		return providers.Unavailable.Errorf("nobody is there")
 	case a.v.keys[a.key] != nil:
 		return nil
 	case a.secret == "":
-		return providers.Errorf(providers.Refused, "not the operator's")
+		return providers.Refused.Errorf("not the operator's")
 	}
-	return providers.Errorf(providers.KeyRefused, "not the key in %s", a.secret)
+	return providers.KeyRefused.Errorf("not the key in %s", a.secret)
 }
 
 func (a *account) Create(ctx context.Context, spec providers.Spec) (providers.Instance, error) {

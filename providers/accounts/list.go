@@ -22,7 +22,7 @@ const (
 )
 
 // errNotAsked says that a round was over before an account's turn.
-var errNotAsked = providers.Errorf(providers.Unavailable, "other accounts took too long")
+var errNotAsked = providers.Unavailable.Errorf("other accounts took too long")
 
 // listing is what one account has listed.
 type listing struct {

@@ -73,7 +73,7 @@ func Keyed() []string { return []string{"daytona", "e2b"} }
 func Open(ctx context.Context, name string, cfg Config) (providers.Provider, error) {
 	open, ok := openers()[name]
 	if !ok {
-		return nil, providers.Errorf(providers.Invalid, "no provider %q; there are: %s", name, strings.Join(Names(), ", "))
+		return nil, providers.Invalid.Errorf("no provider %q; there are: %s", name, strings.Join(Names(), ", "))
 	}
 	return open(ctx, cfg)
 }

@@ -99,7 +99,7 @@ func ready(ctx context.Context, box Box, command string, l language) error {
 			return stillborn(ctx, box, command, out.Exec, l)
 		case !time.Now().Before(end):
 			_ = box.Kill(context.WithoutCancel(ctx), command)
-			return providers.Errorf(providers.NoContext, "the interpreter did not start within %v, so it was killed; try again", startLimit)
+			return providers.NoContext.Errorf("the interpreter did not start within %v, so it was killed; try again", startLimit)
 		}
 	}
 }
@@ -118,7 +118,7 @@ func stillborn(ctx context.Context, box Box, command string, e providers.Exec, l
 		how = fmt.Sprintf("ended with exit code %d", *e.ExitCode)
 	}
 	words := strings.TrimSpace(text(string(out.Data), maxWords))
-	return providers.Errorf(providers.NoContext, "the interpreter %s before it was ready; check env and cwd. Its output: %s", how, cmp.Or(words, "nothing"))
+	return providers.NoContext.Errorf("the interpreter %s before it was ready; check env and cwd. Its output: %s", how, cmp.Or(words, "nothing"))
 }
 
 // maxWords is how much of what a context has said is told when it did not start, in bytes.

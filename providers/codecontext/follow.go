@@ -264,5 +264,5 @@ func In(sb providers.Sandbox) (Box, error) {
 	if box, ok := sb.(Box); ok {
 		return box, nil
 	}
-	return nil, providers.Errorf(providers.NotSupported, "this provider does not support background execs, which code contexts need")
+	return nil, providers.NotSupported.Errorf("this provider does not support background execs, which code contexts need")
 }

@@ -82,13 +82,13 @@ func languageOf(name string) (language, bool) {
 func (c Cell) language() (language, error) {
 	l, ok := languageOf(c.Language)
 	if !ok {
-		return l, providers.Errorf(providers.Invalid, "there is no language %q; use one of %v", c.Language, Languages())
+		return l, providers.Invalid.Errorf("there is no language %q; use one of %v", c.Language, Languages())
 	}
 	return l, nil
 }
 
 func (l language) missing() error {
-	return providers.Errorf(providers.NoCommand, "this sandbox has no %s, which runs %s; create one from a template that has it", l.program, l.name)
+	return providers.NoCommand.Errorf("this sandbox has no %s, which runs %s; create one from a template that has it", l.program, l.name)
 }
 
 // jsonLine is a cell as a line of JSON.

@@ -113,10 +113,10 @@ func ValidID(id string) bool {
 // Complete fills what spec leaves open and refuses what cannot be confined.
 func Complete(spec providers.Spec, defaults providers.Resources) (providers.Spec, error) {
 	if !ValidID(spec.ID) {
-		return spec, providers.Errorf(providers.Invalid, "sandbox id %.80q: use only letters a-z and digits, at most 64", spec.ID)
+		return spec, providers.Invalid.Errorf("sandbox id %.80q: use only letters a-z and digits, at most 64", spec.ID)
 	}
 	if spec.Image == "" {
-		return spec, providers.Errorf(providers.Invalid, "the sandbox needs an image")
+		return spec, providers.Invalid.Errorf("the sandbox needs an image")
 	}
 	if spec.WorkDir == "" {
 		spec.WorkDir = WorkDir
@@ -139,7 +139,7 @@ func systemDirs() []string {
 func checkWorkDir(dir string) error {
 	inSystem := slices.ContainsFunc(systemDirs(), func(s string) bool { return dir == s || strings.HasPrefix(dir, s+"/") })
 	if !path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/" || inSystem || strings.ContainsAny(dir, "\x00:,") {
-		return providers.Errorf(providers.Invalid, "work directory %.200q: give an absolute, clean path outside the system's directories, such as /workspace", dir)
+		return providers.Invalid.Errorf("work directory %.200q: give an absolute, clean path outside the system's directories, such as /workspace", dir)
 	}
 	return nil
 }
@@ -147,7 +147,7 @@ func checkWorkDir(dir string) error {
 func checkEnv(env map[string]string) error {
 	for name, value := range env {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
-			return providers.Errorf(providers.Invalid, "environment variable %.80q: the name must not contain '=', and neither name nor value NUL", name)
+			return providers.Invalid.Errorf("environment variable %.80q: the name must not contain '=', and neither name nor value NUL", name)
 		}
 	}
 	return nil
@@ -156,15 +156,15 @@ func checkEnv(env map[string]string) error {
 func checkResources(r providers.Resources) error {
 	switch {
 	case r.CPUs < 0 || r.MemoryMB < 0 || r.DiskMB < 0 || r.Pids < 0:
-		return providers.Errorf(providers.Invalid, "resources must not be negative")
+		return providers.Invalid.Errorf("resources must not be negative")
 	case r.MemoryMB < minMemoryMB:
-		return providers.Errorf(providers.Invalid, "memory of %d MB: at least %d MB are needed", r.MemoryMB, minMemoryMB)
+		return providers.Invalid.Errorf("memory of %d MB: at least %d MB are needed", r.MemoryMB, minMemoryMB)
 	case r.DiskMB > mostDiskMB(r):
-		return providers.Errorf(providers.Invalid, "disk of %d MB: work directory, temporary files and programs share the sandbox's %d MB of memory; request at most %d MB of disk or more memory", r.DiskMB, r.MemoryMB, mostDiskMB(r))
+		return providers.Invalid.Errorf("disk of %d MB: work directory, temporary files and programs share the sandbox's %d MB of memory; request at most %d MB of disk or more memory", r.DiskMB, r.MemoryMB, mostDiskMB(r))
 	case r.Pids < minPids:
-		return providers.Errorf(providers.Invalid, "limit of %d processes: at least %d are needed", r.Pids, minPids)
+		return providers.Invalid.Errorf("limit of %d processes: at least %d are needed", r.Pids, minPids)
 	case r.CPUs < minCPUs:
-		return providers.Errorf(providers.Invalid, "share of %g processors: at least %g is needed", r.CPUs, minCPUs)
+		return providers.Invalid.Errorf("share of %g processors: at least %g is needed", r.CPUs, minCPUs)
 	default:
 		return nil
 	}

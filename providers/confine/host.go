@@ -18,7 +18,7 @@ import (
 func ThisHost() (providers.Host, error) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
-		return providers.Host{}, providers.Errorf(providers.Unavailable, "ask the kernel for its memory: %w", err)
+		return providers.Host{}, providers.Unavailable.Errorf("ask the kernel for its memory: %w", err)
 	}
 	h := providers.Host{CPUs: runtime.NumCPU(), MemoryMB: int64(uint64(info.Totalram) * uint64(info.Unit) >> 20)}
 	pids, err := kernelNumber("kernel.pid_max")
@@ -55,11 +55,11 @@ func sysctlPath(name string) string { return "/proc/sys/" + strings.ReplaceAll(n
 func kernelNumber(name string) (int64, error) {
 	text, err := os.ReadFile(sysctlPath(name))
 	if err != nil {
-		return 0, providers.Errorf(providers.Unavailable, "ask the kernel for %s: %w", name, err)
+		return 0, providers.Unavailable.Errorf("ask the kernel for %s: %w", name, err)
 	}
 	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 	if err != nil {
-		return 0, providers.Errorf(providers.Unavailable, "ask the kernel for %s: %w", name, err)
+		return 0, providers.Unavailable.Errorf("ask the kernel for %s: %w", name, err)
 	}
 	return n, nil
 }

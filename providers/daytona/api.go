@@ -231,7 +231,7 @@ func (p *Provider) apiList(ctx context.Context, tags remote.Labels) ([]described
 		}
 		query.Set("cursor", *page.Next)
 	}
-	return nil, providers.Errorf(providers.Internal, "Daytona lists more than %d sandboxes", pages*pageSize)
+	return nil, providers.Internal.Errorf("Daytona lists more than %d sandboxes", pages*pageSize)
 }
 
 // preview is where a port of a sandbox is reached.

@@ -69,14 +69,13 @@ var (
 func New(cfg Config) (*Provider, error) {
 	switch {
 	case cfg.APIKey == "" || !remote.Printable(cfg.APIKey):
-		return nil, providers.Errorf(
-			providers.Invalid,
+		return nil, providers.Invalid.Errorf(
 			"DAYTONA_API_KEY is missing or holds characters that no key has: set it to a key of your Daytona account",
 		)
 	case cfg.Fleet == "":
-		return nil, providers.Errorf(providers.Invalid, "the provider daytona needs the name of the installation")
+		return nil, providers.Invalid.Errorf("the provider daytona needs the name of the installation")
 	case !remote.Printable(cfg.Target):
-		return nil, providers.Errorf(providers.Invalid, "DAYTONA_TARGET must be the name of a region, such as us")
+		return nil, providers.Invalid.Errorf("DAYTONA_TARGET must be the name of a region, such as us")
 	}
 	base, err := remote.BaseURL("DAYTONA_API_URL", cmp.Or(cfg.URL, DefaultURL), DefaultURL)
 	if err != nil {
@@ -132,7 +131,7 @@ const Warning = "Checked against Daytona's specification and client and against 
 
 // Close implements providers.Provider.
 func (p *Provider) Close() error {
-	p.calls.CutAll(providers.Errorf(providers.Unavailable, "the worker is stopping; try again"))
+	p.calls.CutAll(providers.Unavailable.Errorf("the worker is stopping; try again"))
 	p.outside.transport.CloseIdleConnections()
 	return nil
 }
@@ -141,11 +140,11 @@ func (p *Provider) Close() error {
 // for.
 func (p *Provider) complete(spec providers.Spec) (providers.Spec, error) {
 	if spec.Timeout < 0 {
-		return spec, providers.Errorf(providers.Invalid, "the sandbox's timeout is negative")
+		return spec, providers.Invalid.Errorf("the sandbox's timeout is negative")
 	}
 	wished := spec.Resources
 	if wished.CPUs < 0 || wished.MemoryMB < 0 || wished.DiskMB < 0 || wished.Pids < 0 {
-		return spec, providers.Errorf(providers.Invalid, "resources must not be negative")
+		return spec, providers.Invalid.Errorf("resources must not be negative")
 	}
 	spec.Resources = providers.Resources{} // how they go together is for the backend to say
 	spec.Image = cmp.Or(spec.Image, p.cfg.Snapshot)

@@ -59,7 +59,7 @@ func (s *sandbox) one(ctx context.Context, abs string, want remote.Purpose, do s
 	}
 	found, err := records(string(out), m)
 	if err == nil && len(found) != 1 {
-		err = providers.Errorf(providers.Invalid, "'%s' cannot be used so", remote.Storable(abs))
+		err = providers.Invalid.Errorf("'%s' cannot be used so", remote.Storable(abs))
 	}
 	if err != nil {
 		return providers.FileInfo{}, s.Explain(ctx, abs, want, err)
@@ -80,9 +80,9 @@ type record struct {
 
 // records reads what describe has printed, in which names may hold anything but the mark. Error: Invalid for "no".
 func records(text, m string) (all []record, err error) {
-	broken := providers.Errorf(providers.Internal, "the sandbox did not describe its files")
+	broken := providers.Internal.Errorf("the sandbox did not describe its files")
 	if strings.HasPrefix(text, m+"!") {
-		return nil, providers.Errorf(providers.Invalid, "the sandbox does not do that")
+		return nil, providers.Invalid.Errorf("the sandbox does not do that")
 	}
 	body, last, whole := strings.Cut(text, m+".\n")
 	if !whole || last != "" {
@@ -192,7 +192,7 @@ func (s *sandbox) ListDir(ctx context.Context, given string, depth int) ([]provi
 		return nil, s.Explain(ctx, abs, remote.ToList, err)
 	}
 	if len(found) > remote.MaxEntries {
-		return nil, providers.Errorf(providers.TooLarge, "'%s' holds more than %d entries", abs, remote.MaxEntries)
+		return nil, providers.TooLarge.Errorf("'%s' holds more than %d entries", abs, remote.MaxEntries)
 	}
 	list := make([]providers.FileInfo, 0, len(found))
 	for _, r := range found {
@@ -256,5 +256,5 @@ fi
 	case said == "missing":
 		return s.Explain(ctx, abs, remote.ToStat, remote.Missing(abs))
 	}
-	return s.Explain(ctx, abs, remote.ToMake, providers.Errorf(providers.FileDenied, "'%s' cannot be removed", abs))
+	return s.Explain(ctx, abs, remote.ToMake, providers.FileDenied.Errorf("'%s' cannot be removed", abs))
 }

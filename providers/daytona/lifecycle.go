@@ -182,7 +182,7 @@ func standing(d described) error {
 	case phaseStops, phaseStopped:
 		return providers.ErrPaused
 	case phaseMaking:
-		return providers.Errorf(providers.Busy, "the sandbox's state is changing at Daytona")
+		return providers.Busy.Errorf("the sandbox's state is changing at Daytona")
 	}
 	return &providers.Error{Class: providers.Lost, Message: providers.ErrLost.Message, Err: failed(d, "")}
 }
@@ -299,7 +299,7 @@ func (p *Provider) reached(ctx context.Context, d described, want phase, err err
 	case err != nil:
 		return err
 	}
-	return providers.Errorf(providers.Busy, "the sandbox's state was changed at Daytona meanwhile")
+	return providers.Busy.Errorf("the sandbox's state was changed at Daytona meanwhile")
 }
 
 // Ping implements providers.Pinger.

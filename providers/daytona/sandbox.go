@@ -115,7 +115,7 @@ func (s *sandbox) broken(ctx context.Context, err error) error {
 		return why
 	}
 	if r != nil && r.Status == http.StatusConflict {
-		return providers.Errorf(providers.Busy, "the sandbox's state is changing at Daytona")
+		return providers.Busy.Errorf("the sandbox's state is changing at Daytona")
 	}
 	if r != nil && r.Status == http.StatusBadRequest {
 		return &providers.Error{Class: providers.Invalid, Message: "the sandbox does not accept the call", Err: r}
@@ -140,7 +140,7 @@ var userNames = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,31}$`)
 // Script implements spool.Shell.
 func (s *sandbox) Script(ctx context.Context, user, text string, limit int64) ([]byte, error) {
 	if user != "" && !userNames.MatchString(user) {
-		return nil, providers.Errorf(providers.NoUser, "user %.80q is not available", user)
+		return nil, providers.NoUser.Errorf("user %.80q is not available", user)
 	}
 	if limit <= maxInline {
 		return s.framed(ctx, user, text, limit)
@@ -177,7 +177,7 @@ func (s *sandbox) discardAs(ctx context.Context, user, file string) {
 }
 
 func tooMuch(limit int64) error {
-	return providers.Errorf(providers.TooLarge, "the sandbox's shell printed more than %d bytes", limit)
+	return providers.TooLarge.Errorf("the sandbox's shell printed more than %d bytes", limit)
 }
 
 // framed runs a script whose output fits into an answer.
@@ -199,7 +199,7 @@ func (s *sandbox) framed(ctx context.Context, user, text string, limit int64) ([
 		return nil, s.broken(ctx, err)
 	}
 	if strings.Contains(result, frameUser) {
-		return nil, providers.Errorf(providers.NoUser, "user '%s' is not available in the sandbox", user)
+		return nil, providers.NoUser.Errorf("user '%s' is not available in the sandbox", user)
 	}
 	_, rest, begun := strings.Cut(result, frameBegin)
 	body, _, ended := strings.Cut(rest, frameEnd)

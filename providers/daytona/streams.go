@@ -68,7 +68,7 @@ func (s *sandbox) piece(
 	}
 	found, err := records(string(head)+string(end), m)
 	if err == nil && (len(found) != 1 || found[0].Type != "file" || int64(len(data)) > length) {
-		err = providers.Errorf(providers.Internal, "the sandbox did not describe '%s'", remote.Storable(abs))
+		err = providers.Internal.Errorf("the sandbox did not describe '%s'", remote.Storable(abs))
 	}
 	if err != nil {
 		return r, nil, s.Explain(ctx, abs, remote.ToRead, err)
@@ -171,7 +171,7 @@ func (d *download) Read(p []byte) (int, error) {
 		case err != nil:
 			return 0, err
 		case r.inode != d.file.inode || r.mtime != d.file.mtime || r.Size != d.file.Size || len(data) == 0:
-			return 0, providers.Errorf(providers.Internal, "'%s' was changed while it was read", remote.Storable(d.abs))
+			return 0, providers.Internal.Errorf("'%s' was changed while it was read", remote.Storable(d.abs))
 		}
 		d.body = bytes.NewReader(data)
 	}
@@ -209,8 +209,7 @@ func (s *sandbox) ReadFile(ctx context.Context, given string, limit int64) ([]by
 	}
 	defer f.Close()
 	if f.Size > limit {
-		return nil, providers.Errorf(
-			providers.TooLarge,
+		return nil, providers.TooLarge.Errorf(
 			"path '%s' holds more than %d bytes; "+
 				"download it with GET /v1/sandboxes/{id}/files/raw, or read a part of it with a command",
 			abs,
@@ -250,7 +249,7 @@ func (s *sandbox) Upload(ctx context.Context, abs string, r io.Reader, size int6
 		}
 	}
 	if size >= 0 && body.Sent() != size {
-		return providers.Errorf(providers.Invalid, "the upload has %d bytes, not %d", body.Sent(), size)
+		return providers.Invalid.Errorf("the upload has %d bytes, not %d", body.Sent(), size)
 	}
 	return nil
 }
@@ -292,11 +291,11 @@ func (s *sandbox) add(ctx context.Context, abs string, data []byte, fresh bool) 
 	case said == "added":
 		return nil
 	case said == "space":
-		return providers.Errorf(providers.NoSpace, "the sandbox's disk is full")
+		return providers.NoSpace.Errorf("the sandbox's disk is full")
 	case said == "short":
 		return remote.Unavailable("not all of an upload has arrived in the sandbox", nil)
 	}
-	return providers.Errorf(providers.Invalid, "'%s' cannot be written to", remote.Storable(abs))
+	return providers.Invalid.Errorf("'%s' cannot be written to", remote.Storable(abs))
 }
 
 // send gives the toolbox a file of /tmp.

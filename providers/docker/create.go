@@ -100,7 +100,7 @@ func (p *Provider) takeUp(ctx context.Context, spec providers.Spec, found resour
 	case statusPaused:
 		return found.instance(), nil
 	default:
-		return providers.Instance{}, providers.Errorf(providers.Busy, "the sandbox is %s; try again", found.status)
+		return providers.Instance{}, providers.Busy.Errorf("the sandbox is %s; try again", found.status)
 	}
 }
 
@@ -124,7 +124,7 @@ func (p *Provider) named(ctx context.Context, spec providers.Spec) (resource, er
 		select {
 		case <-time.After(removePoll):
 		case <-patience.C:
-			return resource{}, providers.Errorf(providers.Busy, "the sandbox's container name is reserved without a container; try again: %w", taken)
+			return resource{}, providers.Busy.Errorf("the sandbox's container name is reserved without a container; try again: %w", taken)
 		case <-ctx.Done():
 			return resource{}, engineerr.Translate(ctx.Err(), "wait for the sandbox's name")
 		}
@@ -211,7 +211,7 @@ func (p *Provider) tryMake(ctx context.Context, name string, config *container.C
 func checkVolumes(declared map[string]struct{}) error {
 	for dir := range declared {
 		if providers.Reserved(dir) {
-			return providers.Errorf(providers.Invalid, "the image declares a volume below /proc, /sys, /dev or %s; build it without this volume", providers.GuestDir)
+			return providers.Invalid.Errorf("the image declares a volume below /proc, /sys, /dev or %s; build it without this volume", providers.GuestDir)
 		}
 	}
 	return nil
@@ -281,7 +281,7 @@ var errCannotRun = errors.New("the guest cannot run")
 
 func startError(err error) error {
 	if errdefs.IsInvalidArgument(err) || errdefs.IsNotFound(err) {
-		return providers.Errorf(providers.Internal, "could not start the container: %w", errors.Join(errCannotRun, err))
+		return providers.Internal.Errorf("could not start the container: %w", errors.Join(errCannotRun, err))
 	}
 	return engineerr.Translate(err, "start the container")
 }

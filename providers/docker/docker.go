@@ -146,7 +146,7 @@ func (p *Provider) keepPool(ctx context.Context) {
 
 func (c Config) complete() (Config, error) {
 	if c.Fleet == "" {
-		return c, providers.Errorf(providers.Invalid, "the docker provider needs a fleet name; set SANDYARD_FLEET")
+		return c, providers.Invalid.Errorf("the docker provider needs a fleet name; set SANDYARD_FLEET")
 	}
 	if c.StartConcurrency <= 0 {
 		c.StartConcurrency = runtime.NumCPU()
@@ -166,14 +166,14 @@ func connect(ctx context.Context, host string) (*client.Client, error) {
 	}
 	api, err := client.NewClientWithOpts(opts...)
 	if err != nil {
-		return nil, providers.Errorf(providers.Invalid, "docker address: %w", err)
+		return nil, providers.Invalid.Errorf("docker address: %w", err)
 	}
 	ctx, stop := context.WithTimeout(ctx, question)
 	defer stop()
 	answer, err := api.Ping(ctx)
 	if err != nil {
 		_ = api.Close()
-		return nil, providers.Errorf(engineerr.ClassOf(err), "could not reach the docker engine: %w", err) // operators may know where
+		return nil, engineerr.ClassOf(err).Errorf("could not reach the docker engine: %w", err) // operators may know where
 	}
 	api.NegotiateAPIVersionPing(answer) // now, because the client's calls race for it
 	return api, nil

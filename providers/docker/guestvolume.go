@@ -52,7 +52,7 @@ func newGuestVolume(cfg Config, life guestconn.Life) (*guestVolume, error) {
 	}
 	archive, err := pack(files)
 	if err != nil {
-		return nil, providers.Errorf(providers.Invalid, "read the guest: %w", err)
+		return nil, providers.Invalid.Errorf("read the guest: %w", err)
 	}
 	sum := sha256.Sum256(archive)
 	return &guestVolume{sum: hex.EncodeToString(sum[:8]), fleet: cfg.Fleet, life: life, archive: archive}, nil
@@ -76,7 +76,7 @@ func guestFiles(cfg Config) (map[string][]byte, error) {
 		info, err := os.Stat(cfg.GuestPath)
 		switch {
 		case err != nil:
-			return nil, providers.Errorf(providers.Invalid, "no guest binary (run make build): %w", err)
+			return nil, providers.Invalid.Errorf("no guest binary (run make build): %w", err)
 		case info.IsDir():
 			root = os.DirFS(cfg.GuestPath)
 		default:
@@ -85,7 +85,7 @@ func guestFiles(cfg Config) (map[string][]byte, error) {
 	}
 	binary, err := fs.ReadFile(root, name)
 	if err != nil {
-		return nil, providers.Errorf(providers.Invalid, "no guest binary (run make build): %w", err)
+		return nil, providers.Invalid.Errorf("no guest binary (run make build): %w", err)
 	}
 	files := map[string][]byte{
 		guestBinary: binary, hostsFile: []byte(confine.Hosts), hostnameFile: []byte("sandbox\n"), resolvFile: nil, completeFile: nil,
@@ -94,7 +94,7 @@ func guestFiles(cfg Config) (map[string][]byte, error) {
 	if err == nil {
 		files[supervisorBinary] = small
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		return nil, providers.Errorf(providers.Invalid, "read the guest's supervisor: %w", err)
+		return nil, providers.Invalid.Errorf("read the guest's supervisor: %w", err)
 	}
 	return files, nil
 }

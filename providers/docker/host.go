@@ -38,7 +38,7 @@ func (p *engine) Host(ctx context.Context) (providers.Host, error) {
 
 // disk is what the engine's directory lies on, for an engine on this machine whose directory can be seen from here.
 func (p *engine) disk(ctx context.Context) (fs unix.Statfs_t, err error) {
-	unknown := providers.Errorf(providers.NotSupported, "the engine's data directory is not visible to this worker")
+	unknown := providers.NotSupported.Errorf("the engine's data directory is not visible to this worker")
 	if !strings.HasPrefix(p.api.DaemonHost(), "unix://") {
 		return fs, unknown
 	}

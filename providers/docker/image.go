@@ -19,7 +19,7 @@ import (
 func fullName(name string) (string, error) {
 	ref, err := imageref.Parse(name)
 	if err != nil {
-		return "", providers.Errorf(providers.Invalid, "image: %w", err)
+		return "", providers.Invalid.Errorf("image: %w", err)
 	}
 	return ref.Full(), nil
 }
@@ -28,7 +28,7 @@ func fullName(name string) (string, error) {
 func (p *engine) inspectImage(ctx context.Context, name string) (image.InspectResponse, error) {
 	ref, err := imageref.Parse(name)
 	if err != nil {
-		return image.InspectResponse{}, providers.Errorf(providers.Invalid, "image: %w", err)
+		return image.InspectResponse{}, providers.Invalid.Errorf("image: %w", err)
 	}
 	found, err := p.api.ImageInspect(ctx, ref.Full())
 	if errdefs.IsNotFound(err) || err == nil && !ref.Among(slices.Concat(found.RepoTags, found.RepoDigests)) {
@@ -89,5 +89,5 @@ func imageMissing(name imageref.Name) error {
 	if slices.Contains(recipes(), template) && name.String() == "sandyard/"+template+":default" {
 		way = "on the worker's machine run: make image TEMPLATE=" + template
 	}
-	return providers.Errorf(providers.ImageMissing, "the docker engine holds no image %.200q; %s", name, way)
+	return providers.ImageMissing.Errorf("the docker engine holds no image %.200q; %s", name, way)
 }

@@ -115,7 +115,7 @@ func (p *Provider) remove(ctx context.Context, ref string) error {
 		case <-time.After(removePoll):
 			err = p.removeNow(ctx, ref)
 		case <-ctx.Done():
-			return providers.Errorf(providers.Busy, "the docker engine is still ending the sandbox's processes; try again: %w", err)
+			return providers.Busy.Errorf("the docker engine is still ending the sandbox's processes; try again: %w", err)
 		}
 	}
 	return err

@@ -82,11 +82,11 @@ func (p *Provider) find(ctx context.Context, id string) (resource, ending, error
 		if e := engineerr.Translate(err, "inspect the container"); engineerr.ClassOf(err) != providers.NotFound {
 			return resource{}, ending{}, e
 		}
-		return resource{}, ending{}, providers.Errorf(providers.NotFound, "the sandbox does not exist: %w", err)
+		return resource{}, ending{}, providers.NotFound.Errorf("the sandbox does not exist: %w", err)
 	}
 	_, pooled := found.Config.Labels[labelPool]
 	if found.Config.Labels[labelFleet] != p.cfg.Fleet || !pooled && found.Config.Labels[labelSandbox] != id {
-		return resource{}, ending{}, providers.Errorf(providers.NotFound, "container %s: %w", containerName(id), errForeign)
+		return resource{}, ending{}, providers.NotFound.Errorf("container %s: %w", containerName(id), errForeign)
 	}
 	// A time the engine writes in another form only loses the date, not the sandbox.
 	made, _ := time.Parse(time.RFC3339Nano, found.Created)
@@ -112,7 +112,7 @@ func (r resource) Usable() error {
 	case statusGone:
 		return providers.Died(r.ended)
 	default:
-		return providers.Errorf(providers.Busy, "the sandbox is %s; try again", r.status)
+		return providers.Busy.Errorf("the sandbox is %s; try again", r.status)
 	}
 }
 

@@ -60,7 +60,7 @@ func (p *engine) checkRuntime(ctx context.Context, name string) error {
 		return engineerr.Translate(err, "ask the docker engine for its runtimes")
 	}
 	if known := p.runtimes.learn(info); name != "" && !slices.Contains(known, name) {
-		return providers.Errorf(providers.Invalid, "the docker engine has no runtime %.80q, only %s; use one of these, or install it "+
+		return providers.Invalid.Errorf("the docker engine has no runtime %.80q, only %s; use one of these, or install it "+
 			"and add it to \"runtimes\" in the engine's daemon.json", name, strings.Join(known, ", "))
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 func seccompProfile() (string, error) {
 	text, err := json.Marshal(confine.Calls())
 	if err != nil {
-		return "", providers.Errorf(providers.Internal, "seccomp profile: %w", err)
+		return "", providers.Internal.Errorf("seccomp profile: %w", err)
 	}
 	return string(text), nil
 }

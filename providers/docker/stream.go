@@ -75,7 +75,7 @@ func (s *stream) next() error {
 		_, err := io.CopyN(words{s}, s.in, int64(size))
 		return err
 	default:
-		return providers.Errorf(providers.Internal, "the engine sent a frame of stream %d", header[0])
+		return providers.Internal.Errorf("the engine sent a frame of stream %d", header[0])
 	}
 }
 

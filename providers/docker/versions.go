@@ -101,7 +101,7 @@ func (p *engine) safe(runtime string) error {
 	if len(p.old) == 0 || p.cfg.Unsafe || !p.isRunc(runtime) {
 		return nil
 	}
-	return providers.Errorf(providers.NotSupported, "the engine of this worker has known container escapes (%s); ask your operator to update it "+
+	return providers.NotSupported.Errorf("the engine of this worker has known container escapes (%s); ask your operator to update it "+
 		"or to set ENGINE_UNSAFE=allow", strings.Join(p.old, ", "))
 }
 

@@ -181,7 +181,7 @@ func (p *Provider) apiList(ctx context.Context, tags remote.Labels) ([]described
 		}
 		query.Set("nextToken", next)
 	}
-	return nil, providers.Errorf(providers.Internal, "E2B lists more than %d sandboxes", pages*pageSize)
+	return nil, providers.Internal.Errorf("E2B lists more than %d sandboxes", pages*pageSize)
 }
 
 func older(a, b described) int {

@@ -71,25 +71,23 @@ var (
 // New returns a provider. It does not touch the network. Error: Invalid for a configuration that cannot work.
 func New(cfg Config) (*Provider, error) {
 	if cfg.APIKey == "" || !remote.Printable(cfg.APIKey) {
-		return nil, providers.Errorf(
-			providers.Invalid,
+		return nil, providers.Invalid.Errorf(
 			"E2B_API_KEY is missing or holds characters that no key has: set it to a key of your E2B account",
 		)
 	}
 	if cfg.Fleet == "" {
-		return nil, providers.Errorf(providers.Invalid, "the provider e2b needs a fleet name; set SANDYARD_FLEET")
+		return nil, providers.Invalid.Errorf("the provider e2b needs a fleet name; set SANDYARD_FLEET")
 	}
 	cfg.URL, cfg.Domain = cmp.Or(cfg.URL, DefaultURL), cmp.Or(cfg.Domain, DefaultDomain)
 	cfg.Timeout, cfg.Template = cmp.Or(cfg.Timeout, DefaultTimeout), cmp.Or(cfg.Template, DefaultTemplate)
 	if cfg.Timeout < time.Second {
-		return nil, providers.Errorf(providers.Invalid, "E2B_TIMEOUT is %v, it must be at least 1s", cfg.Timeout)
+		return nil, providers.Invalid.Errorf("E2B_TIMEOUT is %v, it must be at least 1s", cfg.Timeout)
 	}
 	if cfg.Secret != "" { // E2B_TIMEOUT is of the operator's account
 		cfg.Timeout = min(cfg.Timeout, DefaultTimeout)
 	}
 	if !validHost(cfg.Domain) {
-		return nil, providers.Errorf(
-			providers.Invalid,
+		return nil, providers.Invalid.Errorf(
 			"E2B_DOMAIN is %.100q, it must be a domain such as %s",
 			cfg.Domain,
 			DefaultDomain,
@@ -157,7 +155,7 @@ const Warning = "Checked against E2B's specification and clients and against ano
 
 // Close implements providers.Provider.
 func (p *Provider) Close() error {
-	p.calls.CutAll(providers.Errorf(providers.Unavailable, "the worker is stopping; try again"))
+	p.calls.CutAll(providers.Unavailable.Errorf("the worker is stopping; try again"))
 	p.transport.CloseIdleConnections()
 	return nil
 }
@@ -166,7 +164,7 @@ func (p *Provider) Close() error {
 func (p *Provider) complete(spec providers.Spec) (providers.Spec, error) {
 	spec.Image = cmp.Or(spec.Image, p.cfg.Template)
 	if spec.Timeout < 0 {
-		return spec, providers.Errorf(providers.Invalid, "the sandbox's timeout is negative")
+		return spec, providers.Invalid.Errorf("the sandbox's timeout is negative")
 	}
 	spec.Timeout = p.atMost(cmp.Or(spec.Timeout, p.cfg.Timeout))
 	return confine.Complete(spec, providers.StandardResources())

@@ -51,7 +51,7 @@ func (s *sandbox) ListDir(ctx context.Context, given string, depth int) ([]provi
 	}
 	entries := answer.Msg.GetEntries()
 	if len(entries) > remote.MaxEntries {
-		return nil, providers.Errorf(providers.TooLarge, "'%s' holds more than %d entries", abs, remote.MaxEntries)
+		return nil, providers.TooLarge.Errorf("'%s' holds more than %d entries", abs, remote.MaxEntries)
 	}
 	list := make([]providers.FileInfo, 0, len(entries))
 	for _, e := range entries {
@@ -137,8 +137,7 @@ func (s *sandbox) ReadFile(ctx context.Context, given string, limit int64) ([]by
 		return nil, s.Explain(ctx, abs, remote.ToRead, s.broken(ctx, err))
 	}
 	defer res.Body.Close()
-	tooLarge := providers.Errorf(
-		providers.TooLarge,
+	tooLarge := providers.TooLarge.Errorf(
 		"path '%s' holds more than %d bytes; "+
 			"download it with GET /v1/sandboxes/{id}/files/raw, or read a part of it with a command",
 		abs,
@@ -174,7 +173,7 @@ func (s *sandbox) named(e *filesystem.EntryInfo, abs string) (providers.FileInfo
 
 func fileInfo(e *filesystem.EntryInfo) (providers.FileInfo, error) {
 	if !path.IsAbs(e.GetPath()) {
-		return providers.FileInfo{}, providers.Errorf(providers.Internal, "the sandbox did not describe the file")
+		return providers.FileInfo{}, providers.Internal.Errorf("the sandbox did not describe the file")
 	}
 	return providers.FileInfo{
 		Name: remote.Storable(e.GetName()), Path: remote.Storable(e.GetPath()), Type: typeName(e), Size: max(e.GetSize(), 0),

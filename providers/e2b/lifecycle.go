@@ -94,7 +94,7 @@ func (p *Provider) make(ctx context.Context, spec providers.Spec) (described, er
 			err = errNotE2B
 		}
 		if errors.Is(err, providers.ErrNotFound) {
-			err = providers.Errorf(providers.Unavailable, "E2B does not know the new sandbox yet; try again")
+			err = providers.Unavailable.Errorf("E2B does not know the new sandbox yet; try again")
 		}
 	}
 	if err == nil && found.ID == made.ID {

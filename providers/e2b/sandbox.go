@@ -251,7 +251,7 @@ func asUser(h http.Header, user string) error {
 		return nil
 	}
 	if !userNames.MatchString(user) {
-		return providers.Errorf(providers.NoUser, "user %.80q is not available", user)
+		return providers.NoUser.Errorf("user %.80q is not available", user)
 	}
 	h.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user+":")))
 	return nil
@@ -262,7 +262,7 @@ func (s *sandbox) Script(ctx context.Context, user, text string, limit int64) ([
 	var out bytes.Buffer
 	_, err := s.shell(ctx, user, text, func(data []byte) error {
 		if int64(out.Len()+len(data)) > limit {
-			return providers.Errorf(providers.TooLarge, "the sandbox's shell printed more than %d bytes", limit)
+			return providers.TooLarge.Errorf("the sandbox's shell printed more than %d bytes", limit)
 		}
 		out.Write(data)
 		return nil

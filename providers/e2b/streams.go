@@ -58,8 +58,7 @@ func (s *sandbox) OpenFile(ctx context.Context, given string, offset, length int
 		if partial || offset > 0 {
 			_ = res.Body.Close()
 			end()
-			return providers.FileStream{}, providers.Errorf(
-				providers.Internal,
+			return providers.FileStream{}, providers.Internal.Errorf(
 				"the sandbox sent another part of '%s' than was asked for",
 				abs,
 			)
@@ -75,7 +74,7 @@ func (s *sandbox) OpenFile(ctx context.Context, given string, offset, length int
 // target is what a path leads to: a regular file, whatever links are on the way.
 func (s *sandbox) target(ctx context.Context, abs string) (providers.FileInfo, error) {
 	if !utf8.ValidString(abs) {
-		return providers.FileInfo{}, providers.Errorf(providers.InvalidPath, "the path is not UTF-8")
+		return providers.FileInfo{}, providers.InvalidPath.Errorf("the path is not UTF-8")
 	}
 	info, err := s.stat(ctx, abs)
 	for range 8 {
@@ -89,7 +88,7 @@ func (s *sandbox) target(ctx context.Context, abs string) (providers.FileInfo, e
 		info, err = s.stat(ctx, path.Clean(to))
 	}
 	if err == nil && info.Type != "file" {
-		err = providers.Errorf(providers.NotAFile, "path '%s' is not a regular file", abs)
+		err = providers.NotAFile.Errorf("path '%s' is not a regular file", abs)
 	}
 	return info, err
 }
@@ -166,7 +165,7 @@ func (s *sandbox) Upload(ctx context.Context, abs string, r io.Reader, size int6
 	_, err = io.Copy(io.Discard, io.LimitReader(res.Body, maxAnswer))
 	_ = res.Body.Close()
 	if err == nil && size >= 0 && body.Sent() != size {
-		return providers.Errorf(providers.Invalid, "the upload has %d bytes, not %d", body.Sent(), size)
+		return providers.Invalid.Errorf("the upload has %d bytes, not %d", body.Sent(), size)
 	}
 	if err != nil {
 		return s.broken(ctx, err)

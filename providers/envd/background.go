@@ -48,7 +48,7 @@ func (s *Sandbox) Launch(ctx context.Context, cmd providers.Command) (providers.
 	var info protocol.ExecInfo
 	err = s.execJSON(ctx, http.MethodPost, cmd.Name, "", body, &info)
 	if err == nil && cmd.Terminal != nil && !info.Terminal { // a guest of an earlier release
-		err = errors.Join(providers.Errorf(providers.NotSupported, "this sandbox does not support terminals; create a new sandbox"), s.Kill(ctx, cmd.Name))
+		err = errors.Join(providers.NotSupported.Errorf("this sandbox does not support terminals; create a new sandbox"), s.Kill(ctx, cmd.Name))
 	}
 	if err != nil || len(cmd.Stdin) == 0 {
 		return execOf(cmd.Name, info), err
@@ -119,7 +119,7 @@ func (s *Sandbox) Output(ctx context.Context, name string, q providers.OutputQue
 func aboutOutput(h http.Header, offset int64) (info protocol.ExecInfo, begin int64, err error) {
 	begin, err = strconv.ParseInt(h.Get(protocol.OffsetHeader), 10, 64)
 	if err != nil || begin < offset || json.Unmarshal([]byte(h.Get(protocol.InfoHeader)), &info) != nil {
-		return info, 0, providers.Errorf(providers.Internal, "the sandbox did not say what output it has")
+		return info, 0, providers.Internal.Errorf("the sandbox did not say what output it has")
 	}
 	if info.Forgotten && info.Background {
 		return info, 0, providers.ErrNoExec

@@ -20,7 +20,7 @@ type outsiders struct {
 // empty one leaves it with what it has. What is sent over the stream cannot reach the calls of a worker.
 func (s *Sandbox) DialGuest(ctx context.Context, token string) (net.Conn, error) {
 	if s.session == nil {
-		return nil, providers.Errorf(providers.NotSupported, "streams to the guest lead only through an attached one")
+		return nil, providers.NotSupported.Errorf("streams to the guest lead only through an attached one")
 	}
 	if err := s.outside.demand(ctx, token, s.Init); err != nil {
 		return nil, err

@@ -35,7 +35,7 @@ func (s *Sandbox) ReadFile(ctx context.Context, path string, limit int64) ([]byt
 		return nil, err
 	}
 	defer answer.Body.Close()
-	tooLarge := providers.Errorf(providers.TooLarge, "path '%s' holds more than %d bytes; download it with GET /v1/sandboxes/{id}/files/raw, or read a part of it with a command", path, limit)
+	tooLarge := providers.TooLarge.Errorf("path '%s' holds more than %d bytes; download it with GET /v1/sandboxes/{id}/files/raw, or read a part of it with a command", path, limit)
 	if answer.ContentLength > limit {
 		return nil, tooLarge
 	}
@@ -57,7 +57,7 @@ func filesURL(path string) string {
 // WriteFile is providers.Files.WriteFile.
 func (s *Sandbox) WriteFile(ctx context.Context, path string, data []byte, mode uint32) (providers.FileInfo, error) {
 	if path == "" {
-		return providers.FileInfo{}, providers.Errorf(providers.InvalidPath, "the path is empty")
+		return providers.FileInfo{}, providers.InvalidPath.Errorf("the path is empty")
 	}
 	answer, err := s.do(ctx, http.MethodPost, filesURL(path), bytes.NewReader(data), func(r *http.Request) {
 		r.Header.Set("Content-Type", "application/octet-stream")
@@ -72,7 +72,7 @@ func (s *Sandbox) WriteFile(ctx context.Context, path string, data []byte, mode 
 	var written []protocol.FileEntry
 	err = json.NewDecoder(io.LimitReader(answer.Body, maxFileReply)).Decode(&written)
 	if err != nil || len(written) != 1 || written[0].Size != int64(len(data)) {
-		return providers.FileInfo{}, providers.Errorf(providers.Internal, "the sandbox did not confirm all %d bytes of '%s': %w", len(data), path, err)
+		return providers.FileInfo{}, providers.Internal.Errorf("the sandbox did not confirm all %d bytes of '%s': %w", len(data), path, err)
 	}
 	return uploaded(written[0]), nil
 }
@@ -108,7 +108,7 @@ func (s *Sandbox) ListDir(ctx context.Context, path string, depth int) ([]provid
 	}
 	entries := answer.Msg.GetEntries()
 	if len(entries) > maxEntries {
-		return nil, providers.Errorf(providers.TooLarge, "'%s' holds more than %d entries", path, maxEntries)
+		return nil, providers.TooLarge.Errorf("'%s' holds more than %d entries", path, maxEntries)
 	}
 	list := make([]providers.FileInfo, 0, len(entries))
 	for _, e := range entries {
@@ -158,7 +158,7 @@ func (s *Sandbox) Remove(ctx context.Context, path string) error {
 func sendable(paths ...string) error {
 	for _, p := range paths {
 		if !plain(p) {
-			return providers.Errorf(providers.InvalidPath, "the path holds a NUL byte or is not UTF-8")
+			return providers.InvalidPath.Errorf("the path holds a NUL byte or is not UTF-8")
 		}
 	}
 	return nil

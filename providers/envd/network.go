@@ -28,7 +28,7 @@ func (s *Sandbox) SetNetwork(ctx context.Context, on bool) error {
 // AcceptStream returns the next stream that the guest opens, to ask for a connection over it (package tunnel).
 func (s *Sandbox) AcceptStream() (net.Conn, error) {
 	if s.session == nil {
-		return nil, providers.Errorf(providers.NotSupported, "streams come only from an attached guest")
+		return nil, providers.NotSupported.Errorf("streams come only from an attached guest")
 	}
 	stream, err := s.session.Accept()
 	if err != nil {

@@ -56,7 +56,7 @@ func (s *Sandbox) SignalProcess(ctx context.Context, signal providers.ProcessSig
 // orEarlier is the error of a call that a guest of an earlier release does not know.
 func orEarlier(err error) error {
 	if errors.Is(err, providers.ErrFileNotFound) {
-		return providers.Errorf(providers.NotSupported, "this sandbox does not list processes; create a new sandbox")
+		return providers.NotSupported.Errorf("this sandbox does not list processes; create a new sandbox")
 	}
 	return err
 }

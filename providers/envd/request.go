@@ -57,20 +57,20 @@ func maxOutput(cmd providers.Command) int64 {
 func checkCommand(cmd providers.Command, env map[string]string, user string) error {
 	switch {
 	case !protocol.ValidName(cmd.Name):
-		return providers.Errorf(providers.Invalid, "the command's name %q is not valid", cmd.Name)
+		return providers.Invalid.Errorf("the command's name %q is not valid", cmd.Name)
 	case (cmd.Shell == "") == (len(cmd.Argv) == 0):
-		return providers.Errorf(providers.Invalid, "give either a shell line or an argument list")
+		return providers.Invalid.Errorf("give either a shell line or an argument list")
 	case cmd.User != "" && cmd.User != user:
-		return providers.Errorf(providers.NoUser, "user '%s' is not available; commands in this sandbox run as '%s'", cmd.User, user)
+		return providers.NoUser.Errorf("user '%s' is not available; commands in this sandbox run as '%s'", cmd.User, user)
 	}
 	for _, text := range append([]string{cmd.Shell, cmd.Dir}, cmd.Argv...) {
 		if !plain(text) {
-			return providers.Errorf(providers.Invalid, "the command holds a NUL byte or is not UTF-8")
+			return providers.Invalid.Errorf("the command holds a NUL byte or is not UTF-8")
 		}
 	}
 	for k, v := range env {
 		if k == "" || strings.Contains(k, "=") || !plain(k) || !plain(v) {
-			return providers.Errorf(providers.Invalid, "the environment variable %q is not valid", k)
+			return providers.Invalid.Errorf("the environment variable %q is not valid", k)
 		}
 	}
 	return nil

@@ -219,7 +219,7 @@ func (r *run) watch(ctx context.Context, left time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-timer.C:
-		r.cancel(providers.Errorf(providers.Unavailable, "the sandbox did not end a command that it had killed"))
+		r.cancel(providers.Unavailable.Errorf("the sandbox did not end a command that it had killed"))
 	}
 }
 
@@ -235,7 +235,7 @@ func (r *run) feed(ctx context.Context) {
 func (r *run) finish(report string) (providers.Result, error) {
 	var info protocol.ExecInfo
 	if len(report) > maxReport || json.Unmarshal([]byte(report), &info) != nil {
-		return providers.Result{}, providers.Errorf(providers.Internal, "the sandbox did not report how the command ended")
+		return providers.Result{}, providers.Internal.Errorf("the sandbox did not report how the command ended")
 	}
 	r.result.ExitCode = info.ExitCode & 0xff
 	if info.Signal > 0 {

@@ -64,11 +64,11 @@ var _ providers.Sandbox = (*Sandbox)(nil)
 func Attach(ctx context.Context, rw io.ReadWriteCloser, o Options) (*Sandbox, error) {
 	conn, err := link.Dial(ctx, rw)
 	if err != nil {
-		return nil, providers.Errorf(providers.Unavailable, "the sandbox does not answer: %w", err)
+		return nil, providers.Unavailable.Errorf("the sandbox does not answer: %w", err)
 	}
 	session, err := link.OpenStreams(conn, o.Linger)
 	if err != nil {
-		return nil, providers.Errorf(providers.Internal, "start the stream multiplexer: %w", errors.Join(err, conn.Close()))
+		return nil, providers.Internal.Errorf("start the stream multiplexer: %w", errors.Join(err, conn.Close()))
 	}
 	s := &Sandbox{o: o, conn: conn, session: session, done: make(chan struct{})}
 	s.connect(&http.Client{Transport: s.transport(), CheckRedirect: noRedirect}, "http://guest")
@@ -150,7 +150,7 @@ func (s *Sandbox) end() {
 // DialPort connects to a TCP port on the sandbox's loopback. A port that nobody listens on is providers.Invalid.
 func (s *Sandbox) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 	if s.session == nil {
-		return nil, providers.Errorf(providers.NotSupported, "ports are reached only through an attached guest")
+		return nil, providers.NotSupported.Errorf("ports are reached only through an attached guest")
 	}
 	conn, err := s.open(protocol.TargetPort, port)
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *Sandbox) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 		return nil, s.unavailable(errors.Join(err, conn.Close()))
 	}
 	if answer[0] != protocol.PortOpen {
-		return nil, providers.Errorf(providers.Invalid, "nothing listens on port %d of the sandbox: %w", port, errors.Join(net.ErrClosed, conn.Close()))
+		return nil, providers.Invalid.Errorf("nothing listens on port %d of the sandbox: %w", port, errors.Join(net.ErrClosed, conn.Close()))
 	}
 	return conn, nil
 }
@@ -175,11 +175,11 @@ func (s *Sandbox) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 func (s *Sandbox) DialContext(ctx context.Context, _, addr string) (net.Conn, error) {
 	_, text, err := net.SplitHostPort(addr)
 	if err != nil {
-		return nil, providers.Errorf(providers.Invalid, "address '%s': %w", addr, err)
+		return nil, providers.Invalid.Errorf("address '%s': %w", addr, err)
 	}
 	port, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return nil, providers.Errorf(providers.Invalid, "port '%s': %w", text, err)
+		return nil, providers.Invalid.Errorf("port '%s': %w", text, err)
 	}
 	return s.DialPort(ctx, uint16(port))
 }
@@ -200,9 +200,9 @@ func (s *Sandbox) open(target byte, port uint16) (net.Conn, error) {
 func (s *Sandbox) unavailable(err error) error {
 	select {
 	case <-s.done:
-		return providers.Errorf(providers.Unavailable, "the connection to the sandbox was lost: %w", err)
+		return providers.Unavailable.Errorf("the connection to the sandbox was lost: %w", err)
 	default:
-		return providers.Errorf(providers.Unavailable, "the sandbox does not answer: %w", err)
+		return providers.Unavailable.Errorf("the sandbox does not answer: %w", err)
 	}
 }
 

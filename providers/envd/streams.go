@@ -36,7 +36,7 @@ func (s *Sandbox) OpenFile(ctx context.Context, path string, offset, length int6
 	f, err := streamOf(answer)
 	partial := answer.StatusCode == http.StatusPartialContent
 	if err == nil && length != 0 && partial != (offset > 0 || length > 0) {
-		err = providers.Errorf(providers.Internal, "the sandbox answered with a part of '%s' that was not requested", path)
+		err = providers.Internal.Errorf("the sandbox answered with a part of '%s' that was not requested", path)
 	}
 	if err != nil {
 		_ = answer.Body.Close()
@@ -49,15 +49,15 @@ func (s *Sandbox) OpenFile(ctx context.Context, path string, offset, length int6
 func streamOf(answer *http.Response) (providers.FileStream, error) {
 	size, err := strconv.ParseInt(answer.Header.Get(protocol.SizeHeader), 10, 64)
 	if err != nil || size < 0 {
-		return providers.FileStream{}, providers.Errorf(providers.Internal, "the sandbox did not report the file's size")
+		return providers.FileStream{}, providers.Internal.Errorf("the sandbox did not report the file's size")
 	}
 	changed, err := strconv.ParseInt(answer.Header.Get(protocol.ModifiedHeader), 10, 64)
 	if err != nil {
-		return providers.FileStream{}, providers.Errorf(providers.Internal, "the sandbox did not report the file's time of change")
+		return providers.FileStream{}, providers.Internal.Errorf("the sandbox did not report the file's time of change")
 	}
 	mode, err := strconv.ParseUint(answer.Header.Get(protocol.ModeHeader), 8, 32)
 	if err != nil {
-		return providers.FileStream{}, providers.Errorf(providers.Internal, "the sandbox did not report the file's mode")
+		return providers.FileStream{}, providers.Internal.Errorf("the sandbox did not report the file's mode")
 	}
 	return providers.FileStream{
 		ReadCloser: answer.Body, Size: size, Mode: uint32(mode) & 0o777, ModifiedAt: time.Unix(0, changed).UTC(),
@@ -67,7 +67,7 @@ func streamOf(answer *http.Response) (providers.FileStream, error) {
 // SaveFile is providers.Streams.SaveFile.
 func (s *Sandbox) SaveFile(ctx context.Context, path string, r io.Reader, size int64, mode uint32) (providers.FileInfo, error) {
 	if path == "" {
-		return providers.FileInfo{}, providers.Errorf(providers.InvalidPath, "the path is empty")
+		return providers.FileInfo{}, providers.InvalidPath.Errorf("the path is empty")
 	}
 	body := upload.New(r, size)
 	answer, err := s.do(ctx, http.MethodPost, filesURL(path), body, func(req *http.Request) {
@@ -86,7 +86,7 @@ func (s *Sandbox) SaveFile(ctx context.Context, path string, r io.Reader, size i
 	var written []protocol.FileEntry
 	err = json.NewDecoder(io.LimitReader(answer.Body, maxFileReply)).Decode(&written)
 	if err != nil || len(written) != 1 || written[0].Size != body.Sent() {
-		return providers.FileInfo{}, providers.Errorf(providers.Internal, "the sandbox did not confirm all bytes of '%s': %w", path, err)
+		return providers.FileInfo{}, providers.Internal.Errorf("the sandbox did not confirm all bytes of '%s': %w", path, err)
 	}
 	return uploaded(written[0]), nil
 }
@@ -118,7 +118,7 @@ func (s *Sandbox) SaveTree(ctx context.Context, path string, r io.Reader) (provi
 	var made protocol.TreeReport
 	err = json.NewDecoder(io.LimitReader(answer.Body, maxMessage)).Decode(&made)
 	if err != nil || made.Files < 0 || made.Directories < 0 || made.Links < 0 || made.Bytes < 0 || len(made.Stripped) > maxStripped {
-		return providers.TreeReport{}, providers.Errorf(providers.Internal, "the sandbox did not confirm the archive: %w", err)
+		return providers.TreeReport{}, providers.Internal.Errorf("the sandbox did not confirm the archive: %w", err)
 	}
 	for i := range made.Stripped {
 		made.Stripped[i] = clean(made.Stripped[i])

@@ -25,7 +25,7 @@ func (s *Sandbox) Tail(ctx context.Context, name string, offset int64) (provider
 	begin, err := strconv.ParseInt(answer.Header.Get(protocol.OffsetHeader), 10, 64)
 	if err != nil || begin < 0 {
 		_ = answer.Body.Close()
-		return providers.Tail{}, providers.Errorf(providers.Internal, "the sandbox did not say what output it has")
+		return providers.Tail{}, providers.Internal.Errorf("the sandbox did not say what output it has")
 	}
 	return providers.Tail{ReadCloser: tail{answer.Body, s}, Begin: begin}, nil
 }

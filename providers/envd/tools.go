@@ -40,7 +40,7 @@ func (s *Sandbox) Edit(ctx context.Context, e providers.Edit) (providers.Edited,
 		return providers.Edited{}, err
 	}
 	if len(out.Replaced) != len(e.Edits) || slices.ContainsFunc(out.Replaced, func(n int) bool { return n < 0 }) {
-		return providers.Edited{}, providers.Errorf(providers.Internal, "the sandbox did not confirm all %d edits of '%s'", len(e.Edits), e.Path)
+		return providers.Edited{}, providers.Internal.Errorf("the sandbox did not confirm all %d edits of '%s'", len(e.Edits), e.Path)
 	}
 	return providers.Edited{File: described(out.File), Replaced: out.Replaced}, nil
 }
@@ -113,10 +113,10 @@ func (s *Sandbox) decode(body io.Reader, out any) error {
 	case err != nil:
 		return s.unavailable(err)
 	case len(text) > maxToolReply:
-		return providers.Errorf(providers.TooLarge, "the sandbox's answer is larger than %d bytes; request less", maxToolReply)
+		return providers.TooLarge.Errorf("the sandbox's answer is larger than %d bytes; request less", maxToolReply)
 	}
 	if err := json.Unmarshal(text, out); err != nil {
-		return providers.Errorf(providers.Internal, "the sandbox's answer cannot be read: %w", err)
+		return providers.Internal.Errorf("the sandbox's answer cannot be read: %w", err)
 	}
 	return nil
 }
@@ -149,7 +149,7 @@ func (s *Sandbox) WriteFiles(ctx context.Context, files []providers.FileWrite) (
 		return nil, err
 	}
 	if len(written) != len(files) {
-		return nil, providers.Errorf(providers.Internal, "the sandbox answered for %d of %d files", len(written), len(files))
+		return nil, providers.Internal.Errorf("the sandbox answered for %d of %d files", len(written), len(files))
 	}
 	outcomes := make([]providers.FileOutcome, len(files))
 	for i, w := range written {
@@ -190,7 +190,7 @@ func outcomeOf(w protocol.WrittenFile, f providers.FileWrite) providers.FileOutc
 	case w.Reason != "" || w.File == nil:
 		return refused(w.Reason, w.Message)
 	case w.File.Size != int64(len(f.Data)):
-		return providers.FileOutcome{Err: providers.Errorf(providers.Internal, "the sandbox did not confirm all %d bytes of '%s'", len(f.Data), f.Path)}
+		return providers.FileOutcome{Err: providers.Internal.Errorf("the sandbox did not confirm all %d bytes of '%s'", len(f.Data), f.Path)}
 	}
 	return providers.FileOutcome{File: described(*w.File)}
 }
@@ -222,7 +222,7 @@ func (s *Sandbox) ReadFiles(ctx context.Context, paths []string, limit int64) ([
 	defer answer.Body.Close()
 	_, params, err := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	if err != nil {
-		return nil, providers.Errorf(providers.Internal, "the sandbox's answer cannot be read: %w", err)
+		return nil, providers.Internal.Errorf("the sandbox's answer cannot be read: %w", err)
 	}
 	parts := multipart.NewReader(io.LimitReader(answer.Body, limit+maxToolReply), params["boundary"])
 	outcomes := make([]providers.FileOutcome, len(paths))
@@ -231,11 +231,11 @@ func (s *Sandbox) ReadFiles(ctx context.Context, paths []string, limit int64) ([
 			return nil, s.unavailable(err)
 		}
 		if limit -= int64(len(outcomes[i].Data)); limit < 0 {
-			return nil, providers.Errorf(providers.Internal, "the sandbox's answer holds more bytes than allowed")
+			return nil, providers.Internal.Errorf("the sandbox's answer holds more bytes than allowed")
 		}
 	}
 	if _, err := parts.NextRawPart(); !errors.Is(err, io.EOF) {
-		return nil, providers.Errorf(providers.Internal, "the sandbox answered for more than %d files", len(paths))
+		return nil, providers.Internal.Errorf("the sandbox answered for more than %d files", len(paths))
 	}
 	return outcomes, nil
 }

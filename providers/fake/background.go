@@ -110,9 +110,9 @@ func (s *sandbox) Feed(ctx context.Context, name string, in providers.Input) (fe
 			fed = known.told()
 			return nil
 		case over:
-			return providers.Errorf(providers.ExecEnded, "the command has ended")
+			return providers.ExecEnded.Errorf("the command has ended")
 		case !e.cmd.StdinOpen || e.inputOver:
-			return providers.Errorf(providers.Invalid, "the command takes no input")
+			return providers.Invalid.Errorf("the command takes no input")
 		}
 		if e.fed == nil {
 			e.fed = map[string]fedAt{}
@@ -158,7 +158,7 @@ func (s *sandbox) Signal(ctx context.Context, name, id, signal string) error {
 		case again:
 			return nil
 		case !running:
-			return providers.Errorf(providers.ExecEnded, "the command has ended")
+			return providers.ExecEnded.Errorf("the command has ended")
 		}
 		e.kill()
 		return nil

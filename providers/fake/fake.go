@@ -110,21 +110,21 @@ var validID = regexp.MustCompile(`^[a-z0-9]{1,64}$`)
 func check(spec providers.Spec) error {
 	switch {
 	case !validID.MatchString(spec.ID):
-		return providers.Errorf(providers.Invalid, "sandbox id %q: letters a-z and digits only", spec.ID)
+		return providers.Invalid.Errorf("sandbox id %q: letters a-z and digits only", spec.ID)
 	case spec.Image == "":
-		return providers.Errorf(providers.Invalid, "the sandbox needs an image")
+		return providers.Invalid.Errorf("the sandbox needs an image")
 	case spec.WorkDir != "" && (!path.IsAbs(spec.WorkDir) || path.Clean(spec.WorkDir) != spec.WorkDir):
-		return providers.Errorf(providers.Invalid, "work directory %q: give an absolute path", spec.WorkDir)
+		return providers.Invalid.Errorf("work directory %q: give an absolute path", spec.WorkDir)
 	case spec.Resources.MemoryMB < 0 || spec.Resources.CPUs < 0 || spec.Resources.DiskMB < 0 || spec.Resources.Pids < 0:
-		return providers.Errorf(providers.Invalid, "resources must not be negative")
+		return providers.Invalid.Errorf("resources must not be negative")
 	}
 	for name, value := range spec.Env {
 		if name == "" || strings.ContainsAny(name+value, "\x00") {
-			return providers.Errorf(providers.Invalid, "environment variable %q", name)
+			return providers.Invalid.Errorf("environment variable %q", name)
 		}
 	}
 	if !strings.HasPrefix(spec.Image, "fake") {
-		return providers.Errorf(providers.ImageMissing, "no image %q; images of the fake provider begin with fake", spec.Image)
+		return providers.ImageMissing.Errorf("no image %q; images of the fake provider begin with fake", spec.Image)
 	}
 	return nil
 }
@@ -217,7 +217,7 @@ func (p *Provider) Call(ctx context.Context, op Op, id string, do func() error) 
 func (p *Provider) usable(ctx context.Context) error {
 	select {
 	case <-p.closed:
-		return providers.Errorf(providers.Unavailable, "the provider is closed")
+		return providers.Unavailable.Errorf("the provider is closed")
 	default:
 	}
 	if err := ctx.Err(); err != nil {
@@ -227,5 +227,5 @@ func (p *Provider) usable(ctx context.Context) error {
 }
 
 func detached(err error) error {
-	return providers.Errorf(providers.Unavailable, "the call was given up: %w", err)
+	return providers.Unavailable.Errorf("the call was given up: %w", err)
 }

@@ -111,7 +111,7 @@ func TestInjectedFaultsStrikeTheirOperationOnly(t *testing.T) {
 	t.Parallel()
 	state := newState(t)
 	p, box := started(t, state)
-	state.Inject(fake.Fault{Op: fake.OpRun, Times: 2, After: true, Err: providers.Errorf(providers.Unavailable, "lost")})
+	state.Inject(fake.Fault{Op: fake.OpRun, Times: 2, After: true, Err: providers.Unavailable.Errorf("lost")})
 	state.Inject(fake.Fault{Op: fake.OpFile, Sandbox: "other", Err: providers.ErrLost})
 	cmd := providers.Command{Name: "job", Shell: "fake:append log x; fake:exit 2"}
 	for _, want := range []providers.Class{providers.Unavailable, providers.Unavailable, ""} {

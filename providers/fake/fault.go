@@ -103,7 +103,7 @@ func (p *Provider) hang(ctx context.Context, limit time.Duration) error {
 	}
 	select {
 	case <-end:
-		return providers.Errorf(providers.Unavailable, "no answer within %v", limit)
+		return providers.Unavailable.Errorf("no answer within %v", limit)
 	case <-ctx.Done():
 		return detached(ctx.Err())
 	case <-p.closed:
@@ -153,30 +153,30 @@ func createFault(verb, arg string) (Fault, error) {
 	}
 	switch verb {
 	case "busy":
-		return Fault{Times: n, Err: providers.Errorf(providers.Busy, "scripted: busy")}, nil
+		return Fault{Times: n, Err: providers.Busy.Errorf("scripted: busy")}, nil
 	case "unavailable":
-		return Fault{Times: n, Err: providers.Errorf(providers.Unavailable, "scripted: unavailable")}, nil
+		return Fault{Times: n, Err: providers.Unavailable.Errorf("scripted: unavailable")}, nil
 	case "lost-answer":
-		return Fault{Times: n, After: true, Err: providers.Errorf(providers.Unavailable, "scripted: the answer was lost")}, nil
+		return Fault{Times: n, After: true, Err: providers.Unavailable.Errorf("scripted: the answer was lost")}, nil
 	case "capacity":
-		return Fault{Times: n, Err: providers.Errorf(providers.Capacity, "scripted: no capacity")}, nil
+		return Fault{Times: n, Err: providers.Capacity.Errorf("scripted: no capacity")}, nil
 	case "rate-limited":
 		d, err := time.ParseDuration(arg)
 		if err != nil {
-			return Fault{}, providers.Errorf(providers.Invalid, "image script: %w", err)
+			return Fault{}, providers.Invalid.Errorf("image script: %w", err)
 		}
 		return Fault{Err: &providers.Error{Class: providers.RateLimited, Message: "scripted: too many calls", RetryAfter: d}}, nil
 	case "invalid":
-		return Fault{Times: 1 << 30, Err: providers.Errorf(providers.Invalid, "scripted: invalid")}, nil
+		return Fault{Times: 1 << 30, Err: providers.Invalid.Errorf("scripted: invalid")}, nil
 	case "hang":
 		return Fault{Times: n, Hang: true}, nil
 	case "slow":
 		d, err := time.ParseDuration(arg)
 		if err != nil {
-			return Fault{}, providers.Errorf(providers.Invalid, "image script: %w", err)
+			return Fault{}, providers.Invalid.Errorf("image script: %w", err)
 		}
 		return Fault{Delay: d}, nil
 	default:
-		return Fault{}, providers.Errorf(providers.ImageMissing, "no image %q: unknown script", "fake:"+verb)
+		return Fault{}, providers.ImageMissing.Errorf("no image %q: unknown script", "fake:"+verb)
 	}
 }

@@ -63,6 +63,6 @@ func (s *sandbox) SignalProcess(ctx context.Context, signal providers.ProcessSig
 			e.kill()
 			return nil
 		}
-		return providers.Errorf(providers.NoProcess, "there is no process %d", signal.Pid)
+		return providers.NoProcess.Errorf("there is no process %d", signal.Pid)
 	})
 }

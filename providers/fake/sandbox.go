@@ -86,7 +86,7 @@ func (e *execution) result(id string) (providers.Result, error) {
 	e.box.mu.Lock()
 	defer e.box.mu.Unlock()
 	if e.box.state == providers.StateStopped {
-		return providers.Result{}, providers.Errorf(providers.Lost, "sandbox %s died while the command ran", id)
+		return providers.Result{}, providers.Lost.Errorf("sandbox %s died while the command ran", id)
 	}
 	res := e.res
 	res.TimedOut = e.timed && res.Signal == "SIGTERM"
@@ -131,7 +131,7 @@ func (s *sandbox) SetNetwork(ctx context.Context, on bool) error {
 // DialPort is what ports are reached by. Nothing listens on any.
 func (s *sandbox) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 	return nil, s.inside(ctx, OpPort, func(*box) error {
-		return providers.Errorf(providers.Invalid, "nothing listens on port %d of the sandbox", port)
+		return providers.Invalid.Errorf("nothing listens on port %d of the sandbox", port)
 	})
 }
 
@@ -207,7 +207,7 @@ func (s *sandbox) OpenFile(ctx context.Context, path string, offset, length int6
 func (s *sandbox) SaveFile(ctx context.Context, path string, r io.Reader, size int64, mode uint32) (info providers.FileInfo, err error) {
 	data, err := io.ReadAll(r)
 	if err != nil || size >= 0 && int64(len(data)) != size {
-		return info, providers.Errorf(providers.Invalid, "the upload was interrupted after %d bytes: %w", len(data), err)
+		return info, providers.Invalid.Errorf("the upload was interrupted after %d bytes: %w", len(data), err)
 	}
 	return s.WriteFile(ctx, path, data, mode)
 }

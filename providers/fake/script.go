@@ -93,11 +93,11 @@ func parse(cmd providers.Command) ([]step, error) {
 	text := cmd.Shell
 	switch {
 	case (cmd.Shell == "") == (len(cmd.Argv) == 0):
-		return nil, providers.Errorf(providers.Invalid, "give either a shell string or an argument list")
+		return nil, providers.Invalid.Errorf("give either a shell string or an argument list")
 	case slices.ContainsFunc(append(slices.Clone(cmd.Argv), cmd.Shell, cmd.Dir), func(s string) bool { return strings.Contains(s, "\x00") }):
-		return nil, providers.Errorf(providers.Invalid, "the command holds a NUL byte")
+		return nil, providers.Invalid.Errorf("the command holds a NUL byte")
 	case cmd.User != "":
-		return nil, providers.Errorf(providers.NoUser, "commands of this sandbox run as its own user")
+		return nil, providers.NoUser.Errorf("commands of this sandbox run as its own user")
 	case text == "":
 		text = strings.Join(cmd.Argv, " ")
 	}
@@ -106,7 +106,7 @@ func parse(cmd providers.Command) ([]step, error) {
 	for _, statement := range strings.Split(text, "; ") {
 		verb, arg, _ := strings.Cut(strings.TrimPrefix(statement, "fake:"), " ")
 		if known[verb] == nil {
-			return nil, providers.Errorf(providers.NoCommand, "%s: command not found", verb)
+			return nil, providers.NoCommand.Errorf("%s: command not found", verb)
 		}
 		steps = append(steps, step{verb, arg})
 	}
@@ -137,7 +137,7 @@ func (b *box) claim(cmd providers.Command, steps []step, bad error) (e *executio
 	}
 	dir := b.files.join(cmd.Dir)
 	if !b.files.isDir(dir) {
-		return nil, false, providers.Errorf(providers.NoDir, "no directory %q", cmd.Dir)
+		return nil, false, providers.NoDir.Errorf("no directory %q", cmd.Dir)
 	}
 	e = newExecution(b, cmd, dir, steps)
 	b.execs[cmd.Name] = e

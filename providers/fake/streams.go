@@ -28,7 +28,7 @@ func (t *tree) open(name string, offset, length int64) (f providers.FileStream, 
 			return err
 		}
 		if n.dir {
-			return providers.Errorf(providers.NotAFile, "%s is a directory", full)
+			return providers.NotAFile.Errorf("%s is a directory", full)
 		}
 		size := int64(len(n.data))
 		from := min(max(offset, 0), size)
@@ -52,7 +52,7 @@ func (t *tree) pack(name string, zip bool) (io.ReadCloser, error) {
 			return err
 		}
 		if !n.dir {
-			return providers.Errorf(providers.NotADir, "%s is a file", full)
+			return providers.NotADir.Errorf("%s is a file", full)
 		}
 		return t.archive(full, &b)
 	})
@@ -115,13 +115,13 @@ func (t *tree) unpack(name string, r io.Reader) (made providers.TreeReport, err 
 }
 
 func broken(err error) error {
-	return providers.Errorf(providers.BadArchive, "the body is not a readable tar archive: %w", err)
+	return providers.BadArchive.Errorf("the body is not a readable tar archive: %w", err)
 }
 
 // take makes one entry. There are no links here.
 func (t *tree) take(dir string, h *tar.Header, in io.Reader, made *providers.TreeReport) error {
 	if path.IsAbs(h.Name) || slices.Contains(strings.Split(h.Name, "/"), "..") {
-		return providers.Errorf(providers.BadArchive, "entry '%s' leaves the directory through '..'", h.Name)
+		return providers.BadArchive.Errorf("entry '%s' leaves the directory through '..'", h.Name)
 	}
 	name := t.join(dir) + "/" + path.Clean(h.Name)
 	if h.Mode&0o7000 != 0 && len(made.Stripped) < maxStripped {
@@ -143,5 +143,5 @@ func (t *tree) take(dir string, h *tar.Header, in io.Reader, made *providers.Tre
 		made.Files, made.Bytes = made.Files+1, made.Bytes+int64(len(data))
 		return t.at(name, func(full string) error { t.nodes[full].changed = h.ModTime.In(time.UTC); return nil })
 	}
-	return providers.Errorf(providers.BadArchive, "entry '%s' is no file or directory", h.Name)
+	return providers.BadArchive.Errorf("entry '%s' is no file or directory", h.Name)
 }

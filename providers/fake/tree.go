@@ -53,7 +53,7 @@ func (t *tree) join(name string) string {
 // resolve makes name absolute and refuses what leaves the roots.
 func (t *tree) resolve(name string) (string, error) {
 	if strings.Contains(name, "\x00") || len(name) > maxPath || name == "" {
-		return "", providers.Errorf(providers.InvalidPath, "path %.80q is empty, too long or holds NUL", name)
+		return "", providers.InvalidPath.Errorf("path %.80q is empty, too long or holds NUL", name)
 	}
 	full := t.join(name)
 	for _, root := range []string{t.workDir, "/tmp"} {
@@ -61,7 +61,7 @@ func (t *tree) resolve(name string) (string, error) {
 			return full, nil
 		}
 	}
-	return "", providers.Errorf(providers.InvalidPath, "path %.80q leaves the sandbox", name)
+	return "", providers.InvalidPath.Errorf("path %.80q leaves the sandbox", name)
 }
 
 func (t *tree) isDir(full string) bool {
@@ -86,13 +86,13 @@ func (t *tree) find(full string) (*node, error) {
 	if n := t.nodes[full]; n != nil {
 		return n, nil
 	}
-	return nil, providers.Errorf(providers.FileNotFound, "no such file: %s", full)
+	return nil, providers.FileNotFound.Errorf("no such file: %s", full)
 }
 
 func (t *tree) parents(full string) error {
 	for dir := path.Dir(full); dir != "/"; dir = path.Dir(dir) {
 		if n := t.nodes[dir]; n != nil && !n.dir {
-			return providers.Errorf(providers.NotADir, "%s is a file", dir)
+			return providers.NotADir.Errorf("%s is a file", dir)
 		}
 	}
 	t.makeParents(full)
@@ -112,9 +112,9 @@ func (t *tree) read(name string, limit int64) (data []byte, err error) {
 		case err != nil:
 			return err
 		case n.dir:
-			return providers.Errorf(providers.NotAFile, "%s is a directory", full)
+			return providers.NotAFile.Errorf("%s is a directory", full)
 		case int64(len(n.data)) > limit:
-			return providers.Errorf(providers.TooLarge, "%s holds %d bytes, more than %d", full, len(n.data), limit)
+			return providers.TooLarge.Errorf("%s holds %d bytes, more than %d", full, len(n.data), limit)
 		}
 		data = slices.Clone(n.data)
 		return nil
@@ -125,7 +125,7 @@ func (t *tree) read(name string, limit int64) (data []byte, err error) {
 func (t *tree) write(name string, data []byte, mode uint32) (info providers.FileInfo, err error) {
 	err = t.at(name, func(full string) error {
 		if n := t.nodes[full]; n != nil && n.dir {
-			return providers.Errorf(providers.NotAFile, "%s is a directory", full)
+			return providers.NotAFile.Errorf("%s is a directory", full)
 		}
 		if err := t.parents(full); err != nil {
 			return err
@@ -179,7 +179,7 @@ func (t *tree) list(name string, depth int) (infos []providers.FileInfo, err err
 			return err
 		}
 		if !n.dir {
-			return providers.Errorf(providers.NotADir, "%s is a file", full)
+			return providers.NotADir.Errorf("%s is a file", full)
 		}
 		for p := range t.nodes {
 			below, ok := strings.CutPrefix(p, full+"/")
@@ -196,7 +196,7 @@ func (t *tree) list(name string, depth int) (infos []providers.FileInfo, err err
 func (t *tree) makeDir(name string) (info providers.FileInfo, err error) {
 	err = t.at(name, func(full string) error {
 		if n := t.nodes[full]; n != nil && !n.dir {
-			return providers.Errorf(providers.FileExists, "%s is a file", full)
+			return providers.FileExists.Errorf("%s is a file", full)
 		}
 		if err := t.parents(full + "/x"); err != nil {
 			return err

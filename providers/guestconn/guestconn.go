@@ -93,9 +93,9 @@ func (g *Guests[B]) Converse(ctx context.Context, raw Stream, patience time.Dura
 	}
 	_ = raw.Close()
 	if waiting.Err() != nil && ctx.Err() == nil {
-		return nil, providers.Errorf(providers.Lost, "the sandbox's guest did not answer within %s, last output %q: %w", patience, raw.LastWords(), err)
+		return nil, providers.Lost.Errorf("the sandbox's guest did not answer within %s, last output %q: %w", patience, raw.LastWords(), err)
 	}
-	return nil, providers.Errorf(providers.AsError(err).Class, "connect to the sandbox's guest, last output %q: %w", raw.LastWords(), err)
+	return nil, providers.AsError(err).Class.Errorf("connect to the sandbox's guest, last output %q: %w", raw.LastWords(), err)
 }
 
 // Hold keeps a conversation as the link of sandbox id.
@@ -112,7 +112,7 @@ func (g *Guests[B]) hold(ctx context.Context, l *Link) error {
 	})
 	if !held {
 		l.close()
-		return providers.Errorf(providers.Unavailable, "the worker is stopping; try again")
+		return providers.Unavailable.Errorf("the worker is stopping; try again")
 	}
 	return nil
 }

@@ -180,7 +180,7 @@ func (g *Guests[B]) Link(ctx context.Context, b B) (*Link, error) {
 		if l := g.links.get(b.SandboxID()); l != nil {
 			return l, nil
 		}
-		return nil, providers.Errorf(providers.Unavailable, "the link to the sandbox closed right after it opened; try again")
+		return nil, providers.Unavailable.Errorf("the link to the sandbox closed right after it opened; try again")
 	}
 	if ctx.Err() != nil {
 		return nil, err
@@ -212,7 +212,7 @@ func (g *Guests[B]) giveUp(ctx context.Context, b B, cause error) error {
 	if err := g.backend.End(ctx, b); err != nil {
 		return err
 	}
-	return providers.Errorf(providers.Lost, "the sandbox stopped responding and was ended")
+	return providers.Lost.Errorf("the sandbox stopped responding and was ended")
 }
 
 // explain prefers what there is of a sandbox over the error of a link that ended.

@@ -78,7 +78,7 @@ func attach(b box) (*stream, error) {
 		err = where.Err // users need not know the socket
 	}
 	if err != nil {
-		return nil, providers.Errorf(providers.Unavailable, "attach to the sandbox: %w", err)
+		return nil, providers.Unavailable.Errorf("attach to the sandbox: %w", err)
 	}
 	return &stream{conn: conn, of: b}, nil
 }

@@ -65,7 +65,7 @@ func (b box) Usable() error {
 		return providers.Died(b.ended)
 	case statusHalfMade:
 	}
-	return providers.Errorf(providers.Busy, "the sandbox is %s; try again", b.status)
+	return providers.Busy.Errorf("the sandbox is %s; try again", b.status)
 }
 
 // inspect looks at what there is of sandbox id.
@@ -79,12 +79,12 @@ func (p *Provider) inspect(id string) (box, error) {
 		return box{}, providers.ErrNotFound
 	}
 	if err != nil {
-		return box{}, providers.Errorf(providers.Internal, "inspect the sandbox: %w", err)
+		return box{}, providers.Internal.Errorf("inspect the sandbox: %w", err)
 	}
 	b.createdAt = info.ModTime()
 	b.status, err = b.look()
 	if err != nil {
-		return box{}, providers.Errorf(providers.Internal, "inspect the sandbox: %w", err)
+		return box{}, providers.Internal.Errorf("inspect the sandbox: %w", err)
 	}
 	if b.status == statusGone {
 		b.ended = b.why()
@@ -137,7 +137,7 @@ func (p *Provider) List(context.Context) ([]providers.Instance, error) {
 	p.children.reap()
 	entries, err := os.ReadDir(p.fleetDir())
 	if err != nil {
-		return nil, providers.Errorf(providers.Unavailable, "list the sandboxes: %w", err)
+		return nil, providers.Unavailable.Errorf("list the sandboxes: %w", err)
 	}
 	instances := []providers.Instance{}
 	for _, entry := range entries {

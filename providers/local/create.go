@@ -57,7 +57,7 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.I
 	case c := <-done:
 		return c.instance, c.err
 	case <-ctx.Done():
-		return providers.Instance{}, providers.Errorf(providers.Unavailable, "wait for the new sandbox: %w", ctx.Err())
+		return providers.Instance{}, providers.Unavailable.Errorf("wait for the new sandbox: %w", ctx.Err())
 	}
 }
 
@@ -83,7 +83,7 @@ func (p *Provider) create(ctx context.Context, spec providers.Spec, img image) (
 	case p.starts <- struct{}{}:
 		defer func() { <-p.starts }()
 	case <-ctx.Done():
-		return providers.Instance{}, providers.Errorf(providers.Busy, "wait for other sandboxes to start: %w", ctx.Err())
+		return providers.Instance{}, providers.Busy.Errorf("wait for other sandboxes to start: %w", ctx.Err())
 	}
 	if err := p.start(ctx, b, spec, img); err != nil {
 		p.cfg.Logger.WarnContext(ctx, "sandbox did not start", "sandbox_id", spec.ID, "error", err)
@@ -96,7 +96,7 @@ func (p *Provider) create(ctx context.Context, spec providers.Spec, img image) (
 
 func (p *Provider) start(ctx context.Context, b box, spec providers.Spec, img image) error {
 	if err := prepareBox(b); err != nil {
-		return providers.Errorf(providers.Internal, "create the files of the sandbox: %w", err)
+		return providers.Internal.Errorf("create the files of the sandbox: %w", err)
 	}
 	if err := p.startShim(ctx, b, spec.Resources, p.order(b, spec, img)); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (p *Provider) start(ctx context.Context, b box, spec providers.Spec, img im
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(b.dir, readyFile), []byte(bootID()), 0o600); err != nil {
-		return providers.Errorf(providers.Internal, "write the ready file of the sandbox: %w", err)
+		return providers.Internal.Errorf("write the ready file of the sandbox: %w", err)
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func prepareBox(b box) error {
 func (p *Provider) startShim(ctx context.Context, b box, r providers.Resources, order shim.Order) error {
 	k, err := p.launch()
 	if err != nil {
-		return providers.Errorf(providers.Internal, "start the shim: %w", err)
+		return providers.Internal.Errorf("start the shim: %w", err)
 	}
 	defer k.answer.Close()
 	stop := context.AfterFunc(ctx, func() { _ = k.answer.Close() })
@@ -141,7 +141,7 @@ func (p *Provider) startShim(ctx context.Context, b box, r providers.Resources, 
 	}
 	// Without an order it ends.
 	if err = errors.Join(err, k.order.Close()); err != nil {
-		return providers.Errorf(providers.Internal, "start the sandbox: %w", err)
+		return providers.Internal.Errorf("start the sandbox: %w", err)
 	}
 	return k.awaitReady(ctx)
 }
@@ -175,10 +175,10 @@ func (p *Provider) launch() (l launched, err error) {
 func (l launched) awaitReady(ctx context.Context) error {
 	said, err := io.ReadAll(io.LimitReader(l.answer, 4<<10))
 	if err != nil {
-		return providers.Errorf(providers.Unavailable, "wait for the shim: %w", errors.Join(ctx.Err(), err))
+		return providers.Unavailable.Errorf("wait for the shim: %w", errors.Join(ctx.Err(), err))
 	}
 	if string(said) != shim.Ready {
-		return providers.Errorf(providers.Internal, "the sandbox did not start: %s", strings.TrimSpace(string(said)))
+		return providers.Internal.Errorf("the sandbox did not start: %s", strings.TrimSpace(string(said)))
 	}
 	return nil
 }

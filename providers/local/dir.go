@@ -91,12 +91,12 @@ func (p *Provider) lock(ctx context.Context, id string, make bool) (unlock func(
 		}
 		_ = f.Close()
 		if err != nil && !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, providers.Errorf(providers.Internal, "lock the sandbox: %w", err)
+			return nil, providers.Internal.Errorf("lock the sandbox: %w", err)
 		}
 		select {
 		case <-time.After(lockPoll):
 		case <-ctx.Done():
-			return nil, providers.Errorf(providers.Unavailable, "wait for another change of the sandbox: %w", ctx.Err())
+			return nil, providers.Unavailable.Errorf("wait for another change of the sandbox: %w", ctx.Err())
 		}
 	}
 }
@@ -108,12 +108,12 @@ func openLock(dir string, make bool) (*os.File, error) {
 		case err == nil:
 			return f, nil
 		case !errors.Is(err, fs.ErrNotExist):
-			return nil, providers.Errorf(providers.Internal, "lock the sandbox: %w", err)
+			return nil, providers.Internal.Errorf("lock the sandbox: %w", err)
 		case !make:
 			return nil, providers.ErrNotFound
 		}
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, providers.Errorf(providers.Internal, "create the sandbox's directory: %w", err)
+			return nil, providers.Internal.Errorf("create the sandbox's directory: %w", err)
 		}
 	}
 }

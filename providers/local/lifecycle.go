@@ -40,7 +40,7 @@ func (p *Provider) freeze(ctx context.Context, b box) error {
 	}
 	undo, stop := p.life.Own(ctx, removeTimeout)
 	defer stop()
-	return providers.Errorf(providers.Unavailable, "pause the sandbox: %w", errors.Join(err, b.group.Thaw(undo)))
+	return providers.Unavailable.Errorf("pause the sandbox: %w", errors.Join(err, b.group.Thaw(undo)))
 }
 
 // Resume implements providers.Pauser.
@@ -48,7 +48,7 @@ func (p *Provider) Resume(ctx context.Context, id string) error {
 	return p.change(ctx, id, func(b box) error {
 		if b.status == statusPaused {
 			if err := b.group.Thaw(ctx); err != nil {
-				return providers.Errorf(providers.Unavailable, "resume the sandbox: %w", err)
+				return providers.Unavailable.Errorf("resume the sandbox: %w", err)
 			}
 		} else if err := b.Usable(); err != nil {
 			return err
@@ -91,7 +91,7 @@ func (p *Provider) remove(ctx context.Context, b box) error {
 		return err
 	}
 	if err := p.removeDir(b); err != nil {
-		return providers.Errorf(providers.Internal, "remove the sandbox's directory: %w", err)
+		return providers.Internal.Errorf("remove the sandbox's directory: %w", err)
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (p *Provider) end(ctx context.Context, b box) error {
 		func(ctx context.Context) error { return endShim(ctx, b) }, b.group.Kill, b.group.Remove,
 	} {
 		if err := step(ctx); err != nil {
-			return providers.Errorf(providers.Unavailable, "end the sandbox: %w", err)
+			return providers.Unavailable.Errorf("end the sandbox: %w", err)
 		}
 	}
 	p.children.reap()

@@ -77,19 +77,19 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		return nil, err
 	}
 	if err := keepInherited(); err != nil {
-		return nil, providers.Errorf(providers.Unavailable, "list the open files: %w", err)
+		return nil, providers.Unavailable.Errorf("list the open files: %w", err)
 	}
 	life := guestconn.NewLife() //nolint:contextcheck // it ends with Close
 	p := &Provider{cfg: cfg, life: life, starts: make(chan struct{}, cfg.StartConcurrency)}
 	p.guests = guestconn.New(backend{p}, confine.UserName, cfg.Outbound, cfg.Logger)
 	if p.groups, err = cgroup.Find(); err != nil {
-		return nil, providers.Errorf(providers.Unavailable, "find the cgroups: %w", err)
+		return nil, providers.Unavailable.Errorf("find the cgroups: %w", err)
 	}
 	if p.filter, err = filter.Compile(); err != nil {
-		return nil, providers.Errorf(providers.Unavailable, "build the seccomp filter: %w", err)
+		return nil, providers.Unavailable.Errorf("build the seccomp filter: %w", err)
 	}
 	if err := p.prepareDir(); err != nil {
-		return nil, providers.Errorf(providers.Unavailable, "prepare %s: %w", cfg.Dir, err)
+		return nil, providers.Unavailable.Errorf("prepare %s: %w", cfg.Dir, err)
 	}
 	if p.programs, err = openPrograms(cfg.Dir, cfg.GuestPath); err != nil {
 		return nil, err
@@ -100,14 +100,14 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 
 func (c Config) complete() (Config, error) {
 	if c.Fleet == "" {
-		return c, providers.Errorf(providers.Invalid, "the local provider needs a fleet name; set SANDYARD_FLEET")
+		return c, providers.Invalid.Errorf("the local provider needs a fleet name; set SANDYARD_FLEET")
 	}
 	if c.Dir == "" {
-		return c, providers.Errorf(providers.Invalid, "the local provider needs a data directory; set LOCAL_DIR")
+		return c, providers.Invalid.Errorf("the local provider needs a data directory; set LOCAL_DIR")
 	}
 	dir, err := filepath.Abs(c.Dir)
 	if err != nil {
-		return c, providers.Errorf(providers.Invalid, "data directory %s: %w", c.Dir, err)
+		return c, providers.Invalid.Errorf("data directory %s: %w", c.Dir, err)
 	}
 	c.Dir = dir
 	if c.StartConcurrency <= 0 {
@@ -127,7 +127,7 @@ func (p *Provider) Defaults() providers.Resources { return p.cfg.Defaults }
 func (p *Provider) DiskFree(context.Context) (int64, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(p.cfg.Dir, &fs); err != nil {
-		return 0, providers.Errorf(providers.Unavailable, "read the free space of %s: %w", p.cfg.Dir, err)
+		return 0, providers.Unavailable.Errorf("read the free space of %s: %w", p.cfg.Dir, err)
 	}
 	return int64(fs.Bavail) * fs.Bsize, nil
 }
@@ -162,7 +162,7 @@ func (p *Provider) Capabilities() providers.Capabilities {
 func (p *Provider) EngineID(context.Context) (string, error) {
 	id, err := readID(filepath.Join(p.cfg.Dir, "id"))
 	if err != nil {
-		return "", providers.Errorf(providers.Unavailable, "read the data directory's identity: %w", err)
+		return "", providers.Unavailable.Errorf("read the data directory's identity: %w", err)
 	}
 	return id, nil
 }

@@ -17,16 +17,16 @@ import (
 // its own, because nothing but doing so shows whether a container around us or a security module forbids it.
 func Probe() error {
 	if os.Geteuid() != 0 {
-		return providers.Errorf(providers.Unavailable, "local sandboxes need root for namespaces and cgroups; run the worker as root, not as user %d", os.Geteuid())
+		return providers.Unavailable.Errorf("local sandboxes need root for namespaces and cgroups; run the worker as root, not as user %d", os.Geteuid())
 	}
 	if _, err := filter.Compile(); err != nil {
-		return providers.Errorf(providers.Unavailable, "local sandboxes need a seccomp filter, which does not exist for %s: %w", runtime.GOARCH, err)
+		return providers.Unavailable.Errorf("local sandboxes need a seccomp filter, which does not exist for %s: %w", runtime.GOARCH, err)
 	}
 	if _, err := cgroup.Find(); err != nil {
-		return providers.Errorf(providers.Unavailable, "local sandboxes need cgroups; in a container, run it with --privileged: %w", err)
+		return providers.Unavailable.Errorf("local sandboxes need cgroups; in a container, run it with --privileged: %w", err)
 	}
 	if ok, err := hasOverlay(); err != nil || !ok {
-		return providers.Errorf(providers.Unavailable, "local sandboxes need the overlay file system, which this kernel lacks; run modprobe overlay: %w", err)
+		return providers.Unavailable.Errorf("local sandboxes need the overlay file system, which this kernel lacks; run modprobe overlay: %w", err)
 	}
 	return tryNamespaces()
 }
@@ -54,5 +54,5 @@ func tryNamespaces() error {
 	if os.IsNotExist(err) {
 		return nil
 	}
-	return providers.Errorf(providers.Unavailable, "local sandboxes need namespaces, which this machine does not allow; in a container, run it with --privileged: %w", err)
+	return providers.Unavailable.Errorf("local sandboxes need namespaces, which this machine does not allow; in a container, run it with --privileged: %w", err)
 }

@@ -30,7 +30,7 @@ func openPrograms(data, from string) (*programs, error) {
 	for _, name := range []string{shim.GuestProgram, shim.SupervisorProgram, shim.Program} {
 		binary, err := os.ReadFile(filepath.Join(from, name))
 		if err != nil {
-			return nil, providers.Errorf(providers.Invalid, "guest program not found; run make build: %w", err)
+			return nil, providers.Invalid.Errorf("guest program not found; run make build: %w", err)
 		}
 		files[name] = binary
 		fmt.Fprintf(sum, "%s %d\n", name, len(binary))
@@ -39,7 +39,7 @@ func openPrograms(data, from string) (*programs, error) {
 	all := filepath.Join(data, "programs")
 	p := &programs{dir: filepath.Join(all, hex.EncodeToString(sum.Sum(nil)[:8]))}
 	if err := p.take(files); err != nil {
-		return nil, providers.Errorf(providers.Unavailable, "copy the guest's programs: %w", err)
+		return nil, providers.Unavailable.Errorf("copy the guest's programs: %w", err)
 	}
 	sweepPrograms(all)
 	return p, nil

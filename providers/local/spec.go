@@ -13,7 +13,7 @@ import (
 // complete fills what spec leaves open and refuses what this provider cannot do.
 func (p *Provider) complete(spec providers.Spec) (providers.Spec, error) {
 	if spec.Runtime != "" {
-		return spec, providers.Errorf(providers.NotSupported, "the local provider has no runtime %.80q; create the sandbox without runtime, or with the docker provider", spec.Runtime)
+		return spec, providers.NotSupported.Errorf("the local provider has no runtime %.80q; create the sandbox without runtime, or with the docker provider", spec.Runtime)
 	}
 	return confine.Complete(spec, p.cfg.Defaults)
 }

@@ -103,7 +103,7 @@ func askGuest(ctx context.Context, r fixture.Room, call string, body any) (strin
 		if reason := answer.Header.Get("Sandyard-Reason"); reason == "invalid_path" || reason == "file_not_found" ||
 			reason == "not_a_directory" ||
 			reason == "not_a_file" {
-			err = providers.Errorf(providers.InvalidPath, "%w", err)
+			err = providers.InvalidPath.Errorf("%w", err)
 		}
 	}
 	return string(told), err

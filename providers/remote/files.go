@@ -55,9 +55,9 @@ func (f *Files) Resolve(given string) (string, error) {
 	abs := given
 	switch {
 	case given == "":
-		return "", providers.Errorf(providers.InvalidPath, "the path is empty")
+		return "", providers.InvalidPath.Errorf("the path is empty")
 	case strings.IndexByte(given, 0) >= 0:
-		return "", providers.Errorf(providers.InvalidPath, "the path holds a NUL byte")
+		return "", providers.InvalidPath.Errorf("the path holds a NUL byte")
 	case given == "~" || strings.HasPrefix(given, "~/"):
 		abs = f.Home + given[1:]
 	case !path.IsAbs(given):
@@ -66,19 +66,14 @@ func (f *Files) Resolve(given string) (string, error) {
 	abs = path.Clean(abs)
 	if len(abs) > maxPath ||
 		slices.ContainsFunc(strings.Split(abs, "/"), func(n string) bool { return len(n) > maxName }) {
-		return "", providers.Errorf(providers.InvalidPath, "the path is longer than Linux permits")
+		return "", providers.InvalidPath.Errorf("the path is longer than Linux permits")
 	}
 	for _, root := range f.roots() {
 		if abs == root || strings.HasPrefix(abs, root+"/") {
 			return abs, nil
 		}
 	}
-	return "", providers.Errorf(
-		providers.InvalidPath,
-		"path %.200q is outside of %s",
-		given,
-		strings.Join(f.roots(), ", "),
-	)
+	return "", providers.InvalidPath.Errorf("path %.200q is outside of %s", given, strings.Join(f.roots(), ", "))
 }
 
 func (f *Files) roots() []string {
@@ -92,7 +87,7 @@ func (f *Files) roots() []string {
 // Sendable resolves a path that goes into a message, which holds UTF-8.
 func (f *Files) Sendable(given string) (string, error) {
 	if !utf8.ValidString(given) {
-		return "", providers.Errorf(providers.InvalidPath, "the path is not UTF-8")
+		return "", providers.InvalidPath.Errorf("the path is not UTF-8")
 	}
 	return f.Resolve(given)
 }
@@ -101,7 +96,7 @@ func (f *Files) Sendable(given string) (string, error) {
 func (f *Files) Changeable(given string) (string, error) {
 	abs, err := f.Sendable(given)
 	if err == nil && slices.Contains(f.roots(), abs) {
-		err = providers.Errorf(providers.InvalidPath, "'%s' itself cannot be moved or removed", abs)
+		err = providers.InvalidPath.Errorf("'%s' itself cannot be moved or removed", abs)
 	}
 	return abs, err
 }

@@ -33,7 +33,7 @@ func (f *Files) Explain(ctx context.Context, abs string, want Purpose, err error
 		return err
 	}
 	if known.Class == providers.TooLarge && want == ToList {
-		return providers.Errorf(providers.TooLarge, "'%s' holds more entries than one answer may", abs)
+		return providers.TooLarge.Errorf("'%s' holds more entries than one answer may", abs)
 	}
 	if known.Class == providers.FileNotFound && want != ToWrite && want != ToMake {
 		return Missing(abs)
@@ -53,7 +53,7 @@ func (f *Files) Explain(ctx context.Context, abs string, want Purpose, err error
 
 // Missing is the error of a path at which nothing is.
 func Missing(abs string) error {
-	return providers.Errorf(providers.FileNotFound, "path '%s' does not exist", abs)
+	return providers.FileNotFound.Errorf("path '%s' does not exist", abs)
 }
 
 func classMessage(class providers.Class, abs string) string {
@@ -92,7 +92,7 @@ echo "look $k $r $w"
 func (f *Files) look(ctx context.Context, abs string) (place, error) {
 	text := "p=" + spool.Quote(abs) + lookScript
 	if !ValidText(text) {
-		return place{}, providers.Errorf(providers.InvalidPath, "the path is not UTF-8")
+		return place{}, providers.InvalidPath.Errorf("the path is not UTF-8")
 	}
 	out, err := f.box.Script(ctx, "", text, 100)
 	if err != nil {
@@ -100,7 +100,7 @@ func (f *Files) look(ctx context.Context, abs string) (place, error) {
 	}
 	words := strings.Fields(string(out))
 	if len(words) != 4 || words[0] != "look" {
-		return place{}, providers.Errorf(providers.Internal, "the sandbox did not report what is at the path")
+		return place{}, providers.Internal.Errorf("the sandbox did not report what is at the path")
 	}
 	return place{words[1], words[2] == "r", words[3] == "w"}, nil
 }

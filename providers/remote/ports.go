@@ -115,7 +115,7 @@ func (f *Files) Listens(ctx context.Context, port uint16) error {
 		return err
 	}
 	if strings.TrimSpace(string(out)) != "yes" {
-		return providers.Errorf(providers.Invalid, "no program in the sandbox listens on port %d", port)
+		return providers.Invalid.Errorf("no program in the sandbox listens on port %d", port)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func (f *Files) SaveFile(
 	if err != nil {
 		if IsClass(err, providers.InvalidPath) && given != "" && ValidText(given) {
 			if root, rootErr := f.Resolve(given); rootErr == nil { // a root is a directory
-				return providers.FileInfo{}, providers.Errorf(providers.NotAFile, "path '%s' is not a regular file", root)
+				return providers.FileInfo{}, providers.NotAFile.Errorf("path '%s' is not a regular file", root)
 			}
 		}
 		return providers.FileInfo{}, err
@@ -96,7 +96,7 @@ func (f *Files) SaveFile(
 			&providers.Error{Class: providers.FileDenied, Message: classMessage(providers.FileDenied, abs)},
 		)
 	}
-	return providers.FileInfo{}, providers.Errorf(providers.Internal, "the sandbox did not confirm all bytes of '%s'", abs)
+	return providers.FileInfo{}, providers.Internal.Errorf("the sandbox did not confirm all bytes of '%s'", abs)
 }
 
 func savedInfo(abs string, words []string) (providers.FileInfo, error) {
@@ -104,7 +104,7 @@ func savedInfo(abs string, words []string) (providers.FileInfo, error) {
 	mode, modeErr := strconv.ParseUint(words[1], 8, 32)
 	at, atErr := strconv.ParseInt(words[2], 10, 64)
 	if err = errors.Join(err, modeErr, atErr); err != nil || size < 0 {
-		return providers.FileInfo{}, providers.Errorf(providers.Internal, "the sandbox did not describe '%s'", abs)
+		return providers.FileInfo{}, providers.Internal.Errorf("the sandbox did not describe '%s'", abs)
 	}
 	return providers.FileInfo{
 		Name: path.Base(
@@ -147,8 +147,7 @@ func (f *Files) MakeWorkDir(ctx context.Context, foreign *providers.Error) error
 	if err != nil && providers.AsError(err).Class != providers.NoUser {
 		return err
 	}
-	return providers.Errorf(
-		providers.Invalid,
+	return providers.Invalid.Errorf(
 		"the sandbox's user cannot have the work directory %s; use another work_dir",
 		f.WorkDir,
 	)

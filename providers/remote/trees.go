@@ -35,7 +35,7 @@ func Packed(code int64) error {
 	if code == 0 || code == 1 { // 1: something has changed meanwhile
 		return nil
 	}
-	return providers.Errorf(providers.Internal, "the sandbox's tar failed with exit code %d", code)
+	return providers.Internal.Errorf("the sandbox's tar failed with exit code %d", code)
 }
 
 // Directory resolves the path of a directory that is to be read.
@@ -170,7 +170,7 @@ func (f *Files) SaveTree(ctx context.Context, given string, r io.Reader) (provid
 			ctx,
 			abs,
 			ToMake,
-			providers.Errorf(providers.FileDenied, "'%s' cannot be written to", abs),
+			providers.FileDenied.Errorf("'%s' cannot be written to", abs),
 		)
 	}
 	temp := Moment(abs)
@@ -217,9 +217,9 @@ echo "tar $c"
 		f.Discard(ctx, temp)
 		return err
 	case said == "tar space":
-		return providers.Errorf(providers.NoSpace, "the sandbox's disk is full")
+		return providers.NoSpace.Errorf("the sandbox's disk is full")
 	case said != "tar 0" && good > 0:
-		return providers.Errorf(providers.Internal, "the sandbox's tar could not unpack the archive")
+		return providers.Internal.Errorf("the sandbox's tar could not unpack the archive")
 	}
 	return nil
 }
@@ -347,7 +347,7 @@ func (f *failing) Write(p []byte) (n int, err error) {
 var errCutOff = errors.New("the archive is cut off")
 
 func badArchive(format string, args ...any) *providers.Error {
-	return providers.Errorf(providers.BadArchive, format, args...)
+	return providers.BadArchive.Errorf(format, args...)
 }
 
 // unzipped reads an archive, compressed or not. Error: it has not even a beginning.

@@ -63,7 +63,7 @@ func BaseURL(name, text, example string) (*url.URL, error) {
 	u, err := url.Parse(strings.TrimRight(text, "/"))
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" ||
 		u.Fragment != "" {
-		return nil, providers.Errorf(providers.Invalid, "%s must be a URL such as %s, without user and query", name, example)
+		return nil, providers.Invalid.Errorf("%s must be a URL such as %s, without user and query", name, example)
 	}
 	return u, nil
 }

@@ -53,10 +53,7 @@ func (s *Spool) Run(ctx context.Context, cmd providers.Command) (providers.Resul
 			r.started()
 			return a.result(s, cmd)
 		case a.state != "running":
-			return providers.Result{}, providers.Errorf(
-				providers.Internal,
-				"the sandbox did not report the state of the command",
-			)
+			return providers.Result{}, providers.Internal.Errorf("the sandbox did not report the state of the command")
 		}
 		r.started()
 		if r.late() { // and yet it runs
@@ -64,10 +61,7 @@ func (s *Spool) Run(ctx context.Context, cmd providers.Command) (providers.Resul
 		}
 		s.rest(ctx, asked)
 	}
-	return providers.Result{}, providers.Errorf(
-		providers.Unavailable,
-		"the sandbox did not end a command that it had killed",
-	)
+	return providers.Result{}, providers.Unavailable.Errorf("the sandbox did not end a command that it had killed")
 }
 
 // rest waits after a call that says that a command runs, and has not waited for its end as it should: the backend is
@@ -205,7 +199,7 @@ func (s *Spool) Forget(ctx context.Context, name string) error {
 	}
 	a, err := s.askOwner(ctx, "", s.head(name)+forgetScript)
 	if err == nil && a.state == "running" {
-		err = providers.Errorf(providers.Busy, "the command is still running")
+		err = providers.Busy.Errorf("the command is still running")
 	}
 	return err
 }

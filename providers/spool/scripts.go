@@ -154,7 +154,7 @@ func (s *Spool) ask(ctx context.Context, user, text string, limit int64) (said, 
 	first, body, found := bytes.Cut(out[:min(len(out), maxHead)], []byte("\n"))
 	words := strings.Fields(string(first))
 	if !found || len(words) < 2 || words[0] != "spool1" {
-		return said{}, providers.Errorf(providers.Internal, "the sandbox's shell did not run the script for the command")
+		return said{}, providers.Internal.Errorf("the sandbox's shell did not run the script for the command")
 	}
 	if words[1] == "refused" {
 		return said{}, s.refusal(words[2:])
@@ -167,9 +167,8 @@ func (s *Spool) ask(ctx context.Context, user, text string, limit int64) (said, 
 
 // noProcess is the guest's error for the same: a retry finds how the command stands, and starts it if it has not begun.
 func noProcess() error {
-	return providers.Errorf(
-		providers.Busy,
-		"the sandbox cannot start another process: its limit of processes or memory is reached; "+
+	return providers.Busy.Errorf(
+		"the sandbox cannot start another process: its limit of processes or memory is reached; " +
 			"end some, or raise pids or memory_mb",
 	)
 }
@@ -180,10 +179,9 @@ func (s *Spool) refusal(why []string) error {
 	case "process":
 		return noProcess()
 	case "space":
-		return providers.Errorf(providers.NoSpace, "the sandbox has no room in %s for the command", s.top())
+		return providers.NoSpace.Errorf("the sandbox has no room in %s for the command", s.top())
 	default:
-		return providers.Errorf(
-			providers.Internal,
+		return providers.Internal.Errorf(
 			"the directory of the commands in the sandbox's %s belongs to another user; "+
 				"remove it, or create another sandbox",
 			s.top(),
@@ -193,7 +191,7 @@ func (s *Spool) refusal(why []string) error {
 
 // result reads what show has printed.
 func (a said) result(s *Spool, cmd providers.Command) (providers.Result, error) {
-	broken := providers.Errorf(providers.Internal, "the sandbox did not report how the command ended")
+	broken := providers.Internal.Errorf("the sandbox did not report how the command ended")
 	if len(a.words) != 7 {
 		return providers.Result{}, broken
 	}
@@ -211,25 +209,21 @@ func (a said) result(s *Spool, cmd providers.Command) (providers.Result, error) 
 	}
 	switch a.words[1] {
 	case "dir":
-		return providers.Result{}, providers.Errorf(
-			providers.NoDir,
+		return providers.Result{}, providers.NoDir.Errorf(
 			"there is no directory '%s' in the sandbox, or it may not be entered",
 			s.dir(cmd),
 		)
 	case "program":
-		return providers.Result{}, providers.Errorf(
-			providers.NoCommand,
+		return providers.Result{}, providers.NoCommand.Errorf(
 			"there is no program '%s' in the sandbox",
 			first(cmd.Argv),
 		)
 	case "lost":
-		return providers.Result{}, providers.Errorf(
-			providers.Internal,
+		return providers.Result{}, providers.Internal.Errorf(
 			"how the command ended, and what it printed at last, is lost: the process in the sandbox that kept it was killed",
 		)
 	case "output":
-		return providers.Result{}, providers.Errorf(
-			providers.Internal,
+		return providers.Result{}, providers.Internal.Errorf(
 			"the command ended with exit code %d, but output of it is lost: the sandbox had no room to read or keep it",
 			code&0xff,
 		)

@@ -79,18 +79,18 @@ var (
 func check(cmd providers.Command) error {
 	switch {
 	case !names.MatchString(cmd.Name):
-		return providers.Errorf(providers.Invalid, "the command's name %.200q is not valid", cmd.Name)
+		return providers.Invalid.Errorf("the command's name %.200q is not valid", cmd.Name)
 	case (cmd.Shell == "") == (len(cmd.Argv) == 0):
-		return providers.Errorf(providers.Invalid, "give either a shell line or an argument list")
+		return providers.Invalid.Errorf("give either a shell line or an argument list")
 	case cmd.User != "" && !owners.MatchString(cmd.User):
-		return providers.Errorf(providers.NoUser, "user %.80q is not available", cmd.User)
+		return providers.NoUser.Errorf("user %.80q is not available", cmd.User)
 	case len(cmd.Argv) > 0 && (cmd.Argv[0] == "" || strings.Contains(cmd.Argv[0], "=")):
-		return providers.Errorf(providers.NoCommand, "there is no program %.200q", cmd.Argv[0])
+		return providers.NoCommand.Errorf("there is no program %.200q", cmd.Argv[0])
 	}
 	sum := 0
 	for _, text := range append([]string{cmd.Shell, cmd.Dir}, cmd.Argv...) {
 		if !plain(text) {
-			return providers.Errorf(providers.Invalid, "the command holds a NUL byte or is not UTF-8")
+			return providers.Invalid.Errorf("the command holds a NUL byte or is not UTF-8")
 		}
 		if sum += len(text); len(text) > maxArgument {
 			return tooLong()
@@ -98,7 +98,7 @@ func check(cmd providers.Command) error {
 	}
 	for k, v := range cmd.Env {
 		if k == "" || strings.Contains(k, "=") || strings.HasPrefix(k, "-") || !plain(k) || !plain(v) {
-			return providers.Errorf(providers.Invalid, "the environment variable %.200q is not valid", k)
+			return providers.Invalid.Errorf("the environment variable %.200q is not valid", k)
 		}
 		if sum += len(k) + len(v) + 1; len(k)+len(v)+1 > maxArgument {
 			return tooLong()
@@ -111,8 +111,7 @@ func check(cmd providers.Command) error {
 }
 
 func tooLong() error {
-	return providers.Errorf(
-		providers.Invalid,
+	return providers.Invalid.Errorf(
 		"the command is too long: an argument or variable holds at most %d bytes, and all together %d",
 		maxArgument,
 		maxArguments,

@@ -34,7 +34,7 @@ type machine struct {
 func (m *machine) Script(ctx context.Context, user, text string, limit int64) ([]byte, error) {
 	m.calls.Add(1)
 	if user != "" {
-		return nil, providers.Errorf(providers.NoUser, "there is no user '%s'", user)
+		return nil, providers.NoUser.Errorf("there is no user '%s'", user)
 	}
 	if len(text) > spool.MaxScript {
 		m.t.Errorf("a script of %d bytes", len(text))
@@ -60,11 +60,11 @@ func (m *machine) Script(ctx context.Context, user, text string, limit int64) ([
 	n, err := all.ReadFrom(out)
 	switch {
 	case err != nil || ctx.Err() != nil:
-		return nil, providers.Errorf(providers.Unavailable, "cut off: %w", errors.Join(err, ctx.Err()))
+		return nil, providers.Unavailable.Errorf("cut off: %w", errors.Join(err, ctx.Err()))
 	case n > limit:
-		return nil, providers.Errorf(providers.TooLarge, "%d bytes", n)
+		return nil, providers.TooLarge.Errorf("%d bytes", n)
 	case n == 0:
-		return nil, providers.Errorf(providers.Unavailable, "no answer")
+		return nil, providers.Unavailable.Errorf("no answer")
 	}
 	return all.Bytes(), nil
 }

@@ -52,9 +52,9 @@ func (b *Body) Failed() error {
 	defer b.mu.Unlock()
 	switch {
 	case b.err != nil:
-		return providers.Errorf(providers.Invalid, "the upload was interrupted after %d bytes: %w", b.n, b.err)
+		return providers.Invalid.Errorf("the upload was interrupted after %d bytes: %w", b.n, b.err)
 	case b.ended && b.n < b.want:
-		return providers.Errorf(providers.Invalid, "the upload ended after %d of %d bytes", b.n, b.want)
+		return providers.Invalid.Errorf("the upload ended after %d of %d bytes", b.n, b.want)
 	}
 	return nil
 }

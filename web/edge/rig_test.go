@@ -89,7 +89,7 @@ func (b reachableBox) DialGuest(ctx context.Context, _ string) (net.Conn, error)
 
 func (b reachableBox) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 	if port != 8000 {
-		return nil, providers.Errorf(providers.Invalid, "nothing listens on port %d", port)
+		return nil, providers.Invalid.Errorf("nothing listens on port %d", port)
 	}
 	return dial(ctx, b.app)
 }

@@ -36,9 +36,8 @@ func (b *Builder) keepsWrites(ctx context.Context, ref string) error {
 	}
 	_, err := b.cfg.API.ContainerStatPath(ctx, ref, mark)
 	if errdefs.IsNotFound(err) {
-		return providers.Errorf(
-			providers.NotSupported,
-			"the runtime does not write a build's files to the container, so the image would not contain them; "+
+		return providers.NotSupported.Errorf(
+			"the runtime does not write a build's files to the container, so the image would not contain them; " +
 				`add "--overlay2=none" to runsc's "runtimeArgs" in the engine's daemon.json, or build for a template with another runtime`,
 		)
 	}
@@ -92,7 +91,7 @@ func (b *Builder) endStep(ctx context.Context, ref string) error {
 		&says,
 	)
 	if err == nil && code != 0 {
-		return providers.Errorf(providers.BuildFailed, "processes of a build step could not be ended: %s", says.String())
+		return providers.BuildFailed.Errorf("processes of a build step could not be ended: %s", says.String())
 	}
 	return err
 }
@@ -102,7 +101,7 @@ func stepFailed(n int, build providers.Build, s providers.Step, why, output stri
 	if output != "" {
 		text += "; its last output: " + output
 	}
-	return providers.Errorf(providers.BuildFailed, "%s", text)
+	return providers.BuildFailed.Errorf("%s", text)
 }
 
 // runStep runs one program in the build's container and returns its exit code. When ctx ends, so does the container,
@@ -135,8 +134,7 @@ func (b *Builder) checkUser(ctx context.Context, ref, user string) error {
 	)
 	unknown := err != nil && ctx.Err() == nil && engineerr.ClassOf(err) != providers.Unavailable
 	if unknown || err == nil && code != 0 {
-		return providers.Errorf(
-			providers.BuildFailed,
+		return providers.BuildFailed.Errorf(
 			"the image has no user or group with the name in USER; use numbers, such as 1000:1000",
 		)
 	}
@@ -188,7 +186,7 @@ func (b *Builder) exitCode(ctx context.Context, exec string) (int, error) {
 func buildError(err error, doing string) error {
 	e := providers.AsError(engineerr.Translate(err, doing))
 	if e.Class == providers.NotFound || e.Class == providers.Busy {
-		return providers.Errorf(providers.Unavailable, "the build container is gone: %w", err)
+		return providers.Unavailable.Errorf("the build container is gone: %w", err)
 	}
 	return e
 }

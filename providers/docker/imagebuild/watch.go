@@ -94,7 +94,7 @@ func (w *Watch) look(ctx context.Context) error {
 	w.used.Store(used)
 	switch {
 	case errors.Is(err, errTooDeep):
-		return providers.Errorf(providers.BuildFailed, "the build nests directories deeper than %d levels", deepest)
+		return providers.BuildFailed.Errorf("the build nests directories deeper than %d levels", deepest)
 	case err == nil && used > limit:
 		return tooLarge(w.limitMB)
 	}
@@ -102,8 +102,7 @@ func (w *Watch) look(ctx context.Context) error {
 }
 
 func tooLarge(limitMB int64) error {
-	return providers.Errorf(
-		providers.BuildFailed,
+	return providers.BuildFailed.Errorf(
 		"the build writes more than the %d MB it may add to the image (a file counts as 4 KB at least); "+
 			"reduce what it writes, or request more disk_mb",
 		limitMB,
@@ -133,9 +132,8 @@ func (b *Builder) watchDisk(ctx context.Context, w *Watch) {
 		}
 		if low >= lowLooks && b.builds.largest(w) {
 			w.end(
-				providers.Errorf(
-					providers.BuildDisk,
-					"the build was stopped: the disk of its worker's engine is nearly full, and this build uses the most; "+
+				providers.BuildDisk.Errorf(
+					"the build was stopped: the disk of its worker's engine is nearly full, and this build uses the most; " +
 						"build again later, or reduce what it writes",
 				),
 			)
