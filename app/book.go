@@ -73,7 +73,7 @@ func (b book) Owners(ctx context.Context) (all []accounts.Owner, err error) {
 // Key implements accounts.Book.
 func (b book) Key(ctx context.Context, o accounts.Owner) (string, error) {
 	values, err := b.secrets.Values(ctx, o.Tenant, []string{o.Secret})
-	if why := (*secrets.Error)(nil); errors.As(err, &why) {
+	if why, ok := errors.AsType[*secrets.Error](err); ok {
 		class := providers.KeyRefused
 		if why.Why.Code == "secret_unreadable" { // by this worker: another one may have the SECRETS_KEY
 			class = providers.Unavailable

@@ -96,8 +96,7 @@ func (pg *Postgres) Stop() error {
 
 func (pg *Postgres) ensureDatabase(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, pg.DSN())
-	var refused *pgconn.PgError
-	if errors.As(err, &refused) && refused.Code == pgNoDatabase {
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == pgNoDatabase {
 		return pg.createDatabase(ctx)
 	}
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 
 // refusal returns err as a protocol error.
 func refusal(err error) *protocol.Error {
-	var e *protocol.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*protocol.Error](err); ok {
 		return e
 	}
 	return protocol.Errorf(protocol.ReasonInternal, "%v", err)

@@ -63,7 +63,7 @@ func (g *Guest) unpackTree(w http.ResponseWriter, r *http.Request) {
 	made, err := g.files.Unpack(r.URL.Query().Get("path"), r.Body)
 	if err == nil {
 		_, err = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxMessage)) // what is behind the archive's end
-		if tooMuch := (*http.MaxBytesError)(nil); errors.As(err, &tooMuch) {
+		if tooMuch, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			err = protocol.Errorf(protocol.ReasonArchive, "more than %d bytes follow the end of the archive", tooMuch.Limit)
 		}
 	}

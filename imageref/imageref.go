@@ -5,6 +5,7 @@ package imageref
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/distribution/reference"
@@ -67,10 +68,5 @@ func (n Name) Is(text string) bool {
 
 // Among says whether one of the names, as an engine lists them, is this one.
 func (n Name) Among(names []string) bool {
-	for _, name := range names {
-		if n.Is(name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(names, n.Is)
 }

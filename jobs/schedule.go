@@ -187,7 +187,7 @@ func (c *Client) checkSchedule(ctx context.Context, s *models.Schedule) error {
 	} else {
 		once := a.Run.RunOnce()
 		work, err := once.work()
-		if wrong := (*kind.InvalidError)(nil); errors.As(err, &wrong) {
+		if wrong, ok := errors.AsType[*kind.InvalidError](err); ok {
 			return kind.Invalid("run."+wrong.Field, "%s", wrong.Message)
 		}
 		wish, args = once.Sandbox, append(args, work)

@@ -112,7 +112,7 @@ func (s *Store) limited(ctx context.Context, most time.Duration, read func(tx *g
 		return read(tx)
 	})
 	const queryCanceled = "57014"
-	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == queryCanceled && ctx.Err() == nil {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == queryCanceled && ctx.Err() == nil {
 		return ErrTooMuch
 	}
 	return err

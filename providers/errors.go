@@ -101,8 +101,7 @@ var (
 
 // AsError returns err as an *Error, wrapping what is not one as Internal.
 func AsError(err error) *Error {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
 	return &Error{Class: Internal, Message: "the provider failed", Err: err}

@@ -111,7 +111,7 @@ func Read(t *mcp.Tool, given json.RawMessage, into any) error {
 		}
 	}
 	err := json.Unmarshal(given, into)
-	if mismatch := (*json.UnmarshalTypeError)(nil); errors.As(err, &mismatch) {
+	if mismatch, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return Invalid(mismatch.Field, "must be %s, not a JSON %s", kindOf(mismatch.Type), mismatch.Value)
 	}
 	return err

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -161,11 +162,9 @@ func moment(t *time.Time) string {
 
 // revokeKeys makes keys invalid: those with these ids or, without any, those that standard input names.
 func revokeKeys(ctx context.Context, tenant string, ids []string, from io.Reader) error {
-	for _, id := range ids {
-		if models.IsKey(id) {
-			return errors.New("pass the key on standard input, or give its id (see sandyard key): " +
-				"a key on the command line stays in the shell's history")
-		}
+	if slices.ContainsFunc(ids, models.IsKey) {
+		return errors.New("pass the key on standard input, or give its id (see sandyard key): " +
+			"a key on the command line stays in the shell's history")
 	}
 	if len(ids) == 0 {
 		lines := bufio.NewScanner(io.LimitReader(from, 1<<20))

@@ -184,7 +184,7 @@ func (t *Tree) begin(path, glob string) (dir string, pattern *match.Pattern, exi
 		dir = filepath.Join(path, base)
 	}
 	info, err := t.stat(dir)
-	if reason := (*protocol.Error)(nil); errors.As(err, &reason) &&
+	if reason, ok := errors.AsType[*protocol.Error](err); ok &&
 		(reason.Reason == protocol.ReasonFileNotFound || reason.Reason == protocol.ReasonNotADir) {
 		_, err = t.stat(path)
 		return "", nil, false, err

@@ -131,8 +131,7 @@ func replySocks(c io.Writer, code byte) error {
 }
 
 func socksCode(err error) byte {
-	var refused *tunnel.RefusedError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*tunnel.RefusedError](err); ok {
 		switch refused.Answer {
 		case tunnel.Denied:
 			return socksNotAllowed

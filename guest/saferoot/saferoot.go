@@ -207,8 +207,7 @@ func retryOnly(call func() error) error {
 
 // underlying is the kernel's own error of those that were joined, for a path error wraps one.
 func underlying(err error) error {
-	var number unix.Errno
-	if errors.As(err, &number) {
+	if number, ok := errors.AsType[unix.Errno](err); ok {
 		return number
 	}
 	return err

@@ -32,8 +32,7 @@ func (s *SetEgress) Validate() error { return CheckPolicy("", s.Policy) }
 // CheckPolicy says what is wrong with a policy whose fields are called at + their names.
 func CheckPolicy(at string, p egress.Policy) error {
 	_, err := p.Compile()
-	var entry *egress.EntryError
-	if errors.As(err, &entry) {
+	if entry, ok := errors.AsType[*egress.EntryError](err); ok {
 		return Invalid(at+entry.Field, "%s", entry.Message)
 	}
 	return err

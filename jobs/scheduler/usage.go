@@ -18,7 +18,7 @@ func (s *Scheduler) foldUsage(ctx context.Context) error {
 		var err error
 		for more := true; more && ctx.Err() == nil && err == nil; {
 			more, err = fold(ctx, usageBatch)
-			if refused := (*models.RefusedUsage)(nil); errors.As(err, &refused) {
+			if refused, ok := errors.AsType[*models.RefusedUsage](err); ok {
 				s.log.ErrorContext(
 					ctx,
 					"usage rows not aggregated, see the table usage_refused",

@@ -59,8 +59,7 @@ func (e *undeliveredError) Unwrap() error { return e.cause }
 
 // noAnswer takes the URL, which may hold secrets, out of the client's error.
 func noAnswer(err error) error {
-	var named *url.Error
-	if errors.As(err, &named) {
+	if named, ok := errors.AsType[*url.Error](err); ok {
 		err = named.Err
 	}
 	return &undeliveredError{whyNoAnswer(err), err}

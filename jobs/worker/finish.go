@@ -67,8 +67,7 @@ func (a *attempt) isWanted() bool { return !a.isCancelled() || models.IsProgram(
 
 // mayRetry says whether the error may pass and attempts are left.
 func (a *attempt) mayRetry(err error) bool {
-	var p *providers.Error
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*providers.Error](err); ok {
 		return (p.Retryable() || a.job.Kind == models.KindDelete && isOfKey(p)) && a.job.Tries() < attemptsFor(a.job, p)
 	}
 	return isOurs(err) && a.job.Tries() < a.job.MaxAttempts
@@ -125,8 +124,7 @@ func reasonOf(err error) string {
 	if errors.Is(err, errShutdown) {
 		return "its worker is stopping"
 	}
-	var placed *models.PlacedError
-	if errors.As(err, &placed) {
+	if placed, ok := errors.AsType[*models.PlacedError](err); ok {
 		return placed.Error()
 	}
 	if errors.As(err, new(*circuit.AwayError)) || errors.Is(err, models.ErrEarlier) || errors.Is(err, errNotBegun) {

@@ -50,7 +50,7 @@ func runBuild(ctx context.Context, a *attempt, b *kind.Build) (result, error) {
 	fmt.Fprintf(log, "Built: %s\n", row.Image)
 	log.flush()
 	err = a.w.store.FinishBuild(ctx, a.held(), row)
-	if limit := (*models.LimitError)(nil); errors.As(err, &limit) {
+	if limit, ok := errors.AsType[*models.LimitError](err); ok {
 		fmt.Fprintf(log, "The template was not created: %v\n", limit)
 		return failed, providers.BuildFailed.Errorf(
 			"the image was built, but its template was not created: %w; delete a template, or ask your operator to raise the "+

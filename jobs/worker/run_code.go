@@ -34,7 +34,7 @@ func runCode(ctx context.Context, a *attempt, c *kind.Code) (result, error) {
 	defer giveBack()
 	cell := c.Cell(a.job)
 	cell.Env, err = a.named(ctx, c.Env, c.SecretEnv)
-	if missing := (*secrets.Error)(nil); errors.As(err, &missing) {
+	if missing, ok := errors.AsType[*secrets.Error](err); ok {
 		begun, err := a.begun(ctx, box)
 		if err != nil || !begun {
 			return withoutSecret(missing), err

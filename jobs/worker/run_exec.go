@@ -68,7 +68,7 @@ func runSetEnv(ctx context.Context, a *attempt, s *kind.SetEnv) (result, error) 
 		a.job,
 		models.EnvChange{Set: s.Env, Replace: s.Replace, MostNames: kind.MaxEnvNames, MostBytes: kind.MaxEnvBytes},
 	)
-	if large := (*models.EnvTooLargeError)(nil); errors.As(err, &large) {
+	if large, ok := errors.AsType[*models.EnvTooLargeError](err); ok {
 		return result{state: models.Failed, err: &models.JobError{Code: "env_too_large", Message: fmt.Sprintf(
 			"nothing was changed: %v; the limits are %d and %d; remove variables, or write long values to a file",
 			large,

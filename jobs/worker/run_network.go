@@ -92,8 +92,7 @@ func (a *attempt) listens(ctx context.Context, port uint16) (bool, error) {
 		return false, providers.NotSupported.Errorf("this provider does not support access to ports")
 	}
 	conn, err := inside.DialPort(ctx, port)
-	var known *providers.Error
-	if errors.As(err, &known) && known.Class == providers.Invalid {
+	if known, ok := errors.AsType[*providers.Error](err); ok && known.Class == providers.Invalid {
 		return false, nil
 	}
 	if err != nil {

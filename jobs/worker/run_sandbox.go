@@ -74,8 +74,7 @@ func (a *attempt) takeSandbox(ctx context.Context) (models.Sandbox, error) {
 		h = models.Holder{Node: a.w.node.ID, Provider: a.w.node.Provider, Need: a.w.need}
 	}
 	box, err := a.w.store.BeginCreate(ctx, a.job, h)
-	var full *models.RoomError
-	if errors.As(err, &full) {
+	if full, ok := errors.AsType[*models.RoomError](err); ok {
 		class := providers.Capacity
 		if full.DiskLow > 0 && full.DiskLow+full.Draining == full.Nodes {
 			class = providers.DiskFull

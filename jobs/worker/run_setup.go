@@ -39,7 +39,7 @@ func (a *attempt) setUp(ctx context.Context, box models.Sandbox) error {
 
 func (a *attempt) step(ctx context.Context, inside providers.Sandbox, box models.Sandbox, one kind.Step) error {
 	env, err := a.environment(ctx, one.Env, one.Secrets)
-	if missing := (*secrets.Error)(nil); errors.As(err, &missing) {
+	if missing, ok := errors.AsType[*secrets.Error](err); ok {
 		return providers.SetupFailed.Errorf("%s was not started: %s", one.What, missing.Why.Message)
 	}
 	if err != nil {

@@ -60,8 +60,7 @@ func IsUnavailable(err error) bool {
 	if errors.As(err, &connect) || errors.Is(err, ErrUncertain) {
 		return true
 	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch pg.Code[:min(2, len(pg.Code))] {
 		case "08", "53", "57": // connection, resources, operator intervention
 			return true

@@ -167,7 +167,7 @@ func (p *Provider) apiDo(ctx context.Context, what, method, path string) error {
 func (p *Provider) setLife(ctx context.Context, backend string, left time.Duration) error {
 	path := at(backend) + "/ttl/" + strconv.FormatInt(minutes(left), 10)
 	err := p.apiDo(ctx, "set the sandbox's timeout", http.MethodPost, path)
-	if r := (*remote.Refusal)(nil); !errors.As(err, &r) || r.Status != http.StatusNotFound {
+	if r, ok := errors.AsType[*remote.Refusal](err); !ok || r.Status != http.StatusNotFound {
 		return err
 	}
 	if _, err := p.apiGet(ctx, backend); err != nil {

@@ -15,8 +15,7 @@ func translated(what string, err error) error { return remote.Translated(vendorN
 
 // listTranslated is translated for a list, which is nowhere but at Daytona's API.
 func listTranslated(err error) error {
-	var r *remote.Refusal
-	if errors.As(err, &r) && r.Status == http.StatusNotFound {
+	if r, ok := errors.AsType[*remote.Refusal](err); ok && r.Status == http.StatusNotFound {
 		return &providers.Error{Class: errNotDaytona.Class, Message: errNotDaytona.Message, Err: r}
 	}
 	return translated("list sandboxes", err)

@@ -91,8 +91,7 @@ func (s *sandbox) broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return remote.GivenUp(ctx)
 	}
-	var own *providers.Error
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*providers.Error](err); ok {
 		return own
 	}
 	var r *remote.Refusal

@@ -90,7 +90,7 @@ func (p *Provider) apiCreate(ctx context.Context, w wish, key string) (access, e
 		Method: http.MethodPost, Path: "/sandboxes", Body: w, Key: key,
 		Want: []int{http.StatusCreated}, Limit: maxAnswer, Into: &a,
 	})
-	if r := (*remote.Refusal)(nil); errors.As(err, &r) && r.Missing() {
+	if r, ok := errors.AsType[*remote.Refusal](err); ok && r.Missing() {
 		return a, &providers.Error{Class: providers.ImageMissing, Message: "E2B has no template '" + w.Template + "'", Err: r}
 	}
 	if err == nil && !remote.ValidID(a.ID) {

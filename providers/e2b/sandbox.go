@@ -120,15 +120,13 @@ func (d *door) RoundTrip(req *http.Request) (*http.Response, error) {
 // broken explains why a call did not reach its end. What cut it knows more than the transport, and of a sandbox that
 // does not answer the API says how it stands.
 func (s *sandbox) broken(ctx context.Context, err error) error {
-	var own *providers.Error
 	if ctx.Err() != nil {
 		return remote.GivenUp(ctx)
 	}
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*providers.Error](err); ok {
 		return own
 	}
-	var r *remote.Refusal
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[*remote.Refusal](err); ok {
 		if e := s.refused(r); e != nil {
 			return e
 		}

@@ -167,8 +167,7 @@ func (r *run) follow(ctx context.Context, stream *startStream) (providers.Result
 
 // broken explains a stream without an end: what cut it knows more than the stream does.
 func (r *run) broken(ctx context.Context, err error) error {
-	var own *providers.Error
-	if errors.As(context.Cause(ctx), &own) {
+	if own, ok := errors.AsType[*providers.Error](context.Cause(ctx)); ok {
 		return own
 	}
 	if err == nil {

@@ -73,8 +73,7 @@ func attach(b box) (*stream, error) {
 		conn, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(short, shim.SocketFile), Net: "unix"})
 		return err
 	})
-	var where *net.OpError
-	if errors.As(err, &where) {
+	if where, ok := errors.AsType[*net.OpError](err); ok {
 		err = where.Err // users need not know the socket
 	}
 	if err != nil {

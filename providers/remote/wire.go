@@ -340,8 +340,7 @@ func Quiet(err error) error {
 
 // GivenUp says why a context has ended.
 func GivenUp(ctx context.Context) error {
-	var own *providers.Error
-	if errors.As(context.Cause(ctx), &own) {
+	if own, ok := errors.AsType[*providers.Error](context.Cause(ctx)); ok {
 		return own
 	}
 	return Unavailable("the call was stopped before it ended", Quiet(context.Cause(ctx)))

@@ -149,7 +149,7 @@ func (s *Server) rotateKey(ctx context.Context, in *rotateInput) (*rest.Output[M
 		overlap = time.Duration(*in.Body.OverlapSeconds * float64(time.Second))
 	}
 	text, err := s.store.RotateKey(ctx, r.Tenant, in.ID, overlap)
-	if replaced := (*models.ReplacedError)(nil); errors.As(err, &replaced) {
+	if replaced, ok := errors.AsType[*models.ReplacedError](err); ok {
 		return nil, problem.New(http.StatusConflict, "key_replaced", replaced.Error())
 	}
 	if errors.Is(err, models.ErrRevoked) {

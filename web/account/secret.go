@@ -75,7 +75,7 @@ func (s *Server) listSecrets(ctx context.Context, _ *struct{}) (*rest.Output[Sec
 
 func (s *Server) deleteSecret(ctx context.Context, in *secretInput) (*struct{}, error) {
 	err := s.store.DeleteSecret(ctx, middleware.RequestOf(ctx).Tenant, in.Name)
-	if used := (*models.SecretUsedError)(nil); errors.As(err, &used) {
+	if used, ok := errors.AsType[*models.SecretUsedError](err); ok {
 		err = problem.New(http.StatusConflict, "secret_in_use", used.Error())
 	}
 	return nil, err

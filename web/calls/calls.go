@@ -149,8 +149,7 @@ func gone(err error) error {
 // Rename gives the field that err says is wrong the name that the contract has for it; names are pairs of ours and
 // theirs.
 func Rename(err error, names ...string) error {
-	var wrong *kind.InvalidError
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*kind.InvalidError](err); ok {
 		for i := 0; i+1 < len(names); i += 2 {
 			if wrong.Field == names[i] {
 				return &kind.InvalidError{Field: names[i+1], Message: wrong.Message}

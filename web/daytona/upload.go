@@ -289,7 +289,7 @@ func (f *form) writeMany(ctx context.Context) (any, error) {
 				return nil
 			}
 			n, err := f.write(ctx, path, p)
-			if one := (*fileError)(nil); errors.As(err, &one) {
+			if one, ok := errors.AsType[*fileError](err); ok {
 				wrong.add(path + ": " + f.s.fault(one.error).Detail)
 				return nil
 			}
@@ -321,7 +321,7 @@ func (f *form) writeOne(ctx context.Context) (any, error) {
 		}
 		found = true
 		_, err := f.write(ctx, f.path, p)
-		if one := (*fileError)(nil); errors.As(err, &one) {
+		if one, ok := errors.AsType[*fileError](err); ok {
 			err = one.error
 		}
 		return err

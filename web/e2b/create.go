@@ -145,8 +145,7 @@ func (e *Server) submitCreate(
 ) (done models.Submitted, err error) {
 	for range createTries {
 		done, err = e.jobs.Create(ctx, wish, o)
-		var limit *models.LimitError
-		if errors.As(err, &limit) && limit.Stands() {
+		if limit, ok := errors.AsType[*models.LimitError](err); ok && limit.Stands() {
 			return done, limitReached(limit)
 		}
 		if err != nil || !done.Replayed || !middleware.Answer(done).State.Terminal() ||

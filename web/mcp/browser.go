@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -195,9 +196,7 @@ func asking(args any, more map[string]any) ([]byte, error) {
 	if err := json.Unmarshal(raw, &ask); err != nil {
 		return nil, err
 	}
-	for name, value := range more {
-		ask[name] = value
-	}
+	maps.Copy(ask, more)
 	return json.Marshal(ask)
 }
 

@@ -193,8 +193,7 @@ func (s *hubTools) hub(
 		Argv: []string{"python3", "-I", "-c", hubProgram}, Stdin: string(asked),
 		TimeoutSeconds: timeout + 10, MaxOutputBytes: toolset.KeptOutput,
 	}, patience)
-	var goes *running
-	if errors.As(err, &goes) {
+	if goes, ok := errors.AsType[*running](err); ok {
 		r, err := s.partOf(ctx, goes.job, toolset.Cursor{})
 		if err != nil {
 			return nil, err

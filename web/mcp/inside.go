@@ -246,8 +246,7 @@ func (w *inside) Code(
 		job, box, err = w.s.carry(ctx, w.c, id, cell, wait)
 		return err
 	})
-	var goes *running
-	if errors.As(err, &goes) {
+	if goes, ok := errors.AsType[*running](err); ok {
 		r, err := w.s.partOf(ctx, goes.job, toolset.Cursor{})
 		if err != nil {
 			return nil, err

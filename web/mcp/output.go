@@ -24,8 +24,7 @@ func (s *Server) command(
 	wait time.Duration,
 ) (*toolset.Ran, error) {
 	job, box, err := s.carry(ctx, c, sandboxID, exec, wait)
-	var goes *running
-	if errors.As(err, &goes) {
+	if goes, ok := errors.AsType[*running](err); ok {
 		return s.partOf(ctx, goes.job, toolset.Cursor{})
 	}
 	if err != nil {

@@ -106,7 +106,7 @@ func (s *Server) result(ctx context.Context, c *call, out *answer, err error) *m
 			Fields: map[string]any{"job_id": goes.job.ID, "running": true, "sandbox_id": goes.job.SandboxID},
 		}
 	case err != nil:
-		if own := (*toolset.Error)(nil); errors.As(err, &own) {
+		if own, ok := errors.AsType[*toolset.Error](err); ok {
 			err = problem.New(http.StatusUnprocessableEntity, own.Code, own.Text)
 		}
 		p := s.mw.Report(ctx, middleware.RequestOf(ctx), err)

@@ -111,7 +111,7 @@ func DropBody(c *fiber.Ctx) error {
 
 // Incomplete is the error of a body that did not arrive.
 func Incomplete(err error) error {
-	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		return fiber.ErrRequestTimeout
 	}
 	return fiber.ErrBadRequest
@@ -184,8 +184,7 @@ func syntaxProblem(body []byte) error {
 			fmt.Sprintf("the body holds more than one JSON value; the first ends at byte %d; send one value", d.InputOffset()))
 	}
 	at := int64(len(body))
-	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		at = syntax.Offset
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {

@@ -28,8 +28,7 @@ func Decode(body []byte, into any) error {
 		return err
 	}
 	err := json.Unmarshal(body, into)
-	var mismatch *json.UnmarshalTypeError
-	if errors.As(err, &mismatch) {
+	if mismatch, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return problem.Invalid(
 			"body."+mismatch.Field,
 			fmt.Sprintf("must be %s, not a JSON %s", kindOf(mismatch.Type), mismatch.Value),

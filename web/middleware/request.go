@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -157,10 +158,8 @@ func checkURL(c *fiber.Ctx) error {
 
 // Storable says whether PostgreSQL can hold a text.
 func Storable(b []byte) bool {
-	for _, x := range b {
-		if x == 0 {
-			return false
-		}
+	if slices.Contains(b, 0) {
+		return false
 	}
 	return utf8.Valid(b)
 }

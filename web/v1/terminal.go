@@ -250,7 +250,7 @@ func (s *inside) issueTicket(ctx context.Context, in *ticketInput) (*rest.Output
 	plain, t, err := s.store.IssueTicket(ctx, models.TerminalTicket{
 		TenantID: r.Tenant, KeyID: r.Key, SandboxID: box.ID, Terminal: name, Origin: origin,
 	}, ticketLife)
-	if limit := (*models.LimitError)(nil); errors.As(err, &limit) {
+	if limit, ok := errors.AsType[*models.LimitError](err); ok {
 		p := problem.Limit(limit)
 		p.Detail = "this sandbox has too many unused tickets; use them or wait a minute until they expire"
 		return nil, p

@@ -20,7 +20,7 @@ func Translate(err error, doing string) error {
 	if err == nil {
 		return nil
 	}
-	if e := (*providers.Error)(nil); errors.As(err, &e) {
+	if e, ok := errors.AsType[*providers.Error](err); ok {
 		return e
 	}
 	return &providers.Error{Class: ClassOf(err), Message: "could not " + doing + ": " + wording(err), Err: err}
@@ -48,8 +48,7 @@ func wording(err error) string {
 
 // Unaddressed is an error of a connection without the connection's addresses.
 func Unaddressed(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return fmt.Errorf("%s: %w", op.Op, op.Err)
 	}
 	return err
