@@ -63,12 +63,8 @@ func (s *Server) listAudit(ctx context.Context, in *auditInput) (*rest.Output[Au
 	if err != nil {
 		return nil, err
 	}
-	page := AuditPage{Entries: []AuditEntry{}}
-	list, page.NextCursor = rest.CutPage(list, in.Limit, func(e models.AuditEntry) int64 { return e.ID })
-	for _, e := range list {
-		page.Entries = append(page.Entries, auditDoc(e))
-	}
-	return rest.OK(page), nil
+	page, next := rest.CutPage(list, in.Limit, func(e models.AuditEntry) int64 { return e.ID })
+	return rest.OK(AuditPage{rest.Docs(page, auditDoc), next}), nil
 }
 
 func (in *auditInput) filter(ctx context.Context) (f models.AuditFilter, err error) {

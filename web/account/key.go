@@ -92,11 +92,7 @@ func keyDoc(k models.APIKey) Key {
 
 func (s *Server) listKeys(ctx context.Context, _ *struct{}) (*rest.Output[KeyList], error) {
 	all, err := s.store.Keys(ctx, middleware.RequestOf(ctx).Tenant, listedKeys)
-	list := KeyList{Keys: []Key{}}
-	for _, k := range all {
-		list.Keys = append(list.Keys, keyDoc(k))
-	}
-	return rest.OK(list), err
+	return rest.OK(KeyList{rest.Docs(all, keyDoc)}), err
 }
 
 // createKey gives nobody more than he has.

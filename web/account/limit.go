@@ -33,11 +33,9 @@ func (s *Server) limits(ctx context.Context, _ *struct{}) (*rest.Output[LimitLis
 	if err != nil {
 		return nil, err
 	}
-	list := LimitList{Limits: []Limit{}}
-	for _, u := range uses {
-		list.Limits = append(list.Limits, Limit{Limit: u.Name, Used: u.Used, Max: u.Max, PerSecond: u.PerSecond})
-	}
-	return rest.OK(list), nil
+	return rest.OK(LimitList{rest.Docs(uses, func(u models.LimitUse) Limit {
+		return Limit{Limit: u.Name, Used: u.Used, Max: u.Max, PerSecond: u.PerSecond}
+	})}), nil
 }
 
 // LimitsInUse are the limits that hold for a request.

@@ -66,11 +66,7 @@ func secretDoc(one models.Secret) Secret { return Secret{one.Name, one.CreatedAt
 
 func (s *Server) listSecrets(ctx context.Context, _ *struct{}) (*rest.Output[SecretList], error) {
 	all, err := s.store.Secrets(ctx, middleware.RequestOf(ctx).Tenant)
-	list := SecretList{Secrets: []Secret{}}
-	for _, one := range all {
-		list.Secrets = append(list.Secrets, secretDoc(one))
-	}
-	return rest.OK(list), err
+	return rest.OK(SecretList{rest.Docs(all, secretDoc)}), err
 }
 
 func (s *Server) deleteSecret(ctx context.Context, in *secretInput) (*struct{}, error) {

@@ -61,13 +61,9 @@ func (s *Server) listSecurityEvents(ctx context.Context, in *securityInput) (*re
 	if err != nil {
 		return nil, err
 	}
-	page := SecurityEventPage{Events: []SecurityEvent{}}
-	list, page.NextCursor = rest.CutPage(list, in.Limit, func(e models.SecurityEvent) int64 { return e.ID })
-	for _, e := range list {
-		page.Events = append(
-			page.Events,
-			SecurityEvent{e.ID, e.Kind, e.Minute, e.Times, e.LastAt, e.TenantID, e.Client, e.Actor, e.SandboxID, e.Detail},
-		)
-	}
-	return rest.OK(page), nil
+	page, next := rest.CutPage(list, in.Limit, func(e models.SecurityEvent) int64 { return e.ID })
+	docs := rest.Docs(page, func(e models.SecurityEvent) SecurityEvent {
+		return SecurityEvent{e.ID, e.Kind, e.Minute, e.Times, e.LastAt, e.TenantID, e.Client, e.Actor, e.SandboxID, e.Detail}
+	})
+	return rest.OK(SecurityEventPage{docs, next}), nil
 }

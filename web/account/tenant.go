@@ -89,11 +89,7 @@ func tenantDoc(t models.ListedTenant) Tenant {
 
 func (s *Server) listTenants(ctx context.Context, _ *struct{}) (*rest.Output[TenantList], error) {
 	all, err := s.store.Tenants(ctx, listedTenants)
-	list := TenantList{Tenants: []Tenant{}}
-	for _, t := range all {
-		list.Tenants = append(list.Tenants, tenantDoc(t))
-	}
-	return rest.OK(list), err
+	return rest.OK(TenantList{rest.Docs(all, tenantDoc)}), err
 }
 
 func (s *Server) createTenant(ctx context.Context, in *newTenantInput) (*rest.Output[MadeTenant], error) {

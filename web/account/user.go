@@ -58,11 +58,7 @@ func (s *Server) addUsers() {
 
 func (s *Server) listUsers(ctx context.Context, _ *struct{}) (*rest.Output[UserList], error) {
 	all, err := s.store.Users(ctx, middleware.RequestOf(ctx).Tenant, listedUsers)
-	list := UserList{Users: []User{}}
-	for _, u := range all {
-		list.Users = append(list.Users, userDoc(u))
-	}
-	return rest.OK(list), err
+	return rest.OK(UserList{rest.Docs(all, userDoc)}), err
 }
 
 // mayGive refuses a role that opens more than the request's own scopes do.

@@ -11,6 +11,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"sandyard/egress"
+	"sandyard/jobs/kind"
 	"sandyard/models"
 )
 
@@ -160,10 +161,7 @@ func minutes(ms int64) int64 {
 
 // networkOf is a sandbox's policy in Daytona's terms.
 func networkOf(b models.Sandbox) (block bool, addresses, domains string) {
-	var p egress.Policy
-	if len(b.Egress) > 0 {
-		_ = json.Unmarshal(b.Egress, &p) // what it cannot read is nothing
-	}
+	p, _ := kind.PolicyOf(b.Egress) // what it cannot read is nothing
 	if slices.Contains(p.Allow, egress.All) {
 		return false, "", ""
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -231,9 +232,5 @@ func (s *processes) portInUse(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	in := false
-	for _, p := range ports {
-		in = in || int64(p) == port
-	}
-	return c.JSON(map[string]any{"isInUse": in})
+	return c.JSON(map[string]any{"isInUse": slices.Contains(ports, int(port))})
 }

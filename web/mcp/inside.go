@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"sandyard/egress"
 	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers"
@@ -201,7 +200,7 @@ func (w *inside) Hint(ctx context.Context, _ *toolset.Ran) string {
 
 // policyHint says what the sandbox may connect to.
 func policyHint(box models.Sandbox) string {
-	policy, err := policyOf(box)
+	policy, err := kind.PolicyOf(box.Egress)
 	const change = "; change it with PUT /v1/sandboxes/%s/egress"
 	switch {
 	case err != nil:
@@ -221,15 +220,6 @@ func policyHint(box models.Sandbox) string {
 			box.ID,
 		)
 	}
-}
-
-func policyOf(box models.Sandbox) (egress.Policy, error) {
-	var p egress.Policy
-	if len(box.Egress) == 0 {
-		return p, nil
-	}
-	err := json.Unmarshal([]byte(box.Egress), &p)
-	return p, err
 }
 
 // Code implements toolset.Box.

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
@@ -25,12 +26,22 @@ func ReadNumber(cursor string) (int64, error) {
 	return n, nil
 }
 
-// CutPage returns the rows of a page, of which one more than it holds was asked for, and the cursor of the next page.
-func CutPage[T any](list []T, limit int, number func(T) int64) (page []T, next string) {
+// CutPage returns the rows of a page, of which one more than it holds was asked for, and the cursor of the next page,
+// which is the last row's key.
+func CutPage[T any, K string | int64](list []T, limit int, key func(T) K) (page []T, next string) {
 	if len(list) <= limit {
 		return list, ""
 	}
-	return list[:limit], strconv.FormatInt(number(list[limit-1]), 10)
+	return list[:limit], fmt.Sprint(key(list[limit-1]))
+}
+
+// Docs are the documents of rows. JSON has an empty list for none.
+func Docs[T, D any](rows []T, doc func(T) D) []D {
+	docs := make([]D, len(rows))
+	for i, row := range rows {
+		docs[i] = doc(row)
+	}
+	return docs
 }
 
 // ReadMoment reads a moment that rows can have; none stands for a missing one.

@@ -199,10 +199,7 @@ func (s *templates) listBuilds(ctx context.Context, in *listBuildsInput) (*rest.
 		return nil, err
 	}
 	page := BuildPage{Builds: []Build{}}
-	if len(list) > in.Limit {
-		list = list[:in.Limit]
-		page.NextCursor = list[in.Limit-1].ID
-	}
+	list, page.NextCursor = rest.CutPage(list, in.Limit, func(b models.Build) string { return b.ID })
 	for _, b := range list {
 		j, err := s.store.Job(ctx, tenant, b.JobID)
 		if err != nil && !errors.Is(err, models.ErrNotFound) {

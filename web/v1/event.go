@@ -95,12 +95,8 @@ func (s *core) events(
 	if err != nil {
 		return nil, err
 	}
-	page := EventPage{Events: []Event{}}
-	list, page.NextCursor = rest.CutPage(list, in.Limit, func(e models.Event) int64 { return e.ID })
-	for _, e := range list {
-		page.Events = append(page.Events, eventDoc(e))
-	}
-	return rest.OK(page), nil
+	page, next := rest.CutPage(list, in.Limit, func(e models.Event) int64 { return e.ID })
+	return rest.OK(EventPage{rest.Docs(page, eventDoc), next}), nil
 }
 
 func eventDoc(e models.Event) Event {

@@ -193,18 +193,12 @@ func (s *jobRoutes) listJobs(ctx context.Context, in *listJobsInput) (*rest.Outp
 	if err != nil {
 		return nil, err
 	}
-	page := struct {
+	page, next := rest.CutPage(list, in.Limit, func(j models.Job) string { return j.ID })
+	docs := rest.Docs(page, func(j models.Job) any { return in.project(s.jobSummary(j)) })
+	return rest.OK[any](struct {
 		Jobs       []any  `json:"jobs"`
 		NextCursor string `json:"next_cursor,omitempty"`
-	}{Jobs: []any{}}
-	if len(list) > in.Limit {
-		list = list[:in.Limit]
-		page.NextCursor = list[in.Limit-1].ID
-	}
-	for _, j := range list {
-		page.Jobs = append(page.Jobs, in.project(s.jobSummary(j)))
-	}
-	return rest.OK[any](page), nil
+	}{docs, next}), nil
 }
 
 func (s *jobRoutes) cancelJob(ctx context.Context, in *cancelJobInput) (*rest.Output[Job], error) {
@@ -250,11 +244,7 @@ func (s *jobRoutes) listDeliveries(ctx context.Context, in *jobInput) (*rest.Out
 	if err != nil {
 		return nil, err
 	}
-	docs := []Delivery{}
-	for _, d := range list {
-		docs = append(docs, deliveryDoc(d))
-	}
-	return rest.OK(DeliveryList{docs}), nil
+	return rest.OK(DeliveryList{rest.Docs(list, deliveryDoc)}), nil
 }
 
 func deliveryDoc(d models.Delivery) Delivery {

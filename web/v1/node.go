@@ -75,11 +75,7 @@ func (s *nodes) listNodes(ctx context.Context, _ *struct{}) (*rest.Output[NodeLi
 		return nil, err
 	}
 	all, err := s.store.Nodes(ctx)
-	list := NodeList{Nodes: []Node{}}
-	for _, n := range all {
-		list.Nodes = append(list.Nodes, nodeDoc(n))
-	}
-	return rest.OK(list), err
+	return rest.OK(NodeList{rest.Docs(all, nodeDoc)}), err
 }
 
 func nodeDoc(n models.NodeLoad) Node {

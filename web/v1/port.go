@@ -80,18 +80,14 @@ func (s *ports) listPorts(ctx context.Context, in *sandboxInput) (*rest.Output[P
 	if err != nil {
 		return nil, err
 	}
-	list := PortList{Ports: []PortGrant{}}
 	if box.Ended() {
-		return rest.OK(list), nil
+		return rest.OK(PortList{[]PortGrant{}}), nil
 	}
 	grants, err := s.store.PortGrants(ctx, tenant, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	for _, g := range grants {
-		list.Ports = append(list.Ports, s.portDoc(g))
-	}
-	return rest.OK(list), nil
+	return rest.OK(PortList{rest.Docs(grants, s.portDoc)}), nil
 }
 
 func (s *core) portDoc(g models.PortGrant) PortGrant {

@@ -239,15 +239,8 @@ func (s *sandboxes) listSandboxes(ctx context.Context, in *listSandboxesInput) (
 	if err != nil {
 		return nil, err
 	}
-	page := SandboxPage{Sandboxes: []Sandbox{}}
-	if n := min(in.Limit, fitting(list)); len(list) > n {
-		list = list[:n]
-		page.NextCursor = list[n-1].ID
-	}
-	for _, b := range list {
-		page.Sandboxes = append(page.Sandboxes, s.sandboxDoc(b))
-	}
-	return rest.OK(page), nil
+	page, next := rest.CutPage(list, min(in.Limit, fitting(list)), func(b models.Sandbox) string { return b.ID })
+	return rest.OK(SandboxPage{rest.Docs(page, s.sandboxDoc), next}), nil
 }
 
 // fitting is how many of the sandboxes a page of less than 1 MiB holds, at least one: their labels and policies are

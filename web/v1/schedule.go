@@ -272,10 +272,7 @@ func (s *schedules) listSchedules(ctx context.Context, in *listSchedulesInput) (
 		return nil, err
 	}
 	page := SchedulePage{Schedules: []Schedule{}}
-	if len(list) > in.Limit {
-		list = list[:in.Limit]
-		page.NextCursor = list[in.Limit-1].ID
-	}
+	list, page.NextCursor = rest.CutPage(list, in.Limit, func(c models.Schedule) string { return c.ID })
 	for _, c := range list {
 		doc, err := scheduleDoc(c)
 		if err != nil {
@@ -319,18 +316,15 @@ func (s *schedules) listScheduleRuns(ctx context.Context, in *listRunsInput) (*r
 	if err != nil {
 		return nil, err
 	}
-	page := ScheduleRunPage{Runs: []ScheduleRun{}}
-	if len(list) > in.Limit {
-		list = list[:in.Limit]
-		page.NextCursor = list[in.Limit-1].ID
+	page, next := rest.CutPage(list, in.Limit, func(r models.ScheduleRun) string { return r.ID })
+	return rest.OK(ScheduleRunPage{rest.Docs(page, runDoc), next}), nil
+}
+
+func runDoc(r models.ScheduleRun) ScheduleRun {
+	return ScheduleRun{
+		ID: r.ID, DueAt: r.DueAt, Manual: r.Manual, State: r.State, Reason: r.Reason, Ticks: r.Ticks, JobID: r.JobID,
+		SandboxID: r.SandboxID, ExitCode: r.ExitCode, EndedAt: r.EndedAt,
 	}
-	for _, r := range list {
-		page.Runs = append(page.Runs, ScheduleRun{
-			ID: r.ID, DueAt: r.DueAt, Manual: r.Manual, State: r.State, Reason: r.Reason, Ticks: r.Ticks, JobID: r.JobID,
-			SandboxID: r.SandboxID, ExitCode: r.ExitCode, EndedAt: r.EndedAt,
-		})
-	}
-	return rest.OK(page), nil
 }
 
 func (s *schedules) scheduleEvents(ctx context.Context, in *eventsInput) (*rest.Output[EventPage], error) {

@@ -98,15 +98,8 @@ func (s *templates) templateDoc(t models.Template) Template {
 
 func (s *templates) listTemplates(ctx context.Context, in *listTemplatesInput) (*rest.Output[TemplatePage], error) {
 	list, err := s.jobs.Templates(ctx, middleware.RequestOf(ctx).Tenant, in.Cursor, in.Limit+1)
-	page := TemplatePage{Templates: []Template{}}
-	if len(list) > in.Limit {
-		list = list[:in.Limit]
-		page.NextCursor = list[in.Limit-1].Name
-	}
-	for _, t := range list {
-		page.Templates = append(page.Templates, s.templateDoc(t))
-	}
-	return rest.OK(page), err
+	page, next := rest.CutPage(list, in.Limit, func(t models.Template) string { return t.Name })
+	return rest.OK(TemplatePage{rest.Docs(page, s.templateDoc), next}), err
 }
 
 func (s *templates) getTemplate(ctx context.Context, in *templateInput) (*rest.Output[Template], error) {
