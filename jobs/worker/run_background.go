@@ -37,17 +37,22 @@ func (a *attempt) awaitStart(ctx context.Context, exec string, err error) error 
 	return err
 }
 
-// background connects to the job's sandbox for commands that nobody waits for.
-func (a *attempt) background(ctx context.Context) (providers.Background, error) {
+// able connects to the job's sandbox for what only some providers support, which lacks says of the others.
+func able[T any](ctx context.Context, a *attempt, lacks string) (inside T, err error) {
 	sb, err := a.open(ctx)
 	if err != nil {
-		return nil, err
+		return inside, err
 	}
-	b, ok := sb.(providers.Background)
+	inside, ok := sb.(T)
 	if !ok {
-		return nil, providers.NotSupported.Errorf("provider %s does not support background execs", a.w.node.Provider)
+		err = providers.NotSupported.Errorf("provider %s %s", a.w.node.Provider, lacks)
 	}
-	return b, nil
+	return inside, err
+}
+
+// background connects to the job's sandbox for commands that nobody waits for.
+func (a *attempt) background(ctx context.Context) (providers.Background, error) {
+	return able[providers.Background](ctx, a, "does not support background execs")
 }
 
 // launch starts the command and leaves it to itself. A cancel that comes before it runs kills it; one that comes later
@@ -177,13 +182,5 @@ func runSignalProcess(ctx context.Context, a *attempt, s *kind.SignalProcess) (r
 
 // processes connects to the job's sandbox for its processes.
 func (a *attempt) processes(ctx context.Context) (providers.Processes, error) {
-	sb, err := a.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	in, ok := sb.(providers.Processes)
-	if !ok {
-		return nil, providers.NotSupported.Errorf("provider %s does not list processes", a.w.node.Provider)
-	}
-	return in, nil
+	return able[providers.Processes](ctx, a, "does not list processes")
 }

@@ -39,18 +39,7 @@ func (a *attempt) offerNetwork(ctx context.Context, box models.Sandbox) error {
 }
 
 func (a *attempt) networker(ctx context.Context) (providers.Networker, error) {
-	sb, err := a.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	inside, ok := sb.(providers.Networker)
-	if !ok {
-		return nil, providers.NotSupported.Errorf(
-			"provider %s does not support a network; leave network and egress out",
-			a.w.node.Provider,
-		)
-	}
-	return inside, nil
+	return able[providers.Networker](ctx, a, "does not support a network; leave network and egress out")
 }
 
 func runPort(ctx context.Context, a *attempt, p *kind.Port) (result, error) {
