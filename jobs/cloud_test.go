@@ -173,7 +173,7 @@ func TestADeleteWaitsForAKey(t *testing.T) {
 		box := r.readied()
 		var asked atomic.Int32
 		r.State.OnCall(func(op fake.Op, _ string) (fake.Fault, bool) {
-			return fake.Fault{Op: op, Err: providers.Errorf(class, "unknown key")}, op == fake.OpDelete && asked.Add(1) < 3
+			return fake.Fault{Op: op, Err: class.Errorf("unknown key")}, op == fake.OpDelete && asked.Add(1) < 3
 		})
 		gone, err := r.Client.Delete(t.Context(), box, false, jobsrig.Options())
 		r.Must(err)

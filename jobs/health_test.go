@@ -23,7 +23,7 @@ func (r *rig) away() *atomic.Value {
 	class.Store(providers.Class(""))
 	r.State.OnCall(func(fake.Op, string) (fake.Fault, bool) {
 		c, _ := class.Load().(providers.Class)
-		return fake.Fault{Err: providers.Errorf(c, "nobody is there")}, c != ""
+		return fake.Fault{Err: c.Errorf("nobody is there")}, c != ""
 	})
 	return &class
 }
