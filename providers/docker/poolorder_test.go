@@ -48,9 +48,7 @@ func TestMemberThatHangsIsNotHandedOut(t *testing.T) {
 	for ref := range y.waiting(t) {
 		frozen = ref
 	}
-	if err := y.api.ContainerPause(t.Context(), frozen); err != nil {
-		t.Fatal(err)
-	}
+	y.pause(t, frozen)
 	id, box := create(t, p)
 	if got := shell(t, box, "echo on"); got != "on" {
 		t.Errorf("got %q", got)
