@@ -131,13 +131,7 @@ func (s *Store) ClaimDelivery(ctx context.Context, t DeliveryTask, within time.D
 			running_until = now() + @within * interval '1 ms'
 		WHERE id = @id AND attempt = @attempt - 1 AND state = 'pending' RETURNING *`,
 		map[string]any{"id": t.ID, "attempt": t.Attempt, "within": within.Milliseconds()}).Scan(&d)
-	if res.Error != nil {
-		return d, res.Error
-	}
-	if res.RowsAffected == 0 {
-		return d, ErrStale
-	}
-	return d, nil
+	return d, affected(res, ErrStale)
 }
 
 // DeliveryResult is how one attempt went.

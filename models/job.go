@@ -151,3 +151,11 @@ func notFound(err error) error {
 	}
 	return err
 }
+
+// affected is the error of a statement; none where it has touched no row.
+func affected(res *gorm.DB, none error) error {
+	if res.Error == nil && res.RowsAffected == 0 {
+		return none
+	}
+	return res.Error
+}

@@ -39,10 +39,7 @@ func (s *Store) claim(ctx context.Context, id, node string, lease time.Duration,
 		RETURNING *, (SELECT jsonb_object_agg(e.name, e.value) FROM sandbox_env e WHERE e.sandbox_id = jobs.sandbox_id) AS kept`,
 		map[string]any{"id": id, "node": node, "lease": lease.Milliseconds(), "again": again}).Scan(&j)
 	j.KeptEnv = j.Kept
-	if res.Error == nil && res.RowsAffected == 0 {
-		return j.Job, ErrStale
-	}
-	return j.Job, res.Error
+	return j.Job, affected(res, ErrStale)
 }
 
 // BeginDelete turns the sandbox to deleting and stops all other work in it. It returns the jobs that ended by that.
@@ -161,10 +158,7 @@ func giveBack(db *gorm.DB, r Requeue, ready any) error {
 			"handovers":      gorm.Expr("handovers + CASE WHEN ? THEN 0 ELSE 1 END", r.Failed),
 			"begun":          gorm.Expr("begun OR ?", r.Begun),
 		})
-	if res.Error == nil && res.RowsAffected == 0 {
-		return ErrStale
-	}
-	return res.Error
+	return affected(res, ErrStale)
 }
 
 // Place is where a sandbox is to be made.

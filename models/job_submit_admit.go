@@ -75,32 +75,23 @@ func (b *batch) findLabelled(tenants, labels []string) error {
 	const labelled = `FROM unnest($1::text[], $2::text[]) AS v (tenant, labels)
 		CROSS JOIN LATERAL (SELECT * FROM sandboxes WHERE tenant_id = v.tenant AND ended_at IS NULL AND state <> 'deleting'
 			AND labels @> v.labels::jsonb ORDER BY created_at DESC, id DESC LIMIT 1) s`
-	if err := pg.EnqueueRaw(b.tx, "SELECT s.* "+labelled, []any{tenants, labels}, pg.Into(&b.labelled)); err != nil {
-		return err
-	}
-	return pg.EnqueueRaw(
-		b.tx,
-		"SELECT j.* "+labelled+` CROSS JOIN LATERAL (SELECT * FROM jobs WHERE sandbox_id = s.id AND kind = 'create'
-		ORDER BY id LIMIT 1) j`,
-		[]any{tenants, labels},
-		pg.Into(&b.labelledCreates),
-	)
+	return b.findMade(labelled, []any{tenants, labels}, &b.labelled, &b.labelledCreates)
 }
 
 // findNamed looks for live sandboxes that have the keys of new ones, with the jobs that made them.
 func (b *batch) findNamed(tenants, keys []string) error {
 	const named = `FROM unnest($1::text[], $2::text[]) AS v (tenant, key)
 		JOIN sandboxes s ON s.tenant_id = v.tenant AND s.key = v.key AND s.ended_at IS NULL`
-	if err := pg.EnqueueRaw(b.tx, "SELECT s.* "+named, []any{tenants, keys}, pg.Into(&b.named)); err != nil {
+	return b.findMade(named, []any{tenants, keys}, &b.named, &b.creates)
+}
+
+// findMade reads the sandboxes s of a FROM clause with its values, and the jobs that made them.
+func (b *batch) findMade(from string, values []any, boxes *[]Sandbox, creates *[]Job) error {
+	if err := pg.EnqueueRaw(b.tx, "SELECT s.* "+from, values, pg.Into(boxes)); err != nil {
 		return err
 	}
-	return pg.EnqueueRaw(
-		b.tx,
-		"SELECT j.* "+named+` CROSS JOIN LATERAL (SELECT * FROM jobs WHERE sandbox_id = s.id AND kind = 'create'
-		ORDER BY id LIMIT 1) j`,
-		[]any{tenants, keys},
-		pg.Into(&b.creates),
-	)
+	return pg.EnqueueRaw(b.tx, "SELECT j.* "+from+` CROSS JOIN LATERAL (SELECT * FROM jobs WHERE sandbox_id = s.id
+		AND kind = 'create' ORDER BY id LIMIT 1) j`, values, pg.Into(creates))
 }
 
 // admitSandboxes lets new sandboxes in.
@@ -331,12 +322,10 @@ func (b *batch) placeJob(j *Job, box *Sandbox, first bool) {
 		j.Parallel = false
 	}
 	if j.ExpireIn > 0 {
-		at := b.now.Add(j.ExpireIn)
-		j.QueueDeadline = &at
+		j.QueueDeadline = new(b.now.Add(j.ExpireIn))
 	}
 	if j.Call != nil {
-		at := b.now.Add(j.JoinIn)
-		j.JoinableAt = &at
+		j.JoinableAt = new(b.now.Add(j.JoinIn))
 	}
 	switch {
 	case j.Kind == KindDelete && box.EndedAt != nil: // nothing is left to do

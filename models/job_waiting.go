@@ -23,10 +23,7 @@ func (s *Store) Waiting(ctx context.Context, tenantID string) (w Waiting, err er
 	res := s.db.WithContext(ctx).Raw(`SELECT q.*, t.max_queued, t.max_queued_bytes, t.job_rate, t.job_burst
 		FROM tenants t, LATERAL (SELECT count(*) AS jobs, coalesce(sum(bytes), 0) AS bytes FROM jobs
 			WHERE tenant_id = t.id AND state = 'queued' AND NOT (ready_at IS NULL AND `+left+`)) q WHERE t.id = ?`, tenantID).Scan(&w)
-	if res.Error == nil && res.RowsAffected == 0 {
-		return w, ErrNotFound
-	}
-	return w, res.Error
+	return w, affected(res, ErrNotFound)
 }
 
 const (

@@ -87,10 +87,7 @@ func (l limitsOf) uses(prefix string, waiting int) []LimitUse {
 	return uses
 }
 
-func number(n int) *float64 {
-	v := float64(n)
-	return &v
-}
+func number(n int) *float64 { return new(float64(n)) }
 
 func numberOf[N int | int64](n *N) *float64 {
 	if n == nil {
@@ -104,10 +101,7 @@ func (s *Store) tenantLimits(ctx context.Context, tenantID string) (l limitsOf, 
 			(SELECT count(*) FROM templates WHERE coalesce(tenant_id, '') = t.id) AS templates,
 			(SELECT count(*) FROM schedules WHERE tenant_id = t.id) AS schedules
 		FROM tenants t, LATERAL (`+standing+`tenant_id = t.id) s WHERE t.id = ?`, tenantID).Scan(&l)
-	if res.Error == nil && res.RowsAffected == 0 {
-		return l, ErrNotFound
-	}
-	return l, res.Error
+	return l, affected(res, ErrNotFound)
 }
 
 // userLimits counts what waits of a user also where that is not limited.
@@ -116,11 +110,8 @@ func (s *Store) userLimits(ctx context.Context, user string) (l limitsOf, waitin
 		Raw(`SELECT u.max_sandboxes, u.max_cpus, u.max_memory_mib, u.max_queued, u.job_rate, u.job_burst, s.*
 		FROM users u, LATERAL (`+standing+`tenant_id = u.tenant_id AND user_id = u.id) s WHERE u.id = ?`, user).
 		Scan(&l)
-	if res.Error == nil && res.RowsAffected == 0 {
-		return l, 0, ErrNotFound
-	}
-	if res.Error != nil {
-		return l, 0, res.Error
+	if err := affected(res, ErrNotFound); err != nil {
+		return l, 0, err
 	}
 	waiting, err = s.queuedOf(ctx, user)
 	return l, waiting, err

@@ -80,8 +80,5 @@ func (s *Store) inheritDrain(ctx context.Context, node string, steady bool) erro
 
 func (s *Store) tellNode(ctx context.Context, node string, what map[string]any, only string) error {
 	res := s.db.WithContext(ctx).Model(&Node{}).Where("id = ?", node).Where(only).Updates(what)
-	if res.Error == nil && res.RowsAffected == 0 {
-		return ErrNotFound
-	}
-	return res.Error
+	return affected(res, ErrNotFound)
 }

@@ -80,10 +80,7 @@ func (s *Store) CreateSchedule(
 			return err
 		}
 		res := tx.Clauses(clause.OnConflict{DoNothing: true}, clause.Returning{}).Create(&c)
-		if res.Error == nil && res.RowsAffected == 0 {
-			return ErrScheduleExists
-		}
-		return res.Error
+		return affected(res, ErrScheduleExists)
 	})
 	return c, err
 }

@@ -130,11 +130,8 @@ func (s *Store) SetProviderKeys(ctx context.Context, tenantID string, change Pro
 	return s.db.Tx(ctx, func(tx *gorm.DB) error {
 		res := tx.Model(&Tenant{}).Where("id = ?", tenantID).
 			Update("provider_keys", gorm.Expr("jsonb_strip_nulls(provider_keys || ?)", jsonOf(set)))
-		if res.Error == nil && res.RowsAffected == 0 {
-			return ErrNotFound
-		}
-		if res.Error != nil {
-			return res.Error
+		if err := affected(res, ErrNotFound); err != nil {
+			return err
 		}
 		for _, provider := range slices.Sorted(maps.Keys(change)) {
 			if name := change[provider]; name != "" {

@@ -140,10 +140,7 @@ func (s *Store) CreateTemplate(ctx context.Context, o Owner, t Template) (Templa
 			return err
 		}
 		res := tx.Clauses(clause.OnConflict{DoNothing: true}, clause.Returning{}).Create(&t)
-		if res.Error == nil && res.RowsAffected == 0 {
-			return ErrExists
-		}
-		return res.Error
+		return affected(res, ErrExists)
 	})
 	return t, err
 }

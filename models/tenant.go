@@ -344,10 +344,7 @@ func (s *Store) RevokeKey(ctx context.Context, tenantID, key string) error {
 		Model(&APIKey{}).
 		Where("tenant_id = ? AND (id = ? OR hash IN ?)", tenantID, key, hashesOf(key)).
 		Update("revoked_at", gorm.Expr("coalesce(revoked_at, now())"))
-	if res.Error == nil && res.RowsAffected == 0 {
-		return ErrNotFound
-	}
-	return res.Error
+	return affected(res, ErrNotFound)
 }
 
 // RevokedKeys returns those of the ids that are no valid keys, nor live logins, any more.

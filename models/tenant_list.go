@@ -79,10 +79,7 @@ func (s *Store) SetProviders(ctx context.Context, tenantID string, names []strin
 		names = []string{}
 	}
 	res := s.db.WithContext(ctx).Model(&Tenant{}).Where("id = ?", tenantID).Update("providers", jsonOf(names))
-	if res.Error == nil && res.RowsAffected == 0 {
-		return ErrNotFound
-	}
-	return res.Error
+	return affected(res, ErrNotFound)
 }
 
 // ChangeTenant changes limits of a tenant, all of them or none. What stands beyond a new one stays. Errors:
@@ -93,10 +90,7 @@ func (s *Store) ChangeTenant(ctx context.Context, name string, limits Ceilings) 
 		return err
 	}
 	res := s.db.WithContext(ctx).Model(&Tenant{}).Where("id = ?", name).Updates(set)
-	if res.Error == nil && res.RowsAffected == 0 {
-		return ErrNotFound
-	}
-	return res.Error
+	return affected(res, ErrNotFound)
 }
 
 // ListedTenant is a tenant with how many live sandboxes it has.
