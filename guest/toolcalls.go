@@ -185,6 +185,5 @@ func (g *Guest) writePart(part *multipart.Part) protocol.WrittenFile {
 		refused := refusal(err)
 		return protocol.WrittenFile{Reason: refused.Reason, Message: refused.Message}
 	}
-	entry := fileEntry(e)
-	return protocol.WrittenFile{File: &entry}
+	return protocol.WrittenFile{File: new(fileEntry(e))}
 }

@@ -161,8 +161,7 @@ func firstDue(s models.Schedule) (*time.Time, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := times.Next(s.Anchor)
-	return &t, nil
+	return new(times.Next(s.Anchor)), nil
 }
 
 // checkSchedule says what is wrong with a schedule, also with what it would submit now.

@@ -97,8 +97,7 @@ func (b Sandbox) DiesAt() *time.Time {
 	if b.MaxLifetimeMS == 0 || b.StartedAt == nil {
 		return nil
 	}
-	t := b.StartedAt.Add(time.Duration(b.MaxLifetimeMS) * time.Millisecond)
-	return &t
+	return new(b.StartedAt.Add(time.Duration(b.MaxLifetimeMS) * time.Millisecond))
 }
 
 func (b Sandbox) endedError() *EndedError {

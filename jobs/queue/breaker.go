@@ -33,8 +33,7 @@ func (b *breaker) call(ctx context.Context, f func(context.Context) error) error
 	defer cancel()
 	err := f(ctx)
 	if err != nil {
-		now := time.Now()
-		b.failed.Store(&now)
+		b.failed.Store(new(time.Now()))
 	}
 	return err
 }

@@ -52,8 +52,7 @@ func planTick(d models.DueSchedule) models.Tick {
 	case next.IsZero():
 		p.tick.Next, p.tick.Disable = nil, "it is never due again"
 	case !next.After(d.Now): // an immense outage is looked at in pieces; what may yet run is the next one's
-		kept := due[len(due)-keep]
-		p.tick.Last, p.tick.Next = due[len(due)-keep-1], &kept
+		p.tick.Last, p.tick.Next = due[len(due)-keep-1], new(due[len(due)-keep])
 		p.skip(p.tick.Last, n-keep, missed)
 		return *p.tick
 	}

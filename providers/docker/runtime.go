@@ -82,7 +82,6 @@ const threadsPerProcess, threadsOfKernel = 16, 512
 // kernel, which dies when it cannot start another. Its kernel counts the processes of a user, of which there is one.
 func fitGVisor(r *container.Resources) {
 	own := *r.PidsLimit
-	threads := own*threadsPerProcess + threadsOfKernel
-	r.PidsLimit = &threads
+	r.PidsLimit = new(own*threadsPerProcess + threadsOfKernel)
 	r.Ulimits = append(r.Ulimits, &units.Ulimit{Name: "nproc", Soft: own, Hard: own})
 }

@@ -114,13 +114,11 @@ func (s *Server) me(ctx context.Context, _ *struct{}) (*rest.Output[Me], error) 
 	me := Me{Tenant: r.Tenant, Scopes: r.Scopes}
 	if !r.LoggedIn() {
 		k, err := s.store.Key(ctx, r.Tenant, r.Key)
-		doc := keyDoc(k)
-		me.Key = &doc
+		me.Key = new(keyDoc(k))
 		return rest.OK(me), err
 	}
 	u, err := s.store.User(ctx, r.Tenant, r.User)
-	doc := userDoc(u)
-	me.User = &doc
+	me.User = new(userDoc(u))
 	return rest.OK(me), err
 }
 

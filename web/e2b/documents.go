@@ -93,8 +93,7 @@ func (e *Server) access(b models.Sandbox) accessDoc {
 		EnvdAccessToken: e.signer.Access(b.ID), Domain: e.domainOf(),
 	}
 	if !specOf(b).Public {
-		token := e.signer.Traffic(b.ID)
-		a.TrafficAccessToken = &token
+		a.TrafficAccessToken = new(e.signer.Traffic(b.ID))
 	}
 	return a
 }

@@ -27,8 +27,7 @@ func Of(err error, maxBody int) *Problem {
 	)
 	switch {
 	case errors.As(err, &problem):
-		known := *problem
-		return &known
+		return new(*problem)
 	case errors.As(err, &invalid):
 		return Invalid(location(invalid.Field), invalid.Message)
 	case errors.As(err, &ended):
@@ -139,8 +138,7 @@ func routeProblem(e *fiber.Error, maxBody int) *Problem {
 	case fiber.StatusRequestEntityTooLarge:
 		p := New(e.Code, "body_too_large", fmt.Sprintf("the body is larger than %d bytes (base64 adds one third); "+
 			"upload large files with PUT /v1/sandboxes/{id}/files/raw, which has no such limit", maxBody))
-		most := float64(maxBody)
-		p.Limit, p.Max = "max_body_bytes", &most
+		p.Limit, p.Max = "max_body_bytes", new(float64(maxBody))
 		return p
 	case fiber.StatusRequestHeaderFieldsTooLarge:
 		return New(e.Code, "headers_too_large", "the request's path and headers are larger than 16 KiB; shorten them")

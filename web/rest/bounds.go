@@ -57,7 +57,7 @@ func (b *bounder) bound(name string, s *huma.Schema) {
 	case huma.TypeString:
 		b.boundText(name, s)
 	case huma.TypeArray:
-		s.MaxItems = cmp.Or(s.MaxItems, ptr(maxItems))
+		s.MaxItems = cmp.Or(s.MaxItems, new(maxItems))
 		b.bound(name, s.Items)
 	case huma.TypeObject:
 		b.boundObject(name, s)
@@ -70,7 +70,7 @@ func (b *bounder) boundText(name string, s *huma.Schema) {
 		s.Pattern, s.PatternDescription = idPattern("sb"), "a sandbox's id"
 	}
 	if s.MaxLength == nil && len(s.Enum) == 0 && s.Format != "date-time" {
-		s.MaxLength = ptr(cmp.Or(b.texts[name], maxText))
+		s.MaxLength = new(cmp.Or(b.texts[name], maxText))
 	}
 }
 
@@ -83,11 +83,9 @@ func (b *bounder) boundObject(name string, s *huma.Schema) {
 		b.bound(name, values)
 	}
 	if open, any := s.AdditionalProperties.(bool); typed || any && open {
-		s.MaxProperties = cmp.Or(s.MaxProperties, ptr(maxNames))
+		s.MaxProperties = cmp.Or(s.MaxProperties, new(maxNames))
 	}
 }
-
-func ptr(n int) *int { return &n }
 
 // Bound gives everything that an operation takes a bound. It comes after all operations and before the first
 // request.

@@ -187,6 +187,5 @@ func swells(b []byte) bool {
 }
 
 func milliseconds(from, to time.Time) *int64 {
-	ms := to.Sub(from).Milliseconds()
-	return &ms
+	return new(to.Sub(from).Milliseconds())
 }

@@ -177,8 +177,7 @@ func (t Times) apply(c *models.Schedule) {
 		c.Cron, c.IntervalMS = t.Cron, nil
 	}
 	if t.IntervalSeconds != nil {
-		ms := int64(*t.IntervalSeconds * 1000)
-		c.IntervalMS = &ms
+		c.IntervalMS = new(int64(*t.IntervalSeconds * 1000))
 		if t.Cron == nil {
 			c.Cron = nil
 		}
@@ -245,8 +244,7 @@ func scheduleDoc(c models.Schedule) (Schedule, error) {
 		doc.TimeZone = &c.TimeZone
 	}
 	if c.IntervalMS != nil {
-		seconds := float64(*c.IntervalMS) / 1000
-		doc.IntervalSeconds = &seconds
+		doc.IntervalSeconds = new(float64(*c.IntervalMS) / 1000)
 	}
 	if c.Missed == models.MissedRunAll {
 		doc.MaxCatchUp = c.MaxCatchUp
