@@ -128,6 +128,27 @@ func (r *Ran) Is(e providers.Exec) {
 	r.TimedOut, r.OOMKilled = e.TimedOut, e.OOMKilled
 }
 
+// Follow reads both outputs behind a cursor and how the command stands. The first byte of stdout is waited for.
+func (r *Ran) Follow(
+	from Cursor, wait time.Duration, read func(providers.OutputQuery) (providers.Output, error),
+) error {
+	var parts [2]Piece
+	for i, stream := range []providers.Stream{providers.Stdout, providers.Stderr} {
+		out, err := read(providers.OutputQuery{Stream: stream, Offset: from[i], Wait: wait})
+		if err != nil {
+			return err
+		}
+		wait = 0
+		total := [2]int64{out.Exec.StdoutBytes, out.Exec.StderrBytes}[i]
+		last := !out.Exec.Running && out.Begin+int64(len(out.Data)) >= total
+		parts[i] = Piece{Begin: out.Begin, Total: total, Data: out.Data, Last: last}
+		r.Is(out.Exec)
+		r.Dropped += max(0, out.Begin-from[i])
+	}
+	r.Fill(from, parts[0], parts[1])
+	return nil
+}
+
 // Fill puts both outputs behind a cursor into the answer.
 func (r *Ran) Fill(from Cursor, stdout, stderr Piece) {
 	var next Cursor

@@ -133,28 +133,10 @@ func (b *box) Launch(ctx context.Context, c toolset.Command) (*toolset.Ran, erro
 // ran is how a command stands, and its output behind a cursor, of which the first byte is waited for.
 func (b *box) ran(ctx context.Context, id string, from toolset.Cursor, wait time.Duration) (*toolset.Ran, error) {
 	r := &toolset.Ran{ExecID: id}
-	var parts [2]toolset.Piece
-	for i, stream := range []providers.Stream{providers.Stdout, providers.Stderr} {
-		q := providers.OutputQuery{Stream: stream, Offset: from[i]}
-		if i == 0 {
-			q.Wait = wait
-		}
-		out, err := b.in.Output(ctx, id, q)
-		if err != nil {
-			return nil, unknown(id, err)
-		}
-		e := out.Exec
-		total := [2]int64{e.StdoutBytes, e.StderrBytes}[i]
-		parts[i] = toolset.Piece{
-			Begin: out.Begin,
-			Total: total,
-			Data:  out.Data,
-			Last:  !e.Running && out.Begin+int64(len(out.Data)) >= total,
-		}
-		r.Is(e)
-		r.Dropped += max(0, out.Begin-from[i])
+	err := r.Follow(from, wait, func(q providers.OutputQuery) (providers.Output, error) { return b.in.Output(ctx, id, q) })
+	if err != nil {
+		return nil, unknown(id, err)
 	}
-	r.Fill(from, parts[0], parts[1])
 	return r, nil
 }
 

@@ -87,28 +87,14 @@ func (s *Server) follower(
 	}
 	defer leave()
 	r := &toolset.Ran{ExecID: job.ID, SandboxID: job.SandboxID}
-	var parts [2]toolset.Piece
-	for i, stream := range []providers.Stream{providers.Stdout, providers.Stderr} {
-		q := providers.OutputQuery{Stream: stream, Offset: from[i], Max: toolset.MaxHead}
-		if i == 0 {
-			q.Wait = max(0, min(wait, patience-time.Since(c.began)))
-		}
-		out, err := s.c.Output(ctx, job.SandboxID, job.ID, q)
-		if err != nil {
-			return nil, err
-		}
-		e := out.Exec
-		total := [2]int64{e.StdoutBytes, e.StderrBytes}[i]
-		parts[i] = toolset.Piece{
-			Begin: out.Begin,
-			Total: total,
-			Data:  out.Data,
-			Last:  !e.Running && out.Begin+int64(len(out.Data)) >= total,
-		}
-		r.Is(e)
-		r.Dropped += max(0, out.Begin-from[i])
+	wait = max(0, min(wait, patience-time.Since(c.began)))
+	err = r.Follow(from, wait, func(q providers.OutputQuery) (providers.Output, error) {
+		q.Max = toolset.MaxHead
+		return s.c.Output(ctx, job.SandboxID, job.ID, q)
+	})
+	if err != nil {
+		return nil, err
 	}
-	r.Fill(from, parts[0], parts[1])
 	return r.Answer(), nil
 }
 
