@@ -13,17 +13,12 @@ import (
 	"gorm.io/gorm"
 )
 
-// UsageDimensions are what usage can be told apart by, in the order in which rows are sorted.
-func UsageDimensions() []string {
-	return []string{"hour", "day", "tenant", "user", "template", "provider"}
-}
-
 // UsageQuery asks what was used in the hours that begin at From or later and before To.
 type UsageQuery struct {
 	Tenant string // empty = all of them
 	From   time.Time
 	To     time.Time
-	By     []string // some of UsageDimensions
+	By     []string // some of hour, day, tenant, user, template, provider
 	After  []string // the Key of the last row of the page before
 	Limit  int
 }

@@ -92,10 +92,8 @@ var (
 	ErrLost         = &Error{Class: Lost, Message: "the sandbox died"}
 	ErrPaused       = &Error{Class: Paused, Message: "the sandbox is paused; resume it first"}
 	ErrFileNotFound = &Error{Class: FileNotFound, Message: "no such file"}
-	ErrInvalidPath  = &Error{Class: InvalidPath, Message: "the path leaves the sandbox"}
 	ErrImageMissing = &Error{Class: ImageMissing, Message: "the provider does not have the image"}
 	ErrNoExec       = &Error{Class: NoExec, Message: "no such command in the sandbox"}
-	ErrArchive      = &Error{Class: BadArchive, Message: "the archive cannot be unpacked"}
 	ErrTooLarge     = &Error{Class: TooLarge, Message: "the file is too large"}
 )
 
