@@ -131,9 +131,9 @@ func recordOf(text string) (r record, ok bool) {
 	r.given, r.inode, r.mtime = name, words[3], words[2]+" "+when
 	r.FileInfo = providers.FileInfo{
 		Name: remote.Storable(path.Base(name)), Path: remote.Storable(name), Type: typeName(uint32(mode)), Size: size,
-		Mode:  remote.Octal(uint32(fs.FileMode(mode).Perm())),
+		Mode:  providers.Octal(uint32(fs.FileMode(mode).Perm())),
 		Owner: remote.Storable(words[4]), Group: remote.Storable(words[5]),
-		ModifiedAt: remote.Possible(time.Unix(seconds, fraction(when))),
+		ModifiedAt: providers.Possible(time.Unix(seconds, fraction(when))),
 	}
 	return r, true
 }

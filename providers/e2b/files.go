@@ -177,8 +177,8 @@ func fileInfo(e *filesystem.EntryInfo) (providers.FileInfo, error) {
 	}
 	return providers.FileInfo{
 		Name: remote.Storable(e.GetName()), Path: remote.Storable(e.GetPath()), Type: typeName(e), Size: max(e.GetSize(), 0),
-		Mode: remote.Octal(e.GetMode()), Owner: remote.Storable(e.GetOwner()), Group: remote.Storable(e.GetGroup()),
-		ModifiedAt: remote.Possible(e.GetModifiedTime().AsTime()), SymlinkTarget: remote.Storable(e.GetSymlinkTarget()),
+		Mode: providers.Octal(e.GetMode()), Owner: remote.Storable(e.GetOwner()), Group: remote.Storable(e.GetGroup()),
+		ModifiedAt: providers.Possible(e.GetModifiedTime().AsTime()), SymlinkTarget: remote.Storable(e.GetSymlinkTarget()),
 	}, nil
 }
 

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/url"
 	"slices"
@@ -79,8 +77,8 @@ func (s *Sandbox) WriteFile(ctx context.Context, path string, data []byte, mode 
 
 func uploaded(e protocol.FileEntry) providers.FileInfo {
 	return providers.FileInfo{
-		Name: storable(e.Name), Path: storable(e.Path), Type: "file", Size: e.Size, Mode: octal(e.Mode),
-		Owner: storable(e.Owner), Group: storable(e.Group), ModifiedAt: possible(time.UnixMilli(e.ModifiedMs)),
+		Name: storable(e.Name), Path: storable(e.Path), Type: "file", Size: e.Size, Mode: providers.Octal(e.Mode),
+		Owner: storable(e.Owner), Group: storable(e.Group), ModifiedAt: providers.Possible(time.UnixMilli(e.ModifiedMs)),
 	}
 }
 
@@ -167,21 +165,9 @@ func sendable(paths ...string) error {
 func fileInfo(e *filesystem.EntryInfo) providers.FileInfo {
 	return providers.FileInfo{
 		Name: storable(e.GetName()), Path: storable(e.GetPath()), Type: typeName(e.GetType()), Size: max(e.GetSize(), 0),
-		Mode: octal(e.GetMode()), Owner: storable(e.GetOwner()), Group: storable(e.GetGroup()),
-		ModifiedAt: possible(e.GetModifiedTime().AsTime()), SymlinkTarget: storable(e.GetSymlinkTarget()),
+		Mode: providers.Octal(e.GetMode()), Owner: storable(e.GetOwner()), Group: storable(e.GetGroup()),
+		ModifiedAt: providers.Possible(e.GetModifiedTime().AsTime()), SymlinkTarget: storable(e.GetSymlinkTarget()),
 	}
-}
-
-// possible returns the nearest time that JSON can tell: files may have any.
-func possible(t time.Time) time.Time {
-	first, last := time.Time{}, time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC)
-	switch {
-	case t.Before(first):
-		return first
-	case t.After(last):
-		return last
-	}
-	return t.UTC()
 }
 
 func typeName(t filesystem.FileType) string {
@@ -196,5 +182,3 @@ func typeName(t filesystem.FileType) string {
 		return "other"
 	}
 }
-
-func octal(mode uint32) string { return fmt.Sprintf("%04o", fs.FileMode(mode).Perm()) }

@@ -1,10 +1,7 @@
 package envd
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
 
 	"sandyard/guest/protocol"
@@ -16,13 +13,5 @@ type Init = protocol.Init
 // Init tells the guest what its calls go by from now on, outsiders' calls included. It changes all that in names or,
 // with an error, nothing; a guest that has taken a later one ignores it.
 func (s *Sandbox) Init(ctx context.Context, in Init) error {
-	body, err := json.Marshal(in)
-	if err != nil {
-		return fmt.Errorf("write the init: %w", err)
-	}
-	answer, err := s.do(ctx, http.MethodPost, protocol.InitPath, bytes.NewReader(body), nil)
-	if err != nil {
-		return err
-	}
-	return answer.Body.Close()
+	return tell(ctx, s, http.MethodPost, protocol.InitPath, in)
 }

@@ -1,10 +1,7 @@
 package envd
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
 	"net"
 	"net/http"
 
@@ -14,15 +11,7 @@ import (
 
 // SetNetwork makes the guest offer programs a proxy to the outside, or no more. What they ask for comes to AcceptStream.
 func (s *Sandbox) SetNetwork(ctx context.Context, on bool) error {
-	body, err := json.Marshal(protocol.Network{On: on})
-	if err != nil {
-		return fmt.Errorf("write the network: %w", err)
-	}
-	answer, err := s.do(ctx, http.MethodPut, protocol.NetworkPath, bytes.NewReader(body), nil)
-	if err != nil {
-		return err
-	}
-	return answer.Body.Close()
+	return tell(ctx, s, http.MethodPut, protocol.NetworkPath, protocol.Network{On: on})
 }
 
 // AcceptStream returns the next stream that the guest opens, to ask for a connection over it (package tunnel).

@@ -91,6 +91,19 @@ func (s *Sandbox) Grep(ctx context.Context, g providers.Grep) (providers.Grepped
 	return found, nil
 }
 
+// tell makes a call whose request is JSON and whose answer has no body.
+func tell(ctx context.Context, s *Sandbox, method, path string, in any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return fmt.Errorf("write the request: %w", err)
+	}
+	answer, err := s.do(ctx, method, path, bytes.NewReader(body), nil)
+	if err != nil {
+		return err
+	}
+	return answer.Body.Close()
+}
+
 // tool makes a call whose request and answer are JSON.
 func (s *Sandbox) tool(ctx context.Context, path string, in, out any) error {
 	body, err := json.Marshal(in)
@@ -123,8 +136,8 @@ func (s *Sandbox) decode(body io.Reader, out any) error {
 
 func described(e protocol.FileEntry) providers.FileInfo {
 	return providers.FileInfo{
-		Name: storable(e.Name), Path: storable(e.Path), Type: storable(e.Type), Size: max(e.Size, 0), Mode: octal(e.Mode),
-		Owner: storable(e.Owner), Group: storable(e.Group), ModifiedAt: possible(time.UnixMilli(e.ModifiedMs)), SymlinkTarget: storable(e.Target),
+		Name: storable(e.Name), Path: storable(e.Path), Type: storable(e.Type), Size: max(e.Size, 0), Mode: providers.Octal(e.Mode),
+		Owner: storable(e.Owner), Group: storable(e.Group), ModifiedAt: providers.Possible(time.UnixMilli(e.ModifiedMs)), SymlinkTarget: storable(e.Target),
 	}
 }
 

@@ -2,14 +2,11 @@ package remote
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"path"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"sandyard/providers"
@@ -104,19 +101,4 @@ func (f *Files) Changeable(given string) (string, error) {
 // Storable is text that a database takes.
 func Storable(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "�")
-}
-
-// Octal is a mode as FileInfo has it.
-func Octal(mode uint32) string { return fmt.Sprintf("%04o", fs.FileMode(mode).Perm()) }
-
-// Possible is the nearest time that JSON can tell.
-func Possible(t time.Time) time.Time {
-	first, last := time.Time{}, time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC)
-	switch {
-	case t.Before(first):
-		return first
-	case t.After(last):
-		return last
-	}
-	return t.UTC()
 }

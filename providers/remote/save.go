@@ -109,9 +109,9 @@ func savedInfo(abs string, words []string) (providers.FileInfo, error) {
 	return providers.FileInfo{
 		Name: path.Base(
 			abs,
-		), Path: abs, Type: "file", Size: size, Mode: Octal(uint32(mode)),
+		), Path: abs, Type: "file", Size: size, Mode: providers.Octal(uint32(mode)),
 		Owner: Storable(words[3]), Group: Storable(words[4]),
-		ModifiedAt: Possible(time.Unix(at, 0)),
+		ModifiedAt: providers.Possible(time.Unix(at, 0)),
 	}, nil
 }
 
