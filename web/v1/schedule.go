@@ -282,21 +282,18 @@ func (s *schedules) listSchedules(ctx context.Context, in *listSchedulesInput) (
 }
 
 func (s *schedules) deleteSchedule(ctx context.Context, in *scheduleInput) (*rest.Output[Schedule], error) {
-	return scheduleOutput(
-		s.store.DeleteSchedule(ctx, middleware.RequestOf(ctx).Tenant, in.ID, middleware.RequestOf(ctx).Actor()),
-	)
+	r := middleware.RequestOf(ctx)
+	return scheduleOutput(s.store.DeleteSchedule(ctx, r.Tenant, in.ID, r.Actor()))
 }
 
 func (s *schedules) pauseSchedule(ctx context.Context, in *scheduleInput) (*rest.Output[Schedule], error) {
-	return scheduleOutput(
-		s.jobs.PauseSchedule(ctx, middleware.RequestOf(ctx).Tenant, in.ID, middleware.RequestOf(ctx).Actor()),
-	)
+	r := middleware.RequestOf(ctx)
+	return scheduleOutput(s.jobs.PauseSchedule(ctx, r.Tenant, in.ID, r.Actor()))
 }
 
 func (s *schedules) resumeSchedule(ctx context.Context, in *scheduleInput) (*rest.Output[Schedule], error) {
-	return scheduleOutput(
-		s.jobs.ResumeSchedule(ctx, middleware.RequestOf(ctx).Tenant, in.ID, middleware.RequestOf(ctx).Actor()),
-	)
+	r := middleware.RequestOf(ctx)
+	return scheduleOutput(s.jobs.ResumeSchedule(ctx, r.Tenant, in.ID, r.Actor()))
 }
 
 func (s *schedules) runSchedule(ctx context.Context, in *runScheduleInput) (*acceptedOutput, error) {
