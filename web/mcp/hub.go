@@ -194,11 +194,7 @@ func (s *hubTools) hub(
 		TimeoutSeconds: timeout + 10, MaxOutputBytes: toolset.KeptOutput,
 	}, patience)
 	if goes, ok := errors.AsType[*running](err); ok {
-		r, err := s.partOf(ctx, goes.job, toolset.Cursor{})
-		if err != nil {
-			return nil, err
-		}
-		return r.Answer(), nil
+		return s.partOf(ctx, goes.job, toolset.Cursor{}).Answer(), nil
 	}
 	if err != nil {
 		return nil, err

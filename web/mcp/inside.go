@@ -237,11 +237,7 @@ func (w *inside) Code(
 		return err
 	})
 	if goes, ok := errors.AsType[*running](err); ok {
-		r, err := w.s.partOf(ctx, goes.job, toolset.Cursor{})
-		if err != nil {
-			return nil, err
-		}
-		return r.Answer(), nil
+		return w.s.partOf(ctx, goes.job, toolset.Cursor{}).Answer(), nil
 	}
 	if err != nil {
 		return nil, err

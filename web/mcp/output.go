@@ -25,7 +25,7 @@ func (s *Server) command(
 ) (*toolset.Ran, error) {
 	job, box, err := s.carry(ctx, c, sandboxID, exec, wait)
 	if goes, ok := errors.AsType[*running](err); ok {
-		return s.partOf(ctx, goes.job, toolset.Cursor{})
+		return s.partOf(ctx, goes.job, toolset.Cursor{}), nil
 	}
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (s *Server) command(
 }
 
 // partOf is how a command stands whose job has not ended.
-func (s *Server) partOf(ctx context.Context, job models.Job, from toolset.Cursor) (*toolset.Ran, error) {
+func (s *Server) partOf(ctx context.Context, job models.Job, from toolset.Cursor) *toolset.Ran {
 	r := &toolset.Ran{ExecID: job.ID, SandboxID: job.SandboxID, Running: true}
 	var parts [2]toolset.Piece
 	for i, stream := range []providers.Stream{providers.Stdout, providers.Stderr} {
@@ -56,7 +56,7 @@ func (s *Server) partOf(ctx context.Context, job models.Job, from toolset.Cursor
 		r.DurationMS = out.Exec.DurationMS
 	}
 	r.Fill(from, parts[0], parts[1])
-	return r, nil
+	return r
 }
 
 // ended is how a command or a cell ended.

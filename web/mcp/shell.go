@@ -46,11 +46,7 @@ func (s *Server) execNow(
 		return nil, err
 	}
 	if !job.State.Terminal() {
-		r, err := s.partOf(ctx, job, from)
-		if err != nil {
-			return nil, err
-		}
-		return r.Answer(), nil
+		return s.partOf(ctx, job, from).Answer(), nil
 	}
 	return s.outcome(ctx, job, box, from)
 }
