@@ -297,6 +297,7 @@ func TestPlainDeleteBehindAResumeThatFails(t *testing.T) {
 		inner, _ := c.Provider.(*fake.Provider)
 		c.Provider = slowResume{inner, proceed}
 	})
+	r.Scheduler() // a worker that meets the pause before it is written down looks again later
 	box := r.readied()
 	job := r.started(box, &kind.Exec{Command: "fake:sleep 1h"}, jobsrig.Options())
 	r.pauses(box)
@@ -343,6 +344,7 @@ func TestFrozenCommandOfALostSandbox(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.Worker(4)
+	r.Scheduler() // a worker that meets the pause before it is written down looks again later
 	box := r.readied()
 	job := r.started(box, &kind.Exec{Command: "fake:sleep 1h"}, jobsrig.Options())
 	r.pauses(box)

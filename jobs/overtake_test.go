@@ -260,6 +260,7 @@ func TestOldPauseBehindAFrozenCommand(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.Worker(4)
+	r.Scheduler() // a worker that meets the pause before it is written down looks again later
 	box := r.readied()
 	command := r.Exec(box, "fake:input; fake:stdout done")
 	r.Eventually("the command runs", func() bool { return r.Job(command).State == models.Running })
