@@ -147,9 +147,13 @@ func TestOpenJustAfterAResume(t *testing.T) {
 	if err := <-over; err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Pause(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Eventually(t, "a pause, which may be tried again", func() bool {
+		err := p.Pause(t.Context(), id)
+		if err != nil && !providers.AsError(err).Retryable() {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 	if _, err := p.Open(t.Context(), id); !errors.Is(err, providers.ErrPaused) {
 		t.Errorf("after a pause open answers %v", err)
 	}
