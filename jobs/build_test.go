@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"sandyard/dev/jobsrig"
 	"sandyard/jobs"
 	"sandyard/jobs/node"
@@ -23,23 +21,9 @@ import (
 func (r *rig) builder(e *jobsrig.Images, change ...func(*worker.Config)) (*jobsrig.Builder, *worker.Worker) {
 	r.T.Helper()
 	p := &jobsrig.Builder{Provider: fake.New(fake.Options{State: r.State, PerNode: true}), Engine: e}
-	c := worker.Config{
-		Store: r.Store, Redis: r.Redis, Images: []string{"*"}, Provider: p, Engine: rText(e), Slots: 4,
-		Lease: 3 * time.Second, Grace: 5 * time.Second, Webhooks: r.Hooks, Metrics: worker.NewMetrics(prometheus.NewRegistry()), Log: r.Log,
-	}
-	for _, f := range change {
-		f(&c)
-	}
-	w := worker.New(c)
-	r.Must(w.Start(r.T.Context()))
-	r.T.Cleanup(func() {
-		w.Stop(context.Background())
-		r.Must(p.Close())
-	})
-	return p, w
+	own := func(c *worker.Config) { c.Engine, c.Lease = fmt.Sprintf("%p", e), 3*time.Second }
+	return p, r.WorkerWith(p, 4, append([]func(*worker.Config){own}, change...)...)
 }
-
-func rText(e *jobsrig.Images) string { return fmt.Sprintf("%p", e) }
 
 func (r *rig) build(script string) models.Submitted {
 	r.T.Helper()

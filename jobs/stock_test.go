@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"sandyard/dev/jobsrig"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
@@ -45,20 +43,8 @@ func (p *pooled) class(image string) providers.PoolClass {
 func (r *rig) pooledWorker(change ...func(*worker.Config)) (*pooled, *worker.Worker) {
 	r.T.Helper()
 	p := &pooled{Provider: fake.New(fake.Options{State: r.State, PerNode: true})}
-	c := worker.Config{
-		Store: r.Store, Redis: r.Redis, Images: []string{"*"}, Provider: p, Engine: "engine", Slots: 2, Pool: node.PoolSizes{Min: 4, Max: 16},
-		Lease: 3 * time.Second, Grace: 5 * time.Second, Webhooks: r.Hooks, Metrics: worker.NewMetrics(prometheus.NewRegistry()), Log: r.Log,
-	}
-	for _, f := range change {
-		f(&c)
-	}
-	w := worker.New(c)
-	r.Must(w.Start(r.T.Context()))
-	r.T.Cleanup(func() {
-		w.Stop(context.Background())
-		r.Must(p.Close())
-	})
-	return p, w
+	own := func(c *worker.Config) { c.Pool, c.Lease = node.PoolSizes{Min: 4, Max: 16}, 3*time.Second }
+	return p, r.WorkerWith(p, 2, append([]func(*worker.Config){own}, change...)...)
 }
 
 func TestPoolIsDividedAmongTheWorkersOfAnEngine(t *testing.T) {

@@ -152,7 +152,7 @@ func notFound(err error) error {
 	return err
 }
 
-// affected is the error of a statement; none where it has touched no row.
+// affected is the error of a statement, or none where it has touched no row, such as ErrNotFound.
 func affected(res *gorm.DB, none error) error {
 	if res.Error == nil && res.RowsAffected == 0 {
 		return none

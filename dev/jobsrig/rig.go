@@ -23,6 +23,7 @@ import (
 	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/netguard"
+	"sandyard/providers"
 	"sandyard/providers/fake"
 )
 
@@ -120,7 +121,12 @@ func (r *Rig) Worker(slots int, change ...func(*worker.Config)) *worker.Worker {
 // WorkerOn starts a worker on some backend, which is an engine of its own unless change says otherwise.
 func (r *Rig) WorkerOn(state *fake.State, slots int, change ...func(*worker.Config)) *worker.Worker {
 	r.T.Helper()
-	p := fake.New(fake.Options{State: state, PerNode: true})
+	return r.WorkerWith(fake.New(fake.Options{State: state, PerNode: true}), slots, change...)
+}
+
+// WorkerWith starts a worker with a provider of its own.
+func (r *Rig) WorkerWith(p providers.Provider, slots int, change ...func(*worker.Config)) *worker.Worker {
+	r.T.Helper()
 	c := worker.Config{
 		Store: r.Store, Redis: r.Redis, Images: []string{"*"}, Provider: p, Engine: "engine", Slots: slots,
 		Lease: 10 * time.Second, Grace: 5 * time.Second, Webhooks: r.Hooks, Metrics: worker.NewMetrics(prometheus.NewRegistry()), Log: r.Log,
