@@ -4,14 +4,14 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/dev/testenv"
+	"sandyard/dev/testdb"
 	"sandyard/models"
 )
 
 // TestActivityNeverGoesBack: a transaction that waited for the sandbox's row began before the one it waited for.
 func TestActivityNeverGoesBack(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	s := openAt(t, dsn, 100)
 	db := database(t, dsn)
 	made := create(t, s, newSandbox())

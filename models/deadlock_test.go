@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"sandyard/dev/testdb"
 	"sandyard/dev/testenv"
 	"sandyard/models"
 )
@@ -14,7 +15,7 @@ import (
 // combination, while jobs with callbacks end.
 func TestSubmissionsNeverDeadlock(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	first := openAt(t, dsn, 100_000)
 	db := database(t, dsn)
 	if _, err := db.ExecContext(t.Context(), "UPDATE tenants SET max_sandboxes = 100000, max_queued = 100000000"); err != nil {

@@ -6,14 +6,14 @@ import (
 	"sync"
 	"testing"
 
-	"sandyard/dev/testenv"
+	"sandyard/dev/testdb"
 	"sandyard/models"
 )
 
 // TestQueueLimitsHoldUnderConcurrency submits many times what a tenant may have waiting.
 func TestQueueLimitsHoldUnderConcurrency(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	first := openAt(t, dsn, 1)
 	db := database(t, dsn)
 	box := create(t, first, newSandbox()).Sandbox

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sandyard/dev/faultproxy"
+	"sandyard/dev/testdb"
 	"sandyard/dev/testenv"
 	"sandyard/models"
 	"sandyard/models/pg"
@@ -16,7 +17,7 @@ import (
 // openWired is open over a connection that can be broken.
 func openWired(t *testing.T, conns int) (*models.Store, *faultproxy.Proxy) {
 	t.Helper()
-	proxy, dsn := faultproxy.Postgres(t, testenv.Database(t))
+	proxy, dsn := faultproxy.Postgres(t, testdb.New(t))
 	s, err := models.Open(t.Context(), dsn, conns, models.Limits{Window: 100})
 	if err != nil {
 		t.Fatal(err)

@@ -5,14 +5,14 @@ import (
 	"slices"
 	"testing"
 
-	"sandyard/dev/testenv"
+	"sandyard/dev/testdb"
 	"sandyard/models"
 )
 
 // TestWhatKeepsFailingRestsLonger: deletes and pauses that fail for good are tried ever more rarely, once an hour in the end.
 func TestWhatKeepsFailingRestsLonger(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	s, ctx := openAt(t, dsn, 100), t.Context()
 	db := database(t, dsn)
 	run := func(statement string, args ...any) {

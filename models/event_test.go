@@ -10,7 +10,7 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver for a look past the store
 
-	"sandyard/dev/testenv"
+	"sandyard/dev/testdb"
 	"sandyard/models"
 )
 
@@ -145,7 +145,7 @@ func TestEventsPageAndBelongToTheirTenant(t *testing.T) {
 
 func TestEventsAreNeverChanged(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	s, err := models.Open(t.Context(), dsn, 4, models.Limits{Window: 10})
 	if err != nil {
 		t.Fatal(err)

@@ -7,14 +7,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sandyard/dev/testenv"
+	"sandyard/dev/testdb"
 	"sandyard/models"
 )
 
 // TestALockedJobCostsNoOtherItsLease: whoever holds a job's row, a heartbeat extends the leases of the others at once.
 func TestALockedJobCostsNoOtherItsLease(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	s := openAt(t, dsn, 100)
 	var held []models.AttemptRef
 	for range 2 {

@@ -6,14 +6,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sandyard/dev/testenv"
+	"sandyard/dev/testdb"
 	"sandyard/models"
 )
 
 // TestKeyThatIsForgottenWhileItIsUsed is taken again: a trigger drops it, as housekeeping may, between the two looks of a submission.
 func TestKeyThatIsForgottenWhileItIsUsed(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	s := openAt(t, dsn, 100)
 	look, err := pgx.Connect(t.Context(), dsn)
 	must(t, err)

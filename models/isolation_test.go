@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/dev/testenv"
+	"sandyard/dev/testdb"
 	"sandyard/models"
 )
 
@@ -98,7 +98,7 @@ func mustEnd(t *testing.T, what string, done <-chan error) {
 // TestALockedRowDelaysItsOwnSandboxAlone holds the rows of a sandbox and a tenant. All others go on.
 func TestALockedRowDelaysItsOwnSandboxAlone(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	s := openAt(t, dsn, 1000)
 	box, next := create(t, s, newSandbox()).Sandbox, create(t, s, newSandbox()).Sandbox
 	other := otherTenant(t, dsn, s, "other")
@@ -129,7 +129,7 @@ func TestALockedRowDelaysItsOwnSandboxAlone(t *testing.T) {
 // TestALockedKeyDelaysItsOwnSubmissionAlone: another process has written an idempotency key and hangs before its commit.
 func TestALockedKeyDelaysItsOwnSubmissionAlone(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	s := openAt(t, dsn, 1000)
 	box, other := create(t, s, newSandbox()).Sandbox, otherTenant(t, dsn, s, "other")
 	db := database(t, dsn)
@@ -157,7 +157,7 @@ func TestALockedKeyDelaysItsOwnSubmissionAlone(t *testing.T) {
 // what is small.
 func TestLargeSubmissionsAreCommittedInParts(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	openAt(t, dsn, 1000)
 	var inserts atomic.Int32
 	s, err := models.Open(t.Context(), dsn, 8, models.Limits{Window: 1000}, func(_ context.Context, statement string, do func() error) error {
@@ -190,7 +190,7 @@ func TestLargeSubmissionsAreCommittedInParts(t *testing.T) {
 // TestSubmitAfterClose is refused, as it may come at a process' end.
 func TestSubmitAfterClose(t *testing.T) {
 	t.Parallel()
-	s, err := models.Open(t.Context(), testenv.Database(t), 2, models.Limits{Window: 10})
+	s, err := models.Open(t.Context(), testdb.New(t), 2, models.Limits{Window: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func TestSubmitAfterClose(t *testing.T) {
 // TestManySandboxesAreLocked has more of them than there are connections: who meets one takes none from the others for long.
 func TestManySandboxesAreLocked(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	s := openAt(t, dsn, 1000)
 	other := otherTenant(t, dsn, s, "other")
 	var waiting []<-chan error

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testdb"
 	"sandyard/dev/testenv"
 	"sandyard/models"
 )
@@ -14,7 +15,7 @@ import (
 // down once a minute at most.
 func TestKeysEnd(t *testing.T) {
 	t.Parallel()
-	s, err := models.Open(t.Context(), testenv.Database(t), 4, models.Limits{Window: 64})
+	s, err := models.Open(t.Context(), testdb.New(t), 4, models.Limits{Window: 64})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sandyard/dev/testenv"
+	"sandyard/dev/testdb"
 	"sandyard/models"
 )
 
@@ -18,7 +18,7 @@ import (
 // the worker's own row is gone, which is forgotten soon after its death.
 func TestAJobGivenBackToAnEndedSandboxEnds(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	s, ctx := openAt(t, dsn, 100), t.Context()
 	look, err := pgx.Connect(ctx, dsn)
 	must(t, err)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sandyard/dev/testenv"
+	"sandyard/dev/testdb"
 	"sandyard/models"
 )
 
@@ -455,7 +455,7 @@ func TestStoreIsTheStateMachine(t *testing.T) {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano() % 1e9)
 	}
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	s := openAt(t, dsn, machineWindow)
 	conn, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"sandyard/dev/testenv"
+	"sandyard/dev/testdb"
 	"sandyard/models"
 )
 
@@ -15,7 +15,7 @@ import (
 func TestPlacingReadsTheSameInEveryFleet(t *testing.T) {
 	t.Parallel()
 	const nodes, boxes, jobs = 100, 50, 64 // per node: sandboxes, running jobs
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	s := openAt(t, dsn+"&application_name=looking", 100)
 	db := database(t, dsn)
 	fill, err := sql.Open("pgx", dsn+"&application_name=looking")

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"sandyard/dev/testenv"
+	"sandyard/dev/testdb"
 	"sandyard/models"
 )
 
@@ -63,7 +63,7 @@ func atOnce(t *testing.T, s *models.Store, n int, limit string, sub func() model
 
 func TestResourcesOfLiveSandboxesAreLimited(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	check := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -121,7 +121,7 @@ func TestResourcesOfLiveSandboxesAreLimited(t *testing.T) {
 // TestUsersHaveLimitsBelowTheTenants: two users and nobody share a tenant, and submit in the same groups.
 func TestUsersHaveLimitsBelowTheTenants(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	s, db := openAt(t, dsn, 1000), database(t, dsn)
 	user := func(name, limits string) string {
 		u, err := s.CreateUser(t.Context(), "default", name, "", models.RoleMember)

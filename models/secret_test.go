@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/dev/testdb"
 	"sandyard/dev/testenv"
 	"sandyard/models"
 )
@@ -86,7 +87,7 @@ func TestTheAccountOfASandboxIsDecidedOnce(t *testing.T) {
 // TestASecretThatIsAKeyStays while the tenant's setting names it or sandboxes live that were made with it.
 func TestASecretThatIsAKeyStays(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	s, ctx := openAt(t, dsn, 100), t.Context()
 	db := database(t, dsn)
 	earlier := func(table, column string) {
@@ -147,7 +148,7 @@ func TestASecretThatIsAKeyStays(t *testing.T) {
 // TestASettingThatChangesMeanwhile: a decision that finds the secret of the setting gone asks for the setting again.
 func TestASettingThatChangesMeanwhile(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	s, ctx := openAt(t, dsn, 100), t.Context()
 	db := database(t, dsn)
 	_, err := s.PutSecret(ctx, "default", "key", []byte("sealed"))
@@ -186,7 +187,7 @@ func TestASettingThatChangesMeanwhile(t *testing.T) {
 // whichever comes first.
 func TestNoAccountWithoutItsSecret(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	s, ctx := openAt(t, dsn, 100), t.Context()
 	db := database(t, dsn)
 	meet := func(first []string, second func(box string) error) (box string, err error) {

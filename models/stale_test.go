@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"sandyard/dev/testdb"
 	"sandyard/dev/testenv"
 	"sandyard/models"
 )
@@ -32,7 +33,7 @@ func TestAJobThatHasEndedChangesNothing(t *testing.T) {
 
 func endsWhileItWaits(t *testing.T, kind string, change func(*models.Store, models.Job) error) {
 	t.Helper()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	s := openAt(t, dsn, 100)
 	out := create(t, s, newSandbox(), kind)
 	first := finish(t, s, out.Dispatch[0], models.SandboxRunning).Dispatch[0].JobID

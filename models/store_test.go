@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"sandyard/dev/testenv"
+	"sandyard/dev/testdb"
 	"sandyard/models"
 )
 
@@ -19,7 +19,7 @@ const lease = 30 * time.Second
 // open returns a migrated store on a database of its own, with the first tenant in it.
 func open(t *testing.T, window int) *models.Store {
 	t.Helper()
-	return openAt(t, testenv.Database(t), window)
+	return openAt(t, testdb.New(t), window)
 }
 
 func openAt(t *testing.T, dsn string, window int) *models.Store {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"sandyard/dev/testenv"
+	"sandyard/dev/testdb"
 	"sandyard/models"
 )
 
@@ -59,7 +59,7 @@ func TestPoolsAreToldWhatTheyNeed(t *testing.T) {
 // TestTheQuotaOfTemplatesCannotBeTakenTwice by who makes them at once: all wait for the tenant's lock.
 func TestTheQuotaOfTemplatesCannotBeTakenTwice(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	s := openAt(t, dsn, 100)
 	put := func(name string) error {
 		_, err := s.PutTemplate(t.Context(), models.Owner{Tenant: "default"}, models.Template{Name: name, Image: "image"})

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"sandyard/dev/testenv"
+	"sandyard/dev/testdb"
 	"sandyard/models"
 	"sandyard/models/pg"
 )
@@ -39,7 +39,7 @@ func (c *trips) of(f func()) []string {
 
 func openCounted(t *testing.T) (*models.Store, *trips) {
 	t.Helper()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	openAt(t, dsn, 100) // brings the schema
 	c := &trips{}
 	s, err := models.Open(t.Context(), dsn, 4, models.Limits{Window: 100}, c.tap)
@@ -162,7 +162,7 @@ func TestWhatFailsWithTheCommitIsUndone(t *testing.T) {
 // TestAMigrationUnderARunningStore adds columns while connections hold statements that were prepared before.
 func TestAMigrationUnderARunningStore(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	s := openAt(t, dsn, 100)
 	db := database(t, dsn)
 	use := func() {

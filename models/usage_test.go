@@ -12,14 +12,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"sandyard/dev/testenv"
+	"sandyard/dev/testdb"
 	"sandyard/models"
 )
 
 // openBeside is open with a way past the store.
 func openBeside(t *testing.T) (*models.Store, *sql.DB) {
 	t.Helper()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	s := openAt(t, dsn, 100)
 	db := database(t, dsn)
 	return s, db

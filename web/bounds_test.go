@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"sandyard/dev/testdb"
 	"sandyard/dev/testenv"
 	"sandyard/models"
 	"sandyard/web"
@@ -186,7 +187,7 @@ func TestUsageOfImpossibleTimes(t *testing.T) {
 func TestUnknownKeysShareLookups(t *testing.T) {
 	t.Parallel()
 	var lookups atomic.Int64
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	r := newRigOn(t, dsn, func(c *web.Config) {
 		c.Store = must(models.Open(t.Context(), dsn, 8, models.Limits{Window: 64}, func(_ context.Context, what string, do func() error) error {
 			if strings.Contains(what, "api_keys") {

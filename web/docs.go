@@ -20,26 +20,15 @@ var docs embed.FS
 const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; img-src 'self' data:; " +
 	"connect-src 'self'; font-src 'self' data:; worker-src blob:; base-uri 'none'; frame-ancestors 'none'"
 
-// addDocs publishes the API's description as it now stands; it comes after every other operation.
+// addDocs publishes the API's description as it stands when it is first asked for; nothing adds operations to it then.
+// A process that nobody asks does not write it, which takes longer than all else of its start.
 func (s *Server) addDocs() error {
-	api := s.v1.Document()
-	document, err := json.Marshal(api)
-	if err != nil {
-		return fmt.Errorf("write the OpenAPI document: %w", err)
-	}
-	yaml, err := api.YAML()
-	if err != nil {
-		return fmt.Errorf("write the OpenAPI document: %w", err)
-	}
+	document := s.v1.Document()
+	s.publish("/openapi.json", "application/json", "no-cache", func() ([]byte, error) { return json.Marshal(document) })
+	s.publish("/openapi.yaml", "application/yaml", "no-cache", document.YAML)
 	for name, d := range s.contracts {
-		raw, err := json.Marshal(d)
-		if err != nil {
-			return fmt.Errorf("write the OpenAPI document of %s: %w", name, err)
-		}
-		s.publish("/openapi/"+name+".json", "application/json", "no-cache", raw)
+		s.publish("/openapi/"+name+".json", "application/json", "no-cache", func() ([]byte, error) { return json.Marshal(d) })
 	}
-	s.publish("/openapi.json", "application/json", "no-cache", document)
-	s.publish("/openapi.yaml", "application/yaml", "no-cache", yaml)
 	for _, file := range []struct{ path, name, media, caching string }{
 		{"/docs", "index.html", fiber.MIMETextHTMLCharsetUTF8, "no-cache"},
 		{"/docs/redoc.standalone.js", "redoc.standalone.js", "text/javascript; charset=utf-8", "max-age=86400"},
@@ -50,7 +39,7 @@ func (s *Server) addDocs() error {
 		if err != nil {
 			return fmt.Errorf("read the page %s: %w", file.path, err)
 		}
-		s.publish(file.path, file.media, file.caching, content)
+		s.publish(file.path, file.media, file.caching, func() ([]byte, error) { return content, nil })
 	}
 	s.app.Get("/", func(c *fiber.Ctx) error { return c.Redirect("/docs", fiber.StatusFound) })
 	s.app.Get("/favicon.ico", func(c *fiber.Ctx) error { // browsers ask for it unasked
@@ -60,18 +49,37 @@ func (s *Server) addDocs() error {
 	return nil
 }
 
-func (s *Server) publish(path, media, caching string, content []byte) {
-	zipped := sync.OnceValue(func() []byte { return gzipOf(content) })
+// publish answers with what write returns, which is called once, at the first request.
+func (s *Server) publish(path, media, caching string, write func() ([]byte, error)) {
+	content := sync.OnceValues(func() ([]byte, error) {
+		raw, err := write()
+		if err != nil {
+			return nil, fmt.Errorf("write %s: %w", path, err)
+		}
+		return raw, nil
+	})
+	zipped := sync.OnceValues(func() ([]byte, error) {
+		raw, err := content()
+		return gzipOf(raw), err
+	})
 	s.app.Get(path, func(c *fiber.Ctx) error {
+		zip := c.Get(fiber.HeaderAcceptEncoding) != "" && c.AcceptsEncodings("gzip") == "gzip"
+		body := content
+		if zip {
+			body = zipped
+		}
+		raw, err := body()
+		if err != nil {
+			return err
+		}
 		c.Set(fiber.HeaderContentType, media)
 		c.Set(fiber.HeaderCacheControl, caching)
 		c.Set(fiber.HeaderContentSecurityPolicy, docsPolicy)
 		c.Set(fiber.HeaderVary, fiber.HeaderAcceptEncoding)
-		if c.Get(fiber.HeaderAcceptEncoding) != "" && c.AcceptsEncodings("gzip") == "gzip" {
+		if zip {
 			c.Set(fiber.HeaderContentEncoding, "gzip")
-			return c.Send(zipped())
 		}
-		return c.Send(content)
+		return c.Send(raw)
 	})
 }
 

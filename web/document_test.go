@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"sandyard/dev/testenv"
+	"sandyard/dev/testdb"
 	"sandyard/models"
 	"sandyard/web"
 )
@@ -113,7 +113,7 @@ func (d *document) want(at string, s map[string]any, any ...string) {
 func TestForeignIDsCostNoQuery(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	r := newRigOn(t, dsn, func(c *web.Config) {
 		c.Store = must(models.Open(t.Context(), dsn, 8, models.Limits{Window: 64}, func(_ context.Context, what string, do func() error) error {
 			if !strings.Contains(what, "api_keys") && !strings.Contains(what, "audit_log") { // refusals share entries

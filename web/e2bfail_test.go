@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sandyard/dev/faultproxy"
+	"sandyard/dev/testdb"
 	"sandyard/dev/testenv"
 	"sandyard/models"
 	"sandyard/providers"
@@ -286,7 +287,7 @@ func TestE2BCreateExpires(t *testing.T) {
 func TestE2BUnknownOutcome(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
-	proxy, dsn := faultproxy.Postgres(t, testenv.Database(t))
+	proxy, dsn := faultproxy.Postgres(t, testdb.New(t))
 	r := newRigOn(t, dsn, hasty(0))
 	var broken atomic.Bool
 	proxy.On(func(c faultproxy.Call) faultproxy.Fault {

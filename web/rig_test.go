@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"sandyard/dev/testdb"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/jobs/queue"
@@ -59,7 +60,7 @@ type rig struct {
 
 func newRig(t testing.TB, change ...func(*web.Config)) *rig {
 	t.Helper()
-	return newRigOn(t, testenv.Database(t), change...)
+	return newRigOn(t, testdb.New(t), change...)
 }
 
 func newRigOn(t testing.TB, dsn string, change ...func(*web.Config)) *rig {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"sandyard/dev/faultproxy"
+	"sandyard/dev/testdb"
 	"sandyard/dev/testenv"
 )
 
@@ -230,7 +231,7 @@ func TestDatabaseDown(t *testing.T) {
 func TestDatabaseBreaksOffASubmission(t *testing.T) {
 	testenv.Long(t, "it takes many seconds")
 	t.Parallel()
-	proxy, dsn := faultproxy.Postgres(t, testenv.Database(t))
+	proxy, dsn := faultproxy.Postgres(t, testdb.New(t))
 	r := newRigOn(t, dsn)
 	var left atomic.Int64
 	var after faultproxy.Fault // of the calls behind the one that broke

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"sandyard/dev/faultproxy"
+	"sandyard/dev/testdb"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
@@ -48,7 +49,7 @@ const Tenant = "default"
 // New is a rig on a database of its own.
 func New(t testing.TB) *Rig {
 	t.Helper()
-	return NewOn(t, testenv.Database(t))
+	return NewOn(t, testdb.New(t))
 }
 
 // NewOn is a rig on an empty database.

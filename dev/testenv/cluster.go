@@ -23,44 +23,57 @@ type cluster struct {
 
 // take returns the name of an empty database that nobody else has.
 func (c *cluster) take(ctx context.Context) (string, error) {
-	if name, ok := c.reuse(); ok {
+	if name, ok := pop(&c.mu, &c.free); ok {
 		return name, nil
 	}
 	name := newName()
 	return name, c.run(ctx, "postgres", "create database "+name+" strategy file_copy")
 }
 
-func (c *cluster) reuse() (string, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.free) == 0 {
-		return "", false
+// giveBack shuts everybody out of the database and empties it.
+func (c *cluster) giveBack(ctx context.Context, name string) error {
+	name, err := c.shut(ctx, name)
+	if err != nil {
+		return err
 	}
-	name := c.free[len(c.free)-1]
-	c.free = c.free[:len(c.free)-1]
-	return name, true
+	return c.empty(ctx, name)
 }
 
-// giveBack shuts everybody out of the database, renames and empties it.
-func (c *cluster) giveBack(ctx context.Context, name string) error {
+// shut ends the connections to a database, undoes its settings and returns its new name, under which nobody has it yet.
+func (c *cluster) shut(ctx context.Context, name string) (string, error) {
 	next := newName()
-	err := c.run(ctx, "postgres",
+	return next, c.run(ctx, "postgres",
 		"alter database "+name+" with allow_connections false",
 		"select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = '"+name+"'",
 		"alter database "+name+" rename to "+next,
 		"alter database "+next+" with allow_connections true",
 		"alter database "+next+" reset all",
 	)
-	if err != nil {
+}
+
+func (c *cluster) empty(ctx context.Context, name string) error {
+	if err := c.run(ctx, name, dropSchemas, "create schema public"); err != nil {
 		return err
 	}
-	if err := c.run(ctx, next, dropSchemas, "create schema public"); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.free = append(c.free, next)
+	push(&c.mu, &c.free, name)
 	return nil
+}
+
+func pop(mu *sync.Mutex, names *[]string) (name string, ok bool) {
+	mu.Lock()
+	defer mu.Unlock()
+	if len(*names) == 0 {
+		return "", false
+	}
+	last := len(*names) - 1
+	name, *names = (*names)[last], (*names)[:last]
+	return name, true
+}
+
+func push(mu *sync.Mutex, names *[]string, name string) {
+	mu.Lock()
+	defer mu.Unlock()
+	*names = append(*names, name)
 }
 
 const dropSchemas = `do $$

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"sandyard/app"
+	"sandyard/dev/testdb"
 	"sandyard/dev/testenv"
 	"sandyard/models"
 	"sandyard/vault"
@@ -107,7 +108,7 @@ func (s *stack) begin() {
 	t.Helper()
 	log := slog.New(slog.NewJSONHandler(s.log, nil))
 	_, socket, _ := testenv.Redis(t)
-	s.dsn = testenv.Database(t)
+	s.dsn = testdb.New(t)
 	common := app.Common{
 		SecretsKey:  vault.NewKey(),
 		DatabaseURL: s.dsn, DatabaseConn: 10, RedisURL: (&url.URL{Scheme: "unix", Path: socket}).String(), Window: 64,

@@ -21,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"sandyard/dev/testdb"
 	"sandyard/dev/testenv"
 	"sandyard/gateway"
 	"sandyard/jobs"
@@ -272,7 +273,7 @@ func newIdleRig(t *testing.T) *rig {
 	t.Cleanup(r.inside.app.Close)
 	t.Cleanup(r.client.CloseIdleConnections)
 	var err error
-	r.dsn = testenv.Database(t)
+	r.dsn = testdb.New(t)
 	r.store, err = models.Open(ctx, r.dsn, 8, models.Limits{Window: 64}, r.asked.tap)
 	check(t, err)
 	t.Cleanup(func() { r.store.Close() })

@@ -1,0 +1,121 @@
+package testenv
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Schema hands out databases as Prepare makes them. Preparing costs far more than emptying, so a database that a test is
+// done with loses its rows, settings and statistics and is handed out again. One whose schema the test changed, or that
+// has grown, is not.
+type Schema struct {
+	// Prepare makes the tables in the empty database at this connection URL. The rows that it writes into a table must
+	// be none that a test changes: they stay.
+	Prepare func(ctx context.Context, dsn string) error
+
+	mu   sync.Mutex
+	free []string
+}
+
+// Database makes a database for the test alone and returns its connection URL, like the function of that name.
+func (s *Schema) Database(t testing.TB) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience())
+	defer cancel()
+	if isBenchmark(t) {
+		dsn := Database(t)
+		if err := s.Prepare(ctx, dsn); err != nil {
+			t.Fatalf("prepare the benchmark's database: %v", err)
+		}
+		return dsn
+	}
+	c, err := shared()
+	if err != nil {
+		t.Fatalf("start the test's PostgreSQL: %v", err)
+	}
+	name, err := s.take(ctx, c)
+	if err != nil {
+		t.Fatalf("make the test's database: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), Patience())
+		defer cancel()
+		if err := s.giveBack(ctx, c, name); err != nil {
+			t.Errorf("clear the test's database: %v", err)
+		}
+	})
+	return c.server.DatabaseDSN(name)
+}
+
+func (s *Schema) take(ctx context.Context, c *cluster) (string, error) {
+	if name, ok := pop(&s.mu, &s.free); ok {
+		return name, nil
+	}
+	name, err := c.take(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := s.Prepare(ctx, c.server.DatabaseDSN(name)); err != nil {
+		return "", err
+	}
+	return name, c.run(ctx, name, watchSchema)
+}
+
+func (s *Schema) giveBack(ctx context.Context, c *cluster, name string) error {
+	name, err := c.shut(ctx, name)
+	if err != nil {
+		return err
+	}
+	again, err := c.usable(ctx, name)
+	if err != nil {
+		return err
+	}
+	if !again {
+		return c.empty(ctx, name)
+	}
+	if err := c.run(ctx, name, deleteRows); err != nil {
+		return err
+	}
+	push(&s.mu, &s.free, name)
+	return nil
+}
+
+// watchSchema has the database count the statements that change its schema, from then on.
+const watchSchema = `
+create schema testenv;
+create table testenv.changes (command text);
+create table testenv.kept as select oid from pg_class where relnamespace = 'public'::regnamespace and relkind = 'r' and pg_relation_size(oid) > 0;
+create function testenv.note() returns event_trigger language plpgsql as $$
+begin
+	insert into testenv.changes values (tg_tag);
+end $$;
+create event trigger testenv on ddl_command_end execute function testenv.note()`
+
+// usable says whether the schema is as Prepare made it, and the tables, with the rows that they held before, are small.
+func (c *cluster) usable(ctx context.Context, database string) (yes bool, err error) {
+	conn, err := pgx.Connect(ctx, c.server.DatabaseDSN(database))
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close(ctx)
+	err = conn.QueryRow(ctx, `select not exists (select from testenv.changes) and sum(pg_relation_size(oid)) < 1 << 20
+		from pg_class where relnamespace = 'public'::regnamespace and relkind = 'r'`).Scan(&yes)
+	return yes, err
+}
+
+// deleteRows leaves alone what Prepare wrote, such as the migrations' own list. It runs no trigger, so none forbids it, and
+// tables need no order. To truncate them makes files anew for each table and index, which takes ten times as long.
+const deleteRows = `do $$
+declare filled regclass;
+begin
+	set local session_replication_role = replica;
+	for filled in select oid from pg_class where relnamespace = 'public'::regnamespace and relkind = 'r'
+		and pg_relation_size(oid) > 0 and oid not in (select oid from testenv.kept) loop
+		execute 'delete from ' || filled;
+	end loop;
+	perform setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false) from pg_sequences where last_value is not null;
+	delete from pg_statistic where starelid in (select oid from pg_class where relnamespace = 'public'::regnamespace);
+end $$`
