@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sandyard/dev/jobsrig"
+	"sandyard/dev/testdb"
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
@@ -24,7 +25,9 @@ func TestTheDatabasesClockRules(t *testing.T) {
 	for name, by := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRigOn(t, testenv.Skewed(t, by))
+			dsn := testenv.Skewed(t, by)
+			testdb.Migrate(t, dsn)
+			r := newRigOn(t, dsn)
 			r.Scheduler()
 			r.Worker(8, func(c *worker.Config) { c.Lease = 5 * time.Second })
 			if off := r.Store.Ahead(t.Context()) - by; off.Abs() > time.Minute {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"testing"
 
+	"sandyard/dev/testdb"
 	"sandyard/dev/testenv"
 	"sandyard/models"
 )
@@ -22,7 +23,7 @@ func backlog(t *testing.T, db *sql.DB, box string, n int) {
 // each end, under the sandbox's lock.
 func TestAnOrderedJobPassesABacklogOfParallelOnes(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.Fresh(t)
 	s := openAt(t, dsn, 100)
 	db := database(t, dsn)
 	exec(t, db, "UPDATE tenants SET max_queued = 1000000")
@@ -69,7 +70,7 @@ func TestAnOrderedJobPassesABacklogOfParallelOnes(t *testing.T) {
 func TestTheEndOfALongQueue(t *testing.T) {
 	testenv.Long(t, "it needs many rows")
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.Fresh(t)
 	s := openAt(t, dsn, 1)
 	db := database(t, dsn)
 	exec(t, db, "UPDATE tenants SET max_queued = 1000000")

@@ -2,7 +2,6 @@ package models_test
 
 import (
 	"errors"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -28,9 +27,6 @@ func openWired(t *testing.T, conns int) (*models.Store, *faultproxy.Proxy) {
 			t.Error(err)
 		}
 	})
-	if err := s.Migrate(t.Context(), slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
 	if _, err := s.Bootstrap(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package models_test
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -151,9 +150,6 @@ func TestEventsAreNeverChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := s.Migrate(t.Context(), slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
 	if _, err := s.Bootstrap(t.Context()); err != nil {
 		t.Fatal(err)
 	}

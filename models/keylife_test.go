@@ -2,7 +2,6 @@ package models_test
 
 import (
 	"errors"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -20,7 +19,7 @@ func TestKeysEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := errors.Join(s.Migrate(t.Context(), slog.New(slog.DiscardHandler)), s.BootstrapWith(t.Context(), nil)); err != nil {
+	if err := s.BootstrapWith(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	made := map[string]string{}

@@ -5,13 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"sandyard/dev/testenv"
+	"sandyard/dev/testdb"
 )
 
 // TestRowsOfRenamedKinds: rows that an older version has written are found under the new names of their kinds.
 func TestRowsOfRenamedKinds(t *testing.T) {
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.New(t)
 	s := openAt(t, dsn, 100)
 	box := running(t, s)
 	db := database(t, dsn)

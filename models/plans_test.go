@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testdb"
 	"sandyard/dev/testenv"
 	"sandyard/models"
 )
@@ -109,7 +110,7 @@ func awaitStatistics(t *testing.T, db *sql.DB) {
 func TestLoopsReadNoWholeTables(t *testing.T) {
 	testenv.Long(t, "it needs many rows")
 	t.Parallel()
-	dsn := testenv.Database(t)
+	dsn := testdb.Fresh(t)
 	openAt(t, dsn, 100)
 	db := database(t, dsn)
 	fill, err := sql.Open("pgx", dsn+"&application_name=looking") // gone, and what it read counted, before the first count

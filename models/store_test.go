@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -33,9 +32,6 @@ func openAt(t *testing.T, dsn string, window int) *models.Store {
 			t.Error(err)
 		}
 	})
-	if err := s.Migrate(t.Context(), slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
 	if key, err := s.Bootstrap(t.Context()); err != nil || key == "" {
 		t.Fatalf("bootstrap: key %q, %v", key, err)
 	}

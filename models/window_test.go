@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"sandyard/dev/testenv"
+	"sandyard/dev/testdb"
 	"sandyard/models"
 )
 
@@ -87,7 +87,7 @@ func TestLanesOfGoAndSQLAgree(t *testing.T) {
 
 func migrated(t *testing.T) string {
 	t.Helper()
-	dsn := testenv.Database(t)
+	dsn := testdb.Fresh(t)
 	openAt(t, dsn, 100)
 	return dsn
 }
@@ -102,7 +102,7 @@ func TestABacklogCostsADispatchNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dsn := testenv.Database(t)
+			dsn := testdb.Fresh(t)
 			// What fills the tables has gone before the first count: PostgreSQL counts late what a connection has read.
 			s := openAt(t, dsn+"&application_name=looking", c.window)
 			box := running(t, s)

@@ -35,14 +35,28 @@ silence=40m
 flags+=(-timeout=40m)
 [ "${LONG:-0}" = 1 ] || { silence=5m && flags+=(-short); }
 
+# One tenant's walk and the clients of others wait more than they compute, and run beside the rest.
+beside=$(mktemp)
+(
+	echo "test: one tenant walks over all that is another's"
+	ONLY=foreign-ids scripts/attack.sh
+	echo "test: the clients of E2B, Daytona and MCP; make e2b runs all of them, and the providers over a vendor's API"
+	scripts/e2b.sh -run '^Test(Node|Python|Daytona|MCP|ContractsAreHeldTo)$'
+) >"$beside" 2>&1 &
+walk=$!
+
 again=$(mktemp) events=$(mktemp) watcher=$(mktemp -d)/silence
 go build -o "$watcher" ./tests/silence
 "$watcher" -after $silence "$events" &
+silent=$!
 status=0
 "$GOTESTSUM" --format=pkgname-and-test-fails --format-icons=text --format-hide-empty-pkg --packages=./... --rerun-fails=1 --rerun-fails-max-failures=3 \
 	--rerun-fails-run-root-test --rerun-fails-report="$again" --jsonfile="$events" -- "${flags[@]}" || status=$?
-kill %1
-[ $status = 0 ] || exit $status
+kill $silent
+if [ $status != 0 ]; then
+	kill $walk
+	exit $status
+fi
 
 # failed lists the packages that failed; with -v, those in which a test did not fail but something else.
 failed() { grep '"Action":"fail"' "$events" | grep "$@" '"Test":' | sed 's/.*"Package":"\([^"]*\)".*/\1/' | sort -u; }
@@ -55,10 +69,9 @@ for package in $flaky; do
 	go test "${flags[@]}" -timeout=10m "$package" # nobody watches this one
 done
 
-echo "test: one tenant walks over all that is another's"
-ONLY=foreign-ids scripts/attack.sh
-echo "test: the clients of E2B, Daytona and MCP; make e2b runs all of them, and the providers over a vendor's API"
-scripts/e2b.sh -run '^Test(Node|Python|Daytona|MCP|ContractsAreHeldTo)$'
+wait $walk || status=$?
+cat "$beside"
+[ $status = 0 ] || exit $status
 sed -n '/: 0 runs/d; s/^\([^ :]*\):.*/flaky: \1/p' "$again"
 [ -z "$flaky" ] || printf 'flaky: %s\n' $flaky
-rm -r "$again" "$events" "${watcher%/*}"
+rm -r "$again" "$events" "$beside" "${watcher%/*}"

@@ -74,7 +74,6 @@ func newRigOn(t testing.TB, dsn string, change ...func(*web.Config)) *rig {
 	log := slog.New(slog.NewJSONHandler(r.log, nil))
 	r.store = must(models.Open(ctx, r.dsn, 8, models.Limits{Window: 64}))(t)
 	t.Cleanup(func() { r.store.Close() })
-	check(t, r.store.Migrate(ctx, log))
 	r.key = must(r.store.Bootstrap(ctx))(t)
 	r.queue = queue.NewQueue(r.rdb, log)
 	r.queue.Wait(testenv.Patience())

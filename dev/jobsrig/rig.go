@@ -52,7 +52,7 @@ func New(t testing.TB) *Rig {
 	return NewOn(t, testdb.New(t))
 }
 
-// NewOn is a rig on an empty database.
+// NewOn is a rig on a migrated database.
 func NewOn(t testing.TB, dsn string) *Rig {
 	t.Helper()
 	network, addr, db := testenv.Redis(t)
@@ -64,7 +64,6 @@ func NewOn(t testing.TB, dsn string) *Rig {
 	var err error
 	r.Store, err = models.Open(t.Context(), r.DSN, 16, models.Limits{Window: 64})
 	r.Must(err)
-	r.Must(r.Store.Migrate(t.Context(), r.Log))
 	_, err = r.Store.Bootstrap(t.Context())
 	r.Must(err)
 	r.Queue = queue.NewQueue(r.RDB, r.Log)

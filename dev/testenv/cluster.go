@@ -19,6 +19,9 @@ type cluster struct {
 
 	mu   sync.Mutex
 	free []string
+
+	adminMu sync.Mutex
+	admin   *pgx.Conn // for what is no statement within one of the databases
 }
 
 // take returns the name of an empty database that nobody else has.
@@ -42,7 +45,7 @@ func (c *cluster) giveBack(ctx context.Context, name string) error {
 // shut ends the connections to a database, undoes its settings and returns its new name, under which nobody has it yet.
 func (c *cluster) shut(ctx context.Context, name string) (string, error) {
 	next := newName()
-	return next, c.run(ctx, "postgres",
+	return next, c.manage(ctx,
 		"alter database "+name+" with allow_connections false",
 		"select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = '"+name+"'",
 		"alter database "+name+" rename to "+next,
@@ -84,12 +87,30 @@ begin
 	end loop;
 end $$`
 
+// manage executes statements about databases, on a connection that is kept.
+func (c *cluster) manage(ctx context.Context, statements ...string) error {
+	c.adminMu.Lock()
+	defer c.adminMu.Unlock()
+	if c.admin == nil || c.admin.IsClosed() {
+		conn, err := pgx.Connect(ctx, c.server.DatabaseDSN("postgres"))
+		if err != nil {
+			return fmt.Errorf("connect to PostgreSQL: %w", err)
+		}
+		c.admin = conn
+	}
+	return execute(ctx, c.admin, statements)
+}
+
 func (c *cluster) run(ctx context.Context, database string, statements ...string) error {
 	conn, err := pgx.Connect(ctx, c.server.DatabaseDSN(database))
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", database, err)
 	}
 	defer conn.Close(ctx)
+	return execute(ctx, conn, statements)
+}
+
+func execute(ctx context.Context, conn *pgx.Conn, statements []string) error {
 	for _, statement := range statements {
 		if _, err := conn.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("%s: %w", statement, err)

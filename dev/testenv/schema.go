@@ -69,15 +69,12 @@ func (s *Schema) giveBack(ctx context.Context, c *cluster, name string) error {
 	if err != nil {
 		return err
 	}
-	again, err := c.usable(ctx, name)
+	again, err := c.deleteRows(ctx, name)
 	if err != nil {
 		return err
 	}
 	if !again {
 		return c.empty(ctx, name)
-	}
-	if err := c.run(ctx, name, deleteRows); err != nil {
-		return err
 	}
 	push(&s.mu, &s.free, name)
 	return nil
@@ -94,16 +91,20 @@ begin
 end $$;
 create event trigger testenv on ddl_command_end execute function testenv.note()`
 
-// usable says whether the schema is as Prepare made it, and the tables, with the rows that they held before, are small.
-func (c *cluster) usable(ctx context.Context, database string) (yes bool, err error) {
+// deleteRows empties the tables and answers true if their schema is as Prepare made it and they, with the rows that were
+// in them before, are small.
+func (c *cluster) deleteRows(ctx context.Context, database string) (again bool, err error) {
 	conn, err := pgx.Connect(ctx, c.server.DatabaseDSN(database))
 	if err != nil {
 		return false, err
 	}
 	defer conn.Close(ctx)
 	err = conn.QueryRow(ctx, `select not exists (select from testenv.changes) and sum(pg_relation_size(oid)) < 1 << 20
-		from pg_class where relnamespace = 'public'::regnamespace and relkind = 'r'`).Scan(&yes)
-	return yes, err
+		from pg_class where relnamespace = 'public'::regnamespace and relkind = 'r'`).Scan(&again)
+	if err == nil && again {
+		_, err = conn.Exec(ctx, deleteRows)
+	}
+	return again, err
 }
 
 // deleteRows leaves alone what Prepare wrote, such as the migrations' own list. It runs no trigger, so none forbids it, and

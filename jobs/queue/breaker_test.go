@@ -24,7 +24,10 @@ func TestEndsOfManyJobsAreOnePipeline(t *testing.T) {
 	calls := &callCounter{}
 	rdb := NewRedis(&redis.Options{Network: network, Addr: addr, DB: db}, calls)
 	t.Cleanup(func() { _ = rdb.Close() })
-	q := NewQueue(rdb, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	patient, q := NewQueue(rdb, log), NewQueue(rdb, log)
+	patient.Wait(testenv.Patience())
+	t.Cleanup(patient.Close)
 	t.Cleanup(q.Close)
 	f := models.FinishEffects{}
 	for i := range 10_000 {
@@ -36,12 +39,14 @@ func TestEndsOfManyJobsAreOnePipeline(t *testing.T) {
 	if _, err := sub.Receive(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	q.Announce(t.Context(), f.Ended...)
+	patient.Announce(t.Context(), f.Ended...)
 	if n := calls.pipelines.Load(); n > 20 {
 		t.Errorf("%d trips to Redis", n)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience())
+	defer cancel()
 	for range f.Ended {
-		if _, err := sub.ReceiveMessage(t.Context()); err != nil {
+		if _, err := sub.ReceiveMessage(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}

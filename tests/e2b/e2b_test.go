@@ -117,7 +117,6 @@ func (s *stack) begin() {
 	check(t, err)
 	t.Cleanup(func() { parts.Close(log) })
 	s.store = parts.Store
-	check(t, s.store.Migrate(t.Context(), log))
 	_, err = parts.Store.Bootstrap(t.Context())
 	check(t, err)
 	s.key, err = parts.Store.CreateE2BKey(t.Context(), "default", "suite", []string{models.ScopeSandboxes})

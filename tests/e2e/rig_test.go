@@ -16,6 +16,7 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/client"
 
+	"sandyard/dev/testdb"
 	"sandyard/dev/testenv"
 )
 
@@ -37,8 +38,7 @@ type rig struct {
 	address   string // of the API
 }
 
-// newRig migrates an empty database and starts one of each program. Settings (name, value, …) are added to their
-// environment.
+// newRig starts one of each program. Settings (name, value, …) are added to their environment.
 func newRig(t *testing.T, settings ...string) *rig {
 	t.Helper()
 	r := prepare(t, settings...)
@@ -66,7 +66,7 @@ func prepare(t *testing.T, settings ...string) *rig {
 	r.engine = newEngine(t, r.settings["DOCKER_HOST"], strings.TrimPrefix(templates, "python="))
 	r.settings["SANDYARD_FLEET"] = cmp.Or(r.settings["SANDYARD_FLEET"], r.engine.fleet)
 	if r.settings["DATABASE_URL"] == "" {
-		r.settings["DATABASE_URL"] = testenv.Database(t)
+		r.settings["DATABASE_URL"] = testdb.New(t)
 	}
 	if r.settings["REDIS_URL"] == "" {
 		_, addr, _ := testenv.Redis(t)
@@ -80,7 +80,8 @@ func prepare(t *testing.T, settings ...string) *rig {
 	return r
 }
 
-// startAll migrates the database and starts the processes; the first start writes the first key.
+// startAll migrates the database, in which nothing is left to do for most tests, and starts the processes; the first
+// start writes the first key.
 func (r *rig) startAll() {
 	r.t.Helper()
 	migrate := startProcess(r.t, "", r.env(), "sandyard", "migrate")

@@ -277,7 +277,6 @@ func newIdleRig(t *testing.T) *rig {
 	r.store, err = models.Open(ctx, r.dsn, 8, models.Limits{Window: 64}, r.asked.tap)
 	check(t, err)
 	t.Cleanup(func() { r.store.Close() })
-	check(t, r.store.Migrate(ctx, log))
 	_, err = r.store.Bootstrap(ctx)
 	check(t, err)
 	r.log = log
