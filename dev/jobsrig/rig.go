@@ -62,7 +62,7 @@ func NewOn(t testing.TB, dsn string) *Rig {
 	}
 	r.RDB = queue.NewRedis(r.Redis)
 	var err error
-	r.Store, err = models.Open(t.Context(), r.DSN, 16, models.Limits{Window: 64})
+	r.Store, err = models.Open(t.Context(), r.DSN, 8, models.Limits{Window: 64})
 	r.Must(err)
 	_, err = r.Store.Bootstrap(t.Context())
 	r.Must(err)

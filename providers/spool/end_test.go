@@ -219,14 +219,7 @@ func TestAReusedProcessIDIsNotTheKeeper(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	cmd := providers.Command{Name: name(t), Shell: "printf x >>once"}
-	dir := spoolDir(cmd.Name)
-	if err := os.MkdirAll(filepath.Join(dir, "run"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	keeper := strconv.Itoa(os.Getpid()) + " 1 1\n"
-	if err := os.WriteFile(filepath.Join(dir, "run", "keeper"), []byte(keeper), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	leave(t, cmd.Name, map[string]string{"life": "another", "keeper": strconv.Itoa(os.Getpid()) + " 1 1"})
 	res := b.run(t, cmd)
 	if res.ExitCode != 137 || res.Signal != "SIGKILL" || b.has("once")() {
 		t.Errorf("got %+v", res)
@@ -238,15 +231,46 @@ func TestACommandThatAnotherMachineRan(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
 	cmd := providers.Command{Name: name(t), Shell: "echo again"}
-	if err := os.MkdirAll(filepath.Join(spoolDir(cmd.Name), "run"), 0o700); err != nil {
-		t.Fatal(err)
-	}
 	const keeper = "4194304 1 99999999999" // no process has this number
-	if err := os.WriteFile(filepath.Join(spoolDir(cmd.Name), "run", "keeper"), []byte(keeper+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	leave(t, cmd.Name, map[string]string{"life": "another", "keeper": keeper})
 	if res := b.run(t, cmd); res.ExitCode != 137 || len(res.Stdout) != 0 {
 		t.Errorf("got %+v", res)
+	}
+}
+
+// TestAKeeperThatHasSaidNothing may be killed, or slow. That a restart has ended its command is more than is known.
+func TestAKeeperThatHasSaidNothing(t *testing.T) {
+	t.Parallel()
+	for how, files := range map[string]map[string]string{
+		"it has its directory": {},
+		"it writes its life":   {"life": ""},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t)
+			cmd := providers.Command{Name: name(t), Shell: "printf x >>once"}
+			leave(t, cmd.Name, files)
+			if res, err := b.Run(t.Context(), cmd); !isLost(err) || b.has("once")() {
+				t.Errorf("got %+v, %v", res, err)
+			}
+		})
+	}
+}
+
+// leave makes the directory of a command's first try with files of one line; an empty one has none.
+func leave(t *testing.T, command string, files map[string]string) {
+	t.Helper()
+	dir := filepath.Join(spoolDir(command), "run")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, line := range files {
+		if line != "" {
+			line += "\n"
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(line), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -154,7 +154,8 @@ settle() {
 	sy_then=
 	{ read -r sy_then <"$sy_run/life"; } 2>/dev/null
 	life
-	if [ "$sy_why" = lost ] && [ "$sy_then" != "$sy_life" ]; then sy_why=restart; fi
+	# Where it has not written its life, either, it may yet begin, on a busy machine.
+	if [ "$sy_why" = lost ] && [ -n "$sy_then" ] && [ "$sy_then" != "$sy_life" ]; then sy_why=restart; fi
 	size "$sy_dir/out"
 	sy_out=$sy_size
 	size "$sy_dir/err"
