@@ -69,6 +69,28 @@ func TestNothingSurvivesATimeout(t *testing.T) {
 	}
 }
 
+// TestAProcessThatVanishesHidesNoOther: GNU's sed ends at a file of /proc whose process ends while it is read. This one
+// does so at the first.
+func TestAProcessThatVanishesHidesNoOther(t *testing.T) {
+	t.Parallel()
+	own, err := exec.LookPath("sed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	sed := "#!/bin/sh\ncase \"$*\" in */proc/*) exit 4 ;; esac\nexec " + own + " \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(bin, "sed"), []byte(sed), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b, long := newBox(t, "PATH="+bin+":"+os.Getenv("PATH")), unlike()
+	if res := b.run(t, providers.Command{Shell: "env -i " + long, Timeout: 700 * time.Millisecond}); !res.TimedOut {
+		t.Errorf("got %+v", res)
+	}
+	if left := alive(t, long); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
 // TestTheNextCallKeepsTheTime leaves a command alone, whose timeout has passed when somebody comes back.
 func TestTheNextCallKeepsTheTime(t *testing.T) {
 	t.Parallel()

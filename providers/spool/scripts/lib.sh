@@ -82,7 +82,8 @@ marked() {
 }
 
 # tree: the processes of the command: those that carry its mark or have its output open, those of its session, and all
-# that these have started. The keeper and its readers are a session of their own.
+# that these have started. The keeper and its readers are a session of their own. Of processes that vanish while they are
+# read cat goes on with the next one; GNU's sed would end.
 tree() {
 	sy_leader=
 	{ read -r sy_leader <"$sy_run/leader"; } 2>/dev/null
@@ -93,7 +94,7 @@ tree() {
 		ls -l /proc/[0-9]*/fd | awk -v dir="-> $sy_dir/run/" '
 			/^\/proc\// { at = $1 }
 			index($0, dir) && /\/(out|err)\.pipe$/ { print "M", at }'
-		sed 's/^/S /' /proc/[0-9]*/stat
+		cat /proc/[0-9]*/stat | sed 's/^/S /'
 	} 2>/dev/null | awk -v leader="$sy_leader" -v kept="$sy_kept" -v self="$$" '
 		$1 == "M" { split($2, part, "/"); mark[part[3]] = 1 }
 		$1 == "S" {
