@@ -53,7 +53,7 @@ silent=$!
 status=0
 "$GOTESTSUM" --format=pkgname-and-test-fails --format-icons=text --format-hide-empty-pkg --packages=./... --rerun-fails=1 --rerun-fails-max-failures=3 \
 	--rerun-fails-run-root-test --rerun-fails-report="$again" --jsonfile="$events" -- "${flags[@]}" || status=$?
-kill $silent
+kill $silent && wait $silent || true
 if [ $status != 0 ]; then
 	kill $walk
 	exit $status

@@ -1,11 +1,13 @@
 // Command silence ends test binaries that hang. It follows the events of `go test -json` in a file. A package that has
 // begun and says nothing for as long as -after gets SIGQUIT: its binary prints the stacks of its goroutines and ends.
+// Silence prints them, too: go test takes them for the output of some test, which need not be one that fails.
 // A busy machine makes tests slow, not silent.
 //
 //	silence -after 5m FILE
 //
 // It runs in the module's directory. The binaries that it means run in their package's directory and have its own
-// TMPDIR, which must be set. Those of another run are left alone. It ends with its parent.
+// TMPDIR, which must be set. Those of another run are left alone. It ends with its parent, or at SIGTERM, when it has read
+// all that the file holds.
 package main
 
 import (
@@ -17,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -28,7 +31,9 @@ import (
 func main() {
 	after := flag.Duration("after", 5*time.Minute, "how long a package may say nothing")
 	flag.Parse()
-	if err := watch(flag.Arg(0), *after); err != nil {
+	over := make(chan os.Signal, 1)
+	signal.Notify(over, syscall.SIGTERM)
+	if err := watch(flag.Arg(0), *after, over); err != nil {
 		fmt.Fprintln(os.Stderr, "silence:", err)
 		os.Exit(1)
 	}
@@ -36,20 +41,23 @@ func main() {
 
 // event is what is read of one of go test -json.
 type event struct {
-	Action, Package, Test string
+	Action, Package, Test, Output string
+}
+
+func parse(line []byte) (e event, ok bool) {
+	return e, json.Unmarshal(line, &e) == nil && e.Package != ""
+}
+
+func (e event) ends() bool {
+	return e.Test == "" && (e.Action == "pass" || e.Action == "fail" || e.Action == "skip")
 }
 
 // packages are those that run, with the moments of their last events.
 type packages map[string]time.Time
 
-// note takes in one line.
-func (p packages) note(line []byte, now time.Time) {
-	var e event
-	if json.Unmarshal(line, &e) != nil || e.Package == "" {
-		return
-	}
-	over := e.Test == "" && (e.Action == "pass" || e.Action == "fail" || e.Action == "skip")
-	if over {
+// note takes in one event.
+func (p packages) note(e event, now time.Time) {
+	if e.ends() {
 		delete(p, e.Package)
 		return
 	}
@@ -66,7 +74,8 @@ func (p packages) silent(since time.Time) (list []string) {
 	return list
 }
 
-func watch(file string, after time.Duration) error {
+// watch follows the file until over.
+func watch(file string, after time.Duration, over <-chan os.Signal) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return err
@@ -76,10 +85,11 @@ func watch(file string, after time.Duration) error {
 	if err != nil {
 		return err
 	}
-	running, lines, rest := packages{}, bufio.NewReader(f), []byte(nil)
+	running, hung := packages{}, map[string]bool{}
+	lines, rest := bufio.NewReader(f), []byte(nil)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for parent := os.Getppid(); os.Getppid() == parent; <-tick.C {
+	for parent, last := os.Getppid(), false; ; {
 		for {
 			part, err := lines.ReadBytes('\n')
 			rest = append(rest, part...)
@@ -89,16 +99,30 @@ func watch(file string, after time.Duration) error {
 			if err != nil {
 				return err
 			}
-			running.note(rest, time.Now())
+			if e, ok := parse(rest); ok && hung[e.Package] {
+				fmt.Fprint(os.Stderr, e.Output)
+				hung[e.Package] = !e.ends()
+			} else if ok {
+				running.note(e, time.Now())
+			}
 			rest = rest[:0]
+		}
+		if last {
+			return nil
 		}
 		for _, name := range running.silent(time.Now().Add(-after)) {
 			delete(running, name)
+			hung[name] = true
 			_, below, _ := strings.Cut(name, "/") // the module's name is the first element
 			quit(name, filepath.Join(root, below), after)
 		}
+		select {
+		case <-tick.C:
+			last = os.Getppid() != parent
+		case <-over:
+			last = true
+		}
 	}
-	return nil
 }
 
 // quit sends SIGQUIT to the binary of a package in dir.
