@@ -37,7 +37,7 @@ func outsiders(t *testing.T, s *fixture.Suite) {
 		}
 	}
 	asks("at first", r)
-	if p, ok := r.Worker.(providers.Pauser); ok && s.Caps.PauseMemory != providers.Unsupported {
+	if p, ok := fixture.Pauser(r.Worker); ok && s.Caps.PauseMemory != providers.Unsupported {
 		if err := errors.Join(p.Pause(fixture.Within(t), r.ID), p.Resume(fixture.Within(t), r.ID)); err != nil {
 			t.Fatal(err)
 		}

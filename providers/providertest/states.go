@@ -48,7 +48,7 @@ func pause(t *testing.T, s *fixture.Suite) {
 
 func pauser(t *testing.T, p providers.Provider) providers.Pauser {
 	t.Helper()
-	pauser, ok := p.(providers.Pauser)
+	pauser, ok := fixture.Pauser(p)
 	if !ok {
 		t.Fatal("the provider declares pause and does not implement it")
 	}
@@ -117,7 +117,7 @@ func gone(t *testing.T, s *fixture.Suite) {
 		if _, err := worker.Open(fixture.Within(t), r.ID); !errors.Is(err, providers.ErrNotFound) {
 			t.Errorf("worker %s: open answers %v", name, err)
 		}
-		if p, ok := worker.(providers.Pauser); ok {
+		if p, ok := fixture.Pauser(worker); ok {
 			fixture.WantClass(t, p.Pause(fixture.Within(t), r.ID), providers.NotFound)
 			fixture.WantClass(t, p.Resume(fixture.Within(t), r.ID), providers.NotFound)
 		}

@@ -11,11 +11,14 @@ import (
 	"net/http"
 	"strconv"
 	"testing"
+
+	"sandyard/dev/testenv"
 )
 
 // TestDaytonasLargeFiles sends a file through Daytona's contract and back. The API's memory, as the kernel has seen it
 // at most, does not grow with the file.
 func TestDaytonasLargeFiles(t *testing.T) {
+	testenv.Long(t, "it measures memory")
 	t.Parallel()
 	const size, most = 100 << 20, 100 << 20
 	r := newRig(t)

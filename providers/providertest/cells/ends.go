@@ -237,7 +237,7 @@ func hungryCell(t *testing.T, s *fixture.Suite) {
 // pausedCell checks that a cell goes on after a pause.
 func pausedCell(t *testing.T, s *fixture.Suite) {
 	n := newNotebook(t, s)
-	pauser, ok := n.room.Worker.(providers.Pauser)
+	pauser, ok := fixture.Pauser(n.room.Worker)
 	if !ok {
 		t.Skip("skipped: the provider cannot pause")
 	}
