@@ -46,14 +46,12 @@ beside=$(mktemp)
 ) >"$beside" 2>&1 &
 walk=$!
 
-# The slow ones first, so that none of them is alone at the end.
-packages="./jobs ./models ./tests/e2e ./web ./providers/docker ./..."
 again=$(mktemp) events=$(mktemp) watcher=$(mktemp -d)/silence
 go build -o "$watcher" ./tests/silence
 "$watcher" -after $silence "$events" &
 silent=$!
 status=0
-"$GOTESTSUM" --format=pkgname-and-test-fails --format-icons=text --format-hide-empty-pkg --packages="$packages" --rerun-fails=1 --rerun-fails-max-failures=3 \
+"$GOTESTSUM" --format=pkgname-and-test-fails --format-icons=text --format-hide-empty-pkg --packages=./... --rerun-fails=1 --rerun-fails-max-failures=3 \
 	--rerun-fails-run-root-test --rerun-fails-report="$again" --jsonfile="$events" -- "${flags[@]}" || status=$?
 kill $silent && wait $silent || true
 if [ $status != 0 ]; then
