@@ -6,9 +6,9 @@ GOTESTSUM_VERSION   := v1.13.0
 
 # All targets compile alike: what one has compiled the others find in Go's cache. The race detector needs more.
 export CGO_ENABLED := 0
-export GOFLAGS     := $(strip $(GOFLAGS) -trimpath -buildvcs=false)
+export GOFLAGS     := $(strip $(shell go env GOFLAGS 2>/dev/null) -trimpath -buildvcs=false)
 
-BUILD       := -buildvcs=false -trimpath -ldflags '-s -w'
+BUILD       := -ldflags '-s -w'
 PROGRAMS    := ./cmd/api ./cmd/worker ./cmd/scheduler ./cmd/guest ./cmd/sandbox-shim ./cmd/sandyard
 # Tools are kept under their version and that of the Go that built them.
 TOOLS       := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandyard/tools/$(shell go env GOVERSION 2>/dev/null)
@@ -36,8 +36,8 @@ setup: ## Install what is missing on this machine (Debian packages, as root or t
 
 build: ## Build the static programs into bin/
 	@echo "build: compiling into bin/ (some minutes the first time, seconds later)"
-	@CGO_ENABLED=0 go build $(BUILD) -o bin/ $(PROGRAMS)
-	@CGO_ENABLED=0 go build $(BUILD) -o bin/sup ./cmd/guest-sup
+	@go build $(BUILD) -o bin/ $(PROGRAMS)
+	@go build $(BUILD) -o bin/sup ./cmd/guest-sup
 
 image: ## Make the image sandboxes start from (TEMPLATE=name: another one of images/README.md)
 	@scripts/setup.sh '$(TEMPLATE)'

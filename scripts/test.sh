@@ -7,8 +7,8 @@
 #   LONG=1    also the tests that take many seconds, many rows or much memory; these may be silent for 40 minutes
 #   RACE=1    with the race detector          STRICT=1  fail where an image cannot be made
 #
-# Arguments go to go test in place of the defaults. Else one tenant's walk over another's things (tests/attack) and E2B's
-# clients (tests/e2b) follow.
+# Arguments go to go test in place of the defaults. Else one tenant's walk over another's things (tests/attack) and the
+# clients of others (tests/e2b) run beside the rest; what they said comes at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -36,7 +36,7 @@ silence=40m
 flags+=(-timeout=40m)
 [ "${LONG:-0}" = 1 ] || { silence=5m && flags+=(-short); }
 
-# One tenant's walk and the clients of others wait more than they compute, and run beside the rest.
+# These wait more than they compute.
 beside=$(mktemp)
 (
 	echo "test: one tenant walks over all that is another's"

@@ -20,8 +20,8 @@ var docs embed.FS
 const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; img-src 'self' data:; " +
 	"connect-src 'self'; font-src 'self' data:; worker-src blob:; base-uri 'none'; frame-ancestors 'none'"
 
-// addDocs publishes the API's description as it stands when it is first asked for; nothing adds operations to it then.
-// A process that nobody asks does not write it, which takes longer than all else of its start.
+// addDocs publishes the API's description; it comes after every other operation. The description is written when it is
+// first asked for: that takes longer than all else that New does.
 func (s *Server) addDocs() error {
 	document := s.v1.Document()
 	s.publish("/openapi.json", "application/json", "no-cache", func() ([]byte, error) { return json.Marshal(document) })

@@ -16,9 +16,7 @@ import (
 // that tests are done with are emptied and used again, under a new name: what still connects to the old one must fail.
 type cluster struct {
 	server *dev.Postgres
-
-	mu   sync.Mutex
-	free []string
+	free   names
 
 	adminMu sync.Mutex
 	admin   *pgx.Conn // for what is no statement within one of the databases
@@ -26,7 +24,7 @@ type cluster struct {
 
 // take returns the name of an empty database that nobody else has.
 func (c *cluster) take(ctx context.Context) (string, error) {
-	if name, ok := pop(&c.mu, &c.free); ok {
+	if name, ok := c.free.take(); ok {
 		return name, nil
 	}
 	name := newName()
@@ -58,25 +56,31 @@ func (c *cluster) empty(ctx context.Context, name string) error {
 	if err := c.run(ctx, name, dropSchemas, "create schema public"); err != nil {
 		return err
 	}
-	push(&c.mu, &c.free, name)
+	c.free.put(name)
 	return nil
 }
 
-func pop(mu *sync.Mutex, names *[]string) (name string, ok bool) {
-	mu.Lock()
-	defer mu.Unlock()
-	if len(*names) == 0 {
+// names are those of databases that nobody has.
+type names struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (n *names) take() (name string, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.list) == 0 {
 		return "", false
 	}
-	last := len(*names) - 1
-	name, *names = (*names)[last], (*names)[:last]
+	last := len(n.list) - 1
+	name, n.list = n.list[last], n.list[:last]
 	return name, true
 }
 
-func push(mu *sync.Mutex, names *[]string, name string) {
-	mu.Lock()
-	defer mu.Unlock()
-	*names = append(*names, name)
+func (n *names) put(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.list = append(n.list, name)
 }
 
 const dropSchemas = `do $$

@@ -2,7 +2,6 @@ package testenv
 
 import (
 	"context"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -16,8 +15,7 @@ type Schema struct {
 	// be none that a test changes: they stay.
 	Prepare func(ctx context.Context, dsn string) error
 
-	mu   sync.Mutex
-	free []string
+	free names
 }
 
 // Database makes a database for the test alone and returns its connection URL, like the function of that name.
@@ -51,7 +49,7 @@ func (s *Schema) Database(t testing.TB) string {
 }
 
 func (s *Schema) take(ctx context.Context, c *cluster) (string, error) {
-	if name, ok := pop(&s.mu, &s.free); ok {
+	if name, ok := s.free.take(); ok {
 		return name, nil
 	}
 	name, err := c.take(ctx)
@@ -76,7 +74,7 @@ func (s *Schema) giveBack(ctx context.Context, c *cluster, name string) error {
 	if !again {
 		return c.empty(ctx, name)
 	}
-	push(&s.mu, &s.free, name)
+	s.free.put(name)
 	return nil
 }
 
@@ -108,7 +106,7 @@ func (c *cluster) deleteRows(ctx context.Context, database string) (again bool, 
 }
 
 // deleteRows leaves alone what Prepare wrote, such as the migrations' own list. It runs no trigger, so none forbids it, and
-// tables need no order. To truncate them makes files anew for each table and index, which takes ten times as long.
+// tables need no order. Truncating them takes longer: it makes the files of each table and index anew.
 const deleteRows = `do $$
 declare filled regclass;
 begin
