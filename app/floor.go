@@ -32,6 +32,7 @@ type floor struct {
 
 	mu      sync.RWMutex
 	workers []*worker.Worker // that run
+	left    []func()         // close the providers of those that have stopped with the process
 }
 
 // reopen is the time between two tries to open a provider while others of the process work.
@@ -73,11 +74,7 @@ func (f *floor) work(ctx context.Context, name string, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err := backend.Close(); err != nil {
-			log.Warn("close provider", "error", err)
-		}
-	}()
+	defer f.leave(ctx, backend, log)
 	engine, err := await(ctx, log, "provider "+name, notAway, func(ctx context.Context) (string, error) {
 		return engineOf(ctx, backend)
 	})
@@ -112,6 +109,30 @@ func (f *floor) work(ctx context.Context, name string, log *slog.Logger) error {
 	}
 	w.Stop(context.WithoutCancel(ctx))
 	return nil
+}
+
+// leave closes a provider. Where the process stops, too, that waits for closeAll: whoever is connected to a sandbox is
+// to hear that the worker stops, not that its connection broke.
+func (f *floor) leave(ctx context.Context, backend providers.Provider, log *slog.Logger) {
+	shut := func() {
+		if err := backend.Close(); err != nil {
+			log.Warn("close provider", "error", err)
+		}
+	}
+	if ctx.Err() == nil && len(f.providers()) > 1 {
+		shut()
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left = append(f.left, shut)
+}
+
+// closeAll closes the providers that were left open when the process stopped.
+func (f *floor) closeAll() {
+	for _, shut := range f.left {
+		shut()
+	}
 }
 
 func (f *floor) add(w *worker.Worker) {

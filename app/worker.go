@@ -63,6 +63,7 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 		return err
 	}
 	f := &floor{Worker: c, parts: p, reg: reg, outside: outside, hooks: hooks, secrets: secrets.New(p.Store, keys), gateway: d.url, log: log}
+	defer f.closeAll()
 	defer d.serve(ctx, p, f.enter, log)()
 	return f.run(ctx)
 }

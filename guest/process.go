@@ -217,8 +217,8 @@ func (s events) stream(ctx context.Context, e *execs.Exec, offsets [2]int64) err
 		return ctx.Err()
 	}
 	info := e.Info()
-	if info.KillReason == deadlineReason && ctx.Err() != nil {
-		return ctx.Err() // a client that has lagged behind hears of it as others do
+	if at, limited := ctx.Deadline(); limited && info.KillReason == deadlineReason && !time.Now().Before(at) {
+		return context.DeadlineExceeded // its timer may not have fired yet
 	}
 	report, err := json.Marshal(info)
 	if err != nil {

@@ -253,7 +253,7 @@ func finalise(tx *gorm.DB, box *Sandbox, c Transition, set map[string]any) (ende
 
 // endAllQueued ends the jobs that wait for what is gone, and returns their ids. Deletes among them have what they want.
 func endAllQueued(tx *gorm.DB, box Sandbox) (ended []string, err error) {
-	if err := endQueued(tx, box.ID, Failed, sandboxGone(box), nil, &ended); err != nil {
+	if err := endQueued(tx, box.ID, sandboxGone(box), &ended); err != nil {
 		return nil, err
 	}
 	moot := pg.Build(tx).Raw(`UPDATE jobs SET state = 'succeeded', started_at = now(), finished_at = now()

@@ -48,20 +48,16 @@ func settle(tx *gorm.DB, sandboxID string, ended []string) error {
 	return promote(tx, sandboxID)
 }
 
-// endQueued ends the queued jobs of a locked sandbox but its deletes with the next flush, which adds their ids to
-// ended. Where they are cancelled, actor says by whom.
-func endQueued(tx *gorm.DB, sandboxID string, to JobState, why JobError, actor *string, ended *[]string) error {
+// endQueued ends the queued jobs of a locked sandbox that is gone, but its deletes, with the next flush, which adds
+// their ids to ended. Of a program that was started nobody can say how it ended.
+func endQueued(tx *gorm.DB, sandboxID string, why JobError, ended *[]string) error {
 	return pg.Enqueue(pg.Build(tx).Model(&Job{}).Clauses(clause.Returning{Columns: []clause.Column{{Name: "id"}}}).
 		Where("sandbox_id = ? AND state = 'queued' AND kind <> ?", sandboxID, KindDelete).
 		Updates(map[string]any{
-			"state": gorm.Expr(endOfQueued, to, to), "error": jsonOf(why), "finished_at": gorm.Expr("now()"),
-			"cancelled_by": gorm.Expr("coalesce(cancelled_by, ?)", actor),
+			"state": gorm.Expr("CASE WHEN cancel_requested_at IS NOT NULL THEN 'cancelled' WHEN " + left + " THEN 'lost' ELSE 'failed' END"),
+			"error": jsonOf(why), "finished_at": gorm.Expr("now()"),
 		}), ids(ended))
 }
-
-// endOfQueued is how a queued job ends that cannot fare on. Of a program that was started nobody can say how it ended.
-const endOfQueued = "CASE WHEN cancel_requested_at IS NOT NULL THEN 'cancelled' WHEN ? = 'failed' AND " + left + " " +
-	"THEN 'lost' ELSE ? END"
 
 // ids reads the ids of jobs.
 func ids(all *[]string) pg.Reader { return pg.Each(func(j Job) { *all = append(*all, j.ID) }) }

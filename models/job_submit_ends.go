@@ -45,15 +45,29 @@ func endNow(tx *gorm.DB, box *Sandbox, why End) (ended []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = pg.Enqueue(pg.Build(tx).Exec(`UPDATE jobs SET cancel_requested_at = coalesce(cancel_requested_at, now()),
-			cancelled_by = coalesce(cancelled_by, @actor)
-		WHERE id IN (SELECT id FROM jobs WHERE sandbox_id = @id AND state = 'running' AND kind <> 'delete' ORDER BY id FOR UPDATE)`,
-		map[string]any{"id": box.ID, "actor": why.Actor}), nil)
-	if err != nil {
-		return nil, err
-	}
-	if err = endQueued(tx, box.ID, Cancelled, sandboxGone(*box), &why.Actor, &ended); err == nil {
+	if err = stopJobs(tx, box, why.Actor, &ended); err == nil {
 		err = pg.Flush(tx)
 	}
 	return ended, err
+}
+
+// stopJobs cancels the queued jobs of a locked sandbox, with the next flush, which adds their ids to ended, and asks for
+// the end of those that run. Deletes go on. One statement does both: a worker claims a job without the sandbox's lock,
+// and between two statements it would escape either.
+func stopJobs(tx *gorm.DB, box *Sandbox, actor string, ended *[]string) error {
+	return pg.Enqueue(pg.Build(tx).Raw(`UPDATE jobs SET
+			cancel_requested_at = CASE state WHEN 'running' THEN coalesce(cancel_requested_at, now()) ELSE cancel_requested_at END,
+			finished_at = CASE state WHEN 'queued' THEN now() END,
+			error = CASE state WHEN 'queued' THEN CAST(@gone AS jsonb) END,
+			state = CASE state WHEN 'queued' THEN 'cancelled' ELSE state END,
+			cancelled_by = coalesce(cancelled_by, @actor)
+		WHERE id IN (SELECT id FROM jobs WHERE sandbox_id = @id AND state IN ('queued', 'running') AND kind <> 'delete'
+			ORDER BY id FOR UPDATE)
+		RETURNING id, state`,
+		map[string]any{"id": box.ID, "actor": actor, "gone": jsonText(sandboxGone(*box))}),
+		pg.Each(func(j Job) {
+			if j.State == Cancelled {
+				*ended = append(*ended, j.ID)
+			}
+		}))
 }

@@ -66,10 +66,10 @@ func endNewest(tx *gorm.DB, box Sandbox, why End) (ended []string, err error) {
 	if box.EndReason == nil {
 		box.EndReason = &why.Reason
 	}
-	err = tx.Raw(`UPDATE jobs SET state = `+endOfQueued+`, error = CAST(? AS jsonb), finished_at = now(), cancelled_by = coalesce(cancelled_by, ?)
-		WHERE id = ANY (ARRAY(SELECT id FROM jobs WHERE sandbox_id = ? AND state = 'queued' AND kind <> 'delete'
+	err = tx.Raw(`UPDATE jobs SET state = 'cancelled', error = CAST(? AS jsonb), finished_at = now(), cancelled_by = coalesce(cancelled_by, ?)
+		WHERE state = 'queued' AND id = ANY (ARRAY(SELECT id FROM jobs WHERE sandbox_id = ? AND state = 'queued' AND kind <> 'delete'
 			ORDER BY seq DESC LIMIT greatest(0, least(?, (SELECT count(*) FROM (SELECT FROM jobs WHERE sandbox_id = ? AND state = 'queued' LIMIT ?) AS few) - ?))))
-		RETURNING id`, Cancelled, Cancelled, jsonText(sandboxGone(box)), why.Actor, box.ID, endPart, box.ID, 2*endPart, endPart).
+		RETURNING id`, jsonText(sandboxGone(box)), why.Actor, box.ID, endPart, box.ID, 2*endPart, endPart).
 		Scan(&ended).
 		Error
 	if err != nil || len(ended) == 0 {

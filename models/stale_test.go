@@ -70,3 +70,36 @@ func endsWhileItWaits(t *testing.T, kind string, change func(*models.Store, mode
 		t.Errorf("the sandbox has the policy %s, %v", box.Egress, err)
 	}
 }
+
+// TestAJobClaimedDuringADeleteIsToldToStop: a worker claims it while the delete waits for the row of another.
+func TestAJobClaimedDuringADeleteIsToldToStop(t *testing.T) {
+	t.Parallel()
+	dsn := testdb.New(t)
+	s := openAt(t, dsn, 100)
+	db, box := database(t, dsn), running(t, s)
+	parallel := func(s *models.Submission) { s.Jobs[0].Parallel = true }
+	first, second := submitOn(t, s, box.ID, "exec", parallel), submitOn(t, s, box.ID, "exec", parallel)
+	_, err := s.Claim(t.Context(), first.Jobs[0].ID, "node", lease)
+	must(t, err)
+	release := lockRow(t, dsn, "jobs", first.Jobs[0].ID)
+	deleted := submitting(s, models.Submission{
+		TenantID: "default", SandboxID: box.ID, Jobs: []models.Job{newJob(models.KindDelete, box.ID)},
+		End: &models.End{Reason: "deleted", Actor: "test"},
+	})
+	testenv.Eventually(t, "the delete waits for the first job", func() bool {
+		var waiting int
+		must(t, db.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting))
+		return waiting == 1
+	})
+	_, err = s.Claim(t.Context(), second.Jobs[0].ID, "node", lease)
+	must(t, err)
+	release()
+	mustEnd(t, "the delete", deleted)
+	for name, job := range map[string]string{"that ran": first.Jobs[0].ID, "that was claimed": second.Jobs[0].ID} {
+		j, err := s.Job(t.Context(), "default", job)
+		if must(t, err); j.State != models.Running || j.CancelRequestedAt == nil {
+			t.Errorf("the job %s is %s, asked to stop at %v", name, j.State, j.CancelRequestedAt)
+		}
+	}
+}

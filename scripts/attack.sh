@@ -5,4 +5,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 images/build.sh
-exec go test -tags attack -v -count=1 -timeout=15m -run "TestAttacks/^(${ONLY:-.*}|traces)\$" ./tests/attack
+exec scripts/again.sh ./tests/attack -tags attack -v -count=1 -timeout=15m -run "TestAttacks/^(${ONLY:-.*}|traces)\$"

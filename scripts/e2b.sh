@@ -64,4 +64,4 @@ if [ "${RACE:-0}" = 1 ]; then
 	export CGO_ENABLED=1 # the race detector's C part
 	race=(-race)
 fi
-exec go test "${race[@]}" -count=1 -timeout=15m -tags=e2b "$@" ./tests/e2b/
+exec scripts/again.sh ./tests/e2b/ "${race[@]}" -count=1 -timeout=15m -tags=e2b "$@"

@@ -37,22 +37,21 @@ flags+=(-timeout=40m)
 [ "${LONG:-0}" = 1 ] || { silence=5m && flags+=(-short); }
 
 # These wait more than they compute.
-beside=$(mktemp)
+beside=$(mktemp) again=$(mktemp -d)
 (
 	echo "test: one tenant walks over all that is another's"
-	ONLY=foreign-ids scripts/attack.sh
+	AGAIN=$again/walk ONLY=foreign-ids scripts/attack.sh
 	echo "test: the clients of E2B, Daytona and MCP; make e2b runs all of them, and the providers over a vendor's API"
-	scripts/e2b.sh -run '^Test(Node|Python|Daytona|MCP|ContractsAreHeldTo)$'
+	AGAIN=$again/clients scripts/e2b.sh -run '^Test(Node|Python|Daytona|MCP|ContractsAreHeldTo)$'
 ) >"$beside" 2>&1 &
 walk=$!
 
-again=$(mktemp) events=$(mktemp) watcher=$(mktemp -d)/silence
+events=$(mktemp) watcher=$(mktemp -d)/silence
 go build -o "$watcher" ./tests/silence
 "$watcher" -after $silence "$events" &
 silent=$!
 status=0
-"$GOTESTSUM" --format=pkgname-and-test-fails --format-icons=text --format-hide-empty-pkg --packages=./... --rerun-fails=1 --rerun-fails-max-failures=3 \
-	--rerun-fails-run-root-test --rerun-fails-report="$again" --jsonfile="$events" -- "${flags[@]}" || status=$?
+AGAIN=$again/rest EVENTS=$events scripts/again.sh ./... "${flags[@]}" || status=$?
 kill $silent && wait $silent || true
 if [ $status != 0 ]; then
 	kill $walk
@@ -73,6 +72,6 @@ done
 wait $walk || status=$?
 cat "$beside"
 [ $status = 0 ] || exit $status
-sed -n '/: 0 runs/d; s/^\([^ :]*\):.*/flaky: \1/p' "$again"
+find "$again" -type f -exec sed -n '/: 0 runs/d; s/^\([^ :]*\):.*/flaky: \1/p' {} +
 [ -z "$flaky" ] || printf 'flaky: %s\n' $flaky
 rm -r "$again" "$events" "$beside" "${watcher%/*}"

@@ -76,6 +76,7 @@ type stack struct {
 
 	maxBody int // MAX_BODY_BYTES; 0 = 1 MiB
 	log     *lockedLog
+	failed  string // the first lines of the cases that failed
 	dsn     string // of its database
 
 	store  *models.Store
@@ -127,6 +128,7 @@ func (s *stack) begin() {
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("log of the installation:\n%s", s.log)
+			t.Logf("what failed:\n%s", s.failed)
 		}
 	})
 }
@@ -228,6 +230,11 @@ func (s *stack) drive(program, name, suite string, args ...string) {
 	s.t.Logf("%s\n%s", name, out)
 	if err != nil {
 		s.t.Errorf("%s: %v", name, err)
+		for line := range strings.Lines(string(out)) {
+			if strings.HasPrefix(line, "FAIL") {
+				s.failed += line
+			}
+		}
 	}
 }
 

@@ -70,9 +70,7 @@ test('command: as the sandbox\'s user, and as nobody else', async () => {
 })
 
 test('command: timeout', async () => {
-  const began = Date.now()
-  await assert.rejects(sandbox.commands.run('sleep 30', { timeoutMs: 700 }), /timed out|deadline/i)
-  assert.ok(Date.now() - began < 10_000)
+  await assert.rejects(sandbox.commands.run('sleep 300', { timeoutMs: 700 }), /timed out|deadline/i)
 })
 
 test('command: in the background, with input, listed, killed', async () => {
@@ -213,7 +211,8 @@ async function until(ok) {
 // server is a program for the sandbox: HTTP on the port given, with streamed answers, echoes and WebSockets, which say in
 // capitals what they are told.
 const server = `
-import base64, hashlib, http.server, socketserver, sys, time
+import base64, hashlib, http.server, socketserver, sys, threading, time
+heard = threading.Event()
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
     def log_message(self, *args): pass
@@ -230,6 +229,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 time.sleep(0.4)
             self.wfile.write(b'0\\r\\n\\r\\n')
             return
+        if self.path == '/half':
+            self.send_response(200)
+            self.send_header('Transfer-Encoding', 'chunked')
+            self.end_headers()
+            self.wfile.write(b'4\\r\\nhalf\\r\\n'); self.wfile.flush()
+            self.wfile.write(b'5\\r\\n%s\\r\\n0\\r\\n\\r\\n' % (b' done' if heard.wait(60) else b' deaf'))
+            return
+        if self.path == '/heard': heard.set()
         body = (self.path + ' ' + str(self.headers.get('Host')) + ' ' + str(self.headers.get('E2b-Traffic-Access-Token'))).encode()
         self.send_response(200); self.send_header('Content-Length', str(len(body))); self.end_headers(); self.wfile.write(body)
     def websocket(self):
@@ -260,7 +267,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer): daemon_thread
 Server(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()
 `
 
-function visit(path, { port = 8000, token = sandbox.trafficAccessToken, host, ...options } = {}) {
+function visit(path, { port = 8000, token = sandbox.trafficAccessToken, host, onData = () => {}, ...options } = {}) {
   const headers = host ? { Host: host } : { 'E2b-Sandbox-Id': sandbox.sandboxId, 'E2b-Sandbox-Port': String(port) }
   if (token) headers['e2b-traffic-access-token'] = token
   return new Promise((resolve, reject) => {
@@ -268,10 +275,10 @@ function visit(path, { port = 8000, token = sandbox.trafficAccessToken, host, ..
     request.on('error', reject)
     request.on('response', (response) => {
       const parts = []
-      response.on('data', (data) => parts.push({ at: Date.now(), data }))
+      response.on('data', (data) => { parts.push(data); onData() })
       response.on('error', reject)
       response.on('end', () => resolve({
-        status: response.statusCode, headers: response.headers, parts, body: Buffer.concat(parts.map((p) => p.data)),
+        status: response.statusCode, headers: response.headers, body: Buffer.concat(parts),
       }))
     })
     request.end(options.body)
@@ -309,9 +316,10 @@ test('port: a browser trades its token for a cookie', async () => {
 })
 
 test('port: answers stream', async () => {
-  const answer = await visit('/slow')
-  assert.equal(answer.body.toString(), '0\n1\n2\n')
-  assert.ok(answer.parts.at(-1).at - answer.parts[0].at > 500, 'the answer came in one piece')
+  let said // the second half is sent when the first has come
+  const answer = await visit('/half', { onData: () => { said ??= visit('/heard') } })
+  assert.equal(answer.body.toString(), 'half done')
+  assert.equal((await said).status, 200)
 })
 
 test('port: a large body both ways at once', async () => {
