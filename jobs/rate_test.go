@@ -176,23 +176,27 @@ func TestJobRateIsOpenWithoutRedis(t *testing.T) {
 	proxy, socket := faultproxy.Redis(t, r.Redis.Network, r.Redis.Addr)
 	rdb := queue.NewRedis(&redis.Options{Network: "unix", Addr: socket, DB: r.Redis.DB})
 	t.Cleanup(func() { r.Must(rdb.Close()) })
-	client, queue := r.process(rdb)
-	submit := func() error {
+	submitBy := func(client *jobs.Client) error {
 		_, err := client.Submit(t.Context(), box, &kind.Exec{Command: "x"}, jobsrig.Options())
 		return err
 	}
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(queue.Metrics())
-	unchecked := func() float64 {
-		all, err := reg.Gather()
-		r.Must(err)
-		return all[0].GetMetric()[0].GetCounter().GetValue()
+	uncheckedOf := func(q *queue.Queue) func() float64 {
+		reg := prometheus.NewRegistry()
+		reg.MustRegister(q.Metrics())
+		return func() float64 {
+			all, err := reg.Gather()
+			r.Must(err)
+			return all[0].GetMetric()[0].GetCounter().GetValue()
+		}
 	}
-	r.Must(submit())
-	refusedRate(t, submit(), "job_rate", 1)
-	if n := unchecked(); n != 0 {
+	first, firstQueue := r.patient()
+	r.Must(submitBy(first))
+	refusedRate(t, submitBy(first), "job_rate", 1)
+	if n := uncheckedOf(firstQueue)(); n != 0 {
 		t.Errorf("%v were not checked while Redis was there", n)
 	}
+	client, clientQueue := r.process(rdb)
+	submit, unchecked := func() error { return submitBy(client) }, uncheckedOf(clientQueue)
 	for _, away := range []func(){proxy.Away, func() { proxy.Back(); proxy.On(func(faultproxy.Call) faultproxy.Fault { return faultproxy.Hang }) }} {
 		before := unchecked()
 		away()

@@ -25,12 +25,12 @@ func TestContainersThatChangeBehindOurBack(t *testing.T) {
 	for what, err := range map[string]error{
 		"kill":   r.engine.api.ContainerKill(ctx, "sandyard-"+killed, "KILL"),
 		"remove": r.engine.api.ContainerRemove(ctx, "sandyard-"+removed, container.RemoveOptions{Force: true}),
-		"pause":  r.engine.api.ContainerPause(ctx, "sandyard-"+paused),
 	} {
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
+	r.engine.pause(t, "sandyard-"+paused)
 	for box, want := range map[string]string{killed: "lost", removed: "lost", paused: "paused"} {
 		testenv.Eventually(t, "the sandbox is "+want, func() bool { return r.sandbox(box).State == want })
 	}
