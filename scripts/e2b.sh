@@ -35,12 +35,12 @@ install_clients() {
 	cp "$suite"/js/package.json "$suite"/js/package-lock.json "$clients"/
 	local packages=(--requirement "$suite/python/requirements.txt")
 	has_node || packages+=("$node_wheel")
-	{ python3 -m venv "$clients/venv" && "$clients/venv/bin/pip" install --quiet --retries 3 --timeout 30 "${packages[@]}"; } \
+	{ python3 -m venv "$clients/venv" && "$clients/venv/bin/pip" install --quiet --no-compile --retries 3 --timeout 30 "${packages[@]}"; } \
 		>"$clients/log" 2>&1 || give_up "pip could not install the client (see $clients/log)"
 	# Daytona's client wants other versions of the same packages.
-	{ python3 -m venv "$clients/daytona" && "$clients/daytona/bin/pip" install --quiet --retries 3 --timeout 30 --requirement "$suite/python/daytona.txt"; } \
+	{ python3 -m venv "$clients/daytona" && "$clients/daytona/bin/pip" install --quiet --no-compile --retries 3 --timeout 30 --requirement "$suite/python/daytona.txt"; } \
 		>>"$clients/log" 2>&1 || give_up "pip could not install Daytona's client (see $clients/log)"
-	{ python3 -m venv "$clients/older" && "$clients/older/bin/pip" install --quiet --retries 3 --timeout 30 --requirement "$suite/python/older.txt"; } \
+	{ python3 -m venv "$clients/older" && "$clients/older/bin/pip" install --quiet --no-compile --retries 3 --timeout 30 --requirement "$suite/python/older.txt"; } \
 		>>"$clients/log" 2>&1 || give_up "pip could not install the older client (see $clients/log)"
 	(cd "$clients" && use_node && npm ci --no-audit --no-fund --ignore-scripts --fetch-retries=3 --fetch-timeout=30000) \
 		>>"$clients/log" 2>&1 || give_up "npm could not install the client (see $clients/log)"

@@ -37,14 +37,17 @@ flags+=(-timeout=40m)
 [ "${LONG:-0}" = 1 ] || { silence=5m && flags+=(-short); }
 
 # These wait more than they compute.
-beside=$(mktemp) again=$(mktemp -d)
+again=$(mktemp -d) beside=$(mktemp -d)
 (
 	echo "test: one tenant walks over all that is another's"
 	AGAIN=$again/walk ONLY=foreign-ids scripts/attack.sh
+) >"$beside/walk" 2>&1 &
+walk=$!
+(
 	echo "test: the clients of E2B, Daytona and MCP; make e2b runs all of them, and the providers over a vendor's API"
 	AGAIN=$again/clients scripts/e2b.sh -run '^Test(Node|Python|Daytona|MCP|ContractsAreHeldTo)$'
-) >"$beside" 2>&1 &
-walk=$!
+) >"$beside/clients" 2>&1 &
+clients=$!
 
 events=$(mktemp) watcher=$(mktemp -d)/silence
 go build -o "$watcher" ./tests/silence
@@ -54,7 +57,7 @@ status=0
 AGAIN=$again/rest EVENTS=$events scripts/again.sh ./... "${flags[@]}" || status=$?
 kill $silent && wait $silent || true
 if [ $status != 0 ]; then
-	kill $walk
+	kill $walk $clients
 	exit $status
 fi
 
@@ -69,9 +72,11 @@ for package in $flaky; do
 	go test "${flags[@]}" -timeout=10m "$package" # nobody watches this one
 done
 
-wait $walk || status=$?
-cat "$beside"
+for suite in $walk $clients; do
+	wait $suite || status=$?
+done
+cat "$beside"/*
 [ $status = 0 ] || exit $status
 find "$again" -type f -exec sed -n '/: 0 runs/d; s/^\([^ :]*\):.*/flaky: \1/p' {} +
 [ -z "$flaky" ] || printf 'flaky: %s\n' $flaky
-rm -r "$again" "$events" "$beside" "${watcher%/*}"
+rm -r "$again" "$beside" "$events" "${watcher%/*}"

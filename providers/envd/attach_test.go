@@ -63,15 +63,15 @@ func TestAnotherWorkerTakesOver(t *testing.T) {
 			cmd := providers.Command{Name: "job", Shell: "cat; echo begin; until [ -e go ]; do sleep 0.02; done; echo end; exit 6", Stdin: []byte("input\n")}
 			lost := make(chan error, 1)
 			go func() {
-				_, err := first.Run(deadline(t, 20*time.Second), cmd)
+				_, err := first.Run(patient(t), cmd)
 				lost <- err
 			}()
 			testenv.Eventually(t, "it runs", func() bool {
-				list, err := first.ExecInfos(deadline(t, 5*time.Second))
+				list, err := first.ExecInfos(patient(t))
 				return err == nil && len(list) == 1 && list[0].StdoutBytes == 12
 			})
 			stream.dieAfter(cut)
-			_, err := first.WriteFile(deadline(t, 20*time.Second), "torn", bytes.Repeat([]byte("x"), 200_000), 0)
+			_, err := first.WriteFile(patient(t), "torn", bytes.Repeat([]byte("x"), 200_000), 0)
 			if class(t, err) != providers.Unavailable {
 				t.Fatal(err)
 			}
@@ -85,7 +85,7 @@ func TestAnotherWorkerTakesOver(t *testing.T) {
 			if r := run(t, second, cmd); string(r.Stdout) != "input\nbegin\nend\n" || r.ExitCode != 6 {
 				t.Errorf("got %+v", r)
 			}
-			if _, err := second.Stat(deadline(t, 5*time.Second), "torn"); class(t, err) != providers.FileNotFound {
+			if _, err := second.Stat(patient(t), "torn"); class(t, err) != providers.FileNotFound {
 				t.Errorf("half a file is visible: %v", err)
 			}
 		})
@@ -103,7 +103,7 @@ func TestTheNewerWorkerSupersedes(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("the older worker does not notice")
 	}
-	_, err := old.Run(deadline(t, 5*time.Second), providers.Command{Name: "b", Argv: []string{"true"}})
+	_, err := old.Run(patient(t), providers.Command{Name: "b", Argv: []string{"true"}})
 	if class(t, err) != providers.Unavailable {
 		t.Errorf("got %v", err)
 	}
@@ -116,11 +116,11 @@ func TestManyWorkersAttachAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
-			s, err := envd.Attach(deadline(t, 20*time.Second), e.attach(), envd.Options{})
+			s, err := envd.Attach(patient(t), e.attach(), envd.Options{})
 			if err != nil {
 				return // superseded before it was welcomed, or torn by the others
 			}
-			_, _ = s.Run(deadline(t, 20*time.Second), providers.Command{Name: "once", Shell: "echo x >> log"})
+			_, _ = s.Run(patient(t), providers.Command{Name: "once", Shell: "echo x >> log"})
 			_ = s.Close()
 		})
 	}
@@ -138,9 +138,9 @@ func TestTimeoutSurvivesTheTakeover(t *testing.T) {
 	first := e.sandbox(envd.Options{})
 	cmd := providers.Command{Name: "slow", Shell: "sleep 1000", Timeout: 600 * time.Millisecond}
 	start := time.Now()
-	go func() { _, _ = first.Run(deadline(t, 20*time.Second), cmd) }()
+	go func() { _, _ = first.Run(patient(t), cmd) }()
 	testenv.Eventually(t, "it runs", func() bool {
-		list, err := first.ExecInfos(deadline(t, 5*time.Second))
+		list, err := first.ExecInfos(patient(t))
 		return err == nil && len(list) == 1
 	})
 	second := e.sandbox(envd.Options{})
@@ -176,7 +176,7 @@ func TestDialPort(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
 	s := e.sandbox(envd.Options{})
-	ctx := deadline(t, 20*time.Second)
+	ctx := patient(t)
 	must(t, os.WriteFile(filepath.Join(e.workDir, "page"), []byte("served from inside"), 0o644))
 	go func() {
 		_, _ = s.Run(ctx, providers.Command{Name: "server", Shell: "exec python3 -m http.server --bind 127.0.0.1 38471"})
@@ -212,7 +212,7 @@ func TestProxyIsNoPort(t *testing.T) {
 		defer l.Close()
 	}
 	s := newEngine(t).sandbox(envd.Options{})
-	ctx := deadline(t, time.Minute)
+	ctx := patient(t)
 	for i := range 3 {
 		must(t, s.SetNetwork(ctx, true))
 		out := run(t, s, providers.Command{Name: fmt.Sprintf("ask%d", i), Shell: "printf %s ${HTTP_PROXY##*:}"})
@@ -237,9 +237,9 @@ func TestProxyIsNoPort(t *testing.T) {
 func TestPing(t *testing.T) {
 	t.Parallel()
 	s := newEngine(t).sandbox(envd.Options{})
-	must(t, s.Ping(deadline(t, 5*time.Second)))
+	must(t, s.Ping(patient(t)))
 	must(t, s.Close())
-	if err := s.Ping(deadline(t, 5*time.Second)); class(t, err) != providers.Unavailable {
+	if err := s.Ping(patient(t)); class(t, err) != providers.Unavailable {
 		t.Errorf("got %v", err)
 	}
 }

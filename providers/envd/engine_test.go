@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	_ "sandyard/guest"            // what TestMain builds: a change of it must not leave old
 	_ "sandyard/guest/supervisor" // results in the test cache
 	"sandyard/providers/envd"
@@ -182,9 +183,15 @@ func (e *engine) sandbox(o envd.Options) *envd.Sandbox {
 
 func attachTo(t *testing.T, rw io.ReadWriteCloser, o envd.Options) *envd.Sandbox {
 	t.Helper()
-	s, err := envd.Attach(deadline(t, 10*time.Second), rw, o)
+	s, err := envd.Attach(patient(t), rw, o)
 	must(t, err)
 	return s
+}
+
+// patient is a context for what must end.
+func patient(t *testing.T) context.Context {
+	t.Helper()
+	return deadline(t, testenv.Patience())
 }
 
 func deadline(t *testing.T, d time.Duration) context.Context {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"sandyard/providers"
 	"sandyard/providers/envd"
@@ -17,7 +16,7 @@ func TestFilesComeBackAsWritten(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
 	s := e.sandbox(envd.Options{})
-	ctx := deadline(t, 30*time.Second)
+	ctx := patient(t)
 	for path, data := range map[string][]byte{
 		"text.txt":             []byte("hello\n"),
 		"deep/er/empty":        {},
@@ -52,7 +51,7 @@ func TestFilesComeBackAsWritten(t *testing.T) {
 func TestDirectories(t *testing.T) {
 	t.Parallel()
 	s := newEngine(t).sandbox(envd.Options{})
-	ctx := deadline(t, 30*time.Second)
+	ctx := patient(t)
 	for _, path := range []string{"d/b", "d/sub/c", "d/a"} {
 		_, err := s.WriteFile(ctx, path, []byte(path), 0)
 		must(t, err)
@@ -95,7 +94,7 @@ func TestDirectories(t *testing.T) {
 // fileCalls are all calls that take a path.
 func fileCalls(t *testing.T, s *envd.Sandbox) map[string]func(string) error {
 	t.Helper()
-	ctx := deadline(t, 30*time.Second)
+	ctx := patient(t)
 	return map[string]func(string) error{
 		"read":      func(path string) error { _, err := s.ReadFile(ctx, path, 3); return err },
 		"write":     func(path string) error { _, err := s.WriteFile(ctx, path, []byte("x"), 0); return err },
@@ -188,7 +187,7 @@ func TestLinks(t *testing.T) {
 	e := newEngine(t)
 	outside := furnish(t, e)
 	s := e.sandbox(envd.Options{})
-	ctx := deadline(t, 30*time.Second)
+	ctx := patient(t)
 	for _, link := range []string{"inside", "relative"} {
 		if b, err := s.ReadFile(ctx, link, 10); err != nil || string(b) != "real" {
 			t.Errorf("%s: %q, %v", link, b, err)

@@ -74,7 +74,7 @@ type half interface {
 
 func dialHalf(t *testing.T, s *envd.Sandbox, port uint16) half {
 	t.Helper()
-	conn, err := s.DialPort(deadline(t, 20*time.Second), port)
+	conn, err := s.DialPort(patient(t), port)
 	must(t, err)
 	must(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
 	t.Cleanup(func() { _ = conn.Close() })
@@ -116,7 +116,7 @@ c.close()
 	}
 	must(t, conn.Close())
 	must(t, conn.Close())
-	must(t, s.Ping(deadline(t, 20*time.Second)))
+	must(t, s.Ping(patient(t)))
 }
 
 // TestARequestGoesOnLongAfterTheAnswersEnd: the program says all that it has to say, and then takes what still comes.
@@ -221,7 +221,7 @@ except ConnectionResetError:
 	_, err := conn.Write([]byte("half"))
 	must(t, err)
 	e.noted("begun")
-	must(t, e.sandbox(envd.Options{}).Ping(deadline(t, 20*time.Second))) // another worker came
+	must(t, e.sandbox(envd.Options{}).Ping(patient(t))) // another worker came
 	if got := e.noted("end"); got != "broken" {
 		t.Errorf("the program took it for %s", got)
 	}

@@ -96,7 +96,7 @@ func TestAHostileGuestCannotOverflowTheWorker(t *testing.T) {
 		s := hostile(t, nil, func(_ context.Context, stream *connect.ServerStream[process.StartResponse]) error {
 			return send(stream, started(), ended())
 		})
-		if _, err := s.Run(deadline(t, 10*time.Second), cmd); class(t, err) != providers.Internal {
+		if _, err := s.Run(patient(t), cmd); class(t, err) != providers.Internal {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -105,7 +105,7 @@ func TestAHostileGuestCannotOverflowTheWorker(t *testing.T) {
 		s := hostile(t, nil, func(_ context.Context, stream *connect.ServerStream[process.StartResponse]) error {
 			return send(stream, started())
 		})
-		if _, err := s.Run(deadline(t, 10*time.Second), cmd); class(t, err) != providers.Unavailable {
+		if _, err := s.Run(patient(t), cmd); class(t, err) != providers.Unavailable {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -114,7 +114,7 @@ func TestAHostileGuestCannotOverflowTheWorker(t *testing.T) {
 		s := hostile(t, nil, func(_ context.Context, stream *connect.ServerStream[process.StartResponse]) error {
 			return send(stream, started(), event(make([]byte, 20<<20)), ended())
 		})
-		if _, err := s.Run(deadline(t, 10*time.Second), cmd); err == nil {
+		if _, err := s.Run(patient(t), cmd); err == nil {
 			t.Error("it was taken")
 		}
 	})
@@ -130,7 +130,7 @@ func TestAHostileGuestCannotOverflowTheWorker(t *testing.T) {
 		})
 		limited := cmd
 		limited.Timeout = 100 * time.Millisecond
-		if _, err := s.Run(deadline(t, 10*time.Second), limited); class(t, err) != providers.Unavailable {
+		if _, err := s.Run(patient(t), limited); class(t, err) != providers.Unavailable {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -152,7 +152,7 @@ func TestAHostileGuestCannotLieAboutFiles(t *testing.T) {
 			_, _ = w.Write(make([]byte, 1000))
 		}
 	}, nil)
-	ctx := deadline(t, 10*time.Second)
+	ctx := patient(t)
 	if _, err := s.ReadFile(ctx, "x", 5000); class(t, err) != providers.TooLarge {
 		t.Errorf("got %v", err)
 	}

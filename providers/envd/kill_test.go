@@ -70,7 +70,7 @@ var dead = regexp.MustCompile(`\) [ZX] `)
 func TestKillEndsWithinItsGrace(t *testing.T) {
 	t.Parallel()
 	s := newEngine(t).sandbox(envd.Options{})
-	ctx := deadline(t, 20*time.Second)
+	ctx := patient(t)
 	results := make(chan providers.Result, 1)
 	go func() {
 		r, err := s.Run(ctx, providers.Command{Name: "polite", Shell: `trap "echo bye; exit 9" TERM; echo up > up; while :; do sleep 0.02; done`})

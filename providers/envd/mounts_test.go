@@ -88,7 +88,7 @@ func TestNetworkMountsAreWatchedOnDemand(t *testing.T) {
 		if !allowed && (connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "network")) {
 			t.Errorf("a watch that does not: %v", err)
 		}
-		_, err = c.CreateWatcher(deadline(t, 30*time.Second), connect.NewRequest(&filesystem.CreateWatcherRequest{Path: "mounted", AllowNetworkMounts: allowed}))
+		_, err = c.CreateWatcher(patient(t), connect.NewRequest(&filesystem.CreateWatcherRequest{Path: "mounted", AllowNetworkMounts: allowed}))
 		if (err == nil) != allowed {
 			t.Errorf("a watcher that allows it: %v, got %v", allowed, err)
 		}

@@ -52,7 +52,7 @@ func outsider(t *testing.T, s *envd.Sandbox, headers ...string) *http.Client {
 // ask makes a plain call and returns its status and body.
 func ask(t *testing.T, hc *http.Client, method, target, body string, headers ...string) (int, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(deadline(t, 20*time.Second), method, "http://guest"+target, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(patient(t), method, "http://guest"+target, strings.NewReader(body))
 	must(t, err)
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
@@ -68,7 +68,7 @@ func ask(t *testing.T, hc *http.Client, method, target, body string, headers ...
 func TestOutsidersNeedTheAccessToken(t *testing.T) {
 	t.Parallel()
 	s := newEngine(t).sandbox(envd.Options{})
-	ctx := deadline(t, 20*time.Second)
+	ctx := patient(t)
 	_, err := s.WriteFile(ctx, "f", []byte("content"), 0)
 	must(t, err)
 	none, right, wrong := outsider(t, s), outsider(t, s, "X-Access-Token", "secret"), outsider(t, s, "X-Access-Token", "Secret")
@@ -100,7 +100,7 @@ func TestNobodyIsLetInBeforeTheGuestKnowsTheToken(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
 	first := e.sandbox(envd.Options{})
-	conn, err := first.DialGuest(deadline(t, 20*time.Second), "secret")
+	conn, err := first.DialGuest(patient(t), "secret")
 	must(t, err)
 	must(t, conn.Close())
 	for _, name := range []string{"this link", "another worker's"} {
@@ -132,12 +132,12 @@ func TestOutsidersDoNotReachTheWorkersCalls(t *testing.T) {
 		}
 	}
 	c := processconnect.NewProcessClient(hc, "http://guest", connect.WithProtoJSON())
-	stream, o := startPlain(deadline(t, 20*time.Second), t, c, shellRequest("echo plain"))
+	stream, o := startPlain(patient(t), t, c, shellRequest("echo plain"))
 	finishPlain(t, stream, o)
 	if o.stdout != "plain\n" {
 		t.Errorf("a named command was reached: %q", o.stdout)
 	}
-	list, err := s.ExecInfos(deadline(t, 5*time.Second))
+	list, err := s.ExecInfos(patient(t))
 	if err != nil || len(list) != 1 {
 		t.Errorf("got %v, %v", list, err)
 	}
@@ -146,7 +146,7 @@ func TestOutsidersDoNotReachTheWorkersCalls(t *testing.T) {
 func TestSignedURLs(t *testing.T) {
 	t.Parallel()
 	s := newEngine(t).sandbox(envd.Options{})
-	must(t, s.Init(deadline(t, 5*time.Second), envd.Init{AccessToken: new("secret")}))
+	must(t, s.Init(patient(t), envd.Init{AccessToken: new("secret")}))
 	hc := outsider(t, s)
 	sign := func(path, operation, user, token string, end int64) string {
 		text := path + ":" + operation + ":" + user + ":" + token
@@ -190,7 +190,7 @@ func TestInit(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
 	s := e.sandbox(envd.Options{})
-	ctx := deadline(t, 20*time.Second)
+	ctx := patient(t)
 	_, err := s.MakeDir(ctx, "inner")
 	must(t, err)
 	newest := time.Now()
@@ -226,7 +226,7 @@ func TestOutsidersAreAnsweredAsEnvdDoes(t *testing.T) {
 	t.Parallel()
 	s := newEngine(t).sandbox(envd.Options{})
 	c := filesystemconnect.NewFilesystemClient(outsider(t, s), "http://guest", connect.WithProtoJSON())
-	ctx := deadline(t, 20*time.Second)
+	ctx := patient(t)
 	_, err := c.MakeDir(ctx, connect.NewRequest(&filesystem.MakeDirRequest{Path: "d/e"}))
 	must(t, err)
 	_, err = c.MakeDir(ctx, connect.NewRequest(&filesystem.MakeDirRequest{Path: "d/e"}))

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"sandyard/guest/envdpb/filesystem"
 	"sandyard/guest/envdpb/filesystem/filesystemconnect"
@@ -33,7 +32,7 @@ func TestPathsOfEnvdsClients(t *testing.T) {
 	t.Parallel()
 	e := newHome(t)
 	hc := outsider(t, e.sandbox(envd.Options{}))
-	ctx := deadline(t, time.Minute)
+	ctx := patient(t)
 	c := filesystemconnect.NewFilesystemClient(hc, "http://guest")
 	for i, path := range []string{"~/x", "/home/user/y"} {
 		if code, text := ask(t, hc, "POST", "/files?username=user&path="+path, "text", "Content-Type", "application/octet-stream"); code != 200 {
@@ -77,7 +76,7 @@ func TestWorkDirectoriesOfEnvdsClients(t *testing.T) {
 	c := processconnect.NewProcessClient(hc, "http://guest", connect.WithProtoJSON())
 	for dir, want := range map[string]string{"~": ".", "~/sub": "sub", "/home/user": ".", "/home/user/sub": "sub", "": ".", "sub": "sub"} {
 		req := &process.StartRequest{Process: &process.ProcessConfig{Cmd: "pwd", Cwd: &dir}}
-		stream, o := startPlain(deadline(t, time.Minute), t, c, req)
+		stream, o := startPlain(patient(t), t, c, req)
 		finishPlain(t, stream, o)
 		if o.stdout != filepath.Join(e.workDir, want)+"\n" {
 			t.Errorf("%q is %q", dir, o.stdout)
@@ -96,7 +95,7 @@ func TestEnvdsClientsReadTheImage(t *testing.T) {
 	t.Parallel()
 	s := newEngine(t).sandbox(envd.Options{})
 	hc := outsider(t, s)
-	ctx := deadline(t, time.Minute)
+	ctx := patient(t)
 	passwd, err := os.ReadFile("/etc/passwd")
 	must(t, err)
 	if code, text := ask(t, hc, "GET", "/files?path=/etc/passwd", ""); code != 200 || text != string(passwd) {

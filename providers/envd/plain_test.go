@@ -94,7 +94,7 @@ func TestPlainCommands(t *testing.T) {
 		"kill -9 $$":                     `out "" err "" code -1 exited false status "signal: killed"`,
 		"head -c 3000000 /dev/zero | tr '\\0' x | wc -c; sleep 0.1 &": `out "3000000\n" err "" code 0 exited true status "exit status 0"`,
 	} {
-		stream, o := startPlain(deadline(t, 20*time.Second), t, c, shellRequest(script))
+		stream, o := startPlain(patient(t), t, c, shellRequest(script))
 		finishPlain(t, stream, o)
 		got := fmt.Sprintf("out %q err %q code %d exited %v status %q", o.stdout, o.stderr, o.end.GetExitCode(), o.end.GetExited(), o.end.GetStatus())
 		if got != want || o.pid == 0 {
@@ -106,7 +106,7 @@ func TestPlainCommands(t *testing.T) {
 func TestPlainErrors(t *testing.T) {
 	t.Parallel()
 	c := plainClient(newEngine(t).sandbox(envd.Options{}))
-	ctx := deadline(t, 20*time.Second)
+	ctx := patient(t)
 	nowhere := shellRequest("true")
 	nowhere.Process.Cwd = new("/nope")
 	for text, req := range map[string]*process.StartRequest{
@@ -129,7 +129,7 @@ func TestPlainErrors(t *testing.T) {
 func TestPlainInputSignalsAndList(t *testing.T) {
 	t.Parallel()
 	c := plainClient(newEngine(t).sandbox(envd.Options{}))
-	ctx := deadline(t, 20*time.Second)
+	ctx := patient(t)
 	req := shellRequest("cat; echo eof; exec sleep 1000")
 	req.Tag = new("mine")
 	stream, o := startPlain(ctx, t, c, req)
@@ -177,18 +177,18 @@ func TestAPlainCommandOutlivesItsClientButNotItsDeadline(t *testing.T) {
 		t.Errorf("got %v", stream.Err())
 	}
 	testenv.Eventually(t, "only the one without a deadline runs", func() bool {
-		list, err := c.List(deadline(t, 5*time.Second), connect.NewRequest(&process.ListRequest{}))
+		list, err := c.List(patient(t), connect.NewRequest(&process.ListRequest{}))
 		must(t, err)
 		p := list.Msg.GetProcesses()
 		return len(p) == 1 && p[0].GetPid() == left.pid
 	})
-	again, err := c.Connect(deadline(t, 20*time.Second), connect.NewRequest(&process.ConnectRequest{Process: byPid(left.pid)}))
+	again, err := c.Connect(patient(t), connect.NewRequest(&process.ConnectRequest{Process: byPid(left.pid)}))
 	must(t, err)
 	defer again.Close()
 	o := &outcome{}
 	for again.Receive() {
 		if o.take(again.Msg().GetEvent()); o.end == nil && o.pid == left.pid {
-			_, err := c.SendSignal(deadline(t, 5*time.Second), connect.NewRequest(&process.SendSignalRequest{Process: byPid(left.pid), Signal: process.Signal_SIGNAL_SIGKILL}))
+			_, err := c.SendSignal(patient(t), connect.NewRequest(&process.SendSignalRequest{Process: byPid(left.pid), Signal: process.Signal_SIGNAL_SIGKILL}))
 			must(t, err)
 		}
 	}
@@ -200,7 +200,7 @@ func TestAPlainCommandOutlivesItsClientButNotItsDeadline(t *testing.T) {
 func TestTerminal(t *testing.T) {
 	t.Parallel()
 	c := plainClient(newEngine(t).sandbox(envd.Options{}))
-	ctx := deadline(t, 20*time.Second)
+	ctx := patient(t)
 	req := shellRequest("test -t 0 && test -t 1 && stty size; read line; stty size; echo got $line")
 	req.Pty = &process.PTY{Size: &process.PTY_Size{Cols: 77, Rows: 33}}
 	stream, o := startPlain(ctx, t, c, req)
@@ -231,7 +231,7 @@ func byTag(tag string) *process.ProcessSelector {
 func TestStreamedInput(t *testing.T) {
 	t.Parallel()
 	c := plainClient(newEngine(t).sandbox(envd.Options{}))
-	ctx := deadline(t, 60*time.Second)
+	ctx := patient(t)
 	req := shellRequest("sha256sum; echo done")
 	req.Tag = new("eater")
 	stream, o := startPlain(ctx, t, c, req)
@@ -270,7 +270,7 @@ func TestStreamedInput(t *testing.T) {
 func TestATerminalHasNoInputToClose(t *testing.T) {
 	t.Parallel()
 	c := plainClient(newEngine(t).sandbox(envd.Options{}))
-	ctx := deadline(t, 60*time.Second)
+	ctx := patient(t)
 	req := shellRequest("echo ready; cat; echo closed")
 	req.Pty = &process.PTY{Size: &process.PTY_Size{Cols: 80, Rows: 24}}
 	stream, o := startPlain(ctx, t, c, req)
@@ -295,7 +295,7 @@ func TestATerminalHasNoInputToClose(t *testing.T) {
 func TestConnectByTag(t *testing.T) {
 	t.Parallel()
 	c := plainClient(newEngine(t).sandbox(envd.Options{}))
-	ctx := deadline(t, 60*time.Second)
+	ctx := patient(t)
 	req := shellRequest("read line; echo got $line; exit 5")
 	req.Tag = new("mine")
 	_, first := startPlain(ctx, t, c, req)
@@ -326,7 +326,7 @@ func TestKeepalive(t *testing.T) {
 	c := plainClient(newEngine(t).sandbox(envd.Options{}))
 	req := connect.NewRequest(shellRequest("sleep 1.5"))
 	req.Header().Set("Keepalive-Ping-Interval", "1")
-	stream, err := c.Start(deadline(t, 20*time.Second), req)
+	stream, err := c.Start(patient(t), req)
 	must(t, err)
 	defer stream.Close()
 	o := &outcome{}
@@ -357,7 +357,7 @@ func TestPlainFiles(t *testing.T) {
 	if answer.StatusCode != http.StatusOK || !strings.Contains(string(text), `"name":"two.txt"`) {
 		t.Fatalf("got %d %s", answer.StatusCode, text)
 	}
-	if b, err := s.ReadFile(deadline(t, 5*time.Second), "deep/two.txt", 100); err != nil || string(b) != "content of deep/two.txt" {
+	if b, err := s.ReadFile(patient(t), "deep/two.txt", 100); err != nil || string(b) != "content of deep/two.txt" {
 		t.Errorf("got %q, %v", b, err)
 	}
 	for target, want := range map[string]string{
@@ -384,7 +384,7 @@ func TestNewSpeaksOverPlainHTTP(t *testing.T) {
 	if r := run(t, s, providers.Command{Name: "x", Shell: "echo $A"}); string(r.Stdout) != "b\n" {
 		t.Errorf("got %+v", r)
 	}
-	_, err := s.DialPort(deadline(t, 5*time.Second), 80)
+	_, err := s.DialPort(patient(t), 80)
 	if class(t, err) != providers.NotSupported {
 		t.Errorf("got %v", err)
 	}
@@ -394,7 +394,7 @@ func TestNewSpeaksOverPlainHTTP(t *testing.T) {
 func TestAnEndedCommandIsNotFoundByItsPid(t *testing.T) {
 	t.Parallel()
 	c := plainClient(newEngine(t).sandbox(envd.Options{}))
-	ctx := deadline(t, time.Minute)
+	ctx := patient(t)
 	var clients sync.WaitGroup
 	for range 16 {
 		clients.Go(func() {

@@ -21,7 +21,7 @@ import (
 
 func run(t *testing.T, s *envd.Sandbox, cmd providers.Command) providers.Result {
 	t.Helper()
-	r, err := s.Run(deadline(t, 30*time.Second), cmd)
+	r, err := s.Run(patient(t), cmd)
 	must(t, err)
 	return r
 }
@@ -112,7 +112,7 @@ func TestRunRefusesWhatCannotStart(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			c.cmd.Name = c.name
-			_, err := s.Run(deadline(t, 10*time.Second), c.cmd)
+			_, err := s.Run(patient(t), c.cmd)
 			if got := class(t, err); got != c.want || !strings.Contains(err.Error(), c.text) {
 				t.Errorf("got %v", err)
 			}
@@ -120,7 +120,7 @@ func TestRunRefusesWhatCannotStart(t *testing.T) {
 	}
 	t.Run("the name stays free", func(t *testing.T) {
 		t.Parallel()
-		_, err := s.Run(deadline(t, 10*time.Second), providers.Command{Name: "again", Argv: []string{"./later"}})
+		_, err := s.Run(patient(t), providers.Command{Name: "again", Argv: []string{"./later"}})
 		if class(t, err) != providers.NoCommand {
 			t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func TestANameIsStartedOnce(t *testing.T) {
 	results := make(chan providers.Result, 8)
 	for range cap(results) {
 		go func() {
-			r, err := s.Run(deadline(t, 20*time.Second), cmd)
+			r, err := s.Run(patient(t), cmd)
 			if err != nil {
 				t.Error(err)
 			}
@@ -159,7 +159,7 @@ func TestANameIsStartedOnce(t *testing.T) {
 func TestForgetDropsTheOutputAndKeepsTheName(t *testing.T) {
 	t.Parallel()
 	s := newEngine(t).sandbox(envd.Options{})
-	ctx := deadline(t, 20*time.Second)
+	ctx := patient(t)
 	cmd := providers.Command{Name: "f", Shell: "echo one; exit 4"}
 	run(t, s, cmd)
 	before, err := s.ExecInfos(ctx)
@@ -224,7 +224,7 @@ func TestKeptOutputIsBoundedInTotal(t *testing.T) {
 	if kept > 64<<20 || kept < 60_000_000 {
 		t.Errorf("kept %d bytes", kept)
 	}
-	must(t, s.Forget(deadline(t, 5*time.Second), "k0"))
+	must(t, s.Forget(patient(t), "k0"))
 	if r := run(t, s, providers.Command{Name: "after", Shell: "echo room again"}); r.Truncated() {
 		t.Errorf("got %+v", r)
 	}
@@ -359,7 +359,7 @@ func TestRunOverPlainStreamsDetachesOnCancel(t *testing.T) {
 		failed <- err
 	}()
 	testenv.Eventually(t, "it runs", func() bool {
-		list, err := s.ExecInfos(deadline(t, 5*time.Second))
+		list, err := s.ExecInfos(patient(t))
 		return err == nil && len(list) == 1 && list[0].StdoutBytes == 6
 	})
 	cancel()
@@ -377,7 +377,7 @@ func TestRunOverPlainStreamsDetachesOnCancel(t *testing.T) {
 func TestInputOfACommandThatEnds(t *testing.T) {
 	t.Parallel()
 	s := newEngine(t).sandbox(envd.Options{})
-	ctx := deadline(t, time.Minute)
+	ctx := patient(t)
 	for i := range 100 {
 		name := fmt.Sprint("short", i)
 		_, err := s.Launch(ctx, providers.Command{Name: name, Argv: []string{"true"}, StdinOpen: true})

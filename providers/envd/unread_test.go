@@ -46,14 +46,14 @@ func runsOn(t *testing.T, e *engine) {
 
 func signal(t *testing.T, c processconnect.ProcessClient, pid uint32, s process.Signal) {
 	t.Helper()
-	_, err := c.SendSignal(deadline(t, 15*time.Second), connect.NewRequest(&process.SendSignalRequest{Process: byPid(pid), Signal: s}))
+	_, err := c.SendSignal(patient(t), connect.NewRequest(&process.SendSignalRequest{Process: byPid(pid), Signal: s}))
 	must(t, err)
 }
 
 func nothingRuns(t *testing.T, c processconnect.ProcessClient) {
 	t.Helper()
 	testenv.Eventually(t, "no command is listed", func() bool {
-		list, err := c.List(deadline(t, 15*time.Second), connect.NewRequest(&process.ListRequest{}))
+		list, err := c.List(patient(t), connect.NewRequest(&process.ListRequest{}))
 		must(t, err)
 		return len(list.Msg.GetProcesses()) == 0
 	})
@@ -78,7 +78,7 @@ func TestSignalsToACommandWhoseOutputNobodyReads(t *testing.T) {
 			c := plainClient(e.sandbox(envd.Options{}))
 			req := shellRequest(flood)
 			req.Pty = how.pty
-			stream, o := startPlain(deadline(t, time.Minute), t, c, req)
+			stream, o := startPlain(patient(t), t, c, req)
 			stands(t, e)
 			signal(t, c, o.pid, how.signal)
 			nothingRuns(t, c)
@@ -96,7 +96,7 @@ func TestTheDeadlineOfACommandWhoseOutputNobodyReads(t *testing.T) {
 	e := newEngine(t)
 	s := e.sandbox(envd.Options{})
 	c := processconnect.NewProcessClient(outsider(t, s, "Connect-Timeout-Ms", "1500"), "http://guest", connect.WithProtoJSON())
-	stream, o := startPlain(deadline(t, time.Minute), t, c, shellRequest(flood))
+	stream, o := startPlain(patient(t), t, c, shellRequest(flood))
 	nothingRuns(t, plainClient(s))
 	for stream.Receive() {
 		o.take(stream.Msg().GetEvent())
@@ -131,7 +131,7 @@ func TestNothingIsLostForAClientThatLags(t *testing.T) {
 	script := `dd if=/dev/zero bs=4096 2>/dev/null & p=$!
 		while [ ! -e stop ]; do grep wchar /proc/$p/io | cut -d' ' -f2 > io; mv io count; sleep 0.02; done
 		grep wchar /proc/$p/io >&2; kill -9 $p; exit 3`
-	stream, o := startPlain(deadline(t, time.Minute), t, c, shellRequest(script))
+	stream, o := startPlain(patient(t), t, c, shellRequest(script))
 	stands(t, e)
 	must(t, os.WriteFile(filepath.Join(e.workDir, "stop"), nil, 0o600))
 	nothingRuns(t, c)
@@ -157,7 +157,7 @@ func TestManyClientsThatLag(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(e.workDir, "stop"), nil, 0o600))
 	var waiting []*process.ProcessInfo
 	testenv.Eventually(t, "all have ended but those for which there is no place", func() bool {
-		list, err := c.List(deadline(t, 15*time.Second), connect.NewRequest(&process.ListRequest{}))
+		list, err := c.List(patient(t), connect.NewRequest(&process.ListRequest{}))
 		must(t, err)
 		waiting = list.Msg.GetProcesses()
 		return len(waiting) <= more // fewer where the last ones had written little when they were told to stop
@@ -165,7 +165,7 @@ func TestManyClientsThatLag(t *testing.T) {
 	killed := uint32(0)
 	if len(waiting) > 0 {
 		killed = waiting[0].GetPid()
-		_, err := c.SendSignal(deadline(t, 15*time.Second), connect.NewRequest(&process.SendSignalRequest{Process: byPid(killed), Signal: process.Signal_SIGNAL_SIGKILL}))
+		_, err := c.SendSignal(patient(t), connect.NewRequest(&process.SendSignalRequest{Process: byPid(killed), Signal: process.Signal_SIGNAL_SIGKILL}))
 		if err != nil && connect.CodeOf(err) != connect.CodeNotFound { // it has just ended
 			t.Error(err)
 		}
@@ -184,7 +184,7 @@ func TestManyClientsThatLag(t *testing.T) {
 func TestInputOfTheOtherKind(t *testing.T) {
 	t.Parallel()
 	c := plainClient(newEngine(t).sandbox(envd.Options{}))
-	ctx := deadline(t, time.Minute)
+	ctx := patient(t)
 	keys := &process.ProcessInput{Input: &process.ProcessInput_Pty{Pty: []byte("keys\r")}}
 	for name, how := range map[string]struct {
 		pty   *process.PTY

@@ -26,7 +26,7 @@ import (
 func TestRanges(t *testing.T) {
 	t.Parallel()
 	s := newEngine(t).sandbox(envd.Options{})
-	_, err := s.WriteFile(deadline(t, 5*time.Second), "f", []byte("0123456789"), 0)
+	_, err := s.WriteFile(patient(t), "f", []byte("0123456789"), 0)
 	must(t, err)
 	hc := outsider(t, s)
 	for header, want := range map[string]string{
@@ -56,7 +56,7 @@ func TestCompressedFiles(t *testing.T) {
 	if code, answer := ask(t, hc, "POST", "/files?path=f", packed(t, text), "Content-Encoding", "gzip"); code != 200 {
 		t.Errorf("upload: got %d %s", code, answer)
 	}
-	if b, err := s.ReadFile(deadline(t, 5*time.Second), "f", 1<<20); err != nil || string(b) != text {
+	if b, err := s.ReadFile(patient(t), "f", 1<<20); err != nil || string(b) != text {
 		t.Errorf("kept %d bytes, %v", len(b), err)
 	}
 	for body, coding := range map[string]string{"no gzip": "gzip", packed(t, text)[:100]: "gzip", "x": "br"} {
@@ -88,9 +88,9 @@ func TestCompressedFiles(t *testing.T) {
 func metadataOf(t *testing.T, hc *http.Client, path string) map[string]string {
 	t.Helper()
 	c := filesystemconnect.NewFilesystemClient(hc, "http://guest")
-	stat, err := c.Stat(deadline(t, 5*time.Second), connect.NewRequest(&filesystem.StatRequest{Path: path}))
+	stat, err := c.Stat(patient(t), connect.NewRequest(&filesystem.StatRequest{Path: path}))
 	must(t, err)
-	list, err := c.ListDir(deadline(t, 5*time.Second), connect.NewRequest(&filesystem.ListDirRequest{Path: filepath.Dir(path)}))
+	list, err := c.ListDir(patient(t), connect.NewRequest(&filesystem.ListDirRequest{Path: filepath.Dir(path)}))
 	must(t, err)
 	for _, e := range list.Msg.GetEntries() {
 		if e.GetPath() == stat.Msg.GetEntry().GetPath() && !maps.Equal(e.GetMetadata(), stat.Msg.GetEntry().GetMetadata()) {
@@ -208,7 +208,7 @@ func TestCompose(t *testing.T) {
 	if code != 200 || !strings.Contains(text, `"path":"`+e.workDir+`/b"`) {
 		t.Errorf("got %d %s", code, text)
 	}
-	if b, err := s.ReadFile(deadline(t, 5*time.Second), "b", 100); err != nil || string(b) != "<a><b><c><a>" {
+	if b, err := s.ReadFile(patient(t), "b", 100); err != nil || string(b) != "<a><b><c><a>" {
 		t.Errorf("got %q, %v", b, err)
 	}
 	left, err := os.ReadDir(e.workDir)

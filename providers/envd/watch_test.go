@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"sandyard/dev/testenv"
 	"sandyard/guest/envdpb/filesystem"
@@ -45,7 +44,7 @@ func TestWatchDir(t *testing.T) {
 	must(t, os.Mkdir(filepath.Join(e.workDir, "d"), 0o755))
 	req := connect.NewRequest(&filesystem.WatchDirRequest{Path: "d", Recursive: true, IncludeEntry: true})
 	req.Header().Set("Keepalive-Ping-Interval", "1")
-	stream := watchStream(deadline(t, 20*time.Second), t, watchClient(t, e), req)
+	stream := watchStream(patient(t), t, watchClient(t, e), req)
 	if !stream.Receive() || stream.Msg().GetKeepalive() == nil {
 		t.Fatalf("no keepalive: %v, %v", stream.Msg(), stream.Err())
 	}
@@ -81,9 +80,9 @@ func TestAFileCallIsToldAsOneWrite(t *testing.T) {
 	e := newEngine(t)
 	s := e.sandbox(envd.Options{})
 	c := filesystemconnect.NewFilesystemClient(outsider(t, s), "http://guest")
-	stream := watchStream(deadline(t, 20*time.Second), t, c, connect.NewRequest(&filesystem.WatchDirRequest{Path: ".", Recursive: true}))
+	stream := watchStream(patient(t), t, c, connect.NewRequest(&filesystem.WatchDirRequest{Path: ".", Recursive: true}))
 	for range 2 {
-		_, err := s.WriteFile(deadline(t, 5*time.Second), "f", []byte("text"), 0)
+		_, err := s.WriteFile(patient(t), "f", []byte("text"), 0)
 		must(t, err)
 	}
 	must(t, os.Mkdir(filepath.Join(e.workDir, "last"), 0o755))
@@ -105,22 +104,22 @@ func TestWatchErrors(t *testing.T) {
 		"absent": connect.CodeNotFound, "real": connect.CodeInvalidArgument, "out": connect.CodeInvalidArgument,
 		"/etc": connect.CodeInvalidArgument, "~nobody": connect.CodeInvalidArgument,
 	} {
-		_, err := c.CreateWatcher(deadline(t, 5*time.Second), connect.NewRequest(&filesystem.CreateWatcherRequest{Path: path}))
+		_, err := c.CreateWatcher(patient(t), connect.NewRequest(&filesystem.CreateWatcherRequest{Path: path}))
 		if connect.CodeOf(err) != want {
 			t.Errorf("create %q: got %v", path, err)
 		}
-		stream, err := c.WatchDir(deadline(t, 5*time.Second), connect.NewRequest(&filesystem.WatchDirRequest{Path: path}))
+		stream, err := c.WatchDir(patient(t), connect.NewRequest(&filesystem.WatchDirRequest{Path: path}))
 		must(t, err)
 		if stream.Receive() || connect.CodeOf(stream.Err()) != want {
 			t.Errorf("watch %q: got %v", path, stream.Err())
 		}
 		must(t, stream.Close())
 	}
-	_, err := c.GetWatcherEvents(deadline(t, 5*time.Second), connect.NewRequest(&filesystem.GetWatcherEventsRequest{WatcherId: "none"}))
+	_, err := c.GetWatcherEvents(patient(t), connect.NewRequest(&filesystem.GetWatcherEventsRequest{WatcherId: "none"}))
 	if connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("got %v", err)
 	}
-	_, err = c.RemoveWatcher(deadline(t, 5*time.Second), connect.NewRequest(&filesystem.RemoveWatcherRequest{WatcherId: "none"}))
+	_, err = c.RemoveWatcher(patient(t), connect.NewRequest(&filesystem.RemoveWatcherRequest{WatcherId: "none"}))
 	if connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("got %v", err)
 	}
@@ -131,7 +130,7 @@ func TestPollingWatcher(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
 	c := watchClient(t, e)
-	ctx := deadline(t, 20*time.Second)
+	ctx := patient(t)
 	made, err := c.CreateWatcher(ctx, connect.NewRequest(&filesystem.CreateWatcherRequest{Path: ".", IncludeEntry: true}))
 	must(t, err)
 	id := made.Msg.GetWatcherId()
@@ -162,7 +161,7 @@ func TestWatchersAreBounded(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
 	c := watchClient(t, e)
-	ctx := deadline(t, 60*time.Second)
+	ctx := patient(t)
 	create := func() (string, error) {
 		answer, err := c.CreateWatcher(ctx, connect.NewRequest(&filesystem.CreateWatcherRequest{Path: "."}))
 		if err != nil {
@@ -196,7 +195,7 @@ func TestAWatcherThatIsAskedTooSeldomEnds(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
 	c := watchClient(t, e)
-	ctx := deadline(t, 60*time.Second)
+	ctx := patient(t)
 	deep := strings.Repeat("/"+strings.Repeat("n", 250), 14) // makes an event of 3.5 KB
 	must(t, os.MkdirAll(e.workDir+deep, 0o755))
 	made, err := c.CreateWatcher(ctx, connect.NewRequest(&filesystem.CreateWatcherRequest{Path: ".", Recursive: true}))
@@ -228,7 +227,7 @@ func TestAGuestWithoutRightsWatches(t *testing.T) {
 	e := startEngine(t, unprivileged)
 	must(t, os.Chmod(filepath.Dir(e.workDir), 0o755))
 	must(t, os.Chown(e.workDir, 1000, 1000))
-	stream := watchStream(deadline(t, 20*time.Second), t, watchClient(t, e), connect.NewRequest(&filesystem.WatchDirRequest{Path: ".", Recursive: true}))
+	stream := watchStream(patient(t), t, watchClient(t, e), connect.NewRequest(&filesystem.WatchDirRequest{Path: ".", Recursive: true}))
 	must(t, os.Mkdir(filepath.Join(e.workDir, "d"), 0o755))
 	if !stream.Receive() || stream.Msg().GetFilesystem().GetName() != "d" {
 		t.Fatalf("got %v, %v", stream.Msg(), stream.Err())

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/spool"
 )
@@ -314,7 +315,7 @@ func TestACommandThatCannotBeEnded(t *testing.T) {
 	t.Parallel()
 	l := &liar{}
 	s := spool.New(l, spool.Options{WorkDir: "/w", Home: "/w", Patience: 50 * time.Millisecond})
-	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), testenv.Patience())
 	defer stop()
 	_, err := s.Run(ctx, providers.Command{Name: "x", Shell: "true", Timeout: 100 * time.Millisecond})
 	wantClass(t, err, providers.Unavailable)

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/toolset"
 )
@@ -76,7 +77,7 @@ func TestBodiesAtOnceAreBounded(t *testing.T) {
 				}
 			}))
 			ask := func() int {
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // of one that is let in
+				ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience()) // of one that is let in
 				defer cancel()
 				r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil)
 				r.ContentLength = c.length
