@@ -28,7 +28,7 @@ type machine struct {
 	env   []string
 
 	calls atomic.Int64
-	cut   atomic.Bool // the next script's answer is lost, and its process killed with its group
+	cut   atomic.Pointer[func() bool] // the next script is killed with its group once this is true; its answer is lost
 }
 
 func (m *machine) Script(ctx context.Context, user, text string, limit int64) ([]byte, error) {
@@ -53,8 +53,13 @@ func (m *machine) Script(ctx context.Context, user, text string, limit int64) ([
 	defer func() { _ = cmd.Wait() }()
 	end := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	defer context.AfterFunc(ctx, end)()
-	if m.cut.CompareAndSwap(true, false) {
-		time.AfterFunc(300*time.Millisecond, end)
+	if now := m.cut.Swap(nil); now != nil {
+		go func() {
+			for ctx.Err() == nil && !(*now)() {
+				<-time.After(5 * time.Millisecond)
+			}
+			end()
+		}()
 	}
 	var all bytes.Buffer
 	n, err := all.ReadFrom(out)
@@ -351,13 +356,19 @@ func TestStartedOnce(t *testing.T) {
 func TestACutCallLosesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	cmd := providers.Command{Name: name(t), Shell: "printf a >>begun; printf begin; sleep 1; printf end; exit 7"}
-	b.cut.Store(true)
+	cmd := providers.Command{Name: name(t), Shell: "printf begin; printf x >>begun; until [ -e go ]; do sleep 0.1; done; printf end; exit 7"}
+	begun := b.has("begun")
+	b.cut.Store(&begun)
 	_, err := b.Run(t.Context(), cmd)
 	wantClass(t, err, providers.Unavailable)
-	eventually(t, "the command has begun", b.has("begun"))
+	if err := os.WriteFile(filepath.Join(b.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if res := b.run(t, cmd); string(res.Stdout) != "beginend" || res.ExitCode != 7 {
 		t.Errorf("after the cut: %+v", res)
+	}
+	if text, err := os.ReadFile(filepath.Join(b.dir, "begun")); err != nil || string(text) != "x" {
+		t.Errorf("it was started %d times, %v", len(text), err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cmd = providers.Command{Name: name(t), Shell: "touch second; sleep 1; echo on"}
