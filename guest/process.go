@@ -218,7 +218,7 @@ func (s events) stream(ctx context.Context, e *execs.Exec, offsets [2]int64) err
 	}
 	info := e.Info()
 	if at, limited := ctx.Deadline(); limited && info.KillReason == deadlineReason && !time.Now().Before(at) {
-		return context.DeadlineExceeded // its timer may not have fired yet
+		return context.DeadlineExceeded // as ctx says when its timer fires: also to a client that has lagged behind
 	}
 	report, err := json.Marshal(info)
 	if err != nil {

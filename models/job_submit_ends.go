@@ -57,8 +57,8 @@ func endNow(tx *gorm.DB, box *Sandbox, why End) (ended []string, err error) {
 func stopJobs(tx *gorm.DB, box *Sandbox, actor string, ended *[]string) error {
 	return pg.Enqueue(pg.Build(tx).Raw(`UPDATE jobs SET
 			cancel_requested_at = CASE state WHEN 'running' THEN coalesce(cancel_requested_at, now()) ELSE cancel_requested_at END,
-			finished_at = CASE state WHEN 'queued' THEN now() END,
-			error = CASE state WHEN 'queued' THEN CAST(@gone AS jsonb) END,
+			finished_at = CASE state WHEN 'queued' THEN now() ELSE finished_at END,
+			error = CASE state WHEN 'queued' THEN CAST(@gone AS jsonb) ELSE error END,
 			state = CASE state WHEN 'queued' THEN 'cancelled' ELSE state END,
 			cancelled_by = coalesce(cancelled_by, @actor)
 		WHERE id IN (SELECT id FROM jobs WHERE sandbox_id = @id AND state IN ('queued', 'running') AND kind <> 'delete'

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -246,4 +247,17 @@ func (e *Engine) Close() {
 	}
 	_ = e.leash.Close()
 	_ = e.cmd.Wait()
+}
+
+// PauseContainer has an engine's client pause a container, behind the product's back. A busy engine may be "unable to
+// freeze" it, under cgroup v1, and is asked again.
+func PauseContainer(t testing.TB, pause func(ctx context.Context, name string) error, name string) {
+	t.Helper()
+	Eventually(t, "the engine pauses "+name, func() bool {
+		err := pause(t.Context(), name)
+		if err != nil && !strings.Contains(err.Error(), "unable to freeze") {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 }

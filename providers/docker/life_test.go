@@ -3,7 +3,6 @@ package docker_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -114,18 +113,6 @@ func TestSilentGuestLosesItsContainer(t *testing.T) {
 	}
 }
 
-// pause pauses a container behind the provider's back. A busy machine may be "unable to freeze" it, under cgroup v1.
-func (y *yard) pause(t *testing.T, name string) {
-	t.Helper()
-	testenv.Eventually(t, "the engine pauses "+name, func() bool {
-		err := y.api.ContainerPause(t.Context(), name)
-		if err != nil && !strings.Contains(err.Error(), "unable to freeze") {
-			t.Fatal(err)
-		}
-		return err == nil
-	})
-}
-
 // TestOpenJustAfterAResume does not believe an engine that calls the sandbox paused for a moment, and a pause then pauses it.
 func TestOpenJustAfterAResume(t *testing.T) {
 	t.Parallel()
@@ -138,7 +125,7 @@ func TestOpenJustAfterAResume(t *testing.T) {
 		}
 	}
 	name := "sandyard-" + id
-	y.pause(t, name)
+	testenv.PauseContainer(t, y.api.ContainerPause, name)
 	over := make(chan error, 1)
 	time.AfterFunc(200*time.Millisecond, func() { over <- y.api.ContainerUnpause(context.Background(), name) })
 	if _, err := p.Open(t.Context(), id); err != nil {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/docker"
 	"sandyard/providers/docker/pool"
@@ -48,7 +49,7 @@ func TestMemberThatHangsIsNotHandedOut(t *testing.T) {
 	for ref := range y.waiting(t) {
 		frozen = ref
 	}
-	y.pause(t, frozen)
+	testenv.PauseContainer(t, y.api.ContainerPause, frozen)
 	id, box := create(t, p)
 	if got := shell(t, box, "echo on"); got != "on" {
 		t.Errorf("got %q", got)

@@ -128,7 +128,9 @@ func (s *stack) begin() {
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("log of the installation:\n%s", s.log)
-			t.Logf("what failed:\n%s", s.failed)
+			if s.failed != "" {
+				t.Logf("what failed:\n%s", s.failed)
+			}
 		}
 	})
 }

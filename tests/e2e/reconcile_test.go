@@ -30,7 +30,7 @@ func TestContainersThatChangeBehindOurBack(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
-	r.engine.pause(t, "sandyard-"+paused)
+	testenv.PauseContainer(t, r.engine.api.ContainerPause, "sandyard-"+paused)
 	for box, want := range map[string]string{killed: "lost", removed: "lost", paused: "paused"} {
 		testenv.Eventually(t, "the sandbox is "+want, func() bool { return r.sandbox(box).State == want })
 	}

@@ -211,18 +211,6 @@ func (e *engine) list(t testing.TB) []container.Summary {
 	return found
 }
 
-// pause pauses a container. A busy machine may be "unable to freeze" it, under cgroup v1.
-func (e *engine) pause(t testing.TB, name string) {
-	t.Helper()
-	testenv.Eventually(t, "the engine pauses "+name, func() bool {
-		err := e.api.ContainerPause(t.Context(), name)
-		if err != nil && !strings.Contains(err.Error(), "unable to freeze") {
-			t.Fatal(err)
-		}
-		return err == nil
-	})
-}
-
 func (e *engine) clear(t testing.TB) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
