@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -142,6 +143,33 @@ func TestBuildThatIsCancelled(t *testing.T) {
 	})
 	if err := p.Build(ctx, b, log); err == nil || ctx.Err() == nil {
 		t.Errorf("the build ended %v", err)
+	}
+	y.nothingLeft(t)
+}
+
+// TestBuildOnABusyMachine: where the engine is unable to freeze the build's container, the build asks again, and the
+// image is what the steps left.
+func TestBuildOnABusyMachine(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	x := newProxy(t, y.api.DaemonHost())
+	var pauses atomic.Int64
+	x.standIn(func(w http.ResponseWriter, r *http.Request, _ http.Handler) bool {
+		if !strings.HasSuffix(r.URL.Path, "/pause") || pauses.Add(1) > 2 {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, `{"message":"Cannot pause container: OCI runtime pause failed: unable to freeze: unknown"}`)
+		return true
+	})
+	p := y.openWith(t, docker.Config{Host: x.host, Guest: guestFiles(t)})
+	b := y.building(t, "echo two >/opt/two")
+	if err := p.Build(t.Context(), b, &bytes.Buffer{}); err != nil {
+		t.Fatalf("after %d pauses: %v", pauses.Load(), err)
+	}
+	if pauses.Load() < 3 {
+		t.Errorf("the container was frozen at try %d", pauses.Load())
 	}
 	y.nothingLeft(t)
 }

@@ -42,16 +42,16 @@ func wording(err error) string {
 		return "the connection to the docker engine broke"
 	case onTheWay:
 		return "the docker engine cannot be reached"
-	case unfrozen(err):
+	case Unfrozen(err):
 		return "its processes could not be frozen in time, as the machine is busy; try again"
 	default:
 		return err.Error()
 	}
 }
 
-// unfrozen tells a pause that runc gave up under cgroup v1, where a busy machine does not stop all processes in time.
+// Unfrozen tells a pause that runc gave up under cgroup v1, where a busy machine does not stop all processes in time.
 // The engine has no class for it.
-func unfrozen(err error) bool { return strings.Contains(err.Error(), "unable to freeze") }
+func Unfrozen(err error) bool { return err != nil && strings.Contains(err.Error(), "unable to freeze") }
 
 // Unaddressed is an error of a connection without the connection's addresses.
 func Unaddressed(err error) error {
@@ -79,7 +79,7 @@ func ClassOf(err error) providers.Class {
 		return providers.Capacity
 	case errdefs.IsNotImplemented(err):
 		return providers.NotSupported
-	case unfrozen(err):
+	case Unfrozen(err):
 		return providers.Busy
 	default:
 		return providers.Internal

@@ -185,6 +185,9 @@ func (b *Builder) exitCode(ctx context.Context, exec string) (int, error) {
 // buildError is engineerr.Translate for a container that is no sandbox: that it is gone says nothing about one.
 func buildError(err error, doing string) error {
 	e := providers.AsError(engineerr.Translate(err, doing))
+	if engineerr.Unfrozen(err) { // the container is there, and another try may do
+		return e
+	}
 	if e.Class == providers.NotFound || e.Class == providers.Busy {
 		return providers.Unavailable.Errorf("the build container is gone: %w", err)
 	}
