@@ -165,6 +165,8 @@ func settings(o options) []string {
 	}
 	if o.careless() {
 		args = append(args, "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
+		// Connections of tests are short: planned for each call, most queries would take longer to plan than to run.
+		args = append(args, "-c", "plan_cache_mode=force_generic_plan")
 	}
 	return args
 }

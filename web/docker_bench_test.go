@@ -10,8 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -24,6 +22,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"sandyard/dev/abbench"
+	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/jobs/node"
 	"sandyard/jobs/webhook"
@@ -146,13 +145,7 @@ func (y *dockerYard) workOnDocker(pool pool.Config) {
 // buildGuest makes the guest from the source as it is, not from what was built some time ago.
 func buildGuest(b *testing.B) string {
 	dir := b.TempDir()
-	for name, from := range map[string]string{"guest": "sandyard/cmd/guest", "sup": "sandyard/cmd/guest-sup"} {
-		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", filepath.Join(dir, name), from)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			b.Fatalf("build the guest: %v: %s", err, out)
-		}
-	}
+	check(b, testenv.BuildPrograms(dir, os.Environ(), "guest", "sup"))
 	return dir
 }
 

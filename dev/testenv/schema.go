@@ -2,20 +2,24 @@ package testenv
 
 import (
 	"context"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// Schema hands out databases as Prepare makes them. Preparing costs far more than emptying, so a database that a test is
-// done with loses its rows, settings and statistics and is handed out again. One whose schema the test changed, or that
-// has grown, is not.
+// Schema hands out databases as Prepare makes them. It is called once; the others are copies of what it made. A copy
+// costs far more than emptying, so a database that a test is done with loses its rows, settings and statistics and is
+// handed out again. One whose schema the test changed, or that has grown, is not.
 type Schema struct {
 	// Prepare makes the tables in the empty database at this connection URL. The rows that it writes into a table must
 	// be none that a test changes: they stay.
 	Prepare func(ctx context.Context, dsn string) error
 
 	free names
+
+	making   sync.Mutex
+	template string // the database that Prepare made; nobody connects to it
 }
 
 // Database makes a database for the test alone and returns its connection URL, like the function of that name.
@@ -52,6 +56,21 @@ func (s *Schema) take(ctx context.Context, c *cluster) (string, error) {
 	if name, ok := s.free.take(); ok {
 		return name, nil
 	}
+	template, err := s.prepared(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	name := newName()
+	return name, c.run(ctx, "postgres", "create database "+name+" template "+template+" strategy file_copy")
+}
+
+// prepared makes the template unless it is there.
+func (s *Schema) prepared(ctx context.Context, c *cluster) (string, error) {
+	s.making.Lock()
+	defer s.making.Unlock()
+	if s.template != "" {
+		return s.template, nil
+	}
 	name, err := c.take(ctx)
 	if err != nil {
 		return "", err
@@ -59,7 +78,11 @@ func (s *Schema) take(ctx context.Context, c *cluster) (string, error) {
 	if err := s.Prepare(ctx, c.server.DatabaseDSN(name)); err != nil {
 		return "", err
 	}
-	return name, c.run(ctx, name, watchSchema)
+	if err := c.run(ctx, name, watchSchema); err != nil {
+		return "", err
+	}
+	s.template = name
+	return name, nil
 }
 
 func (s *Schema) giveBack(ctx context.Context, c *cluster, name string) error {

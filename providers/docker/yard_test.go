@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"errors"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -68,14 +66,12 @@ var guest = sync.OnceValues(func() (fstest.MapFS, error) {
 	}
 	defer os.RemoveAll(dir)
 	files := make(fstest.MapFS)
-	for name, from := range map[string]string{"guest": "sandyard/cmd/guest", "sup": "sandyard/cmd/guest-sup"} {
-		path := filepath.Join(dir, name)
-		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", path, from)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			return nil, errors.New(string(out))
-		}
-		binary, err := os.ReadFile(path)
+	names := []string{"guest", "sup"}
+	if err := testenv.BuildPrograms(dir, os.Environ(), names...); err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		binary, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			return nil, err
 		}

@@ -34,13 +34,9 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	for name, pkg := range map[string]string{"guest": "sandyard/cmd/guest", "sup": "sandyard/cmd/guest-sup"} {
-		build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, name), pkg)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build %s: %v\n%s", pkg, err, out)
-			return 1
-		}
+	if err := testenv.BuildPrograms(dir, os.Environ(), "guest", "sup"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	testBinaries = dir
 	code := m.Run()

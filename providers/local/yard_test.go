@@ -3,9 +3,7 @@ package local_test
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -43,14 +41,7 @@ var programs = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for name, from := range map[string]string{"guest": "guest", "sup": "guest-sup", "sandbox-shim": "sandbox-shim"} {
-		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", filepath.Join(dir, name), "sandyard/cmd/"+from)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			return dir, errors.New(string(out))
-		}
-	}
-	return dir, nil
+	return dir, testenv.BuildPrograms(dir, os.Environ(), "guest", "sup", "sandbox-shim")
 })
 
 // yard is a data directory of one test, of which nothing remains after it.

@@ -267,14 +267,7 @@ func (s *stack) env(key string) []string {
 func guest(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for name, from := range map[string]string{"guest": "./cmd/guest", "sup": "./cmd/guest-sup"} {
-		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", filepath.Join(dir, name), from)
-		cmd.Dir = filepath.Join("..", "..")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("build %s: %v\n%s", name, err, out)
-		}
-	}
+	check(t, testenv.BuildPrograms(dir, os.Environ(), "guest", "sup"))
 	return dir
 }
 

@@ -51,14 +51,7 @@ func (b *builder) path(t testing.TB) string {
 		if b.dir, b.err = os.MkdirTemp("", "sandyard-egress-"); b.err != nil {
 			return
 		}
-		for name, from := range map[string]string{"guest": "./cmd/guest", "sup": "./cmd/guest-sup", "sandbox-shim": "./cmd/sandbox-shim"} {
-			cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", filepath.Join(b.dir, name), from)
-			cmd.Dir, cmd.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
-			if out, err := cmd.CombinedOutput(); err != nil {
-				b.err = fmt.Errorf("%w\n%s", err, out)
-				return
-			}
-		}
+		b.err = testenv.BuildPrograms(b.dir, os.Environ(), "guest", "sup", "sandbox-shim")
 	})
 	if b.err != nil {
 		t.Fatalf("build the guest: %v", b.err)

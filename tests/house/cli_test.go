@@ -2,12 +2,16 @@ package house
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+
+	"sandyard/dev/testenv"
 )
 
 // commandLine is the page that lists the commands and options of sandyard.
@@ -41,11 +45,31 @@ func TestCommandLinePageIsTheCommandLine(t *testing.T) {
 	}
 }
 
+// builtHelp is what the commands of sandyard say of themselves.
+//
+//nolint:gochecknoglobals // a build of sandyard is slow
+var builtHelp struct {
+	once  sync.Once
+	known map[string]command
+}
+
 // commandsOf builds sandyard and asks for the help of each command, by its path such as "sandyard node drain".
 func commandsOf(t *testing.T) map[string]command {
 	t.Helper()
-	sandyard := filepath.Join(t.TempDir(), "sandyard")
-	run(t, "go", "build", "-o", sandyard, "./cmd/sandyard")
+	builtHelp.once.Do(func() { builtHelp.known = askForHelp(t) })
+	if builtHelp.known == nil {
+		t.Fatal("the commands of sandyard are not known; another test says why")
+	}
+	return builtHelp.known
+}
+
+func askForHelp(t *testing.T) map[string]command {
+	t.Helper()
+	dir := t.TempDir()
+	if err := testenv.BuildPrograms(dir, os.Environ(), "sandyard"); err != nil {
+		t.Fatal(err)
+	}
+	sandyard := filepath.Join(dir, "sandyard")
 	found := map[string]command{}
 	var ask func(words []string, about string)
 	ask = func(words []string, about string) {
