@@ -119,10 +119,9 @@ func TestOpenJustAfterAResume(t *testing.T) {
 	y := newYard(t)
 	p := y.open(t)
 	id, _ := create(t, p)
-	for _, step := range []func(context.Context, string) error{p.Pause, p.Resume} {
-		if err := step(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
+	pause(t, p, id)
+	if err := p.Resume(t.Context(), id); err != nil {
+		t.Fatal(err)
 	}
 	name := "sandyard-" + id
 	testenv.PauseContainer(t, y.api.ContainerPause, name)
@@ -134,13 +133,7 @@ func TestOpenJustAfterAResume(t *testing.T) {
 	if err := <-over; err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, "a pause, which may be tried again", func() bool {
-		err := p.Pause(t.Context(), id)
-		if err != nil && !providers.AsError(err).Retryable() {
-			t.Fatal(err)
-		}
-		return err == nil
-	})
+	pause(t, p, id)
 	if _, err := p.Open(t.Context(), id); !errors.Is(err, providers.ErrPaused) {
 		t.Errorf("after a pause open answers %v", err)
 	}

@@ -35,9 +35,7 @@ while time.process_time() < 0.5: pass"`
 		check("the worker", used[0], true)
 		stats, ok := p.EngineStats(t.Context(), made.Ref)
 		check("the engine", stats, ok)
-		if err := p.Pause(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
+		pause(t, p, id)
 		p = y.open(t)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/docker"
+	"sandyard/providers/providertest/fixture"
 )
 
 const image = "sandyard/python:default"
@@ -232,5 +233,14 @@ func (y *yard) removeVolumes(t *testing.T, p *docker.Provider) {
 	t.Helper()
 	if err := y.api.VolumeRemove(context.Background(), p.GuestVolume(), true); err != nil {
 		t.Errorf("remove volume: %v", err)
+	}
+}
+
+// pause pauses a sandbox, again where the machine was too busy for it, as a job does.
+func pause(t *testing.T, p *docker.Provider, id string) {
+	t.Helper()
+	pauser, _ := fixture.Pauser(p)
+	if err := pauser.Pause(t.Context(), id); err != nil {
+		t.Fatal(err)
 	}
 }
