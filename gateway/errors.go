@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 
+	"sandyard/duplex"
 	"sandyard/providers"
 	"sandyard/tokens"
 )
@@ -88,7 +89,7 @@ func (g *Gateway) explain(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case r.Context().Err() != nil: // the caller is gone
 		w.WriteHeader(http.StatusBadGateway)
-	case BodyError(r.Context()) != nil: // as the edge had it from its client
+	case duplex.BodyError(r.Context()) != nil: // as the edge had it from its client
 		Refuse(w, http.StatusBadRequest, Malformed, why)
 	case errors.Is(err, providers.ErrNotFound), errors.Is(err, providers.ErrLost):
 		Refuse(w, http.StatusBadGateway, NotFound, why)

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"time"
 
+	"sandyard/duplex"
 	"sandyard/providers"
 	"sandyard/tokens"
 )
@@ -125,6 +126,15 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) (stop func()) {
 		g.guests.CloseIdleConnections()
 		g.ports.CloseIdleConnections()
 	}
+}
+
+// Serve answers at l with h, whose answers may come while their requests still arrive, and says how that ended. The
+// end of life cuts upgraded connections, which Close leaves alone.
+func Serve(life context.Context, srv *http.Server, l net.Listener, h http.Handler, log *slog.Logger) error {
+	srv.BaseContext = func(net.Listener) context.Context { return life }
+	srv.ReadHeaderTimeout, srv.MaxHeaderBytes = headerPatience, maxHeader
+	srv.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
+	return duplex.Serve(srv, l, h)
 }
 
 // ServeHTTP implements http.Handler.

@@ -35,9 +35,8 @@ if [ "${RACE:-0}" = 1 ]; then
 	flags+=(-race)
 fi
 [ $# = 0 ] || exec go test "${flags[@]}" "$@"
-# Tests wait for services far more than they compute: more of them at once than there are cores end sooner. What go vet
-# finds make lint finds.
-flags+=(-parallel=8 -vet=off)
+# Tests wait for services far more than they compute: more of them at once than there are cores end sooner.
+flags+=(-parallel=8)
 silence=40m
 flags+=(-timeout=40m)
 [ "${LONG:-0}" = 1 ] || {

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"sandyard/gateway"
+	"sandyard/duplex"
 	"sandyard/jobs"
 	"sandyard/jobs/queue"
 	"sandyard/jobs/secrets"
@@ -158,7 +158,7 @@ func (s *Server) listen(app *fiber.App, l net.Listener) error {
 	if !s.admit(l) {
 		return l.Close()
 	}
-	err := app.Listener(gateway.Lingering(l))
+	err := app.Listener(duplex.Lingering(l))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || errors.Is(err, http.ErrServerClosed) {

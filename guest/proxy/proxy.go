@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"sandyard/duplex"
 	"sandyard/guest/tunnel"
 )
 
@@ -49,7 +50,7 @@ func New(dial Dial, log *slog.Logger) *Server {
 		MaxResponseHeaderBytes: maxHeader,
 	}
 	s.server = &http.Server{
-		Handler: http.HandlerFunc(s.serveHTTP), ReadHeaderTimeout: patience, IdleTimeout: idle, MaxHeaderBytes: maxHeader,
+		ReadHeaderTimeout: patience, IdleTimeout: idle, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	return s
@@ -59,7 +60,7 @@ func New(dial Dial, log *slog.Logger) *Server {
 func (s *Server) Serve(l net.Listener) error {
 	s.web = newHandover(l.Addr())
 	var web sync.WaitGroup
-	web.Go(func() { _ = s.server.Serve(&s.web) })
+	web.Go(func() { _ = duplex.Serve(s.server, &s.web, http.HandlerFunc(s.serveHTTP)) })
 	err := s.accept(l)
 	s.closeAll()
 	_ = s.server.Close()

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -19,6 +20,7 @@ import (
 	"sync"
 	"testing"
 
+	"sandyard/duplex"
 	"sandyard/providers/remote/remotetest"
 )
 
@@ -67,9 +69,14 @@ func (k *contract) before(t *testing.T, door net.Listener, file string) string {
 		},
 		ErrorLog: log.New(t.Output(), "the contract's proxy: ", 0),
 	}
-	front := httptest.NewServer(k)
+	front := listen(t)
+	srv, served := &http.Server{}, make(chan error, 1)
+	go func() { served <- duplex.Serve(srv, front, k) }()
 	t.Cleanup(func() {
-		front.Close()
+		_ = srv.Close()
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if len(k.seen) == 0 {
@@ -82,7 +89,7 @@ func (k *contract) before(t *testing.T, door net.Listener, file string) string {
 		slices.SortFunc(list, func(a, b string) int { return strings.Compare(a[5:], b[5:]) })
 		t.Logf("held to %s:\n%s", file, strings.Join(list, "\n"))
 	})
-	return front.URL
+	return "http://" + front.Addr().String()
 }
 
 // call is a request under way, as the document has it.

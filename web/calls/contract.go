@@ -9,7 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/gofiber/fiber/v2"
 
-	"sandyard/gateway"
+	"sandyard/duplex"
 	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
@@ -83,7 +83,7 @@ func (k Contract) Refuse(mw *middleware.Stack, c *fiber.Ctx, err error) error {
 	}
 	p.SetHeaders(middleware.Setter(c))
 	if p.Status == http.StatusRequestEntityTooLarge {
-		gateway.LingerAfter(c.Context().Conn())
+		duplex.LingerAfter(c.Context().Conn())
 	}
 	return c.Status(p.Status).JSON(k.Body(p))
 }

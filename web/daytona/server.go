@@ -12,7 +12,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sandyard/gateway"
+	"sandyard/duplex"
 	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/web/calls"
@@ -121,7 +121,7 @@ func (s *core) explain(c *fiber.Ctx) error {
 	p := s.report(c.UserContext(), err)
 	p.SetHeaders(middleware.Setter(c))
 	if p.Status == fiber.StatusRequestEntityTooLarge {
-		gateway.LingerAfter(c.Context().Conn())
+		duplex.LingerAfter(c.Context().Conn())
 	}
 	return c.Status(p.Status).JSON(failureOf(p, c.Method(), c.Path()))
 }
@@ -146,7 +146,7 @@ func (s *core) over(
 		if req.Context().Err() != nil {
 			panic(http.ErrAbortHandler) // the client is gone, or this server is ending
 		}
-		gateway.LingerAfter(conn) // the client may still send
+		duplex.LingerAfter(conn) // the client may still send
 		p := s.report(req.Context(), err)
 		p.SetHeaders(w.Header().Set)
 		answer(w, p.Status, failureOf(p, method, path))

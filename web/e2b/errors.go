@@ -7,7 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"sandyard/gateway"
+	"sandyard/duplex"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/web/middleware"
@@ -49,7 +49,7 @@ func (e *Server) explain(c *fiber.Ctx) error {
 	}
 	p.SetHeaders(middleware.Setter(c))
 	if p.Status == fiber.StatusRequestEntityTooLarge {
-		gateway.LingerAfter(c.Context().Conn())
+		duplex.LingerAfter(c.Context().Conn())
 	}
 	if c.Get("Idempotency-Key") == "" && (p.Code == "outcome_unknown" || p.Code == codeNotPlaced) {
 		c.Set("Should-Retry", "false") // some clients would by themselves, and get a second sandbox

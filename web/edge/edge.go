@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"sandyard/duplex"
 	"sandyard/gateway"
 	"sandyard/models"
 	"sandyard/tokens"
@@ -213,7 +214,7 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request, err error) {
 		gateway.Refuse(w, http.StatusForbidden, gateway.Forbidden, why)
 	case cause != nil && !errors.Is(cause, errSilent): // the caller is gone
 		w.WriteHeader(http.StatusBadGateway)
-	case gateway.BodyError(r.Context()) != nil:
+	case duplex.BodyError(r.Context()) != nil:
 		gateway.Refuse(w, http.StatusBadRequest, gateway.Malformed, why)
 	default:
 		e.routes.known.Delete(v.route.SandboxID) // it may have moved

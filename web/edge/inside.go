@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 
+	"sandyard/duplex"
 	"sandyard/gateway"
 	"sandyard/models"
 )
@@ -40,7 +41,7 @@ func (e *Edge) Inside(
 		refuse: func(w http.ResponseWriter, err error) { refuse(w, r, err) }, // r, whose context outlives the visit
 	})
 	defer leave()
-	gateway.Early(e.inward).ServeHTTP(w, in)
+	duplex.Handler(e.inward).ServeHTTP(w, in)
 }
 
 // Wake returns when a sandbox that is paused and has auto_resume is no longer paused; of others it asks nothing. The
@@ -79,7 +80,7 @@ func (e *Edge) explainInside(w http.ResponseWriter, r *http.Request, err error) 
 	v, cause := visitOf(r.Context()), context.Cause(r.Context())
 	switch {
 	case gateway.IsRefusal(err):
-	case cause == nil && gateway.BodyError(r.Context()) != nil:
+	case cause == nil && duplex.BodyError(r.Context()) != nil:
 		err = gateway.BrokenOff(err)
 	default:
 		e.routes.known.Delete(v.route.SandboxID) // it may have moved

@@ -17,7 +17,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/gofiber/fiber/v2"
 
-	"sandyard/gateway"
+	"sandyard/duplex"
 	"sandyard/web/problem"
 )
 
@@ -122,7 +122,7 @@ func Incomplete(err error) error {
 func LeaveBody(c *fiber.Ctx) {
 	if c.Context().RequestBodyStream() != nil {
 		c.Context().SetConnectionClose()
-		gateway.LingerAfter(c.Context().Conn())
+		duplex.LingerAfter(c.Context().Conn())
 	}
 }
 

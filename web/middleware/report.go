@@ -7,7 +7,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 
-	"sandyard/gateway"
+	"sandyard/duplex"
 	"sandyard/web/problem"
 )
 
@@ -34,7 +34,7 @@ func (s *Stack) WriteError(c *fiber.Ctx, err error) error {
 	p := s.Report(c.UserContext(), r, err)
 	p.SetHeaders(Setter(c))
 	if p.Status == fiber.StatusRequestEntityTooLarge || unread && p.Status != fiber.StatusRequestTimeout {
-		gateway.LingerAfter(c.Context().Conn())
+		duplex.LingerAfter(c.Context().Conn())
 	}
 	return c.Status(p.Status).JSON(p, p.ContentType(""))
 }

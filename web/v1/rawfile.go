@@ -11,7 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/gofiber/fiber/v2"
 
-	"sandyard/gateway"
+	"sandyard/duplex"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/web/middleware"
@@ -87,7 +87,7 @@ func (s *inside) crossInside(path string) fiber.Handler {
 		conn := c.Context().Conn()
 		handle := func(w http.ResponseWriter, r *http.Request) {
 			s.inside.Inside(w, r, id, func(w http.ResponseWriter, r *http.Request, err error) {
-				gateway.LingerAfter(conn) // the client may still send
+				duplex.LingerAfter(conn) // the client may still send
 				s.refuseInside(w, r, err)
 			})
 		}

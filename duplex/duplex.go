@@ -1,9 +1,9 @@
-package gateway
+// Package duplex lets servers of HTTP/1 answer requests whose bodies still arrive.
+package duplex
 
 import (
 	"context"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -11,21 +11,18 @@ import (
 	"time"
 )
 
-// Serve answers at l with h, whose answers may come while their requests still arrive, and says how that ended. The
-// end of life cuts upgraded connections, which Close leaves alone.
-func Serve(life context.Context, srv *http.Server, l net.Listener, h http.Handler, log *slog.Logger) error {
-	srv.Handler = Early(h)
-	srv.BaseContext = func(net.Listener) context.Context { return life }
+// Serve answers at l with h, as Handler does, and says how that ended, as srv.Serve does. Answers arrive whole also
+// where the connection ends with them.
+func Serve(srv *http.Server, l net.Listener, h http.Handler) error {
+	srv.Handler = Handler(h)
 	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, lingerKey{}, c) }
-	srv.ReadHeaderTimeout, srv.MaxHeaderBytes = headerPatience, maxHeader
-	srv.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
 	return srv.Serve(Lingering(l))
 }
 
-// Early lets next answer a request whose body still arrives. net/http can do so, but then reads on for the rest, and
+// Handler lets next answer a request whose body still arrives. net/http can do so, but then reads on for the rest, and
 // when it finds the end it loses track of who reads the connection and panics; a chunked rest it would even take for
 // the next request. So such an answer is the last of its connection, and nobody reads when the handler has returned.
-func Early(next http.Handler) http.Handler {
+func Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor != 1 || r.Body == nil || r.Body == http.NoBody {
 			next.ServeHTTP(w, r)
@@ -54,7 +51,7 @@ type arrival struct {
 
 type arrivalKey struct{}
 
-// BodyError says what was wrong with the body of a request that Early passed on; nil = nothing, as far as it was read.
+// BodyError says what was wrong with the body of a request that Handler passed on; nil = nothing, as far as it was read.
 func BodyError(ctx context.Context) error {
 	if body, ok := ctx.Value(arrivalKey{}).(*arrival); ok {
 		if err := body.broken.Load(); err != nil {
