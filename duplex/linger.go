@@ -24,6 +24,14 @@ func LingerAfter(c net.Conn) {
 	}
 }
 
+// Underlying is the connection that the listener below a lingering one accepted.
+func Underlying(c net.Conn) net.Conn {
+	if c, ok := c.(*lingerConn); ok {
+		return c.Conn
+	}
+	return c
+}
+
 type lingering struct{ net.Listener }
 
 // Accept implements net.Listener.

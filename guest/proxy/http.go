@@ -5,21 +5,20 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"strings"
 	"time"
 
+	"sandyard/duplex"
 	"sandyard/guest/tunnel"
 )
 
 const (
 	// maxPhrase is the longest reason in a status line, in bytes.
 	maxPhrase = 250
-	// farewell is how long a refused program may take to read why. What it says meanwhile is not heard, up to a limit.
-	farewell     = time.Second
-	farewellSize = 64 << 10
+	// farewell is how long it may take to tell a refused program why.
+	farewell = time.Second
 )
 
 // VerdictHeader of an answer that is the proxy's own says why: denied, unreachable or unavailable.
@@ -60,7 +59,7 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	c, ok := raw.(*counted)
+	c, ok := duplex.Underlying(raw).(*counted)
 	if !ok {
 		_ = t.Close()
 		_ = raw.Close()
@@ -93,7 +92,8 @@ func refuseTunnel(w http.ResponseWriter, err error) {
 	defer raw.Close()
 	status, verdict, message := explain(err)
 	_ = raw.SetDeadline(time.Now().Add(farewell))
-	_, err = fmt.Fprintf(
+	duplex.LingerAfter(raw) // a close before the program's last word would be a reset
+	_, _ = fmt.Fprintf(
 		raw,
 		"HTTP/1.1 %d %s\r\n%s: %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n"+
 			"Connection: close\r\n\r\n%s\n",
@@ -104,13 +104,6 @@ func refuseTunnel(w http.ResponseWriter, err error) {
 		len(message)+1,
 		message,
 	)
-	c, ok := raw.(*counted)
-	if err != nil || !ok {
-		return
-	}
-	if tcp, ok := c.Conn.(*net.TCPConn); ok && tcp.CloseWrite() == nil {
-		_, _ = io.CopyN(io.Discard, tcp, farewellSize) // a close before the program's last word would be a reset
-	}
 }
 
 // phrase makes one line of a message.

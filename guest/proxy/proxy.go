@@ -162,6 +162,14 @@ type counted struct {
 
 func (c *counted) Read(p []byte) (int, error) { return c.in.Read(p) }
 
+// CloseWrite tells the program that nothing more will come.
+func (c *counted) CloseWrite() error {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		return tcp.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
 func (c *counted) Close() error {
 	err := c.Conn.Close()
 	c.done()
