@@ -26,7 +26,7 @@ import (
 	"sandyard/netguard"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testenv.Lasting()...) }
 
 // yard is a sandbox's proxy with the worker's server behind it, without a sandbox between them.
 type yard struct {

@@ -15,11 +15,12 @@ import (
 
 	"go.uber.org/goleak"
 
+	"sandyard/dev/testenv"
 	"sandyard/guest/proxy"
 	"sandyard/guest/tunnel"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testenv.Lasting()...) }
 
 // falls notes what net/http logs of a handler that fell.
 type falls struct {

@@ -37,7 +37,7 @@ import (
 	"sandyard/web/edge"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testenv.Lasting()...) }
 
 // rig is an edge, and a worker with its gateway, on a provider whose sandboxes are servers of this process.
 type rig struct {
