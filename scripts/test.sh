@@ -41,7 +41,7 @@ silence=40m
 flags+=(-timeout=40m)
 [ "${LONG:-0}" = 1 ] || {
 	silence=5m && flags+=(-short)
-	export GOGC=200 # the tests that measure memory are the long ones
+	export GOGC=200 # those that measure memory closely are the long ones
 }
 
 # These wait more than they compute.

@@ -91,9 +91,19 @@ func (b *Builder) endStep(ctx context.Context, ref string) error {
 		&says,
 	)
 	if err == nil && code != 0 {
-		return providers.BuildFailed.Errorf("processes of a build step could not be ended: %s", says.String())
+		return unended(says.String())
 	}
 	return err
+}
+
+// unended is the error of a step whose processes are not known to have ended, by what the exec said. Where the runtime
+// could not even load the guest, as gVisor on a busy machine, another try may do.
+func unended(says string) error {
+	class := providers.BuildFailed
+	if strings.HasPrefix(says, "OCI runtime exec failed") {
+		class = providers.Unavailable
+	}
+	return class.Errorf("processes of a build step could not be ended: %s", says)
 }
 
 func stepFailed(n int, build providers.Build, s providers.Step, why, output string) error {
