@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"sandyard/dev/testdb"
 	"sandyard/models"
@@ -58,5 +59,46 @@ func TestWhatKeepsFailingRestsLonger(t *testing.T) {
 				t.Errorf("expired %d s ago, a pause failed %d s ago: due %v", c.first, c.last, got)
 			}
 		}
+	}
+}
+
+// TestAShortTimeoutLeavesTimeForTheStart: a sandbox whose create waits for longer than its timeout is not deleted for
+// that. The timeout counts from the start.
+func TestAShortTimeoutLeavesTimeForTheStart(t *testing.T) {
+	t.Parallel()
+	s := open(t, 100)
+	submit := func(box *models.Sandbox, isNew, extendOnly bool, kind string, timeout time.Duration) models.Submitted {
+		t.Helper()
+		sub := models.Submission{
+			TenantID: "default", SandboxID: box.ID, Timeout: timeout, ExtendOnly: extendOnly,
+			Jobs: []models.Job{newJob(kind, box.ID)},
+		}
+		if isNew {
+			sub.New = box
+		}
+		out, err := s.Submit(t.Context(), sub)
+		must(t, err)
+		return out
+	}
+	holds := func(b models.Sandbox, timeout, atLeast time.Duration) {
+		t.Helper()
+		if left := b.ExpiresAt.Sub(b.CreatedAt); b.TimeoutMS != timeout.Milliseconds() || left < atLeast {
+			t.Errorf("a timeout of %d ms, %v from the submission, instead of %v and %v", b.TimeoutMS, left, timeout, atLeast)
+		}
+	}
+	box := newSandbox()
+	box.TimeoutMS = time.Second.Milliseconds()
+	out := submit(box, true, false, models.KindCreate, time.Second)
+	holds(out.Sandbox, time.Second, 10*time.Minute)
+	holds(submit(box, false, false, models.KindTimeout, 2*time.Second).Sandbox, 2*time.Second, 10*time.Minute)
+	holds(submit(box, false, true, models.KindTimeout, time.Second).Sandbox, 2*time.Second, 10*time.Minute)
+	holds(submit(box, false, true, models.KindTimeout, time.Hour).Sandbox, time.Hour, time.Hour)
+	holds(submit(box, false, false, models.KindTimeout, time.Second).Sandbox, time.Second, 10*time.Minute)
+
+	finish(t, s, out.Dispatch[0], models.SandboxRunning)
+	started, err := s.Sandbox(t.Context(), "default", box.ID)
+	must(t, err)
+	if left := started.ExpiresAt.Sub(*started.StartedAt); left != time.Second {
+		t.Errorf("%v from its start, instead of its second", left)
 	}
 }

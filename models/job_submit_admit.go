@@ -176,7 +176,7 @@ func (b *batch) insertSandbox(p *submission) error {
 	if box.Labels == nil {
 		box.Labels = map[string]string{}
 	}
-	box.ExpiresAt = b.now.Add(p.Timeout)
+	box.ExpiresAt = box.expiry(b.now, p.Timeout)
 	box.ChangedBy = p.actor()
 	b.boxes[box.ID] = &box // nobody else has seen it: there is nothing to lock and nothing to read
 	if err := pg.Enqueue(pg.Build(b.tx).Create(&box), nil); err != nil || p.Build == nil {
@@ -287,7 +287,7 @@ func (b *batch) place() error {
 			b.placeJob(&p.out.Jobs[i], box, first)
 		}
 		if p.moves(box, b.now) {
-			box.TimeoutMS, box.ExpiresAt = p.Timeout.Milliseconds(), b.now.Add(p.Timeout)
+			box.TimeoutMS, box.ExpiresAt = p.Timeout.Milliseconds(), box.expiry(b.now, p.Timeout)
 			box.ChangedBy = p.actor()
 			err := pg.Enqueue(pg.Build(b.tx).Model(box).Select("timeout_ms", "expires_at", "changed_by").Updates(box), nil)
 			if err != nil {
@@ -309,7 +309,7 @@ func (p *submission) moves(box *Sandbox, now time.Time) bool {
 		return false
 	case !p.ExtendOnly || box.Desired == DesiredPaused:
 		return true
-	case box.State == SandboxPaused:
+	case box.State == SandboxPaused, box.State == SandboxCreating: // its clock starts anew
 		return p.Timeout.Milliseconds() > box.TimeoutMS
 	}
 	return now.Add(p.Timeout).After(box.ExpiresAt)

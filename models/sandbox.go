@@ -100,6 +100,18 @@ func (b Sandbox) DiesAt() *time.Time {
 	return new(b.StartedAt.Add(time.Duration(b.MaxLifetimeMS) * time.Millisecond))
 }
 
+// startTime is how long a sandbox has for its start, also where its timeout is shorter. A busy queue does not end it.
+const startTime = 10 * time.Minute
+
+// expiry is when the timeout ends of which the sandbox is told now. The end of its start sets it anew.
+func (b Sandbox) expiry(now time.Time, timeout time.Duration) time.Time {
+	ends := now.Add(timeout)
+	if least := b.CreatedAt.Add(startTime); b.State == SandboxCreating && ends.Before(least) {
+		return least
+	}
+	return ends
+}
+
 func (b Sandbox) endedError() *EndedError {
 	e := &EndedError{Sandbox: b.ID, State: b.State, EndedAt: b.EndedAt}
 	if b.EndReason != nil {
