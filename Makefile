@@ -127,6 +127,9 @@ compose-smoke: setup-compose build ## Start the Compose topology, without a regi
 clean: ## Remove what was built; the data under .sandyard/ stays
 	@rm -rf bin
 
+.PHONY: tools
+tools: $(GOLANGCI) $(GOTESTSUM)
+
 .PHONY: setup-test setup-compose
 setup-test setup-compose: setup-%:
 	@scripts/setup.sh $*

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"testing"
 	"time"
 
@@ -145,7 +144,7 @@ func (y *dockerYard) workOnDocker(pool pool.Config) {
 // buildGuest makes the guest from the source as it is, not from what was built some time ago.
 func buildGuest(b *testing.B) string {
 	dir := b.TempDir()
-	check(b, testenv.BuildPrograms(dir, os.Environ(), "guest", "sup"))
+	check(b, testenv.BuildPrograms(dir, "guest", "sup"))
 	return dir
 }
 

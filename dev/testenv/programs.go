@@ -18,8 +18,9 @@ const supervisor = "sup"
 // sandyard, guest, sup, sandbox-shim. Tests of processes prove nothing about binaries that lie around. The commit's name
 // is left out: it would give every commit another guest.
 //
-// `make test` has just built the same into bin/. Of a copy that is up to date go build links nothing again.
-func BuildPrograms(dir string, env []string, names ...string) error {
+// `make test` has just built the same into bin/. Of a copy that is up to date go build links nothing again, and with the
+// same GOFLAGS it compiles nothing again.
+func BuildPrograms(dir string, names ...string) error {
 	root, err := moduleRoot()
 	if err != nil {
 		return err
@@ -35,12 +36,12 @@ func BuildPrograms(dir string, env []string, names ...string) error {
 		}
 	}
 	if len(packages) > 0 {
-		if err := compile(dir+string(filepath.Separator), env, packages...); err != nil {
+		if err := compile(dir+string(filepath.Separator), packages...); err != nil {
 			return err
 		}
 	}
 	if slices.Contains(names, supervisor) {
-		return compile(filepath.Join(dir, supervisor), env, "sandyard/cmd/guest-sup")
+		return compile(filepath.Join(dir, supervisor), "sandyard/cmd/guest-sup")
 	}
 	return nil
 }
@@ -77,10 +78,10 @@ func copyProgram(from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-func compile(to string, env []string, packages ...string) error {
+func compile(to string, packages ...string) error {
 	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", to}, packages...)
 	cmd := exec.Command("go", args...)
-	cmd.Env = append(slices.Clone(env), "CGO_ENABLED=0")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("build the programs: %w\n%s", err, out)

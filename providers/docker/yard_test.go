@@ -68,7 +68,7 @@ var guest = sync.OnceValues(func() (fstest.MapFS, error) {
 	defer os.RemoveAll(dir)
 	files := make(fstest.MapFS)
 	names := []string{"guest", "sup"}
-	if err := testenv.BuildPrograms(dir, os.Environ(), names...); err != nil {
+	if err := testenv.BuildPrograms(dir, names...); err != nil {
 		return nil, err
 	}
 	for _, name := range names {

@@ -34,7 +34,7 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if err := testenv.BuildPrograms(dir, os.Environ(), "guest", "sup"); err != nil {
+	if err := testenv.BuildPrograms(dir, "guest", "sup"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -41,7 +41,7 @@ var programs = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return dir, testenv.BuildPrograms(dir, os.Environ(), "guest", "sup", "sandbox-shim")
+	return dir, testenv.BuildPrograms(dir, "guest", "sup", "sandbox-shim")
 })
 
 // yard is a data directory of one test, of which nothing remains after it.

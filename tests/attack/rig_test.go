@@ -59,7 +59,7 @@ func newRig(t *testing.T) *rig {
 		t: t, dir: t.TempDir(), fleet: "attack-" + strings.ToLower(rand.Text()[:12]), processes: map[string]*testenv.Process{},
 		health: map[string]string{}, dsn: testenv.Database(t), markers: newMarkers(),
 	}
-	must(t, testenv.BuildPrograms(r.dir, environment(), "api", "worker", "scheduler", "sandyard", "guest", "sup"))
+	must(t, testenv.BuildPrograms(r.dir, "api", "worker", "scheduler", "sandyard", "guest", "sup"))
 	_, r.redis, _ = testenv.Redis(t)
 	r.env = append(environment(),
 		"DATABASE_URL="+r.dsn, "REDIS_URL="+(&url.URL{Scheme: "unix", Path: r.redis}).String(), "SANDYARD_FLEET="+r.fleet,

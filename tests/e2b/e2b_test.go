@@ -267,7 +267,7 @@ func (s *stack) env(key string) []string {
 func guest(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	check(t, testenv.BuildPrograms(dir, os.Environ(), "guest", "sup"))
+	check(t, testenv.BuildPrograms(dir, "guest", "sup"))
 	return dir
 }
 

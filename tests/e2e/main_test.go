@@ -73,5 +73,5 @@ func (b *builder) build() {
 	if b.dir, b.err = os.MkdirTemp("", "sandyard-e2e-bin-"); b.err != nil {
 		return
 	}
-	b.err = testenv.BuildPrograms(b.dir, os.Environ(), "api", "worker", "scheduler", "sandyard", "guest", "sup", "sandbox-shim")
+	b.err = testenv.BuildPrograms(b.dir, "api", "worker", "scheduler", "sandyard", "guest", "sup", "sandbox-shim")
 }

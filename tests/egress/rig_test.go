@@ -51,7 +51,7 @@ func (b *builder) path(t testing.TB) string {
 		if b.dir, b.err = os.MkdirTemp("", "sandyard-egress-"); b.err != nil {
 			return
 		}
-		b.err = testenv.BuildPrograms(b.dir, os.Environ(), "guest", "sup", "sandbox-shim")
+		b.err = testenv.BuildPrograms(b.dir, "guest", "sup", "sandbox-shim")
 	})
 	if b.err != nil {
 		t.Fatalf("build the guest: %v", b.err)

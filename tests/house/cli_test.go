@@ -2,7 +2,6 @@ package house
 
 import (
 	"bytes"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -66,7 +65,7 @@ func commandsOf(t *testing.T) map[string]command {
 func askForHelp(t *testing.T) map[string]command {
 	t.Helper()
 	dir := t.TempDir()
-	if err := testenv.BuildPrograms(dir, os.Environ(), "sandyard"); err != nil {
+	if err := testenv.BuildPrograms(dir, "sandyard"); err != nil {
 		t.Fatal(err)
 	}
 	sandyard := filepath.Join(dir, "sandyard")

@@ -58,8 +58,8 @@ func TestPasses(t *testing.T) { t.Parallel() }
 	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	run := exec.Command("bash", "-c", `"$0" -after 2s events & go test -timeout 10m -json ./... >events; kill $!; wait $!; cat events`, program)
-	run.Dir, run.Env = module, append(os.Environ(), "TMPDIR="+t.TempDir(), "GOFLAGS=-mod=mod")
+	run := exec.Command("bash", "-c", `"$0" -after 2s events & go test -vet=off -timeout 10m -json ./... >events; kill $!; wait $!; cat events`, program)
+	run.Dir, run.Env = module, append(os.Environ(), "TMPDIR="+t.TempDir(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=mod")
 	write("events", "")
 	var said bytes.Buffer
 	run.Stderr = &said
