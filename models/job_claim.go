@@ -122,7 +122,8 @@ func (s *Store) Heartbeat(ctx context.Context, node Node, held []AttemptRef, lea
 	return wanted, beats, err
 }
 
-// Asked returns those of the jobs whose end somebody has asked for.
+// Asked returns those of the jobs whose end somebody has asked for; none with an error, since a list that was cut off in
+// a row holds an empty one.
 func (s *Store) Asked(ctx context.Context, held []AttemptRef) (asked []AttemptRef, err error) {
 	err = s.db.WithContext(ctx).
 		Raw(`SELECT j.id, j.attempt FROM jobs j JOIN jsonb_to_recordset(CAST(? AS jsonb)) AS h(id text, attempt int)
@@ -130,7 +131,10 @@ func (s *Store) Asked(ctx context.Context, held []AttemptRef) (asked []AttemptRe
 			string(must(json.Marshal(held)))).
 		Scan(&asked).
 		Error
-	return asked, err
+	if err != nil {
+		return nil, err
+	}
+	return asked, nil
 }
 
 // Requeue is what becomes of a job whose attempt did not end it.

@@ -293,6 +293,7 @@ func (w *Worker) interrupt(id string) {
 	asked, err := w.store.Asked(ctx, keys(mine))
 	if err != nil {
 		w.log.WarnContext(ctx, "cancel requests not read, the next heartbeat reads them", "error", err)
+		return
 	}
 	for _, h := range asked {
 		mine[h].requestCancel()
