@@ -24,6 +24,10 @@ const (
 	tailBytes = 2 << 10
 	// execPoll is the time between questions whether a step is over whose output has ended.
 	execPoll = 20 * time.Millisecond
+	// execTries is how often a program is started that the runtime cannot load, as gVisor at times on a busy machine.
+	execTries = 5
+	// execPause is the time between two of them.
+	execPause = 200 * time.Millisecond
 )
 
 // keepsWrites refuses a runtime of gVisor that holds what the steps write in its own memory or a file of its own, as
@@ -91,19 +95,9 @@ func (b *Builder) endStep(ctx context.Context, ref string) error {
 		&says,
 	)
 	if err == nil && code != 0 {
-		return unended(says.String())
+		return providers.BuildFailed.Errorf("processes of a build step could not be ended: %s", says.String())
 	}
 	return err
-}
-
-// unended is the error of a step whose processes are not known to have ended, by what the exec said. Where the runtime
-// could not even load the guest, as gVisor on a busy machine, another try may do.
-func unended(says string) error {
-	class := providers.BuildFailed
-	if strings.HasPrefix(says, "OCI runtime exec failed") {
-		class = providers.Unavailable
-	}
-	return class.Errorf("processes of a build step could not be ended: %s", says)
 }
 
 func stepFailed(n int, build providers.Build, s providers.Step, why, output string) error {
@@ -136,7 +130,7 @@ func (b *Builder) checkUser(ctx context.Context, ref, user string) error {
 	if strings.Trim(user, "0123456789:") == "" {
 		return nil
 	}
-	code, err := b.exec(
+	code, _, err := b.execOnce(
 		ctx,
 		ref,
 		container.ExecOptions{User: user, WorkingDir: "/", Cmd: []string{b.cfg.GuestProgram, "version"}},
@@ -151,43 +145,64 @@ func (b *Builder) checkUser(ctx context.Context, ref, user string) error {
 	return err
 }
 
-// exec runs a program in the build's container and returns its exit code.
+// exec runs a program in the build's container and returns its exit code. What the runtime says of one that it could
+// not start goes to log, too.
 func (b *Builder) exec(ctx context.Context, ref string, what container.ExecOptions, log io.Writer) (int, error) {
+	for try := 1; ; try++ {
+		code, started, err := b.execOnce(ctx, ref, what, log)
+		if err != nil || started || try == execTries {
+			return code, err
+		}
+		select {
+		case <-time.After(execPause):
+		case <-ctx.Done():
+			return 0, engineerr.Translate(ctx.Err(), "start a step")
+		}
+	}
+}
+
+func (b *Builder) execOnce(
+	ctx context.Context,
+	ref string,
+	what container.ExecOptions,
+	log io.Writer,
+) (code int, started bool, err error) {
 	what.AttachStdout, what.AttachStderr = true, true
 	made, err := b.cfg.API.ContainerExecCreate(ctx, ref, what)
 	if err != nil {
-		return 0, buildError(err, "prepare a step")
+		return 0, false, buildError(err, "prepare a step")
 	}
 	attached, err := b.cfg.API.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
 	if err != nil {
-		return 0, buildError(err, "run a step")
+		return 0, false, buildError(err, "run a step")
 	}
 	defer attached.Close()
 	stop := context.AfterFunc(ctx, attached.Close)
 	defer stop()
 	if _, err := stdcopy.StdCopy(log, log, attached.Reader); err != nil && ctx.Err() == nil {
-		return 0, buildError(err, "read a step's output")
+		return 0, false, buildError(err, "read a step's output")
 	}
 	if ctx.Err() != nil {
-		return 0, engineerr.Translate(ctx.Err(), "finish a step")
+		return 0, false, engineerr.Translate(ctx.Err(), "finish a step")
 	}
-	return b.exitCode(ctx, made.ID)
+	return b.ended(ctx, made.ID)
 }
 
-// exitCode asks how an exec ended whose output has. The engine may be a moment behind.
-func (b *Builder) exitCode(ctx context.Context, exec string) (int, error) {
+// ended asks how an exec ended whose output has. The engine may be a moment behind. One that had no process was never
+// started, whatever its output says, which a program may imitate.
+func (b *Builder) ended(ctx context.Context, exec string) (code int, started bool, err error) {
 	for {
-		ended, err := b.cfg.API.ContainerExecInspect(ctx, exec)
+		now, err := b.cfg.API.ContainerExecInspect(ctx, exec)
 		if err != nil {
-			return 0, buildError(err, "ask how a step ended")
+			return 0, false, buildError(err, "ask how a step ended")
 		}
-		if !ended.Running {
-			return ended.ExitCode, nil
+		if !now.Running {
+			return now.ExitCode, now.Pid != 0, nil
 		}
 		select {
 		case <-time.After(execPoll):
 		case <-ctx.Done():
-			return 0, engineerr.Translate(ctx.Err(), "wait for a step's end")
+			return 0, false, engineerr.Translate(ctx.Err(), "wait for a step's end")
 		}
 	}
 }
