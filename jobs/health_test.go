@@ -40,7 +40,7 @@ func TestAnOutageOfTheProviderCostsNoAttempts(t *testing.T) {
 			r := newRig(t)
 			r.Scheduler()
 			reg := prometheus.NewRegistry()
-			r.Worker(8, func(c *worker.Config) { c.Metrics, c.Lease = worker.NewMetrics(reg), 300*time.Millisecond })
+			r.Worker(8, func(c *worker.Config) { c.Metrics = worker.NewMetrics(reg) })
 			box := r.readied()
 			away := r.away()
 			away.Store(class)

@@ -43,9 +43,9 @@ func TestTheDatabasesClockRules(t *testing.T) {
 
 // at is the rig for a part of its test.
 func (r *rig) at(t *testing.T) *rig {
-	part := *r
+	part := *r.Rig
 	part.T = t
-	return &part
+	return &rig{&part}
 }
 
 // lives looks that a sandbox ends by its timeout and by its idleness, and one that has time left does not.

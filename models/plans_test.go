@@ -124,7 +124,7 @@ func TestLoopsReadNoWholeTables(t *testing.T) {
 	before := readWhole(t, db)
 	look := func(f ask) (whole []string) {
 		t.Helper()
-		s, err := models.Open(t.Context(), dsn+"&application_name=looking", 1, models.Limits{Window: 100})
+		s, err := models.Open(t.Context(), dsn+"&application_name=looking&plan_cache_mode=auto", 1, models.Limits{Window: 100}) // as in production
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,7 +40,7 @@ func (m *machine) Script(ctx context.Context, user, text string, limit int64) ([
 	if len(text) > spool.MaxScript {
 		m.t.Errorf("a script of %d bytes", len(text))
 	}
-	cmd := exec.Command(m.shell[0], append(m.shell[1:], "-c", text)...)
+	cmd := exec.Command(m.shell[0], slices.Concat(m.shell[1:], []string{"-c", text})...)
 	cmd.Env = append(os.Environ(), m.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()
