@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,6 +28,10 @@ const (
 	rememberedEvents = 256
 	// oomLead is how long before a container's end its lack of memory is told, if that is why.
 	oomLead = 3 * time.Second
+	// dieLag is how long after a container's end a busy engine may tell of it.
+	dieLag = 2 * time.Second
+	// rememberPause is the time between two questions what an engine remembers.
+	rememberPause = 100 * time.Millisecond
 	// clockSlack is how far what an engine says of one moment in two places may be apart.
 	clockSlack = time.Second
 )
@@ -49,6 +54,7 @@ func endingOf(c container.InspectResponse) ending {
 // memories is what an engine remembers of the containers' lives, by their ids.
 type memories struct {
 	since                 time.Time // zero = of all that happened since it was started
+	until                 time.Time
 	started, killed, ooms map[string]time.Time
 	died                  map[string]time.Time
 	live                  bool // containers outlive a restart
@@ -67,6 +73,7 @@ func remember(ctx context.Context, api *client.Client) (memories, error) {
 	if err != nil {
 		return memories{}, err
 	}
+	m.until = now
 	told, failed := api.Events(ctx, events.ListOptions{Since: "0", Until: fmt.Sprintf("%d.%09d", now.Unix(), now.Nanosecond())})
 	n, first := 0, time.Time{}
 	for {
@@ -127,12 +134,26 @@ func (m memories) why(e ending) string {
 	}
 }
 
+// early says whether a container has ended so lately that the engine may not have told of it yet.
+func (m memories) early(e ending) bool {
+	_, died := m.died[e.ref]
+	return !died && !e.removed && e.code != codeUnknown && m.until.Sub(e.at).Abs() < dieLag
+}
+
 // explain says why some containers have ended, as far as that can be found out.
 func (p *Provider) explain(ctx context.Context, ended []ending) map[string]string {
 	if len(ended) == 0 {
 		return nil
 	}
 	m, err := remember(ctx, p.api)
+	for err == nil && slices.ContainsFunc(ended, m.early) {
+		select {
+		case <-time.After(rememberPause):
+			m, err = remember(ctx, p.api)
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
 	if err != nil {
 		p.cfg.Logger.DebugContext(ctx, "the engine's memory is not known", "error", err)
 		return nil

@@ -37,3 +37,34 @@ func TestWhyOfAKill(t *testing.T) {
 		}
 	}
 }
+
+// TestAnEndThatTheEngineHasNotToldYet: a container that has just ended is asked for again, for a while, before its end
+// is taken for one that the engine did not see.
+func TestAnEndThatTheEngineHasNotToldYet(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	killed := ending{ref: "c", code: codeKilled, at: now}
+	for name, c := range map[string]struct {
+		of    ending
+		asked time.Duration // after the end
+		died  bool
+		early bool
+	}{
+		"at once":               {killed, 0, false, true},
+		"by an earlier clock":   {killed, -time.Second, false, true},
+		"a second later":        {killed, time.Second, false, true},
+		"much later":            {killed, 3 * time.Second, false, false},
+		"with another clock":    {killed, -time.Hour, false, false},
+		"told":                  {killed, 0, true, false},
+		"removed":               {ending{ref: "c", code: codeKilled, at: now, removed: true}, 0, false, false},
+		"of which none is told": {ending{ref: "c", code: codeUnknown, at: now}, 0, false, false},
+	} {
+		m := memories{until: now.Add(c.asked), died: map[string]time.Time{}}
+		if c.died {
+			m.died["c"] = now
+		}
+		if got := m.early(c.of); got != c.early {
+			t.Errorf("%s: early %v", name, got)
+		}
+	}
+}
