@@ -339,6 +339,35 @@ func TestCommandAfterAPauseResumes(t *testing.T) {
 	}
 }
 
+// TestASlowResumeFailsNoJob: a job that has found its sandbox paused waits for the resume, however often it has to look.
+func TestASlowResumeFailsNoJob(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	proceed := make(chan struct{})
+	r.Worker(4, func(c *worker.Config) {
+		inner, _ := c.Provider.(*fake.Provider)
+		c.Provider = slowResume{inner, proceed}
+	})
+	r.Scheduler()
+	box, created := r.Create(jobs.CreateSandbox{AutoResume: true})
+	r.Wait(created)
+	r.pauses(box)
+	job := r.Exec(box, "fake:stdout done")
+	const many = 50
+	r.Eventually("it is as if it had looked often", func() bool {
+		r.SQL("UPDATE jobs SET attempt = $2 WHERE id = $1 AND state = 'queued' AND attempt BETWEEN 1 AND $2", job, many)
+		return r.Job(job).Attempt >= many
+	})
+	r.Eventually("it has looked on", func() bool { j := r.Job(job); return j.Attempt > many && j.State != models.Running })
+	if j := r.Job(job); j.State != models.Queued {
+		t.Errorf("after %d looks it is %s %+v", j.Attempt, j.State, j.Error)
+	}
+	close(proceed)
+	if j := r.Wait(job); j.State != models.Succeeded || string(j.Stdout) != "done" {
+		t.Errorf("it is %s %+v, output %q", j.State, j.Error, j.Stdout)
+	}
+}
+
 // TestFrozenCommandOfALostSandbox: nobody can say how it ended.
 func TestFrozenCommandOfALostSandbox(t *testing.T) {
 	t.Parallel()

@@ -68,3 +68,12 @@ func (b *batch) overtakes(j Job, box *Sandbox) (yes bool, err error) {
 		Error
 	return yes, err
 }
+
+// Resuming says whether a resume of the sandbox waits or runs.
+func (s *Store) Resuming(ctx context.Context, sandboxID string) (resuming bool, err error) {
+	err = s.db.WithContext(ctx).
+		Raw(`SELECT EXISTS (SELECT 1 FROM jobs WHERE sandbox_id = ? AND kind = ? AND state IN ('queued', 'running'))`,
+			sandboxID, KindResume).
+		Scan(&resuming).Error
+	return resuming, err
+}

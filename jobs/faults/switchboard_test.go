@@ -293,6 +293,7 @@ func newFaultRig(t testing.TB) *faultRig {
 	_, err = r.conn.Exec(t.Context(), `CREATE FUNCTION hurry() RETURNS trigger LANGUAGE plpgsql AS
 		$$ BEGIN NEW.timeout_ms := least(NEW.timeout_ms, `+strconv.Itoa(int(deadline.Milliseconds()))+`); RETURN NEW; END $$`)
 	r.Must(err)
+	r.SQL("UPDATE tenants SET max_templates = 10000") // each play of a build makes one
 	r.State.OnCall(r.board.onProvider)
 	store := func(wired bool) *models.Store {
 		dsn := r.DSN

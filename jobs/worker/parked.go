@@ -51,7 +51,8 @@ func (a *attempt) killIn(ctx context.Context, sb providers.Sandbox) error {
 }
 
 const (
-	// resumeAttempts is how often a job looks whether the sandbox that it has found paused goes on by now.
+	// resumeAttempts is how often a job asks for the resume of the sandbox that it has found paused. While one is under
+	// way it looks on without a bound: the resume has one.
 	resumeAttempts = 10
 	resumeLook     = time.Second // between two looks, at most
 )
@@ -59,8 +60,12 @@ const (
 // awaitsResume says whether the attempt failed only because its sandbox is paused, and has asked for its resume. What a
 // pause has frozen asks for none.
 func (a *attempt) awaitsResume(ctx context.Context, cause error) bool {
-	if !errors.Is(cause, providers.ErrPaused) || a.pausedMidRun(cause) || a.job.Tries() >= resumeAttempts {
+	if !errors.Is(cause, providers.ErrPaused) || a.pausedMidRun(cause) {
 		return false
+	}
+	if a.job.Tries() >= resumeAttempts {
+		resuming, err := a.w.store.Resuming(ctx, a.job.SandboxID)
+		return resuming || isOurs(err)
 	}
 	box, err := a.w.store.Sandbox(ctx, a.job.TenantID, a.job.SandboxID)
 	if isOurs(err) {
