@@ -44,6 +44,8 @@ func wording(err error) string {
 		return "the docker engine cannot be reached"
 	case Unfrozen(err):
 		return "its processes could not be frozen in time, as the machine is busy; try again"
+	case unloaded(err):
+		return "the runtime could not load its first process, as the machine is busy; try again"
 	default:
 		return err.Error()
 	}
@@ -52,6 +54,11 @@ func wording(err error) string {
 // Unfrozen tells a pause that runc gave up under cgroup v1, where a busy machine does not stop all processes in time.
 // The engine has no class for it.
 func Unfrozen(err error) bool { return err != nil && strings.Contains(err.Error(), "unable to freeze") }
+
+// unloaded tells a start for which gVisor did not load the guest, which is the same file each time.
+func unloaded(err error) bool {
+	return strings.Contains(err.Error(), "failed to load ") && strings.Contains(err.Error(), "bad address")
+}
 
 // Unaddressed is an error of a connection without the connection's addresses.
 func Unaddressed(err error) error {
@@ -67,7 +74,7 @@ func ClassOf(err error) providers.Class {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
 		client.IsErrConnectionFailed(err), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
-		errors.As(err, &network), errdefs.IsUnavailable(err):
+		errors.As(err, &network), errdefs.IsUnavailable(err), unloaded(err):
 		return providers.Unavailable
 	case errdefs.IsNotFound(err):
 		return providers.NotFound

@@ -31,6 +31,11 @@ func TestErrorsOfTheEngine(t *testing.T) {
 				": OCI runtime pause failed: unable to freeze: unknown"),
 			providers.Busy, "could not pause it: its processes could not be frozen in time",
 		},
+		{
+			errors.New("Error response from daemon: OCI runtime start failed: starting container: creating process: " +
+				"failed to load /.sandyard/guest: bad address: unknown"),
+			providers.Unavailable, "the runtime could not load its first process, as the machine is busy",
+		},
 		{fmt.Errorf("read: %w", io.ErrUnexpectedEOF), providers.Unavailable, "the connection to the docker engine broke"},
 		{context.DeadlineExceeded, providers.Unavailable, "did not answer in time"},
 		{fmt.Errorf("no such container: %w", errdefs.ErrNotFound), providers.NotFound, "no such container"},
