@@ -9,7 +9,6 @@ import (
 	"sandyard/dev/testenv"
 	"sandyard/jobs"
 	"sandyard/jobs/kind"
-	"sandyard/jobs/worker"
 	"sandyard/models"
 	"sandyard/providers"
 	"sandyard/providers/fake"
@@ -292,11 +291,8 @@ func TestCellsOfOneContextAfterAPause(t *testing.T) {
 func TestPlainDeleteBehindAResumeThatFails(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	proceed := make(chan struct{})
-	r.Worker(4, func(c *worker.Config) {
-		inner, _ := c.Provider.(*fake.Provider)
-		c.Provider = slowResume{inner, proceed}
-	})
+	proceed, change := r.slowResumer()
+	r.Worker(4, change)
 	r.Scheduler() // a worker that meets the pause before it is written down looks again later
 	box := r.readied()
 	job := r.started(box, &kind.Exec{Command: "fake:sleep 1h"}, jobsrig.Options())
@@ -343,11 +339,8 @@ func TestCommandAfterAPauseResumes(t *testing.T) {
 func TestASlowResumeFailsNoJob(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	proceed := make(chan struct{})
-	r.Worker(4, func(c *worker.Config) {
-		inner, _ := c.Provider.(*fake.Provider)
-		c.Provider = slowResume{inner, proceed}
-	})
+	proceed, change := r.slowResumer()
+	r.Worker(4, change)
 	r.Scheduler()
 	box, created := r.Create(jobs.CreateSandbox{AutoResume: true})
 	r.Wait(created)

@@ -106,6 +106,14 @@ func (p slowResume) Resume(ctx context.Context, id string) error {
 	return p.Provider.Resume(ctx, id)
 }
 
+func (r *rig) slowResumer() (proceed chan struct{}, change func(*worker.Config)) {
+	proceed = make(chan struct{})
+	return proceed, func(c *worker.Config) {
+		inner, _ := c.Provider.(*fake.Provider)
+		c.Provider = slowResume{inner, proceed}
+	}
+}
+
 // TestDeleteOfAPausedSandbox waits for nothing that is frozen. Where a resume is on its way it comes in its turn.
 func TestDeleteOfAPausedSandbox(t *testing.T) {
 	t.Parallel()
@@ -113,11 +121,8 @@ func TestDeleteOfAPausedSandbox(t *testing.T) {
 		t.Run(string(want), func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			proceed := make(chan struct{})
-			r.Worker(4, func(c *worker.Config) {
-				inner, _ := c.Provider.(*fake.Provider)
-				c.Provider = slowResume{inner, proceed}
-			})
+			proceed, change := r.slowResumer()
+			r.Worker(4, change)
 			r.Scheduler() // a command that is given back after the resume waits for its delay
 			box := r.readied()
 			frozen := r.Exec(box, "fake:sleep 1s; fake:stdout done")

@@ -134,10 +134,10 @@ func (m memories) why(e ending) string {
 	}
 }
 
-// early says whether a container has ended so lately that the engine may not have told of it yet.
+// early says whether a container was killed so lately that the engine may not have told of it yet.
 func (m memories) early(e ending) bool {
 	_, died := m.died[e.ref]
-	return !died && !e.removed && e.code != codeUnknown && m.until.Sub(e.at).Abs() < dieLag
+	return !died && !e.removed && e.code == codeKilled && m.until.Sub(e.at).Abs() < dieLag
 }
 
 // explain says why some containers have ended, as far as that can be found out.

@@ -57,6 +57,7 @@ func TestAnEndThatTheEngineHasNotToldYet(t *testing.T) {
 		"with another clock":    {killed, -time.Hour, false, false},
 		"told":                  {killed, 0, true, false},
 		"removed":               {ending{ref: "c", code: codeKilled, at: now, removed: true}, 0, false, false},
+		"by itself":             {ending{ref: "c", code: 1, at: now}, 0, false, false},
 		"of which none is told": {ending{ref: "c", code: codeUnknown, at: now}, 0, false, false},
 	} {
 		m := memories{until: now.Add(c.asked), died: map[string]time.Time{}}
