@@ -132,15 +132,9 @@ func (s *Store) AuditLog(ctx context.Context, f AuditFilter) (list []AuditEntry,
 		if f.Target != "" {
 			q = q.Where("(target = ? AND target <> '' OR job_id = ?)", f.Target, f.Target)
 		}
-		if !f.From.IsZero() {
-			q = q.Where("at >= ?", f.From)
-		}
-		if !f.To.IsZero() {
-			q = q.Where("at < ?", f.To)
-		}
-		if f.Before > 0 {
-			q = q.Where("id < ?", f.Before)
-		}
+		q = whereSet(q, "at >= ?", f.From)
+		q = whereSet(q, "at < ?", f.To)
+		q = whereSet(q, "id < ?", max(0, f.Before))
 		if where := outcomeIs[f.Outcome]; where != "" {
 			q = q.Where(where)
 		}

@@ -40,42 +40,30 @@ func (b Build) Owner() Owner {
 
 // Build returns a build by its id alone and without its recipe and files, or ErrNotFound.
 func (s *Store) Build(ctx context.Context, id string) (Build, error) {
-	var b Build
-	err := s.db.WithContext(ctx).Omit("recipe", "files").Where("id = ?", id).Take(&b).Error
-	return b, notFound(err)
+	return takeOne[Build](s.db.WithContext(ctx).Omit("recipe", "files").Where("id = ?", id))
 }
 
 // BuildWithFiles is Build with the recipe and the files.
 func (s *Store) BuildWithFiles(ctx context.Context, id string) (Build, error) {
-	var b Build
-	err := s.db.WithContext(ctx).Where("id = ?", id).Take(&b).Error
-	return b, notFound(err)
+	return takeOne[Build](s.db.WithContext(ctx).Where("id = ?", id))
 }
 
 // BuildOfJob returns the build that a job carries out, or ErrNotFound.
 func (s *Store) BuildOfJob(ctx context.Context, jobID string) (Build, error) {
-	var b Build
-	err := s.db.WithContext(ctx).Where("job_id = ?", jobID).Take(&b).Error
-	return b, notFound(err)
+	return takeOne[Build](s.db.WithContext(ctx).Where("job_id = ?", jobID))
 }
 
 // MayUseBuild says whether the image was made by that build, and the build is the tenant's or shared.
 func (s *Store) MayUseBuild(ctx context.Context, tenantID, build, image string) (bool, error) {
-	var may bool
-	err := s.db.WithContext(ctx).
+	return scanned[bool](s.db.WithContext(ctx).
 		Raw("SELECT EXISTS (SELECT FROM builds WHERE id = ? AND image = ? AND (shared OR tenant_id = ?))",
-			build, image, tenantID).
-		Scan(&may).
-		Error
-	return may, err
+			build, image, tenantID))
 }
 
 // Builds lists a tenant's builds of a template, newest first, without their recipes and files.
 func (s *Store) Builds(ctx context.Context, tenantID, template, before string, limit int) ([]Build, error) {
-	var list []Build
 	q := s.db.WithContext(ctx).Omit("recipe", "files").Where("tenant_id = ? AND template = ?", tenantID, template)
-	err := whereSet(q, "id < ?", before).Order("id DESC").Limit(limit).Find(&list).Error
-	return list, err
+	return findAll[Build](whereSet(q, "id < ?", before).Order("id DESC").Limit(limit))
 }
 
 // askedForLast says that the template has no image that was asked for after the build that has come to its end. Ids say
@@ -128,14 +116,12 @@ func (s *Store) FinishBuild(ctx context.Context, h AttemptRef, b Build) error {
 // UnusedImages returns those of the images that builds have made and nobody needs any more: no template has them, no
 // live sandbox stands on them, and their build is over or forgotten.
 func (s *Store) UnusedImages(ctx context.Context, images []string) ([]string, error) {
-	var unused []string
-	err := s.db.WithContext(ctx).Raw(`SELECT built.image FROM unnest(?::text[]) AS built (image)
+	return scanned[[]string](s.db.WithContext(ctx).Raw(`SELECT built.image FROM unnest(?::text[]) AS built (image)
 		WHERE NOT EXISTS (SELECT 1 FROM templates t WHERE t.image = built.image)
 		AND NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.image = built.image AND s.ended_at IS NULL)
 		AND NOT EXISTS (SELECT 1 FROM builds b JOIN jobs j ON j.id = b.job_id
 			WHERE b.image = built.image AND j.state IN ('queued', 'running'))`,
-		idArray(images)).Scan(&unused).Error
-	return unused, err
+		idArray(images)))
 }
 
 // LogChunk is a piece of a build's log.
@@ -153,12 +139,8 @@ func (s *Store) AppendBuildLog(ctx context.Context, h AttemptRef, build string, 
 
 // BuildLog returns a build's log after a piece of it.
 func (s *Store) BuildLog(ctx context.Context, build string, after int64) ([]LogChunk, error) {
-	var chunks []LogChunk
-	err := s.db.WithContext(ctx).
+	return findAll[LogChunk](s.db.WithContext(ctx).
 		Table("build_logs").
 		Where("build_id = ? AND seq > ?", build, after).
-		Order("seq").
-		Find(&chunks).
-		Error
-	return chunks, err
+		Order("seq"))
 }

@@ -54,8 +54,7 @@ const (
 // DispatchDeliveries marks due deliveries of a tenant, or of all ("") in turns, as handed to Redis, as far as their
 // shares go. One that nobody took up is handed over again.
 func (s *Store) DispatchDeliveries(ctx context.Context, tenantID string, limit int) ([]DeliveryTask, error) {
-	var out []DeliveryTask
-	err := s.db.WithContext(ctx).Raw(`
+	return scanned[[]DeliveryTask](s.db.WithContext(ctx).Raw(`
 		WITH RECURSIVE tenants AS (
 			(SELECT tenant_id FROM deliveries WHERE state = 'pending' AND (@tenant = '' OR tenant_id = @tenant) ORDER BY tenant_id LIMIT 1)
 			UNION ALL
@@ -89,8 +88,7 @@ func (s *Store) DispatchDeliveries(ctx context.Context, tenantID string, limit i
 		RETURNING d.id, d.attempt + 1 AS attempt, due.again`, map[string]any{
 		"tenant": tenantID, "limit": limit, "share": DeliveryShare, "each": EndpointShare, "hosts": endpointsLooked,
 		"from": int64(rand.Uint64()),
-	}).Scan(&out).Error
-	return out, err
+	}))
 }
 
 // endpointsOf finds the hosts that a tenant t has deliveries for, from a random one on and round: else those that are
@@ -159,7 +157,5 @@ func (s *Store) FinishDelivery(ctx context.Context, d Delivery, r DeliveryResult
 
 // Deliveries returns the callbacks of a job.
 func (s *Store) Deliveries(ctx context.Context, tenantID, jobID string) ([]Delivery, error) {
-	var list []Delivery
-	err := s.db.WithContext(ctx).Where("tenant_id = ? AND job_id = ?", tenantID, jobID).Find(&list).Error
-	return list, err
+	return findAll[Delivery](s.db.WithContext(ctx).Where("tenant_id = ? AND job_id = ?", tenantID, jobID))
 }

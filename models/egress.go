@@ -70,10 +70,8 @@ func (s *Store) SetEgress(ctx context.Context, j Job, policy json.RawMessage) er
 
 // Networked returns the sandboxes that a node holds and that may connect to somewhere, with their policies.
 func (s *Store) Networked(ctx context.Context, node string) ([]Sandbox, error) {
-	var list []Sandbox
-	err := s.db.WithContext(ctx).Select("id", "tenant_id", "state", "egress").
-		Where("node_id = ? AND ended_at IS NULL AND egress IS NOT NULL", node).Order("id").Find(&list).Error
-	return list, err
+	return findAll[Sandbox](s.db.WithContext(ctx).Select("id", "tenant_id", "state", "egress").
+		Where("node_id = ? AND ended_at IS NULL AND egress IS NOT NULL", node).Order("id"))
 }
 
 // AddEgressUse adds what sandboxes have used since the last report. Those that are not there any more are left out.

@@ -37,10 +37,6 @@ func (s *Store) Events(ctx context.Context, tenantID string, f EventFilter) ([]E
 	q = whereSet(q, "sandbox_id = ?", f.Sandbox)
 	q = whereSet(q, "job_id = ?", f.Job)
 	q = whereSet(q, "schedule_id = ?", f.Schedule)
-	if f.Before > 0 {
-		q = q.Where("id < ?", f.Before)
-	}
-	var list []Event
-	err := q.Order("id DESC").Limit(f.Limit).Find(&list).Error
-	return list, err
+	q = whereSet(q, "id < ?", max(0, f.Before))
+	return findAll[Event](q.Order("id DESC").Limit(f.Limit))
 }

@@ -3,10 +3,7 @@ package models
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"time"
-
-	"gorm.io/gorm"
 )
 
 // JobState is where a job stands. Terminal states never change.
@@ -96,10 +93,8 @@ func (j Job) Timeout() time.Duration { return time.Duration(j.TimeoutMS) * time.
 
 // JobEnd returns how a tenant's job ended, without its bytes, or ErrNotFound.
 func (s *Store) JobEnd(ctx context.Context, tenantID, id string) (Job, error) {
-	var j Job
-	err := s.db.WithContext(ctx).Select("id", "sandbox_id", "kind", "state", "result", "error").
-		Where("tenant_id = ? AND id = ?", tenantID, id).Take(&j).Error
-	return j, notFound(err)
+	return takeOne[Job](s.db.WithContext(ctx).Select("id", "sandbox_id", "kind", "state", "result", "error").
+		Where("tenant_id = ? AND id = ?", tenantID, id))
 }
 
 // EndFilter selects ends of a sandbox's jobs; empty fields match everything.
@@ -117,45 +112,15 @@ func (s *Store) JobEnds(ctx context.Context, tenantID, sandboxID string, f EndFi
 	q := s.db.WithContext(ctx).
 		Select(jobColumns()).
 		Where("tenant_id = ? AND sandbox_id = ? AND finished_at IS NOT NULL", tenantID, sandboxID)
-	if !f.From.IsZero() {
-		q = q.Where("finished_at >= ?", f.From)
-	}
-	if !f.Until.IsZero() {
-		q = q.Where("finished_at <= ?", f.Until)
-	}
+	q = whereSet(q, "finished_at >= ?", f.From)
+	q = whereSet(q, "finished_at <= ?", f.Until)
+	q = whereSet(q, "strpos(kind || ' ' || state, ?) > 0", f.Text)
 	if f.Failed {
 		q = q.Where("state <> ?", Succeeded)
-	}
-	if f.Text != "" {
-		q = q.Where("strpos(kind || ' ' || state, ?) > 0", f.Text)
 	}
 	order := "finished_at, id"
 	if f.Newest {
 		order = "finished_at DESC, id DESC"
 	}
-	var jobs []Job
-	err := q.Order(order).Limit(f.Limit).Find(&jobs).Error
-	return jobs, err
-}
-
-func whereSet(q *gorm.DB, cond, value string) *gorm.DB {
-	if value == "" {
-		return q
-	}
-	return q.Where(cond, value)
-}
-
-func notFound(err error) error {
-	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return ErrNotFound
-	}
-	return err
-}
-
-// affected is the error of a statement, or none where it has touched no row, such as ErrNotFound.
-func affected(res *gorm.DB, none error) error {
-	if res.Error == nil && res.RowsAffected == 0 {
-		return none
-	}
-	return res.Error
+	return findAll[Job](q.Order(order).Limit(f.Limit))
 }

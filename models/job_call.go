@@ -17,14 +17,13 @@ func (s *Store) JoinCall(
 	call []byte,
 	patience time.Duration,
 ) (jobID string, err error) {
-	err = s.db.WithContext(ctx).Raw(`
+	return scanned[string](s.db.WithContext(ctx).Raw(`
 		UPDATE jobs SET joinable_at = now() + make_interval(secs => ?) WHERE id = (
 			SELECT id FROM jobs WHERE tenant_id = ? AND sandbox_id = ? AND call = ? AND joinable_at <= now()
 				AND (finished_at IS NULL OR finished_at >= joinable_at)
 				AND (finished_at IS NULL OR finished_at > now() - make_interval(secs => ?))
 			ORDER BY id LIMIT 1 FOR UPDATE)
-		RETURNING id`, patience.Seconds(), tenantID, sandboxID, call, callLife.Seconds()).Scan(&jobID).Error
-	return jobID, err
+		RETURNING id`, patience.Seconds(), tenantID, sandboxID, call, callLife.Seconds()))
 }
 
 // CallGivenUp says that the caller does not wait any more: the same call may join at once, also where the job has ended

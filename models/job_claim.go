@@ -122,19 +122,12 @@ func (s *Store) Heartbeat(ctx context.Context, node Node, held []AttemptRef, lea
 	return wanted, beats, err
 }
 
-// Asked returns those of the jobs whose end somebody has asked for; none with an error, since a list that was cut off in
-// a row holds an empty one.
-func (s *Store) Asked(ctx context.Context, held []AttemptRef) (asked []AttemptRef, err error) {
-	err = s.db.WithContext(ctx).
+// Asked returns those of the jobs whose end somebody has asked for.
+func (s *Store) Asked(ctx context.Context, held []AttemptRef) ([]AttemptRef, error) {
+	return scanned[[]AttemptRef](s.db.WithContext(ctx).
 		Raw(`SELECT j.id, j.attempt FROM jobs j JOIN jsonb_to_recordset(CAST(? AS jsonb)) AS h(id text, attempt int)
 		ON h.id = j.id AND h.attempt = j.attempt WHERE j.state = 'running' AND j.cancel_requested_at IS NOT NULL`,
-			string(must(json.Marshal(held)))).
-		Scan(&asked).
-		Error
-	if err != nil {
-		return nil, err
-	}
-	return asked, nil
+			string(must(json.Marshal(held)))))
 }
 
 // Requeue is what becomes of a job whose attempt did not end it.

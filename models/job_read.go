@@ -97,13 +97,9 @@ func (s *Store) Output(ctx context.Context, j *Job, parts ...Output) error {
 
 // JobWithInput returns a tenant's job with its arguments and its input, and without its output, or ErrNotFound.
 func (s *Store) JobWithInput(ctx context.Context, tenantID, id string) (Job, error) {
-	var j Job
-	err := s.db.WithContext(ctx).
+	return takeOne[Job](s.db.WithContext(ctx).
 		Select(jobColumns()+", args, input").
-		Where("tenant_id = ? AND id = ?", tenantID, id).
-		Take(&j).
-		Error
-	return j, notFound(err)
+		Where("tenant_id = ? AND id = ?", tenantID, id))
 }
 
 // EndedJobs returns those of the jobs that have ended.
@@ -134,7 +130,7 @@ func (s *Store) Jobs(ctx context.Context, tenantID string, f JobFilter) ([]Job, 
 	q := s.db.WithContext(ctx).Table("jobs").Select(columns, inlineResult).Where("tenant_id = ?", tenantID)
 	q = whereSet(q, "sandbox_id = ?", f.Sandbox)
 	q = whereSet(q, "kind = ?", f.Kind)
-	q = whereSet(q, "state = ?", string(f.State))
+	q = whereSet(q, "state = ?", f.State)
 	q = whereSet(q, "id < ?", f.Before)
 	var rows []sizedJob
 	err := q.Order("id DESC").Limit(f.Limit).Find(&rows).Error

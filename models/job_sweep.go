@@ -27,10 +27,8 @@ func (s *Store) PastDeadline(ctx context.Context, limit int) ([]Job, error) {
 }
 
 func (s *Store) jobsWhere(ctx context.Context, limit int, order, cond string, args ...any) ([]Job, error) {
-	var jobs []Job
-	err := s.db.WithContext(ctx).Select("id", "attempt", "sandbox_id", "kind").
-		Where(cond, args...).Order(order).Limit(limit).Find(&jobs).Error
-	return jobs, err
+	return findAll[Job](s.db.WithContext(ctx).Select("id", "attempt", "sandbox_id", "kind").
+		Where(cond, args...).Order(order).Limit(limit))
 }
 
 // Recover takes a job from a worker whose lease has ended: back to the queue, or to its end where it was to be

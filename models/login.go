@@ -127,10 +127,8 @@ func endLogin(tx *gorm.DB, id string) error {
 
 // LoginUser returns whose login it is, or ErrNotFound when it has ended.
 func (s *Store) LoginUser(ctx context.Context, login string) (User, error) {
-	var u User
-	err := s.db.WithContext(ctx).Raw(`SELECT u.* FROM logins l JOIN users u ON u.id = l.user_id
-		WHERE l.id = ? AND u.removed_at IS NULL AND `+liveLogin, login).Take(&u).Error
-	return u, notFound(err)
+	return takeOne[User](s.db.WithContext(ctx).Raw(`SELECT u.* FROM logins l JOIN users u ON u.id = l.user_id
+		WHERE l.id = ? AND u.removed_at IS NULL AND `+liveLogin, login))
 }
 
 func newRefresh() string { return refreshPrefix + strings.ToLower(rand.Text()+rand.Text()) }

@@ -107,16 +107,12 @@ func (s *Store) Retire(ctx context.Context, node string) error {
 // LastExecs returns those commands in the sandboxes, of none that runs in the background, whose ends nodes have written
 // that died soon after, or soon before the sandbox was paused, since when nobody could say anything to its guest.
 func (s *Store) LastExecs(ctx context.Context, sandboxes []string) ([]Job, error) {
-	var list []Job
-	err := s.db.WithContext(ctx).
+	return scanned[[]Job](s.db.WithContext(ctx).
 		Raw(`SELECT j.id, j.sandbox_id FROM nodes n JOIN jobs j ON j.node_id = n.id AND j.finished_at > n.beat_at - interval '1 minute'
 		WHERE n.lease_until < now() AND j.sandbox_id = ANY (?::text[]) AND j.kind = 'exec' AND j.args->'background' IS DISTINCT FROM 'true'::jsonb
 		UNION SELECT j.id, j.sandbox_id FROM sandboxes s JOIN jobs j ON j.sandbox_id = s.id AND j.finished_at > s.paused_at - interval '1 minute'
 		WHERE s.id = ANY (?::text[]) AND s.state = 'paused' AND j.kind = 'exec' AND j.args->'background' IS DISTINCT FROM 'true'::jsonb`,
-			idArray(sandboxes), idArray(sandboxes)).
-		Scan(&list).
-		Error
-	return list, err
+			idArray(sandboxes), idArray(sandboxes)))
 }
 
 // DeadNodes returns nodes that had died longer than age before the moment at, and hold nothing.

@@ -55,9 +55,7 @@ func (s *Store) PortGrants(ctx context.Context, tenantID, sandboxID string) ([]P
 
 // CountPortGrants returns how many grants a tenant's sandbox has.
 func (s *Store) CountPortGrants(ctx context.Context, tenantID, sandboxID string) (int, error) {
-	var n int64
-	err := liveGrants(s.db.WithContext(ctx), &[]PortGrant{}, tenantID, sandboxID).Count(&n).Error
-	return int(n), err
+	return countOf(liveGrants(s.db.WithContext(ctx), &[]PortGrant{}, tenantID, sandboxID))
 }
 
 // RevokePort revokes the grants of one port, or one of them where an id is given, and returns those it has revoked. A

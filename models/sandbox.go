@@ -125,9 +125,7 @@ func (b Sandbox) endedError() *EndedError {
 
 // Sandbox returns a tenant's sandbox, or ErrNotFound.
 func (s *Store) Sandbox(ctx context.Context, tenantID, id string) (Sandbox, error) {
-	var b Sandbox
-	err := s.db.WithContext(ctx).Where("tenant_id = ? AND id = ?", tenantID, id).Take(&b).Error
-	return b, notFound(err)
+	return takeOne[Sandbox](s.db.WithContext(ctx).Where("tenant_id = ? AND id = ?", tenantID, id))
 }
 
 // SandboxFilter selects sandboxes in List; empty fields match everything.
@@ -152,13 +150,8 @@ type Start struct {
 
 // Sandboxes lists a tenant's sandboxes, newest first.
 func (s *Store) Sandboxes(ctx context.Context, tenantID string, f SandboxFilter) ([]Sandbox, error) {
-	q, err := s.filtered(ctx, tenantID, f)
-	if err != nil {
-		return nil, err
-	}
-	var list []Sandbox
-	err = whereSet(q, "id < ?", f.Before).Order("id DESC").Limit(f.Limit).Find(&list).Error
-	return list, err
+	q := s.filtered(ctx, tenantID, f)
+	return findAll[Sandbox](whereSet(q, "id < ?", f.Before).Order("id DESC").Limit(f.Limit))
 }
 
 // SandboxesByStart lists a tenant's sandboxes that have started and not ended, by the time of that: oldest or newest
@@ -170,10 +163,7 @@ func (s *Store) SandboxesByStart(
 	oldest bool,
 	after Start,
 ) ([]Sandbox, error) {
-	q, err := s.filtered(ctx, tenantID, f)
-	if err != nil {
-		return nil, err
-	}
+	q := s.filtered(ctx, tenantID, f)
 	behind, order := "(started_at, id) < (?, ?)", "started_at DESC, id DESC"
 	if oldest {
 		behind, order = "(started_at, id) > (?, ?)", "started_at, id"
@@ -184,25 +174,17 @@ func (s *Store) SandboxesByStart(
 	if f.Limit > 0 {
 		q = q.Limit(f.Limit)
 	}
-	var list []Sandbox
-	err = q.Where("started_at IS NOT NULL AND ended_at IS NULL").Order(order).Find(&list).Error
-	return list, err
+	return findAll[Sandbox](q.Where("started_at IS NOT NULL AND ended_at IS NULL").Order(order))
 }
 
 // CountSandboxes returns how many sandboxes a list without pages would have.
 func (s *Store) CountSandboxes(ctx context.Context, tenantID string, f SandboxFilter) (int, error) {
-	q, err := s.filtered(ctx, tenantID, f)
-	if err != nil {
-		return 0, err
-	}
-	var n int64
-	err = q.Model(&Sandbox{}).Count(&n).Error
-	return int(n), err
+	return countOf(s.filtered(ctx, tenantID, f).Model(&Sandbox{}))
 }
 
-func (s *Store) filtered(ctx context.Context, tenantID string, f SandboxFilter) (*gorm.DB, error) {
+func (s *Store) filtered(ctx context.Context, tenantID string, f SandboxFilter) *gorm.DB {
 	q := s.db.WithContext(ctx).Where("tenant_id = ?", tenantID)
-	q = whereSet(q, "state = ?", string(f.State))
+	q = whereSet(q, "state = ?", f.State)
 	q = whereSet(q, "provider = ?", f.Provider)
 	q = whereSet(q, "key = ?", f.Key)
 	if len(f.States) > 0 {
@@ -211,24 +193,17 @@ func (s *Store) filtered(ctx context.Context, tenantID string, f SandboxFilter) 
 	if f.Live {
 		q = q.Where("ended_at IS NULL")
 	}
-	if f.Template != "" {
-		q = q.Where("coalesce(template, image) = ?", f.Template)
+	q = whereSet(q, "coalesce(template, image) = ?", f.Template)
+	q = whereSet(q, "started_at >= ?", f.Since)
+	if len(f.Labels) > 0 {
+		q = q.Where("labels @> ?::jsonb", string(must(json.Marshal(f.Labels))))
 	}
-	if !f.Since.IsZero() {
-		q = q.Where("started_at >= ?", f.Since)
-	}
-	if len(f.Labels) == 0 {
-		return q, nil
-	}
-	labels, err := json.Marshal(f.Labels)
-	return q.Where("labels @> ?::jsonb", string(labels)), err
+	return q
 }
 
 // LiveSandboxes returns sandboxes of all tenants that have not ended.
 func (s *Store) LiveSandboxes(ctx context.Context, limit int) ([]Sandbox, error) {
-	var list []Sandbox
-	err := s.db.WithContext(ctx).Where("ended_at IS NULL").Order("id").Limit(limit).Find(&list).Error
-	return list, err
+	return findAll[Sandbox](s.db.WithContext(ctx).Where("ended_at IS NULL").Order("id").Limit(limit))
 }
 
 // lockSandbox takes the row lock that orders all changes to a sandbox and its jobs, with the next flush. A sandbox that

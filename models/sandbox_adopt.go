@@ -47,12 +47,11 @@ func (s *Store) Adopt(ctx context.Context, node Node, steady bool) (adopted []st
 
 // orphaned locks the live sandboxes of dead nodes on the node's engine, but those that another transaction has locked.
 func orphaned(tx *gorm.DB, node Node, steady bool) (boxes []Sandbox, err error) {
-	err = tx.Clauses(clause.Locking{Strength: "UPDATE", Options: "SKIP LOCKED"}).Select("id", "tenant_id", "node_id").
+	return findAll[Sandbox](tx.Clauses(clause.Locking{Strength: "UPDATE", Options: "SKIP LOCKED"}).Select("id", "tenant_id", "node_id").
 		Where(`ended_at IS NULL AND node_id IN
 			(SELECT id FROM nodes WHERE provider = ? AND engine = ? AND lease_until < now() AND (retired_at IS NOT NULL OR ?))`,
 			node.Provider, node.Engine, steady).
-		Order("id").Find(&boxes).Error
-	return boxes, err
+		Order("id"))
 }
 
 // adopter decides which sandboxes a node takes over.

@@ -69,9 +69,7 @@ func (r *DueRule) where(tx *gorm.DB) *gorm.DB {
 
 // Due returns sandboxes for which a rule holds, those first whose time was up first.
 func (s *Store) Due(ctx context.Context, r *DueRule, limit int) ([]Sandbox, error) {
-	var list []Sandbox
-	err := r.where(s.db.WithContext(ctx)).Order(r.order).Limit(limit).Find(&list).Error
-	return list, err
+	return findAll[Sandbox](r.where(s.db.WithContext(ctx)).Order(r.order).Limit(limit))
 }
 
 // askRules asks which of the locked sandboxes are due by the rules of the group.

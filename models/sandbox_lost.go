@@ -45,10 +45,8 @@ func (s *Store) Deserted(
 	limit int,
 	states ...SandboxState,
 ) ([]Sandbox, error) {
-	var list []Sandbox
-	err := s.db.WithContext(ctx).Where(deserted, at.Add(-age), at).Where("state IN ?", states).
-		Order("id").Limit(limit).Find(&list).Error
-	return list, err
+	return findAll[Sandbox](s.db.WithContext(ctx).Where(deserted, at.Add(-age), at).Where("state IN ?", states).
+		Order("id").Limit(limit))
 }
 
 // LoseDeserted ends a sandbox whose engine had had no worker for longer than age at the moment at, and has none that
@@ -119,13 +117,9 @@ func (s *Store) loseLocked(tx *gorm.DB, box *Sandbox, reason string) (FinishEffe
 // the deletes that wait: nobody can say any more what became of them. It is not the workers who end them, and the rows
 // do not say so.
 func endSilent(tx *gorm.DB, sandboxID string, why JobError) ([]string, error) {
-	var ids []string
-	err := tx.Raw(`UPDATE jobs SET state = CASE WHEN cancel_requested_at IS NULL THEN 'lost' ELSE 'cancelled' END, error = CAST(? AS jsonb), finished_at = now(), lease_until = NULL, node_id = NULL
+	return scanned[[]string](tx.Raw(`UPDATE jobs SET state = CASE WHEN cancel_requested_at IS NULL THEN 'lost' ELSE 'cancelled' END, error = CAST(? AS jsonb), finished_at = now(), lease_until = NULL, node_id = NULL
 		WHERE sandbox_id = ? AND (state = 'running' AND lease_until < now() OR state = 'queued' AND (kind = 'delete' OR attempt > 0))
-		RETURNING id`, jsonText(why), sandboxID).
-		Scan(&ids).
-		Error
-	return ids, err
+		RETURNING id`, jsonText(why), sandboxID))
 }
 
 // Release takes a sandbox that is still to be made from a node whose engine had no worker at the moment at, so that a
@@ -154,11 +148,9 @@ func (s *Store) Release(ctx context.Context, id string, at time.Time) (out []Dis
 // Stranded returns ended sandboxes that jobs still wait for though no live worker is theirs: it died as it was giving
 // them back. The worker's own row may be gone by then.
 func (s *Store) Stranded(ctx context.Context, limit int) ([]string, error) {
-	var ids []string
-	err := s.db.WithContext(ctx).Raw(`SELECT DISTINCT s.id FROM jobs j JOIN sandboxes s ON s.id = j.sandbox_id
+	return scanned[[]string](s.db.WithContext(ctx).Raw(`SELECT DISTINCT s.id FROM jobs j JOIN sandboxes s ON s.id = j.sandbox_id
 		WHERE j.state = 'queued' AND j.queued_at < now() - interval '30 s' AND s.ended_at < now() - interval '30 s'
-		  AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = s.node_id AND n.lease_until >= now()) LIMIT ?`, limit).Scan(&ids).Error
-	return ids, err
+		  AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.id = s.node_id AND n.lease_until >= now()) LIMIT ?`, limit))
 }
 
 // EndStranded ends the jobs that wait for a sandbox which has ended.

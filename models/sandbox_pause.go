@@ -61,19 +61,14 @@ func (b *batch) overtakes(j Job, box *Sandbox) (yes bool, err error) {
 	case box.State != SandboxRunning || box.Desired != DesiredPaused:
 		return false, nil
 	}
-	err = b.tx.Session(&gorm.Session{}).
+	return scanned[bool](b.tx.Session(&gorm.Session{}).
 		Raw(`SELECT EXISTS (SELECT 1 FROM jobs WHERE sandbox_id = ? AND kind = 'pause' AND parallel
-		AND state IN ('queued', 'running'))`, box.ID).
-		Scan(&yes).
-		Error
-	return yes, err
+		AND state IN ('queued', 'running'))`, box.ID))
 }
 
 // Resuming says whether a resume of the sandbox waits or runs.
 func (s *Store) Resuming(ctx context.Context, sandboxID string) (resuming bool, err error) {
-	err = s.db.WithContext(ctx).
+	return scanned[bool](s.db.WithContext(ctx).
 		Raw(`SELECT EXISTS (SELECT 1 FROM jobs WHERE sandbox_id = ? AND kind = ? AND state IN ('queued', 'running'))`,
-			sandboxID, KindResume).
-		Scan(&resuming).Error
-	return resuming, err
+			sandboxID, KindResume))
 }

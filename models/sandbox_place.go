@@ -214,9 +214,7 @@ type Load struct {
 
 // Load says what a node holds.
 func (s *Store) Load(ctx context.Context, node string) (Load, error) {
-	var l Load
-	err := s.db.WithContext(ctx).Raw("SELECT l.* FROM nodes, "+loadOf+" l WHERE nodes.id = ?", node).Scan(&l).Error
-	return l, err
+	return scanned[Load](s.db.WithContext(ctx).Raw("SELECT l.* FROM nodes, "+loadOf+" l WHERE nodes.id = ?", node))
 }
 
 // LargestRoom is the most that a live node of a provider can give one sandbox; 0 = no limit, or no node is alive.

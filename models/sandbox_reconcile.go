@@ -10,10 +10,8 @@ import (
 
 // OnEngine returns the sandboxes that are to exist on a node's engine, and do not merely become or cease to be.
 func (s *Store) OnEngine(ctx context.Context, on Node) ([]Sandbox, error) {
-	var list []Sandbox
-	err := s.db.WithContext(ctx).Where("ended_at IS NULL AND state IN ('running', 'paused')").
-		Where(s.heldOn(ctx, on)).Find(&list).Error
-	return list, err
+	return findAll[Sandbox](s.db.WithContext(ctx).Where("ended_at IS NULL AND state IN ('running', 'paused')").
+		Where(s.heldOn(ctx, on)))
 }
 
 // Unwanted returns those of the ids that no live sandbox on the node's engine has: whatever carries them there is

@@ -23,9 +23,7 @@ const toRecreate = `state = 'lost' AND on_lost = 'recreate' AND replaced_by IS N
 
 // DueRecreations returns lost sandboxes in whose place another is to be made, the first lost first.
 func (s *Store) DueRecreations(ctx context.Context, limit int) ([]Sandbox, error) {
-	var list []Sandbox
-	err := s.db.WithContext(ctx).Where(toRecreate, maxRecreations).Order("ended_at").Limit(limit).Find(&list).Error
-	return list, err
+	return findAll[Sandbox](s.db.WithContext(ctx).Where(toRecreate, maxRecreations).Order("ended_at").Limit(limit))
 }
 
 // RestRecreation leaves a lost sandbox alone for a while, because of the reason given, which an event tells once.

@@ -40,8 +40,7 @@ func (s *Store) Route(ctx context.Context, id string) (Route, error) {
 // Routes returns how sandboxes of any tenants are reached, as far as they exist. One that no node has to hold is
 // reached through any live node of its provider: always the same one, as long as that lives.
 func (s *Store) Routes(ctx context.Context, ids []string) ([]Route, error) {
-	var all []Route
-	err := s.db.WithContext(ctx).Raw(`
+	return scanned[[]Route](s.db.WithContext(ctx).Raw(`
 		SELECT s.id AS sandbox_id, s.tenant_id, s.state, s.auto_resume, s.idle_timeout_ms AS idle_ms,
 		coalesce(n.gateway, any_node.gateway, '') AS gateway,
 			coalesce((extract(epoch FROM now() - n.lease_until) * 1000)::bigint, 0) AS silent_ms,
@@ -53,8 +52,7 @@ func (s *Store) Routes(ctx context.Context, ids []string) ([]Route, error) {
 		FROM sandboxes s LEFT JOIN nodes n ON n.id = s.node_id LEFT JOIN LATERAL (
 			SELECT l.gateway FROM nodes l WHERE s.node_id IS NULL AND s.state IN ('running', 'paused') AND l.provider = s.provider
 				AND l.engine = '' AND l.gateway <> '' AND l.lease_until > now() ORDER BY md5(l.id || s.id) LIMIT 1) any_node ON true
-		WHERE s.id = ANY (?::text[])`, idArray(ids)).Scan(&all).Error
-	return all, err
+		WHERE s.id = ANY (?::text[])`, idArray(ids)))
 }
 
 // Held returns the backend's id, empty while nobody knows it, of a sandbox that a node may open: one that it holds, or
@@ -76,19 +74,16 @@ func (s *Store) Held(ctx context.Context, by Node, id string) (ref string, err e
 // Touch counts traffic as use of the sandboxes, and returns those that somebody else is changing just now: they are not
 // waited for, and that need not be use.
 func (s *Store) Touch(ctx context.Context, ids []string) (missed []string, err error) {
-	err = s.db.WithContext(ctx).Raw(`
+	return scanned[[]string](s.db.WithContext(ctx).Raw(`
 		WITH free AS (
 			SELECT id FROM sandboxes WHERE id = ANY (CAST(@ids AS text[])) AND ended_at IS NULL FOR NO KEY UPDATE SKIP LOCKED),
 		touched AS (UPDATE sandboxes s SET last_active_at = greatest(s.last_active_at, now()) FROM free WHERE s.id = free.id RETURNING s.id)
 		SELECT id FROM sandboxes WHERE id = ANY (CAST(@ids AS text[])) AND ended_at IS NULL AND id NOT IN (SELECT id FROM touched)`,
-		map[string]any{"ids": idArray(ids)}).Scan(&missed).Error
-	return missed, err
+		map[string]any{"ids": idArray(ids)}))
 }
 
 // Holding returns those of the sandboxes that a node may open and that have not ended: their ids and states.
 func (s *Store) Holding(ctx context.Context, by Node, ids []string) ([]Sandbox, error) {
-	var list []Sandbox
-	err := s.db.WithContext(ctx).Select("id", "state").Where("id = ANY (?::text[])", idArray(ids)).
-		Where("ended_at IS NULL AND (node_id = ? OR node_id IS NULL AND provider = ?)", by.ID, by.Provider).Find(&list).Error
-	return list, err
+	return findAll[Sandbox](s.db.WithContext(ctx).Select("id", "state").Where("id = ANY (?::text[])", idArray(ids)).
+		Where("ended_at IS NULL AND (node_id = ? OR node_id IS NULL AND provider = ?)", by.ID, by.Provider))
 }

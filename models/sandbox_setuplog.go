@@ -13,22 +13,15 @@ func (s *Store) AppendSetupLog(ctx context.Context, h AttemptRef, sandboxID, ste
 
 // SetupLogged is how many bytes of a step's output are in the log.
 func (s *Store) SetupLogged(ctx context.Context, sandboxID, step string) (n int64, err error) {
-	err = s.db.WithContext(ctx).
+	return scanned[int64](s.db.WithContext(ctx).
 		Raw("SELECT coalesce(sum(length(data)), 0) FROM setup_logs WHERE sandbox_id = ? AND step = ?",
-			sandboxID, step).
-		Scan(&n).
-		Error
-	return n, err
+			sandboxID, step))
 }
 
 // SetupLog returns the log of what prepared a sandbox, after a piece of it.
 func (s *Store) SetupLog(ctx context.Context, sandboxID string, after int64) ([]LogChunk, error) {
-	var chunks []LogChunk
-	err := s.db.WithContext(ctx).
+	return findAll[LogChunk](s.db.WithContext(ctx).
 		Table("setup_logs").
 		Where("sandbox_id = ? AND seq > ?", sandboxID, after).
-		Order("seq").
-		Find(&chunks).
-		Error
-	return chunks, err
+		Order("seq"))
 }

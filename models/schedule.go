@@ -194,9 +194,7 @@ func (s *Store) DeleteSchedule(ctx context.Context, tenantID, id, actor string) 
 
 // Schedule returns a tenant's schedule, or ErrNotFound.
 func (s *Store) Schedule(ctx context.Context, tenantID, id string) (Schedule, error) {
-	var c Schedule
-	err := s.db.WithContext(ctx).Where("tenant_id = ? AND id = ?", tenantID, id).Take(&c).Error
-	return c, notFound(err)
+	return takeOne[Schedule](s.db.WithContext(ctx).Where("tenant_id = ? AND id = ?", tenantID, id))
 }
 
 // ScheduleFilter selects schedules; empty fields match everything.
@@ -217,9 +215,7 @@ func (s *Store) Schedules(ctx context.Context, tenantID string, f ScheduleFilter
 	q = whereSet(q, "name = ?", f.Name)
 	q = whereSet(q, "created_by = ?", f.CreatedBy)
 	q = whereSet(q, "id < ?", f.Before)
-	var list []Schedule
-	err := q.Order("id DESC").Limit(f.Limit).Find(&list).Error
-	return list, err
+	return findAll[Schedule](q.Order("id DESC").Limit(f.Limit))
 }
 
 // ScheduleIDs returns schedules of all tenants, those after the one given.

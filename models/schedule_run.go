@@ -42,9 +42,7 @@ type ScheduleRun struct {
 // ScheduleRuns lists the runs of a tenant's schedule, newest first.
 func (s *Store) ScheduleRuns(ctx context.Context, tenantID, schedule, before string, limit int) ([]ScheduleRun, error) {
 	q := s.db.WithContext(ctx).Where("tenant_id = ? AND schedule_id = ?", tenantID, schedule)
-	var list []ScheduleRun
-	err := whereSet(q, "id < ?", before).Order("id DESC").Limit(limit).Find(&list).Error
-	return list, err
+	return findAll[ScheduleRun](whereSet(q, "id < ?", before).Order("id DESC").Limit(limit))
 }
 
 // DueSchedule is a schedule at a due time, under its lock.
@@ -119,20 +117,17 @@ func writeTicks(tx *gorm.DB, due []DueSchedule, plan func(DueSchedule) Tick) err
 
 // AnyPendingRun says whether a run waits: nearly always none does, and then there is nothing else to ask.
 func (s *Store) AnyPendingRun(ctx context.Context) (any bool, err error) {
-	err = s.db.WithContext(ctx).Raw("SELECT EXISTS (SELECT 1 FROM schedule_runs WHERE state = 'pending')").Scan(&any).Error
-	return any, err
+	return scanned[bool](s.db.WithContext(ctx).Raw("SELECT EXISTS (SELECT 1 FROM schedule_runs WHERE state = 'pending')"))
 }
 
 // PendingRuns returns runs that may be submitted now: their time has come, and none that was due earlier still waits or
 // runs.
 func (s *Store) PendingRuns(ctx context.Context, limit int) ([]ScheduleRun, error) {
-	var list []ScheduleRun
-	err := s.db.WithContext(ctx).Raw(`
+	return scanned[[]ScheduleRun](s.db.WithContext(ctx).Raw(`
 		SELECT r.* FROM schedule_runs r WHERE r.state = 'pending' AND r.retry_at <= now() AND NOT EXISTS (
 			SELECT 1 FROM schedule_runs e WHERE e.schedule_id = r.schedule_id AND e.state IN ('pending', 'submitted')
 			AND (e.due_at, e.id) < (r.due_at, r.id) AND `+live+`)
-		ORDER BY r.due_at, r.id LIMIT ?`, limit).Scan(&list).Error
-	return list, err
+		ORDER BY r.due_at, r.id LIMIT ?`, limit))
 }
 
 // JobToCancel is a job that is in the way of a later run.
@@ -149,13 +144,11 @@ func (s *Store) ReplaceRuns(ctx context.Context, limit int) ([]JobToCancel, erro
 	if err != nil {
 		return nil, err
 	}
-	var list []JobToCancel
-	err = db.Raw(`SELECT j.tenant_id, j.id AS job_id
+	return scanned[[]JobToCancel](db.Raw(`SELECT j.tenant_id, j.id AS job_id
 		FROM schedule_runs r JOIN schedules s ON s.id = r.schedule_id AND s.overlap = 'cancel_running'
 		JOIN schedule_runs e ON e.schedule_id = r.schedule_id AND e.state = 'submitted'
 		JOIN jobs j ON j.id = e.job_id AND j.state IN ('queued', 'running') AND j.cancel_requested_at IS NULL
-		WHERE r.state = 'pending' LIMIT ?`, limit).Scan(&list).Error
-	return list, err
+		WHERE r.state = 'pending' LIMIT ?`, limit))
 }
 
 // EndRun ends a run that waits without a job, for the reason given.

@@ -48,22 +48,16 @@ func (s *Store) PutSecret(ctx context.Context, tenantID, name string, sealed []b
 
 // Secrets lists a tenant's secrets by name, without their values.
 func (s *Store) Secrets(ctx context.Context, tenantID string) ([]Secret, error) {
-	var all []Secret
-	err := s.db.WithContext(ctx).
+	return findAll[Secret](s.db.WithContext(ctx).
 		Omit("sealed").
 		Where("tenant_id = ?", tenantID).
 		Order("name").
-		Limit(MaxSecrets).
-		Find(&all).
-		Error
-	return all, err
+		Limit(MaxSecrets))
 }
 
 // SealedSecrets returns those of a tenant's secrets that have one of the names.
 func (s *Store) SealedSecrets(ctx context.Context, tenantID string, names []string) ([]Secret, error) {
-	var all []Secret
-	err := s.db.WithContext(ctx).Where("tenant_id = ? AND name = ANY (?::text[])", tenantID, idArray(names)).Find(&all).Error
-	return all, err
+	return findAll[Secret](s.db.WithContext(ctx).Where("tenant_id = ? AND name = ANY (?::text[])", tenantID, idArray(names)))
 }
 
 // DeleteSecret removes a secret of a tenant. Errors: ErrNotFound, *SecretUsedError.
@@ -258,12 +252,10 @@ const usedAccount = `(a.used_at > now() - interval '` + accountsKept + `'
 
 // Accounts returns the tenants' accounts in which a provider may have sandboxes, as far as their secrets exist.
 func (s *Store) Accounts(ctx context.Context, provider string) ([]Account, error) {
-	var all []Account
-	err := s.db.WithContext(ctx).Raw(`SELECT a.tenant_id, a.secret FROM provider_accounts a
+	return scanned[[]Account](s.db.WithContext(ctx).Raw(`SELECT a.tenant_id, a.secret FROM provider_accounts a
 		JOIN secrets x ON x.tenant_id = a.tenant_id AND x.name = a.secret
 		WHERE a.provider = ? AND `+usedAccount+`
-		ORDER BY a.tenant_id, a.secret`, provider).Scan(&all).Error
-	return all, err
+		ORDER BY a.tenant_id, a.secret`, provider))
 }
 
 // unusedSecret refuses to delete a secret that sandboxes need. The caller has locked it. Error: *SecretUsedError.

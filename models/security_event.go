@@ -89,18 +89,10 @@ func (s *Store) SecurityEvents(ctx context.Context, f SecurityFilter) ([]Securit
 		q = q.Where("tenant_id = ?", f.Tenant)
 	}
 	q = whereSet(q, "kind = ?", f.Kind)
-	if !f.From.IsZero() {
-		q = q.Where("minute >= date_trunc('minute', ?::timestamptz)", f.From)
-	}
-	if !f.To.IsZero() {
-		q = q.Where("minute < ?", f.To)
-	}
-	if f.Before > 0 {
-		q = q.Where("id < ?", f.Before)
-	}
-	var list []SecurityEvent
-	err := q.Order("id DESC").Limit(f.Limit).Find(&list).Error
-	return list, err
+	q = whereSet(q, "minute >= date_trunc('minute', ?::timestamptz)", f.From)
+	q = whereSet(q, "minute < ?", f.To)
+	q = whereSet(q, "id < ?", max(0, f.Before))
+	return findAll[SecurityEvent](q.Order("id DESC").Limit(f.Limit))
 }
 
 // PruneSecurityEvents forgets security events older than age, and says how many.

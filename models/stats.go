@@ -43,25 +43,23 @@ func (s *Store) Stats(ctx context.Context) (Stats, error) {
 	if st.Sandboxes, err = s.sandboxStates(ctx); err != nil {
 		return st, err
 	}
-	if err = db.Raw(`SELECT count(*) FROM nodes WHERE lease_until > now()`).Scan(&st.Nodes).Error; err != nil {
-		return st, err
+	for _, one := range []struct {
+		query string
+		into  any
+	}{
+		{`SELECT count(*) FROM nodes WHERE lease_until > now()`, &st.Nodes},
+		{`SELECT coalesce(extract(epoch FROM now() - min(expires_at)), 0) FROM sandboxes
+			WHERE ended_at IS NULL AND ` + DueTimeout().cond, &st.TimeoutLag},
+		{`SELECT coalesce(extract(epoch FROM now() - min(next_due)), 0) FROM schedules
+			WHERE state = 'active' AND next_due <= now()`, &st.ScheduleLag},
+		{`SELECT count(*) FROM usage_refused`, &st.RefusedUsage},
+		{`SELECT count(*) FROM deliveries WHERE state = 'pending' AND next_attempt_at <= now()`, &st.DueDeliveries},
+	} {
+		if err := db.Raw(one.query).Scan(one.into).Error; err != nil {
+			return st, err
+		}
 	}
-	err = db.Raw(`SELECT coalesce(extract(epoch FROM now() - min(expires_at)), 0) FROM sandboxes
-		WHERE ended_at IS NULL AND ` + DueTimeout().cond).Scan(&st.TimeoutLag).Error
-	if err != nil {
-		return st, err
-	}
-	err = db.Raw(`SELECT coalesce(extract(epoch FROM now() - min(next_due)), 0) FROM schedules
-		WHERE state = 'active' AND next_due <= now()`).Scan(&st.ScheduleLag).Error
-	if err != nil {
-		return st, err
-	}
-	if err = db.Raw(`SELECT count(*) FROM usage_refused`).Scan(&st.RefusedUsage).Error; err != nil {
-		return st, err
-	}
-	err = db.Raw(`SELECT count(*) FROM deliveries WHERE state = 'pending' AND next_attempt_at <= now()`).
-		Scan(&st.DueDeliveries).Error
-	return st, err
+	return st, nil
 }
 
 func (s *Store) sandboxStates(ctx context.Context) (map[SandboxState]int, error) {

@@ -8,10 +8,13 @@ package models
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"time"
+
+	"gorm.io/gorm"
 
 	"sandyard/models/pg"
 )
@@ -71,4 +74,58 @@ func (s *Store) Migrate(ctx context.Context, log *slog.Logger) error {
 		return fmt.Errorf("read migrations: %w", err)
 	}
 	return s.db.Migrate(ctx, files, log)
+}
+
+// takeOne reads the first row of a query, or ErrNotFound.
+func takeOne[T any](q *gorm.DB) (row T, err error) {
+	err = q.Take(&row).Error
+	return row, notFound(err)
+}
+
+// findAll reads the rows of a query; none with an error, since a list that was cut off in a row holds an empty one.
+func findAll[T any](q *gorm.DB) ([]T, error) {
+	var rows []T
+	if err := q.Find(&rows).Error; err != nil {
+		return nil, err
+	}
+	return rows, nil
+}
+
+// scanned reads what a query of no table selects: a value, a row or a list of them; nothing with an error.
+func scanned[T any](q *gorm.DB) (T, error) {
+	var value, none T
+	if err := q.Scan(&value).Error; err != nil {
+		return none, err
+	}
+	return value, nil
+}
+
+// countOf is how many rows a query has.
+func countOf(q *gorm.DB) (int, error) {
+	var n int64
+	err := q.Count(&n).Error
+	return int(n), err
+}
+
+// whereSet adds a condition on the value, unless that is the zero value of its type.
+func whereSet[T comparable](q *gorm.DB, cond string, value T) *gorm.DB {
+	if value == *new(T) {
+		return q
+	}
+	return q.Where(cond, value)
+}
+
+func notFound(err error) error {
+	if errors.Is(err, gorm.ErrRecordNotFound) {
+		return ErrNotFound
+	}
+	return err
+}
+
+// affected is the error of a statement, or none where it has touched no row, such as ErrNotFound.
+func affected(res *gorm.DB, none error) error {
+	if res.Error == nil && res.RowsAffected == 0 {
+		return none
+	}
+	return res.Error
 }

@@ -45,55 +45,42 @@ func (o Owner) in(q *gorm.DB) *gorm.DB { return q.Where("coalesce(tenant_id, '')
 
 // Template returns the template that a tenant means by name: its own, else the shared one, else ErrNotFound.
 func (s *Store) Template(ctx context.Context, tenantID, name string) (Template, error) {
-	var t Template
-	err := s.db.WithContext(ctx).Where("coalesce(tenant_id, '') IN ('', ?) AND name = ?", tenantID, name).
-		Order("tenant_id NULLS LAST").Take(&t).Error
-	return t, notFound(err)
+	return takeOne[Template](s.db.WithContext(ctx).Where("coalesce(tenant_id, '') IN ('', ?) AND name = ?", tenantID, name).
+		Order("tenant_id NULLS LAST"))
 }
 
 // TemplateOf returns the owner's template of that name, or ErrNotFound.
 func (s *Store) TemplateOf(ctx context.Context, o Owner, name string) (Template, error) {
-	var t Template
-	err := o.in(s.db.WithContext(ctx)).Where("name = ?", name).Take(&t).Error
-	return t, notFound(err)
+	return takeOne[Template](o.in(s.db.WithContext(ctx)).Where("name = ?", name))
 }
 
 // Templates lists what a tenant may make sandboxes from, by the bytes of their names: those behind a name, so many at
 // most.
 func (s *Store) Templates(ctx context.Context, tenantID, after string, limit int) ([]Template, error) {
-	var list []Template
-	err := s.db.WithContext(ctx).Raw(`SELECT DISTINCT ON (name COLLATE "C") * FROM templates
+	return scanned[[]Template](s.db.WithContext(ctx).Raw(`SELECT DISTINCT ON (name COLLATE "C") * FROM templates
 		WHERE coalesce(tenant_id, '') IN ('', ?) AND name COLLATE "C" > ?
-		ORDER BY name COLLATE "C", tenant_id NULLS LAST LIMIT ?`, tenantID, after, limit).Scan(&list).Error
-	return list, err
+		ORDER BY name COLLATE "C", tenant_id NULLS LAST LIMIT ?`, tenantID, after, limit))
 }
 
 // TemplateNames lists the first names of what a tenant may make sandboxes from, so many at most.
 func (s *Store) TemplateNames(ctx context.Context, tenantID string, limit int) ([]string, error) {
-	var names []string
-	err := s.db.WithContext(ctx).Raw(`SELECT DISTINCT name COLLATE "C" AS name FROM templates
-		WHERE coalesce(tenant_id, '') IN ('', ?) ORDER BY 1 LIMIT ?`, tenantID, limit).Scan(&names).Error
-	return names, err
+	return scanned[[]string](s.db.WithContext(ctx).Raw(`SELECT DISTINCT name COLLATE "C" AS name FROM templates
+		WHERE coalesce(tenant_id, '') IN ('', ?) ORDER BY 1 LIMIT ?`, tenantID, limit))
 }
 
 // SharedImages lists the images of the shared templates.
 func (s *Store) SharedImages(ctx context.Context) ([]string, error) {
-	var names []string
-	err := s.db.WithContext(ctx).
-		Raw("SELECT DISTINCT image FROM templates WHERE tenant_id IS NULL ORDER BY image").
-		Scan(&names).
-		Error
-	return names, err
+	return scanned[[]string](s.db.WithContext(ctx).
+		Raw("SELECT DISTINCT image FROM templates WHERE tenant_id IS NULL ORDER BY image"))
 }
 
 // PooledTemplates lists the templates of everybody that may want a pool: the shared ones, and those that say how large
-// theirs is. Of what they define they hold what tells one pool from another.
+// theirs is. Of what they define they hold what tells one pool from another. They come in the order of templates_pooled:
+// PostgreSQL, which expects most rows to match, would read the table otherwise.
 func (s *Store) PooledTemplates(ctx context.Context) ([]Template, error) {
-	var list []Template
-	err := s.db.WithContext(ctx).Raw(`SELECT id, tenant_id, name, image, jsonb_build_object('pool', definition -> 'pool',
+	return scanned[[]Template](s.db.WithContext(ctx).Raw(`SELECT id, tenant_id, name, image, jsonb_build_object('pool', definition -> 'pool',
 			'work_dir', definition -> 'work_dir', 'runtime', definition -> 'runtime', 'resources', definition -> 'resources') AS definition
-		FROM templates WHERE tenant_id IS NULL OR definition -> 'pool' IS NOT NULL ORDER BY id`).Scan(&list).Error
-	return list, err // in the order of templates_pooled: PostgreSQL, which expects most rows to match, would read the table otherwise
+		FROM templates WHERE tenant_id IS NULL OR definition -> 'pool' IS NOT NULL ORDER BY id`))
 }
 
 // templateRoom counts a tenant's templates beside its quota.

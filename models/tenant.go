@@ -85,15 +85,11 @@ const MaxKeyName = 100
 
 // Keys returns a tenant's keys without their hashes, the newest first.
 func (s *Store) Keys(ctx context.Context, tenantID string, limit int) ([]APIKey, error) {
-	var all []APIKey
-	err := s.db.WithContext(ctx).
+	return findAll[APIKey](s.db.WithContext(ctx).
 		Select("id", "tenant_id", "name", "hint", "scopes", "created_at", "revoked_at", "expires_at", "last_used_at", "replaced_by", "user_id").
 		Where("tenant_id = ?", tenantID).
 		Order("created_at DESC, id").
-		Limit(limit).
-		Find(&all).
-		Error
-	return all, err
+		Limit(limit))
 }
 
 // ReplacedError says that a key was rotated before.
@@ -157,9 +153,7 @@ func (s *Store) RotateKey(ctx context.Context, tenantID, id string, overlap time
 
 // Key returns one of a tenant's keys, or ErrNotFound.
 func (s *Store) Key(ctx context.Context, tenantID, id string) (APIKey, error) {
-	var k APIKey
-	err := s.db.WithContext(ctx).Where("tenant_id = ? AND id = ?", tenantID, id).Take(&k).Error
-	return k, notFound(err)
+	return takeOne[APIKey](s.db.WithContext(ctx).Where("tenant_id = ? AND id = ?", tenantID, id))
 }
 
 // CreateKey makes another key for a tenant and returns its plain text, which is not kept. Valid keys of a tenant have
@@ -363,9 +357,7 @@ func (s *Store) RevokedKeys(ctx context.Context, ids []string) ([]string, error)
 
 // Tenant returns a tenant.
 func (s *Store) Tenant(ctx context.Context, id string) (Tenant, error) {
-	var t Tenant
-	err := s.db.WithContext(ctx).Where("id = ?", id).Take(&t).Error
-	return t, notFound(err)
+	return takeOne[Tenant](s.db.WithContext(ctx).Where("id = ?", id))
 }
 
 func newWebhookSecret() string {

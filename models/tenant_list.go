@@ -65,12 +65,8 @@ func (s *Store) CreateTenant(ctx context.Context, name string, limits Ceilings) 
 // ProvidersOf returns the providers that a tenant's sandboxes are made by, in the order in which they are asked; none =
 // the server's default.
 func (s *Store) ProvidersOf(ctx context.Context, tenantID string) (names []string, err error) {
-	var text []string
-	err = s.db.WithContext(ctx).
-		Raw("SELECT jsonb_array_elements_text(providers) FROM tenants WHERE id = ?", tenantID).
-		Scan(&text).
-		Error
-	return text, err
+	return scanned[[]string](s.db.WithContext(ctx).
+		Raw("SELECT jsonb_array_elements_text(providers) FROM tenants WHERE id = ?", tenantID))
 }
 
 // SetProviders sets ProvidersOf. Error: ErrNotFound.
@@ -113,14 +109,10 @@ const listTenants = `
 
 // Tenants lists the tenants by name, without their secrets.
 func (s *Store) Tenants(ctx context.Context, limit int) ([]ListedTenant, error) {
-	var all []ListedTenant
-	err := s.db.WithContext(ctx).Raw(listTenants+"ORDER BY t.id LIMIT ?", limit).Scan(&all).Error
-	return all, err
+	return scanned[[]ListedTenant](s.db.WithContext(ctx).Raw(listTenants+"ORDER BY t.id LIMIT ?", limit))
 }
 
 // ListedTenant returns a tenant without its secrets, or ErrNotFound.
 func (s *Store) ListedTenant(ctx context.Context, name string) (ListedTenant, error) {
-	var t ListedTenant
-	err := s.db.WithContext(ctx).Raw(listTenants+"WHERE t.id = ?", name).Take(&t).Error
-	return t, notFound(err)
+	return takeOne[ListedTenant](s.db.WithContext(ctx).Raw(listTenants+"WHERE t.id = ?", name))
 }

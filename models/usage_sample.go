@@ -31,10 +31,8 @@ type Sample struct {
 // Metered returns the sandboxes whose use a node can measure, with no more than their ids, states and their provider's
 // ids.
 func (s *Store) Metered(ctx context.Context, node string) ([]Sandbox, error) {
-	var list []Sandbox
-	err := s.db.WithContext(ctx).Select("id", "state", "provider_ref").
-		Where("node_id = ? AND ended_at IS NULL AND state IN ('running', 'paused')", node).Order("id").Find(&list).Error
-	return list, err
+	return findAll[Sandbox](s.db.WithContext(ctx).Select("id", "state", "provider_ref").
+		Where("node_id = ? AND ended_at IS NULL AND state IN ('running', 'paused')", node).Order("id"))
 }
 
 // AddMeters writes readings down, and samples of those that say so, all in one statement. What has come to them since
@@ -68,14 +66,10 @@ func (s *Store) AddMeters(ctx context.Context, readings []Meter) error {
 
 // Samples returns those of a sandbox between two moments, the oldest first.
 func (s *Store) Samples(ctx context.Context, sandboxID string, from, to time.Time) ([]Sample, error) {
-	var list []Sample
-	err := s.db.WithContext(ctx).
+	return findAll[Sample](s.db.WithContext(ctx).
 		Table("usage_samples").
 		Where("sandbox_id = ? AND at BETWEEN ? AND ?", sandboxID, from, to).
-		Order("at").
-		Find(&list).
-		Error
-	return list, err
+		Order("at"))
 }
 
 // PruneSamples forgets samples older than age, and says how many.

@@ -83,22 +83,16 @@ func (s *Store) CreateUser(ctx context.Context, tenantID, name, hash, role strin
 
 // Users lists a tenant's users by name, without their passwords.
 func (s *Store) Users(ctx context.Context, tenantID string, limit int) ([]User, error) {
-	var all []User
-	err := s.db.WithContext(ctx).
+	return findAll[User](s.db.WithContext(ctx).
 		Omit("password_hash").
 		Where("tenant_id = ? AND removed_at IS NULL", tenantID).
 		Order("name").
-		Limit(limit).
-		Find(&all).
-		Error
-	return all, err
+		Limit(limit))
 }
 
 // UserNamed returns the user of a name, or ErrNotFound.
 func (s *Store) UserNamed(ctx context.Context, name string) (User, error) {
-	var u User
-	err := s.db.WithContext(ctx).Where("name = ? AND removed_at IS NULL", name).Take(&u).Error
-	return u, notFound(err)
+	return takeOne[User](s.db.WithContext(ctx).Where("name = ? AND removed_at IS NULL", name))
 }
 
 // UserChange is what changes of a user; empty = it stays.
@@ -189,9 +183,7 @@ func lockUser(tx *gorm.DB, tenantID, id string) (User, error) {
 }
 
 func userOf(tx *gorm.DB, tenantID, id string) (User, error) {
-	var u User
-	err := tx.Where("tenant_id = ? AND id = ? AND removed_at IS NULL", tenantID, id).Take(&u).Error
-	return u, notFound(err)
+	return takeOne[User](tx.Where("tenant_id = ? AND id = ? AND removed_at IS NULL", tenantID, id))
 }
 
 func endLogins(tx *gorm.DB, user string) error {

@@ -78,8 +78,7 @@ func (s *Store) WaitingOf(ctx context.Context, user string) (Waiting, error) {
 
 // queuedOf counts a user's queued jobs.
 func (s *Store) queuedOf(ctx context.Context, user string) (n int, err error) {
-	err = s.db.WithContext(ctx).Raw(`SELECT count(*) FROM jobs
+	return scanned[int](s.db.WithContext(ctx).Raw(`SELECT count(*) FROM jobs
 		WHERE tenant_id = (SELECT tenant_id FROM users WHERE id = @user) AND state = 'queued'
-		AND NOT (ready_at IS NULL AND `+left+`) AND actor = ANY (`+actsFor+`)`, map[string]any{"user": user}).Scan(&n).Error
-	return n, err
+		AND NOT (ready_at IS NULL AND `+left+`) AND actor = ANY (`+actsFor+`)`, map[string]any{"user": user}))
 }

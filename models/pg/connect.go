@@ -2,6 +2,7 @@ package pg
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"net"
 	"sync"
@@ -19,8 +20,8 @@ import (
 // still, the connection would be lost to the pool for as long as that lasts.
 const silence = 30 * time.Second
 
-// connect opens a pool of connections that do not wait for ever.
-func connect(plain *pgx.ConnConfig) (*gorm.DB, error) {
+// connect opens a pool of connections that do not wait for ever, and GORM on it. The interceptor makes each call.
+func connect(plain *pgx.ConnConfig, call Interceptor) (*gorm.DB, *sql.DB, error) {
 	c := plain.Copy()
 	dial := c.DialFunc
 	c.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -36,9 +37,11 @@ func connect(plain *pgx.ConnConfig) (*gorm.DB, error) {
 		Logger:                 logger.Discard,
 	})
 	if err != nil {
-		err = errors.Join(err, pool.Close())
+		return nil, nil, errors.Join(err, pool.Close())
 	}
-	return db, err
+	db.ConnPool = interceptedPool{intercepted{pool, call}}
+	db.Statement.ConnPool = db.ConnPool
+	return db, pool, nil
 }
 
 // patient is a connection that is read from with a limit, unless its user has set a deadline.

@@ -38,21 +38,14 @@ func Open(ctx context.Context, dsn string, conns int, interceptors ...Intercepto
 	if err != nil {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
-	db, err := connect(plain)
-	if err != nil {
-		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
-	}
-	pool, err := db.DB()
+	call := chain(interceptors)
+	db, pool, err := connect(plain, call)
 	if err != nil {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
 	pool.SetMaxOpenConns(conns)
 	pool.SetMaxIdleConns(conns)
 	pool.SetConnMaxIdleTime(idleConnection)
-	call := chain(interceptors)
-	if err := db.Use(plugin{call}); err != nil {
-		return nil, errors.Join(fmt.Errorf("intercept the database's calls: %w", err), pool.Close())
-	}
 	d := &DB{gorm: db, pool: pool, plain: plain, call: call}
 	if err := d.Ready(ctx); err != nil {
 		return nil, errors.Join(err, d.Close())

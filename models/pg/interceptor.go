@@ -25,23 +25,6 @@ func chain(all []Interceptor) Interceptor {
 	}
 }
 
-// plugin puts an interceptor around GORM's connections.
-type plugin struct{ call Interceptor }
-
-// Name implements gorm.Plugin.
-func (plugin) Name() string { return "sandyard:interceptor" }
-
-// Initialize implements gorm.Plugin.
-func (p plugin) Initialize(db *gorm.DB) error {
-	pool, ok := db.ConnPool.(*sql.DB)
-	if !ok {
-		return errors.New("the database has an interceptor already")
-	}
-	db.ConnPool = interceptedPool{intercepted{pool, p.call}, pool}
-	db.Statement.ConnPool = db.ConnPool
-	return nil
-}
-
 // intercepted are the calls of a pool or a transaction.
 type intercepted struct {
 	gorm.ConnPool
@@ -75,11 +58,7 @@ func (t intercepted) QueryContext(ctx context.Context, query string, args ...any
 }
 
 // interceptedPool is the pool behind a DB.
-type interceptedPool struct {
-	intercepted
-
-	pool *sql.DB
-}
+type interceptedPool struct{ intercepted }
 
 // ExecContext implements gorm.ConnPool.
 func (p interceptedPool) ExecContext(ctx context.Context, query string, args ...any) (res sql.Result, err error) {
@@ -98,6 +77,3 @@ func (p interceptedPool) QueryContext(ctx context.Context, query string, args ..
 	})
 	return rows, err
 }
-
-// GetDBConn implements gorm.GetDBConnector.
-func (p interceptedPool) GetDBConn() (*sql.DB, error) { return p.pool, nil }
