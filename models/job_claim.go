@@ -189,12 +189,10 @@ func (s *Store) MoveProvider(ctx context.Context, j Job, to Place, r Requeue) (o
 }
 
 // DispatchReady hands over what may run of one tenant's jobs.
-func (s *Store) DispatchReady(ctx context.Context, tenantID string) (out []Dispatch, err error) {
-	err = s.db.Tx(ctx, func(tx *gorm.DB) error {
-		out, err = dispatchReady(tx, tenantID, s.limits.Window)
-		return err
+func (s *Store) DispatchReady(ctx context.Context, tenantID string) ([]Dispatch, error) {
+	return inTx(ctx, s.db, func(tx *gorm.DB) ([]Dispatch, error) {
+		return dispatchReady(tx, tenantID, s.limits.Window)
 	})
-	return out, err
 }
 
 func must(b []byte, err error) []byte {

@@ -50,23 +50,21 @@ func (s *Store) RotateSigningKey(
 
 // addSigningKey makes fresh the newest key unless the newest is younger than age: many processes may want one at once.
 func (s *Store) addSigningKey(ctx context.Context, fresh []byte, age, tokenLife time.Duration) ([]SigningKey, error) {
-	var all []SigningKey
-	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
+	return inTx(ctx, s.db, func(tx *gorm.DB) ([]SigningKey, error) {
 		if err := tx.Exec("LOCK TABLE signing_keys IN SHARE ROW EXCLUSIVE MODE").Error; err != nil {
-			return err
+			return nil, err
 		}
 		err := tx.Exec(`INSERT INTO signing_keys (id, secret) SELECT ?, ? WHERE NOT EXISTS (
 			SELECT 1 FROM signing_keys WHERE created_at > now() - ?)`, NewID("sig_"), fresh, milliseconds(age)).Error
 		if err != nil {
-			return err
+			return nil, err
 		}
 		// A key signs until the next one is made, and a process may take seconds to learn of that.
 		err = tx.Exec(`DELETE FROM signing_keys k WHERE EXISTS (
 			SELECT 1 FROM signing_keys n WHERE n.created_at > k.created_at AND n.created_at <= now() - ?)`, milliseconds(tokenLife)).Error
 		if err != nil {
-			return err
+			return nil, err
 		}
-		return tx.Order("created_at DESC, id DESC").Find(&all).Error
+		return findAll[SigningKey](tx.Order("created_at DESC, id DESC"))
 	})
-	return all, err
 }

@@ -61,20 +61,14 @@ func (s *Store) CountPortGrants(ctx context.Context, tenantID, sandboxID string)
 // RevokePort revokes the grants of one port, or one of them where an id is given, and returns those it has revoked. A
 // sandbox says of its tools' grants that they are.
 func (s *Store) RevokePort(ctx context.Context, tenantID, sandboxID string, port uint16, id string) ([]PortGrant, error) {
-	var revoked []PortGrant
-	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
-		revoked = nil
-		if _, err := locked(tx, sandboxID, lockSandbox); err != nil {
-			return err
-		}
-		err := whereSet(liveGrants(tx, &revoked, tenantID, sandboxID).Where("port = ?", port), "id = ?", id).
+	return inSandbox(ctx, s.db, sandboxID, lockSandbox, func(tx *gorm.DB, _ *Sandbox) (revoked []PortGrant, err error) {
+		err = whereSet(liveGrants(tx, &revoked, tenantID, sandboxID).Where("port = ?", port), "id = ?", id).
 			Clauses(clause.Returning{}).Update("revoked_at", gorm.Expr("now()")).Error
-		if err != nil {
-			return err
+		if err == nil {
+			err = hideTools(tx, sandboxID, revoked)
 		}
-		return hideTools(tx, sandboxID, revoked)
+		return revoked, err
 	})
-	return revoked, err
 }
 
 // hideTools writes down which of a sandbox's tools are among the grants that were revoked.

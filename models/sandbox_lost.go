@@ -65,22 +65,15 @@ func (s *Store) lose(
 	id, reason string,
 	due func(*gorm.DB, Sandbox) (bool, error),
 ) (FinishEffects, error) {
-	var f FinishEffects
-	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
-		box, err := locked(tx, id, lockSandbox)
-		if err != nil {
-			return err
-		}
+	return inSandbox(ctx, s.db, id, lockSandbox, func(tx *gorm.DB, box *Sandbox) (none FinishEffects, _ error) {
 		if box.EndedAt != nil {
-			return ErrNotDue
+			return none, ErrNotDue
 		}
-		if ok, err := due(tx, box); err != nil || !ok {
-			return orNotDue(err)
+		if ok, err := due(tx, *box); err != nil || !ok {
+			return none, orNotDue(err)
 		}
-		f, err = s.loseLocked(tx, &box, reason)
-		return err
+		return s.loseLocked(tx, box, reason)
 	})
-	return f, err
 }
 
 func orNotDue(err error) error {
@@ -124,25 +117,19 @@ func endSilent(tx *gorm.DB, sandboxID string, why JobError) ([]string, error) {
 
 // Release takes a sandbox that is still to be made from a node whose engine had no worker at the moment at, so that a
 // worker on another engine can make it.
-func (s *Store) Release(ctx context.Context, id string, at time.Time) (out []Dispatch, err error) {
-	err = s.db.Tx(ctx, func(tx *gorm.DB) error {
-		box, err := locked(tx, id, lockSandbox)
-		if err != nil {
-			return err
-		}
+func (s *Store) Release(ctx context.Context, id string, at time.Time) ([]Dispatch, error) {
+	return inSandbox(ctx, s.db, id, lockSandbox, func(tx *gorm.DB, box *Sandbox) ([]Dispatch, error) {
 		res := tx.Model(&Sandbox{}).Where("id = ? AND state = 'creating'", id).Where(deserted, at, at).
 			Updates(map[string]any{"node_id": nil, "changed_by": "scheduler"})
 		if res.Error != nil || res.RowsAffected == 0 {
-			return orNotDue(res.Error)
+			return nil, orNotDue(res.Error)
 		}
-		if err := tx.Model(&Job{}).Where("sandbox_id = ? AND state = "+
-			"'queued'", id).Update("dispatched_at", nil).Error; err != nil {
-			return err
+		err := tx.Model(&Job{}).Where("sandbox_id = ? AND state = 'queued'", id).Update("dispatched_at", nil).Error
+		if err != nil {
+			return nil, err
 		}
-		out, err = dispatchReady(tx, box.TenantID, s.limits.Window)
-		return err
+		return dispatchReady(tx, box.TenantID, s.limits.Window)
 	})
-	return out, err
 }
 
 // Stranded returns ended sandboxes that jobs still wait for though no live worker is theirs: it died as it was giving
@@ -155,19 +142,13 @@ func (s *Store) Stranded(ctx context.Context, limit int) ([]string, error) {
 
 // EndStranded ends the jobs that wait for a sandbox which has ended.
 func (s *Store) EndStranded(ctx context.Context, id string) (FinishEffects, error) {
-	var f FinishEffects
-	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
-		box, err := locked(tx, id, lockSandbox)
-		if err != nil || box.EndedAt == nil {
-			return orNotDue(err)
+	return inSandbox(ctx, s.db, id, lockSandbox, func(tx *gorm.DB, box *Sandbox) (f FinishEffects, err error) {
+		if box.EndedAt == nil {
+			return f, ErrNotDue
 		}
-		if f.Ended, err = endAllQueued(tx, box); err != nil {
-			return err
-		}
-		if len(f.Ended) > 0 {
+		if f.Ended, err = endAllQueued(tx, *box); err == nil && len(f.Ended) > 0 {
 			f.Callbacks, err = recordDeliveries(tx, f.Ended)
 		}
-		return err
+		return f, err
 	})
-	return f, err
 }

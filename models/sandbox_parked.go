@@ -24,22 +24,16 @@ const left = "(begun AND " + program + ")"
 // not say that it is paused, not yet or not any more, it is only delayed. Late says that the job was submitted after
 // the job that has paused it.
 func (s *Store) Park(ctx context.Context, r Requeue, sandboxID string) (late bool, err error) {
-	err = s.db.Tx(ctx, func(tx *gorm.DB) error {
-		late = false
-		box, err := locked(tx, sandboxID, lockSandbox)
-		if err != nil {
-			return err
-		}
+	return inSandbox(ctx, s.db, sandboxID, lockSandbox, func(tx *gorm.DB, box *Sandbox) (bool, error) {
 		if box.State != SandboxPaused {
-			return giveBack(tx, r, gorm.Expr("now() + ?", milliseconds(r.Delay)))
+			return false, giveBack(tx, r, gorm.Expr("now() + ?", milliseconds(r.Delay)))
 		}
 		if err := giveBack(tx, r, nil); err != nil {
-			return err
+			return false, err
 		}
-		return tx.Raw(`SELECT EXISTS (SELECT 1 FROM sandboxes s JOIN jobs p ON p.id = s.changed_job, jobs j
-			WHERE s.id = ? AND j.id = ? AND p.kind = 'pause' AND p.seq < j.seq)`, box.ID, r.ID).Scan(&late).Error
+		return scanned[bool](tx.Raw(`SELECT EXISTS (SELECT 1 FROM sandboxes s JOIN jobs p ON p.id = s.changed_job, jobs j
+			WHERE s.id = ? AND j.id = ? AND p.kind = 'pause' AND p.seq < j.seq)`, box.ID, r.ID))
 	})
-	return late, err
 }
 
 // letPast makes ready what goes past the jobs that are frozen in a locked sandbox which is paused: resumes, and where

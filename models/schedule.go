@@ -175,21 +175,17 @@ func saveSchedule(tx *gorm.DB, c *Schedule) error {
 
 // DeleteSchedule removes a tenant's schedule with its history, on behalf of actor. Jobs that it has submitted go on.
 func (s *Store) DeleteSchedule(ctx context.Context, tenantID, id, actor string) (Schedule, error) {
-	var c Schedule
-	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
-		err := tx.Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).
-			Where("tenant_id = ? AND id = ?", tenantID, id).
-			Take(&c).
-			Error
-		if err != nil {
-			return notFound(err)
+	return inTx(ctx, s.db, func(tx *gorm.DB) (Schedule, error) {
+		c, err := takeOne[Schedule](tx.Clauses(clause.Locking{Strength: "NO KEY UPDATE"}).
+			Where("tenant_id = ? AND id = ?", tenantID, id))
+		if err == nil {
+			err = tx.Model(&c).Update("changed_by", actor).Error
 		}
-		if err := tx.Model(&c).Update("changed_by", actor).Error; err != nil {
-			return err
+		if err == nil {
+			err = tx.Delete(&c).Error
 		}
-		return tx.Delete(&c).Error
+		return c, err
 	})
-	return c, err
 }
 
 // Schedule returns a tenant's schedule, or ErrNotFound.

@@ -25,25 +25,22 @@ const MaxSecrets = 1000
 
 // PutSecret makes a secret, or replaces its value. Error: *LimitError.
 func (s *Store) PutSecret(ctx context.Context, tenantID, name string, sealed []byte) (Secret, error) {
-	var out Secret
-	err := s.db.Tx(ctx, func(tx *gorm.DB) error {
+	return inTx(ctx, s.db, func(tx *gorm.DB) (none Secret, _ error) {
 		// Two that are new must not count at once.
 		if err := tx.Exec("SELECT 1 FROM tenants WHERE id = ? FOR NO KEY UPDATE", tenantID).Error; err != nil {
-			return err
+			return none, err
 		}
-		var others int
-		err := tx.Raw("SELECT count(*) FROM secrets WHERE tenant_id = ? AND name <> ?", tenantID, name).Scan(&others).Error
+		others, err := scanned[int](tx.Raw("SELECT count(*) FROM secrets WHERE tenant_id = ? AND name <> ?", tenantID, name))
 		if err != nil {
-			return err
+			return none, err
 		}
 		if others >= MaxSecrets {
-			return &LimitError{Limit: "secrets", Used: float64(others), Max: MaxSecrets}
+			return none, &LimitError{Limit: "secrets", Used: float64(others), Max: MaxSecrets}
 		}
-		return tx.Raw(`INSERT INTO secrets (tenant_id, name, sealed) VALUES (?, ?, ?)
+		return scanned[Secret](tx.Raw(`INSERT INTO secrets (tenant_id, name, sealed) VALUES (?, ?, ?)
 			ON CONFLICT (tenant_id, name) DO UPDATE SET sealed = excluded.sealed, updated_at = now()
-			RETURNING tenant_id, name, created_at, updated_at`, tenantID, name, sealed).Scan(&out).Error
+			RETURNING tenant_id, name, created_at, updated_at`, tenantID, name, sealed))
 	})
-	return out, err
 }
 
 // Secrets lists a tenant's secrets by name, without their values.

@@ -76,6 +76,33 @@ func (s *Store) Migrate(ctx context.Context, log *slog.Logger) error {
 	return s.db.Migrate(ctx, files, log)
 }
 
+// inTx is DB.Tx for what has an answer. With a transaction that is tried again the answer is made anew, too. What
+// statements that are left to the end of the transaction read (pg.Into) comes too late for it.
+func inTx[T any](ctx context.Context, db *pg.DB, f func(tx *gorm.DB) (T, error)) (answer T, err error) {
+	err = db.Tx(ctx, func(tx *gorm.DB) (err error) {
+		answer, err = f(tx)
+		return err
+	})
+	return answer, err
+}
+
+// inSandbox is inTx under a lock of a sandbox. Error: ErrNotFound.
+func inSandbox[T any](
+	ctx context.Context,
+	db *pg.DB,
+	id string,
+	lock func(*gorm.DB, string, *Sandbox) error,
+	f func(tx *gorm.DB, box *Sandbox) (T, error),
+) (T, error) {
+	return inTx(ctx, db, func(tx *gorm.DB) (none T, _ error) {
+		box, err := locked(tx, id, lock)
+		if err != nil {
+			return none, err
+		}
+		return f(tx, &box)
+	})
+}
+
 // takeOne reads the first row of a query, or ErrNotFound.
 func takeOne[T any](q *gorm.DB) (row T, err error) {
 	err = q.Take(&row).Error

@@ -157,24 +157,20 @@ func (s *Store) PutTemplate(ctx context.Context, o Owner, t Template) (Template,
 // DeleteTemplate removes the owner's template of that name and says how many live sandboxes were made from it, which go
 // on. Errors: ErrNotFound, ErrDeclared.
 func (s *Store) DeleteTemplate(ctx context.Context, o Owner, name string) (inUse int, err error) {
-	err = s.db.Tx(ctx, func(tx *gorm.DB) error {
-		var t Template
-		if err := o.in(tx.Clauses(clause.Locking{Strength: "NO KEY UPDATE"})).Where("name = "+
-			"?", name).Take(&t).Error; err != nil {
-			return notFound(err)
+	return inTx(ctx, s.db, func(tx *gorm.DB) (inUse int, err error) {
+		t, err := takeOne[Template](o.in(tx.Clauses(clause.Locking{Strength: "NO KEY UPDATE"})).Where("name = ?", name))
+		if err == nil && t.Declared != nil {
+			err = ErrDeclared
 		}
-		if t.Declared != nil {
-			return ErrDeclared
+		if err != nil {
+			return 0, err
 		}
-		var n int64
 		q := tx.Model(&Sandbox{}).Where("template = ? AND ended_at IS NULL", name)
-		if err := whereSet(q, "tenant_id = ?", o.Tenant).Count(&n).Error; err != nil {
-			return err
+		if inUse, err = countOf(whereSet(q, "tenant_id = ?", o.Tenant)); err == nil {
+			err = tx.Delete(&t).Error
 		}
-		inUse = int(n)
-		return tx.Delete(&t).Error
+		return inUse, err
 	})
-	return inUse, err
 }
 
 // Declare makes the shared templates that the server's configuration names. One that stands already is touched only

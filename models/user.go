@@ -105,10 +105,9 @@ type UserChange struct {
 // ChangeUser changes a user of a tenant. Another password ends the user's logins, a lesser role the keys that open
 // more. Errors: ErrNotFound, ErrCeiling.
 func (s *Store) ChangeUser(ctx context.Context, tenantID, id string, to UserChange) (User, error) {
-	var u User
 	set, err := to.Limits.columns()
 	if err != nil {
-		return u, err
+		return User{}, err
 	}
 	if to.PasswordHash != "" {
 		set["password_hash"] = to.PasswordHash
@@ -116,25 +115,22 @@ func (s *Store) ChangeUser(ctx context.Context, tenantID, id string, to UserChan
 	if to.Role != "" {
 		set["role"] = to.Role
 	}
-	err = s.db.Tx(ctx, func(tx *gorm.DB) (err error) {
-		if u, err = lockUser(tx, tenantID, id); err != nil {
-			return err
+	return inTx(ctx, s.db, func(tx *gorm.DB) (User, error) {
+		u, err := lockUser(tx, tenantID, id)
+		if err == nil {
+			err = tx.Model(&User{}).Where("id = ?", id).Updates(set).Error
 		}
-		if err := tx.Model(&User{}).Where("id = ?", u.ID).Updates(set).Error; err != nil {
-			return err
+		if err == nil {
+			u, err = userOf(tx, tenantID, id)
 		}
-		if u, err = userOf(tx, tenantID, id); err != nil {
-			return err
+		if err == nil {
+			err = revokeBeyond(tx, u)
 		}
-		if err := revokeBeyond(tx, u); err != nil {
-			return err
+		if err == nil && to.PasswordHash != "" {
+			err = endLogins(tx, id)
 		}
-		if to.PasswordHash == "" {
-			return nil
-		}
-		return endLogins(tx, u.ID)
+		return u, err
 	})
-	return u, err
 }
 
 // revokeBeyond ends keys of a user that open more than the role does, after it became a lesser one.
@@ -153,10 +149,10 @@ func (u User) opens() []string {
 
 // RemoveUser lets a user of a tenant in no more: logins and keys of the user end. The name becomes free.
 func (s *Store) RemoveUser(ctx context.Context, tenantID, id string) (User, error) {
-	var u User
-	err := s.db.Tx(ctx, func(tx *gorm.DB) (err error) {
-		if u, err = lockUser(tx, tenantID, id); err != nil {
-			return err
+	return inTx(ctx, s.db, func(tx *gorm.DB) (User, error) {
+		u, err := lockUser(tx, tenantID, id)
+		if err != nil {
+			return u, err
 		}
 		err = tx.Exec(
 			"UPDATE users SET removed_at = now(), name = name || ' ' || id, password_hash = '' WHERE id = ?",
@@ -165,12 +161,11 @@ func (s *Store) RemoveUser(ctx context.Context, tenantID, id string) (User, erro
 		if err == nil {
 			err = tx.Exec("UPDATE api_keys SET revoked_at = now() WHERE user_id = ? AND revoked_at IS NULL", u.ID).Error
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			err = endLogins(tx, u.ID)
 		}
-		return endLogins(tx, u.ID)
+		return u, err
 	})
-	return u, err
 }
 
 // User returns a user of a tenant, or ErrNotFound.
