@@ -242,6 +242,9 @@ func TestTenantsOverHTTP(t *testing.T) {
 	r.call("GET", "/v1/tenants/nobody", nil).problem(t, 404, "not_found")
 	r.call("POST", "/v1/tenants", map[string]any{"name": "acme-1"}).problem(t, 409, "name_taken")
 	r.call("POST", "/v1/tenants", map[string]any{"name": "Acme"}).problem(t, 422, "invalid_request")
+	for limit, bad := range map[string]any{"max_sandboxes": 1.5, "job_rate": 0, "job_burst": 0} { // the schema lets them pass
+		r.call("POST", "/v1/tenants", map[string]any{"name": "acme-2", limit: bad}).problem(t, 422, "invalid_request")
+	}
 }
 
 // TestProviderKeysOverHTTP: an operator says which secret of a tenant is its key of a provider, and the secret stays.

@@ -2,12 +2,10 @@ package account
 
 import (
 	"encoding/json"
-	"errors"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"sandyard/models"
-	"sandyard/web/problem"
 )
 
 // Ceiling is a limit in a change: left out, it stays as it is, and null makes it as a new tenant or user has it.
@@ -50,12 +48,4 @@ func (b CeilingsBody) ceilings() models.Ceilings {
 		}
 	}
 	return all
-}
-
-// ceilingProblem names the field where it can.
-func ceilingProblem(err error) error {
-	if errors.Is(err, models.ErrCeiling) {
-		return problem.Invalid("body", models.ErrCeiling.Error())
-	}
-	return err
 }

@@ -2,7 +2,6 @@ package account
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -113,14 +112,7 @@ func (s *Server) createKey(ctx context.Context, in *newKeyInput) (*rest.Output[M
 		Name: in.Body.Name, Scopes: scopes, Life: time.Duration(in.Body.ExpiresInSeconds * float64(time.Second)),
 		User: r.User, // or one could make oneself a key without one's limits
 	})
-	switch {
-	case errors.Is(err, models.ErrBeyondRole): // the role has changed a moment ago
-		return nil, problem.New(http.StatusForbidden, "scope_missing", models.ErrBeyondRole.Error())
-	case errors.Is(err, models.ErrKeyName):
-		return nil, problem.Invalid("body.name", "must have 1 to 100 printable characters")
-	case errors.Is(err, models.ErrKeyNamed):
-		return nil, problem.New(http.StatusConflict, "name_taken", models.ErrKeyNamed.Error())
-	case err != nil:
+	if err != nil {
 		return nil, err
 	}
 	k, err := s.store.Authenticate(ctx, text)
@@ -145,12 +137,6 @@ func (s *Server) rotateKey(ctx context.Context, in *rotateInput) (*rest.Output[M
 		overlap = time.Duration(*in.Body.OverlapSeconds * float64(time.Second))
 	}
 	text, err := s.store.RotateKey(ctx, r.Tenant, in.ID, overlap)
-	if replaced, ok := errors.AsType[*models.ReplacedError](err); ok {
-		return nil, problem.New(http.StatusConflict, "key_replaced", replaced.Error())
-	}
-	if errors.Is(err, models.ErrRevoked) {
-		return nil, problem.New(http.StatusConflict, "key_ended", "the key is revoked or has expired; create another one")
-	}
 	if err != nil {
 		return nil, err
 	}

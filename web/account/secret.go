@@ -2,15 +2,12 @@ package account
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
 	"sandyard/jobs/secrets"
 	"sandyard/models"
-	"sandyard/vault"
 	"sandyard/web/middleware"
-	"sandyard/web/problem"
 	"sandyard/web/rest"
 )
 
@@ -47,13 +44,6 @@ func (s *Server) addSecrets(all *secrets.Keeper) {
 		"Write a secret (scope admin), which commands use by its name and nobody can read",
 		func(ctx context.Context, in *putSecretInput) (*rest.Output[Secret], error) {
 			one, err := all.Put(ctx, middleware.RequestOf(ctx).Tenant, in.Name, in.Body.Value)
-			if errors.Is(err, vault.ErrNoKey) {
-				err = problem.New(
-					http.StatusNotImplemented,
-					"secrets_unavailable",
-					"this server has no key to encrypt secrets with; ask your operator to set SECRETS_KEY",
-				)
-			}
 			return rest.OK(secretDoc(one)), err
 		})
 	remove := rest.Operation("delete-secret", "DELETE /v1/secrets/{name}", Tag,
@@ -70,9 +60,5 @@ func (s *Server) listSecrets(ctx context.Context, _ *struct{}) (*rest.Output[Sec
 }
 
 func (s *Server) deleteSecret(ctx context.Context, in *secretInput) (*struct{}, error) {
-	err := s.store.DeleteSecret(ctx, middleware.RequestOf(ctx).Tenant, in.Name)
-	if used, ok := errors.AsType[*models.SecretUsedError](err); ok {
-		err = problem.New(http.StatusConflict, "secret_in_use", used.Error())
-	}
-	return nil, err
+	return nil, s.store.DeleteSecret(ctx, middleware.RequestOf(ctx).Tenant, in.Name)
 }

@@ -2,7 +2,6 @@ package account
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
@@ -94,12 +93,7 @@ func (s *Server) listTenants(ctx context.Context, _ *struct{}) (*rest.Output[Ten
 
 func (s *Server) createTenant(ctx context.Context, in *newTenantInput) (*rest.Output[MadeTenant], error) {
 	key, err := s.store.CreateTenant(ctx, in.Body.Name, in.Body.ceilings())
-	switch {
-	case errors.Is(err, models.ErrTenantName):
-		return nil, problem.Invalid("body.name", "must have up to 63 of a-z, 0-9 and -, and begin with a letter or a digit")
-	case errors.Is(err, models.ErrTenantNamed):
-		return nil, problem.New(http.StatusConflict, "name_taken", models.ErrTenantNamed.Error())
-	case err != nil:
+	if err != nil {
 		return nil, err
 	}
 	middleware.RequestOf(ctx).Target = in.Body.Name
@@ -127,7 +121,7 @@ func (s *Server) changeTenant(ctx context.Context, in *changeTenantInput) (*rest
 	}
 	if len(limits) > 0 { // first: a limit may be refused
 		if err := s.store.ChangeTenant(ctx, in.Name, limits); err != nil {
-			return nil, ceilingProblem(err)
+			return nil, err
 		}
 	}
 	if len(keys) > 0 {

@@ -2,7 +2,6 @@ package account
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"sandyard/models"
@@ -84,12 +83,6 @@ func (s *Server) createUser(ctx context.Context, in *newUserInput) (*rest.Output
 		return nil, err
 	}
 	u, err := s.store.CreateUser(ctx, middleware.RequestOf(ctx).Tenant, in.Body.Name, hash, role)
-	switch {
-	case errors.Is(err, models.ErrUserName):
-		return nil, problem.Invalid("body.name", "must have 1 to 100 printable characters without spaces")
-	case errors.Is(err, models.ErrUserNamed):
-		return nil, problem.New(http.StatusConflict, "name_taken", models.ErrUserNamed.Error())
-	}
 	middleware.RequestOf(ctx).Target = u.ID
 	return rest.OK(userDoc(u)), err
 }
@@ -129,7 +122,7 @@ func (s *Server) changeUser(ctx context.Context, in *changeUserInput) (*rest.Out
 		to.PasswordHash = hash
 	}
 	u, err := s.store.ChangeUser(ctx, middleware.RequestOf(ctx).Tenant, in.ID, to)
-	return rest.OK(userDoc(u)), ceilingProblem(err)
+	return rest.OK(userDoc(u)), err
 }
 
 func (s *Server) removeUser(ctx context.Context, in *userInput) (*rest.Output[User], error) {

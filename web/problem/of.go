@@ -84,6 +84,9 @@ func Of(err error, maxBody int) *Problem {
 		return RetryLater(New(fiber.StatusServiceUnavailable, "database_unavailable",
 			"the database does not answer; nothing was accepted; try again"), 2)
 	}
+	if p := ofAccount(err); p != nil {
+		return p
+	}
 	return New(fiber.StatusInternalServerError, "internal_error",
 		"an internal error occurred; give your operator the request_id, which names the cause in the server's log")
 }

@@ -128,42 +128,17 @@ func ticketOf(c *fiber.Ctx) (ticket, protocols string) {
 
 func (s *inside) useTicket(c *fiber.Ctx, plain string, use models.TicketUse) error {
 	t, err := s.store.UseTicket(c.UserContext(), plain, use)
+	if errors.Is(err, models.ErrNotFound) || errors.Is(err, models.ErrRevoked) {
+		return problem.New(fiber.StatusUnauthorized, "ticket_unknown",
+			"there is no such ticket, or the API key that made it was revoked; create another with POST …/terminal/tickets")
+	}
 	if err != nil {
-		return ticketProblem(err)
+		return err
 	}
 	r := middleware.RequestOf(c.UserContext())
 	r.Tenant, r.Key, r.Scopes = t.TenantID, t.KeyID, []string{models.ScopeSandboxes}
 	c.Request().URI().QueryArgs().Set("name", t.Terminal)
 	return c.Next()
-}
-
-func ticketProblem(err error) error {
-	const another = "; create another with POST …/terminal/tickets"
-	switch {
-	case errors.Is(err, models.ErrNotFound), errors.Is(err, models.ErrRevoked):
-		return problem.New(
-			fiber.StatusUnauthorized,
-			"ticket_unknown",
-			"there is no such ticket, or the API key that made it was revoked"+another,
-		)
-	case errors.Is(err, models.ErrTicketUsed):
-		return problem.New(fiber.StatusForbidden, "ticket_used", "the ticket was already used; a ticket works once"+another)
-	case errors.Is(err, models.ErrTicketExpired):
-		return problem.New(fiber.StatusForbidden, "ticket_expired", "the ticket has expired"+another)
-	case errors.Is(err, models.ErrTicketForeign):
-		return problem.New(
-			fiber.StatusForbidden,
-			"ticket_of_another",
-			"the ticket is for another sandbox or terminal"+another,
-		)
-	case errors.Is(err, models.ErrTicketOrigin):
-		return problem.New(
-			fiber.StatusForbidden,
-			"origin_forbidden",
-			"the ticket is not for pages of this origin; name the page's origin in the request"+another,
-		)
-	}
-	return err
 }
 
 // openTerminal passes the handshake on to the gateway of the sandbox's node.
