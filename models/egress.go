@@ -60,7 +60,7 @@ func (s *Store) Egresses(ctx context.Context, ids []string) (map[string]json.Raw
 func (s *Store) SetEgress(ctx context.Context, j Job, policy json.RawMessage) error {
 	_, err := s.begin(ctx, j, nil, func(tx *gorm.DB, box *Sandbox) error {
 		if box.Ended() {
-			return box.endedError()
+			return box.EndedError()
 		}
 		box.Egress = policy
 		return tx.Model(box).Select("egress").Updates(box).Error

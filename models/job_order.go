@@ -63,7 +63,7 @@ func endQueued(tx *gorm.DB, sandboxID string, why JobError, ended *[]string) err
 func ids(all *[]string) pg.Reader { return pg.Each(func(j Job) { *all = append(*all, j.ID) }) }
 
 func sandboxGone(box Sandbox) JobError {
-	e := box.endedError()
+	e := box.EndedError()
 	return JobError{
 		Code:    "sandbox_" + string(box.State),
 		Message: e.Error() + "; it accepts no more jobs; create another sandbox",

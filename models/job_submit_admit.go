@@ -243,7 +243,7 @@ func (b *batch) refusal(p *submission) error {
 	case p.Jobs[0].Kind == KindDelete:
 		return nil
 	case box.Ended() || box.Desired == DesiredDeleted:
-		return box.endedError()
+		return box.EndedError()
 	}
 	return nil
 }

@@ -112,7 +112,8 @@ func (b Sandbox) expiry(now time.Time, timeout time.Duration) time.Time {
 	return ends
 }
 
-func (b Sandbox) endedError() *EndedError {
+// EndedError says that the sandbox has ended, and why.
+func (b Sandbox) EndedError() *EndedError {
 	e := &EndedError{Sandbox: b.ID, State: b.State, EndedAt: b.EndedAt}
 	if b.EndReason != nil {
 		e.Reason = *b.EndReason

@@ -60,7 +60,7 @@ func (s *Store) BeginCreate(ctx context.Context, j Job, h Holder) (Sandbox, erro
 	box, err := s.begin(ctx, j, p.look, func(tx *gorm.DB, box *Sandbox) error {
 		switch elsewhere = nil; {
 		case box.Ended():
-			return box.endedError()
+			return box.EndedError()
 		case h.Node == "" || box.NodeID != nil && *box.NodeID == h.Node:
 			return nil
 		}

@@ -55,7 +55,7 @@ func (s *Store) set(ctx context.Context, tenantID, sandboxID string, change func
 		case box.TenantID != tenantID:
 			return ErrNotFound
 		case box.Ended():
-			return box.endedError()
+			return box.EndedError()
 		}
 		columns := change(&box)
 		return tx.Model(&box).Select(columns[0], columns[1:]...).Updates(&box).Error
@@ -81,7 +81,7 @@ func (e *EnvTooLargeError) Error() string {
 func (s *Store) ChangeEnv(ctx context.Context, j Job, c EnvChange) error {
 	_, err := s.begin(ctx, j, nil, func(tx *gorm.DB, box *Sandbox) error {
 		if box.Ended() {
-			return box.endedError()
+			return box.EndedError()
 		}
 		return c.write(tx, box.ID)
 	})

@@ -98,13 +98,13 @@ func TestDaytonaSandboxes(t *testing.T) {
 	r := newDaytona(t)
 	create := map[string]any{
 		"name": "first", "labels": map[string]any{"code-toolbox-language": "python"}, "env": map[string]any{"A": "b"}, "autoStopInterval": 30,
-		"autoDeleteInterval": 60, "networkAllowList": "198.51.100.0/24", "domainAllowList": "example.com, *.example.org", "ttlMinutes": 600,
+		"autoDeleteInterval": 60, "networkAllowList": "198.51.100.0/24", "domainAllowList": "example.com, *.example.org", "ttlMinutes": 600, "disk": 2,
 	}
 	box := r.call("POST", daytonaBoxes, create).daytona(t, 200, "Sandbox")
 	id := box.text("id")
 	for field, want := range map[string]any{
 		"name": "first", "state": "started", "autoStopInterval": 30.0, "autoDeleteInterval": 60.0, "networkAllowList": "198.51.100.0/24",
-		"domainAllowList": "example.com,*.example.org", "env.A": "b", "toolboxProxyUrl": r.url + "/daytona/toolbox", "networkBlockAll": false,
+		"domainAllowList": "example.com,*.example.org", "env.A": "b", "disk": 2.0, "toolboxProxyUrl": r.url + "/daytona/toolbox", "networkBlockAll": false,
 	} {
 		if box.get(field) != want {
 			t.Errorf("%s is %v, want %v: %s", field, box.get(field), want, box.raw)
@@ -117,7 +117,8 @@ func TestDaytonaSandboxes(t *testing.T) {
 	r.call("POST", daytonaBoxes, create).refusedByAPI(t, 409, "exists already")
 	r.call("PUT", one+"/labels", map[string]any{"labels": map[string]any{"team": "a"}}).daytona(t, 200, "SandboxLabels")
 	second := r.call("POST", daytonaBoxes, map[string]any{"labels": map[string]any{"team": "a"}, "networkBlockAll": true}).daytona(t, 200, "Sandbox")
-	if second.text("name") != second.text("id") || second.get("autoStopInterval") != 15.0 || second.get("networkBlockAll") != true {
+	if second.text("name") != second.text("id") || second.get("autoStopInterval") != 15.0 || second.get("networkBlockAll") != true ||
+		second.get("disk") != 0.25 {
 		t.Errorf("without a name: %s", second.raw)
 	}
 	page := r.call("GET", daytonaBoxes+`?labels={"team":"a"}&limit=1`, nil).daytona(t, 200, "ListSandboxesResponse")

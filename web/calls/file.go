@@ -70,11 +70,8 @@ func (c *Calls) Expose(ctx context.Context, sandboxID string, port int) (string,
 // ToolURLs are where the MCP server and the editor of a sandbox's template are reached; nil = it has none, or its grant
 // was revoked.
 func (c *Calls) ToolURLs(box models.Sandbox) (mcp, vscode *string) {
-	var spec struct {
-		MCPPort    int `json:"mcp_port"`
-		VSCodePort int `json:"vscode_port"`
-	}
-	if len(box.Spec) == 0 || json.Unmarshal(box.Spec, &spec) != nil || c.c.Address.IsZero() || c.c.Signer == nil {
+	spec, err := kind.SpecOf(box)
+	if err != nil || c.c.Address.IsZero() || c.c.Signer == nil {
 		return nil, nil
 	}
 	tool := func(name string, port int, revoked bool) *string {

@@ -1,8 +1,6 @@
 package daytona
 
 import (
-	"cmp"
-	"encoding/json"
 	"net"
 	"slices"
 	"strings"
@@ -13,6 +11,7 @@ import (
 	"sandyard/egress"
 	"sandyard/jobs/kind"
 	"sandyard/models"
+	"sandyard/providers"
 )
 
 // sandbox is Daytona's document of a sandbox.
@@ -53,20 +52,6 @@ const (
 	boxUser  = "user"
 	boxClass = "container"
 )
-
-// spec is what these documents show of a sandbox's wish.
-type spec struct {
-	Env       map[string]string `json:"env"`
-	Public    bool              `json:"public"`
-	Resources struct {
-		DiskMB int64 `json:"disk_mb"`
-	} `json:"resources"`
-}
-
-func specOf(b models.Sandbox) (s spec) {
-	_ = json.Unmarshal(b.Spec, &s) // what it cannot read stays at its default
-	return s
-}
 
 // stateOf is a sandbox's state in Daytona's words.
 func stateOf(b models.Sandbox) string {
@@ -117,11 +102,12 @@ func nameOf(b models.Sandbox) string {
 }
 
 func (s *sandboxes) document(c *fiber.Ctx, b models.Sandbox) sandbox {
-	wish := specOf(b)
+	wish, _ := kind.SpecOf(b) // what it cannot read stays at its default
+	has := wish.Resources.Or(providers.StandardResources())
 	d := sandbox{
 		ID: b.ID, OrganizationID: b.TenantID, Name: nameOf(b), User: boxUser, Env: wish.Env, Labels: b.Labels,
 		Public: wish.Public, Target: target,
-		CPU: b.CPUs, Memory: float64(b.MemoryMB) / 1024, Disk: float64(cmp.Or(wish.Resources.DiskMB, 256)) / 1024,
+		CPU: b.CPUs, Memory: float64(b.MemoryMB) / 1024, Disk: float64(has.DiskMB) / 1024,
 		State: stateOf(b), DesiredState: desiredOf(b), BackupState: "None", AutoStopInterval: minutes(b.TimeoutMS),
 		AutoDeleteInterval: -1, CreatedAt: stamp(b.CreatedAt), UpdatedAt: stamp(b.LastActiveAt),
 		LastActivityAt: stamp(b.LastActiveAt),

@@ -1,10 +1,10 @@
 package e2b
 
 import (
-	"encoding/json"
 	"math"
 	"time"
 
+	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers"
 )
@@ -64,20 +64,15 @@ type networkDoc struct {
 	DenyOut            []string `json:"denyOut,omitempty"`
 }
 
-// spec is what these documents show of a sandbox's wish.
-type spec struct {
-	Resources providers.Resources `json:"resources"`
-	Public    bool                `json:"public"`
-}
-
-func specOf(b models.Sandbox) (s spec) {
-	_ = json.Unmarshal(b.Spec, &s) // what it cannot read stays at its default
-	return s
-}
-
 // resourcesOf is what a sandbox has: what it asked for, else the defaults.
 func resourcesOf(b models.Sandbox) providers.Resources {
-	return specOf(b).Resources.Or(providers.StandardResources())
+	spec, _ := kind.SpecOf(b) // what it cannot read stays at its default
+	return spec.Resources.Or(providers.StandardResources())
+}
+
+func isPublic(b models.Sandbox) bool {
+	spec, _ := kind.SpecOf(b)
+	return spec.Public
 }
 
 func templateOf(b models.Sandbox) string {
@@ -92,7 +87,7 @@ func (e *Server) access(b models.Sandbox) accessDoc {
 		SandboxID: b.ID, TemplateID: templateOf(b), Alias: templateOf(b), ClientID: clientID, EnvdVersion: envdVersion,
 		EnvdAccessToken: e.signer.Access(b.ID), Domain: e.domainOf(),
 	}
-	if !specOf(b).Public {
+	if !isPublic(b) {
 		a.TrafficAccessToken = new(e.signer.Traffic(b.ID))
 	}
 	return a
@@ -131,7 +126,7 @@ func (e *Server) detail(b models.Sandbox) detailDoc {
 		Lifecycle: lifecycleDoc{
 			OnTimeout:  "kill",
 			AutoResume: b.AutoResume,
-		}, Network: networkDoc{AllowPublicTraffic: specOf(b).Public},
+		}, Network: networkDoc{AllowPublicTraffic: isPublic(b)},
 	}
 	d.Internet, d.Network.AllowOut, d.Network.DenyOut = egressOf(b)
 	if b.OnTimeout == "pause" {

@@ -137,11 +137,7 @@ func (s *inside) checkInside(ctx context.Context, id string) error {
 		return problem.RetryLater(problem.New(fiber.StatusConflict, "sandbox_creating",
 			"the sandbox is still being created; wait for its create job to end"), 1)
 	default:
-		ended := &models.EndedError{Sandbox: box.ID, State: box.State, EndedAt: box.EndedAt}
-		if box.EndReason != nil {
-			ended.Reason = *box.EndReason
-		}
-		return ended
+		return box.EndedError()
 	}
 }
 

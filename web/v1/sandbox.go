@@ -2,7 +2,6 @@ package v1
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -78,15 +77,7 @@ func seconds(milliseconds int64) float64 { return float64(milliseconds) / 1000 }
 type sandboxes struct{ *core }
 
 func (s *core) sandboxDoc(b models.Sandbox) Sandbox {
-	var spec struct {
-		Resources  providers.Resources `json:"resources"`
-		Runtime    string              `json:"runtime"`
-		Public     bool                `json:"public"`
-		Ports      []int               `json:"ports"`
-		MCPPort    int                 `json:"mcp_port"`
-		VSCodePort int                 `json:"vscode_port"`
-	}
-	_ = json.Unmarshal(b.Spec, &spec) // what it cannot read stays at its default
+	spec, _ := kind.SpecOf(b) // what it cannot read stays at its default
 	doc := Sandbox{
 		ID: b.ID, Key: b.Key, State: string(b.State), Desired: b.Desired, Observed: b.Observed, ObservedAt: b.ObservedAt,
 		Provider: b.Provider, Template: b.Template, Image: b.Image, Labels: b.Labels, Node: b.NodeID,

@@ -123,11 +123,7 @@ func (c *Client) find(ctx context.Context, tenantID, sandboxID string) (string, 
 	case err != nil:
 		return "", err
 	case box.Ended():
-		e := &models.EndedError{Sandbox: box.ID, State: box.State, EndedAt: box.EndedAt}
-		if box.EndReason != nil {
-			e.Reason = *box.EndReason
-		}
-		return "", e
+		return "", box.EndedError()
 	case box.State == models.SandboxPaused:
 		return "", problem.New(http.StatusConflict, "sandbox_paused", "the sandbox is paused; resume it first")
 	case box.State != models.SandboxRunning:
