@@ -24,22 +24,22 @@ type sandboxes struct{ *core }
 
 func (s *sandboxes) addControl(r routes) {
 	const one = api + "/sandbox/:id"
-	r.post(api+"/sandbox", s.create)
+	r.post(api+"/sandbox", body(s.create))
 	r.get(api+"/sandbox", s.list)
 	r.get(one, s.get)
 	r.remove(one, s.remove)
 	r.post(one+"/start", s.start)
 	r.post(one+"/stop", s.stop)
-	r.put(one+"/labels", s.setLabels)
+	r.put(one+"/labels", body(s.setLabels))
 	r.post(one+"/autostop/:minutes", s.setStop)
 	r.post(one+"/autopause/:minutes", s.setStop)
 	r.post(one+"/autodelete/:minutes", s.setDelete)
 	r.post(one+"/ttl/:minutes", s.setLife)
-	r.post(one+"/last-activity", s.activity)
-	r.post(one+"/network-settings", s.setNetwork)
+	r.post(one+"/last-activity", middleware.Then(http.StatusCreated, s.activity))
+	r.post(one+"/network-settings", body(s.setNetwork))
 	r.get(one+"/ports/:port/preview-url", s.preview)
 	r.get(one+"/ports/:port/signed-preview-url", s.signed)
-	r.post(one+"/ports/:port/signed-preview-url/:token/expire", s.expire)
+	r.post(one+"/ports/:port/signed-preview-url/:token/expire", middleware.Then(http.StatusOK, s.expire))
 	r.get(one+"/toolbox-proxy-url", s.proxyURL)
 }
 
@@ -93,13 +93,9 @@ func (s *sandboxes) stop(c *fiber.Ctx) error {
 	})
 }
 
-func (s *sandboxes) setLabels(c *fiber.Ctx) error {
-	in, err := read[struct {
-		Labels map[string]string `json:"labels" required:"true"`
-	}](c)
-	if err != nil {
-		return err
-	}
+func (s *sandboxes) setLabels(c *fiber.Ctx, in *struct {
+	Labels map[string]string `json:"labels" required:"true"`
+}) error {
 	ctx := c.UserContext()
 	box, err := s.calls.Find(ctx, c.Params("id"))
 	if err != nil {
@@ -187,10 +183,7 @@ func (s *sandboxes) activity(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := s.touch(ctx, box, true); err != nil {
-		return err
-	}
-	return c.SendStatus(http.StatusCreated)
+	return s.touch(ctx, box, true)
 }
 
 func (s *sandboxes) proxyURL(c *fiber.Ctx) error {

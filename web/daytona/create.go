@@ -160,12 +160,8 @@ func splitList(text string) (list []string) {
 	return list
 }
 
-func (s *sandboxes) create(c *fiber.Ctx) error {
-	in, err := read[createRequest](c)
-	if err != nil {
-		return err
-	}
-	wish, err := s.wish(&in)
+func (s *sandboxes) create(c *fiber.Ctx, in *createRequest) error {
+	wish, err := s.wish(in)
 	if err != nil {
 		return err
 	}
@@ -198,16 +194,12 @@ func (s *sandboxes) create(c *fiber.Ctx) error {
 }
 
 // setNetwork changes where the sandbox may connect to.
-func (s *sandboxes) setNetwork(c *fiber.Ctx) error {
-	in, err := read[createRequest](c)
-	if err != nil {
-		return err
-	}
+func (s *sandboxes) setNetwork(c *fiber.Ctx, in *createRequest) error {
 	if in.OutboundProxyURL != "" {
 		return unsupported("outboundProxyUrl")
 	}
 	var w jobs.CreateSandbox
-	s.network(&w, &in)
+	s.network(&w, in)
 	policy := w.Foreign.Egress
 	if w.Egress != nil {
 		policy = *w.Egress

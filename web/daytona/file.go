@@ -12,6 +12,7 @@ import (
 	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -24,15 +25,15 @@ type files struct{ *core }
 func (s *files) addFiles(r routes) {
 	const files = toolbox + "/:id/files"
 	r.get(files, s.listFiles)
-	r.remove(files, s.removeFile)
-	r.post(files+"/bulk-download", s.downloadMany)
+	r.remove(files, middleware.Then(http.StatusNoContent, s.removeFile))
+	r.post(files+"/bulk-download", body(s.downloadMany))
 	r.get(files+"/info", s.fileInfo)
-	r.post(files+"/folder", s.folder)
-	r.post(files+"/move", s.move)
-	r.post(files+"/permissions", s.permissions)
+	r.post(files+"/folder", middleware.Then(http.StatusCreated, s.folder))
+	r.post(files+"/move", middleware.Then(http.StatusOK, s.move))
+	r.post(files+"/permissions", middleware.Then(http.StatusOK, s.permissions))
 	r.get(files+"/find", s.find)
 	r.get(files+"/search", s.search)
-	r.post(files+"/replace", s.replace)
+	r.post(files+"/replace", body(s.replace))
 }
 
 // info is Daytona's document of a file.
@@ -152,10 +153,8 @@ func (s *files) removeFile(c *fiber.Ctx) error {
 				"the path is a directory; send recursive=true to delete it with all that it holds",
 			)
 		}
-		if _, err := s.calls.Do(ctx, sandboxID, &kind.Remove{Path: path}); err != nil {
-			return err
-		}
-		return c.SendStatus(http.StatusNoContent)
+		_, err = s.calls.Do(ctx, sandboxID, &kind.Remove{Path: path})
+		return err
 	})
 }
 
@@ -168,12 +167,10 @@ func (s *files) folder(c *fiber.Ctx) error {
 		if _, err := s.calls.Do(ctx, sandboxID, &kind.MakeDir{Path: path}); err != nil {
 			return err
 		}
-		if mode != "" {
-			if err := s.chmod(ctx, sandboxID, mode, path); err != nil {
-				return err
-			}
+		if mode == "" {
+			return nil
 		}
-		return c.SendStatus(http.StatusCreated)
+		return s.chmod(ctx, sandboxID, mode, path)
 	})
 }
 
@@ -201,10 +198,7 @@ func (s *files) permissions(c *fiber.Ctx) error {
 		if _, err := strconv.ParseUint(mode, 8, 12); err != nil {
 			return problem.Invalid("query.mode", "must be permissions in octal, such as 755")
 		}
-		if err := s.chmod(ctx, sandboxID, mode, path); err != nil {
-			return err
-		}
-		return c.SendStatus(http.StatusOK)
+		return s.chmod(ctx, sandboxID, mode, path)
 	})
 }
 
@@ -221,10 +215,8 @@ func (s *files) move(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.calls.Do(c.UserContext(), box.ID, &kind.Move{From: from, To: to}); err != nil {
-		return err
-	}
-	return c.SendStatus(http.StatusOK)
+	_, err = s.calls.Do(c.UserContext(), box.ID, &kind.Move{From: from, To: to})
+	return err
 }
 
 func (s *files) find(c *fiber.Ctx) error {
@@ -273,15 +265,11 @@ func (s *files) search(c *fiber.Ctx) error {
 	})
 }
 
-func (s *files) replace(c *fiber.Ctx) error {
-	in, err := read[struct {
-		Files    []string `json:"files" required:"true"`
-		Pattern  string   `json:"pattern" required:"true"`
-		NewValue string   `json:"newValue" required:"true"`
-	}](c)
-	if err != nil {
-		return err
-	}
+func (s *files) replace(c *fiber.Ctx, in *struct {
+	Files    []string `json:"files" required:"true"`
+	Pattern  string   `json:"pattern" required:"true"`
+	NewValue string   `json:"newValue" required:"true"`
+}) error {
 	box, err := s.inside(c)
 	if err != nil {
 		return err

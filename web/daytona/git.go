@@ -11,6 +11,7 @@ import (
 
 	"sandyard/jobs/kind"
 	"sandyard/models"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -19,16 +20,16 @@ type gitRoutes struct{ *core }
 
 func (s *gitRoutes) addGit(r routes) {
 	const git = toolbox + "/:id/git"
-	r.post(git+"/clone", s.clone)
+	r.post(git+"/clone", middleware.Then(http.StatusOK, body(s.clone)))
 	r.get(git+"/status", s.status)
-	r.post(git+"/add", s.gitAdd)
-	r.post(git+"/commit", s.commit)
+	r.post(git+"/add", middleware.Then(http.StatusOK, body(s.gitAdd)))
+	r.post(git+"/commit", body(s.commit))
 	r.get(git+"/branches", s.branches)
-	r.post(git+"/branches", s.onBranch(http.StatusCreated, "branch"))
-	r.remove(git+"/branches", s.onBranch(http.StatusNoContent, "branch", "-D"))
-	r.post(git+"/checkout", s.checkout)
-	r.post(git+"/push", s.transfer("push"))
-	r.post(git+"/pull", s.transfer("pull"))
+	r.post(git+"/branches", middleware.Then(http.StatusCreated, s.onBranch("branch")))
+	r.remove(git+"/branches", middleware.Then(http.StatusNoContent, s.onBranch("branch", "-D")))
+	r.post(git+"/checkout", middleware.Then(http.StatusOK, body(s.checkout)))
+	r.post(git+"/push", middleware.Then(http.StatusOK, s.transfer("push")))
+	r.post(git+"/pull", middleware.Then(http.StatusOK, s.transfer("pull")))
 }
 
 // login is what a repository asks for. It must stand in no row, so it is in no job: it goes into the sandbox as a file,
@@ -183,19 +184,15 @@ func option(field, text string) error {
 	return nil
 }
 
-func (s *gitRoutes) clone(c *fiber.Ctx) error {
-	in, err := read[struct {
-		Path string `json:"path" required:"true"`
-		login
-		URL     string `json:"url" required:"true"`
-		Branch  string `json:"branch"`
-		Commit  string `json:"commit_id"`
-		Depth   int    `json:"depth"`
-		SkipTLS bool   `json:"insecure_skip_tls"`
-	}](c)
-	if err != nil {
-		return err
-	}
+func (s *gitRoutes) clone(c *fiber.Ctx, in *struct {
+	Path string `json:"path" required:"true"`
+	login
+	URL     string `json:"url" required:"true"`
+	Branch  string `json:"branch"`
+	Commit  string `json:"commit_id"`
+	Depth   int    `json:"depth"`
+	SkipTLS bool   `json:"insecure_skip_tls"`
+}) error {
 	if in.SkipTLS {
 		return unsupported("insecure_skip_tls")
 	}
@@ -209,15 +206,14 @@ func (s *gitRoutes) clone(c *fiber.Ctx) error {
 	if _, err := s.git(c, in.at(in.URL), append(args, "--", in.URL, in.Path)...); err != nil {
 		return err
 	}
-	if in.Commit != "" {
-		if err := option("commit_id", in.Commit); err != nil {
-			return err
-		}
-		if _, err := s.git(c, login{}, "-C", in.Path, "checkout", in.Commit); err != nil {
-			return err
-		}
+	if in.Commit == "" {
+		return nil
 	}
-	return c.SendStatus(http.StatusOK)
+	if err := option("commit_id", in.Commit); err != nil {
+		return err
+	}
+	_, err := s.git(c, login{}, "-C", in.Path, "checkout", in.Commit)
+	return err
 }
 
 func (s *gitRoutes) status(c *fiber.Ctx) error {
@@ -310,31 +306,21 @@ func letter(b byte) string {
 	return "Unmodified"
 }
 
-func (s *gitRoutes) gitAdd(c *fiber.Ctx) error {
-	in, err := read[struct {
-		Path  string   `json:"path" required:"true"`
-		Files []string `json:"files" required:"true"`
-	}](c)
-	if err != nil {
-		return err
-	}
-	if _, err := s.git(c, login{}, append([]string{"-C", in.Path, "add", "--"}, in.Files...)...); err != nil {
-		return err
-	}
-	return c.SendStatus(http.StatusOK)
+func (s *gitRoutes) gitAdd(c *fiber.Ctx, in *struct {
+	Path  string   `json:"path" required:"true"`
+	Files []string `json:"files" required:"true"`
+}) error {
+	_, err := s.git(c, login{}, append([]string{"-C", in.Path, "add", "--"}, in.Files...)...)
+	return err
 }
 
-func (s *gitRoutes) commit(c *fiber.Ctx) error {
-	in, err := read[struct {
-		Path       string `json:"path" required:"true"`
-		Message    string `json:"message" required:"true"`
-		Author     string `json:"author" required:"true"`
-		Email      string `json:"email" required:"true"`
-		AllowEmpty bool   `json:"allow_empty"`
-	}](c)
-	if err != nil {
-		return err
-	}
+func (s *gitRoutes) commit(c *fiber.Ctx, in *struct {
+	Path       string `json:"path" required:"true"`
+	Message    string `json:"message" required:"true"`
+	Author     string `json:"author" required:"true"`
+	Email      string `json:"email" required:"true"`
+	AllowEmpty bool   `json:"allow_empty"`
+}) error {
 	args := []string{
 		"-C",
 		in.Path,
@@ -381,52 +367,36 @@ func (s *gitRoutes) branches(c *fiber.Ctx) error {
 }
 
 // onBranch does to the branch that a body names what git's arguments say.
-func (s *gitRoutes) onBranch(status int, args ...string) fiber.Handler {
-	return func(c *fiber.Ctx) error {
-		in, err := read[struct {
-			Path string `json:"path" required:"true"`
-			Name string `json:"name" required:"true"`
-		}](c)
-		if err != nil {
-			return err
-		}
-		if _, err := s.git(c, login{}, append(append([]string{"-C", in.Path}, args...), "--", in.Name)...); err != nil {
-			return err
-		}
-		return c.SendStatus(status)
-	}
+func (s *gitRoutes) onBranch(args ...string) fiber.Handler {
+	return body(func(c *fiber.Ctx, in *struct {
+		Path string `json:"path" required:"true"`
+		Name string `json:"name" required:"true"`
+	}) error {
+		_, err := s.git(c, login{}, append(append([]string{"-C", in.Path}, args...), "--", in.Name)...)
+		return err
+	})
 }
 
-func (s *gitRoutes) checkout(c *fiber.Ctx) error {
-	in, err := read[struct {
-		Path   string `json:"path" required:"true"`
-		Branch string `json:"branch" required:"true"`
-	}](c)
-	if err != nil {
-		return err
-	}
+func (s *gitRoutes) checkout(c *fiber.Ctx, in *struct {
+	Path   string `json:"path" required:"true"`
+	Branch string `json:"branch" required:"true"`
+}) error {
 	if err := option("branch", in.Branch); err != nil {
 		return err
 	}
-	if _, err := s.git(c, login{}, "-C", in.Path, "checkout", in.Branch); err != nil {
-		return err
-	}
-	return c.SendStatus(http.StatusOK)
+	_, err := s.git(c, login{}, "-C", in.Path, "checkout", in.Branch)
+	return err
 }
 
 // transfer exchanges commits with a remote.
 func (s *gitRoutes) transfer(verb string) fiber.Handler {
-	return func(c *fiber.Ctx) error {
-		in, err := read[struct {
-			Path string `json:"path" required:"true"`
-			login
-			Branch      string `json:"branch"`
-			Remote      string `json:"remote"`
-			SetUpstream bool   `json:"set_upstream"`
-		}](c)
-		if err != nil {
-			return err
-		}
+	return body(func(c *fiber.Ctx, in *struct {
+		Path string `json:"path" required:"true"`
+		login
+		Branch      string `json:"branch"`
+		Remote      string `json:"remote"`
+		SetUpstream bool   `json:"set_upstream"`
+	}) error {
 		args := []string{"-C", in.Path, verb}
 		if in.SetUpstream && verb == "push" {
 			args = append(args, "--set-upstream")
@@ -440,9 +410,7 @@ func (s *gitRoutes) transfer(verb string) fiber.Handler {
 		if in.Branch != "" {
 			args = append(args, in.Branch)
 		}
-		if _, err := s.git(c, in.login, args...); err != nil {
-			return err
-		}
-		return c.SendStatus(http.StatusOK)
-	}
+		_, err := s.git(c, in.login, args...)
+		return err
+	})
 }

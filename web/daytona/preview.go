@@ -126,8 +126,6 @@ func (s *sandboxes) expire(c *fiber.Ctx) error {
 		return err
 	}
 	tenant := middleware.RequestOf(ctx).Tenant
-	if _, err := s.store.RevokePort(ctx, tenant, box.ID, uint16(port), grant); err != nil { //nolint:gosec // checked
-		return err
-	}
-	return c.SendStatus(fiber.StatusOK)
+	_, err = s.store.RevokePort(ctx, tenant, box.ID, uint16(port), grant) //nolint:gosec // checked
+	return err
 }

@@ -36,8 +36,8 @@ func (s *processes) addProcess(r routes) {
 	r.get(one+"/work-dir", s.directory(`pwd`))
 	r.get(one+"/user-home-dir", s.directory(`printf '%s\n' "$HOME"`))
 	r.get(one+"/version", s.version)
-	r.post(one+"/process/execute", s.execute)
-	r.post(one+"/process/code-run", s.runCode)
+	r.post(one+"/process/execute", body(s.execute))
+	r.post(one+"/process/code-run", body(s.runCode))
 	r.get(one+"/port", s.ports)
 	r.get(one+"/port/:port/in-use", s.portInUse)
 }
@@ -117,16 +117,12 @@ func seconds(given *int) (float64, error) {
 }
 
 // execute runs a shell command, both of whose streams are one text.
-func (s *processes) execute(c *fiber.Ctx) error {
-	in, err := read[struct {
-		Command string            `json:"command" required:"true"`
-		Cwd     string            `json:"cwd"`
-		Envs    map[string]string `json:"envs"`
-		Timeout *int              `json:"timeout"`
-	}](c)
-	if err != nil {
-		return err
-	}
+func (s *processes) execute(c *fiber.Ctx, in *struct {
+	Command string            `json:"command" required:"true"`
+	Cwd     string            `json:"cwd"`
+	Envs    map[string]string `json:"envs"`
+	Timeout *int              `json:"timeout"`
+}) error {
 	if strings.TrimSpace(in.Command) == "" {
 		return problem.Invalid("body.command", "is empty")
 	}
@@ -148,17 +144,13 @@ func (s *processes) execute(c *fiber.Ctx) error {
 }
 
 // runCode runs a program's text by the language's own interpreter.
-func (s *processes) runCode(c *fiber.Ctx) error {
-	in, err := read[struct {
-		Code     string            `json:"code" required:"true"`
-		Language string            `json:"language" required:"true"`
-		Argv     []string          `json:"argv"`
-		Envs     map[string]string `json:"envs"`
-		Timeout  *int              `json:"timeout"`
-	}](c)
-	if err != nil {
-		return err
-	}
+func (s *processes) runCode(c *fiber.Ctx, in *struct {
+	Code     string            `json:"code" required:"true"`
+	Language string            `json:"language" required:"true"`
+	Argv     []string          `json:"argv"`
+	Envs     map[string]string `json:"envs"`
+	Timeout  *int              `json:"timeout"`
+}) error {
 	limit, err := seconds(in.Timeout)
 	if err != nil {
 		return err

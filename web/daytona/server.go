@@ -258,10 +258,15 @@ func unsupported(what string) error {
 	)
 }
 
-// read decodes the body of a request.
-func read[T any](c *fiber.Ctx) (in T, err error) {
-	err = middleware.Decode(c.Request().Body(), &in)
-	return in, err
+// body is a handler of requests with a body, which it decodes for do.
+func body[T any](do func(c *fiber.Ctx, in *T) error) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		var in T
+		if err := middleware.Decode(c.Request().Body(), &in); err != nil {
+			return err
+		}
+		return do(c, &in)
+	}
 }
 
 // inside returns the sandbox of a request to its toolbox, which must run, and counts the request as activity.

@@ -13,6 +13,7 @@ import (
 	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers"
+	"sandyard/web/middleware"
 	"sandyard/web/problem"
 )
 
@@ -37,12 +38,12 @@ type sessions struct{ *core }
 func (s *sessions) addSessions(r routes) {
 	const all = toolbox + "/:id/process/session"
 	r.get(all, s.listSessions)
-	r.post(all, s.createSession)
+	r.post(all, middleware.Then(http.StatusCreated, body(s.createSession)))
 	r.get(all+"/:session", s.getSession)
-	r.remove(all+"/:session", s.deleteSession)
-	r.post(all+"/:session/exec", s.sessionExec)
+	r.remove(all+"/:session", middleware.Then(http.StatusNoContent, s.deleteSession))
+	r.post(all+"/:session/exec", body(s.sessionExec))
 	r.get(all+"/:session/command/:command", s.getCommand)
-	r.post(all+"/:session/command/:command/input", s.input)
+	r.post(all+"/:session/command/:command/input", middleware.Then(http.StatusNoContent, body(s.input)))
 }
 
 // How our scripts end that find something wrong.
@@ -157,13 +158,9 @@ func wrongIn(out output) error {
 	)
 }
 
-func (s *sessions) createSession(c *fiber.Ctx) error {
-	in, err := read[struct {
-		ID string `json:"sessionId" required:"true"`
-	}](c)
-	if err != nil {
-		return err
-	}
+func (s *sessions) createSession(c *fiber.Ctx, in *struct {
+	ID string `json:"sessionId" required:"true"`
+}) error {
 	if !nameForm.MatchString(in.ID) {
 		return problem.Invalid(
 			"body.sessionId",
@@ -193,9 +190,8 @@ func (s *sessions) createSession(c *fiber.Ctx) error {
 	}
 	if err != nil {
 		_, _ = s.script(ctx, box.ID, dropSession, "", in.ID) // the first error says more
-		return err
 	}
-	return c.SendStatus(http.StatusCreated)
+	return err
 }
 
 // deleteSession kills the shell with all that it has started.
@@ -211,10 +207,8 @@ func (s *sessions) deleteSession(c *fiber.Ctx) error {
 			return err
 		}
 	}
-	if _, err := s.script(ctx, box.ID, dropSession, "", c.Params("session")); err != nil {
-		return err
-	}
-	return c.SendStatus(http.StatusNoContent)
+	_, err = s.script(ctx, box.ID, dropSession, "", c.Params("session"))
+	return err
 }
 
 // command is Daytona's document of a session's command.
@@ -286,15 +280,11 @@ func (s *sessions) listSessions(c *fiber.Ctx) error {
 }
 
 // sessionExec runs a command in the session's shell, and waits for its end unless it is asynchronous.
-func (s *sessions) sessionExec(c *fiber.Ctx) error {
-	in, err := read[struct {
-		Command  string `json:"command" required:"true"`
-		RunAsync bool   `json:"runAsync"`
-		Async    bool   `json:"async"`
-	}](c)
-	if err != nil {
-		return err
-	}
+func (s *sessions) sessionExec(c *fiber.Ctx, in *struct {
+	Command  string `json:"command" required:"true"`
+	RunAsync bool   `json:"runAsync"`
+	Async    bool   `json:"async"`
+}) error {
 	id, mode := models.NewID("cmd_"), "sync"
 	script := execSession + waitSession
 	if in.RunAsync || in.Async {
@@ -321,25 +311,18 @@ func (s *sessions) sessionExec(c *fiber.Ctx) error {
 const waitSession = `until [ -e "$c/exit" ]; do alive || { [ -e "$c/exit" ] || exit 45; }; sleep 0.02; done
 cat "$c/exit" "$c/stdout"; cat "$c/stderr" >&2`
 
-func (s *sessions) input(c *fiber.Ctx) error {
-	in, err := read[struct {
-		Data string `json:"data" required:"true"`
-	}](c)
-	if err != nil {
-		return err
+func (s *sessions) input(c *fiber.Ctx, in *struct {
+	Data string `json:"data" required:"true"`
+}) error {
+	_, _, err := s.inSession(c, sendInput, in.Data)
+	if s.fault(err).Code == sessionEnded {
+		return problem.New(
+			http.StatusGone,
+			"command_ended",
+			"the command has ended, or it was not run with runAsync: it takes no input",
+		)
 	}
-	_, _, err = s.inSession(c, sendInput, in.Data)
-	if err != nil {
-		if s.fault(err).Code == sessionEnded {
-			return problem.New(
-				http.StatusGone,
-				"command_ended",
-				"the command has ended, or it was not run with runAsync: it takes no input",
-			)
-		}
-		return err
-	}
-	return c.SendStatus(http.StatusNoContent)
+	return err
 }
 
 // logsOf reads what a command has written.

@@ -31,10 +31,8 @@ func (e *Server) kill(c *fiber.Ctx) error {
 		return err
 	}
 	done, err := e.jobs.Delete(ctx, box.ID, true, o)
-	if _, err := e.carryOut(ctx, done, err); err != nil {
-		return err
-	}
-	return c.SendStatus(http.StatusNoContent)
+	_, err = e.carryOut(ctx, done, err)
+	return err
 }
 
 func (e *Server) pause(c *fiber.Ctx) error {
@@ -58,10 +56,8 @@ func (e *Server) pause(c *fiber.Ctx) error {
 	if pausing(box) {
 		return problem.New(http.StatusConflict, "sandbox_paused", "the sandbox is already paused")
 	}
-	if _, err := e.change(c, box.ID, &kind.Pause{}); err != nil {
-		return err
-	}
-	return c.SendStatus(http.StatusNoContent)
+	_, err = e.change(c, box.ID, &kind.Pause{})
+	return err
 }
 
 // pausing says whether a sandbox is paused or about to be.
@@ -146,10 +142,7 @@ func (e *Server) setTimeout(c *fiber.Ctx) error {
 	if pausing(box) {
 		return models.ErrNotFound
 	}
-	if err := e.expireIn(c, box, *body.Timeout, false); err != nil {
-		return err
-	}
-	return c.SendStatus(http.StatusNoContent)
+	return e.expireIn(c, box, *body.Timeout, false)
 }
 
 // refresh makes a running sandbox live at least as long as asked.
@@ -172,10 +165,7 @@ func (e *Server) refresh(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := e.expireIn(c, box, seconds, true); err != nil {
-		return err
-	}
-	return c.SendStatus(http.StatusNoContent)
+	return e.expireIn(c, box, seconds, true)
 }
 
 // expireIn sets a sandbox's end, or only moves it away, which holds as soon as the job is accepted.

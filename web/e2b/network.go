@@ -98,8 +98,6 @@ func (e *Server) setNetwork(c *fiber.Ctx) error {
 	if pausing(box) {
 		return problem.New(http.StatusConflict, "sandbox_paused", "the sandbox is paused; resume it first")
 	}
-	if _, err := e.change(c, box.ID, &kind.SetEgress{Policy: e.egress(body.egressBody, body.Internet)}); err != nil {
-		return err
-	}
-	return c.SendStatus(http.StatusNoContent)
+	_, err = e.change(c, box.ID, &kind.SetEgress{Policy: e.egress(body.egressBody, body.Internet)})
+	return err
 }

@@ -97,20 +97,21 @@ func (e *Server) countWait(c *fiber.Ctx) error {
 
 // AddRoutes adds the routes. They stand behind AddFilters.
 func (e *Server) AddRoutes(app fiber.Router) {
+	done := func(do fiber.Handler) fiber.Handler { return middleware.Then(http.StatusNoContent, do) }
 	app.Post("/sandboxes", e.create(timeoutV1))
 	app.Post("/v2/sandboxes", e.create(timeoutV2))
 	app.Get("/sandboxes", e.listRunning)
 	app.Get("/v2/sandboxes", e.list)
 	app.Get("/sandboxes/metrics", e.allMetrics)
 	app.Get("/sandboxes/:id", e.get)
-	app.Delete("/sandboxes/:id", e.kill)
+	app.Delete("/sandboxes/:id", done(e.kill))
 	app.Post("/sandboxes/:id/connect", e.connect(0))
 	app.Post("/v2/sandboxes/:id/connect", e.connect(timeoutV2))
-	app.Post("/sandboxes/:id/pause", e.pause)
+	app.Post("/sandboxes/:id/pause", done(e.pause))
 	app.Post("/sandboxes/:id/resume", e.resume)
-	app.Post("/sandboxes/:id/timeout", e.setTimeout)
-	app.Put("/sandboxes/:id/network", e.setNetwork)
-	app.Post("/sandboxes/:id/refreshes", e.refresh)
+	app.Post("/sandboxes/:id/timeout", done(e.setTimeout))
+	app.Put("/sandboxes/:id/network", done(e.setNetwork))
+	app.Post("/sandboxes/:id/refreshes", done(e.refresh))
 	app.Get("/sandboxes/:id/metrics", e.metrics)
 	app.Get("/sandboxes/:id/logs", e.logsV1)
 	app.Get("/v2/sandboxes/:id/logs", e.logs)

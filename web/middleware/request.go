@@ -112,6 +112,16 @@ func (s *Stack) next(c *fiber.Ctx) (err error) {
 	return c.Next()
 }
 
+// Then answers with a bare status when do has succeeded.
+func Then(status int, do fiber.Handler) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		if err := do(c); err != nil {
+			return err
+		}
+		return c.SendStatus(status)
+	}
+}
+
 // Panicked is called while the stack of the panic still stands.
 func Panicked(p any) error { return fmt.Errorf("panic: %v\n%s", p, debug.Stack()) }
 
