@@ -122,7 +122,7 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 	srv, err := web.New(web.Config{ //nolint:contextcheck // its handlers take their request's context
 		Store: p.Store, Jobs: client, Secrets: secrets.New(p.Store, keys), Waiters: waiters, Queue: p.Queue, Security: p.security,
 		Redis: p.redis, Metrics: reg, PublicMetrics: c.PublicMetrics, Capabilities: catalog.Capabilities(),
-		MaxBody: c.MaxBody, BodyMemory: c.BodyMemory, TenantWaits: c.TenantWaits, TenantStreams: c.TenantStreams, Version: Version, Signer: signer, E2B: &web.E2B{Signer: signer, Domain: c.Domain, Scheme: c.Scheme, NoInternet: !c.Internet}, Inside: way, Log: log,
+		MaxBody: c.MaxBody, BodyMemory: c.BodyMemory, TenantWaits: c.TenantWaits, TenantStreams: c.TenantStreams, Version: Version, Signer: signer, Address: c.edge(), NoInternet: !c.Internet, Inside: way, Log: log,
 		Calls: web.Calls{Timeout: seconds(c.Timeout), MaxTimeout: seconds(c.MaxTimeout), MCPPort: c.MCPPort, VSCodePort: c.VSCodePort, OpenTenant: c.KeylessTenant},
 	})
 	if err != nil {

@@ -147,7 +147,7 @@ func TestAgentTokens(t *testing.T) {
 
 func TestAgentLife(t *testing.T) {
 	t.Parallel()
-	r := newAgent(t, func(c *web.Config) { c.E2B = &web.E2B{Signer: tokens.New("secret"), Domain: "sandboxes.example"} })
+	r := newAgent(t, func(c *web.Config) { c.Address = tokens.Address{Scheme: "http", Domain: "sandboxes.example"} })
 	made := r.ask("POST", "/create", map[string]any{"user_id": "demo", "sandbox_template_id": "python"})
 	id := made.want(t, 200).text("data.sandbox_id")
 	native := models.IDOf("sb", id)
@@ -201,7 +201,7 @@ func TestAgentLife(t *testing.T) {
 func TestAgentTools(t *testing.T) {
 	t.Parallel()
 	r := newAgent(t, func(c *web.Config) {
-		c.E2B = &web.E2B{Signer: tokens.New("secret"), Domain: "sandboxes.example"}
+		c.Address = tokens.Address{Scheme: "http", Domain: "sandboxes.example"}
 		c.Calls.MCPPort, c.Calls.VSCodePort = 6060, 9000
 	})
 	r.call("POST", "/v1/templates", map[string]any{"name": "vg6mdf4wgu5qoijamwb5", "image": "fake-python", "ports": []int{9000, 6060}}).want(t, 201)

@@ -152,7 +152,7 @@ func TestAuditFilters(t *testing.T) {
 // TestAuditOfLogins and of what users do through other contracts.
 func TestAuditOfLogins(t *testing.T) {
 	t.Parallel()
-	r := newAgent(t, func(c *web.Config) { c.E2B = &web.E2B{Signer: tokens.New("secret"), Domain: "sandboxes.example"} })
+	r := newAgent(t, func(c *web.Config) { c.Address = tokens.Address{Scheme: "http", Domain: "sandboxes.example"} })
 	user := must(r.store.UserNamed(t.Context(), "sandbox_test"))(t)
 	e := r.entry("POST " + agentLogin)
 	if told(e) != "<nil> done 200 <nil>" || e["user"] != user.ID || !strings.HasPrefix(e["actor"].(string), "lgn_") {

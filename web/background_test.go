@@ -19,15 +19,13 @@ import (
 	"sandyard/providers"
 	"sandyard/providers/fake"
 	"sandyard/tokens"
-	"sandyard/web"
 )
 
 // newRigWithGateway is a rig whose worker can be asked about the inside of its sandboxes.
 func newRigWithGateway(t *testing.T) *rig {
 	t.Helper()
-	signer := tokens.New("secret")
-	r := newRig(t, func(c *web.Config) { c.Signer = signer })
-	r.workWithGateway(signer, r.provider, "here")
+	r := newRig(t)
+	r.workWithGateway(tokens.New("secret"), r.provider, "here")
 	return r
 }
 
@@ -57,7 +55,7 @@ func (r *rig) workWithGateway(signer *tokens.Signer, p providers.Provider, engin
 func TestASandboxThatNoNodeHoldsIsReachedThroughAnyWorker(t *testing.T) {
 	t.Parallel()
 	signer := tokens.New("secret")
-	r := newRig(t, func(c *web.Config) { c.Signer = signer })
+	r := newRig(t)
 	cloud := func() providers.Provider {
 		p := fake.New(fake.Options{State: r.provider.State()})
 		t.Cleanup(func() { check(t, p.Close()) })
@@ -155,7 +153,7 @@ func TestBackgroundExecs(t *testing.T) {
 
 func TestExecsOfOthersAndWithoutGateway(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *web.Config) { c.Signer = tokens.New("secret") })
+	r := newRig(t)
 	id := r.sandbox(map[string]any{})
 	r.call("GET", "/v1/sandboxes/"+id+"/execs", nil).problem(t, 409, "sandbox_not_running")
 	r.work()

@@ -47,7 +47,7 @@ func (r *rig) answers(t *testing.T, send string) (all []string) {
 func TestNoBodyIsReadWithoutAKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *web.Config) {
-		c.E2B, c.PublicMetrics = &web.E2B{Signer: tokens.New("secret"), Domain: "sandboxes.example"}, true
+		c.Address, c.PublicMetrics = tokens.Address{Scheme: "http", Domain: "sandboxes.example"}, true
 	})
 	watch := "X-API-Key: " + must(r.store.CreateKey(t.Context(), "default", "watch", []string{models.ScopeOperator}))(t)
 	const announced, chunked = "Content-Length: 16777216", "Transfer-Encoding: chunked"

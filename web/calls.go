@@ -11,14 +11,10 @@ import (
 
 // addCalls adds the routes of the contracts that know no jobs. They come before those of E2B, which begin alike.
 func (s *Server) addCalls(c Config) {
-	all := calls.Config{
-		Stack: s.mw, Jobs: c.Jobs, Store: c.Store,
+	serve := calls.New(calls.Config{
+		Stack: s.mw, Jobs: c.Jobs, Store: c.Store, Signer: c.Signer, Address: c.Address, NoInternet: c.NoInternet,
 		Timeout: c.Calls.Timeout, MaxTimeout: c.Calls.MaxTimeout, Patience: c.Calls.Patience,
-	}
-	if c.E2B != nil {
-		all.Signer, all.Address, all.NoInternet = c.E2B.Signer, c.E2B.address(), c.E2B.NoInternet
-	}
-	serve := calls.New(all)
+	})
 	servers := sandboxserver.New(s.mw, serve)
 	servers.AddRoutes(s.app)
 	agents := agentapi.New(
@@ -29,11 +25,10 @@ func (s *Server) addCalls(c Config) {
 		"sandbox-server": servers.Document(s.version),
 		"agent-api":      agents.Document(s.version),
 	}
-	theirs := daytona.Config{Stack: s.mw, Calls: serve, Store: c.Store, Cross: s.bridge.Cross}
-	if c.Inside != nil {
-		theirs.Inside = c.Inside.Inside
-	}
-	daytona.New(theirs).AddRoutes(s.app)
+	theirs := daytona.New(daytona.Config{
+		Stack: s.mw, Calls: serve, Store: c.Store, Cross: s.bridge.Cross, Inside: c.Inside.Inside,
+	})
+	theirs.AddRoutes(s.app)
 	s.addMCP(c, serve)
 	s.keyless = s.newApp()
 	s.keyless.Use(s.mw.Serve)

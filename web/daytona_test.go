@@ -25,12 +25,11 @@ const (
 	daytonaToolbox = "/daytona/toolbox/"
 )
 
-// newDaytona is a rig with a worker and an edge's address.
+// newDaytona is a rig with a worker, its gateway and an edge's address.
 func newDaytona(t *testing.T) *rig {
 	t.Helper()
-	signer := tokens.New("secret")
-	r := newRig(t, func(c *web.Config) { c.E2B = &web.E2B{Signer: signer, Domain: "sandboxes.example"} })
-	r.work()
+	r := newRig(t, func(c *web.Config) { c.Address = tokens.Address{Scheme: "http", Domain: "sandboxes.example"} })
+	r.workWithGateway(tokens.New("secret"), r.provider, "here")
 	return r
 }
 
@@ -234,9 +233,7 @@ func TestDaytonaRefuses(t *testing.T) {
 	r.call("GET", box+"/files/info?path=nothing", nil).refusedByToolbox(t, 404, "FILE_NOT_FOUND", "")
 	r.call("GET", box+"/files/info", nil).refusedByToolbox(t, 400, "BAD_REQUEST", "query.path is missing")
 	r.call("POST", box+"/files/bulk-upload", map[string]any{}).refusedByToolbox(t, 400, "BAD_REQUEST", "multipart/form-data")
-	clone := map[string]any{"url": "https://example.com/a.git", "path": "a", "username": "u", "password": "p"}
-	r.call("POST", box+"/git/clone", clone).refusedByToolbox(t, 400, "BAD_REQUEST", "without direct access")
-	clone["password"] = "p\nquit=1"
+	clone := map[string]any{"url": "https://example.com/a.git", "path": "a", "username": "u", "password": "p\nquit=1"}
 	r.call("POST", box+"/git/clone", clone).refusedByToolbox(t, 400, "BAD_REQUEST", "one line")
 	r.call("GET", box+"/process/pty", nil).refusedByToolbox(t, 501, "INTERNAL_SERVER_ERROR", "does not offer")
 	r.call("GET", daytonaToolbox+"nobody/files/info?path=x", nil).refusedByToolbox(t, 404, "NOT_FOUND", "no such sandbox")

@@ -183,17 +183,3 @@ func TestDaytonasPathsBeforeTheFiles(t *testing.T) {
 		}
 	}
 }
-
-// TestDaytonasUploadsWithoutDirectAccess are bounded, as they are jobs.
-func TestDaytonasUploadsWithoutDirectAccess(t *testing.T) {
-	t.Parallel()
-	const most = 300 << 10
-	r := newRig(t, func(c *web.Config) { c.MaxBody = most })
-	r.work()
-	files := daytonaToolbox + r.call("POST", daytonaBoxes, nil).want(t, 200).text("id") + "/files"
-	body, kind := upload(t, "fits", strings.Repeat("x", most-1000))
-	r.call("POST", files+"/bulk-upload", body, "Content-Type", kind).want(t, 200)
-	body, kind = upload(t, "large", strings.Repeat("x", most))
-	r.call("POST", files+"/bulk-upload", body, "Content-Type", kind).
-		refusedByToolbox(t, 413, "INTERNAL_SERVER_ERROR", strconv.Itoa(most))
-}

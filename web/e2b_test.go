@@ -16,7 +16,7 @@ import (
 func newE2B(t *testing.T) (*rig, *tokens.Signer) {
 	t.Helper()
 	signer := tokens.New("secret")
-	r := newRig(t, func(c *web.Config) { c.E2B = &web.E2B{Signer: signer, Domain: "sandboxes.example"} })
+	r := newRig(t, func(c *web.Config) { c.Address = tokens.Address{Scheme: "http", Domain: "sandboxes.example"} })
 	r.work()
 	return r, signer
 }

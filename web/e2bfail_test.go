@@ -25,7 +25,7 @@ import (
 // hasty makes E2B's routes wait for a job no longer than that.
 func hasty(patience time.Duration) func(*web.Config) {
 	return func(c *web.Config) {
-		c.E2B = &web.E2B{Signer: tokens.New("secret"), Domain: "sandboxes.example", Patience: patience}
+		c.Address, c.E2BPatience = tokens.Address{Scheme: "http", Domain: "sandboxes.example"}, patience
 	}
 }
 

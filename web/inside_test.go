@@ -29,7 +29,6 @@ import (
 	"sandyard/providers/fake"
 	"sandyard/tokens"
 	"sandyard/web"
-	"sandyard/web/edge"
 )
 
 // insideRig is a rig whose API reaches the inside of the fake provider's sandboxes through a worker's gateway.
@@ -69,18 +68,10 @@ func newInsideRigOn(t *testing.T, within func(*fake.Provider) providers.Provider
 func newInsideRigBy(t *testing.T, within func(*fake.Provider) providers.Provider, set func(*gateway.Config), change ...func(*web.Config)) *insideRig {
 	t.Helper()
 	log, signer := slog.New(slog.DiscardHandler), tokens.New("secret")
+	open := &atomic.Int64{}
+	r := &insideRig{open: open, rig: newRig(t, append(change, func(c *web.Config) { c.Inside = counted{c.Inside, open} })...)}
 	ctx, cancel := context.WithCancel(context.Background())
-	var way *edge.Edge
-	ended, open := make(chan error, 1), &atomic.Int64{}
-	t.Cleanup(func() {
-		cancel()
-		check(t, <-ended)
-	})
-	r := &insideRig{open: open, rig: newRig(t, append(change, func(c *web.Config) {
-		way = edge.New(edge.Config{Store: c.Store, Signer: signer, Resume: c.Jobs.Resume, Log: log})
-		c.Inside, c.Signer = counted{way, open}, signer
-	})...)}
-	go func() { ended <- way.Serve(ctx, nil) }()
+	t.Cleanup(cancel)
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	w := worker.New(worker.Config{
 		Store: r.store, Redis: r.redis, Images: []string{"*"}, Provider: r.provider, Engine: "here", Slots: 8, Lease: 10 * time.Second, Grace: 5 * time.Second,

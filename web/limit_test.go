@@ -21,7 +21,7 @@ import (
 
 func TestLimitsOfResources(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, func(c *web.Config) { c.E2B = &web.E2B{Signer: tokens.New("secret"), Domain: "sandboxes.example"} })
+	r := newRig(t, func(c *web.Config) { c.Address = tokens.Address{Scheme: "http", Domain: "sandboxes.example"} })
 	r.sql("UPDATE tenants SET max_cpus = 2.5, max_memory_mib = 1536")
 	r.sandbox(map[string]any{}) // 1 core and 512 MiB, as nobody says
 	r.sandbox(map[string]any{"cpus": 1.5, "memory_mb": 64})
@@ -114,7 +114,7 @@ func (r *rig) schedule() {
 // TestJobRateOverHTTP: the limit is told in each contract's form, with the time to wait.
 func TestJobRateOverHTTP(t *testing.T) {
 	t.Parallel()
-	r := newAgent(t, func(c *web.Config) { c.E2B = &web.E2B{Signer: tokens.New("secret"), Domain: "sandboxes.example"} })
+	r := newAgent(t, func(c *web.Config) { c.Address = tokens.Address{Scheme: "http", Domain: "sandboxes.example"} })
 	r.sql("UPDATE tenants SET job_rate = 0.01, job_burst = 2")
 	r.call("POST", "/v1/sandboxes", `{}`, "Idempotency-Key", "same").want(t, 202)
 	r.call("POST", "/v1/sandboxes", `{}`, "Idempotency-Key", "same").want(t, 200)

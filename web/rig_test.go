@@ -29,7 +29,9 @@ import (
 	"sandyard/netguard"
 	"sandyard/providers"
 	"sandyard/providers/fake"
+	"sandyard/tokens"
 	"sandyard/web"
+	"sandyard/web/edge"
 )
 
 func TestMain(m *testing.M) {
@@ -53,7 +55,7 @@ type rig struct {
 	url      string
 	key      string
 	log      *logBook
-	e2b      bool // it has E2B's routes
+	e2b      bool // its answers at E2B's paths are checked against E2B's document
 	client   *http.Client
 	shutdown func()
 }
@@ -81,16 +83,34 @@ func newRigOn(t testing.TB, dsn string, change ...func(*web.Config)) *rig {
 	catalog := jobs.Catalog{Providers: []string{"fake"}, Keyed: []string{"daytona", "e2b"}, Images: []string{"*"}, Templates: map[string]string{"python": "fake-python", "node": "fake-node"}, Template: "python"}
 	waiters := queue.NewWaiters(ctx, r.store, r.rdb)
 	t.Cleanup(func() { waiters.Close() })
-	config := web.Config{
+	var config web.Config
+	way := edge.New(edge.Config{
+		Store: r.store, Signer: tokens.New("secret"), Log: slog.New(slog.DiscardHandler),
+		Resume: func(ctx context.Context, tenant, box string) error { return config.Jobs.Resume(ctx, tenant, box) },
+	})
+	config = web.Config{
 		Store: r.store, Jobs: jobs.NewClient(r.store, r.queue, catalog, log), Waiters: waiters, Queue: r.queue, Redis: r.redis,
 		Metrics: prometheus.NewRegistry(), Capabilities: []providers.Capabilities{r.provider.Capabilities()}, Version: "test", Log: log,
+		Signer: tokens.New("secret"), Inside: way,
 	}
 	for _, f := range change {
 		f(&config)
 	}
-	r.e2b = config.E2B != nil
+	r.e2b = !config.Address.IsZero()
+	r.pass(way)
 	r.serve(config)
 	return r
+}
+
+// pass lets the way into sandboxes work until the end of the test.
+func (r *rig) pass(way *edge.Edge) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- way.Serve(ctx, nil) }()
+	r.t.Cleanup(func() {
+		cancel()
+		check(r.t, <-ended)
+	})
 }
 
 func (r *rig) serve(config web.Config) {

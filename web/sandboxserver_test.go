@@ -211,7 +211,7 @@ func TestSandboxServerJoinsAfterARestart(t *testing.T) {
 // TestSandboxServerBesideE2B: what both know is told apart by the way in which the key comes.
 func TestSandboxServerBesideE2B(t *testing.T) {
 	t.Parallel()
-	r := newCalling(t, func(c *web.Config) { c.E2B = &web.E2B{Signer: tokens.New("secret"), Domain: "sandboxes.example"} })
+	r := newCalling(t, func(c *web.Config) { c.Address = tokens.Address{Scheme: "http", Domain: "sandboxes.example"} })
 	r.e2b = false // answers of the sandbox server do not conform to E2B's document
 	r.ask("DELETE", "/sandboxes/sbnone", nil).exactly(t, 200, `{"success":true}`)
 	if a := r.call("DELETE", "/sandboxes/sbnone", nil); a.status != 404 || a.get("code") != 404.0 {

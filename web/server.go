@@ -25,6 +25,7 @@ import (
 	"sandyard/providers"
 	"sandyard/tokens"
 	"sandyard/web/bridge"
+	"sandyard/web/e2b"
 	"sandyard/web/middleware"
 	v1 "sandyard/web/v1"
 	"sandyard/web/workerclient"
@@ -48,12 +49,17 @@ type Config struct {
 	BodyMemory    int
 	TenantWaits   int            // requests of one tenant that wait at once; 0 = middleware.DefaultTenantWaits
 	TenantStreams int            // streams of one tenant at once; 0 = middleware.DefaultTenantStreams
-	Signer        *tokens.Signer // nil = nothing is asked of the inside of sandboxes
-	Version       string
-	E2B           *E2B   // nil = no routes for E2B's clients
-	Inside        Inside // the way into sandboxes; nil = there is none
-	Calls         Calls
-	Log           *slog.Logger
+	Signer        *tokens.Signer // makes the tokens of sandboxes and ports
+	Address       tokens.Address // where ports of sandboxes are reached; empty = nowhere
+	// NoInternet keeps sandboxes from the internet that only ask for all of it, as E2B's clients do unless told otherwise.
+	NoInternet bool
+	// E2BPatience is how long a request of E2B's clients waits for its job; 0 = a little less than the minute after which
+	// they give up.
+	E2BPatience time.Duration
+	Version     string
+	Inside      Inside // the way into sandboxes
+	Calls       Calls
+	Log         *slog.Logger
 }
 
 // Calls is what the contracts follow that know no jobs.
@@ -74,7 +80,6 @@ type Inside = v1.Inside
 type Server struct {
 	mw      *middleware.Stack
 	bridge  *bridge.Bridge
-	workers *workerclient.Client
 	v1      *v1.Server
 	version string
 
@@ -101,31 +106,27 @@ func New(c Config) (*Server, error) {
 		TenantWaits: c.TenantWaits, OnQuit: onQuit, Log: c.Log,
 	})
 	s.bridge = bridge.New(bridge.Config{Stack: s.mw, Store: c.Store, TenantStreams: c.TenantStreams, Log: c.Log})
-	s.workers = newWorkers(c, onQuit)
-	s.closers = append(s.closers, s.workers.Close, s.mw.Close)
-	s.v1 = v1.New(s.ofV1(c))
+	workers := workerclient.New(workerclient.Config{
+		Store: c.Store, Signer: c.Signer, Wake: c.Inside.Wake, OnQuit: onQuit,
+	})
+	s.closers = append(s.closers, workers.Close, s.mw.Close)
+	s.v1 = v1.New(v1.Config{
+		Stack: s.mw, Bridge: s.bridge, Workers: workers, Store: c.Store, Jobs: c.Jobs, Secrets: c.Secrets,
+		Waiters: c.Waiters, Queue: c.Queue, Capabilities: c.Capabilities, Inside: c.Inside, Signer: c.Signer,
+		Address: c.Address, Version: c.Version, OnQuit: onQuit, Log: c.Log,
+	})
+	theirs := e2b.New(e2b.Config{
+		Stack: s.mw, Jobs: c.Jobs, Store: c.Store, Workers: workers, Signer: c.Signer, Address: c.Address,
+		NoInternet: c.NoInternet, Patience: c.E2BPatience, Log: c.Log,
+	})
 	s.app = s.newApp()
 	s.app.Use(s.mw.Serve)
 	s.addCalls(c)
-	theirs := s.addE2B(c)
+	theirs.AddFilters(s.app)
 	s.v1.AddRoutes(s.app)
 	s.addOperator(c)
-	if theirs != nil {
-		theirs.AddRoutes(s.app)
-	}
+	theirs.AddRoutes(s.app)
 	return s, s.addDocs()
-}
-
-func (s *Server) ofV1(c Config) v1.Config {
-	config := v1.Config{
-		Stack: s.mw, Bridge: s.bridge, Workers: s.workers, Store: c.Store, Jobs: c.Jobs, Secrets: c.Secrets,
-		Waiters: c.Waiters, Queue: c.Queue, Capabilities: c.Capabilities, Inside: c.Inside, Version: c.Version,
-		OnQuit: s.onQuit, Log: c.Log,
-	}
-	if c.E2B != nil {
-		config.Edge = &v1.Edge{Signer: c.E2B.Signer, Address: c.E2B.address()}
-	}
-	return config
 }
 
 func (s *Server) newApp() *fiber.App {

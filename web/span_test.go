@@ -14,7 +14,7 @@ import (
 func TestTheOperatorBoundsLivesOfAllClients(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(c *web.Config) {
-		c.E2B = &web.E2B{Signer: tokens.New("secret"), Domain: "sandboxes.example"}
+		c.Address = tokens.Address{Scheme: "http", Domain: "sandboxes.example"}
 		c.Jobs = jobs.NewClient(c.Store, c.Queue, jobs.Catalog{
 			Providers: []string{"fake"}, Images: []string{"*"}, Templates: map[string]string{"python": "fake-python"}, Template: "python",
 			Lifetime: jobs.Span{Most: 2 * time.Hour}, Paused: jobs.Span{Default: time.Minute, Most: time.Hour},

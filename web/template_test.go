@@ -247,7 +247,7 @@ func TestTokensOfPortsAreNotStored(t *testing.T) {
 	t.Parallel()
 	signer := tokens.New("secret")
 	r := newInsideRig(t, func(c *web.Config) {
-		c.E2B = &web.E2B{Signer: signer, Domain: "boxes.test"}
+		c.Address = tokens.Address{Scheme: "http", Domain: "boxes.test"}
 		c.Jobs = jobs.NewClient(c.Store, c.Queue, jobs.Catalog{
 			Providers: []string{"fake"}, Images: []string{"*"}, Templates: map[string]string{"python": "fake-python"}, Template: "python",
 			Edge: tokens.Address{Scheme: "http", Domain: "boxes.test"},
@@ -283,7 +283,7 @@ func TestTokensOfPortsAreNotStored(t *testing.T) {
 func TestSandboxesSayWhereTheirToolsAre(t *testing.T) {
 	t.Parallel()
 	signer := tokens.New("secret")
-	r := newRig(t, func(c *web.Config) { c.E2B = &web.E2B{Signer: signer, Domain: "boxes.test"} })
+	r := newRig(t, func(c *web.Config) { c.Address = tokens.Address{Scheme: "http", Domain: "boxes.test"} })
 	r.work()
 	r.call("PUT", "/v1/templates/tools", object{"image": "fake", "mcp_port": 6060, "vscode_port": 9000, "ports": []int{6060, 9000}}).want(t, 200)
 	box := r.call("POST", "/v1/sandboxes?wait=60s", object{"template": "tools"}).want(t, 200)

@@ -19,6 +19,7 @@ import (
 	"sandyard/jobs/queue"
 	"sandyard/tokens"
 	"sandyard/web"
+	"sandyard/web/edge"
 )
 
 // Doors are the listeners of the installation.
@@ -90,9 +91,11 @@ func (r *rig) serverRoutes() []web.Route {
 	defer waiters.Close()
 	signer := tokens.New(tokens.NewSecret())
 	log := slog.New(slog.DiscardHandler)
+	way := edge.New(edge.Config{Store: r.parts.Store, Signer: signer, Log: log})
+	defer way.Close()
 	srv, err := web.New(web.Config{
 		Store: r.parts.Store, Jobs: jobs.NewClient(r.parts.Store, r.parts.Queue, jobs.Catalog{}, log), Waiters: waiters, Queue: r.parts.Queue,
-		Redis: options, Metrics: prometheus.NewRegistry(), Signer: signer, E2B: &web.E2B{Signer: signer}, Log: log,
+		Redis: options, Metrics: prometheus.NewRegistry(), Signer: signer, Inside: way, Log: log,
 	})
 	must(r.t, err)
 	routes := srv.Routes()

@@ -36,8 +36,8 @@ type Config struct {
 	Stack      *middleware.Stack
 	Jobs       *jobs.Client
 	Store      *models.Store
-	Signer     *tokens.Signer // nil = ports cannot be reached
-	Address    tokens.Address // of ports
+	Signer     *tokens.Signer // makes the tokens of ports
+	Address    tokens.Address // where ports are reached; empty = nowhere
 	NoInternet bool           // for sandboxes whose template does not say
 	Timeout    time.Duration  // 0 = DefaultTimeout
 	MaxTimeout time.Duration  // 0 = MaxTimeout

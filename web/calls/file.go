@@ -71,7 +71,7 @@ func (c *Calls) Expose(ctx context.Context, sandboxID string, port int) (string,
 // was revoked.
 func (c *Calls) ToolURLs(box models.Sandbox) (mcp, vscode *string) {
 	spec, err := kind.SpecOf(box)
-	if err != nil || c.c.Address.IsZero() || c.c.Signer == nil {
+	if err != nil || c.c.Address.IsZero() {
 		return nil, nil
 	}
 	tool := func(name string, port int, revoked bool) *string {

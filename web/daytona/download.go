@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"mime"
 	"mime/multipart"
 	"net/http"
 	"net/textproto"
@@ -15,10 +14,6 @@ import (
 	"unicode"
 
 	"github.com/gofiber/fiber/v2"
-
-	"sandyard/jobs/kind"
-	"sandyard/models"
-	"sandyard/web/middleware"
 )
 
 // rawFile is a request for the content of a file, as a worker's gateway takes it.
@@ -39,12 +34,6 @@ func (s *files) sendFile(ctx context.Context, w http.ResponseWriter, sandboxID, 
 	return refused
 }
 
-// content is a file's, where this server has no direct access to sandboxes.
-func (s *files) content(ctx context.Context, sandboxID, path string) ([]byte, error) {
-	job, err := s.calls.Do(ctx, sandboxID, &kind.Read{Path: path}, models.OutputContent)
-	return job.Content, err
-}
-
 func (s *files) download(c *fiber.Ctx) error {
 	path, err := query(c, "path")
 	if err != nil {
@@ -54,21 +43,9 @@ func (s *files) download(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if s.into != nil {
-		return s.over(c, []string{"Range", "If-Range"}, func(w http.ResponseWriter, r *http.Request) error {
-			return s.sendFile(r.Context(), w, box.ID, path, r.Header.Clone())
-		})
-	}
-	content, err := s.content(c.UserContext(), box.ID, path)
-	if err != nil {
-		return err
-	}
-	c.Set(fiber.HeaderContentType, fiber.MIMEOctetStream)
-	c.Set(
-		fiber.HeaderContentDisposition,
-		mime.FormatMediaType("attachment", map[string]string{"filename": path[strings.LastIndexByte(path, '/')+1:]}),
-	)
-	return c.Send(content)
+	return s.over(c, []string{"Range", "If-Range"}, func(w http.ResponseWriter, r *http.Request) error {
+		return s.sendFile(r.Context(), w, box.ID, path, r.Header.Clone())
+	})
 }
 
 // downloadMany answers with a form: of each file a part named file, or one named error that says why there is none.
@@ -80,15 +57,6 @@ func (s *files) downloadMany(c *fiber.Ctx, in *struct {
 		return err
 	}
 	method, route := c.Method(), c.Path()
-	if s.into == nil {
-		var body strings.Builder
-		out := &download{s: s, box: box.ID, form: multipart.NewWriter(&body), method: method, route: route}
-		if err := out.all(c.UserContext(), in.Paths); err != nil {
-			return err
-		}
-		c.Set(fiber.HeaderContentType, out.form.FormDataContentType())
-		return c.SendString(body.String())
-	}
 	return s.over(c, nil, func(w http.ResponseWriter, r *http.Request) error {
 		out := &download{s: s, box: box.ID, to: w, form: multipart.NewWriter(w), method: method, route: route}
 		w.Header().Set(fiber.HeaderContentType, out.form.FormDataContentType())
@@ -103,7 +71,7 @@ func (s *files) downloadMany(c *fiber.Ctx, in *struct {
 type download struct {
 	s             *files
 	box           string
-	to            http.ResponseWriter // nil = the answer is made in memory
+	to            http.ResponseWriter
 	form          *multipart.Writer
 	method, route string
 }
@@ -111,44 +79,30 @@ type download struct {
 // all writes the form. After an error it is not whole.
 func (d *download) all(ctx context.Context, paths []string) error {
 	for _, path := range paths {
-		err := d.one(ctx, path)
+		part := &filePart{ResponseWriter: d.to, form: d.form, path: path, header: http.Header{}}
+		err := d.s.sendFile(ctx, part, d.box, path, http.Header{})
 		if err == nil {
 			continue
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		why, err := json.Marshal(failureOf(d.s.fault(err), d.method, d.route))
-		if err == nil {
-			err = d.whole("error", path, fiber.MIMEApplicationJSON, why)
-		}
-		if err != nil {
+		if err := d.explain(path, err); err != nil {
 			return err
 		}
 	}
 	return d.form.Close()
 }
 
-// one writes the part of a file. After an error there is none.
-func (d *download) one(ctx context.Context, path string) error {
-	if d.to != nil {
-		part := &filePart{ResponseWriter: d.to, form: d.form, path: path, header: http.Header{}}
-		return d.s.sendFile(ctx, part, d.box, path, http.Header{})
-	}
-	content, err := d.s.content(ctx, d.box, path)
-	if err == nil {
-		err = middleware.RequestOf(ctx).Held.Add(ctx, len(content))
-	}
+// explain writes the part that says why a file has none.
+func (d *download) explain(path string, why error) error {
+	doc, err := json.Marshal(failureOf(d.s.fault(why), d.method, d.route))
 	if err != nil {
 		return err
 	}
-	return d.whole("file", path, fiber.MIMEOctetStream, content)
-}
-
-func (d *download) whole(name, path, kind string, content []byte) error {
-	part, err := d.form.CreatePart(partHeader(name, path, kind, strconv.Itoa(len(content))))
+	part, err := d.form.CreatePart(partHeader("error", path, fiber.MIMEApplicationJSON, strconv.Itoa(len(doc))))
 	if err == nil {
-		_, err = part.Write(content)
+		_, err = part.Write(doc)
 	}
 	return err
 }

@@ -27,7 +27,7 @@ type Config struct {
 	Store *models.Store
 	// Cross hands a request over to net/http, which upgrades connections: at a path, with the named headers.
 	Cross func(c *fiber.Ctx, path string, headers []string, handle http.HandlerFunc) error
-	// Inside passes a request on to a sandbox's gateway, where its path is known; nil = this server has no direct access.
+	// Inside passes a request on to a sandbox's gateway, where its path is known.
 	Inside Inside
 }
 
@@ -48,7 +48,7 @@ type core struct {
 	calls *calls.Calls
 	store *models.Store
 	cross func(c *fiber.Ctx, path string, headers []string, handle http.HandlerFunc) error
-	into  Inside // nil = this server has no direct access to sandboxes
+	into  Inside
 }
 
 // maxCommand is how long a request waits for the command that it runs.
@@ -74,13 +74,8 @@ func (s *Server) AddRoutes(app fiber.Router) {
 	r, files, sessions := routes{app}, &files{s.core}, &sessions{s.core}
 	r.get(toolbox+"/:id/process/session/:session/command/:command/logs", sessions.logs) // it may become a WebSocket
 	r.get(toolbox+"/:id/files/download", files.download)
-	if s.into != nil {
-		files.addUploads(r)
-	}
+	files.addUploads(r)
 	app.Use(base, s.mw.TakeBody)
-	if s.into == nil {
-		files.addUploads(r)
-	}
 	(&sandboxes{s.core}).addControl(r)
 	(&processes{s.core}).addProcess(r)
 	sessions.addSessions(r)

@@ -80,15 +80,6 @@ func (s *files) form(do func(f *form, ctx context.Context) (any, error)) fiber.H
 			return err
 		}
 		f := &form{s: s, box: box.ID, path: c.Query("path"), length: c.Request().Header.ContentLength()}
-		if s.into == nil { // the body is in memory
-			f.length = len(c.Request().Body())
-			f.parts = multipart.NewReader(bytes.NewReader(c.Request().Body()), params["boundary"])
-			out, err := do(f, c.UserContext())
-			if err != nil {
-				return err
-			}
-			return c.JSON(out)
-		}
 		return s.over(c, nil, func(w http.ResponseWriter, r *http.Request) error {
 			body := &arriving{from: r.Body, control: http.NewResponseController(w)}
 			f.parts = multipart.NewReader(body, params["boundary"])
@@ -159,16 +150,14 @@ func (f *form) write(ctx context.Context, path string, from io.Reader) (int64, e
 	if f.length >= 0 {
 		room = min(room, f.length)
 	}
-	if f.s.into == nil {
-		room = f.length // which is in memory, and counted
-	} else if err := r.Held.Add(ctx, room); err != nil {
+	if err := r.Held.Add(ctx, room); err != nil {
 		return 0, err
 	}
 	head, err := io.ReadAll(io.LimitReader(from, int64(room)))
 	if err != nil {
 		return 0, cutOff()
 	}
-	if f.s.into != nil && len(head) > smallFile {
+	if len(head) > smallFile {
 		return f.stream(ctx, path, io.MultiReader(bytes.NewReader(head), from))
 	}
 	if err := r.Held.Add(ctx, 2*len(head)); err != nil {

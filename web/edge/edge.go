@@ -34,7 +34,7 @@ const (
 type Config struct {
 	Store  *models.Store
 	Signer *tokens.Signer
-	// Resume asks for the resume of a paused sandbox that traffic may resume; nil = nobody is asked.
+	// Resume asks for the resume of a paused sandbox that traffic may resume.
 	Resume func(ctx context.Context, tenantID, sandboxID string) error
 	// Domain is the one whose hosts are served, with or without a port; empty = any.
 	Domain string

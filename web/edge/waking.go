@@ -55,7 +55,7 @@ func (w *waking) wakes(r *http.Request, route models.Route, port uint16) bool {
 
 // wakesInside says whether a call to the inside of a sandbox resumes it.
 func (w *waking) wakesInside(route models.Route) bool {
-	return route.State == models.SandboxPaused && route.AutoResume && w.resume != nil
+	return route.State == models.SandboxPaused && route.AutoResume
 }
 
 // wake returns how the sandbox is reached once it runs.

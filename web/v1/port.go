@@ -96,16 +96,13 @@ func (s *core) portDoc(g models.PortGrant) PortGrant {
 	return doc
 }
 
-// opened is where a port of a sandbox is reached, and by which token; both are empty where there is none.
+// opened is where a port of a sandbox is reached, and by which token; each is empty where there is none.
 func (s *core) opened(sandboxID string, port uint16, grant string, public bool) (url, token string) {
-	if s.edge == nil {
-		return "", ""
-	}
 	if !public {
-		token = s.edge.Signer.Port(sandboxID, grant)
+		token = s.signer.Port(sandboxID, grant)
 	}
-	if s.edge.Address.Domain != "" {
-		url = s.edge.Address.URL(sandboxID, port, token)
+	if !s.address.IsZero() {
+		url = s.address.URL(sandboxID, port, token)
 	}
 	return url, token
 }
@@ -162,7 +159,7 @@ func (s *core) Port(job models.Job) (kind.PortResult, error) {
 // the sandbox's other ports are public: it opens this port alone, until the grant is revoked or the sandbox ends. It is
 // empty where there is no edge or no such tool.
 func (s *core) toolURL(sandboxID, tool string, port int) string {
-	if s.edge == nil || s.edge.Address.Domain == "" || port == 0 {
+	if s.address.IsZero() || port == 0 {
 		return ""
 	}
 	url, _ := s.opened(sandboxID, uint16(port), models.ToolGrant(tool, sandboxID), false)

@@ -118,13 +118,6 @@ func (s *inside) checkInside(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if s.inside == nil {
-		return problem.New(
-			fiber.StatusNotImplemented,
-			string(providers.NotSupported),
-			"this server has no direct access to sandboxes; use the job operations for files",
-		)
-	}
 	switch box.State {
 	case models.SandboxRunning:
 		return nil

@@ -33,18 +33,13 @@ type Config struct {
 	Waiters      *queue.Waiters
 	Queue        *queue.Queue
 	Capabilities []providers.Capabilities
-	Inside       Inside // the way into sandboxes; nil = there is none
-	Edge         *Edge  // nil = ports of sandboxes have no URLs
+	Inside       Inside         // the way into sandboxes
+	Signer       *tokens.Signer // makes the tokens of ports
+	Address      tokens.Address // where ports of sandboxes are reached; empty = they have no URLs
 	Version      string
 	// OnQuit has a function called when the server begins to shut down, until stop is called.
 	OnQuit func(func()) (stop func() bool)
 	Log    *slog.Logger
-}
-
-// Edge says where ports of sandboxes are reached.
-type Edge struct {
-	Signer  *tokens.Signer
-	Address tokens.Address
 }
 
 // Server holds the routes.
@@ -64,7 +59,8 @@ type core struct {
 	queue   *queue.Queue
 	caps    []providers.Capabilities
 	inside  Inside
-	edge    *Edge
+	signer  *tokens.Signer
+	address tokens.Address
 	version string
 	onQuit  func(func()) (stop func() bool)
 	log     *slog.Logger
@@ -80,7 +76,7 @@ func New(c Config) *Server {
 		core: &core{
 			mw: c.Stack, bridge: c.Bridge, workers: c.Workers, store: c.Store, jobs: c.Jobs,
 			waiters: c.Waiters, queue: c.Queue, caps: c.Capabilities,
-			inside: c.Inside, edge: c.Edge, version: c.Version, onQuit: c.OnQuit, log: c.Log,
+			inside: c.Inside, signer: c.Signer, address: c.Address, version: c.Version, onQuit: c.OnQuit, log: c.Log,
 		},
 		account: account.New(account.Config{
 			Stack: c.Stack, Store: c.Store, Jobs: c.Jobs, Secrets: c.Secrets, Queue: c.Queue,

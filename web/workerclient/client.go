@@ -36,9 +36,8 @@ const (
 // Config is what a Client stands on. All of it stays the caller's.
 type Config struct {
 	Store  *models.Store
-	Signer *tokens.Signer // nil = nothing is asked
-	// Wake returns when a sandbox that is paused and has auto_resume is no longer paused; nil = paused sandboxes are not
-	// resumed.
+	Signer *tokens.Signer
+	// Wake returns when a sandbox that is paused and has auto_resume is no longer paused.
 	Wake func(ctx context.Context, sandboxID string) error
 	// OnQuit has a function called when the server begins to shut down, until stop is called.
 	OnQuit func(func()) (stop func() bool)
@@ -107,7 +106,7 @@ func (c *Client) Ask(
 // awake returns the sandbox, resumed where that is to happen by itself.
 func (c *Client) awake(ctx context.Context, tenantID, sandboxID string) (models.Sandbox, error) {
 	box, err := c.store.Sandbox(ctx, tenantID, sandboxID)
-	if err != nil || box.State != models.SandboxPaused || !box.AutoResume || c.wake == nil {
+	if err != nil || box.State != models.SandboxPaused || !box.AutoResume {
 		return box, err
 	}
 	if err := c.wake(ctx, sandboxID); err != nil {
@@ -134,7 +133,7 @@ func (c *Client) find(ctx context.Context, tenantID, sandboxID string) (string, 
 		)
 	}
 	route, err := c.store.Route(ctx, sandboxID)
-	if err == nil && (route.Gateway == "" || c.signer == nil) {
+	if err == nil && route.Gateway == "" {
 		err = Unreachable(
 			"no live worker of the sandbox has a gateway; ask your operator to start a worker of its provider or to set " +
 				"GATEWAY_ADDR",
