@@ -12,6 +12,7 @@ import (
 
 	"sandyard/egress"
 	"sandyard/jobs/kind"
+	"sandyard/jobs/loop"
 	"sandyard/models"
 	"sandyard/models/pg"
 	"sandyard/providers"
@@ -35,8 +36,8 @@ type Counter struct {
 	store   *models.Store
 	counter *prometheus.CounterVec
 	log     *slog.Logger
-	quit    chan struct{}
-	done    chan struct{}
+	life    *loop.Life
+	work    sync.WaitGroup
 
 	mu      sync.Mutex
 	waiting map[securityKey]*models.SecurityEvent
@@ -53,7 +54,7 @@ type failures struct {
 // New returns a Security that writes to store until Close.
 func New(store *models.Store, log *slog.Logger) *Counter {
 	s := &Counter{
-		store: store, log: log, quit: make(chan struct{}), done: make(chan struct{}),
+		store: store, log: log, life: loop.NewLife(),
 		waiting: map[securityKey]*models.SecurityEvent{}, failed: map[string]failures{},
 		counter: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandyard_security_events_total", Help: "Security events, by kind.",
@@ -62,7 +63,10 @@ func New(store *models.Store, log *slog.Logger) *Counter {
 	for _, kind := range models.SecurityKinds() {
 		s.counter.WithLabelValues(kind)
 	}
-	go s.run()
+	s.work.Go(func() {
+		s.life.Every(securityEvery, nil, s.flush)
+		s.flush()
+	})
 	return s
 }
 
@@ -71,8 +75,8 @@ func (s *Counter) Metrics() prometheus.Collector { return s.counter }
 
 // Close writes what waits.
 func (s *Counter) Close() {
-	close(s.quit)
-	<-s.done
+	s.life.End()
+	s.work.Wait()
 }
 
 // Note counts an event. A nil Security counts none.
@@ -99,21 +103,6 @@ func (s *Counter) add(e models.SecurityEvent) {
 		return
 	}
 	s.waiting[k] = &e
-}
-
-func (s *Counter) run() {
-	defer close(s.done)
-	tick := time.NewTicker(securityEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			s.flush()
-		case <-s.quit:
-			s.flush()
-			return
-		}
-	}
 }
 
 func (s *Counter) flush() {

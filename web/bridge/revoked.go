@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"sandyard/jobs/loop"
 	"sandyard/models"
 	"sandyard/web/middleware"
 )
@@ -22,8 +23,8 @@ const (
 type openKeys struct {
 	store *models.Store
 	log   *slog.Logger
-	quit  context.CancelFunc
-	done  chan struct{}
+	life  *loop.Life
+	work  sync.WaitGroup
 
 	mu   sync.Mutex
 	open map[*keyStream]struct{}
@@ -36,15 +37,14 @@ type keyStream struct {
 }
 
 func newOpenKeys(store *models.Store, log *slog.Logger) *openKeys {
-	life, quit := context.WithCancel(context.Background())
-	k := &openKeys{store: store, log: log, quit: quit, done: make(chan struct{}), open: map[*keyStream]struct{}{}}
-	go k.run(life)
+	k := &openKeys{store: store, log: log, life: loop.NewLife(), open: map[*keyStream]struct{}{}}
+	k.work.Go(k.run)
 	return k
 }
 
 func (k *openKeys) close() {
-	k.quit()
-	<-k.done
+	k.life.End()
+	k.work.Wait()
 }
 
 // while is a handler whose requests end with the key that they came with.
@@ -74,20 +74,14 @@ func (k *openKeys) enter(s *keyStream) (leave func()) {
 	}
 }
 
-func (k *openKeys) run(ctx context.Context) {
-	defer close(k.done)
-	tick := time.NewTicker(openKeysEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			if err := k.look(ctx); err != nil && ctx.Err() == nil {
-				k.log.WarnContext(ctx, "API keys of open streams not checked", "error", err)
-			}
-		case <-ctx.Done():
-			return
+func (k *openKeys) run() {
+	ctx, cancel := k.life.Context(context.Background())
+	defer cancel()
+	k.life.Every(openKeysEvery, nil, func() {
+		if err := k.look(ctx); err != nil && ctx.Err() == nil {
+			k.log.WarnContext(ctx, "API keys of open streams not checked", "error", err)
 		}
-	}
+	})
 }
 
 // look ends what was opened with keys that are revoked by now.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"sandyard/jobs/loop"
 	"sandyard/models"
 )
 
@@ -22,8 +23,6 @@ const (
 type activity struct {
 	store *models.Store
 	log   *slog.Logger
-	quit  chan struct{}
-	once  sync.Once
 	mu    sync.Mutex
 	uses  map[string]*use
 }
@@ -37,7 +36,7 @@ type use struct {
 }
 
 func newActivity(store *models.Store, log *slog.Logger) *activity {
-	return &activity{store: store, log: log, quit: make(chan struct{}), uses: map[string]*use{}}
+	return &activity{store: store, log: log, uses: map[string]*use{}}
 }
 
 // visit counts a request from now until the function it returns is called.
@@ -60,22 +59,11 @@ func (a *activity) visit(route models.Route) (leave func()) {
 	}
 }
 
-// run writes activity down until stop, and once more then.
-func (a *activity) run() {
-	tick := time.NewTicker(touchLeast)
-	defer tick.Stop()
-	for {
-		select {
-		case now := <-tick.C:
-			a.write(a.take(now, false))
-		case <-a.quit:
-			a.write(a.take(time.Now(), true))
-			return
-		}
-	}
+// run writes activity down until the life ends, and once more then.
+func (a *activity) run(life *loop.Life) {
+	life.Every(touchLeast, nil, func() { a.write(a.take(time.Now(), false)) })
+	a.write(a.take(time.Now(), true))
 }
-
-func (a *activity) stop() { a.once.Do(func() { close(a.quit) }) }
 
 func (a *activity) write(ids []string) {
 	if len(ids) == 0 {

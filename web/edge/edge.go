@@ -18,6 +18,7 @@ import (
 
 	"sandyard/duplex"
 	"sandyard/gateway"
+	"sandyard/jobs/loop"
 	"sandyard/models"
 	"sandyard/tokens"
 )
@@ -86,13 +87,12 @@ func New(c Config) *Edge {
 // Serve answers at l until ctx ends; streams are cut then. With no listener it only counts what goes through Inside.
 func (e *Edge) Serve(ctx context.Context, l net.Listener) error {
 	var closing sync.WaitGroup
-	closing.Go(e.activity.run)
-	watching, rest := context.WithCancel(context.WithoutCancel(ctx))
-	closing.Go(func() { e.gateways.watch(watching) })
-	closing.Go(func() { e.visits.watch(watching) })
+	life := loop.NewLife()
+	closing.Go(func() { e.activity.run(life) })
+	closing.Go(func() { life.Every(lookEvery, nil, func() { e.gateways.closeSilent(ctx) }) })
+	closing.Go(func() { e.visits.watch(life) })
 	err := e.listen(ctx, l)
-	e.activity.stop()
-	rest()
+	life.End()
 	closing.Wait()
 	e.waking.stop()
 	e.routes.lookups.stop()

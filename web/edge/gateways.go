@@ -74,20 +74,6 @@ func (g *gateways) dial(ctx context.Context, network, addr string) (net.Conn, er
 	return gateway.Deaf(c), nil
 }
 
-// watch closes silent connections until ctx ends.
-func (g *gateways) watch(ctx context.Context) {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			g.closeSilent(ctx)
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 func (g *gateways) closeSilent(ctx context.Context) {
 	for _, c := range g.list() {
 		if !silent(c.Conn) {

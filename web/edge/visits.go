@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sandyard/jobs/loop"
 	"sandyard/models"
 )
 
@@ -77,20 +78,15 @@ func (s *visits) begin(r *http.Request, v *visit) (_ *http.Request, leave func()
 	}
 }
 
-// watch ends visits that may not go on, until ctx is over.
-func (s *visits) watch(ctx context.Context) {
-	tick := time.NewTicker(askEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			if err := s.ask(ctx); err != nil && ctx.Err() == nil {
-				s.log.WarnContext(ctx, "open streams not checked", "error", err)
-			}
-		case <-ctx.Done():
-			return
+// watch ends visits that may not go on, until the life ends.
+func (s *visits) watch(life *loop.Life) {
+	ctx, cancel := life.Context(context.Background())
+	defer cancel()
+	life.Every(askEvery, nil, func() {
+		if err := s.ask(ctx); err != nil && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "open streams not checked", "error", err)
 		}
-	}
+	})
 }
 
 func (s *visits) ask(ctx context.Context) error {

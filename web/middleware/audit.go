@@ -10,6 +10,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"sandyard/jobs/loop"
 	"sandyard/models"
 	"sandyard/models/pg"
 )
@@ -32,8 +33,8 @@ const (
 type trail struct {
 	store    *models.Store
 	report   func(error)
-	quit     chan struct{}
-	done     chan struct{}
+	life     *loop.Life
+	work     sync.WaitGroup
 	mu       sync.Mutex
 	outcomes []models.AuditOutcome
 	refused  map[refusal]*models.AuditEntry
@@ -49,33 +50,20 @@ func newTrail(store *models.Store, report func(error)) *trail {
 	t := &trail{
 		store:   store,
 		report:  report,
-		quit:    make(chan struct{}),
-		done:    make(chan struct{}),
+		life:    loop.NewLife(),
 		refused: map[refusal]*models.AuditEntry{},
 	}
-	go t.run()
+	t.work.Go(func() {
+		t.life.Every(trailEvery, nil, t.flush)
+		t.flush()
+	})
 	return t
 }
 
 // close writes what waits.
 func (t *trail) close() {
-	close(t.quit)
-	<-t.done
-}
-
-func (t *trail) run() {
-	defer close(t.done)
-	tick := time.NewTicker(trailEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			t.flush()
-		case <-t.quit:
-			t.flush()
-			return
-		}
-	}
+	t.life.End()
+	t.work.Wait()
 }
 
 // flush writes what has come. What PostgreSQL does not take waits for the next time.
