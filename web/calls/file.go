@@ -2,7 +2,6 @@ package calls
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -55,16 +54,13 @@ func (c *Calls) Expose(ctx context.Context, sandboxID string, port int) (string,
 	})
 	if !open { // a grant for each call would soon be too many
 		longest := (24 * time.Hour).Seconds()
-		job, err := c.result(ctx, sandboxID, &kind.Port{Port: port, Public: true, ExpiresInSeconds: longest})
+		err := c.do(ctx, sandboxID, &kind.Port{Port: port, Public: true, ExpiresInSeconds: longest})
 		if err != nil {
 			return "", err
 		}
-		var res kind.PortResult
-		if err := json.Unmarshal(job.Result, &res); err != nil {
-			return "", fmt.Errorf("read the result of job %s: %w", job.ID, err)
-		}
 	}
-	return plain(c.c.Address.URL(sandboxID, uint16(port), "")), nil //nolint:gosec // checked above
+	url := c.c.Address.URL(sandboxID, uint16(port), "") //nolint:gosec // checked above
+	return strings.TrimSuffix(url, "/"), nil            // clients add a path
 }
 
 // ToolURLs are where the MCP server and the editor of a sandbox's template are reached; nil = it has none, or its grant
@@ -84,6 +80,3 @@ func (c *Calls) ToolURLs(box models.Sandbox) (mcp, vscode *string) {
 	}
 	return tool(models.MCP, spec.MCPPort, box.MCPRevoked), tool(models.VSCode, spec.VSCodePort, box.VSCodeRevoked)
 }
-
-// plain is a URL to which clients add a path.
-func plain(url string) string { return strings.TrimSuffix(url, "/") }

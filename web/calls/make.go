@@ -61,11 +61,6 @@ func (c *Calls) Find(ctx context.Context, name string) (models.Sandbox, error) {
 	return list[0], nil
 }
 
-// Resume lets a paused sandbox go on.
-func (c *Calls) Resume(ctx context.Context, sandboxID string) error {
-	return c.do(ctx, sandboxID, &kind.Resume{})
-}
-
 // Address is where ports are reached; it is zero where they are not.
 func (c *Calls) Address() (tokens.Address, *tokens.Signer) { return c.c.Address, c.c.Signer }
 
@@ -80,6 +75,3 @@ func (c *Calls) PausedSpan(asked time.Duration) (int64, error) {
 
 // LongestLife is how long a sandbox may live from its start; 0 = without end.
 func (c *Calls) LongestLife() time.Duration { return c.c.Jobs.Catalog().Lifetime.Most }
-
-// Begin writes a change that no job makes into the audit log before it is made.
-func (c *Calls) Begin(ctx context.Context) error { return c.c.Stack.Begin(ctx) }

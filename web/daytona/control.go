@@ -75,7 +75,8 @@ func (s *sandboxes) start(c *fiber.Ctx) error {
 		if err != nil || box.State == models.SandboxRunning && box.Desired == models.DesiredRunning {
 			return err
 		}
-		return s.calls.Resume(ctx, id)
+		_, err = s.calls.Do(ctx, id, &kind.Resume{})
+		return err
 	})
 }
 
@@ -104,7 +105,7 @@ func (s *sandboxes) setLabels(c *fiber.Ctx, in *struct {
 	if err := jobs.CheckMetadata(in.Labels); err != nil {
 		return err
 	}
-	if err := s.calls.Begin(ctx); err != nil {
+	if err := s.mw.Begin(ctx); err != nil {
 		return err
 	}
 	if err := s.store.SetLabels(ctx, box.TenantID, box.ID, in.Labels); err != nil {
@@ -143,7 +144,7 @@ func (s *sandboxes) setDelete(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		if err := s.calls.Begin(ctx); err != nil {
+		if err := s.mw.Begin(ctx); err != nil {
 			return err
 		}
 		return s.store.SetStopping(ctx, middleware.RequestOf(ctx).Tenant, id, onStop, ms)
@@ -170,7 +171,7 @@ func (s *sandboxes) setLife(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
-		if err := s.calls.Begin(ctx); err != nil {
+		if err := s.mw.Begin(ctx); err != nil {
 			return err
 		}
 		return s.store.SetLife(ctx, box.TenantID, box.ID, time.Duration(n)*time.Minute, s.calls.LongestLife())

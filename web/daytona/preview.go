@@ -117,7 +117,7 @@ func (s *sandboxes) expire(c *fiber.Ctx) error {
 		return problem.Invalid("path.token", "is not a valid token of this port; create another signed URL")
 	}
 	ctx := c.UserContext()
-	if err := s.calls.Begin(ctx); err != nil {
+	if err := s.mw.Begin(ctx); err != nil {
 		return err
 	}
 	tenant := middleware.RequestOf(ctx).Tenant

@@ -173,7 +173,7 @@ func (f *form) write(ctx context.Context, path string, from io.Reader) (int64, e
 // stream writes a file as it comes. The file is replaced when all of it has come.
 func (f *form) stream(ctx context.Context, path string, from io.Reader) (int64, error) {
 	if !f.begun {
-		if err := f.s.calls.Begin(ctx); err != nil {
+		if err := f.s.mw.Begin(ctx); err != nil {
 			return 0, err
 		}
 		f.begun = true
