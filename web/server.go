@@ -147,6 +147,9 @@ func (s *Server) newApp() *fiber.App {
 	})
 }
 
+// Routes lists what the server answers, as Fiber does, so that a check of every route misses none.
+func (s *Server) Routes(ends ...bool) []fiber.Route { return s.app.GetRoutes(ends...) }
+
 // Listen answers what arrives at l until Shutdown, and closes l.
 func (s *Server) Listen(l net.Listener) error {
 	return s.listen(s.app, l)

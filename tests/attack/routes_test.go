@@ -55,12 +55,8 @@ func (r *rig) allRoutes() []route {
 	add := func(one route) {
 		all[one.String()] = one
 	}
-	for _, found := range r.serverRoutes() {
-		path := found.Path
-		if found.Below {
-			path = strings.TrimSuffix(path, "/") + "/anything"
-		}
-		add(route{door: doorAPI, method: found.Method, path: path})
+	for _, one := range r.serverRoutes() {
+		add(one)
 	}
 	r.describe(all)
 	for _, door := range []string{doorWorker, doorScheduler} {
@@ -80,8 +76,9 @@ func (r *rig) allRoutes() []route {
 	return slices.SortedFunc(maps.Values(all), func(a, b route) int { return strings.Compare(a.String(), b.String()) })
 }
 
-// serverRoutes builds a server as the API process does, which listens nowhere.
-func (r *rig) serverRoutes() []web.Route {
+// serverRoutes builds a server as the API process does, which listens nowhere. Where it answers everything below a path,
+// one such path stands for all.
+func (r *rig) serverRoutes() (all []route) {
 	r.t.Helper()
 	options, err := queue.ParseRedis("unix://" + r.redis)
 	must(r.t, err)
@@ -98,9 +95,19 @@ func (r *rig) serverRoutes() []web.Route {
 		Redis: options, Metrics: prometheus.NewRegistry(), Signer: signer, Inside: way, Log: log,
 	})
 	must(r.t, err)
-	routes := srv.Routes()
+	ends := map[string]int{}
+	for _, found := range srv.Routes(true) {
+		ends[found.Method+found.Path]++
+	}
+	for _, found := range srv.Routes() {
+		path := found.Path
+		if ends[found.Method+path]--; ends[found.Method+path] < 0 || strings.HasSuffix(path, "*") {
+			path = strings.TrimSuffix(strings.TrimSuffix(path, "*"), "/") + "/anything"
+		}
+		all = append(all, route{door: doorAPI, method: found.Method, path: path})
+	}
 	must(r.t, srv.Shutdown(context.Background()))
-	return routes
+	return all
 }
 
 // describe adds what the running API's document says of bodies. What it describes must be there.
