@@ -55,7 +55,7 @@ func (g *Gateway) listExecs(w http.ResponseWriter, r *http.Request) {
 		g.refuseInside(w, r, err)
 		return
 	}
-	writeInside(w, slices.DeleteFunc(list, func(e providers.Exec) bool { return codecontext.IsContext(e.ID) }))
+	answerJSON(w, slices.DeleteFunc(list, func(e providers.Exec) bool { return codecontext.IsContext(e.ID) }))
 }
 
 func (g *Gateway) listContexts(w http.ResponseWriter, r *http.Request) {
@@ -72,7 +72,7 @@ func (g *Gateway) listContexts(w http.ResponseWriter, r *http.Request) {
 		g.refuseInside(w, r, err)
 		return
 	}
-	writeInside(w, list)
+	answerJSON(w, list)
 }
 
 // gauge says what the sandbox uses at this moment.
@@ -91,7 +91,7 @@ func (g *Gateway) gauge(w http.ResponseWriter, r *http.Request) {
 		g.refuseInside(w, r, err)
 		return
 	}
-	writeInside(w, now)
+	answerJSON(w, now)
 }
 
 func (g *Gateway) showExec(w http.ResponseWriter, r *http.Request) {
@@ -105,7 +105,7 @@ func (g *Gateway) showExec(w http.ResponseWriter, r *http.Request) {
 		g.refuseInside(w, r, err)
 		return
 	}
-	writeInside(w, e)
+	answerJSON(w, e)
 }
 
 func (g *Gateway) readOutput(w http.ResponseWriter, r *http.Request) {
@@ -177,9 +177,4 @@ func (g *Gateway) refuseInside(w http.ResponseWriter, r *http.Request, err error
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(InsideError{e.Class, e.Message}) // a caller that is gone needs no answer
-}
-
-func writeInside(w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // a caller that is gone needs no answer
 }

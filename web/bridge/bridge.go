@@ -146,8 +146,8 @@ func (b *Bridge) Until(key string, end func()) (stop func()) {
 	return b.keys.enter(&keyStream{key: key, end: end})
 }
 
-// Cross hands the request over to handle, at path and with the named headers of the original. Nothing of it may be used
-// afterwards.
+// Cross hands the request over to handle, at path and with the named headers of the original. The memory that is held
+// for it stays held until handle returns. Nothing of the request may be used afterwards.
 func (b *Bridge) Cross(c *fiber.Ctx, path string, headers []string, handle http.HandlerFunc) error {
 	leave, err := b.streams.Enter(middleware.RequestOf(c.UserContext()).Tenant)
 	if err != nil {
@@ -163,12 +163,18 @@ func (b *Bridge) Cross(c *fiber.Ctx, path string, headers []string, handle http.
 		leave()
 		return err
 	}
+	held := r.Held
+	r.Held = middleware.Hold{} // which Fiber would release now
 	over := &crossed{
 		request: r,
 		route:   route,
-		handle:  b.keys.while(handle),
-		from:    bytes.NewReader(head),
-		done:    make(chan struct{}),
+		handle: b.keys.while(func(w http.ResponseWriter, req *http.Request) {
+			r.Held = held
+			defer func() { r.Held.Release() }()
+			handle(w, req)
+		}),
+		from: bytes.NewReader(head),
+		done: make(chan struct{}),
 	}
 	over.log = func(status int, sent int64, took time.Duration) {
 		b.logCrossed(method, route, r, status, sent, took)

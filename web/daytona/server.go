@@ -129,11 +129,8 @@ func (s *core) over(
 ) error {
 	r, conn, method, path := middleware.RequestOf(c.UserContext()), c.Context().Conn(), c.Method(), c.Path()
 	r.Submits = true // what is no job begins its entry of the audit log itself
-	held := r.Held.Or(s.mw, r.Tenant)
-	r.Held = middleware.Hold{} // it goes on with the request
-	err := s.cross(c, "/files", headers, func(w http.ResponseWriter, req *http.Request) {
-		r.Held = held
-		defer func() { r.Held.Release() }()
+	r.Held = r.Held.Or(s.mw, r.Tenant)
+	return s.cross(c, "/files", headers, func(w http.ResponseWriter, req *http.Request) {
 		err := handle(w, req)
 		if err == nil {
 			return
@@ -146,10 +143,6 @@ func (s *core) over(
 		p.SetHeaders(w.Header().Set)
 		answer(w, p.Status, failureOf(p, method, path))
 	})
-	if err != nil {
-		r.Held = held
-	}
-	return err
 }
 
 func answer(w http.ResponseWriter, status int, doc any) {

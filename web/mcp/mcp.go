@@ -150,17 +150,9 @@ func (s *Server) post(c *fiber.Ctx) error {
 	r := middleware.RequestOf(c.UserContext())
 	r.Submits = true // a call that changes something itself begins its entry of the audit log
 	r.Act(c.Method(), Path)
-	held := r.Held
-	r.Held = middleware.Hold{} // it goes on with the body
-	err = s.c.Cross(c, Path, headers(), func(w http.ResponseWriter, req *http.Request) {
-		r.Held = held
-		defer func() { r.Held.Release() }()
+	return s.c.Cross(c, Path, headers(), func(w http.ResponseWriter, req *http.Request) {
 		s.serve(w, req, of, m, body)
 	})
-	if err != nil {
-		r.Held = held
-	}
-	return err
 }
 
 // serve answers a message through the library.
