@@ -92,7 +92,7 @@ func (e *Server) template(ctx context.Context, name string) (string, error) {
 	if name == "" {
 		return "", missing
 	}
-	t, err := e.jobs.Template(ctx, middleware.RequestOf(ctx).Tenant, name)
+	t, err := e.Jobs.Template(ctx, middleware.RequestOf(ctx).Tenant, name)
 	switch {
 	case name == baseTemplate && (errors.Is(err, models.ErrNotFound) || err == nil && t.TenantID == nil):
 		return "", nil
@@ -119,7 +119,7 @@ func (e *Server) create(timeout float64) fiber.Handler {
 			return err
 		}
 		if o.IdempotencyKey == "" {
-			o.QueueDeadline = e.patience * 9 / 10 // afterwards nobody waits for its end
+			o.QueueDeadline = e.Patience * 9 / 10 // afterwards nobody waits for its end
 		}
 		done, err := e.submitCreate(ctx, wish, o)
 		box, err := e.carryOut(ctx, done, err)
@@ -144,7 +144,7 @@ func (e *Server) submitCreate(
 	o jobs.Options,
 ) (done models.Submitted, err error) {
 	for range createTries {
-		done, err = e.jobs.Create(ctx, wish, o)
+		done, err = e.Jobs.Create(ctx, wish, o)
 		if limit, ok := errors.AsType[*models.LimitError](err); ok && limit.Stands() {
 			return done, limitReached(limit)
 		}
@@ -178,9 +178,9 @@ func (e *Server) abandon(ctx context.Context, done models.Submitted) {
 	r := middleware.RequestOf(ctx)
 	// It is the server's own doing: there is no entry in the audit log.
 	own := jobs.Options{TenantID: r.Tenant, Actor: r.Actor()}
-	_, err := e.jobs.Delete(context.WithoutCancel(ctx), done.Sandbox.ID, true, own)
+	_, err := e.Jobs.Delete(context.WithoutCancel(ctx), done.Sandbox.ID, true, own)
 	if err != nil {
-		e.log.WarnContext(
+		e.Log.WarnContext(
 			ctx,
 			"sandbox of a failed create not deleted, its timeout ends it",
 			"sandbox_id",

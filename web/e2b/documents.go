@@ -85,10 +85,10 @@ func templateOf(b models.Sandbox) string {
 func (e *Server) access(b models.Sandbox) accessDoc {
 	a := accessDoc{
 		SandboxID: b.ID, TemplateID: templateOf(b), Alias: templateOf(b), ClientID: clientID, EnvdVersion: envdVersion,
-		EnvdAccessToken: e.signer.Access(b.ID), Domain: e.domainOf(),
+		EnvdAccessToken: e.Signer.Access(b.ID), Domain: e.domainOf(),
 	}
 	if !isPublic(b) {
-		a.TrafficAccessToken = new(e.signer.Traffic(b.ID))
+		a.TrafficAccessToken = new(e.Signer.Traffic(b.ID))
 	}
 	return a
 }
@@ -97,10 +97,10 @@ func (e *Server) access(b models.Sandbox) accessDoc {
 const clientID = "sandyard"
 
 func (e *Server) domainOf() *string {
-	if e.domain == "" {
+	if e.Address.Domain == "" {
 		return nil
 	}
-	return &e.domain
+	return &e.Address.Domain
 }
 
 func (e *Server) listed(b models.Sandbox) listedDoc {
@@ -122,7 +122,7 @@ func (e *Server) listed(b models.Sandbox) listedDoc {
 
 func (e *Server) detail(b models.Sandbox) detailDoc {
 	d := detailDoc{
-		listedDoc: e.listed(b), EnvdAccessToken: e.signer.Access(b.ID), Domain: e.domainOf(),
+		listedDoc: e.listed(b), EnvdAccessToken: e.Signer.Access(b.ID), Domain: e.domainOf(),
 		Lifecycle: lifecycleDoc{
 			OnTimeout:  "kill",
 			AutoResume: b.AutoResume,

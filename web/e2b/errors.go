@@ -38,7 +38,7 @@ func (e *Server) explain(c *fiber.Ctx) error {
 	if err == nil {
 		return nil
 	}
-	p := e.mw.Report(c.UserContext(), middleware.RequestOf(c.UserContext()), err)
+	p := e.Stack.Report(c.UserContext(), middleware.RequestOf(c.UserContext()), err)
 	switch {
 	case p.Code == "route_not_found": // 404 would mean the sandbox
 		p.Status = fiber.StatusNotImplemented

@@ -19,7 +19,7 @@ const (
 
 func (e *Server) kill(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	box, err := e.store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, c.Params("id"))
+	box, err := e.Store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, c.Params("id"))
 	if err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func (e *Server) kill(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	done, err := e.jobs.Delete(ctx, box.ID, true, o)
+	done, err := e.Jobs.Delete(ctx, box.ID, true, o)
 	_, err = e.carryOut(ctx, done, err)
 	return err
 }
@@ -172,7 +172,7 @@ func (e *Server) refresh(c *fiber.Ctx) error {
 func (e *Server) expireIn(c *fiber.Ctx, box models.Sandbox, seconds float64, onlyLater bool) error {
 	o, err := e.options(c)
 	if err == nil {
-		_, err = e.jobs.Submit(c.UserContext(), box.ID, &kind.SetTimeout{TimeoutSeconds: seconds, OnlyLater: onlyLater}, o)
+		_, err = e.Jobs.Submit(c.UserContext(), box.ID, &kind.SetTimeout{TimeoutSeconds: seconds, OnlyLater: onlyLater}, o)
 	}
 	return err
 }

@@ -35,7 +35,7 @@ func (e *Server) listRunning(c *fiber.Ctx) error {
 	if f.Labels, err = readMetadata(c.Query("metadata")); err != nil {
 		return err
 	}
-	found, err := e.store.SandboxesByStart(
+	found, err := e.Store.SandboxesByStart(
 		c.UserContext(),
 		middleware.RequestOf(c.UserContext()).Tenant,
 		f,
@@ -58,7 +58,7 @@ func (e *Server) list(c *fiber.Ctx) error {
 	if slices.Contains(q.States, models.SandboxRunning) {
 		running := q.SandboxFilter
 		running.States = []models.SandboxState{models.SandboxRunning}
-		n, err := e.store.CountSandboxes(ctx, middleware.RequestOf(ctx).Tenant, running)
+		n, err := e.Store.CountSandboxes(ctx, middleware.RequestOf(ctx).Tenant, running)
 		if err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func (e *Server) list(c *fiber.Ctx) error {
 	}
 	limit := q.Limit
 	q.Limit++
-	found, err := e.store.SandboxesByStart(ctx, middleware.RequestOf(ctx).Tenant, q.SandboxFilter, q.oldest, q.after)
+	found, err := e.Store.SandboxesByStart(ctx, middleware.RequestOf(ctx).Tenant, q.SandboxFilter, q.oldest, q.after)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (e *Server) templateName(ctx context.Context, name string) (string, error) 
 	}
 	known, err := e.template(ctx, name)
 	if err == nil && known == "" {
-		known = e.jobs.Catalog().Template
+		known = e.Jobs.Catalog().Template
 	}
 	return known, err
 }

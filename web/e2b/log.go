@@ -103,7 +103,7 @@ func (e *Server) entries(c *fiber.Ctx, f models.EndFilter) ([]logDoc, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := e.store.JobEnds(c.UserContext(), box.TenantID, box.ID, f)
+	found, err := e.Store.JobEnds(c.UserContext(), box.TenantID, box.ID, f)
 	if err != nil {
 		return nil, err
 	}

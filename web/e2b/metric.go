@@ -68,7 +68,7 @@ func (e *Server) metrics(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	now := e.store.Now(ctx)
+	now := e.Store.Now(ctx)
 	if box.State != models.SandboxRunning || int(now.Unix()) < start || int(now.Add(-slack).Unix()) > end {
 		return c.JSON(samples)
 	}
@@ -87,7 +87,7 @@ func (e *Server) metrics(c *fiber.Ctx) error {
 // sampled are a sandbox's samples of an interval. They are the kernel's, read from outside the sandbox: its files are
 // those of all its directories.
 func (e *Server) sampled(ctx context.Context, box models.Sandbox, from, to time.Time) ([]metricDoc, error) {
-	found, err := e.store.Samples(ctx, box.ID, from, to)
+	found, err := e.Store.Samples(ctx, box.ID, from, to)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (e *Server) allMetrics(c *fiber.Ctx) error {
 		return invalid(fmt.Sprintf("sandbox_ids must name between 1 and %d sandboxes", maxMetrics))
 	}
 	ctx := c.UserContext()
-	found, now := map[string]metricDoc{}, e.store.Now(ctx)
+	found, now := map[string]metricDoc{}, e.Store.Now(ctx)
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	room := make(chan struct{}, metricsAtOnce)
@@ -118,7 +118,7 @@ func (e *Server) allMetrics(c *fiber.Ctx) error {
 		room <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-room }()
-			box, err := e.store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, id)
+			box, err := e.Store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, id)
 			if err != nil || box.State != models.SandboxRunning {
 				return
 			}
@@ -147,7 +147,7 @@ func readIDs(c *fiber.Ctx) []string {
 func (e *Server) metric(ctx context.Context, sandboxID string, now time.Time) (metricDoc, error) {
 	ctx, cancel := context.WithTimeout(ctx, gaugeTimeout)
 	defer cancel()
-	g, err := workerclient.JSON[providers.Gauged](ctx, e.workers, sandboxID, "/gauge", 0)
+	g, err := workerclient.JSON[providers.Gauged](ctx, e.Workers, sandboxID, "/gauge", 0)
 	return metricDoc{
 		Timestamp: now, TimestampUnix: now.Unix(), CPUCount: g.CPUs, CPUUsedPct: g.CPUPercent,
 		MemUsed: g.MemUsed, MemTotal: g.MemTotal, MemCache: g.MemCache, DiskUsed: g.DiskUsed, DiskTotal: g.DiskTotal,

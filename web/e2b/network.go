@@ -43,7 +43,7 @@ func given(v json.RawMessage) bool { return len(v) > 0 && string(v) != "null" }
 // by name wins over what is denied, and to deny all IPv4 is to deny all.
 func (e *Server) egress(n egressBody, internet *bool) egress.Policy {
 	p := egress.Policy{Allow: slices.Clone(n.AllowOut), Deny: slices.Clone(n.DenyOut), AllowFirst: true}
-	if (internet == nil || *internet) && !e.noInternet {
+	if (internet == nil || *internet) && !e.NoInternet {
 		p.Allow = append(p.Allow, egress.All)
 	}
 	for i, d := range p.Deny {

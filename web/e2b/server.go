@@ -51,34 +51,22 @@ const (
 )
 
 // Server holds the routes.
-type Server struct {
-	mw         *middleware.Stack
-	jobs       *jobs.Client
-	store      *models.Store
-	workers    *workerclient.Client
-	signer     *tokens.Signer
-	domain     string
-	noInternet bool
-	patience   time.Duration
-	log        *slog.Logger
-}
+type Server struct{ Config }
 
 // New returns a server.
 func New(c Config) *Server {
-	return &Server{
-		mw: c.Stack, jobs: c.Jobs, store: c.Store, workers: c.Workers, signer: c.Signer, domain: c.Address.Domain,
-		noInternet: c.NoInternet, patience: cmp.Or(c.Patience, patience), log: c.Log,
-	}
+	c.Patience = cmp.Or(c.Patience, patience)
+	return &Server{c}
 }
 
 // AddFilters lets requests for E2B's paths pass that have a key, and answers in E2B's words, and to pages of any
 // origin, whatever becomes of them.
 func (e *Server) AddFilters(app fiber.Router) {
 	allow, admit := allowPages(), func(c *fiber.Ctx) error {
-		return e.mw.Authorize(c, middleware.Bearer(c), models.ScopeSandboxes)
+		return e.Stack.Authorize(c, middleware.Bearer(c), models.ScopeSandboxes)
 	}
 	for _, base := range bases() {
-		app.Use(base, allow, e.explain, admit, e.countWait, e.mw.TakeBody)
+		app.Use(base, allow, e.explain, admit, e.countWait, e.Stack.TakeBody)
 	}
 }
 
@@ -87,7 +75,7 @@ func (e *Server) countWait(c *fiber.Ctx) error {
 	if c.Method() == fiber.MethodGet {
 		return c.Next()
 	}
-	leave, err := e.mw.Waits.Enter(middleware.RequestOf(c.UserContext()).Tenant)
+	leave, err := e.Stack.Waits.Enter(middleware.RequestOf(c.UserContext()).Tenant)
 	if err != nil {
 		return err
 	}
@@ -152,7 +140,7 @@ func (e *Server) change(c *fiber.Ctx, sandboxID string, args kind.Args) (models.
 		return models.Sandbox{}, err
 	}
 	o.Parallel = true
-	done, err := e.jobs.Submit(c.UserContext(), sandboxID, args, o)
+	done, err := e.Jobs.Submit(c.UserContext(), sandboxID, args, o)
 	return e.carryOut(c.UserContext(), done, err)
 }
 
@@ -161,7 +149,7 @@ func (e *Server) carryOut(ctx context.Context, done models.Submitted, err error)
 	if err != nil {
 		return models.Sandbox{}, err
 	}
-	job, box, err := e.mw.Follow(ctx, done, e.patience)
+	job, box, err := e.Stack.Follow(ctx, done, e.Patience)
 	if err == nil && job.State != models.Succeeded {
 		err = failureOf(job, box)
 	}
@@ -203,7 +191,7 @@ func readSeconds(field string, given *float64, none float64) (float64, error) {
 
 // live returns the sandbox of the path if it runs or is paused.
 func (e *Server) live(c *fiber.Ctx) (models.Sandbox, error) {
-	box, err := e.store.Sandbox(c.UserContext(), middleware.RequestOf(c.UserContext()).Tenant, c.Params("id"))
+	box, err := e.Store.Sandbox(c.UserContext(), middleware.RequestOf(c.UserContext()).Tenant, c.Params("id"))
 	if err == nil && (box.Ended() || box.Desired == models.DesiredDeleted) {
 		err = models.ErrNotFound
 	}

@@ -32,7 +32,7 @@ const introduction = "Runs untrusted code in sandboxes. Every change is a durabl
 
 func (s *Server) newAPI(app *fiber.App) *rest.API {
 	return rest.New(app, rest.Config{
-		Stack: s.mw, Log: s.log, Title: "Sandyard", Version: s.version, Description: introduction,
+		Stack: s.Stack, Log: s.Log, Title: "Sandyard", Version: s.Version, Description: introduction,
 		Tags: []*huma.Tag{
 			{Name: tagSandboxes, Description: "Isolated environments that run code"},
 			{Name: tagWork, Description: "Commands and files inside a sandbox"},

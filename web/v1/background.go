@@ -137,19 +137,19 @@ func onExec[B any](s *core, id, path, summary string, parts func(kind.ExecRef, *
 		func(ctx context.Context, in *execWrite[B]) (*acceptedOutput, error) {
 			args, fields := parts(kind.ExecRef{ExecID: in.Exec}, &in.Body)
 			return s.submit(ctx, in.SubmitParams, fields, func(o jobs.Options) (models.Submitted, error) {
-				return s.jobs.Submit(ctx, in.ID, args, o)
+				return s.Jobs.Submit(ctx, in.ID, args, o)
 			})
 		})
 }
 
 func (s *execs) deleteExec(ctx context.Context, in *deleteExecInput) (*acceptedOutput, error) {
 	return s.submit(ctx, SubmitParams{WaitParam: in.WaitParam}, Submit{}, func(o jobs.Options) (models.Submitted, error) {
-		return s.jobs.Submit(ctx, in.ID, &kind.ExecDelete{ExecRef: kind.ExecRef{ExecID: in.Exec}}, o)
+		return s.Jobs.Submit(ctx, in.ID, &kind.ExecDelete{ExecRef: kind.ExecRef{ExecID: in.Exec}}, o)
 	})
 }
 
 func (s *execs) listExecs(ctx context.Context, in *sandboxInput) (*rest.Output[ExecList], error) {
-	list, err := workerclient.JSON[[]providers.Exec](ctx, s.workers, in.ID, "/execs", 0)
+	list, err := workerclient.JSON[[]providers.Exec](ctx, s.Workers, in.ID, "/execs", 0)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func (s *execs) getExec(ctx context.Context, in *showExecInput) (*rest.Output[pr
 	if err != nil {
 		return nil, err
 	}
-	leave, err := s.mw.Waits.Enter(middleware.RequestOf(ctx).Tenant)
+	leave, err := s.Stack.Waits.Enter(middleware.RequestOf(ctx).Tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -176,24 +176,24 @@ func (s *execs) getExec(ctx context.Context, in *showExecInput) (*rest.Output[pr
 // execNow returns how an exec stands, at its end or after the wait. One whose job has not started it yet is queued.
 func (s *execs) execNow(ctx context.Context, sandboxID, exec string, wait time.Duration) (providers.Exec, error) {
 	began := time.Now()
-	e, err := workerclient.JSON[providers.Exec](ctx, s.workers, sandboxID, "/execs/"+exec, wait)
+	e, err := workerclient.JSON[providers.Exec](ctx, s.Workers, sandboxID, "/execs/"+exec, wait)
 	var unknown *problem.Problem
 	if !errors.As(err, &unknown) || unknown.Code != string(providers.NoExec) {
 		return e, err
 	}
-	j, lookup := s.store.JobEnd(ctx, middleware.RequestOf(ctx).Tenant, exec)
+	j, lookup := s.Store.JobEnd(ctx, middleware.RequestOf(ctx).Tenant, exec)
 	if lookup != nil || j.SandboxID != sandboxID || j.Kind != models.KindExec {
 		return e, err
 	}
 	if left := wait - time.Since(began); !j.State.Terminal() && left > 0 {
-		if j, lookup = s.mw.Poll(ctx, s.waiters.Wait, exec, left); lookup != nil {
+		if j, lookup = s.Stack.Poll(ctx, s.Waiters.Wait, exec, left); lookup != nil {
 			return e, lookup
 		}
 	}
 	if !j.State.Terminal() {
 		return providers.Exec{ID: exec, Queued: true}, nil
 	}
-	return workerclient.JSON[providers.Exec](ctx, s.workers, sandboxID, "/execs/"+exec, max(0, wait-time.Since(began)))
+	return workerclient.JSON[providers.Exec](ctx, s.Workers, sandboxID, "/execs/"+exec, max(0, wait-time.Since(began)))
 }
 
 func (s *execs) getOutput(ctx context.Context, in *outputInput) (*rest.Output[ExecOutput], error) {
@@ -201,12 +201,12 @@ func (s *execs) getOutput(ctx context.Context, in *outputInput) (*rest.Output[Ex
 	if err != nil {
 		return nil, err
 	}
-	leave, err := s.mw.Waits.Enter(middleware.RequestOf(ctx).Tenant)
+	leave, err := s.Stack.Waits.Enter(middleware.RequestOf(ctx).Tenant)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	ctx, cancel := s.workers.Bound(ctx, wait)
+	ctx, cancel := s.Workers.Bound(ctx, wait)
 	defer cancel()
 	out, err := s.readOutput(ctx, in.ID, in.Exec, in.query(wait))
 	if err != nil {
@@ -226,7 +226,7 @@ func (s *core) readOutput(
 	query := url.Values{
 		"stream": {strconv.Itoa(int(q.Stream))}, "offset": {strconv.FormatInt(q.Offset, 10)}, "max": {strconv.Itoa(q.Max)},
 	}
-	answer, err := s.workers.Ask(ctx, sandboxID, "/execs/"+exec+"/output", query, q.Wait)
+	answer, err := s.Workers.Ask(ctx, sandboxID, "/execs/"+exec+"/output", query, q.Wait)
 	if err != nil {
 		return out, err
 	}
@@ -295,7 +295,7 @@ func (s *core) Output(
 	sandboxID, exec string,
 	q providers.OutputQuery,
 ) (providers.Output, error) {
-	ctx, cancel := s.workers.Bound(ctx, q.Wait)
+	ctx, cancel := s.Workers.Bound(ctx, q.Wait)
 	defer cancel()
 	return s.readOutput(ctx, sandboxID, exec, q)
 }

@@ -109,7 +109,7 @@ func (s *templates) buildTemplate(ctx context.Context, in *newBuildInput) (*acce
 		return nil, err
 	}
 	return s.submit(ctx, in.SubmitParams, b.Submit, func(o jobs.Options) (models.Submitted, error) {
-		return s.jobs.Build(ctx, jobs.NewBuild{
+		return s.Jobs.Build(ctx, jobs.NewBuild{
 			Template: in.Name, Shared: b.Shared, Files: files, TimeoutSeconds: b.TimeoutSeconds,
 			Recipe:    dockerfile.Recipe{Dockerfile: b.Dockerfile, Script: b.Script, From: b.From, Image: b.Image},
 			Resources: providers.Resources{CPUs: b.CPUs, MemoryMB: b.MemoryMB, DiskMB: b.DiskMB},
@@ -159,14 +159,14 @@ func (b BuildBody) archive() ([]byte, error) {
 
 // build finds a build of the request's tenant with its job.
 func (s *core) build(ctx context.Context, template, id string) (models.Build, models.Job, error) {
-	b, err := s.store.Build(ctx, id)
+	b, err := s.Store.Build(ctx, id)
 	if err == nil && (b.TenantID != middleware.RequestOf(ctx).Tenant || b.Template != template) {
 		err = models.ErrNotFound
 	}
 	if err != nil {
 		return b, models.Job{}, err
 	}
-	j, err := s.store.Job(ctx, b.TenantID, b.JobID)
+	j, err := s.Store.Job(ctx, b.TenantID, b.JobID)
 	return b, j, err
 }
 
@@ -188,20 +188,20 @@ func (s *templates) cancelBuild(ctx context.Context, in *buildInput) (*rest.Outp
 	if err != nil {
 		return nil, err
 	}
-	j, err := s.jobs.Cancel(ctx, b.TenantID, b.JobID, middleware.RequestOf(ctx).Actor())
+	j, err := s.Jobs.Cancel(ctx, b.TenantID, b.JobID, middleware.RequestOf(ctx).Actor())
 	return rest.OK(buildDoc(b, j)), err
 }
 
 func (s *templates) listBuilds(ctx context.Context, in *listBuildsInput) (*rest.Output[BuildPage], error) {
 	tenant := middleware.RequestOf(ctx).Tenant
-	list, err := s.store.Builds(ctx, tenant, in.Name, in.Cursor, in.Limit+1)
+	list, err := s.Store.Builds(ctx, tenant, in.Name, in.Cursor, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
 	page := BuildPage{Builds: []Build{}}
 	list, page.NextCursor = rest.CutPage(list, in.Limit, func(b models.Build) string { return b.ID })
 	for _, b := range list {
-		j, err := s.store.Job(ctx, tenant, b.JobID)
+		j, err := s.Store.Job(ctx, tenant, b.JobID)
 		if err != nil && !errors.Is(err, models.ErrNotFound) {
 			return nil, err
 		}

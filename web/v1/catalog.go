@@ -43,13 +43,13 @@ func (s *catalog) addCatalog() {
 }
 
 func (s *catalog) listProviders(ctx context.Context, _ *struct{}) (*rest.Output[ProviderList], error) {
-	live, err := s.store.ProviderStates(ctx)
+	live, err := s.Store.ProviderStates(ctx)
 	if err != nil {
 		return nil, err
 	}
 	list := ProviderList{Providers: []Provider{}}
-	for _, c := range s.caps {
-		if slices.Contains(s.jobs.Catalog().Providers, c.Provider) {
+	for _, c := range s.Capabilities {
+		if slices.Contains(s.Jobs.Catalog().Providers, c.Provider) {
 			list.Providers = append(list.Providers, providerOf(c, live[c.Provider]))
 		}
 	}
@@ -68,7 +68,7 @@ func providerOf(c providers.Capabilities, now models.ProviderState) Provider {
 }
 
 func (s *catalog) webhookSecret(ctx context.Context, _ *struct{}) (*rest.Output[WebhookSecret], error) {
-	t, err := s.store.Tenant(ctx, middleware.RequestOf(ctx).Tenant)
+	t, err := s.Store.Tenant(ctx, middleware.RequestOf(ctx).Tenant)
 	if err != nil {
 		return nil, err
 	}

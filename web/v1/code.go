@@ -106,7 +106,7 @@ func (s *execs) createContext(ctx context.Context, in *workInput[ContextBody]) (
 		in.Body.Submit,
 		wait,
 		func(o jobs.Options) (models.Submitted, error) {
-			done, err := s.jobs.Submit(ctx, in.ID, &in.Body.CreateContext, o)
+			done, err := s.Jobs.Submit(ctx, in.ID, &in.Body.CreateContext, o)
 			if err == nil {
 				name = in.Body.ContextOf(middleware.Answer(done))
 			}
@@ -129,7 +129,7 @@ func started(j Job) bool {
 }
 
 func (s *execs) listContexts(ctx context.Context, in *sandboxInput) (*rest.Output[ContextList], error) {
-	list, err := workerclient.JSON[[]codecontext.Context](ctx, s.workers, in.ID, "/contexts", 0)
+	list, err := workerclient.JSON[[]codecontext.Context](ctx, s.Workers, in.ID, "/contexts", 0)
 	if err != nil {
 		return nil, err
 	}
@@ -138,6 +138,6 @@ func (s *execs) listContexts(ctx context.Context, in *sandboxInput) (*rest.Outpu
 
 func (s *execs) deleteContext(ctx context.Context, in *deleteContextInput) (*acceptedOutput, error) {
 	return s.submit(ctx, SubmitParams{WaitParam: in.WaitParam}, Submit{}, func(o jobs.Options) (models.Submitted, error) {
-		return s.jobs.Submit(ctx, in.ID, &kind.DeleteContext{Context: in.Context}, o)
+		return s.Jobs.Submit(ctx, in.ID, &kind.DeleteContext{Context: in.Context}, o)
 	})
 }

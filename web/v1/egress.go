@@ -48,11 +48,11 @@ func (s *sandboxes) addEgress() {
 }
 
 func (s *sandboxes) getEgress(ctx context.Context, in *sandboxInput) (*rest.Output[EgressUse], error) {
-	box, err := s.store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, in.ID)
+	box, err := s.Store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	used, err := s.store.EgressUse(ctx, box.ID)
+	used, err := s.Store.EgressUse(ctx, box.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -62,14 +62,14 @@ func (s *events) addEvents() {
 
 func (s *events) sandboxEvents(ctx context.Context, in *eventsInput) (*rest.Output[EventPage], error) {
 	return s.events(ctx, in, models.EventFilter{Sandbox: in.ID}, func(tenantID string) error {
-		_, err := s.store.Sandbox(ctx, tenantID, in.ID)
+		_, err := s.Store.Sandbox(ctx, tenantID, in.ID)
 		return err
 	})
 }
 
 func (s *events) jobHistory(ctx context.Context, in *eventsInput) (*rest.Output[EventPage], error) {
 	return s.events(ctx, in, models.EventFilter{Job: in.ID}, func(tenantID string) error {
-		_, err := s.store.Job(ctx, tenantID, in.ID)
+		_, err := s.Store.Job(ctx, tenantID, in.ID)
 		return err
 	})
 }
@@ -88,7 +88,7 @@ func (s *core) events(
 	}
 	f.Before = before
 	tenant := middleware.RequestOf(ctx).Tenant
-	list, err := s.store.Events(ctx, tenant, f)
+	list, err := s.Store.Events(ctx, tenant, f)
 	if err == nil && len(list) == 0 {
 		err = exists(tenant)
 	}

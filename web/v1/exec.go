@@ -31,7 +31,7 @@ func work[B any](s *core, op huma.Operation, parts func(*B) (kind.Args, Submit))
 	write(s, op, func(ctx context.Context, in *workInput[B]) (*acceptedOutput, error) {
 		args, fields := parts(&in.Body)
 		return s.submit(ctx, in.SubmitParams, fields, func(o jobs.Options) (models.Submitted, error) {
-			return s.jobs.Submit(ctx, in.ID, args, o)
+			return s.Jobs.Submit(ctx, in.ID, args, o)
 		})
 	})
 }
@@ -63,7 +63,7 @@ func (s *execs) addProcesses() {
 		func(ctx context.Context, in *signalProcessInput) (*acceptedOutput, error) {
 			args := &kind.SignalProcess{Pid: in.Pid, Start: in.Body.Start, Signal: in.Body.Signal}
 			return s.submit(ctx, in.SubmitParams, in.Body.Submit, func(o jobs.Options) (models.Submitted, error) {
-				return s.jobs.Submit(ctx, in.ID, args, o)
+				return s.Jobs.Submit(ctx, in.ID, args, o)
 			})
 		})
 }
@@ -103,7 +103,7 @@ func (s *execs) run(ctx context.Context, in *runInput) (*acceptedOutput, error) 
 	}
 	return s.submitAndWait(ctx, in.SubmitParams, in.Body.Submit, wait, func(o jobs.Options) (models.Submitted, error) {
 		o.Parallel = false // the parts of a run stand in their order
-		return s.jobs.Run(ctx, in.Body.RunOnce(), o)
+		return s.Jobs.Run(ctx, in.Body.RunOnce(), o)
 	})
 }
 
@@ -133,10 +133,10 @@ func (s *execs) addEnv() {
 }
 
 func (s *execs) getEnv(ctx context.Context, in *sandboxInput) (*rest.Output[KeptEnv], error) {
-	box, err := s.store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, in.ID)
+	box, err := s.Store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	env, err := s.store.Env(ctx, box.ID)
+	env, err := s.Store.Env(ctx, box.ID)
 	return rest.OK(KeptEnv{env}), err
 }

@@ -40,7 +40,7 @@ func (s *health) addHealth() {
 	alive := rest.Operation("get-health", "GET /healthz", tagServer, "Check that the process is alive")
 	alive.Security = nil
 	rest.Register(s.api, alive, func(context.Context, *struct{}) (*rest.Output[Health], error) {
-		return rest.OK(Health{"ok", s.version}), nil
+		return rest.OK(Health{"ok", s.Version}), nil
 	})
 	ready := rest.Operation("get-readiness", "GET /readyz", tagServer, "Check that the server is ready; 503 if not")
 	ready.Security = nil
@@ -70,8 +70,8 @@ func (s *health) readiness(ctx context.Context, _ *struct{}) (*readinessOutput, 
 
 func (s *health) probeAll(ctx context.Context) readinessOutput {
 	redis := make(chan string, 1)
-	go func() { redis <- s.probe(ctx, s.queue.Ready) }()
-	out := readinessOutput{http.StatusOK, Readiness{"ok", s.probe(ctx, s.store.Ready), <-redis}}
+	go func() { redis <- s.probe(ctx, s.Queue.Ready) }()
+	out := readinessOutput{http.StatusOK, Readiness{"ok", s.probe(ctx, s.Store.Ready), <-redis}}
 	if out.Body.PostgreSQL != "ok" || out.Body.Redis != "ok" {
 		out.Status, out.Body.Status = http.StatusServiceUnavailable, "unavailable"
 	}
@@ -83,7 +83,7 @@ func (s *health) probe(ctx context.Context, ready func(context.Context) error) s
 	ctx, cancel := context.WithTimeout(ctx, probePatience)
 	defer cancel()
 	if err := ready(ctx); err != nil {
-		s.log.WarnContext(ctx, "not ready", "error", err)
+		s.Log.WarnContext(ctx, "not ready", "error", err)
 		return "down"
 	}
 	return "ok"

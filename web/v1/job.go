@@ -148,7 +148,7 @@ func (s *jobRoutes) submitJob(ctx context.Context, in *submitJobInput) (*accepte
 		return nil, err
 	}
 	return s.submit(ctx, in.SubmitParams, in.Body.Submit, func(o jobs.Options) (models.Submitted, error) {
-		return s.jobs.Submit(ctx, in.Body.SandboxID, args, o)
+		return s.Jobs.Submit(ctx, in.Body.SandboxID, args, o)
 	})
 }
 
@@ -163,18 +163,18 @@ func (s *jobRoutes) getJob(ctx context.Context, in *getJobInput) (*rest.Output[a
 	var j models.Job
 	if wait > 0 {
 		var leave func()
-		if leave, err = s.mw.Waits.Enter(middleware.RequestOf(ctx).Tenant); err != nil {
+		if leave, err = s.Stack.Waits.Enter(middleware.RequestOf(ctx).Tenant); err != nil {
 			return nil, err
 		}
 		defer leave()
-		j, err = s.mw.Poll(ctx, s.waiters.Wait, in.ID, wait)
+		j, err = s.Stack.Poll(ctx, s.Waiters.Wait, in.ID, wait)
 	} else {
-		j, err = s.store.Job(ctx, middleware.RequestOf(ctx).Tenant, in.ID)
+		j, err = s.Store.Job(ctx, middleware.RequestOf(ctx).Tenant, in.ID)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := s.mw.Output(ctx, &j, in.outputs()...); err != nil {
+	if err := s.Stack.Output(ctx, &j, in.outputs()...); err != nil {
 		return nil, err
 	}
 	return rest.OK(in.project(s.jobDoc(j))), nil
@@ -187,7 +187,7 @@ func (s *jobRoutes) listJobs(ctx context.Context, in *listJobsInput) (*rest.Outp
 	if kinds := kind.Names(); in.Kind != "" && !slices.Contains(kinds, in.Kind) {
 		return nil, problem.Invalid("query.kind", "must be one of "+strings.Join(kinds, ", "))
 	}
-	list, err := s.store.Jobs(ctx, middleware.RequestOf(ctx).Tenant, models.JobFilter{
+	list, err := s.Store.Jobs(ctx, middleware.RequestOf(ctx).Tenant, models.JobFilter{
 		Sandbox: in.SandboxID, Kind: in.Kind, State: models.JobState(in.State), Before: in.Cursor, Limit: in.Limit + 1,
 	})
 	if err != nil {
@@ -206,7 +206,7 @@ func (s *jobRoutes) cancelJob(ctx context.Context, in *cancelJobInput) (*rest.Ou
 	if err != nil {
 		return nil, err
 	}
-	j, err := s.jobs.Cancel(ctx, middleware.RequestOf(ctx).Tenant, in.ID, middleware.RequestOf(ctx).Actor())
+	j, err := s.Jobs.Cancel(ctx, middleware.RequestOf(ctx).Tenant, in.ID, middleware.RequestOf(ctx).Actor())
 	if err != nil {
 		return nil, err
 	}
@@ -218,12 +218,12 @@ func (s *jobRoutes) cancelJob(ctx context.Context, in *cancelJobInput) (*rest.Ou
 
 // untilEnd waits for a job's end. A tenant with too many waits is answered at once.
 func (s *core) untilEnd(ctx context.Context, j models.Job, wait time.Duration) models.Job {
-	leave, err := s.mw.Waits.Enter(middleware.RequestOf(ctx).Tenant)
+	leave, err := s.Stack.Waits.Enter(middleware.RequestOf(ctx).Tenant)
 	if err != nil {
 		return j
 	}
 	defer leave()
-	if ended, err := s.mw.Poll(ctx, s.waiters.Wait, j.ID, wait); err == nil {
+	if ended, err := s.Stack.Poll(ctx, s.Waiters.Wait, j.ID, wait); err == nil {
 		return ended
 	}
 	return j
@@ -231,16 +231,16 @@ func (s *core) untilEnd(ctx context.Context, j models.Job, wait time.Duration) m
 
 func (s *jobRoutes) retryJob(ctx context.Context, in *retryInput) (*acceptedOutput, error) {
 	return s.submit(ctx, in.SubmitParams, Submit{}, func(o jobs.Options) (models.Submitted, error) {
-		return s.jobs.Retry(ctx, in.ID, o)
+		return s.Jobs.Retry(ctx, in.ID, o)
 	})
 }
 
 func (s *jobRoutes) listDeliveries(ctx context.Context, in *jobInput) (*rest.Output[DeliveryList], error) {
 	tenant := middleware.RequestOf(ctx).Tenant
-	if _, err := s.store.Job(ctx, tenant, in.ID); err != nil {
+	if _, err := s.Store.Job(ctx, tenant, in.ID); err != nil {
 		return nil, err
 	}
-	list, err := s.store.Deliveries(ctx, tenant, in.ID)
+	list, err := s.Store.Deliveries(ctx, tenant, in.ID)
 	if err != nil {
 		return nil, err
 	}

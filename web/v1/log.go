@@ -58,10 +58,10 @@ func (s *logs) buildLog(ctx context.Context, in *buildLogInput) (*huma.StreamRes
 	return s.answerLog(ctx, logOf{
 		tenant: b.TenantID,
 		read: func(ctx context.Context, after int64) ([]models.LogChunk, error) {
-			return s.store.BuildLog(ctx, b.ID, after)
+			return s.Store.BuildLog(ctx, b.ID, after)
 		},
 		state: func(ctx context.Context) (string, bool, error) {
-			j, err := s.store.Job(ctx, b.TenantID, b.JobID)
+			j, err := s.Store.Job(ctx, b.TenantID, b.JobID)
 			return string(j.State), j.State.Terminal(), err
 		},
 	}, in.Follow, in.LastEventID)
@@ -75,16 +75,16 @@ type setupLogInput struct {
 
 func (s *logs) setupLog(ctx context.Context, in *setupLogInput) (*huma.StreamResponse, error) {
 	tenant := middleware.RequestOf(ctx).Tenant
-	if _, err := s.store.Sandbox(ctx, tenant, in.ID); err != nil {
+	if _, err := s.Store.Sandbox(ctx, tenant, in.ID); err != nil {
 		return nil, err
 	}
 	return s.answerLog(ctx, logOf{
 		tenant: tenant,
 		read: func(ctx context.Context, after int64) ([]models.LogChunk, error) {
-			return s.store.SetupLog(ctx, in.ID, after)
+			return s.Store.SetupLog(ctx, in.ID, after)
 		},
 		state: func(ctx context.Context) (string, bool, error) {
-			box, err := s.store.Sandbox(ctx, tenant, in.ID)
+			box, err := s.Store.Sandbox(ctx, tenant, in.ID)
 			return string(box.State), box.State != models.SandboxCreating, err
 		},
 	}, in.Follow, in.LastEventID)
@@ -99,7 +99,7 @@ type logOf struct {
 
 func (s *logs) answerLog(ctx context.Context, of logOf, follow bool, after int64) (*huma.StreamResponse, error) {
 	if follow {
-		leave, err := s.bridge.Enter(of.tenant)
+		leave, err := s.Bridge.Enter(of.tenant)
 		if err != nil {
 			return nil, err
 		}
@@ -126,8 +126,8 @@ func (s *logs) followLog(ctx context.Context, c huma.Context, of logOf, after in
 		defer leave()
 		ctx, cancel := context.WithTimeout(ctx, buildLogStay)
 		defer cancel()
-		defer s.onQuit(cancel)()
-		defer s.bridge.Until(middleware.RequestOf(ctx).Key, cancel)()
+		defer s.OnQuit(cancel)()
+		defer s.Bridge.Until(middleware.RequestOf(ctx).Key, cancel)()
 		fmt.Fprint(w, "retry: 100\n\n") // what cannot be written shows at the flush
 		for w.Flush() == nil && ctx.Err() == nil {
 			ended, err := of.writeEvents(ctx, w, &after)

@@ -74,7 +74,7 @@ func (s *nodes) listNodes(ctx context.Context, _ *struct{}) (*rest.Output[NodeLi
 	if err := operatorOnly(ctx); err != nil {
 		return nil, err
 	}
-	all, err := s.store.Nodes(ctx)
+	all, err := s.Store.Nodes(ctx)
 	return rest.OK(NodeList{rest.Docs(all, nodeDoc)}), err
 }
 
@@ -93,11 +93,11 @@ func nodeDoc(n models.NodeLoad) Node {
 }
 
 func (s *nodes) drainNode(ctx context.Context, in *drainInput) (*rest.Output[Node], error) {
-	return s.tellNode(ctx, in.ID, func() error { return s.store.Drain(ctx, in.ID, in.Leave) })
+	return s.tellNode(ctx, in.ID, func() error { return s.Store.Drain(ctx, in.ID, in.Leave) })
 }
 
 func (s *nodes) undrainNode(ctx context.Context, in *nodeInput) (*rest.Output[Node], error) {
-	return s.tellNode(ctx, in.ID, func() error { return s.store.Undrain(ctx, in.ID) })
+	return s.tellNode(ctx, in.ID, func() error { return s.Store.Undrain(ctx, in.ID) })
 }
 
 // tellNode answers with the node as it is then.
@@ -114,7 +114,7 @@ func (s *nodes) tellNode(ctx context.Context, id string, tell func() error) (*re
 	} else if err != nil {
 		return nil, err
 	}
-	all, err := s.store.Nodes(ctx)
+	all, err := s.Store.Nodes(ctx)
 	i := slices.IndexFunc(all, func(n models.NodeLoad) bool { return n.ID == id })
 	if i < 0 {
 		return nil, errors.Join(err, models.ErrNotFound)

@@ -76,14 +76,14 @@ func (s *ports) addPorts() {
 
 func (s *ports) listPorts(ctx context.Context, in *sandboxInput) (*rest.Output[PortList], error) {
 	tenant := middleware.RequestOf(ctx).Tenant
-	box, err := s.store.Sandbox(ctx, tenant, in.ID)
+	box, err := s.Store.Sandbox(ctx, tenant, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	if box.Ended() {
 		return rest.OK(PortList{[]PortGrant{}}), nil
 	}
-	grants, err := s.store.PortGrants(ctx, tenant, in.ID)
+	grants, err := s.Store.PortGrants(ctx, tenant, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -99,10 +99,10 @@ func (s *core) portDoc(g models.PortGrant) PortGrant {
 // opened is where a port of a sandbox is reached, and by which token; each is empty where there is none.
 func (s *core) opened(sandboxID string, port uint16, grant string, public bool) (url, token string) {
 	if !public {
-		token = s.signer.Port(sandboxID, grant)
+		token = s.Signer.Port(sandboxID, grant)
 	}
-	if !s.address.IsZero() {
-		url = s.address.URL(sandboxID, port, token)
+	if !s.Address.IsZero() {
+		url = s.Address.URL(sandboxID, port, token)
 	}
 	return url, token
 }
@@ -125,10 +125,10 @@ func (s *core) withToken(stored JobResult, sandboxID string) JobResult {
 // and unknown is a mistake.
 func (s *ports) revoke(ctx context.Context, in portInput, grant string) (*rest.Output[Revoked], error) {
 	tenant := middleware.RequestOf(ctx).Tenant
-	if _, err := s.store.Sandbox(ctx, tenant, in.ID); err != nil {
+	if _, err := s.Store.Sandbox(ctx, tenant, in.ID); err != nil {
 		return nil, err
 	}
-	gone, err := s.store.RevokePort(ctx, tenant, in.ID, uint16(in.Port), grant)
+	gone, err := s.Store.RevokePort(ctx, tenant, in.ID, uint16(in.Port), grant)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (s *core) Port(job models.Job) (kind.PortResult, error) {
 // the sandbox's other ports are public: it opens this port alone, until the grant is revoked or the sandbox ends. It is
 // empty where there is no edge or no such tool.
 func (s *core) toolURL(sandboxID, tool string, port int) string {
-	if s.address.IsZero() || port == 0 {
+	if s.Address.IsZero() || port == 0 {
 		return ""
 	}
 	url, _ := s.opened(sandboxID, uint16(port), models.ToolGrant(tool, sandboxID), false)

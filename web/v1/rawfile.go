@@ -44,9 +44,9 @@ func (s *inside) addRawFiles() {
 	for path, methods := range map[string][]string{"/files/raw": both, "/files/tree": both, watchPath: {fiber.MethodGet}} {
 		for _, method := range methods {
 			if method == fiber.MethodGet {
-				s.app.Head("/v1/sandboxes/:id"+path, s.mw.NeedKey(models.ScopeFiles), s.crossInside(path))
+				s.app.Head("/v1/sandboxes/:id"+path, s.Stack.NeedKey(models.ScopeFiles), s.crossInside(path))
 			}
-			s.app.Add(method, "/v1/sandboxes/:id"+path, s.mw.NeedKey(models.ScopeFiles), s.crossInside(path))
+			s.app.Add(method, "/v1/sandboxes/:id"+path, s.Stack.NeedKey(models.ScopeFiles), s.crossInside(path))
 		}
 	}
 }
@@ -56,7 +56,7 @@ func (s *inside) untilQuit(handle http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		defer s.onQuit(cancel)()
+		defer s.OnQuit(cancel)()
 		handle(w, r.WithContext(ctx))
 	}
 }
@@ -86,7 +86,7 @@ func (s *inside) crossInside(path string) fiber.Handler {
 		}
 		conn := c.Context().Conn()
 		handle := func(w http.ResponseWriter, r *http.Request) {
-			s.inside.Inside(w, r, id, func(w http.ResponseWriter, r *http.Request, err error) {
+			s.Inside.Inside(w, r, id, func(w http.ResponseWriter, r *http.Request, err error) {
 				duplex.LingerAfter(conn) // the client may still send
 				s.refuseInside(w, r, err)
 			})
@@ -94,7 +94,7 @@ func (s *inside) crossInside(path string) fiber.Handler {
 		if path == watchPath {
 			handle = s.untilQuit(handle)
 		}
-		return s.bridge.Cross(c, path, fileHeaders(), handle)
+		return s.Bridge.Cross(c, path, fileHeaders(), handle)
 	}
 }
 
@@ -114,7 +114,7 @@ func (s *inside) checkRawQuery(c *fiber.Ctx, path string) error {
 
 // checkInside says why a sandbox of the request's tenant cannot be reached; nil = it can.
 func (s *inside) checkInside(ctx context.Context, id string) error {
-	box, err := s.store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, id)
+	box, err := s.Store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, id)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (s *inside) refuseInside(w http.ResponseWriter, r *http.Request, err error)
 	if ctx.Err() != nil {
 		panic(http.ErrAbortHandler) // the client is gone, or this server is ending
 	}
-	p := s.mw.Report(ctx, middleware.RequestOf(ctx), err)
+	p := s.Stack.Report(ctx, middleware.RequestOf(ctx), err)
 	w.Header().Set("Content-Type", p.ContentType(""))
 	p.SetHeaders(w.Header().Set)
 	w.WriteHeader(p.Status)

@@ -182,12 +182,12 @@ func (s *sandboxes) addSandboxes() {
 
 func (s *sandboxes) createSandbox(ctx context.Context, in *createInput) (*acceptedOutput, error) {
 	return s.submit(ctx, in.SubmitParams, in.Body.Submit, func(o jobs.Options) (models.Submitted, error) {
-		return s.jobs.Create(ctx, in.Body.CreateSandbox, o)
+		return s.Jobs.Create(ctx, in.Body.CreateSandbox, o)
 	})
 }
 
 func (s *sandboxes) getSandbox(ctx context.Context, in *sandboxInput) (*rest.Output[Sandbox], error) {
-	box, err := s.store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, in.ID)
+	box, err := s.Store.Sandbox(ctx, middleware.RequestOf(ctx).Tenant, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -196,21 +196,21 @@ func (s *sandboxes) getSandbox(ctx context.Context, in *sandboxInput) (*rest.Out
 
 func (s *sandboxes) deleteSandbox(ctx context.Context, in *deleteInput) (*acceptedOutput, error) {
 	return s.submit(ctx, SubmitParams{WaitParam: in.WaitParam}, Submit{}, func(o jobs.Options) (models.Submitted, error) {
-		return s.jobs.Delete(ctx, in.ID, in.Force, o)
+		return s.Jobs.Delete(ctx, in.ID, in.Force, o)
 	})
 }
 
 func (s *core) change(args func() kind.Args) func(context.Context, *changeInput) (*acceptedOutput, error) {
 	return func(ctx context.Context, in *changeInput) (*acceptedOutput, error) {
 		return s.submit(ctx, in.SubmitParams, in.fields(), func(o jobs.Options) (models.Submitted, error) {
-			return s.jobs.Submit(ctx, in.ID, args(), o)
+			return s.Jobs.Submit(ctx, in.ID, args(), o)
 		})
 	}
 }
 
 func (s *sandboxes) keepAlive(ctx context.Context, in *changeInput) (*acceptedOutput, error) {
 	return s.submit(ctx, in.SubmitParams, in.fields(), func(o jobs.Options) (models.Submitted, error) {
-		return s.jobs.KeepAlive(ctx, in.ID, o)
+		return s.Jobs.KeepAlive(ctx, in.ID, o)
 	})
 }
 
@@ -223,7 +223,7 @@ func (s *sandboxes) listSandboxes(ctx context.Context, in *listSandboxesInput) (
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.store.Sandboxes(ctx, middleware.RequestOf(ctx).Tenant, models.SandboxFilter{
+	list, err := s.Store.Sandboxes(ctx, middleware.RequestOf(ctx).Tenant, models.SandboxFilter{
 		States: states, Live: onlyLive(states), Provider: in.Provider, Key: in.Key, Labels: labels,
 		Before: in.Cursor, Limit: in.Limit + 1,
 	})

@@ -166,7 +166,7 @@ func (s *schedules) createSchedule(ctx context.Context, in *newScheduleInput) (*
 	if err := jobs.SetAction(&c, in.Body.Action, in.Body.Standing); err != nil {
 		return nil, err
 	}
-	c, err := s.jobs.CreateSchedule(ctx, c)
+	c, err := s.Jobs.CreateSchedule(ctx, c)
 	r.Target = c.ID
 	return scheduleOutput(c, err)
 }
@@ -204,7 +204,7 @@ func (s *schedules) changeSchedule(ctx context.Context, in *changeScheduleInput)
 	if err := s.checkAction(in.Body.Action); err != nil {
 		return nil, err
 	}
-	return scheduleOutput(s.jobs.ChangeSchedule(ctx, r.Tenant, in.ID, r.Actor(), func(c *models.Schedule) error {
+	return scheduleOutput(s.Jobs.ChangeSchedule(ctx, r.Tenant, in.ID, r.Actor(), func(c *models.Schedule) error {
 		if in.Body.Name != nil {
 			c.Name = in.Body.Name
 		}
@@ -258,11 +258,11 @@ func scheduleDoc(c models.Schedule) (Schedule, error) {
 }
 
 func (s *schedules) getSchedule(ctx context.Context, in *scheduleInput) (*rest.Output[Schedule], error) {
-	return scheduleOutput(s.store.Schedule(ctx, middleware.RequestOf(ctx).Tenant, in.ID))
+	return scheduleOutput(s.Store.Schedule(ctx, middleware.RequestOf(ctx).Tenant, in.ID))
 }
 
 func (s *schedules) listSchedules(ctx context.Context, in *listSchedulesInput) (*rest.Output[SchedulePage], error) {
-	list, err := s.store.Schedules(ctx, middleware.RequestOf(ctx).Tenant, models.ScheduleFilter{
+	list, err := s.Store.Schedules(ctx, middleware.RequestOf(ctx).Tenant, models.ScheduleFilter{
 		State: in.State, Sandbox: in.SandboxID, Name: in.Name, CreatedBy: in.CreatedBy, Before: in.Cursor,
 		Limit: in.Limit + 1,
 	})
@@ -283,31 +283,31 @@ func (s *schedules) listSchedules(ctx context.Context, in *listSchedulesInput) (
 
 func (s *schedules) deleteSchedule(ctx context.Context, in *scheduleInput) (*rest.Output[Schedule], error) {
 	r := middleware.RequestOf(ctx)
-	return scheduleOutput(s.store.DeleteSchedule(ctx, r.Tenant, in.ID, r.Actor()))
+	return scheduleOutput(s.Store.DeleteSchedule(ctx, r.Tenant, in.ID, r.Actor()))
 }
 
 func (s *schedules) pauseSchedule(ctx context.Context, in *scheduleInput) (*rest.Output[Schedule], error) {
 	r := middleware.RequestOf(ctx)
-	return scheduleOutput(s.jobs.PauseSchedule(ctx, r.Tenant, in.ID, r.Actor()))
+	return scheduleOutput(s.Jobs.PauseSchedule(ctx, r.Tenant, in.ID, r.Actor()))
 }
 
 func (s *schedules) resumeSchedule(ctx context.Context, in *scheduleInput) (*rest.Output[Schedule], error) {
 	r := middleware.RequestOf(ctx)
-	return scheduleOutput(s.jobs.ResumeSchedule(ctx, r.Tenant, in.ID, r.Actor()))
+	return scheduleOutput(s.Jobs.ResumeSchedule(ctx, r.Tenant, in.ID, r.Actor()))
 }
 
 func (s *schedules) runSchedule(ctx context.Context, in *runScheduleInput) (*acceptedOutput, error) {
 	return s.submit(ctx, in.SubmitParams, Submit{}, func(o jobs.Options) (models.Submitted, error) {
-		return s.jobs.RunSchedule(ctx, in.ID, o)
+		return s.Jobs.RunSchedule(ctx, in.ID, o)
 	})
 }
 
 func (s *schedules) listScheduleRuns(ctx context.Context, in *listRunsInput) (*rest.Output[ScheduleRunPage], error) {
 	tenant := middleware.RequestOf(ctx).Tenant
-	if _, err := s.store.Schedule(ctx, tenant, in.ID); err != nil {
+	if _, err := s.Store.Schedule(ctx, tenant, in.ID); err != nil {
 		return nil, err
 	}
-	list, err := s.store.ScheduleRuns(ctx, tenant, in.ID, in.Cursor, in.Limit+1)
+	list, err := s.Store.ScheduleRuns(ctx, tenant, in.ID, in.Cursor, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
@@ -324,7 +324,7 @@ func runDoc(r models.ScheduleRun) ScheduleRun {
 
 func (s *schedules) scheduleEvents(ctx context.Context, in *eventsInput) (*rest.Output[EventPage], error) {
 	return s.events(ctx, in, models.EventFilter{Schedule: in.ID}, func(tenantID string) error {
-		_, err := s.store.Schedule(ctx, tenantID, in.ID)
+		_, err := s.Store.Schedule(ctx, tenantID, in.ID)
 		return err
 	})
 }

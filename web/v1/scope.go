@@ -23,9 +23,9 @@ func (s *core) guard(c *fiber.Ctx) error {
 	}
 	scope := scopeOf(c.Method(), path)
 	if scope == "" {
-		return s.mw.NeedAny(c)
+		return s.Stack.NeedAny(c)
 	}
-	return s.mw.NeedKey(scope)(c)
+	return s.Stack.NeedKey(scope)(c)
 }
 
 // scopeOf is the scope that a request below /v1 needs; empty = it takes any key or token. What is not named here needs

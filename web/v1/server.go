@@ -50,20 +50,7 @@ type Server struct {
 
 // core is what all routes stand on. A type for each subject embeds it.
 type core struct {
-	mw      *middleware.Stack
-	bridge  *bridge.Bridge
-	workers *workerclient.Client
-	store   *models.Store
-	jobs    *jobs.Client
-	waiters *queue.Waiters
-	queue   *queue.Queue
-	caps    []providers.Capabilities
-	inside  Inside
-	signer  *tokens.Signer
-	address tokens.Address
-	version string
-	onQuit  func(func()) (stop func() bool)
-	log     *slog.Logger
+	Config
 
 	app  fiber.Router
 	api  *rest.API
@@ -73,11 +60,7 @@ type core struct {
 // New returns a server.
 func New(c Config) *Server {
 	return &Server{
-		core: &core{
-			mw: c.Stack, bridge: c.Bridge, workers: c.Workers, store: c.Store, jobs: c.Jobs,
-			waiters: c.Waiters, queue: c.Queue, caps: c.Capabilities,
-			inside: c.Inside, signer: c.Signer, address: c.Address, version: c.Version, onQuit: c.OnQuit, log: c.Log,
-		},
+		core: &core{Config: c},
 		account: account.New(account.Config{
 			Stack: c.Stack, Store: c.Store, Jobs: c.Jobs, Secrets: c.Secrets, Queue: c.Queue,
 		}),
@@ -90,7 +73,7 @@ func (s *Server) AddRoutes(app *fiber.App) {
 	inside, execs, templates := &inside{s.core}, &execs{s.core}, &templates{s.core}
 	inside.addRawFiles()
 	inside.addTerminal()
-	app.Use("/v1", s.guard, s.mw.TakeBody, s.mw.CheckBody)
+	app.Use("/v1", s.guard, s.Stack.TakeBody, s.Stack.CheckBody)
 	s.api = s.newAPI(app)
 	(&health{core: s.core}).addHealth()
 	(&sandboxes{s.core}).addSandboxes()

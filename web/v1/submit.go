@@ -76,7 +76,7 @@ func (s *core) submitAndWait(ctx context.Context, p SubmitParams, f Submit, wait
 		return nil, err
 	}
 	if wait > 0 {
-		leave, err := s.mw.Waits.Enter(middleware.RequestOf(ctx).Tenant)
+		leave, err := s.Stack.Waits.Enter(middleware.RequestOf(ctx).Tenant)
 		if err != nil {
 			return nil, err
 		}
@@ -106,8 +106,8 @@ func (s *core) accepted(ctx context.Context, done models.Submitted, wait time.Du
 		out.Replayed = "true"
 	}
 	doc := s.sandboxDoc(box)
-	if err := s.mw.Output(ctx, &job, FieldsParam{}.outputs()...); err != nil {
-		s.log.WarnContext(ctx, "answer without the job's output", "job_id", job.ID, "error", err)
+	if err := s.Stack.Output(ctx, &job, FieldsParam{}.outputs()...); err != nil {
+		s.Log.WarnContext(ctx, "answer without the job's output", "job_id", job.ID, "error", err)
 	}
 	out.Body = Accepted{Job: s.jobDoc(job), Sandbox: &doc, Existing: done.Existing}
 	return out
@@ -120,12 +120,12 @@ func (s *core) waitFor(
 	box models.Sandbox,
 	wait time.Duration,
 ) (models.Job, models.Sandbox) {
-	now, err := s.mw.Poll(ctx, s.waiters.WaitNew, job.ID, wait)
+	now, err := s.Stack.Poll(ctx, s.Waiters.WaitNew, job.ID, wait)
 	if err != nil {
-		s.log.WarnContext(ctx, "wait interrupted", "job_id", job.ID, "error", err)
+		s.Log.WarnContext(ctx, "wait interrupted", "job_id", job.ID, "error", err)
 		return job, box
 	}
-	if after, err := s.store.Sandbox(ctx, job.TenantID, box.ID); err == nil {
+	if after, err := s.Store.Sandbox(ctx, job.TenantID, box.ID); err == nil {
 		box = after
 	}
 	return now, box

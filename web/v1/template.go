@@ -88,7 +88,7 @@ func (s *templates) templateDoc(t models.Template) Template {
 	doc := Template{
 		Name: t.Name, Image: t.Image, Shared: t.TenantID == nil, Declared: t.Declared != nil || t.ID == "",
 		Version: t.Version,
-		Default: t.Name == s.jobs.Catalog().Template, Definition: t.Definition,
+		Default: t.Name == s.Jobs.Catalog().Template, Definition: t.Definition,
 	}
 	if !t.UpdatedAt.IsZero() {
 		doc.UpdatedAt = &t.UpdatedAt
@@ -97,13 +97,13 @@ func (s *templates) templateDoc(t models.Template) Template {
 }
 
 func (s *templates) listTemplates(ctx context.Context, in *listTemplatesInput) (*rest.Output[TemplatePage], error) {
-	list, err := s.jobs.Templates(ctx, middleware.RequestOf(ctx).Tenant, in.Cursor, in.Limit+1)
+	list, err := s.Jobs.Templates(ctx, middleware.RequestOf(ctx).Tenant, in.Cursor, in.Limit+1)
 	page, next := rest.CutPage(list, in.Limit, func(t models.Template) string { return t.Name })
 	return rest.OK(TemplatePage{rest.Docs(page, s.templateDoc), next}), err
 }
 
 func (s *templates) getTemplate(ctx context.Context, in *templateInput) (*rest.Output[Template], error) {
-	t, err := s.jobs.Template(ctx, middleware.RequestOf(ctx).Tenant, in.Name)
+	t, err := s.Jobs.Template(ctx, middleware.RequestOf(ctx).Tenant, in.Name)
 	return rest.OK(s.templateDoc(t)), err
 }
 
@@ -116,7 +116,7 @@ func owner(ctx context.Context, shared bool) (models.Owner, error) {
 }
 
 func (s *templates) createTemplate(ctx context.Context, in *newTemplateInput) (*rest.Output[Template], error) {
-	out, err := s.writeTemplate(ctx, in.Body.Name, in.Body.TemplateBody, s.store.CreateTemplate)
+	out, err := s.writeTemplate(ctx, in.Body.Name, in.Body.TemplateBody, s.Store.CreateTemplate)
 	if err == nil {
 		middleware.RequestOf(ctx).Target = in.Body.Name
 	}
@@ -124,7 +124,7 @@ func (s *templates) createTemplate(ctx context.Context, in *newTemplateInput) (*
 }
 
 func (s *templates) putTemplate(ctx context.Context, in *putTemplateInput) (*rest.Output[Template], error) {
-	return s.writeTemplate(ctx, in.Name, in.Body, s.store.PutTemplate)
+	return s.writeTemplate(ctx, in.Name, in.Body, s.Store.PutTemplate)
 }
 
 func (s *templates) writeTemplate(ctx context.Context, name string, body TemplateBody,
@@ -140,7 +140,7 @@ func (s *templates) writeTemplate(ctx context.Context, name string, body Templat
 		}
 	}
 	t := models.Template{Name: name, Image: body.Image, Definition: body.Definition}
-	if err := s.jobs.CheckTemplate(ctx, o, t); err != nil {
+	if err := s.Jobs.CheckTemplate(ctx, o, t); err != nil {
 		return nil, err
 	}
 	t, err = write(ctx, o, t)
@@ -155,6 +155,6 @@ func (s *templates) deleteTemplate(
 	if err != nil {
 		return nil, err
 	}
-	inUse, err := s.store.DeleteTemplate(ctx, o, in.Name)
+	inUse, err := s.Store.DeleteTemplate(ctx, o, in.Name)
 	return rest.OK(DeletedTemplate{in.Name, inUse}), err
 }

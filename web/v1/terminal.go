@@ -103,7 +103,7 @@ func (s *inside) admitToTerminal(c *fiber.Ctx) error {
 		return problem.New(fiber.StatusForbidden, "origin_forbidden",
 			"pages of "+origin+" need a ticket that names this origin; create one with POST …/terminal/tickets")
 	}
-	return s.mw.NeedKey(models.ScopeSandboxes)(c)
+	return s.Stack.NeedKey(models.ScopeSandboxes)(c)
 }
 
 func ownOrigin(origin, host string) bool {
@@ -127,7 +127,7 @@ func ticketOf(c *fiber.Ctx) (ticket, protocols string) {
 }
 
 func (s *inside) useTicket(c *fiber.Ctx, plain string, use models.TicketUse) error {
-	t, err := s.store.UseTicket(c.UserContext(), plain, use)
+	t, err := s.Store.UseTicket(c.UserContext(), plain, use)
 	if errors.Is(err, models.ErrNotFound) || errors.Is(err, models.ErrRevoked) {
 		return problem.New(fiber.StatusUnauthorized, "ticket_unknown",
 			"there is no such ticket, or the API key that made it was revoked; create another with POST …/terminal/tickets")
@@ -160,8 +160,8 @@ func (s *inside) openTerminal(c *fiber.Ctx) error {
 		protocolHeader,
 	}
 	middleware.RequestOf(c.UserContext()).Changes = true
-	return s.bridge.Cross(c, terminalPath, headers, s.untilQuit(func(w http.ResponseWriter, r *http.Request) {
-		s.inside.Inside(w, r, id, s.refuseInside)
+	return s.Bridge.Cross(c, terminalPath, headers, s.untilQuit(func(w http.ResponseWriter, r *http.Request) {
+		s.Inside.Inside(w, r, id, s.refuseInside)
 	}))
 }
 
@@ -207,7 +207,7 @@ func newTerminalName() string { return strings.ToLower(rand.Text()[:16]) }
 
 func (s *inside) issueTicket(ctx context.Context, in *ticketInput) (*rest.Output[Ticket], error) {
 	r := middleware.RequestOf(ctx)
-	box, err := s.store.Sandbox(ctx, r.Tenant, in.ID)
+	box, err := s.Store.Sandbox(ctx, r.Tenant, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +222,7 @@ func (s *inside) issueTicket(ctx context.Context, in *ticketInput) (*rest.Output
 	if name == "" {
 		name = newTerminalName()
 	}
-	plain, t, err := s.store.IssueTicket(ctx, models.TerminalTicket{
+	plain, t, err := s.Store.IssueTicket(ctx, models.TerminalTicket{
 		TenantID: r.Tenant, KeyID: r.Key, SandboxID: box.ID, Terminal: name, Origin: origin,
 	}, ticketLife)
 	if limit, ok := errors.AsType[*models.LimitError](err); ok {

@@ -66,11 +66,11 @@ func (s *usages) addUsage() {
 }
 
 func (s *usages) usage(ctx context.Context, in *usageInput) (*rest.Output[UsagePage], error) {
-	q, err := in.query(ctx, s.store.Now(ctx))
+	q, err := in.query(ctx, s.Store.Now(ctx))
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.store.Usage(ctx, q)
+	rows, err := s.Store.Usage(ctx, q)
 	if err != nil {
 		return nil, err
 	}

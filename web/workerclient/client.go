@@ -45,20 +45,14 @@ type Config struct {
 
 // Client asks workers through their gateways.
 type Client struct {
-	store  *models.Store
-	signer *tokens.Signer
-	wake   func(ctx context.Context, sandboxID string) error
-	onQuit func(func()) (stop func() bool)
-	http   *http.Client
+	Config
+	http *http.Client
 }
 
 // New returns a Client.
 func New(c Config) *Client {
 	return &Client{
-		store:  c.Store,
-		signer: c.Signer,
-		wake:   c.Wake,
-		onQuit: c.OnQuit,
+		Config: c,
 		http: &http.Client{Transport: &http.Transport{
 			DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, DisableCompression: true,
 			MaxIdleConnsPerHost: 64, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: 64 << 10,
@@ -91,7 +85,7 @@ func (c *Client) Ask(
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set(gateway.PassHeader, c.signer.Gateway(sandboxID, gateway.InsidePort, c.store.Now(ctx).Add(passLife)))
+	req.Header.Set(gateway.PassHeader, c.Signer.Gateway(sandboxID, gateway.InsidePort, c.Store.Now(ctx).Add(passLife)))
 	answer, err := c.http.Do(req)
 	if err != nil {
 		return nil, Unreachable(fmt.Sprintf("the worker that holds the sandbox does not answer: %v", errors.Unwrap(err)))
@@ -105,14 +99,14 @@ func (c *Client) Ask(
 
 // awake returns the sandbox, resumed where that is to happen by itself.
 func (c *Client) awake(ctx context.Context, tenantID, sandboxID string) (models.Sandbox, error) {
-	box, err := c.store.Sandbox(ctx, tenantID, sandboxID)
+	box, err := c.Store.Sandbox(ctx, tenantID, sandboxID)
 	if err != nil || box.State != models.SandboxPaused || !box.AutoResume {
 		return box, err
 	}
-	if err := c.wake(ctx, sandboxID); err != nil {
+	if err := c.Wake(ctx, sandboxID); err != nil {
 		return box, err
 	}
-	return c.store.Sandbox(ctx, tenantID, sandboxID)
+	return c.Store.Sandbox(ctx, tenantID, sandboxID)
 }
 
 // find returns the URL of the gateway of a running sandbox.
@@ -132,7 +126,7 @@ func (c *Client) find(ctx context.Context, tenantID, sandboxID string) (string, 
 			"the sandbox is still being created; wait for its create job to end",
 		)
 	}
-	route, err := c.store.Route(ctx, sandboxID)
+	route, err := c.Store.Route(ctx, sandboxID)
 	if err == nil && route.Gateway == "" {
 		err = Unreachable(
 			"no live worker of the sandbox has a gateway; ask your operator to start a worker of its provider or to set " +
@@ -189,6 +183,6 @@ func JSON[T any](ctx context.Context, c *Client, sandboxID, path string, wait ti
 // Bound returns a context for a question: it ends a while after the wait, and with the server.
 func (c *Client) Bound(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, wait+slack)
-	stop := c.onQuit(cancel)
+	stop := c.OnQuit(cancel)
 	return ctx, func() { stop(); cancel() }
 }
