@@ -208,7 +208,17 @@ func (s *execs) getOutput(ctx context.Context, in *outputInput) (*rest.Output[Ex
 	defer leave()
 	ctx, cancel := s.Workers.Bound(ctx, wait)
 	defer cancel()
-	out, err := s.readOutput(ctx, in.ID, in.Exec, in.query(wait))
+	began, q := time.Now(), in.query(wait)
+	out, err := s.readOutput(ctx, in.ID, in.Exec, q)
+	if read := len(out.Data); err == nil && out.Exec.Running && read > 0 && wholeText(out.Data) == 0 {
+		// The rest of the letter is waited for.
+		rest := q
+		rest.Offset, rest.Max, rest.Wait = out.Begin+int64(read), 1, max(0, wait-time.Since(began))
+		if _, err = s.readOutput(ctx, in.ID, in.Exec, rest); err == nil {
+			q.Wait = 0
+			out, err = s.readOutput(ctx, in.ID, in.Exec, q)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
