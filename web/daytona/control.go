@@ -96,7 +96,8 @@ func (s *sandboxes) stop(c *fiber.Ctx) error {
 
 func (s *sandboxes) setLabels(c *fiber.Ctx, in *struct {
 	Labels map[string]string `json:"labels" required:"true"`
-}) error {
+},
+) error {
 	ctx := c.UserContext()
 	box, err := s.calls.Find(ctx, c.Params("id"))
 	if err != nil {

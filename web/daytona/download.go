@@ -51,7 +51,8 @@ func (s *files) download(c *fiber.Ctx) error {
 // downloadMany answers with a form: of each file a part named file, or one named error that says why there is none.
 func (s *files) downloadMany(c *fiber.Ctx, in *struct {
 	Paths []string `json:"paths" required:"true"`
-}) error {
+},
+) error {
 	box, err := s.inside(c)
 	if err != nil {
 		return err

@@ -269,7 +269,8 @@ func (s *files) replace(c *fiber.Ctx, in *struct {
 	Files    []string `json:"files" required:"true"`
 	Pattern  string   `json:"pattern" required:"true"`
 	NewValue string   `json:"newValue" required:"true"`
-}) error {
+},
+) error {
 	box, err := s.inside(c)
 	if err != nil {
 		return err

@@ -189,7 +189,8 @@ func (s *gitRoutes) clone(c *fiber.Ctx, in *struct {
 	Commit  string `json:"commit_id"`
 	Depth   int    `json:"depth"`
 	SkipTLS bool   `json:"insecure_skip_tls"`
-}) error {
+},
+) error {
 	if in.SkipTLS {
 		return unsupported("insecure_skip_tls")
 	}
@@ -306,7 +307,8 @@ func letter(b byte) string {
 func (s *gitRoutes) gitAdd(c *fiber.Ctx, in *struct {
 	Path  string   `json:"path" required:"true"`
 	Files []string `json:"files" required:"true"`
-}) error {
+},
+) error {
 	_, err := s.git(c, login{}, append([]string{"-C", in.Path, "add", "--"}, in.Files...)...)
 	return err
 }
@@ -317,7 +319,8 @@ func (s *gitRoutes) commit(c *fiber.Ctx, in *struct {
 	Author     string `json:"author" required:"true"`
 	Email      string `json:"email" required:"true"`
 	AllowEmpty bool   `json:"allow_empty"`
-}) error {
+},
+) error {
 	args := []string{
 		"-C",
 		in.Path,
@@ -368,7 +371,8 @@ func (s *gitRoutes) onBranch(args ...string) fiber.Handler {
 	return body(func(c *fiber.Ctx, in *struct {
 		Path string `json:"path" required:"true"`
 		Name string `json:"name" required:"true"`
-	}) error {
+	},
+	) error {
 		_, err := s.git(c, login{}, append(append([]string{"-C", in.Path}, args...), "--", in.Name)...)
 		return err
 	})
@@ -377,7 +381,8 @@ func (s *gitRoutes) onBranch(args ...string) fiber.Handler {
 func (s *gitRoutes) checkout(c *fiber.Ctx, in *struct {
 	Path   string `json:"path" required:"true"`
 	Branch string `json:"branch" required:"true"`
-}) error {
+},
+) error {
 	if err := option("branch", in.Branch); err != nil {
 		return err
 	}
@@ -393,7 +398,8 @@ func (s *gitRoutes) transfer(verb string) fiber.Handler {
 		Branch      string `json:"branch"`
 		Remote      string `json:"remote"`
 		SetUpstream bool   `json:"set_upstream"`
-	}) error {
+	},
+	) error {
 		args := []string{"-C", in.Path, verb}
 		if in.SetUpstream && verb == "push" {
 			args = append(args, "--set-upstream")

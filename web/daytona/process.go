@@ -122,7 +122,8 @@ func (s *processes) execute(c *fiber.Ctx, in *struct {
 	Cwd     string            `json:"cwd"`
 	Envs    map[string]string `json:"envs"`
 	Timeout *int              `json:"timeout"`
-}) error {
+},
+) error {
 	if strings.TrimSpace(in.Command) == "" {
 		return problem.Invalid("body.command", "is empty")
 	}
@@ -150,7 +151,8 @@ func (s *processes) runCode(c *fiber.Ctx, in *struct {
 	Argv     []string          `json:"argv"`
 	Envs     map[string]string `json:"envs"`
 	Timeout  *int              `json:"timeout"`
-}) error {
+},
+) error {
 	limit, err := seconds(in.Timeout)
 	if err != nil {
 		return err

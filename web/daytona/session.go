@@ -160,7 +160,8 @@ func wrongIn(out output) error {
 
 func (s *sessions) createSession(c *fiber.Ctx, in *struct {
 	ID string `json:"sessionId" required:"true"`
-}) error {
+},
+) error {
 	if !nameForm.MatchString(in.ID) {
 		return problem.Invalid(
 			"body.sessionId",
@@ -284,7 +285,8 @@ func (s *sessions) sessionExec(c *fiber.Ctx, in *struct {
 	Command  string `json:"command" required:"true"`
 	RunAsync bool   `json:"runAsync"`
 	Async    bool   `json:"async"`
-}) error {
+},
+) error {
 	id, mode := models.NewID("cmd_"), "sync"
 	script := execSession + waitSession
 	if in.RunAsync || in.Async {
@@ -313,7 +315,8 @@ cat "$c/exit" "$c/stdout"; cat "$c/stderr" >&2`
 
 func (s *sessions) input(c *fiber.Ctx, in *struct {
 	Data string `json:"data" required:"true"`
-}) error {
+},
+) error {
 	_, _, err := s.inSession(c, sendInput, in.Data)
 	if s.fault(err).Code == sessionEnded {
 		return problem.New(

@@ -60,16 +60,17 @@ func (a *activity) visit(route models.Route) (leave func()) {
 }
 
 // run writes activity down until the life ends, and once more then.
-func (a *activity) run(life *loop.Life) {
-	life.Every(touchLeast, nil, func() { a.write(a.take(time.Now(), false)) })
-	a.write(a.take(time.Now(), true))
+func (a *activity) run(ctx context.Context, life *loop.Life) {
+	life.Every(touchLeast, nil, func() { a.write(ctx, a.take(time.Now(), false)) })
+	a.write(ctx, a.take(time.Now(), true))
 }
 
-func (a *activity) write(ids []string) {
+// write writes down when sandboxes were used, also where ctx has ended.
+func (a *activity) write(ctx context.Context, ids []string) {
 	if len(ids) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), touchTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), touchTimeout)
 	defer cancel()
 	missed, err := a.store.Touch(ctx, ids)
 	if err != nil {

@@ -87,10 +87,10 @@ func New(c Config) *Edge {
 // Serve answers at l until ctx ends; streams are cut then. With no listener it only counts what goes through Inside.
 func (e *Edge) Serve(ctx context.Context, l net.Listener) error {
 	var closing sync.WaitGroup
-	life := loop.NewLife()
-	closing.Go(func() { e.activity.run(life) })
+	life := loop.NewLife() //nolint:contextcheck // what was visited is written down after ctx has ended
+	closing.Go(func() { e.activity.run(ctx, life) })
 	closing.Go(func() { life.Every(lookEvery, nil, func() { e.gateways.closeSilent(ctx) }) })
-	closing.Go(func() { e.visits.watch(life) })
+	closing.Go(func() { e.visits.watch(ctx, life) })
 	err := e.listen(ctx, l)
 	life.End()
 	closing.Wait()

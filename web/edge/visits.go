@@ -79,8 +79,8 @@ func (s *visits) begin(r *http.Request, v *visit) (_ *http.Request, leave func()
 }
 
 // watch ends visits that may not go on, until the life ends.
-func (s *visits) watch(life *loop.Life) {
-	ctx, cancel := life.Context(context.Background())
+func (s *visits) watch(ctx context.Context, life *loop.Life) {
+	ctx, cancel := life.Context(ctx)
 	defer cancel()
 	life.Every(askEvery, nil, func() {
 		if err := s.ask(ctx); err != nil && ctx.Err() == nil {
