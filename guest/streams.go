@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"sandyard/duplex"
 	"sandyard/guest/link"
 	"sandyard/guest/protocol"
 )
@@ -61,9 +62,9 @@ func (g *Guest) route(stream *link.Stream, worker, outside *calls) {
 	_ = stream.SetReadDeadline(time.Time{})
 	switch target[0] {
 	case protocol.TargetGuest:
-		worker.hand(stream)
+		worker.Hand(stream)
 	case protocol.TargetEnvd:
-		outside.hand(stream)
+		outside.Hand(stream)
 	case protocol.TargetPort:
 		g.relay(stream, binary.BigEndian.Uint16(target[1:]))
 	default:
@@ -88,21 +89,14 @@ func dialLoopback(port uint16) (*net.TCPConn, error) {
 
 // calls is an HTTP server and its listener: it serves the streams that are handed to it.
 type calls struct {
+	*duplex.Handover
+
 	server *http.Server
-	addr   net.Addr
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
 }
 
 // serve runs a server as part of work, until stop.
 func serve(work *sync.WaitGroup, handler http.Handler, session *link.Streams) *calls {
-	c := &calls{
-		server: &http.Server{Handler: handler},
-		addr:   session.Addr(),
-		conns:  make(chan net.Conn),
-		closed: make(chan struct{}),
-	}
+	c := &calls{Handover: duplex.NewHandover(session.Addr()), server: &http.Server{Handler: handler}}
 	life := context.WithValue(context.Background(), overKey{}, session.Done())
 	c.server.BaseContext = func(net.Listener) context.Context { return life }
 	work.Go(func() { _ = c.server.Serve(c) })
@@ -111,27 +105,3 @@ func serve(work *sync.WaitGroup, handler http.Handler, session *link.Streams) *c
 
 // stop ends the server with all that it serves.
 func (c *calls) stop() { _ = c.server.Close() }
-
-func (c *calls) hand(conn net.Conn) {
-	select {
-	case c.conns <- conn:
-	case <-c.closed:
-		_ = conn.Close()
-	}
-}
-
-func (c *calls) Accept() (net.Conn, error) {
-	select {
-	case conn := <-c.conns:
-		return conn, nil
-	case <-c.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (c *calls) Close() error {
-	c.once.Do(func() { close(c.closed) })
-	return nil
-}
-
-func (c *calls) Addr() net.Addr { return c.addr }

@@ -35,7 +35,7 @@ type Server struct {
 	log       *slog.Logger
 	transport *http.Transport
 	server    *http.Server
-	web       handover
+	web       *duplex.Handover // of what begins like HTTP
 	conns     sync.WaitGroup
 	mu        sync.Mutex
 	open      map[net.Conn]struct{} // nil once closed
@@ -58,9 +58,9 @@ func New(dial Dial, log *slog.Logger) *Server {
 
 // Serve serves the programs that connect to l until l is closed, and then ends what it serves.
 func (s *Server) Serve(l net.Listener) error {
-	s.web = newHandover(l.Addr())
+	s.web = duplex.NewHandover(l.Addr())
 	var web sync.WaitGroup
-	web.Go(func() { _ = duplex.Serve(s.server, &s.web, http.HandlerFunc(s.serveHTTP)) })
+	web.Go(func() { _ = duplex.Serve(s.server, s.web, http.HandlerFunc(s.serveHTTP)) })
 	err := s.accept(l)
 	s.closeAll()
 	_ = s.server.Close()
@@ -105,7 +105,7 @@ func (s *Server) begin(c *counted) {
 	case first[0] == socksVersion:
 		s.serveSocks(c)
 	default:
-		s.web.give(c)
+		s.web.Hand(c)
 	}
 }
 

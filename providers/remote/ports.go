@@ -12,8 +12,8 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
-	"sync"
 
+	"sandyard/duplex"
 	"sandyard/providers"
 )
 
@@ -34,7 +34,7 @@ type Door struct {
 // connection ends where the backend does not reach the program.
 func (d Door) Dial() net.Conn {
 	ours, theirs := net.Pipe()
-	v := &visit{conn: theirs, gone: make(chan struct{})}
+	visit := duplex.NewHandover(theirs.LocalAddr())
 	proxy := &httputil.ReverseProxy{
 		Rewrite: d.rewrite, Transport: d.Transport, FlushInterval: -1,
 		ModifyResponse: d.check, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
@@ -45,12 +45,18 @@ func (d Door) Dial() net.Conn {
 			_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1.1 always can
 			proxy.ServeHTTP(w, r)
 		}),
-		ConnState:         v.state,
+		// The connection has ended, or became one of a protocol that is not HTTP, whose handler goes on.
+		ConnState: func(_ net.Conn, s http.ConnState) {
+			if s == http.StateClosed || s == http.StateHijacked {
+				_ = visit.Close()
+			}
+		},
 		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		ReadHeaderTimeout: 0, // the connection is the gateway's own
 		MaxHeaderBytes:    maxHeaders,
 	}
-	go func() { _ = srv.Serve(v) }() // until the one connection ends
+	go func() { _ = srv.Serve(visit) }() // until the one connection ends
+	visit.Hand(theirs)
 	return ours
 }
 
@@ -119,37 +125,3 @@ func (f *Files) Listens(ctx context.Context, port uint16) error {
 	}
 	return nil
 }
-
-// visit is the listener of one connection.
-type visit struct {
-	conn  net.Conn
-	taken sync.Once
-	gone  chan struct{}
-	over  sync.Once
-}
-
-func (v *visit) Accept() (net.Conn, error) {
-	var first net.Conn
-	v.taken.Do(func() { first = v.conn })
-	if first != nil {
-		return first, nil
-	}
-	<-v.gone
-	return nil, net.ErrClosed
-}
-
-func (v *visit) Close() error {
-	v.over.Do(func() { close(v.gone) })
-	return nil
-}
-
-func (v *visit) Addr() net.Addr { return v.conn.LocalAddr() }
-
-// state hears that the connection has ended, or became one of a protocol that is not HTTP, whose handler goes on.
-func (v *visit) state(_ net.Conn, s http.ConnState) {
-	if s == http.StateClosed || s == http.StateHijacked {
-		_ = v.Close()
-	}
-}
-
-var _ net.Listener = (*visit)(nil)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"sandyard/duplex"
 	"sandyard/models"
 	"sandyard/web/middleware"
 )
@@ -48,9 +49,7 @@ type Bridge struct {
 	log     *slog.Logger
 
 	server *http.Server
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
+	conns  *duplex.Handover
 	cut    context.CancelFunc
 	open   sync.WaitGroup
 }
@@ -61,7 +60,7 @@ func New(c Config) *Bridge {
 	b := &Bridge{
 		mw: c.Stack, keys: newOpenKeys(c.Store, c.Log), log: c.Log,
 		streams: middleware.NewCrowd("tenant_streams", cmp.Or(c.TenantStreams, middleware.DefaultTenantStreams)),
-		conns:   make(chan net.Conn), closed: make(chan struct{}), cut: cut,
+		conns:   duplex.NewHandover(&net.TCPAddr{}), cut: cut,
 	}
 	b.server = &http.Server{
 		Handler:     http.HandlerFunc(serveCrossed),
@@ -73,7 +72,7 @@ func New(c Config) *Bridge {
 		ErrorLog:          slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
 	}
 	b.server.SetKeepAlivesEnabled(false)
-	b.open.Go(func() { _ = b.server.Serve(listener{b}) }) // it ends with Shutdown
+	b.open.Go(func() { _ = b.server.Serve(b.conns) }) // it ends with Shutdown
 	return b
 }
 
@@ -86,36 +85,12 @@ func (b *Bridge) Shutdown(ctx context.Context) {
 	b.keys.close()
 }
 
-// listener takes its connections from the Bridge.
-type listener struct{ *Bridge }
-
-// Accept implements net.Listener.
-func (b listener) Accept() (net.Conn, error) {
-	select {
-	case c := <-b.conns:
-		return c, nil
-	case <-b.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements net.Listener.
-func (b listener) Close() error {
-	b.once.Do(func() { close(b.closed) })
-	return nil
-}
-
-// Addr implements net.Listener.
-func (b listener) Addr() net.Addr { return &net.TCPAddr{} }
-
 // carry serves a crossed connection to its end.
 func (b *Bridge) carry(c *crossed) {
 	b.open.Add(1)
 	defer b.open.Done()
-	select {
-	case b.conns <- c:
+	if b.conns.Hand(c) {
 		<-c.done
-	case <-b.closed:
 	}
 }
 
