@@ -181,7 +181,9 @@ func TestDialPort(t *testing.T) {
 	go func() {
 		_, _ = s.Run(ctx, providers.Command{Name: "server", Shell: "exec python3 -m http.server --bind 127.0.0.1 38471"})
 	}()
-	hc := &http.Client{Transport: &http.Transport{DialContext: s.DialContext}}
+	hc := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return s.DialPort(ctx, 38471)
+	}}}
 	defer hc.CloseIdleConnections()
 	var body string
 	testenv.Eventually(t, "the server answers", func() bool {

@@ -1,7 +1,6 @@
 package envd
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -41,12 +40,8 @@ func (s *Sandbox) Launch(ctx context.Context, cmd providers.Command) (providers.
 	if cmd.Terminal != nil {
 		launch.Terminal = &protocol.Size{Cols: cmd.Terminal.Cols, Rows: cmd.Terminal.Rows}
 	}
-	body, err := json.Marshal(launch)
-	if err != nil {
-		return providers.Exec{}, err
-	}
 	var info protocol.ExecInfo
-	err = s.execJSON(ctx, http.MethodPost, cmd.Name, "", body, &info)
+	err = s.execCall(ctx, http.MethodPost, cmd.Name, "", launch, &info)
 	if err == nil && cmd.Terminal != nil && !info.Terminal { // a guest of an earlier release
 		err = errors.Join(providers.NotSupported.Errorf("this sandbox does not support terminals; create a new sandbox"), s.Kill(ctx, cmd.Name))
 	}
@@ -62,8 +57,8 @@ func (s *Sandbox) Launch(ctx context.Context, cmd providers.Command) (providers.
 
 // Execs is providers.Background.Execs.
 func (s *Sandbox) Execs(ctx context.Context) ([]providers.Exec, error) {
-	infos, err := s.execInfos(ctx, "?background=1")
-	if err != nil {
+	var infos []protocol.ExecInfo
+	if err := s.call(ctx, http.MethodGet, protocol.ExecsPath+"?background=1", nil, &infos, maxExecList); err != nil {
 		return nil, err
 	}
 	var list []providers.Exec
@@ -79,7 +74,7 @@ func (s *Sandbox) Execs(ctx context.Context) ([]providers.Exec, error) {
 // Exec is providers.Background.Exec.
 func (s *Sandbox) Exec(ctx context.Context, name string, wait time.Duration) (providers.Exec, error) {
 	var info protocol.ExecInfo
-	err := s.execJSON(ctx, http.MethodGet, name, "?"+waitQuery(wait).Encode(), nil, &info)
+	err := s.execCall(ctx, http.MethodGet, name, "?"+waitQuery(wait).Encode(), nil, &info)
 	if err == nil && info.Forgotten && info.Background {
 		return providers.Exec{}, providers.ErrNoExec
 	}
@@ -138,14 +133,14 @@ func (s *Sandbox) Feed(ctx context.Context, name string, in providers.Input) (pr
 		query.Set("fresh", "1")
 	}
 	var fed protocol.Fed
-	err := s.execJSON(ctx, http.MethodPost, name, "/feed?"+query.Encode(), in.Data, &fed)
+	err := s.execCall(ctx, http.MethodPost, name, "/feed?"+query.Encode(), in.Data, &fed)
 	return fedOf(fed), err
 }
 
 // Settle is providers.Background.Settle.
 func (s *Sandbox) Settle(ctx context.Context, name, id string) (providers.Fed, error) {
 	var fed protocol.Fed
-	err := s.execJSON(ctx, http.MethodPost, name, "/settle?"+url.Values{"id": {id}}.Encode(), nil, &fed)
+	err := s.execCall(ctx, http.MethodPost, name, "/settle?"+url.Values{"id": {id}}.Encode(), nil, &fed)
 	return fedOf(fed), err
 }
 
@@ -159,26 +154,15 @@ func fedOf(f protocol.Fed) providers.Fed {
 // Signal is providers.Background.Signal.
 func (s *Sandbox) Signal(ctx context.Context, name, id, signal string) error {
 	query := url.Values{"id": {id}, "signal": {signal}}
-	return s.execJSON(ctx, http.MethodPost, name, "/signal?"+query.Encode(), nil, nil)
+	return s.execCall(ctx, http.MethodPost, name, "/signal?"+query.Encode(), nil, nil)
 }
 
-// execJSON makes a call about one command and decodes its answer.
-func (s *Sandbox) execJSON(ctx context.Context, method, name, rest string, body []byte, into any) error {
+// execCall makes a call about one command and decodes its answer, unless out is nil.
+func (s *Sandbox) execCall(ctx context.Context, method, name, rest string, in, out any) error {
 	if !protocol.ValidName(name) {
 		return providers.ErrNoExec
 	}
-	answer, err := s.do(ctx, method, protocol.ExecsPath+"/"+name+rest, bytes.NewReader(body), nil)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	if into == nil {
-		return nil
-	}
-	if err := json.NewDecoder(io.LimitReader(answer.Body, maxReport)).Decode(into); err != nil {
-		return s.unavailable(err)
-	}
-	return nil
+	return s.call(ctx, method, protocol.ExecsPath+"/"+name+rest, in, out, maxReport)
 }
 
 func waitQuery(wait time.Duration) url.Values {

@@ -18,9 +18,6 @@ import (
 // maxErrorText bounds what is kept of a guest's error message, in bytes.
 const maxErrorText = 1 << 10
 
-// errNoExec is the cause of an answer about a command that the guest does not know.
-var errNoExec = errors.New("no such command in the sandbox")
-
 // classOf translates the guest's reasons.
 func classOf(reason string) (providers.Class, bool) {
 	switch reason {
@@ -103,11 +100,7 @@ func httpError(answer *http.Response) error {
 	if !known {
 		class = classOfStatus(answer.StatusCode)
 	}
-	e := &providers.Error{Class: class, Message: clean(body.Message)}
-	if answer.Header.Get(protocol.ReasonHeader) == protocol.ReasonNoExec {
-		e.Err = errNoExec
-	}
-	return e
+	return &providers.Error{Class: class, Message: clean(body.Message)}
 }
 
 func classOfStatus(status int) providers.Class {

@@ -2,10 +2,9 @@ package envd
 
 import (
 	"context"
-	"encoding/json"
-	"io"
 	"net/http"
 
+	"sandyard/guest/protocol"
 	"sandyard/providers"
 )
 
@@ -14,11 +13,6 @@ const maxGauge = 4 << 10
 
 // Gauge implements providers.Gauge by envd's GET /metrics.
 func (s *Sandbox) Gauge(ctx context.Context) (providers.Gauged, error) {
-	answer, err := s.do(ctx, http.MethodGet, "/metrics", nil, nil)
-	if err != nil {
-		return providers.Gauged{}, err
-	}
-	defer answer.Body.Close()
 	var m struct {
 		CPUs      int     `json:"cpu_count"`
 		CPU       float64 `json:"cpu_used_pct"`
@@ -28,8 +22,8 @@ func (s *Sandbox) Gauge(ctx context.Context) (providers.Gauged, error) {
 		DiskTotal int64   `json:"disk_total"`
 		DiskUsed  int64   `json:"disk_used"`
 	}
-	if err := json.NewDecoder(io.LimitReader(answer.Body, maxGauge)).Decode(&m); err != nil {
-		return providers.Gauged{}, s.unavailable(err)
+	if err := s.call(ctx, http.MethodGet, protocol.MetricsPath, nil, &m, maxGauge); err != nil {
+		return providers.Gauged{}, err
 	}
 	return providers.Gauged{
 		CPUs: max(m.CPUs, 0), CPUPercent: max(m.CPU, 0), MemTotal: max(m.MemTotal, 0), MemUsed: max(m.MemUsed, 0),

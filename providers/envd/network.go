@@ -11,7 +11,7 @@ import (
 
 // SetNetwork makes the guest offer programs a proxy to the outside, or no more. What they ask for comes to AcceptStream.
 func (s *Sandbox) SetNetwork(ctx context.Context, on bool) error {
-	return tell(ctx, s, http.MethodPut, protocol.NetworkPath, protocol.Network{On: on})
+	return s.call(ctx, http.MethodPut, protocol.NetworkPath, protocol.Network{On: on}, nil, 0)
 }
 
 // AcceptStream returns the next stream that the guest opens, to ask for a connection over it (package tunnel).

@@ -18,14 +18,9 @@ var _ providers.Processes = (*Sandbox)(nil)
 
 // Processes is providers.Processes.Processes.
 func (s *Sandbox) Processes(ctx context.Context) (providers.ProcessList, error) {
-	answer, err := s.do(ctx, http.MethodGet, protocol.ProcessesPath, nil, nil)
-	if err != nil {
-		return providers.ProcessList{}, orEarlier(err)
-	}
-	defer answer.Body.Close()
 	var told protocol.ProcessList
-	if err := s.decode(answer.Body, &told); err != nil {
-		return providers.ProcessList{}, err
+	if err := s.tool(ctx, http.MethodGet, protocol.ProcessesPath, nil, &told); err != nil {
+		return providers.ProcessList{}, orEarlier(err)
 	}
 	list := providers.ProcessList{Processes: []providers.Process{}, Total: max(told.Total, len(told.Processes))}
 	for _, p := range told.Processes[:min(len(told.Processes), maxProcesses)] {
@@ -46,11 +41,7 @@ func (s *Sandbox) Processes(ctx context.Context) (providers.ProcessList, error) 
 func (s *Sandbox) SignalProcess(ctx context.Context, signal providers.ProcessSignal) error {
 	query := url.Values{"id": {signal.ID}, "signal": {signal.Signal}, "start": {strconv.FormatInt(signal.Start, 10)}}
 	target := protocol.ProcessesPath + "/" + strconv.Itoa(signal.Pid) + "/signal?" + query.Encode()
-	answer, err := s.do(ctx, http.MethodPost, target, nil, nil)
-	if err != nil {
-		return orEarlier(err)
-	}
-	return answer.Body.Close()
+	return orEarlier(s.call(ctx, http.MethodPost, target, nil, nil, 0))
 }
 
 // orEarlier is the error of a call that a guest of an earlier release does not know.

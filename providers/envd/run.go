@@ -1,7 +1,6 @@
 package envd
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -87,45 +86,28 @@ func (s *Sandbox) kill(ctx context.Context, name, reason string) error {
 	ctx, cancel := context.WithTimeout(ctx, killPatience)
 	defer cancel()
 	query := url.Values{"grace_ms": {strconv.FormatInt(killGrace.Milliseconds(), 10)}, "reason": {reason}}
-	return s.execCall(ctx, http.MethodPost, name, "/kill?"+query.Encode(), nil)
+	return s.tellExec(ctx, http.MethodPost, name, "/kill?"+query.Encode(), nil)
 }
 
 // Forget is providers.Commands.Forget. A command that is still running is providers.Busy.
 func (s *Sandbox) Forget(ctx context.Context, name string) error {
-	return s.execCall(ctx, http.MethodDelete, name, "", nil)
+	return s.tellExec(ctx, http.MethodDelete, name, "", nil)
 }
 
 // ExecInfos lists the named commands that the guest knows, running and finished.
 func (s *Sandbox) ExecInfos(ctx context.Context) ([]protocol.ExecInfo, error) {
-	return s.execInfos(ctx, "")
-}
-
-func (s *Sandbox) execInfos(ctx context.Context, query string) ([]protocol.ExecInfo, error) {
-	answer, err := s.do(ctx, http.MethodGet, protocol.ExecsPath+query, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer answer.Body.Close()
 	var list []protocol.ExecInfo
-	if err := json.NewDecoder(io.LimitReader(answer.Body, maxExecList)).Decode(&list); err != nil {
-		return nil, s.unavailable(err)
-	}
-	return list, nil
+	err := s.call(ctx, http.MethodGet, protocol.ExecsPath, nil, &list, maxExecList)
+	return list, err
 }
 
-// execCall makes a call about one command; that the guest does not know it is a success.
-func (s *Sandbox) execCall(ctx context.Context, method, name, rest string, body io.Reader) error {
-	if !protocol.ValidName(name) {
+// tellExec makes a call about one command that answers nothing; that the guest does not know it is a success.
+func (s *Sandbox) tellExec(ctx context.Context, method, name, rest string, in []byte) error {
+	err := s.execCall(ctx, method, name, rest, in, nil)
+	if errors.Is(err, providers.ErrNoExec) {
 		return nil
 	}
-	answer, err := s.do(ctx, method, protocol.ExecsPath+"/"+name+rest, body, nil)
-	if errors.Is(err, errNoExec) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return answer.Body.Close()
+	return err
 }
 
 // run is one Run under way.
@@ -224,7 +206,7 @@ func (r *run) watch(ctx context.Context, left time.Duration) {
 
 // feed sends the whole input; of a command that we attached to the guest skips what it has.
 func (r *run) feed(ctx context.Context) {
-	err := r.sandbox.execCall(ctx, http.MethodPost, r.cmd.Name, "/stdin?offset=0&eof=1", bytes.NewReader(r.cmd.Stdin))
+	err := r.sandbox.tellExec(ctx, http.MethodPost, r.cmd.Name, "/stdin?offset=0&eof=1", r.cmd.Stdin)
 	if err != nil {
 		r.cancel(err)
 	}

@@ -5,15 +5,16 @@
 package envd
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
@@ -118,11 +119,7 @@ func (s *Sandbox) HTTP() (client *http.Client, baseURL string) { return s.http, 
 
 // Ping says whether the guest answers. It waits for as long as ctx allows.
 func (s *Sandbox) Ping(ctx context.Context) error {
-	answer, err := s.do(ctx, http.MethodGet, protocol.HealthPath, nil, nil)
-	if err != nil {
-		return err
-	}
-	return answer.Body.Close()
+	return s.call(ctx, http.MethodGet, protocol.HealthPath, nil, nil, 0)
 }
 
 // HeardSince says whether the guest has sent anything at all after t. Over plain HTTP that is not known.
@@ -171,19 +168,6 @@ func (s *Sandbox) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
 	return conn, nil
 }
 
-// DialContext is DialPort as http.Transport wants it: of the address only the port counts.
-func (s *Sandbox) DialContext(ctx context.Context, _, addr string) (net.Conn, error) {
-	_, text, err := net.SplitHostPort(addr)
-	if err != nil {
-		return nil, providers.Invalid.Errorf("address '%s': %w", addr, err)
-	}
-	port, err := strconv.ParseUint(text, 10, 16)
-	if err != nil {
-		return nil, providers.Invalid.Errorf("port '%s': %w", text, err)
-	}
-	return s.DialPort(ctx, uint16(port))
-}
-
 // open opens a stream to a target.
 func (s *Sandbox) open(target byte, port uint16) (net.Conn, error) {
 	stream, err := s.session.Open()
@@ -204,6 +188,39 @@ func (s *Sandbox) unavailable(err error) error {
 	default:
 		return providers.Unavailable.Errorf("the sandbox does not answer: %w", err)
 	}
+}
+
+// call makes a call and reads its answer, JSON of at most limit bytes, into out; nil = the answer says nothing. One that
+// cannot be read counts as none.
+func (s *Sandbox) call(ctx context.Context, method, target string, in, out any, limit int64) error {
+	answer, err := s.send(ctx, method, target, in)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if out == nil {
+		return nil
+	}
+	if err := json.NewDecoder(io.LimitReader(answer.Body, limit)).Decode(out); err != nil {
+		return s.unavailable(err)
+	}
+	return nil
+}
+
+// send makes a call whose request is in: bytes as they are, anything else as JSON, nothing where it is nil. The caller
+// closes the body of the answer.
+func (s *Sandbox) send(ctx context.Context, method, target string, in any) (*http.Response, error) {
+	raw, ok := in.([]byte)
+	if in == nil || ok {
+		return s.do(ctx, method, target, bytes.NewReader(raw), nil)
+	}
+	text, err := json.Marshal(in)
+	if err != nil {
+		return nil, fmt.Errorf("write the request: %w", err)
+	}
+	return s.do(ctx, method, target, bytes.NewReader(text), func(r *http.Request) {
+		r.Header.Set("Content-Type", "application/json")
+	})
 }
 
 // do makes one plain HTTP call; an answer other than 2xx is an error. The caller closes the body.

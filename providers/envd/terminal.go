@@ -49,5 +49,5 @@ func (t tail) Read(p []byte) (int, error) {
 // Resize is providers.Terminals.Resize.
 func (s *Sandbox) Resize(ctx context.Context, name string, size providers.TerminalSize) error {
 	query := url.Values{"cols": {strconv.Itoa(int(size.Cols))}, "rows": {strconv.Itoa(int(size.Rows))}}
-	return s.execJSON(ctx, http.MethodPost, name, "/resize?"+query.Encode(), nil, nil)
+	return s.execCall(ctx, http.MethodPost, name, "/resize?"+query.Encode(), nil, nil)
 }

@@ -36,7 +36,7 @@ func (s *Sandbox) Edit(ctx context.Context, e providers.Edit) (providers.Edited,
 		in.Edits = append(in.Edits, protocol.Edit(r))
 	}
 	var out protocol.EditReply
-	if err := s.tool(ctx, protocol.EditPath, in, &out); err != nil {
+	if err := s.tool(ctx, http.MethodPost, protocol.EditPath, in, &out); err != nil {
 		return providers.Edited{}, err
 	}
 	if len(out.Replaced) != len(e.Edits) || slices.ContainsFunc(out.Replaced, func(n int) bool { return n < 0 }) {
@@ -51,7 +51,7 @@ func (s *Sandbox) Glob(ctx context.Context, g providers.Glob) (providers.Globbed
 		return providers.Globbed{}, err
 	}
 	var out protocol.GlobReply
-	if err := s.tool(ctx, protocol.GlobPath, protocol.GlobRequest(g), &out); err != nil {
+	if err := s.tool(ctx, http.MethodPost, protocol.GlobPath, protocol.GlobRequest(g), &out); err != nil {
 		return providers.Globbed{}, err
 	}
 	if len(out.Entries) > g.Limit {
@@ -70,7 +70,7 @@ func (s *Sandbox) Grep(ctx context.Context, g providers.Grep) (providers.Grepped
 		return providers.Grepped{}, err
 	}
 	var out protocol.GrepReply
-	if err := s.tool(ctx, protocol.GrepPath, protocol.GrepRequest(g), &out); err != nil {
+	if err := s.tool(ctx, http.MethodPost, protocol.GrepPath, protocol.GrepRequest(g), &out); err != nil {
 		return providers.Grepped{}, err
 	}
 	if len(out.Matches) > g.Limit {
@@ -91,28 +91,9 @@ func (s *Sandbox) Grep(ctx context.Context, g providers.Grep) (providers.Grepped
 	return found, nil
 }
 
-// tell makes a call whose request is JSON and whose answer has no body.
-func tell(ctx context.Context, s *Sandbox, method, path string, in any) error {
-	body, err := json.Marshal(in)
-	if err != nil {
-		return fmt.Errorf("write the request: %w", err)
-	}
-	answer, err := s.do(ctx, method, path, bytes.NewReader(body), nil)
-	if err != nil {
-		return err
-	}
-	return answer.Body.Close()
-}
-
-// tool makes a call whose request and answer are JSON.
-func (s *Sandbox) tool(ctx context.Context, path string, in, out any) error {
-	body, err := json.Marshal(in)
-	if err != nil {
-		return fmt.Errorf("write the request: %w", err)
-	}
-	answer, err := s.do(ctx, http.MethodPost, path, bytes.NewReader(body), func(r *http.Request) {
-		r.Header.Set("Content-Type", "application/json")
-	})
+// tool makes a call whose answer is JSON for users: one that is too large or cannot be read is told apart from none.
+func (s *Sandbox) tool(ctx context.Context, method, path string, in, out any) error {
+	answer, err := s.send(ctx, method, path, in)
 	if err != nil {
 		return err
 	}
@@ -222,13 +203,7 @@ func (s *Sandbox) ReadFiles(ctx context.Context, paths []string, limit int64) ([
 	for _, path := range paths {
 		wish.Paths = append(wish.Paths, url.QueryEscape(path))
 	}
-	in, err := json.Marshal(wish)
-	if err != nil {
-		return nil, fmt.Errorf("write the request: %w", err)
-	}
-	answer, err := s.do(ctx, http.MethodPost, protocol.ReadManyPath, bytes.NewReader(in), func(r *http.Request) {
-		r.Header.Set("Content-Type", "application/json")
-	})
+	answer, err := s.send(ctx, http.MethodPost, protocol.ReadManyPath, wish)
 	if err != nil {
 		return nil, err
 	}
