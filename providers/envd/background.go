@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -42,9 +41,6 @@ func (s *Sandbox) Launch(ctx context.Context, cmd providers.Command) (providers.
 	}
 	var info protocol.ExecInfo
 	err = s.execCall(ctx, http.MethodPost, cmd.Name, "", launch, &info)
-	if err == nil && cmd.Terminal != nil && !info.Terminal { // a guest of an earlier release
-		err = errors.Join(providers.NotSupported.Errorf("this sandbox does not support terminals; create a new sandbox"), s.Kill(ctx, cmd.Name))
-	}
 	if err != nil || len(cmd.Stdin) == 0 {
 		return execOf(cmd.Name, info), err
 	}

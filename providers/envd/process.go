@@ -2,7 +2,6 @@ package envd
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -20,7 +19,7 @@ var _ providers.Processes = (*Sandbox)(nil)
 func (s *Sandbox) Processes(ctx context.Context) (providers.ProcessList, error) {
 	var told protocol.ProcessList
 	if err := s.tool(ctx, http.MethodGet, protocol.ProcessesPath, nil, &told); err != nil {
-		return providers.ProcessList{}, orEarlier(err)
+		return providers.ProcessList{}, err
 	}
 	list := providers.ProcessList{Processes: []providers.Process{}, Total: max(told.Total, len(told.Processes))}
 	for _, p := range told.Processes[:min(len(told.Processes), maxProcesses)] {
@@ -41,13 +40,5 @@ func (s *Sandbox) Processes(ctx context.Context) (providers.ProcessList, error) 
 func (s *Sandbox) SignalProcess(ctx context.Context, signal providers.ProcessSignal) error {
 	query := url.Values{"id": {signal.ID}, "signal": {signal.Signal}, "start": {strconv.FormatInt(signal.Start, 10)}}
 	target := protocol.ProcessesPath + "/" + strconv.Itoa(signal.Pid) + "/signal?" + query.Encode()
-	return orEarlier(s.call(ctx, http.MethodPost, target, nil, nil, 0))
-}
-
-// orEarlier is the error of a call that a guest of an earlier release does not know.
-func orEarlier(err error) error {
-	if errors.Is(err, providers.ErrFileNotFound) {
-		return providers.NotSupported.Errorf("this sandbox does not list processes; create a new sandbox")
-	}
-	return err
+	return s.call(ctx, http.MethodPost, target, nil, nil, 0)
 }
