@@ -33,7 +33,7 @@ func (s *Sandbox) Launch(ctx context.Context, cmd providers.Command) (providers.
 	}
 	config := req.Msg.GetProcess()
 	launch := protocol.Launch{
-		Shell: cmd.Shell, Argv: cmd.Argv, Env: config.GetEnvs(), Dir: config.GetCwd(), Report: cmd.Report, Anew: cmd.Anew, Merge: cmd.Merge,
+		Shell: cmd.Shell, Argv: cmd.Argv, Env: cmd.Env, Dir: config.GetCwd(), Report: cmd.Report, Anew: cmd.Anew, Merge: cmd.Merge,
 		Stdin: cmd.StdinOpen || len(cmd.Stdin) > 0, MaxOutput: maxOutput(cmd), TimeoutMs: cmd.Timeout.Milliseconds(),
 	}
 	if cmd.Terminal != nil {

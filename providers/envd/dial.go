@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"sandyard/guest/protocol"
-	"sandyard/providers"
 )
 
 // outsiders is the access token that the guest was told over this link.
@@ -19,9 +18,6 @@ type outsiders struct {
 // token. The guest is told the token before the first stream is opened, and remembers it when this link has ended; an
 // empty one leaves it with what it has. What is sent over the stream cannot reach the calls of a worker.
 func (s *Sandbox) DialGuest(ctx context.Context, token string) (net.Conn, error) {
-	if s.session == nil {
-		return nil, providers.NotSupported.Errorf("streams to the guest lead only through an attached one")
-	}
 	if err := s.outside.demand(ctx, token, s.Init); err != nil {
 		return nil, err
 	}

@@ -135,7 +135,7 @@ func FuzzAnswers(f *testing.F) {
 			return // net/http makes no answer of that
 		}
 		hc := &http.Client{Transport: answer{status, kind, reason, report, body, endless}}
-		s := envd.New(hc, "http://guest", envd.Options{})
+		s := envd.New(hc, "http://guest")
 		checkCalls(t, s)
 		checkBackground(t, s)
 		checkTools(t, s)

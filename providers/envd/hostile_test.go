@@ -52,7 +52,7 @@ func hostile(t *testing.T, other http.HandlerFunc, start func(context.Context, *
 	}
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	return envd.New(server.Client(), server.URL, envd.Options{})
+	return envd.New(server.Client(), server.URL)
 }
 
 func event(data []byte) *process.StartResponse {

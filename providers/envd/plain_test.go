@@ -16,7 +16,6 @@ import (
 	"sandyard/dev/testenv"
 	"sandyard/guest/envdpb/process"
 	"sandyard/guest/envdpb/process/processconnect"
-	"sandyard/providers"
 	"sandyard/providers/envd"
 
 	"connectrpc.com/connect"
@@ -374,19 +373,6 @@ func TestPlainFiles(t *testing.T) {
 		if fmt.Sprint(answer.StatusCode) != status || !strings.Contains(string(text), message) {
 			t.Errorf("%s: got %d %s", target, answer.StatusCode, text)
 		}
-	}
-}
-
-func TestNewSpeaksOverPlainHTTP(t *testing.T) {
-	t.Parallel()
-	hc, base := newEngine(t).sandbox(envd.Options{}).HTTP()
-	s := envd.New(hc, base, envd.Options{Env: map[string]string{"A": "b"}})
-	if r := run(t, s, providers.Command{Name: "x", Shell: "echo $A"}); string(r.Stdout) != "b\n" {
-		t.Errorf("got %+v", r)
-	}
-	_, err := s.DialPort(patient(t), 80)
-	if class(t, err) != providers.NotSupported {
-		t.Errorf("got %v", err)
 	}
 }
 

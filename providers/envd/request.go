@@ -2,7 +2,6 @@ package envd
 
 import (
 	"cmp"
-	"maps"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -19,16 +18,11 @@ const DefaultMaxOutput = 1 << 20
 
 // startRequest turns a command into envd's request, or says what is wrong with it.
 func (s *Sandbox) startRequest(cmd providers.Command) (*connect.Request[process.StartRequest], error) {
-	env := maps.Clone(s.o.Env)
-	if env == nil {
-		env = map[string]string{}
-	}
-	maps.Copy(env, cmd.Env)
-	if err := checkCommand(cmd, env, s.o.User); err != nil {
+	if err := checkCommand(cmd, s.o.User); err != nil {
 		return nil, err
 	}
 	stdin := len(cmd.Stdin) > 0
-	config := &process.ProcessConfig{Envs: env}
+	config := &process.ProcessConfig{Envs: cmd.Env}
 	if dir := cmp.Or(cmd.Dir, s.o.WorkDir); dir != "" {
 		config.Cwd = &dir
 	}
@@ -54,7 +48,7 @@ func maxOutput(cmd providers.Command) int64 {
 	return cmd.MaxOutput
 }
 
-func checkCommand(cmd providers.Command, env map[string]string, user string) error {
+func checkCommand(cmd providers.Command, user string) error {
 	switch {
 	case !protocol.ValidName(cmd.Name):
 		return providers.Invalid.Errorf("the command's name %q is not valid", cmd.Name)
@@ -68,7 +62,7 @@ func checkCommand(cmd providers.Command, env map[string]string, user string) err
 			return providers.Invalid.Errorf("the command holds a NUL byte or is not UTF-8")
 		}
 	}
-	for k, v := range env {
+	for k, v := range cmd.Env {
 		if k == "" || strings.Contains(k, "=") || !plain(k) || !plain(v) {
 			return providers.Invalid.Errorf("the environment variable %q is not valid", k)
 		}

@@ -94,13 +94,6 @@ func (s *Sandbox) Forget(ctx context.Context, name string) error {
 	return s.tellExec(ctx, http.MethodDelete, name, "", nil)
 }
 
-// ExecInfos lists the named commands that the guest knows, running and finished.
-func (s *Sandbox) ExecInfos(ctx context.Context) ([]protocol.ExecInfo, error) {
-	var list []protocol.ExecInfo
-	err := s.call(ctx, http.MethodGet, protocol.ExecsPath, nil, &list, maxExecList)
-	return list, err
-}
-
 // tellExec makes a call about one command that answers nothing; that the guest does not know it is a success.
 func (s *Sandbox) tellExec(ctx context.Context, method, name, rest string, in []byte) error {
 	err := s.execCall(ctx, method, name, rest, in, nil)

@@ -28,7 +28,8 @@ func run(t *testing.T, s *envd.Sandbox, cmd providers.Command) providers.Result 
 
 func TestRunReportsHowTheCommandEnded(t *testing.T) {
 	t.Parallel()
-	s := newEngine(t).sandbox(envd.Options{Env: map[string]string{"A": "from the sandbox", "B": "x"}})
+	s := newEngine(t).sandbox(envd.Options{})
+	must(t, s.Init(patient(t), envd.Init{EnvVars: map[string]string{"A": "from the sandbox", "B": "x"}}))
 	for _, c := range []struct {
 		name           string
 		cmd            providers.Command

@@ -1,5 +1,5 @@
 // Package envd is the worker's view of a sandbox that runs Sandyard's guest: providers.Sandbox over envd's protocol
-// with named commands. It reaches the guest over a raw byte stream (Attach) or over plain HTTP (New).
+// with named commands. It reaches the guest over a raw byte stream.
 //
 // The guest runs next to hostile code and may itself be hostile: everything it says is bounded here again.
 package envd
@@ -36,11 +36,10 @@ const (
 
 // Options says how a sandbox is used.
 type Options struct {
-	Env     map[string]string // for every command
-	WorkDir string            // where commands start; empty = the guest's own
-	User    string            // the name of the sandbox's user, for commands that ask for it by name
-	Linger  time.Duration     // how long a closed stream waits for the guest to close it, too; 0 = link.Linger
-	Log     *slog.Logger      // nil logs nothing
+	WorkDir string        // where commands start; empty = the guest's own
+	User    string        // the name of the sandbox's user, for commands that ask for it by name
+	Linger  time.Duration // how long a closed stream waits for the guest to close it, too; 0 = link.Linger
+	Log     *slog.Logger  // nil logs nothing
 }
 
 // Sandbox is one sandbox. It implements providers.Sandbox.
@@ -51,7 +50,7 @@ type Sandbox struct {
 	process processconnect.ProcessClient
 	files   filesystemconnect.FilesystemClient
 
-	conn    *link.Conn // nil over plain HTTP, like session
+	conn    *link.Conn
 	session *link.Streams
 	outside outsiders
 	done    chan struct{}
@@ -94,13 +93,6 @@ func (s *Sandbox) transport() *http.Transport {
 // noRedirect makes a redirect an answer like any other: a guest has nowhere to send us.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// New uses a guest that serves plain HTTP at baseURL.
-func New(hc *http.Client, baseURL string, o Options) *Sandbox {
-	s := &Sandbox{o: o, done: make(chan struct{})}
-	s.connect(hc, baseURL)
-	return s
-}
-
 func (s *Sandbox) connect(hc *http.Client, baseURL string) {
 	if s.o.Log == nil {
 		s.o.Log = slog.New(slog.DiscardHandler)
@@ -114,16 +106,13 @@ func (s *Sandbox) connect(hc *http.Client, baseURL string) {
 	s.files = filesystemconnect.NewFilesystemClient(hc, baseURL, options...)
 }
 
-// HTTP returns what speaks envd's protocol with the guest: a client, and the URL that all requests must begin with.
-func (s *Sandbox) HTTP() (client *http.Client, baseURL string) { return s.http, s.base }
-
 // Ping says whether the guest answers. It waits for as long as ctx allows.
 func (s *Sandbox) Ping(ctx context.Context) error {
 	return s.call(ctx, http.MethodGet, protocol.HealthPath, nil, nil, 0)
 }
 
-// HeardSince says whether the guest has sent anything at all after t. Over plain HTTP that is not known.
-func (s *Sandbox) HeardSince(t time.Time) bool { return s.conn != nil && s.conn.Heard().After(t) }
+// HeardSince says whether the guest has sent anything at all after t.
+func (s *Sandbox) HeardSince(t time.Time) bool { return s.conn.Heard().After(t) }
 
 // Done is closed when the link is dead: closed, cut, torn or taken over by another worker.
 func (s *Sandbox) Done() <-chan struct{} { return s.done }
@@ -131,9 +120,6 @@ func (s *Sandbox) Done() <-chan struct{} { return s.done }
 // Close lets the sandbox go. Its commands go on.
 func (s *Sandbox) Close() error {
 	s.end()
-	if s.session == nil {
-		return nil
-	}
 	return s.session.Close()
 }
 
@@ -146,9 +132,6 @@ func (s *Sandbox) end() {
 
 // DialPort connects to a TCP port on the sandbox's loopback. A port that nobody listens on is providers.Invalid.
 func (s *Sandbox) DialPort(ctx context.Context, port uint16) (net.Conn, error) {
-	if s.session == nil {
-		return nil, providers.NotSupported.Errorf("ports are reached only through an attached guest")
-	}
 	conn, err := s.open(protocol.TargetPort, port)
 	if err != nil {
 		return nil, s.unavailable(err)
