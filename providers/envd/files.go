@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"sandyard/guest/envdpb/filesystem"
 	"sandyard/guest/protocol"
@@ -54,11 +53,22 @@ func filesURL(path string) string {
 
 // WriteFile is providers.Files.WriteFile.
 func (s *Sandbox) WriteFile(ctx context.Context, path string, data []byte, mode uint32) (providers.FileInfo, error) {
+	size := int64(len(data))
+	return s.save(ctx, path, bytes.NewReader(data), size, mode, func() int64 { return size })
+}
+
+// save makes a file of body, which has size bytes; negative = nobody knows. The guest must have taken as many as sent
+// says in the end.
+func (s *Sandbox) save(ctx context.Context, path string, body io.Reader, size int64, mode uint32, sent func() int64,
+) (providers.FileInfo, error) {
 	if path == "" {
 		return providers.FileInfo{}, providers.InvalidPath.Errorf("the path is empty")
 	}
-	answer, err := s.do(ctx, http.MethodPost, filesURL(path), bytes.NewReader(data), func(r *http.Request) {
+	answer, err := s.do(ctx, http.MethodPost, filesURL(path), body, func(r *http.Request) {
 		r.Header.Set("Content-Type", "application/octet-stream")
+		if r.ContentLength = size; size == 0 {
+			r.Body = http.NoBody
+		}
 		if mode != 0 {
 			r.Header.Set(protocol.ModeHeader, strconv.FormatUint(uint64(mode), 8))
 		}
@@ -69,17 +79,10 @@ func (s *Sandbox) WriteFile(ctx context.Context, path string, data []byte, mode 
 	defer answer.Body.Close()
 	var written []protocol.FileEntry
 	err = json.NewDecoder(io.LimitReader(answer.Body, maxFileReply)).Decode(&written)
-	if err != nil || len(written) != 1 || written[0].Size != int64(len(data)) {
-		return providers.FileInfo{}, providers.Internal.Errorf("the sandbox did not confirm all %d bytes of '%s': %w", len(data), path, err)
+	if err != nil || len(written) != 1 || written[0].Size != sent() {
+		return providers.FileInfo{}, providers.Internal.Errorf("the sandbox did not confirm all %d bytes of '%s': %w", sent(), path, err)
 	}
-	return uploaded(written[0]), nil
-}
-
-func uploaded(e protocol.FileEntry) providers.FileInfo {
-	return providers.FileInfo{
-		Name: storable(e.Name), Path: storable(e.Path), Type: "file", Size: e.Size, Mode: providers.Octal(e.Mode),
-		Owner: storable(e.Owner), Group: storable(e.Group), ModifiedAt: providers.Possible(time.UnixMilli(e.ModifiedMs)),
-	}
+	return described(written[0]), nil
 }
 
 // Stat is providers.Files.Stat. Of a symbolic link it describes the link.

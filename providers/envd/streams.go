@@ -66,29 +66,12 @@ func streamOf(answer *http.Response) (providers.FileStream, error) {
 
 // SaveFile is providers.Streams.SaveFile.
 func (s *Sandbox) SaveFile(ctx context.Context, path string, r io.Reader, size int64, mode uint32) (providers.FileInfo, error) {
-	if path == "" {
-		return providers.FileInfo{}, providers.InvalidPath.Errorf("the path is empty")
-	}
 	body := upload.New(r, size)
-	answer, err := s.do(ctx, http.MethodPost, filesURL(path), body, func(req *http.Request) {
-		req.Header.Set("Content-Type", "application/octet-stream")
-		if req.ContentLength = size; size == 0 {
-			req.Body = http.NoBody
-		}
-		if mode != 0 {
-			req.Header.Set(protocol.ModeHeader, strconv.FormatUint(uint64(mode), 8))
-		}
-	})
+	saved, err := s.save(ctx, path, body, size, mode, body.Sent)
 	if err != nil {
 		return providers.FileInfo{}, explain(body, err)
 	}
-	defer answer.Body.Close()
-	var written []protocol.FileEntry
-	err = json.NewDecoder(io.LimitReader(answer.Body, maxFileReply)).Decode(&written)
-	if err != nil || len(written) != 1 || written[0].Size != body.Sent() {
-		return providers.FileInfo{}, providers.Internal.Errorf("the sandbox did not confirm all bytes of '%s': %w", path, err)
-	}
-	return uploaded(written[0]), nil
+	return saved, nil
 }
 
 // OpenTree is providers.Streams.OpenTree.
