@@ -19,55 +19,33 @@ import (
 const maxErrorText = 1 << 10
 
 // classOf translates the guest's reasons.
-func classOf(reason string) (providers.Class, bool) {
-	switch reason {
-	case protocol.ReasonFileNotFound:
-		return providers.FileNotFound, true
-	case protocol.ReasonNotAFile:
-		return providers.NotAFile, true
-	case protocol.ReasonNotADir:
-		return providers.NotADir, true
-	case protocol.ReasonExists:
-		return providers.FileExists, true
-	case protocol.ReasonDenied:
-		return providers.FileDenied, true
-	case protocol.ReasonInvalidPath:
-		return providers.InvalidPath, true
-	case protocol.ReasonNoSpace:
-		return providers.NoSpace, true
-	case protocol.ReasonTooLarge:
-		return providers.TooLarge, true
-	case protocol.ReasonArchive:
-		return providers.BadArchive, true
-	case protocol.ReasonNoCommand:
-		return providers.NoCommand, true
-	case protocol.ReasonNoDir:
-		return providers.NoDir, true
-	case protocol.ReasonNoUser:
-		return providers.NoUser, true
-	case protocol.ReasonInvalid, protocol.ReasonNoAccess:
-		return providers.Invalid, true
-	case protocol.ReasonNoExec:
-		return providers.NoExec, true
-	case protocol.ReasonNoProcess:
-		return providers.NoProcess, true
-	case protocol.ReasonEnded:
-		return providers.ExecEnded, true
-	case protocol.ReasonTooMany:
-		return providers.TooManyExecs, true
-	case protocol.ReasonBusy:
-		return providers.Busy, true
-	case protocol.ReasonUnsupported:
-		return providers.NotSupported, true
-	case protocol.ReasonNoMatch:
-		return providers.NoMatch, true
-	case protocol.ReasonAmbiguous:
-		return providers.Ambiguous, true
-	case protocol.ReasonInternal:
-		return providers.Internal, true
-	default:
-		return "", false
-	}
+func classOf(reason string) (class providers.Class, known bool) {
+	class, known = map[string]providers.Class{
+		protocol.ReasonFileNotFound: providers.FileNotFound,
+		protocol.ReasonNotAFile:     providers.NotAFile,
+		protocol.ReasonNotADir:      providers.NotADir,
+		protocol.ReasonExists:       providers.FileExists,
+		protocol.ReasonDenied:       providers.FileDenied,
+		protocol.ReasonInvalidPath:  providers.InvalidPath,
+		protocol.ReasonNoSpace:      providers.NoSpace,
+		protocol.ReasonTooLarge:     providers.TooLarge,
+		protocol.ReasonArchive:      providers.BadArchive,
+		protocol.ReasonNoCommand:    providers.NoCommand,
+		protocol.ReasonNoDir:        providers.NoDir,
+		protocol.ReasonNoUser:       providers.NoUser,
+		protocol.ReasonInvalid:      providers.Invalid,
+		protocol.ReasonNoAccess:     providers.Invalid,
+		protocol.ReasonNoExec:       providers.NoExec,
+		protocol.ReasonNoProcess:    providers.NoProcess,
+		protocol.ReasonEnded:        providers.ExecEnded,
+		protocol.ReasonTooMany:      providers.TooManyExecs,
+		protocol.ReasonBusy:         providers.Busy,
+		protocol.ReasonUnsupported:  providers.NotSupported,
+		protocol.ReasonNoMatch:      providers.NoMatch,
+		protocol.ReasonAmbiguous:    providers.Ambiguous,
+		protocol.ReasonInternal:     providers.Internal,
+	}[reason]
+	return class, known
 }
 
 // callError translates the error of a Connect call.
