@@ -21,11 +21,7 @@ var _ guestconn.Backend[resource] = backend{}
 
 // Open implements providers.Provider.
 func (p *Provider) Open(ctx context.Context, id string) (providers.Sandbox, error) {
-	s, err := p.guests.Open(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return p.guests.Open(ctx, id)
 }
 
 // Change implements guestconn.Backend.
@@ -40,11 +36,7 @@ func (b backend) Inspect(ctx context.Context, id string) (resource, error) {
 
 // Attach implements guestconn.Backend.
 func (b backend) Attach(ctx context.Context, r resource) (guestconn.Stream, error) {
-	raw, err := b.p.attach(ctx, r.ref)
-	if err != nil {
-		return nil, err
-	}
-	return raw, nil
+	return b.p.attach(ctx, r.ref)
 }
 
 // Settle implements guestconn.Backend: the engine knows of an end at once.
@@ -60,7 +52,7 @@ func (b backend) End(ctx context.Context, r resource) error {
 	return nil
 }
 
-func (p *Provider) attach(ctx context.Context, ref string) (*stream, error) {
+func (p *Provider) attach(ctx context.Context, ref string) (guestconn.Stream, error) {
 	attached, err := p.api.ContainerAttach(ctx, ref, container.AttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
 		return nil, engineerr.Translate(err, "attach to the container")

@@ -12,6 +12,7 @@ import (
 	"sandyard/providers"
 	"sandyard/providers/confine"
 	"sandyard/providers/docker/engineerr"
+	"sandyard/providers/guestconn"
 )
 
 const (
@@ -33,7 +34,9 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.I
 	if err != nil {
 		return providers.Instance{}, err
 	}
-	return p.detached(ctx, unlock, func(own context.Context) (providers.Instance, error) {
+	late := func(err error) error { return engineerr.Translate(err, "wait for the new sandbox") }
+	work := func(own context.Context) (providers.Instance, error) {
+		defer unlock()
 		defer p.pool.Begin()()
 		if made, ok := p.members.fromPool(own, spec); ok {
 			return made, nil
@@ -45,30 +48,8 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.I
 		}
 		defer func() { <-p.starts }()
 		return p.create(own, spec)
-	})
-}
-
-type created struct {
-	instance providers.Instance
-	err      error
-}
-
-// detached waits for work no longer than for ctx; work goes on without, and release follows it.
-func (p *Provider) detached(ctx context.Context, release func(), work func(context.Context) (providers.Instance, error)) (providers.Instance, error) {
-	done := make(chan created, 1)
-	p.work.Go(func() {
-		defer release()
-		own, stop := p.life.Own(ctx, createTimeout)
-		defer stop()
-		instance, err := work(own)
-		done <- created{instance, err}
-	})
-	select {
-	case c := <-done:
-		return c.instance, c.err
-	case <-ctx.Done():
-		return providers.Instance{}, engineerr.Translate(ctx.Err(), "wait for the new sandbox")
 	}
+	return guestconn.Detached(ctx, p.life, &p.work, createTimeout, late, work)
 }
 
 // create makes the container, or takes the one that already has its name.
@@ -263,7 +244,7 @@ func (p *Provider) start(ctx context.Context, spec providers.Spec, made resource
 }
 
 // launch returns the attachment to a container that it has started.
-func (p *Provider) launch(ctx context.Context, made resource) (*stream, error) {
+func (p *Provider) launch(ctx context.Context, made resource) (guestconn.Stream, error) {
 	raw, err := p.attach(ctx, made.ref)
 	if err != nil {
 		return nil, err

@@ -184,27 +184,9 @@ func (p *Provider) Defaults() providers.Resources { return p.cfg.Defaults }
 
 // Capabilities implements providers.Provider.
 func (p *Provider) Capabilities() providers.Capabilities {
-	return providers.Capabilities{
-		Provider:    "docker",
-		Exec:        providers.Native,
-		Files:       providers.Native,
-		Code:        providers.Native,
-		FileTools:   providers.Native,
-		Pause:       providers.Native,
-		PauseMemory: providers.Native,
-		SplitOutput: providers.Native,
-		Stdin:       providers.Native,
-		Network:     providers.Emulated,
-		Background:  providers.Native,
-		Processes:   providers.Native,
-		Terminals:   providers.Native,
-		Watch:       providers.Native,
-		Ports:       providers.Native,
-		Images:      providers.Native,
-		Builds:      providers.Native,
-		Confined:    providers.Native,
-		PerNode:     true,
-	}
+	c := guestconn.Capabilities("docker")
+	c.Builds = providers.Native
+	return c
 }
 
 // EngineID is the engine's own identity: two workers with the same answer share their sandboxes.

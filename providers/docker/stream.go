@@ -5,12 +5,12 @@ import (
 	"encoding/binary"
 	"io"
 	"sync"
-	"sync/atomic"
 
 	"github.com/docker/docker/api/types"
 
 	"sandyard/providers"
 	"sandyard/providers/docker/engineerr"
+	"sandyard/providers/guestconn"
 )
 
 // maxWords is how much of the guest's standard error is kept: the last words of one that crashed.
@@ -20,12 +20,11 @@ const maxWords = 4 << 10
 // frames of either output; only standard output belongs to the conversation. Nothing is buffered by frame length,
 // which the peer chooses.
 type stream struct {
+	guestconn.Ending
+
 	attached types.HijackedResponse
 	in       *bufio.Reader // of what is attached
 	left     uint32        // bytes of the current stdout frame not yet read
-	once     sync.Once
-	shut     atomic.Bool // closed from our side
-	torn     atomic.Bool // ended from the other side before that
 
 	mu    sync.Mutex
 	words []byte
@@ -53,12 +52,7 @@ func (s *stream) Read(p []byte) (int, error) {
 }
 
 // note remembers that the other side ended the stream. What it returns may be shown to users.
-func (s *stream) note(err error) error {
-	if err != nil && !s.shut.Load() {
-		s.torn.Store(true)
-	}
-	return engineerr.Unaddressed(err)
-}
+func (s *stream) note(err error) error { return engineerr.Unaddressed(s.Note(err)) }
 
 // next reads one frame header, and the whole frame unless it is standard output.
 func (s *stream) next() error {
@@ -85,17 +79,7 @@ func (s *stream) Write(p []byte) (int, error) {
 }
 
 // Close detaches. The guest keeps its input open for the next who attaches.
-func (s *stream) Close() error {
-	var err error
-	s.once.Do(func() {
-		s.shut.Store(true)
-		err = s.attached.Conn.Close()
-	})
-	return err
-}
-
-// Torn says that the other side ended the stream before we did.
-func (s *stream) Torn() bool { return s.torn.Load() }
+func (s *stream) Close() error { return s.Shut(s.attached.Conn) }
 
 // LastWords is the end of what the guest wrote to its standard error.
 func (s *stream) LastWords() string {

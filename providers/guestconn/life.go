@@ -2,6 +2,7 @@ package guestconn
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -25,4 +26,29 @@ func (l Life) Own(ctx context.Context, limit time.Duration) (context.Context, co
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	stop := l.onEnd(cancel)
 	return ctx, func() { stop(); cancel() }
+}
+
+// Detached waits for work no longer than for ctx, and answers what late makes of ctx's error then: work goes on without,
+// as one of group and for as long as Own says.
+func Detached[T any](ctx context.Context, l Life, group *sync.WaitGroup, limit time.Duration,
+	late func(error) error, work func(context.Context) (T, error),
+) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	done := make(chan outcome, 1)
+	group.Go(func() {
+		own, stop := l.Own(ctx, limit)
+		defer stop()
+		value, err := work(own)
+		done <- outcome{value, err}
+	})
+	select {
+	case o := <-done:
+		return o.value, o.err
+	case <-ctx.Done():
+		var none T
+		return none, late(ctx.Err())
+	}
 }

@@ -20,7 +20,7 @@ type Sandbox[B Body] struct {
 }
 
 // Open returns the running sandbox id, with a link that has answered within the last second.
-func (g *Guests[B]) Open(ctx context.Context, id string) (*Sandbox[B], error) {
+func (g *Guests[B]) Open(ctx context.Context, id string) (providers.Sandbox, error) {
 	if l := g.links.get(id); l != nil && (l.fresh() || l.answers(ctx, quick)) {
 		return &Sandbox[B]{g, id}, nil
 	}

@@ -22,11 +22,7 @@ var _ guestconn.Backend[box] = backend{}
 
 // Open implements providers.Provider.
 func (p *Provider) Open(ctx context.Context, id string) (providers.Sandbox, error) {
-	s, err := p.guests.Open(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return p.guests.Open(ctx, id)
 }
 
 // Change implements guestconn.Backend.
@@ -39,11 +35,7 @@ func (k backend) Inspect(_ context.Context, id string) (box, error) { return k.p
 
 // Attach implements guestconn.Backend.
 func (k backend) Attach(_ context.Context, b box) (guestconn.Stream, error) {
-	raw, err := attach(b)
-	if err != nil {
-		return nil, err
-	}
-	return raw, nil
+	return attach(b)
 }
 
 // Settle implements guestconn.Backend: the socket of a shim goes a little before the shim does.
@@ -66,7 +58,7 @@ func (k backend) Settle(ctx context.Context, b box) {
 func (k backend) End(ctx context.Context, b box) error { return k.p.end(ctx, b) }
 
 // attach connects to the shim.
-func attach(b box) (*stream, error) {
+func attach(b box) (guestconn.Stream, error) {
 	var conn *net.UnixConn
 	err := shim.WithShortPath(b.dir, func(short string) error {
 		var err error

@@ -14,6 +14,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/confine"
+	"sandyard/providers/guestconn"
 	"sandyard/providers/local/cgroup"
 	"sandyard/providers/local/shim"
 )
@@ -41,24 +42,12 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.I
 	if err != nil {
 		return providers.Instance{}, err
 	}
-	type created struct {
-		instance providers.Instance
-		err      error
-	}
-	done := make(chan created, 1)
-	p.work.Go(func() {
+	late := func(err error) error { return providers.Unavailable.Errorf("wait for the new sandbox: %w", err) }
+	work := func(own context.Context) (providers.Instance, error) {
 		defer unlock()
-		own, stop := p.life.Own(ctx, createTimeout)
-		defer stop()
-		instance, err := p.create(own, spec, img)
-		done <- created{instance, err}
-	})
-	select {
-	case c := <-done:
-		return c.instance, c.err
-	case <-ctx.Done():
-		return providers.Instance{}, providers.Unavailable.Errorf("wait for the new sandbox: %w", ctx.Err())
+		return p.create(own, spec, img)
 	}
+	return guestconn.Detached(ctx, p.life, &p.work, createTimeout, late, work)
 }
 
 // create makes the sandbox, or takes the one there is. The caller holds its lock and has made its directory.

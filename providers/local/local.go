@@ -134,28 +134,9 @@ func (p *Provider) DiskFree(context.Context) (int64, error) {
 
 // Capabilities implements providers.Provider.
 func (p *Provider) Capabilities() providers.Capabilities {
-	return providers.Capabilities{
-		Provider:    "local",
-		Exec:        providers.Native,
-		Files:       providers.Native,
-		Code:        providers.Native,
-		FileTools:   providers.Native,
-		Pause:       providers.Native,
-		PauseMemory: providers.Native,
-		SplitOutput: providers.Native,
-		Stdin:       providers.Native,
-		Network:     providers.Emulated,
-		Background:  providers.Native,
-		Processes:   providers.Native,
-		Terminals:   providers.Native,
-		Watch:       providers.Native,
-		Ports:       providers.Native,
-		Images:      providers.Native,
-		Builds:      providers.Unsupported,
-		Confined:    providers.Native,
-		PerNode:     true,
-		Warning:     Warning,
-	}
+	c := guestconn.Capabilities("local")
+	c.Warning = Warning
+	return c
 }
 
 // EngineID is the data directory's own identity: two workers with the same answer share their sandboxes.
