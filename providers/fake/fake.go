@@ -138,7 +138,7 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.I
 		return providers.Instance{}, err
 	}
 	var made providers.Instance
-	err := p.call(ctx, OpCreate, spec.ID, func() error {
+	err := p.Call(ctx, OpCreate, spec.ID, func() error {
 		made = p.state.make(spec).instance()
 		return nil
 	})
@@ -150,7 +150,7 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.I
 
 // Open implements providers.Provider.
 func (p *Provider) Open(ctx context.Context, id string) (providers.Sandbox, error) {
-	err := p.call(ctx, OpOpen, id, func() error {
+	err := p.Call(ctx, OpOpen, id, func() error {
 		_, err := p.state.running(id)
 		return err
 	})
@@ -162,18 +162,18 @@ func (p *Provider) Open(ctx context.Context, id string) (providers.Sandbox, erro
 
 // Pause implements providers.Pauser.
 func (p *Provider) Pause(ctx context.Context, id string) error {
-	return p.call(ctx, OpPause, id, func() error { return p.state.setPaused(id, true) })
+	return p.Call(ctx, OpPause, id, func() error { return p.state.setPaused(id, true) })
 }
 
 // Resume implements providers.Pauser.
 func (p *Provider) Resume(ctx context.Context, id string) error {
-	return p.call(ctx, OpResume, id, func() error { return p.state.setPaused(id, false) })
+	return p.Call(ctx, OpResume, id, func() error { return p.state.setPaused(id, false) })
 }
 
 // Delete implements providers.Provider.
 func (p *Provider) Delete(ctx context.Context, id string) error {
-	return p.call(ctx, OpDelete, id, func() error {
-		p.state.remove(id)
+	return p.Call(ctx, OpDelete, id, func() error {
+		p.state.Vanish(id)
 		return nil
 	})
 }
@@ -181,15 +181,16 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 // List implements providers.Provider.
 func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
 	var found []providers.Instance
-	err := p.call(ctx, OpList, "", func() error {
-		found = p.state.list()
+	err := p.Call(ctx, OpList, "", func() error {
+		found = p.state.List()
 		return nil
 	})
 	return found, err
 }
 
-// call runs one operation with the faults that are set for it, as a network would: before it, or after it took effect.
-func (p *Provider) call(ctx context.Context, op Op, id string, do func() error) error {
+// Call runs one operation with the faults that are set for it, as a network would: before it, or after it took effect.
+// Tests add operations by it.
+func (p *Provider) Call(ctx context.Context, op Op, id string, do func() error) error {
 	if err := p.usable(ctx); err != nil {
 		return err
 	}
@@ -207,11 +208,6 @@ func (p *Provider) call(ctx context.Context, op Op, id string, do func() error) 
 		return err
 	}
 	return do()
-}
-
-// Call runs an operation that a test adds to the provider, with the faults that are set for it.
-func (p *Provider) Call(ctx context.Context, op Op, id string, do func() error) error {
-	return p.call(ctx, op, id, do)
 }
 
 func (p *Provider) usable(ctx context.Context) error {

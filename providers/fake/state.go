@@ -59,37 +59,20 @@ func (s *State) Starts(name string) int {
 	return s.starts[name]
 }
 
-// Running is how many commands of a sandbox have not ended.
-func (s *State) Running(id string) (n int) {
+// find returns a sandbox; nil = there is none.
+func (s *State) find(id string) *box {
 	s.mu.Lock()
-	b := s.boxes[id]
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	return s.boxes[id]
+}
+
+// Running is how many commands of a sandbox have not ended.
+func (s *State) Running(id string) int {
+	b := s.find(id)
 	if b == nil {
 		return 0
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, e := range b.execs {
-		select {
-		case <-e.done:
-		default:
-			n++
-		}
-	}
-	return n
-}
-
-// Online says whether the programs of a sandbox are offered a network.
-func (s *State) Online(id string) bool {
-	s.mu.Lock()
-	b := s.boxes[id]
-	s.mu.Unlock()
-	if b == nil {
-		return false
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.online
+	return len(b.running())
 }
 
 // Calls says how often an operation was asked for.
@@ -101,16 +84,21 @@ func (s *State) Calls(op Op) int {
 
 // Crash ends a sandbox behind everybody's back. What is left of it is listed as stopped.
 func (s *State) Crash(id string) {
-	s.mu.Lock()
-	b := s.boxes[id]
-	s.mu.Unlock()
-	if b != nil {
+	if b := s.find(id); b != nil {
 		b.end()
 	}
 }
 
 // Vanish removes a sandbox behind everybody's back.
-func (s *State) Vanish(id string) { s.remove(id) }
+func (s *State) Vanish(id string) {
+	s.mu.Lock()
+	b := s.boxes[id]
+	delete(s.boxes, id)
+	s.mu.Unlock()
+	if b != nil {
+		b.end()
+	}
+}
 
 // Close ends every sandbox and waits for their commands.
 func (s *State) Close() {
@@ -136,9 +124,7 @@ func (s *State) make(spec providers.Spec) *box {
 }
 
 func (s *State) running(id string) (*box, error) {
-	s.mu.Lock()
-	b := s.boxes[id]
-	s.mu.Unlock()
+	b := s.find(id)
 	if b == nil {
 		return nil, providers.ErrNotFound
 	}
@@ -153,29 +139,15 @@ func (s *State) running(id string) (*box, error) {
 }
 
 func (s *State) setPaused(id string, paused bool) error {
-	s.mu.Lock()
-	b := s.boxes[id]
-	s.mu.Unlock()
+	b := s.find(id)
 	if b == nil {
 		return providers.ErrNotFound
 	}
 	return b.setPaused(paused)
 }
 
-func (s *State) remove(id string) {
-	s.mu.Lock()
-	b := s.boxes[id]
-	delete(s.boxes, id)
-	s.mu.Unlock()
-	if b != nil {
-		b.end()
-	}
-}
-
 // List is what a provider lists, past all faults.
-func (s *State) List() []providers.Instance { return s.list() }
-
-func (s *State) list() []providers.Instance {
+func (s *State) List() []providers.Instance {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := make([]providers.Instance, 0, len(s.boxes))
@@ -202,7 +174,6 @@ type box struct {
 	slept  time.Duration // how long it was paused before
 	execs  map[string]*execution
 	heard  map[string]bool // signals to single processes, by id
-	online bool            // its programs are offered a network
 }
 
 func newBox(spec providers.Spec) *box {
