@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"sandyard/keymutex"
 	"sandyard/providers"
 	"sandyard/providers/confine"
 	"sandyard/providers/remote"
@@ -52,7 +53,7 @@ type Provider struct {
 	vendor   *remote.API
 	outside  *outside
 	refs     *remote.Refs
-	creating *remote.Gates
+	creating keymutex.Mutex // of sandboxes that are made
 	calls    *remote.Calls
 	log      *slog.Logger
 }
@@ -82,13 +83,12 @@ func New(cfg Config) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{
-		cfg:      cfg,
-		url:      base,
-		outside:  newOutside(base, cfg.Secret != ""),
-		refs:     remote.NewRefs(),
-		creating: remote.NewGates(),
-		calls:    remote.NewCalls(),
-		log:      cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
+		cfg:     cfg,
+		url:     base,
+		outside: newOutside(base, cfg.Secret != ""),
+		refs:    remote.NewRefs(),
+		calls:   remote.NewCalls(),
+		log:     cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 	}
 	p.vendor = &remote.API{
 		Transport: p.outside.transport, Base: base, Foreign: errNotDaytona, Secret: cfg.Secret,

@@ -32,11 +32,11 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.I
 	if err != nil {
 		return providers.Instance{}, err
 	}
-	leave, err := p.creating.Enter(ctx, spec.ID)
+	unlock, err := p.creating.Lock(ctx, spec.ID)
 	if err != nil {
-		return providers.Instance{}, err
+		return providers.Instance{}, remote.Unavailable("the sandbox's create was not waited for", ctx.Err())
 	}
-	defer leave()
+	defer unlock()
 	d, err := p.make(ctx, spec)
 	if err == nil {
 		p.refs.Set(spec.ID, remote.Ref{ID: d.ID})

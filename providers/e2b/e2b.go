@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"sandyard/keymutex"
 	"sandyard/providers"
 	"sandyard/providers/confine"
 	"sandyard/providers/remote"
@@ -55,7 +56,7 @@ type Provider struct {
 	transport *http.Transport
 	vendor    *remote.API
 	refs      *remote.Refs
-	creating  *remote.Gates
+	creating  keymutex.Mutex // of sandboxes that are made
 	calls     *remote.Calls
 	log       *slog.Logger
 }
@@ -94,11 +95,10 @@ func New(cfg Config) (*Provider, error) {
 		)
 	}
 	p := &Provider{
-		cfg:      cfg,
-		refs:     remote.NewRefs(),
-		creating: remote.NewGates(),
-		calls:    remote.NewCalls(),
-		log:      cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
+		cfg:   cfg,
+		refs:  remote.NewRefs(),
+		calls: remote.NewCalls(),
+		log:   cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 	}
 	var err error
 	if p.api, err = remote.BaseURL("E2B_API_URL", cfg.URL, DefaultURL); err != nil {

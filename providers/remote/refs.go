@@ -84,40 +84,6 @@ func (r *Refs) Find(id string, one func() (backend string, err error), do func(b
 	return do(backend)
 }
 
-// Gates let one caller for each sandbox in at a time.
-type Gates struct {
-	mu   sync.Mutex
-	busy map[string]chan struct{}
-}
-
-// NewGates returns gates that are all open.
-func NewGates() *Gates { return &Gates{busy: map[string]chan struct{}{}} }
-
-// Enter waits for its turn; leave must be called if there is no error.
-func (g *Gates) Enter(ctx context.Context, id string) (leave func(), err error) {
-	for {
-		g.mu.Lock()
-		taken, ok := g.busy[id]
-		if !ok {
-			mine := make(chan struct{})
-			g.busy[id] = mine
-			g.mu.Unlock()
-			return func() {
-				g.mu.Lock()
-				delete(g.busy, id)
-				g.mu.Unlock()
-				close(mine)
-			}, nil
-		}
-		g.mu.Unlock()
-		select {
-		case <-taken:
-		case <-ctx.Done():
-			return nil, Unavailable("the sandbox's create was not waited for", ctx.Err())
-		}
-	}
-}
-
 // Calls are those under way in sandboxes, which a pause cuts: the backend may only let them stand still.
 type Calls struct {
 	mu      sync.Mutex
