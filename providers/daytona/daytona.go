@@ -58,14 +58,6 @@ type Provider struct {
 	log      *slog.Logger
 }
 
-var (
-	_ providers.Provider = (*Provider)(nil)
-	_ providers.Pauser   = (*Provider)(nil)
-	_ providers.Timer    = (*Provider)(nil)
-	_ providers.Referrer = (*Provider)(nil)
-	_ providers.Pinger   = (*Provider)(nil)
-)
-
 // New returns a provider. It does not touch the network. Error: Invalid for a configuration that cannot work.
 func New(cfg Config) (*Provider, error) {
 	switch {
