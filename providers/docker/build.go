@@ -59,7 +59,7 @@ func (p *Provider) Build(ctx context.Context, b providers.Build, log io.Writer) 
 		return err
 	}
 	defer unlock()
-	if err := p.clearBuild(ctx, b.ID); err != nil {
+	if _, err := p.clear(ctx, b.ID); err != nil {
 		return err
 	}
 	watch, end := p.builds.Begin(b.Resources.DiskMB)
@@ -67,11 +67,11 @@ func (p *Provider) Build(ctx context.Context, b providers.Build, log io.Writer) 
 	defer func() {
 		last, stop := p.life.Own(ctx, removeTimeout+gvisorPatience)
 		defer stop()
-		if err := p.clearBuild(last, b.ID); err != nil {
+		if _, err := p.clear(last, b.ID); err != nil {
 			p.cfg.Logger.WarnContext(ctx, "build container not removed", "sandbox_id", b.ID, "error", err)
 		}
 	}()
-	ref, err := p.launchBuild(ctx, b)
+	ref, err := p.startBuild(ctx, b)
 	if err != nil {
 		return err
 	}
@@ -94,33 +94,16 @@ func checkNames(b providers.Build) error {
 	return err
 }
 
-// clearBuild removes the container that stands in for a sandbox, if there is one.
-func (p *Provider) clearBuild(ctx context.Context, id string) error {
-	found, _, err := p.find(ctx, id)
-	if err == nil {
-		err = p.remove(ctx, found.ref)
-	}
-	if err != nil && providers.AsError(err).Class != providers.NotFound {
-		return err
-	}
-	return nil
-}
-
-// launchBuild is startBuild when there is a free start, which it gives back when the container runs: a build may take as
-// long as it likes, and others want to start.
-func (p *Provider) launchBuild(ctx context.Context, b providers.Build) (string, error) {
+// startBuild starts a container in which root may change the image's files, and nothing else: there is no network, the
+// capabilities are those that installing files takes, and limits and system calls are a sandbox's. It waits for a free
+// start, and gives it back when the container runs: a build may take as long as it likes, and others want to start.
+func (p *Provider) startBuild(ctx context.Context, b providers.Build) (string, error) {
 	select {
 	case p.starts <- struct{}{}:
 		defer func() { <-p.starts }()
 	case <-ctx.Done():
 		return "", engineerr.Translate(ctx.Err(), "wait for a free start")
 	}
-	return p.startBuild(ctx, b)
-}
-
-// startBuild starts a container in which root may change the image's files, and nothing else: there is no network, the
-// capabilities are those that installing files takes, and limits and system calls are a sandbox's.
-func (p *Provider) startBuild(ctx context.Context, b providers.Build) (string, error) {
 	from, err := fullName(b.From)
 	if err != nil {
 		return "", err
@@ -136,7 +119,7 @@ func (p *Provider) startBuild(ctx context.Context, b providers.Build) (string, e
 	config.User, config.WorkingDir, config.Env = "0:0", "/", nil
 	// Nobody speaks to this guest: it reaps what the steps leave, and it ends.
 	config.Entrypoint = []string{guestProgram, "stdio", "-workdir", "/", "-roots", confine.TempDir, "-unclaimed", buildLife.String()}
-	ref, err := p.makeContainerWith(ctx, containerName(b.ID), config, spec, func(h *container.HostConfig) {
+	ref, err := p.makeContainer(ctx, containerName(b.ID), config, spec, func(h *container.HostConfig) {
 		h.ReadonlyRootfs, h.Tmpfs = false, nil
 		h.Mounts = append(h.Mounts, p.guest.bind(hostnameFile), p.guest.bind(resolvFile))
 		h.CapAdd = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID"}

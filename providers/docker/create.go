@@ -91,7 +91,7 @@ func (p *Provider) named(ctx context.Context, spec providers.Spec) (resource, er
 	patience := time.NewTimer(removeTimeout)
 	defer patience.Stop()
 	for {
-		ref, taken := p.makeSandbox(ctx, spec)
+		ref, taken := p.makeContainer(ctx, containerName(spec.ID), p.containerConfig(spec), spec, nil)
 		if taken == nil { // there is nothing to ask the engine about what it has just made
 			return resource{id: spec.ID, ref: ref, status: statusCreated, createdAt: time.Now().UTC()}, nil
 		}
@@ -140,17 +140,9 @@ func (p *Provider) recreate(ctx context.Context, spec providers.Spec, dead resou
 	return p.takeUp(ctx, spec, found)
 }
 
-func (p *Provider) makeSandbox(ctx context.Context, spec providers.Spec) (ref string, err error) {
-	return p.makeContainer(ctx, containerName(spec.ID), p.containerConfig(spec), spec)
-}
-
-// makeContainer makes a container as spec wants it and returns the engine's id of it.
-func (p *Provider) makeContainer(ctx context.Context, name string, config *container.Config, spec providers.Spec) (string, error) {
-	return p.makeContainerWith(ctx, name, config, spec, func(*container.HostConfig) {})
-}
-
-// makeContainerWith is makeContainer with changes to what the engine is asked for beside the program.
-func (p *Provider) makeContainerWith(ctx context.Context, name string, config *container.Config, spec providers.Spec,
+// makeContainer makes a container as spec wants it and returns the engine's id of it. What the engine is asked for
+// beside the program is as change leaves it, where that is not nil.
+func (p *Provider) makeContainer(ctx context.Context, name string, config *container.Config, spec providers.Spec,
 	change func(*container.HostConfig),
 ) (string, error) {
 	ref, err := p.tryMake(ctx, name, config, spec, change)
@@ -183,7 +175,9 @@ func (p *Provider) tryMake(ctx context.Context, name string, config *container.C
 		}
 		coverVolumes(host, held.Config.Volumes, spec)
 	}
-	change(host)
+	if change != nil {
+		change(host)
+	}
 	made, err := p.api.ContainerCreate(ctx, config, host, nil, nil, name)
 	return made.ID, err
 }
@@ -224,7 +218,7 @@ func coverVolumes(host *container.HostConfig, declared map[string]struct{}, spec
 // the same container at the same time: what runs is never removed here, whoever has started it, and a guest that did not
 // greet is asked again as one that somebody else has started.
 func (p *Provider) start(ctx context.Context, spec providers.Spec, made resource) (providers.Instance, error) {
-	raw, err := p.launch(ctx, made)
+	raw, err := p.launch(ctx, made.ref)
 	if err != nil {
 		p.cfg.Logger.WarnContext(ctx, "sandbox did not start", "sandbox_id", spec.ID, "error", err)
 		p.discardIdle(ctx, made.ref)
@@ -244,12 +238,12 @@ func (p *Provider) start(ctx context.Context, spec providers.Spec, made resource
 }
 
 // launch returns the attachment to a container that it has started.
-func (p *Provider) launch(ctx context.Context, made resource) (guestconn.Stream, error) {
-	raw, err := p.attach(ctx, made.ref)
+func (p *Provider) launch(ctx context.Context, ref string) (guestconn.Stream, error) {
+	raw, err := p.attach(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.api.ContainerStart(ctx, made.ref, container.StartOptions{}); err != nil {
+	if err := p.api.ContainerStart(ctx, ref, container.StartOptions{}); err != nil {
 		_ = raw.Close()
 		return nil, startError(err)
 	}

@@ -88,18 +88,27 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 		return err
 	}
 	defer unlock()
+	ref, err := p.clear(ctx, id)
+	if err != nil {
+		return err
+	}
+	p.silent.Delete(ref)
+	p.resumed.forget(id)
+	p.guests.Drop(id)
+	p.cfg.Logger.InfoContext(ctx, "sandbox removed", "sandbox_id", id)
+	return nil
+}
+
+// clear removes the container that has a sandbox's name, if there is one.
+func (p *Provider) clear(ctx context.Context, id string) (ref string, err error) {
 	found, _, err := p.find(ctx, id)
 	if err == nil {
 		err = p.remove(ctx, found.ref)
 	}
 	if err != nil && providers.AsError(err).Class != providers.NotFound {
-		return err
+		return "", err
 	}
-	p.silent.Delete(found.ref)
-	p.resumed.forget(id)
-	p.guests.Drop(id)
-	p.cfg.Logger.InfoContext(ctx, "sandbox removed", "sandbox_id", id)
-	return nil
+	return found.ref, nil
 }
 
 // remove kills and removes a container and returns once it is gone, also when somebody else is removing it.

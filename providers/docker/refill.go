@@ -20,7 +20,8 @@ import (
 // refillRetry is how long to wait while another worker refills on the same engine.
 const refillRetry = 250 * time.Millisecond
 
-// members are the containers that wait for sandboxes: made, given away, looked after and removed.
+// members are the containers that wait for sandboxes: made, given away, looked after and removed. They have a type of
+// their own because Provider has as many methods as a reader can keep in mind.
 type members struct{ *Provider }
 
 // refill is the one maker of pool members: one at a time on the whole engine costs running sandboxes nothing that can be
@@ -114,7 +115,7 @@ func (p *members) freeRefill(ctx context.Context) {
 
 // makeMember makes one under the refiller's name, which it gives back at the end. A conflict comes back as it is.
 func (p *members) makeMember(ctx context.Context, spec providers.Spec) (*pool.Member, error) {
-	ref, err := p.makeContainer(ctx, p.refillName(), p.memberConfig(spec), spec)
+	ref, err := p.makeContainer(ctx, p.refillName(), p.memberConfig(spec), spec, nil)
 	if errdefs.IsConflict(err) {
 		return nil, err
 	}
@@ -142,15 +143,9 @@ func (p *members) startMember(ctx context.Context, m *pool.Member) (*pool.Member
 		return nil, engineerr.Translate(err, "inspect a pool container")
 	}
 	m.ImageID = found.Image
-	raw, err := p.attach(ctx, m.Ref)
-	if err != nil {
-		return nil, err
-	}
-	m.Raw = raw
-	if err := p.api.ContainerStart(ctx, m.Ref, container.StartOptions{}); err != nil {
-		_ = m.Raw.Close()
+	if m.Raw, err = p.launch(ctx, m.Ref); err != nil {
 		p.guest.forget() // as create does
-		return nil, startError(err)
+		return nil, err
 	}
 	m.Inside, err = p.guests.Converse(ctx, m.Raw, greeting)
 	return m, err
