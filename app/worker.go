@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -86,7 +87,7 @@ func (f *floor) open(ctx context.Context, name string, log *slog.Logger) (provid
 	}
 	p, err := catalog.Open(ctx, name, catalog.Config{
 		Docker: docker.Config{
-			Host: c.DockerHost, Fleet: c.Fleet, GuestPath: guest, Runtime: c.Runtime, Pull: c.Pull, Unsafe: c.Unsafe == "allow", Outbound: outside, Logger: log, Defaults: c.resources(),
+			Host: c.DockerHost, Fleet: c.Fleet, Guest: os.DirFS(guest), Runtime: c.Runtime, Pull: c.Pull, Unsafe: c.Unsafe == "allow", Outbound: outside, Logger: log, Defaults: c.resources(),
 			Pool: pool.Config{Size: c.PoolSize, Max: c.PoolMax}, DiskReserve: int64(c.DiskReserve) << 20,
 		},
 		E2B:     c.e2b(log),

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"testing"
 	"time"
 
@@ -125,7 +126,7 @@ func newDockerYard(b *testing.B, pool pool.Config) *dockerYard {
 
 func (y *dockerYard) workOnDocker(pool pool.Config) {
 	log := slog.New(slog.DiscardHandler)
-	p := must(docker.New(context.Background(), docker.Config{Unsafe: true, Fleet: "bench-" + uuid.NewString(), GuestPath: buildGuest(y.b), Pool: pool}))(y.b)
+	p := must(docker.New(context.Background(), docker.Config{Unsafe: true, Fleet: "bench-" + uuid.NewString(), Guest: os.DirFS(buildGuest(y.b)), Pool: pool}))(y.b)
 	y.provider = p
 	y.b.Cleanup(func() {
 		_ = y.engine.VolumeRemove(context.Background(), p.GuestVolume(), false) // another installation may use the same guest

@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -29,9 +30,10 @@ func TestConfigReachesItsProvider(t *testing.T) {
 	if !slices.Contains(catalog.Names(), "docker") {
 		t.Fatalf("names: %v", catalog.Names())
 	}
-	_, err := catalog.Open(t.Context(), "docker", catalog.Config{Docker: docker.Config{Fleet: "f", GuestPath: t.TempDir()}})
+	dir := t.TempDir()
+	_, err := catalog.Open(t.Context(), "docker", catalog.Config{Docker: docker.Config{Fleet: "f", Guest: os.DirFS(dir)}})
 	var e *providers.Error
-	if !errors.As(err, &e) || !strings.Contains(e.Message, "guest") {
+	if !errors.As(err, &e) || !strings.Contains(e.Message, "no guest binary in "+dir) {
 		t.Errorf("got %v, want a complaint about the missing guest", err)
 	}
 }

@@ -32,10 +32,7 @@ type Config struct {
 	Host string
 	// Fleet names the installation. Only containers that carry it are ever listed, adopted or removed.
 	Fleet string
-	// GuestPath is the static guest binary on this machine, or a directory that holds it under the name "guest". Its
-	// supervisor, "sup", is taken from the same directory where there is one.
-	GuestPath string
-	// Guest is used instead of GuestPath where the programs are embedded; it holds the same files at its root.
+	// Guest holds the static guest binary under the name "guest", and its supervisor as "sup" where there is one.
 	Guest fs.FS
 	// Runtime is the engine's OCI runtime of sandboxes that name none, such as runsc. Empty = the engine's default.
 	Runtime string

@@ -9,9 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -46,7 +44,7 @@ type guestVolume struct {
 }
 
 func newGuestVolume(cfg Config, life guestconn.Life) (*guestVolume, error) {
-	files, err := guestFiles(cfg)
+	files, err := guestFiles(cfg.Guest)
 	if err != nil {
 		return nil, err
 	}
@@ -70,22 +68,10 @@ const (
 	resolvFile   = "resolv.conf"
 )
 
-func guestFiles(cfg Config) (map[string][]byte, error) {
-	root, name := cfg.Guest, guestBinary
-	if root == nil {
-		info, err := os.Stat(cfg.GuestPath)
-		switch {
-		case err != nil:
-			return nil, providers.Invalid.Errorf("no guest binary (run make build): %w", err)
-		case info.IsDir():
-			root = os.DirFS(cfg.GuestPath)
-		default:
-			root, name = os.DirFS(filepath.Dir(cfg.GuestPath)), filepath.Base(cfg.GuestPath)
-		}
-	}
-	binary, err := fs.ReadFile(root, name)
-	if err != nil {
-		return nil, providers.Invalid.Errorf("no guest binary (run make build): %w", err)
+func guestFiles(root fs.FS) (map[string][]byte, error) {
+	binary, err := fs.ReadFile(root, guestBinary)
+	if err != nil { // which does not name the directory, as os.DirFS itself does
+		return nil, providers.Invalid.Errorf("no guest binary in %v (run make build): %w", root, err)
 	}
 	files := map[string][]byte{
 		guestBinary: binary, hostsFile: []byte(confine.Hosts), hostnameFile: []byte("sandbox\n"), resolvFile: nil, completeFile: nil,

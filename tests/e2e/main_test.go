@@ -48,7 +48,7 @@ func (b *builder) remove() {
 	defer os.RemoveAll(b.dir)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	p, err := docker.New(ctx, docker.Config{Fleet: "e2e", GuestPath: b.dir})
+	p, err := docker.New(ctx, docker.Config{Fleet: "e2e", Guest: os.DirFS(b.dir)})
 	if err != nil {
 		return
 	}
