@@ -30,12 +30,12 @@ func TestMain(m *testing.M) {
 func TestPostgresKeepsItsDataOverRestarts(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(workDir(t), "postgres")
-	first := startPostgres(t, dir)
+	first := startPostgres(t, dir, dev.Options{})
 	query(t, first.DSN(), "create table kept as select 42 as answer")
 	if err := first.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	second := startPostgres(t, dir)
+	second := startPostgres(t, dir, dev.Options{})
 	query(t, second.DSN(), "select answer from kept")
 	if err := second.Stop(); err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestPostgresKeepsItsDataOverRestarts(t *testing.T) {
 
 func TestPostgresListensOnAPrivateSocketOnly(t *testing.T) {
 	t.Parallel()
-	pg := startPostgres(t, filepath.Join(workDir(t), "postgres"), dev.Throwaway())
+	pg := startPostgres(t, filepath.Join(workDir(t), "postgres"), dev.Options{Throwaway: true})
 	defer stop(t, pg.Stop)
 	if got := query(t, pg.DSN(), "show listen_addresses"); got != "" {
 		t.Errorf("listens on %q", got)
@@ -66,10 +66,10 @@ func TestPostgresIgnoresALockFileWhosePidIsTakenByAnother(t *testing.T) {
 	t.Parallel()
 	base := workDir(t)
 	dir := filepath.Join(base, "postgres")
-	stop(t, startPostgres(t, dir).Stop)
+	stop(t, startPostgres(t, dir, dev.Options{}).Stop)
 
 	// PostgreSQL respects the recorded pid only of a process of its own user: another cluster's will do.
-	other := startPostgres(t, filepath.Join(base, "other"), dev.Throwaway())
+	other := startPostgres(t, filepath.Join(base, "other"), dev.Options{Throwaway: true})
 	defer stop(t, other.Stop)
 	lockFile, err := os.ReadFile(filepath.Join(base, "other", "data", "postmaster.pid"))
 	if err != nil {
@@ -79,23 +79,23 @@ func TestPostgresIgnoresALockFileWhosePidIsTakenByAnother(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "data", "postmaster.pid"), []byte(pid+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	stop(t, startPostgres(t, dir).Stop)
+	stop(t, startPostgres(t, dir, dev.Options{}).Stop)
 }
 
 func TestASecondStartInTheSameDirectoryIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	pg := startPostgres(t, filepath.Join(dir, "postgres"), dev.Throwaway())
+	pg := startPostgres(t, filepath.Join(dir, "postgres"), dev.Options{Throwaway: true})
 	defer stop(t, pg.Stop)
-	r := startRedis(t, filepath.Join(dir, "redis"), dev.Throwaway())
+	r := startRedis(t, filepath.Join(dir, "redis"), dev.Options{Throwaway: true})
 	defer stop(t, r.Stop)
 
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := dev.StartPostgres(ctx, filepath.Join(dir, "postgres")); !errors.Is(err, dev.ErrInUse) {
+	if _, err := dev.StartPostgres(ctx, filepath.Join(dir, "postgres"), dev.Options{}); !errors.Is(err, dev.ErrInUse) {
 		t.Errorf("PostgreSQL: %v", err)
 	}
-	if _, err := dev.StartRedis(ctx, filepath.Join(dir, "redis")); !errors.Is(err, dev.ErrInUse) {
+	if _, err := dev.StartRedis(ctx, filepath.Join(dir, "redis"), dev.Options{}); !errors.Is(err, dev.ErrInUse) {
 		t.Errorf("Redis: %v", err)
 	}
 	query(t, pg.DSN(), "select 1")
@@ -104,10 +104,10 @@ func TestASecondStartInTheSameDirectoryIsRefused(t *testing.T) {
 func TestRedisKeepsItsDataOverRestarts(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(workDir(t), "redis")
-	first := startRedis(t, dir)
+	first := startRedis(t, dir, dev.Options{})
 	do(t, first.URL(), func(ctx context.Context, c *redis.Client) error { return c.Set(ctx, "k", "v", 0).Err() })
 	stop(t, first.Stop)
-	second := startRedis(t, dir)
+	second := startRedis(t, dir, dev.Options{})
 	do(t, second.URL(), func(ctx context.Context, c *redis.Client) error { return c.Get(ctx, "k").Err() })
 	do(t, second.URL(), func(ctx context.Context, c *redis.Client) error {
 		if policy := c.ConfigGet(ctx, "maxmemory-policy").Val()["maxmemory-policy"]; policy != "noeviction" {
@@ -121,9 +121,9 @@ func TestRedisKeepsItsDataOverRestarts(t *testing.T) {
 func TestLongDirectoriesGetShortSockets(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(workDir(t), strings.Repeat("long", 30))
-	pg := startPostgres(t, filepath.Join(dir, "postgres"), dev.Throwaway())
+	pg := startPostgres(t, filepath.Join(dir, "postgres"), dev.Options{Throwaway: true})
 	query(t, pg.DSN(), "select 1")
-	r := startRedis(t, filepath.Join(dir, "redis"), dev.Throwaway())
+	r := startRedis(t, filepath.Join(dir, "redis"), dev.Options{Throwaway: true})
 	do(t, r.URL(), func(ctx context.Context, c *redis.Client) error { return c.Ping(ctx).Err() })
 	short := filepath.Dir(r.Addr())
 	stop(t, pg.Stop)
@@ -141,7 +141,7 @@ func TestADirectoryBehindAClosedOneStillWorks(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(parent, "postgres")
-	first := startPostgres(t, dir)
+	first := startPostgres(t, dir, dev.Options{})
 	target, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func TestADirectoryBehindAClosedOneStillWorks(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(target) })
 	query(t, first.DSN(), "create table kept as select 42")
 	stop(t, first.Stop)
-	second := startPostgres(t, dir)
+	second := startPostgres(t, dir, dev.Options{})
 	query(t, second.DSN(), "table kept")
 	stop(t, second.Stop)
 	if info, err := os.Stat(parent); err != nil || info.Mode().Perm() != 0o700 {
@@ -160,8 +160,8 @@ func TestADirectoryBehindAClosedOneStillWorks(t *testing.T) {
 func TestThrowawayLeavesNothing(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	pg := startPostgres(t, filepath.Join(dir, "postgres"), dev.Throwaway())
-	r := startRedis(t, filepath.Join(dir, "redis"), dev.Throwaway())
+	pg := startPostgres(t, filepath.Join(dir, "postgres"), dev.Options{Throwaway: true})
+	r := startRedis(t, filepath.Join(dir, "redis"), dev.Options{Throwaway: true})
 	stop(t, pg.Stop)
 	stop(t, r.Stop)
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
@@ -193,21 +193,21 @@ func TestServersEndWithAKilledParentAndStartAgain(t *testing.T) {
 	_ = parent.Wait() // it was killed: an error is certain
 
 	// A start waits for the dead parent's servers to be gone: it would be refused if they stayed.
-	pg := startPostgres(t, filepath.Join(dir, "postgres"))
+	pg := startPostgres(t, filepath.Join(dir, "postgres"), dev.Options{})
 	query(t, pg.DSN(), "table kept")
 	stop(t, pg.Stop)
-	stop(t, startRedis(t, filepath.Join(dir, "redis")).Stop)
+	stop(t, startRedis(t, filepath.Join(dir, "redis"), dev.Options{}).Stop)
 }
 
 func TestWhatTheServerSaidIsInTheError(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(workDir(t), "redis")
-	stop(t, startRedis(t, dir).Stop)
+	stop(t, startRedis(t, dir, dev.Options{}).Stop)
 	manifest := filepath.Join(dir, "appendonlydir", "appendonly.aof.manifest")
 	if err := os.WriteFile(manifest, []byte("nonsense\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := dev.StartRedis(context.Background(), dir)
+	_, err := dev.StartRedis(context.Background(), dir, dev.Options{})
 	if err == nil || !strings.Contains(err.Error(), "manifest") {
 		t.Fatalf("got %v", err)
 	}
@@ -215,11 +215,11 @@ func TestWhatTheServerSaidIsInTheError(t *testing.T) {
 
 func victim(dir string) {
 	ctx := context.Background()
-	pg, err := dev.StartPostgres(ctx, filepath.Join(dir, "postgres"))
+	pg, err := dev.StartPostgres(ctx, filepath.Join(dir, "postgres"), dev.Options{})
 	if err != nil {
 		panic(err)
 	}
-	if _, err := dev.StartRedis(ctx, filepath.Join(dir, "redis")); err != nil {
+	if _, err := dev.StartRedis(ctx, filepath.Join(dir, "redis"), dev.Options{}); err != nil {
 		panic(err)
 	}
 	conn, err := pgx.Connect(ctx, pg.DSN())
@@ -251,22 +251,22 @@ func workDir(t *testing.T) string {
 	return dir
 }
 
-func startPostgres(t *testing.T, dir string, opts ...dev.Option) *dev.Postgres {
+func startPostgres(t *testing.T, dir string, o dev.Options) *dev.Postgres {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	pg, err := dev.StartPostgres(ctx, dir, opts...)
+	pg, err := dev.StartPostgres(ctx, dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return pg
 }
 
-func startRedis(t *testing.T, dir string, opts ...dev.Option) *dev.Redis {
+func startRedis(t *testing.T, dir string, o dev.Options) *dev.Redis {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	r, err := dev.StartRedis(ctx, dir, opts...)
+	r, err := dev.StartRedis(ctx, dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}

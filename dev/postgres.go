@@ -32,8 +32,7 @@ type Postgres struct {
 // StartPostgres starts the cluster in dir, making it at the first call, and returns when the database "sandyard" takes
 // connections. It listens on a unix socket only, that only its owner and root may open; as root it runs as user
 // postgres or nobody. One process at a time may run the cluster of a directory; others get ErrInUse.
-func StartPostgres(ctx context.Context, dir string, opts ...Option) (*Postgres, error) {
-	o := collect(opts)
+func StartPostgres(ctx context.Context, dir string, o Options) (*Postgres, error) {
 	owner, err := unprivileged()
 	if err != nil {
 		return nil, err
@@ -49,7 +48,7 @@ func StartPostgres(ctx context.Context, dir string, opts ...Option) (*Postgres, 
 	return pg, nil
 }
 
-func bootPostgres(ctx context.Context, p place, o options) (*Postgres, error) {
+func bootPostgres(ctx context.Context, p place, o Options) (*Postgres, error) {
 	lock, err := p.lock(ctx)
 	if err != nil {
 		return nil, err
@@ -66,7 +65,7 @@ func bootPostgres(ctx context.Context, p place, o options) (*Postgres, error) {
 		return nil, err
 	}
 	argv := append([]string{filepath.Join(bin, "postgres"), "-D", p.data(), "-k", p.sockets}, settings(o)...)
-	k, err := startKeeper(p, lock, pgStop, filepath.Join(p.dir, "postgres.log"), o.throwaway, argv...)
+	k, err := startKeeper(p, lock, pgStop, filepath.Join(p.dir, "postgres.log"), o.Throwaway, argv...)
 	if err != nil {
 		return nil, err
 	}
@@ -154,13 +153,13 @@ func clearStale(p place) error {
 	return nil
 }
 
-func settings(o options) []string {
+func settings(o Options) []string {
 	args := []string{
 		"-c", "listen_addresses=", "-c", "unix_socket_permissions=0700", "-c", "timezone=UTC",
 		"-c", "max_connections=200", "-c", "shared_buffers=64MB", "-c", "jit=off",
 		"-c", "wal_level=minimal", "-c", "max_wal_senders=0",
 	}
-	if o.throwaway {
+	if o.Throwaway {
 		args = append(args, "-c", "max_connections=500")
 	}
 	if o.careless() {

@@ -29,8 +29,7 @@ type Redis struct {
 // StartRedis starts a redis-server in dir and returns when it answers. It listens on a unix socket only, never evicts,
 // and appends to a log synced every second, so that the next start finds its data. One process at a time may run the
 // server of a directory; others get ErrInUse.
-func StartRedis(ctx context.Context, dir string, opts ...Option) (*Redis, error) {
-	o := collect(opts)
+func StartRedis(ctx context.Context, dir string, o Options) (*Redis, error) {
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
 		return nil, fmt.Errorf("redis-server: %w: run apt-get install redis-server", ErrNotInstalled)
@@ -46,7 +45,7 @@ func StartRedis(ctx context.Context, dir string, opts ...Option) (*Redis, error)
 	return r, nil
 }
 
-func bootRedis(ctx context.Context, p place, program string, o options) (*Redis, error) {
+func bootRedis(ctx context.Context, p place, program string, o Options) (*Redis, error) {
 	lock, err := p.lock(ctx)
 	if err != nil {
 		return nil, err
@@ -56,7 +55,7 @@ func bootRedis(ctx context.Context, p place, program string, o options) (*Redis,
 	if err := os.Remove(r.Addr()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("clear stale socket: %w", err)
 	}
-	r.keeper, err = startKeeper(p, lock, redisStop, filepath.Join(p.dir, "redis.log"), o.throwaway,
+	r.keeper, err = startKeeper(p, lock, redisStop, filepath.Join(p.dir, "redis.log"), o.Throwaway,
 		append([]string{program}, r.arguments(o)...)...)
 	if err != nil {
 		return nil, err
@@ -84,7 +83,7 @@ func (r *Redis) Stop() error {
 	return nil
 }
 
-func (r *Redis) arguments(o options) []string {
+func (r *Redis) arguments(o Options) []string {
 	appendOnly := "yes"
 	if o.careless() {
 		appendOnly = "no"

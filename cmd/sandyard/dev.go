@@ -109,11 +109,11 @@ func (d *devStack) openLog(context.Context) (err error) {
 func (d *devStack) startServers(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() (err error) {
-		d.postgres, err = dev.StartPostgres(ctx, filepath.Join(d.dir, "postgres"))
+		d.postgres, err = dev.StartPostgres(ctx, filepath.Join(d.dir, "postgres"), dev.Options{})
 		return err
 	})
 	g.Go(func() (err error) {
-		d.redis, err = dev.StartRedis(ctx, filepath.Join(d.dir, "redis"))
+		d.redis, err = dev.StartRedis(ctx, filepath.Join(d.dir, "redis"), dev.Options{})
 		return err
 	})
 	return g.Wait()

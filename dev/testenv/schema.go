@@ -25,31 +25,20 @@ type Schema struct {
 // Database makes a database for the test alone and returns its connection URL, like the function of that name.
 func (s *Schema) Database(t testing.TB) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience())
-	defer cancel()
 	if isBenchmark(t) {
+		ctx, cancel := context.WithTimeout(context.Background(), Patience())
+		defer cancel()
 		dsn := Database(t)
 		if err := s.Prepare(ctx, dsn); err != nil {
 			t.Fatalf("prepare the benchmark's database: %v", err)
 		}
 		return dsn
 	}
-	c, err := shared()
-	if err != nil {
-		t.Fatalf("start the test's PostgreSQL: %v", err)
-	}
-	name, err := s.take(ctx, c)
-	if err != nil {
-		t.Fatalf("make the test's database: %v", err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), Patience())
-		defer cancel()
-		if err := s.giveBack(ctx, c, name); err != nil {
-			t.Errorf("clear the test's database: %v", err)
-		}
-	})
-	return c.server.DatabaseDSN(name)
+	c := started(t, shared)
+	return lend(t, c,
+		func(ctx context.Context) (string, error) { return s.take(ctx, c) },
+		func(ctx context.Context, name string) error { return s.giveBack(ctx, c, name) },
+	)
 }
 
 func (s *Schema) take(ctx context.Context, c *cluster) (string, error) {

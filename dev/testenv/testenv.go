@@ -22,32 +22,46 @@ import (
 //
 //nolint:gochecknoglobals // one cluster per test process is the point
 var (
-	shared = sync.OnceValues(func() (*cluster, error) { return startCluster(dev.Throwaway()) })
-	synced = sync.OnceValues(func() (*cluster, error) { return startCluster(dev.Throwaway(), dev.Synced()) })
+	shared = sync.OnceValues(func() (*cluster, error) { return startCluster(dev.Options{Throwaway: true}) })
+	synced = sync.OnceValues(func() (*cluster, error) { return startCluster(dev.Options{Throwaway: true, Synced: true}) })
 )
 
 // Database makes an empty database for the test alone and returns its connection URL. When the test ends, connections
 // still open are ended and the database is gone.
 func Database(t testing.TB) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience())
-	defer cancel()
 	start := shared
 	if isBenchmark(t) {
 		start = synced
 	}
+	c := started(t, start)
+	return lend(t, c, c.take, c.giveBack)
+}
+
+func started(t testing.TB, start func() (*cluster, error)) *cluster {
+	t.Helper()
 	c, err := start()
 	if err != nil {
 		t.Fatalf("start the test's PostgreSQL: %v", err)
 	}
-	name, err := c.take(ctx)
+	return c
+}
+
+// lend takes a database for the test and gives it back at its end.
+func lend(t testing.TB, c *cluster,
+	take func(context.Context) (string, error), giveBack func(ctx context.Context, name string) error,
+) (dsn string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience())
+	defer cancel()
+	name, err := take(ctx)
 	if err != nil {
 		t.Fatalf("make the test's database: %v", err)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), Patience())
 		defer cancel()
-		if err := c.giveBack(ctx, name); err != nil {
+		if err := giveBack(ctx, name); err != nil {
 			t.Errorf("clear the test's database: %v", err)
 		}
 	})
@@ -60,11 +74,7 @@ func Redis(t testing.TB) (network, addr string, db int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience())
 	defer cancel()
-	opts := []dev.Option{dev.Throwaway()}
-	if isBenchmark(t) {
-		opts = append(opts, dev.Synced())
-	}
-	server, err := dev.StartRedis(ctx, tempDir(), opts...)
+	server, err := dev.StartRedis(ctx, tempDir(), dev.Options{Throwaway: true, Synced: isBenchmark(t)})
 	if err != nil {
 		t.Fatalf("start the test's Redis: %v", err)
 	}
@@ -81,10 +91,10 @@ func isBenchmark(t testing.TB) bool {
 	return yes
 }
 
-func startCluster(opts ...dev.Option) (*cluster, error) {
+func startCluster(o dev.Options) (*cluster, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience())
 	defer cancel()
-	server, err := dev.StartPostgres(ctx, tempDir(), opts...)
+	server, err := dev.StartPostgres(ctx, tempDir(), o)
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func startSystem(ctx context.Context, as setup) (s *system, err error) {
 	if err := os.Chmod(dir, 0o755); err != nil { // PostgreSQL runs as another user
 		return nil, err
 	}
-	if s.postgres, err = dev.StartPostgres(ctx, filepath.Join(dir, "postgres")); err != nil {
+	if s.postgres, err = dev.StartPostgres(ctx, filepath.Join(dir, "postgres"), dev.Options{}); err != nil {
 		return nil, err
 	}
 	if s.redis, err = startRedis(ctx, dir); err != nil {
@@ -76,7 +76,7 @@ func startSystem(ctx context.Context, as setup) (s *system, err error) {
 
 // startRedis starts one that writes nothing down: what it holds is gone with it.
 func startRedis(ctx context.Context, dir string) (*dev.Redis, error) {
-	return dev.StartRedis(ctx, filepath.Join(dir, "redis"), dev.Throwaway())
+	return dev.StartRedis(ctx, filepath.Join(dir, "redis"), dev.Options{Throwaway: true})
 }
 
 func (s *system) startProcesses(ctx context.Context) error {
@@ -324,7 +324,7 @@ func (s *system) bouncePostgres(ctx context.Context, f fault) error {
 	<-time.After(f.lasts)
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	server, err := dev.StartPostgres(ctx, filepath.Join(s.dir, "postgres"))
+	server, err := dev.StartPostgres(ctx, filepath.Join(s.dir, "postgres"), dev.Options{})
 	if err == nil {
 		s.postgres = server
 	}

@@ -176,7 +176,7 @@ func startRedis(t *testing.T, dir string) *dev.Redis {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	server, err := dev.StartRedis(ctx, filepath.Join(dir, "redis"))
+	server, err := dev.StartRedis(ctx, filepath.Join(dir, "redis"), dev.Options{})
 	check(t, err)
 	return server
 }
@@ -185,7 +185,7 @@ func startPostgres(t *testing.T, dir string) *dev.Postgres {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	server, err := dev.StartPostgres(ctx, filepath.Join(dir, "postgres"))
+	server, err := dev.StartPostgres(ctx, filepath.Join(dir, "postgres"), dev.Options{})
 	check(t, err)
 	return server
 }
