@@ -13,6 +13,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/daytona"
+	"sandyard/providers/providertest/fixture"
 	"sandyard/providers/remote/remotetest"
 )
 
@@ -145,7 +146,7 @@ func TestEveryErrorOfTheAPI(t *testing.T) {
 			v.always(c.operation, remotetest.Refusing(c.status, stating(c.status, c.text), c.headers...))
 			err := call()
 			v.fault(c.operation, nil)
-			remotetest.WantClass(t, err, c.class)
+			fixture.WantClass(t, err, c.class)
 			if got := providers.AsError(err).RetryAfter; got != c.after {
 				t.Errorf("to be tried again after %v, want %v", got, c.after)
 			}
@@ -171,7 +172,7 @@ func TestStatesOfFailure(t *testing.T) {
 		v := newVendor(t)
 		v.late, v.ends, v.reason = 1, c.state, c.reason
 		_, err := v.open().Create(t.Context(), providers.Spec{ID: "box1"})
-		remotetest.WantClass(t, err, c.class)
+		fixture.WantClass(t, err, c.class)
 		clean(t, err, v.log.String())
 		if left := v.ids(); len(left) != 0 {
 			t.Errorf("%s: left are %v", c.reason, left)
@@ -235,13 +236,13 @@ func TestEveryErrorOfTheInside(t *testing.T) {
 				v.inside = remotetest.Refusing(c.status, c.text)
 			})
 			_, err = box.Run(t.Context(), providers.Command{Name: "job1", Shell: "true"})
-			remotetest.WantClass(t, err, c.class)
+			fixture.WantClass(t, err, c.class)
 			clean(t, err, v.log.String())
 			if c.class == providers.Invalid || c.class == providers.TooLarge { // of which the sandbox is asked more
 				return
 			}
 			_, err = box.Stat(t.Context(), "f")
-			remotetest.WantClass(t, err, c.class)
+			fixture.WantClass(t, err, c.class)
 			clean(t, err, v.log.String())
 		})
 	}
@@ -298,7 +299,7 @@ func TestPagesWithoutEnd(t *testing.T) {
 	p := v.open()
 	v.always("GET /sandbox", remotetest.Refusing(200, `{"items":[],"nextCursor":"again"}`))
 	_, err := p.List(t.Context())
-	remotetest.WantClass(t, err, providers.Internal)
+	fixture.WantClass(t, err, providers.Internal)
 	if asked := v.calls(); len(asked) > 3 {
 		t.Errorf("it asked %d times for the same page", len(asked))
 	}
@@ -369,7 +370,7 @@ func TestBadSettings(t *testing.T) {
 		c := good
 		change(&c)
 		_, err := daytona.New(c)
-		remotetest.WantClass(t, err, providers.Invalid)
+		fixture.WantClass(t, err, providers.Invalid)
 		if err != nil && (!strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "secret")) {
 			t.Errorf("%s: %v", name, err)
 		}

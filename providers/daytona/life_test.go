@@ -15,6 +15,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/daytona"
+	"sandyard/providers/providertest/fixture"
 	"sandyard/providers/remote/remotetest"
 )
 
@@ -54,7 +55,7 @@ func TestALostCallerLeavesWhatCanBeFound(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	_, err := p.Create(ctx, providers.Spec{ID: "box1"})
-	remotetest.WantClass(t, err, providers.Unavailable)
+	fixture.WantClass(t, err, providers.Unavailable)
 	if made, err := p.Create(t.Context(), providers.Spec{ID: "box1"}); err != nil || made.Ref != "vendor1" ||
 		len(v.ids()) != 1 {
 		t.Errorf("got %+v, %v; there are %v", made, err, v.ids())
@@ -101,7 +102,7 @@ func TestNothingOfOthersIsTouched(t *testing.T) {
 	}
 	p.Remember("box2", "theirs")
 	_, err = p.Open(t.Context(), "box2")
-	remotetest.WantClass(t, err, providers.NotFound)
+	fixture.WantClass(t, err, providers.NotFound)
 	p.Remember("box2", "theirs")
 	if err := p.Delete(t.Context(), "box2"); err != nil {
 		t.Error(err)
@@ -111,7 +112,7 @@ func TestNothingOfOthersIsTouched(t *testing.T) {
 		t.Errorf("left are %v, %v", v.ids(), err)
 	}
 	_, err = p.Create(t.Context(), providers.Spec{ID: "box1"})
-	remotetest.WantClass(t, err, providers.Busy)
+	fixture.WantClass(t, err, providers.Busy)
 }
 
 // TestWhatIsRememberedIsNotSearched: the row knows the vendor's id, which may be outdated.
@@ -137,7 +138,7 @@ func TestWhatIsRememberedIsNotSearched(t *testing.T) {
 		t.Errorf("with an outdated id: %v", err)
 	}
 	_, err = p.Open(t.Context(), "box2")
-	remotetest.WantClass(t, err, providers.NotFound)
+	fixture.WantClass(t, err, providers.NotFound)
 	if err := errors.Join(p.Delete(t.Context(), "box1"), p.Delete(t.Context(), "box1")); err != nil || len(v.ids()) != 0 {
 		t.Errorf("deleted twice: %v, left are %v", err, v.ids())
 	}
@@ -170,7 +171,7 @@ func TestTheVendorsClock(t *testing.T) {
 		t.Errorf("while it is paused: %d min, %s, %v", one.ttl, one.State, err)
 	}
 	_, err = p.Open(ctx, id)
-	remotetest.WantClass(t, err, providers.Paused)
+	fixture.WantClass(t, err, providers.Paused)
 	if err := errors.Join(p.Resume(ctx, id), p.Resume(ctx, id)); err != nil || one.ttl != 25*60 || one.State != "started" {
 		t.Errorf("resumed: %d min, %s, %v", one.ttl, one.State, err)
 	}
@@ -178,8 +179,8 @@ func TestTheVendorsClock(t *testing.T) {
 	if err := p.Resume(ctx, id); err != nil || one.ttl != 25*60 {
 		t.Errorf("resumed once more: %d min, %v", one.ttl, err)
 	}
-	remotetest.WantClass(t, p.SetTimeout(ctx, "none", time.Minute), providers.NotFound)
-	remotetest.WantClass(t, p.SetTimeout(ctx, "../x", time.Minute), providers.NotFound)
+	fixture.WantClass(t, p.SetTimeout(ctx, "none", time.Minute), providers.NotFound)
+	fixture.WantClass(t, p.SetTimeout(ctx, "../x", time.Minute), providers.NotFound)
 	v.always("POST {id}/ttl", remotetest.Refusing(400, body("the organization's maximum lifespan cannot be disabled")))
 	if err := errors.Join(p.Pause(ctx, id), p.Resume(ctx, id)); err != nil {
 		t.Errorf("at an account that insists on a time to live: %v", err)
@@ -189,7 +190,7 @@ func TestTheVendorsClock(t *testing.T) {
 		if err := errors.Join(p.Pause(ctx, id), p.Resume(ctx, id)); err != nil {
 			t.Errorf("at an older server, which answers %d: %v", status, err)
 		}
-		remotetest.WantClass(t, p.SetTimeout(ctx, id, time.Minute), providers.NotSupported)
+		fixture.WantClass(t, p.SetTimeout(ctx, id, time.Minute), providers.NotSupported)
 	}
 }
 
@@ -285,10 +286,10 @@ func TestScripts(t *testing.T) {
 		}
 	}
 	_, err = run.Script(t.Context(), "", "yes", 1000)
-	remotetest.WantClass(t, err, providers.TooLarge)
+	fixture.WantClass(t, err, providers.TooLarge)
 	for _, user := range []string{"no-such-user-here", "a b", "$(id)"} {
 		_, err = run.Script(t.Context(), user, "true", 100)
-		remotetest.WantClass(t, err, providers.NoUser)
+		fixture.WantClass(t, err, providers.NoUser)
 	}
 	if os.Getuid() != 0 {
 		t.Log("other users are not tried: the tests do not run as root")

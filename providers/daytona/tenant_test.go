@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sandyard/providers"
+	"sandyard/providers/providertest/fixture"
 	"sandyard/providers/remote/remotetest"
 )
 
@@ -45,7 +46,7 @@ func TestATenantsLabelsAreNotOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = box.Stat(t.Context(), "/etc/hostname")
-	remotetest.WantClass(t, err, providers.InvalidPath)
+	fixture.WantClass(t, err, providers.InvalidPath)
 }
 
 // TestAnUploadThatIsNotThere: the toolbox says that it has a file which it does not have, or has a part of it.
@@ -56,7 +57,7 @@ func TestAnUploadThatIsNotThere(t *testing.T) {
 	v.fault("files/bulk-upload", remotetest.Refusing(200, `{"files":[],"errors":["failed"]}`))
 	data := bytes.Repeat([]byte("x"), 100_000)
 	_, err := box.WriteFile(t.Context(), dir+"/f", data, 0)
-	remotetest.WantClass(t, err, providers.Unavailable)
+	fixture.WantClass(t, err, providers.Unavailable)
 	if _, err := box.WriteFile(t.Context(), dir+"/f", data, 0); err != nil {
 		t.Errorf("once more: %v", err)
 	}

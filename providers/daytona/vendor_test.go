@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers/daytona"
 	"sandyard/providers/remote/remotetest"
 )
@@ -31,7 +32,7 @@ var document = sync.OnceValues(func() (remotetest.Document, error) {
 type vendor struct {
 	t    *testing.T
 	http *httptest.Server
-	log  remotetest.Log
+	log  testenv.Book
 
 	mu      sync.Mutex
 	boxes   []*vendorBox

@@ -12,6 +12,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/e2b"
+	"sandyard/providers/providertest/fixture"
 	"sandyard/providers/remote/remotetest"
 )
 
@@ -119,7 +120,7 @@ func TestEveryErrorOfTheAPI(t *testing.T) {
 			text := strings.Replace(c.text, `"code":1,`, fmt.Sprintf(`"code":%d,`, c.status), 1)
 			v.fault(c.operation, remotetest.Refusing(c.status, text, c.headers...))
 			err := call()
-			remotetest.WantClass(t, err, c.class)
+			fixture.WantClass(t, err, c.class)
 			if got := providers.AsError(err).RetryAfter; got != c.after {
 				t.Errorf("to be tried again after %v, want %v", got, c.after)
 			}
@@ -180,10 +181,10 @@ func TestEveryErrorOfTheInside(t *testing.T) {
 			v.mu.Unlock()
 			_, err = box.Stat(t.Context(), "f")
 			if c.class == providers.FileDenied { // of which the sandbox is asked more
-				remotetest.WantClass(t, err, providers.FileDenied)
+				fixture.WantClass(t, err, providers.FileDenied)
 				return
 			}
-			remotetest.WantClass(t, err, c.class)
+			fixture.WantClass(t, err, c.class)
 			if c.status == 500 || c.status == 401 {
 				return // the same for commands, as far as their stream tells
 			}
@@ -257,7 +258,7 @@ func TestPagesWithoutEnd(t *testing.T) {
 		remotetest.Tell(w, 200, []any{})
 	})
 	_, err := p.List(t.Context())
-	remotetest.WantClass(t, err, providers.Internal)
+	fixture.WantClass(t, err, providers.Internal)
 }
 
 func TestBadSettings(t *testing.T) {
@@ -276,7 +277,7 @@ func TestBadSettings(t *testing.T) {
 		c := good
 		change(&c)
 		_, err := e2b.New(c)
-		remotetest.WantClass(t, err, providers.Invalid)
+		fixture.WantClass(t, err, providers.Invalid)
 		if err != nil && (!strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "secret")) {
 			t.Errorf("%s: %v", name, err)
 		}

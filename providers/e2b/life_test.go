@@ -13,6 +13,7 @@ import (
 
 	"sandyard/providers"
 	"sandyard/providers/e2b"
+	"sandyard/providers/providertest/fixture"
 	"sandyard/providers/remote/remotetest"
 )
 
@@ -51,7 +52,7 @@ func TestALostCallerLeavesWhatCanBeFound(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	_, err := p.Create(ctx, providers.Spec{ID: "box1"})
-	remotetest.WantClass(t, err, providers.Unavailable)
+	fixture.WantClass(t, err, providers.Unavailable)
 	if made, err := p.Create(t.Context(), providers.Spec{ID: "box1"}); err != nil || made.Ref != "vendor1" ||
 		len(v.ids()) != 1 {
 		t.Errorf("got %+v, %v; there are %v", made, err, v.ids())
@@ -118,7 +119,7 @@ func TestNothingOfOthersIsTouched(t *testing.T) {
 	p := v.open()
 	p.Remember("box1", "theirs")
 	_, err := p.Open(t.Context(), "box1")
-	remotetest.WantClass(t, err, providers.NotFound)
+	fixture.WantClass(t, err, providers.NotFound)
 	p.Remember("box1", "theirs")
 	if err := p.Delete(t.Context(), "box1"); err != nil {
 		t.Error(err)
@@ -161,7 +162,7 @@ func TestWhatIsRememberedIsNotSearched(t *testing.T) {
 		t.Errorf("with an outdated id: %v", err)
 	}
 	_, err = p.Open(t.Context(), "box2")
-	remotetest.WantClass(t, err, providers.NotFound)
+	fixture.WantClass(t, err, providers.NotFound)
 }
 
 func TestTimeouts(t *testing.T) {
@@ -187,8 +188,8 @@ func TestTimeouts(t *testing.T) {
 	if err := errors.Join(p.Pause(ctx, "box1"), p.SetTimeout(ctx, "box1", time.Minute), p.Pause(ctx, "box1")); err != nil {
 		t.Errorf("while it is paused: %v", err)
 	}
-	remotetest.WantClass(t, p.SetTimeout(t.Context(), "none", time.Minute), providers.NotFound)
-	remotetest.WantClass(t, p.SetTimeout(t.Context(), "../x", time.Minute), providers.NotFound)
+	fixture.WantClass(t, p.SetTimeout(t.Context(), "none", time.Minute), providers.NotFound)
+	fixture.WantClass(t, p.SetTimeout(t.Context(), "../x", time.Minute), providers.NotFound)
 }
 
 // TestManyPages lists more sandboxes than a page holds.

@@ -18,6 +18,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"sandyard/dev/testenv"
 	"sandyard/guest/envdpb/process"
 	"sandyard/guest/envdpb/process/processconnect"
 	"sandyard/providers/e2b"
@@ -40,7 +41,7 @@ var document = sync.OnceValues(func() (remotetest.Document, error) {
 type vendor struct {
 	t    *testing.T
 	http *httptest.Server
-	log  remotetest.Log
+	log  testenv.Book
 
 	mu      sync.Mutex
 	boxes   []*vendorBox

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/providertest/fixture"
 )
@@ -25,7 +26,7 @@ func background(t *testing.T, s *fixture.Suite) {
 		if again := launch(t, b, cmd); again.Pid != first.Pid || !again.Running {
 			t.Errorf("the second launch got %+v, the first %+v", again, first)
 		}
-		fixture.Eventually(
+		testenv.Eventually(
 			t,
 			"the command has begun",
 			func() bool { _, err := r.Stat(t.Context(), "launched"); return err == nil },

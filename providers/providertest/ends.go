@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/providertest/fixture"
 )
@@ -37,7 +38,7 @@ func ends(t *testing.T, s *fixture.Suite) {
 		s.NeedsSystem(t)
 		r := s.NewRoom(t)
 		fixture.Shell(t, r, "setsid sleep 4321 >/dev/null 2>&1 </dev/null &")
-		fixture.Eventually(
+		testenv.Eventually(
 			t,
 			"the background process runs",
 			func() bool { return fixture.Alive(t, r, "sleep 4321") == "sleep 4321" },
@@ -60,7 +61,7 @@ func kill(t *testing.T, s *fixture.Suite) {
 		res, err := r.Run(t.Context(), cmd)
 		ended <- answer{res, err}
 	}()
-	fixture.Eventually(
+	testenv.Eventually(
 		t,
 		"the command has begun",
 		func() bool { _, err := r.Stat(t.Context(), "begun"); return err == nil },

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/providertest/fixture"
 )
@@ -76,7 +77,7 @@ func cancelRun(t *testing.T, r fixture.Room, cmd providers.Command, file string)
 		_, err := r.Run(ctx, cmd)
 		ended <- err
 	}()
-	fixture.Eventually(
+	testenv.Eventually(
 		t,
 		"the command has begun",
 		func() bool { _, err := r.Stat(t.Context(), file); return err == nil },
@@ -122,7 +123,7 @@ func takeOver(t *testing.T, s *fixture.Suite) {
 		_, err := r.Run(t.Context(), cmd)
 		first <- err
 	}()
-	fixture.Eventually(
+	testenv.Eventually(
 		t,
 		"the command has begun",
 		func() bool { _, err := r.Stat(t.Context(), "taken"); return err == nil },

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/providertest/fixture"
 )
@@ -67,7 +68,7 @@ func pauseKeeps(t *testing.T, s *fixture.Suite) {
 		_, err := r.Run(fixture.Within(t), cmd)
 		ended <- err
 	}()
-	fixture.Eventually(
+	testenv.Eventually(
 		t,
 		"the command has begun",
 		func() bool { _, err := r.Stat(t.Context(), "begun"); return err == nil },

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/providertest/fixture"
 )
@@ -50,7 +51,7 @@ func streams(t *testing.T, s *fixture.Suite) {
 		_, err := r.SaveFile(fixture.Within(t), "broken/f", bytes.NewReader(fixture.Pattern(50)), 100, 0)
 		fixture.WantClass(t, err, providers.Invalid)
 		fixture.WantFile(t, r, "broken/f", "old")
-		fixture.Eventually(t, "nothing else is left", func() bool {
+		testenv.Eventually(t, "nothing else is left", func() bool {
 			return slices.Equal(fixture.Paths(t, r, "broken", 1), []string{"/workspace/broken/f"})
 		})
 	})

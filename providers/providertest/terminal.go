@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/providertest/fixture"
 )
@@ -181,7 +182,7 @@ func terminalSlowReader(t *testing.T, in providers.Terminals) {
 func waits(t *testing.T, in providers.Terminals, name string) {
 	t.Helper()
 	var before int64
-	fixture.Eventually(t, "the command waits", func() bool {
+	testenv.Eventually(t, "the command waits", func() bool {
 		e, err := in.Exec(fixture.Within(t), name, 300*time.Millisecond)
 		if err != nil {
 			t.Fatal(err)
@@ -305,7 +306,7 @@ func terminalLosesNothing(t *testing.T, s *fixture.Suite) {
 	if err := left.from.Close(); err != nil { // one who leaves in order holds nobody up
 		t.Fatal(err)
 	}
-	fixture.Eventually(t, "it goes on", func() bool {
+	testenv.Eventually(t, "it goes on", func() bool {
 		e, err := second.Exec(fixture.Within(t), name, 0)
 		if err != nil {
 			t.Fatal(err)

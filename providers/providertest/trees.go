@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/providertest/fixture"
 )
@@ -347,7 +348,7 @@ func brokenTrees(t *testing.T, s *fixture.Suite, r fixture.Room) {
 	fixture.WantClass(t, saveHalf(t, s, r, "broken tree", whole[:50<<10]), providers.Invalid, providers.BadArchive)
 	fixture.WantFile(t, r, "broken tree/first", "x")
 	// The caller has its error at once; the sandbox notices the end of the upload later.
-	fixture.Eventually(t, "nothing is left of the upload", func() bool { return len(halves(t, r, "broken tree")) == 0 })
+	testenv.Eventually(t, "nothing is left of the upload", func() bool { return len(halves(t, r, "broken tree")) == 0 })
 }
 
 // saveHalf uploads an archive whose source fails. In a real system it does so when a part of a file is there.
@@ -365,7 +366,7 @@ func saveHalf(t *testing.T, s *fixture.Suite, r fixture.Room, at string, half []
 		t.Errorf("the upload ended early: %v", err)
 	}
 	if s.System {
-		fixture.Eventually(t, "a part of the upload is there", func() bool { return len(halves(t, r, at)) > 0 })
+		testenv.Eventually(t, "a part of the upload is there", func() bool { return len(halves(t, r, at)) > 0 })
 	}
 	_ = to.CloseWithError(errFailing)
 	return <-answer

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/providertest/fixture"
 )
@@ -52,7 +53,7 @@ func swapped(t *testing.T, s *fixture.Suite) {
 	if res := fixture.Shell(t, r, swapper); res.ExitCode != 0 {
 		t.Fatalf("the attack did not begin: %s", fixture.Show(res))
 	}
-	fixture.Eventually(t, "the attack runs", func() bool { _, err := r.Stat(t.Context(), "begun"); return err == nil })
+	testenv.Eventually(t, "the attack runs", func() bool { _, err := r.Stat(t.Context(), "begun"); return err == nil })
 	ctx := fixture.Within(t)
 	for range rounds {
 		for name, call := range callsThrough(r, "d") {
@@ -66,7 +67,7 @@ func swapped(t *testing.T, s *fixture.Suite) {
 		}
 	}
 	fixture.MustWrite(t, r, "stop", "")
-	fixture.Eventually(t, "the attack has ended", func() bool {
+	testenv.Eventually(t, "the attack has ended", func() bool {
 		_, err := r.Stat(t.Context(), "stopped")
 		if err != nil && !harmless(err) {
 			t.Fatal(err)
@@ -282,7 +283,7 @@ func crowd(t *testing.T, s *fixture.Suite) {
 		providers.AsError(err).Class != providers.TooLarge {
 		t.Errorf("list: %v", err)
 	}
-	fixture.Eventually(t, "the guest's own memory is below 10 MiB", func() bool { return ownMemory(t, r) < 10<<10 })
+	testenv.Eventually(t, "the guest's own memory is below 10 MiB", func() bool { return ownMemory(t, r) < 10<<10 })
 }
 
 // ownMemory is what the first process of the sandbox shares with nobody, in KiB.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/codecontext"
 	"sandyard/providers/providertest/fixture"
@@ -123,7 +124,7 @@ func contexts(t *testing.T, n notebook) {
 		o, _ := codecontext.Run(context.WithoutCancel(t.Context()), n.box, c, nil)
 		stuck <- o
 	}()
-	fixture.Eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "begun"); return err == nil })
+	testenv.Eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "begun"); return err == nil })
 	n.wants(n.do(codecontext.Python, "ctx-b", "x"), "", "'b'") // beside it
 	if err := codecontext.Delete(fixture.Within(t), n.box, "ctx-c"); err != nil {
 		t.Fatal(err)
@@ -251,7 +252,7 @@ func pausedCell(t *testing.T, s *fixture.Suite) {
 		_, err := codecontext.Run(fixture.Within(t), n.box, c, nil)
 		ended <- err
 	}()
-	fixture.Eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "begun"); return err == nil })
+	testenv.Eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "begun"); return err == nil })
 	if err := pauser.Pause(fixture.Within(t), n.room.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +290,7 @@ func cellsLive(t *testing.T, n notebook) {
 		}
 		got <- o
 	}()
-	fixture.Eventually(
+	testenv.Eventually(
 		t,
 		"the cell is known",
 		func() bool { _, err := n.box.Exec(t.Context(), c.ID, 0); return err == nil },
@@ -366,7 +367,7 @@ func cellTakenOver(t *testing.T, s *fixture.Suite, n notebook) {
 		_, err := codecontext.Run(ctx, n.box, c, nil)
 		left <- err
 	}()
-	fixture.Eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "over"); return err == nil })
+	testenv.Eventually(t, "the cell runs", func() bool { _, err := n.room.Stat(t.Context(), "over"); return err == nil })
 	die()
 	if err := <-left; err == nil {
 		t.Error("the first worker got a result")

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/providertest/fixture"
 )
@@ -41,7 +42,7 @@ func besetGuest(t *testing.T, s *fixture.Suite) {
 		cmd.Name = fixture.NewID(t)
 		res, err := r.Run(fixture.Within(t), cmd)
 		if err != nil && s.OwnKernel { // which lets a user limit and signal his own processes, process 1 among them
-			fixture.Eventually(t, "the sandbox is lost", func() bool {
+			testenv.Eventually(t, "the sandbox is lost", func() bool {
 				_, err := r.Worker.Open(t.Context(), r.ID)
 				return errors.Is(err, providers.ErrLost)
 			})

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"sandyard/dev/testenv"
 	"sandyard/providers"
 	"sandyard/providers/providertest/fixture"
 )
@@ -117,6 +118,6 @@ func until(t *testing.T, r fixture.Room, cmd providers.Command, ready func() boo
 		_, err := r.Run(ctx, cmd)
 		ended <- err
 	}()
-	fixture.Eventually(t, "the program is at work", ready)
+	testenv.Eventually(t, "the program is at work", ready)
 	return ended
 }

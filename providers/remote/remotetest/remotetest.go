@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -86,26 +85,6 @@ func (d Document) route(r *http.Request, body []byte) (*openapi3filter.RequestVa
 	}, err
 }
 
-// Log keeps what is logged.
-type Log struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (l *Log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-// String returns all that was logged.
-func (l *Log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
 // Tell answers with v as JSON.
 func Tell(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
@@ -148,14 +127,6 @@ func HostileAnswers() map[string]http.HandlerFunc {
 				}
 			}
 		},
-	}
-}
-
-// WantClass fails the test unless err is of the class.
-func WantClass(t *testing.T, err error, class providers.Class) {
-	t.Helper()
-	if got := providers.AsError(err).Class; err == nil || got != class {
-		t.Errorf("got %v, want class %s", err, class)
 	}
 }
 
