@@ -13,7 +13,7 @@ import (
 var errClosed = errors.New("the worker is stopping")
 
 // Lane bounds the starts of one lane on a worker. Of the tenants whose jobs wait, the one with the fewest slots gets
-// the next; while no other tenant waits, one may have them all.
+// the next; while no other tenant waits, one may have as many as the lane lets a tenant have.
 type Lane struct {
 	most int // attempts of one tenant, with those that have given their slot back
 
@@ -49,12 +49,17 @@ type Slot struct {
 
 // New returns a lane of n slots, in which one tenant has at most so many attempts, with those that only wait.
 func New(n, most int) *Lane {
-	return &Lane{most: max(n, most), free: n, tenants: map[string]*share{}, idle: make(chan struct{})}
+	return &Lane{most: most, free: n, tenants: map[string]*share{}, idle: make(chan struct{})}
 }
 
-// Take waits for a slot until ctx ends or the lane is closed.
-func (s *Lane) Take(ctx context.Context, tenantID string) (*Slot, error) {
+// Take waits for a slot until ctx ends or the lane is closed. It calls waits first, if there is no slot at once.
+func (s *Lane) Take(ctx context.Context, tenantID string, waits func()) (*Slot, error) {
 	w := s.line(tenantID)
+	select {
+	case <-w.ready:
+	default:
+		waits()
+	}
 	select {
 	case <-w.ready:
 	case <-ctx.Done():

@@ -88,15 +88,16 @@ func TestAClosedLaneEndsWithItsLastAttempt(t *testing.T) {
 	waiting := line(t, lane, "b")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := lane.Take(ctx, "c"); !errors.Is(err, context.Canceled) {
-		t.Errorf("a wait that was given up: %v", err)
+	waited := false
+	if _, err := lane.Take(ctx, "c", func() { waited = true }); !errors.Is(err, context.Canceled) || !waited {
+		t.Errorf("a wait that was given up: %v, told: %v", err, waited)
 	}
 	idle := lane.Close()
 	if waiting.must(false, "what waits at the close"); waiting.w.slot != nil {
 		t.Error("what waited was given a slot")
 	}
 	<-waiting.w.ready
-	if _, err := lane.Take(t.Context(), "a"); !errors.Is(err, errClosed) {
+	if _, err := lane.Take(t.Context(), "a", func() { t.Error("it waits in a closed lane") }); !errors.Is(err, errClosed) {
 		t.Errorf("a start after the close: %v", err)
 	}
 	first.w.slot.Rest()

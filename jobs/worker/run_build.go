@@ -153,15 +153,12 @@ func (w *Worker) makeImage(
 	if err != nil {
 		return err
 	}
-	done, err := w.builds.wait(
-		ctx,
-		box.TenantID,
-		func() { fmt.Fprintln(log, "Waiting for other builds on this worker to end.") },
-	)
+	waits := func() { fmt.Fprintln(log, "Waiting for other builds on this worker to end.") }
+	turn, err := w.builds.Take(ctx, box.TenantID, waits)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer turn.End()
 	plan, err := r.Plan(on, row.Files) // which takes some times the memory of the files: not for builds that wait
 	if err != nil {
 		return providers.BuildFailed.Errorf("%w", err)
@@ -179,7 +176,7 @@ func (w *Worker) makeImage(
 
 // buildHere makes the image of a build on this worker's engine, which is not the one that it was built on first.
 func (w *Worker) buildHere(ctx context.Context, box models.Sandbox, build string) error {
-	done, err := w.builds.alone.Lock(ctx, build) // whoever comes second finds the image
+	done, err := w.rebuilds.Lock(ctx, build) // whoever comes second finds the image
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func (w *Worker) handle(ctx context.Context, t queue.Task) error {
 // take claims a job and sets an attempt to work. Its error is for Asynq only, and means that nothing was begun; Asynq
 // calls again then.
 func (w *Worker) take(ctx context.Context, id string, lane models.Lane, tenantID string, again bool) error {
-	slot, err := w.lanes[lane].Take(ctx, tenantID)
+	slot, err := w.lanes[lane].Take(ctx, tenantID, func() {})
 	if err != nil {
 		return err
 	}

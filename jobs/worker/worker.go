@@ -91,7 +91,7 @@ type Worker struct {
 	security *security.Counter
 	runtimes []string
 	images   imagepolicy.Policy
-	builds   *buildTurns
+	builds   *slots.Lane
 	health   *circuit.Breaker
 	creates  *rate.Limiter // creates that begin; nil = as many as come
 	lease    time.Duration
@@ -113,6 +113,7 @@ type Worker struct {
 	// anyway; many that wait for it in the database would take its connections from all others, heartbeats included.
 	endings  keymutex.Mutex
 	contexts keymutex.Mutex // of code in sandboxes
+	rebuilds keymutex.Mutex // of images, by their builds
 	servers  []*queue.Server
 	newRedis func() *redis.Client
 	rdb      *redis.Client
@@ -146,7 +147,8 @@ func New(c Config) *Worker {
 			MaxSandboxes: c.Room.Sandboxes, MaxCPUs: c.Room.CPUs, MaxMemoryMB: c.Room.MemoryMB, MaxPids: c.Room.Pids,
 		},
 		security: c.Security, runtimes: c.Runtimes, images: imagepolicy.New(c.Store, nil, c.Images),
-		builds: newBuildTurns(c.Builds), stopRequested: make(chan struct{}), lease: c.Lease, grace: c.Grace,
+		builds: buildLane(cmp.Or(c.Builds, defaultBuilds)), stopRequested: make(chan struct{}),
+		lease: c.Lease, grace: c.Grace,
 		patience: cmp.Or(
 			c.Patience,
 			providerTimeout,
@@ -159,7 +161,7 @@ func New(c Config) *Worker {
 		w.creates = rate.NewLimiter(rate.Limit(c.CreateRate), max(1, int(c.CreateRate)))
 	}
 	for lane := range models.Lanes() {
-		w.lanes[lane] = slots.New(c.Slots, mostAttempts(lane))
+		w.lanes[lane] = slots.New(c.Slots, max(c.Slots, mostAttempts(lane)))
 	}
 	w.watches.life = w.life
 	w.tend(c)
@@ -215,7 +217,13 @@ const (
 	// twice largestMaxOutput. mostOthers likewise of what each other lane has.
 	mostRunning = 256
 	mostOthers  = 256
+	// defaultBuilds is how many builds a worker runs at once where its configuration does not say.
+	defaultBuilds = 4
 )
+
+// buildLane bounds the builds that run at once on a worker. No tenant has more than half of the turns, so that one
+// whose builds take hours keeps nobody else from building.
+func buildLane(n int) *slots.Lane { return slots.New(n, max(1, n/2)) }
 
 // mostAttempts is how many attempts of one tenant a lane holds, with those that wait without a slot.
 func mostAttempts(lane models.Lane) int {
