@@ -135,52 +135,36 @@ func (f source) apply(box *models.Sandbox, spec *kind.Spec) error {
 	if t.BuildID != nil {
 		spec.Build = *t.BuildID
 	}
-	r := &spec.Resources
-	for _, err := range []error{
-		within("cpus", &r.CPUs, d.Resources.CPUs, d.Maximum.CPUs), within("memory_mb", &r.MemoryMB, d.Resources.MemoryMB,
-			d.Maximum.MemoryMB),
-		within("disk_mb", &r.DiskMB, d.Resources.DiskMB, d.Maximum.DiskMB), within("pids", &r.Pids, d.Resources.Pids,
-			d.Maximum.Pids),
-	} {
-		if err != nil {
-			return err
-		}
+	spec.Resources = spec.Resources.Or(providers.Resources(d.Resources))
+	if field, asked, most := above(spec.Resources, providers.Resources(d.Maximum)); field != "" {
+		return kind.Invalid(field, "is %v, but the template allows at most %v", asked, most)
 	}
 	return kind.CheckEnv("env", spec.Env)
 }
 
-// within fills an open limit with the template's own and refuses one above its maximum.
-func within[N int64 | float64](field string, v *N, own, most N) error {
-	if *v == 0 {
-		*v = own
+// above names a limit in r that is more than most allows, with both values; empty = there is none. 0 = no limit.
+func above(r, most providers.Resources) (field string, asked, limit float64) {
+	for _, x := range []struct {
+		field        string
+		asked, limit float64
+	}{
+		{"cpus", r.CPUs, most.CPUs},
+		{"memory_mb", float64(r.MemoryMB), float64(most.MemoryMB)},
+		{"disk_mb", float64(r.DiskMB), float64(most.DiskMB)},
+		{"pids", float64(r.Pids), float64(most.Pids)},
+	} {
+		if x.limit > 0 && x.asked > x.limit {
+			return x.field, x.asked, x.limit
+		}
 	}
-	if most > 0 && *v > most {
-		return kind.Invalid(field, "is %v, but the template allows at most %v", *v, most)
-	}
-	return nil
+	return "", 0, 0
 }
 
 // allow refuses limits of a sandbox or build above the server's.
 func (k Catalog) allow(r providers.Resources) error {
-	return cmp.Or(
-		allowed("cpus", r.CPUs, k.Maximum.CPUs), allowed("memory_mb", r.MemoryMB, k.Maximum.MemoryMB),
-		allowed("disk_mb", r.DiskMB, k.Maximum.DiskMB), allowed("pids", r.Pids, k.Maximum.Pids),
-	)
-}
-
-func resourcesOf(b models.Bounds) providers.Resources {
-	return providers.Resources{CPUs: b.CPUs, MemoryMB: b.MemoryMB, DiskMB: b.DiskMB, Pids: b.Pids}
-}
-
-func allowed[N int64 | float64](field string, v, most N) error {
-	if most > 0 && v > most {
-		return kind.Invalid(
-			field,
-			"is %v, but this server allows at most %v (SANDBOX_MAX_%s)",
-			v,
-			most,
-			strings.ToUpper(field),
-		)
+	if field, asked, most := above(r, providers.Resources(k.Maximum)); field != "" {
+		setting := "SANDBOX_MAX_" + strings.ToUpper(field)
+		return kind.Invalid(field, "is %v, but this server allows at most %v (%s)", asked, most, setting)
 	}
 	return nil
 }

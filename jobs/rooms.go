@@ -1,33 +1,30 @@
 package jobs
 
 import (
-	"cmp"
 	"context"
-	"sync"
 	"time"
 
+	"sandyard/cache"
 	"sandyard/jobs/kind"
 	"sandyard/models"
 	"sandyard/providers"
 )
 
-// roomsFor is how long the largest room of a fleet is believed: creates ask for it.
-const roomsFor = 5 * time.Second
+const (
+	// roomsFor is how long the largest room of a fleet is believed: creates ask for it.
+	roomsFor = 5 * time.Second
+	// mostRooms is more than there are providers.
+	mostRooms = 100
+)
 
 // rooms knows what the largest live node of each provider can give one sandbox.
 type rooms struct {
 	store *models.Store
-	mu    sync.Mutex
-	known map[string]largest
-}
-
-type largest struct {
-	room models.Bounds
-	at   time.Time
+	known *cache.Cache[string, models.Bounds] // by provider
 }
 
 func newRooms(store *models.Store) *rooms {
-	return &rooms{store: store, known: map[string]largest{}}
+	return &rooms{store: store, known: cache.New[string, models.Bounds](mostRooms, roomsFor)}
 }
 
 // check refuses what no live node could give, also if it held nothing else. Without a live node nothing is refused.
@@ -36,37 +33,25 @@ func (r *rooms) check(ctx context.Context, provider string, wish providers.Resou
 	if err != nil {
 		return err
 	}
-	return cmp.Or(
-		granted(
-			"cpus",
-			wish.CPUs,
-			room.CPUs,
-		),
-		granted("memory_mb", wish.MemoryMB, room.MemoryMB),
-		granted("pids", wish.Pids, room.Pids-kind.BesidePids),
-	)
-}
-
-func granted[N int64 | float64](field string, v, most N) error {
-	if most > 0 && v > most {
-		return kind.Invalid(field, "is %v, but the largest worker has %v for all its sandboxes; request less", v, most)
+	room.Pids -= kind.BesidePids
+	if field, asked, most := above(wish, providers.Resources(room)); field != "" {
+		return kind.Invalid(
+			field,
+			"is %v, but the largest worker has %v for all its sandboxes; request less",
+			asked,
+			most,
+		)
 	}
 	return nil
 }
 
 func (r *rooms) largest(ctx context.Context, provider string) (models.Bounds, error) {
-	r.mu.Lock()
-	known := r.known[provider]
-	r.mu.Unlock()
-	if time.Since(known.at) < roomsFor {
-		return known.room, nil
+	if known := r.known.Get(provider); known != nil {
+		return known.Value(), nil
 	}
 	room, err := r.store.LargestRoom(ctx, provider)
-	if err != nil {
-		return room, err
+	if err == nil {
+		r.known.Set(provider, room, cache.Life)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.known[provider] = largest{room: room, at: time.Now()}
-	return room, nil
+	return room, err
 }

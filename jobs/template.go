@@ -68,7 +68,7 @@ func (c *Client) CheckTemplate(ctx context.Context, o models.Owner, t models.Tem
 		return err
 	}
 	for _, l := range []models.Bounds{t.Definition.Resources, t.Definition.Maximum} {
-		if err := c.catalog.allow(resourcesOf(l)); err != nil {
+		if err := c.catalog.allow(providers.Resources(l)); err != nil {
 			return err
 		}
 	}
@@ -154,14 +154,8 @@ func checkLimits(d models.Definition) error {
 			return kind.Invalid(field, "%v", err)
 		}
 	}
-	r, m := d.Resources, d.Maximum
-	for field, over := range map[string]bool{
-		"cpus": m.CPUs > 0 && r.CPUs > m.CPUs, "memory_mb": m.MemoryMB > 0 && r.MemoryMB > m.MemoryMB,
-		"disk_mb": m.DiskMB > 0 && r.DiskMB > m.DiskMB, "pids": m.Pids > 0 && r.Pids > m.Pids,
-	} {
-		if over {
-			return kind.Invalid("resources."+field, "is more than the template's maximum")
-		}
+	if field, _, _ := above(providers.Resources(d.Resources), providers.Resources(d.Maximum)); field != "" {
+		return kind.Invalid("resources."+field, "is more than the template's maximum")
 	}
 	return nil
 }

@@ -75,9 +75,7 @@ func (p *Pool) stock(ctx context.Context, pool providers.Pooler) error {
 		classes = append(classes, providers.PoolClass{
 			Spec: providers.Spec{
 				Image: t.Image, WorkDir: cmp.Or(d.WorkDir, p.WorkDir), Runtime: d.Runtime,
-				Resources: providers.Resources{
-					CPUs: d.Resources.CPUs, MemoryMB: d.Resources.MemoryMB, DiskMB: d.Resources.DiskMB, Pids: d.Resources.Pids,
-				},
+				Resources: providers.Resources(d.Resources),
 			},
 			Min: part(size.Min, rank, workers), Max: part(size.Max, rank, workers),
 		})

@@ -85,14 +85,12 @@ func (a *attempt) build(ctx context.Context, row models.Build, box models.Sandbo
 		return err
 	}
 	spec := providers.Spec{
-		ID:      box.ID,
-		Image:   row.Image,
-		WorkDir: d.WorkDir,
-		Runtime: d.Runtime,
-		Env:     d.Env,
-		Resources: providers.Resources{
-			CPUs: d.Resources.CPUs, MemoryMB: d.Resources.MemoryMB, DiskMB: d.Resources.DiskMB, Pids: d.Resources.Pids,
-		},
+		ID:        box.ID,
+		Image:     row.Image,
+		WorkDir:   d.WorkDir,
+		Runtime:   d.Runtime,
+		Env:       d.Env,
+		Resources: providers.Resources(d.Resources),
 	}
 	if _, err := a.w.provider.Create(ctx, spec); err != nil {
 		return err
