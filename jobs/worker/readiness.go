@@ -26,15 +26,7 @@ const (
 	probeRest    = time.Second
 )
 
-// startUp runs the template's start command in a new sandbox and waits until its programs are ready.
-func (a *attempt) startUp(ctx context.Context, box models.Sandbox) error {
-	s, err := kind.SpecOf(box)
-	if err != nil {
-		return err
-	}
-	return a.comeUp(ctx, s)
-}
-
+// comeUp runs the template's start command in a new sandbox and waits until its programs are ready.
 func (a *attempt) comeUp(ctx context.Context, s kind.Spec) error {
 	limit := kind.ReadyTimeout(models.Definition{StartCommand: s.Start, Ready: s.Ready})
 	if limit == 0 {

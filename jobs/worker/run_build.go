@@ -77,7 +77,11 @@ func (a *attempt) build(ctx context.Context, row models.Build, box models.Sandbo
 	if err != nil {
 		return err
 	}
-	if err := a.w.makeImage(ctx, row, box, d.Runtime, log); err != nil {
+	s, err := kind.SpecOf(box)
+	if err != nil {
+		return err
+	}
+	if err := a.w.makeImage(ctx, row, box, s.Resources, d.Runtime, log); err != nil {
 		return err
 	}
 	fmt.Fprintln(log, "Testing the image: starting a sandbox from it.")
@@ -122,6 +126,7 @@ func (w *Worker) makeImage(
 	ctx context.Context,
 	row models.Build,
 	box models.Sandbox,
+	limits providers.Resources,
 	runtime string,
 	log *buildLog,
 ) error {
@@ -147,10 +152,6 @@ func (w *Worker) makeImage(
 	if err != nil || r.Image != "" {
 		return err
 	}
-	s, err := kind.SpecOf(box)
-	if err != nil {
-		return err
-	}
 	waits := func() { fmt.Fprintln(log, "Waiting for other builds on this worker to end.") }
 	turn, err := w.builds.Take(ctx, box.TenantID, waits)
 	if err != nil {
@@ -163,7 +164,7 @@ func (w *Worker) makeImage(
 	}
 	err = builder.Build(ctx, providers.Build{
 		ID: box.ID, Image: row.Image, From: from, Steps: plan.Steps, Config: plan.Config, Labels: plan.Labels,
-		Resources: s.Resources,
+		Resources: limits,
 		Runtime:   runtime,
 	}, log)
 	if gone := providers.AsError(err).Class; err != nil && (gone == providers.Lost || gone == providers.NotFound) {
@@ -173,13 +174,13 @@ func (w *Worker) makeImage(
 }
 
 // buildHere makes the image of a build on this worker's engine, which is not the one that it was built on first.
-func (w *Worker) buildHere(ctx context.Context, box models.Sandbox, build string) error {
-	done, err := w.rebuilds.Lock(ctx, build) // whoever comes second finds the image
+func (w *Worker) buildHere(ctx context.Context, box models.Sandbox, spec kind.Spec) error {
+	done, err := w.rebuilds.Lock(ctx, spec.Build) // whoever comes second finds the image
 	if err != nil {
 		return err
 	}
 	defer done()
-	row, err := w.store.BuildWithFiles(ctx, build)
+	row, err := w.store.BuildWithFiles(ctx, spec.Build)
 	if err != nil || !row.Shared && row.TenantID != box.TenantID {
 		return providers.ErrImageMissing
 	}
@@ -188,21 +189,12 @@ func (w *Worker) buildHere(ctx context.Context, box models.Sandbox, build string
 			return nil
 		}
 	}
-	w.log.InfoContext(ctx, "rebuilding the image of a build on this engine", "build_id", build, "sandbox_id", box.ID)
-	spec, err := kind.SpecOf(box)
-	if err != nil {
-		return err
-	}
-	as := box
+	w.log.InfoContext(ctx, "rebuilding the image of a build on this engine", "build_id", spec.Build, "sandbox_id", box.ID)
 	limits := kind.BuildResources(providers.Resources{DiskMB: kind.BuildDiskMB}, models.Bounds{})
 	if err := w.roomForBuild(ctx, limits); err != nil {
 		return err
 	}
-	as.Spec, err = json.Marshal(kind.Spec{Resources: limits})
-	if err != nil {
-		return err
-	}
-	return w.makeImage(ctx, row, as, spec.Runtime, nil)
+	return w.makeImage(ctx, row, box, limits, spec.Runtime, nil)
 }
 
 // roomForBuild refuses a build that no row stands for while the engine has no room for it beside its sandboxes.

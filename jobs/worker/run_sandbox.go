@@ -17,7 +17,11 @@ func runCreate(ctx context.Context, a *attempt, _ *kind.Create) (result, error) 
 	if err != nil {
 		return result{}, err
 	}
-	spec, err := a.w.wanted(ctx, box)
+	s, err := kind.SpecOf(box)
+	if err != nil {
+		return result{}, err
+	}
+	spec, err := a.w.wanted(ctx, box, s)
 	if err != nil {
 		return result{}, err
 	}
@@ -25,9 +29,9 @@ func runCreate(ctx context.Context, a *attempt, _ *kind.Create) (result, error) 
 		return result{}, err
 	}
 	made, err := a.w.provider.Create(ctx, spec)
-	if build, ok := buildOf(box); ok && errors.Is(err, providers.ErrImageMissing) {
+	if s.Build != "" && errors.Is(err, providers.ErrImageMissing) {
 		a.slot.Rest()
-		if err = a.w.buildHere(ctx, box, build); err == nil {
+		if err = a.w.buildHere(ctx, box, s); err == nil {
 			made, err = a.w.provider.Create(ctx, spec)
 		}
 	}
@@ -35,10 +39,10 @@ func runCreate(ctx context.Context, a *attempt, _ *kind.Create) (result, error) 
 		err = a.offerNetwork(ctx, box) // which the start command may need
 	}
 	if err == nil {
-		err = a.setUp(ctx, box)
+		err = a.setUp(ctx, box.ID, s.Steps())
 	}
 	if err == nil {
-		err = a.startUp(ctx, box)
+		err = a.comeUp(ctx, s)
 	}
 	remove := func(ctx context.Context) error { return a.w.provider.Delete(ctx, spec.ID) }
 	if err != nil {
@@ -48,7 +52,7 @@ func runCreate(ctx context.Context, a *attempt, _ *kind.Create) (result, error) 
 	// A sandbox that was ended meanwhile has nobody left to remove it but us.
 	return result{
 		change: models.Transition{To: models.SandboxRunning, Ref: made.Ref}, afterSandboxGone: remove,
-		afterCommit: func(ctx context.Context) error { return a.forgetSteps(ctx, box) },
+		afterCommit: func(ctx context.Context) error { return a.forgetSteps(ctx, s.Steps()) },
 	}, nil
 }
 
@@ -58,12 +62,6 @@ func (w *Worker) pace(ctx context.Context) error {
 		return nil
 	}
 	return w.creates.Wait(ctx)
-}
-
-// buildOf returns the build that a sandbox's image came from.
-func buildOf(box models.Sandbox) (string, bool) {
-	s, err := kind.SpecOf(box)
-	return s.Build, err == nil && s.Build != ""
 }
 
 // takeSandbox writes down that this node makes the sandbox. Where another has more room, the sandbox is that one's and
@@ -103,13 +101,11 @@ func (w *Worker) need(box models.Sandbox) (models.Need, error) {
 }
 
 // wanted is what the provider is to make, if the tenant may have the image.
-func (w *Worker) wanted(ctx context.Context, box models.Sandbox) (providers.Spec, error) {
-	s, err := kind.SpecOf(box)
-	if err == nil && !s.Shared && w.provider.Capabilities().Images != providers.Unsupported {
-		err = w.checkAgain(ctx, box.TenantID, box.Image)
-	}
-	if err != nil {
-		return providers.Spec{}, err
+func (w *Worker) wanted(ctx context.Context, box models.Sandbox, s kind.Spec) (providers.Spec, error) {
+	if !s.Shared && w.provider.Capabilities().Images != providers.Unsupported {
+		if err := w.checkAgain(ctx, box.TenantID, box.Image); err != nil {
+			return providers.Spec{}, err
+		}
 	}
 	policy, err := kind.PolicyOf(box.Egress)
 	spec := providers.Spec{

@@ -19,25 +19,24 @@ const (
 )
 
 // setUp prepares a new sandbox by its steps. A step that an earlier attempt has begun is gone on with.
-func (a *attempt) setUp(ctx context.Context, box models.Sandbox) error {
-	s, err := kind.SpecOf(box)
-	if err != nil || len(s.Steps()) == 0 {
-		return err
+func (a *attempt) setUp(ctx context.Context, sandboxID string, steps []kind.Step) error {
+	if len(steps) == 0 {
+		return nil
 	}
 	a.slot.Rest()
 	inside, err := a.open(ctx)
 	if err != nil {
 		return err
 	}
-	for _, one := range s.Steps() {
-		if err := a.step(ctx, inside, box, one); err != nil {
+	for _, one := range steps {
+		if err := a.step(ctx, inside, sandboxID, one); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (a *attempt) step(ctx context.Context, inside providers.Sandbox, box models.Sandbox, one kind.Step) error {
+func (a *attempt) step(ctx context.Context, inside providers.Sandbox, sandboxID string, one kind.Step) error {
 	env, err := a.environment(ctx, one.Env, one.Secrets)
 	if missing, ok := errors.AsType[*secrets.Error](err); ok {
 		return providers.SetupFailed.Errorf("%s was not started: %s", one.What, missing.Why.Message)
@@ -52,11 +51,11 @@ func (a *attempt) step(ctx context.Context, inside providers.Sandbox, box models
 		Timeout:   one.Limit,
 		MaxOutput: setupOutput,
 	}
-	logged, err := a.w.store.SetupLogged(ctx, box.ID, one.Name)
+	logged, err := a.w.store.SetupLogged(ctx, sandboxID, one.Name)
 	if err != nil {
 		return err
 	}
-	log := a.openSetupLog(ctx, box.ID, one.Name, logged)
+	log := a.openSetupLog(ctx, sandboxID, one.Name, logged)
 	res, err := follow(ctx, inside, cmd, logged, log)
 	log.close()
 	if err != nil {
@@ -125,13 +124,12 @@ func follow(
 
 // forgetSteps drops the output of the steps, when the create has been written down: until then another attempt may need
 // it.
-func (a *attempt) forgetSteps(ctx context.Context, box models.Sandbox) error {
-	s, err := kind.SpecOf(box)
-	if err != nil || len(s.Steps()) == 0 {
-		return err
+func (a *attempt) forgetSteps(ctx context.Context, steps []kind.Step) error {
+	if len(steps) == 0 {
+		return nil
 	}
 	inside, err := a.open(ctx)
-	for _, one := range s.Steps() {
+	for _, one := range steps {
 		if err == nil {
 			err = inside.Forget(ctx, one.Name)
 		}
