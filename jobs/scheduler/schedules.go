@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"sandyard/jobs/loop"
 	"sandyard/jobs/timetable"
 	"sandyard/models"
 )
@@ -25,14 +26,10 @@ const dueSchedules = 200
 
 // fireSchedules writes down the runs of all schedules that are due.
 func (s *Scheduler) fireSchedules(ctx context.Context) error {
-	n := dueSchedules
-	for n == dueSchedules && ctx.Err() == nil {
-		var err error
-		if n, err = s.store.FireSchedules(ctx, dueSchedules, planTick); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := loop.InParts(ctx, dueSchedules, func(ctx context.Context, limit int) (int, error) {
+		return s.store.FireSchedules(ctx, limit, planTick)
+	})
+	return err
 }
 
 // planTick decides what becomes of all the times at which a schedule has been due by now.
