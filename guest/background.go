@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -20,11 +19,10 @@ const (
 )
 
 // launchExec starts a background command, or finds the one that has its name.
-func (g *Guest) launchExec(w http.ResponseWriter, r *http.Request) {
-	var l protocol.Launch
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxMessage)).Decode(&l); err != nil {
-		writeError(w, protocol.Errorf(protocol.ReasonInvalid, "read the command: %v", err))
-		return
+func (g *Guest) launchExec(w http.ResponseWriter, r *http.Request) (any, error) {
+	l, err := body[protocol.Launch](w, r)
+	if err != nil {
+		return nil, err
 	}
 	c := execs.Command{
 		Name: r.PathValue("name"), Argv: l.Argv, Env: l.Env, Dir: l.Dir, Stdin: l.Stdin, Report: l.Report,
@@ -39,10 +37,9 @@ func (g *Guest) launchExec(w http.ResponseWriter, r *http.Request) {
 	}
 	e, err := g.execs.Start(c)
 	if err != nil {
-		writeError(w, err)
-		return
+		return nil, err
 	}
-	writeJSON(w, http.StatusOK, e.Info())
+	return e.Info(), nil
 }
 
 // readOutput answers with bytes of one stream and, in a header, how the command is.
@@ -54,7 +51,7 @@ func (g *Guest) readOutput(w http.ResponseWriter, r *http.Request) {
 	}
 	stream, offset, limit := int64(0), int64(0), int64(maxOutput)
 	for name, to := range map[string]*int64{"stream": &stream, "offset": &offset, "max": &limit} {
-		if err := readParameter(r, name, to); err != nil {
+		if err := readNumber(name, r.URL.Query().Get(name), to); err != nil {
 			writeError(w, err)
 			return
 		}
@@ -63,7 +60,7 @@ func (g *Guest) readOutput(w http.ResponseWriter, r *http.Request) {
 		writeError(w, protocol.Errorf(protocol.ReasonInvalid, "there is no stream %d", stream))
 		return
 	}
-	ctx, cancel := waiting(r.Context(), r)
+	ctx, cancel := waiting(r)
 	defer cancel()
 	b, begin, info := e.Read(ctx, execs.Stream(stream), offset, int(min(limit, maxOutput)))
 	report, err := json.Marshal(info)
@@ -78,82 +75,43 @@ func (g *Guest) readOutput(w http.ResponseWriter, r *http.Request) {
 }
 
 // feedExec appends the body to a command's input.
-func (g *Guest) feedExec(w http.ResponseWriter, r *http.Request) {
+func (g *Guest) feedExec(w http.ResponseWriter, r *http.Request) (any, error) {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessage))
 	if err != nil {
-		writeError(w, protocol.Errorf(protocol.ReasonInvalid, "read the input: %v", err))
-		return
+		return nil, protocol.Errorf(protocol.ReasonInvalid, "read the input: %v", err)
 	}
 	e, err := g.execs.Named(r.PathValue("name"))
 	if err != nil {
-		writeError(w, err)
-		return
+		return nil, err
 	}
-	ctx, cancel := waiting(r.Context(), r)
+	ctx, cancel := waiting(r)
 	defer cancel()
 	q := r.URL.Query()
-	fed, err := e.Feed(
+	return e.Feed(
 		ctx,
 		execs.Input{ID: q.Get("id"), Data: data, EOF: q.Get("eof") == "1", Fresh: q.Get("fresh") == "1"},
 	)
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, fed)
 }
 
 // settleExec takes in what a command has written, as the output of one of its inputs.
-func (g *Guest) settleExec(w http.ResponseWriter, r *http.Request) {
-	var fed protocol.Fed
+func (g *Guest) settleExec(_ http.ResponseWriter, r *http.Request) (any, error) {
 	e, err := g.execs.Named(r.PathValue("name"))
-	if err == nil {
-		fed, err = e.Settle(r.Context(), r.URL.Query().Get("id"))
-	}
 	if err != nil {
-		writeError(w, err)
-		return
+		return nil, err
 	}
-	writeJSON(w, http.StatusOK, fed)
+	return e.Settle(r.Context(), r.URL.Query().Get("id"))
 }
 
 // signalExec sends a signal, by its name such as SIGINT.
-func (g *Guest) signalExec(w http.ResponseWriter, r *http.Request) {
+func (g *Guest) signalExec(_ http.ResponseWriter, r *http.Request) (any, error) {
 	name := r.URL.Query().Get("signal")
 	number := unix.SignalNum(name)
 	e, err := g.execs.Named(r.PathValue("name"))
-	if err == nil && number == 0 {
-		err = protocol.Errorf(protocol.ReasonInvalid, "'%s' is not a signal", name)
-	}
-	if err == nil {
-		err = e.SignalOnce(r.URL.Query().Get("id"), number)
-	}
 	if err != nil {
-		writeError(w, err)
-		return
+		return nil, err
 	}
-	w.WriteHeader(http.StatusNoContent)
-}
-
-// waiting is the request's context for as long as its parameter wait_ms allows.
-func waiting(ctx context.Context, r *http.Request) (context.Context, context.CancelFunc) {
-	ms, err := strconv.ParseUint(r.URL.Query().Get("wait_ms"), 10, 32)
-	if err != nil {
-		ms = 0
+	if number == 0 {
+		return nil, protocol.Errorf(protocol.ReasonInvalid, "'%s' is not a signal", name)
 	}
-	return context.WithTimeout(ctx, min(time.Duration(ms)*time.Millisecond, maxWait))
-}
-
-// readParameter leaves *to as it is when the parameter is absent.
-func readParameter(r *http.Request, name string, to *int64) error {
-	text := r.URL.Query().Get(name)
-	if text == "" {
-		return nil
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 {
-		return protocol.Errorf(protocol.ReasonInvalid, "%s '%s' is not a number", name, text)
-	}
-	*to = n
-	return nil
+	return nil, e.SignalOnce(r.URL.Query().Get("id"), number)
 }

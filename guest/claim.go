@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"encoding/json"
 	"net/http"
 	"sync"
 	"time"
@@ -64,19 +63,14 @@ func (c *claim) watch(next http.Handler) http.Handler {
 }
 
 // claimSandbox gives the sandbox its owner's environment, once: a repeated call changes nothing and succeeds.
-func (g *Guest) claimSandbox(w http.ResponseWriter, r *http.Request) {
-	var wish protocol.Claim
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxMessage)).Decode(&wish); err != nil {
-		writeError(w, protocol.Errorf(protocol.ReasonInvalid, "the claim is not JSON: %v", err))
-		return
+func (g *Guest) claimSandbox(w http.ResponseWriter, r *http.Request) (any, error) {
+	in, err := body[protocol.Claim](w, r)
+	if err != nil {
+		return nil, err
 	}
-	inTime, err := g.claim.take(func() error { return g.execs.AddEnv(wish.Env) })
+	inTime, err := g.claim.take(func() error { return g.execs.AddEnv(in.Env) })
 	if err == nil && !inTime {
 		err = protocol.Errorf(protocol.ReasonBusy, "the sandbox has waited too long and is ending")
 	}
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
+	return nil, err
 }

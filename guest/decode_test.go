@@ -88,7 +88,7 @@ func FuzzUpload(f *testing.F) {
 	f.Fuzz(func(t *testing.T, path, kind, coding string, body []byte) {
 		s := newScene(t)
 		for _, upload := range []http.HandlerFunc{
-			(&fileService{files: s.tree}).upload, (&fileService{files: s.tree.AsEnvd()}).upload, (&Guest{files: s.tree}).writeMany,
+			call((&fileService{files: s.tree}).upload), call((&fileService{files: s.tree.AsEnvd()}).upload), call((&Guest{files: s.tree}).writeMany),
 		} {
 			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/files", bytes.NewReader(body))
 			q := r.URL.Query()

@@ -16,70 +16,55 @@ const (
 )
 
 // listExecs lists named commands; with background=1 those that run in the background and were not forgotten.
-func (g *Guest) listExecs(w http.ResponseWriter, r *http.Request) {
+func (g *Guest) listExecs(_ http.ResponseWriter, r *http.Request) (any, error) {
 	list := g.execs.Infos()
 	if r.URL.Query().Get("background") == "1" {
 		list = slices.DeleteFunc(list, func(i protocol.ExecInfo) bool { return !i.Background || i.Forgotten })
 	}
-	writeJSON(w, http.StatusOK, list)
+	return list, nil
 }
 
-func (g *Guest) showExec(w http.ResponseWriter, r *http.Request) {
+func (g *Guest) showExec(_ http.ResponseWriter, r *http.Request) (any, error) {
 	e, err := g.execs.Output(r.Context(), r.PathValue("name"))
 	if err != nil {
-		writeError(w, err)
-		return
+		return nil, err
 	}
-	ctx, cancel := waiting(r.Context(), r)
+	ctx, cancel := waiting(r)
 	defer cancel()
-	writeJSON(w, http.StatusOK, e.Await(ctx))
+	return e.Await(ctx), nil
 }
 
-func (g *Guest) forgetExec(w http.ResponseWriter, r *http.Request) {
-	if err := g.execs.Forget(r.PathValue("name")); err != nil {
-		writeError(w, err)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
+func (g *Guest) forgetExec(_ http.ResponseWriter, r *http.Request) (any, error) {
+	return nil, g.execs.Forget(r.PathValue("name"))
 }
 
 // killExec answers when nothing of the command is left. The parameters are grace_ms and reason.
-func (g *Guest) killExec(w http.ResponseWriter, r *http.Request) {
+func (g *Guest) killExec(_ http.ResponseWriter, r *http.Request) (any, error) {
 	grace := defaultGrace
 	if text := r.URL.Query().Get("grace_ms"); text != "" {
 		ms, err := strconv.ParseUint(text, 10, 32)
 		if err != nil {
-			writeError(w, protocol.Errorf(protocol.ReasonInvalid, "grace_ms '%s' is not a number of milliseconds", text))
-			return
+			return nil, protocol.Errorf(protocol.ReasonInvalid, "grace_ms '%s' is not a number of milliseconds", text)
 		}
 		grace = min(time.Duration(ms)*time.Millisecond, maxGrace)
 	}
 	e, err := g.execs.Named(r.PathValue("name"))
 	if err != nil {
-		writeError(w, err)
-		return
+		return nil, err
 	}
 	e.Kill(grace, r.URL.Query().Get("reason"))
-	writeJSON(w, http.StatusOK, e.Info())
+	return e.Info(), nil
 }
 
 // writeStdin takes the command's input from the byte that the parameter offset names; eof=1 ends it.
-func (g *Guest) writeStdin(w http.ResponseWriter, r *http.Request) {
-	offset, err := strconv.ParseInt("0"+r.URL.Query().Get("offset"), 10, 64)
-	if err != nil {
-		writeError(
-			w,
-			protocol.Errorf(protocol.ReasonInvalid, "offset '%s' is not a number of bytes", r.URL.Query().Get("offset")),
-		)
-		return
+func (g *Guest) writeStdin(_ http.ResponseWriter, r *http.Request) (any, error) {
+	offset := int64(0)
+	if err := readNumber("offset", r.URL.Query().Get("offset"), &offset); err != nil {
+		return nil, err
 	}
 	e, err := g.execs.Named(r.PathValue("name"))
-	if err == nil {
-		err = e.WriteStdin(r.Context(), offset, r.Body, r.URL.Query().Get("eof") == "1")
-	}
 	if err != nil {
-		writeError(w, err)
-		return
+		return nil, err
 	}
-	w.WriteHeader(http.StatusNoContent)
+	return nil, e.WriteStdin(r.Context(), offset, r.Body, r.URL.Query().Get("eof") == "1")
 }

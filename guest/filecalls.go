@@ -2,7 +2,6 @@ package guest
 
 import (
 	"compress/gzip"
-	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -35,7 +34,7 @@ type fileService struct {
 // download is GET /files: the bytes of a regular file, ranges included.
 func (s *fileService) download(w http.ResponseWriter, r *http.Request) {
 	limit := int64(-1)
-	if err := readNumber(r.Header, protocol.MaxBytesHeader, &limit); err != nil {
+	if err := readNumber(protocol.MaxBytesHeader, r.Header.Get(protocol.MaxBytesHeader), &limit); err != nil {
 		writeError(w, err)
 		return
 	}
@@ -78,11 +77,10 @@ func describe(h http.Header, info fs.FileInfo) {
 }
 
 // upload is POST /files: one raw body for the path of the query, or the "file" parts of a form.
-func (s *fileService) upload(w http.ResponseWriter, r *http.Request) {
+func (s *fileService) upload(_ http.ResponseWriter, r *http.Request) (any, error) {
 	c, err := contentOf(r)
 	if err != nil {
-		writeError(w, err)
-		return
+		return nil, err
 	}
 	target := r.URL.Query().Get("path")
 	var written []files.Entry
@@ -93,14 +91,13 @@ func (s *fileService) upload(w http.ResponseWriter, r *http.Request) {
 		written[0], err = s.files.Write(target, c)
 	}
 	if err != nil {
-		writeError(w, err)
-		return
+		return nil, err
 	}
 	entries := []any{}
 	for _, e := range written {
 		entries = append(entries, s.told(fileEntry(e)))
 	}
-	writeJSON(w, http.StatusOK, entries)
+	return entries, nil
 }
 
 // contentOf reads what the headers of an upload say.
@@ -222,30 +219,25 @@ func typeName(mode fs.FileMode) string {
 }
 
 // compose is POST /files/compose: files become one, in their order.
-func (s *fileService) compose(w http.ResponseWriter, r *http.Request) {
-	var wish struct {
+func (s *fileService) compose(w http.ResponseWriter, r *http.Request) (any, error) {
+	in, err := body[struct {
 		Sources     []string `json:"source_paths"`
 		Destination string   `json:"destination"`
 		Username    string   `json:"username"`
-	}
-	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxMessage)).Decode(&wish)
+	}](w, r)
 	switch {
 	case err != nil:
-		err = protocol.Errorf(protocol.ReasonInvalid, "the body cannot be read: %v", err)
-	case len(wish.Sources) == 0 || len(wish.Sources) > maxSources:
-		err = protocol.Errorf(protocol.ReasonInvalid, "source_paths must name 1 to %d files", maxSources)
-	case wish.Username != "" && !slices.Contains(s.users, wish.Username):
-		err = noUser(wish.Username, s.users)
+		return nil, err
+	case len(in.Sources) == 0 || len(in.Sources) > maxSources:
+		return nil, protocol.Errorf(protocol.ReasonInvalid, "source_paths must name 1 to %d files", maxSources)
+	case in.Username != "" && !slices.Contains(s.users, in.Username):
+		return nil, noUser(in.Username, s.users)
 	}
-	var made files.Entry
-	if err == nil {
-		made, err = s.files.Compose(wish.Sources, wish.Destination)
-	}
+	made, err := s.files.Compose(in.Sources, in.Destination)
 	if err != nil {
-		writeError(w, err)
-		return
+		return nil, err
 	}
-	writeJSON(w, http.StatusOK, s.told(fileEntry(made)))
+	return s.told(fileEntry(made)), nil
 }
 
 // told is what the answer of a write says of the file.

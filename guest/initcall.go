@@ -19,19 +19,14 @@ type birth struct {
 }
 
 // initSandbox is POST /init. It changes everything it names or nothing.
-func (g *Guest) initSandbox(w http.ResponseWriter, r *http.Request) {
+func (g *Guest) initSandbox(w http.ResponseWriter, r *http.Request) (any, error) {
 	var in protocol.Init
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxMessage))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&in); err != nil {
-		writeError(w, protocol.Errorf(protocol.ReasonInvalid, "the body cannot be read: %v", err))
-		return
+		return nil, protocol.Errorf(protocol.ReasonInvalid, "the body cannot be read: %v", err)
 	}
-	if err := g.adopt(in); err != nil {
-		writeError(w, err)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
+	return nil, g.adopt(in)
 }
 
 func (g *Guest) adopt(in protocol.Init) error {
@@ -63,7 +58,7 @@ func (g *Guest) adopt(in protocol.Init) error {
 }
 
 // envs is GET /envs: the environment of a command that asks for nothing.
-func (g *Guest) envs(w http.ResponseWriter, _ *http.Request) {
+func (g *Guest) envs(http.ResponseWriter, *http.Request) (any, error) {
 	env, _ := g.execs.Defaults()
-	writeJSON(w, http.StatusOK, env)
+	return env, nil
 }

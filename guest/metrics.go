@@ -19,13 +19,13 @@ type metrics struct {
 	DiskTotal   int64   `json:"disk_total"`
 }
 
-func (g *Guest) showMetrics(w http.ResponseWriter, r *http.Request) {
+func (g *Guest) showMetrics(_ http.ResponseWriter, r *http.Request) (any, error) {
 	_, dir := g.execs.Defaults()
 	u := g.meter.Read(r.Context(), dir)
-	writeJSON(w, http.StatusOK, metrics{
+	return metrics{
 		Timestamp: time.Now().Unix(), CPUCount: u.CPUs, CPUUsed: u.CPUPercent,
 		MemTotal: u.MemTotal, MemUsed: u.MemUsed, MemCache: u.MemCache,
 		MemTotalMiB: u.MemTotal >> 20, MemUsedMiB: u.MemUsed >> 20,
 		DiskUsed: u.DiskUsed, DiskTotal: u.DiskTotal,
-	})
+	}, nil
 }

@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"encoding/json"
 	"net/http"
 
 	"sandyard/guest/dialout"
@@ -9,20 +8,20 @@ import (
 )
 
 // setNetwork is PUT /network.
-func (g *Guest) setNetwork(w http.ResponseWriter, r *http.Request) {
-	var wish protocol.Network
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxMessage)).Decode(&wish); err != nil {
-		writeError(w, protocol.Errorf(protocol.ReasonInvalid, "the body is not JSON: %v", err))
-		return
+func (g *Guest) setNetwork(w http.ResponseWriter, r *http.Request) (any, error) {
+	in, err := body[protocol.Network](w, r)
+	if err != nil {
+		return nil, err
 	}
-	if !wish.On {
+	if !in.On {
 		g.execs.SetFloor(nil)
 		g.dialout.Close()
-	} else if addr, err := g.dialout.Open(r.Context(), g.log); err != nil {
-		writeError(w, err)
-		return
-	} else {
-		g.execs.SetFloor(dialout.Env(addr))
+		return nil, nil
 	}
-	w.WriteHeader(http.StatusNoContent)
+	addr, err := g.dialout.Open(r.Context(), g.log)
+	if err != nil {
+		return nil, err
+	}
+	g.execs.SetFloor(dialout.Env(addr))
+	return nil, nil
 }

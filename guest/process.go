@@ -157,7 +157,7 @@ func commandOf(req *connect.Request[process.StartRequest]) (execs.Command, [2]in
 		{protocol.StdoutOffsetHeader, &offsets[execs.Stdout]},
 		{protocol.StderrOffsetHeader, &offsets[execs.Stderr]},
 	} {
-		if err := readNumber(req.Header(), h.name, h.to); err != nil {
+		if err := readNumber(h.name, req.Header().Get(h.name), h.to); err != nil {
 			return c, offsets, err
 		}
 	}
@@ -174,20 +174,6 @@ func sizeOf(pty *process.PTY) *execs.Size {
 		Cols: uint16(min(size.GetCols(), math.MaxUint16)),
 		Rows: uint16(min(size.GetRows(), math.MaxUint16)),
 	}
-}
-
-// readNumber leaves *to as it is when the header is absent.
-func readNumber(h http.Header, name string, to *int64) error {
-	text := h.Get(name)
-	if text == "" {
-		return nil
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 {
-		return protocol.Errorf(protocol.ReasonInvalid, "header %s: '%s' is not a number of bytes", name, text)
-	}
-	*to = n
-	return nil
 }
 
 // events writes a command's life to a stream.

@@ -9,29 +9,24 @@ import (
 	"sandyard/guest/protocol"
 )
 
-func (g *Guest) listProcesses(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, g.execs.Processes())
+func (g *Guest) listProcesses(http.ResponseWriter, *http.Request) (any, error) {
+	return g.execs.Processes(), nil
 }
 
 // signalProcess sends one process a signal, by its name such as SIGTERM.
-func (g *Guest) signalProcess(w http.ResponseWriter, r *http.Request) {
+func (g *Guest) signalProcess(_ http.ResponseWriter, r *http.Request) (any, error) {
 	start := int64(0)
-	err := readParameter(r, "start", &start)
-	pid, numbered := strconv.Atoi(r.PathValue("pid"))
+	if err := readNumber("start", r.URL.Query().Get("start"), &start); err != nil {
+		return nil, err
+	}
+	pid, err := strconv.Atoi(r.PathValue("pid"))
+	if err != nil {
+		return nil, protocol.Errorf(protocol.ReasonInvalid, "'%s' is not the id of a process", r.PathValue("pid"))
+	}
 	name := r.URL.Query().Get("signal")
 	number := unix.SignalNum(name)
-	switch {
-	case err != nil:
-	case numbered != nil:
-		err = protocol.Errorf(protocol.ReasonInvalid, "'%s' is not the id of a process", r.PathValue("pid"))
-	case number == 0:
-		err = protocol.Errorf(protocol.ReasonInvalid, "'%s' is not a signal", name)
-	default:
-		err = g.execs.SignalProcess(r.URL.Query().Get("id"), pid, start, number)
+	if number == 0 {
+		return nil, protocol.Errorf(protocol.ReasonInvalid, "'%s' is not a signal", name)
 	}
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
+	return nil, g.execs.SignalProcess(r.URL.Query().Get("id"), pid, start, number)
 }

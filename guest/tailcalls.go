@@ -17,7 +17,7 @@ func (g *Guest) tailExec(w http.ResponseWriter, r *http.Request) {
 	offset := int64(0)
 	e, err := g.execs.Named(r.PathValue("name"))
 	if err == nil {
-		err = readParameter(r, "offset", &offset)
+		err = readNumber("offset", r.URL.Query().Get("offset"), &offset)
 	}
 	if err != nil {
 		writeError(w, err)
@@ -80,23 +80,19 @@ func cutOff(ctx context.Context) bool {
 }
 
 // resizeExec sets the size of a command's terminal.
-func (g *Guest) resizeExec(w http.ResponseWriter, r *http.Request) {
+func (g *Guest) resizeExec(_ http.ResponseWriter, r *http.Request) (any, error) {
 	cols, rows := int64(0), int64(0)
 	e, err := g.execs.Named(r.PathValue("name"))
 	if err == nil {
-		err = readParameter(r, "cols", &cols)
+		err = readNumber("cols", r.URL.Query().Get("cols"), &cols)
 	}
 	if err == nil {
-		err = readParameter(r, "rows", &rows)
-	}
-	if err == nil {
-		err = resize(e, cols, rows)
+		err = readNumber("rows", r.URL.Query().Get("rows"), &rows)
 	}
 	if err != nil {
-		writeError(w, err)
-		return
+		return nil, err
 	}
-	w.WriteHeader(http.StatusNoContent)
+	return nil, resize(e, cols, rows)
 }
 
 func resize(e *execs.Exec, cols, rows int64) error {

@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -21,81 +20,62 @@ const maxBatch = 1000
 
 // toolRoutes are calls that do in one round trip what takes many of envd's.
 func (g *Guest) toolRoutes(mux *http.ServeMux) {
-	mux.HandleFunc("POST "+protocol.EditPath, g.edit)
-	mux.HandleFunc("POST "+protocol.GlobPath, g.glob)
-	mux.HandleFunc("POST "+protocol.GrepPath, g.grep)
+	mux.HandleFunc("POST "+protocol.EditPath, call(g.edit))
+	mux.HandleFunc("POST "+protocol.GlobPath, call(g.glob))
+	mux.HandleFunc("POST "+protocol.GrepPath, call(g.grep))
 	mux.HandleFunc("POST "+protocol.ReadManyPath, g.readMany)
-	mux.HandleFunc("POST "+protocol.WriteManyPath, g.writeMany)
+	mux.HandleFunc("POST "+protocol.WriteManyPath, call(g.writeMany))
 }
 
-// wish reads the body of a call; it answers false when that was refused.
-func wish[T any](w http.ResponseWriter, r *http.Request, to *T) bool {
-	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxMessage)).Decode(to)
+func (g *Guest) edit(w http.ResponseWriter, r *http.Request) (any, error) {
+	in, err := body[protocol.EditRequest](w, r)
 	if err != nil {
-		writeError(w, protocol.Errorf(protocol.ReasonInvalid, "the body cannot be read: %v", err))
-	}
-	return err == nil
-}
-
-func (g *Guest) edit(w http.ResponseWriter, r *http.Request) {
-	var in protocol.EditRequest
-	if !wish(w, r, &in) {
-		return
+		return nil, err
 	}
 	edited, err := g.files.Edit(in)
 	if err != nil {
-		writeError(w, err)
-		return
+		return nil, err
 	}
-	writeJSON(w, http.StatusOK, protocol.EditReply{File: fileEntry(edited.Entry), Replaced: edited.Replaced})
+	return protocol.EditReply{File: fileEntry(edited.Entry), Replaced: edited.Replaced}, nil
 }
 
-func (g *Guest) glob(w http.ResponseWriter, r *http.Request) {
-	var in protocol.GlobRequest
-	if !wish(w, r, &in) {
-		return
+func (g *Guest) glob(w http.ResponseWriter, r *http.Request) (any, error) {
+	in, err := body[protocol.GlobRequest](w, r)
+	if err != nil {
+		return nil, err
 	}
 	found, err := g.files.Glob(r.Context(), in)
 	if err != nil {
-		writeError(w, err)
-		return
+		return nil, err
 	}
-	writeJSON(w, http.StatusOK, protocol.GlobReply{
+	return protocol.GlobReply{
 		Entries: fileEntries(found.Entries), Unreadable: found.Unreadable, Truncated: found.Truncated,
-	})
+	}, nil
 }
 
-func (g *Guest) grep(w http.ResponseWriter, r *http.Request) {
-	var in protocol.GrepRequest
-	if !wish(w, r, &in) {
-		return
+func (g *Guest) grep(w http.ResponseWriter, r *http.Request) (any, error) {
+	in, err := body[protocol.GrepRequest](w, r)
+	if err != nil {
+		return nil, err
 	}
 	in.Context = min(in.Context, files.MaxContext)
-	found, err := g.files.Grep(r.Context(), in)
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, found)
+	return g.files.Grep(r.Context(), in)
 }
 
 // readMany answers with the files one after the other, so that it holds none of them. A file that cannot be read has an
 // error in its place.
 func (g *Guest) readMany(w http.ResponseWriter, r *http.Request) {
-	var in protocol.ReadManyRequest
-	if !wish(w, r, &in) {
-		return
-	}
-	if len(in.Paths) > maxBatch {
-		writeError(
-			w,
-			protocol.Errorf(
-				protocol.ReasonInvalid,
-				"%d files are too many for one call; read at most %d",
-				len(in.Paths),
-				maxBatch,
-			),
+	in, err := body[protocol.ReadManyRequest](w, r)
+	if err == nil && len(in.Paths) > maxBatch {
+		err = protocol.Errorf(
+			protocol.ReasonInvalid,
+			"%d files are too many for one call; read at most %d",
+			len(in.Paths),
+			maxBatch,
 		)
+	}
+	if err != nil {
+		writeError(w, err)
 		return
 	}
 	answer := multipart.NewWriter(w)
@@ -147,28 +127,25 @@ func unescaped(path string) (string, error) {
 }
 
 // writeMany writes each part to a file of its own and answers for each what became of it.
-func (g *Guest) writeMany(w http.ResponseWriter, r *http.Request) {
+func (g *Guest) writeMany(_ http.ResponseWriter, r *http.Request) (any, error) {
 	_, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || params["boundary"] == "" {
-		writeError(w, protocol.Errorf(protocol.ReasonInvalid, "the body must be multipart/mixed"))
-		return
+		return nil, protocol.Errorf(protocol.ReasonInvalid, "the body must be multipart/mixed")
 	}
 	written := []protocol.WrittenFile{}
 	for parts := multipart.NewReader(r.Body, params["boundary"]); ; {
 		part, err := parts.NextRawPart()
 		if errors.Is(err, io.EOF) {
-			break
+			return written, nil
 		}
 		if err == nil && len(written) == maxBatch {
 			err = protocol.Errorf(protocol.ReasonInvalid, "these are too many files for one call; write at most %d", maxBatch)
 		}
 		if err != nil {
-			writeError(w, protocol.Errorf(protocol.ReasonInvalid, "the body cannot be read: %v", err))
-			return
+			return nil, protocol.Errorf(protocol.ReasonInvalid, "the body cannot be read: %v", err)
 		}
 		written = append(written, g.writePart(part))
 	}
-	writeJSON(w, http.StatusOK, written)
 }
 
 func (g *Guest) writePart(part *multipart.Part) protocol.WrittenFile {

@@ -59,7 +59,7 @@ func (b *begun) Write(p []byte) (int, error) {
 
 // unpackTree is POST /tree: the tar archive in the body, plain or compressed with gzip, goes below the directory of the
 // parameter path.
-func (g *Guest) unpackTree(w http.ResponseWriter, r *http.Request) {
+func (g *Guest) unpackTree(w http.ResponseWriter, r *http.Request) (any, error) {
 	made, err := g.files.Unpack(r.URL.Query().Get("path"), r.Body)
 	if err == nil {
 		_, err = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxMessage)) // what is behind the archive's end
@@ -68,8 +68,7 @@ func (g *Guest) unpackTree(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		writeError(w, err)
-		return
+		return nil, err
 	}
-	writeJSON(w, http.StatusOK, protocol.TreeReport(made))
+	return protocol.TreeReport(made), nil
 }
