@@ -24,59 +24,48 @@ func connectError(err error) error {
 		return nil
 	}
 	e := refusal(err)
-	answer := connect.NewError(connectCode(e.Reason), e)
+	answer := connect.NewError(codesOf(e.Reason).connect, e)
 	answer.Meta().Set(protocol.ReasonHeader, e.Reason)
 	return answer
 }
 
-func connectCode(reason string) connect.Code {
-	switch reason {
-	case protocol.ReasonFileNotFound, protocol.ReasonNoCommand, protocol.ReasonNoExec, protocol.ReasonNoProcess:
-		return connect.CodeNotFound
-	case protocol.ReasonDenied:
-		return connect.CodePermissionDenied
-	case protocol.ReasonExists:
-		return connect.CodeAlreadyExists
-	case protocol.ReasonNoSpace, protocol.ReasonTooLarge, protocol.ReasonBusy:
-		return connect.CodeResourceExhausted
-	case protocol.ReasonNoUser, protocol.ReasonNoAccess:
-		return connect.CodeUnauthenticated
-	case protocol.ReasonUnsupported:
-		return connect.CodeUnimplemented
-	case protocol.ReasonInternal:
-		return connect.CodeInternal
-	default:
-		return connect.CodeInvalidArgument
+// codes are what a reason is called in a Connect answer and in a plain HTTP one.
+type codes struct {
+	connect connect.Code
+	http    int
+}
+
+var codesByReason = map[string]codes{
+	protocol.ReasonFileNotFound: {connect.CodeNotFound, http.StatusNotFound},
+	protocol.ReasonNoExec:       {connect.CodeNotFound, http.StatusNotFound},
+	protocol.ReasonNoProcess:    {connect.CodeNotFound, http.StatusNotFound},
+	protocol.ReasonNoCommand:    {connect.CodeNotFound, http.StatusBadRequest},
+	protocol.ReasonDenied:       {connect.CodePermissionDenied, http.StatusForbidden},
+	protocol.ReasonExists:       {connect.CodeAlreadyExists, http.StatusConflict},
+	protocol.ReasonBusy:         {connect.CodeResourceExhausted, http.StatusConflict},
+	protocol.ReasonNoSpace:      {connect.CodeResourceExhausted, http.StatusInsufficientStorage},
+	protocol.ReasonTooLarge:     {connect.CodeResourceExhausted, http.StatusRequestEntityTooLarge},
+	protocol.ReasonTooMany:      {connect.CodeInvalidArgument, http.StatusConflict},
+	protocol.ReasonEnded:        {connect.CodeInvalidArgument, http.StatusConflict},
+	protocol.ReasonNoUser:       {connect.CodeUnauthenticated, http.StatusUnauthorized},
+	protocol.ReasonNoAccess:     {connect.CodeUnauthenticated, http.StatusUnauthorized},
+	protocol.ReasonUnsupported:  {connect.CodeUnimplemented, http.StatusBadRequest},
+	protocol.ReasonInternal:     {connect.CodeInternal, http.StatusInternalServerError},
+}
+
+func codesOf(reason string) codes {
+	if c, known := codesByReason[reason]; known {
+		return c
 	}
+	return codes{connect.CodeInvalidArgument, http.StatusBadRequest}
 }
 
 // writeError answers a plain HTTP call as envd does, with our reason beside it.
 func writeError(w http.ResponseWriter, err error) {
 	e := refusal(err)
 	w.Header().Set(protocol.ReasonHeader, e.Reason)
-	status := httpStatus(e.Reason)
+	status := codesOf(e.Reason).http
 	writeJSON(w, status, protocol.FileError{Code: status, Message: e.Message})
-}
-
-func httpStatus(reason string) int {
-	switch reason {
-	case protocol.ReasonFileNotFound, protocol.ReasonNoExec, protocol.ReasonNoProcess:
-		return http.StatusNotFound
-	case protocol.ReasonDenied:
-		return http.StatusForbidden
-	case protocol.ReasonExists, protocol.ReasonBusy, protocol.ReasonTooMany, protocol.ReasonEnded:
-		return http.StatusConflict
-	case protocol.ReasonNoSpace:
-		return http.StatusInsufficientStorage
-	case protocol.ReasonTooLarge:
-		return http.StatusRequestEntityTooLarge
-	case protocol.ReasonNoUser, protocol.ReasonNoAccess:
-		return http.StatusUnauthorized
-	case protocol.ReasonInternal:
-		return http.StatusInternalServerError
-	default:
-		return http.StatusBadRequest
-	}
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
