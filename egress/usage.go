@@ -1,6 +1,10 @@
 package egress
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // Usage is what a sandbox has used since it was last reported.
 type Usage struct {
@@ -45,11 +49,7 @@ func (s *Server) Report(write func([]Usage) error) error {
 func (s *Server) all() []*box {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*box, 0, len(s.boxes))
-	for _, b := range s.boxes {
-		all = append(all, b)
-	}
-	return all
+	return slices.Collect(maps.Values(s.boxes))
 }
 
 // forget drops reported boxes that have no link any more.

@@ -1,6 +1,7 @@
 package toolset
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -129,13 +130,8 @@ type gitPushArgs struct {
 }
 
 func gitPush(ctx context.Context, b Box, a *gitPushArgs) (*Answer, error) {
-	if a.Remote == "" {
-		a.Remote = "origin"
-	}
-	if a.Branch == "" {
-		a.Branch = "HEAD"
-	}
-	return outward(ctx, b, git(a.Path, "git", "push", "--no-progress", "--", a.Remote, a.Branch))
+	remote, branch := cmp.Or(a.Remote, "origin"), cmp.Or(a.Branch, "HEAD")
+	return outward(ctx, b, git(a.Path, "git", "push", "--no-progress", "--", remote, branch))
 }
 
 //go:embed request.py
@@ -169,9 +165,7 @@ func httpRequest(ctx context.Context, b Box, a *httpRequestArgs) (*Answer, error
 	if a.Timeout < 0 || a.Timeout > CommandTimeout.Seconds() {
 		return nil, Invalid("timeout", "must be between 1 and %g", CommandTimeout.Seconds())
 	}
-	if a.Timeout == 0 {
-		a.Timeout = Patience.Seconds()
-	}
+	a.Timeout = cmp.Or(a.Timeout, Patience.Seconds())
 	asked, err := json.Marshal(map[string]any{
 		"url": a.URL, "method": strings.ToUpper(a.Method), "headers": a.Headers, "body": a.Body, "timeout": a.Timeout,
 		"most": MaxHead,

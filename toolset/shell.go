@@ -1,6 +1,7 @@
 package toolset
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -106,9 +107,7 @@ type shellInteractiveArgs struct {
 const shell = "command -v bash >/dev/null && exec bash; exec sh"
 
 func shellInteractive(ctx context.Context, b Box, a *shellInteractiveArgs) (*Answer, error) {
-	if a.Command == "" {
-		a.Command = shell
-	}
+	a.Command = cmp.Or(a.Command, shell)
 	return Started(b.Launch(ctx, Command{Shell: a.Command, Cwd: a.Cwd, Env: a.Env, StdinOpen: true}))
 }
 
@@ -146,10 +145,7 @@ func shellWrite(ctx context.Context, b Box, a *shellWriteArgs) (*Answer, error) 
 	if a.PressEnter == nil || *a.PressEnter {
 		a.Input += "\n"
 	}
-	if a.Wait == 0 {
-		a.Wait = answerWait
-	}
-	return b.Write(ctx, a.ExecID, a.Input, Wait(a.Wait))
+	return b.Write(ctx, a.ExecID, a.Input, Wait(cmp.Or(a.Wait, answerWait)))
 }
 
 func shellKill(ctx context.Context, b Box, a *execRef) (*Answer, error) {
@@ -204,9 +200,7 @@ type processSignalArgs struct {
 }
 
 func processSignal(ctx context.Context, b Box, a *processSignalArgs) (*Answer, error) {
-	if a.Signal == "" {
-		a.Signal = "SIGTERM"
-	}
+	a.Signal = cmp.Or(a.Signal, "SIGTERM")
 	if err := b.SignalProcess(ctx, a.Pid, a.Start, a.Signal); err != nil {
 		return nil, err
 	}

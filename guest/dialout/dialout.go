@@ -66,8 +66,7 @@ func (p *Proxy) dial(ctx context.Context, target string) (*tunnel.Conn, error) {
 	}
 	defer context.AfterFunc(ctx, func() { _ = stream.SetDeadline(time.Now()) })()
 	conn, err := tunnel.Ask(stream, target)
-	var refused *tunnel.RefusedError
-	if err != nil && !errors.As(err, &refused) {
+	if _, refused := errors.AsType[*tunnel.RefusedError](err); err != nil && !refused {
 		err = unavailable(err.Error())
 	}
 	return conn, err

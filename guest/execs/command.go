@@ -43,14 +43,10 @@ type Size struct{ Cols, Rows uint16 }
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 func withDefaults(env map[string]string) map[string]string {
-	env = maps.Clone(env)
-	if env == nil {
-		env = map[string]string{}
-	}
-	if env["PATH"] == "" {
-		env["PATH"] = defaultPath
-	}
-	return env
+	all := map[string]string{}
+	maps.Copy(all, env)
+	all["PATH"] = cmp.Or(all["PATH"], defaultPath)
+	return all
 }
 
 // resolve turns the command into what the kernel runs, and finds what can be known to be wrong with it before.

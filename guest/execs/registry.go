@@ -105,10 +105,8 @@ func (r *Registry) SetWorkDir(dir string) {
 func (r *Registry) Defaults() (env map[string]string, workDir string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	env = maps.Clone(r.floor)
-	if env == nil {
-		env = map[string]string{}
-	}
+	env = map[string]string{}
+	maps.Copy(env, r.floor)
 	maps.Copy(env, r.env)
 	return env, r.workDir
 }

@@ -162,10 +162,10 @@ func copyAll(to io.Writer, c Content) error {
 	from := &upload{r: c.Body}
 	// An *os.File would read for itself, by 32 KiB.
 	n, err := io.CopyBuffer(struct{ io.Writer }{to}, from, make([]byte, bufferFor(c.Size)))
-	var refused *protocol.Error
-	switch {
-	case errors.As(from.err, &refused):
+	if refused, ok := errors.AsType[*protocol.Error](from.err); ok {
 		return refused
+	}
+	switch {
 	case from.err != nil:
 		return protocol.Errorf(protocol.ReasonInvalid, "the upload was interrupted after %d bytes: %v", n, from.err)
 	case err == nil && c.Size >= 0 && n != c.Size:

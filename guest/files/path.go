@@ -269,7 +269,6 @@ func pathError(err error, path string) error {
 }
 
 func errno(err error) syscall.Errno {
-	var e syscall.Errno
-	errors.As(err, &e)
+	e, _ := errors.AsType[syscall.Errno](err)
 	return e
 }

@@ -119,8 +119,8 @@ func phrase(message string) string {
 
 func explain(err error) (status int, verdict, message string) {
 	status, verdict = http.StatusBadGateway, "unreachable"
-	var refused *tunnel.RefusedError
-	if !errors.As(err, &refused) {
+	refused, ok := errors.AsType[*tunnel.RefusedError](err)
+	if !ok {
 		return status, verdict, err.Error()
 	}
 	switch refused.Answer {

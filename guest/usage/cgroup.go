@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -71,12 +72,8 @@ func fields(path string) []string {
 	if err != nil {
 		return nil
 	}
-	line, _, _ := bytes.Cut(b, []byte("\n"))
-	var words []string
-	for word := range bytes.FieldsSeq(line) {
-		words = append(words, string(word))
-	}
-	return words
+	line, _, _ := strings.Cut(string(b), "\n")
+	return strings.Fields(line)
 }
 
 // number is 0 for what is none, such as "max".

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"sandyard/providers"
@@ -107,10 +108,7 @@ func Known(ctx context.Context, box Box, id string) (bool, error) {
 
 // isClass says whether err is of one of the classes.
 func isClass(err error, classes ...providers.Class) bool {
-	for _, c := range classes {
-		if errors.Is(err, &providers.Error{Class: c}) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(classes, func(c providers.Class) bool {
+		return errors.Is(err, &providers.Error{Class: c})
+	})
 }

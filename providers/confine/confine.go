@@ -4,6 +4,7 @@
 package confine
 
 import (
+	"cmp"
 	"math/bits"
 	"path"
 	"slices"
@@ -90,18 +91,10 @@ func Defaults(configured providers.Resources) providers.Resources {
 
 // WithDefaults fills what r leaves at zero from d.
 func WithDefaults(r, d providers.Resources) providers.Resources {
-	if r.CPUs == 0 {
-		r.CPUs = d.CPUs
-	}
-	if r.MemoryMB == 0 {
-		r.MemoryMB = d.MemoryMB
-	}
-	if r.Pids == 0 {
-		r.Pids = d.Pids
-	}
-	if r.DiskMB == 0 {
-		r.DiskMB = min(d.DiskMB, r.MemoryMB/2, mostDiskMB(r))
-	}
+	r.CPUs = cmp.Or(r.CPUs, d.CPUs)
+	r.MemoryMB = cmp.Or(r.MemoryMB, d.MemoryMB)
+	r.Pids = cmp.Or(r.Pids, d.Pids)
+	r.DiskMB = cmp.Or(r.DiskMB, min(d.DiskMB, r.MemoryMB/2, mostDiskMB(r)))
 	return r
 }
 
@@ -118,9 +111,7 @@ func Complete(spec providers.Spec, defaults providers.Resources) (providers.Spec
 	if spec.Image == "" {
 		return spec, providers.Invalid.Errorf("the sandbox needs an image")
 	}
-	if spec.WorkDir == "" {
-		spec.WorkDir = WorkDir
-	}
+	spec.WorkDir = cmp.Or(spec.WorkDir, WorkDir)
 	if err := checkWorkDir(spec.WorkDir); err != nil {
 		return spec, err
 	}

@@ -68,8 +68,8 @@ func ofFile(err error) (file *providers.Error, call error) {
 
 // translated gives what package match refuses the class of a provider's errors.
 func translated(err error) error {
-	var refused *protocol.Error
-	if !errors.As(err, &refused) {
+	refused, ok := errors.AsType[*protocol.Error](err)
+	if !ok {
 		return err
 	}
 	class, known := map[string]providers.Class{

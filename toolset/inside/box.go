@@ -3,6 +3,7 @@
 package inside
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -59,12 +60,8 @@ func (b *box) ID() string { return "" }
 // Run implements toolset.Box. A client that is gone before the wait is over does not want the command any more. One
 // whose call has only taken its time, as in a sandbox that was paused, is told that it goes on.
 func (b *box) Run(ctx context.Context, c toolset.Command, wait time.Duration) (*toolset.Ran, error) {
-	if c.Timeout == 0 {
-		c.Timeout = toolset.CommandTimeout.Seconds()
-	}
-	if wait == 0 {
-		wait = toolset.Patience
-	}
+	c.Timeout = cmp.Or(c.Timeout, toolset.CommandTimeout.Seconds())
+	wait = cmp.Or(wait, toolset.Patience)
 	id := newID("run_")
 	if err := b.start(ctx, id, c); err != nil {
 		return nil, err

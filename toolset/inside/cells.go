@@ -1,6 +1,7 @@
 package inside
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -72,9 +73,7 @@ func (n notebook) start(
 	if code == "" {
 		return nil, toolset.Invalid("code", "is empty")
 	}
-	if timeout == 0 {
-		timeout = cellTimeout
-	}
+	timeout = cmp.Or(timeout, cellTimeout)
 	if timeout < 0 || timeout > (24*time.Hour).Seconds() {
 		return nil, toolset.Invalid("timeout", "must be between 0.1 and %g seconds", (24 * time.Hour).Seconds())
 	}
