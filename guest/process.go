@@ -55,23 +55,12 @@ func (s *processService) Start(
 		return connectError(err)
 	}
 	if at, limited := ctx.Deadline(); limited && c.Name == "" {
-		go expire(e, at)
+		go e.Expire(time.Until(at), 0, deadlineReason) // also when its client has left before
 	}
 	stream.ResponseHeader().Set(protocol.AgeHeader, strconv.FormatInt(e.Age().Milliseconds(), 10))
 	return events{req.Header(), stream.ResponseTrailer(), func(ev *process.ProcessEvent) error {
 		return stream.Send(&process.StartResponse{Event: ev})
 	}}.stream(ctx, e, offsets)
-}
-
-// expire kills a plain command at its deadline, also when its client has left before. It ends with the command.
-func expire(e *execs.Exec, at time.Time) {
-	timer := time.NewTimer(time.Until(at))
-	defer timer.Stop()
-	select {
-	case <-e.Done():
-	case <-timer.C:
-		e.Kill(0, deadlineReason)
-	}
 }
 
 // deadlineReason is the kill reason of a plain command whose deadline has passed.

@@ -119,11 +119,9 @@ const killPatience = 2 * time.Second
 // kill ends the command with all that it has started.
 func (s *processService) kill(e *execs.Exec) {
 	go e.Kill(0, "") // ends with the command
-	timer := time.NewTimer(killPatience)
-	defer timer.Stop()
 	select {
 	case <-e.Done():
-	case <-timer.C:
+	case <-time.After(killPatience):
 	}
 }
 

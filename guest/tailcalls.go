@@ -69,12 +69,10 @@ func cutOff(ctx context.Context) bool {
 	if !ok {
 		return false
 	}
-	timer := time.NewTimer(cutPatience)
-	defer timer.Stop()
 	select {
 	case <-over:
 		return true
-	case <-timer.C:
+	case <-time.After(cutPatience):
 		return false
 	}
 }

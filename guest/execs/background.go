@@ -88,14 +88,12 @@ func (e *Exec) dropOutput() {
 	}
 }
 
-// expire kills the command when its time is over. It ends with the command.
-func (e *Exec) expire(limit time.Duration) {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
+// Expire kills the command when its time is over. It ends with the command.
+func (e *Exec) Expire(limit, grace time.Duration, reason string) {
 	select {
 	case <-e.done:
-	case <-timer.C:
-		e.Kill(killGrace, timeoutReason)
+	case <-time.After(limit):
+		e.Kill(grace, reason)
 	}
 }
 

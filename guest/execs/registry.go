@@ -196,7 +196,7 @@ func (r *Registry) launch(e *Exec, c Command) error {
 	}
 	e.begin(p, files)
 	if c.Timeout > 0 {
-		go e.expire(c.Timeout)
+		go e.Expire(c.Timeout, killGrace, timeoutReason)
 	}
 	go func() { // ends with the command, which Host.Close ends
 		e.follow(files, oom)

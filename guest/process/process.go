@@ -135,11 +135,9 @@ func (p *Process) Signal(s syscall.Signal) error {
 func (p *Process) Kill(grace time.Duration) {
 	if grace > 0 && p.Signal(syscall.SIGTERM) == nil {
 		_ = p.Signal(syscall.SIGCONT) // a stopped process would not see it
-		timer := time.NewTimer(grace)
-		defer timer.Stop()
 		select {
 		case <-p.ended:
-		case <-timer.C:
+		case <-time.After(grace):
 		}
 	}
 	if p.unused() {

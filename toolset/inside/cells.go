@@ -114,12 +114,10 @@ func (n notebook) run(ctx context.Context, r *cellRun, cell codecontext.Cell) {
 
 // answer is how the cell stands, at its end or after the wait.
 func (r *cellRun) answer(ctx context.Context, from toolset.Cursor, wait time.Duration) (*toolset.Answer, error) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	ran := &toolset.Ran{ExecID: r.id, Running: true, Cursor: from.String()}
 	select {
 	case <-r.done:
-	case <-timer.C:
+	case <-time.After(wait):
 		return ran.Answer(), nil
 	case <-ctx.Done():
 		return ran.Answer(), nil
