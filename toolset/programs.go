@@ -88,11 +88,7 @@ type gitStatusArgs struct {
 }
 
 func gitStatus(ctx context.Context, b Box, a *gitStatusArgs) (*Answer, error) {
-	r, err := b.Run(ctx, git(a.Path, "git", "status", "--short", "--branch"), 0)
-	if err != nil {
-		return nil, err
-	}
-	return r.Answer(), nil
+	return Told(b.Run(ctx, git(a.Path, "git", "status", "--short", "--branch"), 0))
 }
 
 type gitCommitArgs struct {
@@ -116,11 +112,7 @@ func gitCommit(ctx context.Context, b Box, a *gitCommitArgs) (*Answer, error) {
 		files = []string{"."}
 	}
 	argv := append([]string{"sh", "-c", commitProgram, "sh", a.Message, a.Author}, files...)
-	r, err := b.Run(ctx, git(a.Path, argv...), 0)
-	if err != nil {
-		return nil, err
-	}
-	return r.Answer(), nil
+	return Told(b.Run(ctx, git(a.Path, argv...), 0))
 }
 
 type gitPushArgs struct {

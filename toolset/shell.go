@@ -63,7 +63,11 @@ func shellExec(ctx context.Context, b Box, a *shellExecArgs) (*Answer, error) {
 	if a.Background {
 		return Started(b.Launch(ctx, c))
 	}
-	r, err := b.Run(ctx, c, Wait(a.Wait))
+	return Told(b.Run(ctx, c, Wait(a.Wait)))
+}
+
+// Told is the answer about a command that has run, or runs on.
+func Told(r *Ran, err error) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}

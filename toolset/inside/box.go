@@ -174,11 +174,7 @@ func (b *box) Follow(ctx context.Context, id string, from toolset.Cursor, wait t
 		}
 		wait = 0
 	}
-	r, err := b.ran(ctx, id, from, wait)
-	if err != nil {
-		return nil, err
-	}
-	return r.Answer(), nil
+	return toolset.Told(b.ran(ctx, id, from, wait))
 }
 
 // View implements toolset.Box.
@@ -194,11 +190,7 @@ func (b *box) View(ctx context.Context, id string, from *toolset.Cursor) (*tools
 		}
 		from = &toolset.Cursor{max(0, e.StdoutBytes-toolset.MaxTail), max(0, e.StderrBytes-toolset.MaxTail)}
 	}
-	r, err := b.ran(ctx, id, *from, 0)
-	if err != nil {
-		return nil, err
-	}
-	return r.Answer(), nil
+	return toolset.Told(b.ran(ctx, id, *from, 0))
 }
 
 // Write implements toolset.Box.
@@ -214,11 +206,7 @@ func (b *box) Write(ctx context.Context, id, input string, wait time.Duration) (
 	if _, err := b.in.Feed(ctx, id, providers.Input{ID: newID("in_"), Data: []byte(input), Wait: feedWait}); err != nil {
 		return nil, err
 	}
-	r, err := b.ran(ctx, id, toolset.Cursor{e.StdoutBytes, e.StderrBytes}, wait)
-	if err != nil {
-		return nil, err
-	}
-	return r.Answer(), nil
+	return toolset.Told(b.ran(ctx, id, toolset.Cursor{e.StdoutBytes, e.StderrBytes}, wait))
 }
 
 // Kill implements toolset.Box.
