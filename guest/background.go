@@ -60,7 +60,7 @@ func (g *Guest) readOutput(w http.ResponseWriter, r *http.Request) {
 		writeError(w, protocol.Errorf(protocol.ReasonInvalid, "there is no stream %d", stream))
 		return
 	}
-	ctx, cancel := waiting(r)
+	ctx, cancel := waiting(r.Context(), r)
 	defer cancel()
 	b, begin, info := e.Read(ctx, execs.Stream(stream), offset, int(min(limit, maxOutput)))
 	report, err := json.Marshal(info)
@@ -84,7 +84,7 @@ func (g *Guest) feedExec(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := waiting(r)
+	ctx, cancel := waiting(r.Context(), r)
 	defer cancel()
 	q := r.URL.Query()
 	return e.Feed(

@@ -33,13 +33,13 @@ func body[T any](w http.ResponseWriter, r *http.Request) (in T, err error) {
 	return in, nil
 }
 
-// waiting is the request's context for as long as its parameter wait_ms allows.
-func waiting(r *http.Request) (context.Context, context.CancelFunc) {
+// waiting is ctx for as long as the request's parameter wait_ms allows.
+func waiting(ctx context.Context, r *http.Request) (context.Context, context.CancelFunc) {
 	ms, err := strconv.ParseUint(r.URL.Query().Get("wait_ms"), 10, 32)
 	if err != nil {
 		ms = 0
 	}
-	return context.WithTimeout(r.Context(), min(time.Duration(ms)*time.Millisecond, maxWait))
+	return context.WithTimeout(ctx, min(time.Duration(ms)*time.Millisecond, maxWait))
 }
 
 // readNumber reads the text of the parameter or header name. It leaves *to as it is where there is none.

@@ -35,29 +35,28 @@ type codes struct {
 	http    int
 }
 
-var codesByReason = map[string]codes{
-	protocol.ReasonFileNotFound: {connect.CodeNotFound, http.StatusNotFound},
-	protocol.ReasonNoExec:       {connect.CodeNotFound, http.StatusNotFound},
-	protocol.ReasonNoProcess:    {connect.CodeNotFound, http.StatusNotFound},
-	protocol.ReasonNoCommand:    {connect.CodeNotFound, http.StatusBadRequest},
-	protocol.ReasonDenied:       {connect.CodePermissionDenied, http.StatusForbidden},
-	protocol.ReasonExists:       {connect.CodeAlreadyExists, http.StatusConflict},
-	protocol.ReasonBusy:         {connect.CodeResourceExhausted, http.StatusConflict},
-	protocol.ReasonNoSpace:      {connect.CodeResourceExhausted, http.StatusInsufficientStorage},
-	protocol.ReasonTooLarge:     {connect.CodeResourceExhausted, http.StatusRequestEntityTooLarge},
-	protocol.ReasonTooMany:      {connect.CodeInvalidArgument, http.StatusConflict},
-	protocol.ReasonEnded:        {connect.CodeInvalidArgument, http.StatusConflict},
-	protocol.ReasonNoUser:       {connect.CodeUnauthenticated, http.StatusUnauthorized},
-	protocol.ReasonNoAccess:     {connect.CodeUnauthenticated, http.StatusUnauthorized},
-	protocol.ReasonUnsupported:  {connect.CodeUnimplemented, http.StatusBadRequest},
-	protocol.ReasonInternal:     {connect.CodeInternal, http.StatusInternalServerError},
-}
-
 func codesOf(reason string) codes {
-	if c, known := codesByReason[reason]; known {
-		return c
+	c, known := map[string]codes{
+		protocol.ReasonFileNotFound: {connect.CodeNotFound, http.StatusNotFound},
+		protocol.ReasonNoExec:       {connect.CodeNotFound, http.StatusNotFound},
+		protocol.ReasonNoProcess:    {connect.CodeNotFound, http.StatusNotFound},
+		protocol.ReasonNoCommand:    {connect.CodeNotFound, http.StatusBadRequest},
+		protocol.ReasonDenied:       {connect.CodePermissionDenied, http.StatusForbidden},
+		protocol.ReasonExists:       {connect.CodeAlreadyExists, http.StatusConflict},
+		protocol.ReasonBusy:         {connect.CodeResourceExhausted, http.StatusConflict},
+		protocol.ReasonNoSpace:      {connect.CodeResourceExhausted, http.StatusInsufficientStorage},
+		protocol.ReasonTooLarge:     {connect.CodeResourceExhausted, http.StatusRequestEntityTooLarge},
+		protocol.ReasonTooMany:      {connect.CodeInvalidArgument, http.StatusConflict},
+		protocol.ReasonEnded:        {connect.CodeInvalidArgument, http.StatusConflict},
+		protocol.ReasonNoUser:       {connect.CodeUnauthenticated, http.StatusUnauthorized},
+		protocol.ReasonNoAccess:     {connect.CodeUnauthenticated, http.StatusUnauthorized},
+		protocol.ReasonUnsupported:  {connect.CodeUnimplemented, http.StatusBadRequest},
+		protocol.ReasonInternal:     {connect.CodeInternal, http.StatusInternalServerError},
+	}[reason]
+	if !known {
+		return codes{connect.CodeInvalidArgument, http.StatusBadRequest}
 	}
-	return codes{connect.CodeInvalidArgument, http.StatusBadRequest}
+	return c
 }
 
 // writeError answers a plain HTTP call as envd does, with our reason beside it.

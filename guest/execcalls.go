@@ -29,7 +29,7 @@ func (g *Guest) showExec(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := waiting(r)
+	ctx, cancel := waiting(r.Context(), r)
 	defer cancel()
 	return e.Await(ctx), nil
 }

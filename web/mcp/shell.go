@@ -61,11 +61,7 @@ func (s *Server) outcome(
 	if job.Kind == models.KindCode {
 		return s.cellEnded(ctx, job, box, from)
 	}
-	r, err := s.ended(ctx, job, box, from)
-	if err != nil {
-		return nil, err
-	}
-	return r.Answer(), nil
+	return toolset.Told(s.ended(ctx, job, box, from))
 }
 
 // follower reads on in the output of a background command. The sandbox knows how that stands, its job only that it has
