@@ -169,3 +169,183 @@ func (b *batch) dispatch() error {
 	}
 	return nil
 }
+
+// insert writes the jobs and moves the sandboxes' sequence on. A row that stands already is our own, from a commit
+// whose answer was lost.
+//
+// It is one statement with the same text for any number of jobs: GORM would write another text, and PostgreSQL make
+// another plan, for each size of a group. It sets what can be known of a job when it is submitted.
+func (b *batch) insert() error {
+	var jobs []Job
+	var boxes []*Sandbox
+	for _, p := range b.open() {
+		jobs = append(jobs, p.out.Jobs...)
+		boxes = append(boxes, b.boxes[p.SandboxID])
+	}
+	if len(jobs) == 0 {
+		return nil
+	}
+	slices.SortFunc(boxes, func(x, y *Sandbox) int { return cmp.Compare(x.ID, y.ID) })
+	args := append(sequences(slices.Compact(boxes)), columns(jobs)...)
+	// Past GORM, which would spread the slices.
+	return pg.EnqueueRaw(b.tx, `
+		WITH moved AS (
+			UPDATE sandboxes SET next_seq = v.seq, last_active_at = greatest(sandboxes.last_active_at, v.active)
+			FROM unnest($1::text[], $2::bigint[], $3::timestamptz[]) AS v (id, seq, active) WHERE sandboxes.id = v.id)
+		INSERT INTO jobs (id, tenant_id, sandbox_id, kind, state, seq, parallel, priority, actor, args, input, timeout_ms,
+			queue_deadline, callback_url, retry_of, max_attempts, ready_at, queued_at, started_at, finished_at, needs, bytes, call, joinable_at)
+		SELECT * FROM unnest($4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[], $10::boolean[], $11::int[],
+			$12::text[], $13::jsonb[], $14::bytea[], $15::bigint[], $16::timestamptz[], $17::text[], $18::text[], $19::int[],
+			$20::timestamptz[], $21::timestamptz[], $22::timestamptz[], $23::timestamptz[], $24::text[], $25::bigint[], $26::bytea[], $27::timestamptz[])
+		ON CONFLICT DO NOTHING`, args, nil)
+}
+
+// sequences are insert's parameters from 1 to 3.
+func sequences(boxes []*Sandbox) []any {
+	return []any{
+		column(boxes, func(x *Sandbox) string { return x.ID }),
+		column(boxes, func(x *Sandbox) int64 { return x.NextSeq }),
+		column(boxes, func(x *Sandbox) time.Time { return x.LastActiveAt }),
+	}
+}
+
+// columns are insert's parameters from 4 on, in the order of its columns.
+func columns(jobs []Job) []any {
+	return []any{
+		column(jobs, func(j Job) string { return j.ID }),
+		column(jobs, func(j Job) string { return j.TenantID }),
+		column(jobs, func(j Job) string { return j.SandboxID }),
+		column(jobs, func(j Job) string { return j.Kind }),
+		column(jobs, func(j Job) string { return string(j.State) }),
+		column(jobs, func(j Job) int64 { return j.Seq }),
+		column(jobs, func(j Job) bool { return j.Parallel }),
+		column(jobs, func(j Job) int { return j.Priority }),
+		column(jobs, func(j Job) string { return j.Actor }),
+		column(jobs, func(j Job) string { return string(j.Args) }),
+		column(jobs, func(j Job) []byte { return j.Input }),
+		column(jobs, func(j Job) int64 { return j.TimeoutMS }),
+		column(jobs, func(j Job) *time.Time { return j.QueueDeadline }),
+		column(jobs, func(j Job) *string { return j.CallbackURL }),
+		column(jobs, func(j Job) *string { return j.RetryOf }),
+		column(jobs, func(j Job) int { return j.MaxAttempts }),
+		column(jobs, func(j Job) *time.Time { return j.ReadyAt }),
+		column(jobs, func(j Job) time.Time { return j.QueuedAt }),
+		column(jobs, func(j Job) *time.Time { return j.StartedAt }),
+		column(jobs, func(j Job) *time.Time { return j.FinishedAt }),
+		column(jobs, func(j Job) *string { return j.Needs }),
+		column(jobs, func(j Job) int64 { return int64(len(j.Args) + len(j.Input)) }),
+		column(jobs, func(j Job) []byte { return j.Call }),
+		column(jobs, func(j Job) *time.Time { return j.JoinableAt }),
+	}
+}
+
+func column[R, V any](rows []R, of func(R) V) []V {
+	values := make([]V, len(rows))
+	for i, r := range rows {
+		values[i] = of(r)
+	}
+	return values
+}
+
+// applyEnds carries out the End of each submission: no new work, queued jobs cancelled, running ones told to stop.
+func (b *batch) applyEnds() error {
+	for _, p := range b.open() {
+		box := b.boxes[p.SandboxID]
+		if p.End == nil || box.EndedAt != nil {
+			continue
+		}
+		ended, err := endNow(b.tx, box, *p.End)
+		if err != nil {
+			return err
+		}
+		p.out.Ended = ended
+	}
+	return nil
+}
+
+func (b *batch) settleEnds() error {
+	for _, p := range b.open() {
+		if err := settle(b.tx, p.SandboxID, p.out.Ended); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endNow turns a locked, live sandbox to deleting and returns the queued jobs it cancelled.
+func endNow(tx *gorm.DB, box *Sandbox, why End) (ended []string, err error) {
+	box.State, box.Desired = SandboxDeleting, DesiredDeleted
+	if box.EndReason == nil {
+		box.EndReason, box.EndActor = &why.Reason, &why.Actor
+	}
+	box.ChangedBy = why.Actor
+	err = pg.Enqueue(
+		pg.Build(tx).Model(box).Select("state", "desired", "end_reason", "end_actor", "changed_by").Updates(box),
+		nil,
+	)
+	if err != nil {
+		return nil, err
+	}
+	if err = stopJobs(tx, box, why.Actor, &ended); err == nil {
+		err = pg.Flush(tx)
+	}
+	return ended, err
+}
+
+// stopJobs cancels the queued jobs of a locked sandbox, with the next flush, which adds their ids to ended, and asks for
+// the end of those that run. Deletes go on. One statement does both: a worker claims a job without the sandbox's lock,
+// and between two statements it would escape either.
+func stopJobs(tx *gorm.DB, box *Sandbox, actor string, ended *[]string) error {
+	return pg.Enqueue(pg.Build(tx).Raw(`UPDATE jobs SET
+			cancel_requested_at = CASE state WHEN 'running' THEN coalesce(cancel_requested_at, now()) ELSE cancel_requested_at END,
+			finished_at = CASE state WHEN 'queued' THEN now() ELSE finished_at END,
+			error = CASE state WHEN 'queued' THEN CAST(@gone AS jsonb) ELSE error END,
+			state = CASE state WHEN 'queued' THEN 'cancelled' ELSE state END,
+			cancelled_by = coalesce(cancelled_by, @actor)
+		WHERE id IN (SELECT id FROM jobs WHERE sandbox_id = @id AND state IN ('queued', 'running') AND kind <> 'delete'
+			ORDER BY id FOR UPDATE)
+		RETURNING id, state`,
+		map[string]any{"id": box.ID, "actor": actor, "gone": jsonText(sandboxGone(*box))}),
+		pg.Each(func(j Job) {
+			if j.State == Cancelled {
+				*ended = append(*ended, j.ID)
+			}
+		}))
+}
+
+// inHalves does something with rows of which the database may refuse some. What fails together is done again by halves,
+// until the rows are found that fail alone: each of them is put aside. So one row never keeps the others from being
+// done.
+func inHalves[T any](tx *gorm.DB, rows []T, do func([]T) error, aside func(T, error) error) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	if err := tx.Exec("SAVEPOINT part").Error; err != nil {
+		return err
+	}
+	cause := do(rows)
+	if cause == nil {
+		return tx.Exec("RELEASE SAVEPOINT part").Error
+	}
+	if !isPoison(cause) {
+		return cause
+	}
+	if err := tx.Exec("ROLLBACK TO SAVEPOINT part").Error; err != nil {
+		return errors.Join(cause, err)
+	}
+	if len(rows) == 1 {
+		return aside(rows[0], cause)
+	}
+	half := len(rows) / 2
+	if err := inHalves(tx, rows[:half], do, aside); err != nil {
+		return err
+	}
+	return inHalves(tx, rows[half:], do, aside)
+}
+
+// isPoison says whether err is about the values of rows, so that the same rows will always fail: a value or a
+// constraint, or a row that is too large.
+func isPoison(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && len(pg.Code) == 5 && slices.Contains([]string{"22", "23", "54"}, pg.Code[:2])
+}

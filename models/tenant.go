@@ -3,13 +3,12 @@ package models
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
+	"errors"
+	"math"
+	"regexp"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
@@ -27,24 +26,6 @@ type Tenant struct {
 	MaxQueuedBytes int64     `gorm:"default:1073741824"`
 	WebhookSecret  string    // whsec_ and base64, as Standard Webhooks writes it
 	CreatedAt      time.Time `gorm:"autoCreateTime:false;default:now()"`
-}
-
-// APIKey lets its bearer act for a tenant. Only its hash is stored.
-type APIKey struct {
-	ID        string `gorm:"primaryKey"`
-	TenantID  string
-	Name      string
-	Hint      string
-	Hash      []byte
-	Scopes    []string  `gorm:"serializer:json;type:jsonb"`
-	CreatedAt time.Time `gorm:"autoCreateTime:false;default:now()"`
-	RevokedAt *time.Time
-	ExpiresAt *time.Time
-	// ReplacedBy is the id of the key that it was rotated to.
-	ReplacedBy *string
-	// LastUsedAt is written once a minute at most.
-	LastUsedAt *time.Time
-	UserID     *string // whose limits hold for it
 }
 
 // Bootstrap is BootstrapWith where the caller keeps the key; it is empty when the database was set up before.
@@ -80,281 +61,6 @@ func (s *Store) BootstrapWith(ctx context.Context, keep func(key string) error) 
 	})
 }
 
-// MaxKeyName is how long the name of a key may be, in bytes.
-const MaxKeyName = 100
-
-// Keys returns a tenant's keys without their hashes, the newest first.
-func (s *Store) Keys(ctx context.Context, tenantID string, limit int) ([]APIKey, error) {
-	return findAll[APIKey](s.db.WithContext(ctx).
-		Select("id", "tenant_id", "name", "hint", "scopes", "created_at", "revoked_at", "expires_at", "last_used_at", "replaced_by", "user_id").
-		Where("tenant_id = ?", tenantID).
-		Order("created_at DESC, id").
-		Limit(limit))
-}
-
-// ReplacedError says that a key was rotated before.
-type ReplacedError struct{ By string }
-
-func (e *ReplacedError) Error() string {
-	return "the key was rotated before; its successor is " + e.By + ": rotate or revoke that one"
-}
-
-// RotateKey makes another key in place of one, with its name and its scopes, and returns its plain text, which is not
-// kept. The old one is refused after overlap. The new one has a life as long as the old one's. Errors: ErrNotFound,
-// ErrRevoked, *ReplacedError.
-func (s *Store) RotateKey(ctx context.Context, tenantID, id string, overlap time.Duration) (plain string, err error) {
-	err = s.db.Tx(ctx, func(tx *gorm.DB) error {
-		var old struct {
-			APIKey
-
-			Over bool
-		}
-		err := tx.Raw("SELECT *, NOT "+unexpired+" AS over FROM api_keys WHERE tenant_id = ? AND id = ? FOR "+
-			"UPDATE", tenantID, id).
-			Take(&old).
-			Error
-		switch {
-		case err != nil:
-			return notFound(err)
-		case old.ReplacedBy != nil:
-			return &ReplacedError{*old.ReplacedBy}
-		case old.RevokedAt != nil || old.Over:
-			return ErrRevoked
-		}
-		prefix, next := keyPrefix, NewID("key_")
-		if strings.HasPrefix(old.Hint, e2bKeyPrefix) {
-			prefix = e2bKeyPrefix
-		}
-		err = tx.Exec(
-			"UPDATE api_keys SET replaced_by = ?, expires_at = least(expires_at, now() + ?) WHERE id = ?",
-			next,
-			milliseconds(overlap),
-			id,
-		).Error
-		if err != nil {
-			return err
-		}
-		if plain, err = insertKey(tx, next, prefix, tenantID, old.Name, old.Scopes); err != nil {
-			return err
-		}
-		err = tx.Exec("UPDATE api_keys SET user_id = ? WHERE id = ?", old.UserID, next).Error
-		if err != nil || old.ExpiresAt == nil {
-			return err
-		}
-		return tx.Exec(
-			"UPDATE api_keys SET expires_at = now() + (?::timestamptz - ?::timestamptz) WHERE id = ?",
-			old.ExpiresAt,
-			old.CreatedAt,
-			next,
-		).Error
-	})
-	return plain, err
-}
-
-// Key returns one of a tenant's keys, or ErrNotFound.
-func (s *Store) Key(ctx context.Context, tenantID, id string) (APIKey, error) {
-	return takeOne[APIKey](s.db.WithContext(ctx).Where("tenant_id = ? AND id = ?", tenantID, id))
-}
-
-// CreateKey makes another key for a tenant and returns its plain text, which is not kept. Valid keys of a tenant have
-// different names. Errors: ErrKeyNamed, ErrKeyName.
-func (s *Store) CreateKey(ctx context.Context, tenantID, name string, scopes []string) (string, error) {
-	return s.MakeKey(ctx, tenantID, NewKey{Name: name, Scopes: scopes})
-}
-
-// NewKey says what a key is to be.
-type NewKey struct {
-	Name   string
-	Scopes []string
-	Life   time.Duration // 0 = until it is revoked
-	E2B    bool          // E2B's clients take it for one of theirs
-	User   string        // the id of the user whose limits hold for it; empty = nobody's
-}
-
-// MakeKey is CreateKey with all that can be said of a key. Further errors: ErrNotFound where the tenant has no such
-// user, ErrBeyondRole.
-func (s *Store) MakeKey(ctx context.Context, tenantID string, k NewKey) (string, error) {
-	prefix := keyPrefix
-	if k.E2B {
-		prefix = e2bKeyPrefix
-	}
-	var plain string
-	err := s.db.Tx(ctx, func(tx *gorm.DB) (err error) {
-		if plain, err = createKey(tx, prefix, tenantID, k.Name, k.Scopes); err != nil {
-			return err
-		}
-		if k.User != "" {
-			err = giveKey(tx, tenantID, k, plain)
-		}
-		if err != nil || k.Life <= 0 {
-			return err
-		}
-		return tx.Exec(
-			"UPDATE api_keys SET expires_at = now() + make_interval(secs => ?) WHERE hash = ?",
-			k.Life.Seconds(),
-			hashKey(plain),
-		).Error
-	})
-	return plain, err
-}
-
-// giveKey makes a new key one of its user, whose role cannot change meanwhile.
-func giveKey(tx *gorm.DB, tenantID string, k NewKey, plain string) error {
-	u, err := lockUser(tx, tenantID, k.User)
-	if err != nil {
-		return err
-	}
-	if slices.ContainsFunc(k.Scopes, func(scope string) bool { return !Opens(u.Scopes(), scope) }) {
-		return ErrBeyondRole
-	}
-	return tx.Exec("UPDATE api_keys SET user_id = ? WHERE hash = ?", u.ID, hashKey(plain)).Error
-}
-
-// CreateE2BKey is CreateKey for a key that E2B's clients take for one of theirs.
-func (s *Store) CreateE2BKey(ctx context.Context, tenantID, name string, scopes []string) (string, error) {
-	return s.MakeKey(ctx, tenantID, NewKey{Name: name, Scopes: scopes, E2B: true})
-}
-
-// How keys begin.
-const (
-	keyPrefix    = "sy_"
-	e2bKeyPrefix = "e2b_"
-)
-
-// keyBytes is how many random bytes a key has, which it writes in hexadecimal.
-const keyBytes = 20
-
-// E2BSpelling is how E2B's clients take a key of ours: some insist on their own form. Both spellings are the same key.
-func E2BSpelling(plain string) string {
-	if secret, ours := strings.CutPrefix(plain, keyPrefix); ours {
-		return e2bKeyPrefix + secret
-	}
-	return plain
-}
-
-// spellings are the texts of which one was made as a key, where another may be sent.
-func spellings(plain string) []string {
-	secret, ok := strings.CutPrefix(plain, keyPrefix)
-	if !ok {
-		if secret, ok = strings.CutPrefix(plain, e2bKeyPrefix); !ok {
-			return []string{plain}
-		}
-	}
-	return []string{keyPrefix + secret, e2bKeyPrefix + secret}
-}
-
-// hashesOf are the hashes under which a key may be kept.
-func hashesOf(plain string) [][]byte {
-	var all [][]byte
-	for _, text := range spellings(plain) {
-		all = append(all, hashKey(text))
-	}
-	return all
-}
-
-// IsKey says whether text has the form of an API key.
-func IsKey(text string) bool {
-	secret, ours := strings.CutPrefix(text, keyPrefix)
-	if !ours {
-		if secret, ours = strings.CutPrefix(text, e2bKeyPrefix); !ours {
-			return false
-		}
-	}
-	_, err := hex.DecodeString(secret)
-	return err == nil && len(secret) == 2*keyBytes
-}
-
-func createKey(tx *gorm.DB, prefix, tenantID, name string, scopes []string) (string, error) {
-	return insertKey(tx, NewID("key_"), prefix, tenantID, name, scopes)
-}
-
-func insertKey(tx *gorm.DB, id, prefix, tenantID, name string, scopes []string) (string, error) {
-	secret := make([]byte, keyBytes)
-	rand.Read(secret) // never fails
-	key := prefix + hex.EncodeToString(secret)
-	if name == "" || len(name) > MaxKeyName ||
-		strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return "", ErrKeyName
-	}
-	err := tx.Create(&APIKey{
-		ID: id, TenantID: tenantID, Name: name, Hint: key[:len(prefix)+4], Hash: hashKey(key), Scopes: scopes,
-	}).Error
-	if pg.IsUniqueViolation(err) {
-		return "", ErrKeyNamed
-	}
-	return key, err
-}
-
-// unexpired is the condition of keys whose time is not over.
-const unexpired = "(expires_at IS NULL OR expires_at > now())"
-
-// KeysUsed writes down that keys were used.
-func (s *Store) KeysUsed(ctx context.Context, ids []string) error {
-	return s.db.WithContext(ctx).Exec(`UPDATE api_keys SET last_used_at = now() WHERE id = ANY (?)
-		AND (last_used_at IS NULL OR last_used_at < now() - interval '1 minute')`, idArray(ids)).Error
-}
-
-// Authenticate returns the key whose plain text this is. Errors: ErrNotFound, ErrRevoked.
-func (s *Store) Authenticate(ctx context.Context, plain string) (APIKey, error) {
-	var k APIKey
-	err := s.db.WithContext(ctx).Where("hash IN ? AND "+unexpired, hashesOf(plain)).Take(&k).Error
-	if err == nil && k.RevokedAt != nil {
-		return APIKey{}, ErrRevoked
-	}
-	return k, notFound(err)
-}
-
-// ValidKeys returns the keys, of those whose plain texts these are, that are valid, by their plain texts.
-func (s *Store) ValidKeys(ctx context.Context, plain []string) (map[string]APIKey, error) {
-	texts := make(map[string][]string, 2*len(plain)) // by the hashes under which they may be kept
-	var hashes idArray
-	for _, text := range plain {
-		for _, h := range hashesOf(text) {
-			hash := hex.EncodeToString(h)
-			if texts[hash] == nil {
-				hashes = append(hashes, hash)
-			}
-			texts[hash] = append(texts[hash], text)
-		}
-	}
-	var keys []APIKey
-	err := s.db.WithContext(ctx).
-		Where("revoked_at IS NULL AND "+unexpired+" AND hash IN (SELECT decode(h, 'hex') FROM unnest(?::text[]) h)", hashes).
-		Find(&keys).
-		Error
-	valid := make(map[string]APIKey, len(keys))
-	for _, k := range keys {
-		for _, text := range texts[hex.EncodeToString(k.Hash)] {
-			valid[text] = k
-		}
-	}
-	return valid, err
-}
-
-// RevokeKey makes a key invalid from now on: one of a tenant, by its id or its plain text. Streams that it has opened
-// end within seconds. A key that was revoked before stays so. Error: ErrNotFound.
-func (s *Store) RevokeKey(ctx context.Context, tenantID, key string) error {
-	res := s.db.WithContext(ctx).
-		Model(&APIKey{}).
-		Where("tenant_id = ? AND (id = ? OR hash IN ?)", tenantID, key, hashesOf(key)).
-		Update("revoked_at", gorm.Expr("coalesce(revoked_at, now())"))
-	return affected(res, ErrNotFound)
-}
-
-// RevokedKeys returns those of the ids that are no valid keys, nor live logins, any more.
-func (s *Store) RevokedKeys(ctx context.Context, ids []string) ([]string, error) {
-	var valid []string
-	err := s.db.WithContext(ctx).
-		Raw(`SELECT id FROM api_keys WHERE id = ANY (@ids) AND revoked_at IS NULL AND `+unexpired+`
-		UNION ALL SELECT id FROM logins WHERE id = ANY (@ids) AND `+liveLogin, map[string]any{"ids": idArray(ids)}).
-		Scan(&valid).
-		Error
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return slices.Contains(valid, id) }), nil
-}
-
 // Tenant returns a tenant.
 func (s *Store) Tenant(ctx context.Context, id string) (Tenant, error) {
 	return takeOne[Tenant](s.db.WithContext(ctx).Where("id = ?", id))
@@ -366,8 +72,215 @@ func newWebhookSecret() string {
 	return "whsec_" + base64.StdEncoding.EncodeToString(secret)
 }
 
-// hashKey needs no salt or stretching: a key carries 160 random bits.
-func hashKey(plain string) []byte {
-	h := sha256.Sum256([]byte(plain))
-	return h[:]
+// What is wrong with a new tenant.
+var (
+	// ErrTenantName says that no tenant can be called so.
+	ErrTenantName = errors.New(
+		"the name of a tenant must have up to 63 of a-z, 0-9 and -, and begin with a letter or a digit",
+	)
+	// ErrTenantNamed says that there is such a tenant already.
+	ErrTenantNamed = errors.New("a tenant with this name exists")
+)
+
+var tenantName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+// Limits of a new tenant.
+const (
+	defaultMaxSandboxes = 100
+	defaultMaxQueued    = 10000
+)
+
+// CreateTenant adds a tenant, whose name is its id, with its first key, of which it returns the plain text. Errors:
+// ErrTenantName, ErrTenantNamed, ErrCeiling.
+func (s *Store) CreateTenant(ctx context.Context, name string, limits Ceilings) (key string, err error) {
+	if !tenantName.MatchString(name) {
+		return "", ErrTenantName
+	}
+	set, err := limits.tenantColumns()
+	if err != nil {
+		return "", err
+	}
+	err = s.db.Tx(ctx, func(tx *gorm.DB) error {
+		t := Tenant{
+			ID:            name,
+			Name:          name,
+			MaxSandboxes:  defaultMaxSandboxes,
+			MaxQueued:     defaultMaxQueued,
+			WebhookSecret: newWebhookSecret(),
+		}
+		if err := tx.Create(&t).Error; pg.IsUniqueViolation(err) {
+			return ErrTenantNamed
+		} else if err != nil {
+			return err
+		}
+		if len(set) > 0 {
+			if err := tx.Model(&Tenant{}).Where("id = ?", name).Updates(set).Error; err != nil {
+				return err
+			}
+		}
+		key, err = createKey(tx, keyPrefix, name, "first key", []string{ScopeSandboxes, ScopeAdmin})
+		return err
+	})
+	return key, err
 }
+
+// ProvidersOf returns the providers that a tenant's sandboxes are made by, in the order in which they are asked; none =
+// the server's default.
+func (s *Store) ProvidersOf(ctx context.Context, tenantID string) (names []string, err error) {
+	return scanned[[]string](s.db.WithContext(ctx).
+		Raw("SELECT jsonb_array_elements_text(providers) FROM tenants WHERE id = ?", tenantID))
+}
+
+// SetProviders sets ProvidersOf. Error: ErrNotFound.
+func (s *Store) SetProviders(ctx context.Context, tenantID string, names []string) error {
+	if names == nil {
+		names = []string{}
+	}
+	res := s.db.WithContext(ctx).Model(&Tenant{}).Where("id = ?", tenantID).Update("providers", jsonOf(names))
+	return affected(res, ErrNotFound)
+}
+
+// ChangeTenant changes limits of a tenant, all of them or none. What stands beyond a new one stays. Errors:
+// ErrNotFound, ErrCeiling.
+func (s *Store) ChangeTenant(ctx context.Context, name string, limits Ceilings) error {
+	set, err := limits.tenantColumns()
+	if err != nil {
+		return err
+	}
+	res := s.db.WithContext(ctx).Model(&Tenant{}).Where("id = ?", name).Updates(set)
+	return affected(res, ErrNotFound)
+}
+
+// ListedTenant is a tenant with how many live sandboxes it has.
+type ListedTenant struct {
+	Tenant
+	Quota Quota `gorm:"embedded"`
+	Rate  Rate  `gorm:"embedded"`
+	Live  int
+	// Providers are those of ProvidersOf.
+	Providers []string `gorm:"serializer:json"`
+	// ProviderKeys are those of SetProviderKeys.
+	ProviderKeys ProviderKeys `gorm:"serializer:json"`
+}
+
+const listTenants = `
+	SELECT t.id, t.name, t.max_sandboxes, t.max_queued, t.max_cpus, t.max_memory_mib, t.job_rate, t.job_burst,
+	t.created_at, t.providers, t.provider_keys,
+		(SELECT count(*) FROM sandboxes s WHERE s.tenant_id = t.id AND s.ended_at IS NULL) AS live
+	FROM tenants t `
+
+// Tenants lists the tenants by name, without their secrets.
+func (s *Store) Tenants(ctx context.Context, limit int) ([]ListedTenant, error) {
+	return scanned[[]ListedTenant](s.db.WithContext(ctx).Raw(listTenants+"ORDER BY t.id LIMIT ?", limit))
+}
+
+// ListedTenant returns a tenant without its secrets, or ErrNotFound.
+func (s *Store) ListedTenant(ctx context.Context, name string) (ListedTenant, error) {
+	return takeOne[ListedTenant](s.db.WithContext(ctx).Raw(listTenants+"WHERE t.id = ?", name))
+}
+
+// Quota is what live sandboxes may take together; nil = no limit. Paused ones count: they keep their memory.
+type Quota struct {
+	MaxSandboxes *int
+	MaxCPUs      *float64 `gorm:"column:max_cpus"`
+	MaxMemoryMiB *int64   `gorm:"column:max_memory_mib"`
+}
+
+// Standing is what live sandboxes take.
+type Standing struct {
+	Live      int
+	CPUs      float64 `gorm:"column:cpus"`
+	MemoryMiB int64   `gorm:"column:memory_mib"`
+}
+
+// standing reads a Standing of the live sandboxes for which a condition holds.
+const standing = `SELECT count(*) AS live, coalesce(sum(cpus), 0) AS cpus, coalesce(sum(memory_mb), 0)::bigint AS memory_mib
+	FROM sandboxes WHERE ended_at IS NULL AND `
+
+func (s *Standing) add(box *Sandbox) {
+	s.Live++
+	s.CPUs += box.CPUs
+	s.MemoryMiB += box.MemoryMB
+}
+
+// refusal is a *LimitError where there is no room for one more sandbox. The names of limits begin with prefix.
+func (q Quota) refusal(prefix string, now Standing, box *Sandbox) error {
+	switch {
+	case q.MaxSandboxes != nil && now.Live >= *q.MaxSandboxes:
+		return &LimitError{Limit: prefix + "max_sandboxes", Used: float64(now.Live), Max: float64(*q.MaxSandboxes)}
+	case q.MaxCPUs != nil && thousandths(now.CPUs+box.CPUs) > thousandths(*q.MaxCPUs):
+		return &LimitError{Limit: prefix + "max_cpus", Used: thousandths(now.CPUs) / 1000, Max: *q.MaxCPUs, Asked: box.CPUs}
+	case q.MaxMemoryMiB != nil && now.MemoryMiB+box.MemoryMB > *q.MaxMemoryMiB:
+		return &LimitError{
+			Limit: prefix + "max_memory_mib", Used: float64(now.MemoryMiB), Max: float64(*q.MaxMemoryMiB),
+			Asked: float64(box.MemoryMB),
+		}
+	}
+	return nil
+}
+
+// thousandths are of cores. Sums of fractions such as 0.1 are not exact.
+func thousandths(cores float64) float64 { return math.Round(cores * 1000) }
+
+// Ceilings are new values of limits by their names, which are their columns, too; nil = as a new tenant or user has it.
+type Ceilings map[string]*float64
+
+// CeilingNames are the names of the limits that Ceilings may change, of a tenant or of a user.
+func CeilingNames() []string {
+	return []string{"max_sandboxes", "max_queued", "max_cpus", "max_memory_mib", "job_rate", "job_burst"}
+}
+
+// ofNewTenant are the limits that a tenant always has, as a new one has them.
+func ofNewTenant() map[string]int {
+	return map[string]int{"max_sandboxes": defaultMaxSandboxes, "max_queued": defaultMaxQueued}
+}
+
+// columns are what to set of a user. Error: ErrCeiling.
+func (c Ceilings) columns() (map[string]any, error) {
+	set := map[string]any{}
+	for name, v := range c {
+		if !slices.Contains(CeilingNames(), name) || v != nil && !fits(name, *v) {
+			return nil, ErrCeiling
+		}
+		set[name] = v
+	}
+	return set, nil
+}
+
+// tenantColumns are what to set of a tenant. A limit that it always has is not removed but becomes that of a new
+// tenant.
+func (c Ceilings) tenantColumns() (map[string]any, error) {
+	set, err := c.columns()
+	for name, n := range ofNewTenant() {
+		if v, given := c[name]; given && v == nil {
+			set[name] = n
+		}
+	}
+	return set, err
+}
+
+// fits says whether a limit can have a value. Only cores and a rate have fractions, and a rate of 0 would be no limit
+// but an end.
+func fits(name string, v float64) bool {
+	switch {
+	case !(v >= 0) || v > maxCeiling:
+		return false
+	case name == "job_rate":
+		return v >= leastRate
+	case name == "job_burst":
+		return v >= 1 && v == math.Trunc(v)
+	}
+	return name == "max_cpus" || v == math.Trunc(v)
+}
+
+// leastRate is the smallest job rate: one in about three hours.
+const leastRate = 0.0001
+
+// maxCeiling is the largest value of a limit, which fits every column.
+const maxCeiling = 1_000_000_000
+
+// ErrCeiling says that a limit cannot have such a value.
+var ErrCeiling = errors.New(
+	"a limit must be between 0 and 1000000000, or none; of sandboxes, jobs and MiB it is a whole number, and a job rate " +
+		"is at least 0.0001",
+)
