@@ -100,7 +100,8 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 		return errors.Join(err, doors.close())
 	}
 	declared := c.catalog().Declared()
-	if _, err := ask(ctx, log, func(ctx context.Context) (struct{}, error) { return struct{}{}, p.Store.Declare(ctx, declared) }); err != nil {
+	declare := func(ctx context.Context) (struct{}, error) { return struct{}{}, p.Store.Declare(ctx, declared) }
+	if _, err := ask(ctx, log, declare); err != nil {
 		return errors.Join(fmt.Errorf("declare the templates: %w", err), doors.close())
 	}
 	reg.MustRegister(jobs.NewLoadCollector(p.Store, jobs.LoadLife), p.Queue.Metrics())
@@ -111,7 +112,9 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 		offer.Edge = c.edge()
 	}
 	client := jobs.NewClient(p.Store, p.Queue, offer, log)
-	way := edge.New(edge.Config{Store: p.Store, Signer: signer, Resume: client.Resume, Domain: c.Domain, Secure: c.edge().Scheme == "https", Log: log})
+	way := edge.New(edge.Config{
+		Store: p.Store, Signer: signer, Resume: client.Resume, Domain: c.Domain, Secure: c.edge().Scheme == "https", Log: log,
+	})
 	keys, err := c.vault()
 	if err != nil {
 		return errors.Join(err, doors.close(), waiters.Close())
@@ -120,20 +123,49 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 		return errors.Join(err, doors.close(), waiters.Close())
 	}
 	srv, err := web.New(web.Config{ //nolint:contextcheck // its handlers take their request's context
-		Store: p.Store, Jobs: client, Secrets: secrets.New(p.Store, keys), Waiters: waiters, Queue: p.Queue, Security: p.security,
-		Redis: p.redis, Metrics: reg, PublicMetrics: c.PublicMetrics, Capabilities: catalog.Capabilities(),
-		MaxBody: c.MaxBody, BodyMemory: c.BodyMemory, TenantWaits: c.TenantWaits, TenantStreams: c.TenantStreams, Version: Version, Signer: signer, Address: c.edge(), NoInternet: !c.Internet, Inside: way, Log: log,
-		Calls: web.Calls{Timeout: seconds(c.Timeout), MaxTimeout: seconds(c.MaxTimeout), MCPPort: c.MCPPort, VSCodePort: c.VSCodePort, OpenTenant: c.KeylessTenant},
+		Store:         p.Store,
+		Jobs:          client,
+		Secrets:       secrets.New(p.Store, keys),
+		Waiters:       waiters,
+		Queue:         p.Queue,
+		Security:      p.security,
+		Redis:         p.redis,
+		Metrics:       reg,
+		PublicMetrics: c.PublicMetrics,
+		Capabilities:  catalog.Capabilities(),
+		MaxBody:       c.MaxBody,
+		BodyMemory:    c.BodyMemory,
+		TenantWaits:   c.TenantWaits,
+		TenantStreams: c.TenantStreams,
+		Version:       Version,
+		Signer:        signer,
+		Address:       c.edge(),
+		NoInternet:    !c.Internet,
+		Inside:        way,
+		Log:           log,
+		Calls: web.Calls{
+			Timeout:    seconds(c.Timeout),
+			MaxTimeout: seconds(c.MaxTimeout),
+			MCPPort:    c.MCPPort,
+			VSCodePort: c.VSCodePort,
+			OpenTenant: c.KeylessTenant,
+		},
 	})
 	if err != nil {
 		return errors.Join(err, doors.close(), waiters.Close())
 	}
+	return errors.Join(c.serve(ctx, doors, srv, way, log), waiters.Close())
+}
+
+// serve answers at all doors until ctx ends or one of them cannot.
+func (c API) serve(ctx context.Context, doors Doors, srv *web.Server, way *edge.Edge, log *slog.Logger) (err error) {
 	ended := make(chan error, 3)
 	stopEdge := doors.serveEdge(ctx, way, log, ended)
 	log.InfoContext(ctx, "API listens", "addr", doors.API.Addr().String())
 	go func() { ended <- srv.Listen(doors.API) }()
 	if doors.Keyless != nil {
-		log.WarnContext(ctx, "clients without an API key are served", "addr", doors.Keyless.Addr().String(), "tenant", c.KeylessTenant)
+		log.WarnContext(ctx, "clients without an API key are served",
+			"addr", doors.Keyless.Addr().String(), "tenant", c.KeylessTenant)
 		go func() { ended <- srv.ListenOpen(doors.Keyless) }()
 	}
 	select {
@@ -144,7 +176,7 @@ func ServeAPI(ctx context.Context, c API, p *Parts, doors Doors, reg *prometheus
 	defer cancel()
 	stopEdge()
 	defer way.Close()
-	return errors.Join(err, srv.Shutdown(grace), waiters.Close())
+	return errors.Join(err, srv.Shutdown(grace))
 }
 
 // checkKeyless refuses to serve clients without a key for a tenant that is not there.
@@ -152,7 +184,11 @@ func (c API) checkKeyless(ctx context.Context, p *Parts, log *slog.Logger) error
 	if c.KeylessTenant == "" {
 		return nil
 	}
-	_, err := ask(ctx, log, func(ctx context.Context) (models.Tenant, error) { return p.Store.Tenant(ctx, c.KeylessTenant) })
+	_, err := ask(
+		ctx,
+		log,
+		func(ctx context.Context) (models.Tenant, error) { return p.Store.Tenant(ctx, c.KeylessTenant) },
+	)
 	if errors.Is(err, models.ErrNotFound) {
 		return fmt.Errorf("SANDBOX_SERVER_TENANT is %q, and there is no tenant with this id", c.KeylessTenant)
 	}

@@ -31,7 +31,11 @@ func (b book) Decide(ctx context.Context, sandboxID string) (accounts.Owner, err
 	a, err := b.store.DecideAccount(ctx, b.provider, sandboxID)
 	switch {
 	case errors.Is(err, models.ErrNotFound):
-		err = &providers.Error{Class: providers.NotFound, Message: "the sandbox has ended, or another provider makes it", Err: err}
+		err = &providers.Error{
+			Class:   providers.NotFound,
+			Message: "the sandbox has ended, or another provider makes it",
+			Err:     err,
+		}
 	case models.IsNoSecret(err):
 		err = &providers.Error{Class: providers.KeyRefused, Message: err.Error(), Err: err}
 	}

@@ -27,7 +27,8 @@ import (
 	"sandyard/vault"
 )
 
-// Common is what every process needs to know. Field tags name the variables; docs/operate/configuration.md lists them all.
+// Common is what every process needs to know. Field tags name the variables; docs/operate/configuration.md lists them
+// all.
 type Common struct {
 	DatabaseURL  string     `env:"DATABASE_URL" doc:"PostgreSQL, as a URL or key=value string"`
 	DatabaseConn int        `env:"DATABASE_CONNECTIONS" envDefault:"20" doc:"most connections to PostgreSQL per process"`
@@ -44,18 +45,27 @@ type Common struct {
 func (c Common) validate() error {
 	var errs []error
 	if c.DatabaseURL == "" {
-		errs = append(errs, errors.New("DATABASE_URL is missing: set it to your PostgreSQL, such as postgres://user:password@host/sandyard"))
+		errs = append(
+			errs,
+			errors.New(
+				"DATABASE_URL is missing: set it to your PostgreSQL, such as postgres://user:password@host/sandyard",
+			),
+		)
 	}
 	url := c.redisURL()
 	if url == "" {
-		errs = append(errs, errors.New("REDIS_URL is missing: set it to your Redis, such as redis://host:6379, or set REDIS_HOST"))
+		errs = append(
+			errs,
+			errors.New("REDIS_URL is missing: set it to your Redis, such as redis://host:6379, or set REDIS_HOST"),
+		)
 	} else if _, err := queue.ParseRedis(url); err != nil {
 		errs = append(errs, err)
 	}
 	if _, err := c.vault(); err != nil {
 		errs = append(errs, err)
 	}
-	return errors.Join(append(errs, positive("DATABASE_CONNECTIONS", c.DatabaseConn), positive("TENANT_WINDOW", c.Window))...)
+	return errors.Join(
+		append(errs, positive("DATABASE_CONNECTIONS", c.DatabaseConn), positive("TENANT_WINDOW", c.Window))...)
 }
 
 // vault encrypts the secrets of tenants; nil = there is no key.
@@ -128,12 +138,21 @@ type Sandboxes struct {
 
 func (s Sandboxes) validate() error {
 	if _, ok := s.Templates[s.Template]; !ok {
-		return fmt.Errorf("SANDBOX_TEMPLATE is %q, which is not in SANDBOX_TEMPLATES; add it there or name another template", s.Template)
+		return fmt.Errorf(
+			"SANDBOX_TEMPLATE is %q, which is not in SANDBOX_TEMPLATES; add it there or name another template",
+			s.Template,
+		)
 	}
 	if err := imageref.Globs(s.Images).Check(); err != nil {
 		return fmt.Errorf("SANDBOX_IMAGES: %w", err)
 	}
-	if err := errors.Join(s.validateMost(), s.validateDefaults(), positive("BUILD_DISK_MB", s.BuildDisk), span("LIFETIME", s.Lifetime, s.MaxLife), span("PAUSED_TIMEOUT", s.Paused, s.MaxPaused)); err != nil {
+	if err := errors.Join(
+		s.validateMost(),
+		s.validateDefaults(),
+		positive("BUILD_DISK_MB", s.BuildDisk),
+		span("LIFETIME", s.Lifetime, s.MaxLife),
+		span("PAUSED_TIMEOUT", s.Paused, s.MaxPaused),
+	); err != nil {
 		return err
 	}
 	if !slices.Contains(catalog.Names(), s.Provider) {
@@ -163,7 +182,9 @@ func KeyedProviders() []string { return catalog.Keyed() }
 
 // offers are the providers that requests may name, the default one first.
 func (s Sandboxes) offers() []string {
-	return append([]string{s.Provider}, slices.DeleteFunc(slices.Clone(s.Offered), func(name string) bool { return name == s.Provider })...)
+	return append(
+		[]string{s.Provider},
+		slices.DeleteFunc(slices.Clone(s.Offered), func(name string) bool { return name == s.Provider })...)
 }
 
 // providers are those that a worker runs.
@@ -187,7 +208,10 @@ func (s Sandboxes) validateMost() error {
 		{"SANDBOX_MAX_PIDS", float64(s.MostPids), 256},
 	} {
 		if m.most < m.least {
-			errs = append(errs, fmt.Errorf("%s is %v, it must be at least %v, the default of a sandbox", m.name, m.most, m.least))
+			errs = append(
+				errs,
+				fmt.Errorf("%s is %v, it must be at least %v, the default of a sandbox", m.name, m.most, m.least),
+			)
 		}
 	}
 	return errors.Join(errs...)
@@ -201,13 +225,20 @@ func (s Sandboxes) validateDefaults() error {
 		return errors.Join(err, atLeast("EXEC_TIMEOUT", s.ExecTime, 100*time.Millisecond))
 	}
 	name := map[string]string{
-		"cpus": "SANDBOX_CPUS", "memory_mb": "SANDBOX_MEMORY_MB", "work_dir": "SANDBOX_WORK_DIR", "timeout_seconds": "EXEC_TIMEOUT",
+		"cpus": "SANDBOX_CPUS", "memory_mb": "SANDBOX_MEMORY_MB", "work_dir": "SANDBOX_WORK_DIR",
+		"timeout_seconds": "EXEC_TIMEOUT",
 	}[wrong.Field]
 	return fmt.Errorf("%s %s", name, wrong.Message)
 }
 
 func (s Sandboxes) defaults() jobs.Defaults {
-	return jobs.Defaults{CPUs: s.CPUs, MemoryMB: s.MemoryMB, WorkDir: s.WorkDir, Network: s.Network, ExecTimeout: s.ExecTime}
+	return jobs.Defaults{
+		CPUs:        s.CPUs,
+		MemoryMB:    s.MemoryMB,
+		WorkDir:     s.WorkDir,
+		Network:     s.Network,
+		ExecTimeout: s.ExecTime,
+	}
 }
 
 // resources are the defaults of a provider.
@@ -230,10 +261,19 @@ func span(name string, own, most time.Duration) error {
 
 func (s Sandboxes) catalog() jobs.Catalog {
 	return jobs.Catalog{
-		Providers: s.offers(), Able: catalog.Capabilities(), Keyed: catalog.Keyed(), Names: s.Names, Templates: s.Templates, Template: s.Template, Runtimes: s.offered(), Images: s.Images, BuildDiskMB: int64(s.BuildDisk),
-		Maximum:  models.Bounds{CPUs: s.MostCPUs, MemoryMB: s.MostMB, DiskMB: s.MostDisk, Pids: s.MostPids},
-		Defaults: s.defaults(),
-		Lifetime: jobs.Span{Default: s.Lifetime, Most: s.MaxLife}, Paused: jobs.Span{Default: s.Paused, Most: s.MaxPaused},
+		Providers:   s.offers(),
+		Able:        catalog.Capabilities(),
+		Keyed:       catalog.Keyed(),
+		Names:       s.Names,
+		Templates:   s.Templates,
+		Template:    s.Template,
+		Runtimes:    s.offered(),
+		Images:      s.Images,
+		BuildDiskMB: int64(s.BuildDisk),
+		Maximum:     models.Bounds{CPUs: s.MostCPUs, MemoryMB: s.MostMB, DiskMB: s.MostDisk, Pids: s.MostPids},
+		Defaults:    s.defaults(),
+		Lifetime:    jobs.Span{Default: s.Lifetime, Most: s.MaxLife},
+		Paused:      jobs.Span{Default: s.Paused, Most: s.MaxPaused},
 	}
 }
 
@@ -289,7 +329,11 @@ func (c API) validateTimeouts() error {
 		return fmt.Errorf("MAX_TIMEOUT is %d, it must be between 1 and %d seconds", c.MaxTimeout, day)
 	}
 	if c.Timeout < 1 || c.Timeout > c.MaxTimeout {
-		return fmt.Errorf("DEFAULT_TIMEOUT is %d, it must be between 1 and MAX_TIMEOUT, %d seconds", c.Timeout, c.MaxTimeout)
+		return fmt.Errorf(
+			"DEFAULT_TIMEOUT is %d, it must be between 1 and MAX_TIMEOUT, %d seconds",
+			c.Timeout,
+			c.MaxTimeout,
+		)
 	}
 	return nil
 }
@@ -321,7 +365,11 @@ func (c Egress) validate() error {
 	if c.EgressIdle < time.Second {
 		idle = fmt.Errorf("EGRESS_IDLE_TIMEOUT is %v, it must be at least 1s", c.EgressIdle)
 	}
-	return errors.Join(positive("EGRESS_CONNECTIONS", c.EgressConnections), notNegative("EGRESS_BYTES_PER_SECOND", c.EgressRate), idle)
+	return errors.Join(
+		positive("EGRESS_CONNECTIONS", c.EgressConnections),
+		notNegative("EGRESS_BYTES_PER_SECOND", c.EgressRate),
+		idle,
+	)
 }
 
 // Worker configures cmd/worker.
@@ -373,11 +421,26 @@ func (c Worker) Validate() error {
 	case c.ProviderKeys != "operator" && c.ProviderKeys != tenantsKeys:
 		keys = fmt.Errorf("PROVIDER_KEYS is %q, it must be operator or tenants", c.ProviderKeys)
 	case c.ProviderKeys == tenantsKeys && c.SecretsKey == "" && c.SecretsFile == "":
-		keys = errors.New("PROVIDER_KEYS is tenants, but nothing can read their keys: set SECRETS_KEY to that of the API")
+		keys = errors.New(
+			"PROVIDER_KEYS is tenants, but nothing can read their keys: set SECRETS_KEY to that of the API",
+		)
 	}
-	return errors.Join(unsafe, keys, c.Common.validate(), c.Sandboxes.validate(), c.Egress.validate(), atLeast("LEASE", c.Lease, time.Second),
-		atLeast("RECONCILE_EVERY", c.Reconcile, 100*time.Millisecond), atLeast("RECONCILE_GRACE", c.Patience, 0), positive("WORKER_SLOTS", c.Slots),
-		positive("MAX_SANDBOXES", c.MaxSandboxes), positive("MAX_BUILDS", c.Builds), notNegative("DISK_RESERVE_MB", c.DiskReserve), notNegative("POOL_SIZE", c.PoolSize), notNegative("POOL_MAX", c.PoolMax))
+	return errors.Join(
+		unsafe,
+		keys,
+		c.Common.validate(),
+		c.Sandboxes.validate(),
+		c.Egress.validate(),
+		atLeast("LEASE", c.Lease, time.Second),
+		atLeast("RECONCILE_EVERY", c.Reconcile, 100*time.Millisecond),
+		atLeast("RECONCILE_GRACE", c.Patience, 0),
+		positive("WORKER_SLOTS", c.Slots),
+		positive("MAX_SANDBOXES", c.MaxSandboxes),
+		positive("MAX_BUILDS", c.Builds),
+		notNegative("DISK_RESERVE_MB", c.DiskReserve),
+		notNegative("POOL_SIZE", c.PoolSize),
+		notNegative("POOL_MAX", c.PoolMax),
+	)
 }
 
 // guest is where the guest's programs lie.

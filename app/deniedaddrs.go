@@ -29,7 +29,8 @@ const (
 )
 
 // own finds the addresses of what the installation stands on, so that no stranger reaches them, wherever they are:
-// PostgreSQL, Redis, the engine and the workers' gateways. A host of which nothing is heard now keeps the addresses it had.
+// PostgreSQL, Redis, the engine and the workers' gateways. A host of which nothing is heard now keeps the addresses it
+// had.
 type own struct {
 	services []service // by configuration
 	gateways func(context.Context) ([]service, error)

@@ -20,7 +20,13 @@ type E2B struct {
 // e2b is what the provider e2b is opened with.
 func (c Worker) e2b(log *slog.Logger) e2b.Config {
 	return e2b.Config{
-		APIKey: c.E2BKey, URL: c.E2BURL, DataURL: c.E2BSandbox, Domain: c.E2BDomain, Template: c.E2BTemplate, Timeout: c.E2BTimeout,
-		Fleet: c.Fleet, Logger: log,
+		APIKey:   c.E2BKey,
+		URL:      c.E2BURL,
+		DataURL:  c.E2BSandbox,
+		Domain:   c.E2BDomain,
+		Template: c.E2BTemplate,
+		Timeout:  c.E2BTimeout,
+		Fleet:    c.Fleet,
+		Logger:   log,
 	}
 }

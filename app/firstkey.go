@@ -10,8 +10,8 @@ import (
 	"sandyard/models"
 )
 
-// firstKey makes the first key of a new database. Only FIRST_KEY_FILE and a terminal get to see it: what a service prints is
-// kept in logs.
+// firstKey makes the first key of a new database. Only FIRST_KEY_FILE and a terminal get to see it: what a service
+// prints is kept in logs.
 func firstKey(ctx context.Context, c API, store *models.Store, screen *os.File, log *slog.Logger) error {
 	terminal := isTerminal(screen)
 	if c.FirstKey == "" && !terminal {

@@ -19,7 +19,8 @@ import (
 	"sandyard/providers"
 )
 
-// floor is a worker process: one worker for each of its providers, each with a node, slots, queues and a breaker of its own.
+// floor is a worker process: one worker for each of its providers, each with a node, slots, queues and a breaker of its
+// own.
 type floor struct {
 	Worker
 	parts   *Parts
@@ -38,8 +39,8 @@ type floor struct {
 // reopen is the time between two tries to open a provider while others of the process work.
 const reopen = 15 * time.Second
 
-// run works with every provider until ctx ends or all nodes leave. One that cannot be opened ends the process if it is the only
-// one, or if waiting does not help; else the others work meanwhile.
+// run works with every provider until ctx ends or all nodes leave. One that cannot be opened ends the process if it is
+// the only one, or if waiting does not help; else the others work meanwhile.
 func (f *floor) run(ctx context.Context) error {
 	names := f.providers()
 	all, ctx := errgroup.WithContext(ctx)
@@ -91,15 +92,39 @@ func (f *floor) work(ctx context.Context, name string, log *slog.Logger) error {
 	reg := prometheus.WrapRegistererWith(prometheus.Labels{"provider": name}, f.reg)
 	countPool(reg, backend)
 	w := worker.New(worker.Config{ //nolint:contextcheck // its life is from Start to Stop
-		Store: f.parts.Store, Redis: f.parts.redis, Secrets: f.secrets, Provider: backend, Engine: engine, Name: f.Name,
-		Slots: f.Slots, CreateRate: f.CreateRates[name], Room: room, DiskReserve: int64(f.DiskReserve) << 20,
-		Pool: node.PoolSizes{Min: f.PoolSize, Max: f.PoolMax}, WorkDir: f.WorkDir, Security: f.parts.security,
-		Runtimes: f.offered(), Images: f.Images, Builds: f.Builds, Gateway: f.gateway, Egress: f.outside, Lease: f.Lease,
-		Grace: f.Grace, Reconcile: f.Reconcile, ReconcileGrace: f.Patience, Webhooks: f.hooks, Metrics: worker.NewMetrics(reg), Log: f.log,
+		Store:          f.parts.Store,
+		Redis:          f.parts.redis,
+		Secrets:        f.secrets,
+		Provider:       backend,
+		Engine:         engine,
+		Name:           f.Name,
+		Slots:          f.Slots,
+		CreateRate:     f.CreateRates[name],
+		Room:           room,
+		DiskReserve:    int64(f.DiskReserve) << 20,
+		Pool:           node.PoolSizes{Min: f.PoolSize, Max: f.PoolMax},
+		WorkDir:        f.WorkDir,
+		Security:       f.parts.security,
+		Runtimes:       f.offered(),
+		Images:         f.Images,
+		Builds:         f.Builds,
+		Gateway:        f.gateway,
+		Egress:         f.outside,
+		Lease:          f.Lease,
+		Grace:          f.Grace,
+		Reconcile:      f.Reconcile,
+		ReconcileGrace: f.Patience,
+		Webhooks:       f.hooks,
+		Metrics:        worker.NewMetrics(reg),
+		Log:            f.log,
 	})
 	f.add(w)
 	defer f.remove(w)
-	if _, err := ask(ctx, log, func(ctx context.Context) (struct{}, error) { return struct{}{}, w.Start(ctx) }); err != nil {
+	if _, err := ask(
+		ctx,
+		log,
+		func(ctx context.Context) (struct{}, error) { return struct{}{}, w.Start(ctx) },
+	); err != nil {
 		return err
 	}
 	select {

@@ -57,8 +57,8 @@ func exitCode(ok bool) int {
 
 func (p Program[C]) help(w io.Writer) {
 	var c C
-	fmt.Fprintf(w, "%s: %s\n\nUsage: %s               run until SIGINT or SIGTERM\n       %s healthcheck   exit 0 if the running process is ready\n\nEnvironment:\n",
-		p.Name, p.About, p.Name, p.Name)
+	fmt.Fprintf(w, "%s: %s\n\nUsage: %s               run until SIGINT or SIGTERM\n", p.Name, p.About, p.Name)
+	fmt.Fprintf(w, "       %s healthcheck   exit 0 if the running process is ready\n\nEnvironment:\n", p.Name)
 	PrintVariables(w, c)
 }
 

@@ -61,7 +61,11 @@ func OpenStore(ctx context.Context, c Common, log *slog.Logger) (*models.Store, 
 // signer makes and checks the tokens of this installation; the first process that asks makes its secret.
 func (p *Parts) signer(ctx context.Context, log *slog.Logger) (*tokens.Signer, error) {
 	fresh := tokens.NewSecret()
-	secret, err := ask(ctx, log, func(ctx context.Context) (string, error) { return p.Store.SettingOrSet(ctx, "pass_secret", fresh) })
+	secret, err := ask(
+		ctx,
+		log,
+		func(ctx context.Context) (string, error) { return p.Store.SettingOrSet(ctx, "pass_secret", fresh) },
+	)
 	if err != nil {
 		return nil, fmt.Errorf("read the secret of passes: %w", err)
 	}

@@ -17,8 +17,8 @@ const (
 	complain = 5 * time.Second
 )
 
-// ask asks PostgreSQL what a start cannot do without, and asks again where the connection has broken. What is asked must be
-// the same when it was carried out before.
+// ask asks PostgreSQL what a start cannot do without, and asks again where the connection has broken. What is asked
+// must be the same when it was carried out before.
 func ask[T any](ctx context.Context, log *slog.Logger, question func(context.Context) (T, error)) (T, error) {
 	return await(ctx, log, "PostgreSQL", func(err error) bool { return !pg.IsUnavailable(err) }, question)
 }

@@ -43,8 +43,8 @@ func (a Amount) or(machine float64) float64 {
 }
 
 const (
-	// cpuOvercommit is how many times over the cores of a machine are given out: sandboxes are idle most of the time, and one
-	// that is not takes no more than its share from the others.
+	// cpuOvercommit is how many times over the cores of a machine are given out: sandboxes are idle most of the time, and
+	// one that is not takes no more than its share from the others.
 	cpuOvercommit = 16
 	// leastReserveMB of memory are left for the machine's other programs, or an eighth of it.
 	leastReserveMB = 512
@@ -74,6 +74,7 @@ func (c Worker) openRoom(ctx context.Context, p providers.Provider, log *slog.Lo
 		}
 	}
 	room := c.room(h)
-	log.InfoContext(ctx, "room for sandboxes and builds, 0 = no limit", "cpus", room.CPUs, "memory_mb", room.MemoryMB, "pids", room.Pids)
+	log.InfoContext(ctx, "room for sandboxes and builds, 0 = no limit",
+		"cpus", room.CPUs, "memory_mb", room.MemoryMB, "pids", room.Pids)
 	return room, nil
 }

@@ -33,8 +33,13 @@ func Schedule(ctx context.Context, c Scheduler, p *Parts, log *slog.Logger) {
 	offer.Callbacks = c.rules()
 	client := jobs.NewClient(p.Store, p.Queue, offer, log)
 	s := scheduler.New(scheduler.Config{
-		Store: p.Store, Client: client, Queue: p.Queue, Webhooks: webhook.New(p.Store, p.Queue, c.rules(), log),
-		LostAfter: c.LostAfter, Retention: scheduler.Retention{History: c.Retention, Output: c.Output, Audit: c.Audit}, Log: log,
+		Store:     p.Store,
+		Client:    client,
+		Queue:     p.Queue,
+		Webhooks:  webhook.New(p.Store, p.Queue, c.rules(), log),
+		LostAfter: c.LostAfter,
+		Retention: scheduler.Retention{History: c.Retention, Output: c.Output, Audit: c.Audit},
+		Log:       log,
 	})
 	s.Start(ctx)
 	<-ctx.Done()

@@ -63,18 +63,31 @@ func Work(ctx context.Context, c Worker, p *Parts, reg *prometheus.Registry, log
 	if err := p.countSecurity(reg); err != nil {
 		return err
 	}
-	f := &floor{Worker: c, parts: p, reg: reg, outside: outside, hooks: hooks, secrets: secrets.New(p.Store, keys), gateway: d.url, log: log}
+	f := &floor{
+		Worker:  c,
+		parts:   p,
+		reg:     reg,
+		outside: outside,
+		hooks:   hooks,
+		secrets: secrets.New(p.Store, keys),
+		gateway: d.url,
+		log:     log,
+	}
 	defer f.closeAll()
 	defer d.serve(ctx, p, f.enter, log)()
 	return f.run(ctx)
 }
 
-// nameFleet gives the installation the name that its database keeps, where the operator gives none: two installations on one
-// engine never share one, and so remove nothing of each other's.
+// nameFleet gives the installation the name that its database keeps, where the operator gives none: two installations
+// on one engine never share one, and so remove nothing of each other's.
 func (c *Worker) nameFleet(ctx context.Context, p *Parts, log *slog.Logger) (err error) {
 	if c.Fleet == "" {
 		fresh := strings.ToLower(models.NewID("fleet-"))
-		c.Fleet, err = ask(ctx, log, func(ctx context.Context) (string, error) { return p.Store.SettingOrSet(ctx, "fleet", fresh) })
+		c.Fleet, err = ask(
+			ctx,
+			log,
+			func(ctx context.Context) (string, error) { return p.Store.SettingOrSet(ctx, "fleet", fresh) },
+		)
 	}
 	return err
 }
@@ -87,12 +100,30 @@ func (f *floor) open(ctx context.Context, name string, log *slog.Logger) (provid
 	}
 	p, err := catalog.Open(ctx, name, catalog.Config{
 		Docker: docker.Config{
-			Host: c.DockerHost, Fleet: c.Fleet, Guest: os.DirFS(guest), Runtime: c.Runtime, Pull: c.Pull, Unsafe: c.Unsafe == "allow", Outbound: outside, Logger: log, Defaults: c.resources(),
-			Pool: pool.Config{Size: c.PoolSize, Max: c.PoolMax}, DiskReserve: int64(c.DiskReserve) << 20,
+			Host:        c.DockerHost,
+			Fleet:       c.Fleet,
+			Guest:       os.DirFS(guest),
+			Runtime:     c.Runtime,
+			Pull:        c.Pull,
+			Unsafe:      c.Unsafe == "allow",
+			Outbound:    outside,
+			Logger:      log,
+			Defaults:    c.resources(),
+			Pool:        pool.Config{Size: c.PoolSize, Max: c.PoolMax},
+			DiskReserve: int64(c.DiskReserve) << 20,
 		},
-		E2B:     c.e2b(log),
-		Daytona: c.daytona(log), Accounts: f.accounts, Keyless: c.ProviderKeys == tenantsKeys,
-		Local: local.Config{Dir: c.LocalDir, Fleet: c.Fleet, GuestPath: guest, Outbound: outside, Logger: log, Defaults: c.resources()},
+		E2B:      c.e2b(log),
+		Daytona:  c.daytona(log),
+		Accounts: f.accounts,
+		Keyless:  c.ProviderKeys == tenantsKeys,
+		Local: local.Config{
+			Dir:       c.LocalDir,
+			Fleet:     c.Fleet,
+			GuestPath: guest,
+			Outbound:  outside,
+			Logger:    log,
+			Defaults:  c.resources(),
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open provider %s: %w", name, err)
@@ -132,7 +163,8 @@ func ensureImages(ctx context.Context, p providers.Provider, c Worker, log *slog
 	}
 	for template, image := range c.Templates {
 		if err := e.Ensure(ctx, image); err != nil {
-			log.InfoContext(ctx, "template image missing on this engine, its sandboxes will fail", "template", template, "error", err)
+			log.InfoContext(ctx, "template image missing on this engine, its sandboxes will fail",
+				"template", template, "error", err)
 		}
 	}
 }

@@ -64,9 +64,13 @@ func CheckPassword(encoded, password string) (bool, error) {
 	salt, err3 := base64.RawStdEncoding.DecodeString(parts[4])
 	want, err4 := base64.RawStdEncoding.DecodeString(parts[5])
 	if err := errors.Join(err1, err2, err3, err4); err != nil || version != argon2.Version {
-		return false, fmt.Errorf("read the stored password: %w", errors.Join(err, errors.New("its version is "+parts[2])))
+		return false, fmt.Errorf(
+			"read the stored password: %w",
+			errors.Join(err, errors.New("its version is "+parts[2])),
+		)
 	}
-	got := hash(password, salt, uint32(times), uint32(memory), uint8(threads), uint32(len(want))) //nolint:gosec // what HashPassword wrote
+	//nolint:gosec // what HashPassword wrote
+	got := hash(password, salt, uint32(times), uint32(memory), uint8(threads), uint32(len(want)))
 	return subtle.ConstantTimeCompare(got, want) == 1, nil
 }
 

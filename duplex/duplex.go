@@ -15,7 +15,9 @@ import (
 // where the connection ends with them.
 func Serve(srv *http.Server, l net.Listener, h http.Handler) error {
 	srv.Handler = Handler(h)
-	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, lingerKey{}, c) }
+	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, lingerKey{}, c)
+	}
 	return srv.Serve(Lingering(l))
 }
 
@@ -51,7 +53,8 @@ type arrival struct {
 
 type arrivalKey struct{}
 
-// BodyError says what was wrong with the body of a request that Handler passed on; nil = nothing, as far as it was read.
+// BodyError says what was wrong with the body of a request that Handler passed on; nil = nothing, as far as it was
+// read.
 func BodyError(ctx context.Context) error {
 	if body, ok := ctx.Value(arrivalKey{}).(*arrival); ok {
 		if err := body.broken.Load(); err != nil {

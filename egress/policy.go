@@ -71,7 +71,14 @@ func compile(field string, texts []string) ([]entry, error) {
 	for _, text := range texts {
 		e, err := parseEntry(text)
 		if err != nil {
-			return nil, &EntryError{field, fmt.Sprintf("%.80q %v; write example.com, *.example.com, 198.51.100.0/24 or *, with :443 appended for one port", text, err)}
+			return nil, &EntryError{
+				field,
+				fmt.Sprintf(
+					"%.80q %v; write example.com, *.example.com, 198.51.100.0/24 or *, with :443 appended for one port",
+					text,
+					err,
+				),
+			}
 		}
 		entries = append(entries, e)
 	}

@@ -176,13 +176,16 @@ func (s *Server) take(b *box) error {
 		return &refusal{ReasonLimit, "the sandbox has reached its limit of connections; close some"}
 	case all > int64(cmp.Or(s.cfg.Total, maxTotal)) && !s.makeRoom(own):
 		s.giveBack(b)
-		return &refusal{ReasonTrouble, "the worker has reached its limit of connections for all sandboxes; try again, or close some"}
+		return &refusal{
+			ReasonTrouble,
+			"the worker has reached its limit of connections for all sandboxes; try again, or close some",
+		}
 	}
 	return nil
 }
 
-// makeRoom cuts the connection that has been silent for longest of the sandbox that has most, if that is more than twice as many
-// as the one has that asks.
+// makeRoom cuts the connection that has been silent for longest of the sandbox that has most, if that is more than
+// twice as many as the one has that asks.
 func (s *Server) makeRoom(own int64) bool {
 	var most *box
 	for _, b := range s.all() {

@@ -63,7 +63,9 @@ func parseName(name string) (string, error) {
 	labels := strings.Split(name, ".")
 	for _, label := range labels {
 		if !isLabel(label) {
-			return "", errors.New("is not a domain name: labels consist of letters, digits and dashes; write other characters as xn--")
+			return "", errors.New(
+				"is not a domain name: labels consist of letters, digits and dashes; write other characters as xn--",
+			)
 		}
 	}
 	if isNumber(labels[len(labels)-1]) {

@@ -5,15 +5,18 @@ import (
 	"strings"
 )
 
-// Globs are patterns of names as people write them, each with its tag. In a pattern * stands for any text, also for none
-// and also across slashes.
+// Globs are patterns of names as people write them, each with its tag. In a pattern * stands for any text, also for
+// none and also across slashes.
 type Globs []string
 
 // Check says which pattern can match no name.
 func (g Globs) Check() error {
 	for _, pattern := range g {
 		if pattern == "" || strings.ContainsAny(pattern, " \t\r\n?[]\\") {
-			return fmt.Errorf("%q is not a pattern of image names; use patterns such as python:* or ghcr.io/acme/*, or * for all", pattern)
+			return fmt.Errorf(
+				"%q is not a pattern of image names; use patterns such as python:* or ghcr.io/acme/*, or * for all",
+				pattern,
+			)
 		}
 	}
 	return nil

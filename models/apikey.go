@@ -69,7 +69,7 @@ const MaxKeyName = 100
 // Keys returns a tenant's keys without their hashes, the newest first.
 func (s *Store) Keys(ctx context.Context, tenantID string, limit int) ([]APIKey, error) {
 	return findAll[APIKey](s.db.WithContext(ctx).
-		Select("id", "tenant_id", "name", "hint", "scopes", "created_at", "revoked_at", "expires_at", "last_used_at", "replaced_by", "user_id").
+		Omit("hash").
 		Where("tenant_id = ?", tenantID).
 		Order("created_at DESC, id").
 		Limit(limit))

@@ -104,7 +104,12 @@ type LeaseRenewal struct {
 // Heartbeat extends the lease of a node and of the jobs it runs. Jobs missing from the answer belong to others now. A
 // job whose row somebody has locked is still the node's, and loses its own lease at most: the others do not wait for
 // it.
-func (s *Store) Heartbeat(ctx context.Context, node Node, held []AttemptRef, lease time.Duration) (NodeOrders, []LeaseRenewal, error) {
+func (s *Store) Heartbeat(
+	ctx context.Context,
+	node Node,
+	held []AttemptRef,
+	lease time.Duration,
+) (NodeOrders, []LeaseRenewal, error) {
 	wanted, err := s.Register(ctx, node, lease)
 	if err != nil || len(held) == 0 {
 		return wanted, nil, err

@@ -104,8 +104,11 @@ func endQueued(tx *gorm.DB, sandboxID string, why JobError, ended *[]string) err
 	return pg.Enqueue(pg.Build(tx).Model(&Job{}).Clauses(clause.Returning{Columns: []clause.Column{{Name: "id"}}}).
 		Where("sandbox_id = ? AND state = 'queued' AND kind <> ?", sandboxID, KindDelete).
 		Updates(map[string]any{
-			"state": gorm.Expr("CASE WHEN cancel_requested_at IS NOT NULL THEN 'cancelled' WHEN " + left + " THEN 'lost' ELSE 'failed' END"),
-			"error": jsonOf(why), "finished_at": gorm.Expr("now()"),
+			"state": gorm.Expr(
+				"CASE WHEN cancel_requested_at IS NOT NULL THEN 'cancelled' WHEN " + left + " THEN 'lost' ELSE 'failed' END",
+			),
+			"error":       jsonOf(why),
+			"finished_at": gorm.Expr("now()"),
 		}), ids(ended))
 }
 

@@ -152,7 +152,14 @@ func changeAfter(kind string, state JobState, c Transition) Transition {
 
 // conclude does everything that follows from the end of jobs on a locked sandbox, and tells f of it by the end of the
 // transaction. Callback says that one of them may have a callback.
-func (s *Store) conclude(tx *gorm.DB, box *Sandbox, ended []string, c Transition, callback bool, f *FinishEffects) error {
+func (s *Store) conclude(
+	tx *gorm.DB,
+	box *Sandbox,
+	ended []string,
+	c Transition,
+	callback bool,
+	f *FinishEffects,
+) error {
 	was := box.State
 	more, err := applyChange(tx, box, ended[0], c)
 	if err != nil {
@@ -241,7 +248,10 @@ func finalise(tx *gorm.DB, box *Sandbox, c Transition, set map[string]any) (ende
 	}
 	set["ended_at"] = gorm.Expr("now()")
 	var now struct{ EndedAt *time.Time }
-	update := pg.Build(tx).Model(box).Clauses(clause.Returning{Columns: []clause.Column{{Name: "ended_at"}}}).Updates(set)
+	update := pg.Build(tx).
+		Model(box).
+		Clauses(clause.Returning{Columns: []clause.Column{{Name: "ended_at"}}}).
+		Updates(set)
 	if err = pg.Enqueue(update, pg.Into(&now)); err != nil {
 		return nil, err
 	}
@@ -297,8 +307,10 @@ func (s *Store) cancelLocked(tx *gorm.DB, box *Sandbox, j Job, actor string, f *
 		return res.Error
 	}
 	if res.RowsAffected == 0 {
-		return tx.Model(&Job{}).Where("id = ? AND state IN ('queued', 'running') AND cancel_requested_at IS NULL", j.ID).
-			Updates(map[string]any{"cancel_requested_at": gorm.Expr("now()"), "cancelled_by": actor}).Error
+		return tx.Model(&Job{}).
+			Where("id = ? AND state IN ('queued', 'running') AND cancel_requested_at IS NULL", j.ID).
+			Updates(map[string]any{"cancel_requested_at": gorm.Expr("now()"), "cancelled_by": actor}).
+			Error
 	}
 	return s.conclude(tx, box, []string{j.ID}, changeAfter(j.Kind, Cancelled, Transition{}), true, f)
 }

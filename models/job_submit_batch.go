@@ -61,17 +61,23 @@ func isLockTimeout(err error) bool {
 func (s *Store) commitGroup(ctx context.Context, group []*submission, l line) error {
 	return s.db.Tx(ctx, func(tx *gorm.DB) error {
 		b := &batch{
-			tx: tx, group: group, window: s.limits.Window, patient: l.locked != "",
-			tenants: map[string]*tenantState{}, boxes: map[string]*Sandbox{}, active: map[string]bool{}, busy: map[string]bool{},
-			due: map[dueKey]bool{},
+			tx:      tx,
+			group:   group,
+			window:  s.limits.Window,
+			patient: l.locked != "",
+			tenants: map[string]*tenantState{},
+			boxes:   map[string]*Sandbox{},
+			active:  map[string]bool{},
+			busy:    map[string]bool{},
+			due:     map[dueKey]bool{},
 		}
 		for _, p := range group {
 			p.out, p.replay, p.err = Submitted{}, nil, nil
 		}
 		for _, step := range []func() error{
-			b.limitWaits, b.claimKeys, b.claimRuns, b.lockTenants, b.lockSandboxes, b.askRules, b.look, b.admitSandboxes, b.admitJobs,
-			b.guard,
-			b.applyEnds, b.place, b.insert, b.audit, b.releaseKeys, b.releaseRuns, b.settleEnds, b.dispatch,
+			b.limitWaits, b.claimKeys, b.claimRuns, b.lockTenants, b.lockSandboxes, b.askRules, b.look, b.admitSandboxes,
+			b.admitJobs, b.guard, b.applyEnds, b.place, b.insert, b.audit, b.releaseKeys, b.releaseRuns, b.settleEnds,
+			b.dispatch,
 		} {
 			if err := step(); err != nil {
 				return err
@@ -292,9 +298,9 @@ func endNow(tx *gorm.DB, box *Sandbox, why End) (ended []string, err error) {
 	return ended, err
 }
 
-// stopJobs cancels the queued jobs of a locked sandbox, with the next flush, which adds their ids to ended, and asks for
-// the end of those that run. Deletes go on. One statement does both: a worker claims a job without the sandbox's lock,
-// and between two statements it would escape either.
+// stopJobs cancels the queued jobs of a locked sandbox, with the next flush, which adds their ids to ended, and asks
+// for the end of those that run. Deletes go on. One statement does both: a worker claims a job without the sandbox's
+// lock, and between two statements it would escape either.
 func stopJobs(tx *gorm.DB, box *Sandbox, actor string, ended *[]string) error {
 	return pg.Enqueue(pg.Build(tx).Raw(`UPDATE jobs SET
 			cancel_requested_at = CASE state WHEN 'running' THEN coalesce(cancel_requested_at, now()) ELSE cancel_requested_at END,

@@ -60,7 +60,12 @@ func (s *Store) CountPortGrants(ctx context.Context, tenantID, sandboxID string)
 
 // RevokePort revokes the grants of one port, or one of them where an id is given, and returns those it has revoked. A
 // sandbox says of its tools' grants that they are.
-func (s *Store) RevokePort(ctx context.Context, tenantID, sandboxID string, port uint16, id string) ([]PortGrant, error) {
+func (s *Store) RevokePort(
+	ctx context.Context,
+	tenantID, sandboxID string,
+	port uint16,
+	id string,
+) ([]PortGrant, error) {
 	return inSandbox(ctx, s.db, sandboxID, lockSandbox, func(tx *gorm.DB, _ *Sandbox) (revoked []PortGrant, err error) {
 		err = whereSet(liveGrants(tx, &revoked, tenantID, sandboxID).Where("port = ?", port), "id = ?", id).
 			Clauses(clause.Returning{}).Update("revoked_at", gorm.Expr("now()")).Error

@@ -47,11 +47,13 @@ func (s *Store) Adopt(ctx context.Context, node Node, steady bool) (adopted []st
 
 // orphaned locks the live sandboxes of dead nodes on the node's engine, but those that another transaction has locked.
 func orphaned(tx *gorm.DB, node Node, steady bool) (boxes []Sandbox, err error) {
-	return findAll[Sandbox](tx.Clauses(clause.Locking{Strength: "UPDATE", Options: "SKIP LOCKED"}).Select("id", "tenant_id", "node_id").
-		Where(`ended_at IS NULL AND node_id IN
+	return findAll[Sandbox](
+		tx.Clauses(clause.Locking{Strength: "UPDATE", Options: "SKIP LOCKED"}).Select("id", "tenant_id", "node_id").
+			Where(`ended_at IS NULL AND node_id IN
 			(SELECT id FROM nodes WHERE provider = ? AND engine = ? AND lease_until < now() AND (retired_at IS NOT NULL OR ?))`,
-			node.Provider, node.Engine, steady).
-		Order("id"))
+				node.Provider, node.Engine, steady).
+			Order("id"),
+	)
 }
 
 // adopter decides which sandboxes a node takes over.

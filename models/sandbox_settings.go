@@ -29,8 +29,8 @@ func (s *Store) SetStopping(ctx context.Context, tenantID, sandboxID, onTimeout 
 	})
 }
 
-// SetLife ends a tenant's live sandbox, whatever its state then, so long from now on; 0 = never. It lives no longer than most
-// from its start; 0 = that is not limited.
+// SetLife ends a tenant's live sandbox, whatever its state then, so long from now on; 0 = never. It lives no longer
+// than most from its start; 0 = that is not limited.
 func (s *Store) SetLife(ctx context.Context, tenantID, sandboxID string, left, most time.Duration) error {
 	now := s.Now(ctx)
 	return s.set(ctx, tenantID, sandboxID, func(b *Sandbox) []any {

@@ -30,7 +30,9 @@ func (s *Store) PutSecret(ctx context.Context, tenantID, name string, sealed []b
 		if err := tx.Exec("SELECT 1 FROM tenants WHERE id = ? FOR NO KEY UPDATE", tenantID).Error; err != nil {
 			return none, err
 		}
-		others, err := scanned[int](tx.Raw("SELECT count(*) FROM secrets WHERE tenant_id = ? AND name <> ?", tenantID, name))
+		others, err := scanned[int](
+			tx.Raw("SELECT count(*) FROM secrets WHERE tenant_id = ? AND name <> ?", tenantID, name),
+		)
 		if err != nil {
 			return none, err
 		}
@@ -54,7 +56,9 @@ func (s *Store) Secrets(ctx context.Context, tenantID string) ([]Secret, error) 
 
 // SealedSecrets returns those of a tenant's secrets that have one of the names.
 func (s *Store) SealedSecrets(ctx context.Context, tenantID string, names []string) ([]Secret, error) {
-	return findAll[Secret](s.db.WithContext(ctx).Where("tenant_id = ? AND name = ANY (?::text[])", tenantID, idArray(names)))
+	return findAll[Secret](
+		s.db.WithContext(ctx).Where("tenant_id = ? AND name = ANY (?::text[])", tenantID, idArray(names)),
+	)
 }
 
 // DeleteSecret removes a secret of a tenant. Errors: ErrNotFound, *SecretUsedError.
@@ -62,7 +66,9 @@ func (s *Store) DeleteSecret(ctx context.Context, tenantID, name string) error {
 	return s.db.Tx(ctx, func(tx *gorm.DB) error {
 		var there []int
 		// Who needs it from now on waits here, or we for them.
-		err := tx.Raw("SELECT 1 FROM secrets WHERE tenant_id = ? AND name = ? FOR UPDATE", tenantID, name).Scan(&there).Error
+		err := tx.Raw("SELECT 1 FROM secrets WHERE tenant_id = ? AND name = ? FOR UPDATE", tenantID, name).
+			Scan(&there).
+			Error
 		switch {
 		case err != nil:
 			return err
@@ -79,13 +85,16 @@ func (s *Store) DeleteSecret(ctx context.Context, tenantID, name string) error {
 // ProviderKeys are the secrets of a tenant that hold its keys of providers, by the names of these.
 type ProviderKeys map[string]string
 
-// NoSecretError says that a tenant has no secret of the name that stands for its key of a provider. The name is not told: it
-// may be the key itself, by mistake.
+// NoSecretError says that a tenant has no secret of the name that stands for its key of a provider. The name is not
+// told: it may be the key itself, by mistake.
 type NoSecretError struct{ Provider string }
 
 func (e *NoSecretError) Error() string {
-	return fmt.Sprintf("the tenant has no secret of the name that is given for provider %s; have one of its admins write the key "+
-		"with PUT /v1/secrets/NAME first, and give that name", e.Provider)
+	return fmt.Sprintf(
+		"the tenant has no secret of the name that is given for provider %s; have one of its admins write the key "+
+			"with PUT /v1/secrets/NAME first, and give that name",
+		e.Provider,
+	)
 }
 
 // SecretUsedError says why a secret cannot be deleted: sandboxes are made with it.
@@ -102,15 +111,23 @@ func (e *SecretUsedError) Error() string {
 			"provider_keys of the tenant first", e.Name, e.Provider)
 	}
 	if e.Sandboxes == 0 {
-		return fmt.Sprintf("sandboxes were made with the key in the secret %q within the last day, and what may be left of them is "+
-			"removed with it; delete it a day after the last one, or give it another value", e.Name)
+		return fmt.Sprintf(
+			"sandboxes were made with the key in the secret %q within the last day, and what may be left of them is "+
+				"removed with it; delete it a day after the last one, or give it another value",
+			e.Name,
+		)
 	}
-	return fmt.Sprintf("%d live sandboxes were made with the key in the secret %q and could not be deleted without it; delete "+
-		"them first, or give the secret another value", e.Sandboxes, e.Name)
+	return fmt.Sprintf(
+		"%d live sandboxes were made with the key in the secret %q and could not be deleted without it; delete "+
+			"them first, or give the secret another value",
+		e.Sandboxes,
+		e.Name,
+	)
 }
 
-// SetProviderKeys changes with which secrets new sandboxes of a tenant are made at the providers that are named; an empty name
-// removes one. What was made or begun with another secret stays with that. Errors: ErrNotFound, *NoSecretError.
+// SetProviderKeys changes with which secrets new sandboxes of a tenant are made at the providers that are named; an
+// empty name removes one. What was made or begun with another secret stays with that. Errors: ErrNotFound,
+// *NoSecretError.
 func (s *Store) SetProviderKeys(ctx context.Context, tenantID string, change ProviderKeys) error {
 	set := map[string]*string{}
 	for provider, name := range change {
@@ -138,7 +155,9 @@ func (s *Store) SetProviderKeys(ctx context.Context, tenantID string, change Pro
 // holdSecret keeps a secret from being deleted until the transaction ends. Error: *NoSecretError.
 func holdSecret(tx *gorm.DB, provider, tenantID, name string) error {
 	var there []int
-	err := tx.Raw("SELECT 1 FROM secrets WHERE tenant_id = ? AND name = ? FOR KEY SHARE", tenantID, name).Scan(&there).Error
+	err := tx.Raw("SELECT 1 FROM secrets WHERE tenant_id = ? AND name = ? FOR KEY SHARE", tenantID, name).
+		Scan(&there).
+		Error
 	if err == nil && len(there) == 0 {
 		return &NoSecretError{provider}
 	}
@@ -159,9 +178,9 @@ func accountOf(tenantID, secret string) Account {
 	return Account{tenantID, secret}
 }
 
-// DecideAccount says with whose key a provider is to make a sandbox, and writes that down before it is made: what has been
-// decided stays, whatever becomes of the tenant's setting. Errors: ErrNotFound where the sandbox is not the provider's to
-// make any more, *NoSecretError.
+// DecideAccount says with whose key a provider is to make a sandbox, and writes that down before it is made: what has
+// been decided stays, whatever becomes of the tenant's setting. Errors: ErrNotFound where the sandbox is not the
+// provider's to make any more, *NoSecretError.
 func (s *Store) DecideAccount(ctx context.Context, provider, sandboxID string) (a Account, err error) {
 	a, err = s.decideAccount(ctx, provider, sandboxID)
 	if IsNoSecret(err) { // the setting may have been changed, and its secret deleted, between the two reads
@@ -211,11 +230,15 @@ const accountRow = `SELECT id, tenant_id, provider_key, provider_key IS NOT NULL
 
 // AccountRows returns what is known of sandboxes by their ids.
 func (s *Store) AccountRows(ctx context.Context, provider string, ids []string) (map[string]AccountRow, error) {
-	return s.accountRows(ctx, "id = ANY (CAST(@ids AS text[]))", map[string]any{"provider": provider, "ids": idArray(ids)})
+	return s.accountRows(
+		ctx,
+		"id = ANY (CAST(@ids AS text[]))",
+		map[string]any{"provider": provider, "ids": idArray(ids)},
+	)
 }
 
-// LiveAccountRows returns AccountRows of the live sandboxes that a provider has made with keys of accounts. What nobody has
-// decided counts as the operator's.
+// LiveAccountRows returns AccountRows of the live sandboxes that a provider has made with keys of accounts. What nobody
+// has decided counts as the operator's.
 func (s *Store) LiveAccountRows(ctx context.Context, provider string, of []Account) (map[string]AccountRow, error) {
 	all, err := s.accountRows(ctx, "ended_at IS NULL AND provider = @provider",
 		map[string]any{"provider": provider})
@@ -236,8 +259,8 @@ func (s *Store) accountRows(ctx context.Context, which string, args map[string]a
 	return all, err
 }
 
-// accountsKept is how long an account counts as used after a sandbox was begun or has ended there: of what a lost create or
-// delete has left nothing else may tell.
+// accountsKept is how long an account counts as used after a sandbox was begun or has ended there: of what a lost
+// create or delete has left nothing else may tell.
 const accountsKept = "1 day"
 
 // usedAccount is true for a row a of provider_accounts in which there may be sandboxes.

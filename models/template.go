@@ -45,8 +45,10 @@ func (o Owner) in(q *gorm.DB) *gorm.DB { return q.Where("coalesce(tenant_id, '')
 
 // Template returns the template that a tenant means by name: its own, else the shared one, else ErrNotFound.
 func (s *Store) Template(ctx context.Context, tenantID, name string) (Template, error) {
-	return takeOne[Template](s.db.WithContext(ctx).Where("coalesce(tenant_id, '') IN ('', ?) AND name = ?", tenantID, name).
-		Order("tenant_id NULLS LAST"))
+	return takeOne[Template](
+		s.db.WithContext(ctx).Where("coalesce(tenant_id, '') IN ('', ?) AND name = ?", tenantID, name).
+			Order("tenant_id NULLS LAST"),
+	)
 }
 
 // TemplateOf returns the owner's template of that name, or ErrNotFound.
@@ -75,12 +77,14 @@ func (s *Store) SharedImages(ctx context.Context) ([]string, error) {
 }
 
 // PooledTemplates lists the templates of everybody that may want a pool: the shared ones, and those that say how large
-// theirs is. Of what they define they hold what tells one pool from another. They come in the order of templates_pooled:
-// PostgreSQL, which expects most rows to match, would read the table otherwise.
+// theirs is. Of what they define they hold what tells one pool from another. They come in the order of
+// templates_pooled: PostgreSQL, which expects most rows to match, would read the table otherwise.
 func (s *Store) PooledTemplates(ctx context.Context) ([]Template, error) {
-	return scanned[[]Template](s.db.WithContext(ctx).Raw(`SELECT id, tenant_id, name, image, jsonb_build_object('pool', definition -> 'pool',
+	return scanned[[]Template](
+		s.db.WithContext(ctx).Raw(`SELECT id, tenant_id, name, image, jsonb_build_object('pool', definition -> 'pool',
 			'work_dir', definition -> 'work_dir', 'runtime', definition -> 'runtime', 'resources', definition -> 'resources') AS definition
-		FROM templates WHERE tenant_id IS NULL OR definition -> 'pool' IS NOT NULL ORDER BY id`))
+		FROM templates WHERE tenant_id IS NULL OR definition -> 'pool' IS NOT NULL ORDER BY id`),
+	)
 }
 
 // templateRoom counts a tenant's templates beside its quota.
@@ -142,13 +146,15 @@ func (s *Store) PutTemplate(ctx context.Context, o Owner, t Template) (Template,
 		}
 		return tx.Clauses(clause.Returning{}, clause.OnConflict{
 			Columns: []clause.Column{{Name: "coalesce(tenant_id, '')", Raw: true}, {Name: "name"}},
-			DoUpdates: append(clause.AssignmentColumns([]string{"image", "definition"}), clause.Assignments(map[string]any{
-				"version": gorm.Expr("templates.version + 1"), "updated_at": gorm.Expr("now()"),
-				"build_id": gorm.Expr("CASE WHEN templates.image = excluded.image THEN templates.build_id END"),
-				"image_asked_at": gorm.Expr(
-					"CASE WHEN templates.image = excluded.image THEN templates.image_asked_at ELSE now() END",
-				),
-			})...),
+			DoUpdates: append(
+				clause.AssignmentColumns([]string{"image", "definition"}),
+				clause.Assignments(map[string]any{
+					"version": gorm.Expr("templates.version + 1"), "updated_at": gorm.Expr("now()"),
+					"build_id": gorm.Expr("CASE WHEN templates.image = excluded.image THEN templates.build_id END"),
+					"image_asked_at": gorm.Expr(
+						"CASE WHEN templates.image = excluded.image THEN templates.image_asked_at ELSE now() END",
+					),
+				})...),
 		}).Create(&t).Error
 	})
 	return t, err

@@ -1,5 +1,5 @@
-// Package netguard says which addresses this machine may be made to connect to by strangers: by whoever names a webhook,
-// and by the code in sandboxes. What counts is always the address that is dialled, after all resolving.
+// Package netguard says which addresses this machine may be made to connect to by strangers: by whoever names a
+// webhook, and by the code in sandboxes. What counts is always the address that is dialled, after all resolving.
 package netguard
 
 import (
@@ -76,7 +76,8 @@ func (r Rules) Check(at netip.AddrPort) error {
 	return nil
 }
 
-// CheckNamed answers what is known of an address wherever it is dialled from: it is not public, or the operator has closed it.
+// CheckNamed answers what is known of an address wherever it is dialled from: it is not public, or the operator has
+// closed it.
 func (r Rules) CheckNamed(ip netip.Addr) error {
 	ip = Plain(ip)
 	switch {

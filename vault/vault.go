@@ -1,5 +1,5 @@
-// Package vault encrypts the secrets of tenants (AES-256-GCM), each for its owner and name: what is stored under another
-// name or moved to another tenant does not open.
+// Package vault encrypts the secrets of tenants (AES-256-GCM), each for its owner and name: what is stored under
+// another name or moved to another tenant does not open.
 package vault
 
 import (
@@ -46,14 +46,19 @@ func NewKey() string {
 	return base64.StdEncoding.EncodeToString(raw)
 }
 
-// New returns a vault of keys: 32 bytes in base64 each, separated by commas, blanks or line ends. The first one seals, all
-// of them open. No key makes a nil Vault.
+// New returns a vault of keys: 32 bytes in base64 each, separated by commas, blanks or line ends. The first one seals,
+// all of them open. No key makes a nil Vault.
 func New(text string) (*Vault, error) {
 	v := &Vault{}
 	for i, word := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(", \t\r\n", r) }) {
 		raw, err := base64.StdEncoding.DecodeString(word)
 		if err != nil || len(raw) != keySize {
-			return nil, fmt.Errorf("key %d must be %d bytes in base64; make one with: openssl rand -base64 %d", i+1, keySize, keySize)
+			return nil, fmt.Errorf(
+				"key %d must be %d bytes in base64; make one with: openssl rand -base64 %d",
+				i+1,
+				keySize,
+				keySize,
+			)
 		}
 		block, err := aes.NewCipher(raw)
 		if err != nil {

@@ -1,5 +1,6 @@
-// Package faultproxy is the connection of a test to its PostgreSQL, Redis or Docker engine, which breaks between two messages where the test
-// says: before the server has seen a call, or after the server has carried it out and before its answer has come.
+// Package faultproxy is the connection of a test to its PostgreSQL, Redis or Docker engine, which breaks between two
+// messages where the test says: before the server has seen a call, or after the server has carried it out and before
+// its answer has come.
 package faultproxy
 
 import (
@@ -71,8 +72,8 @@ func Redis(t testing.TB, network, addr string) (*Proxy, string) {
 	return p, p.listener.Addr().String()
 }
 
-// Engine stands before the Docker engine at host, which must be a unix socket, and returns the address to use instead. It does
-// not take HTTP apart: each piece that a client sends is a call without a text.
+// Engine stands before the Docker engine at host, which must be a unix socket, and returns the address to use instead.
+// It does not take HTTP apart: each piece that a client sends is a call without a text.
 func Engine(t testing.TB, host string) (*Proxy, string) {
 	t.Helper()
 	path, local := strings.CutPrefix(host, "unix://")
@@ -109,8 +110,8 @@ func open(t testing.TB, network, addr, socket string, split func() splitter) *Pr
 	return p
 }
 
-// On lets decide say what becomes of each call from now on; nil = nothing happens to any. It is asked by many goroutines
-// at once.
+// On lets decide say what becomes of each call from now on; nil = nothing happens to any. It is asked by many
+// goroutines at once.
 func (p *Proxy) On(decide func(Call) Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -82,6 +82,9 @@ func (r *Rig) Unfolded() (n int) {
 	conn, err := pgx.Connect(r.T.Context(), r.DSN)
 	r.Must(err)
 	defer conn.Close(r.T.Context())
-	r.Must(conn.QueryRow(r.T.Context(), "SELECT (SELECT count(*) FROM usage_facts) + (SELECT count(*) FROM usage_spans)").Scan(&n))
+	r.Must(
+		conn.QueryRow(r.T.Context(), "SELECT (SELECT count(*) FROM usage_facts) + (SELECT count(*) FROM usage_spans)").
+			Scan(&n),
+	)
 	return n
 }

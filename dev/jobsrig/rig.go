@@ -128,8 +128,17 @@ func (r *Rig) WorkerOn(state *fake.State, slots int, change ...func(*worker.Conf
 func (r *Rig) WorkerWith(p providers.Provider, slots int, change ...func(*worker.Config)) *worker.Worker {
 	r.T.Helper()
 	c := worker.Config{
-		Store: r.Store, Redis: r.Redis, Images: []string{"*"}, Provider: p, Engine: "engine", Slots: slots,
-		Lease: 10 * time.Second, Grace: 5 * time.Second, Webhooks: r.Hooks, Metrics: worker.NewMetrics(prometheus.NewRegistry()), Log: r.Log,
+		Store:    r.Store,
+		Redis:    r.Redis,
+		Images:   []string{"*"},
+		Provider: p,
+		Engine:   "engine",
+		Slots:    slots,
+		Lease:    10 * time.Second,
+		Grace:    5 * time.Second,
+		Webhooks: r.Hooks,
+		Metrics:  worker.NewMetrics(prometheus.NewRegistry()),
+		Log:      r.Log,
 	}
 	for _, f := range change {
 		f(&c)
@@ -145,7 +154,14 @@ func (r *Rig) WorkerWith(p providers.Provider, slots int, change ...func(*worker
 
 // Scheduler starts a scheduler.
 func (r *Rig) Scheduler(change ...func(*scheduler.Config)) *scheduler.Scheduler {
-	c := scheduler.Config{Store: r.Store, Client: r.Client, Queue: r.Queue, Webhooks: r.Hooks, Steady: time.Millisecond, Log: r.Log}
+	c := scheduler.Config{
+		Store:    r.Store,
+		Client:   r.Client,
+		Queue:    r.Queue,
+		Webhooks: r.Hooks,
+		Steady:   time.Millisecond,
+		Log:      r.Log,
+	}
 	for _, f := range change {
 		f(&c)
 	}

@@ -14,7 +14,8 @@ import (
 //nolint:gochecknoglobals // the databases of a process are used again by all of its tests
 var schema = testenv.Schema{Prepare: migrate}
 
-// New makes a migrated database for the test alone and returns its connection URL. Earlier tests may have used its files.
+// New makes a migrated database for the test alone and returns its connection URL. Earlier tests may have used its
+// files.
 func New(t testing.TB) string {
 	t.Helper()
 	return schema.Database(t)

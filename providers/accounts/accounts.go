@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// maxOpen bounds the tenants' accounts that are open. One more lets go of that which was used longest ago; what is under
-	// way in its sandboxes goes on, and its connections close when they are idle.
+	// maxOpen bounds the tenants' accounts that are open. One more lets go of that which was used longest ago; what is
+	// under way in its sandboxes goes on, and its connections close when they are idle.
 	maxOpen = 256
 	// keyLife is how long a key is believed that was read; one that is refused is read again at once.
 	keyLife = 30 * time.Second
@@ -71,7 +71,8 @@ type Book interface {
 type Config struct {
 	Name string
 	Key  string // the operator's; empty = only tenants with a key of their own have sandboxes made
-	// Open returns the vendor's provider for a key, which is the value of a tenant's secret or, without one, the operator's.
+	// Open returns the vendor's provider for a key, which is the value of a tenant's secret or, without one, the
+	// operator's.
 	Open   func(key, secret string) (Account, error)
 	Book   Book
 	Logger *slog.Logger
@@ -191,8 +192,8 @@ func (p *Provider) owner(ctx context.Context, id string) (Owner, bool, error) {
 	return rows[id].Owner, true, nil
 }
 
-// in does something in the account of a sandbox. What nobody has decided was made by an older version, with the operator's
-// key, or not at all: where there is no such key, nobody can say.
+// in does something in the account of a sandbox. What nobody has decided was made by an older version, with the
+// operator's key, or not at all: where there is no such key, nobody can say.
 func (p *Provider) in(ctx context.Context, id string, do func(Account) error) error {
 	o, decided, err := p.owner(ctx, id)
 	if err != nil {
@@ -265,8 +266,8 @@ func (p *Provider) Delete(ctx context.Context, id string) error {
 	return errors.Join(errs...)
 }
 
-// settle decides whose account a sandbox is deleted in that nobody has begun to make, where there is no operator's. One that
-// is none of this provider's any more is in the accounts alone that list it.
+// settle decides whose account a sandbox is deleted in that nobody has begun to make, where there is no operator's. One
+// that is none of this provider's any more is in the accounts alone that list it.
 func (p *Provider) settle(ctx context.Context, id string) (Owner, bool, error) {
 	o, err := p.cfg.Book.Decide(ctx, id)
 	if errors.Is(err, providers.ErrNotFound) {
@@ -293,8 +294,8 @@ func (p *Provider) SetTimeout(ctx context.Context, id string, left time.Duration
 // Remember implements providers.Referrer.
 func (p *Provider) Remember(id, ref string) { p.refs.Set(id, ref, cache.Life) }
 
-// Ping implements providers.Pinger with the operator's key. Without one, any answer will do: a tenant's key that is refused
-// must not stop the provider for others.
+// Ping implements providers.Pinger with the operator's key. Without one, any answer will do: a tenant's key that is
+// refused must not stop the provider for others.
 func (p *Provider) Ping(ctx context.Context) error {
 	err := p.vendor.Ping(ctx)
 	if p.operator == nil && remote.IsClass(err, providers.Refused) {

@@ -12,7 +12,8 @@ import (
 
 const (
 	listsAtOnce = 8
-	// listPatience bounds the lists of all tenants' accounts of one round: slow ones must not delay what is compared with them.
+	// listPatience bounds the lists of all tenants' accounts of one round: slow ones must not delay what is compared with
+	// them.
 	listPatience = 30 * time.Second
 	// operatorPatience bounds that of the operator's, which may be as long as all others together.
 	operatorPatience = time.Minute
@@ -39,9 +40,9 @@ type failure struct {
 	until time.Time
 }
 
-// List implements providers.Provider: what all accounts have. An account answers for sandboxes alone that it has made, and for
-// what is left of its tenant's in it. Sandboxes of an account that fails, and the operator's without its key, are
-// StateUnknown; the error is that of a vendor of which no account answers.
+// List implements providers.Provider: what all accounts have. An account answers for sandboxes alone that it has made,
+// and for what is left of its tenant's in it. Sandboxes of an account that fails, and the operator's without its key,
+// are StateUnknown; the error is that of a vendor of which no account answers.
 func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
 	owners, err := p.cfg.Book.Owners(ctx)
 	if err != nil {

@@ -76,8 +76,8 @@ const (
 )
 
 // Run runs the cell, or joins it where an earlier attempt has begun it, and waits for its end. When stop is closed the
-// cell is interrupted. A cancelled ctx only detaches, and so does ErrPaused of a sandbox that was running. Cells of one context must
-// be run one at a time.
+// cell is interrupted. A cancelled ctx only detaches, and so does ErrPaused of a sandbox that was running. Cells of one
+// context must be run one at a time.
 func Run(ctx context.Context, box Box, c Cell, stop <-chan struct{}) (Outcome, error) {
 	l, err := c.language()
 	if err != nil {
@@ -87,7 +87,15 @@ func Run(ctx context.Context, box Box, c Cell, stop <-chan struct{}) (Outcome, e
 	if err != nil {
 		return Outcome{}, err
 	}
-	f := &follower{box: box, cell: c, once: l.once, context: name, fed: fed, begun: time.Now().Add(-max(0, fed.Age-c.Paused)), report: report{id: c.ID}}
+	f := &follower{
+		box:     box,
+		cell:    c,
+		once:    l.once,
+		context: name,
+		fed:     fed,
+		begun:   time.Now().Add(-max(0, fed.Age-c.Paused)),
+		report:  report{id: c.ID},
+	}
 	if err := f.follow(ctx, stop); err != nil {
 		return Outcome{}, err
 	}

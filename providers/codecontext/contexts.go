@@ -101,7 +101,12 @@ func enter(ctx context.Context, box Box, c Cell, l language) (string, providers.
 
 // foreign says that a context runs another language.
 func foreign(name, runs, wanted string) error {
-	return providers.Invalid.Errorf("context %q runs %s; choose another name for %s, or delete it first", name, runs, wanted)
+	return providers.Invalid.Errorf(
+		"context %q runs %s; choose another name for %s, or delete it first",
+		name,
+		runs,
+		wanted,
+	)
 }
 
 func (c Cell) context() string { return cmp.Or(c.Context, c.Language) }

@@ -87,7 +87,11 @@ func Abandon(ctx context.Context, box Box, w Wish) error {
 // ready waits until a context's driver has told something: before the first cell that is only that it is there.
 func ready(ctx context.Context, box Box, command string, l language) error {
 	for end := time.Now().Add(startLimit); ; {
-		out, err := box.Output(ctx, command, providers.OutputQuery{Stream: providers.Report, Wait: min(look, max(0, time.Until(end)))})
+		out, err := box.Output(
+			ctx,
+			command,
+			providers.OutputQuery{Stream: providers.Report, Wait: min(look, max(0, time.Until(end)))},
+		)
 		switch {
 		case isClass(err, providers.NoExec): // it has been deleted, and forgotten
 			return nil
@@ -99,7 +103,10 @@ func ready(ctx context.Context, box Box, command string, l language) error {
 			return stillborn(ctx, box, command, out.Exec, l)
 		case !time.Now().Before(end):
 			_ = box.Kill(context.WithoutCancel(ctx), command)
-			return providers.NoContext.Errorf("the interpreter did not start within %v, so it was killed; try again", startLimit)
+			return providers.NoContext.Errorf(
+				"the interpreter did not start within %v, so it was killed; try again",
+				startLimit,
+			)
 		}
 	}
 }
@@ -109,7 +116,11 @@ func stillborn(ctx context.Context, box Box, command string, e providers.Exec, l
 	if e.ExitCode != nil && *e.ExitCode == notFound {
 		return l.missing()
 	}
-	out, err := box.Output(ctx, command, providers.OutputQuery{Stream: providers.Stderr, Offset: max(0, e.StderrBytes-maxWords)})
+	out, err := box.Output(
+		ctx,
+		command,
+		providers.OutputQuery{Stream: providers.Stderr, Offset: max(0, e.StderrBytes-maxWords)},
+	)
 	if err != nil && !isClass(err, providers.NoExec) {
 		return err
 	}
@@ -118,7 +129,11 @@ func stillborn(ctx context.Context, box Box, command string, e providers.Exec, l
 		how = fmt.Sprintf("ended with exit code %d", *e.ExitCode)
 	}
 	words := strings.TrimSpace(text(string(out.Data), maxWords))
-	return providers.NoContext.Errorf("the interpreter %s before it was ready; check env and cwd. Its output: %s", how, cmp.Or(words, "nothing"))
+	return providers.NoContext.Errorf(
+		"the interpreter %s before it was ready; check env and cwd. Its output: %s",
+		how,
+		cmp.Or(words, "nothing"),
+	)
 }
 
 // maxWords is how much of what a context has said is told when it did not start, in bytes.

@@ -105,7 +105,11 @@ func (f *follower) look(ctx context.Context, stop <-chan struct{}, offset int64)
 			}
 		}()
 	}
-	out, err := f.box.Output(ctx, f.context, providers.OutputQuery{Stream: providers.Report, Offset: offset, Wait: wait})
+	out, err := f.box.Output(
+		ctx,
+		f.context,
+		providers.OutputQuery{Stream: providers.Report, Offset: offset, Wait: wait},
+	)
 	if err != nil && ctx.Err() != nil && outer.Err() == nil { // stopped
 		return providers.Output{Begin: offset, Exec: providers.Exec{Running: true}}, nil
 	}
@@ -223,7 +227,11 @@ func (f *follower) outcome(ctx context.Context) (Outcome, error) {
 func (f *follower) output(ctx context.Context, stream providers.Stream, from, to int64) ([]byte, error) {
 	var all []byte
 	for from = max(from, to-f.cell.MaxOutput); from < to; {
-		out, err := f.box.Output(ctx, f.context, providers.OutputQuery{Stream: stream, Offset: from, Max: int(to - from)})
+		out, err := f.box.Output(
+			ctx,
+			f.context,
+			providers.OutputQuery{Stream: stream, Offset: from, Max: int(to - from)},
+		)
 		if err != nil || len(out.Data) == 0 {
 			return all, ignore(err, providers.NoExec)
 		}
@@ -242,11 +250,22 @@ func (f *follower) death() *Error {
 	e := &Error{Name: ContextDied}
 	switch d := f.dead; {
 	case f.killed && !f.report.begun:
-		e.Name, e.Value = ContextKilled, fmt.Sprintf("the context did not start within %v, so it was killed; try again", startLimit)
+		e.Name, e.Value = ContextKilled, fmt.Sprintf(
+			"the context did not start within %v, so it was killed; try again",
+			startLimit,
+		)
 	case f.flooded:
-		e.Name, e.Value = ContextKilled, fmt.Sprintf("the cell wrote more than %d MiB to its driver's report, so its context was killed; %s", maxReport>>20, lost)
+		e.Name, e.Value = ContextKilled, fmt.Sprintf(
+			"the cell wrote more than %d MiB to its driver's report, so its context was killed; %s",
+			maxReport>>20,
+			lost,
+		)
 	case f.killed:
-		e.Name, e.Value = ContextKilled, fmt.Sprintf("the cell did not stop within %v when it was interrupted, so its context was killed; %s", grace, lost)
+		e.Name, e.Value = ContextKilled, fmt.Sprintf(
+			"the cell did not stop within %v when it was interrupted, so its context was killed; %s",
+			grace,
+			lost,
+		)
 	case f.forgotten:
 		e.Value = "the context was deleted; " + lost
 	case d.OOMKilled && d.Signal == "SIGKILL":
@@ -264,5 +283,7 @@ func In(sb providers.Sandbox) (Box, error) {
 	if box, ok := sb.(Box); ok {
 		return box, nil
 	}
-	return nil, providers.NotSupported.Errorf("this provider does not support background execs, which code contexts need")
+	return nil, providers.NotSupported.Errorf(
+		"this provider does not support background execs, which code contexts need",
+	)
 }

@@ -88,7 +88,11 @@ func (c Cell) language() (language, error) {
 }
 
 func (l language) missing() error {
-	return providers.NoCommand.Errorf("this sandbox has no %s, which runs %s; create one from a template that has it", l.program, l.name)
+	return providers.NoCommand.Errorf(
+		"this sandbox has no %s, which runs %s; create one from a template that has it",
+		l.program,
+		l.name,
+	)
 }
 
 // jsonLine is a cell as a line of JSON.

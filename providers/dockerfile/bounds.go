@@ -21,7 +21,7 @@ const (
 	maxVariables   = 1000      // of ENV and ARG together; also labels
 	maxEnv         = 128 << 10 // bytes of their names and values
 	maxPath        = 4096      // bytes of a path in the image
-	maxMatching    = 256 << 20 // what wildcards may cost: the length of a pattern times that of each path it is held against
+	maxMatching    = 256 << 20 // what wildcards may cost: the length of a pattern times that of each path
 	freeCopies     = 16 << 20  // bytes that the steps of any build may unpack
 	maxCopies      = 4         // times the bytes of its context, where that is more
 	tarBlock       = 512       // what an entry costs that adds nothing
@@ -75,7 +75,10 @@ func newMeter(archive []byte) *meter {
 
 func (m *meter) take(bytes int) error {
 	if m.left -= bytes; m.left < 0 {
-		return fmt.Errorf("the files that the steps copy fill more than %d bytes; copy each file once, and duplicate it with RUN cp", m.most)
+		return fmt.Errorf(
+			"the files that the steps copy fill more than %d bytes; copy each file once, and duplicate it with RUN cp",
+			m.most,
+		)
 	}
 	return nil
 }

@@ -63,7 +63,9 @@ func compile(d document, on providers.ImageConfig, context *files) (Plan, error)
 func (c *compiler) add(i instruction) error {
 	switch cmd := i.command.(type) {
 	case *instructions.Stage:
-		return i.errorf("a second FROM: multi-stage builds are not supported; build the image elsewhere and use its name")
+		return i.errorf(
+			"a second FROM: multi-stage builds are not supported; build the image elsewhere and use its name",
+		)
 	case *instructions.RunCommand:
 		return c.run(i, cmd)
 	case *instructions.CopyCommand:
@@ -198,8 +200,12 @@ func (c *compiler) workDir(i instruction, dir string) error {
 
 // reservedPath refuses a path by what the Dockerfile says, without what its variables hold.
 func reservedPath(i instruction) error {
-	return i.errorf("%.200q has a path below /proc, /sys, /dev or %s, which are reserved for the kernel and the platform; "+
-		"choose another path", i.text, providers.GuestDir)
+	return i.errorf(
+		"%.200q has a path below /proc, /sys, /dev or %s, which are reserved for the kernel and the platform; "+
+			"choose another path",
+		i.text,
+		providers.GuestDir,
+	)
 }
 
 // volume only checks: nothing lasts in a sandbox, and what an image keeps in a directory is there without a volume.

@@ -1,6 +1,6 @@
-// Package dockerfile reads how an image is to be made, a Dockerfile or a script, and turns it into the steps that a provider
-// carries out. Of Dockerfiles it knows one stage without mounts and downloads, for a build has no network; whatever else
-// one asks for is refused by name.
+// Package dockerfile reads how an image is to be made, a Dockerfile or a script, and turns it into the steps that a
+// provider carries out. Of Dockerfiles it knows one stage without mounts and downloads, for a build has no network;
+// whatever else one asks for is refused by name.
 package dockerfile
 
 import (
@@ -75,8 +75,8 @@ type Plan struct {
 	Labels map[string]string
 }
 
-// Plan turns the recipe into steps. Files is a tar of what it may copy into the image; a script finds it unpacked in its
-// directory.
+// Plan turns the recipe into steps. Files is a tar of what it may copy into the image; a script finds it unpacked in
+// its directory.
 func (r Recipe) Plan(on providers.ImageConfig, files []byte) (Plan, error) {
 	return r.plan(on, files, true)
 }
@@ -108,8 +108,19 @@ func script(text string, on providers.ImageConfig, context *files) (Plan, error)
 	if err != nil {
 		return Plan{}, &Error{Message: err.Error()}
 	}
-	return Plan{Config: on, Steps: []providers.Step{{
-		Text: "the setup script", Files: unpack, Dir: scriptDir, User: "0:0", Env: map[string]string{"HOME": "/root"},
-		Argv: []string{"/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash -e -c \"$0\"; fi; exec sh -e -c \"$0\"", text},
-	}}}, nil
+	return Plan{Config: on, Steps: []providers.Step{
+		{
+			Text:  "the setup script",
+			Files: unpack,
+			Dir:   scriptDir,
+			User:  "0:0",
+			Env:   map[string]string{"HOME": "/root"},
+			Argv: []string{
+				"/bin/sh",
+				"-c",
+				"if command -v bash >/dev/null; then exec bash -e -c \"$0\"; fi; exec sh -e -c \"$0\"",
+				text,
+			},
+		},
+	}}, nil
 }

@@ -39,7 +39,13 @@ const (
 
 // readContext reads a tar. Only regular files and directories are for a build to have: a link could lead anywhere.
 func readContext(archive []byte, keep bool) (*files, error) {
-	f := &files{sent: map[string]file{}, dirs: map[string]bool{}, matching: maxMatching, meter: newMeter(archive), keep: keep}
+	f := &files{
+		sent:     map[string]file{},
+		dirs:     map[string]bool{},
+		matching: maxMatching,
+		meter:    newMeter(archive),
+		keep:     keep,
+	}
 	left := bytes.NewReader(archive)
 	r := tar.NewReader(left)
 	for entries := 0; len(archive) > 0; entries++ {
@@ -113,7 +119,11 @@ func checkEntry(h *tar.Header, name string) error {
 	case len(h.Name) > maxName:
 		return contextError("holds %.200q…, a name of more than %d bytes", h.Name, maxName)
 	case records > maxRecords:
-		return contextError("holds more than %d bytes of metadata about %.200q; remove extended attributes", maxRecords, h.Name)
+		return contextError(
+			"holds more than %d bytes of metadata about %.200q; remove extended attributes",
+			maxRecords,
+			h.Name,
+		)
 	case sparse:
 		return contextError("holds %.200q as a sparse file; create the tar without --sparse", h.Name)
 	}
@@ -174,8 +184,8 @@ type source struct {
 	content    *string // of a here-document, which path is the name of
 }
 
-// pick returns what the sources name as a tar that unpacks to the absolute path to, as COPY does: directories give their
-// content, and of several sources, or with a slash at its end, to is a directory.
+// pick returns what the sources name as a tar that unpacks to the absolute path to, as COPY does: directories give
+// their content, and of several sources, or with a slash at its end, to is a directory.
 func (f *files) pick(sources []source, to string, o ownership) ([]byte, error) {
 	w := f.writer()
 	into := strings.HasSuffix(to, "/") || len(sources) > 1
@@ -301,7 +311,11 @@ func (w *writer) tree(root, to string, o ownership) {
 // dir adds a directory and those above it. One that the image has already keeps its rights: no entry is made for /tmp
 // and what every system has.
 func (w *writer) dir(dir string) {
-	if w.err != nil || w.made[dir] || slices.Contains([]string{"/tmp", "/usr", "/etc", "/var", "/opt", "/root", "/home", "/srv", "/bin", "/lib", "/sbin"}, dir) {
+	if w.err != nil || w.made[dir] ||
+		slices.Contains(
+			[]string{"/tmp", "/usr", "/etc", "/var", "/opt", "/root", "/home", "/srv", "/bin", "/lib", "/sbin"},
+			dir,
+		) {
 		return
 	}
 	w.dir(path.Dir(dir))
@@ -320,7 +334,12 @@ func (w *writer) add(name string, f file, o ownership) {
 		mode = o.mode
 	}
 	w.put(&tar.Header{
-		Typeflag: tar.TypeReg, Name: strings.TrimPrefix(name, "/"), Mode: mode, Size: int64(len(f.data)), Uid: o.uid, Gid: o.gid,
+		Typeflag: tar.TypeReg,
+		Name:     strings.TrimPrefix(name, "/"),
+		Mode:     mode,
+		Size:     int64(len(f.data)),
+		Uid:      o.uid,
+		Gid:      o.gid,
 	}, f.data)
 }
 

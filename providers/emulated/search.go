@@ -112,7 +112,12 @@ type walk struct {
 }
 
 // search calls found for what a pattern selects, sorted by path.
-func (t tools) search(ctx context.Context, from, glob string, hidden bool, found func(providers.FileInfo) error) (*walk, error) {
+func (t tools) search(
+	ctx context.Context,
+	from, glob string,
+	hidden bool,
+	found func(providers.FileInfo) error,
+) (*walk, error) {
 	w := &walk{files: t.files, hidden: hidden, found: found}
 	base, rest := match.Split(glob)
 	var err error
@@ -127,7 +132,8 @@ func (t tools) search(ctx context.Context, from, glob string, hidden bool, found
 		dir = path.Join(from, base)
 	}
 	err = w.below(ctx, dir, w.pattern.Start())
-	if base != "" && (errors.Is(err, providers.ErrFileNotFound) || errors.Is(err, &providers.Error{Class: providers.NotADir})) {
+	if base != "" &&
+		(errors.Is(err, providers.ErrFileNotFound) || errors.Is(err, &providers.Error{Class: providers.NotADir})) {
 		_, err = t.files.Stat(ctx, from)
 	}
 	w.truncated = w.truncated || errors.Is(err, errEnough)

@@ -1,6 +1,6 @@
-// Package guestconn keeps the conversations of a worker with the guests of its sandboxes: one link per sandbox, calls that
-// outlive a link, guests that fall silent, and pauses that stop the clocks of commands. Every provider whose sandboxes
-// hold a guest of ours stands on it.
+// Package guestconn keeps the conversations of a worker with the guests of its sandboxes: one link per sandbox, calls
+// that outlive a link, guests that fall silent, and pauses that stop the clocks of commands. Every provider whose
+// sandboxes hold a guest of ours stands on it.
 package guestconn
 
 import (
@@ -62,14 +62,16 @@ func New[B Body](backend Backend[B], user string, out providers.Outbound, log *s
 	return &Guests[B]{backend: backend, user: user, out: out, log: log, life: NewLife()}
 }
 
-// Close lets go of every guest, and gives up what is asked of the backend about silent ones. None can be held afterwards.
+// Close lets go of every guest, and gives up what is asked of the backend about silent ones. None can be held
+// afterwards.
 func (g *Guests[B]) Close() {
 	g.life.End()
 	g.links.closeAll()
 	g.watches.Wait()
 }
 
-// Drop lets go of a sandbox's guest: of one that is paused nobody answers, and whoever waits for it must not take that for a death.
+// Drop lets go of a sandbox's guest: of one that is paused nobody answers, and whoever waits for it must not take that
+// for a death.
 func (g *Guests[B]) Drop(id string) { g.links.drop(id, nil) }
 
 // Greet begins the conversation with a guest over raw, which it owns from here, and holds it.
@@ -93,9 +95,20 @@ func (g *Guests[B]) Converse(ctx context.Context, raw Stream, patience time.Dura
 	}
 	_ = raw.Close()
 	if waiting.Err() != nil && ctx.Err() == nil {
-		return nil, providers.Lost.Errorf("the sandbox's guest did not answer within %s, last output %q: %w", patience, raw.LastWords(), err)
+		return nil, providers.Lost.Errorf(
+			"the sandbox's guest did not answer within %s, last output %q: %w",
+			patience,
+			raw.LastWords(),
+			err,
+		)
 	}
-	return nil, providers.AsError(err).Class.Errorf("connect to the sandbox's guest, last output %q: %w", raw.LastWords(), err)
+	return nil, providers.AsError(
+		err,
+	).Class.Errorf(
+		"connect to the sandbox's guest, last output %q: %w",
+		raw.LastWords(),
+		err,
+	)
 }
 
 // Hold keeps a conversation as the link of sandbox id.

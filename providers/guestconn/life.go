@@ -21,15 +21,16 @@ func NewLife() Life {
 // End ends all that goes on, and at once what begins afterwards.
 func (l Life) End() { l.end() }
 
-// Own is for what is finished although its caller is gone: it keeps the values of ctx, and ends with its time or with the life.
+// Own is for what is finished although its caller is gone: it keeps the values of ctx, and ends with its time or with
+// the life.
 func (l Life) Own(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	stop := l.onEnd(cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
-// Detached waits for work no longer than for ctx, and answers what late makes of ctx's error then: work goes on without,
-// as one of group and for as long as Own says.
+// Detached waits for work no longer than for ctx, and answers what late makes of ctx's error then: work goes on
+// without, as one of group and for as long as Own says.
 func Detached[T any](ctx context.Context, l Life, group *sync.WaitGroup, limit time.Duration,
 	late func(error) error, work func(context.Context) (T, error),
 ) (T, error) {

@@ -75,8 +75,8 @@ func (l *Link) fresh() bool {
 	return !l.ended() && time.Since(time.Unix(0, l.heard.Load())) < freshFor
 }
 
-// answers says whether the guest gives a sign of life. Where much is under way an answer may be late; whatever else comes
-// meanwhile does as well.
+// answers says whether the guest gives a sign of life. Where much is under way an answer may be late; whatever else
+// comes meanwhile does as well.
 func (l *Link) answers(ctx context.Context, within time.Duration) bool {
 	began := time.Now()
 	ctx, stop := context.WithTimeout(ctx, within)
@@ -105,7 +105,8 @@ func (s *links) get(id string) *Link {
 	return l
 }
 
-// put makes l the link of its sandbox and calls watch, which closeAll then comes after. It answers false after closeAll.
+// put makes l the link of its sandbox and calls watch, which closeAll then comes after. It answers false after
+// closeAll.
 func (s *links) put(l *Link, watch func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -41,9 +41,14 @@ func (g *Guests[B]) Open(ctx context.Context, id string) (providers.Sandbox, err
 }
 
 // via runs one call over the sandbox's link. When the link ends under it, the backend is asked why: a clean end of the
-// stream alone proves nothing. A call that may be repeated is then begun again over a new link: not where another worker
-// took the guest meanwhile, but where it had done so before, which this one had yet to notice.
-func via[T any, B Body](ctx context.Context, s *Sandbox[B], repeat bool, call func(*envd.Sandbox) (T, error)) (T, error) {
+// stream alone proves nothing. A call that may be repeated is then begun again over a new link: not where another
+// worker took the guest meanwhile, but where it had done so before, which this one had yet to notice.
+func via[T any, B Body](
+	ctx context.Context,
+	s *Sandbox[B],
+	repeat bool,
+	call func(*envd.Sandbox) (T, error),
+) (T, error) {
 	for n := 1; ; n++ {
 		l, err := s.g.reach(ctx, s.id)
 		if err != nil {
@@ -133,7 +138,13 @@ func (s *Sandbox[B]) OpenFile(ctx context.Context, path string, offset, length i
 }
 
 // SaveFile implements providers.Streams. It is not repeated: what r held is gone.
-func (s *Sandbox[B]) SaveFile(ctx context.Context, path string, r io.Reader, size int64, mode uint32) (providers.FileInfo, error) {
+func (s *Sandbox[B]) SaveFile(
+	ctx context.Context,
+	path string,
+	r io.Reader,
+	size int64,
+	mode uint32,
+) (providers.FileInfo, error) {
 	return via(ctx, s, false, func(in *envd.Sandbox) (providers.FileInfo, error) {
 		return in.SaveFile(ctx, path, r, size, mode)
 	})
@@ -170,6 +181,11 @@ func (s *Sandbox[B]) do(ctx context.Context, repeat bool, call func(*envd.Sandbo
 }
 
 // Watch implements providers.Watcher. It is not repeated: between two watches things happen unseen.
-func (s *Sandbox[B]) Watch(ctx context.Context, path string, recursive bool, tell func(providers.FileEvent) error) error {
+func (s *Sandbox[B]) Watch(
+	ctx context.Context,
+	path string,
+	recursive bool,
+	tell func(providers.FileEvent) error,
+) error {
 	return s.do(ctx, false, func(in *envd.Sandbox) error { return in.Watch(ctx, path, recursive, tell) })
 }

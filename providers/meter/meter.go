@@ -72,7 +72,8 @@ func (r Root) separate(path string) (providers.Used, bool) {
 	return u, true
 }
 
-// Divide tells of all the memory of a group what the kernel can take back. What is in a tmpfs counts as page cache and cannot.
+// Divide tells of all the memory of a group what the kernel can take back. What is in a tmpfs counts as page cache and
+// cannot.
 func Divide(u *providers.Used, all, file, shared int64) {
 	u.Cache = min(max(file-shared, 0), all)
 	u.Memory = all - u.Cache

@@ -132,7 +132,16 @@ func (g Group) settings(l Limits) []setting {
 	add := func(controller, file, value string, optional bool) {
 		all = append(all, setting{filepath.Join(g.dir(controller), file), value, optional})
 	}
-	memory, pids, quota := strconv.FormatInt(l.Memory, 10), strconv.FormatInt(l.Pids, 10), strconv.FormatInt(int64(l.CPUs*period), 10)
+	memory, pids, quota := strconv.FormatInt(
+		l.Memory,
+		10,
+	), strconv.FormatInt(
+		l.Pids,
+		10,
+	), strconv.FormatInt(
+		int64(l.CPUs*period),
+		10,
+	)
 	if l.Memory > 0 && g.Unified {
 		add("memory", "memory.max", memory, false)
 		add("memory", "memory.swap.max", "0", true)

@@ -101,7 +101,8 @@ func Alive(dir string) (pid int, alive bool) {
 	return pid, true
 }
 
-// hold takes a shared lock on a directory for as long as the process lives: whoever tidies up takes an exclusive one first.
+// hold takes a shared lock on a directory for as long as the process lives: whoever tidies up takes an exclusive one
+// first.
 func hold(dir string) error {
 	f, err := unix.Open(dir, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err == nil {
