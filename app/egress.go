@@ -32,26 +32,14 @@ func countEgress(reg *prometheus.Registry, s *egress.Server) {
 		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
 			func() float64 { return float64(of(s.Totals())) }))
 	}
-	count(
-		"sandyard_egress_connections_total",
-		"Connections of sandboxes to the outside.",
-		func(t egress.Totals) int64 { return t.Connections },
-	)
-	count(
-		"sandyard_egress_denied_total",
-		"Outbound connections that were denied.",
-		func(t egress.Totals) int64 { return t.Denied },
-	)
-	count(
-		"sandyard_egress_sent_bytes_total",
-		"Bytes from sandboxes to the outside.",
-		func(t egress.Totals) int64 { return t.Sent },
-	)
-	count(
-		"sandyard_egress_received_bytes_total",
-		"Bytes from the outside to sandboxes.",
-		func(t egress.Totals) int64 { return t.Received },
-	)
+	count("sandyard_egress_connections_total", "Connections of sandboxes to the outside.",
+		func(t egress.Totals) int64 { return t.Connections })
+	count("sandyard_egress_denied_total", "Outbound connections that were denied.",
+		func(t egress.Totals) int64 { return t.Denied })
+	count("sandyard_egress_sent_bytes_total", "Bytes from sandboxes to the outside.",
+		func(t egress.Totals) int64 { return t.Sent })
+	count("sandyard_egress_received_bytes_total", "Bytes from the outside to sandboxes.",
+		func(t egress.Totals) int64 { return t.Received })
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "sandyard_egress_open", Help: "Connections of sandboxes to the outside now.",
 	}, func() float64 { return float64(s.Totals().Open) }))

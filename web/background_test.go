@@ -86,6 +86,37 @@ func TestASandboxThatNoNodeHoldsIsReachedThroughAnyWorker(t *testing.T) {
 	check(t, r.provider.Delete(t.Context(), id)) // with the exec
 }
 
+// TestOutputWaitsForTheRestOfALetter: an answer that begins in the middle of what has come of a letter holds all of it.
+func TestOutputWaitsForTheRestOfALetter(t *testing.T) {
+	t.Parallel()
+	r := newRigWithGateway(t)
+	box := "/v1/sandboxes/" + r.sandbox(map[string]any{})
+	exec := box + "/execs/" + r.call("POST", box+"/exec?wait=30s", map[string]any{
+		"command": "fake:input", "background": true, "stdin_open": true,
+	}).want(t, 200).text("job.result.exec_id")
+	write := func(part string) {
+		r.call("POST", exec+"/stdin?wait=30s", map[string]any{"data": part, "encoding": "base64"}).want(t, 200)
+	}
+	write("ww==")
+	testenv.Eventually(t, "half of the letter has come", func() bool {
+		return r.call("GET", exec, nil).want(t, 200).get("stdout_bytes") == 1.0
+	})
+	before, answers := r.provider.State().Calls(fake.OpBackground), make(chan answer, 1)
+	go func() {
+		a, _ := r.try("GET", exec+"/output?wait=60s", nil)
+		answers <- a
+	}()
+	testenv.Eventually(t, "the rest is waited for", func() bool {
+		return r.provider.State().Calls(fake.OpBackground) >= before+2 || len(answers) > 0
+	})
+	write("qQ==")
+	if a := <-answers; a.text("data") != "é" || a.text("encoding") != "utf-8" || a.get("next_offset") != 2.0 {
+		t.Errorf("the letter: %s", a.raw)
+	}
+	r.call("POST", exec+"/stdin?wait=30s", map[string]any{"eof": true}).want(t, 200)
+	r.call("GET", exec+"?wait=30s", nil).want(t, 200)
+}
+
 func TestBackgroundExecs(t *testing.T) {
 	t.Parallel()
 	r := newRigWithGateway(t)

@@ -208,23 +208,33 @@ func (s *execs) getOutput(ctx context.Context, in *outputInput) (*rest.Output[Ex
 	defer leave()
 	ctx, cancel := s.Workers.Bound(ctx, wait)
 	defer cancel()
-	began, q := time.Now(), in.query(wait)
-	out, err := s.readOutput(ctx, in.ID, in.Exec, q)
-	if read := len(out.Data); err == nil && out.Exec.Running && read > 0 && wholeText(out.Data) == 0 {
-		// The rest of the letter is waited for.
-		rest := q
-		rest.Offset, rest.Max, rest.Wait = out.Begin+int64(read), 1, max(0, wait-time.Since(began))
-		if _, err = s.readOutput(ctx, in.ID, in.Exec, rest); err == nil {
-			q.Wait = 0
-			out, err = s.readOutput(ctx, in.ID, in.Exec, q)
-		}
-	}
+	out, err := s.readLetters(ctx, in.ID, in.Exec, in.query(wait))
 	if err != nil {
 		return nil, err
 	}
 	doc := ExecOutput{Stream: in.Stream, Exec: out.Exec, Offset: out.Begin}
 	doc.fill(out.Data)
 	return rest.OK(doc), nil
+}
+
+// readLetters is readOutput, but where only a part of a letter has come it waits for the rest, too.
+func (s *execs) readLetters(
+	ctx context.Context,
+	sandboxID, exec string,
+	q providers.OutputQuery,
+) (providers.Output, error) {
+	began := time.Now()
+	out, err := s.readOutput(ctx, sandboxID, exec, q)
+	if err != nil || !out.Exec.Running || len(out.Data) == 0 || wholeText(out.Data) > 0 {
+		return out, err
+	}
+	rest := q
+	rest.Offset, rest.Max, rest.Wait = out.Begin+int64(len(out.Data)), 1, max(0, q.Wait-time.Since(began))
+	if _, err := s.readOutput(ctx, sandboxID, exec, rest); err != nil {
+		return out, nil //nolint:nilerr // what has come is not lost
+	}
+	q.Wait = 0
+	return s.readOutput(ctx, sandboxID, exec, q)
 }
 
 // readOutput reads a part of an exec's output, of at most q.Max bytes. Ctx bounds the wait, too.
