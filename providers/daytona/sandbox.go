@@ -3,35 +3,25 @@ package daytona
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
+	"mime/multipart"
 	"net/http"
 	"net/url"
-	"regexp"
-	"strings"
+	"path"
 
 	"sandyard/providers"
 	"sandyard/providers/remote"
-	"sandyard/providers/spool"
+	"sandyard/providers/remote/scripted"
 )
 
-const (
-	// maxInline is how much a script may print into an answer; more goes through a file.
-	maxInline = 4 << 20
-	// maxCommand is how long the command of a script may be: Linux takes no argument of 128 KiB.
-	maxCommand = 96 << 10
-	// maxFrame is what an answer holds beside what a script has printed.
-	maxFrame = 64 << 10
-)
+// maxInline is how much a script may print into an answer.
+const maxInline = 4 << 20
 
 // sandbox is the inside of one that runs.
 type sandbox struct {
-	*spool.Spool
-	*remote.Files
+	*scripted.Box
 
 	p       *Provider
 	id      string // ours
@@ -49,8 +39,9 @@ func (p *Provider) inside(id string, d described) (*sandbox, error) {
 	}
 	workDir, home := d.Labels.Dirs()
 	s := &sandbox{p: p, id: id, backend: d.ID, toolbox: base.JoinPath(d.ID)}
-	s.Spool = spool.New(s, spool.Options{WorkDir: workDir, Home: home, Patience: scriptPatience, Lasting: true})
-	s.Files = remote.NewFiles(s, id, workDir, home, p.log)
+	s.Box = scripted.New(s, scripted.Options{
+		ID: id, WorkDir: workDir, Home: home, Inline: maxInline, Patience: scriptPatience, Foreign: errNotDaytona, Log: p.log,
+	})
 	return s, nil
 }
 
@@ -85,9 +76,9 @@ func (s *sandbox) call(req *http.Request) (*http.Response, error) {
 	return nil, r
 }
 
-// broken explains why a call did not reach its end. What cut it knows more than the transport, and of a sandbox that
-// does not answer the API says how it stands.
-func (s *sandbox) broken(ctx context.Context, err error) error {
+// Broken implements scripted.Backend. What cut a call knows more than the transport, and of a sandbox that does not
+// answer the API says how it stands.
+func (s *sandbox) Broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return remote.GivenUp(ctx)
 	}
@@ -126,116 +117,20 @@ func (s *sandbox) broken(ctx context.Context, err error) error {
 	return e
 }
 
-// What stands around the output of a script: the toolbox gives both outputs as one text, and says no more of a script
-// that was killed.
-const (
-	frameBegin = "sandyard-begin"
-	frameEnd   = "sandyard-end"
-	frameUser  = "sandyard-nobody"
-)
-
-var userNames = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,31}$`)
-
-// Script implements spool.Shell.
-func (s *sandbox) Script(ctx context.Context, user, text string, limit int64) ([]byte, error) {
-	if user != "" && !userNames.MatchString(user) {
-		return nil, providers.NoUser.Errorf("user %.80q is not available", user)
-	}
-	if limit <= maxInline {
-		return s.framed(ctx, user, text, limit)
-	}
-	// The output is on its way in pieces, from a file that its user has written.
-	file := remote.Moment("/tmp")
-	defer s.discardAs(ctx, user, file)
-	said, err := s.framed(ctx, user, "{\n"+text+"\n} >"+spool.Quote(file)+"\n", 0)
-	if err == nil && len(said) > 0 {
-		err = errNotDaytona
-	}
-	if err != nil {
-		return nil, err
-	}
-	f, err := s.open(ctx, file, 0, -1)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	out, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(out)) > limit {
-		err = tooMuch(limit)
-	}
-	return out, err
-}
-
-// discardAs removes a file of a user in /tmp, as far as that can be done now.
-func (s *sandbox) discardAs(ctx context.Context, user, file string) {
-	ctx, stop := remote.Background(ctx)
-	defer stop()
-	if _, err := s.framed(ctx, user, "rm -f "+spool.Quote(file), 0); err != nil {
-		s.p.log.DebugContext(ctx, "output of a script not removed", "sandbox_id", s.id, "error", err)
-	}
-}
-
-func tooMuch(limit int64) error {
-	return providers.TooLarge.Errorf("the sandbox's shell printed more than %d bytes", limit)
-}
-
-// framed runs a script whose output fits into an answer.
-func (s *sandbox) framed(ctx context.Context, user, text string, limit int64) ([]byte, error) {
+// Execute implements scripted.Backend.
+func (s *sandbox) Execute(ctx context.Context, line string, most int64) (string, error) {
 	ctx, end := s.p.calls.Begin(ctx, s.backend)
 	defer end()
-	code := base64.StdEncoding.EncodeToString([]byte(text))
-	if len(code) > maxCommand {
-		file := remote.Moment("/tmp")
-		if err := s.Put(ctx, file, []byte("rm -f "+spool.Quote(file)+" 2>/dev/null\n"+text)); err != nil {
-			return nil, err
-		}
-		code = base64.StdEncoding.EncodeToString([]byte(". " + spool.Quote(file)))
-	}
 	ctx, stop := context.WithTimeout(ctx, scriptAnswer)
 	defer stop()
-	result, err := s.execute(ctx, command(user, code, limit), limit)
+	text, err := s.execute(ctx, line, most)
 	if err != nil {
-		return nil, s.broken(ctx, err)
+		return "", s.Broken(ctx, err)
 	}
-	if strings.Contains(result, frameUser) {
-		return nil, providers.NoUser.Errorf("user '%s' is not available in the sandbox", user)
-	}
-	_, rest, begun := strings.Cut(result, frameBegin)
-	body, _, ended := strings.Cut(rest, frameEnd)
-	if !begun || !ended { // it was killed, or there is no such shell
-		return nil, s.broken(ctx, io.ErrUnexpectedEOF)
-	}
-	out, err := base64.StdEncoding.DecodeString(strings.NewReplacer("\r", "", "\n", "").Replace(body))
-	if err != nil {
-		return nil, errNotDaytona
-	}
-	if int64(len(out)) > limit {
-		return nil, tooMuch(limit)
-	}
-	return out, nil
+	return text, nil
 }
 
-// command is a line for the toolbox, which may read it by a shell or take it apart at blanks and quotes by itself: so
-// all of it is one word in quotes that holds no such quote. Its variables begin with sy_, as the spool's do: one that
-// the sandbox's environment has, too, would reach the command with another value.
-func command(user, code string, limit int64) string {
-	run := `exec sh -c "$sy_text"`
-	who := ""
-	if user != "" {
-		who = fmt.Sprintf(`sy_user=%s;if [ "$(id -un)" = $sy_user ];then sy_as=;`+
-			`elif ! id -u $sy_user >/dev/null 2>&1;then sy_as=no;elif [ "$(id -u)" = 0 ];then sy_as=su;`+
-			`elif sudo -n -E -u $sy_user true >/dev/null 2>&1;then sy_as=sudo;else sy_as=no;fi;`+
-			`[ "$sy_as" != no ]||{ echo %s;exit 0;};`, user, frameUser)
-		run = `case $sy_as in su)exec su -s /bin/sh $sy_user -c "$sy_text";;` +
-			`sudo)exec sudo -n -E -H -u $sy_user sh -c "$sy_text";;*)exec sh -c "$sy_text";;esac`
-	}
-	const line = `sh -c 'cd /;sy_text=$(printf %%s %s|base64 -d);%s` +
-		`echo %s;{ %s;} </dev/null 2>/dev/null|head -c %d|base64;echo %s'`
-	return fmt.Sprintf(line, code, who, frameBegin, run, limit+1, frameEnd)
-}
-
-// execute runs a command line and returns what it has printed.
-func (s *sandbox) execute(ctx context.Context, line string, limit int64) (string, error) {
+func (s *sandbox) execute(ctx context.Context, line string, most int64) (string, error) {
 	body, err := json.Marshal(map[string]any{"command": line, "timeout": scriptSeconds})
 	if err != nil {
 		return "", err
@@ -245,7 +140,6 @@ func (s *sandbox) execute(ctx context.Context, line string, limit int64) (string
 		return "", err
 	}
 	defer res.Body.Close()
-	most := 2*limit + maxFrame
 	text, err := io.ReadAll(io.LimitReader(res.Body, most+1))
 	if err != nil {
 		return "", err
@@ -259,10 +153,58 @@ func (s *sandbox) execute(ctx context.Context, line string, limit int64) (string
 	return *answer.Result, nil
 }
 
-// Put implements spool.Shell.
-func (s *sandbox) Put(ctx context.Context, path string, data []byte) error {
-	return s.Upload(ctx, path, bytes.NewReader(data), int64(len(data)))
+// Download implements scripted.Backend.
+func (s *sandbox) Download(ctx context.Context, file string) (io.ReadCloser, int64, error) {
+	ctx, end := s.p.calls.Begin(ctx, s.backend)
+	at := s.toolbox.JoinPath("files/download")
+	at.RawQuery = url.Values{"path": {file}}.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	if err != nil {
+		end()
+		return nil, 0, err
+	}
+	res, err := s.call(req)
+	if err == nil && res.ContentLength < 0 {
+		err = res.Body.Close() // whether all of it came could not be told
+		end()
+		return nil, 0, err
+	}
+	if err == nil {
+		broken := func(err error) error { return s.Broken(ctx, err) }
+		return scripted.Body{ReadCloser: res.Body, Broken: broken, End: end}, res.ContentLength, nil
+	}
+	defer end()
+	var r *remote.Refusal
+	if errors.As(err, &r) && r.Status != http.StatusUnauthorized && r.Status != http.StatusTooManyRequests {
+		return nil, 0, nil
+	}
+	return nil, 0, s.Broken(ctx, err)
 }
 
-// mark is text that no file of the sandbox has in its name.
-func mark() string { return "sandyard" + strings.ToLower(rand.Text()) }
+// Send implements scripted.Backend.
+func (s *sandbox) Send(ctx context.Context, file string, data []byte) error {
+	ctx, end := s.p.calls.Begin(ctx, s.backend)
+	defer end()
+	var body bytes.Buffer
+	form := multipart.NewWriter(&body)
+	err := form.WriteField("files[0].path", file)
+	if err == nil {
+		var part io.Writer
+		if part, err = form.CreateFormFile("files[0].file", path.Base(file)); err == nil {
+			_, err = part.Write(data)
+		}
+	}
+	if err = errors.Join(err, form.Close()); err != nil {
+		return err
+	}
+	res, err := s.post(ctx, "files/bulk-upload", form.FormDataContentType(), body.Bytes())
+	if err != nil {
+		return s.Broken(ctx, err)
+	}
+	_, err = io.Copy(io.Discard, io.LimitReader(res.Body, maxAnswer))
+	_ = res.Body.Close()
+	if err != nil {
+		return s.Broken(ctx, err)
+	}
+	return nil
+}

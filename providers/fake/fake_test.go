@@ -23,6 +23,7 @@ func script() fixture.Script {
 		Print:  func(out, err string) string { return "fake:stdout " + out + "; fake:stderr " + err },
 		Exit:   func(code int) string { return fmt.Sprintf("fake:exit %d", code) },
 		Sleep:  func(d time.Duration) string { return "fake:sleep " + d.String() },
+		Await:  func(path string) string { return "fake:await " + path },
 		Append: func(path, text string) string { return "fake:append " + path + " " + text },
 		Env:    func(name string) string { return "fake:env " + name },
 		Pwd:    func() string { return "fake:pwd" },

@@ -53,6 +53,7 @@ type step struct {
 //	fake:stdout TEXT   fake:stderr TEXT   write TEXT as it is
 //	fake:fill N        write N bytes to stdout
 //	fake:sleep D       wait, and stand still while the sandbox is paused
+//	fake:await P       wait until there is the file P, and stand still while the sandbox is paused
 //	fake:exit N        end with N
 //	fake:signal NAME   end by a signal, such as SIGSEGV
 //	fake:oom           end by SIGKILL for lack of memory
@@ -69,6 +70,7 @@ func verbs() map[string]func(*execution, string) error {
 		"stderr":  func(e *execution, arg string) error { return e.print(e.stderr(), []byte(arg)) },
 		"fill":    (*execution).fill,
 		"sleep":   (*execution).sleep,
+		"await":   (*execution).await,
 		"exit":    (*execution).exit,
 		"signal":  (*execution).signal,
 		"oom":     (*execution).oom,
@@ -207,11 +209,28 @@ func (e *execution) sleep(arg string) error {
 	case <-e.box.over:
 		e.stopped = true
 	}
+	e.thaw()
+	return nil
+}
+
+// thaw waits until the sandbox is not paused.
+func (e *execution) thaw() {
 	_, gate := e.box.paused()
 	select {
 	case <-gate:
 	case <-e.box.over:
 		e.stopped = true
+	}
+}
+
+func (e *execution) await(name string) error {
+	for !e.stopped && e.ctx.Err() == nil {
+		if _, err := e.box.files.stat(path.Join("/", e.box.files.joinAt(e.dir, name))); err == nil {
+			break
+		}
+		if err := e.sleep("5ms"); err != nil {
+			return err
+		}
 	}
 	return nil
 }

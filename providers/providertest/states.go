@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"sandyard/dev/testenv"
 	"sandyard/providers"
@@ -60,7 +59,7 @@ func pauseKeeps(t *testing.T, s *fixture.Suite) {
 	r := s.NewRoom(t)
 	cmd := providers.Command{
 		Name: fixture.NewID(t),
-		Shell: s.Script.Append("begun", "x") + "; " + s.Script.Sleep(time.Second) + "; " +
+		Shell: s.Script.Append("begun", "x") + "; " + s.Script.Await("go") + "; " +
 			s.Script.Append("after", "x") + "; " + s.Script.Print("kept", ""),
 	}
 	ended := make(chan error, 1)
@@ -92,6 +91,7 @@ func pauseKeeps(t *testing.T, s *fixture.Suite) {
 		t.Fatal(err)
 	}
 	box := fixture.MustOpen(t, r.Worker, r.ID)
+	fixture.MustWrite(t, box, "go", "")
 	res := fixture.Run(t, box, cmd)
 	fixture.WantFile(t, box, "begun", "x") // once, whatever became of it
 	if s.Caps.PauseMemory == providers.Unsupported && res.ExitCode > 128 && res.Signal != "" {

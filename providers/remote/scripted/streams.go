@@ -1,4 +1,4 @@
-package daytona
+package scripted
 
 import (
 	"bytes"
@@ -7,10 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime/multipart"
 	"net/http"
-	"net/url"
-	"path"
 	"strings"
 
 	"sandyard/providers"
@@ -22,13 +19,17 @@ import (
 const (
 	// maxTyped is how much of an upload stands in a script.
 	maxTyped = 32 << 10
+	// maxDescribed is what a script prints of a file beside its bytes.
+	maxDescribed = 16 << 10
 	// partSize is how much is uploaded at once: some servers take no larger bodies.
 	partSize = 4 << 20
-	// firstPiece is how much of a file comes with its description.
-	firstPiece = 1 << 20
-	// pieceSize is how much of a file a script prints at once.
-	pieceSize = maxInline - 64<<10
 )
+
+// firstPiece is how much of a file comes with its description.
+func (b *Box) firstPiece() int64 { return min(1<<20, b.o.Inline/2) }
+
+// pieceSize is how much of a file a script prints at once.
+func (b *Box) pieceSize() int64 { return b.o.Inline - maxDescribed }
 
 // pieceScript describes the regular file that p leads to and prints n of its bytes from o on, if it is no larger than
 // w.
@@ -50,14 +51,14 @@ fi
 `
 
 // piece describes a file and reads some bytes of it; none where the whole file is larger than whole.
-func (s *sandbox) piece(
+func (b *Box) piece(
 	ctx context.Context,
 	abs string,
 	offset, length, whole int64,
 ) (r record, data []byte, err error) {
 	m := mark()
 	text := shell(m, abs) + fmt.Sprintf("o=%d n=%d w=%d\n", offset, length, whole) + pieceScript
-	out, err := s.Script(ctx, "", text, length+16<<10)
+	out, err := b.Script(ctx, "", text, length+maxDescribed)
 	if err != nil {
 		return r, nil, err
 	}
@@ -71,28 +72,29 @@ func (s *sandbox) piece(
 		err = providers.Internal.Errorf("the sandbox did not describe '%s'", remote.Storable(abs))
 	}
 	if err != nil {
-		return r, nil, s.Explain(ctx, abs, remote.ToRead, err)
+		return r, nil, b.Explain(ctx, abs, remote.ToRead, err)
 	}
 	return found[0], data, nil
 }
 
 // OpenFile implements providers.Streams.
-func (s *sandbox) OpenFile(ctx context.Context, given string, offset, length int64) (providers.FileStream, error) {
-	abs, err := s.Resolve(given)
+func (b *Box) OpenFile(ctx context.Context, given string, offset, length int64) (providers.FileStream, error) {
+	abs, err := b.Resolve(given)
 	if err != nil {
 		return providers.FileStream{}, err
 	}
-	return s.open(ctx, abs, offset, length)
+	return b.open(ctx, abs, offset, length)
 }
 
 // open reads a file: a small one comes with its description, a large one by a download or, where the toolbox does not
 // give it, in pieces.
-func (s *sandbox) open(ctx context.Context, abs string, offset, length int64) (providers.FileStream, error) {
-	want := int64(firstPiece)
+func (b *Box) open(ctx context.Context, abs string, offset, length int64) (providers.FileStream, error) {
+	first := b.firstPiece()
+	want := first
 	if length >= 0 {
 		want = min(want, length)
 	}
-	r, data, err := s.piece(ctx, abs, offset, want, max(firstPiece, offset+want))
+	r, data, err := b.piece(ctx, abs, offset, want, max(first, offset+want))
 	if err != nil {
 		return providers.FileStream{}, err
 	}
@@ -107,7 +109,7 @@ func (s *sandbox) open(ctx context.Context, abs string, offset, length int64) (p
 	if left == 0 {
 		return f, nil
 	}
-	d := &download{ctx: ctx, s: s, abs: abs, file: r, at: offset, left: left}
+	d := &download{ctx: ctx, b: b, abs: abs, file: r, at: offset, left: left}
 	f.ReadCloser = d
 	switch {
 	case int64(len(data)) == left:
@@ -120,45 +122,27 @@ func (s *sandbox) open(ctx context.Context, abs string, offset, length int64) (p
 
 // download reads as much as was told, or fails.
 type download struct {
-	ctx  context.Context
-	s    *sandbox
-	abs  string
-	file record
-	body io.Reader // of what comes next; nil = the next piece is to be read
-	end  func()    // of body; nil = there is nothing to end
-	at   int64     // where the next piece begins
-	left int64
+	ctx   context.Context
+	b     *Box
+	abs   string
+	file  record
+	body  io.Reader     // of what comes next; nil = the next piece is to be read
+	whole io.ReadCloser // where the vendor sends the file; nil = it comes in pieces
+	at    int64         // where the next piece begins
+	left  int64
 }
 
-// ask lets the toolbox send the whole file. What it does not send comes in pieces.
+// ask lets the vendor send the whole file. What it does not send comes in pieces.
 func (d *download) ask(ctx context.Context) error {
-	ctx, end := d.s.p.calls.Begin(ctx, d.s.backend)
-	at := d.s.toolbox.JoinPath("files/download")
-	at.RawQuery = url.Values{"path": {d.abs}}.Encode()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
-	if err != nil {
-		end()
+	body, size, err := d.b.backend.Download(ctx, d.abs)
+	if err != nil || body == nil {
 		return err
 	}
-	res, err := d.s.call(req) //nolint:bodyclose // d closes it
-	// Without its size it is another file by now, or the server does not say.
-	if err == nil && res.ContentLength != d.file.Size {
-		_ = res.Body.Close()
-		end()
-		return nil
+	if size >= 0 && size != d.file.Size { // it is another file by now
+		return body.Close()
 	}
-	if err == nil {
-		d.ctx, d.body, d.end = ctx, res.Body, func() { end(); _ = res.Body.Close() }
-		return nil
-	}
-	var r *remote.Refusal
-	if errors.As(err, &r) && r.Status != http.StatusUnauthorized && r.Status != http.StatusTooManyRequests {
-		end()
-		return nil // a piece says what is wrong
-	}
-	err = d.s.broken(ctx, err)
-	end()
-	return err
+	d.body, d.whole = body, body
+	return nil
 }
 
 func (d *download) Read(p []byte) (int, error) {
@@ -166,7 +150,7 @@ func (d *download) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	if d.body == nil {
-		r, data, err := d.s.piece(d.ctx, d.abs, d.at, min(d.left, pieceSize), 1<<62)
+		r, data, err := d.b.piece(d.ctx, d.abs, d.at, min(d.left, d.b.pieceSize()), 1<<62)
 		switch {
 		case err != nil:
 			return 0, err
@@ -181,29 +165,29 @@ func (d *download) Read(p []byte) (int, error) {
 	case err == nil || d.left <= 0:
 		return n, nil
 	case !errors.Is(err, io.EOF):
-		return n, d.s.broken(d.ctx, err)
-	case d.end != nil:
-		return n, d.s.broken(d.ctx, io.ErrUnexpectedEOF)
+		return n, err
+	case d.whole != nil:
+		return n, d.b.backend.Broken(d.ctx, io.ErrUnexpectedEOF)
 	}
 	d.body = nil
 	return n, nil
 }
 
-func (d *download) Close() error {
-	if d.end != nil {
-		d.end()
-		d.end, d.body, d.left = nil, nil, 0
+func (d *download) Close() (err error) {
+	if d.whole != nil {
+		err = d.whole.Close()
+		d.whole, d.body, d.left = nil, nil, 0
 	}
-	return nil
+	return err
 }
 
 // ReadFile implements providers.Files.
-func (s *sandbox) ReadFile(ctx context.Context, given string, limit int64) ([]byte, error) {
-	abs, err := s.Resolve(given)
+func (b *Box) ReadFile(ctx context.Context, given string, limit int64) ([]byte, error) {
+	abs, err := b.Resolve(given)
 	if err != nil {
 		return nil, err
 	}
-	f, err := s.open(ctx, abs, 0, -1)
+	f, err := b.open(ctx, abs, 0, -1)
 	if err != nil {
 		return nil, err
 	}
@@ -221,14 +205,14 @@ func (s *sandbox) ReadFile(ctx context.Context, given string, limit int64) ([]by
 
 // Upload implements remote.Box: a few bytes stand in a script, more come as parts to /tmp and are put together.
 // Parents are made, and a file of another user is not written to.
-func (s *sandbox) Upload(ctx context.Context, abs string, r io.Reader, size int64) error {
+func (b *Box) Upload(ctx context.Context, abs string, r io.Reader, size int64) error {
 	body := upload.New(r, size)
 	first, most := true, int64(partSize)
 	if size >= 0 {
 		most = min(size+1, partSize)
 	}
 	if size < 0 || size > maxTyped { // what cannot be written to is not sent for nothing
-		if err := s.add(ctx, abs, nil, true); err != nil {
+		if err := b.add(ctx, abs, nil, true); err != nil {
 			return err
 		}
 		first = false
@@ -241,7 +225,7 @@ func (s *sandbox) Upload(ctx context.Context, abs string, r io.Reader, size int6
 		if n == 0 && !first {
 			break
 		}
-		if err := s.add(ctx, abs, part[:n], first); err != nil {
+		if err := b.add(ctx, abs, part[:n], first); err != nil {
 			return err
 		}
 		if err != nil {
@@ -268,12 +252,12 @@ echo added
 `
 
 // add puts bytes at the end of a file, or into a new one.
-func (s *sandbox) add(ctx context.Context, abs string, data []byte, fresh bool) error {
+func (b *Box) add(ctx context.Context, abs string, data []byte, fresh bool) error {
 	from, kept := "printf %s "+base64.StdEncoding.EncodeToString(data)+" | base64 -d", "f=\n"
 	if len(data) > maxTyped {
 		file := remote.Moment("/tmp")
-		if err := s.send(ctx, file, data); err != nil {
-			s.Discard(ctx, file)
+		if err := b.backend.Send(ctx, file, data); err != nil {
+			b.Discard(ctx, file)
 			return err
 		}
 		from, kept = "cat "+file, "f="+file+"\ntrap 'rm -f "+file+"' EXIT\n"
@@ -284,7 +268,7 @@ func (s *sandbox) add(ctx context.Context, abs string, data []byte, fresh bool) 
 		kept += "a=\n"
 	}
 	text := kept + fmt.Sprintf("p=%s n=%d\ng() { %s; }", spool.Quote(abs), len(data), from) + addScript
-	out, err := s.Script(ctx, "", text, 100)
+	out, err := b.Script(ctx, "", text, 100)
 	switch said := strings.TrimSpace(string(out)); {
 	case err != nil:
 		return err
@@ -298,55 +282,27 @@ func (s *sandbox) add(ctx context.Context, abs string, data []byte, fresh bool) 
 	return providers.Invalid.Errorf("'%s' cannot be written to", remote.Storable(abs))
 }
 
-// send gives the toolbox a file of /tmp.
-func (s *sandbox) send(ctx context.Context, file string, data []byte) error {
-	ctx, end := s.p.calls.Begin(ctx, s.backend)
-	defer end()
-	var body bytes.Buffer
-	form := multipart.NewWriter(&body)
-	err := form.WriteField("files[0].path", file)
-	if err == nil {
-		var part io.Writer
-		if part, err = form.CreateFormFile("files[0].file", path.Base(file)); err == nil {
-			_, err = part.Write(data)
-		}
-	}
-	if err = errors.Join(err, form.Close()); err != nil {
-		return err
-	}
-	res, err := s.post(ctx, "files/bulk-upload", form.FormDataContentType(), body.Bytes())
-	if err != nil {
-		return s.broken(ctx, err)
-	}
-	_, err = io.Copy(io.Discard, io.LimitReader(res.Body, maxAnswer))
-	_ = res.Body.Close()
-	if err != nil {
-		return s.broken(ctx, err)
-	}
-	return nil
-}
-
 // OpenTree implements providers.Streams: tar packs into a file of /tmp, which is packed again here, with clean names.
-func (s *sandbox) OpenTree(ctx context.Context, given string, zip bool) (io.ReadCloser, error) {
-	abs, err := s.Directory(ctx, given)
+func (b *Box) OpenTree(ctx context.Context, given string, zip bool) (io.ReadCloser, error) {
+	abs, err := b.Directory(ctx, given)
 	if err != nil {
 		return nil, err
 	}
 	return remote.OpenTree(ctx, zip, func(ctx context.Context, to io.Writer) error {
 		file := remote.Moment("/tmp")
-		defer s.Discard(ctx, file)
-		out, err := s.Script(ctx, "", "( "+remote.Packing(abs)+"\n) >"+file+"\necho \"tar $?\"\n", 100)
+		defer b.Discard(ctx, file)
+		out, err := b.Script(ctx, "", "( "+remote.Packing(abs)+"\n) >"+file+"\necho \"tar $?\"\n", 100)
 		if err != nil {
 			return err
 		}
 		var code int64
 		if _, err := fmt.Sscanf(string(out), "tar %d", &code); err != nil {
-			return errNotDaytona
+			return b.o.Foreign
 		}
 		if err := remote.Packed(code); err != nil {
 			return err
 		}
-		f, err := s.open(ctx, file, 0, -1)
+		f, err := b.open(ctx, file, 0, -1)
 		if err != nil {
 			return err
 		}

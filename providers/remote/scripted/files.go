@@ -1,4 +1,4 @@
-package daytona
+package scripted
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 )
 
 // maxListed is how many bytes a directory's description may have.
-const maxListed = maxInline
+const maxListed = 4 << 20
 
 // describe prints what stat says of the paths behind it, each after the mark, and what links among them lead to.
 const describe = `
@@ -37,23 +37,23 @@ if [ -e "$p" ] || [ -L "$p" ]; then describe "$p"; echo "$m."; else echo "$m!"; 
 func shell(m, abs string) string { return "m=" + m + " p=" + spool.Quote(abs) + "\n" }
 
 // Stat implements providers.Files.
-func (s *sandbox) Stat(ctx context.Context, given string) (providers.FileInfo, error) {
-	abs, err := s.Sendable(given)
+func (b *Box) Stat(ctx context.Context, given string) (providers.FileInfo, error) {
+	abs, err := b.Sendable(given)
 	if err != nil {
 		return providers.FileInfo{}, err
 	}
-	return s.stat(ctx, abs)
+	return b.stat(ctx, abs)
 }
 
-func (s *sandbox) stat(ctx context.Context, abs string) (providers.FileInfo, error) {
-	return s.one(ctx, abs, remote.ToStat, "")
+func (b *Box) stat(ctx context.Context, abs string) (providers.FileInfo, error) {
+	return b.one(ctx, abs, remote.ToStat, "")
 }
 
 // one does something, unless that is empty, and describes the path abs afterwards. What do says no to, the path
 // explains.
-func (s *sandbox) one(ctx context.Context, abs string, want remote.Purpose, do string) (providers.FileInfo, error) {
+func (b *Box) one(ctx context.Context, abs string, want remote.Purpose, do string) (providers.FileInfo, error) {
 	m := mark()
-	out, err := s.Script(ctx, "", shell(m, abs)+do+statScript, maxListed)
+	out, err := b.Script(ctx, "", shell(m, abs)+do+statScript, maxListed)
 	if err != nil {
 		return providers.FileInfo{}, err
 	}
@@ -62,7 +62,7 @@ func (s *sandbox) one(ctx context.Context, abs string, want remote.Purpose, do s
 		err = providers.Invalid.Errorf("'%s' cannot be used so", remote.Storable(abs))
 	}
 	if err != nil {
-		return providers.FileInfo{}, s.Explain(ctx, abs, want, err)
+		return providers.FileInfo{}, b.Explain(ctx, abs, want, err)
 	}
 	info := found[0].FileInfo
 	info.Path, info.Name = abs, path.Base(abs)
@@ -175,21 +175,21 @@ fi
 `
 
 // ListDir implements providers.Files. More than 10,000 entries are providers.TooLarge.
-func (s *sandbox) ListDir(ctx context.Context, given string, depth int) ([]providers.FileInfo, error) {
-	abs, err := s.Sendable(given)
+func (b *Box) ListDir(ctx context.Context, given string, depth int) ([]providers.FileInfo, error) {
+	abs, err := b.Sendable(given)
 	if err != nil {
 		return nil, err
 	}
 	m := mark()
 	depth = min(max(depth, 1), remote.MaxEntries)
 	text := shell(m, abs) + "d=" + strconv.Itoa(depth) + " f=" + spool.Quote(describe) + listScript
-	out, err := s.Script(ctx, "", text, maxListed)
+	out, err := b.Script(ctx, "", text, maxListed)
 	var found []record
 	if err == nil {
 		found, err = records(string(out), m)
 	}
 	if err != nil {
-		return nil, s.Explain(ctx, abs, remote.ToList, err)
+		return nil, b.Explain(ctx, abs, remote.ToList, err)
 	}
 	if len(found) > remote.MaxEntries {
 		return nil, providers.TooLarge.Errorf("'%s' holds more than %d entries", abs, remote.MaxEntries)
@@ -204,21 +204,21 @@ func (s *sandbox) ListDir(ctx context.Context, given string, depth int) ([]provi
 }
 
 // MakeDir implements providers.Files.
-func (s *sandbox) MakeDir(ctx context.Context, given string) (providers.FileInfo, error) {
-	abs, err := s.Sendable(given)
+func (b *Box) MakeDir(ctx context.Context, given string) (providers.FileInfo, error) {
+	abs, err := b.Sendable(given)
 	if err != nil {
 		return providers.FileInfo{}, err
 	}
-	return s.one(ctx, abs, remote.ToMake, `mkdir -p -- "$p" || { echo "$m!"; exit 0; }`+"\n")
+	return b.one(ctx, abs, remote.ToMake, `mkdir -p -- "$p" || { echo "$m!"; exit 0; }`+"\n")
 }
 
 // Move implements providers.Files.
-func (s *sandbox) Move(ctx context.Context, from, to string) (providers.FileInfo, error) {
-	source, err := s.Changeable(from)
+func (b *Box) Move(ctx context.Context, from, to string) (providers.FileInfo, error) {
+	source, err := b.Changeable(from)
 	if err != nil {
 		return providers.FileInfo{}, err
 	}
-	target, err := s.Changeable(to)
+	target, err := b.Changeable(to)
 	if err != nil {
 		return providers.FileInfo{}, err
 	}
@@ -226,22 +226,22 @@ func (s *sandbox) Move(ctx context.Context, from, to string) (providers.FileInfo
 [ -e "$s" ] || [ -L "$s" ] || { echo "$m!"; exit 0; }
 mkdir -p -- "${t%/*}/" && mv -fT -- "$s" "$t" || { echo "$m!"; exit 0; }
 `
-	info, err := s.one(ctx, target, remote.ToMake, do)
+	info, err := b.one(ctx, target, remote.ToMake, do)
 	if err != nil && (remote.IsClass(err, providers.Invalid) || remote.IsClass(err, providers.FileExists) ||
 		remote.IsClass(err, providers.FileDenied) || remote.IsClass(err, providers.NotADir)) {
-		err = s.Explain(ctx, source, remote.ToStat, err)
+		err = b.Explain(ctx, source, remote.ToStat, err)
 	}
 	return info, err
 }
 
 // Remove implements providers.Files.
-func (s *sandbox) Remove(ctx context.Context, given string) error {
-	abs, err := s.Changeable(given)
+func (b *Box) Remove(ctx context.Context, given string) error {
+	abs, err := b.Changeable(given)
 	if err != nil {
 		return err
 	}
 	m := mark()
-	out, err := s.Script(ctx, "", shell(m, abs)+`if [ -e "$p" ] || [ -L "$p" ]; then
+	out, err := b.Script(ctx, "", shell(m, abs)+`if [ -e "$p" ] || [ -L "$p" ]; then
 	rm -rf -- "$p"
 	if [ -e "$p" ] || [ -L "$p" ]; then echo denied; else echo removed; fi
 else
@@ -254,7 +254,7 @@ fi
 	case said == "removed":
 		return nil
 	case said == "missing":
-		return s.Explain(ctx, abs, remote.ToStat, remote.Missing(abs))
+		return b.Explain(ctx, abs, remote.ToStat, remote.Missing(abs))
 	}
-	return s.Explain(ctx, abs, remote.ToMake, providers.FileDenied.Errorf("'%s' cannot be removed", abs))
+	return b.Explain(ctx, abs, remote.ToMake, providers.FileDenied.Errorf("'%s' cannot be removed", abs))
 }
