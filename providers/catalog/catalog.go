@@ -14,6 +14,7 @@ import (
 	"sandyard/providers/docker"
 	"sandyard/providers/e2b"
 	"sandyard/providers/local"
+	"sandyard/providers/runloop"
 )
 
 // Config holds what each provider needs; only the part of the one that is opened is looked at.
@@ -22,6 +23,7 @@ type Config struct {
 	Local   local.Config
 	E2B     e2b.Config
 	Daytona daytona.Config
+	Runloop runloop.Config
 	// Accounts knows of the tenants' own keys of providers that take one; nil = there are none.
 	Accounts func(provider string) accounts.Book
 	// Keyless permits such a provider without a key of the operator's: tenants have theirs.
@@ -47,7 +49,8 @@ func openers() map[string]opener {
 				return e2b.New(own)
 			})
 		},
-		"local": func(ctx context.Context, c Config) (providers.Provider, error) { return local.New(ctx, c.Local) },
+		"local":   func(ctx context.Context, c Config) (providers.Provider, error) { return local.New(ctx, c.Local) },
+		"runloop": func(_ context.Context, c Config) (providers.Provider, error) { return runloop.New(c.Runloop) },
 	}
 }
 
@@ -66,7 +69,7 @@ func (c Config) keyed(
 	return accounts.New(accounts.Config{Name: name, Key: key, Open: open, Book: c.Accounts(name), Logger: log})
 }
 
-// Keyed lists the providers that take a key, sorted.
+// Keyed lists the providers for which a tenant may bring a key of its own, sorted.
 func Keyed() []string { return []string{"daytona", "e2b"} }
 
 // Open opens the named provider.
@@ -82,6 +85,6 @@ func Open(ctx context.Context, name string, cfg Config) (providers.Provider, err
 func Capabilities() []providers.Capabilities {
 	return []providers.Capabilities{
 		(*docker.Provider)(nil).Capabilities(), (*local.Provider)(nil).Capabilities(), (*e2b.Provider)(nil).Capabilities(),
-		(*daytona.Provider)(nil).Capabilities(),
+		(*daytona.Provider)(nil).Capabilities(), (*runloop.Provider)(nil).Capabilities(),
 	}
 }

@@ -188,6 +188,9 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("the backend answered %d %s: %s", r.Status, r.Code, Redact(r.Message))
 }
 
+// notJSON is the message of a refusal whose body is no document.
+const notJSON = "no JSON"
+
 var codes = regexp.MustCompile(`^[A-Za-z_]{1,64}$`)
 
 var tokens = regexp.MustCompile(`[A-Za-z0-9_\-.=+/]{16,}`)
@@ -222,7 +225,7 @@ func RefusalOf(res *http.Response, text []byte) *Refusal {
 		Port    json.RawMessage `json:"port"`
 	}
 	if json.Unmarshal(text, &body) != nil {
-		r.Message = "no JSON"
+		r.Message = notJSON
 		return r
 	}
 	r.Message = sentence(body.Message)
@@ -260,7 +263,11 @@ func retryAfter(h http.Header) (longest time.Duration) {
 			continue
 		}
 		for _, text := range values {
-			longest = max(longest, wait(strings.TrimSpace(text), h.Get("Date")))
+			asked := wait(strings.TrimSpace(text), h.Get("Date"))
+			if name == "Retry-After-Ms" {
+				asked = wait(strings.TrimSpace(text)+"e-3", "")
+			}
+			longest = max(longest, asked)
 		}
 	}
 	return longest
@@ -281,14 +288,20 @@ func wait(text, date string) time.Duration {
 	return max(0, min(at.Sub(sent), maxRetryAfter))
 }
 
-// Missing says whether a refusal is the backend's own document that something is not there. Whatever else comes with
-// such a status, like a page or the word of a server that knows no such path, says nothing about a sandbox: the URL may
-// be wrong, or a proxy's.
-func (r *Refusal) Missing() bool {
-	if r.Status != http.StatusNotFound && r.Status != http.StatusGone || r.Stated != r.Status || r.Message == "" {
+// Missing says whether a refusal is the backend's own document that something is not there, which states its status.
+func (r *Refusal) Missing() bool { return r.Stated == r.Status && r.Absent() }
+
+// Absent is Missing for a backend whose documents need not state their status. Whatever else comes with such a status,
+// like a page or the word of a server that knows no such path, says nothing about a sandbox: the URL may be wrong, or a
+// proxy's.
+func (r *Refusal) Absent() bool {
+	if r.Status != http.StatusNotFound && r.Status != http.StatusGone {
 		return false
 	}
-	return !noRoute.MatchString(r.Message)
+	if r.Stated != 0 && r.Stated != r.Status || r.Stated == 0 && strings.EqualFold(r.Message, "not found") { // anybody's
+		return false
+	}
+	return r.Message != "" && r.Message != notJSON && !noRoute.MatchString(r.Message)
 }
 
 // noRoute is how the vendors' servers say that they have nothing at a path.
