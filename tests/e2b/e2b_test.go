@@ -213,31 +213,38 @@ func (s *stack) emptied(parts *app.Parts) {
 	}
 }
 
-// drive runs a suite from the directory where the clients are installed.
+// drive runs a suite against the installation.
 func (s *stack) drive(program, name, suite string, args ...string) {
 	s.t.Helper()
-	dir := clients(s.t)
+	s.failed += drive(s.t, s.env(s.key), program, name, suite, args...)
+}
+
+// drive runs a suite from the directory where the clients are installed, and returns what failed, a line each.
+func drive(t *testing.T, env []string, program, name, suite string, args ...string) (failed string) {
+	t.Helper()
+	dir := clients(t)
 	text, err := os.ReadFile(suite)
-	check(s.t, err)
-	check(s.t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
+	check(t, err)
+	check(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	if path := filepath.Join(dir, program); strings.Contains(program, "/") {
 		program = path
 	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, append([]string{name}, args...)...)
 	cmd.Dir = dir
-	cmd.Env = s.env(s.key)
+	cmd.Env = env
 	out, err := cmd.CombinedOutput()
-	s.t.Logf("%s\n%s", name, out)
+	t.Logf("%s\n%s", name, out)
 	if err != nil {
-		s.t.Errorf("%s: %v", name, err)
+		t.Errorf("%s: %v", name, err)
 		for line := range strings.Lines(string(out)) {
 			if strings.HasPrefix(line, "FAIL") {
-				s.failed += line
+				failed += line
 			}
 		}
 	}
+	return failed
 }
 
 // clients is the directory where the clients are installed.
