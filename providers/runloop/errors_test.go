@@ -29,7 +29,7 @@ func body(message string) string { return fmt.Sprintf(`{"message":%q}`, message+
 const (
 	create, list, get, remove = "POST /devboxes", "GET /devboxes", "GET {id}", "POST {id}/shutdown"
 	suspend, resume           = "POST {id}/suspend", "POST {id}/resume"
-	policies, makePolicy      = "GET /network_policies", "POST /network_policies"
+	policies, makePolicy      = "GET /network-policies", "POST /network-policies"
 )
 
 // refused is a call of the API that is answered with an error.

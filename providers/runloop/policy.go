@@ -82,7 +82,7 @@ func (p *Provider) findPolicy(ctx context.Context) (*policy, error) {
 		Policies []policy `json:"network_policies"`
 	}
 	_, err := p.vendor.Call(ctx, remote.Request{
-		Method: http.MethodGet, Path: "/v1/network_policies", Query: url.Values{"name": {policyName}, "limit": {"100"}},
+		Method: http.MethodGet, Path: "/v1/network-policies", Query: url.Values{"name": {policyName}, "limit": {"100"}},
 		Want: []int{http.StatusOK}, Limit: maxAnswer, Into: &page,
 	})
 	if err == nil && page.Policies == nil {
@@ -99,7 +99,7 @@ func (p *Provider) findPolicy(ctx context.Context) (*policy, error) {
 func (p *Provider) makePolicy(ctx context.Context) (*policy, error) {
 	var made policy
 	_, err := p.vendor.Call(ctx, remote.Request{
-		Method: http.MethodPost, Path: "/v1/network_policies", Once: true, Limit: maxAnswer, Into: &made,
+		Method: http.MethodPost, Path: "/v1/network-policies", Once: true, Limit: maxAnswer, Into: &made,
 		Body: map[string]any{
 			"name": policyName, "description": "Sandboxes without a network.", "allow_all": false,
 			"allow_devbox_to_devbox": false, "allow_runloop_mirrors": false, "allowed_hostnames": []string{},

@@ -192,9 +192,9 @@ func (v *vendor) do(w http.ResponseWriter, r *http.Request, operation, id string
 		v.create(w, body)
 	case "GET /devboxes":
 		v.list(w, r)
-	case "GET /network_policies":
+	case "GET /network-policies":
 		remotetest.Tell(w, 200, map[string]any{"network_policies": append([]map[string]any{}, v.policies...), "has_more": false})
-	case "POST /network_policies":
+	case "POST /network-policies":
 		v.policy(w, body)
 	default:
 		i := slices.IndexFunc(v.boxes, func(b *vendorBox) bool { return b.ID == id })

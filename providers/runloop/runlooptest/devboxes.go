@@ -1,8 +1,11 @@
 package runlooptest
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -32,7 +35,9 @@ type doc = map[string]any
 // devbox is one sandbox of the inner provider. The server's mutex guards it.
 type devbox struct {
 	id, inner  string
-	asked      doc // the body of its create
+	spec       providers.Spec // of the inner sandbox
+	disk       []byte         // while it is suspended: an archive of its files
+	asked      doc            // the body of its create
 	status     string
 	moves      []doc
 	tunnel     doc                   // nil = it has none
@@ -70,6 +75,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	if wish, ok := ask["tunnel"].(doc); ok {
 		b.tunnel = newTunnel(wish)
 	}
+	b.spec = spec
 	b.move(provisioning)
 	s.boxes = append(s.boxes, b)
 	s.later(b, running, func(ctx context.Context) error {
@@ -241,38 +247,90 @@ func (s *Server) remove(ctx context.Context, b *devbox) {
 	if b.gone {
 		return
 	}
-	err := s.inner.Delete(ctx, b.inner)
+	err := s.inner.Delete(ctx, s.innerOf(b))
 	if b.gone = err == nil; err != nil && ctx.Err() == nil {
 		s.t.Errorf("delete of devbox %s: %v", b.id, err)
 	}
 }
 
+// suspend keeps a devbox's files, as far as the options name their directories, and ends the inner sandbox.
 func (s *Server) suspend(w http.ResponseWriter, _ *http.Request, b *devbox) {
-	s.change(w, b, running, suspending, suspended, func(ctx context.Context, p providers.Pauser) error {
+	s.change(w, b, running, suspending, suspended, func(ctx context.Context) (err error) {
 		s.endProcesses(ctx, b)
-		return p.Pause(ctx, b.inner)
+		if len(s.o.Disk) > 0 {
+			b.disk, err = s.pack(ctx, b)
+		}
+		return errors.Join(err, s.inner.Delete(ctx, s.innerOf(b)))
 	})
 }
 
+// resume makes another inner sandbox with these files: all that runs in it is new.
 func (s *Server) resume(w http.ResponseWriter, _ *http.Request, b *devbox) {
-	s.change(w, b, suspended, resuming, running, func(ctx context.Context, p providers.Pauser) error {
-		return p.Resume(ctx, b.inner)
+	s.change(w, b, suspended, resuming, running, func(ctx context.Context) error {
+		s.mu.Lock()
+		b.inner = newName()
+		b.spec.ID = b.inner
+		s.mu.Unlock()
+		_, err := s.inner.Create(ctx, b.spec)
+		if err == nil && len(s.o.Disk) > 0 {
+			err = s.unpack(ctx, b)
+		}
+		return err
 	})
+}
+
+func (s *Server) innerOf(b *devbox) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return b.inner
+}
+
+// pack is an archive of a devbox's disk.
+func (s *Server) pack(ctx context.Context, b *devbox) ([]byte, error) {
+	box, err := s.inner.Open(ctx, s.innerOf(b))
+	if err != nil {
+		return nil, err
+	}
+	res, err := box.Run(ctx, providers.Command{
+		Name: newName(), MaxOutput: maxDisk, // what is in the directories, which are not the user's own
+		Shell: "find " + strings.Join(s.o.Disk, " ") + " -mindepth 1 -maxdepth 1 -print0 | tar --null -T - -cPf -",
+	})
+	if err == nil && (res.ExitCode > 1 || res.StdoutBytes > maxDisk) { // 1 = a file was changed meanwhile
+		err = fmt.Errorf("tar ended with %d after %d bytes: %s", res.ExitCode, res.StdoutBytes, res.Stderr)
+	}
+	return res.Stdout, err
+}
+
+func (s *Server) unpack(ctx context.Context, b *devbox) error {
+	box, err := s.inner.Open(ctx, s.innerOf(b))
+	if err != nil {
+		return err
+	}
+	const file = "/tmp/.disk.tar"
+	if _, err := box.SaveFile(ctx, file, bytes.NewReader(b.disk), int64(len(b.disk)), 0); err != nil {
+		return err
+	}
+	res, err := box.Run(ctx, providers.Command{
+		Name: newName(), Shell: "tar -xPf " + file + "; r=$?; rm -f " + file + "; exit $r",
+	})
+	if err == nil && res.ExitCode != 0 {
+		err = fmt.Errorf("tar ended with %d: %s", res.ExitCode, res.Stderr)
+	}
+	return err
 }
 
 // change begins what leads from one status over the next to the last.
 func (s *Server) change(
-	w http.ResponseWriter, b *devbox, from, over, to string, do func(context.Context, providers.Pauser) error,
+	w http.ResponseWriter, b *devbox, from, over, to string, do func(context.Context) error,
 ) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pauser, ok := s.inner.(providers.Pauser)
-	if !ok || b.status != from {
+	if b.status != from {
 		fail(w, http.StatusBadRequest, "Devbox is not "+from)
 		return
 	}
 	b.move(over)
-	s.later(b, to, func(ctx context.Context) error { return do(ctx, pauser) })
+	s.later(b, to, do)
 	remotetest.Tell(w, http.StatusOK, b.view())
 }
 

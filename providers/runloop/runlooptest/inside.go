@@ -21,6 +21,7 @@ import (
 const (
 	commandWait  = 25 // seconds that a caller may wait for a command
 	mostOutput   = 16 << 20
+	maxDisk      = 64 << 20
 	killPatience = 10 * time.Second
 	tunnelHost   = "tunnel.localhost"
 	tunnelToken  = "X-Runloop-Tunnel-Authorization"
@@ -38,7 +39,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, b *devbox) (provid
 		fail(w, http.StatusBadRequest, "Devbox is not running")
 		return nil, false
 	}
-	box, err := s.inner.Open(r.Context(), b.inner)
+	box, err := s.inner.Open(r.Context(), s.innerOf(b))
 	if err != nil {
 		refuse(w, err)
 	}
@@ -87,7 +88,7 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request, b *devbox) {
 // run is one command from its start to its end. One that ends with its sandbox counts as killed.
 func (s *Server) run(b *devbox, e *execution, command string) {
 	result := providers.Result{ExitCode: 128 + 9}
-	box, err := s.inner.Open(s.life, b.inner)
+	box, err := s.inner.Open(s.life, s.innerOf(b))
 	if err == nil {
 		var r providers.Result
 		r, err = box.Run(s.life, providers.Command{Name: newName(), Shell: command, MaxOutput: mostOutput})
@@ -119,7 +120,7 @@ func (s *Server) endProcesses(ctx context.Context, b *devbox) {
 		return true
 	}
 	for done := false; !done && ctx.Err() == nil; { // again for a command that was just about to start
-		if box, err := s.inner.Open(ctx, b.inner); err == nil {
+		if box, err := s.inner.Open(ctx, s.innerOf(b)); err == nil {
 			_, _ = box.Run(ctx, providers.Command{Name: newName(), Shell: "kill -9 -1"})
 		}
 		done = s.await(ctx, b, time.Second, idle)
@@ -310,7 +311,7 @@ func (s *Server) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	if err != nil || b == nil {
 		return nil, errors.Join(err, providers.ErrNotFound)
 	}
-	box, err := s.inner.Open(ctx, b.inner)
+	box, err := s.inner.Open(ctx, s.innerOf(b))
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,7 @@ type Options struct {
 	Image       string            // of devboxes without a blueprint
 	Blueprints  map[string]string // image by name or id of the blueprint
 	WorkDir     string            // the home directory; empty = /home/user
+	Disk        []string          // directories that outlive a suspend; empty = none does
 	MaxDevboxes int               // which have not ended; 0 = no limit
 }
 
