@@ -22,6 +22,7 @@ import (
 	"sandyard/dev/testdb"
 	"sandyard/dev/testenv"
 	"sandyard/models"
+	"sandyard/providers/runloop/runlooptest"
 	"sandyard/vault"
 
 	"go.uber.org/goleak"
@@ -66,11 +67,12 @@ type stack struct {
 	t     *testing.T
 	api   net.Listener
 	edge  net.Listener
-	open  net.Listener // for clients without a key; nil = there is none
-	over  *stack       // in which its sandboxes are made, by the provider e2b; nil = it has an engine
-	cloud string       // the provider that does so in place of e2b; it has an engine, too
-	fleet string       // its name, where it has one
-	front string       // the URL of what stands before its API; empty = nothing does
+	open  net.Listener        // for clients without a key; nil = there is none
+	over  *stack              // in which its sandboxes are made, by the provider e2b; nil = it has an engine
+	cloud string              // the provider that does so in place of e2b; it has an engine, too
+	devs  *runlooptest.Server // in which they are made, by the provider runloop; nil = they are not
+	fleet string              // its name, where it has one
+	front string              // the URL of what stands before its API; empty = nothing does
 
 	frontEdge string // the same before its edge
 
@@ -149,6 +151,9 @@ func (s *stack) run(common app.Common, parts *app.Parts, log *slog.Logger) {
 		boxes.Provider, boxes.Offered = s.cloud, []string{s.cloud, "docker"}
 		boxes.Templates = map[string]string{"python": "sandyard/python:default"}
 	}
+	if s.devs != nil {
+		boxes.Provider = "runloop"
+	}
 	api := app.API{Common: common, Sandboxes: boxes, Domain: "localhost:" + port, MaxBody: cmp.Or(s.maxBody, 1<<20)}
 	if s.open != nil {
 		api.KeylessTenant = "default"
@@ -162,6 +167,9 @@ func (s *stack) run(common app.Common, parts *app.Parts, log *slog.Logger) {
 		worker.E2B = app.E2B{
 			E2BKey: s.over.key, E2BURL: s.over.apiURL(), E2BSandbox: s.over.edgeURL(),
 		}
+	}
+	if s.devs != nil {
+		worker.Runloop = app.Runloop{RunloopKey: s.devs.Key, RunloopURL: s.devs.URL, RunloopTunnel: s.devs.TunnelURL}
 	}
 	if s.cloud != "" {
 		worker.Daytona = app.Daytona{DaytonaKey: s.over.ownKey, DaytonaURL: "http://" + s.over.api.Addr().String() + "/daytona/api"}

@@ -31,7 +31,7 @@ func TestRunloopsClient(t *testing.T) {
 func TestRunloopProvider(t *testing.T) {
 	t.Parallel()
 	s := newRunloop(t, confine.WorkDir)
-	providertest.Run(t, func(t *testing.T) providers.Provider { return runloops(t, s) }, fixture.Options{
+	providertest.Run(t, func(t *testing.T) providers.Provider { return runloops(t, s, "inner") }, fixture.Options{
 		Script: fixture.Bash(), System: true,
 	})
 }
@@ -40,13 +40,25 @@ func TestRunloopProvider(t *testing.T) {
 func TestRunloopsPorts(t *testing.T) {
 	t.Parallel()
 	s := newRunloop(t, confine.WorkDir)
-	reachesPorts(t, "X-Runloop-Tunnel-Authorization: other", runloops(t, s), runloops(t, s))
+	reachesPorts(t, "X-Runloop-Tunnel-Authorization: other", runloops(t, s, "inner"), runloops(t, s, "inner"))
+}
+
+// TestSandyardOverRunloop makes the sandboxes of a whole installation there.
+func TestSandyardOverRunloop(t *testing.T) {
+	t.Parallel()
+	s := &stack{devs: newRunloop(t, confine.WorkDir), fleet: "outer"}
+	newStackOf(t, s)
+	p := runloops(t, s.devs, s.fleet)
+	s.makesElsewhere(s.devs.Key, func() (int, error) {
+		left, err := p.List(t.Context())
+		return len(left), err
+	})
 }
 
 // runloops is a worker's provider.
-func runloops(t *testing.T, s *runlooptest.Server) *runloop.Provider {
+func runloops(t *testing.T, s *runlooptest.Server, fleet string) *runloop.Provider {
 	t.Helper()
-	p, err := runloop.New(runloop.Config{APIKey: s.Key, URL: s.URL, Tunnel: s.TunnelURL, Fleet: "inner"})
+	p, err := runloop.New(runloop.Config{APIKey: s.Key, URL: s.URL, Tunnel: s.TunnelURL, Fleet: fleet})
 	check(t, err)
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
