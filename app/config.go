@@ -112,7 +112,7 @@ func notNegative[N int | float64](name string, n N) error {
 
 // Sandboxes is what the API offers and the worker makes.
 type Sandboxes struct {
-	Provider  string            `env:"SANDBOX_PROVIDER" envDefault:"docker" doc:"the default sandbox provider: docker, e2b, daytona, runloop, or local (for development and trusted code only)"`
+	Provider  string            `env:"SANDBOX_PROVIDER" envDefault:"docker" doc:"the default sandbox provider: docker, e2b, daytona, modal, runloop, or local (for development and trusted code only)"`
 	Offered   []string          `env:"SANDBOX_PROVIDERS" doc:"the providers that requests may name, and that a worker runs, comma-separated; SANDBOX_PROVIDER is always among those of the API; default this one"`
 	Templates map[string]string `env:"SANDBOX_TEMPLATES" envDefault:"python=sandyard/python:default,base=sandyard/base:default,node=sandyard/node:default,data-science=sandyard/data-science:default,python-data-science=sandyard/data-science:default,code-server=sandyard/code-server:default,browser=sandyard/browser:default,claude-code=sandyard/claude-code:default,codex=sandyard/codex:default,cloud=sandyard/cloud:default,all-in-one=sandyard/all-in-one:default" envKeyValSeparator:"=" doc:"shared templates that always exist: name=image, comma-separated"`
 	Names     map[string]string `env:"PROVIDER_TEMPLATES" envKeyValSeparator:"=" doc:"names of shared templates at providers that make no sandboxes from images: provider/template=name, comma-separated, such as e2b/python=base"`
@@ -381,6 +381,7 @@ type Worker struct {
 	E2B
 	Daytona
 	Runloop
+	Modal
 	ProviderKeys string             `env:"PROVIDER_KEYS" envDefault:"operator" doc:"operator = a worker opens e2b and daytona with E2B_API_KEY and DAYTONA_API_KEY alone, and ends without; tenants = it opens them without, too, for tenants that have keys of their own"`
 	Health       string             `env:"HEALTH_ADDR" envDefault:"127.0.0.1:8081" doc:"where a worker or scheduler serves /healthz, /readyz and /metrics without a key; :8081 = every address"`
 	Fleet        string             `env:"SANDYARD_FLEET" doc:"name of this installation on its engines; a worker removes containers with this name that are not in its database; default a name kept in the database"`

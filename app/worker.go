@@ -115,6 +115,7 @@ func (f *floor) open(ctx context.Context, name string, log *slog.Logger) (provid
 		E2B:      c.e2b(log),
 		Daytona:  c.daytona(log),
 		Runloop:  c.runloop(log),
+		Modal:    c.modal(log),
 		Accounts: f.accounts,
 		Keyless:  c.ProviderKeys == tenantsKeys,
 		Local: local.Config{

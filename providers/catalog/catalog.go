@@ -14,6 +14,7 @@ import (
 	"sandyard/providers/docker"
 	"sandyard/providers/e2b"
 	"sandyard/providers/local"
+	"sandyard/providers/modal"
 	"sandyard/providers/runloop"
 )
 
@@ -24,6 +25,7 @@ type Config struct {
 	E2B     e2b.Config
 	Daytona daytona.Config
 	Runloop runloop.Config
+	Modal   modal.Config
 	// Accounts knows of the tenants' own keys of providers that take one; nil = there are none.
 	Accounts func(provider string) accounts.Book
 	// Keyless permits such a provider without a key of the operator's: tenants have theirs.
@@ -50,6 +52,7 @@ func openers() map[string]opener {
 			})
 		},
 		"local":   func(ctx context.Context, c Config) (providers.Provider, error) { return local.New(ctx, c.Local) },
+		"modal":   func(_ context.Context, c Config) (providers.Provider, error) { return modal.New(c.Modal) },
 		"runloop": func(_ context.Context, c Config) (providers.Provider, error) { return runloop.New(c.Runloop) },
 	}
 }
@@ -86,5 +89,6 @@ func Capabilities() []providers.Capabilities {
 	return []providers.Capabilities{
 		(*docker.Provider)(nil).Capabilities(), (*local.Provider)(nil).Capabilities(), (*e2b.Provider)(nil).Capabilities(),
 		(*daytona.Provider)(nil).Capabilities(), (*runloop.Provider)(nil).Capabilities(),
+		(*modal.Provider)(nil).Capabilities(),
 	}
 }

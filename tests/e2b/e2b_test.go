@@ -22,6 +22,8 @@ import (
 	"sandyard/dev/testdb"
 	"sandyard/dev/testenv"
 	"sandyard/models"
+	"sandyard/providers/modal"
+	"sandyard/providers/modal/modaltest"
 	"sandyard/providers/runloop/runlooptest"
 	"sandyard/vault"
 
@@ -71,6 +73,7 @@ type stack struct {
 	over  *stack              // in which its sandboxes are made, by the provider e2b; nil = it has an engine
 	cloud string              // the provider that does so in place of e2b; it has an engine, too
 	devs  *runlooptest.Server // in which they are made, by the provider runloop; nil = they are not
+	modal *modaltest.Server   // in which they are made, by the provider modal; nil = they are not
 	fleet string              // its name, where it has one
 	front string              // the URL of what stands before its API; empty = nothing does
 
@@ -154,6 +157,9 @@ func (s *stack) run(common app.Common, parts *app.Parts, log *slog.Logger) {
 	if s.devs != nil {
 		boxes.Provider = "runloop"
 	}
+	if s.modal != nil {
+		boxes.Provider, boxes.Templates = "modal", map[string]string{"python": modal.DefaultImage}
+	}
 	api := app.API{Common: common, Sandboxes: boxes, Domain: "localhost:" + port, MaxBody: cmp.Or(s.maxBody, 1<<20)}
 	if s.open != nil {
 		api.KeylessTenant = "default"
@@ -170,6 +176,9 @@ func (s *stack) run(common app.Common, parts *app.Parts, log *slog.Logger) {
 	}
 	if s.devs != nil {
 		worker.Runloop = app.Runloop{RunloopKey: s.devs.Key, RunloopURL: s.devs.URL, RunloopTunnel: s.devs.TunnelURL}
+	}
+	if s.modal != nil {
+		worker.Modal = app.Modal{ModalID: s.modal.TokenID, ModalSecret: s.modal.TokenSecret, ModalServer: s.modal.URL}
 	}
 	if s.cloud != "" {
 		worker.Daytona = app.Daytona{DaytonaKey: s.over.ownKey, DaytonaURL: "http://" + s.over.api.Addr().String() + "/daytona/api"}

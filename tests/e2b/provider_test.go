@@ -174,15 +174,15 @@ func TestSandyardOverSandyard(t *testing.T) {
 	s := &stack{t: t, api: listen(t), edge: listen(t), log: &lockedLog{}, over: newStack(t)}
 	s.over.holdE2B()
 	s.begin()
-	s.makesElsewhere(s.over.key, func() (int, error) {
+	s.makesElsewhere(s.over.key, []string{"/pause", "/resume"}, func() (int, error) {
 		left, err := s.over.store.LiveSandboxes(t.Context(), 10)
 		return len(left), err
 	})
 }
 
-// makesElsewhere uses a sandbox of the installation, which is made at a vendor: by a key, which no log shows. Living
-// counts those that are there.
-func (s *stack) makesElsewhere(key string, living func() (int, error)) {
+// makesElsewhere uses a sandbox of the installation, which is made at a vendor: by a key, which no log shows. It makes
+// some changes to it. Living counts those that are there.
+func (s *stack) makesElsewhere(key string, changes []string, living func() (int, error)) {
 	s.t.Helper()
 	box := s.ask("POST", "/v1/sandboxes?wait=60s", map[string]any{"env": map[string]string{"A": "b"}}, 200)
 	made, _ := box["sandbox"].(map[string]any)
@@ -196,7 +196,7 @@ func (s *stack) makesElsewhere(key string, living func() (int, error)) {
 	if r, _ := job["result"].(map[string]any); job["stdout"] != "b\nin" || r["exit_code"] != 3.0 {
 		s.t.Errorf("exec: %v", done)
 	}
-	for _, change := range []string{"/pause", "/resume"} {
+	for _, change := range changes {
 		done = s.ask("POST", at+change+"?wait=60s", map[string]any{}, 200)
 		if job, _ = done["job"].(map[string]any); job["state"] != "succeeded" {
 			s.t.Errorf("%s: %v", change, done)

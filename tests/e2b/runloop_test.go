@@ -49,7 +49,7 @@ func TestSandyardOverRunloop(t *testing.T) {
 	s := &stack{devs: newRunloop(t, confine.WorkDir), fleet: "outer"}
 	newStackOf(t, s)
 	p := runloops(t, s.devs, s.fleet)
-	s.makesElsewhere(s.devs.Key, func() (int, error) {
+	s.makesElsewhere(s.devs.Key, []string{"/pause", "/resume"}, func() (int, error) {
 		left, err := p.List(t.Context())
 		return len(left), err
 	})
