@@ -261,7 +261,7 @@ func TestProviderKeysOverHTTP(t *testing.T) {
 		t.Errorf("set: %s", a.raw)
 	}
 	for name, keys := range map[string]map[string]string{
-		"no such provider": {"modal": "E2B_KEY"}, "one without keys": {"docker": "E2B_KEY"}, "no such secret": {"e2b": "e2b_0123456789abcdef"},
+		"no such provider": {"nowhere": "E2B_KEY"}, "one without keys": {"docker": "E2B_KEY"}, "no such secret": {"e2b": "e2b_0123456789abcdef"},
 		"no name": {"daytona": "dtn_0123 456789"},
 	} {
 		p := set(keys).problem(t, 422, "invalid_request")

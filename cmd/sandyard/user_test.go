@@ -158,7 +158,7 @@ func TestTenants(t *testing.T) {
 	for part, args := range map[string][]string{
 		"exists": {"add", "acme"}, "must have": {"add", "Acme Inc"}, "no tenant": {"set", "nobody", "--max-queued", "1"},
 		"provider=NAME": {"set", "acme", "--provider-key", "docker=E2B_KEY"}, "no secret of the name": {"set", "acme", "--provider-key", "e2b=nothing"},
-		"nothing to set": {"set", "acme"}, `has "modal"`: {"set", "acme", "--providers", "modal"}, "names e2b twice": {"set", "acme", "--providers", "e2b,e2b"},
+		"nothing to set": {"set", "acme"}, `has "nowhere"`: {"set", "acme", "--providers", "nowhere"}, "names e2b twice": {"set", "acme", "--providers", "e2b,e2b"},
 		`has ""`: {"set", "acme", "--providers", ""}, "there is no tenant": {"set", "nobody", "--providers", "e2b"}, "at least 0": {"set", "acme", "--max-queued", "-1"}, "a number": {"set", "acme", "--max-cpus", "many"}, "or none": {"set", "acme", "--max-memory-mib", "1.5"},
 		"one NAME": {"add"}, "unknown command": {"drop", "acme"},
 	} {

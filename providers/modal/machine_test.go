@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 
 	"sandyard/providers"
 	"sandyard/providers/fake"
@@ -74,7 +75,7 @@ func (r *run) tell() {
 
 func (b *inside) Launch(_ context.Context, cmd providers.Command) (providers.Exec, error) {
 	r := &run{cmd: exec.Command(cmd.Argv[0], cmd.Argv[1:]...), done: make(chan struct{}), changed: make(chan struct{})}
-	r.cmd.Dir, r.cmd.Env = "/", os.Environ()
+	r.cmd.Dir, r.cmd.Env, r.cmd.SysProcAttr = "/", os.Environ(), &syscall.SysProcAttr{Setpgid: true}
 	r.cmd.Stdout, r.cmd.Stderr = writer{r, providers.Stdout}, writer{r, providers.Stderr}
 	var err error
 	if r.in, err = r.cmd.StdinPipe(); err == nil {
@@ -120,7 +121,7 @@ func (b *inside) Output(ctx context.Context, name string, q providers.OutputQuer
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			_ = r.cmd.Process.Kill()
+			_ = syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL)
 			return providers.Output{}, ctx.Err()
 		}
 	}

@@ -43,8 +43,9 @@ const (
 	heldSeconds = 25
 	// scriptPatience is how long a script waits for a command: one call sees its end.
 	scriptPatience = 20 * time.Second
-	// maxInline is how much a script may print into an answer, of which nobody has said how much it can hold.
-	maxInline = 128 << 10
+	// maxInline is how much a script may print into an answer: 64 KiB with what surrounds it. Runloop cuts longer ones
+	// and does not say where.
+	maxInline = 40 << 10
 )
 
 // Config says where and for whom sandboxes run.

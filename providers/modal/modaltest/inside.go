@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	mostOutput    = 16 << 20              // bytes that the inner sandbox keeps until they are collected
+	mostOutput    = 32 << 20              // bytes that a command may write before they are collected
 	outputPiece   = 1 << 20               // bytes in one message
 	inputPiece    = 256 << 10             // bytes that are fed at once
 	outputWait    = time.Minute           // of one look at the output
