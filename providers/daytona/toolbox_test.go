@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"sandyard/providers"
+	"sandyard/providers/providertest/fixture"
 	"sandyard/providers/remote/remotetest"
 )
 
@@ -122,4 +124,18 @@ func scriptOf(t *testing.T, line string) string {
 func (v *vendor) prints(w http.ResponseWriter, text string) {
 	code := base64.StdEncoding.EncodeToString([]byte(text))
 	remotetest.Tell(w, 200, map[string]any{"exitCode": 0, "result": "sandyard-begin\n" + code + "\nsandyard-end\n"})
+}
+
+// TestNoRoomForOutput: output that is to be read from a file, for which there is no room, is not taken for none.
+func TestNoRoomForOutput(t *testing.T) {
+	t.Parallel()
+	v := newVendor(t)
+	box, _ := opened(t, v)
+	v.change(func() { v.edit = strings.NewReplacer(") >/tmp/", ") >/none/") })
+	_, err := box.(scripts).Script(t.Context(), "", "echo something", 5<<20)
+	fixture.WantClass(t, err, providers.NoSpace)
+	v.change(func() { v.edit = nil })
+	if out, err := box.(scripts).Script(t.Context(), "", "echo something", 5<<20); err != nil || string(out) != "something\n" {
+		t.Errorf("with room: %q, %v", out, err)
+	}
 }

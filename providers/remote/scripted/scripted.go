@@ -84,9 +84,11 @@ const (
 var userNames = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,31}$`)
 
 // fileScript prints what the script before it has written to a file, if that is not longer than n, behind "in". Else
-// the file stays, and it prints "out".
+// the file stays, and it prints "out", or "none" where no file could be made.
 const fileScript = `
-if [ "$(($(wc -c <%[1]s)))" -le %[2]d ]; then printf 'in '; cat %[1]s; rm -f %[1]s; else printf out; fi
+if [ ! -f %[1]s ]; then printf none
+elif [ "$(($(wc -c <%[1]s)))" -le %[2]d ]; then printf 'in '; cat %[1]s; rm -f %[1]s
+else printf out; fi
 `
 
 // Script implements spool.Shell.
@@ -101,16 +103,18 @@ func (b *Box) Script(ctx context.Context, user, text string, limit int64) ([]byt
 	file := remote.Moment("/tmp")
 	text = "(\n" + text + "\n) >" + file + fmt.Sprintf(fileScript, file, b.o.Inline)
 	said, err := b.framed(ctx, user, text, b.o.Inline+8)
-	if err == nil {
-		if out, inline := bytes.CutPrefix(said, []byte("in ")); inline {
-			return out, nil
-		}
-	}
-	defer b.discardAs(ctx, user, file)
 	if err != nil {
 		return nil, err
 	}
-	if string(said) != "out" {
+	if out, inline := bytes.CutPrefix(said, []byte("in ")); inline {
+		return out, nil
+	}
+	switch string(said) {
+	case "out":
+		defer b.discardAs(ctx, user, file)
+	case "none":
+		return nil, providers.NoSpace.Errorf("the sandbox has no room in /tmp for the output of a script")
+	default:
 		return nil, b.o.Foreign
 	}
 	f, err := b.open(ctx, file, 0, -1)
