@@ -111,3 +111,24 @@ func createTranslated(err error) error {
 	}
 	return translated("create a sandbox", err)
 }
+
+// appTranslated is translated for the app, which is made where there is none: only its environment can be missing.
+func appTranslated(err error) error {
+	err = translated("find the app of the sandboxes", err)
+	if !errors.Is(err, providers.ErrNotFound) {
+		return err
+	}
+	return &providers.Error{
+		Class: providers.Refused, Message: "Modal has no such environment; ask your operator to check MODAL_ENVIRONMENT",
+		Err: providers.AsError(err).Err,
+	}
+}
+
+// listTranslated is translated for a list, of which only the app can be missing.
+func listTranslated(err error) error {
+	err = translated("list sandboxes", err)
+	if errors.Is(err, providers.ErrNotFound) {
+		return remote.Unavailable("Modal does not know the app of the sandboxes; it is looked for anew", providers.AsError(err).Err)
+	}
+	return err
+}

@@ -32,16 +32,28 @@ func (p *Provider) appOf(ctx context.Context) (*vendor.App, error) {
 	if app != nil {
 		return app, nil
 	}
-	ctx, stop := context.WithTimeout(ctx, remote.Patience)
-	defer stop()
-	app, err := p.client.Apps.FromName(ctx, p.cfg.App, &vendor.AppFromNameParams{CreateIfMissing: true})
+	app, err := p.askApp(ctx)
 	if err != nil {
-		return nil, translated("find the app of the sandboxes", err)
+		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.app = app
 	return app, nil
+}
+
+func (p *Provider) askApp(ctx context.Context) (*vendor.App, error) {
+	ctx, stop := context.WithTimeout(ctx, remote.Patience)
+	defer stop()
+	app, err := p.client.Apps.FromName(ctx, p.cfg.App, &vendor.AppFromNameParams{CreateIfMissing: true})
+	return app, appTranslated(err)
+}
+
+// forgetApp lets the next call look for the app: somebody may have deleted it.
+func (p *Provider) forgetApp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.app = nil
 }
 
 // Create implements providers.Provider. Modal gives a name once, so that two creates never make two sandboxes: who
@@ -98,6 +110,7 @@ func (p *Provider) make(ctx context.Context, spec providers.Spec) (*vendor.Sandb
 	if err == nil {
 		return p.keep(box), p.refuse(spec.ID, box)
 	}
+	p.forgetApp()
 	failed := createTranslated(err)
 	taken := is[vendor.AlreadyExistsError](err)
 	unknown := remote.IsClass(failed, providers.Unavailable) || remote.IsClass(failed, providers.Internal)
@@ -278,13 +291,14 @@ func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
 	defer stop()
 	found, err := p.client.Sandboxes.List(ctx, &vendor.SandboxListParams{AppID: app.AppID, Tags: ours})
 	if err != nil {
-		return nil, translated("list sandboxes", err)
+		return nil, listTranslated(err)
 	}
 	var all []providers.Instance
 	seen := 0
 	for box, err := range found {
 		if err != nil {
-			return nil, translated("list sandboxes", err)
+			p.forgetApp()
+			return nil, listTranslated(err)
 		}
 		if seen++; seen > maxListed {
 			return nil, providers.Internal.Errorf("Modal lists more than %d sandboxes", maxListed)
@@ -305,10 +319,8 @@ func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
 
 // Ping implements providers.Pinger.
 func (p *Provider) Ping(ctx context.Context) error {
-	ctx, stop := context.WithTimeout(ctx, remote.Patience)
-	defer stop()
-	_, err := p.client.Apps.FromName(ctx, p.cfg.App, &vendor.AppFromNameParams{CreateIfMissing: true})
-	return translated("find the app of the sandboxes", err)
+	_, err := p.askApp(ctx)
+	return err
 }
 
 // Remember implements providers.Referrer.

@@ -248,6 +248,8 @@ func TestEveryError(t *testing.T) {
 		{"SandboxCreateV2", codes.DataLoss, "no", providers.Internal},
 		{"AppGetOrCreate", codes.PermissionDenied, "no", providers.Refused},
 		{"AppGetOrCreate", codes.Unauthenticated, "no", providers.Refused},
+		{"AppGetOrCreate", codes.NotFound, "no environment", providers.Refused},
+		{"SandboxListV2", codes.NotFound, "no app", providers.Unavailable},
 		{"SandboxListV2", codes.PermissionDenied, "no", providers.Refused},
 		{"SandboxListV2", codes.Unimplemented, "no", providers.NotSupported},
 		{"SandboxTagsGetV2", codes.NotFound, "no", providers.NotFound},
