@@ -382,7 +382,7 @@ type Worker struct {
 	Daytona
 	Runloop
 	Modal
-	ProviderKeys string             `env:"PROVIDER_KEYS" envDefault:"operator" doc:"operator = a worker opens e2b and daytona with E2B_API_KEY and DAYTONA_API_KEY alone, and ends without; tenants = it opens them without, too, for tenants that have keys of their own"`
+	ProviderKeys string             `env:"PROVIDER_KEYS" envDefault:"operator" doc:"operator = a worker opens e2b, daytona and runloop with E2B_API_KEY, DAYTONA_API_KEY and RUNLOOP_API_KEY alone, and ends without; tenants = it opens them without, too, for tenants that have keys of their own"`
 	Health       string             `env:"HEALTH_ADDR" envDefault:"127.0.0.1:8081" doc:"where a worker or scheduler serves /healthz, /readyz and /metrics without a key; :8081 = every address"`
 	Fleet        string             `env:"SANDYARD_FLEET" doc:"name of this installation on its engines; a worker removes containers with this name that are not in its database; default a name kept in the database"`
 	DockerHost   string             `env:"DOCKER_HOST" doc:"the Docker engine; default its usual socket"`

@@ -11,7 +11,7 @@ import (
 func TestAWorkerWithoutAKeyIsASetting(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
-	for _, provider := range []string{"e2b", "daytona"} {
+	for _, provider := range []string{"e2b", "daytona", "runloop"} {
 		for setting, opens := range map[string]bool{"operator": false, "": false, tenantsKeys: true} {
 			f := &floor{Worker: Worker{ProviderKeys: setting, Fleet: "fleet"}, parts: &Parts{}, log: log}
 			p, err := f.open(t.Context(), provider, log)

@@ -30,11 +30,10 @@ const (
 	maxKey    = 4 << 10 // bytes of a key
 )
 
-// Account is a provider with one key.
+// Account is a provider with one key. It may be a providers.Timer.
 type Account interface {
 	providers.Provider
 	providers.Pauser
-	providers.Timer
 	providers.Referrer
 	providers.Pinger
 }
@@ -78,7 +77,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Provider implements providers.Provider, Pauser, Timer, Referrer and Pinger.
+// Provider implements providers.Provider, Pauser, Referrer and Pinger.
 type Provider struct {
 	cfg      Config
 	vendor   Account // answers what no account is needed for
@@ -101,8 +100,9 @@ var _ Account = (*Provider)(nil)
 // noKey is sent where only an answer is asked for.
 const noKey = "none"
 
-// New returns a provider. It does not touch the network. Error: Invalid for a configuration that cannot work.
-func New(cfg Config) (*Provider, error) {
+// New returns a provider, which is a Timer if accounts are. It does not touch the network. Error: Invalid for a
+// configuration that cannot work.
+func New(cfg Config) (Account, error) {
 	vendor, err := cfg.Open(cmp.Or(cfg.Key, noKey), "")
 	if err != nil {
 		return nil, err
@@ -119,6 +119,9 @@ func New(cfg Config) (*Provider, error) {
 		p.operator = vendor
 	} else {
 		p.log.Warn("no key of the operator's, only tenants with a key of their own have sandboxes made", "provider", cfg.Name)
+	}
+	if _, ok := vendor.(providers.Timer); ok {
+		return timed{p}, nil
 	}
 	return p, nil
 }
@@ -286,9 +289,18 @@ func (p *Provider) Resume(ctx context.Context, id string) error {
 	return p.in(ctx, id, func(a Account) error { return a.Resume(ctx, id) })
 }
 
+// timed is a provider of accounts that are Timers.
+type timed struct{ *Provider }
+
 // SetTimeout implements providers.Timer.
-func (p *Provider) SetTimeout(ctx context.Context, id string, left time.Duration) error {
-	return p.in(ctx, id, func(a Account) error { return a.SetTimeout(ctx, id, left) })
+func (p timed) SetTimeout(ctx context.Context, id string, left time.Duration) error {
+	return p.in(ctx, id, func(a Account) error {
+		timer, ok := a.(providers.Timer)
+		if !ok {
+			return providers.NotSupported.Errorf("the provider %s does not change timeouts", p.cfg.Name)
+		}
+		return timer.SetTimeout(ctx, id, left)
+	})
 }
 
 // Remember implements providers.Referrer.

@@ -182,7 +182,7 @@ func (b *tables) Key(_ context.Context, o accounts.Owner) (string, error) {
 func ownerA() accounts.Owner { return accounts.Owner{Tenant: "a", Secret: "KEY_OF_A"} }
 
 // setup is a provider over a vendor, at which the operator and tenant a have accounts.
-func setup(t *testing.T, key string) (*accounts.Provider, *vendor, *tables, *bytes.Buffer) {
+func setup(t *testing.T, key string) (accounts.Account, *vendor, *tables, *bytes.Buffer) {
 	t.Helper()
 	v := &vendor{
 		keys: map[string]*fake.State{"operators-key": fake.NewState(), "key-of-a": fake.NewState()}, away: map[string]bool{},
@@ -224,7 +224,7 @@ func wantClass(t *testing.T, what string, err error, want providers.Class) {
 }
 
 // create has a sandbox of a tenant made.
-func create(t *testing.T, p *accounts.Provider, b *tables, tenant, id string) {
+func create(t *testing.T, p accounts.Account, b *tables, tenant, id string) {
 	t.Helper()
 	b.rows[id] = accounts.Row{Tenant: tenant, Live: true}
 	_, err := p.Create(t.Context(), providers.Spec{ID: id})
@@ -258,7 +258,7 @@ func TestEverySandboxHasItsAccount(t *testing.T) {
 	another, err := accounts.New(accounts.Config{Name: "e2b", Key: "operators-key", Open: v.open, Book: b})
 	must(t, err)
 	t.Cleanup(func() { must(t, another.Close()) })
-	for name, worker := range map[string]*accounts.Provider{"the worker that made it": p, "another worker": another} {
+	for name, worker := range map[string]accounts.Account{"the worker that made it": p, "another worker": another} {
 		if _, err := worker.Create(t.Context(), providers.Spec{ID: "boxa"}); err != nil {
 			t.Errorf("%s: once more: %v", name, err)
 		}
@@ -269,7 +269,7 @@ func TestEverySandboxHasItsAccount(t *testing.T) {
 		must(t, worker.Pause(t.Context(), "boxa"))
 		wantIDs(t, name, v.keys["key-of-a"].List(), "boxa paused")
 		must(t, worker.Resume(t.Context(), "boxa"))
-		must(t, worker.SetTimeout(t.Context(), "boxa", time.Hour))
+		must(t, worker.(providers.Timer).SetTimeout(t.Context(), "boxa", time.Hour))
 		list, err := worker.List(t.Context())
 		must(t, err)
 		wantIDs(t, name, list, "boxa running", "boxb running")

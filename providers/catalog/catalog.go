@@ -51,9 +51,15 @@ func openers() map[string]opener {
 				return e2b.New(own)
 			})
 		},
-		"local":   func(ctx context.Context, c Config) (providers.Provider, error) { return local.New(ctx, c.Local) },
-		"modal":   func(_ context.Context, c Config) (providers.Provider, error) { return modal.New(c.Modal) },
-		"runloop": func(_ context.Context, c Config) (providers.Provider, error) { return runloop.New(c.Runloop) },
+		"local": func(ctx context.Context, c Config) (providers.Provider, error) { return local.New(ctx, c.Local) },
+		"modal": func(_ context.Context, c Config) (providers.Provider, error) { return modal.New(c.Modal) },
+		"runloop": func(_ context.Context, c Config) (providers.Provider, error) {
+			return c.keyed("runloop", c.Runloop.APIKey, c.Runloop.Logger, func(key, secret string) (accounts.Account, error) {
+				own := c.Runloop
+				own.APIKey, own.Secret = key, secret
+				return runloop.New(own)
+			})
+		},
 	}
 }
 
@@ -73,7 +79,7 @@ func (c Config) keyed(
 }
 
 // Keyed lists the providers for which a tenant may bring a key of its own, sorted.
-func Keyed() []string { return []string{"daytona", "e2b"} }
+func Keyed() []string { return []string{"daytona", "e2b", "runloop"} }
 
 // Open opens the named provider.
 func Open(ctx context.Context, name string, cfg Config) (providers.Provider, error) {

@@ -128,7 +128,9 @@ func appTranslated(err error) error {
 func listTranslated(err error) error {
 	err = translated("list sandboxes", err)
 	if errors.Is(err, providers.ErrNotFound) {
-		return remote.Unavailable("Modal does not know the app of the sandboxes; it is looked for anew", providers.AsError(err).Err)
+		return remote.Unavailable(
+			"Modal does not know the app of the sandboxes; it is looked for anew", providers.AsError(err).Err,
+		)
 	}
 	return err
 }

@@ -19,6 +19,7 @@ const (
 	maxPage   = 16 << 20
 	pageSize  = 100
 	maxPages  = 1000
+	tenants   = 100     // of these, of an account of a tenant's
 	maxSecret = 8 << 10 // bytes of a token
 )
 
@@ -199,7 +200,11 @@ func (p *Provider) listed(ctx context.Context, status string) (all []described, 
 	query := url.Values{
 		"status": {status}, "limit": {strconv.Itoa(pageSize)}, "include_total_count": {"false"},
 	}
-	for range maxPages {
+	pages := maxPages
+	if p.cfg.Secret != "" {
+		pages = tenants
+	}
+	for range pages {
 		page, more, err := p.apiPage(ctx, query)
 		if err != nil {
 			return nil, err
@@ -213,7 +218,7 @@ func (p *Provider) listed(ctx context.Context, status string) (all []described, 
 		}
 		query.Set("starting_after", page[len(page)-1].ID)
 	}
-	return nil, providers.Internal.Errorf("Runloop lists more than %d devboxes", maxPages*pageSize)
+	return nil, providers.Internal.Errorf("Runloop lists more than %d devboxes", pages*pageSize)
 }
 
 func (p *Provider) apiPage(ctx context.Context, query url.Values) (found []described, more bool, err error) {

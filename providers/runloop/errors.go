@@ -24,12 +24,12 @@ func listTranslated(err error) error {
 func class(r *remote.Refusal, what string) (providers.Class, string) {
 	switch s := r.Status; {
 	case s == http.StatusUnauthorized:
-		return providers.Refused, "Runloop does not take the operator's key; ask your operator to check RUNLOOP_API_KEY"
+		return r.Key(vendorName, "", "Runloop does not take the operator's key; ask your operator to check RUNLOOP_API_KEY")
 	case s == http.StatusPaymentRequired, (s == http.StatusTooManyRequests || s == http.StatusForbidden) && full(r):
 		return providers.Quota, "the Runloop account has as much as it may have; delete some sandboxes, or " + r.Plan()
 	case s == http.StatusForbidden:
-		return providers.Refused, "Runloop does not let the operator's account " + what +
-			"; ask your operator to look at the account"
+		return r.Key(vendorName, what, "Runloop does not let the operator's account "+what+
+			"; ask your operator to look at the account")
 	case s == http.StatusTooManyRequests:
 		return providers.RateLimited, "Runloop wants fewer calls"
 	case r.Absent():
@@ -100,8 +100,8 @@ func refused(r *remote.Refusal) error {
 	case r.Says("no space left"), r.Says("disk", "full"), r.Status == http.StatusInsufficientStorage:
 		e.Class, e.Message = providers.NoSpace, "the sandbox's disk is full"
 	case r.Status == http.StatusUnauthorized, r.Status == http.StatusForbidden:
-		e.Class, e.Message = providers.Refused, "Runloop does not let the operator's key into the sandbox; "+
-			"ask your operator to check RUNLOOP_API_KEY"
+		e.Class, e.Message = r.Key(vendorName, "", "Runloop does not let the operator's key into the sandbox; "+
+			"ask your operator to check RUNLOOP_API_KEY")
 	case r.Status == http.StatusTooManyRequests:
 		e.Class, e.Message = providers.RateLimited, "Runloop wants fewer calls to the sandbox"
 	case r.Status == http.StatusRequestEntityTooLarge:

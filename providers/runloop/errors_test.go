@@ -13,6 +13,7 @@ import (
 	"sandyard/providers"
 	"sandyard/providers/providertest/fixture"
 	"sandyard/providers/remote/remotetest"
+	"sandyard/providers/runloop"
 )
 
 // leaky is what a vendor's error may hold and no error of ours.
@@ -271,5 +272,44 @@ func TestPagesWithoutEnd(t *testing.T) {
 	fixture.WantClass(t, err, providers.Internal)
 	if asked := v.calls(); len(asked) > 3 {
 		t.Errorf("it asked %d times for the same page", len(asked))
+	}
+}
+
+// TestATenantsKey: what is wrong with a tenant's own key or account is told with the name of its secret.
+func TestATenantsKey(t *testing.T) {
+	t.Parallel()
+	v := newVendor(t)
+	p, err := runloop.New(runloop.Config{APIKey: apiKey, Secret: "MY_KEY", URL: v.http.URL, Fleet: "fleet-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	if _, err := p.Create(t.Context(), providers.Spec{ID: "box1"}); err != nil {
+		t.Fatal(err)
+	}
+	box, err := p.Open(t.Context(), "box1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := providers.Spec{ID: "box2"}
+	for _, c := range []struct {
+		operation string
+		status    int
+		text      string
+		class     providers.Class
+		call      func() error
+	}{
+		{list, 401, "no", providers.KeyRefused, func() error { _, err := p.List(t.Context()); return err }},
+		{create, 403, "no", providers.KeyRefused, func() error { _, err := p.Create(t.Context(), spec); return err }},
+		{create, 429, "devbox limit", providers.Quota, func() error { _, err := p.Create(t.Context(), spec); return err }},
+		{"POST {id}/execute", 401, "no", providers.KeyRefused, func() error { _, err := box.Stat(t.Context(), "f"); return err }},
+	} {
+		v.always(c.operation, remotetest.Refusing(c.status, body(c.text)))
+		err := c.call()
+		v.fault(c.operation, nil)
+		fixture.WantClass(t, err, c.class)
+		if err != nil && !strings.Contains(err.Error(), "MY_KEY") {
+			t.Errorf("%s: %v", c.operation, err)
+		}
 	}
 }

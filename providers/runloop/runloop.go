@@ -51,6 +51,7 @@ const (
 // Config says where and for whom sandboxes run.
 type Config struct {
 	APIKey    string
+	Secret    string        // the tenant's whose value the key is; empty = it is the operator's
 	URL       string        // of the API; empty = Runloop's own
 	Tunnel    string        // URL before whose host a port's name stands; empty = Runloop's own
 	Blueprint string        // of sandboxes that name none, or an id; empty = Runloop's own image
@@ -104,7 +105,9 @@ func New(cfg Config) (*Provider, error) {
 		log:       cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 	}
 	p.transport.DialContext = near(p.transport.DialContext)
-	p.vendor = &remote.API{Transport: p.transport, Base: base, Foreign: errNotRunloop, Authorize: p.authorize}
+	p.vendor = &remote.API{
+		Transport: p.transport, Base: base, Foreign: errNotRunloop, Secret: cfg.Secret, Authorize: p.authorize,
+	}
 	return p, nil
 }
 

@@ -111,7 +111,9 @@ func (s *sandbox) post(ctx context.Context, action, kind string, body []byte) (*
 	if res.StatusCode < http.StatusBadRequest {
 		return nil, errNotRunloop
 	}
-	return nil, remote.ReadRefusal(res)
+	r := remote.ReadRefusal(res)
+	r.Secret = s.p.cfg.Secret
+	return nil, r
 }
 
 // Download implements scripted.Backend. An answer that breaks off shows as an error of the connection, also where it
