@@ -209,6 +209,7 @@ func (s *Server) make(b *sandbox, image string) {
 	defer timer.Stop()
 	spec := providers.Spec{
 		ID: b.inner, Image: image, Env: b.asked.Env, WorkDir: s.o.WorkDir, Network: !b.asked.BlockNetwork,
+		Resources: providers.Resources{Pids: 4096}, // of which Modal says nothing
 	}
 	if b.asked.WorkDir != "" {
 		spec.WorkDir = b.asked.WorkDir

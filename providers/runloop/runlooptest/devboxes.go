@@ -65,7 +65,10 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 		id: "dbx_" + name, inner: strings.ToLower(name), asked: ask,
 		executions: map[string]*execution{}, changed: make(chan struct{}),
 	}
-	spec := providers.Spec{ID: b.inner, Image: s.o.Image, Env: map[string]string{}, WorkDir: s.o.WorkDir}
+	spec := providers.Spec{
+		ID: b.inner, Image: s.o.Image, Env: map[string]string{}, WorkDir: s.o.WorkDir,
+		Resources: providers.Resources{Pids: 4096}, // of which Runloop says nothing
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if status, problem := s.prepare(ask, &spec); problem != "" {
