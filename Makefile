@@ -93,7 +93,7 @@ faults: setup-test ## Fail every call of a run of each kind of job, before and a
 fuzz: setup-test ## Fuzz what reads hostile input, each target for a while (TIME=30s, ONLY=a target)
 	@$(ROOM) scripts/fuzz.sh '$(or $(TIME),30s)' '$(ONLY)'
 
-e2b: setup-test ## Run the official clients of E2B, Daytona and MCP against Sandyard, and the providers over a vendor (RACE=1; STRICT=1: fail where they cannot be installed)
+e2b: setup-test ## Run the official clients of E2B, Daytona and MCP against Sandyard, and the providers over vendors (RACE=1; STRICT=1: fail where they cannot be installed)
 	@RACE='$(or $(RACE),0)' STRICT='$(or $(STRICT),0)' $(YARD) scripts/e2b.sh $(ARGS)
 
 attack: setup-test ## Play every known attack of one tenant on another one and on the installation (ONLY=a name)

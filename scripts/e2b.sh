@@ -1,9 +1,9 @@
 #!/bin/bash
 # Runs the official clients of others, those of E2B, Daytona and the Model Context Protocol from npm and PyPI, against
-# whole installations made for this run; `make e2b` calls it with an engine that answers. The clients are installed once,
-# in the cache under the hash of their locks. Where their registries
-# cannot be reached this says so and ends with 0, or with 1 when STRICT=1. RACE=1: with the race detector. A mirror of
-# PyPI is named to pip (PIP_INDEX_URL) and to uv (UV_DEFAULT_INDEX).
+# whole installations made for this run, and the providers over a vendor's API: `make e2b` calls it with an engine that
+# answers. The clients are installed once, in the cache under the hash of their locks. Where their registries cannot be
+# reached this says so and ends with 0, or with 1 when STRICT=1. RACE=1: with the race detector. A mirror of PyPI is
+# named to pip (PIP_INDEX_URL) and to uv (UV_DEFAULT_INDEX).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -43,40 +43,31 @@ type described struct {
 	Toolbox   string        `json:"toolboxProxyUrl"`
 }
 
-// phase is what a state of Daytona's means to us.
-type phase int
+// Backend implements remote.Described.
+func (d described) Backend() string { return d.ID }
 
-const (
-	phaseOdd     phase = iota // no state of Daytona's
-	phaseMaking               // it will run
-	phaseRuns                 //
-	phaseStops                // it will stand still
-	phaseStopped              //
-	phaseFailed               // it will do nothing any more
-	phaseGone                 //
-)
-
-func (d described) phase() phase {
+// Phase implements remote.Described.
+func (d described) Phase() remote.Phase {
 	switch d.State {
 	case "creating", "restoring", "starting", "resuming", "pending_build", "building_snapshot", "pulling_snapshot",
 		"resizing", "snapshotting", "forking", "unknown":
-		return phaseMaking
+		return remote.PhaseMaking
 	case "started":
-		return phaseRuns
+		return remote.PhaseRuns
 	case "stopping", "pausing":
-		return phaseStops
+		return remote.PhaseStops
 	case "stopped", "paused", "archived", "archiving":
-		return phaseStopped
+		return remote.PhaseStopped
 	case "error", "build_failed":
-		return phaseFailed
+		return remote.PhaseFailed
 	case "destroying", "destroyed":
-		return phaseGone
+		return remote.PhaseGone
 	}
-	return phaseOdd
+	return remote.PhaseOdd
 }
 
 func (d described) check() error {
-	if !remote.ValidID(d.ID) || d.phase() == phaseOdd {
+	if !remote.ValidID(d.ID) || d.Phase() == remote.PhaseOdd {
 		return errNotDaytona
 	}
 	return nil
@@ -86,10 +77,10 @@ func (d described) instance() providers.Instance {
 	i := providers.Instance{
 		ID: d.Labels[remote.LabelSandbox], Ref: d.ID, CreatedAt: d.CreatedAt, State: providers.StateRunning,
 	}
-	switch d.phase() {
-	case phaseStops, phaseStopped:
+	switch d.Phase() {
+	case remote.PhaseStops, remote.PhaseStopped:
 		i.State = providers.StatePaused
-	case phaseFailed:
+	case remote.PhaseFailed:
 		i.State, i.Ended = providers.StateStopped, "it failed at Daytona"
 	}
 	if d.Until != nil {
@@ -149,7 +140,7 @@ func (p *Provider) apiGet(ctx context.Context, backend string) (d described, err
 	if err == nil && d.ID != backend && d.Name != backend {
 		err = errNotDaytona
 	}
-	if err == nil && d.phase() == phaseGone {
+	if err == nil && d.Phase() == remote.PhaseGone {
 		err = providers.ErrNotFound
 	}
 	return d, translated("describe a sandbox", err)
@@ -219,7 +210,7 @@ func (p *Provider) apiList(ctx context.Context, tags remote.Labels) ([]described
 				return nil, err
 			}
 			d.Labels = d.Labels.Ours()
-			if seen[d.ID] = true; d.phase() != phaseGone {
+			if seen[d.ID] = true; d.Phase() != remote.PhaseGone {
 				all = append(all, d)
 			}
 		}

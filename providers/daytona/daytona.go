@@ -55,6 +55,7 @@ type Provider struct {
 	refs     *remote.Refs
 	creating keymutex.Mutex // of sandboxes that are made
 	calls    *remote.Calls
+	life     *remote.Life[described]
 	log      *slog.Logger
 }
 
@@ -81,6 +82,9 @@ func New(cfg Config) (*Provider, error) {
 		refs:    remote.NewRefs(),
 		calls:   remote.NewCalls(),
 		log:     cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
+	}
+	p.life = &remote.Life[described]{
+		Vendor: vendorName, Get: p.apiGet, Failed: func(d described) error { return failed(d, "") }, Calls: p.calls,
 	}
 	p.vendor = &remote.API{
 		Transport: p.outside.transport, Base: base, Foreign: errNotDaytona, Secret: cfg.Secret,

@@ -40,16 +40,16 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.I
 	d, err := p.make(ctx, spec)
 	if err == nil {
 		p.refs.Set(spec.ID, remote.Ref{ID: d.ID})
-		d, err = p.settled(ctx, d)
+		d, err = p.life.Settled(ctx, d)
 	}
 	if err != nil {
 		return providers.Instance{}, err
 	}
-	switch d.phase() {
-	case phaseFailed:
+	switch d.Phase() {
+	case remote.PhaseFailed:
 		p.dispose(ctx, spec.ID, d)
 		return providers.Instance{}, failed(d, p.cfg.Secret)
-	case phaseRuns:
+	case remote.PhaseRuns:
 		if err := p.prepare(ctx, d, spec); err != nil {
 			return providers.Instance{}, err
 		}
@@ -102,25 +102,6 @@ func (p *Provider) one(ctx context.Context, id string) (described, error) {
 	return d, err
 }
 
-// settled waits until a sandbox is in a state that lasts.
-func (p *Provider) settled(ctx context.Context, d described) (described, error) {
-	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-		if now := d.phase(); now != phaseMaking && now != phaseStops {
-			return d, nil
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return d, remote.GivenUp(ctx)
-		}
-		next, err := p.apiGet(ctx, d.ID)
-		if err != nil {
-			return d, err
-		}
-		d = next
-	}
-}
-
 // dispose removes a sandbox that nobody can use, as far as that can be done now.
 func (p *Provider) dispose(ctx context.Context, id string, d described) {
 	ctx, stop := remote.Background(ctx)
@@ -168,23 +149,10 @@ func (p *Provider) Open(ctx context.Context, id string) (providers.Sandbox, erro
 	if err != nil {
 		return nil, err
 	}
-	if err := standing(d); err != nil {
+	if err := p.life.Standing(d); err != nil {
 		return nil, err
 	}
 	return p.inside(id, d)
-}
-
-// standing says why a sandbox does not run; nil = it does.
-func standing(d described) error {
-	switch d.phase() {
-	case phaseRuns:
-		return nil
-	case phaseStops, phaseStopped:
-		return providers.ErrPaused
-	case phaseMaking:
-		return providers.Busy.Errorf("the sandbox's state is changing at Daytona")
-	}
-	return &providers.Error{Class: providers.Lost, Message: providers.ErrLost.Message, Err: failed(d, "")}
 }
 
 // remove deletes one of the backend's sandboxes.
@@ -241,30 +209,30 @@ func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
 func (p *Provider) Pause(ctx context.Context, id string) error {
 	d, err := p.look(ctx, id)
 	if err == nil {
-		d, err = p.settled(ctx, d)
+		d, err = p.life.Settled(ctx, d)
 	}
-	if err != nil || d.phase() == phaseStopped {
+	if err != nil || d.Phase() == remote.PhaseStopped {
 		return err
 	}
 	if err := p.setLife(ctx, d.ID, 0); err != nil && !ownLife(err) {
 		return err
 	}
 	err = p.apiDo(ctx, "pause the sandbox", http.MethodPost, at(d.ID)+"/stop")
-	return p.reached(ctx, d, phaseStopped, err)
+	return p.life.Reached(ctx, d, remote.PhaseStopped, err)
 }
 
 // Resume implements providers.Pauser. The backend keeps the sandbox for long, until it is told a timeout.
 func (p *Provider) Resume(ctx context.Context, id string) error {
 	d, err := p.look(ctx, id)
 	if err == nil {
-		d, err = p.settled(ctx, d)
+		d, err = p.life.Settled(ctx, d)
 	}
-	if err != nil || d.phase() == phaseRuns && d.Until != nil {
+	if err != nil || d.Phase() == remote.PhaseRuns && d.Until != nil {
 		return err
 	}
-	if d.phase() != phaseRuns { // else an earlier call came only so far
+	if d.Phase() != remote.PhaseRuns { // else an earlier call came only so far
 		err = p.apiDo(ctx, "resume the sandbox", http.MethodPost, at(d.ID)+"/start")
-		if err := p.reached(ctx, d, phaseRuns, err); err != nil {
+		if err := p.life.Reached(ctx, d, remote.PhaseRuns, err); err != nil {
 			return err
 		}
 	}
@@ -272,34 +240,6 @@ func (p *Provider) Resume(ctx context.Context, id string) error {
 		return err
 	}
 	return nil
-}
-
-// reached waits for the state that a call was to bring about, which a concurrent one may have done before.
-func (p *Provider) reached(ctx context.Context, d described, want phase, err error) error {
-	if err != nil && !remote.IsClass(err, providers.Busy) {
-		return err
-	}
-	if want == phaseStopped && err == nil {
-		p.calls.Cut(d.ID, providers.ErrPaused)
-	}
-	now, getErr := p.apiGet(ctx, d.ID)
-	if getErr == nil {
-		now, getErr = p.settled(ctx, now)
-	}
-	switch {
-	case getErr != nil:
-		return getErr
-	case now.phase() == want && want == phaseStopped:
-		p.calls.Cut(d.ID, providers.ErrPaused)
-		return nil
-	case now.phase() == want:
-		return nil
-	case now.phase() == phaseFailed:
-		return standing(now)
-	case err != nil:
-		return err
-	}
-	return providers.Busy.Errorf("the sandbox's state was changed at Daytona meanwhile")
 }
 
 // Ping implements providers.Pinger.
@@ -321,7 +261,7 @@ func (p *Provider) Ping(ctx context.Context) error {
 // new one.
 func (p *Provider) SetTimeout(ctx context.Context, id string, left time.Duration) error {
 	d, err := p.look(ctx, id)
-	if err != nil || d.phase() == phaseStops || d.phase() == phaseStopped {
+	if err != nil || d.Phase() == remote.PhaseStops || d.Phase() == remote.PhaseStopped {
 		return err
 	}
 	return p.setLife(ctx, d.ID, max(left, time.Minute))

@@ -76,45 +76,9 @@ func (s *sandbox) call(req *http.Request) (*http.Response, error) {
 	return nil, r
 }
 
-// Broken implements scripted.Backend. What cut a call knows more than the transport, and of a sandbox that does not
-// answer the API says how it stands.
+// Broken implements scripted.Backend.
 func (s *sandbox) Broken(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return remote.GivenUp(ctx)
-	}
-	if own, ok := errors.AsType[*providers.Error](err); ok {
-		return own
-	}
-	var r *remote.Refusal
-	if errors.As(err, &r) {
-		if e := refused(r); e != nil {
-			return e
-		}
-	}
-	d, getErr := s.p.apiGet(ctx, s.backend)
-	switch {
-	case ctx.Err() != nil:
-		return remote.GivenUp(ctx)
-	case errors.Is(getErr, providers.ErrNotFound):
-		s.p.refs.Forget(s.id, s.backend)
-		return &providers.Error{Class: providers.Lost, Message: providers.ErrLost.Message, Err: remote.Quiet(err)}
-	case getErr != nil:
-		return remote.Unavailable("the sandbox does not answer, nor does Daytona say how it stands", remote.Quiet(err))
-	}
-	if why := standing(d); why != nil {
-		return why
-	}
-	if r != nil && r.Status == http.StatusConflict {
-		return providers.Busy.Errorf("the sandbox's state is changing at Daytona")
-	}
-	if r != nil && r.Status == http.StatusBadRequest {
-		return &providers.Error{Class: providers.Invalid, Message: "the sandbox does not accept the call", Err: r}
-	}
-	e := remote.Unavailable("the connection to the sandbox broke, or its toolbox failed", remote.Quiet(err))
-	if r != nil {
-		e.RetryAfter = r.RetryAfter
-	}
-	return e
+	return s.p.life.Broken(ctx, s.backend, err, refused, func() { s.p.refs.Forget(s.id, s.backend) })
 }
 
 // Execute implements scripted.Backend.

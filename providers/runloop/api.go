@@ -43,39 +43,30 @@ type described struct {
 	} `json:"launch_parameters"`
 }
 
-// phase is what a status of Runloop's means to us.
-type phase int
+// Backend implements remote.Described.
+func (d described) Backend() string { return d.ID }
 
-const (
-	phaseOdd     phase = iota // no status of Runloop's
-	phaseMaking               // it will run
-	phaseRuns                 //
-	phaseStops                // it will stand still
-	phaseStopped              //
-	phaseFailed               // it will do nothing any more
-	phaseGone                 //
-)
-
-func (d described) phase() phase {
+// Phase implements remote.Described.
+func (d described) Phase() remote.Phase {
 	switch d.Status {
 	case "scheduled", "queued", "provisioning", "initializing", "resuming":
-		return phaseMaking
+		return remote.PhaseMaking
 	case "running":
-		return phaseRuns
+		return remote.PhaseRuns
 	case "suspending":
-		return phaseStops
+		return remote.PhaseStops
 	case "suspended":
-		return phaseStopped
+		return remote.PhaseStopped
 	case "failure":
-		return phaseFailed
+		return remote.PhaseFailed
 	case "shutdown":
-		return phaseGone
+		return remote.PhaseGone
 	}
-	return phaseOdd
+	return remote.PhaseOdd
 }
 
 func (d described) check() error {
-	if !remote.ValidID(d.ID) || d.phase() == phaseOdd {
+	if !remote.ValidID(d.ID) || d.Phase() == remote.PhaseOdd {
 		return errNotRunloop
 	}
 	return nil
@@ -86,10 +77,10 @@ func (d described) instance() providers.Instance {
 		ID: d.Metadata[remote.LabelSandbox], Ref: d.ID, CreatedAt: time.UnixMilli(d.Created).UTC(),
 		State: providers.StateRunning,
 	}
-	switch d.phase() {
-	case phaseStops, phaseStopped:
+	switch d.Phase() {
+	case remote.PhaseStops, remote.PhaseStopped:
 		i.State = providers.StatePaused
-	case phaseFailed:
+	case remote.PhaseFailed:
 		i.State, i.Ended = providers.StateStopped, "it failed at Runloop"
 	}
 	if d.Launch.KeepAlive > 0 {
@@ -145,7 +136,7 @@ func (p *Provider) apiGet(ctx context.Context, backend string) (d described, err
 	if err == nil && d.ID != backend {
 		err = errNotRunloop
 	}
-	if err == nil && d.phase() == phaseGone {
+	if err == nil && d.Phase() == remote.PhaseGone {
 		err = providers.ErrNotFound
 	}
 	return d, translated("describe a sandbox", err)
@@ -178,7 +169,7 @@ func (p *Provider) apiList(ctx context.Context, tags remote.Labels) ([]described
 			return nil, err
 		}
 		for _, d := range found {
-			if !d.Metadata.Have(tags) || seen[d.ID] || d.phase() == phaseGone {
+			if !d.Metadata.Have(tags) || seen[d.ID] || d.Phase() == remote.PhaseGone {
 				continue
 			}
 			if err := d.check(); err != nil {

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"sandyard/providers"
 	"sandyard/providers/confine"
@@ -34,16 +33,16 @@ func (p *Provider) Create(ctx context.Context, spec providers.Spec) (providers.I
 		d, err = p.make(ctx, spec)
 	}
 	if err == nil {
-		d, err = p.settled(ctx, d)
+		d, err = p.life.Settled(ctx, d)
 	}
 	if err != nil {
 		return providers.Instance{}, err
 	}
-	switch d.phase() {
-	case phaseFailed:
+	switch d.Phase() {
+	case remote.PhaseFailed:
 		p.dispose(ctx, spec.ID, d)
 		return providers.Instance{}, failed(d)
-	case phaseRuns:
+	case remote.PhaseRuns:
 		err := p.inside(spec.ID, d).MakeWorkDir(ctx, errNotRunloop)
 		if remote.IsClass(err, providers.Invalid) {
 			p.dispose(ctx, spec.ID, d)
@@ -125,25 +124,6 @@ func (p *Provider) wish(ctx context.Context, spec providers.Spec) (w wish, err e
 	return w, err
 }
 
-// settled waits until a devbox is in a state that lasts.
-func (p *Provider) settled(ctx context.Context, d described) (described, error) {
-	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-		if now := d.phase(); now != phaseMaking && now != phaseStops {
-			return d, nil
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return d, remote.GivenUp(ctx)
-		}
-		next, err := p.apiGet(ctx, d.ID)
-		if err != nil {
-			return d, err
-		}
-		d = next
-	}
-}
-
 // dispose removes a sandbox that nobody can use, as far as that can be done now.
 func (p *Provider) dispose(ctx context.Context, id string, d described) {
 	ctx, stop := remote.Background(ctx)
@@ -175,23 +155,10 @@ func (p *Provider) Open(ctx context.Context, id string) (providers.Sandbox, erro
 	if err != nil {
 		return nil, err
 	}
-	if err := standing(d); err != nil {
+	if err := p.life.Standing(d); err != nil {
 		return nil, err
 	}
 	return p.inside(id, d), nil
-}
-
-// standing says why a devbox does not run; nil = it does.
-func standing(d described) error {
-	switch d.phase() {
-	case phaseRuns:
-		return nil
-	case phaseStops, phaseStopped:
-		return providers.ErrPaused
-	case phaseMaking:
-		return providers.Busy.Errorf("the sandbox's state is changing at Runloop")
-	}
-	return &providers.Error{Class: providers.Lost, Message: providers.ErrLost.Message, Err: failed(d)}
 }
 
 // remove shuts a devbox down, also where a snapshot of it is being made. One that has ended is a success.
@@ -200,7 +167,7 @@ func (p *Provider) remove(ctx context.Context, backend string) error {
 	err = remote.Translated(vendorName, "delete the sandbox", err, changeClass)
 	if remote.IsClass(err, providers.Busy) { // it may have come to its end before
 		d, getErr := p.apiGet(ctx, backend)
-		if errors.Is(getErr, providers.ErrNotFound) || getErr == nil && d.phase() == phaseFailed {
+		if errors.Is(getErr, providers.ErrNotFound) || getErr == nil && d.Phase() == remote.PhaseFailed {
 			err = nil
 		}
 	}
@@ -264,52 +231,24 @@ func (p *Provider) List(ctx context.Context) ([]providers.Instance, error) {
 func (p *Provider) Pause(ctx context.Context, id string) error {
 	d, err := p.look(ctx, id)
 	if err == nil {
-		d, err = p.settled(ctx, d)
+		d, err = p.life.Settled(ctx, d)
 	}
-	if err != nil || d.phase() == phaseStopped {
+	if err != nil || d.Phase() == remote.PhaseStopped {
 		return err
 	}
-	return p.reached(ctx, d, phaseStopped, p.apiDo(ctx, "pause the sandbox", d.ID, "suspend"))
+	return p.life.Reached(ctx, d, remote.PhaseStopped, p.apiDo(ctx, "pause the sandbox", d.ID, "suspend"))
 }
 
 // Resume implements providers.Pauser.
 func (p *Provider) Resume(ctx context.Context, id string) error {
 	d, err := p.look(ctx, id)
 	if err == nil {
-		d, err = p.settled(ctx, d)
+		d, err = p.life.Settled(ctx, d)
 	}
-	if err != nil || d.phase() == phaseRuns {
+	if err != nil || d.Phase() == remote.PhaseRuns {
 		return err
 	}
-	return p.reached(ctx, d, phaseRuns, p.apiDo(ctx, "resume the sandbox", d.ID, "resume"))
-}
-
-// reached waits for the state that a call was to bring about, which a concurrent one may have done before.
-func (p *Provider) reached(ctx context.Context, d described, want phase, err error) error {
-	if err != nil && !remote.IsClass(err, providers.Busy) {
-		return err
-	}
-	if want == phaseStopped && err == nil {
-		p.calls.Cut(d.ID, providers.ErrPaused)
-	}
-	now, getErr := p.apiGet(ctx, d.ID)
-	if getErr == nil {
-		now, getErr = p.settled(ctx, now)
-	}
-	switch {
-	case getErr != nil:
-		return getErr
-	case now.phase() == want:
-		if want == phaseStopped {
-			p.calls.Cut(d.ID, providers.ErrPaused)
-		}
-		return nil
-	case now.phase() == phaseFailed:
-		return standing(now)
-	case err != nil:
-		return err
-	}
-	return providers.Busy.Errorf("the sandbox's state was changed at Runloop meanwhile")
+	return p.life.Reached(ctx, d, remote.PhaseRuns, p.apiDo(ctx, "resume the sandbox", d.ID, "resume"))
 }
 
 // Ping implements providers.Pinger.

@@ -69,6 +69,7 @@ type Provider struct {
 	refs      *remote.Refs
 	creating  keymutex.Mutex // of sandboxes that are made
 	calls     *remote.Calls
+	life      *remote.Life[described]
 	log       *slog.Logger
 
 	policies sync.Mutex // held while the policy is looked for
@@ -105,6 +106,7 @@ func New(cfg Config) (*Provider, error) {
 		log:       cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 	}
 	p.transport.DialContext = near(p.transport.DialContext)
+	p.life = &remote.Life[described]{Vendor: vendorName, Get: p.apiGet, Failed: failed, Calls: p.calls}
 	p.vendor = &remote.API{
 		Transport: p.transport, Base: base, Foreign: errNotRunloop, Secret: cfg.Secret, Authorize: p.authorize,
 	}

@@ -166,45 +166,9 @@ func (s *sandbox) Send(ctx context.Context, file string, data []byte) error {
 	return nil
 }
 
-// Broken implements scripted.Backend. What cut a call knows more than the transport, and of a devbox that does not
-// answer the API says how it stands.
+// Broken implements scripted.Backend.
 func (s *sandbox) Broken(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return remote.GivenUp(ctx)
-	}
-	if own, ok := errors.AsType[*providers.Error](err); ok {
-		return own
-	}
-	r, isRefusal := errors.AsType[*remote.Refusal](err)
-	if isRefusal {
-		if e := refused(r); e != nil {
-			return e
-		}
-	}
-	d, getErr := s.p.apiGet(ctx, s.backend)
-	switch {
-	case ctx.Err() != nil:
-		return remote.GivenUp(ctx)
-	case errors.Is(getErr, providers.ErrNotFound):
-		s.p.refs.Forget(s.id, s.backend)
-		return &providers.Error{Class: providers.Lost, Message: providers.ErrLost.Message, Err: remote.Quiet(err)}
-	case getErr != nil:
-		return remote.Unavailable("the sandbox does not answer, nor does Runloop say how it stands", remote.Quiet(err))
-	}
-	if why := standing(d); why != nil {
-		return why
-	}
-	if isRefusal && r.Status == http.StatusConflict {
-		return providers.Busy.Errorf("the sandbox's state is changing at Runloop")
-	}
-	if isRefusal && (r.Status == http.StatusBadRequest || r.Status == http.StatusUnprocessableEntity) {
-		return &providers.Error{Class: providers.Invalid, Message: "the sandbox does not accept the call", Err: r}
-	}
-	e := remote.Unavailable("the connection to the sandbox broke, or Runloop failed", remote.Quiet(err))
-	if isRefusal {
-		e.RetryAfter = r.RetryAfter
-	}
-	return e
+	return s.p.life.Broken(ctx, s.backend, err, refused, func() { s.p.refs.Forget(s.id, s.backend) })
 }
 
 // name is the devbox's, for people who look at Runloop's pages: it is no key there.
